@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// core: what every other folder stands on. Arenas, slices, growable buffers, maps, hashes, errors,
+// random numbers, half floats, symbolic sizes, processes and files. Nothing here knows of networks.
+//
+// Only this folder includes operating system headers and calls malloc. All-zero is a valid empty
+// value of every struct. Nothing here prints to a terminal or ends the process.
+#ifndef QUERN_CORE_H
+#define QUERN_CORE_H
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef uint8_t u8;
+typedef uint16_t u16;
+typedef uint32_t u32;
+typedef uint64_t u64;
+typedef int8_t i8;
+typedef int16_t i16;
+typedef int32_t i32;
+typedef int64_t i64;
+
+#define countof(a) ((i64)(sizeof(a) / sizeof((a)[0])))
+#define unreachable() (assert(!"unreachable"), __builtin_unreachable())
+#define QUERN_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+
+static inline i64 i64_min(i64 a, i64 b) { return a < b ? a : b; }
+static inline i64 i64_max(i64 a, i64 b) { return a > b ? a : b; }
+static inline i64 ceil_div(i64 a, i64 b) { return (a + b - 1) / b; } /* a >= 0, b > 0 */
+static inline i64 round_up(i64 a, i64 b) { return ceil_div(a, b) * b; }
+
+/* str.c: slices. Not NUL-terminated, not owned; S("x") makes one of a literal. */
+
+struct str {
+    const char *p; /* bytes, may be NULL when n == 0 */
+    i64 n;         /* length in bytes */
+};
+
+#define S(lit) ((struct str){(lit), (i64)sizeof(lit) - 1})
+#define STR_ARG(s) (int)(s).n, (s).p /* for "%.*s" */
+
+struct arena;
+
+struct str str_of(const char *z); /* slice over a C string; NULL gives the empty slice */
+bool str_eq(struct str a, struct str b);
+bool str_is(struct str a, const char *z); /* equal to a C string */
+int str_cmp(struct str a, struct str b);  /* bytewise order, <0 0 >0 */
+bool str_starts(struct str s, struct str prefix);
+bool str_ends(struct str s, struct str suffix);
+struct str str_sub(struct str s, i64 from, i64 to);        /* clamped to the slice */
+bool str_cut(struct str s, char sep, struct str *head, struct str *tail); /* at the first sep; false: none */
+struct str str_trim(struct str s);                         /* without white space at both ends */
+bool str_to_i64(struct str s, i64 *out);                   /* whole slice, decimal, overflow refused */
+bool str_to_f64(struct str s, double *out);                /* whole slice, "inf" "-inf" "nan" and hex floats too; no locale */
+bool str_glob(struct str pattern, struct str s);           /* case-insensitive, '*' and '?' */
+struct str str_dup(struct arena *a, struct str s);         /* copy, NUL-terminated behind n */
+struct str str_fmt(struct arena *a, const char *fmt, ...) QUERN_PRINTF(2, 3);
+const char *str_z(struct arena *a, struct str s);          /* NUL-terminated copy for OS calls */
+
+/* err.c: diagnostics. The user's input went wrong: fill struct err, return false or NULL.
+   Wording: lower case, no full stop, the problem first, subject in quotes:
+   "cannot infer shape of 'conv_12': kernel larger than input". */
+
+enum err_code {
+    ERR_NONE,        /* no error */
+    ERR_FAILED,      /* the work could not be done                      (exit 1) */
+    ERR_USAGE,       /* the caller's arguments are wrong                (exit 2) */
+    ERR_NOTHING,     /* nothing was measured, or nothing could be chosen (exit 3) */
+    ERR_UNSUPPORTED, /* valid input that quern does not handle          (exit 1) */
+    ERR_INPUT,       /* broken or inconsistent input                    (exit 1) */
+    ERR_SYSTEM,      /* the operating system refused                    (exit 1) */
+};
+
+struct err {
+    enum err_code code;
+    char msg[1000]; /* NUL-terminated, one line as a rule */
+};
+
+/* Sets the error unless one is set already (the first cause wins). Always returns false. */
+bool err_set(struct err *e, enum err_code code, const char *fmt, ...) QUERN_PRINTF(3, 4);
+/* Puts "prefix: " before the message that is set. Always returns false. */
+bool err_prefix(struct err *e, const char *fmt, ...) QUERN_PRINTF(2, 3);
+
+/* arena.c: memory by lifetime. Allocation is zeroed and 16-byte aligned, never fails (aborts when the
+   system is out of memory), never freed singly. */
+
+struct arena_chunk;
+
+struct arena {
+    struct arena_chunk *top; /* newest chunk */
+    i64 used;                /* bytes handed out since init, for reports */
+};
+
+struct arena_mark {
+    struct arena_chunk *chunk;
+    i64 at;
+};
+
+void *arena_alloc(struct arena *a, i64 size);
+void *arena_grow(struct arena *a, void *old, i64 old_size, i64 new_size); /* copy into a larger piece */
+struct arena_mark arena_mark(struct arena *a);
+void arena_rewind(struct arena *a, struct arena_mark m); /* frees all that came after the mark */
+void arena_release(struct arena *a);                     /* frees all; the arena is empty and usable again */
+
+#define arena_new(a, T) ((T *)arena_alloc((a), (i64)sizeof(T)))
+#define arena_array(a, T, n) ((T *)arena_alloc((a), (i64)sizeof(T) * (i64)(n)))
+
+/* Growable array in an arena: struct { T *v; u32 n, cap; }. Returns a pointer to the new zeroed element. */
+#define arr_push(arena, arr) \
+    ((arr)->n == (arr)->cap ? (arr)->v = arr_more((arena), (arr)->v, &(arr)->cap, sizeof(*(arr)->v)) : (void *)0, \
+     &(arr)->v[(arr)->n++])
+void *arr_more(struct arena *a, void *v, u32 *cap, size_t elem_size);
+
+/* mem.c: the general heap, for large blocks whose lifetime is not an arena's. */
+
+void *mem_alloc(i64 size);             /* zeroed; aborts when out of memory */
+void *mem_aligned(i64 size);           /* 64-byte aligned, zeroed lazily by the system; NULL when out of memory */
+void mem_free(void *p);                /* of either; NULL is fine */
+
+/* buf.c: growable text or bytes. Sticky: after a failed allocation or a size over 2 GiB it stays failed. */
+
+struct buf {
+    char *p;      /* heap; always NUL-terminated behind n when p is not NULL */
+    i64 n, cap;
+    bool failed;
+};
+
+void buf_put(struct buf *b, const void *p, i64 n);
+void buf_str(struct buf *b, struct str s);
+void buf_z(struct buf *b, const char *z);
+void buf_char(struct buf *b, char c);
+void buf_printf(struct buf *b, const char *fmt, ...) QUERN_PRINTF(2, 3);
+void buf_f64(struct buf *b, double v); /* shortest text that parses back to v; "inf" "-inf" "nan" */
+void buf_json_str(struct buf *b, struct str s); /* quoted and escaped */
+void buf_reset(struct buf *b);                  /* empty, keeps memory */
+void buf_release(struct buf *b);
+struct str buf_view(const struct buf *b);       /* valid until the next write */
+
+/* map.c: open addressing, insertion-ordered iteration, keys copied into the arena. */
+
+struct map_entry {
+    struct str key;
+    u64 hash;
+    u64 val; /* an integer, or a pointer through (uintptr_t) */
+};
+
+struct map {
+    struct arena *arena;
+    struct map_entry *v; /* entries in insertion order */
+    u32 n, cap;
+    u32 *slot;           /* 1 + index into v, 0 = free */
+    u32 n_slots;
+};
+
+void map_init(struct map *m, struct arena *a);
+u64 *map_get(const struct map *m, struct str key);       /* NULL: absent */
+u64 *map_put(struct map *m, struct str key, u64 val);    /* inserts or overwrites; pointer to the value */
+
+/* hash.c: content hashes (XXH3, 128 bit). Not cryptographic. Identical on every platform. */
+
+struct hash { u64 lo, hi; };
+
+struct hash hash_bytes(const void *p, i64 n);
+u64 hash_u64(const void *p, i64 n);
+void hash_hex(struct hash h, char out[33]); /* 32 lower case digits and NUL */
+
+/* rng.c: counter-based random numbers (SplitMix64), identical on every platform. */
+
+struct rng { u64 state; };
+
+struct rng rng_seed(u64 seed);
+u64 rng_u64(struct rng *r);
+i64 rng_range(struct rng *r, i64 lo, i64 hi); /* uniform in lo..hi, both included */
+double rng_f64(struct rng *r);                /* uniform in [0, 1) */
+double rng_normal(struct rng *r);             /* mean 0, variance 1 */
+
+/* dtype.c: element types of tensors and kernels. */
+
+enum dtype {
+    DT_NONE, /* unknown */
+#define X(id, name, size, kind, onnx) DT_##id,
+#include "core/dtype.inc"
+#undef X
+    N_DTYPES
+};
+
+enum dtype_kind { DK_NONE, DK_FLOAT, DK_INT, DK_UINT, DK_BOOL };
+
+const char *dtype_name(enum dtype t);            /* "f32", "i64", "bool" ... */
+enum dtype dtype_parse(struct str s);            /* DT_NONE: no such name */
+i64 dtype_size(enum dtype t);                    /* bytes */
+enum dtype_kind dtype_kind(enum dtype t);
+int dtype_onnx(enum dtype t);                    /* TensorProto.DataType */
+enum dtype dtype_from_onnx(int onnx);            /* DT_NONE: not supported */
+bool dtype_is_float(enum dtype t);
+bool dtype_is_int(enum dtype t);                 /* signed or unsigned, not bool */
+
+/* Element i of an array of dtype, as double or as i64. f16 and bf16 round to nearest even, integers wrap. */
+double elem_f64(enum dtype t, const void *p, i64 i);
+i64 elem_i64(enum dtype t, const void *p, i64 i);
+void elem_set_f64(enum dtype t, void *p, i64 i, double v);
+void elem_set_i64(enum dtype t, void *p, i64 i, i64 v);
+
+u16 f16_from_f32(float f); /* half.c */
+float f16_to_f32(u16 h);
+u16 bf16_from_f32(float f);
+float bf16_to_f32(u16 h);
+
+/* tensor.c: a dense row-major host tensor. */
+
+enum { MAX_RANK = 8 };
+
+struct tensor {
+    enum dtype dtype;
+    u32 rank;
+    i64 dim[MAX_RANK];
+    void *data;        /* row-major; owner is whoever made it (arena, heap or a mapped file) */
+};
+
+i64 tensor_count(const struct tensor *t);  /* number of elements; 1 for a scalar */
+i64 tensor_bytes(const struct tensor *t);
+struct tensor *tensor_new(struct arena *a, enum dtype t, u32 rank, const i64 *dim); /* zeroed, data in the arena */
+bool tensor_size_ok(enum dtype t, u32 rank, const i64 *dim, i64 *bytes); /* checks overflow and negative sizes */
+
+/* How two tensors differ, NaN and infinities compared as such. */
+struct tensor_diff {
+    i64 n_bad;      /* elements outside |a - b| <= atol + rtol |b|, b the reference */
+    i64 first_bad;  /* flat index, -1: none */
+    double max_abs, max_rel; /* over finite pairs; relative to |b| where |b| > atol */
+    double got, want;        /* at first_bad */
+};
+struct tensor_diff tensor_compare(const struct tensor *a, const struct tensor *b, double rtol, double atol);
+
+/* sym.c: symbolic sizes. An expression over named non-negative variables (H, W), hash-consed and kept in
+   a polynomial normal form, so equal ids mean equal values and most equal values have equal ids.
+   x mod c is rewritten to x - c*floor(x/c), which proves facts such as 2*((H + (-H mod 64))/2) == H + (-H mod 64).
+   Expressions are immutable and live as long as their table. */
+
+typedef u32 sym; /* 0 = none */
+
+enum sym_op {
+    SYM_CONST, /* value */
+    SYM_VAR,   /* name */
+    SYM_ADD,   /* a + b */
+    SYM_MUL,   /* a * b */
+    SYM_DIV,   /* floor(a / b) */
+    SYM_MIN,   /* min(a, b) */
+    SYM_MAX,   /* max(a, b) */
+};
+
+struct sym_node {
+    u8 op;          /* enum sym_op */
+    sym a, b;       /* operands; for SYM_VAR a = index of the variable */
+    i64 value;      /* SYM_CONST */
+};
+
+struct symtab {
+    struct arena *arena;
+    struct { struct sym_node *v; u32 n, cap; } node; /* v[0] unused */
+    struct { struct str *v; u32 n, cap; } var;       /* names, in order of first use */
+    struct map cons;                                 /* node bytes -> id */
+};
+
+void symtab_init(struct symtab *t, struct arena *a);
+sym sym_const(struct symtab *t, i64 v);
+sym sym_var(struct symtab *t, struct str name);
+sym sym_add(struct symtab *t, sym a, sym b);
+sym sym_sub(struct symtab *t, sym a, sym b);
+sym sym_mul(struct symtab *t, sym a, sym b);
+sym sym_div(struct symtab *t, sym a, sym b);      /* floor */
+sym sym_mod(struct symtab *t, sym a, sym b);      /* a - b*floor(a/b) */
+sym sym_cdiv(struct symtab *t, sym a, sym b);     /* ceiling */
+sym sym_min(struct symtab *t, sym a, sym b);
+sym sym_max(struct symtab *t, sym a, sym b);
+bool sym_is_const(const struct symtab *t, sym s, i64 *v); /* v may be NULL */
+bool sym_divides(struct symtab *t, i64 c, sym s);  /* proven: c divides s for all values */
+/* var[i] is the value of variable i (n_vars of them). False: division by zero, overflow or unbound variable (INT64_MIN). */
+bool sym_eval(const struct symtab *t, sym s, const i64 *var, i64 *out);
+void sym_print(struct buf *b, const struct symtab *t, sym s);  /* "(H+63)//64*2": + - * // min(a,b) max(a,b) */
+sym sym_parse(struct symtab *t, struct str text, struct err *e); /* also % ; 0 on error */
+sym sym_copy(struct symtab *to, const struct symtab *from, sym s); /* same variables by name */
+
+/* os.c: files, time, processes, shared objects. */
+
+struct os_file { /* a mapped, read-only file */
+    const u8 *p;
+    i64 n;
+    void *priv;
+};
+
+bool os_map(struct os_file *f, const char *path, struct err *e);
+void os_unmap(struct os_file *f);
+/* Reads a whole file of at most max bytes into the arena (NUL behind the end). path "-" = standard input. */
+bool os_read(struct arena *a, const char *path, i64 max, struct str *out, struct err *e);
+/* Writes through a temporary file in the same folder and rename, so that readers never see half a file. "-" = standard output. */
+bool os_write(const char *path, const void *p, i64 n, struct err *e);
+bool os_mkdirs(const char *path, struct err *e);
+bool os_exists(const char *path);
+bool os_is_dir(const char *path);
+/* Names in a folder, sorted bytewise, without "." and "..". */
+bool os_list(struct arena *a, const char *dir, struct str **names, i64 *n, struct err *e);
+/* A fresh private temporary folder; remove with os_remove_tree. */
+bool os_temp_dir(struct arena *a, struct str *path, struct err *e);
+void os_remove_tree(const char *path);
+const char *os_env(const char *name); /* NULL: not set */
+
+double os_now(void); /* monotonic seconds */
+int os_n_cpus(void); /* processors this process may use */
+i64 os_peak_rss(void); /* bytes */
+void os_cpu_model(char *out, i64 n); /* one line, "AMD EPYC 9654" */
+struct hash os_cpu_features(void);   /* of the feature flags the system reports */
+
+struct os_proc_opts {
+    const char *const *argv; /* NULL-terminated, argv[0] looked up in PATH */
+    double timeout;          /* seconds, 0 = none; the whole process group is killed at the end */
+    struct buf *out;         /* standard output and standard error together; NULL = discarded */
+};
+enum os_exit { OS_EXITED, OS_SIGNALLED, OS_TIMEOUT, OS_NOT_STARTED };
+struct os_status { enum os_exit how; int code; /* exit code or signal */ };
+struct os_status os_run(const struct os_proc_opts *o);
+
+void *os_dlopen(const char *path, struct err *e);
+void *os_dlopen_bytes(const void *p, i64 n, struct err *e); /* from memory, no file left behind */
+void *os_dlsym(void *lib, const char *name);                /* NULL: absent */
+void os_dlclose(void *lib);
+
+/* log.c: messages for people, to a callback of the owner; nothing is printed by default. */
+
+struct log {
+    void (*line)(void *user, int level, struct str text); /* NULL = silent */
+    void *user;
+    int level; /* messages above it are dropped: 0 errors, 1 warnings, 2 notes, 3 details */
+};
+void log_printf(const struct log *l, int level, const char *fmt, ...) QUERN_PRINTF(3, 4);
+
+#endif
