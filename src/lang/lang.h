@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// lang: how kernel IR is spelt and built. One file per language, each exporting one `const struct lang lang_NAME`.
+// A language sees kernel IR and limits, never the graph, and does not run anything on a device.
+#ifndef QUERN_LANG_H
+#define QUERN_LANG_H
+
+#include "kir/kir.h"
+
+/* Limits and features of a target as plain data; generators, passes and languages read only this. */
+struct caps {
+    char arch[64];       /* "x86_64-avx512", "aarch64-neon", "generic" ...: names what code is built for */
+    u32 vector_bytes;    /* widest useful vector: 64 AVX-512, 32 AVX2, 16 SSE/NEON */
+    u32 n_vector_regs;   /* 32, 16 */
+    u32 n_threads;       /* processors */
+    i64 l1_bytes, l2_bytes, l3_bytes; /* data caches; l3 shared */
+    bool has_fma;        /* fused multiply-add in hardware */
+    bool is_gpu;         /* groups of threads exist */
+    u32 max_group, subgroup;          /* threads; 0 on a CPU */
+    i64 shared_bytes;
+    char cflags[256];    /* for language c: "-march=native" or what a cross compiler needs */
+};
+void caps_print(struct buf *b, const struct caps *c);                      /* "key=value" words, one line */
+bool caps_parse(struct caps *c, struct str text, struct err *e);
+
+struct lang {
+    u32 version;         /* of this struct: 1 */
+    const char *name;    /* "c", "kir" */
+    const char *suffix;  /* of the text's file: ".c" */
+    /* Kernel to source text. The kernel is legalised for caps by the caller (lang_render). */
+    bool (*print)(struct buf *out, const struct kir *k, const struct caps *c, struct err *e);
+    /* Source text to binary. timeout in seconds. On failure err holds the compiler's first messages. */
+    bool (*build)(struct buf *binary, struct str text, const struct caps *c, double timeout, struct err *e);
+    /* One line naming compiler and version: part of the key of every result. */
+    bool (*toolchain)(struct buf *out, struct err *e);
+    struct kir_limits (*limits)(const struct caps *c);
+};
+
+const struct lang *lang_find(struct str name);   /* NULL: unknown */
+const struct lang *const *lang_all(i64 *n);
+
+/* Legalises and prints. scratch is used for the legalised kernel. */
+bool lang_render(struct buf *out, const struct lang *l, const struct kir *k, const struct caps *c,
+                 struct arena *scratch, struct err *e);
+
+/* Calling convention of language c, one function per grid s = 0, 1, ... of kernel NAME, exported as NAME_s:
+
+     void NAME_s(void *const *buf, const int64_t *param, int64_t begin, int64_t end, void *work);
+
+   runs the iterations begin..end-1 of the grid's dimensions flattened in row-major order (first GRID outermost).
+   buf: the BUF arguments, then the TEMP arrays, in order. work: 64-byte aligned scratch memory of one worker for all
+   WORK arrays, laid out in order of their ALLOCs, each rounded up to 64 bytes. */
+struct kir_memory {       /* what the host must provide besides arguments: counts as operands of ALLOC */
+    struct { kval v[16]; u32 n; } work, temp; /* the ALLOC instructions */
+};
+bool kir_memory(const struct kir *k, struct kir_memory *m, struct err *e);
+
+#endif
