@@ -336,4 +336,22 @@ struct log {
 };
 void log_printf(const struct log *l, int level, const char *fmt, ...) QUERN_PRINTF(3, 4);
 
+/* caps.c: a target as plain data. Filled by devices (or parsed from text, to compile for one that is not here). */
+
+/* Limits and features of a target as plain data; generators, passes and languages read only this. */
+struct caps {
+    char arch[64];       /* "x86_64-avx512", "aarch64-neon", "generic" ...: names what code is built for */
+    u32 vector_bytes;    /* widest useful vector: 64 AVX-512, 32 AVX2, 16 SSE/NEON */
+    u32 n_vector_regs;   /* 32, 16 */
+    u32 n_threads;       /* processors */
+    i64 l1_bytes, l2_bytes, l3_bytes; /* data caches; l3 shared */
+    bool has_fma;        /* fused multiply-add in hardware */
+    bool is_gpu;         /* groups of threads exist */
+    u32 max_group, subgroup;          /* threads; 0 on a CPU */
+    i64 shared_bytes;
+    char cflags[256];    /* for language c: "-march=native" or what a cross compiler needs */
+};
+void caps_print(struct buf *b, const struct caps *c);                      /* "key=value" words, one line */
+bool caps_parse(struct caps *c, struct str text, struct err *e);
+
 #endif

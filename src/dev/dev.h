@@ -8,7 +8,6 @@
 
 #include "core/core.h"
 
-struct caps; /* lang/lang.h: filled here, read there; plain data */
 struct dev;
 struct dev_kernel;
 

@@ -1,27 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // lang: how kernel IR is spelt and built. One file per language, each exporting one `const struct lang lang_NAME`.
-// A language sees kernel IR and limits, never the graph, and does not run anything on a device.
+// A language sees kernel IR and limits (struct caps of core), never the graph, and does not run anything on a device.
 #ifndef QUERN_LANG_H
 #define QUERN_LANG_H
 
 #include "kir/kir.h"
-
-/* Limits and features of a target as plain data; generators, passes and languages read only this. */
-struct caps {
-    char arch[64];       /* "x86_64-avx512", "aarch64-neon", "generic" ...: names what code is built for */
-    u32 vector_bytes;    /* widest useful vector: 64 AVX-512, 32 AVX2, 16 SSE/NEON */
-    u32 n_vector_regs;   /* 32, 16 */
-    u32 n_threads;       /* processors */
-    i64 l1_bytes, l2_bytes, l3_bytes; /* data caches; l3 shared */
-    bool has_fma;        /* fused multiply-add in hardware */
-    bool is_gpu;         /* groups of threads exist */
-    u32 max_group, subgroup;          /* threads; 0 on a CPU */
-    i64 shared_bytes;
-    char cflags[256];    /* for language c: "-march=native" or what a cross compiler needs */
-};
-void caps_print(struct buf *b, const struct caps *c);                      /* "key=value" words, one line */
-bool caps_parse(struct caps *c, struct str text, struct err *e);
 
 struct lang {
     u32 version;         /* of this struct: 1 */
