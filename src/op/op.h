@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// op: the meaning of every operator. A plug-in file src/op/NAME.c describes one operator or one family and exports one
+// `const struct op_family op_NAME`. All facts of an operator live there: upgrading from older opsets, sizes, reference
+// evaluation, expansion into simpler operators, per-element lowering to kernel IR, cost, random instances.
+//
+// Two kinds of operators:
+//   composite   has `expand`: rewritten into simpler nodes (Softmax -> ReduceMax, Sub, Exp, ReduceSum, Div). Needs no
+//               eval and no lower; the evaluator expands it, too.
+//   primitive   has `eval` and `lower` (or `whole`). Passes and generators meet only these after pass `expand`.
+// Passes and generators ask properties, never names.
+//
+// Types in kernels: elements of f16 and bf16 values are handled as f32 between load and store; every other dtype as itself.
+#ifndef QUERN_OP_H
+#define QUERN_OP_H
+
+#include "ir/ir.h"
+#include "kir/kir.h"
+
+struct emit;
+
+enum op_prop {
+    OP_POINTWISE = 1 << 0, /* out[i] = f(in0[i], in1[i] ...) with NumPy broadcasting */
+    OP_VIEW      = 1 << 1, /* every output element is one input element or a constant; cheap to recompute */
+    OP_REDUCE    = 1 << 2, /* see struct op.reduce */
+    OP_MATMUL    = 1 << 3, /* batched matrix product (MatMul semantics) */
+    OP_CONV      = 1 << 4, /* N-d convolution (Conv semantics, explicit pads) */
+    OP_WINDOW    = 1 << 5, /* pooling over windows */
+    OP_SAMPLE    = 1 << 6, /* interpolating reads (Resize, GridSample): a bounded number of input elements per output */
+    OP_HEAVY     = 1 << 7, /* never recomputed inside another kernel */
+    OP_COMMUTES  = 1 << 8, /* binary, operands may be swapped */
+    OP_WHOLE     = 1 << 9, /* has `whole` instead of `lower` */
+};
+
+/* A reduction over `axes` of input 0: out = combine over i of in[i], from init. */
+struct op_reduce {
+    enum kir_op combine;      /* KI_ADD, KI_MUL, KI_MIN, KI_MAX */
+    u32 n_axes;
+    u32 axis[MAX_RANK];       /* ascending, of the input */
+    bool keepdims;
+};
+
+/* Reference evaluation of one node. Sizes are known; out[k] is allocated (zeroed) by the caller with the inferred shape
+   and dtype; in[k] or out[k] is NULL where the node leaves it out. Accumulate in double (or i64). */
+struct op_eval {
+    const struct graph *g;
+    const struct node *n;
+    struct tensor *const *in;
+    struct tensor **out;
+    struct arena *scratch;
+    /* Optional sampling for costly operators: when n_points > 0 only the elements out[0][points[i]] (flat, row-major) need be
+       computed; an operator may ignore it and compute all. */
+    const i64 *points;
+    i64 n_points;
+};
+
+struct op {
+    const char *name;       /* ONNX operator name, or "quern::Name" */
+    u32 props;              /* enum op_prop */
+    u8 min_in, max_in;      /* inputs; max 255 = variadic */
+    u8 min_out, max_out;
+    /* Brings a node imported with an older opset to the form of opset 18 (attributes that became inputs ...). Optional. */
+    bool (*upgrade)(struct graph *g, node_id n, i64 opset, struct err *e);
+    /* Checks attributes, sets dtype and shape of every wanted output from the inputs', folds symbolic content (sdata) where it can.
+       Every attribute or combination that is not handled is an ERR_UNSUPPORTED naming operator, attribute and node. */
+    bool (*infer)(struct graph *g, node_id n, struct err *e);
+    bool (*eval)(const struct op_eval *v, struct err *e);
+    /* Rewrites the node into simpler ones, outputs keep their value ids; new nodes are inferred; the node is marked dead. */
+    bool (*expand)(struct graph *g, node_id n, struct err *e);
+    /* The element(s) of output `out` at idx (one kval per axis, i64; scalar, or vector lanes); emits into m->k and reads inputs with
+       emit_value. Result: scalar, or the lanes of the widest index it depends on. */
+    kval (*lower)(struct emit *m, const struct node *n, u32 out, const kval *idx);
+    /* Emits the whole kernel body (grids, loops, stores with emit_store) for operators that are not computed element by
+       element (scatter, top-k, cumulative sum). Inputs through emit_value. */
+    void (*whole)(struct emit *m, const struct node *n);
+    bool (*reduce)(const struct graph *g, const struct node *n, struct op_reduce *r);
+    /* Multiply-adds count two. NULL: one per output element for pointwise, none for views. */
+    double (*flops)(const struct graph *g, const struct node *n, const i64 *var);
+    /* Adds one random instance of itself to the empty graph g: inputs, attributes, outputs; small sizes (1..9), odd cases
+       included. Tests compare eval, interpreter and compiled code on them. */
+    void (*random)(const struct op *self, struct graph *g, struct rng *r);
+    const void *row;        /* private to the family: a table row */
+};
+
+struct op_family {
+    const struct op *ops;
+    i64 n;
+};
+
+/* op.c: the registry */
+const struct op *op_find(struct str name);   /* NULL: unknown */
+const struct op *op_all(i64 k);              /* k-th of all, NULL behind the last */
+const struct op *op_of(const struct graph *g, node_id n); /* of a node that exists; never NULL after op_infer */
+/* Checks counts of inputs and outputs, that the operator is known, then its infer; errors are prefixed with operator and node name. */
+bool op_infer(struct graph *g, node_id n, struct err *e);
+bool op_infer_all(struct graph *g, struct err *e);        /* in topological order; sorts first */
+bool op_expand(struct graph *g, node_id n, struct err *e);
+bool op_expand_all(struct graph *g, struct err *e);       /* until only primitives are left */
+double op_flops(const struct graph *g, node_id n, const i64 *var);
+double graph_flops(const struct graph *g, const i64 *var);
+bool op_unsupported(struct err *e, const struct graph *g, node_id n, const char *fmt, ...) QUERN_PRINTF(4, 5);
+bool op_invalid(struct err *e, const struct graph *g, node_id n, const char *fmt, ...) QUERN_PRINTF(4, 5);
+
+/* op_util.c: helpers shared by the families */
+void op_set_out(struct graph *g, node_id n, u32 k, enum dtype t, const struct shape *s); /* dtype and shape of an output, if wanted */
+bool op_broadcast(struct graph *g, const struct shape *a, const struct shape *b, struct shape *out); /* NumPy rule; false: does not fit */
+/* The integer content of an input known now: constant tensor or constant symbolic content. Count, or -1 when unknown. */
+i64 op_const_ints(const struct graph *g, value_id v, i64 out[], i64 max);
+/* Symbolic content: of sdata, or of a constant integer tensor. false: unknown. */
+bool op_sym_ints(struct graph *g, value_id v, sym out[], i64 max, i64 *n);
+void op_set_sdata(struct graph *g, value_id v, const sym *num, i64 n, i64 den);
+bool op_axis(i64 axis, u32 rank, u32 *out);                     /* -rank..rank-1 -> 0..rank-1 */
+value_id op_const_f(struct graph *g, enum dtype t, double v);   /* new scalar constant */
+value_id op_const_i(struct graph *g, enum dtype t, const i64 *v, i64 n); /* new 1-d constant */
+value_id op_sym_scalar(struct graph *g, enum dtype t, sym s);   /* node quern::Sym: scalar with a symbolic value */
+void random_input(struct graph *g, const char *name, enum dtype t, u32 rank, const i64 *dim, value_id *out);
+
+/* op_eval.c: the reference evaluator. in: one tensor per graph input, shapes must fit (binds the symbolic variables);
+   out: one new tensor per graph output, in the arena. Expands composites first. Slow and obviously right. */
+struct graph_eval_opts {
+    const i64 *points; i64 n_points; /* sampling of the last node, see struct op_eval */
+};
+bool graph_eval(const struct graph *g, struct tensor *const *in, struct tensor **out, struct arena *a,
+                const struct graph_eval_opts *o, struct err *e);
+/* Binds the variables that occur as whole dims of the graph's inputs: var[] has symtab.var.n entries, unbound ones INT64_MIN. */
+bool graph_bind(const struct graph *g, struct tensor *const *in, i64 *var, struct err *e);
+
+/* op_emit.c: values inside kernels. A task's graph is lowered by asking for its outputs' elements: each node's lower asks for its
+   inputs' elements in turn until loads of the task's inputs (or values bound by the generator) are reached. That is what
+   fusion is. */
+typedef kval emit_fn(struct emit *m, const void *user, const kval *idx);
+
+struct emit_bind { emit_fn *fn; const void *user; };
+
+/* A constant rearranged when the program is compiled: element (i0, i1 ...) of the packed array, row-major over extent[], is the
+   constant's element at index[axis] = sum over the dims that name the axis of i*stride, or 0 where that is out of range. */
+struct pack {
+    u32 n;
+    struct { sym extent; u32 axis; i64 stride; } dim[12];
+};
+
+struct kernel_arg {
+    value_id v;               /* of the task's graph */
+    bool is_out;
+    const struct pack *pack;  /* NULL: as it lies in its layout */
+};
+
+struct emit {
+    struct kir *k;
+    const struct graph *g;                                        /* the task */
+    struct arena *arena;
+    kval *buf;                                                    /* per value: BUF, 0 = none */
+    struct emit_bind *bind;                                       /* per value */
+    struct { struct kernel_arg *v; u32 n, cap; } arg;             /* in order of the BUFs */
+    bool acc_f64;                                                 /* reductions accumulate floats in f64 (reference kernels) */
+};
+
+/* Starts a kernel for a task: emit_pack for the constants that are rearranged first, then emit_args declares the rest. */
+void emit_init(struct emit *m, struct kir *k, const struct graph *task, struct arena *a);
+kval emit_pack(struct emit *m, value_id v, const struct pack *p);  /* BUF of the packed constant */
+void emit_args(struct emit *m);                                    /* remaining inputs, then outputs; scalars with content become literals */
+void emit_bind(struct emit *m, value_id v, emit_fn *fn, const void *user); /* fn NULL: unbind */
+kval emit_size(struct emit *m, sym s);                             /* constant or kernel parameter */
+kval emit_dim(struct emit *m, value_id v, u32 axis);
+kval emit_value(struct emit *m, value_id v, const kval *idx);      /* element(s) at idx: bound, loaded or lowered */
+void emit_store(struct emit *m, value_id v, const kval *idx, kval val); /* to an output of the task, converted to its dtype */
+void emit_store_n(struct emit *m, value_id v, const kval *idx, kval val, kval n); /* last or channel index a ramp; first n lanes only */
+kval emit_offset(struct emit *m, value_id v, const kval *idx);     /* element index in the value's layout */
+enum dtype emit_type(enum dtype t);                                /* f16, bf16 -> f32, others themselves */
+/* Index of a broadcast operand: idx of the result (rank r) -> idx of v, 0 on axes of size 1. */
+void emit_broadcast(struct emit *m, value_id v, u32 r, const kval *idx, kval *out);
+kval emit_neutral(struct emit *m, enum kir_op combine, enum dtype t); /* 0, 1, +-inf or the type's extreme */
+
+#endif
