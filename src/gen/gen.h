@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// gen: families of algorithms. A plug-in file src/gen/NAME.c exports one `const struct gen gen_NAME`: which tasks it can do, the
+// schedule's parameters with their values, and the kernel for one schedule. It writes kernel IR through op's emit functions,
+// reads limits from struct caps only, and knows no language, device or vendor.
+#ifndef QUERN_GEN_H
+#define QUERN_GEN_H
+
+#include "task/task.h"
+
+enum { MAX_SCHED = 16 };
+
+struct sched { i32 v[MAX_SCHED]; }; /* one integer per parameter, in the order of gen.param; the rest 0 */
+
+struct gen_param {
+    const char *name;    /* "mr" */
+    const char *what;    /* one line: meaning and unit */
+    const i32 *values;   /* candidates, ascending */
+    u32 n;
+};
+
+struct gen {
+    u32 version;         /* of this struct: 1 */
+    const char *name;
+    u32 revision;        /* raise when the emitted code changes for the same schedule */
+    const struct gen_param *param;
+    u32 n_param;
+    bool (*match)(const struct task *t, const struct caps *c);
+    /* A schedule that is legal for every task that matches: used with an empty database. */
+    void (*initial)(const struct task *t, const struct caps *c, struct sched *s);
+    bool (*legal)(const struct task *t, const struct caps *c, const struct sched *s);
+    /* Emits the kernel body into m->k: emit_pack, emit_args, grids ... */
+    void (*emit)(struct emit *m, const struct task *t, const struct caps *c, const struct sched *s);
+    /* Predicted seconds for sizes var[] (symtab order): orders candidates before anything is measured. NULL: flops and bytes. */
+    double (*predict)(const struct task *t, const struct caps *c, const struct sched *s, const i64 *var);
+};
+
+struct candidate {
+    const struct gen *gen;
+    struct sched sched;
+};
+
+const struct gen *gen_find(struct str name);
+const struct gen *gen_at(i64 k);                              /* k-th, NULL behind the last */
+/* "conv_gemm.1 mr=14 nr=2 kc=256": generator, revision, parameters. Round-trips. */
+void candidate_print(struct buf *b, const struct candidate *c);
+bool candidate_parse(struct candidate *c, struct str text, struct err *e);
+
+/* A kernel ready for a language, with what the host must know to launch it. */
+struct kernel {
+    struct kir kir;
+    struct kernel_arg *arg; u32 n_arg;            /* in order of the BUFs */
+    sym *param; u32 n_param;                      /* symbolic sizes, in order of kernel parameters */
+    struct { sym extent[3]; u32 n; } *grid; u32 n_grid;
+    sym *temp; u32 n_temp;                        /* bytes of each TEMP array */
+    sym work;                                     /* bytes of scratch memory of one worker */
+    char name[64];                                /* = kir.name; doc/kernel-names.md: family_dtypes_shape_digest */
+};
+/* Emits, verifies. false with ERR_FAILED: the schedule cannot be emitted (a row in the database, not the user's error). */
+bool gen_kernel(struct kernel *k, struct arena *a, const struct candidate *c, const struct task *t, const struct caps *caps,
+                struct err *e);
+
+/* Enumerating a task's schedules: calls fn for every generator that matches and every legal schedule, the initial ones first. */
+typedef bool gen_visit(void *user, const struct candidate *c); /* false: stop */
+void gen_each(const struct task *t, const struct caps *c, gen_visit *fn, void *user);
+bool gen_random(const struct task *t, const struct caps *c, struct rng *r, struct candidate *out); /* a random legal candidate */
+bool gen_default(const struct task *t, const struct caps *c, struct candidate *out);  /* the one used with an empty database */
+double gen_predict(const struct candidate *c, const struct task *t, const struct caps *caps, const i64 *var);
+
+#endif

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// task: the unit of generating, tuning and choosing. A task is a small graph of primitives that one kernel implements: at
+// most one heavy node (the anchor: convolution, matrix product) or one set of reductions, with views and pointwise nodes in
+// front (prologue) and behind (epilogue). Its values carry layouts. Equal computations have equal text and so equal keys,
+// wherever they stand in whatever network. The cover lists the tasks a graph could be cut into; the selector chooses.
+// Nothing here knows of schedules, kernels or devices.
+#ifndef QUERN_TASK_H
+#define QUERN_TASK_H
+
+#include "op/op.h"
+
+struct task {
+    struct graph g;      /* inputs, constants (is_const; content stripped but for small ones), nodes, outputs; layouts set */
+    node_id anchor;      /* the node with OP_MATMUL, OP_CONV or OP_HEAVY; 0: none */
+    struct str text;     /* graph_print with keys, constants' content left out but for small ones */
+    struct hash key;     /* of text */
+};
+
+/* Builds a task from nodes of a graph (see graph_extract). layouts of inputs and outputs are taken from `layout[value id]` of the
+   old graph. map_back: per value of the task, the old value. */
+bool task_make(struct task *t, const struct graph *from, struct arena *a, const node_id *nodes, u32 n,
+               const value_id *out, u32 n_out, const enum layout *layout, value_id **map_back, struct err *e);
+bool task_parse(struct task *t, struct arena *a, struct symtab *sym, struct str text, struct err *e);
+double task_flops(const struct task *t, const i64 *var);
+double task_bytes(const struct task *t, const i64 *var); /* inputs, constants and outputs touched once */
+
+/* A value in one layout: what a region needs and delivers. */
+struct form { value_id v; enum layout layout; };
+
+struct region {
+    node_id *nodes;  u32 n_nodes;     /* of the graph, topological order; 0 nodes: a pure layout conversion */
+    struct form *in; u32 n_in;        /* activations needed (constants are not listed) */
+    struct form *out; u32 n_out;      /* delivered */
+    u32 task;                         /* index into cover.task; equal tasks are shared */
+    value_id *map_back;               /* per value of *this region's* task instance: value of the graph (for arguments) */
+};
+
+/* All regions worth considering, so that every value a region or the graph's interface needs is delivered by at least one.
+   First the regions of the default plan (`is_default`), which alone cover the graph: greedy fusion of pointwise chains,
+   channels last between convolutions. */
+struct cover {
+    const struct graph *g;
+    struct arena *arena;
+    struct { struct task **v; u32 n, cap; } task;
+    struct { struct region *v; u32 n, cap; } region;
+};
+
+struct cover_opts {
+    bool no_fusion;     /* every node by itself */
+    u32 max_alternatives; /* regions per anchor, 0 = 12 */
+};
+
+/* g: primitives only, inferred. */
+bool cover_build(struct cover *c, const struct graph *g, struct arena *a, const struct cover_opts *o, struct err *e);
+
+#endif
