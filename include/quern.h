@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * quern: a neural network becomes the fastest native code that was measured on its device.
+ *
+ * The whole public interface. A `quern` context holds settings, messages and the last error; models, databases, programs and
+ * tensors are opaque handles made from it. Functions return QUERN_OK or the kind of failure; quern_error() says what, where and
+ * what to do. Every handle belongs to one thread at a time; different contexts are independent. Option structs start with their
+ * size, so that older callers keep working: initialise with QUERN_OPTS(type), e.g.
+ *
+ *     struct quern_tune_opts o = QUERN_OPTS(quern_tune_opts);
+ *     o.timeout = 60;
+ *
+ * Functions marked [rt] are in libquern_rt, too, which has no compiler in it.
+ */
+#ifndef QUERN_H
+#define QUERN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define QUERN_API __attribute__((visibility("default")))
+#define QUERN_VERSION "0.1.0"
+#define QUERN_OPTS(type) ((struct type){.size = sizeof(struct type)})
+
+typedef enum quern_status {
+    QUERN_OK = 0,
+    QUERN_FAILED = 1,      /* the work could not be done */
+    QUERN_USAGE = 2,       /* wrong arguments */
+    QUERN_NOTHING = 3,     /* nothing was measured, or nothing could be chosen */
+    QUERN_UNSUPPORTED = 4, /* valid, but not handled */
+    QUERN_INPUT = 5,       /* broken or inconsistent input */
+    QUERN_SYSTEM = 6,      /* the operating system refused */
+} quern_status;
+
+typedef struct quern quern;                 /* context */
+typedef struct quern_model quern_model;     /* an imported network */
+typedef struct quern_db quern_db;           /* tuning results */
+typedef struct quern_program quern_program; /* compiled, ready to run or to save */
+typedef struct quern_tensor quern_tensor;   /* dense row-major host tensor */
+
+/* --- context [rt] --- */
+
+typedef enum quern_event_kind {
+    QUERN_LOG,      /* text, level 0 error, 1 warning, 2 note, 3 detail */
+    QUERN_PROGRESS, /* done of total, failures, best speed-up, seconds_left (negative: unknown); text: current activity */
+    QUERN_RESULT,   /* text: one JSON object describing a finished trial, check or case */
+} quern_event_kind;
+
+struct quern_event {
+    quern_event_kind kind;
+    int level;
+    const char *text;
+    int64_t done, total, failures;
+    double best, seconds_left;
+};
+typedef void quern_event_fn(void *user, const struct quern_event *e);
+
+struct quern_opts {
+    size_t size;
+    quern_event_fn *on_event; /* NULL: silent */
+    void *user;
+    int log_level;            /* messages above it are not sent */
+    const char *dump;         /* comma-separated stages to dump, see quern_stages */
+    const char *dump_dir;     /* folder for dumps, NULL: as QUERN_LOG events */
+};
+
+QUERN_API quern *quern_open(const struct quern_opts *o); /* o may be NULL; NULL only when out of memory */
+QUERN_API void quern_close(quern *q);
+QUERN_API const char *quern_error(const quern *q);       /* message of the last failure, "" if none */
+QUERN_API const char *quern_version(void);
+
+/* --- tensors [rt] --- */
+
+typedef enum quern_dtype { /* values of ONNX TensorProto.DataType */
+    QUERN_F32 = 1, QUERN_U8 = 2, QUERN_I8 = 3, QUERN_U16 = 4, QUERN_I16 = 5, QUERN_I32 = 6, QUERN_I64 = 7, QUERN_BOOL = 9,
+    QUERN_F16 = 10, QUERN_F64 = 11, QUERN_U32 = 12, QUERN_U64 = 13, QUERN_BF16 = 16,
+} quern_dtype;
+
+/* data NULL: zeroed; else copied. */
+QUERN_API quern_status quern_tensor_new(quern *q, quern_dtype t, int rank, const int64_t *dim, const void *data,
+                                        quern_tensor **out);
+/* Uses the caller's memory without copying; it must outlive the tensor. */
+QUERN_API quern_status quern_tensor_view(quern *q, quern_dtype t, int rank, const int64_t *dim, void *data, quern_tensor **out);
+QUERN_API void quern_tensor_free(quern_tensor *t);
+QUERN_API quern_dtype quern_tensor_dtype(const quern_tensor *t);
+QUERN_API int quern_tensor_rank(const quern_tensor *t);
+QUERN_API const int64_t *quern_tensor_dims(const quern_tensor *t);
+QUERN_API void *quern_tensor_data(const quern_tensor *t);
+QUERN_API int64_t quern_tensor_count(const quern_tensor *t); /* elements */
+
+/* DLPack 0.8 (struct DLManagedTensor, declared by the caller's dlpack.h). Import takes row-major CPU tensors without copying
+ * and calls the deleter in quern_tensor_free; export's deleter frees the tensor's reference. */
+struct DLManagedTensor;
+QUERN_API quern_status quern_tensor_from_dlpack(quern *q, struct DLManagedTensor *m, quern_tensor **out);
+QUERN_API quern_status quern_tensor_to_dlpack(quern *q, quern_tensor *t, struct DLManagedTensor **out);
+
+/* --- programs [rt] --- */
+
+struct quern_run_opts {
+    size_t size;
+    int threads;          /* 0: all processors */
+    const char *device;   /* glob over device names, NULL: "cpu" */
+    const char *require_signature; /* path of a public key, NULL: none */
+};
+
+/* Maps a .dnx file. */
+QUERN_API quern_status quern_program_open(quern *q, const char *path, const struct quern_run_opts *o, quern_program **out);
+QUERN_API void quern_program_close(quern_program *p);
+QUERN_API int quern_program_inputs(const quern_program *p);
+QUERN_API int quern_program_outputs(const quern_program *p);
+QUERN_API const char *quern_program_input_name(const quern_program *p, int k);
+QUERN_API const char *quern_program_output_name(const quern_program *p, int k);
+QUERN_API quern_dtype quern_program_input_dtype(const quern_program *p, int k);
+/* Rank; dim[d] is the size or -1 where it is symbolic, sym[d] then its text ("H"), valid as long as the program. Both hold 8. */
+QUERN_API int quern_program_input_shape(const quern_program *p, int k, int64_t dim[8], const char *sym[8]);
+/* Runs once: n_in tensors in order of the inputs; out receives quern_program_outputs() new tensors (or, where out[k] is not
+ * NULL on entry, writes into that tensor, whose shape must fit). */
+QUERN_API quern_status quern_run(quern_program *p, quern_tensor *const *in, int n_in, quern_tensor **out, int n_out);
+QUERN_API void quern_profile(quern_program *p, int on);
+struct quern_step { const char *label, *kernel, *task; double seconds; double flops; };
+QUERN_API int quern_profile_steps(const quern_program *p, struct quern_step *steps, int max); /* number of dispatches */
+QUERN_API int64_t quern_program_memory(const quern_program *p); /* bytes of temporary memory for the last sizes */
+
+/* --- files --- */
+
+/* .npy .png .pfm .pb by suffix; PNG and PFM become f32 (1, channels, height, width) in 0..1 */
+QUERN_API quern_status quern_tensor_read(quern *q, const char *path, quern_tensor **out);
+QUERN_API quern_status quern_tensor_read_raw(quern *q, const char *path, quern_dtype t, int rank, const int64_t *dim,
+                                             quern_tensor **out); /* headerless row-major, little endian */
+QUERN_API quern_status quern_tensor_write(quern *q, const char *path, const quern_tensor *t);
+
+/* --- models --- */
+
+struct quern_model_opts {
+    size_t size;
+    const char *input_shape;  /* "name=H:W:C;..." renames and fixes sizes, NULL: as in the model */
+    const char *optimize_for; /* "H:1080,W:1920": sizes that times refer to, NULL: 256 each */
+};
+
+QUERN_API quern_status quern_model_open(quern *q, const char *path, const struct quern_model_opts *o, quern_model **out);
+QUERN_API quern_status quern_model_zoo(quern *q, const char *name, quern_model **out); /* seeded weights */
+QUERN_API void quern_model_close(quern_model *m);
+QUERN_API quern_status quern_model_save(quern_model *m, const char *path); /* as ONNX */
+QUERN_API const char *quern_zoo_name(int k, const char **summary);         /* NULL behind the last */
+/* Reference evaluation, float64 accumulation; same conventions as quern_run. */
+QUERN_API quern_status quern_model_eval(quern_model *m, quern_tensor *const *in, int n_in, quern_tensor **out, int n_out);
+/* Seeded random inputs for these sizes ("H=17,W=31", NULL: optimize_for). in receives one new tensor per input; returns their number. */
+QUERN_API quern_status quern_model_random_inputs(quern_model *m, const char *sizes, uint64_t seed, quern_tensor **in, int max, int *n);
+QUERN_API quern_status quern_program_random_inputs(quern_program *p, const char *sizes, uint64_t seed, quern_tensor **in, int max,
+                                                   int *n); /* [rt] */
+
+/* --- tuning and compiling --- */
+
+struct quern_tune_opts {
+    size_t size;
+    const char *device;    /* NULL: "cpu" */
+    int threads;           /* 0: all processors */
+    double timeout;        /* seconds, 0: until confidence is reached */
+    int min_samples;       /* per surviving candidate, 0: 10 */
+    int max_candidates;    /* per task, 0: as many as time allows */
+    double stop_at_speedup; /* over the default program, 0: never */
+    uint64_t seed;
+    int populate_only;
+};
+
+QUERN_API quern_status quern_db_open(quern *q, const char *path, quern_db **out); /* created when missing; ":memory:" */
+QUERN_API void quern_db_close(quern_db *db);
+/* Adds every task of the model with its candidates, built. Options are remembered with the model's tasks. */
+QUERN_API quern_status quern_populate(quern_db *db, quern_model *m, const struct quern_tune_opts *o);
+/* Measures what is in the database until time or confidence is reached; resumes after any interruption. */
+QUERN_API quern_status quern_bench(quern_db *db, const struct quern_tune_opts *o);
+/* populate, then measure guided by what this model needs. */
+QUERN_API quern_status quern_tune(quern_db *db, quern_model *m, const struct quern_tune_opts *o);
+
+struct quern_compile_opts {
+    size_t size;
+    const char *device;   /* NULL: "cpu" */
+    int threads;
+    int no_fusion;        /* one kernel per operator */
+    int untuned;          /* ignore the database: default schedules */
+};
+
+/* db may be NULL: default schedules. The program can run and can be saved. */
+QUERN_API quern_status quern_compile(quern_model *m, quern_db *db, const struct quern_compile_opts *o, quern_program **out);
+QUERN_API quern_status quern_program_save(quern_program *p, const char *path);
+
+/* --- looking inside: JSON or text, free with quern_text_free --- */
+
+QUERN_API quern_status quern_explain(quern *q, const char *dnx, char **text);       /* what was chosen and why */
+QUERN_API quern_status quern_show(quern *q, const char *path, char **text);         /* any file quern knows */
+QUERN_API quern_status quern_devices(quern *q, char **json);                        /* array of {name, driver, fingerprint, caps} */
+QUERN_API quern_status quern_db_stats(quern_db *db, char **json);
+QUERN_API quern_status quern_db_export(quern_db *db, const char *csv);              /* one row per sample */
+QUERN_API quern_status quern_db_merge(quern_db *db, const char *other, int64_t *n_new);
+QUERN_API quern_status quern_db_prune(quern_db *db, const char *what, int64_t *n_gone); /* "failed", "foreign", "losers" */
+QUERN_API const char *quern_stages(int k, const char **summary); /* names for quern_opts.dump; NULL behind the last */
+QUERN_API void quern_text_free(char *text);
+
+/* --- checking --- */
+
+struct quern_check {
+    int64_t n_bad, count;  /* elements outside the tolerance, of how many */
+    double max_abs, max_rel, tolerance;
+    const char *output;    /* name */
+};
+/* Compiled program against the reference evaluator on seeded random inputs; one entry per output. */
+QUERN_API quern_status quern_verify(quern_model *m, quern_program *p, const char *sizes, uint64_t seed, struct quern_check *c,
+                                    int max, int *n);
+/* Largest difference of two tensors under the tolerance that quern_verify would use for a reduction of length `depth`. */
+QUERN_API quern_status quern_tensor_check(quern *q, const quern_tensor *got, const quern_tensor *want, double rtol, double atol,
+                                          struct quern_check *c);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// art: the program as plain data, and its file. A plan is dispatches and buffers in order with sizes still symbolic; a .dnx
+// file is a plan with weights and binaries: a valid safetensors file whose __metadata__ holds the plan as JSON text
+// (doc/dnx.md is normative). Reading treats the file as hostile: every offset, index and expression is checked before use.
+// Nothing here knows of graphs, kernel IR or devices.
+#ifndef QUERN_ART_H
+#define QUERN_ART_H
+
+#include "core/core.h"
+
+enum plan_buf_kind {
+    PB_INPUT,  /* the caller's, one per interface input */
+    PB_OUTPUT, /* the caller's, one per interface output */
+    PB_CONST,  /* content in the file, already in the kernel's layout */
+    PB_TEMP,   /* between dispatches first..last; memory is shared by lifetimes when sizes are bound */
+};
+
+struct plan_buf {
+    enum plan_buf_kind kind;
+    struct str name;     /* of the value, for people and profiles */
+    sym size;            /* bytes */
+    u32 first, last;     /* dispatches that use it, both included */
+    const void *data;    /* PB_CONST: content (arena or mapped file), 64-byte aligned in a file */
+    i64 data_size;
+    struct hash content; /* PB_CONST: of data */
+};
+
+struct plan_bin {
+    struct str lang;     /* "c", "kir" */
+    struct str code;     /* the binary's bytes */
+    struct hash content;
+};
+
+struct plan_grid { sym extent[3]; }; /* unused dimensions: constant 1 */
+
+struct plan_dispatch {
+    u32 bin;             /* index */
+    struct str entry;    /* kernel name in the binary */
+    struct str label;    /* names of the graph's nodes, joined by '+' */
+    struct str task;     /* hex key */
+    struct str candidate; /* text, see gen.h */
+    struct str device;   /* name of the driver it was chosen for */
+    double seconds;      /* cost it was chosen by, for the sizes in plan.var; 0 = none */
+    bool is_measured;    /* seconds comes from measurements, not from the model */
+    u32 *buf;   u32 n_buf;
+    sym *param; u32 n_param;
+    struct plan_grid *grid; u32 n_grid;
+    sym work;            /* bytes of scratch memory of one worker */
+    sym flops;           /* 0 = unknown */
+};
+
+struct plan_io {
+    struct str name;
+    enum dtype dtype;
+    u32 rank;
+    sym dim[MAX_RANK];
+    u32 buf;
+};
+
+struct plan_var { i64 optimised_for; }; /* value that costs refer to; INT64_MIN: none */
+
+struct plan {
+    struct arena *arena;
+    struct symtab sym;   /* variables occur in inputs' dims; all expressions refer to it */
+    struct { struct plan_var *v; u32 n, cap; } var; /* parallel to sym.var */
+    struct str model;    /* name of the network, no path */
+    struct str caps;     /* required limits: caps text of the target */
+    struct str fingerprint; /* device and driver the times were measured on; empty: none */
+    struct { struct plan_io *v; u32 n, cap; } input, output;
+    struct { struct plan_buf *v; u32 n, cap; } buf;
+    struct { struct plan_bin *v; u32 n, cap; } bin;
+    struct { struct plan_dispatch *v; u32 n, cap; } dispatch;
+    struct str explain;  /* JSON written by the selector: what was compared; empty: none */
+};
+
+bool plan_verify(const struct plan *p, struct err *e);   /* indices, lifetimes, expressions' variables, sizes of constants */
+
+/* dnx.c: same plan, same bytes. */
+bool dnx_write(const struct plan *p, struct buf *out, struct err *e);
+/* bytes must stay valid as long as the plan: constants and code point into it. */
+bool dnx_read(struct plan *p, struct arena *a, struct str bytes, struct err *e);
+
+#endif

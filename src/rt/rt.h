@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// rt: runs plans. A program is a plan loaded on a device (binaries loaded, constants uploaded once); a session is a program with
+// sizes bound and memory laid out. Sees only core, art and dev: the shipped runtime cannot reach the compiler.
+#ifndef QUERN_RT_H
+#define QUERN_RT_H
+
+#include "art/art.h"
+#include "dev/dev.h"
+
+struct rt_program;
+
+/* plan and dev must outlive the program. */
+struct rt_program *rt_load(const struct plan *p, struct dev *d, struct err *e);
+void rt_unload(struct rt_program *p);
+
+/* Where each TEMP buffer lies for given sizes: greedy by size over lifetimes, 64-byte aligned, one block. */
+struct rt_memory { i64 *offset; i64 total; i64 unshared; }; /* unshared: sum of all sizes, for reports */
+bool rt_plan_memory(const struct plan *p, const i64 *var, struct arena *a, struct rt_memory *m, struct err *e);
+
+/* Runs once. in: one per input with matching dtype and rank; sizes bind the variables, contradictions are errors naming input and axis.
+   out: dims are filled in; data is written where out[k].data is given (out_size[k] bytes, checked), else allocated in `a`. Memory of
+   the last sizes is kept for the next run. Not reentrant: one run at a time per program. */
+bool rt_run(struct rt_program *p, const struct tensor *in, struct tensor *out, struct arena *a, struct err *e);
+bool rt_output_dims(struct rt_program *p, const struct tensor *in, struct tensor *out, struct err *e); /* dtype, rank, dim only */
+
+struct rt_times { double *seconds; u32 n; }; /* per dispatch, summed over runs since the last reset */
+void rt_profile(struct rt_program *p, bool on);
+struct rt_times rt_profile_times(const struct rt_program *p);
+i64 rt_memory_used(const struct rt_program *p);  /* bytes of the temporary block */
+
+#endif
