@@ -48,6 +48,7 @@ struct op_eval {
     struct tensor *const *in;
     struct tensor **out;
     struct arena *scratch;
+    const i64 *var;         /* values of the symbolic variables, symtab.var.n of them; INT64_MIN = unbound */
     /* Optional sampling for costly operators: when n_points > 0 only the elements out[0][points[i]] (flat, row-major) need be
        computed; an operator may ignore it and compute all. */
     const i64 *points;
@@ -107,7 +108,7 @@ bool op_broadcast(struct graph *g, const struct shape *a, const struct shape *b,
 /* The integer content of an input known now: constant tensor or constant symbolic content. Count, or -1 when unknown. */
 i64 op_const_ints(const struct graph *g, value_id v, i64 out[], i64 max);
 /* Symbolic content: of sdata, or of a constant integer tensor. false: unknown. */
-bool op_sym_ints(struct graph *g, value_id v, sym out[], i64 max, i64 *n);
+bool op_sym_ints(const struct graph *g, value_id v, sym out[], i64 max, i64 *n);
 void op_set_sdata(struct graph *g, value_id v, const sym *num, i64 n, i64 den);
 bool op_axis(i64 axis, u32 rank, u32 *out);                     /* -rank..rank-1 -> 0..rank-1 */
 value_id op_const_f(struct graph *g, enum dtype t, double v);   /* new scalar constant */
@@ -124,6 +125,21 @@ bool graph_eval(const struct graph *g, struct tensor *const *in, struct tensor *
                 const struct graph_eval_opts *o, struct err *e);
 /* Binds the variables that occur as whole dims of the graph's inputs: var[] has symtab.var.n entries, unbound ones INT64_MIN. */
 bool graph_bind(const struct graph *g, struct tensor *const *in, i64 *var, struct err *e);
+
+/* op_view.c: symbolic parameters, and operators that only move elements.
+   Operators that take sizes as inputs (Reshape, Slice, Pad ...) are rewritten to primitives that hold them as symbolic
+   expressions in an attribute of strings ("H//2"): the shape arithmetic then has no users and drops out of the graph. */
+void op_set_syms(struct graph *g, node_id n, const char *attr, const sym *v, i64 count);
+i64 op_get_syms(const struct graph *g, const struct node *n, const char *attr, sym *v, i64 max); /* count; -1: absent or malformed */
+bool op_eval_syms(const struct op_eval *v, const char *attr, i64 *out, i64 max, struct err *e); /* their values */
+/* Maps an element of the output to where it comes from: returns the number of the input and its index in in[]; -1 = zero. */
+typedef i64 op_map_fn(const void *par, const i64 *out, i64 *in);
+bool op_map_eval(const struct op_eval *v, op_map_fn *fn, const void *par); /* computes out[0] */
+/* Content of output 0 from the symbolic content of the inputs; all shapes static; does nothing where unknown. */
+void op_map_sdata(struct graph *g, node_id n, op_map_fn *fn, const void *par);
+bool op_next(u32 rank, const i64 *dim, i64 *idx);  /* next index in row-major order; false: was the last */
+i64 op_flat(u32 rank, const i64 *dim, const i64 *idx);
+kval emit_clamp(struct emit *m, kval i, sym n);    /* to 0..n-1 */
 
 /* op_emit.c: values inside kernels. A task's graph is lowered by asking for its outputs' elements: each node's lower asks for its
    inputs' elements in turn until loads of the task's inputs (or values bound by the generator) are reached. That is what
