@@ -37,8 +37,8 @@ struct region {
 };
 
 /* All regions worth considering, so that every value a region or the graph's interface needs is delivered by at least one.
-   First the regions of the default plan (`is_default`), which alone cover the graph: greedy fusion of pointwise chains,
-   channels last between convolutions. */
+   Default regions fuse greedily (pointwise chains behind anchors, views in front) and keep values channels last near
+   convolutions; alternatives leave parts out, fuse pooling, or use the other layout at the graph's border. */
 struct cover {
     const struct graph *g;
     struct arena *arena;
@@ -48,7 +48,6 @@ struct cover {
 
 struct cover_opts {
     bool no_fusion;     /* every node by itself */
-    u32 max_alternatives; /* regions per anchor, 0 = 12 */
 };
 
 /* g: primitives only, inferred. */

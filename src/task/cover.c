@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The cover: all regions worth considering. First the default regions, demand-driven from the graph's outputs, then for each of
+// them the alternatives: pooling fused behind a convolution, views kept out of it, the anchor by itself, other layouts at the
+// graph's border. Alternatives need values that the default may not deliver; demand is followed until everything needed is
+// delivered. Which region wins is not decided here.
+#include "task/grow.h"
+
+struct need { struct form *v; u32 n, cap; u32 done; };
+
+struct builder {
+    struct cutter cut;
+    struct cover *c;
+    struct need need;     /* forms demanded so far, each once */
+    struct map tasks;     /* key bytes -> index of cover.task */
+    struct map regions;   /* nodes, forms -> 1: seen */
+    bool no_fusion;
+    struct err *e;
+};
+
+/* layouts: channels last wherever a convolution or a window is near */
+
+static bool has_channels(const struct graph *g, value_id v)
+{
+    const struct value *x = graph_value(g, v);
+    return !x->is_const && x->shape.rank >= 3;
+}
+
+static bool spreads(const struct graph *g, node_id n)
+{
+    return node_is(g, n, OP_POINTWISE | OP_VIEW | OP_SAMPLE | OP_WINDOW | OP_CONV | OP_REDUCE);
+}
+
+/* One node: if one of its activations of the output's rank is channels last, all are. Returns whether anything changed. */
+static bool spread_layout(struct cutter *c, node_id n)
+{
+    const struct graph *g = c->g;
+    const struct node *x = graph_node(g, n);
+    u32 rank = graph_value(g, node_out(g, n))->shape.rank;
+    bool any = node_is(g, n, OP_CONV | OP_WINDOW), changed = false;
+    for (int pass = 0; pass < 2; pass++) {
+        for (u32 k = 0; k < x->in.n + x->out.n; k++) {
+            value_id v = k < x->in.n ? x->in.v[k] : x->out.v[k - x->in.n];
+            if (!v || !has_channels(g, v) || graph_value(g, v)->shape.rank != rank) continue;
+            if (pass == 0) any |= c->layout[v] == LAYOUT_CLAST;
+            else if (any && c->layout[v] != LAYOUT_CLAST) c->layout[v] = LAYOUT_CLAST, changed = true;
+        }
+    }
+    return changed;
+}
+
+static void choose_layouts(struct cutter *c)
+{
+    const struct graph *g = c->g;
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (node_id n = 1; n < g->node.n; n++)
+            if (spreads(g, n)) changed |= spread_layout(c, n);
+    }
+    for (u32 k = 0; k < g->input.n; k++) c->layout[g->input.v[k]] = LAYOUT_ROWS; /* the interface */
+    for (u32 k = 0; k < g->output.n; k++)
+        if (c->users[g->output.v[k]].n == 0) c->layout[g->output.v[k]] = LAYOUT_ROWS;
+}
+
+/* demand */
+
+static void need_form(struct builder *b, struct form f)
+{
+    const struct value *x = graph_value(b->cut.g, f.v);
+    if (x->is_const || (x->producer == 0 && f.layout == LAYOUT_ROWS)) return;
+    for (u32 i = 0; i < b->need.n; i++)
+        if (b->need.v[i].v == f.v && b->need.v[i].layout == f.layout) return;
+    *(arr_push(b->cut.a, &b->need)) = f;
+}
+
+static u32 share_task(struct builder *b, struct task *t)
+{
+    u64 *known = map_get(&b->tasks, t->text);
+    if (known) return (u32)*known;
+    *(arr_push(b->cut.a, &b->c->task)) = t;
+    map_put(&b->tasks, t->text, b->c->task.n - 1);
+    return b->c->task.n - 1;
+}
+
+static bool seen_region(struct builder *b, const struct region *r)
+{
+    struct buf k = {0};
+    buf_put(&k, r->nodes, (i64)sizeof(node_id) * r->n_nodes);
+    buf_z(&k, "|");
+    for (u32 i = 0; i < r->n_in; i++) buf_printf(&k, "%u.%d,", r->in[i].v, (int)r->in[i].layout);
+    buf_z(&k, "|");
+    for (u32 i = 0; i < r->n_out; i++) buf_printf(&k, "%u.%d,", r->out[i].v, (int)r->out[i].layout);
+    bool seen = map_get(&b->regions, buf_view(&k)) != NULL;
+    map_put(&b->regions, buf_view(&k), 1);
+    buf_release(&k);
+    return seen;
+}
+
+/* Outer activations of the set, each once. */
+static u32 outer_inputs(const struct cutter *c, const struct node_set *s, value_id *in, u32 max)
+{
+    u32 n = 0;
+    for (u32 i = 0; i < s->n; i++) {
+        const struct node *x = graph_node(c->g, s->v[i]);
+        for (u32 k = 0; k < x->in.n; k++) {
+            value_id v = x->in.v[k];
+            if (!v || graph_value(c->g, v)->is_const) continue;
+            node_id p = graph_value(c->g, v)->producer;
+            if (p && s->has[p]) continue;
+            bool known = false;
+            for (u32 j = 0; j < n; j++) known |= in[j] == v;
+            if (!known && n < max) in[n++] = v;
+        }
+    }
+    return n;
+}
+
+/* Adds the region made of the set, delivering `out`, with the layouts of `layout`. */
+static bool add_region(struct builder *b, const struct node_set *s, const value_id *out, u32 n_out,
+                       const enum layout *layout)
+{
+    struct arena *a = b->cut.a;
+    value_id in[MAX_REGION * 4];
+    struct region r = {.n_nodes = s->n, .n_out = n_out};
+    r.nodes = arena_array(a, node_id, s->n);
+    for (u32 i = 0; i < s->n; i++) r.nodes[i] = s->v[i];
+    r.n_in = outer_inputs(&b->cut, s, in, countof(in));
+    r.in = arena_array(a, struct form, r.n_in);
+    for (u32 i = 0; i < r.n_in; i++) r.in[i] = (struct form){in[i], layout[in[i]]};
+    r.out = arena_array(a, struct form, n_out);
+    for (u32 i = 0; i < n_out; i++) r.out[i] = (struct form){out[i], layout[out[i]]};
+    if (seen_region(b, &r)) return true;
+    struct task *t = arena_new(a, struct task);
+    if (!task_make(t, b->cut.g, a, r.nodes, r.n_nodes, out, n_out, layout, &r.map_back, b->e)) return false;
+    r.task = share_task(b, t);
+    *(arr_push(a, &b->c->region)) = r;
+    for (u32 i = 0; i < r.n_in; i++) need_form(b, r.in[i]);
+    return true;
+}
+
+/* A value from one layout to another: a region without nodes, its task a single Identity. */
+static bool add_conversion(struct builder *b, value_id v, enum layout from, enum layout to)
+{
+    struct arena *a = b->cut.a;
+    struct region r = {.n_in = 1, .n_out = 1};
+    r.in = arena_new(a, struct form), r.out = arena_new(a, struct form);
+    *r.in = (struct form){v, from}, *r.out = (struct form){v, to};
+    if (seen_region(b, &r)) return true;
+    struct task *t = arena_new(a, struct task);
+    const struct value *x = graph_value(b->cut.g, v);
+    struct graph *g = arena_new(a, struct graph);
+    graph_init(g, a, b->cut.g->sym);
+    value_id in = graph_add_value(g, S("x"));
+    graph_value(g, in)->dtype = x->dtype, graph_value(g, in)->shape = x->shape;
+    *(arr_push(a, &g->input)) = in;
+    value_id out = graph_op(g, "Identity", S("copy"), 1, &in);
+    *(arr_push(a, &g->output)) = out;
+    node_id copy = graph_value(g, out)->producer;
+    if (!op_infer(g, copy, b->e)) return false;
+    enum layout *layout = arena_array(a, enum layout, g->value.n);
+    layout[in] = from, layout[out] = to;
+    value_id *back;
+    if (!task_make(t, g, a, &copy, 1, &out, 1, layout, &back, b->e)) return false;
+    r.map_back = arena_array(a, value_id, t->g.value.n);
+    for (value_id k = 1; k < t->g.value.n; k++) r.map_back[k] = v;
+    r.task = share_task(b, t);
+    *(arr_push(a, &b->c->region)) = r;
+    need_form(b, *r.in);
+    return true;
+}
+
+/* alternatives */
+
+static bool only_border_differs(const struct builder *b, value_id v)
+{
+    return has_channels(b->cut.g, v) && (b->cut.is_output[v] || graph_value(b->cut.g, v)->producer == 0);
+}
+
+/* The same nodes with inputs or outputs at the graph's border in the other layout. */
+static bool add_layout_variants(struct builder *b, const struct node_set *s, value_id out)
+{
+    const struct cutter *c = &b->cut;
+    value_id in[MAX_REGION * 4];
+    u32 n = outer_inputs(c, s, in, countof(in));
+    enum layout *l = arena_array(c->a, enum layout, c->g->value.n);
+    bool touches_conv = false;
+    for (u32 i = 0; i < s->n; i++) touches_conv |= node_is(c->g, s->v[i], OP_CONV | OP_WINDOW);
+    if (!touches_conv) return true;
+    for (u32 k = 0; k <= n; k++) {
+        value_id v = k < n ? in[k] : out;
+        if (!only_border_differs(b, v)) continue;
+        for (value_id i = 1; i < c->g->value.n; i++) l[i] = c->layout[i];
+        l[v] = l[v] == LAYOUT_ROWS ? LAYOUT_CLAST : LAYOUT_ROWS;
+        if (!add_region(b, s, &out, 1, l)) return false;
+    }
+    return true;
+}
+
+/* anchor + epilogue + the window op that is its only user + what follows that. */
+static bool add_with_window(struct builder *b, const struct node_set *core, value_id out)
+{
+    const struct cutter *c = &b->cut;
+    if (c->users[out].n != 1 || c->is_output[out]) return true;
+    node_id w = c->users[out].v[0];
+    if (!node_is(c->g, w, OP_WINDOW) || core->n >= MAX_REGION / 2) return true;
+    struct node_set s = set_copy(c, core, core->n);
+    set_add(&s, w);
+    value_id outs[2];
+    if (set_live_outs(c, &s, outs, 2) != 1) return true;
+    grow_prologue(c, &s);
+    return add_region(b, &s, outs, 1, c->layout);
+}
+
+static bool add_anchor_alternatives(struct builder *b, const struct node_set *core, value_id out)
+{
+    const struct cutter *c = &b->cut;
+    struct node_set fused = set_copy(c, core, core->n);
+    grow_prologue(c, &fused);
+    if (!add_layout_variants(b, &fused, out)) return false;
+    if (!add_region(b, core, &out, 1, c->layout)) return false; /* views kept out */
+    if (!add_with_window(b, core, out)) return false;
+    if (core->n > 1) { /* the anchor by itself, its epilogue as another kernel */
+        struct node_set one = set_copy(c, core, 1);
+        value_id v = node_out(c->g, core->v[0]);
+        if (!add_region(b, &one, &v, 1, c->layout)) return false;
+        struct node_set rest = set_new(c);
+        for (u32 i = 1; i < core->n; i++) set_add(&rest, core->v[i]);
+        set_sort(c, &rest);
+        if (!add_region(b, &rest, &out, 1, c->layout)) return false;
+    }
+    return true;
+}
+
+/* the default region that delivers a value */
+
+static bool add_default(struct builder *b, value_id v)
+{
+    struct cutter *c = &b->cut;
+    node_id p = graph_value(c->g, v)->producer;
+    struct node_set s;
+    bool has_anchor = c->owner[p] != 0;
+    if (has_anchor) {
+        const struct node_set *core = &c->anchored[c->owner[p] - 1];
+        value_id live[1];
+        /* an inner value of an anchor's region that an alternative asked for: its node by itself */
+        bool is_inner = set_live_outs(c, core, live, 1) == 1 && live[0] != v;
+        s = set_copy(c, core, is_inner ? 0 : core->n);
+        if (is_inner) set_add(&s, p), has_anchor = false;
+    } else {
+        s = set_new(c);
+        set_add(&s, p);
+    }
+    u32 n_core = s.n;
+    if (!b->no_fusion) grow_prologue(c, &s);
+    value_id outs[MAX_REGION];
+    const struct node *x = graph_node(c->g, p);
+    u32 n_out = 0;
+    if (!has_anchor && x->out.n > 1 && !node_is(c->g, p, OP_VIEW)) { /* several outputs at once */
+        for (u32 k = 0; k < x->out.n && n_out < MAX_REGION; k++)
+            if (x->out.v[k]) outs[n_out++] = x->out.v[k];
+    } else outs[n_out++] = v;
+    if (!add_region(b, &s, outs, n_out, c->layout)) return false;
+    if (!has_anchor || n_out != 1 || b->no_fusion) {
+        struct node_set one = set_new(c);
+        set_add(&one, p);
+        return n_core == s.n || n_out != 1 || add_region(b, &one, outs, n_out, c->layout);
+    }
+    return add_anchor_alternatives(b, &c->anchored[c->owner[p] - 1], v);
+}
+
+static bool deliver(struct builder *b, struct form f)
+{
+    const struct cutter *c = &b->cut;
+    enum layout pref = c->layout[f.v];
+    if (f.layout != pref || graph_value(c->g, f.v)->producer == 0) {
+        if (!add_conversion(b, f.v, pref, f.layout)) return false;
+    }
+    return graph_value(c->g, f.v)->producer == 0 || add_default(b, f.v);
+}
+
+static void find_anchors(struct builder *b)
+{
+    struct cutter *c = &b->cut;
+    static const u32 rank[] = {OP_CONV | OP_MATMUL | OP_HEAVY, OP_REDUCE, OP_WINDOW | OP_SAMPLE};
+    for (u32 r = 0; r < 3; r++) {
+        for (node_id n = 1; n < c->g->node.n; n++) {
+            if (c->owner[n] || !node_is(c->g, n, rank[r]) || node_is(c->g, n, OP_WHOLE)) continue;
+            struct node_set s = set_new(c);
+            set_add(&s, n);
+            value_id out[2];
+            if (set_live_outs(c, &s, out, 2) != 1) continue;
+            if (!b->no_fusion) grow_epilogue(c, &s, n);
+            c->anchored[c->n_anchored++] = s;
+            for (u32 i = 0; i < s.n; i++) c->owner[s.v[i]] = c->n_anchored;
+        }
+    }
+}
+
+bool cover_build(struct cover *c, const struct graph *g, struct arena *a, const struct cover_opts *o, struct err *e)
+{
+    *c = (struct cover){.g = g, .arena = a};
+    struct builder b = {.c = c, .e = e, .no_fusion = o && o->no_fusion};
+    cutter_init(&b.cut, g, a);
+    map_init(&b.tasks, a);
+    map_init(&b.regions, a);
+    choose_layouts(&b.cut);
+    find_anchors(&b);
+    for (u32 k = 0; k < g->output.n; k++) need_form(&b, (struct form){g->output.v[k], LAYOUT_ROWS});
+    for (; b.need.done < b.need.n; b.need.done++)
+        if (!deliver(&b, b.need.v[b.need.done])) return false;
+    return true;
+}

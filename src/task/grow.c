@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Growing regions. Forward: an anchor takes the pointwise nodes behind it while exactly one value leaves the region, so a
+// residual add or x*sigmoid(x) fuses but nothing is computed twice. Backward: views are cheap to recompute and always come along;
+// pointwise nodes only when nobody else needs them. Node ids are in topological order (graph_sort ran).
+#include "task/grow.h"
+
+static void note_users(struct cutter *c)
+{
+    const struct graph *g = c->g;
+    for (node_id n = 1; n < g->node.n; n++) {
+        const struct node *x = graph_node(g, n);
+        for (u32 k = 0; k < x->in.n; k++) {
+            value_id v = x->in.v[k];
+            if (!v) continue;
+            struct value_list *u = &c->users[v];
+            if (u->n == 0 || u->v[u->n - 1] != n) *(arr_push(c->a, u)) = n;
+        }
+    }
+}
+
+void cutter_init(struct cutter *c, const struct graph *g, struct arena *a)
+{
+    *c = (struct cutter){.g = g, .a = a};
+    c->users = arena_array(a, struct value_list, g->value.n);
+    c->is_output = arena_array(a, bool, g->value.n);
+    c->layout = arena_array(a, enum layout, g->value.n);
+    c->owner = arena_array(a, u32, g->node.n);
+    c->anchored = arena_array(a, struct node_set, g->node.n);
+    note_users(c);
+    for (u32 k = 0; k < g->output.n; k++) c->is_output[g->output.v[k]] = true;
+}
+
+struct node_set set_new(const struct cutter *c)
+{
+    return (struct node_set){
+        .v = arena_array(c->a, node_id, MAX_REGION),
+        .has = arena_array(c->a, bool, c->g->node.n),
+    };
+}
+
+struct node_set set_copy(const struct cutter *c, const struct node_set *s, u32 n)
+{
+    struct node_set r = set_new(c);
+    for (u32 i = 0; i < n; i++) set_add(&r, s->v[i]);
+    return r;
+}
+
+void set_add(struct node_set *s, node_id n)
+{
+    assert(s->n < MAX_REGION && !s->has[n]);
+    s->v[s->n++] = n;
+    s->has[n] = true;
+}
+
+void set_sort(const struct cutter *c, struct node_set *s)
+{
+    u32 k = 0;
+    for (node_id n = 1; n < c->g->node.n && k < s->n; n++)
+        if (s->has[n]) s->v[k++] = n;
+}
+
+bool node_is(const struct graph *g, node_id n, u32 props) { return (op_of(g, n)->props & props) != 0; }
+
+value_id node_out(const struct graph *g, node_id n)
+{
+    const struct node *x = graph_node(g, n);
+    for (u32 k = 0; k < x->out.n; k++)
+        if (x->out.v[k]) return x->out.v[k];
+    unreachable();
+}
+
+static bool is_live(const struct cutter *c, const struct node_set *s, value_id v)
+{
+    if (c->is_output[v]) return true;
+    for (u32 i = 0; i < c->users[v].n; i++)
+        if (!s->has[c->users[v].v[i]]) return true;
+    return false;
+}
+
+u32 set_live_outs(const struct cutter *c, const struct node_set *s, value_id *v, u32 max)
+{
+    u32 n = 0;
+    for (u32 i = 0; i < s->n; i++) {
+        const struct node *x = graph_node(c->g, s->v[i]);
+        for (u32 k = 0; k < x->out.n; k++) {
+            if (!x->out.v[k] || !is_live(c, s, x->out.v[k])) continue;
+            if (v && n < max) v[n] = x->out.v[k];
+            n++;
+        }
+    }
+    return n;
+}
+
+/* Marks the nodes outside the set that depend on it. */
+static bool *mark_behind(const struct cutter *c, const struct node_set *s)
+{
+    const struct graph *g = c->g;
+    bool *behind = arena_array(c->a, bool, g->node.n);
+    for (node_id n = 1; n < g->node.n; n++) {
+        if (s->has[n]) continue;
+        const struct node *x = graph_node(g, n);
+        for (u32 k = 0; k < x->in.n && !behind[n]; k++) {
+            node_id p = x->in.v[k] ? graph_value(g, x->in.v[k])->producer : 0;
+            behind[n] = p && (s->has[p] || behind[p]);
+        }
+    }
+    return behind;
+}
+
+static bool inputs_ready(const struct cutter *c, const struct node_set *s, const bool *behind, node_id n)
+{
+    const struct node *x = graph_node(c->g, n);
+    for (u32 k = 0; k < x->in.n; k++) {
+        node_id p = x->in.v[k] ? graph_value(c->g, x->in.v[k])->producer : 0;
+        if (p && !s->has[p] && behind[p]) return false;
+    }
+    return true;
+}
+
+static bool same_reduction(const struct graph *g, node_id a, node_id b)
+{
+    struct op_reduce ra, rb;
+    const struct op *oa = op_of(g, a), *ob = op_of(g, b);
+    if (!oa->reduce || !ob->reduce) return false;
+    if (!oa->reduce(g, graph_node(g, a), &ra) || !ob->reduce(g, graph_node(g, b), &rb)) return false;
+    if (!ra.keepdims || !rb.keepdims || ra.n_axes != rb.n_axes) return false;
+    for (u32 i = 0; i < ra.n_axes; i++)
+        if (ra.axis[i] != rb.axis[i]) return false;
+    return shape_equal(&graph_value(g, graph_node(g, a)->in.v[0])->shape,
+                       &graph_value(g, graph_node(g, b)->in.v[0])->shape);
+}
+
+/* May n stand behind the anchor in one kernel? Its elements must be the anchor's (or, for a reduction, those of a row). */
+static bool fits_behind(const struct cutter *c, node_id anchor, node_id n)
+{
+    const struct graph *g = c->g;
+    const struct shape *out = &graph_value(g, node_out(g, n))->shape;
+    if (c->owner[n]) return false;
+    if (node_is(g, anchor, OP_REDUCE)) {
+        if (node_is(g, n, OP_REDUCE)) return same_reduction(g, anchor, n);
+        if (!node_is(g, n, OP_POINTWISE)) return false;
+        const struct shape *full = &graph_value(g, graph_node(g, anchor)->in.v[0])->shape;
+        return shape_equal(out, full) || shape_equal(out, &graph_value(g, node_out(g, anchor))->shape);
+    }
+    return node_is(g, n, OP_POINTWISE) && shape_equal(out, &graph_value(g, node_out(g, anchor))->shape);
+}
+
+static node_id next_behind(const struct cutter *c, const struct node_set *s, node_id anchor)
+{
+    bool *behind = mark_behind(c, s);
+    for (node_id n = anchor + 1; n < c->g->node.n; n++) {
+        if (!behind[n] || !fits_behind(c, anchor, n) || !inputs_ready(c, s, behind, n)) continue;
+        const struct node *x = graph_node(c->g, n);
+        for (u32 k = 0; k < x->in.n; k++) {
+            node_id p = x->in.v[k] ? graph_value(c->g, x->in.v[k])->producer : 0;
+            if (p && s->has[p]) return n;
+        }
+    }
+    return 0;
+}
+
+void grow_epilogue(const struct cutter *c, struct node_set *s, node_id anchor)
+{
+    u32 best = s->n;
+    while (s->n < MAX_REGION - 16) {
+        struct arena_mark m = arena_mark(c->a);
+        node_id n = next_behind(c, s, anchor);
+        arena_rewind(c->a, m);
+        if (!n) break;
+        set_add(s, n);
+        if (set_live_outs(c, s, NULL, 0) == 1) best = s->n;
+    }
+    while (s->n > best) s->has[s->v[--s->n]] = false;
+}
+
+/* Would recomputing the producer inside the consumer be cheap? */
+static bool comes_along(const struct cutter *c, const struct node_set *s, node_id consumer, value_id v)
+{
+    const struct graph *g = c->g;
+    node_id p = graph_value(g, v)->producer;
+    if (!p || s->has[p] || c->owner[p] || c->is_output[v]) return false;
+    if (node_is(g, p, OP_WHOLE | OP_HEAVY)) return false;
+    if (node_is(g, p, OP_VIEW)) return true;
+    if (!node_is(g, p, OP_POINTWISE)) return false;
+    if (c->users[v].n > 1) { /* all users must be here */
+        for (u32 i = 0; i < c->users[v].n; i++)
+            if (!s->has[c->users[v].v[i]]) return false;
+    }
+    return !node_is(g, consumer, OP_WINDOW | OP_SAMPLE);
+}
+
+void grow_prologue(const struct cutter *c, struct node_set *s)
+{
+    for (u32 i = 0; i < s->n; i++) {
+        const struct node *x = graph_node(c->g, s->v[i]);
+        for (u32 k = 0; k < x->in.n && s->n < MAX_REGION; k++) {
+            value_id v = x->in.v[k];
+            if (v && comes_along(c, s, s->v[i], v)) {
+                set_add(s, graph_value(c->g, v)->producer);
+                i = (u32)-1; /* a node's last user may just have come in: look again from the start */
+                break;
+            }
+        }
+    }
+    set_sort(c, s);
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Private to task/: the working state of building a cover and the growing of regions.
+#ifndef QUERN_TASK_GROW_H
+#define QUERN_TASK_GROW_H
+
+#include "task/task.h"
+
+struct node_set {
+    node_id *v;   /* in the order of adding */
+    u32 n;
+    bool *has;    /* per node */
+};
+
+struct cutter {
+    const struct graph *g;
+    struct arena *a;
+    struct value_list *users;  /* per value: consuming nodes (ids), each once */
+    bool *is_output;           /* per value: in the graph's interface */
+    enum layout *layout;       /* per value: preferred */
+    u32 *owner;                /* per node: 1 + index of the anchor region that contains it, 0 = free */
+    struct node_set *anchored; /* the anchor regions */
+    u32 n_anchored;
+};
+
+enum { MAX_REGION = 48 }; /* nodes of one region */
+
+void cutter_init(struct cutter *c, const struct graph *g, struct arena *a);
+struct node_set set_new(const struct cutter *c);
+struct node_set set_copy(const struct cutter *c, const struct node_set *s, u32 n);
+void set_add(struct node_set *s, node_id n);
+void set_sort(const struct cutter *c, struct node_set *s); /* ids are topological: ascending */
+
+bool node_is(const struct graph *g, node_id n, u32 props);
+value_id node_out(const struct graph *g, node_id n);  /* its first wanted output */
+/* Values of the set that somebody outside needs; returns their number, v may be NULL. */
+u32 set_live_outs(const struct cutter *c, const struct node_set *s, value_id *v, u32 max);
+/* Adds pointwise nodes (and further reductions over the same axes) behind the anchor as long as one value leaves the set. */
+void grow_epilogue(const struct cutter *c, struct node_set *s, node_id anchor);
+/* Pulls views, and pointwise nodes used only here, into the set; not through nodes that anchor regions own. */
+void grow_prologue(const struct cutter *c, struct node_set *s);
+
+#endif

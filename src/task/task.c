@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Making tasks: a region of a graph becomes a graph of its own whose text is its identity. Content of constants is dropped unless
+// kernels are specialised on it (integers that steer index maps, single scalars), so that two layers which differ only in
+// their weights are one task and are measured once.
+#include "task/task.h"
+
+/* Integers up to this many elements stay: starts of slices, pads, permutations given as inputs. */
+enum { KEEP_INTS = 64 };
+
+static bool content_matters(const struct tensor *t)
+{
+    i64 n = tensor_count(t);
+    return n <= 1 || (!dtype_is_float(t->dtype) && n <= KEEP_INTS);
+}
+
+static void strip_constants(struct graph *g)
+{
+    for (value_id v = 1; v < g->value.n; v++) {
+        struct value *x = graph_value(g, v);
+        if (x->is_const && x->data && !content_matters(x->data)) x->data = NULL;
+    }
+}
+
+static node_id find_anchor(const struct graph *g)
+{
+    for (node_id n = 1; n < g->node.n; n++)
+        if (op_of(g, n)->props & (OP_CONV | OP_MATMUL | OP_HEAVY)) return n;
+    return 0;
+}
+
+static void task_key(struct task *t)
+{
+    struct buf b = {0};
+    graph_print(&b, &t->g, &(struct graph_text_opts){.keys = true});
+    t->text = str_dup(t->g.arena, buf_view(&b));
+    t->key = hash_bytes(t->text.p, t->text.n);
+    buf_release(&b);
+}
+
+bool task_make(struct task *t, const struct graph *from, struct arena *a, const node_id *nodes, u32 n,
+               const value_id *out, u32 n_out, const enum layout *layout, value_id **map_back, struct err *e)
+{
+    value_id *back = NULL;
+    graph_extract(&t->g, from, a, nodes, n, out, n_out, &back);
+    for (value_id v = 1; v < t->g.value.n; v++) {
+        struct value *x = graph_value(&t->g, v);
+        bool is_outer = !x->is_const && (x->producer == 0);
+        x->layout = is_outer ? layout[back[v]] : LAYOUT_ROWS;
+    }
+    for (u32 k = 0; k < t->g.output.n; k++)
+        graph_value(&t->g, t->g.output.v[k])->layout = layout[back[t->g.output.v[k]]];
+    strip_constants(&t->g);
+    if (map_back) *map_back = back;
+    t->anchor = find_anchor(&t->g);
+    task_key(t);
+    return graph_verify(&t->g, e);
+}
+
+bool task_parse(struct task *t, struct arena *a, struct symtab *sym, struct str text, struct err *e)
+{
+    if (!graph_parse(&t->g, a, sym, text, e)) return false;
+    if (!op_infer_all(&t->g, e)) return false;
+    t->anchor = find_anchor(&t->g);
+    task_key(t);
+    return true;
+}
+
+double task_flops(const struct task *t, const i64 *var) { return graph_flops(&t->g, var); }
+
+static double value_bytes(const struct graph *g, value_id v, const i64 *var)
+{
+    const struct value *x = graph_value(g, v);
+    i64 dim[MAX_RANK], n = 1;
+    if (!shape_eval(g->sym, &x->shape, var, dim)) return 0;
+    for (u32 d = 0; d < x->shape.rank; d++) n *= dim[d];
+    return (double)n * (double)dtype_size(x->dtype);
+}
+
+double task_bytes(const struct task *t, const i64 *var)
+{
+    double sum = 0;
+    for (value_id v = 1; v < t->g.value.n; v++) {
+        const struct value *x = graph_value(&t->g, v);
+        if (x->is_const || x->producer == 0) sum += value_bytes(&t->g, v, var);
+    }
+    for (u32 k = 0; k < t->g.output.n; k++) sum += value_bytes(&t->g, t->g.output.v[k], var);
+    return sum;
+}
