@@ -109,12 +109,21 @@ bool op_broadcast(struct graph *g, const struct shape *a, const struct shape *b,
 i64 op_const_ints(const struct graph *g, value_id v, i64 out[], i64 max);
 /* Symbolic content: of sdata, or of a constant integer tensor. false: unknown. */
 bool op_sym_ints(const struct graph *g, value_id v, sym out[], i64 max, i64 *n);
+/* Likewise with a denominator: constants of floats that are small dyadic fractions, too. At most max elements. */
+bool op_sym_content(const struct graph *g, value_id v, i64 max, struct sym_data *out);
 void op_set_sdata(struct graph *g, value_id v, const sym *num, i64 n, i64 den);
 bool op_axis(i64 axis, u32 rank, u32 *out);                     /* -rank..rank-1 -> 0..rank-1 */
 value_id op_const_f(struct graph *g, enum dtype t, double v);   /* new scalar constant */
 value_id op_const_i(struct graph *g, enum dtype t, const i64 *v, i64 n); /* new 1-d constant */
-value_id op_sym_scalar(struct graph *g, enum dtype t, sym s);   /* node quern::Sym: scalar with a symbolic value */
+value_id op_sym_scalar(struct graph *g, enum dtype t, sym s);   /* constant, or node quern::Sym: scalar with a symbolic value */
+/* For `expand`: a node named after node `like` (0: none) whose output is `out`, or a new value when out is 0. Returns the output.
+   op_expand infers the new nodes in the order in which they were added and marks the expanded one dead. */
+value_id op_node(struct graph *g, node_id like, const char *op, u32 n_in, const value_id *in, value_id out);
+/* For `random`: a graph input of known sizes, whose content the tests choose at random (integers small, of both signs). What an
+   operator cannot take at random (indices, axes, sizes) is a constant of the instance. */
 void random_input(struct graph *g, const char *name, enum dtype t, u32 rank, const i64 *dim, value_id *out);
+/* For `random`: the node of the instance, its outputs are the graph's. Attributes are set on node g->node.n - 1 afterwards. */
+void random_node(struct graph *g, const struct op *op, u32 n_in, const value_id *in, u32 n_out);
 
 /* op_eval.c: the reference evaluator. in: one tensor per graph input, shapes must fit (binds the symbolic variables);
    out: one new tensor per graph output, in the arena. Expands composites first. Slow and obviously right. */
@@ -148,6 +157,8 @@ typedef kval emit_fn(struct emit *m, const void *user, const kval *idx);
 
 struct emit_bind { emit_fn *fn; const void *user; };
 
+struct emit_memo { value_id v; kval idx[MAX_RANK], val; };
+
 /* A constant rearranged when the program is compiled: element (i0, i1 ...) of the packed array, row-major over extent[], is the
    constant's element at index[axis] = sum over the dims that name the axis of i*stride, or 0 where that is out of range. */
 struct pack {
@@ -169,6 +180,12 @@ struct emit {
     struct emit_bind *bind;                                       /* per value */
     struct { struct kernel_arg *v; u32 n, cap; } arg;             /* in order of the BUFs */
     bool acc_f64;                                                 /* reductions accumulate floats in f64 (reference kernels) */
+    kval *out;                                                    /* per value: BUF of an output of the task (then also in buf
+                                                                     unless the value is an input, too) */
+    bool *packed;                                                 /* per value: has a packed BUF */
+    u32 *n_uses;                                                  /* per value */
+    bool touched_bind;                                            /* the value being lowered depends on a bound one */
+    struct { struct emit_memo *v; u32 n, cap; } memo;             /* values lowered before, see op_emit.c */
 };
 
 /* Starts a kernel for a task: emit_pack for the constants that are rearranged first, then emit_args declares the rest. */

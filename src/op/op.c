@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// op: the registry of operators and what can be asked of any of them. The plug-in files are listed in the generated
+// op.inc; nothing else enumerates operators. Names are searched linearly: there are fewer than 200 and a graph asks a few
+// times per node.
+//
+// Every plug-in may rely on what op_infer checks before it calls `infer`: counts of inputs and outputs, the required
+// inputs present, and dtype and shape of all present inputs known.
+#include "op/op.h"
+
+#include <stdio.h>
+
+#define X(name) extern const struct op_family op_##name;
+#include "op.inc"
+#undef X
+
+static const struct op_family *const families[] = {
+#define X(name) &op_##name,
+#include "op.inc"
+#undef X
+    NULL
+};
+
+const struct op *op_find(struct str name)
+{
+    for (i64 f = 0; families[f]; f++)
+        for (i64 i = 0; i < families[f]->n; i++)
+            if (str_is(name, families[f]->ops[i].name)) return &families[f]->ops[i];
+    return NULL;
+}
+
+const struct op *op_all(i64 k)
+{
+    for (i64 f = 0; families[f]; k -= families[f]->n, f++)
+        if (k < families[f]->n) return &families[f]->ops[k];
+    return NULL;
+}
+
+const struct op *op_of(const struct graph *g, node_id n) { return op_find(graph_node(g, n)->op); }
+
+/* Errors. */
+
+/* "Conv 'conv_12': " */
+static void describe(char *out, i64 size, const struct graph *g, node_id n)
+{
+    const struct node *x = graph_node(g, n);
+    snprintf(out, (size_t)size, "%.*s '%.*s': ", STR_ARG(x->op), STR_ARG(x->name));
+}
+
+/* Prefixes the message with the node, once. */
+static bool blame(struct err *e, const struct graph *g, node_id n)
+{
+    char who[300];
+    describe(who, sizeof who, g, n);
+    struct str prefix = str_of(who);
+    if (!str_starts(str_of(e->msg), prefix)) err_prefix(e, "%.*s", (int)(prefix.n - 2), who);
+    return false;
+}
+
+static bool blame_v(struct err *e, const struct graph *g, node_id n, enum err_code c, const char *fmt, va_list ap)
+{
+    char text[600];
+    vsnprintf(text, sizeof text, fmt, ap);
+    if (e->code) return false; /* the first cause wins */
+    err_set(e, c, "%s", text);
+    return blame(e, g, n);
+}
+
+bool op_unsupported(struct err *e, const struct graph *g, node_id n, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    blame_v(e, g, n, ERR_UNSUPPORTED, fmt, ap);
+    va_end(ap);
+    return false;
+}
+
+bool op_invalid(struct err *e, const struct graph *g, node_id n, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    blame_v(e, g, n, ERR_INPUT, fmt, ap);
+    va_end(ap);
+    return false;
+}
+
+/* Sizes. */
+
+static bool count_ok(u32 n, u8 lo, u8 hi) { return n >= lo && (hi == 255 || n <= hi); }
+
+static bool inputs_ok(struct graph *g, node_id n, const struct op *op, struct err *e)
+{
+    const struct node *x = graph_node(g, n);
+    if (!count_ok(x->in.n, op->min_in, op->max_in)) return op_invalid(e, g, n, "%u inputs", x->in.n);
+    if (!count_ok(x->out.n, op->min_out, op->max_out)) return op_invalid(e, g, n, "%u outputs", x->out.n);
+    for (u32 i = 0; i < x->in.n; i++) {
+        if (!x->in.v[i]) {
+            if (i < op->min_in) return op_invalid(e, g, n, "input %u is missing", i);
+            continue;
+        }
+        const struct value *v = graph_value(g, x->in.v[i]);
+        if (!v->shape.known || v->dtype == DT_NONE)
+            return op_unsupported(e, g, n, "type or shape of '%.*s' is not known", STR_ARG(v->name));
+        assert(v->shape.rank <= MAX_RANK);
+    }
+    return true;
+}
+
+bool op_infer(struct graph *g, node_id n, struct err *e)
+{
+    const struct op *op = op_of(g, n);
+    if (!op) return op_unsupported(e, g, n, "no such operator");
+    if (!inputs_ok(g, n, op, e)) return false;
+    if (!op->infer(g, n, e)) return blame(e, g, n);
+    const struct node *x = graph_node(g, n);
+    for (u32 k = 0; k < x->out.n; k++) {
+        const struct value *v = x->out.v[k] ? graph_value(g, x->out.v[k]) : NULL;
+        if (v && (!v->shape.known || v->dtype == DT_NONE)) return op_unsupported(e, g, n, "output %u has no shape", k);
+    }
+    return true;
+}
+
+bool op_infer_all(struct graph *g, struct err *e)
+{
+    if (!graph_sort(g, e)) return false;
+    for (node_id n = 1; n < g->node.n; n++)
+        if (!graph_node(g, n)->dead && !op_infer(g, n, e)) return false;
+    return true;
+}
+
+/* Expansion. */
+
+bool op_expand(struct graph *g, node_id n, struct err *e)
+{
+    const struct op *op = op_of(g, n);
+    assert(op);
+    if (!op->expand) return true;
+    u32 first = g->node.n;
+    if (!op->expand(g, n, e)) return blame(e, g, n);
+    graph_node(g, n)->dead = true;
+    for (node_id k = first; k < g->node.n; k++)
+        if (!graph_node(g, k)->dead && !op_infer(g, k, e)) return blame(e, g, n);
+    return true;
+}
+
+bool op_expand_all(struct graph *g, struct err *e)
+{
+    bool changed = false;
+    for (node_id n = 1; n < g->node.n; n++) {
+        if (graph_node(g, n)->dead) continue;
+        const struct op *op = op_of(g, n);
+        if (!op) return op_unsupported(e, g, n, "no such operator");
+        if (op->expand && !op_expand(g, n, e)) return false;
+        changed |= op->expand != NULL;
+    }
+    return !changed || graph_sort(g, e);
+}
+
+/* Cost. */
+
+static double count_of(const struct graph *g, value_id v, const i64 *var)
+{
+    i64 dim[MAX_RANK];
+    const struct shape *s = &graph_value(g, v)->shape;
+    if (!shape_eval(g->sym, s, var, dim)) return 0;
+    double n = 1;
+    for (u32 i = 0; i < s->rank; i++) n *= (double)dim[i];
+    return n;
+}
+
+double op_flops(const struct graph *g, node_id n, const i64 *var)
+{
+    const struct op *op = op_of(g, n);
+    const struct node *x = graph_node(g, n);
+    if (op->flops) return op->flops(g, x, var);
+    if (op->props & OP_REDUCE && x->in.n && x->in.v[0]) return count_of(g, x->in.v[0], var);
+    if (op->props & OP_VIEW || !x->out.n || !x->out.v[0]) return 0;
+    return count_of(g, x->out.v[0], var);
+}
+
+double graph_flops(const struct graph *g, const i64 *var)
+{
+    double sum = 0;
+    for (node_id n = 1; n < g->node.n; n++)
+        if (!graph_node(g, n)->dead) sum += op_flops(g, n, var);
+    return sum;
+}

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// op_emit: values inside kernels. An element of a value comes from the generator (bound), from memory (inputs and
+// constants of the task), from literals and sizes (content known in symbols), or from its producer's `lower`, which asks
+// for elements of its inputs in turn. Fusion is nothing but that recursion.
+//
+// Address arithmetic is a sum of index * stride, outermost axis first, so that an index that is a ramp on a unit-stride
+// axis stays a ramp, and partial sums of outer axes are shared.
+//
+// Lowered values with several uses are remembered per index tuple, as long as the instruction is still in scope: without
+// it, chains of diamonds would be walked exponentially often, and reductions emitted twice. What depends on a bound
+// value is not remembered: the generator may deliver something else next time.
+#include "op/op.h"
+
+void emit_init(struct emit *m, struct kir *k, const struct graph *task, struct arena *a)
+{
+    u32 n = task->value.n;
+    *m = (struct emit){.k = k, .g = task, .arena = a};
+    m->buf = arena_array(a, kval, n);
+    m->out = arena_array(a, kval, n);
+    m->bind = arena_array(a, struct emit_bind, n);
+    m->packed = arena_array(a, bool, n);
+    m->n_uses = graph_use_counts(task, a);
+}
+
+/* Arguments. */
+
+static kval add_arg(struct emit *m, struct kernel_arg arg, const char *prefix)
+{
+    struct str name = str_fmt(m->arena, "%s%u", prefix, m->arg.n);
+    *arr_push(m->arena, &m->arg) = arg;
+    return kir_buf(m->k, name, graph_value(m->g, arg.v)->dtype, arg.is_out ? KA_OUT : KA_IN);
+}
+
+kval emit_pack(struct emit *m, value_id v, const struct pack *p)
+{
+    m->packed[v] = true;
+    return add_arg(m, (struct kernel_arg){.v = v, .pack = p}, "pack");
+}
+
+static bool is_literal(const struct value *x) { return x->data && tensor_count(x->data) == 1; }
+
+void emit_args(struct emit *m)
+{
+    for (u32 i = 0; i < m->g->input.n; i++) {
+        value_id v = m->g->input.v[i];
+        const struct value *x = graph_value(m->g, v);
+        if (m->n_uses[v] && !x->sdata && !x->is_const) m->buf[v] = add_arg(m, (struct kernel_arg){.v = v}, "in");
+    }
+    for (value_id v = 1; v < m->g->value.n; v++) {
+        const struct value *x = graph_value(m->g, v);
+        bool wanted = (x->is_const || x->data) && !x->sdata && m->n_uses[v] > (u32)m->packed[v];
+        if (wanted && !is_literal(x)) m->buf[v] = add_arg(m, (struct kernel_arg){.v = v}, "const");
+    }
+    for (u32 i = 0; i < m->g->output.n; i++) {
+        value_id v = m->g->output.v[i];
+        if (m->out[v]) continue;
+        m->out[v] = add_arg(m, (struct kernel_arg){.v = v, .is_out = true}, "out");
+        if (!m->buf[v]) m->buf[v] = m->out[v];
+    }
+}
+
+void emit_bind(struct emit *m, value_id v, emit_fn *fn, const void *user)
+{
+    m->bind[v] = (struct emit_bind){fn, user};
+    m->memo.n = 0;
+}
+
+/* Sizes and addresses. */
+
+kval emit_size(struct emit *m, sym s)
+{
+    i64 c;
+    if (sym_is_const(m->g->sym, s, &c)) return kir_int(m->k, c);
+    struct buf text = {0};
+    sym_print(&text, m->g->sym, s);
+    kval p = kir_param(m->k, str_dup(m->arena, buf_view(&text)));
+    buf_release(&text);
+    return p;
+}
+
+kval emit_dim(struct emit *m, value_id v, u32 axis) { return emit_size(m, graph_value(m->g, v)->shape.dim[axis]); }
+
+enum dtype emit_type(enum dtype t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
+
+static bool is_one(const struct emit *m, sym s)
+{
+    i64 c;
+    return sym_is_const(m->g->sym, s, &c) && c == 1;
+}
+
+/* sum + idx*stride */
+static kval add_term(struct emit *m, kval sum, kval idx, sym stride)
+{
+    kval t = kir_bin(m->k, KI_MUL, idx, emit_size(m, stride));
+    return sum ? kir_bin(m->k, KI_ADD, sum, t) : t;
+}
+
+/* Address over the axes order[0..n), row-major, of a value. */
+static kval offset_dense(struct emit *m, const struct shape *s, const u32 *order, u32 n, const kval *idx)
+{
+    kval sum = 0;
+    for (u32 i = 0; i < n; i++) {
+        sym stride = sym_const(m->g->sym, 1);
+        for (u32 j = i + 1; j < n; j++) stride = sym_mul(m->g->sym, stride, s->dim[order[j]]);
+        if (!is_one(m, s->dim[order[i]])) sum = add_term(m, sum, idx[order[i]], stride);
+    }
+    return sum ? sum : kir_int(m->k, 0);
+}
+
+/* Proven: the scalar v is a multiple of c. */
+static bool is_multiple(const struct kir *k, kval v, i64 c)
+{
+    i64 x;
+    const struct kir_ins *i = kir_at(k, v);
+    if (kir_is_const(k, v, &x)) return x % c == 0;
+    if (i->op == KI_MUL) return is_multiple(k, i->a, c) || is_multiple(k, i->b, c);
+    if (i->op == KI_ADD || i->op == KI_SUB || i->op == KI_LOOP)
+        return is_multiple(k, i->a, c) && is_multiple(k, i->op == KI_LOOP ? i->c : i->b, c);
+    return false;
+}
+
+/* Channel index -> index of the block and within it. A ramp that stays within one block keeps the block scalar. */
+static void split_channel(struct emit *m, kval c, i64 block, kval *outer, kval *inner)
+{
+    struct kir *k = m->k;
+    const struct kir_ins ins = *kir_at(k, c);
+    kval b = kir_int(k, block);
+    bool whole = ins.op == KI_RAMP && ins.imm.i == 1 && block % ins.lanes == 0 && is_multiple(k, ins.a, ins.lanes);
+    kval base = whole ? ins.a : c;
+    *outer = kir_bin(k, KI_DIV, base, b);
+    *inner = kir_bin(k, KI_MOD, base, b);
+    if (whole) *inner = kir_ramp(k, *inner, 1, ins.lanes);
+}
+
+static kval offset_blocked(struct emit *m, const struct shape *s, i64 block, const kval *idx)
+{
+    struct symtab *t = m->g->sym;
+    struct shape b = *s;
+    kval at[MAX_RANK] = {0}, inner;
+    for (u32 i = 0; i < s->rank; i++) at[i] = idx[i];
+    split_channel(m, idx[1], block, &at[1], &inner);
+    b.dim[1] = sym_cdiv(t, s->dim[1], sym_const(t, block));
+    u32 order[MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
+    kval outer = offset_dense(m, &b, order, s->rank, at);
+    return kir_bin(m->k, KI_ADD, kir_bin(m->k, KI_MUL, outer, kir_int(m->k, block)), inner);
+}
+
+kval emit_offset(struct emit *m, value_id v, const kval *idx)
+{
+    const struct value *x = graph_value(m->g, v);
+    u32 order[MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7}, r = x->shape.rank;
+    switch (x->layout) {
+    case LAYOUT_ROWS: break;
+    case LAYOUT_CLAST:
+        assert(r >= 3);
+        for (u32 i = 1; i + 1 < r; i++) order[i] = i + 1;
+        order[r - 1] = 1;
+        break;
+    case LAYOUT_C8: return offset_blocked(m, &x->shape, 8, idx);
+    case LAYOUT_C16: return offset_blocked(m, &x->shape, 16, idx);
+    case N_LAYOUTS: unreachable();
+    }
+    return offset_dense(m, &x->shape, order, r, idx);
+}
+
+void emit_broadcast(struct emit *m, value_id v, u32 r, const kval *idx, kval *out)
+{
+    const struct shape *s = &graph_value(m->g, v)->shape;
+    assert(s->rank <= r);
+    for (u32 i = 0; i < s->rank; i++) out[i] = is_one(m, s->dim[i]) ? kir_int(m->k, 0) : idx[r - s->rank + i];
+}
+
+/* Values. */
+
+static kval emit_number(struct emit *m, enum dtype t, double f, i64 i)
+{
+    return dtype_is_float(t) ? kir_const_f(m->k, emit_type(t), 1, f) : kir_const_i(m->k, t, 1, i);
+}
+
+static kval emit_literal(struct emit *m, const struct value *x)
+{
+    const struct tensor *t = x->data;
+    bool is_float = dtype_is_float(t->dtype);
+    return emit_number(m, t->dtype, is_float ? elem_f64(t->dtype, t->data, 0) : 0,
+                       is_float ? 0 : elem_i64(t->dtype, t->data, 0));
+}
+
+/* num/den in the value's type */
+static kval emit_rational(struct emit *m, const struct value *x, sym num)
+{
+    kval n = emit_size(m, num);
+    i64 den = x->sdata->den;
+    if (den == 1) return kir_cast(m->k, emit_type(x->dtype), n);
+    kval q = kir_bin(m->k, KI_DIV, kir_cast(m->k, DT_F64, n), kir_const_f(m->k, DT_F64, 1, (double)den));
+    return kir_cast(m->k, emit_type(x->dtype), q);
+}
+
+/* Known content: the element chosen by the flat index. */
+static kval emit_content(struct emit *m, const struct value *x, const kval *idx)
+{
+    struct kir *k = m->k;
+    u32 order[MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
+    kval at = x->sdata->n > 1 ? offset_dense(m, &x->shape, order, x->shape.rank, idx) : kir_int(k, 0);
+    i64 c;
+    if (kir_is_const(k, at, &c) && kir_lanes(k, at) == 1) return emit_rational(m, x, x->sdata->num[c]);
+    kval v = emit_rational(m, x, x->sdata->num[0]);
+    for (i64 i = 1; i < x->sdata->n; i++)
+        v = kir_select(k, kir_bin(k, KI_EQ, at, kir_int(k, i)), emit_rational(m, x, x->sdata->num[i]), v);
+    return v;
+}
+
+/* The instruction can still be used: no structure that was open when it was made has been closed since. */
+static bool in_scope(const struct kir *k, kval v)
+{
+    i32 depth = 0;
+    for (kval i = v + 1; i < k->ins.n; i++) {
+        u8 op = k->ins.v[i].op;
+        if (op == KI_GRID || op == KI_LOOP || op == KI_IF) depth++;
+        if (op == KI_END) depth--;
+        if (depth < 0 || (op == KI_ELSE && depth == 0)) return false;
+    }
+    return true;
+}
+
+static kval memo_find(const struct emit *m, value_id v, const kval *idx)
+{
+    u32 rank = graph_value(m->g, v)->shape.rank;
+    for (u32 i = m->memo.n; i-- > 0;) {
+        const struct emit_memo *x = &m->memo.v[i];
+        if (x->v != v) continue;
+        u32 r = 0;
+        while (r < rank && x->idx[r] == idx[r]) r++;
+        if (r == rank && in_scope(m->k, x->val)) return x->val;
+    }
+    return 0;
+}
+
+static void memo_add(struct emit *m, value_id v, const kval *idx, kval val)
+{
+    struct emit_memo x = {.v = v, .val = val};
+    for (u32 r = 0; r < graph_value(m->g, v)->shape.rank; r++) x.idx[r] = idx[r];
+    if (m->memo.n >= 512) m->memo.n = 0; /* searched linearly: keep it short */
+    *arr_push(m->arena, &m->memo) = x;
+}
+
+static kval emit_lowered(struct emit *m, value_id v, const kval *idx)
+{
+    const struct value *x = graph_value(m->g, v);
+    assert(x->producer && "value has no source in this kernel");
+    kval val = m->n_uses[v] > 1 ? memo_find(m, v, idx) : 0;
+    if (val) return val;
+    const struct op *op = op_of(m->g, x->producer);
+    assert(op && op->lower);
+    bool outer = m->touched_bind;
+    m->touched_bind = false;
+    val = op->lower(m, graph_node(m->g, x->producer), x->out_index, idx);
+    assert(kir_dtype(m->k, val) == emit_type(x->dtype));
+    if (m->n_uses[v] > 1 && !m->touched_bind) memo_add(m, v, idx, val);
+    m->touched_bind |= outer;
+    return val;
+}
+
+kval emit_value(struct emit *m, value_id v, const kval *idx)
+{
+    const struct value *x = graph_value(m->g, v);
+    if (m->bind[v].fn) {
+        m->touched_bind = true;
+        return m->bind[v].fn(m, m->bind[v].user, idx);
+    }
+    if (m->buf[v] && m->buf[v] != m->out[v])
+        return kir_cast(m->k, emit_type(x->dtype), kir_load(m->k, m->buf[v], emit_offset(m, v, idx)));
+    if (is_literal(x)) return emit_literal(m, x);
+    if (x->sdata) return emit_content(m, x, idx);
+    return emit_lowered(m, v, idx);
+}
+
+void emit_store(struct emit *m, value_id v, const kval *idx, kval val) { emit_store_n(m, v, idx, val, 0); }
+
+void emit_store_n(struct emit *m, value_id v, const kval *idx, kval val, kval n)
+{
+    assert(m->out[v]);
+    kval at = emit_offset(m, v, idx);
+    val = kir_splat(m->k, kir_cast(m->k, graph_value(m->g, v)->dtype, val), kir_lanes(m->k, at));
+    if (n) kir_store_n(m->k, m->out[v], at, val, n);
+    else kir_store(m->k, m->out[v], at, val);
+}
+
+/* Extremes of integer types. */
+static i64 int_extreme(enum dtype t, bool largest)
+{
+    i64 bits = 8 * dtype_size(t);
+    switch (dtype_kind(t)) {
+    case DK_BOOL: return largest;
+    case DK_UINT: return !largest ? 0 : bits == 64 ? -1 : ((i64)1 << bits) - 1;
+    case DK_INT: return largest ? (i64)(~(u64)0 >> (65 - bits)) : -(i64)(~(u64)0 >> (65 - bits)) - 1;
+    case DK_NONE:
+    case DK_FLOAT: break;
+    }
+    unreachable();
+}
+
+kval emit_neutral(struct emit *m, enum kir_op combine, enum dtype t)
+{
+    bool is_float = dtype_is_float(t);
+    if (combine == KI_ADD || combine == KI_OR || combine == KI_XOR) return emit_number(m, t, 0, 0);
+    if (combine == KI_MUL) return emit_number(m, t, 1, 1);
+    if (combine == KI_AND) return emit_number(m, t, 0, t == DT_BOOL ? 1 : -1);
+    assert(combine == KI_MIN || combine == KI_MAX);
+    bool largest = combine == KI_MIN;
+    return emit_number(m, t, largest ? (double)__builtin_inf() : -(double)__builtin_inf(), is_float ? 0 : int_extreme(t, largest));
+}

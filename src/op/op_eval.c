@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// op_eval: the reference evaluator. Runs a graph node by node on host tensors with each operator's `eval`. Every other way
+// to compute is compared with this one, so nothing here is clever. Composites are expanded on a clone first. Contents of
+// intermediate values live on the heap and are released after their last use, because networks are evaluated whole.
+#include "op/op.h"
+
+#include <string.h>
+
+/* Binding of symbolic sizes. */
+
+static bool input_fits(const struct graph *g, value_id v, const struct tensor *t, struct err *e)
+{
+    const struct value *x = graph_value(g, v);
+    if (t->dtype != x->dtype)
+        return err_set(e, ERR_INPUT, "wrong type of input '%.*s': %s, expected %s", STR_ARG(x->name), dtype_name(t->dtype),
+                       dtype_name(x->dtype));
+    if (t->rank != x->shape.rank)
+        return err_set(e, ERR_INPUT, "wrong rank of input '%.*s': %u, expected %u", STR_ARG(x->name), t->rank, x->shape.rank);
+    return true;
+}
+
+static void bind_dims(const struct graph *g, const struct shape *s, const struct tensor *t, i64 *var)
+{
+    for (u32 i = 0; i < s->rank; i++) {
+        const struct sym_node *d = &g->sym->node.v[s->dim[i]];
+        if (d->op == SYM_VAR && var[d->a] == INT64_MIN) var[d->a] = t->dim[i];
+    }
+}
+
+static bool dims_fit(const struct graph *g, value_id v, const struct tensor *t, const i64 *var, struct err *e)
+{
+    const struct value *x = graph_value(g, v);
+    for (u32 i = 0; i < t->rank; i++) {
+        i64 want;
+        if (!sym_eval(g->sym, x->shape.dim[i], var, &want))
+            return err_set(e, ERR_INPUT, "cannot tell size %u of input '%.*s'", i, STR_ARG(x->name));
+        if (want != t->dim[i])
+            return err_set(e, ERR_INPUT, "wrong size %u of input '%.*s': %lld, expected %lld", i, STR_ARG(x->name),
+                           (long long)t->dim[i], (long long)want);
+    }
+    return true;
+}
+
+bool graph_bind(const struct graph *g, struct tensor *const *in, i64 *var, struct err *e)
+{
+    for (u32 i = 0; i < g->sym->var.n; i++) var[i] = INT64_MIN;
+    for (u32 k = 0; k < g->input.n; k++) {
+        if (!input_fits(g, g->input.v[k], in[k], e)) return false;
+        bind_dims(g, &graph_value(g, g->input.v[k])->shape, in[k], var);
+    }
+    for (u32 k = 0; k < g->input.n; k++)
+        if (!dims_fit(g, g->input.v[k], in[k], var, e)) return false;
+    return true;
+}
+
+/* Evaluation. */
+
+struct run {
+    struct graph g;          /* expanded clone */
+    struct arena arena;      /* of the clone and of the tensors' heads */
+    struct tensor **t;       /* per value: content, NULL: not computed yet, or released */
+    u32 *uses;               /* per value: how often it is still needed */
+    i64 *var;
+    const struct graph_eval_opts *opts;
+    node_id last;            /* the node that opts->points is for */
+};
+
+static struct tensor *make_out(struct run *r, node_id n, value_id v, struct err *e)
+{
+    const struct value *x = graph_value(&r->g, v);
+    struct tensor *t = arena_new(&r->arena, struct tensor);
+    i64 bytes;
+    t->dtype = x->dtype;
+    t->rank = x->shape.rank;
+    bool ok = shape_eval(r->g.sym, &x->shape, r->var, t->dim);
+    ok = ok && tensor_size_ok(t->dtype, t->rank, t->dim, &bytes);
+    if (!ok) {
+        op_invalid(e, &r->g, n, "impossible size of '%.*s'", STR_ARG(x->name));
+        return NULL;
+    }
+    t->data = mem_alloc(bytes + 64);
+    return t;
+}
+
+static void drop_use(struct run *r, value_id v)
+{
+    if (!v || --r->uses[v] || !graph_value(&r->g, v)->producer) return;
+    mem_free(r->t[v]->data);
+    r->t[v] = NULL;
+}
+
+static bool eval_node(struct run *r, node_id n, struct err *e)
+{
+    const struct node *x = graph_node(&r->g, n);
+    struct arena scratch = {0};
+    struct op_eval v = {.g = &r->g, .n = x, .scratch = &scratch, .var = r->var};
+    struct tensor **in = arena_array(&scratch, struct tensor *, x->in.n + 1);
+    v.out = arena_array(&scratch, struct tensor *, x->out.n + 1);
+    v.in = in;
+    if (n == r->last && r->opts) v.points = r->opts->points, v.n_points = r->opts->n_points;
+    for (u32 i = 0; i < x->in.n; i++) in[i] = x->in.v[i] ? r->t[x->in.v[i]] : NULL;
+    bool ok = true;
+    for (u32 k = 0; ok && k < x->out.n; k++)
+        if (x->out.v[k]) ok = (v.out[k] = r->t[x->out.v[k]] = make_out(r, n, x->out.v[k], e)) != NULL;
+    if (ok) ok = op_of(&r->g, n)->eval(&v, e);
+    arena_release(&scratch);
+    if (!ok) return false;
+    for (u32 i = 0; i < x->in.n; i++) drop_use(r, x->in.v[i]);
+    return true;
+}
+
+static bool eval_nodes(struct run *r, struct err *e)
+{
+    for (node_id n = 1; n < r->g.node.n; n++)
+        if (!graph_node(&r->g, n)->dead) r->last = n;
+    for (node_id n = 1; n < r->g.node.n; n++) {
+        if (graph_node(&r->g, n)->dead) continue;
+        if (!eval_node(r, n, e)) return e->code ? false : op_invalid(e, &r->g, n, "cannot evaluate");
+    }
+    return true;
+}
+
+static bool prepare(struct run *r, const struct graph *g, struct tensor *const *in, struct err *e)
+{
+    graph_clone(&r->g, g, &r->arena);
+    if (!op_expand_all(&r->g, e)) return false;
+    r->var = arena_array(&r->arena, i64, g->sym->var.n + 1);
+    if (!graph_bind(&r->g, in, r->var, e)) return false;
+    r->t = arena_array(&r->arena, struct tensor *, r->g.value.n);
+    r->uses = graph_use_counts(&r->g, &r->arena);
+    for (value_id v = 1; v < r->g.value.n; v++) r->t[v] = graph_value(&r->g, v)->data;
+    for (u32 k = 0; k < r->g.input.n; k++) r->t[r->g.input.v[k]] = in[k];
+    return true;
+}
+
+static void copy_outputs(struct run *r, struct tensor **out, struct arena *a)
+{
+    for (u32 k = 0; k < r->g.output.n; k++) {
+        const struct tensor *t = r->t[r->g.output.v[k]];
+        out[k] = tensor_new(a, t->dtype, t->rank, t->dim);
+        if (tensor_bytes(t)) memcpy(out[k]->data, t->data, (size_t)tensor_bytes(t));
+    }
+}
+
+bool graph_eval(const struct graph *g, struct tensor *const *in, struct tensor **out, struct arena *a,
+                const struct graph_eval_opts *o, struct err *e)
+{
+    struct run r = {.opts = o};
+    bool ok = prepare(&r, g, in, e) && eval_nodes(&r, e);
+    if (ok) copy_outputs(&r, out, a);
+    for (value_id v = 1; r.t && v < r.g.value.n; v++)
+        if (r.t[v] && graph_value(&r.g, v)->producer) mem_free(r.t[v]->data);
+    arena_release(&r.arena);
+    return ok;
+}
