@@ -59,6 +59,8 @@ bool str_glob(struct str pattern, struct str s);           /* case-insensitive, 
 struct str str_dup(struct arena *a, struct str s);         /* copy, NUL-terminated behind n */
 struct str str_fmt(struct arena *a, const char *fmt, ...) QUERN_PRINTF(2, 3);
 const char *str_z(struct arena *a, struct str s);          /* NUL-terminated copy for OS calls */
+/* vsnprintf in the C locale, whatever locale the embedding program has set. */
+int fmt_va(char *out, size_t size, const char *fmt, va_list ap) QUERN_PRINTF(3, 0);
 
 /* err.c: diagnostics. The user's input went wrong: fill struct err, return false or NULL.
    Wording: lower case, no full stop, the problem first, subject in quotes:
@@ -133,6 +135,7 @@ void buf_str(struct buf *b, struct str s);
 void buf_z(struct buf *b, const char *z);
 void buf_char(struct buf *b, char c);
 void buf_printf(struct buf *b, const char *fmt, ...) QUERN_PRINTF(2, 3);
+void buf_vprintf(struct buf *b, const char *fmt, va_list ap) QUERN_PRINTF(2, 0);
 void buf_f64(struct buf *b, double v); /* shortest text that parses back to v; "inf" "-inf" "nan" */
 void buf_json_str(struct buf *b, struct str s); /* quoted and escaped */
 void buf_reset(struct buf *b);                  /* empty, keeps memory */
@@ -237,9 +240,15 @@ struct tensor_diff tensor_compare(const struct tensor *a, const struct tensor *b
 /* sym.c: symbolic sizes. An expression over named non-negative variables (H, W), hash-consed and kept in
    a polynomial normal form, so equal ids mean equal values and most equal values have equal ids.
    x mod c is rewritten to x - c*floor(x/c), which proves facts such as 2*((H + (-H mod 64))/2) == H + (-H mod 64).
-   Expressions are immutable and live as long as their table. */
+   Expressions are immutable and live as long as their table.
+   - Operations on 0 (none) give 0.
+   - What has no value (division by zero, a coefficient that overflows, a sum of more than
+     SYM_MAX_SIZE nodes) is the one undefined expression 1//0; operations on it give it again.
+   - INT64_MIN is never a value: it counts as overflow.
+   - Rewriting keeps the value wherever the original has one: x//x is 1. */
 
 typedef u32 sym; /* 0 = none */
+enum { SYM_MAX_SIZE = 1000 };
 
 enum sym_op {
     SYM_CONST, /* value */
@@ -253,6 +262,7 @@ enum sym_op {
 
 struct sym_node {
     u8 op;          /* enum sym_op */
+    u16 size;       /* nodes of the whole expression; bounds every recursion over it */
     sym a, b;       /* operands; for SYM_VAR a = index of the variable */
     i64 value;      /* SYM_CONST */
 };
@@ -262,6 +272,7 @@ struct symtab {
     struct { struct sym_node *v; u32 n, cap; } node; /* v[0] unused */
     struct { struct str *v; u32 n, cap; } var;       /* names, in order of first use */
     struct map cons;                                 /* node bytes -> id */
+    struct map names;                                /* variable name -> id */
 };
 
 void symtab_init(struct symtab *t, struct arena *a);
@@ -276,10 +287,11 @@ sym sym_cdiv(struct symtab *t, sym a, sym b);     /* ceiling */
 sym sym_min(struct symtab *t, sym a, sym b);
 sym sym_max(struct symtab *t, sym a, sym b);
 bool sym_is_const(const struct symtab *t, sym s, i64 *v); /* v may be NULL */
+bool sym_is_defined(const struct symtab *t, sym s); /* false: none, or the undefined expression */
 bool sym_divides(struct symtab *t, i64 c, sym s);  /* proven: c divides s for all values */
 /* var[i] is the value of variable i (n_vars of them). False: division by zero, overflow or unbound variable (INT64_MIN). */
 bool sym_eval(const struct symtab *t, sym s, const i64 *var, i64 *out);
-void sym_print(struct buf *b, const struct symtab *t, sym s);  /* "(H+63)//64*2": + - * // min(a,b) max(a,b) */
+void sym_print(struct buf *b, const struct symtab *t, sym s);  /* "(H+63)//64*2": + - * // min(a,b) max(a,b), names that are no identifiers 'in quotes' */
 sym sym_parse(struct symtab *t, struct str text, struct err *e); /* also % ; 0 on error */
 sym sym_copy(struct symtab *to, const struct symtab *from, sym s); /* same variables by name */
 
@@ -320,7 +332,7 @@ struct os_proc_opts {
 };
 enum os_exit { OS_EXITED, OS_SIGNALLED, OS_TIMEOUT, OS_NOT_STARTED };
 struct os_status { enum os_exit how; int code; /* exit code or signal */ };
-struct os_status os_run(const struct os_proc_opts *o);
+struct os_status os_run(const struct os_proc_opts *o); /* keeps at most the first 64 MiB of output */
 
 void *os_dlopen(const char *path, struct err *e);
 void *os_dlopen_bytes(const void *p, i64 n, struct err *e); /* from memory, no file left behind */

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Memory by lifetime: pieces are handed out from chunks and freed together.
+//
+// Chunks double up to 1 MiB; a larger request gets a chunk of its own size. Every piece is zeroed, so
+// all-zero structs need no init. Running out of memory ends the process: no caller could go on with
+// half a graph, and large data lives in mem_aligned, whose failure is reported.
+// Invariant: top is the newest chunk; a chunk's bytes from `at` on have never been handed out or have
+// been rewound (they are zeroed when handed out, not before).
+#include "core/core.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct arena_chunk {
+    struct arena_chunk *below; /* older chunk */
+    i64 size, at;              /* bytes of data, bytes handed out */
+    i64 fresh;                 /* bytes from here on were never handed out: still zero */
+    _Alignas(16) char data[];
+};
+
+enum { CHUNK_MIN = 4096, CHUNK_MAX = 1 << 20 };
+
+static struct arena_chunk *chunk_push(struct arena *a, i64 need)
+{
+    i64 size = a->top ? i64_min(a->top->size * 2, CHUNK_MAX) : CHUNK_MIN;
+    if (size < need) size = need;
+    struct arena_chunk *c = calloc(1, sizeof *c + (size_t)size);
+    if (!c) abort();
+    c->below = a->top;
+    c->size = size;
+    a->top = c;
+    return c;
+}
+
+void *arena_alloc(struct arena *a, i64 size)
+{
+    if (size < 0 || size > INT64_MAX / 2) abort();
+    size = round_up(size + !size, 16);
+    struct arena_chunk *c = a->top;
+    if (!c || c->size - c->at < size) c = chunk_push(a, size);
+    char *p = c->data + c->at;
+    if (c->at < c->fresh) memset(p, 0, (size_t)i64_min(size, c->fresh - c->at));
+    c->at += size;
+    c->fresh = i64_max(c->fresh, c->at);
+    a->used += size;
+    return p;
+}
+
+void *arena_grow(struct arena *a, void *old, i64 old_size, i64 new_size)
+{
+    void *p = arena_alloc(a, new_size);
+    i64 n = i64_min(old_size, new_size);
+    if (n > 0) memcpy(p, old, (size_t)n);
+    return p;
+}
+
+struct arena_mark arena_mark(struct arena *a)
+{
+    return (struct arena_mark){a->top, a->top ? a->top->at : 0};
+}
+
+void arena_rewind(struct arena *a, struct arena_mark m)
+{
+    while (a->top != m.chunk) {
+        struct arena_chunk *c = a->top;
+        assert(c && "mark of another arena");
+        a->top = c->below;
+        free(c);
+    }
+    if (a->top) a->top->at = m.at;
+}
+
+void arena_release(struct arena *a)
+{
+    arena_rewind(a, (struct arena_mark){0});
+    *a = (struct arena){0};
+}
+
+void *arr_more(struct arena *a, void *v, u32 *cap, size_t elem_size)
+{
+    u32 old = *cap;
+    if (old > UINT32_MAX / 2) abort();
+    *cap = old ? old * 2 : 8;
+    return arena_grow(a, v, (i64)elem_size * old, (i64)elem_size * *cap);
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Half floats by integer arithmetic: the same bits on every machine, with or without instructions for
+// them. Rounding is to nearest even; subnormals, infinities and NaN are kept (a NaN stays a quiet NaN).
+//
+// These are for data preparation and the reference evaluators; kernels convert in registers.
+#include "core/core.h"
+
+#include <string.h>
+
+static u32 bits_of(float f)
+{
+    u32 u;
+    memcpy(&u, &f, sizeof u);
+    return u;
+}
+
+static float float_of(u32 u)
+{
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+/* v / 2^n rounded to nearest even, 0 < n < 32. */
+static u32 shift_round(u32 v, u32 n)
+{
+    u32 half = 1u << (n - 1), rest = v & (2 * half - 1), q = v >> n;
+    return q + (rest > half || (rest == half && (q & 1)));
+}
+
+u16 f16_from_f32(float f)
+{
+    u32 u = bits_of(f), sign = u >> 16 & 0x8000, a = u & 0x7fffffff;
+    if (a > 0x7f800000) return (u16)(sign | 0x7e00 | (a >> 13 & 0x3ff)); /* NaN */
+    if (a >= 0x477ff000) return (u16)(sign | 0x7c00);   /* 65520 and more: infinity */
+    if (a >= 0x38800000) return (u16)(sign | shift_round(a - 0x38000000, 13));
+    if (a < 0x33000000) return (u16)sign;               /* under half of the smallest subnormal */
+    u32 mantissa = (a & 0x7fffff) | 0x800000;
+    return (u16)(sign | shift_round(mantissa, 126 - (a >> 23)));
+}
+
+float f16_to_f32(u16 h)
+{
+    u32 sign = (u32)(h & 0x8000) << 16, exponent = h >> 10 & 31, mantissa = h & 0x3ff;
+    if (exponent == 31) return float_of(sign | 0x7f800000 | mantissa << 13);
+    if (exponent) return float_of(sign | (exponent + 112) << 23 | mantissa << 13);
+    float f = (float)mantissa * 0x1p-24f;
+    return sign ? -f : f;
+}
+
+u16 bf16_from_f32(float f)
+{
+    u32 u = bits_of(f);
+    if ((u & 0x7fffffff) > 0x7f800000) return (u16)(u >> 16 | 0x40);
+    return (u16)shift_round(u, 16);
+}
+
+float bf16_to_f32(u16 h)
+{
+    return float_of((u32)h << 16);
+}

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The operating system, Linux: files, time, the processor, shared objects (processes: os_run.c).
+//
+// This file and its sisters os_*.c are the only ones that know the system; another system gets files
+// of its own, not branches in these. Every failure is reported with the path and the system's reason.
+#define _GNU_SOURCE
+#include "core/core.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static bool fail(struct err *e, const char *what, const char *path)
+{
+    return err_set(e, ERR_SYSTEM, "cannot %s '%s': %s", what, path, strerror(errno));
+}
+
+static int open_retry(const char *path, int flags, mode_t mode)
+{
+    int fd;
+    do fd = open(path, flags | O_CLOEXEC, mode);
+    while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
+/* Reading. */
+
+bool os_map(struct os_file *f, const char *path, struct err *e)
+{
+    *f = (struct os_file){0};
+    struct stat st;
+    int fd = open_retry(path, O_RDONLY, 0);
+    if (fd < 0) return fail(e, "open", path);
+    bool ok = fstat(fd, &st) == 0;
+    if (!ok) {
+        fail(e, "read", path);
+    } else if (!S_ISREG(st.st_mode)) {
+        ok = err_set(e, ERR_INPUT, "not a regular file: '%s'", path);
+    } else if (st.st_size > 0) {
+        f->priv = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        ok = f->priv != MAP_FAILED || fail(e, "map", path);
+        if (ok) f->n = st.st_size;
+        else f->priv = NULL;
+    }
+    f->p = f->priv ? f->priv : (const u8 *)"";
+    close(fd);
+    return ok;
+}
+
+void os_unmap(struct os_file *f)
+{
+    if (f->priv) munmap(f->priv, (size_t)f->n);
+    *f = (struct os_file){0};
+}
+
+static bool read_all(int fd, struct buf *b, i64 max, const char *path, struct err *e)
+{
+    char piece[16384];
+    for (;;) {
+        ssize_t n = read(fd, piece, sizeof piece);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return fail(e, "read", path);
+        if (n == 0) return true;
+        buf_put(b, piece, n);
+        if (b->failed || b->n > max)
+            return err_set(e, ERR_INPUT, "cannot read '%s': larger than %lld bytes", path, (long long)max);
+    }
+}
+
+bool os_read(struct arena *a, const char *path, i64 max, struct str *out, struct err *e)
+{
+    bool is_stdin = strcmp(path, "-") == 0;
+    int fd = is_stdin ? STDIN_FILENO : open_retry(path, O_RDONLY, 0);
+    if (fd < 0) return fail(e, "open", path);
+    struct buf b = {0};
+    bool ok = read_all(fd, &b, max, path, e);
+    if (ok) *out = str_dup(a, buf_view(&b));
+    buf_release(&b);
+    if (!is_stdin) close(fd);
+    return ok;
+}
+
+/* Writing. */
+
+static bool write_all(int fd, const char *p, i64 n)
+{
+    while (n > 0) {
+        ssize_t w = write(fd, p, (size_t)i64_min(n, 1 << 30));
+        if (w < 0 && errno == EINTR) continue;
+        if (w < 0) return false;
+        p += w;
+        n -= w;
+    }
+    return true;
+}
+
+/* Terminals, pipes and devices are written in place. */
+static bool write_in_place(const char *path, const void *p, i64 n, struct err *e)
+{
+    bool is_stdout = strcmp(path, "-") == 0;
+    int fd = is_stdout ? STDOUT_FILENO : open_retry(path, O_WRONLY, 0);
+    bool ok = fd >= 0 && write_all(fd, p, n);
+    if (!ok) fail(e, "write", is_stdout ? "standard output" : path);
+    if (fd >= 0 && !is_stdout) ok = (close(fd) == 0 || fail(e, "write", path)) && ok;
+    return ok;
+}
+
+/* A new file beside path; its name in tmp. The number only has to be free, not unguessable. */
+static int open_beside(const char *path, mode_t mode, char *tmp, size_t size)
+{
+    for (int i = 0; i < 1000; i++) {
+        snprintf(tmp, size, "%s.%ld-%d.tmp", path, (long)getpid(), i);
+        int fd = open_retry(tmp, O_WRONLY | O_CREAT | O_EXCL, mode);
+        if (fd >= 0 || errno != EEXIST) return fd;
+    }
+    return -1;
+}
+
+static bool write_beside(const char *path, mode_t mode, struct str data, struct err *e)
+{
+    char tmp[PATH_MAX + 64];
+    int fd = open_beside(path, mode, tmp, sizeof tmp);
+    if (fd < 0) return fail(e, "write", path);
+    bool ok = write_all(fd, data.p, data.n) && fsync(fd) == 0;
+    int why = errno;
+    if (close(fd) != 0 && ok) ok = false, why = errno;
+    if (ok && rename(tmp, path) != 0) ok = false, why = errno;
+    if (ok) return true;
+    unlink(tmp);
+    errno = why;
+    return fail(e, "write", path);
+}
+
+bool os_write(const char *path, const void *p, i64 n, struct err *e)
+{
+    if (strcmp(path, "-") == 0) return write_in_place(path, p, n, e);
+    struct stat st;
+    char real[PATH_MAX]; /* a link stays a link: its target is replaced */
+    bool there = stat(path, &st) == 0;
+    if (there && !S_ISREG(st.st_mode)) return write_in_place(path, p, n, e);
+    if (there && !realpath(path, real)) return fail(e, "write", path);
+    return write_beside(there ? real : path, there ? st.st_mode & 0777 : 0666, (struct str){p, n}, e);
+}
+
+/* Folders. */
+
+bool os_mkdirs(const char *path, struct err *e)
+{
+    char z[PATH_MAX];
+    size_t n = strlen(path);
+    if (n >= sizeof z) return err_set(e, ERR_SYSTEM, "path too long: '%.200s'", path);
+    memcpy(z, path, n + 1);
+    for (size_t i = 1; i <= n; i++) {
+        if (z[i] != '/' && z[i] != 0) continue;
+        char c = z[i];
+        z[i] = 0;
+        if (mkdir(z, 0777) != 0 && !os_is_dir(z)) return fail(e, "create folder", z);
+        z[i] = c;
+    }
+    return n > 0 || err_set(e, ERR_SYSTEM, "cannot create folder '': empty name");
+}
+
+bool os_exists(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0;
+}
+
+bool os_is_dir(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static int name_cmp(const void *a, const void *b)
+{
+    return str_cmp(*(const struct str *)a, *(const struct str *)b);
+}
+
+bool os_list(struct arena *a, const char *dir, struct str **names, i64 *n, struct err *e)
+{
+    DIR *d = opendir(dir);
+    if (!d) return fail(e, "open folder", dir);
+    struct { struct str *v; u32 n, cap; } list = {0};
+    for (struct dirent *x; (x = readdir(d));)
+        if (strcmp(x->d_name, ".") != 0 && strcmp(x->d_name, "..") != 0)
+            *arr_push(a, &list) = str_dup(a, str_of(x->d_name));
+    closedir(d);
+    if (list.n) qsort(list.v, list.n, sizeof *list.v, name_cmp);
+    *names = list.v;
+    *n = list.n;
+    return true;
+}
+
+bool os_temp_dir(struct arena *a, struct str *path, struct err *e)
+{
+    const char *base = os_env("TMPDIR");
+    struct str s = str_fmt(a, "%s/quern-XXXXXX", base && *base ? base : "/tmp");
+    char *z = (char *)(uintptr_t)s.p; /* our own copy */
+    if (!mkdtemp(z)) return fail(e, "create temporary folder", z);
+    *path = s;
+    return true;
+}
+
+/* Removes below an open folder, without following links. fd is closed. */
+static void remove_below(int fd)
+{
+    DIR *d = fdopendir(fd);
+    if (!d) {
+        close(fd);
+        return;
+    }
+    for (struct dirent *x; (x = readdir(d));) {
+        if (strcmp(x->d_name, ".") == 0 || strcmp(x->d_name, "..") == 0) continue;
+        if (unlinkat(dirfd(d), x->d_name, 0) == 0) continue;
+        int sub = openat(dirfd(d), x->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (sub >= 0) remove_below(sub);
+        unlinkat(dirfd(d), x->d_name, AT_REMOVEDIR);
+    }
+    closedir(d);
+}
+
+void os_remove_tree(const char *path)
+{
+    if (unlink(path) == 0) return;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0) remove_below(fd);
+    rmdir(path);
+}
+
+const char *os_env(const char *name)
+{
+    return getenv(name);
+}
+
+/* Time and processor. */
+
+double os_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+int os_n_cpus(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
+    long n = sysconf(_SC_NPROCESSORS_ONLN); /* more processors than a cpu_set_t has bits */
+    return n > 0 ? (int)n : 1;
+}
+
+i64 os_peak_rss(void)
+{
+    struct rusage r;
+    return getrusage(RUSAGE_SELF, &r) == 0 ? (i64)r.ru_maxrss * 1024 : 0;
+}
+
+/* The value of the first line of /proc/cpuinfo whose key is one of two. */
+static struct str cpuinfo(struct arena *a, const char *key, const char *other)
+{
+    struct str text, line, name, value;
+    if (!os_read(a, "/proc/cpuinfo", 1 << 24, &text, NULL)) return (struct str){0};
+    while (text.n) {
+        str_cut(text, '\n', &line, &text);
+        if (!str_cut(line, ':', &name, &value)) continue;
+        name = str_trim(name);
+        if (str_is(name, key) || str_is(name, other)) return str_trim(value);
+    }
+    return (struct str){0};
+}
+
+void os_cpu_model(char *out, i64 n)
+{
+    struct arena a = {0};
+    struct str s = cpuinfo(&a, "model name", "Model");
+    if (s.n == 0) s = S("unknown processor");
+    snprintf(out, (size_t)n, "%.*s", STR_ARG(s));
+    arena_release(&a);
+}
+
+struct hash os_cpu_features(void)
+{
+    struct arena a = {0};
+    struct str s = cpuinfo(&a, "flags", "Features");
+    struct hash h = hash_bytes(s.p, s.n);
+    arena_release(&a);
+    return h;
+}
+
+/* Shared objects. */
+
+void *os_dlopen(const char *path, struct err *e)
+{
+    void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!lib) err_set(e, ERR_SYSTEM, "cannot load '%s': %s", path, dlerror());
+    return lib;
+}
+
+/* The loader takes a path it has seen for the same library, and numbers of closed files come back. So
+   the path spells the file's inode, unique while it is loaded, in slashes and dots that mean nothing. */
+static void memfd_path(int fd, u64 inode, char out[160])
+{
+    int n = snprintf(out, 160, "/proc/self/fd");
+    for (int bit = 0; bit < 64; bit++) n += snprintf(out + n, (size_t)(160 - n), inode >> bit & 1 ? "/." : "/");
+    snprintf(out + n, (size_t)(160 - n), "/%d", fd);
+}
+
+/* The loader's message without the path that it may begin with. */
+static const char *reason_after(const char *msg, const char *path)
+{
+    size_t n = strlen(path);
+    return strncmp(msg, path, n) == 0 && msg[n] == ':' ? msg + n + 2 : msg;
+}
+
+void *os_dlopen_bytes(const void *p, i64 n, struct err *e)
+{
+    void *lib = NULL;
+    struct stat st;
+    char path[160];
+    int fd = memfd_create("quern", MFD_CLOEXEC);
+    if (fd < 0 || !write_all(fd, p, n) || fstat(fd, &st) != 0) {
+        fail(e, "load", "code in memory");
+    } else {
+        memfd_path(fd, (u64)st.st_ino, path);
+        lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        if (!lib) err_set(e, ERR_SYSTEM, "cannot load code in memory: %s", reason_after(dlerror(), path));
+    }
+    if (fd >= 0) close(fd);
+    return lib;
+}
+
+void *os_dlsym(void *lib, const char *name)
+{
+    return dlsym(lib, name);
+}
+
+void os_dlclose(void *lib)
+{
+    if (lib) dlclose(lib);
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Child processes: run a program, keep what it prints, end it and all it started when time is up.
+//
+// The child leads a process group of its own, so that one kill reaches a compiler's helpers too, and
+// dies with the thread that runs it, so that a killed tuner leaves no stray measurement behind.
+// vfork, because a tuner has gigabytes mapped and copying page tables would cost more than the child:
+// until exec the child shares our memory and may only make system calls.
+// The parent never blocks on one of the two things it waits for (output, exit): poll watches both.
+#define _GNU_SOURCE
+#include "core/core.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { OUTPUT_MAX = 64 << 20, POLL_MS = 20 };
+
+/* Runs in the child, in the parent's memory. */
+static void child_exec(const char *const *argv, int out, const sigset_t *mask, volatile int *error)
+{
+    struct sigaction dfl = {.sa_handler = SIG_DFL};
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (int s = 1; s < NSIG; s++) sigaction(s, &dfl, NULL);
+    int null = open("/dev/null", O_RDWR);
+    bool ok = null >= 0 && dup2(null, 0) >= 0 && dup2(out >= 0 ? out : null, 1) >= 0 && dup2(1, 2) >= 0;
+    if (null > 2) close(null);
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    if (ok) execvp(argv[0], (char *const *)(uintptr_t)argv);
+    *error = errno;
+    _exit(127);
+}
+
+/* No handler may run in the child while it shares our memory: all signals are blocked around vfork. */
+static pid_t child_start(const char *const *argv, int out, int *error)
+{
+    volatile int child_error = 0;
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    pid_t pid = vfork();
+    if (pid == 0) child_exec(argv, out, &old, &child_error);
+    *error = pid < 0 ? errno : child_error;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (pid > 0 && *error) {
+        waitpid(pid, NULL, 0);
+        pid = -1;
+    }
+    return pid;
+}
+
+struct child {
+    pid_t pid;
+    int out;          /* read end of its output, -1: none or at its end */
+    int pidfd;        /* readable when it has ended, -1: not supported */
+    struct buf *text;
+    bool ended;       /* but not reaped: its number, and its group's, is still its own */
+};
+
+/* Takes what is there, at least a whole pipe full, but returns to look at the clock. Does not block. */
+static void child_read(struct child *c)
+{
+    char piece[16384];
+    for (int i = 0; i < 8; i++) {
+        ssize_t n = read(c->out, piece, sizeof piece);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EAGAIN) return;
+        if (n <= 0) {
+            close(c->out);
+            c->out = -1;
+            return;
+        }
+        buf_put(c->text, piece, i64_min(n, i64_max(0, OUTPUT_MAX - c->text->n)));
+    }
+}
+
+static void child_step(struct child *c, int ms)
+{
+    struct pollfd fds[2] = {{.fd = c->out, .events = POLLIN}, {.fd = c->pidfd, .events = POLLIN}};
+    if (c->pidfd < 0 && (ms < 0 || ms > POLL_MS)) ms = POLL_MS;
+    poll(fds, 2, ms);
+    if (fds[0].revents) child_read(c);
+    siginfo_t info = {0};
+    int rc = waitid(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG | WNOWAIT);
+    c->ended = rc == 0 ? info.si_pid == c->pid : errno != EINTR;
+}
+
+/* True: it ended by itself before the time. */
+static bool child_wait(struct child *c, double timeout)
+{
+    double end = os_now() + timeout;
+    while (!c->ended) {
+        double left = end - os_now();
+        if (timeout > 0 && left <= 0) return false;
+        child_step(c, timeout > 0 ? (int)(left < 1e6 ? left * 1e3 + 1 : 1e9) : -1);
+    }
+    return true;
+}
+
+static struct os_status child_finish(struct child *c, double timeout)
+{
+    bool in_time = child_wait(c, timeout);
+    int wstatus = 0;
+    pid_t got;
+    kill(-c->pid, SIGKILL); /* the group: also what an ended child left behind */
+    do got = waitpid(c->pid, &wstatus, 0);
+    while (got < 0 && errno == EINTR);
+    if (c->out >= 0) child_read(c);
+    if (!in_time) return (struct os_status){OS_TIMEOUT, SIGKILL};
+    if (got < 0) return (struct os_status){OS_NOT_STARTED, errno}; /* our owner ignores SIGCHLD */
+    if (WIFSIGNALED(wstatus)) return (struct os_status){OS_SIGNALLED, WTERMSIG(wstatus)};
+    return (struct os_status){OS_EXITED, WEXITSTATUS(wstatus)};
+}
+
+struct os_status os_run(const struct os_proc_opts *o)
+{
+    int fd[2] = {-1, -1}, error = 0;
+    if (o->out && pipe2(fd, O_CLOEXEC) != 0) return (struct os_status){OS_NOT_STARTED, errno};
+    struct child c = {.out = fd[0], .pidfd = -1, .text = o->out};
+    if (c.out >= 0) fcntl(c.out, F_SETFL, O_NONBLOCK);
+    c.pid = child_start(o->argv, fd[1], &error);
+    if (fd[1] >= 0) close(fd[1]);
+    struct os_status st = {OS_NOT_STARTED, error};
+    if (c.pid > 0) {
+        c.pidfd = pidfd_open(c.pid, 0);
+        st = child_finish(&c, o->timeout);
+    }
+    if (c.pidfd >= 0) close(c.pidfd);
+    if (c.out >= 0) close(c.out);
+    return st;
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Dense row-major host tensors: sizes with overflow checks, allocation in an arena, comparison.
+//
+// tensor_size_ok is the gate for sizes from files: everything else here assumes a shape it accepted.
+// Comparison takes the second tensor as the reference; two NaN are equal, infinities equal only
+// themselves, integers are compared exactly before any conversion to double.
+#include "core/core.h"
+
+#include <math.h>
+#include <string.h>
+
+bool tensor_size_ok(enum dtype t, u32 rank, const i64 *dim, i64 *bytes)
+{
+    if (t == DT_NONE || rank > MAX_RANK) return false;
+    i64 size = dtype_size(t);
+    bool empty = false;
+    for (u32 i = 0; i < rank; i++) {
+        if (dim[i] < 0) return false;
+        if (dim[i] == 0) empty = true;
+        else if (__builtin_mul_overflow(size, dim[i], &size)) return false;
+    }
+    if (bytes) *bytes = empty ? 0 : size;
+    return true;
+}
+
+i64 tensor_count(const struct tensor *t)
+{
+    i64 n = 1;
+    for (u32 i = 0; i < t->rank; i++) n *= t->dim[i];
+    return n;
+}
+
+i64 tensor_bytes(const struct tensor *t)
+{
+    return tensor_count(t) * dtype_size(t->dtype);
+}
+
+struct tensor *tensor_new(struct arena *a, enum dtype t, u32 rank, const i64 *dim)
+{
+    i64 bytes = 0;
+    bool ok = tensor_size_ok(t, rank, dim, &bytes);
+    assert(ok);
+    (void)ok;
+    struct tensor *x = arena_new(a, struct tensor);
+    x->dtype = t;
+    x->rank = rank;
+    for (u32 i = 0; i < rank; i++) x->dim[i] = dim[i];
+    x->data = arena_alloc(a, bytes);
+    return x;
+}
+
+static bool same_shape(const struct tensor *a, const struct tensor *b)
+{
+    bool same = a->rank == b->rank;
+    for (u32 i = 0; same && i < a->rank; i++) same = a->dim[i] == b->dim[i];
+    return same;
+}
+
+static bool is_exact(enum dtype t)
+{
+    return !dtype_is_float(t);
+}
+
+/* |got - want| as the tolerance sees it: 0 when equal as values, infinity when not comparable. */
+static double distance(double got, double want)
+{
+    if (got == want || (isnan(got) && isnan(want))) return 0;
+    double d = fabs(got - want);
+    return isnan(d) ? INFINITY : d;
+}
+
+/* Both exact: u64 against a signed type of another sign differs although the bits agree. */
+static bool same_integer(const struct tensor *a, const struct tensor *b, i64 i)
+{
+    i64 x = elem_i64(a->dtype, a->data, i), y = elem_i64(b->dtype, b->data, i);
+    return x == y && (a->dtype == b->dtype || x >= 0 || (a->dtype != DT_U64 && b->dtype != DT_U64));
+}
+
+struct tensor_diff tensor_compare(const struct tensor *a, const struct tensor *b, double rtol, double atol)
+{
+    struct tensor_diff d = {.first_bad = -1};
+    if (!same_shape(a, b))
+        return (struct tensor_diff){i64_max(1, tensor_count(b)), 0, INFINITY, INFINITY, NAN, NAN};
+    bool exact = is_exact(a->dtype) && is_exact(b->dtype);
+    for (i64 i = 0, n = tensor_count(b); i < n; i++) {
+        if (exact && same_integer(a, b, i)) continue;
+        double got = elem_f64(a->dtype, a->data, i), want = elem_f64(b->dtype, b->data, i);
+        double delta = distance(got, want);
+        if (delta == 0 && exact) delta = 1; /* integers that differ only beyond the 53 bits of a double */
+        if (delta == 0) continue;
+        if (isfinite(got) && isfinite(want)) {
+            d.max_abs = fmax(d.max_abs, delta);
+            if (fabs(want) > atol) d.max_rel = fmax(d.max_rel, delta / fabs(want));
+        }
+        if (isfinite(want) && delta <= atol + rtol * fabs(want)) continue;
+        if (d.n_bad++ == 0) d.first_bad = i, d.got = got, d.want = want;
+    }
+    return d;
+}
