@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// affine: a constant scale or offset per channel behind a convolution goes into its weights and bias (batch normalisation is
+// gone afterwards). Products are rounded to the weights' type once, from double.
+// requires: expanded, inferred. The convolution's weights are constant and its output has no other user.
+#include "pass/pass.h"
+
+struct affine { enum { AF_MUL, AF_ADD, AF_SUB, AF_DIV } kind; const struct tensor *c; };
+
+/* Is t one number per channel of a value of that rank, or a single one? */
+static bool per_channel(const struct tensor *t, u32 rank, i64 channels)
+{
+    if (tensor_count(t) == 1) return t->rank <= rank;
+    if (t->rank > rank || t->rank + 1 < rank) return false;
+    u32 axis = t->rank - (rank - 1); /* axis 1 of the value */
+    for (u32 d = 0; d < t->rank; d++)
+        if (t->dim[d] != (d == axis ? channels : 1)) return false;
+    return true;
+}
+
+static bool match_kind(struct str op, bool const_first, enum dtype t, struct affine *f)
+{
+    if (!dtype_is_float(t)) return false;
+    if (str_is(op, "Mul")) f->kind = AF_MUL;
+    else if (str_is(op, "Add")) f->kind = AF_ADD;
+    else if (str_is(op, "Sub") && !const_first) f->kind = AF_SUB;
+    else if (str_is(op, "Div") && !const_first) f->kind = AF_DIV;
+    else return false;
+    return true;
+}
+
+/* The pointwise node behind value v that applies a constant per channel. */
+static node_id find_affine(const struct graph *g, value_id v, i64 channels, struct affine *f)
+{
+    node_id found = 0;
+    for (node_id n = 1; n < g->node.n; n++) {
+        const struct node *x = graph_node(g, n);
+        if (x->dead) continue;
+        for (u32 k = 0; k < x->in.n; k++) {
+            if (x->in.v[k] != v) continue;
+            if (found) return 0; /* a second user */
+            found = n;
+        }
+    }
+    for (u32 k = 0; k < g->output.n; k++)
+        if (g->output.v[k] == v) return 0;
+    if (!found || graph_node(g, found)->in.n != 2) return 0;
+    const struct node *x = graph_node(g, found);
+    u32 other = x->in.v[0] == v;
+    if (x->in.v[other] == v) return 0;
+    const struct value *c = graph_value(g, x->in.v[other]), *out = graph_value(g, v);
+    if (!c->data || !per_channel(c->data, out->shape.rank, channels)) return 0;
+    f->c = c->data;
+    return match_kind(x->op, other == 0, out->dtype, f) ? found : 0;
+}
+
+static double number(const struct tensor *t, i64 channel) { return elem_f64(t->dtype, t->data, tensor_count(t) == 1 ? 0 : channel); }
+
+static value_id scaled_weights(struct graph *g, value_id w, const struct affine *f)
+{
+    const struct tensor *t = graph_value(g, w)->data;
+    struct tensor *r = tensor_new(g->arena, t->dtype, t->rank, t->dim);
+    i64 n = tensor_count(t), per = n / t->dim[0];
+    for (i64 i = 0; i < n; i++) {
+        double c = number(f->c, i / per), x = elem_f64(t->dtype, t->data, i);
+        elem_set_f64(r->dtype, r->data, i, f->kind == AF_MUL ? x * c : x / c);
+    }
+    return graph_add_const(g, graph_value(g, w)->name, r);
+}
+
+static value_id new_bias(struct graph *g, const struct node *conv, i64 channels, const struct affine *f)
+{
+    value_id b = conv->in.n > 2 ? conv->in.v[2] : 0;
+    const struct value *w = graph_value(g, conv->in.v[1]);
+    struct tensor *r = tensor_new(g->arena, w->dtype, 1, &channels);
+    for (i64 i = 0; i < channels; i++) {
+        double x = b ? number(graph_value(g, b)->data, i) : 0, c = number(f->c, i);
+        switch (f->kind) {
+        case AF_MUL: x *= c; break;
+        case AF_ADD: x += c; break;
+        case AF_SUB: x -= c; break;
+        case AF_DIV: x /= c; break;
+        }
+        elem_set_f64(r->dtype, r->data, i, x);
+    }
+    return graph_add_const(g, w->name, r);
+}
+
+static bool fold_one(struct graph *g, node_id n)
+{
+    struct node *conv = graph_node(g, n);
+    const struct value *w = graph_value(g, conv->in.v[1]);
+    bool has_bias = conv->in.n > 2 && conv->in.v[2];
+    if (!w->data || !dtype_is_float(w->dtype) || (has_bias && !graph_value(g, conv->in.v[2])->data)) return false;
+    i64 channels = w->data->dim[0];
+    if (channels == 0) return false;
+    struct affine f;
+    node_id behind = find_affine(g, conv->out.v[0], channels, &f);
+    if (!behind) return false;
+    bool scales = f.kind == AF_MUL || f.kind == AF_DIV;
+    value_id bias = has_bias || !scales ? new_bias(g, conv, channels, &f) : 0;
+    if (scales) conv->in.v[1] = scaled_weights(g, conv->in.v[1], &f);
+    if (bias && conv->in.n > 2) conv->in.v[2] = bias;
+    else if (bias) node_add_in(g, n, bias);
+    struct node *x = graph_node(g, behind);
+    value_id out = x->out.v[0];
+    x->dead = true;
+    node_set_out(g, n, 0, out);
+    return true;
+}
+
+static bool run(struct graph *g, bool *ok, struct err *e)
+{
+    bool changed = false;
+    for (node_id n = 1; n < g->node.n; n++) {
+        if (graph_node(g, n)->dead || !(op_of(g, n)->props & OP_CONV)) continue;
+        while (fold_one(g, n)) changed = true;
+    }
+    return changed;
+}
+
+const struct pass pass_affine = {
+    .version = 1, .name = "affine", .summary = "scale and offset per channel go into convolution weights", .rank = 220, .run = run,
+};

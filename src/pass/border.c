@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// border: every output of the graph is delivered by a node and listed once, so that later stages meet no output that is an input or
+// a constant. An Identity is put in between where needed. ensures: outputs are distinct and have producers.
+#include "pass/pass.h"
+
+static bool listed_before(const struct graph *g, u32 k)
+{
+    for (u32 i = 0; i < k; i++)
+        if (g->output.v[i] == g->output.v[k]) return true;
+    return false;
+}
+
+/* A constant's name is the interface's: the copy takes it over. */
+static void take_name(struct graph *g, value_id from, value_id to)
+{
+    struct value *a = graph_value(g, from), *b = graph_value(g, to);
+    if (!a->is_const) return;
+    struct str name = a->name;
+    a->name = b->name, b->name = name;
+    map_put(&g->names, a->name, from);
+    map_put(&g->names, b->name, to);
+}
+
+static bool run(struct graph *g, bool *ok, struct err *e)
+{
+    bool changed = false;
+    for (u32 k = 0; k < g->output.n && *ok; k++) {
+        value_id v = g->output.v[k];
+        if (graph_value(g, v)->producer && !listed_before(g, k)) continue;
+        value_id copy = graph_op(g, "Identity", graph_value(g, v)->name, 1, &v);
+        *ok = op_infer(g, graph_value(g, copy)->producer, e);
+        g->output.v[k] = copy;
+        take_name(g, v, copy);
+        changed = true;
+    }
+    return changed;
+}
+
+const struct pass pass_border = {
+    .version = 1, .name = "border", .summary = "every output is delivered by a node of its own", .rank = 900, .run = run,
+};

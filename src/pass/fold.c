@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// fold: nodes whose inputs are all constant are evaluated once, here; so are integer values whose symbolic content turned out to
+// be constant (shape arithmetic). Nodes that would blow a small constant up (Expand of a scalar to a large tensor) stay.
+// requires: inferred.
+#include "pass/pass.h"
+
+enum { MAX_GROWTH = 1 << 16 }; /* elements a folded result may have beyond its inputs */
+
+static bool inputs_const(const struct graph *g, const struct node *x, i64 *n_elems)
+{
+    *n_elems = 0;
+    for (u32 k = 0; k < x->in.n; k++) {
+        if (!x->in.v[k]) continue;
+        const struct value *v = graph_value(g, x->in.v[k]);
+        if (!v->data) return false;
+        *n_elems += tensor_count(v->data);
+    }
+    return true;
+}
+
+static bool worth_folding(const struct graph *g, const struct node *x)
+{
+    i64 n_in, n_out = 0, dim[MAX_RANK];
+    if (!inputs_const(g, x, &n_in)) return false;
+    for (u32 k = 0; k < x->out.n; k++) {
+        if (!x->out.v[k]) continue;
+        const struct value *v = graph_value(g, x->out.v[k]);
+        if (!shape_is_static(g->sym, &v->shape, dim)) return false;
+        i64 bytes;
+        if (!tensor_size_ok(v->dtype, v->shape.rank, dim, &bytes)) return false;
+        n_out += bytes / dtype_size(v->dtype);
+    }
+    return n_out <= n_in + MAX_GROWTH;
+}
+
+static void become_const(struct graph *g, value_id v, struct tensor *t)
+{
+    struct value *x = graph_value(g, v);
+    x->producer = 0;
+    x->data = t;
+    x->is_const = true;
+}
+
+/* Evaluates one node as a graph of its own. */
+static bool fold_node(struct graph *g, node_id n, struct err *e)
+{
+    const struct node *x = graph_node(g, n);
+    value_id out[MAX_RANK], *back;
+    u32 n_out = 0;
+    for (u32 k = 0; k < x->out.n && n_out < countof(out); k++)
+        if (x->out.v[k]) out[n_out++] = x->out.v[k];
+    struct graph one;
+    graph_extract(&one, g, g->arena, &n, 1, out, n_out, &back);
+    struct tensor *res[MAX_RANK] = {0};
+    if (!graph_eval(&one, NULL, res, g->arena, NULL, e)) return false;
+    for (u32 k = 0; k < n_out; k++) become_const(g, out[k], res[k]);
+    graph_node(g, n)->dead = true;
+    return true;
+}
+
+/* A value whose symbolic content is constant: its tensor. NULL: not so. */
+static struct tensor *content(struct graph *g, const struct value *v)
+{
+    const struct sym_data *s = v->sdata;
+    i64 dim[MAX_RANK], c;
+    if (!s || !dtype_is_int(v->dtype) || !shape_is_static(g->sym, &v->shape, dim)) return NULL;
+    for (i64 i = 0; i < s->n; i++)
+        if (!sym_is_const(g->sym, s->num[i], NULL)) return NULL;
+    struct tensor *t = tensor_new(g->arena, v->dtype, v->shape.rank, dim);
+    for (i64 i = 0; i < s->n; i++) {
+        sym_is_const(g->sym, s->num[i], &c);
+        elem_set_i64(t->dtype, t->data, i, c / s->den);
+    }
+    return t;
+}
+
+static bool fold_content(struct graph *g, node_id n)
+{
+    const struct node *x = graph_node(g, n);
+    for (u32 k = 0; k < x->out.n; k++)
+        if (x->out.v[k] && (x->out.n > 1 || !content(g, graph_value(g, x->out.v[k])))) return false;
+    become_const(g, x->out.v[0], content(g, graph_value(g, x->out.v[0])));
+    graph_node(g, n)->dead = true;
+    return true;
+}
+
+static bool run(struct graph *g, bool *ok, struct err *e)
+{
+    bool changed = false;
+    for (node_id n = 1; n < g->node.n && *ok; n++) {
+        if (graph_node(g, n)->dead) continue;
+        if (worth_folding(g, graph_node(g, n))) {
+            *ok = fold_node(g, n, e);
+            changed = true;
+        } else {
+            changed |= fold_content(g, n);
+        }
+    }
+    return changed;
+}
+
+const struct pass pass_fold = {
+    .version = 1, .name = "fold", .summary = "constant nodes are evaluated", .rank = 120, .run = run,
+};

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// identity: nodes that hand their input on unchanged disappear: pointwise nodes with one input and no effect (Identity, Dropout in
+// inference, Cast to the same type), views whose output has the input's shape and that move nothing.
+// requires: inferred. Graph outputs keep their values, so an Identity that feeds an output from an input or constant stays.
+#include "pass/pass.h"
+
+static bool hands_on(const struct graph *g, node_id n)
+{
+    const struct node *x = graph_node(g, n);
+    if (!str_is(x->op, "Identity") && !str_is(x->op, "Cast") && !str_is(x->op, "Reshape")) return false;
+    if (x->out.n != 1 || x->in.n < 1 || !x->in.v[0] || !x->out.v[0]) return false;
+    const struct value *in = graph_value(g, x->in.v[0]), *out = graph_value(g, x->out.v[0]);
+    return in->dtype == out->dtype && shape_equal(&in->shape, &out->shape);
+}
+
+static bool is_interface(const struct graph *g, value_id v)
+{
+    for (u32 k = 0; k < g->output.n; k++)
+        if (g->output.v[k] == v) return true;
+    return false;
+}
+
+/* The input's producer delivers the output's value directly; all other users of the input follow. */
+static void rename_input(struct graph *g, node_id n)
+{
+    struct node *x = graph_node(g, n);
+    value_id in = x->in.v[0], out = x->out.v[0];
+    node_id p = graph_value(g, in)->producer;
+    u32 k = graph_value(g, in)->out_index;
+    x->dead = true;
+    graph_replace(g, in, out);
+    node_set_out(g, p, k, out);
+}
+
+static bool run(struct graph *g, bool *ok, struct err *e)
+{
+    bool changed = false;
+    for (node_id n = 1; n < g->node.n; n++) {
+        struct node *x = graph_node(g, n);
+        if (x->dead || !hands_on(g, n)) continue;
+        value_id in = x->in.v[0], out = x->out.v[0];
+        if (!is_interface(g, out)) {
+            graph_replace(g, out, in);
+            x->dead = true;
+            changed = true;
+        } else if (graph_value(g, in)->producer && !is_interface(g, in)) {
+            rename_input(g, n);
+            changed = true;
+        }
+    }
+    return changed;
+}
+
+const struct pass pass_identity = {
+    .version = 1, .name = "identity", .summary = "nodes that change nothing disappear", .rank = 110, .run = run,
+};

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The pass runner: order, repetition, checks. The order is the ranks', printed by `quern -d list`.
+#include "pass/pass.h"
+
+#define X(name) extern const struct pass pass_##name;
+#include "pass.inc"
+#undef X
+
+static const struct pass *const passes[] = {
+#define X(name) &pass_##name,
+#include "pass.inc"
+#undef X
+};
+
+enum { MAX_ROUNDS = 50 };
+
+/* The k-th smallest rank; the list is short. */
+const struct pass *pass_at(i64 k)
+{
+    for (i64 i = 0; i < countof(passes); i++) {
+        i64 before = 0;
+        for (i64 j = 0; j < countof(passes); j++)
+            before += passes[j]->rank < passes[i]->rank || (passes[j]->rank == passes[i]->rank && j < i);
+        if (before == k) return passes[i];
+    }
+    return NULL;
+}
+
+static bool run_one(const struct pass *p, struct graph *g, const struct pass_env *env, bool *changed, struct err *e)
+{
+    bool ok = true, did = p->run(g, &ok, e);
+    if (!ok) return err_prefix(e, "pass %s", p->name);
+    *changed |= did;
+    if (!did) return true;
+    if (!graph_sort(g, e) || !graph_verify(g, e)) return err_prefix(e, "after pass %s", p->name);
+    if (env && env->dump) env->dump(env->user, p->name, g);
+    return true;
+}
+
+bool pass_run_all(struct graph *g, const struct pass_env *env, struct err *e)
+{
+    if (!op_infer_all(g, e)) return false;
+    if (env && env->dump) env->dump(env->user, "import", g);
+    for (i64 first = 0, end; first < countof(passes); first = end) {
+        u32 phase = pass_at(first)->rank / 100;
+        for (end = first; end < countof(passes) && pass_at(end)->rank / 100 == phase;) end++;
+        bool changed = true;
+        for (u32 round = 0; changed; round++) {
+            if (round == MAX_ROUNDS) return err_set(e, ERR_FAILED, "passes do not come to rest");
+            changed = false;
+            for (i64 k = first; k < end; k++)
+                if (!run_one(pass_at(k), g, env, &changed, e)) return false;
+        }
+    }
+    return true;
+}
