@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Shapes and layouts: questions about sizes that need no graph. Sizes are symbolic; "static" means every
+// dim is a constant. Equality is decided by the normal form of symbolic sizes: equal ids are proven equal,
+// different ids may still be equal for some sizes, so shape_equal answers "proven".
+#include "ir/ir.h"
+
+static const char *const layout_names[N_LAYOUTS] = {
+    [LAYOUT_ROWS] = "rows",
+    [LAYOUT_CLAST] = "clast",
+    [LAYOUT_C8] = "c8",
+    [LAYOUT_C16] = "c16",
+};
+
+const char *layout_name(enum layout l)
+{
+    assert(l >= 0 && l < N_LAYOUTS);
+    return layout_names[l];
+}
+
+enum layout layout_parse(struct str s, bool *ok)
+{
+    for (int l = 0; l < N_LAYOUTS; l++) {
+        if (!str_is(s, layout_names[l])) continue;
+        *ok = true;
+        return (enum layout)l;
+    }
+    *ok = false;
+    return LAYOUT_ROWS;
+}
+
+sym shape_count(struct symtab *t, const struct shape *s)
+{
+    assert(s->known);
+    sym n = sym_const(t, 1);
+    for (u32 k = 0; k < s->rank; k++) n = sym_mul(t, n, s->dim[k]);
+    return n;
+}
+
+bool shape_is_static(const struct symtab *t, const struct shape *s, i64 dim[MAX_RANK])
+{
+    if (!s->known) return false;
+    for (u32 k = 0; k < s->rank; k++) {
+        i64 v;
+        if (!sym_is_const(t, s->dim[k], &v)) return false;
+        if (dim) dim[k] = v;
+    }
+    return true;
+}
+
+bool shape_equal(const struct shape *a, const struct shape *b)
+{
+    if (!a->known || !b->known || a->rank != b->rank) return false;
+    for (u32 k = 0; k < a->rank; k++)
+        if (a->dim[k] != b->dim[k]) return false;
+    return true;
+}
+
+bool shape_eval(const struct symtab *t, const struct shape *s, const i64 *var, i64 dim[MAX_RANK])
+{
+    if (!s->known) return false;
+    for (u32 k = 0; k < s->rank; k++)
+        if (!sym_eval(t, s->dim[k], var, &dim[k])) return false;
+    return true;
+}
+
+static i64 layout_block(enum layout l)
+{
+    switch (l) {
+    case LAYOUT_ROWS:
+    case LAYOUT_CLAST: return 1;
+    case LAYOUT_C8: return 8;
+    case LAYOUT_C16: return 16;
+    case N_LAYOUTS: break;
+    }
+    unreachable();
+}
+
+sym layout_count(struct symtab *t, const struct shape *s, enum layout l)
+{
+    i64 block = layout_block(l);
+    struct shape padded = *s;
+    assert(s->known && (l == LAYOUT_ROWS || s->rank >= 3));
+    if (block > 1) {
+        sym b = sym_const(t, block);
+        padded.dim[1] = sym_mul(t, sym_cdiv(t, s->dim[1], b), b);
+    }
+    return shape_count(t, &padded);
+}

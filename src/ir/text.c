@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Printing of graphs (text_parse.c reads them back; doc/graph-ir.md is the normative description). One statement
+// a line; constants stand before the node that first uses them. Everything is printed in the order of the
+// interface and of the nodes, never in hash order, so equal graphs print alike.
+//
+// With `keys` the text identifies a computation: value names become numbers in order of appearance, node names
+// and the content of large constants are left out. Names of size variables stay: times belong to sizes.
+#include "ir/ir.h"
+
+enum { KEYS_MAX_CONTENT = 64 }; /* constants up to this many elements keep their content in keys */
+
+struct printer {
+    struct buf *b;
+    const struct graph *g;
+    bool keys;
+    u32 *number;     /* per value: 1 + its number in keys, 0 = has not appeared */
+    u32 n_numbers;
+    u8 *const_done;  /* per value: its statement is printed */
+};
+
+static bool is_word_char(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '.' || c == '/' || c == '-';
+}
+
+static bool is_word(struct str s)
+{
+    for (i64 k = 0; k < s.n; k++)
+        if (!is_word_char(s.p[k])) return false;
+    return s.n > 0;
+}
+
+/* An operator's name: a word that may hold the "::" of its domain. */
+static bool is_op_word(struct str s)
+{
+    for (i64 k = 0; k < s.n; k++)
+        if (!is_word_char(s.p[k]) && s.p[k] != ':') return false;
+    return s.n > 0;
+}
+
+/* Quoted; bytes that are not printable ASCII as \xHH, so that any name survives. */
+static void print_quoted(struct buf *b, struct str s)
+{
+    buf_char(b, '"');
+    for (i64 k = 0; k < s.n; k++) {
+        u8 c = (u8)s.p[k];
+        if (c == '"' || c == '\\') buf_printf(b, "\\%c", c);
+        else if (c < 0x20 || c >= 0x7f) buf_printf(b, "\\x%02x", c);
+        else buf_char(b, (char)c);
+    }
+    buf_char(b, '"');
+}
+
+static void print_word(struct buf *b, struct str s)
+{
+    if (is_word(s)) buf_str(b, s);
+    else print_quoted(b, s);
+}
+
+static void print_name(struct printer *p, value_id v)
+{
+    if (!v) {
+        buf_char(p->b, '_');
+        return;
+    }
+    buf_char(p->b, '%');
+    if (!p->keys) {
+        print_word(p->b, graph_value(p->g, v)->name);
+        return;
+    }
+    if (!p->number[v]) p->number[v] = ++p->n_numbers;
+    buf_printf(p->b, "%u", p->number[v] - 1);
+}
+
+static void print_dtype(struct buf *b, enum dtype t)
+{
+    buf_z(b, t == DT_NONE ? "none" : dtype_name(t));
+}
+
+static void print_float(struct buf *b, double v)
+{
+    i64 at = b->n;
+    buf_f64(b, v);
+    for (; at < b->n; at++) /* a float always shows that it is one */
+        if (b->p[at] == '.' || b->p[at] == 'e' || b->p[at] == 'n') return;
+    buf_z(b, ".0");
+}
+
+static void print_sdata(struct printer *p, const struct sym_data *d)
+{
+    buf_z(p->b, " sym(");
+    for (i64 k = 0; k < d->n; k++) {
+        if (k) buf_z(p->b, ", ");
+        sym_print(p->b, p->g->sym, d->num[k]);
+    }
+    buf_char(p->b, ')');
+    if (d->den != 1) buf_printf(p->b, "/%lld", (long long)d->den);
+}
+
+static void print_value(struct printer *p, value_id id)
+{
+    print_name(p, id);
+    if (!id) return;
+    const struct value *v = graph_value(p->g, id);
+    buf_z(p->b, ": ");
+    print_dtype(p->b, v->dtype);
+    buf_char(p->b, '[');
+    if (!v->shape.known) buf_char(p->b, '?');
+    for (u32 k = 0; v->shape.known && k < v->shape.rank; k++) {
+        if (k) buf_char(p->b, ',');
+        sym_print(p->b, p->g->sym, v->shape.dim[k]);
+    }
+    buf_char(p->b, ']');
+    if (v->layout != LAYOUT_ROWS) buf_printf(p->b, " @%s", layout_name(v->layout));
+    if (v->sdata) print_sdata(p, v->sdata);
+}
+
+static bool has_nan(const struct tensor *t)
+{
+    i64 n = tensor_count(t);
+    if (!dtype_is_float(t->dtype)) return false;
+    for (i64 k = 0; k < n; k++) {
+        double v = elem_f64(t->dtype, t->data, k);
+        if (v != v) return true;
+    }
+    return false;
+}
+
+static void print_hex(struct buf *b, const struct tensor *t)
+{
+    static const char digit[] = "0123456789abcdef";
+    const u8 *p = t->data;
+    i64 n = tensor_bytes(t);
+    buf_z(b, "hex \"");
+    for (i64 k = 0; k < n; k++) {
+        buf_char(b, digit[p[k] >> 4]);
+        buf_char(b, digit[p[k] & 15]);
+    }
+    buf_char(b, '"');
+}
+
+/* Few elements as numbers; many, or NaNs (whose bits numbers lose), as little-endian bytes. */
+static void print_content(struct buf *b, const struct tensor *t)
+{
+    i64 n = tensor_count(t);
+    if (n > KEYS_MAX_CONTENT || has_nan(t)) {
+        print_hex(b, t);
+        return;
+    }
+    buf_char(b, '[');
+    for (i64 k = 0; k < n; k++) {
+        if (k) buf_z(b, ", ");
+        if (dtype_is_float(t->dtype)) print_float(b, elem_f64(t->dtype, t->data, k));
+        else buf_printf(b, "%lld", (long long)elem_i64(t->dtype, t->data, k));
+    }
+    buf_char(b, ']');
+}
+
+static void print_tensor(struct buf *b, const struct tensor *t)
+{
+    print_dtype(b, t->dtype);
+    buf_char(b, '[');
+    for (u32 k = 0; k < t->rank; k++) buf_printf(b, k ? ",%lld" : "%lld", (long long)t->dim[k]);
+    buf_z(b, "] = ");
+    print_content(b, t);
+}
+
+static void print_list(struct buf *b, const struct attr *a)
+{
+    buf_z(b, a->kind == ATTR_FLOATS ? "floats[" : a->kind == ATTR_STRS ? "strs[" : "[");
+    for (i64 k = 0; k < a->n; k++) {
+        if (k) buf_char(b, ',');
+        if (a->kind == ATTR_INTS) buf_printf(b, "%lld", (long long)a->ints[k]);
+        else if (a->kind == ATTR_FLOATS) print_float(b, a->floats[k]);
+        else print_quoted(b, a->strs[k]);
+    }
+    buf_char(b, ']');
+}
+
+static void print_attr(struct buf *b, const struct attr *a)
+{
+    print_word(b, a->name);
+    buf_char(b, '=');
+    switch (a->kind) {
+    case ATTR_INT: buf_printf(b, "%lld", (long long)a->i); return;
+    case ATTR_FLOAT: print_float(b, a->f); return;
+    case ATTR_STR: print_quoted(b, a->s); return;
+    case ATTR_INTS:
+    case ATTR_FLOATS:
+    case ATTR_STRS: print_list(b, a); return;
+    case ATTR_TENSOR:
+        buf_z(b, "tensor ");
+        print_tensor(b, a->t);
+        return;
+    }
+    unreachable();
+}
+
+/* Keys list attributes by name: the order in which a front end set them means nothing. */
+static void print_attrs(struct printer *p, const struct node *n)
+{
+    struct arena scratch = {0};
+    const struct attr **order = arena_array(&scratch, const struct attr *, n->attr.n + 1);
+    for (u32 k = 0; k < n->attr.n; k++) {
+        u32 at = k;
+        for (; p->keys && at > 0 && str_cmp(order[at - 1]->name, n->attr.v[k].name) > 0; at--)
+            order[at] = order[at - 1];
+        order[at] = &n->attr.v[k];
+    }
+    for (u32 k = 0; k < n->attr.n; k++) {
+        buf_z(p->b, k ? ", " : " {");
+        print_attr(p->b, order[k]);
+    }
+    if (n->attr.n) buf_char(p->b, '}');
+    arena_release(&scratch);
+}
+
+static void print_const(struct printer *p, value_id id)
+{
+    if (!id || !graph_value(p->g, id)->is_const || p->const_done[id]) return;
+    const struct tensor *t = graph_value(p->g, id)->data;
+    p->const_done[id] = 1;
+    buf_z(p->b, "  const ");
+    print_value(p, id);
+    if (t && !(p->keys && tensor_count(t) > KEYS_MAX_CONTENT)) {
+        buf_z(p->b, " = ");
+        print_content(p->b, t);
+    }
+    buf_char(p->b, '\n');
+}
+
+static void print_node(struct printer *p, const struct node *n)
+{
+    for (u32 k = 0; k < n->in.n; k++) print_const(p, n->in.v[k]);
+    buf_z(p->b, "  ");
+    for (u32 k = 0; k < n->out.n; k++) {
+        if (k) buf_z(p->b, ", ");
+        print_value(p, n->out.v[k]);
+    }
+    buf_z(p->b, n->out.n ? " = " : "= ");
+    if (is_op_word(n->op)) buf_str(p->b, n->op);
+    else print_quoted(p->b, n->op);
+    if (n->name.n && !p->keys) {
+        buf_char(p->b, ' ');
+        print_quoted(p->b, n->name);
+    }
+    buf_char(p->b, '(');
+    for (u32 k = 0; k < n->in.n; k++) {
+        if (k) buf_z(p->b, ", ");
+        print_name(p, n->in.v[k]);
+    }
+    buf_char(p->b, ')');
+    print_attrs(p, n);
+    buf_char(p->b, '\n');
+}
+
+void graph_print(struct buf *b, const struct graph *g, const struct graph_text_opts *o)
+{
+    struct arena scratch = {0};
+    struct printer p = {.b = b, .g = g, .keys = o && o->keys};
+    p.number = arena_array(&scratch, u32, g->value.n);
+    p.const_done = arena_array(&scratch, u8, g->value.n);
+    buf_z(b, "graph {\n");
+    for (u32 k = 0; k < g->input.n; k++) {
+        buf_z(b, "  input ");
+        print_value(&p, g->input.v[k]);
+        buf_char(b, '\n');
+    }
+    for (node_id n = 1; n < g->node.n; n++)
+        if (!graph_node(g, n)->dead) print_node(&p, graph_node(g, n));
+    for (u32 k = 0; k < g->output.n; k++) print_const(&p, g->output.v[k]);
+    for (u32 k = 0; k < g->output.n; k++) {
+        buf_z(b, "  output ");
+        print_name(&p, g->output.v[k]);
+        buf_char(b, '\n');
+    }
+    buf_z(b, "}\n");
+    arena_release(&scratch);
+}
