@@ -6,16 +6,21 @@
 //   kernel   = arguments (BUF), then one or more grids in sequence. A grid is 1 to 3 nested GRID instructions
 //              closed by as many ENDs; its iterations may run in any order and at the same time. All writes
 //              of a grid are visible to the next one.
-//   values   = scalars or vectors (lanes 2..64) of a dtype. Index arithmetic is i64. There are no mutable values;
-//              state lives in arrays (ALLOC) and buffers (BUF), read by LOAD and written by STORE.
-//   indices  = count elements of the array's element type (lanes included for REG arrays of vectors).
-//              A vector index addresses every lane by itself; ramp with stride 1 is a contiguous access.
+//   values   = scalars or vectors (lanes a power of two, 2..64) of a dtype. Index arithmetic is i64 and is assumed
+//              not to overflow. There are no mutable values; state lives in arrays (ALLOC) and buffers (BUF),
+//              read by LOAD and written by STORE.
+//   indices  = count elements of the array; an element of a REG array of lanes > 1 is a whole vector and its index
+//              a scalar. Else a vector index addresses every lane by itself; a ramp of stride 1 is a contiguous access.
 //   sizes    = kernel parameters: i64 values computed by the host before the launch from symbolic sizes
 //              (struct kir.param holds their text). Grid extents and ALLOC counts are CONST or PARAM only.
+//   lifetime = an ALLOC executed again is a new, undefined array. TEMP stands outside grids, WORK and SHARED directly
+//              in a grid's body (not in LOOP or IF), REG anywhere in a grid with a CONST count. Only REG has lanes > 1.
 //
 // Invariants (kir_verify): operands precede their use and are in scope; types match by the rules of kir.inc;
-// every structure is closed; GRID only at top level; nothing outside grids but BUF, CONST, PARAM; BARRIER not
-// inside IF. This folder knows nothing of tensors, operators, languages or devices.
+// every structure is closed; GRID only at top level, nothing but CONST and PARAM between nested GRIDs and nothing
+// after an inner END; nothing outside grids but BUF, CONST, PARAM and TEMP arrays; no STORE to an IN buffer; f16 and
+// bf16 are only moved and converted; BARRIER not inside IF. This folder knows nothing of tensors, operators,
+// languages or devices.
 #ifndef QUERN_KIR_H
 #define QUERN_KIR_H
 
@@ -60,7 +65,13 @@ struct kir_buf {
     kval id;         /* its BUF instruction */
 };
 
+union kir_cell { /* one lane of a value: integers and bool extended to 64 bits, floats as double */
+    i64 i;
+    double f;
+};
+
 struct kir_scope; /* builder's private stack */
+struct kir_side;  /* builder's private facts per instruction */
 
 struct kir {
     struct arena *arena;
@@ -69,16 +80,38 @@ struct kir {
     struct { struct kir_buf *v; u32 n, cap; } buf;    /* arguments in order */
     struct { struct str *v; u32 n, cap; } param;      /* text of the symbolic expression of each parameter */
     u32 group[3];                                     /* threads of a group per dimension, 0 = 1 */
-    struct map cse;                                   /* builder: pure instructions in scope */
+    struct { struct kir_side *v; u32 n, cap; } side;  /* builder: parallel to ins */
+    struct { kval *v; u32 n; } head;                  /* builder: hash table of pure instructions in scope */
     struct { struct kir_scope *v; u32 n, cap; } scope; /* builder: open structures */
 };
 
+/* kir.c: the operators as a table, and questions about values. */
+
 struct kir_op_info { const char *name; u8 n_args; char cls, rule; };
 const struct kir_op_info *kir_op_info(enum kir_op op);
+static inline const struct kir_ins *kir_at(const struct kir *k, kval v) { return &k->ins.v[v]; }
+u32 kir_lanes(const struct kir *k, kval v);
+enum dtype kir_dtype(const struct kir *k, kval v);
+bool kir_is_const(const struct kir *k, kval v, i64 *out);   /* integer or bool constant; lanes alike; out may be NULL */
+bool kir_is_float(const struct kir *k, kval v, double *out);/* float constant */
+bool kir_is_named(const struct kir_ins *x);                 /* stands as %n in the text */
+u32 kir_text_id(const struct kir *k, kval v);               /* the number n of %n in the text, 0: has none */
+kval kir_operand(const struct kir_ins *x, u32 i);           /* a, b, c, d by number */
+bool kir_opens(enum kir_op op);                             /* GRID, LOOP, IF: closed by an END */
+const char *kir_space_name(enum kir_space s);
+const char *kir_loop_name(enum kir_loop l);
+const char *kir_access_name(enum kir_access a);
+
+/* fold.c: the meaning of the pure scalar operators, shared by builder and interpreter. t is the type of operand a
+   (of b for SELECT), to the result's. False: the result is undefined (integer division by zero). */
+bool kir_scalar(enum kir_op op, enum dtype t, enum dtype to, const union kir_cell x[3], union kir_cell *out);
+i64 kir_wrap(enum dtype t, i64 v);                          /* to the integer or bool type t */
+double kir_round(enum dtype t, double v);                   /* to the float type t */
 
 /* build.c: the builder. Folds constants, applies identities, shares equal pure instructions that are in scope
    (loads of KA_IN buffers count as pure), and splats scalars where the other operand is a vector. The result
-   may be any earlier instruction. Types must match (assert). */
+   may be any earlier instruction. Types must match (assert). Helpers with lanes accept 1 and then give scalars, so a
+   generator is written once for any vector width. */
 
 void kir_init(struct kir *k, struct arena *a, struct str name);
 kval kir_buf(struct kir *k, struct str name, enum dtype t, enum kir_access access);
@@ -97,7 +130,7 @@ kval kir_cast(struct kir *k, enum dtype t, kval a);
 kval kir_bits(struct kir *k, enum dtype t, kval a);
 kval kir_alloc(struct kir *k, enum kir_space s, enum dtype t, u32 lanes, kval count);
 kval kir_load(struct kir *k, kval buf, kval idx);           /* lanes: those of idx, times the array's */
-kval kir_load_n(struct kir *k, kval buf, kval idx, kval n); /* idx a ramp; lanes >= n read as 0 */
+kval kir_load_n(struct kir *k, kval buf, kval idx, kval n); /* idx a ramp or scalar; lanes >= n read as 0 */
 void kir_store(struct kir *k, kval buf, kval idx, kval val);
 void kir_store_n(struct kir *k, kval buf, kval idx, kval val, kval n);
 kval kir_grid(struct kir *k, kval extent);                  /* opens one dimension */
@@ -108,17 +141,39 @@ void kir_end(struct kir *k);                                /* closes the innerm
 void kir_barrier(struct kir *k);
 kval kir_thread(struct kir *k, u32 dim);
 
-bool kir_is_const(const struct kir *k, kval v, i64 *out);   /* integer constant */
-bool kir_is_float(const struct kir *k, kval v, double *out);/* float constant */
-static inline const struct kir_ins *kir_at(const struct kir *k, kval v) { return &k->ins.v[v]; }
-u32 kir_lanes(const struct kir *k, kval v);
-enum dtype kir_dtype(const struct kir *k, kval v);
+static inline kval kir_add(struct kir *k, kval a, kval b) { return kir_bin(k, KI_ADD, a, b); }
+static inline kval kir_sub(struct kir *k, kval a, kval b) { return kir_bin(k, KI_SUB, a, b); }
+static inline kval kir_mul(struct kir *k, kval a, kval b) { return kir_bin(k, KI_MUL, a, b); }
+static inline kval kir_div(struct kir *k, kval a, kval b) { return kir_bin(k, KI_DIV, a, b); }
+static inline kval kir_mod(struct kir *k, kval a, kval b) { return kir_bin(k, KI_MOD, a, b); }
+static inline kval kir_min(struct kir *k, kval a, kval b) { return kir_bin(k, KI_MIN, a, b); }
+static inline kval kir_max(struct kir *k, kval a, kval b) { return kir_bin(k, KI_MAX, a, b); }
+static inline kval kir_lt(struct kir *k, kval a, kval b) { return kir_bin(k, KI_LT, a, b); }
+static inline kval kir_add_i(struct kir *k, kval a, i64 b) { return kir_bin(k, KI_ADD, a, kir_int(k, b)); }
+static inline kval kir_mul_i(struct kir *k, kval a, i64 b) { return kir_bin(k, KI_MUL, a, kir_int(k, b)); }
+static inline kval kir_div_i(struct kir *k, kval a, i64 b) { return kir_bin(k, KI_DIV, a, kir_int(k, b)); }
+static inline kval kir_mod_i(struct kir *k, kval a, i64 b) { return kir_bin(k, KI_MOD, a, kir_int(k, b)); }
 
-/* text.c: the textual form, a language with a grammar (doc/kernel-ir.md). Round-trips. */
+kval kir_push(struct kir *k, struct kir_ins x); /* appends as it is: no folding, no sharing, no checks */
+
+/* simplify.c: what the builder knows. Each returns an earlier or simpler value, 0 when nothing applies. */
+kval kir_simplify_un(struct kir *k, enum kir_op op, kval a);
+kval kir_simplify_bin(struct kir *k, enum kir_op op, kval a, kval b); /* lanes alike */
+kval kir_simplify_select(struct kir *k, kval cond, kval a, kval b);
+kval kir_simplify_fma(struct kir *k, kval a, kval b, kval c);
+kval kir_simplify_cast(struct kir *k, enum dtype t, kval a);
+kval kir_scalar_of(struct kir *k, kval v); /* the scalar whose copies are the lanes of v, 0: none known */
+
+/* range.c: bounds of i64 values, of all lanes: known from constants, loop bounds, min, max, mod ... */
+struct kir_range { i64 lo, hi; }; /* both included */
+struct kir_range kir_range(const struct kir *k, kval v);
+struct kir_range kir_range_of(const struct kir *k, const struct kir_ins *x);
+
+/* text.c (print), parse.c: the textual form, a language with a grammar (doc/kernel-ir.md). Round-trips. */
 void kir_print(struct buf *b, const struct kir *k);
 bool kir_parse(struct kir *k, struct arena *a, struct str text, struct err *e);
 
-/* verify.c */
+/* verify.c: the invariants above; kir_parse ends with it. */
 bool kir_verify(const struct kir *k, struct err *e);
 
 /* legal.c: a new kernel in `out` with UNROLL loops unrolled, REG arrays that are only indexed by constants split

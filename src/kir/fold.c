@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// fold.c: the meaning of every pure operator on one lane. The builder folds constants with it and the interpreter
+// falls back to it, so both agree by construction; languages must agree with it as well.
+//
+// Floats are held as double; the result of every operation is rounded to its type. For f32 add, sub, mul, div
+// and sqrt this gives the correctly rounded f32 result (double has more than twice the digits); fma is done in
+// its own type. Conversions of values that do not fit an integer saturate, NaN gives 0: a defined answer here,
+// but languages may give another, so generators must not rely on it.
+#include "kir/kir.h"
+
+#include <math.h>
+
+i64 kir_wrap(enum dtype t, i64 v)
+{
+    switch (t) {
+    case DT_U8: return (u8)v;
+    case DT_I8: return (i8)v;
+    case DT_U16: return (u16)v;
+    case DT_I16: return (i16)v;
+    case DT_I32: return (i32)v;
+    case DT_U32: return (u32)v;
+    case DT_I64:
+    case DT_U64: return v;
+    case DT_BOOL: return v != 0;
+    case DT_NONE:
+    case DT_F32:
+    case DT_F16:
+    case DT_F64:
+    case DT_BF16:
+    case N_DTYPES: break;
+    }
+    unreachable();
+}
+
+double kir_round(enum dtype t, double v)
+{
+    if (t == DT_F64)
+        return v;
+    if (t == DT_F32)
+        return (float)v;
+    return t == DT_F16 ? f16_to_f32(f16_from_f32((float)v)) : bf16_to_f32(bf16_from_f32((float)v));
+}
+
+static bool float_un(enum kir_op op, double x, double *r)
+{
+    switch ((int)op) {
+    case KI_NEG: *r = -x; break;
+    case KI_ABS: *r = fabs(x); break;
+    case KI_SQRT: *r = sqrt(x); break;
+    case KI_EXP: *r = exp(x); break;
+    case KI_LOG: *r = log(x); break;
+    case KI_SIN: *r = sin(x); break;
+    case KI_COS: *r = cos(x); break;
+    case KI_TAN: *r = tan(x); break;
+    case KI_ASIN: *r = asin(x); break;
+    case KI_ACOS: *r = acos(x); break;
+    case KI_ATAN: *r = atan(x); break;
+    case KI_SINH: *r = sinh(x); break;
+    case KI_COSH: *r = cosh(x); break;
+    case KI_TANH: *r = tanh(x); break;
+    case KI_ASINH: *r = asinh(x); break;
+    case KI_ACOSH: *r = acosh(x); break;
+    case KI_ATANH: *r = atanh(x); break;
+    case KI_ERF: *r = erf(x); break;
+    case KI_FLOOR: *r = floor(x); break;
+    case KI_CEIL: *r = ceil(x); break;
+    case KI_TRUNC: *r = trunc(x); break;
+    case KI_RINT: *r = rint(x); break;
+    default: return false;
+    }
+    return true;
+}
+
+static bool float_bin(enum kir_op op, double x, double y, double *r)
+{
+    switch ((int)op) {
+    case KI_ADD: *r = x + y; break;
+    case KI_SUB: *r = x - y; break;
+    case KI_MUL: *r = x * y; break;
+    case KI_DIV: *r = x / y; break;
+    case KI_MOD: *r = fmod(x, y); break;
+    case KI_MIN: *r = x < y ? x : y; break;
+    case KI_MAX: *r = x > y ? x : y; break;
+    case KI_POW: *r = pow(x, y); break;
+    default: return false;
+    }
+    return true;
+}
+
+static bool float_test(enum kir_op op, double x, double y, i64 *r)
+{
+    switch ((int)op) {
+    case KI_EQ: *r = x == y; break;
+    case KI_NE: *r = x != y; break;
+    case KI_LT: *r = x < y; break;
+    case KI_LE: *r = x <= y; break;
+    case KI_ISNAN: *r = x != x; break;
+    case KI_ISINF: *r = isinf(x) != 0; break;
+    default: return false;
+    }
+    return true;
+}
+
+static bool scalar_float(enum kir_op op, enum dtype t, const union kir_cell x[3], union kir_cell *out)
+{
+    double r;
+    if (op == KI_FMA)
+        r = t == DT_F32 ? fmaf((float)x[0].f, (float)x[1].f, (float)x[2].f) : fma(x[0].f, x[1].f, x[2].f);
+    else if (!float_un(op, x[0].f, &r) && !float_bin(op, x[0].f, x[1].f, &r))
+        return float_test(op, x[0].f, x[1].f, &out->i);
+    out->f = kir_round(t, r);
+    return true;
+}
+
+static bool is_unsigned(enum dtype t)
+{
+    enum dtype_kind kind = dtype_kind(t);
+    return kind == DK_UINT || kind == DK_BOOL;
+}
+
+/* Operands fit t, so that only u64 needs other instructions than i64. */
+static i64 int_div(enum kir_op op, bool is_u, i64 a, i64 b)
+{
+    if (is_u)
+        return (i64)(op == KI_DIV ? (u64)a / (u64)b : (u64)a % (u64)b);
+    if (b == -1) /* INT64_MIN / -1 would trap */
+        return op == KI_DIV ? (i64)(0 - (u64)a) : 0;
+    return op == KI_DIV ? a / b : a % b;
+}
+
+static bool int_less(bool is_u, i64 a, i64 b)
+{
+    return is_u ? (u64)a < (u64)b : a < b;
+}
+
+static i64 int_pow(u64 x, i64 n)
+{
+    u64 r = 1;
+    for (; n > 0; n >>= 1, x *= x)
+        r = n & 1 ? r * x : r;
+    return (i64)r;
+}
+
+static bool scalar_int(enum kir_op op, enum dtype t, const union kir_cell x[3], i64 *r)
+{
+    i64 a = x[0].i, b = x[1].i;
+    bool is_u = is_unsigned(t);
+    i64 bits = dtype_size(t) * 8;
+    switch ((int)op) {
+    case KI_NEG: *r = (i64)(0 - (u64)a); break;
+    case KI_ABS: *r = !is_u && a < 0 ? (i64)(0 - (u64)a) : a; break;
+    case KI_NOT: *r = t == DT_BOOL ? !a : ~a; break;
+    case KI_ADD: *r = (i64)((u64)a + (u64)b); break;
+    case KI_SUB: *r = (i64)((u64)a - (u64)b); break;
+    case KI_MUL: *r = (i64)((u64)a * (u64)b); break;
+    case KI_FMA: *r = (i64)((u64)a * (u64)b + (u64)x[2].i); break;
+    case KI_DIV:
+    case KI_MOD:
+        if (!b)
+            return false;
+        *r = int_div(op, is_u, a, b);
+        break;
+    case KI_MIN: *r = int_less(is_u, a, b) ? a : b; break;
+    case KI_MAX: *r = int_less(is_u, b, a) ? a : b; break;
+    case KI_POW: *r = !is_u && b < 0 ? 0 : int_pow((u64)a, b); break;
+    case KI_AND: *r = a & b; break;
+    case KI_OR: *r = a | b; break;
+    case KI_XOR: *r = a ^ b; break;
+    case KI_SHL: *r = (i64)((u64)a << (b & (bits - 1))); break;
+    case KI_SHR: *r = is_u ? (i64)((u64)a >> (b & (bits - 1))) : a >> (b & (bits - 1)); break;
+    case KI_EQ: *r = a == b; return true;
+    case KI_NE: *r = a != b; return true;
+    case KI_LT: *r = int_less(is_u, a, b); return true;
+    case KI_LE: *r = !int_less(is_u, b, a); return true;
+    default: return false;
+    }
+    *r = kir_wrap(t, *r);
+    return true;
+}
+
+static i64 float_to_int(enum dtype to, double v)
+{
+    if (to == DT_BOOL)
+        return v != 0;
+    i64 bits = dtype_size(to) * 8;
+    bool is_u = is_unsigned(to);
+    double lo = is_u ? 0 : -ldexp(1, (int)bits - 1), hi = ldexp(1, (int)bits - !is_u);
+    if (v != v)
+        return 0;
+    if (v < lo) /* the least value itself may pass below: both give lo */
+        return is_u ? 0 : kir_wrap(to, (i64)((u64)-1 << (bits - 1)));
+    if (v >= hi)
+        return kir_wrap(to, is_u ? -1 : (i64)(((u64)1 << (bits - 1)) - 1));
+    return is_u && bits == 64 ? (i64)(u64)v : kir_wrap(to, (i64)v);
+}
+
+static double int_to_float(enum dtype from, enum dtype to, i64 v)
+{
+    if (to == DT_F64)
+        return from == DT_U64 ? (double)(u64)v : (double)v;
+    float f = from == DT_U64 ? (float)(u64)v : (float)v; /* one rounding */
+    return kir_round(to, f);
+}
+
+static void scalar_cast(enum dtype from, enum dtype to, union kir_cell x, union kir_cell *out)
+{
+    if (dtype_is_float(from) && dtype_is_float(to))
+        out->f = kir_round(to, x.f);
+    else if (dtype_is_float(from))
+        out->i = float_to_int(to, x.f);
+    else if (dtype_is_float(to))
+        out->f = int_to_float(from, to, x.i);
+    else
+        out->i = kir_wrap(to, x.i);
+}
+
+static void scalar_bits(enum dtype from, enum dtype to, union kir_cell x, union kir_cell *out)
+{
+    u64 raw = 0;
+    if (dtype_is_float(from))
+        elem_set_f64(from, &raw, 0, x.f);
+    else
+        elem_set_i64(from, &raw, 0, x.i);
+    if (dtype_is_float(to))
+        out->f = elem_f64(to, &raw, 0);
+    else
+        out->i = elem_i64(to, &raw, 0);
+}
+
+bool kir_scalar(enum kir_op op, enum dtype t, enum dtype to, const union kir_cell x[3], union kir_cell *out)
+{
+    if (op == KI_CAST) {
+        scalar_cast(t, to, x[0], out);
+        return true;
+    }
+    if (op == KI_BITS) {
+        scalar_bits(t, to, x[0], out);
+        return true;
+    }
+    if (op == KI_SELECT) {
+        *out = x[0].i ? x[1] : x[2];
+        return true;
+    }
+    return dtype_is_float(t) ? scalar_float(op, t, x, out) : scalar_int(op, t, x, &out->i);
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// kir.c: the operator table and small questions about a kernel's values.
+// Everything here reads; the builder (build.c) is the only writer of struct kir.
+#include "kir/kir.h"
+
+const struct kir_op_info *kir_op_info(enum kir_op op)
+{
+    static const struct kir_op_info table[N_KIR_OPS] = {
+        [KI_NONE] = {"none", 0, 'C', 'V'},
+#define CLS_P 'P'
+#define CLS_M 'M'
+#define CLS_C 'C'
+#define RULE_S 'S'
+#define RULE_B 'B'
+#define RULE_I 'I'
+#define RULE_V 'V'
+#define X(id, text, n, c, r) [KI_##id] = {.name = text, .n_args = n, .cls = CLS_##c, .rule = RULE_##r},
+#include "kir/kir.inc"
+#undef X
+    };
+    assert(op < N_KIR_OPS);
+    return &table[op];
+}
+
+u32 kir_lanes(const struct kir *k, kval v)
+{
+    assert(v < k->ins.n);
+    return k->ins.v[v].lanes;
+}
+
+enum dtype kir_dtype(const struct kir *k, kval v)
+{
+    assert(v < k->ins.n);
+    return k->ins.v[v].dtype;
+}
+
+kval kir_operand(const struct kir_ins *x, u32 i)
+{
+    assert(i < 4);
+    const kval v[4] = {x->a, x->b, x->c, x->d};
+    return v[i];
+}
+
+bool kir_opens(enum kir_op op)
+{
+    return op == KI_GRID || op == KI_LOOP || op == KI_IF;
+}
+
+bool kir_is_const(const struct kir *k, kval v, i64 *out)
+{
+    const struct kir_ins *x = kir_at(k, v);
+    if (x->op != KI_CONST || dtype_is_float(x->dtype))
+        return false;
+    if (out)
+        *out = x->imm.i;
+    return true;
+}
+
+bool kir_is_float(const struct kir *k, kval v, double *out)
+{
+    const struct kir_ins *x = kir_at(k, v);
+    if (x->op != KI_CONST || !dtype_is_float(x->dtype))
+        return false;
+    if (out)
+        *out = x->imm.f;
+    return true;
+}
+
+/* Constants, parameters and buffers are written where used. */
+bool kir_is_named(const struct kir_ins *x)
+{
+    return x->dtype != DT_NONE && x->op != KI_CONST && x->op != KI_PARAM && x->op != KI_BUF;
+}
+
+u32 kir_text_id(const struct kir *k, kval v)
+{
+    u32 n = 0;
+    if (!v || v >= k->ins.n || !kir_is_named(kir_at(k, v)))
+        return 0;
+    for (kval i = 1; i <= v; i++)
+        n += kir_is_named(kir_at(k, i));
+    return n;
+}
+
+const char *kir_space_name(enum kir_space s)
+{
+    switch (s) {
+    case KS_REG: return "reg";
+    case KS_WORK: return "work";
+    case KS_SHARED: return "shared";
+    case KS_TEMP: return "temp";
+    }
+    unreachable();
+}
+
+const char *kir_loop_name(enum kir_loop l)
+{
+    switch (l) {
+    case KL_SERIAL: return "serial";
+    case KL_UNROLL: return "unroll";
+    case KL_VECTOR: return "vector";
+    }
+    unreachable();
+}
+
+const char *kir_access_name(enum kir_access a)
+{
+    switch (a) {
+    case KA_IN: return "in";
+    case KA_OUT: return "out";
+    case KA_INOUT: return "inout";
+    }
+    unreachable();
+}

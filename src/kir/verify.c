@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// verify.c: the invariants of kir.h, checked. It takes nothing for granted, so it can judge what a parser read from
+// an untrusted text; all other code relies on what is checked here and may assert it.
+//
+// One walk: a stack of open structures, and for every instruction whether it can be seen from here.
+#include "kir/kir.h"
+
+#include <string.h>
+
+struct checker {
+    const struct kir *k;
+    struct err *e;
+    kval v;               /* the instruction looked at */
+    const struct kir_ins *x;
+    u8 *visible;          /* per instruction */
+    struct open *open;    /* stack of open structures */
+    u32 n_open;
+    u32 n_grid;           /* open GRIDs */
+    bool grid_done;       /* inner GRID just ended: only END may follow */
+    bool body;            /* the innermost open GRID holds something already */
+};
+
+struct open {
+    kval head;
+    kval first;           /* what leaves scope with it */
+    bool has_else;
+};
+
+static bool bad(struct checker *c, const char *what)
+{
+    return err_set(c->e, ERR_INPUT, "kernel '%.*s': %s at '%s' (instruction %u, %%%u)", STR_ARG(c->k->name), what,
+                   kir_op_info(c->x->op)->name, c->v, kir_text_id(c->k, c->v));
+}
+
+#define NEED(cond, what)           \
+    do {                           \
+        if (!(cond))               \
+            return bad(c, (what)); \
+    } while (0)
+
+static bool is_lanes(u32 n)
+{
+    return n >= 1 && n <= 64 && (n & (n - 1)) == 0;
+}
+
+static const struct kir_ins *arg(const struct checker *c, kval v)
+{
+    return kir_at(c->k, v);
+}
+
+static bool is_array(const struct kir_ins *x)
+{
+    return x->op == KI_BUF || x->op == KI_ALLOC;
+}
+
+static bool is_index(const struct kir_ins *x)
+{
+    return x->dtype == DT_I64 && x->lanes == 1;
+}
+
+static bool is_size(const struct kir_ins *x)
+{
+    return is_index(x) && (x->op == KI_CONST || x->op == KI_PARAM);
+}
+
+static bool is_half(u8 t)
+{
+    return t == DT_F16 || t == DT_BF16;
+}
+
+/* Operands. */
+
+static bool check_operands(struct checker *c)
+{
+    u32 n = kir_op_info(c->x->op)->n_args;
+    for (u32 i = 0; i < 4; i++) {
+        kval v = kir_operand(c->x, i);
+        if (i >= n) {
+            NEED(!v, "too many operands");
+            continue;
+        }
+        bool is_optional = (c->x->op == KI_LOAD && i == 2) || (c->x->op == KI_STORE && i == 3);
+        if (!v && is_optional)
+            continue;
+        NEED(v && v < c->v, "operand does not precede its use");
+        NEED(c->visible[v], "operand is not in scope");
+        bool wants_array = i == 0 && (c->x->op == KI_LOAD || c->x->op == KI_STORE);
+        NEED(wants_array == is_array(arg(c, v)), wants_array ? "operand is no array" : "operand is an array");
+        NEED(arg(c, v)->dtype != DT_NONE, "operand has no value");
+    }
+    return true;
+}
+
+/* Types. */
+
+static bool dtype_fits(enum kir_op op, enum dtype t)
+{
+    bool is_float = dtype_is_float(t), is_int = dtype_is_int(t);
+    switch ((int)op) {
+    case KI_NOT:
+    case KI_AND:
+    case KI_OR:
+    case KI_XOR: return !is_float;
+    case KI_SHL:
+    case KI_SHR: return is_int;
+    case KI_EQ:
+    case KI_NE: return true;
+    case KI_NEG:
+    case KI_ABS:
+    case KI_ADD:
+    case KI_SUB:
+    case KI_MUL:
+    case KI_DIV:
+    case KI_MOD:
+    case KI_MIN:
+    case KI_MAX:
+    case KI_POW:
+    case KI_FMA:
+    case KI_LT:
+    case KI_LE:
+    case KI_HADD:
+    case KI_HMIN:
+    case KI_HMAX: return is_float || is_int;
+    default: return is_float;
+    }
+}
+
+static bool check_arithmetic(struct checker *c)
+{
+    const struct kir_op_info *info = kir_op_info(c->x->op);
+    const struct kir_ins *a = arg(c, c->x->a);
+    for (u32 i = 1; i < info->n_args; i++) {
+        const struct kir_ins *b = arg(c, kir_operand(c->x, i));
+        NEED(b->dtype == a->dtype && b->lanes == a->lanes, "operands of different types");
+    }
+    NEED(dtype_fits(c->x->op, a->dtype), "operation does not exist for this type");
+    NEED(!is_half(a->dtype), "arithmetic on a storage type");
+    NEED(c->x->dtype == (info->rule == 'B' ? DT_BOOL : a->dtype) && c->x->lanes == a->lanes, "wrong result type");
+    return true;
+}
+
+static bool check_const(struct checker *c)
+{
+    const struct kir_ins *x = c->x;
+    if (dtype_is_float(x->dtype))
+        NEED(x->imm.f != x->imm.f || kir_round(x->dtype, x->imm.f) == x->imm.f, "constant does not fit its type");
+    else
+        NEED(kir_wrap(x->dtype, x->imm.i) == x->imm.i, "constant does not fit its type");
+    return true;
+}
+
+static bool check_shape_op(struct checker *c)
+{
+    const struct kir_ins *x = c->x, *a = arg(c, x->a);
+    switch ((int)x->op) {
+    case KI_RAMP:
+        NEED(is_index(a) && x->dtype == DT_I64 && x->lanes > 1, "ramp needs an i64 base and lanes");
+        return true;
+    case KI_SPLAT:
+        NEED(a->lanes == 1 && a->dtype == x->dtype && x->lanes > 1, "splat needs a scalar of its type");
+        return true;
+    case KI_LANE:
+        NEED(x->lanes == 1 && a->dtype == x->dtype, "wrong result type");
+        NEED(x->imm.i >= 0 && x->imm.i < a->lanes, "no such lane");
+        return true;
+    default:
+        NEED(dtype_fits(x->op, a->dtype) && !is_half(a->dtype), "operation does not exist for this type");
+        NEED(x->lanes == 1 && a->dtype == x->dtype && a->lanes > 1, "wrong type");
+        return true;
+    }
+}
+
+static bool check_convert(struct checker *c)
+{
+    const struct kir_ins *x = c->x, *a = arg(c, x->a);
+    NEED(x->lanes == a->lanes, "wrong result type");
+    if (x->op == KI_BITS)
+        NEED(dtype_size(x->dtype) == dtype_size(a->dtype) && x->dtype != DT_BOOL && a->dtype != DT_BOOL,
+             "types of different size");
+    return true;
+}
+
+static bool check_select(struct checker *c)
+{
+    const struct kir_ins *x = c->x, *p = arg(c, x->a), *a = arg(c, x->b), *b = arg(c, x->c);
+    NEED(p->dtype == DT_BOOL && p->lanes == x->lanes, "condition is no bool of the same lanes");
+    NEED(a->dtype == x->dtype && b->dtype == x->dtype, "operands of different types");
+    NEED(a->lanes == x->lanes && b->lanes == x->lanes, "operands of different types");
+    return true;
+}
+
+/* Memory. */
+
+static bool check_access(struct checker *c, kval n, u32 *lanes)
+{
+    const struct kir_ins *p = arg(c, c->x->a), *i = arg(c, c->x->b);
+    NEED(c->n_grid, "memory access outside a grid");
+    NEED(i->dtype == DT_I64, "index is not i64");
+    NEED(p->lanes == 1 || i->lanes == 1, "vector index into an array of vectors");
+    *lanes = (u32)p->lanes * i->lanes;
+    if (!n)
+        return true;
+    NEED(p->lanes == 1 && (i->lanes == 1 || i->op == KI_RAMP), "partial access without a ramp");
+    NEED(is_index(arg(c, n)), "lane count is not i64");
+    return true;
+}
+
+static bool check_load(struct checker *c)
+{
+    u32 lanes;
+    if (!check_access(c, c->x->c, &lanes))
+        return false;
+    NEED(c->x->dtype == arg(c, c->x->a)->dtype && c->x->lanes == lanes, "wrong result type");
+    return true;
+}
+
+static bool check_store(struct checker *c)
+{
+    u32 lanes;
+    if (!check_access(c, c->x->d, &lanes))
+        return false;
+    const struct kir_ins *p = arg(c, c->x->a), *val = arg(c, c->x->c);
+    NEED(p->op != KI_BUF || p->aux != KA_IN, "store to a read-only buffer");
+    NEED(val->dtype == p->dtype && val->lanes == lanes, "value of the wrong type");
+    return true;
+}
+
+static bool check_alloc(struct checker *c)
+{
+    const struct kir_ins *x = c->x, *count = arg(c, x->a);
+    bool in_grid = c->n_grid > 0, direct = c->n_open == c->n_grid;
+    NEED(x->aux <= KS_TEMP, "unknown memory space");
+    NEED(is_size(count), "size is neither constant nor parameter");
+    i64 n;
+    if (kir_is_const(c->k, x->a, &n))
+        NEED(n >= 0 && n <= (i64)1 << 40, "impossible size");
+    switch ((enum kir_space)x->aux) {
+    case KS_REG:
+        NEED(in_grid && count->op == KI_CONST, "reg array outside a grid or of unknown size");
+        NEED(n <= 1 << 20, "reg array too large");
+        return true;
+    case KS_WORK:
+    case KS_SHARED: NEED(in_grid && direct, "work array not directly in a grid"); break;
+    case KS_TEMP: NEED(!c->n_open, "temp array inside a grid"); break;
+    }
+    NEED(x->lanes == 1, "array of vectors outside registers");
+    return true;
+}
+
+static bool check_buf(struct checker *c)
+{
+    const struct kir *k = c->k;
+    i64 i = c->x->imm.i;
+    NEED(!c->n_open, "buffer inside a grid");
+    NEED(i >= 0 && i < k->buf.n && k->buf.v[i].id == c->v, "buffer and argument list disagree");
+    NEED(c->x->aux <= KA_INOUT && c->x->lanes == 1, "impossible buffer");
+    return true;
+}
+
+/* Structure. */
+
+static bool is_leaf(enum kir_op op)
+{
+    return op == KI_CONST || op == KI_PARAM;
+}
+
+static bool open_push(struct checker *c)
+{
+    c->open[c->n_open++] = (struct open){.head = c->v, .first = c->v};
+    return true;
+}
+
+static bool check_grid(struct checker *c)
+{
+    NEED(c->n_open == c->n_grid && c->n_grid < 3, "grid inside another structure or deeper than three");
+    NEED(!c->body, "grid behind other instructions of a grid");
+    NEED(is_size(arg(c, c->x->a)) && is_index(c->x), "grid extent is neither constant nor parameter");
+    c->n_grid++;
+    return open_push(c);
+}
+
+static bool check_loop(struct checker *c)
+{
+    const struct kir_ins *x = c->x;
+    i64 step;
+    NEED(x->aux <= KL_VECTOR, "unknown kind of loop");
+    NEED(is_index(arg(c, x->a)) && is_index(arg(c, x->b)) && is_index(x), "loop bound is no i64 scalar");
+    NEED(is_index(arg(c, x->c)) && kir_is_const(c->k, x->c, &step) && step > 0, "loop step is no positive constant");
+    NEED(c->n_grid, "loop outside a grid");
+    return open_push(c);
+}
+
+static bool check_if(struct checker *c)
+{
+    NEED(arg(c, c->x->a)->dtype == DT_BOOL && arg(c, c->x->a)->lanes == 1, "condition is no bool");
+    NEED(c->n_grid, "if outside a grid");
+    return open_push(c);
+}
+
+static void hide_from(struct checker *c, kval first)
+{
+    memset(c->visible + first, 0, c->v - first);
+}
+
+static bool check_else(struct checker *c)
+{
+    struct open *o = c->n_open ? &c->open[c->n_open - 1] : NULL;
+    NEED(o && arg(c, o->head)->op == KI_IF && !o->has_else, "else without if");
+    hide_from(c, o->first);
+    o->first = c->v;
+    o->has_else = true;
+    return true;
+}
+
+static bool check_end(struct checker *c)
+{
+    NEED(c->n_open, "end without a structure");
+    struct open *o = &c->open[--c->n_open];
+    hide_from(c, o->first);
+    if (arg(c, o->head)->op != KI_GRID)
+        return true;
+    c->n_grid--;
+    c->grid_done = c->n_grid > 0;
+    c->body = c->n_grid > 0;
+    return true;
+}
+
+static bool check_barrier(struct checker *c)
+{
+    NEED(c->n_grid, "barrier outside a grid");
+    for (u32 i = 0; i < c->n_open; i++)
+        NEED(arg(c, c->open[i].head)->op != KI_IF, "barrier inside if");
+    return true;
+}
+
+static bool check_place(struct checker *c)
+{
+    enum kir_op op = c->x->op;
+    NEED(!c->grid_done || op == KI_END, "instruction behind an inner grid");
+    bool is_outer = op == KI_BUF || op == KI_GRID || op == KI_ALLOC || is_leaf(op);
+    NEED(c->n_open || is_outer, "instruction outside a grid");
+    return true;
+}
+
+static bool check_rules(struct checker *c)
+{
+    const struct kir_ins *x = c->x;
+    switch ((int)x->op) {
+    case KI_CONST: return check_const(c);
+    case KI_PARAM:
+        NEED(is_index(x) && x->imm.i >= 0 && x->imm.i < c->k->param.n, "no such parameter");
+        return true;
+    case KI_THREAD:
+        NEED(is_index(x) && x->imm.i >= 0 && x->imm.i < 3, "no such dimension");
+        return true;
+    case KI_RAMP:
+    case KI_SPLAT:
+    case KI_LANE:
+    case KI_HADD:
+    case KI_HMIN:
+    case KI_HMAX: return check_shape_op(c);
+    case KI_CAST:
+    case KI_BITS: return check_convert(c);
+    case KI_SELECT: return check_select(c);
+    case KI_BUF: return check_buf(c);
+    case KI_ALLOC: return check_alloc(c);
+    case KI_LOAD: return check_load(c);
+    case KI_STORE: return check_store(c);
+    case KI_GRID: return check_grid(c);
+    case KI_LOOP: return check_loop(c);
+    case KI_IF: return check_if(c);
+    case KI_ELSE: return check_else(c);
+    case KI_END: return check_end(c);
+    case KI_BARRIER: return check_barrier(c);
+    default: return check_arithmetic(c);
+    }
+}
+
+static bool check_ins(struct checker *c)
+{
+    const struct kir_ins *x = c->x;
+    bool has_value = kir_op_info(x->op)->rule != 'V';
+    NEED(x->op != KI_NONE, "no instruction");
+    NEED(x->dtype < N_DTYPES && (x->dtype != DT_NONE) == has_value, "wrong result type");
+    NEED(!has_value || is_lanes(x->lanes), "impossible number of lanes");
+    if (!check_place(c) || !check_operands(c) || !check_rules(c))
+        return false;
+    c->visible[c->v] = has_value;
+    if (!is_leaf(x->op) && x->op != KI_GRID && x->op != KI_END)
+        c->body = c->n_grid > 0;
+    else if (x->op == KI_END && !c->n_grid)
+        c->grid_done = c->body = false;
+    return true;
+}
+
+/* The header. */
+
+static bool is_word(struct str s)
+{
+    for (i64 i = 0; i < s.n; i++) {
+        char ch = s.p[i];
+        bool is_letter = (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') || ch == '_';
+        if (!is_letter && !(i && ch >= '0' && ch <= '9'))
+            return false;
+    }
+    return s.n > 0;
+}
+
+static bool check_header(const struct kir *k, struct err *e)
+{
+    if (!is_word(k->name))
+        return err_set(e, ERR_INPUT, "kernel name is no identifier: '%.*s'", STR_ARG(k->name));
+    for (u32 i = 0; i < k->buf.n; i++) {
+        if (!is_word(k->buf.v[i].name))
+            return err_set(e, ERR_INPUT, "buffer name is no identifier: '%.*s'", STR_ARG(k->buf.v[i].name));
+        for (u32 j = 0; j < i; j++)
+            if (str_eq(k->buf.v[i].name, k->buf.v[j].name))
+                return err_set(e, ERR_INPUT, "two buffers named '%.*s'", STR_ARG(k->buf.v[i].name));
+        kval id = k->buf.v[i].id;
+        if (id >= k->ins.n || kir_at(k, id)->op != KI_BUF || kir_at(k, id)->imm.i != i)
+            return err_set(e, ERR_INPUT, "buffer '%.*s' has no instruction", STR_ARG(k->buf.v[i].name));
+    }
+    for (u32 i = 0; i < k->param.n; i++)
+        for (i64 j = 0; j < k->param.v[i].n; j++)
+            if (k->param.v[i].p[j] == '"' || (u8)k->param.v[i].p[j] < ' ')
+                return err_set(e, ERR_INPUT, "impossible text of parameter p%u", i);
+    for (u32 i = 0; i < 3; i++)
+        if (k->group[i] > 1 << 16)
+            return err_set(e, ERR_INPUT, "impossible group size %u", k->group[i]);
+    return true;
+}
+
+bool kir_verify(const struct kir *k, struct err *e)
+{
+    if (!check_header(k, e))
+        return false;
+    struct checker c = {.k = k, .e = e};
+    c.visible = mem_alloc(k->ins.n + 1);
+    c.open = mem_alloc((i64)sizeof(struct open) * (k->ins.n + 1));
+    bool ok = true;
+    for (c.v = 1; ok && c.v < k->ins.n; c.v++) {
+        c.x = kir_at(k, c.v);
+        ok = c.x->op < N_KIR_OPS ? check_ins(&c) : err_set(e, ERR_INPUT, "unknown operator at instruction %u", c.v);
+    }
+    if (ok && c.n_open)
+        ok = err_set(e, ERR_INPUT, "kernel '%.*s': structure is not closed", STR_ARG(k->name));
+    mem_free(c.visible);
+    mem_free(c.open);
+    return ok;
+}
