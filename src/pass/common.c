@@ -79,5 +79,5 @@ static bool run(struct graph *g, bool *ok, struct err *e)
 }
 
 const struct pass pass_common = {
-    .version = 1, .name = "common", .summary = "equal nodes become one", .rank = 230, .run = run,
+    .version = 1, .name = "common", .summary = "equal nodes become one", .rank = 150, .run = run,
 };

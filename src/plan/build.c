@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// From the regions chosen to a plan: kernels are generated and spelt (equal ones once), constants rearranged as their kernels want
+// them (equal ones once), buffers made for every form that passes from one dispatch to another. Binaries come from the caller.
+#include "plan/plan.h"
+
+#include <string.h>
+
+struct source {           /* one distinct kernel text */
+    struct str text;
+    u32 bin;
+};
+
+struct maker {
+    struct plan *p;
+    const struct cover *c;
+    const struct plan_env *env;
+    struct arena *a;
+    struct arena scratch;
+    struct map texts;     /* kernel text -> bin index */
+    struct { struct str *v; u32 n, cap; } text; /* per bin */
+    struct map consts;    /* "value id/pack" -> buf */
+    struct map forms;     /* "value id.layout" -> buf */
+    struct err *e;
+};
+
+static sym to_plan(struct maker *m, sym s) { return sym_copy(&m->p->sym, m->c->g->sym, s); }
+
+static struct str fmt_key(char *room, size_t size, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(room, size, fmt, ap);
+    va_end(ap);
+    return (struct str){room, n};
+}
+
+/* interface */
+
+static void plan_add_io(struct maker *m, value_id v, enum plan_buf_kind kind)
+{
+    struct plan *p = m->p;
+    const struct value *x = graph_value(m->c->g, v);
+    struct plan_io io = {.name = str_dup(m->a, x->name), .dtype = x->dtype, .rank = x->shape.rank, .buf = p->buf.n};
+    for (u32 d = 0; d < x->shape.rank; d++) io.dim[d] = to_plan(m, x->shape.dim[d]);
+    sym count = to_plan(m, layout_count(m->c->g->sym, &x->shape, LAYOUT_ROWS));
+    struct plan_buf *b = arr_push(m->a, &p->buf);
+    *b = (struct plan_buf){.kind = kind, .name = io.name, .first = UINT32_MAX};
+    b->size = sym_mul(&p->sym, count, sym_const(&p->sym, dtype_size(x->dtype)));
+    if (kind == PB_INPUT) *(arr_push(m->a, &p->input)) = io;
+    else *(arr_push(m->a, &p->output)) = io;
+    char room[64];
+    map_put(&m->forms, fmt_key(room, sizeof room, "%u.%d", v, (int)LAYOUT_ROWS), io.buf);
+}
+
+/* buffers */
+
+static u32 form_buf(struct maker *m, value_id v, enum layout l)
+{
+    char room[64];
+    struct str key = fmt_key(room, sizeof room, "%u.%d", v, (int)l);
+    u64 *known = map_get(&m->forms, key);
+    if (known) return (u32)*known;
+    const struct value *x = graph_value(m->c->g, v);
+    struct plan *p = m->p;
+    sym count = to_plan(m, layout_count(m->c->g->sym, &x->shape, l));
+    struct plan_buf *b = arr_push(m->a, &p->buf);
+    *b = (struct plan_buf){.kind = PB_TEMP, .name = str_dup(m->a, x->name), .first = UINT32_MAX};
+    b->size = sym_mul(&p->sym, count, sym_const(&p->sym, dtype_size(x->dtype)));
+    map_put(&m->forms, key, p->buf.n - 1);
+    return p->buf.n - 1;
+}
+
+static void key_pack(struct buf *b, const struct symtab *sym, const struct pack *pk)
+{
+    for (u32 k = 0; pk && k < pk->n; k++) {
+        buf_char(b, '/');
+        sym_print(b, sym, pk->dim[k].extent);
+        buf_printf(b, ",%u,%lld", pk->dim[k].axis, (long long)pk->dim[k].stride);
+    }
+}
+
+static bool const_buf(struct maker *m, value_id v, const struct pack *pk, u32 *out)
+{
+    struct plan *p = m->p;
+    const struct value *x = graph_value(m->c->g, v);
+    struct buf key = {0};
+    buf_printf(&key, "%u", v);
+    key_pack(&key, m->c->g->sym, pk);
+    u64 *known = map_get(&m->consts, buf_view(&key));
+    if (known) *out = (u32)*known;
+    else map_put(&m->consts, buf_view(&key), p->buf.n);
+    buf_release(&key);
+    if (known) return true;
+    struct tensor *t = pk ? pack_apply(pk, x->data, m->c->g->sym, m->a) : x->data;
+    if (!t) return err_set(m->e, ERR_FAILED, "cannot rearrange constant '%.*s'", STR_ARG(x->name));
+    struct plan_buf *b = arr_push(m->a, &p->buf);
+    *b = (struct plan_buf){.kind = PB_CONST, .name = str_dup(m->a, x->name), .data = t->data, .first = UINT32_MAX};
+    b->data_size = tensor_bytes(t);
+    b->size = sym_const(&p->sym, b->data_size);
+    b->content = hash_bytes(b->data, b->data_size);
+    *out = p->buf.n - 1;
+    return true;
+}
+
+/* dispatches */
+
+static bool dispatch_buffers(struct maker *m, struct plan_dispatch *d, const struct kernel *k, const struct region *r)
+{
+    struct plan *p = m->p;
+    const struct task *t = m->c->task.v[r->task];
+    d->n_buf = k->n_arg + k->n_temp;
+    d->buf = arena_array(m->a, u32, d->n_buf);
+    for (u32 i = 0; i < k->n_arg; i++) {
+        const struct value *x = graph_value(&t->g, k->arg[i].v);
+        value_id v = r->map_back[k->arg[i].v];
+        if (x->is_const) {
+            if (!const_buf(m, v, k->arg[i].pack, &d->buf[i])) return false;
+        } else {
+            d->buf[i] = form_buf(m, v, x->layout);
+        }
+    }
+    for (u32 i = 0; i < k->n_temp; i++) {
+        struct plan_buf *b = arr_push(m->a, &p->buf);
+        *b = (struct plan_buf){.kind = PB_TEMP, .name = S("scratch"), .first = UINT32_MAX};
+        b->size = to_plan(m, k->temp[i]);
+        d->buf[k->n_arg + i] = p->buf.n - 1;
+    }
+    u32 at = p->dispatch.n - 1;
+    for (u32 i = 0; i < d->n_buf; i++) {
+        struct plan_buf *b = &p->buf.v[d->buf[i]];
+        if (b->first == UINT32_MAX) b->first = at;
+        b->last = at;
+    }
+    return true;
+}
+
+static struct str region_label(const struct cover *c, const struct region *r, struct arena *a)
+{
+    struct buf b = {0};
+    for (u32 i = 0; i < r->n_nodes; i++) {
+        const struct node *x = graph_node(c->g, r->nodes[i]);
+        struct str name = x->name.n ? x->name : graph_value(c->g, x->out.v[0])->name;
+        if (i) buf_char(&b, '+');
+        buf_str(&b, name);
+    }
+    if (r->n_nodes == 0)
+        buf_printf(&b, "%.*s:%s->%s", STR_ARG(graph_value(c->g, r->in[0].v)->name), layout_name(r->in[0].layout),
+                   layout_name(r->out[0].layout));
+    struct str s = str_dup(a, buf_view(&b));
+    buf_release(&b);
+    return s;
+}
+
+static void dispatch_sizes(struct maker *m, struct plan_dispatch *d, const struct kernel *k)
+{
+    d->n_param = k->n_param;
+    d->param = arena_array(m->a, sym, k->n_param);
+    for (u32 i = 0; i < k->n_param; i++) d->param[i] = to_plan(m, k->param[i]);
+    d->n_grid = k->n_grid;
+    d->grid = arena_array(m->a, struct plan_grid, k->n_grid);
+    for (u32 i = 0; i < k->n_grid; i++)
+        for (u32 x = 0; x < 3; x++)
+            d->grid[i].extent[x] = x < k->grid[i].n ? to_plan(m, k->grid[i].extent[x]) : sym_const(&m->p->sym, 1);
+    d->work = k->work ? to_plan(m, k->work) : sym_const(&m->p->sym, 0);
+}
+
+static bool spell(struct maker *m, const struct kernel *k, u32 *bin)
+{
+    struct buf text = {0};
+    bool ok = lang_render(&text, m->env->lang, &k->kir, m->env->caps, &m->scratch, m->e);
+    if (ok) {
+        u64 *known = map_get(&m->texts, buf_view(&text));
+        if (known) *bin = (u32)*known;
+        else {
+            *bin = m->text.n;
+            *(arr_push(m->a, &m->text)) = str_dup(m->a, buf_view(&text));
+            map_put(&m->texts, buf_view(&text), *bin);
+        }
+    }
+    buf_release(&text);
+    return ok;
+}
+
+static bool add_dispatch(struct maker *m, const struct region *r, const struct task_cost *cost)
+{
+    const struct task *t = m->c->task.v[r->task];
+    struct kernel k = {0};
+    struct buf text = {0};
+    char hex[33];
+    arr_push(m->a, &m->p->dispatch);
+    struct plan_dispatch *d = &m->p->dispatch.v[m->p->dispatch.n - 1];
+    d->label = region_label(m->c, r, m->a);
+    if (!gen_kernel(&k, m->a, &cost->best, t, m->env->caps, m->e)) return err_prefix(m->e, "%.*s", STR_ARG(d->label));
+    if (!spell(m, &k, &d->bin)) return err_prefix(m->e, "%.*s", STR_ARG(d->label));
+    d->entry = str_dup(m->a, str_of(k.name));
+    candidate_print(&text, &cost->best);
+    d->candidate = str_dup(m->a, buf_view(&text));
+    buf_release(&text);
+    hash_hex(t->key, hex);
+    d->task = str_dup(m->a, str_of(hex));
+    d->device = str_of(m->env->device);
+    d->seconds = cost->seconds;
+    d->is_measured = cost->is_measured;
+    dispatch_sizes(m, d, &k);
+    return dispatch_buffers(m, d, &k, r);
+}
+
+static bool build_binaries(struct maker *m)
+{
+    struct str *out = arena_array(m->a, struct str, m->text.n);
+    if (!m->env->build(m->env->user, m->text.v, m->text.n, out, m->a, m->e)) return false;
+    for (u32 i = 0; i < m->text.n; i++) {
+        struct plan_bin *b = arr_push(m->a, &m->p->bin);
+        *b = (struct plan_bin){.lang = str_of(m->env->lang->name), .code = out[i]};
+        b->content = hash_bytes(out[i].p, out[i].n);
+    }
+    return true;
+}
+
+/* Every variable of the model gets its place first, in the model's order. */
+static void plan_vars(struct maker *m, const i64 *var)
+{
+    const struct symtab *s = m->c->g->sym;
+    for (u32 i = 0; i < s->var.n; i++) {
+        sym_var(&m->p->sym, s->var.v[i]);
+        (arr_push(m->a, &m->p->var))->optimised_for = var[i];
+    }
+}
+
+static bool fill(struct maker *m, const struct selection *s, const i64 *var)
+{
+    struct plan *p = m->p;
+    const struct graph *g = m->c->g;
+    struct buf caps = {0};
+    plan_vars(m, var);
+    p->model = str_dup(m->a, m->env->model);
+    p->fingerprint = str_dup(m->a, m->env->fingerprint);
+    caps_print(&caps, m->env->caps);
+    p->caps = str_dup(m->a, buf_view(&caps));
+    buf_release(&caps);
+    for (u32 k = 0; k < g->input.n; k++) plan_add_io(m, g->input.v[k], PB_INPUT);
+    for (u32 k = 0; k < g->output.n; k++) plan_add_io(m, g->output.v[k], PB_OUTPUT);
+    for (u32 i = 0; i < s->choice.n; i++) {
+        const struct region *r = &m->c->region.v[s->choice.v[i].region];
+        if (!add_dispatch(m, r, &s->cost[r->task])) return false;
+    }
+    if (!build_binaries(m)) return false;
+    struct buf why = {0};
+    plan_explain(&why, m->c, s, var);
+    p->explain = str_dup(m->a, buf_view(&why));
+    buf_release(&why);
+    for (u32 i = 0; i < p->buf.n; i++)
+        if (p->buf.v[i].first == UINT32_MAX) p->buf.v[i].first = 0;
+    return plan_verify(p, m->e);
+}
+
+bool plan_make(struct plan *p, const struct cover *c, const struct selection *s, const i64 *var, const struct plan_env *env,
+               struct arena *a, struct err *e)
+{
+    *p = (struct plan){.arena = a};
+    symtab_init(&p->sym, a);
+    struct maker m = {.p = p, .c = c, .env = env, .a = a, .e = e};
+    map_init(&m.texts, a);
+    map_init(&m.consts, a);
+    map_init(&m.forms, a);
+    bool ok = fill(&m, s, var);
+    arena_release(&m.scratch);
+    return ok;
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The selector's reasons as JSON: for each dispatch the regions that could have delivered the same value, what each would have cost
+// and on what evidence. Read by `quern explain`; stored in the artifact.
+#include "plan/plan.h"
+
+static void put_region(struct buf *b, const struct cover *c, const struct selection *s, const struct region *r)
+{
+    const struct task_cost *t = &s->cost[r->task];
+    buf_z(b, "{\"nodes\":[");
+    for (u32 i = 0; i < r->n_nodes; i++) {
+        const struct node *x = graph_node(c->g, r->nodes[i]);
+        if (i) buf_char(b, ',');
+        buf_json_str(b, x->name.n ? x->name : graph_value(c->g, x->out.v[0])->name);
+    }
+    buf_z(b, "],\"ops\":[");
+    for (u32 i = 0; i < r->n_nodes; i++) {
+        if (i) buf_char(b, ',');
+        buf_json_str(b, graph_node(c->g, r->nodes[i])->op);
+    }
+    buf_z(b, "],\"in\":[");
+    for (u32 i = 0; i < r->n_in; i++) {
+        if (i) buf_char(b, ',');
+        buf_json_str(b, str_of(layout_name(r->in[i].layout)));
+    }
+    buf_printf(b, "],\"out\":\"%s\",", layout_name(r->out[0].layout));
+    if (!t->ok) {
+        buf_z(b, "\"seconds\":null}");
+        return;
+    }
+    buf_z(b, "\"seconds\":");
+    buf_f64(b, t->seconds);
+    buf_printf(b, ",\"measured\":%s,\"trials\":%u,\"kernel\":", t->is_measured ? "true" : "false", t->n_trials);
+    struct buf text = {0};
+    candidate_print(&text, &t->best);
+    buf_json_str(b, buf_view(&text));
+    buf_release(&text);
+    buf_char(b, '}');
+}
+
+static bool is_rival(const struct region *r, const struct region *chosen)
+{
+    for (u32 i = 0; i < r->n_out; i++)
+        if (r->out[i].v == chosen->out[0].v) return true;
+    return false;
+}
+
+void plan_explain(struct buf *b, const struct cover *c, const struct selection *s, const i64 *var)
+{
+    buf_printf(b, "{\"exact\":%s,\"states\":%llu,\"seconds\":", s->is_exact ? "true" : "false", (unsigned long long)s->n_states);
+    buf_f64(b, s->seconds);
+    buf_z(b, ",\"sizes\":{");
+    for (u32 i = 0; i < c->g->sym->var.n; i++) {
+        if (i) buf_char(b, ',');
+        buf_json_str(b, c->g->sym->var.v[i]);
+        buf_printf(b, ":%lld", (long long)var[i]);
+    }
+    buf_z(b, "},\"dispatches\":[");
+    for (u32 i = 0; i < s->choice.n; i++) {
+        const struct region *chosen = &c->region.v[s->choice.v[i].region];
+        buf_z(b, i ? ",\n{\"chosen\":" : "\n{\"chosen\":");
+        put_region(b, c, s, chosen);
+        buf_z(b, ",\"rivals\":[");
+        bool first = true;
+        for (u32 r = 0; r < c->region.n; r++) {
+            if (r == s->choice.v[i].region || !is_rival(&c->region.v[r], chosen)) continue;
+            if (!first) buf_char(b, ',');
+            first = false;
+            put_region(b, c, s, &c->region.v[r]);
+        }
+        buf_z(b, "]}");
+    }
+    buf_z(b, "\n]}");
+}

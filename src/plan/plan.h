@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// plan: choosing the cheapest program and writing it down. Costs of tasks come from the caller (measured, or predicted and marked
+// as such); the selector covers the graph with regions at the least total; the builder turns the regions chosen into kernels,
+// constants and dispatches. Nothing is measured here.
+#ifndef QUERN_PLAN_H
+#define QUERN_PLAN_H
+
+#include "art/art.h"
+#include "gen/gen.h"
+#include "lang/lang.h"
+
+/* What running a task costs, and by which candidate. */
+struct task_cost {
+    bool ok;              /* some candidate can do it */
+    struct candidate best;
+    double seconds;       /* for the sizes asked for */
+    bool is_measured;
+    u32 n_trials;         /* candidates verified and timed */
+};
+
+struct choice {           /* one region of the program, in order of execution */
+    u32 region;           /* index into cover.region */
+};
+
+struct selection {
+    struct { struct choice *v; u32 n, cap; } choice;
+    struct task_cost *cost; /* per task of the cover */
+    double seconds;         /* sum over the choices */
+    bool is_exact;          /* the search was exhaustive */
+    u64 n_states;
+};
+
+typedef bool plan_cost_fn(void *user, const struct task *t, const i64 *var, struct task_cost *c);
+
+/* Dynamic programming over the set of values still needed, from the outputs backwards; exact until the number of
+   states exceeds a bound, greedy from there. ERR_NOTHING: some value cannot be delivered. */
+bool plan_select(struct selection *s, const struct cover *c, const i64 *var, plan_cost_fn *cost, void *user,
+                 struct arena *a, struct err *e);
+
+/* Sources to binaries, all at once: out[i] (owned by the arena) for text[i]. */
+typedef bool plan_build_fn(void *user, const struct str *text, u32 n, struct str *out, struct arena *a, struct err *e);
+
+struct plan_env {
+    const struct lang *lang;
+    const struct caps *caps;
+    const char *device;          /* driver's name */
+    struct str fingerprint;
+    struct str model;
+    plan_build_fn *build;
+    void *user;
+};
+
+/* Constants of the graph must have content. p is filled in arena a. */
+bool plan_make(struct plan *p, const struct cover *c, const struct selection *s, const i64 *var, const struct plan_env *env,
+               struct arena *a, struct err *e);
+
+/* JSON: per dispatch what was chosen, what it was compared with. */
+void plan_explain(struct buf *out, const struct cover *c, const struct selection *s, const i64 *var);
+
+/* pack.c: the constant rearranged; NULL: sizes that do not fit in memory. */
+struct tensor *pack_apply(const struct pack *p, const struct tensor *t, struct symtab *sym, struct arena *a);
+
+#endif
