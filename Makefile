@@ -3,8 +3,9 @@
 # make demo       render, tune, denoise, print PSNR and speed-up
 # make check      every test      (SAN=1: with ASan and UBSan, CC=clang: with clang)
 # make install    PREFIX=/usr/local DESTDIR=
+VERSION = 0.1.0
 CC      = gcc
-BUILD   = build
+BUILD   = build$(if $(filter-out gcc,$(CC)),/$(notdir $(CC)))$(if $(SAN),/san)
 PREFIX  = /usr/local
 PKGS    = libprotobuf-c jansson sqlite3 libpng
 PKGS_RT = jansson
@@ -19,17 +20,21 @@ WERROR =
 OPT   = -O2 -g
 ifdef SAN
 OPT   = -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
-BUILD := $(BUILD)/san
 endif
 
+# Asked for once, and only when something is compiled: the packages may not be there yet.
+pkg      = $(eval $(1) := $(shell pkg-config $(2)))$($(1))
+PC_CFLAGS  = $(call pkg,PC_CFLAGS,--cflags $(PKGS))
+PC_LIBS    = $(call pkg,PC_LIBS,--libs $(PKGS))
+PC_LIBS_RT = $(call pkg,PC_LIBS_RT,--libs $(PKGS_RT))
 CFLAGS   = $(OPT) -std=gnu11 -fPIC -fvisibility=hidden -ffp-contract=off $(WARN) $(WERROR)
-CPPFLAGS = -Isrc -Iinclude -I$(BUILD)/gen $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
-LIBS     = $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lpthreadpool -lm -ldl -lpthread
-LIBS_RT  = $(shell pkg-config --libs $(PKGS_RT) 2>/dev/null) -lpthreadpool -lm -ldl -lpthread
+CPPFLAGS = -Isrc -Iinclude -I$(BUILD)/gen $(PC_CFLAGS)
+LIBS     = $(PC_LIBS) -lpthreadpool -lm -ldl -lpthread
+LIBS_RT  = $(PC_LIBS_RT) -lpthreadpool -lm -ldl -lpthread
 
 # The tree is the pipeline; lower folders never include higher ones (tool/layers.txt, tool/check-layers).
 FOLDERS_RT = core kir art dev rt
-FOLDERS    = core ir kir art op lang dev io import pass gen rt export zoo tune plan report api
+FOLDERS    = core ir kir art op lang dev io import task pass gen rt export zoo tune plan report api
 # A folder of plug-ins: every file in it but FOLDER.c and FOLDER_*.c exports one descriptor FOLDER_FILE.
 PLUGINS    = op pass gen lang dev io zoo export import cmd
 
@@ -45,35 +50,45 @@ TESTS   = $(patsubst test/%.c,$(BUILD)/test/%,$(wildcard test/test_*.c))
 
 all: $(BUILD)/quern $(BUILD)/libquern.so $(BUILD)/libquern_rt.so
 
-$(BUILD)/quern: $(OBJ_CLI) $(BUILD)/libquern.so
+$(BUILD)/quern: $(OBJ_CLI) $(BUILD)/libquern.so $(BUILD)/sources
 	$(CC) $(CFLAGS) -o $@ $(OBJ_CLI) -L$(BUILD) -lquern -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' -lm
-$(BUILD)/libquern.so: $(OBJ)
+$(BUILD)/libquern.so: $(OBJ) $(BUILD)/sources
 	$(CC) $(CFLAGS) -shared -o $@ $(OBJ) $(LIBS)
-$(BUILD)/libquern_rt.so: $(OBJ_RT)
+$(BUILD)/libquern_rt.so: $(OBJ_RT) $(BUILD)/sources
 	$(CC) $(CFLAGS) -shared -o $@ $(OBJ_RT) $(LIBS_RT)
-$(BUILD)/libquern.a: $(OBJ)
+$(BUILD)/libquern.a: $(OBJ) $(BUILD)/sources
 	rm -f $@ && ar rcs $@ $(OBJ)
 
-$(BUILD)/%.o: %.c | $(GEN)
+$(BUILD)/%.o: %.c $(BUILD)/flags | $(GEN)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
-$(BUILD)/gen/onnx.pb-c.o: $(BUILD)/gen/onnx.pb-c.c
-	$(CC) $(CPPFLAGS) $(OPT) -std=gnu11 -fPIC -w -c -o $@ $<
-$(BUILD)/gen/onnx.pb-c.c: $(BUILD)/gen/onnx.pb-c.h
+$(BUILD)/gen/onnx.pb-c.o: $(BUILD)/gen/onnx.pb-c.h $(BUILD)/flags
+	$(CC) $(CPPFLAGS) $(OPT) -std=gnu11 -fPIC -w -c -o $@ $(@:.o=.c)
 $(BUILD)/gen/onnx.pb-c.h: /usr/include/onnx/onnx.proto
 	@mkdir -p $(@D)
 	protoc-c -I/usr/include/onnx --c_out=$(BUILD)/gen onnx.proto
-# Registries: rewritten only when the list of files changes.
+	@touch $@
+# Registries, and what was built with what: rewritten only when the text changes.
+update = mkdir -p $(@D) && { $(1); } > $@.new && if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 $(BUILD)/gen/%.inc: FORCE
-	@mkdir -p $(@D)
-	@tool/registry $* > $@.new && { cmp -s $@.new $@ && rm $@.new || mv $@.new $@; }
+	@$(call update,tool/registry $*)
+$(BUILD)/flags: FORCE
+	@$(call update,echo '$(CC) $(CPPFLAGS) $(CFLAGS)')
+$(BUILD)/sources: FORCE
+	@$(call update,echo '$(SRC) $(SRC_RT) $(SRC_cmd)')
 
 $(BUILD)/test/%: $(BUILD)/test/%.o $(BUILD)/libquern.a
 	$(CC) $(CFLAGS) -o $@ $< $(BUILD)/libquern.a $(LIBS) -lcmocka
-check: all $(TESTS)
-	tool/check $(BUILD)
+tests: all $(TESTS)
 
-demo: all
+# These two start on a machine that may have nothing but make: packages first, then make again.
+check:
+	tool/deps build test
+	+$(MAKE) tests
+	CC='$(CC)' tool/check $(BUILD)
+demo:
+	tool/deps build demo
+	+$(MAKE) all
 	tool/demo $(BUILD)
 
 install: all
@@ -81,12 +96,14 @@ install: all
 	install $(BUILD)/quern $(DESTDIR)$(PREFIX)/bin/
 	install $(BUILD)/libquern.so $(BUILD)/libquern_rt.so $(DESTDIR)$(PREFIX)/lib/
 	install -m 644 include/quern.h $(DESTDIR)$(PREFIX)/include/
-	sed 's|@PREFIX@|$(PREFIX)|' tool/quern.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/quern.pc
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' tool/quern.pc.in \
+	    > $(DESTDIR)$(PREFIX)/lib/pkgconfig/quern.pc
 
 clean:
 	rm -rf $(BUILD)
 
 FORCE:
-.PHONY: all check demo install clean FORCE
+.PHONY: all tests check demo install clean FORCE
 .SECONDARY:
+.DELETE_ON_ERROR:
 -include $(OBJ:.o=.d) $(OBJ_CLI:.o=.d) $(TESTS:=.d)
