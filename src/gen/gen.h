@@ -67,4 +67,42 @@ bool gen_random(const struct task *t, const struct caps *c, struct rng *r, struc
 bool gen_default(const struct task *t, const struct caps *c, struct candidate *out);  /* the one used with an empty database */
 double gen_predict(const struct candidate *c, const struct task *t, const struct caps *caps, const i64 *var);
 
+/* ---- shared by the generators of this folder ---- */
+
+/* gen_space.c: the index space of a value. Axes of size 1 are dropped; axes that are neighbours in memory are merged into one group
+   when every operand that is read element by element allows it, so that a dense pointwise task becomes one long row. */
+struct space_group { sym extent; u32 axis; };   /* axis: carries the group's index; the group's other axes have index 0 */
+struct space {
+    u32 rank;                                   /* of the value */
+    u32 n;                                      /* groups, outermost in memory first; at least one */
+    struct space_group g[MAX_RANK];
+};
+/* stop: values whose elements the generator delivers itself (bound), same shape as v; 0-terminated, may be NULL. */
+void space_of(struct space *s, const struct graph *g, value_id v, const value_id *stop);
+void space_index(struct kir *k, const struct space *s, const kval *at, kval idx[MAX_RANK]);
+sym space_count(const struct space *s, struct symtab *t, u32 from, u32 to); /* product of extents of groups from..to-1 */
+/* Row number (groups listed, row-major) -> one index per listed group. */
+void space_split(struct emit *m, const struct space *s, const u32 *group, u32 n, kval row, kval at[MAX_RANK]);
+u32 layout_order(enum layout l, u32 rank, u32 order[MAX_RANK]); /* axes, outermost in memory first; returns rank */
+
+/* What one evaluation of v costs when the axis of a group is a vector: found by emitting it into a kernel that is thrown away. */
+struct probe { u32 n_dense, n_gather, n_scalar, n_ins; };
+void space_probe(struct probe *p, const struct task *t, const struct space *s, value_id v, u32 group, u32 lanes);
+
+/* gen_util.c */
+u32 gen_lanes(const struct caps *c, enum dtype t);          /* of the widest useful vector */
+i64 gen_static(const struct graph *g, sym s, i64 otherwise); /* a size known now */
+i64 gen_eval(const struct graph *g, sym s, const i64 *var);  /* its value; unbound variables count as 256 */
+double gen_count(const struct graph *g, value_id v, const i64 *var); /* elements */
+double gen_flop_rate(const struct caps *c);                 /* rough peak of one thread, flops per second */
+double gen_byte_rate(const struct caps *c);                 /* rough memory bandwidth, bytes per second */
+i32 gen_nearest(const struct gen_param *p, i64 want);       /* the largest value <= want, else the smallest */
+bool gen_pointwise_tail(const struct graph *g, value_id out, value_id anchor); /* between them only pointwise nodes of the same shape */
+bool gen_depends(const struct graph *g, value_id v, value_id on);
+
+/* gen_map.c: one grid that computes and stores v element by element, as the generator `map` does. */
+struct map_sched { i64 axis, lanes, unroll, ec, pb, ob; };
+void gen_map_grid(struct emit *m, value_id v, const struct map_sched *s, const value_id *stop);
+void gen_map_default(const struct task *t, const struct caps *c, value_id v, const value_id *stop, struct map_sched *s);
+
 #endif

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// gen_space: the index space of a value, with neighbouring axes merged.
+//
+// Merging works because addresses are sums of index * stride: with all of a group's index on its last axis and zero on the others
+// the address comes out right, provided that every operand has the group's axes dense, in the same order and next to each
+// other, or does not have them at all (size 1, broadcast). Only pointwise nodes pass indices on unchanged; behind any other
+// node nothing is merged.
+#include "gen/gen.h"
+
+u32 layout_order(enum layout l, u32 rank, u32 order[MAX_RANK])
+{
+    for (u32 i = 0; i < rank; i++)
+        order[i] = i;
+    switch (l) {
+    case LAYOUT_ROWS:
+    case LAYOUT_C8:
+    case LAYOUT_C16: break;
+    case LAYOUT_CLAST:
+        for (u32 i = 1; i + 1 < rank; i++)
+            order[i] = i + 1;
+        order[rank - 1] = 1;
+        break;
+    case N_LAYOUTS: unreachable();
+    }
+    return rank;
+}
+
+static bool is_one(const struct graph *g, sym s)
+{
+    i64 x;
+    return sym_is_const(g->sym, s, &x) && x == 1;
+}
+
+struct merge { const struct graph *g; const value_id *stop; u32 rank, p, q; };
+
+/* Axis of the leaf for an axis of the result, -1: absent or of size 1. */
+static i32 leaf_axis(const struct merge *m, const struct shape *s, u32 axis)
+{
+    i32 a = (i32)axis - (i32)m->rank + (i32)s->rank;
+    return a < 0 || is_one(m->g, s->dim[a]) ? -1 : a;
+}
+
+static bool leaf_merges(const struct merge *m, const struct value *x)
+{
+    i32 p = leaf_axis(m, &x->shape, m->p), q = leaf_axis(m, &x->shape, m->q), before = -1;
+    u32 order[MAX_RANK], n = layout_order(x->layout, x->shape.rank, order);
+    if (p < 0 && q < 0)
+        return true;
+    if (p < 0 || q < 0)
+        return false;
+    if ((x->layout == LAYOUT_C8 || x->layout == LAYOUT_C16) && (p <= 1 || q <= 1))
+        return false;
+    for (u32 i = 0; i < n; i++) {
+        if ((i32)order[i] == q)
+            return before == p;
+        if (!is_one(m->g, x->shape.dim[order[i]]))
+            before = (i32)order[i];
+    }
+    return false;
+}
+
+static bool is_stop(const struct merge *m, value_id v)
+{
+    for (u32 i = 0; m->stop && m->stop[i]; i++)
+        if (m->stop[i] == v)
+            return true;
+    return false;
+}
+
+static bool value_merges(const struct merge *m, value_id v)
+{
+    const struct value *x = graph_value(m->g, v);
+    if (is_stop(m, v))
+        return true;
+    if (!x->producer)
+        return leaf_merges(m, x);
+    if (!(op_of(m->g, x->producer)->props & OP_POINTWISE) || x->sdata)
+        return false;
+    const struct node *n = graph_node(m->g, x->producer);
+    for (u32 i = 0; i < n->in.n; i++)
+        if (n->in.v[i] && !value_merges(m, n->in.v[i]))
+            return false;
+    return true;
+}
+
+void space_of(struct space *s, const struct graph *g, value_id v, const value_id *stop)
+{
+    const struct value *x = graph_value(g, v);
+    u32 order[MAX_RANK], n = layout_order(x->layout, x->shape.rank, order);
+    bool blocked = x->layout == LAYOUT_C8 || x->layout == LAYOUT_C16;
+    struct merge m = {.g = g, .stop = stop, .rank = n};
+    *s = (struct space){.rank = n};
+    for (u32 i = 0; i < n; i++) {
+        struct space_group new = {x->shape.dim[order[i]], order[i]};
+        if (is_one(g, new.extent))
+            continue;
+        struct space_group *last = s->n ? &s->g[s->n - 1] : NULL;
+        m.p = last ? last->axis : 0;
+        m.q = new.axis;
+        if (last && !blocked && value_merges(&m, v))
+            *last = (struct space_group){sym_mul(g->sym, last->extent, new.extent), new.axis};
+        else
+            s->g[s->n++] = new;
+    }
+    if (!s->n)
+        s->g[s->n++] = (struct space_group){sym_const(g->sym, 1), n ? order[n - 1] : 0};
+}
+
+void space_index(struct kir *k, const struct space *s, const kval *at, kval idx[MAX_RANK])
+{
+    for (u32 i = 0; i < MAX_RANK; i++)
+        idx[i] = kir_int(k, 0);
+    for (u32 i = 0; i < s->n; i++)
+        idx[s->g[i].axis] = at[i];
+}
+
+sym space_count(const struct space *s, struct symtab *t, u32 from, u32 to)
+{
+    sym n = sym_const(t, 1);
+    for (u32 i = from; i < to; i++)
+        n = sym_mul(t, n, s->g[i].extent);
+    return n;
+}
+
+void space_split(struct emit *m, const struct space *s, const u32 *group, u32 n, kval row, kval at[MAX_RANK])
+{
+    for (u32 i = n; i-- > 0;) {
+        kval size = emit_size(m, s->g[group[i]].extent);
+        at[group[i]] = i ? kir_mod(m->k, row, size) : row;
+        if (i)
+            row = kir_div(m->k, row, size);
+    }
+}
+
+void space_probe(struct probe *p, const struct task *t, const struct space *s, value_id v, u32 group, u32 lanes)
+{
+    struct arena a = {0};
+    struct kir k;
+    struct emit m;
+    kval at[MAX_RANK] = {0}, idx[MAX_RANK];
+    *p = (struct probe){0};
+    kir_init(&k, &a, S("probe"));
+    emit_init(&m, &k, &t->g, &a);
+    emit_args(&m);
+    kir_grid(&k, kir_param(&k, S("probe")));
+    for (u32 i = 0; i < s->n; i++)
+        at[i] = kir_loop(&k, KL_SERIAL, kir_int(&k, 0), emit_size(&m, s->g[i].extent), i == group ? lanes : 1);
+    at[group] = kir_ramp(&k, at[group], 1, lanes);
+    space_index(&k, s, at, idx);
+    emit_value(&m, v, idx);
+    for (kval i = 1; i < k.ins.n; i++) {
+        const struct kir_ins *x = kir_at(&k, i), *at_ins = kir_at(&k, x->b);
+        p->n_ins++;
+        if (x->op != KI_LOAD || kir_at(&k, x->a)->op != KI_BUF)
+            continue;
+        if (x->lanes == 1)
+            p->n_scalar++;
+        else if (at_ins->op == KI_RAMP && at_ins->imm.i == 1)
+            p->n_dense++;
+        else
+            p->n_gather++;
+    }
+    arena_release(&a);
+}

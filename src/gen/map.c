@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// map: any task, every output computed element by element in a grid of its own, everything inlined. It is the fallback that makes
+// every graph compile, and the right family for pointwise tasks, views, layout conversions, resizing. Reductions and products
+// are recomputed per element by their operators' own loops: slow, but correct. Operators that are not computed element by element
+// emit the whole kernel themselves.
+#include "gen/gen.h"
+
+enum { P_AXIS, P_LANES, P_UNROLL, P_EC, P_PB, P_OB, N_PARAM };
+
+static const i32 v_axis[] = {0, 1, 2};
+static const i32 v_lanes[] = {1, 4, 8, 16, 32, 64};
+static const i32 v_unroll[] = {1, 2, 4};
+static const i32 v_ec[] = {0, 8, 16, 32, 64, 128, 512, 1024, 4096, 16384, 65536};
+static const i32 v_pb[] = {0, 1, 4, 8, 16, 32, 64, 256};
+static const i32 v_ob[] = {1, 4, 16, 64, 256};
+
+static const struct gen_param param[N_PARAM] = {
+    [P_AXIS] = {"axis", "group of axes that is a vector, counted from the innermost in memory", v_axis, countof(v_axis)},
+    [P_LANES] = {"lanes", "lanes of a vector", v_lanes, countof(v_lanes)},
+    [P_UNROLL] = {"unroll", "vectors per step", v_unroll, countof(v_unroll)},
+    [P_EC] = {"ec", "elements per grid iteration along the vector axis, 0 = all", v_ec, countof(v_ec)},
+    [P_PB] = {"pb", "indices per grid iteration along the next axis, 0 = all", v_pb, countof(v_pb)},
+    [P_OB] = {"ob", "rows of all other axes per grid iteration", v_ob, countof(v_ob)},
+};
+
+static bool match(const struct task *t, const struct caps *c)
+{
+    return !c->is_gpu && t->g.output.n > 0;
+}
+
+static u32 max_groups(const struct task *t)
+{
+    u32 n = 0;
+    for (u32 i = 0; i < t->g.output.n; i++) {
+        struct space s;
+        space_of(&s, &t->g, t->g.output.v[i], NULL);
+        n = s.n > n ? s.n : n;
+    }
+    return n;
+}
+
+static bool is_whole(const struct graph *g, value_id v)
+{
+    node_id n = graph_value(g, v)->producer;
+    return n && (op_of(g, n)->props & OP_WHOLE);
+}
+
+static void initial(const struct task *t, const struct caps *c, struct sched *s)
+{
+    struct map_sched d = {.axis = 0, .lanes = 1, .unroll = 1, .ec = 0, .pb = 1, .ob = 1};
+    value_id v = t->g.output.v[0];
+    if (!is_whole(&t->g, v))
+        gen_map_default(t, c, v, NULL, &d);
+    const i64 want[N_PARAM] = {d.axis, d.lanes, d.unroll, d.ec, d.pb, d.ob};
+    for (u32 i = 0; i < N_PARAM; i++)
+        s->v[i] = gen_nearest(&param[i], want[i]);
+}
+
+/* Parameters without effect have one value only. */
+static bool legal(const struct task *t, const struct caps *c, const struct sched *s)
+{
+    u32 n = max_groups(t), widest = gen_lanes(c, DT_F32);
+    const i32 *v = s->v;
+    if (is_whole(&t->g, t->g.output.v[0]) && (v[P_LANES] != 1 || v[P_EC]))
+        return false;
+    if (v[P_LANES] != 1 && (u32)v[P_LANES] > widest)
+        return false;
+    if ((u32)v[P_AXIS] >= n || (v[P_LANES] == 1 && v[P_UNROLL] != 1))
+        return false;
+    if (v[P_EC] && v[P_EC] % (v[P_LANES] * v[P_UNROLL]))
+        return false;
+    if ((n < 2 && v[P_PB] != 1) || (n < 3 && v[P_OB] != 1))
+        return false;
+    i64 ec = v[P_EC] ? v[P_EC] : 256, pb = v[P_PB] ? v[P_PB] : 64;
+    return ec * pb * v[P_OB] <= 1 << 18 && (v[P_OB] == 1 || v[P_PB] == 0 || v[P_PB] >= 64);
+}
+
+static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *s)
+{
+    const i32 *v = s->v;
+    struct map_sched x = {v[P_AXIS], v[P_LANES], v[P_UNROLL], v[P_EC], v[P_PB], v[P_OB]};
+    node_id done = 0;
+    emit_args(m);
+    for (u32 i = 0; i < t->g.output.n; i++) {
+        value_id out = t->g.output.v[i];
+        node_id n = graph_value(&t->g, out)->producer;
+        if (!is_whole(&t->g, out))
+            gen_map_grid(m, out, &x, NULL);
+        else if (n != done)
+            op_of(&t->g, n)->whole(m, graph_node(&t->g, n));
+        done = n;
+    }
+}
+
+/* Work per output element: what lies behind it, reductions and products in full. */
+static double value_cost(const struct task *t, value_id v, const i64 *var, u32 depth)
+{
+    const struct graph *g = &t->g;
+    node_id p = v ? graph_value(g, v)->producer : 0;
+    if (!p || depth > 40)
+        return 1;
+    const struct node *n = graph_node(g, p);
+    const struct op *op = op_of(g, p);
+    double per = 1, in = 0;
+    if ((op->props & (OP_REDUCE | OP_MATMUL | OP_CONV | OP_WINDOW | OP_HEAVY)) && op->flops)
+        per = 8 * op->flops(g, n, var) / gen_count(g, n->out.v[0] ? n->out.v[0] : v, var);
+    for (u32 i = 0; i < n->in.n; i++)
+        in += value_cost(t, n->in.v[i], var, depth + 1);
+    return per * (op->props & (OP_REDUCE | OP_WINDOW) ? in : 1) + in;
+}
+
+static double predict(const struct task *t, const struct caps *c, const struct sched *s, const i64 *var)
+{
+    const struct graph *g = &t->g;
+    double work = 0, bytes = 0;
+    for (u32 i = 0; i < g->output.n; i++)
+        work += gen_count(g, g->output.v[i], var) * value_cost(t, g->output.v[i], var, 0);
+    for (u32 i = 0; i < g->input.n; i++)
+        bytes += (double)dtype_size(graph_value(g, g->input.v[i])->dtype) * gen_count(g, g->input.v[i], var);
+    for (u32 i = 0; i < g->output.n; i++)
+        bytes += (double)dtype_size(graph_value(g, g->output.v[i])->dtype) * gen_count(g, g->output.v[i], var);
+    double rate = 1e9 * (s->v[P_LANES] > 1 ? 3 : 1);
+    double grain = (double)(s->v[P_EC] ? s->v[P_EC] : 256) * (s->v[P_PB] ? s->v[P_PB] : 64) * s->v[P_OB];
+    double threads = grain > 32768 ? 1 : c->n_threads;
+    return 1e-6 + (work / rate + bytes / gen_byte_rate(c)) / i64_max(1, (i64)threads) * (1 + 200 / grain);
+}
+
+const struct gen gen_map = {
+    .version = 1,
+    .name = "map",
+    .revision = 1,
+    .param = param,
+    .n_param = N_PARAM,
+    .match = match,
+    .initial = initial,
+    .legal = legal,
+    .emit = emit,
+    .predict = predict,
+};
