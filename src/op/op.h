@@ -183,6 +183,7 @@ struct emit {
     kval *out;                                                    /* per value: BUF of an output of the task (then also in buf
                                                                      unless the value is an input, too) */
     bool *packed;                                                 /* per value: has a packed BUF */
+    kval limit;                                                   /* leading lanes that vector loads read, 0: all */
     u32 *n_uses;                                                  /* per value */
     bool touched_bind;                                            /* the value being lowered depends on a bound one */
     struct { struct emit_memo *v; u32 n, cap; } memo;             /* values lowered before, see op_emit.c */
@@ -193,6 +194,7 @@ void emit_init(struct emit *m, struct kir *k, const struct graph *task, struct a
 kval emit_pack(struct emit *m, value_id v, const struct pack *p);  /* BUF of the packed constant */
 void emit_args(struct emit *m);                                    /* remaining inputs, then outputs; scalars with content become literals */
 void emit_bind(struct emit *m, value_id v, emit_fn *fn, const void *user); /* fn NULL: unbind */
+void emit_limit(struct emit *m, kval n); /* from now on vector loads read the first n lanes only (n = 0: all): the end of a row */
 kval emit_size(struct emit *m, sym s);                             /* constant or kernel parameter */
 kval emit_dim(struct emit *m, value_id v, u32 axis);
 kval emit_value(struct emit *m, value_id v, const kval *idx);      /* element(s) at idx: bound, loaded or lowered */

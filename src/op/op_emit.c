@@ -261,6 +261,23 @@ static kval emit_lowered(struct emit *m, value_id v, const kval *idx)
     return val;
 }
 
+void emit_limit(struct emit *m, kval n)
+{
+    m->limit = n;
+    m->memo.n = 0;
+}
+
+/* A load that touches no lane at or behind the limit. */
+static kval load_limited(struct emit *m, kval buf, kval at)
+{
+    struct kir *k = m->k;
+    u32 lanes = kir_lanes(k, at);
+    if (!m->limit || lanes == 1) return kir_load(k, buf, at);
+    if (kir_at(k, at)->op == KI_RAMP) return kir_load_n(k, buf, at, m->limit);
+    kval valid = kir_bin(k, KI_LT, kir_ramp(k, kir_int(k, 0), 1, lanes), m->limit);
+    return kir_load(k, buf, kir_select(k, valid, at, kir_int(k, 0)));
+}
+
 kval emit_value(struct emit *m, value_id v, const kval *idx)
 {
     const struct value *x = graph_value(m->g, v);
@@ -269,7 +286,7 @@ kval emit_value(struct emit *m, value_id v, const kval *idx)
         return m->bind[v].fn(m, m->bind[v].user, idx);
     }
     if (m->buf[v] && m->buf[v] != m->out[v])
-        return kir_cast(m->k, emit_type(x->dtype), kir_load(m->k, m->buf[v], emit_offset(m, v, idx)));
+        return kir_cast(m->k, emit_type(x->dtype), load_limited(m, m->buf[v], emit_offset(m, v, idx)));
     if (is_literal(x)) return emit_literal(m, x);
     if (x->sdata) return emit_content(m, x, idx);
     return emit_lowered(m, v, idx);
