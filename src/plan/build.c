@@ -4,6 +4,7 @@
 // them (equal ones once), buffers made for every form that passes from one dispatch to another. Binaries come from the caller.
 #include "plan/plan.h"
 
+#include <stdio.h>
 #include <string.h>
 
 struct source {           /* one distinct kernel text */

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Private to art/: what writer and reader of .dnx files agree on. The format is described in doc/dnx.md.
+#ifndef QUERN_ART_DNX_H
+#define QUERN_ART_DNX_H
+
+#include "art/art.h"
+
+enum { DNX_VERSION = 1, DNX_ALIGN = 64 };
+
+extern const char *const dnx_kind_name[4]; /* by enum plan_buf_kind */
+
+#endif

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reading .dnx. The bytes are hostile: lengths, offsets, indices and expressions are checked here or by plan_verify before anything
+// is used, content is compared with its hash. Constants and code point into the caller's bytes.
+#include "art/dnx.h"
+
+#include <jansson.h>
+
+const char *const dnx_kind_name[4] = {"input", "output", "const", "temp"};
+
+enum { MAX_ITEMS = 1 << 20 }; /* of any list in the plan */
+
+struct reader {
+    struct plan *p;
+    struct arena *a;
+    struct str bytes;    /* the whole file */
+    i64 data_at;         /* start of the tensors' bytes */
+    const json_t *header;
+    struct err *e;
+};
+
+static bool bad(struct reader *r, const char *what) { return err_set(r->e, ERR_INPUT, "broken artifact: %s", what); }
+
+static struct str get_str(struct reader *r, const json_t *o, const char *key)
+{
+    const json_t *s = json_object_get(o, key);
+    if (!json_is_string(s)) {
+        bad(r, key);
+        return (struct str){0};
+    }
+    return str_dup(r->a, (struct str){json_string_value(s), (i64)json_string_length(s)});
+}
+
+static bool get_u32(struct reader *r, const json_t *j, const char *what, u32 *out)
+{
+    json_int_t v = json_is_integer(j) ? json_integer_value(j) : -1;
+    *out = (u32)v;
+    return (v >= 0 && v <= UINT32_MAX) || bad(r, what);
+}
+
+static bool get_list(struct reader *r, const json_t *o, const char *key, const json_t **list, u32 *n)
+{
+    *list = json_object_get(o, key);
+    size_t size = json_array_size(*list);
+    *n = (u32)size;
+    return (json_is_array(*list) && size <= MAX_ITEMS) || bad(r, key);
+}
+
+static bool get_sym(struct reader *r, const json_t *j, const char *what, sym *out)
+{
+    if (json_is_integer(j)) {
+        *out = sym_const(&r->p->sym, json_integer_value(j));
+        return true;
+    }
+    if (!json_is_string(j)) return bad(r, what);
+    u32 n_vars = r->p->sym.var.n;
+    struct str text = {json_string_value(j), (i64)json_string_length(j)};
+    *out = sym_parse(&r->p->sym, text, r->e);
+    if (!*out) return err_prefix(r->e, "broken artifact: %s", what);
+    return r->p->sym.var.n == n_vars || bad(r, "an expression names an unknown size");
+}
+
+static bool get_syms(struct reader *r, const json_t *o, const char *key, sym **out, u32 *n)
+{
+    const json_t *list;
+    if (!get_list(r, o, key, &list, n)) return false;
+    *out = arena_array(r->a, sym, *n);
+    for (u32 i = 0; i < *n; i++)
+        if (!get_sym(r, json_array_get(list, i), key, &(*out)[i])) return false;
+    return true;
+}
+
+/* Bytes of a tensor of the safetensors header; at least min of them. */
+static bool get_content(struct reader *r, const json_t *o, i64 size, struct str *out)
+{
+    const json_t *t = json_object_get(r->header, get_str(r, o, "content").n ? json_string_value(json_object_get(o, "content")) : "");
+    const json_t *range = json_object_get(t, "data_offsets");
+    if (json_array_size(range) != 2) return bad(r, "content is missing");
+    json_int_t from = json_integer_value(json_array_get(range, 0)), to = json_integer_value(json_array_get(range, 1));
+    if (from < 0 || to < from || to > r->bytes.n - r->data_at) return bad(r, "content lies outside the file");
+    if (size > to - from) return bad(r, "content is too short");
+    *out = (struct str){r->bytes.p + r->data_at + from, size < 0 ? to - from : size};
+    return true;
+}
+
+static bool check_hash(struct reader *r, const json_t *o, struct str content, struct hash *h)
+{
+    char hex[33];
+    *h = hash_bytes(content.p, content.n);
+    hash_hex(*h, hex);
+    return str_is(get_str(r, o, "hash"), hex) || bad(r, "content does not have its hash");
+}
+
+static bool read_vars(struct reader *r, const json_t *plan)
+{
+    const json_t *list;
+    u32 n;
+    if (!get_list(r, plan, "variables", &list, &n)) return false;
+    for (u32 i = 0; i < n; i++) {
+        const json_t *v = json_array_get(list, i), *at = json_object_get(v, "optimised_for");
+        struct str name = get_str(r, v, "name");
+        sym_var(&r->p->sym, name);
+        if (r->e->code || name.n == 0 || r->p->sym.var.n != i + 1) return bad(r, "variables");
+        (arr_push(r->a, &r->p->var))->optimised_for = json_is_integer(at) ? json_integer_value(at) : INT64_MIN;
+    }
+    return true;
+}
+
+static bool read_io(struct reader *r, const json_t *o, struct plan_io *io)
+{
+    sym *dim;
+    io->name = get_str(r, o, "name");
+    io->dtype = dtype_parse(get_str(r, o, "dtype"));
+    if (!get_syms(r, o, "shape", &dim, &io->rank)) return false;
+    if (io->rank > MAX_RANK) return bad(r, "interface rank");
+    for (u32 d = 0; d < io->rank; d++) io->dim[d] = dim[d];
+    return get_u32(r, json_object_get(o, "buffer"), "interface buffer", &io->buf);
+}
+
+static bool read_ios(struct reader *r, const json_t *plan, bool is_input)
+{
+    const json_t *list;
+    u32 n;
+    if (!get_list(r, plan, is_input ? "inputs" : "outputs", &list, &n)) return false;
+    for (u32 i = 0; i < n; i++) {
+        struct plan_io io = {0};
+        if (!read_io(r, json_array_get(list, i), &io)) return false;
+        if (is_input) *(arr_push(r->a, &r->p->input)) = io;
+        else *(arr_push(r->a, &r->p->output)) = io;
+    }
+    return true;
+}
+
+static bool read_buf(struct reader *r, const json_t *o, struct plan_buf *b)
+{
+    const json_t *life = json_object_get(o, "life");
+    struct str kind = get_str(r, o, "kind");
+    u32 k = 0;
+    while (k < 4 && !str_is(kind, dnx_kind_name[k])) k++;
+    if (k == 4) return bad(r, "buffer kind");
+    b->kind = (enum plan_buf_kind)k;
+    b->name = get_str(r, o, "name");
+    if (!get_sym(r, json_object_get(o, "size"), "buffer size", &b->size)) return false;
+    if (!get_u32(r, json_array_get(life, 0), "buffer life", &b->first)) return false;
+    if (!get_u32(r, json_array_get(life, 1), "buffer life", &b->last)) return false;
+    if (b->kind != PB_CONST) return true;
+    struct str content;
+    if (!sym_is_const(&r->p->sym, b->size, &b->data_size) || b->data_size < 0) return bad(r, "constant size");
+    if (!get_content(r, o, b->data_size, &content) || !check_hash(r, o, content, &b->content)) return false;
+    b->data = content.p;
+    return true;
+}
+
+static bool read_bufs(struct reader *r, const json_t *plan)
+{
+    const json_t *list;
+    u32 n;
+    if (!get_list(r, plan, "buffers", &list, &n)) return false;
+    for (u32 i = 0; i < n; i++) {
+        struct plan_buf b = {0};
+        if (!read_buf(r, json_array_get(list, i), &b)) return false;
+        *(arr_push(r->a, &r->p->buf)) = b;
+    }
+    return true;
+}
+
+static bool read_bins(struct reader *r, const json_t *plan)
+{
+    const json_t *list;
+    u32 n;
+    if (!get_list(r, plan, "binaries", &list, &n)) return false;
+    for (u32 i = 0; i < n; i++) {
+        const json_t *o = json_array_get(list, i);
+        struct plan_bin b = {.lang = get_str(r, o, "lang")};
+        struct str padded;
+        i64 size = json_integer_value(json_object_get(o, "size"));
+        if (size < 0 || !get_content(r, o, size, &padded)) return bad(r, "binary");
+        b.code = padded;
+        if (!check_hash(r, o, b.code, &b.content)) return false;
+        *(arr_push(r->a, &r->p->bin)) = b;
+    }
+    return true;
+}
+
+static bool read_grids(struct reader *r, const json_t *o, struct plan_dispatch *d)
+{
+    const json_t *list;
+    if (!get_list(r, o, "grids", &list, &d->n_grid)) return false;
+    d->grid = arena_array(r->a, struct plan_grid, d->n_grid);
+    for (u32 i = 0; i < d->n_grid; i++) {
+        const json_t *g = json_array_get(list, i);
+        if (json_array_size(g) != 3) return bad(r, "grid");
+        for (u32 x = 0; x < 3; x++)
+            if (!get_sym(r, json_array_get(g, x), "grid", &d->grid[i].extent[x])) return false;
+    }
+    return true;
+}
+
+static bool read_dispatch(struct reader *r, const json_t *o, struct plan_dispatch *d)
+{
+    const json_t *bufs, *flops = json_object_get(o, "flops");
+    d->entry = get_str(r, o, "entry"), d->label = get_str(r, o, "label");
+    d->task = get_str(r, o, "task"), d->candidate = get_str(r, o, "candidate");
+    d->device = get_str(r, o, "device");
+    d->seconds = json_real_value(json_object_get(o, "seconds"));
+    d->is_measured = json_is_true(json_object_get(o, "measured"));
+    if (!get_u32(r, json_object_get(o, "binary"), "binary", &d->bin)) return false;
+    if (!get_list(r, o, "buffers", &bufs, &d->n_buf)) return false;
+    d->buf = arena_array(r->a, u32, d->n_buf);
+    for (u32 i = 0; i < d->n_buf; i++)
+        if (!get_u32(r, json_array_get(bufs, i), "buffer", &d->buf[i])) return false;
+    if (!get_syms(r, o, "params", &d->param, &d->n_param) || !read_grids(r, o, d)) return false;
+    if (flops && !get_sym(r, flops, "flops", &d->flops)) return false;
+    return get_sym(r, json_object_get(o, "scratch"), "scratch", &d->work);
+}
+
+static bool read_dispatches(struct reader *r, const json_t *plan)
+{
+    const json_t *list;
+    u32 n;
+    if (!get_list(r, plan, "dispatches", &list, &n)) return false;
+    for (u32 i = 0; i < n; i++) {
+        struct plan_dispatch d = {0};
+        if (!read_dispatch(r, json_array_get(list, i), &d)) return err_prefix(r->e, "dispatch %u", i);
+        *(arr_push(r->a, &r->p->dispatch)) = d;
+    }
+    return true;
+}
+
+static bool read_plan(struct reader *r, const json_t *plan)
+{
+    json_int_t version = json_integer_value(json_object_get(plan, "version"));
+    if (version != DNX_VERSION)
+        return err_set(r->e, ERR_UNSUPPORTED, "artifact has version %lld, this program reads %d", (long long)version, DNX_VERSION);
+    r->p->model = get_str(r, plan, "model");
+    r->p->caps = get_str(r, plan, "caps");
+    r->p->fingerprint = get_str(r, plan, "fingerprint");
+    r->p->explain = get_str(r, plan, "explain");
+    return read_vars(r, plan) && read_ios(r, plan, true) && read_ios(r, plan, false) && read_bufs(r, plan) &&
+           read_bins(r, plan) && read_dispatches(r, plan) && r->e->code == ERR_NONE && plan_verify(r->p, r->e);
+}
+
+static json_t *read_json(struct reader *r, struct str text, const char *what)
+{
+    json_error_t je;
+    json_t *j = json_loadb(text.p, (size_t)text.n, JSON_REJECT_DUPLICATES, &je);
+    if (!j) err_set(r->e, ERR_INPUT, "broken artifact: %s is not JSON: %s", what, je.text);
+    return j;
+}
+
+bool dnx_read(struct plan *p, struct arena *a, struct str bytes, struct err *e)
+{
+    *p = (struct plan){.arena = a};
+    symtab_init(&p->sym, a);
+    struct reader r = {.p = p, .a = a, .bytes = bytes, .e = e};
+    u64 n = 0;
+    if (bytes.n < 8) return bad(&r, "shorter than its header");
+    for (u32 i = 0; i < 8; i++) n |= (u64)(u8)bytes.p[i] << (8 * i);
+    if (n > (u64)bytes.n - 8) return bad(&r, "header is longer than the file");
+    r.data_at = 8 + (i64)n;
+    json_t *header = read_json(&r, (struct str){bytes.p + 8, (i64)n}, "header");
+    if (!header) return false;
+    r.header = header;
+    const json_t *text = json_object_get(json_object_get(header, "__metadata__"), "quern");
+    json_t *plan = NULL;
+    if (json_is_string(text))
+        plan = read_json(&r, (struct str){json_string_value(text), (i64)json_string_length(text)}, "plan");
+    else
+        err_set(e, ERR_INPUT, "no quern artifact: its metadata holds no plan");
+    bool ok = plan && read_plan(&r, plan);
+    json_decref(plan);
+    json_decref(header);
+    return ok;
+}

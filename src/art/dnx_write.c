@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Writing .dnx: a safetensors file (8 bytes little-endian header length, JSON header, tensors' bytes). Constants and binaries are
+// tensors of type U8 named "const.K" and "code.K", 64-byte aligned in the file; the plan is JSON text under "quern" in
+// __metadata__. Keys are sorted and nothing depends on time or addresses: same plan, same bytes. Equal content is stored once.
+#include "art/dnx.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+
+static json_t *json_text(struct str s) { return json_stringn(s.n ? s.p : "", (size_t)s.n); }
+
+static json_t *json_sym(const struct plan *p, sym s)
+{
+    i64 c;
+    if (sym_is_const(&p->sym, s, &c)) return json_integer(c);
+    struct buf b = {0};
+    sym_print(&b, &p->sym, s);
+    json_t *j = json_text(buf_view(&b));
+    buf_release(&b);
+    return j;
+}
+
+static json_t *json_syms(const struct plan *p, const sym *s, u32 n)
+{
+    json_t *a = json_array();
+    for (u32 i = 0; i < n; i++) json_array_append_new(a, json_sym(p, s[i]));
+    return a;
+}
+
+static json_t *json_ios(const struct plan *p, const struct plan_io *io, u32 n)
+{
+    json_t *a = json_array();
+    for (u32 i = 0; i < n; i++)
+        json_array_append_new(a, json_pack("{s:o, s:s, s:o, s:I}", "name", json_text(io[i].name), "dtype",
+                                           dtype_name(io[i].dtype), "shape", json_syms(p, io[i].dim, io[i].rank),
+                                           "buffer", (json_int_t)io[i].buf));
+    return a;
+}
+
+static json_t *json_bufs(const struct plan *p, const u32 *tensor)
+{
+    json_t *a = json_array();
+    for (u32 i = 0; i < p->buf.n; i++) {
+        const struct plan_buf *b = &p->buf.v[i];
+        json_t *o = json_pack("{s:s, s:o, s:o, s:[I,I]}", "kind", dnx_kind_name[b->kind], "name", json_text(b->name), "size",
+                              json_sym(p, b->size), "life", (json_int_t)b->first, (json_int_t)b->last);
+        if (b->kind == PB_CONST) {
+            char hex[33];
+            hash_hex(b->content, hex);
+            json_object_set_new(o, "content", json_sprintf("const.%u", tensor[i]));
+            json_object_set_new(o, "hash", json_string(hex));
+        }
+        json_array_append_new(a, o);
+    }
+    return a;
+}
+
+static json_t *json_bins(const struct plan *p)
+{
+    json_t *a = json_array();
+    for (u32 i = 0; i < p->bin.n; i++) {
+        char hex[33];
+        hash_hex(p->bin.v[i].content, hex);
+        json_array_append_new(a, json_pack("{s:o, s:s, s:o, s:I}", "lang", json_text(p->bin.v[i].lang), "hash", hex,
+                                           "content", json_sprintf("code.%u", i), "size", (json_int_t)p->bin.v[i].code.n));
+    }
+    return a;
+}
+
+static json_t *json_dispatch(const struct plan *p, const struct plan_dispatch *d)
+{
+    json_t *bufs = json_array(), *grids = json_array();
+    for (u32 i = 0; i < d->n_buf; i++) json_array_append_new(bufs, json_integer(d->buf[i]));
+    for (u32 i = 0; i < d->n_grid; i++) json_array_append_new(grids, json_syms(p, d->grid[i].extent, 3));
+    json_t *o = json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "binary", (json_int_t)d->bin, "entry",
+                          json_text(d->entry), "label", json_text(d->label), "task", json_text(d->task), "candidate",
+                          json_text(d->candidate), "device", json_text(d->device), "buffers", bufs, "params",
+                          json_syms(p, d->param, d->n_param), "grids", grids, "scratch", json_sym(p, d->work));
+    if (d->flops) json_object_set_new(o, "flops", json_sym(p, d->flops));
+    if (d->seconds > 0) {
+        json_object_set_new(o, "seconds", json_real(d->seconds));
+        json_object_set_new(o, "measured", json_boolean(d->is_measured));
+    }
+    return o;
+}
+
+static json_t *json_plan(const struct plan *p, const u32 *tensor)
+{
+    json_t *vars = json_array(), *dispatches = json_array();
+    for (u32 i = 0; i < p->sym.var.n; i++) {
+        json_t *v = json_pack("{s:o}", "name", json_text(p->sym.var.v[i]));
+        if (p->var.v[i].optimised_for != INT64_MIN) json_object_set_new(v, "optimised_for", json_integer(p->var.v[i].optimised_for));
+        json_array_append_new(vars, v);
+    }
+    for (u32 i = 0; i < p->dispatch.n; i++) json_array_append_new(dispatches, json_dispatch(p, &p->dispatch.v[i]));
+    return json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version", DNX_VERSION, "model",
+                     json_text(p->model), "caps", json_text(p->caps), "fingerprint", json_text(p->fingerprint), "variables",
+                     vars, "inputs", json_ios(p, p->input.v, p->input.n), "outputs", json_ios(p, p->output.v, p->output.n),
+                     "buffers", json_bufs(p, tensor), "binaries", json_bins(p), "dispatches", dispatches, "explain",
+                     json_text(p->explain));
+}
+
+/* tensors: name, bytes */
+
+struct part { char name[32]; struct str bytes; i64 at; };
+
+struct layout_plan { struct part *part; u32 n; i64 end; };
+
+static void add_part(struct layout_plan *l, const char *kind, u32 k, struct str bytes)
+{
+    struct part *x = &l->part[l->n++];
+    *x = (struct part){.bytes = bytes, .at = l->end};
+    struct buf b = {0};
+    buf_printf(&b, "%s.%u", kind, k);
+    for (i64 i = 0; i <= b.n && i < (i64)sizeof x->name; i++) x->name[i] = b.p[i];
+    buf_release(&b);
+    l->end += round_up(bytes.n, DNX_ALIGN);
+}
+
+/* Constants with equal content share a tensor: tensor[buf] = its number. */
+static void place_parts(const struct plan *p, struct layout_plan *l, u32 *tensor, struct arena *a)
+{
+    struct map seen;
+    map_init(&seen, a);
+    u32 n = 0;
+    for (u32 i = 0; i < p->buf.n; i++) {
+        const struct plan_buf *b = &p->buf.v[i];
+        if (b->kind != PB_CONST) continue;
+        char hex[33];
+        hash_hex(b->content, hex);
+        struct str key = str_fmt(a, "%s.%lld", hex, (long long)b->data_size);
+        u64 *known = map_get(&seen, key);
+        tensor[i] = known ? (u32)*known : n++;
+        if (known) continue;
+        map_put(&seen, key, tensor[i]);
+        add_part(l, "const", tensor[i], (struct str){b->data, b->data_size});
+    }
+    for (u32 i = 0; i < p->bin.n; i++) add_part(l, "code", i, p->bin.v[i].code);
+}
+
+/* safetensors wants the tensors to fill the data part without holes: each is padded to the alignment by its own zero bytes. */
+static json_t *header(const struct layout_plan *l, json_t *plan_json)
+{
+    char *text = json_dumps(plan_json, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    json_t *h = json_pack("{s:{s:s, s:s}}", "__metadata__", "format", "quern", "quern", text);
+    free(text); /* made by jansson */
+    for (u32 i = 0; i < l->n; i++) {
+        i64 end = l->part[i].at + round_up(l->part[i].bytes.n, DNX_ALIGN);
+        json_object_set_new(h, l->part[i].name, json_pack("{s:s, s:[I], s:[I,I]}", "dtype", "U8", "shape",
+                            (json_int_t)(end - l->part[i].at), "data_offsets", (json_int_t)l->part[i].at, (json_int_t)end));
+    }
+    return h;
+}
+
+static void put_padded(struct buf *out, struct str bytes)
+{
+    static const char zero[DNX_ALIGN];
+    buf_str(out, bytes);
+    buf_put(out, zero, round_up(bytes.n, DNX_ALIGN) - bytes.n);
+}
+
+bool dnx_write(const struct plan *p, struct buf *out, struct err *e)
+{
+    struct arena a = {0};
+    u32 *tensor = arena_array(&a, u32, p->buf.n + 1);
+    struct layout_plan l = {.part = arena_array(&a, struct part, p->buf.n + p->bin.n + 1)};
+    place_parts(p, &l, tensor, &a);
+    json_t *plan_json = json_plan(p, tensor);
+    json_t *h = plan_json ? header(&l, plan_json) : NULL;
+    char *text = h ? json_dumps(h, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    bool ok = text != NULL;
+    if (ok) {
+        struct str t = str_of(text);
+        u64 n = (u64)round_up(8 + t.n, DNX_ALIGN) - 8;
+        for (u32 i = 0; i < 8; i++) buf_char(out, (char)(n >> (8 * i)));
+        buf_str(out, t);
+        for (u64 i = (u64)t.n; i < n; i++) buf_char(out, ' ');
+        for (u32 i = 0; i < l.n; i++) put_padded(out, l.part[i].bytes);
+        ok = !out->failed;
+    }
+    if (!ok) err_set(e, ERR_FAILED, "cannot write the artifact: a name is not valid UTF-8, or it is larger than 2 GiB");
+    free(text); /* made by jansson */
+    json_decref(h);
+    json_decref(plan_json);
+    arena_release(&a);
+    return ok;
+}
