@@ -7,7 +7,6 @@
 // Bytes below space become blanks, so that names from untrusted files cannot break lines or terminals.
 #include "core/core.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static void msg_clean(char *p)
@@ -29,6 +28,16 @@ bool err_set(struct err *e, enum err_code code, const char *fmt, ...)
     return false;
 }
 
+/* Appends to the message, cutting what is too long; gives the new length. */
+static size_t msg_append(struct err *e, size_t at, const char *z)
+{
+    size_t n = strlen(z), room = sizeof e->msg - 1 - at;
+    if (n > room) n = room;
+    memcpy(e->msg + at, z, n);
+    e->msg[at + n] = 0;
+    return at + n;
+}
+
 bool err_prefix(struct err *e, const char *fmt, ...)
 {
     if (!e || e->code == ERR_NONE) return false;
@@ -36,10 +45,9 @@ bool err_prefix(struct err *e, const char *fmt, ...)
     memcpy(old, e->msg, sizeof old);
     va_list ap;
     va_start(ap, fmt);
-    int n = fmt_va(e->msg, sizeof e->msg, fmt, ap);
+    if (fmt_va(e->msg, sizeof e->msg, fmt, ap) < 0) e->msg[0] = 0;
     va_end(ap);
-    if (n < 0) n = 0;
     msg_clean(e->msg);
-    if (n < (int)sizeof e->msg) snprintf(e->msg + n, sizeof e->msg - (size_t)n, ": %s", old);
+    msg_append(e, msg_append(e, strlen(e->msg), ": "), old);
     return false;
 }

@@ -22,34 +22,40 @@
 
 enum { OUTPUT_MAX = 64 << 20, POLL_MS = 20 };
 
+struct start {
+    const char *const *argv;
+    int out;            /* becomes standard output and standard error, -1: discard them */
+    sigset_t mask;      /* signals that were blocked before */
+    volatile int error; /* why it could not be started, set by the child */
+};
+
 /* Runs in the child, in the parent's memory. */
-static void child_exec(const char *const *argv, int out, const sigset_t *mask, volatile int *error)
+static void child_exec(struct start *s)
 {
     struct sigaction dfl = {.sa_handler = SIG_DFL};
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    for (int s = 1; s < NSIG; s++) sigaction(s, &dfl, NULL);
+    for (int i = 1; i < NSIG; i++) sigaction(i, &dfl, NULL);
     int null = open("/dev/null", O_RDWR);
-    bool ok = null >= 0 && dup2(null, 0) >= 0 && dup2(out >= 0 ? out : null, 1) >= 0 && dup2(1, 2) >= 0;
-    if (null > 2) close(null);
-    sigprocmask(SIG_SETMASK, mask, NULL);
-    if (ok) execvp(argv[0], (char *const *)(uintptr_t)argv);
-    *error = errno;
+    bool ok = null >= 0 && dup2(null, 0) >= 0 && dup2(s->out >= 0 ? s->out : null, 1) >= 0 && dup2(1, 2) >= 0;
+    close_range(3, ~0u, 0); /* also what our owner forgot to mark */
+    sigprocmask(SIG_SETMASK, &s->mask, NULL);
+    if (ok) execvp(s->argv[0], (char *const *)(uintptr_t)s->argv);
+    s->error = errno;
     _exit(127);
 }
 
 /* No handler may run in the child while it shares our memory: all signals are blocked around vfork. */
-static pid_t child_start(const char *const *argv, int out, int *error)
+static pid_t child_start(struct start *s)
 {
-    volatile int child_error = 0;
-    sigset_t all, old;
+    sigset_t all;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
+    pthread_sigmask(SIG_SETMASK, &all, &s->mask);
     pid_t pid = vfork();
-    if (pid == 0) child_exec(argv, out, &old, &child_error);
-    *error = pid < 0 ? errno : child_error;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (pid > 0 && *error) {
+    if (pid == 0) child_exec(s);
+    if (pid < 0) s->error = errno;
+    pthread_sigmask(SIG_SETMASK, &s->mask, NULL);
+    if (pid > 0 && s->error) {
         waitpid(pid, NULL, 0);
         pid = -1;
     }
@@ -121,13 +127,14 @@ static struct os_status child_finish(struct child *c, double timeout)
 
 struct os_status os_run(const struct os_proc_opts *o)
 {
-    int fd[2] = {-1, -1}, error = 0;
+    int fd[2] = {-1, -1};
     if (o->out && pipe2(fd, O_CLOEXEC) != 0) return (struct os_status){OS_NOT_STARTED, errno};
     struct child c = {.out = fd[0], .pidfd = -1, .text = o->out};
     if (c.out >= 0) fcntl(c.out, F_SETFL, O_NONBLOCK);
-    c.pid = child_start(o->argv, fd[1], &error);
+    struct start start = {.argv = o->argv, .out = fd[1]};
+    c.pid = child_start(&start);
     if (fd[1] >= 0) close(fd[1]);
-    struct os_status st = {OS_NOT_STARTED, error};
+    struct os_status st = {OS_NOT_STARTED, start.error};
     if (c.pid > 0) {
         c.pidfd = pidfd_open(c.pid, 0);
         st = child_finish(&c, o->timeout);
