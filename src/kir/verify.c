@@ -156,6 +156,7 @@ static bool check_shape_op(struct checker *c)
     switch ((int)x->op) {
     case KI_RAMP:
         NEED(is_index(a) && x->dtype == DT_I64 && x->lanes > 1, "ramp needs an i64 base and lanes");
+        NEED(x->imm.i, "ramp of stride 0");
         return true;
     case KI_SPLAT:
         NEED(a->lanes == 1 && a->dtype == x->dtype && x->lanes > 1, "splat needs a scalar of its type");
@@ -267,6 +268,7 @@ static bool is_leaf(enum kir_op op)
 
 static bool open_push(struct checker *c)
 {
+    NEED(c->n_open < 64, "structures nested too deep");
     c->open[c->n_open++] = (struct open){.head = c->v, .first = c->v};
     return true;
 }
@@ -407,6 +409,18 @@ static bool is_word(struct str s)
     return s.n > 0;
 }
 
+static bool check_param(const struct kir *k, u32 i)
+{
+    struct str s = k->param.v[i];
+    for (i64 j = 0; j < s.n; j++)
+        if (s.p[j] == '"' || (u8)s.p[j] < ' ')
+            return false;
+    for (u32 j = 0; j < i; j++)
+        if (str_eq(k->param.v[j], s))
+            return false;
+    return true;
+}
+
 static bool check_header(const struct kir *k, struct err *e)
 {
     if (!is_word(k->name))
@@ -422,9 +436,8 @@ static bool check_header(const struct kir *k, struct err *e)
             return err_set(e, ERR_INPUT, "buffer '%.*s' has no instruction", STR_ARG(k->buf.v[i].name));
     }
     for (u32 i = 0; i < k->param.n; i++)
-        for (i64 j = 0; j < k->param.v[i].n; j++)
-            if (k->param.v[i].p[j] == '"' || (u8)k->param.v[i].p[j] < ' ')
-                return err_set(e, ERR_INPUT, "impossible text of parameter p%u", i);
+        if (!check_param(k, i))
+            return err_set(e, ERR_INPUT, "impossible text of parameter p%u", i);
     for (u32 i = 0; i < 3; i++)
         if (k->group[i] > 1 << 16)
             return err_set(e, ERR_INPUT, "impossible group size %u", k->group[i]);

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// eval_ops.c: arithmetic of the interpreter. Frequent pairs of operator and type have a loop of their own; all
+// others go through kir_scalar, which defines them. Both must agree to the last bit (test_kir compares them).
+#include "kir/eval.h"
+
+#include <math.h>
+#include <string.h>
+
+#define OP(name, stmt)                                                    \
+    static bool name(union kir_cell *m, const struct eval_op *o)          \
+    {                                                                     \
+        union kir_cell *r = m + o->r;                                     \
+        const union kir_cell *a = m + o->a, *b = m + o->b, *c = m + o->c; \
+        (void)b, (void)c;                                                 \
+        for (u32 l = 0; l < o->lanes; l++)                                \
+            stmt;                                                         \
+        return true;                                                      \
+    }
+
+OP(i64_add, r[l].i = (i64)((u64)a[l].i + (u64)b[l].i))
+OP(i64_sub, r[l].i = (i64)((u64)a[l].i - (u64)b[l].i))
+OP(i64_mul, r[l].i = (i64)((u64)a[l].i * (u64)b[l].i))
+OP(i64_min_op, r[l].i = a[l].i < b[l].i ? a[l].i : b[l].i)
+OP(i64_max_op, r[l].i = a[l].i > b[l].i ? a[l].i : b[l].i)
+OP(i64_eq, r[l].i = a[l].i == b[l].i)
+OP(i64_ne, r[l].i = a[l].i != b[l].i)
+OP(i64_lt, r[l].i = a[l].i < b[l].i)
+OP(i64_le, r[l].i = a[l].i <= b[l].i)
+OP(f32_add, r[l].f = (float)(a[l].f + b[l].f))
+OP(f32_sub, r[l].f = (float)(a[l].f - b[l].f))
+OP(f32_mul, r[l].f = (float)(a[l].f * b[l].f))
+OP(f32_div, r[l].f = (float)(a[l].f / b[l].f))
+OP(f32_fma, r[l].f = fmaf((float)a[l].f, (float)b[l].f, (float)c[l].f))
+OP(float_min, r[l].f = a[l].f < b[l].f ? a[l].f : b[l].f)
+OP(float_max, r[l].f = a[l].f > b[l].f ? a[l].f : b[l].f)
+OP(float_lt, r[l].i = a[l].f < b[l].f)
+OP(float_le, r[l].i = a[l].f <= b[l].f)
+OP(bits_and, r[l].i = a[l].i & b[l].i)
+OP(bits_or, r[l].i = a[l].i | b[l].i)
+OP(any_select, r[l] = a[l].i ? b[l] : c[l])
+OP(any_splat, r[l] = a[0])
+OP(any_ramp, r[l].i = (i64)((u64)a[0].i + (u64)o->imm * l))
+OP(any_lane, r[l] = a[o->imm])
+
+static bool any_scalar(union kir_cell *m, const struct eval_op *o)
+{
+    u32 n = kir_op_info(o->op)->n_args;
+    for (u32 l = 0; l < o->lanes; l++) {
+        union kir_cell x[3] = {m[o->a + l]};
+        if (n > 1)
+            x[1] = m[o->b + l];
+        if (n > 2)
+            x[2] = m[o->c + l];
+        if (!kir_scalar(o->op, o->from, o->to, x, &m[o->r + l]))
+            return false;
+    }
+    return true;
+}
+
+/* The upper half onto the lower half until one lane is left. */
+static bool any_reduce(union kir_cell *m, const struct eval_op *o)
+{
+    enum kir_op op = o->op == KI_HADD ? KI_ADD : o->op == KI_HMIN ? KI_MIN : KI_MAX;
+    union kir_cell t[64];
+    memcpy(t, m + o->a, sizeof t[0] * o->lanes);
+    for (u32 n = o->lanes / 2; n; n /= 2)
+        for (u32 l = 0; l < n; l++)
+            kir_scalar(op, o->from, o->to, (union kir_cell[3]){t[l], t[l + n]}, &t[l]);
+    m[o->r] = t[0];
+    return true;
+}
+
+struct fast {
+    enum kir_op op;
+    enum dtype t;
+    eval_fn *fn;
+};
+
+static eval_fn *find_fast(enum kir_op op, enum dtype t)
+{
+    static const struct fast list[] = {
+        {KI_ADD, DT_I64, i64_add},    {KI_SUB, DT_I64, i64_sub},    {KI_MUL, DT_I64, i64_mul},
+        {KI_MIN, DT_I64, i64_min_op}, {KI_MAX, DT_I64, i64_max_op}, {KI_EQ, DT_I64, i64_eq},
+        {KI_NE, DT_I64, i64_ne},      {KI_LT, DT_I64, i64_lt},      {KI_LE, DT_I64, i64_le},
+        {KI_ADD, DT_F32, f32_add},    {KI_SUB, DT_F32, f32_sub},    {KI_MUL, DT_F32, f32_mul},
+        {KI_DIV, DT_F32, f32_div},    {KI_FMA, DT_F32, f32_fma},    {KI_MIN, DT_F32, float_min},
+        {KI_MAX, DT_F32, float_max},  {KI_LT, DT_F32, float_lt},    {KI_LE, DT_F32, float_le},
+        {KI_AND, DT_BOOL, bits_and},  {KI_OR, DT_BOOL, bits_or},
+    };
+    for (i64 i = 0; i < countof(list); i++)
+        if (list[i].op == op && list[i].t == t)
+            return list[i].fn;
+    return any_scalar;
+}
+
+eval_fn *eval_find(enum kir_op op, enum dtype from)
+{
+    switch ((int)op) {
+    case KI_SELECT: return any_select;
+    case KI_SPLAT: return any_splat;
+    case KI_RAMP: return any_ramp;
+    case KI_LANE: return any_lane;
+    case KI_HADD:
+    case KI_HMIN:
+    case KI_HMAX: return any_reduce;
+    default: return find_fast(op, from);
+    }
+}
