@@ -144,11 +144,18 @@ bool op_eval_syms(const struct op_eval *v, const char *attr, i64 *out, i64 max, 
 /* Maps an element of the output to where it comes from: returns the number of the input and its index in in[]; -1 = zero. */
 typedef i64 op_map_fn(const void *par, const i64 *out, i64 *in);
 bool op_map_eval(const struct op_eval *v, op_map_fn *fn, const void *par); /* computes out[0] */
-/* Content of output 0 from the symbolic content of the inputs; all shapes static; does nothing where unknown. */
-void op_map_sdata(struct graph *g, node_id n, op_map_fn *fn, const void *par);
+/* Content of output k from the symbolic content of the inputs; all shapes static; does nothing where unknown. */
+void op_map_sdata(struct graph *g, node_id n, u32 k, op_map_fn *fn, const void *par);
 bool op_next(u32 rank, const i64 *dim, i64 *idx);  /* next index in row-major order; false: was the last */
 i64 op_flat(u32 rank, const i64 *dim, const i64 *idx);
+void op_copy_sdata(struct graph *g, value_id from, value_id to); /* same elements in the same order */
+/* A node of operator `op` named as n takes n's first n_in inputs and all its outputs; n is dead. For expand. */
+node_id op_replace(struct graph *g, node_id n, const char *op, u32 n_in);
+/* For random instances: a node with these inputs whose outputs, n_out new values, are the graph's. */
+node_id op_random_node(struct graph *g, const struct op *op, const value_id *in, u32 n_out);
 kval emit_clamp(struct emit *m, kval i, sym n);    /* to 0..n-1 */
+kval emit_zero(struct emit *m, enum dtype t);      /* of emit_type(t) */
+bool emit_is_multiple(const struct kir *k, kval v, i64 c); /* proven: the scalar v is a multiple of c */
 
 /* op_emit.c: values inside kernels. A task's graph is lowered by asking for its outputs' elements: each node's lower asks for its
    inputs' elements in turn until loads of the task's inputs (or values bound by the generator) are reached. That is what

@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reshape, Flatten, Squeeze, Unsqueeze: the same elements in the same order under another shape. All become
+// quern::Reshape, whose attribute "shape" holds the symbolic target, so no input is left that only holds sizes.
+//
+// Lowering pairs groups of input axes with groups of output axes of equal size and linearises only inside a
+// group: axes that are kept stay as they are, so a ramp along the last axis survives a reshape of the others.
+// A size of -1 is the exact quotient where the division is proven, the floor otherwise; a source index is
+// clamped where equal counts are not proven, so that no size makes a kernel read outside its input.
+#include "op/op.h"
+
+#include <string.h>
+
+enum { MAX_TARGET = 64 };
+
+/* The target shape of one of the ONNX operators. */
+typedef bool target_fn(struct graph *g, node_id n, struct shape *to, struct err *e);
+
+struct row {
+    target_fn *target;
+};
+
+static const struct shape *in_shape(const struct graph *g, node_id n)
+{
+    return &graph_value(g, graph_node(g, n)->in.v[0])->shape;
+}
+
+/* Reshape. */
+
+/* Product of the sizes of `of` that do not appear in `without` (each cancels once), and what is left of `without`. */
+static void cancel(struct symtab *t, const struct shape *of, const struct shape *without, sym rest[2])
+{
+    bool used[MAX_RANK] = {0};
+    rest[0] = rest[1] = sym_const(t, 1);
+    for (u32 i = 0; i < of->rank; i++) {
+        u32 j = 0;
+        while (j < without->rank && (used[j] || without->dim[j] != of->dim[i]))
+            j++;
+        if (j < without->rank)
+            used[j] = true;
+        else
+            rest[0] = sym_mul(t, rest[0], of->dim[i]);
+    }
+    for (u32 j = 0; j < without->rank; j++)
+        if (!used[j])
+            rest[1] = sym_mul(t, rest[1], without->dim[j]);
+}
+
+/* The size that stands for -1, given the others. */
+static bool resolve(struct graph *g, node_id n, const struct shape *others, sym *out, struct err *e)
+{
+    sym rest[2];
+    i64 a, b;
+    cancel(g->sym, in_shape(g, n), others, rest);
+    if (sym_is_const(g->sym, rest[1], &b) && b == 0)
+        return op_invalid(e, g, n, "size -1 cannot be found beside a size of 0");
+    if (sym_is_const(g->sym, rest[0], &a) && sym_is_const(g->sym, rest[1], &b) && a % b)
+        return op_invalid(e, g, n, "%lld elements do not fit rows of %lld", (long long)a, (long long)b);
+    *out = sym_div(g->sym, rest[0], rest[1]);
+    return true;
+}
+
+static bool target_reshape(struct graph *g, node_id n, struct shape *to, struct err *e)
+{
+    const struct shape *in = in_shape(g, n);
+    bool allowzero = attr_int(graph_node(g, n), "allowzero", 0), has_zero = false;
+    sym t[MAX_TARGET];
+    i64 rank, c, at = -1;
+    if (graph_node(g, n)->in.n < 2 || !op_sym_ints(g, graph_node(g, n)->in.v[1], t, MAX_TARGET, &rank))
+        return op_unsupported(e, g, n, "the target shape is only known at run time");
+    if (rank > MAX_RANK)
+        return op_unsupported(e, g, n, "rank %lld", (long long)rank);
+    struct shape others = {.known = true};
+    for (i64 i = 0; i < rank; i++) {
+        bool known = sym_is_const(g->sym, t[i], &c);
+        if (known && (c < -1 || (c == -1 && at >= 0)))
+            return op_invalid(e, g, n, "bad target size %lld", (long long)c);
+        if (known && c == 0 && !allowzero && i >= in->rank)
+            return op_invalid(e, g, n, "target size 0 beyond the rank of the input");
+        if (known && c == 0 && !allowzero)
+            t[i] = in->dim[i];
+        has_zero |= known && c == 0 && allowzero;
+        if (known && c == -1)
+            at = i;
+        else
+            others.dim[others.rank++] = t[i];
+    }
+    if (has_zero && at >= 0)
+        return op_invalid(e, g, n, "sizes 0 and -1 together with allowzero");
+    if (at >= 0 && !resolve(g, n, &others, &t[at], e))
+        return false;
+    *to = (struct shape){.known = true, .rank = (u32)rank};
+    memcpy(to->dim, t, (size_t)rank * sizeof t[0]);
+    return true;
+}
+
+static bool target_flatten(struct graph *g, node_id n, struct shape *to, struct err *e)
+{
+    const struct shape *in = in_shape(g, n);
+    i64 axis = attr_int(graph_node(g, n), "axis", 1);
+    if (axis < -(i64)in->rank || axis > in->rank)
+        return op_invalid(e, g, n, "axis %lld with rank %u", (long long)axis, in->rank);
+    axis += axis < 0 ? in->rank : 0;
+    *to = (struct shape){.known = true, .rank = 2};
+    to->dim[0] = to->dim[1] = sym_const(g->sym, 1);
+    for (u32 a = 0; a < in->rank; a++)
+        to->dim[a >= axis] = sym_mul(g->sym, to->dim[a >= axis], in->dim[a]);
+    return true;
+}
+
+/* Axes from the attribute (opset < 13) or input 1, as flags; count in *count, -1 when left out. */
+static bool read_axes(struct graph *g, node_id n, u32 rank, bool *is_axis, i64 *count, struct err *e)
+{
+    const struct node *nd = graph_node(g, n);
+    i64 buf[MAX_TARGET];
+    const i64 *v = buf;
+    *count = -1;
+    if (nd->in.n > 1 && nd->in.v[1]) {
+        *count = op_const_ints(g, nd->in.v[1], buf, MAX_TARGET);
+        if (*count < 0)
+            return op_unsupported(e, g, n, "axes are only known at run time");
+    } else if (node_attr(nd, "axes")) {
+        *count = attr_ints(nd, "axes", &v);
+    }
+    for (i64 i = 0; i < *count; i++) {
+        u32 a;
+        if (!op_axis(v[i], rank, &a) || is_axis[a])
+            return op_invalid(e, g, n, "axis %lld is out of range or named twice", (long long)v[i]);
+        is_axis[a] = true;
+    }
+    return true;
+}
+
+static bool target_squeeze(struct graph *g, node_id n, struct shape *to, struct err *e)
+{
+    const struct shape *in = in_shape(g, n);
+    bool is_axis[MAX_RANK] = {0};
+    i64 count, c;
+    if (!read_axes(g, n, in->rank, is_axis, &count, e))
+        return false;
+    *to = (struct shape){.known = true};
+    for (u32 a = 0; a < in->rank; a++) {
+        bool known = sym_is_const(g->sym, in->dim[a], &c);
+        if (is_axis[a] && known && c != 1)
+            return op_invalid(e, g, n, "axis %u has size %lld, not 1", a, (long long)c);
+        if (is_axis[a] && !known)
+            return op_unsupported(e, g, n, "axis %u has a size that is not known to be 1", a);
+        if (is_axis[a] || (count < 0 && known && c == 1))
+            continue;
+        to->dim[to->rank++] = in->dim[a];
+    }
+    return true;
+}
+
+static bool target_unsqueeze(struct graph *g, node_id n, struct shape *to, struct err *e)
+{
+    const struct shape *in = in_shape(g, n);
+    const struct node *nd = graph_node(g, n);
+    bool is_axis[MAX_RANK] = {0};
+    i64 buf[MAX_TARGET], count = -1;
+    const i64 *v;
+    if (nd->in.n > 1 && nd->in.v[1])
+        count = op_const_ints(g, nd->in.v[1], buf, MAX_TARGET);
+    else if (node_attr(nd, "axes"))
+        count = attr_ints(nd, "axes", &v);
+    if (count < 0)
+        return op_unsupported(e, g, n, "axes are only known at run time");
+    if (in->rank + count > MAX_RANK)
+        return op_unsupported(e, g, n, "rank %lld", (long long)(in->rank + count));
+    *to = (struct shape){.known = true, .rank = in->rank + (u32)count};
+    if (!read_axes(g, n, to->rank, is_axis, &count, e))
+        return false;
+    for (u32 a = 0, i = 0; a < to->rank; a++)
+        to->dim[a] = is_axis[a] ? sym_const(g->sym, 1) : in->dim[i++];
+    return true;
+}
+
+/* The ONNX operators. */
+
+static bool named_infer(struct graph *g, node_id n, struct err *e)
+{
+    const struct row *r = op_of(g, n)->row;
+    struct shape to;
+    if (!r->target(g, n, &to, e))
+        return false;
+    value_id in = graph_node(g, n)->in.v[0];
+    op_set_out(g, n, 0, graph_value(g, in)->dtype, &to);
+    op_copy_sdata(g, in, graph_node(g, n)->out.v[0]);
+    return true;
+}
+
+static bool named_expand(struct graph *g, node_id n, struct err *e)
+{
+    const struct row *r = op_of(g, n)->row;
+    struct shape to;
+    if (!r->target(g, n, &to, e))
+        return false;
+    node_id new = op_replace(g, n, "quern::Reshape", 1);
+    op_set_syms(g, new, "shape", to.dim, to.rank);
+    return op_infer(g, new, e);
+}
+
+/* quern::Reshape. */
+
+static bool reshape_infer(struct graph *g, node_id n, struct err *e)
+{
+    struct shape to = {.known = true};
+    i64 rank = op_get_syms(g, graph_node(g, n), "shape", to.dim, MAX_RANK), a, b;
+    if (rank < 0)
+        return op_invalid(e, g, n, "bad attribute 'shape'");
+    to.rank = (u32)rank;
+    if (sym_is_const(g->sym, shape_count(g->sym, in_shape(g, n)), &a) &&
+        sym_is_const(g->sym, shape_count(g->sym, &to), &b) && a != b)
+        return op_invalid(e, g, n, "%lld elements do not fit a shape of %lld", (long long)a, (long long)b);
+    value_id in = graph_node(g, n)->in.v[0];
+    op_set_out(g, n, 0, graph_value(g, in)->dtype, &to);
+    op_copy_sdata(g, in, graph_node(g, n)->out.v[0]);
+    return true;
+}
+
+static bool reshape_eval(const struct op_eval *v, struct err *e)
+{
+    if (tensor_count(v->in[0]) != tensor_count(v->out[0]))
+        return err_set(e, ERR_INPUT, "%lld elements do not fit a shape of %lld",
+                       (long long)tensor_count(v->in[0]), (long long)tensor_count(v->out[0]));
+    memcpy(v->out[0]->data, v->in[0]->data, (size_t)tensor_bytes(v->in[0]));
+    return true;
+}
+
+struct lowering {
+    struct emit *m;
+    struct shape in, out;
+    const kval *idx; /* of the output */
+    kval src[MAX_RANK];
+};
+
+static bool is_one(struct symtab *t, sym s)
+{
+    i64 c;
+    return sym_is_const(t, s, &c) && c == 1;
+}
+
+/* Output axes o0..o1-1 and input axes i0..i1-1 hold the same elements. */
+static void lower_group(struct lowering *l, const u32 o[2], const u32 i[2], bool proven)
+{
+    struct emit *m = l->m;
+    struct kir *k = m->k;
+    sym n = sym_const(m->g->sym, 1);
+    kval at = kir_int(k, 0);
+    for (u32 a = o[0]; a < o[1]; a++)
+        if (!is_one(m->g->sym, l->out.dim[a]))
+            at = kir_bin(k, KI_ADD, kir_bin(k, KI_MUL, at, emit_size(m, l->out.dim[a])), l->idx[a]);
+    for (u32 a = i[0]; a < i[1]; a++)
+        n = sym_mul(m->g->sym, n, l->in.dim[a]);
+    if (!proven)
+        at = emit_clamp(m, at, n);
+    for (u32 a = i[1]; a-- > i[0];) {
+        kval size = emit_size(m, l->in.dim[a]);
+        if (is_one(m->g->sym, l->in.dim[a]))
+            continue;
+        l->src[a] = a == i[0] ? at : kir_bin(k, KI_MOD, at, size);
+        at = a == i[0] ? at : kir_bin(k, KI_DIV, at, size);
+    }
+}
+
+/* The shortest groups behind i and o with equal counts; false: no equality is proven. */
+static bool find_group(struct lowering *l, const u32 end[2], u32 i[2], u32 o[2])
+{
+    struct symtab *t = l->m->g->sym;
+    u32 n_in = end[0] - i[0], n_out = end[1] - o[0];
+    for (u32 total = 2; total <= n_in + n_out; total++)
+        for (u32 a = 1; a < total && a <= n_in; a++) {
+            sym x = sym_const(t, 1), y = x;
+            if (total - a > n_out)
+                continue;
+            for (u32 b = 0; b < a; b++)
+                x = sym_mul(t, x, l->in.dim[i[0] + b]);
+            for (u32 b = 0; b < total - a; b++)
+                y = sym_mul(t, y, l->out.dim[o[0] + b]);
+            i[1] = i[0] + a;
+            o[1] = o[0] + total - a;
+            if (x == y)
+                return true;
+        }
+    return false;
+}
+
+/* Takes equal axes and axes of size 1 off the end. */
+static void strip_end(struct lowering *l, u32 end[2])
+{
+    struct symtab *t = l->m->g->sym;
+    for (;;) {
+        if (end[0] && is_one(t, l->in.dim[end[0] - 1])) {
+            end[0]--;
+        } else if (end[1] && is_one(t, l->out.dim[end[1] - 1])) {
+            end[1]--;
+        } else if (end[0] && end[1] && l->in.dim[end[0] - 1] == l->out.dim[end[1] - 1]) {
+            end[0]--, end[1]--;
+            l->src[end[0]] = l->idx[end[1]];
+        } else {
+            return;
+        }
+    }
+}
+
+static void lower_groups(struct lowering *l)
+{
+    struct symtab *t = l->m->g->sym;
+    u32 end[2] = {l->in.rank, l->out.rank}, i[2] = {0, 0}, o[2] = {0, 0};
+    strip_end(l, end);
+    while (i[0] < end[0]) {
+        if (is_one(t, l->in.dim[i[0]])) {
+            i[0]++;
+            continue;
+        }
+        if (o[0] < end[1] && is_one(t, l->out.dim[o[0]])) {
+            o[0]++;
+            continue;
+        }
+        bool proven = find_group(l, end, i, o);
+        if (!proven)
+            i[1] = end[0], o[1] = end[1];
+        lower_group(l, o, i, proven);
+        i[0] = i[1];
+        o[0] = o[1];
+    }
+}
+
+static bool has_zero(struct symtab *t, const struct shape *s)
+{
+    i64 c;
+    for (u32 a = 0; a < s->rank; a++)
+        if (sym_is_const(t, s->dim[a], &c) && c == 0)
+            return true;
+    return false;
+}
+
+static kval reshape_lower(struct emit *m, const struct node *n, u32 out, const kval *idx)
+{
+    const struct value *in = graph_value(m->g, n->in.v[0]), *to = graph_value(m->g, n->out.v[0]);
+    struct lowering l = {.m = m, .in = in->shape, .out = to->shape, .idx = idx};
+    if (has_zero(m->g->sym, &l.in) || has_zero(m->g->sym, &l.out))
+        return emit_zero(m, in->dtype);
+    for (u32 a = 0; a < l.in.rank; a++)
+        l.src[a] = kir_int(m->k, 0);
+    lower_groups(&l);
+    return emit_value(m, n->in.v[0], l.src);
+}
+
+/* Random instances. */
+
+/* Splits or merges neighbouring sizes: a random shape with as many elements. */
+static u32 random_regroup(struct rng *r, u32 rank, i64 *dim)
+{
+    for (int step = 0; step < 4; step++) {
+        u32 a = rank ? (u32)rng_range(r, 0, rank - 1) : 0;
+        i64 f = rng_range(r, 1, 3);
+        if (rng_range(r, 0, 1) && a + 1 < rank) {
+            dim[a] *= dim[a + 1];
+            memmove(dim + a + 1, dim + a + 2, (rank - a - 2) * sizeof dim[0]);
+            rank--;
+        } else if (rank < 5 && (rank == 0 || dim[a] % f == 0)) {
+            f = rank ? f : 1;
+            memmove(dim + a + 1, dim + a, (rank - a) * sizeof dim[0]);
+            dim[a] = f;
+            dim[a + 1] = rank ? dim[a + 1] / f : dim[a + 1];
+            rank++;
+        }
+    }
+    return rank;
+}
+
+static void random_reshape(const struct op *self, struct graph *g, struct rng *r)
+{
+    i64 dim[MAX_RANK] = {0};
+    u32 rank = (u32)rng_range(r, 0, 4);
+    for (u32 a = 0; a < rank; a++)
+        dim[a] = rng_range(r, 0, 15) ? rng_range(r, 1, 6) : 0;
+    value_id in[2] = {0};
+    random_input(g, "x", rng_range(r, 0, 3) ? DT_F32 : DT_I64, rank, dim, &in[0]);
+    rank = random_regroup(r, rank, dim);
+    node_id n = op_random_node(g, self, in, 1);
+    if (self->row) {
+        node_add_in(g, n, op_const_i(g, DT_I64, dim, rank));
+        attr_set_int(g, n, "allowzero", 1);
+        return;
+    }
+    sym s[MAX_RANK];
+    for (u32 a = 0; a < rank; a++)
+        s[a] = sym_const(g->sym, dim[a]);
+    op_set_syms(g, n, "shape", s, rank);
+}
+
+static void random_flatten(const struct op *self, struct graph *g, struct rng *r)
+{
+    i64 dim[4] = {rng_range(r, 1, 4), rng_range(r, 1, 5), rng_range(r, 1, 6), 2};
+    u32 rank = (u32)rng_range(r, 0, 4);
+    value_id in[2] = {0};
+    random_input(g, "x", DT_F32, rank, dim, &in[0]);
+    attr_set_int(g, op_random_node(g, self, in, 1), "axis", rng_range(r, -(i64)rank, rank));
+}
+
+static void random_squeeze(const struct op *self, struct graph *g, struct rng *r)
+{
+    i64 dim[4], axes[4], n_axes = 0;
+    u32 rank = (u32)rng_range(r, 1, 4);
+    for (u32 a = 0; a < rank; a++) {
+        dim[a] = rng_range(r, 0, 1) ? 1 : rng_range(r, 1, 5);
+        if (dim[a] == 1)
+            axes[n_axes++] = rng_range(r, 0, 1) ? a : (i64)a - rank;
+    }
+    value_id in[3] = {0};
+    random_input(g, "x", DT_F32, rank, dim, &in[0]);
+    if (rng_range(r, 0, 1))
+        in[1] = op_const_i(g, DT_I64, axes, n_axes);
+    op_random_node(g, self, in, 1);
+}
+
+static void random_unsqueeze(const struct op *self, struct graph *g, struct rng *r)
+{
+    i64 dim[3] = {rng_range(r, 1, 4), rng_range(r, 1, 5), rng_range(r, 1, 6)}, axes[2];
+    u32 rank = (u32)rng_range(r, 0, 3);
+    axes[0] = rng_range(r, 0, rank);
+    axes[1] = -1;
+    value_id in[3] = {0};
+    random_input(g, "x", DT_F32, rank, dim, &in[0]);
+    in[1] = op_const_i(g, DT_I64, axes, rng_range(r, 1, 2));
+    op_random_node(g, self, in, 1);
+}
+
+static const struct row row_reshape = {target_reshape}, row_flatten = {target_flatten},
+                        row_squeeze = {target_squeeze}, row_unsqueeze = {target_unsqueeze};
+
+static const struct op ops[] = {
+    {.name = "quern::Reshape", .props = OP_VIEW, .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,
+     .infer = reshape_infer, .eval = reshape_eval, .lower = reshape_lower, .random = random_reshape},
+    {.name = "Reshape", .props = OP_VIEW, .min_in = 1, .max_in = 2, .min_out = 1, .max_out = 1,
+     .infer = named_infer, .expand = named_expand, .random = random_reshape, .row = &row_reshape},
+    {.name = "Flatten", .props = OP_VIEW, .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,
+     .infer = named_infer, .expand = named_expand, .random = random_flatten, .row = &row_flatten},
+    {.name = "Squeeze", .props = OP_VIEW, .min_in = 1, .max_in = 2, .min_out = 1, .max_out = 1,
+     .infer = named_infer, .expand = named_expand, .random = random_squeeze, .row = &row_squeeze},
+    {.name = "Unsqueeze", .props = OP_VIEW, .min_in = 1, .max_in = 2, .min_out = 1, .max_out = 1,
+     .infer = named_infer, .expand = named_expand, .random = random_unsqueeze, .row = &row_unsqueeze},
+};
+
+const struct op_family op_reshape = {ops, countof(ops)};
