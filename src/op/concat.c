@@ -153,7 +153,7 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
 static void random_concat(const struct op *self, struct graph *g, struct rng *r)
 {
     u32 rank = (u32)rng_range(r, 1, 4), axis = (u32)rng_range(r, 0, rank - 1), count = (u32)rng_range(r, 1, 4);
-    value_id in[6] = {0};
+    value_id in[4];
     i64 dim[4];
     for (u32 a = 0; a < rank; a++)
         dim[a] = rng_range(r, 1, 5);
@@ -161,7 +161,7 @@ static void random_concat(const struct op *self, struct graph *g, struct rng *r)
         dim[axis] = rng_range(r, 0, 9) ? rng_range(r, 1, 9) : 0;
         random_input(g, "x", DT_F32, rank, dim, &in[k]);
     }
-    attr_set_int(g, op_random_node(g, self, in, 1), "axis", (i64)axis - (rng_range(r, 0, 1) ? rank : 0));
+    attr_set_int(g, random_node(g, self, count, in, 1), "axis", (i64)axis - (rng_range(r, 0, 1) ? rank : 0));
 }
 
 static const struct op ops[] = {

@@ -126,13 +126,13 @@ static void random_block(const struct op *self, struct graph *g, struct rng *r)
 {
     i64 b = rng_range(r, 1, 3), dim[4];
     bool deep = str_is(S("SpaceToDepth"), self->name);
-    value_id in[2] = {0};
+    value_id in[1];
     dim[N] = rng_range(r, 1, 2);
     dim[C] = rng_range(r, 1, 4) * (deep ? 1 : b * b);
     dim[H] = rng_range(r, 1, 4) * (deep ? b : 1);
     dim[W] = rng_range(r, 1, 4) * (deep ? b : 1);
     random_input(g, "x", DT_F32, 4, dim, &in[0]);
-    node_id n = op_random_node(g, self, in, 1);
+    node_id n = random_node(g, self, 1, in, 1);
     attr_set_int(g, n, "blocksize", b);
     if (!deep && rng_range(r, 0, 1))
         attr_set_str(g, n, "mode", S("CRD"));

@@ -122,8 +122,8 @@ value_id op_node(struct graph *g, node_id like, const char *op, u32 n_in, const 
 /* For `random`: a graph input of known sizes, whose content the tests choose at random (integers small, of both signs). What an
    operator cannot take at random (indices, axes, sizes) is a constant of the instance. */
 void random_input(struct graph *g, const char *name, enum dtype t, u32 rank, const i64 *dim, value_id *out);
-/* For `random`: the node of the instance, its outputs are the graph's. Attributes are set on node g->node.n - 1 afterwards. */
-void random_node(struct graph *g, const struct op *op, u32 n_in, const value_id *in, u32 n_out);
+/* For `random`: the node of the instance, its outputs are the graph's. Returned for setting attributes. */
+node_id random_node(struct graph *g, const struct op *op, u32 n_in, const value_id *in, u32 n_out);
 
 /* op_eval.c: the reference evaluator. in: one tensor per graph input, shapes must fit (binds the symbolic variables);
    out: one new tensor per graph output, in the arena. Expands composites first. Slow and obviously right. */
@@ -151,8 +151,6 @@ i64 op_flat(u32 rank, const i64 *dim, const i64 *idx);
 void op_copy_sdata(struct graph *g, value_id from, value_id to); /* same elements in the same order */
 /* A node of operator `op` named as n takes n's first n_in inputs and all its outputs; n is dead. For expand. */
 node_id op_replace(struct graph *g, node_id n, const char *op, u32 n_in);
-/* For random instances: a node with these inputs whose outputs, n_out new values, are the graph's. */
-node_id op_random_node(struct graph *g, const struct op *op, const value_id *in, u32 n_out);
 kval emit_clamp(struct emit *m, kval i, sym n);    /* to 0..n-1 */
 kval emit_zero(struct emit *m, enum dtype t);      /* of emit_type(t) */
 bool emit_is_multiple(const struct kir *k, kval v, i64 c); /* proven: the scalar v is a multiple of c */

@@ -108,15 +108,14 @@ static kval offset_dense(struct emit *m, const struct shape *s, const u32 *order
     return sum ? sum : kir_int(m->k, 0);
 }
 
-/* Proven: the scalar v is a multiple of c. */
-static bool is_multiple(const struct kir *k, kval v, i64 c)
+bool emit_is_multiple(const struct kir *k, kval v, i64 c)
 {
     i64 x;
     const struct kir_ins *i = kir_at(k, v);
     if (kir_is_const(k, v, &x)) return x % c == 0;
-    if (i->op == KI_MUL) return is_multiple(k, i->a, c) || is_multiple(k, i->b, c);
+    if (i->op == KI_MUL) return emit_is_multiple(k, i->a, c) || emit_is_multiple(k, i->b, c);
     if (i->op == KI_ADD || i->op == KI_SUB || i->op == KI_LOOP)
-        return is_multiple(k, i->a, c) && is_multiple(k, i->op == KI_LOOP ? i->c : i->b, c);
+        return emit_is_multiple(k, i->a, c) && emit_is_multiple(k, i->op == KI_LOOP ? i->c : i->b, c);
     return false;
 }
 
@@ -126,7 +125,7 @@ static void split_channel(struct emit *m, kval c, i64 block, kval *outer, kval *
     struct kir *k = m->k;
     const struct kir_ins ins = *kir_at(k, c);
     kval b = kir_int(k, block);
-    bool whole = ins.op == KI_RAMP && ins.imm.i == 1 && block % ins.lanes == 0 && is_multiple(k, ins.a, ins.lanes);
+    bool whole = ins.op == KI_RAMP && ins.imm.i == 1 && block % ins.lanes == 0 && emit_is_multiple(k, ins.a, ins.lanes);
     kval base = whole ? ins.a : c;
     *outer = kir_bin(k, KI_DIV, base, b);
     *inner = kir_bin(k, KI_MOD, base, b);

@@ -179,7 +179,7 @@ void random_input(struct graph *g, const char *name, enum dtype t, u32 rank, con
     *out = v;
 }
 
-void random_node(struct graph *g, const struct op *op, u32 n_in, const value_id *in, u32 n_out)
+node_id random_node(struct graph *g, const struct op *op, u32 n_in, const value_id *in, u32 n_out)
 {
     node_id n = graph_add_node(g, str_of(op->name), S("node"));
     for (u32 i = 0; i < n_in; i++) node_add_in(g, n, in[i]);
@@ -188,4 +188,5 @@ void random_node(struct graph *g, const struct op *op, u32 n_in, const value_id 
         node_set_out(g, n, k, v);
         *arr_push(g->arena, &g->output) = v;
     }
+    return n;
 }

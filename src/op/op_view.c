@@ -95,21 +95,15 @@ struct content {
     u32 rank;
 };
 
-static void content_read(struct graph *g, value_id v, struct arena *scratch, struct content *c)
+static void content_read(const struct graph *g, value_id v, struct content *c)
 {
     const struct value *val = v ? graph_value(g, v) : NULL;
     c->data.n = -1;
     if (!val || !shape_is_static(g->sym, &val->shape, c->dim))
         return;
     c->rank = val->shape.rank;
-    if (val->sdata) {
-        c->data = *val->sdata;
-        return;
-    }
-    sym *num = arena_array(scratch, sym, MAX_CONTENT);
-    i64 n;
-    if (op_sym_ints(g, v, num, MAX_CONTENT, &n))
-        c->data = (struct sym_data){.n = n, .num = num, .den = 1};
+    if (!op_sym_content(g, v, MAX_CONTENT, &c->data))
+        c->data.n = -1;
 }
 
 static bool content_at(const struct content *c, const i64 *src, sym *out, i64 *den)
@@ -138,7 +132,7 @@ void op_map_sdata(struct graph *g, node_id n, u32 k, op_map_fn *fn, const void *
     sym *num = arena_array(&scratch, sym, count + 1);
     struct content *c = arena_array(&scratch, struct content, nd->in.n + 1);
     for (u32 i = 0; i < nd->in.n; i++)
-        content_read(g, nd->in.v[i], &scratch, &c[i]);
+        content_read(g, nd->in.v[i], &c[i]);
     bool ok = true;
     for (i64 i = 0; ok && i < count; i++, op_next(t.rank, t.dim, idx)) {
         i64 from = fn(par, idx, src);
@@ -156,12 +150,9 @@ void op_copy_sdata(struct graph *g, value_id from, value_id to)
 {
     if (!to || graph_value(g, to)->data)
         return;
-    struct arena scratch = {0};
-    struct content c;
-    content_read(g, from, &scratch, &c);
-    if (c.data.n >= 0)
-        op_set_sdata(g, to, c.data.num, c.data.n, c.data.den);
-    arena_release(&scratch);
+    struct sym_data d;
+    if (op_sym_content(g, from, MAX_CONTENT, &d))
+        op_set_sdata(g, to, d.num, d.n, d.den);
 }
 
 node_id op_replace(struct graph *g, node_id n, const char *op, u32 n_in)
@@ -173,19 +164,6 @@ node_id op_replace(struct graph *g, node_id n, const char *op, u32 n_in)
         node_set_out(g, to, i, graph_node(g, n)->out.v[i]);
     graph_node(g, n)->dead = true;
     return to;
-}
-
-node_id op_random_node(struct graph *g, const struct op *op, const value_id *in, u32 n_out)
-{
-    node_id n = graph_add_node(g, str_of(op->name), S("node"));
-    for (u32 i = 0; i < op->max_in && in[i]; i++)
-        node_add_in(g, n, in[i]);
-    for (u32 i = 0; i < n_out; i++) {
-        value_id v = graph_add_value(g, S("out"));
-        node_set_out(g, n, i, v);
-        *arr_push(g->arena, &g->output) = v;
-    }
-    return n;
 }
 
 kval emit_zero(struct emit *m, enum dtype t)

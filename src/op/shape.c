@@ -71,9 +71,9 @@ static kval size_lower(struct emit *m, const struct node *n, u32 out, const kval
 static void random_shape(const struct op *self, struct graph *g, struct rng *r)
 {
     i64 dim[4] = {rng_range(r, 1, 4), rng_range(r, 0, 5), rng_range(r, 1, 6), 2};
-    value_id in[2] = {0};
+    value_id in[1];
     random_input(g, "x", DT_F32, (u32)rng_range(r, 0, 4), dim, &in[0]);
-    node_id n = op_random_node(g, self, in, 1);
+    node_id n = random_node(g, self, 1, in, 1);
     if (rng_range(r, 0, 1))
         attr_set_int(g, n, "start", rng_range(r, -5, 5));
     if (rng_range(r, 0, 1))

@@ -175,7 +175,7 @@ static bool slice_expand(struct graph *g, node_id n, struct err *e)
         return false;
     node_id new = op_replace(g, n, "quern::Slice", 1);
     set_slice(g, new, &s);
-    return op_infer(g, new, e);
+    return true;
 }
 
 /* Split. */
@@ -282,10 +282,7 @@ static bool split_expand(struct graph *g, node_id n, struct err *e)
         node_add_in(g, new, graph_node(g, n)->in.v[0]);
         node_set_out(g, new, 0, out);
         set_slice(g, new, &part);
-        if (!op_infer(g, new, e))
-            return false;
     }
-    graph_node(g, n)->dead = true;
     return true;
 }
 
@@ -366,7 +363,7 @@ static u32 random_x(struct graph *g, struct rng *r, i64 *dim, value_id *in)
 
 static void random_slice(const struct op *self, struct graph *g, struct rng *r)
 {
-    value_id in[6] = {0};
+    value_id in[5];
     i64 dim[4], v[4][4];
     u32 rank = random_x(g, r, dim, &in[0]), count = 0;
     for (u32 a = 0; a < rank; a++) {
@@ -379,12 +376,12 @@ static void random_slice(const struct op *self, struct graph *g, struct rng *r)
     }
     for (u32 k = 0; k < 4; k++)
         in[k + 1] = op_const_i(g, DT_I64, v[k], count);
-    op_random_node(g, self, in, 1);
+    random_node(g, self, 5, in, 1);
 }
 
 static void random_split(const struct op *self, struct graph *g, struct rng *r)
 {
-    value_id in[3] = {0};
+    value_id in[2];
     i64 dim[4], size[3];
     u32 rank = random_x(g, r, dim, &in[0]), axis = (u32)rng_range(r, 0, rank - 1);
     size[0] = rng_range(r, 0, dim[axis]);
@@ -393,7 +390,7 @@ static void random_split(const struct op *self, struct graph *g, struct rng *r)
     bool given = rng_range(r, 0, 1);
     if (given)
         in[1] = op_const_i(g, DT_I64, size, 3);
-    node_id n = op_random_node(g, self, in, 3);
+    node_id n = random_node(g, self, given ? 2 : 1, in, 3);
     attr_set_int(g, n, "axis", (i64)axis - (rng_range(r, 0, 1) ? rank : 0));
     if (!given)
         attr_set_int(g, n, "num_outputs", 3);
@@ -401,7 +398,7 @@ static void random_split(const struct op *self, struct graph *g, struct rng *r)
 
 static void random_prim(const struct op *self, struct graph *g, struct rng *r)
 {
-    value_id in[2] = {0};
+    value_id in[1];
     i64 dim[4];
     u32 rank = random_x(g, r, dim, &in[0]);
     struct slice s = {.rank = rank};
@@ -412,7 +409,7 @@ static void random_prim(const struct op *self, struct graph *g, struct rng *r)
         s.start[a] = sym_const(g->sym, b);
         s.size[a] = sym_const(g->sym, rng_range(r, 0, 9) ? rng_range(r, 1, most) : 0);
     }
-    set_slice(g, op_random_node(g, self, in, 1), &s);
+    set_slice(g, random_node(g, self, 1, in, 1), &s);
 }
 
 static const struct op ops[] = {

@@ -77,7 +77,7 @@ static bool expand_expand(struct graph *g, node_id n, struct err *e)
         return false;
     node_id new = op_replace(g, n, "quern::Expand", 1);
     op_set_syms(g, new, "shape", to.dim, to.rank);
-    return op_infer(g, new, e);
+    return true;
 }
 
 static bool prim_infer(struct graph *g, node_id n, struct err *e)
@@ -154,7 +154,7 @@ static bool tile_expand(struct graph *g, node_id n, struct err *e)
         return false;
     node_id new = op_replace(g, n, "quern::Tile", 1);
     op_set_syms(g, new, "repeats", rep, graph_value(g, graph_node(g, new)->in.v[0])->shape.rank);
-    return op_infer(g, new, e);
+    return true;
 }
 
 static bool tile_prim_infer(struct graph *g, node_id n, struct err *e)
@@ -194,7 +194,7 @@ static void random_expand(const struct op *self, struct graph *g, struct rng *r)
 {
     u32 rank = (u32)rng_range(r, 0, 4), in_rank = (u32)rng_range(r, 0, rank), skip = rank - in_rank;
     i64 dim[4], want[4];
-    value_id in[3] = {0};
+    value_id in[2];
     sym s[4];
     bool prim = str_is(S("quern::Expand"), self->name);
     for (u32 a = 0; a < rank; a++) {
@@ -208,7 +208,7 @@ static void random_expand(const struct op *self, struct graph *g, struct rng *r)
     random_input(g, "x", DT_F32, in_rank, dim, &in[0]);
     if (!prim)
         in[1] = op_const_i(g, DT_I64, want, rank);
-    node_id n = op_random_node(g, self, in, 1);
+    node_id n = random_node(g, self, prim ? 1 : 2, in, 1);
     if (prim)
         op_set_syms(g, n, "shape", s, rank);
 }
@@ -217,7 +217,7 @@ static void random_tile(const struct op *self, struct graph *g, struct rng *r)
 {
     u32 rank = (u32)rng_range(r, 1, 4);
     i64 dim[4], rep[4];
-    value_id in[3] = {0};
+    value_id in[2];
     sym s[4];
     bool prim = str_is(S("quern::Tile"), self->name);
     for (u32 a = 0; a < rank; a++) {
@@ -228,7 +228,7 @@ static void random_tile(const struct op *self, struct graph *g, struct rng *r)
     random_input(g, "x", DT_F32, rank, dim, &in[0]);
     if (!prim)
         in[1] = op_const_i(g, DT_I64, rep, rank);
-    node_id n = op_random_node(g, self, in, 1);
+    node_id n = random_node(g, self, prim ? 1 : 2, in, 1);
     if (prim)
         op_set_syms(g, n, "repeats", s, rank);
 }

@@ -78,9 +78,9 @@ static void random(const struct op *self, struct graph *g, struct rng *r)
         perm[a] = perm[b];
         perm[b] = t;
     }
-    value_id in[2] = {0};
+    value_id in[1];
     random_input(g, "x", rng_range(r, 0, 3) ? DT_F32 : DT_F16, rank, dim, &in[0]);
-    node_id n = op_random_node(g, self, in, 1);
+    node_id n = random_node(g, self, 1, in, 1);
     if (rng_range(r, 0, 3))
         attr_set_ints(g, n, "perm", perm, rank);
 }
