@@ -334,6 +334,17 @@ enum os_exit { OS_EXITED, OS_SIGNALLED, OS_TIMEOUT, OS_NOT_STARTED };
 struct os_status { enum os_exit how; int code; /* exit code or signal */ };
 struct os_status os_run(const struct os_proc_opts *o); /* keeps at most the first 64 MiB of output */
 
+/* os_child.c: a copy of this process that does one piece of work and reports through a pipe. The parent must not hold
+   threads that the work needs. The child leaves without running exit handlers. */
+struct os_child { int pid, fd; };
+typedef void os_child_fn(void *user, int fd);
+bool os_child_start(struct os_child *c, os_child_fn *fn, void *user, struct err *e);
+bool os_child_put(int fd, const void *p, i64 n);                /* in the child: false: the parent is gone */
+/* Reads exactly n bytes. OS_EXITED: done; OS_TIMEOUT; OS_SIGNALLED: the child closed the pipe before. seconds <= 0: no limit. */
+enum os_exit os_child_get(const struct os_child *c, void *p, i64 n, double seconds);
+/* Kills it if it still runs (with all its children) and says how it ended. */
+struct os_status os_child_end(struct os_child *c);
+
 void *os_dlopen(const char *path, struct err *e);
 void *os_dlopen_bytes(const void *p, i64 n, struct err *e); /* from memory, no file left behind */
 void *os_dlsym(void *lib, const char *name);                /* NULL: absent */

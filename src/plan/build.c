@@ -72,11 +72,11 @@ static u32 form_buf(struct maker *m, value_id v, enum layout l)
     return p->buf.n - 1;
 }
 
-static void key_pack(struct buf *b, const struct symtab *sym, const struct pack *pk)
+static void key_pack(struct buf *b, const struct symtab *st, const struct pack *pk)
 {
     for (u32 k = 0; pk && k < pk->n; k++) {
         buf_char(b, '/');
-        sym_print(b, sym, pk->dim[k].extent);
+        sym_print(b, st, pk->dim[k].extent);
         buf_printf(b, ",%u,%lld", pk->dim[k].axis, (long long)pk->dim[k].stride);
     }
 }

@@ -50,13 +50,13 @@ static void walk_dim(struct walk *w, u32 k, i64 *pos)
     pos[axis] = start;
 }
 
-struct tensor *pack_apply(const struct pack *p, const struct tensor *t, struct symtab *sym, struct arena *a)
+struct tensor *pack_apply(const struct pack *p, const struct tensor *t, struct symtab *st, struct arena *a)
 {
     struct walk w = {.n = p->n, .p = p, .src = t, .size = dtype_size(t->dtype)};
     assert(p->n > 0 && p->n <= MAX_DIMS && t->rank > 0);
     i64 count = 1, s = 1, bytes;
     for (u32 k = 0; k < p->n; k++) {
-        if (!sym_is_const(sym, p->dim[k].extent, &w.extent[k])) return NULL;
+        if (!sym_is_const(st, p->dim[k].extent, &w.extent[k])) return NULL;
         if (__builtin_mul_overflow(count, w.extent[k], &count)) return NULL;
     }
     if (!tensor_size_ok(t->dtype, 1, &count, &bytes)) return NULL;

@@ -57,9 +57,9 @@ bool task_make(struct task *t, const struct graph *from, struct arena *a, const 
     return graph_verify(&t->g, e);
 }
 
-bool task_parse(struct task *t, struct arena *a, struct symtab *sym, struct str text, struct err *e)
+bool task_parse(struct task *t, struct arena *a, struct symtab *st, struct str text, struct err *e)
 {
-    if (!graph_parse(&t->g, a, sym, text, e)) return false;
+    if (!graph_parse(&t->g, a, st, text, e)) return false;
     if (!op_infer_all(&t->g, e)) return false;
     t->anchor = find_anchor(&t->g);
     task_key(t);

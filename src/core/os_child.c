@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Work in a child process: what may crash, hang or be wrong runs in a fork of this process, sees all its data and reports bytes
+// through a pipe. The child is the leader of a process group of its own, so that ending it ends whatever it started.
+#define _GNU_SOURCE
+#include "core/core.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void child_main(os_child_fn *fn, void *user, int fd, int parent)
+{
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* nothing is left behind when the parent is killed */
+    if (getppid() != parent) _exit(1);
+    signal(SIGPIPE, SIG_IGN);
+    fn(user, fd);
+    _exit(0);
+}
+
+bool os_child_start(struct os_child *c, os_child_fn *fn, void *user, struct err *e)
+{
+    int p[2], parent = getpid();
+    if (pipe2(p, O_CLOEXEC) != 0) return err_set(e, ERR_SYSTEM, "cannot make a pipe: %s", strerror(errno));
+    pid_t pid = fork();
+    if (pid < 0) {
+        close(p[0]), close(p[1]);
+        return err_set(e, ERR_SYSTEM, "cannot start a process: %s", strerror(errno));
+    }
+    if (pid == 0) {
+        close(p[0]);
+        child_main(fn, user, p[1], parent);
+    }
+    close(p[1]);
+    *c = (struct os_child){pid, p[0]};
+    return true;
+}
+
+bool os_child_put(int fd, const void *p, i64 n)
+{
+    for (const char *at = p; n > 0;) {
+        ssize_t k = write(fd, at, (size_t)n);
+        if (k < 0 && errno == EINTR) continue;
+        if (k <= 0) return false;
+        at += k, n -= k;
+    }
+    return true;
+}
+
+static enum os_exit wait_readable(int fd, double seconds)
+{
+    struct pollfd f = {.fd = fd, .events = POLLIN};
+    double end = os_now() + seconds;
+    for (;;) {
+        double left = end - os_now();
+        if (seconds > 0 && left <= 0) return OS_TIMEOUT;
+        int ms = seconds <= 0 ? -1 : (int)(left * 1000) + 1;
+        int k = poll(&f, 1, ms);
+        if (k > 0) return OS_EXITED;
+        if (k < 0 && errno != EINTR) return OS_SIGNALLED;
+    }
+}
+
+enum os_exit os_child_get(const struct os_child *c, void *p, i64 n, double seconds)
+{
+    double end = os_now() + seconds;
+    for (char *at = p; n > 0;) {
+        double left = seconds > 0 ? end - os_now() : 0;
+        if (seconds > 0 && left <= 0) return OS_TIMEOUT;
+        enum os_exit w = wait_readable(c->fd, left);
+        if (w != OS_EXITED) return w;
+        ssize_t k = read(c->fd, at, (size_t)n);
+        if (k < 0 && errno == EINTR) continue;
+        if (k <= 0) return OS_SIGNALLED;
+        at += k, n -= k;
+    }
+    return OS_EXITED;
+}
+
+/* The child closed its end or is being given up: a moment to leave by itself, then the whole group is killed. */
+struct os_status os_child_end(struct os_child *c)
+{
+    int st = 0;
+    pid_t done = 0;
+    for (int i = 0; i < 20 && done == 0; i++) {
+        struct pollfd f = {.fd = c->fd, .events = POLLIN};
+        done = waitpid(c->pid, &st, WNOHANG);
+        if (done == 0 && poll(&f, 1, 0) == 0) break; /* still working: not leaving */
+        if (done == 0) usleep(1000);
+    }
+    bool killed = done == 0;
+    kill(-c->pid, SIGKILL);
+    if (killed) kill(c->pid, SIGKILL);
+    while (done <= 0 && (done = waitpid(c->pid, &st, 0)) < 0 && errno == EINTR) {}
+    close(c->fd);
+    struct os_status s = {killed ? OS_TIMEOUT : OS_EXITED, 0};
+    if (!killed && WIFSIGNALED(st)) s = (struct os_status){OS_SIGNALLED, WTERMSIG(st)};
+    else if (!killed && WIFEXITED(st)) s.code = WEXITSTATUS(st);
+    *c = (struct os_child){0};
+    return s;
+}
