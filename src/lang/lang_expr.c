@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// lang_expr.c: expressions and statements of the shared text emitter (see lang_text.c).
+//
+// What a language does its own way - memory access, arrays, hints - goes through its style.
+#include "lang/lang_text.h"
+
+#include <math.h>
+
+/* Literals. */
+
+static struct str float_text(struct text *t, enum dtype d, double v)
+{
+    const char *f = d == DT_F64 ? "" : "f";
+    if (isnan(v)) return text_fmt(t, "__builtin_nan%s(\"\")", f);
+    if (isinf(v)) return text_fmt(t, "%s__builtin_inf%s()", v < 0 ? "-" : "", f);
+    struct buf b = {0};
+    buf_f64(&b, d == DT_F64 ? v : (float)v);
+    struct str s = buf_view(&b);
+    bool has_point = false;
+    for (i64 i = 0; i < s.n; i++) has_point |= s.p[i] == '.' || s.p[i] == 'e';
+    s = text_fmt(t, "%.*s%s%s", STR_ARG(s), has_point ? "" : ".0", f);
+    buf_release(&b);
+    return s;
+}
+
+static struct str int_text(struct text *t, enum dtype d, i64 v)
+{
+    if (d == DT_U64) return text_fmt(t, "%lluu", (unsigned long long)v);
+    if (d == DT_U32) return text_fmt(t, "%uu", (u32)v);
+    if (v == INT64_MIN) return S("(-9223372036854775807 - 1)");
+    return text_fmt(t, "%lld", (long long)v);
+}
+
+static struct str literal(struct text *t, const struct kir_ins *x)
+{
+    switch (dtype_kind(x->dtype)) {
+    case DK_BOOL: return text_fmt(t, "%d", x->imm.i != 0);
+    case DK_INT: case DK_UINT: return int_text(t, x->dtype, x->imm.i);
+    case DK_FLOAT:
+        if (x->dtype == DT_F16) return text_fmt(t, "0x%04x", f16_from_f32((float)x->imm.f));
+        if (x->dtype == DT_BF16) return text_fmt(t, "0x%04x", bf16_from_f32((float)x->imm.f));
+        return float_text(t, x->dtype, x->imm.f);
+    case DK_NONE: default: unreachable();
+    }
+}
+
+static struct str call(struct text *t, const char *name, enum dtype d, u32 lanes, struct str args)
+{
+    struct str f = text_helper(t, name, d, lanes, DT_NONE);
+    return text_fmt(t, "%.*s(%.*s)", STR_ARG(f), STR_ARG(args));
+}
+
+static enum dtype mask_type(u8 bytes)
+{
+    assert(bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8);
+    return bytes == 1 ? DT_I8 : bytes == 2 ? DT_I16 : bytes == 4 ? DT_I32 : DT_I64;
+}
+
+struct str text_mask(struct text *t, kval v, u32 bytes)
+{
+    if (t->val[v].mask == bytes) return text_value(t, v);
+    struct str s = text_bare(t, v), type = text_type(t, mask_type((u8)bytes), kir_lanes(t->k, v));
+    return text_fmt(t, "__builtin_convertvector(%.*s, %.*s)", STR_ARG(s), STR_ARG(type));
+}
+
+/* Conversions. */
+
+static bool is_half(enum dtype d) { return d == DT_F16 || d == DT_BF16; }
+
+static struct str half_to_f32(struct text *t, enum dtype d, u32 lanes, struct str s)
+{
+    struct str f = text_helper(t, "to", d, lanes, DT_F32);
+    return text_fmt(t, "%.*s(%.*s)", STR_ARG(f), STR_ARG(s));
+}
+
+static struct str half_from_f32(struct text *t, enum dtype d, u32 lanes, struct str s)
+{
+    struct str f = text_helper(t, "from", d, lanes, DT_F32);
+    return text_fmt(t, "%.*s(%.*s)", STR_ARG(f), STR_ARG(s));
+}
+
+static struct str convert(struct text *t, enum dtype to, u32 lanes, struct str s)
+{
+    struct str type = text_type(t, to, lanes);
+    if (lanes == 1) return text_fmt(t, "((%.*s)%.*s)", STR_ARG(type), STR_ARG(s));
+    return text_fmt(t, "__builtin_convertvector(%.*s, %.*s)", STR_ARG(s), STR_ARG(type));
+}
+
+static struct str cast_bool(struct text *t, const struct kir_ins *x)
+{
+    enum dtype to = is_half(x->dtype) ? DT_F32 : x->dtype;
+    if (x->lanes == 1) return convert(t, to, 1, text_value(t, x->a));
+    struct str type = text_type(t, to, x->lanes), m = text_mask(t, x->a, (u32)dtype_size(to));
+    if (dtype_is_float(to)) return text_fmt(t, "__builtin_convertvector(-%.*s, %.*s)", STR_ARG(m), STR_ARG(type));
+    return text_fmt(t, "((%.*s)-%.*s)", STR_ARG(type), STR_ARG(m));
+}
+
+/* Numbers to integers narrower than the machine likes go through a wide signed one, and wrap. */
+static struct str cast_float_to_int(struct text *t, enum dtype to, u32 lanes, struct str s)
+{
+    if (dtype_size(to) < 4) s = convert(t, DT_I32, lanes, s);
+    if (to == DT_U32) s = convert(t, DT_I64, lanes, s);
+    return convert(t, to, lanes, s);
+}
+
+static struct str cast(struct text *t, const struct kir_ins *x)
+{
+    enum dtype from = kir_dtype(t->k, x->a), to = x->dtype;
+    if (from == to) return text_value(t, x->a);
+    struct str s;
+    if (from == DT_BOOL) s = cast_bool(t, x);
+    else if (is_half(from)) s = half_to_f32(t, from, x->lanes, text_bare(t, x->a));
+    else s = text_value(t, x->a);
+    if (from == DT_BOOL || is_half(from)) from = is_half(to) || is_half(from) ? DT_F32 : to;
+    if (to == DT_BOOL) return text_fmt(t, "(%.*s != 0)", STR_ARG(s));
+    if (is_half(to)) {
+        if (from != DT_F32) s = convert(t, DT_F32, x->lanes, s);
+        return half_from_f32(t, to, x->lanes, s);
+    }
+    if (from == to) return s;
+    if (dtype_is_float(from) && dtype_is_int(to)) return cast_float_to_int(t, to, x->lanes, s);
+    return convert(t, to, x->lanes, s);
+}
+
+static struct str bits(struct text *t, const struct kir_ins *x)
+{
+    enum dtype from = text_rep(kir_dtype(t->k, x->a)), to = text_rep(x->dtype);
+    struct str s = text_value(t, x->a), type = text_type(t, to, x->lanes);
+    if (from == to) return s;
+    if (x->lanes > 1 || (dtype_is_int(from) && dtype_is_int(to)))
+        return text_fmt(t, "((%.*s)%.*s)", STR_ARG(type), STR_ARG(s));
+    struct str f = text_helper(t, "bits", to, 1, from);
+    return text_fmt(t, "%.*s(%.*s)", STR_ARG(f), STR_ARG(s));
+}
+
+/* Operators. */
+
+static const char *infix(enum kir_op op)
+{
+    static const char *const of[N_KIR_OPS] = {
+        [KI_ADD] = "+", [KI_SUB] = "-", [KI_MUL] = "*", [KI_DIV] = "/", [KI_MOD] = "%", [KI_AND] = "&",
+        [KI_OR] = "|", [KI_XOR] = "^", [KI_EQ] = "==", [KI_NE] = "!=", [KI_LT] = "<", [KI_LE] = "<=",
+    };
+    return of[op];
+}
+
+static bool is_compare(u32 op) { return op == KI_EQ || op == KI_NE || op == KI_LT || op == KI_LE; }
+static bool is_bitwise(u32 op) { return op == KI_AND || op == KI_OR || op == KI_XOR; }
+
+/* May the operator be written infix? Integers from memory must wrap, which C's signed ones do not. */
+static bool is_plain(const struct text *t, const struct kir_ins *x, enum dtype d)
+{
+    if (!infix(x->op)) return false;
+    if (is_compare(x->op) || is_bitwise(x->op)) return true;
+    if (dtype_is_float(d)) return x->op != KI_MOD;
+    return d == DT_I64 && !t->val[x->a].is_data && !t->val[x->b].is_data;
+}
+
+static struct str operand(struct text *t, kval v, bool bare)
+{
+    enum dtype d = kir_dtype(t->k, v);
+    if (is_half(d)) return half_to_f32(t, d, kir_lanes(t->k, v), text_bare(t, v));
+    return bare ? text_bare(t, v) : text_value(t, v);
+}
+
+static struct str select_text(struct text *t, const struct kir_ins *x)
+{
+    if (x->lanes == 1) {
+        struct str c = text_value(t, x->a), a = text_value(t, x->b), b = text_value(t, x->c);
+        return text_fmt(t, "(%.*s ? %.*s : %.*s)", STR_ARG(c), STR_ARG(a), STR_ARG(b));
+    }
+    bool is_bool = x->dtype == DT_BOOL;
+    enum dtype d = is_bool ? mask_type(t->val[x->b].mask) : text_rep(x->dtype);
+    u32 width = (u32)dtype_size(d);
+    struct str m = text_mask(t, x->a, width);
+    struct str a = is_bool ? text_mask(t, x->b, width) : text_bare(t, x->b);
+    struct str b = is_bool ? text_mask(t, x->c, width) : text_bare(t, x->c);
+    return call(t, "select", d, x->lanes,
+                text_fmt(t, "%.*s, %.*s, %.*s", STR_ARG(m), STR_ARG(a), STR_ARG(b)));
+}
+
+/* Operators whose operands are vectors of bool. */
+static struct str mask_op(struct text *t, const struct kir_ins *x)
+{
+    if (x->op == KI_NOT) return text_fmt(t, "(~%.*s)", STR_ARG(text_value(t, x->a)));
+    u32 w = (u32)i64_max(t->val[x->a].mask, t->val[x->b].mask);
+    bool swaps = x->op == KI_LT || x->op == KI_LE; /* true is -1 */
+    struct str a = text_mask(t, swaps ? x->b : x->a, w), b = text_mask(t, swaps ? x->a : x->b, w);
+    assert(infix(x->op));
+    return text_fmt(t, "(%.*s %s %.*s)", STR_ARG(a), infix(x->op), STR_ARG(b));
+}
+
+static struct str call_op(struct text *t, const struct kir_ins *x, enum dtype d)
+{
+    const struct kir_op_info *info = kir_op_info(x->op);
+    const kval arg[] = {x->a, x->b, x->c};
+    struct str args = {0};
+    for (u32 i = 0; i < info->n_args; i++) {
+        struct str s = operand(t, arg[i], true);
+        args = text_fmt(t, "%.*s%s%.*s", STR_ARG(args), i ? ", " : "", STR_ARG(s));
+    }
+    return call(t, info->name, d, kir_lanes(t->k, x->a), args);
+}
+
+static struct str arithmetic(struct text *t, const struct kir_ins *x)
+{
+    enum dtype d = kir_dtype(t->k, x->a);
+    if (d == DT_BOOL && kir_lanes(t->k, x->a) > 1) return mask_op(t, x);
+    if (is_half(d)) d = DT_F32;
+    struct str s;
+    if (is_plain(t, x, d) && dtype_kind(d) != DK_NONE) {
+        struct str a = operand(t, x->a, false), b = operand(t, x->b, false);
+        s = text_fmt(t, "(%.*s %s %.*s)", STR_ARG(a), infix(x->op), STR_ARG(b));
+    } else if (x->op == KI_NEG && dtype_is_float(d)) {
+        s = text_fmt(t, "(-%.*s)", STR_ARG(operand(t, x->a, false)));
+    } else if (x->op == KI_FMA && dtype_is_float(d)) {
+        struct str a = operand(t, x->a, false), b = operand(t, x->b, false), c = operand(t, x->c, false);
+        s = text_fmt(t, "(%.*s * %.*s + %.*s)", STR_ARG(a), STR_ARG(b), STR_ARG(c));
+    } else if (x->op == KI_NOT && d == DT_BOOL) {
+        s = text_fmt(t, "(!%.*s)", STR_ARG(text_value(t, x->a)));
+    } else if (x->op == KI_ISNAN && dtype_is_float(d)) {
+        struct str a = operand(t, x->a, false);
+        s = text_fmt(t, "(%.*s != %.*s)", STR_ARG(a), STR_ARG(a));
+    } else {
+        s = call_op(t, x, d);
+    }
+    return is_half(x->dtype) ? half_from_f32(t, x->dtype, x->lanes, s) : s;
+}
+
+static struct str splat_text(struct text *t, const struct kir_ins *x, struct str s)
+{
+    enum dtype d = text_rep(x->dtype);
+    if (d != DT_BOOL) return call(t, "splat", d, x->lanes, s);
+    return call(t, "splat", DT_I8, x->lanes, text_fmt(t, "-%.*s", STR_ARG(s)));
+}
+
+static struct str lane_text(struct text *t, const struct kir_ins *x)
+{
+    struct str v = text_value(t, x->a);
+    return text_fmt(t, x->dtype == DT_BOOL ? "(%.*s[%lld] != 0)" : "%.*s[%lld]", STR_ARG(v), (long long)x->imm.i);
+}
+
+static struct str ramp_text(struct text *t, const struct kir_ins *x)
+{
+    return call(t, "ramp", DT_I64, x->lanes,
+                text_fmt(t, "%.*s, %lld", STR_ARG(text_bare(t, x->a)), (long long)x->imm.i));
+}
+
+static struct str expression(struct text *t, kval v)
+{
+    const struct kir_ins *x = kir_at(t->k, v);
+    switch ((enum kir_op)x->op) {
+    case KI_CONST: return x->lanes > 1 ? splat_text(t, x, literal(t, x)) : literal(t, x);
+    case KI_PARAM: t->param_used[x->imm.i] = true; return text_fmt(t, "p%lld", (long long)x->imm.i);
+    case KI_THREAD: return S("0");
+    case KI_RAMP: return ramp_text(t, x);
+    case KI_SPLAT: return splat_text(t, x, text_bare(t, x->a));
+    case KI_LANE: return lane_text(t, x);
+    case KI_CAST: return cast(t, x);
+    case KI_BITS: return bits(t, x);
+    case KI_SELECT: return select_text(t, x);
+    case KI_LOAD: return t->style->load(t, v);
+    case KI_NEG: case KI_ABS: case KI_NOT: case KI_SQRT: case KI_EXP: case KI_LOG: case KI_SIN: case KI_COS:
+    case KI_TAN: case KI_ASIN: case KI_ACOS: case KI_ATAN: case KI_SINH: case KI_COSH: case KI_TANH:
+    case KI_ASINH: case KI_ACOSH: case KI_ATANH: case KI_ERF: case KI_FLOOR: case KI_CEIL: case KI_TRUNC:
+    case KI_RINT: case KI_ISNAN: case KI_ISINF: case KI_ADD: case KI_SUB: case KI_MUL: case KI_DIV: case KI_MOD:
+    case KI_MIN: case KI_MAX: case KI_POW: case KI_AND: case KI_OR: case KI_XOR: case KI_SHL: case KI_SHR:
+    case KI_EQ: case KI_NE: case KI_LT: case KI_LE: case KI_FMA: case KI_HADD: case KI_HMIN: case KI_HMAX:
+        return arithmetic(t, x);
+    case KI_NONE: case KI_BUF: case KI_ALLOC: case KI_STORE: case KI_GRID: case KI_LOOP: case KI_IF: case KI_ELSE:
+    case KI_END: case KI_BARRIER: case N_KIR_OPS: default: unreachable();
+    }
+}
+
+struct str text_value(struct text *t, kval v)
+{
+    const struct kir_ins *x = kir_at(t->k, v);
+    if (x->op == KI_LOOP) return text_fmt(t, "i%u", v);
+    if (x->op == KI_GRID) return text_fmt(t, "g%u", v);
+    return t->val[v].nested ? expression(t, v) : text_fmt(t, "v%u", v);
+}
+
+/* Without the outer brackets, if they belong together. */
+static struct str strip(struct str s)
+{
+    if (s.n < 2 || s.p[0] != '(' || s.p[s.n - 1] != ')') return s;
+    i32 depth = 0;
+    for (i64 i = 0; i < s.n - 1; i++) {
+        depth += (s.p[i] == '(') - (s.p[i] == ')');
+        if (depth == 0) return s;
+    }
+    return str_sub(s, 1, s.n - 1);
+}
+
+struct str text_bare(struct text *t, kval v) { return strip(text_value(t, v)); }
+
+/* Statements. */
+
+static void open_loop(struct text *t, kval v)
+{
+    const struct kir_ins *x = kir_at(t->k, v);
+    struct str from = text_bare(t, x->a), to = text_bare(t, x->b), step = text_bare(t, x->c);
+    if (t->style->loop_hint) t->style->loop_hint(t, x);
+    text_line(t, "for (i64 i%u = %.*s; i%u < %.*s; i%u += %.*s) {", v, STR_ARG(from), v, STR_ARG(to), v,
+              STR_ARG(step));
+    t->depth++;
+}
+
+static void name_value(struct text *t, kval v)
+{
+    if (t->val[v].nested || t->val[v].uses == 0) return;
+    struct str type = text_value_type(t, v), s = expression(t, v);
+    s = strip(s);
+    text_line(t, "const %.*s v%u = %.*s;", STR_ARG(type), v, STR_ARG(s));
+}
+
+static void statement(struct text *t, kval v)
+{
+    const struct kir_ins *x = kir_at(t->k, v);
+    switch ((enum kir_op)x->op) {
+    case KI_LOOP: open_loop(t, v); break;
+    case KI_IF: text_line(t, "if (%.*s) {", STR_ARG(text_bare(t, x->a))); t->depth++; break;
+    case KI_ELSE: t->depth--; text_line(t, "} else {"); t->depth++; break;
+    case KI_END: t->depth--; text_line(t, "}"); break;
+    case KI_STORE: t->style->store(t, v); break;
+    case KI_ALLOC: t->style->alloc(t, v); break;
+    case KI_GRID: case KI_BUF: case KI_BARRIER: case KI_NONE: break;
+    default: name_value(t, v); break;
+    }
+}
+
+void text_body(struct text *t, kval from, kval to)
+{
+    for (kval v = from; v < to; v++) statement(t, v);
+}
