@@ -12,9 +12,9 @@ struct dev;
 struct dev_kernel;
 
 struct dev_mem {     /* one piece of device memory */
-    void *host;      /* address when the device shares the host's memory, else NULL */
+    void *host;      /* address of this piece when the device shares the host's memory, else NULL */
     u64 handle;      /* driver's own */
-    i64 offset;      /* into the handle's memory */
+    i64 offset;      /* of this piece in the handle's memory */
     i64 size;        /* bytes */
 };
 
@@ -65,5 +65,12 @@ struct dev {
 
 const struct dev_driver *const *dev_all(i64 *n);
 const struct dev_driver *dev_find(struct str name); /* NULL: unknown */
+
+/* dev_host.c: memory and fence of drivers that work in the host's memory. */
+bool dev_host_alloc(struct dev *d, i64 size, struct dev_mem *m, struct err *e); /* 64-byte aligned, zero */
+void dev_host_release(struct dev *d, struct dev_mem *m);
+bool dev_host_upload(struct dev *d, struct dev_mem m, const void *p, i64 n, struct err *e);
+bool dev_host_download(struct dev *d, struct dev_mem m, void *p, i64 n, struct err *e);
+bool dev_host_fence(struct dev *d, struct err *e);
 
 #endif

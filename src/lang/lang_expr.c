@@ -70,13 +70,13 @@ static bool is_half(enum dtype d) { return d == DT_F16 || d == DT_BF16; }
 
 static struct str half_to_f32(struct text *t, enum dtype d, u32 lanes, struct str s)
 {
-    struct str f = text_helper(t, "to", d, lanes, DT_F32);
+    struct str f = text_helper(t, d == DT_F16 ? "from_f16" : "from_bf16", DT_F32, lanes, DT_NONE);
     return text_fmt(t, "%.*s(%.*s)", STR_ARG(f), STR_ARG(s));
 }
 
 static struct str half_from_f32(struct text *t, enum dtype d, u32 lanes, struct str s)
 {
-    struct str f = text_helper(t, "from", d, lanes, DT_F32);
+    struct str f = text_helper(t, d == DT_F16 ? "to_f16" : "to_bf16", DT_F32, lanes, DT_NONE);
     return text_fmt(t, "%.*s(%.*s)", STR_ARG(f), STR_ARG(s));
 }
 
@@ -318,7 +318,7 @@ static void name_value(struct text *t, kval v)
 static void statement(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
-    switch ((enum kir_op)x->op) {
+    switch ((int)x->op) {
     case KI_LOOP: open_loop(t, v); break;
     case KI_IF: text_line(t, "if (%.*s) {", STR_ARG(text_bare(t, x->a))); t->depth++; break;
     case KI_ELSE: t->depth--; text_line(t, "} else {"); t->depth++; break;

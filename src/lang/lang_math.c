@@ -28,7 +28,8 @@ enum {
 /* Definitions of one parameter or two whose body is an expression. */
 #define UNARY(expr) "$V $F($V x)\n{\n    return " expr ";\n}\n"
 #define BINARY(expr) "$V $F($V x, $V y)\n{\n    return " expr ";\n}\n"
-#define LIBRARY(id) {#id, T_FLOAT, UNARY("__builtin_" #id "$f(x)"), .n_args = 1}
+#define N(id, set) .name = id, .types = set
+#define LIBRARY(id) {N(#id, T_FLOAT), .scalar = UNARY("__builtin_" #id "$f(x)"), .n_args = 1}
 #define GENERIC(text) .scalar = text, .vector = text
 
 #define LANES "for (int i = 0; i < $N; i++) "
@@ -78,7 +79,7 @@ enum {
 #define LOG_TEXT                                                                                              \
     "$V $F($V x)\n{\n"                                                                                        \
     "    const $I tiny = $M(x < 0x1p-126f);\n"                                                                \
-    "    const $U u = q_bits_of_$T(x * q_of_bits_$T(($U)tiny & 0x0c000000u ^ 0x3f800000u));\n"                \
+    "    const $U u = q_bits_of_$T(x * q_of_bits_$T((($U)tiny & 0x74000000u) ^ 0x3f800000u));\n"                \
     "    const $I e = ($I)(u - 0x3f3504f3u) >> 23;\n"                                                         \
     "    const $V f = q_of_bits_$T(u - (($U)e << 23)) - 1.0f, n = q_float_of_$T(e - (tiny & 24));\n"          \
     "    $V p = f * 0x1.1d9df2p-4f - 0x1.d64804p-4f;\n"                                                       \
@@ -146,97 +147,98 @@ enum {
     "    const $U r = (((low & is_low) | (top & ~is_low)) & ~is_inf) | (is_inf & 0x7c00) | (is_nan & 0x200);\n" \
     "    return q_narrow_$T(r | (u >> 16 & 0x8000));\n"
 #define HALF_FAST(fast16, fast8)                                                                              \
+    "    typedef short s16 __attribute__((vector_size(2 * $N)));\n"                                           \
     "#if defined __AVX512F__ && $N == 16\n    " fast16 "\n#elif defined __F16C__ && $N == 8\n    " fast8 "\n#else\n"
 
 const struct text_helper lang_c_helpers[] = {
     /* Shape. */
-    {"splat", ~0u, NULL, "$V $F($e x)\n{\n    return ($V){$A};\n}\n"},
-    {"ramp", T_I64, NULL, "$V $F(i64 x, i64 step)\n{\n    $V r;\n    " LANES "r[i] = x + i * step;\n    return r;\n}\n"},
-    {"select", ~0u, NULL, "$V $F($I m, $V x, $V y)\n{\n    return ($V)((m & ($I)x) | (~m & ($I)y));\n}\n"},
-    {"bits", ~0u, "$E $F($x x)\n{\n    union { $x x; $E y; } u = {x};\n    return u.y;\n}\n", NULL},
-    {"hadd", T_FLOAT, NULL, ACROSS("x[i] + x[i + n]")},
-    {"hadd", T_INT, NULL, ACROSS("($E)(($W)x[i] + ($W)x[i + n])")},
-    {"hmin", T_NUMBER, NULL, ACROSS("x[i] < x[i + n] ? x[i] : x[i + n]")},
-    {"hmax", T_NUMBER, NULL, ACROSS("x[i] > x[i + n] ? x[i] : x[i + n]")},
+    {N("splat", ~0u), .vector = "$V $F($e x)\n{\n    return ($V){$A};\n}\n"},
+    {N("ramp", T_I64), .vector = "$V $F(i64 x, i64 step)\n{\n    $V r;\n    " LANES "r[i] = x + i * step;\n    return r;\n}\n"},
+    {N("select", ~0u), .vector = "$V $F($I m, $V x, $V y)\n{\n    return ($V)((m & ($I)x) | (~m & ($I)y));\n}\n"},
+    {N("bits", ~0u), .scalar = "$E $F($x x)\n{\n    union { $x x; $E y; } u = {x};\n    return u.y;\n}\n"},
+    {N("hadd", T_FLOAT), .vector = ACROSS("x[i] + x[i + n]")},
+    {N("hadd", T_INT), .vector = ACROSS("($E)(($W)x[i] + ($W)x[i + n])")},
+    {N("hmin", T_NUMBER), .vector = ACROSS("x[i] < x[i + n] ? x[i] : x[i + n]")},
+    {N("hmax", T_NUMBER), .vector = ACROSS("x[i] > x[i + n] ? x[i] : x[i + n]")},
 
     /* Memory. */
-    {"load_n", T_BYTES1, NULL, LOAD_N("__AVX512BW__", "loaddquqi", "char")},
-    {"load_n", T_BYTES2, NULL, LOAD_N("__AVX512BW__", "loaddquhi", "short")},
-    {"load_n", T_BYTES4, NULL, LOAD_N("__AVX512F__", "loaddqusi", "int")},
-    {"load_n", T_BYTES8, NULL, LOAD_N("__AVX512F__", "loaddqudi", "long long")},
-    {"store_n", T_BYTES1, NULL, STORE_N("__AVX512BW__", "storedquqi", "char")},
-    {"store_n", T_BYTES2, NULL, STORE_N("__AVX512BW__", "storedquhi", "short")},
-    {"store_n", T_BYTES4, NULL, STORE_N("__AVX512F__", "storedqusi", "int")},
-    {"store_n", T_BYTES8, NULL, STORE_N("__AVX512F__", "storedqudi", "long long")},
-    {"gather", T_NUMBER, NULL,
+    {N("load_n", T_BYTES1), .vector = LOAD_N("__AVX512BW__", "loaddquqi", "char")},
+    {N("load_n", T_BYTES2), .vector = LOAD_N("__AVX512BW__", "loaddquhi", "short")},
+    {N("load_n", T_BYTES4), .vector = LOAD_N("__AVX512F__", "loaddqusi", "int")},
+    {N("load_n", T_BYTES8), .vector = LOAD_N("__AVX512F__", "loaddqudi", "long long")},
+    {N("store_n", T_BYTES1), .vector = STORE_N("__AVX512BW__", "storedquqi", "char")},
+    {N("store_n", T_BYTES2), .vector = STORE_N("__AVX512BW__", "storedquhi", "short")},
+    {N("store_n", T_BYTES4), .vector = STORE_N("__AVX512F__", "storedqusi", "int")},
+    {N("store_n", T_BYTES8), .vector = STORE_N("__AVX512F__", "storedqudi", "long long")},
+    {N("gather", T_NUMBER), .vector =
      "$V $F(const $E *p, $X at, i64 n)\n{\n    $V r = {0};\n    " LANES "if (i < n) r[i] = p[at[i]];\n    return r;\n}\n"},
-    {"scatter", T_NUMBER, NULL,
+    {N("scatter", T_NUMBER), .vector =
      "void $F($E *p, $X at, $V x, i64 n)\n{\n    " LANES "if (i < n) p[at[i]] = x[i];\n}\n"},
-    {"gather_step", T_NUMBER, NULL,
+    {N("gather_step", T_NUMBER), .vector =
      "$V $F(const $E *p, i64 step, i64 n)\n{\n    $V r = {0};\n    " LANES "if (i < n) r[i] = p[i * step];\n    return r;\n}\n"},
-    {"scatter_step", T_NUMBER, NULL,
+    {N("scatter_step", T_NUMBER), .vector =
      "void $F($E *p, i64 step, $V x, i64 n)\n{\n    " LANES "if (i < n) p[i * step] = x[i];\n}\n"},
 
     /* Integers wrap. */
-    {"neg", T_INT, GENERIC(UNARY("($V)(0 - ($U)x)"))},
-    {"abs", T_UINT, GENERIC(UNARY("x"))},
-    {"abs", T_SINT, UNARY("x < 0 ? ($E)(0 - ($W)x) : x"), .n_args = 1},
-    {"not", T_INT, GENERIC(UNARY("($V)~x"))},
-    {"add", T_INT, BINARY("($E)(($W)x + ($W)y)"), BINARY("($V)(($U)x + ($U)y)")},
-    {"sub", T_INT, BINARY("($E)(($W)x - ($W)y)"), BINARY("($V)(($U)x - ($U)y)")},
-    {"mul", T_INT, BINARY("($E)(($W)x * ($W)y)"), BINARY("($V)(($U)x * ($U)y)")},
-    {"fma", T_INT, "$E $F($E x, $E y, $E z)\n{\n    return ($E)(($W)x * ($W)y + ($W)z);\n}\n", .n_args = 3},
-    {"div", T_UINT, BINARY("x / y"), .n_args = 2},
-    {"div", T_SINT, BINARY("y == -1 ? ($E)(0 - ($W)x) : x / y"), .n_args = 2},
-    {"mod", T_UINT, BINARY("x % y"), .n_args = 2},
-    {"mod", T_SINT, BINARY("y == -1 ? 0 : x % y"), .n_args = 2},
-    {"shl", T_INT, BINARY("($E)(($W)x << (y & ($s - 1)))"), .n_args = 2},
-    {"shr", T_INT, BINARY("x >> (y & ($s - 1))"), .n_args = 2},
-    {"pow", T_INT,
+    {N("neg", T_INT), GENERIC(UNARY("($V)(0 - ($U)x)"))},
+    {N("abs", T_UINT), GENERIC(UNARY("x"))},
+    {N("abs", T_SINT), .scalar = UNARY("x < 0 ? ($E)(0 - ($W)x) : x"), .n_args = 1},
+    {N("not", T_INT), GENERIC(UNARY("($V)~x"))},
+    {N("add", T_INT), .scalar = BINARY("($E)(($W)x + ($W)y)"), BINARY("($V)(($U)x + ($U)y)")},
+    {N("sub", T_INT), .scalar = BINARY("($E)(($W)x - ($W)y)"), BINARY("($V)(($U)x - ($U)y)")},
+    {N("mul", T_INT), .scalar = BINARY("($E)(($W)x * ($W)y)"), BINARY("($V)(($U)x * ($U)y)")},
+    {N("fma", T_INT), .scalar = "$E $F($E x, $E y, $E z)\n{\n    return ($E)(($W)x * ($W)y + ($W)z);\n}\n", .n_args = 3},
+    {N("div", T_UINT), .scalar = BINARY("x / y"), .n_args = 2},
+    {N("div", T_SINT), .scalar = BINARY("y == -1 ? ($E)(0 - ($W)x) : x / y"), .n_args = 2},
+    {N("mod", T_UINT), .scalar = BINARY("x % y"), .n_args = 2},
+    {N("mod", T_SINT), .scalar = BINARY("y == -1 ? 0 : x % y"), .n_args = 2},
+    {N("shl", T_INT), .scalar = BINARY("($E)(($W)x << (y & ($s - 1)))"), .n_args = 2},
+    {N("shr", T_INT), .scalar = BINARY("x >> (y & ($s - 1))"), .n_args = 2},
+    {N("pow", T_INT), .scalar =
      "$E $F($E x, $E y)\n{\n    $W r = 1, f = ($W)x;\n    if (y < 0) return 0;\n"
      "    for (; y > 0; y >>= 1, f *= f) r = y & 1 ? r * f : r;\n    return ($E)r;\n}\n", .n_args = 2},
 
     /* Numbers. */
-    {"min", T_NUMBER, BINARY("x < y ? x : y"), .n_args = 2},
-    {"max", T_NUMBER, BINARY("x > y ? x : y"), .n_args = 2},
-    {"isinf", T_F32, "_Bool $F($E x)\n{\n    return __builtin_fabsf(x) == __builtin_inff();\n}\n",
+    {N("min", T_NUMBER), .scalar = BINARY("x < y ? x : y"), .n_args = 2},
+    {N("max", T_NUMBER), .scalar = BINARY("x > y ? x : y"), .n_args = 2},
+    {N("isinf", T_F32), .scalar = "_Bool $F($E x)\n{\n    return __builtin_fabsf(x) == __builtin_inff();\n}\n",
      "$I $F($V x)\n{\n    return (($I)x & 0x7fffffff) == 0x7f800000;\n}\n"},
-    {"isinf", T_F64, "_Bool $F($E x)\n{\n    return __builtin_fabs(x) == __builtin_inf();\n}\n",
+    {N("isinf", T_F64), .scalar = "_Bool $F($E x)\n{\n    return __builtin_fabs(x) == __builtin_inf();\n}\n",
      "$I $F($V x)\n{\n    return (($I)x & 0x7fffffffffffffff) == 0x7ff0000000000000;\n}\n"},
-    {"abs", T_FLOAT, UNARY("__builtin_fabs$f(x)"), .n_args = 1},
-    {"mod", T_FLOAT, BINARY("__builtin_fmod$f(x, y)"), .n_args = 2},
-    {"pow", T_FLOAT, BINARY("__builtin_pow$f(x, y)"), .n_args = 2},
+    {N("abs", T_FLOAT), .scalar = UNARY("__builtin_fabs$f(x)"), .n_args = 1},
+    {N("mod", T_FLOAT), .scalar = BINARY("__builtin_fmod$f(x, y)"), .n_args = 2},
+    {N("pow", T_FLOAT), .scalar = BINARY("__builtin_pow$f(x, y)"), .n_args = 2},
 
     /* Bits of f32, in one spelling for scalars and vectors. */
-    {"bits_of", T_F32, "u32 $F(f32 x)\n{\n    union { f32 x; u32 y; } u = {x};\n    return u.y;\n}\n",
+    {N("bits_of", T_F32), .scalar = "u32 $F(f32 x)\n{\n    union { f32 x; u32 y; } u = {x};\n    return u.y;\n}\n",
      "$U $F($V x)\n{\n    return ($U)x;\n}\n"},
-    {"of_bits", T_F32, "f32 $F(u32 x)\n{\n    union { u32 x; f32 y; } u = {x};\n    return u.y;\n}\n",
+    {N("of_bits", T_F32), .scalar = "f32 $F(u32 x)\n{\n    union { u32 x; f32 y; } u = {x};\n    return u.y;\n}\n",
      "$V $F($U x)\n{\n    return ($V)x;\n}\n"},
-    {"float_of", T_F32, "f32 $F(i32 x)\n{\n    return (f32)x;\n}\n",
+    {N("float_of", T_F32), .scalar = "f32 $F(i32 x)\n{\n    return (f32)x;\n}\n",
      "$V $F($I x)\n{\n    return __builtin_convertvector(x, $V);\n}\n"},
-    {"wide", T_F32, "u32 $F(u16 x)\n{\n    return x;\n}\n",
+    {N("wide", T_F32), .scalar = "u32 $F(u16 x)\n{\n    return x;\n}\n",
      "$U $F($H x)\n{\n    return __builtin_convertvector(x, $U);\n}\n"},
-    {"narrow", T_F32, "u16 $F(u32 x)\n{\n    return (u16)x;\n}\n",
+    {N("narrow", T_F32), .scalar = "u16 $F(u32 x)\n{\n    return (u16)x;\n}\n",
      "$H $F($U x)\n{\n    return __builtin_convertvector(x, $H);\n}\n"},
 
     /* Functions of f32. */
-    {"exp", T_F32, GENERIC(EXP_TEXT), .needs = "min max bits_of of_bits"},
-    {"log", T_F32, GENERIC(LOG_TEXT), .needs = "bits_of of_bits float_of"},
-    {"tanh", T_F32, GENERIC(TANH_TEXT), .needs = "exp bits_of of_bits"},
-    {"erf", T_F32, GENERIC(ERF_TEXT), .needs = "min exp bits_of of_bits"},
-    {"from_f16", T_F32, "f32 $F(u16 h)\n{\n" FROM_F16_TEXT "}\n",
+    {N("exp", T_F32), GENERIC(EXP_TEXT), .needs = "min max bits_of of_bits"},
+    {N("log", T_F32), GENERIC(LOG_TEXT), .needs = "bits_of of_bits float_of"},
+    {N("tanh", T_F32), GENERIC(TANH_TEXT), .needs = "exp bits_of of_bits"},
+    {N("erf", T_F32), GENERIC(ERF_TEXT), .needs = "min exp bits_of of_bits"},
+    {N("from_f16", T_F32), .scalar = "f32 $F(u16 h)\n{\n" FROM_F16_TEXT "}\n",
      "$V $F($H h)\n{\n"
-     HALF_FAST("return ($V)__builtin_ia32_vcvtph2ps512_mask((i16x16)h, ($V){0}, -1, 4);",
-               "return ($V)__builtin_ia32_vcvtph2ps256((i16x8)h);") FROM_F16_TEXT "#endif\n}\n",
-     .needs = "bits_of of_bits wide i16_of"},
-    {"to_f16", T_F32, "u16 $F(f32 x)\n{\n" TO_F16_TEXT "}\n",
+     HALF_FAST("return ($V)__builtin_ia32_vcvtph2ps512_mask((s16)h, ($V){0}, -1, 4);",
+               "return ($V)__builtin_ia32_vcvtph2ps256((s16)h);") FROM_F16_TEXT "#endif\n}\n",
+     .needs = "bits_of of_bits wide"},
+    {N("to_f16", T_F32), .scalar = "u16 $F(f32 x)\n{\n" TO_F16_TEXT "}\n",
      "$H $F($V x)\n{\n"
-     HALF_FAST("return ($H)__builtin_ia32_vcvtps2ph512_mask(x, 0, (i16x16){0}, -1);",
+     HALF_FAST("return ($H)__builtin_ia32_vcvtps2ph512_mask(x, 0, (s16){0}, -1);",
                "return ($H)__builtin_ia32_vcvtps2ph256(x, 0);") TO_F16_TEXT "#endif\n}\n",
-     .needs = "bits_of of_bits narrow i16_of"},
-    {"from_bf16", T_F32, GENERIC("$V $F($H h)\n{\n    return q_of_bits_$T(q_wide_$T(h) << 16);\n}\n"),
+     .needs = "bits_of of_bits narrow"},
+    {N("from_bf16", T_F32), GENERIC("$V $F($H h)\n{\n    return q_of_bits_$T(q_wide_$T(h) << 16);\n}\n"),
      .needs = "of_bits wide"},
-    {"to_bf16", T_F32,
+    {N("to_bf16", T_F32),
      GENERIC("$H $F($V x)\n{\n    const $U u = q_bits_of_$T(x), is_nan = ($U)$M((u & 0x7fffffff) > 0x7f800000u);\n"
              "    const $U r = u + 0x7fff + (u >> 16 & 1);\n"
              "    return q_narrow_$T(((r & ~is_nan) | ((u | 0x400000) & is_nan)) >> 16);\n}\n"),

@@ -23,8 +23,6 @@ static bool is_always_nested(u32 op)
     return op == KI_CONST || op == KI_PARAM || op == KI_RAMP || op == KI_SPLAT || op == KI_THREAD;
 }
 
-static bool opens(u32 op) { return op == KI_GRID || op == KI_LOOP || op == KI_IF; }
-
 enum dtype text_rep(enum dtype d) { return d == DT_F16 || d == DT_BF16 ? DT_U16 : d; }
 
 static bool is_half(enum dtype d) { return d == DT_F16 || d == DT_BF16; }
@@ -34,7 +32,7 @@ kval text_end(const struct kir *k, kval open)
     u32 depth = 0;
     for (kval v = open; v < k->ins.n; v++) {
         u32 op = kir_at(k, v)->op;
-        if (opens(op)) depth++;
+        if (kir_opens(op)) depth++;
         if (op == KI_END && --depth == 0) return v;
     }
     unreachable();
@@ -49,7 +47,7 @@ static u8 mask_bytes(const struct text *t, const struct kir_ins *x)
     switch (x->op) {
     case KI_EQ: case KI_NE: case KI_LT: case KI_LE: case KI_ISNAN: case KI_ISINF: case KI_CAST: {
         enum dtype d = kir_at(k, x->a)->dtype;
-        if (d == DT_BOOL) return t->val[x->a].mask;
+        if (d == DT_BOOL) return (u8)i64_max(t->val[x->a].mask, t->val[x->b].mask);
         return is_half(d) ? 4 : (u8)dtype_size(d);
     }
     case KI_AND: case KI_OR: case KI_XOR:
@@ -106,7 +104,7 @@ static void analyse(struct text *t)
         const kval arg[] = {x->a, x->b, x->c, x->d};
         for (i64 i = 0; i < countof(arg); i++) user[arg[i]] = stack[depth];
         t->val[v].block = stack[depth];
-        if (opens(x->op)) stack[++depth] = next++;
+        if (kir_opens(x->op)) stack[++depth] = next++;
         if (x->op == KI_ELSE) stack[depth] = next++;
         if (x->op == KI_END && depth) depth--;
     }
@@ -222,7 +220,7 @@ static void expand_repeat(struct text *t, struct buf *b, u32 n)
 
 static void expand_one(struct text *t, struct buf *b, char what, const struct expansion *x)
 {
-    i64 size = dtype_size(x->d);
+    i64 size = dtype_size(x->d); /* bytes */
     switch (what) {
     case 'F': buf_str(b, x->name); break;
     case 'V': buf_str(b, text_type(t, x->d, x->lanes)); break;
@@ -239,6 +237,9 @@ static void expand_one(struct text *t, struct buf *b, char what, const struct ex
     case 'f': buf_z(b, x->d == DT_F32 ? "f" : ""); break;
     case 's': buf_printf(b, "%lld", (long long)size * 8); break;
     case 'T': buf_printf(b, x->lanes > 1 ? "%sx%u" : "%s", dtype_name(x->d), x->lanes); break;
+    case 'H': buf_str(b, text_type(t, DT_U16, x->lanes)); break;
+    case 'B': buf_printf(b, "%lld", (long long)size * x->lanes); break;
+    case 'M': buf_z(b, x->lanes > 1 ? "" : "-"); break;
     case 'A': expand_repeat(t, b, x->lanes); break;
     default: unreachable();
     }

@@ -11,7 +11,8 @@
 /* A helper function that emitted text may call, `q_NAME_TYPE(...)`, written out once per type used.
    In texts: $F name of the function   $V the type   $E element type   $N lanes   $I $U signed, unsigned integer
    type of the same lanes and width   $e $i $u their elements   $W unsigned element type of arithmetic (>= 32 bit)
-   $X the second type   $f suffix of builtins (f or nothing)   $s bits per element   $A "x, x, ..." N times. */
+   $X the second type   $H u16 of the same lanes   $B bytes   $T the suffix   $f suffix of builtins (f or nothing)   $s bits per element   $A "x, x, ..." N times
+   $M makes a mask of a comparison: - before a scalar's 0 or 1, nothing before a vector's 0 or -1. */
 struct text_helper {
     const char *name;
     u32 types;           /* set of 1 << enum dtype it serves */
@@ -73,6 +74,10 @@ void text_line(struct text *t, const char *fmt, ...) QUERN_PRINTF(2, 3);
 void text_body(struct text *t, kval from, kval to);
 void text_comment(struct buf *b, struct str s);             /* untrusted text, made safe inside a comment */
 kval text_end(const struct kir *k, kval open);              /* the END that closes a structure */
+
+/* lang_cc.c: the system's C compiler, as lang.build and lang.toolchain. */
+bool lang_cc_build(struct buf *binary, struct str text, const struct caps *c, double timeout, struct err *e);
+bool lang_cc_toolchain(struct buf *out, struct err *e);
 
 extern const struct text_helper lang_c_helpers[];           /* lang_math.c: of language c */
 

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// caps.c: a target's limits as one line of text, "key=value" words; values with spaces stand in double quotes.
+// The keys are the names of the fields. Keys that are missing keep zero, unknown ones are errors.
+#include "core/core.h"
+
+#include <string.h>
+
+enum field_kind { FIELD_TEXT, FIELD_U32, FIELD_I64, FIELD_BOOL };
+
+#define FIELD(member, k) {#member, k, offsetof(struct caps, member), sizeof(((struct caps *)0)->member)}
+static const struct field {
+    const char *name;
+    enum field_kind kind;
+    size_t at, size;
+} fields[] = {
+    FIELD(arch, FIELD_TEXT),        FIELD(vector_bytes, FIELD_U32), FIELD(n_vector_regs, FIELD_U32),
+    FIELD(n_threads, FIELD_U32),    FIELD(l1_bytes, FIELD_I64),     FIELD(l2_bytes, FIELD_I64),
+    FIELD(l3_bytes, FIELD_I64),     FIELD(has_fma, FIELD_BOOL),     FIELD(is_gpu, FIELD_BOOL),
+    FIELD(max_group, FIELD_U32),    FIELD(subgroup, FIELD_U32),     FIELD(shared_bytes, FIELD_I64),
+    FIELD(cflags, FIELD_TEXT),
+};
+
+static i64 field_number(const struct field *f, const void *p)
+{
+    switch (f->kind) {
+    case FIELD_U32: return *(const u32 *)p;
+    case FIELD_I64: return *(const i64 *)p;
+    case FIELD_BOOL: return *(const bool *)p;
+    case FIELD_TEXT: default: unreachable();
+    }
+}
+
+void caps_print(struct buf *b, const struct caps *c)
+{
+    for (i64 i = 0; i < countof(fields); i++) {
+        const struct field *f = &fields[i];
+        const void *p = (const char *)c + f->at;
+        buf_printf(b, "%s%s=", i ? " " : "", f->name);
+        if (f->kind == FIELD_TEXT) buf_printf(b, "\"%s\"", (const char *)p);
+        else buf_printf(b, "%lld", (long long)field_number(f, p));
+    }
+}
+
+static bool set_number(const struct field *f, void *p, struct str value, struct err *e)
+{
+    i64 v, max = f->kind == FIELD_BOOL ? 1 : f->kind == FIELD_U32 ? UINT32_MAX : INT64_MAX;
+    if (!str_to_i64(value, &v) || v < 0 || v > max)
+        return err_set(e, ERR_USAGE, "bad value '%.*s' of '%s' in target", STR_ARG(value), f->name);
+    switch (f->kind) {
+    case FIELD_U32: *(u32 *)p = (u32)v; break;
+    case FIELD_I64: *(i64 *)p = v; break;
+    case FIELD_BOOL: *(bool *)p = v != 0; break;
+    case FIELD_TEXT: default: unreachable();
+    }
+    return true;
+}
+
+static bool set_field(struct caps *c, struct str key, struct str value, struct err *e)
+{
+    for (i64 i = 0; i < countof(fields); i++) {
+        const struct field *f = &fields[i];
+        char *p = (char *)c + f->at;
+        if (!str_is(key, f->name)) continue;
+        if (f->kind != FIELD_TEXT) return set_number(f, p, value, e);
+        if (value.n >= (i64)f->size) return err_set(e, ERR_USAGE, "value of '%s' in target too long", f->name);
+        memset(p, 0, f->size);
+        if (value.n) memcpy(p, value.p, (size_t)value.n);
+        return true;
+    }
+    return err_set(e, ERR_USAGE, "unknown key '%.*s' in target", STR_ARG(key));
+}
+
+bool caps_parse(struct caps *c, struct str text, struct err *e)
+{
+    *c = (struct caps){0};
+    for (text = str_trim(text); text.n; text = str_trim(text)) {
+        struct str key, value, rest;
+        if (!str_cut(text, '=', &key, &rest))
+            return err_set(e, ERR_USAGE, "no '=' after '%.*s' in target", STR_ARG(text));
+        bool is_quoted = rest.n && rest.p[0] == '"';
+        if (is_quoted) rest = str_sub(rest, 1, rest.n);
+        if (!str_cut(rest, is_quoted ? '"' : ' ', &value, &text)) {
+            if (is_quoted) return err_set(e, ERR_USAGE, "no closing '\"' after '%.*s' in target", STR_ARG(key));
+            value = rest;
+            text = (struct str){0};
+        }
+        if (!set_field(c, key, value, e)) return false;
+    }
+    return true;
+}

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cpu.c: the processor this program runs on. Binaries are shared objects of language c (lang/lang.h has the calling
+// convention), loaded from memory. The iterations of a grid are handed out in chunks to the threads of a pool, each
+// of which has scratch memory of its own that grows on demand and is kept from launch to launch.
+//
+// A launch is complete when it returns. One device serves one launch at a time; open more for more.
+#include "dev/dev.h"
+
+#include <pthreadpool.h>
+#include <stdatomic.h>
+#include <string.h>
+
+enum { CHUNKS_PER_THREAD = 8 }; /* small enough to balance, large enough to amortise the counter */
+
+typedef void (*grid_function)(void *const *buf, const i64 *param, i64 begin, i64 end, void *work);
+
+struct cpu {
+    pthreadpool_t pool;     /* NULL: one thread */
+    u32 n_threads;
+    void **work;            /* scratch memory per thread */
+    i64 work_size;          /* bytes of each */
+    void **buf;             /* addresses of the launch's buffers */
+    u32 buf_cap;
+};
+
+struct dev_kernel {
+    void *lib;
+    u32 n_grid;
+    grid_function *grid;
+};
+
+/* Opening. */
+
+static u32 count(void) { return 1; }
+
+static void cpu_close(struct dev *d)
+{
+    struct cpu *c = d->priv;
+    if (c->pool) pthreadpool_destroy(c->pool);
+    for (u32 i = 0; i < c->n_threads; i++) mem_free(c->work[i]);
+    mem_free(c->work);
+    mem_free(c->buf);
+    mem_free(c);
+    mem_free(d);
+}
+
+static struct dev *cpu_open(const struct dev_opts *o, struct err *e)
+{
+    struct dev *d = mem_alloc((i64)sizeof *d);
+    struct cpu *c = mem_alloc((i64)sizeof *c);
+    extern const struct dev_driver dev_cpu;
+    *d = (struct dev){.driver = &dev_cpu, .priv = c};
+    c->n_threads = o->n_threads ? o->n_threads : (u32)os_n_cpus();
+    c->work = mem_alloc((i64)sizeof *c->work * c->n_threads);
+    if (c->n_threads > 1) c->pool = pthreadpool_create(c->n_threads);
+    if (c->n_threads == 1 || c->pool) return d;
+    err_set(e, ERR_SYSTEM, "cannot start %u threads", c->n_threads);
+    cpu_close(d);
+    return NULL;
+}
+
+/* What it is. */
+
+static bool has_word(struct str text, const char *word)
+{
+    struct str w;
+    while (str_cut(text, ' ', &w, &text))
+        if (str_is(w, word)) return true;
+    return str_is(text, word);
+}
+
+/* The words after "KEY :" in /proc/cpuinfo. */
+static struct str cpuinfo(struct arena *a, const char *key)
+{
+    struct str text, line, name, value;
+    struct err e = {0};
+    if (!os_read(a, "/proc/cpuinfo", 1 << 24, &text, &e)) return (struct str){0};
+    while (str_cut(text, '\n', &line, &text))
+        if (str_cut(line, ':', &name, &value) && str_is(str_trim(name), key)) return str_trim(value);
+    return (struct str){0};
+}
+
+static void set_text(char *to, i64 size, const char *text) { memcpy(to, text, (size_t)i64_min(size, (i64)strlen(text) + 1)); }
+
+/* Vector extensions, the widest first. */
+static const struct {
+    const char *key, *flag, *arch, *cflags; /* line of /proc/cpuinfo, its word */
+    u32 vector_bytes, n_vector_regs;
+} extensions[] = {
+    {"flags", "avx512vl", "x86_64-avx512", "-march=native -mprefer-vector-width=512", 64, 32},
+    {"flags", "avx2", "x86_64-avx2", "-march=native", 32, 16},
+    {"flags", "avx", "x86_64-avx", "-march=native", 32, 16},
+    {"flags", "sse2", "x86_64-sse2", "-march=native", 16, 16},
+    {"Features", "asimd", "aarch64-neon", "-mcpu=native", 16, 32},
+};
+
+static void caps_extension(struct caps *c)
+{
+    struct arena a = {0};
+    set_text(c->arch, sizeof c->arch, "generic");
+    c->vector_bytes = 16;
+    c->n_vector_regs = 16;
+    for (i64 i = 0; i < countof(extensions); i++) {
+        struct str words = cpuinfo(&a, extensions[i].key);
+        if (!has_word(words, extensions[i].flag)) continue;
+        set_text(c->arch, sizeof c->arch, extensions[i].arch);
+        set_text(c->cflags, sizeof c->cflags, extensions[i].cflags);
+        c->vector_bytes = extensions[i].vector_bytes;
+        c->n_vector_regs = extensions[i].n_vector_regs;
+        c->has_fma = has_word(words, "fma") || has_word(words, "asimd");
+        break;
+    }
+    arena_release(&a);
+}
+
+static struct str cache_file(struct arena *a, u32 index, const char *name)
+{
+    struct str s = {0};
+    struct err e = {0};
+    os_read(a, str_fmt(a, "/sys/devices/system/cpu/cpu0/cache/index%u/%s", index, name).p, 4096, &s, &e);
+    return str_trim(s);
+}
+
+static i64 cache_bytes(struct str s) /* "48K" */
+{
+    i64 v = 0, unit = str_ends(s, S("K")) ? 1 << 10 : str_ends(s, S("M")) ? 1 << 20 : 1;
+    if (unit > 1) s.n--;
+    return str_to_i64(s, &v) && v > 0 && v < (i64)1 << 40 ? v * unit : 0;
+}
+
+static void caps_caches(struct caps *c)
+{
+    struct arena a = {0};
+    c->l1_bytes = 32 << 10;
+    c->l2_bytes = 512 << 10;
+    c->l3_bytes = 8 << 20;
+    for (u32 i = 0; i < 8; i++) {
+        i64 level = 0, n = cache_bytes(cache_file(&a, i, "size"));
+        if (str_is(cache_file(&a, i, "type"), "Instruction") || n == 0) continue;
+        if (!str_to_i64(cache_file(&a, i, "level"), &level)) continue;
+        if (level == 1) c->l1_bytes = n;
+        if (level == 2) c->l2_bytes = n;
+        if (level == 3) c->l3_bytes = n;
+    }
+    arena_release(&a);
+}
+
+static void cpu_caps(struct dev *d, struct caps *c)
+{
+    struct cpu *cpu = d->priv;
+    *c = (struct caps){.n_threads = cpu->n_threads};
+    caps_extension(c);
+    caps_caches(c);
+}
+
+static void fingerprint(struct dev *d, struct buf *out)
+{
+    char model[128], features[33];
+    struct caps c;
+    cpu_caps(d, &c);
+    os_cpu_model(model, sizeof model);
+    hash_hex(os_cpu_features(), features);
+    buf_printf(out, "cpu %s, %s, features %.8s, %u threads", model, c.arch, features, c.n_threads);
+}
+
+/* Kernels. */
+
+static void unload(struct dev *d, struct dev_kernel *k)
+{
+    if (k->lib) os_dlclose(k->lib);
+    mem_free(k->grid);
+    mem_free(k);
+}
+
+static struct dev_kernel *load(struct dev *d, struct str binary, struct str entry, u32 n_grid, struct err *e)
+{
+    struct arena a = {0};
+    struct dev_kernel *k = mem_alloc((i64)sizeof *k);
+    k->n_grid = n_grid;
+    k->grid = mem_alloc((i64)sizeof *k->grid * i64_max(n_grid, 1));
+    k->lib = os_dlopen_bytes(binary.p, binary.n, e);
+    bool ok = k->lib != NULL;
+    for (u32 i = 0; ok && i < n_grid; i++) {
+        void *f = os_dlsym(k->lib, str_fmt(&a, "%.*s_%u", STR_ARG(entry), i).p);
+        memcpy(&k->grid[i], &f, sizeof f);
+        ok = f || err_set(e, ERR_INPUT, "no function '%.*s_%u' in binary", STR_ARG(entry), i);
+    }
+    arena_release(&a);
+    if (ok) return k;
+    unload(d, k);
+    return NULL;
+}
+
+struct job { /* one grid, shared by the threads */
+    grid_function f;
+    struct cpu *cpu;
+    const i64 *param;
+    i64 total, chunk;
+    _Atomic i64 next; /* first iteration not handed out */
+};
+
+static void job_run(void *context, size_t thread)
+{
+    struct job *j = context;
+    for (;;) {
+        i64 begin = atomic_fetch_add_explicit(&j->next, j->chunk, memory_order_relaxed);
+        if (begin >= j->total) return;
+        j->f(j->cpu->buf, j->param, begin, i64_min(begin + j->chunk, j->total), j->cpu->work[thread]);
+    }
+}
+
+static bool grow_work(struct cpu *c, i64 size, struct err *e)
+{
+    if (size <= c->work_size) return true;
+    c->work_size = 0;
+    for (u32 i = 0; i < c->n_threads; i++) {
+        mem_free(c->work[i]);
+        c->work[i] = mem_aligned(size);
+        if (!c->work[i])
+            return err_set(e, ERR_SYSTEM, "cannot allocate %lld bytes of scratch memory", (long long)size);
+    }
+    c->work_size = size;
+    return true;
+}
+
+static void collect_buffers(struct cpu *c, const struct dev_launch *l)
+{
+    if (l->n_buf > c->buf_cap) {
+        mem_free(c->buf);
+        c->buf_cap = l->n_buf * 2;
+        c->buf = mem_alloc((i64)sizeof *c->buf * c->buf_cap);
+    }
+    for (u32 i = 0; i < l->n_buf; i++) c->buf[i] = l->buf[i].host;
+}
+
+static void run_grid(struct cpu *c, grid_function f, const i64 *param, i64 total)
+{
+    i64 chunk = i64_max(1, total / ((i64)c->n_threads * CHUNKS_PER_THREAD));
+    struct job j = {.f = f, .cpu = c, .param = param, .total = total, .chunk = chunk};
+    if (!c->pool || total == 1) f(c->buf, param, 0, total, c->work[0]);
+    else pthreadpool_parallelize_1d(c->pool, job_run, &j, c->n_threads, 0);
+}
+
+static bool launch(struct dev *d, const struct dev_launch *l, struct err *e)
+{
+    struct cpu *c = d->priv;
+    if (l->n_grid != l->kernel->n_grid)
+        return err_set(e, ERR_USAGE, "kernel has %u grids, not %u", l->kernel->n_grid, l->n_grid);
+    if (!grow_work(c, l->work_size, e)) return false;
+    collect_buffers(c, l);
+    for (u32 i = 0; i < l->n_grid; i++) {
+        i64 rows, total;
+        bool over = __builtin_mul_overflow(l->grid[i][0], l->grid[i][1], &rows) ||
+                    __builtin_mul_overflow(rows, l->grid[i][2], &total);
+        if (over) return err_set(e, ERR_USAGE, "grid %u too large", i);
+        if (total > 0) run_grid(c, l->kernel->grid[i], l->param, total);
+    }
+    return true;
+}
+
+const struct dev_driver dev_cpu = {
+    .version = 1,
+    .name = "cpu",
+    .lang = "c",
+    .count = count,
+    .open = cpu_open,
+    .close = cpu_close,
+    .caps = cpu_caps,
+    .fingerprint = fingerprint,
+    .alloc = dev_host_alloc,
+    .release = dev_host_release,
+    .upload = dev_host_upload,
+    .download = dev_host_download,
+    .load = load,
+    .unload = unload,
+    .launch = launch,
+    .fence = dev_host_fence,
+};

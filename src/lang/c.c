@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// c.c: the language c. One exported function per grid (lang.h has the convention), vectors through the vector
+// extension that gcc and clang share, memory through element-aligned vector types. A contiguous vector access is
+// one expression, any other index is a loop over lanes; partial access uses masked instructions where there are any.
+// Arrays of values (REG) are variables, so that a tile of accumulators lives in registers; WORK arrays are pieces
+// of the worker's scratch memory.
+#include "lang/lang_text.h"
+
+/* Memory. */
+
+struct access {          /* one LOAD or STORE, taken apart */
+    struct str array;    /* name */
+    enum dtype dtype;    /* of an element in memory: bool is u8, halves are u16 */
+    bool is_bool;
+    u32 unit;            /* lanes of the array's elements */
+    u32 lanes;           /* of the index */
+    bool is_register;    /* REG or SHARED */
+    bool is_single;      /* REG of one element: a plain variable */
+    const struct kir_ins *index;
+    struct str n;        /* valid lanes; empty: all */
+};
+
+static struct str array_name(struct text *t, kval v)
+{
+    const struct kir_ins *x = kir_at(t->k, v);
+    if (x->op == KI_BUF) {
+        t->buf_used[x->imm.i] = true;
+        return text_fmt(t, "b_%.*s", STR_ARG(t->k->buf.v[x->imm.i].name));
+    }
+    assert(x->op == KI_ALLOC);
+    return text_fmt(t, "%c%u", "rwst"[x->aux], v);
+}
+
+static struct access access_of(struct text *t, kval array, kval index, kval n)
+{
+    const struct kir_ins *x = kir_at(t->k, array);
+    i64 count = 0;
+    struct access a = {.array = array_name(t, array), .unit = x->lanes ? x->lanes : 1,
+                       .lanes = kir_lanes(t->k, index), .index = kir_at(t->k, index)};
+    a.is_bool = x->dtype == DT_BOOL;
+    a.dtype = a.is_bool ? DT_U8 : text_rep(x->dtype);
+    a.is_register = x->op == KI_ALLOC && (x->aux == KS_REG || x->aux == KS_SHARED);
+    a.is_single = a.is_register && x->aux == KS_REG && kir_is_const(t->k, x->a, &count) && count == 1;
+    if (n) a.n = text_bare(t, n);
+    if (a.unit > 1 && (a.lanes > 1 || n))
+        err_set(t->err, ERR_UNSUPPORTED, "vector index into an array of vectors in kernel '%.*s'",
+                STR_ARG(t->k->name));
+    return a;
+}
+
+static bool is_ramp(const struct access *a, i64 stride) { return a->index->op == KI_RAMP && a->index->imm.i == stride; }
+
+/* The address of the first lane: array + base. */
+static struct str ramp_address(struct text *t, const struct access *a)
+{
+    return text_fmt(t, "%.*s + %.*s", STR_ARG(a->array), STR_ARG(text_value(t, a->index->a)));
+}
+
+static struct str element(struct text *t, const struct access *a, kval index)
+{
+    if (a->is_single) return a->array;
+    struct str i = text_bare(t, index);
+    return text_fmt(t, "%.*s[%.*s]", STR_ARG(a->array), STR_ARG(i));
+}
+
+static struct str load_scalar(struct text *t, const struct access *a, kval index)
+{
+    struct str s = element(t, a, index);
+    if (a->is_bool && a->unit == 1 && !a->is_register) s = text_fmt(t, "(%.*s != 0)", STR_ARG(s));
+    return a->n.n ? text_fmt(t, "(%.*s > 0 ? %.*s : 0)", STR_ARG(a->n), STR_ARG(s)) : s;
+}
+
+static struct str load_lanes(struct text *t, const struct access *a, kval index)
+{
+    struct str type = text_type(t, a->dtype, a->lanes);
+    struct str n = a->n.n ? a->n : text_fmt(t, "%u", a->lanes);
+    if (is_ramp(a, 1)) {
+        struct str at = ramp_address(t, a);
+        if (!a->n.n) return text_fmt(t, "LOAD(%.*s, %.*s)", STR_ARG(type), STR_ARG(at));
+        struct str f = text_helper(t, "load_n", a->dtype, a->lanes, DT_NONE);
+        return text_fmt(t, "%.*s(%.*s, %.*s)", STR_ARG(f), STR_ARG(at), STR_ARG(n));
+    }
+    if (a->index->op == KI_RAMP) {
+        struct str f = text_helper(t, "gather_step", a->dtype, a->lanes, DT_NONE), at = ramp_address(t, a);
+        return text_fmt(t, "%.*s(%.*s, %lld, %.*s)", STR_ARG(f), STR_ARG(at), (long long)a->index->imm.i, STR_ARG(n));
+    }
+    struct str f = text_helper(t, "gather", a->dtype, a->lanes, DT_I64), at = text_bare(t, index);
+    return text_fmt(t, "%.*s(%.*s, %.*s, %.*s)", STR_ARG(f), STR_ARG(a->array), STR_ARG(at), STR_ARG(n));
+}
+
+static struct str load(struct text *t, kval v)
+{
+    const struct kir_ins *x = kir_at(t->k, v);
+    struct access a = access_of(t, x->a, x->b, x->c);
+    if (a.unit > 1 || a.lanes == 1) return load_scalar(t, &a, x->b);
+    struct str s = load_lanes(t, &a, x->b);
+    return a.is_bool ? text_fmt(t, "(%.*s != 0)", STR_ARG(s)) : s;
+}
+
+/* A value as it lies in memory: bool vectors as bytes 0 and 1, or 0 and -1 in arrays of vectors. */
+static struct str memory_form(struct text *t, const struct access *a, kval v)
+{
+    if (!a->is_bool || kir_lanes(t->k, v) == 1) return text_bare(t, v);
+    struct str m = text_mask(t, v, 1);
+    if (a->unit > 1) return m;
+    struct str type = text_type(t, DT_U8, a->lanes);
+    return text_fmt(t, "(%.*s)-%.*s", STR_ARG(type), STR_ARG(m));
+}
+
+static void store_lanes(struct text *t, const struct access *a, const struct kir_ins *x)
+{
+    struct str type = text_type(t, a->dtype, a->lanes), val = memory_form(t, a, x->c);
+    struct str n = a->n.n ? a->n : text_fmt(t, "%u", a->lanes);
+    if (is_ramp(a, 1)) {
+        struct str at = ramp_address(t, a);
+        if (!a->n.n) {
+            text_line(t, "LOAD(%.*s, %.*s) = %.*s;", STR_ARG(type), STR_ARG(at), STR_ARG(val));
+            return;
+        }
+        struct str f = text_helper(t, "store_n", a->dtype, a->lanes, DT_NONE);
+        text_line(t, "%.*s(%.*s, %.*s, %.*s);", STR_ARG(f), STR_ARG(at), STR_ARG(val), STR_ARG(n));
+    } else if (a->index->op == KI_RAMP) {
+        struct str f = text_helper(t, "scatter_step", a->dtype, a->lanes, DT_NONE), at = ramp_address(t, a);
+        text_line(t, "%.*s(%.*s, %lld, %.*s, %.*s);", STR_ARG(f), STR_ARG(at), (long long)a->index->imm.i,
+                  STR_ARG(val), STR_ARG(n));
+    } else {
+        struct str f = text_helper(t, "scatter", a->dtype, a->lanes, DT_I64), at = text_bare(t, x->b);
+        text_line(t, "%.*s(%.*s, %.*s, %.*s, %.*s);", STR_ARG(f), STR_ARG(a->array), STR_ARG(at), STR_ARG(val),
+                  STR_ARG(n));
+    }
+}
+
+static void store(struct text *t, kval v)
+{
+    const struct kir_ins *x = kir_at(t->k, v);
+    struct access a = access_of(t, x->a, x->b, x->d);
+    if (a.unit == 1 && a.lanes > 1) {
+        store_lanes(t, &a, x);
+        return;
+    }
+    struct str at = element(t, &a, x->b), val = memory_form(t, &a, x->c);
+    if (a.n.n) text_line(t, "if (%.*s > 0) %.*s = %.*s;", STR_ARG(a.n), STR_ARG(at), STR_ARG(val));
+    else text_line(t, "%.*s = %.*s;", STR_ARG(at), STR_ARG(val));
+}
+
+/* Arrays. Those of WORK and TEMP are set up at the top of their function. */
+
+static struct str element_type(struct text *t, const struct kir_ins *x)
+{
+    if (x->dtype == DT_BOOL && x->lanes <= 1) return S("u8");
+    return text_type(t, x->dtype, x->lanes ? x->lanes : 1);
+}
+
+static void alloc(struct text *t, kval v)
+{
+    const struct kir_ins *x = kir_at(t->k, v);
+    if (x->aux == KS_WORK || x->aux == KS_TEMP) return;
+    struct str type = element_type(t, x), name = array_name(t, v);
+    i64 n = 0;
+    if (!kir_is_const(t->k, x->a, &n) || n < 0 || n > 1 << 16) {
+        err_set(t->err, ERR_UNSUPPORTED, "array of registers too large in kernel '%.*s'", STR_ARG(t->k->name));
+        return;
+    }
+    if (n == 1 && x->aux == KS_REG) text_line(t, "%.*s %.*s;", STR_ARG(type), STR_ARG(name));
+    else text_line(t, "%.*s %.*s[%lld];", STR_ARG(type), STR_ARG(name), (long long)n);
+}
+
+static i64 element_bytes(const struct kir_ins *x) { return dtype_size(x->dtype) * (x->lanes ? x->lanes : 1); }
+
+/* Bytes of a WORK array, rounded up, as text. */
+static struct str work_bytes(struct text *t, const struct kir_ins *x)
+{
+    i64 n;
+    if (kir_is_const(t->k, x->a, &n)) return text_fmt(t, "%lld", (long long)round_up(n * element_bytes(x), 64));
+    return text_fmt(t, "(%.*s * %lld + 63) / 64 * 64", STR_ARG(text_value(t, x->a)), (long long)element_bytes(x));
+}
+
+static void declare_arrays(struct text *t, kval from, kval to)
+{
+    struct str at = S("(char *)work");
+    u32 n_temp = 0;
+    for (kval v = 1; v < t->k->ins.n; v++) {
+        const struct kir_ins *x = kir_at(t->k, v);
+        if (x->op != KI_ALLOC || (x->aux != KS_WORK && x->aux != KS_TEMP)) continue;
+        struct str type = element_type(t, x), name = array_name(t, v);
+        const char *unaligned = x->lanes > 1 ? "_u" : "";
+        if (x->aux == KS_TEMP)
+            text_line(t, "%.*s%s *restrict const %.*s = buf[%u];", STR_ARG(type), unaligned, STR_ARG(name),
+                      t->k->buf.n + n_temp++);
+        if (x->aux != KS_WORK) continue;
+        if (v > from && v < to)
+            text_line(t, "%.*s%s *restrict const %.*s = (void *)(%.*s);", STR_ARG(type), unaligned, STR_ARG(name),
+                      STR_ARG(at));
+        at = text_fmt(t, "%.*s + %.*s", STR_ARG(at), STR_ARG(work_bytes(t, x)));
+    }
+}
+
+/* Functions. */
+
+static void loop_hint(struct text *t, const struct kir_ins *loop)
+{
+    if (loop->aux == KL_VECTOR) text_line(t, "VECTOR_LOOP");
+}
+
+static u32 grid_rank(const struct kir *k, kval open)
+{
+    u32 n = 0;
+    for (kval v = open, end = text_end(k, open); v < end; v++) n += kir_at(k, v)->op == KI_GRID;
+    return n;
+}
+
+/* Indices of the first iteration, and the step to the next one: an odometer. */
+static void grid_open(struct text *t, const kval *dim, const struct str *extent, u32 n)
+{
+    if (n == 1) {
+        text_line(t, "for (i64 g%u = begin; g%u < end; g%u++) {", dim[0], dim[0], dim[0]);
+        t->depth++;
+        return;
+    }
+    struct str rest = S("begin");
+    for (u32 i = n; i-- > 0;) {
+        if (i) text_line(t, "i64 g%u = %.*s %% %.*s;", dim[i], STR_ARG(rest), STR_ARG(extent[i]));
+        else text_line(t, "i64 g%u = %.*s;", dim[i], STR_ARG(rest));
+        rest = text_fmt(t, "%.*s / %.*s", STR_ARG(rest), STR_ARG(extent[i]));
+    }
+    text_line(t, "for (i64 at = begin; at < end; at++) {");
+    t->depth++;
+}
+
+static void grid_close(struct text *t, const kval *dim, const struct str *extent, u32 n)
+{
+    for (u32 i = n; n > 1 && i-- > 0;) {
+        if (i == 0) text_line(t, "g%u++;", dim[0]);
+        else text_line(t, "if (++g%u == %.*s) { g%u = 0;", dim[i], STR_ARG(extent[i]), dim[i]);
+    }
+    for (u32 i = 1; i < n; i++) text_line(t, "}");
+    t->depth--;
+    text_line(t, "}");
+}
+
+static void grid_body(struct text *t, kval open, kval end)
+{
+    kval dim[3] = {0}, v = end;
+    struct str extent[3];
+    u32 n = 0;
+    for (kval g = open; g < end; g++)
+        if (kir_at(t->k, g)->op == KI_GRID) {
+            dim[n] = g;
+            extent[n++] = text_value(t, kir_at(t->k, g)->a);
+        }
+    for (u32 i = 1; i < n; i++) { /* END of the inner dimensions follow each other */
+        if (kir_at(t->k, --v)->op != KI_END)
+            err_set(t->err, ERR_UNSUPPORTED, "work between dimensions of a grid of kernel '%.*s'", STR_ARG(t->k->name));
+    }
+    grid_open(t, dim, extent, n);
+    text_body(t, open, v);
+    grid_close(t, dim, extent, n);
+}
+
+static void declare_arguments(struct text *t)
+{
+    const struct kir *k = t->k;
+    for (u32 i = 0; i < k->buf.n; i++) {
+        const struct kir_ins *x = kir_at(k, k->buf.v[i].id);
+        if (!t->buf_used[i]) continue;
+        const char *type = x->dtype == DT_BOOL ? "u8" : dtype_name(text_rep(x->dtype));
+        text_line(t, "%s%s *restrict const b_%.*s = buf[%u];", x->aux == KA_IN ? "const " : "", type,
+                  STR_ARG(k->buf.v[i].name), i);
+    }
+    for (u32 i = 0; i < k->param.n; i++) {
+        if (!t->param_used[i]) continue;
+        struct buf note = {0};
+        text_comment(&note, k->param.v[i]);
+        text_line(t, "const i64 p%u = param[%u]; /* %.*s */", i, i, STR_ARG(buf_view(&note)));
+        buf_release(&note);
+    }
+}
+
+static void grid_function(struct text *t, struct buf *out, u32 number, kval open)
+{
+    struct buf body = {0}, arrays = {0};
+    kval end = text_end(t->k, open);
+    for (u32 i = 0; i < t->k->param.n; i++) t->param_used[i] = false;
+    for (u32 i = 0; i < t->k->buf.n; i++) t->buf_used[i] = false;
+    t->depth = 1;
+    t->out = &arrays;
+    declare_arrays(t, open, end);
+    t->out = &body;
+    grid_body(t, open, end);
+    t->out = out;
+    buf_printf(out, "\nvoid %.*s_%u(void *const *buf, const i64 *param, i64 begin, i64 end, void *work)\n{\n",
+               STR_ARG(t->k->name), number);
+    declare_arguments(t);
+    buf_str(out, buf_view(&arrays));
+    buf_str(out, buf_view(&body));
+    buf_z(out, "}\n");
+    buf_release(&arrays);
+    buf_release(&body);
+}
+
+static void preamble(struct buf *out)
+{
+    static const struct { const char *name, *type; } types[] = {
+        {"u8", "__UINT8_TYPE__"}, {"u16", "__UINT16_TYPE__"}, {"u32", "__UINT32_TYPE__"}, {"u64", "__UINT64_TYPE__"},
+        {"i8", "__INT8_TYPE__"}, {"i16", "__INT16_TYPE__"}, {"i32", "__INT32_TYPE__"}, {"i64", "__INT64_TYPE__"},
+        {"f32", "float"}, {"f64", "double"},
+    };
+    for (i64 i = 0; i < countof(types); i++) buf_printf(out, "typedef %s %s;\n", types[i].type, types[i].name);
+    buf_z(out, "#define LOAD(T, p) (*(T##_u *)(p))\n"
+               "#ifdef __clang__\n"
+               "#define VECTOR_LOOP _Pragma(\"clang loop vectorize(assume_safety)\")\n"
+               "#else\n"
+               "#define VECTOR_LOOP _Pragma(\"GCC ivdep\")\n"
+               "#endif\n");
+}
+
+static const struct text_style style = {
+    .helper = lang_c_helpers,
+    .function = "static inline __attribute__((always_inline)) ",
+    .has_vectors = true,
+    .load = load,
+    .store = store,
+    .alloc = alloc,
+    .loop_hint = loop_hint,
+};
+
+static bool check(const struct kir *k, struct err *e)
+{
+    for (u32 i = 0; i < 3; i++)
+        if (k->group[i] > 1)
+            return err_set(e, ERR_UNSUPPORTED, "kernel '%.*s' needs groups of threads", STR_ARG(k->name));
+    for (kval v = 1; v < k->ins.n; v++) {
+        u32 n = kir_at(k, v)->lanes;
+        if (n > 1 && (n & (n - 1)))
+            return err_set(e, ERR_UNSUPPORTED, "vectors of %u lanes in kernel '%.*s'", n, STR_ARG(k->name));
+        if (kir_at(k, v)->op == KI_GRID && grid_rank(k, v) > 3)
+            return err_set(e, ERR_UNSUPPORTED, "grid of more than 3 dimensions in kernel '%.*s'", STR_ARG(k->name));
+    }
+    return true;
+}
+
+static bool print(struct buf *out, const struct kir *k, const struct caps *c, struct err *e)
+{
+    if (!check(k, e)) return false;
+    struct arena arena = {0};
+    struct err err = {0};
+    struct text t = {.style = &style, .caps = c, .arena = &arena, .err = &err};
+    struct buf functions = {0};
+    u32 n = 0;
+    text_open(&t, k);
+    for (kval v = 1; v < k->ins.n; v++) {
+        if (kir_at(k, v)->op != KI_GRID) continue;
+        grid_function(&t, &functions, n++, v);
+        v = text_end(k, v);
+    }
+    buf_printf(out, "/* %.*s */\n", STR_ARG(k->name));
+    preamble(out);
+    buf_str(out, buf_view(&t.types));
+    buf_str(out, buf_view(&t.prelude));
+    buf_str(out, buf_view(&functions));
+    text_close(&t);
+    buf_release(&functions);
+    arena_release(&arena);
+    return err.code == ERR_NONE || err_set(e, err.code, "%s", err.msg);
+}
+
+static struct kir_limits limits(const struct caps *c)
+{
+    return (struct kir_limits){.max_lanes_bytes = c->vector_bytes ? c->vector_bytes : 16, .max_unroll = 20000};
+}
+
+const struct lang lang_c = {
+    .version = 1,
+    .name = "c",
+    .suffix = ".c",
+    .print = print,
+    .build = lang_cc_build,
+    .toolchain = lang_cc_toolchain,
+    .limits = limits,
+};

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// lang_cc.c: C text to a shared object through the system's compiler: QUERN_CC (a command, options allowed),
+// else gcc, clang or cc, whichever PATH has first. The compiler runs in a private folder, with a time-out, and
+// nothing is left behind. The same text and the same compiler give the same bytes: no paths, symbols or build
+// numbers in the result. Never -ffast-math: NaN and infinities matter.
+#include "lang/lang_text.h"
+
+enum { MAX_ARGS = 64, MAX_MESSAGE = 600 };
+
+struct command {
+    const char *argv[MAX_ARGS];
+    u32 n;
+};
+
+static void add_word(struct command *c, const char *word)
+{
+    if (c->n < MAX_ARGS - 1) c->argv[c->n++] = word;
+}
+
+static void add_words(struct command *c, struct arena *a, struct str text)
+{
+    struct str word, rest = str_trim(text);
+    while (rest.n) {
+        if (!str_cut(rest, ' ', &word, &rest)) {
+            word = rest;
+            rest = (struct str){0};
+        }
+        if (word.n) add_word(c, str_z(a, word));
+    }
+}
+
+static bool in_path(struct arena *a, const char *name)
+{
+    struct str dir, rest = str_of(os_env("PATH"));
+    while (rest.n) {
+        if (!str_cut(rest, ':', &dir, &rest)) {
+            dir = rest;
+            rest = (struct str){0};
+        }
+        if (dir.n && os_exists(str_fmt(a, "%.*s/%s", STR_ARG(dir), name).p)) return true;
+    }
+    return false;
+}
+
+static bool add_compiler(struct command *c, struct arena *a, struct err *e)
+{
+    static const char *const names[] = {"gcc", "clang", "cc"};
+    add_words(c, a, str_of(os_env("QUERN_CC")));
+    if (c->n) return true;
+    for (i64 i = 0; i < countof(names); i++) {
+        if (!in_path(a, names[i])) continue;
+        add_word(c, names[i]);
+        return true;
+    }
+    return err_set(e, ERR_SYSTEM, "no C compiler found: install gcc or clang, or set QUERN_CC");
+}
+
+static bool run(struct command *c, double timeout, struct buf *out, struct err *e)
+{
+    struct os_status s = os_run(&(struct os_proc_opts){.argv = c->argv, .timeout = timeout, .out = out});
+    switch (s.how) {
+    case OS_EXITED:
+        if (s.code == 0) return true;
+        return err_set(e, ERR_FAILED, "'%s' failed: %.*s", c->argv[0], (int)i64_min(out->n, MAX_MESSAGE),
+                       out->p ? out->p : "");
+    case OS_SIGNALLED: return err_set(e, ERR_FAILED, "'%s' died of signal %d", c->argv[0], s.code);
+    case OS_TIMEOUT: return err_set(e, ERR_FAILED, "'%s' took longer than %g s", c->argv[0], timeout);
+    case OS_NOT_STARTED: return err_set(e, ERR_SYSTEM, "cannot run compiler '%s'", c->argv[0]);
+    default: unreachable();
+    }
+}
+
+static bool compile(struct command *c, struct arena *a, struct str dir, struct buf *binary, double timeout,
+                    struct err *e)
+{
+    struct buf messages = {0};
+    struct str bytes;
+    const char *to = str_fmt(a, "%.*s/k.so", STR_ARG(dir)).p;
+    add_word(c, "-o");
+    add_word(c, to);
+    add_word(c, str_fmt(a, "%.*s/k.c", STR_ARG(dir)).p);
+    add_word(c, "-lm");
+    bool ok = run(c, timeout, &messages, e) && os_read(a, to, (i64)1 << 30, &bytes, e);
+    if (ok) buf_str(binary, bytes);
+    buf_release(&messages);
+    return ok && (!binary->failed || err_set(e, ERR_SYSTEM, "out of memory"));
+}
+
+bool lang_cc_build(struct buf *binary, struct str text, const struct caps *c, double timeout, struct err *e)
+{
+    struct arena a = {0};
+    struct command cmd = {0};
+    struct str dir;
+    bool ok = add_compiler(&cmd, &a, e) && os_temp_dir(&a, &dir, e);
+    if (ok) {
+        add_words(&cmd, &a, S("-std=gnu11 -w -O3 -shared -fPIC -s -fno-math-errno -fno-trapping-math "
+                              "-ffp-contract=fast -fno-semantic-interposition -fno-ident -Wl,--build-id=none"));
+        add_words(&cmd, &a, str_of(c->cflags));
+        ok = os_write(str_fmt(&a, "%.*s/k.c", STR_ARG(dir)).p, text.p, text.n, e) &&
+             compile(&cmd, &a, dir, binary, timeout, e);
+        os_remove_tree(str_z(&a, dir));
+    }
+    arena_release(&a);
+    return ok;
+}
+
+bool lang_cc_toolchain(struct buf *out, struct err *e)
+{
+    struct arena a = {0};
+    struct command cmd = {0};
+    struct buf text = {0};
+    bool ok = add_compiler(&cmd, &a, e);
+    if (ok) {
+        add_word(&cmd, "--version");
+        ok = run(&cmd, 10, &text, e);
+    }
+    struct str line = buf_view(&text), rest;
+    str_cut(line, '\n', &line, &rest);
+    if (ok) buf_str(out, str_trim(line));
+    buf_release(&text);
+    arena_release(&a);
+    return ok;
+}
