@@ -77,7 +77,7 @@ static struct str load_lanes(struct text *t, const struct access *a, kval index)
     struct str n = a->n.n ? a->n : text_fmt(t, "%u", a->lanes);
     if (is_ramp(a, 1)) {
         struct str at = ramp_address(t, a);
-        if (!a->n.n) return text_fmt(t, "LOAD(%.*s, %.*s)", STR_ARG(type), STR_ARG(at));
+        if (!a->n.n) return text_fmt(t, "AT(%.*s, %.*s)", STR_ARG(type), STR_ARG(at));
         struct str f = text_helper(t, "load_n", a->dtype, a->lanes, DT_NONE);
         return text_fmt(t, "%.*s(%.*s, %.*s)", STR_ARG(f), STR_ARG(at), STR_ARG(n));
     }
@@ -115,7 +115,7 @@ static void store_lanes(struct text *t, const struct access *a, const struct kir
     if (is_ramp(a, 1)) {
         struct str at = ramp_address(t, a);
         if (!a->n.n) {
-            text_line(t, "LOAD(%.*s, %.*s) = %.*s;", STR_ARG(type), STR_ARG(at), STR_ARG(val));
+            text_line(t, "AT(%.*s, %.*s) = %.*s;", STR_ARG(type), STR_ARG(at), STR_ARG(val));
             return;
         }
         struct str f = text_helper(t, "store_n", a->dtype, a->lanes, DT_NONE);
@@ -307,7 +307,7 @@ static void preamble(struct buf *out)
         {"f32", "float"}, {"f64", "double"},
     };
     for (i64 i = 0; i < countof(types); i++) buf_printf(out, "typedef %s %s;\n", types[i].type, types[i].name);
-    buf_z(out, "#define LOAD(T, p) (*(T##_u *)(p))\n"
+    buf_z(out, "#define AT(T, p) (*(T##_u *)(p))\n"
                "#ifdef __clang__\n"
                "#define VECTOR_LOOP _Pragma(\"clang loop vectorize(assume_safety)\")\n"
                "#else\n"

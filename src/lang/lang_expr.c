@@ -276,7 +276,7 @@ static struct str expression(struct text *t, kval v)
 struct str text_value(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
-    if (x->op == KI_LOOP) return text_fmt(t, "i%u", v);
+    if (x->op == KI_LOOP) return text_fmt(t, "k%u", v);
     if (x->op == KI_GRID) return text_fmt(t, "g%u", v);
     return t->val[v].nested ? expression(t, v) : text_fmt(t, "v%u", v);
 }
@@ -302,7 +302,7 @@ static void open_loop(struct text *t, kval v)
     const struct kir_ins *x = kir_at(t->k, v);
     struct str from = text_bare(t, x->a), to = text_bare(t, x->b), step = text_bare(t, x->c);
     if (t->style->loop_hint) t->style->loop_hint(t, x);
-    text_line(t, "for (i64 i%u = %.*s; i%u < %.*s; i%u += %.*s) {", v, STR_ARG(from), v, STR_ARG(to), v,
+    text_line(t, "for (i64 k%u = %.*s; k%u < %.*s; k%u += %.*s) {", v, STR_ARG(from), v, STR_ARG(to), v,
               STR_ARG(step));
     t->depth++;
 }
