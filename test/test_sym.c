@@ -62,7 +62,9 @@ static void facts_are_proven(void **state)
         {"(H*W+W+C)//W", "H+1+C//W"}, {"H%64//64", "0"}, {"H%128%64", "H%64"}, {"H%64%64", "H%64"},
         {"min(H,H)", "H"}, {"min(H,H+1)", "H"}, {"max(H,-3)", "H"}, {"max(W,H)", "max(H,W)"},
         {"min(H+3,W+3)", "min(H,W)+3"}, {"min(4*H,6*W)", "2*min(2*H,3*W)"},
-        {"min(min(H,W),H)", "min(H,W)"}, {"7//2", "3"}, {"-7//2", "-4"}, {"-7%3", "2"}, {"7%-3", "-2"},
+        {"min(min(H,W),H)", "min(H,W)"}, {"min(H, (H+63)//64*64)", "H"}, {"min(H*W, (H+63)//64*64*W)", "H*W"},
+        {"max(H%64, 0)", "H%64"}, {"min(H%64, 63)", "H%64"}, {"max(0, H - min(H,5))", "H - min(H,5)"},
+        {"min(H, (H+1)//2)", "(H+1)//2"}, {"max(H//2*2, H-1)", "H//2*2"}, {"7//2", "3"}, {"-7//2", "-4"}, {"-7%3", "2"}, {"7%-3", "-2"},
         {"7//-2", "-4"}, {"H//-2", "-((H+1)//2)"}, {"H//H", "1"}, {"0*H", "0"}, {"H//1", "H"}, {"H%1", "0"},
         {"6*H//(4*W)", "3*H//(2*W)"}, {"H//0", "1//0"}, {"H+1//0", "1//0"},
         {"9223372036854775807+1", "1//0"}, {"9223372036854775807*H*2", "1//0"},
@@ -81,6 +83,21 @@ static void divisibility_is_proven(void **state)
     assert_false(sym_divides(t, 4, parse(t, "4*H+2")));
     assert_false(sym_divides(t, 0, parse(t, "H")));
     assert_true(sym_divides(t, 5, parse(t, "0")));
+}
+
+static void bounds_are_proven(void **state)
+{
+    static const struct { const char *expr; bool known; i64 lo; } cases[] = {
+        {"H+3", true, 3}, {"H*W-2", true, -2}, {"3-H", false, 0}, {"(H+3)//2", true, 1}, {"H-W", false, 0},
+        {"H//0", false, 0}, {"-7", true, -7}, {"(H+63)//64*64-H", true, 0}, {"5-H%6", true, 0},
+        {"max(H-W,4)", true, 4}, {"W//(H-5)", false, 0}, {"max(H,W)-W", true, 0}, {"H-min(W,H)", true, 0},
+    };
+    struct fixture *f = *state;
+    for (int i = 0; i < countof(cases); i++) {
+        i64 lo = INT64_MIN;
+        if (sym_lower_bound(&f->t, parse(&f->t, cases[i].expr), &lo) != cases[i].known) fail_msg("%s", cases[i].expr);
+        if (cases[i].known && lo != cases[i].lo) fail_msg("%s: %lld", cases[i].expr, (long long)lo);
+    }
 }
 
 static void operations_on_none_and_undefined(void **state)
@@ -108,7 +125,7 @@ static void large_expressions_become_undefined(void **state)
     struct fixture *f = *state;
     struct symtab *t = &f->t;
     sym x = sym_const(t, 1), h = sym_var(t, S("H")), w = sym_var(t, S("W"));
-    for (int i = 0; i < 3000; i++) x = sym_max(t, sym_add(t, x, h), sym_mul(t, w, w));
+    for (int i = 0; i < 3000; i++) x = sym_min(t, sym_add(t, x, h), sym_mul(t, w, sym_const(t, i)));
     assert_false(sym_is_defined(t, x));
     x = sym_add(t, h, w);
     for (int i = 0; i < 100; i++) x = sym_mul(t, x, sym_add(t, x, sym_const(t, 1)));
@@ -204,6 +221,8 @@ static void check_random(struct symtab *t, u64 seed)
         if (!ok || v != x.v)
             fail_msg("seed %llu: %s is %lld, not %lld, at H=%lld W=%lld C=%lld", (unsigned long long)seed, b.p,
                      (long long)v, (long long)x.v, (long long)g.var[0], (long long)g.var[1], (long long)g.var[2]);
+        i64 lo;
+        if (sym_lower_bound(t, x.s, &lo) && lo > v) fail_msg("seed %llu: %s >= %lld", (unsigned long long)seed, b.p, (long long)lo);
         buf_release(&b);
     }
     check_round_trip(t, x.s);
@@ -248,6 +267,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(facts_are_proven, setup, teardown),
         cmocka_unit_test_setup_teardown(divisibility_is_proven, setup, teardown),
+        cmocka_unit_test_setup_teardown(bounds_are_proven, setup, teardown),
         cmocka_unit_test_setup_teardown(operations_on_none_and_undefined, setup, teardown),
         cmocka_unit_test_setup_teardown(large_expressions_become_undefined, setup, teardown),
         cmocka_unit_test_setup_teardown(random_expressions_keep_their_value, setup, teardown),

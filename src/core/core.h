@@ -289,6 +289,7 @@ sym sym_max(struct symtab *t, sym a, sym b);
 bool sym_is_const(const struct symtab *t, sym s, i64 *v); /* v may be NULL */
 bool sym_is_defined(const struct symtab *t, sym s); /* false: none, or the undefined expression */
 bool sym_divides(struct symtab *t, i64 c, sym s);  /* proven: c divides s for all values */
+bool sym_lower_bound(struct symtab *t, sym s, i64 *lo); /* proven: s >= *lo for all values. false: not known */
 /* var[i] is the value of variable i (n_vars of them). False: division by zero, overflow or unbound variable (INT64_MIN). */
 bool sym_eval(const struct symtab *t, sym s, const i64 *var, i64 *out);
 void sym_print(struct buf *b, const struct symtab *t, sym s);  /* "(H+63)//64*2": + - * // min(a,b) max(a,b), names that are no identifiers 'in quotes' */
