@@ -155,6 +155,52 @@ kval emit_clamp(struct emit *m, kval i, sym n);    /* to 0..n-1 */
 kval emit_zero(struct emit *m, enum dtype t);      /* of emit_type(t) */
 bool emit_is_multiple(const struct kir *k, kval v, i64 c); /* proven: the scalar v is a multiple of c */
 
+/* op_window.c: windows that slide over the spatial axes 2, 3 ... of (n, c, d0, d1 ...), for convolution and pooling. */
+struct op_window {
+    u32 n;                               /* spatial axes */
+    i64 kernel[MAX_RANK], stride[MAX_RANK], dilation[MAX_RANK]; /* > 0 */
+    sym begin[MAX_RANK], end[MAX_RANK];  /* pads; constants but for auto_pad SAME_* with stride > 1 over a symbolic size */
+    bool ceil;                           /* the last window may hang over the end pad */
+};
+/* Checks the attributes and writes them back explicit: kernel_shape (given by `kernel` unless NULL), strides, dilations, pads. auto_pad
+   remains only where pads are symbolic. */
+bool op_window_infer(struct graph *g, node_id n, const i64 *kernel, struct op_window *w, struct err *e);
+void op_window_get(const struct graph *g, const struct node *n, struct op_window *w); /* of an inferred node */
+/* Sizes 2 ... of the output. false: the kernel is larger than the padded input. */
+bool op_window_out(const struct graph *g, const struct op_window *w, const struct shape *x, struct shape *out);
+bool op_window_begin(const struct op_eval *v, const struct op_window *w, i64 *begin); /* the begin pads' values */
+i64 op_window_taps(const struct op_window *w); /* product of the kernel's sizes */
+
+/* Loops over the taps of the window at output position o[0..n). Loop limits are clamped to the input of shape x where o is scalar; on
+   axes where it is a vector `at` is clamped and `ok` tells whether the tap is inside (0: always). Closed by n x kir_end. */
+struct op_taps {
+    kval k[MAX_RANK];  /* position in the kernel */
+    kval at[MAX_RANK]; /* position in the input */
+    kval ok;
+};
+void op_taps_open(struct emit *m, const struct op_window *w, const struct shape *x, const kval *o, struct op_taps *t);
+void op_taps_close(struct emit *m, const struct op_window *w);
+/* First and one past the last tap inside the input along axis i; with padded: inside the padded input. */
+void op_taps_range(struct emit *m, const struct op_window *w, const struct shape *x, u32 i, kval o, bool padded, kval lohi[2]);
+
+/* A register that a loop accumulates into. Floats are f32 or f64 (m->acc_f64, or dtype f64). */
+struct op_acc { kval reg; u32 lanes; };
+enum dtype op_acc_type(const struct emit *m, enum dtype t);
+void op_acc_open(struct emit *m, struct op_acc *a, u32 lanes, kval init); /* init of type op_acc_type */
+kval op_acc_get(struct emit *m, const struct op_acc *a);
+void op_acc_set(struct emit *m, const struct op_acc *a, kval v);
+void op_acc_fma(struct emit *m, const struct op_acc *a, kval x, kval y);  /* += x*y, both of the accumulator's type */
+u32 op_lanes(const struct emit *m, u32 n, const kval *idx);               /* the widest */
+
+const struct shape *op_shape(const struct graph *g, const struct node *n, u32 k);   /* of input k */
+enum dtype op_dtype(const struct graph *g, const struct node *n, u32 k);            /* of input k */
+bool op_same_types(const struct graph *g, node_id n, u32 first, struct err *e);     /* of the inputs from `first` on */
+bool op_has_in(const struct node *n, u32 k);                                        /* optional input k is there */
+
+/* acc[i*as] += w * x[at + i*xs] for i < n: the inner loop of reference evaluations. */
+struct op_row { double *acc; i64 as; const struct tensor *x; i64 at, xs, n; };
+void op_row_add(const struct op_row *r, double w);
+
 /* op_emit.c: values inside kernels. A task's graph is lowered by asking for its outputs' elements: each node's lower asks for its
    inputs' elements in turn until loads of the task's inputs (or values bound by the generator) are reached. That is what
    fusion is. */

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Conv: N-dimensional convolution (cross-correlation) with groups. One primitive; property OP_CONV.
+//
+//   y[n,m,o..] = b[m] + sum over c, k..  x[n, g*C/G + c, o*stride + k*dilation - begin ..] * w[m, c, k..],  g = m / (M/G)
+//
+// After infer a generator finds kernel_shape, strides, dilations, pads and group explicit (op_window_get). Besides floats
+// it takes i32 (ConvInteger and QLinearConv expand to that), with wrapping arithmetic.
+//
+// The reference evaluation goes row by row: for a weight, the row of inputs it meets is added to the row of outputs.
+#include "op/op.h"
+
+/* Dims: n, m outputs channels, c input channels of a group, spatial axes behind. */
+
+static bool channels_fit(const struct graph *g, node_id n, const i64 *w, i64 group, struct err *e)
+{
+    const struct node *nd = graph_node(g, n);
+    i64 c, b;
+    if (group < 1 || w[0] % group) return op_invalid(e, g, n, "group %lld for %lld output channels", (long long)group, (long long)w[0]);
+    bool known = sym_is_const(g->sym, op_shape(g, nd, 0)->dim[1], &c);
+    if (!known) return op_unsupported(e, g, n, "the number of channels is not known");
+    if (c % group || c / group != w[1])
+        return op_invalid(e, g, n, "%lld input channels in %lld groups do not fit a weight for %lld", (long long)c,
+                          (long long)group, (long long)w[1]);
+    if (!op_has_in(nd, 2)) return true;
+    const struct shape *bias = op_shape(g, nd, 2);
+    if (bias->rank != 1 || (sym_is_const(g->sym, bias->dim[0], &b) && b != w[0]))
+        return op_invalid(e, g, n, "bias does not have %lld elements", (long long)w[0]);
+    return true;
+}
+
+static bool types_fit(const struct graph *g, node_id n, struct err *e)
+{
+    enum dtype t = op_dtype(g, graph_node(g, n), 0);
+    if (!op_same_types(g, n, 0, e)) return false;
+    if (!dtype_is_float(t) && t != DT_I32) return op_unsupported(e, g, n, "type %s", dtype_name(t));
+    return true;
+}
+
+static bool infer(struct graph *g, node_id n, struct err *e)
+{
+    const struct node *nd = graph_node(g, n);
+    const struct shape x = *op_shape(g, nd, 0), *ws = op_shape(g, nd, 1);
+    struct op_window w;
+    i64 dim[MAX_RANK], group = attr_int(nd, "group", 1);
+    if (!types_fit(g, n, e)) return false;
+    if (ws->rank != x.rank) return op_invalid(e, g, n, "weight of rank %u for an input of rank %u", ws->rank, x.rank);
+    if (!shape_is_static(g->sym, ws, dim)) return op_unsupported(e, g, n, "the weight's shape is not constant");
+    if (!op_window_infer(g, n, dim + 2, &w, e) || !channels_fit(g, n, dim, group, e)) return false;
+    attr_set_int(g, n, "group", group);
+    struct shape out = {.known = true, .rank = x.rank, .dim = {x.dim[0], sym_const(g->sym, dim[0])}};
+    if (!op_window_out(g, &w, &x, &out)) return op_invalid(e, g, n, "kernel larger than the padded input");
+    op_set_out(g, n, 0, op_dtype(g, graph_node(g, n), 0), &out);
+    return true;
+}
+
+/* Evaluation. */
+
+struct conv {
+    struct op_window w;
+    i64 begin[MAX_RANK];
+    const struct tensor *x, *wt, *b, *y;
+    i64 group, cg, mg;        /* channels in and out of one group */
+    i64 in_plane, out_plane;  /* elements of one channel */
+    i64 taps;
+    /* Rows: all spatial axes but the last are rows of outputs and rows of taps. */
+    i64 rows, row_taps;
+    i64 *at;                  /* [row_taps][rows]: offset of the input row in its channel, -1: in the pad */
+};
+
+static i64 product(u32 n, const i64 *v)
+{
+    i64 p = 1;
+    for (u32 i = 0; i < n; i++) p *= v[i];
+    return p;
+}
+
+/* Where output row `row` meets the input under row tap `tap`. */
+static i64 row_offset(const struct conv *c, i64 tap, i64 row)
+{
+    i64 at = 0, scale = c->x->dim[c->w.n + 1];
+    for (u32 i = c->w.n - 1; i-- > 0;) {
+        i64 k = tap % c->w.kernel[i], o = row % c->y->dim[2 + i], size = c->x->dim[2 + i];
+        i64 p = o * c->w.stride[i] + k * c->w.dilation[i] - c->begin[i];
+        if (p < 0 || p >= size) return -1;
+        at += p * scale;
+        scale *= size;
+        tap /= c->w.kernel[i];
+        row /= c->y->dim[2 + i];
+    }
+    return at;
+}
+
+static bool conv_open(const struct op_eval *v, struct conv *c)
+{
+    op_window_get(v->g, v->n, &c->w);
+    if (!op_window_begin(v, &c->w, c->begin)) return false;
+    u32 s = c->w.n;
+    c->x = v->in[0], c->wt = v->in[1], c->y = v->out[0];
+    c->b = v->n->in.n > 2 ? v->in[2] : NULL;
+    c->group = attr_int(v->n, "group", 1);
+    c->cg = c->wt->dim[1], c->mg = c->wt->dim[0] / c->group;
+    c->in_plane = product(s, c->x->dim + 2), c->out_plane = product(s, c->y->dim + 2);
+    c->taps = product(s, c->w.kernel);
+    c->rows = product(s - 1, c->y->dim + 2), c->row_taps = product(s - 1, c->w.kernel);
+    if (v->n_points) return true;
+    c->at = arena_array(v->scratch, i64, c->rows * c->row_taps);
+    for (i64 t = 0; t < c->row_taps; t++)
+        for (i64 r = 0; r < c->rows; r++) c->at[t * c->rows + r] = row_offset(c, t, r);
+    return true;
+}
+
+/* Adds what one channel and one row of taps contribute to one channel of outputs. x, wt: flat positions. */
+static void add_row_taps(const struct conv *c, double *acc, i64 tap, i64 x, i64 wt)
+{
+    u32 l = c->w.n - 1;
+    i64 size = c->x->dim[2 + l], out = c->y->dim[2 + l], stride = c->w.stride[l];
+    for (i64 k = 0; k < c->w.kernel[l]; k++) {
+        i64 first = k * c->w.dilation[l] - c->begin[l]; /* input position at output 0 */
+        i64 lo = first < 0 ? ceil_div(-first, stride) : 0;
+        i64 hi = first < size ? i64_min(out, ceil_div(size - first, stride)) : 0;
+        double w = elem_f64(c->wt->dtype, c->wt->data, wt + k);
+        for (i64 r = 0; r < c->rows && lo < hi; r++) {
+            i64 at = c->at[tap * c->rows + r];
+            if (at < 0) continue;
+            struct op_row row = {acc + r * out + lo, 1, c->x, x + at + first + lo * stride, stride, hi - lo};
+            op_row_add(&row, w);
+        }
+    }
+}
+
+static void conv_channel(const struct conv *c, double *acc, i64 n, i64 m)
+{
+    i64 plane = c->out_plane, y = (n * c->y->dim[1] + m) * plane, ch = m / c->mg * c->cg;
+    double bias = c->b ? elem_f64(c->b->dtype, c->b->data, m) : 0;
+    for (i64 i = 0; i < plane; i++) acc[i] = bias;
+    for (i64 j = 0; j < c->cg; j++)
+        for (i64 t = 0; t < c->row_taps; t++)
+            add_row_taps(c, acc, t, (n * c->x->dim[1] + ch + j) * c->in_plane,
+                         (m * c->cg + j) * c->taps + t * c->w.kernel[c->w.n - 1]);
+    for (i64 i = 0; i < plane; i++) elem_set_f64(c->y->dtype, c->y->data, y + i, acc[i]);
+}
+
+/* Flat position of a tap in a channel, -1: in the pad. */
+static i64 tap_offset(const struct conv *c, i64 tap, const i64 *o)
+{
+    i64 at = 0, scale = 1;
+    for (u32 i = c->w.n; i-- > 0; tap /= c->w.kernel[i]) {
+        i64 p = o[i] * c->w.stride[i] + tap % c->w.kernel[i] * c->w.dilation[i] - c->begin[i];
+        if (p < 0 || p >= c->x->dim[2 + i]) return -1;
+        at += p * scale;
+        scale *= c->x->dim[2 + i];
+    }
+    return at;
+}
+
+static double conv_point(const struct conv *c, i64 point)
+{
+    i64 o[MAX_RANK], rest = point;
+    for (u32 i = c->w.n; i-- > 0; rest /= c->y->dim[2 + i]) o[i] = rest % c->y->dim[2 + i];
+    i64 m = rest % c->y->dim[1], n = rest / c->y->dim[1], ch = m / c->mg * c->cg;
+    double sum = c->b ? elem_f64(c->b->dtype, c->b->data, m) : 0;
+    for (i64 t = 0; t < c->taps; t++) {
+        i64 at = tap_offset(c, t, o);
+        for (i64 j = 0; at >= 0 && j < c->cg; j++)
+            sum += elem_f64(c->x->dtype, c->x->data, (n * c->x->dim[1] + ch + j) * c->in_plane + at) *
+                   elem_f64(c->wt->dtype, c->wt->data, (m * c->cg + j) * c->taps + t);
+    }
+    return sum;
+}
+
+static bool eval(const struct op_eval *v, struct err *e)
+{
+    struct conv c = {0};
+    if (!conv_open(v, &c)) return err_set(e, ERR_INPUT, "pads are not known");
+    for (i64 i = 0; i < v->n_points; i++)
+        elem_set_f64(c.y->dtype, c.y->data, v->points[i], conv_point(&c, v->points[i]));
+    if (v->n_points) return true;
+    double *acc = arena_array(v->scratch, double, c.out_plane);
+    for (i64 n = 0; n < c.y->dim[0]; n++)
+        for (i64 m = 0; m < c.y->dim[1]; m++) conv_channel(&c, acc, n, m);
+    return true;
+}
+
+/* Lowering. */
+
+static void add_tap(struct emit *m, const struct node *n, const struct op_taps *t, const struct op_acc *a, const kval xw[4])
+{
+    struct kir *k = m->k;
+    u32 rank = graph_value(m->g, n->in.v[0])->shape.rank;
+    kval xi[MAX_RANK] = {xw[0], xw[1]}, wi[MAX_RANK] = {xw[2], xw[3]};
+    for (u32 i = 2; i < rank; i++) xi[i] = t->at[i - 2], wi[i] = t->k[i - 2];
+    kval x = emit_value(m, n->in.v[0], xi);
+    if (t->ok) x = kir_select(k, t->ok, x, emit_neutral(m, KI_ADD, kir_dtype(k, x)));
+    enum dtype type = op_acc_type(m, op_dtype(m->g, n, 0));
+    op_acc_fma(m, a, kir_cast(k, type, x), kir_cast(k, type, emit_value(m, n->in.v[1], wi)));
+}
+
+static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx)
+{
+    struct kir *k = m->k;
+    struct op_window w;
+    struct op_taps t;
+    struct op_acc a;
+    i64 dim[MAX_RANK] = {0}, group = attr_int(n, "group", 1);
+    const struct value *x = graph_value(m->g, n->in.v[0]);
+    op_window_get(m->g, n, &w);
+    shape_is_static(m->g->sym, op_shape(m->g, n, 1), dim);
+    kval init = op_has_in(n, 2) ? emit_value(m, n->in.v[2], &idx[1]) : emit_neutral(m, KI_ADD, x->dtype);
+    op_acc_open(m, &a, op_lanes(m, x->shape.rank, idx), kir_cast(k, op_acc_type(m, x->dtype), init));
+    kval of = kir_int(k, i64_max(dim[0] / group, 1)), cg = kir_int(k, dim[1]);
+    kval base = group > 1 ? kir_bin(k, KI_MUL, kir_bin(k, KI_DIV, idx[1], of), cg) : kir_int(k, 0);
+    kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), cg, 1);
+    op_taps_open(m, &w, &x->shape, idx + 2, &t);
+    add_tap(m, n, &t, &a, (kval[]){idx[0], kir_bin(k, KI_ADD, base, c), idx[1], c});
+    op_taps_close(m, &w);
+    kir_end(k);
+    return kir_cast(k, emit_type(x->dtype), op_acc_get(m, &a));
+}
+
+static double flops(const struct graph *g, const struct node *n, const i64 *var)
+{
+    i64 y[MAX_RANK], w[MAX_RANK];
+    const struct shape *ys = &graph_value(g, n->out.v[0])->shape, *ws = op_shape(g, n, 1);
+    if (!shape_eval(g->sym, ys, var, y) || !shape_eval(g->sym, ws, var, w)) return 0;
+    return 2.0 * (double)product(ys->rank, y) * (double)product(ws->rank - 1, w + 1);
+}
+
+/* Windows that fit: pads first, then a size large enough. */
+static void random_conv(const struct op *self, struct graph *g, struct rng *r)
+{
+    static const char *const autos[] = {"SAME_UPPER", "SAME_LOWER", "VALID"};
+    u32 s = (u32)rng_range(r, 1, 3), same = (u32)rng_range(r, 0, 7);
+    i64 group = rng_range(r, 1, 3), cg = rng_range(r, 1, 3), mg = rng_range(r, 1, 3);
+    i64 x[MAX_RANK] = {rng_range(r, 1, 2), group * cg}, w[MAX_RANK] = {group * mg, cg};
+    i64 pads[2 * MAX_RANK], strides[MAX_RANK], dil[MAX_RANK];
+    for (u32 i = 0; i < s; i++) {
+        w[2 + i] = rng_range(r, 1, s == 3 ? 2 : 4);
+        strides[i] = rng_range(r, 1, 3), dil[i] = rng_range(r, 1, 2);
+        pads[i] = rng_range(r, 0, 3), pads[s + i] = rng_range(r, 0, 2);
+        i64 need = (w[2 + i] - 1) * dil[i] + 1 - (same < 3 ? 0 : pads[i] + pads[s + i]);
+        x[2 + i] = i64_max(need, 1) + rng_range(r, 0, 4);
+    }
+    value_id in[3] = {0};
+    random_input(g, "x", DT_F32, s + 2, x, &in[0]);
+    random_input(g, "w", DT_F32, s + 2, w, &in[1]);
+    if (rng_range(r, 0, 1)) random_input(g, "b", DT_F32, 1, w, &in[2]);
+    random_node(g, self, in[2] ? 3 : 2, in, 1);
+    node_id n = g->node.n - 1;
+    attr_set_int(g, n, "group", group);
+    attr_set_ints(g, n, "strides", strides, s);
+    attr_set_ints(g, n, "dilations", dil, s);
+    if (same < 3) attr_set_str(g, n, "auto_pad", str_of(autos[same]));
+    else attr_set_ints(g, n, "pads", pads, 2 * s);
+}
+
+static const struct op ops[] = {
+    {.name = "Conv", .props = OP_CONV | OP_HEAVY, .min_in = 2, .max_in = 3, .min_out = 1, .max_out = 1,
+     .infer = infer, .eval = eval, .lower = lower, .flops = flops, .random = random_conv},
+};
+
+const struct op_family op_conv = {ops, countof(ops)};

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ConvTranspose: the adjoint of Conv, with groups, dilations, output_padding and output_shape.
+//
+//   y[n, g*M/G + m, i*stride + k*dilation - begin ..] += x[n, g*C/G + c, i..] * w[g*C/G + c, m, k..];   y starts at the bias
+//
+// The reference scatters as written above; kernels gather, for an output position p = o + begin: the taps k with
+// (p - k*dilation) a multiple of the stride and its quotient inside the input. Without dilation these are the input
+// positions i from ceil((p - K + 1) / stride) to floor(p / stride), with k = p - i*stride, so that no test is left.
+//
+// After infer kernel_shape, strides, dilations, pads and output_padding are explicit (output_shape and auto_pad are resolved).
+#include "op/op.h"
+
+enum { LIMIT = 1 << 30 };
+
+static i64 span(const struct op_window *w, u32 i) { return (w->kernel[i] - 1) * w->dilation[i] + 1; }
+
+/* Attribute of `count` non-negative entries, zeros when left out. */
+static bool read_list(const struct graph *g, node_id n, const char *name, i64 *out, u32 count, struct err *e)
+{
+    const i64 *v;
+    i64 k = attr_ints(graph_node(g, n), name, &v);
+    if (k && k != count) return op_invalid(e, g, n, "attribute '%s' has %lld entries instead of %u", name, (long long)k, count);
+    for (u32 i = 0; i < count; i++) {
+        out[i] = k ? v[i] : 0;
+        if (out[i] < 0 || out[i] > LIMIT) return op_invalid(e, g, n, "attribute '%s' contains %lld", name, (long long)out[i]);
+    }
+    return true;
+}
+
+/* Size before anything is cut off, less extra: stride * (size - 1) + span */
+static sym full_size(const struct graph *g, const struct op_window *w, u32 i, sym size)
+{
+    struct symtab *t = g->sym;
+    sym steps = sym_mul(t, sym_sub(t, size, sym_const(t, 1)), sym_const(t, w->stride[i]));
+    return sym_add(t, steps, sym_const(t, span(w, i)));
+}
+
+/* Makes pads and output_padding explicit, given the wanted sizes (0: of the attributes). */
+static bool solve_pads(struct graph *g, node_id n, const struct op_window *w, const sym *want, bool upper, i64 *extra,
+                       struct err *e)
+{
+    const struct shape *x = op_shape(g, graph_node(g, n), 0);
+    i64 pads[2 * MAX_RANK], total;
+    for (u32 i = 0; i < w->n; i++) {
+        sym full = sym_add(g->sym, full_size(g, w, i, x->dim[2 + i]), sym_const(g->sym, extra[i]));
+        if (!sym_is_const(g->sym, sym_sub(g->sym, full, want[i]), &total) || total > LIMIT || total < -LIMIT)
+            return op_unsupported(e, g, n, "output_shape over a symbolic size");
+        if (total < 0) extra[i] -= total, total = 0; /* more than there is: the rest is bias */
+        pads[i] = upper ? total / 2 : total - total / 2;
+        pads[w->n + i] = total - pads[i];
+    }
+    attr_set_ints(g, n, "pads", pads, 2 * w->n);
+    return true;
+}
+
+/* Attribute output_shape; PyTorch's exporter and others put the batch and channel sizes in front, too. */
+static bool read_output_shape(struct graph *g, node_id n, u32 spatial, sym *want, bool *has, struct err *e)
+{
+    const i64 *v;
+    i64 k = attr_ints(graph_node(g, n), "output_shape", &v);
+    *has = k != 0;
+    if (!k) return true;
+    if (k != spatial && k != spatial + 2) return op_invalid(e, g, n, "output_shape has %lld entries", (long long)k);
+    for (u32 i = 0; i < spatial; i++) {
+        i64 size = v[k - spatial + i];
+        if (size < 1 || size > LIMIT) return op_invalid(e, g, n, "output_shape contains %lld", (long long)size);
+        want[i] = sym_const(g->sym, size);
+    }
+    return true;
+}
+
+/* Attributes -> w and extra; written back explicit. */
+static bool normalise(struct graph *g, node_id n, const i64 *kernel, struct op_window *w, i64 *extra, struct err *e)
+{
+    struct str mode = str_dup(g->arena, attr_str(graph_node(g, n), "auto_pad", "NOTSET"));
+    bool upper = str_is(mode, "SAME_UPPER"), same = upper || str_is(mode, "SAME_LOWER"), has_shape;
+    u32 spatial = op_shape(g, graph_node(g, n), 0)->rank - 2;
+    sym want[MAX_RANK];
+    if (!read_list(g, n, "output_padding", extra, spatial, e)) return false;
+    if (!read_output_shape(g, n, spatial, want, &has_shape, e)) return false;
+    if (same || has_shape) attr_remove(g, n, "auto_pad"), attr_remove(g, n, "pads");
+    if (!op_window_infer(g, n, kernel, w, e)) return false;
+    for (u32 i = 0; i < spatial && same && !has_shape; i++)
+        want[i] = sym_mul(g->sym, op_shape(g, graph_node(g, n), 0)->dim[2 + i], sym_const(g->sym, w->stride[i]));
+    if ((same || has_shape) && !solve_pads(g, n, w, want, upper, extra, e)) return false;
+    attr_remove(g, n, "output_shape");
+    attr_set_ints(g, n, "output_padding", extra, spatial);
+    op_window_get(g, graph_node(g, n), w);
+    return true;
+}
+
+static bool channels_fit(const struct graph *g, node_id n, const i64 *w, i64 group, struct err *e)
+{
+    const struct node *nd = graph_node(g, n);
+    i64 c, b;
+    if (!sym_is_const(g->sym, op_shape(g, nd, 0)->dim[1], &c))
+        return op_unsupported(e, g, n, "the number of channels is not known");
+    if (group < 1 || c != w[0] || c % group || w[1] > LIMIT / group)
+        return op_invalid(e, g, n, "%lld input channels in %lld groups, weight for %lld", (long long)c, (long long)group,
+                          (long long)w[0]);
+    if (!op_has_in(nd, 2)) return true;
+    const struct shape *bias = op_shape(g, nd, 2);
+    if (bias->rank != 1 || (sym_is_const(g->sym, bias->dim[0], &b) && b != w[1] * group))
+        return op_invalid(e, g, n, "bias does not have %lld elements", (long long)(w[1] * group));
+    return true;
+}
+
+static bool infer(struct graph *g, node_id n, struct err *e)
+{
+    const struct node *nd = graph_node(g, n);
+    const struct shape x = *op_shape(g, nd, 0), ws = *op_shape(g, nd, 1);
+    struct op_window w;
+    i64 dim[MAX_RANK], extra[MAX_RANK], c, group = attr_int(nd, "group", 1);
+    if (!op_same_types(g, n, 0, e)) return false;
+    if (!dtype_is_float(op_dtype(g, nd, 0))) return op_unsupported(e, g, n, "type %s", dtype_name(op_dtype(g, nd, 0)));
+    if (x.rank < 3 || ws.rank != x.rank) return op_invalid(e, g, n, "weight of rank %u for an input of rank %u", ws.rank, x.rank);
+    if (!shape_is_static(g->sym, &ws, dim)) return op_unsupported(e, g, n, "the weight's shape is not constant");
+    if (!channels_fit(g, n, dim, group, e) || !normalise(g, n, dim + 2, &w, extra, e)) return false;
+    attr_set_int(g, n, "group", group);
+    struct shape out = {.known = true, .rank = x.rank, .dim = {x.dim[0], sym_const(g->sym, dim[1] * group)}};
+    for (u32 i = 0; i < w.n; i++) {
+        sym full = sym_add(g->sym, full_size(g, &w, i, x.dim[2 + i]), sym_const(g->sym, extra[i]));
+        out.dim[2 + i] = sym_sub(g->sym, full, sym_add(g->sym, w.begin[i], w.end[i]));
+        if (sym_is_const(g->sym, out.dim[2 + i], &c) && c < 1) return op_invalid(e, g, n, "pads larger than the output");
+    }
+    op_set_out(g, n, 0, op_dtype(g, graph_node(g, n), 0), &out);
+    return true;
+}
+
+/* Evaluation. */
+
+struct scatter {
+    struct op_window w;
+    i64 begin[MAX_RANK];
+    const struct tensor *x, *wt, *b, *y;
+    i64 cg, mg;               /* channels in and out of one group */
+    i64 in_plane, out_plane;  /* elements of one channel */
+    i64 rows, row_taps;       /* all spatial axes but the last, of the input and of the kernel */
+    i64 *at;                  /* [row_taps][rows]: offset of the output row in its channel, -1: cut off */
+};
+
+static i64 product(u32 n, const i64 *v)
+{
+    i64 p = 1;
+    for (u32 i = 0; i < n; i++) p *= v[i];
+    return p;
+}
+
+static i64 row_offset(const struct scatter *s, i64 tap, i64 row)
+{
+    i64 at = 0, scale = s->y->dim[s->w.n + 1];
+    for (u32 i = s->w.n - 1; i-- > 0;) {
+        i64 k = tap % s->w.kernel[i], p = row % s->x->dim[2 + i], size = s->y->dim[2 + i];
+        i64 o = p * s->w.stride[i] + k * s->w.dilation[i] - s->begin[i];
+        if (o < 0 || o >= size) return -1;
+        at += o * scale;
+        scale *= size;
+        tap /= s->w.kernel[i];
+        row /= s->x->dim[2 + i];
+    }
+    return at;
+}
+
+static bool scatter_open(const struct op_eval *v, struct scatter *s)
+{
+    op_window_get(v->g, v->n, &s->w);
+    if (!op_window_begin(v, &s->w, s->begin)) return false;
+    u32 n = s->w.n;
+    i64 group = attr_int(v->n, "group", 1);
+    s->x = v->in[0], s->wt = v->in[1], s->y = v->out[0];
+    s->b = op_has_in(v->n, 2) ? v->in[2] : NULL;
+    s->cg = s->x->dim[1] / group, s->mg = s->wt->dim[1];
+    s->in_plane = product(n, s->x->dim + 2), s->out_plane = product(n, s->y->dim + 2);
+    s->rows = product(n - 1, s->x->dim + 2), s->row_taps = product(n - 1, s->w.kernel);
+    s->at = arena_array(v->scratch, i64, s->rows * s->row_taps);
+    for (i64 t = 0; t < s->row_taps; t++)
+        for (i64 r = 0; r < s->rows; r++) s->at[t * s->rows + r] = row_offset(s, t, r);
+    return true;
+}
+
+/* Adds what one channel contributes through one row of taps. x, wt: flat positions. */
+static void add_row_taps(const struct scatter *s, double *acc, i64 tap, i64 x, i64 wt)
+{
+    u32 l = s->w.n - 1;
+    i64 size = s->x->dim[2 + l], out = s->y->dim[2 + l], stride = s->w.stride[l];
+    for (i64 k = 0; k < s->w.kernel[l]; k++) {
+        i64 first = k * s->w.dilation[l] - s->begin[l]; /* output position of input 0 */
+        i64 lo = first < 0 ? ceil_div(-first, stride) : 0;
+        i64 hi = first < out ? i64_min(size, ceil_div(out - first, stride)) : 0;
+        double w = elem_f64(s->wt->dtype, s->wt->data, wt + k);
+        for (i64 r = 0; r < s->rows && lo < hi; r++) {
+            i64 at = s->at[tap * s->rows + r];
+            if (at < 0) continue;
+            struct op_row row = {acc + at + first + lo * stride, stride, s->x, x + r * size + lo, 1, hi - lo};
+            op_row_add(&row, w);
+        }
+    }
+}
+
+static void scatter_channel(const struct scatter *s, double *acc, i64 n, i64 m)
+{
+    i64 plane = s->out_plane, y = (n * s->y->dim[1] + m) * plane, row = s->w.kernel[s->w.n - 1];
+    double bias = s->b ? elem_f64(s->b->dtype, s->b->data, m) : 0;
+    for (i64 i = 0; i < plane; i++) acc[i] = bias;
+    for (i64 j = 0; j < s->cg; j++) {
+        i64 c = m / s->mg * s->cg + j;
+        for (i64 t = 0; t < s->row_taps; t++)
+            add_row_taps(s, acc, t, (n * s->x->dim[1] + c) * s->in_plane,
+                         ((c * s->mg + m % s->mg) * s->row_taps + t) * row);
+    }
+    for (i64 i = 0; i < plane; i++) elem_set_f64(s->y->dtype, s->y->data, y + i, acc[i]);
+}
+
+static bool eval(const struct op_eval *v, struct err *e)
+{
+    struct scatter s = {0};
+    if (!scatter_open(v, &s)) return err_set(e, ERR_INPUT, "pads are not known");
+    double *acc = arena_array(v->scratch, double, s.out_plane);
+    for (i64 n = 0; n < s.y->dim[0]; n++)
+        for (i64 m = 0; m < s.y->dim[1]; m++) scatter_channel(&s, acc, n, m);
+    return true;
+}
+
+/* Lowering. */
+
+struct gather {
+    kval k[MAX_RANK], at[MAX_RANK]; /* position in the kernel and in the input */
+    kval ok;                        /* vector positions only: the tap counts */
+    u32 n_open;                     /* structures to close */
+};
+
+/* p = stride*i + k without dilation: loop over the input positions i. */
+static void gather_clamped(struct emit *m, const struct op_window *w, u32 i, kval p, sym size, struct gather *t)
+{
+    struct kir *k = m->k;
+    kval s = kir_int(k, w->stride[i]), zero = kir_int(k, 0);
+    kval lo = kir_bin(k, KI_ADD, p, kir_int(k, w->stride[i] - w->kernel[i]));
+    lo = kir_bin(k, KI_DIV, kir_bin(k, KI_MAX, lo, zero), s);
+    kval hi = kir_bin(k, KI_ADD, kir_bin(k, KI_DIV, p, s), kir_int(k, 1));
+    t->at[i] = kir_loop(k, KL_SERIAL, lo, kir_bin(k, KI_MIN, hi, emit_size(m, size)), 1);
+    t->k[i] = kir_bin(k, KI_SUB, p, kir_bin(k, KI_MUL, t->at[i], s));
+    t->n_open++;
+}
+
+/* Loop over all taps; those that meet no input are skipped (scalar) or masked (vector). */
+static void gather_tested(struct emit *m, const struct op_window *w, u32 i, kval p, sym size, struct gather *t)
+{
+    struct kir *k = m->k;
+    kval s = kir_int(k, w->stride[i]), zero = kir_int(k, 0);
+    t->k[i] = kir_loop(k, KL_SERIAL, zero, kir_int(k, w->kernel[i]), 1);
+    kval q = kir_bin(k, KI_SUB, p, kir_bin(k, KI_MUL, t->k[i], kir_int(k, w->dilation[i])));
+    kval limit = kir_bin(k, KI_MUL, emit_size(m, size), s);
+    kval ok = kir_bin(k, KI_AND, kir_bin(k, KI_LE, zero, q), kir_bin(k, KI_LT, q, limit));
+    ok = kir_bin(k, KI_AND, ok, kir_bin(k, KI_EQ, kir_bin(k, KI_MOD, q, s), zero));
+    t->at[i] = kir_bin(k, KI_DIV, q, s);
+    t->n_open++;
+    if (kir_lanes(k, p) == 1) {
+        kir_if(k, ok);
+        t->n_open++;
+        return;
+    }
+    t->at[i] = emit_clamp(m, t->at[i], size);
+    t->ok = t->ok ? kir_bin(k, KI_AND, t->ok, ok) : ok;
+}
+
+static void add_tap(struct emit *m, const struct node *n, const struct gather *t, const struct op_acc *a, const kval xw[4])
+{
+    struct kir *k = m->k;
+    u32 rank = op_shape(m->g, n, 0)->rank;
+    kval xi[MAX_RANK] = {xw[0], xw[1]}, wi[MAX_RANK] = {xw[2], xw[3]};
+    for (u32 i = 2; i < rank; i++) xi[i] = t->at[i - 2], wi[i] = t->k[i - 2];
+    kval x = emit_value(m, n->in.v[0], xi);
+    if (t->ok) x = kir_select(k, t->ok, x, emit_neutral(m, KI_ADD, kir_dtype(k, x)));
+    enum dtype type = op_acc_type(m, op_dtype(m->g, n, 0));
+    op_acc_fma(m, a, kir_cast(k, type, x), kir_cast(k, type, emit_value(m, n->in.v[1], wi)));
+}
+
+static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx)
+{
+    struct kir *k = m->k;
+    struct op_window w;
+    struct op_acc a;
+    struct gather t = {0};
+    i64 dim[MAX_RANK] = {0}, group = attr_int(n, "group", 1);
+    const struct value *x = graph_value(m->g, n->in.v[0]);
+    op_window_get(m->g, n, &w);
+    shape_is_static(m->g->sym, op_shape(m->g, n, 1), dim);
+    kval init = op_has_in(n, 2) ? emit_value(m, n->in.v[2], &idx[1]) : emit_neutral(m, KI_ADD, x->dtype);
+    op_acc_open(m, &a, op_lanes(m, x->shape.rank, idx), kir_cast(k, op_acc_type(m, x->dtype), init));
+    kval mg = kir_int(k, i64_max(dim[1], 1)), cg = kir_int(k, dim[0] / group);
+    kval base = group > 1 ? kir_bin(k, KI_MUL, kir_bin(k, KI_DIV, idx[1], mg), cg) : kir_int(k, 0);
+    kval ch = kir_bin(k, KI_ADD, base, kir_loop(k, KL_SERIAL, kir_int(k, 0), cg, 1));
+    for (u32 i = 0; i < w.n; i++) {
+        kval p = kir_bin(k, KI_ADD, idx[2 + i], emit_size(m, w.begin[i]));
+        bool clamped = w.dilation[i] == 1 && kir_lanes(k, p) == 1;
+        (clamped ? gather_clamped : gather_tested)(m, &w, i, p, x->shape.dim[2 + i], &t);
+    }
+    kval in_group = group > 1 ? kir_bin(k, KI_MOD, idx[1], mg) : idx[1];
+    add_tap(m, n, &t, &a, (kval[]){idx[0], ch, ch, in_group});
+    for (u32 i = 0; i < t.n_open + 1; i++) kir_end(k);
+    return kir_cast(k, emit_type(x->dtype), op_acc_get(m, &a));
+}
+
+static double flops(const struct graph *g, const struct node *n, const i64 *var)
+{
+    i64 x[MAX_RANK], w[MAX_RANK];
+    const struct shape *xs = op_shape(g, n, 0), *ws = op_shape(g, n, 1);
+    if (!shape_eval(g->sym, xs, var, x) || !shape_eval(g->sym, ws, var, w)) return 0;
+    return 2.0 * (double)product(xs->rank, x) * (double)product(ws->rank - 1, w + 1);
+}
+
+static void random_transpose(const struct op *self, struct graph *g, struct rng *r)
+{
+    u32 s = (u32)rng_range(r, 1, 3), how = (u32)rng_range(r, 0, 5);
+    i64 group = rng_range(r, 1, 2), cg = rng_range(r, 1, 3), mg = rng_range(r, 1, 3);
+    i64 x[MAX_RANK] = {rng_range(r, 1, 2), group * cg}, w[MAX_RANK] = {group * cg, mg}, b = group * mg;
+    i64 pads[2 * MAX_RANK], strides[MAX_RANK], dil[MAX_RANK], extra[MAX_RANK], shape[MAX_RANK];
+    for (u32 i = 0; i < s; i++) {
+        w[2 + i] = rng_range(r, 1, s == 3 ? 2 : 4);
+        strides[i] = rng_range(r, 1, 3), dil[i] = rng_range(r, 1, 2);
+        x[2 + i] = rng_range(r, 1, s == 3 ? 3 : 6);
+        extra[i] = rng_range(r, 0, strides[i] - 1);
+        i64 full = (x[2 + i] - 1) * strides[i] + (w[2 + i] - 1) * dil[i] + 1;
+        pads[i] = rng_range(r, 0, i64_min(2, full - 1));
+        pads[s + i] = rng_range(r, 0, i64_min(2, full - 1 - pads[i]));
+        shape[i] = rng_range(r, 1, full + 1);
+    }
+    value_id in[3] = {0};
+    random_input(g, "x", DT_F32, s + 2, x, &in[0]);
+    random_input(g, "w", DT_F32, s + 2, w, &in[1]);
+    if (rng_range(r, 0, 1)) random_input(g, "b", DT_F32, 1, &b, &in[2]);
+    random_node(g, self, in[2] ? 3 : 2, in, 1);
+    node_id n = g->node.n - 1;
+    attr_set_int(g, n, "group", group);
+    attr_set_ints(g, n, "strides", strides, s);
+    attr_set_ints(g, n, "dilations", dil, s);
+    if (how < 4) attr_set_ints(g, n, "output_padding", extra, s);
+    if (how == 0) attr_set_str(g, n, "auto_pad", S("SAME_UPPER"));
+    else if (how == 1) attr_set_ints(g, n, "output_shape", shape, s);
+    else attr_set_ints(g, n, "pads", pads, 2 * s);
+}
+
+static const struct op ops[] = {
+    {.name = "ConvTranspose", .props = OP_HEAVY, .min_in = 2, .max_in = 3, .min_out = 1, .max_out = 1,
+     .infer = infer, .eval = eval, .lower = lower, .flops = flops, .random = random_transpose},
+};
+
+const struct op_family op_conv_transpose = {ops, countof(ops)};
