@@ -125,6 +125,16 @@ void random_input(struct graph *g, const char *name, enum dtype t, u32 rank, con
 /* For `random`: the node of the instance, its outputs are the graph's. Returned for setting attributes. */
 node_id random_node(struct graph *g, const struct op *op, u32 n_in, const value_id *in, u32 n_out);
 
+/* op_expand.c: nodes of expansions, see op_node (g, like, ..., out). */
+value_id op_node1(struct graph *g, node_id like, const char *op, value_id a, value_id out);
+value_id op_node2(struct graph *g, node_id like, const char *op, value_id a, value_id b, value_id out);
+/* An operator whose second input lists axes: reductions (which keep their axes), Unsqueeze, Squeeze. */
+value_id op_node_axes(struct graph *g, node_id like, const char *op, value_id x, const i64 *axes, u32 n_axes, value_id out);
+value_id op_node_cast(struct graph *g, node_id like, value_id x, enum dtype t, value_id out); /* a node always */
+value_id op_node_binf(struct graph *g, node_id like, const char *op, value_id a, enum dtype t, double b, value_id out); /* b a constant */
+node_id op_made(const struct graph *g, value_id v);               /* the node that makes v, to set its attributes */
+value_id op_as(struct graph *g, node_id like, value_id x, enum dtype t); /* x, cast where its known type differs */
+
 /* op_eval.c: the reference evaluator. in: one tensor per graph input, shapes must fit (binds the symbolic variables);
    out: one new tensor per graph output, in the arena. Expands composites first. Slow and obviously right. */
 struct graph_eval_opts {

@@ -85,9 +85,12 @@ static i64 column_major(const struct pool *c, const i64 *at)
 
 static double power(double x, i64 p) { return p == 1 ? fabs(x) : p == 2 ? x * x : pow(fabs(x), (double)p); }
 
+/* The maximum over no tap at all. */
+static double least(enum dtype t) { return t == DT_U8 ? 0 : t == DT_I8 ? -128 : -INFINITY; }
+
 static struct result window(const struct pool *c, i64 plane, const i64 *o)
 {
-    struct result r = {.at = -1};
+    struct result r = {.at = -1, .max = least(c->x->dtype)};
     i64 at[MAX_RANK], taps = op_window_taps(&c->w);
     for (i64 t = 0; t < taps; t++) {
         bool in_pad;
@@ -105,7 +108,7 @@ static struct result window(const struct pool *c, i64 plane, const i64 *o)
 static double finish(enum kind kind, const struct result *r, i64 p)
 {
     switch (kind) {
-    case POOL_MAX: return r->at < 0 ? -INFINITY : r->max;
+    case POOL_MAX: return r->max;
     case POOL_MEAN: return r->sum / (double)i64_max(r->n, 1);
     case POOL_LP: return p == 1 ? r->sum : p == 2 ? sqrt(r->sum) : pow(r->sum, 1.0 / (double)p);
     }
@@ -278,7 +281,7 @@ static double flops(const struct graph *g, const struct node *n, const i64 *var)
     return f;
 }
 
-static void random_attrs(const struct op *self, struct graph *g, node_id n, u32 s, struct rng *r)
+static void random_attrs(const struct op *self, struct graph *g, node_id n, struct rng *r)
 {
     switch (((const struct row *)self->row)->kind) {
     case POOL_MAX: attr_set_int(g, n, "storage_order", rng_range(r, 0, 1)); break;
@@ -309,7 +312,7 @@ static void random_pool(const struct op *self, struct graph *g, struct rng *r)
     if (same < 3) attr_set_str(g, n, "auto_pad", str_of(autos[same]));
     else attr_set_ints(g, n, "pads", pads, 2 * s);
     if (same > 4) attr_set_int(g, n, "ceil_mode", 1);
-    random_attrs(self, g, n, s, r);
+    random_attrs(self, g, n, r);
 }
 
 /* Global forms. */
