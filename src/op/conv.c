@@ -17,13 +17,13 @@ static bool channels_fit(const struct graph *g, node_id n, const i64 *w, i64 gro
     const struct node *nd = graph_node(g, n);
     i64 c, b;
     if (group < 1 || w[0] % group) return op_invalid(e, g, n, "group %lld for %lld output channels", (long long)group, (long long)w[0]);
-    bool known = sym_is_const(g->sym, op_shape(g, nd, 0)->dim[1], &c);
+    bool known = sym_is_const(g->sym, op_in_shape(g, nd, 0)->dim[1], &c);
     if (!known) return op_unsupported(e, g, n, "the number of channels is not known");
     if (c % group || c / group != w[1])
         return op_invalid(e, g, n, "%lld input channels in %lld groups do not fit a weight for %lld", (long long)c,
                           (long long)group, (long long)w[1]);
     if (!op_has_in(nd, 2)) return true;
-    const struct shape *bias = op_shape(g, nd, 2);
+    const struct shape *bias = op_in_shape(g, nd, 2);
     if (bias->rank != 1 || (sym_is_const(g->sym, bias->dim[0], &b) && b != w[0]))
         return op_invalid(e, g, n, "bias does not have %lld elements", (long long)w[0]);
     return true;
@@ -31,7 +31,7 @@ static bool channels_fit(const struct graph *g, node_id n, const i64 *w, i64 gro
 
 static bool types_fit(const struct graph *g, node_id n, struct err *e)
 {
-    enum dtype t = op_dtype(g, graph_node(g, n), 0);
+    enum dtype t = op_in_dtype(g, graph_node(g, n), 0);
     if (!op_same_types(g, n, 0, e)) return false;
     if (!dtype_is_float(t) && t != DT_I32) return op_unsupported(e, g, n, "type %s", dtype_name(t));
     return true;
@@ -40,7 +40,7 @@ static bool types_fit(const struct graph *g, node_id n, struct err *e)
 static bool infer(struct graph *g, node_id n, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
-    const struct shape x = *op_shape(g, nd, 0), *ws = op_shape(g, nd, 1);
+    const struct shape x = *op_in_shape(g, nd, 0), *ws = op_in_shape(g, nd, 1);
     struct op_window w;
     i64 dim[MAX_RANK], group = attr_int(nd, "group", 1);
     if (!types_fit(g, n, e)) return false;
@@ -50,7 +50,7 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     attr_set_int(g, n, "group", group);
     struct shape out = {.known = true, .rank = x.rank, .dim = {x.dim[0], sym_const(g->sym, dim[0])}};
     if (!op_window_out(g, &w, &x, &out)) return op_invalid(e, g, n, "kernel larger than the padded input");
-    op_set_out(g, n, 0, op_dtype(g, graph_node(g, n), 0), &out);
+    op_set_out(g, n, 0, op_in_dtype(g, graph_node(g, n), 0), &out);
     return true;
 }
 
@@ -192,7 +192,7 @@ static void add_tap(struct emit *m, const struct node *n, const struct op_taps *
     for (u32 i = 2; i < rank; i++) xi[i] = t->at[i - 2], wi[i] = t->k[i - 2];
     kval x = emit_value(m, n->in.v[0], xi);
     if (t->ok) x = kir_select(k, t->ok, x, emit_neutral(m, KI_ADD, kir_dtype(k, x)));
-    enum dtype type = op_acc_type(m, op_dtype(m->g, n, 0));
+    enum dtype type = op_acc_type(m, op_in_dtype(m->g, n, 0));
     op_acc_fma(m, a, kir_cast(k, type, x), kir_cast(k, type, emit_value(m, n->in.v[1], wi)));
 }
 
@@ -205,7 +205,7 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
     i64 dim[MAX_RANK] = {0}, group = attr_int(n, "group", 1);
     const struct value *x = graph_value(m->g, n->in.v[0]);
     op_window_get(m->g, n, &w);
-    shape_is_static(m->g->sym, op_shape(m->g, n, 1), dim);
+    shape_is_static(m->g->sym, op_in_shape(m->g, n, 1), dim);
     kval init = op_has_in(n, 2) ? emit_value(m, n->in.v[2], &idx[1]) : emit_neutral(m, KI_ADD, x->dtype);
     op_acc_open(m, &a, op_lanes(m, x->shape.rank, idx), kir_cast(k, op_acc_type(m, x->dtype), init));
     kval of = kir_int(k, i64_max(dim[0] / group, 1)), cg = kir_int(k, dim[1]);
@@ -221,7 +221,7 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
 static double flops(const struct graph *g, const struct node *n, const i64 *var)
 {
     i64 y[MAX_RANK], w[MAX_RANK];
-    const struct shape *ys = &graph_value(g, n->out.v[0])->shape, *ws = op_shape(g, n, 1);
+    const struct shape *ys = &graph_value(g, n->out.v[0])->shape, *ws = op_in_shape(g, n, 1);
     if (!shape_eval(g->sym, ys, var, y) || !shape_eval(g->sym, ws, var, w)) return 0;
     return 2.0 * (double)product(ys->rank, y) * (double)product(ws->rank - 1, w + 1);
 }

@@ -40,7 +40,7 @@ static sym full_size(const struct graph *g, const struct op_window *w, u32 i, sy
 static bool solve_pads(struct graph *g, node_id n, const struct op_window *w, const sym *want, bool upper, i64 *extra,
                        struct err *e)
 {
-    const struct shape *x = op_shape(g, graph_node(g, n), 0);
+    const struct shape *x = op_in_shape(g, graph_node(g, n), 0);
     i64 pads[2 * MAX_RANK], total;
     for (u32 i = 0; i < w->n; i++) {
         sym full = sym_add(g->sym, full_size(g, w, i, x->dim[2 + i]), sym_const(g->sym, extra[i]));
@@ -75,14 +75,14 @@ static bool normalise(struct graph *g, node_id n, const i64 *kernel, struct op_w
 {
     struct str mode = str_dup(g->arena, attr_str(graph_node(g, n), "auto_pad", "NOTSET"));
     bool upper = str_is(mode, "SAME_UPPER"), same = upper || str_is(mode, "SAME_LOWER"), has_shape;
-    u32 spatial = op_shape(g, graph_node(g, n), 0)->rank - 2;
+    u32 spatial = op_in_shape(g, graph_node(g, n), 0)->rank - 2;
     sym want[MAX_RANK];
     if (!read_list(g, n, "output_padding", extra, spatial, e)) return false;
     if (!read_output_shape(g, n, spatial, want, &has_shape, e)) return false;
     if (same || has_shape) attr_remove(g, n, "auto_pad"), attr_remove(g, n, "pads");
     if (!op_window_infer(g, n, kernel, w, e)) return false;
     for (u32 i = 0; i < spatial && same && !has_shape; i++)
-        want[i] = sym_mul(g->sym, op_shape(g, graph_node(g, n), 0)->dim[2 + i], sym_const(g->sym, w->stride[i]));
+        want[i] = sym_mul(g->sym, op_in_shape(g, graph_node(g, n), 0)->dim[2 + i], sym_const(g->sym, w->stride[i]));
     if ((same || has_shape) && !solve_pads(g, n, w, want, upper, extra, e)) return false;
     attr_remove(g, n, "output_shape");
     attr_set_ints(g, n, "output_padding", extra, spatial);
@@ -94,13 +94,13 @@ static bool channels_fit(const struct graph *g, node_id n, const i64 *w, i64 gro
 {
     const struct node *nd = graph_node(g, n);
     i64 c, b;
-    if (!sym_is_const(g->sym, op_shape(g, nd, 0)->dim[1], &c))
+    if (!sym_is_const(g->sym, op_in_shape(g, nd, 0)->dim[1], &c))
         return op_unsupported(e, g, n, "the number of channels is not known");
     if (group < 1 || c != w[0] || c % group || w[1] > LIMIT / group)
         return op_invalid(e, g, n, "%lld input channels in %lld groups, weight for %lld", (long long)c, (long long)group,
                           (long long)w[0]);
     if (!op_has_in(nd, 2)) return true;
-    const struct shape *bias = op_shape(g, nd, 2);
+    const struct shape *bias = op_in_shape(g, nd, 2);
     if (bias->rank != 1 || (sym_is_const(g->sym, bias->dim[0], &b) && b != w[1] * group))
         return op_invalid(e, g, n, "bias does not have %lld elements", (long long)(w[1] * group));
     return true;
@@ -109,11 +109,11 @@ static bool channels_fit(const struct graph *g, node_id n, const i64 *w, i64 gro
 static bool infer(struct graph *g, node_id n, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
-    const struct shape x = *op_shape(g, nd, 0), ws = *op_shape(g, nd, 1);
+    const struct shape x = *op_in_shape(g, nd, 0), ws = *op_in_shape(g, nd, 1);
     struct op_window w;
     i64 dim[MAX_RANK], extra[MAX_RANK], c, group = attr_int(nd, "group", 1);
     if (!op_same_types(g, n, 0, e)) return false;
-    if (!dtype_is_float(op_dtype(g, nd, 0))) return op_unsupported(e, g, n, "type %s", dtype_name(op_dtype(g, nd, 0)));
+    if (!dtype_is_float(op_in_dtype(g, nd, 0))) return op_unsupported(e, g, n, "type %s", dtype_name(op_in_dtype(g, nd, 0)));
     if (x.rank < 3 || ws.rank != x.rank) return op_invalid(e, g, n, "weight of rank %u for an input of rank %u", ws.rank, x.rank);
     if (!shape_is_static(g->sym, &ws, dim)) return op_unsupported(e, g, n, "the weight's shape is not constant");
     if (!channels_fit(g, n, dim, group, e) || !normalise(g, n, dim + 2, &w, extra, e)) return false;
@@ -124,7 +124,7 @@ static bool infer(struct graph *g, node_id n, struct err *e)
         out.dim[2 + i] = sym_sub(g->sym, full, sym_add(g->sym, w.begin[i], w.end[i]));
         if (sym_is_const(g->sym, out.dim[2 + i], &c) && c < 1) return op_invalid(e, g, n, "pads larger than the output");
     }
-    op_set_out(g, n, 0, op_dtype(g, graph_node(g, n), 0), &out);
+    op_set_out(g, n, 0, op_in_dtype(g, graph_node(g, n), 0), &out);
     return true;
 }
 
@@ -267,12 +267,12 @@ static void gather_tested(struct emit *m, const struct op_window *w, u32 i, kval
 static void add_tap(struct emit *m, const struct node *n, const struct gather *t, const struct op_acc *a, const kval xw[4])
 {
     struct kir *k = m->k;
-    u32 rank = op_shape(m->g, n, 0)->rank;
+    u32 rank = op_in_shape(m->g, n, 0)->rank;
     kval xi[MAX_RANK] = {xw[0], xw[1]}, wi[MAX_RANK] = {xw[2], xw[3]};
     for (u32 i = 2; i < rank; i++) xi[i] = t->at[i - 2], wi[i] = t->k[i - 2];
     kval x = emit_value(m, n->in.v[0], xi);
     if (t->ok) x = kir_select(k, t->ok, x, emit_neutral(m, KI_ADD, kir_dtype(k, x)));
-    enum dtype type = op_acc_type(m, op_dtype(m->g, n, 0));
+    enum dtype type = op_acc_type(m, op_in_dtype(m->g, n, 0));
     op_acc_fma(m, a, kir_cast(k, type, x), kir_cast(k, type, emit_value(m, n->in.v[1], wi)));
 }
 
@@ -285,7 +285,7 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
     i64 dim[MAX_RANK] = {0}, group = attr_int(n, "group", 1);
     const struct value *x = graph_value(m->g, n->in.v[0]);
     op_window_get(m->g, n, &w);
-    shape_is_static(m->g->sym, op_shape(m->g, n, 1), dim);
+    shape_is_static(m->g->sym, op_in_shape(m->g, n, 1), dim);
     kval init = op_has_in(n, 2) ? emit_value(m, n->in.v[2], &idx[1]) : emit_neutral(m, KI_ADD, x->dtype);
     op_acc_open(m, &a, op_lanes(m, x->shape.rank, idx), kir_cast(k, op_acc_type(m, x->dtype), init));
     kval mg = kir_int(k, i64_max(dim[1], 1)), cg = kir_int(k, dim[0] / group);
@@ -305,7 +305,7 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
 static double flops(const struct graph *g, const struct node *n, const i64 *var)
 {
     i64 x[MAX_RANK], w[MAX_RANK];
-    const struct shape *xs = op_shape(g, n, 0), *ws = op_shape(g, n, 1);
+    const struct shape *xs = op_in_shape(g, n, 0), *ws = op_in_shape(g, n, 1);
     if (!shape_eval(g->sym, xs, var, x) || !shape_eval(g->sym, ws, var, w)) return 0;
     return 2.0 * (double)product(xs->rank, x) * (double)product(ws->rank - 1, w + 1);
 }

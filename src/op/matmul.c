@@ -10,7 +10,7 @@
 
 static bool types_fit(const struct graph *g, node_id n, struct err *e)
 {
-    if (op_dtype(g, graph_node(g, n), 0) == DT_BOOL) return op_invalid(e, g, n, "type bool");
+    if (op_in_dtype(g, graph_node(g, n), 0) == DT_BOOL) return op_invalid(e, g, n, "type bool");
     return op_same_types(g, n, 0, e);
 }
 
@@ -24,7 +24,7 @@ static bool sizes_agree(const struct graph *g, sym a, sym b)
 static bool infer(struct graph *g, node_id n, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
-    const struct shape a = *op_shape(g, nd, 0), b = *op_shape(g, nd, 1);
+    const struct shape a = *op_in_shape(g, nd, 0), b = *op_in_shape(g, nd, 1);
     struct shape ba = {.known = true, .rank = a.rank > 2 ? a.rank - 2 : 0}, bb = ba, out;
     if (!types_fit(g, n, e)) return false;
     if (!a.rank || !b.rank) return op_invalid(e, g, n, "a scalar operand");
@@ -36,7 +36,7 @@ static bool infer(struct graph *g, node_id n, struct err *e)
         return op_invalid(e, g, n, "inner sizes differ");
     if (a.rank > 1) out.dim[out.rank++] = a.dim[a.rank - 2];
     if (b.rank > 1) out.dim[out.rank++] = b.dim[b.rank - 1];
-    op_set_out(g, n, 0, op_dtype(g, nd, 0), &out);
+    op_set_out(g, n, 0, op_in_dtype(g, nd, 0), &out);
     return true;
 }
 
@@ -145,9 +145,9 @@ static kval operand(struct emit *m, value_id v, u32 batch, const kval *idx, cons
 static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx)
 {
     struct kir *k = m->k;
-    const struct shape *a = op_shape(m->g, n, 0), *b = op_shape(m->g, n, 1);
+    const struct shape *a = op_in_shape(m->g, n, 0), *b = op_in_shape(m->g, n, 1);
     u32 rank = graph_value(m->g, n->out.v[0])->shape.rank, ra = a->rank > 1, rb = b->rank > 1, batch = rank - ra - rb;
-    enum dtype t = op_dtype(m->g, n, 0), type = op_acc_type(m, t);
+    enum dtype t = op_in_dtype(m->g, n, 0), type = op_acc_type(m, t);
     struct op_acc acc;
     op_acc_open(m, &acc, op_lanes(m, rank, idx), kir_cast(k, type, emit_neutral(m, KI_ADD, t)));
     kval i = ra ? idx[batch] : 0, j = rb ? idx[rank - 1] : 0;
@@ -162,7 +162,7 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
 static double flops(const struct graph *g, const struct node *n, const i64 *var)
 {
     i64 y[MAX_RANK], k;
-    const struct shape *ys = &graph_value(g, n->out.v[0])->shape, *a = op_shape(g, n, 0);
+    const struct shape *ys = &graph_value(g, n->out.v[0])->shape, *a = op_in_shape(g, n, 0);
     if (!shape_eval(g->sym, ys, var, y) || !sym_eval(g->sym, a->dim[a->rank - 1], var, &k)) return 0;
     double f = 2.0 * (double)k;
     for (u32 i = 0; i < ys->rank; i++) f *= (double)y[i];
@@ -192,7 +192,7 @@ static void random_matmul(const struct op *self, struct graph *g, struct rng *r)
 static bool gemm_operand(const struct graph *g, node_id n, u32 k, sym rc[2], struct err *e)
 {
     const struct node *nd = graph_node(g, n);
-    const struct shape *s = op_shape(g, nd, k);
+    const struct shape *s = op_in_shape(g, nd, k);
     if (s->rank != 2) return op_invalid(e, g, n, "input %u of rank %u", k, s->rank);
     u32 t = attr_int(nd, k ? "transB" : "transA", 0) != 0;
     rc[0] = s->dim[t], rc[1] = s->dim[!t];
@@ -202,13 +202,13 @@ static bool gemm_operand(const struct graph *g, node_id n, u32 k, sym rc[2], str
 static bool gemm_infer(struct graph *g, node_id n, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
-    enum dtype t = op_dtype(g, nd, 0);
+    enum dtype t = op_in_dtype(g, nd, 0);
     sym a[2], b[2];
     if (!types_fit(g, n, e) || !gemm_operand(g, n, 0, a, e) || !gemm_operand(g, n, 1, b, e)) return false;
     if (!sizes_agree(g, a[1], b[0])) return op_invalid(e, g, n, "inner sizes differ");
     struct shape out = {.known = true, .rank = 2, .dim = {a[0], b[1]}}, both;
     if (op_has_in(nd, 2)) {
-        const struct shape *c = op_shape(g, nd, 2);
+        const struct shape *c = op_in_shape(g, nd, 2);
         if (c->rank > 2 || !op_broadcast(g, &out, c, &both) || both.dim[0] != out.dim[0] || both.dim[1] != out.dim[1])
             return op_invalid(e, g, n, "C does not broadcast to the result");
     }
@@ -221,7 +221,7 @@ static bool gemm_infer(struct graph *g, node_id n, struct err *e)
 
 static value_id scaled(struct graph *g, node_id n, value_id v, double factor, value_id out)
 {
-    enum dtype t = op_dtype(g, graph_node(g, n), 0);
+    enum dtype t = op_in_dtype(g, graph_node(g, n), 0);
     return factor == 1 ? v : op_node(g, n, "Mul", 2, (value_id[]){v, op_const_f(g, t, factor)}, out);
 }
 

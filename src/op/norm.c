@@ -16,9 +16,9 @@ static bool float_input(const struct graph *g, node_id n, u32 min_rank, struct e
 {
     const struct node *nd = graph_node(g, n);
     for (u32 i = 0; i < nd->in.n; i++)
-        if (nd->in.v[i] && !dtype_is_float(op_dtype(g, nd, i)))
-            return op_unsupported(e, g, n, "input %u of type %s", i, dtype_name(op_dtype(g, nd, i)));
-    u32 rank = op_shape(g, nd, 0)->rank;
+        if (nd->in.v[i] && !dtype_is_float(op_in_dtype(g, nd, i)))
+            return op_unsupported(e, g, n, "input %u of type %s", i, dtype_name(op_in_dtype(g, nd, i)));
+    u32 rank = op_in_shape(g, nd, 0)->rank;
     return rank >= min_rank ? true : op_invalid(e, g, n, "input of rank %u", rank);
 }
 
@@ -28,7 +28,7 @@ static bool vectors(const struct graph *g, node_id n, u32 first, u32 end, sym si
     const struct node *nd = graph_node(g, n);
     for (u32 i = first; i < end; i++) {
         if (!op_has_in(nd, i)) continue;
-        const struct shape *s = op_shape(g, nd, i);
+        const struct shape *s = op_in_shape(g, nd, i);
         i64 d;
         if (s->rank != 1) return op_invalid(e, g, n, "input %u of rank %u", i, s->rank);
         if (sym_is_const(g->sym, sym_sub(g->sym, s->dim[0], size), &d) && d)
@@ -71,8 +71,8 @@ static value_id narrow(struct graph *g, node_id n, value_id v, enum dtype from, 
 static bool infer_same(struct graph *g, node_id n, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
-    struct shape s = *op_shape(g, nd, 0);
-    op_set_out(g, n, 0, op_dtype(g, nd, 0), &s);
+    struct shape s = *op_in_shape(g, nd, 0);
+    op_set_out(g, n, 0, op_in_dtype(g, nd, 0), &s);
     return true;
 }
 
@@ -91,12 +91,12 @@ static bool bn_upgrade(struct graph *g, node_id n, i64 opset, struct err *e)
 static bool bn_infer(struct graph *g, node_id n, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
-    if (!float_input(g, n, 2, e) || !vectors(g, n, 1, 5, op_shape(g, nd, 0)->dim[1], e)) return false;
+    if (!float_input(g, n, 2, e) || !vectors(g, n, 1, 5, op_in_shape(g, nd, 0)->dim[1], e)) return false;
     bool training = attr_int(nd, "training_mode", 0);
     for (u32 k = 1; !training && k < nd->out.n; k++)
         if (nd->out.v[k]) return op_invalid(e, g, n, "output %u without training_mode", k);
-    struct shape running = {.known = true, .rank = 1, .dim = {op_shape(g, nd, 0)->dim[1]}};
-    for (u32 k = 1; k < 3; k++) op_set_out(g, n, k, op_dtype(g, nd, k + 2), &running);
+    struct shape running = {.known = true, .rank = 1, .dim = {op_in_shape(g, nd, 0)->dim[1]}};
+    for (u32 k = 1; k < 3; k++) op_set_out(g, n, k, op_in_dtype(g, nd, k + 2), &running);
     return infer_same(g, n, e);
 }
 
@@ -104,8 +104,8 @@ static bool bn_infer(struct graph *g, node_id n, struct err *e)
 static void bn_apply(struct graph *g, node_id n, value_id mean, value_id var, enum dtype f)
 {
     const struct node nd = *graph_node(g, n);
-    enum dtype t = op_dtype(g, &nd, 0);
-    u32 rank = op_shape(g, &nd, 0)->rank;
+    enum dtype t = op_in_dtype(g, &nd, 0);
+    u32 rank = op_in_shape(g, &nd, 0)->rank;
     value_id scale = op_as(g, n, nd.in.v[1], f), shift = op_as(g, n, nd.in.v[2], f);
     value_id factor = op_node2(g, n, "Div", scale, deviation(g, n, var, f, 1e-5), 0);
     value_id offset = op_node2(g, n, "Sub", shift, op_node2(g, n, "Mul", mean, factor, 0), 0);
@@ -122,19 +122,19 @@ static void bn_running(struct graph *g, node_id n, u32 k, value_id now, enum dty
     double momentum = attr_float(&nd, "momentum", 0.9);
     value_id a = op_node_binf(g, n, "Mul", op_as(g, n, nd.in.v[k + 2], f), f, momentum, 0);
     value_id b = op_node_binf(g, n, "Mul", now, f, 1 - momentum, 0);
-    narrow(g, n, op_node2(g, n, "Add", a, b, 0), f, op_dtype(g, &nd, k + 2), nd.out.v[k]);
+    narrow(g, n, op_node2(g, n, "Add", a, b, 0), f, op_in_dtype(g, &nd, k + 2), nd.out.v[k]);
 }
 
 static bool bn_expand(struct graph *g, node_id n, struct err *e)
 {
     const struct node nd = *graph_node(g, n);
-    enum dtype f = wide(op_dtype(g, &nd, 0));
+    enum dtype f = wide(op_in_dtype(g, &nd, 0));
     if (!attr_int(&nd, "training_mode", 0)) {
         value_id mean = op_as(g, n, nd.in.v[3], f), var = op_as(g, n, nd.in.v[4], f);
         return bn_apply(g, n, mean, var, f), true;
     }
     i64 axes[MAX_RANK] = {0};
-    u32 rank = op_shape(g, &nd, 0)->rank;
+    u32 rank = op_in_shape(g, &nd, 0)->rank;
     struct stats s;
     for (u32 i = 2; i < rank; i++) axes[i - 1] = i;
     statistics(g, n, op_as(g, n, nd.in.v[0], f), axes, rank - 1, 0, &s);
@@ -179,7 +179,7 @@ static void random_bn(const struct op *self, struct graph *g, struct rng *r)
 static bool in_infer(struct graph *g, node_id n, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
-    return float_input(g, n, 3, e) && op_same_types(g, n, 0, e) && vectors(g, n, 1, 3, op_shape(g, nd, 0)->dim[1], e) &&
+    return float_input(g, n, 3, e) && op_same_types(g, n, 0, e) && vectors(g, n, 1, 3, op_in_shape(g, nd, 0)->dim[1], e) &&
            infer_same(g, n, e);
 }
 
@@ -187,15 +187,15 @@ static bool in_infer(struct graph *g, node_id n, struct err *e)
 static value_id normalised(struct graph *g, node_id n, const struct stats *s, enum dtype f, double eps)
 {
     value_id y = op_node2(g, n, "Div", s->centred, deviation(g, n, s->var, f, eps), 0);
-    return narrow(g, n, y, f, op_dtype(g, graph_node(g, n), 0), 0);
+    return narrow(g, n, y, f, op_in_dtype(g, graph_node(g, n), 0), 0);
 }
 
 static bool in_expand(struct graph *g, node_id n, struct err *e)
 {
     const struct node nd = *graph_node(g, n);
-    enum dtype f = wide(op_dtype(g, &nd, 0));
+    enum dtype f = wide(op_in_dtype(g, &nd, 0));
     i64 axes[MAX_RANK];
-    u32 rank = op_shape(g, &nd, 0)->rank;
+    u32 rank = op_in_shape(g, &nd, 0)->rank;
     struct stats s;
     for (u32 i = 2; i < rank; i++) axes[i - 2] = i;
     statistics(g, n, op_as(g, n, nd.in.v[0], f), axes, rank - 2, 0, &s);
@@ -225,15 +225,15 @@ static bool ln_infer(struct graph *g, node_id n, struct err *e)
     const struct node *nd = graph_node(g, n);
     u32 axis;
     if (!float_input(g, n, 1, e) || !op_same_types(g, n, 0, e)) return false;
-    struct shape s = *op_shape(g, nd, 0), both;
+    struct shape s = *op_in_shape(g, nd, 0), both;
     if (!op_axis(attr_int(nd, "axis", -1), s.rank, &axis))
         return op_invalid(e, g, n, "axis %lld does not exist", (long long)attr_int(nd, "axis", -1));
     if (attr_int(nd, "stash_type", 1) != 1)
         return op_unsupported(e, g, n, "stash_type %lld", (long long)attr_int(nd, "stash_type", 1));
     for (u32 k = 1; k < nd->in.n; k++)
-        if (nd->in.v[k] && (!op_broadcast(g, &s, op_shape(g, nd, k), &both) || !shape_equal(&s, &both)))
+        if (nd->in.v[k] && (!op_broadcast(g, &s, op_in_shape(g, nd, k), &both) || !shape_equal(&s, &both)))
             return op_invalid(e, g, n, "input %u does not broadcast to the input", k);
-    op_set_out(g, n, 0, op_dtype(g, nd, 0), &s);
+    op_set_out(g, n, 0, op_in_dtype(g, nd, 0), &s);
     for (u32 i = axis; i < s.rank; i++) s.dim[i] = sym_const(g->sym, 1);
     op_set_out(g, n, 1, DT_F32, &s);
     op_set_out(g, n, 2, DT_F32, &s);
@@ -250,9 +250,9 @@ static void ln_stat(struct graph *g, node_id n, u32 k, value_id v, enum dtype f)
 static bool ln_expand(struct graph *g, node_id n, struct err *e)
 {
     const struct node nd = *graph_node(g, n);
-    enum dtype t = op_dtype(g, &nd, 0), f = wide(t);
+    enum dtype t = op_in_dtype(g, &nd, 0), f = wide(t);
     i64 axes[MAX_RANK];
-    u32 rank = op_shape(g, &nd, 0)->rank, axis = 0;
+    u32 rank = op_in_shape(g, &nd, 0)->rank, axis = 0;
     struct stats s;
     op_axis(attr_int(&nd, "axis", -1), rank, &axis);
     for (u32 i = axis; i < rank; i++) axes[i - axis] = i;
@@ -289,7 +289,7 @@ static bool gn_infer(struct graph *g, node_id n, struct err *e)
     i64 groups = attr_int(nd, "num_groups", 0), c;
     if (!float_input(g, n, 3, e) || !op_same_types(g, n, 0, e)) return false;
     if (groups < 1) return op_invalid(e, g, n, "num_groups %lld", (long long)groups);
-    if (sym_is_const(g->sym, op_shape(g, nd, 0)->dim[1], &c) && c % groups)
+    if (sym_is_const(g->sym, op_in_shape(g, nd, 0)->dim[1], &c) && c % groups)
         return op_invalid(e, g, n, "%lld channels in %lld groups", (long long)c, (long long)groups);
     return vectors(g, n, 1, 3, sym_const(g->sym, groups), e) && infer_same(g, n, e);
 }
@@ -297,7 +297,7 @@ static bool gn_infer(struct graph *g, node_id n, struct err *e)
 static bool gn_expand(struct graph *g, node_id n, struct err *e)
 {
     const struct node nd = *graph_node(g, n);
-    enum dtype f = wide(op_dtype(g, &nd, 0));
+    enum dtype f = wide(op_in_dtype(g, &nd, 0));
     const i64 two = 2, split[3] = {0, attr_int(&nd, "num_groups", 1), -1};
     struct stats s;
     value_id x = op_as(g, n, nd.in.v[0], f), shape = op_node1(g, n, "Shape", nd.in.v[0], 0);
@@ -333,15 +333,15 @@ static bool lrn_infer(struct graph *g, node_id n, struct err *e)
     i64 size = attr_int(graph_node(g, n), "size", 0);
     if (!float_input(g, n, 2, e)) return false;
     if (size < 1 || size > 1 << 20) return op_invalid(e, g, n, "size %lld", (long long)size);
-    if (op_shape(g, graph_node(g, n), 0)->rank >= MAX_RANK) return op_unsupported(e, g, n, "rank %d", MAX_RANK);
+    if (op_in_shape(g, graph_node(g, n), 0)->rank >= MAX_RANK) return op_unsupported(e, g, n, "rank %d", MAX_RANK);
     return infer_same(g, n, e);
 }
 
 static bool lrn_expand(struct graph *g, node_id n, struct err *e)
 {
     const struct node nd = *graph_node(g, n);
-    enum dtype t = op_dtype(g, &nd, 0), f = wide(t);
-    u32 rank = op_shape(g, &nd, 0)->rank, s = rank - 1;
+    enum dtype t = op_in_dtype(g, &nd, 0), f = wide(t);
+    u32 rank = op_in_shape(g, &nd, 0)->rank, s = rank - 1;
     i64 kernel[MAX_RANK], pads[2 * MAX_RANK] = {0}, size = attr_int(&nd, "size", 1), one = 1;
     for (u32 i = 0; i < s; i++) kernel[i] = i ? 1 : size;
     pads[0] = (size - 1) / 2, pads[s] = size / 2;
@@ -381,7 +381,7 @@ static bool lp_infer(struct graph *g, node_id n, struct err *e)
     i64 p = attr_int(nd, "p", 2);
     if (!float_input(g, n, 1, e)) return false;
     if (p != 1 && p != 2) return op_invalid(e, g, n, "p %lld", (long long)p);
-    if (!op_axis(attr_int(nd, "axis", -1), op_shape(g, nd, 0)->rank, &axis))
+    if (!op_axis(attr_int(nd, "axis", -1), op_in_shape(g, nd, 0)->rank, &axis))
         return op_invalid(e, g, n, "axis %lld does not exist", (long long)attr_int(nd, "axis", -1));
     return infer_same(g, n, e);
 }
@@ -389,7 +389,7 @@ static bool lp_infer(struct graph *g, node_id n, struct err *e)
 static bool lp_expand(struct graph *g, node_id n, struct err *e)
 {
     const struct node nd = *graph_node(g, n);
-    enum dtype t = op_dtype(g, &nd, 0);
+    enum dtype t = op_in_dtype(g, &nd, 0);
     i64 axis = attr_int(&nd, "axis", -1);
     const char *op = attr_int(&nd, "p", 2) == 1 ? "ReduceL1" : "ReduceL2";
     value_id norm = op_node_axes(g, n, op, nd.in.v[0], &axis, 1, 0);
@@ -429,14 +429,14 @@ static bool mvn_infer(struct graph *g, node_id n, struct err *e)
     if (!float_input(g, n, 1, e)) return false;
     if (!count) return op_unsupported(e, g, n, "empty attribute 'axes'");
     for (u32 i = 0; i < count; i++)
-        if (!op_axis(axes[i], op_shape(g, nd, 0)->rank, &a)) return op_invalid(e, g, n, "axis %lld does not exist", (long long)axes[i]);
+        if (!op_axis(axes[i], op_in_shape(g, nd, 0)->rank, &a)) return op_invalid(e, g, n, "axis %lld does not exist", (long long)axes[i]);
     return infer_same(g, n, e);
 }
 
 static bool mvn_expand(struct graph *g, node_id n, struct err *e)
 {
     const struct node nd = *graph_node(g, n);
-    enum dtype t = op_dtype(g, &nd, 0), f = wide(t);
+    enum dtype t = op_in_dtype(g, &nd, 0), f = wide(t);
     const i64 *axes;
     u32 count = mvn_axes(&nd, &axes);
     struct stats s;

@@ -202,8 +202,8 @@ void op_acc_set(struct emit *m, const struct op_acc *a, kval v);
 void op_acc_fma(struct emit *m, const struct op_acc *a, kval x, kval y);  /* += x*y, both of the accumulator's type */
 u32 op_lanes(const struct emit *m, u32 n, const kval *idx);               /* the widest */
 
-const struct shape *op_shape(const struct graph *g, const struct node *n, u32 k);   /* of input k */
-enum dtype op_dtype(const struct graph *g, const struct node *n, u32 k);            /* of input k */
+const struct shape *op_in_shape(const struct graph *g, const struct node *n, u32 k);   /* of input k */
+enum dtype op_in_dtype(const struct graph *g, const struct node *n, u32 k);            /* of input k */
 bool op_same_types(const struct graph *g, node_id n, u32 first, struct err *e);     /* of the inputs from `first` on */
 bool op_has_in(const struct node *n, u32 k);                                        /* optional input k is there */
 

@@ -270,12 +270,12 @@ u32 op_lanes(const struct emit *m, u32 n, const kval *idx)
 
 /* Inputs. */
 
-const struct shape *op_shape(const struct graph *g, const struct node *n, u32 k)
+const struct shape *op_in_shape(const struct graph *g, const struct node *n, u32 k)
 {
     return &graph_value(g, n->in.v[k])->shape;
 }
 
-enum dtype op_dtype(const struct graph *g, const struct node *n, u32 k) { return graph_value(g, n->in.v[k])->dtype; }
+enum dtype op_in_dtype(const struct graph *g, const struct node *n, u32 k) { return graph_value(g, n->in.v[k])->dtype; }
 
 bool op_has_in(const struct node *n, u32 k) { return k < n->in.n && n->in.v[k]; }
 
@@ -283,9 +283,9 @@ bool op_same_types(const struct graph *g, node_id n, u32 first, struct err *e)
 {
     const struct node *x = graph_node(g, n);
     for (u32 i = first; i < x->in.n; i++)
-        if (x->in.v[i] && op_dtype(g, x, i) != op_dtype(g, x, first))
-            return op_invalid(e, g, n, "input %u is %s and input %u %s", first, dtype_name(op_dtype(g, x, first)), i,
-                              dtype_name(op_dtype(g, x, i)));
+        if (x->in.v[i] && op_in_dtype(g, x, i) != op_in_dtype(g, x, first))
+            return op_invalid(e, g, n, "input %u is %s and input %u %s", first, dtype_name(op_in_dtype(g, x, first)), i,
+                              dtype_name(op_in_dtype(g, x, i)));
     return true;
 }
 

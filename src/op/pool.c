@@ -29,8 +29,8 @@ static bool type_ok(enum kind kind, enum dtype t)
 static bool infer(struct graph *g, node_id n, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
-    const struct shape x = *op_shape(g, nd, 0);
-    enum dtype t = op_dtype(g, nd, 0);
+    const struct shape x = *op_in_shape(g, nd, 0);
+    enum dtype t = op_in_dtype(g, nd, 0);
     struct op_window w;
     i64 p = attr_int(nd, "p", 2), order = attr_int(nd, "storage_order", 0), taps = 1;
     if (!type_ok(kind_of(g, nd), t)) return op_unsupported(e, g, n, "type %s", dtype_name(t));
@@ -320,8 +320,8 @@ static void random_pool(const struct op *self, struct graph *g, struct rng *r)
 static bool global_infer(struct graph *g, node_id n, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
-    struct shape s = *op_shape(g, nd, 0);
-    enum dtype t = op_dtype(g, nd, 0);
+    struct shape s = *op_in_shape(g, nd, 0);
+    enum dtype t = op_in_dtype(g, nd, 0);
     if (!dtype_is_float(t)) return op_unsupported(e, g, n, "type %s", dtype_name(t));
     if (s.rank < 3) return op_invalid(e, g, n, "input of rank %u has no spatial axes", s.rank);
     if (attr_int(nd, "p", 2) < 1) return op_invalid(e, g, n, "p %lld", (long long)attr_int(nd, "p", 2));
@@ -333,7 +333,7 @@ static bool global_infer(struct graph *g, node_id n, struct err *e)
 static value_id reduce(struct graph *g, node_id n, const char *op, value_id x, value_id out)
 {
     i64 axes[MAX_RANK];
-    u32 rank = op_shape(g, graph_node(g, n), 0)->rank;
+    u32 rank = op_in_shape(g, graph_node(g, n), 0)->rank;
     for (u32 i = 2; i < rank; i++) axes[i - 2] = i;
     return op_node(g, n, op, 2, (value_id[]){x, op_const_i(g, DT_I64, axes, rank - 2)}, out);
 }
@@ -343,7 +343,7 @@ static bool global_expand(struct graph *g, node_id n, struct err *e)
     const struct op *op = op_of(g, n);
     const struct node nd = *graph_node(g, n);
     i64 p = attr_int(&nd, "p", 2);
-    enum dtype t = op_dtype(g, &nd, 0);
+    enum dtype t = op_in_dtype(g, &nd, 0);
     const struct row *row = op->row;
     value_id x = nd.in.v[0], y = nd.out.v[0];
     if (row->kind != POOL_LP) return reduce(g, n, row->reduce, x, y), true;

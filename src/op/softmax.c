@@ -19,7 +19,7 @@ static bool upgrade(struct graph *g, node_id n, i64 opset, struct err *e)
 static bool norm_axes(const struct graph *g, node_id n, i64 axes[MAX_RANK], u32 *count)
 {
     const struct node *nd = graph_node(g, n);
-    u32 rank = op_shape(g, nd, 0)->rank, first;
+    u32 rank = op_in_shape(g, nd, 0)->rank, first;
     if (!op_axis(attr_int(nd, "axis", -1), rank, &first)) return false;
     u32 end = attr_int(nd, "to_end", 0) ? rank : first + 1;
     for (u32 i = first; i < end; i++) axes[i - first] = i;
@@ -30,12 +30,12 @@ static bool norm_axes(const struct graph *g, node_id n, i64 axes[MAX_RANK], u32 
 static bool infer(struct graph *g, node_id n, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
-    enum dtype t = op_dtype(g, nd, 0);
+    enum dtype t = op_in_dtype(g, nd, 0);
     i64 axes[MAX_RANK];
     u32 count;
     if (!dtype_is_float(t)) return op_unsupported(e, g, n, "type %s", dtype_name(t));
     if (!norm_axes(g, n, axes, &count)) return op_invalid(e, g, n, "axis %lld does not exist", (long long)attr_int(nd, "axis", -1));
-    struct shape s = *op_shape(g, nd, 0);
+    struct shape s = *op_in_shape(g, nd, 0);
     op_set_out(g, n, 0, t, &s);
     return true;
 }
@@ -59,7 +59,7 @@ static bool expand_softmax(struct graph *g, node_id n, struct err *e)
 /* 1 at the first maximum along one axis, of `size` elements. */
 static value_id hardmax(struct graph *g, node_id n, value_id x, i64 axis, sym size, value_id out)
 {
-    enum dtype t = op_dtype(g, graph_node(g, n), 0);
+    enum dtype t = op_in_dtype(g, graph_node(g, n), 0);
     value_id at = op_node1(g, n, "ArgMax", x, 0);
     attr_set_int(g, op_made(g, at), "axis", axis);
     attr_set_int(g, op_made(g, at), "keepdims", 0);
@@ -72,7 +72,7 @@ static value_id hardmax(struct graph *g, node_id n, value_id x, i64 axis, sym si
 static bool expand_hardmax(struct graph *g, node_id n, struct err *e)
 {
     const struct node nd = *graph_node(g, n);
-    const struct shape s = *op_shape(g, &nd, 0);
+    const struct shape s = *op_in_shape(g, &nd, 0);
     i64 axes[MAX_RANK];
     u32 count = 0;
     norm_axes(g, n, axes, &count);
@@ -106,14 +106,14 @@ static bool is_sce(const struct node *nd) { return str_is(nd->op, "SoftmaxCrossE
 static bool loss_fits(struct graph *g, node_id n, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
-    const struct shape *x = op_shape(g, nd, 0), *t = op_shape(g, nd, 1);
-    enum dtype lt = op_dtype(g, nd, 1);
-    if (!dtype_is_float(op_dtype(g, nd, 0))) return op_unsupported(e, g, n, "type %s", dtype_name(op_dtype(g, nd, 0)));
+    const struct shape *x = op_in_shape(g, nd, 0), *t = op_in_shape(g, nd, 1);
+    enum dtype lt = op_in_dtype(g, nd, 1);
+    if (!dtype_is_float(op_in_dtype(g, nd, 0))) return op_unsupported(e, g, n, "type %s", dtype_name(op_in_dtype(g, nd, 0)));
     if (lt != DT_I32 && lt != DT_I64) return op_invalid(e, g, n, "classes of type %s", dtype_name(lt));
     if (x->rank < 2 || t->rank + 1 != x->rank) return op_invalid(e, g, n, "classes of rank %u for scores of rank %u", t->rank, x->rank);
     if (!op_has_in(nd, 2)) return true;
-    if (op_shape(g, nd, 2)->rank != 1 || op_dtype(g, nd, 2) != op_dtype(g, nd, 0))
-        return op_invalid(e, g, n, "weights of rank %u and type %s", op_shape(g, nd, 2)->rank, dtype_name(op_dtype(g, nd, 2)));
+    if (op_in_shape(g, nd, 2)->rank != 1 || op_in_dtype(g, nd, 2) != op_in_dtype(g, nd, 0))
+        return op_invalid(e, g, n, "weights of rank %u and type %s", op_in_shape(g, nd, 2)->rank, dtype_name(op_in_dtype(g, nd, 2)));
     return true;
 }
 
@@ -125,9 +125,9 @@ static bool loss_infer(struct graph *g, node_id n, struct err *e)
     if (!loss_fits(g, n, e)) return false;
     if (!none && !str_is(how, "sum") && !str_is(how, "mean"))
         return op_invalid(e, g, n, "reduction '%.*s' does not exist", STR_ARG(how));
-    const struct shape x = *op_shape(g, nd, 0), t = *op_shape(g, nd, 1), scalar = {.known = true};
-    op_set_out(g, n, 0, op_dtype(g, nd, 0), none ? &t : &scalar);
-    op_set_out(g, n, 1, op_dtype(g, nd, 0), &x);
+    const struct shape x = *op_in_shape(g, nd, 0), t = *op_in_shape(g, nd, 1), scalar = {.known = true};
+    op_set_out(g, n, 0, op_in_dtype(g, nd, 0), none ? &t : &scalar);
+    op_set_out(g, n, 1, op_in_dtype(g, nd, 0), &x);
     return true;
 }
 
@@ -140,7 +140,7 @@ static value_id select(struct graph *g, node_id n, value_id cond, value_id a, va
 static value_id loss_weight(struct graph *g, node_id n, value_id classes, value_id mask)
 {
     const struct node nd = *graph_node(g, n);
-    enum dtype t = op_dtype(g, &nd, 0);
+    enum dtype t = op_in_dtype(g, &nd, 0);
     value_id w = op_has_in(&nd, 2) ? op_node2(g, n, "Gather", nd.in.v[2], classes, 0) : 0;
     if (!mask) return w;
     return select(g, n, mask, op_const_f(g, t, 0), w ? w : op_const_f(g, t, 1));
