@@ -3,6 +3,7 @@
 # make demo       render, tune, denoise, print PSNR and speed-up
 # make check      every test      (SAN=1: with ASan and UBSan, CC=clang: with clang)
 # make install    PREFIX=/usr/local DESTDIR=
+# V=1 shows the commands.
 VERSION = 0.1.0
 CC      = gcc
 BUILD   = build$(if $(filter-out gcc,$(CC)),/$(notdir $(CC)))$(if $(SAN),/san)
@@ -48,25 +49,27 @@ OBJ_RT  = $(call obj,$(SRC_RT))
 OBJ_CLI = $(call obj,$(SRC_cmd))
 TESTS   = $(patsubst test/%.c,$(BUILD)/test/%,$(wildcard test/test_*.c))
 
+say     = $(if $(V),,@echo '  $(1) $@';)
+
 all: $(BUILD)/quern $(BUILD)/libquern.so $(BUILD)/libquern_rt.so
 
 $(BUILD)/quern: $(OBJ_CLI) $(BUILD)/libquern.so $(BUILD)/sources
-	$(CC) $(CFLAGS) -o $@ $(OBJ_CLI) -L$(BUILD) -lquern -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' -lm
+	$(call say,LINK)$(CC) $(CFLAGS) -o $@ $(OBJ_CLI) -L$(BUILD) -lquern -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' -lm
 $(BUILD)/libquern.so: $(OBJ) $(BUILD)/sources
-	$(CC) $(CFLAGS) -shared -o $@ $(OBJ) $(LIBS)
+	$(call say,LINK)$(CC) $(CFLAGS) -shared -o $@ $(OBJ) $(LIBS)
 $(BUILD)/libquern_rt.so: $(OBJ_RT) $(BUILD)/sources
-	$(CC) $(CFLAGS) -shared -o $@ $(OBJ_RT) $(LIBS_RT)
+	$(call say,LINK)$(CC) $(CFLAGS) -shared -o $@ $(OBJ_RT) $(LIBS_RT)
 $(BUILD)/libquern.a: $(OBJ) $(BUILD)/sources
-	rm -f $@ && ar rcs $@ $(OBJ)
+	$(call say,AR)rm -f $@ && ar rcs $@ $(OBJ)
 
 $(BUILD)/%.o: %.c $(BUILD)/flags | $(GEN)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,CC)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 $(BUILD)/gen/onnx.pb-c.o: $(BUILD)/gen/onnx.pb-c.h $(BUILD)/flags
-	$(CC) $(CPPFLAGS) $(OPT) -std=gnu11 -fPIC -w -c -o $@ $(@:.o=.c)
+	$(call say,CC)$(CC) $(CPPFLAGS) $(OPT) -std=gnu11 -fPIC -w -c -o $@ $(@:.o=.c)
 $(BUILD)/gen/onnx.pb-c.h: /usr/include/onnx/onnx.proto
 	@mkdir -p $(@D)
-	protoc-c -I/usr/include/onnx --c_out=$(BUILD)/gen onnx.proto
+	$(call say,PROTOC)protoc-c -I/usr/include/onnx --c_out=$(BUILD)/gen onnx.proto
 	@touch $@
 # Registries, and what was built with what: rewritten only when the text changes.
 update = mkdir -p $(@D) && { $(1); } > $@.new && if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
@@ -78,7 +81,7 @@ $(BUILD)/sources: FORCE
 	@$(call update,echo '$(SRC) $(SRC_RT) $(SRC_cmd)')
 
 $(BUILD)/test/%: $(BUILD)/test/%.o $(BUILD)/libquern.a
-	$(CC) $(CFLAGS) -o $@ $< $(BUILD)/libquern.a $(LIBS) -lcmocka
+	$(call say,LINK)$(CC) $(CFLAGS) -o $@ $< $(BUILD)/libquern.a $(LIBS) -lcmocka
 tests: all $(TESTS)
 
 # These two start on a machine that may have nothing but make: packages first, then make again.

@@ -24,6 +24,7 @@ enum { OUTPUT_MAX = 64 << 20, POLL_MS = 20 };
 
 struct start {
     const char *const *argv;
+    pid_t parent;
     int out;            /* becomes standard output and standard error, -1: discard them */
     sigset_t mask;      /* signals that were blocked before */
     volatile int error; /* why it could not be started, set by the child */
@@ -35,6 +36,7 @@ static void child_exec(struct start *s)
     struct sigaction dfl = {.sa_handler = SIG_DFL};
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != s->parent) _exit(127); /* killed before we asked to be told */
     for (int i = 1; i < NSIG; i++) sigaction(i, &dfl, NULL);
     int null = open("/dev/null", O_RDWR);
     bool ok = null >= 0 && dup2(null, 0) >= 0 && dup2(s->out >= 0 ? s->out : null, 1) >= 0 && dup2(1, 2) >= 0;
@@ -131,7 +133,7 @@ struct os_status os_run(const struct os_proc_opts *o)
     if (o->out && pipe2(fd, O_CLOEXEC) != 0) return (struct os_status){OS_NOT_STARTED, errno};
     struct child c = {.out = fd[0], .pidfd = -1, .text = o->out};
     if (c.out >= 0) fcntl(c.out, F_SETFL, O_NONBLOCK);
-    struct start start = {.argv = o->argv, .out = fd[1]};
+    struct start start = {.argv = o->argv, .parent = getpid(), .out = fd[1]};
     c.pid = child_start(&start);
     if (fd[1] >= 0) close(fd[1]);
     struct os_status st = {OS_NOT_STARTED, start.error};
