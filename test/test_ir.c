@@ -100,7 +100,7 @@ static void build_rich(struct fixture *f)
     d->num[1] = sym_parse(&f->st, S("min(W,7)//2"), NULL);
     graph_value(g, graph_find(g, S("third")))->sdata = d;
     graph_value(g, z)->layout = LAYOUT_C8;
-    set_type(g, z, DT_BF16, "1 max(H,3) (H+63)//64*2 W ");
+    set_type(g, z, DT_BF16, "1 max(H,3) (H+63)//64*2 'strange,\\'])'*W ");
     *arr_push(g->arena, &g->output) = z;
     *arr_push(g->arena, &g->output) = z;
     *arr_push(g->arena, &g->output) = c;

@@ -148,19 +148,30 @@ static value_id parse_name(struct parser *p)
     return v ? v : graph_add_value(p->g, name);
 }
 
-/* A size: the text up to the next ',' or closing bracket outside of parentheses. */
-static sym parse_sym(struct parser *p)
+/* A size: the text up to the next ',' or closing bracket outside of parentheses and quotes. */
+static struct str scan_size(struct parser *p)
 {
     skip_space(p);
-    i64 from = p->at, depth = 0, v;
+    i64 from = p->at, depth = 0;
+    bool quoted = false;
     for (; p->at < p->s.n; p->at++) {
         char c = p->s.p[p->at];
+        if (c == '\'') quoted = !quoted;
+        if (quoted && c == '\\') p->at++;
+        if (quoted) continue;
         if (depth == 0 && (c == ',' || c == ']' || c == ')')) break;
         depth += (c == '(') - (c == ')');
     }
+    return str_sub(p->s, from, p->at);
+}
+
+static sym parse_sym(struct parser *p)
+{
+    struct str text = str_trim(scan_size(p));
+    i64 v;
     if (p->failed) return 0;
     struct err why = {0};
-    sym s = sym_parse(p->g->sym, str_trim(str_sub(p->s, from, p->at)), &why);
+    sym s = sym_parse(p->g->sym, text, &why);
     if (!s) return fail(p, why.msg), 0;
     if (sym_is_const(p->g->sym, s, &v) && v < 0) return fail(p, "negative size"), 0;
     return s;
