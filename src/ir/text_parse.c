@@ -9,6 +9,8 @@
 
 #include "ir/ir.h"
 
+enum { MAX_ATTRS = 1000 }; /* of a node: they are searched one by one */
+
 struct parser {
     struct graph *g;
     struct arena *a;
@@ -361,6 +363,7 @@ static void parse_attr(struct parser *p, node_id n)
 {
     struct attr a = {.name = parse_word(p, "expected an attribute's name")};
     if (!expect(p, '=')) return;
+    if (graph_node(p->g, n)->attr.n >= MAX_ATTRS) fail(p, "too many attributes");
     for (u32 k = 0; k < graph_node(p->g, n)->attr.n; k++)
         if (str_eq(graph_node(p->g, n)->attr.v[k].name, a.name)) fail(p, "attribute is given twice");
     if (peek(p) == '"') {

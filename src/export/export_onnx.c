@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Graph to ONNX ModelProto, opset 18. Operators "quern::Name" go to the domain ai.quern; everything else is ai.onnx, which
+// the graph's vocabulary already is. Sizes that are a constant become dim_value, all others their text as dim_param, so
+// a reader finds the same variables. Constants are initializers with raw content.
+//
+// The protobuf is built of structs that refer to the graph's memory; only packing copies the weights.
+#include <string.h>
+
+#include <onnx.pb-c.h>
+
+#include "export/export.h"
+#include "io/io.h"
+
+enum { IR_VERSION = 8, OPSET = 18 };
+
+struct writer {
+    const struct graph *g;
+    struct arena a;      /* of the protobuf */
+    u8 *is_const_used;   /* per value */
+    struct err *e;
+};
+
+static char *own_z(struct writer *w, struct str s) { return (char *)(uintptr_t)str_z(&w->a, s); }
+
+static char *value_z(struct writer *w, value_id v)
+{
+    return own_z(w, v ? graph_value(w->g, v)->name : (struct str){0});
+}
+
+static bool bad_value(struct writer *w, value_id v, const char *what)
+{
+    return err_set(w->e, ERR_FAILED, "cannot export value '%.*s': %s", STR_ARG(graph_value(w->g, v)->name), what);
+}
+
+static ProtobufCBinaryData bytes_of(struct str s)
+{
+    return (ProtobufCBinaryData){.len = (size_t)s.n, .data = (u8 *)(uintptr_t)s.p};
+}
+
+static Onnx__TensorShapeProto__Dimension *make_dim(struct writer *w, sym s)
+{
+    Onnx__TensorShapeProto__Dimension *d = arena_new(&w->a, Onnx__TensorShapeProto__Dimension);
+    i64 v;
+    onnx__tensor_shape_proto__dimension__init(d);
+    if (sym_is_const(w->g->sym, s, &v)) {
+        d->value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
+        d->dim_value = v;
+        return d;
+    }
+    const struct sym_node *n = &w->g->sym->node.v[s];
+    struct buf b = {0};
+    if (n->op == SYM_VAR) buf_str(&b, w->g->sym->var.v[n->a]);
+    else sym_print(&b, w->g->sym, s);
+    d->value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
+    d->dim_param = own_z(w, buf_view(&b));
+    buf_release(&b);
+    return d;
+}
+
+/* Name, dtype and shape of a value of the interface. */
+static Onnx__ValueInfoProto *make_info(struct writer *w, value_id id)
+{
+    const struct value *v = graph_value(w->g, id);
+    Onnx__ValueInfoProto *p = arena_new(&w->a, Onnx__ValueInfoProto);
+    Onnx__TypeProto *type = arena_new(&w->a, Onnx__TypeProto);
+    Onnx__TypeProto__Tensor *t = arena_new(&w->a, Onnx__TypeProto__Tensor);
+    Onnx__TensorShapeProto *s = arena_new(&w->a, Onnx__TensorShapeProto);
+    onnx__value_info_proto__init(p);
+    onnx__type_proto__init(type);
+    onnx__type_proto__tensor__init(t);
+    onnx__tensor_shape_proto__init(s);
+    p->name = value_z(w, id);
+    p->type = type;
+    type->value_case = ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
+    type->tensor_type = t;
+    t->has_elem_type = 1;
+    t->elem_type = dtype_onnx(v->dtype);
+    t->shape = s;
+    s->n_dim = v->shape.rank;
+    s->dim = arena_array(&w->a, Onnx__TensorShapeProto__Dimension *, s->n_dim);
+    for (u32 k = 0; k < v->shape.rank; k++) s->dim[k] = make_dim(w, v->shape.dim[k]);
+    return p;
+}
+
+static bool make_infos(struct writer *w, const struct value_list *list, Onnx__ValueInfoProto ***out, size_t *n)
+{
+    *n = list->n;
+    *out = arena_array(&w->a, Onnx__ValueInfoProto *, list->n);
+    for (u32 k = 0; k < list->n; k++) {
+        const struct value *v = graph_value(w->g, list->v[k]);
+        if (!v->shape.known || v->dtype == DT_NONE) return bad_value(w, list->v[k], "type is not known");
+        if (v->layout != LAYOUT_ROWS) return bad_value(w, list->v[k], "layout is not row-major");
+        (*out)[k] = make_info(w, list->v[k]);
+    }
+    return true;
+}
+
+/* Attributes. */
+
+static void set_attr_type(Onnx__AttributeProto *p, Onnx__AttributeProto__AttributeType t)
+{
+    p->has_type = 1;
+    p->type = t;
+}
+
+static void fill_floats(struct writer *w, Onnx__AttributeProto *p, const struct attr *a)
+{
+    set_attr_type(p, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOATS);
+    p->n_floats = (size_t)a->n;
+    p->floats = arena_array(&w->a, float, a->n);
+    for (i64 k = 0; k < a->n; k++) p->floats[k] = (float)a->floats[k];
+}
+
+static void fill_strs(struct writer *w, Onnx__AttributeProto *p, const struct attr *a)
+{
+    set_attr_type(p, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRINGS);
+    p->n_strings = (size_t)a->n;
+    p->strings = arena_array(&w->a, ProtobufCBinaryData, a->n);
+    for (i64 k = 0; k < a->n; k++) p->strings[k] = bytes_of(a->strs[k]);
+}
+
+static Onnx__AttributeProto *make_attr(struct writer *w, const struct attr *a)
+{
+    Onnx__AttributeProto *p = arena_new(&w->a, Onnx__AttributeProto);
+    onnx__attribute_proto__init(p);
+    p->name = own_z(w, a->name);
+    switch (a->kind) {
+    case ATTR_INT:
+        set_attr_type(p, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT);
+        p->has_i = 1, p->i = a->i;
+        return p;
+    case ATTR_FLOAT:
+        set_attr_type(p, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT);
+        p->has_f = 1, p->f = (float)a->f;
+        return p;
+    case ATTR_STR:
+        set_attr_type(p, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING);
+        p->has_s = 1, p->s = bytes_of(a->s);
+        return p;
+    case ATTR_INTS:
+        set_attr_type(p, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS);
+        p->n_ints = (size_t)a->n, p->ints = a->ints;
+        return p;
+    case ATTR_FLOATS: fill_floats(w, p, a); return p;
+    case ATTR_STRS: fill_strs(w, p, a); return p;
+    case ATTR_TENSOR:
+        set_attr_type(p, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR);
+        p->t = arena_new(&w->a, Onnx__TensorProto);
+        io_onnx_fill(p->t, a->t);
+        return p;
+    }
+    unreachable();
+}
+
+/* Nodes and constants. */
+
+static char **make_names(struct writer *w, const value_id *v, u32 n)
+{
+    char **z = arena_array(&w->a, char *, n);
+    for (u32 k = 0; k < n; k++) {
+        z[k] = value_z(w, v[k]);
+        if (v[k] && graph_value(w->g, v[k])->is_const) w->is_const_used[v[k]] = 1;
+    }
+    return z;
+}
+
+static Onnx__NodeProto *make_node(struct writer *w, const struct node *n)
+{
+    Onnx__NodeProto *p = arena_new(&w->a, Onnx__NodeProto);
+    onnx__node_proto__init(p);
+    bool is_own = str_starts(n->op, S("quern::"));
+    if (is_own) p->domain = own_z(w, S("ai.quern"));
+    p->op_type = own_z(w, is_own ? str_sub(n->op, S("quern::").n, n->op.n) : n->op);
+    p->name = own_z(w, n->name);
+    p->n_input = n->in.n;
+    p->input = make_names(w, n->in.v, n->in.n);
+    p->n_output = n->out.n;
+    p->output = make_names(w, n->out.v, n->out.n);
+    p->n_attribute = n->attr.n;
+    p->attribute = arena_array(&w->a, Onnx__AttributeProto *, n->attr.n);
+    for (u32 k = 0; k < n->attr.n; k++) p->attribute[k] = make_attr(w, &n->attr.v[k]);
+    return p;
+}
+
+static void make_nodes(struct writer *w, Onnx__GraphProto *p)
+{
+    p->node = arena_array(&w->a, Onnx__NodeProto *, w->g->node.n);
+    for (node_id n = 1; n < w->g->node.n; n++)
+        if (!graph_node(w->g, n)->dead) p->node[p->n_node++] = make_node(w, graph_node(w->g, n));
+}
+
+static bool make_consts(struct writer *w, Onnx__GraphProto *p)
+{
+    for (u32 k = 0; k < w->g->output.n; k++)
+        if (graph_value(w->g, w->g->output.v[k])->is_const) w->is_const_used[w->g->output.v[k]] = 1;
+    p->initializer = arena_array(&w->a, Onnx__TensorProto *, w->g->value.n);
+    for (value_id v = 1; v < w->g->value.n; v++) {
+        if (!w->is_const_used[v]) continue;
+        const struct tensor *t = graph_value(w->g, v)->data;
+        if (!t) return bad_value(w, v, "content of the constant is not here");
+        Onnx__TensorProto *tp = arena_new(&w->a, Onnx__TensorProto);
+        io_onnx_fill(tp, t);
+        tp->name = value_z(w, v);
+        p->initializer[p->n_initializer++] = tp;
+    }
+    return true;
+}
+
+static Onnx__OperatorSetIdProto *make_opset(struct writer *w, const char *domain, i64 version)
+{
+    Onnx__OperatorSetIdProto *p = arena_new(&w->a, Onnx__OperatorSetIdProto);
+    onnx__operator_set_id_proto__init(p);
+    p->domain = own_z(w, str_of(domain));
+    p->has_version = 1;
+    p->version = version;
+    return p;
+}
+
+static void make_head(struct writer *w, Onnx__ModelProto *m)
+{
+    onnx__model_proto__init(m);
+    m->has_ir_version = 1;
+    m->ir_version = IR_VERSION;
+    m->producer_name = own_z(w, S("quern"));
+    m->n_opset_import = 2;
+    m->opset_import = arena_array(&w->a, Onnx__OperatorSetIdProto *, 2);
+    m->opset_import[0] = make_opset(w, "", OPSET);
+    m->opset_import[1] = make_opset(w, "ai.quern", 1);
+}
+
+static bool pack_model(struct writer *w, const Onnx__ModelProto *m, struct buf *out)
+{
+    size_t n = onnx__model_proto__get_packed_size(m);
+    if (n > INT32_MAX) return err_set(w->e, ERR_FAILED, "model larger than the 2 GiB an ONNX file may have");
+    u8 *bytes = mem_alloc((i64)n);
+    onnx__model_proto__pack(m, bytes);
+    buf_put(out, bytes, (i64)n);
+    mem_free(bytes);
+    return !out->failed || err_set(w->e, ERR_FAILED, "model too large");
+}
+
+static bool write_model(struct writer *w, struct buf *out)
+{
+    Onnx__ModelProto m;
+    Onnx__GraphProto p;
+    make_head(w, &m);
+    onnx__graph_proto__init(&p);
+    p.name = own_z(w, S("network"));
+    m.graph = &p;
+    w->is_const_used = arena_array(&w->a, u8, w->g->value.n);
+    make_nodes(w, &p);
+    return make_infos(w, &w->g->input, &p.input, &p.n_input) && make_infos(w, &w->g->output, &p.output, &p.n_output) &&
+           make_consts(w, &p) && pack_model(w, &m, out);
+}
+
+bool export_onnx_bytes(const struct graph *g, struct buf *out, struct err *e)
+{
+    struct writer w = {.g = g, .e = e};
+    bool ok = write_model(&w, out);
+    arena_release(&w.a);
+    return ok;
+}
+
+bool export_onnx_graph(const struct graph *g, const char *path, struct err *e)
+{
+    struct buf b = {0};
+    bool ok = export_onnx_bytes(g, &b, e) && os_write(path, b.p, b.n, e);
+    buf_release(&b);
+    return ok;
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Exporter onnx: the network as an ONNX file. The work is done in export_onnx.c, which others call, too.
+#include "export/export.h"
+
+static bool onnx_write(const struct export_job *j, struct err *e)
+{
+    if (!j->graph) return err_set(e, ERR_USAGE, "export to onnx needs a network, not a compiled program");
+    return export_onnx_graph(j->graph, j->path, e);
+}
+
+const struct exporter export_onnx = {
+    .name = "onnx",
+    .summary = "ONNX model, opset 18",
+    .write = onnx_write,
+};

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The registry of model formats, and whole files. A format that recognises the content wins over the path's suffix, so
+// that a renamed file works and a broken one is reported by the importer whose suffix it bears.
+#include "import/import.h"
+
+#define X(name) extern const struct importer import_##name;
+#include "import.inc"
+#undef X
+
+static const struct importer *const importers[] = {
+#define X(name) &import_##name,
+#include "import.inc"
+#undef X
+};
+
+static const struct importer *find_importer(struct str bytes, struct str path)
+{
+    for (i64 k = 0; k < countof(importers); k++)
+        if (importers[k]->match(bytes)) return importers[k];
+    for (i64 k = 0; k < countof(importers); k++)
+        if (str_ends(path, str_of(importers[k]->suffix))) return importers[k];
+    return NULL;
+}
+
+/* The folder part of a path, "." when there is none. */
+static const char *folder_of(struct arena *a, struct str path)
+{
+    i64 n = path.n;
+    while (n > 0 && path.p[n - 1] != '/') n--;
+    return n ? str_z(a, str_sub(path, 0, n)) : ".";
+}
+
+static bool import_any(const struct import_job *j, struct str path, struct err *e)
+{
+    const struct importer *m = find_importer(j->bytes, path);
+    if (!m) return err_set(e, ERR_INPUT, "no known model format");
+    return m->read(j, e) && graph_verify(j->g, e);
+}
+
+bool import_graph(struct graph *g, struct arena *a, struct symtab *st, const char *path, struct err *e)
+{
+    struct os_file f = {0};
+    if (!os_map(&f, path, e)) return false;
+    graph_init(g, a, st);
+    struct import_job j = {.g = g, .bytes = {(const char *)f.p, f.n}, .dir = folder_of(a, str_of(path))};
+    bool ok = import_any(&j, str_of(path), e);
+    os_unmap(&f);
+    return ok || err_prefix(e, "'%s'", path);
+}
+
+bool import_bytes(struct graph *g, struct arena *a, struct symtab *st, struct str bytes, struct err *e)
+{
+    graph_init(g, a, st);
+    struct import_job j = {.g = g, .bytes = bytes};
+    return import_any(&j, (struct str){0}, e);
+}

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ONNX models, opsets 7 to 18: protobuf to graph, then every node is brought to opset 18 by its operator's `upgrade`
+// and sizes are inferred.
+//
+// Names of values are kept; names given by ONNX may come in any order, so a value is made at its first mention and
+// graph_verify finds those that nobody produces. Initializers are constants, even when they are listed as inputs.
+// Constant nodes become constants. Named sizes (dim_param) become size variables, the same name the same variable;
+// sizes without a name get one that occurs nowhere else ("input_d2"). Claims of the model about sizes inside the
+// network (value_info) and of its outputs are not used: sizes are inferred.
+//
+// What is not handled (control flow, sequences, sparse tensors, functions, foreign domains) is ERR_UNSUPPORTED with the
+// operator and the node.
+#include <string.h>
+
+#include <onnx.pb-c.h>
+
+#include "import/import.h"
+#include "io/io.h"
+#include "op/op.h"
+
+enum { MIN_OPSET = 7, MAX_OPSET = 18, MAX_ATTRS = 1000 };
+
+struct reader {
+    struct graph *g;
+    struct arena *a;
+    const char *dir;   /* of external data, may be NULL */
+    struct map value;  /* ONNX name -> value_id */
+    struct map made;   /* ONNX names that have a source: input, initializer or node */
+    struct map dims;   /* names of sizes in use */
+    i64 opset;
+    struct err *e;
+};
+
+/* For messages: "operator 'Conv', node 'conv_12'"; nodes without a name go by their first output. */
+static struct str node_where(struct reader *r, const Onnx__NodeProto *n)
+{
+    struct str op = str_of(n->op_type), name = str_of(n->name), domain = str_of(n->domain);
+    if (!name.n && n->n_output) name = str_of(n->output[0]);
+    return str_fmt(r->a, "operator '%.*s%s%.*s', node '%.*s'", STR_ARG(domain), domain.n ? "::" : "", STR_ARG(op),
+                   STR_ARG(name));
+}
+
+static bool unsupported(struct reader *r, const Onnx__NodeProto *n, const char *what)
+{
+    struct str where = node_where(r, n);
+    return err_set(r->e, ERR_UNSUPPORTED, "%s: %.*s", what, STR_ARG(where));
+}
+
+static bool invalid(struct reader *r, const char *what, struct str subject)
+{
+    return err_set(r->e, ERR_INPUT, "%s: '%.*s'", what, STR_ARG(subject));
+}
+
+/* The value of this name; made at the first mention. */
+static value_id get_value(struct reader *r, struct str name)
+{
+    const u64 *known = map_get(&r->value, name);
+    if (known) return (value_id)*known;
+    value_id v = graph_add_value(r->g, name);
+    map_put(&r->value, name, v);
+    return v;
+}
+
+/* Notes that the name has a source; a second one is an error. */
+static bool set_made(struct reader *r, struct str name)
+{
+    if (!name.n) return err_set(r->e, ERR_INPUT, "value without a name");
+    if (map_get(&r->made, name)) return invalid(r, "value is produced twice", name);
+    map_put(&r->made, name, 1);
+    return true;
+}
+
+/* Gives a value (perhaps mentioned before) its constant content. */
+static bool set_const(struct reader *r, struct str name, const struct tensor *t)
+{
+    if (!set_made(r, name)) return false;
+    struct tensor *own = arena_new(r->a, struct tensor);
+    *own = *t;
+    value_id v = get_value(r, name);
+    struct value *val = graph_value(r->g, v);
+    val->data = own;
+    val->is_const = true;
+    val->dtype = t->dtype;
+    val->shape = (struct shape){.known = true, .rank = t->rank};
+    for (u32 k = 0; k < t->rank; k++) val->shape.dim[k] = sym_const(r->g->sym, t->dim[k]);
+    return true;
+}
+
+/* Inputs and sizes. */
+
+static const char *dim_name(const Onnx__TensorShapeProto__Dimension *d)
+{
+    if (d->value_case != ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM || !d->dim_param) return NULL;
+    return d->dim_param[0] ? d->dim_param : NULL;
+}
+
+/* A fresh variable for axis k of the input. */
+static sym fresh_dim(struct reader *r, struct str input, size_t k)
+{
+    struct str s = str_fmt(r->a, "%.*s_d%d", STR_ARG(input), (int)k);
+    for (i64 i = 2; map_get(&r->dims, s); i++)
+        s = str_fmt(r->a, "%.*s_d%d_%lld", STR_ARG(input), (int)k, (long long)i);
+    map_put(&r->dims, s, 1);
+    return sym_var(r->g->sym, s);
+}
+
+static sym read_dim(struct reader *r, const Onnx__TensorShapeProto__Dimension *d, struct str input, size_t k)
+{
+    if (dim_name(d)) return sym_var(r->g->sym, str_of(dim_name(d)));
+    if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE && d->dim_value >= 0)
+        return sym_const(r->g->sym, d->dim_value);
+    return fresh_dim(r, input, k); /* -1 is also written for unknown */
+}
+
+static bool read_input(struct reader *r, const Onnx__ValueInfoProto *p)
+{
+    struct str name = str_of(p->name);
+    const Onnx__TypeProto *type = p->type;
+    if (!type || type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE || !type->tensor_type)
+        return err_set(r->e, ERR_UNSUPPORTED, "graph input '%.*s' is not a tensor", STR_ARG(name));
+    const Onnx__TypeProto__Tensor *t = type->tensor_type;
+    enum dtype dtype = dtype_from_onnx(t->has_elem_type ? t->elem_type : 0);
+    if (dtype == DT_NONE)
+        return err_set(r->e, ERR_UNSUPPORTED, "element type %d of graph input '%.*s'", (int)t->elem_type, STR_ARG(name));
+    if (!t->shape) return err_set(r->e, ERR_UNSUPPORTED, "graph input '%.*s' has no rank", STR_ARG(name));
+    if (t->shape->n_dim > MAX_RANK)
+        return err_set(r->e, ERR_UNSUPPORTED, "rank over 8: graph input '%.*s'", STR_ARG(name));
+    if (!set_made(r, name)) return false;
+    value_id id = get_value(r, name);
+    struct shape s = {.known = true, .rank = (u32)t->shape->n_dim};
+    for (size_t k = 0; k < t->shape->n_dim; k++) s.dim[k] = read_dim(r, t->shape->dim[k], name, k);
+    graph_value(r->g, id)->dtype = dtype;
+    graph_value(r->g, id)->shape = s;
+    *arr_push(r->a, &r->g->input) = id;
+    return true;
+}
+
+/* All given names of sizes first: a fresh one must differ from those to come, too. */
+static void collect_dims(struct reader *r, const Onnx__GraphProto *p)
+{
+    for (size_t k = 0; k < p->n_input; k++) {
+        const Onnx__TypeProto *t = p->input[k]->type;
+        if (!t || t->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE || !t->tensor_type) continue;
+        const Onnx__TensorShapeProto *s = t->tensor_type->shape;
+        for (size_t i = 0; s && i < s->n_dim; i++)
+            if (dim_name(s->dim[i])) map_put(&r->dims, str_of(dim_name(s->dim[i])), 1);
+    }
+}
+
+static bool read_inputs(struct reader *r, const Onnx__GraphProto *p)
+{
+    if (p->n_sparse_initializer)
+        return err_set(r->e, ERR_UNSUPPORTED, "sparse initializers are not supported");
+    for (size_t k = 0; k < p->n_initializer; k++) {
+        struct tensor t;
+        if (!io_onnx_tensor(&t, r->a, p->initializer[k], r->dir, r->e)) return false;
+        if (!set_const(r, str_of(p->initializer[k]->name), &t)) return false;
+    }
+    collect_dims(r, p);
+    for (size_t k = 0; k < p->n_input; k++) {
+        const u64 *known = map_get(&r->value, str_of(p->input[k]->name));
+        if (known && graph_value(r->g, (value_id)*known)->is_const) continue; /* an initializer with an input */
+        if (!read_input(r, p->input[k])) return false;
+    }
+    return true;
+}
+
+/* Attributes. */
+
+/* Old models leave the type out: it is that of the one field that is set. */
+static Onnx__AttributeProto__AttributeType attr_type(const Onnx__AttributeProto *p)
+{
+    if (p->has_type && p->type != ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__UNDEFINED) return p->type;
+    if (p->has_f) return ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT;
+    if (p->has_i) return ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT;
+    if (p->has_s) return ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING;
+    if (p->t) return ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR;
+    if (p->g) return ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__GRAPH;
+    if (p->n_floats) return ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOATS;
+    if (p->n_ints) return ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS;
+    if (p->n_strings) return ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRINGS;
+    return ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__UNDEFINED;
+}
+
+static struct str bytes_str(ProtobufCBinaryData b) { return (struct str){(const char *)b.data, (i64)b.len}; }
+
+static void fill_floats(struct reader *r, struct attr *a, const Onnx__AttributeProto *p)
+{
+    a->kind = ATTR_FLOATS;
+    a->n = (i64)p->n_floats;
+    a->floats = arena_array(r->a, double, a->n);
+    for (i64 k = 0; k < a->n; k++) a->floats[k] = (double)p->floats[k];
+}
+
+static void fill_strs(struct reader *r, struct attr *a, const Onnx__AttributeProto *p)
+{
+    a->kind = ATTR_STRS;
+    a->n = (i64)p->n_strings;
+    a->strs = arena_array(r->a, struct str, a->n);
+    for (i64 k = 0; k < a->n; k++) a->strs[k] = bytes_str(p->strings[k]);
+}
+
+static bool fill_tensor(struct reader *r, struct attr *a, const Onnx__AttributeProto *p)
+{
+    if (!p->t) return invalid(r, "attribute without its tensor", a->name);
+    a->kind = ATTR_TENSOR;
+    a->t = arena_new(r->a, struct tensor);
+    return io_onnx_tensor(a->t, r->a, p->t, r->dir, r->e) || err_prefix(r->e, "attribute '%.*s'", STR_ARG(a->name));
+}
+
+static bool read_attr(struct reader *r, struct attr *a, const Onnx__AttributeProto *p)
+{
+    *a = (struct attr){.name = str_of(p->name)};
+    if (!a->name.n) return err_set(r->e, ERR_INPUT, "attribute without a name");
+    if (str_of(p->ref_attr_name).n)
+        return err_set(r->e, ERR_UNSUPPORTED, "attribute '%.*s' refers to a function's", STR_ARG(a->name));
+    switch ((int)attr_type(p)) { /* any number may stand in the file */
+    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT: a->kind = ATTR_FLOAT, a->f = (double)p->f; return true;
+    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT: a->kind = ATTR_INT, a->i = p->i; return true;
+    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING: a->kind = ATTR_STR, a->s = bytes_str(p->s); return true;
+    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS:
+        a->kind = ATTR_INTS, a->n = (i64)p->n_ints, a->ints = p->ints;
+        return true;
+    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOATS: fill_floats(r, a, p); return true;
+    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRINGS: fill_strs(r, a, p); return true;
+    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR: return fill_tensor(r, a, p);
+    default: break;
+    }
+    return err_set(r->e, ERR_UNSUPPORTED, "attribute '%.*s' holds a graph, sparse tensor, type or list of tensors",
+                   STR_ARG(a->name));
+}
+
+/* Nodes. */
+
+/* The tensor of a Constant node's one attribute. */
+static bool constant_tensor(struct reader *r, const struct attr *a, struct tensor *out)
+{
+    bool is_list = a->kind == ATTR_INTS || a->kind == ATTR_FLOATS;
+    enum dtype t = a->kind == ATTR_INT || a->kind == ATTR_INTS ? DT_I64 : DT_F32;
+    i64 n = is_list ? a->n : 1;
+    *out = *tensor_new(r->a, t, is_list ? 1 : 0, &n);
+    for (i64 k = 0; k < n; k++) {
+        if (t == DT_I64) elem_set_i64(t, out->data, k, is_list ? a->ints[k] : a->i);
+        else elem_set_f64(t, out->data, k, is_list ? a->floats[k] : a->f);
+    }
+    return true;
+}
+
+static bool read_constant(struct reader *r, const Onnx__NodeProto *p)
+{
+    static const struct { const char *name; enum attr_kind kind; } forms[] = {
+        {"value", ATTR_TENSOR},       {"value_int", ATTR_INT},       {"value_ints", ATTR_INTS},
+        {"value_float", ATTR_FLOAT},  {"value_floats", ATTR_FLOATS},
+    };
+    struct attr a;
+    struct tensor t;
+    if (p->n_attribute != 1 || p->n_output != 1) return unsupported(r, p, "constant needs one attribute and output");
+    if (!read_attr(r, &a, p->attribute[0])) return unsupported(r, p, "form of constant is not supported");
+    for (i64 k = 0; k < countof(forms); k++) {
+        if (!str_is(a.name, forms[k].name) || a.kind != forms[k].kind) continue;
+        if (a.kind != ATTR_TENSOR && !constant_tensor(r, &a, &t)) return false;
+        return set_const(r, str_of(p->output[0]), a.kind == ATTR_TENSOR ? a.t : &t);
+    }
+    return unsupported(r, p, "form of constant is not supported");
+}
+
+static bool read_edges(struct reader *r, node_id n, const Onnx__NodeProto *p)
+{
+    for (size_t k = 0; k < p->n_input; k++) {
+        struct str name = str_of(p->input[k]);
+        node_add_in(r->g, n, name.n ? get_value(r, name) : 0);
+    }
+    for (size_t k = 0; k < p->n_output; k++) {
+        struct str name = str_of(p->output[k]);
+        if (name.n && !set_made(r, name)) return false;
+        node_set_out(r->g, n, (u32)k, name.n ? get_value(r, name) : 0);
+    }
+    return true;
+}
+
+/* The operator's name in the graph; empty: foreign domain. */
+static struct str node_op(struct reader *r, const Onnx__NodeProto *p)
+{
+    struct str domain = str_of(p->domain), op = str_of(p->op_type);
+    if (!domain.n || str_is(domain, "ai.onnx")) return op;
+    if (str_is(domain, "ai.quern")) return str_fmt(r->a, "quern::%.*s", STR_ARG(op));
+    return (struct str){0};
+}
+
+static bool read_attrs(struct reader *r, node_id n, const Onnx__NodeProto *p)
+{
+    for (size_t k = 0; k < p->n_attribute; k++) {
+        struct attr a;
+        if (!read_attr(r, &a, p->attribute[k])) {
+            struct str where = node_where(r, p);
+            return err_prefix(r->e, "%.*s", STR_ARG(where));
+        }
+        attr_copy(r->g, n, &a);
+    }
+    return true;
+}
+
+static bool read_node(struct reader *r, const Onnx__NodeProto *p)
+{
+    struct str op = node_op(r, p);
+    if (!op.n) return unsupported(r, p, "operator of a foreign domain or without a name");
+    if (p->n_attribute > MAX_ATTRS) return unsupported(r, p, "too many attributes");
+    if (str_is(op, "Constant")) return read_constant(r, p);
+    node_id n = graph_add_node(r->g, op, str_of(p->name));
+    return read_attrs(r, n, p) && read_edges(r, n, p);
+}
+
+static bool read_graph(struct reader *r, const Onnx__GraphProto *p)
+{
+    if (!read_inputs(r, p)) return false;
+    for (size_t k = 0; k < p->n_node; k++)
+        if (!read_node(r, p->node[k])) return false;
+    for (size_t k = 0; k < p->n_output; k++) {
+        struct str name = str_of(p->output[k]->name);
+        if (!map_get(&r->made, name)) return invalid(r, "graph output is not produced", name);
+        *arr_push(r->a, &r->g->output) = get_value(r, name);
+    }
+    if (!p->n_output) return err_set(r->e, ERR_INPUT, "graph has no outputs");
+    return true;
+}
+
+/* Brings all nodes to opset 18. Upgrading may add nodes behind the last; those are of opset 18 already. */
+static bool upgrade_all(struct reader *r)
+{
+    u32 n_old = r->g->node.n;
+    for (node_id n = 1; n < n_old; n++) {
+        const struct node *nd = graph_node(r->g, n);
+        const struct op *op = op_find(nd->op);
+        if (!op) return op_unsupported(r->e, r->g, n, "operator is not known");
+        if (op->upgrade && !nd->dead && !op->upgrade(r->g, n, r->opset, r->e)) return false;
+    }
+    return true;
+}
+
+static bool read_opset(struct reader *r, const Onnx__ModelProto *m)
+{
+    for (size_t k = 0; k < m->n_opset_import; k++) {
+        struct str domain = str_of(m->opset_import[k]->domain);
+        if (!domain.n || str_is(domain, "ai.onnx")) r->opset = m->opset_import[k]->version;
+    }
+    if (r->opset >= MIN_OPSET && r->opset <= MAX_OPSET) return true;
+    return err_set(r->e, ERR_UNSUPPORTED, "opset %lld is not supported (%d to %d are)", (long long)r->opset, MIN_OPSET,
+                   MAX_OPSET);
+}
+
+static bool onnx_read(const struct import_job *j, struct err *e)
+{
+    struct reader r = {.g = j->g, .a = j->g->arena, .dir = j->dir, .e = e};
+    Onnx__ModelProto *m = io_onnx_unpack(&onnx__model_proto__descriptor, r.a, j->bytes, e);
+    if (!m) return false;
+    if (!m->graph) return err_set(e, ERR_INPUT, "model without a graph");
+    map_init(&r.value, r.a);
+    map_init(&r.made, r.a);
+    map_init(&r.dims, r.a);
+    return read_opset(&r, m) && read_graph(&r, m->graph) && graph_verify(r.g, e) && graph_sort(r.g, e) &&
+           upgrade_all(&r) && op_infer_all(r.g, e);
+}
+
+/* A ModelProto starts with a small varint ir_version, or (written in another order) with any of its fields. Only the
+   key and the version are looked at: text formats do not start with such bytes. */
+static bool onnx_match(struct str bytes)
+{
+    return bytes.n > 2 && bytes.p[0] == 0x08 && bytes.p[1] > 0 && bytes.p[1] < 32;
+}
+
+const struct importer import_onnx = {.name = "onnx", .suffix = ".onnx", .match = onnx_match, .read = onnx_read};

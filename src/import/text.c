@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Graphs in their text form (doc/graph-ir.md). Types in the text are not believed: sizes are inferred anew, so that a
+// text with wrong types cannot make wrong code.
+#include "import/import.h"
+#include "op/op.h"
+
+static bool text_match(struct str bytes)
+{
+    struct str line = str_trim(bytes), rest;
+    while (line.n && line.p[0] == '#') {
+        str_cut(line, '\n', &line, &rest);
+        line = str_trim(rest);
+    }
+    return str_starts(line, S("graph")) && str_starts(str_trim(str_sub(line, 5, line.n)), S("{"));
+}
+
+static bool text_read(const struct import_job *j, struct err *e)
+{
+    struct graph *g = j->g;
+    if (!graph_parse(g, g->arena, g->sym, j->bytes, e)) return false;
+    for (value_id v = 1; v < g->value.n; v++) {
+        struct value *val = graph_value(g, v);
+        if (val->is_const && !val->data)
+            return err_set(e, ERR_INPUT, "constant '%.*s' has no content", STR_ARG(val->name));
+        if (val->layout != LAYOUT_ROWS)
+            return err_set(e, ERR_INPUT, "value '%.*s' of a network has a layout", STR_ARG(val->name));
+        if (val->producer) val->shape.known = false;
+        val->sdata = NULL;
+    }
+    return op_infer_all(g, e);
+}
+
+const struct importer import_text = {.name = "text", .suffix = ".graph", .match = text_match, .read = text_read};

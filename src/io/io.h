@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// io: tensors from and to files. A plug-in file src/io/NAME.c describes one file format and exports one
+// `const struct io_format io_NAME`; formats are told apart by the suffix of the path.
+//
+// Files are hostile: sizes are checked before anything is allocated, and nothing much larger than what the file can
+// hold is. Images become f32 tensors (1, c, h, w) with values as stored; integer samples are scaled to 0..1.
+#ifndef QUERN_IO_H
+#define QUERN_IO_H
+
+#include "core/core.h"
+
+struct io_format {
+    u32 version;         /* 1 */
+    const char *suffix;  /* ".npy" */
+    /* On entry out holds the wanted dtype and shape for formats without a header (DT_NONE: the caller does not know);
+       the others ignore it. The content lies in the arena. */
+    bool (*read)(struct tensor *out, struct arena *a, struct str bytes, struct err *e);
+    bool (*write)(struct buf *out, const struct tensor *t, struct err *e);
+};
+
+/* io.c: the registry */
+const struct io_format *io_find(const char *path);  /* by suffix, NULL: none */
+const struct io_format *io_all(i64 k);              /* k-th, NULL behind the last */
+bool io_read(struct tensor *out, struct arena *a, const char *path, struct err *e);
+bool io_write(const struct tensor *t, const char *path, struct err *e);
+
+/* io_image.c: (1, c, h, w), (c, h, w), (h, w) and (1, h, w, c) tensors as images */
+struct io_image {
+    const struct tensor *t;
+    i64 c, h, w;
+    i64 step_c, step_h, step_w; /* distances of elements */
+};
+bool io_image_of(struct io_image *im, const struct tensor *t, struct err *e); /* 1 to 4 channels */
+double io_image_get(const struct io_image *im, i64 c, i64 y, i64 x);
+bool io_image_new(struct tensor *out, struct arena *a, i64 c, i64 h, i64 w, struct err *e); /* f32 (1, c, h, w) */
+
+/* io_onnx.c: ONNX protobufs, also for import and export */
+struct ProtobufCMessageDescriptor;
+struct Onnx__TensorProto;
+/* Unpacks a message into the arena; NULL on broken, too deep or too large input. Never released but with the arena. */
+void *io_onnx_unpack(const struct ProtobufCMessageDescriptor *d, struct arena *a, struct str bytes, struct err *e);
+/* dir: folder of external data (NULL: none is allowed). p came from io_onnx_unpack with the same arena: raw content is
+   used where it lies. */
+bool io_onnx_tensor(struct tensor *out, struct arena *a, struct Onnx__TensorProto *p, const char *dir, struct err *e);
+/* Fills p (initialised here); dims and raw content are referred to, not copied. */
+void io_onnx_fill(struct Onnx__TensorProto *p, const struct tensor *t);
+
+#endif

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ONNX protobufs: unpacking of untrusted bytes, and TensorProto in all its forms (raw content, typed fields, halves
+// in int32_data, content in a file beside the model).
+//
+// protobuf-c recurses as deep as the bytes nest and allocates what they ask for, so both are bounded here: the bytes are
+// walked once with the descriptors in hand before protobuf-c sees them, and its allocator takes from the arena at most
+// a fixed multiple of the input's size.
+#include <string.h>
+
+#include <onnx.pb-c.h>
+
+#include "io/io.h"
+
+enum {
+    MAX_DEPTH = 100,        /* nested messages; models need about ten */
+    SMALL_SIZE = 16 << 20,  /* structure: the first bytes may grow by the one factor */
+    SMALL_FACTOR = 64,      /* a field of two bytes costs 40 while it is scanned */
+    BULK_FACTOR = 16,       /* content: a varint of one byte becomes eight */
+    MEMORY_BASE = 1 << 20,  /* added to that */
+    ALLOC_OVERHEAD = 16,    /* of an allocation in the arena */
+};
+
+/* Reads a varint; false: cut off or too long. */
+static bool wire_varint(struct str s, i64 *at, u64 *out)
+{
+    *out = 0;
+    for (int shift = 0; shift < 70 && *at < s.n; shift += 7) {
+        u8 c = (u8)s.p[(*at)++];
+        if (shift < 64) *out |= (u64)(c & 0x7f) << shift;
+        if (!(c & 0x80)) return true;
+    }
+    return false;
+}
+
+/* The bytes are well-formed fields and do not nest too deeply where the descriptors say "message". */
+static bool wire_ok(const ProtobufCMessageDescriptor *d, struct str s, int depth)
+{
+    for (i64 at = 0; at < s.n;) {
+        u64 key, v = 0;
+        if (!wire_varint(s, &at, &key) || key >> 3 == 0 || key >> 32) return false;
+        switch (key & 7) {
+        case 0:
+            if (!wire_varint(s, &at, &v)) return false;
+            v = 0;
+            break;
+        case 1: v = 8; break;
+        case 2:
+            if (!wire_varint(s, &at, &v)) return false;
+            break;
+        case 5: v = 4; break;
+        default: return false; /* groups */
+        }
+        if (v > (u64)(s.n - at)) return false;
+        const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field(d, (unsigned)(key >> 3));
+        if (f && f->type == PROTOBUF_C_TYPE_MESSAGE && (key & 7) == 2) {
+            if (depth >= MAX_DEPTH) return false;
+            if (!wire_ok(f->descriptor, str_sub(s, at, at + (i64)v), depth + 1)) return false;
+        }
+        at += (i64)v;
+    }
+    return true;
+}
+
+struct budget {
+    struct arena *a;
+    i64 left; /* bytes that may still be allocated */
+};
+
+static void *budget_alloc(void *user, size_t size)
+{
+    struct budget *b = user;
+    if (size > INT64_MAX / 2 || (i64)size > b->left - ALLOC_OVERHEAD) return NULL;
+    b->left -= (i64)size + ALLOC_OVERHEAD;
+    return arena_alloc(b->a, (i64)size);
+}
+
+static void budget_free(void *user, void *p) {} /* all goes with the arena */
+
+void *io_onnx_unpack(const struct ProtobufCMessageDescriptor *d, struct arena *a, struct str bytes, struct err *e)
+{
+    struct arena_mark mark = arena_mark(a);
+    struct budget budget = {.a = a, .left = MEMORY_BASE + bytes.n * BULK_FACTOR};
+    budget.left += i64_min(bytes.n, SMALL_SIZE) * SMALL_FACTOR;
+    ProtobufCAllocator alloc = {.alloc = budget_alloc, .free = budget_free, .allocator_data = &budget};
+    ProtobufCMessage *m = NULL;
+    if (wire_ok(d, bytes, 0)) m = protobuf_c_message_unpack(d, &alloc, (size_t)bytes.n, (const u8 *)bytes.p);
+    if (m) return m;
+    arena_rewind(a, mark);
+    err_set(e, ERR_INPUT, "broken or truncated protobuf (%s)", d->short_name);
+    return NULL;
+}
+
+/* Tensors. */
+
+static struct str tensor_name(const Onnx__TensorProto *p) { return str_of(p->name); }
+
+static bool bad(const Onnx__TensorProto *p, struct err *e, const char *what)
+{
+    return err_set(e, ERR_INPUT, "%s: tensor '%.*s'", what, STR_ARG(tensor_name(p)));
+}
+
+/* Content in a typed field: its address, element type there, and count. */
+struct typed {
+    const void *p;
+    enum dtype t;
+    size_t n;
+};
+
+static struct typed typed_field(const Onnx__TensorProto *p, enum dtype t)
+{
+    switch (t) {
+    case DT_F32: return (struct typed){p->float_data, DT_F32, p->n_float_data};
+    case DT_F64: return (struct typed){p->double_data, DT_F64, p->n_double_data};
+    case DT_I64: return (struct typed){p->int64_data, DT_I64, p->n_int64_data};
+    case DT_U32:
+    case DT_U64: return (struct typed){p->uint64_data, DT_U64, p->n_uint64_data};
+    case DT_U8:
+    case DT_I8:
+    case DT_U16:
+    case DT_I16:
+    case DT_I32:
+    case DT_BOOL:
+    case DT_F16:
+    case DT_BF16: return (struct typed){p->int32_data, DT_I32, p->n_int32_data};
+    case DT_NONE:
+    case N_DTYPES: break;
+    }
+    unreachable();
+}
+
+static bool read_typed(struct tensor *out, struct arena *a, const Onnx__TensorProto *p, struct err *e)
+{
+    struct typed f = typed_field(p, out->dtype);
+    i64 n = tensor_count(out);
+    if ((i64)f.n != n) return bad(p, e, "content does not fit the dims");
+    out->data = arena_alloc(a, tensor_bytes(out));
+    /* halves lie in the lower bits of the integers; the other integers wrap */
+    enum dtype to = dtype_size(out->dtype) == 2 ? DT_U16 : out->dtype;
+    if (n && f.t == out->dtype) memcpy(out->data, f.p, (size_t)tensor_bytes(out));
+    for (i64 k = 0; k < n && f.t != out->dtype; k++) elem_set_i64(to, out->data, k, elem_i64(f.t, f.p, k));
+    return true;
+}
+
+/* Where external content lies: "location", "offset", "length". */
+struct external {
+    struct str location;
+    i64 offset, length; /* length -1: not given */
+};
+
+static bool read_external_keys(struct external *x, const Onnx__TensorProto *p, struct err *e)
+{
+    *x = (struct external){.length = -1};
+    for (size_t k = 0; k < p->n_external_data; k++) {
+        struct str key = str_of(p->external_data[k]->key), v = str_of(p->external_data[k]->value);
+        bool ok = true;
+        if (str_is(key, "location")) x->location = v;
+        if (str_is(key, "offset")) ok = str_to_i64(v, &x->offset) && x->offset >= 0;
+        if (str_is(key, "length")) ok = str_to_i64(v, &x->length) && x->length >= 0;
+        if (!ok) return bad(p, e, "invalid external data entry");
+    }
+    return true;
+}
+
+/* A relative path that does not leave the folder. */
+static bool location_ok(struct str s)
+{
+    struct str head, rest = s;
+    if (s.n == 0 || s.p[0] == '/') return false;
+    for (i64 k = 0; k < s.n; k++)
+        if (s.p[k] == '\\' || s.p[k] == ':') return false;
+    for (bool more = true; more;) {
+        more = str_cut(rest, '/', &head, &rest);
+        if (str_is(head, "..")) return false;
+    }
+    return true;
+}
+
+static bool read_external(struct tensor *out, struct arena *a, const Onnx__TensorProto *p, const char *dir,
+                          struct err *e)
+{
+    struct external x;
+    i64 size = tensor_bytes(out);
+    if (!dir) return bad(p, e, "external data without a folder to look in");
+    if (!read_external_keys(&x, p, e)) return false;
+    if (!location_ok(x.location)) return bad(p, e, "external data outside of the model's folder");
+    if (x.length >= 0 && x.length != size) return bad(p, e, "external data does not fit the dims");
+    struct os_file f = {0};
+    struct str path = str_fmt(a, "%s/%.*s", dir, STR_ARG(x.location));
+    if (!os_map(&f, path.p, e)) return err_prefix(e, "tensor '%.*s'", STR_ARG(tensor_name(p)));
+    bool ok = (x.offset <= f.n && size <= f.n - x.offset) || bad(p, e, "external data file too short");
+    if (ok) out->data = arena_alloc(a, size);
+    if (ok && size) memcpy(out->data, f.p + x.offset, (size_t)size);
+    os_unmap(&f);
+    return ok;
+}
+
+static bool read_shape(struct tensor *out, const Onnx__TensorProto *p, struct err *e)
+{
+    *out = (struct tensor){.dtype = dtype_from_onnx(p->has_data_type ? p->data_type : 0)};
+    if (out->dtype == DT_NONE)
+        return err_set(e, ERR_UNSUPPORTED, "element type %d is not supported: tensor '%.*s'", (int)p->data_type,
+                       STR_ARG(tensor_name(p)));
+    if (p->n_dims > MAX_RANK) return bad(p, e, "rank over 8");
+    out->rank = (u32)p->n_dims;
+    for (u32 k = 0; k < out->rank; k++) out->dim[k] = p->dims[k];
+    if (!tensor_size_ok(out->dtype, out->rank, out->dim, NULL)) return bad(p, e, "invalid dims");
+    return true;
+}
+
+/* Any byte but 0 is true, elsewhere only 1 is. */
+static void normalise_bools(struct tensor *t)
+{
+    u8 *p = t->data;
+    i64 n = t->dtype == DT_BOOL ? tensor_count(t) : 0;
+    for (i64 k = 0; k < n; k++) p[k] = p[k] != 0;
+}
+
+bool io_onnx_tensor(struct tensor *out, struct arena *a, struct Onnx__TensorProto *p, const char *dir, struct err *e)
+{
+    if (!read_shape(out, p, e)) return false;
+    if (p->segment) return err_set(e, ERR_UNSUPPORTED, "segmented tensor '%.*s'", STR_ARG(tensor_name(p)));
+    bool ok = true;
+    if (p->has_data_location && p->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL) {
+        ok = read_external(out, a, p, dir, e);
+    } else if (p->has_raw_data && p->raw_data.len > 0) {
+        ok = (i64)p->raw_data.len == tensor_bytes(out) || bad(p, e, "content does not fit the dims");
+        out->data = p->raw_data.data;
+    } else {
+        ok = read_typed(out, a, p, e);
+    }
+    if (ok) normalise_bools(out);
+    return ok;
+}
+
+void io_onnx_fill(struct Onnx__TensorProto *p, const struct tensor *t)
+{
+    onnx__tensor_proto__init(p);
+    p->n_dims = t->rank;
+    p->dims = (int64_t *)(uintptr_t)t->dim;
+    p->has_data_type = 1;
+    p->data_type = dtype_onnx(t->dtype);
+    p->has_raw_data = 1;
+    p->raw_data.len = (size_t)tensor_bytes(t);
+    p->raw_data.data = t->data;
+}
