@@ -47,6 +47,13 @@ static bool unsupported(struct reader *r, const Onnx__NodeProto *n, const char *
     return err_set(r->e, ERR_UNSUPPORTED, "%s: %.*s", what, STR_ARG(where));
 }
 
+/* Adds the node to an error that is set. */
+static bool at_node(struct reader *r, const Onnx__NodeProto *n)
+{
+    struct str where = node_where(r, n);
+    return err_prefix(r->e, "%.*s", STR_ARG(where));
+}
+
 static bool invalid(struct reader *r, const char *what, struct str subject)
 {
     return err_set(r->e, ERR_INPUT, "%s: '%.*s'", what, STR_ARG(subject));
@@ -256,7 +263,7 @@ static bool read_constant(struct reader *r, const Onnx__NodeProto *p)
     struct attr a;
     struct tensor t;
     if (p->n_attribute != 1 || p->n_output != 1) return unsupported(r, p, "constant needs one attribute and output");
-    if (!read_attr(r, &a, p->attribute[0])) return unsupported(r, p, "form of constant is not supported");
+    if (!read_attr(r, &a, p->attribute[0])) return at_node(r, p);
     for (i64 k = 0; k < countof(forms); k++) {
         if (!str_is(a.name, forms[k].name) || a.kind != forms[k].kind) continue;
         if (a.kind != ATTR_TENSOR && !constant_tensor(r, &a, &t)) return false;
@@ -292,10 +299,7 @@ static bool read_attrs(struct reader *r, node_id n, const Onnx__NodeProto *p)
 {
     for (size_t k = 0; k < p->n_attribute; k++) {
         struct attr a;
-        if (!read_attr(r, &a, p->attribute[k])) {
-            struct str where = node_where(r, p);
-            return err_prefix(r->e, "%.*s", STR_ARG(where));
-        }
+        if (!read_attr(r, &a, p->attribute[k])) return at_node(r, p);
         attr_copy(r->g, n, &a);
     }
     return true;
