@@ -113,6 +113,7 @@ bool op_sym_ints(const struct graph *g, value_id v, sym out[], i64 max, i64 *n);
 bool op_sym_content(const struct graph *g, value_id v, i64 max, struct sym_data *out);
 void op_set_sdata(struct graph *g, value_id v, const sym *num, i64 n, i64 den);
 bool op_axis(i64 axis, u32 rank, u32 *out);                     /* -rank..rank-1 -> 0..rank-1 */
+i64 op_int_extreme(enum dtype t, bool largest);                 /* of an integer type or bool; u64 as its bits; 0 for floats */
 value_id op_const_f(struct graph *g, enum dtype t, double v);   /* new scalar constant */
 value_id op_const_i(struct graph *g, enum dtype t, const i64 *v, i64 n); /* new 1-d constant */
 value_id op_sym_scalar(struct graph *g, enum dtype t, sym s);   /* constant, or node quern::Sym: scalar with a symbolic value */
@@ -134,6 +135,17 @@ value_id op_node_cast(struct graph *g, node_id like, value_id x, enum dtype t, v
 value_id op_node_binf(struct graph *g, node_id like, const char *op, value_id a, enum dtype t, double b, value_id out); /* b a constant */
 node_id op_made(const struct graph *g, value_id v);               /* the node that makes v, to set its attributes */
 value_id op_as(struct graph *g, node_id like, value_id x, enum dtype t); /* x, cast where its known type differs */
+
+/* op_fold.c: arithmetic on symbolic contents. Sets the content of output 0 where it is exactly known; else does nothing. */
+enum op_fold {
+    FOLD_NONE, FOLD_ADD, FOLD_SUB, FOLD_MUL, FOLD_DIV, FOLD_MOD, FOLD_MIN, FOLD_MAX, FOLD_NEG, FOLD_ABS, FOLD_FLOOR, FOLD_CEIL,
+    FOLD_ROUND, FOLD_EQ, FOLD_LT, FOLD_LE, FOLD_GT, FOLD_GE, FOLD_NOT, FOLD_AND, FOLD_OR, FOLD_WHERE,
+};
+void op_fold(struct graph *g, node_id n, enum op_fold f); /* after op_set_out */
+void op_fold_cast(struct graph *g, node_id n, enum dtype to);
+/* r = a f b, for the operators of one denominator (ADD SUB MUL MIN MAX and comparisons). */
+bool op_fold_two(struct graph *g, enum op_fold f, const struct sym_data *a, const struct sym_data *b, struct sym_data *r);
+bool op_sym_at_least(const struct symtab *t, sym s, i64 least); /* proven for all variables >= 0 */
 
 /* op_eval.c: the reference evaluator. in: one tensor per graph input, shapes must fit (binds the symbolic variables);
    out: one new tensor per graph output, in the arena. Expands composites first. Slow and obviously right. */

@@ -12,6 +12,8 @@
 // value is not remembered: the generator may deliver something else next time.
 #include "op/op.h"
 
+#include <math.h>
+
 void emit_init(struct emit *m, struct kir *k, const struct graph *task, struct arena *a)
 {
     u32 n = task->value.n;
@@ -302,27 +304,12 @@ void emit_store_n(struct emit *m, value_id v, const kval *idx, kval val, kval n)
     else kir_store(m->k, m->out[v], at, val);
 }
 
-/* Extremes of integer types. */
-static i64 int_extreme(enum dtype t, bool largest)
-{
-    i64 bits = 8 * dtype_size(t);
-    switch (dtype_kind(t)) {
-    case DK_BOOL: return largest;
-    case DK_UINT: return !largest ? 0 : bits == 64 ? -1 : ((i64)1 << bits) - 1;
-    case DK_INT: return largest ? (i64)(~(u64)0 >> (65 - bits)) : -(i64)(~(u64)0 >> (65 - bits)) - 1;
-    case DK_NONE:
-    case DK_FLOAT: break;
-    }
-    unreachable();
-}
-
 kval emit_neutral(struct emit *m, enum kir_op combine, enum dtype t)
 {
-    bool is_float = dtype_is_float(t);
     if (combine == KI_ADD || combine == KI_OR || combine == KI_XOR) return emit_number(m, t, 0, 0);
     if (combine == KI_MUL) return emit_number(m, t, 1, 1);
     if (combine == KI_AND) return emit_number(m, t, 0, t == DT_BOOL ? 1 : -1);
     assert(combine == KI_MIN || combine == KI_MAX);
     bool largest = combine == KI_MIN;
-    return emit_number(m, t, largest ? (double)__builtin_inf() : -(double)__builtin_inf(), is_float ? 0 : int_extreme(t, largest));
+    return emit_number(m, t, largest ? INFINITY : -INFINITY, op_int_extreme(t, largest));
 }
