@@ -10,14 +10,13 @@ static bool infer(struct graph *g, node_id n, struct err *e)
 {
     const struct node *x = graph_node(g, n);
     const struct value *v = graph_value(g, x->in.v[0]);
-    struct sym_data d;
     i64 training = 0;
     if (x->in.n > 2 && x->in.v[2] && (op_const_ints(g, x->in.v[2], &training, 1) != 1 || training))
         return op_unsupported(e, g, n, "input 'training_mode' is not false");
     struct shape s = v->shape;
     op_set_out(g, n, 0, v->dtype, &s);
     op_set_out(g, n, 1, DT_BOOL, &s);
-    if (x->out.v[0] && op_sym_content(g, x->in.v[0], 256, &d)) op_set_sdata(g, x->out.v[0], d.num, d.n, d.den);
+    if (x->out.v[0]) op_copy_sdata(g, x->in.v[0], x->out.v[0]);
     return true;
 }
 

@@ -204,6 +204,7 @@ static kval emit_content(struct emit *m, const struct value *x, const kval *idx)
     u32 order[MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
     kval at = x->sdata->n > 1 ? offset_dense(m, &x->shape, order, x->shape.rank, idx) : kir_int(k, 0);
     i64 c;
+    if (x->sdata->n == 0) return emit_number(m, x->dtype, 0, 0); /* never executed */
     if (kir_is_const(k, at, &c) && kir_lanes(k, at) == 1) return emit_rational(m, x, x->sdata->num[c]);
     kval v = emit_rational(m, x, x->sdata->num[0]);
     for (i64 i = 1; i < x->sdata->n; i++)

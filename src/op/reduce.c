@@ -118,6 +118,7 @@ static value_id add_reduce(struct graph *g, node_id like, const char *op, value_
     node_id n = graph_value(g, v)->producer;
     attr_set_ints(g, n, "axes", axes, a->n);
     attr_set_int(g, n, "keepdims", a->keepdims);
+    if (!a->n) attr_set_int(g, n, "noop_with_empty_axes", 1);
     return v;
 }
 
@@ -207,14 +208,6 @@ static i64 target_of(const struct tensor *in, const i64 *idx, const bool *on)
     return at;
 }
 
-static void next_index(const struct tensor *t, i64 *idx)
-{
-    for (u32 k = t->rank; k-- > 0;) {
-        if (++idx[k] < t->dim[k]) return;
-        idx[k] = 0;
-    }
-}
-
 static bool eval(const struct op_eval *v, struct err *e)
 {
     const struct tensor *in = v->in[0];
@@ -228,7 +221,7 @@ static bool eval(const struct op_eval *v, struct err *e)
     double *f = arena_array(v->scratch, double, n), f0 = kind == MAX ? -INFINITY : kind == MIN ? INFINITY : kind == PROD;
     i64 *k = arena_array(v->scratch, i64, n), k0 = op_int_extreme(in->dtype, kind == MIN);
     for (i64 i = 0; i < n; i++) f[i] = f0, k[i] = kind == SUM || kind == PROD ? kind == PROD : k0;
-    for (i64 i = 0, m = tensor_count(in); i < m; i++, next_index(in, idx)) {
+    for (i64 i = 0, m = tensor_count(in); i < m; i++, op_next(in->rank, in->dim, idx)) {
         i64 at = target_of(in, idx, on);
         if (is_float) f[at] = combine_f(kind, f[at], elem_f64(in->dtype, in->data, i));
         else k[at] = combine_i(kind, k[at], elem_i64(in->dtype, in->data, i), in->dtype == DT_U64);

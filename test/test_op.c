@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every operator of the registry against itself: random instances are evaluated by the reference and by kernels run in the
+// interpreter, which also watches for access out of bounds, missing writes and races. Kernels are the naive ones, one
+// grid over the elements of each output, everything in between inlined; and node by node. Each instance is run with its
+// sizes as constants and, where the operator allows it, as symbolic variables.
+//
+// Operators without a random instance fail: there is no list of exceptions here.
+#include "op/op.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_INSTANCES = 16 };
+
+struct instance {
+    const struct op *op;
+    u64 seed;
+    struct arena arena;
+    struct symtab sym;
+    struct graph g;          /* inferred */
+    struct tensor **in;      /* per graph input */
+    struct tensor **want;    /* per graph output, by the reference */
+    i64 *var;
+    struct err e;
+    const char *stage;
+};
+
+/* Contents. */
+
+static double random_float(struct rng *r, bool specials)
+{
+    static const double some[] = {0, -0.0, 1, -1, 0.5, -0.5, 2, 1.5};
+    static const double odd[] = {INFINITY, -INFINITY, NAN};
+    if (rng_range(r, 0, 7) == 0) return some[rng_range(r, 0, countof(some) - 1)];
+    if (specials && rng_range(r, 0, 15) == 0) return odd[rng_range(r, 0, countof(odd) - 1)];
+    return rng_f64(r) * 5 - 2.5;
+}
+
+static void fill(struct tensor *t, struct rng *r, bool specials)
+{
+    for (i64 i = 0, n = tensor_count(t); i < n; i++) {
+        if (dtype_is_float(t->dtype)) elem_set_f64(t->dtype, t->data, i, random_float(r, specials));
+        else if (t->dtype == DT_BOOL) elem_set_i64(t->dtype, t->data, i, rng_range(r, 0, 1));
+        else elem_set_i64(t->dtype, t->data, i, rng_range(r, dtype_kind(t->dtype) == DK_UINT ? 0 : -5, 5));
+    }
+}
+
+/* Infinities and NaN only through operators that look at single elements, and not into integers. */
+static bool takes_specials(const struct instance *t)
+{
+    enum dtype out = graph_value(&t->g, t->g.output.v[0])->dtype;
+    return t->op->props & OP_POINTWISE && (dtype_is_float(out) || out == DT_BOOL);
+}
+
+static void make_inputs(struct instance *t, struct rng *r)
+{
+    bool specials = takes_specials(t);
+    t->in = arena_array(&t->arena, struct tensor *, t->g.input.n + 1);
+    for (u32 k = 0; k < t->g.input.n; k++) {
+        const struct value *v = graph_value(&t->g, t->g.input.v[k]);
+        i64 dim[MAX_RANK];
+        assert_true(shape_is_static(&t->sym, &v->shape, dim));
+        t->in[k] = tensor_new(&t->arena, v->dtype, v->shape.rank, dim);
+        fill(t->in[k], r, specials);
+    }
+}
+
+/* Every size of an input but 1 becomes the variable of that size. */
+static void make_symbolic(struct instance *t)
+{
+    for (u32 k = 0; k < t->g.input.n; k++) {
+        struct shape *s = &graph_value(&t->g, t->g.input.v[k])->shape;
+        i64 c;
+        for (u32 i = 0; i < s->rank; i++)
+            if (sym_is_const(&t->sym, s->dim[i], &c) && c != 1)
+                s->dim[i] = sym_var(&t->sym, str_fmt(&t->arena, "D%d", (int)c));
+    }
+}
+
+/* Comparison. */
+
+static bool close_enough(const struct tensor *got, const struct tensor *want, struct err *e)
+{
+    double rtol = 0, atol = 0;
+    if (want->dtype == DT_F32) rtol = 1e-4, atol = 1e-5;
+    if (want->dtype == DT_F64) rtol = 1e-9, atol = 1e-9;
+    if (want->dtype == DT_F16) rtol = 2e-2, atol = 1e-2;
+    if (want->dtype == DT_BF16) rtol = 5e-2, atol = 5e-2;
+    if (got->rank != want->rank || memcmp(got->dim, want->dim, sizeof(i64) * got->rank))
+        return err_set(e, ERR_FAILED, "different shapes");
+    struct tensor_diff d = tensor_compare(got, want, rtol, atol);
+    if (!d.n_bad) return true;
+    return err_set(e, ERR_FAILED, "%lld wrong elements, first %lld: %.9g, expected %.9g", (long long)d.n_bad,
+                   (long long)d.first_bad, d.got, d.want);
+}
+
+/* Kernels. */
+
+static void emit_output(struct emit *m, value_id v)
+{
+    struct kir *k = m->k;
+    const struct shape *s = &graph_value(m->g, v)->shape;
+    kval flat = kir_grid(k, emit_size(m, shape_count(m->g->sym, s))), idx[MAX_RANK] = {0};
+    for (u32 i = s->rank; i-- > 0;) {
+        kval n = emit_size(m, s->dim[i]);
+        idx[i] = i ? kir_bin(k, KI_MOD, flat, n) : flat;
+        flat = i ? kir_bin(k, KI_DIV, flat, n) : flat;
+    }
+    emit_store(m, v, idx, emit_value(m, v, idx));
+    kir_end(k);
+}
+
+static node_id whole_node(const struct graph *g)
+{
+    for (node_id n = 1; n < g->node.n; n++)
+        if (!graph_node(g, n)->dead && op_of(g, n)->whole) return n;
+    return 0;
+}
+
+static void emit_kernel(struct emit *m, struct kir *k, const struct graph *g, struct arena *a)
+{
+    kir_init(k, a, S("test"));
+    emit_init(m, k, g, a);
+    emit_args(m);
+    node_id whole = whole_node(g);
+    if (whole) op_of(g, whole)->whole(m, graph_node(g, whole));
+    for (u32 i = 0; !whole && i < g->output.n; i++) emit_output(m, g->output.v[i]);
+}
+
+static bool kernel_params(const struct kir *k, struct symtab *st, const i64 *var, i64 *out, struct err *e)
+{
+    for (u32 i = 0; i < k->param.n; i++) {
+        sym s = sym_parse(st, k->param.v[i], e);
+        if (!s || !sym_eval(st, s, var, &out[i])) return err_set(e, ERR_FAILED, "size '%.*s'", STR_ARG(k->param.v[i]));
+    }
+    return true;
+}
+
+/* Runs one kernel for graph g; t: content per value, outputs are created. */
+static bool run_kernel(const struct graph *g, struct arena *a, const i64 *var, u64 seed, struct tensor **t, struct err *e)
+{
+    struct kir k;
+    struct emit m;
+    i64 param[256];
+    emit_kernel(&m, &k, g, a);
+    if (!kir_verify(&k, e) || k.param.n > 256 || !kernel_params(&k, g->sym, var, param, e)) return false;
+    struct kir_arg *arg = arena_array(a, struct kir_arg, m.arg.n + 1);
+    for (u32 i = 0; i < m.arg.n; i++) {
+        value_id v = m.arg.v[i].v;
+        const struct value *x = graph_value(g, v);
+        i64 dim[MAX_RANK];
+        if (m.arg.v[i].is_out) {
+            if (!shape_eval(g->sym, &x->shape, var, dim)) return err_set(e, ERR_FAILED, "shape of an output");
+            t[v] = tensor_new(a, x->dtype, x->shape.rank, dim);
+            if (tensor_bytes(t[v])) memset(t[v]->data, 0x5a, (size_t)tensor_bytes(t[v]));
+        } else if (!t[v]) {
+            return err_set(e, ERR_FAILED, "no content for '%.*s'", STR_ARG(x->name));
+        }
+        arg[i] = (struct kir_arg){t[v]->data, tensor_count(t[v])};
+    }
+    struct kir_eval_opts o = {.seed = seed};
+    bool ok = kir_eval(&k, arg, param, &o, e);
+    if (!ok && getenv("TEST_OP_KERNEL")) {
+        struct buf b = {0};
+        kir_print(&b, &k);
+        printf("%.*s", STR_ARG(buf_view(&b)));
+        buf_release(&b);
+    }
+    return ok;
+}
+
+static void known_contents(const struct instance *t, const struct graph *g, struct tensor **c)
+{
+    for (value_id v = 1; v < g->value.n; v++) c[v] = graph_value(g, v)->data;
+    for (u32 k = 0; k < g->input.n; k++) c[g->input.v[k]] = t->in[k];
+}
+
+static bool compare_outputs(struct instance *t, const struct graph *g, struct tensor **c)
+{
+    for (u32 k = 0; k < g->output.n; k++)
+        if (!close_enough(c[g->output.v[k]], t->want[k], &t->e)) return err_prefix(&t->e, "output %u", k);
+    return true;
+}
+
+static bool check_fused(struct instance *t, const struct graph *g)
+{
+    if (whole_node(g)) return true;
+    t->stage = "one kernel";
+    struct tensor **c = arena_array(&t->arena, struct tensor *, g->value.n);
+    known_contents(t, g, c);
+    return run_kernel(g, &t->arena, t->var, t->seed, c, &t->e) && compare_outputs(t, g, c);
+}
+
+/* One node as a graph of its own; contents go in and out through the map of values. */
+static bool run_node(struct instance *t, const struct graph *g, node_id n, struct tensor **c)
+{
+    struct graph one;
+    value_id *back, out[MAX_RANK];
+    u32 n_out = 0;
+    const struct node *x = graph_node(g, n);
+    for (u32 k = 0; k < x->out.n && n_out < MAX_RANK; k++)
+        if (x->out.v[k]) out[n_out++] = x->out.v[k];
+    graph_extract(&one, g, &t->arena, &n, 1, out, n_out, &back);
+    struct tensor **here = arena_array(&t->arena, struct tensor *, one.value.n);
+    for (value_id v = 1; v < one.value.n; v++) here[v] = c[back[v]];
+    if (!run_kernel(&one, &t->arena, t->var, t->seed, here, &t->e)) return false;
+    for (u32 k = 0; k < n_out; k++) c[out[k]] = here[one.output.v[k]];
+    return true;
+}
+
+static bool check_single(struct instance *t, const struct graph *g)
+{
+    t->stage = "node by node";
+    struct tensor **c = arena_array(&t->arena, struct tensor *, g->value.n);
+    known_contents(t, g, c);
+    for (node_id n = 1; n < g->node.n; n++)
+        if (!graph_node(g, n)->dead && !run_node(t, g, n, c)) return false;
+    return compare_outputs(t, g, c);
+}
+
+static bool only_primitives(const struct graph *g)
+{
+    for (node_id n = 1; n < g->node.n; n++)
+        if (!graph_node(g, n)->dead && (op_of(g, n)->expand || !op_of(g, n)->eval)) return false;
+    return true;
+}
+
+/* Infers, evaluates, runs; false with t->e set. */
+static bool check_graph(struct instance *t)
+{
+    struct graph expanded;
+    t->stage = "reference";
+    t->want = arena_array(&t->arena, struct tensor *, t->g.output.n + 1);
+    t->var = arena_array(&t->arena, i64, t->sym.var.n + 1);
+    if (!graph_bind(&t->g, t->in, t->var, &t->e)) return false;
+    if (!graph_eval(&t->g, t->in, t->want, &t->arena, NULL, &t->e)) return false;
+    t->stage = "expand";
+    graph_clone(&expanded, &t->g, &t->arena);
+    if (!op_expand_all(&expanded, &t->e) || !graph_verify(&expanded, &t->e)) return false;
+    if (!only_primitives(&expanded)) return err_set(&t->e, ERR_FAILED, "composites are left");
+    return check_fused(t, &expanded) && check_single(t, &expanded);
+}
+
+static void report(struct instance *t)
+{
+    struct buf b = {0};
+    graph_print(&b, &t->g, NULL);
+    printf("FAILED %s, seed %llu, %s: %s\n%.*s\n", t->op->name, (unsigned long long)t->seed, t->stage, t->e.msg,
+           STR_ARG(buf_view(&b)));
+    buf_release(&b);
+}
+
+/* Counts of what was run. */
+struct tally { int run, symbolic, failed; };
+
+static void instance_check(const struct op *op, u64 seed, bool symbolic, struct tally *n)
+{
+    struct instance t = {.op = op, .seed = seed, .stage = "infer"};
+    struct rng r = rng_seed(seed);
+    symtab_init(&t.sym, &t.arena);
+    graph_init(&t.g, &t.arena, &t.sym);
+    op->random(op, &t.g, &r);
+    bool ok = op_infer_all(&t.g, &t.e) && graph_verify(&t.g, &t.e);
+    if (ok) make_inputs(&t, &r);
+    if (ok && symbolic) {
+        make_symbolic(&t);
+        ok = op_infer_all(&t.g, &t.e);
+    }
+    if (ok) ok = check_graph(&t);
+    bool refused = symbolic && !ok && !strcmp(t.stage, "infer");
+    if (!ok && !refused) report(&t), n->failed++;
+    n->run++;
+    n->symbolic += symbolic && !refused;
+    arena_release(&t.arena);
+}
+
+static void test_instances(void **state)
+{
+    struct tally n = {0};
+    const char *only = getenv("TEST_OP");
+    for (i64 k = 0; op_all(k); k++) {
+        const struct op *op = op_all(k);
+        if (only && strcmp(only, op->name)) continue;
+        if (!op->random) n.failed++, printf("FAILED %s: no random instance\n", op->name);
+        for (u64 s = 1; op->random && s <= N_INSTANCES; s++) {
+            instance_check(op, 1000 * s + (u64)k, false, &n);
+            instance_check(op, 1000 * s + (u64)k, true, &n);
+        }
+    }
+    printf("%d instances, %d symbolic, %d failed\n", n.run, n.symbolic, n.failed);
+    assert_int_equal(n.failed, 0);
+}
+
+/* The registry itself. */
+
+static void test_registry(void **state)
+{
+    for (i64 k = 0; op_all(k); k++) {
+        const struct op *op = op_all(k);
+        assert_ptr_equal(op_find(str_of(op->name)), op); /* names are unique */
+        assert_non_null(op->infer);
+        assert_true(op->min_in <= op->max_in && op->min_out <= op->max_out);
+        assert_int_equal(op->expand != NULL, op->eval == NULL);
+        if (op->eval) assert_int_equal(op->lower != NULL, op->whole == NULL);
+        assert_int_equal((op->props & OP_WHOLE) != 0, op->whole != NULL);
+        assert_int_equal((op->props & OP_REDUCE) != 0, op->reduce != NULL);
+    }
+    assert_null(op_find(S("NoSuchOperator")));
+}
+
+/* Symbolic contents: size arithmetic as frameworks export it. */
+
+struct net { struct arena a; struct symtab sym; struct graph g; struct err e; };
+
+static value_id net_op(struct net *t, const char *op, u32 n, const value_id *in) { return op_node(&t->g, 0, op, n, in, 0); }
+
+static value_id net_int(struct net *t, i64 v) { return op_const_i(&t->g, DT_I64, &v, 1); }
+
+static struct str content_text(struct net *t, value_id v)
+{
+    struct buf b = {0};
+    const struct sym_data *d = graph_value(&t->g, v)->sdata;
+    for (i64 i = 0; d && i < d->n; i++) {
+        if (i) buf_char(&b, ' ');
+        sym_print(&b, &t->sym, d->num[i]);
+        if (d->den != 1) buf_printf(&b, "/%d", (int)d->den);
+    }
+    struct str s = str_dup(&t->a, buf_view(&b));
+    buf_release(&b);
+    return s;
+}
+
+static void net_init(struct net *t, value_id *h)
+{
+    *t = (struct net){0};
+    symtab_init(&t->sym, &t->a);
+    graph_init(&t->g, &t->a, &t->sym);
+    *h = op_sym_scalar(&t->g, DT_I64, sym_var(&t->sym, S("H")));
+}
+
+static void check_content(struct net *t, value_id v, const char *want)
+{
+    *arr_push(&t->a, &t->g.output) = v;
+    if (!op_infer_all(&t->g, &t->e)) fail_msg("%s", t->e.msg);
+    assert_string_equal(content_text(t, v).p, want);
+    arena_release(&t->a);
+}
+
+static void test_fold_floor_mul(void **state) /* Floor(Cast(H) * 0.5) */
+{
+    struct net t;
+    value_id h;
+    net_init(&t, &h);
+    value_id f = net_op(&t, "Cast", 1, &h);
+    attr_set_int(&t.g, graph_value(&t.g, f)->producer, "to", dtype_onnx(DT_F32));
+    value_id half = net_op(&t, "Mul", 2, (value_id[]){f, op_const_f(&t.g, DT_F32, 0.5)});
+    value_id floor = net_op(&t, "Floor", 1, &half);
+    value_id i = net_op(&t, "Cast", 1, &floor);
+    attr_set_int(&t.g, graph_value(&t.g, i)->producer, "to", dtype_onnx(DT_I64));
+    check_content(&t, i, "H//2");
+}
+
+static void test_fold_scale(void **state) /* Cast(2*H) / Cast(H), a scale for Resize */
+{
+    struct net t;
+    value_id h;
+    net_init(&t, &h);
+    value_id two = net_op(&t, "Mul", 2, (value_id[]){h, net_int(&t, 2)}), v[2] = {two, h};
+    for (u32 i = 0; i < 2; i++) {
+        v[i] = net_op(&t, "Cast", 1, &v[i]);
+        attr_set_int(&t.g, graph_value(&t.g, v[i])->producer, "to", dtype_onnx(DT_F32));
+    }
+    check_content(&t, net_op(&t, "Div", 2, v), "2");
+}
+
+static void test_fold_div_signs(void **state) /* (H - 8) / 4 truncates: the floor of both signs */
+{
+    struct net t;
+    value_id h;
+    net_init(&t, &h);
+    value_id d = net_op(&t, "Sub", 2, (value_id[]){h, net_int(&t, 8)});
+    value_id q = net_op(&t, "Div", 2, (value_id[]){d, net_int(&t, 4)});
+    *arr_push(&t.a, &t.g.output) = q;
+    if (!op_infer_all(&t.g, &t.e)) fail_msg("%s", t.e.msg);
+    const struct sym_data *c = graph_value(&t.g, q)->sdata;
+    assert_non_null(c);
+    for (i64 x = 0; x < 20; x++) {
+        i64 got;
+        assert_true(sym_eval(&t.sym, c->num[0], &x, &got));
+        assert_int_equal(got, (x - 8) / 4);
+    }
+    arena_release(&t.a);
+}
+
+static void test_fold_compare(void **state) /* Where(H + 1 > 0, H, 7) */
+{
+    struct net t;
+    value_id h;
+    net_init(&t, &h);
+    value_id one = net_op(&t, "Add", 2, (value_id[]){h, net_int(&t, 1)});
+    value_id c = net_op(&t, "Greater", 2, (value_id[]){one, net_int(&t, 0)});
+    check_content(&t, net_op(&t, "Where", 3, (value_id[]){c, h, net_int(&t, 7)}), "H");
+}
+
+static void test_fold_max_reduce(void **state) /* Max(H, 3, H) and ReduceProd of constants */
+{
+    struct net t;
+    value_id h;
+    net_init(&t, &h);
+    check_content(&t, net_op(&t, "Max", 3, (value_id[]){h, net_int(&t, 3), h}), "max(3,H)");
+    net_init(&t, &h);
+    value_id v = op_const_i(&t.g, DT_I64, (i64[]){2, 3, 4}, 3), p = net_op(&t, "ReduceProd", 1, &v);
+    attr_set_int(&t.g, graph_value(&t.g, p)->producer, "keepdims", 0);
+    check_content(&t, net_op(&t, "Mul", 2, (value_id[]){p, h}), "H*24");
+}
+
+/* Errors name operator and node. */
+static void test_errors(void **state)
+{
+    struct net t;
+    value_id h;
+    net_init(&t, &h);
+    value_id a = op_const_i(&t.g, DT_I64, (i64[]){1, 2}, 2), b = op_const_i(&t.g, DT_I64, (i64[]){1, 2, 3}, 3);
+    value_id v = net_op(&t, "Add", 2, (value_id[]){a, b});
+    assert_false(op_infer(&t.g, graph_value(&t.g, v)->producer, &t.e));
+    assert_int_equal(t.e.code, ERR_INPUT);
+    assert_non_null(strstr(t.e.msg, "Add 'size/Add'"));
+    v = net_op(&t, "NoSuchOperator", 1, &a);
+    t.e = (struct err){0};
+    assert_false(op_infer(&t.g, graph_value(&t.g, v)->producer, &t.e));
+    assert_int_equal(t.e.code, ERR_UNSUPPORTED);
+    v = net_op(&t, "Add", 1, &a);
+    t.e = (struct err){0};
+    assert_false(op_infer(&t.g, graph_value(&t.g, v)->producer, &t.e));
+    arena_release(&t.a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_registry),       cmocka_unit_test(test_errors),       cmocka_unit_test(test_fold_floor_mul),
+        cmocka_unit_test(test_fold_scale),     cmocka_unit_test(test_fold_div_signs), cmocka_unit_test(test_fold_compare),
+        cmocka_unit_test(test_fold_max_reduce), cmocka_unit_test(test_instances),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
