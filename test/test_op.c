@@ -71,14 +71,16 @@ static void make_inputs(struct instance *t, struct rng *r)
     }
 }
 
-/* Every size of an input but 1 becomes the variable of that size. */
+/* Every size of an input but 1 becomes the variable of that size; in every other instance only those of images, not channels
+   and vectors. */
 static void make_symbolic(struct instance *t)
 {
+    bool images = t->seed / 1000 % 2;
     for (u32 k = 0; k < t->g.input.n; k++) {
         struct shape *s = &graph_value(&t->g, t->g.input.v[k])->shape;
         i64 c;
         for (u32 i = 0; i < s->rank; i++)
-            if (sym_is_const(&t->sym, s->dim[i], &c) && c != 1)
+            if (sym_is_const(&t->sym, s->dim[i], &c) && c != 1 && (!images || (s->rank > 2 && i != 1)))
                 s->dim[i] = sym_var(&t->sym, str_fmt(&t->arena, "D%d", (int)c));
     }
 }
@@ -235,15 +237,15 @@ static bool only_primitives(const struct graph *g)
 static bool check_graph(struct instance *t)
 {
     struct graph expanded;
+    t->stage = "expand";
+    graph_clone(&expanded, &t->g, &t->arena);
+    if (!op_expand_all(&expanded, &t->e) || !graph_verify(&expanded, &t->e)) return false;
+    if (!only_primitives(&expanded)) return err_set(&t->e, ERR_FAILED, "composites are left");
     t->stage = "reference";
     t->want = arena_array(&t->arena, struct tensor *, t->g.output.n + 1);
     t->var = arena_array(&t->arena, i64, t->sym.var.n + 1);
     if (!graph_bind(&t->g, t->in, t->var, &t->e)) return false;
     if (!graph_eval(&t->g, t->in, t->want, &t->arena, NULL, &t->e)) return false;
-    t->stage = "expand";
-    graph_clone(&expanded, &t->g, &t->arena);
-    if (!op_expand_all(&expanded, &t->e) || !graph_verify(&expanded, &t->e)) return false;
-    if (!only_primitives(&expanded)) return err_set(&t->e, ERR_FAILED, "composites are left");
     return check_fused(t, &expanded) && check_single(t, &expanded);
 }
 
@@ -273,7 +275,8 @@ static void instance_check(const struct op *op, u64 seed, bool symbolic, struct 
         ok = op_infer_all(&t.g, &t.e);
     }
     if (ok) ok = check_graph(&t);
-    bool refused = symbolic && !ok && !strcmp(t.stage, "infer");
+    bool early = !strcmp(t.stage, "infer") || !strcmp(t.stage, "expand");
+    bool refused = symbolic && !ok && early && t.e.code != ERR_FAILED;
     if (!ok && !refused) report(&t), n->failed++;
     n->run++;
     n->symbolic += symbolic && !refused;

@@ -157,7 +157,8 @@ static sym range_symbolic(struct graph *g, const struct sym_data d[3])
     sym way = step > 0 ? sym_sub(t, to, from) : sym_sub(t, from, to);
     sym by = sym_const(t, d[0].den * d[1].den * (step > 0 ? step : -step));
     sym n = sym_cdiv(t, sym_mul(t, way, sym_const(t, d[2].den)), by);
-    return op_sym_at_least(t, n, 0) ? n : sym_max(t, n, sym_const(t, 0));
+    i64 least;
+    return sym_lower_bound(t, n, &least) && least >= 0 ? n : sym_max(t, n, sym_const(t, 0));
 }
 
 /* Content of a short Range. */

@@ -145,7 +145,6 @@ void op_fold(struct graph *g, node_id n, enum op_fold f); /* after op_set_out */
 void op_fold_cast(struct graph *g, node_id n, enum dtype to);
 /* r = a f b, for the operators of one denominator (ADD SUB MUL MIN MAX and comparisons). */
 bool op_fold_two(struct graph *g, enum op_fold f, const struct sym_data *a, const struct sym_data *b, struct sym_data *r);
-bool op_sym_at_least(const struct symtab *t, sym s, i64 least); /* proven for all variables >= 0 */
 
 /* op_eval.c: the reference evaluator. in: one tensor per graph input, shapes must fit (binds the symbolic variables);
    out: one new tensor per graph output, in the arena. Expands composites first. Slow and obviously right. */

@@ -8,38 +8,14 @@
 // Sizes are assumed below 2^24, where float32 arithmetic on them is exact.
 #include "op/op.h"
 
-#include <math.h>
-
 enum { MAX_CONTENT = 256 };
 
-struct bounds { double lo, hi; };
-
-static double mul_bound(double a, double b) { return a == 0 || b == 0 ? 0 : a * b; }
-
-/* What is provable about a value, variables being >= 0. */
-static struct bounds sym_bounds(const struct symtab *t, sym s)
+/* Proven for all values of the variables. */
+static bool at_least(struct symtab *t, sym s, i64 least)
 {
-    const struct sym_node *x = &t->node.v[s];
-    if (x->op == SYM_CONST) return (struct bounds){(double)x->value, (double)x->value};
-    if (x->op == SYM_VAR) return (struct bounds){0, INFINITY};
-    struct bounds a = sym_bounds(t, x->a), b = sym_bounds(t, x->b);
-    double p[4] = {mul_bound(a.lo, b.lo), mul_bound(a.lo, b.hi), mul_bound(a.hi, b.lo), mul_bound(a.hi, b.hi)};
-    switch ((enum sym_op)x->op) {
-    case SYM_ADD: return (struct bounds){a.lo + b.lo, a.hi + b.hi};
-    case SYM_MUL:
-        return (struct bounds){fmin(fmin(p[0], p[1]), fmin(p[2], p[3])), fmax(fmax(p[0], p[1]), fmax(p[2], p[3]))};
-    case SYM_DIV:
-        if (b.lo >= 1 && b.lo == b.hi) return (struct bounds){floor(a.lo / b.lo), floor(a.hi / b.lo)};
-        return b.lo >= 0 && a.lo >= 0 ? (struct bounds){0, a.hi} : (struct bounds){-INFINITY, INFINITY};
-    case SYM_MIN: return (struct bounds){fmin(a.lo, b.lo), fmin(a.hi, b.hi)};
-    case SYM_MAX: return (struct bounds){fmax(a.lo, b.lo), fmax(a.hi, b.hi)};
-    case SYM_CONST:
-    case SYM_VAR: break;
-    }
-    unreachable();
+    i64 lo;
+    return sym_lower_bound(t, s, &lo) && lo >= least;
 }
-
-bool op_sym_at_least(const struct symtab *t, sym s, i64 least) { return sym_bounds(t, s).lo >= (double)least; }
 
 static sym num(struct symtab *t, i64 v) { return sym_const(t, v); }
 static sym neg(struct symtab *t, sym a) { return sym_sub(t, num(t, 0), a); }
@@ -47,7 +23,7 @@ static sym neg(struct symtab *t, sym a) { return sym_sub(t, num(t, 0), a); }
 /* a/b towards zero for b > 0: floor when a >= 0 is provable, else from the floors of both signs. */
 static sym trunc_div(struct symtab *t, sym a, sym b)
 {
-    if (sym_bounds(t, a).lo >= 0) return sym_div(t, a, b);
+    if (at_least(t, a, 0)) return sym_div(t, a, b);
     sym up = sym_div(t, sym_max(t, a, num(t, 0)), b), down = sym_div(t, sym_max(t, neg(t, a), num(t, 0)), b);
     return sym_sub(t, up, down);
 }
@@ -65,15 +41,15 @@ static sym round_div(struct symtab *t, sym a, i64 den)
 /* 1: always a < b (or a <= b when or_equal), 0: never, -1: not provable */
 static int decide_less(struct symtab *t, sym a, sym b, bool or_equal)
 {
-    struct bounds d = sym_bounds(t, sym_sub(t, b, a));
-    double limit = or_equal ? 0 : 1; /* integers */
-    return d.lo >= limit ? 1 : d.hi < limit ? 0 : -1;
+    if (at_least(t, sym_sub(t, b, a), !or_equal)) return 1;
+    return at_least(t, sym_sub(t, a, b), or_equal) ? 0 : -1;
 }
 
 static int decide_equal(struct symtab *t, sym a, sym b)
 {
-    struct bounds d = sym_bounds(t, sym_sub(t, b, a));
-    return d.lo == 0 && d.hi == 0 ? 1 : d.lo > 0 || d.hi < 0 ? 0 : -1;
+    i64 c;
+    if (sym_is_const(t, sym_sub(t, a, b), &c)) return c == 0;
+    return at_least(t, sym_sub(t, a, b), 1) || at_least(t, sym_sub(t, b, a), 1) ? 0 : -1;
 }
 
 static sym truth(struct symtab *t, int decided) { return decided < 0 ? 0 : num(t, decided); }
@@ -184,7 +160,7 @@ static bool int_div(struct symtab *t, const struct sym_data *a, const struct sym
     i64 c;
     for (i64 i = 0; i < r->n; i++) {
         sym x = at(a, i), y = at(b, i);
-        if (sym_bounds(t, y).lo < 0 || (sym_is_const(t, y, &c) && c == 0)) return false;
+        if (!at_least(t, y, 0) || (sym_is_const(t, y, &c) && c == 0)) return false;
         if (!remainder) r->num[i] = trunc_div(t, x, y);
         else if (!c_sign) r->num[i] = sym_mod(t, x, y);
         else r->num[i] = sym_sub(t, x, sym_mul(t, trunc_div(t, x, y), y));
