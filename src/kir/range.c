@@ -112,6 +112,12 @@ static struct kir_range range_abs(struct kir_range a)
     return (struct kir_range){a.lo >= 0 ? a.lo : a.hi <= 0 ? n.lo : 0, i64_max(a.hi, n.hi)};
 }
 
+/* Of a text that is not verified yet, dim may be anything. */
+static i64 thread_count(const struct kir *k, i64 dim)
+{
+    return dim >= 0 && dim < 3 && k->group[dim] ? k->group[dim] : 1;
+}
+
 struct kir_range kir_range_of(const struct kir *k, const struct kir_ins *x)
 {
     if (x->dtype != DT_I64)
@@ -130,7 +136,7 @@ struct kir_range kir_range_of(const struct kir *k, const struct kir_ins *x)
     case KI_SELECT: return (struct kir_range){i64_min(b.lo, c.lo), i64_max(b.hi, c.hi)};
     case KI_GRID: return (struct kir_range){0, a.hi == INT64_MAX ? a.hi : i64_max(a.hi - 1, 0)};
     case KI_LOOP: return (struct kir_range){a.lo, b.hi == INT64_MAX ? b.hi : i64_max(b.hi - 1, a.lo)};
-    case KI_THREAD: return (struct kir_range){0, i64_max(k->group[x->imm.i], 1) - 1};
+    case KI_THREAD: return (struct kir_range){0, thread_count(k, x->imm.i) - 1};
     default: return range_bin(x->op, a, b);
     }
 }

@@ -425,6 +425,8 @@ static bool check_header(const struct kir *k, struct err *e)
 {
     if (!is_word(k->name))
         return err_set(e, ERR_INPUT, "kernel name is no identifier: '%.*s'", STR_ARG(k->name));
+    if (k->buf.n > 4096 || k->param.n > 4096)
+        return err_set(e, ERR_INPUT, "kernel '%.*s' has too many arguments", STR_ARG(k->name));
     for (u32 i = 0; i < k->buf.n; i++) {
         if (!is_word(k->buf.v[i].name))
             return err_set(e, ERR_INPUT, "buffer name is no identifier: '%.*s'", STR_ARG(k->buf.v[i].name));
