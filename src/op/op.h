@@ -238,6 +238,9 @@ struct pack {
     struct { sym extent; u32 axis; i64 stride; } dim[12];
 };
 
+/* op_pack.c: the constant rearranged, one-dimensional; NULL: an extent is not constant or it does not fit in memory. */
+struct tensor *pack_apply(const struct pack *p, const struct tensor *t, struct symtab *st, struct arena *a);
+
 struct kernel_arg {
     value_id v;               /* of the task's graph */
     bool is_out;

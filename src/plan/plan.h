@@ -58,7 +58,4 @@ bool plan_make(struct plan *p, const struct cover *c, const struct selection *s,
 /* JSON: per dispatch what was chosen, what it was compared with. */
 void plan_explain(struct buf *out, const struct cover *c, const struct selection *s, const i64 *var);
 
-/* pack.c: the constant rearranged; NULL: sizes that do not fit in memory. */
-struct tensor *pack_apply(const struct pack *p, const struct tensor *t, struct symtab *st, struct arena *a);
-
 #endif

@@ -2,7 +2,7 @@
 //
 // Rearranging constants when a program is compiled, as struct pack says: a strided walk over the source with zeros where it leaves
 // the source. Done once per constant, so plain loops will do; the innermost dimension is copied in a tight one.
-#include "plan/plan.h"
+#include "op/op.h"
 
 #include <string.h>
 

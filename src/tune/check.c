@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a kernel is fed and what must come out. Content is random, signed and seeded; the reference is the operators' own evaluation
+// with double accumulation. Where that would take too long only sampled elements of the output are known, corners included.
+// Tolerances follow type and depth of the reductions: errors of a sum of n terms grow like sqrt(n) in the mean (Higham, Accuracy
+// and Stability of Numerical Algorithms, section 2.8), times a margin for transcendental functions.
+#include "tune/tune.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { N_POINTS = 4096, PATTERN = 1 << 16 };
+static const double max_reference_flops = 2e9;
+
+void check_tolerance(enum dtype t, double depth, double *rtol, double *atol)
+{
+    double eps = t == DT_F64 ? 0x1p-52 : t == DT_F16 ? 0x1p-11 : t == DT_BF16 ? 0x1p-8 : 0x1p-23;
+    /* sums are kept in f32 at least */
+    double sum = (t == DT_F64 ? 0x1p-52 : 0x1p-23) * 4 * sqrt(depth < 1 ? 1 : depth);
+    *rtol = 16 * eps;
+    *atol = 4 * eps + sum;
+    if (!dtype_is_float(t)) *rtol = *atol = 0;
+}
+
+static double node_depth(const struct graph *g, const struct node *x, const i64 *var)
+{
+    i64 in[MAX_RANK], out[MAX_RANK];
+    double n_in = 1, n_out = 1;
+    if (!x->in.n || !x->in.v[0]) return 1;
+    const struct shape *a = &graph_value(g, x->in.v[0])->shape;
+    if (x->in.n > 1 && x->in.v[1] && graph_value(g, x->in.v[1])->shape.rank > 2 && graph_value(g, x->in.v[1])->is_const) {
+        if (!shape_eval(g->sym, &graph_value(g, x->in.v[1])->shape, var, in)) return 1;
+        for (u32 d = 1; d < graph_value(g, x->in.v[1])->shape.rank; d++) n_in *= (double)in[d];
+        return n_in; /* weights (m, c, k...): a sum over c and k */
+    }
+    if (!shape_eval(g->sym, a, var, in)) return 1;
+    for (u32 k = 0; k < x->out.n; k++) {
+        if (!x->out.v[k] || !shape_eval(g->sym, &graph_value(g, x->out.v[k])->shape, var, out)) continue;
+        for (u32 d = 0; d < graph_value(g, x->out.v[k])->shape.rank; d++) n_out *= (double)out[d];
+        break;
+    }
+    for (u32 d = 0; d < a->rank; d++) n_in *= (double)in[d];
+    double flops_per = n_out > 0 ? n_in / n_out : 1;
+    return flops_per > 1 ? flops_per : 1;
+}
+
+double graph_depth(const struct graph *g, const i64 *var)
+{
+    double depth = 1;
+    for (node_id n = 1; n < g->node.n; n++) {
+        const struct node *x = graph_node(g, n);
+        if (x->dead) continue;
+        double d = node_depth(g, x, var);
+        if (op_of(g, n)->props & (OP_MATMUL | OP_HEAVY | OP_CONV)) {
+            double n_out = 1;
+            i64 dim[MAX_RANK];
+            const struct shape *s = &graph_value(g, x->out.v[0])->shape;
+            if (shape_eval(g->sym, s, var, dim))
+                for (u32 i = 0; i < s->rank; i++) n_out *= (double)dim[i];
+            if (n_out > 0) d = op_flops(g, n, var) / 2 / n_out;
+        }
+        depth = d > depth ? d : depth;
+    }
+    return depth;
+}
+
+/* content */
+
+static void fill_elem(enum dtype t, void *p, i64 i, struct rng *r)
+{
+    switch (dtype_kind(t)) {
+    case DK_FLOAT: elem_set_f64(t, p, i, rng_f64(r) * 2 - 1); break;
+    case DK_INT: elem_set_i64(t, p, i, rng_range(r, 1, 9) * (rng_u64(r) & 1 ? 1 : -1)); break;
+    case DK_UINT: elem_set_i64(t, p, i, rng_range(r, 1, 9)); break;
+    case DK_BOOL: elem_set_i64(t, p, i, (i64)(rng_u64(r) & 1)); break;
+    case DK_NONE: unreachable();
+    }
+}
+
+/* Large tensors repeat a random pattern of odd length. */
+static void fill(struct tensor *t, i64 n, struct rng *r)
+{
+    i64 size = dtype_size(t->dtype), m = i64_min(n, PATTERN - 1);
+    for (i64 i = 0; i < m; i++) fill_elem(t->dtype, t->data, i, r);
+    for (i64 done = m; done < n; done += m) memcpy((char *)t->data + done * size, t->data, (size_t)(i64_min(m, n - done) * size));
+}
+
+static bool make_value(struct check *c, value_id v, struct rng *r, struct err *e)
+{
+    const struct value *x = graph_value(&c->task->g, v);
+    struct tensor *t = &c->value[v];
+    i64 bytes;
+    t->dtype = x->dtype, t->rank = x->shape.rank;
+    if (!shape_eval(c->task->g.sym, &x->shape, c->var, t->dim) || !tensor_size_ok(t->dtype, t->rank, t->dim, &bytes))
+        return err_set(e, ERR_FAILED, "sizes of a task's input cannot be worked out");
+    if (x->data) {
+        t->data = mem_alloc(i64_max(bytes, 1));
+        memcpy(t->data, x->data->data, (size_t)bytes);
+        return true;
+    }
+    t->data = mem_aligned(i64_max(bytes, 64));
+    if (!t->data) return err_set(e, ERR_SYSTEM, "not enough memory for a task's input (%lld bytes)", (long long)bytes);
+    fill(t, bytes / dtype_size(t->dtype), r);
+    return true;
+}
+
+/* reference */
+
+static void choose_points(struct check *c, struct arena *a, u64 seed)
+{
+    const struct shape *s = &graph_value(&c->task->g, c->task->g.output.v[0])->shape;
+    i64 dim[MAX_RANK], n = 1;
+    struct rng r = rng_seed(seed + 1);
+    shape_eval(c->task->g.sym, s, c->var, dim);
+    for (u32 d = 0; d < s->rank; d++) n *= dim[d];
+    if (n <= N_POINTS) return;
+    c->points = arena_array(a, i64, N_POINTS);
+    c->n_points = N_POINTS;
+    for (i64 i = 0; i < N_POINTS; i++) c->points[i] = i == 0 ? 0 : i == 1 ? n - 1 : rng_range(&r, 0, n - 1);
+}
+
+static bool evaluate(struct check *c, struct arena *a, u64 seed, struct err *e)
+{
+    const struct graph *g = &c->task->g;
+    if (g->output.n == 1 && task_flops(c->task, c->var) > max_reference_flops) choose_points(c, a, seed);
+    struct graph full; /* stripped constants get the random content */
+    struct arena tmp = {0};
+    graph_clone(&full, g, &tmp);
+    for (value_id v = 1; v < g->value.n; v++)
+        if (graph_value(g, v)->is_const) graph_value(&full, v)->data = &c->value[v];
+    struct tensor **in = arena_array(&tmp, struct tensor *, g->input.n + 1);
+    for (u32 k = 0; k < g->input.n; k++) in[k] = &c->value[g->input.v[k]];
+    c->want = arena_array(a, struct tensor *, g->output.n);
+    struct graph_eval_opts o = {.points = c->points, .n_points = c->n_points};
+    bool ok = graph_eval(&full, in, c->want, a, &o, e);
+    arena_release(&tmp);
+    return ok;
+}
+
+bool check_init(struct check *c, const struct task *t, const i64 *var, u64 seed, bool with_reference, struct err *e)
+{
+    *c = (struct check){.task = t};
+    struct arena *a = &c->arena;
+    const struct graph *g = &t->g;
+    u32 n_var = g->sym->var.n;
+    c->var = arena_array(a, i64, n_var + 1);
+    memcpy(c->var, var, sizeof *var * n_var);
+    c->value = arena_array(a, struct tensor, g->value.n);
+    struct rng r = rng_seed(seed);
+    bool ok = true;
+    for (value_id v = 1; v < g->value.n && ok; v++)
+        if (graph_value(g, v)->producer == 0) ok = make_value(c, v, &r, e);
+    enum dtype out = graph_value(g, g->output.v[0])->dtype;
+    check_tolerance(out, graph_depth(g, var), &c->rtol, &c->atol);
+    ok = ok && (!with_reference || evaluate(c, a, seed, e));
+    if (!ok) check_release(c);
+    return ok;
+}
+
+void check_release(struct check *c)
+{
+    for (value_id v = 1; c->value && v < c->task->g.value.n; v++) mem_free(c->value[v].data);
+    struct arena a = c->arena;
+    arena_release(&a);
+    *c = (struct check){0};
+}
+
+/* comparing */
+
+struct worst { double err; i64 at; double got, want; i64 n_bad; };
+
+static void compare_elem(const struct check *c, const struct tensor *want, i64 i, double scale, double got, struct worst *w)
+{
+    double x = elem_f64(want->dtype, want->data, i);
+    if ((isnan(x) && isnan(got)) || x == got) return;
+    double err = fabs(got - x), allowed = c->rtol * fabs(x) + c->atol * scale;
+    if (err <= allowed) return;
+    w->n_bad++;
+    if (w->n_bad == 1 || err > w->err) *w = (struct worst){err, i, got, x, w->n_bad};
+}
+
+static double magnitude(const struct check *c, const struct tensor *t)
+{
+    double m = 0;
+    i64 n = c->n_points ? c->n_points : tensor_count(t);
+    for (i64 k = 0; k < n; k++) {
+        double x = fabs(elem_f64(t->dtype, t->data, c->n_points ? c->points[k] : k));
+        if (isfinite(x) && x > m) m = x;
+    }
+    return m;
+}
+
+bool check_output(const struct check *c, u32 k, const void *got, struct buf *why)
+{
+    const struct tensor *want = c->want[k];
+    value_id v = c->task->g.output.v[k];
+    enum layout l = graph_value(&c->task->g, v)->layout;
+    struct worst w = {0};
+    double scale = magnitude(c, want);
+    i64 n = c->n_points ? c->n_points : tensor_count(want);
+    for (i64 i = 0; i < n; i++) {
+        i64 at = c->n_points ? c->points[i] : i;
+        compare_elem(c, want, at, scale, elem_f64(want->dtype, got, layout_flat(want, l, at)), &w);
+    }
+    if (w.n_bad == 0) return true;
+    buf_printf(why, "output %u: %lld of %lld elements differ, worst at %lld: ", k, (long long)w.n_bad, (long long)n, (long long)w.at);
+    buf_f64(why, w.got);
+    buf_z(why, ", expected ");
+    buf_f64(why, w.want);
+    return false;
+}
+
+/* Flat row-major index of an element -> where it lies in a layout. */
+i64 layout_flat(const struct tensor *t, enum layout l, i64 flat)
+{
+    i64 idx[MAX_RANK], rest = flat, spatial = 1, at = 0;
+    if (l == LAYOUT_ROWS) return flat;
+    for (u32 d = t->rank; d-- > 0; rest /= t->dim[d]) idx[d] = rest % t->dim[d];
+    for (u32 d = 2; d < t->rank; d++) spatial *= t->dim[d], at = at * t->dim[d] + idx[d];
+    i64 block = l == LAYOUT_C8 ? 8 : l == LAYOUT_C16 ? 16 : t->dim[1];
+    i64 n_blocks = ceil_div(t->dim[1], block);
+    return ((idx[0] * n_blocks + idx[1] / block) * spatial + at) * block + idx[1] % block;
+}
+
+void layout_store(const struct tensor *t, enum layout l, void *dst)
+{
+    i64 n = tensor_count(t), size = dtype_size(t->dtype);
+    if (l == LAYOUT_ROWS) memcpy(dst, t->data, (size_t)(n * size));
+    else
+        for (i64 i = 0; i < n; i++) memcpy((char *)dst + layout_flat(t, l, i) * size, (const char *)t->data + i * size, (size_t)size);
+}

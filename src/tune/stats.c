@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Medians and their confidence. Times are skewed and have outliers, so order statistics: the 95 % interval of the median lies between
+// ranks n/2 -+ 0.98 sqrt(n) (normal approximation of the binomial; Conover, Practical Nonparametric Statistics, section 3.2).
+#include "tune/tune.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+struct stats stats_of(double *v, u32 n)
+{
+    if (n == 0) return (struct stats){0};
+    qsort(v, n, sizeof *v, compare);
+    double half = 0.98 * sqrt((double)n);
+    i64 lo = (i64)floor((double)n / 2 - half), hi = (i64)ceil((double)n / 2 + half);
+    return (struct stats){
+        .median = n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2,
+        .low = v[i64_max(lo, 0)],
+        .high = v[i64_min(hi, (i64)n - 1)],
+    };
+}

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One candidate in a child process. The child opens the device, loads the binary, verifies it on each check (outputs poisoned, guard
+// bands around every buffer, inputs compared afterwards), then times it beside the reference candidate, one sample of each in
+// turn, and reports every step through a pipe. The parent applies the clock: a child that crashes or hangs is a status.
+#include "tune/tune.h"
+
+#include <signal.h>
+#include <string.h>
+
+enum { GUARD = 4096, GUARD_BYTE = 0xA5, POISON_BYTE = 0xFF, MAX_REPEAT = 10000 };
+static const double min_sample_seconds = 200e-6; /* shorter runs are repeated: the timer's noise stays below a percent */
+static const double start_seconds = 30;          /* opening the device and moving data may take this much longer than a run */
+
+enum message_kind { MSG_VERIFIED, MSG_SAMPLE, MSG_END };
+
+struct message {
+    u8 kind, status;
+    i64 n_text;
+    struct sample sample;
+};
+
+struct child {
+    const struct subject *s;
+    const struct check *const *checks;
+    u32 n_checks;
+    const struct check *timing;
+    const struct trial_opts *o;
+    int fd;
+    struct dev *dev;
+    struct arena arena;
+};
+
+/* A kernel's memory on the device. */
+struct instance {
+    const struct subject *s;
+    struct dev_kernel *kernel;
+    struct dev_mem *whole;  /* per buffer, guards included; size 0: shared with the other instance */
+    struct dev_mem *mem;    /* per buffer, what the kernel sees */
+    i64 *size;              /* bytes per buffer */
+    struct dev_launch launch;
+};
+
+static void send_end(struct child *c, enum trial_status st, struct str reason)
+{
+    struct message m = {.kind = MSG_END, .status = (u8)st, .n_text = reason.n};
+    os_child_put(c->fd, &m, sizeof m);
+    os_child_put(c->fd, reason.p, reason.n);
+}
+
+/* memory */
+
+static bool alloc_guarded(struct child *c, i64 size, struct dev_mem *whole, struct dev_mem *mem, struct err *e)
+{
+    if (!c->o->driver->alloc(c->dev, round_up(size, 64) + 2 * GUARD, whole, e)) return false;
+    *mem = *whole;
+    mem->size = size;
+    mem->offset += GUARD;
+    if (mem->host) mem->host = (char *)mem->host + GUARD;
+    return true;
+}
+
+static struct dev_mem guard_of(struct dev_mem whole, i64 size, bool behind)
+{
+    i64 at = behind ? GUARD + size : 0;
+    struct dev_mem m = whole;
+    m.size = behind ? whole.size - at : GUARD;
+    m.offset += at;
+    if (m.host) m.host = (char *)m.host + at;
+    return m;
+}
+
+static bool set_guards(struct child *c, const struct instance *x, u32 k, struct err *e)
+{
+    char band[GUARD + 64];
+    memset(band, GUARD_BYTE, sizeof band);
+    for (int b = 0; b < 2; b++) {
+        struct dev_mem g = guard_of(x->whole[k], x->size[k], b);
+        if (!c->o->driver->upload(c->dev, g, band, i64_min(g.size, (i64)sizeof band), e)) return false;
+    }
+    return true;
+}
+
+static bool guards_intact(struct child *c, const struct instance *x, u32 k, struct err *e)
+{
+    char band[GUARD + 64];
+    for (int b = 0; b < 2; b++) {
+        struct dev_mem g = guard_of(x->whole[k], x->size[k], b);
+        i64 n = i64_min(g.size, (i64)sizeof band);
+        if (!c->o->driver->download(c->dev, g, band, n, e)) return false;
+        for (i64 i = 0; i < n; i++)
+            if ((u8)band[i] != GUARD_BYTE) return err_set(e, ERR_FAILED, "wrote %s buffer %u", b ? "behind" : "before", k);
+    }
+    return true;
+}
+
+/* content of buffer k for this check: bytes in the order the kernel expects, in the arena (or the check's own memory) */
+static const void *content(struct child *c, const struct check *k, const struct kernel *kn, u32 arg, i64 *size)
+{
+    const struct kernel_arg *a = &kn->arg[arg];
+    const struct value *x = graph_value(&k->task->g, a->v);
+    const struct tensor *t = &k->value[a->v];
+    i64 count;
+    if (a->pack) {
+        struct tensor *p = pack_apply(a->pack, t, k->task->g.sym, &c->arena);
+        *size = p ? tensor_bytes(p) : -1;
+        return p ? p->data : NULL;
+    }
+    if (!sym_eval(k->task->g.sym, layout_count(k->task->g.sym, &x->shape, x->layout), k->var, &count)) return NULL;
+    *size = count * dtype_size(x->dtype);
+    if (a->is_out) return NULL;
+    if (x->layout == LAYOUT_ROWS || (!k->want && *size == tensor_bytes(t))) return t->data; /* random either way */
+    void *p = arena_alloc(&c->arena, *size);
+    layout_store(t, x->layout, p);
+    return p;
+}
+
+static bool poison(struct child *c, struct dev_mem m, i64 size, struct err *e)
+{
+    char piece[1 << 16];
+    memset(piece, POISON_BYTE, sizeof piece);
+    for (i64 at = 0; at < size; at += (i64)sizeof piece) {
+        struct dev_mem part = m;
+        part.offset += at;
+        if (part.host) part.host = (char *)part.host + at;
+        if (!c->o->driver->upload(c->dev, part, piece, i64_min(size - at, (i64)sizeof piece), e)) return false;
+    }
+    return true;
+}
+
+static bool fill_buffer(struct child *c, struct instance *x, const struct check *k, u32 i, struct err *e)
+{
+    const struct kernel *kn = &x->s->kernel;
+    i64 size = 0;
+    const void *p = NULL;
+    if (i < kn->n_arg) {
+        p = content(c, k, kn, i, &size);
+        if (size < 0) return err_set(e, ERR_FAILED, "a constant cannot be rearranged");
+    } else if (!sym_eval(k->task->g.sym, kn->temp[i - kn->n_arg], k->var, &size)) {
+        return err_set(e, ERR_FAILED, "size of a temporary array cannot be worked out");
+    }
+    x->size[i] = size;
+    if (!alloc_guarded(c, size, &x->whole[i], &x->mem[i], e) || !set_guards(c, x, i, e)) return false;
+    return p ? c->o->driver->upload(c->dev, x->mem[i], p, size, e) : poison(c, x->mem[i], size, e);
+}
+
+static bool set_launch(struct child *c, struct instance *x, const struct check *k, struct err *e)
+{
+    const struct kernel *kn = &x->s->kernel;
+    const struct symtab *st = k->task->g.sym;
+    i64 *param = arena_array(&c->arena, i64, kn->n_param + 1), work = 0;
+    i64(*grid)[3] = (i64(*)[3])arena_alloc(&c->arena, (i64)sizeof(i64[3]) * (kn->n_grid + 1));
+    bool ok = !kn->work || sym_eval(st, kn->work, k->var, &work);
+    for (u32 i = 0; i < kn->n_param && ok; i++) ok = sym_eval(st, kn->param[i], k->var, &param[i]);
+    for (u32 g = 0; g < kn->n_grid; g++)
+        for (u32 d = 0; d < 3 && ok; d++) {
+            grid[g][d] = 1;
+            if (d < kn->grid[g].n) ok = sym_eval(st, kn->grid[g].extent[d], k->var, &grid[g][d]);
+        }
+    if (!ok) return err_set(e, ERR_FAILED, "sizes of the kernel cannot be worked out");
+    x->launch = (struct dev_launch){.kernel = x->kernel, .buf = x->mem, .n_buf = kn->n_arg + kn->n_temp, .param = param,
+                                    .n_param = kn->n_param, .grid = (const i64(*)[3])grid, .n_grid = kn->n_grid, .work_size = work};
+    return true;
+}
+
+/* Inputs that the other instance has already (same value, same form) are shared: both then read the same memory. */
+static bool share_buffer(struct instance *x, const struct instance *with, u32 i)
+{
+    const struct kernel *kn = &x->s->kernel;
+    if (!with || i >= kn->n_arg || kn->arg[i].pack) return false;
+    for (u32 k = 0; k < with->s->kernel.n_arg; k++) {
+        const struct kernel_arg *a = &with->s->kernel.arg[k];
+        if (a->v != kn->arg[i].v || a->pack || a->is_out != kn->arg[i].is_out) continue;
+        x->mem[i] = with->mem[k];
+        x->size[i] = with->size[k];
+        return true;
+    }
+    return false;
+}
+
+static bool open_instance(struct child *c, struct instance *x, const struct subject *s, const struct check *k,
+                          const struct instance *with, struct err *e)
+{
+    u32 n = s->kernel.n_arg + s->kernel.n_temp;
+    *x = (struct instance){.s = s};
+    x->whole = arena_array(&c->arena, struct dev_mem, n + 1);
+    x->mem = arena_array(&c->arena, struct dev_mem, n + 1);
+    x->size = arena_array(&c->arena, i64, n + 1);
+    x->kernel = c->o->driver->load(c->dev, s->code, str_of(s->kernel.name), s->kernel.n_grid, e);
+    if (!x->kernel) return false;
+    for (u32 i = 0; i < n; i++)
+        if (!share_buffer(x, with, i) && !fill_buffer(c, x, k, i, e)) return false;
+    return set_launch(c, x, k, e);
+}
+
+static void close_instance(struct child *c, struct instance *x)
+{
+    for (u32 i = 0; i < x->s->kernel.n_arg + x->s->kernel.n_temp; i++)
+        if (x->whole && x->whole[i].size) c->o->driver->release(c->dev, &x->whole[i]);
+    if (x->kernel) c->o->driver->unload(c->dev, x->kernel);
+}
+
+static bool run_once(struct child *c, struct instance *x, struct err *e)
+{
+    return c->o->driver->launch(c->dev, &x->launch, e) && c->o->driver->fence(c->dev, e);
+}
+
+/* verifying */
+
+static enum trial_status check_buffers(struct child *c, const struct check *k, struct instance *x, struct buf *why)
+{
+    const struct kernel *kn = &x->s->kernel;
+    struct err e = {0};
+    u32 out = 0;
+    for (u32 i = 0; i < kn->n_arg + kn->n_temp; i++)
+        if (!guards_intact(c, x, i, &e)) {
+            buf_z(why, e.msg);
+            return TRIAL_BOUNDS;
+        }
+    for (u32 i = 0; i < kn->n_arg; i++) {
+        void *got = mem_alloc(x->size[i] + 1);
+        i64 size;
+        bool ok = c->o->driver->download(c->dev, x->mem[i], got, x->size[i], &e);
+        enum trial_status st = TRIAL_OK;
+        if (!ok) {
+            buf_z(why, e.msg);
+            st = TRIAL_LAUNCH;
+        } else if (kn->arg[i].is_out) {
+            while (k->task->g.output.v[out] != kn->arg[i].v) out++;
+            if (!check_output(k, out, got, why)) st = TRIAL_WRONG;
+            out = 0;
+        } else if (memcmp(got, content(c, k, kn, i, &size), (size_t)x->size[i]) != 0) {
+            buf_printf(why, "wrote to its input, buffer %u", i);
+            st = TRIAL_BOUNDS;
+        }
+        mem_free(got);
+        if (st != TRIAL_OK) return st;
+    }
+    return TRIAL_OK;
+}
+
+static enum trial_status verify_one(struct child *c, const struct check *k, struct buf *why)
+{
+    struct instance x = {0};
+    struct err e = {0};
+    enum trial_status st = TRIAL_LAUNCH;
+    if (open_instance(c, &x, c->s, k, NULL, &e) && run_once(c, &x, &e)) st = check_buffers(c, k, &x, why);
+    else buf_z(why, e.msg);
+    close_instance(c, &x);
+    if (st != TRIAL_OK) {
+        struct str sizes = sizes_text(&c->arena, k->task->g.sym, k->var, k->task);
+        if (sizes.n) buf_printf(why, " (%.*s)", STR_ARG(sizes));
+    }
+    return st;
+}
+
+/* timing */
+
+static double time_runs(struct child *c, struct instance *x, i64 repeat, struct err *e)
+{
+    double start = os_now();
+    for (i64 i = 0; i < repeat; i++)
+        if (!c->o->driver->launch(c->dev, &x->launch, e)) return -1;
+    if (!c->o->driver->fence(c->dev, e)) return -1;
+    return (os_now() - start) / (double)repeat;
+}
+
+static i64 repeats(struct child *c, struct instance *x, struct err *e)
+{
+    double t = time_runs(c, x, 1, e); /* cold: memory is touched the first time */
+    if (t >= 0) t = time_runs(c, x, 1, e);
+    if (t < 0) return 0;
+    return t >= min_sample_seconds ? 1 : i64_min(MAX_REPEAT, (i64)(min_sample_seconds / (t + 1e-8)) + 1);
+}
+
+static enum trial_status time_all(struct child *c, struct buf *why)
+{
+    struct instance base = {0}, x = {0};
+    struct err e = {0};
+    bool ok = !c->o->base || open_instance(c, &base, c->o->base, c->timing, NULL, &e);
+    ok = ok && open_instance(c, &x, c->s, c->timing, c->o->base ? &base : NULL, &e);
+    i64 rb = ok && c->o->base ? repeats(c, &base, &e) : 1, rx = ok ? repeats(c, &x, &e) : 0;
+    ok = ok && rb > 0 && rx > 0;
+    for (u32 i = 0; i < c->o->max_samples && ok; i++) {
+        struct message m = {.kind = MSG_SAMPLE};
+        if (c->o->base) m.sample.base = time_runs(c, &base, rb, &e);
+        m.sample.seconds = time_runs(c, &x, rx, &e);
+        ok = m.sample.seconds >= 0 && m.sample.base >= 0;
+        if (ok && !os_child_put(c->fd, &m, sizeof m)) break; /* the parent has seen enough */
+    }
+    if (!ok) buf_z(why, e.msg);
+    return ok ? TRIAL_OK : TRIAL_LAUNCH;
+}
+
+static void child_main(void *user, int fd)
+{
+    struct child *c = user;
+    struct buf why = {0};
+    struct err e = {0};
+    enum trial_status st = TRIAL_OK;
+    c->fd = fd;
+    c->dev = c->o->driver->open(&c->o->dev, &e);
+    if (!c->dev) {
+        send_end(c, TRIAL_LAUNCH, str_of(e.msg));
+        return;
+    }
+    for (u32 i = 0; i < c->n_checks && st == TRIAL_OK; i++) st = verify_one(c, c->checks[i], &why);
+    if (st == TRIAL_OK) {
+        struct message m = {.kind = MSG_VERIFIED};
+        os_child_put(fd, &m, sizeof m);
+        if (c->timing) st = time_all(c, &why);
+    }
+    send_end(c, st, buf_view(&why));
+}
+
+/* the parent's side */
+
+static enum trial_status how_ended(struct os_child *ch, enum os_exit how, struct buf *reason)
+{
+    struct os_status s = os_child_end(ch);
+    if (how == OS_TIMEOUT) {
+        buf_z(reason, "did not end in time");
+        return TRIAL_TIMEOUT;
+    }
+    if (s.how == OS_SIGNALLED) buf_printf(reason, "ended by signal %d (%s)", s.code, strsignal(s.code));
+    else buf_printf(reason, "ended without a result, exit code %d", s.code);
+    return TRIAL_CRASH;
+}
+
+static enum trial_status take_end(struct os_child *ch, const struct message *m, double limit, struct buf *reason)
+{
+    char text[2048];
+    enum os_exit how = OS_EXITED;
+    for (i64 left = m->n_text; left > 0 && how == OS_EXITED;) {
+        i64 n = i64_min(left, (i64)sizeof text);
+        how = os_child_get(ch, text, n, limit);
+        if (how == OS_EXITED) buf_put(reason, text, n);
+        left -= n;
+    }
+    if (how != OS_EXITED) return how_ended(ch, how, reason);
+    os_child_end(ch);
+    return (enum trial_status)m->status;
+}
+
+enum trial_status trial_run(const struct subject *s, const struct check *const *checks, u32 n_checks, const struct check *timing,
+                            const struct trial_opts *o, trial_sample_fn *fn, void *user, struct buf *reason)
+{
+    struct child c = {.s = s, .checks = checks, .n_checks = n_checks, .timing = timing, .o = o};
+    struct os_child ch;
+    struct err e = {0};
+    if (!os_child_start(&ch, child_main, &c, &e)) {
+        buf_z(reason, e.msg);
+        return TRIAL_LAUNCH;
+    }
+    double limit = start_seconds + o->timeout * (n_checks + 1);
+    for (u32 n = 0;;) {
+        struct message m;
+        enum os_exit how = os_child_get(&ch, &m, sizeof m, limit);
+        if (how != OS_EXITED) return how_ended(&ch, how, reason);
+        if (m.kind == MSG_END) return take_end(&ch, &m, limit, reason);
+        /* the first samples come behind warm-up runs of both kernels */
+        limit = m.kind == MSG_VERIFIED ? start_seconds + o->timeout * 6 : o->timeout * 2;
+        if (m.kind != MSG_SAMPLE || fn(user, &m.sample, ++n)) continue;
+        os_child_end(&ch);
+        return TRIAL_OK;
+    }
+}

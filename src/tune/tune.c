@@ -1,0 +1,555 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The tuning loop. One contest per task. Each turn goes to the contest with most to gain (its share of the program's time, less the
+// longer nothing better was found): a few candidates are built together, then each is verified and timed by itself while
+// nothing else runs. What cannot win is given up early; what may have won is measured again at the end. Everything learnt is in
+// the database at once, so a killed run goes on where it was.
+#include "tune/search.h"
+
+#include <math.h>
+
+enum { BATCH = 4, DEFAULT_SAMPLES = 10, DEFAULT_CANDIDATES = 256, MAX_CHECKS = 3, POPULATE_CANDIDATES = 32 };
+static const double default_run_timeout = 20, final_share = 0.12, lost_ratio = 1.15;
+
+struct tuner {
+    struct db *db;
+    const struct tune_opts *o;
+    struct arena arena;      /* the whole run */
+    struct arena turn;       /* one turn */
+    struct builder builder;
+    struct caps caps;
+    i64 env;
+    struct contest *contest;
+    u32 n;
+    struct rng rng;
+    double start, end;       /* end 0: no limit */
+    struct tune_result *r;
+    struct buf toolchain;
+    struct check check[MAX_CHECKS], timing; /* of the contest whose turn it is */
+    u32 n_checks;
+    const struct contest *checks_of;
+    struct err *e;
+};
+
+static bool out_of_time(const struct tuner *t) { return t->end > 0 && os_now() >= t->end; }
+
+static u32 min_samples(const struct tuner *t) { return t->o->min_samples ? t->o->min_samples : DEFAULT_SAMPLES; }
+
+/* reporting */
+
+static double speedup(const struct tuner *t)
+{
+    double base = 0, best = 0;
+    for (u32 i = 0; i < t->n; i++) {
+        const struct contest *c = &t->contest[i];
+        if (!c->is_ready || c->best_at < 0 || c->t->weight <= 0) continue;
+        base += c->t->weight * c->base_time.median;
+        best += c->t->weight * c->base_time.median * fmin(1, c->best_ratio > 0 ? c->best_ratio : 1);
+    }
+    return best > 0 ? base / best : 1;
+}
+
+static void report_progress(struct tuner *t, const struct contest *c)
+{
+    if (!t->o->progress) return;
+    struct tune_progress p = {.done = t->r->n_measured, .total = -1, .failures = t->r->n_failed, .best = speedup(t)};
+    p.seconds_left = t->end > 0 ? fmax(0, t->end - os_now()) : -1;
+    p.what = c ? c->t->task->text : (struct str){0};
+    t->o->progress(t->o->user, &p);
+}
+
+static void report_trial(struct tuner *t, const struct contest *c, const struct entrant *x, struct str reason)
+{
+    t->r->n_measured++;
+    t->r->n_by_status[x->status]++;
+    if (x->status == TRIAL_OK || x->status == TRIAL_SLOW) t->r->n_ok++;
+    else t->r->n_failed++;
+    if (t->o->event) {
+        struct buf b = {0};
+        char hex[33];
+        hash_hex(c->t->task->key, hex);
+        buf_printf(&b, "{\"task\":\"%s\",\"candidate\":", hex);
+        struct buf text = {0};
+        candidate_print(&text, &x->cand);
+        buf_json_str(&b, buf_view(&text));
+        buf_release(&text);
+        buf_printf(&b, ",\"status\":\"%s\",\"samples\":%u,\"median_ms\":", trial_status_name(x->status), x->n);
+        if (x->n) buf_f64(&b, x->median * 1e3);
+        else buf_z(&b, "null");
+        buf_z(&b, ",\"ratio\":");
+        if (x->ratio > 0) buf_f64(&b, x->ratio);
+        else buf_z(&b, "null");
+        buf_z(&b, ",\"reason\":");
+        buf_json_str(&b, reason);
+        buf_char(&b, '}');
+        t->o->event(t->o->user, buf_view(&b));
+        buf_release(&b);
+    }
+    report_progress(t, c);
+}
+
+/* checks of a task: odd small sizes where sizes are symbolic, and the sizes it is timed at while the reference is affordable */
+
+static void release_checks(struct tuner *t)
+{
+    for (u32 i = 0; i < t->n_checks; i++) check_release(&t->check[i]);
+    if (t->checks_of) check_release(&t->timing);
+    t->n_checks = 0;
+    t->checks_of = NULL;
+}
+
+static bool sizes_fit(const struct task *t, const i64 *var)
+{
+    i64 dim[MAX_RANK];
+    for (value_id v = 1; v < t->g.value.n; v++) {
+        const struct shape *s = &graph_value(&t->g, v)->shape;
+        if (!shape_eval(t->g.sym, s, var, dim)) return false;
+        for (u32 d = 0; d < s->rank; d++)
+            if (dim[d] <= 0) return false;
+    }
+    return true;
+}
+
+static bool add_small_check(struct tuner *t, const struct contest *c, const i64 *value)
+{
+    const struct symtab *st = c->t->task->g.sym;
+    i64 *var = arena_array(&t->turn, i64, st->var.n + 1);
+    for (u32 v = 0; v < st->var.n; v++) var[v] = value[v % 2];
+    if (!sizes_fit(c->t->task, var)) return true;
+    if (!check_init(&t->check[t->n_checks], c->t->task, var, t->o->seed + t->n_checks, true, t->e)) return false;
+    t->n_checks++;
+    return true;
+}
+
+static bool make_checks(struct tuner *t, const struct contest *c)
+{
+    static const i64 small[2][2] = {{37, 43}, {80, 19}};
+    if (t->checks_of == c) return true;
+    release_checks(t);
+    bool symbolic = c->sizes.n > 0;
+    for (u32 i = 0; i < 2 && symbolic; i++)
+        if (!add_small_check(t, c, small[i])) return false;
+    if (!symbolic || t->n_checks == 0) {
+        if (!check_init(&t->check[t->n_checks], c->t->task, c->t->var, t->o->seed, true, t->e)) return false;
+        t->n_checks++;
+    }
+    if (!check_init(&t->timing, c->t->task, c->t->var, t->o->seed, false, t->e)) return false;
+    t->checks_of = c;
+    return true;
+}
+
+/* one candidate */
+
+struct watch {            /* decides after each sample whether to go on */
+    struct tuner *t;
+    struct contest *c;
+    i64 trial;
+    double *v, *q;        /* seconds, ratios of this run */
+    u32 n, want;
+    bool gave_up, failed;
+};
+
+static bool on_sample(void *user, const struct sample *s, u32 n)
+{
+    struct watch *w = user;
+    if (!db_sample(w->t->db, w->trial, s->seconds, s->base, w->t->e)) {
+        w->failed = true;
+        return false;
+    }
+    w->v[w->n] = s->seconds;
+    w->q[w->n++] = s->base > 0 ? s->seconds / s->base : 1;
+    if (n >= 3 && s->base > 0 && w->c->best_at >= 0) {
+        double best = w->q[0];
+        for (u32 i = 1; i < w->n; i++) best = fmin(best, w->q[i]);
+        w->gave_up = best > w->c->best_ratio * lost_ratio;
+    }
+    return n < w->want && !w->gave_up;
+}
+
+static enum trial_status measure(struct tuner *t, struct contest *c, const struct subject *s, struct entrant *x, bool verify, struct buf *reason)
+{
+    u32 want = min_samples(t);
+    struct watch w = {.t = t, .c = c, .trial = x->trial, .want = want};
+    w.v = arena_array(&t->turn, double, want + 1), w.q = arena_array(&t->turn, double, want + 1);
+    const struct check *checks[MAX_CHECKS];
+    for (u32 i = 0; i < t->n_checks; i++) checks[i] = &t->check[i];
+    double limit = c->is_ready ? fmax(2, 20 * c->base_time.median) : default_run_timeout;
+    struct trial_opts o = {.driver = t->o->driver, .dev = t->o->dev, .timeout = limit, .max_samples = want,
+                           .base = c->is_ready ? &c->base : NULL};
+    enum trial_status st = trial_run(s, checks, verify ? t->n_checks : 0, &t->timing, &o, on_sample, &w, reason);
+    if (st == TRIAL_OK && w.gave_up) st = TRIAL_SLOW;
+    if (w.n) {
+        x->n += w.n;
+        x->median = stats_of(w.v, w.n).median;
+        x->ratio = stats_of(w.q, w.n).median;
+    }
+    return st;
+}
+
+static bool set_status(struct tuner *t, struct contest *c, struct entrant *x, enum trial_status st, struct str reason)
+{
+    x->status = st;
+    if (!db_trial_status(t->db, x->trial, st, reason, t->e)) return false;
+    report_trial(t, c, x, reason);
+    return true;
+}
+
+static struct entrant *enter(struct tuner *t, struct contest *c, const struct candidate *cand)
+{
+    struct buf text = {0};
+    candidate_print(&text, cand);
+    i64 id = db_trial(t->db, t->env, c->db_task, c->sizes, buf_view(&text), t->e);
+    buf_release(&text);
+    if (!id) return NULL;
+    for (u32 i = 0; i < c->known.n; i++)
+        if (c->known.v[i].trial == id) return &c->known.v[i];
+    struct entrant *x = arr_push(&t->arena, &c->known);
+    *x = (struct entrant){.cand = *cand, .trial = id};
+    return x;
+}
+
+/* Kernel and text of a candidate; false: the row says why. */
+static bool spell(struct tuner *t, const struct contest *c, const struct candidate *cand, struct subject *s, struct str *text, struct buf *reason)
+{
+    struct err e = {0};
+    struct buf b = {0};
+    bool ok = gen_kernel(&s->kernel, &t->arena, cand, c->t->task, &t->caps, &e) &&
+              lang_render(&b, t->builder.lang, &s->kernel.kir, &t->caps, &t->turn, &e);
+    if (ok) *text = str_dup(&t->turn, buf_view(&b));
+    else buf_z(reason, e.msg);
+    buf_release(&b);
+    return ok;
+}
+
+struct heat {             /* candidates that are built together */
+    struct candidate cand[BATCH];
+    i64 trial[BATCH];
+    struct subject subject[BATCH];
+    struct str text[BATCH];
+    struct built built[BATCH];
+    u32 n;
+};
+
+static struct entrant *find_entrant(struct contest *c, i64 trial)
+{
+    for (u32 i = 0; i < c->known.n; i++)
+        if (c->known.v[i].trial == trial) return &c->known.v[i];
+    return NULL;
+}
+
+/* Enters, spells and builds; those that fail are rows and drop out. */
+static bool build_heat(struct tuner *t, struct contest *c, struct heat *h)
+{
+    u32 n = 0;
+    for (u32 i = 0; i < h->n; i++) {
+        struct buf why = {0};
+        struct entrant *x = enter(t, c, &h->cand[i]);
+        if (!x) return false;
+        h->trial[n] = x->trial;
+        bool ok = spell(t, c, &h->cand[i], &h->subject[n], &h->text[n], &why);
+        bool fine = ok ? db_trial_kernel(t->db, x->trial, hash_bytes(h->text[n].p, h->text[n].n), t->e)
+                       : set_status(t, c, x, TRIAL_EMIT, buf_view(&why));
+        buf_release(&why);
+        if (!fine) return false;
+        h->cand[n] = h->cand[i];
+        n += ok;
+    }
+    h->n = n;
+    return build_all(&t->builder, h->text, n, h->built, &t->arena, t->e);
+}
+
+static bool run_one(struct tuner *t, struct contest *c, struct heat *h, u32 i)
+{
+    struct entrant *x = find_entrant(c, h->trial[i]);
+    if (!h->built[i].ok) return set_status(t, c, x, h->built[i].timed_out ? TRIAL_BUILD_TIMEOUT : TRIAL_BUILD, h->built[i].message);
+    struct buf why = {0};
+    h->subject[i].code = h->built[i].code;
+    enum trial_status st = measure(t, c, &h->subject[i], x, true, &why);
+    bool ok = set_status(t, c, x, st, buf_view(&why));
+    buf_release(&why);
+    c->n_tried++;
+    contest_update_best(c);
+    return ok && !t->e->code;
+}
+
+/* The default candidate: everything else is timed beside it. Where it fails the next generator's takes its place. */
+static bool find_base(struct tuner *t, struct contest *c)
+{
+    struct candidate cand[3];
+    u32 n = 0;
+    if (gen_default(c->t->task, &t->caps, &cand[n])) n++;
+    for (i64 k = 0; gen_at(k) && n < 3; k++) {
+        const struct gen *g = gen_at(k);
+        if ((n && cand[0].gen == g) || !g->match(c->t->task, &t->caps)) continue;
+        cand[n].gen = g;
+        g->initial(c->t->task, &t->caps, &cand[n++].sched);
+    }
+    for (u32 i = 0; i < n && !c->is_ready && !t->e->code; i++) {
+        struct heat h = {.n = 1, .cand = {cand[i]}};
+        if (!build_heat(t, c, &h) || h.n == 0) continue;
+        contest_mark(c, &cand[i]);
+        if (!run_one(t, c, &h, 0)) return false;
+        struct entrant *x = find_entrant(c, h.trial[0]);
+        if (x->status != TRIAL_OK) continue;
+        c->base = h.subject[0];
+        c->base_time = (struct stats){.median = x->median};
+        c->best_ratio = 1;
+        c->is_ready = true;
+    }
+    c->is_hopeless = !c->is_ready;
+    return !t->e->code;
+}
+
+/* Ratios of earlier runs refer to earlier bases; what is known is put in relation to the base measured now. */
+static void relate(struct contest *c)
+{
+    c->best_at = -1;
+    for (u32 i = 0; i < c->known.n; i++)
+        if (c->known.v[i].ratio <= 0 && c->base_time.median > 0) c->known.v[i].ratio = c->known.v[i].median / c->base_time.median;
+    contest_update_best(c);
+    if (c->best_at < 0) c->best_ratio = 1;
+}
+
+static bool next_heat(struct tuner *t, struct contest *c, struct heat *h)
+{
+    h->n = 0;
+    for (u32 i = 0; i < c->known.n && h->n < BATCH; i++) /* rows of populate, or of a run that was killed */
+        if (c->known.v[i].status == TRIAL_NEW) h->cand[h->n++] = c->known.v[i].cand, contest_mark(c, &c->known.v[i].cand);
+    u32 limit = t->o->max_candidates ? t->o->max_candidates : DEFAULT_CANDIDATES;
+    if (h->n == 0 && t->o->add_candidates && c->n_tried < limit)
+        h->n = contest_propose(c, &t->caps, &t->rng, h->cand, BATCH);
+    c->is_done = h->n == 0;
+    return h->n > 0;
+}
+
+static bool turn(struct tuner *t, struct contest *c)
+{
+    if (!make_checks(t, c)) { /* this task cannot be fed or evaluated: said once, the run goes on */
+        log_printf(t->o->log, 1, "task left out: %s", t->e->msg);
+        *t->e = (struct err){0};
+        c->is_hopeless = true;
+        return true;
+    }
+    if (!c->is_ready) {
+        if (!find_base(t, c)) return false;
+        relate(c);
+        return true;
+    }
+    struct heat h;
+    if (!next_heat(t, c, &h)) return true;
+    if (!build_heat(t, c, &h)) return false;
+    for (u32 i = 0; i < h.n && !out_of_time(t); i++)
+        if (!run_one(t, c, &h, i)) return false;
+    return true;
+}
+
+/* choosing whose turn it is */
+
+static double promise(const struct contest *c)
+{
+    if (c->is_hopeless || c->is_done) return -1;
+    double share = c->t->weight > 0 ? c->t->weight : 0.25;
+    double seconds = c->is_ready && c->best_at >= 0 ? c->best : 1e3; /* every task gets its default measured first */
+    return share * seconds / (1 + (double)c->n_idle / 12);
+}
+
+static struct contest *whose_turn(struct tuner *t)
+{
+    struct contest *best = NULL;
+    for (u32 i = 0; i < t->n; i++) {
+        double p = promise(&t->contest[i]);
+        if (p > 0 && (!best || p > promise(best))) best = &t->contest[i];
+    }
+    return best;
+}
+
+/* A contest keeps its turn for a while: making its checks costs more than a trial. */
+static bool main_loop(struct tuner *t)
+{
+    double reserve = t->end > 0 && t->o->measure ? (t->end - t->start) * final_share : 0;
+    for (;;) {
+        struct contest *c = whose_turn(t);
+        if (!c) return true;
+        for (u32 k = 0; k < 3 && promise(c) > 0; k++) {
+            if (t->end > 0 && os_now() >= t->end - reserve) return true;
+            if (t->o->stop_at_speedup > 0 && speedup(t) >= t->o->stop_at_speedup) return true;
+            struct arena_mark m = arena_mark(&t->turn);
+            bool ok = turn(t, c);
+            if (t->checks_of != c) arena_rewind(&t->turn, m);
+            if (!ok) return false;
+        }
+    }
+}
+
+/* Those within a few percent of the best are measured once more, side by side with the base. */
+static bool final_round(struct tuner *t, struct contest *c)
+{
+    if (!c->is_ready || c->best_at < 0 || !make_checks(t, c)) return true;
+    double limit = c->best * 1.05;
+    for (u32 i = 0, n = 0; i < c->known.n && n < 3 && !out_of_time(t); i++) {
+        struct entrant *x = &c->known.v[i];
+        if (x->status != TRIAL_OK || x->median > limit || x->n >= 2 * min_samples(t)) continue;
+        struct heat h = {.n = 1, .cand = {x->cand}};
+        struct buf why = {0};
+        if (!build_heat(t, c, &h)) return false;
+        x = &c->known.v[i];
+        if (h.n == 0 || !h.built[0].ok) continue;
+        h.subject[0].code = h.built[0].code;
+        measure(t, c, &h.subject[0], x, false, &why);
+        buf_release(&why);
+        n++;
+    }
+    c->best_at = -1;
+    contest_update_best(c);
+    return !t->e->code;
+}
+
+/* populate: rows and binaries only */
+static bool populate(struct tuner *t)
+{
+    u32 limit = t->o->max_candidates ? t->o->max_candidates : POPULATE_CANDIDATES;
+    for (u32 i = 0; i < t->n; i++) {
+        struct contest *c = &t->contest[i];
+        struct candidate def;
+        if (gen_default(c->t->task, &t->caps, &def) && contest_mark(c, &def)) {
+            struct heat h = {.n = 1, .cand = {def}};
+            if (!build_heat(t, c, &h)) return false;
+        }
+        for (u32 n = 1; n < limit && !c->is_done && !out_of_time(t); n += BATCH) {
+            struct heat h;
+            h.n = contest_propose(c, &t->caps, &t->rng, h.cand, (u32)i64_min(BATCH, limit - n));
+            if (h.n && !build_heat(t, c, &h)) return false;
+            report_progress(t, c);
+        }
+    }
+    return true;
+}
+
+/* set-up */
+
+static bool load_contest(struct tuner *t, struct contest *c, const struct tune_task *task)
+{
+    struct trial_row *rows;
+    u32 n;
+    *c = (struct contest){.t = task, .best_at = -1, .best_ratio = 1};
+    map_init(&c->seen, &t->arena);
+    c->sizes = sizes_text(&t->arena, task->task->g.sym, task->var, task->task);
+    c->db_task = db_task(t->db, task->task, t->e);
+    if (!c->db_task || !db_trials(t->db, t->env, c->db_task, c->sizes, &t->arena, &rows, &n, t->e)) return false;
+    for (u32 i = 0; i < n; i++) {
+        struct entrant *x = arr_push(&t->arena, &c->known);
+        *x = (struct entrant){.cand = rows[i].cand, .trial = rows[i].id, .status = rows[i].status, .n = rows[i].n,
+                              .median = rows[i].median, .ratio = rows[i].ratio};
+        /* killed between its samples and its verdict: verified but unfinished, so it is measured again */
+        if (x->status != TRIAL_NEW) contest_mark(c, &x->cand), c->n_tried++;
+    }
+    if (t->o->add_candidates) {
+        u32 limit = t->o->max_candidates ? t->o->max_candidates : DEFAULT_CANDIDATES;
+        contest_fill_pool(c, &t->caps, limit * 8, &t->arena);
+    }
+    return true;
+}
+
+static bool open_device(struct tuner *t)
+{
+    struct dev *d = t->o->driver->open(&t->o->dev, t->e);
+    if (!d) return false;
+    struct buf fp = {0};
+    t->o->driver->caps(d, &t->caps);
+    t->o->driver->fingerprint(d, &fp);
+    t->o->driver->close(d); /* children open their own */
+    t->builder = (struct builder){.db = t->db, .lang = lang_find(str_of(t->o->driver->lang)), .caps = &t->caps};
+    bool ok = t->builder.lang && t->builder.lang->toolchain(&t->toolchain, t->e);
+    t->builder.toolchain = buf_view(&t->toolchain);
+    if (ok) t->env = db_env(t->db, buf_view(&fp), t->builder.toolchain, t->e);
+    buf_release(&fp);
+    return ok && t->env != 0;
+}
+
+static bool nothing_measured(struct tuner *t)
+{
+    struct buf b = {0};
+    for (int s = 0; s < N_TRIAL_STATUS; s++)
+        if (t->r->n_by_status[s]) buf_printf(&b, "%s%lld %s", b.n ? ", " : "", (long long)t->r->n_by_status[s], trial_status_name((enum trial_status)s));
+    err_set(t->e, ERR_NOTHING, "nothing was measured: %s", b.n ? b.p : "no candidate was tried within the time");
+    buf_release(&b);
+    return false;
+}
+
+static bool anything_known(const struct tuner *t)
+{
+    for (u32 i = 0; i < t->n; i++)
+        if (t->contest[i].best_at >= 0) return true;
+    return false;
+}
+
+static bool run(struct tuner *t, const struct tune_task *task)
+{
+    if (!open_device(t)) return false;
+    t->contest = arena_array(&t->arena, struct contest, t->n + 1);
+    for (u32 i = 0; i < t->n; i++)
+        if (!load_contest(t, &t->contest[i], &task[i])) return false;
+    if (!t->o->measure) return populate(t);
+    for (u32 i = 0; i < t->n; i++) contest_update_best(&t->contest[i]);
+    if (!main_loop(t)) return false;
+    for (u32 i = 0; i < t->n && !out_of_time(t); i++)
+        if (t->contest[i].t->weight > 0 && !final_round(t, &t->contest[i])) return false;
+    t->r->speedup = speedup(t);
+    return anything_known(t) || nothing_measured(t);
+}
+
+bool tune_run(struct db *d, const struct tune_task *task, u32 n, const struct tune_opts *o, struct tune_result *r, struct err *e)
+{
+    *r = (struct tune_result){.speedup = 1};
+    struct tuner t = {.db = d, .o = o, .n = n, .rng = rng_seed(o->seed), .r = r, .e = e, .start = os_now()};
+    t.end = o->timeout > 0 ? t.start + o->timeout : 0;
+    bool ok = run(&t, task);
+    release_checks(&t);
+    buf_release(&t.toolchain);
+    arena_release(&t.turn);
+    arena_release(&t.arena);
+    return ok;
+}
+
+/* all tasks of the database */
+
+static bool parse_sizes(struct symtab *st, struct str text, i64 *var)
+{
+    for (u32 v = 0; v < st->var.n; v++) var[v] = INT64_MIN;
+    while (text.n) {
+        struct str item, name, value;
+        if (!str_cut(text, ' ', &item, &text)) item = text, text = (struct str){0};
+        i64 x;
+        if (!str_cut(item, '=', &name, &value) || !str_to_i64(value, &x)) return false;
+        sym s = sym_var(st, name);
+        var[st->node.v[s].a] = x;
+    }
+    return true;
+}
+
+bool tune_bench(struct db *d, const struct tune_opts *o, struct tune_result *r, struct err *e)
+{
+    struct tuner probe = {.db = d, .o = o, .e = e};
+    struct arena a = {0};
+    struct db_todo *todo = NULL;
+    u32 n = 0, n_tasks = 0;
+    bool ok = open_device(&probe) && db_tasks(d, probe.env, &a, &todo, &n, e);
+    struct tune_task *tasks = arena_array(&a, struct tune_task, n + 1);
+    for (u32 i = 0; i < n && ok; i++) {
+        struct task *t = arena_new(&a, struct task);
+        struct symtab *st = arena_new(&a, struct symtab);
+        struct err gone = {0};
+        symtab_init(st, &a);
+        i64 *var = arena_array(&a, i64, 64);
+        if (!task_parse(t, &a, st, todo[i].text, &gone) || st->var.n > 64 || !parse_sizes(st, todo[i].sizes, var)) {
+            log_printf(o->log, 1, "a task of the database cannot be read: %s", gone.msg);
+            continue;
+        }
+        tasks[n_tasks++] = (struct tune_task){.task = t, .var = var, .weight = 1};
+    }
+    ok = ok && (n_tasks > 0 || err_set(e, ERR_NOTHING, "the database lists nothing to measure for this device; populate it first"));
+    ok = ok && tune_run(d, tasks, n_tasks, o, r, e);
+    buf_release(&probe.toolchain);
+    arena_release(&a);
+    return ok;
+}

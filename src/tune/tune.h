@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// tune: candidates become facts. Built, verified against the reference evaluator, timed against a pinned reference candidate in a
+// child process, and remembered: every sample is committed as it is taken, every failure is a row with its reason.
+//
+//   db.c       the database: one SQLite file        db_more.c  statistics, export, merge, prune
+//   build.c    texts to binaries, cached by content, several at a time
+//   check.c    random inputs, reference results, tolerances
+//   trial.c    one candidate in a child process
+//   search.c   which candidate to try next
+//   tune.c     the loop: tasks, budget, progress
+#ifndef QUERN_TUNE_H
+#define QUERN_TUNE_H
+
+#include "dev/dev.h"
+#include "gen/gen.h"
+#include "lang/lang.h"
+
+struct sqlite3;
+
+/* db.c. A row of a result is keyed by task, candidate, kernel text, sizes and environment (device, driver, threads, toolchain);
+   results of different environments never mix. */
+
+struct db {
+    struct sqlite3 *sql;
+    struct arena arena;     /* error texts */
+    i64 run;                /* this run's id; 0 until db_begin_run */
+};
+
+bool db_open(struct db *d, const char *path, struct err *e); /* created when missing; ":memory:" */
+void db_close(struct db *d);
+
+enum trial_status {
+    TRIAL_NEW,      /* known, not measured to the end */
+    TRIAL_OK,       /* verified and timed */
+    TRIAL_SLOW,     /* verified, given up because it cannot win */
+    TRIAL_EMIT,     /* the generator or the language refused */
+    TRIAL_BUILD,    /* the compiler failed */
+    TRIAL_BUILD_TIMEOUT,
+    TRIAL_CRASH,    /* ended by a signal */
+    TRIAL_TIMEOUT,  /* did not end in time */
+    TRIAL_WRONG,    /* result outside the tolerance */
+    TRIAL_BOUNDS,   /* wrote outside its buffers or to its inputs */
+    TRIAL_LAUNCH,   /* the device refused */
+    N_TRIAL_STATUS
+};
+const char *trial_status_name(enum trial_status s);
+
+struct trial_row {
+    i64 id;
+    struct candidate cand;
+    struct str text;         /* of the candidate */
+    enum trial_status status;
+    struct str reason;
+    u32 n;                   /* samples */
+    double median, low, high; /* seconds; 95 % interval of the median */
+    double ratio;            /* median of sample / reference sample taken beside it */
+};
+
+i64 db_env(struct db *d, struct str fingerprint, struct str toolchain, struct err *e);       /* id; 0: failed */
+i64 db_task(struct db *d, const struct task *t, struct err *e);
+/* What a task is measured at: sizes as "H=1088 W=1920". */
+struct str sizes_text(struct arena *a, const struct symtab *st, const i64 *var, const struct task *t);
+/* The trial of this candidate, added as TRIAL_NEW when missing. */
+i64 db_trial(struct db *d, i64 env, i64 task, struct str sizes, struct str candidate, struct err *e);
+bool db_trial_kernel(struct db *d, i64 trial, struct hash text, struct err *e);
+bool db_trial_status(struct db *d, i64 trial, enum trial_status s, struct str reason, struct err *e);
+bool db_sample(struct db *d, i64 trial, double seconds, double reference, struct err *e);      /* committed on return */
+/* All trials of a task at these sizes, in order of adding, with statistics of their samples. Candidates of generators or revisions
+   that are no longer there are left out. */
+bool db_trials(struct db *d, i64 env, i64 task, struct str sizes, struct arena *a, struct trial_row **rows, u32 *n, struct err *e);
+
+struct db_todo { i64 task; struct str text, sizes; };  /* a task and sizes that have trials */
+bool db_tasks(struct db *d, i64 env, struct arena *a, struct db_todo **v, u32 *n, struct err *e);
+
+bool db_get_binary(struct db *d, struct hash key, struct arena *a, struct str *code);       /* false: not there */
+bool db_put_binary(struct db *d, struct hash key, struct str code, struct err *e);
+/* The options a model was populated with: a second set that differs is an error that names both. */
+bool db_options(struct db *d, struct str model, struct str options, struct err *e);
+
+/* db_more.c */
+bool db_stats(struct db *d, struct buf *json, struct err *e);
+bool db_export(struct db *d, struct buf *csv, struct err *e);    /* one row per sample */
+bool db_merge(struct db *d, const char *other, i64 *n_new, struct err *e);
+bool db_prune(struct db *d, struct str what, i64 env, i64 *n_gone, struct err *e);
+
+/* build.c */
+struct builder {
+    struct db *db;            /* cache; NULL: none */
+    const struct lang *lang;
+    const struct caps *caps;
+    struct str toolchain;
+    double timeout;           /* seconds for one build, 0: 60 */
+    u32 n_parallel;           /* processes, 0: one per processor */
+};
+struct built { bool ok; bool timed_out; struct str code, message; };
+/* Builds each text (cached ones are looked up); results in out[0..n). false only when the database or the system failed. */
+bool build_all(const struct builder *b, const struct str *text, u32 n, struct built *out, struct arena *a, struct err *e);
+struct hash build_key(const struct builder *b, struct str text);
+
+/* check.c: a task's inputs and what must come out, for one set of sizes. */
+struct check {
+    struct arena arena;        /* its own */
+    const struct task *task;
+    i64 *var;
+    struct tensor *value;      /* per value of the task: content of inputs and constants; data NULL: not one of them */
+    struct tensor **want;      /* per output, row-major; NULL: not computed (timing only) */
+    i64 *points; i64 n_points; /* only these elements of the outputs are known; 0: all */
+    double rtol, atol;
+};
+/* Seeded signed random content in memory of its own; reference by graph_eval, by sampled points above max_flops. */
+bool check_init(struct check *c, const struct task *t, const i64 *var, u64 seed, bool with_reference, struct err *e);
+void check_release(struct check *c);
+/* Compares output k, as the kernel left it in its layout. true: fine; else why. */
+bool check_output(const struct check *c, u32 k, const void *got, struct buf *why);
+/* Tolerance for a float type and a reduction of that many terms: rtol relative to the reference, atol to its magnitude. */
+void check_tolerance(enum dtype t, double depth, double *rtol, double *atol);
+i64 layout_flat(const struct tensor *t, enum layout l, i64 flat); /* where a row-major element lies in a layout */
+void layout_store(const struct tensor *t, enum layout l, void *dst);
+double graph_depth(const struct graph *g, const i64 *var);  /* longest reduction on a path, terms */
+
+/* trial.c */
+struct subject {               /* a kernel ready to run */
+    struct kernel kernel;
+    struct str code;
+};
+struct trial_opts {
+    const struct dev_driver *driver;
+    struct dev_opts dev;
+    double timeout;            /* seconds for one run */
+    u32 max_samples;
+    const struct subject *base; /* timed beside it; NULL: none */
+};
+struct sample { double seconds, base; };
+/* Called after each sample; false ends the trial (it cannot win, or enough is known). */
+typedef bool trial_sample_fn(void *user, const struct sample *s, u32 n);
+/* Verifies on each check, then times on `timing`. Returns the status; reason says why (empty when fine). */
+enum trial_status trial_run(const struct subject *s, const struct check *const *checks, u32 n_checks, const struct check *timing,
+                            const struct trial_opts *o, trial_sample_fn *fn, void *user, struct buf *reason);
+
+/* stats.c */
+struct stats { double median, low, high; };
+struct stats stats_of(double *v, u32 n);                   /* sorts v; low, high: 95 % interval of the median (order statistics) */
+
+/* tune.c */
+struct tune_progress {
+    i64 done, total, failures; /* trials; total < 0: open */
+    double best;               /* speed-up of the tasks' sum over the default candidates */
+    double seconds_left;
+    struct str what;
+};
+struct tune_opts {
+    const struct dev_driver *driver;
+    struct dev_opts dev;
+    double timeout;            /* seconds, 0: until nothing is left to learn */
+    u32 min_samples;           /* 0: 10 */
+    u32 max_candidates;        /* per task; 0: 256 */
+    double stop_at_speedup;    /* 0: never */
+    u64 seed;
+    bool add_candidates;       /* search; false: only what the database lists */
+    bool measure;              /* false: populate only */
+    void (*progress)(void *user, const struct tune_progress *p);
+    void (*event)(void *user, struct str json); /* one finished trial */
+    const struct log *log;
+    void *user;
+};
+struct tune_task {
+    const struct task *task;
+    const i64 *var;
+    double weight;             /* how often the model runs it; 0: an alternative that nothing has chosen yet */
+};
+struct tune_result { i64 n_measured, n_ok, n_failed, n_by_status[N_TRIAL_STATUS]; double speedup; };
+/* ERR_NOTHING when nothing was measured and nothing was known, with the reasons counted. */
+bool tune_run(struct db *d, const struct tune_task *t, u32 n, const struct tune_opts *o, struct tune_result *r, struct err *e);
+/* The same for all tasks of the database (quern bench). */
+bool tune_bench(struct db *d, const struct tune_opts *o, struct tune_result *r, struct err *e);
+
+/* cost.c: what the database knows of a task. */
+struct task_known { bool measured; struct candidate best; double seconds; u32 n_trials; };
+bool tune_best(struct db *d, i64 env, const struct task *t, const i64 *var, struct task_known *k, struct err *e);
+
+#endif
