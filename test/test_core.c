@@ -17,7 +17,8 @@ static void slices(void **state)
     assert_true(str_is(str_sub(S("abcdef"), 2, 4), "cd"));
     assert_true(str_is(str_sub(S("abc"), -5, 99), "abc"));
     assert_int_equal(str_sub(S("abc"), 3, 1).n, 0);
-    assert_true(str_cmp(S("ab"), S("abc")) < 0 && str_cmp(S("b"), S("abc")) > 0 && str_cmp(S("\xff"), S("a")) > 0);
+    assert_true(str_cmp(S("ab"), S("abc")) < 0 && str_cmp(S("b"), S("abc")) > 0 &&
+                str_cmp(S("\xff"), S("a")) > 0);
     assert_true(str_starts(S("abc"), S("ab")) && !str_starts(S("a"), S("ab")));
     assert_true(str_ends(S("abc"), S("bc")) && !str_ends(S("c"), S("bc")));
     assert_true(str_cut(S("k=v=w"), '=', &h, &t) && str_is(h, "k") && str_is(t, "v=w"));
@@ -30,7 +31,8 @@ static void slices(void **state)
 
 static void numbers_refuse_what_they_cannot_hold(void **state)
 {
-    static const char *const bad[] = {"", "-", "+", " 1", "1 ", "0x1", "9223372036854775808", "-9223372036854775809", "1e3"};
+    static const char *const bad[] = {
+        "", "-", "+", " 1", "1 ", "0x1", "9223372036854775808", "-9223372036854775809", "1e3"};
     static const char *const bad_f64[] = {"", " 1", "1 ", "1,5", "e", "1e", "--1"};
     i64 v;
     double d;
@@ -47,7 +49,8 @@ static void numbers_refuse_what_they_cannot_hold(void **state)
 static bool glob_slow(const char *p, const char *s)
 {
     if (*p == '*') return glob_slow(p + 1, s) || (*s && glob_slow(p, s + 1));
-    return *p == 0 ? *s == 0 : *s && (*p == '?' || (*p | 32) == (*s | 32)) && glob_slow(p + 1, s + 1);
+    return *p == 0 ? *s == 0
+                   : *s && (*p == '?' || (*p | 32) == (*s | 32)) && glob_slow(p + 1, s + 1);
 }
 
 static void globs_match_as_the_slow_way(void **state)
@@ -104,7 +107,10 @@ static void arena_memory_is_zeroed_and_aligned(void **state)
 static void arrays_grow(void **state)
 {
     struct arena a = {0};
-    struct { i64 *v; u32 n, cap; } arr = {0};
+    struct {
+        i64 *v;
+        u32 n, cap;
+    } arr = {0};
     for (i64 i = 0; i < 1000; i++) {
         i64 *p = arr_push(&a, &arr);
         assert_int_equal(*p, 0);
@@ -129,9 +135,21 @@ static void large_memory(void **state)
 
 static void numbers_print_shortest_and_read_back(void **state)
 {
-    static const struct { double v; const char *text; } known[] = {
-        {0, "0"}, {-0.0, "-0"}, {1, "1"}, {0.1, "0.1"}, {1e100, "1e+100"}, {INFINITY, "inf"}, {-INFINITY, "-inf"},
-        {NAN, "nan"}, {5e-324, "5e-324"}, {1.0 / 3, "0.3333333333333333"}, {123456, "123456"}, {0.15, "0.15"}};
+    static const struct {
+        double v;
+        const char *text;
+    } known[] = {{0, "0"},
+                 {-0.0, "-0"},
+                 {1, "1"},
+                 {0.1, "0.1"},
+                 {1e100, "1e+100"},
+                 {INFINITY, "inf"},
+                 {-INFINITY, "-inf"},
+                 {NAN, "nan"},
+                 {5e-324, "5e-324"},
+                 {1.0 / 3, "0.3333333333333333"},
+                 {123456, "123456"},
+                 {0.15, "0.15"}};
     struct buf b = {0};
     struct rng r = rng_seed(5);
     double back;
@@ -170,7 +188,9 @@ static void json_strings_are_valid(void **state)
     buf_json_str(&b, S("a\"\\\n\x01\x7f\xc3\xa4\xff\xed\xa0\x80\xf0\x9f\x98\x80\xe2\x82"));
     const char *bad = "\xef\xbf\xbd";
     struct arena a = {0};
-    struct str want = str_fmt(&a, "\"a\\\"\\\\\\n\\u0001\\u007f\xc3\xa4%s%s%s%s\xf0\x9f\x98\x80%s%s\"", bad, bad, bad, bad, bad, bad);
+    struct str want =
+        str_fmt(&a, "\"a\\\"\\\\\\n\\u0001\\u007f\xc3\xa4%s%s%s%s\xf0\x9f\x98\x80%s%s\"", bad, bad,
+                bad, bad, bad, bad);
     assert_true(str_eq(buf_view(&b), want));
     buf_release(&b);
     arena_release(&a);
@@ -302,7 +322,9 @@ static void elements_convert(void **state)
         elem_set_f64((enum dtype)t, &x, 0, 0);
         assert_true(elem_i64((enum dtype)t, &x, 0) == 0);
         elem_set_f64((enum dtype)t, &x, 0, NAN);
-        assert_true(dtype_is_float((enum dtype)t) ? isnan(elem_f64((enum dtype)t, &x, 0)) : elem_i64((enum dtype)t, &x, 0) == (t == DT_BOOL));
+        assert_true(dtype_is_float((enum dtype)t)
+                        ? isnan(elem_f64((enum dtype)t, &x, 0))
+                        : elem_i64((enum dtype)t, &x, 0) == (t == DT_BOOL));
     }
     elem_set_f64(DT_U8, &x, 0, -1), assert_int_equal(elem_i64(DT_U8, &x, 0), 255);
     elem_set_f64(DT_I8, &x, 0, 200.9), assert_int_equal(elem_i64(DT_I8, &x, 0), -56);
@@ -310,7 +332,8 @@ static void elements_convert(void **state)
     elem_set_f64(DT_I64, &x, 0, 1e30), assert_true(elem_i64(DT_I64, &x, 0) == INT64_MAX);
     elem_set_f64(DT_I64, &x, 0, -INFINITY), assert_true(elem_i64(DT_I64, &x, 0) == INT64_MIN);
     /* Just above a tie of f16: rounding to f32 first would make it the tie. */
-    elem_set_f64(DT_F16, &x, 0, 1 + 0x1p-11 + 0x1p-40), assert_true(elem_f64(DT_F16, &x, 0) == 1 + 0x1p-10);
+    elem_set_f64(DT_F16, &x, 0, 1 + 0x1p-11 + 0x1p-40),
+        assert_true(elem_f64(DT_F16, &x, 0) == 1 + 0x1p-10);
     elem_set_i64(DT_F32, &x, 0, (1 << 24) + 1), assert_true(elem_f64(DT_F32, &x, 0) == 1 << 24);
 }
 
@@ -337,7 +360,8 @@ static void tensors_compare(void **state)
     memcpy(x->data, got, sizeof got);
     memcpy(y->data, want, sizeof want);
     struct tensor_diff d = tensor_compare(x, y, 1e-3, 1e-6);
-    assert_true(d.n_bad == 0 && d.first_bad == -1 && fabs(d.max_abs - 0.05) < 1e-4 && fabs(d.max_rel - 5e-4) < 1e-5);
+    assert_true(d.n_bad == 0 && d.first_bad == -1 && fabs(d.max_abs - 0.05) < 1e-4 &&
+                fabs(d.max_rel - 5e-4) < 1e-5);
     d = tensor_compare(x, y, 1e-4, 1e-6);
     assert_true(d.n_bad == 1 && d.first_bad == 3 && d.want == 100);
     ((float *)x->data)[2] = -INFINITY, ((float *)x->data)[1] = 0, ((float *)x->data)[0] = NAN;

@@ -136,7 +136,8 @@ static void time_outs_end_the_whole_group(void **state)
 {
     struct fixture *f = *state;
     struct buf out = {0};
-    const char *script = str_fmt(&f->a, "(sleep 1; touch %s/late) & echo first; sleep 60", f->dir.p).p;
+    const char *script =
+        str_fmt(&f->a, "(sleep 1; touch %s/late) & echo first; sleep 60", f->dir.p).p;
     double start = os_now();
     struct os_status s = sh(script, 0.2, &out);
     assert_int_equal(s.how, OS_TIMEOUT);
@@ -155,7 +156,8 @@ static void time_outs_end_the_whole_group(void **state)
 static void much_output_does_not_block(void **state)
 {
     struct buf out = {0};
-    struct os_status s = sh("i=0; while [ $i -lt 200 ]; do head -c 4096 /dev/zero; i=$((i+1)); done", 30, &out);
+    struct os_status s =
+        sh("i=0; while [ $i -lt 200 ]; do head -c 4096 /dev/zero; i=$((i+1)); done", 30, &out);
     assert_true(s.how == OS_EXITED && s.code == 0 && out.n == 200 * 4096);
     buf_release(&out);
 }

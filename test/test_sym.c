@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Symbolic sizes: facts that networks need proven, and random expressions whose normal form must have
-// the value of the expression as written, print to text that parses to the same id, and be the same
-// whatever was built in the table before.
+// Symbolic sizes: facts that networks need proven, and random expressions whose normal form must
+// have the value of the expression as written, print to text that parses to the same id, and be the
+// same whatever was built in the table before.
 #include "core/core.h"
 
 #include <setjmp.h>
@@ -49,26 +49,36 @@ static void check_same(struct symtab *t, const char *x, const char *y)
     fail_msg("%s == %s: %s", x, y, b.p);
 }
 
+/* clang-format off */
 static void facts_are_proven(void **state)
 {
     static const char *const same[][2] = {
 #define P "(H + (64 - H%64)%64)"
-        {P "//2*2", P}, {P "//64*64", P}, {"(" P "//2//2//2)*8", P}, {"2*((H + (-H % 64))//2)", "H + -H % 64"},
+        {P "//2*2", P}, {P "//64*64", P}, {"(" P "//2//2//2)*8", P},
+        {"2*((H + (-H % 64))//2)", "H + -H % 64"},
 #undef P
         {"(H-2)//2+1", "H//2"}, {"2*H//2", "H"}, {"(H+2-3)+1", "H"}, {"H//3//5", "H//15"},
         {"((H+1)//2+1)//2", "(H+3)//4"}, {"(3*H//2)//2", "3*H//4"}, {"(3*H//4)//2", "3*H//8"},
         {"(5*H)//3", "H + 2*H//3"}, {"-(-H//2)", "(H+1)//2"}, {"(4*H+2)//8", "(2*H+1)//4"},
-        {"(H+W)*(H-W)", "H*H - W*W"}, {"(H+1)*(W+2)*3//((W+2)*3)", "H+1"}, {"H*W*C//(W*C)", "H"},
-        {"(H*W+W+C)//W", "H+1+C//W"}, {"H%64//64", "0"}, {"H%128%64", "H%64"}, {"H%64%64", "H%64"},
+        {"(H+W)*(H-W)", "H*H - W*W"},
+        {"(H+1)*(W+2)*3//((W+2)*3)", "H+1"}, {"H*W*C//(W*C)", "H"},
+        {"(H*W+W+C)//W", "H+1+C//W"}, {"H%64//64", "0"}, {"H%128%64", "H%64"},
+        {"H%64%64", "H%64"},
         {"min(H,H)", "H"}, {"min(H,H+1)", "H"}, {"max(H,-3)", "H"}, {"max(W,H)", "max(H,W)"},
         {"min(H+3,W+3)", "min(H,W)+3"}, {"min(4*H,6*W)", "2*min(2*H,3*W)"},
-        {"min(min(H,W),H)", "min(H,W)"}, {"min(H, (H+63)//64*64)", "H"}, {"min(H*W, (H+63)//64*64*W)", "H*W"},
-        {"max(H%64, 0)", "H%64"}, {"min(H%64, 63)", "H%64"}, {"max(0, H - min(H,5))", "H - min(H,5)"},
-        {"min(H, (H+1)//2)", "(H+1)//2"}, {"max(H//2*2, H-1)", "H//2*2"}, {"7//2", "3"}, {"-7//2", "-4"}, {"-7%3", "2"}, {"7%-3", "-2"},
-        {"7//-2", "-4"}, {"H//-2", "-((H+1)//2)"}, {"H//H", "1"}, {"0*H", "0"}, {"H//1", "H"}, {"H%1", "0"},
+        {"min(min(H,W),H)", "min(H,W)"}, {"min(H, (H+63)//64*64)", "H"},
+        {"min(H*W, (H+63)//64*64*W)", "H*W"},
+        {"max(H%64, 0)", "H%64"}, {"min(H%64, 63)", "H%64"}, 
+        {"max(0, H - min(H,5))", "H - min(H,5)"},
+        {"min(H, (H+1)//2)", "(H+1)//2"}, {"max(H//2*2, H-1)", "H//2*2"},
+        {"7//2", "3"}, {"-7//2", "-4"},
+        {"-7%3", "2"}, {"7%-3", "-2"},
+        {"7//-2", "-4"}, {"H//-2", "-((H+1)//2)"}, {"H//H", "1"}, {"0*H", "0"},
+        {"H//1", "H"}, {"H%1", "0"},
         {"6*H//(4*W)", "3*H//(2*W)"}, {"H//0", "1//0"}, {"H+1//0", "1//0"},
         {"9223372036854775807+1", "1//0"}, {"9223372036854775807*H*2", "1//0"},
     };
+    /* clang-format on */
     struct fixture *f = *state;
     for (int i = 0; i < countof(same); i++) check_same(&f->t, same[i][0], same[i][1]);
 }
@@ -87,15 +97,24 @@ static void divisibility_is_proven(void **state)
 
 static void bounds_are_proven(void **state)
 {
-    static const struct { const char *expr; bool known; i64 lo; } cases[] = {
-        {"H+3", true, 3}, {"H*W-2", true, -2}, {"3-H", false, 0}, {"(H+3)//2", true, 1}, {"H-W", false, 0},
-        {"H//0", false, 0}, {"-7", true, -7}, {"(H+63)//64*64-H", true, 0}, {"5-H%6", true, 0},
-        {"max(H-W,4)", true, 4}, {"W//(H-5)", false, 0}, {"max(H,W)-W", true, 0}, {"H-min(W,H)", true, 0},
+    static const struct {
+        const char *expr;
+        bool known;
+        i64 lo;
+    } cases[] = {
+        {"H+3", true, 3},        {"H*W-2", true, -2},
+        {"3-H", false, 0},       {"(H+3)//2", true, 1},
+        {"H-W", false, 0},       {"H//0", false, 0},
+        {"-7", true, -7},        {"(H+63)//64*64-H", true, 0},
+        {"5-H%6", true, 0},      {"max(H-W,4)", true, 4},
+        {"W//(H-5)", false, 0},  {"max(H,W)-W", true, 0},
+        {"H-min(W,H)", true, 0},
     };
     struct fixture *f = *state;
     for (int i = 0; i < countof(cases); i++) {
         i64 lo = INT64_MIN;
-        if (sym_lower_bound(&f->t, parse(&f->t, cases[i].expr), &lo) != cases[i].known) fail_msg("%s", cases[i].expr);
+        if (sym_lower_bound(&f->t, parse(&f->t, cases[i].expr), &lo) != cases[i].known)
+            fail_msg("%s", cases[i].expr);
         if (cases[i].known && lo != cases[i].lo) fail_msg("%s: %lld", cases[i].expr, (long long)lo);
     }
 }
@@ -166,7 +185,8 @@ static struct pair combine(struct gen *g, struct pair x, struct pair y)
     case 2: return (struct pair){sym_mul(t, x.s, y.s), x.v * y.v, ok};
     case 3: return (struct pair){sym_min(t, x.s, y.s), i64_min(x.v, y.v), ok};
     case 4: return (struct pair){sym_max(t, x.s, y.s), i64_max(x.v, y.v), ok};
-    case 5: return (struct pair){sym_mod(t, x.s, y.s), div ? x.v - y.v * floor_of(x.v, y.v) : 0, div};
+    case 5:
+        return (struct pair){sym_mod(t, x.s, y.s), div ? x.v - y.v * floor_of(x.v, y.v) : 0, div};
     case 6: return (struct pair){sym_cdiv(t, x.s, y.s), div ? -floor_of(-x.v, y.v) : 0, div};
     default: return (struct pair){sym_div(t, x.s, y.s), div ? floor_of(x.v, y.v) : 0, div};
     }
@@ -219,10 +239,12 @@ static void check_random(struct symtab *t, u64 seed)
         sym_print(&b, t, x.s);
         bool ok = sym_eval(t, x.s, g.var, &v);
         if (!ok || v != x.v)
-            fail_msg("seed %llu: %s is %lld, not %lld, at H=%lld W=%lld C=%lld", (unsigned long long)seed, b.p,
-                     (long long)v, (long long)x.v, (long long)g.var[0], (long long)g.var[1], (long long)g.var[2]);
+            fail_msg("seed %llu: %s is %lld, not %lld, at H=%lld W=%lld C=%lld",
+                     (unsigned long long)seed, b.p, (long long)v, (long long)x.v,
+                     (long long)g.var[0], (long long)g.var[1], (long long)g.var[2]);
         i64 lo;
-        if (sym_lower_bound(t, x.s, &lo) && lo > v) fail_msg("seed %llu: %s >= %lld", (unsigned long long)seed, b.p, (long long)lo);
+        if (sym_lower_bound(t, x.s, &lo) && lo > v)
+            fail_msg("seed %llu: %s >= %lld", (unsigned long long)seed, b.p, (long long)lo);
         buf_release(&b);
     }
     check_round_trip(t, x.s);
@@ -238,8 +260,9 @@ static void random_expressions_keep_their_value(void **state)
 static void names_are_quoted(void **state)
 {
     struct fixture *f = *state;
-    static const struct str names[] = {{"batch size", 10}, {"min", 3}, {"", 0}, {"a'b\\c", 5},
-                                       {"1x", 2}, {"\n\x7f\xff", 3}, {"?", 1}};
+    static const struct str names[] = {
+        {"batch size", 10}, {"min", 3},        {"", 0}, {"a'b\\c", 5},
+        {"1x", 2},          {"\n\x7f\xff", 3}, {"?", 1}};
     for (int i = 0; i < countof(names); i++) {
         sym s = sym_add(&f->t, sym_var(&f->t, names[i]), sym_const(&f->t, 1));
         check_round_trip(&f->t, s);
@@ -249,8 +272,12 @@ static void names_are_quoted(void **state)
 static void broken_text_is_refused(void **state)
 {
     struct fixture *f = *state;
-    static const char *const bad[] = {"", "H+", "(H", "H)", "min(H)", "min(H,", "min", "H W", "99999999999999999999",
-                                      "'abc", "'\\x1", "'\\q'", "H/2", "*", "?", "max(,)", "H//"};
+    static const char *const bad[] = {"",       "H+",     "(H",
+                                      "H)",     "min(H)", "min(H,",
+                                      "min",    "H W",    "99999999999999999999",
+                                      "'abc",   "'\\x1",  "'\\q'",
+                                      "H/2",    "*",      "?",
+                                      "max(,)", "H//"};
     char *p = mem_alloc(100000);
     for (int i = 0; i < 100000; i++) p[i] = i % 2 ? '-' : '(';
     for (int i = 0; i <= countof(bad); i++) {

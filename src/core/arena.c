@@ -2,11 +2,11 @@
 //
 // Memory by lifetime: pieces are handed out from chunks and freed together.
 //
-// Chunks double up to 1 MiB; a larger request gets a chunk of its own size. Every piece is zeroed, so
-// all-zero structs need no init. Running out of memory ends the process: no caller could go on with
-// half a graph, and large data lives in mem_aligned, whose failure is reported.
-// Invariant: top is the newest chunk; a chunk's bytes from `at` on have never been handed out or have
-// been rewound (they are zeroed when handed out, not before).
+// Chunks double up to 1 MiB; a larger request gets a chunk of its own size. Every piece is zeroed,
+// so all-zero structs need no init. Running out of memory ends the process: no caller could go on
+// with half a graph, and large data lives in mem_aligned, whose failure is reported.
+// Invariant: top is the newest chunk; its bytes from `at` on were never handed out or were rewound
+// (they are zeroed when handed out, not before).
 #include "core/core.h"
 
 #include <stdlib.h>

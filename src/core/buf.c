@@ -79,7 +79,10 @@ void buf_f64(struct buf *b, double v)
 static int utf8_len(const u8 *p, i64 n)
 {
     if (p[0] < 0x80) return 1;
-    int len = p[0] >= 0xc2 && p[0] < 0xe0 ? 2 : p[0] >= 0xe0 && p[0] < 0xf0 ? 3 : p[0] >= 0xf0 && p[0] < 0xf5 ? 4 : 0;
+    int len = p[0] >= 0xc2 && p[0] < 0xe0   ? 2
+              : p[0] >= 0xe0 && p[0] < 0xf0 ? 3
+              : p[0] >= 0xf0 && p[0] < 0xf5 ? 4
+                                            : 0;
     if (len == 0 || len > n) return 0;
     for (int i = 1; i < len; i++)
         if ((p[i] & 0xc0) != 0x80) return 0;
@@ -128,7 +131,4 @@ void buf_release(struct buf *b)
     *b = (struct buf){0};
 }
 
-struct str buf_view(const struct buf *b)
-{
-    return (struct str){b->p, b->n};
-}
+struct str buf_view(const struct buf *b) { return (struct str){b->p, b->n}; }

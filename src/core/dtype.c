@@ -2,9 +2,9 @@
 //
 // Element types: names, sizes and kinds from the rows of dtype.inc, and access to single elements.
 //
-// Conversions are total: storing a NaN in an integer gives 0, storing a number outside i64 (for u64:
-// outside u64) saturates, then the value wraps to the width of the type. Storing anything but 0 in a
-// bool gives 1. f64 to f16 and bf16 rounds once, to nearest even, not twice through f32.
+// Conversions are total: storing a NaN in an integer gives 0, storing a number outside i64 (for
+// u64: outside u64) saturates, then the value wraps to the width of the type. Storing anything but
+// 0 in a bool gives 1. f64 to f16 and bf16 rounds once, to nearest even, not twice through f32.
 #include "core/core.h"
 
 #include <math.h>
@@ -56,7 +56,8 @@ static float f32_to_odd(double v)
 {
     float f = (float)v;
     if (isnan(v) || isinf(v) || (double)f == v) return f;
-    if (isinf(f)) return f; /* far beyond f16; bf16 has the exponents of f32, and this rounds up there too */
+    if (isinf(f))
+        return f; /* too large for f16; bf16 has the exponents of f32, and rounds up too */
     u32 bits;
     memcpy(&bits, &f, sizeof bits);
     if (!(bits & 1)) f = nextafterf(f, v > (double)f ? INFINITY : -INFINITY);
@@ -72,6 +73,7 @@ static i64 f64_to_int(double v, bool to_u64)
     return v < -0x1p63 ? INT64_MIN : (i64)v;
 }
 
+/* clang-format off */
 double elem_f64(enum dtype t, const void *p, i64 i)
 {
     switch (t) {
@@ -99,7 +101,8 @@ i64 elem_i64(enum dtype t, const void *p, i64 i)
     case DT_U64: return (i64)((const u64 *)p)[i];
     case DT_I64: return ((const i64 *)p)[i];
     case DT_BOOL: return ((const u8 *)p)[i] != 0;
-    case DT_F32: case DT_F64: case DT_F16: case DT_BF16: return f64_to_int(elem_f64(t, p, i), false);
+    case DT_F32: case DT_F64: case DT_F16: case DT_BF16:
+        return f64_to_int(elem_f64(t, p, i), false);
     case DT_NONE: case N_DTYPES: break;
     }
     unreachable();
@@ -134,3 +137,4 @@ void elem_set_i64(enum dtype t, void *p, i64 i, i64 v)
     }
     unreachable();
 }
+/* clang-format on */

@@ -3,8 +3,9 @@
 // Diagnostics for the user's input. The first error wins, because what follows a failure is noise;
 // callers that know more put a prefix before it on the way up.
 //
-// Messages are cut at the size of the field, never allocated: an error can be reported without memory.
-// Bytes below space become blanks, so that names from untrusted files cannot break lines or terminals.
+// Messages are cut at the size of the field, never allocated: an error can be reported without
+// memory. Bytes below space become blanks, so that names from untrusted files cannot break lines or
+// terminals.
 #include "core/core.h"
 
 #include <string.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Half floats by integer arithmetic: the same bits on every machine, with or without instructions for
-// them. Rounding is to nearest even; subnormals, infinities and NaN are kept (a NaN stays a quiet NaN).
+// Half floats by integer arithmetic: the same bits on every machine, with or without instructions
+// for them. Rounding is to nearest even; subnormals, infinities and NaN are kept (a NaN stays a
+// quiet NaN).
 //
 // These are for data preparation and the reference evaluators; kernels convert in registers.
 #include "core/core.h"
@@ -33,9 +34,9 @@ u16 f16_from_f32(float f)
 {
     u32 u = bits_of(f), sign = u >> 16 & 0x8000, a = u & 0x7fffffff;
     if (a > 0x7f800000) return (u16)(sign | 0x7e00 | (a >> 13 & 0x3ff)); /* NaN */
-    if (a >= 0x477ff000) return (u16)(sign | 0x7c00);   /* 65520 and more: infinity */
+    if (a >= 0x477ff000) return (u16)(sign | 0x7c00); /* 65520 and more: infinity */
     if (a >= 0x38800000) return (u16)(sign | shift_round(a - 0x38000000, 13));
-    if (a < 0x33000000) return (u16)sign;               /* under half of the smallest subnormal */
+    if (a < 0x33000000) return (u16)sign; /* under half of the smallest subnormal */
     u32 mantissa = (a & 0x7fffff) | 0x800000;
     return (u16)(sign | shift_round(mantissa, 126 - (a >> 23)));
 }
@@ -56,7 +57,4 @@ u16 bf16_from_f32(float f)
     return (u16)shift_round(u, 16);
 }
 
-float bf16_to_f32(u16 h)
-{
-    return float_of((u32)h << 16);
-}
+float bf16_to_f32(u16 h) { return float_of((u32)h << 16); }

@@ -3,8 +3,8 @@
 // Content hashes: XXH3, whose results are defined and the same on every platform. They name cached
 // binaries and database rows, so changing the function invalidates both.
 //
-// The header is used inline, so nothing is linked. Not cryptographic: an attacker can make collisions,
-// which is fine for a user's own cache.
+// The header is used inline, so nothing is linked. Not cryptographic: an attacker can make
+// collisions, which is fine for a user's own cache.
 #include "core/core.h"
 
 #define XXH_INLINE_ALL
@@ -16,10 +16,7 @@ struct hash hash_bytes(const void *p, i64 n)
     return (struct hash){h.low64, h.high64};
 }
 
-u64 hash_u64(const void *p, i64 n)
-{
-    return XXH3_64bits(n ? p : "", (size_t)n);
-}
+u64 hash_u64(const void *p, i64 n) { return XXH3_64bits(n ? p : "", (size_t)n); }
 
 void hash_hex(struct hash h, char out[33])
 {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The general heap, for large blocks whose lifetime is not an arena's: tensors, caches, file contents.
+// The general heap, for large blocks whose lifetime is not an arena's: tensors, caches, file
+// contents.
 //
-// Blocks are 64-byte aligned (a cache line, an AVX-512 register). They come from calloc with room for
-// the alignment, because calloc of a large size gets pages that the system zeroes when they are first
-// touched; the address calloc gave is kept just below the block, so that one mem_free serves all.
+// Blocks are 64-byte aligned (a cache line, an AVX-512 register). They come from calloc with room
+// for the alignment, because calloc of a large size gets pages that the system zeroes when they are
+// first touched; the address calloc gave is kept just below the block, so that one mem_free serves
+// all.
 #include "core/core.h"
 
 #include <stdlib.h>

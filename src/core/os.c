@@ -2,8 +2,9 @@
 //
 // The operating system, Linux: files, time, the processor, shared objects (processes: os_run.c).
 //
-// This file and its sisters os_*.c are the only ones that know the system; another system gets files
-// of its own, not branches in these. Every failure is reported with the path and the system's reason.
+// This file and its sisters os_*.c are the only ones that know the system; another system gets
+// files of its own, not branches in these. Every failure is reported with the path and the system's
+// reason.
 #define _GNU_SOURCE
 #include "core/core.h"
 
@@ -75,7 +76,8 @@ static bool read_all(int fd, struct buf *b, i64 max, const char *path, struct er
         if (n == 0) return true;
         buf_put(b, piece, n);
         if (b->failed || b->n > max)
-            return err_set(e, ERR_INPUT, "cannot read '%s': larger than %lld bytes", path, (long long)max);
+            return err_set(e, ERR_INPUT, "cannot read '%s': larger than %lld bytes", path,
+                           (long long)max);
     }
 }
 
@@ -151,7 +153,8 @@ bool os_write(const char *path, const void *p, i64 n, struct err *e)
     bool there = stat(path, &st) == 0;
     if (there && !S_ISREG(st.st_mode)) return write_in_place(path, p, n, e);
     if (there && !realpath(path, real)) return fail(e, "write", path);
-    return write_beside(there ? real : path, there ? st.st_mode & 0777 : 0666, (struct str){p, n}, e);
+    return write_beside(there ? real : path, there ? st.st_mode & 0777 : 0666, (struct str){p, n},
+                        e);
 }
 
 /* Folders. */
@@ -193,7 +196,10 @@ bool os_list(struct arena *a, const char *dir, struct str **names, i64 *n, struc
 {
     DIR *d = opendir(dir);
     if (!d) return fail(e, "open folder", dir);
-    struct { struct str *v; u32 n, cap; } list = {0};
+    struct {
+        struct str *v;
+        u32 n, cap;
+    } list = {0};
     for (struct dirent *x; (x = readdir(d));)
         if (strcmp(x->d_name, ".") != 0 && strcmp(x->d_name, "..") != 0)
             *arr_push(a, &list) = str_dup(a, str_of(x->d_name));
@@ -240,10 +246,7 @@ void os_remove_tree(const char *path)
     rmdir(path);
 }
 
-const char *os_env(const char *name)
-{
-    return getenv(name);
-}
+const char *os_env(const char *name) { return getenv(name); }
 
 /* Time and processor. */
 
@@ -257,7 +260,8 @@ double os_now(void)
 int os_n_cpus(void)
 {
     cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        return CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
     long n = sysconf(_SC_NPROCESSORS_ONLN); /* more processors than a cpu_set_t has bits */
     return n > 0 ? (int)n : 1;
 }
@@ -309,12 +313,14 @@ void *os_dlopen(const char *path, struct err *e)
     return lib;
 }
 
-/* The loader takes a path it has seen for the same library, and numbers of closed files come back. So
-   the path spells the file's inode, unique while it is loaded, in slashes and dots that mean nothing. */
+/* The loader takes a path it has seen for the same library, and numbers of closed files come back.
+   So the path spells the file's inode, unique while it is loaded, in slashes and dots that mean
+   nothing. */
 static void memfd_path(int fd, u64 inode, char out[160])
 {
     int n = snprintf(out, 160, "/proc/self/fd");
-    for (int bit = 0; bit < 64; bit++) n += snprintf(out + n, (size_t)(160 - n), inode >> bit & 1 ? "/." : "/");
+    for (int bit = 0; bit < 64; bit++)
+        n += snprintf(out + n, (size_t)(160 - n), inode >> bit & 1 ? "/." : "/");
     snprintf(out + n, (size_t)(160 - n), "/%d", fd);
 }
 
@@ -336,16 +342,14 @@ void *os_dlopen_bytes(const void *p, i64 n, struct err *e)
     } else {
         memfd_path(fd, (u64)st.st_ino, path);
         lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        if (!lib) err_set(e, ERR_SYSTEM, "cannot load code in memory: %s", reason_after(dlerror(), path));
+        if (!lib)
+            err_set(e, ERR_SYSTEM, "cannot load code in memory: %s", reason_after(dlerror(), path));
     }
     if (fd >= 0) close(fd);
     return lib;
 }
 
-void *os_dlsym(void *lib, const char *name)
-{
-    return dlsym(lib, name);
-}
+void *os_dlsym(void *lib, const char *name) { return dlsym(lib, name); }
 
 void os_dlclose(void *lib)
 {

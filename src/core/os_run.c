@@ -2,11 +2,11 @@
 //
 // Child processes: run a program, keep what it prints, end it and all it started when time is up.
 //
-// The child leads a process group of its own, so that one kill reaches a compiler's helpers too, and
-// dies with the thread that runs it, so that a killed tuner leaves no stray measurement behind.
-// vfork, because a tuner has gigabytes mapped and copying page tables would cost more than the child:
-// until exec the child shares our memory and may only make system calls.
-// The parent never blocks on one of the two things it waits for (output, exit): poll watches both.
+// The child leads a process group of its own, so that one kill reaches a compiler's helpers too,
+// and dies with the thread that runs it, so that a killed tuner leaves no stray measurement behind.
+// vfork, because a tuner has gigabytes mapped and copying page tables would cost more than the
+// child: until exec the child shares our memory and may only make system calls. The parent never
+// blocks on one of the two things it waits for (output, exit): poll watches both.
 #define _GNU_SOURCE
 #include "core/core.h"
 
@@ -39,7 +39,8 @@ static void child_exec(struct start *s)
     if (getppid() != s->parent) _exit(127); /* killed before we asked to be told */
     for (int i = 1; i < NSIG; i++) sigaction(i, &dfl, NULL);
     int null = open("/dev/null", O_RDWR);
-    bool ok = null >= 0 && dup2(null, 0) >= 0 && dup2(s->out >= 0 ? s->out : null, 1) >= 0 && dup2(1, 2) >= 0;
+    bool ok = null >= 0 && dup2(null, 0) >= 0 && dup2(s->out >= 0 ? s->out : null, 1) >= 0 &&
+              dup2(1, 2) >= 0;
     close_range(3, ~0u, 0); /* also what our owner forgot to mark */
     sigprocmask(SIG_SETMASK, &s->mask, NULL);
     if (ok) execvp(s->argv[0], (char *const *)(uintptr_t)s->argv);
@@ -47,7 +48,7 @@ static void child_exec(struct start *s)
     _exit(127);
 }
 
-/* No handler may run in the child while it shares our memory: all signals are blocked around vfork. */
+/* No handler may run in the child while it shares our memory: signals are blocked meanwhile. */
 static pid_t child_start(struct start *s)
 {
     sigset_t all;
@@ -66,13 +67,13 @@ static pid_t child_start(struct start *s)
 
 struct child {
     pid_t pid;
-    int out;          /* read end of its output, -1: none or at its end */
-    int pidfd;        /* readable when it has ended, -1: not supported */
+    int out;   /* read end of its output, -1: none or at its end */
+    int pidfd; /* readable when it has ended, -1: not supported */
     struct buf *text;
-    bool ended;       /* but not reaped: its number, and its group's, is still its own */
+    bool ended; /* but not reaped: its number, and its group's, is still its own */
 };
 
-/* Takes what is there, at least a whole pipe full, but returns to look at the clock. Does not block. */
+/* Takes what is there, a whole pipe full at least, but returns to look at the clock. */
 static void child_read(struct child *c)
 {
     char piece[16384];

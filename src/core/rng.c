@@ -2,15 +2,12 @@
 //
 // Random numbers: SplitMix64, one addition and one mix per number, the same on every platform.
 //
-// rng_normal adds twelve uniform numbers instead of calling log and cos, whose last bits differ from
-// one C library to the next: tests and databases depend on these numbers being the same everywhere.
-// The tails end at six standard deviations, which is no loss for test data.
+// rng_normal adds twelve uniform numbers instead of calling log and cos, whose last bits differ
+// from one C library to the next: tests and databases depend on these numbers being the same
+// everywhere. The tails end at six standard deviations, which is no loss for test data.
 #include "core/core.h"
 
-struct rng rng_seed(u64 seed)
-{
-    return (struct rng){seed};
-}
+struct rng rng_seed(u64 seed) { return (struct rng){seed}; }
 
 u64 rng_u64(struct rng *r)
 {
@@ -33,10 +30,7 @@ i64 rng_range(struct rng *r, i64 lo, i64 hi)
     return (i64)((u64)lo + (u64)(m >> 64));
 }
 
-double rng_f64(struct rng *r)
-{
-    return (double)(rng_u64(r) >> 11) * 0x1p-53;
-}
+double rng_f64(struct rng *r) { return (double)(rng_u64(r) >> 11) * 0x1p-53; }
 
 double rng_normal(struct rng *r)
 {

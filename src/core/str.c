@@ -2,10 +2,11 @@
 //
 // Slices of bytes: comparing, cutting, numbers, patterns, formatted copies in arenas.
 //
-// A slice does not own its bytes and has no NUL behind it; only str_dup and str_z make copies with one.
-// Numbers and formats use the C locale even when the embedding program has set another one, because
-// every text quern writes must be readable by quern anywhere: hence uselocale around the C functions
-// (the "C" locale object is static in the C library, so this costs nothing and cannot fail).
+// A slice does not own its bytes and has no NUL behind it; only str_dup and str_z make copies with
+// one. Numbers and formats use the C locale even when the embedding program has set another one,
+// because every text quern writes must be readable by quern anywhere: hence uselocale around the C
+// functions (the "C" locale object is static in the C library, so this costs nothing and cannot
+// fail).
 #include "core/core.h"
 
 #include <locale.h>
@@ -13,20 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct str str_of(const char *z)
-{
-    return (struct str){z, z ? (i64)strlen(z) : 0};
-}
+struct str str_of(const char *z) { return (struct str){z, z ? (i64)strlen(z) : 0}; }
 
 bool str_eq(struct str a, struct str b)
 {
     return a.n == b.n && (a.n == 0 || memcmp(a.p, b.p, (size_t)a.n) == 0);
 }
 
-bool str_is(struct str a, const char *z)
-{
-    return str_eq(a, str_of(z));
-}
+bool str_is(struct str a, const char *z) { return str_eq(a, str_of(z)); }
 
 int str_cmp(struct str a, struct str b)
 {
@@ -61,10 +56,7 @@ bool str_cut(struct str s, char sep, struct str *head, struct str *tail)
     return at != NULL;
 }
 
-static bool is_space(char c)
-{
-    return c == ' ' || (c >= '\t' && c <= '\r');
-}
+static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 struct str str_trim(struct str s)
 {
@@ -82,22 +74,17 @@ bool str_to_i64(struct str s, i64 *out)
         int d = s.p[i] - '0';
         if (d < 0 || d > 9) return false;
         /* Downwards for negative numbers, so that INT64_MIN can be read. */
-        if (__builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, neg ? -d : d, &v)) return false;
+        if (__builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, neg ? -d : d, &v))
+            return false;
     }
     *out = v;
     return true;
 }
 
 /* The "C" locale: in the calling thread only, until locale_back. */
-static locale_t locale_c(void)
-{
-    return uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
-}
+static locale_t locale_c(void) { return uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0)); }
 
-static void locale_back(locale_t old)
-{
-    uselocale(old);
-}
+static void locale_back(locale_t old) { uselocale(old); }
 
 bool str_to_f64(struct str s, double *out)
 {
@@ -113,10 +100,7 @@ bool str_to_f64(struct str s, double *out)
     return true;
 }
 
-static char lower(char c)
-{
-    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
-}
+static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
 
 /* Linear scan that returns to the last '*' on a mismatch: no recursion, no exponential time. */
 bool str_glob(struct str pattern, struct str s)
@@ -146,10 +130,7 @@ struct str str_dup(struct arena *a, struct str s)
     return (struct str){p, s.n};
 }
 
-const char *str_z(struct arena *a, struct str s)
-{
-    return str_dup(a, s).p;
-}
+const char *str_z(struct arena *a, struct str s) { return str_dup(a, s).p; }
 
 int fmt_va(char *out, size_t size, const char *fmt, va_list ap)
 {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Symbolic sizes: the table of nodes and the operations. (Normal form: sym_poly.h; polynomials:
-// sym_poly.c; floors: sym_div.c; min, max and bounds: sym_bound.c; text and evaluation: sym_text.c.)
+// sym_poly.c; floors: sym_div.c; min, max and bounds: sym_bound.c; text, evaluation: sym_text.c.)
 //
-// Nodes are hash-consed: equal forms have equal ids. Every operation works on polynomials in scratch
-// memory and builds nodes at the end, so its cost is that of the two sums, not of the table.
-// An expression has a bounded number of nodes: what a hostile model builds becomes undefined early
-// instead of eating memory, and every recursion over an expression is bounded with it.
+// Nodes are hash-consed: equal forms have equal ids. Every operation works on polynomials in
+// scratch memory and builds nodes at the end, so its cost is that of the two sums, not of the
+// table. An expression has a bounded number of nodes: what a hostile model builds becomes undefined
+// early instead of eating memory, and every recursion over an expression is bounded with it.
 #include "core/sym_poly.h"
 
 #include <string.h>
@@ -103,8 +103,10 @@ static sym operate(struct symtab *t, enum sym_op op, sym a, sym b, i64 scale)
         s = poly_build(&w, &p);
         break;
     case SYM_DIV: s = poly_div(&w, x, y); break;
-    case SYM_MIN: case SYM_MAX: s = x.bad || y.bad ? sym_undefined(t) : poly_extreme(&w, op, x, y); break;
-    case SYM_CONST: case SYM_VAR: unreachable();
+    case SYM_MIN:
+    case SYM_MAX: s = x.bad || y.bad ? sym_undefined(t) : poly_extreme(&w, op, x, y); break;
+    case SYM_CONST:
+    case SYM_VAR: unreachable();
     }
     arena_release(&w.mem);
     return s;

@@ -2,10 +2,11 @@
 //
 // Symbolic sizes: what can be proven about the least value, and min and max, which need it.
 //
-// A sum with positive coefficients is at least its constant, because variables are not negative. Where
-// a coefficient is negative, one atom is given up for something simpler that bounds the sum from below:
-//   floor(n / c), with both sides times c:   u*c*floor(n/c) >= u*n for u < 0,  >= u*(n - c + 1) for u > 0
-//   min(a, b) with u < 0: u*a as well as u*b;       max(a, b) with u > 0: u*a as well as u*b
+// A sum with positive coefficients is at least its constant, because variables are not negative.
+// Where a coefficient is negative, one atom is given up for something simpler that bounds the sum
+// from below:
+//   u*c*floor(n/c) >= u*n for u < 0, and >= u*(n - c + 1) for u > 0 (both sides times c);
+//   u*min(a, b) for u < 0 and u*max(a, b) for u > 0 are at least u*a and at least u*b.
 // This proves that rounding H up to a multiple of 64 gives no less than H: the crop after a padded
 // network is min(H, (H+63)//64*64) = H. The search is cut after a fixed number of steps.
 #include "core/sym_poly.h"
@@ -71,7 +72,8 @@ static bool bound_plain(struct proof *k, const struct poly *p, i64 *lo)
         i64 a;
         if (p->v[i].n && p->v[i].coef < 0) return false;
         if (!bound_mono(k, &p->v[i], &a)) return false;
-        if (__builtin_mul_overflow(a, p->v[i].coef, &a) || __builtin_add_overflow(*lo, a, lo)) return false;
+        if (__builtin_mul_overflow(a, p->v[i].coef, &a) || __builtin_add_overflow(*lo, a, lo))
+            return false;
     }
     return *lo != INT64_MIN;
 }
@@ -103,7 +105,8 @@ static bool cofactor(struct proof *k, const struct term *x, u32 j, struct poly *
 }
 
 /* Bounds p with atom j of term i given up for operand `by`, all other terms times c. */
-static bool bound_replaced(struct proof *k, const struct poly *p, u32 i, u32 j, const struct poly *by, i64 c, i64 *lo)
+static bool bound_replaced(struct proof *k, const struct poly *p, u32 i, u32 j,
+                           const struct poly *by, i64 c, i64 *lo)
 {
     struct poly m;
     if (k->depth >= BOUND_DEPTH || !cofactor(k, &p->v[i], j, &m)) return false;
@@ -131,12 +134,13 @@ static bool bound_without(struct proof *k, const struct poly *p, u32 i, u32 j, i
     }
     i64 lo_b;
     struct poly b = poly_of(k->w, x.b);
-    bool has_a = bound_replaced(k, p, i, j, &a, 1, lo), has_b = bound_replaced(k, p, i, j, &b, 1, &lo_b);
+    bool has_a = bound_replaced(k, p, i, j, &a, 1, lo),
+         has_b = bound_replaced(k, p, i, j, &b, 1, &lo_b);
     if (has_b) *lo = has_a ? i64_max(*lo, lo_b) : lo_b;
     return has_a || has_b;
 }
 
-/* The best bound found by giving up one atom after the other; negative terms first, they have to go. */
+/* The best bound found by giving up one atom after the other, negative terms first. */
 static bool bound_search(struct proof *k, const struct poly *p, i64 *lo)
 {
     bool found = false;
@@ -163,8 +167,8 @@ bool poly_lower(struct work *w, const struct poly *p, i64 *lo)
     return bound_poly(&k, p, lo);
 }
 
-/* g*n + k >= 0 is n + floor(k/g) >= 0 for integers: the smaller form is easier to prove, and the answer
-   does not depend on common factors, which min and max take out. */
+/* g*n + k >= 0 is n + floor(k/g) >= 0 for integers: the smaller form is easier to prove, and the
+   answer does not depend on common factors, which min and max take out. */
 static bool poly_not_negative(struct work *w, const struct poly *p)
 {
     i64 lo, g = poly_gcd(p, 0, false);
@@ -228,4 +232,3 @@ sym poly_extreme(struct work *w, enum sym_op op, struct poly x, struct poly y)
     poly_add_scaled(w, &sum, &m, g);
     return poly_build(w, &sum);
 }
-

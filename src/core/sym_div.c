@@ -3,19 +3,21 @@
 // Symbolic sizes: division, rounded down.
 //
 // Rules for floor(n / c), c a positive constant, each of them exact for all integers:
-//   1. coefficients are brought into (-c/2, c/2] and the constant into [0, c): the rest leaves the floor;
+//   1. coefficients are brought into (-c/2, c/2] and the constant into [0, c): multiples of c go
+//   out;
 //   2. the leading coefficient is made positive: floor(-n / c) = -floor((n + c - 1) / c);
 //   3. common factors cancel: floor((g*n + k) / (g*c)) = floor((n + floor(k/g)) / c);
 //   4. a floor inside is merged: floor((floor(m / a) + r) / c) = floor((m + a*r) / (a*c)).
-// For other divisors: exact polynomial division, or the terms that are multiples of a one-term divisor.
+// For other divisors: exact polynomial division, or the terms that are multiples of a one-term
+// divisor.
 #include "core/sym_poly.h"
 
 static sym div_const(struct work *w, struct poly n, i64 c);
 
 /* Division by a positive constant. */
 
-/* Rule 1: moves the multiples of c from n to q. A leading -c/2 stays for rule 2, which makes of it the
-   rounding up that people write: -floor(-n/2) = floor((n + 1)/2). */
+/* Rule 1: moves the multiples of c from n to q. A leading -c/2 stays for rule 2, which makes of it
+   the rounding up that people write: -floor(-n/2) = floor((n + 1)/2). */
 static void split_multiples(struct work *w, struct poly *n, struct poly *q, i64 c)
 {
     struct poly rest = {.bad = n->bad};
@@ -45,7 +47,8 @@ static u32 find_floor(const struct symtab *t, const struct poly *n, i64 *a)
     for (u32 i = 0; i < n->n; i++) {
         const struct term *x = &n->v[i];
         i64 c;
-        if (x->n != 1 || (x->coef != 1 && x->coef != -1) || !sym_is_floor(t, x->atom[0], &c)) continue;
+        if (x->n != 1 || (x->coef != 1 && x->coef != -1) || !sym_is_floor(t, x->atom[0], &c))
+            continue;
         if (at < n->n) return n->n;
         at = i;
         *a = c;
@@ -53,7 +56,7 @@ static u32 find_floor(const struct symtab *t, const struct poly *n, i64 *a)
     return at;
 }
 
-/* Rule 4; -floor(m / a) is floor((-m + a - 1) / a). False: not applicable, or the numbers get too large. */
+/* Rule 4; -floor(m / a) is floor((-m + a - 1) / a). False: not applicable, or too large numbers. */
 static bool merge_floor(struct work *w, const struct poly *n, i64 c, sym *out)
 {
     i64 a = 1, ac;
@@ -126,7 +129,7 @@ static bool term_div(struct work *w, const struct term *x, const struct term *y,
     return j == y->n;
 }
 
-/* Exact long division n = q * d. The order of terms is a monomial order, so leading terms decide. */
+/* Exact long division n = q * d. Terms are in a monomial order: leading terms decide. */
 static bool poly_divide(struct work *w, struct poly n, const struct poly *d, struct poly *q)
 {
     *q = (struct poly){0};
@@ -145,7 +148,7 @@ static bool poly_divide(struct work *w, struct poly n, const struct poly *d, str
     return n.n == 0;
 }
 
-/* floor((q*d + r) / d) = q + floor(r / d) for a divisor of one term: moves the multiples from n to q. */
+/* floor((q*d + r) / d) = q + floor(r / d) for d of one term: moves the multiples from n to q. */
 static void split_terms(struct work *w, struct poly *n, const struct poly *d, struct poly *q)
 {
     struct poly rest = {0};
@@ -198,4 +201,3 @@ sym poly_div(struct work *w, struct poly n, struct poly d)
     poly_add_scaled(w, &m, &n, c < 0 ? -1 : 1);
     return div_const(w, m, c < 0 ? -c : c);
 }
-

@@ -2,9 +2,9 @@
 //
 // Polynomials over atoms: to and from nodes, sums, products.
 //
-// A polynomial that overflows or grows too large becomes bad and stays it; poly_build makes of it the
-// undefined expression, so nothing in between has to be checked. Terms are found by bisection, and
-// adding one costs a move of those behind it: sums have a few terms, a few hundred at most.
+// A polynomial that overflows or grows too large becomes bad and stays it; poly_build makes of it
+// the undefined expression, so nothing in between has to be checked. Terms are found by bisection,
+// and adding one costs a move of those behind it: sums have a few terms, a few hundred at most.
 #include "core/sym_poly.h"
 
 #include <string.h>
@@ -187,12 +187,9 @@ i64 poly_const(const struct poly *p)
     return p->n && p->v[p->n - 1].n == 0 ? p->v[p->n - 1].coef : 0;
 }
 
-bool poly_is_const(const struct poly *p)
-{
-    return p->n == 0 || (p->n == 1 && p->v[0].n == 0);
-}
+bool poly_is_const(const struct poly *p) { return p->n == 0 || (p->n == 1 && p->v[0].n == 0); }
 
-/* Divides by a constant, with the constant term rounded down and the others known to be multiples. */
+/* Divided by g: the constant term is rounded down, the others are multiples. */
 struct poly poly_exact(struct work *w, const struct poly *p, i64 g)
 {
     struct poly q = {.bad = p->bad};
@@ -203,4 +200,3 @@ struct poly poly_exact(struct work *w, const struct poly *p, i64 g)
     }
     return q;
 }
-

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Inside of symbolic sizes (sym.c, sym_poly.c, sym_div.c, sym_bound.c): polynomials in scratch memory.
+// Inside of symbolic sizes (sym.c, sym_poly.c, sym_div.c, sym_bound.c): polynomials in scratch
+// memory.
 //
-// A value is a polynomial: a sum of coefficient * monomial, a monomial being a sorted product of atoms,
-// an atom a variable, a floor division, a min or a max, whose operands are polynomials again. Sums are
-// ordered by degree and then by atoms (graded lexicographic), compared by structure and never by id, so
-// that the form does not depend on what was built before.
+// A value is a polynomial: a sum of coefficient * monomial, a monomial being a sorted product of
+// atoms, an atom a variable, a floor division, a min or a max, whose operands are polynomials
+// again. Sums are ordered by degree and then by atoms (graded lexicographic), compared by structure
+// and never by id, so that the form does not depend on what was built before.
 //
 // Shape of the nodes: SUM = TERM | ADD(SUM, TERM); TERM = CONST | MONO | MUL(MONO, CONST);
 // MONO = ATOM | MUL(MONO, ATOM). The constant comes last in a sum.
@@ -35,7 +36,8 @@ struct work {
 /* sym.c: nodes */
 sym sym_cons(struct symtab *t, enum sym_op op, sym a, sym b, i64 value);
 sym sym_undefined(struct symtab *t);
-int sym_cmp(const struct symtab *t, sym a, sym b); /* by structure: variables, then floors, then min, max */
+/* By structure: variables, then floors, then min and max. */
+int sym_cmp(const struct symtab *t, sym a, sym b);
 
 /* sym_poly.c: arithmetic; the results share atoms with their operands */
 struct poly poly_of(struct work *w, sym s);
@@ -44,7 +46,8 @@ void poly_add_term(struct work *w, struct poly *p, struct term x);
 void poly_add_const(struct work *w, struct poly *p, i64 c);
 void poly_add_scaled(struct work *w, struct poly *p, const struct poly *x, i64 c); /* p += c * x */
 struct poly poly_mul(struct work *w, const struct poly *x, const struct poly *y);
-struct poly poly_exact(struct work *w, const struct poly *p, i64 g); /* p / g: multiples, the constant rounded down */
+/* p / g: multiples of g, but the constant rounded down. */
+struct poly poly_exact(struct work *w, const struct poly *p, i64 g);
 i64 poly_gcd(const struct poly *p, i64 g, bool with_const); /* of g and the coefficients */
 i64 poly_const(const struct poly *p);                       /* the constant term */
 bool poly_is_const(const struct poly *p);
@@ -58,6 +61,6 @@ bool sym_is_floor(const struct symtab *t, sym s, i64 *c); /* floor(polynomial / 
 
 /* sym_bound.c */
 sym poly_extreme(struct work *w, enum sym_op op, struct poly x, struct poly y); /* min or max */
-bool poly_lower(struct work *w, const struct poly *p, i64 *lo); /* proven */
+bool poly_lower(struct work *w, const struct poly *p, i64 *lo);                 /* proven */
 
 #endif

@@ -4,7 +4,8 @@
 //
 //   sum  = ["-"] term { ("+" | "-") term }
 //   term = unary { ("*" | "//" | "%") unary }         from left to right; "//" and "%" round down
-//   unary = "-" unary | number | name | "'" quoted "'" | ("min" | "max") "(" sum "," sum ")" | "(" sum ")"
+//   unary = "-" unary | number | name | "'" quoted "'" | "(" sum ")"
+//         | ("min" | "max") "(" sum "," sum ")"
 //
 // A name that is no identifier is quoted; inside quotes \' \\ and \xHH stand for the byte. What is
 // printed parses to the same expression; in the same table that is the same id.
@@ -43,13 +44,11 @@ bool sym_eval(const struct symtab *t, sym s, const i64 *var, i64 *out)
 
 static bool is_name_char(char c, bool first)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (!first && c >= '0' && c <= '9');
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+           (!first && c >= '0' && c <= '9');
 }
 
-static bool is_function(struct str s)
-{
-    return str_is(s, "min") || str_is(s, "max");
-}
+static bool is_function(struct str s) { return str_is(s, "min") || str_is(s, "max"); }
 
 static void print_name(struct buf *b, struct str s)
 {
@@ -88,8 +87,8 @@ static void print_floor(struct buf *b, const struct symtab *t, const struct sym_
     else print_term(b, t, x->b, true);
 }
 
-/* A product of atoms. A floor may stand without parentheses only at the front, behind no sign of its own:
-   -H//2 is the floor of -H/2. */
+/* A product of atoms. A floor may stand without parentheses only at the front, behind no sign of
+   its own: -H//2 is the floor of -H/2. */
 static void print_mono(struct buf *b, const struct symtab *t, sym s, bool front)
 {
     const struct sym_node *x = &t->node.v[s];
@@ -104,14 +103,16 @@ static void print_mono(struct buf *b, const struct symtab *t, sym s, bool front)
         if (front) print_floor(b, t, x);
         else print_parens(b, t, s);
         break;
-    case SYM_MIN: case SYM_MAX:
+    case SYM_MIN:
+    case SYM_MAX:
         buf_z(b, x->op == SYM_MIN ? "min(" : "max(");
         sym_print(b, t, x->a);
         buf_char(b, ',');
         sym_print(b, t, x->b);
         buf_char(b, ')');
         break;
-    case SYM_CONST: case SYM_ADD: unreachable();
+    case SYM_CONST:
+    case SYM_ADD: unreachable();
     }
 }
 
@@ -165,7 +166,8 @@ static sym parse_error(struct parser *p, const char *what)
 static void skip(struct parser *p, i64 n)
 {
     p->rest = str_sub(p->rest, n, p->rest.n);
-    while (p->rest.n && (p->rest.p[0] == ' ' || p->rest.p[0] == '\t')) p->rest = str_sub(p->rest, 1, p->rest.n);
+    while (p->rest.n && (p->rest.p[0] == ' ' || p->rest.p[0] == '\t'))
+        p->rest = str_sub(p->rest, 1, p->rest.n);
 }
 
 static bool take(struct parser *p, const char *token)
@@ -304,7 +306,8 @@ sym sym_copy(struct symtab *to, const struct symtab *from, sym s)
     case SYM_DIV: return sym_div(to, a, b);
     case SYM_MIN: return sym_min(to, a, b);
     case SYM_MAX: return sym_max(to, a, b);
-    case SYM_CONST: case SYM_VAR: break;
+    case SYM_CONST:
+    case SYM_VAR: break;
     }
     unreachable();
 }

@@ -2,9 +2,9 @@
 //
 // Dense row-major host tensors: sizes with overflow checks, allocation in an arena, comparison.
 //
-// tensor_size_ok is the gate for sizes from files: everything else here assumes a shape it accepted.
-// Comparison takes the second tensor as the reference; two NaN are equal, infinities equal only
-// themselves, integers are compared exactly before any conversion to double.
+// tensor_size_ok is the gate for sizes from files: everything else here assumes a shape it
+// accepted. Comparison takes the second tensor as the reference; two NaN are equal, infinities
+// equal only themselves, integers are compared exactly before any conversion to double.
 #include "core/core.h"
 
 #include <math.h>
@@ -31,10 +31,7 @@ i64 tensor_count(const struct tensor *t)
     return n;
 }
 
-i64 tensor_bytes(const struct tensor *t)
-{
-    return tensor_count(t) * dtype_size(t->dtype);
-}
+i64 tensor_bytes(const struct tensor *t) { return tensor_count(t) * dtype_size(t->dtype); }
 
 struct tensor *tensor_new(struct arena *a, enum dtype t, u32 rank, const i64 *dim)
 {
@@ -57,10 +54,7 @@ static bool same_shape(const struct tensor *a, const struct tensor *b)
     return same;
 }
 
-static bool is_exact(enum dtype t)
-{
-    return !dtype_is_float(t);
-}
+static bool is_exact(enum dtype t) { return !dtype_is_float(t); }
 
 /* |got - want| as the tolerance sees it: 0 when equal as values, infinity when not comparable. */
 static double distance(double got, double want)
@@ -77,7 +71,8 @@ static bool same_integer(const struct tensor *a, const struct tensor *b, i64 i)
     return x == y && (a->dtype == b->dtype || x >= 0 || (a->dtype != DT_U64 && b->dtype != DT_U64));
 }
 
-struct tensor_diff tensor_compare(const struct tensor *a, const struct tensor *b, double rtol, double atol)
+struct tensor_diff tensor_compare(const struct tensor *a, const struct tensor *b, double rtol,
+                                  double atol)
 {
     struct tensor_diff d = {.first_bad = -1};
     if (!same_shape(a, b))
@@ -87,7 +82,8 @@ struct tensor_diff tensor_compare(const struct tensor *a, const struct tensor *b
         if (exact && same_integer(a, b, i)) continue;
         double got = elem_f64(a->dtype, a->data, i), want = elem_f64(b->dtype, b->data, i);
         double delta = distance(got, want);
-        if (delta == 0 && exact) delta = 1; /* integers that differ only beyond the 53 bits of a double */
+        if (delta == 0 && exact)
+            delta = 1; /* integers that differ only beyond the 53 bits of a double */
         if (delta == 0) continue;
         if (isfinite(got) && isfinite(want)) {
             d.max_abs = fmax(d.max_abs, delta);
