@@ -95,7 +95,8 @@ bool lang_cc_build(struct buf *binary, struct str text, const struct caps *c, do
     bool ok = add_compiler(&cmd, &a, e) && os_temp_dir(&a, &dir, e);
     if (ok) {
         add_words(&cmd, &a, S("-std=gnu11 -w -O3 -shared -fPIC -s -fno-math-errno -fno-trapping-math "
-                              "-ffp-contract=fast -fno-semantic-interposition -fno-ident -Wl,--build-id=none"));
+                              "-ffp-contract=fast -fno-semantic-interposition -fno-ident -nostartfiles "
+                              "-Wl,--build-id=none,-z,noseparate-code"));
         add_words(&cmd, &a, str_of(c->cflags));
         ok = os_write(str_fmt(&a, "%.*s/k.c", STR_ARG(dir)).p, text.p, text.n, e) &&
              compile(&cmd, &a, dir, binary, timeout, e);
