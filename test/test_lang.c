@@ -143,6 +143,7 @@ static kval pool_cast(struct pool *p, enum dtype to, kval v)
     enum dtype from = kir_dtype(k, v);
     if (from == to) return v;
     if (dtype_is_float(from) && dtype_is_int(to)) {
+        if (dtype_size(from) == 2) v = kir_cast(k, from = DT_F32, v);
         kval lo = kir_const_f(k, from, p->lanes, dtype_kind(to) == DK_UINT ? 0 : -100);
         v = kir_bin(k, KI_MIN, kir_const_f(k, from, p->lanes, 100), kir_bin(k, KI_MAX, lo, v));
         v = kir_select(k, kir_un(k, KI_ISNAN, v), lo, v);
@@ -194,7 +195,8 @@ static kval random_reduction(struct pool *p, kval a)
 static void pool_step(struct pool *p)
 {
     struct kir *k = &p->r->kir;
-    enum dtype t = random_dtype(p->g);
+    enum dtype t = random_dtype(p->g), half = dtype_size(t) == 2 && dtype_is_float(t) ? t : DT_NONE;
+    if (half) t = DT_F32; /* halves are for storage only */
     kval a = pool_as(p, t), b = pool_as(p, t);
     i64 what = rng_range(p->g, 0, 9);
     if (what == 0) pool_add(p, kir_select(k, pool_as(p, DT_BOOL), a, b));
@@ -202,6 +204,7 @@ static void pool_step(struct pool *p)
     else if (dtype_is_float(t)) pool_add(p, random_float_op(p, a, b));
     else if (t == DT_BOOL) pool_add(p, random_bool_op(p, a, b));
     else pool_add(p, random_int_op(p, t, a, b));
+    if (half && kir_dtype(k, p->v[p->n - 1]) == DT_F32) pool_add(p, kir_cast(k, half, p->v[p->n - 1]));
 }
 
 /* Loads: contiguous, partial, strided, gathered, scalar. */
@@ -366,7 +369,7 @@ static void structured_kernel(struct run *r, struct rng *g)
     r->param[1] = N;
     r->work_size = round_up(N * 4, 64) + round_up(lanes * 8, 64);
     kval n = kir_int(k, N), p0 = kir_param(k, S("rows/4")), p1 = kir_param(k, S("n */ x"));
-    kval temp = kir_alloc(k, KS_TEMP, DT_F32, lanes, kir_int(k, rows));
+    kval temp = kir_alloc(k, KS_TEMP, DT_F32, 1, kir_int(k, rows * lanes));
     kval a = kir_grid(k, p0), b = kir_grid(k, kir_int(k, 2)), c = kir_grid(k, kir_int(k, 2));
     kval row = kir_add(k, kir_mul_i(k, kir_add(k, kir_mul_i(k, a, 2), b), 2), c);
     kval from = kir_mul_i(k, row, N);
@@ -391,11 +394,11 @@ static void structured_kernel(struct run *r, struct rng *g)
     kval sum = kir_add(k, kir_load(k, acc, kir_int(k, 0)), kir_load(k, acc, kir_int(k, 1)));
     kir_store(k, wide, kir_ramp(k, kir_int(k, 0), 1, lanes), kir_cast(k, DT_F64, sum));
     sum = kir_cast(k, DT_F32, kir_load(k, wide, kir_ramp(k, kir_int(k, 0), 1, lanes)));
-    kir_store(k, temp, row, sum);
+    kir_store(k, temp, kir_ramp(k, kir_mul_i(k, row, lanes), 1, lanes), sum);
     for (int j = 0; j < 3; j++) kir_end(k);
     a = kir_grid(k, kir_int(k, rows));
     b = kir_grid(k, kir_int(k, depth));
-    kval s = kir_load(k, temp, a);
+    kval s = kir_load(k, temp, kir_ramp(k, kir_mul_i(k, a, lanes), 1, lanes));
     kir_if(k, kir_bin(k, KI_EQ, b, kir_int(k, 0)));
     kir_store(k, k->buf.v[1].id, kir_ramp(k, kir_mul_i(k, a, lanes), 1, lanes), s);
     kir_end(k);

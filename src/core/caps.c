@@ -80,11 +80,8 @@ bool caps_parse(struct caps *c, struct str text, struct err *e)
             return err_set(e, ERR_USAGE, "no '=' after '%.*s' in target", STR_ARG(text));
         bool is_quoted = rest.n && rest.p[0] == '"';
         if (is_quoted) rest = str_sub(rest, 1, rest.n);
-        if (!str_cut(rest, is_quoted ? '"' : ' ', &value, &text)) {
-            if (is_quoted) return err_set(e, ERR_USAGE, "no closing '\"' after '%.*s' in target", STR_ARG(key));
-            value = rest;
-            text = (struct str){0};
-        }
+        bool ends = str_cut(rest, is_quoted ? '"' : ' ', &value, &text);
+        if (is_quoted && !ends) return err_set(e, ERR_USAGE, "no closing '\"' after '%.*s' in target", STR_ARG(key));
         if (!set_field(c, key, value, e)) return false;
     }
     return true;

@@ -65,9 +65,11 @@ static struct dev *cpu_open(const struct dev_opts *o, struct err *e)
 static bool has_word(struct str text, const char *word)
 {
     struct str w;
-    while (str_cut(text, ' ', &w, &text))
+    while (text.n) {
+        str_cut(text, ' ', &w, &text);
         if (str_is(w, word)) return true;
-    return str_is(text, word);
+    }
+    return false;
 }
 
 /* The words after "KEY :" in /proc/cpuinfo. */
@@ -76,7 +78,7 @@ static struct str cpuinfo(struct arena *a, const char *key)
     struct str text, line, name, value;
     struct err e = {0};
     if (!os_read(a, "/proc/cpuinfo", 1 << 24, &text, &e)) return (struct str){0};
-    while (str_cut(text, '\n', &line, &text))
+    while (str_cut(text, '\n', &line, &text)) /* every line ends with one */
         if (str_cut(line, ':', &name, &value) && str_is(str_trim(name), key)) return str_trim(value);
     return (struct str){0};
 }

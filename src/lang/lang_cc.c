@@ -22,10 +22,7 @@ static void add_words(struct command *c, struct arena *a, struct str text)
 {
     struct str word, rest = str_trim(text);
     while (rest.n) {
-        if (!str_cut(rest, ' ', &word, &rest)) {
-            word = rest;
-            rest = (struct str){0};
-        }
+        str_cut(rest, ' ', &word, &rest);
         if (word.n) add_word(c, str_z(a, word));
     }
 }
@@ -34,10 +31,7 @@ static bool in_path(struct arena *a, const char *name)
 {
     struct str dir, rest = str_of(os_env("PATH"));
     while (rest.n) {
-        if (!str_cut(rest, ':', &dir, &rest)) {
-            dir = rest;
-            rest = (struct str){0};
-        }
+        str_cut(rest, ':', &dir, &rest);
         if (dir.n && os_exists(str_fmt(a, "%.*s/%s", STR_ARG(dir), name).p)) return true;
     }
     return false;

@@ -255,7 +255,7 @@ static struct str expression(struct text *t, kval v)
     case KI_PARAM: t->param_used[x->imm.i] = true; return text_fmt(t, "p%lld", (long long)x->imm.i);
     case KI_THREAD: return S("0");
     case KI_RAMP: return ramp_text(t, x);
-    case KI_SPLAT: return splat_text(t, x, text_bare(t, x->a));
+    case KI_SPLAT: return splat_text(t, x, x->dtype == DT_BOOL ? text_value(t, x->a) : text_bare(t, x->a));
     case KI_LANE: return lane_text(t, x);
     case KI_CAST: return cast(t, x);
     case KI_BITS: return bits(t, x);

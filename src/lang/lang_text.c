@@ -12,7 +12,7 @@
 // stays plain, so that the target's compiler can reason about it.
 #include "lang/lang_text.h"
 
-enum { NEST_MAX = 7 }; /* largest nested expression, in instructions */
+enum { NEST_MAX = 4 }; /* largest nested expression, in instructions */
 
 /* What an instruction is. */
 
@@ -276,10 +276,7 @@ static void helper_needs(struct text *t, const struct text_helper *h, const stru
 {
     struct str rest = str_of(h->needs), word;
     while (rest.n) {
-        if (!str_cut(rest, ' ', &word, &rest)) {
-            word = rest;
-            rest = (struct str){0};
-        }
+        str_cut(rest, ' ', &word, &rest);
         text_helper(t, str_z(t->arena, word), x->d, x->lanes, x->other);
     }
 }
