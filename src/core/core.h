@@ -51,10 +51,13 @@ int str_cmp(struct str a, struct str b);  /* bytewise order, <0 0 >0 */
 bool str_starts(struct str s, struct str prefix);
 bool str_ends(struct str s, struct str suffix);
 struct str str_sub(struct str s, i64 from, i64 to);        /* clamped to the slice */
-bool str_cut(struct str s, char sep, struct str *head, struct str *tail); /* at the first sep; false: none */
+/* at the first sep; false: none */
+bool str_cut(struct str s, char sep, struct str *head, struct str *tail);
 struct str str_trim(struct str s);                         /* without white space at both ends */
-bool str_to_i64(struct str s, i64 *out);                   /* whole slice, decimal, overflow refused */
-bool str_to_f64(struct str s, double *out);                /* whole slice, "inf" "-inf" "nan" and hex floats too; no locale */
+/* whole slice, decimal, overflow refused */
+bool str_to_i64(struct str s, i64 *out);
+/* whole slice, "inf" "-inf" "nan" and hex floats too; no locale */
+bool str_to_f64(struct str s, double *out);
 bool str_glob(struct str pattern, struct str s);           /* case-insensitive, '*' and '?' */
 struct str str_dup(struct arena *a, struct str s);         /* copy, NUL-terminated behind n */
 struct str str_fmt(struct arena *a, const char *fmt, ...) QUERN_PRINTF(2, 3);
@@ -86,8 +89,8 @@ bool err_set(struct err *e, enum err_code code, const char *fmt, ...) QUERN_PRIN
 /* Puts "prefix: " before the message that is set. Always returns false. */
 bool err_prefix(struct err *e, const char *fmt, ...) QUERN_PRINTF(2, 3);
 
-/* arena.c: memory by lifetime. Allocation is zeroed and 16-byte aligned, never fails (aborts when the
-   system is out of memory), never freed singly. */
+/* arena.c: memory by lifetime. Allocation is zeroed and 16-byte aligned, never fails (aborts
+   when the system is out of memory), never freed singly. */
 
 struct arena_chunk;
 
@@ -102,27 +105,34 @@ struct arena_mark {
 };
 
 void *arena_alloc(struct arena *a, i64 size);
-void *arena_grow(struct arena *a, void *old, i64 old_size, i64 new_size); /* copy into a larger piece */
+/* copy into a larger piece */
+void *arena_grow(struct arena *a, void *old, i64 old_size, i64 new_size);
 struct arena_mark arena_mark(struct arena *a);
 void arena_rewind(struct arena *a, struct arena_mark m); /* frees all that came after the mark */
-void arena_release(struct arena *a);                     /* frees all; the arena is empty and usable again */
+/* frees all; the arena is empty and usable again */
+void arena_release(struct arena *a);
 
 #define arena_new(a, T) ((T *)arena_alloc((a), (i64)sizeof(T)))
 #define arena_array(a, T, n) ((T *)arena_alloc((a), (i64)sizeof(T) * (i64)(n)))
 
-/* Growable array in an arena: struct { T *v; u32 n, cap; }. Returns a pointer to the new zeroed element. */
+/* Growable array in an arena: struct { T *v; u32 n, cap; }. Returns a pointer to the new zeroed
+   element. */
 #define arr_push(arena, arr) \
-    ((arr)->n == (arr)->cap ? (arr)->v = arr_more((arena), (arr)->v, &(arr)->cap, sizeof(*(arr)->v)) : (void *)0, \
+    ((arr)->n == (arr)->cap                                                             \
+         ? (arr)->v = arr_more((arena), (arr)->v, &(arr)->cap, sizeof(*(arr)->v))       \
+         : (void *)0,                                                                   \
      &(arr)->v[(arr)->n++])
 void *arr_more(struct arena *a, void *v, u32 *cap, size_t elem_size);
 
 /* mem.c: the general heap, for large blocks whose lifetime is not an arena's. */
 
 void *mem_alloc(i64 size);             /* zeroed; aborts when out of memory */
-void *mem_aligned(i64 size);           /* 64-byte aligned, zeroed lazily by the system; NULL when out of memory */
+/* 64-byte aligned, zeroed lazily by the system; NULL when out of memory */
+void *mem_aligned(i64 size);
 void mem_free(void *p);                /* of either; NULL is fine */
 
-/* buf.c: growable text or bytes. Sticky: after a failed allocation or a size over 2 GiB it stays failed. */
+/* buf.c: growable text or bytes. Sticky: after a failed allocation or a size over 2 GiB it stays
+   failed. */
 
 struct buf {
     char *p;      /* heap; always NUL-terminated behind n when p is not NULL */
@@ -160,7 +170,8 @@ struct map {
 
 void map_init(struct map *m, struct arena *a);
 u64 *map_get(const struct map *m, struct str key);       /* NULL: absent */
-u64 *map_put(struct map *m, struct str key, u64 val);    /* inserts or overwrites; pointer to the value */
+/* inserts or overwrites; pointer to the value */
+u64 *map_put(struct map *m, struct str key, u64 val);
 
 /* hash.c: content hashes (XXH3, 128 bit). Not cryptographic. Identical on every platform. */
 
@@ -201,7 +212,8 @@ enum dtype dtype_from_onnx(int onnx);            /* DT_NONE: not supported */
 bool dtype_is_float(enum dtype t);
 bool dtype_is_int(enum dtype t);                 /* signed or unsigned, not bool */
 
-/* Element i of an array of dtype, as double or as i64. f16 and bf16 round to nearest even, integers wrap. */
+/* Element i of an array of dtype, as double or as i64. f16 and bf16 round to nearest even,
+   integers wrap. */
 double elem_f64(enum dtype t, const void *p, i64 i);
 i64 elem_i64(enum dtype t, const void *p, i64 i);
 void elem_set_f64(enum dtype t, void *p, i64 i, double v);
@@ -225,8 +237,10 @@ struct tensor {
 
 i64 tensor_count(const struct tensor *t);  /* number of elements; 1 for a scalar */
 i64 tensor_bytes(const struct tensor *t);
-struct tensor *tensor_new(struct arena *a, enum dtype t, u32 rank, const i64 *dim); /* zeroed, data in the arena */
-bool tensor_size_ok(enum dtype t, u32 rank, const i64 *dim, i64 *bytes); /* checks overflow and negative sizes */
+/* zeroed, data in the arena */
+struct tensor *tensor_new(struct arena *a, enum dtype t, u32 rank, const i64 *dim);
+/* checks overflow and negative sizes */
+bool tensor_size_ok(enum dtype t, u32 rank, const i64 *dim, i64 *bytes);
 
 /* How two tensors differ, NaN and infinities compared as such. */
 struct tensor_diff {
@@ -235,11 +249,13 @@ struct tensor_diff {
     double max_abs, max_rel; /* over finite pairs; relative to |b| where |b| > atol */
     double got, want;        /* at first_bad */
 };
-struct tensor_diff tensor_compare(const struct tensor *a, const struct tensor *b, double rtol, double atol);
+struct tensor_diff tensor_compare(const struct tensor *a, const struct tensor *b, double rtol,
+                                  double atol);
 
-/* sym.c: symbolic sizes. An expression over named non-negative variables (H, W), hash-consed and kept in
-   a polynomial normal form, so equal ids mean equal values and most equal values have equal ids.
-   x mod c is rewritten to x - c*floor(x/c), which proves facts such as 2*((H + (-H mod 64))/2) == H + (-H mod 64).
+/* sym.c: symbolic sizes. An expression over named non-negative variables (H, W), hash-consed and
+   kept in a polynomial normal form, so equal ids mean equal values and most equal values have equal
+   ids. x mod c is rewritten to x - c*floor(x/c), which proves facts such as
+   2*((H + (-H mod 64))/2) == H + (-H mod 64).
    Expressions are immutable and live as long as their table.
    - Operations on 0 (none) give 0.
    - What has no value (division by zero, a coefficient that overflows, a sum of more than
@@ -289,10 +305,13 @@ sym sym_max(struct symtab *t, sym a, sym b);
 bool sym_is_const(const struct symtab *t, sym s, i64 *v); /* v may be NULL */
 bool sym_is_defined(const struct symtab *t, sym s); /* false: none, or the undefined expression */
 bool sym_divides(struct symtab *t, i64 c, sym s);  /* proven: c divides s for all values */
-bool sym_lower_bound(struct symtab *t, sym s, i64 *lo); /* proven: s >= *lo for all values. false: not known */
-/* var[i] is the value of variable i (n_vars of them). False: division by zero, overflow or unbound variable (INT64_MIN). */
+/* proven: s >= *lo for all values. false: not known */
+bool sym_lower_bound(struct symtab *t, sym s, i64 *lo);
+/* var[i] is the value of variable i (n_vars of them). False: division by zero, overflow or
+   unbound variable (INT64_MIN). */
 bool sym_eval(const struct symtab *t, sym s, const i64 *var, i64 *out);
-void sym_print(struct buf *b, const struct symtab *t, sym s);  /* "(H+63)//64*2": + - * // min(a,b) max(a,b), names that are no identifiers 'in quotes' */
+/* "(H+63)//64*2": + - * // min(a,b) max(a,b), names that are no identifiers 'in quotes' */
+void sym_print(struct buf *b, const struct symtab *t, sym s);
 sym sym_parse(struct symtab *t, struct str text, struct err *e); /* also % ; 0 on error */
 sym sym_copy(struct symtab *to, const struct symtab *from, sym s); /* same variables by name */
 
@@ -306,9 +325,11 @@ struct os_file { /* a mapped, read-only file */
 
 bool os_map(struct os_file *f, const char *path, struct err *e);
 void os_unmap(struct os_file *f);
-/* Reads a whole file of at most max bytes into the arena (NUL behind the end). path "-" = standard input. */
+/* Reads a whole file of at most max bytes into the arena (NUL behind the end). path "-" =
+   standard input. */
 bool os_read(struct arena *a, const char *path, i64 max, struct str *out, struct err *e);
-/* Writes through a temporary file in the same folder and rename, so that readers never see half a file. "-" = standard output. */
+/* Writes through a temporary file in the same folder and rename, so that readers never see half
+   a file. "-" = standard output. */
 bool os_write(const char *path, const void *p, i64 n, struct err *e);
 bool os_mkdirs(const char *path, struct err *e);
 bool os_exists(const char *path);
@@ -333,15 +354,18 @@ struct os_proc_opts {
 };
 enum os_exit { OS_EXITED, OS_SIGNALLED, OS_TIMEOUT, OS_NOT_STARTED };
 struct os_status { enum os_exit how; int code; /* exit code or signal */ };
-struct os_status os_run(const struct os_proc_opts *o); /* keeps at most the first 64 MiB of output */
+/* keeps at most the first 64 MiB of output */
+struct os_status os_run(const struct os_proc_opts *o);
 
-/* os_child.c: a copy of this process that does one piece of work and reports through a pipe. The parent must not hold
-   threads that the work needs. The child leaves without running exit handlers. */
+/* os_child.c: a copy of this process that does one piece of work and reports through a pipe. The
+   parent must not hold threads that the work needs. The child leaves without running exit handlers. */
 struct os_child { int pid, fd; };
 typedef void os_child_fn(void *user, int fd);
 bool os_child_start(struct os_child *c, os_child_fn *fn, void *user, struct err *e);
-bool os_child_put(int fd, const void *p, i64 n);                /* in the child: false: the parent is gone */
-/* Reads exactly n bytes. OS_EXITED: done; OS_TIMEOUT; OS_SIGNALLED: the child closed the pipe before. seconds <= 0: no limit. */
+/* in the child: false: the parent is gone */
+bool os_child_put(int fd, const void *p, i64 n);
+/* Reads exactly n bytes. OS_EXITED: done; OS_TIMEOUT; OS_SIGNALLED: the child closed the pipe
+   before. seconds <= 0: no limit. */
 enum os_exit os_child_get(const struct os_child *c, void *p, i64 n, double seconds);
 /* Kills it if it still runs (with all its children) and says how it ended. */
 struct os_status os_child_end(struct os_child *c);
@@ -360,11 +384,14 @@ struct log {
 };
 void log_printf(const struct log *l, int level, const char *fmt, ...) QUERN_PRINTF(3, 4);
 
-/* caps.c: a target as plain data. Filled by devices (or parsed from text, to compile for one that is not here). */
+/* caps.c: a target as plain data. Filled by devices (or parsed from text, to compile for one
+   that is not here). */
 
-/* Limits and features of a target as plain data; generators, passes and languages read only this. */
+/* Limits and features of a target as plain data; generators, passes and languages read only
+   this. */
 struct caps {
-    char arch[64];       /* "x86_64-avx512", "aarch64-neon", "generic" ...: names what code is built for */
+    /* "x86_64-avx512", "aarch64-neon", "generic" ...: names what code is built for */
+    char arch[64];
     u32 vector_bytes;    /* widest useful vector: 64 AVX-512, 32 AVX2, 16 SSE/NEON */
     u32 n_vector_regs;   /* 32, 16 */
     u32 n_threads;       /* processors */
@@ -375,7 +402,8 @@ struct caps {
     i64 shared_bytes;
     char cflags[256];    /* for language c: "-march=native" or what a cross compiler needs */
 };
-void caps_print(struct buf *b, const struct caps *c);                      /* "key=value" words, one line */
+/* "key=value" words, one line */
+void caps_print(struct buf *b, const struct caps *c);
 bool caps_parse(struct caps *c, struct str text, struct err *e);
 
 #endif

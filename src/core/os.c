@@ -257,13 +257,25 @@ double os_now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+/* Processors that a container's quota amounts to, rounded up; INT_MAX: no quota. */
+static int quota_cpus(void)
+{
+    struct arena a = {0};
+    struct str text, quota, period;
+    i64 q, p;
+    bool ok = os_read(&a, "/sys/fs/cgroup/cpu.max", 100, &text, NULL) &&
+              str_cut(str_trim(text), ' ', &quota, &period) && str_to_i64(quota, &q) &&
+              str_to_i64(period, &p) && q > 0 && p > 0;
+    arena_release(&a);
+    return ok ? (int)i64_min(ceil_div(q, p), INT_MAX) : INT_MAX;
+}
+
 int os_n_cpus(void)
 {
     cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        return CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
-    long n = sysconf(_SC_NPROCESSORS_ONLN); /* more processors than a cpu_set_t has bits */
-    return n > 0 ? (int)n : 1;
+    long n = sysconf(_SC_NPROCESSORS_ONLN); /* for more processors than a cpu_set_t has bits */
+    if (sched_getaffinity(0, sizeof set, &set) == 0) n = CPU_COUNT(&set);
+    return (int)i64_max(1, i64_min(n, quota_cpus()));
 }
 
 i64 os_peak_rss(void)
