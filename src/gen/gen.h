@@ -77,8 +77,9 @@ struct space {
     u32 n;                                      /* groups, outermost in memory first; at least one */
     struct space_group g[MAX_RANK];
 };
-/* stop: values whose elements the generator delivers itself (bound), same shape as v; 0-terminated, may be NULL. */
-void space_of(struct space *s, const struct graph *g, value_id v, const value_id *stop);
+/* stop: values whose elements the generator delivers itself (bound), same shape as v; 0-terminated, may be NULL. keep: bit mask of
+   axes that are not merged. */
+void space_of(struct space *s, const struct graph *g, value_id v, const value_id *stop, u32 keep);
 void space_index(struct kir *k, const struct space *s, const kval *at, kval idx[MAX_RANK]);
 sym space_count(const struct space *s, struct symtab *t, u32 from, u32 to); /* product of extents of groups from..to-1 */
 /* Row number (groups listed, row-major) -> one index per listed group. */
@@ -104,5 +105,71 @@ bool gen_depends(const struct graph *g, value_id v, value_id on);
 struct map_sched { i64 axis, lanes, unroll, ec, pb, ob; };
 void gen_map_grid(struct emit *m, value_id v, const struct map_sched *s, const value_id *stop);
 void gen_map_default(const struct task *t, const struct caps *c, value_id v, const value_id *stop, struct map_sched *s);
+
+/* gen_tile.c: the register tile of matrix products and convolutions: ty x tx pixels (rows) times nr vectors of channels (columns),
+   accumulators in registers, one multiply-add per accumulator and step. */
+struct tile {
+    struct emit *m;
+    i64 ty, tx, nr;
+    u32 lanes;
+    enum dtype type;          /* of the accumulators */
+    kval acc;                 /* REG array */
+};
+struct tile_in {              /* where a step's pixels come from: a[at + dy*y_step + dx*x_step] */
+    kval buf, at;
+    kval y_step, x_step;      /* x_step 0: per pixel index px[] instead */
+    const kval *px;
+};
+struct tile_out {
+    kval idx[MAX_RANK];       /* of the anchor's output: first pixel */
+    i32 y_axis, x_axis;       /* -1: none */
+    u32 c_axis;
+    kval c;                   /* first channel */
+    kval y_end, x_end, c_end; /* behind the last that exists; c_end 0: all channels exist */
+    bool y_exact, x_exact;    /* no tile hangs over the end */
+    value_id anchor;
+    kval temp;                /* not 0: the anchor's elements go to this TEMP array, dense with c innermost; no epilogue */
+    kval rows;                /* not 0: WORK array of lanes*nr x pitch; the epilogue runs along x, for outputs with x innermost */
+};
+void tile_open(struct tile *t);                                   /* allocates the accumulators */
+void tile_clear(struct tile *t, const kval *init);                /* nr vectors, NULL: zeros */
+void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at); /* b: packed, nr*lanes per step */
+kval tile_full(const struct tile *t, const struct tile_out *o);   /* all its pixels exist? 0: certainly */
+void tile_store(const struct tile *t, const struct tile_out *o);
+i64 tile_rows_size(const struct tile *t);                         /* elements of tile_out.rows */
+bool tile_is_legal(const struct caps *c, i64 pixels, i64 nr);     /* fits the registers and is worth it */
+kval tile_temp_index(struct emit *m, value_id anchor, u32 c_axis, const kval *idx); /* of tile_out.temp */
+
+/* gen_conv.c: convolution as an implicit matrix product, channels vectorised (conv_gemm). */
+enum conv_stage {
+    STAGE_DIRECT, /* pixels are read from the input where it lies */
+    STAGE_PIXELS, /* copied to scratch first as [rows][x][channel] */
+    STAGE_PLANES, /* copied to scratch first as [rows][channel][x] */
+};
+struct conv_sched {
+    i64 ty, tx, nr;      /* register tile */
+    i64 th, tw;          /* tiles per grid iteration, 0 = all */
+    i64 ob;              /* blocks of output channels per grid iteration, 0 = all */
+    i64 stage;           /* enum conv_stage */
+    i64 order;           /* 0: channel blocks outside (weights stay), 1: pixels outside (pixels stay) */
+    i64 ku;              /* input channels per step */
+};
+struct conv {            /* the anchor taken apart; axes are those of the output, 1 = channel */
+    const struct graph *g;
+    value_id x, w, b, y;
+    u32 rank;
+    i64 groups, ic, oc;  /* channels of one group */
+    sym in[MAX_RANK], out[MAX_RANK], pad[MAX_RANK];
+    i64 k[MAX_RANK], dil[MAX_RANK], stride[MAX_RANK];
+    i32 xa, ya;          /* axes of the tile, -1: none */
+    bool no_pad, plain;  /* plain: the input lies in memory with channels last */
+    bool point;          /* 1x1, stride 1, no padding */
+    bool simple;         /* the epilogue is pointwise; else it is a grid of its own */
+    bool by_rows;        /* outputs are stored along x */
+};
+bool conv_of(struct conv *c, const struct task *t); /* false: not for this family */
+void gen_conv_emit(struct emit *m, const struct task *t, const struct caps *caps, const struct conv_sched *s);
+bool conv_is_flat(const struct conv *c, const struct conv_sched *s);
+struct space conv_space(const struct conv *c);      /* pixels of a flat convolution, merged */
 
 #endif

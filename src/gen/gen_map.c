@@ -16,12 +16,23 @@ struct nest {
     kval at[MAX_RANK];
 };
 
-static void store_at(struct nest *x, kval e)
+static void store_at(struct nest *x, kval e, kval n)
 {
     kval idx[MAX_RANK];
     x->at[x->e] = e;
     space_index(x->m->k, &x->sp, x->at, idx);
-    emit_store(x->m, x->v, idx, emit_value(x->m, x->v, idx));
+    emit_store_n(x->m, x->v, idx, emit_value(x->m, x->v, idx), n);
+}
+
+/* The lanes behind the end of a row see zeros: no harm to floats, but integers may be divided by them. */
+static bool is_float_only(const struct graph *g)
+{
+    for (value_id v = 1; v < g->value.n; v++) {
+        const struct value *x = graph_value(g, v);
+        if (x->producer && !dtype_is_float(x->dtype) && x->dtype != DT_BOOL)
+            return false;
+    }
+    return true;
 }
 
 /* from + the largest multiple of step that fits before to */
@@ -44,7 +55,7 @@ static void walk_steps(struct nest *x, kval from, kval to, i64 lanes, i64 unroll
         return;
     kval e = kir_loop(k, KL_SERIAL, from, to, lanes * unroll);
     for (i64 u = 0; u < unroll; u++)
-        store_at(x, kir_ramp(k, kir_add_i(k, e, u * lanes), 1, (u32)lanes));
+        store_at(x, kir_ramp(k, kir_add_i(k, e, u * lanes), 1, (u32)lanes), 0);
     kir_end(k);
 }
 
@@ -62,7 +73,16 @@ static void walk_row(struct nest *x, kval from, kval to)
         walk_steps(x, from, mid, lanes, 1);
         from = mid;
     }
-    walk_steps(x, from, to, 1, 1);
+    if (lanes == 1 || is_empty(k, from, to) || x->e != x->sp.n - 1 || !is_float_only(x->m->g)) {
+        walk_steps(x, from, to, 1, 1);
+        return;
+    }
+    kval n = kir_sub(k, to, from);
+    kir_if(k, kir_lt(k, from, to));
+    emit_limit(x->m, n);
+    store_at(x, kir_ramp(k, from, 1, (u32)lanes), n);
+    emit_limit(x->m, 0);
+    kir_end(k);
 }
 
 /* Channels in blocks: the padding of the last block is written, too, as zeros. */
@@ -99,7 +119,7 @@ static void map_blocked(struct emit *m, value_id v, i64 block)
 static void nest_init(struct nest *x, struct emit *m, value_id v, const struct map_sched *s, const value_id *stop)
 {
     *x = (struct nest){.m = m, .v = v, .s = s};
-    space_of(&x->sp, m->g, v, stop);
+    space_of(&x->sp, m->g, v, stop, 0);
     u32 n = x->sp.n, axis = s->axis < n ? (u32)s->axis : n - 1;
     x->e = n - 1 - axis;
     x->p = n == 1 ? x->e : axis ? n - 1 : n - 2;
@@ -189,7 +209,7 @@ void gen_map_default(const struct task *t, const struct caps *c, value_id v, con
     struct space sp;
     struct probe p;
     u32 lanes = gen_lanes(c, graph_value(&t->g, v)->dtype);
-    space_of(&sp, &t->g, v, stop);
+    space_of(&sp, &t->g, v, stop, 0);
     u32 axis = best_axis(t, &sp, v, lanes), e = sp.n - 1 - axis;
     i64 ne = gen_static(&t->g, sp.g[e].extent, 1024);
     i64 np = sp.n > 1 ? gen_static(&t->g, sp.g[axis ? sp.n - 1 : sp.n - 2].extent, 256) : 1;

@@ -84,7 +84,7 @@ static bool value_merges(const struct merge *m, value_id v)
     return true;
 }
 
-void space_of(struct space *s, const struct graph *g, value_id v, const value_id *stop)
+void space_of(struct space *s, const struct graph *g, value_id v, const value_id *stop, u32 keep)
 {
     const struct value *x = graph_value(g, v);
     u32 order[MAX_RANK], n = layout_order(x->layout, x->shape.rank, order);
@@ -98,7 +98,8 @@ void space_of(struct space *s, const struct graph *g, value_id v, const value_id
         struct space_group *last = s->n ? &s->g[s->n - 1] : NULL;
         m.p = last ? last->axis : 0;
         m.q = new.axis;
-        if (last && !blocked && value_merges(&m, v))
+        bool kept = last && ((keep >> m.p | keep >> m.q) & 1);
+        if (last && !blocked && !kept && value_merges(&m, v))
             *last = (struct space_group){sym_mul(g->sym, last->extent, new.extent), new.axis};
         else
             s->g[s->n++] = new;

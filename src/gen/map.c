@@ -34,7 +34,7 @@ static u32 max_groups(const struct task *t)
     u32 n = 0;
     for (u32 i = 0; i < t->g.output.n; i++) {
         struct space s;
-        space_of(&s, &t->g, t->g.output.v[i], NULL);
+        space_of(&s, &t->g, t->g.output.v[i], NULL, 0);
         n = s.n > n ? s.n : n;
     }
     return n;
