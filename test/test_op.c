@@ -3,9 +3,12 @@
 // Every operator of the registry against itself: random instances are evaluated by the reference and by kernels run in the
 // interpreter, which also watches for access out of bounds, missing writes and races. Kernels are the naive ones, one
 // grid over the elements of each output, everything in between inlined; and node by node. Each instance is run with its
-// sizes as constants and, where the operator allows it, as symbolic variables.
+// sizes as constants and, where the operator allows it, as symbolic variables. Last, many instances at a time are
+// compiled into one kernel in language c and run on the processor.
 //
 // Operators without a random instance fail: there is no list of exceptions here.
+#include "dev/dev.h"
+#include "lang/lang.h"
 #include "op/op.h"
 
 #include <math.h>
@@ -300,6 +303,210 @@ static void test_instances(void **state)
     assert_int_equal(n.failed, 0);
 }
 
+/* Compiled: one graph of many instances, one kernel, one grid per output. */
+
+enum { BATCH = 32 };
+
+struct batch {
+    struct instance t;      /* the merged graph, its inputs and outputs */
+    struct tensor *in[4 * BATCH];
+    struct tensor **content; /* per value */
+};
+
+/* The instance's expansion has a node that is a kernel of its own. */
+static bool needs_own_kernel(const struct op *op, u64 seed, bool *specials)
+{
+    struct instance t = {.op = op, .seed = seed};
+    struct rng r = rng_seed(seed);
+    symtab_init(&t.sym, &t.arena);
+    graph_init(&t.g, &t.arena, &t.sym);
+    op->random(op, &t.g, &r);
+    bool ok = op_infer_all(&t.g, &t.e);
+    *specials = ok && takes_specials(&t);
+    ok = ok && op_expand_all(&t.g, &t.e);
+    bool own = !ok || whole_node(&t.g);
+    arena_release(&t.arena);
+    return own;
+}
+
+static void batch_add(struct batch *b, const struct op *op, u64 seed, bool specials)
+{
+    struct graph *g = &b->t.g;
+    struct rng r = rng_seed(seed);
+    u32 first = g->input.n;
+    op->random(op, g, &r);
+    for (u32 k = first; k < g->input.n; k++) {
+        const struct value *v = graph_value(g, g->input.v[k]);
+        i64 dim[MAX_RANK];
+        assert_true(k < countof(b->in) && shape_is_static(&b->t.sym, &v->shape, dim));
+        b->in[k] = tensor_new(&b->t.arena, v->dtype, v->shape.rank, dim);
+        fill(b->in[k], &r, specials);
+    }
+}
+
+/* Bytes of an ALLOC whose count is constant or a parameter. */
+static i64 alloc_bytes(const struct kir *k, kval v, const i64 *param)
+{
+    const struct kir_ins *x = kir_at(k, v), *n = kir_at(k, x->a);
+    i64 count = n->op == KI_PARAM ? param[n->imm.i] : n->imm.i;
+    return count * x->lanes * dtype_size(x->dtype);
+}
+
+/* Extents of the grids; returns their number. */
+static u32 grid_extents(const struct kir *k, const i64 *param, i64 (*out)[3], u32 max)
+{
+    u32 n = 0, depth = 0, dims = 0;
+    for (kval i = 1; i < k->ins.n; i++) {
+        const struct kir_ins *x = kir_at(k, i);
+        if (x->op == KI_GRID) {
+            const struct kir_ins *c = kir_at(k, x->a);
+            assert_true(n < max);
+            if (!dims) out[n][0] = out[n][1] = out[n][2] = 1;
+            out[n][dims++] = c->op == KI_PARAM ? param[c->imm.i] : c->imm.i;
+        }
+        if (x->op == KI_GRID || x->op == KI_LOOP || x->op == KI_IF) depth++;
+        if (x->op == KI_END && --depth == 0) n++, dims = 0;
+    }
+    return n;
+}
+
+static bool compile(struct dev *d, const struct kir *k, struct buf *binary, struct arena *a, struct err *e)
+{
+    struct buf text = {0};
+    struct caps caps = {0};
+    d->driver->caps(d, &caps);
+    const struct lang *c = lang_find(S("c"));
+    bool ok = lang_render(&text, c, k, &caps, a, e) && c->build(binary, buf_view(&text), &caps, 60, e);
+    if (!ok && getenv("TEST_OP_KERNEL")) printf("%.*s", STR_ARG(buf_view(&text)));
+    buf_release(&text);
+    return ok;
+}
+
+/* Compiles and runs kernel k; content of the arguments in t, outputs are created there. */
+static bool run_compiled(struct dev *d, const struct emit *m, struct arena *a, struct tensor **t, struct err *e)
+{
+    const struct dev_driver *dr = d->driver;
+    const struct kir *k = m->k;
+    struct buf binary = {0};
+    struct kir_memory mem;
+    struct dev_mem buf[512] = {0};
+    i64 grid[512][3], work = 0;
+    u32 n_arg = m->arg.n, n_grid = grid_extents(k, NULL, grid, 512);
+    bool ok = kir_memory(k, &mem, e) && compile(d, k, &binary, a, e);
+    struct dev_kernel *dk = ok ? dr->load(d, buf_view(&binary), k->name, n_grid, e) : NULL;
+    assert_true(n_arg + mem.temp.n <= 512);
+    for (u32 i = 0; dk && i < n_arg; i++) {
+        struct tensor *x = t[m->arg.v[i].v];
+        ok = ok && dr->alloc(d, tensor_bytes(x) + 64, &buf[i], e) && dr->upload(d, buf[i], x->data, tensor_bytes(x), e);
+    }
+    for (u32 i = 0; dk && i < mem.temp.n; i++) ok = ok && dr->alloc(d, alloc_bytes(k, mem.temp.v[i], NULL), &buf[n_arg + i], e);
+    for (u32 i = 0; i < mem.work.n; i++) work += round_up(alloc_bytes(k, mem.work.v[i], NULL), 64);
+    struct dev_launch l = {.kernel = dk, .buf = buf, .n_buf = n_arg + mem.temp.n, .work_size = work};
+    l.grid = (const i64(*)[3])grid, l.n_grid = n_grid;
+    ok = dk && ok && dr->launch(d, &l, e) && dr->fence(d, e);
+    for (u32 i = 0; ok && i < n_arg; i++)
+        if (m->arg.v[i].is_out) ok = dr->download(d, buf[i], t[m->arg.v[i].v]->data, tensor_bytes(t[m->arg.v[i].v]), e);
+    for (u32 i = 0; i < n_arg + mem.temp.n; i++) dr->release(d, &buf[i]);
+    if (dk) dr->unload(d, dk);
+    buf_release(&binary);
+    return ok;
+}
+
+static void make_contents(struct batch *b, const struct emit *m)
+{
+    const struct graph *g = m->g;
+    for (value_id v = 1; v < g->value.n; v++) b->content[v] = graph_value(g, v)->data;
+    for (u32 k = 0; k < g->input.n; k++) b->content[g->input.v[k]] = b->in[k];
+    for (u32 i = 0; i < m->arg.n; i++) {
+        i64 dim[MAX_RANK];
+        const struct value *x = graph_value(g, m->arg.v[i].v);
+        if (!m->arg.v[i].is_out) continue;
+        assert_true(shape_is_static(g->sym, &x->shape, dim));
+        b->content[m->arg.v[i].v] = tensor_new(&b->t.arena, x->dtype, x->shape.rank, dim);
+    }
+}
+
+/* Compares every output; failures name the operator that made it. */
+static int batch_failures(struct batch *b)
+{
+    int n = 0;
+    for (u32 k = 0; k < b->t.g.output.n; k++) {
+        struct err e = {0};
+        value_id v = b->t.g.output.v[k];
+        if (close_enough(b->content[v], b->t.want[k], &e)) continue;
+        const struct node *x = graph_node(&b->t.g, graph_value(&b->t.g, v)->producer);
+        printf("FAILED %.*s compiled, seed %llu: %s\n", STR_ARG(x->op), (unsigned long long)b->t.seed, e.msg);
+        n++;
+    }
+    return n;
+}
+
+static int batch_run(struct dev *d, struct batch *b)
+{
+    struct graph g;
+    struct kir k;
+    struct emit m;
+    struct err *e = &b->t.e;
+    b->t.want = arena_array(&b->t.arena, struct tensor *, b->t.g.output.n + 1);
+    bool ok = op_infer_all(&b->t.g, e) && graph_eval(&b->t.g, b->in, b->t.want, &b->t.arena, NULL, e);
+    graph_clone(&g, &b->t.g, &b->t.arena);
+    ok = ok && op_expand_all(&g, e);
+    if (ok) {
+        emit_kernel(&m, &k, &g, &b->t.arena);
+        b->content = arena_array(&b->t.arena, struct tensor *, g.value.n);
+        make_contents(b, &m);
+        ok = kir_verify(&k, e) && run_compiled(d, &m, &b->t.arena, b->content, e);
+    }
+    if (!ok) printf("FAILED compiled: %s\n", e->msg);
+    return ok ? batch_failures(b) : 1;
+}
+
+static void batch_init(struct batch *b, u64 seed)
+{
+    *b = (struct batch){.t.seed = seed};
+    symtab_init(&b->t.sym, &b->t.arena);
+    graph_init(&b->t.g, &b->t.arena, &b->t.sym);
+}
+
+/* One instance of every operator. */
+static int compile_all(struct dev *d, u64 seed)
+{
+    struct batch b;
+    int failed = 0, n = 0;
+    const char *only = getenv("TEST_OP");
+    batch_init(&b, seed);
+    for (i64 k = 0; op_all(k); k++) {
+        const struct op *op = op_all(k);
+        bool specials, own = needs_own_kernel(op, seed + (u64)k, &specials);
+        if (only && strcmp(only, op->name)) continue;
+        if ((own && n) || n == BATCH) {
+            failed += batch_run(d, &b), n = 0;
+            arena_release(&b.t.arena);
+            batch_init(&b, seed);
+        }
+        if (own && !op->whole) continue; /* composites of such ones */
+        batch_add(&b, op, seed + (u64)k, specials);
+        n = own ? BATCH : n + 1;
+    }
+    if (n) failed += batch_run(d, &b);
+    arena_release(&b.t.arena);
+    return failed;
+}
+
+static void test_compiled(void **state)
+{
+    struct err e = {0};
+    const struct dev_driver *cpu = dev_find(S("cpu"));
+    struct dev_opts o = {.n_threads = 2};
+    struct dev *d = cpu->open(&o, &e);
+    if (!d) fail_msg("%s", e.msg);
+    int failed = 0;
+    const char *times = getenv("TEST_OP_COMPILE");
+    for (int i = 0; i < (times ? atoi(times) : 1); i++) failed += compile_all(d, 100000 + 1000 * (u64)i);
+    cpu->close(d);
+    assert_int_equal(failed, 0);
+}
+
 /* The registry itself. */
 
 static void test_registry(void **state)
@@ -450,6 +657,7 @@ int main(void)
         cmocka_unit_test(test_registry),       cmocka_unit_test(test_errors),       cmocka_unit_test(test_fold_floor_mul),
         cmocka_unit_test(test_fold_scale),     cmocka_unit_test(test_fold_div_signs), cmocka_unit_test(test_fold_compare),
         cmocka_unit_test(test_fold_max_reduce), cmocka_unit_test(test_instances),
+        cmocka_unit_test(test_compiled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
