@@ -173,6 +173,12 @@ void op_copy_sdata(struct graph *g, value_id from, value_id to); /* same element
 /* A node of operator `op` named as n takes n's first n_in inputs and all its outputs; n is dead. For expand. */
 node_id op_replace(struct graph *g, node_id n, const char *op, u32 n_in);
 kval emit_clamp(struct emit *m, kval i, sym n);    /* to 0..n-1 */
+/* An index that comes from data: negative ones count from the end, what is still outside is clamped. */
+i64 op_index(i64 i, i64 dim);
+kval emit_index(struct emit *m, value_id v, const kval *idx, sym dim);
+/* Opens one grid dimension over the axes of `s` that are not `inside`; sets their indices, the others to 0. */
+void emit_slices(struct emit *m, const struct shape *s, const bool *inside, kval *idx);
+bool emit_wants(const struct emit *m, const struct node *n, u32 k); /* output k is an output of the task */
 kval emit_zero(struct emit *m, enum dtype t);      /* of emit_type(t) */
 bool emit_is_multiple(const struct kir *k, kval v, i64 c); /* proven: the scalar v is a multiple of c */
 

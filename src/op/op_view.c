@@ -177,3 +177,40 @@ kval emit_clamp(struct emit *m, kval i, sym n)
     kval last = emit_size(m, sym_sub(m->g->sym, n, sym_const(m->g->sym, 1)));
     return kir_bin(m->k, KI_MAX, kir_bin(m->k, KI_MIN, i, last), kir_int(m->k, 0));
 }
+
+i64 op_index(i64 i, i64 dim)
+{
+    i += i < 0 ? dim : 0;
+    return i64_max(0, i64_min(i, dim - 1));
+}
+
+kval emit_index(struct emit *m, value_id v, const kval *idx, sym dim)
+{
+    kval i = kir_cast(m->k, DT_I64, emit_value(m, v, idx));
+    kval end = kir_bin(m->k, KI_ADD, i, emit_size(m, dim));
+    i = kir_select(m->k, kir_bin(m->k, KI_LT, i, kir_int(m->k, 0)), end, i);
+    return emit_clamp(m, i, dim);
+}
+
+void emit_slices(struct emit *m, const struct shape *s, const bool *inside, kval *idx)
+{
+    struct symtab *t = m->g->sym;
+    sym one = sym_const(t, 1), count = one;
+    for (u32 a = 0; a < s->rank; a++)
+        count = inside[a] ? count : sym_mul(t, count, s->dim[a]);
+    kval at = kir_grid(m->k, emit_size(m, count));
+    for (u32 a = s->rank; a-- > 0;) {
+        sym d = sym_max(t, s->dim[a], one); /* no division by 0 where there are no elements */
+        idx[a] = kir_int(m->k, 0);
+        if (inside[a] || d == one)
+            continue;
+        idx[a] = count == d ? at : kir_bin(m->k, KI_MOD, at, emit_size(m, d));
+        if (count != d)
+            at = kir_bin(m->k, KI_DIV, at, emit_size(m, d));
+    }
+}
+
+bool emit_wants(const struct emit *m, const struct node *n, u32 k)
+{
+    return k < n->out.n && n->out.v[k] && m->out[n->out.v[k]];
+}
