@@ -121,7 +121,7 @@ static kval lower_part(const struct lowering *l, u32 k, sym from)
     if (l->n->in.n > 1)
         at = emit_clamp(m, at, sym_add(m->g->sym, s->dim[l->axis], sym_const(m->g->sym, 1 - (i64)lanes)));
     src[l->axis] = l->uniform ? kir_ramp(m->k, at, 1, lanes) : at;
-    return emit_value(m, v, src);
+    return l->n->in.n > 1 ? emit_clamped(m, v, src, 1u << l->axis) : emit_value(m, v, src);
 }
 
 static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx)

@@ -218,33 +218,16 @@ static bool nd_eval(const struct op_eval *v, struct err *e)
 
 /* Lowering. */
 
-static bool is_empty(const struct graph *g, value_id v)
-{
-    const struct shape *s = &graph_value(g, v)->shape;
-    i64 c;
-    for (u32 a = 0; a < s->rank; a++)
-        if (sym_is_const(g->sym, s->dim[a], &c) && c == 0)
-            return true;
-    return false;
-}
-
-static kval read_data(struct emit *m, const struct node *n, const kval *src)
-{
-    return emit_value(m, n->in.v[0], src);
-}
-
 static kval gather_lower(struct emit *m, const struct node *n, u32 out, const kval *idx)
 {
     const struct shape *x = &graph_value(m->g, n->in.v[0])->shape;
     u32 axis, n_index = graph_value(m->g, n->in.v[1])->shape.rank;
     kval src[MAX_RANK];
-    if (is_empty(m->g, n->in.v[0]))
-        return emit_zero(m, graph_value(m->g, n->in.v[0])->dtype);
     op_axis(attr_int(n, "axis", 0), x->rank, &axis);
     for (u32 a = 0; a < x->rank; a++)
         src[a] = a < axis ? idx[a] : a > axis ? idx[a + n_index - 1] : 0;
     src[axis] = emit_index(m, n->in.v[1], idx + axis, x->dim[axis]);
-    return read_data(m, n, src);
+    return emit_clamped(m, n->in.v[0], src, 1u << axis);
 }
 
 static kval elements_lower(struct emit *m, const struct node *n, u32 out, const kval *idx)
@@ -252,12 +235,10 @@ static kval elements_lower(struct emit *m, const struct node *n, u32 out, const 
     const struct shape *x = &graph_value(m->g, n->in.v[0])->shape;
     u32 axis;
     kval src[MAX_RANK];
-    if (is_empty(m->g, n->in.v[0]))
-        return emit_zero(m, graph_value(m->g, n->in.v[0])->dtype);
     op_axis(attr_int(n, "axis", 0), x->rank, &axis);
     for (u32 a = 0; a < x->rank; a++)
         src[a] = a == axis ? emit_index(m, n->in.v[1], idx, x->dim[a]) : idx[a];
-    return read_data(m, n, src);
+    return emit_clamped(m, n->in.v[0], src, 1u << axis);
 }
 
 static kval nd_lower(struct emit *m, const struct node *n, u32 out, const kval *idx)
@@ -267,8 +248,6 @@ static kval nd_lower(struct emit *m, const struct node *n, u32 out, const kval *
     kval src[MAX_RANK], at[MAX_RANK];
     bool ok = read_nd(m->g, n, &p);
     assert(ok), (void)ok;
-    if (is_empty(m->g, n->in.v[0]))
-        return emit_zero(m, graph_value(m->g, n->in.v[0])->dtype);
     u32 last = p.n_index - 1;
     for (u32 a = 0; a < last; a++)
         at[a] = idx[a];
@@ -281,7 +260,7 @@ static kval nd_lower(struct emit *m, const struct node *n, u32 out, const kval *
         else
             src[a] = idx[last + a - p.axis - p.n_tuple];
     }
-    return read_data(m, n, src);
+    return emit_clamped(m, n->in.v[0], src, ((1u << p.n_tuple) - 1) << p.axis);
 }
 
 /* Random instances: indices are constants. */

@@ -173,6 +173,8 @@ void op_copy_sdata(struct graph *g, value_id from, value_id to); /* same element
 /* A node of operator `op` named as n takes n's first n_in inputs and all its outputs; n is dead. For expand. */
 node_id op_replace(struct graph *g, node_id n, const char *op, u32 n_in);
 kval emit_clamp(struct emit *m, kval i, sym n);    /* to 0..n-1 */
+/* The element of v at idx, zero where an axis of the bit set has no elements: for indices that were clamped. */
+kval emit_clamped(struct emit *m, value_id v, const kval *idx, u32 axes);
 /* An index that comes from data: negative ones count from the end, what is still outside is clamped. */
 i64 op_index(i64 i, i64 dim);
 kval emit_index(struct emit *m, value_id v, const kval *idx, sym dim);

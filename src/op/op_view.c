@@ -214,3 +214,31 @@ bool emit_wants(const struct emit *m, const struct node *n, u32 k)
 {
     return k < n->out.n && n->out.v[k] && m->out[n->out.v[k]];
 }
+
+kval emit_clamped(struct emit *m, value_id v, const kval *idx, u32 axes)
+{
+    const struct value *x = graph_value(m->g, v);
+    struct kir *k = m->k;
+    kval any = 0, zero = kir_int(k, 0);
+    u32 lanes = 1;
+    i64 least, c;
+    for (u32 a = 0; a < x->shape.rank; a++) {
+        sym d = x->shape.dim[a];
+        lanes = kir_lanes(k, idx[a]) > lanes ? kir_lanes(k, idx[a]) : lanes;
+        if (!(axes >> a & 1) || (sym_lower_bound(m->g->sym, d, &least) && least > 0))
+            continue;
+        if (sym_is_const(m->g->sym, d, &c))
+            return emit_zero(m, x->dtype);
+        kval here = kir_bin(k, KI_LT, zero, emit_size(m, d));
+        any = any ? kir_bin(k, KI_AND, any, here) : here;
+    }
+    if (!any)
+        return emit_value(m, v, idx);
+    kval reg = kir_alloc(k, KS_REG, emit_type(x->dtype), lanes, kir_int(k, 1));
+    kir_if(k, any);
+    kir_store(k, reg, zero, kir_splat(k, emit_value(m, v, idx), lanes));
+    kir_else(k);
+    kir_store(k, reg, zero, kir_splat(k, emit_zero(m, x->dtype), lanes));
+    kir_end(k);
+    return kir_load(k, reg, zero);
+}

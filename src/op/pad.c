@@ -257,20 +257,19 @@ static kval prim_lower(struct emit *m, const struct node *n, u32 out, const kval
     const struct shape *in = &graph_value(m->g, n->in.v[0])->shape;
     struct pad p = {0};
     kval src[MAX_RANK], inside = 0;
-    bool empty = false, ok = get_pad(m->g, n, &p);
+    u32 padded = 0;
+    bool ok = get_pad(m->g, n, &p);
     assert(ok), (void)ok;
     for (u32 a = 0; a < p.rank; a++) {
         src[a] = kir_bin(m->k, KI_SUB, idx[a], emit_size(m, p.before[a]));
-        empty |= is_zero(m->g, in->dim[a]);
         if (is_zero(m->g, p.before[a]) && is_zero(m->g, p.after[a]))
             continue;
+        padded |= 1u << a;
         kval here = p.mode == CONSTANT ? is_inside(m, src[a], in->dim[a]) : 0;
         inside = inside && here ? kir_bin(m->k, KI_AND, inside, here) : here;
         src[a] = lower_axis(m, p.mode, src[a], in->dim[a]);
     }
-    if (empty)
-        return lower_value(m, n);
-    kval v = emit_value(m, n->in.v[0], src);
+    kval v = emit_clamped(m, n->in.v[0], src, padded);
     return inside ? kir_select(m->k, inside, v, lower_value(m, n)) : v;
 }
 

@@ -8,7 +8,7 @@
 // is clamped to the axis like any other, so no size makes a kernel read outside its input.
 #include "op/op.h"
 
-enum { MAX_PARTS = 256, NO_INPUT = 256 };
+enum { MAX_PARTS = 256 };
 
 static const i64 FAR = INT32_MAX; /* as an index: beyond every axis */
 
@@ -85,13 +85,11 @@ static i64 read_ints(const struct graph *g, const struct node *n, u32 input, con
 
 static bool read_bounds(const struct graph *g, const struct node *n, u32 input, sym *out, i64 *count)
 {
-    if (n->in.n > input && n->in.v[input])
-        return op_sym_ints(g, n->in.v[input], out, MAX_RANK, count);
     i64 v[MAX_RANK];
-    *count = read_ints(g, n, NO_INPUT, input == 1 ? "starts" : "ends", v);
+    *count = read_ints(g, n, input, input == 1 ? "starts" : "ends", v);
     for (i64 i = 0; i < *count; i++)
-        out[i] = sym_const(g->sym, v[i]);
-    return *count >= 0;
+        out[i] = sym_const(g->sym, i64_max(-FAR, v[i])); /* INT64_MIN is no size */
+    return *count >= 0 || (*count == -2 && n->in.n > input && op_sym_ints(g, n->in.v[input], out, MAX_RANK, count));
 }
 
 static bool read_slice(struct graph *g, node_id id, struct slice *s, struct err *e)
