@@ -2,11 +2,12 @@
 # make            build/quern, build/libquern.so, build/libquern_rt.so
 # make demo       render, tune, denoise, print PSNR and speed-up
 # make check      every test      (SAN=1: with ASan and UBSan, CC=clang: with clang)
+# make fuzz       libFuzzer on every parser (FUZZ_TIME=60 seconds each, NAMES="npy png": those)
 # make install    PREFIX=/usr/local DESTDIR=
 # V=1 shows the commands.
 VERSION = 0.1.0
 CC      = gcc
-BUILD   = build$(if $(filter-out gcc,$(CC)),/$(notdir $(CC)))$(if $(SAN),/san)
+BUILD   = build$(if $(filter-out gcc,$(CC)),/$(notdir $(CC)))$(if $(SAN),/san)$(if $(FUZZ),/fuzz)
 PREFIX  = /usr/local
 PKGS    = libprotobuf-c jansson sqlite3 libpng
 PKGS_RT = jansson
@@ -21,6 +22,9 @@ WERROR =
 OPT   = -O2 -g
 ifdef SAN
 OPT   = -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
+endif
+ifdef FUZZ
+OPT  += -fsanitize=fuzzer-no-link
 endif
 
 # Asked for once, and only when something is compiled: the packages may not be there yet.
@@ -48,6 +52,7 @@ OBJ     = $(call obj,$(SRC)) $(BUILD)/gen/onnx.pb-c.o
 OBJ_RT  = $(call obj,$(SRC_RT))
 OBJ_CLI = $(call obj,$(SRC_cmd))
 TESTS   = $(patsubst test/%.c,$(BUILD)/test/%,$(wildcard test/test_*.c))
+FUZZERS = $(patsubst test/%.c,$(BUILD)/test/%,$(filter-out test/fuzz_main.c,$(wildcard test/fuzz_*.c)))
 
 say     = $(if $(V),,@echo '  $(1) $@';)
 
@@ -82,7 +87,14 @@ $(BUILD)/sources: FORCE
 
 $(BUILD)/test/%: $(BUILD)/test/%.o $(BUILD)/libquern.a
 	$(call say,LINK)$(CC) $(CFLAGS) -o $@ $< $(BUILD)/libquern.a $(LIBS) -lcmocka
-tests: all $(TESTS)
+$(BUILD)/test/fuzz_%: $(BUILD)/test/fuzz_%.o $(BUILD)/libquern.a $(BUILD)/test/fuzz_main.o
+	$(call say,LINK)$(CC) $(CFLAGS) -o $@ $< $(if $(FUZZ),-fsanitize=fuzzer,$(BUILD)/test/fuzz_main.o) \
+	    $(BUILD)/libquern.a $(LIBS)
+tests: all $(TESTS) $(FUZZERS)
+fuzzers: $(FUZZERS)
+fuzz: # libFuzzer, FUZZ_TIME=60 seconds a parser
+	+$(MAKE) CC=clang SAN=1 FUZZ=1 fuzzers
+	tool/fuzz build/clang/san/fuzz $(NAMES)
 
 # These two start on a machine that may have nothing but make: packages first, then make again.
 check:
@@ -106,7 +118,7 @@ clean:
 	rm -rf $(BUILD)
 
 FORCE:
-.PHONY: all tests check demo install clean FORCE
+.PHONY: all tests fuzzers fuzz check demo install clean FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
--include $(OBJ:.o=.d) $(OBJ_CLI:.o=.d) $(TESTS:=.d)
+-include $(OBJ:.o=.d) $(OBJ_CLI:.o=.d) $(TESTS:=.d) $(FUZZERS:=.d)

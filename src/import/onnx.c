@@ -133,10 +133,11 @@ static bool read_input(struct reader *r, const Onnx__ValueInfoProto *p)
     if (!t->shape) return err_set(r->e, ERR_UNSUPPORTED, "graph input '%.*s' has no rank", STR_ARG(name));
     if (t->shape->n_dim > MAX_RANK)
         return err_set(r->e, ERR_UNSUPPORTED, "rank over 8: graph input '%.*s'", STR_ARG(name));
-    if (!set_made(r, name)) return false;
-    value_id id = get_value(r, name);
     struct shape s = {.known = true, .rank = (u32)t->shape->n_dim};
     for (size_t k = 0; k < t->shape->n_dim; k++) s.dim[k] = read_dim(r, t->shape->dim[k], name, k);
+    if (!shape_size_ok(r->g->sym, &s, dtype)) return invalid(r, "graph input is too large", name);
+    if (!set_made(r, name)) return false;
+    value_id id = get_value(r, name);
     graph_value(r->g, id)->dtype = dtype;
     graph_value(r->g, id)->shape = s;
     *arr_push(r->a, &r->g->input) = id;
@@ -336,7 +337,7 @@ static bool upgrade_all(struct reader *r)
     for (node_id n = 1; n < n_old; n++) {
         const struct node *nd = graph_node(r->g, n);
         const struct op *op = op_find(nd->op);
-        if (!op) return op_unsupported(r->e, r->g, n, "operator is not known");
+        if (!op) return op_unsupported(r->e, r->g, n, "operator is not supported");
         if (op->upgrade && !nd->dead && !op->upgrade(r->g, n, r->opset, r->e)) return false;
     }
     return true;
@@ -362,7 +363,7 @@ static bool onnx_read(const struct import_job *j, struct err *e)
     map_init(&r.value, r.a);
     map_init(&r.made, r.a);
     map_init(&r.dims, r.a);
-    return read_opset(&r, m) && read_graph(&r, m->graph) && graph_verify(r.g, e) && graph_sort(r.g, e) &&
+    return read_graph(&r, m->graph) && read_opset(&r, m) && graph_verify(r.g, e) && graph_sort(r.g, e) &&
            upgrade_all(&r) && op_infer_all(r.g, e);
 }
 

@@ -106,6 +106,7 @@ void graph_clone(struct graph *to, const struct graph *from, struct arena *a); /
 bool graph_verify(const struct graph *g, struct err *e);
 sym shape_count(struct symtab *t, const struct shape *s);             /* number of elements */
 bool shape_is_static(const struct symtab *t, const struct shape *s, i64 dim[MAX_RANK]);
+bool shape_size_ok(const struct symtab *t, const struct shape *s, enum dtype d); /* no size is known to be negative or too large */
 bool shape_equal(const struct shape *a, const struct shape *b);       /* proven equal */
 bool shape_eval(const struct symtab *t, const struct shape *s, const i64 *var, i64 dim[MAX_RANK]);
 /* Elements of storage of a value of this shape in that layout (padding included). */

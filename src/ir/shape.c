@@ -48,6 +48,16 @@ bool shape_is_static(const struct symtab *t, const struct shape *s, i64 dim[MAX_
     return true;
 }
 
+/* The constant dims alone must make a possible tensor; dims that are symbolic count as one. */
+bool shape_size_ok(const struct symtab *t, const struct shape *s, enum dtype d)
+{
+    i64 dim[MAX_RANK];
+    if (!s->known || s->rank > MAX_RANK) return false;
+    for (u32 k = 0; k < s->rank; k++)
+        if (!sym_is_const(t, s->dim[k], &dim[k])) dim[k] = 1;
+    return tensor_size_ok(d, s->rank, dim, NULL);
+}
+
 bool shape_equal(const struct shape *a, const struct shape *b)
 {
     if (!a->known || !b->known || a->rank != b->rank) return false;

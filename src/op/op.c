@@ -40,11 +40,13 @@ const struct op *op_of(const struct graph *g, node_id n) { return op_find(graph_
 
 /* Errors. */
 
-/* "Conv 'conv_12': " */
+/* "Conv 'conv_12': "; a node without a name goes by its first output. */
 static void describe(char *out, i64 size, const struct graph *g, node_id n)
 {
     const struct node *x = graph_node(g, n);
-    snprintf(out, (size_t)size, "%.*s '%.*s': ", STR_ARG(x->op), STR_ARG(x->name));
+    struct str name = x->name;
+    if (!name.n && x->out.n && x->out.v[0]) name = graph_value(g, x->out.v[0])->name;
+    snprintf(out, (size_t)size, "%.*s '%.*s': ", STR_ARG(x->op), STR_ARG(name));
 }
 
 /* Prefixes the message with the node, once. */
@@ -116,6 +118,7 @@ bool op_infer(struct graph *g, node_id n, struct err *e)
     for (u32 k = 0; k < x->out.n; k++) {
         const struct value *v = x->out.v[k] ? graph_value(g, x->out.v[k]) : NULL;
         if (v && (!v->shape.known || v->dtype == DT_NONE)) return op_unsupported(e, g, n, "output %u has no shape", k);
+        if (v && !shape_size_ok(g->sym, &v->shape, v->dtype)) return op_invalid(e, g, n, "output %u is too large", k);
     }
     return true;
 }

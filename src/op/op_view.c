@@ -125,9 +125,9 @@ void op_map_sdata(struct graph *g, node_id n, u32 k, op_map_fn *fn, const void *
     if (!o || graph_value(g, o)->data || !shape_is_static(g->sym, &graph_value(g, o)->shape, t.dim))
         return;
     t.rank = graph_value(g, o)->shape.rank;
-    i64 count = tensor_count(&t);
-    if (count > MAX_CONTENT)
+    if (!tensor_size_ok(DT_U8, t.rank, t.dim, NULL) || tensor_count(&t) > MAX_CONTENT)
         return;
+    i64 count = tensor_count(&t);
     struct arena scratch = {0};
     sym *num = arena_array(&scratch, sym, count + 1);
     struct content *c = arena_array(&scratch, struct content, nd->in.n + 1);

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ONNX import; what is accepted is printed and exported.
+#include <onnx.pb-c.h>
+
+#include "export/export.h"
+#include "fuzz.h"
+#include "import/import.h"
+#include "io/io.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
+{
+    struct arena a = {0};
+    struct symtab st;
+    struct graph g;
+    struct err e = {0};
+    struct buf b = {0};
+    symtab_init(&st, &a);
+    if (import_bytes(&g, &a, &st, (struct str){(const char *)p, (i64)n}, &e)) {
+        graph_print(&b, &g, NULL);
+        buf_reset(&b);
+        export_onnx_bytes(&g, &b, &e);
+    }
+    buf_release(&b);
+    arena_release(&a);
+    return 0;
+}
