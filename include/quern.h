@@ -93,7 +93,8 @@ QUERN_API void *quern_tensor_data(const quern_tensor *t);
 QUERN_API int64_t quern_tensor_count(const quern_tensor *t); /* elements */
 
 /* DLPack 0.8 (struct DLManagedTensor, declared by the caller's dlpack.h). Import takes row-major CPU tensors without copying
- * and calls the deleter in quern_tensor_free; export's deleter frees the tensor's reference. */
+ * and calls the deleter in quern_tensor_free; export hands the tensor over: the
+ * deleter frees it. */
 struct DLManagedTensor;
 QUERN_API quern_status quern_tensor_from_dlpack(quern *q, struct DLManagedTensor *m, quern_tensor **out);
 QUERN_API quern_status quern_tensor_to_dlpack(quern *q, quern_tensor *t, struct DLManagedTensor **out);
@@ -137,7 +138,6 @@ QUERN_API quern_status quern_tensor_write(quern *q, const char *path, const quer
 
 struct quern_model_opts {
     size_t size;
-    const char *input_shape;  /* "name=H:W:C;..." renames and fixes sizes, NULL: as in the model */
     const char *optimize_for; /* "H:1080,W:1920": sizes that times refer to, NULL: 256 each */
 };
 

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Private to api/: what the public handles are. Files api_rt*.c are part of libquern_rt, too, and see only core, art, dev and rt.
+#ifndef QUERN_API_H
+#define QUERN_API_H
+
+#include "art/art.h"
+#include "dev/dev.h"
+#include "quern.h"
+#include "rt/rt.h"
+
+struct quern {
+    struct quern_opts o;
+    struct log log;
+    struct err err;        /* of the last call */
+    char *dump;            /* copies of the options' strings, NULL: none */
+    char *dump_dir;
+    u32 n_dumps;
+};
+
+struct quern_tensor {
+    struct tensor t;
+    struct DLManagedTensor *managed; /* its memory belongs to this one; NULL: see owns */
+    bool owns;                       /* data is ours to free */
+};
+
+struct quern_program {
+    quern *q;
+    struct arena arena;    /* plan, when it was not mapped: code and constants too */
+    struct os_file file;   /* mapped artifact */
+    struct plan plan;
+    struct dev *dev;
+    struct rt_program *rt;
+    struct { struct quern_step *v; u32 n; } steps; /* texts of the profile */
+};
+
+/* Starts a call: clears the error. */
+struct err *api_begin(quern *q);
+/* Ends it: QUERN_OK, or the status of the error that was set. */
+quern_status api_end(quern *q, bool ok);
+quern_tensor *api_tensor_take(const struct tensor *t); /* data is on the heap and becomes the tensor's */
+/* Device and runtime for p->plan, which is filled. */
+bool api_program_start(quern_program *p, const char *device, int threads, struct err *e);
+const struct dev_driver *api_find_driver(const char *glob, struct err *e); /* NULL: "cpu" */
+void api_fill_random(struct tensor *t, struct rng *r); /* signed floats, small integers */
+char *api_text(struct buf *b);                         /* heap copy for the caller, releases b */
+/* "H=17,W=31" or "H:17,W:31" over the table's variables; unknown names are errors. */
+bool api_parse_sizes(const struct symtab *st, const char *text, i64 *var, struct err *e);
+
+#endif

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Looking inside: devices, any file quern knows, the selector's reasons. Declared and documented in include/quern.h.
+#include "api/api_model.h"
+
+#include "import/import.h"
+
+#include <jansson.h>
+
+void quern_text_free(char *text) { mem_free(text); }
+
+/* devices */
+
+static void put_device(struct buf *b, const struct dev_driver *v, struct dev *d)
+{
+    struct caps c = {0};
+    struct buf fp = {0}, caps = {0};
+    v->caps(d, &c);
+    v->fingerprint(d, &fp);
+    caps_print(&caps, &c);
+    buf_printf(b, "{\"name\":\"%s\",\"language\":\"%s\",\"fingerprint\":", v->name, v->lang);
+    buf_json_str(b, buf_view(&fp));
+    buf_z(b, ",\"caps\":");
+    buf_json_str(b, buf_view(&caps));
+    buf_char(b, '}');
+    buf_release(&fp);
+    buf_release(&caps);
+}
+
+quern_status quern_devices(quern *q, char **json)
+{
+    struct err *e = api_begin(q);
+    struct buf b = {0};
+    i64 n;
+    const struct dev_driver *const *all = dev_all(&n);
+    buf_char(&b, '[');
+    for (i64 i = 0; i < n && !e->code; i++) {
+        if (all[i]->count() == 0) continue;
+        struct dev *d = all[i]->open(&(struct dev_opts){0}, e);
+        if (!d) break;
+        if (b.n > 1) buf_z(&b, ",\n ");
+        put_device(&b, all[i], d);
+        all[i]->close(d);
+    }
+    buf_z(&b, "]");
+    if (e->code) buf_release(&b);
+    else *json = api_text(&b);
+    return api_end(q, e->code == ERR_NONE);
+}
+
+/* plans */
+
+static void put_syms(struct buf *b, const struct plan *p, const sym *s, u32 n, const char *sep)
+{
+    for (u32 i = 0; i < n; i++) {
+        if (i) buf_z(b, sep);
+        sym_print(b, &p->sym, s[i]);
+    }
+}
+
+static void put_ios(struct buf *b, const struct plan *p, const char *what, const struct plan_io *io, u32 n)
+{
+    for (u32 i = 0; i < n; i++) {
+        buf_printf(b, "%s %.*s %s [", what, STR_ARG(io[i].name), dtype_name(io[i].dtype));
+        put_syms(b, p, io[i].dim, io[i].rank, ", ");
+        buf_z(b, "]\n");
+    }
+}
+
+static void put_plan(struct buf *b, const struct plan *p)
+{
+    i64 consts = 0, code = 0;
+    for (u32 i = 0; i < p->buf.n; i++) consts += p->buf.v[i].kind == PB_CONST ? p->buf.v[i].data_size : 0;
+    for (u32 i = 0; i < p->bin.n; i++) code += p->bin.v[i].code.n;
+    buf_printf(b, "program %.*s\ntarget %.*s\n", STR_ARG(p->model), STR_ARG(p->caps));
+    if (p->fingerprint.n) buf_printf(b, "measured on %.*s\n", STR_ARG(p->fingerprint));
+    put_ios(b, p, "input", p->input.v, p->input.n);
+    put_ios(b, p, "output", p->output.v, p->output.n);
+    buf_printf(b, "%u dispatches, %u binaries (%lld bytes), constants %lld bytes\n", p->dispatch.n, p->bin.n, (long long)code, (long long)consts);
+    for (u32 i = 0; i < p->dispatch.n; i++) {
+        const struct plan_dispatch *d = &p->dispatch.v[i];
+        buf_printf(b, "%3u %.*s  [%.*s]  %.*s  grid ", i, STR_ARG(d->entry), STR_ARG(d->candidate), STR_ARG(d->label));
+        for (u32 g = 0; g < d->n_grid; g++) {
+            if (g) buf_z(b, " then ");
+            put_syms(b, p, d->grid[g].extent, 3, " x ");
+        }
+        buf_char(b, '\n');
+    }
+}
+
+static bool read_plan(struct plan *p, struct arena *a, struct os_file *f, const char *path, struct err *e)
+{
+    if (!os_map(f, path, e)) return false;
+    return dnx_read(p, a, (struct str){(const char *)f->p, f->n}, e) || err_prefix(e, "%s", path);
+}
+
+/* the selector's reasons */
+
+static void put_ms(struct buf *b, const json_t *r)
+{
+    const json_t *s = json_object_get(r, "seconds");
+    if (!json_is_number(s)) {
+        buf_z(b, "no kernel can do it");
+        return;
+    }
+    buf_printf(b, "%.4f ms %s", json_number_value(s) * 1e3, json_is_true(json_object_get(r, "measured")) ? "measured" : "predicted");
+    json_int_t n = json_integer_value(json_object_get(r, "trials"));
+    if (n > 0) buf_printf(b, ", best of %lld", (long long)n);
+    const char *k = json_string_value(json_object_get(r, "kernel"));
+    if (k) buf_printf(b, ", %s", k);
+}
+
+static void put_region(struct buf *b, const json_t *r)
+{
+    const json_t *nodes = json_object_get(r, "nodes"), *ops = json_object_get(r, "ops"), *in = json_object_get(r, "in");
+    if (json_array_size(nodes) == 0) buf_z(b, "layout conversion");
+    for (size_t i = 0; i < json_array_size(nodes); i++) {
+        const char *name = json_string_value(json_array_get(nodes, i)), *op = json_string_value(json_array_get(ops, i));
+        buf_printf(b, "%s%s(%s)", i ? " + " : "", name ? name : "", op ? op : "");
+    }
+    const char *out = json_string_value(json_object_get(r, "out"));
+    buf_z(b, " ");
+    for (size_t i = 0; i < json_array_size(in); i++) {
+        const char *l = json_string_value(json_array_get(in, i));
+        buf_printf(b, "%s%s", i ? "," : "", l ? l : "");
+    }
+    buf_printf(b, "->%s: ", out ? out : "");
+    put_ms(b, r);
+    buf_char(b, '\n');
+}
+
+static void put_explain(struct buf *b, const json_t *j)
+{
+    const json_t *list = json_object_get(j, "dispatches"), *sizes = json_object_get(j, "sizes"), *v;
+    const char *name;
+    buf_printf(b, "total %.3f ms, choice %s", json_number_value(json_object_get(j, "seconds")) * 1e3,
+               json_is_true(json_object_get(j, "exact")) ? "exact" : "bounded");
+    json_object_foreach((json_t *)(uintptr_t)sizes, name, v) buf_printf(b, ", %s=%lld", name, (long long)json_integer_value(v));
+    buf_char(b, '\n');
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *d = json_array_get(list, i), *rivals = json_object_get(d, "rivals");
+        buf_printf(b, "%3zu ", i);
+        put_region(b, json_object_get(d, "chosen"));
+        for (size_t k = 0; k < json_array_size(rivals); k++) {
+            buf_z(b, "      not ");
+            put_region(b, json_array_get(rivals, k));
+        }
+    }
+}
+
+quern_status quern_explain(quern *q, const char *dnx, char **text)
+{
+    struct err *e = api_begin(q);
+    struct arena a = {0};
+    struct os_file f = {0};
+    struct plan p;
+    struct buf b = {0};
+    json_error_t je;
+    bool ok = read_plan(&p, &a, &f, dnx, e);
+    json_t *j = ok && p.explain.n ? json_loadb(p.explain.p, (size_t)p.explain.n, 0, &je) : NULL;
+    if (ok && !j) ok = err_set(e, ERR_INPUT, "%s: the artifact holds no reasons", dnx);
+    if (ok) {
+        put_explain(&b, j);
+        *text = api_text(&b);
+    }
+    json_decref(j);
+    os_unmap(&f);
+    arena_release(&a);
+    return api_end(q, ok);
+}
+
+/* any file */
+
+static bool show_database(struct buf *b, const char *path, struct err *e)
+{
+    struct db d;
+    if (!db_open(&d, path, e)) return false;
+    bool ok = db_stats(&d, b, e);
+    if (ok) buf_char(b, '\n');
+    db_close(&d);
+    return ok;
+}
+
+static bool show_kernel(struct buf *b, struct arena *a, struct str text, struct err *e)
+{
+    struct kir k;
+    if (!kir_parse(&k, a, text, e) || !kir_verify(&k, e)) return false;
+    kir_print(b, &k);
+    return true;
+}
+
+static bool show_model(struct buf *b, struct arena *a, const char *path, struct err *e)
+{
+    struct symtab st;
+    struct graph g;
+    symtab_init(&st, a);
+    if (!import_graph(&g, a, &st, path, e)) return false;
+    graph_print(b, &g, &(struct graph_text_opts){0});
+    return true;
+}
+
+static bool is_dnx(const struct os_file *f) { return f->n > 9 && f->p[8] == '{' && f->p[6] == 0 && f->p[7] == 0; }
+
+static bool show(struct buf *b, struct arena *a, const char *path, struct err *e)
+{
+    struct os_file f;
+    struct plan p;
+    if (!os_map(&f, path, e)) return false;
+    struct str bytes = {(const char *)f.p, f.n};
+    bool ok;
+    if (str_starts(bytes, S("SQLite format 3"))) ok = show_database(b, path, e);
+    else if (str_starts(bytes, S("kernel "))) ok = show_kernel(b, a, bytes, e);
+    else if (is_dnx(&f)) {
+        ok = dnx_read(&p, a, bytes, e);
+        if (ok) put_plan(b, &p);
+    } else ok = show_model(b, a, path, e);
+    os_unmap(&f);
+    return ok || err_prefix(e, "%s", path);
+}
+
+quern_status quern_show(quern *q, const char *path, char **text)
+{
+    struct err *e = api_begin(q);
+    struct arena a = {0};
+    struct buf b = {0};
+    bool ok = show(&b, &a, path, e);
+    if (ok) *text = api_text(&b);
+    else buf_release(&b);
+    arena_release(&a);
+    return api_end(q, ok);
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Models: import, the zoo, reference evaluation, random inputs. Declared and documented in include/quern.h.
+#include "api/api_model.h"
+
+#include "export/export.h"
+#include "import/import.h"
+#include "pass/pass.h"
+#include "zoo/zoo.h"
+
+#include <string.h>
+
+enum { DEFAULT_SIZE = 256 };
+
+/* dumps */
+
+bool api_wants_dump(const quern *q, const char *stage)
+{
+    struct str rest = str_of(q->dump), item;
+    while (rest.n) {
+        if (!str_cut(rest, ',', &item, &rest)) item = rest, rest = (struct str){0};
+        if (str_is(item, stage) || str_is(item, "all")) return true;
+    }
+    return false;
+}
+
+void api_dump(quern *q, const char *stage, struct str text)
+{
+    if (!api_wants_dump(q, stage)) return;
+    if (!q->dump_dir) {
+        log_printf(&q->log, 0, "--- %s\n%.*s", stage, STR_ARG(text));
+        return;
+    }
+    struct arena a = {0};
+    struct err e = {0};
+    struct str path = str_fmt(&a, "%s/%02u-%s.txt", q->dump_dir, q->n_dumps++, stage);
+    if (!os_mkdirs(q->dump_dir, &e) || !os_write(path.p, text.p, text.n, &e)) log_printf(&q->log, 0, "%s", e.msg);
+    arena_release(&a);
+}
+
+static void dump_graph(void *user, const char *stage, const struct graph *g)
+{
+    quern *q = user;
+    if (!api_wants_dump(q, stage)) return;
+    struct buf b = {0};
+    graph_print(&b, g, &(struct graph_text_opts){0});
+    api_dump(q, stage, buf_view(&b));
+    buf_release(&b);
+}
+
+/* opening */
+
+static struct str base_name(struct arena *a, const char *path)
+{
+    struct str s = str_of(path), head, tail;
+    while (str_cut(s, '/', &head, &tail)) s = tail;
+    i64 end = s.n;
+    for (i64 i = s.n - 1; i > 0; i--)
+        if (s.p[i] == '.') {
+            end = i;
+            break;
+        }
+    return str_dup(a, str_sub(s, 0, end));
+}
+
+static bool model_lower(quern_model *m, const char *optimize_for, struct err *e)
+{
+    struct pass_env env = {.dump = m->q->dump ? dump_graph : NULL, .user = m->q};
+    graph_clone(&m->lowered, &m->graph, &m->arena);
+    if (!pass_run_all(&m->lowered, &env, e)) return false;
+    m->var = arena_array(&m->arena, i64, m->sym.var.n + 1);
+    for (u32 v = 0; v < m->sym.var.n; v++) m->var[v] = DEFAULT_SIZE;
+    return !optimize_for || api_parse_sizes(&m->sym, optimize_for, m->var, e);
+}
+
+static quern_model *model_new(quern *q)
+{
+    quern_model *m = mem_alloc(sizeof *m);
+    m->q = q;
+    symtab_init(&m->sym, &m->arena);
+    return m;
+}
+
+quern_status quern_model_open(quern *q, const char *path, const struct quern_model_opts *o, quern_model **out)
+{
+    struct err *e = api_begin(q);
+    struct quern_model_opts opts = {0};
+    if (o) memcpy(&opts, o, o->size < sizeof opts ? o->size : sizeof opts);
+    quern_model *m = model_new(q);
+    m->name = base_name(&m->arena, path);
+    bool ok = import_graph(&m->graph, &m->arena, &m->sym, path, e) && model_lower(m, opts.optimize_for, e);
+    if (ok) *out = m;
+    else quern_model_close(m);
+    return api_end(q, ok);
+}
+
+quern_status quern_model_zoo(quern *q, const char *name, quern_model **out)
+{
+    struct err *e = api_begin(q);
+    const struct zoo *z = zoo_find(str_of(name));
+    if (!z) return api_end(q, err_set(e, ERR_USAGE, "no network named '%s'; `quern zoo` lists them", name));
+    quern_model *m = model_new(q);
+    m->name = str_dup(&m->arena, str_of(name));
+    graph_init(&m->graph, &m->arena, &m->sym);
+    bool ok = z->build(&m->graph, e) && op_infer_all(&m->graph, e) && model_lower(m, NULL, e);
+    if (ok) *out = m;
+    else quern_model_close(m);
+    return api_end(q, ok);
+}
+
+void quern_model_close(quern_model *m)
+{
+    if (!m) return;
+    arena_release(&m->arena);
+    mem_free(m);
+}
+
+quern_status quern_model_save(quern_model *m, const char *path)
+{
+    struct err *e = api_begin(m->q);
+    return api_end(m->q, export_onnx_graph(&m->graph, path, e));
+}
+
+const char *quern_zoo_name(int k, const char **summary)
+{
+    const struct zoo *z = zoo_at(k);
+    if (z && summary) *summary = z->summary;
+    return z ? z->name : NULL;
+}
+
+const char *quern_stages(int k, const char **summary)
+{
+    static const char *const more[][2] = {
+        {"import", "the graph as imported"}, {"tasks", "every task of the cover"}, {"kernels", "kernel IR of the program"},
+        {"code", "source text of the program's kernels"}};
+    const struct pass *p = k > 0 ? pass_at(k - 1) : NULL;
+    if (p) {
+        if (summary) *summary = p->summary;
+        return p->name;
+    }
+    i64 n = 0;
+    while (pass_at(n)) n++;
+    i64 i = k == 0 ? 0 : k - n;
+    if (i < 0 || i >= countof(more)) return NULL;
+    if (summary) *summary = more[i][1];
+    return more[i][0];
+}
+
+/* evaluation */
+
+quern_status quern_model_eval(quern_model *m, quern_tensor *const *in, int n_in, quern_tensor **out, int n_out)
+{
+    struct err *e = api_begin(m->q);
+    const struct graph *g = &m->graph;
+    if (n_in != (int)g->input.n || n_out != (int)g->output.n)
+        return api_end(m->q, err_set(e, ERR_USAGE, "the model has %u inputs and %u outputs, %d and %d were given", g->input.n,
+                                     g->output.n, n_in, n_out));
+    struct arena a = {0};
+    struct tensor **x = arena_array(&a, struct tensor *, g->input.n + 1), **res = arena_array(&a, struct tensor *, g->output.n + 1);
+    for (u32 k = 0; k < g->input.n; k++) x[k] = &in[k]->t;
+    bool ok = graph_eval(g, x, res, &a, NULL, e);
+    for (u32 k = 0; k < g->output.n && ok; k++)
+        ok = quern_tensor_new(m->q, (quern_dtype)dtype_onnx(res[k]->dtype), (int)res[k]->rank, res[k]->dim, res[k]->data, &out[k]) == QUERN_OK;
+    arena_release(&a);
+    return api_end(m->q, ok);
+}
+
+quern_status quern_model_random_inputs(quern_model *m, const char *sizes, uint64_t seed, quern_tensor **in, int max, int *n)
+{
+    struct err *e = api_begin(m->q);
+    struct arena a = {0};
+    i64 *var = arena_array(&a, i64, m->sym.var.n + 1);
+    memcpy(var, m->var, sizeof *var * m->sym.var.n);
+    bool ok = !sizes || api_parse_sizes(&m->sym, sizes, var, e);
+    if (ok && (int)m->graph.input.n > max) ok = err_set(e, ERR_USAGE, "the model has more than %d inputs", max);
+    struct rng r = rng_seed(seed);
+    *n = 0;
+    for (u32 k = 0; k < m->graph.input.n && ok; k++) {
+        const struct value *v = graph_value(&m->graph, m->graph.input.v[k]);
+        i64 dim[MAX_RANK];
+        ok = shape_eval(&m->sym, &v->shape, var, dim) || err_set(e, ERR_USAGE, "size of input '%.*s' is not known", STR_ARG(v->name));
+        ok = ok && quern_tensor_new(m->q, (quern_dtype)dtype_onnx(v->dtype), (int)v->shape.rank, dim, NULL, &in[k]) == QUERN_OK;
+        if (ok) api_fill_random(&in[k]->t, &r), *n = (int)k + 1;
+    }
+    arena_release(&a);
+    return api_end(m->q, ok);
+}
+
+/* checking */
+
+static double network_depth(const quern_model *m, const i64 *var)
+{
+    double layers = 1;
+    for (node_id n = 1; n < m->lowered.node.n; n++)
+        if (!graph_node(&m->lowered, n)->dead && (op_of(&m->lowered, n)->props & (OP_CONV | OP_MATMUL | OP_REDUCE | OP_HEAVY))) layers++;
+    return graph_depth(&m->lowered, var) * layers;
+}
+
+static void compare(struct quern_check *c, const struct tensor *got, const struct tensor *want, double rtol, double atol)
+{
+    double scale = 0;
+    i64 n = tensor_count(want);
+    for (i64 i = 0; i < n; i++) {
+        double x = elem_f64(want->dtype, want->data, i);
+        x = x < 0 ? -x : x;
+        if (x > scale && x < 1e300) scale = x;
+    }
+    struct tensor_diff d = tensor_compare(got, want, rtol, atol * scale);
+    c->n_bad = d.n_bad, c->count = n;
+    c->max_abs = d.max_abs, c->max_rel = d.max_rel;
+    c->tolerance = atol * scale;
+}
+
+quern_status quern_tensor_check(quern *q, const quern_tensor *got, const quern_tensor *want, double rtol, double atol, struct quern_check *c)
+{
+    struct err *e = api_begin(q);
+    bool same = got->t.dtype == want->t.dtype && got->t.rank == want->t.rank;
+    for (u32 d = 0; d < want->t.rank && same; d++) same = got->t.dim[d] == want->t.dim[d];
+    if (!same) return api_end(q, err_set(e, ERR_FAILED, "type or shape differ"));
+    compare(c, &got->t, &want->t, rtol, atol);
+    return QUERN_OK;
+}
+
+quern_status quern_verify(quern_model *m, quern_program *p, const char *sizes, uint64_t seed, struct quern_check *c, int max, int *n)
+{
+    quern_tensor *in[64] = {0}, *want[64] = {0}, *got[64] = {0};
+    int n_in = 0, n_out = quern_program_outputs(p);
+    if (n_out > max || n_out > 64) return api_end(m->q, err_set(api_begin(m->q), ERR_USAGE, "more than %d outputs", max));
+    quern_status s = quern_model_random_inputs(m, sizes, seed, in, 64, &n_in);
+    if (!s) s = quern_model_eval(m, in, n_in, want, n_out);
+    if (!s) s = quern_run(p, in, n_in, got, n_out);
+    struct arena a = {0};
+    i64 *var = arena_array(&a, i64, m->sym.var.n + 1);
+    memcpy(var, m->var, sizeof *var * m->sym.var.n);
+    if (!s && sizes) api_parse_sizes(&m->sym, sizes, var, &m->q->err);
+    for (int k = 0; k < n_out && !s; k++) {
+        double rtol, atol;
+        c[k] = (struct quern_check){.output = quern_program_output_name(p, k)};
+        check_tolerance(got[k]->t.dtype, network_depth(m, var), &rtol, &atol);
+        const char *name = c[k].output;
+        s = quern_tensor_check(m->q, got[k], want[k], rtol, atol, &c[k]);
+        c[k].output = name;
+    }
+    *n = n_out;
+    for (int k = 0; k < 64; k++) quern_tensor_free(in[k]), quern_tensor_free(want[k]), quern_tensor_free(got[k]);
+    arena_release(&a);
+    return s;
+}
