@@ -81,16 +81,17 @@ static bool parse_param(struct candidate *c, u32 *seen, struct str word, struct 
 
 bool candidate_parse(struct candidate *c, struct str text, struct err *e)
 {
-    struct str rest = str_trim(text), word;
+    struct str word, rest;
     u32 seen = 0;
     *c = (struct candidate){0};
-    bool more = str_cut(rest, ' ', &word, &rest);
-    if (!parse_head(c, more ? word : rest, e))
+    bool more = str_cut(str_trim(text), ' ', &word, &rest);
+    if (!parse_head(c, more ? word : str_trim(text), e))
         return false;
     while (more) {
-        more = str_cut(rest, ' ', &word, &rest);
+        struct str left = rest;
+        more = str_cut(left, ' ', &word, &rest);
         if (!more)
-            word = rest;
+            word = left;
         if (word.n && !parse_param(c, &seen, word, e))
             return false;
     }

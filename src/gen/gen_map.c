@@ -62,7 +62,7 @@ static void walk_steps(struct nest *x, kval from, kval to, i64 lanes, i64 unroll
 static void walk_row(struct nest *x, kval from, kval to)
 {
     struct kir *k = x->m->k;
-    i64 lanes = x->s->lanes, unroll = x->s->unroll;
+    i64 lanes = gen_static(x->m->g, x->sp.g[x->e].extent, 0) == 1 ? 1 : x->s->lanes, unroll = x->s->unroll;
     if (lanes > 1 && unroll > 1) {
         kval mid = whole_steps(k, from, to, lanes * unroll);
         walk_steps(x, from, mid, lanes, unroll);

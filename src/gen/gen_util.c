@@ -91,8 +91,13 @@ bool gen_pointwise_tail(const struct graph *g, value_id out, value_id anchor)
     return true;
 }
 
-double gen_predict(const struct candidate *c, const struct task *t, const struct caps *caps, const i64 *var)
+double gen_predict(const struct candidate *c, const struct task *t, const struct caps *caps, const i64 *given)
 {
+    i64 var[256];
+    if (t->g.sym->var.n > countof(var))
+        return 1;
+    for (u32 i = 0; i < t->g.sym->var.n; i++)
+        var[i] = given && given[i] != INT64_MIN ? given[i] : 256;
     if (c->gen->predict)
         return c->gen->predict(t, caps, &c->sched, var);
     double flops = 0, bytes = 0;

@@ -55,6 +55,10 @@ static void initial(const struct task *t, const struct caps *c, struct sched *s)
     const i64 want[N_PARAM] = {d.axis, d.lanes, d.unroll, d.ec, d.pb, d.ob};
     for (u32 i = 0; i < N_PARAM; i++)
         s->v[i] = gen_nearest(&param[i], want[i]);
+    if (max_groups(t) < 2)
+        s->v[P_PB] = 1;
+    if (s->v[P_PB])
+        s->v[P_OB] = 1;
 }
 
 /* Parameters without effect have one value only. */
@@ -72,8 +76,7 @@ static bool legal(const struct task *t, const struct caps *c, const struct sched
         return false;
     if ((n < 2 && v[P_PB] != 1) || (n < 3 && v[P_OB] != 1))
         return false;
-    i64 ec = v[P_EC] ? v[P_EC] : 256, pb = v[P_PB] ? v[P_PB] : 64;
-    return ec * pb * v[P_OB] <= 1 << 18 && (v[P_OB] == 1 || v[P_PB] == 0 || v[P_PB] >= 64);
+    return v[P_OB] == 1 || v[P_PB] == 0; /* rows of all axes are whole rows */
 }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *s)
