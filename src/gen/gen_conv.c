@@ -699,7 +699,7 @@ static void simple_grids(struct band *b, const struct space *outer)
 static kval load_temp(struct emit *m, const void *user, const kval *idx)
 {
     const struct band *b = user;
-    kval v = kir_load(m->k, b->temp, tile_temp_index(m, b->c.y, 1, idx));
+    kval v = emit_load(m, b->temp, tile_temp_index(m, b->c.y, 1, idx));
     return kir_cast(m->k, b->type, v);
 }
 

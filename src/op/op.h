@@ -278,6 +278,7 @@ kval emit_pack(struct emit *m, value_id v, const struct pack *p);  /* BUF of the
 void emit_args(struct emit *m);                                    /* remaining inputs, then outputs; scalars with content become literals */
 void emit_bind(struct emit *m, value_id v, emit_fn *fn, const void *user); /* fn NULL: unbind */
 void emit_limit(struct emit *m, kval n); /* from now on vector loads read the first n lanes only (n = 0: all): the end of a row */
+kval emit_load(struct emit *m, kval buf, kval at);                /* a load that heeds the limit */
 kval emit_size(struct emit *m, sym s);                             /* constant or kernel parameter */
 kval emit_dim(struct emit *m, value_id v, u32 axis);
 kval emit_value(struct emit *m, value_id v, const kval *idx);      /* element(s) at idx: bound, loaded or lowered */

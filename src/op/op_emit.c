@@ -269,8 +269,7 @@ void emit_limit(struct emit *m, kval n)
     m->memo.n = 0;
 }
 
-/* A load that touches no lane at or behind the limit. */
-static kval load_limited(struct emit *m, kval buf, kval at)
+kval emit_load(struct emit *m, kval buf, kval at)
 {
     struct kir *k = m->k;
     u32 lanes = kir_lanes(k, at);
@@ -288,7 +287,7 @@ kval emit_value(struct emit *m, value_id v, const kval *idx)
         return m->bind[v].fn(m, m->bind[v].user, idx);
     }
     if (m->buf[v] && m->buf[v] != m->out[v])
-        return kir_cast(m->k, emit_type(x->dtype), load_limited(m, m->buf[v], emit_offset(m, v, idx)));
+        return kir_cast(m->k, emit_type(x->dtype), emit_load(m, m->buf[v], emit_offset(m, v, idx)));
     if (is_literal(x)) return emit_literal(m, x);
     if (x->sdata) return emit_content(m, x, idx);
     return emit_lowered(m, v, idx);
