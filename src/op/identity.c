@@ -6,13 +6,21 @@
 
 #include <string.h>
 
+/* Not known to be off, and elements may be dropped. */
+static bool is_training(const struct graph *g, const struct node *x)
+{
+    i64 on;
+    struct sym_data ratio;
+    if (x->in.n < 3 || !x->in.v[2] || (op_const_ints(g, x->in.v[2], &on, 1) == 1 && !on)) return false;
+    bool known = op_sym_content(g, x->in.v[1], 1, &ratio) && ratio.n == 1;
+    return !known || !sym_is_const(g->sym, ratio.num[0], &on) || on;
+}
+
 static bool infer(struct graph *g, node_id n, struct err *e)
 {
     const struct node *x = graph_node(g, n);
     const struct value *v = graph_value(g, x->in.v[0]);
-    i64 training = 0;
-    if (x->in.n > 2 && x->in.v[2] && (op_const_ints(g, x->in.v[2], &training, 1) != 1 || training))
-        return op_unsupported(e, g, n, "input 'training_mode' is not false");
+    if (is_training(g, x)) return op_unsupported(e, g, n, "input 'training_mode' is not false");
     struct shape s = v->shape;
     op_set_out(g, n, 0, v->dtype, &s);
     op_set_out(g, n, 1, DT_BOOL, &s);
