@@ -146,6 +146,27 @@ void op_fold_cast(struct graph *g, node_id n, enum dtype to);
 /* r = a f b, for the operators of one denominator (ADD SUB MUL MIN MAX and comparisons). */
 bool op_fold_two(struct graph *g, enum op_fold f, const struct sym_data *a, const struct sym_data *b, struct sym_data *r);
 
+/* op_resize.c: what Resize and its primitives share (see resize.c). */
+enum resize_mode { RESIZE_NEAREST, RESIZE_LINEAR, RESIZE_CUBIC, N_RESIZE_MODES };
+enum resize_round { ROUND_FLOOR, ROUND_CEIL, ROUND_PREFER_FLOOR, ROUND_PREFER_CEIL, ROUND_SIMPLE /* ceil where smaller */, N_ROUNDS };
+enum resize_coord {
+    COORD_HALF_PIXEL, COORD_PYTORCH_HALF_PIXEL, COORD_ALIGN_CORNERS, COORD_ASYMMETRIC, COORD_TF_HALF_PIXEL, COORD_TF_CROP, N_COORDS
+};
+struct op_resize {
+    u32 mode, rounding, coord;  /* the enums */
+    u32 aspect;                 /* keep_aspect_ratio_policy: 0 stretch, 1 not larger, 2 not smaller */
+    double cubic_a, extrapolation;
+    bool exclude_outside, antialias;
+    u32 rank;
+    sym in[MAX_RANK], out[MAX_RANK], num[MAX_RANK], den[MAX_RANK]; /* sizes, scale num/den */
+    double start[MAX_RANK], end[MAX_RANK]; /* COORD_TF_CROP: region of interest, 0..1 */
+};
+bool op_resize_read(struct graph *g, node_id n, struct op_resize *r, struct err *e); /* attributes; sizes as they are, scales 1 */
+bool op_resize_get(const struct graph *g, const struct node *nd, struct op_resize *r); /* of a primitive; false: malformed */
+void op_resize_put(struct graph *g, node_id n, const struct op_resize *r);       /* modes, sizes, scales */
+void op_resize_modes(struct graph *g, node_id n, const struct op_resize *r);     /* modes only */
+bool op_resize_same(const struct op_resize *r, u32 i); /* the axis keeps its size and no element moves */
+
 /* op_eval.c: the reference evaluator. in: one tensor per graph input, shapes must fit (binds the symbolic variables);
    out: one new tensor per graph output, in the arena. Expands composites first. Slow and obviously right. */
 struct graph_eval_opts {
