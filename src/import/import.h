@@ -26,4 +26,8 @@ bool import_graph(struct graph *g, struct arena *a, struct symtab *st, const cha
 /* The same from memory; files beside the model are refused. */
 bool import_bytes(struct graph *g, struct arena *a, struct symtab *st, struct str bytes, struct err *e);
 
+/* import_freeze.c: an ONNX model with inputs made constants: content[i] is that of input i, NULL leaves it an input. */
+bool import_freeze(struct str *out, struct arena *a, struct str model, struct tensor *const *content, i64 n,
+                   struct err *e);
+
 #endif
