@@ -115,7 +115,7 @@ static void add_arg(struct run *r, struct rng *g, const char *name, enum dtype t
     for (i64 i = 0; i < n; i++) {
         double v = random_value(g, t);
         if (dtype_is_float(t)) elem_set_f64(t, a.p, i, v);
-        else elem_set_i64(t, a.p, i, t == DT_BOOL ? v > 0 : (i64)v << rng_range(g, 0, 40));
+        else elem_set_i64(t, a.p, i, t == DT_BOOL ? v > 0 : (i64)v * ((i64)1 << rng_range(g, 0, 40)));
     }
     r->arg[r->n_arg++] = a;
 }
