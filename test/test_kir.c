@@ -186,6 +186,11 @@ static void step_gather(struct gen *g)
     kval idx = g_ramp(g, choose(g, &g->i), pick(g, 2) ? 1 : -3);
     kval s = g_splat(g, g_int(g, some_int(g)), g->lanes);
     static const enum kir_op ops[] = {KI_ADD, KI_SUB, KI_MUL};
+    if (pick(g, 2)) { /* a base that is a multiple of the divisor below */
+        kval base = g_op(g, KI_MUL, choose(g, &g->i), g_int(g, 16), 0);
+        kval ramp = g_ramp(g, base, 1), by = g_splat(g, g_int(g, 4 << pick(g, 4)), g->lanes);
+        idx = g_op(g, pick(g, 2) ? KI_DIV : KI_MOD, ramp, by, 0);
+    }
     idx = g_op(g, ops[pick(g, 3)], idx, s, 0);
     if (pick(g, 2))
         idx = g_op(g, KI_ADD, idx, g_splat(g, choose(g, &g->i), g->lanes), 0);
@@ -708,6 +713,9 @@ static void test_faults(void **state)
     find("grid %1 = 1000000000\nend\n", "too many steps");
     find("work %1: f32[8]\n", "not directly in a grid");
     find("grid %1 = p0\nwork %2: f32[1000000000000]\nend\n", "impossible amount of memory");
+    /* a reader that reads again before it writes, and many readers */
+    find("grid %1 = p0\nstore y[%1] = f32(1)\n%2 = load z[0]\n%3: bool = eq %1, 7\nif %3\nstore z[0] = 1\nend\nend\n",
+         "race:");
     /* lanes behind n are not touched */
     find("grid %1 = 1\n%2: i64x16 = ramp 0, 1\n%3: f32x16 = load x[%2] first p0\nstore y[%2] = %3 first 8\nend\n", NULL);
     find("grid %1 = 1\n%2: i64x16 = ramp 0, 1\n%3: f32x16 = load x[%2] first 9\nend\n", "read out of bounds: element 8");
@@ -726,6 +734,94 @@ static void test_groups(void **state)
     find("group 8 1 1\ngrid %1 = 1\n%3 = thread 0\nstore y[0] = f32(0)\nend\n", "race: second write");
     find("group 8 1 1\ngrid %1 = 1\n%3 = thread 0\nstore y[%3] = f32(0)\nloop %4 = 0..%3\nbarrier\nend\nend\n",
          "divergent");
+    find("group 8 1 1\ngrid %1 = 1\n%3 = thread 0\nstore y[%3] = f32(0)\n%4 = load z[0]\nbarrier\n%5 = load z[0]\n"
+         "%6: bool = eq %3, 7\nif %6\nstore z[0] = 1\nend\nend\n", "race:");
+}
+
+/* A fault stays a fault when legalised: an index behind an array does not become an index into something else. */
+static void test_legal_faults(void **state)
+{
+    struct arena a = {0};
+    struct kir k, out;
+    struct err e = {0};
+    const struct kir_limits l = {16, 1000};
+    float y[8];
+    const struct kir_arg arg[1] = {{y, 8}};
+    struct str t = S("kernel f(y: out f32)\ngrid %1 = 8\nreg %2: f32[4]\nstore %2[0] = f32(1)\n"
+                     "loop unroll %3 = 0..5\nstore %2[%3] = f32(1)\nend\n%4: f32 = load %2[3]\n"
+                     "store y[%1] = %4\nend\n");
+    assert_true(kir_parse(&k, &a, t, &e));
+    assert_true(kir_legalise(&out, &a, &k, &l, &e));
+    assert_false(kir_eval(&out, arg, NULL, NULL, &e));
+    assert_non_null(strstr(e.msg, "write out of bounds: element 4"));
+    e = (struct err){0};
+    t = S("kernel f(y: out f32)\ngrid %1 = 8\nloop unroll %3 = 0..500\n%5 = mul %3, %1\n"
+          "%2: f32 = cast %5\nstore y[%1] = %2\nend\nend\n");
+    assert_true(kir_parse(&k, &a, t, &e));
+    assert_false(kir_legalise(&out, &a, &k, &l, &e));
+    assert_non_null(strstr(e.msg, "grows beyond 1000"));
+    e = (struct err){0};
+    t = S("kernel f(y: out f32; p0 = \"N\")\ngrid %1 = 8\nloop unroll %3 = 0..p0\nstore y[%3] = f32(0)\nend\nend\n");
+    assert_true(kir_parse(&k, &a, t, &e));
+    assert_false(kir_legalise(&out, &a, &k, &l, &e));
+    assert_non_null(strstr(e.msg, "not constant"));
+    arena_release(&a);
+}
+
+/* Scalar operators at their edges. */
+
+static i64 to_int(enum dtype t, double v)
+{
+    union kir_cell r = {0};
+    assert_true(kir_scalar(KI_CAST, DT_F64, t, (union kir_cell[3]){{.f = v}}, &r));
+    return r.i;
+}
+
+static double of_float(enum kir_op op, enum dtype t, double a, double b, double c)
+{
+    union kir_cell r = {0};
+    assert_true(kir_scalar(op, t, t, (union kir_cell[3]){{.f = a}, {.f = b}, {.f = c}}, &r));
+    return r.f;
+}
+
+static i64 of_int(enum kir_op op, enum dtype t, i64 a, i64 b)
+{
+    union kir_cell r = {0};
+    assert_true(kir_scalar(op, t, t, (union kir_cell[3]){{.i = a}, {.i = b}}, &r));
+    return r.i;
+}
+
+static void test_scalar(void **state)
+{
+    assert_int_equal(to_int(DT_I32, 2147483648.0), INT32_MAX);
+    assert_int_equal(to_int(DT_I32, 2147483647.9), INT32_MAX);
+    assert_int_equal(to_int(DT_I32, -2147483648.9), INT32_MIN);
+    assert_int_equal(to_int(DT_I64, 9223372036854775808.0), INT64_MAX);
+    assert_int_equal(to_int(DT_I64, -1e300), INT64_MIN);
+    assert_int_equal(to_int(DT_U8, 255.5), 255);
+    assert_int_equal(to_int(DT_U8, 256), 255);
+    assert_int_equal(to_int(DT_U8, -0.5), 0);
+    assert_int_equal(to_int(DT_U64, 18446744073709551616.0), -1);
+    assert_int_equal(to_int(DT_I16, __builtin_nan("")), 0);
+    assert_int_equal(to_int(DT_BOOL, 0.25), 1);
+    double a = 1 + 0x1p-12; /* a*a + c lies just above the middle of two f32 */
+    assert_true(of_float(KI_FMA, DT_F32, a, a, 0x1p-80) == 1 + 0x1p-11 + 0x1p-23);
+    assert_true(of_float(KI_ADD, DT_F32, 1, 0x1p-25, 0) == 1);
+    assert_true(of_float(KI_MAX, DT_F32, 0, __builtin_nan(""), 0) != of_float(KI_MAX, DT_F32, 0, 1, 0));
+    assert_true(of_float(KI_MAX, DT_F32, __builtin_nan(""), 3, 0) == 3);
+    assert_true(of_float(KI_RINT, DT_F32, 2.5, 0, 0) == 2);
+    assert_true(of_float(KI_MOD, DT_F32, -5.5, 2, 0) == -1.5);
+    assert_int_equal(of_int(KI_DIV, DT_I64, INT64_MIN, -1), INT64_MIN);
+    assert_int_equal(of_int(KI_MOD, DT_I64, INT64_MIN, -1), 0);
+    assert_int_equal(of_int(KI_DIV, DT_I64, -7, 2), -3);
+    assert_int_equal(of_int(KI_MOD, DT_I64, -7, 2), -1);
+    assert_int_equal(of_int(KI_ADD, DT_U8, 200, 100), 44);
+    assert_int_equal(of_int(KI_NEG, DT_I8, -128, 0), -128);
+    assert_int_equal(of_int(KI_SHR, DT_I32, -8, 1), -4);
+    assert_int_equal(of_int(KI_SHR, DT_U32, 0xfffffff8, 1), 0x7ffffffc);
+    assert_int_equal(of_int(KI_MIN, DT_U64, -1, 5), 5);
+    assert_int_equal(of_int(KI_MIN, DT_I64, -1, 5), -1);
+    assert_int_equal(of_int(KI_POW, DT_I32, -3, 3), -27);
 }
 
 /* Index simplification: what addresses of generators look like afterwards. */
@@ -808,6 +904,8 @@ int main(void)
         cmocka_unit_test(test_faults),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_legal_faults),
+        cmocka_unit_test(test_scalar),
         cmocka_unit_test(test_cost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -82,7 +82,7 @@ void kir_split_arrays(struct kir *out, struct arena *scratch, const struct kir *
 struct pruner {
     const struct kir *k;
     u8 *live;
-    kval *parent;         /* innermost structure around each instruction: GRID, LOOP, IF or ELSE */
+    kval *parent;         /* innermost structure around each instruction: GRID, LOOP, IF or ELSE; of an ELSE: its IF */
     kval *begin;          /* of an ELSE: its IF; of an END: what it closes */
     bool changed;
 };
@@ -135,8 +135,6 @@ static void mark_live(struct pruner *p)
             mark(p, p->parent[v]);
             for (u32 i = 0; i < kir_op_info(x->op)->n_args; i++)
                 mark(p, kir_operand(x, i));
-            if (x->op == KI_ELSE)
-                mark(p, p->begin[v]);
         }
     } while (p->changed);
 }
