@@ -1,32 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// build.c: the builder, the one writer of kernels. Every pure value goes through the same door: simplify.c may
-// know an earlier or simpler value, an equal instruction that is in scope is shared, else it is appended.
+// build.c: the builder, the one writer of kernels. Every pure value goes through the same door:
+// simplify.c may know an earlier or simpler value, an equal instruction that is in scope is shared,
+// else it is appended.
 //
-// Sharing is scoped: a hash table chains the pure instructions that are visible now; closing a structure takes
-// its instructions out again, newest first, which restores the chains as they were. So a shared value always
-// dominates its uses and nothing ever needs to be moved.
+// Sharing is scoped: a hash table chains the pure instructions that are visible now; closing a
+// structure takes its instructions out again, newest first, which restores the chains as they were.
+// So a shared value always dominates its uses and nothing ever needs to be moved.
 #include "kir/kir.h"
 
 #include <string.h>
 
-struct kir_side {         /* parallel to ins */
+struct kir_side { /* parallel to ins */
     struct kir_range range;
-    kval next;            /* older instruction of the same chain; NOT_SHARED: in no chain */
+    kval next; /* older instruction of the same chain; NOT_SHARED: in no chain */
     u32 hash;
 };
 
-struct kir_scope {        /* an open structure */
-    kval head;            /* GRID, LOOP, IF */
-    kval first;           /* instructions from here on leave scope with it (from ELSE on after one) */
+struct kir_scope { /* an open structure */
+    kval head;     /* GRID, LOOP, IF */
+    kval first;    /* instructions from here on leave scope with it (from ELSE on after one) */
 };
 
 static const kval NOT_SHARED = UINT32_MAX;
 
-struct kir_range kir_range(const struct kir *k, kval v)
-{
-    return k->side.v[v].range;
-}
+struct kir_range kir_range(const struct kir *k, kval v) { return k->side.v[v].range; }
 
 kval kir_push(struct kir *k, struct kir_ins x)
 {
@@ -61,8 +59,9 @@ static u32 ins_hash(const struct kir_ins *x)
 
 static bool ins_eq(const struct kir_ins *x, const struct kir_ins *y)
 {
-    return x->op == y->op && x->dtype == y->dtype && x->lanes == y->lanes && x->aux == y->aux && x->a == y->a &&
-           x->b == y->b && x->c == y->c && x->d == y->d && imm_bits(x) == imm_bits(y);
+    return x->op == y->op && x->dtype == y->dtype && x->lanes == y->lanes && x->aux == y->aux &&
+           x->a == y->a && x->b == y->b && x->c == y->c && x->d == y->d &&
+           imm_bits(x) == imm_bits(y);
 }
 
 static void chain_add(struct kir *k, kval v)
@@ -77,8 +76,7 @@ static void table_grow(struct kir *k)
     k->head.n = k->head.n ? k->head.n * 4 : 64;
     k->head.v = arena_array(k->arena, kval, k->head.n);
     for (kval v = 1; v < k->ins.n; v++)
-        if (k->side.v[v].next != NOT_SHARED)
-            chain_add(k, v);
+        if (k->side.v[v].next != NOT_SHARED) chain_add(k, v);
 }
 
 /* Takes the instructions from first on out of the table, newest first. */
@@ -86,8 +84,7 @@ static void table_cut(struct kir *k, kval first)
 {
     for (kval v = k->ins.n - 1; v >= first; v--) {
         struct kir_side *s = &k->side.v[v];
-        if (s->next == NOT_SHARED)
-            continue;
+        if (s->next == NOT_SHARED) continue;
         kval *head = &k->head.v[s->hash & (k->head.n - 1)];
         assert(*head == v);
         *head = s->next;
@@ -97,12 +94,10 @@ static void table_cut(struct kir *k, kval first)
 
 static kval emit_shared(struct kir *k, struct kir_ins x)
 {
-    if (k->ins.n >= k->head.n)
-        table_grow(k);
+    if (k->ins.n >= k->head.n) table_grow(k);
     u32 h = ins_hash(&x);
     for (kval v = k->head.v[h & (k->head.n - 1)]; v; v = k->side.v[v].next)
-        if (k->side.v[v].hash == h && ins_eq(kir_at(k, v), &x))
-            return v;
+        if (k->side.v[v].hash == h && ins_eq(kir_at(k, v), &x)) return v;
     kval v = kir_push(k, x);
     k->side.v[v].hash = h;
     chain_add(k, v);
@@ -114,7 +109,8 @@ static kval emit_shared(struct kir *k, struct kir_ins x)
 kval kir_buf(struct kir *k, struct str name, enum dtype t, enum kir_access access)
 {
     assert(!k->scope.n);
-    struct kir_ins x = {.op = KI_BUF, .dtype = (u8)t, .lanes = 1, .aux = (u8)access, .imm.i = k->buf.n};
+    struct kir_ins x = {
+        .op = KI_BUF, .dtype = (u8)t, .lanes = 1, .aux = (u8)access, .imm.i = k->buf.n};
     kval v = kir_push(k, x);
     *arr_push(k->arena, &k->buf) = (struct kir_buf){.name = str_dup(k->arena, name), .id = v};
     return v;
@@ -123,23 +119,19 @@ kval kir_buf(struct kir *k, struct str name, enum dtype t, enum kir_access acces
 kval kir_param(struct kir *k, struct str text)
 {
     u32 i = 0;
-    while (i < k->param.n && !str_eq(k->param.v[i], text))
-        i++;
-    if (i == k->param.n)
-        *arr_push(k->arena, &k->param) = str_dup(k->arena, text);
-    return emit_shared(k, (struct kir_ins){.op = KI_PARAM, .dtype = DT_I64, .lanes = 1, .imm.i = i});
+    while (i < k->param.n && !str_eq(k->param.v[i], text)) i++;
+    if (i == k->param.n) *arr_push(k->arena, &k->param) = str_dup(k->arena, text);
+    return emit_shared(k,
+                       (struct kir_ins){.op = KI_PARAM, .dtype = DT_I64, .lanes = 1, .imm.i = i});
 }
 
-kval kir_int(struct kir *k, i64 v)
-{
-    return kir_const_i(k, DT_I64, 1, v);
-}
+kval kir_int(struct kir *k, i64 v) { return kir_const_i(k, DT_I64, 1, v); }
 
 kval kir_const_i(struct kir *k, enum dtype t, u32 lanes, i64 v)
 {
-    if (dtype_is_float(t))
-        return kir_const_f(k, t, lanes, (double)v);
-    struct kir_ins x = {.op = KI_CONST, .dtype = (u8)t, .lanes = (u8)lanes, .imm.i = kir_wrap(t, v)};
+    if (dtype_is_float(t)) return kir_const_f(k, t, lanes, (double)v);
+    struct kir_ins x = {
+        .op = KI_CONST, .dtype = (u8)t, .lanes = (u8)lanes, .imm.i = kir_wrap(t, v)};
     return emit_shared(k, x);
 }
 
@@ -151,7 +143,8 @@ kval kir_const_f(struct kir *k, enum dtype t, u32 lanes, double v)
         kir_scalar(KI_CAST, DT_F64, t, in, &out);
         x.imm.i = out.i;
     } else {
-        x.imm.f = v != v ? (double)__builtin_nanf("") : kir_round(t, v); /* one NaN, so that texts are equal */
+        x.imm.f = v != v ? (double)__builtin_nanf("")
+                         : kir_round(t, v); /* one NaN, so that texts are equal */
     }
     return emit_shared(k, x);
 }
@@ -159,9 +152,9 @@ kval kir_const_f(struct kir *k, enum dtype t, u32 lanes, double v)
 kval kir_thread(struct kir *k, u32 dim)
 {
     assert(dim < 3);
-    if (k->group[dim] <= 1)
-        return kir_int(k, 0);
-    return emit_shared(k, (struct kir_ins){.op = KI_THREAD, .dtype = DT_I64, .lanes = 1, .imm.i = dim});
+    if (k->group[dim] <= 1) return kir_int(k, 0);
+    return emit_shared(
+        k, (struct kir_ins){.op = KI_THREAD, .dtype = DT_I64, .lanes = 1, .imm.i = dim});
 }
 
 /* Vectors from scalars and back. */
@@ -169,8 +162,7 @@ kval kir_thread(struct kir *k, u32 dim)
 kval kir_splat(struct kir *k, kval a, u32 lanes)
 {
     const struct kir_ins *x = kir_at(k, a);
-    if (x->lanes == lanes)
-        return a;
+    if (x->lanes == lanes) return a;
     assert(x->lanes == 1);
     struct kir_ins r = {.op = KI_SPLAT, .dtype = x->dtype, .lanes = (u8)lanes, .a = a};
     if (x->op == KI_CONST) {
@@ -183,9 +175,9 @@ kval kir_splat(struct kir *k, kval a, u32 lanes)
 kval kir_ramp(struct kir *k, kval base, i64 stride, u32 lanes)
 {
     assert(kir_lanes(k, base) == 1 && kir_dtype(k, base) == DT_I64);
-    if (lanes == 1 || stride == 0)
-        return kir_splat(k, base, lanes);
-    struct kir_ins x = {.op = KI_RAMP, .dtype = DT_I64, .lanes = (u8)lanes, .a = base, .imm.i = stride};
+    if (lanes == 1 || stride == 0) return kir_splat(k, base, lanes);
+    struct kir_ins x = {
+        .op = KI_RAMP, .dtype = DT_I64, .lanes = (u8)lanes, .a = base, .imm.i = stride};
     return emit_shared(k, x);
 }
 
@@ -194,11 +186,10 @@ kval kir_lane(struct kir *k, kval a, i64 lane)
     const struct kir_ins *x = kir_at(k, a);
     assert(lane >= 0 && lane < x->lanes);
     kval s = kir_scalar_of(k, a);
-    if (s)
-        return s;
-    if (x->op == KI_RAMP)
-        return kir_add_i(k, x->a, lane * x->imm.i);
-    return emit_shared(k, (struct kir_ins){.op = KI_LANE, .dtype = x->dtype, .lanes = 1, .a = a, .imm.i = lane});
+    if (s) return s;
+    if (x->op == KI_RAMP) return kir_add_i(k, x->a, lane * x->imm.i);
+    return emit_shared(
+        k, (struct kir_ins){.op = KI_LANE, .dtype = x->dtype, .lanes = 1, .a = a, .imm.i = lane});
 }
 
 /* Arithmetic. */
@@ -207,22 +198,20 @@ static kval reduce(struct kir *k, enum kir_op op, kval a)
 {
     const struct kir_ins *x = kir_at(k, a);
     kval s = kir_scalar_of(k, a);
-    if (x->lanes == 1 || (s && op != KI_HADD))
-        return s;
+    if (x->lanes == 1 || (s && op != KI_HADD)) return s;
     return emit_shared(k, (struct kir_ins){.op = (u8)op, .dtype = x->dtype, .lanes = 1, .a = a});
 }
 
 kval kir_un(struct kir *k, enum kir_op op, kval a)
 {
-    if (op == KI_HADD || op == KI_HMIN || op == KI_HMAX)
-        return reduce(k, op, a);
-    assert(kir_op_info(op)->n_args == 1 && kir_op_info(op)->cls == 'P' && kir_op_info(op)->rule != 'I');
+    if (op == KI_HADD || op == KI_HMIN || op == KI_HMAX) return reduce(k, op, a);
+    assert(kir_op_info(op)->n_args == 1 && kir_op_info(op)->cls == 'P' &&
+           kir_op_info(op)->rule != 'I');
     kval s = kir_simplify_un(k, op, a);
-    if (s)
-        return s;
-    struct kir_ins x = {.op = (u8)op, .dtype = kir_at(k, a)->dtype, .lanes = kir_at(k, a)->lanes, .a = a};
-    if (kir_op_info(op)->rule == 'B')
-        x.dtype = DT_BOOL;
+    if (s) return s;
+    struct kir_ins x = {
+        .op = (u8)op, .dtype = kir_at(k, a)->dtype, .lanes = kir_at(k, a)->lanes, .a = a};
+    if (kir_op_info(op)->rule == 'B') x.dtype = DT_BOOL;
     return emit_shared(k, x);
 }
 
@@ -239,11 +228,9 @@ kval kir_bin(struct kir *k, enum kir_op op, kval a, kval b)
     a = kir_splat(k, a, n);
     b = kir_splat(k, b, n);
     kval s = kir_simplify_bin(k, op, a, b);
-    if (s)
-        return s;
+    if (s) return s;
     struct kir_ins x = {.op = (u8)op, .dtype = kir_at(k, a)->dtype, .lanes = (u8)n, .a = a, .b = b};
-    if (kir_op_info(op)->rule == 'B')
-        x.dtype = DT_BOOL;
+    if (kir_op_info(op)->rule == 'B') x.dtype = DT_BOOL;
     return emit_shared(k, x);
 }
 
@@ -256,9 +243,9 @@ kval kir_fma(struct kir *k, kval a, kval b, kval c)
     b = kir_splat(k, b, n);
     c = kir_splat(k, c, n);
     kval s = kir_simplify_fma(k, a, b, c);
-    if (s)
-        return s;
-    struct kir_ins x = {.op = KI_FMA, .dtype = kir_at(k, a)->dtype, .lanes = (u8)n, .a = a, .b = b, .c = c};
+    if (s) return s;
+    struct kir_ins x = {
+        .op = KI_FMA, .dtype = kir_at(k, a)->dtype, .lanes = (u8)n, .a = a, .b = b, .c = c};
     return emit_shared(k, x);
 }
 
@@ -271,29 +258,28 @@ kval kir_select(struct kir *k, kval cond, kval a, kval b)
     a = kir_splat(k, a, n);
     b = kir_splat(k, b, n);
     kval s = kir_simplify_select(k, cond, a, b);
-    if (s)
-        return s;
-    struct kir_ins x = {.op = KI_SELECT, .dtype = kir_at(k, a)->dtype, .lanes = (u8)n, .a = cond, .b = a, .c = b};
+    if (s) return s;
+    struct kir_ins x = {
+        .op = KI_SELECT, .dtype = kir_at(k, a)->dtype, .lanes = (u8)n, .a = cond, .b = a, .c = b};
     return emit_shared(k, x);
 }
 
 kval kir_cast(struct kir *k, enum dtype t, kval a)
 {
     kval s = kir_simplify_cast(k, t, a);
-    if (s)
-        return s;
-    return emit_shared(k, (struct kir_ins){.op = KI_CAST, .dtype = (u8)t, .lanes = kir_at(k, a)->lanes, .a = a});
+    if (s) return s;
+    return emit_shared(
+        k, (struct kir_ins){.op = KI_CAST, .dtype = (u8)t, .lanes = kir_at(k, a)->lanes, .a = a});
 }
 
 kval kir_bits(struct kir *k, enum dtype t, kval a)
 {
     const struct kir_ins *x = kir_at(k, a);
     assert(dtype_size(t) == dtype_size(x->dtype) && t != DT_BOOL && x->dtype != DT_BOOL);
-    if (x->dtype == t)
-        return a;
-    if (x->op == KI_BITS)
-        return kir_bits(k, t, x->a);
-    return emit_shared(k, (struct kir_ins){.op = KI_BITS, .dtype = (u8)t, .lanes = x->lanes, .a = a});
+    if (x->dtype == t) return a;
+    if (x->op == KI_BITS) return kir_bits(k, t, x->a);
+    return emit_shared(k,
+                       (struct kir_ins){.op = KI_BITS, .dtype = (u8)t, .lanes = x->lanes, .a = a});
 }
 
 /* Memory. */
@@ -302,7 +288,8 @@ kval kir_alloc(struct kir *k, enum kir_space s, enum dtype t, u32 lanes, kval co
 {
     assert(lanes == 1 || s == KS_REG);
     assert(kir_at(k, count)->op == KI_CONST || (s != KS_REG && kir_at(k, count)->op == KI_PARAM));
-    struct kir_ins x = {.op = KI_ALLOC, .dtype = (u8)t, .lanes = (u8)lanes, .aux = (u8)s, .a = count};
+    struct kir_ins x = {
+        .op = KI_ALLOC, .dtype = (u8)t, .lanes = (u8)lanes, .aux = (u8)s, .a = count};
     return kir_push(k, x);
 }
 
@@ -311,10 +298,7 @@ static bool is_read_only(const struct kir *k, kval buf)
     return kir_at(k, buf)->op == KI_BUF && kir_at(k, buf)->aux == KA_IN;
 }
 
-kval kir_load(struct kir *k, kval buf, kval idx)
-{
-    return kir_load_n(k, buf, idx, 0);
-}
+kval kir_load(struct kir *k, kval buf, kval idx) { return kir_load_n(k, buf, idx, 0); }
 
 kval kir_load_n(struct kir *k, kval buf, kval idx, kval n)
 {
@@ -323,21 +307,16 @@ kval kir_load_n(struct kir *k, kval buf, kval idx, kval n)
     assert(p->lanes == 1 || (x->lanes == 1 && !n));
     assert(x->dtype == DT_I64);
     u32 lanes = (u32)p->lanes * x->lanes;
-    if (n && kir_range(k, n).lo >= lanes)
-        n = 0;
-    if (n && kir_range(k, n).hi <= 0)
-        return kir_const_i(k, p->dtype, lanes, 0);
-    struct kir_ins r = {.op = KI_LOAD, .dtype = p->dtype, .lanes = (u8)lanes, .a = buf, .b = idx, .c = n};
+    if (n && kir_range(k, n).lo >= lanes) n = 0;
+    if (n && kir_range(k, n).hi <= 0) return kir_const_i(k, p->dtype, lanes, 0);
+    struct kir_ins r = {
+        .op = KI_LOAD, .dtype = p->dtype, .lanes = (u8)lanes, .a = buf, .b = idx, .c = n};
     kval s = lanes > 1 && !n && p->lanes == 1 ? kir_scalar_of(k, idx) : 0;
-    if (s)
-        return kir_splat(k, kir_load(k, buf, s), lanes);
+    if (s) return kir_splat(k, kir_load(k, buf, s), lanes);
     return is_read_only(k, buf) ? emit_shared(k, r) : kir_push(k, r);
 }
 
-void kir_store(struct kir *k, kval buf, kval idx, kval val)
-{
-    kir_store_n(k, buf, idx, val, 0);
-}
+void kir_store(struct kir *k, kval buf, kval idx, kval val) { kir_store_n(k, buf, idx, val, 0); }
 
 void kir_store_n(struct kir *k, kval buf, kval idx, kval val, kval n)
 {
@@ -346,10 +325,8 @@ void kir_store_n(struct kir *k, kval buf, kval idx, kval val, kval n)
     assert(p->lanes == 1 || (x->lanes == 1 && !n));
     assert(x->dtype == DT_I64 && p->dtype == kir_dtype(k, val));
     u32 lanes = (u32)p->lanes * x->lanes;
-    if (n && kir_range(k, n).lo >= lanes)
-        n = 0;
-    if (n && kir_range(k, n).hi <= 0)
-        return;
+    if (n && kir_range(k, n).lo >= lanes) n = 0;
+    if (n && kir_range(k, n).hi <= 0) return;
     val = kir_splat(k, val, lanes);
     kir_push(k, (struct kir_ins){.op = KI_STORE, .a = buf, .b = idx, .c = val, .d = n});
 }
@@ -374,7 +351,8 @@ kval kir_loop(struct kir *k, enum kir_loop kind, kval from, kval to, i64 step)
 {
     assert(k->scope.n && step > 0);
     kval s = kir_int(k, step);
-    struct kir_ins x = {.op = KI_LOOP, .dtype = DT_I64, .lanes = 1, .aux = (u8)kind, .a = from, .b = to, .c = s};
+    struct kir_ins x = {
+        .op = KI_LOOP, .dtype = DT_I64, .lanes = 1, .aux = (u8)kind, .a = from, .b = to, .c = s};
     kval v = kir_push(k, x);
     scope_open(k, v);
     return v;

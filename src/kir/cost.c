@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cost.c: static counts for one launch, for the cost model and for reports. One walk with a stack of weights: the
-// product of the trip counts around an instruction. Trip counts and conditions that depend on outer indices are taken at
-// the middle of those indices, so the main path of a tiled loop counts and its tails do not. What depends on data
-// is unknown: a branch then counts half, a loop bound one round.
+// cost.c: static counts for one launch, for the cost model and for reports. One walk with a stack
+// of weights: the product of the trip counts around an instruction. Trip counts and conditions that
+// depend on outer indices are taken at the middle of those indices, so the main path of a tiled
+// loop counts and its tails do not. What depends on data is unknown: a branch then counts half, a
+// loop bound one round.
 #include "kir/kir.h"
 
 struct counter {
     const struct kir *k;
     struct kir_cost *cost;
-    bool *known;          /* per instruction: mid is its value */
+    bool *known; /* per instruction: mid is its value */
     i64 *mid;
     double weight;
-    struct { double before, then; } open[64]; /* weight outside; weight of an IF's first branch */
+    struct {
+        double before, then;
+    } open[64]; /* weight outside; weight of an IF's first branch */
     u32 n_open;
 };
 
@@ -33,14 +36,12 @@ static void follow(struct counter *c, kval v)
 {
     const struct kir_ins *x = kir_at(c->k, v);
     union kir_cell in[3] = {{0}}, out;
-    if (x->lanes != 1 || dtype_is_float(x->dtype) || kir_op_info(x->op)->cls != 'P')
-        return;
+    if (x->lanes != 1 || dtype_is_float(x->dtype) || kir_op_info(x->op)->cls != 'P') return;
     for (u32 i = 0; i < kir_op_info(x->op)->n_args; i++)
         if (kir_lanes(c->k, kir_operand(x, i)) != 1 || !mid_of(c, kir_operand(x, i), &in[i].i))
             return;
     enum dtype t = x->a ? kir_dtype(c->k, x->op == KI_SELECT ? x->b : x->a) : DT_I64;
-    if (kir_scalar(x->op, t, x->dtype, in, &out))
-        learn(c, v, out.i);
+    if (kir_scalar(x->op, t, x->dtype, in, &out)) learn(c, v, out.i);
 }
 
 static void enter(struct counter *c, double times)
@@ -69,7 +70,8 @@ static void enter_loop(struct counter *c, kval v)
     }
     double n = to > from ? ((double)to - (double)from + (double)step - 1) / (double)step : 0;
     i64 rounds = n < 1e15 ? (i64)n : (i64)1e15, half;
-    if (!__builtin_mul_overflow(rounds / 2, step, &half) && !__builtin_add_overflow(from, half, &half))
+    if (!__builtin_mul_overflow(rounds / 2, step, &half) &&
+        !__builtin_add_overflow(from, half, &half))
         learn(c, v, half);
     enter(c, (double)rounds);
 }
@@ -93,10 +95,8 @@ static void count_memory(struct counter *c, const struct kir_ins *x)
     bool is_far = p->op == KI_BUF || p->aux == KS_TEMP;
     u32 lanes = (u32)p->lanes * kir_lanes(c->k, x->b);
     double bytes = is_far ? c->weight * lanes * (double)dtype_size(p->dtype) : 0;
-    if (x->op == KI_LOAD)
-        c->cost->bytes_loaded += bytes;
-    else
-        c->cost->bytes_stored += bytes;
+    if (x->op == KI_LOAD) c->cost->bytes_loaded += bytes;
+    else c->cost->bytes_stored += bytes;
 }
 
 static double flops_of(const struct kir *k, const struct kir_ins *x)
@@ -105,8 +105,7 @@ static double flops_of(const struct kir *k, const struct kir_ins *x)
     bool is_arithmetic = kir_op_info(x->op)->rule == 'S' && kir_op_info(x->op)->cls == 'P';
     if (x->op == KI_HADD || x->op == KI_HMIN || x->op == KI_HMAX)
         return dtype_is_float(a->dtype) ? a->lanes - 1 : 0;
-    if (!is_arithmetic || !dtype_is_float(x->dtype))
-        return 0;
+    if (!is_arithmetic || !dtype_is_float(x->dtype)) return 0;
     return x->op == KI_FMA ? 2 * x->lanes : x->lanes;
 }
 
@@ -130,12 +129,13 @@ static void count_ins(struct counter *c, kval v)
     c->cost->instructions += c->weight;
 }
 
-/* Registers: in each innermost loop (or grid body without one), vectors and floats alive at once, the elements of
-   REG arrays it touches included. */
+/* Registers: in each innermost loop (or grid body without one), vectors and floats alive at once,
+   the elements of REG arrays it touches included. */
 
 static bool is_register(const struct kir_ins *x)
 {
-    bool is_value = x->dtype != DT_NONE && x->op != KI_CONST && x->op != KI_ALLOC && x->op != KI_BUF;
+    bool is_value =
+        x->dtype != DT_NONE && x->op != KI_CONST && x->op != KI_ALLOC && x->op != KI_BUF;
     return is_value && x->op != KI_RAMP && (x->lanes > 1 || dtype_is_float(x->dtype));
 }
 
@@ -151,14 +151,12 @@ static u32 array_regs(const struct kir *k, kval from, kval to, u8 *seen)
     u32 n = 0;
     for (kval v = from; v < to; v++) {
         const struct kir_ins *x = kir_at(k, v), *p = kir_at(k, x->a);
-        bool is_reg = (x->op == KI_LOAD || x->op == KI_STORE) && p->op == KI_ALLOC && p->aux == KS_REG;
-        if (is_reg && !seen[x->a])
-            n += (u32)i64_min(kir_at(k, p->a)->imm.i, 1024);
-        if (is_reg)
-            seen[x->a] = 1;
+        bool is_reg =
+            (x->op == KI_LOAD || x->op == KI_STORE) && p->op == KI_ALLOC && p->aux == KS_REG;
+        if (is_reg && !seen[x->a]) n += (u32)i64_min(kir_at(k, p->a)->imm.i, 1024);
+        if (is_reg) seen[x->a] = 1;
     }
-    for (kval v = from; v < to; v++)
-        seen[kir_at(k, v)->a] = 0;
+    for (kval v = from; v < to; v++) seen[kir_at(k, v)->a] = 0;
     return n;
 }
 
@@ -173,8 +171,7 @@ static u32 range_regs(const struct kir *k, kval from, kval to, const kval *last)
         bool is_reg = is_register(kir_at(k, v)) && last[v];
         now += is_reg;
         most = now > most ? now : most;
-        if (is_reg && last[v] < to)
-            freed[last[v] - from]++;
+        if (is_reg && last[v] < to) freed[last[v] - from]++;
         now -= freed[v - from];
     }
     mem_free(freed);
@@ -183,21 +180,22 @@ static u32 range_regs(const struct kir *k, kval from, kval to, const kval *last)
 
 static void count_regs(const struct kir *k, struct kir_cost *c)
 {
-    struct { kval head; bool has_inner; } open[64];
+    struct {
+        kval head;
+        bool has_inner;
+    } open[64];
     u32 n = 0;
     kval *last = mem_alloc((i64)sizeof(kval) * k->ins.n);
     u8 *seen = mem_alloc(k->ins.n);
     last_uses(k, last);
     for (kval v = 1; v < k->ins.n; v++) {
         enum kir_op op = kir_at(k, v)->op;
-        for (u32 i = 0; i < n && (op == KI_GRID || op == KI_LOOP); i++)
-            open[i].has_inner = true;
+        for (u32 i = 0; i < n && (op == KI_GRID || op == KI_LOOP); i++) open[i].has_inner = true;
         if (kir_opens(op)) {
             open[n].head = v;
             open[n++].has_inner = op == KI_IF;
         }
-        if (op != KI_END || open[--n].has_inner)
-            continue;
+        if (op != KI_END || open[--n].has_inner) continue;
         u32 regs = range_regs(k, open[n].head, v, last) + array_regs(k, open[n].head, v, seen);
         c->n_regs = regs > c->n_regs ? regs : c->n_regs;
     }
@@ -209,20 +207,15 @@ void kir_count(const struct kir *k, const i64 *param, struct kir_cost *cost)
 {
     struct counter c = {.k = k, .cost = cost, .weight = 1};
     *cost = (struct kir_cost){0};
-    for (u32 i = 0; i < 3; i++)
-        c.weight *= k->group[i] > 1 ? k->group[i] : 1;
+    for (u32 i = 0; i < 3; i++) c.weight *= k->group[i] > 1 ? k->group[i] : 1;
     c.known = mem_alloc(k->ins.n);
     c.mid = mem_alloc((i64)sizeof(i64) * k->ins.n);
     for (kval v = 1; v < k->ins.n; v++) {
         const struct kir_ins *x = kir_at(k, v);
-        if (x->op == KI_CONST && !dtype_is_float(x->dtype))
-            learn(&c, v, x->imm.i);
-        else if (x->op == KI_PARAM)
-            learn(&c, v, param[x->imm.i]);
-        else if (x->op == KI_THREAD)
-            learn(&c, v, 0);
-        else
-            follow(&c, v);
+        if (x->op == KI_CONST && !dtype_is_float(x->dtype)) learn(&c, v, x->imm.i);
+        else if (x->op == KI_PARAM) learn(&c, v, param[x->imm.i]);
+        else if (x->op == KI_THREAD) learn(&c, v, 0);
+        else follow(&c, v);
         count_ins(&c, v);
     }
     count_regs(k, cost);

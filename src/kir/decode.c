@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// decode.c: a kernel as the interpreter likes it: cells instead of values, jumps instead of structure. Relies on a
-// verified kernel.
+// decode.c: a kernel as the interpreter likes it: cells instead of values, jumps instead of
+// structure. Relies on a verified kernel.
 #include "kir/eval.h"
 
 struct decoder {
     struct eval_code_list *d;
     const struct kir *k;
     struct arena *arena;
-    struct { u32 *v; u32 n, cap; } open; /* operations that wait for their END; grids: NO_OP */
+    struct {
+        u32 *v;
+        u32 n, cap;
+    } open; /* operations that wait for their END; grids: NO_OP */
     u32 n_grids_open;
 };
 
@@ -22,10 +25,7 @@ static struct eval_op *add_op(struct decoder *c, enum eval_code code, kval src)
     return o;
 }
 
-static void open_push(struct decoder *c, u32 op)
-{
-    *arr_push(c->arena, &c->open) = op;
-}
+static void open_push(struct decoder *c, u32 op) { *arr_push(c->arena, &c->open) = op; }
 
 static void decode_pure(struct decoder *c, kval v)
 {
@@ -59,8 +59,7 @@ static void decode_memory(struct decoder *c, kval v)
 
 static void decode_grid(struct decoder *c, kval v)
 {
-    if (!c->n_grids_open++)
-        *arr_push(c->arena, &c->d->grid) = (struct eval_grid){0};
+    if (!c->n_grids_open++) *arr_push(c->arena, &c->d->grid) = (struct eval_grid){0};
     struct eval_grid *g = &c->d->grid.v[c->d->grid.n - 1];
     g->index[g->n_dims] = c->d->cell[v];
     g->extent[g->n_dims++] = c->d->cell[kir_at(c->k, v)->a];
@@ -100,8 +99,7 @@ static void decode_end(struct decoder *c, kval v)
 {
     u32 head = c->open.v[--c->open.n];
     if (head == NO_OP) {
-        if (!--c->n_grids_open)
-            add_op(c, EC_STOP, v);
+        if (!--c->n_grids_open) add_op(c, EC_STOP, v);
         return;
     }
     if (c->d->op.v[head].code == EC_LOOP) {
@@ -121,8 +119,7 @@ static void decode_ins(struct decoder *c, kval v)
     case KI_THREAD:
     case KI_BUF: break;
     case KI_ALLOC:
-        if (kir_at(c->k, v)->aux != KS_TEMP)
-            add_op(c, EC_ALLOC, v)->a = c->d->cell[v];
+        if (kir_at(c->k, v)->aux != KS_TEMP) add_op(c, EC_ALLOC, v)->a = c->d->cell[v];
         break;
     case KI_LOAD:
     case KI_STORE: decode_memory(c, v); break;
@@ -152,6 +149,5 @@ void eval_decode(struct eval_code_list *d, const struct kir *k, struct arena *a)
             d->n_cells += x->lanes;
         }
     }
-    for (kval v = 1; v < k->ins.n; v++)
-        decode_ins(&c, v);
+    for (kval v = 1; v < k->ins.n; v++) decode_ins(&c, v);
 }

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// eval_ops.c: arithmetic of the interpreter. Frequent pairs of operator and type have a loop of their own; all
-// others go through kir_scalar, which defines them. Both must agree to the last bit (test_kir compares them).
+// eval_ops.c: arithmetic of the interpreter. Frequent pairs of operator and type have a loop of
+// their own; all others go through kir_scalar, which defines them. Both must agree to the last bit
+// (test_kir compares them).
 #include "kir/eval.h"
 
 #include <math.h>
 #include <string.h>
 
-#define OP(name, stmt)                                                    \
-    static bool name(union kir_cell *m, const struct eval_op *o)          \
-    {                                                                     \
-        union kir_cell *r = m + o->r;                                     \
-        const union kir_cell *a = m + o->a, *b = m + o->b, *c = m + o->c; \
-        (void)b, (void)c;                                                 \
-        for (u32 l = 0; l < o->lanes; l++)                                \
-            stmt;                                                         \
-        return true;                                                      \
+#define OP(name, stmt)                                                                             \
+    static bool name(union kir_cell *m, const struct eval_op *o)                                   \
+    {                                                                                              \
+        union kir_cell *r = m + o->r;                                                              \
+        const union kir_cell *a = m + o->a, *b = m + o->b, *c = m + o->c;                          \
+        (void)b, (void)c;                                                                          \
+        for (u32 l = 0; l < o->lanes; l++) stmt;                                                   \
+        return true;                                                                               \
     }
 
 OP(i64_add, r[l].i = (i64)((u64)a[l].i + (u64)b[l].i))
@@ -48,12 +48,9 @@ static bool any_scalar(union kir_cell *m, const struct eval_op *o)
     u32 n = kir_op_info(o->op)->n_args;
     for (u32 l = 0; l < o->lanes; l++) {
         union kir_cell x[3] = {m[o->a + l]};
-        if (n > 1)
-            x[1] = m[o->b + l];
-        if (n > 2)
-            x[2] = m[o->c + l];
-        if (!kir_scalar(o->op, o->from, o->to, x, &m[o->r + l]))
-            return false;
+        if (n > 1) x[1] = m[o->b + l];
+        if (n > 2) x[2] = m[o->c + l];
+        if (!kir_scalar(o->op, o->from, o->to, x, &m[o->r + l])) return false;
     }
     return true;
 }
@@ -89,8 +86,7 @@ static eval_fn *find_fast(enum kir_op op, enum dtype t)
         {KI_AND, DT_BOOL, bits_and},  {KI_OR, DT_BOOL, bits_or},
     };
     for (i64 i = 0; i < countof(list); i++)
-        if (list[i].op == op && list[i].t == t)
-            return list[i].fn;
+        if (list[i].op == op && list[i].t == t) return list[i].fn;
     return any_scalar;
 }
 

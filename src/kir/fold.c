@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// fold.c: the meaning of every pure operator on one lane. The builder folds constants with it and the interpreter
-// falls back to it, so both agree by construction; languages must agree with it as well.
+// fold.c: the meaning of every pure operator on one lane. The builder folds constants with it and
+// the interpreter falls back to it, so both agree by construction; languages must agree with it as
+// well.
 //
-// Floats are held as double; the result of every operation is rounded to its type. For f32 add, sub, mul, div
-// and sqrt this gives the correctly rounded f32 result (double has more than twice the digits); fma is done in
-// its own type. Conversions of values that do not fit an integer saturate, NaN gives 0: a defined answer here,
-// but languages may give another, so generators must not rely on it.
+// Floats are held as double; the result of every operation is rounded to its type. For f32 add,
+// sub, mul, div and sqrt this gives the correctly rounded f32 result (double has more than twice
+// the digits); fma is done in its own type. Conversions of values that do not fit an integer
+// saturate, NaN gives 0: a defined answer here, but languages may give another, so generators must
+// not rely on it.
 #include "kir/kir.h"
 
 #include <math.h>
@@ -35,10 +37,8 @@ i64 kir_wrap(enum dtype t, i64 v)
 
 double kir_round(enum dtype t, double v)
 {
-    if (t == DT_F64)
-        return v;
-    if (t == DT_F32)
-        return (float)v;
+    if (t == DT_F64) return v;
+    if (t == DT_F32) return (float)v;
     return t == DT_F16 ? f16_to_f32(f16_from_f32((float)v)) : bf16_to_f32(bf16_from_f32((float)v));
 }
 
@@ -102,11 +102,13 @@ static bool float_test(enum kir_op op, double x, double y, i64 *r)
     return true;
 }
 
-static bool scalar_float(enum kir_op op, enum dtype t, const union kir_cell x[3], union kir_cell *out)
+static bool scalar_float(enum kir_op op, enum dtype t, const union kir_cell x[3],
+                         union kir_cell *out)
 {
     double r;
     if (op == KI_FMA)
-        r = t == DT_F32 ? fmaf((float)x[0].f, (float)x[1].f, (float)x[2].f) : fma(x[0].f, x[1].f, x[2].f);
+        r = t == DT_F32 ? fmaf((float)x[0].f, (float)x[1].f, (float)x[2].f)
+                        : fma(x[0].f, x[1].f, x[2].f);
     else if (!float_un(op, x[0].f, &r) && !float_bin(op, x[0].f, x[1].f, &r))
         return float_test(op, x[0].f, x[1].f, &out->i);
     out->f = kir_round(t, r);
@@ -122,23 +124,18 @@ static bool is_unsigned(enum dtype t)
 /* Operands fit t, so that only u64 needs other instructions than i64. */
 static i64 int_div(enum kir_op op, bool is_u, i64 a, i64 b)
 {
-    if (is_u)
-        return (i64)(op == KI_DIV ? (u64)a / (u64)b : (u64)a % (u64)b);
+    if (is_u) return (i64)(op == KI_DIV ? (u64)a / (u64)b : (u64)a % (u64)b);
     if (b == -1) /* INT64_MIN / -1 would trap */
         return op == KI_DIV ? (i64)(0 - (u64)a) : 0;
     return op == KI_DIV ? a / b : a % b;
 }
 
-static bool int_less(bool is_u, i64 a, i64 b)
-{
-    return is_u ? (u64)a < (u64)b : a < b;
-}
+static bool int_less(bool is_u, i64 a, i64 b) { return is_u ? (u64)a < (u64)b : a < b; }
 
 static i64 int_pow(u64 x, i64 n)
 {
     u64 r = 1;
-    for (; n > 0; n >>= 1, x *= x)
-        r = n & 1 ? r * x : r;
+    for (; n > 0; n >>= 1, x *= x) r = n & 1 ? r * x : r;
     return (i64)r;
 }
 
@@ -157,8 +154,7 @@ static bool scalar_int(enum kir_op op, enum dtype t, const union kir_cell x[3], 
     case KI_FMA: *r = (i64)((u64)a * (u64)b + (u64)x[2].i); break;
     case KI_DIV:
     case KI_MOD:
-        if (!b)
-            return false;
+        if (!b) return false;
         *r = int_div(op, is_u, a, b);
         break;
     case KI_MIN: *r = int_less(is_u, a, b) ? a : b; break;
@@ -181,54 +177,43 @@ static bool scalar_int(enum kir_op op, enum dtype t, const union kir_cell x[3], 
 
 static i64 float_to_int(enum dtype to, double v)
 {
-    if (to == DT_BOOL)
-        return v != 0;
+    if (to == DT_BOOL) return v != 0;
     i64 bits = dtype_size(to) * 8;
     bool is_u = is_unsigned(to);
     double lo = is_u ? 0 : -ldexp(1, (int)bits - 1), hi = ldexp(1, (int)bits - !is_u);
-    if (v != v)
-        return 0;
+    if (v != v) return 0;
     if (v < lo) /* the least value itself may pass below: both give lo */
         return is_u ? 0 : kir_wrap(to, (i64)((u64)-1 << (bits - 1)));
-    if (v >= hi)
-        return kir_wrap(to, is_u ? -1 : (i64)(((u64)1 << (bits - 1)) - 1));
+    if (v >= hi) return kir_wrap(to, is_u ? -1 : (i64)(((u64)1 << (bits - 1)) - 1));
     return is_u && bits == 64 ? (i64)(u64)v : kir_wrap(to, (i64)v);
 }
 
 static double int_to_float(enum dtype from, enum dtype to, i64 v)
 {
-    if (to == DT_F64)
-        return from == DT_U64 ? (double)(u64)v : (double)v;
+    if (to == DT_F64) return from == DT_U64 ? (double)(u64)v : (double)v;
     float f = from == DT_U64 ? (float)(u64)v : (float)v; /* one rounding */
     return kir_round(to, f);
 }
 
 static void scalar_cast(enum dtype from, enum dtype to, union kir_cell x, union kir_cell *out)
 {
-    if (dtype_is_float(from) && dtype_is_float(to))
-        out->f = kir_round(to, x.f);
-    else if (dtype_is_float(from))
-        out->i = float_to_int(to, x.f);
-    else if (dtype_is_float(to))
-        out->f = int_to_float(from, to, x.i);
-    else
-        out->i = kir_wrap(to, x.i);
+    if (dtype_is_float(from) && dtype_is_float(to)) out->f = kir_round(to, x.f);
+    else if (dtype_is_float(from)) out->i = float_to_int(to, x.f);
+    else if (dtype_is_float(to)) out->f = int_to_float(from, to, x.i);
+    else out->i = kir_wrap(to, x.i);
 }
 
 static void scalar_bits(enum dtype from, enum dtype to, union kir_cell x, union kir_cell *out)
 {
     u64 raw = 0;
-    if (dtype_is_float(from))
-        elem_set_f64(from, &raw, 0, x.f);
-    else
-        elem_set_i64(from, &raw, 0, x.i);
-    if (dtype_is_float(to))
-        out->f = elem_f64(to, &raw, 0);
-    else
-        out->i = elem_i64(to, &raw, 0);
+    if (dtype_is_float(from)) elem_set_f64(from, &raw, 0, x.f);
+    else elem_set_i64(from, &raw, 0, x.i);
+    if (dtype_is_float(to)) out->f = elem_f64(to, &raw, 0);
+    else out->i = elem_i64(to, &raw, 0);
 }
 
-bool kir_scalar(enum kir_op op, enum dtype t, enum dtype to, const union kir_cell x[3], union kir_cell *out)
+bool kir_scalar(enum kir_op op, enum dtype t, enum dtype to, const union kir_cell x[3],
+                union kir_cell *out)
 {
     if (op == KI_CAST) {
         scalar_cast(t, to, x[0], out);

@@ -15,7 +15,8 @@ const struct kir_op_info *kir_op_info(enum kir_op op)
 #define RULE_B 'B'
 #define RULE_I 'I'
 #define RULE_V 'V'
-#define X(id, text, n, c, r) [KI_##id] = {.name = text, .n_args = n, .cls = CLS_##c, .rule = RULE_##r},
+#define X(id, text, n, c, r)                                                                       \
+    [KI_##id] = {.name = text, .n_args = n, .cls = CLS_##c, .rule = RULE_##r},
 #include "kir/kir.inc"
 #undef X
     };
@@ -42,28 +43,21 @@ kval kir_operand(const struct kir_ins *x, u32 i)
     return v[i];
 }
 
-bool kir_opens(enum kir_op op)
-{
-    return op == KI_GRID || op == KI_LOOP || op == KI_IF;
-}
+bool kir_opens(enum kir_op op) { return op == KI_GRID || op == KI_LOOP || op == KI_IF; }
 
 bool kir_is_const(const struct kir *k, kval v, i64 *out)
 {
     const struct kir_ins *x = kir_at(k, v);
-    if (x->op != KI_CONST || dtype_is_float(x->dtype))
-        return false;
-    if (out)
-        *out = x->imm.i;
+    if (x->op != KI_CONST || dtype_is_float(x->dtype)) return false;
+    if (out) *out = x->imm.i;
     return true;
 }
 
 bool kir_is_float(const struct kir *k, kval v, double *out)
 {
     const struct kir_ins *x = kir_at(k, v);
-    if (x->op != KI_CONST || !dtype_is_float(x->dtype))
-        return false;
-    if (out)
-        *out = x->imm.f;
+    if (x->op != KI_CONST || !dtype_is_float(x->dtype)) return false;
+    if (out) *out = x->imm.f;
     return true;
 }
 
@@ -76,10 +70,8 @@ bool kir_is_named(const struct kir_ins *x)
 u32 kir_text_id(const struct kir *k, kval v)
 {
     u32 n = 0;
-    if (!v || v >= k->ins.n || !kir_is_named(kir_at(k, v)))
-        return 0;
-    for (kval i = 1; i <= v; i++)
-        n += kir_is_named(kir_at(k, i));
+    if (!v || v >= k->ins.n || !kir_is_named(kir_at(k, v))) return 0;
+    for (kval i = 1; i <= v; i++) n += kir_is_named(kir_at(k, i));
     return n;
 }
 

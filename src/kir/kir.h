@@ -1,26 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// kir: kernel IR. One kernel is a flat list of instructions in execution order, with nested structure
-// marked by GRID/LOOP/IF ... END, each instruction naming its operands by number. Small enough to know by heart:
+// kir: kernel IR. One kernel is a flat list of instructions in execution order, with nested
+// structure marked by GRID/LOOP/IF ... END, each instruction naming its operands by number. Small enough to
+// know by heart (doc/kernel-ir.md):
 //
-//   kernel   = arguments (BUF), then one or more grids in sequence. A grid is 1 to 3 nested GRID instructions
-//              closed by as many ENDs; its iterations may run in any order and at the same time. All writes
-//              of a grid are visible to the next one.
-//   values   = scalars or vectors (lanes a power of two, 2..64) of a dtype. Index arithmetic is i64 and is assumed
-//              not to overflow. There are no mutable values; state lives in arrays (ALLOC) and buffers (BUF),
-//              read by LOAD and written by STORE.
-//   indices  = count elements of the array; an element of a REG array of lanes > 1 is a whole vector and its index
-//              a scalar. Else a vector index addresses every lane by itself; a ramp of stride 1 is a contiguous access.
-//   sizes    = kernel parameters: i64 values computed by the host before the launch from symbolic sizes
-//              (struct kir.param holds their text). Grid extents and ALLOC counts are CONST or PARAM only.
-//   lifetime = an ALLOC executed again is a new, undefined array. TEMP stands outside grids, WORK and SHARED directly
-//              in a grid's body (not in LOOP or IF), REG anywhere in a grid with a CONST count. Only REG has lanes > 1.
+//   kernel   = arguments (BUF), then one or more grids in sequence. A grid is 1 to 3 nested GRID
+//              instructions closed by as many ENDs; its iterations may run in any order and at the
+//              same time. All writes of a grid are visible to the next one.
+//   values   = scalars or vectors (lanes a power of two, 2..64) of a dtype. Index arithmetic is i64
+//              and is assumed not to overflow. There are no mutable values; state lives in arrays
+//              (ALLOC) and buffers (BUF), read by LOAD and written by STORE.
+//   indices  = count elements of the array; an element of a REG array of lanes > 1 is a whole
+//              vector and its index a scalar. Else a vector index addresses every lane by itself;
+//              a ramp of stride 1 is a contiguous access.
+//   sizes    = kernel parameters: i64 values computed by the host before the launch from symbolic
+//              sizes (struct kir.param holds their text). Grid extents and ALLOC counts are CONST
+//              or PARAM only.
+//   lifetime = an ALLOC executed again is a new, undefined array. TEMP stands outside grids, WORK
+//              and SHARED directly in a grid's body (not in LOOP or IF), REG anywhere in a grid with a
+//              CONST count. Only REG has lanes > 1.
 //
-// Invariants (kir_verify): operands precede their use and are in scope; types match by the rules of kir.inc;
-// every structure is closed; GRID only at top level, nothing but CONST and PARAM between nested GRIDs and nothing
-// after an inner END; nothing outside grids but BUF, CONST, PARAM and TEMP arrays; no STORE to an IN buffer; f16 and
-// bf16 are only moved and converted; BARRIER not inside IF. This folder knows nothing of tensors, operators,
-// languages or devices.
+// Invariants (kir_verify): operands precede their use and are in scope; types match by the rules of
+// kir.inc; every structure is closed; GRID only at top level, nothing but CONST and PARAM between
+// nested GRIDs and nothing after an inner END; nothing outside grids but BUF, CONST, PARAM and TEMP
+// arrays; no STORE to an IN buffer; f16 and bf16 are only moved and converted; BARRIER not inside
+// IF. This folder knows nothing of tensors, operators, languages or devices.
 #ifndef QUERN_KIR_H
 #define QUERN_KIR_H
 
@@ -36,7 +40,7 @@ enum kir_op {
 
 enum kir_space {
     KS_REG,    /* per thread, small constant count, becomes registers when indexed by constants */
-    KS_WORK,   /* per worker scratch memory of any size; undefined at the start of every grid iteration */
+    KS_WORK,   /* per worker scratch memory; undefined at the start of every grid iteration */
     KS_SHARED, /* per group of threads */
     KS_TEMP,   /* whole kernel: lives from grid to grid */
 };
@@ -78,10 +82,10 @@ struct kir {
     struct str name;                                  /* identifier: the kernel's entry point */
     struct { struct kir_ins *v; u32 n, cap; } ins;    /* v[0] unused */
     struct { struct kir_buf *v; u32 n, cap; } buf;    /* arguments in order */
-    struct { struct str *v; u32 n, cap; } param;      /* text of the symbolic expression of each parameter */
+    struct { struct str *v; u32 n, cap; } param;      /* size expression of each parameter */
     u32 group[3];                                     /* threads of a group per dimension, 0 = 1 */
     struct { struct kir_side *v; u32 n, cap; } side;  /* builder: parallel to ins */
-    struct { kval *v; u32 n; } head;                  /* builder: hash table of pure instructions in scope */
+    struct { kval *v; u32 n; } head;                  /* builder: hash table of what can be shared */
     struct { struct kir_scope *v; u32 n, cap; } scope; /* builder: open structures */
 };
 
@@ -92,26 +96,28 @@ const struct kir_op_info *kir_op_info(enum kir_op op);
 static inline const struct kir_ins *kir_at(const struct kir *k, kval v) { return &k->ins.v[v]; }
 u32 kir_lanes(const struct kir *k, kval v);
 enum dtype kir_dtype(const struct kir *k, kval v);
-bool kir_is_const(const struct kir *k, kval v, i64 *out);   /* integer or bool constant; lanes alike; out may be NULL */
-bool kir_is_float(const struct kir *k, kval v, double *out);/* float constant */
-bool kir_is_named(const struct kir_ins *x);                 /* stands as %n in the text */
-u32 kir_text_id(const struct kir *k, kval v);               /* the number n of %n in the text, 0: has none */
-kval kir_operand(const struct kir_ins *x, u32 i);           /* a, b, c, d by number */
-bool kir_opens(enum kir_op op);                             /* GRID, LOOP, IF: closed by an END */
+bool kir_is_const(const struct kir *k, kval v, i64 *out);    /* integer or bool, lanes alike */
+bool kir_is_float(const struct kir *k, kval v, double *out); /* float; out may be NULL for both */
+bool kir_is_named(const struct kir_ins *x);                  /* stands as %n in the text */
+u32 kir_text_id(const struct kir *k, kval v);                /* that n; 0: has none */
+kval kir_operand(const struct kir_ins *x, u32 i);            /* a, b, c, d by number */
+bool kir_opens(enum kir_op op);                              /* GRID, LOOP, IF: need an END */
 const char *kir_space_name(enum kir_space s);
 const char *kir_loop_name(enum kir_loop l);
 const char *kir_access_name(enum kir_access a);
 
-/* fold.c: the meaning of the pure scalar operators, shared by builder and interpreter. t is the type of operand a
-   (of b for SELECT), to the result's. False: the result is undefined (integer division by zero). */
-bool kir_scalar(enum kir_op op, enum dtype t, enum dtype to, const union kir_cell x[3], union kir_cell *out);
-i64 kir_wrap(enum dtype t, i64 v);                          /* to the integer or bool type t */
-double kir_round(enum dtype t, double v);                   /* to the float type t */
+/* fold.c: the meaning of the pure scalar operators, shared by builder and interpreter. t is the
+   type of operand a (of b for SELECT), to the result's. False: the result is undefined (integer division
+   by zero). */
+bool kir_scalar(enum kir_op op, enum dtype t, enum dtype to, const union kir_cell x[3],
+                union kir_cell *out);
+i64 kir_wrap(enum dtype t, i64 v);        /* to the integer or bool type t */
+double kir_round(enum dtype t, double v); /* to the float type t */
 
-/* build.c: the builder. Folds constants, applies identities, shares equal pure instructions that are in scope
-   (loads of KA_IN buffers count as pure), and splats scalars where the other operand is a vector. The result
-   may be any earlier instruction. Types must match (assert). Helpers with lanes accept 1 and then give scalars, so a
-   generator is written once for any vector width. */
+/* build.c: the builder. Folds constants, applies identities, shares equal pure instructions that
+   are in scope (loads of KA_IN buffers count as pure), and splats scalars where the other operand is a
+   vector. The result may be any earlier instruction. Types must match (assert). Helpers with lanes
+   accept 1 and then give scalars, so a generator is written once for any vector width. */
 
 void kir_init(struct kir *k, struct arena *a, struct str name);
 kval kir_buf(struct kir *k, struct str name, enum dtype t, enum kir_access access);
@@ -129,8 +135,8 @@ kval kir_select(struct kir *k, kval cond, kval a, kval b);
 kval kir_cast(struct kir *k, enum dtype t, kval a);
 kval kir_bits(struct kir *k, enum dtype t, kval a);
 kval kir_alloc(struct kir *k, enum kir_space s, enum dtype t, u32 lanes, kval count);
-kval kir_load(struct kir *k, kval buf, kval idx);           /* lanes: those of idx, times the array's */
-kval kir_load_n(struct kir *k, kval buf, kval idx, kval n); /* idx a ramp or scalar; lanes >= n read as 0 */
+kval kir_load(struct kir *k, kval buf, kval idx);           /* lanes of idx times the array's */
+kval kir_load_n(struct kir *k, kval buf, kval idx, kval n); /* idx a ramp or scalar; rest 0 */
 void kir_store(struct kir *k, kval buf, kval idx, kval val);
 void kir_store_n(struct kir *k, kval buf, kval idx, kval val, kval n);
 kval kir_grid(struct kir *k, kval extent);                  /* opens one dimension */
@@ -149,41 +155,43 @@ static inline kval kir_mod(struct kir *k, kval a, kval b) { return kir_bin(k, KI
 static inline kval kir_min(struct kir *k, kval a, kval b) { return kir_bin(k, KI_MIN, a, b); }
 static inline kval kir_max(struct kir *k, kval a, kval b) { return kir_bin(k, KI_MAX, a, b); }
 static inline kval kir_lt(struct kir *k, kval a, kval b) { return kir_bin(k, KI_LT, a, b); }
-static inline kval kir_add_i(struct kir *k, kval a, i64 b) { return kir_bin(k, KI_ADD, a, kir_int(k, b)); }
-static inline kval kir_mul_i(struct kir *k, kval a, i64 b) { return kir_bin(k, KI_MUL, a, kir_int(k, b)); }
-static inline kval kir_div_i(struct kir *k, kval a, i64 b) { return kir_bin(k, KI_DIV, a, kir_int(k, b)); }
-static inline kval kir_mod_i(struct kir *k, kval a, i64 b) { return kir_bin(k, KI_MOD, a, kir_int(k, b)); }
+static inline kval kir_add_i(struct kir *k, kval a, i64 b) { return kir_add(k, a, kir_int(k, b)); }
+static inline kval kir_mul_i(struct kir *k, kval a, i64 b) { return kir_mul(k, a, kir_int(k, b)); }
+static inline kval kir_div_i(struct kir *k, kval a, i64 b) { return kir_div(k, a, kir_int(k, b)); }
+static inline kval kir_mod_i(struct kir *k, kval a, i64 b) { return kir_mod(k, a, kir_int(k, b)); }
 
-kval kir_push(struct kir *k, struct kir_ins x); /* appends as it is: no folding, no sharing, no checks */
+kval kir_push(struct kir *k, struct kir_ins x); /* appends x as it is, unchecked */
 
-/* simplify.c: what the builder knows. Each returns an earlier or simpler value, 0 when nothing applies. */
+/* simplify.c: what the builder knows. Each gives an earlier or simpler value, or 0. */
 kval kir_simplify_un(struct kir *k, enum kir_op op, kval a);
 kval kir_simplify_bin(struct kir *k, enum kir_op op, kval a, kval b); /* lanes alike */
 kval kir_simplify_select(struct kir *k, kval cond, kval a, kval b);
 kval kir_simplify_fma(struct kir *k, kval a, kval b, kval c);
 kval kir_simplify_cast(struct kir *k, enum dtype t, kval a);
-kval kir_scalar_of(struct kir *k, kval v); /* the scalar whose copies are the lanes of v, 0: none known */
+kval kir_scalar_of(struct kir *k, kval v); /* of which v is a splat; 0: none known */
 
-/* range.c: bounds of i64 values, of all lanes: known from constants, loop bounds, min, max, mod ... */
+/* range.c: bounds of i64 values, of all lanes: from constants, loop bounds, min, max, mod ... */
 struct kir_range { i64 lo, hi; }; /* both included */
 struct kir_range kir_range(const struct kir *k, kval v);
 struct kir_range kir_range_of(const struct kir *k, const struct kir_ins *x);
 
-/* text.c (print), parse.c: the textual form, a language with a grammar (doc/kernel-ir.md). Round-trips. */
+/* text.c (print), parse.c: the textual form, doc/kernel-ir.md. Round-trips. */
 void kir_print(struct buf *b, const struct kir *k);
 bool kir_parse(struct kir *k, struct arena *a, struct str text, struct err *e);
 
 /* verify.c: the invariants above; kir_parse ends with it. */
 bool kir_verify(const struct kir *k, struct err *e);
 
-/* legal.c: a new kernel in `out` with UNROLL loops unrolled, REG arrays that are only indexed by constants split
-   into single elements, dead pure instructions dropped, and instructions the limits forbid rewritten. */
+/* legal.c: a new kernel in `out` with UNROLL loops unrolled, REG arrays that are only indexed by
+   constants split into single elements, everything without effect dropped, and vectors wider than
+   the limit split (i64 and bool vectors, addresses and masks, only along with others of as many
+   lanes). */
 struct kir_limits {
     u32 max_lanes_bytes; /* widest vector in bytes; wider ones are split; 0 = any */
-    u32 max_unroll;      /* refuse to grow beyond this many instructions */
+    u32 max_unroll;      /* refuse to grow beyond this many instructions; 0 = a million */
 };
-bool kir_legalise(struct kir *out, struct arena *a, const struct kir *in, const struct kir_limits *l,
-                  struct err *e);
+bool kir_legalise(struct kir *out, struct arena *a, const struct kir *in,
+                  const struct kir_limits *l, struct err *e);
 
 /* cost.c: static counts for one launch, parameters given. */
 struct kir_cost {
@@ -194,17 +202,18 @@ struct kir_cost {
 };
 void kir_count(const struct kir *k, const i64 *param, struct kir_cost *c);
 
-/* eval.c: the interpreter. Runs a kernel on host memory and checks what hardware does not tell: access outside a
-   buffer or array, reads of elements never written (OUT, REG, WORK, SHARED, TEMP), two iterations of one grid
-   touching the same element when one of them writes, threads of a group likewise between barriers, barriers
-   in divergent flow, division by zero, grids that did not write all of an OUT buffer. */
+/* eval.c: the interpreter. Runs a kernel on host memory and checks what hardware does not tell:
+   access outside a buffer or array, reads of elements never written (OUT, REG, WORK, SHARED, TEMP),
+   two iterations of one grid touching the same element when one of them writes, threads of a group
+   likewise between barriers, barriers in divergent flow, division by zero, grids that did not write
+   all of an OUT buffer. */
 struct kir_arg { void *p; i64 n; }; /* n elements of the BUF's dtype */
 struct kir_eval_opts {
     u64 seed;            /* order of the grid iterations (shuffled); 0 = in order */
     i64 max_steps;       /* give up after this many instructions; 0 = 1e10 */
     bool allow_unwritten; /* do not complain of OUT elements left unwritten */
 };
-bool kir_eval(const struct kir *k, const struct kir_arg *arg, const i64 *param, const struct kir_eval_opts *o,
-              struct err *e);
+bool kir_eval(const struct kir *k, const struct kir_arg *arg, const i64 *param,
+              const struct kir_eval_opts *o, struct err *e); /* o may be NULL */
 
 #endif

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// legal.c: makes a kernel fit for a language. Everything is one walk that emits the kernel again through the builder:
-// unrolled loops as copies of their body with the index a constant, branches with a known condition and loops of at
-// most one round without their structure, and vectors wider than the target's as several narrower ones. Then prune.c
-// takes arrays apart and drops what nobody uses.
+// legal.c: makes a kernel fit for a language. Everything is one walk that emits the kernel again
+// through the builder: unrolled loops as copies of their body with the index a constant, branches
+// with a known condition and loops of at most one round without their structure, and vectors wider
+// than the target's as several narrower ones. Then prune.c takes arrays apart and drops what nobody
+// uses.
 //
-// Splitting is by number of lanes: all vectors of, say, 16 lanes become vectors of 8 when some f32x16 is too wide. So
-// operands always have equal pieces. i64 and bool vectors are addresses and masks; they are split with the others,
-// but do not count as too wide themselves.
+// Splitting is by number of lanes: all vectors of, say, 16 lanes become vectors of 8 when some
+// f32x16 is too wide. So operands always have equal pieces. i64 and bool vectors are addresses and
+// masks; they are split with the others, but do not count as too wide themselves.
 #include "kir/legal.h"
 
 /* Copying. */
@@ -16,8 +17,7 @@ void kir_copy_init(struct kir_copy *c, struct arena *scratch)
 {
     const struct kir *in = c->in;
     struct kir *out = c->out;
-    for (u32 i = 0; i < countof(in->group); i++)
-        out->group[i] = in->group[i];
+    for (u32 i = 0; i < countof(in->group); i++) out->group[i] = in->group[i];
     for (u32 i = 0; i < in->param.n; i++) /* their order is the caller's */
         *arr_push(out->arena, &out->param) = str_dup(out->arena, in->param.v[i]);
     u32 n = 0;
@@ -27,8 +27,7 @@ void kir_copy_init(struct kir_copy *c, struct arena *scratch)
         n += kir_lanes(in, v) > 1 ? kir_lanes(in, v) : 1;
     }
     c->piece = arena_array(scratch, kval, n);
-    for (u32 i = 0; i < countof(c->narrow); i++)
-        c->narrow[i] = (u8)i;
+    for (u32 i = 0; i < countof(c->narrow); i++) c->narrow[i] = (u8)i;
 }
 
 u32 kir_copy_n(const struct kir_copy *c, kval v)
@@ -43,20 +42,13 @@ kval kir_copy_get(const struct kir_copy *c, kval v, u32 i)
     return c->piece[c->first[v] + i];
 }
 
-void kir_copy_set(struct kir_copy *c, kval v, kval to)
-{
-    c->piece[c->first[v]] = to;
-}
+void kir_copy_set(struct kir_copy *c, kval v, kval to) { c->piece[c->first[v]] = to; }
 
-static kval get0(const struct kir_copy *c, kval v)
-{
-    return kir_copy_get(c, v, 0);
-}
+static kval get0(const struct kir_copy *c, kval v) { return kir_copy_get(c, v, 0); }
 
 static kval copy_const(struct kir *k, const struct kir_ins *x, u32 lanes)
 {
-    if (dtype_is_float(x->dtype))
-        return kir_const_f(k, x->dtype, lanes, x->imm.f);
+    if (dtype_is_float(x->dtype)) return kir_const_f(k, x->dtype, lanes, x->imm.f);
     return kir_const_i(k, x->dtype, lanes, x->imm.i);
 }
 
@@ -65,11 +57,9 @@ static kval copy_reduce(struct kir_copy *c, const struct kir_ins *x)
     enum kir_op op = x->op == KI_HADD ? KI_ADD : x->op == KI_HMIN ? KI_MIN : KI_MAX;
     kval t[64];
     u32 n = kir_copy_n(c, x->a);
-    for (u32 i = 0; i < n; i++)
-        t[i] = kir_copy_get(c, x->a, i);
+    for (u32 i = 0; i < n; i++) t[i] = kir_copy_get(c, x->a, i);
     for (n /= 2; n; n /= 2) /* the order of lanes that kir.inc promises */
-        for (u32 i = 0; i < n; i++)
-            t[i] = kir_bin(c->out, op, t[i], t[i + n]);
+        for (u32 i = 0; i < n; i++) t[i] = kir_bin(c->out, op, t[i], t[i + n]);
     return kir_un(c->out, x->op, t[0]);
 }
 
@@ -83,7 +73,8 @@ static kval copy_pure(struct kir_copy *c, const struct kir_ins *x, u32 i)
     case KI_PARAM: return kir_param(k, c->in->param.v[x->imm.i]);
     case KI_THREAD: return kir_thread(k, (u32)x->imm.i);
     case KI_SPLAT: return kir_splat(k, get0(c, x->a), lanes);
-    case KI_RAMP: return kir_ramp(k, kir_add_i(k, get0(c, x->a), x->imm.i * i * lanes), x->imm.i, lanes);
+    case KI_RAMP:
+        return kir_ramp(k, kir_add_i(k, get0(c, x->a), x->imm.i * i * lanes), x->imm.i, lanes);
     case KI_LANE:
         lanes = c->narrow[kir_lanes(c->in, x->a)];
         return kir_lane(k, kir_copy_get(c, x->a, (u32)x->imm.i / lanes), x->imm.i % lanes);
@@ -105,8 +96,7 @@ static kval copy_pure(struct kir_copy *c, const struct kir_ins *x, u32 i)
 /* Index of piece i of n of an access; arrays of vectors have n elements for each of their own. */
 static kval copy_index(struct kir_copy *c, const struct kir_ins *x, u32 i, u32 n)
 {
-    if (kir_lanes(c->in, x->a) == 1)
-        return kir_copy_get(c, x->b, i);
+    if (kir_lanes(c->in, x->a) == 1) return kir_copy_get(c, x->b, i);
     return kir_add_i(c->out, kir_mul_i(c->out, get0(c, x->b), n), i);
 }
 
@@ -157,14 +147,15 @@ void kir_copy_ins(struct kir_copy *c, kval v)
     case KI_LOAD: copy_load(c, v); return;
     case KI_STORE: copy_store(c, x); return;
     case KI_GRID: r = kir_grid(k, get0(c, x->a)); break;
-    case KI_LOOP: r = kir_loop(k, x->aux, get0(c, x->a), get0(c, x->b), kir_at(c->in, x->c)->imm.i); break;
+    case KI_LOOP:
+        r = kir_loop(k, x->aux, get0(c, x->a), get0(c, x->b), kir_at(c->in, x->c)->imm.i);
+        break;
     case KI_IF: kir_if(k, get0(c, x->a)); return;
     case KI_ELSE: kir_else(k); return;
     case KI_END: kir_end(k); return;
     case KI_BARRIER: kir_barrier(k); return;
     default:
-        for (u32 i = 0; i < kir_copy_n(c, v); i++)
-            c->piece[c->first[v] + i] = copy_pure(c, x, i);
+        for (u32 i = 0; i < kir_copy_n(c, v); i++) c->piece[c->first[v] + i] = copy_pure(c, x, i);
         return;
     }
     kir_copy_set(c, v, r);
@@ -174,7 +165,7 @@ void kir_copy_ins(struct kir_copy *c, kval v)
 
 struct unroller {
     struct kir_copy copy;
-    kval *end;            /* of each GRID, LOOP, IF: its END; of an IF with two branches: its ELSE */
+    kval *end; /* of each GRID, LOOP, IF: its END; of an IF with two branches: its ELSE */
     u32 max;
     struct err *e;
 };
@@ -187,10 +178,8 @@ static void find_ends(struct unroller *u, struct arena *a)
     u->end = arena_array(a, kval, k->ins.n);
     for (kval v = 1; v < k->ins.n; v++) {
         enum kir_op op = kir_at(k, v)->op;
-        if (op == KI_END || op == KI_ELSE)
-            u->end[open[--n]] = v;
-        if (kir_opens(op) || op == KI_ELSE)
-            open[n++] = v;
+        if (op == KI_END || op == KI_ELSE) u->end[open[--n]] = v;
+        if (kir_opens(op) || op == KI_ELSE) open[n++] = v;
     }
 }
 
@@ -198,8 +187,7 @@ static bool copy_range(struct unroller *u, kval from, kval to);
 
 static bool check_size(struct unroller *u)
 {
-    if (u->copy.out->ins.n <= u->max)
-        return true;
+    if (u->copy.out->ins.n <= u->max) return true;
     return err_set(u->e, ERR_FAILED, "kernel '%.*s' grows beyond %u instructions when unrolled",
                    STR_ARG(u->copy.in->name), u->max);
 }
@@ -209,13 +197,12 @@ static bool copy_rounds(struct unroller *u, kval v, i64 from, i64 to)
     i64 step = kir_at(u->copy.in, kir_at(u->copy.in, v)->c)->imm.i, at = from;
     for (i64 n = 0; at < to; n++) {
         if (n > u->max)
-            return err_set(u->e, ERR_FAILED, "kernel '%.*s': loop %%%u has too many rounds to unroll",
+            return err_set(u->e, ERR_FAILED,
+                           "kernel '%.*s': loop %%%u has too many rounds to unroll",
                            STR_ARG(u->copy.in->name), kir_text_id(u->copy.in, v));
         kir_copy_set(&u->copy, v, kir_int(u->copy.out, at));
-        if (!copy_range(u, v + 1, u->end[v]) || !check_size(u))
-            return false;
-        if (__builtin_add_overflow(at, step, &at))
-            break;
+        if (!copy_range(u, v + 1, u->end[v]) || !check_size(u)) return false;
+        if (__builtin_add_overflow(at, step, &at)) break;
     }
     return true;
 }
@@ -227,14 +214,14 @@ static bool copy_loop(struct unroller *u, kval v)
     i64 step = kir_at(u->copy.in, x->c)->imm.i, lo = 0, hi = 0, size;
     bool is_const = kir_is_const(u->copy.out, from, &lo) && kir_is_const(u->copy.out, to, &hi);
     if (x->aux == KL_UNROLL && !is_const)
-        return err_set(u->e, ERR_FAILED, "kernel '%.*s': loop %%%u is to be unrolled but its bounds are not constant",
+        return err_set(u->e, ERR_FAILED,
+                       "kernel '%.*s': loop %%%u is to be unrolled but its bounds are not constant",
                        STR_ARG(u->copy.in->name), kir_text_id(u->copy.in, v));
-    bool is_short = is_const && (hi <= lo || (!__builtin_sub_overflow(hi, lo, &size) && size <= step));
-    if (x->aux == KL_UNROLL || is_short)
-        return copy_rounds(u, v, lo, hi);
+    bool is_short =
+        is_const && (hi <= lo || (!__builtin_sub_overflow(hi, lo, &size) && size <= step));
+    if (x->aux == KL_UNROLL || is_short) return copy_rounds(u, v, lo, hi);
     kir_copy_ins(&u->copy, v);
-    if (!copy_range(u, v + 1, u->end[v]))
-        return false;
+    if (!copy_range(u, v + 1, u->end[v])) return false;
     kir_end(u->copy.out);
     return true;
 }
@@ -243,21 +230,17 @@ static bool copy_if(struct unroller *u, kval v)
 {
     kval mid = u->end[v], end = mid;
     bool has_else = kir_at(u->copy.in, mid)->op == KI_ELSE;
-    if (has_else)
-        end = u->end[mid];
+    if (has_else) end = u->end[mid];
     i64 cond;
     if (kir_is_const(u->copy.out, get0(&u->copy, kir_at(u->copy.in, v)->a), &cond)) {
-        if (cond)
-            return copy_range(u, v + 1, mid);
+        if (cond) return copy_range(u, v + 1, mid);
         return !has_else || copy_range(u, mid + 1, end);
     }
     kir_copy_ins(&u->copy, v);
-    if (!copy_range(u, v + 1, mid))
-        return false;
+    if (!copy_range(u, v + 1, mid)) return false;
     if (has_else) {
         kir_else(u->copy.out);
-        if (!copy_range(u, mid + 1, end))
-            return false;
+        if (!copy_range(u, mid + 1, end)) return false;
     }
     kir_end(u->copy.out);
     return true;
@@ -274,8 +257,7 @@ static bool copy_range(struct unroller *u, kval from, kval to)
     for (kval v = from; v < to;) {
         enum kir_op op = kir_at(u->copy.in, v)->op;
         if (op == KI_LOOP || op == KI_IF) {
-            if (!(op == KI_LOOP ? copy_loop(u, v) : copy_if(u, v)))
-                return false;
+            if (!(op == KI_LOOP ? copy_loop(u, v) : copy_if(u, v))) return false;
             v = behind(u, v);
             continue;
         }
@@ -289,21 +271,19 @@ static bool copy_range(struct unroller *u, kval from, kval to)
 static void limit_type(struct kir_copy *c, const struct kir_ins *x, u32 max_bytes)
 {
     bool is_shapeless = x->op == KI_CONST || x->op == KI_SPLAT || x->op == KI_RAMP;
-    if (x->lanes <= 1 || is_shapeless || x->dtype == DT_I64 || x->dtype == DT_BOOL)
-        return;
+    if (x->lanes <= 1 || is_shapeless || x->dtype == DT_I64 || x->dtype == DT_BOOL) return;
     u32 n = x->lanes;
-    while (n > 1 && n * (u32)dtype_size(x->dtype) > max_bytes)
-        n /= 2;
-    if (n < c->narrow[x->lanes])
-        c->narrow[x->lanes] = (u8)n;
+    while (n > 1 && n * (u32)dtype_size(x->dtype) > max_bytes) n /= 2;
+    if (n < c->narrow[x->lanes]) c->narrow[x->lanes] = (u8)n;
 }
 
-bool kir_legalise(struct kir *out, struct arena *a, const struct kir *in, const struct kir_limits *l,
-                  struct err *e)
+bool kir_legalise(struct kir *out, struct arena *a, const struct kir *in,
+                  const struct kir_limits *l, struct err *e)
 {
     struct arena scratch = {0};
     struct kir flat, split;
-    struct unroller u = {.copy = {.in = in, .out = &flat}, .max = l->max_unroll ? l->max_unroll : 1 << 20, .e = e};
+    struct unroller u = {
+        .copy = {.in = in, .out = &flat}, .max = l->max_unroll ? l->max_unroll : 1 << 20, .e = e};
     kir_init(&flat, &scratch, in->name);
     kir_copy_init(&u.copy, &scratch);
     find_ends(&u, &scratch);

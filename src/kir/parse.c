@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// parse.c: reads the text that text.c prints (grammar: doc/kernel-ir.md). Instructions are appended exactly as written,
-// without the builder's folding, so that printing gives the same text again. The text may come from anywhere: the
-// parser itself checks words and names only, kir_verify at the end judges everything else.
+// parse.c: reads the text that text.c prints (grammar: doc/kernel-ir.md). Instructions are appended
+// exactly as written, without the builder's folding, so that printing gives the same text again.
+// The text may come from anywhere: the parser itself checks words and names only, kir_verify at the
+// end judges everything else.
 //
 // Sticky: after the first error every step does nothing.
 #include "kir/kir.h"
@@ -12,15 +13,16 @@ struct parser {
     struct err *e;
     const char *p, *end;
     u32 line;
-    struct map value;     /* text number -> kval */
-    struct map buf;       /* name -> kval */
+    struct map value; /* text number -> kval */
+    struct map buf;   /* name -> kval */
     bool failed;
 };
 
 static bool fail(struct parser *s, const char *what, struct str word)
 {
     if (!s->failed)
-        err_set(s->e, ERR_INPUT, "kernel text, line %u: %s '%.*s'", s->line, what, (int)i64_min(word.n, 80), word.p);
+        err_set(s->e, ERR_INPUT, "kernel text, line %u: %s '%.*s'", s->line, what,
+                (int)i64_min(word.n, 80), word.p);
     s->failed = true;
     return false;
 }
@@ -32,39 +34,29 @@ static bool is_letter(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-static bool is_number(char c)
-{
-    return is_letter(c) || c == '-' || c == '+' || c == '.';
-}
+static bool is_number(char c) { return is_letter(c) || c == '-' || c == '+' || c == '.'; }
 
-static bool is_digit(char c)
-{
-    return (c >= '0' && c <= '9') || c == '-';
-}
+static bool is_digit(char c) { return (c >= '0' && c <= '9') || c == '-'; }
 
 static void skip_space(struct parser *s)
 {
-    while (s->p < s->end && (*s->p == ' ' || *s->p == '\t' || *s->p == '\r'))
-        s->p++;
+    while (s->p < s->end && (*s->p == ' ' || *s->p == '\t' || *s->p == '\r')) s->p++;
     if (s->p < s->end && *s->p == '#')
-        while (s->p < s->end && *s->p != '\n')
-            s->p++;
+        while (s->p < s->end && *s->p != '\n') s->p++;
 }
 
 static struct str take(struct parser *s, bool (*is)(char))
 {
     skip_space(s);
     const char *from = s->p;
-    while (s->p < s->end && is(*s->p))
-        s->p++;
+    while (s->p < s->end && is(*s->p)) s->p++;
     return (struct str){from, s->p - from};
 }
 
 static struct str rest(const struct parser *s)
 {
     const char *q = s->p;
-    while (q < s->end && *q != '\n')
-        q++;
+    while (q < s->end && *q != '\n') q++;
     return (struct str){s->p, q - s->p};
 }
 
@@ -72,19 +64,16 @@ static bool accept(struct parser *s, const char *z)
 {
     skip_space(s);
     struct str w = str_of(z);
-    if (s->failed || !str_starts((struct str){s->p, s->end - s->p}, w))
-        return false;
+    if (s->failed || !str_starts((struct str){s->p, s->end - s->p}, w)) return false;
     bool is_word = is_letter(z[0]);
-    if (is_word && s->p + w.n < s->end && is_letter(s->p[w.n]))
-        return false;
+    if (is_word && s->p + w.n < s->end && is_letter(s->p[w.n])) return false;
     s->p += w.n;
     return true;
 }
 
 static void expect(struct parser *s, const char *z)
 {
-    if (s->failed || accept(s, z))
-        return;
+    if (s->failed || accept(s, z)) return;
     fail(s, "syntax error before", rest(s));
 }
 
@@ -99,8 +88,7 @@ static void skip_lines(struct parser *s)
 static void end_line(struct parser *s)
 {
     skip_space(s);
-    if (!s->failed && s->p < s->end && *s->p != '\n')
-        fail(s, "unexpected", rest(s));
+    if (!s->failed && s->p < s->end && *s->p != '\n') fail(s, "unexpected", rest(s));
     skip_lines(s);
 }
 
@@ -108,8 +96,7 @@ static i64 number(struct parser *s)
 {
     struct str w = take(s, is_digit);
     i64 v = 0;
-    if (!s->failed && !str_to_i64(w, &v))
-        fail(s, "bad number", w.n ? w : rest(s));
+    if (!s->failed && !str_to_i64(w, &v)) fail(s, "bad number", w.n ? w : rest(s));
     return v;
 }
 
@@ -118,8 +105,7 @@ static bool type_of(struct str w, u8 *dtype, u8 *lanes)
 {
     struct str head = w, tail;
     i64 n = 1;
-    if (str_cut(w, 'x', &head, &tail) && !str_to_i64(tail, &n))
-        return false;
+    if (str_cut(w, 'x', &head, &tail) && !str_to_i64(tail, &n)) return false;
     *dtype = (u8)dtype_parse(head);
     *lanes = (u8)n;
     return *dtype != DT_NONE && n >= 1 && n <= 64;
@@ -128,23 +114,18 @@ static bool type_of(struct str w, u8 *dtype, u8 *lanes)
 static void type(struct parser *s, struct kir_ins *x)
 {
     struct str w = take(s, is_letter);
-    if (!type_of(w, &x->dtype, &x->lanes))
-        fail(s, "bad type", w.n ? w : rest(s));
+    if (!type_of(w, &x->dtype, &x->lanes)) fail(s, "bad type", w.n ? w : rest(s));
 }
 
 /* Values. */
 
-static kval push(struct parser *s, struct kir_ins x)
-{
-    return s->failed ? 0 : kir_push(s->k, x);
-}
+static kval push(struct parser *s, struct kir_ins x) { return s->failed ? 0 : kir_push(s->k, x); }
 
 static kval named_value(struct parser *s)
 {
     struct str w = take(s, is_letter);
     u64 *v = map_get(&s->value, w);
-    if (v)
-        return (kval)*v;
+    if (v) return (kval)*v;
     fail(s, "unknown value", w);
     return 0;
 }
@@ -158,10 +139,8 @@ static kval constant(struct parser *s, struct kir_ins x)
     bool is_float = dtype_is_float(x.dtype);
     if (is_float ? !str_to_f64(w, &f) : !str_to_i64(w, &i))
         fail(s, "bad number", w.n ? w : rest(s));
-    else if (is_float)
-        x.imm.f = kir_round(x.dtype, f);
-    else
-        x.imm.i = i;
+    else if (is_float) x.imm.f = kir_round(x.dtype, f);
+    else x.imm.i = i;
     return push(s, x);
 }
 
@@ -169,8 +148,7 @@ static kval word_value(struct parser *s)
 {
     struct str w = take(s, is_letter);
     struct kir_ins x = {.op = KI_PARAM, .dtype = DT_I64, .lanes = 1};
-    if (str_starts(w, S("p")) && str_to_i64(str_sub(w, 1, w.n), &x.imm.i))
-        return push(s, x);
+    if (str_starts(w, S("p")) && str_to_i64(str_sub(w, 1, w.n), &x.imm.i)) return push(s, x);
     if (!type_of(w, &x.dtype, &x.lanes)) {
         fail(s, "unknown value", w.n ? w : rest(s));
         return 0;
@@ -184,12 +162,11 @@ static kval word_value(struct parser *s)
 static kval value(struct parser *s)
 {
     skip_space(s);
-    if (s->failed)
-        return 0;
-    if (accept(s, "%"))
-        return named_value(s);
+    if (s->failed) return 0;
+    if (accept(s, "%")) return named_value(s);
     if (s->p < s->end && is_digit(*s->p))
-        return push(s, (struct kir_ins){.op = KI_CONST, .dtype = DT_I64, .lanes = 1, .imm.i = number(s)});
+        return push(
+            s, (struct kir_ins){.op = KI_CONST, .dtype = DT_I64, .lanes = 1, .imm.i = number(s)});
     return word_value(s);
 }
 
@@ -201,8 +178,7 @@ static void access_to(struct parser *s, struct kir_ins *x)
     } else {
         struct str w = take(s, is_letter);
         u64 *v = map_get(&s->buf, w);
-        if (!v)
-            fail(s, "unknown buffer", w.n ? w : rest(s));
+        if (!v) fail(s, "unknown buffer", w.n ? w : rest(s));
         x->a = v ? (kval)*v : 0;
     }
     expect(s, "[");
@@ -210,26 +186,21 @@ static void access_to(struct parser *s, struct kir_ins *x)
     expect(s, "]");
 }
 
-static kval first(struct parser *s)
-{
-    return accept(s, "first") ? value(s) : 0;
-}
+static kval first(struct parser *s) { return accept(s, "first") ? value(s) : 0; }
 
 /* "%5", a value to be defined: its number. */
 static struct str fresh(struct parser *s)
 {
     expect(s, "%");
     struct str w = take(s, is_letter);
-    if (!s->failed && (!w.n || map_get(&s->value, w)))
-        fail(s, "not a fresh value", w);
+    if (!s->failed && (!w.n || map_get(&s->value, w))) fail(s, "not a fresh value", w);
     return w;
 }
 
 static void define(struct parser *s, struct str w, struct kir_ins x)
 {
     kval v = push(s, x);
-    if (v)
-        map_put(&s->value, w, v);
+    if (v) map_put(&s->value, w, v);
 }
 
 /* Lines. */
@@ -237,8 +208,7 @@ static void define(struct parser *s, struct str w, struct kir_ins x)
 static enum kir_op find_op(struct str w)
 {
     for (int op = 1; op < N_KIR_OPS; op++)
-        if (str_is(w, kir_op_info(op)->name))
-            return op;
+        if (str_is(w, kir_op_info(op)->name)) return op;
     return KI_NONE;
 }
 
@@ -247,17 +217,14 @@ static void operands(struct parser *s, struct kir_ins *x)
     kval v[4] = {0};
     u32 n = kir_op_info(x->op)->n_args;
     for (u32 i = 0; i < n && !s->failed; i++) {
-        if (i)
-            expect(s, ",");
+        if (i) expect(s, ",");
         v[i] = value(s);
     }
     x->a = v[0];
     x->b = v[1];
     x->c = v[2];
-    if (x->op != KI_RAMP && x->op != KI_LANE && x->op != KI_THREAD)
-        return;
-    if (n)
-        expect(s, ",");
+    if (x->op != KI_RAMP && x->op != KI_LANE && x->op != KI_THREAD) return;
+    if (n) expect(s, ",");
     x->imm.i = number(s);
 }
 
@@ -265,8 +232,7 @@ static void line_pure(struct parser *s)
 {
     struct kir_ins x = {.dtype = DT_I64, .lanes = 1};
     struct str id = fresh(s);
-    if (accept(s, ":"))
-        type(s, &x);
+    if (accept(s, ":")) type(s, &x);
     expect(s, "=");
     struct str w = take(s, is_letter);
     x.op = (u8)find_op(w);
@@ -317,17 +283,14 @@ static void line_loop(struct parser *s)
 {
     struct kir_ins x = {.op = KI_LOOP, .dtype = DT_I64, .lanes = 1};
     for (int l = KL_UNROLL; l <= KL_VECTOR; l++)
-        if (accept(s, kir_loop_name(l)))
-            x.aux = (u8)l;
+        if (accept(s, kir_loop_name(l))) x.aux = (u8)l;
     struct str id = fresh(s);
     expect(s, "=");
     x.a = value(s);
     expect(s, "..");
     x.b = value(s);
-    if (accept(s, "step"))
-        x.c = value(s);
-    else
-        x.c = push(s, (struct kir_ins){.op = KI_CONST, .dtype = DT_I64, .lanes = 1, .imm.i = 1});
+    if (accept(s, "step")) x.c = value(s);
+    else x.c = push(s, (struct kir_ins){.op = KI_CONST, .dtype = DT_I64, .lanes = 1, .imm.i = 1});
     define(s, id, x);
 }
 
@@ -338,22 +301,14 @@ static void line(struct parser *s)
             line_alloc(s, i);
             return;
         }
-    if (accept(s, "store"))
-        line_store(s);
-    else if (accept(s, "grid"))
-        line_grid(s);
-    else if (accept(s, "loop"))
-        line_loop(s);
-    else if (accept(s, "if"))
-        push(s, (struct kir_ins){.op = KI_IF, .a = value(s)});
-    else if (accept(s, "else"))
-        push(s, (struct kir_ins){.op = KI_ELSE});
-    else if (accept(s, "end"))
-        push(s, (struct kir_ins){.op = KI_END});
-    else if (accept(s, "barrier"))
-        push(s, (struct kir_ins){.op = KI_BARRIER});
-    else
-        line_pure(s);
+    if (accept(s, "store")) line_store(s);
+    else if (accept(s, "grid")) line_grid(s);
+    else if (accept(s, "loop")) line_loop(s);
+    else if (accept(s, "if")) push(s, (struct kir_ins){.op = KI_IF, .a = value(s)});
+    else if (accept(s, "else")) push(s, (struct kir_ins){.op = KI_ELSE});
+    else if (accept(s, "end")) push(s, (struct kir_ins){.op = KI_END});
+    else if (accept(s, "barrier")) push(s, (struct kir_ins){.op = KI_BARRIER});
+    else line_pure(s);
 }
 
 /* The header. */
@@ -365,44 +320,38 @@ static void buffer(struct parser *s)
     int access = -1;
     expect(s, ":");
     for (int i = KA_IN; i <= KA_INOUT; i++)
-        if (accept(s, kir_access_name(i)))
-            access = i;
+        if (accept(s, kir_access_name(i))) access = i;
     type(s, &x);
     if (!s->failed && (access < 0 || x.lanes != 1 || map_get(&s->buf, name)))
         fail(s, "bad buffer", name);
-    if (!s->failed)
-        map_put(&s->buf, name, kir_buf(s->k, name, x.dtype, access));
+    if (!s->failed) map_put(&s->buf, name, kir_buf(s->k, name, x.dtype, access));
 }
 
 static void param(struct parser *s)
 {
     struct str name = take(s, is_letter);
     i64 n;
-    if (!str_starts(name, S("p")) || !str_to_i64(str_sub(name, 1, name.n), &n) || n != s->k->param.n)
+    if (!str_starts(name, S("p")) || !str_to_i64(str_sub(name, 1, name.n), &n) ||
+        n != s->k->param.n)
         fail(s, "bad parameter", name);
     expect(s, "=");
     expect(s, "\"");
     const char *from = s->p;
-    while (s->p < s->end && *s->p != '"' && *s->p != '\n')
-        s->p++;
+    while (s->p < s->end && *s->p != '"' && *s->p != '\n') s->p++;
     struct str text = {from, s->p - from};
     expect(s, "\"");
-    if (!s->failed)
-        *arr_push(s->k->arena, &s->k->param) = str_dup(s->k->arena, text);
+    if (!s->failed) *arr_push(s->k->arena, &s->k->param) = str_dup(s->k->arena, text);
 }
 
 static void header(struct parser *s)
 {
     while (!s->failed && !accept(s, ";") && !accept(s, ")")) {
-        if (s->k->buf.n)
-            expect(s, ",");
+        if (s->k->buf.n) expect(s, ",");
         buffer(s);
     }
-    if (s->failed || s->p[-1] == ')')
-        return;
+    if (s->failed || s->p[-1] == ')') return;
     while (!s->failed && !accept(s, ")")) {
-        if (s->k->param.n)
-            expect(s, ",");
+        if (s->k->param.n) expect(s, ",");
         param(s);
     }
 }
@@ -411,8 +360,7 @@ static void group(struct parser *s)
 {
     for (u32 i = 0; i < 3; i++) {
         i64 n = number(s);
-        if (!s->failed && (n < 1 || n > 1 << 16))
-            fail(s, "impossible group size before", rest(s));
+        if (!s->failed && (n < 1 || n > 1 << 16)) fail(s, "impossible group size before", rest(s));
         s->k->group[i] = (u32)n;
     }
     end_line(s);
@@ -422,8 +370,7 @@ bool kir_parse(struct kir *k, struct arena *a, struct str text, struct err *e)
 {
     struct parser s = {.k = k, .e = e, .p = text.p, .end = text.p + text.n, .line = 1};
     kir_init(k, a, S("none"));
-    if (text.n > 1 << 30)
-        return err_set(e, ERR_INPUT, "kernel text too long");
+    if (text.n > 1 << 30) return err_set(e, ERR_INPUT, "kernel text too long");
     map_init(&s.value, a);
     map_init(&s.buf, a);
     skip_lines(&s);
@@ -432,8 +379,7 @@ bool kir_parse(struct kir *k, struct arena *a, struct str text, struct err *e)
     expect(&s, "(");
     header(&s);
     end_line(&s);
-    if (accept(&s, "group"))
-        group(&s);
+    if (accept(&s, "group")) group(&s);
     while (!s.failed && s.p < s.end) {
         line(&s);
         end_line(&s);

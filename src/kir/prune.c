@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// prune.c: the last stages of legalisation. REG arrays that are only indexed by constants become one array per element,
-// which a language declares as plain variables, so that the target's compiler keeps them in registers. Then what has no
-// effect is dropped: pure values and loads nobody uses, stores to arrays nobody reads, loops and branches left empty.
+// prune.c: the last stages of legalisation. REG arrays that are only indexed by constants become
+// one array per element, which a language declares as plain variables, so that the target's
+// compiler keeps them in registers. Then what has no effect is dropped: pure values and loads
+// nobody uses, stores to arrays nobody reads, loops and branches left empty.
 #include "kir/legal.h"
 
 /* Arrays. */
 
-static bool is_access(const struct kir_ins *x)
-{
-    return x->op == KI_LOAD || x->op == KI_STORE;
-}
+static bool is_access(const struct kir_ins *x) { return x->op == KI_LOAD || x->op == KI_STORE; }
 
 static bool is_splittable(const struct kir *k, const struct kir_ins *x, kval array)
 {
@@ -25,10 +23,10 @@ static u32 *find_splittable(const struct kir *k, struct arena *a)
     for (kval v = 1; v < k->ins.n; v++) {
         const struct kir_ins *x = kir_at(k, v);
         i64 count;
-        if (x->op == KI_ALLOC && x->aux == KS_REG && kir_is_const(k, x->a, &count) && count > 1 && count <= 4096)
+        if (x->op == KI_ALLOC && x->aux == KS_REG && kir_is_const(k, x->a, &count) && count > 1 &&
+            count <= 4096)
             n[v] = (u32)count;
-        if (is_access(x) && n[x->a] && !is_splittable(k, x, x->a))
-            n[x->a] = 0;
+        if (is_access(x) && n[x->a] && !is_splittable(k, x, x->a)) n[x->a] = 0;
     }
     return n;
 }
@@ -36,8 +34,8 @@ static u32 *find_splittable(const struct kir *k, struct arena *a)
 struct splitter {
     struct kir_copy copy;
     struct arena *arena;
-    u32 *n;               /* per ALLOC: elements, 0 = left whole */
-    kval **element;       /* per ALLOC: the new arrays */
+    u32 *n;         /* per ALLOC: elements, 0 = left whole */
+    kval **element; /* per ALLOC: the new arrays */
 };
 
 static void split_alloc(struct splitter *s, kval v)
@@ -57,40 +55,40 @@ static void split_access(struct splitter *s, kval v)
     if (x->op == KI_LOAD)
         kir_copy_set(&s->copy, v, kir_load_n(k, array, zero, kir_copy_get(&s->copy, x->c, 0)));
     else
-        kir_store_n(k, array, zero, kir_copy_get(&s->copy, x->c, 0), kir_copy_get(&s->copy, x->d, 0));
+        kir_store_n(k, array, zero, kir_copy_get(&s->copy, x->c, 0),
+                    kir_copy_get(&s->copy, x->d, 0));
 }
 
 void kir_split_arrays(struct kir *out, struct arena *scratch, const struct kir *in)
 {
-    struct splitter s = {.copy = {.in = in, .out = out}, .arena = scratch, .n = find_splittable(in, scratch)};
+    struct splitter s = {
+        .copy = {.in = in, .out = out}, .arena = scratch, .n = find_splittable(in, scratch)};
     s.element = arena_array(scratch, kval *, in->ins.n);
     kir_copy_init(&s.copy, scratch);
     for (kval v = 1; v < in->ins.n; v++) {
         const struct kir_ins *x = kir_at(in, v);
-        if (x->op == KI_ALLOC && s.n[v])
-            split_alloc(&s, v);
-        else if (is_access(x) && s.n[x->a])
-            split_access(&s, v);
-        else
-            kir_copy_ins(&s.copy, v);
+        if (x->op == KI_ALLOC && s.n[v]) split_alloc(&s, v);
+        else if (is_access(x) && s.n[x->a]) split_access(&s, v);
+        else kir_copy_ins(&s.copy, v);
     }
 }
 
-/* Dead code. An instruction lives when its effect is seen outside, or when something living needs it: its operands,
-   and the structures around it; a load makes its array live, which makes the array's stores live. */
+/* Dead code. An instruction lives when its effect is seen outside, or when something living needs
+   it: its operands, and the structures around it; a load makes its array live, which makes the
+   array's stores live. */
 
 struct pruner {
     const struct kir *k;
     u8 *live;
-    kval *parent;         /* innermost structure around each instruction: GRID, LOOP, IF or ELSE; of an ELSE: its IF */
-    kval *begin;          /* of an ELSE: its IF; of an END: what it closes */
+    kval *parent; /* innermost structure around each instruction: GRID, LOOP, IF or ELSE; of an
+                     ELSE: its IF */
+    kval *begin;  /* of an ELSE: its IF; of an END: what it closes */
     bool changed;
 };
 
 static void mark(struct pruner *p, kval v)
 {
-    if (!v || p->live[v])
-        return;
+    if (!v || p->live[v]) return;
     p->live[v] = 1;
     p->changed = true;
 }
@@ -109,32 +107,29 @@ static void find_parents(struct pruner *p, struct arena *a)
         } else {
             p->parent[v] = open[n];
         }
-        if (kir_opens(op) || op == KI_ELSE)
-            open[++n] = v;
+        if (kir_opens(op) || op == KI_ELSE) open[++n] = v;
     }
 }
 
 static bool is_root(const struct pruner *p, kval v)
 {
     const struct kir_ins *x = kir_at(p->k, v);
-    if (x->op == KI_STORE)
-        return kir_at(p->k, x->a)->op == KI_BUF || p->live[x->a];
+    if (x->op == KI_STORE) return kir_at(p->k, x->a)->op == KI_BUF || p->live[x->a];
     return x->op == KI_GRID || x->op == KI_BARRIER || x->op == KI_BUF;
 }
 
-/* Backwards, so that uses come before definitions; again while a loop's load brought an array to life. */
+/* Backwards, so that uses come before definitions; again while a loop's load brought an array to
+ * life. */
 static void mark_live(struct pruner *p)
 {
     do {
         p->changed = false;
         for (kval v = p->k->ins.n - 1; v; v--) {
             const struct kir_ins *x = kir_at(p->k, v);
-            if (!p->live[v] && !is_root(p, v))
-                continue;
+            if (!p->live[v] && !is_root(p, v)) continue;
             mark(p, v);
             mark(p, p->parent[v]);
-            for (u32 i = 0; i < kir_op_info(x->op)->n_args; i++)
-                mark(p, kir_operand(x, i));
+            for (u32 i = 0; i < kir_op_info(x->op)->n_args; i++) mark(p, kir_operand(x, i));
         }
     } while (p->changed);
 }
@@ -142,8 +137,7 @@ static void mark_live(struct pruner *p)
 static bool ends_live(const struct pruner *p, kval v)
 {
     kval b = p->begin[v];
-    while (kir_at(p->k, b)->op == KI_ELSE)
-        b = p->begin[b];
+    while (kir_at(p->k, b)->op == KI_ELSE) b = p->begin[b];
     return p->live[b];
 }
 
@@ -155,6 +149,5 @@ void kir_drop_dead(struct kir *out, struct arena *scratch, const struct kir *in)
     struct kir_copy c = {.in = in, .out = out};
     kir_copy_init(&c, scratch);
     for (kval v = 1; v < in->ins.n; v++)
-        if (kir_at(in, v)->op == KI_END ? ends_live(&p, v) : p.live[v])
-            kir_copy_ins(&c, v);
+        if (kir_at(in, v)->op == KI_END ? ends_live(&p, v) : p.live[v]) kir_copy_ins(&c, v);
 }

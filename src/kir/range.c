@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// range.c: bounds of i64 values. One step of interval arithmetic per instruction, done when it is appended, so
-// that asking costs nothing. The range of a vector covers all of its lanes. Index arithmetic is assumed not to
-// overflow (kir.h); where a bound itself would overflow, the range is the full one.
+// range.c: bounds of i64 values. One step of interval arithmetic per instruction, done when it is
+// appended, so that asking costs nothing. The range of a vector covers all of its lanes. Index
+// arithmetic is assumed not to overflow (kir.h); where a bound itself would overflow, the range is
+// the full one.
 #include "kir/kir.h"
 
 static const struct kir_range full = {INT64_MIN, INT64_MAX};
@@ -41,25 +42,25 @@ static struct kir_range range_add(struct kir_range a, struct kir_range b)
 
 static struct kir_range range_neg(struct kir_range a)
 {
-    return (struct kir_range){a.hi == INT64_MAX ? INT64_MIN : -a.hi, a.lo == INT64_MIN ? INT64_MAX : -a.lo};
+    return (struct kir_range){a.hi == INT64_MAX ? INT64_MIN : -a.hi,
+                              a.lo == INT64_MIN ? INT64_MAX : -a.lo};
 }
 
 /* An end of the type's range stands for "unknown" and stays there. */
 static i64 mul_end(i64 a, i64 b)
 {
     i64 r;
-    if (!a || !b)
-        return 0;
+    if (!a || !b) return 0;
     bool is_neg = (a < 0) != (b < 0);
     bool is_end = a == INT64_MIN || a == INT64_MAX || b == INT64_MIN || b == INT64_MAX;
-    if (is_end || __builtin_mul_overflow(a, b, &r))
-        return is_neg ? INT64_MIN : INT64_MAX;
+    if (is_end || __builtin_mul_overflow(a, b, &r)) return is_neg ? INT64_MIN : INT64_MAX;
     return r;
 }
 
 static struct kir_range range_mul(struct kir_range a, struct kir_range b)
 {
-    const i64 e[4] = {mul_end(a.lo, b.lo), mul_end(a.lo, b.hi), mul_end(a.hi, b.lo), mul_end(a.hi, b.hi)};
+    const i64 e[4] = {mul_end(a.lo, b.lo), mul_end(a.lo, b.hi), mul_end(a.hi, b.lo),
+                      mul_end(a.hi, b.hi)};
     struct kir_range r = {e[0], e[0]};
     for (i64 i = 1; i < countof(e); i++) {
         r.lo = i64_min(r.lo, e[i]);
@@ -70,17 +71,16 @@ static struct kir_range range_mul(struct kir_range a, struct kir_range b)
 
 static struct kir_range range_div(struct kir_range a, struct kir_range b)
 {
-    if (b.lo <= 0)
-        return full;
+    if (b.lo <= 0) return full;
     if (b.lo == b.hi)
-        return (struct kir_range){a.lo == INT64_MIN ? a.lo : a.lo / b.lo, a.hi == INT64_MAX ? a.hi : a.hi / b.lo};
+        return (struct kir_range){a.lo == INT64_MIN ? a.lo : a.lo / b.lo,
+                                  a.hi == INT64_MAX ? a.hi : a.hi / b.lo};
     return (struct kir_range){i64_min(a.lo, 0), i64_max(a.hi, 0)};
 }
 
 static struct kir_range range_mod(struct kir_range a, struct kir_range b)
 {
-    if (b.lo <= 0)
-        return full;
+    if (b.lo <= 0) return full;
     i64 m = b.hi == INT64_MAX ? b.hi : b.hi - 1;
     return (struct kir_range){a.lo >= 0 ? 0 : -m, a.hi <= 0 ? 0 : i64_min(a.hi, m)};
 }
@@ -120,8 +120,7 @@ static i64 thread_count(const struct kir *k, i64 dim)
 
 struct kir_range kir_range_of(const struct kir *k, const struct kir_ins *x)
 {
-    if (x->dtype != DT_I64)
-        return full;
+    if (x->dtype != DT_I64) return full;
     struct kir_range a = kir_range(k, x->a), b = kir_range(k, x->b), c = kir_range(k, x->c);
     switch ((int)x->op) {
     case KI_CONST: return (struct kir_range){x->imm.i, x->imm.i};
@@ -135,7 +134,8 @@ struct kir_range kir_range_of(const struct kir *k, const struct kir_ins *x)
     case KI_ABS: return range_abs(a);
     case KI_SELECT: return (struct kir_range){i64_min(b.lo, c.lo), i64_max(b.hi, c.hi)};
     case KI_GRID: return (struct kir_range){0, a.hi == INT64_MAX ? a.hi : i64_max(a.hi - 1, 0)};
-    case KI_LOOP: return (struct kir_range){a.lo, b.hi == INT64_MAX ? b.hi : i64_max(b.hi - 1, a.lo)};
+    case KI_LOOP:
+        return (struct kir_range){a.lo, b.hi == INT64_MAX ? b.hi : i64_max(b.hi - 1, a.lo)};
     case KI_THREAD: return (struct kir_range){0, thread_count(k, x->imm.i) - 1};
     default: return range_bin(x->op, a, b);
     }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// simplify.c: what the builder knows about pure operators: constant folding, splats and ramps pushed outward,
-// and identities that leave short index expressions. The normal form of an i64 sum is (variable part) + constant,
-// of a product (variable part) * constant, so that the addresses of unrolled copies differ in a constant only.
+// simplify.c: what the builder knows about pure operators: constant folding, splats and ramps
+// pushed outward, and identities that leave short index expressions. The normal form of an i64 sum
+// is (variable part) + constant, of a product (variable part) * constant, so that the addresses of
+// unrolled copies differ in a constant only.
 //
-// Every rule is exact: for wrapping integers, and for floats including NaN, infinities and the sign of zero. The
-// exceptions are rules of division, comparison and ranges for i64, which assume that index arithmetic does not
-// overflow (kir.h), and pow with exponent 2.
+// Every rule is exact: for wrapping integers, and for floats including NaN, infinities and the sign
+// of zero. The exceptions are rules of division, comparison and ranges for i64, which assume that
+// index arithmetic does not overflow (kir.h), and pow with exponent 2.
 #include "kir/kir.h"
 
 #include <math.h>
@@ -15,8 +16,7 @@
 static bool has_const(const struct kir *k, enum kir_op op, kval v, kval *x, i64 *c)
 {
     const struct kir_ins *p = kir_at(k, v);
-    if (p->op != op || !kir_is_const(k, p->b, c))
-        return false;
+    if (p->op != op || !kir_is_const(k, p->b, c)) return false;
     *x = p->a;
     return true;
 }
@@ -31,36 +31,22 @@ static kval bool_like(struct kir *k, kval v, bool c)
     return kir_const_i(k, DT_BOOL, kir_lanes(k, v), c);
 }
 
-static kval add_const(struct kir *k, kval v, i64 c)
-{
-    return kir_add(k, v, int_like(k, v, c));
-}
+static kval add_const(struct kir *k, kval v, i64 c) { return kir_add(k, v, int_like(k, v, c)); }
 
-static kval mul_const(struct kir *k, kval v, i64 c)
-{
-    return kir_mul(k, v, int_like(k, v, c));
-}
+static kval mul_const(struct kir *k, kval v, i64 c) { return kir_mul(k, v, int_like(k, v, c)); }
 
-static i64 wrap_add(i64 a, i64 b)
-{
-    return (i64)((u64)a + (u64)b);
-}
+static i64 wrap_add(i64 a, i64 b) { return (i64)((u64)a + (u64)b); }
 
-static i64 wrap_mul(i64 a, i64 b)
-{
-    return (i64)((u64)a * (u64)b);
-}
+static i64 wrap_mul(i64 a, i64 b) { return (i64)((u64)a * (u64)b); }
 
 kval kir_scalar_of(struct kir *k, kval v)
 {
     const struct kir_ins *x = kir_at(k, v);
-    if (x->lanes == 1)
-        return v;
-    if (x->op == KI_SPLAT)
-        return x->a;
-    if (x->op != KI_CONST)
-        return 0;
-    return dtype_is_float(x->dtype) ? kir_const_f(k, x->dtype, 1, x->imm.f) : kir_const_i(k, x->dtype, 1, x->imm.i);
+    if (x->lanes == 1) return v;
+    if (x->op == KI_SPLAT) return x->a;
+    if (x->op != KI_CONST) return 0;
+    return dtype_is_float(x->dtype) ? kir_const_f(k, x->dtype, 1, x->imm.f)
+                                    : kir_const_i(k, x->dtype, 1, x->imm.i);
 }
 
 /* Constants. */
@@ -68,12 +54,9 @@ kval kir_scalar_of(struct kir *k, kval v)
 static bool cell_of(const struct kir *k, kval v, union kir_cell *c)
 {
     const struct kir_ins *x = kir_at(k, v);
-    if (x->op != KI_CONST)
-        return false;
-    if (dtype_is_float(x->dtype))
-        c->f = x->imm.f;
-    else
-        c->i = x->imm.i;
+    if (x->op != KI_CONST) return false;
+    if (dtype_is_float(x->dtype)) c->f = x->imm.f;
+    else c->i = x->imm.i;
     return true;
 }
 
@@ -81,11 +64,9 @@ static kval fold(struct kir *k, enum kir_op op, enum dtype to, const kval v[3])
 {
     union kir_cell x[3] = {{0}}, r = {0};
     for (u32 i = 0; i < kir_op_info(op)->n_args; i++)
-        if (!cell_of(k, v[i], &x[i]))
-            return 0;
+        if (!cell_of(k, v[i], &x[i])) return 0;
     enum dtype t = kir_dtype(k, op == KI_SELECT ? v[1] : v[0]);
-    if (!kir_scalar(op, t, to, x, &r))
-        return 0;
+    if (!kir_scalar(op, t, to, x, &r)) return 0;
     u32 lanes = kir_lanes(k, v[0]);
     return dtype_is_float(to) ? kir_const_f(k, to, lanes, r.f) : kir_const_i(k, to, lanes, r.i);
 }
@@ -94,15 +75,11 @@ static kval fold(struct kir *k, enum kir_op op, enum dtype to, const kval v[3])
 
 static kval simplify_not(struct kir *k, const struct kir_ins *x)
 {
-    if (x->op == KI_NOT)
-        return x->a;
-    if (x->op == KI_EQ)
-        return kir_bin(k, KI_NE, x->a, x->b);
-    if (x->op == KI_NE)
-        return kir_bin(k, KI_EQ, x->a, x->b);
+    if (x->op == KI_NOT) return x->a;
+    if (x->op == KI_EQ) return kir_bin(k, KI_NE, x->a, x->b);
+    if (x->op == KI_NE) return kir_bin(k, KI_EQ, x->a, x->b);
     bool is_order = x->op == KI_LT || x->op == KI_LE;
-    if (!is_order || dtype_is_float(kir_dtype(k, x->a)))
-        return 0;
+    if (!is_order || dtype_is_float(kir_dtype(k, x->a))) return 0;
     return kir_bin(k, x->op == KI_LT ? KI_LE : KI_LT, x->b, x->a);
 }
 
@@ -111,20 +88,13 @@ kval kir_simplify_un(struct kir *k, enum kir_op op, kval a)
     struct kir_ins x = *kir_at(k, a);
     enum dtype to = kir_op_info(op)->rule == 'B' ? DT_BOOL : (enum dtype)x.dtype;
     kval r = fold(k, op, to, (kval[3]){a});
-    if (r)
-        return r;
-    if (x.op == KI_SPLAT)
-        return kir_splat(k, kir_un(k, op, x.a), x.lanes);
-    if (op == KI_NEG && x.op == KI_NEG)
-        return x.a;
-    if (op == KI_NEG && !dtype_is_float(x.dtype))
-        return mul_const(k, a, -1);
-    if (op == KI_ABS && x.op == KI_ABS)
-        return a;
-    if (op == KI_ABS && x.op == KI_NEG && dtype_is_float(x.dtype))
-        return kir_un(k, KI_ABS, x.a);
-    if (op == KI_ABS && kir_range(k, a).lo >= 0)
-        return a;
+    if (r) return r;
+    if (x.op == KI_SPLAT) return kir_splat(k, kir_un(k, op, x.a), x.lanes);
+    if (op == KI_NEG && x.op == KI_NEG) return x.a;
+    if (op == KI_NEG && !dtype_is_float(x.dtype)) return mul_const(k, a, -1);
+    if (op == KI_ABS && x.op == KI_ABS) return a;
+    if (op == KI_ABS && x.op == KI_NEG && dtype_is_float(x.dtype)) return kir_un(k, KI_ABS, x.a);
+    if (op == KI_ABS && kir_range(k, a).lo >= 0) return a;
     return op == KI_NOT ? simplify_not(k, &x) : 0;
 }
 
@@ -134,8 +104,7 @@ kval kir_simplify_un(struct kir *k, enum kir_op op, kval a)
 static kval mul_parts(const struct kir *k, kval v, i64 *c)
 {
     kval x;
-    if (has_const(k, KI_MUL, v, &x, c))
-        return x;
+    if (has_const(k, KI_MUL, v, &x, c)) return x;
     *c = 1;
     return v;
 }
@@ -146,18 +115,13 @@ static kval simplify_add(struct kir *k, kval a, kval b)
     i64 c, d;
     const struct kir_ins *x = kir_at(k, a), *y = kir_at(k, b);
     if (kir_is_const(k, b, &d)) {
-        if (d == 0)
-            return a;
+        if (d == 0) return a;
         return has_const(k, KI_ADD, a, &p, &c) ? add_const(k, p, wrap_add(c, d)) : 0;
     }
-    if (has_const(k, KI_ADD, a, &p, &c))
-        return add_const(k, kir_add(k, p, b), c);
-    if (has_const(k, KI_ADD, b, &p, &c))
-        return add_const(k, kir_add(k, a, p), c);
-    if (x->op == KI_SUB && x->b == b)
-        return x->a;
-    if (y->op == KI_SUB && y->b == a)
-        return y->a;
+    if (has_const(k, KI_ADD, a, &p, &c)) return add_const(k, kir_add(k, p, b), c);
+    if (has_const(k, KI_ADD, b, &p, &c)) return add_const(k, kir_add(k, a, p), c);
+    if (x->op == KI_SUB && x->b == b) return x->a;
+    if (y->op == KI_SUB && y->b == a) return y->a;
     p = mul_parts(k, a, &c);
     return p == mul_parts(k, b, &d) ? mul_const(k, p, wrap_add(c, d)) : 0;
 }
@@ -167,16 +131,11 @@ static kval simplify_sub(struct kir *k, kval a, kval b)
     kval p;
     i64 c, d;
     const struct kir_ins *x = kir_at(k, a), *y = kir_at(k, b);
-    if (kir_is_const(k, b, &d))
-        return add_const(k, a, wrap_mul(d, -1));
-    if (has_const(k, KI_ADD, a, &p, &c))
-        return add_const(k, kir_sub(k, p, b), c);
-    if (has_const(k, KI_ADD, b, &p, &c))
-        return add_const(k, kir_sub(k, a, p), wrap_mul(c, -1));
-    if (x->op == KI_ADD && (x->a == b || x->b == b))
-        return x->a == b ? x->b : x->a;
-    if (y->op == KI_SUB && y->a == a)
-        return y->b;
+    if (kir_is_const(k, b, &d)) return add_const(k, a, wrap_mul(d, -1));
+    if (has_const(k, KI_ADD, a, &p, &c)) return add_const(k, kir_sub(k, p, b), c);
+    if (has_const(k, KI_ADD, b, &p, &c)) return add_const(k, kir_sub(k, a, p), wrap_mul(c, -1));
+    if (x->op == KI_ADD && (x->a == b || x->b == b)) return x->a == b ? x->b : x->a;
+    if (y->op == KI_SUB && y->a == a) return y->b;
     p = mul_parts(k, a, &c);
     return p == mul_parts(k, b, &d) ? mul_const(k, p, wrap_add(c, wrap_mul(d, -1))) : 0;
 }
@@ -186,14 +145,11 @@ static kval simplify_mul(struct kir *k, kval a, kval b)
     kval p;
     i64 c, d;
     if (!kir_is_const(k, b, &d)) {
-        if (has_const(k, KI_MUL, a, &p, &c))
-            return mul_const(k, kir_mul(k, p, b), c);
+        if (has_const(k, KI_MUL, a, &p, &c)) return mul_const(k, kir_mul(k, p, b), c);
         return has_const(k, KI_MUL, b, &p, &c) ? mul_const(k, kir_mul(k, a, p), c) : 0;
     }
-    if (d == 0 || d == 1)
-        return d ? a : b;
-    if (has_const(k, KI_MUL, a, &p, &c))
-        return mul_const(k, p, wrap_mul(c, d));
+    if (d == 0 || d == 1) return d ? a : b;
+    if (has_const(k, KI_MUL, a, &p, &c)) return mul_const(k, p, wrap_mul(c, d));
     return has_const(k, KI_ADD, a, &p, &c) ? add_const(k, mul_const(k, p, d), wrap_mul(c, d)) : 0;
 }
 
@@ -206,10 +162,8 @@ static bool is_multiple(const struct kir *k, kval v, i64 c, int depth)
     const struct kir_ins *x = kir_at(k, v);
     i64 d;
     kval p;
-    if (kir_is_const(k, v, &d) || has_const(k, KI_MUL, v, &p, &d))
-        return d % c == 0;
-    if (depth == MAX_DEPTH || (x->op != KI_ADD && x->op != KI_SUB))
-        return false;
+    if (kir_is_const(k, v, &d) || has_const(k, KI_MUL, v, &p, &d)) return d % c == 0;
+    if (depth == MAX_DEPTH || (x->op != KI_ADD && x->op != KI_SUB)) return false;
     return is_multiple(k, x->a, c, depth + 1) && is_multiple(k, x->b, c, depth + 1);
 }
 
@@ -218,10 +172,8 @@ static kval divide_exact(struct kir *k, kval v, i64 c)
 {
     i64 d;
     kval p;
-    if (kir_is_const(k, v, &d))
-        return int_like(k, v, d / c);
-    if (has_const(k, KI_MUL, v, &p, &d))
-        return mul_const(k, p, d / c);
+    if (kir_is_const(k, v, &d)) return int_like(k, v, d / c);
+    if (has_const(k, KI_MUL, v, &p, &d)) return mul_const(k, p, d / c);
     enum kir_op op = kir_at(k, v)->op;
     kval b = kir_at(k, v)->b;
     kval l = divide_exact(k, kir_at(k, v)->a, c);
@@ -232,8 +184,7 @@ static kval divide_exact(struct kir *k, kval v, i64 c)
 static bool split_multiple(const struct kir *k, kval v, i64 c, kval part[2])
 {
     const struct kir_ins *x = kir_at(k, v);
-    if (x->op != KI_ADD || kir_range(k, x->a).lo < 0 || kir_range(k, x->b).lo < 0)
-        return false;
+    if (x->op != KI_ADD || kir_range(k, x->a).lo < 0 || kir_range(k, x->b).lo < 0) return false;
     bool is_a = is_multiple(k, x->a, c, 0);
     part[0] = is_a ? x->a : x->b;
     part[1] = is_a ? x->b : x->a;
@@ -246,32 +197,25 @@ static bool has_whole(const struct kir *k, kval v, i64 c, kval *x, i64 *d)
     return has_const(k, KI_ADD, v, x, d) && *d >= c && kir_range(k, *x).lo >= 0;
 }
 
-static bool is_below(struct kir_range r, i64 c)
-{
-    return r.lo > -c && r.hi < c;
-}
+static bool is_below(struct kir_range r, i64 c) { return r.lo > -c && r.hi < c; }
 
 /* A ramp that stays between two multiples of c: all lanes have the same quotient. */
 static bool is_short_ramp(const struct kir *k, kval v, i64 c)
 {
     const struct kir_ins *x = kir_at(k, v);
-    if (x->op != KI_RAMP || x->imm.i < 0 || x->imm.i >= c)
-        return false;
-    return x->imm.i * (x->lanes - 1) < c && kir_range(k, x->a).lo >= 0 && is_multiple(k, x->a, c, 0);
+    if (x->op != KI_RAMP || x->imm.i < 0 || x->imm.i >= c) return false;
+    return x->imm.i * (x->lanes - 1) < c && kir_range(k, x->a).lo >= 0 &&
+           is_multiple(k, x->a, c, 0);
 }
 
 static kval simplify_div(struct kir *k, kval a, i64 c)
 {
     kval p, part[2];
     i64 d;
-    if (c == 1)
-        return a;
-    if (c <= 0)
-        return 0;
-    if (is_below(kir_range(k, a), c))
-        return int_like(k, a, 0);
-    if (is_multiple(k, a, c, 0))
-        return divide_exact(k, a, c);
+    if (c == 1) return a;
+    if (c <= 0) return 0;
+    if (is_below(kir_range(k, a), c)) return int_like(k, a, 0);
+    if (is_multiple(k, a, c, 0)) return divide_exact(k, a, c);
     if (is_short_ramp(k, a, c))
         return kir_splat(k, divide_exact(k, kir_at(k, a)->a, c), kir_lanes(k, a));
     if (has_const(k, KI_DIV, a, &p, &d) && d > 0 && !__builtin_mul_overflow(c, d, &d))
@@ -289,20 +233,15 @@ static kval simplify_mod(struct kir *k, kval a, i64 c)
 {
     kval p, part[2];
     i64 d;
-    if (c <= 0)
-        return 0;
-    if (c == 1 || is_multiple(k, a, c, 0))
-        return int_like(k, a, 0);
-    if (is_below(kir_range(k, a), c))
-        return a;
+    if (c <= 0) return 0;
+    if (c == 1 || is_multiple(k, a, c, 0)) return int_like(k, a, 0);
+    if (is_below(kir_range(k, a), c)) return a;
     if (is_short_ramp(k, a, c))
         return kir_ramp(k, kir_int(k, 0), kir_at(k, a)->imm.i, kir_lanes(k, a));
     if (has_const(k, KI_MOD, a, &p, &d) && d > 0 && d % c == 0)
         return kir_mod(k, p, int_like(k, a, c));
-    if (split_multiple(k, a, c, part))
-        return kir_mod(k, part[1], int_like(k, a, c));
-    if (has_whole(k, a, c, &p, &d))
-        return kir_mod(k, add_const(k, p, d % c), int_like(k, a, c));
+    if (split_multiple(k, a, c, part)) return kir_mod(k, part[1], int_like(k, a, c));
+    if (has_whole(k, a, c, &p, &d)) return kir_mod(k, add_const(k, p, d % c), int_like(k, a, c));
     return 0;
 }
 
@@ -312,17 +251,12 @@ static kval simplify_min_max(struct kir *k, enum kir_op op, kval a, kval b)
 {
     kval p;
     i64 c, d;
-    if (a == b)
-        return a;
-    if (kir_dtype(k, a) != DT_I64)
-        return 0;
+    if (a == b) return a;
+    if (kir_dtype(k, a) != DT_I64) return 0;
     struct kir_range x = kir_range(k, a), y = kir_range(k, b);
-    if (x.hi <= y.lo)
-        return op == KI_MIN ? a : b;
-    if (y.hi <= x.lo)
-        return op == KI_MIN ? b : a;
-    if (!kir_is_const(k, b, &d) || !has_const(k, op, a, &p, &c))
-        return 0;
+    if (x.hi <= y.lo) return op == KI_MIN ? a : b;
+    if (y.hi <= x.lo) return op == KI_MIN ? b : a;
+    if (!kir_is_const(k, b, &d) || !has_const(k, op, a, &p, &c)) return 0;
     return kir_bin(k, op, p, int_like(k, a, op == KI_MIN ? i64_min(c, d) : i64_max(c, d)));
 }
 
@@ -344,34 +278,30 @@ static kval compare_consts(struct kir *k, enum kir_op op, kval a, kval b)
     kval p, q;
     i64 c, d, r;
     if (kir_is_const(k, b, &d)) {
-        if (op == KI_LE && d < INT64_MAX)
-            return kir_lt(k, a, int_like(k, a, d + 1));
+        if (op == KI_LE && d < INT64_MAX) return kir_lt(k, a, int_like(k, a, d + 1));
         if (has_const(k, KI_ADD, a, &p, &c) && !__builtin_sub_overflow(d, c, &r))
             return kir_bin(k, op, p, int_like(k, a, r));
         return 0;
     }
     if (kir_is_const(k, a, &c)) {
-        if (op == KI_LE && c > INT64_MIN)
-            return kir_lt(k, int_like(k, a, c - 1), b);
+        if (op == KI_LE && c > INT64_MIN) return kir_lt(k, int_like(k, a, c - 1), b);
         if (has_const(k, KI_ADD, b, &p, &d) && !__builtin_sub_overflow(c, d, &r))
             return kir_bin(k, op, int_like(k, a, r), p);
         return 0;
     }
     bool is_both = has_const(k, KI_ADD, a, &p, &c) && has_const(k, KI_ADD, b, &q, &d);
     if (is_both && !__builtin_sub_overflow(d, c, &r) && r > INT64_MIN)
-        return r >= 0 ? kir_bin(k, op, p, add_const(k, q, r)) : kir_bin(k, op, add_const(k, p, -r), q);
+        return r >= 0 ? kir_bin(k, op, p, add_const(k, q, r))
+                      : kir_bin(k, op, add_const(k, p, -r), q);
     return 0;
 }
 
 static kval simplify_compare(struct kir *k, enum kir_op op, kval a, kval b)
 {
-    if (a == b)
-        return bool_like(k, a, op == KI_EQ || op == KI_LE);
-    if (kir_dtype(k, a) != DT_I64)
-        return 0;
+    if (a == b) return bool_like(k, a, op == KI_EQ || op == KI_LE);
+    if (kir_dtype(k, a) != DT_I64) return 0;
     int known = decide(op, kir_range(k, a), kir_range(k, b));
-    if (known >= 0)
-        return bool_like(k, a, known);
+    if (known >= 0) return bool_like(k, a, known);
     return compare_consts(k, op, a, b);
 }
 
@@ -380,15 +310,11 @@ static kval simplify_compare(struct kir *k, enum kir_op op, kval a, kval b)
 static kval simplify_logic(struct kir *k, enum kir_op op, kval a, kval b)
 {
     i64 c;
-    if (a == b)
-        return op == KI_XOR ? int_like(k, a, 0) : a;
-    if (!kir_is_const(k, b, &c))
-        return 0;
+    if (a == b) return op == KI_XOR ? int_like(k, a, 0) : a;
+    if (!kir_is_const(k, b, &c)) return 0;
     i64 ones = kir_wrap(kir_dtype(k, a), -1);
-    if (c == 0)
-        return op == KI_AND ? b : a;
-    if (c == ones && op == KI_XOR)
-        return kir_un(k, KI_NOT, a);
+    if (c == 0) return op == KI_AND ? b : a;
+    if (c == ones && op == KI_XOR) return kir_un(k, KI_NOT, a);
     return c == ones ? (op == KI_AND ? a : b) : 0;
 }
 
@@ -427,12 +353,9 @@ static bool is_value(const struct kir *k, kval v, double want)
 
 static kval float_pow(struct kir *k, kval a, kval b)
 {
-    if (is_value(k, b, 1))
-        return a;
-    if (is_value(k, b, 2))
-        return kir_mul(k, a, a);
-    if (is_value(k, b, 0))
-        return kir_const_f(k, kir_dtype(k, a), kir_lanes(k, a), 1);
+    if (is_value(k, b, 1)) return a;
+    if (is_value(k, b, 2)) return kir_mul(k, a, a);
+    if (is_value(k, b, 0)) return kir_const_f(k, kir_dtype(k, a), kir_lanes(k, a), 1);
     return 0;
 }
 
@@ -441,8 +364,7 @@ static kval float_div(struct kir *k, kval a, kval b)
 {
     double f;
     int e;
-    if (!kir_is_float(k, b, &f) || fabs(frexp(f, &e)) != 0.5 || e < -100 || e > 100)
-        return 0;
+    if (!kir_is_float(k, b, &f) || fabs(frexp(f, &e)) != 0.5 || e < -100 || e > 100) return 0;
     return kir_mul(k, a, kir_const_f(k, kir_dtype(k, a), kir_lanes(k, a), 1 / f));
 }
 
@@ -451,20 +373,15 @@ static kval simplify_float(struct kir *k, enum kir_op op, kval a, kval b)
     const struct kir_ins *x = kir_at(k, a), *y = kir_at(k, b);
     switch ((int)op) {
     case KI_ADD:
-        if (is_value(k, b, -0.0))
-            return a;
-        if (x->op == KI_NEG)
-            return kir_sub(k, b, x->a);
+        if (is_value(k, b, -0.0)) return a;
+        if (x->op == KI_NEG) return kir_sub(k, b, x->a);
         return y->op == KI_NEG ? kir_sub(k, a, y->a) : 0;
     case KI_SUB:
-        if (is_value(k, b, 0))
-            return a;
-        if (is_value(k, a, -0.0))
-            return kir_un(k, KI_NEG, b);
+        if (is_value(k, b, 0)) return a;
+        if (is_value(k, a, -0.0)) return kir_un(k, KI_NEG, b);
         return y->op == KI_NEG ? kir_add(k, a, y->a) : 0;
     case KI_MUL:
-        if (is_value(k, b, -1))
-            return kir_un(k, KI_NEG, a);
+        if (is_value(k, b, -1)) return kir_un(k, KI_NEG, a);
         return is_value(k, b, 1) ? a : 0;
     case KI_DIV: return float_div(k, a, b);
     case KI_POW: return float_pow(k, a, b);
@@ -489,16 +406,13 @@ static kval simplify_ramp(struct kir *k, enum kir_op op, kval a, kval b)
     if (op == KI_MUL) {
         kval r = is_a ? a : b, s = is_a ? b : a;
         i64 c;
-        if (!kir_is_const(k, s, &c))
-            return 0;
+        if (!kir_is_const(k, s, &c)) return 0;
         struct kir_ins z = *kir_at(k, r);
         return kir_ramp(k, kir_mul_i(k, z.a, c), wrap_mul(z.imm.i, c), z.lanes);
     }
-    if (op != KI_ADD && op != KI_SUB)
-        return 0;
+    if (op != KI_ADD && op != KI_SUB) return 0;
     kval p = is_a ? x.a : kir_scalar_of(k, a), q = is_b ? y.a : kir_scalar_of(k, b);
-    if (!p || !q)
-        return 0;
+    if (!p || !q) return 0;
     i64 s = is_a ? x.imm.i : 0, t = is_b ? y.imm.i : 0;
     t = op == KI_SUB ? wrap_mul(t, -1) : t;
     return kir_ramp(k, kir_bin(k, op, p, q), wrap_add(s, t), x.lanes);
@@ -508,10 +422,8 @@ static kval simplify_vector(struct kir *k, enum kir_op op, kval a, kval b)
 {
     const struct kir_ins *x = kir_at(k, a), *y = kir_at(k, b);
     u32 lanes = x->lanes;
-    if (is_vector(x, KI_RAMP) || is_vector(y, KI_RAMP))
-        return simplify_ramp(k, op, a, b);
-    if (!is_vector(x, KI_SPLAT) && !is_vector(y, KI_SPLAT))
-        return 0;
+    if (is_vector(x, KI_RAMP) || is_vector(y, KI_RAMP)) return simplify_ramp(k, op, a, b);
+    if (!is_vector(x, KI_SPLAT) && !is_vector(y, KI_SPLAT)) return 0;
     kval p = kir_scalar_of(k, a), q = kir_scalar_of(k, b);
     return p && q ? kir_splat(k, kir_bin(k, op, p, q), lanes) : 0;
 }
@@ -537,14 +449,11 @@ kval kir_simplify_bin(struct kir *k, enum kir_op op, kval a, kval b)
     bool is_float = dtype_is_float(kir_dtype(k, a));
     enum dtype to = kir_op_info(op)->rule == 'B' ? DT_BOOL : kir_dtype(k, a);
     kval r = fold(k, op, to, (kval[3]){a, b});
-    if (r)
-        return r;
+    if (r) return r;
     bool is_a = kir_at(k, a)->op == KI_CONST, is_b = kir_at(k, b)->op == KI_CONST;
-    if (commutes(op, is_float) && (is_a || (!is_b && a > b)))
-        return kir_bin(k, op, b, a);
+    if (commutes(op, is_float) && (is_a || (!is_b && a > b))) return kir_bin(k, op, b, a);
     r = simplify_vector(k, op, a, b);
-    if (r)
-        return r;
+    if (r) return r;
     return is_float ? simplify_float(k, op, a, b) : simplify_int(k, op, a, b);
 }
 
@@ -552,15 +461,13 @@ kval kir_simplify_fma(struct kir *k, kval a, kval b, kval c)
 {
     struct kir_ins x = *kir_at(k, a);
     kval r = fold(k, KI_FMA, x.dtype, (kval[3]){a, b, c});
-    if (r)
-        return r;
+    if (r) return r;
     bool is_float = dtype_is_float(x.dtype);
     if (!is_float || is_value(k, a, 1) || is_value(k, b, 1) || is_value(k, c, -0.0))
         return kir_add(k, kir_mul(k, a, b), c);
     if (x.op == KI_CONST || (kir_at(k, b)->op != KI_CONST && a > b))
         return x.op == KI_CONST && kir_at(k, b)->op == KI_CONST ? 0 : kir_fma(k, b, a, c);
-    if (x.lanes == 1)
-        return 0;
+    if (x.lanes == 1) return 0;
     kval p = kir_scalar_of(k, a), q = kir_scalar_of(k, b), s = kir_scalar_of(k, c);
     return p && q && s ? kir_splat(k, kir_fma(k, p, q, s), x.lanes) : 0;
 }
@@ -569,17 +476,12 @@ kval kir_simplify_select(struct kir *k, kval cond, kval a, kval b)
 {
     struct kir_ins x = *kir_at(k, cond);
     i64 c, d, e;
-    if (kir_is_const(k, cond, &c))
-        return c ? a : b;
-    if (a == b)
-        return a;
-    if (x.op == KI_NOT)
-        return kir_select(k, x.a, b, a);
+    if (kir_is_const(k, cond, &c)) return c ? a : b;
+    if (a == b) return a;
+    if (x.op == KI_NOT) return kir_select(k, x.a, b, a);
     bool is_bool = kir_dtype(k, a) == DT_BOOL && kir_is_const(k, a, &d) && kir_is_const(k, b, &e);
-    if (is_bool && d != e)
-        return d ? cond : kir_un(k, KI_NOT, cond);
-    if (x.op != KI_SPLAT)
-        return 0;
+    if (is_bool && d != e) return d ? cond : kir_un(k, KI_NOT, cond);
+    if (x.op != KI_SPLAT) return 0;
     kval p = kir_scalar_of(k, a), q = kir_scalar_of(k, b);
     return p && q ? kir_splat(k, kir_select(k, x.a, p, q), x.lanes) : 0;
 }
@@ -587,26 +489,21 @@ kval kir_simplify_select(struct kir *k, kval cond, kval a, kval b)
 /* Every value of `from` has its own in `to`, and converts back to itself. */
 static bool is_widening(enum dtype from, enum dtype to)
 {
-    if (dtype_is_float(from))
-        return dtype_is_float(to) && dtype_size(to) > dtype_size(from);
-    if (from == DT_BOOL)
-        return true;
+    if (dtype_is_float(from)) return dtype_is_float(to) && dtype_size(to) > dtype_size(from);
+    if (from == DT_BOOL) return true;
     if (dtype_is_int(to))
-        return dtype_size(to) > dtype_size(from) && (dtype_kind(from) == DK_UINT || dtype_kind(to) == DK_INT);
+        return dtype_size(to) > dtype_size(from) &&
+               (dtype_kind(from) == DK_UINT || dtype_kind(to) == DK_INT);
     return (to == DT_F32 && dtype_size(from) <= 2) || (to == DT_F64 && dtype_size(from) <= 4);
 }
 
 kval kir_simplify_cast(struct kir *k, enum dtype t, kval a)
 {
     struct kir_ins x = *kir_at(k, a);
-    if (x.dtype == t)
-        return a;
+    if (x.dtype == t) return a;
     kval r = fold(k, KI_CAST, t, (kval[3]){a});
-    if (r)
-        return r;
-    if (x.op == KI_SPLAT)
-        return kir_splat(k, kir_cast(k, t, x.a), x.lanes);
-    if (x.op == KI_CAST && kir_dtype(k, x.a) == t && is_widening(t, x.dtype))
-        return x.a;
+    if (r) return r;
+    if (x.op == KI_SPLAT) return kir_splat(k, kir_cast(k, t, x.a), x.lanes);
+    if (x.op == KI_CAST && kir_dtype(k, x.a) == t && is_widening(t, x.dtype)) return x.a;
     return 0;
 }

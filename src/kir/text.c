@@ -2,24 +2,23 @@
 //
 // text.c: prints a kernel. The grammar is in doc/kernel-ir.md; parse.c reads it back.
 //
-// The text is canonical: values are numbered in order of appearance, and constants, parameters and buffers stand
-// where they are used, so the text does not depend on where the builder happened to put them. Equal texts mean equal
-// kernels; its hash is a key of the database.
+// The text is canonical: values are numbered in order of appearance, and constants, parameters and
+// buffers stand where they are used, so the text does not depend on where the builder happened to
+// put them. Equal texts mean equal kernels; its hash is a key of the database.
 #include "kir/kir.h"
 
 struct printer {
     struct buf *b;
     const struct kir *k;
-    u32 *id;              /* text number of each instruction, 0 = none */
+    u32 *id; /* text number of each instruction, 0 = none */
     u32 n_ids;
-    u32 depth;            /* of indentation */
+    u32 depth; /* of indentation */
 };
 
 static void put_type(struct printer *p, const struct kir_ins *x)
 {
     buf_z(p->b, dtype_name(x->dtype));
-    if (x->lanes > 1)
-        buf_printf(p->b, "x%u", x->lanes);
+    if (x->lanes > 1) buf_printf(p->b, "x%u", x->lanes);
 }
 
 static void put_const(struct printer *p, const struct kir_ins *x)
@@ -29,25 +28,18 @@ static void put_const(struct printer *p, const struct kir_ins *x)
         put_type(p, x);
         buf_char(p->b, '(');
     }
-    if (dtype_is_float(x->dtype))
-        buf_f64(p->b, x->imm.f);
-    else
-        buf_printf(p->b, "%lld", (long long)x->imm.i);
-    if (!is_plain)
-        buf_char(p->b, ')');
+    if (dtype_is_float(x->dtype)) buf_f64(p->b, x->imm.f);
+    else buf_printf(p->b, "%lld", (long long)x->imm.i);
+    if (!is_plain) buf_char(p->b, ')');
 }
 
 static void put_value(struct printer *p, kval v)
 {
     const struct kir_ins *x = kir_at(p->k, v);
-    if (x->op == KI_CONST)
-        put_const(p, x);
-    else if (x->op == KI_PARAM)
-        buf_printf(p->b, "p%lld", (long long)x->imm.i);
-    else if (x->op == KI_BUF)
-        buf_str(p->b, p->k->buf.v[x->imm.i].name);
-    else
-        buf_printf(p->b, "%%%u", p->id[v]);
+    if (x->op == KI_CONST) put_const(p, x);
+    else if (x->op == KI_PARAM) buf_printf(p->b, "p%lld", (long long)x->imm.i);
+    else if (x->op == KI_BUF) buf_str(p->b, p->k->buf.v[x->imm.i].name);
+    else buf_printf(p->b, "%%%u", p->id[v]);
 }
 
 static void put_access(struct printer *p, kval array, kval idx)
@@ -61,16 +53,12 @@ static void put_access(struct printer *p, kval array, kval idx)
 
 static void put_first(struct printer *p, kval n)
 {
-    if (!n)
-        return;
+    if (!n) return;
     buf_z(p->b, " first ");
     put_value(p, n);
 }
 
-static bool has_imm(enum kir_op op)
-{
-    return op == KI_RAMP || op == KI_LANE || op == KI_THREAD;
-}
+static bool has_imm(enum kir_op op) { return op == KI_RAMP || op == KI_LANE || op == KI_THREAD; }
 
 /* "%5: f32x8 = add %3, %4" */
 static void put_pure(struct printer *p, kval v)
@@ -92,8 +80,7 @@ static void put_pure(struct printer *p, kval v)
         buf_z(p->b, sep);
         put_value(p, kir_operand(x, i));
     }
-    if (has_imm(x->op))
-        buf_printf(p->b, "%s%lld", sep, (long long)x->imm.i);
+    if (has_imm(x->op)) buf_printf(p->b, "%s%lld", sep, (long long)x->imm.i);
 }
 
 static void put_store(struct printer *p, const struct kir_ins *x)
@@ -119,8 +106,7 @@ static void put_loop(struct printer *p, kval v)
 {
     const struct kir_ins *x = kir_at(p->k, v);
     buf_z(p->b, "loop ");
-    if (x->aux != KL_SERIAL)
-        buf_printf(p->b, "%s ", kir_loop_name(x->aux));
+    if (x->aux != KL_SERIAL) buf_printf(p->b, "%s ", kir_loop_name(x->aux));
     buf_printf(p->b, "%%%u = ", p->id[v]);
     put_value(p, x->a);
     buf_z(p->b, "..");
@@ -155,10 +141,7 @@ static void put_ins(struct printer *p, kval v)
     buf_char(p->b, '\n');
 }
 
-static u32 group_size(const struct kir *k, u32 dim)
-{
-    return k->group[dim] ? k->group[dim] : 1;
-}
+static u32 group_size(const struct kir *k, u32 dim) { return k->group[dim] ? k->group[dim] : 1; }
 
 /* "kernel NAME(x: in f32, y: out f32; p0 = "H*W")" */
 static void put_header(struct printer *p)
@@ -167,8 +150,8 @@ static void put_header(struct printer *p)
     buf_printf(p->b, "kernel %.*s(", STR_ARG(k->name));
     for (u32 i = 0; i < k->buf.n; i++) {
         const struct kir_ins *x = kir_at(k, k->buf.v[i].id);
-        buf_printf(p->b, "%s%.*s: %s %s", i ? ", " : "", STR_ARG(k->buf.v[i].name), kir_access_name(x->aux),
-                   dtype_name(x->dtype));
+        buf_printf(p->b, "%s%.*s: %s %s", i ? ", " : "", STR_ARG(k->buf.v[i].name),
+                   kir_access_name(x->aux), dtype_name(x->dtype));
     }
     for (u32 i = 0; i < k->param.n; i++)
         buf_printf(p->b, "%s p%u = \"%.*s\"", i ? "," : ";", i, STR_ARG(k->param.v[i]));
@@ -183,13 +166,10 @@ void kir_print(struct buf *b, const struct kir *k)
     put_header(&p);
     for (kval v = 1; v < k->ins.n; v++) {
         const struct kir_ins *x = kir_at(k, v);
-        if (x->op == KI_CONST || x->op == KI_PARAM || x->op == KI_BUF)
-            continue;
+        if (x->op == KI_CONST || x->op == KI_PARAM || x->op == KI_BUF) continue;
         p.id[v] = kir_is_named(x) ? ++p.n_ids : 0;
-        if (p.depth && (x->op == KI_END || x->op == KI_ELSE))
-            p.depth--;
-        for (u32 i = 0; i < p.depth; i++)
-            buf_z(b, "  ");
+        if (p.depth && (x->op == KI_END || x->op == KI_ELSE)) p.depth--;
+        for (u32 i = 0; i < p.depth; i++) buf_z(b, "  ");
         put_ins(&p, v);
         p.depth += kir_opens(x->op) || x->op == KI_ELSE;
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// verify.c: the invariants of kir.h, checked. It takes nothing for granted, so it can judge what a parser read from
-// an untrusted text; all other code relies on what is checked here and may assert it.
+// verify.c: the invariants of kir.h, checked. It takes nothing for granted, so it can judge what a
+// parser read from an untrusted text; all other code relies on what is checked here and may assert
+// it.
 //
 // One walk: a stack of open structures, and for every instruction whether it can be seen from here.
 #include "kir/kir.h"
@@ -11,63 +12,48 @@
 struct checker {
     const struct kir *k;
     struct err *e;
-    kval v;               /* the instruction looked at */
+    kval v; /* the instruction looked at */
     const struct kir_ins *x;
-    u8 *visible;          /* per instruction */
-    struct open *open;    /* stack of open structures */
+    u8 *visible;       /* per instruction */
+    struct open *open; /* stack of open structures */
     u32 n_open;
-    u32 n_grid;           /* open GRIDs */
-    bool grid_done;       /* inner GRID just ended: only END may follow */
-    bool body;            /* the innermost open GRID holds something already */
+    u32 n_grid;     /* open GRIDs */
+    bool grid_done; /* inner GRID just ended: only END may follow */
+    bool body;      /* the innermost open GRID holds something already */
 };
 
 struct open {
     kval head;
-    kval first;           /* what leaves scope with it */
+    kval first; /* what leaves scope with it */
     bool has_else;
 };
 
 static bool bad(struct checker *c, const char *what)
 {
-    return err_set(c->e, ERR_INPUT, "kernel '%.*s': %s at '%s' (instruction %u, %%%u)", STR_ARG(c->k->name), what,
-                   kir_op_info(c->x->op)->name, c->v, kir_text_id(c->k, c->v));
+    return err_set(c->e, ERR_INPUT, "kernel '%.*s': %s at '%s' (instruction %u, %%%u)",
+                   STR_ARG(c->k->name), what, kir_op_info(c->x->op)->name, c->v,
+                   kir_text_id(c->k, c->v));
 }
 
-#define NEED(cond, what)           \
-    do {                           \
-        if (!(cond))               \
-            return bad(c, (what)); \
+#define NEED(cond, what)                                                                           \
+    do {                                                                                           \
+        if (!(cond)) return bad(c, (what));                                                        \
     } while (0)
 
-static bool is_lanes(u32 n)
-{
-    return n >= 1 && n <= 64 && (n & (n - 1)) == 0;
-}
+static bool is_lanes(u32 n) { return n >= 1 && n <= 64 && (n & (n - 1)) == 0; }
 
-static const struct kir_ins *arg(const struct checker *c, kval v)
-{
-    return kir_at(c->k, v);
-}
+static const struct kir_ins *arg(const struct checker *c, kval v) { return kir_at(c->k, v); }
 
-static bool is_array(const struct kir_ins *x)
-{
-    return x->op == KI_BUF || x->op == KI_ALLOC;
-}
+static bool is_array(const struct kir_ins *x) { return x->op == KI_BUF || x->op == KI_ALLOC; }
 
-static bool is_index(const struct kir_ins *x)
-{
-    return x->dtype == DT_I64 && x->lanes == 1;
-}
+static bool is_index(const struct kir_ins *x) { return x->dtype == DT_I64 && x->lanes == 1; }
 
 static bool is_size(const struct kir_ins *x)
 {
     return is_index(x) && (x->op == KI_CONST || x->op == KI_PARAM);
 }
 
-static bool is_half(u8 t)
-{
-    return t == DT_F16 || t == DT_BF16;
-}
+static bool is_half(u8 t) { return t == DT_F16 || t == DT_BF16; }
 
 /* Operands. */
 
@@ -81,12 +67,12 @@ static bool check_operands(struct checker *c)
             continue;
         }
         bool is_optional = (c->x->op == KI_LOAD && i == 2) || (c->x->op == KI_STORE && i == 3);
-        if (!v && is_optional)
-            continue;
+        if (!v && is_optional) continue;
         NEED(v && v < c->v, "operand does not precede its use");
         NEED(c->visible[v], "operand is not in scope");
         bool wants_array = i == 0 && (c->x->op == KI_LOAD || c->x->op == KI_STORE);
-        NEED(wants_array == is_array(arg(c, v)), wants_array ? "operand is no array" : "operand is an array");
+        NEED(wants_array == is_array(arg(c, v)),
+             wants_array ? "operand is no array" : "operand is an array");
         NEED(arg(c, v)->dtype != DT_NONE, "operand has no value");
     }
     return true;
@@ -136,7 +122,8 @@ static bool check_arithmetic(struct checker *c)
     }
     NEED(dtype_fits(c->x->op, a->dtype), "operation does not exist for this type");
     NEED(!is_half(a->dtype), "arithmetic on a storage type");
-    NEED(c->x->dtype == (info->rule == 'B' ? DT_BOOL : a->dtype) && c->x->lanes == a->lanes, "wrong result type");
+    NEED(c->x->dtype == (info->rule == 'B' ? DT_BOOL : a->dtype) && c->x->lanes == a->lanes,
+         "wrong result type");
     return true;
 }
 
@@ -144,9 +131,9 @@ static bool check_const(struct checker *c)
 {
     const struct kir_ins *x = c->x;
     if (dtype_is_float(x->dtype))
-        NEED(x->imm.f != x->imm.f || kir_round(x->dtype, x->imm.f) == x->imm.f, "constant does not fit its type");
-    else
-        NEED(kir_wrap(x->dtype, x->imm.i) == x->imm.i, "constant does not fit its type");
+        NEED(x->imm.f != x->imm.f || kir_round(x->dtype, x->imm.f) == x->imm.f,
+             "constant does not fit its type");
+    else NEED(kir_wrap(x->dtype, x->imm.i) == x->imm.i, "constant does not fit its type");
     return true;
 }
 
@@ -159,14 +146,16 @@ static bool check_shape_op(struct checker *c)
         NEED(x->imm.i, "ramp of stride 0");
         return true;
     case KI_SPLAT:
-        NEED(a->lanes == 1 && a->dtype == x->dtype && x->lanes > 1, "splat needs a scalar of its type");
+        NEED(a->lanes == 1 && a->dtype == x->dtype && x->lanes > 1,
+             "splat needs a scalar of its type");
         return true;
     case KI_LANE:
         NEED(x->lanes == 1 && a->dtype == x->dtype, "wrong result type");
         NEED(x->imm.i >= 0 && x->imm.i < a->lanes, "no such lane");
         return true;
     default:
-        NEED(dtype_fits(x->op, a->dtype) && !is_half(a->dtype), "operation does not exist for this type");
+        NEED(dtype_fits(x->op, a->dtype) && !is_half(a->dtype),
+             "operation does not exist for this type");
         NEED(x->lanes == 1 && a->dtype == x->dtype && a->lanes > 1, "wrong type");
         return true;
     }
@@ -177,7 +166,8 @@ static bool check_convert(struct checker *c)
     const struct kir_ins *x = c->x, *a = arg(c, x->a);
     NEED(x->lanes == a->lanes, "wrong result type");
     if (x->op == KI_BITS)
-        NEED(dtype_size(x->dtype) == dtype_size(a->dtype) && x->dtype != DT_BOOL && a->dtype != DT_BOOL,
+        NEED(dtype_size(x->dtype) == dtype_size(a->dtype) && x->dtype != DT_BOOL &&
+                 a->dtype != DT_BOOL,
              "types of different size");
     return true;
 }
@@ -200,8 +190,7 @@ static bool check_access(struct checker *c, kval n, u32 *lanes)
     NEED(i->dtype == DT_I64, "index is not i64");
     NEED(p->lanes == 1 || i->lanes == 1, "vector index into an array of vectors");
     *lanes = (u32)p->lanes * i->lanes;
-    if (!n)
-        return true;
+    if (!n) return true;
     NEED(p->lanes == 1 && (i->lanes == 1 || i->op == KI_RAMP), "partial access without a ramp");
     NEED(is_index(arg(c, n)), "lane count is not i64");
     return true;
@@ -210,8 +199,7 @@ static bool check_access(struct checker *c, kval n, u32 *lanes)
 static bool check_load(struct checker *c)
 {
     u32 lanes;
-    if (!check_access(c, c->x->c, &lanes))
-        return false;
+    if (!check_access(c, c->x->c, &lanes)) return false;
     NEED(c->x->dtype == arg(c, c->x->a)->dtype && c->x->lanes == lanes, "wrong result type");
     return true;
 }
@@ -219,8 +207,7 @@ static bool check_load(struct checker *c)
 static bool check_store(struct checker *c)
 {
     u32 lanes;
-    if (!check_access(c, c->x->d, &lanes))
-        return false;
+    if (!check_access(c, c->x->d, &lanes)) return false;
     const struct kir_ins *p = arg(c, c->x->a), *val = arg(c, c->x->c);
     NEED(p->op != KI_BUF || p->aux != KA_IN, "store to a read-only buffer");
     NEED(val->dtype == p->dtype && val->lanes == lanes, "value of the wrong type");
@@ -234,8 +221,7 @@ static bool check_alloc(struct checker *c)
     NEED(x->aux <= KS_TEMP, "unknown memory space");
     NEED(is_size(count), "size is neither constant nor parameter");
     i64 n;
-    if (kir_is_const(c->k, x->a, &n))
-        NEED(n >= 0 && n <= (i64)1 << 40, "impossible size");
+    if (kir_is_const(c->k, x->a, &n)) NEED(n >= 0 && n <= (i64)1 << 40, "impossible size");
     switch ((enum kir_space)x->aux) {
     case KS_REG:
         NEED(in_grid && count->op == KI_CONST, "reg array outside a grid or of unknown size");
@@ -261,10 +247,7 @@ static bool check_buf(struct checker *c)
 
 /* Structure. */
 
-static bool is_leaf(enum kir_op op)
-{
-    return op == KI_CONST || op == KI_PARAM;
-}
+static bool is_leaf(enum kir_op op) { return op == KI_CONST || op == KI_PARAM; }
 
 static bool open_push(struct checker *c)
 {
@@ -275,9 +258,11 @@ static bool open_push(struct checker *c)
 
 static bool check_grid(struct checker *c)
 {
-    NEED(c->n_open == c->n_grid && c->n_grid < 3, "grid inside another structure or deeper than three");
+    NEED(c->n_open == c->n_grid && c->n_grid < 3,
+         "grid inside another structure or deeper than three");
     NEED(!c->body, "grid behind other instructions of a grid");
-    NEED(is_size(arg(c, c->x->a)) && is_index(c->x), "grid extent is neither constant nor parameter");
+    NEED(is_size(arg(c, c->x->a)) && is_index(c->x),
+         "grid extent is neither constant nor parameter");
     c->n_grid++;
     return open_push(c);
 }
@@ -287,8 +272,10 @@ static bool check_loop(struct checker *c)
     const struct kir_ins *x = c->x;
     i64 step;
     NEED(x->aux <= KL_VECTOR, "unknown kind of loop");
-    NEED(is_index(arg(c, x->a)) && is_index(arg(c, x->b)) && is_index(x), "loop bound is no i64 scalar");
-    NEED(is_index(arg(c, x->c)) && kir_is_const(c->k, x->c, &step) && step > 0, "loop step is no positive constant");
+    NEED(is_index(arg(c, x->a)) && is_index(arg(c, x->b)) && is_index(x),
+         "loop bound is no i64 scalar");
+    NEED(is_index(arg(c, x->c)) && kir_is_const(c->k, x->c, &step) && step > 0,
+         "loop step is no positive constant");
     NEED(c->n_grid, "loop outside a grid");
     return open_push(c);
 }
@@ -320,8 +307,7 @@ static bool check_end(struct checker *c)
     NEED(c->n_open, "end without a structure");
     struct open *o = &c->open[--c->n_open];
     hide_from(c, o->first);
-    if (arg(c, o->head)->op != KI_GRID)
-        return true;
+    if (arg(c, o->head)->op != KI_GRID) return true;
     c->n_grid--;
     c->grid_done = c->n_grid > 0;
     c->body = c->n_grid > 0;
@@ -386,13 +372,10 @@ static bool check_ins(struct checker *c)
     NEED(x->op != KI_NONE, "no instruction");
     NEED(x->dtype < N_DTYPES && (x->dtype != DT_NONE) == has_value, "wrong result type");
     NEED(!has_value || is_lanes(x->lanes), "impossible number of lanes");
-    if (!check_place(c) || !check_operands(c) || !check_rules(c))
-        return false;
+    if (!check_place(c) || !check_operands(c) || !check_rules(c)) return false;
     c->visible[c->v] = has_value;
-    if (!is_leaf(x->op) && x->op != KI_GRID && x->op != KI_END)
-        c->body = c->n_grid > 0;
-    else if (x->op == KI_END && !c->n_grid)
-        c->grid_done = c->body = false;
+    if (!is_leaf(x->op) && x->op != KI_GRID && x->op != KI_END) c->body = c->n_grid > 0;
+    else if (x->op == KI_END && !c->n_grid) c->grid_done = c->body = false;
     return true;
 }
 
@@ -403,8 +386,7 @@ static bool is_word(struct str s)
     for (i64 i = 0; i < s.n; i++) {
         char ch = s.p[i];
         bool is_letter = (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') || ch == '_';
-        if (!is_letter && !(i && ch >= '0' && ch <= '9'))
-            return false;
+        if (!is_letter && !(i && ch >= '0' && ch <= '9')) return false;
     }
     return s.n > 0;
 }
@@ -413,11 +395,9 @@ static bool check_param(const struct kir *k, u32 i)
 {
     struct str s = k->param.v[i];
     for (i64 j = 0; j < s.n; j++)
-        if (s.p[j] == '"' || (u8)s.p[j] < ' ')
-            return false;
+        if (s.p[j] == '"' || (u8)s.p[j] < ' ') return false;
     for (u32 j = 0; j < i; j++)
-        if (str_eq(k->param.v[j], s))
-            return false;
+        if (str_eq(k->param.v[j], s)) return false;
     return true;
 }
 
@@ -429,17 +409,18 @@ static bool check_header(const struct kir *k, struct err *e)
         return err_set(e, ERR_INPUT, "kernel '%.*s' has too many arguments", STR_ARG(k->name));
     for (u32 i = 0; i < k->buf.n; i++) {
         if (!is_word(k->buf.v[i].name))
-            return err_set(e, ERR_INPUT, "buffer name is no identifier: '%.*s'", STR_ARG(k->buf.v[i].name));
+            return err_set(e, ERR_INPUT, "buffer name is no identifier: '%.*s'",
+                           STR_ARG(k->buf.v[i].name));
         for (u32 j = 0; j < i; j++)
             if (str_eq(k->buf.v[i].name, k->buf.v[j].name))
                 return err_set(e, ERR_INPUT, "two buffers named '%.*s'", STR_ARG(k->buf.v[i].name));
         kval id = k->buf.v[i].id;
         if (id >= k->ins.n || kir_at(k, id)->op != KI_BUF || kir_at(k, id)->imm.i != i)
-            return err_set(e, ERR_INPUT, "buffer '%.*s' has no instruction", STR_ARG(k->buf.v[i].name));
+            return err_set(e, ERR_INPUT, "buffer '%.*s' has no instruction",
+                           STR_ARG(k->buf.v[i].name));
     }
     for (u32 i = 0; i < k->param.n; i++)
-        if (!check_param(k, i))
-            return err_set(e, ERR_INPUT, "impossible text of parameter p%u", i);
+        if (!check_param(k, i)) return err_set(e, ERR_INPUT, "impossible text of parameter p%u", i);
     for (u32 i = 0; i < 3; i++)
         if (k->group[i] > 1 << 16)
             return err_set(e, ERR_INPUT, "impossible group size %u", k->group[i]);
@@ -448,15 +429,15 @@ static bool check_header(const struct kir *k, struct err *e)
 
 bool kir_verify(const struct kir *k, struct err *e)
 {
-    if (!check_header(k, e))
-        return false;
+    if (!check_header(k, e)) return false;
     struct checker c = {.k = k, .e = e};
     c.visible = mem_alloc(k->ins.n + 1);
     c.open = mem_alloc((i64)sizeof(struct open) * (k->ins.n + 1));
     bool ok = true;
     for (c.v = 1; ok && c.v < k->ins.n; c.v++) {
         c.x = kir_at(k, c.v);
-        ok = c.x->op < N_KIR_OPS ? check_ins(&c) : err_set(e, ERR_INPUT, "unknown operator at instruction %u", c.v);
+        ok = c.x->op < N_KIR_OPS ? check_ins(&c)
+                                 : err_set(e, ERR_INPUT, "unknown operator at instruction %u", c.v);
     }
     if (ok && c.n_open)
         ok = err_set(e, ERR_INPUT, "kernel '%.*s': structure is not closed", STR_ARG(k->name));
