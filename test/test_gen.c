@@ -159,7 +159,7 @@ static u32 try_task(struct bed *b, u64 seed, u32 n)
     if (!check_init(&k, &b->t, b->var, seed, true, &b->e)) return 0; /* sizes that cannot be: the operators' own tests */
     for (u32 i = 0; i < n; i++) {
         struct candidate c;
-        bool found = i == 0 ? gen_default(&b->t, &b->caps, &c) : gen_random(&b->t, &b->caps, &b->rng, &c);
+        bool found = i == 0 ? gen_default(&b->t, &b->caps, b->var, &c) : gen_random(&b->t, &b->caps, &b->rng, &c);
         if (!found) report(b, NULL, seed);
         if (only && !str_is(str_of(only), c.gen->name)) continue;
         if (getenv("VERBOSE")) {

@@ -32,7 +32,7 @@ void api_target_close(struct api_target *t)
 
 static bool predict(const struct api_costs *k, const struct task *t, const i64 *var, struct task_cost *c)
 {
-    if (!gen_default(t, k->caps, &c->best)) return false;
+    if (!gen_default(t, k->caps, var, &c->best)) return false;
     c->seconds = gen_predict(&c->best, t, k->caps, var) * k->scale;
     c->is_measured = false;
     return true;

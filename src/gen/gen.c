@@ -185,7 +185,7 @@ bool gen_random(const struct task *t, const struct caps *caps, struct rng *r, st
     return true;
 }
 
-bool gen_default(const struct task *t, const struct caps *caps, struct candidate *out)
+bool gen_default(const struct task *t, const struct caps *caps, const i64 *var, struct candidate *out)
 {
     double best = 0;
     bool found = false;
@@ -193,7 +193,7 @@ bool gen_default(const struct task *t, const struct caps *caps, struct candidate
         if (!gens[i]->match(t, caps))
             continue;
         struct candidate c = candidate_initial(gens[i], t, caps);
-        double s = gen_predict(&c, t, caps, NULL);
+        double s = gen_predict(&c, t, caps, var);
         if (found && s >= best)
             continue;
         *out = c;

@@ -64,7 +64,8 @@ bool gen_kernel(struct kernel *k, struct arena *a, const struct candidate *c, co
 typedef bool gen_visit(void *user, const struct candidate *c); /* false: stop */
 void gen_each(const struct task *t, const struct caps *c, gen_visit *fn, void *user);
 bool gen_random(const struct task *t, const struct caps *c, struct rng *r, struct candidate *out); /* a random legal candidate */
-bool gen_default(const struct task *t, const struct caps *c, struct candidate *out);  /* the one used with an empty database */
+/* The one used with an empty database: the best predicted of the generators' initial schedules for sizes var[]. */
+bool gen_default(const struct task *t, const struct caps *c, const i64 *var, struct candidate *out);
 double gen_predict(const struct candidate *c, const struct task *t, const struct caps *caps, const i64 *var);
 
 /* ---- shared by the generators of this folder ---- */

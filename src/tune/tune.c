@@ -277,7 +277,7 @@ static bool find_base(struct tuner *t, struct contest *c)
 {
     struct candidate cand[3];
     u32 n = 0;
-    if (gen_default(c->t->task, &t->caps, &cand[n])) n++;
+    if (gen_default(c->t->task, &t->caps, c->t->var, &cand[n])) n++;
     for (i64 k = 0; gen_at(k) && n < 3; k++) {
         const struct gen *g = gen_at(k);
         if ((n && cand[0].gen == g) || !g->match(c->t->task, &t->caps)) continue;
@@ -411,7 +411,7 @@ static bool populate(struct tuner *t)
     for (u32 i = 0; i < t->n; i++) {
         struct contest *c = &t->contest[i];
         struct candidate def;
-        if (gen_default(c->t->task, &t->caps, &def) && contest_mark(c, &def)) {
+        if (gen_default(c->t->task, &t->caps, c->t->var, &def) && contest_mark(c, &def)) {
             struct heat h = {.n = 1, .cand = {def}};
             if (!build_heat(t, c, &h)) return false;
         }
