@@ -193,9 +193,17 @@ static bool compare_outputs(struct instance *t, const struct graph *g, struct te
     return true;
 }
 
+/* Reductions that depend on reductions are repeated per element when all is inlined: only for small outputs. */
+static bool too_slow(const struct instance *t, const struct graph *g)
+{
+    int n = 0;
+    for (node_id k = 1; k < g->node.n; k++) n += !graph_node(g, k)->dead && op_of(g, k)->props & OP_REDUCE;
+    return n > 1 && tensor_count(t->want[0]) > 100;
+}
+
 static bool check_fused(struct instance *t, const struct graph *g)
 {
-    if (whole_node(g)) return true;
+    if (whole_node(g) || too_slow(t, g)) return true;
     t->stage = "one kernel";
     struct tensor **c = arena_array(&t->arena, struct tensor *, g->value.n);
     known_contents(t, g, c);
