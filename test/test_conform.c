@@ -15,7 +15,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <onnx.pb-c.h>
 
 #define CASES "/usr/share/libonnx-testdata/data/node"
 
@@ -47,37 +46,23 @@ static bool read_inputs(struct test_case *c)
     return true;
 }
 
-/* Inputs that are small vectors or scalars become constants. */
-static bool is_parameter(const Onnx__ModelProto *m, const struct tensor *t, u32 k)
+/* What decides sizes: small vectors and scalars. */
+static bool is_parameter(const struct tensor *t)
 {
-    return k < m->graph->n_input && t->rank <= 1 && tensor_count(t) <= 16 &&
+    return t->rank <= 1 && tensor_count(t) <= 16 &&
            (t->dtype == DT_I64 || t->dtype == DT_I32 || t->dtype == DT_F32 || t->dtype == DT_BOOL);
 }
 
 /* The model with those inputs turned into constants. */
-static struct str with_constants(struct test_case *c, struct str bytes)
+static bool with_constants(struct test_case *c, struct str *bytes)
 {
-    Onnx__ModelProto *m = io_onnx_unpack(&onnx__model_proto__descriptor, &c->a, bytes, &c->e);
-    if (!m || !m->graph) return (struct str){0};
-    Onnx__TensorProto *p = arena_array(&c->a, Onnx__TensorProto, c->n_in + 1);
-    Onnx__TensorProto **init = arena_array(&c->a, Onnx__TensorProto *, c->n_in + m->graph->n_initializer + 1);
-    size_t n = m->graph->n_initializer, kept = 0;
-    if (n) memcpy(init, m->graph->initializer, n * sizeof *init);
-    for (u32 k = 0; k < m->graph->n_input; k++) {
-        if (k < c->n_in && is_parameter(m, &c->t[k], k)) {
-            io_onnx_fill(&p[k], &c->t[k]);
-            p[k].name = m->graph->input[k]->name;
-            init[n++] = &p[k];
-            continue;
-        }
-        c->in[kept] = &c->t[k];
-        m->graph->input[kept++] = m->graph->input[k];
+    struct tensor *content[MAX_TENSORS] = {0};
+    u32 kept = 0;
+    for (u32 k = 0; k < c->n_in; k++) {
+        if (is_parameter(&c->t[k])) content[k] = &c->t[k];
+        else c->in[kept++] = &c->t[k];
     }
-    m->graph->initializer = init, m->graph->n_initializer = n, m->graph->n_input = kept;
-    size_t size = onnx__model_proto__get_packed_size(m);
-    u8 *out = arena_alloc(&c->a, (i64)size + 1);
-    onnx__model_proto__pack(m, out);
-    return (struct str){(const char *)out, (i64)size};
+    return import_freeze(bytes, &c->a, *bytes, content, c->n_in, &c->e);
 }
 
 static bool import(struct test_case *c, bool constants)
@@ -86,8 +71,8 @@ static bool import(struct test_case *c, bool constants)
     if (!os_read(&c->a, str_fmt(&c->a, CASES "/%.*s/model.onnx", STR_ARG(c->name)).p, 1 << 28, &bytes, &c->e)) return false;
     symtab_init(&c->st, &c->a);
     graph_init(&c->g, &c->a, &c->st);
-    if (constants) bytes = with_constants(c, bytes);
-    return bytes.n && import_bytes(&c->g, &c->a, &c->st, bytes, &c->e);
+    if (constants && !with_constants(c, &bytes)) return false;
+    return import_bytes(&c->g, &c->a, &c->st, bytes, &c->e);
 }
 
 /* The cases hold bf16 as u16. */
