@@ -12,23 +12,6 @@
 
 /* Dims: n, m outputs channels, c input channels of a group, spatial axes behind. */
 
-static bool channels_fit(const struct graph *g, node_id n, const i64 *w, i64 group, struct err *e)
-{
-    const struct node *nd = graph_node(g, n);
-    i64 c, b;
-    if (group < 1 || w[0] % group) return op_invalid(e, g, n, "group %lld for %lld output channels", (long long)group, (long long)w[0]);
-    bool known = sym_is_const(g->sym, op_in_shape(g, nd, 0)->dim[1], &c);
-    if (!known) return op_unsupported(e, g, n, "the number of channels is not known");
-    if (c % group || c / group != w[1])
-        return op_invalid(e, g, n, "%lld input channels in %lld groups do not fit a weight for %lld", (long long)c,
-                          (long long)group, (long long)w[1]);
-    if (!op_has_in(nd, 2)) return true;
-    const struct shape *bias = op_in_shape(g, nd, 2);
-    if (bias->rank != 1 || (sym_is_const(g->sym, bias->dim[0], &b) && b != w[0]))
-        return op_invalid(e, g, n, "bias does not have %lld elements", (long long)w[0]);
-    return true;
-}
-
 static bool types_fit(const struct graph *g, node_id n, struct err *e)
 {
     enum dtype t = op_in_dtype(g, graph_node(g, n), 0);
@@ -39,17 +22,8 @@ static bool types_fit(const struct graph *g, node_id n, struct err *e)
 
 static bool infer(struct graph *g, node_id n, struct err *e)
 {
-    const struct node *nd = graph_node(g, n);
-    const struct shape x = *op_in_shape(g, nd, 0), *ws = op_in_shape(g, nd, 1);
-    struct op_window w;
-    i64 dim[MAX_RANK], group = attr_int(nd, "group", 1);
-    if (!types_fit(g, n, e)) return false;
-    if (ws->rank != x.rank) return op_invalid(e, g, n, "weight of rank %u for an input of rank %u", ws->rank, x.rank);
-    if (!shape_is_static(g->sym, ws, dim)) return op_unsupported(e, g, n, "the weight's shape is not constant");
-    if (!op_window_infer(g, n, dim + 2, &w, e) || !channels_fit(g, n, dim, group, e)) return false;
-    attr_set_int(g, n, "group", group);
-    struct shape out = {.known = true, .rank = x.rank, .dim = {x.dim[0], sym_const(g->sym, dim[0])}};
-    if (!op_window_out(g, &w, &x, &out)) return op_invalid(e, g, n, "kernel larger than the padded input");
+    struct shape out;
+    if (!types_fit(g, n, e) || !op_conv_shape(g, n, 1, 2, &out, e)) return false;
     op_set_out(g, n, 0, op_in_dtype(g, graph_node(g, n), 0), &out);
     return true;
 }

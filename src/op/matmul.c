@@ -14,29 +14,11 @@ static bool types_fit(const struct graph *g, node_id n, struct err *e)
     return op_same_types(g, n, 0, e);
 }
 
-/* a and b may be summed over each other: equal, as far as is known. */
-static bool sizes_agree(const struct graph *g, sym a, sym b)
-{
-    i64 d;
-    return !sym_is_const(g->sym, sym_sub(g->sym, a, b), &d) || d == 0;
-}
-
 static bool infer(struct graph *g, node_id n, struct err *e)
 {
-    const struct node *nd = graph_node(g, n);
-    const struct shape a = *op_in_shape(g, nd, 0), b = *op_in_shape(g, nd, 1);
-    struct shape ba = {.known = true, .rank = a.rank > 2 ? a.rank - 2 : 0}, bb = ba, out;
-    if (!types_fit(g, n, e)) return false;
-    if (!a.rank || !b.rank) return op_invalid(e, g, n, "a scalar operand");
-    bb.rank = b.rank > 2 ? b.rank - 2 : 0;
-    for (u32 i = 0; i < ba.rank; i++) ba.dim[i] = a.dim[i];
-    for (u32 i = 0; i < bb.rank; i++) bb.dim[i] = b.dim[i];
-    if (!op_broadcast(g, &ba, &bb, &out)) return op_invalid(e, g, n, "batch sizes do not broadcast");
-    if (!sizes_agree(g, a.dim[a.rank - 1], b.dim[b.rank > 1 ? b.rank - 2 : 0]))
-        return op_invalid(e, g, n, "inner sizes differ");
-    if (a.rank > 1) out.dim[out.rank++] = a.dim[a.rank - 2];
-    if (b.rank > 1) out.dim[out.rank++] = b.dim[b.rank - 1];
-    op_set_out(g, n, 0, op_in_dtype(g, nd, 0), &out);
+    struct shape out;
+    if (!types_fit(g, n, e) || !op_matmul_shape(g, n, 0, 1, &out, e)) return false;
+    op_set_out(g, n, 0, op_in_dtype(g, graph_node(g, n), 0), &out);
     return true;
 }
 
@@ -205,7 +187,7 @@ static bool gemm_infer(struct graph *g, node_id n, struct err *e)
     enum dtype t = op_in_dtype(g, nd, 0);
     sym a[2], b[2];
     if (!types_fit(g, n, e) || !gemm_operand(g, n, 0, a, e) || !gemm_operand(g, n, 1, b, e)) return false;
-    if (!sizes_agree(g, a[1], b[0])) return op_invalid(e, g, n, "inner sizes differ");
+    if (!op_sizes_agree(g, a[1], b[0])) return op_invalid(e, g, n, "inner sizes differ");
     struct shape out = {.known = true, .rank = 2, .dim = {a[0], b[1]}}, both;
     if (op_has_in(nd, 2)) {
         const struct shape *c = op_in_shape(g, nd, 2);

@@ -146,6 +146,12 @@ void op_fold_cast(struct graph *g, node_id n, enum dtype to);
 /* r = a f b, for the operators of one denominator (ADD SUB MUL MIN MAX and comparisons). */
 bool op_fold_two(struct graph *g, enum op_fold f, const struct sym_data *a, const struct sym_data *b, struct sym_data *r);
 
+/* op_product.c: shapes of convolutions and matrix products. */
+/* x is input 0; makes the attributes explicit, group included. */
+bool op_conv_shape(struct graph *g, node_id n, u32 weight, u32 bias, struct shape *out, struct err *e);
+bool op_matmul_shape(struct graph *g, node_id n, u32 ia, u32 ib, struct shape *out, struct err *e);
+bool op_sizes_agree(const struct graph *g, sym a, sym b); /* not known to differ */
+
 /* op_resize.c: what Resize and its primitives share (see resize.c). */
 enum resize_mode { RESIZE_NEAREST, RESIZE_LINEAR, RESIZE_CUBIC, N_RESIZE_MODES };
 enum resize_round { ROUND_FLOOR, ROUND_CEIL, ROUND_PREFER_FLOOR, ROUND_PREFER_CEIL, ROUND_SIMPLE /* ceil where smaller */, N_ROUNDS };

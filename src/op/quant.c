@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The quantised operators, all composites with exact integers: products are Conv and MatMul of i32 over values less their zero
+// points; scales are applied in f32; rounding is to nearest even, and what does not fit saturates.
+//
+//   real = (quantised - zero_point) * scale
+#include "op/op.h"
+
+/* Inputs of QLinearConv and QLinearMatMul. */
+enum { QA, QA_SCALE, QA_ZERO, QB, QB_SCALE, QB_ZERO, QY_SCALE, QY_ZERO, Q_BIAS, NO_INPUT };
+
+static bool is_8bit(enum dtype t) { return t == DT_U8 || t == DT_I8; }
+
+/* Scales, zero points: scalars, or one element per index of some axis. */
+static bool is_vector(const struct graph *g, const struct node *nd, u32 k)
+{
+    i64 c;
+    if (!op_has_in(nd, k)) return false;
+    const struct shape *s = op_in_shape(g, nd, k);
+    return s->rank == 1 && !(sym_is_const(g->sym, s->dim[0], &c) && c == 1);
+}
+
+static bool check_params(const struct graph *g, node_id n, u32 first, u32 end, struct err *e)
+{
+    const struct node *nd = graph_node(g, n);
+    for (u32 k = first; k < end; k++)
+        if (op_has_in(nd, k) && op_in_shape(g, nd, k)->rank > 1)
+            return op_unsupported(e, g, n, "input %u of rank %u", k, op_in_shape(g, nd, k)->rank);
+    return true;
+}
+
+/* A vector along an axis with `behind` axes behind it: (c) -> (c, 1, 1 ...). */
+static value_id along(struct graph *g, node_id n, value_id v, u32 behind)
+{
+    i64 axes[MAX_RANK];
+    for (u32 i = 0; i < behind; i++) axes[i] = 1 + i;
+    return behind ? op_node_axes(g, n, "Unsqueeze", v, axes, behind, 0) : v;
+}
+
+/* Input k, if a vector laid along an axis. 0: left out. */
+static value_id param(struct graph *g, node_id n, u32 k, u32 behind)
+{
+    const struct node nd = *graph_node(g, n);
+    if (!op_has_in(&nd, k)) return 0;
+    return is_vector(g, &nd, k) ? along(g, n, nd.in.v[k], behind) : nd.in.v[k];
+}
+
+/* A one-element vector as a scalar, so that it never adds an axis. */
+static value_id scalar_if_single(struct graph *g, node_id n, value_id v)
+{
+    const struct value *x = v ? graph_value(g, v) : NULL;
+    i64 c, zero = 0;
+    if (!x || !x->shape.known || x->shape.rank != 1 || !sym_is_const(g->sym, x->shape.dim[0], &c) || c != 1) return v;
+    return op_node_axes(g, n, "Squeeze", v, &zero, 1, 0);
+}
+
+/* Input k as i32 less the zero point of input z. */
+static value_id centred(struct graph *g, node_id n, u32 k, u32 z, u32 behind)
+{
+    const struct node nd = *graph_node(g, n);
+    value_id x = op_as(g, n, nd.in.v[k], DT_I32);
+    if (!op_has_in(&nd, z)) return x;
+    value_id zero = op_node_cast(g, n, scalar_if_single(g, n, param(g, n, z, behind)), DT_I32, 0);
+    return op_node2(g, n, "Sub", x, zero, 0);
+}
+
+/* round(x) + zero point, saturated to type t. x: f32 */
+static void saturate(struct graph *g, node_id n, value_id x, value_id zero, enum dtype t, value_id out)
+{
+    x = op_node1(g, n, "Round", x, 0);
+    if (zero) x = op_node2(g, n, "Add", x, op_node_cast(g, n, zero, DT_F32, 0), 0);
+    x = op_node_binf(g, n, "Max", x, DT_F32, t == DT_I8 ? -128 : 0, 0);
+    x = op_node_binf(g, n, "Min", x, DT_F32, t == DT_I8 ? 127 : 255, 0);
+    op_node_cast(g, n, x, t, out);
+}
+
+/* QuantizeLinear: x, scale [, zero point] */
+
+static bool quantize_infer(struct graph *g, node_id n, struct err *e)
+{
+    const struct node *nd = graph_node(g, n);
+    enum dtype x = op_in_dtype(g, nd, 0), t = op_has_in(nd, 2) ? op_in_dtype(g, nd, 2) : DT_U8;
+    struct shape s = *op_in_shape(g, nd, 0);
+    u32 axis;
+    if (!dtype_is_float(x) && x != DT_I32) return op_unsupported(e, g, n, "type %s", dtype_name(x));
+    if (!is_8bit(t)) return op_unsupported(e, g, n, "zero point of type %s", dtype_name(t));
+    if (!check_params(g, n, 1, 3, e)) return false;
+    if (is_vector(g, nd, 1) && !op_axis(attr_int(nd, "axis", 1), s.rank, &axis))
+        return op_invalid(e, g, n, "axis %lld does not exist", (long long)attr_int(nd, "axis", 1));
+    op_set_out(g, n, 0, t, &s);
+    return true;
+}
+
+/* Axes behind attribute `axis`. */
+static u32 axes_behind(const struct graph *g, const struct node *nd)
+{
+    u32 rank = op_in_shape(g, nd, 0)->rank, axis = 0;
+    if (!op_axis(attr_int(nd, "axis", 1), rank, &axis)) return 0; /* scalars: not needed */
+    return rank - axis - 1;
+}
+
+static bool quantize_expand(struct graph *g, node_id n, struct err *e)
+{
+    const struct node nd = *graph_node(g, n);
+    enum dtype t = op_has_in(&nd, 2) ? op_in_dtype(g, &nd, 2) : DT_U8;
+    u32 behind = axes_behind(g, &nd);
+    value_id x = op_as(g, n, nd.in.v[0], DT_F32);
+    value_id scale = op_node_cast(g, n, scalar_if_single(g, n, param(g, n, 1, behind)), DT_F32, 0);
+    value_id zero = scalar_if_single(g, n, param(g, n, 2, behind));
+    saturate(g, n, op_node2(g, n, "Div", x, scale, 0), zero, t, nd.out.v[0]);
+    return true;
+}
+
+/* DequantizeLinear: x, scale [, zero point] */
+
+static bool dequantize_infer(struct graph *g, node_id n, struct err *e)
+{
+    const struct node *nd = graph_node(g, n);
+    enum dtype x = op_in_dtype(g, nd, 0);
+    struct shape s = *op_in_shape(g, nd, 0);
+    u32 axis;
+    if (!is_8bit(x) && x != DT_I32) return op_unsupported(e, g, n, "type %s", dtype_name(x));
+    if (op_has_in(nd, 2) && op_in_dtype(g, nd, 2) != x) return op_invalid(e, g, n, "zero point of another type");
+    if (!dtype_is_float(op_in_dtype(g, nd, 1))) return op_invalid(e, g, n, "scale is not a float");
+    if (!check_params(g, n, 1, 3, e)) return false;
+    if (is_vector(g, nd, 1) && !op_axis(attr_int(nd, "axis", 1), s.rank, &axis))
+        return op_invalid(e, g, n, "axis %lld does not exist", (long long)attr_int(nd, "axis", 1));
+    op_set_out(g, n, 0, op_in_dtype(g, nd, 1), &s);
+    return true;
+}
+
+static bool dequantize_expand(struct graph *g, node_id n, struct err *e)
+{
+    const struct node nd = *graph_node(g, n);
+    u32 behind = axes_behind(g, &nd);
+    enum dtype t = op_in_dtype(g, &nd, 1);
+    value_id x = op_node_cast(g, n, centred(g, n, 0, 2, behind), t, 0);
+    op_node2(g, n, "Mul", x, scalar_if_single(g, n, param(g, n, 1, behind)), nd.out.v[0]);
+    return true;
+}
+
+/* DynamicQuantizeLinear: x -> y, scale, zero point */
+
+static bool dynamic_infer(struct graph *g, node_id n, struct err *e)
+{
+    const struct node *nd = graph_node(g, n);
+    struct shape s = *op_in_shape(g, nd, 0), scalar = {.known = true};
+    if (op_in_dtype(g, nd, 0) != DT_F32) return op_unsupported(e, g, n, "type %s", dtype_name(op_in_dtype(g, nd, 0)));
+    op_set_out(g, n, 0, DT_U8, &s);
+    op_set_out(g, n, 1, DT_F32, &scalar);
+    op_set_out(g, n, 2, DT_U8, &scalar);
+    return true;
+}
+
+static value_id extreme(struct graph *g, node_id n, const char *reduce, const char *with_zero)
+{
+    value_id v = op_node1(g, n, reduce, graph_node(g, n)->in.v[0], 0);
+    attr_set_int(g, op_made(g, v), "keepdims", 0);
+    return op_node_binf(g, n, with_zero, v, DT_F32, 0, 0);
+}
+
+static bool dynamic_expand(struct graph *g, node_id n, struct err *e)
+{
+    const struct node nd = *graph_node(g, n);
+    value_id max = extreme(g, n, "ReduceMax", "Max"), min = extreme(g, n, "ReduceMin", "Min");
+    value_id range = op_node2(g, n, "Sub", max, min, 0);
+    value_id scale = op_node_binf(g, n, "Div", range, DT_F32, 255, nd.out.n > 1 ? nd.out.v[1] : 0);
+    value_id is_zero = op_node_binf(g, n, "Equal", scale, DT_F32, 0, 0); /* all of x is 0: any divisor does */
+    value_id div = op_node(g, n, "Where", 3, (value_id[]){is_zero, op_const_f(g, DT_F32, 1), scale}, 0);
+    value_id zero = op_node2(g, n, "Div", op_node1(g, n, "Neg", min, 0), div, 0);
+    value_id zp = nd.out.n > 2 && nd.out.v[2] ? nd.out.v[2] : graph_add_value(g, S("zero_point"));
+    saturate(g, n, zero, 0, DT_U8, zp);
+    saturate(g, n, op_node2(g, n, "Div", nd.in.v[0], div, 0), zp, DT_U8, nd.out.v[0]);
+    return true;
+}
+
+/* Products. Inputs x, w and their zero points at z, z + 1 (ConvInteger, MatMulInteger). */
+
+static bool types_8bit(const struct graph *g, node_id n, u32 a, u32 b, struct err *e)
+{
+    const struct node *nd = graph_node(g, n);
+    if (is_8bit(op_in_dtype(g, nd, a)) && is_8bit(op_in_dtype(g, nd, b))) return true;
+    return op_unsupported(e, g, n, "types %s and %s", dtype_name(op_in_dtype(g, nd, a)), dtype_name(op_in_dtype(g, nd, b)));
+}
+
+static bool product_shape(struct graph *g, node_id n, u32 b, struct shape *out, struct err *e)
+{
+    struct str op = graph_node(g, n)->op;
+    bool conv = str_is(op, "ConvInteger") || str_is(op, "QLinearConv");
+    return conv ? op_conv_shape(g, n, b, b == QB ? Q_BIAS : NO_INPUT, out, e) : op_matmul_shape(g, n, 0, b, out, e);
+}
+
+static value_id plain_product(struct graph *g, node_id n, const char *op, value_id a, value_id b, value_id bias, value_id out)
+{
+    const struct node nd = *graph_node(g, n);
+    value_id y = op_node(g, n, op, bias ? 3 : 2, (value_id[]){a, b, bias}, out);
+    for (u32 i = 0; i < nd.attr.n; i++) attr_copy(g, op_made(g, y), &nd.attr.v[i]);
+    return y;
+}
+
+static bool integer_infer(struct graph *g, node_id n, struct err *e)
+{
+    struct shape out;
+    if (!types_8bit(g, n, 0, 1, e) || !check_params(g, n, 2, 4, e)) return false;
+    if (!product_shape(g, n, 1, &out, e)) return false;
+    op_set_out(g, n, 0, DT_I32, &out);
+    return true;
+}
+
+static bool integer_expand(struct graph *g, node_id n, struct err *e)
+{
+    const struct node nd = *graph_node(g, n);
+    bool conv = str_is(nd.op, "ConvInteger");
+    u32 behind = op_in_shape(g, &nd, 1)->rank - 1; /* weights: per output channel */
+    value_id a = centred(g, n, 0, 2, conv ? 0 : 1), b = centred(g, n, 1, 3, conv ? behind : 0);
+    plain_product(g, n, conv ? "Conv" : "MatMul", a, b, 0, nd.out.v[0]);
+    return true;
+}
+
+/* QLinearConv, QLinearMatMul */
+
+static bool linear_infer(struct graph *g, node_id n, struct err *e)
+{
+    const struct node *nd = graph_node(g, n);
+    struct shape out;
+    if (!types_8bit(g, n, QA, QB, e) || !check_params(g, n, QA_SCALE, QB, e)) return false;
+    if (!check_params(g, n, QB_SCALE, Q_BIAS, e)) return false;
+    enum dtype t = op_in_dtype(g, nd, QY_ZERO);
+    if (!is_8bit(t)) return op_unsupported(e, g, n, "zero point of type %s", dtype_name(t));
+    if (op_has_in(nd, Q_BIAS) && op_in_dtype(g, nd, Q_BIAS) != DT_I32) return op_invalid(e, g, n, "bias is not i32");
+    if (is_vector(g, nd, QY_SCALE) || is_vector(g, nd, QY_ZERO)) return op_unsupported(e, g, n, "output scale per channel");
+    if (!product_shape(g, n, QB, &out, e)) return false;
+    op_set_out(g, n, 0, t, &out);
+    return true;
+}
+
+static bool linear_expand(struct graph *g, node_id n, struct err *e)
+{
+    const struct node nd = *graph_node(g, n);
+    bool conv = str_is(nd.op, "QLinearConv");
+    u32 wide = op_in_shape(g, &nd, QB)->rank - 1, out_behind = op_in_shape(g, &nd, QA)->rank - 2;
+    value_id a = centred(g, n, QA, QA_ZERO, conv ? 0 : 1), b = centred(g, n, QB, QB_ZERO, conv ? wide : 0);
+    value_id bias = conv && op_has_in(&nd, Q_BIAS) ? nd.in.v[Q_BIAS] : 0;
+    value_id y = op_node_cast(g, n, plain_product(g, n, conv ? "Conv" : "MatMul", a, b, bias, 0), DT_F32, 0);
+    value_id sa = scalar_if_single(g, n, param(g, n, QA_SCALE, conv ? 0 : 1));
+    value_id sb = scalar_if_single(g, n, param(g, n, QB_SCALE, conv ? out_behind : 0));
+    value_id scale = op_node2(g, n, "Mul", sa, sb, 0);
+    scale = op_node2(g, n, "Div", scale, scalar_if_single(g, n, nd.in.v[QY_SCALE]), 0);
+    y = op_node2(g, n, "Mul", y, scale, 0);
+    saturate(g, n, y, scalar_if_single(g, n, nd.in.v[QY_ZERO]), op_in_dtype(g, &nd, QY_ZERO), nd.out.v[0]);
+    return true;
+}
+
+/* Random instances. Scales are powers of two, so that no rounding differs. */
+
+static value_id scales(struct graph *g, i64 n, struct rng *r)
+{
+    struct tensor *t = tensor_new(g->arena, DT_F32, n > 0, &n);
+    for (i64 i = 0; i < tensor_count(t); i++) elem_set_f64(DT_F32, t->data, i, rng_range(r, 0, 1) ? 0.25 : 0.5);
+    return graph_add_const(g, S("scale"), t);
+}
+
+static value_id zeros(struct graph *g, enum dtype t, i64 n, struct rng *r)
+{
+    struct tensor *x = tensor_new(g->arena, t, n > 0, &n);
+    for (i64 i = 0; i < tensor_count(x); i++) elem_set_i64(t, x->data, i, rng_range(r, 0, 9));
+    return graph_add_const(g, S("zero"), x);
+}
+
+static void random_scaled(const struct op *self, struct graph *g, struct rng *r)
+{
+    bool back = str_is(str_of(self->name), "DequantizeLinear");
+    enum dtype t = rng_range(r, 0, 1) ? DT_U8 : DT_I8;
+    i64 dim[4];
+    u32 rank = (u32)rng_range(r, 1, 4), axis = (u32)rng_range(r, 0, rank - 1);
+    for (u32 i = 0; i < rank; i++) dim[i] = rng_range(r, 1, 5);
+    i64 n = rng_range(r, 0, 1) ? dim[axis] : 0;
+    value_id in[3];
+    random_input(g, "x", back ? t : DT_F32, rank, dim, &in[0]);
+    in[1] = scales(g, n, r), in[2] = zeros(g, t, n, r);
+    random_node(g, self, (u32)rng_range(r, t == DT_I8 && !back ? 3 : 2, 3), in, 1);
+    attr_set_int(g, g->node.n - 1, "axis", axis);
+}
+
+static void random_dynamic(const struct op *self, struct graph *g, struct rng *r)
+{
+    struct tensor *t = tensor_new(g->arena, DT_F32, 1, (i64[]){rng_range(r, 1, 9)});
+    for (i64 i = 0; i < tensor_count(t); i++) elem_set_f64(DT_F32, t->data, i, (double)rng_range(r, 0, 200) / 4);
+    elem_set_f64(DT_F32, t->data, 0, 63.75); /* scale 1/4 */
+    value_id x = graph_add_const(g, S("x"), t);
+    random_node(g, self, 1, &x, 3);
+}
+
+/* Operands a and b of a convolution or a matrix product. */
+static void random_operands(struct graph *g, bool conv, value_id in[2], i64 *channels, struct rng *r)
+{
+    i64 c = rng_range(r, 1, 3), a[4] = {1, c, rng_range(r, 3, 6), rng_range(r, 3, 6)}, b[4] = {rng_range(r, 1, 3), c, 2, 3};
+    if (!conv) a[0] = rng_range(r, 1, 3), b[0] = c, b[1] = rng_range(r, 1, 5);
+    *channels = conv ? b[0] : b[1];
+    random_input(g, "a", rng_range(r, 0, 1) ? DT_U8 : DT_I8, conv ? 4 : 2, a, &in[0]);
+    random_input(g, "b", rng_range(r, 0, 1) ? DT_U8 : DT_I8, conv ? 4 : 2, b, &in[1]);
+}
+
+static void random_integer(const struct op *self, struct graph *g, struct rng *r)
+{
+    bool conv = str_is(str_of(self->name), "ConvInteger");
+    value_id in[4];
+    i64 channels;
+    random_operands(g, conv, in, &channels, r);
+    in[2] = zeros(g, graph_value(g, in[0])->dtype, 0, r);
+    in[3] = zeros(g, graph_value(g, in[1])->dtype, rng_range(r, 0, 1) ? channels : 0, r);
+    random_node(g, self, (u32)rng_range(r, 2, 4), in, 1);
+    if (conv) attr_set_ints(g, g->node.n - 1, "pads", (i64[]){1, 0, 1, 2}, 4);
+}
+
+static void random_linear(const struct op *self, struct graph *g, struct rng *r)
+{
+    bool conv = str_is(str_of(self->name), "QLinearConv");
+    value_id in[9], ab[2];
+    i64 channels, per;
+    random_operands(g, conv, ab, &channels, r);
+    per = rng_range(r, 0, 1) ? channels : 0;
+    in[QA] = ab[0], in[QB] = ab[1];
+    in[QA_SCALE] = scales(g, 0, r), in[QA_ZERO] = zeros(g, graph_value(g, ab[0])->dtype, 0, r);
+    in[QB_SCALE] = scales(g, per, r), in[QB_ZERO] = zeros(g, graph_value(g, ab[1])->dtype, per, r);
+    in[QY_SCALE] = scales(g, 0, r), in[QY_ZERO] = zeros(g, DT_U8, 0, r);
+    if (conv) random_input(g, "bias", DT_I32, 1, &channels, &in[Q_BIAS]);
+    random_node(g, self, conv ? (u32)rng_range(r, 8, 9) : 8, in, 1);
+}
+
+static const struct op ops[] = {
+    {.name = "QuantizeLinear", .min_in = 2, .max_in = 3, .min_out = 1, .max_out = 1,
+     .infer = quantize_infer, .expand = quantize_expand, .random = random_scaled},
+    {.name = "DequantizeLinear", .min_in = 2, .max_in = 3, .min_out = 1, .max_out = 1,
+     .infer = dequantize_infer, .expand = dequantize_expand, .random = random_scaled},
+    {.name = "DynamicQuantizeLinear", .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 3,
+     .infer = dynamic_infer, .expand = dynamic_expand, .random = random_dynamic},
+    {.name = "ConvInteger", .min_in = 2, .max_in = 4, .min_out = 1, .max_out = 1,
+     .infer = integer_infer, .expand = integer_expand, .random = random_integer},
+    {.name = "MatMulInteger", .min_in = 2, .max_in = 4, .min_out = 1, .max_out = 1,
+     .infer = integer_infer, .expand = integer_expand, .random = random_integer},
+    {.name = "QLinearConv", .min_in = 8, .max_in = 9, .min_out = 1, .max_out = 1,
+     .infer = linear_infer, .expand = linear_expand, .random = random_linear},
+    {.name = "QLinearMatMul", .min_in = 8, .max_in = 8, .min_out = 1, .max_out = 1,
+     .infer = linear_infer, .expand = linear_expand, .random = random_linear},
+};
+
+const struct op_family op_quant = {ops, countof(ops)};
