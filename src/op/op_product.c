@@ -8,8 +8,8 @@ static bool channels_fit(const struct graph *g, node_id n, const i64 *w, u32 bia
 {
     const struct node *nd = graph_node(g, n);
     i64 c, b, group = attr_int(nd, "group", 1);
-    if (group < 1 || w[0] % group) return
-        op_invalid(e, g, n, "group %lld for %lld output channels", (long long)group, (long long)w[0]);
+    if (group < 1 || w[0] % group)
+        return op_invalid(e, g, n, "group %lld for %lld output channels", (long long)group, (long long)w[0]);
     bool known = sym_is_const(g->sym, op_in_shape(g, nd, 0)->dim[1], &c);
     if (!known) return op_unsupported(e, g, n, "the number of channels is not known");
     if (c % group || c / group != w[1])
