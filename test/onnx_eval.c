@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The reference evaluator against folders of ONNX test cases: onnx_eval [-v] CASE_DIR...
-// A case is a folder with model.onnx and test_data_set_*/{input,output}_K.pb. One line per case, last the counts. Not
-// run by default: it measures what is covered. Inputs that decide sizes are made constants when the model cannot be
-// imported otherwise: integers behind the first input, then all behind the first, then all.
+// A case is a folder with model.onnx and test_data_set_*/{input,output}_K.pb. One line per case,
+// last the counts. Not run by default: it measures what is covered. Inputs that decide sizes are
+// made constants when the model cannot be imported otherwise: integers behind the first input, then
+// all behind the first, then all.
 #include <stdio.h>
 #include <string.h>
 
@@ -47,16 +48,19 @@ static void fix_types(struct tensors *t, Onnx__ValueInfoProto *const *claim, siz
 {
     for (size_t i = 0; i < n && (i64)i < t->n; i++) {
         const Onnx__TypeProto *type = claim[i]->type;
-        if (type && type->tensor_type && dtype_from_onnx(type->tensor_type->elem_type) == DT_BF16 && t->v[i]->dtype == DT_U16)
+        if (type && type->tensor_type && dtype_from_onnx(type->tensor_type->elem_type) == DT_BF16 &&
+            t->v[i]->dtype == DT_U16)
             t->v[i]->dtype = DT_BF16;
     }
 }
 
 static bool read_case(struct data_case *c, const char *dir, const char *set)
 {
-    if (!os_read(&c->a, str_fmt(&c->a, "%s/model.onnx", dir).p, 1 << 30, &c->model, &c->e)) return false;
+    if (!os_read(&c->a, str_fmt(&c->a, "%s/model.onnx", dir).p, 1 << 30, &c->model, &c->e))
+        return false;
     if (!read_set(c, set, "input", &c->in) || !read_set(c, set, "output", &c->want)) return false;
-    const Onnx__ModelProto *p = io_onnx_unpack(&onnx__model_proto__descriptor, &c->a, c->model, &c->e);
+    const Onnx__ModelProto *p =
+        io_onnx_unpack(&onnx__model_proto__descriptor, &c->a, c->model, &c->e);
     if (!p || !p->graph) return err_set(&c->e, ERR_INPUT, "broken model");
     fix_types(&c->in, p->graph->input, p->graph->n_input);
     fix_types(&c->want, p->graph->output, p->graph->n_output);
@@ -82,7 +86,8 @@ static bool import_frozen(struct data_case *c, enum freeze f)
     for (i64 i = 0; i < c->in.n; i++)
         if (frozen(f, c->in.v[i], i)) content[i] = c->in.v[i];
     c->e = (struct err){0};
-    if (f != FREEZE_NONE && !import_freeze(&model, &c->a, c->model, content, c->in.n, &c->e)) return false;
+    if (f != FREEZE_NONE && !import_freeze(&model, &c->a, c->model, content, c->in.n, &c->e))
+        return false;
     symtab_init(&c->st, &c->a);
     return import_bytes(&c->g, &c->a, &c->st, model, &c->e);
 }
@@ -102,7 +107,8 @@ static bool feed(struct data_case *c, struct tensor **in)
 
 static bool same_shape(const struct tensor *a, const struct tensor *b)
 {
-    return a->dtype == b->dtype && a->rank == b->rank && !memcmp(a->dim, b->dim, a->rank * sizeof a->dim[0]);
+    return a->dtype == b->dtype && a->rank == b->rank &&
+           !memcmp(a->dim, b->dim, a->rank * sizeof a->dim[0]);
 }
 
 static bool compare(struct data_case *c, struct tensor **got)
@@ -112,18 +118,21 @@ static bool compare(struct data_case *c, struct tensor **got)
         bool half = w->dtype == DT_F16 || w->dtype == DT_BF16;
         if (!same_shape(got[k], w)) {
             struct buf b = {0};
-            for (u32 a = 0; a < got[k]->rank; a++) buf_printf(&b, " %lld", (long long)got[k]->dim[a]);
+            for (u32 a = 0; a < got[k]->rank; a++)
+                buf_printf(&b, " %lld", (long long)got[k]->dim[a]);
             buf_z(&b, " instead of");
             for (u32 a = 0; a < w->rank; a++) buf_printf(&b, " %lld", (long long)w->dim[a]);
-            err_set(&c->e, ERR_FAILED, "output %u: type %s (%s) or shape%.*s", k, dtype_name(got[k]->dtype), dtype_name(w->dtype),
-                    STR_ARG(buf_view(&b)));
+            err_set(&c->e, ERR_FAILED, "output %u: type %s (%s) or shape%.*s", k,
+                    dtype_name(got[k]->dtype), dtype_name(w->dtype), STR_ARG(buf_view(&b)));
             buf_release(&b);
             return false;
         }
         struct tensor_diff d = tensor_compare(got[k], w, half ? 1e-2 : 1e-3, half ? 1e-3 : 1e-6);
         if (d.n_bad)
-            return err_set(&c->e, ERR_FAILED, "output %u: %lld of %lld wrong, first %lld: %g instead of %g", k, (long long)d.n_bad,
-                           (long long)tensor_count(w), (long long)d.first_bad, d.got, d.want);
+            return err_set(&c->e, ERR_FAILED,
+                           "output %u: %lld of %lld wrong, first %lld: %g instead of %g", k,
+                           (long long)d.n_bad, (long long)tensor_count(w), (long long)d.first_bad,
+                           d.got, d.want);
     }
     return true;
 }
@@ -132,12 +141,13 @@ static bool evaluate(struct data_case *c, enum freeze f)
 {
     struct tensor *in[MAX_TENSORS] = {0}, *out[MAX_TENSORS] = {0};
     if (!import_frozen(c, f)) return false;
-    if (c->g.input.n > MAX_TENSORS || c->g.output.n > MAX_TENSORS) return err_set(&c->e, ERR_UNSUPPORTED, "too many tensors");
+    if (c->g.input.n > MAX_TENSORS || c->g.output.n > MAX_TENSORS)
+        return err_set(&c->e, ERR_UNSUPPORTED, "too many tensors");
     return feed(c, in) && graph_eval(&c->g, in, out, &c->a, NULL, &c->e) && compare(c, out);
 }
 
-/* One test_data_set of a case. Inputs whose content does not have the shape that the model claims (it matters to nobody
-   when only the type is used) are constants, too. */
+/* One test_data_set of a case. Inputs whose content does not have the shape that the model claims
+   (it matters to nobody when only the type is used) are constants, too. */
 static enum verdict run_set(const char *dir, const char *set, char *why, size_t size)
 {
     struct data_case c = {0};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Makes inputs of an ONNX model constants. Test cases (and some exports) feed what decides sizes (target shapes, axes,
-// pads, k) as inputs; quern compiles for known operations, so such inputs are fixed before the import.
+// Makes inputs of an ONNX model constants. Test cases (and some exports) feed what decides sizes
+// (target shapes, axes, pads, k) as inputs; quern compiles for known operations, so such inputs are
+// fixed before the import.
 #include <string.h>
 
 #include <onnx.pb-c.h>
@@ -9,12 +10,13 @@
 #include "import/import.h"
 #include "io/io.h"
 
-bool import_freeze(struct str *out, struct arena *a, struct str model, struct tensor *const *content, i64 n,
-                   struct err *e)
+bool import_freeze(struct str *out, struct arena *a, struct str model,
+                   struct tensor *const *content, i64 n, struct err *e)
 {
     Onnx__ModelProto *p = io_onnx_unpack(&onnx__model_proto__descriptor, a, model, e);
     if (!p) return false;
-    if (!p->graph || (i64)p->graph->n_input < n) return err_set(e, ERR_INPUT, "model has fewer than %lld inputs", (long long)n);
+    if (!p->graph || (i64)p->graph->n_input < n)
+        return err_set(e, ERR_INPUT, "model has fewer than %lld inputs", (long long)n);
     Onnx__GraphProto *g = p->graph;
     Onnx__TensorProto **all = arena_array(a, Onnx__TensorProto *, (i64)g->n_initializer + n);
     if (g->n_initializer) memcpy(all, g->initializer, g->n_initializer * sizeof *all);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Concat: inputs behind each other along one axis. Lowering selects by the position on that axis, with the index
-// into each part clamped, so every part may be read whatever the position; parts a constant position cannot fall
-// into are left out. A ramp along the axis stays a ramp where no part's border can fall into it.
+// Concat: inputs behind each other along one axis. Lowering selects by the position on that axis,
+// with the index into each part clamped, so every part may be read whatever the position; parts a
+// constant position cannot fall into are left out. A ramp along the axis stays a ramp where no
+// part's border can fall into it.
 #include "op/op.h"
 
 struct parts {
@@ -14,10 +15,8 @@ static i64 map(const void *par, const i64 *out, i64 *in)
 {
     const struct parts *p = par;
     u32 k = p->n - 1;
-    for (u32 a = 0; a < MAX_RANK; a++)
-        in[a] = out[a];
-    while (k > 0 && out[p->axis] < p->from[k])
-        k--;
+    for (u32 a = 0; a < MAX_RANK; a++) in[a] = out[a];
+    while (k > 0 && out[p->axis] < p->from[k]) k--;
     in[p->axis] -= p->from[k];
     return k;
 }
@@ -25,13 +24,10 @@ static i64 map(const void *par, const i64 *out, i64 *in)
 static bool join(struct graph *g, node_id n, u32 k, u32 axis, struct shape *to)
 {
     const struct shape *s = &graph_value(g, graph_node(g, n)->in.v[k])->shape;
-    if (s->rank != to->rank)
-        return false;
+    if (s->rank != to->rank) return false;
     for (u32 a = 0; a < to->rank; a++) {
-        if (a == axis)
-            to->dim[a] = sym_add(g->sym, to->dim[a], s->dim[a]);
-        else if (to->dim[a] != s->dim[a])
-            return false;
+        if (a == axis) to->dim[a] = sym_add(g->sym, to->dim[a], s->dim[a]);
+        else if (to->dim[a] != s->dim[a]) return false;
     }
     return true;
 }
@@ -48,8 +44,7 @@ static void fold(struct graph *g, node_id n, u32 axis)
         known = shape_is_static(g->sym, &graph_value(g, nd->in.v[k])->shape, dim);
         at += known ? dim[axis] : 0;
     }
-    if (known)
-        op_map_sdata(g, n, 0, map, &p);
+    if (known) op_map_sdata(g, n, 0, map, &p);
     arena_release(&scratch);
 }
 
@@ -60,7 +55,8 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     struct shape to = first->shape;
     u32 axis;
     if (!op_axis(attr_int(nd, "axis", 1), to.rank, &axis))
-        return op_invalid(e, g, n, "axis %lld with rank %u", (long long)attr_int(nd, "axis", 1), to.rank);
+        return op_invalid(e, g, n, "axis %lld with rank %u", (long long)attr_int(nd, "axis", 1),
+                          to.rank);
     for (u32 k = 1; k < nd->in.n; k++) {
         if (graph_value(g, nd->in.v[k])->dtype != first->dtype)
             return op_invalid(e, g, n, "input %u has another type than input 0", k);
@@ -84,7 +80,8 @@ static bool eval(const struct op_eval *v, struct err *e)
     return op_map_eval(v, map, &p);
 }
 
-/* A scalar that decides like the ramp idx: its first lane, when no border of a part falls between its lanes. 0: none. */
+/* A scalar that decides like the ramp idx: its first lane, when no border of a part falls between
+ * its lanes. 0: none. */
 static kval uniform_position(struct emit *m, const struct node *n, u32 axis, kval idx)
 {
     const struct kir_ins ramp = *kir_at(m->k, idx);
@@ -93,8 +90,7 @@ static kval uniform_position(struct emit *m, const struct node *n, u32 axis, kva
         return 0;
     for (u32 k = 0; k < n->in.n; k++) {
         sym d = graph_value(m->g, n->in.v[k])->shape.dim[axis];
-        if (!sym_is_const(m->g->sym, d, &c) || c % ramp.lanes)
-            return 0;
+        if (!sym_is_const(m->g->sym, d, &c) || c % ramp.lanes) return 0;
     }
     return ramp.a;
 }
@@ -115,11 +111,11 @@ static kval lower_part(const struct lowering *l, u32 k, sym from)
     const struct shape *s = &graph_value(m->g, v)->shape;
     kval src[MAX_RANK], at = l->uniform ? l->uniform : l->idx[l->axis];
     u32 lanes = l->uniform ? kir_lanes(m->k, l->idx[l->axis]) : 1;
-    for (u32 a = 0; a < s->rank; a++)
-        src[a] = l->idx[a];
+    for (u32 a = 0; a < s->rank; a++) src[a] = l->idx[a];
     at = kir_bin(m->k, KI_SUB, at, emit_size(m, from));
     if (l->n->in.n > 1)
-        at = emit_clamp(m, at, sym_add(m->g->sym, s->dim[l->axis], sym_const(m->g->sym, 1 - (i64)lanes)));
+        at = emit_clamp(m, at,
+                        sym_add(m->g->sym, s->dim[l->axis], sym_const(m->g->sym, 1 - (i64)lanes)));
     src[l->axis] = l->uniform ? kir_ramp(m->k, at, 1, lanes) : at;
     return l->n->in.n > 1 ? emit_clamped(m, v, src, 1u << l->axis) : emit_value(m, v, src);
 }
@@ -136,13 +132,10 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
     for (u32 k = n->in.n; k-- > 0; end = from) {
         sym d = graph_value(m->g, n->in.v[k])->shape.dim[l.axis];
         from = sym_sub(m->g->sym, end, d);
-        if (sym_is_const(m->g->sym, d, &c) && c == 0)
-            continue;
+        if (sym_is_const(m->g->sym, d, &c) && c == 0) continue;
         if (kir_is_const(m->k, at, &p) && kir_lanes(m->k, at) == 1) {
-            if (sym_is_const(m->g->sym, end, &c) && p >= c)
-                continue;
-            if (sym_is_const(m->g->sym, from, &c) && p < c)
-                continue;
+            if (sym_is_const(m->g->sym, end, &c) && p >= c) continue;
+            if (sym_is_const(m->g->sym, from, &c) && p < c) continue;
         }
         kval part = lower_part(&l, k, from);
         v = v ? kir_select(m->k, kir_bin(m->k, KI_LT, at, emit_size(m, end)), part, v) : part;
@@ -152,21 +145,30 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
 
 static void random_concat(const struct op *self, struct graph *g, struct rng *r)
 {
-    u32 rank = (u32)rng_range(r, 1, 4), axis = (u32)rng_range(r, 0, rank - 1), count = (u32)rng_range(r, 1, 4);
+    u32 rank = (u32)rng_range(r, 1, 4), axis = (u32)rng_range(r, 0, rank - 1),
+        count = (u32)rng_range(r, 1, 4);
     value_id in[4];
     i64 dim[4];
-    for (u32 a = 0; a < rank; a++)
-        dim[a] = rng_range(r, 1, 5);
+    for (u32 a = 0; a < rank; a++) dim[a] = rng_range(r, 1, 5);
     for (u32 k = 0; k < count; k++) {
         dim[axis] = rng_range(r, 0, 9) ? rng_range(r, 1, 9) : 0;
         random_input(g, "x", DT_F32, rank, dim, &in[k]);
     }
-    attr_set_int(g, random_node(g, self, count, in, 1), "axis", (i64)axis - (rng_range(r, 0, 1) ? rank : 0));
+    attr_set_int(g, random_node(g, self, count, in, 1), "axis",
+                 (i64)axis - (rng_range(r, 0, 1) ? rank : 0));
 }
 
 static const struct op ops[] = {
-    {.name = "Concat", .props = OP_VIEW, .min_in = 1, .max_in = 255, .min_out = 1, .max_out = 1,
-     .infer = infer, .eval = eval, .lower = lower, .random = random_concat},
+    {.name = "Concat",
+     .props = OP_VIEW,
+     .min_in = 1,
+     .max_in = 255,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = infer,
+     .eval = eval,
+     .lower = lower,
+     .random = random_concat},
 };
 
 const struct op_family op_concat = {ops, countof(ops)};

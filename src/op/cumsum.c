@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CumSum: running sums along one axis. Becomes quern::CumSum, which holds the axis; its kernel takes one line along
-// the axis per grid iteration and keeps the sum in a register.
+// CumSum: running sums along one axis. Becomes quern::CumSum, which holds the axis; its kernel
+// takes one line along the axis per grid iteration and keeps the sum in a register.
 #include "op/op.h"
 
 static bool read_axis(const struct graph *g, node_id id, i64 *axis)
@@ -27,8 +27,7 @@ static bool expand(struct graph *g, node_id n, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
     i64 axis, exclusive = attr_int(nd, "exclusive", 0), reverse = attr_int(nd, "reverse", 0);
-    if (!read_axis(g, n, &axis))
-        return op_invalid(e, g, n, "bad axis");
+    if (!read_axis(g, n, &axis)) return op_invalid(e, g, n, "bad axis");
     node_id to = op_replace(g, n, "quern::CumSum", 1);
     attr_set_int(g, to, "axis", axis);
     attr_set_int(g, to, "exclusive", exclusive);
@@ -42,8 +41,7 @@ static bool prim_infer(struct graph *g, node_id n, struct err *e)
     u32 a;
     if (!op_axis(attr_int(graph_node(g, n), "axis", 0), x->shape.rank, &a))
         return op_invalid(e, g, n, "bad attribute 'axis'");
-    if (x->dtype == DT_BOOL)
-        return op_invalid(e, g, n, "type bool");
+    if (x->dtype == DT_BOOL) return op_invalid(e, g, n, "type bool");
     op_set_out(g, n, 0, x->dtype, &x->shape);
     return true;
 }
@@ -55,7 +53,8 @@ struct line {
 
 static struct line read_line(const struct node *n, u32 rank)
 {
-    struct line l = {.exclusive = attr_int(n, "exclusive", 0), .reverse = attr_int(n, "reverse", 0)};
+    struct line l = {.exclusive = attr_int(n, "exclusive", 0),
+                     .reverse = attr_int(n, "reverse", 0)};
     op_axis(attr_int(n, "axis", 0), rank, &l.axis);
     return l;
 }
@@ -70,19 +69,14 @@ static bool prim_eval(const struct op_eval *v, struct err *e)
         i64 src[MAX_RANK], isum = 0, from = l.reverse ? idx[l.axis] + l.exclusive : 0;
         i64 to = l.reverse ? dim : idx[l.axis] + !l.exclusive;
         double sum = 0;
-        for (u32 a = 0; a < in->rank; a++)
-            src[a] = idx[a];
+        for (u32 a = 0; a < in->rank; a++) src[a] = idx[a];
         for (src[l.axis] = from; src[l.axis] < to; src[l.axis]++) {
             i64 at = op_flat(in->rank, in->dim, src);
-            if (dtype_is_float(in->dtype))
-                sum += elem_f64(in->dtype, in->data, at);
-            else
-                isum = (i64)((u64)isum + (u64)elem_i64(in->dtype, in->data, at));
+            if (dtype_is_float(in->dtype)) sum += elem_f64(in->dtype, in->data, at);
+            else isum = (i64)((u64)isum + (u64)elem_i64(in->dtype, in->data, at));
         }
-        if (dtype_is_float(in->dtype))
-            elem_set_f64(in->dtype, v->out[0]->data, i, sum);
-        else
-            elem_set_i64(in->dtype, v->out[0]->data, i, isum);
+        if (dtype_is_float(in->dtype)) elem_set_f64(in->dtype, v->out[0]->data, i, sum);
+        else elem_set_i64(in->dtype, v->out[0]->data, i, isum);
     }
     return true;
 }
@@ -115,10 +109,8 @@ static double flops(const struct graph *g, const struct node *n, const i64 *var)
     i64 dim[MAX_RANK];
     double count = 1;
     const struct shape *s = &graph_value(g, n->in.v[0])->shape;
-    if (!shape_eval(g->sym, s, var, dim))
-        return 0;
-    for (u32 a = 0; a < s->rank; a++)
-        count *= (double)dim[a];
+    if (!shape_eval(g->sym, s, var, dim)) return 0;
+    for (u32 a = 0; a < s->rank; a++) count *= (double)dim[a];
     return count;
 }
 
@@ -127,22 +119,35 @@ static void random_cumsum(const struct op *self, struct graph *g, struct rng *r)
     u32 rank = (u32)rng_range(r, 1, 4);
     i64 dim[4], axis = rng_range(r, -(i64)rank, rank - 1);
     value_id in[2];
-    for (u32 a = 0; a < rank; a++)
-        dim[a] = rng_range(r, 1, 6);
+    for (u32 a = 0; a < rank; a++) dim[a] = rng_range(r, 1, 6);
     random_input(g, "x", rng_range(r, 0, 3) ? DT_F32 : DT_I32, rank, dim, &in[0]);
     in[1] = self->max_in == 2 ? op_const_i(g, DT_I64, &axis, 1) : 0;
     node_id n = random_node(g, self, self->max_in, in, 1);
-    if (self->max_in == 1)
-        attr_set_int(g, n, "axis", axis);
+    if (self->max_in == 1) attr_set_int(g, n, "axis", axis);
     attr_set_int(g, n, "exclusive", rng_range(r, 0, 1));
     attr_set_int(g, n, "reverse", rng_range(r, 0, 1));
 }
 
 static const struct op ops[] = {
-    {.name = "CumSum", .min_in = 2, .max_in = 2, .min_out = 1, .max_out = 1,
-     .infer = infer, .expand = expand, .random = random_cumsum},
-    {.name = "quern::CumSum", .props = OP_HEAVY | OP_WHOLE, .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,
-     .infer = prim_infer, .eval = prim_eval, .whole = prim_whole, .flops = flops, .random = random_cumsum},
+    {.name = "CumSum",
+     .min_in = 2,
+     .max_in = 2,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = infer,
+     .expand = expand,
+     .random = random_cumsum},
+    {.name = "quern::CumSum",
+     .props = OP_HEAVY | OP_WHOLE,
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = prim_infer,
+     .eval = prim_eval,
+     .whole = prim_whole,
+     .flops = flops,
+     .random = random_cumsum},
 };
 
 const struct op_family op_cumsum = {ops, countof(ops)};

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DepthToSpace and SpaceToDepth: blocks of pixels to channels and back; tensors (n, c, h, w), block size b.
-// In the order DCR the block's position is the outer part of the deep channel, so a ramp over channels stays one.
+// DepthToSpace and SpaceToDepth: blocks of pixels to channels and back; tensors (n, c, h, w), block
+// size b. In the order DCR the block's position is the outer part of the deep channel, so a ramp
+// over channels stays one.
 #include "op/op.h"
 
 enum { N, C, H, W };
 
 struct block {
     i64 b;
-    bool crd;   /* channel = (c, by, bx), otherwise (by, bx, c) */
-    bool deep;  /* the output is the deep one: SpaceToDepth */
-    i64 c;      /* channels of the wide side */
+    bool crd;  /* channel = (c, by, bx), otherwise (by, bx, c) */
+    bool deep; /* the output is the deep one: SpaceToDepth */
+    i64 c;     /* channels of the wide side */
 };
 
 static bool read_block(const struct node *n, struct block *k)
@@ -47,8 +48,7 @@ static i64 map(const void *par, const i64 *out, i64 *in)
 static bool divide(struct graph *g, sym *s, i64 by)
 {
     i64 c;
-    if (sym_is_const(g->sym, *s, &c) && c % by)
-        return false;
+    if (sym_is_const(g->sym, *s, &c) && c % by) return false;
     *s = sym_div(g->sym, *s, sym_const(g->sym, by));
     return true;
 }
@@ -60,10 +60,10 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     struct block k;
     if (!read_block(graph_node(g, n), &k))
         return op_invalid(e, g, n, "bad attribute 'blocksize' or 'mode'");
-    if (to.rank != 4)
-        return op_invalid(e, g, n, "rank %u, not 4", to.rank);
+    if (to.rank != 4) return op_invalid(e, g, n, "rank %u, not 4", to.rank);
     sym b = sym_const(g->sym, k.b), area = sym_const(g->sym, k.b * k.b);
-    bool ok = k.deep ? divide(g, &to.dim[H], k.b) && divide(g, &to.dim[W], k.b) : divide(g, &to.dim[C], k.b * k.b);
+    bool ok = k.deep ? divide(g, &to.dim[H], k.b) && divide(g, &to.dim[W], k.b)
+                     : divide(g, &to.dim[C], k.b * k.b);
     if (!ok)
         return op_invalid(e, g, n, "sizes are no multiples of the block size %lld", (long long)k.b);
     if (k.deep) {
@@ -87,7 +87,8 @@ static bool eval(const struct op_eval *v, struct err *e)
 
 static void lower_deep(struct emit *m, const struct block *k, const struct shape *in, kval *i)
 {
-    kval b = kir_int(m->k, k->b), c = emit_size(m, sym_max(m->g->sym, in->dim[C], sym_const(m->g->sym, 1)));
+    kval b = kir_int(m->k, k->b),
+         c = emit_size(m, sym_max(m->g->sym, in->dim[C], sym_const(m->g->sym, 1)));
     kval at = kir_bin(m->k, KI_DIV, i[C], c);
     i[C] = kir_bin(m->k, KI_MOD, i[C], c);
     i[H] = kir_bin(m->k, KI_ADD, kir_bin(m->k, KI_MUL, i[H], b), kir_bin(m->k, KI_DIV, at, b));
@@ -115,10 +116,8 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
     kval src[4] = {idx[N], idx[C], idx[H], idx[W]};
     bool ok = read_block(n, &k);
     assert(ok), (void)ok;
-    if (k.deep)
-        lower_deep(m, &k, &graph_value(m->g, n->in.v[0])->shape, src);
-    else
-        lower_wide(m, &k, &graph_value(m->g, n->out.v[0])->shape, src);
+    if (k.deep) lower_deep(m, &k, &graph_value(m->g, n->in.v[0])->shape, src);
+    else lower_wide(m, &k, &graph_value(m->g, n->out.v[0])->shape, src);
     return emit_value(m, n->in.v[0], src);
 }
 
@@ -134,15 +133,30 @@ static void random_block(const struct op *self, struct graph *g, struct rng *r)
     random_input(g, "x", DT_F32, 4, dim, &in[0]);
     node_id n = random_node(g, self, 1, in, 1);
     attr_set_int(g, n, "blocksize", b);
-    if (!deep && rng_range(r, 0, 1))
-        attr_set_str(g, n, "mode", S("CRD"));
+    if (!deep && rng_range(r, 0, 1)) attr_set_str(g, n, "mode", S("CRD"));
 }
 
 static const struct op ops[] = {
-    {.name = "DepthToSpace", .props = OP_VIEW, .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,
-     .infer = infer, .eval = eval, .lower = lower, .random = random_block},
-    {.name = "SpaceToDepth", .props = OP_VIEW, .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,
-     .infer = infer, .eval = eval, .lower = lower, .random = random_block},
+    {.name = "DepthToSpace",
+     .props = OP_VIEW,
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = infer,
+     .eval = eval,
+     .lower = lower,
+     .random = random_block},
+    {.name = "SpaceToDepth",
+     .props = OP_VIEW,
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = infer,
+     .eval = eval,
+     .lower = lower,
+     .random = random_block},
 };
 
 const struct op_family op_depth_space = {ops, countof(ops)};

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Einsum: products of any number of operands summed over the labels that the result lacks; repeated labels (diagonals)
-// and ellipses (broadcast axes) included. The textbook case of two operands that is one batched matrix product becomes
-// Transpose, Reshape and MatMul; everything else is quern::Einsum, a primitive with one loop per summed label.
+// Einsum: products of any number of operands summed over the labels that the result lacks; repeated
+// labels (diagonals) and ellipses (broadcast axes) included. The textbook case of two operands that
+// is one batched matrix product becomes Transpose, Reshape and MatMul; everything else is
+// quern::Einsum, a primitive with one loop per summed label.
 //
-// Labels are numbered: the ellipsis' axes first, counted from the front, then letters in order of appearance.
+// Labels are numbered: the ellipsis' axes first, counted from the front, then letters in order of
+// appearance.
 #include "op/op.h"
 
 enum { MAX_OPERANDS = 8, MAX_LABELS = 32 };
 
 struct einsum {
-    u32 n;                                    /* operands */
-    u8 label[MAX_OPERANDS][MAX_RANK];         /* of each axis of each operand */
+    u32 n;                            /* operands */
+    u8 label[MAX_OPERANDS][MAX_RANK]; /* of each axis of each operand */
     u32 rank[MAX_OPERANDS];
     u8 out[MAX_RANK];
     u32 out_rank;
@@ -43,8 +45,7 @@ static bool next_is_dots(struct str t) { return str_starts(t, S("...")); }
 static u32 count_letters(struct str t)
 {
     u32 n = 0;
-    for (i64 i = 0; i < t.n; i++)
-        n += is_letter(t.p[i]);
+    for (i64 i = 0; i < t.n; i++) n += is_letter(t.p[i]);
     return n;
 }
 
@@ -53,18 +54,15 @@ static struct str without_spaces(struct arena *a, struct str t)
     char *p = arena_alloc(a, t.n + 1);
     i64 n = 0;
     for (i64 i = 0; i < t.n; i++)
-        if (t.p[i] != ' ')
-            p[n++] = t.p[i];
+        if (t.p[i] != ' ') p[n++] = t.p[i];
     return (struct str){p, n};
 }
 
 static bool find_label(struct parser *p, char c, u32 *out)
 {
     for (*out = p->n_dots; *out < p->s->n_labels; ++*out)
-        if (p->letter[*out] == c)
-            return true;
-    if (p->s->n_labels == MAX_LABELS)
-        return bad(p, "too many labels");
+        if (p->letter[*out] == c) return true;
+    if (p->s->n_labels == MAX_LABELS) return bad(p, "too many labels");
     p->letter[p->s->n_labels++] = c;
     return true;
 }
@@ -77,8 +75,7 @@ static bool parse_term(struct parser *p, struct str t, u32 dots, u8 *out, u32 *r
     while (t.n > 0) {
         u32 label = p->n_dots - dots, count = 1;
         if (next_is_dots(t)) {
-            if (seen)
-                return bad(p, "two ellipses");
+            if (seen) return bad(p, "two ellipses");
             seen = true;
             count = dots;
         } else if (!is_letter(t.p[0])) {
@@ -88,8 +85,7 @@ static bool parse_term(struct parser *p, struct str t, u32 dots, u8 *out, u32 *r
         }
         t = str_sub(t, next_is_dots(t) ? 3 : 1, t.n);
         for (u32 i = 0; i < count; i++) {
-            if (*rank == MAX_RANK)
-                return bad(p, "too many axes");
+            if (*rank == MAX_RANK) return bad(p, "too many axes");
             out[(*rank)++] = (u8)(label + i);
         }
     }
@@ -100,8 +96,7 @@ static bool join_dim(struct parser *p, u32 label, sym d)
 {
     sym *have = &p->s->dim[label];
     sym one = sym_const(p->g->sym, 1);
-    if (!*have || *have == one)
-        *have = d;
+    if (!*have || *have == one) *have = d;
     return *have == d || d == one || bad(p, "sizes of a label differ");
 }
 
@@ -112,11 +107,9 @@ static bool parse_operand(struct parser *p, u32 k, struct str term)
     u32 letters = count_letters(term), dots = x->rank - letters;
     if (letters > x->rank || (dots && letters == (u32)term.n))
         return bad(p, "wrong number of labels");
-    if (!parse_term(p, term, dots, s->label[k], &s->rank[k]))
-        return false;
+    if (!parse_term(p, term, dots, s->label[k], &s->rank[k])) return false;
     for (u32 a = 0; a < s->rank[k]; a++)
-        if (!join_dim(p, s->label[k][a], x->dim[a]))
-            return false;
+        if (!join_dim(p, s->label[k][a], x->dim[a])) return false;
     return true;
 }
 
@@ -124,8 +117,7 @@ static u32 count_label(const struct einsum *s, u32 label)
 {
     u32 n = 0;
     for (u32 k = 0; k < s->n; k++)
-        for (u32 a = 0; a < s->rank[k]; a++)
-            n += s->label[k][a] == label;
+        for (u32 a = 0; a < s->rank[k]; a++) n += s->label[k][a] == label;
     return n;
 }
 
@@ -133,14 +125,11 @@ static u32 count_label(const struct einsum *s, u32 label)
 static bool implicit_result(struct parser *p)
 {
     struct einsum *s = p->s;
-    for (u32 i = 0; i < p->n_dots; i++)
-        s->out[s->out_rank++] = (u8)i;
+    for (u32 i = 0; i < p->n_dots; i++) s->out[s->out_rank++] = (u8)i;
     for (int c = 'A'; c <= 'z'; c++)
         for (u32 l = p->n_dots; l < s->n_labels; l++) {
-            if (p->letter[l] != c || count_label(s, l) != 1)
-                continue;
-            if (s->out_rank == MAX_RANK)
-                return bad(p, "too many axes");
+            if (p->letter[l] != c || count_label(s, l) != 1) continue;
+            if (s->out_rank == MAX_RANK) return bad(p, "too many axes");
             s->out[s->out_rank++] = (u8)l;
         }
     return true;
@@ -150,12 +139,10 @@ static bool explicit_result(struct parser *p, struct str term)
 {
     struct einsum *s = p->s;
     u32 known = s->n_labels;
-    if (!parse_term(p, term, p->n_dots, s->out, &s->out_rank))
-        return false;
+    if (!parse_term(p, term, p->n_dots, s->out, &s->out_rank)) return false;
     for (u32 a = 0; a < s->out_rank; a++)
         for (u32 b = 0; b < a; b++)
-            if (s->out[a] == s->out[b])
-                return bad(p, "label twice in the result");
+            if (s->out[a] == s->out[b]) return bad(p, "label twice in the result");
     return s->n_labels == known || bad(p, "unknown label in the result");
 }
 
@@ -163,29 +150,25 @@ static bool parse(struct graph *g, node_id n, struct einsum *s, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
     struct parser p = {.g = g, .n = n, .e = e, .s = s};
-    struct str text = without_spaces(g->arena, attr_str(nd, "equation", "")), rest, left = text, right, term;
+    struct str text = without_spaces(g->arena, attr_str(nd, "equation", "")), rest, left = text,
+               right, term;
     *s = (struct einsum){.n = nd->in.n};
-    if (nd->in.n > MAX_OPERANDS)
-        return op_unsupported(e, g, n, "%u operands", nd->in.n);
+    if (nd->in.n > MAX_OPERANDS) return op_unsupported(e, g, n, "%u operands", nd->in.n);
     bool arrow = str_cut(text, '-', &left, &right);
-    if (arrow && (right.n == 0 || right.p[0] != '>'))
-        return bad(&p, "bad character");
+    if (arrow && (right.n == 0 || right.p[0] != '>')) return bad(&p, "bad character");
     left = arrow ? left : text;
     rest = left;
     for (u32 k = 0; k < s->n; k++) { /* how many axes the ellipsis stands for at most */
         bool more = str_cut(rest, ',', &term, &rest);
-        if (more != (k + 1 < s->n))
-            return bad(&p, "wrong number of operands");
+        if (more != (k + 1 < s->n)) return bad(&p, "wrong number of operands");
         u32 rank = graph_value(g, nd->in.v[k])->shape.rank, letters = count_letters(term);
-        if (letters < rank && rank - letters > p.n_dots)
-            p.n_dots = rank - letters;
+        if (letters < rank && rank - letters > p.n_dots) p.n_dots = rank - letters;
     }
     s->n_labels = p.n_dots;
     for (u32 k = 0; k < s->n; k++) {
         term = left;
         str_cut(left, ',', &term, &left);
-        if (!parse_operand(&p, k, term))
-            return false;
+        if (!parse_operand(&p, k, term)) return false;
     }
     return arrow ? explicit_result(&p, str_sub(right, 1, right.n)) : implicit_result(&p);
 }
@@ -195,23 +178,20 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     const struct node *nd = graph_node(g, n);
     struct shape to = {.known = true};
     struct einsum s;
-    if (!parse(g, n, &s, e))
-        return false;
+    if (!parse(g, n, &s, e)) return false;
     enum dtype t = graph_value(g, nd->in.v[0])->dtype;
     for (u32 k = 1; k < s.n; k++)
         if (graph_value(g, nd->in.v[k])->dtype != t)
             return op_invalid(e, g, n, "operands of different types");
-    if (t == DT_BOOL)
-        return op_invalid(e, g, n, "type bool");
+    if (t == DT_BOOL) return op_invalid(e, g, n, "type bool");
     to.rank = s.out_rank;
-    for (u32 a = 0; a < s.out_rank; a++)
-        to.dim[a] = s.dim[s.out[a]];
+    for (u32 a = 0; a < s.out_rank; a++) to.dim[a] = s.dim[s.out[a]];
     op_set_out(g, n, 0, t, &to);
     return true;
 }
 
-/* One matrix product. Labels fall into batch (both operands and result), m and n (one operand and result) and k (both
-   operands, not the result). */
+/* One matrix product. Labels fall into batch (both operands and result), m and n (one operand and
+   result) and k (both operands, not the result). */
 
 struct roles {
     u32 n_batch, n_m, n_n, n_k;
@@ -221,35 +201,29 @@ struct roles {
 static bool has_label(const u8 *v, u32 n, u32 label, u32 *times)
 {
     *times = 0;
-    for (u32 i = 0; i < n; i++)
-        *times += v[i] == label;
+    for (u32 i = 0; i < n; i++) *times += v[i] == label;
     return *times > 0;
 }
 
 /* false: not one matrix product of operands without broadcasting. */
-static bool find_roles(const struct graph *g, const struct node *n, const struct einsum *s, struct roles *r)
+static bool find_roles(const struct graph *g, const struct node *n, const struct einsum *s,
+                       struct roles *r)
 {
     *r = (struct roles){0};
-    if (s->n != 2)
-        return false;
+    if (s->n != 2) return false;
     for (u32 k = 0; k < 2; k++)
         for (u32 a = 0; a < s->rank[k]; a++)
-            if (graph_value(g, n->in.v[k])->shape.dim[a] != s->dim[s->label[k][a]])
-                return false;
+            if (graph_value(g, n->in.v[k])->shape.dim[a] != s->dim[s->label[k][a]]) return false;
     for (u32 l = 0; l < s->n_labels; l++) {
         u32 ta, tb, to;
-        bool a = has_label(s->label[0], s->rank[0], l, &ta), b = has_label(s->label[1], s->rank[1], l, &tb);
+        bool a = has_label(s->label[0], s->rank[0], l, &ta),
+             b = has_label(s->label[1], s->rank[1], l, &tb);
         bool o = has_label(s->out, s->out_rank, l, &to);
-        if (ta > 1 || tb > 1 || (!o && !(a && b)))
-            return false;
-        if (!o)
-            r->k[r->n_k++] = (u8)l;
-        else if (a && b)
-            r->batch[r->n_batch++] = (u8)l;
-        else if (a)
-            r->m[r->n_m++] = (u8)l;
-        else
-            r->n[r->n_n++] = (u8)l;
+        if (ta > 1 || tb > 1 || (!o && !(a && b))) return false;
+        if (!o) r->k[r->n_k++] = (u8)l;
+        else if (a && b) r->batch[r->n_batch++] = (u8)l;
+        else if (a) r->m[r->n_m++] = (u8)l;
+        else r->n[r->n_n++] = (u8)l;
     }
     return r->n_k > 0 && dtype_is_float(graph_value(g, n->in.v[0])->dtype);
 }
@@ -257,12 +231,12 @@ static bool find_roles(const struct graph *g, const struct node *n, const struct
 static sym product(struct graph *g, const struct einsum *s, const u8 *v, u32 n)
 {
     sym d = sym_const(g->sym, 1);
-    for (u32 i = 0; i < n; i++)
-        d = sym_mul(g->sym, d, s->dim[v[i]]);
+    for (u32 i = 0; i < n; i++) d = sym_mul(g->sym, d, s->dim[v[i]]);
     return d;
 }
 
-static value_id reshaped(struct graph *g, node_id n, value_id v, const sym *dim, i64 rank, value_id out)
+static value_id reshaped(struct graph *g, node_id n, value_id v, const sym *dim, i64 rank,
+                         value_id out)
 {
     out = op_node(g, n, "quern::Reshape", 1, &v, out);
     op_set_syms(g, graph_value(g, out)->producer, "shape", dim, rank);
@@ -270,13 +244,13 @@ static value_id reshaped(struct graph *g, node_id n, value_id v, const sym *dim,
 }
 
 /* v, whose axes have the labels from[], with its axes in the order of to[]. */
-static value_id transposed(struct graph *g, node_id n, value_id v, const u8 *from, const u8 *to, u32 rank, value_id out)
+static value_id transposed(struct graph *g, node_id n, value_id v, const u8 *from, const u8 *to,
+                           u32 rank, value_id out)
 {
     i64 perm[MAX_RANK] = {0};
     for (u32 a = 0; a < rank; a++)
         for (u32 b = 0; b < rank; b++)
-            if (from[b] == to[a])
-                perm[a] = b;
+            if (from[b] == to[a]) perm[a] = b;
     out = op_node(g, n, "Transpose", 1, &v, out);
     attr_set_ints(g, graph_value(g, out)->producer, "perm", perm, rank);
     return out;
@@ -284,27 +258,30 @@ static value_id transposed(struct graph *g, node_id n, value_id v, const u8 *fro
 
 static u32 append(u8 *to, u32 at, const u8 *from, u32 n)
 {
-    for (u32 i = 0; i < n; i++)
-        to[at++] = from[i];
+    for (u32 i = 0; i < n; i++) to[at++] = from[i];
     return at;
 }
 
 static void expand_matmul(struct graph *g, node_id n, const struct einsum *s, const struct roles *r)
 {
-    value_id in[2] = {graph_node(g, n)->in.v[0], graph_node(g, n)->in.v[1]}, out = graph_node(g, n)->out.v[0];
+    value_id in[2] = {graph_node(g, n)->in.v[0], graph_node(g, n)->in.v[1]},
+             out = graph_node(g, n)->out.v[0];
     u8 order[MAX_LABELS];
-    sym b = product(g, s, r->batch, r->n_batch), m = product(g, s, r->m, r->n_m), k = product(g, s, r->k, r->n_k);
+    sym b = product(g, s, r->batch, r->n_batch), m = product(g, s, r->m, r->n_m),
+        k = product(g, s, r->k, r->n_k);
     sym c = product(g, s, r->n, r->n_n), dim[MAX_RANK];
-    append(order, append(order, append(order, 0, r->batch, r->n_batch), r->m, r->n_m), r->k, r->n_k);
+    append(order, append(order, append(order, 0, r->batch, r->n_batch), r->m, r->n_m), r->k,
+           r->n_k);
     in[0] = transposed(g, n, in[0], s->label[0], order, s->rank[0], 0);
     in[0] = reshaped(g, n, in[0], (sym[]){b, m, k}, 3, 0);
-    append(order, append(order, append(order, 0, r->batch, r->n_batch), r->k, r->n_k), r->n, r->n_n);
+    append(order, append(order, append(order, 0, r->batch, r->n_batch), r->k, r->n_k), r->n,
+           r->n_n);
     in[1] = transposed(g, n, in[1], s->label[1], order, s->rank[1], 0);
     in[1] = reshaped(g, n, in[1], (sym[]){b, k, c}, 3, 0);
     value_id v = op_node(g, n, "MatMul", 2, in, 0);
-    append(order, append(order, append(order, 0, r->batch, r->n_batch), r->m, r->n_m), r->n, r->n_n);
-    for (u32 a = 0; a < s->out_rank; a++)
-        dim[a] = s->dim[order[a]];
+    append(order, append(order, append(order, 0, r->batch, r->n_batch), r->m, r->n_m), r->n,
+           r->n_n);
+    for (u32 a = 0; a < s->out_rank; a++) dim[a] = s->dim[order[a]];
     v = reshaped(g, n, v, dim, s->out_rank, 0);
     transposed(g, n, v, order, s->out, s->out_rank, out);
 }
@@ -313,8 +290,7 @@ static bool expand(struct graph *g, node_id n, struct err *e)
 {
     struct einsum s;
     struct roles r;
-    if (!parse(g, n, &s, e))
-        return false;
+    if (!parse(g, n, &s, e)) return false;
     if (find_roles(g, graph_node(g, n), &s, &r)) {
         expand_matmul(g, n, &s, &r);
         return true;
@@ -341,33 +317,28 @@ static bool eval(const struct op_eval *v, struct err *e)
     struct einsum s;
     parse_again(v->g, v->n, &s);
     i64 dim[MAX_LABELS], idx[MAX_LABELS] = {0}, at[MAX_RANK], total = 1;
-    for (u32 l = 0; l < s.n_labels; l++)
-        dim[l] = 1;
+    for (u32 l = 0; l < s.n_labels; l++) dim[l] = 1;
     for (u32 k = 0; k < s.n; k++)
         for (u32 a = 0; a < s.rank[k]; a++)
-            if (v->in[k]->dim[a] != 1)
-                dim[s.label[k][a]] = v->in[k]->dim[a];
-    for (u32 l = 0; l < s.n_labels; l++)
-        total *= dim[l];
+            if (v->in[k]->dim[a] != 1) dim[s.label[k][a]] = v->in[k]->dim[a];
+    for (u32 l = 0; l < s.n_labels; l++) total *= dim[l];
     double *sum = arena_array(v->scratch, double, tensor_count(out) + 1);
     for (i64 i = 0; i < total; i++, op_next(s.n_labels, dim, idx)) {
         double x = 1;
         for (u32 k = 0; k < s.n; k++) {
             const struct tensor *t = v->in[k];
-            for (u32 a = 0; a < s.rank[k]; a++)
-                at[a] = t->dim[a] == 1 ? 0 : idx[s.label[k][a]];
+            for (u32 a = 0; a < s.rank[k]; a++) at[a] = t->dim[a] == 1 ? 0 : idx[s.label[k][a]];
             x *= elem_f64(t->dtype, t->data, op_flat(t->rank, t->dim, at));
         }
-        for (u32 a = 0; a < s.out_rank; a++)
-            at[a] = idx[s.out[a]];
+        for (u32 a = 0; a < s.out_rank; a++) at[a] = idx[s.out[a]];
         sum[op_flat(out->rank, out->dim, at)] += x;
     }
-    for (i64 i = 0; i < tensor_count(out); i++)
-        elem_set_f64(out->dtype, out->data, i, sum[i]);
+    for (i64 i = 0; i < tensor_count(out); i++) elem_set_f64(out->dtype, out->data, i, sum[i]);
     return true;
 }
 
-static kval operands_product(struct emit *m, const struct node *n, const struct einsum *s, const kval *label)
+static kval operands_product(struct emit *m, const struct node *n, const struct einsum *s,
+                             const kval *label)
 {
     kval x = 0;
     for (u32 k = 0; k < s->n; k++) {
@@ -406,8 +377,7 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
         }
     kval x = kir_splat(k, kir_cast(k, t, operands_product(m, n, &s, label)), lanes);
     kir_store(k, sum, zero, kir_bin(k, KI_ADD, kir_load(k, sum, zero), x));
-    while (depth--)
-        kir_end(k);
+    while (depth--) kir_end(k);
     return kir_cast(k, emit_type(dt), kir_load(k, sum, zero));
 }
 
@@ -424,27 +394,25 @@ static double flops(const struct graph *g, const struct node *n, const i64 *var)
 
 static void random_einsum(const struct op *self, struct graph *g, struct rng *r)
 {
-    static const char *const eq[] = {"ij,jk->ik", "bhid,bhjd->bhij", "ii->i", "...ii->...i", "ij->ji", "ij->", "i,j->ij",
-                                     "ijk,jil->kl", "...ij,...jk->...ik", "ij,ij->i", "bij,jk", "ij,jk,kl->il", "i,i", "ab,b->a",
-                                     "bqhd,bkhd->bhqk"};
+    static const char *const eq[] = {"ij,jk->ik",   "bhid,bhjd->bhij", "ii->i",
+                                     "...ii->...i", "ij->ji",          "ij->",
+                                     "i,j->ij",     "ijk,jil->kl",     "...ij,...jk->...ik",
+                                     "ij,ij->i",    "bij,jk",          "ij,jk,kl->il",
+                                     "i,i",         "ab,b->a",         "bqhd,bkhd->bhqk"};
     const char *text = eq[rng_range(r, 0, countof(eq) - 1)];
     i64 size[128], dim[MAX_RANK];
     value_id in[3];
     u32 n = 0;
     struct str left, rest, term;
-    for (i64 i = 0; i < countof(size); i++)
-        size[i] = rng_range(r, 1, 4);
-    if (!str_cut(str_of(text), '-', &left, &rest))
-        left = str_of(text);
+    for (i64 i = 0; i < countof(size); i++) size[i] = rng_range(r, 1, 4);
+    if (!str_cut(str_of(text), '-', &left, &rest)) left = str_of(text);
     for (bool more = true; more; n++) {
         term = left;
         more = str_cut(left, ',', &term, &left);
         u32 rank = 0;
         for (i64 i = 0; i < term.n; i++) {
-            if (is_letter(term.p[i]))
-                dim[rank++] = size[(int)term.p[i]];
-            else if (i == 0)
-                dim[rank++] = rng_range(r, 0, 2) ? size[0] : 1;
+            if (is_letter(term.p[i])) dim[rank++] = size[(int)term.p[i]];
+            else if (i == 0) dim[rank++] = rng_range(r, 0, 2) ? size[0] : 1;
         }
         random_input(g, "x", DT_F32, rank, dim, &in[n]);
     }
@@ -452,10 +420,26 @@ static void random_einsum(const struct op *self, struct graph *g, struct rng *r)
 }
 
 static const struct op ops[] = {
-    {.name = "Einsum", .props = OP_HEAVY, .min_in = 1, .max_in = MAX_OPERANDS, .min_out = 1, .max_out = 1,
-     .infer = infer, .expand = expand, .random = random_einsum},
-    {.name = "quern::Einsum", .props = OP_HEAVY, .min_in = 1, .max_in = MAX_OPERANDS, .min_out = 1, .max_out = 1,
-     .infer = infer, .eval = eval, .lower = lower, .flops = flops, .random = random_einsum},
+    {.name = "Einsum",
+     .props = OP_HEAVY,
+     .min_in = 1,
+     .max_in = MAX_OPERANDS,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = infer,
+     .expand = expand,
+     .random = random_einsum},
+    {.name = "quern::Einsum",
+     .props = OP_HEAVY,
+     .min_in = 1,
+     .max_in = MAX_OPERANDS,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = infer,
+     .eval = eval,
+     .lower = lower,
+     .flops = flops,
+     .random = random_einsum},
 };
 
 const struct op_family op_einsum = {ops, countof(ops)};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gather, GatherElements, GatherND: reads at indices that come from data. Negative indices count from the
-// end. Constant indices outside the axis are refused; others are clamped, so that data never leads outside the input.
+// Gather, GatherElements, GatherND: reads at indices that come from data. Negative indices count
+// from the end. Constant indices outside the axis are refused; others are clamped, so that data
+// never leads outside the input.
 #include "op/op.h"
 
 /* Constant indices must lie in -dim..dim-1; element i belongs to dim[i % n_dims]. */
@@ -19,7 +20,8 @@ static bool check_indices(struct graph *g, node_id n, const sym *dim, u32 n_dims
     return true;
 }
 
-/* All three as one map: the source index is the output's, spread over data axes, with some axes from the indices. */
+/* All three as one map: the source index is the output's, spread over data axes, with some axes
+ * from the indices. */
 struct gather {
     const struct tensor *index; /* NULL until evaluation */
     i64 data_dim[MAX_RANK];
@@ -38,10 +40,8 @@ static i64 index_at(const struct gather *p, const i64 *idx, i64 dim)
 static i64 map_gather(const void *par, const i64 *out, i64 *in)
 {
     const struct gather *p = par;
-    for (u32 a = 0; a < p->axis; a++)
-        in[a] = out[a];
-    for (u32 a = p->axis + 1; a < p->rank; a++)
-        in[a] = out[a + p->n_index - 1];
+    for (u32 a = 0; a < p->axis; a++) in[a] = out[a];
+    for (u32 a = p->axis + 1; a < p->rank; a++) in[a] = out[a + p->n_index - 1];
     in[p->axis] = index_at(p, out + p->axis, p->data_dim[p->axis]);
     return 0;
 }
@@ -59,16 +59,13 @@ static i64 map_nd(const void *par, const i64 *out, i64 *in)
     const struct gather *p = par;
     i64 at[MAX_RANK];
     u32 n = p->n_index - 1; /* output axes that choose the tuple */
-    for (u32 a = 0; a < n; a++)
-        at[a] = out[a];
-    for (u32 a = 0; a < p->axis; a++)
-        in[a] = out[a];
+    for (u32 a = 0; a < n; a++) at[a] = out[a];
+    for (u32 a = 0; a < p->axis; a++) in[a] = out[a];
     for (u32 j = 0; j < p->n_tuple; j++) {
         at[n] = j;
         in[p->axis + j] = index_at(p, at, p->data_dim[p->axis + j]);
     }
-    for (u32 a = p->axis + p->n_tuple; a < p->rank; a++)
-        in[a] = out[n + a - p->axis - p->n_tuple];
+    for (u32 a = p->axis + p->n_tuple; a < p->rank; a++) in[a] = out[n + a - p->axis - p->n_tuple];
     return 0;
 }
 
@@ -84,8 +81,7 @@ static void fold(struct graph *g, node_id n, op_map_fn *map, struct gather *p)
         !shape_is_static(g->sym, &x->shape, t.dim))
         return;
     for (u32 a = 0; a < p->rank; a++)
-        if (p->data_dim[a] == 0)
-            return;
+        if (p->data_dim[a] == 0) return;
     t.data = idx;
     p->index = &t;
     op_map_sdata(g, n, 0, map, p);
@@ -107,17 +103,12 @@ static bool gather_infer(struct graph *g, node_id n, struct err *e)
     const struct node *nd = graph_node(g, n);
     const struct value *x = graph_value(g, nd->in.v[0]), *index = graph_value(g, nd->in.v[1]);
     struct gather p = {0};
-    if (!read_axis(g, n, &p, e))
-        return false;
+    if (!read_axis(g, n, &p, e)) return false;
     struct shape to = {.known = true, .rank = p.rank + p.n_index - 1};
-    if (to.rank > MAX_RANK)
-        return op_unsupported(e, g, n, "rank %u", to.rank);
-    for (u32 a = 0; a < p.axis; a++)
-        to.dim[a] = x->shape.dim[a];
-    for (u32 a = 0; a < p.n_index; a++)
-        to.dim[p.axis + a] = index->shape.dim[a];
-    for (u32 a = p.axis + 1; a < p.rank; a++)
-        to.dim[a + p.n_index - 1] = x->shape.dim[a];
+    if (to.rank > MAX_RANK) return op_unsupported(e, g, n, "rank %u", to.rank);
+    for (u32 a = 0; a < p.axis; a++) to.dim[a] = x->shape.dim[a];
+    for (u32 a = 0; a < p.n_index; a++) to.dim[p.axis + a] = index->shape.dim[a];
+    for (u32 a = p.axis + 1; a < p.rank; a++) to.dim[a + p.n_index - 1] = x->shape.dim[a];
     op_set_out(g, n, 0, x->dtype, &to);
     fold(g, n, map_gather, &p);
     return true;
@@ -129,14 +120,12 @@ static bool elements_infer(struct graph *g, node_id n, struct err *e)
     const struct value *x = graph_value(g, nd->in.v[0]), *index = graph_value(g, nd->in.v[1]);
     struct gather p = {0};
     i64 c, d;
-    if (!read_axis(g, n, &p, e))
-        return false;
+    if (!read_axis(g, n, &p, e)) return false;
     if (p.rank != p.n_index)
         return op_invalid(e, g, n, "indices of rank %u for data of rank %u", p.n_index, p.rank);
     for (u32 a = 0; a < p.rank; a++) {
         sym have = x->shape.dim[a], want = index->shape.dim[a];
-        if (a == p.axis || have == want)
-            continue;
+        if (a == p.axis || have == want) continue;
         if (!sym_is_const(g->sym, sym_sub(g->sym, have, want), &c))
             return op_unsupported(e, g, n, "indices are not known to fit axis %u", a);
         if (c < 0 || (sym_is_const(g->sym, want, &d) && d < 0))
@@ -149,15 +138,17 @@ static bool elements_infer(struct graph *g, node_id n, struct err *e)
 
 static bool read_nd(const struct graph *g, const struct node *n, struct gather *p)
 {
-    const struct shape *x = &graph_value(g, n->in.v[0])->shape, *index = &graph_value(g, n->in.v[1])->shape;
+    const struct shape *x = &graph_value(g, n->in.v[0])->shape,
+                       *index = &graph_value(g, n->in.v[1])->shape;
     i64 batch = attr_int(n, "batch_dims", 0), tuple;
     if (batch < 0 || index->rank == 0 || batch >= index->rank ||
-        !sym_is_const(g->sym, index->dim[index->rank - 1], &tuple) || tuple < 1 || batch + tuple > x->rank)
+        !sym_is_const(g->sym, index->dim[index->rank - 1], &tuple) || tuple < 1 ||
+        batch + tuple > x->rank)
         return false;
-    *p = (struct gather){.axis = (u32)batch, .rank = x->rank, .n_index = index->rank, .n_tuple = (u32)tuple};
+    *p = (struct gather){
+        .axis = (u32)batch, .rank = x->rank, .n_index = index->rank, .n_tuple = (u32)tuple};
     for (u32 a = 0; a < p->axis; a++)
-        if (x->dim[a] != index->dim[a])
-            return false;
+        if (x->dim[a] != index->dim[a]) return false;
     return true;
 }
 
@@ -167,16 +158,14 @@ static bool nd_infer(struct graph *g, node_id n, struct err *e)
     const struct value *x = graph_value(g, nd->in.v[0]), *index = graph_value(g, nd->in.v[1]);
     struct gather p;
     if (!read_nd(g, nd, &p))
-        return op_invalid(e, g, n, "shapes of data and indices and batch_dims do not fit each other");
+        return op_invalid(e, g, n,
+                          "shapes of data and indices and batch_dims do not fit each other");
     struct shape to = {.known = true, .rank = p.n_index - 1 + p.rank - p.axis - p.n_tuple};
-    if (to.rank > MAX_RANK)
-        return op_unsupported(e, g, n, "rank %u", to.rank);
-    for (u32 a = 0; a + 1 < p.n_index; a++)
-        to.dim[a] = index->shape.dim[a];
+    if (to.rank > MAX_RANK) return op_unsupported(e, g, n, "rank %u", to.rank);
+    for (u32 a = 0; a + 1 < p.n_index; a++) to.dim[a] = index->shape.dim[a];
     for (u32 a = p.n_index - 1; a < to.rank; a++)
         to.dim[a] = x->shape.dim[a - p.n_index + 1 + p.axis + p.n_tuple];
-    if (!check_indices(g, n, x->shape.dim + p.axis, p.n_tuple, e))
-        return false;
+    if (!check_indices(g, n, x->shape.dim + p.axis, p.n_tuple, e)) return false;
     op_set_out(g, n, 0, x->dtype, &to);
     fold(g, n, map_nd, &p);
     return true;
@@ -189,8 +178,7 @@ static bool eval_map(const struct op_eval *v, op_map_fn *map, struct gather *p, 
     p->index = v->in[1];
     p->rank = v->in[0]->rank;
     p->n_index = v->in[1]->rank;
-    for (u32 a = 0; a < p->rank; a++)
-        p->data_dim[a] = v->in[0]->dim[a];
+    for (u32 a = 0; a < p->rank; a++) p->data_dim[a] = v->in[0]->dim[a];
     if (tensor_count(v->in[0]) == 0 && tensor_count(v->out[0]) > 0)
         return err_set(e, ERR_INPUT, "nothing to gather from");
     return op_map_eval(v, map, p);
@@ -249,16 +237,12 @@ static kval nd_lower(struct emit *m, const struct node *n, u32 out, const kval *
     bool ok = read_nd(m->g, n, &p);
     assert(ok), (void)ok;
     u32 last = p.n_index - 1;
-    for (u32 a = 0; a < last; a++)
-        at[a] = idx[a];
+    for (u32 a = 0; a < last; a++) at[a] = idx[a];
     for (u32 a = 0; a < p.rank; a++) {
         at[last] = kir_int(m->k, (i64)a - p.axis);
-        if (a < p.axis)
-            src[a] = idx[a];
-        else if (a < p.axis + p.n_tuple)
-            src[a] = emit_index(m, n->in.v[1], at, x->dim[a]);
-        else
-            src[a] = idx[last + a - p.axis - p.n_tuple];
+        if (a < p.axis) src[a] = idx[a];
+        else if (a < p.axis + p.n_tuple) src[a] = emit_index(m, n->in.v[1], at, x->dim[a]);
+        else src[a] = idx[last + a - p.axis - p.n_tuple];
     }
     return emit_clamped(m, n->in.v[0], src, ((1u << p.n_tuple) - 1) << p.axis);
 }
@@ -267,7 +251,8 @@ static kval nd_lower(struct emit *m, const struct node *n, u32 out, const kval *
 
 static value_id random_indices(struct graph *g, struct rng *r, struct tensor shape, i64 dim)
 {
-    struct tensor *t = tensor_new(g->arena, rng_range(r, 0, 1) ? DT_I64 : DT_I32, shape.rank, shape.dim);
+    struct tensor *t =
+        tensor_new(g->arena, rng_range(r, 0, 1) ? DT_I64 : DT_I32, shape.rank, shape.dim);
     for (i64 i = 0; i < tensor_count(t); i++)
         elem_set_i64(t->dtype, t->data, i, rng_range(r, -dim, dim - 1));
     return graph_add_const(g, S("indices"), t);
@@ -276,8 +261,7 @@ static value_id random_indices(struct graph *g, struct rng *r, struct tensor sha
 static u32 random_data(struct graph *g, struct rng *r, i64 *dim, value_id *in)
 {
     u32 rank = (u32)rng_range(r, 1, 4);
-    for (u32 a = 0; a < rank; a++)
-        dim[a] = rng_range(r, 1, 6);
+    for (u32 a = 0; a < rank; a++) dim[a] = rng_range(r, 1, 6);
     random_input(g, "x", rng_range(r, 0, 3) ? DT_F32 : DT_I32, rank, dim, in);
     return rank;
 }
@@ -287,9 +271,11 @@ static void random_gather(const struct op *self, struct graph *g, struct rng *r)
     value_id in[2];
     i64 dim[4];
     u32 rank = random_data(g, r, dim, &in[0]), axis = (u32)rng_range(r, 0, rank - 1);
-    struct tensor t = {.rank = (u32)rng_range(r, 0, 2), .dim = {rng_range(r, 0, 4), rng_range(r, 1, 3)}};
+    struct tensor t = {.rank = (u32)rng_range(r, 0, 2),
+                       .dim = {rng_range(r, 0, 4), rng_range(r, 1, 3)}};
     in[1] = random_indices(g, r, t, dim[axis]);
-    attr_set_int(g, random_node(g, self, 2, in, 1), "axis", (i64)axis - (rng_range(r, 0, 1) ? rank : 0));
+    attr_set_int(g, random_node(g, self, 2, in, 1), "axis",
+                 (i64)axis - (rng_range(r, 0, 1) ? rank : 0));
 }
 
 static void random_elements(const struct op *self, struct graph *g, struct rng *r)
@@ -298,8 +284,7 @@ static void random_elements(const struct op *self, struct graph *g, struct rng *
     i64 dim[4];
     u32 rank = random_data(g, r, dim, &in[0]), axis = (u32)rng_range(r, 0, rank - 1);
     struct tensor t = {.rank = rank};
-    for (u32 a = 0; a < rank; a++)
-        t.dim[a] = rng_range(r, 1, a == axis ? 7 : dim[a]);
+    for (u32 a = 0; a < rank; a++) t.dim[a] = rng_range(r, 1, a == axis ? 7 : dim[a]);
     in[1] = random_indices(g, r, t, dim[axis]);
     attr_set_int(g, random_node(g, self, 2, in, 1), "axis", axis);
 }
@@ -310,25 +295,46 @@ static void random_nd(const struct op *self, struct graph *g, struct rng *r)
     i64 dim[4];
     u32 rank = random_data(g, r, dim, &in[0]), batch = (u32)rng_range(r, 0, rank - 1);
     struct tensor t = {.rank = batch};
-    for (u32 a = 0; a < batch; a++)
-        t.dim[a] = dim[a];
-    if (rng_range(r, 0, 1))
-        t.dim[t.rank++] = rng_range(r, 1, 4);
+    for (u32 a = 0; a < batch; a++) t.dim[a] = dim[a];
+    if (rng_range(r, 0, 1)) t.dim[t.rank++] = rng_range(r, 1, 4);
     t.dim[t.rank++] = rng_range(r, 1, rank - batch);
     i64 least = dim[batch];
-    for (u32 a = batch; a < rank; a++)
-        least = i64_min(least, dim[a]);
+    for (u32 a = batch; a < rank; a++) least = i64_min(least, dim[a]);
     in[1] = random_indices(g, r, t, least);
     attr_set_int(g, random_node(g, self, 2, in, 1), "batch_dims", batch);
 }
 
 static const struct op ops[] = {
-    {.name = "Gather", .props = OP_VIEW, .min_in = 2, .max_in = 2, .min_out = 1, .max_out = 1,
-     .infer = gather_infer, .eval = gather_eval, .lower = gather_lower, .random = random_gather},
-    {.name = "GatherElements", .props = OP_VIEW, .min_in = 2, .max_in = 2, .min_out = 1, .max_out = 1,
-     .infer = elements_infer, .eval = elements_eval, .lower = elements_lower, .random = random_elements},
-    {.name = "GatherND", .props = OP_VIEW, .min_in = 2, .max_in = 2, .min_out = 1, .max_out = 1,
-     .infer = nd_infer, .eval = nd_eval, .lower = nd_lower, .random = random_nd},
+    {.name = "Gather",
+     .props = OP_VIEW,
+     .min_in = 2,
+     .max_in = 2,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = gather_infer,
+     .eval = gather_eval,
+     .lower = gather_lower,
+     .random = random_gather},
+    {.name = "GatherElements",
+     .props = OP_VIEW,
+     .min_in = 2,
+     .max_in = 2,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = elements_infer,
+     .eval = elements_eval,
+     .lower = elements_lower,
+     .random = random_elements},
+    {.name = "GatherND",
+     .props = OP_VIEW,
+     .min_in = 2,
+     .max_in = 2,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = nd_infer,
+     .eval = nd_eval,
+     .lower = nd_lower,
+     .random = random_nd},
 };
 
 const struct op_family op_gather = {ops, countof(ops)};

@@ -2,12 +2,13 @@
 //
 // Shared by the operators that only move elements (reshape, transpose, slice, pad, gather ...).
 //
-// Such an operator states once where an output element comes from (op_map_fn, with numbers); the reference
-// evaluation and the folding of symbolic content both follow from that map, so they cannot disagree. Its
-// lowering to kernel IR is written separately, because there ramps and symbolic sizes matter; tests compare both.
+// Such an operator states once where an output element comes from (op_map_fn, with numbers); the
+// reference evaluation and the folding of symbolic content both follow from that map, so they
+// cannot disagree. Its lowering to kernel IR is written separately, because there ramps and
+// symbolic sizes matter; tests compare both.
 //
-// Symbolic parameters live in attributes as text, so that a task carries all it needs without inputs that
-// only hold sizes.
+// Symbolic parameters live in attributes as text, so that a task carries all it needs without
+// inputs that only hold sizes.
 #include "op/op.h"
 
 #include <string.h>
@@ -29,13 +30,11 @@ void op_set_syms(struct graph *g, node_id n, const char *attr, const sym *v, i64
 i64 op_get_syms(const struct graph *g, const struct node *n, const char *attr, sym *v, i64 max)
 {
     const struct attr *a = node_attr(n, attr);
-    if (!a || a->kind != ATTR_STRS || a->n > max)
-        return -1;
+    if (!a || a->kind != ATTR_STRS || a->n > max) return -1;
     for (i64 i = 0; i < a->n; i++) {
         struct err e = {0};
         v[i] = sym_parse(g->sym, a->strs[i], &e);
-        if (!v[i])
-            return -1;
+        if (!v[i]) return -1;
     }
     return a->n;
 }
@@ -44,8 +43,7 @@ bool op_eval_syms(const struct op_eval *v, const char *attr, i64 *out, i64 max, 
 {
     sym s[MAX_RANK * 2];
     i64 n = op_get_syms(v->g, v->n, attr, s, i64_min(max, countof(s)));
-    if (n < 0)
-        return err_set(e, ERR_INPUT, "bad attribute '%s'", attr);
+    if (n < 0) return err_set(e, ERR_INPUT, "bad attribute '%s'", attr);
     for (i64 i = 0; i < n; i++)
         if (!sym_is_const(v->g->sym, s[i], &out[i]) && !sym_eval(v->g->sym, s[i], v->var, &out[i]))
             return err_set(e, ERR_INPUT, "size in attribute '%s' is not known", attr);
@@ -55,8 +53,7 @@ bool op_eval_syms(const struct op_eval *v, const char *attr, i64 *out, i64 max, 
 bool op_next(u32 rank, const i64 *dim, i64 *idx)
 {
     for (u32 a = rank; a-- > 0;) {
-        if (++idx[a] < dim[a])
-            return true;
+        if (++idx[a] < dim[a]) return true;
         idx[a] = 0;
     }
     return false;
@@ -65,8 +62,7 @@ bool op_next(u32 rank, const i64 *dim, i64 *idx)
 i64 op_flat(u32 rank, const i64 *dim, const i64 *idx)
 {
     i64 at = 0;
-    for (u32 a = 0; a < rank; a++)
-        at = at * dim[a] + idx[a];
+    for (u32 a = 0; a < rank; a++) at = at * dim[a] + idx[a];
     return at;
 }
 
@@ -76,8 +72,7 @@ bool op_map_eval(const struct op_eval *v, op_map_fn *fn, const void *par)
     i64 idx[MAX_RANK] = {0}, src[MAX_RANK], n = tensor_count(out), size = dtype_size(out->dtype);
     for (i64 i = 0; i < n; i++, op_next(out->rank, out->dim, idx)) {
         i64 k = fn(par, idx, src);
-        if (k < 0)
-            continue;
+        if (k < 0) continue;
         const struct tensor *in = v->in[k];
         i64 at = op_flat(in->rank, in->dim, src);
         assert(at >= 0 && at < tensor_count(in) && in->dtype == out->dtype);
@@ -99,18 +94,15 @@ static void content_read(const struct graph *g, value_id v, struct content *c)
 {
     const struct value *val = v ? graph_value(g, v) : NULL;
     c->data.n = -1;
-    if (!val || !shape_is_static(g->sym, &val->shape, c->dim))
-        return;
+    if (!val || !shape_is_static(g->sym, &val->shape, c->dim)) return;
     c->rank = val->shape.rank;
-    if (!op_sym_content(g, v, MAX_CONTENT, &c->data))
-        c->data.n = -1;
+    if (!op_sym_content(g, v, MAX_CONTENT, &c->data)) c->data.n = -1;
 }
 
 static bool content_at(const struct content *c, const i64 *src, sym *out, i64 *den)
 {
     i64 at = c->data.n < 0 ? -1 : op_flat(c->rank, c->dim, src);
-    if (at < 0 || at >= c->data.n || (*den && *den != c->data.den))
-        return false;
+    if (at < 0 || at >= c->data.n || (*den && *den != c->data.den)) return false;
     *out = c->data.num[at];
     *den = c->data.den;
     return true;
@@ -125,41 +117,33 @@ void op_map_sdata(struct graph *g, node_id n, u32 k, op_map_fn *fn, const void *
     if (!o || graph_value(g, o)->data || !shape_is_static(g->sym, &graph_value(g, o)->shape, t.dim))
         return;
     t.rank = graph_value(g, o)->shape.rank;
-    if (!tensor_size_ok(DT_U8, t.rank, t.dim, NULL) || tensor_count(&t) > MAX_CONTENT)
-        return;
+    if (!tensor_size_ok(DT_U8, t.rank, t.dim, NULL) || tensor_count(&t) > MAX_CONTENT) return;
     i64 count = tensor_count(&t);
     struct arena scratch = {0};
     sym *num = arena_array(&scratch, sym, count + 1);
     struct content *c = arena_array(&scratch, struct content, nd->in.n + 1);
-    for (u32 i = 0; i < nd->in.n; i++)
-        content_read(g, nd->in.v[i], &c[i]);
+    for (u32 i = 0; i < nd->in.n; i++) content_read(g, nd->in.v[i], &c[i]);
     bool ok = true;
     for (i64 i = 0; ok && i < count; i++, op_next(t.rank, t.dim, idx)) {
         i64 from = fn(par, idx, src);
-        if (from < 0)
-            num[i] = sym_const(g->sym, 0);
-        else
-            ok = content_at(&c[from], src, &num[i], &den);
+        if (from < 0) num[i] = sym_const(g->sym, 0);
+        else ok = content_at(&c[from], src, &num[i], &den);
     }
-    if (ok)
-        op_set_sdata(g, o, num, count, den ? den : 1);
+    if (ok) op_set_sdata(g, o, num, count, den ? den : 1);
     arena_release(&scratch);
 }
 
 void op_copy_sdata(struct graph *g, value_id from, value_id to)
 {
-    if (!to || graph_value(g, to)->data)
-        return;
+    if (!to || graph_value(g, to)->data) return;
     struct sym_data d;
-    if (op_sym_content(g, from, MAX_CONTENT, &d))
-        op_set_sdata(g, to, d.num, d.n, d.den);
+    if (op_sym_content(g, from, MAX_CONTENT, &d)) op_set_sdata(g, to, d.num, d.n, d.den);
 }
 
 node_id op_replace(struct graph *g, node_id n, const char *op, u32 n_in)
 {
     node_id to = graph_add_node(g, str_of(op), graph_node(g, n)->name);
-    for (u32 i = 0; i < n_in; i++)
-        node_add_in(g, to, graph_node(g, n)->in.v[i]);
+    for (u32 i = 0; i < n_in; i++) node_add_in(g, to, graph_node(g, n)->in.v[i]);
     for (u32 i = 0; i < graph_node(g, n)->out.n; i++)
         node_set_out(g, to, i, graph_node(g, n)->out.v[i]);
     graph_node(g, n)->dead = true;
@@ -196,17 +180,14 @@ void emit_slices(struct emit *m, const struct shape *s, const bool *inside, kval
 {
     struct symtab *t = m->g->sym;
     sym one = sym_const(t, 1), count = one;
-    for (u32 a = 0; a < s->rank; a++)
-        count = inside[a] ? count : sym_mul(t, count, s->dim[a]);
+    for (u32 a = 0; a < s->rank; a++) count = inside[a] ? count : sym_mul(t, count, s->dim[a]);
     kval at = kir_grid(m->k, emit_size(m, count));
     for (u32 a = s->rank; a-- > 0;) {
         sym d = sym_max(t, s->dim[a], one); /* no division by 0 where there are no elements */
         idx[a] = kir_int(m->k, 0);
-        if (inside[a] || d == one)
-            continue;
+        if (inside[a] || d == one) continue;
         idx[a] = count == d ? at : kir_bin(m->k, KI_MOD, at, emit_size(m, d));
-        if (count != d)
-            at = kir_bin(m->k, KI_DIV, at, emit_size(m, d));
+        if (count != d) at = kir_bin(m->k, KI_DIV, at, emit_size(m, d));
     }
 }
 
@@ -225,15 +206,12 @@ kval emit_clamped(struct emit *m, value_id v, const kval *idx, u32 axes)
     for (u32 a = 0; a < x->shape.rank; a++) {
         sym d = x->shape.dim[a];
         lanes = kir_lanes(k, idx[a]) > lanes ? kir_lanes(k, idx[a]) : lanes;
-        if (!(axes >> a & 1) || (sym_lower_bound(m->g->sym, d, &least) && least > 0))
-            continue;
-        if (sym_is_const(m->g->sym, d, &c))
-            return emit_zero(m, x->dtype);
+        if (!(axes >> a & 1) || (sym_lower_bound(m->g->sym, d, &least) && least > 0)) continue;
+        if (sym_is_const(m->g->sym, d, &c)) return emit_zero(m, x->dtype);
         kval here = kir_bin(k, KI_LT, zero, emit_size(m, d));
         any = any ? kir_bin(k, KI_AND, any, here) : here;
     }
-    if (!any)
-        return emit_value(m, v, idx);
+    if (!any) return emit_value(m, v, idx);
     kval reg = kir_alloc(k, KS_REG, emit_type(x->dtype), lanes, kir_int(k, 1));
     kir_if(k, any);
     kir_store(k, reg, zero, kir_splat(k, emit_value(m, v, idx), lanes));

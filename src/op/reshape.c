@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reshape, Flatten, Squeeze, Unsqueeze: the same elements in the same order under another shape. All become
-// quern::Reshape, whose attribute "shape" holds the symbolic target, so no input is left that only holds sizes.
+// Reshape, Flatten, Squeeze, Unsqueeze: the same elements in the same order under another shape.
+// All become quern::Reshape, whose attribute "shape" holds the symbolic target, so no input is left
+// that only holds sizes.
 //
-// Lowering pairs groups of input axes with groups of output axes of equal size and linearises only inside a
-// group: axes that are kept stay as they are, so a ramp along the last axis survives a reshape of the others.
-// A size of -1 is the exact quotient where the division is proven, the floor otherwise; a source index is
-// clamped where equal counts are not proven, so that no size makes a kernel read outside its input.
+// Lowering pairs groups of input axes with groups of output axes of equal size and linearises only
+// inside a group: axes that are kept stay as they are, so a ramp along the last axis survives a
+// reshape of the others. A size of -1 is the exact quotient where the division is proven, the floor
+// otherwise; a source index is clamped where equal counts are not proven, so that no size makes a
+// kernel read outside its input.
 #include "op/op.h"
 
 #include <string.h>
@@ -27,23 +29,21 @@ static const struct shape *in_shape(const struct graph *g, node_id n)
 
 /* Reshape. */
 
-/* Product of the sizes of `of` that do not appear in `without` (each cancels once), and what is left of `without`. */
-static void cancel(struct symtab *t, const struct shape *of, const struct shape *without, sym rest[2])
+/* Product of the sizes of `of` that do not appear in `without` (each cancels once), and what is
+ * left of `without`. */
+static void cancel(struct symtab *t, const struct shape *of, const struct shape *without,
+                   sym rest[2])
 {
     bool used[MAX_RANK] = {0};
     rest[0] = rest[1] = sym_const(t, 1);
     for (u32 i = 0; i < of->rank; i++) {
         u32 j = 0;
-        while (j < without->rank && (used[j] || without->dim[j] != of->dim[i]))
-            j++;
-        if (j < without->rank)
-            used[j] = true;
-        else
-            rest[0] = sym_mul(t, rest[0], of->dim[i]);
+        while (j < without->rank && (used[j] || without->dim[j] != of->dim[i])) j++;
+        if (j < without->rank) used[j] = true;
+        else rest[0] = sym_mul(t, rest[0], of->dim[i]);
     }
     for (u32 j = 0; j < without->rank; j++)
-        if (!used[j])
-            rest[1] = sym_mul(t, rest[1], without->dim[j]);
+        if (!used[j]) rest[1] = sym_mul(t, rest[1], without->dim[j]);
 }
 
 /* The size that stands for -1, given the others. */
@@ -55,7 +55,8 @@ static bool resolve(struct graph *g, node_id n, const struct shape *others, sym 
     if (sym_is_const(g->sym, rest[1], &b) && b == 0)
         return op_invalid(e, g, n, "size -1 cannot be found beside a size of 0");
     if (sym_is_const(g->sym, rest[0], &a) && sym_is_const(g->sym, rest[1], &b) && a % b)
-        return op_invalid(e, g, n, "%lld elements do not fit rows of %lld", (long long)a, (long long)b);
+        return op_invalid(e, g, n, "%lld elements do not fit rows of %lld", (long long)a,
+                          (long long)b);
     *out = sym_div(g->sym, rest[0], rest[1]);
     return true;
 }
@@ -66,10 +67,10 @@ static bool target_reshape(struct graph *g, node_id n, struct shape *to, struct 
     bool allowzero = attr_int(graph_node(g, n), "allowzero", 0), has_zero = false;
     sym t[MAX_TARGET];
     i64 rank, c, at = -1;
-    if (graph_node(g, n)->in.n < 2 || !op_sym_ints(g, graph_node(g, n)->in.v[1], t, MAX_TARGET, &rank))
+    if (graph_node(g, n)->in.n < 2 ||
+        !op_sym_ints(g, graph_node(g, n)->in.v[1], t, MAX_TARGET, &rank))
         return op_unsupported(e, g, n, "the target shape is only known at run time");
-    if (rank > MAX_RANK)
-        return op_unsupported(e, g, n, "rank %lld", (long long)rank);
+    if (rank > MAX_RANK) return op_unsupported(e, g, n, "rank %lld", (long long)rank);
     struct shape others = {.known = true};
     for (i64 i = 0; i < rank; i++) {
         bool known = sym_is_const(g->sym, t[i], &c);
@@ -77,18 +78,13 @@ static bool target_reshape(struct graph *g, node_id n, struct shape *to, struct 
             return op_invalid(e, g, n, "bad target size %lld", (long long)c);
         if (known && c == 0 && !allowzero && i >= in->rank)
             return op_invalid(e, g, n, "target size 0 beyond the rank of the input");
-        if (known && c == 0 && !allowzero)
-            t[i] = in->dim[i];
+        if (known && c == 0 && !allowzero) t[i] = in->dim[i];
         has_zero |= known && c == 0 && allowzero;
-        if (known && c == -1)
-            at = i;
-        else
-            others.dim[others.rank++] = t[i];
+        if (known && c == -1) at = i;
+        else others.dim[others.rank++] = t[i];
     }
-    if (has_zero && at >= 0)
-        return op_invalid(e, g, n, "sizes 0 and -1 together with allowzero");
-    if (at >= 0 && !resolve(g, n, &others, &t[at], e))
-        return false;
+    if (has_zero && at >= 0) return op_invalid(e, g, n, "sizes 0 and -1 together with allowzero");
+    if (at >= 0 && !resolve(g, n, &others, &t[at], e)) return false;
     *to = (struct shape){.known = true, .rank = (u32)rank};
     memcpy(to->dim, t, (size_t)rank * sizeof t[0]);
     return true;
@@ -109,7 +105,8 @@ static bool target_flatten(struct graph *g, node_id n, struct shape *to, struct 
 }
 
 /* Axes from the attribute (opset < 13) or input 1, as flags; count in *count, -1 when left out. */
-static bool read_axes(struct graph *g, node_id n, u32 rank, bool *is_axis, i64 *count, struct err *e)
+static bool read_axes(struct graph *g, node_id n, u32 rank, bool *is_axis, i64 *count,
+                      struct err *e)
 {
     const struct node *nd = graph_node(g, n);
     i64 buf[MAX_TARGET];
@@ -117,8 +114,7 @@ static bool read_axes(struct graph *g, node_id n, u32 rank, bool *is_axis, i64 *
     *count = -1;
     if (nd->in.n > 1 && nd->in.v[1]) {
         *count = op_const_ints(g, nd->in.v[1], buf, MAX_TARGET);
-        if (*count < 0)
-            return op_unsupported(e, g, n, "axes are only known at run time");
+        if (*count < 0) return op_unsupported(e, g, n, "axes are only known at run time");
     } else if (node_attr(nd, "axes")) {
         *count = attr_ints(nd, "axes", &v);
     }
@@ -136,8 +132,7 @@ static bool target_squeeze(struct graph *g, node_id n, struct shape *to, struct 
     const struct shape *in = in_shape(g, n);
     bool is_axis[MAX_RANK] = {0};
     i64 count, c;
-    if (!read_axes(g, n, in->rank, is_axis, &count, e))
-        return false;
+    if (!read_axes(g, n, in->rank, is_axis, &count, e)) return false;
     *to = (struct shape){.known = true};
     for (u32 a = 0; a < in->rank; a++) {
         bool known = sym_is_const(g->sym, in->dim[a], &c);
@@ -145,8 +140,7 @@ static bool target_squeeze(struct graph *g, node_id n, struct shape *to, struct 
             return op_invalid(e, g, n, "axis %u has size %lld, not 1", a, (long long)c);
         if (is_axis[a] && !known)
             return op_unsupported(e, g, n, "axis %u has a size that is not known to be 1", a);
-        if (is_axis[a] || (count < 0 && known && c == 1))
-            continue;
+        if (is_axis[a] || (count < 0 && known && c == 1)) continue;
         to->dim[to->rank++] = in->dim[a];
     }
     return true;
@@ -159,17 +153,13 @@ static bool target_unsqueeze(struct graph *g, node_id n, struct shape *to, struc
     bool is_axis[MAX_RANK] = {0};
     i64 buf[MAX_TARGET], count = -1;
     const i64 *v;
-    if (nd->in.n > 1 && nd->in.v[1])
-        count = op_const_ints(g, nd->in.v[1], buf, MAX_TARGET);
-    else if (node_attr(nd, "axes"))
-        count = attr_ints(nd, "axes", &v);
-    if (count < 0)
-        return op_unsupported(e, g, n, "axes are only known at run time");
+    if (nd->in.n > 1 && nd->in.v[1]) count = op_const_ints(g, nd->in.v[1], buf, MAX_TARGET);
+    else if (node_attr(nd, "axes")) count = attr_ints(nd, "axes", &v);
+    if (count < 0) return op_unsupported(e, g, n, "axes are only known at run time");
     if (in->rank + count > MAX_RANK)
         return op_unsupported(e, g, n, "rank %lld", (long long)(in->rank + count));
     *to = (struct shape){.known = true, .rank = in->rank + (u32)count};
-    if (!read_axes(g, n, to->rank, is_axis, &count, e))
-        return false;
+    if (!read_axes(g, n, to->rank, is_axis, &count, e)) return false;
     for (u32 a = 0, i = 0; a < to->rank; a++)
         to->dim[a] = is_axis[a] ? sym_const(g->sym, 1) : in->dim[i++];
     return true;
@@ -181,8 +171,7 @@ static bool named_infer(struct graph *g, node_id n, struct err *e)
 {
     const struct row *r = op_of(g, n)->row;
     struct shape to;
-    if (!r->target(g, n, &to, e))
-        return false;
+    if (!r->target(g, n, &to, e)) return false;
     value_id in = graph_node(g, n)->in.v[0];
     op_set_out(g, n, 0, graph_value(g, in)->dtype, &to);
     op_copy_sdata(g, in, graph_node(g, n)->out.v[0]);
@@ -193,8 +182,7 @@ static bool named_expand(struct graph *g, node_id n, struct err *e)
 {
     const struct row *r = op_of(g, n)->row;
     struct shape to;
-    if (!r->target(g, n, &to, e))
-        return false;
+    if (!r->target(g, n, &to, e)) return false;
     node_id new = op_replace(g, n, "quern::Reshape", 1);
     op_set_syms(g, new, "shape", to.dim, to.rank);
     return true;
@@ -206,12 +194,12 @@ static bool reshape_infer(struct graph *g, node_id n, struct err *e)
 {
     struct shape to = {.known = true};
     i64 rank = op_get_syms(g, graph_node(g, n), "shape", to.dim, MAX_RANK), a, b;
-    if (rank < 0)
-        return op_invalid(e, g, n, "bad attribute 'shape'");
+    if (rank < 0) return op_invalid(e, g, n, "bad attribute 'shape'");
     to.rank = (u32)rank;
     if (sym_is_const(g->sym, shape_count(g->sym, in_shape(g, n)), &a) &&
         sym_is_const(g->sym, shape_count(g->sym, &to), &b) && a != b)
-        return op_invalid(e, g, n, "%lld elements do not fit a shape of %lld", (long long)a, (long long)b);
+        return op_invalid(e, g, n, "%lld elements do not fit a shape of %lld", (long long)a,
+                          (long long)b);
     value_id in = graph_node(g, n)->in.v[0];
     op_set_out(g, n, 0, graph_value(g, in)->dtype, &to);
     op_copy_sdata(g, in, graph_node(g, n)->out.v[0]);
@@ -250,14 +238,11 @@ static void lower_group(struct lowering *l, const u32 o[2], const u32 i[2], bool
     for (u32 a = o[0]; a < o[1]; a++)
         if (!is_one(m->g->sym, l->out.dim[a]))
             at = kir_bin(k, KI_ADD, kir_bin(k, KI_MUL, at, emit_size(m, l->out.dim[a])), l->idx[a]);
-    for (u32 a = i[0]; a < i[1]; a++)
-        n = sym_mul(m->g->sym, n, l->in.dim[a]);
-    if (!proven)
-        at = emit_clamp(m, at, n);
+    for (u32 a = i[0]; a < i[1]; a++) n = sym_mul(m->g->sym, n, l->in.dim[a]);
+    if (!proven) at = emit_clamp(m, at, n);
     for (u32 a = i[1]; a-- > i[0];) {
         kval size = emit_size(m, l->in.dim[a]);
-        if (is_one(m->g->sym, l->in.dim[a]))
-            continue;
+        if (is_one(m->g->sym, l->in.dim[a])) continue;
         l->src[a] = a == i[0] ? at : kir_bin(k, KI_MOD, at, size);
         at = a == i[0] ? at : kir_bin(k, KI_DIV, at, size);
     }
@@ -271,16 +256,12 @@ static bool find_group(struct lowering *l, const u32 end[2], u32 i[2], u32 o[2])
     for (u32 total = 2; total <= n_in + n_out; total++)
         for (u32 a = 1; a < total && a <= n_in; a++) {
             sym x = sym_const(t, 1), y = x;
-            if (total - a > n_out)
-                continue;
-            for (u32 b = 0; b < a; b++)
-                x = sym_mul(t, x, l->in.dim[i[0] + b]);
-            for (u32 b = 0; b < total - a; b++)
-                y = sym_mul(t, y, l->out.dim[o[0] + b]);
+            if (total - a > n_out) continue;
+            for (u32 b = 0; b < a; b++) x = sym_mul(t, x, l->in.dim[i[0] + b]);
+            for (u32 b = 0; b < total - a; b++) y = sym_mul(t, y, l->out.dim[o[0] + b]);
             i[1] = i[0] + a;
             o[1] = o[0] + total - a;
-            if (x == y)
-                return true;
+            if (x == y) return true;
         }
     return false;
 }
@@ -318,8 +299,7 @@ static void lower_groups(struct lowering *l)
             continue;
         }
         bool proven = find_group(l, end, i, o);
-        if (!proven)
-            i[1] = end[0], o[1] = end[1];
+        if (!proven) i[1] = end[0], o[1] = end[1];
         lower_group(l, o, i, proven);
         i[0] = i[1];
         o[0] = o[1];
@@ -330,8 +310,7 @@ static bool has_zero(struct symtab *t, const struct shape *s)
 {
     i64 c;
     for (u32 a = 0; a < s->rank; a++)
-        if (sym_is_const(t, s->dim[a], &c) && c == 0)
-            return true;
+        if (sym_is_const(t, s->dim[a], &c) && c == 0) return true;
     return false;
 }
 
@@ -339,10 +318,8 @@ static kval reshape_lower(struct emit *m, const struct node *n, u32 out, const k
 {
     const struct value *in = graph_value(m->g, n->in.v[0]), *to = graph_value(m->g, n->out.v[0]);
     struct lowering l = {.m = m, .in = in->shape, .out = to->shape, .idx = idx};
-    if (has_zero(m->g->sym, &l.in) || has_zero(m->g->sym, &l.out))
-        return emit_zero(m, in->dtype);
-    for (u32 a = 0; a < l.in.rank; a++)
-        l.src[a] = kir_int(m->k, 0);
+    if (has_zero(m->g->sym, &l.in) || has_zero(m->g->sym, &l.out)) return emit_zero(m, in->dtype);
+    for (u32 a = 0; a < l.in.rank; a++) l.src[a] = kir_int(m->k, 0);
     lower_groups(&l);
     return emit_value(m, n->in.v[0], l.src);
 }
@@ -374,8 +351,7 @@ static void random_reshape(const struct op *self, struct graph *g, struct rng *r
 {
     i64 dim[MAX_RANK] = {0};
     u32 rank = (u32)rng_range(r, 0, 4);
-    for (u32 a = 0; a < rank; a++)
-        dim[a] = rng_range(r, 0, 15) ? rng_range(r, 1, 6) : 0;
+    for (u32 a = 0; a < rank; a++) dim[a] = rng_range(r, 0, 15) ? rng_range(r, 1, 6) : 0;
     value_id in[1];
     random_input(g, "x", rng_range(r, 0, 3) ? DT_F32 : DT_I64, rank, dim, &in[0]);
     rank = random_regroup(r, rank, dim);
@@ -386,8 +362,7 @@ static void random_reshape(const struct op *self, struct graph *g, struct rng *r
         return;
     }
     sym s[MAX_RANK];
-    for (u32 a = 0; a < rank; a++)
-        s[a] = sym_const(g->sym, dim[a]);
+    for (u32 a = 0; a < rank; a++) s[a] = sym_const(g->sym, dim[a]);
     op_set_syms(g, n, "shape", s, rank);
 }
 
@@ -406,13 +381,11 @@ static void random_squeeze(const struct op *self, struct graph *g, struct rng *r
     u32 rank = (u32)rng_range(r, 1, 4);
     for (u32 a = 0; a < rank; a++) {
         dim[a] = rng_range(r, 0, 1) ? 1 : rng_range(r, 1, 5);
-        if (dim[a] == 1)
-            axes[n_axes++] = rng_range(r, 0, 1) ? a : (i64)a - rank;
+        if (dim[a] == 1) axes[n_axes++] = rng_range(r, 0, 1) ? a : (i64)a - rank;
     }
     value_id in[2] = {0};
     random_input(g, "x", DT_F32, rank, dim, &in[0]);
-    if (rng_range(r, 0, 1))
-        in[1] = op_const_i(g, DT_I64, axes, n_axes);
+    if (rng_range(r, 0, 1)) in[1] = op_const_i(g, DT_I64, axes, n_axes);
     random_node(g, self, in[1] ? 2 : 1, in, 1);
 }
 
@@ -432,16 +405,56 @@ static const struct row row_reshape = {target_reshape}, row_flatten = {target_fl
                         row_squeeze = {target_squeeze}, row_unsqueeze = {target_unsqueeze};
 
 static const struct op ops[] = {
-    {.name = "quern::Reshape", .props = OP_VIEW, .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,
-     .infer = reshape_infer, .eval = reshape_eval, .lower = reshape_lower, .random = random_reshape},
-    {.name = "Reshape", .props = OP_VIEW, .min_in = 1, .max_in = 2, .min_out = 1, .max_out = 1,
-     .infer = named_infer, .expand = named_expand, .random = random_reshape, .row = &row_reshape},
-    {.name = "Flatten", .props = OP_VIEW, .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,
-     .infer = named_infer, .expand = named_expand, .random = random_flatten, .row = &row_flatten},
-    {.name = "Squeeze", .props = OP_VIEW, .min_in = 1, .max_in = 2, .min_out = 1, .max_out = 1,
-     .infer = named_infer, .expand = named_expand, .random = random_squeeze, .row = &row_squeeze},
-    {.name = "Unsqueeze", .props = OP_VIEW, .min_in = 1, .max_in = 2, .min_out = 1, .max_out = 1,
-     .infer = named_infer, .expand = named_expand, .random = random_unsqueeze, .row = &row_unsqueeze},
+    {.name = "quern::Reshape",
+     .props = OP_VIEW,
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = reshape_infer,
+     .eval = reshape_eval,
+     .lower = reshape_lower,
+     .random = random_reshape},
+    {.name = "Reshape",
+     .props = OP_VIEW,
+     .min_in = 1,
+     .max_in = 2,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = named_infer,
+     .expand = named_expand,
+     .random = random_reshape,
+     .row = &row_reshape},
+    {.name = "Flatten",
+     .props = OP_VIEW,
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = named_infer,
+     .expand = named_expand,
+     .random = random_flatten,
+     .row = &row_flatten},
+    {.name = "Squeeze",
+     .props = OP_VIEW,
+     .min_in = 1,
+     .max_in = 2,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = named_infer,
+     .expand = named_expand,
+     .random = random_squeeze,
+     .row = &row_squeeze},
+    {.name = "Unsqueeze",
+     .props = OP_VIEW,
+     .min_in = 1,
+     .max_in = 2,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = named_infer,
+     .expand = named_expand,
+     .random = random_unsqueeze,
+     .row = &row_unsqueeze},
 };
 
 const struct op_family op_reshape = {ops, countof(ops)};

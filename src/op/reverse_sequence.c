@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ReverseSequence: reverses the first len[b] elements along the time axis of each batch entry. Lengths come from data
-// and are limited to the axis.
+// ReverseSequence: reverses the first len[b] elements along the time axis of each batch entry.
+// Lengths come from data and are limited to the axis.
 #include "op/op.h"
 
 struct axes {
@@ -22,7 +22,8 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     struct axes p;
     if (!read_axes(g, nd, &p))
         return op_invalid(e, g, n, "bad attribute 'batch_axis' or 'time_axis'");
-    if (len->shape.rank != 1 || len->shape.dim[0] != x->shape.dim[p.batch] || !dtype_is_int(len->dtype))
+    if (len->shape.rank != 1 || len->shape.dim[0] != x->shape.dim[p.batch] ||
+        !dtype_is_int(len->dtype))
         return op_invalid(e, g, n, "lengths do not fit the batch axis");
     op_set_out(g, n, 0, x->dtype, &x->shape);
     return true;
@@ -37,9 +38,9 @@ struct reverse {
 static i64 map(const void *par, const i64 *out, i64 *in)
 {
     const struct reverse *p = par;
-    i64 len = i64_min(p->time, elem_i64(p->len->dtype, p->len->data, out[p->axes.batch])), t = out[p->axes.time];
-    for (u32 a = 0; a < p->axes.rank; a++)
-        in[a] = out[a];
+    i64 len = i64_min(p->time, elem_i64(p->len->dtype, p->len->data, out[p->axes.batch])),
+        t = out[p->axes.time];
+    for (u32 a = 0; a < p->axes.rank; a++) in[a] = out[a];
     in[p->axes.time] = t < len ? len - 1 - t : t;
     return 0;
 }
@@ -59,8 +60,7 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
     kval src[MAX_RANK];
     bool ok = read_axes(m->g, n, &p);
     assert(ok), (void)ok;
-    for (u32 a = 0; a < p.rank; a++)
-        src[a] = idx[a];
+    for (u32 a = 0; a < p.rank; a++) src[a] = idx[a];
     kval len = kir_cast(m->k, DT_I64, emit_value(m, n->in.v[1], &idx[p.batch])), t = idx[p.time];
     len = kir_bin(m->k, KI_MIN, len, emit_dim(m, n->in.v[0], p.time));
     kval back = kir_bin(m->k, KI_SUB, kir_bin(m->k, KI_SUB, len, kir_int(m->k, 1)), t);
@@ -73,8 +73,7 @@ static void random_reverse(const struct op *self, struct graph *g, struct rng *r
     u32 rank = (u32)rng_range(r, 2, 4);
     i64 dim[4], batch = rng_range(r, 0, 1);
     value_id in[2];
-    for (u32 a = 0; a < rank; a++)
-        dim[a] = rng_range(r, 1, 6);
+    for (u32 a = 0; a < rank; a++) dim[a] = rng_range(r, 1, 6);
     random_input(g, "x", DT_F32, rank, dim, &in[0]);
     random_input(g, "len", DT_I64, 1, &dim[batch], &in[1]);
     node_id n = random_node(g, self, 2, in, 1);
@@ -83,8 +82,16 @@ static void random_reverse(const struct op *self, struct graph *g, struct rng *r
 }
 
 static const struct op ops[] = {
-    {.name = "ReverseSequence", .props = OP_VIEW, .min_in = 2, .max_in = 2, .min_out = 1, .max_out = 1,
-     .infer = infer, .eval = eval, .lower = lower, .random = random_reverse},
+    {.name = "ReverseSequence",
+     .props = OP_VIEW,
+     .min_in = 2,
+     .max_in = 2,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = infer,
+     .eval = eval,
+     .lower = lower,
+     .random = random_reverse},
 };
 
 const struct op_family op_reverse_sequence = {ops, countof(ops)};

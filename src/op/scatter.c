@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ScatterElements (and its old name Scatter) and ScatterND: a copy of the data with updates written or combined at
-// indices that come from data, in row-major order of the updates, so that duplicates have one defined result.
-// Constant indices outside the axis are refused, others are clamped.
+// ScatterElements (and its old name Scatter) and ScatterND: a copy of the data with updates written
+// or combined at indices that come from data, in row-major order of the updates, so that duplicates
+// have one defined result. Constant indices outside the axis are refused, others are clamped.
 //
-// Kernels emit whole: one grid iteration per slice of the data that no index crosses copies its slice and then applies
-// all updates to it in order.
+// Kernels emit whole: one grid iteration per slice of the data that no index crosses copies its
+// slice and then applies all updates to it in order.
 #include "op/op.h"
 
 #include <string.h>
@@ -29,24 +29,24 @@ static bool read_reduction(const struct node *n, enum reduction *r)
 
 /* What both operators have in common: index i of the updates leads to an index of the data. */
 struct scatter {
-    bool nd;          /* ScatterND */
+    bool nd; /* ScatterND */
     enum reduction reduction;
-    u32 axis;         /* ScatterElements */
-    u32 rank;         /* of the data */
-    u32 n_tuples;     /* ScatterND: leading axes of the updates that choose a tuple */
-    u32 n_tuple;      /* ScatterND: axes a tuple names */
+    u32 axis;     /* ScatterElements */
+    u32 rank;     /* of the data */
+    u32 n_tuples; /* ScatterND: leading axes of the updates that choose a tuple */
+    u32 n_tuple;  /* ScatterND: axes a tuple names */
 };
 
 static bool read_scatter(const struct graph *g, const struct node *n, struct scatter *s)
 {
-    const struct shape *x = &graph_value(g, n->in.v[0])->shape, *index = &graph_value(g, n->in.v[1])->shape;
+    const struct shape *x = &graph_value(g, n->in.v[0])->shape,
+                       *index = &graph_value(g, n->in.v[1])->shape;
     i64 tuple;
     *s = (struct scatter){.nd = str_is(n->op, "ScatterND"), .rank = x->rank};
-    if (!read_reduction(n, &s->reduction))
-        return false;
-    if (!s->nd)
-        return index->rank == x->rank && op_axis(attr_int(n, "axis", 0), x->rank, &s->axis);
-    if (index->rank == 0 || !sym_is_const(g->sym, index->dim[index->rank - 1], &tuple) || tuple < 1 || tuple > x->rank)
+    if (!read_reduction(n, &s->reduction)) return false;
+    if (!s->nd) return index->rank == x->rank && op_axis(attr_int(n, "axis", 0), x->rank, &s->axis);
+    if (index->rank == 0 || !sym_is_const(g->sym, index->dim[index->rank - 1], &tuple) ||
+        tuple < 1 || tuple > x->rank)
         return false;
     s->n_tuples = index->rank - 1;
     s->n_tuple = (u32)tuple;
@@ -56,19 +56,18 @@ static bool read_scatter(const struct graph *g, const struct node *n, struct sca
 /* The updates' sizes that follow from data and indices. */
 static bool updates_fit(struct graph *g, const struct node *n, const struct scatter *s)
 {
-    const struct shape *x = &graph_value(g, n->in.v[0])->shape, *index = &graph_value(g, n->in.v[1])->shape;
+    const struct shape *x = &graph_value(g, n->in.v[0])->shape,
+                       *index = &graph_value(g, n->in.v[1])->shape;
     const struct shape *u = &graph_value(g, n->in.v[2])->shape;
     i64 c;
     if (!s->nd) {
         for (u32 a = 0; a < s->rank; a++) {
             sym room = sym_sub(g->sym, x->dim[a], index->dim[a]);
-            if (a != s->axis && (!sym_is_const(g->sym, room, &c) || c < 0))
-                return false;
+            if (a != s->axis && (!sym_is_const(g->sym, room, &c) || c < 0)) return false;
         }
         return shape_equal(index, u);
     }
-    if (u->rank != s->n_tuples + s->rank - s->n_tuple)
-        return false;
+    if (u->rank != s->n_tuples + s->rank - s->n_tuple) return false;
     for (u32 a = 0; a < u->rank; a++)
         if (u->dim[a] != (a < s->n_tuples ? index->dim[a] : x->dim[a - s->n_tuples + s->n_tuple]))
             return false;
@@ -84,7 +83,8 @@ static bool indices_ok(struct graph *g, node_id n, const struct scatter *s, stru
         return op_invalid(e, g, n, "indices of type %s", dtype_name(index->dtype));
     for (i64 i = 0; index->data && i < tensor_count(index->data); i++) {
         i64 at = elem_i64(index->dtype, index->data->data, i);
-        if (sym_is_const(g->sym, x->shape.dim[s->nd ? i % s->n_tuple : s->axis], &d) && (at < -d || at >= d))
+        if (sym_is_const(g->sym, x->shape.dim[s->nd ? i % s->n_tuple : s->axis], &d) &&
+            (at < -d || at >= d))
             return op_invalid(e, g, n, "index %lld with size %lld", (long long)at, (long long)d);
     }
     return true;
@@ -101,8 +101,7 @@ static bool infer(struct graph *g, node_id n, struct err *e)
         return op_invalid(e, g, n, "updates do not fit data and indices");
     if (x->dtype == DT_BOOL && s.reduction != NONE)
         return op_unsupported(e, g, n, "reduction of type bool");
-    if (!indices_ok(g, n, &s, e))
-        return false;
+    if (!indices_ok(g, n, &s, e)) return false;
     op_set_out(g, n, 0, x->dtype, &x->shape);
     return true;
 }
@@ -144,14 +143,17 @@ static i64 combine_i(enum reduction r, i64 a, i64 b, bool is_unsigned)
     unreachable();
 }
 
-static void update(const struct tensor *out, i64 at, const struct tensor *u, i64 from, enum reduction r)
+static void update(const struct tensor *out, i64 at, const struct tensor *u, i64 from,
+                   enum reduction r)
 {
     enum dtype t = out->dtype;
     if (dtype_is_float(t)) {
-        elem_set_f64(t, out->data, at, combine_f(r, elem_f64(t, out->data, at), elem_f64(t, u->data, from)));
+        elem_set_f64(t, out->data, at,
+                     combine_f(r, elem_f64(t, out->data, at), elem_f64(t, u->data, from)));
         return;
     }
-    i64 v = combine_i(r, elem_i64(t, out->data, at), elem_i64(t, u->data, from), dtype_kind(t) == DK_UINT);
+    i64 v = combine_i(r, elem_i64(t, out->data, at), elem_i64(t, u->data, from),
+                      dtype_kind(t) == DK_UINT);
     elem_set_i64(t, out->data, at, v);
 }
 
@@ -160,18 +162,19 @@ static i64 target(const struct scatter *s, const struct op_eval *v, const i64 *i
     const struct tensor *x = v->in[0], *index = v->in[1];
     i64 at[MAX_RANK], tuple[MAX_RANK + 1];
     if (!s->nd) {
-        for (u32 a = 0; a < s->rank; a++)
-            at[a] = idx[a];
-        at[s->axis] = op_index(elem_i64(index->dtype, index->data, op_flat(index->rank, index->dim, idx)), x->dim[s->axis]);
+        for (u32 a = 0; a < s->rank; a++) at[a] = idx[a];
+        at[s->axis] =
+            op_index(elem_i64(index->dtype, index->data, op_flat(index->rank, index->dim, idx)),
+                     x->dim[s->axis]);
         return op_flat(x->rank, x->dim, at);
     }
-    for (u32 a = 0; a < s->n_tuples; a++)
-        tuple[a] = idx[a];
+    for (u32 a = 0; a < s->n_tuples; a++) tuple[a] = idx[a];
     for (u32 a = 0; a < s->rank; a++) {
         tuple[s->n_tuples] = a;
-        at[a] = a >= s->n_tuple
-                    ? idx[s->n_tuples + a - s->n_tuple]
-                    : op_index(elem_i64(index->dtype, index->data, op_flat(index->rank, index->dim, tuple)), x->dim[a]);
+        at[a] = a >= s->n_tuple ? idx[s->n_tuples + a - s->n_tuple]
+                                : op_index(elem_i64(index->dtype, index->data,
+                                                    op_flat(index->rank, index->dim, tuple)),
+                                           x->dim[a]);
     }
     return op_flat(x->rank, x->dim, at);
 }
@@ -185,8 +188,7 @@ static bool eval(const struct op_eval *v, struct err *e)
     i64 idx[MAX_RANK] = {0}, n = tensor_count(u);
     assert(ok), (void)ok;
     memcpy(out->data, v->in[0]->data, (size_t)tensor_bytes(out));
-    if (tensor_count(out) == 0)
-        return true;
+    if (tensor_count(out) == 0) return true;
     for (i64 i = 0; i < n; i++, op_next(u->rank, u->dim, idx))
         update(out, target(&s, v, idx), u, i, s.reduction);
     return true;
@@ -208,7 +210,8 @@ static kval emit_combine(struct emit *m, enum reduction r, kval a, kval b)
 }
 
 /* Combines the update at `from` into the output at `to`. */
-static void emit_update(struct emit *m, const struct node *n, const struct scatter *s, const kval *to, const kval *from)
+static void emit_update(struct emit *m, const struct node *n, const struct scatter *s,
+                        const kval *to, const kval *from)
 {
     value_id out = n->out.v[0];
     kval old = 0, u = emit_value(m, n->in.v[2], from);
@@ -228,15 +231,13 @@ static void open_loops(struct emit *m, const struct shape *s, u32 from, u32 to, 
 
 static void close(struct emit *m, u32 n)
 {
-    while (n--)
-        kir_end(m->k);
+    while (n--) kir_end(m->k);
 }
 
 static void copy_slice(struct emit *m, const struct node *n, u32 from, u32 to, const kval *slice)
 {
     kval idx[MAX_RANK];
-    for (u32 a = 0; a < MAX_RANK; a++)
-        idx[a] = slice[a];
+    for (u32 a = 0; a < MAX_RANK; a++) idx[a] = slice[a];
     open_loops(m, &graph_value(m->g, n->in.v[0])->shape, from, to, idx);
     emit_store(m, n->out.v[0], idx, emit_value(m, n->in.v[0], idx));
     close(m, to - from);
@@ -245,23 +246,21 @@ static void copy_slice(struct emit *m, const struct node *n, u32 from, u32 to, c
 /* Slices along the axis. Indices may cover fewer slices than the data has. */
 static void whole_elements(struct emit *m, const struct node *n, const struct scatter *s)
 {
-    const struct shape *x = &graph_value(m->g, n->in.v[0])->shape, *index = &graph_value(m->g, n->in.v[1])->shape;
+    const struct shape *x = &graph_value(m->g, n->in.v[0])->shape,
+                       *index = &graph_value(m->g, n->in.v[1])->shape;
     bool inside[MAX_RANK] = {0};
     kval slice[MAX_RANK] = {0}, to[MAX_RANK], covered = 0;
     inside[s->axis] = true;
     emit_slices(m, x, inside, slice);
     copy_slice(m, n, s->axis, s->axis + 1, slice);
     for (u32 a = 0; a < s->rank; a++) {
-        if (a == s->axis || x->dim[a] == index->dim[a])
-            continue;
+        if (a == s->axis || x->dim[a] == index->dim[a]) continue;
         kval here = kir_bin(m->k, KI_LT, slice[a], emit_size(m, index->dim[a]));
         covered = covered ? kir_bin(m->k, KI_AND, covered, here) : here;
     }
-    if (covered)
-        kir_if(m->k, covered);
+    if (covered) kir_if(m->k, covered);
     open_loops(m, index, s->axis, s->axis + 1, slice);
-    for (u32 a = 0; a < s->rank; a++)
-        to[a] = slice[a];
+    for (u32 a = 0; a < s->rank; a++) to[a] = slice[a];
     to[s->axis] = emit_index(m, n->in.v[1], slice, x->dim[s->axis]);
     emit_update(m, n, s, to, slice);
     close(m, covered ? 3 : 2);
@@ -270,18 +269,16 @@ static void whole_elements(struct emit *m, const struct node *n, const struct sc
 /* Slices are what one tuple names. */
 static void whole_nd(struct emit *m, const struct node *n, const struct scatter *s)
 {
-    const struct shape *x = &graph_value(m->g, n->in.v[0])->shape, *index = &graph_value(m->g, n->in.v[1])->shape;
+    const struct shape *x = &graph_value(m->g, n->in.v[0])->shape,
+                       *index = &graph_value(m->g, n->in.v[1])->shape;
     bool inside[MAX_RANK] = {0};
     kval slice[MAX_RANK] = {0}, tuple[MAX_RANK + 1], from[MAX_RANK];
-    for (u32 a = 0; a < s->n_tuple; a++)
-        inside[a] = true;
+    for (u32 a = 0; a < s->n_tuple; a++) inside[a] = true;
     emit_slices(m, x, inside, slice);
     copy_slice(m, n, 0, s->n_tuple, slice);
     open_loops(m, index, 0, s->n_tuples, tuple);
-    for (u32 a = 0; a < s->n_tuples; a++)
-        from[a] = tuple[a];
-    for (u32 a = s->n_tuple; a < s->rank; a++)
-        from[s->n_tuples + a - s->n_tuple] = slice[a];
+    for (u32 a = 0; a < s->n_tuples; a++) from[a] = tuple[a];
+    for (u32 a = s->n_tuple; a < s->rank; a++) from[s->n_tuples + a - s->n_tuple] = slice[a];
     for (u32 a = 0; a < s->n_tuple; a++) {
         tuple[s->n_tuples] = kir_int(m->k, a);
         slice[a] = emit_index(m, n->in.v[1], tuple, x->dim[a]);
@@ -343,26 +340,46 @@ static void random_scatter(const struct op *self, struct graph *g, struct rng *r
         u = index;
         u.rank = index.rank - 1;
         index.dim[index.rank - 1] = tuple;
-        for (i64 a = tuple; a < rank; a++)
-            u.dim[u.rank++] = x.dim[a];
+        for (i64 a = tuple; a < rank; a++) u.dim[u.rank++] = x.dim[a];
     }
     random_input(g, "x", type, rank, x.dim, &in[0]);
     in[1] = random_indices(g, r, &index, nd ? least : x.dim[axis]);
     random_input(g, "updates", type, u.rank, u.dim, &in[2]);
     node_id n = random_node(g, self, 3, in, 1);
-    if (!nd)
-        attr_set_int(g, n, "axis", axis);
+    if (!nd) attr_set_int(g, n, "axis", axis);
     if (!str_is(S("Scatter"), self->name))
         attr_set_str(g, n, "reduction", str_of(names[rng_range(r, 0, N_REDUCTIONS - 1)]));
 }
 
 static const struct op ops[] = {
-    {.name = "Scatter", .min_in = 3, .max_in = 3, .min_out = 1, .max_out = 1,
-     .infer = infer, .expand = rename_expand, .random = random_scatter},
-    {.name = "ScatterElements", .props = OP_HEAVY | OP_WHOLE, .min_in = 3, .max_in = 3, .min_out = 1, .max_out = 1,
-     .infer = infer, .eval = eval, .whole = whole, .random = random_scatter},
-    {.name = "ScatterND", .props = OP_HEAVY | OP_WHOLE, .min_in = 3, .max_in = 3, .min_out = 1, .max_out = 1,
-     .infer = infer, .eval = eval, .whole = whole, .random = random_scatter},
+    {.name = "Scatter",
+     .min_in = 3,
+     .max_in = 3,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = infer,
+     .expand = rename_expand,
+     .random = random_scatter},
+    {.name = "ScatterElements",
+     .props = OP_HEAVY | OP_WHOLE,
+     .min_in = 3,
+     .max_in = 3,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = infer,
+     .eval = eval,
+     .whole = whole,
+     .random = random_scatter},
+    {.name = "ScatterND",
+     .props = OP_HEAVY | OP_WHOLE,
+     .min_in = 3,
+     .max_in = 3,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = infer,
+     .eval = eval,
+     .whole = whole,
+     .random = random_scatter},
 };
 
 const struct op_family op_scatter = {ops, countof(ops)};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shape and Size: the sizes of a tensor as integers. Their content is always known as symbolic expressions, so shape
-// arithmetic built on them folds away; the kernels exist for graphs that deliver sizes as outputs.
+// Shape and Size: the sizes of a tensor as integers. Their content is always known as symbolic
+// expressions, so shape arithmetic built on them folds away; the kernels exist for graphs that
+// deliver sizes as outputs.
 #include "op/op.h"
 
 struct range {
@@ -74,17 +75,31 @@ static void random_shape(const struct op *self, struct graph *g, struct rng *r)
     value_id in[1];
     random_input(g, "x", DT_F32, (u32)rng_range(r, 0, 4), dim, &in[0]);
     node_id n = random_node(g, self, 1, in, 1);
-    if (rng_range(r, 0, 1))
-        attr_set_int(g, n, "start", rng_range(r, -5, 5));
-    if (rng_range(r, 0, 1))
-        attr_set_int(g, n, "end", rng_range(r, -5, 5));
+    if (rng_range(r, 0, 1)) attr_set_int(g, n, "start", rng_range(r, -5, 5));
+    if (rng_range(r, 0, 1)) attr_set_int(g, n, "end", rng_range(r, -5, 5));
 }
 
 static const struct op ops[] = {
-    {.name = "Shape", .props = OP_VIEW, .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,
-     .infer = shape_infer, .eval = shape_eval_node, .lower = shape_lower, .random = random_shape},
-    {.name = "Size", .props = OP_VIEW, .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,
-     .infer = size_infer, .eval = size_eval, .lower = size_lower, .random = random_shape},
+    {.name = "Shape",
+     .props = OP_VIEW,
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = shape_infer,
+     .eval = shape_eval_node,
+     .lower = shape_lower,
+     .random = random_shape},
+    {.name = "Size",
+     .props = OP_VIEW,
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = size_infer,
+     .eval = size_eval,
+     .lower = size_lower,
+     .random = random_shape},
 };
 
 const struct op_family op_shape = {ops, countof(ops)};

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Slice and Split. Both become quern::Slice, which holds for every axis of its input the first element ("start"),
-// the number of elements ("size"), both symbolic, and the step. NumPy's clamping of starts and ends to the axis is done
-// here once, in symbolic sizes: an index beyond any axis (INT64_MAX) means "to the end".
+// Slice and Split. Both become quern::Slice, which holds for every axis of its input the first
+// element ("start"), the number of elements ("size"), both symbolic, and the step. NumPy's clamping
+// of starts and ends to the axis is done here once, in symbolic sizes: an index beyond any axis
+// (INT64_MAX) means "to the end".
 //
-// A symbolic start or end whose sign is not proven counts as not negative, as H//2 or W - 3 are meant; its value
-// is clamped to the axis like any other, so no size makes a kernel read outside its input.
+// A symbolic start or end whose sign is not proven counts as not negative, as H//2 or W - 3 are
+// meant; its value is clamped to the axis like any other, so no size makes a kernel read outside
+// its input.
 #include "op/op.h"
 
 enum { MAX_PARTS = 256 };
@@ -68,28 +70,29 @@ static void slice_axis(struct symtab *t, struct slice *s, u32 a, const sym ends[
 }
 
 /* Integers of an input, or of an attribute of the older form; count, -1: left out, -2: unknown. */
-static i64 read_ints(const struct graph *g, const struct node *n, u32 input, const char *attr, i64 *out)
+static i64 read_ints(const struct graph *g, const struct node *n, u32 input, const char *attr,
+                     i64 *out)
 {
     const i64 *v;
     if (n->in.n > input && n->in.v[input]) {
         i64 count = op_const_ints(g, n->in.v[input], out, MAX_RANK);
         return count < 0 ? -2 : count;
     }
-    if (!node_attr(n, attr))
-        return -1;
+    if (!node_attr(n, attr)) return -1;
     i64 count = attr_ints(n, attr, &v);
-    for (i64 i = 0; i < count && i < MAX_RANK; i++)
-        out[i] = v[i];
+    for (i64 i = 0; i < count && i < MAX_RANK; i++) out[i] = v[i];
     return count > MAX_RANK ? -2 : count;
 }
 
-static bool read_bounds(const struct graph *g, const struct node *n, u32 input, sym *out, i64 *count)
+static bool read_bounds(const struct graph *g, const struct node *n, u32 input, sym *out,
+                        i64 *count)
 {
     i64 v[MAX_RANK];
     *count = read_ints(g, n, input, input == 1 ? "starts" : "ends", v);
     for (i64 i = 0; i < *count; i++)
         out[i] = sym_const(g->sym, i64_max(-FAR, v[i])); /* INT64_MIN is no size */
-    return *count >= 0 || (*count == -2 && n->in.n > input && op_sym_ints(g, n->in.v[input], out, MAX_RANK, count));
+    return *count >= 0 || (*count == -2 && n->in.n > input &&
+                           op_sym_ints(g, n->in.v[input], out, MAX_RANK, count));
 }
 
 static bool read_slice(struct graph *g, node_id id, struct slice *s, struct err *e)
@@ -105,12 +108,14 @@ static bool read_slice(struct graph *g, node_id id, struct slice *s, struct err 
     i64 n_axes = read_ints(g, n, 3, "axes", axes), n_steps = read_ints(g, n, 4, "steps", steps);
     if (n_axes == -2 || n_steps == -2)
         return op_unsupported(e, g, id, "axes or steps are only known at run time");
-    if (count != n_ends || (n_axes >= 0 && n_axes != count) || (n_steps >= 0 && n_steps != count) || count > in->rank)
+    if (count != n_ends || (n_axes >= 0 && n_axes != count) || (n_steps >= 0 && n_steps != count) ||
+        count > in->rank)
         return op_invalid(e, g, id, "starts, ends, axes and steps do not fit each other");
     for (i64 i = 0; i < count; i++) {
         u32 a;
         if (!op_axis(n_axes >= 0 ? axes[i] : i, in->rank, &a) || seen[a])
-            return op_invalid(e, g, id, "axis %lld is out of range or named twice", (long long)axes[i]);
+            return op_invalid(e, g, id, "axis %lld is out of range or named twice",
+                              (long long)axes[i]);
         seen[a] = true;
         s->step[a] = n_steps >= 0 ? steps[i] : 1;
         if (s->step[a] == 0 || s->step[a] == INT64_MIN)
@@ -129,8 +134,7 @@ struct numbers {
 static i64 map(const void *par, const i64 *out, i64 *in)
 {
     const struct numbers *s = par;
-    for (u32 a = 0; a < s->rank; a++)
-        in[a] = s->start[a] + out[a] * s->step[a];
+    for (u32 a = 0; a < s->rank; a++) in[a] = s->start[a] + out[a] * s->step[a];
     return 0;
 }
 
@@ -146,8 +150,7 @@ static void slice_result(struct graph *g, node_id n, u32 k, const struct slice *
         known &= sym_is_const(g->sym, s->start[a], &num.start[a]);
     }
     op_set_out(g, n, k, graph_value(g, graph_node(g, n)->in.v[0])->dtype, &to);
-    if (known)
-        op_map_sdata(g, n, k, map, &num);
+    if (known) op_map_sdata(g, n, k, map, &num);
 }
 
 static void set_slice(struct graph *g, node_id n, const struct slice *s)
@@ -160,8 +163,7 @@ static void set_slice(struct graph *g, node_id n, const struct slice *s)
 static bool slice_infer(struct graph *g, node_id n, struct err *e)
 {
     struct slice s;
-    if (!read_slice(g, n, &s, e))
-        return false;
+    if (!read_slice(g, n, &s, e)) return false;
     slice_result(g, n, 0, &s);
     return true;
 }
@@ -169,8 +171,7 @@ static bool slice_infer(struct graph *g, node_id n, struct err *e)
 static bool slice_expand(struct graph *g, node_id n, struct err *e)
 {
     struct slice s;
-    if (!read_slice(g, n, &s, e))
-        return false;
+    if (!read_slice(g, n, &s, e)) return false;
     node_id new = op_replace(g, n, "quern::Slice", 1);
     set_slice(g, new, &s);
     return true;
@@ -193,12 +194,17 @@ static bool split_equal(struct graph *g, node_id id, sym dim, struct split *s, s
     s->n = parts;
     bool even = sym_divides(g->sym, parts, dim), known = sym_is_const(g->sym, dim, &c);
     if (!even && known && !node_attr(n, "num_outputs"))
-        return op_invalid(e, g, id, "size %lld does not split into %lld equal parts", (long long)c, (long long)parts);
+        return op_invalid(e, g, id, "size %lld does not split into %lld equal parts", (long long)c,
+                          (long long)parts);
     if (!even && !known)
-        return op_unsupported(e, g, id, "a symbolic size is not known to split into %lld equal parts", (long long)parts);
+        return op_unsupported(e, g, id,
+                              "a symbolic size is not known to split into %lld equal parts",
+                              (long long)parts);
     for (i64 i = 0; i < parts; i++)
-        s->size[i] = even ? sym_div(g->sym, dim, sym_const(g->sym, parts))
-                          : sym_const(g->sym, i64_max(0, i64_min(ceil_div(c, parts), c - i * ceil_div(c, parts))));
+        s->size[i] =
+            even ? sym_div(g->sym, dim, sym_const(g->sym, parts))
+                 : sym_const(g->sym,
+                             i64_max(0, i64_min(ceil_div(c, parts), c - i * ceil_div(c, parts))));
     return true;
 }
 
@@ -213,10 +219,8 @@ static bool split_given(struct graph *g, node_id id, sym dim, struct split *s, s
             return op_unsupported(e, g, id, "the sizes of the parts are only known at run time");
     } else {
         s->n = attr_ints(n, "split", &v);
-        if (s->n > MAX_PARTS)
-            return op_unsupported(e, g, id, "%lld parts", (long long)s->n);
-        for (i64 i = 0; i < s->n; i++)
-            s->size[i] = sym_const(g->sym, v[i]);
+        if (s->n > MAX_PARTS) return op_unsupported(e, g, id, "%lld parts", (long long)s->n);
+        for (i64 i = 0; i < s->n; i++) s->size[i] = sym_const(g->sym, v[i]);
     }
     for (i64 i = 0; i < s->n; i++) {
         if (sym_is_const(g->sym, s->size[i], &c) && c < 0)
@@ -238,9 +242,11 @@ static bool read_split(struct graph *g, node_id id, struct split *s, struct err 
     const struct shape *in = &graph_value(g, n->in.v[0])->shape;
     *s = (struct split){0};
     if (!op_axis(attr_int(n, "axis", 0), in->rank, &s->axis))
-        return op_invalid(e, g, id, "axis %lld with rank %u", (long long)attr_int(n, "axis", 0), in->rank);
+        return op_invalid(e, g, id, "axis %lld with rank %u", (long long)attr_int(n, "axis", 0),
+                          in->rank);
     bool given = (n->in.n > 1 && n->in.v[1]) || node_attr(n, "split");
-    return given ? split_given(g, id, in->dim[s->axis], s, e) : split_equal(g, id, in->dim[s->axis], s, e);
+    return given ? split_given(g, id, in->dim[s->axis], s, e)
+                 : split_equal(g, id, in->dim[s->axis], s, e);
 }
 
 /* Part k as a slice. */
@@ -256,8 +262,7 @@ static bool split_infer(struct graph *g, node_id n, struct err *e)
 {
     struct split s;
     struct slice part;
-    if (!read_split(g, n, &s, e))
-        return false;
+    if (!read_split(g, n, &s, e)) return false;
     for (u32 k = 0; k < graph_node(g, n)->out.n; k++) {
         split_part(g, n, &s, k, &part);
         slice_result(g, n, k, &part);
@@ -269,12 +274,10 @@ static bool split_expand(struct graph *g, node_id n, struct err *e)
 {
     struct split s;
     struct slice part;
-    if (!read_split(g, n, &s, e))
-        return false;
+    if (!read_split(g, n, &s, e)) return false;
     for (u32 k = 0; k < graph_node(g, n)->out.n; k++) {
         value_id out = graph_node(g, n)->out.v[k];
-        if (!out)
-            continue;
+        if (!out) continue;
         split_part(g, n, &s, k, &part);
         node_id new = graph_add_node(g, S("quern::Slice"), graph_node(g, n)->name);
         node_add_in(g, new, graph_node(g, n)->in.v[0]);
@@ -294,8 +297,7 @@ static bool get_slice(const struct graph *g, const struct node *n, struct slice 
     if (op_get_syms(g, n, "start", s->start, MAX_RANK) != s->rank ||
         op_get_syms(g, n, "size", s->size, MAX_RANK) != s->rank || n_steps != s->rank)
         return false;
-    for (u32 a = 0; a < s->rank; a++)
-        s->step[a] = step[a];
+    for (u32 a = 0; a < s->rank; a++) s->step[a] = step[a];
     return true;
 }
 
@@ -304,9 +306,9 @@ static bool in_bounds(const struct symtab *t, const struct slice *s, const struc
 {
     i64 b, n, d, last;
     for (u32 a = 0; a < s->rank; a++) {
-        bool known = sym_is_const(t, s->start[a], &b) && sym_is_const(t, s->size[a], &n) && sym_is_const(t, in->dim[a], &d);
-        if (!known || n == 0)
-            continue;
+        bool known = sym_is_const(t, s->start[a], &b) && sym_is_const(t, s->size[a], &n) &&
+                     sym_is_const(t, in->dim[a], &d);
+        if (!known || n == 0) continue;
         if (n < 0 || b < 0 || b >= d || __builtin_mul_overflow(n - 1, s->step[a], &last) ||
             __builtin_add_overflow(last, b, &last) || last < 0 || last >= d)
             return false;
@@ -317,8 +319,7 @@ static bool in_bounds(const struct symtab *t, const struct slice *s, const struc
 static bool prim_infer(struct graph *g, node_id n, struct err *e)
 {
     struct slice s;
-    if (!get_slice(g, graph_node(g, n), &s))
-        return op_invalid(e, g, n, "bad attributes");
+    if (!get_slice(g, graph_node(g, n), &s)) return op_invalid(e, g, n, "bad attributes");
     if (!in_bounds(g->sym, &s, &graph_value(g, graph_node(g, n)->in.v[0])->shape))
         return op_invalid(e, g, n, "slice outside the input");
     slice_result(g, n, 0, &s);
@@ -330,8 +331,7 @@ static bool prim_eval(const struct op_eval *v, struct err *e)
     struct numbers s = {.rank = v->in[0]->rank};
     const i64 *step;
     attr_ints(v->n, "step", &step);
-    for (u32 a = 0; a < s.rank; a++)
-        s.step[a] = step[a];
+    for (u32 a = 0; a < s.rank; a++) s.step[a] = step[a];
     return op_eval_syms(v, "start", s.start, MAX_RANK, e) && op_map_eval(v, map, &s);
 }
 
@@ -353,8 +353,7 @@ static kval prim_lower(struct emit *m, const struct node *n, u32 out, const kval
 static u32 random_x(struct graph *g, struct rng *r, i64 *dim, value_id *in)
 {
     u32 rank = (u32)rng_range(r, 1, 4);
-    for (u32 a = 0; a < rank; a++)
-        dim[a] = rng_range(r, 1, 9);
+    for (u32 a = 0; a < rank; a++) dim[a] = rng_range(r, 1, 9);
     random_input(g, "x", rng_range(r, 0, 3) ? DT_F32 : DT_I32, rank, dim, in);
     return rank;
 }
@@ -365,15 +364,13 @@ static void random_slice(const struct op *self, struct graph *g, struct rng *r)
     i64 dim[4], v[4][4];
     u32 rank = random_x(g, r, dim, &in[0]), count = 0;
     for (u32 a = 0; a < rank; a++) {
-        if (!rng_range(r, 0, 2))
-            continue;
+        if (!rng_range(r, 0, 2)) continue;
         v[0][count] = rng_range(r, 0, 4) ? rng_range(r, -dim[a] - 1, dim[a] + 1) : INT64_MAX;
         v[1][count] = rng_range(r, 0, 4) ? rng_range(r, -dim[a] - 1, dim[a] + 1) : INT64_MIN;
         v[2][count] = rng_range(r, 0, 1) ? a : (i64)a - rank;
         v[3][count++] = rng_range(r, 0, 1) ? rng_range(r, 1, 3) : -rng_range(r, 1, 3);
     }
-    for (u32 k = 0; k < 4; k++)
-        in[k + 1] = op_const_i(g, DT_I64, v[k], count);
+    for (u32 k = 0; k < 4; k++) in[k + 1] = op_const_i(g, DT_I64, v[k], count);
     random_node(g, self, 5, in, 1);
 }
 
@@ -386,12 +383,10 @@ static void random_split(const struct op *self, struct graph *g, struct rng *r)
     size[1] = rng_range(r, 0, dim[axis] - size[0]);
     size[2] = dim[axis] - size[0] - size[1];
     bool given = rng_range(r, 0, 1);
-    if (given)
-        in[1] = op_const_i(g, DT_I64, size, 3);
+    if (given) in[1] = op_const_i(g, DT_I64, size, 3);
     node_id n = random_node(g, self, given ? 2 : 1, in, 3);
     attr_set_int(g, n, "axis", (i64)axis - (rng_range(r, 0, 1) ? rank : 0));
-    if (!given)
-        attr_set_int(g, n, "num_outputs", 3);
+    if (!given) attr_set_int(g, n, "num_outputs", 3);
 }
 
 static void random_prim(const struct op *self, struct graph *g, struct rng *r)
@@ -411,12 +406,34 @@ static void random_prim(const struct op *self, struct graph *g, struct rng *r)
 }
 
 static const struct op ops[] = {
-    {.name = "Slice", .props = OP_VIEW, .min_in = 1, .max_in = 5, .min_out = 1, .max_out = 1,
-     .infer = slice_infer, .expand = slice_expand, .random = random_slice},
-    {.name = "Split", .props = OP_VIEW, .min_in = 1, .max_in = 2, .min_out = 1, .max_out = 255,
-     .infer = split_infer, .expand = split_expand, .random = random_split},
-    {.name = "quern::Slice", .props = OP_VIEW, .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,
-     .infer = prim_infer, .eval = prim_eval, .lower = prim_lower, .random = random_prim},
+    {.name = "Slice",
+     .props = OP_VIEW,
+     .min_in = 1,
+     .max_in = 5,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = slice_infer,
+     .expand = slice_expand,
+     .random = random_slice},
+    {.name = "Split",
+     .props = OP_VIEW,
+     .min_in = 1,
+     .max_in = 2,
+     .min_out = 1,
+     .max_out = 255,
+     .infer = split_infer,
+     .expand = split_expand,
+     .random = random_split},
+    {.name = "quern::Slice",
+     .props = OP_VIEW,
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = prim_infer,
+     .eval = prim_eval,
+     .lower = prim_lower,
+     .random = random_prim},
 };
 
 const struct op_family op_slice = {ops, countof(ops)};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tile and Expand: repetition along axes. They become quern::Tile, which holds the symbolic number of repeats of every
-// axis, and quern::Expand, which holds the symbolic target shape.
+// Tile and Expand: repetition along axes. They become quern::Tile, which holds the symbolic number
+// of repeats of every axis, and quern::Expand, which holds the symbolic target shape.
 #include "op/op.h"
 
 enum { MAX_TARGET = 64 };
@@ -16,8 +16,7 @@ static bool read_target(struct graph *g, node_id n, struct shape *to, struct err
     i64 rank, c;
     if (!op_sym_ints(g, nd->in.v[1], t, MAX_TARGET, &rank))
         return op_unsupported(e, g, n, "the target shape is only known at run time");
-    if (rank > MAX_RANK)
-        return op_unsupported(e, g, n, "rank %lld", (long long)rank);
+    if (rank > MAX_RANK) return op_unsupported(e, g, n, "rank %lld", (long long)rank);
     want.rank = (u32)rank;
     for (u32 a = 0; a < want.rank; a++) {
         want.dim[a] = t[a];
@@ -37,16 +36,14 @@ struct numbers {
 static i64 map_expand(const void *par, const i64 *out, i64 *in)
 {
     const struct numbers *p = par;
-    for (u32 a = 0; a < p->in_rank; a++)
-        in[a] = p->dim[a] == 1 ? 0 : out[p->rank - p->in_rank + a];
+    for (u32 a = 0; a < p->in_rank; a++) in[a] = p->dim[a] == 1 ? 0 : out[p->rank - p->in_rank + a];
     return 0;
 }
 
 static i64 map_tile(const void *par, const i64 *out, i64 *in)
 {
     const struct numbers *p = par;
-    for (u32 a = 0; a < p->in_rank; a++)
-        in[a] = out[a] % p->dim[a];
+    for (u32 a = 0; a < p->in_rank; a++) in[a] = out[a] % p->dim[a];
     return 0;
 }
 
@@ -57,15 +54,13 @@ static void set_result(struct graph *g, node_id n, const struct shape *to, op_ma
     struct numbers p = {.rank = to->rank, .in_rank = in->shape.rank};
     bool known = shape_is_static(g->sym, &in->shape, p.dim);
     op_set_out(g, n, 0, in->dtype, to);
-    if (known)
-        op_map_sdata(g, n, 0, map, &p);
+    if (known) op_map_sdata(g, n, 0, map, &p);
 }
 
 static bool expand_infer(struct graph *g, node_id n, struct err *e)
 {
     struct shape to;
-    if (!read_target(g, n, &to, e))
-        return false;
+    if (!read_target(g, n, &to, e)) return false;
     set_result(g, n, &to, map_expand);
     return true;
 }
@@ -73,8 +68,7 @@ static bool expand_infer(struct graph *g, node_id n, struct err *e)
 static bool expand_expand(struct graph *g, node_id n, struct err *e)
 {
     struct shape to;
-    if (!read_target(g, n, &to, e))
-        return false;
+    if (!read_target(g, n, &to, e)) return false;
     node_id new = op_replace(g, n, "quern::Expand", 1);
     op_set_syms(g, new, "shape", to.dim, to.rank);
     return true;
@@ -85,10 +79,10 @@ static bool prim_infer(struct graph *g, node_id n, struct err *e)
     const struct node *nd = graph_node(g, n);
     struct shape want = {.known = true}, to;
     i64 rank = op_get_syms(g, nd, "shape", want.dim, MAX_RANK);
-    if (rank < 0)
-        return op_invalid(e, g, n, "bad attribute 'shape'");
+    if (rank < 0) return op_invalid(e, g, n, "bad attribute 'shape'");
     want.rank = (u32)rank;
-    if (!op_broadcast(g, &graph_value(g, nd->in.v[0])->shape, &want, &to) || !shape_equal(&to, &want))
+    if (!op_broadcast(g, &graph_value(g, nd->in.v[0])->shape, &want, &to) ||
+        !shape_equal(&to, &want))
         return op_invalid(e, g, n, "the input does not fit the target shape");
     set_result(g, n, &to, map_expand);
     return true;
@@ -97,8 +91,7 @@ static bool prim_infer(struct graph *g, node_id n, struct err *e)
 static struct numbers eval_numbers(const struct op_eval *v)
 {
     struct numbers p = {.rank = v->out[0]->rank, .in_rank = v->in[0]->rank};
-    for (u32 a = 0; a < p.in_rank; a++)
-        p.dim[a] = v->in[0]->dim[a];
+    for (u32 a = 0; a < p.in_rank; a++) p.dim[a] = v->in[0]->dim[a];
     return p;
 }
 
@@ -137,7 +130,8 @@ static bool read_repeats(struct graph *g, node_id n, sym *rep, struct err *e)
     if (!op_sym_ints(g, nd->in.v[1], rep, MAX_RANK, &count))
         return op_unsupported(e, g, n, "repeats are only known at run time");
     if (count != graph_value(g, nd->in.v[0])->shape.rank)
-        return op_invalid(e, g, n, "%lld repeats for rank %u", (long long)count, graph_value(g, nd->in.v[0])->shape.rank);
+        return op_invalid(e, g, n, "%lld repeats for rank %u", (long long)count,
+                          graph_value(g, nd->in.v[0])->shape.rank);
     return true;
 }
 
@@ -150,8 +144,7 @@ static bool tile_infer(struct graph *g, node_id n, struct err *e)
 static bool tile_expand(struct graph *g, node_id n, struct err *e)
 {
     sym rep[MAX_RANK];
-    if (!read_repeats(g, n, rep, e))
-        return false;
+    if (!read_repeats(g, n, rep, e)) return false;
     node_id new = op_replace(g, n, "quern::Tile", 1);
     op_set_syms(g, new, "repeats", rep, graph_value(g, graph_node(g, new)->in.v[0])->shape.rank);
     return true;
@@ -181,9 +174,10 @@ static kval tile_lower(struct emit *m, const struct node *n, u32 out, const kval
     i64 count = op_get_syms(m->g, n, "repeats", rep, MAX_RANK), c;
     for (i64 a = 0; a < count; a++) {
         sym d = in->shape.dim[a];
-        if (sym_is_const(t, d, &c) && c == 0)
-            return emit_zero(m, in->dtype);
-        src[a] = d == one ? kir_int(m->k, 0) : rep[a] == one ? idx[a] : kir_bin(m->k, KI_MOD, idx[a], emit_size(m, d));
+        if (sym_is_const(t, d, &c) && c == 0) return emit_zero(m, in->dtype);
+        src[a] = d == one        ? kir_int(m->k, 0)
+                 : rep[a] == one ? idx[a]
+                                 : kir_bin(m->k, KI_MOD, idx[a], emit_size(m, d));
     }
     return emit_value(m, n->in.v[0], src);
 }
@@ -199,18 +193,15 @@ static void random_expand(const struct op *self, struct graph *g, struct rng *r)
     bool prim = str_is(S("quern::Expand"), self->name);
     for (u32 a = 0; a < rank; a++) {
         want[a] = rng_range(r, 1, 5);
-        if (a >= skip)
-            dim[a - skip] = rng_range(r, 0, 1) ? 1 : want[a];
+        if (a >= skip) dim[a - skip] = rng_range(r, 0, 1) ? 1 : want[a];
         if (a >= skip && !prim && rng_range(r, 0, 3) == 0)
             want[a] = 1; /* the input's size is kept */
         s[a] = sym_const(g->sym, want[a]);
     }
     random_input(g, "x", DT_F32, in_rank, dim, &in[0]);
-    if (!prim)
-        in[1] = op_const_i(g, DT_I64, want, rank);
+    if (!prim) in[1] = op_const_i(g, DT_I64, want, rank);
     node_id n = random_node(g, self, prim ? 1 : 2, in, 1);
-    if (prim)
-        op_set_syms(g, n, "shape", s, rank);
+    if (prim) op_set_syms(g, n, "shape", s, rank);
 }
 
 static void random_tile(const struct op *self, struct graph *g, struct rng *r)
@@ -226,22 +217,50 @@ static void random_tile(const struct op *self, struct graph *g, struct rng *r)
         s[a] = sym_const(g->sym, rep[a]);
     }
     random_input(g, "x", DT_F32, rank, dim, &in[0]);
-    if (!prim)
-        in[1] = op_const_i(g, DT_I64, rep, rank);
+    if (!prim) in[1] = op_const_i(g, DT_I64, rep, rank);
     node_id n = random_node(g, self, prim ? 1 : 2, in, 1);
-    if (prim)
-        op_set_syms(g, n, "repeats", s, rank);
+    if (prim) op_set_syms(g, n, "repeats", s, rank);
 }
 
 static const struct op ops[] = {
-    {.name = "Expand", .props = OP_VIEW, .min_in = 2, .max_in = 2, .min_out = 1, .max_out = 1,
-     .infer = expand_infer, .expand = expand_expand, .random = random_expand},
-    {.name = "Tile", .props = OP_VIEW, .min_in = 2, .max_in = 2, .min_out = 1, .max_out = 1,
-     .infer = tile_infer, .expand = tile_expand, .random = random_tile},
-    {.name = "quern::Expand", .props = OP_VIEW, .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,
-     .infer = prim_infer, .eval = expand_eval, .lower = expand_lower, .random = random_expand},
-    {.name = "quern::Tile", .props = OP_VIEW, .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,
-     .infer = tile_prim_infer, .eval = tile_eval, .lower = tile_lower, .random = random_tile},
+    {.name = "Expand",
+     .props = OP_VIEW,
+     .min_in = 2,
+     .max_in = 2,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = expand_infer,
+     .expand = expand_expand,
+     .random = random_expand},
+    {.name = "Tile",
+     .props = OP_VIEW,
+     .min_in = 2,
+     .max_in = 2,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = tile_infer,
+     .expand = tile_expand,
+     .random = random_tile},
+    {.name = "quern::Expand",
+     .props = OP_VIEW,
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = prim_infer,
+     .eval = expand_eval,
+     .lower = expand_lower,
+     .random = random_expand},
+    {.name = "quern::Tile",
+     .props = OP_VIEW,
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = tile_prim_infer,
+     .eval = tile_eval,
+     .lower = tile_lower,
+     .random = random_tile},
 };
 
 const struct op_family op_tile = {ops, countof(ops)};

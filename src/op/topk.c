@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TopK: the k largest or smallest elements along an axis with their positions. Becomes quern::TopK, which holds the
-// symbolic k. The result is always sorted; ties go to the lower position; NaN counts as larger than every number.
+// TopK: the k largest or smallest elements along an axis with their positions. Becomes quern::TopK,
+// which holds the symbolic k. The result is always sorted; ties go to the lower position; NaN
+// counts as larger than every number.
 //
-// The kernel takes one line per grid iteration and selects k times the first element behind the last one in that
-// total order: k passes over the line, no memory of what was taken.
+// The kernel takes one line per grid iteration and selects k times the first element behind the
+// last one in that total order: k passes over the line, no memory of what was taken.
 #include "op/op.h"
 
 static bool set_result(struct graph *g, node_id n, sym k, struct err *e)
@@ -16,8 +17,7 @@ static bool set_result(struct graph *g, node_id n, sym k, struct err *e)
     u32 a;
     if (!op_axis(axis, to.rank, &a))
         return op_invalid(e, g, n, "axis %lld with rank %u", (long long)axis, to.rank);
-    if (x->dtype == DT_BOOL)
-        return op_invalid(e, g, n, "type bool");
+    if (x->dtype == DT_BOOL) return op_invalid(e, g, n, "type bool");
     if (sym_is_const(g->sym, k, &c) && (c < 0 || (sym_is_const(g->sym, to.dim[a], &d) && c > d)))
         return op_invalid(e, g, n, "k is %lld", (long long)c);
     to.dim[a] = k;
@@ -46,8 +46,7 @@ static bool upgrade(struct graph *g, node_id n, i64 opset, struct err *e)
 static bool infer(struct graph *g, node_id n, struct err *e)
 {
     sym k;
-    if (!read_k(g, n, &k))
-        return op_unsupported(e, g, n, "k is only known at run time");
+    if (!read_k(g, n, &k)) return op_unsupported(e, g, n, "k is only known at run time");
     return set_result(g, n, k, e);
 }
 
@@ -56,8 +55,7 @@ static bool expand(struct graph *g, node_id n, struct err *e)
     sym k;
     const struct node *nd = graph_node(g, n);
     i64 axis = attr_int(nd, "axis", -1), largest = attr_int(nd, "largest", 1);
-    if (!read_k(g, n, &k))
-        return op_unsupported(e, g, n, "k is only known at run time");
+    if (!read_k(g, n, &k)) return op_unsupported(e, g, n, "k is only known at run time");
     node_id to = op_replace(g, n, "quern::TopK", 1);
     op_set_syms(g, to, "k", &k, 1);
     attr_set_int(g, to, "axis", axis);
@@ -92,8 +90,7 @@ static void copy_elem(struct tensor *to, i64 at, const struct tensor *from, i64 
 {
     if (dtype_is_float(to->dtype))
         elem_set_f64(to->dtype, to->data, at, elem_f64(from->dtype, from->data, i));
-    else
-        elem_set_i64(to->dtype, to->data, at, elem_i64(from->dtype, from->data, i));
+    else elem_set_i64(to->dtype, to->data, at, elem_i64(from->dtype, from->data, i));
 }
 
 static void place(const struct op_eval *v, i64 *idx, u32 axis, bool largest)
@@ -110,12 +107,9 @@ static void place(const struct op_eval *v, i64 *idx, u32 axis, bool largest)
     idx[axis] = before;
     for (u32 k = 0; k < v->n->out.n; k++) {
         struct tensor *out = v->out[k];
-        if (!out || before >= out->dim[axis])
-            continue;
-        if (k == 0)
-            copy_elem(out, op_flat(out->rank, out->dim, idx), x, at);
-        else
-            elem_set_i64(DT_I64, out->data, op_flat(out->rank, out->dim, idx), self);
+        if (!out || before >= out->dim[axis]) continue;
+        if (k == 0) copy_elem(out, op_flat(out->rank, out->dim, idx), x, at);
+        else elem_set_i64(DT_I64, out->data, op_flat(out->rank, out->dim, idx), self);
     }
     idx[axis] = self;
 }
@@ -135,8 +129,7 @@ static bool prim_eval(const struct op_eval *v, struct err *e)
 static kval is_before(struct kir *k, kval a, kval b, bool largest)
 {
     kval less = largest ? kir_bin(k, KI_LT, b, a) : kir_bin(k, KI_LT, a, b);
-    if (!dtype_is_float(kir_dtype(k, a)))
-        return less;
+    if (!dtype_is_float(kir_dtype(k, a))) return less;
     kval nan_a = kir_un(k, KI_ISNAN, a), nan_b = kir_un(k, KI_ISNAN, b);
     kval first = largest ? kir_bin(k, KI_AND, nan_a, kir_un(k, KI_NOT, nan_b))
                          : kir_bin(k, KI_AND, nan_b, kir_un(k, KI_NOT, nan_a));
@@ -148,7 +141,8 @@ struct state {
     kval last, last_at, best, best_at;
 };
 
-/* Considers element x at position i: the best so far unless it comes before the last one or behind the best. */
+/* Considers element x at position i: the best so far unless it comes before the last one or behind
+ * the best. */
 static void consider(struct emit *m, const struct state *s, kval x, kval i, bool largest)
 {
     struct kir *k = m->k;
@@ -156,9 +150,12 @@ static void consider(struct emit *m, const struct state *s, kval x, kval i, bool
     kval last = kir_load(k, s->last, zero), last_at = kir_load(k, s->last_at, zero);
     kval best = kir_load(k, s->best, zero), best_at = kir_load(k, s->best_at, zero);
     kval fresh = kir_bin(k, KI_LT, last_at, zero), none = kir_bin(k, KI_LT, best_at, zero);
-    kval tie_behind = kir_bin(k, KI_AND, kir_un(k, KI_NOT, is_before(k, x, last, largest)), kir_bin(k, KI_LT, last_at, i));
-    kval behind = kir_bin(k, KI_OR, fresh, kir_bin(k, KI_OR, is_before(k, last, x, largest), tie_behind));
-    kval better = kir_bin(k, KI_AND, behind, kir_bin(k, KI_OR, none, is_before(k, x, best, largest)));
+    kval tie_behind = kir_bin(k, KI_AND, kir_un(k, KI_NOT, is_before(k, x, last, largest)),
+                              kir_bin(k, KI_LT, last_at, i));
+    kval behind =
+        kir_bin(k, KI_OR, fresh, kir_bin(k, KI_OR, is_before(k, last, x, largest), tie_behind));
+    kval better =
+        kir_bin(k, KI_AND, behind, kir_bin(k, KI_OR, none, is_before(k, x, best, largest)));
     kir_store(k, s->best, zero, kir_select(k, better, x, best));
     kir_store(k, s->best_at, zero, kir_select(k, better, i, best_at));
 }
@@ -166,11 +163,10 @@ static void consider(struct emit *m, const struct state *s, kval x, kval i, bool
 static void take(struct emit *m, const struct node *n, const struct state *s, const kval *idx)
 {
     struct kir *k = m->k;
-    kval zero = kir_int(k, 0), best = kir_load(k, s->best, zero), at = kir_load(k, s->best_at, zero);
-    if (emit_wants(m, n, 0))
-        emit_store(m, n->out.v[0], idx, best);
-    if (emit_wants(m, n, 1))
-        emit_store(m, n->out.v[1], idx, at);
+    kval zero = kir_int(k, 0), best = kir_load(k, s->best, zero),
+         at = kir_load(k, s->best_at, zero);
+    if (emit_wants(m, n, 0)) emit_store(m, n->out.v[0], idx, best);
+    if (emit_wants(m, n, 1)) emit_store(m, n->out.v[1], idx, at);
     kir_store(k, s->last, zero, best);
     kir_store(k, s->last_at, zero, at);
 }
@@ -181,7 +177,8 @@ static void prim_whole(struct emit *m, const struct node *n)
     value_id v = n->in.v[0];
     const struct value *x = graph_value(m->g, v);
     bool inside[MAX_RANK] = {0}, largest = attr_int(n, "largest", 1);
-    kval idx[MAX_RANK], src[MAX_RANK], zero = kir_int(k, 0), one = kir_int(k, 1), none = kir_int(k, -1);
+    kval idx[MAX_RANK], src[MAX_RANK], zero = kir_int(k, 0), one = kir_int(k, 1),
+                                       none = kir_int(k, -1);
     enum dtype t = emit_type(x->dtype);
     sym count = 0;
     u32 axis;
@@ -196,8 +193,7 @@ static void prim_whole(struct emit *m, const struct node *n)
     idx[axis] = kir_loop(k, KL_SERIAL, zero, emit_size(m, count), 1);
     kir_store(k, s.best, zero, emit_zero(m, x->dtype));
     kir_store(k, s.best_at, zero, none);
-    for (u32 a = 0; a < x->shape.rank; a++)
-        src[a] = idx[a];
+    for (u32 a = 0; a < x->shape.rank; a++) src[a] = idx[a];
     src[axis] = kir_loop(k, KL_SERIAL, zero, emit_dim(m, v, axis), 1);
     consider(m, &s, emit_value(m, v, src), src[axis], largest);
     kir_end(k);
@@ -211,24 +207,37 @@ static void random_topk(const struct op *self, struct graph *g, struct rng *r)
     u32 rank = (u32)rng_range(r, 1, 4);
     i64 dim[4], axis = rng_range(r, -(i64)rank, rank - 1), k;
     value_id in[2];
-    for (u32 a = 0; a < rank; a++)
-        dim[a] = rng_range(r, 1, 6);
+    for (u32 a = 0; a < rank; a++) dim[a] = rng_range(r, 1, 6);
     k = rng_range(r, 0, dim[axis < 0 ? axis + rank : axis]);
     random_input(g, "x", rng_range(r, 0, 1) ? DT_F32 : DT_I32, rank, dim, &in[0]);
     in[1] = self->max_in == 2 ? op_const_i(g, DT_I64, &k, 1) : 0;
     node_id n = random_node(g, self, self->max_in, in, 2);
     sym s = sym_const(g->sym, k);
-    if (self->max_in == 1)
-        op_set_syms(g, n, "k", &s, 1);
+    if (self->max_in == 1) op_set_syms(g, n, "k", &s, 1);
     attr_set_int(g, n, "axis", axis);
     attr_set_int(g, n, "largest", rng_range(r, 0, 1));
 }
 
 static const struct op ops[] = {
-    {.name = "TopK", .min_in = 2, .max_in = 2, .min_out = 1, .max_out = 2,
-     .upgrade = upgrade, .infer = infer, .expand = expand, .random = random_topk},
-    {.name = "quern::TopK", .props = OP_HEAVY | OP_WHOLE, .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 2,
-     .infer = prim_infer, .eval = prim_eval, .whole = prim_whole, .random = random_topk},
+    {.name = "TopK",
+     .min_in = 2,
+     .max_in = 2,
+     .min_out = 1,
+     .max_out = 2,
+     .upgrade = upgrade,
+     .infer = infer,
+     .expand = expand,
+     .random = random_topk},
+    {.name = "quern::TopK",
+     .props = OP_HEAVY | OP_WHOLE,
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 2,
+     .infer = prim_infer,
+     .eval = prim_eval,
+     .whole = prim_whole,
+     .random = random_topk},
 };
 
 const struct op_family op_topk = {ops, countof(ops)};
