@@ -88,10 +88,13 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     for (u32 i = 0; i < t->g.output.n; i++) {
         value_id out = t->g.output.v[i];
         node_id n = graph_value(&t->g, out)->producer;
-        if (!is_whole(&t->g, out))
+        if (!is_whole(&t->g, out)) {
             gen_map_grid(m, out, &x, NULL);
-        else if (n != done)
+            continue;
+        }
+        if (n != done)
             op_of(&t->g, n)->whole(m, graph_node(&t->g, n));
+        emit_padding(m, out);
         done = n;
     }
 }

@@ -207,6 +207,8 @@ i64 op_index(i64 i, i64 dim);
 kval emit_index(struct emit *m, value_id v, const kval *idx, sym dim);
 /* Opens one grid dimension over the axes of `s` that are not `inside`; sets their indices, the others to 0. */
 void emit_slices(struct emit *m, const struct shape *s, const bool *inside, kval *idx);
+/* For outputs that `whole` has written: a grid that writes zeros to the channels that only a blocked layout has. */
+void emit_padding(struct emit *m, value_id v);
 bool emit_wants(const struct emit *m, const struct node *n, u32 k); /* output k is an output of the task */
 kval emit_zero(struct emit *m, enum dtype t);      /* of emit_type(t) */
 bool emit_is_multiple(const struct kir *k, kval v, i64 c); /* proven: the scalar v is a multiple of c */

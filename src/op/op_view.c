@@ -220,3 +220,19 @@ kval emit_clamped(struct emit *m, value_id v, const kval *idx, u32 axes)
     kir_end(k);
     return kir_load(k, reg, zero);
 }
+
+void emit_padding(struct emit *m, value_id v)
+{
+    const struct value *x = graph_value(m->g, v);
+    struct symtab *t = m->g->sym;
+    const i64 block = x->layout == LAYOUT_C8 ? 8 : x->layout == LAYOUT_C16 ? 16 : 1;
+    const bool inside[MAX_RANK] = {[1] = true};
+    kval idx[MAX_RANK];
+    if (block == 1 || sym_divides(t, block, x->shape.dim[1])) return;
+    sym b = sym_const(t, block), end = sym_mul(t, sym_cdiv(t, x->shape.dim[1], b), b);
+    emit_slices(m, &x->shape, inside, idx);
+    idx[1] = kir_loop(m->k, KL_SERIAL, emit_dim(m, v, 1), emit_size(m, end), 1);
+    emit_store(m, v, idx, emit_zero(m, x->dtype));
+    kir_end(m->k);
+    kir_end(m->k);
+}
