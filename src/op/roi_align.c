@@ -48,6 +48,8 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     if (op_in_dtype(g, nd, 2) != DT_I64 && op_in_dtype(g, nd, 2) != DT_I32) return op_invalid(e, g, n, "batch indices are no integers");
     if (x.rank != 4 || rois.rank != 2 || batch.rank != 1 || !sym_is_const(g->sym, rois.dim[1], &c) || c != 4)
         return op_invalid(e, g, n, "inputs of ranks %u, %u, %u", x.rank, rois.rank, batch.rank);
+    for (u32 i = 0; i < 4; i += i ? 1 : 2)
+        if (sym_is_const(g->sym, x.dim[i], &c) && c < 1) return op_invalid(e, g, n, "empty input");
     if (!op_sizes_agree(g, rois.dim[0], batch.dim[0])) return op_invalid(e, g, n, "different numbers of regions and batch indices");
     struct shape out = {.known = true, .rank = 4, .dim = {rois.dim[0], x.dim[1]}};
     for (u32 a = 0; a < 2; a++) out.dim[3 - a] = sym_const(g->sym, r.bins[a]);
