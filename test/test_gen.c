@@ -90,7 +90,10 @@ static bool make_task(struct bed *b)
     enum layout *l = arena_array(&b->arena, enum layout, b->g.value.n);
     for (value_id v = 1; v < b->g.value.n; v++) {
         i64 r = pick(b, 0, 7);
-        if (graph_value(&b->g, v)->shape.rank >= 3 && r > 2) l[v] = r == 3 ? LAYOUT_C8 : r == 4 ? LAYOUT_C16 : LAYOUT_CLAST;
+        node_id p = graph_value(&b->g, v)->producer;
+        bool whole = p && op_of(&b->g, p)->props & OP_WHOLE; /* writes elements only, no padding */
+        if (graph_value(&b->g, v)->shape.rank < 3 || r < 3) continue;
+        l[v] = r == 3 && !whole ? LAYOUT_C8 : r == 4 && !whole ? LAYOUT_C16 : LAYOUT_CLAST;
     }
     return task_make(&b->t, &b->g, &b->arena, nodes, n, b->g.output.v, b->g.output.n, l, NULL, &b->e);
 }
@@ -286,11 +289,69 @@ static void test_conv(void **state)
     assert_true(n > 0);
 }
 
+/* One operand of a matrix product, perhaps transposed, perhaps with a Relu in front. */
+static value_id operand(struct bed *b, const char *name, u32 rank, const sym *dim, bool constant)
+{
+    sym d[MAX_RANK];
+    i64 c[MAX_RANK], perm[MAX_RANK];
+    bool known = true, turned = rank > 1 && pick(b, 0, 3) == 0;
+    for (u32 i = 0; i < rank; i++) perm[i] = i, d[i] = dim[i], known = known && sym_is_const(&b->sym, dim[i], &c[i]);
+    if (constant && known) return add_const(b, name, rank, c);
+    if (turned) {
+        d[rank - 1] = dim[rank - 2], d[rank - 2] = dim[rank - 1];
+        perm[rank - 1] = rank - 2, perm[rank - 2] = rank - 1;
+    }
+    value_id x = add_input(b, name, rank, d);
+    if (turned) {
+        x = add_op(b, "Transpose", x, 0, 0);
+        attr_set_ints(&b->g, graph_value(&b->g, x)->producer, "perm", perm, rank);
+    }
+    return pick(b, 0, 5) ? x : add_op(b, "Relu", x, 0, 0);
+}
+
+static bool random_gemm(struct bed *b)
+{
+    static const i64 sizes[] = {1, 1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 40, 65};
+    sym a[MAX_RANK], w[MAX_RANK], n[3];
+    u32 ra = (u32)pick(b, 1, 4), rb = (u32)pick(b, 2, 4);
+    bool symbolic = pick(b, 0, 2) == 0;
+    for (u32 i = 0; i < 3; i++) n[i] = size_of(b, sizes[pick(b, 0, countof(sizes) - 1)], symbolic && pick(b, 0, 1));
+    for (u32 i = 0; i < 2; i++) { /* batches, from the last */
+        sym d = size_of(b, pick(b, 1, 3), symbolic && pick(b, 0, 1)), one = sym_const(&b->sym, 1);
+        if (ra > 2 + i) a[ra - 3 - i] = pick(b, 0, 4) ? d : one;
+        if (rb > 2 + i) w[rb - 3 - i] = pick(b, 0, 4) ? d : one;
+    }
+    a[ra - 1] = n[2], w[rb - 2] = n[2], w[rb - 1] = n[1];
+    if (ra > 1) a[ra - 2] = n[0];
+    value_id y = add_op(b, "MatMul", operand(b, "a", ra, a, false), operand(b, "b", rb, w, pick(b, 0, 1)), 0);
+    for (node_id i = 1; i < b->g.node.n; i++)
+        if (!op_infer(&b->g, i, &b->e)) return false;
+    struct shape s = graph_value(&b->g, y)->shape;
+    if (pick(b, 0, 1)) y = add_op(b, "Add", y, operand(b, "c", 1, &n[1], true), 0);
+    if (pick(b, 0, 2) == 0) y = add_op(b, "Sigmoid", y, 0, 0);
+    if (pick(b, 0, 2) == 0) y = add_op(b, "Add", y, add_input(b, "residual", s.rank, s.dim), 0);
+    *arr_push(&b->arena, &b->g.output) = y;
+    return make_task(b);
+}
+
+static void test_gemm(void **state)
+{
+    u32 n = 0;
+    for (u64 seed = first_seed(0); seed < last_seed(250); seed++) {
+        struct bed b;
+        bed_open(&b, seed);
+        if (random_gemm(&b)) n += try_task(&b, seed, 6);
+        bed_close(&b);
+    }
+    assert_true(n > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_operators),
         cmocka_unit_test(test_conv),
+        cmocka_unit_test(test_gemm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -90,21 +90,11 @@ static void model_of(struct model *m, const struct caps *caps, const struct conv
     m->band = rest * (double)((m->tw * s->tx - 1) * sx + kx) * (double)((m->th * s->ty - 1) * sy + ky) * (double)c->ic;
 }
 
-/* Cycles of one step of the inner loop: two multiply-adds, or two loads, per cycle; at least one accumulator's latency. */
-static double step_cycles(const struct conv_sched *s)
-{
-    double n = (double)(s->ty * s->tx * s->nr), pixels = (double)(s->ty * s->tx);
-    double fma = n / 2, loads = (pixels + (double)s->nr) / 2, both = (n + pixels + (double)s->nr) / 5;
-    double c = fma > loads ? fma : loads;
-    c = c > both ? c : both;
-    return (c > 4 ? c : 4) + 0.5 / (double)s->ku;
-}
-
 static double seconds(const struct model *m, const struct caps *caps, const struct conv_sched *s, const i64 *var)
 {
     const struct conv *c = &m->c;
     double hz = gen_flop_rate(caps) / (4.0 * i64_max(1, caps->vector_bytes / 4));
-    double steps = (double)(m->taps * c->ic), tile = steps * step_cycles(s);
+    double steps = (double)(m->taps * c->ic), tile = steps * (tile_step_cycles(s->ty * s->tx, s->nr) + 0.5 / (double)s->ku);
     double weights = steps * (double)(s->nr * m->lanes) * 4; /* bytes of one block */
     tile += 12.0 * (double)(m->taps / (c->xa >= 0 ? c->k[c->xa] : 1)); /* loops */
     tile += (double)(s->ty * s->tx * s->nr) * (c->by_rows ? 3.0 * m->lanes : 3);

@@ -105,6 +105,8 @@ bool gen_depends(const struct graph *g, value_id v, value_id on);
 /* gen_map.c: one grid that computes and stores v element by element, as the generator `map` does. */
 struct map_sched { i64 axis, lanes, unroll, ec, pb, ob; };
 void gen_map_grid(struct emit *m, value_id v, const struct map_sched *s, const value_id *stop);
+/* Grids for all outputs of the task, with one value bound to what an earlier grid left. */
+void gen_map_rest(struct emit *m, const struct task *t, const struct caps *c, value_id v, emit_fn *fn, const void *user);
 void gen_map_default(const struct task *t, const struct caps *c, value_id v, const value_id *stop, struct map_sched *s);
 
 /* gen_tile.c: the register tile of matrix products and convolutions: ty x tx pixels (rows) times nr vectors of channels (columns),
@@ -138,6 +140,7 @@ void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at)
 kval tile_full(const struct tile *t, const struct tile_out *o);   /* all its pixels exist? 0: certainly */
 void tile_store(const struct tile *t, const struct tile_out *o);
 i64 tile_rows_size(const struct tile *t);                         /* elements of tile_out.rows */
+double tile_step_cycles(i64 pixels, i64 nr); /* predicted cycles of one step */
 bool tile_is_legal(const struct caps *c, i64 pixels, i64 nr);     /* fits the registers and is worth it */
 kval tile_temp_index(struct emit *m, value_id anchor, u32 c_axis, const kval *idx); /* of tile_out.temp */
 

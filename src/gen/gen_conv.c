@@ -720,14 +720,6 @@ void gen_conv_emit(struct emit *m, const struct task *t, const struct caps *caps
     if (!b->c.simple)
         b->temp = kir_alloc(m->k, KS_TEMP, b->type, 1, emit_size(m, shape_count(st, &graph_value(&t->g, b->c.y)->shape)));
     simple_grids(b, &outer);
-    if (b->c.simple)
-        return;
-    emit_bind(m, b->c.y, load_temp, b);
-    for (u32 i = 0; i < t->g.output.n; i++) {
-        struct map_sched x;
-        const value_id stop[] = {b->c.y, 0};
-        gen_map_default(t, caps, t->g.output.v[i], stop, &x);
-        gen_map_grid(m, t->g.output.v[i], &x, NULL);
-    }
-    emit_bind(m, b->c.y, NULL, NULL);
+    if (!b->c.simple)
+        gen_map_rest(m, t, caps, b->c.y, load_temp, b);
 }

@@ -227,3 +227,15 @@ void gen_map_default(const struct task *t, const struct caps *c, value_id v, con
     if (sp.n > 2 && per_p < 4096)
         s->ob = 4096 / i64_max(1, per_p);
 }
+
+/* Nothing is merged behind the bound value: where its elements lie is not known here. */
+void gen_map_rest(struct emit *m, const struct task *t, const struct caps *c, value_id v, emit_fn *fn, const void *user)
+{
+    emit_bind(m, v, fn, user);
+    for (u32 i = 0; i < t->g.output.n; i++) {
+        struct map_sched x;
+        gen_map_default(t, c, t->g.output.v[i], NULL, &x);
+        gen_map_grid(m, t->g.output.v[i], &x, NULL);
+    }
+    emit_bind(m, v, NULL, NULL);
+}

@@ -229,3 +229,12 @@ bool tile_is_legal(const struct caps *c, i64 pixels, i64 nr)
 {
     return nr <= 8 && pixels * nr + nr + 1 <= c->n_vector_regs;
 }
+
+/* Two multiply-adds, or two loads, per cycle; at least the latency of one accumulator. */
+double tile_step_cycles(i64 pixels, i64 nr)
+{
+    double n = (double)(pixels * nr), fma = n / 2, loads = (double)(pixels + nr) / 2, both = (n + (double)(pixels + nr)) / 5;
+    double c = fma > loads ? fma : loads;
+    c = c > both ? c : both;
+    return c > 4 ? c : 4;
+}

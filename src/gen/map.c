@@ -24,11 +24,6 @@ static const struct gen_param param[N_PARAM] = {
     [P_OB] = {"ob", "rows of all other axes per grid iteration", v_ob, countof(v_ob)},
 };
 
-static bool match(const struct task *t, const struct caps *c)
-{
-    return !c->is_gpu && t->g.output.n > 0;
-}
-
 static u32 max_groups(const struct task *t)
 {
     u32 n = 0;
@@ -44,6 +39,17 @@ static bool is_whole(const struct graph *g, value_id v)
 {
     node_id n = graph_value(g, v)->producer;
     return n && (op_of(g, n)->props & OP_WHOLE);
+}
+
+/* Operators that emit themselves write no padding. */
+static bool match(const struct task *t, const struct caps *c)
+{
+    for (u32 i = 0; i < t->g.output.n; i++) {
+        enum layout l = graph_value(&t->g, t->g.output.v[i])->layout;
+        if (is_whole(&t->g, t->g.output.v[i]) && (l == LAYOUT_C8 || l == LAYOUT_C16))
+            return false;
+    }
+    return !c->is_gpu && t->g.output.n > 0;
 }
 
 static void initial(const struct task *t, const struct caps *c, struct sched *s)

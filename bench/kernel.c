@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One convolution or matrix product at a time: what do the default schedule and the best predicted ones reach on this processor?
+//
+//   build/bench/kernel [-t THREADS] [-n CANDIDATES] [-c CANDIDATE] [-v] [-d] SHAPE ...
+//
+// SHAPE is conv:C,H,W,OC,K,STRIDE[,rows] (padding K/2, bias and Relu fused), or gemm:M,N,K. -v verifies, -d prints
+// kernel and C text of the first. One line per candidate: GFLOP/s, percent of the measured multiply-add peak, predicted time.
+#include "tune/tune.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct opts { u32 threads, n; const char *candidate; bool verify, dump; };
+
+struct bench {
+    struct opts o;
+    struct arena arena;
+    struct symtab sym;
+    struct graph g;
+    struct task t;
+    struct caps caps;
+    double peak;        /* flops per second of one thread */
+};
+
+typedef float v16 __attribute__((vector_size(64)));
+
+/* Independent chains of multiply-adds in registers. */
+__attribute__((target("avx512f,fma"), noinline, optimize("fp-contract=fast"))) static void fma_chains(v16 *out, i64 n)
+{
+    v16 x = *out + 1.0f, y = *out + 0.5f, a = x, b = x + 1, c = x + 2, d = x + 3, e = x + 4, f = x + 5, g = x + 6, h = x + 7,
+        i = x + 8, j = x + 9, k = x + 10, l = x + 11;
+    for (; n; n--) {
+        a = a * y + x, b = b * y + x, c = c * y + x, d = d * y + x, e = e * y + x, f = f * y + x;
+        g = g * y + x, h = h * y + x, i = i * y + x, j = j * y + x, k = k * y + x, l = l * y + x;
+    }
+    *out = a + b + c + d + e + f + g + h + i + j + k + l;
+}
+
+static double measure_peak(void)
+{
+    double best = 0;
+    v16 x = {0};
+    for (u32 i = 0; i < 20; i++) {
+        double t = os_now();
+        fma_chains(&x, 200000);
+        double r = 200000.0 * 12 * 32 / (os_now() - t);
+        best = r > best ? r : best;
+    }
+    return best;
+}
+
+static value_id add_input(struct bench *b, const char *name, u32 rank, const i64 *dim)
+{
+    value_id v = graph_add_value(&b->g, str_of(name));
+    struct value *x = graph_value(&b->g, v);
+    x->dtype = DT_F32;
+    x->shape = (struct shape){.known = true, .rank = rank};
+    for (u32 i = 0; i < rank; i++) x->shape.dim[i] = sym_const(&b->sym, dim[i]);
+    *arr_push(&b->arena, &b->g.input) = v;
+    return v;
+}
+
+static value_id add_const(struct bench *b, const char *name, u32 rank, const i64 *dim)
+{
+    struct tensor *t = tensor_new(&b->arena, DT_F32, rank, dim);
+    return graph_add_const(&b->g, str_of(name), t);
+}
+
+static bool finish(struct bench *b, value_id y, bool rows, struct err *e)
+{
+    *arr_push(&b->arena, &b->g.output) = y;
+    if (!op_infer_all(&b->g, e) || !op_expand_all(&b->g, e) || !op_infer_all(&b->g, e)) return false;
+    u32 n = 0;
+    node_id *nodes = arena_array(&b->arena, node_id, b->g.node.n);
+    for (node_id i = 1; i < b->g.node.n; i++)
+        if (!graph_node(&b->g, i)->dead) nodes[n++] = i;
+    enum layout *l = arena_array(&b->arena, enum layout, b->g.value.n);
+    for (value_id v = 1; v < b->g.value.n; v++)
+        l[v] = graph_value(&b->g, v)->shape.rank >= 3 && !rows ? LAYOUT_CLAST : LAYOUT_ROWS;
+    return task_make(&b->t, &b->g, &b->arena, nodes, n, b->g.output.v, b->g.output.n, l, NULL, e);
+}
+
+static bool make_conv(struct bench *b, const i64 *s, bool rows, struct err *e)
+{
+    value_id in[3] = {add_input(b, "x", 4, (i64[]){1, s[0], s[1], s[2]}), add_const(b, "w", 4, (i64[]){s[3], s[0], s[4], s[4]}),
+                      add_const(b, "b", 1, (i64[]){s[3]})};
+    value_id y = graph_op(&b->g, "Conv", S("conv"), 3, in);
+    i64 p = s[4] / 2;
+    attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "pads", (i64[]){p, p, p, p}, 4);
+    attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "strides", (i64[]){s[5], s[5]}, 2);
+    return finish(b, graph_op(&b->g, "Relu", S("relu"), 1, &y), rows, e);
+}
+
+static bool make_gemm(struct bench *b, const i64 *s, struct err *e)
+{
+    value_id in[2] = {add_input(b, "a", 2, (i64[]){s[0], s[2]}), add_const(b, "b", 2, (i64[]){s[2], s[1]})};
+    return finish(b, graph_op(&b->g, "MatMul", S("matmul"), 2, in), true, e);
+}
+
+static bool parse_shape(struct bench *b, const char *text, struct err *e)
+{
+    i64 s[6] = {0};
+    int n = 0, used = 0;
+    bool conv = !strncmp(text, "conv:", 5);
+    for (const char *p = text + 5; n < 6 && sscanf(p, "%lld%n", (long long *)&s[n], &used) == 1; p += used + 1) {
+        n++;
+        if (p[used] != ',') break;
+    }
+    if (conv && n == 6) return make_conv(b, s, strstr(text, ",rows"), e);
+    if (!strncmp(text, "gemm:", 5) && n == 3) return make_gemm(b, s, e);
+    return err_set(e, ERR_USAGE, "malformed shape '%s'", text);
+}
+
+struct best { struct candidate v[64]; double s[64]; u32 n, max; struct bench *b; };
+
+static bool keep_best(void *user, const struct candidate *c)
+{
+    struct best *k = user;
+    double s = gen_predict(c, &k->b->t, &k->b->caps, NULL);
+    u32 i = k->n;
+    if (i == k->max && s >= k->s[i - 1]) return true;
+    if (i < k->max) k->n++;
+    else i--;
+    for (; i > 0 && k->s[i - 1] > s; i--) k->v[i] = k->v[i - 1], k->s[i] = k->s[i - 1];
+    k->v[i] = *c, k->s[i] = s;
+    return true;
+}
+
+static bool take_sample(void *user, const struct sample *s, u32 n)
+{
+    double *best = user;
+    if (!*best || s->seconds < *best) *best = s->seconds;
+    return n < 15;
+}
+
+static void run(struct bench *b, const struct check *timing, const struct candidate *c)
+{
+    struct subject s = {0};
+    struct arena a = {0};
+    struct buf text = {0}, bin = {0}, why = {0}, name = {0};
+    struct err e = {0};
+    const struct lang *l = lang_find(S("c"));
+    const struct check *checks[] = {timing};
+    double best = 0, t0 = os_now();
+    candidate_print(&name, c);
+    bool ok = gen_kernel(&s.kernel, &a, c, &b->t, &b->caps, &e) && lang_render(&text, l, &s.kernel.kir, &b->caps, &a, &e) &&
+              l->build(&bin, buf_view(&text), &b->caps, 60, &e);
+    if (b->o.dump) printf("%.*s\n", (int)text.n, text.p);
+    s.code = buf_view(&bin);
+    struct trial_opts o = {.driver = dev_find(S("cpu")), .dev = {.n_threads = b->o.threads}, .timeout = 20, .max_samples = 16};
+    double built = os_now() - t0;
+    enum trial_status st = ok ? trial_run(&s, checks, b->o.verify, timing, &o, take_sample, &best, &why) : TRIAL_BUILD;
+    double flops = task_flops(&b->t, timing->var);
+    if (st == TRIAL_OK)
+        printf("%8.1f GFLOP/s %5.1f %%  %9.1f us (predicted %9.1f, built in %.2f s)  %s\n", flops / best / 1e9,
+               100 * flops / best / b->peak / b->o.threads, best * 1e6, 1e6 * gen_predict(c, &b->t, &b->caps, NULL), built, name.p);
+    else
+        printf("%s: %s %.*s\n", name.p, e.msg[0] ? e.msg : trial_status_name(st), (int)why.n, why.p ? why.p : "");
+    fflush(stdout);
+    buf_release(&text), buf_release(&bin), buf_release(&why), buf_release(&name);
+    arena_release(&a);
+}
+
+static bool bench_shape(const char *text, const struct opts *o, double peak, struct err *e)
+{
+    struct bench b = {.o = *o, .peak = peak};
+    struct check timing;
+    symtab_init(&b.sym, &b.arena);
+    graph_init(&b.g, &b.arena, &b.sym);
+    struct dev *d = dev_find(S("cpu"))->open(&(struct dev_opts){.n_threads = o->threads}, e);
+    if (!d) return false;
+    d->driver->caps(d, &b.caps);
+    d->driver->close(d);
+    i64 none = 0;
+    if (!parse_shape(&b, text, e) || !check_init(&timing, &b.t, &none, 1, o->verify, e)) return false;
+    printf("%s, %u threads, peak %.1f GFLOP/s each\n", text, o->threads, peak / 1e9);
+    struct candidate c;
+    if (o->candidate) {
+        if (!candidate_parse(&c, str_of(o->candidate), e)) return false;
+        run(&b, &timing, &c);
+    } else {
+        struct best k = {.max = o->n, .b = &b};
+        if (!gen_default(&b.t, &b.caps, &c)) return err_set(e, ERR_NOTHING, "no generator");
+        run(&b, &timing, &c);
+        if (o->n) gen_each(&b.t, &b.caps, keep_best, &k);
+        for (u32 i = 0; i < k.n; i++) run(&b, &timing, &k.v[i]);
+    }
+    check_release(&timing);
+    arena_release(&b.arena);
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    struct opts o = {.threads = 1};
+    struct err e = {0};
+    int c;
+    while ((c = getopt(argc, argv, "t:n:c:vd")) != -1) {
+        if (c == 't') o.threads = (u32)atoi(optarg);
+        if (c == 'n') o.n = (u32)i64_min(atoi(optarg), 64);
+        if (c == 'c') o.candidate = optarg;
+        if (c == 'v') o.verify = true;
+        if (c == 'd') o.dump = true;
+    }
+    double peak = measure_peak();
+    for (int i = optind; i < argc; i++)
+        if (!bench_shape(argv[i], &o, peak, &e)) {
+            fprintf(stderr, "%s: %s\n", argv[i], e.msg);
+            return 1;
+        }
+    return 0;
+}
