@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The reference evaluator against ONNX's own node tests (package libonnx-testdata): the meaning of operators as written
-// down by others. Every case either agrees or is refused with a reason; inputs that decide sizes (axes, shapes, pads)
-// are made constants of the model first, as they are in networks. Skipped where the package is not installed.
+// The reference evaluator against ONNX's own node tests (package libonnx-testdata): the meaning of
+// operators as written down by others. Every case either agrees or is refused with a reason; inputs
+// that decide sizes (axes, shapes, pads) are made constants of the model first, as they are in
+// networks. Skipped where the package is not installed.
 //
 // TEST_CONFORM=glob runs the cases whose name matches, TEST_CONFORM_LIST=1 prints every refusal.
 #include "import/import.h"
@@ -25,8 +26,8 @@ struct test_case {
     struct symtab st;
     struct graph g;
     struct str name;
-    struct tensor t[MAX_TENSORS];    /* the inputs as files give them */
-    struct tensor *in[MAX_TENSORS];  /* those that stay inputs */
+    struct tensor t[MAX_TENSORS];   /* the inputs as files give them */
+    struct tensor *in[MAX_TENSORS]; /* those that stay inputs */
     struct tensor *out[MAX_TENSORS];
     u32 n_in;
     struct err e;
@@ -42,7 +43,8 @@ static const char *path_of(struct test_case *c, const char *file, u32 k)
 static bool read_inputs(struct test_case *c)
 {
     for (c->n_in = 0; c->n_in < MAX_TENSORS && os_exists(path_of(c, "input", c->n_in)); c->n_in++)
-        if (!io_read(c->in[c->n_in] = &c->t[c->n_in], &c->a, path_of(c, "input", c->n_in), &c->e)) return false;
+        if (!io_read(c->in[c->n_in] = &c->t[c->n_in], &c->a, path_of(c, "input", c->n_in), &c->e))
+            return false;
     return true;
 }
 
@@ -68,7 +70,9 @@ static bool with_constants(struct test_case *c, struct str *bytes)
 static bool import(struct test_case *c, bool constants)
 {
     struct str bytes;
-    if (!os_read(&c->a, str_fmt(&c->a, CASES "/%.*s/model.onnx", STR_ARG(c->name)).p, 1 << 28, &bytes, &c->e)) return false;
+    if (!os_read(&c->a, str_fmt(&c->a, CASES "/%.*s/model.onnx", STR_ARG(c->name)).p, 1 << 28,
+                 &bytes, &c->e))
+        return false;
     symtab_init(&c->st, &c->a);
     graph_init(&c->g, &c->a, &c->st);
     if (constants && !with_constants(c, &bytes)) return false;
@@ -84,19 +88,22 @@ static void as_bf16(struct tensor *t)
 static bool agrees(struct test_case *c, u32 k)
 {
     struct tensor want;
-    if (!os_exists(path_of(c, "output", k)) || !io_read(&want, &c->a, path_of(c, "output", k), &c->e)) return true;
+    if (!os_exists(path_of(c, "output", k)) ||
+        !io_read(&want, &c->a, path_of(c, "output", k), &c->e))
+        return true;
     const struct tensor *got = c->out[k];
     if (got->dtype == DT_BF16) as_bf16(&want);
     bool half = want.dtype == DT_F16 || want.dtype == DT_BF16;
-    if (got->dtype != want.dtype || got->rank != want.rank || memcmp(got->dim, want.dim, sizeof(i64) * want.rank)) {
-        printf("FAILED %.*s: output %u: %s of rank %u, expected %s of rank %u\n", STR_ARG(c->name), k, dtype_name(got->dtype),
-               got->rank, dtype_name(want.dtype), want.rank);
+    if (got->dtype != want.dtype || got->rank != want.rank ||
+        memcmp(got->dim, want.dim, sizeof(i64) * want.rank)) {
+        printf("FAILED %.*s: output %u: %s of rank %u, expected %s of rank %u\n", STR_ARG(c->name),
+               k, dtype_name(got->dtype), got->rank, dtype_name(want.dtype), want.rank);
         return false;
     }
     struct tensor_diff d = tensor_compare(got, &want, half ? 1e-2 : 1e-3, half ? 1e-2 : 1e-5);
     if (d.n_bad)
-        printf("FAILED %.*s: output %u: %lld wrong, first %lld: %g, expected %g\n", STR_ARG(c->name), k, (long long)d.n_bad,
-               (long long)d.first_bad, d.got, d.want);
+        printf("FAILED %.*s: output %u: %lld wrong, first %lld: %g, expected %g\n",
+               STR_ARG(c->name), k, (long long)d.n_bad, (long long)d.first_bad, d.got, d.want);
     return !d.n_bad;
 }
 
@@ -131,11 +138,13 @@ static void test_cases(void **state)
         if (glob && !str_glob(str_of(glob), c->name)) continue;
         enum outcome o = run_case(c);
         count[o]++;
-        if (o == REFUSED && getenv("TEST_CONFORM_LIST")) printf("REFUSED %.*s: %s\n", STR_ARG(c->name), c->e.msg);
+        if (o == REFUSED && getenv("TEST_CONFORM_LIST"))
+            printf("REFUSED %.*s: %s\n", STR_ARG(c->name), c->e.msg);
         if (o == REFUSED) assert_true(c->e.code != ERR_NONE && c->e.msg[0]);
         arena_release(&c->a);
     }
-    printf("%d passed, %d failed, %d refused\n", (int)count[PASSED], (int)count[FAILED], (int)count[REFUSED]);
+    printf("%d passed, %d failed, %d refused\n", (int)count[PASSED], (int)count[FAILED],
+           (int)count[REFUSED]);
     assert_int_equal(count[FAILED], 0);
     assert_true(glob || count[PASSED] >= LEAST_PASSED);
     arena_release(&a);

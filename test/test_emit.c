@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Values inside kernels: addresses in every layout, scalar and vector, against an independent formula; accesses that must
-// stay contiguous; literals and sizes that need no buffer; sharing of values with several uses.
+// Values inside kernels: addresses in every layout, scalar and vector, against an independent
+// formula; accesses that must stay contiguous; literals and sizes that need no buffer; sharing of
+// values with several uses.
 #include "op/op.h"
 
 #include <setjmp.h>
@@ -36,7 +37,8 @@ static void ready(struct fixture *f)
 }
 
 /* x -> Identity -> y */
-static value_id copy_graph(struct fixture *f, u32 rank, const i64 *dim, enum layout from, enum layout to)
+static value_id copy_graph(struct fixture *f, u32 rank, const i64 *dim, enum layout from,
+                           enum layout to)
 {
     value_id x;
     start(f);
@@ -76,14 +78,16 @@ static void emit_copy(struct fixture *f, value_id y, u32 vector, u32 lanes)
     kval flat = kir_grid(&f->k, kir_int(&f->k, 1));
     (void)flat;
     for (u32 i = 0; i < s->rank; i++) {
-        idx[i] = kir_loop(&f->k, KL_SERIAL, kir_int(&f->k, 0), emit_size(&f->m, s->dim[i]), i == vector ? lanes : 1);
+        idx[i] = kir_loop(&f->k, KL_SERIAL, kir_int(&f->k, 0), emit_size(&f->m, s->dim[i]),
+                          i == vector ? lanes : 1);
         if (i == vector && lanes > 1) idx[i] = kir_ramp(&f->k, idx[i], 1, lanes);
     }
     emit_store(&f->m, y, idx, emit_value(&f->m, y, idx));
     for (u32 i = 0; i <= s->rank; i++) kir_end(&f->k);
 }
 
-static void check_copy(const i64 *dim, u32 rank, enum layout from, enum layout to, u32 vector, u32 lanes)
+static void check_copy(const i64 *dim, u32 rank, enum layout from, enum layout to, u32 vector,
+                       u32 lanes)
 {
     struct fixture f;
     value_id y = copy_graph(&f, rank, dim, from, to), x = f.g.input.v[0];
@@ -135,9 +139,14 @@ static int scattered(const struct kir *k)
 
 static void test_contiguous(void **state)
 {
-    static const struct { enum layout from, to; u32 axis; int scattered; } want[] = {
-        {LAYOUT_ROWS, LAYOUT_ROWS, 3, 0},  {LAYOUT_CLAST, LAYOUT_CLAST, 1, 0}, {LAYOUT_C8, LAYOUT_C8, 1, 0},
-        {LAYOUT_C16, LAYOUT_CLAST, 1, 0},  {LAYOUT_ROWS, LAYOUT_CLAST, 1, 1},  {LAYOUT_CLAST, LAYOUT_ROWS, 3, 1},
+    static const struct {
+        enum layout from, to;
+        u32 axis;
+        int scattered;
+    } want[] = {
+        {LAYOUT_ROWS, LAYOUT_ROWS, 3, 0},  {LAYOUT_CLAST, LAYOUT_CLAST, 1, 0},
+        {LAYOUT_C8, LAYOUT_C8, 1, 0},      {LAYOUT_C16, LAYOUT_CLAST, 1, 0},
+        {LAYOUT_ROWS, LAYOUT_CLAST, 1, 1}, {LAYOUT_CLAST, LAYOUT_ROWS, 3, 1},
     };
     for (i64 i = 0; i < countof(want); i++) {
         struct fixture f;
@@ -216,8 +225,9 @@ static void test_diamonds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layouts),    cmocka_unit_test(test_layouts_vector), cmocka_unit_test(test_contiguous),
-        cmocka_unit_test(test_contiguous_symbolic), cmocka_unit_test(test_literals), cmocka_unit_test(test_diamonds),
+        cmocka_unit_test(test_layouts),    cmocka_unit_test(test_layouts_vector),
+        cmocka_unit_test(test_contiguous), cmocka_unit_test(test_contiguous_symbolic),
+        cmocka_unit_test(test_literals),   cmocka_unit_test(test_diamonds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

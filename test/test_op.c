@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every operator of the registry against itself: random instances are evaluated by the reference and by kernels run in the
-// interpreter, which also watches for access out of bounds, missing writes and races. Kernels are the naive ones, one
-// grid over the elements of each output, everything in between inlined; and node by node. Each instance is run with its
-// sizes as constants and, where the operator allows it, as symbolic variables. Last, many instances at a time are
+// Every operator of the registry against itself: random instances are evaluated by the reference
+// and by kernels run in the interpreter, which also watches for access out of bounds, missing
+// writes and races. Kernels are the naive ones, one grid over the elements of each output,
+// everything in between inlined; and node by node. Each instance is run with its sizes as constants
+// and, where the operator allows it, as symbolic variables. Last, many instances at a time are
 // compiled into one kernel in language c and run on the processor.
 //
 // Operators without a random instance fail: there is no list of exceptions here.
@@ -26,9 +27,9 @@ struct instance {
     u64 seed;
     struct arena arena;
     struct symtab sym;
-    struct graph g;          /* inferred */
-    struct tensor **in;      /* per graph input */
-    struct tensor **want;    /* per graph output, by the reference */
+    struct graph g;       /* inferred */
+    struct tensor **in;   /* per graph input */
+    struct tensor **want; /* per graph output, by the reference */
     i64 *var;
     struct err e;
     const char *stage;
@@ -50,7 +51,9 @@ static void fill(struct tensor *t, struct rng *r, bool specials)
     for (i64 i = 0, n = tensor_count(t); i < n; i++) {
         if (dtype_is_float(t->dtype)) elem_set_f64(t->dtype, t->data, i, random_float(r, specials));
         else if (t->dtype == DT_BOOL) elem_set_i64(t->dtype, t->data, i, rng_range(r, 0, 1));
-        else elem_set_i64(t->dtype, t->data, i, rng_range(r, dtype_kind(t->dtype) == DK_UINT ? 0 : -5, 5));
+        else
+            elem_set_i64(t->dtype, t->data, i,
+                         rng_range(r, dtype_kind(t->dtype) == DK_UINT ? 0 : -5, 5));
     }
 }
 
@@ -74,8 +77,8 @@ static void make_inputs(struct instance *t, struct rng *r)
     }
 }
 
-/* Every size of an input but 1 becomes the variable of that size; in every other instance only those of images, not channels
-   and vectors. */
+/* Every size of an input but 1 becomes the variable of that size; in every other instance only
+   those of images, not channels and vectors. */
 static void make_symbolic(struct instance *t)
 {
     bool images = t->seed / 1000 % 2;
@@ -83,7 +86,8 @@ static void make_symbolic(struct instance *t)
         struct shape *s = &graph_value(&t->g, t->g.input.v[k])->shape;
         i64 c;
         for (u32 i = 0; i < s->rank; i++)
-            if (sym_is_const(&t->sym, s->dim[i], &c) && c != 1 && (!images || (s->rank > 2 && i != 1)))
+            if (sym_is_const(&t->sym, s->dim[i], &c) && c != 1 &&
+                (!images || (s->rank > 2 && i != 1)))
                 s->dim[i] = sym_var(&t->sym, str_fmt(&t->arena, "D%d", (int)c));
     }
 }
@@ -101,8 +105,8 @@ static bool close_enough(const struct tensor *got, const struct tensor *want, st
         return err_set(e, ERR_FAILED, "different shapes");
     struct tensor_diff d = tensor_compare(got, want, rtol, atol);
     if (!d.n_bad) return true;
-    return err_set(e, ERR_FAILED, "%lld wrong elements, first %lld: %.9g, expected %.9g", (long long)d.n_bad,
-                   (long long)d.first_bad, d.got, d.want);
+    return err_set(e, ERR_FAILED, "%lld wrong elements, first %lld: %.9g, expected %.9g",
+                   (long long)d.n_bad, (long long)d.first_bad, d.got, d.want);
 }
 
 /* Kernels. */
@@ -138,30 +142,35 @@ static void emit_kernel(struct emit *m, struct kir *k, const struct graph *g, st
     for (u32 i = 0; !whole && i < g->output.n; i++) emit_output(m, g->output.v[i]);
 }
 
-static bool kernel_params(const struct kir *k, struct symtab *st, const i64 *var, i64 *out, struct err *e)
+static bool kernel_params(const struct kir *k, struct symtab *st, const i64 *var, i64 *out,
+                          struct err *e)
 {
     for (u32 i = 0; i < k->param.n; i++) {
         sym s = sym_parse(st, k->param.v[i], e);
-        if (!s || !sym_eval(st, s, var, &out[i])) return err_set(e, ERR_FAILED, "size '%.*s'", STR_ARG(k->param.v[i]));
+        if (!s || !sym_eval(st, s, var, &out[i]))
+            return err_set(e, ERR_FAILED, "size '%.*s'", STR_ARG(k->param.v[i]));
     }
     return true;
 }
 
 /* Runs one kernel for graph g; t: content per value, outputs are created. */
-static bool run_kernel(const struct graph *g, struct arena *a, const i64 *var, u64 seed, struct tensor **t, struct err *e)
+static bool run_kernel(const struct graph *g, struct arena *a, const i64 *var, u64 seed,
+                       struct tensor **t, struct err *e)
 {
     struct kir k;
     struct emit m;
     i64 param[256];
     emit_kernel(&m, &k, g, a);
-    if (!kir_verify(&k, e) || k.param.n > 256 || !kernel_params(&k, g->sym, var, param, e)) return false;
+    if (!kir_verify(&k, e) || k.param.n > 256 || !kernel_params(&k, g->sym, var, param, e))
+        return false;
     struct kir_arg *arg = arena_array(a, struct kir_arg, m.arg.n + 1);
     for (u32 i = 0; i < m.arg.n; i++) {
         value_id v = m.arg.v[i].v;
         const struct value *x = graph_value(g, v);
         i64 dim[MAX_RANK];
         if (m.arg.v[i].is_out) {
-            if (!shape_eval(g->sym, &x->shape, var, dim)) return err_set(e, ERR_FAILED, "shape of an output");
+            if (!shape_eval(g->sym, &x->shape, var, dim))
+                return err_set(e, ERR_FAILED, "shape of an output");
             t[v] = tensor_new(a, x->dtype, x->shape.rank, dim);
             if (tensor_bytes(t[v])) memset(t[v]->data, 0x5a, (size_t)tensor_bytes(t[v]));
         } else if (!t[v]) {
@@ -189,15 +198,18 @@ static void known_contents(const struct instance *t, const struct graph *g, stru
 static bool compare_outputs(struct instance *t, const struct graph *g, struct tensor **c)
 {
     for (u32 k = 0; k < g->output.n; k++)
-        if (!close_enough(c[g->output.v[k]], t->want[k], &t->e)) return err_prefix(&t->e, "output %u", k);
+        if (!close_enough(c[g->output.v[k]], t->want[k], &t->e))
+            return err_prefix(&t->e, "output %u", k);
     return true;
 }
 
-/* Reductions that depend on reductions are repeated per element when all is inlined: only for small outputs. */
+/* Reductions that depend on reductions are repeated per element when all is inlined: only for small
+ * outputs. */
 static bool too_slow(const struct instance *t, const struct graph *g)
 {
     int n = 0;
-    for (node_id k = 1; k < g->node.n; k++) n += !graph_node(g, k)->dead && op_of(g, k)->props & OP_REDUCE;
+    for (node_id k = 1; k < g->node.n; k++)
+        n += !graph_node(g, k)->dead && op_of(g, k)->props & OP_REDUCE;
     return n > 1 && tensor_count(t->want[0]) > 100;
 }
 
@@ -264,13 +276,15 @@ static void report(struct instance *t)
 {
     struct buf b = {0};
     graph_print(&b, &t->g, NULL);
-    printf("FAILED %s, seed %llu, %s: %s\n%.*s\n", t->op->name, (unsigned long long)t->seed, t->stage, t->e.msg,
-           STR_ARG(buf_view(&b)));
+    printf("FAILED %s, seed %llu, %s: %s\n%.*s\n", t->op->name, (unsigned long long)t->seed,
+           t->stage, t->e.msg, STR_ARG(buf_view(&b)));
     buf_release(&b);
 }
 
 /* Counts of what was run. */
-struct tally { int run, symbolic, failed; };
+struct tally {
+    int run, symbolic, failed;
+};
 
 static void instance_check(const struct op *op, u64 seed, bool symbolic, struct tally *n)
 {
@@ -316,7 +330,7 @@ static void test_instances(void **state)
 enum { BATCH = 32 };
 
 struct batch {
-    struct instance t;      /* the merged graph, its inputs and outputs */
+    struct instance t; /* the merged graph, its inputs and outputs */
     struct tensor *in[4 * BATCH];
     struct tensor **content; /* per value */
 };
@@ -378,20 +392,23 @@ static u32 grid_extents(const struct kir *k, const i64 *param, i64 (*out)[3], u3
     return n;
 }
 
-static bool compile(struct dev *d, const struct kir *k, struct buf *binary, struct arena *a, struct err *e)
+static bool compile(struct dev *d, const struct kir *k, struct buf *binary, struct arena *a,
+                    struct err *e)
 {
     struct buf text = {0};
     struct caps caps = {0};
     d->driver->caps(d, &caps);
     const struct lang *c = lang_find(S("c"));
-    bool ok = lang_render(&text, c, k, &caps, a, e) && c->build(binary, buf_view(&text), &caps, 60, e);
+    bool ok =
+        lang_render(&text, c, k, &caps, a, e) && c->build(binary, buf_view(&text), &caps, 60, e);
     if (!ok && getenv("TEST_OP_KERNEL")) printf("%.*s", STR_ARG(buf_view(&text)));
     buf_release(&text);
     return ok;
 }
 
 /* Compiles and runs kernel k; content of the arguments in t, outputs are created there. */
-static bool run_compiled(struct dev *d, const struct emit *m, struct arena *a, struct tensor **t, struct err *e)
+static bool run_compiled(struct dev *d, const struct emit *m, struct arena *a, struct tensor **t,
+                         struct err *e)
 {
     const struct dev_driver *dr = d->driver;
     const struct kir *k = m->k;
@@ -405,15 +422,19 @@ static bool run_compiled(struct dev *d, const struct emit *m, struct arena *a, s
     assert_true(n_arg + mem.temp.n <= 512);
     for (u32 i = 0; dk && i < n_arg; i++) {
         struct tensor *x = t[m->arg.v[i].v];
-        ok = ok && dr->alloc(d, tensor_bytes(x) + 64, &buf[i], e) && dr->upload(d, buf[i], x->data, tensor_bytes(x), e);
+        ok = ok && dr->alloc(d, tensor_bytes(x) + 64, &buf[i], e) &&
+             dr->upload(d, buf[i], x->data, tensor_bytes(x), e);
     }
-    for (u32 i = 0; dk && i < mem.temp.n; i++) ok = ok && dr->alloc(d, alloc_bytes(k, mem.temp.v[i], NULL), &buf[n_arg + i], e);
+    for (u32 i = 0; dk && i < mem.temp.n; i++)
+        ok = ok && dr->alloc(d, alloc_bytes(k, mem.temp.v[i], NULL), &buf[n_arg + i], e);
     for (u32 i = 0; i < mem.work.n; i++) work += round_up(alloc_bytes(k, mem.work.v[i], NULL), 64);
-    struct dev_launch l = {.kernel = dk, .buf = buf, .n_buf = n_arg + mem.temp.n, .work_size = work};
+    struct dev_launch l = {
+        .kernel = dk, .buf = buf, .n_buf = n_arg + mem.temp.n, .work_size = work};
     l.grid = (const i64(*)[3])grid, l.n_grid = n_grid;
     ok = dk && ok && dr->launch(d, &l, e) && dr->fence(d, e);
     for (u32 i = 0; ok && i < n_arg; i++)
-        if (m->arg.v[i].is_out) ok = dr->download(d, buf[i], t[m->arg.v[i].v]->data, tensor_bytes(t[m->arg.v[i].v]), e);
+        if (m->arg.v[i].is_out)
+            ok = dr->download(d, buf[i], t[m->arg.v[i].v]->data, tensor_bytes(t[m->arg.v[i].v]), e);
     for (u32 i = 0; i < n_arg + mem.temp.n; i++) dr->release(d, &buf[i]);
     if (dk) dr->unload(d, dk);
     buf_release(&binary);
@@ -443,7 +464,8 @@ static int batch_failures(struct batch *b)
         value_id v = b->t.g.output.v[k];
         if (close_enough(b->content[v], b->t.want[k], &e)) continue;
         const struct node *x = graph_node(&b->t.g, graph_value(&b->t.g, v)->producer);
-        printf("FAILED %.*s compiled, seed %llu: %s\n", STR_ARG(x->op), (unsigned long long)b->t.seed, e.msg);
+        printf("FAILED %.*s compiled, seed %llu: %s\n", STR_ARG(x->op),
+               (unsigned long long)b->t.seed, e.msg);
         n++;
     }
     return n;
@@ -456,7 +478,8 @@ static int batch_run(struct dev *d, struct batch *b)
     struct emit m;
     struct err *e = &b->t.e;
     b->t.want = arena_array(&b->t.arena, struct tensor *, b->t.g.output.n + 1);
-    bool ok = op_infer_all(&b->t.g, e) && graph_eval(&b->t.g, b->in, b->t.want, &b->t.arena, NULL, e);
+    bool ok =
+        op_infer_all(&b->t.g, e) && graph_eval(&b->t.g, b->in, b->t.want, &b->t.arena, NULL, e);
     graph_clone(&g, &b->t.g, &b->t.arena);
     ok = ok && op_expand_all(&g, e);
     if (ok) {
@@ -510,7 +533,8 @@ static void test_compiled(void **state)
     if (!d) fail_msg("%s", e.msg);
     int failed = 0;
     const char *times = getenv("TEST_OP_COMPILE");
-    for (int i = 0; i < (times ? atoi(times) : 1); i++) failed += compile_all(d, 100000 + 1000 * (u64)i);
+    for (int i = 0; i < (times ? atoi(times) : 1); i++)
+        failed += compile_all(d, 100000 + 1000 * (u64)i);
     cpu->close(d);
     assert_int_equal(failed, 0);
 }
@@ -532,139 +556,11 @@ static void test_registry(void **state)
     assert_null(op_find(S("NoSuchOperator")));
 }
 
-/* Symbolic contents: size arithmetic as frameworks export it. */
-
-struct net { struct arena a; struct symtab sym; struct graph g; struct err e; };
-
-static value_id net_op(struct net *t, const char *op, u32 n, const value_id *in) { return op_node(&t->g, 0, op, n, in, 0); }
-
-static value_id net_int(struct net *t, i64 v) { return op_const_i(&t->g, DT_I64, &v, 1); }
-
-static struct str content_text(struct net *t, value_id v)
-{
-    struct buf b = {0};
-    const struct sym_data *d = graph_value(&t->g, v)->sdata;
-    for (i64 i = 0; d && i < d->n; i++) {
-        if (i) buf_char(&b, ' ');
-        sym_print(&b, &t->sym, d->num[i]);
-        if (d->den != 1) buf_printf(&b, "/%d", (int)d->den);
-    }
-    struct str s = str_dup(&t->a, buf_view(&b));
-    buf_release(&b);
-    return s;
-}
-
-static void net_init(struct net *t, value_id *h)
-{
-    *t = (struct net){0};
-    symtab_init(&t->sym, &t->a);
-    graph_init(&t->g, &t->a, &t->sym);
-    *h = op_sym_scalar(&t->g, DT_I64, sym_var(&t->sym, S("H")));
-}
-
-static void check_content(struct net *t, value_id v, const char *want)
-{
-    *arr_push(&t->a, &t->g.output) = v;
-    if (!op_infer_all(&t->g, &t->e)) fail_msg("%s", t->e.msg);
-    assert_string_equal(content_text(t, v).p, want);
-    arena_release(&t->a);
-}
-
-static void test_fold_floor_mul(void **state) /* Floor(Cast(H) * 0.5) */
-{
-    struct net t;
-    value_id h;
-    net_init(&t, &h);
-    value_id f = net_op(&t, "Cast", 1, &h);
-    attr_set_int(&t.g, graph_value(&t.g, f)->producer, "to", dtype_onnx(DT_F32));
-    value_id half = net_op(&t, "Mul", 2, (value_id[]){f, op_const_f(&t.g, DT_F32, 0.5)});
-    value_id floor = net_op(&t, "Floor", 1, &half);
-    value_id i = net_op(&t, "Cast", 1, &floor);
-    attr_set_int(&t.g, graph_value(&t.g, i)->producer, "to", dtype_onnx(DT_I64));
-    check_content(&t, i, "H//2");
-}
-
-static void test_fold_scale(void **state) /* Cast(2*H) / Cast(H), a scale for Resize */
-{
-    struct net t;
-    value_id h;
-    net_init(&t, &h);
-    value_id two = net_op(&t, "Mul", 2, (value_id[]){h, net_int(&t, 2)}), v[2] = {two, h};
-    for (u32 i = 0; i < 2; i++) {
-        v[i] = net_op(&t, "Cast", 1, &v[i]);
-        attr_set_int(&t.g, graph_value(&t.g, v[i])->producer, "to", dtype_onnx(DT_F32));
-    }
-    check_content(&t, net_op(&t, "Div", 2, v), "2");
-}
-
-static void test_fold_div_signs(void **state) /* (H - 8) / 4 truncates: the floor of both signs */
-{
-    struct net t;
-    value_id h;
-    net_init(&t, &h);
-    value_id d = net_op(&t, "Sub", 2, (value_id[]){h, net_int(&t, 8)});
-    value_id q = net_op(&t, "Div", 2, (value_id[]){d, net_int(&t, 4)});
-    *arr_push(&t.a, &t.g.output) = q;
-    if (!op_infer_all(&t.g, &t.e)) fail_msg("%s", t.e.msg);
-    const struct sym_data *c = graph_value(&t.g, q)->sdata;
-    assert_non_null(c);
-    for (i64 x = 0; x < 20; x++) {
-        i64 got;
-        assert_true(sym_eval(&t.sym, c->num[0], &x, &got));
-        assert_int_equal(got, (x - 8) / 4);
-    }
-    arena_release(&t.a);
-}
-
-static void test_fold_compare(void **state) /* Where(H + 1 > 0, H, 7) */
-{
-    struct net t;
-    value_id h;
-    net_init(&t, &h);
-    value_id one = net_op(&t, "Add", 2, (value_id[]){h, net_int(&t, 1)});
-    value_id c = net_op(&t, "Greater", 2, (value_id[]){one, net_int(&t, 0)});
-    check_content(&t, net_op(&t, "Where", 3, (value_id[]){c, h, net_int(&t, 7)}), "H");
-}
-
-static void test_fold_max_reduce(void **state) /* Max(H, 3, H) and ReduceProd of constants */
-{
-    struct net t;
-    value_id h;
-    net_init(&t, &h);
-    check_content(&t, net_op(&t, "Max", 3, (value_id[]){h, net_int(&t, 3), h}), "max(3,H)");
-    net_init(&t, &h);
-    value_id v = op_const_i(&t.g, DT_I64, (i64[]){2, 3, 4}, 3), p = net_op(&t, "ReduceProd", 1, &v);
-    attr_set_int(&t.g, graph_value(&t.g, p)->producer, "keepdims", 0);
-    check_content(&t, net_op(&t, "Mul", 2, (value_id[]){p, h}), "H*24");
-}
-
-/* Errors name operator and node. */
-static void test_errors(void **state)
-{
-    struct net t;
-    value_id h;
-    net_init(&t, &h);
-    value_id a = op_const_i(&t.g, DT_I64, (i64[]){1, 2}, 2), b = op_const_i(&t.g, DT_I64, (i64[]){1, 2, 3}, 3);
-    value_id v = net_op(&t, "Add", 2, (value_id[]){a, b});
-    assert_false(op_infer(&t.g, graph_value(&t.g, v)->producer, &t.e));
-    assert_int_equal(t.e.code, ERR_INPUT);
-    assert_non_null(strstr(t.e.msg, "Add 'size/Add'"));
-    v = net_op(&t, "NoSuchOperator", 1, &a);
-    t.e = (struct err){0};
-    assert_false(op_infer(&t.g, graph_value(&t.g, v)->producer, &t.e));
-    assert_int_equal(t.e.code, ERR_UNSUPPORTED);
-    v = net_op(&t, "Add", 1, &a);
-    t.e = (struct err){0};
-    assert_false(op_infer(&t.g, graph_value(&t.g, v)->producer, &t.e));
-    arena_release(&t.a);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_registry),       cmocka_unit_test(test_errors),       cmocka_unit_test(test_fold_floor_mul),
-        cmocka_unit_test(test_fold_scale),     cmocka_unit_test(test_fold_div_signs), cmocka_unit_test(test_fold_compare),
-        cmocka_unit_test(test_fold_max_reduce), cmocka_unit_test(test_instances),
+        cmocka_unit_test(test_registry),
+        cmocka_unit_test(test_instances),
         cmocka_unit_test(test_compiled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

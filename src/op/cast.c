@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// op_cast: conversion of element types. As in NumPy: floats become integers by truncation, then wrap to the width;
-// integers wrap; anything but zero is true; conversion to a shorter float rounds to nearest even and overflows to infinity.
-// A conversion to f16 or bf16 rounds inside kernels, too, although such values are carried as f32: the network asks for it.
+// op_cast: conversion of element types. As in NumPy: floats become integers by truncation, then
+// wrap to the width; integers wrap; anything but zero is true; conversion to a shorter float rounds
+// to nearest even and overflows to infinity. A conversion to f16 or bf16 rounds inside kernels,
+// too, although such values are carried as f32: the network asks for it.
 #include "op/op.h"
 
 /* The type asked for; DT_NONE: not one of ours. */
@@ -16,7 +17,8 @@ static bool infer(struct graph *g, node_id n, struct err *e)
 {
     const struct node *x = graph_node(g, n);
     enum dtype to = target(g, x);
-    if (to == DT_NONE) return op_unsupported(e, g, n, "attribute 'to' = %d", (int)attr_int(x, "to", 0));
+    if (to == DT_NONE)
+        return op_unsupported(e, g, n, "attribute 'to' = %d", (int)attr_int(x, "to", 0));
     op_set_out(g, n, 0, to, &graph_value(g, x->in.v[0])->shape);
     op_fold_cast(g, n, to);
     return true;
@@ -39,14 +41,17 @@ static bool eval(const struct op_eval *v, struct err *e)
         double f = is_float ? elem_f64(a->dtype, a->data, i) : 0;
         i64 k = is_float ? 0 : elem_i64(a->dtype, a->data, i);
         if (out->dtype == DT_BOOL) elem_set_i64(DT_BOOL, out->data, i, is_float ? f != 0 : k != 0);
-        else if (!dtype_is_float(out->dtype)) elem_set_i64(out->dtype, out->data, i, is_float ? to_int(f) : k);
+        else if (!dtype_is_float(out->dtype))
+            elem_set_i64(out->dtype, out->data, i, is_float ? to_int(f) : k);
         else if (is_float) elem_set_f64(out->dtype, out->data, i, f);
-        else elem_set_f64(out->dtype, out->data, i, a->dtype == DT_U64 ? (double)(u64)k : (double)k);
+        else
+            elem_set_f64(out->dtype, out->data, i, a->dtype == DT_U64 ? (double)(u64)k : (double)k);
     }
     return true;
 }
 
-/* Integers are reached through a signed type that holds the value, so that negative numbers wrap instead of being undefined. */
+/* Integers are reached through a signed type that holds the value, so that negative numbers wrap
+ * instead of being undefined. */
 static kval float_to_int(struct kir *k, enum dtype to, kval v)
 {
     if (to == DT_U64) {
@@ -72,7 +77,8 @@ static void random_instance(const struct op *self, struct graph *g, struct rng *
 {
     i64 dim[3] = {rng_range(r, 1, 5), rng_range(r, 1, 5), rng_range(r, 1, 9)};
     value_id in[2];
-    enum dtype from = (enum dtype)rng_range(r, 1, N_DTYPES - 1), to = (enum dtype)rng_range(r, 1, N_DTYPES - 1);
+    enum dtype from = (enum dtype)rng_range(r, 1, N_DTYPES - 1),
+               to = (enum dtype)rng_range(r, 1, N_DTYPES - 1);
     u32 rank = (u32)rng_range(r, 0, 3);
     random_input(g, "x", from, rank, dim, &in[0]);
     if (self->min_in == 2) in[1] = op_const_i(g, to, (i64[]){1}, 1);
@@ -80,7 +86,9 @@ static void random_instance(const struct op *self, struct graph *g, struct rng *
     if (self->min_in == 1) attr_set_int(g, g->node.n - 1, "to", dtype_onnx(to));
 }
 
-#define COMMON .props = OP_POINTWISE, .min_out = 1, .max_out = 1, .infer = infer, .eval = eval, .lower = lower, .random = random_instance
+#define COMMON                                                                                     \
+    .props = OP_POINTWISE, .min_out = 1, .max_out = 1, .infer = infer, .eval = eval,               \
+    .lower = lower, .random = random_instance
 
 static const struct op ops[] = {
     {.name = "Cast", .min_in = 1, .max_in = 1, COMMON},

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// op_constant: operators whose elements follow from sizes and scalars: ConstantOfShape, EyeLike, Range. (Constant itself is
-// resolved when a network is read.) Sizes may be symbolic; what depends on the content of activations is refused.
+// op_constant: operators whose elements follow from sizes and scalars: ConstantOfShape, EyeLike,
+// Range. (Constant itself is resolved when a network is read.) Sizes may be symbolic; what depends
+// on the content of activations is refused.
 #include "op/op.h"
 
 #include <math.h>
@@ -32,15 +33,20 @@ static bool infer_fill(struct graph *g, node_id n, struct err *e)
     struct shape s = {.known = true};
     sym dim[MAX_RANK];
     i64 rank, count;
-    if (node_attr(x, "value") && !t) return op_invalid(e, g, n, "attribute 'value' is not one element");
-    if (!op_sym_ints(g, x->in.v[0], dim, MAX_RANK, &rank)) return op_unsupported(e, g, n, "input 'shape' is not known");
+    if (node_attr(x, "value") && !t)
+        return op_invalid(e, g, n, "attribute 'value' is not one element");
+    if (!op_sym_ints(g, x->in.v[0], dim, MAX_RANK, &rank))
+        return op_unsupported(e, g, n, "input 'shape' is not known");
     s.rank = (u32)rank;
     for (u32 i = 0; i < s.rank; i++) {
-        if (sym_is_const(g->sym, dim[i], &count) && count < 0) return op_invalid(e, g, n, "negative size in input 'shape'");
+        if (sym_is_const(g->sym, dim[i], &count) && count < 0)
+            return op_invalid(e, g, n, "negative size in input 'shape'");
         s.dim[i] = dim[i];
     }
     op_set_out(g, n, 0, t ? t->dtype : DT_F32, &s);
-    if (!sym_is_const(g->sym, shape_count(g->sym, &s), &count) || count > 64 || !t || dtype_is_float(t->dtype)) return true;
+    if (!sym_is_const(g->sym, shape_count(g->sym, &s), &count) || count > 64 || !t ||
+        dtype_is_float(t->dtype))
+        return true;
     sym v[64];
     for (i64 i = 0; i < count; i++) v[i] = sym_const(g->sym, int_at(t, 0));
     op_set_sdata(g, x->out.v[0], v, count, 1);
@@ -52,7 +58,8 @@ static bool eval_fill(const struct op_eval *v, struct err *e)
     const struct tensor *t = fill_value(v->n);
     struct tensor *out = v->out[0];
     for (i64 i = 0, n = t ? tensor_count(out) : 0; i < n; i++) {
-        if (dtype_is_float(t->dtype)) elem_set_f64(out->dtype, out->data, i, elem_f64(t->dtype, t->data, 0));
+        if (dtype_is_float(t->dtype))
+            elem_set_f64(out->dtype, out->data, i, elem_f64(t->dtype, t->data, 0));
         else elem_set_i64(out->dtype, out->data, i, int_at(t, 0));
     }
     return true;
@@ -87,8 +94,10 @@ static bool infer_eye(struct graph *g, node_id n, struct err *e)
     const struct node *x = graph_node(g, n);
     const struct value *v = graph_value(g, x->in.v[0]);
     enum dtype t = dtype_from_onnx((int)attr_int(x, "dtype", dtype_onnx(v->dtype)));
-    if (t == DT_NONE) return op_unsupported(e, g, n, "attribute 'dtype' = %d", (int)attr_int(x, "dtype", 0));
-    if (v->shape.rank != 2) return op_invalid(e, g, n, "input of rank %u, expected 2", v->shape.rank);
+    if (t == DT_NONE)
+        return op_unsupported(e, g, n, "attribute 'dtype' = %d", (int)attr_int(x, "dtype", 0));
+    if (v->shape.rank != 2)
+        return op_invalid(e, g, n, "input of rank %u, expected 2", v->shape.rank);
     op_set_out(g, n, 0, t, &v->shape);
     return true;
 }
@@ -110,9 +119,11 @@ static kval lower_eye(struct emit *m, const struct node *n, u32 out, const kval 
 {
     struct kir *k = m->k;
     enum dtype t = graph_value(m->g, n->out.v[0])->dtype;
-    kval on = kir_bin(k, KI_EQ, kir_bin(k, KI_ADD, idx[0], kir_int(k, attr_int(n, "k", 0))), idx[1]);
+    kval on =
+        kir_bin(k, KI_EQ, kir_bin(k, KI_ADD, idx[0], kir_int(k, attr_int(n, "k", 0))), idx[1]);
     u32 lanes = kir_lanes(k, on);
-    return kir_select(k, on, kir_splat(k, literal(k, t, 1, 1), lanes), kir_splat(k, literal(k, t, 0, 0), lanes));
+    return kir_select(k, on, kir_splat(k, literal(k, t, 1, 1), lanes),
+                      kir_splat(k, literal(k, t, 0, 0), lanes));
 }
 
 static void random_eye(const struct op *self, struct graph *g, struct rng *r)
@@ -153,7 +164,8 @@ static sym range_symbolic(struct graph *g, const struct sym_data d[3])
     struct symtab *t = g->sym;
     i64 step;
     if (!sym_is_const(t, d[2].num[0], &step) || step == 0) return 0;
-    sym from = sym_mul(t, d[0].num[0], sym_const(t, d[1].den)), to = sym_mul(t, d[1].num[0], sym_const(t, d[0].den));
+    sym from = sym_mul(t, d[0].num[0], sym_const(t, d[1].den)),
+        to = sym_mul(t, d[1].num[0], sym_const(t, d[0].den));
     sym way = step > 0 ? sym_sub(t, to, from) : sym_sub(t, from, to);
     sym by = sym_const(t, d[0].den * d[1].den * (step > 0 ? step : -step));
     sym n = sym_cdiv(t, sym_mul(t, way, sym_const(t, d[2].den)), by);
@@ -168,7 +180,8 @@ static void fold_range(struct graph *g, node_id n, const struct sym_data d[3], s
     i64 c;
     sym v[64];
     if (!sym_is_const(t, count, &c) || c > 64 || d[0].den != 1 || d[2].den != 1) return;
-    for (i64 i = 0; i < c; i++) v[i] = sym_add(t, d[0].num[0], sym_mul(t, d[2].num[0], sym_const(t, i)));
+    for (i64 i = 0; i < c; i++)
+        v[i] = sym_add(t, d[0].num[0], sym_mul(t, d[2].num[0], sym_const(t, i)));
     op_set_sdata(g, graph_node(g, n)->out.v[0], v, c, 1);
 }
 
@@ -180,7 +193,8 @@ static bool infer_range(struct graph *g, node_id n, struct err *e)
     struct shape s = {.known = true, .rank = 1};
     bool known = true;
     for (u32 i = 0; i < 3; i++) {
-        if (graph_value(g, x->in.v[i])->dtype != t) return op_invalid(e, g, n, "inputs of different types");
+        if (graph_value(g, x->in.v[i])->dtype != t)
+            return op_invalid(e, g, n, "inputs of different types");
         known = known && op_sym_content(g, x->in.v[i], 1, &d[i]) && d[i].n == 1;
     }
     i64 c = range_const(g, x);
@@ -196,7 +210,9 @@ static bool eval_range(const struct op_eval *v, struct err *e)
     struct tensor *out = v->out[0];
     bool is_float = dtype_is_float(out->dtype);
     for (i64 i = 0; i < out->dim[0]; i++) {
-        if (is_float) elem_set_f64(out->dtype, out->data, i, float_at(v->in[0], 0) + (double)i * float_at(v->in[2], 0));
+        if (is_float)
+            elem_set_f64(out->dtype, out->data, i,
+                         float_at(v->in[0], 0) + (double)i * float_at(v->in[2], 0));
         else elem_set_i64(out->dtype, out->data, i, int_at(v->in[0], 0) + i * int_at(v->in[2], 0));
     }
     return true;
@@ -217,7 +233,8 @@ static void random_range(const struct op *self, struct graph *g, struct rng *r)
     enum dtype t = type[rng_range(r, 0, countof(type) - 1)];
     double scale = dtype_is_float(t) ? 0.25 : 1;
     value_id in[3];
-    double from = (double)rng_range(r, -9, 9), step = (double)rng_range(r, 1, 4), way = (double)rng_range(r, -2, 20);
+    double from = (double)rng_range(r, -9, 9), step = (double)rng_range(r, 1, 4),
+           way = (double)rng_range(r, -2, 20);
     if (rng_range(r, 0, 1)) step = -step, way = -way;
     in[0] = op_const_f(g, t, from * scale);
     in[1] = op_const_f(g, t, (from + way) * scale);
@@ -226,12 +243,36 @@ static void random_range(const struct op *self, struct graph *g, struct rng *r)
 }
 
 static const struct op ops[] = {
-    {.name = "ConstantOfShape", .props = OP_VIEW, .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1, .infer = infer_fill,
-     .eval = eval_fill, .lower = lower_fill, .random = random_fill},
-    {.name = "EyeLike", .props = OP_VIEW, .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1, .infer = infer_eye,
-     .eval = eval_eye, .lower = lower_eye, .random = random_eye},
-    {.name = "Range", .props = OP_VIEW, .min_in = 3, .max_in = 3, .min_out = 1, .max_out = 1, .infer = infer_range,
-     .eval = eval_range, .lower = lower_range, .random = random_range},
+    {.name = "ConstantOfShape",
+     .props = OP_VIEW,
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = infer_fill,
+     .eval = eval_fill,
+     .lower = lower_fill,
+     .random = random_fill},
+    {.name = "EyeLike",
+     .props = OP_VIEW,
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = infer_eye,
+     .eval = eval_eye,
+     .lower = lower_eye,
+     .random = random_eye},
+    {.name = "Range",
+     .props = OP_VIEW,
+     .min_in = 3,
+     .max_in = 3,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = infer_range,
+     .eval = eval_range,
+     .lower = lower_range,
+     .random = random_range},
 };
 
 const struct op_family op_constant = {ops, countof(ops)};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// op_identity: operators that hand their input on: Identity, and Dropout, which does nothing outside of training. The
-// optional second output of Dropout is the mask of what was kept: everything.
+// op_identity: operators that hand their input on: Identity, and Dropout, which does nothing
+// outside of training. The optional second output of Dropout is the mask of what was kept:
+// everything.
 #include "op/op.h"
 
 #include <string.h>
@@ -11,7 +12,8 @@ static bool is_training(const struct graph *g, const struct node *x)
 {
     i64 on;
     struct sym_data ratio;
-    if (x->in.n < 3 || !x->in.v[2] || (op_const_ints(g, x->in.v[2], &on, 1) == 1 && !on)) return false;
+    if (x->in.n < 3 || !x->in.v[2] || (op_const_ints(g, x->in.v[2], &on, 1) == 1 && !on))
+        return false;
     bool known = op_sym_content(g, x->in.v[1], 1, &ratio) && ratio.n == 1;
     return !known || !sym_is_const(g->sym, ratio.num[0], &on) || on;
 }
@@ -33,7 +35,8 @@ static bool eval(const struct op_eval *v, struct err *e)
     i64 bytes = tensor_bytes(v->in[0]);
     if (v->out[0] && bytes) memcpy(v->out[0]->data, v->in[0]->data, (size_t)bytes);
     if (v->n->out.n < 2 || !v->out[1]) return true;
-    for (i64 i = 0, n = tensor_count(v->out[1]); i < n; i++) elem_set_i64(DT_BOOL, v->out[1]->data, i, 1);
+    for (i64 i = 0, n = tensor_count(v->out[1]); i < n; i++)
+        elem_set_i64(DT_BOOL, v->out[1]->data, i, 1);
     return true;
 }
 
@@ -51,7 +54,9 @@ static void random_instance(const struct op *self, struct graph *g, struct rng *
     random_node(g, self, 1, &in, (u32)rng_range(r, 1, self->max_out));
 }
 
-#define COMMON .props = OP_POINTWISE | OP_VIEW, .min_in = 1, .min_out = 1, .infer = infer, .eval = eval, .lower = lower, .random = random_instance
+#define COMMON                                                                                     \
+    .props = OP_POINTWISE | OP_VIEW, .min_in = 1, .min_out = 1, .infer = infer, .eval = eval,      \
+    .lower = lower, .random = random_instance
 
 static const struct op ops[] = {
     {.name = "Identity", .max_in = 1, .max_out = 1, COMMON},

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// op: the registry of operators and what can be asked of any of them. The plug-in files are listed in the generated
-// op.inc; nothing else enumerates operators. Names are searched linearly: there are fewer than 200 and a graph asks a few
-// times per node.
+// op: the registry of operators and what can be asked of any of them. The plug-in files are listed
+// in the generated op.inc; nothing else enumerates operators. Names are searched linearly: there
+// are fewer than 200 and a graph asks a few times per node.
 //
-// Every plug-in may rely on what op_infer checks before it calls `infer`: counts of inputs and outputs, the required
-// inputs present, and dtype and shape of all present inputs known.
+// Every plug-in may rely on what op_infer checks before it calls `infer`: counts of inputs and
+// outputs, the required inputs present, and dtype and shape of all present inputs known.
 #include "op/op.h"
 
 #include <stdio.h>
@@ -18,8 +18,7 @@ static const struct op_family *const families[] = {
 #define X(name) &op_##name,
 #include "op.inc"
 #undef X
-    NULL
-};
+    NULL};
 
 const struct op *op_find(struct str name)
 {
@@ -59,7 +58,8 @@ static bool blame(struct err *e, const struct graph *g, node_id n)
     return false;
 }
 
-static bool blame_v(struct err *e, const struct graph *g, node_id n, enum err_code c, const char *fmt, va_list ap)
+static bool blame_v(struct err *e, const struct graph *g, node_id n, enum err_code c,
+                    const char *fmt, va_list ap)
 {
     char text[600];
     vsnprintf(text, sizeof text, fmt, ap);
@@ -93,8 +93,10 @@ static bool count_ok(u32 n, u8 lo, u8 hi) { return n >= lo && (hi == 255 || n <=
 static bool inputs_ok(struct graph *g, node_id n, const struct op *op, struct err *e)
 {
     const struct node *x = graph_node(g, n);
-    if (!count_ok(x->in.n, op->min_in, op->max_in)) return op_invalid(e, g, n, "%u inputs", x->in.n);
-    if (!count_ok(x->out.n, op->min_out, op->max_out)) return op_invalid(e, g, n, "%u outputs", x->out.n);
+    if (!count_ok(x->in.n, op->min_in, op->max_in))
+        return op_invalid(e, g, n, "%u inputs", x->in.n);
+    if (!count_ok(x->out.n, op->min_out, op->max_out))
+        return op_invalid(e, g, n, "%u outputs", x->out.n);
     for (u32 i = 0; i < x->in.n; i++) {
         if (!x->in.v[i]) {
             if (i < op->min_in) return op_invalid(e, g, n, "input %u is missing", i);
@@ -102,7 +104,8 @@ static bool inputs_ok(struct graph *g, node_id n, const struct op *op, struct er
         }
         const struct value *v = graph_value(g, x->in.v[i]);
         if (!v->shape.known || v->dtype == DT_NONE)
-            return op_unsupported(e, g, n, "type or shape of '%.*s' is not known", STR_ARG(v->name));
+            return op_unsupported(e, g, n, "type or shape of '%.*s' is not known",
+                                  STR_ARG(v->name));
         assert(v->shape.rank <= MAX_RANK);
     }
     return true;
@@ -117,8 +120,10 @@ bool op_infer(struct graph *g, node_id n, struct err *e)
     const struct node *x = graph_node(g, n);
     for (u32 k = 0; k < x->out.n; k++) {
         const struct value *v = x->out.v[k] ? graph_value(g, x->out.v[k]) : NULL;
-        if (v && (!v->shape.known || v->dtype == DT_NONE)) return op_unsupported(e, g, n, "output %u has no shape", k);
-        if (v && !shape_size_ok(g->sym, &v->shape, v->dtype)) return op_invalid(e, g, n, "output %u is too large", k);
+        if (v && (!v->shape.known || v->dtype == DT_NONE))
+            return op_unsupported(e, g, n, "output %u has no shape", k);
+        if (v && !shape_size_ok(g->sym, &v->shape, v->dtype))
+            return op_invalid(e, g, n, "output %u is too large", k);
     }
     return true;
 }

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// op_emit: values inside kernels. An element of a value comes from the generator (bound), from memory (inputs and
-// constants of the task), from literals and sizes (content known in symbols), or from its producer's `lower`, which asks
-// for elements of its inputs in turn. Fusion is nothing but that recursion.
+// op_emit: values inside kernels. An element of a value comes from the generator (bound), from
+// memory (inputs and constants of the task), from literals and sizes (content known in symbols), or
+// from its producer's `lower`, which asks for elements of its inputs in turn. Fusion is nothing but
+// that recursion.
 //
-// Address arithmetic is a sum of index * stride, outermost axis first, so that an index that is a ramp on a unit-stride
-// axis stays a ramp, and partial sums of outer axes are shared.
+// Address arithmetic is a sum of index * stride, outermost axis first, so that an index that is a
+// ramp on a unit-stride axis stays a ramp, and partial sums of outer axes are shared.
 //
-// Lowered values with several uses are remembered per index tuple, as long as the instruction is still in scope: without
-// it, chains of diamonds would be walked exponentially often, and reductions emitted twice. What depends on a bound
-// value is not remembered: the generator may deliver something else next time.
+// Lowered values with several uses are remembered per index tuple, as long as the instruction is
+// still in scope: without it, chains of diamonds would be walked exponentially often, and
+// reductions emitted twice. What depends on a bound value is not remembered: the generator may
+// deliver something else next time.
 #include "op/op.h"
 
 #include <math.h>
@@ -47,7 +49,8 @@ void emit_args(struct emit *m)
     for (u32 i = 0; i < m->g->input.n; i++) {
         value_id v = m->g->input.v[i];
         const struct value *x = graph_value(m->g, v);
-        if (m->n_uses[v] && !x->sdata && !x->is_const) m->buf[v] = add_arg(m, (struct kernel_arg){.v = v}, "in");
+        if (m->n_uses[v] && !x->sdata && !x->is_const)
+            m->buf[v] = add_arg(m, (struct kernel_arg){.v = v}, "in");
     }
     for (value_id v = 1; v < m->g->value.n; v++) {
         const struct value *x = graph_value(m->g, v);
@@ -81,7 +84,10 @@ kval emit_size(struct emit *m, sym s)
     return p;
 }
 
-kval emit_dim(struct emit *m, value_id v, u32 axis) { return emit_size(m, graph_value(m->g, v)->shape.dim[axis]); }
+kval emit_dim(struct emit *m, value_id v, u32 axis)
+{
+    return emit_size(m, graph_value(m->g, v)->shape.dim[axis]);
+}
 
 enum dtype emit_type(enum dtype t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
 
@@ -99,7 +105,8 @@ static kval add_term(struct emit *m, kval sum, kval idx, sym stride)
 }
 
 /* Address over the axes order[0..n), row-major, of a value. */
-static kval offset_dense(struct emit *m, const struct shape *s, const u32 *order, u32 n, const kval *idx)
+static kval offset_dense(struct emit *m, const struct shape *s, const u32 *order, u32 n,
+                         const kval *idx)
 {
     kval sum = 0;
     for (u32 i = 0; i < n; i++) {
@@ -117,17 +124,20 @@ bool emit_is_multiple(const struct kir *k, kval v, i64 c)
     if (kir_is_const(k, v, &x)) return x % c == 0;
     if (i->op == KI_MUL) return emit_is_multiple(k, i->a, c) || emit_is_multiple(k, i->b, c);
     if (i->op == KI_ADD || i->op == KI_SUB || i->op == KI_LOOP)
-        return emit_is_multiple(k, i->a, c) && emit_is_multiple(k, i->op == KI_LOOP ? i->c : i->b, c);
+        return emit_is_multiple(k, i->a, c) &&
+               emit_is_multiple(k, i->op == KI_LOOP ? i->c : i->b, c);
     return false;
 }
 
-/* Channel index -> index of the block and within it. A ramp that stays within one block keeps the block scalar. */
+/* Channel index -> index of the block and within it. A ramp that stays within one block keeps the
+ * block scalar. */
 static void split_channel(struct emit *m, kval c, i64 block, kval *outer, kval *inner)
 {
     struct kir *k = m->k;
     const struct kir_ins ins = *kir_at(k, c);
     kval b = kir_int(k, block);
-    bool whole = ins.op == KI_RAMP && ins.imm.i == 1 && block % ins.lanes == 0 && emit_is_multiple(k, ins.a, ins.lanes);
+    bool whole = ins.op == KI_RAMP && ins.imm.i == 1 && block % ins.lanes == 0 &&
+                 emit_is_multiple(k, ins.a, ins.lanes);
     kval base = whole ? ins.a : c;
     *outer = kir_bin(k, KI_DIV, base, b);
     *inner = kir_bin(k, KI_MOD, base, b);
@@ -169,7 +179,8 @@ void emit_broadcast(struct emit *m, value_id v, u32 r, const kval *idx, kval *ou
 {
     const struct shape *s = &graph_value(m->g, v)->shape;
     assert(s->rank <= r);
-    for (u32 i = 0; i < s->rank; i++) out[i] = is_one(m, s->dim[i]) ? kir_int(m->k, 0) : idx[r - s->rank + i];
+    for (u32 i = 0; i < s->rank; i++)
+        out[i] = is_one(m, s->dim[i]) ? kir_int(m->k, 0) : idx[r - s->rank + i];
 }
 
 /* Values. */
@@ -193,7 +204,8 @@ static kval emit_rational(struct emit *m, const struct value *x, sym num)
     kval n = emit_size(m, num);
     i64 den = x->sdata->den;
     if (den == 1) return kir_cast(m->k, emit_type(x->dtype), n);
-    kval q = kir_bin(m->k, KI_DIV, kir_cast(m->k, DT_F64, n), kir_const_f(m->k, DT_F64, 1, (double)den));
+    kval q =
+        kir_bin(m->k, KI_DIV, kir_cast(m->k, DT_F64, n), kir_const_f(m->k, DT_F64, 1, (double)den));
     return kir_cast(m->k, emit_type(x->dtype), q);
 }
 
@@ -202,17 +214,21 @@ static kval emit_content(struct emit *m, const struct value *x, const kval *idx)
 {
     struct kir *k = m->k;
     u32 order[MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
-    kval at = x->sdata->n > 1 ? offset_dense(m, &x->shape, order, x->shape.rank, idx) : kir_int(k, 0);
+    kval at =
+        x->sdata->n > 1 ? offset_dense(m, &x->shape, order, x->shape.rank, idx) : kir_int(k, 0);
     i64 c;
     if (x->sdata->n == 0) return emit_number(m, x->dtype, 0, 0); /* never executed */
-    if (kir_is_const(k, at, &c) && kir_lanes(k, at) == 1) return emit_rational(m, x, x->sdata->num[c]);
+    if (kir_is_const(k, at, &c) && kir_lanes(k, at) == 1)
+        return emit_rational(m, x, x->sdata->num[c]);
     kval v = emit_rational(m, x, x->sdata->num[0]);
     for (i64 i = 1; i < x->sdata->n; i++)
-        v = kir_select(k, kir_bin(k, KI_EQ, at, kir_int(k, i)), emit_rational(m, x, x->sdata->num[i]), v);
+        v = kir_select(k, kir_bin(k, KI_EQ, at, kir_int(k, i)),
+                       emit_rational(m, x, x->sdata->num[i]), v);
     return v;
 }
 
-/* The instruction can still be used: no structure that was open when it was made has been closed since. */
+/* The instruction can still be used: no structure that was open when it was made has been closed
+ * since. */
 static bool in_scope(const struct kir *k, kval v)
 {
     i32 depth = 0;
@@ -293,7 +309,10 @@ kval emit_value(struct emit *m, value_id v, const kval *idx)
     return emit_lowered(m, v, idx);
 }
 
-void emit_store(struct emit *m, value_id v, const kval *idx, kval val) { emit_store_n(m, v, idx, val, 0); }
+void emit_store(struct emit *m, value_id v, const kval *idx, kval val)
+{
+    emit_store_n(m, v, idx, val, 0);
+}
 
 void emit_store_n(struct emit *m, value_id v, const kval *idx, kval val, kval n)
 {

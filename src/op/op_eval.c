@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// op_eval: the reference evaluator. Runs a graph node by node on host tensors with each operator's `eval`. Every other way
-// to compute is compared with this one, so nothing here is clever. Composites are expanded on a clone first. Contents of
-// intermediate values live on the heap and are released after their last use, because networks are evaluated whole.
+// op_eval: the reference evaluator. Runs a graph node by node on host tensors with each operator's
+// `eval`. Every other way to compute is compared with this one, so nothing here is clever.
+// Composites are expanded on a clone first. Contents of intermediate values live on the heap and
+// are released after their last use, because networks are evaluated whole.
 #include "op/op.h"
 
 #include <string.h>
@@ -13,14 +14,16 @@ static bool input_fits(const struct graph *g, value_id v, const struct tensor *t
 {
     const struct value *x = graph_value(g, v);
     if (t->dtype != x->dtype)
-        return err_set(e, ERR_INPUT, "wrong type of input '%.*s': %s, expected %s", STR_ARG(x->name), dtype_name(t->dtype),
-                       dtype_name(x->dtype));
+        return err_set(e, ERR_INPUT, "wrong type of input '%.*s': %s, expected %s",
+                       STR_ARG(x->name), dtype_name(t->dtype), dtype_name(x->dtype));
     if (t->rank != x->shape.rank)
-        return err_set(e, ERR_INPUT, "wrong rank of input '%.*s': %u, expected %u", STR_ARG(x->name), t->rank, x->shape.rank);
+        return err_set(e, ERR_INPUT, "wrong rank of input '%.*s': %u, expected %u",
+                       STR_ARG(x->name), t->rank, x->shape.rank);
     return true;
 }
 
-static void bind_dims(const struct graph *g, const struct shape *s, const struct tensor *t, i64 *var)
+static void bind_dims(const struct graph *g, const struct shape *s, const struct tensor *t,
+                      i64 *var)
 {
     for (u32 i = 0; i < s->rank; i++) {
         const struct sym_node *d = &g->sym->node.v[s->dim[i]];
@@ -28,16 +31,18 @@ static void bind_dims(const struct graph *g, const struct shape *s, const struct
     }
 }
 
-static bool dims_fit(const struct graph *g, value_id v, const struct tensor *t, const i64 *var, struct err *e)
+static bool dims_fit(const struct graph *g, value_id v, const struct tensor *t, const i64 *var,
+                     struct err *e)
 {
     const struct value *x = graph_value(g, v);
     for (u32 i = 0; i < t->rank; i++) {
         i64 want;
         if (!sym_eval(g->sym, x->shape.dim[i], var, &want))
-            return err_set(e, ERR_INPUT, "cannot tell size %u of input '%.*s'", i, STR_ARG(x->name));
+            return err_set(e, ERR_INPUT, "cannot tell size %u of input '%.*s'", i,
+                           STR_ARG(x->name));
         if (want != t->dim[i])
-            return err_set(e, ERR_INPUT, "wrong size %u of input '%.*s': %lld, expected %lld", i, STR_ARG(x->name),
-                           (long long)t->dim[i], (long long)want);
+            return err_set(e, ERR_INPUT, "wrong size %u of input '%.*s': %lld, expected %lld", i,
+                           STR_ARG(x->name), (long long)t->dim[i], (long long)want);
     }
     return true;
 }
@@ -57,13 +62,13 @@ bool graph_bind(const struct graph *g, struct tensor *const *in, i64 *var, struc
 /* Evaluation. */
 
 struct run {
-    struct graph g;          /* expanded clone */
-    struct arena arena;      /* of the clone and of the tensors' heads */
-    struct tensor **t;       /* per value: content, NULL: not computed yet, or released */
-    u32 *uses;               /* per value: how often it is still needed */
+    struct graph g;     /* expanded clone */
+    struct arena arena; /* of the clone and of the tensors' heads */
+    struct tensor **t;  /* per value: content, NULL: not computed yet, or released */
+    u32 *uses;          /* per value: how often it is still needed */
     i64 *var;
     const struct graph_eval_opts *opts;
-    node_id last;            /* the node that opts->points is for */
+    node_id last; /* the node that opts->points is for */
 };
 
 static struct tensor *make_out(struct run *r, node_id n, value_id v, struct err *e)
@@ -102,7 +107,8 @@ static bool eval_node(struct run *r, node_id n, struct err *e)
     for (u32 i = 0; i < x->in.n; i++) in[i] = x->in.v[i] ? r->t[x->in.v[i]] : NULL;
     bool ok = true;
     for (u32 k = 0; ok && k < x->out.n; k++)
-        if (x->out.v[k]) ok = (v.out[k] = r->t[x->out.v[k]] = make_out(r, n, x->out.v[k], e)) != NULL;
+        if (x->out.v[k])
+            ok = (v.out[k] = r->t[x->out.v[k]] = make_out(r, n, x->out.v[k], e)) != NULL;
     if (ok) ok = op_of(&r->g, n)->eval(&v, e);
     arena_release(&scratch);
     if (!ok) return false;
@@ -116,7 +122,8 @@ static bool eval_nodes(struct run *r, struct err *e)
         if (!graph_node(&r->g, n)->dead) r->last = n;
     for (node_id n = 1; n < r->g.node.n; n++) {
         if (graph_node(&r->g, n)->dead) continue;
-        if (!eval_node(r, n, e)) return e->code ? false : op_invalid(e, &r->g, n, "cannot evaluate");
+        if (!eval_node(r, n, e))
+            return e->code ? false : op_invalid(e, &r->g, n, "cannot evaluate");
     }
     return true;
 }
@@ -143,8 +150,8 @@ static void copy_outputs(struct run *r, struct tensor **out, struct arena *a)
     }
 }
 
-bool graph_eval(const struct graph *g, struct tensor *const *in, struct tensor **out, struct arena *a,
-                const struct graph_eval_opts *o, struct err *e)
+bool graph_eval(const struct graph *g, struct tensor *const *in, struct tensor **out,
+                struct arena *a, const struct graph_eval_opts *o, struct err *e)
 {
     struct run r = {.opts = o};
     bool ok = prepare(&r, g, in, e) && eval_nodes(&r, e);

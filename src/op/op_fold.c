@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// op_fold: arithmetic on known contents. Networks compute sizes with ordinary operators (Shape, Gather, Mul, Floor, Concat
-// ...); folding these symbolically is what lets one program serve every H and W. Contents are num/den with one common
-// denominator, exact. Where a result is not exactly expressible, or a sign that matters is not provable, the content is
-// simply unknown. Elements combine when counts are equal or one side is a single element.
+// op_fold: arithmetic on known contents. Networks compute sizes with ordinary operators (Shape,
+// Gather, Mul, Floor, Concat
+// ...); folding these symbolically is what lets one program serve every H and W. Contents are
+// num/den with one common denominator, exact. Where a result is not exactly expressible, or a sign
+// that matters is not provable, the content is simply unknown. Elements combine when counts are
+// equal or one side is a single element.
 //
 // Sizes are assumed below 2^24, where float32 arithmetic on them is exact.
 #include "op/op.h"
@@ -24,7 +26,8 @@ static sym neg(struct symtab *t, sym a) { return sym_sub(t, num(t, 0), a); }
 static sym trunc_div(struct symtab *t, sym a, sym b)
 {
     if (at_least(t, a, 0)) return sym_div(t, a, b);
-    sym up = sym_div(t, sym_max(t, a, num(t, 0)), b), down = sym_div(t, sym_max(t, neg(t, a), num(t, 0)), b);
+    sym up = sym_div(t, sym_max(t, a, num(t, 0)), b),
+        down = sym_div(t, sym_max(t, neg(t, a), num(t, 0)), b);
     return sym_sub(t, up, down);
 }
 
@@ -66,13 +69,16 @@ static bool ratio(struct symtab *t, sym a, sym b, i64 *n, i64 *d)
 {
     i64 c;
     for (i64 k = 1; k <= 16; k++) {
-        if (sym_is_const(t, sym_sub(t, a, sym_mul(t, b, num(t, k))), &c) && c == 0) return *n = k, *d = 1, true;
-        if (sym_is_const(t, sym_sub(t, b, sym_mul(t, a, num(t, k))), &c) && c == 0) return *n = 1, *d = k, true;
+        if (sym_is_const(t, sym_sub(t, a, sym_mul(t, b, num(t, k))), &c) && c == 0)
+            return *n = k, *d = 1, true;
+        if (sym_is_const(t, sym_sub(t, b, sym_mul(t, a, num(t, k))), &c) && c == 0)
+            return *n = 1, *d = k, true;
     }
     return false;
 }
 
-/* One element: operands over the common denominator den (integers: 1). Result over den; 0: unknown. */
+/* One element: operands over the common denominator den (integers: 1). Result over den; 0: unknown.
+ */
 static sym fold_common(struct symtab *t, enum op_fold f, sym a, sym b)
 {
     switch (f) {
@@ -87,8 +93,17 @@ static sym fold_common(struct symtab *t, enum op_fold f, sym a, sym b)
     case FOLD_GE: return truth(t, decide_less(t, b, a, true));
     case FOLD_AND:
     case FOLD_OR: return logic(t, f, a, b);
-    case FOLD_NONE: case FOLD_MUL: case FOLD_DIV: case FOLD_MOD: case FOLD_NEG: case FOLD_ABS: case FOLD_FLOOR:
-    case FOLD_CEIL: case FOLD_ROUND: case FOLD_NOT: case FOLD_WHERE: break;
+    case FOLD_NONE:
+    case FOLD_MUL:
+    case FOLD_DIV:
+    case FOLD_MOD:
+    case FOLD_NEG:
+    case FOLD_ABS:
+    case FOLD_FLOOR:
+    case FOLD_CEIL:
+    case FOLD_ROUND:
+    case FOLD_NOT:
+    case FOLD_WHERE: break;
     }
     unreachable();
 }
@@ -109,12 +124,14 @@ static void reduce(struct symtab *t, struct sym_data *x)
 
 static sym at(const struct sym_data *x, i64 i) { return x->num[x->n == 1 ? 0 : i]; }
 
-static bool scaled(struct symtab *t, enum op_fold f, const struct sym_data *a, const struct sym_data *b, struct sym_data *r)
+static bool scaled(struct symtab *t, enum op_fold f, const struct sym_data *a,
+                   const struct sym_data *b, struct sym_data *r)
 {
     i64 den = a->den / gcd(a->den, b->den) * b->den;
     if (den > 1 << 20) return false;
     for (i64 i = 0; i < r->n; i++) {
-        sym x = sym_mul(t, at(a, i), num(t, den / a->den)), y = sym_mul(t, at(b, i), num(t, den / b->den));
+        sym x = sym_mul(t, at(a, i), num(t, den / a->den)),
+            y = sym_mul(t, at(b, i), num(t, den / b->den));
         if (!(r->num[i] = fold_common(t, f, x, y))) return false;
     }
     bool is_number = f == FOLD_ADD || f == FOLD_SUB || f == FOLD_MIN || f == FOLD_MAX;
@@ -122,7 +139,8 @@ static bool scaled(struct symtab *t, enum op_fold f, const struct sym_data *a, c
     return true;
 }
 
-static bool product(struct symtab *t, const struct sym_data *a, const struct sym_data *b, struct sym_data *r)
+static bool product(struct symtab *t, const struct sym_data *a, const struct sym_data *b,
+                    struct sym_data *r)
 {
     if (a->den > 1 << 10 || b->den > 1 << 10) return false;
     for (i64 i = 0; i < r->n; i++) r->num[i] = sym_mul(t, at(a, i), at(b, i));
@@ -131,7 +149,8 @@ static bool product(struct symtab *t, const struct sym_data *a, const struct sym
 }
 
 /* Element by element a quotient n/d of its own; brought to one denominator. */
-static bool quotient(struct symtab *t, const struct sym_data *a, const struct sym_data *b, struct sym_data *r)
+static bool quotient(struct symtab *t, const struct sym_data *a, const struct sym_data *b,
+                     struct sym_data *r)
 {
     r->den = 1;
     for (i64 i = 0; i < r->n; i++) {
@@ -153,9 +172,10 @@ static bool quotient(struct symtab *t, const struct sym_data *a, const struct sy
     return true;
 }
 
-/* Division and remainder of integers; the divisor must not be negative. c_sign: remainder has the dividend's sign. */
-static bool int_div(struct symtab *t, const struct sym_data *a, const struct sym_data *b, bool remainder, bool c_sign,
-                    struct sym_data *r)
+/* Division and remainder of integers; the divisor must not be negative. c_sign: remainder has the
+ * dividend's sign. */
+static bool int_div(struct symtab *t, const struct sym_data *a, const struct sym_data *b,
+                    bool remainder, bool c_sign, struct sym_data *r)
 {
     i64 c;
     for (i64 i = 0; i < r->n; i++) {
@@ -186,7 +206,8 @@ static bool unary(struct symtab *t, enum op_fold f, const struct sym_data *a, st
     return true;
 }
 
-bool op_fold_two(struct graph *g, enum op_fold f, const struct sym_data *a, const struct sym_data *b, struct sym_data *r)
+bool op_fold_two(struct graph *g, enum op_fold f, const struct sym_data *a,
+                 const struct sym_data *b, struct sym_data *r)
 {
     if (a->n != b->n && a->n != 1 && b->n != 1) return false;
     *r = (struct sym_data){.n = a->n == 1 ? b->n : a->n, .den = 1};
@@ -209,19 +230,36 @@ static bool where(struct symtab *t, const struct sym_data in[3], struct sym_data
     return true;
 }
 
-static bool fold(struct graph *g, const struct node *x, enum op_fold f, const struct sym_data in[3], struct sym_data *r)
+static bool fold(struct graph *g, const struct node *x, enum op_fold f, const struct sym_data in[3],
+                 struct sym_data *r)
 {
     struct symtab *t = g->sym;
     bool is_float = dtype_is_float(graph_value(g, x->in.v[0])->dtype);
     switch (f) {
     case FOLD_NONE: return false;
-    case FOLD_NEG: case FOLD_ABS: case FOLD_FLOOR: case FOLD_CEIL: case FOLD_ROUND: case FOLD_NOT: return unary(t, f, &in[0], r);
+    case FOLD_NEG:
+    case FOLD_ABS:
+    case FOLD_FLOOR:
+    case FOLD_CEIL:
+    case FOLD_ROUND:
+    case FOLD_NOT: return unary(t, f, &in[0], r);
     case FOLD_WHERE: return where(t, in, r);
     case FOLD_MUL: return product(t, &in[0], &in[1], r);
-    case FOLD_DIV: return is_float ? quotient(t, &in[0], &in[1], r) : int_div(t, &in[0], &in[1], false, false, r);
+    case FOLD_DIV:
+        return is_float ? quotient(t, &in[0], &in[1], r)
+                        : int_div(t, &in[0], &in[1], false, false, r);
     case FOLD_MOD: return !is_float && int_div(t, &in[0], &in[1], true, attr_int(x, "fmod", 0), r);
-    case FOLD_ADD: case FOLD_SUB: case FOLD_MIN: case FOLD_MAX: case FOLD_EQ: case FOLD_LT: case FOLD_LE: case FOLD_GT:
-    case FOLD_GE: case FOLD_AND: case FOLD_OR: return scaled(t, f, &in[0], &in[1], r);
+    case FOLD_ADD:
+    case FOLD_SUB:
+    case FOLD_MIN:
+    case FOLD_MAX:
+    case FOLD_EQ:
+    case FOLD_LT:
+    case FOLD_LE:
+    case FOLD_GT:
+    case FOLD_GE:
+    case FOLD_AND:
+    case FOLD_OR: return scaled(t, f, &in[0], &in[1], r);
     }
     unreachable();
 }
@@ -238,7 +276,8 @@ void op_fold(struct graph *g, node_id n, enum op_fold f)
     }
     const struct shape *s = &graph_value(g, x->out.v[0])->shape;
     i64 count;
-    if (!sym_is_const(g->sym, shape_count(g->sym, s), &count) || count != r.n) return; /* outer products */
+    if (!sym_is_const(g->sym, shape_count(g->sym, s), &count) || count != r.n)
+        return; /* outer products */
     r.num = arena_array(g->arena, sym, r.n + 1);
     if (!fold(g, x, f, in, &r)) return;
     reduce(g->sym, &r);
@@ -262,5 +301,6 @@ void op_fold_cast(struct graph *g, node_id n, enum dtype to)
             v[i] = trunc_div(g->sym, v[i], num(g->sym, a.den));
         }
     }
-    if (exact || to == DT_BOOL) op_set_sdata(g, x->out.v[0], v, a.n, dtype_is_float(to) ? a.den : 1);
+    if (exact || to == DT_BOOL)
+        op_set_sdata(g, x->out.v[0], v, a.n, dtype_is_float(to) ? a.den : 1);
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// op_util: what the operator families share: broadcasting, axes, known contents of shape-carrying inputs, small
-// constants, and building nodes in expansions.
+// op_util: what the operator families share: broadcasting, axes, known contents of shape-carrying
+// inputs, small constants, and building nodes in expansions.
 //
-// Contents are rational: shape arithmetic exported from frameworks goes through floats (Floor(Cast(Shape(x)) * 0.5)), so
-// constants of floats take part as long as they are small dyadic fractions, for which float arithmetic is exact, too.
+// Contents are rational: shape arithmetic exported from frameworks goes through floats
+// (Floor(Cast(Shape(x)) * 0.5)), so constants of floats take part as long as they are small dyadic
+// fractions, for which float arithmetic is exact, too.
 #include "op/op.h"
 
 #include <math.h>
@@ -69,7 +70,8 @@ bool op_sym_ints(const struct graph *g, value_id v, sym out[], i64 max, i64 *n)
     return true;
 }
 
-/* v as num/den with den a power of two up to 1024 and |v| small enough for float arithmetic to be exact. */
+/* v as num/den with den a power of two up to 1024 and |v| small enough for float arithmetic to be
+ * exact. */
 static bool dyadic(double v, i64 den, i64 *num)
 {
     double x = v * (double)den;
@@ -78,11 +80,13 @@ static bool dyadic(double v, i64 den, i64 *num)
     return true;
 }
 
-static bool float_content(const struct graph *g, const struct tensor *t, i64 n, struct sym_data *out)
+static bool float_content(const struct graph *g, const struct tensor *t, i64 n,
+                          struct sym_data *out)
 {
     for (i64 den = 1; den <= 1024; den *= 2) {
         i64 i = 0;
-        for (i64 num; i < n && dyadic(elem_f64(t->dtype, t->data, i), den, &num); i++) out->num[i] = sym_const(g->sym, num);
+        for (i64 num; i < n && dyadic(elem_f64(t->dtype, t->data, i), den, &num); i++)
+            out->num[i] = sym_const(g->sym, num);
         out->den = den;
         if (i == n) return true;
     }
@@ -130,7 +134,8 @@ i64 op_int_extreme(enum dtype t, bool largest)
     case DK_FLOAT: return 0;
     case DK_BOOL: return largest;
     case DK_UINT: return !largest ? 0 : bits == 64 ? -1 : ((i64)1 << bits) - 1;
-    case DK_INT: return largest ? (i64)(~(u64)0 >> (65 - bits)) : -(i64)(~(u64)0 >> (65 - bits)) - 1;
+    case DK_INT:
+        return largest ? (i64)(~(u64)0 >> (65 - bits)) : -(i64)(~(u64)0 >> (65 - bits)) - 1;
     }
     unreachable();
 }
@@ -149,7 +154,8 @@ value_id op_const_i(struct graph *g, enum dtype t, const i64 *v, i64 n)
     return graph_add_const(g, S("const"), x);
 }
 
-value_id op_node(struct graph *g, node_id like, const char *op, u32 n_in, const value_id *in, value_id out)
+value_id op_node(struct graph *g, node_id like, const char *op, u32 n_in, const value_id *in,
+                 value_id out)
 {
     struct str base = like ? graph_node(g, like)->name : S("size");
     struct str name = str_fmt(g->arena, "%.*s/%s", STR_ARG(base), op);
@@ -181,7 +187,8 @@ value_id op_sym_scalar(struct graph *g, enum dtype t, sym s)
     return v;
 }
 
-void random_input(struct graph *g, const char *name, enum dtype t, u32 rank, const i64 *dim, value_id *out)
+void random_input(struct graph *g, const char *name, enum dtype t, u32 rank, const i64 *dim,
+                  value_id *out)
 {
     value_id v = graph_add_value(g, str_of(name));
     struct value *x = graph_value(g, v);

@@ -1,24 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// op_pointwise: out[i] = f(a[i], b[i], c[i]) with NumPy broadcasting. Each operator is one row of pointwise.inc, which is
-// expanded into its kernel builder, its two reference functions and its descriptor. ONNX's variadic operators (Max, Min,
-// Sum, Mean) are composites of binary rows.
+// op_pointwise: out[i] = f(a[i], b[i], c[i]) with NumPy broadcasting. Each operator is one row of
+// pointwise.inc, which is expanded into its kernel builder, its two reference functions and its
+// descriptor. ONNX's variadic operators (Max, Min, Sum, Mean) are composites of binary rows.
 //
-// Integers wrap. What C leaves undefined is defined alike in kernels and in the reference: x/0 = 0, x mod 0 = 0, shifts by
-// the width or more give 0, powers outside i64 give 0.
+// Integers wrap. What C leaves undefined is defined alike in kernels and in the reference: x/0 = 0,
+// x mod 0 = 0, shifts by the width or more give 0, powers outside i64 give 0.
 #include "op/op.h"
 
 #include <math.h>
 
-enum types { T_FLOAT, T_NUM, T_INT, T_UINT, T_BOOL, T_ALL, T_COND /* bool, then two of any type */ };
+enum types {
+    T_FLOAT,
+    T_NUM,
+    T_INT,
+    T_UINT,
+    T_BOOL,
+    T_ALL,
+    T_COND /* bool, then two of any type */
+};
 enum result { R_SAME, R_TRUTH };
 
-struct par { const char *name; double def; const char *word; }; /* word: the string that counts as 1 */
+struct par {
+    const char *name;
+    double def;
+    const char *word; /* the string that counts as 1; NULL: the attribute is a number */
+};
 
 /* What a row's expressions can see. */
 struct ctx {
-    double q0, q1;             /* attributes */
-    double fb;                 /* second operand as a float (reference only) */
+    double q0, q1; /* attributes */
+    double fb;     /* second operand as a float (reference only) */
     bool flt, uns, is_u64, has_b, has_c;
     i64 bits;
 };
@@ -83,7 +95,8 @@ static kval shrink(struct kir *k, kval v, double lambd, double bias)
 static kval extreme(struct kir *k, enum kir_op op, kval a, kval b)
 {
     double c;
-    if (!dtype_is_float(kir_dtype(k, a)) || (kir_is_float(k, a, &c) && c == c)) return bin(k, op, a, b);
+    if (!dtype_is_float(kir_dtype(k, a)) || (kir_is_float(k, a, &c) && c == c))
+        return bin(k, op, a, b);
     if (kir_is_float(k, b, &c) && c == c) return bin(k, op, b, a);
     return SEL(UN(ISNAN, a), a, bin(k, op, a, b));
 }
@@ -133,9 +146,15 @@ static kval shift_k(struct kir *k, kval a, kval b, bool right)
 
 /* Helpers of reference expressions. */
 
-static double softplus_f(double a) { return (a > 0 ? a : 0) + log1p(exp(-fabs(a))) + (a != a ? a : 0); }
+static double softplus_f(double a)
+{
+    return (a > 0 ? a : 0) + log1p(exp(-fabs(a))) + (a != a ? a : 0);
+}
 static double clamp(double v, double lo, double hi) { return v < lo ? lo : v > hi ? hi : v; }
-static double clip_f(double a, double lo, double hi) { return a < lo ? (lo > hi ? hi : lo) : a > hi ? hi : a; }
+static double clip_f(double a, double lo, double hi)
+{
+    return a < lo ? (lo > hi ? hi : lo) : a > hi ? hi : a;
+}
 static bool less(i64 a, i64 b, bool is_u64) { return is_u64 ? (u64)a < (u64)b : a < b; }
 
 static i64 clip_i(i64 a, const i64 *lo, const i64 *hi, bool is_u64)
@@ -185,17 +204,30 @@ static i64 shift_i(i64 a, i64 b, bool right, i64 bits)
 /* The rows' functions. Rows use but few of what they can see. */
 
 #define LT(x, y) less(x, y, is_u64)
-#define SEE                                                                                                   \
-    double q0 = x->q0, q1 = x->q1, fb = x->fb;                                                                \
-    bool flt = x->flt, uns = x->uns, is_u64 = x->is_u64, has_b = x->has_b, has_c = x->has_c;                  \
-    i64 bits = x->bits;                                                                                       \
-    (void)q0, (void)q1, (void)fb, (void)flt, (void)uns, (void)is_u64, (void)has_b, (void)has_c, (void)bits;   \
+#define SEE                                                                                        \
+    double q0 = x->q0, q1 = x->q1, fb = x->fb;                                                     \
+    bool flt = x->flt, uns = x->uns, is_u64 = x->is_u64, has_b = x->has_b, has_c = x->has_c;       \
+    i64 bits = x->bits;                                                                            \
+    (void)q0, (void)q1, (void)fb, (void)flt, (void)uns, (void)is_u64, (void)has_b, (void)has_c,    \
+        (void)bits;                                                                                \
     (void)a, (void)b, (void)c
 
-#define X(id, name, lo, hi, types, result, props, fold, par, kernel, ff, fi)                                  \
-    static kval kernel_##id(struct kir *k, const struct ctx *x, kval a, kval b, kval c) { SEE; return kernel; } \
-    static double f64_##id(const struct ctx *x, double a, double b, double c) { SEE; return (ff); }           \
-    static i64 i64_##id(const struct ctx *x, i64 a, i64 b, i64 c) { SEE; return (i64)(fi); }
+#define X(id, name, lo, hi, types, result, props, fold, par, kernel, ff, fi)                       \
+    static kval kernel_##id(struct kir *k, const struct ctx *x, kval a, kval b, kval c)            \
+    {                                                                                              \
+        SEE;                                                                                       \
+        return kernel;                                                                             \
+    }                                                                                              \
+    static double f64_##id(const struct ctx *x, double a, double b, double c)                      \
+    {                                                                                              \
+        SEE;                                                                                       \
+        return (ff);                                                                               \
+    }                                                                                              \
+    static i64 i64_##id(const struct ctx *x, i64 a, i64 b, i64 c)                                  \
+    {                                                                                              \
+        SEE;                                                                                       \
+        return (i64)(fi);                                                                          \
+    }
 #include "op/pointwise.inc"
 #undef X
 #undef LT
@@ -220,18 +252,21 @@ static bool type_ok(enum types types, enum dtype t)
 }
 
 static const struct row *row_of(const struct node *n) { return op_find(n->op)->row; }
-static bool mixes_types(const struct node *n) { return str_is(n->op, "Pow"); } /* exponent of another type */
+/* The exponent may be of another type. */
+static bool mixes_types(const struct node *n) { return str_is(n->op, "Pow"); }
 
 static bool types_ok(const struct graph *g, node_id n, const struct row *row, struct err *e)
 {
     const struct node *x = graph_node(g, n);
     enum dtype t = graph_value(g, x->in.v[main_input(row)])->dtype;
-    if (!type_ok(row->types, t)) return op_unsupported(e, g, n, "elements of type %s", dtype_name(t));
+    if (!type_ok(row->types, t))
+        return op_unsupported(e, g, n, "elements of type %s", dtype_name(t));
     for (u32 i = 0; i < x->in.n; i++) {
         enum dtype ti = x->in.v[i] ? graph_value(g, x->in.v[i])->dtype : t;
         enum dtype want = row->types == T_COND && i == 0 ? DT_BOOL : t;
         if (mixes_types(x) ? ti == DT_BOOL : ti != want)
-            return op_invalid(e, g, n, "input %u has type %s, expected %s", i, dtype_name(ti), dtype_name(want));
+            return op_invalid(e, g, n, "input %u has type %s, expected %s", i, dtype_name(ti),
+                              dtype_name(want));
     }
     return true;
 }
@@ -243,7 +278,8 @@ static bool join_shapes(struct graph *g, node_id n, struct shape *out, struct er
     for (u32 i = 0; i < x->in.n; i++) {
         if (!x->in.v[i]) continue;
         if (!op_broadcast(g, out, &graph_value(g, x->in.v[i])->shape, out))
-            return op_invalid(e, g, n, "shape of '%.*s' does not fit the others'", STR_ARG(graph_value(g, x->in.v[i])->name));
+            return op_invalid(e, g, n, "shape of '%.*s' does not fit the others'",
+                              STR_ARG(graph_value(g, x->in.v[i])->name));
     }
     return true;
 }
@@ -268,7 +304,8 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     double q;
     if (!types_ok(g, n, row, e) || !join_shapes(g, n, &s, e)) return false;
     for (u32 i = 0; i < 2 && row->par[i].name; i++)
-        if (!par_value(x, &row->par[i], &q)) return op_invalid(e, g, n, "attribute '%s'", row->par[i].name);
+        if (!par_value(x, &row->par[i], &q))
+            return op_invalid(e, g, n, "attribute '%s'", row->par[i].name);
     enum dtype t = graph_value(g, x->in.v[main_input(row)])->dtype;
     op_set_out(g, n, 0, row->result == R_TRUTH ? DT_BOOL : t, &s);
     op_fold(g, n, row->fold);
@@ -279,7 +316,8 @@ static bool infer(struct graph *g, node_id n, struct err *e)
 
 static struct ctx make_ctx(const struct row *row, const struct node *n, enum dtype t)
 {
-    struct ctx x = {.flt = dtype_is_float(t), .uns = dtype_kind(t) == DK_UINT, .is_u64 = t == DT_U64};
+    struct ctx x = {
+        .flt = dtype_is_float(t), .uns = dtype_kind(t) == DK_UINT, .is_u64 = t == DT_U64};
     x.bits = 8 * dtype_size(t);
     x.has_b = n->in.n > 1 && n->in.v[1];
     x.has_c = n->in.n > 2 && n->in.v[2];
@@ -322,7 +360,8 @@ static double walk_f64(const struct walk *w, u32 i)
 {
     const struct tensor *t = w->t[i];
     if (!t) return 0;
-    return dtype_is_float(t->dtype) ? elem_f64(t->dtype, t->data, w->at[i]) : (double)elem_i64(t->dtype, t->data, w->at[i]);
+    return dtype_is_float(t->dtype) ? elem_f64(t->dtype, t->data, w->at[i])
+                                    : (double)elem_i64(t->dtype, t->data, w->at[i]);
 }
 
 static i64 walk_i64(const struct walk *w, u32 i)
@@ -344,7 +383,9 @@ static bool eval(const struct op_eval *v, struct err *e)
         double f = x.flt ? row->f64(&x, a, b, c) : 0;
         if (x.flt && out->dtype != DT_BOOL) elem_set_f64(out->dtype, out->data, i, f);
         else if (x.flt) elem_set_i64(DT_BOOL, out->data, i, f != 0);
-        else elem_set_i64(out->dtype, out->data, i, row->i64(&x, walk_i64(&w, 0), walk_i64(&w, 1), walk_i64(&w, 2)));
+        else
+            elem_set_i64(out->dtype, out->data, i,
+                         row->i64(&x, walk_i64(&w, 0), walk_i64(&w, 1), walk_i64(&w, 2)));
     }
     return true;
 }
@@ -393,7 +434,8 @@ static void random_inputs(struct graph *g, struct rng *r, const enum dtype *t, u
     for (u32 k = 0; k < n; k++) {
         i64 part[4];
         u32 from = k == 0 || rng_range(r, 0, 1) ? 0 : (u32)rng_range(r, 0, rank);
-        for (u32 i = from; i < rank; i++) part[i - from] = k > 0 && rng_range(r, 0, 3) == 0 ? 1 : dim[i];
+        for (u32 i = from; i < rank; i++)
+            part[i - from] = k > 0 && rng_range(r, 0, 3) == 0 ? 1 : dim[i];
         random_input(g, "x", t[k], rank - from, part, &in[k]);
     }
 }
@@ -404,8 +446,10 @@ static void random_pars(struct graph *g, struct rng *r, const struct row *row)
     for (u32 i = 0; i < 2 && row->par[i].name; i++) {
         const struct par *p = &row->par[i];
         if (p->word) attr_set_str(g, n, p->name, rng_range(r, 0, 1) ? str_of(p->word) : S("LEFT"));
-        else if (row->types == T_FLOAT && row->result == R_SAME) attr_set_float(g, n, p->name, 0.25 * (double)rng_range(r, 1, 6));
-        else if (row->fold == FOLD_MOD || row->result == R_TRUTH) attr_set_int(g, n, p->name, rng_range(r, 0, 1));
+        else if (row->types == T_FLOAT && row->result == R_SAME)
+            attr_set_float(g, n, p->name, 0.25 * (double)rng_range(r, 1, 6));
+        else if (row->fold == FOLD_MOD || row->result == R_TRUTH)
+            attr_set_int(g, n, p->name, rng_range(r, 0, 1));
     }
 }
 
@@ -426,7 +470,11 @@ static void random_instance(const struct op *self, struct graph *g, struct rng *
 
 /* Composites of any number of inputs: a chain of binary ones. */
 
-struct chain { const char *step; enum op_fold fold; bool is_mean; };
+struct chain {
+    const char *step;
+    enum op_fold fold;
+    bool is_mean;
+};
 
 static bool infer_chain(struct graph *g, node_id n, struct err *e)
 {
@@ -436,14 +484,16 @@ static bool infer_chain(struct graph *g, node_id n, struct err *e)
     if (!join_shapes(g, n, &s, e)) return false;
     enum dtype t = graph_value(g, x->in.v[0])->dtype;
     for (u32 i = 0; i < x->in.n; i++)
-        if (!x->in.v[i] || graph_value(g, x->in.v[i])->dtype != t) return op_invalid(e, g, n, "inputs of different types");
+        if (!x->in.v[i] || graph_value(g, x->in.v[i])->dtype != t)
+            return op_invalid(e, g, n, "inputs of different types");
     if (!type_ok(T_NUM, t)) return op_unsupported(e, g, n, "elements of type %s", dtype_name(t));
     op_set_out(g, n, 0, t, &s);
     struct sym_data sum, term;
     bool known = !c->is_mean && s.rank <= 1 && op_sym_content(g, x->in.v[0], 64, &sum);
     for (u32 i = 1; known && i < x->in.n; i++) {
         struct sym_data a = sum;
-        known = op_sym_content(g, x->in.v[i], 64, &term) && op_fold_two(g, c->fold, &a, &term, &sum);
+        known =
+            op_sym_content(g, x->in.v[i], 64, &term) && op_fold_two(g, c->fold, &a, &term, &sum);
     }
     if (known) op_set_sdata(g, x->out.v[0], sum.num, sum.n, sum.den);
     return true;
@@ -455,7 +505,8 @@ static bool expand_chain(struct graph *g, node_id n, struct err *e)
     const struct chain *c = op_find(x.op)->row;
     value_id v = x.in.v[0], out = x.out.v[0];
     for (u32 i = 1; i < x.in.n; i++)
-        v = op_node(g, n, c->step, 2, (value_id[]){v, x.in.v[i]}, c->is_mean || i + 1 < x.in.n ? 0 : out);
+        v = op_node(g, n, c->step, 2, (value_id[]){v, x.in.v[i]},
+                    c->is_mean || i + 1 < x.in.n ? 0 : out);
     enum dtype t = graph_value(g, out)->dtype;
     if (c->is_mean) op_node(g, n, "Div", 2, (value_id[]){v, op_const_f(g, t, x.in.n)}, out);
     else if (x.in.n == 1) op_node(g, n, "Identity", 1, &v, out);
@@ -473,13 +524,28 @@ static void random_chain(const struct op *self, struct graph *g, struct rng *r)
 
 /* Descriptors. */
 
-#define NOPAR {NULL, 0, NULL}
-#define PAR1(n0, d0) {n0, d0, NULL}
-#define PAR2(n0, d0, n1, d1) {n0, d0, NULL}, {n1, d1, NULL}
-#define WORD(n0, other, one) {n0, NAN, one}
-#define X(id, nm, lo, hi, ty, res, pr, fo, pa, ke, ff, fi)                                              \
-    static const struct row row_##id = {.types = T_##ty, .result = R_##res, .fold = FOLD_##fo, .par = {pa},   \
-                                        .kernel = kernel_##id, .f64 = f64_##id, .i64 = i64_##id};
+#define NOPAR                                                                                      \
+    {                                                                                              \
+        NULL, 0, NULL                                                                              \
+    }
+#define PAR1(n0, d0)                                                                               \
+    {                                                                                              \
+        n0, d0, NULL                                                                               \
+    }
+#define PAR2(n0, d0, n1, d1)                                                                       \
+    {n0, d0, NULL}, { n1, d1, NULL }
+#define WORD(n0, other, one)                                                                       \
+    {                                                                                              \
+        n0, NAN, one                                                                               \
+    }
+#define X(id, nm, lo, hi, ty, res, pr, fo, pa, ke, ff, fi)                                         \
+    static const struct row row_##id = {.types = T_##ty,                                           \
+                                        .result = R_##res,                                         \
+                                        .fold = FOLD_##fo,                                         \
+                                        .par = {pa},                                               \
+                                        .kernel = kernel_##id,                                     \
+                                        .f64 = f64_##id,                                           \
+                                        .i64 = i64_##id};
 #include "op/pointwise.inc"
 #undef X
 
@@ -488,20 +554,33 @@ static const struct chain chain_min = {"quern::Min", FOLD_MIN, false};
 static const struct chain chain_sum = {"Add", FOLD_ADD, false};
 static const struct chain chain_mean = {"Add", FOLD_NONE, true};
 
-#define CHAIN(nm, chain_)                                                                                    \
-    {.name = nm, .min_in = 1, .max_in = 255, .min_out = 1, .max_out = 1, .infer = infer_chain,                \
-     .expand = expand_chain, .random = random_chain, .row = &(chain_)},
+#define CHAIN(nm, chain_)                                                                          \
+    {.name = nm,                                                                                   \
+     .min_in = 1,                                                                                  \
+     .max_in = 255,                                                                                \
+     .min_out = 1,                                                                                 \
+     .max_out = 1,                                                                                 \
+     .infer = infer_chain,                                                                         \
+     .expand = expand_chain,                                                                       \
+     .random = random_chain,                                                                       \
+     .row = &(chain_)},
 
 static const struct op ops[] = {
-#define X(id, nm, lo, hi, ty, res, pr, fo, pa, ke, ff, fi)                                              \
-    {.name = nm, .props = OP_POINTWISE | (pr), .min_in = lo, .max_in = hi, .min_out = 1, .max_out = 1,        \
-     .infer = infer, .eval = eval, .lower = lower, .random = random_instance, .row = &row_##id},
+#define X(id, nm, lo, hi, ty, res, pr, fo, pa, ke, ff, fi)                                         \
+    {.name = nm,                                                                                   \
+     .props = OP_POINTWISE | (pr),                                                                 \
+     .min_in = lo,                                                                                 \
+     .max_in = hi,                                                                                 \
+     .min_out = 1,                                                                                 \
+     .max_out = 1,                                                                                 \
+     .infer = infer,                                                                               \
+     .eval = eval,                                                                                 \
+     .lower = lower,                                                                               \
+     .random = random_instance,                                                                    \
+     .row = &row_##id},
 #include "op/pointwise.inc"
 #undef X
-    CHAIN("Max", chain_max)
-    CHAIN("Min", chain_min)
-    CHAIN("Sum", chain_sum)
-    CHAIN("Mean", chain_mean)
-};
+    CHAIN("Max", chain_max) CHAIN("Min", chain_min) CHAIN("Sum", chain_sum)
+        CHAIN("Mean", chain_mean)};
 
 const struct op_family op_pointwise = {ops, countof(ops)};

@@ -1,24 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// op_reduce: reductions over axes. ONNX's ten Reduce operators give their axes as an attribute or as an input, depending on
-// the operator and the opset; all are accepted here. They expand into four primitives (quern::ReduceSum, ReduceMax,
-// ReduceMin, ReduceProd, attributes `axes`, ascending, and `keepdims`) with pointwise operators around, so that kernels have
-// no argument for the axes. ArgMax and ArgMin are primitives of their own.
+// op_reduce: reductions over axes. ONNX's ten Reduce operators give their axes as an attribute or
+// as an input, depending on the operator and the opset; all are accepted here. They expand into
+// four primitives (quern::ReduceSum, ReduceMax, ReduceMin, ReduceProd, attributes `axes`,
+// ascending, and `keepdims`) with pointwise operators around, so that kernels have no argument for
+// the axes. ArgMax and ArgMin are primitives of their own.
 //
-// Floats are accumulated in f32 in kernels (f64 where m->acc_f64 asks for it), in double in the reference.
+// Floats are accumulated in f32 in kernels (f64 where m->acc_f64 asks for it), in double in the
+// reference.
 #include "op/op.h"
 
 #include <math.h>
 
 enum kind { SUM, MAX, MIN, PROD, MEAN, L1, L2, LOG_SUM, LOG_SUM_EXP, SUM_SQUARE };
 
-struct row { enum kind kind; enum kir_op combine; enum op_fold fold; };
+struct row {
+    enum kind kind;
+    enum kir_op combine;
+    enum op_fold fold;
+};
 
 static const struct row *row_of(const struct node *x) { return op_find(x->op)->row; }
 
 /* Axes. */
 
-struct axes { u32 n, axis[MAX_RANK]; bool on[MAX_RANK], keepdims; };
+struct axes {
+    u32 n, axis[MAX_RANK];
+    bool on[MAX_RANK], keepdims;
+};
 
 /* Marks axes; false: out of range or twice. */
 static bool axes_from(struct axes *a, const i64 *v, i64 n, u32 rank)
@@ -48,7 +57,8 @@ static bool axes_read(const struct graph *g, node_id n, struct axes *a, struct e
         count = attr_ints(x, "axes", &v);
         if (count > MAX_RANK) return op_invalid(e, g, n, "attribute 'axes'");
     }
-    if (!axes_from(a, v, count, rank)) return op_invalid(e, g, n, "axes out of range or not distinct");
+    if (!axes_from(a, v, count, rank))
+        return op_invalid(e, g, n, "axes out of range or not distinct");
     if (count || attr_int(x, "noop_with_empty_axes", 0)) return true;
     for (u32 k = 0; k < rank; k++) a->axis[k] = k, a->on[k] = true;
     a->n = rank;
@@ -91,7 +101,8 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     const struct node *x = graph_node(g, n);
     const struct value *v = graph_value(g, x->in.v[0]);
     struct axes a;
-    if (!type_ok(row_of(x)->kind, v->dtype)) return op_unsupported(e, g, n, "elements of type %s", dtype_name(v->dtype));
+    if (!type_ok(row_of(x)->kind, v->dtype))
+        return op_unsupported(e, g, n, "elements of type %s", dtype_name(v->dtype));
     if (!axes_read(g, n, &a, e)) return false;
     struct shape s = reduced(g, &v->shape, &a);
     op_set_out(g, n, 0, v->dtype, &s);
@@ -110,7 +121,8 @@ static bool describe(const struct graph *g, const struct node *x, struct op_redu
 
 /* Expansion. */
 
-static value_id add_reduce(struct graph *g, node_id like, const char *op, value_id in, const struct axes *a, value_id out)
+static value_id add_reduce(struct graph *g, node_id like, const char *op, value_id in,
+                           const struct axes *a, value_id out)
 {
     i64 axes[MAX_RANK];
     for (u32 i = 0; i < a->n; i++) axes[i] = a->axis[i];
@@ -123,13 +135,16 @@ static value_id add_reduce(struct graph *g, node_id like, const char *op, value_
 }
 
 /* log(sum(exp(x))) with the greatest element taken out, so that nothing overflows */
-static void expand_log_sum_exp(struct graph *g, node_id n, value_id x, const struct axes *a, value_id out)
+static void expand_log_sum_exp(struct graph *g, node_id n, value_id x, const struct axes *a,
+                               value_id out)
 {
     struct axes keep = *a;
     keep.keepdims = true;
     value_id top = add_reduce(g, n, "quern::ReduceMax", x, &keep, 0);
-    value_id e = op_node(g, n, "Exp", 1, (value_id[]){op_node(g, n, "Sub", 2, (value_id[]){x, top}, 0)}, 0);
-    value_id log = op_node(g, n, "Log", 1, (value_id[]){add_reduce(g, n, "quern::ReduceSum", e, a, 0)}, 0);
+    value_id e =
+        op_node(g, n, "Exp", 1, (value_id[]){op_node(g, n, "Sub", 2, (value_id[]){x, top}, 0)}, 0);
+    value_id log =
+        op_node(g, n, "Log", 1, (value_id[]){add_reduce(g, n, "quern::ReduceSum", e, a, 0)}, 0);
     if (!a->keepdims) top = add_reduce(g, n, "quern::ReduceMax", x, a, 0);
     op_node(g, n, "Add", 2, (value_id[]){log, top}, out);
 }
@@ -167,7 +182,9 @@ static bool expand(struct graph *g, node_id n, struct err *e)
         op_node(g, n, "Log", 1, &s, out);
         break;
     case LOG_SUM_EXP: expand_log_sum_exp(g, n, x, &a, out); break;
-    case SUM_SQUARE: add_reduce(g, n, sum, op_node(g, n, "Mul", 2, (value_id[]){x, x}, 0), &a, out); break;
+    case SUM_SQUARE:
+        add_reduce(g, n, sum, op_node(g, n, "Mul", 2, (value_id[]){x, x}, 0), &a, out);
+        break;
     }
     return true;
 }
@@ -181,7 +198,12 @@ static double combine_f(enum kind kind, double a, double x)
     case PROD: return a * x;
     case MAX: return x > a || x != x ? x : a;
     case MIN: return x < a || x != x ? x : a;
-    case MEAN: case L1: case L2: case LOG_SUM: case LOG_SUM_EXP: case SUM_SQUARE: break;
+    case MEAN:
+    case L1:
+    case L2:
+    case LOG_SUM:
+    case LOG_SUM_EXP:
+    case SUM_SQUARE: break;
     }
     unreachable();
 }
@@ -194,7 +216,12 @@ static i64 combine_i(enum kind kind, i64 a, i64 x, bool is_u64)
     case PROD: return (i64)((u64)a * (u64)x);
     case MAX: return less ? x : a;
     case MIN: return less ? a : x;
-    case MEAN: case L1: case L2: case LOG_SUM: case LOG_SUM_EXP: case SUM_SQUARE: break;
+    case MEAN:
+    case L1:
+    case L2:
+    case LOG_SUM:
+    case LOG_SUM_EXP:
+    case SUM_SQUARE: break;
     }
     unreachable();
 }
@@ -218,7 +245,9 @@ static bool eval(const struct op_eval *v, struct err *e)
     describe(v->g, v->n, &r);
     for (u32 i = 0; i < r.n_axes; i++) on[r.axis[i]] = true;
     i64 n = tensor_count(out), idx[MAX_RANK] = {0};
-    double *f = arena_array(v->scratch, double, n), f0 = kind == MAX ? -INFINITY : kind == MIN ? INFINITY : kind == PROD;
+    double *f = arena_array(v->scratch, double, n), f0 = kind == MAX   ? -INFINITY
+                                                         : kind == MIN ? INFINITY
+                                                                       : kind == PROD;
     i64 *k = arena_array(v->scratch, i64, n), k0 = op_int_extreme(in->dtype, kind == MIN);
     for (i64 i = 0; i < n; i++) f[i] = f0, k[i] = kind == SUM || kind == PROD ? kind == PROD : k0;
     for (i64 i = 0, m = tensor_count(in); i < m; i++, op_next(in->rank, in->dim, idx)) {
@@ -243,7 +272,8 @@ static u32 widest(const struct kir *k, const kval *idx, u32 n)
 }
 
 /* Index of the output -> index of the input; the reduced axes are left to the caller. */
-static void place_index(const struct graph *g, const struct node *x, const bool *on, bool keepdims, const kval *idx, kval *at)
+static void place_index(const struct graph *g, const struct node *x, const bool *on, bool keepdims,
+                        const kval *idx, kval *at)
 {
     u32 rank = graph_value(g, x->in.v[0])->shape.rank;
     for (u32 k = 0, o = 0; k < rank; k++) {
@@ -258,7 +288,8 @@ static kval lower(struct emit *m, const struct node *x, u32 out, const kval *idx
     struct op_reduce r;
     bool on[MAX_RANK] = {0};
     kval at[MAX_RANK] = {0}, zero = kir_int(k, 0);
-    enum dtype t = emit_type(graph_value(m->g, x->in.v[0])->dtype), wide = m->acc_f64 && dtype_is_float(t) ? DT_F64 : t;
+    enum dtype t = emit_type(graph_value(m->g, x->in.v[0])->dtype),
+               wide = m->acc_f64 && dtype_is_float(t) ? DT_F64 : t;
     describe(m->g, x, &r);
     for (u32 i = 0; i < r.n_axes; i++) on[r.axis[i]] = true;
     place_index(m->g, x, on, r.keepdims, idx, at);
@@ -294,7 +325,8 @@ static void random_instance(const struct op *self, struct graph *g, struct rng *
     random_x(g, r, !type_ok(row->kind, DT_I32), &in[0]);
     u32 rank = graph_value(g, in[0])->shape.rank;
     for (u32 k = 0; k < rank; k++)
-        if (rng_range(r, 0, 1)) axes[n++] = self->expand && rng_range(r, 0, 1) ? (i64)k - rank : (i64)k;
+        if (rng_range(r, 0, 1))
+            axes[n++] = self->expand && rng_range(r, 0, 1) ? (i64)k - rank : (i64)k;
     bool as_input = self->expand && n && rng_range(r, 0, 1);
     if (as_input) in[1] = op_const_i(g, DT_I64, axes, n);
     random_node(g, self, as_input ? 2 : 1, in, 1);
@@ -315,8 +347,10 @@ static bool infer_arg(struct graph *g, node_id n, struct err *e)
     const struct value *v = graph_value(g, x->in.v[0]);
     struct axes a = {.keepdims = attr_int(x, "keepdims", 1)};
     i64 axis = attr_int(x, "axis", 0);
-    if (!type_ok(MAX, v->dtype)) return op_unsupported(e, g, n, "elements of type %s", dtype_name(v->dtype));
-    if (!axes_from(&a, &axis, 1, v->shape.rank)) return op_invalid(e, g, n, "attribute 'axis' out of range");
+    if (!type_ok(MAX, v->dtype))
+        return op_unsupported(e, g, n, "elements of type %s", dtype_name(v->dtype));
+    if (!axes_from(&a, &axis, 1, v->shape.rank))
+        return op_invalid(e, g, n, "attribute 'axis' out of range");
     struct shape s = reduced(g, &v->shape, &a);
     op_set_out(g, n, 0, DT_I64, &s);
     return true;
@@ -362,20 +396,24 @@ static kval lower_arg(struct emit *m, const struct node *x, u32 out, const kval 
 {
     struct kir *k = m->k;
     const struct value *v = graph_value(m->g, x->in.v[0]);
-    u32 axis = arg_axis(x, v->shape.rank), lanes = widest(k, idx, graph_value(m->g, x->out.v[0])->shape.rank);
+    u32 axis = arg_axis(x, v->shape.rank),
+        lanes = widest(k, idx, graph_value(m->g, x->out.v[0])->shape.rank);
     bool on[MAX_RANK] = {0}, last = attr_int(x, "select_last_index", 0);
     kval at[MAX_RANK] = {0}, zero = kir_int(k, 0), one = kir_int(k, 1);
     enum dtype t = emit_type(v->dtype);
     on[axis] = true;
     place_index(m->g, x, on, attr_int(x, "keepdims", 1), idx, at);
-    kval best = kir_alloc(k, KS_REG, t, lanes, one), where = kir_alloc(k, KS_REG, DT_I64, lanes, one);
+    kval best = kir_alloc(k, KS_REG, t, lanes, one),
+         where = kir_alloc(k, KS_REG, DT_I64, lanes, one);
     kir_store(k, best, zero, kir_splat(k, emit_neutral(m, is_max(x) ? KI_MAX : KI_MIN, t), lanes));
     kir_store(k, where, zero, kir_splat(k, zero, lanes));
     at[axis] = kir_loop(k, KL_SERIAL, zero, emit_dim(m, x->in.v[0], axis), 1);
     kval c = kir_splat(k, emit_value(m, x->in.v[0], at), lanes), b = kir_load(k, best, zero);
-    kval better = is_max(x) ? kir_bin(k, last ? KI_LE : KI_LT, b, c) : kir_bin(k, last ? KI_LE : KI_LT, c, b);
+    kval better =
+        is_max(x) ? kir_bin(k, last ? KI_LE : KI_LT, b, c) : kir_bin(k, last ? KI_LE : KI_LT, c, b);
     kir_store(k, best, zero, kir_select(k, better, c, b));
-    kir_store(k, where, zero, kir_select(k, better, kir_splat(k, at[axis], lanes), kir_load(k, where, zero)));
+    kir_store(k, where, zero,
+              kir_select(k, better, kir_splat(k, at[axis], lanes), kir_load(k, where, zero)));
     kir_end(k);
     return kir_load(k, where, zero);
 }
@@ -403,16 +441,29 @@ static void random_arg(const struct op *self, struct graph *g, struct rng *r)
 
 /* Descriptors. */
 
-#define PRIMITIVE(nm, kind_, combine_, fold_)                                                                \
-    {.name = nm, .props = OP_REDUCE, .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1, .infer = infer,    \
-     .eval = eval, .lower = lower, .reduce = describe, .random = random_instance,                             \
-     .row = &(const struct row){kind_, combine_, fold_}}
-#define COMPOSITE(nm, kind_, fold_)                                                                          \
-    {.name = nm, .min_in = 1, .max_in = 2, .min_out = 1, .max_out = 1, .infer = infer, .expand = expand,      \
-     .random = random_instance, .row = &(const struct row){kind_, KI_NONE, fold_}}
-#define ARG(nm)                                                                                              \
-    {.name = nm, .props = OP_HEAVY, .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1, .infer = infer_arg, \
-     .eval = eval_arg, .lower = lower_arg, .flops = flops_arg, .random = random_arg}
+#define PRIMITIVE(nm, kind_, combine_, fold_)                                                      \
+    {                                                                                              \
+        .name = nm, .props = OP_REDUCE, .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,      \
+        .infer = infer, .eval = eval, .lower = lower, .reduce = describe,                          \
+        .random = random_instance, .row = &(const struct row)                                      \
+        {                                                                                          \
+            kind_, combine_, fold_                                                                 \
+        }                                                                                          \
+    }
+#define COMPOSITE(nm, kind_, fold_)                                                                \
+    {                                                                                              \
+        .name = nm, .min_in = 1, .max_in = 2, .min_out = 1, .max_out = 1, .infer = infer,          \
+        .expand = expand, .random = random_instance, .row = &(const struct row)                    \
+        {                                                                                          \
+            kind_, KI_NONE, fold_                                                                  \
+        }                                                                                          \
+    }
+#define ARG(nm)                                                                                    \
+    {                                                                                              \
+        .name = nm, .props = OP_HEAVY, .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,       \
+        .infer = infer_arg, .eval = eval_arg, .lower = lower_arg, .flops = flops_arg,              \
+        .random = random_arg                                                                       \
+    }
 
 static const struct op ops[] = {
     PRIMITIVE("quern::ReduceSum", SUM, KI_ADD, FOLD_ADD),

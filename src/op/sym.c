@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// op_sym: quern::Sym, a scalar whose value is a size known in symbols (attribute `value`, "H*W//4"), of ONNX type `to`.
-// Expansions use it where a size takes part in arithmetic on elements, as in a mean over H and W.
+// op_sym: quern::Sym, a scalar whose value is a size known in symbols (attribute `value`,
+// "H*W//4"), of ONNX type `to`. Expansions use it where a size takes part in arithmetic on
+// elements, as in a mean over H and W.
 #include "op/op.h"
 
 static bool infer(struct graph *g, node_id n, struct err *e)
@@ -22,7 +23,9 @@ static bool eval(const struct op_eval *v, struct err *e)
     i64 size;
     sym s = sym_parse(v->g->sym, attr_str(v->n, "value", ""), e);
     if (!s) return false;
-    if (!sym_eval(v->g->sym, s, v->var, &size)) return err_set(e, ERR_INPUT, "cannot tell the size '%.*s'", STR_ARG(attr_str(v->n, "value", "")));
+    if (!sym_eval(v->g->sym, s, v->var, &size))
+        return err_set(e, ERR_INPUT, "cannot tell the size '%.*s'",
+                       STR_ARG(attr_str(v->n, "value", "")));
     elem_set_i64(v->out[0]->dtype, v->out[0]->data, 0, size);
     return true;
 }
@@ -45,8 +48,14 @@ static void random_instance(const struct op *self, struct graph *g, struct rng *
 }
 
 static const struct op ops[] = {
-    {.name = "quern::Sym", .props = OP_POINTWISE | OP_VIEW, .min_out = 1, .max_out = 1, .infer = infer, .eval = eval,
-     .lower = lower, .random = random_instance},
+    {.name = "quern::Sym",
+     .props = OP_POINTWISE | OP_VIEW,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = infer,
+     .eval = eval,
+     .lower = lower,
+     .random = random_instance},
 };
 
 const struct op_family op_sym = {ops, countof(ops)};
