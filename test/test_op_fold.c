@@ -126,6 +126,81 @@ static void test_fold_max_reduce(void **state) /* Max(H, 3, H) and ReduceProd of
     check_content(&t, net_op(&t, "Mul", 2, (value_id[]){p, h}), "H*24");
 }
 
+/* Random size arithmetic: what is folded agrees with evaluation at every size. */
+
+enum { N_STEPS = 12 };
+
+/* One more value computed from two of those before. */
+static value_id random_step(struct net *t, struct rng *r, const value_id *v, i64 n)
+{
+    static const char *const ints[] = {"Add", "Sub", "Mul", "Div", "Mod",
+                                       "Max", "Min", "Neg", "Abs"};
+    static const char *const floats[] = {"Add", "Sub", "Mul",   "Div",  "Max",  "Min",
+                                         "Neg", "Abs", "Floor", "Ceil", "Round"};
+    value_id a = v[rng_range(r, 0, n - 1)];
+    bool is_float = graph_value(&t->g, a)->dtype == DT_F64;
+    if (rng_range(r, 0, 3) == 0) {
+        value_id c = net_op(t, "Cast", 1, &a);
+        enum dtype to = is_float ? DT_I64 : DT_F64;
+        attr_set_int(&t->g, graph_value(&t->g, c)->producer, "to", dtype_onnx(to));
+        return c;
+    }
+    const char *op = is_float ? floats[rng_range(r, 0, countof(floats) - 1)]
+                              : ints[rng_range(r, 0, countof(ints) - 1)];
+    if (op_find(str_of(op))->max_in == 1) return net_op(t, op, 1, &a);
+    static const double some[] = {1, 2, 3, 4, 0.5, 0.25, 1.5, 7};
+    value_id b = is_float ? op_const_f(&t->g, DT_F64, some[rng_range(r, 0, countof(some) - 1)])
+                          : op_const_f(&t->g, DT_I64, (double)rng_range(r, 1, 9));
+    bool divides = op[0] == 'D' || !strcmp(op, "Mod"); /* not by zero */
+    for (i64 i = 0; i < n && !divides && rng_range(r, 0, 2) == 0; i++)
+        if (graph_value(&t->g, v[i])->dtype == graph_value(&t->g, a)->dtype) b = v[i];
+    return net_op(t, op, 2, (value_id[]){a, b});
+}
+
+/* Compares every folded output with its evaluation for a vector of h elements. */
+static int check_folds(struct net *t, i64 h)
+{
+    int n = 0;
+    struct tensor *x = tensor_new(&t->a, DT_F32, 1, &h), *out[N_STEPS];
+    if (!graph_eval(&t->g, &x, out, &t->a, NULL, &t->e)) fail_msg("%s", t->e.msg);
+    for (u32 k = 0; k < t->g.output.n; k++) {
+        const struct sym_data *d = graph_value(&t->g, t->g.output.v[k])->sdata;
+        const struct tensor *o = out[k];
+        i64 num;
+        if (!d || !sym_eval(&t->sym, d->num[0], &h, &num)) continue;
+        double got = (double)num / (double)d->den;
+        double want = dtype_is_float(o->dtype) ? elem_f64(o->dtype, o->data, 0)
+                                               : (double)elem_i64(o->dtype, o->data, 0);
+        bool close = got - want < 1e-6 && want - got < 1e-6;
+        if (!close && want < 1e6 && want > -1e6)
+            fail_msg("output %u, H = %d: %g, expected %g (%s)", k, (int)h, got, want,
+                     content_text(t, t->g.output.v[k]).p);
+        n++;
+    }
+    return n;
+}
+
+static void test_fold_random(void **state)
+{
+    int n = 0;
+    for (u64 seed = 1; seed <= 150; seed++) {
+        struct net t;
+        struct rng r = rng_seed(seed);
+        value_id x, v[N_STEPS + 1];
+        net_init(&t, &v[0]);
+        random_input(&t.g, "x", DT_F32, 1, (i64[]){1}, &x);
+        graph_value(&t.g, x)->shape.dim[0] = sym_var(&t.sym, S("H"));
+        for (i64 k = 1; k <= N_STEPS; k++) {
+            v[k] = random_step(&t, &r, v, k);
+            *arr_push(&t.a, &t.g.output) = v[k];
+            if (!op_infer(&t.g, graph_value(&t.g, v[k])->producer, &t.e)) fail_msg("%s", t.e.msg);
+        }
+        for (i64 h = 1; h < 14; h++) n += check_folds(&t, h * h - 1);
+        arena_release(&t.a);
+    }
+    assert_true(n > 10000);
+}
+
 /* Errors name operator and node. */
 static void test_errors(void **state)
 {
@@ -154,6 +229,7 @@ int main(void)
         cmocka_unit_test(test_errors),       cmocka_unit_test(test_fold_floor_mul),
         cmocka_unit_test(test_fold_scale),   cmocka_unit_test(test_fold_div_signs),
         cmocka_unit_test(test_fold_compare), cmocka_unit_test(test_fold_max_reduce),
+        cmocka_unit_test(test_fold_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
