@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // kir: kernel IR. One kernel is a flat list of instructions in execution order, with nested
-// structure marked by GRID/LOOP/IF ... END, each instruction naming its operands by number. Small enough to
-// know by heart (doc/kernel-ir.md):
+// structure marked by GRID/LOOP/IF ... END, each instruction naming its operands by number. Small
+// enough to know by heart (doc/kernel-ir.md):
 //
 //   kernel   = arguments (BUF), then one or more grids in sequence. A grid is 1 to 3 nested GRID
 //              instructions closed by as many ENDs; its iterations may run in any order and at the
@@ -17,8 +17,8 @@
 //              sizes (struct kir.param holds their text). Grid extents and ALLOC counts are CONST
 //              or PARAM only.
 //   lifetime = an ALLOC executed again is a new, undefined array. TEMP stands outside grids, WORK
-//              and SHARED directly in a grid's body (not in LOOP or IF), REG anywhere in a grid with a
-//              CONST count. Only REG has lanes > 1.
+//              and SHARED directly in a grid's body (not in LOOP or IF), REG anywhere in a grid with
+//              a CONST count. Only REG has lanes > 1.
 //
 // Invariants (kir_verify): operands precede their use and are in scope; types match by the rules of
 // kir.inc; every structure is closed; GRID only at top level, nothing but CONST and PARAM between
@@ -85,7 +85,7 @@ struct kir {
     struct { struct str *v; u32 n, cap; } param;      /* size expression of each parameter */
     u32 group[3];                                     /* threads of a group per dimension, 0 = 1 */
     struct { struct kir_side *v; u32 n, cap; } side;  /* builder: parallel to ins */
-    struct { kval *v; u32 n; } head;                  /* builder: hash table of what can be shared */
+    struct { kval *v; u32 n; } head;                  /* builder: hash table of shared values */
     struct { struct kir_scope *v; u32 n, cap; } scope; /* builder: open structures */
 };
 
@@ -107,16 +107,16 @@ const char *kir_loop_name(enum kir_loop l);
 const char *kir_access_name(enum kir_access a);
 
 /* fold.c: the meaning of the pure scalar operators, shared by builder and interpreter. t is the
-   type of operand a (of b for SELECT), to the result's. False: the result is undefined (integer division
-   by zero). */
+   type of operand a (of b for SELECT), to the result's. False: the result is undefined (integer
+   division by zero). */
 bool kir_scalar(enum kir_op op, enum dtype t, enum dtype to, const union kir_cell x[3],
                 union kir_cell *out);
 i64 kir_wrap(enum dtype t, i64 v);        /* to the integer or bool type t */
 double kir_round(enum dtype t, double v); /* to the float type t */
 
 /* build.c: the builder. Folds constants, applies identities, shares equal pure instructions that
-   are in scope (loads of KA_IN buffers count as pure), and splats scalars where the other operand is a
-   vector. The result may be any earlier instruction. Types must match (assert). Helpers with lanes
+   are in scope (loads of KA_IN buffers count as pure), and splats scalars where the other operand is
+   a vector. The result may be any earlier instruction. Types must match (assert). Helpers with lanes
    accept 1 and then give scalars, so a generator is written once for any vector width. */
 
 void kir_init(struct kir *k, struct arena *a, struct str name);
