@@ -261,10 +261,13 @@ static void step_loop(struct gen *g)
     const struct pool save[3] = {g->f, g->i, g->b};
     i64 from = pick(g, 3), to = pick(g, 6);
     enum kir_loop kind = pick(g, 2) ? KL_UNROLL : KL_SERIAL;
-    kval i = kir_loop(&g->k, kind, kir_int(&g->k, from), kir_int(&g->k, to), 1 + pick(g, 2));
-    keep_int(g, i, 8);
+    u32 any = (u32)pick(g, g->i.n); /* half of the loops start anywhere */
+    kval base = pick(g, 2) && g->i.bound[any] < 1 << 20 ? g->i.v[any] : kir_int(&g->k, 0);
+    kval lo = kir_add_i(&g->k, base, from), hi = kir_add_i(&g->k, base, to);
+    kval i = kir_loop(&g->k, kind, lo, hi, 1 + pick(g, 2));
+    keep_int(g, i, 1 << 21);
     kval reg = g->reg[pick(g, 2)];
-    kval at = kir_mod(&g->k, i, kir_int(&g->k, 4));
+    kval at = kir_mod(&g->k, kir_sub(&g->k, i, base), kir_int(&g->k, 4));
     block(g, 1 + pick(g, 4));
     kir_store(&g->k, reg, at, kir_add(&g->k, kir_load(&g->k, reg, at), choose(g, &g->f)));
     kir_end(&g->k);
@@ -608,8 +611,8 @@ static void test_legalise(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_folding), cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_garbage), cmocka_unit_test(test_grammar),
+        cmocka_unit_test(test_folding),  cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_garbage),  cmocka_unit_test(test_grammar),
         cmocka_unit_test(test_legalise),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -285,6 +285,15 @@ static void test_addresses(void **state)
     assert_int_equal(kir_lt(&k, i, kir_int(&k, 6)), kir_const_i(&k, DT_BOOL, 1, 1));
     assert_int_equal(kir_min(&k, i, kir_int(&k, 9)), i);
     assert_int_equal(kir_max(&k, i, kir_int(&k, 0)), i);
+    kval j = kir_loop(&k, KL_SERIAL, x, kir_add_i(&k, x, 16), 8); /* x or x + 8 */
+    kval yes = kir_const_i(&k, DT_BOOL, 1, 1), no = kir_const_i(&k, DT_BOOL, 1, 0);
+    assert_int_equal(kir_lt(&k, j, kir_add_i(&k, x, 9)), yes);
+    assert_int_equal(kir_lt(&k, kir_add_i(&k, j, 8), kir_add_i(&k, x, 17)), yes);
+    assert_int_equal(kir_lt(&k, kir_add_i(&k, j, 1), x), no);
+    assert_int_not_equal(kir_lt(&k, j, kir_add_i(&k, x, 8)), yes);
+    assert_int_equal(kir_min(&k, kir_add(&k, g, p), kir_add_i(&k, kir_add(&k, p, g), 3)),
+                     kir_add(&k, g, p));
+    assert_int_equal(kir_range(&k, kir_sub(&k, kir_add_i(&k, x, 16), j)).lo, 8);
     kval r = kir_ramp(&k, g, 1, 8);
     assert_int_equal(kir_add(&k, r, kir_splat(&k, kir_int(&k, 4), 8)),
                      kir_ramp(&k, kir_add_i(&k, g, 4), 1, 8));

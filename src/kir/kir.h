@@ -173,6 +173,7 @@ kval kir_scalar_of(struct kir *k, kval v); /* of which v is a splat; 0: none kno
 /* range.c: bounds of i64 values, of all lanes: from constants, loop bounds, min, max, mod ... */
 struct kir_range { i64 lo, hi; }; /* both included */
 struct kir_range kir_range(const struct kir *k, kval v);
+struct kir_range kir_diff_range(const struct kir *k, kval a, kval b); /* of a - b, scalars */
 struct kir_range kir_range_of(const struct kir *k, const struct kir_ins *x);
 
 /* text.c (print), parse.c: the textual form, doc/kernel-ir.md. Round-trips. */

@@ -192,34 +192,42 @@ static bool check_size(struct unroller *u)
                    STR_ARG(u->copy.in->name), u->max);
 }
 
-static bool copy_rounds(struct unroller *u, kval v, i64 from, i64 to)
+static bool copy_rounds(struct unroller *u, kval v, i64 n)
 {
-    i64 step = kir_at(u->copy.in, kir_at(u->copy.in, v)->c)->imm.i, at = from;
-    for (i64 n = 0; at < to; n++) {
-        if (n > u->max)
-            return err_set(u->e, ERR_FAILED,
-                           "kernel '%.*s': loop %%%u has too many rounds to unroll",
-                           STR_ARG(u->copy.in->name), kir_text_id(u->copy.in, v));
-        kir_copy_set(&u->copy, v, kir_int(u->copy.out, at));
+    const struct kir_ins *x = kir_at(u->copy.in, v);
+    kval from = get0(&u->copy, x->a);
+    i64 step = kir_at(u->copy.in, x->c)->imm.i;
+    if (n > u->max)
+        return err_set(u->e, ERR_FAILED, "kernel '%.*s': loop %%%u has too many rounds to unroll",
+                       STR_ARG(u->copy.in->name), kir_text_id(u->copy.in, v));
+    for (i64 i = 0; i < n; i++) {
+        kir_copy_set(&u->copy, v, kir_add_i(u->copy.out, from, i * step));
         if (!copy_range(u, v + 1, u->end[v]) || !check_size(u)) return false;
-        if (__builtin_add_overflow(at, step, &at)) break;
     }
     return true;
+}
+
+/* Number of rounds of loop v, -1: not known. */
+static i64 count_rounds(struct unroller *u, kval v)
+{
+    const struct kir_ins *x = kir_at(u->copy.in, v);
+    i64 step = kir_at(u->copy.in, x->c)->imm.i;
+    struct kir_range size = kir_diff_range(u->copy.out, get0(&u->copy, x->b), get0(&u->copy, x->a));
+    if (size.hi <= 0) return 0;
+    i64 n = (size.hi - 1) / step + 1;
+    return size.lo > 0 && (size.lo - 1) / step + 1 == n ? n : -1;
 }
 
 static bool copy_loop(struct unroller *u, kval v)
 {
     const struct kir_ins *x = kir_at(u->copy.in, v);
-    kval from = get0(&u->copy, x->a), to = get0(&u->copy, x->b);
-    i64 step = kir_at(u->copy.in, x->c)->imm.i, lo = 0, hi = 0, size;
-    bool is_const = kir_is_const(u->copy.out, from, &lo) && kir_is_const(u->copy.out, to, &hi);
-    if (x->aux == KL_UNROLL && !is_const)
-        return err_set(u->e, ERR_FAILED,
-                       "kernel '%.*s': loop %%%u is to be unrolled but its bounds are not constant",
-                       STR_ARG(u->copy.in->name), kir_text_id(u->copy.in, v));
-    bool is_short =
-        is_const && (hi <= lo || (!__builtin_sub_overflow(hi, lo, &size) && size <= step));
-    if (x->aux == KL_UNROLL || is_short) return copy_rounds(u, v, lo, hi);
+    i64 n = count_rounds(u, v);
+    if (x->aux == KL_UNROLL && n < 0)
+        return err_set(
+            u->e, ERR_FAILED,
+            "kernel '%.*s': loop %%%u is to be unrolled but its number of rounds is not constant",
+            STR_ARG(u->copy.in->name), kir_text_id(u->copy.in, v));
+    if (x->aux == KL_UNROLL || n == 0 || n == 1) return copy_rounds(u, v, n);
     kir_copy_ins(&u->copy, v);
     if (!copy_range(u, v + 1, u->end[v])) return false;
     kir_end(u->copy.out);

@@ -112,6 +112,136 @@ static struct kir_range range_abs(struct kir_range a)
     return (struct kir_range){a.lo >= 0 ? a.lo : a.hi <= 0 ? n.lo : 0, i64_max(a.hi, n.hi)};
 }
 
+/* Sums. Interval arithmetic forgets that (x + 4) - x is 4; so sums of scalars are also taken apart
+   into terms, equal terms meet, and the rest is bounded. A loop index from an unknown start is its
+   start and something from 0 to its reach. */
+
+enum { MAX_TERMS = 8, MAX_NEST = 6 };
+
+struct linear {
+    kval term[MAX_TERMS];
+    i64 coef[MAX_TERMS];
+    u32 n;
+    struct kir_range rest; /* what is no term */
+    bool is_lost;          /* too many terms or too large coefficients: nothing is known */
+};
+
+static struct kir_range range_scale(struct kir_range a, i64 c)
+{
+    return range_mul(a, (struct kir_range){c, c});
+}
+
+static void add_opaque(struct linear *s, kval v, i64 coef)
+{
+    u32 i = 0;
+    while (i < s->n && s->term[i] != v) i++;
+    s->is_lost |= i == MAX_TERMS;
+    if (s->is_lost) return;
+    s->coef[i] = i == s->n ? coef : s->coef[i] + coef;
+    s->term[i] = v;
+    s->n += i == s->n;
+}
+
+static void add_term(const struct kir *k, struct linear *s, kval v, i64 coef, int nest)
+{
+    const struct kir_ins *x = kir_at(k, v);
+    const i64 huge = (i64)1 << 40;
+    i64 c = coef;
+    bool is_product = x->op == KI_MUL && kir_is_const(k, x->b, &c) && c > -huge && c < huge;
+    is_product = is_product && !__builtin_mul_overflow(c, coef, &c);
+    s->is_lost |= coef <= -huge || coef >= huge;
+    if (s->is_lost) return;
+    if (x->op == KI_CONST && x->imm.i > -huge && x->imm.i < huge) {
+        s->rest = range_add(s->rest, range_scale((struct kir_range){x->imm.i, x->imm.i}, coef));
+    } else if (nest < MAX_NEST && (x->op == KI_ADD || x->op == KI_SUB)) {
+        add_term(k, s, x->a, coef, nest + 1);
+        add_term(k, s, x->b, x->op == KI_SUB ? -coef : coef, nest + 1);
+    } else if (nest < MAX_NEST && is_product) {
+        add_term(k, s, x->a, c, nest + 1);
+    } else {
+        add_opaque(s, v, coef);
+    }
+}
+
+static struct kir_range linear_range(const struct kir *k, const struct linear *s)
+{
+    struct kir_range r = s->rest;
+    for (u32 i = 0; i < s->n && !s->is_lost; i++)
+        if (s->coef[i]) r = range_add(r, range_scale(kir_range(k, s->term[i]), s->coef[i]));
+    return s->is_lost ? full : r;
+}
+
+static i64 loop_step(const struct kir *k, const struct kir_ins *x)
+{
+    i64 step; /* of a text that is not verified yet, it may be anything */
+    return kir_is_const(k, x->c, &step) && step > 0 ? step : 1;
+}
+
+/* The largest multiple of the step that is below size. */
+static i64 loop_reach(const struct kir *k, const struct kir_ins *x, i64 size)
+{
+    i64 step = loop_step(k, x);
+    return size == INT64_MAX ? size : i64_max(size - 1, 0) / step * step;
+}
+
+static void expand_loop(const struct kir *k, struct linear *s, u32 i)
+{
+    const struct kir_ins *x = kir_at(k, s->term[i]);
+    struct linear size = {.n = 0};
+    add_term(k, &size, x->b, 1, 0);
+    add_term(k, &size, x->a, -1, 0);
+    i64 coef = s->coef[i], reach = loop_reach(k, x, linear_range(k, &size).hi);
+    s->coef[i] = 0;
+    s->rest = range_add(s->rest, range_scale((struct kir_range){0, reach}, coef));
+    add_term(k, s, x->a, coef, 0);
+}
+
+/* The innermost loop index that starts at no constant: its start may hold outer ones. n: none. */
+static u32 latest_loop(const struct kir *k, const struct linear *s)
+{
+    u32 best = s->n;
+    for (u32 i = 0; i < s->n; i++) {
+        const struct kir_ins *x = kir_at(k, s->term[i]);
+        bool is_open = s->coef[i] && x->op == KI_LOOP && kir_at(k, x->a)->op != KI_CONST;
+        if (is_open && (best == s->n || s->term[i] > s->term[best])) best = i;
+    }
+    return best;
+}
+
+static struct kir_range intersect(struct kir_range a, struct kir_range b)
+{
+    struct kir_range r = {i64_max(a.lo, b.lo), i64_min(a.hi, b.hi)};
+    return r.lo <= r.hi ? r : a; /* empty: code that is never reached */
+}
+
+/* a + sign * b */
+static struct kir_range sum_range(const struct kir *k, kval a, kval b, i64 sign)
+{
+    struct linear s = {.n = 0};
+    if (kir_lanes(k, a) > 1) return full;
+    add_term(k, &s, a, 1, 0);
+    add_term(k, &s, b, sign, 0);
+    struct kir_range r = linear_range(k, &s);
+    for (u32 i; (i = latest_loop(k, &s)) < s.n && !s.is_lost;) expand_loop(k, &s, i);
+    return intersect(r, linear_range(k, &s));
+}
+
+struct kir_range kir_diff_range(const struct kir *k, kval a, kval b)
+{
+    struct kir_range x = kir_range(k, a), y = kir_range(k, b);
+    return intersect(range_add(x, range_neg(y)), sum_range(k, a, b, -1));
+}
+
+static struct kir_range range_loop(const struct kir *k, const struct kir_ins *x)
+{
+    struct kir_range a = kir_range(k, x->a), b = kir_range(k, x->b);
+    if (b.hi == INT64_MAX) return (struct kir_range){a.lo, b.hi};
+    i64 size;
+    if (a.lo != a.hi || __builtin_sub_overflow(b.hi, a.lo, &size))
+        return (struct kir_range){a.lo, i64_max(b.hi - 1, a.lo)};
+    return (struct kir_range){a.lo, a.lo + loop_reach(k, x, size)};
+}
+
 /* Of a text that is not verified yet, dim may be anything. */
 static i64 thread_count(const struct kir *k, i64 dim)
 {
@@ -134,8 +264,9 @@ struct kir_range kir_range_of(const struct kir *k, const struct kir_ins *x)
     case KI_ABS: return range_abs(a);
     case KI_SELECT: return (struct kir_range){i64_min(b.lo, c.lo), i64_max(b.hi, c.hi)};
     case KI_GRID: return (struct kir_range){0, a.hi == INT64_MAX ? a.hi : i64_max(a.hi - 1, 0)};
-    case KI_LOOP:
-        return (struct kir_range){a.lo, b.hi == INT64_MAX ? b.hi : i64_max(b.hi - 1, a.lo)};
+    case KI_LOOP: return range_loop(k, x);
+    case KI_ADD: return intersect(range_bin(x->op, a, b), sum_range(k, x->a, x->b, 1));
+    case KI_SUB: return intersect(range_bin(x->op, a, b), sum_range(k, x->a, x->b, -1));
     case KI_THREAD: return (struct kir_range){0, thread_count(k, x->imm.i) - 1};
     default: return range_bin(x->op, a, b);
     }

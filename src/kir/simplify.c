@@ -253,21 +253,22 @@ static kval simplify_min_max(struct kir *k, enum kir_op op, kval a, kval b)
     i64 c, d;
     if (a == b) return a;
     if (kir_dtype(k, a) != DT_I64) return 0;
-    struct kir_range x = kir_range(k, a), y = kir_range(k, b);
-    if (x.hi <= y.lo) return op == KI_MIN ? a : b;
-    if (y.hi <= x.lo) return op == KI_MIN ? b : a;
+    struct kir_range r = kir_diff_range(k, a, b);
+    if (r.hi <= 0) return op == KI_MIN ? a : b;
+    if (r.lo >= 0) return op == KI_MIN ? b : a;
     if (!kir_is_const(k, b, &d) || !has_const(k, op, a, &p, &c)) return 0;
     return kir_bin(k, op, p, int_like(k, a, op == KI_MIN ? i64_min(c, d) : i64_max(c, d)));
 }
 
-static int decide(enum kir_op op, struct kir_range x, struct kir_range y)
+/* By the range of a - b. */
+static int decide(enum kir_op op, struct kir_range r)
 {
-    bool is_apart = x.hi < y.lo || y.hi < x.lo;
+    bool is_apart = r.lo > 0 || r.hi < 0, is_equal = r.lo == 0 && r.hi == 0;
     switch ((int)op) {
-    case KI_EQ: return is_apart ? 0 : -1;
-    case KI_NE: return is_apart ? 1 : -1;
-    case KI_LT: return x.hi < y.lo ? 1 : x.lo >= y.hi ? 0 : -1;
-    case KI_LE: return x.hi <= y.lo ? 1 : x.lo > y.hi ? 0 : -1;
+    case KI_EQ: return is_apart ? 0 : is_equal ? 1 : -1;
+    case KI_NE: return is_apart ? 1 : is_equal ? 0 : -1;
+    case KI_LT: return r.hi < 0 ? 1 : r.lo >= 0 ? 0 : -1;
+    case KI_LE: return r.hi <= 0 ? 1 : r.lo > 0 ? 0 : -1;
     default: return -1;
     }
 }
@@ -300,7 +301,7 @@ static kval simplify_compare(struct kir *k, enum kir_op op, kval a, kval b)
 {
     if (a == b) return bool_like(k, a, op == KI_EQ || op == KI_LE);
     if (kir_dtype(k, a) != DT_I64) return 0;
-    int known = decide(op, kir_range(k, a), kir_range(k, b));
+    int known = decide(op, kir_diff_range(k, a, b));
     if (known >= 0) return bool_like(k, a, known);
     return compare_consts(k, op, a, b);
 }
