@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ONNX models, opsets 7 to 18: protobuf to graph, then every node is brought to opset 18 by its operator's `upgrade`
-// and sizes are inferred.
+// ONNX models, opsets 7 to 18 (and older ones as far as their operators mean the same in opset 7): protobuf to graph,
+// then every node is brought to opset 18 by its operator's `upgrade` and sizes are inferred.
 //
 // Names of values are kept; names given by ONNX may come in any order, so a value is made at its first mention and
 // graph_verify finds those that nobody produces. Initializers are constants, even when they are listed as inputs.
@@ -19,7 +19,7 @@
 #include "io/io.h"
 #include "op/op.h"
 
-enum { MIN_OPSET = 7, MAX_OPSET = 18, MAX_ATTRS = 1000 };
+enum { MIN_OPSET = 1, UPGRADE_OPSET = 7, MAX_OPSET = 18, MAX_ATTRS = 1000 };
 
 struct reader {
     struct graph *g;
@@ -330,6 +330,19 @@ static bool read_graph(struct reader *r, const Onnx__GraphProto *p)
     return true;
 }
 
+/* The opset from which on the operator means what it means in opset 7. */
+static i64 settled_opset(struct str op)
+{
+    static const struct { const char *op; i64 opset; } changed[] = {
+#define X(name, opset) {name, opset},
+#include "import/onnx_changed.inc"
+#undef X
+    };
+    for (i64 k = 0; k < countof(changed); k++)
+        if (str_is(op, changed[k].op)) return changed[k].opset;
+    return 1;
+}
+
 /* Brings all nodes to opset 18. Upgrading may add nodes behind the last; those are of opset 18 already. */
 static bool upgrade_all(struct reader *r)
 {
@@ -338,7 +351,9 @@ static bool upgrade_all(struct reader *r)
         const struct node *nd = graph_node(r->g, n);
         const struct op *op = op_find(nd->op);
         if (!op) return op_unsupported(r->e, r->g, n, "operator is not supported");
-        if (op->upgrade && !nd->dead && !op->upgrade(r->g, n, r->opset, r->e)) return false;
+        if (r->opset < settled_opset(nd->op))
+            return op_unsupported(r->e, r->g, n, "operator as of opset %lld is not supported", (long long)r->opset);
+        if (op->upgrade && !nd->dead && !op->upgrade(r->g, n, i64_max(r->opset, UPGRADE_OPSET), r->e)) return false;
     }
     return true;
 }
