@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Language c on device cpu against the interpreter: random kernels must give the same bytes, functions of floats the
-// same value within units in the last place. Compiled without contraction, so that every rounding is the interpreter's;
-// everything else is as users get it. Also what happens when compilers fail.
+// Language c on device cpu against the interpreter: random kernels must give the same bytes,
+// functions of floats the same value within units in the last place. Compiled without contraction,
+// so that every rounding is the interpreter's; everything else is as users get it. Also what
+// happens when compilers fail.
 #include "dev/dev.h"
 #include "lang/lang.h"
 
@@ -15,7 +16,7 @@
 
 enum { N = 203, MAX_ARGS = 12 };
 
-struct run {          /* a kernel, its arguments' bytes, and where it goes */
+struct run { /* a kernel, its arguments' bytes, and where it goes */
     struct arena arena;
     struct kir kir;
     struct kir_arg arg[MAX_ARGS];
@@ -63,9 +64,15 @@ static void run_native(struct run *r, struct dev *d, struct str binary, void *ou
         assert_true(d->driver->upload(d, mem[i], r->arg[i].p, size, &e));
     }
     u32 n_temp = 2;
-    for (u32 i = 0; i < n_temp; i++) assert_true(d->driver->alloc(d, N * 64 * 8, &mem[r->n_arg + i], &e));
-    struct dev_launch l = {.kernel = k, .buf = mem, .n_buf = r->n_arg + n_temp, .param = r->param,
-                           .n_param = countof(r->param), .grid = (const i64(*)[3])r->grid, .n_grid = r->n_grid,
+    for (u32 i = 0; i < n_temp; i++)
+        assert_true(d->driver->alloc(d, N * 64 * 8, &mem[r->n_arg + i], &e));
+    struct dev_launch l = {.kernel = k,
+                           .buf = mem,
+                           .n_buf = r->n_arg + n_temp,
+                           .param = r->param,
+                           .n_param = countof(r->param),
+                           .grid = (const i64(*)[3])r->grid,
+                           .n_grid = r->n_grid,
                            .work_size = r->work_size};
     if (!d->driver->launch(d, &l, &e)) fail_with(r, "launch", &e);
     for (u32 i = 0; i < r->n_arg; i++) {
@@ -102,20 +109,24 @@ static void interpret(struct run *r)
 
 static double random_value(struct rng *g, enum dtype t)
 {
-    static const double special[] = {0, -0.0, 1, -1, 0.5, INFINITY, -INFINITY, NAN, 65504, 1e-7, 3e38, 2147483647.0};
+    static const double special[] = {0,         -0.0, 1,     -1,   0.5,  INFINITY,
+                                     -INFINITY, NAN,  65504, 1e-7, 3e38, 2147483647.0};
     if (!dtype_is_float(t)) return (double)rng_range(g, -300, 300);
     if (rng_range(g, 0, 9) == 0) return special[rng_range(g, 0, countof(special) - 1)];
     return rng_normal(g) * pow(10, (double)rng_range(g, -2, 2));
 }
 
-static void add_arg(struct run *r, struct rng *g, const char *name, enum dtype t, enum kir_access access, i64 n)
+static void add_arg(struct run *r, struct rng *g, const char *name, enum dtype t,
+                    enum kir_access access, i64 n)
 {
     kir_buf(&r->kir, str_of(name), t, access);
     struct kir_arg a = {.p = arena_alloc(&r->arena, n * dtype_size(t) + 64), .n = n};
     for (i64 i = 0; i < n; i++) {
         double v = random_value(g, t);
         if (dtype_is_float(t)) elem_set_f64(t, a.p, i, v);
-        else elem_set_i64(t, a.p, i, t == DT_BOOL ? v > 0 : (i64)v * ((i64)1 << rng_range(g, 0, 40)));
+        else
+            elem_set_i64(t, a.p, i,
+                         t == DT_BOOL ? v > 0 : (i64)v * ((i64)1 << rng_range(g, 0, 40)));
     }
     r->arg[r->n_arg++] = a;
 }
@@ -157,17 +168,21 @@ static kval pool_as(struct pool *p, enum dtype t) { return pool_cast(p, t, pool_
 
 static kval random_float_op(struct pool *p, kval a, kval b)
 {
-    static const enum kir_op un[] = {KI_NEG, KI_ABS, KI_SQRT, KI_FLOOR, KI_CEIL, KI_TRUNC, KI_RINT, KI_ISNAN, KI_ISINF};
-    static const enum kir_op bin[] = {KI_ADD, KI_SUB, KI_MUL, KI_DIV, KI_MIN, KI_MAX, KI_EQ, KI_NE, KI_LT, KI_LE};
-    if (rng_range(p->g, 0, 2) == 0) return kir_un(&p->r->kir, un[rng_range(p->g, 0, countof(un) - 1)], a);
+    static const enum kir_op un[] = {KI_NEG,   KI_ABS,  KI_SQRT,  KI_FLOOR, KI_CEIL,
+                                     KI_TRUNC, KI_RINT, KI_ISNAN, KI_ISINF};
+    static const enum kir_op bin[] = {KI_ADD, KI_SUB, KI_MUL, KI_DIV, KI_MIN,
+                                      KI_MAX, KI_EQ,  KI_NE,  KI_LT,  KI_LE};
+    if (rng_range(p->g, 0, 2) == 0)
+        return kir_un(&p->r->kir, un[rng_range(p->g, 0, countof(un) - 1)], a);
     return kir_bin(&p->r->kir, bin[rng_range(p->g, 0, countof(bin) - 1)], a, b);
 }
 
 static kval random_int_op(struct pool *p, enum dtype t, kval a, kval b)
 {
     static const enum kir_op un[] = {KI_NEG, KI_ABS, KI_NOT};
-    static const enum kir_op bin[] = {KI_ADD, KI_SUB, KI_MUL, KI_DIV, KI_MOD, KI_MIN, KI_MAX, KI_AND, KI_OR, KI_XOR,
-                                      KI_SHL, KI_SHR, KI_EQ, KI_NE, KI_LT, KI_LE};
+    static const enum kir_op bin[] = {KI_ADD, KI_SUB, KI_MUL, KI_DIV, KI_MOD, KI_MIN,
+                                      KI_MAX, KI_AND, KI_OR,  KI_XOR, KI_SHL, KI_SHR,
+                                      KI_EQ,  KI_NE,  KI_LT,  KI_LE};
     struct kir *k = &p->r->kir;
     if (rng_range(p->g, 0, 5) == 0) return kir_un(k, un[rng_range(p->g, 0, countof(un) - 1)], a);
     enum kir_op op = bin[rng_range(p->g, 0, countof(bin) - 1)];
@@ -204,7 +219,8 @@ static void pool_step(struct pool *p)
     else if (dtype_is_float(t)) pool_add(p, random_float_op(p, a, b));
     else if (t == DT_BOOL) pool_add(p, random_bool_op(p, a, b));
     else pool_add(p, random_int_op(p, t, a, b));
-    if (half && kir_dtype(k, p->v[p->n - 1]) == DT_F32) pool_add(p, kir_cast(k, half, p->v[p->n - 1]));
+    if (half && kir_dtype(k, p->v[p->n - 1]) == DT_F32)
+        pool_add(p, kir_cast(k, half, p->v[p->n - 1]));
 }
 
 /* Loads: contiguous, partial, strided, gathered, scalar. */
@@ -241,7 +257,8 @@ static void random_kernel(struct run *r, struct rng *g)
     u32 lanes = 1u << rng_range(g, 0, 5);
     kir_init(k, &r->arena, S("random"));
     random_inputs(r, g);
-    for (i64 i = 0; i < countof(names); i++) add_arg(r, g, names[i], t[i] = random_dtype(g), KA_OUT, N);
+    for (i64 i = 0; i < countof(names); i++)
+        add_arg(r, g, names[i], t[i] = random_dtype(g), KA_OUT, N);
     r->grid[0][0] = ceil_div(N, lanes);
     r->grid[0][1] = r->grid[0][2] = 1;
     r->n_grid = 1;
@@ -275,8 +292,8 @@ static void compare(struct run *r, void *out[MAX_ARGS], const char *what)
         for (i64 j = 0; j < r->arg[i].n; j++) {
             if (same(t, r->arg[i].p, out[i], j)) continue;
             struct err e = {0};
-            err_set(&e, ERR_FAILED, "%.*s[%lld] is %.9g, not %.9g", STR_ARG(r->kir.buf.v[i].name), (long long)j,
-                    elem_f64(t, out[i], j), elem_f64(t, r->arg[i].p, j));
+            err_set(&e, ERR_FAILED, "%.*s[%lld] is %.9g, not %.9g", STR_ARG(r->kir.buf.v[i].name),
+                    (long long)j, elem_f64(t, out[i], j), elem_f64(t, r->arg[i].p, j));
             fail_with(r, what, &e);
         }
     }
@@ -327,7 +344,10 @@ static bool has_compiler(const char *name)
 }
 
 static i64 n_random(void) { return os_env("QUERN_TEST_N") ? atoi(os_env("QUERN_TEST_N")) : 20; }
-static u64 seed(void) { return os_env("QUERN_TEST_SEED") ? (u64)atoll(os_env("QUERN_TEST_SEED")) : 1000; }
+static u64 seed(void)
+{
+    return os_env("QUERN_TEST_SEED") ? (u64)atoll(os_env("QUERN_TEST_SEED")) : 1000;
+}
 
 static void test_random_gcc(void **state)
 {
@@ -384,14 +404,16 @@ static void structured_kernel(struct run *r, struct rng *g)
     kval a = kir_grid(k, p0), b = kir_grid(k, kir_int(k, 2)), c = kir_grid(k, kir_int(k, 2));
     kval row = kir_add(k, kir_mul_i(k, kir_add(k, kir_mul_i(k, a, 2), b), 2), c);
     kval from = kir_mul_i(k, row, N);
-    kval work = kir_alloc(k, KS_WORK, DT_F32, 1, p1), wide = kir_alloc(k, KS_WORK, DT_F64, 1, kir_int(k, lanes));
+    kval work = kir_alloc(k, KS_WORK, DT_F32, 1, p1),
+         wide = kir_alloc(k, KS_WORK, DT_F64, 1, kir_int(k, lanes));
     kval i = kir_loop(k, KL_VECTOR, kir_int(k, 0), n, 1);
     kval x = kir_load(k, k->buf.v[0].id, kir_add(k, from, i));
     x = kir_select(k, kir_un(k, KI_ISINF, x), kir_const_f(k, DT_F32, 1, 2), x);
     kir_store(k, work, i, kir_max(k, x, kir_const_f(k, DT_F32, 1, -1)));
     kir_end(k);
     kval acc = kir_alloc(k, KS_REG, DT_F32, lanes, kir_int(k, 2));
-    for (i64 j = 0; j < 2; j++) kir_store(k, acc, kir_int(k, j), kir_const_f(k, DT_F32, lanes, (double)j));
+    for (i64 j = 0; j < 2; j++)
+        kir_store(k, acc, kir_int(k, j), kir_const_f(k, DT_F32, lanes, (double)j));
     i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_sub(k, n, kir_int(k, lanes * 2)), 3);
     kval u = kir_loop(k, KL_UNROLL, kir_int(k, 0), kir_int(k, 2), 1);
     kval v = kir_load(k, work, kir_ramp(k, kir_add(k, i, kir_mul_i(k, u, lanes)), 1, lanes));
@@ -413,7 +435,8 @@ static void structured_kernel(struct run *r, struct rng *g)
     kir_if(k, kir_bin(k, KI_EQ, b, kir_int(k, 0)));
     kir_store(k, k->buf.v[1].id, kir_ramp(k, kir_mul_i(k, a, lanes), 1, lanes), s);
     kir_end(k);
-    kval least = kir_min(k, kir_max(k, kir_un(k, KI_HMIN, s), kir_const_f(k, DT_F32, 1, -9)), kir_const_f(k, DT_F32, 1, 9));
+    kval least = kir_min(k, kir_max(k, kir_un(k, KI_HMIN, s), kir_const_f(k, DT_F32, 1, -9)),
+                         kir_const_f(k, DT_F32, 1, 9));
     least = kir_select(k, kir_un(k, KI_ISNAN, least), kir_const_f(k, DT_F32, 1, 0), least);
     kir_store(k, k->buf.v[2].id, kir_add(k, kir_mul_i(k, a, depth), b), kir_cast(k, DT_I32, least));
     kir_end(k);
@@ -441,16 +464,16 @@ static void test_structure(void **state)
 struct function {
     enum kir_op op;
     double (*exact)(double);
-    double lo, hi;      /* range where accuracy is measured */
-    double ulp;         /* allowed */
+    double lo, hi; /* range where accuracy is measured */
+    double ulp;    /* allowed */
 };
 
 static const struct function functions[] = {
-    {KI_EXP, exp, -104, 90, 2},        {KI_LOG, log, 1e-45, 3.4e38, 2},   {KI_TANH, tanh, -12, 12, 4},
-    {KI_ERF, erf, -5, 5, 4},           {KI_SIN, sin, -1e4, 1e4, 2},       {KI_COS, cos, -1e4, 1e4, 2},
-    {KI_TAN, tan, -1e3, 1e3, 2},       {KI_ASIN, asin, -1, 1, 2},         {KI_ACOS, acos, -1, 1, 2},
-    {KI_ATAN, atan, -1e3, 1e3, 2},     {KI_SINH, sinh, -89, 89, 3},       {KI_COSH, cosh, -89, 89, 3},
-    {KI_ASINH, asinh, -1e9, 1e9, 3},   {KI_ACOSH, acosh, 1, 1e9, 3},      {KI_ATANH, atanh, -1, 1, 3},
+    {KI_EXP, exp, -104, 90, 2},       {KI_LOG, log, 1e-45, 3.4e38, 2}, {KI_TANH, tanh, -12, 12, 4},
+    {KI_ERF, erf, -5, 5, 4},          {KI_SIN, sin, -1e4, 1e4, 2},     {KI_COS, cos, -1e4, 1e4, 2},
+    {KI_TAN, tan, -1e3, 1e3, 2},      {KI_ASIN, asin, -1, 1, 2},       {KI_ACOS, acos, -1, 1, 2},
+    {KI_ATAN, atan, -1e3, 1e3, 2},    {KI_SINH, sinh, -89, 89, 3},     {KI_COSH, cosh, -89, 89, 3},
+    {KI_ASINH, asinh, -1e9, 1e9, 3},  {KI_ACOSH, acosh, 1, 1e9, 3},    {KI_ATANH, atanh, -1, 1, 3},
     {KI_SQRT, sqrt, 0, 3e38, 0.5001},
 };
 
@@ -461,10 +484,12 @@ static double ulp_of(double v) /* spacing of f32 at v */
     return ldexp(1, (e < -125 ? -125 : e) - 24);
 }
 
-/* Every third value uniform, every third of random magnitude, every third near zero; then special ones. */
+/* Every third value uniform, every third of random magnitude, every third near zero; then special
+ * ones. */
 static void fill_function(const struct function *f, float *x, i64 n)
 {
-    static const float special[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1e-40f, -1e-40f, 1.0f, -1.0f, 3.4e38f, -3.4e38f};
+    static const float special[] = {0.0f,    -0.0f, INFINITY, -INFINITY, NAN,     1e-40f,
+                                    -1e-40f, 1.0f,  -1.0f,    3.4e38f,   -3.4e38f};
     struct rng g = rng_seed(f->op);
     for (i64 i = 0; i < n; i++) {
         double u = rng_f64(&g), v = f->lo + (f->hi - f->lo) * u;
@@ -501,17 +526,20 @@ static void check_function(const struct function *f, u32 lanes, const struct cap
     void *out[MAX_ARGS];
     double worst = 0, at = 0;
     function_kernel(&r, f->op, lanes, COUNT);
-    for (u32 i = 0; i < 2; i++) r.arg[i] = (struct kir_arg){arena_alloc(&r.arena, COUNT * 4), COUNT};
+    for (u32 i = 0; i < 2; i++)
+        r.arg[i] = (struct kir_arg){arena_alloc(&r.arena, COUNT * 4), COUNT};
     fill_function(f, r.arg[0].p, COUNT);
     build(&r, c, &binary);
     run_native(&r, d, buf_view(&binary), out);
     for (i64 i = 0; i < COUNT; i++) {
         double x = ((float *)r.arg[0].p)[i], want = f->exact(x), got = ((float *)out[1])[i];
         if ((isnan(want) && isnan(got)) || (float)want == got) continue;
-        double bad = isnan(want) || isnan(got) || isinf(got) ? INFINITY : fabs(got - want) / ulp_of(want);
+        double bad =
+            isnan(want) || isnan(got) || isinf(got) ? INFINITY : fabs(got - want) / ulp_of(want);
         if (bad > worst) worst = bad, at = x;
     }
-    if (worst > f->ulp) print_message("%s x%u: %g ulp at %.9g\n", kir_op_info(f->op)->name, lanes, worst, at);
+    if (worst > f->ulp)
+        print_message("%s x%u: %g ulp at %.9g\n", kir_op_info(f->op)->name, lanes, worst, at);
     assert_true(worst <= f->ulp);
     buf_release(&binary);
     arena_release(&r.arena);
@@ -535,7 +563,8 @@ static void test_functions(void **state)
     check_functions("", countof(functions));
 }
 
-static void test_functions_variants(void **state) /* without fused multiply-add, and by the other compiler */
+static void
+test_functions_variants(void **state) /* without fused multiply-add, and by the other compiler */
 {
     unsetenv("QUERN_CC");
     check_functions("-ffp-contract=off", 4);
@@ -628,7 +657,8 @@ static void test_interp(void **state)
     for (i64 i = 0; i < 128; i++) assert_true(((float *)out[1])[i] == (float)-i);
     struct dev_kernel *k = d->driver->load(d, buf_view(&text), S("function"), 1, &e);
     struct dev_mem mem[2] = {{.host = r.arg[0].p, .size = 512}, {.host = r.arg[1].p, .size = 508}};
-    struct dev_launch l = {.kernel = k, .buf = mem, .n_buf = 2, .grid = (const i64(*)[3])r.grid, .n_grid = 1};
+    struct dev_launch l = {
+        .kernel = k, .buf = mem, .n_buf = 2, .grid = (const i64(*)[3])r.grid, .n_grid = 1};
     assert_false(d->driver->launch(d, &l, &e));
     d->driver->unload(d, k);
     d->driver->close(d);
@@ -675,12 +705,12 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_gcc),      cmocka_unit_test(test_random_clang),
-        cmocka_unit_test(test_random_older),    cmocka_unit_test(test_structure),
-        cmocka_unit_test(test_functions),       cmocka_unit_test(test_functions_variants),
-        cmocka_unit_test(test_build_errors),    cmocka_unit_test(test_deterministic),
-        cmocka_unit_test(test_load_errors),     cmocka_unit_test(test_interp),
-        cmocka_unit_test(test_caps),            cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_random_gcc),   cmocka_unit_test(test_random_clang),
+        cmocka_unit_test(test_random_older), cmocka_unit_test(test_structure),
+        cmocka_unit_test(test_functions),    cmocka_unit_test(test_functions_variants),
+        cmocka_unit_test(test_build_errors), cmocka_unit_test(test_deterministic),
+        cmocka_unit_test(test_load_errors),  cmocka_unit_test(test_interp),
+        cmocka_unit_test(test_caps),         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

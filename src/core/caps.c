@@ -1,23 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// caps.c: a target's limits as one line of text, "key=value" words; values with spaces stand in double quotes.
-// The keys are the names of the fields. Keys that are missing keep zero, unknown ones are errors.
+// caps.c: a target's limits as one line of text, "key=value" words; values with spaces stand in
+// double quotes. The keys are the names of the fields. Keys that are missing keep zero, unknown
+// ones are errors.
 #include "core/core.h"
 
 #include <string.h>
 
 enum field_kind { FIELD_TEXT, FIELD_U32, FIELD_I64, FIELD_BOOL };
 
-#define FIELD(member, k) {#member, k, offsetof(struct caps, member), sizeof(((struct caps *)0)->member)}
+#define FIELD(member, k)                                                                           \
+    {                                                                                              \
+#member, k, offsetof(struct caps, member), sizeof(((struct caps *)0)->member)              \
+    }
 static const struct field {
     const char *name;
     enum field_kind kind;
     size_t at, size;
 } fields[] = {
-    FIELD(arch, FIELD_TEXT),        FIELD(vector_bytes, FIELD_U32), FIELD(n_vector_regs, FIELD_U32),
-    FIELD(n_threads, FIELD_U32),    FIELD(l1_bytes, FIELD_I64),     FIELD(l2_bytes, FIELD_I64),
-    FIELD(l3_bytes, FIELD_I64),     FIELD(has_fma, FIELD_BOOL),     FIELD(is_gpu, FIELD_BOOL),
-    FIELD(max_group, FIELD_U32),    FIELD(subgroup, FIELD_U32),     FIELD(shared_bytes, FIELD_I64),
+    FIELD(arch, FIELD_TEXT),     FIELD(vector_bytes, FIELD_U32), FIELD(n_vector_regs, FIELD_U32),
+    FIELD(n_threads, FIELD_U32), FIELD(l1_bytes, FIELD_I64),     FIELD(l2_bytes, FIELD_I64),
+    FIELD(l3_bytes, FIELD_I64),  FIELD(has_fma, FIELD_BOOL),     FIELD(is_gpu, FIELD_BOOL),
+    FIELD(max_group, FIELD_U32), FIELD(subgroup, FIELD_U32),     FIELD(shared_bytes, FIELD_I64),
     FIELD(cflags, FIELD_TEXT),
 };
 
@@ -27,7 +31,8 @@ static i64 field_number(const struct field *f, const void *p)
     case FIELD_U32: return *(const u32 *)p;
     case FIELD_I64: return *(const i64 *)p;
     case FIELD_BOOL: return *(const bool *)p;
-    case FIELD_TEXT: default: unreachable();
+    case FIELD_TEXT:
+    default: unreachable();
     }
 }
 
@@ -51,7 +56,8 @@ static bool set_number(const struct field *f, void *p, struct str value, struct 
     case FIELD_U32: *(u32 *)p = (u32)v; break;
     case FIELD_I64: *(i64 *)p = v; break;
     case FIELD_BOOL: *(bool *)p = v != 0; break;
-    case FIELD_TEXT: default: unreachable();
+    case FIELD_TEXT:
+    default: unreachable();
     }
     return true;
 }
@@ -63,7 +69,8 @@ static bool set_field(struct caps *c, struct str key, struct str value, struct e
         char *p = (char *)c + f->at;
         if (!str_is(key, f->name)) continue;
         if (f->kind != FIELD_TEXT) return set_number(f, p, value, e);
-        if (value.n >= (i64)f->size) return err_set(e, ERR_USAGE, "value of '%s' in target too long", f->name);
+        if (value.n >= (i64)f->size)
+            return err_set(e, ERR_USAGE, "value of '%s' in target too long", f->name);
         memset(p, 0, f->size);
         if (value.n) memcpy(p, value.p, (size_t)value.n);
         return true;
@@ -81,7 +88,8 @@ bool caps_parse(struct caps *c, struct str text, struct err *e)
         bool is_quoted = rest.n && rest.p[0] == '"';
         if (is_quoted) rest = str_sub(rest, 1, rest.n);
         bool ends = str_cut(rest, is_quoted ? '"' : ' ', &value, &text);
-        if (is_quoted && !ends) return err_set(e, ERR_USAGE, "no closing '\"' after '%.*s' in target", STR_ARG(key));
+        if (is_quoted && !ends)
+            return err_set(e, ERR_USAGE, "no closing '\"' after '%.*s' in target", STR_ARG(key));
         if (!set_field(c, key, value, e)) return false;
     }
     return true;

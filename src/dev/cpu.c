@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cpu.c: the processor this program runs on. Binaries are shared objects of language c (lang/lang.h has the calling
-// convention), loaded from memory. The iterations of a grid are handed out in chunks to the threads of a pool, each
-// of which has scratch memory of its own that grows on demand and is kept from launch to launch.
+// cpu.c: the processor this program runs on. Binaries are shared objects of language c (lang/lang.h
+// has the calling convention), loaded from memory. The iterations of a grid are handed out in
+// chunks to the threads of a pool, each of which has scratch memory of its own that grows on demand
+// and is kept from launch to launch.
 //
 // A launch is complete when it returns. One device serves one launch at a time; open more for more.
 #include "dev/dev.h"
@@ -16,11 +17,11 @@ enum { CHUNKS_PER_THREAD = 8 }; /* small enough to balance, large enough to amor
 typedef void (*grid_function)(void *const *buf, const i64 *param, i64 begin, i64 end, void *work);
 
 struct cpu {
-    pthreadpool_t pool;     /* NULL: one thread */
+    pthreadpool_t pool; /* NULL: one thread */
     u32 n_threads;
-    void **work;            /* scratch memory per thread */
-    i64 work_size;          /* bytes of each */
-    void **buf;             /* addresses of the launch's buffers */
+    void **work;   /* scratch memory per thread */
+    i64 work_size; /* bytes of each */
+    void **buf;    /* addresses of the launch's buffers */
     u32 buf_cap;
 };
 
@@ -79,11 +80,15 @@ static struct str cpuinfo(struct arena *a, const char *key)
     struct err e = {0};
     if (!os_read(a, "/proc/cpuinfo", 1 << 24, &text, &e)) return (struct str){0};
     while (str_cut(text, '\n', &line, &text)) /* every line ends with one */
-        if (str_cut(line, ':', &name, &value) && str_is(str_trim(name), key)) return str_trim(value);
+        if (str_cut(line, ':', &name, &value) && str_is(str_trim(name), key))
+            return str_trim(value);
     return (struct str){0};
 }
 
-static void set_text(char *to, i64 size, const char *text) { memcpy(to, text, (size_t)i64_min(size, (i64)strlen(text) + 1)); }
+static void set_text(char *to, i64 size, const char *text)
+{
+    memcpy(to, text, (size_t)i64_min(size, (i64)strlen(text) + 1));
+}
 
 /* Vector extensions, the widest first. */
 static const struct {
@@ -120,7 +125,8 @@ static struct str cache_file(struct arena *a, u32 index, const char *name)
 {
     struct str s = {0};
     struct err e = {0};
-    os_read(a, str_fmt(a, "/sys/devices/system/cpu/cpu0/cache/index%u/%s", index, name).p, 4096, &s, &e);
+    os_read(a, str_fmt(a, "/sys/devices/system/cpu/cpu0/cache/index%u/%s", index, name).p, 4096, &s,
+            &e);
     return str_trim(s);
 }
 
@@ -175,7 +181,8 @@ static void unload(struct dev *d, struct dev_kernel *k)
     mem_free(k);
 }
 
-static struct dev_kernel *load(struct dev *d, struct str binary, struct str entry, u32 n_grid, struct err *e)
+static struct dev_kernel *load(struct dev *d, struct str binary, struct str entry, u32 n_grid,
+                               struct err *e)
 {
     struct arena a = {0};
     struct dev_kernel *k = mem_alloc((i64)sizeof *k);
@@ -208,7 +215,8 @@ static void job_run(void *context, size_t thread)
     for (;;) {
         i64 begin = atomic_fetch_add_explicit(&j->next, j->chunk, memory_order_relaxed);
         if (begin >= j->total) return;
-        j->f(j->cpu->buf, j->param, begin, i64_min(begin + j->chunk, j->total), j->cpu->work[thread]);
+        j->f(j->cpu->buf, j->param, begin, i64_min(begin + j->chunk, j->total),
+             j->cpu->work[thread]);
     }
 }
 
@@ -220,7 +228,8 @@ static bool grow_work(struct cpu *c, i64 size, struct err *e)
         mem_free(c->work[i]);
         c->work[i] = mem_aligned(size);
         if (!c->work[i])
-            return err_set(e, ERR_SYSTEM, "cannot allocate %lld bytes of scratch memory", (long long)size);
+            return err_set(e, ERR_SYSTEM, "cannot allocate %lld bytes of scratch memory",
+                           (long long)size);
     }
     c->work_size = size;
     return true;

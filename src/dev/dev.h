@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev: how binaries run. One file per device driver, each exporting one `const struct dev_driver dev_NAME`.
-// Drivers of hardware are opened at run time; an absent driver is an absent device, not an error.
-// A device sees binaries, memory and numbers, never kernel IR (but `interp`, which runs its text).
+// dev: how binaries run. One file per device driver, each exporting one `const struct dev_driver
+// dev_NAME`. Drivers of hardware are opened at run time; an absent driver is an absent device, not
+// an error. A device sees binaries, memory and numbers, never kernel IR (but `interp`, which runs
+// its text).
 #ifndef QUERN_DEV_H
 #define QUERN_DEV_H
 
@@ -11,51 +12,54 @@
 struct dev;
 struct dev_kernel;
 
-struct dev_mem {     /* one piece of device memory */
-    void *host;      /* address of this piece when the device shares the host's memory, else NULL */
-    u64 handle;      /* driver's own */
-    i64 offset;      /* of this piece in the handle's memory */
-    i64 size;        /* bytes */
+struct dev_mem { /* one piece of device memory */
+    void *host;  /* address of this piece when the device shares the host's memory, else NULL */
+    u64 handle;  /* driver's own */
+    i64 offset;  /* of this piece in the handle's memory */
+    i64 size;    /* bytes */
 };
 
 /* One launch: all grids of a kernel in order. */
 struct dev_launch {
     const struct dev_kernel *kernel;
-    const struct dev_mem *buf;  /* the arguments in order, then the kernel's TEMP arrays */
+    const struct dev_mem *buf; /* the arguments in order, then the kernel's TEMP arrays */
     u32 n_buf;
-    const i64 *param;           /* kernel parameters */
+    const i64 *param; /* kernel parameters */
     u32 n_param;
-    const i64 (*grid)[3];       /* extents per grid, unused dimensions 1 */
+    const i64 (*grid)[3]; /* extents per grid, unused dimensions 1 */
     u32 n_grid;
-    i64 work_size;              /* bytes of scratch memory one worker needs */
+    i64 work_size; /* bytes of scratch memory one worker needs */
 };
 
 struct dev_opts {
-    u32 n_threads;  /* 0 = all processors */
+    u32 n_threads;   /* 0 = all processors */
     struct str name; /* glob over device names, empty = first */
 };
 
 struct dev_driver {
-    u32 version;        /* of this struct: 1 */
-    const char *name;   /* "cpu", "interp", "null" */
-    const char *lang;   /* language of the binaries it loads: "c" (a shared object), "kir" (text) */
+    u32 version;      /* of this struct: 1 */
+    const char *name; /* "cpu", "interp", "null" */
+    const char *lang; /* language of the binaries it loads: "c" (a shared object), "kir" (text) */
     /* Number of devices present; never fails (0 when the driver is absent). */
     u32 (*count)(void);
     struct dev *(*open)(const struct dev_opts *o, struct err *e);
     void (*close)(struct dev *d);
     void (*caps)(struct dev *d, struct caps *c);
-    /* One line: device name, driver and what else a time depends on (threads, features). No clock values. */
+    /* One line: device name, driver and what else a time depends on (threads, features). No clock
+     * values. */
     void (*fingerprint)(struct dev *d, struct buf *out);
     bool (*alloc)(struct dev *d, i64 size, struct dev_mem *m, struct err *e);
     void (*release)(struct dev *d, struct dev_mem *m);
     bool (*upload)(struct dev *d, struct dev_mem m, const void *p, i64 n, struct err *e);
     bool (*download)(struct dev *d, struct dev_mem m, void *p, i64 n, struct err *e);
     /* Binary to kernel; entry is the kernel's name, n_grid how many grids it has. */
-    struct dev_kernel *(*load)(struct dev *d, struct str binary, struct str entry, u32 n_grid, struct err *e);
+    struct dev_kernel *(*load)(struct dev *d, struct str binary, struct str entry, u32 n_grid,
+                               struct err *e);
     void (*unload)(struct dev *d, struct dev_kernel *k);
     bool (*launch)(struct dev *d, const struct dev_launch *l, struct err *e);
-    bool (*fence)(struct dev *d, struct err *e);          /* waits for all that was launched */
-    double (*elapsed)(struct dev *d);                     /* optional: device seconds of the last launch; NULL: use the host clock */
+    bool (*fence)(struct dev *d, struct err *e); /* waits for all that was launched */
+    double (*elapsed)(
+        struct dev *d); /* optional: device seconds of the last launch; NULL: use the host clock */
 };
 
 struct dev {
@@ -67,7 +71,8 @@ const struct dev_driver *const *dev_all(i64 *n);
 const struct dev_driver *dev_find(struct str name); /* NULL: unknown */
 
 /* dev_host.c: memory and fence of drivers that work in the host's memory. */
-bool dev_host_alloc(struct dev *d, i64 size, struct dev_mem *m, struct err *e); /* 64-byte aligned, zero */
+bool dev_host_alloc(struct dev *d, i64 size, struct dev_mem *m,
+                    struct err *e); /* 64-byte aligned, zero */
 void dev_host_release(struct dev *d, struct dev_mem *m);
 bool dev_host_upload(struct dev *d, struct dev_mem m, const void *p, i64 n, struct err *e);
 bool dev_host_download(struct dev *d, struct dev_mem m, void *p, i64 n, struct err *e);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_host.c: memory of devices that work in the host's memory, and their fence: a launch is complete when it returns.
+// dev_host.c: memory of devices that work in the host's memory, and their fence: a launch is
+// complete when it returns.
 #include "dev/dev.h"
 
 #include <string.h>
@@ -19,8 +20,8 @@ void dev_host_release(struct dev *d, struct dev_mem *m)
 
 static bool fits(struct dev_mem m, i64 n, struct err *e)
 {
-    return (n >= 0 && n <= m.size) ||
-           err_set(e, ERR_USAGE, "%lld bytes do not fit into %lld", (long long)n, (long long)m.size);
+    return (n >= 0 && n <= m.size) || err_set(e, ERR_USAGE, "%lld bytes do not fit into %lld",
+                                              (long long)n, (long long)m.size);
 }
 
 bool dev_host_upload(struct dev *d, struct dev_mem m, const void *p, i64 n, struct err *e)

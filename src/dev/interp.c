@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// interp.c: runs kernel IR's text with every check of the interpreter (kir/kir.h). What it finds - access outside a
-// buffer, reads of what was never written, races - is an error of the launch. Slow, and right.
+// interp.c: runs kernel IR's text with every check of the interpreter (kir/kir.h). What it finds -
+// access outside a buffer, reads of what was never written, races - is an error of the launch.
+// Slow, and right.
 //
-// The interpreter keeps TEMP and WORK arrays itself, and takes grid extents from the kernel, not from the launch.
+// The interpreter keeps TEMP and WORK arrays itself, and takes grid extents from the kernel, not
+// from the launch.
 #include "dev/dev.h"
 #include "kir/kir.h"
 
@@ -34,12 +36,14 @@ static void caps(struct dev *d, struct caps *c)
 
 static void fingerprint(struct dev *d, struct buf *out) { buf_z(out, "interp 1"); }
 
-static struct dev_kernel *load(struct dev *d, struct str binary, struct str entry, u32 n_grid, struct err *e)
+static struct dev_kernel *load(struct dev *d, struct str binary, struct str entry, u32 n_grid,
+                               struct err *e)
 {
     struct dev_kernel *k = mem_alloc((i64)sizeof *k);
     if (kir_parse(&k->kir, &k->arena, binary, e)) {
         if (str_eq(k->kir.name, entry)) return k;
-        err_set(e, ERR_INPUT, "kernel is named '%.*s', not '%.*s'", STR_ARG(k->kir.name), STR_ARG(entry));
+        err_set(e, ERR_INPUT, "kernel is named '%.*s', not '%.*s'", STR_ARG(k->kir.name),
+                STR_ARG(entry));
     }
     arena_release(&k->arena);
     mem_free(k);
@@ -56,7 +60,8 @@ static bool launch(struct dev *d, const struct dev_launch *l, struct err *e)
 {
     const struct kir *k = &l->kernel->kir;
     if (l->n_buf < k->buf.n || l->n_param < k->param.n)
-        return err_set(e, ERR_USAGE, "kernel '%.*s' wants %u buffers and %u parameters, not %u and %u",
+        return err_set(e, ERR_USAGE,
+                       "kernel '%.*s' wants %u buffers and %u parameters, not %u and %u",
                        STR_ARG(k->name), k->buf.n, k->param.n, l->n_buf, l->n_param);
     struct arena a = {0};
     struct kir_arg *arg = arena_array(&a, struct kir_arg, k->buf.n + 1);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// null.c: the device that accepts everything and computes nothing. It measures what everything around kernels costs,
-// and lets plans be made and run where their device is not.
+// null.c: the device that accepts everything and computes nothing. It measures what everything
+// around kernels costs, and lets plans be made and run where their device is not.
 #include "dev/dev.h"
 
-struct dev_kernel { u32 n_grid; };
+struct dev_kernel {
+    u32 n_grid;
+};
 
 static u32 count(void) { return 1; }
 
@@ -25,7 +27,8 @@ static void caps(struct dev *d, struct caps *c)
 
 static void fingerprint(struct dev *d, struct buf *out) { buf_z(out, "null"); }
 
-static struct dev_kernel *load(struct dev *d, struct str binary, struct str entry, u32 n_grid, struct err *e)
+static struct dev_kernel *load(struct dev *d, struct str binary, struct str entry, u32 n_grid,
+                               struct err *e)
 {
     struct dev_kernel *k = mem_alloc((i64)sizeof *k);
     k->n_grid = n_grid;

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// c.c: the language c. One exported function per grid (lang.h has the convention), vectors through the vector
-// extension that gcc and clang share, memory through element-aligned vector types. A contiguous vector access is
-// one expression, any other index is a loop over lanes; partial access uses masked instructions where there are any.
-// Arrays of values (REG) are variables, so that a tile of accumulators lives in registers; WORK arrays are pieces
-// of the worker's scratch memory.
+// c.c: the language c. One exported function per grid (lang.h has the convention), vectors through
+// the vector extension that gcc and clang share, memory through element-aligned vector types. A
+// contiguous vector access is one expression, any other index is a loop over lanes; partial access
+// uses masked instructions where there are any. Arrays of values (REG) are variables, so that a
+// tile of accumulators lives in registers; WORK arrays are pieces of the worker's scratch memory.
 #include "lang/lang_text.h"
 
 /* Memory. */
 
-struct access {          /* one LOAD or STORE, taken apart */
-    struct str array;    /* name */
-    enum dtype dtype;    /* of an element in memory: bool is u8, halves are u16 */
+struct access {       /* one LOAD or STORE, taken apart */
+    struct str array; /* name */
+    enum dtype dtype; /* of an element in memory: bool is u8, halves are u16 */
     bool is_bool;
-    u32 unit;            /* lanes of the array's elements */
-    u32 lanes;           /* of the index */
-    bool is_register;    /* REG or SHARED */
-    bool is_single;      /* REG of one element: a plain variable */
+    u32 unit;         /* lanes of the array's elements */
+    u32 lanes;        /* of the index */
+    bool is_register; /* REG or SHARED */
+    bool is_single;   /* REG of one element: a plain variable */
     const struct kir_ins *index;
-    struct str n;        /* valid lanes; empty: all */
+    struct str n; /* valid lanes; empty: all */
 };
 
 static struct str array_name(struct text *t, kval v)
@@ -36,12 +36,15 @@ static struct access access_of(struct text *t, kval array, kval index, kval n)
 {
     const struct kir_ins *x = kir_at(t->k, array);
     i64 count = 0;
-    struct access a = {.array = array_name(t, array), .unit = x->lanes ? x->lanes : 1,
-                       .lanes = kir_lanes(t->k, index), .index = kir_at(t->k, index)};
+    struct access a = {.array = array_name(t, array),
+                       .unit = x->lanes ? x->lanes : 1,
+                       .lanes = kir_lanes(t->k, index),
+                       .index = kir_at(t->k, index)};
     a.is_bool = x->dtype == DT_BOOL;
     a.dtype = a.is_bool ? DT_U8 : text_rep(x->dtype);
     a.is_register = x->op == KI_ALLOC && (x->aux == KS_REG || x->aux == KS_SHARED);
-    a.is_single = a.is_register && x->aux == KS_REG && kir_is_const(t->k, x->a, &count) && count == 1;
+    a.is_single =
+        a.is_register && x->aux == KS_REG && kir_is_const(t->k, x->a, &count) && count == 1;
     if (n) a.n = text_bare(t, n);
     if (a.unit > 1 && (a.lanes > 1 || n))
         err_set(t->err, ERR_UNSUPPORTED, "vector index into an array of vectors in kernel '%.*s'",
@@ -49,7 +52,10 @@ static struct access access_of(struct text *t, kval array, kval index, kval n)
     return a;
 }
 
-static bool is_ramp(const struct access *a, i64 stride) { return a->index->op == KI_RAMP && a->index->imm.i == stride; }
+static bool is_ramp(const struct access *a, i64 stride)
+{
+    return a->index->op == KI_RAMP && a->index->imm.i == stride;
+}
 
 /* The address of the first lane: array + base. */
 static struct str ramp_address(struct text *t, const struct access *a)
@@ -82,11 +88,14 @@ static struct str load_lanes(struct text *t, const struct access *a, kval index)
         return text_fmt(t, "%.*s(%.*s, %.*s)", STR_ARG(f), STR_ARG(at), STR_ARG(n));
     }
     if (a->index->op == KI_RAMP) {
-        struct str f = text_helper(t, "gather_step", a->dtype, a->lanes, DT_NONE), at = ramp_address(t, a);
-        return text_fmt(t, "%.*s(%.*s, %lld, %.*s)", STR_ARG(f), STR_ARG(at), (long long)a->index->imm.i, STR_ARG(n));
+        struct str f = text_helper(t, "gather_step", a->dtype, a->lanes, DT_NONE),
+                   at = ramp_address(t, a);
+        return text_fmt(t, "%.*s(%.*s, %lld, %.*s)", STR_ARG(f), STR_ARG(at),
+                        (long long)a->index->imm.i, STR_ARG(n));
     }
     struct str f = text_helper(t, "gather", a->dtype, a->lanes, DT_I64), at = text_bare(t, index);
-    return text_fmt(t, "%.*s(%.*s, %.*s, %.*s)", STR_ARG(f), STR_ARG(a->array), STR_ARG(at), STR_ARG(n));
+    return text_fmt(t, "%.*s(%.*s, %.*s, %.*s)", STR_ARG(f), STR_ARG(a->array), STR_ARG(at),
+                    STR_ARG(n));
 }
 
 static struct str load(struct text *t, kval v)
@@ -121,13 +130,15 @@ static void store_lanes(struct text *t, const struct access *a, const struct kir
         struct str f = text_helper(t, "store_n", a->dtype, a->lanes, DT_NONE);
         text_line(t, "%.*s(%.*s, %.*s, %.*s);", STR_ARG(f), STR_ARG(at), STR_ARG(val), STR_ARG(n));
     } else if (a->index->op == KI_RAMP) {
-        struct str f = text_helper(t, "scatter_step", a->dtype, a->lanes, DT_NONE), at = ramp_address(t, a);
-        text_line(t, "%.*s(%.*s, %lld, %.*s, %.*s);", STR_ARG(f), STR_ARG(at), (long long)a->index->imm.i,
-                  STR_ARG(val), STR_ARG(n));
+        struct str f = text_helper(t, "scatter_step", a->dtype, a->lanes, DT_NONE),
+                   at = ramp_address(t, a);
+        text_line(t, "%.*s(%.*s, %lld, %.*s, %.*s);", STR_ARG(f), STR_ARG(at),
+                  (long long)a->index->imm.i, STR_ARG(val), STR_ARG(n));
     } else {
-        struct str f = text_helper(t, "scatter", a->dtype, a->lanes, DT_I64), at = text_bare(t, x->b);
-        text_line(t, "%.*s(%.*s, %.*s, %.*s, %.*s);", STR_ARG(f), STR_ARG(a->array), STR_ARG(at), STR_ARG(val),
-                  STR_ARG(n));
+        struct str f = text_helper(t, "scatter", a->dtype, a->lanes, DT_I64),
+                   at = text_bare(t, x->b);
+        text_line(t, "%.*s(%.*s, %.*s, %.*s, %.*s);", STR_ARG(f), STR_ARG(a->array), STR_ARG(at),
+                  STR_ARG(val), STR_ARG(n));
     }
 }
 
@@ -159,21 +170,27 @@ static void alloc(struct text *t, kval v)
     struct str type = element_type(t, x), name = array_name(t, v);
     i64 n = 0;
     if (!kir_is_const(t->k, x->a, &n) || n < 0 || n > 1 << 16) {
-        err_set(t->err, ERR_UNSUPPORTED, "array of registers too large in kernel '%.*s'", STR_ARG(t->k->name));
+        err_set(t->err, ERR_UNSUPPORTED, "array of registers too large in kernel '%.*s'",
+                STR_ARG(t->k->name));
         return;
     }
     if (n == 1 && x->aux == KS_REG) text_line(t, "%.*s %.*s;", STR_ARG(type), STR_ARG(name));
     else text_line(t, "%.*s %.*s[%lld];", STR_ARG(type), STR_ARG(name), (long long)n);
 }
 
-static i64 element_bytes(const struct kir_ins *x) { return dtype_size(x->dtype) * (x->lanes ? x->lanes : 1); }
+static i64 element_bytes(const struct kir_ins *x)
+{
+    return dtype_size(x->dtype) * (x->lanes ? x->lanes : 1);
+}
 
 /* Bytes of a WORK array, rounded up, as text. */
 static struct str work_bytes(struct text *t, const struct kir_ins *x)
 {
     i64 n;
-    if (kir_is_const(t->k, x->a, &n)) return text_fmt(t, "%lld", (long long)round_up(n * element_bytes(x), 64));
-    return text_fmt(t, "(%.*s * %lld + 63) / 64 * 64", STR_ARG(text_value(t, x->a)), (long long)element_bytes(x));
+    if (kir_is_const(t->k, x->a, &n))
+        return text_fmt(t, "%lld", (long long)round_up(n * element_bytes(x), 64));
+    return text_fmt(t, "(%.*s * %lld + 63) / 64 * 64", STR_ARG(text_value(t, x->a)),
+                    (long long)element_bytes(x));
 }
 
 static void declare_arrays(struct text *t, kval from, kval to)
@@ -186,12 +203,12 @@ static void declare_arrays(struct text *t, kval from, kval to)
         struct str type = element_type(t, x), name = array_name(t, v);
         const char *unaligned = x->lanes > 1 ? "_u" : "";
         if (x->aux == KS_TEMP)
-            text_line(t, "%.*s%s *restrict const %.*s = buf[%u];", STR_ARG(type), unaligned, STR_ARG(name),
-                      t->k->buf.n + n_temp++);
+            text_line(t, "%.*s%s *restrict const %.*s = buf[%u];", STR_ARG(type), unaligned,
+                      STR_ARG(name), t->k->buf.n + n_temp++);
         if (x->aux != KS_WORK) continue;
         if (v > from && v < to)
-            text_line(t, "%.*s%s *restrict const %.*s = (void *)(%.*s);", STR_ARG(type), unaligned, STR_ARG(name),
-                      STR_ARG(at));
+            text_line(t, "%.*s%s *restrict const %.*s = (void *)(%.*s);", STR_ARG(type), unaligned,
+                      STR_ARG(name), STR_ARG(at));
         at = text_fmt(t, "%.*s + %.*s", STR_ARG(at), STR_ARG(work_bytes(t, x)));
     }
 }
@@ -251,7 +268,8 @@ static void grid_body(struct text *t, kval open, kval end)
         }
     for (u32 i = 1; i < n; i++) { /* END of the inner dimensions follow each other */
         if (kir_at(t->k, --v)->op != KI_END)
-            err_set(t->err, ERR_UNSUPPORTED, "work between dimensions of a grid of kernel '%.*s'", STR_ARG(t->k->name));
+            err_set(t->err, ERR_UNSUPPORTED, "work between dimensions of a grid of kernel '%.*s'",
+                    STR_ARG(t->k->name));
     }
     grid_open(t, dim, extent, n);
     text_body(t, open, v);
@@ -265,8 +283,8 @@ static void declare_arguments(struct text *t)
         const struct kir_ins *x = kir_at(k, k->buf.v[i].id);
         if (!t->buf_used[i]) continue;
         const char *type = x->dtype == DT_BOOL ? "u8" : dtype_name(text_rep(x->dtype));
-        text_line(t, "%s%s *restrict const b_%.*s = buf[%u];", x->aux == KA_IN ? "const " : "", type,
-                  STR_ARG(k->buf.v[i].name), i);
+        text_line(t, "%s%s *restrict const b_%.*s = buf[%u];", x->aux == KA_IN ? "const " : "",
+                  type, STR_ARG(k->buf.v[i].name), i);
     }
     for (u32 i = 0; i < k->param.n; i++) {
         if (!t->param_used[i]) continue;
@@ -289,8 +307,10 @@ static void grid_function(struct text *t, struct buf *out, u32 number, kval open
     t->out = &body;
     grid_body(t, open, end);
     t->out = out;
-    buf_printf(out, "\nvoid %.*s_%u(void *const *buf, const i64 *param, i64 begin, i64 end, void *work)\n{\n",
-               STR_ARG(t->k->name), number);
+    buf_printf(
+        out,
+        "\nvoid %.*s_%u(void *const *buf, const i64 *param, i64 begin, i64 end, void *work)\n{\n",
+        STR_ARG(t->k->name), number);
     declare_arguments(t);
     buf_str(out, buf_view(&arrays));
     buf_str(out, buf_view(&body));
@@ -301,12 +321,16 @@ static void grid_function(struct text *t, struct buf *out, u32 number, kval open
 
 static void preamble(struct buf *out)
 {
-    static const struct { const char *name, *type; } types[] = {
-        {"u8", "__UINT8_TYPE__"}, {"u16", "__UINT16_TYPE__"}, {"u32", "__UINT32_TYPE__"}, {"u64", "__UINT64_TYPE__"},
-        {"i8", "__INT8_TYPE__"}, {"i16", "__INT16_TYPE__"}, {"i32", "__INT32_TYPE__"}, {"i64", "__INT64_TYPE__"},
-        {"f32", "float"}, {"f64", "double"},
+    static const struct {
+        const char *name, *type;
+    } types[] = {
+        {"u8", "__UINT8_TYPE__"},   {"u16", "__UINT16_TYPE__"}, {"u32", "__UINT32_TYPE__"},
+        {"u64", "__UINT64_TYPE__"}, {"i8", "__INT8_TYPE__"},    {"i16", "__INT16_TYPE__"},
+        {"i32", "__INT32_TYPE__"},  {"i64", "__INT64_TYPE__"},  {"f32", "float"},
+        {"f64", "double"},
     };
-    for (i64 i = 0; i < countof(types); i++) buf_printf(out, "typedef %s %s;\n", types[i].type, types[i].name);
+    for (i64 i = 0; i < countof(types); i++)
+        buf_printf(out, "typedef %s %s;\n", types[i].type, types[i].name);
     buf_z(out, "#define AT(T, p) (*(T##_u *)(p))\n"
                "#ifdef __clang__\n"
                "#define VECTOR_LOOP _Pragma(\"clang loop vectorize(assume_safety)\")\n"
@@ -329,13 +353,16 @@ static bool check(const struct kir *k, struct err *e)
 {
     for (u32 i = 0; i < 3; i++)
         if (k->group[i] > 1)
-            return err_set(e, ERR_UNSUPPORTED, "kernel '%.*s' needs groups of threads", STR_ARG(k->name));
+            return err_set(e, ERR_UNSUPPORTED, "kernel '%.*s' needs groups of threads",
+                           STR_ARG(k->name));
     for (kval v = 1; v < k->ins.n; v++) {
         u32 n = kir_at(k, v)->lanes;
         if (n > 1 && (n & (n - 1)))
-            return err_set(e, ERR_UNSUPPORTED, "vectors of %u lanes in kernel '%.*s'", n, STR_ARG(k->name));
+            return err_set(e, ERR_UNSUPPORTED, "vectors of %u lanes in kernel '%.*s'", n,
+                           STR_ARG(k->name));
         if (kir_at(k, v)->op == KI_GRID && grid_rank(k, v) > 3)
-            return err_set(e, ERR_UNSUPPORTED, "grid of more than 3 dimensions in kernel '%.*s'", STR_ARG(k->name));
+            return err_set(e, ERR_UNSUPPORTED, "grid of more than 3 dimensions in kernel '%.*s'",
+                           STR_ARG(k->name));
     }
     return true;
 }
@@ -367,7 +394,8 @@ static bool print(struct buf *out, const struct kir *k, const struct caps *c, st
 
 static struct kir_limits limits(const struct caps *c)
 {
-    return (struct kir_limits){.max_lanes_bytes = c->vector_bytes ? c->vector_bytes : 16, .max_unroll = 20000};
+    return (struct kir_limits){.max_lanes_bytes = c->vector_bytes ? c->vector_bytes : 16,
+                               .max_unroll = 20000};
 }
 
 const struct lang lang_c = {

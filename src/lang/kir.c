@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// kir.c: the language kir, kernel IR's own text. It is what the interpreter runs, so its limits rewrite nothing that
-// a processor would not need; "building" only checks the text.
+// kir.c: the language kir, kernel IR's own text. It is what the interpreter runs, so its limits
+// rewrite nothing that a processor would not need; "building" only checks the text.
 #include "lang/lang.h"
 
 static bool print(struct buf *out, const struct kir *k, const struct caps *c, struct err *e)
@@ -10,7 +10,8 @@ static bool print(struct buf *out, const struct kir *k, const struct caps *c, st
     return !out->failed || err_set(e, ERR_SYSTEM, "out of memory");
 }
 
-static bool build(struct buf *binary, struct str text, const struct caps *c, double timeout, struct err *e)
+static bool build(struct buf *binary, struct str text, const struct caps *c, double timeout,
+                  struct err *e)
 {
     struct arena a = {0};
     struct kir *k = arena_new(&a, struct kir);
@@ -26,7 +27,10 @@ static bool toolchain(struct buf *out, struct err *e)
     return !out->failed || err_set(e, ERR_SYSTEM, "out of memory");
 }
 
-static struct kir_limits limits(const struct caps *c) { return (struct kir_limits){.max_unroll = 100000}; }
+static struct kir_limits limits(const struct caps *c)
+{
+    return (struct kir_limits){.max_unroll = 100000};
+}
 
 const struct lang lang_kir = {
     .version = 1,

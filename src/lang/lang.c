@@ -46,7 +46,8 @@ bool kir_memory(const struct kir *k, struct kir_memory *m, struct err *e)
         if (!is_work && x->aux != KS_TEMP) continue;
         u32 *n = is_work ? &m->work.n : &m->temp.n;
         if (*n == countof(m->work.v))
-            return err_set(e, ERR_UNSUPPORTED, "too many arrays in kernel '%.*s'", STR_ARG(k->name));
+            return err_set(e, ERR_UNSUPPORTED, "too many arrays in kernel '%.*s'",
+                           STR_ARG(k->name));
         (is_work ? m->work.v : m->temp.v)[(*n)++] = v;
     }
     return true;

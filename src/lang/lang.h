@@ -1,41 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang: how kernel IR is spelt and built. One file per language, each exporting one `const struct lang lang_NAME`.
-// A language sees kernel IR and limits (struct caps of core), never the graph, and does not run anything on a device.
+// lang: how kernel IR is spelt and built. One file per language, each exporting one `const struct
+// lang lang_NAME`. A language sees kernel IR and limits (struct caps of core), never the graph, and
+// does not run anything on a device.
 #ifndef QUERN_LANG_H
 #define QUERN_LANG_H
 
 #include "kir/kir.h"
 
 struct lang {
-    u32 version;         /* of this struct: 1 */
-    const char *name;    /* "c", "kir" */
-    const char *suffix;  /* of the text's file: ".c" */
+    u32 version;        /* of this struct: 1 */
+    const char *name;   /* "c", "kir" */
+    const char *suffix; /* of the text's file: ".c" */
     /* Kernel to source text. The kernel is legalised for caps by the caller (lang_render). */
     bool (*print)(struct buf *out, const struct kir *k, const struct caps *c, struct err *e);
-    /* Source text to binary. timeout in seconds. On failure err holds the compiler's first messages. */
-    bool (*build)(struct buf *binary, struct str text, const struct caps *c, double timeout, struct err *e);
+    /* Source text to binary. timeout in seconds. On failure err holds the compiler's first
+     * messages. */
+    bool (*build)(struct buf *binary, struct str text, const struct caps *c, double timeout,
+                  struct err *e);
     /* One line naming compiler and version: part of the key of every result. */
     bool (*toolchain)(struct buf *out, struct err *e);
     struct kir_limits (*limits)(const struct caps *c);
 };
 
-const struct lang *lang_find(struct str name);   /* NULL: unknown */
+const struct lang *lang_find(struct str name); /* NULL: unknown */
 const struct lang *const *lang_all(i64 *n);
 
 /* Legalises and prints. scratch is used for the legalised kernel. */
 bool lang_render(struct buf *out, const struct lang *l, const struct kir *k, const struct caps *c,
                  struct arena *scratch, struct err *e);
 
-/* Calling convention of language c, one function per grid s = 0, 1, ... of kernel NAME, exported as NAME_s:
+/* Calling convention of language c, one function per grid s = 0, 1, ... of kernel NAME, exported as
+   NAME_s:
 
      void NAME_s(void *const *buf, const int64_t *param, int64_t begin, int64_t end, void *work);
 
-   runs the iterations begin..end-1 of the grid's dimensions flattened in row-major order (first GRID outermost).
-   buf: the BUF arguments, then the TEMP arrays, in order. work: 64-byte aligned scratch memory of one worker for all
-   WORK arrays, laid out in order of their ALLOCs, each rounded up to 64 bytes. */
-struct kir_memory {       /* what the host must provide besides arguments: counts as operands of ALLOC */
-    struct { kval v[16]; u32 n; } work, temp; /* the ALLOC instructions */
+   runs the iterations begin..end-1 of the grid's dimensions flattened in row-major order (first
+   GRID outermost). buf: the BUF arguments, then the TEMP arrays, in order. work: 64-byte aligned
+   scratch memory of one worker for all WORK arrays, laid out in order of their ALLOCs, each rounded
+   up to 64 bytes. */
+struct kir_memory { /* what the host must provide besides arguments: counts as operands of ALLOC */
+    struct {
+        kval v[16];
+        u32 n;
+    } work, temp; /* the ALLOC instructions */
 };
 bool kir_memory(const struct kir *k, struct kir_memory *m, struct err *e);
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_cc.c: C text to a shared object through the system's compiler: QUERN_CC (a command, options allowed),
-// else gcc, clang or cc, whichever PATH has first. The compiler runs in a private folder, with a time-out, and
-// nothing is left behind. The same text and the same compiler give the same bytes: no paths, symbols or build
-// numbers in the result. Never -ffast-math: NaN and infinities matter.
+// lang_cc.c: C text to a shared object through the system's compiler: QUERN_CC (a command, options
+// allowed), else gcc, clang or cc, whichever PATH has first. The compiler runs in a private folder,
+// with a time-out, and nothing is left behind. The same text and the same compiler give the same
+// bytes: no paths, symbols or build numbers in the result. Never -ffast-math: NaN and infinities
+// matter.
 #include "lang/lang_text.h"
 
 enum { MAX_ARGS = 64, MAX_MESSAGE = 600 };
@@ -50,32 +51,36 @@ static bool add_compiler(struct command *c, struct arena *a, struct err *e)
     return err_set(e, ERR_SYSTEM, "no C compiler found: install gcc or clang, or set QUERN_CC");
 }
 
-/* gcc's -O3 copies the bodies of short loops around the innermost one, which costs compile time and cache, and often
-   speed; its -O2 lacks only the vectoriser's cost model. clang has neither the fault nor the option. */
+/* gcc's -O3 copies the bodies of short loops around the innermost one, which costs compile time and
+   cache, and often speed; its -O2 lacks only the vectoriser's cost model. clang has neither the
+   fault nor the option. */
 static const char *optimisation(const struct command *c)
 {
     for (u32 i = 0; i < c->n; i++)
-        if (str_glob(S("*gcc*"), str_of(c->argv[i]))) return "-O2 -ftree-vectorize -fvect-cost-model=dynamic";
+        if (str_glob(S("*gcc*"), str_of(c->argv[i])))
+            return "-O2 -ftree-vectorize -fvect-cost-model=dynamic";
     return "-O3";
 }
 
 static bool run(struct command *c, double timeout, struct buf *out, struct err *e)
 {
-    struct os_status s = os_run(&(struct os_proc_opts){.argv = c->argv, .timeout = timeout, .out = out});
+    struct os_status s =
+        os_run(&(struct os_proc_opts){.argv = c->argv, .timeout = timeout, .out = out});
     switch (s.how) {
     case OS_EXITED:
         if (s.code == 0) return true;
-        return err_set(e, ERR_FAILED, "'%s' failed: %.*s", c->argv[0], (int)i64_min(out->n, MAX_MESSAGE),
-                       out->p ? out->p : "");
+        return err_set(e, ERR_FAILED, "'%s' failed: %.*s", c->argv[0],
+                       (int)i64_min(out->n, MAX_MESSAGE), out->p ? out->p : "");
     case OS_SIGNALLED: return err_set(e, ERR_FAILED, "'%s' died of signal %d", c->argv[0], s.code);
-    case OS_TIMEOUT: return err_set(e, ERR_FAILED, "'%s' took longer than %g s", c->argv[0], timeout);
+    case OS_TIMEOUT:
+        return err_set(e, ERR_FAILED, "'%s' took longer than %g s", c->argv[0], timeout);
     case OS_NOT_STARTED: return err_set(e, ERR_SYSTEM, "cannot run compiler '%s'", c->argv[0]);
     default: unreachable();
     }
 }
 
-static bool compile(struct command *c, struct arena *a, struct str dir, struct buf *binary, double timeout,
-                    struct err *e)
+static bool compile(struct command *c, struct arena *a, struct str dir, struct buf *binary,
+                    double timeout, struct err *e)
 {
     struct buf messages = {0};
     struct str bytes;
@@ -90,7 +95,8 @@ static bool compile(struct command *c, struct arena *a, struct str dir, struct b
     return ok && (!binary->failed || err_set(e, ERR_SYSTEM, "out of memory"));
 }
 
-bool lang_cc_build(struct buf *binary, struct str text, const struct caps *c, double timeout, struct err *e)
+bool lang_cc_build(struct buf *binary, struct str text, const struct caps *c, double timeout,
+                   struct err *e)
 {
     struct arena a = {0};
     struct command cmd = {0};
@@ -98,9 +104,10 @@ bool lang_cc_build(struct buf *binary, struct str text, const struct caps *c, do
     bool ok = add_compiler(&cmd, &a, e) && os_temp_dir(&a, &dir, e);
     if (ok) {
         add_words(&cmd, &a, str_of(optimisation(&cmd)));
-        add_words(&cmd, &a, S("-std=gnu11 -w -shared -fPIC -s -fno-math-errno -fno-trapping-math "
-                              "-ffp-contract=fast -fno-semantic-interposition -fno-ident -nostartfiles "
-                              "-Wl,--build-id=none,-z,noseparate-code"));
+        add_words(&cmd, &a,
+                  S("-std=gnu11 -w -shared -fPIC -s -fno-math-errno -fno-trapping-math "
+                    "-ffp-contract=fast -fno-semantic-interposition -fno-ident -nostartfiles "
+                    "-Wl,--build-id=none,-z,noseparate-code"));
         add_words(&cmd, &a, str_of(c->cflags));
         ok = os_write(str_fmt(&a, "%.*s/k.c", STR_ARG(dir)).p, text.p, text.n, e) &&
              compile(&cmd, &a, dir, binary, timeout, e);

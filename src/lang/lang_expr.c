@@ -36,12 +36,14 @@ static struct str literal(struct text *t, const struct kir_ins *x)
 {
     switch (dtype_kind(x->dtype)) {
     case DK_BOOL: return text_fmt(t, "%d", x->imm.i != 0);
-    case DK_INT: case DK_UINT: return int_text(t, x->dtype, x->imm.i);
+    case DK_INT:
+    case DK_UINT: return int_text(t, x->dtype, x->imm.i);
     case DK_FLOAT:
         if (x->dtype == DT_F16) return text_fmt(t, "0x%04x", f16_from_f32((float)x->imm.f));
         if (x->dtype == DT_BF16) return text_fmt(t, "0x%04x", bf16_from_f32((float)x->imm.f));
         return float_text(t, x->dtype, x->imm.f);
-    case DK_NONE: default: unreachable();
+    case DK_NONE:
+    default: unreachable();
     }
 }
 
@@ -92,7 +94,8 @@ static struct str cast_bool(struct text *t, const struct kir_ins *x)
     enum dtype to = is_half(x->dtype) ? DT_F32 : x->dtype;
     if (x->lanes == 1) return convert(t, to, 1, text_value(t, x->a));
     struct str type = text_type(t, to, x->lanes), m = text_mask(t, x->a, (u32)dtype_size(to));
-    if (dtype_is_float(to)) return text_fmt(t, "__builtin_convertvector(-%.*s, %.*s)", STR_ARG(m), STR_ARG(type));
+    if (dtype_is_float(to))
+        return text_fmt(t, "__builtin_convertvector(-%.*s, %.*s)", STR_ARG(m), STR_ARG(type));
     return text_fmt(t, "((%.*s)-%.*s)", STR_ARG(type), STR_ARG(m));
 }
 
@@ -139,8 +142,9 @@ static struct str bits(struct text *t, const struct kir_ins *x)
 static const char *infix(enum kir_op op)
 {
     static const char *const of[N_KIR_OPS] = {
-        [KI_ADD] = "+", [KI_SUB] = "-", [KI_MUL] = "*", [KI_DIV] = "/", [KI_MOD] = "%", [KI_AND] = "&",
-        [KI_OR] = "|", [KI_XOR] = "^", [KI_EQ] = "==", [KI_NE] = "!=", [KI_LT] = "<", [KI_LE] = "<=",
+        [KI_ADD] = "+", [KI_SUB] = "-", [KI_MUL] = "*", [KI_DIV] = "/",
+        [KI_MOD] = "%", [KI_AND] = "&", [KI_OR] = "|",  [KI_XOR] = "^",
+        [KI_EQ] = "==", [KI_NE] = "!=", [KI_LT] = "<",  [KI_LE] = "<=",
     };
     return of[op];
 }
@@ -148,7 +152,8 @@ static const char *infix(enum kir_op op)
 static bool is_compare(u32 op) { return op == KI_EQ || op == KI_NE || op == KI_LT || op == KI_LE; }
 static bool is_bitwise(u32 op) { return op == KI_AND || op == KI_OR || op == KI_XOR; }
 
-/* May the operator be written infix? Integers from memory must wrap, which C's signed ones do not. */
+/* May the operator be written infix? Integers from memory must wrap, which C's signed ones do not.
+ */
 static bool is_plain(const struct text *t, const struct kir_ins *x, enum dtype d)
 {
     if (!infix(x->op)) return false;
@@ -215,7 +220,8 @@ static struct str arithmetic(struct text *t, const struct kir_ins *x)
     } else if (x->op == KI_NEG && dtype_is_float(d)) {
         s = text_fmt(t, "(-%.*s)", STR_ARG(operand(t, x->a, false)));
     } else if (x->op == KI_FMA && dtype_is_float(d)) {
-        struct str a = operand(t, x->a, false), b = operand(t, x->b, false), c = operand(t, x->c, false);
+        struct str a = operand(t, x->a, false), b = operand(t, x->b, false),
+                   c = operand(t, x->c, false);
         s = text_fmt(t, "(%.*s * %.*s + %.*s)", STR_ARG(a), STR_ARG(b), STR_ARG(c));
     } else if (x->op == KI_NOT && d == DT_BOOL) {
         s = text_fmt(t, "(!%.*s)", STR_ARG(text_value(t, x->a)));
@@ -238,7 +244,8 @@ static struct str splat_text(struct text *t, const struct kir_ins *x, struct str
 static struct str lane_text(struct text *t, const struct kir_ins *x)
 {
     struct str v = text_value(t, x->a);
-    return text_fmt(t, x->dtype == DT_BOOL ? "(%.*s[%lld] != 0)" : "%.*s[%lld]", STR_ARG(v), (long long)x->imm.i);
+    return text_fmt(t, x->dtype == DT_BOOL ? "(%.*s[%lld] != 0)" : "%.*s[%lld]", STR_ARG(v),
+                    (long long)x->imm.i);
 }
 
 static struct str ramp_text(struct text *t, const struct kir_ins *x)
@@ -255,21 +262,28 @@ static struct str expression(struct text *t, kval v)
     case KI_PARAM: t->param_used[x->imm.i] = true; return text_fmt(t, "p%lld", (long long)x->imm.i);
     case KI_THREAD: return S("0");
     case KI_RAMP: return ramp_text(t, x);
-    case KI_SPLAT: return splat_text(t, x, x->dtype == DT_BOOL ? text_value(t, x->a) : text_bare(t, x->a));
+    case KI_SPLAT:
+        return splat_text(t, x, x->dtype == DT_BOOL ? text_value(t, x->a) : text_bare(t, x->a));
     case KI_LANE: return lane_text(t, x);
     case KI_CAST: return cast(t, x);
     case KI_BITS: return bits(t, x);
     case KI_SELECT: return select_text(t, x);
     case KI_LOAD: return t->style->load(t, v);
-    case KI_NEG: case KI_ABS: case KI_NOT: case KI_SQRT: case KI_EXP: case KI_LOG: case KI_SIN: case KI_COS:
-    case KI_TAN: case KI_ASIN: case KI_ACOS: case KI_ATAN: case KI_SINH: case KI_COSH: case KI_TANH:
-    case KI_ASINH: case KI_ACOSH: case KI_ATANH: case KI_ERF: case KI_FLOOR: case KI_CEIL: case KI_TRUNC:
-    case KI_RINT: case KI_ISNAN: case KI_ISINF: case KI_ADD: case KI_SUB: case KI_MUL: case KI_DIV: case KI_MOD:
-    case KI_MIN: case KI_MAX: case KI_POW: case KI_AND: case KI_OR: case KI_XOR: case KI_SHL: case KI_SHR:
-    case KI_EQ: case KI_NE: case KI_LT: case KI_LE: case KI_FMA: case KI_HADD: case KI_HMIN: case KI_HMAX:
-        return arithmetic(t, x);
-    case KI_NONE: case KI_BUF: case KI_ALLOC: case KI_STORE: case KI_GRID: case KI_LOOP: case KI_IF: case KI_ELSE:
-    case KI_END: case KI_BARRIER: case N_KIR_OPS: default: unreachable();
+    // clang-format off
+    case KI_NEG: case KI_ABS: case KI_NOT: case KI_SQRT: case KI_EXP: case KI_LOG: case KI_SIN:
+    case KI_COS: case KI_TAN: case KI_ASIN: case KI_ACOS: case KI_ATAN: case KI_SINH:
+    case KI_COSH: case KI_TANH: case KI_ASINH: case KI_ACOSH: case KI_ATANH: case KI_ERF:
+    case KI_FLOOR: case KI_CEIL: case KI_TRUNC: case KI_RINT: case KI_ISNAN: case KI_ISINF:
+    case KI_ADD: case KI_SUB: case KI_MUL: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX:
+    case KI_POW: case KI_AND: case KI_OR: case KI_XOR: case KI_SHL: case KI_SHR: case KI_EQ:
+    case KI_NE: case KI_LT: case KI_LE: case KI_FMA: case KI_HADD: case KI_HMIN:
+    // clang-format on
+    case KI_HMAX: return arithmetic(t, x);
+    // clang-format off
+    case KI_NONE: case KI_BUF: case KI_ALLOC: case KI_STORE: case KI_GRID: case KI_LOOP:
+    case KI_IF: case KI_ELSE: case KI_END: case KI_BARRIER: case N_KIR_OPS:
+    // clang-format on
+    default: unreachable();
     }
 }
 
@@ -302,8 +316,8 @@ static void open_loop(struct text *t, kval v)
     const struct kir_ins *x = kir_at(t->k, v);
     struct str from = text_bare(t, x->a), to = text_bare(t, x->b), step = text_bare(t, x->c);
     if (t->style->loop_hint) t->style->loop_hint(t, x);
-    text_line(t, "for (i64 k%u = %.*s; k%u < %.*s; k%u += %.*s) {", v, STR_ARG(from), v, STR_ARG(to), v,
-              STR_ARG(step));
+    text_line(t, "for (i64 k%u = %.*s; k%u < %.*s; k%u += %.*s) {", v, STR_ARG(from), v,
+              STR_ARG(to), v, STR_ARG(step));
     t->depth++;
 }
 
@@ -320,12 +334,25 @@ static void statement(struct text *t, kval v)
     const struct kir_ins *x = kir_at(t->k, v);
     switch ((int)x->op) {
     case KI_LOOP: open_loop(t, v); break;
-    case KI_IF: text_line(t, "if (%.*s) {", STR_ARG(text_bare(t, x->a))); t->depth++; break;
-    case KI_ELSE: t->depth--; text_line(t, "} else {"); t->depth++; break;
-    case KI_END: t->depth--; text_line(t, "}"); break;
+    case KI_IF:
+        text_line(t, "if (%.*s) {", STR_ARG(text_bare(t, x->a)));
+        t->depth++;
+        break;
+    case KI_ELSE:
+        t->depth--;
+        text_line(t, "} else {");
+        t->depth++;
+        break;
+    case KI_END:
+        t->depth--;
+        text_line(t, "}");
+        break;
     case KI_STORE: t->style->store(t, v); break;
     case KI_ALLOC: t->style->alloc(t, v); break;
-    case KI_GRID: case KI_BUF: case KI_BARRIER: case KI_NONE: break;
+    case KI_GRID:
+    case KI_BUF:
+    case KI_BARRIER:
+    case KI_NONE: break;
     default: name_value(t, v); break;
     }
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_math.c: the helper functions of language c, as text with placeholders (lang_text.h lists them).
+// lang_math.c: the helper functions of language c, as text with placeholders (lang_text.h lists
+// them).
 //
-// Most act on one element; their vector forms apply them lane by lane, which gcc and clang turn into single
-// instructions. Functions that no processor has and that networks use often (exp, log, tanh, erf in f32) are
-// branch-free polynomials written so that one text serves scalars, vectors and loops the compiler vectorises:
-// a comparison becomes a mask of all bits by `$M(...)`. Their coefficients are Chebyshev fits. Everything else
-// is a call of the C library per lane.
+// Most act on one element; their vector forms apply them lane by lane, which gcc and clang turn
+// into single instructions. Functions that no processor has and that networks use often (exp, log,
+// tanh, erf in f32) are branch-free polynomials written so that one text serves scalars, vectors
+// and loops the compiler vectorises: a comparison becomes a mask of all bits by `$M(...)`. Their
+// coefficients are Chebyshev fits. Everything else is a call of the C library per lane.
 #include "lang/lang_text.h"
 
 enum {
@@ -29,133 +30,144 @@ enum {
 #define UNARY(expr) "$V $F($V x)\n{\n    return " expr ";\n}\n"
 #define BINARY(expr) "$V $F($V x, $V y)\n{\n    return " expr ";\n}\n"
 #define N(id, set) .name = id, .types = set
+// clang-format off
 #define LIBRARY(id) {N(#id, T_FLOAT), .scalar = UNARY("__builtin_" #id "$f(x)"), .n_args = 1}
+// clang-format on
 #define GENERIC(text) .scalar = text, .vector = text
 
 #define LANES "for (int i = 0; i < $N; i++) "
 
 /* Partial access. The mask of valid lanes is 64 bits wide; AVX-512 has instructions for it. */
-#define LOAD_N(feature, builtin, lane)                                                                        \
-    "$V $F(const $E *p, i64 n)\n{\n"                                                                          \
-    "#if defined " feature " && $B == 64\n"                                                                   \
-    "    typedef " lane " lanes __attribute__((vector_size($B)));\n"                                          \
-    "    const u64 mask = n >= $N ? ~0ull >> (64 - $N) : n > 0 ? (1ull << n) - 1 : 0;\n"                      \
-    "    return ($V)__builtin_ia32_" builtin "512_mask((const void *)p, (lanes){0}, mask);\n"                 \
-    "#else\n"                                                                                                 \
-    "    $V r = {0};\n"                                                                                       \
-    "    " LANES "if (i < n) r[i] = p[i];\n"                                                                  \
-    "    return r;\n"                                                                                         \
+#define LOAD_N(feature, builtin, lane)                                                             \
+    "$V $F(const $E *p, i64 n)\n{\n"                                                               \
+    "#if defined " feature " && $B == 64\n"                                                        \
+    "    typedef " lane " lanes __attribute__((vector_size($B)));\n"                               \
+    "    const u64 mask = n >= $N ? ~0ull >> (64 - $N) : n > 0 ? (1ull << n) - 1 : 0;\n"           \
+    "    return ($V)__builtin_ia32_" builtin "512_mask((const void *)p, (lanes){0}, mask);\n"      \
+    "#else\n"                                                                                      \
+    "    $V r = {0};\n"                                                                            \
+    "    " LANES "if (i < n) r[i] = p[i];\n"                                                       \
+    "    return r;\n"                                                                              \
     "#endif\n}\n"
-#define STORE_N(feature, builtin, lane)                                                                       \
-    "void $F($E *p, $V x, i64 n)\n{\n"                                                                        \
-    "#if defined " feature " && $B == 64\n"                                                                   \
-    "    typedef " lane " lanes __attribute__((vector_size($B)));\n"                                          \
-    "    const u64 mask = n >= $N ? ~0ull >> (64 - $N) : n > 0 ? (1ull << n) - 1 : 0;\n"                      \
-    "    __builtin_ia32_" builtin "512_mask((void *)p, (lanes)x, mask);\n"                                    \
-    "#else\n"                                                                                                 \
-    "    " LANES "if (i < n) p[i] = x[i];\n"                                                                  \
+#define STORE_N(feature, builtin, lane)                                                            \
+    "void $F($E *p, $V x, i64 n)\n{\n"                                                             \
+    "#if defined " feature " && $B == 64\n"                                                        \
+    "    typedef " lane " lanes __attribute__((vector_size($B)));\n"                               \
+    "    const u64 mask = n >= $N ? ~0ull >> (64 - $N) : n > 0 ? (1ull << n) - 1 : 0;\n"           \
+    "    __builtin_ia32_" builtin "512_mask((void *)p, (lanes)x, mask);\n"                         \
+    "#else\n"                                                                                      \
+    "    " LANES "if (i < n) p[i] = x[i];\n"                                                       \
     "#endif\n}\n"
 
 /* Sum or extreme of all lanes, halving: lane i with lane i + N/2, and so on. */
-#define ACROSS(expr)                                                                                          \
-    "$E $F($V x)\n{\n"                                                                                        \
-    "    for (int n = $N / 2; n; n /= 2)\n"                                                                   \
-    "        for (int i = 0; i < n; i++) x[i] = " expr ";\n"                                                  \
+#define ACROSS(expr)                                                                               \
+    "$E $F($V x)\n{\n"                                                                             \
+    "    for (int n = $N / 2; n; n /= 2)\n"                                                        \
+    "        for (int i = 0; i < n; i++) x[i] = " expr ";\n"                                       \
     "    return x[0];\n}\n"
 
-#define EXP_TEXT                                                                                              \
-    "$V $F($V x)\n{\n"                                                                                        \
-    "    x = q_max_$T(($V){0} - 104.0f, q_min_$T(($V){0} + 89.0f, x));\n"                                     \
-    "    const $V magic = ($V){0} + 0x1.8p23f, t = x * 0x1.715476p+0f + magic, n = t - magic;\n"              \
-    "    const $V r = (x - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;\n"                                        \
-    "    $V p = r * 0x1.6d1254p-10f + 0x1.120cbap-7f;\n"                                                      \
-    "    p = p * r + 0x1.555518p-5f;\n"                                                                       \
-    "    p = p * r + 0x1.5554dcp-3f;\n"                                                                       \
-    "    p = p * r + 0.5f;\n"                                                                                 \
-    "    p = p * (r * r) + r + 1.0f;\n"                                                                       \
-    "    const $I e = ($I)(q_bits_of_$T(t) - q_bits_of_$T(magic)), h = e >> 1;\n"                             \
-    "    return p * q_of_bits_$T(($U)(h + 127) << 23) * q_of_bits_$T(($U)(e - h + 127) << 23);\n}\n"
+#define EXP_TEXT                                                                                   \
+    "$V $F($V x)\n{\n"                                                                             \
+    "    x = q_max_$T(($V){0} - 104.0f, q_min_$T(($V){0} + 89.0f, x));\n"                          \
+    "    const $V magic = ($V){0} + 0x1.8p23f, t = x * 0x1.715476p+0f + magic, n = t - magic;\n"   \
+    "    const $V r = (x - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;\n"                             \
+    "    $V p = r * 0x1.6d1254p-10f + 0x1.120cbap-7f;\n"                                           \
+    "    p = p * r + 0x1.555518p-5f;\n"                                                            \
+    "    p = p * r + 0x1.5554dcp-3f;\n"                                                            \
+    "    p = p * r + 0.5f;\n"                                                                      \
+    "    p = p * (r * r) + r + 1.0f;\n"                                                            \
+    "    const $I e = ($I)(q_bits_of_$T(t) - q_bits_of_$T(magic)), h = e >> 1;\n"                  \
+    "    return p * q_of_bits_$T(($U)(h + 127) << 23) * q_of_bits_$T(($U)(e - h + 127) << "        \
+    "23);\n}\n"
 
-#define LOG_TEXT                                                                                              \
-    "$V $F($V x)\n{\n"                                                                                        \
-    "    const $I tiny = $M(x < 0x1p-126f);\n"                                                                \
-    "    const $U u = q_bits_of_$T(x * q_of_bits_$T((($U)tiny & 0x74000000u) ^ 0x3f800000u));\n"                \
-    "    const $I e = ($I)(u - 0x3f3504f3u) >> 23;\n"                                                         \
-    "    const $V f = q_of_bits_$T(u - (($U)e << 23)) - 1.0f, n = q_float_of_$T(e - (tiny & 24));\n"          \
-    "    $V p = f * 0x1.1d9df2p-4f - 0x1.d64804p-4f;\n"                                                       \
-    "    p = p * f + 0x1.dea5a6p-4f;\n"                                                                       \
-    "    p = p * f - 0x1.fcf2acp-4f;\n"                                                                       \
-    "    p = p * f + 0x1.23d1d8p-3f;\n"                                                                       \
-    "    p = p * f - 0x1.555b52p-3f;\n"                                                                       \
-    "    p = p * f + 0x1.999d5cp-3f;\n"                                                                       \
-    "    p = p * f - 0x1.fffffcp-3f;\n"                                                                       \
-    "    p = p * f + 0x1.555554p-2f;\n"                                                                       \
-    "    p = p * (f * f * f) + n * 0x1.7f7d1cp-20f;\n"                                                        \
-    "    p = (p - f * f * 0.5f) + f + n * 0x1.62e4p-1f;\n"                                                    \
-    "    const $I zero = $M(x == 0.0f), top = $M(x == __builtin_inff()), bad = ~$M(x >= 0.0f);\n"             \
-    "    const $I inf = (zero & (i32)0xff800000u) | (top & 0x7f800000);\n"                                    \
-    "    const $I r = (($I)q_bits_of_$T(p) & ~(zero | top)) | inf | bad;\n"                                   \
+#define LOG_TEXT                                                                                   \
+    "$V $F($V x)\n{\n"                                                                             \
+    "    const $I tiny = $M(x < 0x1p-126f);\n"                                                     \
+    "    const $U u = q_bits_of_$T(x * q_of_bits_$T((($U)tiny & 0x74000000u) ^ 0x3f800000u));\n"   \
+    "    const $I e = ($I)(u - 0x3f3504f3u) >> 23;\n"                                              \
+    "    const $V f = q_of_bits_$T(u - (($U)e << 23)) - 1.0f, n = q_float_of_$T(e - (tiny & "      \
+    "24));\n"                                                                                      \
+    "    $V p = f * 0x1.1d9df2p-4f - 0x1.d64804p-4f;\n"                                            \
+    "    p = p * f + 0x1.dea5a6p-4f;\n"                                                            \
+    "    p = p * f - 0x1.fcf2acp-4f;\n"                                                            \
+    "    p = p * f + 0x1.23d1d8p-3f;\n"                                                            \
+    "    p = p * f - 0x1.555b52p-3f;\n"                                                            \
+    "    p = p * f + 0x1.999d5cp-3f;\n"                                                            \
+    "    p = p * f - 0x1.fffffcp-3f;\n"                                                            \
+    "    p = p * f + 0x1.555554p-2f;\n"                                                            \
+    "    p = p * (f * f * f) + n * 0x1.7f7d1cp-20f;\n"                                             \
+    "    p = (p - f * f * 0.5f) + f + n * 0x1.62e4p-1f;\n"                                         \
+    "    const $I zero = $M(x == 0.0f), top = $M(x == __builtin_inff()), bad = ~$M(x >= 0.0f);\n"  \
+    "    const $I inf = (zero & (i32)0xff800000u) | (top & 0x7f800000);\n"                         \
+    "    const $I r = (($I)q_bits_of_$T(p) & ~(zero | top)) | inf | bad;\n"                        \
     "    return q_of_bits_$T(($U)r);\n}\n"
 
-#define TANH_TEXT                                                                                             \
-    "$V $F($V x)\n{\n"                                                                                        \
-    "    const $U sign = q_bits_of_$T(x) & 0x80000000u;\n"                                                    \
-    "    const $V a = q_of_bits_$T(q_bits_of_$T(x) ^ sign), s = x * x;\n"                                     \
-    "    $V p = s * -0x1.8437a2p-8f + 0x1.55fda4p-6f;\n"                                                      \
-    "    p = p * s - 0x1.b8ec9ap-5f;\n"                                                                       \
-    "    p = p * s + 0x1.110d22p-3f;\n"                                                                       \
-    "    p = p * s - 0x1.555552p-2f;\n"                                                                       \
-    "    p = x + x * (s * p);\n"                                                                              \
-    "    const $V q = 1.0f - 2.0f / (q_exp_$T(a + a) + 1.0f);\n"                                              \
-    "    const $U small = ($U)$M(a < 0.65f);\n"                                                               \
-    "    return q_of_bits_$T((q_bits_of_$T(p) & small) | ((q_bits_of_$T(q) | sign) & ~small));\n}\n"
+#define TANH_TEXT                                                                                  \
+    "$V $F($V x)\n{\n"                                                                             \
+    "    const $U sign = q_bits_of_$T(x) & 0x80000000u;\n"                                         \
+    "    const $V a = q_of_bits_$T(q_bits_of_$T(x) ^ sign), s = x * x;\n"                          \
+    "    $V p = s * -0x1.8437a2p-8f + 0x1.55fda4p-6f;\n"                                           \
+    "    p = p * s - 0x1.b8ec9ap-5f;\n"                                                            \
+    "    p = p * s + 0x1.110d22p-3f;\n"                                                            \
+    "    p = p * s - 0x1.555552p-2f;\n"                                                            \
+    "    p = x + x * (s * p);\n"                                                                   \
+    "    const $V q = 1.0f - 2.0f / (q_exp_$T(a + a) + 1.0f);\n"                                   \
+    "    const $U small = ($U)$M(a < 0.65f);\n"                                                    \
+    "    return q_of_bits_$T((q_bits_of_$T(p) & small) | ((q_bits_of_$T(q) | sign) & "             \
+    "~small));\n}\n"
 
-#define ERF_TEXT                                                                                              \
-    "$V $F($V x)\n{\n"                                                                                        \
-    "    const $U sign = q_bits_of_$T(x) & 0x80000000u;\n"                                                    \
-    "    const $V a = q_of_bits_$T(q_bits_of_$T(x) ^ sign), s = x * x;\n"                                     \
-    "    $V p = s * -0x1.367b2cp-11f + 0x1.465dd6p-8f;\n"                                                     \
-    "    p = p * s - 0x1.b666b8p-6f;\n"                                                                       \
-    "    p = p * s + 0x1.ce1802p-4f;\n"                                                                       \
-    "    p = p * s - 0x1.8126d8p-2f;\n"                                                                       \
-    "    p = p * s + 0x1.06eba6p-3f;\n"                                                                       \
-    "    p = x + x * p;\n"                                                                                    \
-    "    const $V t = q_min_$T(($V){0} + 4.0f, a);\n"                                                         \
-    "    $V q = t * -0x1.cf1dbap-17f + 0x1.5665ecp-12f;\n"                                                    \
-    "    q = q * t - 0x1.cb66acp-9f;\n"                                                                       \
-    "    q = q * t + 0x1.7735a0p-6f;\n"                                                                       \
-    "    q = q * t - 0x1.a9ea3ap-4f;\n"                                                                       \
-    "    q = q * t - 0x1.46bf30p-1f;\n"                                                                       \
-    "    q = q * t - 0x1.2068f6p+0f;\n"                                                                       \
-    "    q = q * t - 0x1.214e98p-11f;\n"                                                                      \
-    "    q = 1.0f - q_exp_$T(q);\n"                                                                           \
-    "    const $U small = ($U)$M(a < 0.93f);\n"                                                               \
-    "    return q_of_bits_$T((q_bits_of_$T(p) & small) | ((q_bits_of_$T(q) | sign) & ~small));\n}\n"
+#define ERF_TEXT                                                                                   \
+    "$V $F($V x)\n{\n"                                                                             \
+    "    const $U sign = q_bits_of_$T(x) & 0x80000000u;\n"                                         \
+    "    const $V a = q_of_bits_$T(q_bits_of_$T(x) ^ sign), s = x * x;\n"                          \
+    "    $V p = s * -0x1.367b2cp-11f + 0x1.465dd6p-8f;\n"                                          \
+    "    p = p * s - 0x1.b666b8p-6f;\n"                                                            \
+    "    p = p * s + 0x1.ce1802p-4f;\n"                                                            \
+    "    p = p * s - 0x1.8126d8p-2f;\n"                                                            \
+    "    p = p * s + 0x1.06eba6p-3f;\n"                                                            \
+    "    p = x + x * p;\n"                                                                         \
+    "    const $V t = q_min_$T(($V){0} + 4.0f, a);\n"                                              \
+    "    $V q = t * -0x1.cf1dbap-17f + 0x1.5665ecp-12f;\n"                                         \
+    "    q = q * t - 0x1.cb66acp-9f;\n"                                                            \
+    "    q = q * t + 0x1.7735a0p-6f;\n"                                                            \
+    "    q = q * t - 0x1.a9ea3ap-4f;\n"                                                            \
+    "    q = q * t - 0x1.46bf30p-1f;\n"                                                            \
+    "    q = q * t - 0x1.2068f6p+0f;\n"                                                            \
+    "    q = q * t - 0x1.214e98p-11f;\n"                                                           \
+    "    q = 1.0f - q_exp_$T(q);\n"                                                                \
+    "    const $U small = ($U)$M(a < 0.93f);\n"                                                    \
+    "    return q_of_bits_$T((q_bits_of_$T(p) & small) | ((q_bits_of_$T(q) | sign) & "             \
+    "~small));\n}\n"
 
 /* f16: halfway cases to even, denormals, overflow to infinity. $H is the u16 form. */
-#define FROM_F16_TEXT                                                                                         \
-    "    const $U u = q_wide_$T(h), m = u & 0x7fff;\n"                                                        \
-    "    const $U inf = ($U)$M(m >= 0x7c00u) & 0x7f800000u;\n"                                                \
-    "    const $V f = q_of_bits_$T(m << 13) * 0x1p112f;\n"                                                    \
+#define FROM_F16_TEXT                                                                              \
+    "    const $U u = q_wide_$T(h), m = u & 0x7fff;\n"                                             \
+    "    const $U inf = ($U)$M(m >= 0x7c00u) & 0x7f800000u;\n"                                     \
+    "    const $V f = q_of_bits_$T(m << 13) * 0x1p112f;\n"                                         \
     "    return q_of_bits_$T(q_bits_of_$T(f) | inf | (u & 0x8000) << 16);\n"
-#define TO_F16_TEXT                                                                                           \
-    "    const $U u = q_bits_of_$T(x), a = u & 0x7fffffff;\n"                                                 \
-    "    const $U top = (a + 0xfff + (a >> 13 & 1) - 0x38000000) >> 13;\n"                                    \
-    "    const $U low = q_bits_of_$T(q_of_bits_$T(a) + 0.5f) - 0x3f000000;\n"                                 \
-    "    const $U is_low = ($U)$M(a < 0x38800000u), is_inf = ($U)$M(a >= 0x477ff000u);\n"                     \
-    "    const $U is_nan = ($U)$M(a > 0x7f800000u);\n"                                                        \
-    "    const $U r = (((low & is_low) | (top & ~is_low)) & ~is_inf) | (is_inf & 0x7c00) | (is_nan & 0x200);\n" \
+#define TO_F16_TEXT                                                                                \
+    "    const $U u = q_bits_of_$T(x), a = u & 0x7fffffff;\n"                                      \
+    "    const $U top = (a + 0xfff + (a >> 13 & 1) - 0x38000000) >> 13;\n"                         \
+    "    const $U low = q_bits_of_$T(q_of_bits_$T(a) + 0.5f) - 0x3f000000;\n"                      \
+    "    const $U is_low = ($U)$M(a < 0x38800000u), is_inf = ($U)$M(a >= 0x477ff000u);\n"          \
+    "    const $U is_nan = ($U)$M(a > 0x7f800000u);\n"                                             \
+    "    const $U r = (((low & is_low) | (top & ~is_low)) & ~is_inf) | (is_inf & 0x7c00) | "       \
+    "(is_nan & 0x200);\n"                                                                          \
     "    return q_narrow_$T(r | (u >> 16 & 0x8000));\n"
-#define HALF_FAST(fast16, fast8)                                                                              \
-    "    typedef short s16 __attribute__((vector_size(2 * $N)));\n"                                           \
-    "#if defined __AVX512F__ && $N == 16\n    " fast16 "\n#elif defined __F16C__ && $N == 8\n    " fast8 "\n#else\n"
+#define HALF_FAST(fast16, fast8)                                                                   \
+    "    typedef short s16 __attribute__((vector_size(2 * $N)));\n"                                \
+    "#if defined __AVX512F__ && $N == 16\n    " fast16                                             \
+    "\n#elif defined __F16C__ && $N == 8\n    " fast8 "\n#else\n"
 
 const struct text_helper lang_c_helpers[] = {
     /* Shape. */
     {N("splat", ~0u), .vector = "$V $F($e x)\n{\n    return ($V){$A};\n}\n"},
-    {N("ramp", T_I64), .vector = "$V $F(i64 x, i64 step)\n{\n    $V r;\n    " LANES "r[i] = x + i * step;\n    return r;\n}\n"},
-    {N("select", ~0u), .vector = "$V $F($I m, $V x, $V y)\n{\n    return ($V)((m & ($I)x) | (~m & ($I)y));\n}\n"},
-    {N("bits", ~0u), .scalar = "$E $F($x x)\n{\n    union { $x x; $E y; } u = {x};\n    return u.y;\n}\n"},
+    {N("ramp", T_I64), .vector = "$V $F(i64 x, i64 step)\n{\n    $V r;\n    " LANES
+                                 "r[i] = x + i * step;\n    return r;\n}\n"},
+    {N("select", ~0u),
+     .vector = "$V $F($I m, $V x, $V y)\n{\n    return ($V)((m & ($I)x) | (~m & ($I)y));\n}\n"},
+    {N("bits", ~0u),
+     .scalar = "$E $F($x x)\n{\n    union { $x x; $E y; } u = {x};\n    return u.y;\n}\n"},
     {N("hadd", T_FLOAT), .vector = ACROSS("x[i] + x[i + n]")},
     {N("hadd", T_INT), .vector = ACROSS("($E)(($W)x[i] + ($W)x[i + n])")},
     {N("hmin", T_NUMBER), .vector = ACROSS("x[i] < x[i + n] ? x[i] : x[i + n]")},
@@ -171,13 +183,15 @@ const struct text_helper lang_c_helpers[] = {
     {N("store_n", T_BYTES4), .vector = STORE_N("__AVX512F__", "storedqusi", "int")},
     {N("store_n", T_BYTES8), .vector = STORE_N("__AVX512F__", "storedqudi", "long long")},
     {N("gather", T_NUMBER), .vector =
-     "$V $F(const $E *p, $X at, i64 n)\n{\n    $V r = {0};\n    " LANES "if (i < n) r[i] = p[at[i]];\n    return r;\n}\n"},
-    {N("scatter", T_NUMBER), .vector =
-     "void $F($E *p, $X at, $V x, i64 n)\n{\n    " LANES "if (i < n) p[at[i]] = x[i];\n}\n"},
-    {N("gather_step", T_NUMBER), .vector =
-     "$V $F(const $E *p, i64 step, i64 n)\n{\n    $V r = {0};\n    " LANES "if (i < n) r[i] = p[i * step];\n    return r;\n}\n"},
-    {N("scatter_step", T_NUMBER), .vector =
-     "void $F($E *p, i64 step, $V x, i64 n)\n{\n    " LANES "if (i < n) p[i * step] = x[i];\n}\n"},
+                                "$V $F(const $E *p, $X at, i64 n)\n{\n    $V r = {0};\n    " LANES
+                                "if (i < n) r[i] = p[at[i]];\n    return r;\n}\n"},
+    {N("scatter", T_NUMBER), .vector = "void $F($E *p, $X at, $V x, i64 n)\n{\n    " LANES
+                                       "if (i < n) p[at[i]] = x[i];\n}\n"},
+    {N("gather_step", T_NUMBER),
+     .vector = "$V $F(const $E *p, i64 step, i64 n)\n{\n    $V r = {0};\n    " LANES
+               "if (i < n) r[i] = p[i * step];\n    return r;\n}\n"},
+    {N("scatter_step", T_NUMBER), .vector = "void $F($E *p, i64 step, $V x, i64 n)\n{\n    " LANES
+                                            "if (i < n) p[i * step] = x[i];\n}\n"},
 
     /* Integers wrap. */
     {N("neg", T_INT), GENERIC(UNARY("($V)(0 - ($U)x)"))},
@@ -187,32 +201,39 @@ const struct text_helper lang_c_helpers[] = {
     {N("add", T_INT), .scalar = BINARY("($E)(($W)x + ($W)y)"), BINARY("($V)(($U)x + ($U)y)")},
     {N("sub", T_INT), .scalar = BINARY("($E)(($W)x - ($W)y)"), BINARY("($V)(($U)x - ($U)y)")},
     {N("mul", T_INT), .scalar = BINARY("($E)(($W)x * ($W)y)"), BINARY("($V)(($U)x * ($U)y)")},
-    {N("fma", T_INT), .scalar = "$E $F($E x, $E y, $E z)\n{\n    return ($E)(($W)x * ($W)y + ($W)z);\n}\n", .n_args = 3},
+    {N("fma", T_INT),
+     .scalar = "$E $F($E x, $E y, $E z)\n{\n    return ($E)(($W)x * ($W)y + ($W)z);\n}\n",
+     .n_args = 3},
     {N("div", T_UINT), .scalar = BINARY("x / y"), .n_args = 2},
     {N("div", T_SINT), .scalar = BINARY("y == -1 ? ($E)(0 - ($W)x) : x / y"), .n_args = 2},
     {N("mod", T_UINT), .scalar = BINARY("x % y"), .n_args = 2},
     {N("mod", T_SINT), .scalar = BINARY("y == -1 ? 0 : x % y"), .n_args = 2},
     {N("shl", T_INT), .scalar = BINARY("($E)(($W)x << (y & ($s - 1)))"), .n_args = 2},
     {N("shr", T_INT), .scalar = BINARY("x >> (y & ($s - 1))"), .n_args = 2},
-    {N("pow", T_INT), .scalar =
-     "$E $F($E x, $E y)\n{\n    $W r = 1, f = ($W)x;\n    if (y < 0) return 0;\n"
-     "    for (; y > 0; y >>= 1, f *= f) r = y & 1 ? r * f : r;\n    return ($E)r;\n}\n", .n_args = 2},
+    {N("pow", T_INT),
+     .scalar = "$E $F($E x, $E y)\n{\n    $W r = 1, f = ($W)x;\n    if (y < 0) return 0;\n"
+               "    for (; y > 0; y >>= 1, f *= f) r = y & 1 ? r * f : r;\n    return ($E)r;\n}\n",
+     .n_args = 2},
 
     /* Numbers. */
     {N("min", T_NUMBER), .scalar = BINARY("x < y ? x : y"), .n_args = 2},
     {N("max", T_NUMBER), .scalar = BINARY("x > y ? x : y"), .n_args = 2},
-    {N("isinf", T_F32), .scalar = "_Bool $F($E x)\n{\n    return __builtin_fabsf(x) == __builtin_inff();\n}\n",
+    {N("isinf", T_F32),
+     .scalar = "_Bool $F($E x)\n{\n    return __builtin_fabsf(x) == __builtin_inff();\n}\n",
      "$I $F($V x)\n{\n    return (($I)x & 0x7fffffff) == 0x7f800000;\n}\n"},
-    {N("isinf", T_F64), .scalar = "_Bool $F($E x)\n{\n    return __builtin_fabs(x) == __builtin_inf();\n}\n",
+    {N("isinf", T_F64),
+     .scalar = "_Bool $F($E x)\n{\n    return __builtin_fabs(x) == __builtin_inf();\n}\n",
      "$I $F($V x)\n{\n    return (($I)x & 0x7fffffffffffffff) == 0x7ff0000000000000;\n}\n"},
     {N("abs", T_FLOAT), .scalar = UNARY("__builtin_fabs$f(x)"), .n_args = 1},
     {N("mod", T_FLOAT), .scalar = BINARY("__builtin_fmod$f(x, y)"), .n_args = 2},
     {N("pow", T_FLOAT), .scalar = BINARY("__builtin_pow$f(x, y)"), .n_args = 2},
 
     /* Bits of f32, in one spelling for scalars and vectors. */
-    {N("bits_of", T_F32), .scalar = "u32 $F(f32 x)\n{\n    union { f32 x; u32 y; } u = {x};\n    return u.y;\n}\n",
+    {N("bits_of", T_F32),
+     .scalar = "u32 $F(f32 x)\n{\n    union { f32 x; u32 y; } u = {x};\n    return u.y;\n}\n",
      "$U $F($V x)\n{\n    return ($U)x;\n}\n"},
-    {N("of_bits", T_F32), .scalar = "f32 $F(u32 x)\n{\n    union { u32 x; f32 y; } u = {x};\n    return u.y;\n}\n",
+    {N("of_bits", T_F32),
+     .scalar = "f32 $F(u32 x)\n{\n    union { u32 x; f32 y; } u = {x};\n    return u.y;\n}\n",
      "$V $F($U x)\n{\n    return ($V)x;\n}\n"},
     {N("float_of", T_F32), .scalar = "f32 $F(i32 x)\n{\n    return (f32)x;\n}\n",
      "$V $F($I x)\n{\n    return __builtin_convertvector(x, $V);\n}\n"},
@@ -227,26 +248,31 @@ const struct text_helper lang_c_helpers[] = {
     {N("tanh", T_F32), GENERIC(TANH_TEXT), .needs = "exp bits_of of_bits"},
     {N("erf", T_F32), GENERIC(ERF_TEXT), .needs = "min exp bits_of of_bits"},
     {N("from_f16", T_F32), .scalar = "f32 $F(u16 h)\n{\n" FROM_F16_TEXT "}\n",
-     "$V $F($H h)\n{\n"
-     HALF_FAST("return ($V)__builtin_ia32_vcvtph2ps512_mask((s16)h, ($V){0}, -1, 4);",
-               "return ($V)__builtin_ia32_vcvtph2ps256((s16)h);") FROM_F16_TEXT "#endif\n}\n",
+     "$V $F($H h)\n{\n" HALF_FAST(
+         "return ($V)__builtin_ia32_vcvtph2ps512_mask((s16)h, ($V){0}, -1, 4);",
+         "return ($V)__builtin_ia32_vcvtph2ps256((s16)h);") FROM_F16_TEXT "#endif\n}\n",
      .needs = "bits_of of_bits wide"},
     {N("to_f16", T_F32), .scalar = "u16 $F(f32 x)\n{\n" TO_F16_TEXT "}\n",
-     "$H $F($V x)\n{\n"
-     HALF_FAST("return ($H)__builtin_ia32_vcvtps2ph512_mask(x, 0, (s16){0}, -1);",
-               "return ($H)__builtin_ia32_vcvtps2ph256(x, 0);") TO_F16_TEXT "#endif\n}\n",
+     "$H $F($V x)\n{\n" HALF_FAST(
+         "return ($H)__builtin_ia32_vcvtps2ph512_mask(x, 0, (s16){0}, -1);",
+         "return ($H)__builtin_ia32_vcvtps2ph256(x, 0);") TO_F16_TEXT "#endif\n}\n",
      .needs = "bits_of of_bits narrow"},
-    {N("from_bf16", T_F32), GENERIC("$V $F($H h)\n{\n    return q_of_bits_$T(q_wide_$T(h) << 16);\n}\n"),
+    {N("from_bf16", T_F32),
+     GENERIC("$V $F($H h)\n{\n    return q_of_bits_$T(q_wide_$T(h) << 16);\n}\n"),
      .needs = "of_bits wide"},
     {N("to_bf16", T_F32),
-     GENERIC("$H $F($V x)\n{\n    const $U u = q_bits_of_$T(x), is_nan = ($U)$M((u & 0x7fffffff) > 0x7f800000u);\n"
+     GENERIC("$H $F($V x)\n{\n    const $U u = q_bits_of_$T(x), is_nan = ($U)$M((u & 0x7fffffff) > "
+             "0x7f800000u);\n"
              "    const $U r = u + 0x7fff + (u >> 16 & 1);\n"
              "    return q_narrow_$T(((r & ~is_nan) | ((u | 0x400000) & is_nan)) >> 16);\n}\n"),
      .needs = "bits_of narrow"},
 
     /* The C library's. */
-    LIBRARY(sqrt), LIBRARY(exp), LIBRARY(log), LIBRARY(sin), LIBRARY(cos), LIBRARY(tan), LIBRARY(asin),
-    LIBRARY(acos), LIBRARY(atan), LIBRARY(sinh), LIBRARY(cosh), LIBRARY(tanh), LIBRARY(asinh), LIBRARY(acosh),
-    LIBRARY(atanh), LIBRARY(erf), LIBRARY(floor), LIBRARY(ceil), LIBRARY(trunc), LIBRARY(rint),
+    // clang-format off
+    LIBRARY(sqrt), LIBRARY(exp), LIBRARY(log), LIBRARY(sin), LIBRARY(cos), LIBRARY(tan),
+    LIBRARY(asin), LIBRARY(acos), LIBRARY(atan), LIBRARY(sinh), LIBRARY(cosh), LIBRARY(tanh),
+    LIBRARY(asinh), LIBRARY(acosh), LIBRARY(atanh), LIBRARY(erf), LIBRARY(floor), LIBRARY(ceil),
+    LIBRARY(trunc), LIBRARY(rint),
+    // clang-format on
     {0},
 };

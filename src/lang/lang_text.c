@@ -2,14 +2,15 @@
 //
 // lang_text.c: the emitter shared by languages of the C family.
 //
-// Every instruction becomes a constant with a name (v12), but small pure ones with one user are nested into it,
-// and constants, parameters, splats and ramps always are. Infix operators are written as such where the meaning
-// of C is that of kernel IR; everything else is a call of a helper function, which the language's table
-// defines and which is written out only when used. f16 and bf16 are held as u16 and computed in f32; a vector
-// of bool is a vector of integers 0 and -1 whose width is that of what was compared.
+// Every instruction becomes a constant with a name (v12), but small pure ones with one user are
+// nested into it, and constants, parameters, splats and ramps always are. Infix operators are
+// written as such where the meaning of C is that of kernel IR; everything else is a call of a
+// helper function, which the language's table defines and which is written out only when used. f16
+// and bf16 are held as u16 and computed in f32; a vector of bool is a vector of integers 0 and -1
+// whose width is that of what was compared.
 //
-// Signed integers that came from memory wrap through unsigned helpers; index arithmetic does not overflow and
-// stays plain, so that the target's compiler can reason about it.
+// Signed integers that came from memory wrap through unsigned helpers; index arithmetic does not
+// overflow and stays plain, so that the target's compiler can reason about it.
 #include "lang/lang_text.h"
 
 enum { NEST_MAX = 4 }; /* largest nested expression, in instructions */
@@ -45,13 +46,20 @@ static u8 mask_bytes(const struct text *t, const struct kir_ins *x)
     const struct kir *k = t->k;
     if (x->dtype != DT_BOOL || x->lanes == 1) return 0;
     switch (x->op) {
-    case KI_EQ: case KI_NE: case KI_LT: case KI_LE: case KI_ISNAN: case KI_ISINF: case KI_CAST: {
+    case KI_EQ:
+    case KI_NE:
+    case KI_LT:
+    case KI_LE:
+    case KI_ISNAN:
+    case KI_ISINF:
+    case KI_CAST: {
         enum dtype d = kir_at(k, x->a)->dtype;
         if (d == DT_BOOL) return (u8)i64_max(t->val[x->a].mask, t->val[x->b].mask);
         return is_half(d) ? 4 : (u8)dtype_size(d);
     }
-    case KI_AND: case KI_OR: case KI_XOR:
-        return (u8)i64_max(t->val[x->a].mask, t->val[x->b].mask);
+    case KI_AND:
+    case KI_OR:
+    case KI_XOR: return (u8)i64_max(t->val[x->a].mask, t->val[x->b].mask);
     case KI_NOT: return t->val[x->a].mask;
     case KI_SELECT: return t->val[x->b].mask;
     default: return 1;
@@ -63,7 +71,7 @@ static void count_uses(struct text *t)
     for (kval v = t->k->ins.n - 1; v > 0; v--) {
         const struct kir_ins *x = kir_at(t->k, v);
         struct text_value *me = &t->val[v];
-        if (is_pure(x) && me->uses == 0) continue; /* dead */
+        if (is_pure(x) && me->uses == 0) continue;      /* dead */
         u32 n = is_always_nested(x->op) ? me->uses : 1; /* written once per use */
         const kval arg[] = {x->a, x->b, x->c, x->d};
         for (i64 i = 0; i < countof(arg); i++) t->val[arg[i]].uses += n;
@@ -72,7 +80,8 @@ static void count_uses(struct text *t)
 
 static bool derives_from_data(const struct text *t, const struct kir_ins *x)
 {
-    if (x->op == KI_LOAD || (x->op == KI_CAST && dtype_is_float(kir_at(t->k, x->a)->dtype))) return true;
+    if (x->op == KI_LOAD || (x->op == KI_CAST && dtype_is_float(kir_at(t->k, x->a)->dtype)))
+        return true;
     const kval arg[] = {x->a, x->b, x->c, x->d};
     for (i64 i = 0; i < countof(arg); i++)
         if (arg[i] && t->val[arg[i]].is_data) return true;
@@ -87,8 +96,8 @@ static void decide_nesting(struct text *t, kval v, const u32 *user_block)
     u32 size = 1;
     for (i64 i = 0; i < countof(arg); i++)
         if (arg[i] && t->val[arg[i]].nested) size += t->val[arg[i]].size;
-    me->nested = is_always_nested(x->op)
-        || (is_pure(x) && me->uses == 1 && size <= NEST_MAX && user_block[v] == me->block);
+    me->nested = is_always_nested(x->op) ||
+                 (is_pure(x) && me->uses == 1 && size <= NEST_MAX && user_block[v] == me->block);
     me->size = (u8)i64_min(size, 255);
 }
 
@@ -183,9 +192,10 @@ struct str text_type(struct text *t, enum dtype d, u32 lanes)
     struct str s = text_fmt(t, "%sx%u", dtype_name(d), lanes);
     if (!text_first_use(t, s)) return s;
     i64 n = dtype_size(d) * lanes;
-    buf_printf(&t->types, "typedef %s %.*s __attribute__((vector_size(%lld)));\n", dtype_name(d), STR_ARG(s),
-               (long long)n);
-    buf_printf(&t->types, "typedef %s %.*s_u __attribute__((vector_size(%lld), aligned(%lld), may_alias));\n",
+    buf_printf(&t->types, "typedef %s %.*s __attribute__((vector_size(%lld)));\n", dtype_name(d),
+               STR_ARG(s), (long long)n);
+    buf_printf(&t->types,
+               "typedef %s %.*s_u __attribute__((vector_size(%lld), aligned(%lld), may_alias));\n",
                dtype_name(d), STR_ARG(s), (long long)n, (long long)dtype_size(d));
     return s;
 }
@@ -252,7 +262,8 @@ static void expand(struct text *t, struct buf *b, const char *text, const struct
         else buf_char(b, *text);
 }
 
-static const struct text_helper *helper_find(const struct text_style *s, const char *name, enum dtype d)
+static const struct text_helper *helper_find(const struct text_style *s, const char *name,
+                                             enum dtype d)
 {
     for (const struct text_helper *h = s->helper; h->name; h++)
         if (str_is(str_of(h->name), name) && h->types >> d & 1) return h;
@@ -260,7 +271,8 @@ static const struct text_helper *helper_find(const struct text_style *s, const c
 }
 
 /* A vector helper that applies the scalar one to every lane. */
-static void helper_by_lane(struct text *t, struct buf *b, const struct text_helper *h, const struct expansion *x)
+static void helper_by_lane(struct text *t, struct buf *b, const struct text_helper *h,
+                           const struct expansion *x)
 {
     static const char *const args[] = {"", "$V x", "$V x, $V y", "$V x, $V y, $V z"};
     static const char *const calls[] = {"", "x[i]", "x[i], y[i]", "x[i], y[i], z[i]"};
@@ -268,8 +280,9 @@ static void helper_by_lane(struct text *t, struct buf *b, const struct text_help
     assert(h->n_args < countof(args));
     buf_z(b, "$V $F(");
     buf_z(b, args[h->n_args]);
-    buf_printf(b, ")\n{\n    $V r;\n    for (int i = 0; i < $N; i++) r[i] = %.*s(%s);\n    return r;\n}\n",
-               STR_ARG(one), calls[h->n_args]);
+    buf_printf(
+        b, ")\n{\n    $V r;\n    for (int i = 0; i < $N; i++) r[i] = %.*s(%s);\n    return r;\n}\n",
+        STR_ARG(one), calls[h->n_args]);
 }
 
 static void helper_needs(struct text *t, const struct text_helper *h, const struct expansion *x)
@@ -283,15 +296,16 @@ static void helper_needs(struct text *t, const struct text_helper *h, const stru
 
 struct str text_helper(struct text *t, const char *name, enum dtype d, u32 lanes, enum dtype other)
 {
-    struct str type = lanes > 1 ? text_fmt(t, "%sx%u", dtype_name(d), lanes) : str_of(dtype_name(d));
+    struct str type =
+        lanes > 1 ? text_fmt(t, "%sx%u", dtype_name(d), lanes) : str_of(dtype_name(d));
     struct expansion x = {.d = d, .other = other, .lanes = lanes};
     x.name = other ? text_fmt(t, "q_%s_%s_%.*s", name, dtype_name(other), STR_ARG(type))
                    : text_fmt(t, "q_%s_%.*s", name, STR_ARG(type));
     if (!text_first_use(t, x.name)) return x.name;
     const struct text_helper *h = helper_find(t->style, name, d);
     if (!h) {
-        err_set(t->err, ERR_UNSUPPORTED, "no '%s' of %s in this language (kernel '%.*s')", name, dtype_name(d),
-                STR_ARG(t->k->name));
+        err_set(t->err, ERR_UNSUPPORTED, "no '%s' of %s in this language (kernel '%.*s')", name,
+                dtype_name(d), STR_ARG(t->k->name));
         return x.name;
     }
     struct buf text = {0}, done = {0};

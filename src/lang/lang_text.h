@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_text: kernel IR as text of a language of the C family. The shared emitter (lang_text.c) names values,
-// nests small expressions, walks structures and collects the helper functions a text needs; a language gives
-// a struct text_style of tables and a few functions. Only files of this folder include this header.
+// lang_text: kernel IR as text of a language of the C family. The shared emitter (lang_text.c)
+// names values, nests small expressions, walks structures and collects the helper functions a text
+// needs; a language gives a struct text_style of tables and a few functions. Only files of this
+// folder include this header.
 #ifndef QUERN_LANG_TEXT_H
 #define QUERN_LANG_TEXT_H
 
 #include "lang/lang.h"
 
 /* A helper function that emitted text may call, `q_NAME_TYPE(...)`, written out once per type used.
-   In texts: $F name of the function   $V the type   $E element type   $N lanes   $I $U signed, unsigned integer
-   type of the same lanes and width   $e $i $u their elements   $W unsigned element type of arithmetic (>= 32 bit)
-   $X the second type   $H u16 of the same lanes   $B bytes   $T the suffix   $f suffix of builtins (f or nothing)   $s bits per element   $A "x, x, ..." N times
-   $M makes a mask of a comparison: - before a scalar's 0 or 1, nothing before a vector's 0 or -1. */
+   In texts: $F name of the function   $V the type   $E element type   $N lanes   $I $U signed,
+   unsigned integer type of the same lanes and width   $e $i $u their elements   $W unsigned element
+   type of arithmetic (>= 32 bit) $X the second type   $H u16 of the same lanes   $B bytes   $T the
+   suffix   $f suffix of builtins (f or nothing)   $s bits per element   $A "x, x, ..." N times $M
+   makes a mask of a comparison: - before a scalar's 0 or 1, nothing before a vector's 0 or -1. */
 struct text_helper {
     const char *name;
-    u32 types;           /* set of 1 << enum dtype it serves */
-    const char *scalar;  /* definition for one element; NULL: none */
-    const char *vector;  /* definition for lanes > 1; NULL: every lane by the scalar one, n_args arguments */
+    u32 types;          /* set of 1 << enum dtype it serves */
+    const char *scalar; /* definition for one element; NULL: none */
+    const char *
+        vector; /* definition for lanes > 1; NULL: every lane by the scalar one, n_args arguments */
     u8 n_args;
-    const char *needs;   /* space-separated helpers of the same type that must stand before it */
+    const char *needs; /* space-separated helpers of the same type that must stand before it */
 };
 
 struct text;
@@ -34,51 +37,54 @@ struct text_style {
     void (*loop_hint)(struct text *t, const struct kir_ins *loop); /* before a for; optional */
 };
 
-struct text_value {      /* what the emitter knows of an instruction */
-    u32 uses;            /* operands that name it */
-    u32 block;           /* innermost structure it stands in */
-    u8 size;             /* nodes of its expression when it is nested into its user */
-    u8 mask;             /* bytes per lane of a vector of bool, kept as 0 and -1 */
-    bool nested;         /* has no name of its own */
-    bool is_data;        /* an integer that came from memory: must wrap */
+struct text_value { /* what the emitter knows of an instruction */
+    u32 uses;       /* operands that name it */
+    u32 block;      /* innermost structure it stands in */
+    u8 size;        /* nodes of its expression when it is nested into its user */
+    u8 mask;        /* bytes per lane of a vector of bool, kept as 0 and -1 */
+    bool nested;    /* has no name of its own */
+    bool is_data;   /* an integer that came from memory: must wrap */
 };
 
 struct text {
     const struct text_style *style;
     const struct kir *k;
     const struct caps *caps;
-    struct arena *arena;       /* for expressions */
-    struct buf *out;           /* statements of the function being written */
-    struct buf prelude;        /* helper functions */
-    struct buf types;          /* definitions of vector types */
-    struct map known;          /* helpers and types already written */
-    struct text_value *val;    /* by kval */
+    struct arena *arena;         /* for expressions */
+    struct buf *out;             /* statements of the function being written */
+    struct buf prelude;          /* helper functions */
+    struct buf types;            /* definitions of vector types */
+    struct map known;            /* helpers and types already written */
+    struct text_value *val;      /* by kval */
     bool *param_used, *buf_used; /* by number, of the function being written */
-    u32 depth;                 /* indentation */
-    struct err *err;           /* sticky */
+    u32 depth;                   /* indentation */
+    struct err *err;             /* sticky */
 };
 
 void text_open(struct text *t, const struct kir *k);
 void text_close(struct text *t);
-struct str text_value(struct text *t, kval v);              /* an operand: a name or a bracketed expression */
-struct str text_bare(struct text *t, kval v);               /* the same without brackets, between separators */
-struct str text_type(struct text *t, enum dtype d, u32 lanes); /* defines it where needed; bool: the mask of bytes */
+struct str text_value(struct text *t, kval v); /* an operand: a name or a bracketed expression */
+struct str text_bare(struct text *t, kval v);  /* the same without brackets, between separators */
+struct str text_type(struct text *t, enum dtype d,
+                     u32 lanes); /* defines it where needed; bool: the mask of bytes */
 struct str text_value_type(struct text *t, kval v);
-struct str text_mask(struct text *t, kval v, u32 bytes);     /* a vector of bool with lanes of so many bytes */
-enum dtype text_rep(enum dtype d);                          /* the type that holds it: u16 for f16 and bf16 */
+struct str text_mask(struct text *t, kval v,
+                     u32 bytes);   /* a vector of bool with lanes of so many bytes */
+enum dtype text_rep(enum dtype d); /* the type that holds it: u16 for f16 and bf16 */
 /* q_NAME_TYPE, defined where needed; other = $X. */
 struct str text_helper(struct text *t, const char *name, enum dtype d, u32 lanes, enum dtype other);
 struct str text_fmt(struct text *t, const char *fmt, ...) QUERN_PRINTF(2, 3);
 void text_line(struct text *t, const char *fmt, ...) QUERN_PRINTF(2, 3);
 /* The statements of instructions from..to-1. */
 void text_body(struct text *t, kval from, kval to);
-void text_comment(struct buf *b, struct str s);             /* untrusted text, made safe inside a comment */
-kval text_end(const struct kir *k, kval open);              /* the END that closes a structure */
+void text_comment(struct buf *b, struct str s); /* untrusted text, made safe inside a comment */
+kval text_end(const struct kir *k, kval open);  /* the END that closes a structure */
 
 /* lang_cc.c: the system's C compiler, as lang.build and lang.toolchain. */
-bool lang_cc_build(struct buf *binary, struct str text, const struct caps *c, double timeout, struct err *e);
+bool lang_cc_build(struct buf *binary, struct str text, const struct caps *c, double timeout,
+                   struct err *e);
 bool lang_cc_toolchain(struct buf *out, struct err *e);
 
-extern const struct text_helper lang_c_helpers[];           /* lang_math.c: of language c */
+extern const struct text_helper lang_c_helpers[]; /* lang_math.c: of language c */
 
 #endif
