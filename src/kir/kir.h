@@ -17,8 +17,8 @@
 //              sizes (struct kir.param holds their text). Grid extents and ALLOC counts are CONST
 //              or PARAM only.
 //   lifetime = an ALLOC executed again is a new, undefined array. TEMP stands outside grids, WORK
-//              and SHARED directly in a grid's body (not in LOOP or IF), REG anywhere in a grid with
-//              a CONST count. Only REG has lanes > 1.
+//              and SHARED directly in a grid's body (not in LOOP or IF), REG anywhere in a grid
+//              with a CONST count. Only REG has lanes > 1.
 //
 // Invariants (kir_verify): operands precede their use and are in scope; types match by the rules of
 // kir.inc; every structure is closed; GRID only at top level, nothing but CONST and PARAM between
@@ -47,7 +47,7 @@ enum kir_space {
 
 enum kir_loop {
     KL_SERIAL, /* as written */
-    KL_UNROLL, /* constant bounds; replaced by copies of its body when legalised */
+    KL_UNROLL, /* known number of rounds; copies of its body when legalised */
     KL_VECTOR, /* iterations are independent; the target's compiler may vectorise */
 };
 
@@ -115,8 +115,8 @@ i64 kir_wrap(enum dtype t, i64 v);        /* to the integer or bool type t */
 double kir_round(enum dtype t, double v); /* to the float type t */
 
 /* build.c: the builder. Folds constants, applies identities, shares equal pure instructions that
-   are in scope (loads of KA_IN buffers count as pure), and splats scalars where the other operand is
-   a vector. The result may be any earlier instruction. Types must match (assert). Helpers with lanes
+   are in scope (loads of KA_IN buffers count as pure), and splats scalars where the other operand
+   is a vector. The result may be any earlier instruction. Types must match (assert). Helpers with lanes
    accept 1 and then give scalars, so a generator is written once for any vector width. */
 
 void kir_init(struct kir *k, struct arena *a, struct str name);
