@@ -99,13 +99,38 @@ static void content_read(const struct graph *g, value_id v, struct content *c)
     if (!op_sym_content(g, v, MAX_CONTENT, &c->data)) c->data.n = -1;
 }
 
-static bool content_at(const struct content *c, const i64 *src, sym *out, i64 *den)
+/* Integers and what is computed from sizes are worth knowing; constants of floats alone are not
+ * shape arithmetic. */
+static bool is_content(const struct graph *g, value_id v)
+{
+    return v && (graph_value(g, v)->sdata || !dtype_is_float(graph_value(g, v)->dtype));
+}
+
+static bool any_content(const struct graph *g, const struct node *n, enum dtype t)
+{
+    for (u32 i = 0; i < n->in.n; i++)
+        if (is_content(g, n->in.v[i]) && graph_value(g, n->in.v[i])->dtype == t) return true;
+    return false;
+}
+
+static i64 common_den(const struct content *c, u32 n)
+{
+    i64 den = 1, d;
+    for (u32 i = 0; i < n; i++) {
+        if (c[i].data.n < 0) continue;
+        for (d = den; d % c[i].data.den && d <= INT32_MAX; d += den) {
+        }
+        den = d;
+    }
+    return den;
+}
+
+/* Element at src over the common denominator; 0: unknown. */
+static sym content_at(const struct graph *g, const struct content *c, const i64 *src, i64 den)
 {
     i64 at = c->data.n < 0 ? -1 : op_flat(c->rank, c->dim, src);
-    if (at < 0 || at >= c->data.n || (*den && *den != c->data.den)) return false;
-    *out = c->data.num[at];
-    *den = c->data.den;
-    return true;
+    if (at < 0 || at >= c->data.n) return 0;
+    return sym_mul(g->sym, c->data.num[at], sym_const(g->sym, den / c->data.den));
 }
 
 void op_map_sdata(struct graph *g, node_id n, u32 k, op_map_fn *fn, const void *par)
@@ -113,8 +138,9 @@ void op_map_sdata(struct graph *g, node_id n, u32 k, op_map_fn *fn, const void *
     const struct node *nd = graph_node(g, n);
     value_id o = k < nd->out.n ? nd->out.v[k] : 0;
     struct tensor t = {0};
-    i64 idx[MAX_RANK] = {0}, src[MAX_RANK] = {0}, den = 0;
-    if (!o || graph_value(g, o)->data || !shape_is_static(g->sym, &graph_value(g, o)->shape, t.dim))
+    i64 idx[MAX_RANK] = {0}, src[MAX_RANK] = {0};
+    if (!o || !any_content(g, nd, graph_value(g, o)->dtype) || graph_value(g, o)->data ||
+        !shape_is_static(g->sym, &graph_value(g, o)->shape, t.dim))
         return;
     t.rank = graph_value(g, o)->shape.rank;
     if (!tensor_size_ok(DT_U8, t.rank, t.dim, NULL) || tensor_count(&t) > MAX_CONTENT) return;
@@ -123,19 +149,20 @@ void op_map_sdata(struct graph *g, node_id n, u32 k, op_map_fn *fn, const void *
     sym *num = arena_array(&scratch, sym, count + 1);
     struct content *c = arena_array(&scratch, struct content, nd->in.n + 1);
     for (u32 i = 0; i < nd->in.n; i++) content_read(g, nd->in.v[i], &c[i]);
-    bool ok = true;
+    i64 den = common_den(c, nd->in.n);
+    bool ok = den <= INT32_MAX;
     for (i64 i = 0; ok && i < count; i++, op_next(t.rank, t.dim, idx)) {
         i64 from = fn(par, idx, src);
-        if (from < 0) num[i] = sym_const(g->sym, 0);
-        else ok = content_at(&c[from], src, &num[i], &den);
+        num[i] = from < 0 ? sym_const(g->sym, 0) : content_at(g, &c[from], src, den);
+        ok = num[i] != 0;
     }
-    if (ok) op_set_sdata(g, o, num, count, den ? den : 1);
+    if (ok) op_set_sdata(g, o, num, count, den);
     arena_release(&scratch);
 }
 
 void op_copy_sdata(struct graph *g, value_id from, value_id to)
 {
-    if (!to || graph_value(g, to)->data) return;
+    if (!to || graph_value(g, to)->data || !is_content(g, from)) return;
     struct sym_data d;
     if (op_sym_content(g, from, MAX_CONTENT, &d)) op_set_sdata(g, to, d.num, d.n, d.den);
 }
