@@ -14,12 +14,21 @@ static bool content_matters(const struct tensor *t)
     return n <= 1 || (!dtype_is_float(t->dtype) && n <= KEEP_INTS);
 }
 
-static void strip_constants(struct graph *g)
+/* What was known of other values through content that is dropped is forgotten, too. */
+static bool strip_constants(struct graph *g, struct err *e)
 {
+    bool stripped = false;
     for (value_id v = 1; v < g->value.n; v++) {
         struct value *x = graph_value(g, v);
-        if (x->is_const && x->data && !content_matters(x->data)) x->data = NULL;
+        if (!x->is_const || !x->data || content_matters(x->data)) continue;
+        x->data = NULL;
+        stripped = true;
     }
+    for (value_id v = 1; stripped && v < g->value.n; v++)
+        if (graph_value(g, v)->producer) graph_value(g, v)->sdata = NULL;
+    for (node_id n = 1; stripped && n < g->node.n; n++)
+        if (!graph_node(g, n)->dead && !op_infer(g, n, e)) return false;
+    return true;
 }
 
 static node_id find_anchor(const struct graph *g)
@@ -50,7 +59,7 @@ bool task_make(struct task *t, const struct graph *from, struct arena *a, const 
     }
     for (u32 k = 0; k < t->g.output.n; k++)
         graph_value(&t->g, t->g.output.v[k])->layout = layout[back[t->g.output.v[k]]];
-    strip_constants(&t->g);
+    if (!strip_constants(&t->g, e)) return false;
     if (map_back) *map_back = back;
     t->anchor = find_anchor(&t->g);
     task_key(t);
