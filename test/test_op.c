@@ -125,6 +125,30 @@ static void emit_output(struct emit *m, value_id v)
     kir_end(k);
 }
 
+/* Likewise with vectors along the last axis, the last one of a row cut off. */
+static void emit_output_vectors(struct emit *m, value_id v, u32 lanes)
+{
+    struct kir *k = m->k;
+    struct symtab *st = m->g->sym;
+    struct shape s = graph_value(m->g, v)->shape;
+    u32 last = s.rank - 1;
+    kval length = emit_size(m, s.dim[last]), step = kir_int(k, lanes), idx[MAX_RANK] = {0};
+    s.dim[last] = sym_cdiv(st, s.dim[last], sym_const(st, lanes));
+    kval flat = kir_grid(k, emit_size(m, shape_count(st, &s)));
+    for (u32 i = s.rank; i-- > 0;) {
+        kval n = emit_size(m, s.dim[i]);
+        idx[i] = i ? kir_bin(k, KI_MOD, flat, n) : flat;
+        flat = i ? kir_bin(k, KI_DIV, flat, n) : flat;
+    }
+    kval from = kir_bin(k, KI_MUL, idx[last], step);
+    kval n = kir_bin(k, KI_MIN, step, kir_bin(k, KI_SUB, length, from));
+    idx[last] = kir_ramp(k, from, 1, lanes);
+    emit_limit(m, n);
+    emit_store_n(m, v, idx, emit_value(m, v, idx), n);
+    emit_limit(m, 0);
+    kir_end(k);
+}
+
 static node_id whole_node(const struct graph *g)
 {
     for (node_id n = 1; n < g->node.n; n++)
@@ -132,14 +156,22 @@ static node_id whole_node(const struct graph *g)
     return 0;
 }
 
-static void emit_kernel(struct emit *m, struct kir *k, const struct graph *g, struct arena *a)
+static void emit_kernel(struct emit *m, struct kir *k, const struct graph *g, struct arena *a,
+                        u32 lanes)
 {
     kir_init(k, a, S("test"));
     emit_init(m, k, g, a);
     emit_args(m);
     node_id whole = whole_node(g);
     if (whole) op_of(g, whole)->whole(m, graph_node(g, whole));
-    for (u32 i = 0; !whole && i < g->output.n; i++) emit_output(m, g->output.v[i]);
+    for (u32 i = 0; !whole && i < g->output.n; i++) {
+        value_id v = g->output.v[i];
+        const struct shape *s = &graph_value(g, v)->shape;
+        i64 one;
+        bool row = s->rank && !(sym_is_const(g->sym, s->dim[s->rank - 1], &one) && one == 1);
+        if (lanes > 1 && row) emit_output_vectors(m, v, lanes);
+        else emit_output(m, v);
+    }
 }
 
 static bool kernel_params(const struct kir *k, struct symtab *st, const i64 *var, i64 *out,
@@ -153,14 +185,16 @@ static bool kernel_params(const struct kir *k, struct symtab *st, const i64 *var
     return true;
 }
 
-/* Runs one kernel for graph g; t: content per value, outputs are created. */
-static bool run_kernel(const struct graph *g, struct arena *a, const i64 *var, u64 seed,
-                       struct tensor **t, struct err *e)
+/* Runs one kernel for graph g; content per value, outputs are created. */
+static bool run_kernel(struct instance *it, const struct graph *g, u32 lanes, struct tensor **t)
 {
+    struct arena *a = &it->arena;
+    struct err *e = &it->e;
+    const i64 *var = it->var;
     struct kir k;
     struct emit m;
     i64 param[256];
-    emit_kernel(&m, &k, g, a);
+    emit_kernel(&m, &k, g, a, lanes);
     if (!kir_verify(&k, e) || k.param.n > 256 || !kernel_params(&k, g->sym, var, param, e))
         return false;
     struct kir_arg *arg = arena_array(a, struct kir_arg, m.arg.n + 1);
@@ -178,7 +212,7 @@ static bool run_kernel(const struct graph *g, struct arena *a, const i64 *var, u
         }
         arg[i] = (struct kir_arg){t[v]->data, tensor_count(t[v])};
     }
-    struct kir_eval_opts o = {.seed = seed};
+    struct kir_eval_opts o = {.seed = it->seed};
     bool ok = kir_eval(&k, arg, param, &o, e);
     if (!ok && getenv("TEST_OP_KERNEL")) {
         struct buf b = {0};
@@ -213,13 +247,13 @@ static bool too_slow(const struct instance *t, const struct graph *g)
     return n > 1 && tensor_count(t->want[0]) > 100;
 }
 
-static bool check_fused(struct instance *t, const struct graph *g)
+static bool check_fused(struct instance *t, const struct graph *g, u32 lanes)
 {
     if (whole_node(g) || too_slow(t, g)) return true;
-    t->stage = "one kernel";
+    t->stage = lanes > 1 ? "one kernel of vectors" : "one kernel";
     struct tensor **c = arena_array(&t->arena, struct tensor *, g->value.n);
     known_contents(t, g, c);
-    return run_kernel(g, &t->arena, t->var, t->seed, c, &t->e) && compare_outputs(t, g, c);
+    return run_kernel(t, g, lanes, c) && compare_outputs(t, g, c);
 }
 
 /* One node as a graph of its own; contents go in and out through the map of values. */
@@ -234,7 +268,7 @@ static bool run_node(struct instance *t, const struct graph *g, node_id n, struc
     graph_extract(&one, g, &t->arena, &n, 1, out, n_out, &back);
     struct tensor **here = arena_array(&t->arena, struct tensor *, one.value.n);
     for (value_id v = 1; v < one.value.n; v++) here[v] = c[back[v]];
-    if (!run_kernel(&one, &t->arena, t->var, t->seed, here, &t->e)) return false;
+    if (!run_kernel(t, &one, 1, here)) return false;
     for (u32 k = 0; k < n_out; k++) c[out[k]] = here[one.output.v[k]];
     return true;
 }
@@ -269,7 +303,8 @@ static bool check_graph(struct instance *t)
     t->var = arena_array(&t->arena, i64, t->sym.var.n + 1);
     if (!graph_bind(&t->g, t->in, t->var, &t->e)) return false;
     if (!graph_eval(&t->g, t->in, t->want, &t->arena, NULL, &t->e)) return false;
-    return check_fused(t, &expanded) && check_single(t, &expanded);
+    return check_fused(t, &expanded, 1) && check_fused(t, &expanded, 4) &&
+           check_single(t, &expanded);
 }
 
 static void report(struct instance *t)
@@ -483,7 +518,7 @@ static int batch_run(struct dev *d, struct batch *b)
     graph_clone(&g, &b->t.g, &b->t.arena);
     ok = ok && op_expand_all(&g, e);
     if (ok) {
-        emit_kernel(&m, &k, &g, &b->t.arena);
+        emit_kernel(&m, &k, &g, &b->t.arena, 8);
         b->content = arena_array(&b->t.arena, struct tensor *, g.value.n);
         make_contents(b, &m);
         ok = kir_verify(&k, e) && run_compiled(d, &m, &b->t.arena, b->content, e);
