@@ -91,6 +91,8 @@ QUERN_API int quern_tensor_rank(const quern_tensor *t);
 QUERN_API const int64_t *quern_tensor_dims(const quern_tensor *t);
 QUERN_API void *quern_tensor_data(const quern_tensor *t);
 QUERN_API int64_t quern_tensor_count(const quern_tensor *t); /* elements */
+/* A copy with elements of another type: floats round to nearest even, to integers towards zero. */
+QUERN_API quern_status quern_tensor_cast(quern *q, const quern_tensor *t, quern_dtype to, quern_tensor **out);
 
 /* DLPack 0.8 (struct DLManagedTensor, declared by the caller's dlpack.h). Import takes row-major CPU tensors without copying
  * and calls the deleter in quern_tensor_free; export hands the tensor over: the
@@ -139,6 +141,8 @@ QUERN_API quern_status quern_tensor_write(quern *q, const char *path, const quer
 struct quern_model_opts {
     size_t size;
     const char *optimize_for; /* "H:1080,W:1920": sizes that times refer to, NULL: 256 each */
+    quern_tensor *const *constants; /* content of the k-th input of the file, which becomes a constant; NULL entries stay inputs */
+    int n_constants;
 };
 
 QUERN_API quern_status quern_model_open(quern *q, const char *path, const struct quern_model_opts *o, quern_model **out);

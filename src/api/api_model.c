@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { DEFAULT_SIZE = 256 };
+enum { DEFAULT_SIZE = 256, MAX_MODEL = 1 << 30 };
 
 /* dumps */
 
@@ -81,6 +81,18 @@ static quern_model *model_new(quern *q)
     return m;
 }
 
+/* Files beside a model with constants put in are refused: it is imported from memory. */
+static bool model_import(quern_model *m, const char *path, const struct quern_model_opts *o, struct err *e)
+{
+    if (o->n_constants <= 0) return import_graph(&m->graph, &m->arena, &m->sym, path, e);
+    struct tensor **content = arena_array(&m->arena, struct tensor *, o->n_constants);
+    for (int k = 0; k < o->n_constants; k++) content[k] = o->constants[k] ? &o->constants[k]->t : NULL;
+    struct str bytes, frozen;
+    if (!os_read(&m->arena, path, MAX_MODEL, &bytes, e)) return false;
+    return (import_freeze(&frozen, &m->arena, bytes, content, o->n_constants, e) &&
+            import_bytes(&m->graph, &m->arena, &m->sym, frozen, e)) || err_prefix(e, "'%s'", path);
+}
+
 quern_status quern_model_open(quern *q, const char *path, const struct quern_model_opts *o, quern_model **out)
 {
     struct err *e = api_begin(q);
@@ -88,7 +100,7 @@ quern_status quern_model_open(quern *q, const char *path, const struct quern_mod
     if (o) memcpy(&opts, o, o->size < sizeof opts ? o->size : sizeof opts);
     quern_model *m = model_new(q);
     m->name = base_name(&m->arena, path);
-    bool ok = import_graph(&m->graph, &m->arena, &m->sym, path, e) && model_lower(m, opts.optimize_for, e);
+    bool ok = model_import(m, path, &opts, e) && model_lower(m, opts.optimize_for, e);
     if (ok) *out = m;
     else quern_model_close(m);
     return api_end(q, ok);

@@ -120,6 +120,21 @@ quern_status quern_tensor_view(quern *q, quern_dtype t, int rank, const int64_t 
     return QUERN_OK;
 }
 
+quern_status quern_tensor_cast(quern *q, const quern_tensor *t, quern_dtype to, quern_tensor **out)
+{
+    quern_tensor *x = NULL;
+    quern_status s = quern_tensor_new(q, to, (int)t->t.rank, t->t.dim, NULL, &x);
+    if (s) return s;
+    enum dtype from = t->t.dtype, want = x->t.dtype;
+    bool is_float = dtype_is_float(from) || dtype_is_float(want);
+    for (i64 i = 0, n = tensor_count(&t->t); i < n; i++) {
+        if (is_float) elem_set_f64(want, x->t.data, i, elem_f64(from, t->t.data, i));
+        else elem_set_i64(want, x->t.data, i, elem_i64(from, t->t.data, i));
+    }
+    *out = x;
+    return QUERN_OK;
+}
+
 quern_dtype quern_tensor_dtype(const quern_tensor *t) { return (quern_dtype)dtype_onnx(t->t.dtype); }
 int quern_tensor_rank(const quern_tensor *t) { return (int)t->t.rank; }
 const int64_t *quern_tensor_dims(const quern_tensor *t) { return t->t.dim; }

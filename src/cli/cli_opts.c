@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Options from tables: --name=value, --name value, --no-name, -x value, -xvalue, -- ends them. Values are checked while parsing, so
+// that commands can trust them; an unknown option names the nearest one that exists. Values point into argv.
+#include "cli.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int usage_error(const struct cli *c, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    fprintf(stderr, "quern %s: ", c->cmd->name);
+    vfprintf(stderr, fmt, ap);
+    fprintf(stderr, " (see quern %s --help)\n", c->cmd->name);
+    va_end(ap);
+    return EXIT_USAGE;
+}
+
+/* names */
+
+static int edit_distance(const char *a, const char *b)
+{
+    enum { MAX = 40 };
+    int row[MAX + 1], n = (int)strlen(b);
+    if (n > MAX || strlen(a) > MAX) return MAX;
+    for (int j = 0; j <= n; j++) row[j] = j;
+    for (int i = 1; a[i - 1]; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= n; j++) {
+            int change = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            int skip = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            row[j] = change < skip ? change : skip;
+        }
+    }
+    return row[n];
+}
+
+const char *nearest(const char *word, const char *(*name)(const void *list, int k), const void *list)
+{
+    const char *best = NULL, *s;
+    int least = 1 + (int)strlen(word) / 3;
+    for (int k = 0; (s = name(list, k)); k++) {
+        int d = strncmp(s, word, strlen(word)) ? edit_distance(word, s) : 0;
+        if (d <= least && (!best || d < least)) best = s, least = d;
+    }
+    return best;
+}
+
+static const struct opt *option_at(const struct cmd *cmd, int k)
+{
+    for (const struct opt *o = cmd->options; o && o->name; o++)
+        if (k-- == 0) return o;
+    for (const struct opt *o = opts_common(); o->name; o++)
+        if (k-- == 0) return o;
+    return NULL;
+}
+
+static const char *option_name(const void *cmd, int k)
+{
+    const struct opt *o = option_at(cmd, k);
+    return o ? o->name : NULL;
+}
+
+static const struct opt *find_long(const struct cmd *cmd, const char *name, size_t n)
+{
+    const struct opt *o;
+    for (int k = 0; (o = option_at(cmd, k)); k++)
+        if (!strncmp(o->name, name, n) && !o->name[n]) return o;
+    return NULL;
+}
+
+static const struct opt *find_letter(const struct cmd *cmd, char letter)
+{
+    const struct opt *o;
+    for (int k = 0; (o = option_at(cmd, k)); k++)
+        if (o->letter == letter) return o;
+    return NULL;
+}
+
+/* values */
+
+static bool parse_number(const char *s, double *v, const char **rest)
+{
+    char *end;
+    errno = 0;
+    *v = strtod(s, &end);
+    *rest = end;
+    return end != s && !errno && isfinite(*v) && *v >= 0;
+}
+
+static bool parse_time(const char *s, double *seconds)
+{
+    static const struct { const char *unit; double seconds; } units[] = {
+        {"", 1}, {"s", 1}, {"sec", 1}, {"ms", 1e-3}, {"m", 60}, {"min", 60}, {"h", 3600}};
+    const char *unit;
+    if (!parse_number(s, seconds, &unit)) return false;
+    for (size_t k = 0; k < sizeof units / sizeof *units; k++)
+        if (!strcmp(unit, units[k].unit)) {
+            *seconds *= units[k].seconds;
+            return true;
+        }
+    return false;
+}
+
+static bool parse_count(const char *s, int64_t *v)
+{
+    char *end;
+    errno = 0;
+    long long x = strtoll(s, &end, 10);
+    *v = x;
+    return end != s && !*end && !errno && x >= 0 && x <= INT32_MAX;
+}
+
+static bool check_value(const struct cli *c, const struct opt *o, const char *value)
+{
+    double x;
+    int64_t n;
+    const char *rest;
+    switch (o->kind) {
+    case OPT_COUNT:
+        if (parse_count(value, &n)) return true;
+        usage_error(c, "'%s' is not a number for --%s", value, o->name);
+        return false;
+    case OPT_NUMBER:
+        if (parse_number(value, &x, &rest) && !*rest) return true;
+        usage_error(c, "'%s' is not a number for --%s", value, o->name);
+        return false;
+    case OPT_TIME:
+        if (parse_time(value, &x)) return true;
+        usage_error(c, "'%s' is not a time for --%s, expected e.g. 60s, 15min or 2h", value, o->name);
+        return false;
+    case OPT_WORDS:
+        if (strchr(value, '=') || strchr(value, ':')) return true;
+        usage_error(c, "'%s' is not of the form NAME=VALUE for --%s", value, o->name);
+        return false;
+    case OPT_FLAG:
+    case OPT_TEXT:
+    default: return true;
+    }
+}
+
+/* parsing */
+
+struct words { int n; char **v; };
+
+static const char *take(struct words *w)
+{
+    if (w->n == 0) return NULL;
+    w->n--;
+    return *w->v++;
+}
+
+static bool add(struct cli *c, const struct opt *o, const char *value, bool is_off)
+{
+    if (value && !check_value(c, o, value)) return false;
+    c->hit[c->n_hits++] = (struct opt_hit){o, value, is_off};
+    return true;
+}
+
+static bool add_value(struct cli *c, const struct opt *o, const char *value, struct words *w)
+{
+    if (!value) value = take(w);
+    if (!value) {
+        usage_error(c, "--%s needs %s", o->name, o->arg);
+        return false;
+    }
+    if (!add(c, o, value, false)) return false;
+    while (o->kind == OPT_WORDS && w->n && w->v[0][0] != '-' && strchr(w->v[0], '='))
+        if (!add(c, o, take(w), false)) return false;
+    return true;
+}
+
+static bool unknown_option(const struct cli *c, const char *word, const char *name)
+{
+    const char *near = nearest(name, option_name, c->cmd);
+    if (near) usage_error(c, "no option '%s', did you mean '--%s'?", word, near);
+    else usage_error(c, "no option '%s'", word);
+    return false;
+}
+
+static bool parse_long(struct cli *c, const char *word, struct words *w)
+{
+    const char *name = word + 2, *eq = strchr(name, '=');
+    size_t n = eq ? (size_t)(eq - name) : strlen(name);
+    const struct opt *o = find_long(c->cmd, name, n);
+    bool is_off = false;
+    if (!o && n > 3 && !strncmp(name, "no-", 3)) {
+        o = find_long(c->cmd, name + 3, n - 3);
+        is_off = o && o->kind == OPT_FLAG;
+        if (!is_off) o = NULL;
+    }
+    if (!o) return unknown_option(c, word, name);
+    if (o->kind != OPT_FLAG) return add_value(c, o, eq ? eq + 1 : NULL, w);
+    if (!eq) return add(c, o, NULL, is_off);
+    usage_error(c, "--%s takes no value", o->name);
+    return false;
+}
+
+static bool parse_short(struct cli *c, const char *word, struct words *w)
+{
+    const struct opt *o;
+    for (word++; *word; word++) {
+        char name[2] = {*word, 0};
+        if (!(o = find_letter(c->cmd, *word))) return unknown_option(c, word - 1, name);
+        if (o->kind != OPT_FLAG) return add_value(c, o, word[1] ? word + 1 : NULL, w);
+        if (!add(c, o, NULL, false)) return false;
+    }
+    return true;
+}
+
+bool opts_parse(struct cli *c, int argc, char **argv)
+{
+    struct words w = {argc, argv};
+    const char *word;
+    bool only_args = false, ok = true;
+    size_t letters = 0; /* each of -abc is an option */
+    for (int i = 0; i < argc; i++) letters += strlen(argv[i]);
+    c->hit = calloc(letters + (size_t)argc + 1, sizeof *c->hit);
+    c->arg = calloc((size_t)argc + 1, sizeof *c->arg);
+    if (!c->hit || !c->arg) return false;
+    while (ok && (word = take(&w))) {
+        if (only_args || word[0] != '-' || !word[1]) c->arg[c->n_args++] = word;
+        else if (!strcmp(word, "--")) only_args = true;
+        else ok = word[1] == '-' ? parse_long(c, word, &w) : parse_short(c, word, &w);
+    }
+    return ok;
+}
+
+void opts_release(struct cli *c)
+{
+    free(c->hit);
+    free(c->arg);
+}
+
+/* looking up */
+
+static const struct opt_hit *last_hit(const struct cli *c, const char *name)
+{
+    for (int i = c->n_hits - 1; i >= 0; i--)
+        if (!strcmp(c->hit[i].opt->name, name)) return &c->hit[i];
+    return NULL;
+}
+
+const char *opts_text(const struct cli *c, const char *name)
+{
+    const struct opt_hit *h = last_hit(c, name);
+    return h ? h->value : NULL;
+}
+
+bool opts_flag(const struct cli *c, const char *name, bool def)
+{
+    const struct opt_hit *h = last_hit(c, name);
+    return h ? !h->is_off : def;
+}
+
+int64_t opts_count(const struct cli *c, const char *name, int64_t def)
+{
+    const struct opt_hit *h = last_hit(c, name);
+    int64_t v = def;
+    if (h) parse_count(h->value, &v);
+    return v;
+}
+
+double opts_number(const struct cli *c, const char *name, double def)
+{
+    const struct opt_hit *h = last_hit(c, name);
+    double v = def;
+    if (h) parse_time(h->value, &v);
+    return v;
+}
+
+const char *opts_next(const struct cli *c, const char *name, int *at)
+{
+    for (int i = *at; i < c->n_hits; i++)
+        if (!strcmp(c->hit[i].opt->name, name)) {
+            *at = i + 1;
+            return c->hit[i].value;
+        }
+    *at = c->n_hits;
+    return NULL;
+}
+
+const char *opts_words(const struct cli *c, const char *name, char *out, size_t size)
+{
+    size_t n = 0;
+    int at = 0;
+    const char *v;
+    out[0] = 0;
+    while ((v = opts_next(c, name, &at))) {
+        int k = snprintf(out + n, size - n, "%s%s", n ? "," : "", v);
+        if (k < 0 || n + (size_t)k >= size) return NULL;
+        n += (size_t)k;
+    }
+    return n ? out : NULL;
+}

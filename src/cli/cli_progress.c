@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Events for people and programs: on a terminal one live line, rewritten in place; otherwise a plain line every few seconds; with
+// --json one object per event on standard output. Messages are printed above the live line.
+#include "cli.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct progress {
+    bool is_json, is_live, is_quiet;
+    bool has_line;       /* the live line is on the screen */
+    double last;         /* when it was last written */
+    double best;
+};
+
+struct progress *progress_open(const struct cli *c)
+{
+    struct progress *p = calloc(1, sizeof *p);
+    if (!p) return NULL;
+    p->is_json = opts_flag(c, "json", false);
+    p->is_quiet = opts_flag(c, "quiet", false);
+    p->is_live = !p->is_json && isatty(STDERR_FILENO);
+    return p;
+}
+
+static void clear_line(struct progress *p)
+{
+    if (p->has_line) fputs("\r\033[K", stderr);
+    p->has_line = false;
+}
+
+static void put_time(char *out, size_t size, double s)
+{
+    if (s < 0) snprintf(out, size, "?");
+    else if (s < 100) snprintf(out, size, "%.0f s", s);
+    else if (s < 6000) snprintf(out, size, "%.0f min", s / 60);
+    else snprintf(out, size, "%.1f h", s / 3600);
+}
+
+static void put_progress(struct progress *p, const struct quern_event *e)
+{
+    char left[32], done[48];
+    double t = now();
+    if (p->is_quiet || t - p->last < (p->is_live ? 0.2 : 5)) return;
+    p->last = t;
+    put_time(left, sizeof left, e->seconds_left);
+    if (e->total >= 0) snprintf(done, sizeof done, "%lld of %lld done", (long long)e->done, (long long)e->total);
+    else snprintf(done, sizeof done, "%lld done", (long long)e->done);
+    clear_line(p);
+    fprintf(stderr, "%s, %.2fx faster, %lld failed, %s left  %.60s", done, e->best, (long long)e->failures, left, e->text ? e->text : "");
+    if (p->is_live) p->has_line = true;
+    else fputc('\n', stderr);
+    fflush(stderr);
+}
+
+static void put_json_progress(const struct quern_event *e)
+{
+    printf("{\"event\":\"progress\",\"done\":%lld,\"total\":%lld,\"failures\":%lld,\"best\":%.4f,\"seconds_left\":%.1f,\"what\":",
+           (long long)e->done, (long long)e->total, (long long)e->failures, e->best, e->seconds_left);
+    json_text(e->text ? e->text : "");
+    puts("}");
+    fflush(stdout);
+}
+
+static void put_log(struct progress *p, const struct quern_event *e)
+{
+    static const char *const word[] = {"error: ", "warning: ", "", ""};
+    if (!strncmp(e->text, "--- ", 4)) { /* a dump */
+        clear_line(p);
+        printf("%s\n", e->text);
+        return;
+    }
+    if (p->is_json) {
+        printf("{\"event\":\"message\",\"level\":%d,\"text\":", e->level);
+        json_text(e->text);
+        puts("}");
+        return;
+    }
+    clear_line(p);
+    fprintf(stderr, "quern: %s%s\n", word[e->level >= 0 && e->level < 4 ? e->level : 3], e->text);
+}
+
+void progress_event(void *user, const struct quern_event *e)
+{
+    struct progress *p = user;
+    switch (e->kind) {
+    case QUERN_LOG: put_log(p, e); break;
+    case QUERN_PROGRESS:
+        if (e->best > 0) p->best = e->best;
+        if (p->is_json) put_json_progress(e);
+        else put_progress(p, e);
+        break;
+    case QUERN_RESULT:
+        if (p->is_json) {
+            printf("{\"event\":\"result\",\"result\":%s}\n", e->text);
+            fflush(stdout);
+        }
+        break;
+    default: break;
+    }
+}
+
+void progress_close(struct progress *p)
+{
+    if (!p) return;
+    clear_line(p);
+    fflush(stderr);
+    free(p);
+}
+
+double progress_best(const struct progress *p) { return p->best; }

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Files on the command line to the inputs that a network wants, and its outputs to files. [name=]file: without a name the next input
+// that has none. An image is fitted to what the network wants: channels first or last, three from one, alpha dropped; element types
+// are converted.
+#include "cli.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+void tensors_release(struct tensors *t)
+{
+    for (int k = 0; k < MAX_IO; k++) quern_tensor_free(t->v[k]);
+    *t = (struct tensors){0};
+}
+
+/* which file goes where */
+
+struct names {
+    int n;
+    const char *(*name)(const quern_program *p, int k);
+    const quern_program *p;
+    const char *what; /* "input" */
+};
+
+static int find_name(const struct names *l, const char *s, size_t n)
+{
+    for (int k = 0; k < l->n; k++)
+        if (!strncmp(l->name(l->p, k), s, n) && !l->name(l->p, k)[n]) return k;
+    return -1;
+}
+
+static void list_names(const struct names *l)
+{
+    fprintf(stderr, "the %ss are:", l->what);
+    for (int k = 0; k < l->n; k++) fprintf(stderr, " %s", l->name(l->p, k));
+    fprintf(stderr, "\n");
+}
+
+/* Puts the file of each value of option `name` into file[k]. */
+static int assign_files(struct cli *c, const char *option, const struct names *l, const char **file)
+{
+    int at = 0;
+    const char *v;
+    while ((v = opts_next(c, option, &at))) {
+        const char *eq = strchr(v, '=');
+        struct stat st;
+        int k = eq ? find_name(l, v, (size_t)(eq - v)) : -1;
+        if (k < 0 && eq && stat(v, &st) && !strchr(v, '/')) {
+            usage_error(c, "no %s named '%.*s'", l->what, (int)(eq - v), v);
+            list_names(l);
+            return EXIT_USAGE;
+        }
+        const char *path = k < 0 ? v : eq + 1;
+        for (int i = 0; k < 0 && i < l->n; i++)
+            if (!file[i]) k = i;
+        while (k > 0 && path == v && !file[k - 1]) k--; /* the first free one */
+        if (k < 0 || file[k]) return usage_error(c, "'%s' is one %s too many, the network has %d", v, l->what, l->n);
+        file[k] = path;
+    }
+    return EXIT_DONE;
+}
+
+/* fitting */
+
+struct want {
+    quern_dtype dtype;
+    int rank;
+    int64_t dim[8];
+    const char *sym[8];
+};
+
+static struct want want_of(const quern_program *p, int k)
+{
+    struct want w = {.dtype = quern_program_input_dtype(p, k)};
+    w.rank = quern_program_input_shape(p, k, w.dim, w.sym);
+    return w;
+}
+
+static bool shape_fits(const struct want *w, const quern_tensor *t)
+{
+    if (quern_tensor_rank(t) != w->rank) return false;
+    for (int d = 0; d < w->rank; d++)
+        if (w->dim[d] >= 0 && w->dim[d] != quern_tensor_dims(t)[d]) return false;
+    return true;
+}
+
+/* Where element (c, y, x) of a picture goes in the tensor that is wanted. */
+struct picture {
+    int64_t c, h, w;
+    int64_t step_c, step_h, step_w;
+    int rank;
+    int64_t dim[4];
+};
+
+static bool is_channels(int64_t d) { return d >= 1 && d <= 4; }
+
+/* (1, c, h, w), (c, h, w), (1, h, w, c), (h, w, c) or (h, w), as far as `want` says. */
+static bool picture_of(struct picture *o, const struct want *want, const int64_t *from)
+{
+    const int64_t *d = want->dim + (want->rank == 4), h = from[2], w = from[3];
+    *o = (struct picture){.h = h, .w = w, .rank = want->rank, .dim = {1}};
+    int64_t *to = o->dim + (want->rank == 4);
+    if (want->rank == 2) {
+        o->c = 1, o->step_h = w, o->step_w = 1;
+        to[0] = h, to[1] = w;
+        return true;
+    }
+    if (want->rank != 3 && want->rank != 4) return false;
+    if (is_channels(d[2]) && !is_channels(d[0])) {
+        o->c = d[2], o->step_c = 1, o->step_w = o->c, o->step_h = o->c * w;
+        to[0] = h, to[1] = w, to[2] = o->c;
+        return true;
+    }
+    o->c = d[0] < 0 ? from[1] : d[0];
+    o->step_c = h * w, o->step_h = w, o->step_w = 1;
+    to[0] = o->c, to[1] = h, to[2] = w;
+    return true;
+}
+
+/* Which channel of a picture of `have` feeds channel c of one of `need`; -1: opaque alpha, -2: impossible. */
+static int64_t channel_from(int64_t have, int64_t need, int64_t c)
+{
+    if (have == need) return c;
+    bool alpha = have == 2 || have == 4, grey = have <= 2;
+    if (c == need - 1 && (need == 2 || need == 4)) return alpha ? have - 1 : -1;
+    if (grey) return 0;
+    return need >= 3 ? c : -2;
+}
+
+static void copy_plane(const struct picture *o, float *to, const float *from, float scale)
+{
+    for (int64_t y = 0; y < o->h; y++)
+        for (int64_t x = 0; x < o->w; x++) to[y * o->step_h + x * o->step_w] = (from ? from[y * o->w + x] : 1) * scale;
+}
+
+/* `t` holds a picture, f32 (1, c, h, w). */
+static quern_status fit_picture(struct cli *c, const struct want *want, quern_tensor **t)
+{
+    const int64_t *from = quern_tensor_dims(*t);
+    struct picture o;
+    quern_tensor *fit = NULL;
+    if (!picture_of(&o, want, from)) return QUERN_OK;
+    for (int64_t k = 0; k < o.c; k++)
+        if (channel_from(from[1], o.c, k) == -2) return QUERN_OK;
+    quern_status s = quern_tensor_new(c->q, QUERN_F32, o.rank, o.dim, NULL, &fit);
+    if (s) return s;
+    bool is_byte = want->dtype == QUERN_U8;
+    for (int64_t k = 0; k < o.c; k++) {
+        int64_t i = channel_from(from[1], o.c, k);
+        const float *plane = i < 0 ? NULL : (const float *)quern_tensor_data(*t) + i * o.h * o.w;
+        copy_plane(&o, (float *)quern_tensor_data(fit) + k * o.step_c, plane, is_byte ? 255 : 1);
+    }
+    quern_tensor_free(*t);
+    *t = fit;
+    return QUERN_OK;
+}
+
+static void print_dims(int rank, const int64_t *dim, const char *const *sym)
+{
+    fprintf(stderr, "(");
+    for (int d = 0; d < rank; d++) {
+        if (d) fprintf(stderr, ", ");
+        if (dim[d] >= 0) fprintf(stderr, "%lld", (long long)dim[d]);
+        else fprintf(stderr, "%s", sym[d] && *sym[d] ? sym[d] : "?");
+    }
+    fprintf(stderr, ")");
+}
+
+static int fit(struct cli *c, const char *name, const char *path, const struct want *w, quern_tensor **t)
+{
+    bool is_image = has_suffix(path, ".png") || has_suffix(path, ".pfm");
+    quern_status s = is_image ? fit_picture(c, w, t) : QUERN_OK;
+    if (s) return fail(c, s);
+    if (!shape_fits(w, *t)) {
+        fprintf(stderr, "quern: '%s' has shape ", path);
+        print_dims(quern_tensor_rank(*t), quern_tensor_dims(*t), NULL);
+        fprintf(stderr, ", input '%s' wants ", name);
+        print_dims(w->rank, w->dim, w->sym);
+        fprintf(stderr, "\n");
+        return EXIT_FAILED;
+    }
+    if (quern_tensor_dtype(*t) == w->dtype) return EXIT_DONE;
+    quern_tensor *cast = NULL;
+    s = quern_tensor_cast(c->q, *t, w->dtype, &cast);
+    if (s) return fail(c, s);
+    quern_tensor_free(*t);
+    *t = cast;
+    return EXIT_DONE;
+}
+
+/* raw files: sizes from --set, and one from the size of the file */
+
+static int64_t dtype_bytes(quern_dtype t)
+{
+    switch (t) {
+    case QUERN_U8:
+    case QUERN_I8:
+    case QUERN_BOOL: return 1;
+    case QUERN_U16:
+    case QUERN_I16:
+    case QUERN_F16:
+    case QUERN_BF16: return 2;
+    case QUERN_F32:
+    case QUERN_I32:
+    case QUERN_U32: return 4;
+    case QUERN_I64:
+    case QUERN_F64:
+    case QUERN_U64: return 8;
+    default: return 0;
+    }
+}
+
+static int64_t size_set(const struct cli *c, const char *name)
+{
+    int at = 0;
+    const char *v;
+    size_t n = strlen(name);
+    long long x;
+    while ((v = opts_next(c, "set", &at)))
+        if (!strncmp(v, name, n) && (v[n] == '=' || v[n] == ':') && sscanf(v + n + 1, "%lld", &x) == 1 && x >= 0) return x;
+    return -1;
+}
+
+static quern_status read_raw(struct cli *c, const char *path, const struct want *w, quern_tensor **t)
+{
+    int64_t dim[8] = {0}, known = dtype_bytes(w->dtype);
+    int open = -1;
+    struct stat st;
+    for (int d = 0; d < w->rank; d++) {
+        dim[d] = w->dim[d] >= 0 ? w->dim[d] : size_set(c, w->sym[d]);
+        if (dim[d] < 0) open = d;
+        else if (dim[d] > 0 && known < INT64_MAX / dim[d]) known *= dim[d];
+    }
+    if (open >= 0 && !stat(path, &st)) dim[open] = st.st_size / known;
+    return quern_tensor_read_raw(c->q, path, w->dtype, w->rank, dim, t);
+}
+
+int tensors_read(struct cli *c, quern_program *p, struct tensors *in)
+{
+    const char *file[MAX_IO] = {0};
+    struct names l = {quern_program_inputs(p), quern_program_input_name, p, "input"};
+    if (l.n > MAX_IO) return usage_error(c, "the network has more than %d inputs", MAX_IO);
+    int code = assign_files(c, "input", &l, file);
+    for (int k = 0; k < l.n && !code; k++) {
+        struct want w = want_of(p, k);
+        if (!file[k]) return usage_error(c, "no file for input '%s', give -i %s=FILE", l.name(p, k), l.name(p, k));
+        bool raw = has_suffix(file[k], ".raw");
+        quern_status s = raw ? read_raw(c, file[k], &w, &in->v[k]) : quern_tensor_read(c->q, file[k], &in->v[k]);
+        code = s ? fail(c, s) : fit(c, l.name(p, k), file[k], &w, &in->v[k]);
+        in->n = k + 1;
+    }
+    return code;
+}
+
+int tensors_write(struct cli *c, quern_program *p, struct tensors *out)
+{
+    const char *file[MAX_IO] = {0};
+    struct names l = {quern_program_outputs(p), quern_program_output_name, p, "output"};
+    int code = assign_files(c, "output", &l, file);
+    for (int k = 0; k < l.n && !code; k++)
+        if (file[k]) code = fail(c, quern_tensor_write(c->q, file[k], out->v[k]));
+    return code;
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// quern bench: measures what a database holds; goes on where an earlier run was stopped.
+#include "cli.h"
+
+#include <stdio.h>
+
+static int run(struct cli *c)
+{
+    quern_db *db = NULL;
+    struct quern_tune_opts o;
+    FILE *f = fopen(c->arg[0], "rb");
+    if (!f) {
+        fprintf(stderr, "quern: cannot open '%s', quern populate makes a database\n", c->arg[0]);
+        return EXIT_FAILED;
+    }
+    fclose(f);
+    tune_options(c, &o);
+    quern_status s = quern_db_open(c->q, c->arg[0], &db);
+    if (!s) s = quern_bench(db, &o);
+    int code = fail(c, s);
+    quern_db_close(db);
+    return code;
+}
+
+static const struct opt options[] = {
+    OPT_TIMEOUT,
+    OPT_SAMPLES,
+    OPT_DEVICE,
+    OPT_THREADS,
+    OPT_SEED,
+    OPT_END,
+};
+
+const struct cmd cmd_bench = {
+    .name = "bench",
+    .summary = "measure the candidates of a database until time or confidence is reached",
+    .args = "DB",
+    .min_args = 1,
+    .max_args = 1,
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// quern db: looking after databases. merge DB OTHER..., stats DB, export DB FILE.csv, prune DB failed|foreign|losers.
+#include "cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static quern_status stats(struct cli *c, quern_db *db)
+{
+    char *text = NULL;
+    quern_status s = quern_db_stats(db, &text);
+    if (!s) puts(text);
+    quern_text_free(text);
+    return s;
+}
+
+static quern_status merge(struct cli *c, quern_db *db)
+{
+    quern_status s = QUERN_OK;
+    for (int k = 2; k < c->n_args && !s; k++) {
+        int64_t n = 0;
+        s = quern_db_merge(db, c->arg[k], &n);
+        if (!s) printf("%s: %lld new samples\n", c->arg[k], (long long)n);
+    }
+    return s;
+}
+
+static quern_status export(struct cli *c, quern_db *db) { return quern_db_export(db, c->arg[2]); }
+
+static quern_status prune(struct cli *c, quern_db *db)
+{
+    int64_t n = 0;
+    quern_status s = quern_db_prune(db, c->arg[2], &n);
+    if (!s) printf("%lld trials removed\n", (long long)n);
+    return s;
+}
+
+static const struct action {
+    const char *name;
+    int min_args, max_args;
+    quern_status (*run)(struct cli *c, quern_db *db);
+} actions[] = {{"merge", 3, 64, merge}, {"stats", 2, 2, stats}, {"export", 3, 3, export}, {"prune", 3, 3, prune}};
+
+static bool exists(const char *path)
+{
+    FILE *f = fopen(path, "rb");
+    if (f) fclose(f);
+    return f != NULL;
+}
+
+static int run(struct cli *c)
+{
+    const struct action *a = NULL;
+    quern_db *db = NULL;
+    for (size_t k = 0; k < sizeof actions / sizeof *actions; k++)
+        if (!strcmp(actions[k].name, c->arg[0])) a = &actions[k];
+    if (!a) return usage_error(c, "no action '%s', expected merge, stats, export or prune", c->arg[0]);
+    if (c->n_args < a->min_args || c->n_args > a->max_args) return usage_error(c, "wrong number of arguments for '%s'", a->name);
+    if (a->run != merge && !exists(c->arg[1])) {
+        fprintf(stderr, "quern: cannot open '%s'\n", c->arg[1]);
+        return EXIT_FAILED;
+    }
+    quern_status s = quern_db_open(c->q, c->arg[1], &db);
+    if (!s) s = a->run(c, db);
+    int code = fail(c, s);
+    quern_db_close(db);
+    return code;
+}
+
+const struct cmd cmd_db = {
+    .name = "db",
+    .summary = "merge, inspect, export or prune databases",
+    .args = "stats DB | merge DB OTHER... | export DB FILE.csv | prune DB failed|foreign|losers",
+    .min_args = 2,
+    .max_args = 64,
+    .run = run,
+};

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// quern explain: for each dispatch what was chosen, what it was compared with, and what that would have cost.
+#include "cli.h"
+
+#include <stdio.h>
+
+static int run(struct cli *c)
+{
+    char *text = NULL;
+    quern_status s = quern_explain(c->q, c->arg[0], &text);
+    if (!s) fputs(text, stdout);
+    quern_text_free(text);
+    return fail(c, s);
+}
+
+const struct cmd cmd_explain = {
+    .name = "explain",
+    .summary = "what was chosen in a program and why",
+    .args = "NET.dnx",
+    .min_args = 1,
+    .max_args = 1,
+    .run = run,
+};

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// quern populate: every candidate of a model, generated and built, into a database that quern bench measures.
+#include "cli.h"
+
+#include <stdio.h>
+
+static int run(struct cli *c)
+{
+    const char *path = opts_text(c, "db");
+    quern_db *db = NULL;
+    quern_model *m;
+    struct quern_tune_opts o;
+    if (!path) return usage_error(c, "--db is missing");
+    tune_options(c, &o);
+    quern_status s = open_model(c, c->arg[0], &m);
+    if (!s) s = quern_db_open(c->q, path, &db);
+    if (!s) s = quern_populate(db, m, &o);
+    int code = fail(c, s);
+    quern_db_close(db);
+    quern_model_close(m);
+    return code;
+}
+
+static const struct opt options[] = {
+    OPT_DB,
+    OPT_SIZES,
+    OPT_DEVICE,
+    OPT_THREADS,
+    {"max-candidates", 0, OPT_COUNT, "N", "per task (default: as many as the search adds)"},
+    OPT_SEED,
+    OPT_END,
+};
+
+const struct cmd cmd_populate = {
+    .name = "populate",
+    .summary = "generate and build a model's candidates into a database",
+    .args = "MODEL",
+    .min_args = 1,
+    .max_args = 1,
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// quern run: a network on files, or on random inputs for its time. A model is compiled in memory first.
+#include "cli.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { MAX_SAMPLES = 100000 };
+
+static quern_status open_program(struct cli *c, const char *path, quern_model **m, quern_db **db, quern_program **p)
+{
+    const char *db_path = opts_text(c, "db");
+    struct quern_run_opts o = QUERN_OPTS(quern_run_opts);
+    o.threads = (int)opts_count(c, "threads", 0);
+    o.device = opts_text(c, "device");
+    if (is_dnx(path)) return quern_program_open(c->q, path, &o, p);
+    quern_status s = open_model(c, path, m);
+    if (!s && db_path) s = quern_db_open(c->q, db_path, db);
+    return s ? s : compile_model(c, *m, *db, p);
+}
+
+/* --bench */
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void print_bench(const struct cli *c, double *ms, int n)
+{
+    qsort(ms, (size_t)n, sizeof *ms, compare);
+    double median = n % 2 ? ms[n / 2] : (ms[n / 2 - 1] + ms[n / 2]) / 2;
+    /* 95 % interval of the median by order statistics */
+    int low = (int)floor(n / 2.0 - 0.98 * sqrt(n)), high = (int)ceil(n / 2.0 + 0.98 * sqrt(n));
+    if (low < 0) low = 0;
+    if (high > n - 1) high = n - 1;
+    if (opts_flag(c, "json", false))
+        printf("{\"median_ms\":%.6f,\"min_ms\":%.6f,\"samples\":%d,\"low_ms\":%.6f,\"high_ms\":%.6f}\n", median, ms[0], n, ms[low], ms[high]);
+    else printf("median %.4f ms (95 %%: %.4f to %.4f), min %.4f ms, %d samples\n", median, ms[low], ms[high], ms[0], n);
+}
+
+static quern_status bench(struct cli *c, quern_program *p, struct tensors *in, struct tensors *out)
+{
+    int64_t least = opts_count(c, "min-samples", 10);
+    double budget = opts_number(c, "timeout", 3), start = now();
+    quern_status s = QUERN_OK;
+    for (int k = 0; k < 3 && !s && (k == 0 || now() - start < budget / 4); k++) s = quern_run(p, in->v, in->n, out->v, out->n);
+    double *ms = s ? NULL : calloc(MAX_SAMPLES, sizeof *ms);
+    int n = 0;
+    start = now();
+    while (ms && !s && n < MAX_SAMPLES && (n < least || n == 0 || now() - start < budget)) {
+        double t = now();
+        s = quern_run(p, in->v, in->n, out->v, out->n);
+        ms[n++] = (now() - t) * 1e3;
+    }
+    if (ms && !s) print_bench(c, ms, n);
+    free(ms);
+    return s;
+}
+
+/* --profile */
+
+static void print_step(const struct quern_step *st, double total)
+{
+    printf("%10.4f %6.2f %9s  ", st->seconds * 1e3, total > 0 ? 100 * st->seconds / total : 0, "");
+    printf("%s  %s\n", st->kernel, st->label);
+}
+
+static void print_flops(const struct quern_step *st, double total)
+{
+    printf("%10.4f %6.2f %9.2f  %s  %s\n", st->seconds * 1e3, 100 * st->seconds / total, st->flops / st->seconds * 1e-9, st->kernel,
+           st->label);
+}
+
+static void print_json_step(const struct quern_step *st)
+{
+    printf("{\"ms\":%.6f,\"kernel\":", st->seconds * 1e3);
+    json_text(st->kernel);
+    printf(",\"label\":");
+    json_text(st->label);
+    if (st->flops > 0) printf(",\"gflops\":%.3f", st->flops / st->seconds * 1e-9);
+    printf("}\n");
+}
+
+static void print_profile(const struct cli *c, const quern_program *p)
+{
+    int n = quern_profile_steps(p, NULL, 0);
+    struct quern_step *st = calloc((size_t)n + 1, sizeof *st);
+    double total = 0;
+    if (!st) return;
+    quern_profile_steps(p, st, n);
+    for (int i = 0; i < n; i++) total += st[i].seconds;
+    bool is_json = opts_flag(c, "json", false);
+    if (!is_json) printf("%10s %6s %9s  %s\n", "ms", "%", "GFLOP/s", "kernel, nodes");
+    for (int i = 0; i < n; i++) {
+        if (is_json) print_json_step(&st[i]);
+        else if (st[i].flops > 0 && st[i].seconds > 0) print_flops(&st[i], total);
+        else print_step(&st[i], total);
+    }
+    if (!is_json)
+        printf("%10.4f ms in %d dispatches, %.1f MB of temporary memory\n", total * 1e3, n, (double)quern_program_memory(p) * 1e-6);
+    free(st);
+}
+
+/* the whole */
+
+static quern_status random_inputs(struct cli *c, quern_program *p, struct tensors *in)
+{
+    char sizes[512];
+    const char *s = opts_words(c, "set", sizes, sizeof sizes);
+    if (!s) s = opts_text(c, "optimize-for");
+    return quern_program_random_inputs(p, s, (uint64_t)opts_count(c, "seed", 0), in->v, MAX_IO, &in->n);
+}
+
+static int run_program(struct cli *c, quern_program *p, struct tensors *in, struct tensors *out)
+{
+    int at = 0;
+    bool is_random = !opts_next(c, "input", &at), is_bench = opts_flag(c, "bench", false), is_profile = opts_flag(c, "profile", false);
+    if (quern_program_outputs(p) > MAX_IO) return usage_error(c, "the network has more than %d outputs", MAX_IO);
+    if (is_random && quern_program_inputs(p) > 0 && !is_bench && !is_profile)
+        return usage_error(c, "no input, give -i FILE, or --bench for random ones");
+    int code = is_random ? fail(c, random_inputs(c, p, in)) : tensors_read(c, p, in);
+    if (code) return code;
+    out->n = quern_program_outputs(p);
+    quern_status s = QUERN_OK;
+    if (is_bench) s = bench(c, p, in, out);
+    if (!s && is_profile) {
+        s = quern_run(p, in->v, in->n, out->v, out->n); /* warm */
+        quern_profile(p, 1);
+    }
+    if (!s && (is_profile || !is_bench)) s = quern_run(p, in->v, in->n, out->v, out->n);
+    if (s) return fail(c, s);
+    if (is_profile) print_profile(c, p);
+    return tensors_write(c, p, out);
+}
+
+static int run(struct cli *c)
+{
+    quern_model *m = NULL;
+    quern_db *db = NULL;
+    quern_program *p = NULL;
+    struct tensors in = {0}, out = {0};
+    quern_status s = open_program(c, c->arg[0], &m, &db, &p);
+    int code = s ? fail(c, s) : run_program(c, p, &in, &out);
+    tensors_release(&in);
+    tensors_release(&out);
+    quern_program_close(p);
+    quern_db_close(db);
+    quern_model_close(m);
+    return code;
+}
+
+static const struct opt options[] = {
+    {"input", 'i', OPT_TEXT, "[NAME=]FILE", ".npy .png .pfm .pb .raw, one per input"},
+    {"output", 'o', OPT_TEXT, "[NAME=]FILE", "likewise"},
+    OPT_THREADS,
+    {"bench", 0, OPT_FLAG, NULL, "time it; random inputs without -i"},
+    {"profile", 0, OPT_FLAG, NULL, "time each dispatch"},
+    OPT_SET,
+    {"min-samples", 0, OPT_COUNT, "N", "of --bench (default 10)"},
+    {"timeout", 0, OPT_TIME, "TIME", "of --bench (default 3s)"},
+    OPT_SEED,
+    OPT_DEVICE,
+    OPT_SIZES,
+    OPT_DB,
+    OPT_UNTUNED,
+    OPT_FUSION,
+    OPT_END,
+};
+
+const struct cmd cmd_run = {
+    .name = "run",
+    .summary = "run a program, or a model compiled in memory",
+    .args = "MODEL.onnx|NET.dnx",
+    .min_args = 1,
+    .max_args = 1,
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// quern show: any file quern knows, as text.
+#include "cli.h"
+
+#include <stdio.h>
+
+static int run(struct cli *c)
+{
+    char *text = NULL;
+    quern_status s = quern_show(c->q, c->arg[0], &text);
+    if (!s) fputs(text, stdout);
+    quern_text_free(text);
+    return fail(c, s);
+}
+
+const struct cmd cmd_show = {
+    .name = "show",
+    .summary = "print any file quern knows: model, program, kernel, database",
+    .args = "FILE",
+    .min_args = 1,
+    .max_args = 1,
+    .run = run,
+};

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// quern tune: populate, guided measuring and compile in one go. The database lies beside the program unless named, so that a second
+// run goes on where the first ended.
+#include "cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *default_db(const char *out, char *path, size_t size)
+{
+    size_t n = strlen(out) - (has_suffix(out, ".dnx") ? 4 : 0);
+    int k = snprintf(path, size, "%.*s.db", (int)n, out);
+    return k > 0 && (size_t)k < size ? path : NULL;
+}
+
+static int run(struct cli *c)
+{
+    char path[4096];
+    const char *out = opts_text(c, "output"), *db_path = opts_text(c, "db");
+    quern_db *db = NULL;
+    quern_model *m;
+    quern_program *p = NULL;
+    struct quern_tune_opts o;
+    if (!out) return usage_error(c, "-o is missing");
+    if (!db_path && !(db_path = default_db(out, path, sizeof path))) return usage_error(c, "the name of the output is too long");
+    tune_options(c, &o);
+    quern_status s = open_model(c, c->arg[0], &m);
+    if (!s) s = quern_db_open(c->q, db_path, &db);
+    if (!s) s = quern_tune(db, m, &o);
+    if (!s) s = compile_model(c, m, db, &p);
+    if (!s) s = quern_program_save(p, out);
+    int code = fail(c, s);
+    double best = progress_best(c->progress);
+    if (!s && best > 0 && !opts_flag(c, "json", false) && !opts_flag(c, "quiet", false))
+        printf("%s: %.2f times as fast as untuned, by its kernels' times\n", out, best);
+    quern_program_close(p);
+    quern_db_close(db);
+    quern_model_close(m);
+    return code;
+}
+
+static const struct opt options[] = {
+    OPT_OUTPUT("NET.dnx", "the program"),
+    {"db", 0, OPT_TEXT, "DB", "database of measurements (default NET.db, beside the program)"},
+    OPT_TIMEOUT,
+    OPT_SAMPLES,
+    {"max-candidates", 0, OPT_COUNT, "N", "per task (default: as many as time allows)"},
+    {"stop-at-speedup", 0, OPT_NUMBER, "X", "stop when the program is X times as fast as untuned"},
+    OPT_SEED,
+    OPT_SIZES,
+    OPT_DEVICE,
+    OPT_THREADS,
+    OPT_FUSION,
+    OPT_END,
+};
+
+const struct cmd cmd_tune = {
+    .name = "tune",
+    .summary = "populate, measure and compile in one go",
+    .args = "MODEL",
+    .min_args = 1,
+    .max_args = 1,
+    .options = options,
+    .run = run,
+};
