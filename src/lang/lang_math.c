@@ -40,10 +40,10 @@ enum {
 /* Partial access. The mask of valid lanes is 64 bits wide; AVX-512 has instructions for it. */
 #define LOAD_N(feature, builtin, lane)                                                             \
     "$V $F(const $E *p, i64 n)\n{\n"                                                               \
-    "#if defined " feature " && $B == 64\n"                                                        \
+    "#if defined __AVX512VL__ && defined " feature " && $B >= 16 && $B <= 64\n"                    \
     "    typedef " lane " lanes __attribute__((vector_size($B)));\n"                               \
     "    const u64 mask = n >= $N ? ~0ull >> (64 - $N) : n > 0 ? (1ull << n) - 1 : 0;\n"           \
-    "    return ($V)__builtin_ia32_" builtin "512_mask((const void *)p, (lanes){0}, mask);\n"      \
+    "    return ($V)__builtin_ia32_" builtin "$b_mask((const void *)p, (lanes){0}, mask);\n"       \
     "#else\n"                                                                                      \
     "    $V r = {0};\n"                                                                            \
     "    " LANES "if (i < n) r[i] = p[i];\n"                                                       \
@@ -51,10 +51,10 @@ enum {
     "#endif\n}\n"
 #define STORE_N(feature, builtin, lane)                                                            \
     "void $F($E *p, $V x, i64 n)\n{\n"                                                             \
-    "#if defined " feature " && $B == 64\n"                                                        \
+    "#if defined __AVX512VL__ && defined " feature " && $B >= 16 && $B <= 64\n"                    \
     "    typedef " lane " lanes __attribute__((vector_size($B)));\n"                               \
     "    const u64 mask = n >= $N ? ~0ull >> (64 - $N) : n > 0 ? (1ull << n) - 1 : 0;\n"           \
-    "    __builtin_ia32_" builtin "512_mask((void *)p, (lanes)x, mask);\n"                         \
+    "    __builtin_ia32_" builtin "$b_mask((void *)p, (lanes)x, mask);\n"                          \
     "#else\n"                                                                                      \
     "    " LANES "if (i < n) p[i] = x[i];\n"                                                       \
     "#endif\n}\n"

@@ -249,6 +249,7 @@ static void expand_one(struct text *t, struct buf *b, char what, const struct ex
     case 'T': buf_printf(b, x->lanes > 1 ? "%sx%u" : "%s", dtype_name(x->d), x->lanes); break;
     case 'H': buf_str(b, text_type(t, DT_U16, x->lanes)); break;
     case 'B': buf_printf(b, "%lld", (long long)size * x->lanes); break;
+    case 'b': buf_printf(b, "%lld", (long long)size * x->lanes * 8); break;
     case 'M': buf_z(b, x->lanes > 1 ? "" : "-"); break;
     case 'A': expand_repeat(t, b, x->lanes); break;
     default: unreachable();

@@ -12,9 +12,10 @@
 /* A helper function that emitted text may call, `q_NAME_TYPE(...)`, written out once per type used.
    In texts: $F name of the function   $V the type   $E element type   $N lanes   $I $U signed,
    unsigned integer type of the same lanes and width   $e $i $u their elements   $W unsigned element
-   type of arithmetic (>= 32 bit) $X the second type   $H u16 of the same lanes   $B bytes   $T the
-   suffix   $f suffix of builtins (f or nothing)   $s bits per element   $A "x, x, ..." N times $M
-   makes a mask of a comparison: - before a scalar's 0 or 1, nothing before a vector's 0 or -1. */
+   type of arithmetic (>= 32 bit) $X the second type   $H u16 of the same lanes   $B $b bytes, bits
+   $T the suffix   $f suffix of builtins (f or nothing)   $s bits per element   $A "x, x, ..." N
+   times $M makes a mask of a comparison: - before a scalar's 0 or 1, nothing before a vector's 0 or
+   -1. */
 struct text_helper {
     const char *name;
     u32 types;          /* set of 1 << enum dtype it serves */
