@@ -12,6 +12,7 @@ enum { MAX_ARGS = 64, MAX_MESSAGE = 600 };
 struct command {
     const char *argv[MAX_ARGS];
     u32 n;
+    u32 compiler; /* index of the compiler's name */
 };
 
 static void add_word(struct command *c, const char *word)
@@ -41,8 +42,9 @@ static bool in_path(struct arena *a, const char *name)
 static bool add_compiler(struct command *c, struct arena *a, struct err *e)
 {
     static const char *const names[] = {"gcc", "clang", "cc"};
+    c->compiler = c->n;
     add_words(c, a, str_of(os_env("QUERN_CC")));
-    if (c->n) return true;
+    if (c->n > c->compiler) return true;
     for (i64 i = 0; i < countof(names); i++) {
         if (!in_path(a, names[i])) continue;
         add_word(c, names[i]);
@@ -56,7 +58,7 @@ static bool add_compiler(struct command *c, struct arena *a, struct err *e)
    fault nor the option. */
 static const char *optimisation(const struct command *c)
 {
-    for (u32 i = 0; i < c->n; i++)
+    for (u32 i = c->compiler; i < c->n; i++)
         if (str_glob(S("*gcc*"), str_of(c->argv[i])))
             return "-O2 -ftree-vectorize -fvect-cost-model=dynamic";
     return "-O3";
@@ -64,17 +66,18 @@ static const char *optimisation(const struct command *c)
 
 static bool run(struct command *c, double timeout, struct buf *out, struct err *e)
 {
-    struct os_status s =
-        os_run(&(struct os_proc_opts){.argv = c->argv, .timeout = timeout, .out = out});
+    const char *name = c->argv[c->compiler];
+    struct os_proc_opts o = {.argv = c->argv, .timeout = timeout, .out = out};
+    struct os_status s = os_run(&o);
+    if (s.how == OS_EXITED && s.code == 127) s.how = OS_NOT_STARTED; /* says env */
     switch (s.how) {
     case OS_EXITED:
         if (s.code == 0) return true;
-        return err_set(e, ERR_FAILED, "'%s' failed: %.*s", c->argv[0],
-                       (int)i64_min(out->n, MAX_MESSAGE), out->p ? out->p : "");
-    case OS_SIGNALLED: return err_set(e, ERR_FAILED, "'%s' died of signal %d", c->argv[0], s.code);
-    case OS_TIMEOUT:
-        return err_set(e, ERR_FAILED, "'%s' took longer than %g s", c->argv[0], timeout);
-    case OS_NOT_STARTED: return err_set(e, ERR_SYSTEM, "cannot run compiler '%s'", c->argv[0]);
+        return err_set(e, ERR_FAILED, "'%s' failed: %.*s", name, (int)i64_min(out->n, MAX_MESSAGE),
+                       out->p ? out->p : "");
+    case OS_SIGNALLED: return err_set(e, ERR_FAILED, "'%s' died of signal %d", name, s.code);
+    case OS_TIMEOUT: return err_set(e, ERR_FAILED, "'%s' took longer than %g s", name, timeout);
+    case OS_NOT_STARTED: return err_set(e, ERR_SYSTEM, "cannot run compiler '%s'", name);
     default: unreachable();
     }
 }
@@ -101,7 +104,12 @@ bool lang_cc_build(struct buf *binary, struct str text, const struct caps *c, do
     struct arena a = {0};
     struct command cmd = {0};
     struct str dir;
-    bool ok = add_compiler(&cmd, &a, e) && os_temp_dir(&a, &dir, e);
+    bool ok = os_temp_dir(&a, &dir, e), has_dir = ok;
+    if (ok) { /* the compiler's own temporary files go there too: it may be killed */
+        add_word(&cmd, "env");
+        add_word(&cmd, str_fmt(&a, "TMPDIR=%.*s", STR_ARG(dir)).p);
+        ok = add_compiler(&cmd, &a, e);
+    }
     if (ok) {
         add_words(&cmd, &a, str_of(optimisation(&cmd)));
         add_words(&cmd, &a,
@@ -111,8 +119,8 @@ bool lang_cc_build(struct buf *binary, struct str text, const struct caps *c, do
         add_words(&cmd, &a, str_of(c->cflags));
         ok = os_write(str_fmt(&a, "%.*s/k.c", STR_ARG(dir)).p, text.p, text.n, e) &&
              compile(&cmd, &a, dir, binary, timeout, e);
-        os_remove_tree(str_z(&a, dir));
     }
+    if (has_dir) os_remove_tree(str_z(&a, dir));
     arena_release(&a);
     return ok;
 }
