@@ -20,11 +20,18 @@ static const struct op_family *const families[] = {
 #undef X
     NULL};
 
+/* The first characters tell most names apart without a call. */
+static bool is_named(const struct op *op, struct str name)
+{
+    return op->name[0] == name.p[0] && str_is(name, op->name);
+}
+
 const struct op *op_find(struct str name)
 {
+    if (!name.n) return NULL;
     for (i64 f = 0; families[f]; f++)
         for (i64 i = 0; i < families[f]->n; i++)
-            if (str_is(name, families[f]->ops[i].name)) return &families[f]->ops[i];
+            if (is_named(&families[f]->ops[i], name)) return &families[f]->ops[i];
     return NULL;
 }
 

@@ -128,11 +128,21 @@ static kval mod_k(struct kir *k, kval a, kval b, bool c_sign)
     return SEL(BIN(AND, BIN(NE, r, K(0)), differ), BIN(ADD, r, b), r);
 }
 
+/* Squares and cubes are common and exact enough as products. */
+static kval pow_float(struct kir *k, kval a, kval b)
+{
+    double n;
+    if (!kir_is_float(k, b, &n) || (n != 1 && n != 2 && n != 3 && n != -1)) return BIN(POW, a, b);
+    if (n == -1) return BIN(DIV, K(1), a);
+    kval p = n > 1 ? BIN(MUL, a, a) : a;
+    return n > 2 ? BIN(MUL, p, a) : p;
+}
+
 static kval pow_k(struct kir *k, kval v, kval b)
 {
     enum dtype t = kir_dtype(k, v);
-    if (dtype_is_float(t)) return BIN(POW, v, kir_cast(k, t, b));
-    kval a = BIN(POW, kir_cast(k, DT_F64, v), kir_cast(k, DT_F64, b));
+    if (dtype_is_float(t)) return pow_float(k, v, kir_cast(k, t, b));
+    kval a = pow_float(k, kir_cast(k, DT_F64, v), kir_cast(k, DT_F64, b));
     kval ok = BIN(LT, UN(ABS, a), K(9e18));
     return kir_cast(k, t, kir_cast(k, DT_I64, SEL(ok, a, K(0))));
 }
@@ -458,12 +468,14 @@ static void random_instance(const struct op *self, struct graph *g, struct rng *
     const struct row *row = self->row;
     enum dtype t = random_type(row->types, r), types[3] = {t, t, t};
     if (row->types == T_COND) types[0] = DT_BOOL;
-    if (str_is(str_of(self->name), "Pow")) types[1] = random_type(T_NUM, r);
+    bool mixed = str_is(str_of(self->name), "Pow");
+    if (mixed) types[1] = random_type(T_NUM, r);
     value_id in[3] = {0};
     u32 n = (u32)rng_range(r, self->min_in, self->max_in);
     random_inputs(g, r, types, n, in);
     if (self->max_in > self->min_in) /* Clip: the bounds are scalars */
         for (u32 i = 1; i < n; i++) in[i] = op_const_f(g, t, i == 1 ? -1 : 2);
+    if (mixed && rng_range(r, 0, 1)) in[1] = op_const_f(g, types[1], (double)rng_range(r, -2, 4));
     random_node(g, self, n, in, 1);
     random_pars(g, r, row);
 }
