@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// op: the meaning of every operator. A plug-in file src/op/NAME.c describes one operator or one family and exports one
-// `const struct op_family op_NAME`. All facts of an operator live there: upgrading from older opsets, sizes, reference
-// evaluation, expansion into simpler operators, per-element lowering to kernel IR, cost, random instances.
+// op: the meaning of every operator. A plug-in file src/op/NAME.c describes one operator or one
+// family and exports one `const struct op_family op_NAME`. All facts of an operator live there:
+// upgrading from older opsets, sizes, reference evaluation, expansion into simpler operators,
+// per-element lowering to kernel IR, cost, random instances.
 //
 // Two kinds of operators:
-//   composite   has `expand`: rewritten into simpler nodes (Softmax -> ReduceMax, Sub, Exp, ReduceSum, Div). Needs no
-//               eval and no lower; the evaluator expands it, too.
-//   primitive   has `eval` and `lower` (or `whole`). Passes and generators meet only these after pass `expand`.
+//   composite   has `expand`: rewritten into simpler nodes (Softmax -> ReduceMax, Sub, Exp,
+//               ReduceSum, Div). Needs no eval and no lower; the evaluator expands it, too.
+//   primitive   has `eval` and `lower` (or `whole`). Passes and generators meet only these after
+//               pass `expand`.
 // Passes and generators ask properties, never names.
 //
-// Types in kernels: elements of f16 and bf16 values are handled as f32 between load and store; every other dtype as itself.
+// Types in kernels: elements of f16 and bf16 values are handled as f32 between load and store;
+// every other dtype as itself.
 #ifndef QUERN_OP_H
 #define QUERN_OP_H
 
@@ -21,12 +24,14 @@ struct emit;
 
 enum op_prop {
     OP_POINTWISE = 1 << 0, /* out[i] = f(in0[i], in1[i] ...) with NumPy broadcasting */
-    OP_VIEW      = 1 << 1, /* every output element is one input element or a constant; cheap to recompute */
+    /* every output element is one input element or a constant; cheap to recompute */
+    OP_VIEW      = 1 << 1,
     OP_REDUCE    = 1 << 2, /* see struct op.reduce */
     OP_MATMUL    = 1 << 3, /* batched matrix product (MatMul semantics) */
     OP_CONV      = 1 << 4, /* N-d convolution (Conv semantics, explicit pads) */
     OP_WINDOW    = 1 << 5, /* pooling over windows */
-    OP_SAMPLE    = 1 << 6, /* interpolating reads (Resize, GridSample): a bounded number of input elements per output */
+    /* interpolating reads (Resize, GridSample): a bounded number of input elements per output */
+    OP_SAMPLE    = 1 << 6,
     OP_HEAVY     = 1 << 7, /* never recomputed inside another kernel */
     OP_COMMUTES  = 1 << 8, /* binary, operands may be swapped */
     OP_WHOLE     = 1 << 9, /* has `whole` instead of `lower` */
@@ -40,17 +45,19 @@ struct op_reduce {
     bool keepdims;
 };
 
-/* Reference evaluation of one node. Sizes are known; out[k] is allocated (zeroed) by the caller with the inferred shape
-   and dtype; in[k] or out[k] is NULL where the node leaves it out. Accumulate in double (or i64). */
+/* Reference evaluation of one node. Sizes are known; out[k] is allocated (zeroed) by the caller
+   with the inferred shape and dtype; in[k] or out[k] is NULL where the node leaves it out.
+   Accumulate in double (or i64). */
 struct op_eval {
     const struct graph *g;
     const struct node *n;
     struct tensor *const *in;
     struct tensor **out;
     struct arena *scratch;
-    const i64 *var;         /* values of the symbolic variables, symtab.var.n of them; INT64_MIN = unbound */
-    /* Optional sampling for costly operators: when n_points > 0 only the elements out[0][points[i]] (flat, row-major) need be
-       computed; an operator may ignore it and compute all. */
+    /* values of the symbolic variables, symtab.var.n of them; INT64_MIN = unbound */
+    const i64 *var;
+    /* Optional sampling for costly operators: when n_points > 0 only the elements out[0][points[i]]
+       (flat, row-major) need be computed; an operator may ignore it and compute all. */
     const i64 *points;
     i64 n_points;
 };
@@ -60,25 +67,29 @@ struct op {
     u32 props;              /* enum op_prop */
     u8 min_in, max_in;      /* inputs; max 255 = variadic */
     u8 min_out, max_out;
-    /* Brings a node imported with an older opset to the form of opset 18 (attributes that became inputs ...). Optional. */
+    /* Brings a node imported with an older opset to the form of opset 18 (attributes that became
+       inputs ...). Optional. */
     bool (*upgrade)(struct graph *g, node_id n, i64 opset, struct err *e);
-    /* Checks attributes, sets dtype and shape of every wanted output from the inputs', folds symbolic content (sdata) where it can.
-       Every attribute or combination that is not handled is an ERR_UNSUPPORTED naming operator, attribute and node. */
+    /* Checks attributes, sets dtype and shape of every wanted output from the inputs', folds
+       symbolic content (sdata) where it can. Every attribute or combination that is not handled is
+       an ERR_UNSUPPORTED naming operator, attribute and node. */
     bool (*infer)(struct graph *g, node_id n, struct err *e);
     bool (*eval)(const struct op_eval *v, struct err *e);
-    /* Rewrites the node into simpler ones, outputs keep their value ids; new nodes are inferred; the node is marked dead. */
+    /* Rewrites the node into simpler ones, outputs keep their value ids; new nodes are inferred;
+       the node is marked dead. */
     bool (*expand)(struct graph *g, node_id n, struct err *e);
-    /* The element(s) of output `out` at idx (one kval per axis, i64; scalar, or vector lanes); emits into m->k and reads inputs with
-       emit_value. Result: scalar, or the lanes of the widest index it depends on. */
+    /* The element(s) of output `out` at idx (one kval per axis, i64; scalar, or vector lanes);
+       emits into m->k and reads inputs with emit_value. Result: scalar, or the lanes of the widest
+       index it depends on. */
     kval (*lower)(struct emit *m, const struct node *n, u32 out, const kval *idx);
-    /* Emits the whole kernel body (grids, loops, stores with emit_store) for operators that are not computed element by
-       element (scatter, top-k, cumulative sum). Inputs through emit_value. */
+    /* Emits the whole kernel body (grids, loops, stores with emit_store) for operators that are not
+       computed element by element (scatter, top-k, cumulative sum). Inputs through emit_value. */
     void (*whole)(struct emit *m, const struct node *n);
     bool (*reduce)(const struct graph *g, const struct node *n, struct op_reduce *r);
     /* Multiply-adds count two. NULL: one per output element for pointwise, none for views. */
     double (*flops)(const struct graph *g, const struct node *n, const i64 *var);
-    /* Adds one random instance of itself to the empty graph g: inputs, attributes, outputs; small sizes (1..9), odd cases
-       included. Tests compare eval, interpreter and compiled code on them. */
+    /* Adds one random instance of itself to the empty graph g: inputs, attributes, outputs; small
+       sizes (1..9), odd cases included. Tests compare eval, interpreter and compiled code. */
     void (*random)(const struct op *self, struct graph *g, struct rng *r);
     const void *row;        /* private to the family: a table row */
 };
@@ -91,192 +102,265 @@ struct op_family {
 /* op.c: the registry */
 const struct op *op_find(struct str name);   /* NULL: unknown */
 const struct op *op_all(i64 k);              /* k-th of all, NULL behind the last */
-const struct op *op_of(const struct graph *g, node_id n); /* of a node that exists; never NULL after op_infer */
-/* Checks counts of inputs and outputs, that the operator is known, then its infer; errors are prefixed with operator and node name. */
+/* of a node that exists; never NULL after op_infer */
+const struct op *op_of(const struct graph *g, node_id n);
+/* Checks counts of inputs and outputs, that the operator is known, then its infer; errors are
+   prefixed with operator and node name. */
 bool op_infer(struct graph *g, node_id n, struct err *e);
 bool op_infer_all(struct graph *g, struct err *e);        /* in topological order; sorts first */
 bool op_expand(struct graph *g, node_id n, struct err *e);
 bool op_expand_all(struct graph *g, struct err *e);       /* until only primitives are left */
 double op_flops(const struct graph *g, node_id n, const i64 *var);
 double graph_flops(const struct graph *g, const i64 *var);
-bool op_unsupported(struct err *e, const struct graph *g, node_id n, const char *fmt, ...) QUERN_PRINTF(4, 5);
-bool op_invalid(struct err *e, const struct graph *g, node_id n, const char *fmt, ...) QUERN_PRINTF(4, 5);
+bool op_unsupported(struct err *e, const struct graph *g, node_id n, const char *fmt, ...)
+    QUERN_PRINTF(4, 5);
+bool op_invalid(struct err *e, const struct graph *g, node_id n, const char *fmt, ...)
+    QUERN_PRINTF(4, 5);
 
 /* op_util.c: helpers shared by the families */
-void op_set_out(struct graph *g, node_id n, u32 k, enum dtype t, const struct shape *s); /* dtype and shape of an output, if wanted */
-bool op_broadcast(struct graph *g, const struct shape *a, const struct shape *b, struct shape *out); /* NumPy rule; false: does not fit */
-/* The integer content of an input known now: constant tensor or constant symbolic content. Count, or -1 when unknown. */
+/* dtype and shape of an output, if wanted */
+void op_set_out(struct graph *g, node_id n, u32 k, enum dtype t, const struct shape *s);
+/* NumPy rule; false: does not fit */
+bool op_broadcast(struct graph *g, const struct shape *a, const struct shape *b, struct shape *out);
+/* The integer content of an input known now: constant tensor or constant symbolic content. Count,
+   or -1 when unknown. */
 i64 op_const_ints(const struct graph *g, value_id v, i64 out[], i64 max);
 /* Symbolic content: of sdata, or of a constant integer tensor. false: unknown. */
 bool op_sym_ints(const struct graph *g, value_id v, sym out[], i64 max, i64 *n);
-/* Likewise with a denominator: constants of floats that are small dyadic fractions, too. At most max elements. */
+/* Likewise with a denominator: constants of floats that are small dyadic fractions, too. At most
+   max elements. */
 bool op_sym_content(const struct graph *g, value_id v, i64 max, struct sym_data *out);
 void op_set_sdata(struct graph *g, value_id v, const sym *num, i64 n, i64 den);
 bool op_axis(i64 axis, u32 rank, u32 *out);                     /* -rank..rank-1 -> 0..rank-1 */
-i64 op_int_extreme(enum dtype t, bool largest);                 /* of an integer type or bool; u64 as its bits; 0 for floats */
+/* of an integer type or bool; u64 as its bits; 0 for floats */
+i64 op_int_extreme(enum dtype t, bool largest);
 value_id op_const_f(struct graph *g, enum dtype t, double v);   /* new scalar constant */
 value_id op_const_i(struct graph *g, enum dtype t, const i64 *v, i64 n); /* new 1-d constant */
-value_id op_sym_scalar(struct graph *g, enum dtype t, sym s);   /* constant, or node quern::Sym: scalar with a symbolic value */
-/* For `expand`: a node named after node `like` (0: none) whose output is `out`, or a new value when out is 0. Returns the output.
-   op_expand infers the new nodes in the order in which they were added and marks the expanded one dead. */
-value_id op_node(struct graph *g, node_id like, const char *op, u32 n_in, const value_id *in, value_id out);
-/* For `random`: a graph input of known sizes, whose content the tests choose at random (integers small, of both signs). What an
-   operator cannot take at random (indices, axes, sizes) is a constant of the instance. */
-void random_input(struct graph *g, const char *name, enum dtype t, u32 rank, const i64 *dim, value_id *out);
-/* For `random`: the node of the instance, its outputs are the graph's. Returned for setting attributes. */
+/* constant, or node quern::Sym: scalar with a symbolic value */
+value_id op_sym_scalar(struct graph *g, enum dtype t, sym s);
+/* For `expand`: a node named after node `like` (0: none) whose output is `out`, or a new value when
+   out is 0. Returns the output. op_expand infers the new nodes in the order in which they were
+   added and marks the expanded one dead. */
+value_id op_node(struct graph *g, node_id like, const char *op, u32 n_in, const value_id *in,
+                 value_id out);
+/* For `random`: a graph input of known sizes, whose content the tests choose at random (integers
+   small, of both signs). What an operator cannot take at random (indices, axes, sizes) is a
+   constant of the instance. */
+void random_input(struct graph *g, const char *name, enum dtype t, u32 rank, const i64 *dim,
+                  value_id *out);
+/* For `random`: the node of the instance, its outputs are the graph's. Returned for setting
+   attributes. */
 node_id random_node(struct graph *g, const struct op *op, u32 n_in, const value_id *in, u32 n_out);
 
 /* op_expand.c: nodes of expansions, see op_node (g, like, ..., out). */
 value_id op_node1(struct graph *g, node_id like, const char *op, value_id a, value_id out);
-value_id op_node2(struct graph *g, node_id like, const char *op, value_id a, value_id b, value_id out);
-/* An operator whose second input lists axes: reductions (which keep their axes), Unsqueeze, Squeeze. */
-value_id op_node_axes(struct graph *g, node_id like, const char *op, value_id x, const i64 *axes, u32 n_axes, value_id out);
-value_id op_node_cast(struct graph *g, node_id like, value_id x, enum dtype t, value_id out); /* a node always */
-value_id op_node_binf(struct graph *g, node_id like, const char *op, value_id a, enum dtype t, double b, value_id out); /* b a constant */
-node_id op_made(const struct graph *g, value_id v);               /* the node that makes v, to set its attributes */
-value_id op_as(struct graph *g, node_id like, value_id x, enum dtype t); /* x, cast where its known type differs */
+value_id op_node2(struct graph *g, node_id like, const char *op, value_id a, value_id b,
+                  value_id out);
+/* An operator whose second input lists axes: reductions (which keep their axes), Unsqueeze,
+   Squeeze. */
+value_id op_node_axes(struct graph *g, node_id like, const char *op, value_id x, const i64 *axes,
+                      u32 n_axes, value_id out);
+/* a node always */
+value_id op_node_cast(struct graph *g, node_id like, value_id x, enum dtype t, value_id out);
+/* b a constant */
+value_id op_node_binf(struct graph *g, node_id like, const char *op, value_id a, enum dtype t,
+                      double b, value_id out);
+/* the node that makes v, to set its attributes */
+node_id op_made(const struct graph *g, value_id v);
+/* x, cast where its known type differs */
+value_id op_as(struct graph *g, node_id like, value_id x, enum dtype t);
 
-/* op_fold.c: arithmetic on symbolic contents. Sets the content of output 0 where it is exactly known; else does nothing. */
+/* op_fold.c: arithmetic on symbolic contents. Sets the content of output 0 where it is exactly
+   known; else does nothing. */
 enum op_fold {
-    FOLD_NONE, FOLD_ADD, FOLD_SUB, FOLD_MUL, FOLD_DIV, FOLD_MOD, FOLD_MIN, FOLD_MAX, FOLD_NEG, FOLD_ABS, FOLD_FLOOR, FOLD_CEIL,
-    FOLD_ROUND, FOLD_EQ, FOLD_LT, FOLD_LE, FOLD_GT, FOLD_GE, FOLD_NOT, FOLD_AND, FOLD_OR, FOLD_WHERE,
+    FOLD_NONE, FOLD_ADD, FOLD_SUB, FOLD_MUL, FOLD_DIV, FOLD_MOD, FOLD_MIN, FOLD_MAX, FOLD_NEG,
+    FOLD_ABS, FOLD_FLOOR, FOLD_CEIL, FOLD_ROUND, FOLD_EQ, FOLD_LT, FOLD_LE, FOLD_GT, FOLD_GE,
+    FOLD_NOT, FOLD_AND, FOLD_OR, FOLD_WHERE,
 };
 void op_fold(struct graph *g, node_id n, enum op_fold f); /* after op_set_out */
 void op_fold_cast(struct graph *g, node_id n, enum dtype to);
 /* r = a f b, for the operators of one denominator (ADD SUB MUL MIN MAX and comparisons). */
-bool op_fold_two(struct graph *g, enum op_fold f, const struct sym_data *a, const struct sym_data *b, struct sym_data *r);
+bool op_fold_two(struct graph *g, enum op_fold f, const struct sym_data *a,
+                 const struct sym_data *b, struct sym_data *r);
 
 /* op_product.c: shapes of convolutions and matrix products. */
 /* x is input 0; makes the attributes explicit, group included. */
-bool op_conv_shape(struct graph *g, node_id n, u32 weight, u32 bias, struct shape *out, struct err *e);
+bool op_conv_shape(struct graph *g, node_id n, u32 weight, u32 bias, struct shape *out,
+                   struct err *e);
 bool op_matmul_shape(struct graph *g, node_id n, u32 ia, u32 ib, struct shape *out, struct err *e);
 bool op_sizes_agree(const struct graph *g, sym a, sym b); /* not known to differ */
 
 /* op_resize.c: what Resize and its primitives share (see resize.c). */
 enum resize_mode { RESIZE_NEAREST, RESIZE_LINEAR, RESIZE_CUBIC, N_RESIZE_MODES };
-enum resize_round { ROUND_FLOOR, ROUND_CEIL, ROUND_PREFER_FLOOR, ROUND_PREFER_CEIL, ROUND_SIMPLE /* ceil where smaller */, N_ROUNDS };
+enum resize_round {
+    ROUND_FLOOR, ROUND_CEIL, ROUND_PREFER_FLOOR, ROUND_PREFER_CEIL,
+    ROUND_SIMPLE, /* ceil where smaller */
+    N_ROUNDS
+};
 enum resize_coord {
-    COORD_HALF_PIXEL, COORD_PYTORCH_HALF_PIXEL, COORD_ALIGN_CORNERS, COORD_ASYMMETRIC, COORD_TF_HALF_PIXEL, COORD_TF_CROP, N_COORDS
+    COORD_HALF_PIXEL, COORD_PYTORCH_HALF_PIXEL, COORD_ALIGN_CORNERS, COORD_ASYMMETRIC,
+    COORD_TF_HALF_PIXEL, COORD_TF_CROP, N_COORDS
 };
 struct op_resize {
     u32 mode, rounding, coord;  /* the enums */
-    u32 aspect;                 /* keep_aspect_ratio_policy: 0 stretch, 1 not larger, 2 not smaller */
+    /* keep_aspect_ratio_policy: 0 stretch, 1 not larger, 2 not smaller */
+    u32 aspect;
     double cubic_a, extrapolation;
     bool exclude_outside, antialias;
     u32 rank;
     sym in[MAX_RANK], out[MAX_RANK], num[MAX_RANK], den[MAX_RANK]; /* sizes, scale num/den */
     double start[MAX_RANK], end[MAX_RANK]; /* COORD_TF_CROP: region of interest, 0..1 */
 };
-bool op_resize_read(struct graph *g, node_id n, struct op_resize *r, struct err *e); /* attributes; sizes as they are, scales 1 */
-bool op_resize_get(const struct graph *g, const struct node *nd, struct op_resize *r); /* of a primitive; false: malformed */
-void op_resize_put(struct graph *g, node_id n, const struct op_resize *r);       /* modes, sizes, scales */
+/* attributes; sizes as they are, scales 1 */
+bool op_resize_read(struct graph *g, node_id n, struct op_resize *r, struct err *e);
+/* of a primitive; false: malformed */
+bool op_resize_get(const struct graph *g, const struct node *nd, struct op_resize *r);
+/* modes, sizes, scales */
+void op_resize_put(struct graph *g, node_id n, const struct op_resize *r);
 void op_resize_modes(struct graph *g, node_id n, const struct op_resize *r);     /* modes only */
-bool op_resize_same(const struct op_resize *r, u32 i); /* the axis keeps its size and no element moves */
+/* the axis keeps its size and no element moves */
+bool op_resize_same(const struct op_resize *r, u32 i);
 
-/* op_eval.c: the reference evaluator. in: one tensor per graph input, shapes must fit (binds the symbolic variables);
-   out: one new tensor per graph output, in the arena. Expands composites first. Slow and obviously right. */
+/* op_eval.c: the reference evaluator. in: one tensor per graph input, shapes must fit (binds the
+   symbolic variables); out: one new tensor per graph output, in the arena. Expands composites
+   first. Slow and obviously right. */
 struct graph_eval_opts {
     const i64 *points; i64 n_points; /* sampling of the last node, see struct op_eval */
 };
-bool graph_eval(const struct graph *g, struct tensor *const *in, struct tensor **out, struct arena *a,
+bool graph_eval(const struct graph *g, struct tensor *const *in, struct tensor **out,
+                struct arena *a,
                 const struct graph_eval_opts *o, struct err *e);
-/* Binds the variables that occur as whole dims of the graph's inputs: var[] has symtab.var.n entries, unbound ones INT64_MIN. */
+/* Binds the variables that occur as whole dims of the graph's inputs: var[] has symtab.var.n
+   entries, unbound ones INT64_MIN. */
 bool graph_bind(const struct graph *g, struct tensor *const *in, i64 *var, struct err *e);
 
-/* op_view.c: symbolic parameters, and operators that only move elements.
-   Operators that take sizes as inputs (Reshape, Slice, Pad ...) are rewritten to primitives that hold them as symbolic
-   expressions in an attribute of strings ("H//2"): the shape arithmetic then has no users and drops out of the graph. */
+/* op_view.c: symbolic parameters, and operators that only move elements. Operators that take sizes
+   as inputs (Reshape, Slice, Pad ...) are rewritten to primitives that hold them as symbolic
+   expressions in an attribute of strings ("H//2"): the shape arithmetic then has no users and drops
+   out of the graph. */
 void op_set_syms(struct graph *g, node_id n, const char *attr, const sym *v, i64 count);
-i64 op_get_syms(const struct graph *g, const struct node *n, const char *attr, sym *v, i64 max); /* count; -1: absent or malformed */
-bool op_eval_syms(const struct op_eval *v, const char *attr, i64 *out, i64 max, struct err *e); /* their values */
-/* Maps an element of the output to where it comes from: returns the number of the input and its index in in[]; -1 = zero. */
+/* count; -1: absent or malformed */
+i64 op_get_syms(const struct graph *g, const struct node *n, const char *attr, sym *v, i64 max);
+/* their values */
+bool op_eval_syms(const struct op_eval *v, const char *attr, i64 *out, i64 max, struct err *e);
+/* Maps an element of the output to where it comes from: returns the number of the input and its
+   index in in[]; -1 = zero. */
 typedef i64 op_map_fn(const void *par, const i64 *out, i64 *in);
 bool op_map_eval(const struct op_eval *v, op_map_fn *fn, const void *par); /* computes out[0] */
-/* Content of output k from the symbolic content of the inputs; all shapes static; does nothing where unknown. */
+/* Content of output k from the symbolic content of the inputs; all shapes static; does nothing
+   where unknown. */
 void op_map_sdata(struct graph *g, node_id n, u32 k, op_map_fn *fn, const void *par);
-bool op_next(u32 rank, const i64 *dim, i64 *idx);  /* next index in row-major order; false: was the last */
+/* next index in row-major order; false: was the last */
+bool op_next(u32 rank, const i64 *dim, i64 *idx);
 i64 op_flat(u32 rank, const i64 *dim, const i64 *idx);
-void op_copy_sdata(struct graph *g, value_id from, value_id to); /* same elements in the same order */
-/* A node of operator `op` named as n takes n's first n_in inputs and all its outputs; n is dead. For expand. */
+/* same elements in the same order */
+void op_copy_sdata(struct graph *g, value_id from, value_id to);
+/* A node of operator `op` named as n takes n's first n_in inputs and all its outputs; n is dead.
+   For expand. */
 node_id op_replace(struct graph *g, node_id n, const char *op, u32 n_in);
 kval emit_clamp(struct emit *m, kval i, sym n);    /* to 0..n-1 */
-/* The element of v at idx, zero where an axis of the bit set has no elements: for indices that were clamped. */
+/* The element of v at idx, zero where an axis of the bit set has no elements: for indices that were
+   clamped. */
 kval emit_clamped(struct emit *m, value_id v, const kval *idx, u32 axes);
-/* An index that comes from data: negative ones count from the end, what is still outside is clamped. */
+/* An index that comes from data: negative ones count from the end, what is still outside is
+   clamped. */
 i64 op_index(i64 i, i64 dim);
 kval emit_index(struct emit *m, value_id v, const kval *idx, sym dim);
-/* Opens one grid dimension over the axes of `s` that are not `inside`; sets their indices, the others to 0. */
+/* Opens one grid dimension over the axes of `s` that are not `inside`; sets their indices, the
+   others to 0. */
 void emit_slices(struct emit *m, const struct shape *s, const bool *inside, kval *idx);
-/* For outputs that `whole` has written: a grid that writes zeros to the channels that only a blocked layout has. */
+/* For outputs that `whole` has written: a grid that writes zeros to the channels that only a
+   blocked layout has. */
 void emit_padding(struct emit *m, value_id v);
-bool emit_wants(const struct emit *m, const struct node *n, u32 k); /* output k is an output of the task */
+/* output k is an output of the task */
+bool emit_wants(const struct emit *m, const struct node *n, u32 k);
 kval emit_zero(struct emit *m, enum dtype t);      /* of emit_type(t) */
-bool emit_is_multiple(const struct kir *k, kval v, i64 c); /* proven: the scalar v is a multiple of c */
+/* proven: the scalar v is a multiple of c */
+bool emit_is_multiple(const struct kir *k, kval v, i64 c);
 
-/* op_window.c: windows that slide over the spatial axes 2, 3 ... of (n, c, d0, d1 ...), for convolution and pooling. */
+/* op_window.c: windows that slide over the spatial axes 2, 3 ... of (n, c, d0, d1 ...), for
+   convolution and pooling. */
 struct op_window {
     u32 n;                               /* spatial axes */
     i64 kernel[MAX_RANK], stride[MAX_RANK], dilation[MAX_RANK]; /* > 0 */
-    sym begin[MAX_RANK], end[MAX_RANK];  /* pads; constants but for auto_pad SAME_* with stride > 1 over a symbolic size */
+    /* pads; constants but for auto_pad SAME_* with stride > 1 over a symbolic size */
+    sym begin[MAX_RANK], end[MAX_RANK];
     bool ceil;                           /* the last window may hang over the end pad */
 };
-/* Checks the attributes and writes them back explicit: kernel_shape (given by `kernel` unless NULL), strides, dilations, pads. auto_pad
-   remains only where pads are symbolic. */
-bool op_window_infer(struct graph *g, node_id n, const i64 *kernel, struct op_window *w, struct err *e);
-void op_window_get(const struct graph *g, const struct node *n, struct op_window *w); /* of an inferred node */
+/* Checks the attributes and writes them back explicit: kernel_shape (given by `kernel` unless
+   NULL), strides, dilations, pads. auto_pad remains only where pads are symbolic. */
+bool op_window_infer(struct graph *g, node_id n, const i64 *kernel, struct op_window *w,
+                     struct err *e);
+/* of an inferred node */
+void op_window_get(const struct graph *g, const struct node *n, struct op_window *w);
 /* Sizes 2 ... of the output. false: the kernel is larger than the padded input. */
-bool op_window_out(const struct graph *g, const struct op_window *w, const struct shape *x, struct shape *out);
-bool op_window_begin(const struct op_eval *v, const struct op_window *w, i64 *begin); /* the begin pads' values */
+bool op_window_out(const struct graph *g, const struct op_window *w, const struct shape *x,
+                   struct shape *out);
+/* the begin pads' values */
+bool op_window_begin(const struct op_eval *v, const struct op_window *w, i64 *begin);
 i64 op_window_taps(const struct op_window *w); /* product of the kernel's sizes */
 
-/* Loops over the taps of the window at output position o[0..n). Loop limits are clamped to the input of shape x where o is scalar; on
-   axes where it is a vector `at` is clamped and `ok` tells whether the tap is inside (0: always). Closed by n x kir_end. */
+/* Loops over the taps of the window at output position o[0..n). Loop limits are clamped to the
+   input of shape x where o is scalar; on axes where it is a vector `at` is clamped and `ok` tells
+   whether the tap is inside (0: always). Closed by n x kir_end. */
 struct op_taps {
     kval k[MAX_RANK];  /* position in the kernel */
     kval at[MAX_RANK]; /* position in the input */
     kval ok;
 };
-void op_taps_open(struct emit *m, const struct op_window *w, const struct shape *x, const kval *o, struct op_taps *t);
+void op_taps_open(struct emit *m, const struct op_window *w, const struct shape *x, const kval *o,
+                  struct op_taps *t);
 void op_taps_close(struct emit *m, const struct op_window *w);
-/* First and one past the last tap inside the input along axis i; with padded: inside the padded input. */
-void op_taps_range(struct emit *m, const struct op_window *w, const struct shape *x, u32 i, kval o, bool padded, kval lohi[2]);
+/* First and one past the last tap inside the input along axis i; with padded: inside the padded
+   input. */
+void op_taps_range(struct emit *m, const struct op_window *w, const struct shape *x, u32 i, kval o,
+                   bool padded, kval lohi[2]);
 
 /* A register that a loop accumulates into. Floats are f32 or f64 (m->acc_f64, or dtype f64). */
 struct op_acc { kval reg; u32 lanes; };
 enum dtype op_acc_type(const struct emit *m, enum dtype t);
-void op_acc_open(struct emit *m, struct op_acc *a, u32 lanes, kval init); /* init of type op_acc_type */
+/* init of type op_acc_type */
+void op_acc_open(struct emit *m, struct op_acc *a, u32 lanes, kval init);
 kval op_acc_get(struct emit *m, const struct op_acc *a);
 void op_acc_set(struct emit *m, const struct op_acc *a, kval v);
-void op_acc_fma(struct emit *m, const struct op_acc *a, kval x, kval y);  /* += x*y, both of the accumulator's type */
+/* += x*y, both of the accumulator's type */
+void op_acc_fma(struct emit *m, const struct op_acc *a, kval x, kval y);
 u32 op_lanes(const struct emit *m, u32 n, const kval *idx);               /* the widest */
 
-const struct shape *op_in_shape(const struct graph *g, const struct node *n, u32 k);   /* of input k */
-enum dtype op_in_dtype(const struct graph *g, const struct node *n, u32 k);            /* of input k */
-bool op_same_types(const struct graph *g, node_id n, u32 first, struct err *e);     /* of the inputs from `first` on */
-bool op_has_in(const struct node *n, u32 k);                                        /* optional input k is there */
+/* of input k */
+const struct shape *op_in_shape(const struct graph *g, const struct node *n, u32 k);
+/* of input k */
+enum dtype op_in_dtype(const struct graph *g, const struct node *n, u32 k);
+/* of the inputs from `first` on */
+bool op_same_types(const struct graph *g, node_id n, u32 first, struct err *e);
+/* optional input k is there */
+bool op_has_in(const struct node *n, u32 k);
 
 /* acc[i*as] += w * x[at + i*xs] for i < n: the inner loop of reference evaluations. */
 struct op_row { double *acc; i64 as; const struct tensor *x; i64 at, xs, n; };
 void op_row_add(const struct op_row *r, double w);
 
-/* op_emit.c: values inside kernels. A task's graph is lowered by asking for its outputs' elements: each node's lower asks for its
-   inputs' elements in turn until loads of the task's inputs (or values bound by the generator) are reached. That is what
-   fusion is. */
+/* op_emit.c: values inside kernels. A task's graph is lowered by asking for its outputs' elements:
+   each node's lower asks for its inputs' elements in turn until loads of the task's inputs (or
+   values bound by the generator) are reached. That is what fusion is. */
 typedef kval emit_fn(struct emit *m, const void *user, const kval *idx);
 
 struct emit_bind { emit_fn *fn; const void *user; };
 
 struct emit_memo { value_id v; kval idx[MAX_RANK], val; };
 
-/* A constant rearranged when the program is compiled: element (i0, i1 ...) of the packed array, row-major over extent[], is the
-   constant's element at index[axis] = sum over the dims that name the axis of i*stride, or 0 where that is out of range. */
+/* A constant rearranged when the program is compiled: element (i0, i1 ...) of the packed array,
+   row-major over extent[], is the constant's element at index[axis] = sum over the dims that name
+   the axis of i*stride, or 0 where that is out of range. */
 struct pack {
     u32 n;
     struct { sym extent; u32 axis; i64 stride; } dim[12];
 };
 
-/* op_pack.c: the constant rearranged, one-dimensional; NULL: an extent is not constant or it does not fit in memory. */
-struct tensor *pack_apply(const struct pack *p, const struct tensor *t, struct symtab *st, struct arena *a);
+/* op_pack.c: the constant rearranged, one-dimensional; NULL: an extent is not constant or it does
+   not fit in memory. */
+struct tensor *pack_apply(const struct pack *p, const struct tensor *t, struct symtab *st,
+                          struct arena *a);
 
 struct kernel_arg {
     value_id v;               /* of the task's graph */
@@ -291,32 +375,47 @@ struct emit {
     kval *buf;                                                    /* per value: BUF, 0 = none */
     struct emit_bind *bind;                                       /* per value */
     struct { struct kernel_arg *v; u32 n, cap; } arg;             /* in order of the BUFs */
-    bool acc_f64;                                                 /* reductions accumulate floats in f64 (reference kernels) */
-    kval *out;                                                    /* per value: BUF of an output of the task (then also in buf
-                                                                     unless the value is an input, too) */
+    /* reductions accumulate floats in f64 (reference kernels) */
+    bool acc_f64;
+    /* per value: BUF of an output of the task (then also in buf unless the value is an input, too)
+       */
+    kval *out;
     bool *packed;                                                 /* per value: has a packed BUF */
-    kval limit;                                                   /* leading lanes that vector loads read, 0: all */
+    /* leading lanes that vector loads read, 0: all */
+    kval limit;
     u32 *n_uses;                                                  /* per value */
-    bool touched_bind;                                            /* the value being lowered depends on a bound one */
-    struct { struct emit_memo *v; u32 n, cap; } memo;             /* values lowered before, see op_emit.c */
+    /* the value being lowered depends on a bound one */
+    bool touched_bind;
+    /* values lowered before, see op_emit.c */
+    struct { struct emit_memo *v; u32 n, cap; } memo;
 };
 
-/* Starts a kernel for a task: emit_pack for the constants that are rearranged first, then emit_args declares the rest. */
+/* Starts a kernel for a task: emit_pack for the constants that are rearranged first, then emit_args
+   declares the rest. */
 void emit_init(struct emit *m, struct kir *k, const struct graph *task, struct arena *a);
 kval emit_pack(struct emit *m, value_id v, const struct pack *p);  /* BUF of the packed constant */
-void emit_args(struct emit *m);                                    /* remaining inputs, then outputs; scalars with content become literals */
+/* remaining inputs, then outputs; scalars with content become literals */
+void emit_args(struct emit *m);
 void emit_bind(struct emit *m, value_id v, emit_fn *fn, const void *user); /* fn NULL: unbind */
-void emit_limit(struct emit *m, kval n); /* from now on vector loads read the first n lanes only (n = 0: all): the end of a row */
+/* from now on vector loads read the first n lanes only (n = 0: all): the end of a row */
+void emit_limit(struct emit *m, kval n);
 kval emit_load(struct emit *m, kval buf, kval at);                /* a load that heeds the limit */
-kval emit_size(struct emit *m, sym s);                             /* constant or kernel parameter */
+/* constant or kernel parameter */
+kval emit_size(struct emit *m, sym s);
 kval emit_dim(struct emit *m, value_id v, u32 axis);
-kval emit_value(struct emit *m, value_id v, const kval *idx);      /* element(s) at idx: bound, loaded or lowered */
-void emit_store(struct emit *m, value_id v, const kval *idx, kval val); /* to an output of the task, converted to its dtype */
-void emit_store_n(struct emit *m, value_id v, const kval *idx, kval val, kval n); /* last or channel index a ramp; first n lanes only */
-kval emit_offset(struct emit *m, value_id v, const kval *idx);     /* element index in the value's layout */
-enum dtype emit_type(enum dtype t);                                /* f16, bf16 -> f32, others themselves */
+/* element(s) at idx: bound, loaded or lowered */
+kval emit_value(struct emit *m, value_id v, const kval *idx);
+/* to an output of the task, converted to its dtype */
+void emit_store(struct emit *m, value_id v, const kval *idx, kval val);
+/* last or channel index a ramp; first n lanes only */
+void emit_store_n(struct emit *m, value_id v, const kval *idx, kval val, kval n);
+/* element index in the value's layout */
+kval emit_offset(struct emit *m, value_id v, const kval *idx);
+/* f16, bf16 -> f32, others themselves */
+enum dtype emit_type(enum dtype t);
 /* Index of a broadcast operand: idx of the result (rank r) -> idx of v, 0 on axes of size 1. */
 void emit_broadcast(struct emit *m, value_id v, u32 r, const kval *idx, kval *out);
-kval emit_neutral(struct emit *m, enum kir_op combine, enum dtype t); /* 0, 1, +-inf or the type's extreme */
+/* 0, 1, +-inf or the type's extreme */
+kval emit_neutral(struct emit *m, enum kir_op combine, enum dtype t);
 
 #endif
