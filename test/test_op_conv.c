@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolution, pooling, products, resizing against facts that do not come from their own code: a convolution of an input
-// whose zeros were really written into memory; the adjoint identity <conv(x), y> = <x, conv_transpose(y)>; linearity; pooling of
-// known images; identities between resize modes; shapes with symbolic sizes; refusals and their words; sampling of points; speed
-// of the reference.
+// Convolution, pooling, products, resizing against facts that do not come from their own code: a
+// convolution of an input whose zeros were really written into memory; the adjoint identity
+// <conv(x), y> = <x, conv_transpose(y)>; linearity; pooling of known images; identities between
+// resize modes; shapes with symbolic sizes; refusals and their words; sampling of points; speed of
+// the reference.
 #include "op/op.h"
 
 #include <math.h>
@@ -50,14 +51,16 @@ static node_id net_node(struct net *t, const char *op, u32 n, const value_id *in
 static struct tensor *net_run(struct net *t)
 {
     struct tensor *y = NULL;
-    if (!op_infer_all(&t->g, &t->e) || !graph_eval(&t->g, t->in, &y, &t->a, NULL, &t->e)) fail_msg("%s", t->e.msg);
+    if (!op_infer_all(&t->g, &t->e) || !graph_eval(&t->g, t->in, &y, &t->a, NULL, &t->e))
+        fail_msg("%s", t->e.msg);
     return y;
 }
 
 static struct tensor *random_tensor(struct arena *a, u32 rank, const i64 *dim, struct rng *r)
 {
     struct tensor *t = tensor_new(a, DT_F64, rank, dim);
-    for (i64 i = 0, n = tensor_count(t); i < n; i++) elem_set_f64(DT_F64, t->data, i, rng_normal(r));
+    for (i64 i = 0, n = tensor_count(t); i < n; i++)
+        elem_set_f64(DT_F64, t->data, i, rng_normal(r));
     return t;
 }
 
@@ -96,7 +99,8 @@ static struct shape2 random_shape(struct rng *r)
     s.x[0] = rng_range(r, 1, 2), s.x[1] = s.group * c;
     s.w[0] = s.group * rng_range(r, 1, 3), s.w[1] = c;
     for (u32 i = 0; i < 2; i++) {
-        s.w[2 + i] = rng_range(r, 1, 4), s.dil[i] = rng_range(r, 1, 3), s.strides[i] = rng_range(r, 1, 4);
+        s.w[2 + i] = rng_range(r, 1, 4), s.dil[i] = rng_range(r, 1, 3),
+                s.strides[i] = rng_range(r, 1, 4);
         s.pads[i] = rng_range(r, 0, 5), s.pads[2 + i] = rng_range(r, 0, 3);
         i64 need = (s.w[2 + i] - 1) * s.dil[i] + 1 - s.pads[i] - s.pads[2 + i];
         s.x[2 + i] = i64_max(need, 1) + rng_range(r, 0, 5);
@@ -104,8 +108,8 @@ static struct shape2 random_shape(struct rng *r)
     return s;
 }
 
-static struct tensor *run_conv(struct net *t, const char *op, const struct shape2 *s, struct tensor *x, struct tensor *w,
-                               const i64 *extra)
+static struct tensor *run_conv(struct net *t, const char *op, const struct shape2 *s,
+                               struct tensor *x, struct tensor *w, const i64 *extra)
 {
     value_id in[2] = {net_input(t, x), net_input(t, w)};
     node_id n = net_node(t, op, 2, in);
@@ -118,10 +122,12 @@ static struct tensor *run_conv(struct net *t, const char *op, const struct shape
 }
 
 /* The definition: pads are zeros in memory, all loops go over everything. */
-static struct tensor *direct(struct arena *a, const struct shape2 *s, const struct tensor *x, const struct tensor *w)
+static struct tensor *direct(struct arena *a, const struct shape2 *s, const struct tensor *x,
+                             const struct tensor *w)
 {
     i64 h = s->x[2] + s->pads[0] + s->pads[2], v = s->x[3] + s->pads[1] + s->pads[3];
-    i64 oh = (h - (s->w[2] - 1) * s->dil[0] - 1) / s->strides[0] + 1, ow = (v - (s->w[3] - 1) * s->dil[1] - 1) / s->strides[1] + 1;
+    i64 oh = (h - (s->w[2] - 1) * s->dil[0] - 1) / s->strides[0] + 1,
+        ow = (v - (s->w[3] - 1) * s->dil[1] - 1) / s->strides[1] + 1;
     struct tensor *p = tensor_new(a, DT_F64, 4, (i64[]){s->x[0], s->x[1], h, v});
     for (i64 i = 0, n = tensor_count(x); i < n; i++) {
         i64 c = i % s->x[3], r = i / s->x[3] % s->x[2], nc = i / s->x[3] / s->x[2];
@@ -135,7 +141,8 @@ static struct tensor *direct(struct arena *a, const struct shape2 *s, const stru
             i64 kc = j % s->w[3], kr = j / s->w[3] % s->w[2], ch = j / s->w[3] / s->w[2];
             i64 from = m / (s->w[0] / s->group) * s->w[1] + ch;
             i64 pr = r * s->strides[0] + kr * s->dil[0], pc = c * s->strides[1] + kc * s->dil[1];
-            sum += at(p, ((b * s->x[1] + from) * h + pr) * v + pc) * at(w, m * s->w[1] * s->w[2] * s->w[3] + j);
+            sum += at(p, ((b * s->x[1] + from) * h + pr) * v + pc) *
+                   at(w, m * s->w[1] * s->w[2] * s->w[3] + j);
         }
         elem_set_f64(DT_F64, y->data, i, sum);
     }
@@ -155,7 +162,8 @@ static void test_direct(void **state)
     }
 }
 
-/* <conv(x), y> = <x, conv_transpose(y)>: output_padding restores the rows that a stride did not reach. */
+/* <conv(x), y> = <x, conv_transpose(y)>: output_padding restores the rows that a stride did not
+ * reach. */
 static void test_adjoint(void **state)
 {
     struct rng r = rng_seed(2);
@@ -166,9 +174,11 @@ static void test_adjoint(void **state)
         struct shape2 s = random_shape(&r);
         i64 extra[2];
         struct tensor *x = random_tensor(&t.a, 4, s.x, &r), *w = random_tensor(&t.a, 4, s.w, &r);
-        struct tensor *cx = run_conv(&t, "Conv", &s, x, w, NULL), *y = random_tensor(&t.a, 4, cx->dim, &r);
+        struct tensor *cx = run_conv(&t, "Conv", &s, x, w, NULL),
+                      *y = random_tensor(&t.a, 4, cx->dim, &r);
         for (u32 i = 0; i < 2; i++) {
-            i64 back = (cx->dim[2 + i] - 1) * s.strides[i] + (s.w[2 + i] - 1) * s.dil[i] + 1 - s.pads[i] - s.pads[2 + i];
+            i64 back = (cx->dim[2 + i] - 1) * s.strides[i] + (s.w[2 + i] - 1) * s.dil[i] + 1 -
+                       s.pads[i] - s.pads[2 + i];
             extra[i] = s.x[2 + i] - back;
         }
         assert_close(inner(cx, y), inner(x, run_conv(&u, "ConvTranspose", &s, y, w, extra)));
@@ -185,8 +195,10 @@ static void test_linear(void **state) /* conv(x + 2 y) = conv(x) + 2 conv(y) */
     for (u32 i = 0; i < 3; i++) net_open(&t[i]);
     struct tensor *x = random_tensor(&t[0].a, 4, s.x, &r), *y = random_tensor(&t[0].a, 4, s.x, &r);
     struct tensor *z = tensor_new(&t[0].a, DT_F64, 4, s.x), *w = random_tensor(&t[0].a, 4, s.w, &r);
-    for (i64 i = 0; i < tensor_count(z); i++) elem_set_f64(DT_F64, z->data, i, at(x, i) + 2 * at(y, i));
-    struct tensor *cx = run_conv(&t[0], "Conv", &s, x, w, NULL), *cy = run_conv(&t[1], "Conv", &s, y, w, NULL);
+    for (i64 i = 0; i < tensor_count(z); i++)
+        elem_set_f64(DT_F64, z->data, i, at(x, i) + 2 * at(y, i));
+    struct tensor *cx = run_conv(&t[0], "Conv", &s, x, w, NULL),
+                  *cy = run_conv(&t[1], "Conv", &s, y, w, NULL);
     struct tensor *cz = run_conv(&t[2], "Conv", &s, z, w, NULL);
     for (i64 i = 0; i < tensor_count(cz); i++) assert_close(at(cz, i), at(cx, i) + 2 * at(cy, i));
     for (u32 i = 0; i < 3; i++) arena_release(&t[i].a);
@@ -203,7 +215,8 @@ static void test_points(void **state)
         bool conv = k % 2;
         i64 b[3] = {s.x[0], s.x[3], 7};
         value_id in[2] = {net_input(&t, random_tensor(&t.a, 4, s.x, &r))};
-        in[1] = net_input(&t, conv ? random_tensor(&t.a, 4, s.w, &r) : random_tensor(&t.a, 2, b + 1, &r));
+        in[1] = net_input(&t, conv ? random_tensor(&t.a, 4, s.w, &r)
+                                   : random_tensor(&t.a, 2, b + 1, &r));
         node_id n = net_node(&t, conv ? "Conv" : "MatMul", 2, in);
         if (conv) attr_set_int(&t.g, n, "group", s.group);
         if (conv) attr_set_ints(&t.g, n, "pads", s.pads, 4);
@@ -234,7 +247,8 @@ static void expect(const struct tensor *t, i64 h, i64 w, const double *v)
     for (i64 i = 0; i < h * w; i++) assert_close(at(t, i), v[i]);
 }
 
-static struct tensor *pool(struct net *t, const char *op, i64 h, i64 w, i64 k, i64 stride, const i64 pads[4], bool ceil_mode)
+static struct tensor *pool(struct net *t, const char *op, i64 h, i64 w, i64 k, i64 stride,
+                           const i64 pads[4], bool ceil_mode)
 {
     net_open(t);
     value_id x = net_input(t, image(&t->a, h, w, NULL));
@@ -252,7 +266,8 @@ static void test_pool(void **state)
     const i64 none[4] = {0}, one[4] = {1, 1, 1, 1};
     expect(pool(&t, "MaxPool", 5, 5, 2, 2, none, false), 2, 2, (double[]){6, 8, 16, 18});
     arena_release(&t.a);
-    expect(pool(&t, "MaxPool", 5, 5, 2, 2, none, true), 3, 3, (double[]){6, 8, 9, 16, 18, 19, 21, 23, 24});
+    expect(pool(&t, "MaxPool", 5, 5, 2, 2, none, true), 3, 3,
+           (double[]){6, 8, 9, 16, 18, 19, 21, 23, 24});
     arena_release(&t.a);
     expect(pool(&t, "AveragePool", 3, 3, 3, 2, one, false), 2, 2, (double[]){2, 3, 5, 6});
     arena_release(&t.a);
@@ -263,7 +278,8 @@ static void test_pool(void **state)
 
 /* Resize. */
 
-static struct tensor *resize(struct net *t, struct tensor *x, const char *mode, const char *coord, const double scale[2])
+static struct tensor *resize(struct net *t, struct tensor *x, const char *mode, const char *coord,
+                             const double scale[2])
 {
     struct tensor *s = tensor_new(&t->a, DT_F32, 1, (i64[]){4});
     for (u32 i = 0; i < 4; i++) elem_set_f64(DT_F32, s->data, i, i < 2 ? 1 : scale[i - 2]);
@@ -279,7 +295,8 @@ static void test_resize(void **state)
 {
     struct net t;
     net_open(&t);
-    struct tensor *y = resize(&t, image(&t.a, 1, 2, NULL), "nearest", "half_pixel", (double[]){1, 3});
+    struct tensor *y =
+        resize(&t, image(&t.a, 1, 2, NULL), "nearest", "half_pixel", (double[]){1, 3});
     expect(y, 1, 6, (double[]){0, 0, 0, 1, 1, 1});
     arena_release(&t.a);
     net_open(&t);
@@ -301,14 +318,16 @@ static void test_cubic_line(void **state)
 {
     struct net t;
     net_open(&t);
-    struct tensor *y = resize(&t, image(&t.a, 1, 12, NULL), "cubic", "half_pixel", (double[]){1, 2.5});
+    struct tensor *y =
+        resize(&t, image(&t.a, 1, 12, NULL), "cubic", "half_pixel", (double[]){1, 2.5});
     for (i64 i = 5; i < 24; i++) assert_close(at(y, i), ((double)i + 0.5) / 2.5 - 0.5);
     arena_release(&t.a);
 }
 
 /* Symbolic shapes. */
 
-static struct str symbolic_shape(struct net *t, const char *op, const i64 *kernel, i64 stride, const char *pad)
+static struct str symbolic_shape(struct net *t, const char *op, const i64 *kernel, i64 stride,
+                                 const char *pad)
 {
     net_open(t);
     value_id in[2];
@@ -331,7 +350,11 @@ static struct str symbolic_shape(struct net *t, const char *op, const i64 *kerne
 
 static void test_symbolic(void **state)
 {
-    static const struct { const char *op; i64 k, stride; const char *pad, *want; } rows[] = {
+    static const struct {
+        const char *op;
+        i64 k, stride;
+        const char *pad, *want;
+    } rows[] = {
         {"Conv", 3, 1, "1", "H"},
         {"Conv", 3, 2, "1", "(H+1)//2"},
         {"Conv", 3, 1, "", "H-2"},
@@ -344,10 +367,12 @@ static void test_symbolic(void **state)
     };
     for (i64 i = 0; i < countof(rows); i++) {
         struct net t;
-        struct str s = symbolic_shape(&t, rows[i].op, (i64[]){rows[i].k, rows[i].k}, rows[i].stride, rows[i].pad);
+        struct str s = symbolic_shape(&t, rows[i].op, (i64[]){rows[i].k, rows[i].k}, rows[i].stride,
+                                      rows[i].pad);
         sym want = sym_parse(&t.sym, str_of(rows[i].want), &t.e);
         if (sym_parse(&t.sym, s, &t.e) != want)
-            fail_msg("%s, kernel %d: %s, expected %s", rows[i].op, (int)rows[i].k, s.p, rows[i].want);
+            fail_msg("%s, kernel %d: %s, expected %s", rows[i].op, (int)rows[i].k, s.p,
+                     rows[i].want);
         arena_release(&t.a);
     }
 }
@@ -378,8 +403,12 @@ static void test_upsample_view(void **state)
     sym h = sym_var(&t.sym, S("H"));
     graph_value(&t.g, in[0])->shape.dim[2] = h;
     for (u32 i = 0; i < 4; i++) {
-        sym d = i == 2 ? sym_mul(&t.sym, h, sym_const(&t.sym, 2)) : sym_const(&t.sym, i == 3 ? 24 : i ? 3 : 1);
-        shape[i] = op_node_axes(&t.g, 0, "Unsqueeze", op_sym_scalar(&t.g, DT_I64, d), (i64[]){0}, 1, 0);
+        sym d = i == 2 ? sym_mul(&t.sym, h, sym_const(&t.sym, 2))
+                       : sym_const(&t.sym, i == 3 ? 24
+                                           : i    ? 3
+                                                  : 1);
+        shape[i] =
+            op_node_axes(&t.g, 0, "Unsqueeze", op_sym_scalar(&t.g, DT_I64, d), (i64[]){0}, 1, 0);
     }
     in[3] = op_node(&t.g, 0, "Concat", 4, shape, 0);
     attr_set_int(&t.g, op_made(&t.g, in[3]), "axis", 0);
@@ -403,9 +432,11 @@ static void refuse(const char *text, const char *want)
     arena_release(&t.a);
 }
 
-#define CONV(x, w, attr) \
-    "graph {\n  input %x: f32[" x "]\n  input %w: f32[" w "]\n  %y: f32[] = Conv \"bad\"(%x, %w)" attr "\n  output %y\n}\n"
-#define ONE(op, x, attr) "graph {\n  input %x: " x "\n  %y: f32[] = " op " \"bad\"(%x)" attr "\n  output %y\n}\n"
+#define CONV(x, w, attr)                                                                           \
+    "graph {\n  input %x: f32[" x "]\n  input %w: f32[" w                                          \
+    "]\n  %y: f32[] = Conv \"bad\"(%x, %w)" attr "\n  output %y\n}\n"
+#define ONE(op, x, attr)                                                                           \
+    "graph {\n  input %x: " x "\n  %y: f32[] = " op " \"bad\"(%x)" attr "\n  output %y\n}\n"
 
 static void test_refusals(void **state)
 {
@@ -416,7 +447,8 @@ static void test_refusals(void **state)
     refuse(CONV("1,3,4,4", "2,3,3", ""), "weight of rank 3");
     refuse(CONV("1,3", "2,3", ""), "rank 2");
     refuse(CONV("1,3,4,4", "2,3,3,3", " {strides=[0,1]}"), "'strides' contains 0");
-    refuse(CONV("1,3,4,4", "2,3,3,3", " {dilations=[1]}"), "'dilations' has 1 entries instead of 2");
+    refuse(CONV("1,3,4,4", "2,3,3,3", " {dilations=[1]}"),
+           "'dilations' has 1 entries instead of 2");
     refuse(CONV("1,3,4,4", "2,3,3,3", " {pads=[-1,0,0,0]}"), "'pads' contains -1");
     refuse(CONV("1,3,4,4", "2,3,3,3", " {kernel_shape=[3,2]}"), "kernel_shape differs");
     refuse(CONV("1,3,4,4", "2,3,3,3", " {auto_pad=\"FULL\"}"), "auto_pad 'FULL'");
@@ -432,7 +464,8 @@ static void test_speed(void **state)
     struct net t;
     struct rng r = rng_seed(9);
     net_open(&t);
-    struct tensor *x = tensor_new(&t.a, DT_F32, 4, (i64[]){1, 32, 64, 64}), *w = tensor_new(&t.a, DT_F32, 4, (i64[]){32, 32, 3, 3});
+    struct tensor *x = tensor_new(&t.a, DT_F32, 4, (i64[]){1, 32, 64, 64}),
+                  *w = tensor_new(&t.a, DT_F32, 4, (i64[]){32, 32, 3, 3});
     for (i64 i = 0; i < tensor_count(x); i++) elem_set_f64(DT_F32, x->data, i, rng_normal(&r));
     for (i64 i = 0; i < tensor_count(w); i++) elem_set_f64(DT_F32, w->data, i, rng_normal(&r));
     value_id in[2] = {net_input(&t, x), net_input(&t, w)};
@@ -449,10 +482,12 @@ static void test_speed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_direct), cmocka_unit_test(test_adjoint), cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_points), cmocka_unit_test(test_pool), cmocka_unit_test(test_resize),
-        cmocka_unit_test(test_cubic_line), cmocka_unit_test(test_symbolic), cmocka_unit_test(test_explicit),
-        cmocka_unit_test(test_upsample_view), cmocka_unit_test(test_refusals), cmocka_unit_test(test_speed),
+        cmocka_unit_test(test_direct),     cmocka_unit_test(test_adjoint),
+        cmocka_unit_test(test_linear),     cmocka_unit_test(test_points),
+        cmocka_unit_test(test_pool),       cmocka_unit_test(test_resize),
+        cmocka_unit_test(test_cubic_line), cmocka_unit_test(test_symbolic),
+        cmocka_unit_test(test_explicit),   cmocka_unit_test(test_upsample_view),
+        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_speed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

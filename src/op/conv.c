@@ -2,12 +2,15 @@
 //
 // Conv: N-dimensional convolution (cross-correlation) with groups. One primitive; property OP_CONV.
 //
-//   y[n,m,o..] = b[m] + sum over c, k..  x[n, g*C/G + c, o*stride + k*dilation - begin ..] * w[m, c, k..],  g = m / (M/G)
+//   y[n,m,o..] = b[m] + sum over c, k..  x[n, g*C/G + c, o*stride + k*dilation - begin ..] * w[m,
+//   c, k..],  g = m / (M/G)
 //
-// After infer a generator finds kernel_shape, strides, dilations, pads and group explicit (op_window_get). Besides floats
-// it takes i32 (ConvInteger and QLinearConv expand to that), with wrapping arithmetic.
+// After infer a generator finds kernel_shape, strides, dilations, pads and group explicit
+// (op_window_get). Besides floats it takes i32 (ConvInteger and QLinearConv expand to that), with
+// wrapping arithmetic.
 //
-// The reference evaluation goes row by row: for a weight, the row of inputs it meets is added to the row of outputs.
+// The reference evaluation goes row by row: for a weight, the row of inputs it meets is added to
+// the row of outputs.
 #include "op/op.h"
 
 /* Dims: n, m outputs channels, c input channels of a group, spatial axes behind. */
@@ -34,12 +37,12 @@ struct conv {
     struct op_window w;
     i64 begin[MAX_RANK];
     const struct tensor *x, *wt, *b, *y;
-    i64 group, cg, mg;        /* channels in and out of one group */
-    i64 in_plane, out_plane;  /* elements of one channel */
+    i64 group, cg, mg;       /* channels in and out of one group */
+    i64 in_plane, out_plane; /* elements of one channel */
     i64 taps;
     /* Rows: all spatial axes but the last are rows of outputs and rows of taps. */
     i64 rows, row_taps;
-    i64 *at;                  /* [row_taps][rows]: offset of the input row in its channel, -1: in the pad */
+    i64 *at; /* [row_taps][rows]: offset of the input row in its channel, -1: in the pad */
 };
 
 static i64 product(u32 n, const i64 *v)
@@ -84,7 +87,8 @@ static bool conv_open(const struct op_eval *v, struct conv *c)
     return true;
 }
 
-/* Adds what one channel and one row of taps contribute to one channel of outputs. x, wt: flat positions. */
+/* Adds what one channel and one row of taps contribute to one channel of outputs. x, wt: flat
+ * positions. */
 static void add_row_taps(const struct conv *c, double *acc, i64 tap, i64 x, i64 wt)
 {
     u32 l = c->w.n - 1;
@@ -97,7 +101,8 @@ static void add_row_taps(const struct conv *c, double *acc, i64 tap, i64 x, i64 
         for (i64 r = 0; r < c->rows && lo < hi; r++) {
             i64 at = c->at[tap * c->rows + r];
             if (at < 0) continue;
-            struct op_row row = {acc + r * out + lo, 1, c->x, x + at + first + lo * stride, stride, hi - lo};
+            struct op_row row = {acc + r * out + lo,           1,      c->x,
+                                 x + at + first + lo * stride, stride, hi - lo};
             op_row_add(&row, w);
         }
     }
@@ -137,8 +142,9 @@ static double conv_point(const struct conv *c, i64 point)
     for (i64 t = 0; t < c->taps; t++) {
         i64 at = tap_offset(c, t, o);
         for (i64 j = 0; at >= 0 && j < c->cg; j++)
-            sum += elem_f64(c->x->dtype, c->x->data, (n * c->x->dim[1] + ch + j) * c->in_plane + at) *
-                   elem_f64(c->wt->dtype, c->wt->data, (m * c->cg + j) * c->taps + t);
+            sum +=
+                elem_f64(c->x->dtype, c->x->data, (n * c->x->dim[1] + ch + j) * c->in_plane + at) *
+                elem_f64(c->wt->dtype, c->wt->data, (m * c->cg + j) * c->taps + t);
     }
     return sum;
 }
@@ -158,7 +164,8 @@ static bool eval(const struct op_eval *v, struct err *e)
 
 /* Lowering. */
 
-static void add_tap(struct emit *m, const struct node *n, const struct op_taps *t, const struct op_acc *a, const kval xw[4])
+static void add_tap(struct emit *m, const struct node *n, const struct op_taps *t,
+                    const struct op_acc *a, const kval xw[4])
 {
     struct kir *k = m->k;
     u32 rank = graph_value(m->g, n->in.v[0])->shape.rank;
@@ -180,8 +187,10 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
     const struct value *x = graph_value(m->g, n->in.v[0]);
     op_window_get(m->g, n, &w);
     shape_is_static(m->g->sym, op_in_shape(m->g, n, 1), dim);
-    kval init = op_has_in(n, 2) ? emit_value(m, n->in.v[2], &idx[1]) : emit_neutral(m, KI_ADD, x->dtype);
-    op_acc_open(m, &a, op_lanes(m, x->shape.rank, idx), kir_cast(k, op_acc_type(m, x->dtype), init));
+    kval init =
+        op_has_in(n, 2) ? emit_value(m, n->in.v[2], &idx[1]) : emit_neutral(m, KI_ADD, x->dtype);
+    op_acc_open(m, &a, op_lanes(m, x->shape.rank, idx),
+                kir_cast(k, op_acc_type(m, x->dtype), init));
     kval of = kir_int(k, i64_max(dim[0] / group, 1)), cg = kir_int(k, dim[1]);
     kval base = group > 1 ? kir_bin(k, KI_MUL, kir_bin(k, KI_DIV, idx[1], of), cg) : kir_int(k, 0);
     kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), cg, 1);
@@ -229,8 +238,17 @@ static void random_conv(const struct op *self, struct graph *g, struct rng *r)
 }
 
 static const struct op ops[] = {
-    {.name = "Conv", .props = OP_CONV | OP_HEAVY, .min_in = 2, .max_in = 3, .min_out = 1, .max_out = 1,
-     .infer = infer, .eval = eval, .lower = lower, .flops = flops, .random = random_conv},
+    {.name = "Conv",
+     .props = OP_CONV | OP_HEAVY,
+     .min_in = 2,
+     .max_in = 3,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = infer,
+     .eval = eval,
+     .lower = lower,
+     .flops = flops,
+     .random = random_conv},
 };
 
 const struct op_family op_conv = {ops, countof(ops)};

@@ -2,28 +2,38 @@
 //
 // ConvTranspose: the adjoint of Conv, with groups, dilations, output_padding and output_shape.
 //
-//   y[n, g*M/G + m, i*stride + k*dilation - begin ..] += x[n, g*C/G + c, i..] * w[g*C/G + c, m, k..];   y starts at the bias
+//   y[n, g*M/G + m, i*stride + k*dilation - begin ..] += x[n, g*C/G + c, i..] * w[g*C/G + c, m,
+//   k..];   y starts at the bias
 //
-// The reference scatters as written above; kernels gather, for an output position p = o + begin: the taps k with
-// (p - k*dilation) a multiple of the stride and its quotient inside the input. Without dilation these are the input
-// positions i from ceil((p - K + 1) / stride) to floor(p / stride), with k = p - i*stride, so that no test is left.
+// The reference scatters as written above; kernels gather, for an output position p = o + begin:
+// the taps k with (p - k*dilation) a multiple of the stride and its quotient inside the input.
+// Without dilation these are the input positions i from ceil((p - K + 1) / stride) to floor(p /
+// stride), with k = p - i*stride, so that no test is left.
 //
-// After infer kernel_shape, strides, dilations, pads and output_padding are explicit (output_shape and auto_pad are resolved).
+// After infer kernel_shape, strides, dilations, pads and output_padding are explicit (output_shape
+// and auto_pad are resolved).
 #include "op/op.h"
 
 enum { LIMIT = 1 << 30 };
 
-static i64 span(const struct op_window *w, u32 i) { return (w->kernel[i] - 1) * w->dilation[i] + 1; }
+static i64 span(const struct op_window *w, u32 i)
+{
+    return (w->kernel[i] - 1) * w->dilation[i] + 1;
+}
 
 /* Attribute of `count` non-negative entries, zeros when left out. */
-static bool read_list(const struct graph *g, node_id n, const char *name, i64 *out, u32 count, struct err *e)
+static bool read_list(const struct graph *g, node_id n, const char *name, i64 *out, u32 count,
+                      struct err *e)
 {
     const i64 *v;
     i64 k = attr_ints(graph_node(g, n), name, &v);
-    if (k && k != count) return op_invalid(e, g, n, "attribute '%s' has %lld entries instead of %u", name, (long long)k, count);
+    if (k && k != count)
+        return op_invalid(e, g, n, "attribute '%s' has %lld entries instead of %u", name,
+                          (long long)k, count);
     for (u32 i = 0; i < count; i++) {
         out[i] = k ? v[i] : 0;
-        if (out[i] < 0 || out[i] > LIMIT) return op_invalid(e, g, n, "attribute '%s' contains %lld", name, (long long)out[i]);
+        if (out[i] < 0 || out[i] > LIMIT)
+            return op_invalid(e, g, n, "attribute '%s' contains %lld", name, (long long)out[i]);
     }
     return true;
 }
@@ -37,14 +47,15 @@ static sym full_size(const struct graph *g, const struct op_window *w, u32 i, sy
 }
 
 /* Makes pads and output_padding explicit, given the wanted sizes (0: of the attributes). */
-static bool solve_pads(struct graph *g, node_id n, const struct op_window *w, const sym *want, bool upper, i64 *extra,
-                       struct err *e)
+static bool solve_pads(struct graph *g, node_id n, const struct op_window *w, const sym *want,
+                       bool upper, i64 *extra, struct err *e)
 {
     const struct shape *x = op_in_shape(g, graph_node(g, n), 0);
     i64 pads[2 * MAX_RANK], total;
     for (u32 i = 0; i < w->n; i++) {
         sym full = sym_add(g->sym, full_size(g, w, i, x->dim[2 + i]), sym_const(g->sym, extra[i]));
-        if (!sym_is_const(g->sym, sym_sub(g->sym, full, want[i]), &total) || total > LIMIT || total < -LIMIT)
+        if (!sym_is_const(g->sym, sym_sub(g->sym, full, want[i]), &total) || total > LIMIT ||
+            total < -LIMIT)
             return op_unsupported(e, g, n, "output_shape over a symbolic size");
         if (total < 0) extra[i] -= total, total = 0; /* more than there is: the rest is bias */
         pads[i] = upper ? total / 2 : total - total / 2;
@@ -54,24 +65,29 @@ static bool solve_pads(struct graph *g, node_id n, const struct op_window *w, co
     return true;
 }
 
-/* Attribute output_shape; PyTorch's exporter and others put the batch and channel sizes in front, too. */
-static bool read_output_shape(struct graph *g, node_id n, u32 spatial, sym *want, bool *has, struct err *e)
+/* Attribute output_shape; PyTorch's exporter and others put the batch and channel sizes in front,
+ * too. */
+static bool read_output_shape(struct graph *g, node_id n, u32 spatial, sym *want, bool *has,
+                              struct err *e)
 {
     const i64 *v;
     i64 k = attr_ints(graph_node(g, n), "output_shape", &v);
     *has = k != 0;
     if (!k) return true;
-    if (k != spatial && k != spatial + 2) return op_invalid(e, g, n, "output_shape has %lld entries", (long long)k);
+    if (k != spatial && k != spatial + 2)
+        return op_invalid(e, g, n, "output_shape has %lld entries", (long long)k);
     for (u32 i = 0; i < spatial; i++) {
         i64 size = v[k - spatial + i];
-        if (size < 1 || size > LIMIT) return op_invalid(e, g, n, "output_shape contains %lld", (long long)size);
+        if (size < 1 || size > LIMIT)
+            return op_invalid(e, g, n, "output_shape contains %lld", (long long)size);
         want[i] = sym_const(g->sym, size);
     }
     return true;
 }
 
 /* Attributes -> w and extra; written back explicit. */
-static bool normalise(struct graph *g, node_id n, const i64 *kernel, struct op_window *w, i64 *extra, struct err *e)
+static bool normalise(struct graph *g, node_id n, const i64 *kernel, struct op_window *w,
+                      i64 *extra, struct err *e)
 {
     struct str mode = str_dup(g->arena, attr_str(graph_node(g, n), "auto_pad", "NOTSET"));
     bool upper = str_is(mode, "SAME_UPPER"), same = upper || str_is(mode, "SAME_LOWER"), has_shape;
@@ -82,7 +98,8 @@ static bool normalise(struct graph *g, node_id n, const i64 *kernel, struct op_w
     if (same || has_shape) attr_remove(g, n, "auto_pad"), attr_remove(g, n, "pads");
     if (!op_window_infer(g, n, kernel, w, e)) return false;
     for (u32 i = 0; i < spatial && same && !has_shape; i++)
-        want[i] = sym_mul(g->sym, op_in_shape(g, graph_node(g, n), 0)->dim[2 + i], sym_const(g->sym, w->stride[i]));
+        want[i] = sym_mul(g->sym, op_in_shape(g, graph_node(g, n), 0)->dim[2 + i],
+                          sym_const(g->sym, w->stride[i]));
     if ((same || has_shape) && !solve_pads(g, n, w, want, upper, extra, e)) return false;
     attr_remove(g, n, "output_shape");
     attr_set_ints(g, n, "output_padding", extra, spatial);
@@ -97,8 +114,8 @@ static bool channels_fit(const struct graph *g, node_id n, const i64 *w, i64 gro
     if (!sym_is_const(g->sym, op_in_shape(g, nd, 0)->dim[1], &c))
         return op_unsupported(e, g, n, "the number of channels is not known");
     if (group < 1 || c != w[0] || c % group || w[1] > LIMIT / group)
-        return op_invalid(e, g, n, "%lld input channels in %lld groups, weight for %lld", (long long)c, (long long)group,
-                          (long long)w[0]);
+        return op_invalid(e, g, n, "%lld input channels in %lld groups, weight for %lld",
+                          (long long)c, (long long)group, (long long)w[0]);
     if (!op_has_in(nd, 2)) return true;
     const struct shape *bias = op_in_shape(g, nd, 2);
     if (bias->rank != 1 || (sym_is_const(g->sym, bias->dim[0], &b) && b != w[1] * group))
@@ -113,16 +130,21 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     struct op_window w;
     i64 dim[MAX_RANK], extra[MAX_RANK], c, group = attr_int(nd, "group", 1);
     if (!op_same_types(g, n, 0, e)) return false;
-    if (!dtype_is_float(op_in_dtype(g, nd, 0))) return op_unsupported(e, g, n, "type %s", dtype_name(op_in_dtype(g, nd, 0)));
-    if (x.rank < 3 || ws.rank != x.rank) return op_invalid(e, g, n, "weight of rank %u for an input of rank %u", ws.rank, x.rank);
-    if (!shape_is_static(g->sym, &ws, dim)) return op_unsupported(e, g, n, "the weight's shape is not constant");
+    if (!dtype_is_float(op_in_dtype(g, nd, 0)))
+        return op_unsupported(e, g, n, "type %s", dtype_name(op_in_dtype(g, nd, 0)));
+    if (x.rank < 3 || ws.rank != x.rank)
+        return op_invalid(e, g, n, "weight of rank %u for an input of rank %u", ws.rank, x.rank);
+    if (!shape_is_static(g->sym, &ws, dim))
+        return op_unsupported(e, g, n, "the weight's shape is not constant");
     if (!channels_fit(g, n, dim, group, e) || !normalise(g, n, dim + 2, &w, extra, e)) return false;
     attr_set_int(g, n, "group", group);
-    struct shape out = {.known = true, .rank = x.rank, .dim = {x.dim[0], sym_const(g->sym, dim[1] * group)}};
+    struct shape out = {
+        .known = true, .rank = x.rank, .dim = {x.dim[0], sym_const(g->sym, dim[1] * group)}};
     for (u32 i = 0; i < w.n; i++) {
         sym full = sym_add(g->sym, full_size(g, &w, i, x.dim[2 + i]), sym_const(g->sym, extra[i]));
         out.dim[2 + i] = sym_sub(g->sym, full, sym_add(g->sym, w.begin[i], w.end[i]));
-        if (sym_is_const(g->sym, out.dim[2 + i], &c) && c < 1) return op_invalid(e, g, n, "pads larger than the output");
+        if (sym_is_const(g->sym, out.dim[2 + i], &c) && c < 1)
+            return op_invalid(e, g, n, "pads larger than the output");
     }
     op_set_out(g, n, 0, op_in_dtype(g, graph_node(g, n), 0), &out);
     return true;
@@ -134,10 +156,10 @@ struct scatter {
     struct op_window w;
     i64 begin[MAX_RANK];
     const struct tensor *x, *wt, *b, *y;
-    i64 cg, mg;               /* channels in and out of one group */
-    i64 in_plane, out_plane;  /* elements of one channel */
-    i64 rows, row_taps;       /* all spatial axes but the last, of the input and of the kernel */
-    i64 *at;                  /* [row_taps][rows]: offset of the output row in its channel, -1: cut off */
+    i64 cg, mg;              /* channels in and out of one group */
+    i64 in_plane, out_plane; /* elements of one channel */
+    i64 rows, row_taps;      /* all spatial axes but the last, of the input and of the kernel */
+    i64 *at; /* [row_taps][rows]: offset of the output row in its channel, -1: cut off */
 };
 
 static i64 product(u32 n, const i64 *v)
@@ -192,7 +214,8 @@ static void add_row_taps(const struct scatter *s, double *acc, i64 tap, i64 x, i
         for (i64 r = 0; r < s->rows && lo < hi; r++) {
             i64 at = s->at[tap * s->rows + r];
             if (at < 0) continue;
-            struct op_row row = {acc + at + first + lo * stride, stride, s->x, x + r * size + lo, 1, hi - lo};
+            struct op_row row = {
+                acc + at + first + lo * stride, stride, s->x, x + r * size + lo, 1, hi - lo};
             op_row_add(&row, w);
         }
     }
@@ -231,7 +254,8 @@ struct gather {
 };
 
 /* p = stride*i + k without dilation: loop over the input positions i. */
-static void gather_clamped(struct emit *m, const struct op_window *w, u32 i, kval p, sym size, struct gather *t)
+static void gather_clamped(struct emit *m, const struct op_window *w, u32 i, kval p, sym size,
+                           struct gather *t)
 {
     struct kir *k = m->k;
     kval s = kir_int(k, w->stride[i]), zero = kir_int(k, 0);
@@ -244,7 +268,8 @@ static void gather_clamped(struct emit *m, const struct op_window *w, u32 i, kva
 }
 
 /* Loop over all taps; those that meet no input are skipped (scalar) or masked (vector). */
-static void gather_tested(struct emit *m, const struct op_window *w, u32 i, kval p, sym size, struct gather *t)
+static void gather_tested(struct emit *m, const struct op_window *w, u32 i, kval p, sym size,
+                          struct gather *t)
 {
     struct kir *k = m->k;
     kval s = kir_int(k, w->stride[i]), zero = kir_int(k, 0);
@@ -264,7 +289,8 @@ static void gather_tested(struct emit *m, const struct op_window *w, u32 i, kval
     t->ok = t->ok ? kir_bin(k, KI_AND, t->ok, ok) : ok;
 }
 
-static void add_tap(struct emit *m, const struct node *n, const struct gather *t, const struct op_acc *a, const kval xw[4])
+static void add_tap(struct emit *m, const struct node *n, const struct gather *t,
+                    const struct op_acc *a, const kval xw[4])
 {
     struct kir *k = m->k;
     u32 rank = op_in_shape(m->g, n, 0)->rank;
@@ -286,8 +312,10 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
     const struct value *x = graph_value(m->g, n->in.v[0]);
     op_window_get(m->g, n, &w);
     shape_is_static(m->g->sym, op_in_shape(m->g, n, 1), dim);
-    kval init = op_has_in(n, 2) ? emit_value(m, n->in.v[2], &idx[1]) : emit_neutral(m, KI_ADD, x->dtype);
-    op_acc_open(m, &a, op_lanes(m, x->shape.rank, idx), kir_cast(k, op_acc_type(m, x->dtype), init));
+    kval init =
+        op_has_in(n, 2) ? emit_value(m, n->in.v[2], &idx[1]) : emit_neutral(m, KI_ADD, x->dtype);
+    op_acc_open(m, &a, op_lanes(m, x->shape.rank, idx),
+                kir_cast(k, op_acc_type(m, x->dtype), init));
     kval mg = kir_int(k, i64_max(dim[1], 1)), cg = kir_int(k, dim[0] / group);
     kval base = group > 1 ? kir_bin(k, KI_MUL, kir_bin(k, KI_DIV, idx[1], mg), cg) : kir_int(k, 0);
     kval ch = kir_bin(k, KI_ADD, base, kir_loop(k, KL_SERIAL, kir_int(k, 0), cg, 1));
@@ -314,7 +342,8 @@ static void random_transpose(const struct op *self, struct graph *g, struct rng 
 {
     u32 s = (u32)rng_range(r, 1, 3), how = (u32)rng_range(r, 0, 5);
     i64 group = rng_range(r, 1, 2), cg = rng_range(r, 1, 3), mg = rng_range(r, 1, 3);
-    i64 x[MAX_RANK] = {rng_range(r, 1, 2), group * cg}, w[MAX_RANK] = {group * cg, mg}, b = group * mg;
+    i64 x[MAX_RANK] = {rng_range(r, 1, 2), group * cg}, w[MAX_RANK] = {group * cg, mg},
+        b = group * mg;
     i64 pads[2 * MAX_RANK], strides[MAX_RANK], dil[MAX_RANK], extra[MAX_RANK], shape[MAX_RANK];
     for (u32 i = 0; i < s; i++) {
         w[2 + i] = rng_range(r, 1, s == 3 ? 2 : 4);
@@ -342,8 +371,17 @@ static void random_transpose(const struct op *self, struct graph *g, struct rng 
 }
 
 static const struct op ops[] = {
-    {.name = "ConvTranspose", .props = OP_HEAVY, .min_in = 2, .max_in = 3, .min_out = 1, .max_out = 1,
-     .infer = infer, .eval = eval, .lower = lower, .flops = flops, .random = random_transpose},
+    {.name = "ConvTranspose",
+     .props = OP_HEAVY,
+     .min_in = 2,
+     .max_in = 3,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = infer,
+     .eval = eval,
+     .lower = lower,
+     .flops = flops,
+     .random = random_transpose},
 };
 
 const struct op_family op_conv_transpose = {ops, countof(ops)};

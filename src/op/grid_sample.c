@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GridSample: y[n,c,ho,wo] = x[n,c] read at the position grid[n,ho,wo] = (px, py), -1 .. 1 across the image. A primitive with
-// property OP_SAMPLE. Modes bilinear, nearest (ties to even), bicubic (a = -0.75); padding zeros, border, reflection.
+// GridSample: y[n,c,ho,wo] = x[n,c] read at the position grid[n,ho,wo] = (px, py), -1 .. 1 across
+// the image. A primitive with property OP_SAMPLE. Modes bilinear, nearest (ties to even), bicubic
+// (a = -0.75); padding zeros, border, reflection.
 //
-// As PyTorch does, border and reflection move the position for bilinear and nearest, but every tap for bicubic. Positions are
-// limited to +-2^24 before they become integers, so that no grid, NaN included, makes a kernel read outside its input.
+// As PyTorch does, border and reflection move the position for bilinear and nearest, but every tap
+// for bicubic. Positions are limited to +-2^24 before they become integers, so that no grid, NaN
+// included, makes a kernel read outside its input.
 #include "op/op.h"
 
 #include <math.h>
@@ -33,7 +35,8 @@ static bool sampler_read(const struct node *nd, struct sampler *s)
 {
     s->corners = attr_int(nd, "align_corners", 0);
     return name_index(attr_str(nd, "mode", "bilinear"), mode_names, N_MODES, &s->mode) &&
-           name_index(attr_str(nd, "padding_mode", "zeros"), padding_names, N_PADDINGS, &s->padding);
+           name_index(attr_str(nd, "padding_mode", "zeros"), padding_names, N_PADDINGS,
+                      &s->padding);
 }
 
 static bool infer(struct graph *g, node_id n, struct err *e)
@@ -44,20 +47,27 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     struct sampler s;
     i64 c;
     if (!sampler_read(nd, &s)) return op_unsupported(e, g, n, "attribute 'mode' or 'padding_mode'");
-    if (!dtype_is_float(t) || !dtype_is_float(op_in_dtype(g, nd, 1))) return op_unsupported(e, g, n, "type %s", dtype_name(t));
-    if (x.rank != 4 || grid.rank != 4) return op_unsupported(e, g, n, "input of rank %u, grid of rank %u", x.rank, grid.rank);
-    if (!sym_is_const(g->sym, grid.dim[3], &c) || c != 2) return op_invalid(e, g, n, "grid does not hold pairs");
+    if (!dtype_is_float(t) || !dtype_is_float(op_in_dtype(g, nd, 1)))
+        return op_unsupported(e, g, n, "type %s", dtype_name(t));
+    if (x.rank != 4 || grid.rank != 4)
+        return op_unsupported(e, g, n, "input of rank %u, grid of rank %u", x.rank, grid.rank);
+    if (!sym_is_const(g->sym, grid.dim[3], &c) || c != 2)
+        return op_invalid(e, g, n, "grid does not hold pairs");
     if (!op_sizes_agree(g, x.dim[0], grid.dim[0])) return op_invalid(e, g, n, "batch sizes differ");
     for (u32 i = 2; i < 4; i++)
         if (sym_is_const(g->sym, x.dim[i], &c) && c < 1) return op_invalid(e, g, n, "empty input");
-    struct shape out = {.known = true, .rank = 4, .dim = {x.dim[0], x.dim[1], grid.dim[1], grid.dim[2]}};
+    struct shape out = {
+        .known = true, .rank = 4, .dim = {x.dim[0], x.dim[1], grid.dim[1], grid.dim[2]}};
     op_set_out(g, n, 0, t, &out);
     return true;
 }
 
 /* Evaluation. */
 
-static double limited(double x) { return isnan(x) ? -far_away : fmin(fmax(x, -far_away), far_away); }
+static double limited(double x)
+{
+    return isnan(x) ? -far_away : fmin(fmax(x, -far_away), far_away);
+}
 
 /* -1 .. 1 -> position in pixels */
 static double pixels(const struct sampler *s, double p, double size)
@@ -77,7 +87,8 @@ static double mirrored(double x, double lo, double hi)
 /* Where position x of a tap or of the whole sample is read. */
 static double padded(const struct sampler *s, double x, double size)
 {
-    if (s->padding == REFLECTION) x = s->corners ? mirrored(x, 0, size - 1) : mirrored(x, -0.5, size - 0.5);
+    if (s->padding == REFLECTION)
+        x = s->corners ? mirrored(x, 0, size - 1) : mirrored(x, -0.5, size - 0.5);
     return s->padding == ZEROS ? x : fmin(fmax(x, 0), size - 1);
 }
 
@@ -89,7 +100,10 @@ static double cubic_weight(double x)
 }
 
 /* Up to four taps along an axis. */
-struct taps { u32 n; double at[4], w[4]; };
+struct taps {
+    u32 n;
+    double at[4], w[4];
+};
 
 static void taps_make(const struct sampler *s, double x, double size, struct taps *t)
 {
@@ -109,7 +123,8 @@ static void taps_make(const struct sampler *s, double x, double size, struct tap
     }
 }
 
-static double sample(const struct tensor *x, i64 plane, const struct taps *ty, const struct taps *tx)
+static double sample(const struct tensor *x, i64 plane, const struct taps *ty,
+                     const struct taps *tx)
 {
     double sum = 0;
     i64 h = x->dim[2], w = x->dim[3];
@@ -117,7 +132,8 @@ static double sample(const struct tensor *x, i64 plane, const struct taps *ty, c
         for (u32 j = 0; j < tx->n; j++) {
             i64 r = (i64)rint(ty->at[i]), c = (i64)rint(tx->at[j]);
             bool inside = r >= 0 && r < h && c >= 0 && c < w;
-            if (inside) sum += ty->w[i] * tx->w[j] * elem_f64(x->dtype, x->data, (plane * h + r) * w + c);
+            if (inside)
+                sum += ty->w[i] * tx->w[j] * elem_f64(x->dtype, x->data, (plane * h + r) * w + c);
         }
     return sum;
 }
@@ -149,7 +165,7 @@ struct lowering {
     struct kir *k;
     const struct sampler *s;
     enum dtype t;
-    kval size[2];  /* of the axes x, y as floats */
+    kval size[2]; /* of the axes x, y as floats */
 };
 
 static kval num(const struct lowering *l, double v) { return kir_const_f(l->k, l->t, 1, v); }
@@ -163,7 +179,8 @@ static kval emit_pixels(const struct lowering *l, u32 a, kval p)
 {
     struct kir *k = l->k;
     kval one = num(l, 1), half = num(l, 0.5), q = kir_bin(k, KI_ADD, p, one), x;
-    if (l->s->corners) x = kir_bin(k, KI_MUL, kir_bin(k, KI_MUL, q, half), kir_bin(k, KI_SUB, l->size[a], one));
+    if (l->s->corners)
+        x = kir_bin(k, KI_MUL, kir_bin(k, KI_MUL, q, half), kir_bin(k, KI_SUB, l->size[a], one));
     else x = kir_bin(k, KI_MUL, kir_bin(k, KI_SUB, kir_bin(k, KI_MUL, q, l->size[a]), one), half);
     return clamp(l, x, num(l, -far_away), num(l, far_away));
 }
@@ -172,9 +189,11 @@ static kval emit_mirrored(const struct lowering *l, u32 a, kval x)
 {
     struct kir *k = l->k;
     kval lo = num(l, l->s->corners ? 0 : -0.5), two = num(l, 2), zero = num(l, 0);
-    kval hi = kir_bin(k, KI_SUB, l->size[a], num(l, l->s->corners ? 1 : 0.5)), span = kir_bin(k, KI_SUB, hi, lo);
+    kval hi = kir_bin(k, KI_SUB, l->size[a], num(l, l->s->corners ? 1 : 0.5)),
+         span = kir_bin(k, KI_SUB, hi, lo);
     kval some = kir_bin(k, KI_MAX, span, num(l, 0.5)); /* a span of 0: any divisor */
-    kval d = kir_un(k, KI_ABS, kir_bin(k, KI_SUB, x, lo)), turns = kir_un(k, KI_FLOOR, kir_bin(k, KI_DIV, d, some));
+    kval d = kir_un(k, KI_ABS, kir_bin(k, KI_SUB, x, lo)),
+         turns = kir_un(k, KI_FLOOR, kir_bin(k, KI_DIV, d, some));
     kval rest = kir_bin(k, KI_SUB, d, kir_bin(k, KI_MUL, turns, some));
     kval pairs = kir_un(k, KI_FLOOR, kir_bin(k, KI_DIV, turns, two));
     kval even = kir_bin(k, KI_EQ, kir_bin(k, KI_MUL, pairs, two), turns);
@@ -185,7 +204,9 @@ static kval emit_mirrored(const struct lowering *l, u32 a, kval x)
 static kval emit_padded(const struct lowering *l, u32 a, kval x)
 {
     if (l->s->padding == REFLECTION) x = emit_mirrored(l, a, x);
-    return l->s->padding == ZEROS ? x : clamp(l, x, num(l, 0), kir_bin(l->k, KI_SUB, l->size[a], num(l, 1)));
+    return l->s->padding == ZEROS
+               ? x
+               : clamp(l, x, num(l, 0), kir_bin(l->k, KI_SUB, l->size[a], num(l, 1)));
 }
 
 /* c[0] + x (c[1] + x (c[2] + x c[3])) */
@@ -196,11 +217,15 @@ static kval polynomial(const struct lowering *l, kval x, const double c[4])
     return v;
 }
 
-struct ktaps { u32 n; kval at[4], w[4]; };
+struct ktaps {
+    u32 n;
+    kval at[4], w[4];
+};
 
 static void cubic_taps(const struct lowering *l, u32 a, kval base, kval f, struct ktaps *t)
 {
-    static const double near[4] = {1, 0, -(-0.75 + 3), -0.75 + 2}, far[4] = {4 * 0.75, -8 * 0.75, 5 * 0.75, -0.75};
+    static const double near[4] = {1, 0, -(-0.75 + 3), -0.75 + 2},
+                        far[4] = {4 * 0.75, -8 * 0.75, 5 * 0.75, -0.75};
     struct kir *k = l->k;
     kval one = num(l, 1), back = kir_bin(k, KI_SUB, one, f);
     t->n = 4;
@@ -208,7 +233,8 @@ static void cubic_taps(const struct lowering *l, u32 a, kval base, kval f, struc
     t->w[1] = polynomial(l, f, near);
     t->w[2] = polynomial(l, back, near);
     t->w[3] = polynomial(l, kir_bin(k, KI_ADD, back, one), far);
-    for (u32 i = 0; i < 4; i++) t->at[i] = emit_padded(l, a, kir_bin(k, KI_ADD, base, num(l, (double)i - 1)));
+    for (u32 i = 0; i < 4; i++)
+        t->at[i] = emit_padded(l, a, kir_bin(k, KI_ADD, base, num(l, (double)i - 1)));
 }
 
 static void emit_taps(const struct lowering *l, u32 a, kval x, struct ktaps *t)
@@ -218,7 +244,10 @@ static void emit_taps(const struct lowering *l, u32 a, kval x, struct ktaps *t)
     kval one = num(l, 1), base = kir_un(k, KI_FLOOR, x), f = kir_bin(k, KI_SUB, x, base);
     switch ((enum mode)l->s->mode) {
     case NEAREST: *t = (struct ktaps){1, {kir_un(k, KI_RINT, x)}, {one}}; break;
-    case BILINEAR: *t = (struct ktaps){2, {base, kir_bin(k, KI_ADD, base, one)}, {kir_bin(k, KI_SUB, one, f), f}}; break;
+    case BILINEAR:
+        *t = (struct ktaps){
+            2, {base, kir_bin(k, KI_ADD, base, one)}, {kir_bin(k, KI_SUB, one, f), f}};
+        break;
     case BICUBIC: cubic_taps(l, a, base, f, t); break;
     case N_MODES: unreachable();
     }
@@ -263,7 +292,8 @@ static double flops(const struct graph *g, const struct node *n, const i64 *var)
 {
     struct sampler s;
     i64 y[MAX_RANK];
-    if (!sampler_read(n, &s) || !shape_eval(g->sym, &graph_value(g, n->out.v[0])->shape, var, y)) return 0;
+    if (!sampler_read(n, &s) || !shape_eval(g->sym, &graph_value(g, n->out.v[0])->shape, var, y))
+        return 0;
     double taps = s.mode == BICUBIC ? 16 : s.mode == BILINEAR ? 4 : 1;
     return 2 * taps * (double)y[0] * (double)y[1] * (double)y[2] * (double)y[3];
 }
@@ -275,19 +305,30 @@ static void random_grid(const struct op *self, struct graph *g, struct rng *r)
     i64 dim[4] = {x[0], rng_range(r, 1, 5), rng_range(r, 1, 5), 2};
     u32 mode = (u32)rng_range(r, 0, N_MODES - 1);
     struct tensor *t = tensor_new(g->arena, DT_F32, 4, dim);
-    for (i64 i = 0; i < tensor_count(t); i++) elem_set_f64(DT_F32, t->data, i, (double)rng_range(r, -15, 15) / 10 + 0.0123);
+    for (i64 i = 0; i < tensor_count(t); i++)
+        elem_set_f64(DT_F32, t->data, i, (double)rng_range(r, -15, 15) / 10 + 0.0123);
     value_id in[2];
     random_input(g, "x", DT_F32, 4, x, &in[0]);
     in[1] = graph_add_const(g, S("grid"), t);
     random_node(g, self, 2, in, 1);
     attr_set_str(g, g->node.n - 1, "mode", str_of(mode_names[mode]));
-    attr_set_str(g, g->node.n - 1, "padding_mode", str_of(padding_names[rng_range(r, 0, N_PADDINGS - 1)]));
+    attr_set_str(g, g->node.n - 1, "padding_mode",
+                 str_of(padding_names[rng_range(r, 0, N_PADDINGS - 1)]));
     attr_set_int(g, g->node.n - 1, "align_corners", rng_range(r, 0, 1));
 }
 
 static const struct op ops[] = {
-    {.name = "GridSample", .props = OP_SAMPLE, .min_in = 2, .max_in = 2, .min_out = 1, .max_out = 1,
-     .infer = infer, .eval = eval, .lower = lower, .flops = flops, .random = random_grid},
+    {.name = "GridSample",
+     .props = OP_SAMPLE,
+     .min_in = 2,
+     .max_in = 2,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = infer,
+     .eval = eval,
+     .lower = lower,
+     .flops = flops,
+     .random = random_grid},
 };
 
 const struct op_family op_grid_sample = {ops, countof(ops)};

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MatMul (NumPy semantics: batches broadcast, 1-d operands are a row or a column) is a primitive with property OP_MATMUL;
-// Gemm is Transpose, MatMul, Mul and Add.
+// MatMul (NumPy semantics: batches broadcast, 1-d operands are a row or a column) is a primitive
+// with property OP_MATMUL; Gemm is Transpose, MatMul, Mul and Add.
 //
-// Dims: b.. batch, i rows of the result, j columns, k summed. Integers are summed with wrapping 64-bit arithmetic.
+// Dims: b.. batch, i rows of the result, j columns, k summed. Integers are summed with wrapping
+// 64-bit arithmetic.
 #include "op/op.h"
 
 #include <math.h>
@@ -27,8 +28,8 @@ static bool infer(struct graph *g, node_id n, struct err *e)
 struct matmul {
     const struct tensor *a, *b, *y;
     i64 ni, nj, nk;
-    i64 sj, sk;  /* steps in b along j and k */
-    u32 batch;   /* batch axes of y */
+    i64 sj, sk; /* steps in b along j and k */
+    u32 batch;  /* batch axes of y */
 };
 
 static void matmul_open(const struct op_eval *v, struct matmul *mm)
@@ -63,8 +64,11 @@ static void dot(const struct matmul *mm, i64 y, i64 a, i64 b)
     double sum = 0;
     u64 isum = 0;
     for (i64 k = 0; k < mm->nk; k++) {
-        if (dtype_is_float(t)) sum += elem_f64(t, mm->a->data, a + k) * elem_f64(t, mm->b->data, b + k * mm->sk);
-        else isum += (u64)elem_i64(t, mm->a->data, a + k) * (u64)elem_i64(t, mm->b->data, b + k * mm->sk);
+        if (dtype_is_float(t))
+            sum += elem_f64(t, mm->a->data, a + k) * elem_f64(t, mm->b->data, b + k * mm->sk);
+        else
+            isum += (u64)elem_i64(t, mm->a->data, a + k) *
+                    (u64)elem_i64(t, mm->b->data, b + k * mm->sk);
     }
     if (dtype_is_float(t)) elem_set_f64(t, mm->y->data, y, sum);
     else elem_set_i64(t, mm->y->data, y, (i64)isum);
@@ -73,7 +77,8 @@ static void dot(const struct matmul *mm, i64 y, i64 a, i64 b)
 static void eval_points(const struct matmul *mm, const i64 *points, i64 n)
 {
     for (i64 p = 0; p < n; p++) {
-        i64 j = points[p] % mm->nj, i = points[p] / mm->nj % mm->ni, b = points[p] / mm->nj / mm->ni;
+        i64 j = points[p] % mm->nj, i = points[p] / mm->nj % mm->ni,
+            b = points[p] / mm->nj / mm->ni;
         dot(mm, points[p], batch_offset(mm, mm->a, b) + i * mm->nk, batch_offset(mm, mm->b, b) + j);
     }
 }
@@ -99,7 +104,8 @@ static bool eval(const struct op_eval *v, struct err *e)
     bool is_float = dtype_is_float(mm.a->dtype);
     for (i64 y = 0; y < total; y += mm.nj) {
         i64 row = y / mm.nj, batch = row / mm.ni;
-        i64 a = batch_offset(&mm, mm.a, batch) + row % mm.ni * mm.nk, b = batch_offset(&mm, mm.b, batch);
+        i64 a = batch_offset(&mm, mm.a, batch) + row % mm.ni * mm.nk,
+            b = batch_offset(&mm, mm.b, batch);
         if (is_float) eval_row(&mm, acc, y, a, b);
         for (i64 j = 0; !is_float && j < mm.nj; j++) dot(&mm, y + j, a, b + j);
     }
@@ -108,7 +114,8 @@ static bool eval(const struct op_eval *v, struct err *e)
 
 /* Lowering. */
 
-/* The index of operand v: batch axes of idx (batch of them) broadcast, then row and column (0: the operand is 1-d). */
+/* The index of operand v: batch axes of idx (batch of them) broadcast, then row and column (0: the
+ * operand is 1-d). */
 static kval operand(struct emit *m, value_id v, u32 batch, const kval *idx, const kval rc[2])
 {
     const struct shape *s = &graph_value(m->g, v)->shape;
@@ -128,7 +135,8 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
 {
     struct kir *k = m->k;
     const struct shape *a = op_in_shape(m->g, n, 0), *b = op_in_shape(m->g, n, 1);
-    u32 rank = graph_value(m->g, n->out.v[0])->shape.rank, ra = a->rank > 1, rb = b->rank > 1, batch = rank - ra - rb;
+    u32 rank = graph_value(m->g, n->out.v[0])->shape.rank, ra = a->rank > 1, rb = b->rank > 1,
+        batch = rank - ra - rb;
     enum dtype t = op_in_dtype(m->g, n, 0), type = op_acc_type(m, t);
     struct op_acc acc;
     op_acc_open(m, &acc, op_lanes(m, rank, idx), kir_cast(k, type, emit_neutral(m, KI_ADD, t)));
@@ -145,7 +153,8 @@ static double flops(const struct graph *g, const struct node *n, const i64 *var)
 {
     i64 y[MAX_RANK], k;
     const struct shape *ys = &graph_value(g, n->out.v[0])->shape, *a = op_in_shape(g, n, 0);
-    if (!shape_eval(g->sym, ys, var, y) || !sym_eval(g->sym, a->dim[a->rank - 1], var, &k)) return 0;
+    if (!shape_eval(g->sym, ys, var, y) || !sym_eval(g->sym, a->dim[a->rank - 1], var, &k))
+        return 0;
     double f = 2.0 * (double)k;
     for (u32 i = 0; i < ys->rank; i++) f *= (double)y[i];
     return f;
@@ -157,7 +166,8 @@ static void random_matmul(const struct op *self, struct graph *g, struct rng *r)
     u32 ra = (u32)rng_range(r, 1, 4), rb = (u32)rng_range(r, 1, 4);
     enum dtype t = rng_range(r, 0, 4) ? DT_F32 : DT_I32;
     for (u32 i = 0; i < 4; i++) {
-        i64 d = rng_range(r, 1, 3), one = rng_range(r, 0, 3); /* counted from the last axis: batches broadcast */
+        i64 d = rng_range(r, 1, 3),
+            one = rng_range(r, 0, 3); /* counted from the last axis: batches broadcast */
         if (i < ra) a[ra - 1 - i] = i < 2 ? rng_range(r, 1, 9) : one == 0 ? 1 : d;
         if (i < rb) b[rb - 1 - i] = i < 2 ? rng_range(r, 1, 9) : one == 1 ? 1 : d;
     }
@@ -186,12 +196,14 @@ static bool gemm_infer(struct graph *g, node_id n, struct err *e)
     const struct node *nd = graph_node(g, n);
     enum dtype t = op_in_dtype(g, nd, 0);
     sym a[2], b[2];
-    if (!types_fit(g, n, e) || !gemm_operand(g, n, 0, a, e) || !gemm_operand(g, n, 1, b, e)) return false;
+    if (!types_fit(g, n, e) || !gemm_operand(g, n, 0, a, e) || !gemm_operand(g, n, 1, b, e))
+        return false;
     if (!op_sizes_agree(g, a[1], b[0])) return op_invalid(e, g, n, "inner sizes differ");
     struct shape out = {.known = true, .rank = 2, .dim = {a[0], b[1]}}, both;
     if (op_has_in(nd, 2)) {
         const struct shape *c = op_in_shape(g, nd, 2);
-        if (c->rank > 2 || !op_broadcast(g, &out, c, &both) || both.dim[0] != out.dim[0] || both.dim[1] != out.dim[1])
+        if (c->rank > 2 || !op_broadcast(g, &out, c, &both) || both.dim[0] != out.dim[0] ||
+            both.dim[1] != out.dim[1])
             return op_invalid(e, g, n, "C does not broadcast to the result");
     }
     double alpha = attr_float(nd, "alpha", 1), beta = attr_float(nd, "beta", 1);
@@ -204,7 +216,8 @@ static bool gemm_infer(struct graph *g, node_id n, struct err *e)
 static value_id scaled(struct graph *g, node_id n, value_id v, double factor, value_id out)
 {
     enum dtype t = op_in_dtype(g, graph_node(g, n), 0);
-    return factor == 1 ? v : op_node(g, n, "Mul", 2, (value_id[]){v, op_const_f(g, t, factor)}, out);
+    return factor == 1 ? v
+                       : op_node(g, n, "Mul", 2, (value_id[]){v, op_const_f(g, t, factor)}, out);
 }
 
 static value_id transposed(struct graph *g, node_id n, value_id v)
@@ -230,7 +243,8 @@ static bool gemm_expand(struct graph *g, node_id n, struct err *e)
 
 static void random_gemm(const struct op *self, struct graph *g, struct rng *r)
 {
-    i64 i = rng_range(r, 1, 9), j = rng_range(r, 1, 9), k = rng_range(r, 1, 9), ta = rng_range(r, 0, 1), tb = rng_range(r, 0, 1);
+    i64 i = rng_range(r, 1, 9), j = rng_range(r, 1, 9), k = rng_range(r, 1, 9),
+        ta = rng_range(r, 0, 1), tb = rng_range(r, 0, 1);
     i64 c[2] = {rng_range(r, 0, 1) ? i : 1, rng_range(r, 0, 1) ? j : 1};
     u32 rank = (u32)rng_range(r, 0, 3);
     value_id in[3] = {0};
@@ -246,10 +260,25 @@ static void random_gemm(const struct op *self, struct graph *g, struct rng *r)
 }
 
 static const struct op ops[] = {
-    {.name = "MatMul", .props = OP_MATMUL | OP_HEAVY, .min_in = 2, .max_in = 2, .min_out = 1, .max_out = 1,
-     .infer = infer, .eval = eval, .lower = lower, .flops = flops, .random = random_matmul},
-    {.name = "Gemm", .min_in = 2, .max_in = 3, .min_out = 1, .max_out = 1,
-     .infer = gemm_infer, .expand = gemm_expand, .random = random_gemm},
+    {.name = "MatMul",
+     .props = OP_MATMUL | OP_HEAVY,
+     .min_in = 2,
+     .max_in = 2,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = infer,
+     .eval = eval,
+     .lower = lower,
+     .flops = flops,
+     .random = random_matmul},
+    {.name = "Gemm",
+     .min_in = 2,
+     .max_in = 3,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = gemm_infer,
+     .expand = gemm_expand,
+     .random = random_gemm},
 };
 
 const struct op_family op_matmul = {ops, countof(ops)};

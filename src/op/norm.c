@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Normalisations, all composites: BatchNormalization becomes one multiply-add per element with factors computed per channel
-// (constants fold, and fold further into a convolution in front); the others subtract a mean and divide by a deviation of
-// the centred values, which loses less than E[x^2] - E[x]^2.
+// Normalisations, all composites: BatchNormalization becomes one multiply-add per element with
+// factors computed per channel (constants fold, and fold further into a convolution in front); the
+// others subtract a mean and divide by a deviation of the centred values, which loses less than
+// E[x^2] - E[x]^2.
 //
 // 16-bit floats are normalised in f32 and rounded at the end. Dims: (n, c, d0, d1 ...).
 #include "op/op.h"
@@ -17,7 +18,8 @@ static bool float_input(const struct graph *g, node_id n, u32 min_rank, struct e
     const struct node *nd = graph_node(g, n);
     for (u32 i = 0; i < nd->in.n; i++)
         if (nd->in.v[i] && !dtype_is_float(op_in_dtype(g, nd, i)))
-            return op_unsupported(e, g, n, "input %u of type %s", i, dtype_name(op_in_dtype(g, nd, i)));
+            return op_unsupported(e, g, n, "input %u of type %s", i,
+                                  dtype_name(op_in_dtype(g, nd, i)));
     u32 rank = op_in_shape(g, nd, 0)->rank;
     return rank >= min_rank ? true : op_invalid(e, g, n, "input of rank %u", rank);
 }
@@ -45,13 +47,17 @@ static value_id per_channel(struct graph *g, node_id n, value_id v, u32 rank)
     return rank <= 2 ? v : op_node_axes(g, n, "Unsqueeze", v, axes, rank - 2, 0);
 }
 
-struct stats { value_id mean, centred, var; };
+struct stats {
+    value_id mean, centred, var;
+};
 
-static void statistics(struct graph *g, node_id n, value_id x, const i64 *axes, u32 count, value_id mean_out, struct stats *s)
+static void statistics(struct graph *g, node_id n, value_id x, const i64 *axes, u32 count,
+                       value_id mean_out, struct stats *s)
 {
     s->mean = op_node_axes(g, n, "ReduceMean", x, axes, count, mean_out);
     s->centred = op_node2(g, n, "Sub", x, s->mean, 0);
-    s->var = op_node_axes(g, n, "ReduceMean", op_node2(g, n, "Mul", s->centred, s->centred, 0), axes, count, 0);
+    s->var = op_node_axes(g, n, "ReduceMean", op_node2(g, n, "Mul", s->centred, s->centred, 0),
+                          axes, count, 0);
 }
 
 /* sqrt(var + epsilon) */
@@ -62,7 +68,8 @@ static value_id deviation(struct graph *g, node_id n, value_id var, enum dtype t
 }
 
 /* v, of type t if no cast is needed, into `to`; result in out. */
-static value_id narrow(struct graph *g, node_id n, value_id v, enum dtype from, enum dtype to, value_id out)
+static value_id narrow(struct graph *g, node_id n, value_id v, enum dtype from, enum dtype to,
+                       value_id out)
 {
     if (from != to) return op_node_cast(g, n, v, to, out);
     return out ? op_node1(g, n, "Identity", v, out) : v;
@@ -81,7 +88,8 @@ static bool infer_same(struct graph *g, node_id n, struct err *e)
 static bool bn_upgrade(struct graph *g, node_id n, i64 opset, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
-    if (opset < 9 && attr_int(nd, "spatial", 1) == 0) return op_unsupported(e, g, n, "attribute 'spatial' = 0");
+    if (opset < 9 && attr_int(nd, "spatial", 1) == 0)
+        return op_unsupported(e, g, n, "attribute 'spatial' = 0");
     attr_remove(g, n, "spatial");
     for (u32 k = 1; opset < 14 && k < nd->out.n; k++)
         if (nd->out.v[k]) return op_unsupported(e, g, n, "training outputs before opset 14");
@@ -91,7 +99,8 @@ static bool bn_upgrade(struct graph *g, node_id n, i64 opset, struct err *e)
 static bool bn_infer(struct graph *g, node_id n, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
-    if (!float_input(g, n, 2, e) || !vectors(g, n, 1, 5, op_in_shape(g, nd, 0)->dim[1], e)) return false;
+    if (!float_input(g, n, 2, e) || !vectors(g, n, 1, 5, op_in_shape(g, nd, 0)->dim[1], e))
+        return false;
     bool training = attr_int(nd, "training_mode", 0);
     for (u32 k = 1; !training && k < nd->out.n; k++)
         if (nd->out.v[k]) return op_invalid(e, g, n, "output %u without training_mode", k);
@@ -179,12 +188,13 @@ static void random_bn(const struct op *self, struct graph *g, struct rng *r)
 static bool in_infer(struct graph *g, node_id n, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
-    return float_input(g, n, 3, e) && op_same_types(g, n, 0, e) && vectors(g, n, 1, 3, op_in_shape(g, nd, 0)->dim[1], e) &&
-           infer_same(g, n, e);
+    return float_input(g, n, 3, e) && op_same_types(g, n, 0, e) &&
+           vectors(g, n, 1, 3, op_in_shape(g, nd, 0)->dim[1], e) && infer_same(g, n, e);
 }
 
 /* centred / deviation, in the node's type */
-static value_id normalised(struct graph *g, node_id n, const struct stats *s, enum dtype f, double eps)
+static value_id normalised(struct graph *g, node_id n, const struct stats *s, enum dtype f,
+                           double eps)
 {
     value_id y = op_node2(g, n, "Div", s->centred, deviation(g, n, s->var, f, eps), 0);
     return narrow(g, n, y, f, op_in_dtype(g, graph_node(g, n), 0), 0);
@@ -231,7 +241,8 @@ static bool ln_infer(struct graph *g, node_id n, struct err *e)
     if (attr_int(nd, "stash_type", 1) != 1)
         return op_unsupported(e, g, n, "stash_type %lld", (long long)attr_int(nd, "stash_type", 1));
     for (u32 k = 1; k < nd->in.n; k++)
-        if (nd->in.v[k] && (!op_broadcast(g, &s, op_in_shape(g, nd, k), &both) || !shape_equal(&s, &both)))
+        if (nd->in.v[k] &&
+            (!op_broadcast(g, &s, op_in_shape(g, nd, k), &both) || !shape_equal(&s, &both)))
             return op_invalid(e, g, n, "input %u does not broadcast to the input", k);
     op_set_out(g, n, 0, op_in_dtype(g, nd, 0), &s);
     for (u32 i = axis; i < s.rank; i++) s.dim[i] = sym_const(g->sym, 1);
@@ -269,7 +280,8 @@ static bool ln_expand(struct graph *g, node_id n, struct err *e)
 static void random_ln(const struct op *self, struct graph *g, struct rng *r)
 {
     i64 dim[MAX_RANK];
-    u32 rank = (u32)rng_range(r, 1, 4), axis = (u32)rng_range(r, 0, rank - 1), n_in = (u32)rng_range(r, 2, 3);
+    u32 rank = (u32)rng_range(r, 1, 4), axis = (u32)rng_range(r, 0, rank - 1),
+        n_in = (u32)rng_range(r, 2, 3);
     random_dims(r, rank, dim);
     dim[axis] = rng_range(r, 3, 6);
     value_id in[3];
@@ -325,15 +337,16 @@ static void random_gn(const struct op *self, struct graph *g, struct rng *r)
     attr_set_float(g, g->node.n - 1, "epsilon", 1e-2);
 }
 
-/* LRN: x / (bias + alpha/size * sum of squares over `size` neighbouring channels)^beta. The sum is an average pooling over the
-   channels, made a spatial axis for it. */
+/* LRN: x / (bias + alpha/size * sum of squares over `size` neighbouring channels)^beta. The sum is
+   an average pooling over the channels, made a spatial axis for it. */
 
 static bool lrn_infer(struct graph *g, node_id n, struct err *e)
 {
     i64 size = attr_int(graph_node(g, n), "size", 0);
     if (!float_input(g, n, 2, e)) return false;
     if (size < 1 || size > 1 << 20) return op_invalid(e, g, n, "size %lld", (long long)size);
-    if (op_in_shape(g, graph_node(g, n), 0)->rank >= MAX_RANK) return op_unsupported(e, g, n, "rank %d", MAX_RANK);
+    if (op_in_shape(g, graph_node(g, n), 0)->rank >= MAX_RANK)
+        return op_unsupported(e, g, n, "rank %d", MAX_RANK);
     return infer_same(g, n, e);
 }
 
@@ -429,7 +442,8 @@ static bool mvn_infer(struct graph *g, node_id n, struct err *e)
     if (!float_input(g, n, 1, e)) return false;
     if (!count) return op_unsupported(e, g, n, "empty attribute 'axes'");
     for (u32 i = 0; i < count; i++)
-        if (!op_axis(axes[i], op_in_shape(g, nd, 0)->rank, &a)) return op_invalid(e, g, n, "axis %lld does not exist", (long long)axes[i]);
+        if (!op_axis(axes[i], op_in_shape(g, nd, 0)->rank, &a))
+            return op_invalid(e, g, n, "axis %lld does not exist", (long long)axes[i]);
     return infer_same(g, n, e);
 }
 
@@ -459,20 +473,63 @@ static void random_mvn(const struct op *self, struct graph *g, struct rng *r)
 }
 
 static const struct op ops[] = {
-    {.name = "BatchNormalization", .min_in = 5, .max_in = 5, .min_out = 1, .max_out = BN_OUTPUTS,
-     .upgrade = bn_upgrade, .infer = bn_infer, .expand = bn_expand, .random = random_bn},
-    {.name = "InstanceNormalization", .min_in = 3, .max_in = 3, .min_out = 1, .max_out = 1,
-     .infer = in_infer, .expand = in_expand, .random = random_in},
-    {.name = "LayerNormalization", .min_in = 2, .max_in = 3, .min_out = 1, .max_out = 3,
-     .infer = ln_infer, .expand = ln_expand, .random = random_ln},
-    {.name = "GroupNormalization", .min_in = 3, .max_in = 3, .min_out = 1, .max_out = 1,
-     .infer = gn_infer, .expand = gn_expand, .random = random_gn},
-    {.name = "LRN", .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,
-     .infer = lrn_infer, .expand = lrn_expand, .random = random_lrn},
-    {.name = "LpNormalization", .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,
-     .infer = lp_infer, .expand = lp_expand, .random = random_lp},
-    {.name = "MeanVarianceNormalization", .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,
-     .infer = mvn_infer, .expand = mvn_expand, .random = random_mvn},
+    {.name = "BatchNormalization",
+     .min_in = 5,
+     .max_in = 5,
+     .min_out = 1,
+     .max_out = BN_OUTPUTS,
+     .upgrade = bn_upgrade,
+     .infer = bn_infer,
+     .expand = bn_expand,
+     .random = random_bn},
+    {.name = "InstanceNormalization",
+     .min_in = 3,
+     .max_in = 3,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = in_infer,
+     .expand = in_expand,
+     .random = random_in},
+    {.name = "LayerNormalization",
+     .min_in = 2,
+     .max_in = 3,
+     .min_out = 1,
+     .max_out = 3,
+     .infer = ln_infer,
+     .expand = ln_expand,
+     .random = random_ln},
+    {.name = "GroupNormalization",
+     .min_in = 3,
+     .max_in = 3,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = gn_infer,
+     .expand = gn_expand,
+     .random = random_gn},
+    {.name = "LRN",
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = lrn_infer,
+     .expand = lrn_expand,
+     .random = random_lrn},
+    {.name = "LpNormalization",
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = lp_infer,
+     .expand = lp_expand,
+     .random = random_lp},
+    {.name = "MeanVarianceNormalization",
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = mvn_infer,
+     .expand = mvn_expand,
+     .random = random_mvn},
 };
 
 const struct op_family op_norm = {ops, countof(ops)};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the expansions of composite operators are written with. New nodes have no types or shapes until the expansion is
-// complete (op_expand infers them then), so an expansion decides by the types and shapes of the node it replaces.
+// What the expansions of composite operators are written with. New nodes have no types or shapes
+// until the expansion is complete (op_expand infers them then), so an expansion decides by the
+// types and shapes of the node it replaces.
 #include "op/op.h"
 
 value_id op_node1(struct graph *g, node_id like, const char *op, value_id a, value_id out)
@@ -9,12 +10,14 @@ value_id op_node1(struct graph *g, node_id like, const char *op, value_id a, val
     return op_node(g, like, op, 1, &a, out);
 }
 
-value_id op_node2(struct graph *g, node_id like, const char *op, value_id a, value_id b, value_id out)
+value_id op_node2(struct graph *g, node_id like, const char *op, value_id a, value_id b,
+                  value_id out)
 {
     return op_node(g, like, op, 2, (value_id[]){a, b}, out);
 }
 
-value_id op_node_axes(struct graph *g, node_id like, const char *op, value_id x, const i64 *axes, u32 n_axes, value_id out)
+value_id op_node_axes(struct graph *g, node_id like, const char *op, value_id x, const i64 *axes,
+                      u32 n_axes, value_id out)
 {
     return op_node2(g, like, op, x, op_const_i(g, DT_I64, axes, n_axes), out);
 }
@@ -26,7 +29,8 @@ value_id op_node_cast(struct graph *g, node_id like, value_id x, enum dtype t, v
     return v;
 }
 
-value_id op_node_binf(struct graph *g, node_id like, const char *op, value_id a, enum dtype t, double b, value_id out)
+value_id op_node_binf(struct graph *g, node_id like, const char *op, value_id a, enum dtype t,
+                      double b, value_id out)
 {
     return op_node2(g, like, op, a, op_const_f(g, t, b), out);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The shapes of convolutions and matrix products, for Conv and MatMul and for their quantised relatives, whose inputs stand in
-// other places.
+// The shapes of convolutions and matrix products, for Conv and MatMul and for their quantised
+// relatives, whose inputs stand in other places.
 #include "op/op.h"
 
 static bool channels_fit(const struct graph *g, node_id n, const i64 *w, u32 bias, struct err *e)
@@ -9,12 +9,14 @@ static bool channels_fit(const struct graph *g, node_id n, const i64 *w, u32 bia
     const struct node *nd = graph_node(g, n);
     i64 c, b, group = attr_int(nd, "group", 1);
     if (group < 1 || w[0] % group)
-        return op_invalid(e, g, n, "group %lld for %lld output channels", (long long)group, (long long)w[0]);
+        return op_invalid(e, g, n, "group %lld for %lld output channels", (long long)group,
+                          (long long)w[0]);
     bool known = sym_is_const(g->sym, op_in_shape(g, nd, 0)->dim[1], &c);
     if (!known) return op_unsupported(e, g, n, "the number of channels is not known");
     if (c % group || c / group != w[1])
-        return op_invalid(e, g, n, "%lld input channels in %lld groups do not fit a weight for %lld", (long long)c,
-                          (long long)group, (long long)w[1]);
+        return op_invalid(e, g, n,
+                          "%lld input channels in %lld groups do not fit a weight for %lld",
+                          (long long)c, (long long)group, (long long)w[1]);
     if (!op_has_in(nd, bias)) return true;
     const struct shape *s = op_in_shape(g, nd, bias);
     if (s->rank != 1 || (sym_is_const(g->sym, s->dim[0], &b) && b != w[0]))
@@ -22,7 +24,8 @@ static bool channels_fit(const struct graph *g, node_id n, const i64 *w, u32 bia
     return true;
 }
 
-bool op_conv_shape(struct graph *g, node_id n, u32 weight, u32 bias, struct shape *out, struct err *e)
+bool op_conv_shape(struct graph *g, node_id n, u32 weight, u32 bias, struct shape *out,
+                   struct err *e)
 {
     const struct node *nd = graph_node(g, n);
     const struct shape x = *op_in_shape(g, nd, 0), *ws = op_in_shape(g, nd, weight);
@@ -30,11 +33,14 @@ bool op_conv_shape(struct graph *g, node_id n, u32 weight, u32 bias, struct shap
     i64 dim[MAX_RANK];
     if (x.rank < 3 || ws->rank != x.rank)
         return op_invalid(e, g, n, "weight of rank %u for an input of rank %u", ws->rank, x.rank);
-    if (!shape_is_static(g->sym, ws, dim)) return op_unsupported(e, g, n, "the weight's shape is not constant");
+    if (!shape_is_static(g->sym, ws, dim))
+        return op_unsupported(e, g, n, "the weight's shape is not constant");
     if (!op_window_infer(g, n, dim + 2, &w, e) || !channels_fit(g, n, dim, bias, e)) return false;
     attr_set_int(g, n, "group", attr_int(graph_node(g, n), "group", 1));
-    *out = (struct shape){.known = true, .rank = x.rank, .dim = {x.dim[0], sym_const(g->sym, dim[0])}};
-    return op_window_out(g, &w, &x, out) || op_invalid(e, g, n, "kernel larger than the padded input");
+    *out =
+        (struct shape){.known = true, .rank = x.rank, .dim = {x.dim[0], sym_const(g->sym, dim[0])}};
+    return op_window_out(g, &w, &x, out) ||
+           op_invalid(e, g, n, "kernel larger than the padded input");
 }
 
 /* a and b may be summed over each other: equal, as far as is known. */

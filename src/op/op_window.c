@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shared by convolution, pooling and matrix products: windows sliding over spatial axes, accumulators in kernels, and the
-// row update of reference evaluations.
+// Shared by convolution, pooling and matrix products: windows sliding over spatial axes,
+// accumulators in kernels, and the row update of reference evaluations.
 //
-// infer makes the attributes explicit, so that every later reader sees kernel_shape, strides, dilations and pads. The one
-// exception: auto_pad SAME_* with a stride over a symbolic size, whose pads are symbolic (max((ceil(H/s)-1)*s+k-H, 0)).
+// infer makes the attributes explicit, so that every later reader sees kernel_shape, strides,
+// dilations and pads. The one exception: auto_pad SAME_* with a stride over a symbolic size, whose
+// pads are symbolic (max((ceil(H/s)-1)*s+k-H, 0)).
 //
 // Here also: small questions about a node's inputs.
 //
-// Kernels clamp the limits of their loops instead of testing every tap: with scalar positions no test is left inside.
+// Kernels clamp the limits of their loops instead of testing every tap: with scalar positions no
+// test is left inside.
 #include "op/op.h"
 
-enum { MAX_ATTR = 1 << 30 }; /* larger kernels, strides, dilations and pads are refused: products fit i64 */
+enum {
+    MAX_ATTR = 1 << 30
+}; /* larger kernels, strides, dilations and pads are refused: products fit i64 */
 
 enum auto_pad { PAD_NOTSET, PAD_UPPER, PAD_LOWER, PAD_VALID };
 
@@ -24,13 +28,14 @@ static bool auto_pad_parse(struct str s, enum auto_pad *out)
 }
 
 /* Attribute `name` with `count` entries of at least `min`, or all `def` where it is left out. */
-static bool read_ints(const struct graph *g, node_id n, const char *name, i64 min, i64 def, i64 *out, u32 count,
-                      struct err *e)
+static bool read_ints(const struct graph *g, node_id n, const char *name, i64 min, i64 def,
+                      i64 *out, u32 count, struct err *e)
 {
     const i64 *v;
     i64 k = attr_ints(graph_node(g, n), name, &v);
     if (k && k != count)
-        return op_invalid(e, g, n, "attribute '%s' has %lld entries instead of %u", name, (long long)k, count);
+        return op_invalid(e, g, n, "attribute '%s' has %lld entries instead of %u", name,
+                          (long long)k, count);
     for (u32 i = 0; i < count; i++) {
         out[i] = k ? v[i] : def;
         if (out[i] < min || out[i] > MAX_ATTR)
@@ -39,7 +44,10 @@ static bool read_ints(const struct graph *g, node_id n, const char *name, i64 mi
     return true;
 }
 
-static i64 span(const struct op_window *w, u32 i) { return (w->kernel[i] - 1) * w->dilation[i] + 1; }
+static i64 span(const struct op_window *w, u32 i)
+{
+    return (w->kernel[i] - 1) * w->dilation[i] + 1;
+}
 
 /* Pads of SAME_*: the output has ceil(size / stride) elements. */
 static void same_pads(const struct graph *g, struct op_window *w, u32 i, sym size, bool upper)
@@ -59,31 +67,37 @@ static bool read_pads(const struct graph *g, node_id n, struct op_window *w, str
     const struct node *x = graph_node(g, n);
     enum auto_pad mode;
     struct str name = attr_str(x, "auto_pad", "NOTSET");
-    if (!auto_pad_parse(name, &mode)) return op_invalid(e, g, n, "auto_pad '%.*s' does not exist", STR_ARG(name));
+    if (!auto_pad_parse(name, &mode))
+        return op_invalid(e, g, n, "auto_pad '%.*s' does not exist", STR_ARG(name));
     i64 pads[2 * MAX_RANK] = {0};
     const struct shape *s = &graph_value(g, x->in.v[0])->shape;
     if (mode == PAD_NOTSET && !read_ints(g, n, "pads", 0, 0, pads, 2 * w->n, e)) return false;
     for (u32 i = 0; i < w->n; i++) {
         w->begin[i] = sym_const(g->sym, pads[i]);
         w->end[i] = sym_const(g->sym, pads[w->n + i]);
-        if (mode == PAD_UPPER || mode == PAD_LOWER) same_pads(g, w, i, s->dim[2 + i], mode == PAD_UPPER);
+        if (mode == PAD_UPPER || mode == PAD_LOWER)
+            same_pads(g, w, i, s->dim[2 + i], mode == PAD_UPPER);
     }
     i64 ceil_mode = attr_int(x, "ceil_mode", 0);
-    if (ceil_mode != 0 && ceil_mode != 1) return op_invalid(e, g, n, "ceil_mode %lld", (long long)ceil_mode);
+    if (ceil_mode != 0 && ceil_mode != 1)
+        return op_invalid(e, g, n, "ceil_mode %lld", (long long)ceil_mode);
     w->ceil = ceil_mode && mode == PAD_NOTSET;
     return true;
 }
 
-static bool window_read(const struct graph *g, node_id n, const i64 *kernel, struct op_window *w, struct err *e)
+static bool window_read(const struct graph *g, node_id n, const i64 *kernel, struct op_window *w,
+                        struct err *e)
 {
     const struct node *x = graph_node(g, n);
     *w = (struct op_window){.n = graph_value(g, x->in.v[0])->shape.rank - 2};
-    if (!kernel && !node_attr(x, "kernel_shape")) return op_invalid(e, g, n, "attribute 'kernel_shape' is missing");
+    if (!kernel && !node_attr(x, "kernel_shape"))
+        return op_invalid(e, g, n, "attribute 'kernel_shape' is missing");
     if (!read_ints(g, n, "kernel_shape", 1, 1, w->kernel, w->n, e)) return false;
     for (u32 i = 0; kernel && i < w->n; i++) {
         if (node_attr(x, "kernel_shape") && w->kernel[i] != kernel[i])
             return op_invalid(e, g, n, "kernel_shape differs from the weight's shape");
-        if (kernel[i] < 1 || kernel[i] > MAX_ATTR) return op_invalid(e, g, n, "kernel size %lld", (long long)kernel[i]);
+        if (kernel[i] < 1 || kernel[i] > MAX_ATTR)
+            return op_invalid(e, g, n, "kernel size %lld", (long long)kernel[i]);
         w->kernel[i] = kernel[i];
     }
     return read_ints(g, n, "strides", 1, 1, w->stride, w->n, e) &&
@@ -108,7 +122,8 @@ static void window_write(struct graph *g, node_id n, const struct op_window *w)
     attr_remove(g, n, "auto_pad");
 }
 
-bool op_window_infer(struct graph *g, node_id n, const i64 *kernel, struct op_window *w, struct err *e)
+bool op_window_infer(struct graph *g, node_id n, const i64 *kernel, struct op_window *w,
+                     struct err *e)
 {
     u32 rank = graph_value(g, graph_node(g, n)->in.v[0])->shape.rank;
     if (rank < 3) return op_invalid(e, g, n, "input of rank %u has no spatial axes", rank);
@@ -125,8 +140,9 @@ void op_window_get(const struct graph *g, const struct node *n, struct op_window
     (void)ok;
 }
 
-/* Floor: (size + begin + end - span) / stride + 1. Ceiling: likewise rounded up, but no window starts in the end pad, which
-   would contain padding only: ceil((size + begin + min(end + stride - span, 0)) / stride). */
+/* Floor: (size + begin + end - span) / stride + 1. Ceiling: likewise rounded up, but no window
+   starts in the end pad, which would contain padding only: ceil((size + begin + min(end + stride -
+   span, 0)) / stride). */
 static sym window_count(const struct graph *g, const struct op_window *w, u32 i, sym size)
 {
     struct symtab *t = g->sym;
@@ -140,7 +156,8 @@ static sym window_count(const struct graph *g, const struct op_window *w, u32 i,
     return sym_add(t, sym_div(t, last, stride), sym_const(t, 1));
 }
 
-bool op_window_out(const struct graph *g, const struct op_window *w, const struct shape *x, struct shape *out)
+bool op_window_out(const struct graph *g, const struct op_window *w, const struct shape *x,
+                   struct shape *out)
 {
     i64 c;
     for (u32 i = 0; i < w->n; i++) {
@@ -153,7 +170,8 @@ bool op_window_out(const struct graph *g, const struct op_window *w, const struc
 bool op_window_begin(const struct op_eval *v, const struct op_window *w, i64 *begin)
 {
     for (u32 i = 0; i < w->n; i++)
-        if (!sym_is_const(v->g->sym, w->begin[i], &begin[i]) && !sym_eval(v->g->sym, w->begin[i], v->var, &begin[i]))
+        if (!sym_is_const(v->g->sym, w->begin[i], &begin[i]) &&
+            !sym_eval(v->g->sym, w->begin[i], v->var, &begin[i]))
             return false;
     return true;
 }
@@ -186,8 +204,8 @@ static kval window_start(struct emit *m, const struct op_window *w, u32 i, kval 
     return kir_bin(m->k, KI_SUB, at, emit_size(m, w->begin[i]));
 }
 
-void op_taps_range(struct emit *m, const struct op_window *w, const struct shape *x, u32 i, kval o, bool padded,
-                   kval lohi[2])
+void op_taps_range(struct emit *m, const struct op_window *w, const struct shape *x, u32 i, kval o,
+                   bool padded, kval lohi[2])
 {
     struct kir *k = m->k;
     i64 d = w->dilation[i];
@@ -195,24 +213,30 @@ void op_taps_range(struct emit *m, const struct op_window *w, const struct shape
     sym size = padded ? sym_add(m->g->sym, x->dim[2 + i], w->end[i]) : x->dim[2 + i];
     lohi[0] = kir_int(k, 0);
     lohi[1] = kir_int(k, w->kernel[i]);
-    if (!padded && !is_zero(m, w->begin[i])) lohi[0] = div_clamped(k, kir_bin(k, KI_SUB, round, start), d);
+    if (!padded && !is_zero(m, w->begin[i]))
+        lohi[0] = div_clamped(k, kir_bin(k, KI_SUB, round, start), d);
     if (!w->ceil && (padded || is_zero(m, w->end[i]))) return;
     kval room = kir_bin(k, KI_SUB, kir_bin(k, KI_ADD, emit_size(m, size), round), start);
     lohi[1] = kir_bin(k, KI_MIN, lohi[1], div_clamped(k, room, d));
 }
 
-static void both(struct kir *k, kval *all, kval cond) { *all = *all ? kir_bin(k, KI_AND, *all, cond) : cond; }
+static void both(struct kir *k, kval *all, kval cond)
+{
+    *all = *all ? kir_bin(k, KI_AND, *all, cond) : cond;
+}
 
 /* A tap at a vector of positions, some of which may lie outside. */
 static void tap_check(struct emit *m, const struct op_window *w, sym size, u32 i, struct op_taps *t)
 {
     struct kir *k = m->k;
     if (!is_zero(m, w->begin[i])) both(k, &t->ok, kir_bin(k, KI_LE, kir_int(k, 0), t->at[i]));
-    if (w->ceil || !is_zero(m, w->end[i])) both(k, &t->ok, kir_bin(k, KI_LT, t->at[i], emit_size(m, size)));
+    if (w->ceil || !is_zero(m, w->end[i]))
+        both(k, &t->ok, kir_bin(k, KI_LT, t->at[i], emit_size(m, size)));
     if (t->ok) t->at[i] = emit_clamp(m, t->at[i], size);
 }
 
-void op_taps_open(struct emit *m, const struct op_window *w, const struct shape *x, const kval *o, struct op_taps *t)
+void op_taps_open(struct emit *m, const struct op_window *w, const struct shape *x, const kval *o,
+                  struct op_taps *t)
 {
     struct kir *k = m->k;
     *t = (struct op_taps){0};
@@ -246,7 +270,10 @@ void op_acc_open(struct emit *m, struct op_acc *a, u32 lanes, kval init)
     op_acc_set(m, a, init);
 }
 
-kval op_acc_get(struct emit *m, const struct op_acc *a) { return kir_load(m->k, a->reg, kir_int(m->k, 0)); }
+kval op_acc_get(struct emit *m, const struct op_acc *a)
+{
+    return kir_load(m->k, a->reg, kir_int(m->k, 0));
+}
 
 void op_acc_set(struct emit *m, const struct op_acc *a, kval v)
 {
@@ -275,7 +302,10 @@ const struct shape *op_in_shape(const struct graph *g, const struct node *n, u32
     return &graph_value(g, n->in.v[k])->shape;
 }
 
-enum dtype op_in_dtype(const struct graph *g, const struct node *n, u32 k) { return graph_value(g, n->in.v[k])->dtype; }
+enum dtype op_in_dtype(const struct graph *g, const struct node *n, u32 k)
+{
+    return graph_value(g, n->in.v[k])->dtype;
+}
 
 bool op_has_in(const struct node *n, u32 k) { return k < n->in.n && n->in.v[k]; }
 
@@ -284,7 +314,8 @@ bool op_same_types(const struct graph *g, node_id n, u32 first, struct err *e)
     const struct node *x = graph_node(g, n);
     for (u32 i = first; i < x->in.n; i++)
         if (x->in.v[i] && op_in_dtype(g, x, i) != op_in_dtype(g, x, first))
-            return op_invalid(e, g, n, "input %u is %s and input %u %s", first, dtype_name(op_in_dtype(g, x, first)), i,
+            return op_invalid(e, g, n, "input %u is %s and input %u %s", first,
+                              dtype_name(op_in_dtype(g, x, first)), i,
                               dtype_name(op_in_dtype(g, x, i)));
     return true;
 }
@@ -296,7 +327,8 @@ void op_row_add(const struct op_row *r, double w)
     double *restrict acc = r->acc;
     const struct tensor *t = r->x;
     if (t->dtype != DT_F32) {
-        for (i64 i = 0; i < r->n; i++) acc[i * r->as] += w * elem_f64(t->dtype, t->data, r->at + i * r->xs);
+        for (i64 i = 0; i < r->n; i++)
+            acc[i * r->as] += w * elem_f64(t->dtype, t->data, r->at + i * r->xs);
         return;
     }
     const float *restrict x = (const float *)t->data + r->at;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pooling: MaxPool (with the positions of the maxima as second output), AveragePool, LpPool are primitives with property
-// OP_WINDOW; the global forms are reductions. Windows as in op_window.c: padding takes no part in maxima and sums;
-// AveragePool divides by the number of taps inside the input, or with count_include_pad inside the padded input.
+// Pooling: MaxPool (with the positions of the maxima as second output), AveragePool, LpPool are
+// primitives with property OP_WINDOW; the global forms are reductions. Windows as in op_window.c:
+// padding takes no part in maxima and sums; AveragePool divides by the number of taps inside the
+// input, or with count_include_pad inside the padded input.
 //
-// The position of a maximum is that of the first one in row-major order; storage_order = 1 counts it column-major.
+// The position of a maximum is that of the first one in row-major order; storage_order = 1 counts
+// it column-major.
 #include "op/op.h"
 
 #include <math.h>
@@ -13,7 +15,7 @@ enum kind { POOL_MAX, POOL_MEAN, POOL_LP };
 
 struct row {
     enum kind kind;
-    const char *reduce;    /* global forms: the reduction */
+    const char *reduce; /* global forms: the reduction */
 };
 
 static enum kind kind_of(const struct graph *g, const struct node *n)
@@ -35,12 +37,14 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     i64 p = attr_int(nd, "p", 2), order = attr_int(nd, "storage_order", 0), taps = 1;
     if (!type_ok(kind_of(g, nd), t)) return op_unsupported(e, g, n, "type %s", dtype_name(t));
     if (p < 1) return op_invalid(e, g, n, "p %lld", (long long)p);
-    if (order != 0 && order != 1) return op_invalid(e, g, n, "storage_order %lld", (long long)order);
+    if (order != 0 && order != 1)
+        return op_invalid(e, g, n, "storage_order %lld", (long long)order);
     if (!op_window_infer(g, n, NULL, &w, e)) return false;
     for (u32 i = 0; i < w.n; i++) taps = i64_min(taps * w.kernel[i], 1 << 30);
     if (taps >= 1 << 30) return op_unsupported(e, g, n, "kernel_shape this large");
     struct shape out = {.known = true, .rank = x.rank, .dim = {x.dim[0], x.dim[1]}};
-    if (!op_window_out(g, &w, &x, &out)) return op_invalid(e, g, n, "kernel larger than the padded input");
+    if (!op_window_out(g, &w, &x, &out))
+        return op_invalid(e, g, n, "kernel larger than the padded input");
     op_set_out(g, n, 0, t, &out);
     op_set_out(g, n, 1, DT_I64, &out);
     return true;
@@ -57,12 +61,13 @@ struct pool {
 };
 
 struct result {
-    double max, sum;   /* of the taps inside */
-    i64 at;            /* flat position of the maximum in its channel, -1: no tap */
-    i64 n;             /* taps that count for the mean */
+    double max, sum; /* of the taps inside */
+    i64 at;          /* flat position of the maximum in its channel, -1: no tap */
+    i64 n;           /* taps that count for the mean */
 };
 
-/* Position of a tap; false: in the pad. *in_pad tells whether it is at least in the padded input. */
+/* Position of a tap; false: in the pad. *in_pad tells whether it is at least in the padded input.
+ */
 static bool tap_at(const struct pool *c, i64 tap, const i64 *o, i64 *at, bool *in_pad)
 {
     bool inside = true;
@@ -83,7 +88,10 @@ static i64 column_major(const struct pool *c, const i64 *at)
     return flat;
 }
 
-static double power(double x, i64 p) { return p == 1 ? fabs(x) : p == 2 ? x * x : pow(fabs(x), (double)p); }
+static double power(double x, i64 p)
+{
+    return p == 1 ? fabs(x) : p == 2 ? x * x : pow(fabs(x), (double)p);
+}
 
 /* The maximum over no tap at all. */
 static double least(enum dtype t) { return t == DT_U8 ? 0 : t == DT_I8 ? -128 : -INFINITY; }
@@ -148,7 +156,8 @@ static bool eval(const struct op_eval *v, struct err *e)
 /* Lowering. */
 
 /* The element under a tap, in the accumulator's type; `other` where the tap is outside. */
-static kval tap_value(struct emit *m, const struct node *n, const kval *idx, const struct op_taps *t, kval other)
+static kval tap_value(struct emit *m, const struct node *n, const kval *idx,
+                      const struct op_taps *t, kval other)
 {
     struct kir *k = m->k;
     const struct value *x = graph_value(m->g, n->in.v[0]);
@@ -167,7 +176,8 @@ static kval emit_power(struct kir *k, kval x, i64 p)
 }
 
 /* Taps that the mean divides by, at least 1. */
-static kval emit_count(struct emit *m, const struct op_window *w, const struct shape *x, const kval *idx, bool padded)
+static kval emit_count(struct emit *m, const struct op_window *w, const struct shape *x,
+                       const kval *idx, bool padded)
 {
     kval n = kir_int(m->k, 1);
     for (u32 i = 0; i < w->n; i++) {
@@ -178,7 +188,8 @@ static kval emit_count(struct emit *m, const struct op_window *w, const struct s
     return kir_bin(m->k, KI_MAX, n, kir_int(m->k, 1));
 }
 
-static kval lower_max(struct emit *m, const struct node *n, const struct op_window *w, const kval *idx)
+static kval lower_max(struct emit *m, const struct node *n, const struct op_window *w,
+                      const kval *idx)
 {
     const struct value *x = graph_value(m->g, n->in.v[0]);
     struct op_acc a;
@@ -193,7 +204,8 @@ static kval lower_max(struct emit *m, const struct node *n, const struct op_wind
 }
 
 /* Flat position of the tap in the input. */
-static kval flat_at(struct emit *m, const struct shape *x, const kval *idx, const struct op_taps *t, bool columns)
+static kval flat_at(struct emit *m, const struct shape *x, const kval *idx, const struct op_taps *t,
+                    bool columns)
 {
     struct kir *k = m->k;
     u32 s = x->rank - 2;
@@ -208,7 +220,8 @@ static kval flat_at(struct emit *m, const struct shape *x, const kval *idx, cons
     return kir_bin(k, KI_ADD, flat, in);
 }
 
-static kval lower_argmax(struct emit *m, const struct node *n, const struct op_window *w, const kval *idx)
+static kval lower_argmax(struct emit *m, const struct node *n, const struct op_window *w,
+                         const kval *idx)
 {
     struct kir *k = m->k;
     const struct value *x = graph_value(m->g, n->in.v[0]);
@@ -220,7 +233,8 @@ static kval lower_argmax(struct emit *m, const struct node *n, const struct op_w
     op_acc_open(m, &at, lanes, kir_int(k, -1));
     op_taps_open(m, w, &x->shape, idx + 2, &t);
     kval v = tap_value(m, n, idx, &t, least), old = op_acc_get(m, &at), max = op_acc_get(m, &best);
-    kval better = kir_bin(k, KI_OR, kir_bin(k, KI_LT, max, v), kir_bin(k, KI_LT, old, kir_int(k, 0)));
+    kval better =
+        kir_bin(k, KI_OR, kir_bin(k, KI_LT, max, v), kir_bin(k, KI_LT, old, kir_int(k, 0)));
     if (t.ok) better = kir_bin(k, KI_AND, better, t.ok);
     kval flat = flat_at(m, &x->shape, idx, &t, attr_int(n, "storage_order", 0));
     op_acc_set(m, &at, kir_select(k, better, flat, old));
@@ -229,7 +243,8 @@ static kval lower_argmax(struct emit *m, const struct node *n, const struct op_w
     return op_acc_get(m, &at);
 }
 
-static kval lower_sum(struct emit *m, const struct node *n, const struct op_window *w, const kval *idx, i64 p)
+static kval lower_sum(struct emit *m, const struct node *n, const struct op_window *w,
+                      const kval *idx, i64 p)
 {
     struct kir *k = m->k;
     const struct value *x = graph_value(m->g, n->in.v[0]);
@@ -293,7 +308,8 @@ static void random_attrs(const struct op *self, struct graph *g, node_id n, stru
 static void random_pool(const struct op *self, struct graph *g, struct rng *r)
 {
     static const char *const autos[] = {"SAME_UPPER", "SAME_LOWER", "VALID"};
-    u32 s = (u32)rng_range(r, 1, 3), same = (u32)rng_range(r, 0, 7), n_out = self->max_out > 1 ? (u32)rng_range(r, 1, 2) : 1;
+    u32 s = (u32)rng_range(r, 1, 3), same = (u32)rng_range(r, 0, 7),
+        n_out = self->max_out > 1 ? (u32)rng_range(r, 1, 2) : 1;
     i64 x[MAX_RANK] = {rng_range(r, 1, 2), rng_range(r, 1, 3)};
     i64 kernel[MAX_RANK], pads[2 * MAX_RANK], strides[MAX_RANK], dil[MAX_RANK];
     for (u32 i = 0; i < s; i++) {
@@ -324,7 +340,8 @@ static bool global_infer(struct graph *g, node_id n, struct err *e)
     enum dtype t = op_in_dtype(g, nd, 0);
     if (!dtype_is_float(t)) return op_unsupported(e, g, n, "type %s", dtype_name(t));
     if (s.rank < 3) return op_invalid(e, g, n, "input of rank %u has no spatial axes", s.rank);
-    if (attr_int(nd, "p", 2) < 1) return op_invalid(e, g, n, "p %lld", (long long)attr_int(nd, "p", 2));
+    if (attr_int(nd, "p", 2) < 1)
+        return op_invalid(e, g, n, "p %lld", (long long)attr_int(nd, "p", 2));
     for (u32 i = 2; i < s.rank; i++) s.dim[i] = sym_const(g->sym, 1);
     op_set_out(g, n, 0, t, &s);
     return true;
@@ -363,24 +380,77 @@ static void random_global(const struct op *self, struct graph *g, struct rng *r)
     value_id in;
     random_input(g, "x", DT_F32, rank, x, &in);
     random_node(g, self, 1, &in, 1);
-    if (((const struct row *)self->row)->kind == POOL_LP) attr_set_int(g, g->node.n - 1, "p", rng_range(r, 1, 3));
+    if (((const struct row *)self->row)->kind == POOL_LP)
+        attr_set_int(g, g->node.n - 1, "p", rng_range(r, 1, 3));
 }
 
-static const struct row row_max = {POOL_MAX, "ReduceMax"}, row_mean = {POOL_MEAN, "ReduceMean"}, row_lp = {POOL_LP, NULL};
+static const struct row row_max = {POOL_MAX, "ReduceMax"}, row_mean = {POOL_MEAN, "ReduceMean"},
+                        row_lp = {POOL_LP, NULL};
 
 static const struct op ops[] = {
-    {.name = "MaxPool", .props = OP_WINDOW, .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 2,
-     .infer = infer, .eval = eval, .lower = lower, .flops = flops, .random = random_pool, .row = &row_max},
-    {.name = "AveragePool", .props = OP_WINDOW, .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,
-     .infer = infer, .eval = eval, .lower = lower, .flops = flops, .random = random_pool, .row = &row_mean},
-    {.name = "LpPool", .props = OP_WINDOW, .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,
-     .infer = infer, .eval = eval, .lower = lower, .flops = flops, .random = random_pool, .row = &row_lp},
-    {.name = "GlobalMaxPool", .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,
-     .infer = global_infer, .expand = global_expand, .random = random_global, .row = &row_max},
-    {.name = "GlobalAveragePool", .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,
-     .infer = global_infer, .expand = global_expand, .random = random_global, .row = &row_mean},
-    {.name = "GlobalLpPool", .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,
-     .infer = global_infer, .expand = global_expand, .random = random_global, .row = &row_lp},
+    {.name = "MaxPool",
+     .props = OP_WINDOW,
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 2,
+     .infer = infer,
+     .eval = eval,
+     .lower = lower,
+     .flops = flops,
+     .random = random_pool,
+     .row = &row_max},
+    {.name = "AveragePool",
+     .props = OP_WINDOW,
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = infer,
+     .eval = eval,
+     .lower = lower,
+     .flops = flops,
+     .random = random_pool,
+     .row = &row_mean},
+    {.name = "LpPool",
+     .props = OP_WINDOW,
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = infer,
+     .eval = eval,
+     .lower = lower,
+     .flops = flops,
+     .random = random_pool,
+     .row = &row_lp},
+    {.name = "GlobalMaxPool",
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = global_infer,
+     .expand = global_expand,
+     .random = random_global,
+     .row = &row_max},
+    {.name = "GlobalAveragePool",
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = global_infer,
+     .expand = global_expand,
+     .random = random_global,
+     .row = &row_mean},
+    {.name = "GlobalLpPool",
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = global_infer,
+     .expand = global_expand,
+     .random = random_global,
+     .row = &row_lp},
 };
 
 const struct op_family op_pool = {ops, countof(ops)};

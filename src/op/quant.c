@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The quantised operators, all composites with exact integers: products are Conv and MatMul of i32 over values less their zero
-// points; scales are applied in f32; rounding is to nearest even, and what does not fit saturates.
+// The quantised operators, all composites with exact integers: products are Conv and MatMul of i32
+// over values less their zero points; scales are applied in f32; rounding is to nearest even, and
+// what does not fit saturates.
 //
 //   real = (quantised - zero_point) * scale
 #include "op/op.h"
@@ -50,7 +51,9 @@ static value_id scalar_if_single(struct graph *g, node_id n, value_id v)
 {
     const struct value *x = v ? graph_value(g, v) : NULL;
     i64 c, zero = 0;
-    if (!x || !x->shape.known || x->shape.rank != 1 || !sym_is_const(g->sym, x->shape.dim[0], &c) || c != 1) return v;
+    if (!x || !x->shape.known || x->shape.rank != 1 || !sym_is_const(g->sym, x->shape.dim[0], &c) ||
+        c != 1)
+        return v;
     return op_node_axes(g, n, "Squeeze", v, &zero, 1, 0);
 }
 
@@ -65,7 +68,8 @@ static value_id centred(struct graph *g, node_id n, u32 k, u32 z, u32 behind)
 }
 
 /* round(x) + zero point, saturated to type t. x: f32 */
-static void saturate(struct graph *g, node_id n, value_id x, value_id zero, enum dtype t, value_id out)
+static void saturate(struct graph *g, node_id n, value_id x, value_id zero, enum dtype t,
+                     value_id out)
 {
     x = op_node1(g, n, "Round", x, 0);
     if (zero) x = op_node2(g, n, "Add", x, op_node_cast(g, n, zero, DT_F32, 0), 0);
@@ -120,7 +124,8 @@ static bool dequantize_infer(struct graph *g, node_id n, struct err *e)
     struct shape s = *op_in_shape(g, nd, 0);
     u32 axis;
     if (!is_8bit(x) && x != DT_I32) return op_unsupported(e, g, n, "type %s", dtype_name(x));
-    if (op_has_in(nd, 2) && op_in_dtype(g, nd, 2) != x) return op_invalid(e, g, n, "zero point of another type");
+    if (op_has_in(nd, 2) && op_in_dtype(g, nd, 2) != x)
+        return op_invalid(e, g, n, "zero point of another type");
     if (!dtype_is_float(op_in_dtype(g, nd, 1))) return op_invalid(e, g, n, "scale is not a float");
     if (!check_params(g, n, 1, 3, e)) return false;
     if (is_vector(g, nd, 1) && !op_axis(attr_int(nd, "axis", 1), s.rank, &axis))
@@ -145,7 +150,8 @@ static bool dynamic_infer(struct graph *g, node_id n, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
     struct shape s = *op_in_shape(g, nd, 0), scalar = {.known = true};
-    if (op_in_dtype(g, nd, 0) != DT_F32) return op_unsupported(e, g, n, "type %s", dtype_name(op_in_dtype(g, nd, 0)));
+    if (op_in_dtype(g, nd, 0) != DT_F32)
+        return op_unsupported(e, g, n, "type %s", dtype_name(op_in_dtype(g, nd, 0)));
     op_set_out(g, n, 0, DT_U8, &s);
     op_set_out(g, n, 1, DT_F32, &scalar);
     op_set_out(g, n, 2, DT_U8, &scalar);
@@ -165,8 +171,10 @@ static bool dynamic_expand(struct graph *g, node_id n, struct err *e)
     value_id max = extreme(g, n, "ReduceMax", "Max"), min = extreme(g, n, "ReduceMin", "Min");
     value_id range = op_node2(g, n, "Sub", max, min, 0);
     value_id scale = op_node_binf(g, n, "Div", range, DT_F32, 255, nd.out.n > 1 ? nd.out.v[1] : 0);
-    value_id is_zero = op_node_binf(g, n, "Equal", scale, DT_F32, 0, 0); /* all of x is 0: any divisor does */
-    value_id div = op_node(g, n, "Where", 3, (value_id[]){is_zero, op_const_f(g, DT_F32, 1), scale}, 0);
+    value_id is_zero =
+        op_node_binf(g, n, "Equal", scale, DT_F32, 0, 0); /* all of x is 0: any divisor does */
+    value_id div =
+        op_node(g, n, "Where", 3, (value_id[]){is_zero, op_const_f(g, DT_F32, 1), scale}, 0);
     value_id zero = op_node2(g, n, "Div", op_node1(g, n, "Neg", min, 0), div, 0);
     value_id zp = nd.out.n > 2 && nd.out.v[2] ? nd.out.v[2] : graph_add_value(g, S("zero_point"));
     saturate(g, n, zero, 0, DT_U8, zp);
@@ -180,17 +188,20 @@ static bool types_8bit(const struct graph *g, node_id n, u32 a, u32 b, struct er
 {
     const struct node *nd = graph_node(g, n);
     if (is_8bit(op_in_dtype(g, nd, a)) && is_8bit(op_in_dtype(g, nd, b))) return true;
-    return op_unsupported(e, g, n, "types %s and %s", dtype_name(op_in_dtype(g, nd, a)), dtype_name(op_in_dtype(g, nd, b)));
+    return op_unsupported(e, g, n, "types %s and %s", dtype_name(op_in_dtype(g, nd, a)),
+                          dtype_name(op_in_dtype(g, nd, b)));
 }
 
 static bool product_shape(struct graph *g, node_id n, u32 b, struct shape *out, struct err *e)
 {
     struct str op = graph_node(g, n)->op;
     bool conv = str_is(op, "ConvInteger") || str_is(op, "QLinearConv");
-    return conv ? op_conv_shape(g, n, b, b == QB ? Q_BIAS : NO_INPUT, out, e) : op_matmul_shape(g, n, 0, b, out, e);
+    return conv ? op_conv_shape(g, n, b, b == QB ? Q_BIAS : NO_INPUT, out, e)
+                : op_matmul_shape(g, n, 0, b, out, e);
 }
 
-static value_id plain_product(struct graph *g, node_id n, const char *op, value_id a, value_id b, value_id bias, value_id out)
+static value_id plain_product(struct graph *g, node_id n, const char *op, value_id a, value_id b,
+                              value_id bias, value_id out)
 {
     const struct node nd = *graph_node(g, n);
     value_id y = op_node(g, n, op, bias ? 3 : 2, (value_id[]){a, b, bias}, out);
@@ -227,8 +238,10 @@ static bool linear_infer(struct graph *g, node_id n, struct err *e)
     if (!check_params(g, n, QB_SCALE, Q_BIAS, e)) return false;
     enum dtype t = op_in_dtype(g, nd, QY_ZERO);
     if (!is_8bit(t)) return op_unsupported(e, g, n, "zero point of type %s", dtype_name(t));
-    if (op_has_in(nd, Q_BIAS) && op_in_dtype(g, nd, Q_BIAS) != DT_I32) return op_invalid(e, g, n, "bias is not i32");
-    if (is_vector(g, nd, QY_SCALE) || is_vector(g, nd, QY_ZERO)) return op_unsupported(e, g, n, "output scale per channel");
+    if (op_has_in(nd, Q_BIAS) && op_in_dtype(g, nd, Q_BIAS) != DT_I32)
+        return op_invalid(e, g, n, "bias is not i32");
+    if (is_vector(g, nd, QY_SCALE) || is_vector(g, nd, QY_ZERO))
+        return op_unsupported(e, g, n, "output scale per channel");
     if (!product_shape(g, n, QB, &out, e)) return false;
     op_set_out(g, n, 0, t, &out);
     return true;
@@ -239,15 +252,18 @@ static bool linear_expand(struct graph *g, node_id n, struct err *e)
     const struct node nd = *graph_node(g, n);
     bool conv = str_is(nd.op, "QLinearConv");
     u32 wide = op_in_shape(g, &nd, QB)->rank - 1, out_behind = op_in_shape(g, &nd, QA)->rank - 2;
-    value_id a = centred(g, n, QA, QA_ZERO, conv ? 0 : 1), b = centred(g, n, QB, QB_ZERO, conv ? wide : 0);
+    value_id a = centred(g, n, QA, QA_ZERO, conv ? 0 : 1),
+             b = centred(g, n, QB, QB_ZERO, conv ? wide : 0);
     value_id bias = conv && op_has_in(&nd, Q_BIAS) ? nd.in.v[Q_BIAS] : 0;
-    value_id y = op_node_cast(g, n, plain_product(g, n, conv ? "Conv" : "MatMul", a, b, bias, 0), DT_F32, 0);
+    value_id y =
+        op_node_cast(g, n, plain_product(g, n, conv ? "Conv" : "MatMul", a, b, bias, 0), DT_F32, 0);
     value_id sa = scalar_if_single(g, n, param(g, n, QA_SCALE, conv ? 0 : 1));
     value_id sb = scalar_if_single(g, n, param(g, n, QB_SCALE, conv ? out_behind : 0));
     value_id scale = op_node2(g, n, "Mul", sa, sb, 0);
     scale = op_node2(g, n, "Div", scale, scalar_if_single(g, n, nd.in.v[QY_SCALE]), 0);
     y = op_node2(g, n, "Mul", y, scale, 0);
-    saturate(g, n, y, scalar_if_single(g, n, nd.in.v[QY_ZERO]), op_in_dtype(g, &nd, QY_ZERO), nd.out.v[0]);
+    saturate(g, n, y, scalar_if_single(g, n, nd.in.v[QY_ZERO]), op_in_dtype(g, &nd, QY_ZERO),
+             nd.out.v[0]);
     return true;
 }
 
@@ -256,7 +272,8 @@ static bool linear_expand(struct graph *g, node_id n, struct err *e)
 static value_id scales(struct graph *g, i64 n, struct rng *r)
 {
     struct tensor *t = tensor_new(g->arena, DT_F32, n > 0, &n);
-    for (i64 i = 0; i < tensor_count(t); i++) elem_set_f64(DT_F32, t->data, i, rng_range(r, 0, 1) ? 0.25 : 0.5);
+    for (i64 i = 0; i < tensor_count(t); i++)
+        elem_set_f64(DT_F32, t->data, i, rng_range(r, 0, 1) ? 0.25 : 0.5);
     return graph_add_const(g, S("scale"), t);
 }
 
@@ -285,16 +302,19 @@ static void random_scaled(const struct op *self, struct graph *g, struct rng *r)
 static void random_dynamic(const struct op *self, struct graph *g, struct rng *r)
 {
     struct tensor *t = tensor_new(g->arena, DT_F32, 1, (i64[]){rng_range(r, 1, 9)});
-    for (i64 i = 0; i < tensor_count(t); i++) elem_set_f64(DT_F32, t->data, i, (double)rng_range(r, 0, 200) / 4);
+    for (i64 i = 0; i < tensor_count(t); i++)
+        elem_set_f64(DT_F32, t->data, i, (double)rng_range(r, 0, 200) / 4);
     elem_set_f64(DT_F32, t->data, 0, 63.75); /* scale 1/4 */
     value_id x = graph_add_const(g, S("x"), t);
     random_node(g, self, 1, &x, 3);
 }
 
 /* Operands a and b of a convolution or a matrix product. */
-static void random_operands(struct graph *g, bool conv, value_id in[2], i64 *channels, struct rng *r)
+static void random_operands(struct graph *g, bool conv, value_id in[2], i64 *channels,
+                            struct rng *r)
 {
-    i64 c = rng_range(r, 1, 3), a[4] = {1, c, rng_range(r, 3, 6), rng_range(r, 3, 6)}, b[4] = {rng_range(r, 1, 3), c, 2, 3};
+    i64 c = rng_range(r, 1, 3), a[4] = {1, c, rng_range(r, 3, 6), rng_range(r, 3, 6)},
+        b[4] = {rng_range(r, 1, 3), c, 2, 3};
     if (!conv) a[0] = rng_range(r, 1, 3), b[0] = c, b[1] = rng_range(r, 1, 5);
     *channels = conv ? b[0] : b[1];
     random_input(g, "a", rng_range(r, 0, 1) ? DT_U8 : DT_I8, conv ? 4 : 2, a, &in[0]);
@@ -329,20 +349,62 @@ static void random_linear(const struct op *self, struct graph *g, struct rng *r)
 }
 
 static const struct op ops[] = {
-    {.name = "QuantizeLinear", .min_in = 2, .max_in = 3, .min_out = 1, .max_out = 1,
-     .infer = quantize_infer, .expand = quantize_expand, .random = random_scaled},
-    {.name = "DequantizeLinear", .min_in = 2, .max_in = 3, .min_out = 1, .max_out = 1,
-     .infer = dequantize_infer, .expand = dequantize_expand, .random = random_scaled},
-    {.name = "DynamicQuantizeLinear", .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 3,
-     .infer = dynamic_infer, .expand = dynamic_expand, .random = random_dynamic},
-    {.name = "ConvInteger", .min_in = 2, .max_in = 4, .min_out = 1, .max_out = 1,
-     .infer = integer_infer, .expand = integer_expand, .random = random_integer},
-    {.name = "MatMulInteger", .min_in = 2, .max_in = 4, .min_out = 1, .max_out = 1,
-     .infer = integer_infer, .expand = integer_expand, .random = random_integer},
-    {.name = "QLinearConv", .min_in = 8, .max_in = 9, .min_out = 1, .max_out = 1,
-     .infer = linear_infer, .expand = linear_expand, .random = random_linear},
-    {.name = "QLinearMatMul", .min_in = 8, .max_in = 8, .min_out = 1, .max_out = 1,
-     .infer = linear_infer, .expand = linear_expand, .random = random_linear},
+    {.name = "QuantizeLinear",
+     .min_in = 2,
+     .max_in = 3,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = quantize_infer,
+     .expand = quantize_expand,
+     .random = random_scaled},
+    {.name = "DequantizeLinear",
+     .min_in = 2,
+     .max_in = 3,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = dequantize_infer,
+     .expand = dequantize_expand,
+     .random = random_scaled},
+    {.name = "DynamicQuantizeLinear",
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 3,
+     .infer = dynamic_infer,
+     .expand = dynamic_expand,
+     .random = random_dynamic},
+    {.name = "ConvInteger",
+     .min_in = 2,
+     .max_in = 4,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = integer_infer,
+     .expand = integer_expand,
+     .random = random_integer},
+    {.name = "MatMulInteger",
+     .min_in = 2,
+     .max_in = 4,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = integer_infer,
+     .expand = integer_expand,
+     .random = random_integer},
+    {.name = "QLinearConv",
+     .min_in = 8,
+     .max_in = 9,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = linear_infer,
+     .expand = linear_expand,
+     .random = random_linear},
+    {.name = "QLinearMatMul",
+     .min_in = 8,
+     .max_in = 8,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = linear_infer,
+     .expand = linear_expand,
+     .random = random_linear},
 };
 
 const struct op_family op_quant = {ops, countof(ops)};

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The primitives that Resize becomes (see resize.c): quern::Upsample, quern::ResizeNearest, quern::Resize.
+// The primitives that Resize becomes (see resize.c): quern::Upsample, quern::ResizeNearest,
+// quern::Resize.
 //
-// The reference works in doubles from the formulas of the ONNX definition, with a table of taps per axis. Kernels compute with
-// fractions of integers: position = a/b, its floor and the rest exactly, so that both agree at ties. Along axes that keep their
-// size the index is passed on as it is: a ramp stays a ramp.
+// The reference works in doubles from the formulas of the ONNX definition, with a table of taps per
+// axis. Kernels compute with fractions of integers: position = a/b, its floor and the rest exactly,
+// so that both agree at ties. Along axes that keep their size the index is passed on as it is: a
+// ramp stays a ramp.
 #include "op/op.h"
 
 #include <math.h>
@@ -16,7 +18,8 @@ static bool whole_infer(struct graph *g, node_id n, struct err *e)
 {
     struct shape s = *op_in_shape(g, graph_node(g, n), 0);
     const i64 *scale;
-    if (attr_ints(graph_node(g, n), "scales", &scale) != s.rank) return op_invalid(e, g, n, "attribute 'scales'");
+    if (attr_ints(graph_node(g, n), "scales", &scale) != s.rank)
+        return op_invalid(e, g, n, "attribute 'scales'");
     for (u32 i = 0; i < s.rank; i++) {
         if (scale[i] < 1) return op_invalid(e, g, n, "scale %lld", (long long)scale[i]);
         s.dim[i] = sym_mul(g->sym, s.dim[i], sym_const(g->sym, scale[i]));
@@ -33,7 +36,10 @@ static i64 whole_map(const void *par, const i64 *out, i64 *in)
     return 0;
 }
 
-static bool whole_eval(const struct op_eval *v, struct err *e) { return op_map_eval(v, whole_map, v->n); }
+static bool whole_eval(const struct op_eval *v, struct err *e)
+{
+    return op_map_eval(v, whole_map, v->n);
+}
 
 static kval whole_lower(struct emit *m, const struct node *n, u32 out, const kval *idx)
 {
@@ -70,13 +76,15 @@ static bool prim_infer(struct graph *g, node_id n, struct err *e)
 /* Evaluation: a table of taps per axis and output index. */
 
 struct table {
-    i64 n;          /* taps per output index */
-    i64 *at;        /* [out][n] */
-    double *w;      /* [out][n] */
-    bool *outside;  /* [out] extrapolated */
+    i64 n;         /* taps per output index */
+    i64 *at;       /* [out][n] */
+    double *w;     /* [out][n] */
+    bool *outside; /* [out] extrapolated */
 };
 
-struct axis { double in, out, num, den; }; /* sizes and scale in numbers */
+struct axis {
+    double in, out, num, den;
+}; /* sizes and scale in numbers */
 
 static double position(const struct op_resize *r, u32 i, const struct axis *a, double x)
 {
@@ -84,7 +92,8 @@ static double position(const struct op_resize *r, u32 i, const struct axis *a, d
     switch ((enum resize_coord)r->coord) {
     case COORD_HALF_PIXEL: return (x + 0.5) * a->den / a->num - 0.5;
     case COORD_PYTORCH_HALF_PIXEL: return resized > 1 ? (x + 0.5) * a->den / a->num - 0.5 : 0;
-    case COORD_ALIGN_CORNERS: return resized == 1 ? 0 : x * (a->in - 1) * a->den / (a->in * a->num - a->den);
+    case COORD_ALIGN_CORNERS:
+        return resized == 1 ? 0 : x * (a->in - 1) * a->den / (a->in * a->num - a->den);
     case COORD_ASYMMETRIC: return x * a->den / a->num;
     case COORD_TF_HALF_PIXEL: return (x + 0.5) * a->den / a->num;
     case COORD_TF_CROP:
@@ -127,7 +136,8 @@ static i64 reach(const struct op_resize *r, const struct axis *a)
     return r->antialias ? i64_max(base, (i64)ceil((double)base * a->den / a->num)) : base;
 }
 
-static void table_row(const struct op_resize *r, const struct axis *a, double x, i64 *at, double *w, i64 taps)
+static void table_row(const struct op_resize *r, const struct axis *a, double x, i64 *at, double *w,
+                      i64 taps)
 {
     double base = floor(x), stretch = r->antialias ? fmin(1, a->num / a->den) : 1, sum = 0;
     for (i64 t = 0; t < taps; t++) {
@@ -140,20 +150,23 @@ static void table_row(const struct op_resize *r, const struct axis *a, double x,
     for (i64 t = 0; t < taps; t++) w[t] /= sum;
 }
 
-static void table_make(const struct op_resize *r, u32 i, const struct axis *a, struct arena *arena, struct table *t)
+static void table_make(const struct op_resize *r, u32 i, const struct axis *a, struct arena *arena,
+                       struct table *t)
 {
     i64 out = (i64)a->out;
     bool same = op_resize_same(r, i);
     t->n = same || r->mode == RESIZE_NEAREST ? 1 : 2 * reach(r, a);
     t->at = arena_array(arena, i64, out * t->n + 1);
-    t->w = arena_array(arena, double, out *t->n + 1);
+    t->w = arena_array(arena, double, out * t->n + 1);
     t->outside = arena_array(arena, bool, out + 1);
     for (i64 o = 0; o < out; o++) {
         double x = same ? (double)o : position(r, i, a, (double)o);
         t->outside[o] = r->coord == COORD_TF_CROP && (x < 0 || x > a->in - 1);
         t->w[o * t->n] = 1;
         if (t->n > 1) table_row(r, a, x, t->at + o * t->n, t->w + o * t->n, t->n);
-        else t->at[o] = (i64)fmin(fmax(same ? x : round_position(r->rounding, x, a->num < a->den), 0), a->in - 1);
+        else
+            t->at[o] = (i64)fmin(
+                fmax(same ? x : round_position(r->rounding, x, a->num < a->den), 0), a->in - 1);
     }
 }
 
@@ -174,21 +187,28 @@ static bool prim_eval(const struct op_eval *v, struct err *e)
     struct table t[MAX_RANK] = {0};
     i64 num[MAX_RANK], den[MAX_RANK], idx[MAX_RANK] = {0};
     struct tensor *y = v->out[0];
-    if (!op_eval_syms(v, "num", num, MAX_RANK, e) || !op_eval_syms(v, "den", den, MAX_RANK, e)) return false;
+    if (!op_eval_syms(v, "num", num, MAX_RANK, e) || !op_eval_syms(v, "den", den, MAX_RANK, e))
+        return false;
     op_resize_get(v->g, v->n, &r);
     for (u32 i = 0; i < r.rank; i++) {
-        if (num[i] < 1 || den[i] < 1 || (y->dim[i] && v->in[0]->dim[i] < 1)) return err_set(e, ERR_INPUT, "bad scale or empty input");
-        struct axis a = {(double)v->in[0]->dim[i], (double)y->dim[i], (double)num[i], (double)den[i]};
+        if (num[i] < 1 || den[i] < 1 || (y->dim[i] && v->in[0]->dim[i] < 1))
+            return err_set(e, ERR_INPUT, "bad scale or empty input");
+        struct axis a = {(double)v->in[0]->dim[i], (double)y->dim[i], (double)num[i],
+                         (double)den[i]};
         table_make(&r, i, &a, v->scratch, &t[i]);
     }
     i64 n = tensor_count(y), size = dtype_size(y->dtype);
     for (i64 o = 0; o < n; o++, op_next(y->rank, y->dim, idx)) {
         bool outside = false;
         i64 at = 0;
-        for (u32 i = 0; i < r.rank; i++) outside |= t[i].outside[idx[i]], at = at * v->in[0]->dim[i] + t[i].at[idx[i]];
+        for (u32 i = 0; i < r.rank; i++)
+            outside |= t[i].outside[idx[i]], at = at * v->in[0]->dim[i] + t[i].at[idx[i]];
         if (outside) elem_set_f64(y->dtype, y->data, o, r.extrapolation);
-        else if (r.mode != RESIZE_NEAREST) elem_set_f64(y->dtype, y->data, o, blend(t, v->in[0], 0, idx, 0));
-        else memcpy((char *)y->data + o * size, (const char *)v->in[0]->data + at * size, (size_t)size);
+        else if (r.mode != RESIZE_NEAREST)
+            elem_set_f64(y->dtype, y->data, o, blend(t, v->in[0], 0, idx, 0));
+        else
+            memcpy((char *)y->data + o * size, (const char *)v->in[0]->data + at * size,
+                   (size_t)size);
     }
     return true;
 }
@@ -196,9 +216,9 @@ static bool prim_eval(const struct op_eval *v, struct err *e)
 /* Lowering. */
 
 struct place {
-    kval a, b;      /* position a/b, a >= -b; or */
-    kval x;         /* position in f64 (COORD_TF_CROP) */
-    kval outside;   /* 0: never */
+    kval a, b;       /* position a/b, a >= -b; or */
+    kval x;          /* position in f64 (COORD_TF_CROP) */
+    kval outside;    /* 0: never */
     kval base, frac; /* floor, and the rest in the type of the weights */
 };
 
@@ -208,21 +228,25 @@ static void place_crop(struct emit *m, const struct op_resize *r, u32 i, kval o,
     kval one = kir_int(k, 1), out = emit_size(m, r->out[i]);
     kval last = kir_cast(k, DT_F64, kir_bin(k, KI_SUB, emit_size(m, r->in[i]), one));
     kval steps = kir_cast(k, DT_F64, kir_bin(k, KI_MAX, kir_bin(k, KI_SUB, out, one), one));
-    kval from = kir_const_f(k, DT_F64, 1, r->start[i]), width = kir_const_f(k, DT_F64, 1, r->end[i] - r->start[i]);
+    kval from = kir_const_f(k, DT_F64, 1, r->start[i]),
+         width = kir_const_f(k, DT_F64, 1, r->end[i] - r->start[i]);
     kval middle = kir_const_f(k, DT_F64, 1, 0.5 * (r->start[i] + r->end[i]));
     kval x = kir_bin(k, KI_MUL, kir_bin(k, KI_MUL, kir_cast(k, DT_F64, o), width), last);
     x = kir_bin(k, KI_ADD, kir_bin(k, KI_MUL, from, last), kir_bin(k, KI_DIV, x, steps));
     p->x = kir_select(k, kir_bin(k, KI_LT, one, out), x, kir_bin(k, KI_MUL, middle, last));
-    p->outside = kir_bin(k, KI_OR, kir_bin(k, KI_LT, p->x, kir_const_f(k, DT_F64, 1, 0)), kir_bin(k, KI_LT, last, p->x));
+    p->outside = kir_bin(k, KI_OR, kir_bin(k, KI_LT, p->x, kir_const_f(k, DT_F64, 1, 0)),
+                         kir_bin(k, KI_LT, last, p->x));
 }
 
 /* The position as a fraction. */
-static void place_fraction(struct emit *m, const struct op_resize *r, u32 i, kval o, struct place *p)
+static void place_fraction(struct emit *m, const struct op_resize *r, u32 i, kval o,
+                           struct place *p)
 {
     struct kir *k = m->k;
     kval num = emit_size(m, r->num[i]), den = emit_size(m, r->den[i]), in = emit_size(m, r->in[i]);
     kval one = kir_int(k, 1), two = kir_int(k, 2), zero = kir_int(k, 0);
-    kval odd = kir_bin(k, KI_MUL, kir_bin(k, KI_ADD, kir_bin(k, KI_MUL, o, two), one), den); /* (2x + 1) den */
+    kval odd = kir_bin(k, KI_MUL, kir_bin(k, KI_ADD, kir_bin(k, KI_MUL, o, two), one),
+                       den); /* (2x + 1) den */
     kval resized = kir_bin(k, KI_MUL, in, num);
     p->b = kir_bin(k, KI_MUL, num, two);
     switch ((enum resize_coord)r->coord) {
@@ -265,21 +289,28 @@ static void place_split(struct emit *m, struct place *p, enum dtype t)
 }
 
 /* max(a, 0) / b */
-static kval quotient(struct kir *k, kval a, kval b) { return kir_bin(k, KI_DIV, kir_bin(k, KI_MAX, a, kir_int(k, 0)), b); }
+static kval quotient(struct kir *k, kval a, kval b)
+{
+    return kir_bin(k, KI_DIV, kir_bin(k, KI_MAX, a, kir_int(k, 0)), b);
+}
 
-static kval nearest_fraction(struct emit *m, const struct op_resize *r, u32 i, const struct place *p)
+static kval nearest_fraction(struct emit *m, const struct op_resize *r, u32 i,
+                             const struct place *p)
 {
     struct kir *k = m->k;
     kval one = kir_int(k, 1), two = kir_int(k, 2);
     kval down = quotient(k, p->a, p->b);
     kval up = quotient(k, kir_bin(k, KI_SUB, kir_bin(k, KI_ADD, p->a, p->b), one), p->b);
-    kval twice = kir_bin(k, KI_ADD, kir_bin(k, KI_MUL, p->a, two), p->b), b2 = kir_bin(k, KI_MUL, p->b, two);
+    kval twice = kir_bin(k, KI_ADD, kir_bin(k, KI_MUL, p->a, two), p->b),
+         b2 = kir_bin(k, KI_MUL, p->b, two);
     switch ((enum resize_round)r->rounding) {
     case ROUND_FLOOR: return down;
     case ROUND_CEIL: return up;
     case ROUND_PREFER_FLOOR: return quotient(k, kir_bin(k, KI_SUB, twice, one), b2);
     case ROUND_PREFER_CEIL: return quotient(k, twice, b2);
-    case ROUND_SIMPLE: return kir_select(k, kir_bin(k, KI_LT, emit_size(m, r->num[i]), emit_size(m, r->den[i])), up, down);
+    case ROUND_SIMPLE:
+        return kir_select(k, kir_bin(k, KI_LT, emit_size(m, r->num[i]), emit_size(m, r->den[i])),
+                          up, down);
     case N_ROUNDS: break;
     }
     unreachable();
@@ -288,13 +319,16 @@ static kval nearest_fraction(struct emit *m, const struct op_resize *r, u32 i, c
 static kval nearest_float(struct emit *m, const struct op_resize *r, u32 i, kval x)
 {
     struct kir *k = m->k;
-    kval half = kir_const_f(k, DT_F64, 1, 0.5), down = kir_un(k, KI_FLOOR, x), up = kir_un(k, KI_CEIL, x);
+    kval half = kir_const_f(k, DT_F64, 1, 0.5), down = kir_un(k, KI_FLOOR, x),
+         up = kir_un(k, KI_CEIL, x);
     switch ((enum resize_round)r->rounding) {
     case ROUND_FLOOR: return down;
     case ROUND_CEIL: return up;
     case ROUND_PREFER_FLOOR: return kir_un(k, KI_CEIL, kir_bin(k, KI_SUB, x, half));
     case ROUND_PREFER_CEIL: return kir_un(k, KI_FLOOR, kir_bin(k, KI_ADD, x, half));
-    case ROUND_SIMPLE: return kir_select(k, kir_bin(k, KI_LT, emit_size(m, r->num[i]), emit_size(m, r->den[i])), up, down);
+    case ROUND_SIMPLE:
+        return kir_select(k, kir_bin(k, KI_LT, emit_size(m, r->num[i]), emit_size(m, r->den[i])),
+                          up, down);
     case N_ROUNDS: break;
     }
     unreachable();
@@ -305,7 +339,8 @@ static kval extrapolated(struct emit *m, const struct op_resize *r, const struct
 {
     struct kir *k = m->k;
     enum dtype t = kir_dtype(k, v);
-    kval other = dtype_is_float(t) ? kir_const_f(k, t, 1, r->extrapolation) : kir_const_i(k, t, 1, (i64)r->extrapolation);
+    kval other = dtype_is_float(t) ? kir_const_f(k, t, 1, r->extrapolation)
+                                   : kir_const_i(k, t, 1, (i64)r->extrapolation);
     for (u32 i = 0; i < r->rank; i++)
         if (p[i].outside) v = kir_select(k, p[i].outside, other, v);
     return v;
@@ -321,7 +356,8 @@ static kval nearest_lower(struct emit *m, const struct node *n, u32 out, const k
         at[i] = idx[i];
         if (op_resize_same(&r, i)) continue;
         place_make(m, &r, i, idx[i], &p[i]);
-        at[i] = p[i].x ? kir_cast(m->k, DT_I64, nearest_float(m, &r, i, p[i].x)) : nearest_fraction(m, &r, i, &p[i]);
+        at[i] = p[i].x ? kir_cast(m->k, DT_I64, nearest_float(m, &r, i, p[i].x))
+                       : nearest_fraction(m, &r, i, &p[i]);
         at[i] = emit_clamp(m, at[i], r.in[i]);
     }
     return extrapolated(m, &r, p, emit_value(m, n->in.v[0], at));
@@ -332,7 +368,7 @@ struct lerp {
     const struct op_resize *r;
     const struct node *n;
     struct place *p;
-    enum dtype type;   /* of weights and sums */
+    enum dtype type; /* of weights and sums */
     kval at[MAX_RANK];
 };
 
@@ -351,7 +387,8 @@ static kval polynomial(const struct lerp *l, kval x, const double c[4])
 static kval cubic_part(const struct lerp *l, kval x, bool near)
 {
     double a = l->r->cubic_a;
-    return polynomial(l, x, near ? (double[]){1, 0, -(a + 3), a + 2} : (double[]){-4 * a, 8 * a, -5 * a, a});
+    return polynomial(
+        l, x, near ? (double[]){1, 0, -(a + 3), a + 2} : (double[]){-4 * a, 8 * a, -5 * a, a});
 }
 
 static kval fixed_weight(const struct lerp *l, u32 i, u32 tap)
@@ -373,9 +410,11 @@ static kval fixed_taps(struct lerp *l, u32 i)
     u32 taps = r->mode == RESIZE_CUBIC ? 4 : 2;
     kval total = 0, weights = 0;
     for (u32 t = 0; t < taps; t++) {
-        kval p = kir_bin(k, KI_ADD, l->p[i].base, kir_int(k, (i64)t + 1 - taps / 2)), w = fixed_weight(l, i, t);
+        kval p = kir_bin(k, KI_ADD, l->p[i].base, kir_int(k, (i64)t + 1 - taps / 2)),
+             w = fixed_weight(l, i, t);
         l->at[i] = emit_clamp(l->m, p, r->in[i]);
-        if (r->exclude_outside) w = kir_select(k, kir_bin(k, KI_EQ, l->at[i], p), w, constant(l, 0));
+        if (r->exclude_outside)
+            w = kir_select(k, kir_bin(k, KI_EQ, l->at[i], p), w, constant(l, 0));
         kval v = kir_bin(k, KI_MUL, w, fixed_taps(l, i + 1));
         total = total ? kir_bin(k, KI_ADD, total, v) : v;
         weights = weights ? kir_bin(k, KI_ADD, weights, w) : w;
@@ -393,7 +432,8 @@ static kval stretched_weight(const struct lerp *l, kval x)
     return kir_select(k, kir_bin(k, KI_LE, x, one), cubic_part(l, x, true), far);
 }
 
-/* Antialiased: loops over the reach of the stretched filter; sum of weighted values over sum of weights. */
+/* Antialiased: loops over the reach of the stretched filter; sum of weighted values over sum of
+ * weights. */
 static kval stretched_taps(struct lerp *l, u32 lanes)
 {
     struct kir *k = l->m->k;
@@ -405,15 +445,22 @@ static kval stretched_taps(struct lerp *l, u32 lanes)
     op_acc_open(l->m, &weights, lanes, constant(l, 0));
     for (u32 i = 0; i < r->rank; i++) {
         if (op_resize_same(r, i)) continue;
-        sym base = sym_const(l->m->g->sym, r->mode == RESIZE_CUBIC ? 2 : 1), s = sym_mul(l->m->g->sym, base, r->den[i]);
-        kval half = emit_size(l->m, sym_max(l->m->g->sym, base, sym_cdiv(l->m->g->sym, s, r->num[i]))), one = kir_int(k, 1);
-        kval j = kir_loop(k, KL_SERIAL, kir_bin(k, KI_SUB, one, half), kir_bin(k, KI_ADD, half, one), 1);
-        kval num = kir_cast(k, l->type, emit_size(l->m, r->num[i])), den = kir_cast(k, l->type, emit_size(l->m, r->den[i]));
+        sym base = sym_const(l->m->g->sym, r->mode == RESIZE_CUBIC ? 2 : 1),
+            s = sym_mul(l->m->g->sym, base, r->den[i]);
+        kval half =
+                 emit_size(l->m, sym_max(l->m->g->sym, base, sym_cdiv(l->m->g->sym, s, r->num[i]))),
+             one = kir_int(k, 1);
+        kval j =
+            kir_loop(k, KL_SERIAL, kir_bin(k, KI_SUB, one, half), kir_bin(k, KI_ADD, half, one), 1);
+        kval num = kir_cast(k, l->type, emit_size(l->m, r->num[i])),
+             den = kir_cast(k, l->type, emit_size(l->m, r->den[i]));
         kval stretch = kir_bin(k, KI_MIN, constant(l, 1), kir_bin(k, KI_DIV, num, den));
-        kval x = kir_bin(k, KI_SUB, kir_cast(k, l->type, j), l->p[i].frac), p = kir_bin(k, KI_ADD, l->p[i].base, j);
+        kval x = kir_bin(k, KI_SUB, kir_cast(k, l->type, j), l->p[i].frac),
+             p = kir_bin(k, KI_ADD, l->p[i].base, j);
         kval wi = stretched_weight(l, kir_bin(k, KI_MUL, x, stretch));
         l->at[i] = emit_clamp(l->m, p, r->in[i]);
-        if (r->exclude_outside) wi = kir_select(k, kir_bin(k, KI_EQ, l->at[i], p), wi, constant(l, 0));
+        if (r->exclude_outside)
+            wi = kir_select(k, kir_bin(k, KI_EQ, l->at[i], p), wi, constant(l, 0));
         w = kir_bin(k, KI_MUL, w, wi);
         open++;
     }
@@ -428,7 +475,8 @@ static kval resize_lower(struct emit *m, const struct node *n, u32 out, const kv
     struct op_resize r;
     struct place p[MAX_RANK] = {0};
     op_resize_get(m->g, n, &r);
-    struct lerp l = {.m = m, .r = &r, .n = n, .p = p, .type = op_acc_type(m, op_in_dtype(m->g, n, 0))};
+    struct lerp l = {
+        .m = m, .r = &r, .n = n, .p = p, .type = op_acc_type(m, op_in_dtype(m->g, n, 0))};
     for (u32 i = 0; i < r.rank; i++) {
         l.at[i] = idx[i];
         if (op_resize_same(&r, i)) continue;
@@ -444,11 +492,13 @@ static double resize_flops(const struct graph *g, const struct node *n, const i6
     struct op_resize r;
     i64 y[MAX_RANK];
     double f = 1;
-    if (!op_resize_get(g, n, &r) || !shape_eval(g->sym, &graph_value(g, n->out.v[0])->shape, var, y)) return 0;
-    for (u32 i = 0; i < r.rank; i++) f *= (double)y[i] * (op_resize_same(&r, i) ? 1 : r.mode == RESIZE_CUBIC ? 4 : 2);
+    if (!op_resize_get(g, n, &r) ||
+        !shape_eval(g->sym, &graph_value(g, n->out.v[0])->shape, var, y))
+        return 0;
+    for (u32 i = 0; i < r.rank; i++)
+        f *= (double)y[i] * (op_resize_same(&r, i) ? 1 : r.mode == RESIZE_CUBIC ? 4 : 2);
     return 2 * f;
 }
-
 
 /* Scales that give at least one element, or sizes. */
 static void random_prim(const struct op *self, struct graph *g, struct rng *rng)
@@ -457,7 +507,8 @@ static void random_prim(const struct op *self, struct graph *g, struct rng *rng)
     i64 dim[MAX_RANK];
     bool nearest = self->props & OP_VIEW;
     r.mode = nearest ? RESIZE_NEAREST : (u32)rng_range(rng, RESIZE_LINEAR, RESIZE_CUBIC);
-    r.coord = (u32)rng_range(rng, 0, N_COORDS - 1), r.rounding = (u32)rng_range(rng, 0, N_ROUNDS - 1);
+    r.coord = (u32)rng_range(rng, 0, N_COORDS - 1),
+    r.rounding = (u32)rng_range(rng, 0, N_ROUNDS - 1);
     if (!nearest && r.coord == COORD_TF_HALF_PIXEL) r.coord = COORD_HALF_PIXEL;
     r.antialias = !nearest && r.coord != COORD_TF_CROP && rng_range(rng, 0, 2) == 0;
     r.exclude_outside = !nearest && rng_range(rng, 0, 2) == 0;
@@ -466,7 +517,8 @@ static void random_prim(const struct op *self, struct graph *g, struct rng *rng)
         dim[i] = rng_range(rng, den, 7);
         i64 out = bend ? rng_range(rng, 1, 8) : dim[i] * num / den;
         r.out[i] = sym_const(g->sym, out);
-        r.num[i] = sym_const(g->sym, bend ? out : num), r.den[i] = sym_const(g->sym, bend ? dim[i] : den);
+        r.num[i] = sym_const(g->sym, bend ? out : num),
+        r.den[i] = sym_const(g->sym, bend ? dim[i] : den);
         r.start[i] = r.coord == COORD_TF_CROP ? 0.3 * rng_f64(rng) : 0;
         r.end[i] = r.coord == COORD_TF_CROP ? 0.8 + 0.4 * rng_f64(rng) : 1;
     }
@@ -477,12 +529,37 @@ static void random_prim(const struct op *self, struct graph *g, struct rng *rng)
 }
 
 static const struct op ops[] = {
-    {.name = "quern::Upsample", .props = OP_VIEW, .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,
-     .infer = whole_infer, .eval = whole_eval, .lower = whole_lower, .random = whole_random},
-    {.name = "quern::ResizeNearest", .props = OP_VIEW, .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,
-     .infer = prim_infer, .eval = prim_eval, .lower = nearest_lower, .random = random_prim},
-    {.name = "quern::Resize", .props = OP_SAMPLE, .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,
-     .infer = prim_infer, .eval = prim_eval, .lower = resize_lower, .flops = resize_flops, .random = random_prim},
+    {.name = "quern::Upsample",
+     .props = OP_VIEW,
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = whole_infer,
+     .eval = whole_eval,
+     .lower = whole_lower,
+     .random = whole_random},
+    {.name = "quern::ResizeNearest",
+     .props = OP_VIEW,
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = prim_infer,
+     .eval = prim_eval,
+     .lower = nearest_lower,
+     .random = random_prim},
+    {.name = "quern::Resize",
+     .props = OP_SAMPLE,
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = prim_infer,
+     .eval = prim_eval,
+     .lower = resize_lower,
+     .flops = resize_flops,
+     .random = random_prim},
 };
 
 const struct op_family op_resample = {ops, countof(ops)};

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Resize and the older Upsample: every mode of opset 18. Both become one of three primitives (resample.c), which hold scales and
-// sizes as symbolic attributes, so that no input is left that only holds sizes:
+// Resize and the older Upsample: every mode of opset 18. Both become one of three primitives
+// (resample.c), which hold scales and sizes as symbolic attributes, so that no input is left that
+// only holds sizes:
 //
 //   quern::Upsample       nearest by whole factors: out[i] = in[i // s]; a view
 //   quern::ResizeNearest  any other nearest: a view, too
 //   quern::Resize         linear, cubic, antialiased: a few weighted reads per axis
 //
-// A scale is a fraction num/den: out/in when sizes are given, otherwise the simplest fraction that rounds to the given float.
-// The position in the input is then an exact fraction of integers (but for tf_crop_and_resize), so that ties and the sizes
-// floor(H * num / den) come out the same for constant and symbolic sizes, on every machine.
+// A scale is a fraction num/den: out/in when sizes are given, otherwise the simplest fraction that
+// rounds to the given float. The position in the input is then an exact fraction of integers (but
+// for tf_crop_and_resize), so that ties and the sizes floor(H * num / den) come out the same for
+// constant and symbolic sizes, on every machine.
 //
 // "length_resized" of the definition is in * scale, not rounded, as in ONNX's own reference.
 #include "op/op.h"
@@ -20,13 +22,15 @@
 enum { STRETCH, NOT_LARGER, NOT_SMALLER }; /* op_resize.aspect */
 
 /* The axes that roi, scales and sizes speak of. */
-static bool read_axes(struct graph *g, node_id n, const struct op_resize *r, u32 *axis, u32 *count, struct err *e)
+static bool read_axes(struct graph *g, node_id n, const struct op_resize *r, u32 *axis, u32 *count,
+                      struct err *e)
 {
     const i64 *v;
     i64 k = attr_ints(graph_node(g, n), "axes", &v);
     bool seen[MAX_RANK] = {0};
     *count = node_attr(graph_node(g, n), "axes") ? (u32)i64_min(k, MAX_RANK + 1) : r->rank;
-    if (*count > r->rank) return op_invalid(e, g, n, "%lld axes for rank %u", (long long)k, r->rank);
+    if (*count > r->rank)
+        return op_invalid(e, g, n, "%lld axes for rank %u", (long long)k, r->rank);
     for (u32 i = 0; i < *count; i++) {
         if (!op_axis(k ? v[i] : i, r->rank, &axis[i]) || seen[axis[i]])
             return op_invalid(e, g, n, "axis %lld is out of range or named twice", (long long)v[i]);
@@ -35,22 +39,26 @@ static bool read_axes(struct graph *g, node_id n, const struct op_resize *r, u32
     return true;
 }
 
-static bool read_roi(struct graph *g, node_id n, struct op_resize *r, const u32 *axis, u32 count, struct err *e)
+static bool read_roi(struct graph *g, node_id n, struct op_resize *r, const u32 *axis, u32 count,
+                     struct err *e)
 {
     const struct node *nd = graph_node(g, n);
     if (r->coord != COORD_TF_CROP) return true;
     const struct tensor *t = op_has_in(nd, 1) ? graph_value(g, nd->in.v[1])->data : NULL;
     if (!t) return op_unsupported(e, g, n, "roi is not constant");
-    if (tensor_count(t) != 2 * (i64)count) return op_invalid(e, g, n, "roi of %lld elements", (long long)tensor_count(t));
+    if (tensor_count(t) != 2 * (i64)count)
+        return op_invalid(e, g, n, "roi of %lld elements", (long long)tensor_count(t));
     for (u32 i = 0; i < count; i++) {
         r->start[axis[i]] = elem_f64(t->dtype, t->data, i);
         r->end[axis[i]] = elem_f64(t->dtype, t->data, i + count);
-        if (!isfinite(r->start[axis[i]]) || !isfinite(r->end[axis[i]])) return op_invalid(e, g, n, "roi is not finite");
+        if (!isfinite(r->start[axis[i]]) || !isfinite(r->end[axis[i]]))
+            return op_invalid(e, g, n, "roi is not finite");
     }
     return true;
 }
 
-/* The simplest fraction that rounds to the same float: the first convergent of the continued fraction that does. */
+/* The simplest fraction that rounds to the same float: the first convergent of the continued
+ * fraction that does. */
 static bool rational(double v, i64 *num, i64 *den)
 {
     if (!(v >= 1e-6 && v <= 1e6)) return false;
@@ -66,15 +74,21 @@ static bool rational(double v, i64 *num, i64 *den)
     return p1 > 0;
 }
 
-static sym rounded_down(const struct graph *g, sym in, sym num, sym den) { return sym_div(g->sym, sym_mul(g->sym, in, num), den); }
+static sym rounded_down(const struct graph *g, sym in, sym num, sym den)
+{
+    return sym_div(g->sym, sym_mul(g->sym, in, num), den);
+}
 
 /* Cropped: floor(in * (end - start) * scale). */
-static bool crop_size(struct graph *g, node_id n, struct op_resize *r, u32 i, double scale, struct err *e)
+static bool crop_size(struct graph *g, node_id n, struct op_resize *r, u32 i, double scale,
+                      struct err *e)
 {
     i64 in;
     if (r->coord != COORD_TF_CROP || (r->start[i] == 0 && r->end[i] == 1)) return true;
-    if (!sym_is_const(g->sym, r->in[i], &in)) return op_unsupported(e, g, n, "roi with scales over a symbolic size");
-    double size = floor((double)in * (r->end[i] - r->start[i]) * scale * (1 + 1e-7)); /* floats just below an integer */
+    if (!sym_is_const(g->sym, r->in[i], &in))
+        return op_unsupported(e, g, n, "roi with scales over a symbolic size");
+    double size = floor((double)in * (r->end[i] - r->start[i]) * scale *
+                        (1 + 1e-7)); /* floats just below an integer */
     if (!(size >= 0 && size < 1e9)) return op_invalid(e, g, n, "size %g", size);
     r->out[i] = sym_const(g->sym, (i64)size);
     return true;
@@ -83,14 +97,16 @@ static bool crop_size(struct graph *g, node_id n, struct op_resize *r, u32 i, do
 /* Upsample is a Resize whose positions are o / scale, rounded down. */
 static bool is_upsample(const struct node *nd) { return str_is(nd->op, "Upsample"); }
 
-static bool read_scales(struct graph *g, node_id n, struct op_resize *r, const u32 *axis, u32 count, struct err *e)
+static bool read_scales(struct graph *g, node_id n, struct op_resize *r, const u32 *axis, u32 count,
+                        struct err *e)
 {
     value_id v = graph_node(g, n)->in.v[is_upsample(graph_node(g, n)) ? 1 : 2];
     const struct tensor *t = graph_value(g, v)->data;
     struct sym_data d = {0};
     bool known = t ? dtype_is_float(t->dtype) : op_sym_content(g, v, MAX_RANK, &d);
     if (!known) return op_unsupported(e, g, n, "scales are only known at run time");
-    if ((t ? tensor_count(t) : d.n) != count) return op_invalid(e, g, n, "scales do not have %u elements", count);
+    if ((t ? tensor_count(t) : d.n) != count)
+        return op_invalid(e, g, n, "scales do not have %u elements", count);
     for (u32 k = 0; k < count; k++) {
         u32 i = axis[k];
         i64 num, den;
@@ -131,8 +147,10 @@ static void reduce_fraction(struct symtab *t, sym *num, sym *den)
     }
 }
 
-/* keep_aspect_ratio_policy: the scale of the axis with the smallest or the largest one goes for all. */
-static bool keep_aspect(struct graph *g, node_id n, struct op_resize *r, const u32 *axis, u32 count, struct err *e)
+/* keep_aspect_ratio_policy: the scale of the axis with the smallest or the largest one goes for
+ * all. */
+static bool keep_aspect(struct graph *g, node_id n, struct op_resize *r, const u32 *axis, u32 count,
+                        struct err *e)
 {
     i64 in, num = 0, den = 1, want;
     for (u32 k = 0; k < count; k++) {
@@ -152,7 +170,8 @@ static bool keep_aspect(struct graph *g, node_id n, struct op_resize *r, const u
     return true;
 }
 
-static bool read_sizes(struct graph *g, node_id n, struct op_resize *r, const u32 *axis, u32 count, struct err *e)
+static bool read_sizes(struct graph *g, node_id n, struct op_resize *r, const u32 *axis, u32 count,
+                       struct err *e)
 {
     sym want[MAX_RANK];
     i64 k, c;
@@ -161,7 +180,8 @@ static bool read_sizes(struct graph *g, node_id n, struct op_resize *r, const u3
     if (k != count) return op_invalid(e, g, n, "%lld sizes instead of %u", (long long)k, count);
     for (u32 j = 0; j < count; j++) {
         u32 i = axis[j];
-        if (sym_is_const(g->sym, want[j], &c) && (c < 1 || c > 1 << 30)) return op_invalid(e, g, n, "size %lld", (long long)c);
+        if (sym_is_const(g->sym, want[j], &c) && (c < 1 || c > 1 << 30))
+            return op_invalid(e, g, n, "size %lld", (long long)c);
         if (sym_is_const(g->sym, r->in[i], &c) && c < 1) return op_invalid(e, g, n, "empty input");
         r->out[i] = r->num[i] = want[j];
         r->den[i] = r->in[i];
@@ -186,7 +206,8 @@ static bool resize_read(struct graph *g, node_id n, struct op_resize *r, struct 
     if (!op_resize_read(g, n, r, e)) return false;
     if (old) r->coord = COORD_ASYMMETRIC, r->rounding = ROUND_FLOOR;
     if (!read_axes(g, n, r, axis, &count, e) || !read_roi(g, n, r, axis, count, e)) return false;
-    bool scales = is_given(g, graph_node(g, n), old ? 1 : 2), sizes = !old && is_given(g, graph_node(g, n), 3);
+    bool scales = is_given(g, graph_node(g, n), old ? 1 : 2),
+         sizes = !old && is_given(g, graph_node(g, n), 3);
     if (scales == sizes) return op_invalid(e, g, n, "either scales or sizes must be given");
     return scales ? read_scales(g, n, r, axis, count, e) : read_sizes(g, n, r, axis, count, e);
 }
@@ -206,13 +227,16 @@ static bool whole_factors(const struct graph *g, const struct op_resize *r, i64 
 {
     bool centred = (r->coord == COORD_HALF_PIXEL || r->coord == COORD_PYTORCH_HALF_PIXEL) &&
                    (r->rounding == ROUND_PREFER_FLOOR || r->rounding == ROUND_PREFER_CEIL);
-    bool cornered = (r->coord == COORD_ASYMMETRIC || r->coord == COORD_TF_HALF_PIXEL) && (r->rounding == ROUND_FLOOR || r->rounding == ROUND_SIMPLE);
+    bool cornered = (r->coord == COORD_ASYMMETRIC || r->coord == COORD_TF_HALF_PIXEL) &&
+                    (r->rounding == ROUND_FLOOR || r->rounding == ROUND_SIMPLE);
     i64 den;
     if (r->mode != RESIZE_NEAREST || !(centred || cornered)) return false;
     for (u32 i = 0; i < r->rank; i++) {
         scale[i] = 1;
         if (op_resize_same(r, i)) continue;
-        if (!sym_is_const(g->sym, r->num[i], &scale[i]) || !sym_is_const(g->sym, r->den[i], &den) || den != 1) return false;
+        if (!sym_is_const(g->sym, r->num[i], &scale[i]) || !sym_is_const(g->sym, r->den[i], &den) ||
+            den != 1)
+            return false;
         if (r->out[i] != sym_mul(g->sym, r->in[i], r->num[i])) return false;
     }
     return true;
@@ -225,7 +249,9 @@ static bool expand(struct graph *g, node_id n, struct err *e)
     i64 scale[MAX_RANK];
     if (!resize_read(g, n, &r, e)) return false;
     bool whole = whole_factors(g, &r, scale);
-    const char *op = whole ? "quern::Upsample" : r.mode == RESIZE_NEAREST ? "quern::ResizeNearest" : "quern::Resize";
+    const char *op = whole                      ? "quern::Upsample"
+                     : r.mode == RESIZE_NEAREST ? "quern::ResizeNearest"
+                                                : "quern::Resize";
     node_id to = op_made(g, op_node1(g, n, op, nd.in.v[0], nd.out.v[0]));
     if (whole) attr_set_ints(g, to, "scales", scale, r.rank);
     else op_resize_put(g, to, &r);
@@ -256,7 +282,8 @@ static bool resize_upgrade(struct graph *g, node_id n, i64 opset, struct err *e)
 static bool upsample_upgrade(struct graph *g, node_id n, i64 opset, struct err *e)
 {
     const struct attr *a = node_attr(graph_node(g, n), "scales");
-    if (opset >= 10) return op_unsupported(e, g, n, "not an operator of opset %lld", (long long)opset);
+    if (opset >= 10)
+        return op_unsupported(e, g, n, "not an operator of opset %lld", (long long)opset);
     if (opset >= 9) return true;
     if (!a || a->kind != ATTR_FLOATS) return op_invalid(e, g, n, "attribute 'scales' is missing");
     node_add_in(g, n, floats(g, "scales", a->floats, a->n));
@@ -271,7 +298,8 @@ static void random_resize(const struct op *self, struct graph *g, struct rng *r)
     static const double factors[] = {0.5, 0.6, 0.75, 1, 1.5, 2, 2.3, 3};
     i64 dim[MAX_RANK], sizes[MAX_RANK];
     double scales[MAX_RANK], roi[2 * MAX_RANK];
-    u32 rank = (u32)rng_range(r, 2, 4), mode = (u32)rng_range(r, 0, N_RESIZE_MODES - 1), coord = (u32)rng_range(r, 0, N_COORDS - 1);
+    u32 rank = (u32)rng_range(r, 2, 4), mode = (u32)rng_range(r, 0, N_RESIZE_MODES - 1),
+        coord = (u32)rng_range(r, 0, N_COORDS - 1);
     bool by_size = rng_range(r, 0, 1);
     for (u32 i = 0; i < rank; i++) {
         bool fixed = rank > 2 && i + 2 < rank;
@@ -281,7 +309,11 @@ static void random_resize(const struct op *self, struct graph *g, struct rng *r)
         roi[i] = fixed ? 0 : 0.3 * rng_f64(r), roi[i + rank] = fixed ? 1 : 0.9 + 0.3 * rng_f64(r);
     }
     if (coord == COORD_TF_HALF_PIXEL && mode != RESIZE_NEAREST) coord = COORD_HALF_PIXEL;
-    struct op_resize f = {.mode = mode, .coord = coord, .rounding = (u32)rng_range(r, 0, ROUND_SIMPLE), .extrapolation = 3, .cubic_a = -0.5};
+    struct op_resize f = {.mode = mode,
+                          .coord = coord,
+                          .rounding = (u32)rng_range(r, 0, ROUND_SIMPLE),
+                          .extrapolation = 3,
+                          .cubic_a = -0.5};
     f.exclude_outside = mode == RESIZE_CUBIC && rng_range(r, 0, 1);
     f.antialias = mode != RESIZE_NEAREST && coord != COORD_TF_CROP && rng_range(r, 0, 3) == 0;
     value_id in[4] = {0};
@@ -299,7 +331,8 @@ static void random_upsample(const struct op *self, struct graph *g, struct rng *
     i64 dim[2];
     double scales[2];
     value_id in[2];
-    for (u32 i = 0; i < 2; i++) dim[i] = rng_range(r, 2, 5), scales[i] = factors[rng_range(r, 0, countof(factors) - 1)];
+    for (u32 i = 0; i < 2; i++)
+        dim[i] = rng_range(r, 2, 5), scales[i] = factors[rng_range(r, 0, countof(factors) - 1)];
     random_input(g, "x", DT_F32, 2, dim, &in[0]);
     in[1] = floats(g, "scales", scales, 2);
     random_node(g, self, 2, in, 1);
@@ -307,10 +340,24 @@ static void random_upsample(const struct op *self, struct graph *g, struct rng *
 }
 
 static const struct op ops[] = {
-    {.name = "Resize", .min_in = 1, .max_in = 4, .min_out = 1, .max_out = 1,
-     .upgrade = resize_upgrade, .infer = infer, .expand = expand, .random = random_resize},
-    {.name = "Upsample", .min_in = 1, .max_in = 2, .min_out = 1, .max_out = 1,
-     .upgrade = upsample_upgrade, .infer = infer, .expand = expand, .random = random_upsample},
+    {.name = "Resize",
+     .min_in = 1,
+     .max_in = 4,
+     .min_out = 1,
+     .max_out = 1,
+     .upgrade = resize_upgrade,
+     .infer = infer,
+     .expand = expand,
+     .random = random_resize},
+    {.name = "Upsample",
+     .min_in = 1,
+     .max_in = 2,
+     .min_out = 1,
+     .max_out = 1,
+     .upgrade = upsample_upgrade,
+     .infer = infer,
+     .expand = expand,
+     .random = random_upsample},
 };
 
 const struct op_family op_resize = {ops, countof(ops)};

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RoiAlign, mode avg: each output element is the mean of bilinear samples on a grid inside one bin of a region. A primitive with
-// property OP_SAMPLE. x (n, c, h, w), rois (r, 4) = x1 y1 x2 y2, batch (r) -> y (r, c, oh, ow).
+// RoiAlign, mode avg: each output element is the mean of bilinear samples on a grid inside one bin
+// of a region. A primitive with property OP_SAMPLE. x (n, c, h, w), rois (r, 4) = x1 y1 x2 y2,
+// batch (r) -> y (r, c, oh, ow).
 //
-// The number of samples of a bin is sampling_ratio per axis, or ceil(region / bins) of each region when that is 0: then kernels
-// loop to the largest count among the lanes and mask. A batch index outside the input is an error in the reference and clamped in
-// kernels.
+// The number of samples of a bin is sampling_ratio per axis, or ceil(region / bins) of each region
+// when that is 0: then kernels loop to the largest count among the lanes and mask. A batch index
+// outside the input is an error in the reference and clamped in kernels.
 #include "op/op.h"
 
 #include <math.h>
@@ -13,8 +14,8 @@
 enum { MAX_GRID = 1024 }; /* samples of a bin along an axis, when regions ask for more */
 
 struct roi {
-    double scale, offset;  /* spatial_scale; half a pixel, or none */
-    i64 ratio, bins[2];    /* sampling_ratio; output width, height */
+    double scale, offset; /* spatial_scale; half a pixel, or none */
+    i64 ratio, bins[2];   /* sampling_ratio; output width, height */
 };
 
 static bool roi_read(const struct node *nd, struct roi *r)
@@ -23,7 +24,8 @@ static bool roi_read(const struct node *nd, struct roi *r)
     *r = (struct roi){.scale = attr_float(nd, "spatial_scale", 1), .offset = half ? 0.5 : 0};
     r->ratio = attr_int(nd, "sampling_ratio", 0);
     r->bins[0] = attr_int(nd, "output_width", 1), r->bins[1] = attr_int(nd, "output_height", 1);
-    return r->ratio >= 0 && r->ratio <= MAX_GRID && r->bins[0] > 0 && r->bins[1] > 0 && r->bins[0] < 1 << 20 && r->bins[1] < 1 << 20;
+    return r->ratio >= 0 && r->ratio <= MAX_GRID && r->bins[0] > 0 && r->bins[1] > 0 &&
+           r->bins[0] < 1 << 20 && r->bins[1] < 1 << 20;
 }
 
 static bool upgrade(struct graph *g, node_id n, i64 opset, struct err *e)
@@ -35,22 +37,29 @@ static bool upgrade(struct graph *g, node_id n, i64 opset, struct err *e)
 static bool infer(struct graph *g, node_id n, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
-    const struct shape x = *op_in_shape(g, nd, 0), rois = *op_in_shape(g, nd, 1), batch = *op_in_shape(g, nd, 2);
-    struct str mode = attr_str(nd, "mode", "avg"), how = attr_str(nd, "coordinate_transformation_mode", "half_pixel");
+    const struct shape x = *op_in_shape(g, nd, 0), rois = *op_in_shape(g, nd, 1),
+                       batch = *op_in_shape(g, nd, 2);
+    struct str mode = attr_str(nd, "mode", "avg"),
+               how = attr_str(nd, "coordinate_transformation_mode", "half_pixel");
     enum dtype t = op_in_dtype(g, nd, 0);
     struct roi r;
     i64 c;
     if (!str_is(mode, "avg")) return op_unsupported(e, g, n, "mode '%.*s'", STR_ARG(mode));
     if (!str_is(how, "half_pixel") && !str_is(how, "output_half_pixel"))
         return op_unsupported(e, g, n, "coordinate_transformation_mode '%.*s'", STR_ARG(how));
-    if (!roi_read(nd, &r)) return op_invalid(e, g, n, "sampling_ratio, output_width or output_height out of range");
-    if (!dtype_is_float(t) || op_in_dtype(g, nd, 1) != t) return op_unsupported(e, g, n, "type %s", dtype_name(t));
-    if (op_in_dtype(g, nd, 2) != DT_I64 && op_in_dtype(g, nd, 2) != DT_I32) return op_invalid(e, g, n, "batch indices are no integers");
-    if (x.rank != 4 || rois.rank != 2 || batch.rank != 1 || !sym_is_const(g->sym, rois.dim[1], &c) || c != 4)
+    if (!roi_read(nd, &r))
+        return op_invalid(e, g, n, "sampling_ratio, output_width or output_height out of range");
+    if (!dtype_is_float(t) || op_in_dtype(g, nd, 1) != t)
+        return op_unsupported(e, g, n, "type %s", dtype_name(t));
+    if (op_in_dtype(g, nd, 2) != DT_I64 && op_in_dtype(g, nd, 2) != DT_I32)
+        return op_invalid(e, g, n, "batch indices are no integers");
+    if (x.rank != 4 || rois.rank != 2 || batch.rank != 1 ||
+        !sym_is_const(g->sym, rois.dim[1], &c) || c != 4)
         return op_invalid(e, g, n, "inputs of ranks %u, %u, %u", x.rank, rois.rank, batch.rank);
     for (u32 i = 0; i < 4; i += i ? 1 : 2)
         if (sym_is_const(g->sym, x.dim[i], &c) && c < 1) return op_invalid(e, g, n, "empty input");
-    if (!op_sizes_agree(g, rois.dim[0], batch.dim[0])) return op_invalid(e, g, n, "different numbers of regions and batch indices");
+    if (!op_sizes_agree(g, rois.dim[0], batch.dim[0]))
+        return op_invalid(e, g, n, "different numbers of regions and batch indices");
     struct shape out = {.known = true, .rank = 4, .dim = {rois.dim[0], x.dim[1]}};
     for (u32 a = 0; a < 2; a++) out.dim[3 - a] = sym_const(g->sym, r.bins[a]);
     op_set_out(g, n, 0, t, &out);
@@ -59,12 +68,16 @@ static bool infer(struct graph *g, node_id n, struct err *e)
 
 /* Evaluation. */
 
-struct span { double start, bin; i64 n; }; /* of one region along one axis: samples start + (o + (i + 0.5) / n) * bin */
+struct span {
+    double start, bin;
+    i64 n;
+}; /* of one region along one axis: samples start + (o + (i + 0.5) / n) * bin */
 
 static struct span span_of(const struct roi *r, const struct tensor *rois, i64 region, u32 axis)
 {
     double lo = elem_f64(rois->dtype, rois->data, region * 4 + axis) * r->scale - r->offset;
-    double size = elem_f64(rois->dtype, rois->data, region * 4 + 2 + axis) * r->scale - r->offset - lo;
+    double size =
+        elem_f64(rois->dtype, rois->data, region * 4 + 2 + axis) * r->scale - r->offset - lo;
     if (r->offset == 0) size = fmax(size, 1);
     struct span s = {lo, size / (double)r->bins[axis], r->ratio};
     if (!s.n) s.n = (i64)fmin(fmax(ceil(s.bin), 0), MAX_GRID);
@@ -89,7 +102,8 @@ static double bilinear(const struct tensor *x, i64 plane, double py, double px)
     double wy[2], wx[2], sum = 0;
     if (!taps(py, x->dim[2], ay, wy) || !taps(px, x->dim[3], ax, wx)) return 0;
     for (u32 i = 0; i < 4; i++)
-        sum += wy[i / 2] * wx[i % 2] * elem_f64(x->dtype, x->data, (plane * x->dim[2] + ay[i / 2]) * x->dim[3] + ax[i % 2]);
+        sum += wy[i / 2] * wx[i % 2] *
+               elem_f64(x->dtype, x->data, (plane * x->dim[2] + ay[i / 2]) * x->dim[3] + ax[i % 2]);
     return sum;
 }
 
@@ -98,8 +112,10 @@ static double bin_mean(const struct tensor *x, i64 plane, const struct span s[2]
     double sum = 0;
     for (i64 i = 0; i < s[1].n; i++)
         for (i64 j = 0; j < s[0].n; j++)
-            sum += bilinear(x, plane, s[1].start + ((double)o[0] + ((double)i + 0.5) / (double)s[1].n) * s[1].bin,
-                            s[0].start + ((double)o[1] + ((double)j + 0.5) / (double)s[0].n) * s[0].bin);
+            sum += bilinear(
+                x, plane,
+                s[1].start + ((double)o[0] + ((double)i + 0.5) / (double)s[1].n) * s[1].bin,
+                s[0].start + ((double)o[1] + ((double)j + 0.5) / (double)s[0].n) * s[0].bin);
     return sum / (double)i64_max(s[0].n * s[1].n, 1);
 }
 
@@ -129,27 +145,34 @@ struct lowering {
 
 static kval num(const struct lowering *l, double v) { return kir_const_f(l->k, l->t, 1, v); }
 
-struct kspan { kval start, bin, n; }; /* n: i64 */
+struct kspan {
+    kval start, bin, n;
+}; /* n: i64 */
 
-static struct kspan emit_span(const struct lowering *l, const struct node *nd, const struct roi *r, kval region, u32 axis)
+static struct kspan emit_span(const struct lowering *l, const struct node *nd, const struct roi *r,
+                              kval region, u32 axis)
 {
     struct kir *k = l->k;
     kval end[2];
     for (u32 i = 0; i < 2; i++) {
-        kval p = kir_cast(k, l->t, emit_value(l->m, nd->in.v[1], (kval[]){region, kir_int(k, axis + 2 * i)}));
+        kval p = kir_cast(
+            k, l->t, emit_value(l->m, nd->in.v[1], (kval[]){region, kir_int(k, axis + 2 * i)}));
         end[i] = kir_bin(k, KI_SUB, kir_bin(k, KI_MUL, p, num(l, r->scale)), num(l, r->offset));
     }
     kval size = kir_bin(k, KI_SUB, end[1], end[0]);
     if (r->offset == 0) size = kir_bin(k, KI_MAX, size, num(l, 1));
-    struct kspan s = {end[0], kir_bin(k, KI_DIV, size, num(l, (double)r->bins[axis])), kir_int(k, r->ratio)};
+    struct kspan s = {end[0], kir_bin(k, KI_DIV, size, num(l, (double)r->bins[axis])),
+                      kir_int(k, r->ratio)};
     if (r->ratio) return s;
-    kval n = kir_bin(k, KI_MIN, kir_bin(k, KI_MAX, kir_un(k, KI_CEIL, s.bin), num(l, 0)), num(l, MAX_GRID));
+    kval n = kir_bin(k, KI_MIN, kir_bin(k, KI_MAX, kir_un(k, KI_CEIL, s.bin), num(l, 0)),
+                     num(l, MAX_GRID));
     s.n = kir_cast(k, DT_I64, n);
     return s;
 }
 
 /* Taps of sample i of output position o; the weights are 0 where the sample does not count. */
-static void emit_taps(const struct lowering *l, const struct kspan *s, kval o, kval i, sym size, kval at[2], kval w[2])
+static void emit_taps(const struct lowering *l, const struct kspan *s, kval o, kval i, sym size,
+                      kval at[2], kval w[2])
 {
     struct kir *k = l->k;
     kval zero = num(l, 0), one = num(l, 1), end = kir_cast(k, l->t, emit_size(l->m, size));
@@ -167,7 +190,10 @@ static void emit_taps(const struct lowering *l, const struct kspan *s, kval o, k
     w[1] = kir_select(k, ok, f, zero);
 }
 
-static kval largest(struct kir *k, kval v) { return kir_lanes(k, v) > 1 ? kir_un(k, KI_HMAX, v) : v; }
+static kval largest(struct kir *k, kval v)
+{
+    return kir_lanes(k, v) > 1 ? kir_un(k, KI_HMAX, v) : v;
+}
 
 static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx)
 {
@@ -191,29 +217,35 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
     }
     kir_end(k);
     kir_end(k);
-    kval count = kir_cast(k, l.t, kir_bin(k, KI_MAX, kir_bin(k, KI_MUL, sx.n, sy.n), kir_int(k, 1)));
-    return kir_cast(k, emit_type(op_in_dtype(m->g, n, 0)), kir_bin(k, KI_DIV, op_acc_get(m, &a), count));
+    kval count =
+        kir_cast(k, l.t, kir_bin(k, KI_MAX, kir_bin(k, KI_MUL, sx.n, sy.n), kir_int(k, 1)));
+    return kir_cast(k, emit_type(op_in_dtype(m->g, n, 0)),
+                    kir_bin(k, KI_DIV, op_acc_get(m, &a), count));
 }
 
 static double flops(const struct graph *g, const struct node *n, const i64 *var)
 {
     struct roi r;
     i64 y[MAX_RANK];
-    if (!roi_read(n, &r) || !shape_eval(g->sym, &graph_value(g, n->out.v[0])->shape, var, y)) return 0;
+    if (!roi_read(n, &r) || !shape_eval(g->sym, &graph_value(g, n->out.v[0])->shape, var, y))
+        return 0;
     double samples = r.ratio ? (double)(r.ratio * r.ratio) : 4;
     return 8 * samples * (double)y[0] * (double)y[1] * (double)y[2] * (double)y[3];
 }
 
 static void random_roi(const struct op *self, struct graph *g, struct rng *r)
 {
-    i64 x[4] = {rng_range(r, 1, 3), rng_range(r, 1, 3), rng_range(r, 2, 6), rng_range(r, 2, 6)}, n = rng_range(r, 1, 4);
-    struct tensor *rois = tensor_new(g->arena, DT_F32, 2, (i64[]){n, 4}), *batch = tensor_new(g->arena, DT_I64, 1, &n);
+    i64 x[4] = {rng_range(r, 1, 3), rng_range(r, 1, 3), rng_range(r, 2, 6), rng_range(r, 2, 6)},
+        n = rng_range(r, 1, 4);
+    struct tensor *rois = tensor_new(g->arena, DT_F32, 2, (i64[]){n, 4}),
+                  *batch = tensor_new(g->arena, DT_I64, 1, &n);
     for (i64 i = 0; i < n; i++) {
         elem_set_i64(DT_I64, batch->data, i, rng_range(r, 0, x[0] - 1));
         for (i64 c = 0; c < 4; c++)
             elem_set_f64(DT_F32, rois->data, 4 * i + c, (c < 2 ? -1 : 2) + 5 * rng_f64(r));
     }
-    value_id in[3] = {0, graph_add_const(g, S("rois"), rois), graph_add_const(g, S("batch"), batch)};
+    value_id in[3] = {0, graph_add_const(g, S("rois"), rois),
+                      graph_add_const(g, S("batch"), batch)};
     random_input(g, "x", DT_F32, 4, x, &in[0]);
     random_node(g, self, 3, in, 1);
     node_id node = g->node.n - 1;
@@ -221,12 +253,23 @@ static void random_roi(const struct op *self, struct graph *g, struct rng *r)
     attr_set_int(g, node, "output_width", rng_range(r, 1, 4));
     attr_set_int(g, node, "sampling_ratio", rng_range(r, 0, 2));
     attr_set_float(g, node, "spatial_scale", rng_range(r, 0, 1) ? 1 : 0.75);
-    if (rng_range(r, 0, 1)) attr_set_str(g, node, "coordinate_transformation_mode", S("output_half_pixel"));
+    if (rng_range(r, 0, 1))
+        attr_set_str(g, node, "coordinate_transformation_mode", S("output_half_pixel"));
 }
 
 static const struct op ops[] = {
-    {.name = "RoiAlign", .props = OP_SAMPLE, .min_in = 3, .max_in = 3, .min_out = 1, .max_out = 1,
-     .upgrade = upgrade, .infer = infer, .eval = eval, .lower = lower, .flops = flops, .random = random_roi},
+    {.name = "RoiAlign",
+     .props = OP_SAMPLE,
+     .min_in = 3,
+     .max_in = 3,
+     .min_out = 1,
+     .max_out = 1,
+     .upgrade = upgrade,
+     .infer = infer,
+     .eval = eval,
+     .lower = lower,
+     .flops = flops,
+     .random = random_roi},
 };
 
 const struct op_family op_roi_align = {ops, countof(ops)};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Softmax, LogSoftmax, Hardmax and the two losses built on them: composites of reductions and pointwise operators. The
-// maximum is subtracted first, so that no exponential overflows.
+// Softmax, LogSoftmax, Hardmax and the two losses built on them: composites of reductions and
+// pointwise operators. The maximum is subtracted first, so that no exponential overflows.
 //
-// Before opset 13 the input was taken as a matrix split at `axis` and its rows normalised: over all axes from `axis` on.
-// The upgrade marks such nodes with attribute "to_end".
+// Before opset 13 the input was taken as a matrix split at `axis` and its rows normalised: over all
+// axes from `axis` on. The upgrade marks such nodes with attribute "to_end".
 #include "op/op.h"
 
 static bool upgrade(struct graph *g, node_id n, i64 opset, struct err *e)
@@ -34,7 +34,8 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     i64 axes[MAX_RANK];
     u32 count;
     if (!dtype_is_float(t)) return op_unsupported(e, g, n, "type %s", dtype_name(t));
-    if (!norm_axes(g, n, axes, &count)) return op_invalid(e, g, n, "axis %lld does not exist", (long long)attr_int(nd, "axis", -1));
+    if (!norm_axes(g, n, axes, &count))
+        return op_invalid(e, g, n, "axis %lld does not exist", (long long)attr_int(nd, "axis", -1));
     struct shape s = *op_in_shape(g, nd, 0);
     op_set_out(g, n, 0, t, &s);
     return true;
@@ -95,7 +96,8 @@ static void random_softmax(const struct op *self, struct graph *g, struct rng *r
     value_id x;
     random_input(g, "x", DT_F32, rank, dim, &x);
     random_node(g, self, 1, &x, 1);
-    if (rng_range(r, 0, 3)) attr_set_int(g, g->node.n - 1, "axis", rng_range(r, -(i64)rank, (i64)rank - 1));
+    if (rng_range(r, 0, 3))
+        attr_set_int(g, g->node.n - 1, "axis", rng_range(r, -(i64)rank, (i64)rank - 1));
     if (!rng_range(r, 0, 3)) attr_set_int(g, g->node.n - 1, "to_end", 1);
 }
 
@@ -108,12 +110,16 @@ static bool loss_fits(struct graph *g, node_id n, struct err *e)
     const struct node *nd = graph_node(g, n);
     const struct shape *x = op_in_shape(g, nd, 0), *t = op_in_shape(g, nd, 1);
     enum dtype lt = op_in_dtype(g, nd, 1);
-    if (!dtype_is_float(op_in_dtype(g, nd, 0))) return op_unsupported(e, g, n, "type %s", dtype_name(op_in_dtype(g, nd, 0)));
-    if (lt != DT_I32 && lt != DT_I64) return op_invalid(e, g, n, "classes of type %s", dtype_name(lt));
-    if (x->rank < 2 || t->rank + 1 != x->rank) return op_invalid(e, g, n, "classes of rank %u for scores of rank %u", t->rank, x->rank);
+    if (!dtype_is_float(op_in_dtype(g, nd, 0)))
+        return op_unsupported(e, g, n, "type %s", dtype_name(op_in_dtype(g, nd, 0)));
+    if (lt != DT_I32 && lt != DT_I64)
+        return op_invalid(e, g, n, "classes of type %s", dtype_name(lt));
+    if (x->rank < 2 || t->rank + 1 != x->rank)
+        return op_invalid(e, g, n, "classes of rank %u for scores of rank %u", t->rank, x->rank);
     if (!op_has_in(nd, 2)) return true;
     if (op_in_shape(g, nd, 2)->rank != 1 || op_in_dtype(g, nd, 2) != op_in_dtype(g, nd, 0))
-        return op_invalid(e, g, n, "weights of rank %u and type %s", op_in_shape(g, nd, 2)->rank, dtype_name(op_in_dtype(g, nd, 2)));
+        return op_invalid(e, g, n, "weights of rank %u and type %s", op_in_shape(g, nd, 2)->rank,
+                          dtype_name(op_in_dtype(g, nd, 2)));
     return true;
 }
 
@@ -125,7 +131,8 @@ static bool loss_infer(struct graph *g, node_id n, struct err *e)
     if (!loss_fits(g, n, e)) return false;
     if (!none && !str_is(how, "sum") && !str_is(how, "mean"))
         return op_invalid(e, g, n, "reduction '%.*s' does not exist", STR_ARG(how));
-    const struct shape x = *op_in_shape(g, nd, 0), t = *op_in_shape(g, nd, 1), scalar = {.known = true};
+    const struct shape x = *op_in_shape(g, nd, 0), t = *op_in_shape(g, nd, 1),
+                       scalar = {.known = true};
     op_set_out(g, n, 0, op_in_dtype(g, nd, 0), none ? &t : &scalar);
     op_set_out(g, n, 1, op_in_dtype(g, nd, 0), &x);
     return true;
@@ -159,7 +166,8 @@ static void loss_reduce(struct graph *g, node_id n, value_id loss, value_id w)
     struct str how = attr_str(&nd, "reduction", "mean");
     value_id y = nd.out.v[0];
     if (str_is(how, "none")) op_node1(g, n, "Neg", loss, y);
-    else if (str_is(how, "sum") || w) loss = op_node1(g, n, "Neg", total(g, n, "ReduceSum", loss, 0), str_is(how, "sum") ? y : 0);
+    else if (str_is(how, "sum") || w)
+        loss = op_node1(g, n, "Neg", total(g, n, "ReduceSum", loss, 0), str_is(how, "sum") ? y : 0);
     else op_node1(g, n, "Neg", total(g, n, "ReduceMean", loss, 0), y);
     if (w && str_is(how, "mean")) op_node2(g, n, "Div", loss, total(g, n, "ReduceSum", w, 0), y);
 }
@@ -179,7 +187,8 @@ static bool loss_expand(struct graph *g, node_id n, struct err *e)
         mask = op_node2(g, n, "Equal", t, op_const_i(g, DT_I64, &ignore, 1), 0);
         t = select(g, n, mask, op_const_i(g, DT_I64, &zero, 1), t);
     }
-    value_id loss = op_node2(g, n, "GatherElements", x, op_node_axes(g, n, "Unsqueeze", t, &one, 1, 0), 0);
+    value_id loss =
+        op_node2(g, n, "GatherElements", x, op_node_axes(g, n, "Unsqueeze", t, &one, 1, 0), 0);
     attr_set_int(g, op_made(g, loss), "axis", 1);
     loss = op_node_axes(g, n, "Squeeze", loss, &one, 1, 0);
     value_id w = loss_weight(g, n, t, mask);
@@ -190,13 +199,15 @@ static bool loss_expand(struct graph *g, node_id n, struct err *e)
 static void random_loss(const struct op *self, struct graph *g, struct rng *r)
 {
     static const char *const hows[] = {"none", "sum", "mean"};
-    i64 x[MAX_RANK] = {rng_range(r, 1, 4), rng_range(r, 1, 5)}, t[MAX_RANK] = {x[0]}, classes = x[1];
+    i64 x[MAX_RANK] = {rng_range(r, 1, 4), rng_range(r, 1, 5)}, t[MAX_RANK] = {x[0]},
+        classes = x[1];
     u32 rank = (u32)rng_range(r, 2, 4);
     for (u32 i = 2; i < rank; i++) t[i - 1] = x[i] = rng_range(r, 1, 4);
     value_id in[3] = {0};
     random_input(g, "x", DT_F32, rank, x, &in[0]);
     struct tensor *c = tensor_new(g->arena, DT_I64, rank - 1, t);
-    for (i64 i = 0; i < tensor_count(c); i++) elem_set_i64(DT_I64, c->data, i, rng_range(r, 0, classes - 1));
+    for (i64 i = 0; i < tensor_count(c); i++)
+        elem_set_i64(DT_I64, c->data, i, rng_range(r, 0, classes - 1));
     in[1] = graph_add_const(g, S("classes"), c);
     if (rng_range(r, 0, 1)) {
         struct tensor *w = tensor_new(g->arena, DT_F32, 1, &classes);
@@ -212,16 +223,49 @@ static void random_loss(const struct op *self, struct graph *g, struct rng *r)
 }
 
 static const struct op ops[] = {
-    {.name = "Softmax", .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,
-     .upgrade = upgrade, .infer = infer, .expand = expand_softmax, .random = random_softmax},
-    {.name = "LogSoftmax", .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,
-     .upgrade = upgrade, .infer = infer, .expand = expand_softmax, .random = random_softmax},
-    {.name = "Hardmax", .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,
-     .upgrade = upgrade, .infer = infer, .expand = expand_hardmax, .random = random_softmax},
-    {.name = "SoftmaxCrossEntropyLoss", .min_in = 2, .max_in = 3, .min_out = 1, .max_out = 2,
-     .infer = loss_infer, .expand = loss_expand, .random = random_loss},
-    {.name = "NegativeLogLikelihoodLoss", .min_in = 2, .max_in = 3, .min_out = 1, .max_out = 1,
-     .infer = loss_infer, .expand = loss_expand, .random = random_loss},
+    {.name = "Softmax",
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 1,
+     .upgrade = upgrade,
+     .infer = infer,
+     .expand = expand_softmax,
+     .random = random_softmax},
+    {.name = "LogSoftmax",
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 1,
+     .upgrade = upgrade,
+     .infer = infer,
+     .expand = expand_softmax,
+     .random = random_softmax},
+    {.name = "Hardmax",
+     .min_in = 1,
+     .max_in = 1,
+     .min_out = 1,
+     .max_out = 1,
+     .upgrade = upgrade,
+     .infer = infer,
+     .expand = expand_hardmax,
+     .random = random_softmax},
+    {.name = "SoftmaxCrossEntropyLoss",
+     .min_in = 2,
+     .max_in = 3,
+     .min_out = 1,
+     .max_out = 2,
+     .infer = loss_infer,
+     .expand = loss_expand,
+     .random = random_loss},
+    {.name = "NegativeLogLikelihoodLoss",
+     .min_in = 2,
+     .max_in = 3,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = loss_infer,
+     .expand = loss_expand,
+     .random = random_loss},
 };
 
 const struct op_family op_softmax = {ops, countof(ops)};
