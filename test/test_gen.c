@@ -83,10 +83,14 @@ static bool infer_last(struct bed *b, value_id v)
 static bool make_task(struct bed *b)
 {
     if (!op_infer_all(&b->g, &b->e) || !op_expand_all(&b->g, &b->e) || !op_infer_all(&b->g, &b->e)) return false;
-    u32 n = 0;
+    u32 n = 0, n_whole = 0;
     node_id *nodes = arena_array(&b->arena, node_id, b->g.node.n);
-    for (node_id i = 1; i < b->g.node.n; i++)
-        if (!graph_node(&b->g, i)->dead) nodes[n++] = i;
+    for (node_id i = 1; i < b->g.node.n; i++) {
+        if (graph_node(&b->g, i)->dead) continue;
+        nodes[n++] = i;
+        n_whole += op_of(&b->g, i)->props & OP_WHOLE ? 1 : 0;
+    }
+    if (n_whole && n > 1) return false; /* such a node is always a task of its own */
     enum layout *l = arena_array(&b->arena, enum layout, b->g.value.n);
     for (value_id v = 1; v < b->g.value.n; v++) {
         i64 r = pick(b, 0, 7);
