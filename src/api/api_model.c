@@ -18,7 +18,7 @@ bool api_wants_dump(const quern *q, const char *stage)
 {
     struct str rest = str_of(q->dump), item;
     while (rest.n) {
-        if (!str_cut(rest, ',', &item, &rest)) item = rest, rest = (struct str){0};
+        str_cut(rest, ',', &item, &rest);
         if (str_is(item, stage) || str_is(item, "all")) return true;
     }
     return false;

@@ -271,7 +271,7 @@ bool api_parse_sizes(const struct symtab *st, const char *text, i64 *var, struct
 {
     struct str rest = str_of(text), item, name, value;
     while (rest.n) {
-        if (!str_cut(rest, ',', &item, &rest)) item = rest, rest = (struct str){0};
+        str_cut(rest, ',', &item, &rest);
         item = str_trim(item);
         i64 x;
         if (!(str_cut(item, '=', &name, &value) || str_cut(item, ':', &name, &value)) || !str_to_i64(str_trim(value), &x) || x < 0)

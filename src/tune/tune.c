@@ -518,7 +518,7 @@ static bool parse_sizes(struct symtab *st, struct str text, i64 *var)
     for (u32 v = 0; v < st->var.n; v++) var[v] = INT64_MIN;
     while (text.n) {
         struct str item, name, value;
-        if (!str_cut(text, ' ', &item, &text)) item = text, text = (struct str){0};
+        str_cut(text, ' ', &item, &text);
         i64 x;
         if (!str_cut(item, '=', &name, &value) || !str_to_i64(value, &x)) return false;
         sym s = sym_var(st, name);
