@@ -19,6 +19,7 @@ struct contest {            /* one task at its sizes */
     const struct tune_task *t;
     i64 db_task;
     struct str sizes;
+    struct str label;       /* for people */
     struct { struct entrant *v; u32 n, cap; } known; /* in the database, in order of adding; [0] is the default once measured */
     struct { struct entrant *v; u32 n, cap; } pool;  /* not tried yet, best predicted first */
     u32 next;               /* in the pool */

@@ -54,7 +54,7 @@ static void report_progress(struct tuner *t, const struct contest *c)
     if (!t->o->progress) return;
     struct tune_progress p = {.done = t->r->n_measured, .total = -1, .failures = t->r->n_failed, .best = speedup(t)};
     p.seconds_left = t->end > 0 ? fmax(0, t->end - os_now()) : -1;
-    p.what = c ? c->t->task->text : (struct str){0};
+    p.what = c ? c->label : (struct str){0};
     t->o->progress(t->o->user, &p);
 }
 
@@ -427,12 +427,31 @@ static bool populate(struct tuner *t)
 
 /* set-up */
 
+/* "Conv+Relu 1x32x32x48": operators, and the output at these sizes. */
+static struct str contest_label(struct tuner *t, const struct contest *c)
+{
+    const struct graph *g = &c->t->task->g;
+    const struct shape *s = &graph_value(g, g->output.v[0])->shape;
+    struct buf b = {0};
+    i64 dim[MAX_RANK];
+    for (node_id n = 1; n < g->node.n; n++) {
+        if (b.n) buf_char(&b, '+');
+        buf_str(&b, graph_node(g, n)->op);
+    }
+    if (shape_eval(g->sym, s, c->t->var, dim))
+        for (u32 d = 0; d < s->rank; d++) buf_printf(&b, "%c%lld", d ? 'x' : ' ', (long long)dim[d]);
+    struct str label = str_dup(&t->arena, buf_view(&b));
+    buf_release(&b);
+    return label;
+}
+
 static bool load_contest(struct tuner *t, struct contest *c, const struct tune_task *task)
 {
     struct trial_row *rows;
     u32 n;
     *c = (struct contest){.t = task, .best_at = -1, .best_ratio = 1};
     map_init(&c->seen, &t->arena);
+    c->label = contest_label(t, c);
     c->sizes = sizes_text(&t->arena, task->task->g.sym, task->var, task->task);
     c->db_task = db_task(t->db, task->task, t->e);
     if (!c->db_task || !db_trials(t->db, t->env, c->db_task, c->sizes, &t->arena, &rows, &n, t->e)) return false;
