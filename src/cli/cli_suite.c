@@ -53,9 +53,17 @@ static bool say(struct one *o, enum verdict v, const char *fmt, ...)
     return false;
 }
 
+/* The case's name stands before the reason: its path need not. */
+static const char *reason(const struct one *o)
+{
+    const char *msg = quern_error(o->c->q), *rest = strstr(msg, "': ");
+    size_t n = strlen(o->dir);
+    return msg[0] == '\'' && !strncmp(msg + 1, o->dir, n) && msg[1 + n] == '/' && rest ? rest + 3 : msg;
+}
+
 static bool say_status(struct one *o, quern_status s)
 {
-    return say(o, s == QUERN_UNSUPPORTED ? V_UNSUPPORTED : V_FAIL, "%s", quern_error(o->c->q));
+    return say(o, s == QUERN_UNSUPPORTED ? V_UNSUPPORTED : V_FAIL, "%s", reason(o));
 }
 
 static bool read_tensors(struct one *o, const char *set, const char *kind, struct tensors *t)
@@ -67,7 +75,7 @@ static bool read_tensors(struct one *o, const char *set, const char *kind, struc
         if (stat(path, &st)) return true;
         quern_status s = quern_tensor_read(o->c->q, path, &t->v[t->n]);
         if (s) { /* sequences, strings, optionals: nothing that a network computes on */
-            return say(o, V_UNSUPPORTED, "%s_%d.pb: %s", kind, t->n, quern_error(o->c->q));
+            return say(o, V_UNSUPPORTED, "%s_%d.pb: %s", kind, t->n, reason(o));
         }
     }
     return say(o, V_UNSUPPORTED, "more than %d %ss", MAX_IO, kind);
@@ -132,8 +140,9 @@ static bool compare(struct one *o, struct tensors *got)
     return true;
 }
 
-/* Inputs that were not frozen keep their order. */
-static bool run_compiled(struct one *o, quern_program *p, enum freeze f)
+/* Inputs that were not frozen keep their order. Sets *again when one does not have the shape that the network claims: it may matter
+   to nobody. */
+static bool run_compiled(struct one *o, quern_program *p, enum freeze f, bool *again)
 {
     quern_tensor *in[MAX_IO];
     struct tensors got = {.n = quern_program_outputs(p)};
@@ -146,6 +155,7 @@ static bool run_compiled(struct one *o, quern_program *p, enum freeze f)
     if (got.n > MAX_IO) return say(o, V_UNSUPPORTED, "more than %d outputs", MAX_IO);
     if (got.n < o->want.n) return say(o, V_FAIL, "%d outputs instead of %d", got.n, o->want.n);
     quern_status s = quern_run(p, in, n, got.v, got.n);
+    *again = s == QUERN_INPUT;
     bool ok = s ? say_status(o, s) : compare(o, &got);
     tensors_release(&got);
     return ok;
@@ -169,26 +179,37 @@ static bool run_frozen(struct one *o, enum freeze f, bool *again)
     co.device = opts_text(o->c, "device");
     snprintf(path, sizeof path, "%s/model.onnx", o->dir);
     quern_status s = quern_model_open(o->c->q, path, &mo, &m);
-    *again = s == QUERN_UNSUPPORTED || s == QUERN_INPUT;
     if (!s) s = quern_compile(m, o->db, &co, &p);
-    *again = *again || s == QUERN_UNSUPPORTED;
-    bool ok = s ? say_status(o, s) : run_compiled(o, p, f);
-    if (!s && !ok && o->r->verdict == V_FAIL && f == FREEZE_NONE) *again = false;
+    *again = s == QUERN_UNSUPPORTED || s == QUERN_INPUT;
+    bool ok = s ? say_status(o, s) : run_compiled(o, p, f, again);
     quern_program_close(p);
     quern_model_close(m);
     return ok;
 }
 
+static const char *freeze_text(enum freeze f)
+{
+    switch (f) {
+    case FREEZE_INTS: return "(integer inputs as constants)";
+    case FREEZE_REST: return "(all inputs but the first as constants)";
+    case FREEZE_ALL: return "(all inputs as constants)";
+    case FREEZE_NONE:
+    case N_FREEZE:
+    default: return "";
+    }
+}
+
 static bool run_set(struct one *o, const char *set)
 {
-    bool ok = read_tensors(o, set, "input", &o->in) && read_tensors(o, set, "output", &o->want), again = ok;
+    bool again = true, ok = false;
     struct result first = {0};
-    if (ok) ok = false;
-    for (enum freeze f = FREEZE_NONE; f < N_FREEZE && !ok && again; f++) {
-        ok = run_frozen(o, f, &again);
-        if (f == FREEZE_NONE && !ok) first = *o->r;
-    }
-    if (!ok && first.verdict && o->r->verdict != V_UNSUPPORTED && first.verdict == V_UNSUPPORTED && again) *o->r = first;
+    if (read_tensors(o, set, "input", &o->in) && read_tensors(o, set, "output", &o->want))
+        for (enum freeze f = FREEZE_NONE; f < N_FREEZE && !ok && again; f++) {
+            ok = run_frozen(o, f, &again);
+            if (ok) say(o, V_PASS, "%s", freeze_text(f));
+            if (f == FREEZE_NONE) first = *o->r;
+        }
+    if (!ok && again && first.verdict) *o->r = first; /* constants did not help: the first reason is the better one */
     tensors_release(&o->in);
     tensors_release(&o->want);
     return ok;
@@ -204,8 +225,7 @@ static void run_case(struct one *o)
         if (stat(set, &st)) break;
         if (!run_set(o, set)) return;
     }
-    if (n) o->r->verdict = V_PASS;
-    else say(o, V_UNSUPPORTED, "no test_data_set_0");
+    if (!n) say(o, V_UNSUPPORTED, "no test_data_set_0");
 }
 
 /* the suite, in the parent */

@@ -21,8 +21,8 @@ static void key_attr(struct buf *b, const struct attr *a)
 
 static void key_input(struct buf *b, const struct graph *g, value_id v)
 {
-    const struct value *x = graph_value(g, v);
-    if (v && x->data && tensor_bytes(x->data) <= MAX_CONST_BYTES) {
+    const struct value *x = v ? graph_value(g, v) : NULL; /* 0: left out */
+    if (x && x->data && tensor_bytes(x->data) <= MAX_CONST_BYTES) {
         buf_printf(b, "c%d:%u:", (int)x->dtype, x->data->rank);
         buf_put(b, x->data->dim, (i64)sizeof(i64) * x->data->rank);
         buf_put(b, x->data->data, tensor_bytes(x->data));
