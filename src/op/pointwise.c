@@ -370,8 +370,9 @@ static double walk_f64(const struct walk *w, u32 i)
 {
     const struct tensor *t = w->t[i];
     if (!t) return 0;
-    return dtype_is_float(t->dtype) ? elem_f64(t->dtype, t->data, w->at[i])
-                                    : (double)elem_i64(t->dtype, t->data, w->at[i]);
+    if (dtype_is_float(t->dtype)) return elem_f64(t->dtype, t->data, w->at[i]);
+    i64 k = elem_i64(t->dtype, t->data, w->at[i]);
+    return t->dtype == DT_U64 ? (double)(u64)k : (double)k;
 }
 
 static i64 walk_i64(const struct walk *w, u32 i)
