@@ -154,6 +154,8 @@ static bool parse(struct graph *g, node_id n, struct einsum *s, struct err *e)
                right, term;
     *s = (struct einsum){.n = nd->in.n};
     if (nd->in.n > MAX_OPERANDS) return op_unsupported(e, g, n, "%u operands", nd->in.n);
+    for (u32 k = 0; k < nd->in.n; k++)
+        if (!nd->in.v[k]) return op_invalid(e, g, n, "operand %u is missing", k);
     bool arrow = str_cut(text, '-', &left, &right);
     if (arrow && (right.n == 0 || right.p[0] != '>')) return bad(&p, "bad character");
     left = arrow ? left : text;
