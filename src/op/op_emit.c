@@ -295,6 +295,12 @@ kval emit_load(struct emit *m, kval buf, kval at)
     return kir_load(k, buf, kir_select(k, valid, at, kir_int(k, 0)));
 }
 
+bool emit_is_stored(const struct emit *m, value_id v)
+{
+    return !m->bind[v].fn && m->buf[v] && m->buf[v] != m->out[v] &&
+           graph_value(m->g, v)->layout == LAYOUT_ROWS;
+}
+
 kval emit_value(struct emit *m, value_id v, const kval *idx)
 {
     const struct value *x = graph_value(m->g, v);

@@ -8,7 +8,8 @@
 // inside a group: axes that are kept stay as they are, so a ramp along the last axis survives a
 // reshape of the others. A size of -1 is the exact quotient where the division is proven, the floor
 // otherwise; a source index is clamped where equal counts are not proven, so that no size makes a
-// kernel read outside its input.
+// kernel read outside its input. Where the input lies in memory in rows, the linear position is the
+// address and nothing is divided.
 #include "op/op.h"
 
 #include <string.h>
@@ -218,14 +219,26 @@ static bool reshape_eval(const struct op_eval *v, struct err *e)
 struct lowering {
     struct emit *m;
     struct shape in, out;
-    const kval *idx; /* of the output */
-    kval src[MAX_RANK];
+    const kval *idx;    /* of the output */
+    bool stored;        /* the input lies in memory in rows: only its address is wanted */
+    kval flat;          /* stored: the address so far, outermost terms first */
+    kval src[MAX_RANK]; /* otherwise: the index of the input */
 };
 
 static bool is_one(struct symtab *t, sym s)
 {
     i64 c;
     return sym_is_const(t, s, &c) && c == 1;
+}
+
+/* at: position on the input axes before `end`, counted from where the last term ended. */
+static void add_flat(struct lowering *l, kval at, u32 end)
+{
+    struct kir *k = l->m->k;
+    sym stride = sym_const(l->m->g->sym, 1);
+    for (u32 a = end; a < l->in.rank; a++) stride = sym_mul(l->m->g->sym, stride, l->in.dim[a]);
+    kval term = kir_bin(k, KI_MUL, at, emit_size(l->m, stride));
+    l->flat = l->flat ? kir_bin(k, KI_ADD, l->flat, term) : term;
 }
 
 /* Output axes o0..o1-1 and input axes i0..i1-1 hold the same elements. */
@@ -240,6 +253,10 @@ static void lower_group(struct lowering *l, const u32 o[2], const u32 i[2], bool
             at = kir_bin(k, KI_ADD, kir_bin(k, KI_MUL, at, emit_size(m, l->out.dim[a])), l->idx[a]);
     for (u32 a = i[0]; a < i[1]; a++) n = sym_mul(m->g->sym, n, l->in.dim[a]);
     if (!proven) at = emit_clamp(m, at, n);
+    if (l->stored) {
+        add_flat(l, at, i[1]);
+        return;
+    }
     for (u32 a = i[1]; a-- > i[0];) {
         kval size = emit_size(m, l->in.dim[a]);
         if (is_one(m->g->sym, l->in.dim[a])) continue;
@@ -304,6 +321,8 @@ static void lower_groups(struct lowering *l)
         i[0] = i[1];
         o[0] = o[1];
     }
+    for (u32 a = end[0]; l->stored && a < l->in.rank; a++)
+        if (!is_one(t, l->in.dim[a])) add_flat(l, l->src[a], a + 1);
 }
 
 static bool has_zero(struct symtab *t, const struct shape *s)
@@ -320,8 +339,11 @@ static kval reshape_lower(struct emit *m, const struct node *n, u32 out, const k
     struct lowering l = {.m = m, .in = in->shape, .out = to->shape, .idx = idx};
     if (has_zero(m->g->sym, &l.in) || has_zero(m->g->sym, &l.out)) return emit_zero(m, in->dtype);
     for (u32 a = 0; a < l.in.rank; a++) l.src[a] = kir_int(m->k, 0);
+    l.stored = emit_is_stored(m, n->in.v[0]);
     lower_groups(&l);
-    return emit_value(m, n->in.v[0], l.src);
+    if (!l.stored) return emit_value(m, n->in.v[0], l.src);
+    kval at = l.flat ? l.flat : kir_int(m->k, 0);
+    return kir_cast(m->k, emit_type(in->dtype), emit_load(m, m->buf[n->in.v[0]], at));
 }
 
 /* Random instances. */
