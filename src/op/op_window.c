@@ -90,7 +90,8 @@ static bool window_read(const struct graph *g, node_id n, const i64 *kernel, str
 {
     const struct node *x = graph_node(g, n);
     *w = (struct op_window){.n = graph_value(g, x->in.v[0])->shape.rank - 2};
-    if (!kernel && !node_attr(x, "kernel_shape"))
+    const i64 *given;
+    if (!kernel && !attr_ints(x, "kernel_shape", &given))
         return op_invalid(e, g, n, "attribute 'kernel_shape' is missing");
     if (!read_ints(g, n, "kernel_shape", 1, 1, w->kernel, w->n, e)) return false;
     for (u32 i = 0; kernel && i < w->n; i++) {
