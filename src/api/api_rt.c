@@ -258,7 +258,8 @@ int quern_profile_steps(const quern_program *p, struct quern_step *steps, int ma
     struct rt_times t = rt_profile_times(p->rt);
     for (u32 i = 0; i < t.n && (int)i < max; i++) {
         const struct plan_dispatch *d = &p->plan.dispatch.v[i];
-        steps[i] = (struct quern_step){.label = d->label.p, .kernel = d->entry.p, .task = d->task.p, .seconds = t.seconds[i]};
+        steps[i] = (struct quern_step){.label = d->label.p, .kernel = d->entry.p, .task = d->task.p, .seconds = t.seconds[i],
+                                       .flops = t.flops[i]};
     }
     return (int)t.n;
 }

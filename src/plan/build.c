@@ -166,6 +166,27 @@ static void dispatch_sizes(struct maker *m, struct plan_dispatch *d, const struc
     d->work = k->work ? to_plan(m, k->work) : sym_const(&m->p->sym, 0);
 }
 
+static double count_at(const struct graph *g, sym count, const i64 *var)
+{
+    i64 n;
+    return sym_eval(g->sym, count, var, &n) && n > 0 ? (double)n : 0;
+}
+
+/* Operations as an expression: so many per element of the output, when that number is the same at two different sizes. */
+static sym dispatch_flops(struct maker *m, const struct task *t, const i64 *var)
+{
+    const struct graph *g = &t->g;
+    sym count = shape_count(g->sym, &graph_value(g, g->output.v[0])->shape);
+    i64 *other = arena_array(&m->scratch, i64, g->sym->var.n + 1);
+    for (u32 v = 0; v < g->sym->var.n; v++) other[v] = var[v] == INT64_MIN ? 64 : 2 * var[v] + 32;
+    double n1 = count_at(g, count, var), n2 = count_at(g, count, other);
+    if (n1 <= 0 || n2 <= 0) return 0;
+    double per = task_flops(t, var) / n1;
+    i64 whole = (i64)(per + 0.5);
+    if (whole <= 0 || task_flops(t, other) / n2 < 0.99 * per || task_flops(t, other) / n2 > 1.01 * per) return 0;
+    return sym_mul(&m->p->sym, to_plan(m, count), sym_const(&m->p->sym, whole));
+}
+
 static bool spell(struct maker *m, const struct kernel *k, u32 *bin)
 {
     struct buf text = {0};
@@ -183,7 +204,7 @@ static bool spell(struct maker *m, const struct kernel *k, u32 *bin)
     return ok;
 }
 
-static bool add_dispatch(struct maker *m, const struct region *r, const struct task_cost *cost)
+static bool add_dispatch(struct maker *m, const struct region *r, const struct task_cost *cost, const i64 *var)
 {
     const struct task *t = m->c->task.v[r->task];
     struct kernel k = {0};
@@ -203,6 +224,7 @@ static bool add_dispatch(struct maker *m, const struct region *r, const struct t
     d->device = str_of(m->env->device);
     d->seconds = cost->seconds;
     d->is_measured = cost->is_measured;
+    d->flops = dispatch_flops(m, t, var);
     dispatch_sizes(m, d, &k);
     return dispatch_buffers(m, d, &k, r);
 }
@@ -244,7 +266,7 @@ static bool fill(struct maker *m, const struct selection *s, const i64 *var)
     for (u32 k = 0; k < g->output.n; k++) plan_add_io(m, g->output.v[k], PB_OUTPUT);
     for (u32 i = 0; i < s->choice.n; i++) {
         const struct region *r = &m->c->region.v[s->choice.v[i].region];
-        if (!add_dispatch(m, r, &s->cost[r->task])) return false;
+        if (!add_dispatch(m, r, &s->cost[r->task], var)) return false;
     }
     if (!build_binaries(m)) return false;
     struct buf why = {0};

@@ -23,7 +23,7 @@ struct rt_program {
     struct dev_mem block;       /* temporaries */
     struct bound bound;
     bool profiling;
-    double *seconds;            /* per dispatch */
+    double *seconds, *flops;    /* per dispatch, see struct rt_times */
 };
 
 /* loading */
@@ -80,6 +80,7 @@ struct rt_program *rt_load(const struct plan *p, struct dev *d, struct err *e)
     r->kernel = arena_array(&a, struct dev_kernel *, p->dispatch.n + 1);
     r->mem = arena_array(&a, struct dev_mem, p->buf.n + 1);
     r->seconds = arena_array(&a, double, p->dispatch.n + 1);
+    r->flops = arena_array(&a, double, p->dispatch.n + 1);
     r->arena = a;
     if (find_sharing(r, e) && load_kernels(r, e) && load_constants(r, e)) return r;
     rt_unload(r);
@@ -289,6 +290,13 @@ static bool move_outputs(struct rt_program *r, struct tensor *out, struct err *e
     return true;
 }
 
+static double dispatch_flops(const struct rt_program *r, u32 i)
+{
+    i64 n = 0;
+    sym f = r->plan->dispatch.v[i].flops;
+    return f && sym_eval(&r->plan->sym, f, r->bound.var, &n) ? (double)n : 0;
+}
+
 static bool launch_all(struct rt_program *r, struct err *e)
 {
     const struct dev_driver *v = r->dev->driver;
@@ -299,6 +307,7 @@ static bool launch_all(struct rt_program *r, struct err *e)
         if (!r->profiling) continue;
         if (!v->fence(r->dev, e)) return false;
         r->seconds[i] += v->elapsed ? v->elapsed(r->dev) : os_now() - start;
+        r->flops[i] += dispatch_flops(r, i);
     }
     return v->fence(r->dev, e);
 }
@@ -318,9 +327,9 @@ bool rt_run(struct rt_program *r, const struct tensor *in, struct tensor *out, s
 void rt_profile(struct rt_program *r, bool on)
 {
     r->profiling = on;
-    for (u32 i = 0; i < r->plan->dispatch.n; i++) r->seconds[i] = 0;
+    for (u32 i = 0; i < r->plan->dispatch.n; i++) r->seconds[i] = r->flops[i] = 0;
 }
 
-struct rt_times rt_profile_times(const struct rt_program *r) { return (struct rt_times){r->seconds, r->plan->dispatch.n}; }
+struct rt_times rt_profile_times(const struct rt_program *r) { return (struct rt_times){r->seconds, r->flops, r->plan->dispatch.n}; }
 
 i64 rt_memory_used(const struct rt_program *r) { return r->bound.var ? r->bound.mem.total : 0; }
