@@ -89,10 +89,11 @@ static kval prim_lower(struct emit *m, const struct node *n, u32 out, const kval
     sym period = sym_max(t, one, attr_int(n, "periodic", 1) ? size : sym_sub(t, size, one));
     kval x = kir_bin(k, KI_MUL, kir_cast(k, DT_F64, idx[0]), kir_const_f(k, DT_F64, 1, two_pi));
     x = kir_bin(k, KI_DIV, x, kir_cast(k, DT_F64, emit_size(m, period)));
-    kval y = kir_bin(k, KI_MUL, kir_un(k, KI_COS, x), kir_const_f(k, DT_F64, 1, -a[1]));
+    kval y = kir_bin(k, KI_MUL, kir_un(k, KI_COS, x), kir_const_f(k, DT_F64, 1, a[1]));
     kval z = kir_un(k, KI_COS, kir_bin(k, KI_ADD, x, x));
+    y = kir_bin(k, KI_SUB, kir_const_f(k, DT_F64, 1, a[0]), y);
     y = kir_bin(k, KI_ADD, y, kir_bin(k, KI_MUL, z, kir_const_f(k, DT_F64, 1, a[2])));
-    return kir_cast(k, emit_type(o->dtype), kir_bin(k, KI_ADD, y, kir_const_f(k, DT_F64, 1, a[0])));
+    return kir_cast(k, emit_type(o->dtype), y);
 }
 
 static void random_window(const struct op *self, struct graph *g, struct rng *r)
