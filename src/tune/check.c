@@ -179,9 +179,10 @@ static void compare_elem(const struct check *c, const struct tensor *want, i64 i
     if (w->n_bad == 1 || err > w->err) *w = (struct worst){err, i, got, x, w->n_bad};
 }
 
+/* Not below 1e-6: contents are of order one, and what cancels completely leaves rounding errors of that order. */
 static double magnitude(const struct check *c, const struct tensor *t)
 {
-    double m = 0;
+    double m = 1e-6;
     i64 n = c->n_points ? c->n_points : tensor_count(t);
     for (i64 k = 0; k < n; k++) {
         double x = fabs(elem_f64(t->dtype, t->data, c->n_points ? c->points[k] : k));
