@@ -255,7 +255,6 @@ ODD = {
     "conv-dilated": odd(lambda: nn.Conv2d(3, 7, 3, 1, 2, dilation=2)),
     "conv-strided": odd(lambda: nn.Conv2d(3, 7, (5, 2), (3, 2), (2, 1))),
     "conv-reflect": odd(lambda: nn.Conv2d(3, 8, 5, padding=2, padding_mode="reflect")),
-    "conv-circular": odd(lambda: nn.Conv2d(3, 8, 3, padding=1, padding_mode="circular")),
     "conv1d": odd(lambda: Fn(lambda m, x: m.c(x.flatten(2)), c=nn.Conv1d(3, 8, 5, 2, 2))),
     "conv3d": odd(lambda: Fn(lambda m, x: m.c(x[:, None]), c=nn.Conv3d(1, 4, 3, padding=1))),
     "pool-ceil": odd(lambda: nn.Sequential(nn.AvgPool2d(3, 2, 1, ceil_mode=True), nn.MaxPool2d(3, 2, 1, ceil_mode=True))),

@@ -19,6 +19,14 @@ static bool inputs_const(const struct graph *g, const struct node *x, i64 *n_ele
     return true;
 }
 
+/* Content that follows from the network's sizes, even where a node has no inputs at all. */
+static bool is_symbolic(const struct graph *g, const struct value *v)
+{
+    for (i64 i = 0; v->sdata && i < v->sdata->n; i++)
+        if (!sym_is_const(g->sym, v->sdata->num[i], NULL)) return true;
+    return false;
+}
+
 static bool worth_folding(const struct graph *g, const struct node *x)
 {
     i64 n_in, n_out = 0, dim[MAX_RANK];
@@ -26,7 +34,7 @@ static bool worth_folding(const struct graph *g, const struct node *x)
     for (u32 k = 0; k < x->out.n; k++) {
         if (!x->out.v[k]) continue;
         const struct value *v = graph_value(g, x->out.v[k]);
-        if (!shape_is_static(g->sym, &v->shape, dim)) return false;
+        if (!shape_is_static(g->sym, &v->shape, dim) || is_symbolic(g, v)) return false;
         i64 bytes;
         if (!tensor_size_ok(v->dtype, v->shape.rank, dim, &bytes)) return false;
         n_out += bytes / dtype_size(v->dtype);
@@ -64,9 +72,7 @@ static struct tensor *content(struct graph *g, const struct value *v)
 {
     const struct sym_data *s = v->sdata;
     i64 dim[MAX_RANK], c;
-    if (!s || !dtype_is_int(v->dtype) || !shape_is_static(g->sym, &v->shape, dim)) return NULL;
-    for (i64 i = 0; i < s->n; i++)
-        if (!sym_is_const(g->sym, s->num[i], NULL)) return NULL;
+    if (!s || is_symbolic(g, v) || !dtype_is_int(v->dtype) || !shape_is_static(g->sym, &v->shape, dim)) return NULL;
     struct tensor *t = tensor_new(g->arena, v->dtype, v->shape.rank, dim);
     for (i64 i = 0; i < s->n; i++) {
         sym_is_const(g->sym, s->num[i], &c);
