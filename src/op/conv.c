@@ -215,7 +215,8 @@ static void random_conv(const struct op *self, struct graph *g, struct rng *r)
     static const char *const autos[] = {"SAME_UPPER", "SAME_LOWER", "VALID"};
     u32 s = (u32)rng_range(r, 1, 3), same = (u32)rng_range(r, 0, 7);
     i64 group = rng_range(r, 1, 3), cg = rng_range(r, 1, 3), mg = rng_range(r, 1, 3);
-    i64 x[MAX_RANK] = {rng_range(r, 1, 2), group * cg}, w[MAX_RANK] = {group * mg, cg};
+    i64 x[MAX_RANK] = {rng_range(r, 0, 15) ? rng_range(r, 1, 2) : 0, group * cg},
+        w[MAX_RANK] = {group * mg, cg};
     i64 pads[2 * MAX_RANK], strides[MAX_RANK], dil[MAX_RANK];
     for (u32 i = 0; i < s; i++) {
         w[2 + i] = rng_range(r, 1, s == 3 ? 2 : 4);
@@ -224,10 +225,11 @@ static void random_conv(const struct op *self, struct graph *g, struct rng *r)
         i64 need = (w[2 + i] - 1) * dil[i] + 1 - (same < 3 ? 0 : pads[i] + pads[s + i]);
         x[2 + i] = i64_max(need, 1) + rng_range(r, 0, 4);
     }
+    enum dtype type = random_float_type(r);
     value_id in[3] = {0};
-    random_input(g, "x", DT_F32, s + 2, x, &in[0]);
-    random_input(g, "w", DT_F32, s + 2, w, &in[1]);
-    if (rng_range(r, 0, 1)) random_input(g, "b", DT_F32, 1, w, &in[2]);
+    random_input(g, "x", type, s + 2, x, &in[0]);
+    random_input(g, "w", type, s + 2, w, &in[1]);
+    if (rng_range(r, 0, 1)) random_input(g, "b", type, 1, w, &in[2]);
     random_node(g, self, in[2] ? 3 : 2, in, 1);
     node_id n = g->node.n - 1;
     attr_set_int(g, n, "group", group);

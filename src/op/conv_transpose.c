@@ -355,10 +355,11 @@ static void random_transpose(const struct op *self, struct graph *g, struct rng 
         pads[s + i] = rng_range(r, 0, i64_min(2, full - 1 - pads[i]));
         shape[i] = rng_range(r, 1, full + 1);
     }
+    enum dtype type = random_float_type(r);
     value_id in[3] = {0};
-    random_input(g, "x", DT_F32, s + 2, x, &in[0]);
-    random_input(g, "w", DT_F32, s + 2, w, &in[1]);
-    if (rng_range(r, 0, 1)) random_input(g, "b", DT_F32, 1, &b, &in[2]);
+    random_input(g, "x", type, s + 2, x, &in[0]);
+    random_input(g, "w", type, s + 2, w, &in[1]);
+    if (rng_range(r, 0, 1)) random_input(g, "b", type, 1, &b, &in[2]);
     random_node(g, self, in[2] ? 3 : 2, in, 1);
     node_id n = g->node.n - 1;
     attr_set_int(g, n, "group", group);

@@ -162,9 +162,9 @@ static double flops(const struct graph *g, const struct node *n, const i64 *var)
 
 static void random_matmul(const struct op *self, struct graph *g, struct rng *r)
 {
-    i64 a[MAX_RANK], b[MAX_RANK], k = rng_range(r, 1, 9);
+    i64 a[MAX_RANK], b[MAX_RANK], k = rng_range(r, 0, 15) ? rng_range(r, 1, 9) : 0;
     u32 ra = (u32)rng_range(r, 1, 4), rb = (u32)rng_range(r, 1, 4);
-    enum dtype t = rng_range(r, 0, 4) ? DT_F32 : DT_I32;
+    enum dtype t = rng_range(r, 0, 4) ? random_float_type(r) : DT_I32;
     for (u32 i = 0; i < 4; i++) {
         i64 d = rng_range(r, 1, 3),
             one = rng_range(r, 0, 3); /* counted from the last axis: batches broadcast */
@@ -247,10 +247,11 @@ static void random_gemm(const struct op *self, struct graph *g, struct rng *r)
         ta = rng_range(r, 0, 1), tb = rng_range(r, 0, 1);
     i64 c[2] = {rng_range(r, 0, 1) ? i : 1, rng_range(r, 0, 1) ? j : 1};
     u32 rank = (u32)rng_range(r, 0, 3);
+    enum dtype type = random_float_type(r);
     value_id in[3] = {0};
-    random_input(g, "a", DT_F32, 2, (i64[]){ta ? k : i, ta ? i : k}, &in[0]);
-    random_input(g, "b", DT_F32, 2, (i64[]){tb ? j : k, tb ? k : j}, &in[1]);
-    if (rank < 3) random_input(g, "c", DT_F32, rank, c + 2 - rank, &in[2]);
+    random_input(g, "a", type, 2, (i64[]){ta ? k : i, ta ? i : k}, &in[0]);
+    random_input(g, "b", type, 2, (i64[]){tb ? j : k, tb ? k : j}, &in[1]);
+    if (rank < 3) random_input(g, "c", type, rank, c + 2 - rank, &in[2]);
     random_node(g, self, rank < 3 ? 3 : 2, in, 1);
     node_id n = g->node.n - 1;
     attr_set_int(g, n, "transA", ta);

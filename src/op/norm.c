@@ -220,10 +220,11 @@ static void random_in(const struct op *self, struct graph *g, struct rng *r)
     i64 dim[MAX_RANK];
     u32 rank = (u32)rng_range(r, 3, 5);
     random_dims(r, rank, dim);
+    enum dtype type = random_float_type(r);
     value_id in[3];
-    random_input(g, "x", DT_F32, rank, dim, &in[0]);
-    random_input(g, "scale", DT_F32, 1, &dim[1], &in[1]);
-    random_input(g, "b", DT_F32, 1, &dim[1], &in[2]);
+    random_input(g, "x", type, rank, dim, &in[0]);
+    random_input(g, "scale", type, 1, &dim[1], &in[1]);
+    random_input(g, "b", type, 1, &dim[1], &in[2]);
     random_node(g, self, 3, in, 1);
     attr_set_float(g, g->node.n - 1, "epsilon", 1e-2);
 }
@@ -284,10 +285,11 @@ static void random_ln(const struct op *self, struct graph *g, struct rng *r)
         n_in = (u32)rng_range(r, 2, 3);
     random_dims(r, rank, dim);
     dim[axis] = rng_range(r, 3, 6);
+    enum dtype type = random_float_type(r);
     value_id in[3];
-    random_input(g, "x", DT_F32, rank, dim, &in[0]);
-    random_input(g, "scale", DT_F32, rank - axis, dim + axis, &in[1]);
-    if (n_in > 2) random_input(g, "b", DT_F32, rank - axis, dim + axis, &in[2]);
+    random_input(g, "x", type, rank, dim, &in[0]);
+    random_input(g, "scale", type, rank - axis, dim + axis, &in[1]);
+    if (n_in > 2) random_input(g, "b", type, rank - axis, dim + axis, &in[2]);
     random_node(g, self, n_in, in, (u32)rng_range(r, 1, 3));
     attr_set_int(g, g->node.n - 1, "axis", rng_range(r, 0, 1) ? (i64)axis : (i64)axis - (i64)rank);
     attr_set_float(g, g->node.n - 1, "epsilon", 1e-2);
@@ -328,10 +330,11 @@ static void random_gn(const struct op *self, struct graph *g, struct rng *r)
     u32 rank = (u32)rng_range(r, 3, 5);
     random_dims(r, rank, dim);
     dim[1] = groups * rng_range(r, 1, 3);
+    enum dtype type = random_float_type(r);
     value_id in[3];
-    random_input(g, "x", DT_F32, rank, dim, &in[0]);
-    random_input(g, "scale", DT_F32, 1, &groups, &in[1]);
-    random_input(g, "b", DT_F32, 1, &groups, &in[2]);
+    random_input(g, "x", type, rank, dim, &in[0]);
+    random_input(g, "scale", type, 1, &groups, &in[1]);
+    random_input(g, "b", type, 1, &groups, &in[2]);
     random_node(g, self, 3, in, 1);
     attr_set_int(g, g->node.n - 1, "num_groups", groups);
     attr_set_float(g, g->node.n - 1, "epsilon", 1e-2);

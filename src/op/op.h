@@ -151,6 +151,7 @@ void random_input(struct graph *g, const char *name, enum dtype t, u32 rank, con
 /* For `random`: the node of the instance, its outputs are the graph's. Returned for setting
    attributes. */
 node_id random_node(struct graph *g, const struct op *op, u32 n_in, const value_id *in, u32 n_out);
+enum dtype random_float_type(struct rng *r); /* f32, now and then f16 or f64 */
 
 /* op_expand.c: nodes of expansions, see op_node (g, like, ..., out). */
 value_id op_node1(struct graph *g, node_id like, const char *op, value_id a, value_id out);

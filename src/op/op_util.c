@@ -199,6 +199,12 @@ void random_input(struct graph *g, const char *name, enum dtype t, u32 rank, con
     *out = v;
 }
 
+enum dtype random_float_type(struct rng *r)
+{
+    static const enum dtype t[] = {DT_F32, DT_F32, DT_F32, DT_F32, DT_F16, DT_F64};
+    return t[rng_range(r, 0, countof(t) - 1)];
+}
+
 node_id random_node(struct graph *g, const struct op *op, u32 n_in, const value_id *in, u32 n_out)
 {
     node_id n = graph_add_node(g, str_of(op->name), S("node"));

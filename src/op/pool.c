@@ -318,8 +318,9 @@ static void random_pool(const struct op *self, struct graph *g, struct rng *r)
         pads[i] = rng_range(r, 0, kernel[i] - 1), pads[s + i] = rng_range(r, 0, kernel[i] - 1);
         x[2 + i] = (kernel[i] - 1) * dil[i] + 1 + rng_range(r, 0, s == 3 ? 2 : 4);
     }
+    enum dtype type = random_float_type(r);
     value_id in;
-    random_input(g, "x", DT_F32, s + 2, x, &in);
+    random_input(g, "x", type, s + 2, x, &in);
     random_node(g, self, 1, &in, n_out);
     node_id n = g->node.n - 1;
     attr_set_ints(g, n, "kernel_shape", kernel, s);

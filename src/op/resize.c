@@ -94,32 +94,6 @@ static bool crop_size(struct graph *g, node_id n, struct op_resize *r, u32 i, do
     return true;
 }
 
-/* Upsample is a Resize whose positions are o / scale, rounded down. */
-static bool is_upsample(const struct node *nd) { return str_is(nd->op, "Upsample"); }
-
-static bool read_scales(struct graph *g, node_id n, struct op_resize *r, const u32 *axis, u32 count,
-                        struct err *e)
-{
-    value_id v = graph_node(g, n)->in.v[is_upsample(graph_node(g, n)) ? 1 : 2];
-    const struct tensor *t = graph_value(g, v)->data;
-    struct sym_data d = {0};
-    bool known = t ? dtype_is_float(t->dtype) : op_sym_content(g, v, MAX_RANK, &d);
-    if (!known) return op_unsupported(e, g, n, "scales are only known at run time");
-    if ((t ? tensor_count(t) : d.n) != count)
-        return op_invalid(e, g, n, "scales do not have %u elements", count);
-    for (u32 k = 0; k < count; k++) {
-        u32 i = axis[k];
-        i64 num, den;
-        double s = t ? elem_f64(t->dtype, t->data, k) : 1;
-        if (t && !rational(s, &num, &den)) return op_invalid(e, g, n, "scale %g", s);
-        r->num[i] = t ? sym_const(g->sym, num) : d.num[k];
-        r->den[i] = sym_const(g->sym, t ? den : d.den);
-        r->out[i] = rounded_down(g, r->in[i], r->num[i], r->den[i]);
-        if (!crop_size(g, n, r, i, s, e)) return false;
-    }
-    return true;
-}
-
 static i64 gcd(i64 a, i64 b)
 {
     while (b) {
@@ -145,6 +119,35 @@ static void reduce_fraction(struct symtab *t, sym *num, sym *den)
         else continue;
         return;
     }
+}
+
+/* Upsample is a Resize whose positions are o / scale, rounded down. */
+static bool is_upsample(const struct node *nd) { return str_is(nd->op, "Upsample"); }
+
+static bool read_scales(struct graph *g, node_id n, struct op_resize *r, const u32 *axis, u32 count,
+                        struct err *e)
+{
+    value_id v = graph_node(g, n)->in.v[is_upsample(graph_node(g, n)) ? 1 : 2];
+    const struct tensor *t = graph_value(g, v)->data;
+    struct sym_data d = {0};
+    bool known = t ? dtype_is_float(t->dtype) : op_sym_content(g, v, MAX_RANK, &d);
+    if (!known) return op_unsupported(e, g, n, "scales are only known at run time");
+    if ((t ? tensor_count(t) : d.n) != count)
+        return op_invalid(e, g, n, "scales do not have %u elements", count);
+    for (u32 k = 0; k < count; k++) {
+        u32 i = axis[k];
+        i64 num, den;
+        double s = t ? elem_f64(t->dtype, t->data, k) : 1;
+        if (t && !rational(s, &num, &den)) return op_invalid(e, g, n, "scale %g", s);
+        r->num[i] = t ? sym_const(g->sym, num) : d.num[k];
+        r->den[i] = sym_const(g->sym, t ? den : d.den);
+        reduce_fraction(g->sym, &r->num[i], &r->den[i]);
+        if (sym_is_const(g->sym, r->num[i], &num) && num < 1)
+            return op_invalid(e, g, n, "scale %lld", (long long)num);
+        r->out[i] = rounded_down(g, r->in[i], r->num[i], r->den[i]);
+        if (!crop_size(g, n, r, i, s, e)) return false;
+    }
+    return true;
 }
 
 /* keep_aspect_ratio_policy: the scale of the axis with the smallest or the largest one goes for
@@ -316,8 +319,9 @@ static void random_resize(const struct op *self, struct graph *g, struct rng *r)
                           .cubic_a = -0.5};
     f.exclude_outside = mode == RESIZE_CUBIC && rng_range(r, 0, 1);
     f.antialias = mode != RESIZE_NEAREST && coord != COORD_TF_CROP && rng_range(r, 0, 3) == 0;
+    enum dtype type = random_float_type(r);
     value_id in[4] = {0};
-    random_input(g, "x", DT_F32, rank, dim, &in[0]);
+    random_input(g, "x", type, rank, dim, &in[0]);
     if (coord == COORD_TF_CROP) in[1] = floats(g, "roi", roi, 2 * rank);
     if (by_size || coord == COORD_TF_CROP) in[3] = op_const_i(g, DT_I64, sizes, rank);
     else in[2] = floats(g, "scales", scales, rank);
