@@ -183,7 +183,7 @@ static bool bench_shape(const char *text, const struct opts *o, double peak, str
         run(&b, &timing, &c);
     } else {
         struct best k = {.max = o->n, .b = &b};
-        if (!gen_default(&b.t, &b.caps, &c)) return err_set(e, ERR_NOTHING, "no generator");
+        if (!gen_default(&b.t, &b.caps, NULL, &c)) return err_set(e, ERR_NOTHING, "no generator");
         run(&b, &timing, &c);
         if (o->n) gen_each(&b.t, &b.caps, keep_best, &k);
         for (u32 i = 0; i < k.n; i++) run(&b, &timing, &k.v[i]);

@@ -78,9 +78,11 @@ struct space {
     u32 n;                                      /* groups, outermost in memory first; at least one */
     struct space_group g[MAX_RANK];
 };
-/* stop: values whose elements the generator delivers itself (bound), same shape as v; 0-terminated, may be NULL. keep: bit mask of
-   axes that are not merged. */
-void space_of(struct space *s, const struct graph *g, value_id v, const value_id *stop, u32 keep);
+/* stop: values whose elements the generator delivers itself (bound), same shape as v; 0-terminated, may be NULL. set: bit mask of
+   axes; axes in it are merged with each other only, and so are those outside. */
+void space_of(struct space *s, const struct graph *g, value_id v, const value_id *stop, u32 set);
+/* Likewise in the order of a layout, and merged only where every one of n values (of equal shape) allows. */
+void space_of_all(struct space *s, const struct graph *g, const value_id *v, u32 n, enum layout l, const value_id *stop, u32 set);
 void space_index(struct kir *k, const struct space *s, const kval *at, kval idx[MAX_RANK]);
 sym space_count(const struct space *s, struct symtab *t, u32 from, u32 to); /* product of extents of groups from..to-1 */
 /* Row number (groups listed, row-major) -> one index per listed group. */

@@ -84,28 +84,49 @@ static bool value_merges(const struct merge *m, value_id v)
     return true;
 }
 
-void space_of(struct space *s, const struct graph *g, value_id v, const value_id *stop, u32 keep)
+static bool is_output(const struct graph *g, value_id v)
 {
-    const struct value *x = graph_value(g, v);
-    u32 order[MAX_RANK], n = layout_order(x->layout, x->shape.rank, order);
-    bool blocked = x->layout == LAYOUT_C8 || x->layout == LAYOUT_C16;
-    struct merge m = {.g = g, .stop = stop, .rank = n};
-    *s = (struct space){.rank = n};
-    for (u32 i = 0; i < n; i++) {
+    for (u32 i = 0; i < g->output.n; i++)
+        if (g->output.v[i] == v)
+            return true;
+    return false;
+}
+
+static bool all_merge(const struct merge *m, const value_id *v, u32 n)
+{
+    for (u32 i = 0; i < n; i++)
+        if (!value_merges(m, v[i]) || (is_output(m->g, v[i]) && !leaf_merges(m, graph_value(m->g, v[i]))))
+            return false;
+    return true;
+}
+
+void space_of_all(struct space *s, const struct graph *g, const value_id *v, u32 n, enum layout l, const value_id *stop, u32 set)
+{
+    const struct value *x = graph_value(g, v[0]);
+    u32 order[MAX_RANK], rank = layout_order(l, x->shape.rank, order);
+    bool blocked = l == LAYOUT_C8 || l == LAYOUT_C16;
+    struct merge m = {.g = g, .stop = stop, .rank = rank};
+    *s = (struct space){.rank = rank};
+    for (u32 i = 0; i < rank; i++) {
         struct space_group new = {x->shape.dim[order[i]], order[i]};
         if (is_one(g, new.extent))
             continue;
         struct space_group *last = s->n ? &s->g[s->n - 1] : NULL;
         m.p = last ? last->axis : 0;
         m.q = new.axis;
-        bool kept = last && ((keep >> m.p | keep >> m.q) & 1);
-        if (last && !blocked && !kept && value_merges(&m, v))
+        bool apart = (set >> m.p & 1) != (set >> m.q & 1);
+        if (last && !blocked && !apart && all_merge(&m, v, n))
             *last = (struct space_group){sym_mul(g->sym, last->extent, new.extent), new.axis};
         else
             s->g[s->n++] = new;
     }
     if (!s->n)
-        s->g[s->n++] = (struct space_group){sym_const(g->sym, 1), n ? order[n - 1] : 0};
+        s->g[s->n++] = (struct space_group){sym_const(g->sym, 1), rank ? order[rank - 1] : 0};
+}
+
+void space_of(struct space *s, const struct graph *g, value_id v, const value_id *stop, u32 set)
+{
+    space_of_all(s, g, &v, 1, graph_value(g, v)->layout, stop, set);
 }
 
 void space_index(struct kir *k, const struct space *s, const kval *at, kval idx[MAX_RANK])

@@ -315,6 +315,17 @@ kval emit_value(struct emit *m, value_id v, const kval *idx)
     return emit_lowered(m, v, idx);
 }
 
+/* The first n lanes, at addresses that are no ramp. */
+static void store_some(struct emit *m, kval buf, kval at, kval val, kval n)
+{
+    struct kir *k = m->k;
+    for (u32 l = 0; l < kir_lanes(k, at); l++) {
+        kir_if(k, kir_bin(k, KI_LT, kir_int(k, l), n));
+        kir_store(k, buf, kir_lane(k, at, l), kir_lane(k, val, l));
+        kir_end(k);
+    }
+}
+
 void emit_store(struct emit *m, value_id v, const kval *idx, kval val)
 {
     emit_store_n(m, v, idx, val, 0);
@@ -325,8 +336,9 @@ void emit_store_n(struct emit *m, value_id v, const kval *idx, kval val, kval n)
     assert(m->out[v]);
     kval at = emit_offset(m, v, idx);
     val = kir_splat(m->k, kir_cast(m->k, graph_value(m->g, v)->dtype, val), kir_lanes(m->k, at));
-    if (n) kir_store_n(m->k, m->out[v], at, val, n);
-    else kir_store(m->k, m->out[v], at, val);
+    if (!n) kir_store(m->k, m->out[v], at, val);
+    else if (kir_lanes(m->k, at) == 1 || kir_at(m->k, at)->op == KI_RAMP) kir_store_n(m->k, m->out[v], at, val, n);
+    else store_some(m, m->out[v], at, val, n);
 }
 
 kval emit_neutral(struct emit *m, enum kir_op combine, enum dtype t)
