@@ -41,13 +41,20 @@ static bool is_whole(const struct graph *g, value_id v)
     return n && (op_of(g, n)->props & OP_WHOLE);
 }
 
-/* Operators that emit themselves write no padding. */
+/* Operators that emit a kernel themselves do it for outputs of the task only. */
 static bool match(const struct task *t, const struct caps *c)
 {
-    for (u32 i = 0; i < t->g.output.n; i++) {
-        enum layout l = graph_value(&t->g, t->g.output.v[i])->layout;
-        if (is_whole(&t->g, t->g.output.v[i]) && (l == LAYOUT_C8 || l == LAYOUT_C16))
-            return false;
+    for (node_id n = 1; n < t->g.node.n; n++) {
+        if (!(op_of(&t->g, n)->props & OP_WHOLE))
+            continue;
+        const struct node *x = graph_node(&t->g, n);
+        for (u32 i = 0; i < x->out.n; i++) {
+            bool is_out = !x->out.v[i];
+            for (u32 j = 0; j < t->g.output.n; j++)
+                is_out = is_out || t->g.output.v[j] == x->out.v[i];
+            if (!is_out)
+                return false;
+        }
     }
     return !c->is_gpu && t->g.output.n > 0;
 }

@@ -180,7 +180,9 @@ static void find_space(struct rows *r, const struct reduction *red)
         if (r->reduced[i])
             r->inner = i;
     }
-    r->across = r->sp.n && !r->reduced[r->sp.n - 1];
+    r->across = r->sp.n && !r->reduced[r->sp.n - 1] && gen_static(g, r->sp.g[r->sp.n - 1].extent, 0) != 1;
+    if (!r->across && r->inner == r->sp.n)
+        r->lanes = 1; /* one element in all */
 }
 
 static void full_index(struct rows *r, kval idx[MAX_RANK])
