@@ -475,7 +475,7 @@ static double seconds(const struct gemm *x, const struct caps *c, const struct g
     double batch = 1, lanes = gen_lanes(c, DT_F32), hz = gen_flop_rate(c) / (4.0 * lanes);
     for (u32 i = 0; i < x->outer.n; i++)
         batch *= (double)gen_eval(x->g, x->outer.g[i].extent, var);
-    i64 tiles = ceil_div((i64)m, s->mr), blocks = ceil_div((i64)n, s->nr * (i64)lanes);
+    i64 tiles = i64_max(1, ceil_div((i64)m, s->mr)), blocks = i64_max(1, ceil_div((i64)n, s->nr * (i64)lanes));
     i64 mb = s->mb ? i64_min(s->mb, tiles) : tiles, nb = s->nb ? i64_min(s->nb, blocks) : blocks;
     double iterations = batch * (double)ceil_div(tiles, mb) * (double)ceil_div(blocks, nb);
     double panel = k * (double)(s->nr * lanes) * 4, tile = k * (tile_step_cycles(s->mr, s->nr) + 0.5 / (double)s->ku);

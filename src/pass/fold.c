@@ -50,9 +50,10 @@ static void become_const(struct graph *g, value_id v, struct tensor *t)
     x->is_const = true;
 }
 
-/* Evaluates one node as a graph of its own. */
-static bool fold_node(struct graph *g, node_id n, struct err *e)
+/* Evaluates one node as a graph of its own. false: it stays, as its result depends on sizes that are only known later. */
+static bool fold_node(struct graph *g, node_id n)
 {
+    struct err unknown = {0};
     const struct node *x = graph_node(g, n);
     value_id out[MAX_RANK], *back;
     u32 n_out = 0;
@@ -61,7 +62,7 @@ static bool fold_node(struct graph *g, node_id n, struct err *e)
     struct graph one;
     graph_extract(&one, g, g->arena, &n, 1, out, n_out, &back);
     struct tensor *res[MAX_RANK] = {0};
-    if (!graph_eval(&one, NULL, res, g->arena, NULL, e)) return false;
+    if (!graph_eval(&one, NULL, res, g->arena, NULL, &unknown)) return false;
     for (u32 k = 0; k < n_out; k++) become_const(g, out[k], res[k]);
     graph_node(g, n)->dead = true;
     return true;
@@ -94,14 +95,10 @@ static bool fold_content(struct graph *g, node_id n)
 static bool run(struct graph *g, bool *ok, struct err *e)
 {
     bool changed = false;
-    for (node_id n = 1; n < g->node.n && *ok; n++) {
+    for (node_id n = 1; n < g->node.n; n++) {
         if (graph_node(g, n)->dead) continue;
-        if (worth_folding(g, graph_node(g, n))) {
-            *ok = fold_node(g, n, e);
-            changed = true;
-        } else {
-            changed |= fold_content(g, n);
-        }
+        if (worth_folding(g, graph_node(g, n)) && fold_node(g, n)) changed = true;
+        else changed |= fold_content(g, n);
     }
     return changed;
 }

@@ -165,7 +165,10 @@ static bool cost_regions(struct chooser *k, struct selection *s, const i64 *var,
 {
     const struct cover *c = k->c;
     s->cost = arena_array(k->a, struct task_cost, c->task.n);
-    for (u32 t = 0; t < c->task.n; t++) s->cost[t].ok = cost(user, c->task.v[t], var, &s->cost[t]);
+    for (u32 t = 0; t < c->task.n; t++) {
+        s->cost[t].ok = cost(user, c->task.v[t], var, &s->cost[t]);
+        if (isnan(s->cost[t].seconds)) s->cost[t].seconds = 0; /* a prediction for empty sizes */
+    }
     k->cost = arena_array(k->a, double, c->region.n);
     for (u32 r = 0; r < c->region.n; r++) {
         const struct task_cost *t = &s->cost[c->region.v[r].task];

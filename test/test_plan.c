@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whole programs from random networks: passes, cover, selection, plan, runtime, compared with the reference evaluation of the
+// graph as it was. The costs are random half of the time, so that every kind of region is chosen somewhere, and so are the
+// schedules. The cover's promises are checked on each, the selection is compared with trying all combinations of regions.
+//
+// TEST_SEED=N runs one network and prints it, TEST_SEEDS=N that many, TEST_DEVICE=cpu|interp that device only.
+#include "pass/pass.h"
+#include "plan/plan.h"
+#include "random_net.h"
+#include "rt/rt.h"
+#include "tune/tune.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+struct world {             /* where programs run */
+    const struct dev_driver *driver;
+    struct dev *dev;
+    struct caps caps;
+    const struct lang *lang;
+    u64 seed;              /* of random costs; 0: predicted */
+};
+
+struct made {              /* a network with its program */
+    struct net net;
+    struct graph lowered;
+    struct cover cover;
+    struct selection sel;
+    struct plan plan;
+};
+
+static void world_open(struct world *w, const char *driver, u32 threads)
+{
+    struct err e = {0};
+    *w = (struct world){.driver = dev_find(str_of(driver))};
+    w->dev = w->driver->open(&(struct dev_opts){.n_threads = threads}, &e);
+    assert_non_null(w->dev);
+    w->driver->caps(w->dev, &w->caps);
+    w->lang = lang_find(str_of(w->driver->lang));
+}
+
+static void world_close(struct world *w) { w->driver->close(w->dev); }
+
+/* A random candidate, unless it would take for ever. */
+static bool random_candidate(const struct world *w, const struct task *t, const i64 *var, struct rng *r, struct candidate *c)
+{
+    struct candidate other;
+    if (!gen_default(t, &w->caps, var, c)) return false;
+    if (!gen_random(t, &w->caps, r, &other)) return true;
+    if (gen_predict(&other, t, &w->caps, var) < 20 * gen_predict(c, t, &w->caps, var)) *c = other;
+    return true;
+}
+
+static bool any_cost(void *user, const struct task *t, const i64 *var, struct task_cost *c)
+{
+    const struct world *w = user;
+    *c = (struct task_cost){0};
+    struct rng r = rng_seed(w->seed ^ t->key.lo);
+    bool ok = w->seed && rng_range(&r, 0, 3) ? random_candidate(w, t, var, &r, &c->best) : gen_default(t, &w->caps, var, &c->best);
+    if (!ok) return false;
+    c->ok = true;
+    c->seconds = gen_predict(&c->best, t, &w->caps, var);
+    if (w->seed) c->seconds = (double)rng_range(&r, 1, 1000) * 1e-6 + 10 * c->seconds; /* nothing that takes for ever */
+    return true;
+}
+
+static bool build(void *user, const struct str *text, u32 n, struct str *out, struct arena *a, struct err *e)
+{
+    const struct world *w = user;
+    struct builder b = {.lang = w->lang, .caps = &w->caps};
+    struct built *r = arena_array(a, struct built, n + 1);
+    if (!build_all(&b, text, n, r, a, e)) return false;
+    for (u32 i = 0; i < n; i++) {
+        if (!r[i].ok) return err_set(e, ERR_FAILED, "does not build: %.*s", STR_ARG(r[i].message));
+        out[i] = r[i].code;
+    }
+    return true;
+}
+
+static bool lower(struct made *m)
+{
+    graph_clone(&m->lowered, &m->net.g, &m->net.arena);
+    return pass_run_all(&m->lowered, NULL, &m->net.e);
+}
+
+static bool make_plan(struct made *m, struct world *w, const i64 *var)
+{
+    struct arena *a = &m->net.arena;
+    struct plan_env env = {.lang = w->lang, .caps = &w->caps, .device = w->driver->name, .model = S("random"), .build = build, .user = w};
+    return cover_build(&m->cover, &m->lowered, a, &(struct cover_opts){0}, &m->net.e) &&
+           plan_select(&m->sel, &m->cover, var, any_cost, w, a, &m->net.e) &&
+           plan_make(&m->plan, &m->cover, &m->sel, var, &env, a, &m->net.e);
+}
+
+/* The graph without its constants' content. */
+static void show_graph(struct buf *b, const struct graph *g)
+{
+    struct buf whole = {0};
+    graph_print(&whole, g, &(struct graph_text_opts){0});
+    struct str rest = buf_view(&whole), line;
+    while (str_cut(rest, '\n', &line, &rest)) {
+        bool cut = str_starts(str_trim(line), S("const")) && line.n > 100;
+        buf_str(b, cut ? str_sub(line, 0, 100) : line);
+        buf_char(b, '\n');
+    }
+    buf_release(&whole);
+}
+
+static void show(struct made *m)
+{
+    struct buf b = {0};
+    show_graph(&b, &m->net.g);
+    if (m->lowered.arena) show_graph(&b, &m->lowered);
+    for (u32 i = 0; i < m->plan.dispatch.n; i++)
+        buf_printf(&b, "%u %.*s [%.*s]\n", i, STR_ARG(m->plan.dispatch.v[i].label), STR_ARG(m->plan.dispatch.v[i].candidate));
+    fwrite(b.p, 1, (size_t)b.n, stderr);
+    buf_release(&b);
+}
+
+/* How far got is from want, relative to the largest element. */
+static double distance(const struct tensor *got, const struct tensor *want)
+{
+    double worst = 0, scale = 1e-6;
+    if (got->dtype != want->dtype || got->rank != want->rank) return INFINITY;
+    for (u32 d = 0; d < got->rank; d++)
+        if (got->dim[d] != want->dim[d]) return INFINITY;
+    for (i64 i = 0, n = tensor_count(want); i < n; i++) {
+        double x = elem_f64(want->dtype, want->data, i), y = elem_f64(got->dtype, got->data, i);
+        if (isnan(x) && isnan(y)) continue;
+        if (isfinite(x)) scale = fmax(scale, fabs(x));
+        if (x != y) worst = fmax(worst, isfinite(x - y) ? fabs(x - y) : INFINITY);
+    }
+    return worst / scale;
+}
+
+/* One run at these sizes against the evaluator. false: the sizes do not fit this network. */
+static bool run_once(struct made *m, struct rt_program *p, const i64 *var, u64 seed)
+{
+    struct arena a = {0};
+    struct err e = {0};
+    struct tensor *in = net_inputs(&m->net, &a, var), *in_p[2] = {&in[0], &in[1]};
+    struct tensor **want = arena_array(&a, struct tensor *, m->net.g.output.n);
+    struct tensor *got = arena_array(&a, struct tensor, m->net.g.output.n);
+    bool ok = graph_eval(&m->net.g, in_p, want, &a, NULL, &e);
+    if (ok && !rt_run(p, in, got, &a, &e)) {
+        show(m);
+        fail_msg("seed %llu, %lldx%lld: %s", (unsigned long long)seed, (long long)var[0], (long long)var[1], e.msg);
+    }
+    for (u32 k = 0; ok && k < m->net.g.output.n; k++) {
+        double d = distance(&got[k], want[k]);
+        if (d < 3e-4) continue;
+        show(m);
+        fail_msg("seed %llu, %lldx%lld: output %u is off by %g", (unsigned long long)seed, (long long)var[0], (long long)var[1], k, d);
+    }
+    arena_release(&a);
+    return ok;
+}
+
+/* cover: every form needed is delivered */
+
+static bool cover_delivers(const struct cover *c, value_id v)
+{
+    for (u32 r = 0; r < c->region.n; r++)
+        for (u32 i = 0; i < c->region.v[r].n_out; i++)
+            if (c->region.v[r].out[i].v == v && c->region.v[r].n_nodes) return true;
+    return false;
+}
+
+static bool is_given(const struct cover *c, struct form f)
+{
+    const struct value *x = graph_value(c->g, f.v);
+    return x->is_const || (x->producer == 0 && f.layout == LAYOUT_ROWS);
+}
+
+static void check_cover(const struct made *m)
+{
+    const struct cover *c = &m->cover;
+    for (u32 r = 0; r < c->region.n; r++) {
+        const struct region *x = &c->region.v[r];
+        for (u32 i = 0; i < x->n_in; i++) {
+            if (is_given(c, x->in[i])) continue;
+            node_id p = graph_value(c->g, x->in[i].v)->producer;
+            assert_true(p == 0 || cover_delivers(c, x->in[i].v));
+            assert_true(x->n_nodes == 0 || p < x->nodes[x->n_nodes - 1]); /* nothing needs what comes later */
+        }
+        for (u32 i = 1; i < x->n_nodes; i++) assert_true(x->nodes[i - 1] < x->nodes[i]);
+    }
+    for (u32 k = 0; k < c->g->output.n; k++) assert_true(cover_delivers(c, c->g->output.v[k]));
+}
+
+/* The program in order: what a region needs was delivered before, in that layout. */
+static void check_order(const struct made *m)
+{
+    const struct cover *c = &m->cover;
+    double sum = 0;
+    for (u32 i = 0; i < m->sel.choice.n; i++) {
+        const struct region *x = &c->region.v[m->sel.choice.v[i].region];
+        sum += m->sel.cost[x->task].seconds;
+        for (u32 k = 0; k < x->n_in; k++) {
+            bool found = is_given(c, x->in[k]);
+            for (u32 j = 0; j < i && !found; j++) {
+                const struct region *y = &c->region.v[m->sel.choice.v[j].region];
+                for (u32 o = 0; o < y->n_out; o++) found |= y->out[o].v == x->in[k].v && y->out[o].layout == x->in[k].layout;
+            }
+            assert_true(found);
+        }
+    }
+    assert_true(fabs(sum - m->sel.seconds) <= 1e-9 * fabs(sum));
+}
+
+static u64 env_number(const char *name, u64 otherwise) { return getenv(name) ? strtoull(getenv(name), NULL, 10) : otherwise; }
+
+static void try_net(struct world *w, u64 seed, u32 *n_done)
+{
+    static const i64 sizes[][2] = {{6, 5}, {2, 19}, {3, 3}, {7, 6}};
+    struct made m = {0};
+    net_open(&m.net, seed);
+    if (getenv("VERBOSE")) fprintf(stderr, "seed %llu, %.3f s\n", (unsigned long long)seed, os_now());
+    w->seed = seed % 2 ? seed * 7919 + 1 : 0;
+    if (getenv("TEST_SEED")) show(&m);
+    if (!lower(&m) || !make_plan(&m, w, sizes[seed % 4])) {
+        show(&m);
+        fail_msg("seed %llu: %s", (unsigned long long)seed, m.net.e.msg);
+    }
+    if (getenv("TEST_SEED")) show(&m);
+    check_cover(&m);
+    check_order(&m);
+    struct rt_program *p = rt_load(&m.plan, w->dev, &m.net.e);
+    if (!p) fail_msg("seed %llu: %s", (unsigned long long)seed, m.net.e.msg);
+    for (u32 i = 0; i < 3; i++) *n_done += run_once(&m, p, sizes[(seed + i) % 4], seed);
+    rt_unload(p);
+    net_close(&m.net);
+}
+
+static void try_many(const char *device, u64 n)
+{
+    struct world w;
+    u32 done = 0;
+    if (getenv("TEST_DEVICE") && strcmp(getenv("TEST_DEVICE"), device)) return;
+    u64 first = env_number("TEST_SEED", 0), end = getenv("TEST_SEED") ? first + 1 : env_number("TEST_SEEDS", n);
+    world_open(&w, device, 2);
+    for (u64 s = first; s < end; s++) try_net(&w, s, &done);
+    world_close(&w);
+    assert_true(getenv("TEST_SEED") || done > n);
+}
+
+static void test_interp(void **state) { try_many("interp", 60); }
+static void test_cpu(void **state) { try_many("cpu", 6); }
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_interp),
+        cmocka_unit_test(test_cpu),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
