@@ -90,6 +90,19 @@ static void model_of(struct model *m, const struct caps *caps, const struct conv
     m->band = rest * (double)((m->tw * s->tx - 1) * sx + kx) * (double)((m->th * s->ty - 1) * sy + ky) * (double)c->ic;
 }
 
+/* Do the values that the input is made of lie channels last? Judged by the first one found behind views and pointwise nodes. */
+static bool reads_channels_last(const struct conv *c, value_id v, u32 depth)
+{
+    const struct value *x = graph_value(c->g, v);
+    if (x->producer == 0 || depth > 16)
+        return x->layout == LAYOUT_CLAST;
+    const struct node *n = graph_node(c->g, x->producer);
+    for (u32 k = 0; k < n->in.n; k++)
+        if (n->in.v[k] && !graph_value(c->g, n->in.v[k])->is_const && graph_value(c->g, n->in.v[k])->shape.rank == x->shape.rank)
+            return reads_channels_last(c, n->in.v[k], depth + 1);
+    return false;
+}
+
 static double seconds(const struct model *m, const struct caps *caps, const struct conv_sched *s, const i64 *var)
 {
     const struct conv *c = &m->c;
@@ -109,11 +122,8 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
     double iteration = tile * (double)(tiles * m->ob);
     double band_bytes = m->band * 4;
     if (s->stage != STAGE_DIRECT) {
-        double per = s->stage == STAGE_PLANES ? 0.4 : c->plain ? 0.2 : 0.5;
-        if (s->stage == STAGE_PIXELS && !c->plain)
-            per = graph_value(c->g, c->x)->layout == LAYOUT_ROWS && !graph_value(c->g, c->x)->producer ? 2 : 0.5;
-        if (s->stage == STAGE_PLANES && graph_value(c->g, c->x)->layout == LAYOUT_CLAST)
-            per = 2;
+        bool last = reads_channels_last(c, c->x, 0);
+        double per = s->stage == STAGE_PLANES ? (last ? 2 : 0.4) : !last ? 2 : c->plain ? 0.2 : 0.5;
         iteration += m->band * per * (c->ic < 16 && s->stage == STAGE_PIXELS && !c->plain ? 3 : 1);
         if (band_bytes > (double)caps->l2_bytes * 0.6)
             iteration += band_bytes / 8 * (s->order == 0 ? (double)m->ob : 1);

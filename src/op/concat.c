@@ -103,8 +103,8 @@ struct lowering {
     kval uniform; /* see uniform_position */
 };
 
-/* Element of part k, which begins at `from`. */
-static kval lower_part(const struct lowering *l, u32 k, sym from)
+/* Element of part k, which begins at `from`. Clamped to the part unless the position is certainly in it. */
+static kval lower_part(const struct lowering *l, u32 k, sym from, bool is_certain)
 {
     struct emit *m = l->m;
     value_id v = l->n->in.v[k];
@@ -113,11 +113,35 @@ static kval lower_part(const struct lowering *l, u32 k, sym from)
     u32 lanes = l->uniform ? kir_lanes(m->k, l->idx[l->axis]) : 1;
     for (u32 a = 0; a < s->rank; a++) src[a] = l->idx[a];
     at = kir_bin(m->k, KI_SUB, at, emit_size(m, from));
-    if (l->n->in.n > 1)
+    if (!is_certain)
         at = emit_clamp(m, at,
                         sym_add(m->g->sym, s->dim[l->axis], sym_const(m->g->sym, 1 - (i64)lanes)));
     src[l->axis] = l->uniform ? kir_ramp(m->k, at, 1, lanes) : at;
-    return l->n->in.n > 1 ? emit_clamped(m, v, src, 1u << l->axis) : emit_value(m, v, src);
+    return is_certain ? emit_value(m, v, src) : emit_clamped(m, v, src, 1u << l->axis);
+}
+
+/* First and last position of a constant index, scalar or ramp. */
+static bool position(const struct emit *m, kval at, i64 *first, i64 *last)
+{
+    const struct kir_ins i = *kir_at(m->k, at);
+    if (i.op == KI_RAMP && i.imm.i == 1 && kir_is_const(m->k, i.a, first)) {
+        *last = *first + i.lanes - 1;
+        return true;
+    }
+    *last = 0;
+    if (!kir_is_const(m->k, at, first) || kir_lanes(m->k, at) != 1) return false;
+    *last = *first;
+    return true;
+}
+
+/* Can the position lie in the part from..end-1? */
+static bool may_be_in(const struct emit *m, kval at, sym from, sym end)
+{
+    i64 c, first, last;
+    if (from == end) return false;
+    if (!position(m, at, &first, &last)) return true;
+    if (sym_is_const(m->g->sym, end, &c) && first >= c) return false;
+    return !sym_is_const(m->g->sym, from, &c) || last >= c;
 }
 
 static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx)
@@ -127,18 +151,17 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
     op_axis(attr_int(n, "axis", 1), to->rank, &l.axis);
     l.uniform = uniform_position(m, n, l.axis, idx[l.axis]);
     kval at = l.uniform ? l.uniform : idx[l.axis], v = 0;
-    sym end = to->dim[l.axis], from;
-    i64 c, p;
-    for (u32 k = n->in.n; k-- > 0; end = from) {
-        sym d = graph_value(m->g, n->in.v[k])->shape.dim[l.axis];
-        from = sym_sub(m->g->sym, end, d);
-        if (sym_is_const(m->g->sym, d, &c) && c == 0) continue;
-        if (kir_is_const(m->k, at, &p) && kir_lanes(m->k, at) == 1) {
-            if (sym_is_const(m->g->sym, end, &c) && p >= c) continue;
-            if (sym_is_const(m->g->sym, from, &c) && p < c) continue;
-        }
-        kval part = lower_part(&l, k, from);
-        v = v ? kir_select(m->k, kir_bin(m->k, KI_LT, at, emit_size(m, end)), part, v) : part;
+    sym *from = arena_array(m->arena, sym, n->in.n + 1);
+    u32 n_parts = 0;
+    from[0] = sym_const(m->g->sym, 0);
+    for (u32 k = 0; k < n->in.n; k++) {
+        from[k + 1] = sym_add(m->g->sym, from[k], graph_value(m->g, n->in.v[k])->shape.dim[l.axis]);
+        n_parts += may_be_in(m, at, from[k], from[k + 1]);
+    }
+    for (u32 k = n->in.n; k-- > 0;) {
+        if (!may_be_in(m, at, from[k], from[k + 1])) continue;
+        kval part = lower_part(&l, k, from[k], n_parts == 1);
+        v = v ? kir_select(m->k, kir_bin(m->k, KI_LT, at, emit_size(m, from[k + 1])), part, v) : part;
     }
     return v ? v : emit_zero(m, graph_value(m->g, n->out.v[0])->dtype);
 }
