@@ -265,8 +265,10 @@ static bool random_conv(struct bed *b)
     i64 w[MAX_RANK], pads[2 * MAX_RANK], strides[MAX_RANK], dil[MAX_RANK];
     sym dim[MAX_RANK];
     bool point = pick(b, 0, 3) == 0, symbolic = pick(b, 0, 1);
+    bool depthwise = pick(b, 0, 5) == 0;
     i64 ic = groups * channels[pick(b, 0, groups > 1 ? 4 : countof(channels) - 1)];
     w[0] = groups * channels[pick(b, 0, groups > 1 ? 6 : countof(channels) - 1)];
+    if (depthwise) groups = w[0] = ic = pick(b, 2, 40);
     dim[0] = size_of(b, pick(b, 1, 2), pick(b, 0, 3) == 0);
     dim[1] = sym_const(&b->sym, ic);
     for (u32 i = 0; i < s; i++) {
@@ -277,7 +279,8 @@ static bool random_conv(struct bed *b)
         i64 need = (w[2 + i] - 1) * dil[i] + 1 - pads[i] - pads[s + i];
         dim[2 + i] = size_of(b, i64_max(need, 1) + pick(b, 0, s == 1 ? 40 : i + 1 == s ? 17 : 5), symbolic);
     }
-    value_id x = random_prologue(b, add_input(b, "x", rank, dim), rank, dim);
+    value_id x = add_input(b, "x", rank, dim);
+    x = depthwise && pick(b, 0, 1) ? add_op(b, "Relu", x, 0, 0) : random_prologue(b, x, rank, dim);
     if (graph_value(&b->g, x)->producer) {
         if (!infer_last(b, x)) return false;
         sym_is_const(&b->sym, graph_value(&b->g, x)->shape.dim[1], &ic);

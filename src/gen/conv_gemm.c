@@ -4,7 +4,7 @@
 // schedules there are, which make sense for a task, and predicts their time: multiply-adds at the rate that the tile's loads allow,
 // waste of tiles that hang over, filling the band, the epilogue, memory traffic, and the balance between threads. The initial
 // schedule is the best predicted one of a short list.
-#include "gen/gen.h"
+#include "gen/gen_conv.h"
 
 enum { P_TY, P_TX, P_NR, P_TH, P_TW, P_OB, P_STAGE, P_ORDER, P_KU, N_PARAM };
 

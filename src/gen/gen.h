@@ -146,36 +146,4 @@ double tile_step_cycles(i64 pixels, i64 nr); /* predicted cycles of one step */
 bool tile_is_legal(const struct caps *c, i64 pixels, i64 nr);     /* fits the registers and is worth it */
 kval tile_temp_index(struct emit *m, value_id anchor, u32 c_axis, const kval *idx); /* of tile_out.temp */
 
-/* gen_conv.c: convolution as an implicit matrix product, channels vectorised (conv_gemm). */
-enum conv_stage {
-    STAGE_DIRECT, /* pixels are read from the input where it lies */
-    STAGE_PIXELS, /* copied to scratch first as [rows][x][channel] */
-    STAGE_PLANES, /* copied to scratch first as [rows][channel][x] */
-};
-struct conv_sched {
-    i64 ty, tx, nr;      /* register tile */
-    i64 th, tw;          /* tiles per grid iteration, 0 = all */
-    i64 ob;              /* blocks of output channels per grid iteration, 0 = all */
-    i64 stage;           /* enum conv_stage */
-    i64 order;           /* 0: channel blocks outside (weights stay), 1: pixels outside (pixels stay) */
-    i64 ku;              /* input channels per step */
-};
-struct conv {            /* the anchor taken apart; axes are those of the output, 1 = channel */
-    const struct graph *g;
-    value_id x, w, b, y;
-    u32 rank;
-    i64 groups, ic, oc;  /* channels of one group */
-    sym in[MAX_RANK], out[MAX_RANK], pad[MAX_RANK];
-    i64 k[MAX_RANK], dil[MAX_RANK], stride[MAX_RANK];
-    i32 xa, ya;          /* axes of the tile, -1: none */
-    bool no_pad, plain;  /* plain: the input lies in memory with channels last */
-    bool point;          /* 1x1, stride 1, no padding */
-    bool simple;         /* the epilogue is pointwise; else it is a grid of its own */
-    bool by_rows;        /* outputs are stored along x */
-};
-bool conv_of(struct conv *c, const struct task *t); /* false: not for this family */
-void gen_conv_emit(struct emit *m, const struct task *t, const struct caps *caps, const struct conv_sched *s);
-bool conv_is_flat(const struct conv *c, const struct conv_sched *s);
-struct space conv_space(const struct conv *c);      /* pixels of a flat convolution, merged */
-
 #endif

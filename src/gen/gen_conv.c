@@ -4,190 +4,12 @@
 // range of x, and some blocks of output channels, in register tiles of ty x tx pixels by nr vectors of channels; weights are
 // packed block by block in the order in which the steps read them.
 //
-// Pixels come straight from the input (no padding, channels last), or from a band that the iteration copied to scratch first:
-// there padding, upsampling, concatenation, activation and layout are evaluated once per element and the tiles need no tests.
-// Tiles that hang over the end compute on zeros (scratch) or on the last pixel again (direct) and store only what exists.
+// Pixels come straight from the input (no padding, channels last), or from a band that the iteration copied to scratch first
+// (gen_band.c). Tiles that hang over the end compute on zeros (scratch) or on the last pixel again (direct) and store only
+// what exists.
 //
-// Dims: n, spatial axes 2.., output channels split in blocks of nr vectors, taps, input channels. The band in scratch is
-// [axes in order, x last][channel], or with planes [axes][channel][x].
-#include "gen/gen.h"
-
-#include <string.h>
-
-static bool sym_is(const struct graph *g, sym s, i64 want)
-{
-    i64 x;
-    return sym_is_const(g->sym, s, &x) && x == want;
-}
-
-/* The two innermost axes of pixels that are more than one pixel long. */
-static void find_tile_axes(struct conv *c)
-{
-    c->xa = c->ya = -1;
-    for (i32 a = (i32)c->rank - 1; a >= 0; a--) {
-        if (a == 1 || sym_is(c->g, c->out[a], 1))
-            continue;
-        if (c->xa < 0) {
-            c->xa = a;
-        } else {
-            c->ya = a ? a : -1;
-            return;
-        }
-    }
-}
-
-static bool outputs_fit(struct conv *c, const struct task *t)
-{
-    c->simple = true;
-    enum layout first = graph_value(c->g, t->g.output.v[0])->layout;
-    for (u32 i = 0; i < t->g.output.n; i++) {
-        value_id v = t->g.output.v[i];
-        enum layout l = graph_value(c->g, v)->layout;
-        bool is_dense = l == LAYOUT_ROWS || l == LAYOUT_CLAST;
-        c->simple = c->simple && is_dense && l == first && gen_depends(c->g, v, c->y) && gen_pointwise_tail(c->g, v, c->y) &&
-                    shape_equal(&graph_value(c->g, v)->shape, &graph_value(c->g, c->y)->shape);
-    }
-    c->by_rows = c->simple && (first == LAYOUT_ROWS || c->oc * c->groups == 1);
-    /* Rows of one pixel: the channels are what lies densely. */
-    if (c->by_rows && c->xa <= 0 && c->oc * c->groups > 1)
-        c->by_rows = false;
-    return !(c->by_rows && c->xa < 0);
-}
-
-bool conv_of(struct conv *c, const struct task *t)
-{
-    struct op_window w;
-    *c = (struct conv){.g = &t->g};
-    if (!t->anchor || !(op_of(&t->g, t->anchor)->props & OP_CONV))
-        return false;
-    const struct node *n = graph_node(&t->g, t->anchor);
-    c->x = n->in.v[0], c->w = n->in.v[1], c->b = op_has_in(n, 2) ? n->in.v[2] : 0, c->y = n->out.v[0];
-    const struct value *x = graph_value(&t->g, c->x), *wt = graph_value(&t->g, c->w), *y = graph_value(&t->g, c->y);
-    i64 wd[MAX_RANK];
-    if (!wt->is_const || !dtype_is_float(x->dtype) || !shape_is_static(t->g.sym, &wt->shape, wd))
-        return false;
-    op_window_get(&t->g, n, &w);
-    c->rank = x->shape.rank;
-    c->groups = attr_int(n, "group", 1);
-    c->oc = wd[0] / c->groups, c->ic = wd[1];
-    c->no_pad = c->point = true;
-    for (u32 a = 0; a < c->rank; a++) {
-        c->in[a] = x->shape.dim[a], c->out[a] = y->shape.dim[a];
-        c->pad[a] = a < 2 ? sym_const(t->g.sym, 0) : w.begin[a - 2];
-        c->k[a] = a < 2 ? 1 : w.kernel[a - 2];
-        c->dil[a] = a < 2 ? 1 : w.dilation[a - 2];
-        c->stride[a] = a < 2 ? 1 : w.stride[a - 2];
-        bool end_free = a < 2 || sym_is(&t->g, w.end[a - 2], 0);
-        c->no_pad = c->no_pad && sym_is(&t->g, c->pad[a], 0) && end_free;
-        c->point = c->point && c->k[a] == 1 && c->stride[a] == 1;
-    }
-    c->point = c->point && c->no_pad;
-    c->plain = !x->producer && !x->is_const && x->layout == LAYOUT_CLAST && !x->sdata;
-    find_tile_axes(c);
-    return outputs_fit(c, t);
-}
-
-bool conv_is_flat(const struct conv *c, const struct conv_sched *s)
-{
-    return s->stage == STAGE_DIRECT && c->point && c->simple;
-}
-
-struct space conv_space(const struct conv *c)
-{
-    struct space s, r = {0};
-    const value_id stop[] = {c->y, 0};
-    space_of(&s, c->g, c->g->output.v[0], stop, 1u << 1);
-    for (u32 i = 1; i < c->g->output.n; i++) {
-        struct space o;
-        space_of(&o, c->g, c->g->output.v[i], stop, 1u << 1);
-        if (o.n > s.n)
-            s = o;
-    }
-    r.rank = s.rank;
-    for (u32 i = 0; i < s.n; i++)
-        if (s.g[i].axis != 1)
-            r.g[r.n++] = s.g[i];
-    return r;
-}
-
-/* Emission. */
-
-struct band {
-    struct emit *m;
-    struct conv c;
-    struct conv_sched s;
-    struct tile t;
-    enum dtype type;
-    u32 lanes;
-    i64 n_blocks, width;       /* blocks of output channels and channels per block */
-    struct space flat;         /* pixels, when flat */
-    bool is_flat;
-    i32 xa, ya;
-    sym x_ext, y_ext, x_tile, y_tile; /* output pixels: all, and per grid iteration */
-    kval wbuf, work, rows, temp;
-    kval group;                /* group number */
-    kval pos[MAX_RANK];        /* output position on the axes outside the tile */
-    kval x0, x1, y0, y1;       /* output range of this iteration */
-    sym ext[MAX_RANK];         /* of the band in scratch */
-    kval step[MAX_RANK];       /* elements from one position to the next, in scratch or in the input */
-    kval c_step;               /* elements from one channel to the next */
-    sym size;                  /* elements of the band */
-    u32 order[MAX_RANK], n_order; /* axes without channel, outermost first, x last */
-};
-
-static i64 round_pitch(const struct band *b)
-{
-    i64 bytes = b->c.ic * 4;
-    return bytes % 2048 ? b->c.ic : b->c.ic + 16; /* pixels must not fall on the same cache sets */
-}
-
-static bool is_tile_axis(const struct band *b, u32 a)
-{
-    return (i32)a == b->xa || (i32)a == b->ya;
-}
-
-static sym scaled(struct symtab *t, sym n, i64 k)
-{
-    return sym_mul(t, n, sym_const(t, k));
-}
-
-static void axis_order(struct band *b)
-{
-    for (u32 a = 0; a < b->c.rank; a++)
-        if (a != 1 && (i32)a != b->xa)
-            b->order[b->n_order++] = a;
-    if (b->xa >= 0)
-        b->order[b->n_order++] = (u32)b->xa;
-}
-
-/* Sizes and strides of the scratch band. */
-static void band_layout(struct band *b)
-{
-    struct symtab *t = b->m->g->sym;
-    struct conv *c = &b->c;
-    sym size = sym_const(t, 1), one = size;
-    for (u32 a = 0; a < c->rank; a++) {
-        b->ext[a] = sym_const(t, a == 0 ? 1 : c->k[a]);
-        if (!is_tile_axis(b, a))
-            continue;
-        sym out = (i32)a == b->xa ? b->x_tile : b->y_tile;
-        b->ext[a] = sym_add(t, scaled(t, sym_sub(t, out, one), c->stride[a]), sym_const(t, (c->k[a] - 1) * c->dil[a] + 1));
-    }
-    bool planes = b->s.stage == STAGE_PLANES;
-    b->c_step = kir_int(b->m->k, 1);
-    if (!planes)
-        size = sym_const(t, round_pitch(b));
-    for (u32 i = b->n_order; i-- > 0;) {
-        u32 a = b->order[i];
-        b->step[a] = emit_size(b->m, size);
-        size = sym_mul(t, size, b->ext[a]);
-        if (planes && i == b->n_order - 1) {
-            b->c_step = emit_size(b->m, size);
-            size = scaled(t, size, c->ic);
-        }
-    }
-    b->size = size;
-}
+// Dims: n, spatial axes 2.., output channels split in blocks of nr vectors, taps, input channels.
+#include "gen/gen_conv.h"
 
 /* Strides of the input where it lies, channels last. */
 static void input_layout(struct band *b)
@@ -223,220 +45,6 @@ static kval pack_weights(struct band *b)
     }
     p->dim[p->n].extent = sym_const(t, b->width), p->dim[p->n].axis = 0, p->dim[p->n++].stride = 1;
     return emit_pack(b->m, c->w, p);
-}
-
-/* Filling the band. */
-
-struct row {               /* one row of the band along x */
-    kval at;               /* element of its first pixel */
-    kval idx[MAX_RANK];    /* of the input: all but x and channel */
-    kval lo, hi, n;        /* columns inside the input, and all */
-    kval first;            /* input x of column 0 */
-};
-
-static void fill_zero(struct band *b, kval from, kval to)
-{
-    struct kir *k = b->m->k;
-    i64 d;
-    if (kir_is_const(k, kir_sub(k, to, from), &d) && d <= 0)
-        return;
-    kval i = kir_loop(k, KL_SERIAL, from, to, b->lanes);
-    kir_store_n(k, b->work, kir_ramp(k, i, 1, b->lanes), kir_const_f(k, b->type, b->lanes, 0), kir_sub(k, to, i));
-    kir_end(k);
-}
-
-static void copy_channels(struct band *b, const struct row *r, kval at, kval *idx, kval c, kval limit)
-{
-    struct emit *m = b->m;
-    struct kir *k = m->k;
-    kval base = kir_mul_i(k, b->group, b->c.ic);
-    idx[1] = kir_ramp(k, kir_add(k, base, c), 1, b->lanes);
-    emit_limit(m, limit);
-    kval v = emit_value(m, b->c.x, idx);
-    kir_store_n(k, b->work, kir_ramp(k, kir_add(k, at, c), 1, b->lanes), kir_cast(k, b->type, v), limit);
-    emit_limit(m, 0);
-}
-
-/* [x][channel]: pixel by pixel. */
-static void copy_pixels(struct band *b, const struct row *r)
-{
-    struct kir *k = b->m->k;
-    kval idx[MAX_RANK];
-    i64 ic = b->c.ic, whole = ic / b->lanes * b->lanes;
-    memcpy(idx, r->idx, sizeof idx);
-    kval col = b->xa >= 0 ? kir_loop(k, KL_SERIAL, r->lo, r->hi, 1) : kir_int(k, 0);
-    if (b->xa >= 0)
-        idx[b->xa] = kir_add(k, r->first, col);
-    kval at = b->xa >= 0 ? kir_add(k, r->at, kir_mul(k, col, b->step[b->xa])) : r->at;
-    if (b->c.plain && whole > 8 * (i64)b->lanes) {
-        kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), b->lanes);
-        copy_channels(b, r, at, idx, c, 0);
-        kir_end(k);
-    } else { /* written out, so that the choices of a concatenation are known */
-        for (i64 c = 0; c < whole; c += b->lanes)
-            copy_channels(b, r, at, idx, kir_int(k, c), 0);
-    }
-    if (ic > whole)
-        copy_channels(b, r, at, idx, kir_int(k, whole), kir_int(k, ic - whole));
-    if (b->xa >= 0)
-        kir_end(k);
-}
-
-/* The whole row is one piece in the input and in the band. */
-static bool is_one_piece(const struct band *b)
-{
-    i64 s;
-    const struct conv *c = &b->c;
-    bool dense = b->xa >= 2 && kir_is_const(b->m->k, b->step[b->xa], &s) && s == c->ic;
-    for (u32 a = b->xa >= 0 ? (u32)b->xa + 1 : 0; a < c->rank; a++)
-        dense = dense && sym_is(c->g, c->in[a], 1);
-    return dense && c->plain && c->groups == 1 && b->s.stage == STAGE_PIXELS && !sym_is(c->g, c->in[b->xa], 1);
-}
-
-static void copy_piece(struct band *b, const struct row *r)
-{
-    struct emit *m = b->m;
-    struct kir *k = m->k;
-    i64 ic = b->c.ic, step = b->lanes;
-    kval idx[MAX_RANK];
-    memcpy(idx, r->idx, sizeof idx);
-    idx[b->xa] = kir_int(k, 0);
-    idx[1] = kir_int(k, 0);
-    kval from = kir_mul_i(k, r->lo, ic), to = kir_mul_i(k, r->hi, ic);
-    kval src = kir_add(k, emit_offset(m, b->c.x, idx), kir_mul_i(k, r->first, ic));
-    kval i = kir_loop(k, KL_SERIAL, from, to, step), n = kir_sub(k, to, i);
-    kval v = kir_load_n(k, m->buf[b->c.x], kir_ramp(k, kir_add(k, src, i), 1, b->lanes), n);
-    kir_store_n(k, b->work, kir_ramp(k, kir_add(k, r->at, i), 1, b->lanes), kir_cast(k, b->type, v), n);
-    kir_end(k);
-}
-
-static void copy_plane_vector(struct band *b, const struct row *r, kval *idx, kval at, kval col, kval limit)
-{
-    struct emit *m = b->m;
-    struct kir *k = m->k;
-    emit_limit(m, limit);
-    idx[b->xa] = kir_ramp(k, kir_add(k, r->first, col), 1, b->lanes);
-    kval v = kir_cast(k, b->type, emit_value(m, b->c.x, idx));
-    kir_store_n(k, b->work, kir_ramp(k, kir_add(k, at, col), 1, b->lanes), v, limit);
-    emit_limit(m, 0);
-}
-
-/* [channel][x]: plane by plane, the row's zeros included. */
-static void copy_planes(struct band *b, const struct row *r)
-{
-    struct kir *k = b->m->k;
-    kval idx[MAX_RANK];
-    memcpy(idx, r->idx, sizeof idx);
-    kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, b->c.ic), 1);
-    kval at = kir_add(k, r->at, kir_mul(k, c, b->c_step));
-    idx[1] = kir_add(k, kir_mul_i(k, b->group, b->c.ic), c);
-    fill_zero(b, at, kir_add(k, at, r->lo));
-    kval whole = kir_add(k, r->lo, kir_mul_i(k, kir_div_i(k, kir_sub(k, r->hi, r->lo), b->lanes), b->lanes));
-    kval col = kir_loop(k, KL_SERIAL, r->lo, whole, b->lanes);
-    copy_plane_vector(b, r, idx, at, col, 0);
-    kir_end(k);
-    kir_if(k, kir_lt(k, whole, r->hi));
-    copy_plane_vector(b, r, idx, at, whole, kir_sub(k, r->hi, whole));
-    kir_end(k);
-    fill_zero(b, kir_add(k, at, r->hi), kir_add(k, at, r->n));
-    kir_end(k);
-}
-
-static void fill_row(struct band *b, const struct row *r)
-{
-    struct kir *k = b->m->k;
-    if (b->s.stage == STAGE_PLANES) {
-        copy_planes(b, r);
-        return;
-    }
-    kval step = b->xa >= 0 ? b->step[b->xa] : kir_int(k, 0);
-    if (b->xa >= 2)
-        fill_zero(b, r->at, kir_add(k, r->at, kir_mul(k, r->lo, step)));
-    if (is_one_piece(b))
-        copy_piece(b, r);
-    else
-        copy_pixels(b, r);
-    if (b->xa >= 0)
-        fill_zero(b, kir_add(k, r->at, kir_mul(k, r->hi, step)), kir_add(k, r->at, kir_mul(k, r->n, step)));
-}
-
-/* Zeros for a row that lies outside of the input. */
-static void clear_row(struct band *b, const struct row *r)
-{
-    struct kir *k = b->m->k;
-    if (b->s.stage == STAGE_PIXELS) {
-        kval n = b->xa >= 0 ? kir_mul(k, r->n, b->step[b->xa]) : kir_int(k, b->c.ic);
-        fill_zero(b, r->at, kir_add(k, r->at, n));
-        return;
-    }
-    kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, b->c.ic), 1);
-    kval at = kir_add(k, r->at, kir_mul(k, c, b->c_step));
-    fill_zero(b, at, kir_add(k, at, r->n));
-    kir_end(k);
-}
-
-/* Opens the loop over one axis of the band, adds its index; returns the condition that it lies inside the input (0: certainly). */
-static kval open_axis(struct band *b, u32 a, struct row *r)
-{
-    struct kir *k = b->m->k;
-    struct conv *c = &b->c;
-    kval pad = emit_size(b->m, c->pad[a]), n = emit_size(b->m, c->in[a]), pos, end;
-    if (a == 0) {
-        r->idx[0] = b->pos[0];
-        return 0;
-    }
-    if ((i32)a == b->ya) {
-        kval rows = kir_mul_i(k, kir_div_i(k, kir_add_i(k, kir_sub(k, b->y1, b->y0), b->s.ty - 1), b->s.ty), b->s.ty);
-        end = kir_add_i(k, kir_mul_i(k, kir_add_i(k, rows, -1), c->stride[a]), (c->k[a] - 1) * c->dil[a] + 1);
-        kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), end, 1);
-        pos = kir_add(k, kir_sub(k, kir_mul_i(k, b->y0, c->stride[a]), pad), i);
-        r->at = kir_add(k, r->at, kir_mul(k, i, b->step[a]));
-    } else {
-        kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, c->k[a]), 1);
-        pos = kir_add(k, kir_sub(k, kir_mul_i(k, b->pos[a], c->stride[a]), pad), kir_mul_i(k, i, c->dil[a]));
-        r->at = kir_add(k, r->at, kir_mul(k, i, b->step[a]));
-    }
-    r->idx[a] = pos;
-    return kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), pos), kir_lt(k, pos, n));
-}
-
-static void fill_band(struct band *b)
-{
-    struct kir *k = b->m->k;
-    struct conv *c = &b->c;
-    struct row r = {.at = kir_int(k, 0)};
-    kval ok = 0, zero = kir_int(k, 0);
-    u32 n_loops = 0;
-    for (u32 i = 0; i < MAX_RANK; i++)
-        r.idx[i] = zero;
-    for (u32 a = 0; a < c->rank; a++) {
-        if (a == 1 || (i32)a == b->xa)
-            continue;
-        kval in = open_axis(b, a, &r);
-        n_loops += a != 0;
-        ok = ok && in ? kir_bin(k, KI_AND, ok, in) : in ? in : ok;
-    }
-    r.lo = zero, r.hi = r.n = kir_int(k, 1), r.first = zero;
-    if (b->xa >= 0) {
-        kval pad = emit_size(b->m, c->pad[b->xa]), x = kir_mul_i(k, b->x0, c->stride[b->xa]);
-        kval len = kir_sub(k, b->x1, b->x0);
-        len = kir_mul_i(k, kir_div_i(k, kir_add_i(k, len, b->s.tx - 1), b->s.tx), b->s.tx);
-        r.first = kir_sub(k, x, pad);
-        r.n = kir_add_i(k, kir_mul_i(k, kir_add_i(k, len, -1), c->stride[b->xa]), (c->k[b->xa] - 1) * c->dil[b->xa] + 1);
-        r.lo = kir_min(k, kir_max(k, kir_sub(k, zero, r.first), zero), r.n);
-        r.hi = kir_sub(k, emit_size(b->m, c->in[b->xa]), r.first);
-        r.hi = kir_max(k, kir_min(k, r.hi, r.n), r.lo);
-    }
-    if (ok)
-        kir_if(k, ok);
-    fill_row(b, &r);
-    if (ok) {
-        kir_else(k);
-        clear_row(b, &r);
-        kir_end(k);
-    }
-    for (u32 i = 0; i < n_loops; i++)
-        kir_end(k);
 }
 
 /* The product. */
@@ -580,17 +188,8 @@ static void tile_at(struct band *b, kval y, kval x, kval block)
     in.x_step = b->xa >= 0 ? kir_mul_i(k, b->step[b->xa], c->stride[b->xa]) : kir_int(k, 0);
     in.y_step = b->ya >= 0 ? kir_mul_i(k, b->step[b->ya], c->stride[b->ya]) : kir_int(k, 0);
 
-    struct tile_out o = {.y_axis = b->ya, .x_axis = b->xa, .c_axis = 1, .c = ch, .y_end = b->y1, .x_end = b->x1};
-    o.c_end = ragged ? end : 0;
-    o.anchor = c->y, o.temp = b->temp, o.rows = b->rows;
-    for (u32 i = 0; i < MAX_RANK; i++)
-        o.idx[i] = i < c->rank && i != 1 ? b->pos[i] : kir_int(k, 0);
-    if (b->ya >= 0)
-        o.idx[b->ya] = y;
-    if (b->xa >= 0)
-        o.idx[b->xa] = x;
-    o.y_exact = b->ya >= 0 && gen_static(c->g, b->y_ext, 1) % b->s.ty == 0 && gen_static(c->g, b->y_ext, -1) > 0;
-    o.x_exact = b->xa >= 0 && gen_static(c->g, b->x_ext, 1) % b->s.tx == 0 && gen_static(c->g, b->x_ext, -1) > 0;
+    struct tile_out o = band_target(b, y, x);
+    o.c = ch, o.c_end = ragged ? end : 0;
 
     kval full = b->s.stage == STAGE_DIRECT ? tile_full(&b->t, &o) : 0;
     if (full)
@@ -623,74 +222,15 @@ static void walk_tiles(struct band *b, kval from, kval to)
         kir_end(k);
 }
 
-static void band_init(struct band *b, struct emit *m, const struct task *t, const struct caps *caps, const struct conv_sched *s)
+static void conv_grid(struct band *b)
 {
-    struct symtab *st = t->g.sym;
-    *b = (struct band){.m = m, .s = *s};
-    conv_of(&b->c, t);
-    b->type = emit_type(graph_value(&t->g, b->c.x)->dtype);
-    b->lanes = gen_lanes(caps, b->type);
-    b->width = s->nr * b->lanes;
-    b->n_blocks = ceil_div(b->c.oc, b->width);
-    b->is_flat = conv_is_flat(&b->c, s);
-    b->xa = b->c.xa, b->ya = b->c.ya;
-    sym one = sym_const(st, 1);
-    b->x_ext = b->xa >= 0 ? b->c.out[b->xa] : one;
-    b->y_ext = b->ya >= 0 ? b->c.out[b->ya] : one;
-    if (b->is_flat) {
-        b->flat = conv_space(&b->c);
-        b->ya = -1, b->y_ext = one;
-        b->xa = b->flat.n ? (i32)b->flat.g[b->flat.n - 1].axis : -1;
-        b->x_ext = b->flat.n ? b->flat.g[b->flat.n - 1].extent : one;
-    }
-    sym tx = sym_const(st, s->tx), ty = sym_const(st, s->ty);
-    b->x_tile = s->tw ? sym_const(st, s->tx * s->tw) : sym_mul(st, sym_cdiv(st, b->x_ext, tx), tx);
-    b->y_tile = s->th ? sym_const(st, s->ty * s->th) : sym_mul(st, sym_cdiv(st, b->y_ext, ty), ty);
-}
-
-/* Groups of pixels outside the tile. */
-static struct space outer_space(const struct band *b)
-{
-    struct space s = {.rank = b->c.rank};
-    if (b->is_flat) {
-        s = b->flat;
-        s.n = s.n ? s.n - 1 : 0;
-        return s;
-    }
-    for (u32 a = 0; a < b->c.rank; a++)
-        if (a != 1 && !is_tile_axis(b, a))
-            s.g[s.n++] = (struct space_group){b->c.out[a], a};
-    return s;
-}
-
-static void simple_grids(struct band *b, const struct space *outer)
-{
-    struct emit *m = b->m;
-    struct kir *k = m->k;
-    struct symtab *t = m->g->sym;
+    struct kir *k = b->m->k;
     i64 ob = b->s.ob ? i64_min(b->s.ob, b->n_blocks) : b->n_blocks, parts = ceil_div(b->n_blocks, ob);
-    u32 group[MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
-    sym one = sym_const(t, 1), nx = b->s.tw ? sym_cdiv(t, b->x_ext, b->x_tile) : one;
-    sym ny = b->s.th ? sym_cdiv(t, b->y_ext, b->y_tile) : one;
-    kval gc = kir_grid(k, kir_int(k, b->c.groups * parts));
-    kval go = kir_grid(k, emit_size(m, space_count(outer, t, 0, outer->n)));
-    kval gp = kir_grid(k, emit_size(m, sym_mul(t, ny, nx)));
-    kval at[MAX_RANK] = {0}, n_x = emit_size(m, nx), xt = emit_size(m, b->x_tile), yt = emit_size(m, b->y_tile);
-    space_split(m, outer, group, outer->n, go, at);
-    space_index(k, outer, at, b->pos);
-    b->group = kir_div_i(k, gc, parts);
-    b->x0 = kir_mul(k, kir_mod(k, gp, n_x), xt);
-    b->y0 = kir_mul(k, kir_div(k, gp, n_x), yt);
-    b->x1 = kir_min(k, kir_add(k, b->x0, xt), emit_size(m, b->x_ext));
-    b->y1 = kir_min(k, kir_add(k, b->y0, yt), emit_size(m, b->y_ext));
+    kval part = band_open(b, b->c.groups * parts);
+    b->group = kir_div_i(k, part, parts);
     if (b->s.stage != STAGE_DIRECT)
-        b->work = kir_alloc(k, KS_WORK, b->type, 1, emit_size(m, b->size));
-    if (b->c.by_rows)
-        b->rows = kir_alloc(k, KS_WORK, b->type, 1, kir_int(k, tile_rows_size(&b->t)));
-    tile_open(&b->t);
-    if (b->s.stage != STAGE_DIRECT)
-        fill_band(b);
-    kval from = kir_mul_i(k, kir_mod_i(k, gc, parts), ob);
+        band_fill(b);
+    kval from = kir_mul_i(k, kir_mod_i(k, part, parts), ob);
     walk_tiles(b, from, kir_min(k, kir_add_i(k, from, ob), kir_int(k, b->n_blocks)));
     for (u32 i = 0; i < 3; i++)
         kir_end(k);
@@ -708,18 +248,15 @@ void gen_conv_emit(struct emit *m, const struct task *t, const struct caps *caps
     struct band *b = arena_new(m->arena, struct band);
     struct symtab *st = t->g.sym;
     band_init(b, m, t, caps, s);
-    b->t = (struct tile){.m = m, .ty = s->ty, .tx = s->tx, .nr = s->nr, .lanes = b->lanes, .type = b->type};
     b->wbuf = pack_weights(b);
     emit_args(m);
-    axis_order(b);
     if (s->stage == STAGE_DIRECT)
         input_layout(b);
     else
         band_layout(b);
-    struct space outer = outer_space(b);
     if (!b->c.simple)
         b->temp = kir_alloc(m->k, KS_TEMP, b->type, 1, emit_size(m, shape_count(st, &graph_value(&t->g, b->c.y)->shape)));
-    simple_grids(b, &outer);
+    conv_grid(b);
     if (!b->c.simple)
         gen_map_rest(m, t, caps, b->c.y, load_temp, b);
 }

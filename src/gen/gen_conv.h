@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Private to gen/: convolutions taken apart, and the band of input that a grid iteration works on (conv_gemm, conv_dw).
+#ifndef QUERN_GEN_CONV_H
+#define QUERN_GEN_CONV_H
+
+#include "gen/gen.h"
+
+enum conv_stage {
+    STAGE_DIRECT, /* pixels are read from the input where it lies */
+    STAGE_PIXELS, /* copied to scratch first as [rows][x][channel] */
+    STAGE_PLANES, /* copied to scratch first as [rows][channel][x] */
+};
+struct conv_sched {
+    i64 ty, tx, nr;      /* register tile */
+    i64 th, tw;          /* tiles per grid iteration, 0 = all */
+    i64 ob;              /* blocks of output channels per grid iteration, 0 = all */
+    i64 stage;           /* enum conv_stage */
+    i64 order;           /* 0: channel blocks outside (weights stay), 1: pixels outside (pixels stay) */
+    i64 ku;              /* input channels per step */
+};
+struct conv {            /* the anchor taken apart; axes are those of the output, 1 = channel */
+    const struct graph *g;
+    value_id x, w, b, y;
+    u32 rank;
+    i64 groups, ic, oc;  /* channels of one group */
+    sym in[MAX_RANK], out[MAX_RANK], pad[MAX_RANK];
+    i64 k[MAX_RANK], dil[MAX_RANK], stride[MAX_RANK];
+    i32 xa, ya;          /* axes of the tile, -1: none */
+    bool no_pad, plain;  /* plain: the input lies in memory with channels last */
+    bool point;          /* 1x1, stride 1, no padding */
+    bool simple;         /* the epilogue is pointwise; else it is a grid of its own */
+    bool by_rows;        /* outputs are stored along x */
+};
+bool conv_of(struct conv *c, const struct task *t); /* false: not for this family */
+void gen_conv_emit(struct emit *m, const struct task *t, const struct caps *caps, const struct conv_sched *s);
+bool conv_is_flat(const struct conv *c, const struct conv_sched *s);
+struct space conv_space(const struct conv *c);      /* pixels of a flat convolution, merged */
+
+
+/* gen_band.c: a grid iteration's share of a convolution, and its input in scratch memory. */
+struct band {
+    struct emit *m;
+    struct conv c;
+    struct conv_sched s;
+    struct tile t;
+    enum dtype type;
+    u32 lanes;
+    i64 n_blocks, width;       /* blocks of output channels and channels per block */
+    struct space flat;         /* pixels, when flat */
+    bool is_flat;
+    i32 xa, ya;
+    sym x_ext, y_ext, x_tile, y_tile; /* output pixels: all, and per grid iteration */
+    kval wbuf, work, rows, temp;
+    kval group;                /* number of the group of channels */
+    kval channels;             /* channels of this group that exist, 0: all */
+    kval pos[MAX_RANK];        /* output position on the axes outside the tile */
+    kval x0, x1, y0, y1;       /* output range of this iteration */
+    sym ext[MAX_RANK];         /* of the band in scratch */
+    kval step[MAX_RANK];       /* elements from one position to the next, in scratch or in the input */
+    kval c_step;               /* elements from one channel to the next */
+    sym size;                  /* elements of the band */
+    u32 order[MAX_RANK], n_order; /* axes without channel, outermost first, x last */
+};
+
+void band_init(struct band *b, struct emit *m, const struct task *t, const struct caps *caps, const struct conv_sched *s);
+void band_layout(struct band *b);              /* sizes and strides of the scratch band */
+/* Opens the grid (closed by three kir_end): its parts, pixels outside the tile, bands. Returns the number of the part. */
+kval band_open(struct band *b, i64 parts);
+void band_fill(struct band *b);
+struct tile_out band_target(struct band *b, kval y, kval x); /* channels are the caller's */
+static inline bool is_tile_axis(const struct band *b, u32 a) { return (i32)a == b->xa || (i32)a == b->ya; }
+bool sym_is(const struct graph *g, sym s, i64 want);
+
+#endif
