@@ -107,7 +107,6 @@ struct quern_run_opts {
     size_t size;
     int threads;          /* 0: all processors */
     const char *device;   /* glob over device names, NULL: "cpu" */
-    const char *require_signature; /* path of a public key, NULL: none */
 };
 
 /* Maps a .dnx file. */
