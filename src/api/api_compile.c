@@ -90,6 +90,15 @@ static bool build_texts(void *user, const struct str *text, u32 n, struct str *o
     return true;
 }
 
+static void dump_kernel(void *user, const struct kir *k)
+{
+    struct build_env *v = user;
+    struct buf b = {0};
+    kir_print(&b, k);
+    api_dump(v->q, "kernels", buf_view(&b));
+    buf_release(&b);
+}
+
 static void dump_tasks(quern *q, const struct cover *c)
 {
     if (!api_wants_dump(q, "tasks")) return;
@@ -113,7 +122,8 @@ static bool compile(quern_model *m, quern_db *db, const struct quern_compile_opt
     ok = ok && api_costs_init(&costs, known, &t, &c, m->var, e) && plan_select(&s, &c, m->var, api_cost, &costs, &work, e);
     struct build_env be = {.q = m->q, .b = {.db = db ? &db->db : NULL, .lang = t.lang, .caps = &t.caps, .toolchain = buf_view(&t.toolchain)}};
     struct plan_env env = {.lang = t.lang, .caps = &t.caps, .device = t.driver ? t.driver->name : "", .fingerprint = buf_view(&t.fingerprint),
-                           .model = m->name, .build = build_texts, .user = &be};
+                           .model = m->name, .build = build_texts,
+                           .see_kernel = api_wants_dump(m->q, "kernels") ? dump_kernel : NULL, .user = &be};
     ok = ok && plan_make(&p->plan, &c, &s, m->var, &env, &p->arena, e);
     ok = ok && api_program_start(p, o->device, o->threads, e);
     api_target_close(&t);

@@ -214,6 +214,7 @@ static bool add_dispatch(struct maker *m, const struct region *r, const struct t
     struct plan_dispatch *d = &m->p->dispatch.v[m->p->dispatch.n - 1];
     d->label = region_label(m->c, r, m->a);
     if (!gen_kernel(&k, m->a, &cost->best, t, m->env->caps, m->e)) return err_prefix(m->e, "%.*s", STR_ARG(d->label));
+    if (m->env->see_kernel) m->env->see_kernel(m->env->user, &k.kir);
     if (!spell(m, &k, &d->bin)) return err_prefix(m->e, "%.*s", STR_ARG(d->label));
     d->entry = str_dup(m->a, str_of(k.name));
     candidate_print(&text, &cost->best);

@@ -48,6 +48,7 @@ struct plan_env {
     struct str fingerprint;
     struct str model;
     plan_build_fn *build;
+    void (*see_kernel)(void *user, const struct kir *k); /* each kernel before it is spelt; NULL: nobody looks */
     void *user;
 };
 
