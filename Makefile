@@ -52,6 +52,7 @@ OBJ     = $(call obj,$(SRC)) $(BUILD)/gen/onnx.pb-c.o
 OBJ_RT  = $(call obj,$(SRC_RT))
 OBJ_CLI = $(call obj,$(SRC_cmd))
 TESTS   = $(patsubst test/%.c,$(BUILD)/test/%,$(wildcard test/test_*.c))
+BENCHES = $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
 FUZZERS = $(patsubst test/%.c,$(BUILD)/test/%,$(filter-out test/fuzz_main.c,$(wildcard test/fuzz_*.c)))
 
 say     = $(if $(V),,@echo '  $(1) $@';)
@@ -90,7 +91,11 @@ $(BUILD)/test/%: $(BUILD)/test/%.o $(BUILD)/libquern.a
 $(BUILD)/test/fuzz_%: $(BUILD)/test/fuzz_%.o $(BUILD)/libquern.a $(BUILD)/test/fuzz_main.o
 	$(call say,LINK)$(CC) $(CFLAGS) -o $@ $< $(if $(FUZZ),-fsanitize=fuzzer,$(BUILD)/test/fuzz_main.o) \
 	    $(BUILD)/libquern.a $(LIBS)
+$(BUILD)/bench/%: $(BUILD)/bench/%.o $(BUILD)/libquern.a
+	$(call say,LINK)$(CC) $(CFLAGS) -o $@ $< $(BUILD)/libquern.a $(LIBS)
+$(BUILD)/bench/peak.o: CFLAGS += -O3 -march=native -ffp-contract=fast
 tests: all $(TESTS) $(FUZZERS)
+benches: all $(BENCHES) # for bench/nets and bench/slow
 fuzzers: $(FUZZERS)
 fuzz: # libFuzzer, FUZZ_TIME=60 seconds a parser
 	+$(MAKE) CC=clang SAN=1 FUZZ=1 fuzzers
@@ -118,7 +123,7 @@ clean:
 	rm -rf $(BUILD)
 
 FORCE:
-.PHONY: all tests fuzzers fuzz check demo install clean FORCE
+.PHONY: all tests benches fuzzers fuzz check demo install clean FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
--include $(OBJ:.o=.d) $(OBJ_CLI:.o=.d) $(TESTS:=.d) $(FUZZERS:=.d)
+-include $(OBJ:.o=.d) $(OBJ_CLI:.o=.d) $(TESTS:=.d) $(FUZZERS:=.d) $(BENCHES:=.d)
