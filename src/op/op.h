@@ -227,6 +227,7 @@ bool op_resize_same(const struct op_resize *r, u32 i);
    first. Slow and obviously right. */
 struct graph_eval_opts {
     const i64 *points; i64 n_points; /* sampling of the last node, see struct op_eval */
+    const i64 *var; /* sizes, where inputs do not show them all (a task fed by H+7); NULL: from inputs */
 };
 bool graph_eval(const struct graph *g, struct tensor *const *in, struct tensor **out,
                 struct arena *a,

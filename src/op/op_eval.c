@@ -47,9 +47,8 @@ static bool dims_fit(const struct graph *g, value_id v, const struct tensor *t, 
     return true;
 }
 
-bool graph_bind(const struct graph *g, struct tensor *const *in, i64 *var, struct err *e)
+static bool bind_more(const struct graph *g, struct tensor *const *in, i64 *var, struct err *e)
 {
-    for (u32 i = 0; i < g->sym->var.n; i++) var[i] = INT64_MIN;
     for (u32 k = 0; k < g->input.n; k++) {
         if (!input_fits(g, g->input.v[k], in[k], e)) return false;
         bind_dims(g, &graph_value(g, g->input.v[k])->shape, in[k], var);
@@ -57,6 +56,12 @@ bool graph_bind(const struct graph *g, struct tensor *const *in, i64 *var, struc
     for (u32 k = 0; k < g->input.n; k++)
         if (!dims_fit(g, g->input.v[k], in[k], var, e)) return false;
     return true;
+}
+
+bool graph_bind(const struct graph *g, struct tensor *const *in, i64 *var, struct err *e)
+{
+    for (u32 i = 0; i < g->sym->var.n; i++) var[i] = INT64_MIN;
+    return bind_more(g, in, var, e);
 }
 
 /* Evaluation. */
@@ -133,7 +138,9 @@ static bool prepare(struct run *r, const struct graph *g, struct tensor *const *
     graph_clone(&r->g, g, &r->arena);
     if (!op_expand_all(&r->g, e)) return false;
     r->var = arena_array(&r->arena, i64, g->sym->var.n + 1);
-    if (!graph_bind(&r->g, in, r->var, e)) return false;
+    const i64 *known = r->opts ? r->opts->var : NULL;
+    for (u32 i = 0; i < g->sym->var.n; i++) r->var[i] = known ? known[i] : INT64_MIN;
+    if (!bind_more(&r->g, in, r->var, e)) return false;
     r->t = arena_array(&r->arena, struct tensor *, r->g.value.n);
     r->uses = graph_use_counts(&r->g, &r->arena);
     for (value_id v = 1; v < r->g.value.n; v++) r->t[v] = graph_value(&r->g, v)->data;

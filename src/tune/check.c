@@ -131,7 +131,7 @@ static bool evaluate(struct check *c, struct arena *a, u64 seed, struct err *e)
     struct tensor **in = arena_array(&tmp, struct tensor *, g->input.n + 1);
     for (u32 k = 0; k < g->input.n; k++) in[k] = &c->value[g->input.v[k]];
     c->want = arena_array(a, struct tensor *, g->output.n);
-    struct graph_eval_opts o = {.points = c->points, .n_points = c->n_points};
+    struct graph_eval_opts o = {.points = c->points, .n_points = c->n_points, .var = c->var};
     bool ok = graph_eval(&full, in, c->want, a, &o, e);
     arena_release(&tmp);
     return ok;
