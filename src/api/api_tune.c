@@ -3,6 +3,7 @@
 // Databases and tuning. Declared and documented in include/quern.h.
 #include "api/api_model.h"
 
+#include <math.h>
 #include <string.h>
 
 quern_status quern_db_open(quern *q, const char *path, quern_db **out)
@@ -58,18 +59,68 @@ static bool read_opts(quern *q, const struct quern_tune_opts *o, struct tune_opt
     return t->driver != NULL;
 }
 
-/* How often the program chosen so far runs each task; alternatives that it does not use weigh nothing. */
-static bool weigh(quern_model *m, quern_db *db, const struct tune_opts *o, struct cover *c, struct tune_task *tasks, struct arena *a, struct err *e)
+/* Costs looked up once; `forced` is made so cheap that the selector cannot do without it. */
+struct price_list {
+    const struct cover *c;
+    struct task_cost *cost; /* per task */
+    u32 forced;
+};
+
+static const double bonus = 1e6; /* seconds: beyond any program */
+
+static bool listed_price(void *user, const struct task *t, const i64 *var, struct task_cost *c)
+{
+    const struct price_list *p = user;
+    u32 i = 0;
+    while (p->c->task.v[i] != t) i++;
+    *c = p->cost[i];
+    if (i == p->forced) c->seconds -= bonus;
+    return c->ok;
+}
+
+/* How much slower the best program with this task is than the best of all; NAN: there is none. */
+static double regret(struct price_list *p, u32 task, const i64 *var, double best)
+{
+    struct arena a = {0};
+    struct selection s;
+    struct err e = {0};
+    u32 n = 0;
+    p->forced = task;
+    bool ok = plan_select(&s, p->c, var, listed_price, p, &a, &e);
+    for (u32 i = 0; i < s.choice.n && ok; i++) n += p->c->region.v[s.choice.v[i].region].task == task;
+    double r = ok && n ? s.seconds + bonus * n - best : NAN;
+    arena_release(&a);
+    return r;
+}
+
+/* The tasks worth measuring: those of the program that looks best, weighed by how often it runs them, and alternatives that
+   predictions (wrong by a factor sometimes) do not rule out. Returns their number. */
+static u32 worth_measuring(quern_model *m, struct api_costs *costs, struct cover *c, struct tune_task *tasks, struct err *e)
+{
+    struct arena a = {0};
+    struct selection s;
+    struct price_list p = {.c = c, .forced = UINT32_MAX, .cost = arena_array(&a, struct task_cost, c->task.n + 1)};
+    u32 *uses = arena_array(&a, u32, c->task.n + 1), n = 0;
+    for (u32 i = 0; i < c->task.n; i++) p.cost[i].ok = api_cost(costs, c->task.v[i], m->var, &p.cost[i]);
+    bool ok = plan_select(&s, c, m->var, listed_price, &p, &a, e);
+    for (u32 i = 0; i < s.choice.n && ok; i++) uses[c->region.v[s.choice.v[i].region].task]++;
+    for (u32 i = 0; i < c->task.n && ok; i++) {
+        if (!uses[i] && !(regret(&p, i, m->var, s.seconds) < 0.5 * p.cost[i].seconds)) continue;
+        tasks[n++] = (struct tune_task){.task = c->task.v[i], .var = m->var, .weight = uses[i]};
+    }
+    arena_release(&a);
+    return ok ? n : 0;
+}
+
+static u32 choose_tasks(quern_model *m, quern_db *db, const struct tune_opts *o, struct cover *c, struct tune_task *tasks, struct err *e)
 {
     struct api_target t;
     struct api_costs costs;
-    struct selection s;
-    bool ok = api_target_open(&t, o->driver->name, (int)o->dev.n_threads, e) &&
-              api_costs_init(&costs, &db->db, &t, c, m->var, e) && plan_select(&s, c, m->var, api_cost, &costs, a, e);
-    for (u32 i = 0; i < c->task.n && ok; i++) tasks[i] = (struct tune_task){.task = c->task.v[i], .var = m->var};
-    for (u32 i = 0; i < s.choice.n && ok; i++) tasks[c->region.v[s.choice.v[i].region].task].weight += 1;
+    u32 n = 0;
+    if (api_target_open(&t, o->driver->name, (int)o->dev.n_threads, e) && api_costs_init(&costs, &db->db, &t, c, m->var, e))
+        n = worth_measuring(m, &costs, c, tasks, e);
     api_target_close(&t);
-    return ok;
+    return n;
 }
 
 static bool tune_model(quern_db *db, quern_model *m, const struct tune_opts *o, struct err *e)
@@ -86,7 +137,8 @@ static bool tune_model(quern_db *db, quern_model *m, const struct tune_opts *o, 
     buf_release(&b);
     struct str options = str_fmt(&a, "optimize-for=%.*s", STR_ARG(sizes));
     ok = ok && db_options(&db->db, m->name, options, e);
-    ok = ok && weigh(m, db, o, &c, tasks, &a, e) && tune_run(&db->db, tasks, c.task.n, o, &r, e);
+    u32 n = ok ? choose_tasks(m, db, o, &c, tasks, e) : 0;
+    ok = ok && !e->code && tune_run(&db->db, tasks, n, o, &r, e);
     arena_release(&a);
     return ok;
 }
