@@ -239,18 +239,20 @@ static double predict(const struct task *t, const struct caps *caps, const struc
     return seconds(&m, caps, &s, var);
 }
 
-static void initial(const struct task *t, const struct caps *caps, struct sched *out)
+static void initial(const struct task *t, const struct caps *caps, const i64 *var, struct sched *out)
 {
     struct model m;
     u32 n[N_PARAM] = {countof(v_ty), countof(v_tx), countof(v_nr), countof(v_th), countof(v_tw)}, at[N_PARAM] = {0};
     double best = 0;
+    struct model real;
     model_of(&m, t, NULL);
+    model_of(&real, t, var);
     for (;;) {
         struct sched v = {0};
         for (u32 i = 0; i < N_PARAM; i++)
             v.v[i] = param[i].values[at[i]];
         struct conv_sched s = sched_of(&v);
-        double sec = is_legal(&m, caps, &s) ? seconds(&m, caps, &s, NULL) : 0;
+        double sec = is_legal(&m, caps, &s) ? seconds(&real, caps, &s, var) : 0;
         if (sec > 0 && (best == 0 || sec < best))
             best = sec, *out = v;
         u32 i = 0;

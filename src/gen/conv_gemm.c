@@ -194,7 +194,7 @@ static double predict(const struct task *t, const struct caps *caps, const struc
     return seconds(&m, caps, &s, var);
 }
 
-struct choice { const struct task *t; const struct caps *caps; struct model m; double best; struct sched *out; };
+struct choice { const struct task *t; const struct caps *caps; const i64 *var; struct model m; double best; struct sched *out; };
 
 static void try_one(struct choice *c, const struct sched *v)
 {
@@ -204,7 +204,8 @@ static void try_one(struct choice *c, const struct sched *v)
     model_of(&c->m, c->caps, &s, NULL);
     if (!is_legal(&c->m, c->caps, &s))
         return;
-    double x = seconds(&c->m, c->caps, &s, NULL);
+    model_of(&c->m, c->caps, &s, c->var);
+    double x = seconds(&c->m, c->caps, &s, c->var);
     if (c->best && x >= c->best)
         return;
     c->best = x;
@@ -223,12 +224,12 @@ static void try_bands(struct choice *c, struct sched v)
                 }
 }
 
-static void initial(const struct task *t, const struct caps *caps, struct sched *out)
+static void initial(const struct task *t, const struct caps *caps, const i64 *var, struct sched *out)
 {
     static const i32 tiles[][3] = {{1, 14, 2}, {1, 12, 2}, {1, 7, 4}, {1, 6, 4}, {2, 7, 2}, {4, 7, 1}, {1, 28, 1}, {1, 8, 3},
                                    {1, 4, 6}, {1, 6, 2}, {1, 4, 2}, {1, 12, 1}, {1, 4, 1}, {1, 1, 1}, {1, 1, 6}, {1, 1, 4},
                                    {2, 6, 2}, {2, 2, 6}, {4, 4, 1}};
-    struct choice c = {.t = t, .caps = caps, .out = out};
+    struct choice c = {.t = t, .caps = caps, .var = var, .out = out};
     conv_of(&c.m.c, t);
     for (u32 i = 0; i < countof(tiles); i++)
         for (i32 stage = 0; stage < 3; stage++) {

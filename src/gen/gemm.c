@@ -503,7 +503,7 @@ static double predict(const struct task *t, const struct caps *c, const struct s
     return gemm_of(&x, t) ? seconds(&x, c, &s, var) : 1e9;
 }
 
-static void initial(const struct task *t, const struct caps *c, struct sched *out)
+static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
 {
     struct gemm x;
     double best = 0;
@@ -514,7 +514,7 @@ static void initial(const struct task *t, const struct caps *c, struct sched *ou
         for (u32 i = 0; i < N_PARAM; i++)
             v.v[i] = param[i].values[at[i]];
         struct gemm_sched s = sched_of(&v);
-        double sec = is_legal(&x, c, &s) ? seconds(&x, c, &s, NULL) : 0;
+        double sec = is_legal(&x, c, &s) ? seconds(&x, c, &s, var) : 0;
         if (sec > 0 && (best == 0 || sec < best))
             best = sec, *out = v;
         u32 i = 0;

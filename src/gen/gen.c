@@ -127,17 +127,18 @@ static bool sched_equal(const struct sched *a, const struct sched *b)
     return !memcmp(a, b, sizeof *a);
 }
 
-static struct candidate candidate_initial(const struct gen *g, const struct task *t, const struct caps *caps)
+struct candidate gen_initial(const struct gen *g, const struct task *t, const struct caps *caps, const i64 *var)
 {
     struct candidate c = {.gen = g};
-    g->initial(t, caps, &c.sched);
+    i64 full[GEN_MAX_VARS];
+    g->initial(t, caps, gen_sizes(t, var, full), &c.sched);
     assert(g->legal(t, caps, &c.sched));
     return c;
 }
 
 static bool each_other(const struct gen *g, const struct task *t, const struct caps *caps, gen_visit *fn, void *user)
 {
-    struct candidate first = candidate_initial(g, t, caps), c = {.gen = g};
+    struct candidate first = gen_initial(g, t, caps, NULL), c = {.gen = g};
     u32 at[MAX_SCHED] = {0};
     do {
         c.sched = sched_at(g, at);
@@ -154,7 +155,7 @@ void gen_each(const struct task *t, const struct caps *caps, gen_visit *fn, void
     for (i64 i = 0; i < countof(gens); i++) {
         if (!gens[i]->match(t, caps))
             continue;
-        struct candidate c = candidate_initial(gens[i], t, caps);
+        struct candidate c = gen_initial(gens[i], t, caps, NULL);
         if (!fn(user, &c))
             return;
     }
@@ -181,7 +182,7 @@ bool gen_random(const struct task *t, const struct caps *caps, struct rng *r, st
         if (g->legal(t, caps, &out->sched))
             return true;
     }
-    *out = candidate_initial(g, t, caps);
+    *out = gen_initial(g, t, caps, NULL);
     return true;
 }
 
@@ -192,7 +193,7 @@ bool gen_default(const struct task *t, const struct caps *caps, const i64 *var, 
     for (i64 i = 0; i < countof(gens); i++) {
         if (!gens[i]->match(t, caps))
             continue;
-        struct candidate c = candidate_initial(gens[i], t, caps);
+        struct candidate c = gen_initial(gens[i], t, caps, var);
         double s = gen_predict(&c, t, caps, var);
         if (found && s >= best)
             continue;

@@ -8,7 +8,11 @@
 
 #include "task/task.h"
 
-enum { MAX_SCHED = 16 };
+enum {
+    MAX_SCHED = 16,
+    GEN_NOMINAL = 1024, /* what a size is taken for that is not known */
+    GEN_MAX_VARS = 256,
+};
 
 struct sched { i32 v[MAX_SCHED]; }; /* one integer per parameter, in the order of gen.param; the rest 0 */
 
@@ -26,8 +30,8 @@ struct gen {
     const struct gen_param *param;
     u32 n_param;
     bool (*match)(const struct task *t, const struct caps *c);
-    /* A schedule that is legal for every task that matches: used with an empty database. */
-    void (*initial)(const struct task *t, const struct caps *c, struct sched *s);
+    /* A legal schedule, good for sizes var[] (symtab order): used with an empty database. */
+    void (*initial)(const struct task *t, const struct caps *c, const i64 *var, struct sched *s);
     bool (*legal)(const struct task *t, const struct caps *c, const struct sched *s);
     /* Emits the kernel body into m->k: emit_pack, emit_args, grids ... */
     void (*emit)(struct emit *m, const struct task *t, const struct caps *c, const struct sched *s);
@@ -63,6 +67,7 @@ bool gen_kernel(struct kernel *k, struct arena *a, const struct candidate *c, co
 /* Enumerating a task's schedules: calls fn for every generator that matches and every legal schedule, the initial ones first. */
 typedef bool gen_visit(void *user, const struct candidate *c); /* false: stop */
 void gen_each(const struct task *t, const struct caps *c, gen_visit *fn, void *user);
+struct candidate gen_initial(const struct gen *g, const struct task *t, const struct caps *c, const i64 *var); /* var may be NULL */
 bool gen_random(const struct task *t, const struct caps *c, struct rng *r, struct candidate *out); /* a random legal candidate */
 /* The one used with an empty database: the best predicted of the generators' initial schedules for sizes var[]. */
 bool gen_default(const struct task *t, const struct caps *c, const i64 *var, struct candidate *out);
@@ -96,7 +101,8 @@ void space_probe(struct probe *p, const struct task *t, const struct space *s, v
 /* gen_util.c */
 u32 gen_lanes(const struct caps *c, enum dtype t);          /* of the widest useful vector */
 i64 gen_static(const struct graph *g, sym s, i64 otherwise); /* a size known now */
-i64 gen_eval(const struct graph *g, sym s, const i64 *var);  /* its value; unbound variables count as 256 */
+i64 gen_eval(const struct graph *g, sym s, const i64 *var);  /* its value; unbound variables count as GEN_NOMINAL */
+const i64 *gen_sizes(const struct task *t, const i64 *given, i64 var[GEN_MAX_VARS]); /* unbound ones filled in */
 double gen_count(const struct graph *g, value_id v, const i64 *var); /* elements */
 double gen_flop_rate(const struct caps *c);                 /* rough peak of one thread, flops per second */
 double gen_byte_rate(const struct caps *c);                 /* rough memory bandwidth, bytes per second */

@@ -21,15 +21,15 @@ i64 gen_static(const struct graph *g, sym s, i64 otherwise)
 
 i64 gen_eval(const struct graph *g, sym s, const i64 *var)
 {
-    i64 x, nominal[64];
+    i64 x, nominal[GEN_MAX_VARS];
     u32 n = g->sym->var.n;
     if (sym_is_const(g->sym, s, &x))
         return x;
-    if (n > countof(nominal))
-        return 256;
+    if (n > GEN_MAX_VARS)
+        return GEN_NOMINAL;
     for (u32 i = 0; i < n; i++)
-        nominal[i] = var && var[i] != INT64_MIN ? var[i] : 256;
-    return sym_eval(g->sym, s, nominal, &x) ? x : 256;
+        nominal[i] = var && var[i] != INT64_MIN ? var[i] : GEN_NOMINAL;
+    return sym_eval(g->sym, s, nominal, &x) ? x : GEN_NOMINAL;
 }
 
 double gen_count(const struct graph *g, value_id v, const i64 *var)
@@ -43,7 +43,7 @@ double gen_count(const struct graph *g, value_id v, const i64 *var)
 
 double gen_flop_rate(const struct caps *c)
 {
-    return (double)i64_max(1, c->vector_bytes / 4) * (c->has_fma ? 4 : 2) * 3e9;
+    return (double)i64_max(1, c->vector_bytes / 4) * (c->has_fma ? 4 : 2) * 4e9;
 }
 
 double gen_byte_rate(const struct caps *c)
@@ -91,13 +91,20 @@ bool gen_pointwise_tail(const struct graph *g, value_id out, value_id anchor)
     return true;
 }
 
+const i64 *gen_sizes(const struct task *t, const i64 *given, i64 var[GEN_MAX_VARS])
+{
+    u32 n = t->g.sym->var.n;
+    for (u32 i = 0; i < n && i < GEN_MAX_VARS; i++)
+        var[i] = given && given[i] != INT64_MIN ? given[i] : GEN_NOMINAL;
+    return n <= GEN_MAX_VARS ? var : NULL;
+}
+
 double gen_predict(const struct candidate *c, const struct task *t, const struct caps *caps, const i64 *given)
 {
-    i64 var[256];
-    if (t->g.sym->var.n > countof(var))
+    i64 full[GEN_MAX_VARS];
+    const i64 *var = gen_sizes(t, given, full);
+    if (!var)
         return 1;
-    for (u32 i = 0; i < t->g.sym->var.n; i++)
-        var[i] = given && given[i] != INT64_MIN ? given[i] : 256;
     if (c->gen->predict)
         return c->gen->predict(t, caps, &c->sched, var);
     double flops = 0, bytes = 0;

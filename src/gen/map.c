@@ -59,7 +59,7 @@ static bool match(const struct task *t, const struct caps *c)
     return !c->is_gpu && t->g.output.n > 0;
 }
 
-static void initial(const struct task *t, const struct caps *c, struct sched *s)
+static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *s)
 {
     struct map_sched d = {.axis = 0, .lanes = 1, .unroll = 1, .ec = 0, .pb = 1, .ob = 1};
     value_id v = t->g.output.v[0];

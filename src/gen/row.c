@@ -553,7 +553,7 @@ static bool computes(const struct shape_of_task *x)
     return false;
 }
 
-static void initial(const struct task *t, const struct caps *c, struct sched *s)
+static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *s)
 {
     struct shape_of_task x;
     find_reductions(&x, t);

@@ -281,8 +281,7 @@ static bool find_base(struct tuner *t, struct contest *c)
     for (i64 k = 0; gen_at(k) && n < 3; k++) {
         const struct gen *g = gen_at(k);
         if ((n && cand[0].gen == g) || !g->match(c->t->task, &t->caps)) continue;
-        cand[n].gen = g;
-        g->initial(c->t->task, &t->caps, &cand[n++].sched);
+        cand[n++] = gen_initial(g, c->t->task, &t->caps, c->t->var);
     }
     for (u32 i = 0; i < n && !c->is_ready && !t->e->code; i++) {
         struct heat h = {.n = 1, .cand = {cand[i]}};
