@@ -201,18 +201,19 @@ bool db_sample(struct db *d, i64 trial, double seconds, double reference, struct
 
 static bool add_samples(struct db *d, struct trial_row *r, struct arena *a, struct err *e)
 {
-    struct { double *v; u32 n, cap; } s = {0}, q = {0};
+    struct { double *v; u32 n, cap; } s = {0}, q = {0}, ref = {0};
     sqlite3_stmt *st = db_query(d, e, "SELECT seconds, reference FROM sample WHERE trial=?", "i", r->id);
     if (!st) return false;
     while (sqlite3_step(st) == SQLITE_ROW) {
         double t = sqlite3_column_double(st, 0), base = sqlite3_column_double(st, 1);
         *(arr_push(a, &s)) = t;
-        if (base > 0) *(arr_push(a, &q)) = t / base;
+        if (base > 0) *(arr_push(a, &q)) = t / base, *(arr_push(a, &ref)) = base;
     }
     sqlite3_finalize(st);
     struct stats x = stats_of(s.v, s.n);
     r->n = s.n, r->median = x.median, r->low = x.low, r->high = x.high;
     r->ratio = stats_of(q.v, q.n).median;
+    r->reference = stats_of(ref.v, ref.n).median;
     return true;
 }
 

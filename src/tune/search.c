@@ -104,13 +104,20 @@ u32 contest_propose(struct contest *c, const struct caps *caps, struct rng *r, s
     return n;
 }
 
+/* Ratios to the base beside it, not seconds: what else the machine was doing at the time cancels out. */
+static double score(const struct contest *c, const struct entrant *x)
+{
+    return x->ratio > 0 && c->base_time.median > 0 ? x->ratio * c->base_time.median : x->median;
+}
+
 void contest_update_best(struct contest *c)
 {
     i32 was = c->best_at;
     for (u32 i = 0; i < c->known.n; i++) {
         const struct entrant *x = &c->known.v[i];
         if (x->status != TRIAL_OK || x->n == 0) continue;
-        if (c->best_at < 0 || x->median < c->best) c->best = x->median, c->best_at = (i32)i, c->best_ratio = x->ratio;
+        double s = score(c, x);
+        if (c->best_at < 0 || s < c->best) c->best = s, c->best_at = (i32)i, c->best_ratio = x->ratio;
     }
     c->n_idle = c->best_at == was ? c->n_idle + 1 : 0;
 }

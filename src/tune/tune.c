@@ -292,6 +292,7 @@ static bool find_base(struct tuner *t, struct contest *c)
         if (x->status != TRIAL_OK) continue;
         c->base = h.subject[0];
         c->base_time = (struct stats){.median = x->median};
+        x->ratio = 1;
         c->best_ratio = 1;
         c->is_ready = true;
     }
@@ -384,10 +385,10 @@ static bool main_loop(struct tuner *t)
 static bool final_round(struct tuner *t, struct contest *c)
 {
     if (!c->is_ready || c->best_at < 0 || !make_checks(t, c)) return true;
-    double limit = c->best * 1.05;
+    double limit = c->best_ratio * 1.05;
     for (u32 i = 0, n = 0; i < c->known.n && n < 3 && !out_of_time(t); i++) {
         struct entrant *x = &c->known.v[i];
-        if (x->status != TRIAL_OK || x->median > limit || x->n >= 2 * min_samples(t)) continue;
+        if (x->status != TRIAL_OK || x->ratio > limit || x->n >= 2 * min_samples(t)) continue;
         struct heat h = {.n = 1, .cand = {x->cand}};
         struct buf why = {0};
         if (!build_heat(t, c, &h)) return false;

@@ -54,7 +54,8 @@ struct trial_row {
     struct str reason;
     u32 n;                   /* samples */
     double median, low, high; /* seconds; 95 % interval of the median */
-    double ratio;            /* median of sample / reference sample taken beside it */
+    double ratio;            /* median of sample / reference sample taken beside it; 0: timed alone, it is the reference */
+    double reference;        /* median of those reference samples */
 };
 
 i64 db_env(struct db *d, struct str fingerprint, struct str toolchain, struct err *e);       /* id; 0: failed */
