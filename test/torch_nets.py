@@ -286,7 +286,7 @@ ODD = {
     "cumulative": odd(lambda: Fn(lambda m, x: x.cumsum(3))),
     "einsum": odd(lambda: Fn(lambda m, x: torch.einsum("bchw,bdhw->bcd", x, x))),
     "grid": odd(lambda: Fn(lambda m, x: x + torch.arange(x.shape[3]).float() / x.shape[3])),
-    "pad-constant": odd(lambda: Fn(lambda m, x: F.pad(F.pad(x, (1, 2, 3, 4), value=0.5), (2, 1), mode="reflect"))),
+    "pad-constant": odd(lambda: Fn(lambda m, x: F.pad(F.pad(x, (1, 2, 3, 4), value=0.5), (2, 1, 0, 3), mode="reflect"))),
     "half": odd(lambda: Fn(lambda m, x: (x.half() * 0.5).float())),
 }
 
@@ -324,7 +324,7 @@ def in_opset(opset):
     return odd(make) + ({"opset": opset},)
 
 
-ODD.update({"opset%d" % k: in_opset(k) for k in (7, 9, 10, 11, 12, 13, 15, 16, 17)})
+ODD.update({"opset%d" % k: in_opset(k) for k in (9, 10, 11, 12, 13, 15, 16, 17)})
 ODD["two-inputs"] = odd(Two) + ({"n_in": 2},)
 ODD["attention"] = odd(Encoder, (3, 5), (7, 11))
 ODD["any-batch"] = odd(lambda: nn.Sequential(conv3(3, 8), nn.BatchNorm2d(8), nn.ReLU(), Head(8, 5))) + ({"batch": 3},)
