@@ -91,7 +91,7 @@ static void put_plan(struct buf *b, const struct plan *p)
 static bool read_plan(struct plan *p, struct arena *a, struct os_file *f, const char *path, struct err *e)
 {
     if (!os_map(f, path, e)) return false;
-    return dnx_read(p, a, (struct str){(const char *)f->p, f->n}, e) || err_prefix(e, "%s", path);
+    return dnx_read(p, a, (struct str){(const char *)f->p, f->n}, e) || err_prefix(e, "'%s'", path);
 }
 
 /* the selector's reasons */
@@ -213,9 +213,12 @@ static bool show(struct buf *b, struct arena *a, const char *path, struct err *e
     else if (is_dnx(&f)) {
         ok = dnx_read(&p, a, bytes, e);
         if (ok) put_plan(b, &p);
-    } else ok = show_model(b, a, path, e);
+    } else {
+        os_unmap(&f);
+        return show_model(b, a, path, e); /* names the file itself */
+    }
     os_unmap(&f);
-    return ok || err_prefix(e, "%s", path);
+    return ok || err_prefix(e, "'%s'", path);
 }
 
 quern_status quern_show(quern *q, const char *path, char **text)

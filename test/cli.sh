@@ -1,0 +1,233 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# cli.sh BUILD: the command: every subcommand's happy path on small networks, exit codes and messages for wrong usage and broken
+# files (cut short, bits changed), and that equal inputs give equal bytes. Prints what went wrong; fails if anything did.
+set -u
+LC_ALL=C; export LC_ALL
+quern=$(cd "$1" && pwd)/quern
+d=$(mktemp -d)
+trap 'rm -rf "$d"' EXIT INT TERM
+cd "$d" || exit 1
+n=0 bad=0
+
+wrong() { echo "WRONG: $*"; sed 's/^/    /' err out | head -n 20; bad=$((bad + 1)); }
+
+# code CODE ARGUMENTS: quern ends with this exit code; output in out and err. A failure has a message of its own.
+code() {
+    want=$1; shift
+    n=$((n + 1))
+    timeout 120 "$quern" "$@" > out 2> err < /dev/null
+    got=$?
+    [ $got -eq "$want" ] || wrong "exit code $got instead of $want: quern $*"
+    [ "$want" -eq 0 ] || grep -q '^quern' err || wrong "no message: quern $*"
+}
+failing() { # likewise, where the result on standard output is the message
+    n=$((n + 1))
+    timeout 120 "$quern" "$@" > out 2> err < /dev/null
+    [ $? -eq 1 ] || wrong "does not fail: quern $*"
+}
+says() { n=$((n + 1)); grep -q -e "$1" out err || wrong "not said: $1"; }
+is_file() { n=$((n + 1)); [ -s "$1" ] || wrong "no file $1"; }
+same() { n=$((n + 1)); cmp -s "$1" "$2" || wrong "$1 and $2 differ"; }
+
+# ends ARGUMENTS: a broken file may be refused or (a changed weight) accepted, but nothing crashes, hangs or is silent.
+ends() {
+    n=$((n + 1))
+    timeout 60 "$quern" "$@" > out 2> err < /dev/null
+    got=$?
+    [ $got -le 3 ] || wrong "exit code $got: quern $*"
+    [ $got -eq 0 ] || grep -q '^quern' err || wrong "no message: quern $*"
+}
+
+byte() { printf "\\$(printf %03o "$1")"; }
+
+# change FILE TO AT: a copy with one byte replaced.
+change() {
+    cp "$1" "$2"
+    byte $((($3 * 37 + 91) % 256)) | dd of="$2" bs=1 seek="$3" conv=notrunc 2> /dev/null
+}
+
+# broken FILE SUFFIX ARGUMENTS: the command on 6 cut and 24 changed copies of the file, named broken.SUFFIX.
+broken() {
+    file=$1 to=broken$2; shift 2
+    size=$(wc -c < "$file")
+    for k in 1 3 7 30 60 95; do
+        head -c $((size * k / 100)) "$file" > "$to"
+        ends "$@"
+        [ $got -ne 0 ] || wrong "$file cut to $k % is accepted: quern $*"
+    done
+    k=0
+    while [ $k -lt 24 ]; do # half of them near the start, where headers are
+        at=$((k % 2 ? k * 5 + 3 : size * k / 25))
+        [ $at -lt "$size" ] || at=$((size - 1))
+        change "$file" "$to" $at
+        ends "$@"
+        k=$((k + 1))
+    done
+}
+
+cat > small.graph <<'X'
+graph {
+  input %x: f32[1,3,H,W]
+  const %w: f32[2,3,1,1] = [0.5, -0.25, 1, 0.125, 2, -1]
+  const %b: f32[2] = [0.1, -0.2]
+  %c: f32[1,2,H,W] = Conv "conv"(%x, %w, %b) {kernel_shape=[1,1]}
+  %y: f32[1,2,H,W] = Relu "relu"(%c)
+  output %y
+}
+X
+cat > same.graph <<'X'
+graph {
+  input %x: f32[1,3,H,W]
+  const %one: f32[] = [1]
+  %y: f32[1,3,H,W] = Mul(%x, %one)
+  output %y
+}
+X
+cat > half.graph <<'X'
+graph {
+  input %x: f16[1,3,H,W]
+  %y: f16[1,3,H,W] = Relu(%x)
+  output %y
+}
+X
+cat > two.graph <<'X'
+graph {
+  input %a: f32[N]
+  input %b: f32[N]
+  %sum: f32[N] = Add(%a, %b)
+  %difference: f32[N] = Sub(%a, %b)
+  output %sum
+  output %difference
+}
+X
+cat > unsupported.graph <<'X'
+graph {
+  input %a: f32[N]
+  %b: f32[N] = Frobnicate "my_node"(%a)
+  output %b
+}
+X
+
+# usage
+code 0 --version; says '^quern [0-9]'
+code 0 --help; says 'verify'
+code 0 -d list; says '^code'
+"$quern" > out 2> err; [ $? -eq 2 ] || wrong "no arguments"
+code 2 verfy; says "'verify'"
+code 2 run --thraeds 2 small.graph; says "'--threads'"
+code 2 run --threads two small.graph; says "'two'"
+code 2 run small.graph; says 'no input'
+code 2 tune small.graph -o t.dnx --timeout soon; says "'soon'"
+code 2 compile small.graph; says 'missing'
+code 2 compile; says 'missing'
+code 2 show a b; says "'b'"
+code 2 db frob x; says "'frob'"
+code 2 zoo nothing -o z.onnx; says "'nothing'"
+code 2 run small.graph --bench --device nix; says "'nix'"
+code 2 run small.graph --bench --set Q=3; says "'Q'"
+code 1 run none.onnx --bench; says "'none.onnx'"
+code 1 bench none.db; says "'none.db'"
+code 1 show unsupported.graph; says 'Frobnicate'; says 'my_node'
+for c in $("$quern" --help | sed -n '/^commands/,/^$/s/^  \([a-z]*\) .*/\1/p'); do code 0 "$c" --help; says "usage: quern $c"; done
+
+# zoo
+code 0 zoo; says '^oidn-small '
+for m in $("$quern" zoo | cut -d' ' -f1); do code 0 zoo "$m" -o "$m.onnx"; is_file "$m.onnx"; done
+code 0 zoo oidn-small -o again.onnx; same oidn-small.onnx again.onnx
+code 0 show mobilenetv2.onnx; says 'BatchNormalization'
+rm -f resnet50.onnx mobilenetv2.onnx again.onnx
+
+# compile and look: same bytes each time
+code 0 compile small.graph -o a.dnx
+code 0 compile small.graph -o b.dnx; same a.dnx b.dnx
+code 0 compile small.graph -o c.dnx --no-fusion
+code 0 show a.dnx; says '^input x f32'
+code 0 explain a.dnx; says 'conv'
+code 0 compile oidn-small.onnx -o oidn.dnx; is_file oidn.dnx
+code 0 -d list
+code 0 compile small.graph -o b.dnx -d code; says 'kernel\|void'
+code 1 compile small.graph -o no/such/folder.dnx
+code 0 devices; says '"name":"cpu"'
+
+# files: 4 x 3 pixels through every format and back
+{ printf 'PF\n4 3\n-1.0\n'; k=0; while [ $k -lt 36 ]; do printf '\0\0'; byte $((k * 5 % 128)); byte 62; k=$((k + 1)); done; } > x.pfm
+code 0 run same.graph -i x.pfm -o y.npy
+code 0 run same.graph -i y.npy -o y.pb
+code 0 run same.graph -i y.pb -o y.raw
+code 0 run same.graph -i y.raw -o z.pfm --set H=3
+code 0 run same.graph -i z.pfm -o z.npy; same y.npy z.npy
+code 0 run same.graph -i x=y.npy -o y=y.png; is_file y.png
+code 0 run same.graph -i y.png -o z.png; same y.png z.png
+code 0 compile same.graph -o same.dnx
+code 0 run same.dnx -i y.npy -o z.npy --threads 1; same y.npy z.npy
+code 0 run half.graph -i y.npy -o h.npy; is_file h.npy
+code 0 run half.graph -i h.npy -o h2.npy; same h.npy h2.npy
+code 2 run same.graph -i y.npy -i y.npy; says 'too many'
+code 2 run same.graph -i q=y.npy; says "'q'"
+code 1 run same.graph -i none.npy; says "'none.npy'"
+code 2 run same.graph -i y.npy -o y.xyz; says "'y.xyz'"
+code 1 run same.graph -i x.pfm -o no/such/folder.npy
+code 1 run two.graph -i a=y.npy -i b=y.npy; says "'a' wants"
+head -c 20 y.raw > five.raw
+code 0 run two.graph -i b=five.raw -i five.raw -o difference=d.npy -o s.npy; is_file d.npy; is_file s.npy
+
+# timing
+code 0 run a.dnx --bench --json --set H=9 W=8 --timeout 0.1s --min-samples 12
+says '^{"median_ms":[0-9.]*,"min_ms":[0-9.]*,"samples":[0-9]*'
+code 0 run a.dnx --bench --timeout 0.1s; says 'median'
+code 0 run a.dnx --profile; says 'conv'
+
+# checking
+code 0 verify small.graph --set H=7 W=13; says '^ok'
+code 0 verify small.graph --program a.dnx --set H=5 W=3
+code 0 verify two.graph --set N=1001 --json; says '"pass":true'
+code 0 verify half.graph
+code 1 verify same.graph --program a.dnx --set H=5 W=5
+code 0 verify oidn-small.onnx --set H=21 W=34
+
+# tuning, databases
+code 0 tune small.graph -o t.dnx --timeout 3s --optimize-for=H:64,W:64; is_file t.db
+code 0 compile small.graph -o u.dnx --db t.db --optimize-for=H:64,W:64
+code 0 compile small.graph -o v.dnx --db t.db --optimize-for=H:64,W:64; same u.dnx v.dnx
+code 0 verify small.graph --program t.dnx --set H=31 W=17
+code 0 explain t.dnx; says 'measured'
+code 0 populate small.graph --db p.db --max-candidates 4 --optimize-for=H:64,W:64
+code 0 bench p.db --timeout 3s --json; says '"event"'
+code 0 db stats t.db
+code 0 db merge p.db t.db
+code 0 db export p.db p.csv; is_file p.csv
+code 0 db prune p.db failed
+code 2 db prune p.db everything
+code 0 show p.db
+printf 'no database at all, but long enough to be one, one would think, if one did not look at it closely at all ...' > no.db
+code 1 db stats no.db
+
+# broken files
+code 0 zoo dct-denoise -o net.onnx
+broken net.onnx .onnx show broken.onnx
+broken a.dnx .dnx run broken.dnx --bench --timeout 0.01s --min-samples 1
+broken a.dnx .dnx show broken.dnx
+broken y.png .png run same.dnx -i broken.png
+broken y.npy .npy run same.dnx -i broken.npy
+broken y.pb .pb run same.dnx -i broken.pb
+broken x.pfm .pfm run same.dnx -i broken.pfm
+broken t.db .db db stats broken.db
+broken small.graph .graph show broken.graph
+
+# a suite: one case right, one wrong, one unsupported
+data=/usr/share/libonnx-testdata/data/node
+if [ -d $data/test_relu ]; then
+    mkdir suite
+    cp -r $data/test_relu $data/test_add suite/
+    cp -r $data/test_relu suite/wrong
+    cp suite/wrong/test_data_set_0/input_0.pb suite/wrong/test_data_set_0/output_0.pb
+    failing verify --suite suite; says '^2 passed, 1 failed, 0 unsupported$'; says '^FAIL wrong '
+    code 0 verify --suite suite --filter 'test_*'; says '^2 passed, 0 failed, 0 unsupported$'
+fi
+code 1 verify --suite no_such_folder
+mkdir empty
+code 3 verify --suite empty
+
+echo "$n checks, $bad wrong"
+[ $bad -eq 0 ]
