@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the processor can do at most, for the denominators of other measurements: f32 multiply-adds in registers and the rate of
-// memory in a triad (a = b + s * c; the fetch of a line before it is written is not counted).
+// What the processor can do at most, for the denominators of other measurements: f32 multiply-adds
+// in registers and the rate of memory in a triad (a = b + s * c; the fetch of a line before
+// it is written is not counted).
 //
 //   build/bench/peak [THREADS]      one JSON object: {"threads":..,"gflops":..,"gbytes":..}
 //
-// Both are the best of several short tries, because a shared machine only ever makes them slower. Vectors are as wide as a
-// processor may have them; two widths with enough chains each cover processors whose vectors are narrower or whose registers are
-// fewer. Built for the host, with contraction of a * b + c.
+// Both are the best of several short tries, because a shared machine only ever makes them slower.
+// Vectors are as wide as a processor may have them; two widths with enough chains each cover
+// processors whose vectors are narrower or whose registers are fewer. Built for the host, with
+// contraction of a * b + c.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
 enum { TRIES = 15, STEPS = 400000, MAX_THREADS = 256 };
-static const size_t n_triad = 16u << 20; /* elements of each of three arrays: far beyond any cache */
+static const size_t n_triad = 16u << 20; /* elements of each array, far beyond any cache */
 
 typedef float v16 __attribute__((vector_size(64)));
 typedef float v8 __attribute__((vector_size(32)));
@@ -27,23 +29,25 @@ static double now(void)
 }
 
 /* One step is twelve independent multiply-adds. */
-#define CHAINS(name, vec)                                                                                                          \
-    __attribute__((noinline)) static void name(vec *out, long n)                                                                   \
-    {                                                                                                                              \
-        vec x = *out + 1.0f, y = *out + 0.5f, a = x, b = x + 1, c = x + 2, d = x + 3, e = x + 4, f = x + 5, g = x + 6, h = x + 7,  \
-            i = x + 8, j = x + 9, k = x + 10, l = x + 11;                                                                          \
-        for (; n; n--) {                                                                                                           \
-            a = a * y + x, b = b * y + x, c = c * y + x, d = d * y + x, e = e * y + x, f = f * y + x;                              \
-            g = g * y + x, h = h * y + x, i = i * y + x, j = j * y + x, k = k * y + x, l = l * y + x;                              \
-        }                                                                                                                          \
-        *out = a + b + c + d + e + f + g + h + i + j + k + l;                                                                      \
+#define CHAINS(name, vec)                                                                          \
+    __attribute__((noinline)) static void name(vec *out, long n)                                   \
+    {                                                                                              \
+        vec x = *out + 1.0f, y = *out + 0.5f, a = x, b = x + 1, c = x + 2, d = x + 3, e = x + 4,   \
+            f = x + 5, g = x + 6, h = x + 7, i = x + 8, j = x + 9, k = x + 10, l = x + 11;         \
+        for (; n; n--) {                                                                           \
+            a = a * y + x, b = b * y + x, c = c * y + x, d = d * y + x, e = e * y + x,             \
+            f = f * y + x;                                                                         \
+            g = g * y + x, h = h * y + x, i = i * y + x, j = j * y + x, k = k * y + x,             \
+            l = l * y + x;                                                                         \
+        }                                                                                          \
+        *out = a + b + c + d + e + f + g + h + i + j + k + l;                                      \
     }
 CHAINS(chains16, v16)
 CHAINS(chains8, v8)
 
 struct job {
     pthread_barrier_t *start;
-    float *a, *b, *c;   /* triad: this thread's part */
+    float *a, *b, *c; /* triad: this thread's part */
     size_t n;
     double flops[TRIES], bytes[TRIES]; /* seconds */
     int wide;
@@ -107,7 +111,12 @@ static void run(int n, int wide, float *memory, double *gflops, double *gbytes)
     pthread_barrier_init(&start, NULL, (unsigned)n);
     for (int i = 0; i < n; i++) {
         float *at = memory + part * (size_t)i;
-        j[i] = (struct job){.start = &start, .a = at, .b = at + n_triad, .c = at + 2 * n_triad, .n = part, .wide = wide};
+        j[i] = (struct job){.start = &start,
+                            .a = at,
+                            .b = at + n_triad,
+                            .c = at + 2 * n_triad,
+                            .n = part,
+                            .wide = wide};
         if (pthread_create(&thread[i], NULL, work, &j[i])) exit(1);
     }
     for (int i = 0; i < n; i++) pthread_join(thread[i], NULL);

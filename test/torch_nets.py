@@ -1,13 +1,15 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 #
-# Networks as PyTorch exports them: each is exported once with symbolic sizes, compiled to one artifact, run at several sizes,
-# none of them special, and compared with PyTorch's own output. Definitions are written out here, because torchvision may
-# not be installed and because the padding and cropping in PyTorch is the shape arithmetic that an importer must survive.
+# Networks as PyTorch exports them: each is exported once with symbolic sizes, compiled to one
+# artifact, run at several sizes, none of them special, and compared with PyTorch's own output.
+# Definitions are written out here, because torchvision may not be installed and because the
+# padding and cropping in PyTorch is the shape arithmetic that an importer must survive.
 #
-#   test/torch_nets.py BUILD [-v] [NAME ...]     (without names: all; needs python3-torch and python3-onnx)
+#   test/torch_nets.py BUILD [NAME ...]     (all; needs python3-torch and python3-onnx)
 #
-# Kernels are cached in BUILD/torch/torch.db. One line per network, last line "N passed, N failed".
+# Kernels are cached in BUILD/torch/torch.db. One line per network, last line "N passed, N
+# failed".
 import os
 import subprocess
 import sys
@@ -26,7 +28,8 @@ torch.set_grad_enabled(False)
 TOLERANCE = 2e-5  # of the largest magnitude in the output, times the root of the number of layers
 
 
-# --- denoisers -----------------------------------------------------------------------------------------------------------
+# --- denoisers ----------------------------------------------------------------------------------
+
 
 def conv3(n_in, n_out):
     return nn.Conv2d(n_in, n_out, 3, padding=1)
@@ -48,7 +51,7 @@ def init_relu_net(net):
 
 
 class Aligned(nn.Module):
-    """Pads at the right and at the bottom to a multiple by repeating the border, and crops the result."""
+    """Pads at right and bottom to a multiple by repeating the border, and crops the result."""
 
     def __init__(self, net, align):
         super().__init__()
@@ -95,7 +98,7 @@ class Oidn(nn.Module):
 
 
 class Vkdt(nn.Module):
-    """Six levels, each decoder two convolutions, the last at full size with twelve output channels."""
+    """Six levels, each decoder two convolutions, the last at full size with 12 channels."""
 
     def __init__(self):
         super().__init__()
@@ -128,10 +131,14 @@ def vkdt_unet():
     return Aligned(Vkdt(), 64)
 
 
-# --- classifiers ---------------------------------------------------------------------------------------------------------
+# --- classifiers --------------------------------------------------------------------------------
+
 
 def conv_norm(n_in, n_out, k, stride=1, groups=1, act=None):
-    layers = [nn.Conv2d(n_in, n_out, k, stride, k // 2, groups=groups, bias=False), nn.BatchNorm2d(n_out)]
+    layers = [
+        nn.Conv2d(n_in, n_out, k, stride, k // 2, groups=groups, bias=False),
+        nn.BatchNorm2d(n_out),
+    ]
     return nn.Sequential(*layers, *([act] if act else []))
 
 
@@ -141,7 +148,9 @@ class Bottleneck(nn.Module):
         self.a = conv_norm(n_in, n, 1, act=nn.ReLU())
         self.b = conv_norm(n, n, 3, stride, act=nn.ReLU())
         self.c = conv_norm(n, 4 * n, 1)
-        self.short = conv_norm(n_in, 4 * n, 1, stride) if stride > 1 or n_in != 4 * n else nn.Identity()
+        self.short = (
+            conv_norm(n_in, 4 * n, 1, stride) if stride > 1 or n_in != 4 * n else nn.Identity()
+        )
 
     def forward(self, x):
         return F.relu(0.5 * self.c(self.b(self.a(x))) + 0.5 * self.short(x))
@@ -170,7 +179,9 @@ class Inverted(nn.Module):
         super().__init__()
         n = n_in * expand
         first = [conv_norm(n_in, n, 1, act=nn.ReLU6())] if expand != 1 else []
-        self.net = nn.Sequential(*first, conv_norm(n, n, 3, stride, n, nn.ReLU6()), conv_norm(n, n_out, 1))
+        self.net = nn.Sequential(
+            *first, conv_norm(n, n, 3, stride, n, nn.ReLU6()), conv_norm(n, n_out, 1)
+        )
         self.is_residual = stride == 1 and n_in == n_out
 
     def forward(self, x):
@@ -179,14 +190,23 @@ class Inverted(nn.Module):
 
 def mobilenetv2():
     layers, n_in = [conv_norm(3, 32, 3, 2, act=nn.ReLU6())], 32
-    for t, c, n, s in ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)):
+    for t, c, n, s in (
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    ):
         for i in range(n):
             layers.append(Inverted(n_in, c, s if i == 0 else 1, t))
             n_in = c
     return nn.Sequential(*layers, conv_norm(320, 1280, 1, act=nn.ReLU6()), Head(1280, 1000))
 
 
-# --- transformers --------------------------------------------------------------------------------------------------------
+# --- transformers -------------------------------------------------------------------------------
+
 
 class Transformer(nn.Module):
     """Patches of an image as tokens, two blocks, so that H and W reach Reshape and Transpose."""
@@ -214,13 +234,19 @@ class Block(nn.Module):
 
     def forward(self, x):
         b, n, d = x.shape
-        q, k, v = self.qkv(self.n1(x)).reshape(b, n, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = (
+            self.qkv(self.n1(x))
+            .reshape(b, n, 3, self.heads, d // self.heads)
+            .permute(2, 0, 3, 1, 4)
+            .unbind(0)
+        )
         a = torch.softmax(q @ k.transpose(-2, -1) * (d // self.heads) ** -0.5, -1)
         x = x + self.proj((a @ v).transpose(1, 2).reshape(b, n, d))
         return x + self.down(F.gelu(self.up(self.n2(x))))
 
 
-# --- odd layers ----------------------------------------------------------------------------------------------------------
+# --- odd layers ---------------------------------------------------------------------------------
+
 
 class Fn(nn.Module):
     def __init__(self, fn, **modules):
@@ -239,8 +265,13 @@ def interpolate(mode, **options):
 
 def resize_like():
     """To the size of another tensor: the size is computed from a shape."""
-    return Fn(lambda m, x: F.interpolate(m.down(x), size=x.shape[2:], mode="bilinear", align_corners=False) + x,
-              down=nn.Conv2d(3, 3, 3, 2, 1))
+    return Fn(
+        lambda m, x: F.interpolate(
+            m.down(x), size=x.shape[2:], mode="bilinear", align_corners=False
+        )
+        + x,
+        down=nn.Conv2d(3, 3, 3, 2, 1),
+    )
 
 
 def odd(make, *sizes):
@@ -249,14 +280,20 @@ def odd(make, *sizes):
 
 ODD = {
     "conv-transpose": odd(lambda: nn.ConvTranspose2d(3, 5, 4, 2, 1)),
-    "conv-transpose-odd": odd(lambda: nn.ConvTranspose2d(3, 6, 3, (3, 2), (2, 1), (1, 1), groups=3, dilation=(2, 1))),
+    "conv-transpose-odd": odd(
+        lambda: nn.ConvTranspose2d(3, 6, 3, (3, 2), (2, 1), (1, 1), groups=3, dilation=(2, 1))
+    ),
     "conv-grouped": odd(lambda: nn.Sequential(conv3(3, 12), nn.Conv2d(12, 18, 3, 1, 1, groups=3))),
     "conv-dilated": odd(lambda: nn.Conv2d(3, 7, 3, 1, 2, dilation=2)),
     "conv-strided": odd(lambda: nn.Conv2d(3, 7, (5, 2), (3, 2), (2, 1))),
     "conv-reflect": odd(lambda: nn.Conv2d(3, 8, 5, padding=2, padding_mode="reflect")),
     "conv1d": odd(lambda: Fn(lambda m, x: m.c(x.flatten(2)), c=nn.Conv1d(3, 8, 5, 2, 2))),
     "conv3d": odd(lambda: Fn(lambda m, x: m.c(x[:, None]), c=nn.Conv3d(1, 4, 3, padding=1))),
-    "pool-ceil": odd(lambda: nn.Sequential(nn.AvgPool2d(3, 2, 1, ceil_mode=True), nn.MaxPool2d(3, 2, 1, ceil_mode=True))),
+    "pool-ceil": odd(
+        lambda: nn.Sequential(
+            nn.AvgPool2d(3, 2, 1, ceil_mode=True), nn.MaxPool2d(3, 2, 1, ceil_mode=True)
+        )
+    ),
     "pool-average": odd(lambda: nn.AvgPool2d((3, 2), (2, 1), (1, 0), count_include_pad=False)),
     "pool-dilated": odd(lambda: nn.MaxPool2d(3, 1, 1, dilation=2)),
     "bilinear": odd(lambda: interpolate("bilinear", scale_factor=2, align_corners=False)),
@@ -266,19 +303,52 @@ ODD = {
     "nearest-fraction": odd(lambda: interpolate("nearest", scale_factor=1.5), (18, 32), (50, 70)),
     "resize-fixed": odd(lambda: interpolate("bilinear", size=(23, 45), align_corners=False)),
     "resize-like": odd(resize_like),
-    "pixel-shuffle": odd(lambda: nn.Sequential(conv3(3, 27), nn.PixelShuffle(3), nn.Conv2d(3, 8, 1), nn.PixelUnshuffle(3))),
+    "pixel-shuffle": odd(
+        lambda: nn.Sequential(
+            conv3(3, 27), nn.PixelShuffle(3), nn.Conv2d(3, 8, 1), nn.PixelUnshuffle(3)
+        )
+    ),
     "instance-norm": odd(lambda: nn.InstanceNorm2d(3, affine=True)),
     "group-norm": odd(lambda: nn.Sequential(conv3(3, 12), nn.GroupNorm(4, 12), nn.SiLU())),
     "layer-norm": odd(lambda: Fn(lambda m, x: m.n(x.permute(0, 2, 3, 1)), n=nn.LayerNorm(3))),
     "batch-norm-alone": odd(lambda: nn.Sequential(nn.BatchNorm2d(3), nn.PReLU(3), nn.Hardswish())),
-    "activations": odd(lambda: Fn(lambda m, x: torch.cat([F.elu(x), F.selu(x), F.softplus(x), F.hardtanh(x), F.mish(x),
-                                                          F.hardsigmoid(x), torch.erf(x), F.logsigmoid(x)], 1))),
-    "squeeze-excite": odd(lambda: Fn(lambda m, x: x * torch.sigmoid(m.b(F.relu(m.a(x.mean((2, 3), keepdim=True))))),
-                                     a=nn.Conv2d(3, 8, 1), b=nn.Conv2d(8, 3, 1))),
-    "statistics": odd(lambda: Fn(lambda m, x: torch.cat([x.std(1), x.amax(1), x.prod(1), x.norm(dim=1),
-                                                         torch.logsumexp(x, 1)], 0))),
-    "softmax-channels": odd(lambda: Fn(lambda m, x: torch.cat([F.softmax(x, 1), F.log_softmax(x, 3)], 1))),
-    "gather-flip": odd(lambda: Fn(lambda m, x: torch.flip(x[:, [2, 0, 1]], (3,))[:, :, ::2, 1::3])),
+    "activations": odd(
+        lambda: Fn(
+            lambda m, x: torch.cat(
+                [
+                    F.elu(x),
+                    F.selu(x),
+                    F.softplus(x),
+                    F.hardtanh(x),
+                    F.mish(x),
+                    F.hardsigmoid(x),
+                    torch.erf(x),
+                    F.logsigmoid(x),
+                ],
+                1,
+            )
+        )
+    ),
+    "squeeze-excite": odd(
+        lambda: Fn(
+            lambda m, x: x * torch.sigmoid(m.b(F.relu(m.a(x.mean((2, 3), keepdim=True))))),
+            a=nn.Conv2d(3, 8, 1),
+            b=nn.Conv2d(8, 3, 1),
+        )
+    ),
+    "statistics": odd(
+        lambda: Fn(
+            lambda m, x: torch.cat(
+                [x.std(1), x.amax(1), x.prod(1), x.norm(dim=1), torch.logsumexp(x, 1)], 0
+            )
+        )
+    ),
+    "softmax-channels": odd(
+        lambda: Fn(lambda m, x: torch.cat([F.softmax(x, 1), F.log_softmax(x, 3)], 1))
+    ),
+    "gather-flip": odd(
+        lambda: Fn(lambda m, x: torch.flip(x[:, [2, 0, 1]], (3,))[:, :, ::2, 1::3])
+    ),
     "where": odd(lambda: Fn(lambda m, x: torch.where(x > 0.5, x * x, -x).clamp(-0.5, 2) % 0.7)),
     "chunk-glu": odd(lambda: nn.Sequential(conv3(3, 8), nn.GLU(1))),
     "argmax": odd(lambda: Fn(lambda m, x: x.argmax(1).float())),
@@ -286,7 +356,11 @@ ODD = {
     "cumulative": odd(lambda: Fn(lambda m, x: x.cumsum(3))),
     "einsum": odd(lambda: Fn(lambda m, x: torch.einsum("bchw,bdhw->bcd", x, x))),
     "grid": odd(lambda: Fn(lambda m, x: x + torch.arange(x.shape[3]).float() / x.shape[3])),
-    "pad-constant": odd(lambda: Fn(lambda m, x: F.pad(F.pad(x, (1, 2, 3, 4), value=0.5), (2, 1, 0, 3), mode="reflect"))),
+    "pad-constant": odd(
+        lambda: Fn(
+            lambda m, x: F.pad(F.pad(x, (1, 2, 3, 4), value=0.5), (2, 1, 0, 3), mode="reflect")
+        )
+    ),
     "half": odd(lambda: Fn(lambda m, x: (x.half() * 0.5).float())),
 }
 
@@ -299,9 +373,12 @@ class Two(nn.Module):
         self.common, self.last = conv3(3, 3), conv3(6, 16)
 
     def forward(self, albedo, normal):
-        parts = [F.interpolate(F.max_pool2d(self.common(t), 2, ceil_mode=True), scale_factor=2) for t in (albedo, normal)]
+        parts = [
+            F.interpolate(F.max_pool2d(self.common(t), 2, ceil_mode=True), scale_factor=2)
+            for t in (albedo, normal)
+        ]
         y = self.last(F.pad(torch.cat(parts, 1), (0, 4, 0, 4)))
-        return y[:, :, :albedo.shape[2], :albedo.shape[3]]
+        return y[:, :, : albedo.shape[2], : albedo.shape[3]]
 
 
 class Encoder(nn.Module):
@@ -317,20 +394,36 @@ class Encoder(nn.Module):
 
 
 def in_opset(opset):
-    """The operators whose definitions changed most; padding by computed amounts is exported from opset 11 on."""
+    """The operators that changed most; padding by computed amounts is exported from 11 on."""
+
     def make():
-        net = nn.Sequential(conv_norm(3, 8, 3, act=nn.ReLU6()), nn.MaxPool2d(2), nn.Upsample(scale_factor=2), conv3(8, 3), nn.Softmax(1))
+        net = nn.Sequential(
+            conv_norm(3, 8, 3, act=nn.ReLU6()),
+            nn.MaxPool2d(2),
+            nn.Upsample(scale_factor=2),
+            conv3(8, 3),
+            nn.Softmax(1),
+        )
         return Aligned(net, 4) if opset >= 11 else net
+
     return odd(make) + ({"opset": opset},)
 
 
 ODD.update({"opset%d" % k: in_opset(k) for k in (9, 10, 11, 12, 13, 15, 16, 17)})
 ODD["two-inputs"] = odd(Two) + ({"n_in": 2},)
 ODD["attention"] = odd(Encoder, (3, 5), (7, 11))
-ODD["any-batch"] = odd(lambda: nn.Sequential(conv3(3, 8), nn.BatchNorm2d(8), nn.ReLU(), Head(8, 5))) + ({"batch": 3},)
+ODD["any-batch"] = odd(
+    lambda: nn.Sequential(conv3(3, 8), nn.BatchNorm2d(8), nn.ReLU(), Head(8, 5))
+) + ({"batch": 3},)
 
 # Must be refused, with the operator's name in the message.
-REFUSED = {"lstm": (lambda: Fn(lambda m, x: m.l(x[:, 0])[0], l=nn.LSTM(40, 8, batch_first=True)), (17, 40), "LSTM")}
+REFUSED = {
+    "lstm": (
+        lambda: Fn(lambda m, x: m.l(x[:, 0])[0], l=nn.LSTM(40, 8, batch_first=True)),
+        (17, 40),
+        "LSTM",
+    )
+}
 
 NETS = {
     "oidn-small": (oidn_small, ((1, 1), (17, 31), (64, 64), (97, 133))),
@@ -342,7 +435,8 @@ NETS = {
 }
 
 
-# --- running -------------------------------------------------------------------------------------------------------------
+# --- running ------------------------------------------------------------------------------------
+
 
 class Failed(Exception):
     pass
@@ -353,22 +447,33 @@ class Skipped(Exception):
 
 
 def quern(build, *args):
-    r = subprocess.run([os.path.join(build, "quern"), *args], capture_output=True, text=True, timeout=300)
+    r = subprocess.run(
+        [os.path.join(build, "quern"), *args], capture_output=True, text=True, timeout=300
+    )
     return r.returncode, (r.stdout + r.stderr).strip()
 
 
 def quern_ok(build, *args):
     code, text = quern(build, *args)
     if code:
-        raise Failed("quern %s: %s" % (args[0], text.splitlines()[-1] if text else "exit %d" % code))
+        raise Failed(
+            "quern %s: %s" % (args[0], text.splitlines()[-1] if text else "exit %d" % code)
+        )
 
 
 def export(net, size, path, n_in=1, opset=14, batch=1):
     names = ["x%d" % k for k in range(n_in)]
     axes = {2: "H", 3: "W"} if batch == 1 else {0: "N", 2: "H", 3: "W"}
     try:
-        torch.onnx.export(net, tuple(torch.randn(1, 3, *size) for _ in names), path, opset_version=opset, input_names=names,
-                          output_names=["y"], dynamic_axes={n: axes for n in names})
+        torch.onnx.export(
+            net,
+            tuple(torch.randn(1, 3, *size) for _ in names),
+            path,
+            opset_version=opset,
+            input_names=names,
+            output_names=["y"],
+            dynamic_axes={n: axes for n in names},
+        )
     except Exception as e:  # PyTorch's own limits are not ours
         return str(e).splitlines()[0]
     return None
