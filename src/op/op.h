@@ -45,6 +45,16 @@ struct op_reduce {
     bool keepdims;
 };
 
+/* Pooling: finish(tap(x0) combined with tap(x1) ...) over the taps of a window inside the input, the
+   mean divided by their number. */
+struct op_pool {
+    enum kir_op combine;      /* KI_MAX or KI_ADD */
+    bool mean, count_pad;     /* count_pad: taps in the pads count, too */
+    i64 p;
+    kval (*tap)(struct kir *k, kval x, i64 p);      /* NULL: x itself */
+    kval (*finish)(struct kir *k, kval sum, i64 p); /* NULL: nothing to do */
+};
+
 /* Reference evaluation of one node. Sizes are known; out[k] is allocated (zeroed) by the caller
    with the inferred shape and dtype; in[k] or out[k] is NULL where the node leaves it out.
    Accumulate in double (or i64). */
@@ -86,6 +96,8 @@ struct op {
        computed element by element (scatter, top-k, cumulative sum). Inputs through emit_value. */
     void (*whole)(struct emit *m, const struct node *n);
     bool (*reduce)(const struct graph *g, const struct node *n, struct op_reduce *r);
+    /* OP_WINDOW: output 0 as a reduction over windows */
+    void (*pool)(const struct graph *g, const struct node *n, struct op_pool *p);
     /* Multiply-adds count two. NULL: one per output element for pointwise, none for views. */
     double (*flops)(const struct graph *g, const struct node *n, const i64 *var);
     /* Adds one random instance of itself to the empty graph g: inputs, attributes, outputs; small

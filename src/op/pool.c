@@ -259,6 +259,14 @@ static kval lower_sum(struct emit *m, const struct node *n, const struct op_wind
     return op_acc_get(m, &a);
 }
 
+/* sum^(1/p) */
+static kval emit_root(struct kir *k, kval sum, i64 p)
+{
+    if (p == 1) return sum;
+    if (p == 2) return kir_un(k, KI_SQRT, sum);
+    return kir_bin(k, KI_POW, sum, kir_const_f(k, kir_dtype(k, sum), 1, 1.0 / (double)p));
+}
+
 static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx)
 {
     struct kir *k = m->k;
@@ -274,13 +282,21 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
         v = emit_count(m, &w, &x->shape, idx, attr_int(n, "count_include_pad", 0));
         v = kir_bin(k, KI_DIV, lower_sum(m, n, &w, idx, 0), kir_cast(k, type, v));
         break;
-    case POOL_LP:
-        v = lower_sum(m, n, &w, idx, p);
-        if (p == 2) v = kir_un(k, KI_SQRT, v);
-        else if (p > 2) v = kir_bin(k, KI_POW, v, kir_const_f(k, type, 1, 1.0 / (double)p));
-        break;
+    case POOL_LP: v = emit_root(k, lower_sum(m, n, &w, idx, p), p); break;
     }
     return kir_cast(k, emit_type(x->dtype), v);
+}
+
+static void describe(const struct graph *g, const struct node *n, struct op_pool *p)
+{
+    enum kind kind = kind_of(g, n);
+    bool lp = kind == POOL_LP;
+    *p = (struct op_pool){.combine = kind == POOL_MAX ? KI_MAX : KI_ADD,
+                          .mean = kind == POOL_MEAN,
+                          .count_pad = attr_int(n, "count_include_pad", 0),
+                          .p = attr_int(n, "p", 2),
+                          .tap = lp ? emit_power : NULL,
+                          .finish = lp ? emit_root : NULL};
 }
 
 static double flops(const struct graph *g, const struct node *n, const i64 *var)
@@ -398,6 +414,7 @@ static const struct op ops[] = {
      .infer = infer,
      .eval = eval,
      .lower = lower,
+     .pool = describe,
      .flops = flops,
      .random = random_pool,
      .row = &row_max},
@@ -410,6 +427,7 @@ static const struct op ops[] = {
      .infer = infer,
      .eval = eval,
      .lower = lower,
+     .pool = describe,
      .flops = flops,
      .random = random_pool,
      .row = &row_mean},
@@ -422,6 +440,7 @@ static const struct op ops[] = {
      .infer = infer,
      .eval = eval,
      .lower = lower,
+     .pool = describe,
      .flops = flops,
      .random = random_pool,
      .row = &row_lp},

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// For the tests of generators: a bed holds one random task with its sizes; try_task runs the default candidate and random ones in
+// the interpreter and compares with the reference evaluator. SEED, GEN, DUMP, VERBOSE in the environment narrow a failure down.
+#ifndef QUERN_TEST_GEN_BED_H
+#define QUERN_TEST_GEN_BED_H
+
+#include "tune/tune.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct bed {              /* one task and its sizes */
+    struct arena arena;
+    struct symtab sym;
+    struct graph g;
+    struct task t;
+    i64 var[8];
+    struct rng rng;
+    struct caps caps;
+    struct err e;
+};
+
+static inline void bed_open(struct bed *b, u64 seed)
+{
+    memset(b, 0, sizeof *b);
+    symtab_init(&b->sym, &b->arena);
+    graph_init(&b->g, &b->arena, &b->sym);
+    b->rng = rng_seed(seed);
+    b->caps = (struct caps){.arch = "test", .vector_bytes = 16u << rng_range(&b->rng, 0, 2), .n_vector_regs = 32, .n_threads = 2,
+                            .l1_bytes = 32 << 10, .l2_bytes = 1 << 20, .l3_bytes = 8 << 20, .has_fma = true};
+}
+
+static inline void bed_close(struct bed *b)
+{
+    struct arena a = b->arena;
+    arena_release(&a);
+}
+
+static inline i64 pick(struct bed *b, i64 lo, i64 hi) { return rng_range(&b->rng, lo, hi); }
+
+/* A size: known, or a variable with that value. */
+static inline sym size_of(struct bed *b, i64 n, bool symbolic)
+{
+    if (!symbolic || b->sym.var.n >= 8) return sym_const(&b->sym, n);
+    sym s = sym_var(&b->sym, str_fmt(&b->arena, "S%u", b->sym.var.n));
+    b->var[b->sym.var.n - 1] = n;
+    return s;
+}
+
+static inline value_id add_input(struct bed *b, const char *name, u32 rank, const sym *dim)
+{
+    value_id v = graph_add_value(&b->g, str_of(name));
+    struct value *x = graph_value(&b->g, v);
+    x->dtype = DT_F32;
+    x->shape = (struct shape){.known = true, .rank = rank};
+    for (u32 i = 0; i < rank; i++) x->shape.dim[i] = dim[i];
+    *arr_push(&b->arena, &b->g.input) = v;
+    return v;
+}
+
+static inline value_id add_const(struct bed *b, const char *name, u32 rank, const i64 *dim)
+{
+    struct tensor *t = tensor_new(&b->arena, DT_F32, rank, dim);
+    for (i64 i = 0, n = tensor_count(t); i < n; i++) elem_set_f64(DT_F32, t->data, i, rng_f64(&b->rng) * 2 - 1);
+    return graph_add_const(&b->g, str_of(name), t);
+}
+
+static inline value_id add_op(struct bed *b, const char *op, value_id x, value_id y, value_id z)
+{
+    value_id in[3] = {x, y, z};
+    return graph_op(&b->g, op, str_of(op), z ? 3 : y ? 2 : 1, in);
+}
+
+static inline bool infer_last(struct bed *b, value_id v)
+{
+    return op_infer(&b->g, graph_value(&b->g, v)->producer, &b->e);
+}
+
+/* The whole graph as a task, in random layouts. */
+static inline bool make_task(struct bed *b)
+{
+    if (!op_infer_all(&b->g, &b->e) || !op_expand_all(&b->g, &b->e) || !op_infer_all(&b->g, &b->e)) return false;
+    u32 n = 0, n_whole = 0;
+    node_id *nodes = arena_array(&b->arena, node_id, b->g.node.n);
+    for (node_id i = 1; i < b->g.node.n; i++) {
+        if (graph_node(&b->g, i)->dead) continue;
+        nodes[n++] = i;
+        n_whole += op_of(&b->g, i)->props & OP_WHOLE ? 1 : 0;
+    }
+    if (n_whole && n > 1) return false; /* such a node is always a task of its own */
+    enum layout *l = arena_array(&b->arena, enum layout, b->g.value.n);
+    for (value_id v = 1; v < b->g.value.n; v++) {
+        i64 r = pick(b, 0, 7);
+        node_id p = graph_value(&b->g, v)->producer;
+        bool whole = p && op_of(&b->g, p)->props & OP_WHOLE; /* writes elements only, no padding */
+        if (graph_value(&b->g, v)->shape.rank < 3 || r < 3) continue;
+        l[v] = r == 3 && !whole ? LAYOUT_C8 : r == 4 && !whole ? LAYOUT_C16 : LAYOUT_CLAST;
+    }
+    return task_make(&b->t, &b->g, &b->arena, nodes, n, b->g.output.v, b->g.output.n, l, NULL, &b->e);
+}
+
+/* Kernels sum in f32 where the reference sums in f64, and differences cancel: results near zero may be off by more. */
+static inline bool compare(const struct check *c, u32 k, const void *got, struct err *e)
+{
+    const struct tensor *want = c->want[k];
+    enum layout l = graph_value(&c->task->g, c->task->g.output.v[k])->layout;
+    for (i64 i = 0, n = tensor_count(want); i < n; i++) {
+        double x = elem_f64(want->dtype, want->data, i), y = elem_f64(want->dtype, got, layout_flat(want, l, i));
+        if (x == y || (x != x && y != y)) continue;
+        if (!(fabs(x - y) <= 20 * (c->rtol * fabs(x) + c->atol)))
+            return err_set(e, ERR_FAILED, "output %u, element %lld: %.9g instead of %.9g", k, (long long)i, y, x);
+    }
+    return true;
+}
+
+/* Runs a kernel in the interpreter. */
+static inline bool interpret(const struct kernel *k, const struct check *c, struct arena *a, struct err *e)
+{
+    const struct graph *g = &c->task->g;
+    struct kir_arg *arg = arena_array(a, struct kir_arg, k->n_arg);
+    i64 *param = arena_array(a, i64, k->n_param + 1);
+    for (u32 i = 0; i < k->n_param; i++)
+        if (!sym_eval(g->sym, k->param[i], c->var, &param[i])) return err_set(e, ERR_FAILED, "cannot evaluate a parameter");
+    for (u32 i = 0; i < k->n_arg; i++) {
+        const struct kernel_arg *x = &k->arg[i];
+        const struct value *v = graph_value(g, x->v);
+        i64 n;
+        if (!sym_eval(g->sym, layout_count(g->sym, &v->shape, v->layout), c->var, &n)) return false;
+        const struct tensor *t = &c->value[x->v];
+        struct tensor *p = x->pack ? pack_apply(x->pack, t, g->sym, a) : NULL;
+        if (p) n = tensor_count(p);
+        arg[i] = (struct kir_arg){p ? p->data : arena_alloc(a, (n + 1) * dtype_size(v->dtype)), n};
+        if (!p && !x->is_out) layout_store(t, v->layout, arg[i].p);
+    }
+    struct kir_eval_opts o = {.seed = 7};
+    if (!kir_eval(&k->kir, arg, param, &o, e)) return false;
+    for (u32 i = 0; i < g->output.n; i++)
+        for (u32 j = 0; j < k->n_arg; j++)
+            if (k->arg[j].is_out && k->arg[j].v == g->output.v[i] && !compare(c, i, arg[j].p, e)) return false;
+    return true;
+}
+
+static inline bool run(struct bed *b, const struct candidate *c, const struct check *k)
+{
+    struct arena a = {0};
+    struct kernel kernel;
+    bool ok = gen_kernel(&kernel, &a, c, &b->t, &b->caps, &b->e) && interpret(&kernel, k, &a, &b->e);
+    if (!ok && getenv("DUMP")) {
+        struct buf text = {0};
+        kir_print(&text, &kernel.kir);
+        printf("%.*s\n", (int)text.n, text.p);
+        buf_release(&text);
+    }
+    arena_release(&a);
+    return ok;
+}
+
+static inline void report(struct bed *b, const struct candidate *c, u64 seed)
+{
+    struct buf text = {0};
+    if (c) candidate_print(&text, c);
+    fail_msg("seed %llu: %s\ncandidate %.*s\ntask\n%.*s", (unsigned long long)seed, b->e.msg, (int)text.n, text.p ? text.p : "",
+             STR_ARG(b->t.text));
+}
+
+/* Such an operator is a task of its own. */
+static inline bool has_whole_inside(const struct task *t)
+{
+    for (node_id n = 1; n < t->g.node.n; n++)
+        if (op_of(&t->g, n)->props & OP_WHOLE && t->g.node.n > 2) return true;
+    return false;
+}
+
+/* The default candidate and random ones. Returns the number of kernels run. */
+static inline u32 try_task(struct bed *b, u64 seed, u32 n)
+{
+    struct check k;
+    u32 done = 0;
+    const char *only = getenv("GEN");
+    if (!check_init(&k, &b->t, b->var, seed, true, &b->e)) return 0; /* sizes that cannot be: the operators' own tests */
+    for (u32 i = 0; i < n; i++) {
+        struct candidate c;
+        bool found = i == 0 ? gen_default(&b->t, &b->caps, b->var, &c) : gen_random(&b->t, &b->caps, &b->rng, &c);
+        if (!found && has_whole_inside(&b->t)) break;
+        if (!found) report(b, NULL, seed);
+        if (only && !str_is(str_of(only), c.gen->name)) continue;
+        if (getenv("VERBOSE")) {
+            struct buf text = {0};
+            candidate_print(&text, &c);
+            fprintf(stderr, "seed %llu %.*s\n", (unsigned long long)seed, (int)text.n, text.p);
+            buf_release(&text);
+        }
+        struct buf text = {0};
+        struct candidate back;
+        candidate_print(&text, &c);
+        assert_true(candidate_parse(&back, buf_view(&text), &b->e));
+        assert_memory_equal(&back, &c, sizeof c);
+        buf_release(&text);
+        if (!run(b, &c, &k)) report(b, &c, seed);
+        done++;
+    }
+    check_release(&k);
+    return done;
+}
+
+static inline u64 first_seed(u64 n) { return getenv("SEED") ? strtoull(getenv("SEED"), NULL, 10) : n; }
+static inline u64 last_seed(u64 n) { return getenv("SEED") ? strtoull(getenv("SEED"), NULL, 10) + 1 : n; }
+
+#endif
