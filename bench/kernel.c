@@ -2,10 +2,10 @@
 //
 // One convolution or matrix product at a time: what do the default schedule and the best predicted ones reach on this processor?
 //
-//   build/bench/kernel [-t THREADS] [-n CANDIDATES] [-c CANDIDATE] [-v] [-d] SHAPE ...
+//   build/bench/kernel [-t THREADS] [-n CANDIDATES] [-c CANDIDATE] [-v] [-d] [-C] SHAPE ...
 //
 // SHAPE is conv:C,H,W,OC,K,STRIDE[,rows] (padding K/2, bias and Relu fused), or gemm:M,N,K. -v verifies, -d prints
-// kernel and C text of the first. One line per candidate: GFLOP/s, percent of the measured multiply-add peak, predicted time.
+// the C text, -C empties the caches before each run. One line per candidate: GFLOP/s, percent of the measured multiply-add peak, predicted time.
 #include "tune/tune.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-struct opts { u32 threads, n; const char *candidate; bool verify, dump; };
+struct opts { u32 threads, n; const char *candidate; bool verify, dump, cold; };
 
 struct bench {
     struct opts o;
@@ -175,8 +175,10 @@ static double run_here(const struct bench *b, const struct check *c, const struc
     for (u32 i = 0; i < k->n_param; i++) sym_eval(st, k->param[i], c->var, &param[i]);
     for (u32 i = 0; i < k->n_temp && sym_eval(st, k->temp[i], c->var, &size); i++) buf[k->n_arg + i] = mem_aligned(size + 64);
     sym_eval(st, k->work, c->var, &work);
-    void *scratch = mem_aligned(work + 64);
+    const i64 cold_size = 128 << 20;
+    void *scratch = mem_aligned(work + 64), *cold = b->o.cold ? mem_aligned(cold_size) : NULL;
     for (u32 n = 0; n < 100 && (n < 5 || used < 1); n++) {
+        if (b->o.cold) memset(cold, (int)n, cold_size);
         double t0 = thread_seconds();
         for (u32 g = 0; g < k->n_grid; g++) {
             i64 total = 1, x = 1;
@@ -192,6 +194,7 @@ static double run_here(const struct bench *b, const struct check *c, const struc
     }
     for (u32 i = 0; i < k->n_arg + k->n_temp; i++) mem_free(buf[i]);
     mem_free(scratch);
+    mem_free(cold);
     os_dlclose(lib);
     return best;
 }
@@ -261,12 +264,13 @@ int main(int argc, char **argv)
     struct opts o = {.threads = 1};
     struct err e = {0};
     int c;
-    while ((c = getopt(argc, argv, "t:n:c:vd")) != -1) {
+    while ((c = getopt(argc, argv, "t:n:c:vdC")) != -1) {
         if (c == 't') o.threads = (u32)atoi(optarg);
         if (c == 'n') o.n = (u32)i64_min(atoi(optarg), 64);
         if (c == 'c') o.candidate = optarg;
         if (c == 'v') o.verify = true;
         if (c == 'd') o.dump = true;
+        if (c == 'C') o.cold = true;
     }
     double peak = measure_peak();
     for (int i = optind; i < argc; i++)

@@ -6,7 +6,7 @@
 // schedule is the best predicted one of a short list.
 #include "gen/gen_conv.h"
 
-enum { P_TY, P_TX, P_NR, P_TH, P_TW, P_OB, P_STAGE, P_ORDER, P_KU, N_PARAM };
+enum { P_TY, P_TX, P_NR, P_TH, P_TW, P_OB, P_STAGE, P_ORDER, P_KU, P_AHEAD, N_PARAM };
 
 static const i32 v_ty[] = {1, 2, 4, 7};
 static const i32 v_tx[] = {1, 2, 4, 6, 7, 8, 10, 12, 14, 28};
@@ -17,6 +17,7 @@ static const i32 v_ob[] = {0, 1, 2, 4, 8};
 static const i32 v_stage[] = {STAGE_DIRECT, STAGE_PIXELS, STAGE_PLANES};
 static const i32 v_order[] = {0, 1};
 static const i32 v_ku[] = {1, 2, 4};
+static const i32 v_ahead[] = {0, 16, 64};
 
 static const struct gen_param param[N_PARAM] = {
     [P_TY] = {"ty", "rows of the register tile", v_ty, countof(v_ty)},
@@ -28,13 +29,14 @@ static const struct gen_param param[N_PARAM] = {
     [P_STAGE] = {"stage", "input: 0 where it lies, 1 copied as pixels, 2 copied as planes", v_stage, countof(v_stage)},
     [P_ORDER] = {"order", "0: weights stay, pixels change fastest; 1: pixels stay", v_order, countof(v_order)},
     [P_KU] = {"ku", "input channels per step of the inner loop", v_ku, countof(v_ku)},
+    [P_AHEAD] = {"ahead", "steps that weights are prefetched ahead, 0 = not", v_ahead, countof(v_ahead)},
 };
 
 static struct conv_sched sched_of(const struct sched *s)
 {
     const i32 *v = s->v;
     return (struct conv_sched){.ty = v[P_TY], .tx = v[P_TX], .nr = v[P_NR], .th = v[P_TH], .tw = v[P_TW], .ob = v[P_OB],
-                               .stage = v[P_STAGE], .order = v[P_ORDER], .ku = v[P_KU]};
+                               .stage = v[P_STAGE], .order = v[P_ORDER], .ku = v[P_KU], .ahead = v[P_AHEAD]};
 }
 
 /* Sizes for given variables. */
@@ -109,6 +111,7 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
     double hz = gen_flop_rate(caps) / (4.0 * i64_max(1, caps->vector_bytes / 4));
     double steps = (double)(m->taps * c->ic), tile = steps * (tile_step_cycles(s->ty * s->tx, s->nr) + 0.5 / (double)s->ku);
     double weights = steps * (double)(s->nr * m->lanes) * 4; /* bytes of one block */
+    tile += s->ahead ? 0.3 * steps * (double)s->nr : 0;
     tile += 12.0 * (double)(m->taps / (c->xa >= 0 ? c->k[c->xa] : 1)); /* loops */
     tile += (double)(s->ty * s->tx * s->nr) * (c->by_rows ? 3.0 * m->lanes : 3);
     i64 tiles = m->tw * m->th;
@@ -133,6 +136,8 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
     double rounds = (double)ceil_div(m->iterations, i64_max(1, caps->n_threads));
     double y = gen_count(c->g, c->y, var), bytes = 4 * (y + gen_count(c->g, c->x, var) * (double)m->parts + gen_count(c->g, c->w, var));
     double compute = (iteration + 300) * rounds / hz, memory = bytes / gen_byte_rate(caps);
+    if (!s->ahead) /* weights come from far the first time */
+        memory += 3 * 4 * gen_count(c->g, c->w, var) / gen_byte_rate(caps);
     double epilogue = c->simple ? 0 : 3 * y * 4 / gen_byte_rate(caps);
     return 2e-6 + compute + memory * 0.3 + epilogue;
 }
@@ -215,6 +220,7 @@ static void try_one(struct choice *c, const struct sched *v)
 static void try_bands(struct choice *c, struct sched v)
 {
     static const i32 ob[] = {0, 1, 2, 4};
+    v.v[P_AHEAD] = 4 * gen_count(c->m.c.g, c->m.c.w, c->var) > (double)c->caps->l2_bytes / 4 ? 64 : 0;
     for (u32 th = 0; th < countof(v_th); th++)
         for (u32 tw = 0; tw < countof(v_tw); tw++)
             for (u32 o = 0; o < countof(ob); o++)
@@ -250,7 +256,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
 const struct gen gen_conv_gemm = {
     .version = 1,
     .name = "conv_gemm",
-    .revision = 1,
+    .revision = 2,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

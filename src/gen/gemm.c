@@ -10,7 +10,7 @@
 // Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n). Scratch: a panels [tile][k][mr], b panel [k][nr*lanes].
 #include "gen/gen.h"
 
-enum { P_MR, P_NR, P_MB, P_NB, P_PACK, P_KU, N_PARAM };
+enum { P_MR, P_NR, P_MB, P_NB, P_PACK, P_KU, P_AHEAD, N_PARAM };
 
 static const i32 v_mr[] = {1, 2, 3, 4, 6, 7, 8, 10, 12, 14, 28};
 static const i32 v_nr[] = {1, 2, 3, 4, 6, 8};
@@ -18,6 +18,7 @@ static const i32 v_mb[] = {0, 1, 2, 4, 8, 16, 32, 64};
 static const i32 v_nb[] = {0, 1, 2, 4, 8, 16};
 static const i32 v_pack[] = {0, 1};
 static const i32 v_ku[] = {1, 2, 4};
+static const i32 v_ahead[] = {0, 16, 64};
 
 static const struct gen_param param[N_PARAM] = {
     [P_MR] = {"mr", "rows of the register tile", v_mr, countof(v_mr)},
@@ -26,14 +27,15 @@ static const struct gen_param param[N_PARAM] = {
     [P_NB] = {"nb", "blocks of columns per grid iteration, 0 = all", v_nb, countof(v_nb)},
     [P_PACK] = {"pack", "left operand: 0 where it lies, 1 packed in panels", v_pack, countof(v_pack)},
     [P_KU] = {"ku", "terms per step of the inner loop", v_ku, countof(v_ku)},
+    [P_AHEAD] = {"ahead", "terms that a constant right operand is prefetched ahead, 0 = not", v_ahead, countof(v_ahead)},
 };
 
-struct gemm_sched { i64 mr, nr, mb, nb, pack, ku; };
+struct gemm_sched { i64 mr, nr, mb, nb, pack, ku, ahead; };
 
 static struct gemm_sched sched_of(const struct sched *s)
 {
     const i32 *v = s->v;
-    return (struct gemm_sched){v[P_MR], v[P_NR], v[P_MB], v[P_NB], v[P_PACK], v[P_KU]};
+    return (struct gemm_sched){v[P_MR], v[P_NR], v[P_MB], v[P_NB], v[P_PACK], v[P_KU], v[P_AHEAD]};
 }
 
 struct gemm {             /* the anchor taken apart */
@@ -425,7 +427,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     p->type = emit_type(graph_value(&t->g, p->x.a)->dtype);
     p->lanes = gen_lanes(caps, p->type);
     p->width = p->s.nr * p->lanes;
-    p->t = (struct tile){.m = m, .ty = 1, .tx = p->s.mr, .nr = p->s.nr, .lanes = p->lanes, .type = p->type};
+    p->t = (struct tile){.m = m, .ty = 1, .tx = p->s.mr, .nr = p->s.nr, .lanes = p->lanes, .type = p->type, .ahead = p->s.ahead};
     if (p->x.b_const)
         p->bbuf = pack_const(p);
     emit_args(m);
@@ -448,7 +450,7 @@ static bool is_legal(const struct gemm *x, const struct caps *c, const struct ge
 {
     i64 n = gen_eval(x->g, x->n, NULL), m = gen_eval(x->g, x->m, NULL), k = gen_eval(x->g, x->k, NULL);
     u32 lanes = gen_lanes(c, emit_type(graph_value(x->g, x->a)->dtype));
-    if (!tile_is_legal(c, s->mr, s->nr) || (!s->pack && !x->a_plain))
+    if (!tile_is_legal(c, s->mr, s->nr) || (!s->pack && !x->a_plain) || (s->ahead && !x->b_const))
         return false;
     if (x->m_axis < 0 && (s->mr > 1 || s->mb != 1))
         return false;
@@ -484,6 +486,7 @@ static double seconds(const struct gemm *x, const struct caps *c, const struct g
         tile += panel / (panel > (double)c->l2_bytes * 0.7 ? 8 : 40);
     if (!x->b_const)
         tile += k * (double)s->nr * 4 / (double)mb;
+    tile += s->ahead ? 0.3 * k * (double)s->nr : 0;
     double it = tile * (double)(mb * nb);
     if (s->pack)
         it += (double)(mb * s->mr) * k * (1.2);
@@ -492,7 +495,7 @@ static double seconds(const struct gemm *x, const struct caps *c, const struct g
     else if (s->mr > 10 && (i64)k * 4 % 2048 == 0)
         it *= 1.15;
     double rounds = (double)ceil_div((i64)iterations, i64_max(1, c->n_threads));
-    double bytes = 4 * (batch * m * (n + k) + k * n);
+    double bytes = 4 * (batch * m * (n + k) + k * n * (x->b_const && !s->ahead ? 3 : 1));
     return 2e-6 + (it + 300) * rounds / hz + 0.3 * bytes / gen_byte_rate(c) + (x->simple ? 0 : 12 * batch * m * n / gen_byte_rate(c));
 }
 
@@ -507,7 +510,7 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
 {
     struct gemm x;
     double best = 0;
-    u32 n[N_PARAM] = {countof(v_mr), countof(v_nr), countof(v_mb), countof(v_nb), countof(v_pack), 1}, at[N_PARAM] = {0};
+    u32 n[N_PARAM] = {countof(v_mr), countof(v_nr), countof(v_mb), countof(v_nb), countof(v_pack), 1, countof(v_ahead)}, at[N_PARAM] = {0};
     gemm_of(&x, t);
     for (;;) {
         struct sched v = {0};
@@ -529,7 +532,7 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
 const struct gen gen_gemm = {
     .version = 1,
     .name = "gemm",
-    .revision = 1,
+    .revision = 2,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

@@ -125,6 +125,7 @@ struct tile {
     u32 lanes;
     enum dtype type;          /* of the accumulators */
     kval acc;                 /* REG array */
+    i64 ahead;                /* steps that the packed operand is asked for ahead of its use, 0: not */
 };
 struct tile_in {              /* where a step's pixels come from: a[at + dy*y_step + dx*x_step] */
     kval buf, at;

@@ -390,7 +390,8 @@ void band_init(struct band *b, struct emit *m, const struct task *t, const struc
         b->xa = b->flat.n ? (i32)b->flat.g[b->flat.n - 1].axis : -1;
         b->x_ext = b->flat.n ? b->flat.g[b->flat.n - 1].extent : one;
     }
-    b->t = (struct tile){.m = m, .ty = s->ty, .tx = s->tx, .nr = s->nr, .lanes = b->lanes, .type = b->type};
+    b->t = (struct tile){.m = m, .ty = s->ty, .tx = s->tx, .nr = s->nr, .lanes = b->lanes, .type = b->type,
+                         .ahead = s->ahead};
     axis_order(b);
     sym tx = sym_const(st, s->tx), ty = sym_const(st, s->ty);
     b->x_tile = s->tw ? sym_const(st, s->tx * s->tw) : sym_mul(st, sym_cdiv(st, b->x_ext, tx), tx);

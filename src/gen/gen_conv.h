@@ -18,6 +18,7 @@ struct conv_sched {
     i64 stage;           /* enum conv_stage */
     i64 order;           /* 0: channel blocks outside (weights stay), 1: pixels outside (pixels stay) */
     i64 ku;              /* input channels per step */
+    i64 ahead;           /* steps that weights are prefetched ahead, 0: not */
 };
 struct conv {            /* the anchor taken apart; axes are those of the output, 1 = channel */
     const struct graph *g;

@@ -41,6 +41,8 @@ void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at)
     assert(t->nr <= countof(w));
     for (i64 j = 0; j < t->nr; j++)
         w[j] = kir_cast(k, t->type, kir_load(k, b, kir_ramp(k, kir_add_i(k, b_at, j * t->lanes), 1, t->lanes)));
+    for (i64 j = 0; t->ahead && j < t->nr; j++)
+        kir_prefetch(k, b, kir_add_i(k, b_at, (t->ahead * t->nr + j) * t->lanes));
     for (i64 dy = 0; dy < t->ty; dy++)
         for (i64 dx = 0; dx < t->tx; dx++) {
             i64 p = dy * t->tx + dx;

@@ -331,6 +331,12 @@ void kir_store_n(struct kir *k, kval buf, kval idx, kval val, kval n)
     kir_push(k, (struct kir_ins){.op = KI_STORE, .a = buf, .b = idx, .c = val, .d = n});
 }
 
+void kir_prefetch(struct kir *k, kval buf, kval idx)
+{
+    assert(kir_at(k, buf)->op == KI_BUF && kir_at(k, idx)->dtype == DT_I64 && kir_lanes(k, idx) == 1);
+    kir_push(k, (struct kir_ins){.op = KI_PREFETCH, .a = buf, .b = idx});
+}
+
 /* Structure. */
 
 static void scope_open(struct kir *k, kval head)

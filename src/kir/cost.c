@@ -122,6 +122,7 @@ static void count_ins(struct counter *c, kval v)
     case KI_PARAM:
     case KI_BUF:
     case KI_ALLOC: return;
+    case KI_PREFETCH: break;
     case KI_LOAD:
     case KI_STORE: count_memory(c, x); break;
     default: c->cost->flops += c->weight * flops_of(c->k, x); break;

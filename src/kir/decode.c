@@ -117,6 +117,7 @@ static void decode_ins(struct decoder *c, kval v)
     case KI_CONST:
     case KI_PARAM:
     case KI_THREAD:
+    case KI_PREFETCH:
     case KI_BUF: break;
     case KI_ALLOC:
         if (kir_at(c->k, v)->aux != KS_TEMP) add_op(c, EC_ALLOC, v)->a = c->d->cell[v];

@@ -139,6 +139,7 @@ kval kir_load(struct kir *k, kval buf, kval idx);           /* lanes of idx time
 kval kir_load_n(struct kir *k, kval buf, kval idx, kval n); /* idx a ramp or scalar; rest 0 */
 void kir_store(struct kir *k, kval buf, kval idx, kval val);
 void kir_store_n(struct kir *k, kval buf, kval idx, kval val, kval n);
+void kir_prefetch(struct kir *k, kval buf, kval idx);       /* a hint, no access: idx may lie outside */
 kval kir_grid(struct kir *k, kval extent);                  /* opens one dimension */
 kval kir_loop(struct kir *k, enum kir_loop kind, kval from, kval to, i64 step);
 void kir_if(struct kir *k, kval cond);

@@ -146,6 +146,7 @@ void kir_copy_ins(struct kir_copy *c, kval v)
     case KI_ALLOC: r = copy_alloc(c, x); break;
     case KI_LOAD: copy_load(c, v); return;
     case KI_STORE: copy_store(c, x); return;
+    case KI_PREFETCH: kir_prefetch(k, get0(c, x->a), get0(c, x->b)); return;
     case KI_GRID: r = kir_grid(k, get0(c, x->a)); break;
     case KI_LOOP:
         r = kir_loop(k, x->aux, get0(c, x->a), get0(c, x->b), kir_at(c->in, x->c)->imm.i);

@@ -258,6 +258,13 @@ static void line_store(struct parser *s)
     push(s, x);
 }
 
+static void line_prefetch(struct parser *s)
+{
+    struct kir_ins x = {.op = KI_PREFETCH};
+    access_to(s, &x);
+    push(s, x);
+}
+
 static void line_alloc(struct parser *s, enum kir_space space)
 {
     struct kir_ins x = {.op = KI_ALLOC, .aux = (u8)space};
@@ -302,6 +309,7 @@ static void line(struct parser *s)
             return;
         }
     if (accept(s, "store")) line_store(s);
+    else if (accept(s, "prefetch")) line_prefetch(s);
     else if (accept(s, "grid")) line_grid(s);
     else if (accept(s, "loop")) line_loop(s);
     else if (accept(s, "if")) push(s, (struct kir_ins){.op = KI_IF, .a = value(s)});

@@ -123,6 +123,10 @@ static void put_ins(struct printer *p, kval v)
     const struct kir_ins *x = kir_at(p->k, v);
     switch ((int)x->op) {
     case KI_STORE: put_store(p, x); break;
+    case KI_PREFETCH:
+        buf_z(p->b, "prefetch");
+        put_access(p, x->a, x->b);
+        break;
     case KI_ALLOC: put_alloc(p, v); break;
     case KI_LOOP: put_loop(p, v); break;
     case KI_GRID:

@@ -70,7 +70,7 @@ static bool check_operands(struct checker *c)
         if (!v && is_optional) continue;
         NEED(v && v < c->v, "operand does not precede its use");
         NEED(c->visible[v], "operand is not in scope");
-        bool wants_array = i == 0 && (c->x->op == KI_LOAD || c->x->op == KI_STORE);
+        bool wants_array = i == 0 && (c->x->op == KI_LOAD || c->x->op == KI_STORE || c->x->op == KI_PREFETCH);
         NEED(wants_array == is_array(arg(c, v)),
              wants_array ? "operand is no array" : "operand is an array");
         NEED(arg(c, v)->dtype != DT_NONE, "operand has no value");
@@ -211,6 +211,14 @@ static bool check_store(struct checker *c)
     const struct kir_ins *p = arg(c, c->x->a), *val = arg(c, c->x->c);
     NEED(p->op != KI_BUF || p->aux != KA_IN, "store to a read-only buffer");
     NEED(val->dtype == p->dtype && val->lanes == lanes, "value of the wrong type");
+    return true;
+}
+
+static bool check_prefetch(struct checker *c)
+{
+    NEED(c->n_grid, "memory access outside a grid");
+    NEED(arg(c, c->x->a)->op == KI_BUF, "prefetch from what is not an argument");
+    NEED(is_index(arg(c, c->x->b)), "index is not an i64 scalar");
     return true;
 }
 
@@ -355,6 +363,7 @@ static bool check_rules(struct checker *c)
     case KI_ALLOC: return check_alloc(c);
     case KI_LOAD: return check_load(c);
     case KI_STORE: return check_store(c);
+    case KI_PREFETCH: return check_prefetch(c);
     case KI_GRID: return check_grid(c);
     case KI_LOOP: return check_loop(c);
     case KI_IF: return check_if(c);

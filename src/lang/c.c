@@ -155,6 +155,13 @@ static void store(struct text *t, kval v)
     else text_line(t, "%.*s = %.*s;", STR_ARG(at), STR_ARG(val));
 }
 
+static void prefetch(struct text *t, kval v)
+{
+    const struct kir_ins *x = kir_at(t->k, v);
+    struct str array = array_name(t, x->a), at = text_value(t, x->b);
+    text_line(t, "__builtin_prefetch(%.*s + %.*s);", STR_ARG(array), STR_ARG(at));
+}
+
 /* Arrays. Those of WORK and TEMP are set up at the top of their function. */
 
 static struct str element_type(struct text *t, const struct kir_ins *x)
@@ -345,6 +352,7 @@ static const struct text_style style = {
     .has_vectors = true,
     .load = load,
     .store = store,
+    .prefetch = prefetch,
     .alloc = alloc,
     .loop_hint = loop_hint,
 };

@@ -281,7 +281,7 @@ static struct str expression(struct text *t, kval v)
     case KI_HMAX: return arithmetic(t, x);
     // clang-format off
     case KI_NONE: case KI_BUF: case KI_ALLOC: case KI_STORE: case KI_GRID: case KI_LOOP:
-    case KI_IF: case KI_ELSE: case KI_END: case KI_BARRIER: case N_KIR_OPS:
+    case KI_IF: case KI_ELSE: case KI_END: case KI_BARRIER: case KI_PREFETCH: case N_KIR_OPS:
     // clang-format on
     default: unreachable();
     }
@@ -348,6 +348,7 @@ static void statement(struct text *t, kval v)
         text_line(t, "}");
         break;
     case KI_STORE: t->style->store(t, v); break;
+    case KI_PREFETCH: t->style->prefetch(t, v); break;
     case KI_ALLOC: t->style->alloc(t, v); break;
     case KI_GRID:
     case KI_BUF:

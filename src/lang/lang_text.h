@@ -34,6 +34,7 @@ struct text_style {
     bool has_vectors;                 /* arithmetic on vectors is written as on scalars */
     struct str (*load)(struct text *t, kval v);
     void (*store)(struct text *t, kval v);
+    void (*prefetch)(struct text *t, kval v);
     void (*alloc)(struct text *t, kval v);
     void (*loop_hint)(struct text *t, const struct kir_ins *loop); /* before a for; optional */
 };
