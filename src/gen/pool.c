@@ -511,7 +511,7 @@ static double predict(const struct task *t, const struct caps *c, const struct s
     return pool_of(&p, t) ? seconds(&p, c, s->v, var) : 1;
 }
 
-static void initial(const struct task *t, const struct caps *c, struct sched *out)
+static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
 {
     struct pool p;
     double best = 0;
@@ -520,7 +520,7 @@ static void initial(const struct task *t, const struct caps *c, struct sched *ou
         u32 at = i / countof(v_ty) / countof(v_tx);
         i32 v[N_PARAM] = {v_ty[i % countof(v_ty)], v_tx[i / countof(v_ty) % countof(v_tx)], v_nr[at % countof(v_nr)],
                           v_yb[at / countof(v_nr)]};
-        double s = is_legal(&p, c, v) ? seconds(&p, c, v, NULL) : 0;
+        double s = is_legal(&p, c, v) ? seconds(&p, c, v, var) : 0;
         if (s <= 0 || (best > 0 && s >= best))
             continue;
         best = s;
