@@ -105,6 +105,16 @@ static bool reads_channels_last(const struct conv *c, value_id v, u32 depth)
     return false;
 }
 
+/* Pixels read where they lie may fall on the same few cache sets: a line is gone before its next channel is read. */
+static double set_conflicts(const struct conv *c, const struct conv_sched *s)
+{
+    i64 step = c->ic * c->groups * 4 * (c->xa >= 0 ? c->stride[c->xa] : 1), pixels = s->tx * s->ty;
+    if (step % 2048 || pixels <= 8)
+        return 1;
+    i64 sets = step % 4096 ? 2 : 1;
+    return pixels <= 10 * sets ? 1.15 : 1.15 + 0.1 * (double)(pixels / sets - 10);
+}
+
 static double seconds(const struct model *m, const struct caps *caps, const struct conv_sched *s, const i64 *var)
 {
     const struct conv *c = &m->c;
@@ -130,8 +140,8 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
         iteration += m->band * per * (c->ic < 16 && s->stage == STAGE_PIXELS && !c->plain ? 3 : 1);
         if (band_bytes > (double)caps->l2_bytes * 0.6)
             iteration += band_bytes / 8 * (s->order == 0 ? (double)m->ob : 1);
-    } else if (c->ic * 4 % 2048 == 0 && s->tx > 10) {
-        iteration *= 1.15; /* pixels fall on the same cache sets */
+    } else {
+        iteration *= set_conflicts(c, s);
     }
     double rounds = (double)ceil_div(m->iterations, i64_max(1, caps->n_threads));
     double y = gen_count(c->g, c->y, var), bytes = 4 * (y + gen_count(c->g, c->x, var) * (double)m->parts + gen_count(c->g, c->w, var));
