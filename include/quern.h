@@ -148,6 +148,13 @@ QUERN_API quern_status quern_model_open(quern *q, const char *path, const struct
 QUERN_API quern_status quern_model_zoo(quern *q, const char *name, quern_model **out); /* seeded weights */
 QUERN_API void quern_model_close(quern_model *m);
 QUERN_API quern_status quern_model_save(quern_model *m, const char *path); /* as ONNX */
+/* As of programs. */
+QUERN_API int quern_model_inputs(const quern_model *m);
+QUERN_API const char *quern_model_input_name(const quern_model *m, int k);
+QUERN_API quern_dtype quern_model_input_dtype(const quern_model *m, int k);
+QUERN_API int quern_model_input_shape(const quern_model *m, int k, int64_t dim[8], const char *sym[8]);
+/* Changes some of the sizes that times refer to: "H:1080,W:1920". */
+QUERN_API quern_status quern_model_optimize_for(quern_model *m, const char *sizes);
 QUERN_API const char *quern_zoo_name(int k, const char **summary);         /* NULL behind the last */
 /* Reference evaluation, float64 accumulation; same conventions as quern_run. */
 QUERN_API quern_status quern_model_eval(quern_model *m, quern_tensor *const *in, int n_in, quern_tensor **out, int n_out);

@@ -127,6 +127,27 @@ void quern_model_close(quern_model *m)
     mem_free(m);
 }
 
+int quern_model_inputs(const quern_model *m) { return (int)m->graph.input.n; }
+
+static const struct value *input_of(const quern_model *m, int k) { return graph_value(&m->graph, m->graph.input.v[k]); }
+
+/* Names of values are copied NUL-terminated by graph_add_value. */
+const char *quern_model_input_name(const quern_model *m, int k) { return input_of(m, k)->name.p; }
+quern_dtype quern_model_input_dtype(const quern_model *m, int k) { return (quern_dtype)dtype_onnx(input_of(m, k)->dtype); }
+
+int quern_model_input_shape(const quern_model *m, int k, int64_t dim[8], const char *text[8])
+{
+    const struct shape *s = &input_of(m, k)->shape;
+    for (u32 d = 0; d < s->rank; d++) dim[d] = api_dim(&m->sym, s->dim[d], &text[d]);
+    return (int)s->rank;
+}
+
+quern_status quern_model_optimize_for(quern_model *m, const char *sizes)
+{
+    struct err *e = api_begin(m->q);
+    return api_end(m->q, api_parse_sizes(&m->sym, sizes, m->var, e));
+}
+
 quern_status quern_model_save(quern_model *m, const char *path)
 {
     struct err *e = api_begin(m->q);

@@ -197,16 +197,20 @@ const char *quern_program_input_name(const quern_program *p, int k) { return p->
 const char *quern_program_output_name(const quern_program *p, int k) { return p->plan.output.v[k].name.p; }
 quern_dtype quern_program_input_dtype(const quern_program *p, int k) { return (quern_dtype)dtype_onnx(p->plan.input.v[k].dtype); }
 
+i64 api_dim(const struct symtab *st, sym s, const char **text)
+{
+    i64 c;
+    const struct sym_node *n = &st->node.v[s];
+    *text = NULL;
+    if (sym_is_const(st, s, &c)) return c;
+    *text = n->op == SYM_VAR ? st->var.v[n->a].p : "";
+    return -1;
+}
+
 int quern_program_input_shape(const quern_program *p, int k, int64_t dim[8], const char *text[8])
 {
     const struct plan_io *io = &p->plan.input.v[k];
-    for (u32 d = 0; d < io->rank; d++) {
-        i64 c = -1;
-        const struct sym_node *s = &p->plan.sym.node.v[io->dim[d]];
-        text[d] = NULL;
-        if (!sym_is_const(&p->plan.sym, io->dim[d], &c)) text[d] = s->op == SYM_VAR ? p->plan.sym.var.v[s->a].p : "";
-        dim[d] = text[d] ? -1 : c;
-    }
+    for (u32 d = 0; d < io->rank; d++) dim[d] = api_dim(&p->plan.sym, io->dim[d], &text[d]);
     return (int)io->rank;
 }
 

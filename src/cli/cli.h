@@ -117,10 +117,22 @@ void tune_options(const struct cli *c, struct quern_tune_opts *o);
 
 /* cli_tensor.c: files to what a network wants, and back */
 struct tensors { quern_tensor *v[MAX_IO]; int n; };
+struct want {                /* of one input */
+    const char *name;
+    quern_dtype dtype;
+    int rank;
+    int64_t dim[8];          /* -1: sym[d], "" when that is more than a name */
+    const char *sym[8];
+};
+struct wants { struct want v[MAX_IO]; int n; };
 void tensors_release(struct tensors *t);
-/* Reads every -i into the order of the program's inputs. */
-int tensors_read(struct cli *c, quern_program *p, struct tensors *in);
+int wants_of_program(const struct cli *c, const quern_program *p, struct wants *w); /* exit code */
+int wants_of_model(const struct cli *c, const quern_model *m, struct wants *w);
+/* Reads every -i into the order of the inputs. */
+int tensors_read(struct cli *c, const struct wants *w, struct tensors *in);
 int tensors_write(struct cli *c, quern_program *p, struct tensors *out);
+/* The sizes that the tensors show, as "H=3,W=4". */
+void tensors_sizes(const struct wants *w, const struct tensors *in, char *out, size_t size);
 
 /* cli_suite.c */
 int suite_run(struct cli *c, const char *dir);

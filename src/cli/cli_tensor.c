@@ -18,23 +18,22 @@ void tensors_release(struct tensors *t)
 /* which file goes where */
 
 struct names {
-    int n;
-    const char *(*name)(const quern_program *p, int k);
-    const quern_program *p;
     const char *what; /* "input" */
+    int n;
+    const char *name[MAX_IO];
 };
 
 static int find_name(const struct names *l, const char *s, size_t n)
 {
     for (int k = 0; k < l->n; k++)
-        if (!strncmp(l->name(l->p, k), s, n) && !l->name(l->p, k)[n]) return k;
+        if (!strncmp(l->name[k], s, n) && !l->name[k][n]) return k;
     return -1;
 }
 
 static void list_names(const struct names *l)
 {
     fprintf(stderr, "the %ss are:", l->what);
-    for (int k = 0; k < l->n; k++) fprintf(stderr, " %s", l->name(l->p, k));
+    for (int k = 0; k < l->n; k++) fprintf(stderr, " %s", l->name[k]);
     fprintf(stderr, "\n");
 }
 
@@ -64,18 +63,33 @@ static int assign_files(struct cli *c, const char *option, const struct names *l
 
 /* fitting */
 
-struct want {
-    quern_dtype dtype;
-    int rank;
-    int64_t dim[8];
-    const char *sym[8];
-};
-
-static struct want want_of(const quern_program *p, int k)
+static int too_many(const struct cli *c, const char *what)
 {
-    struct want w = {.dtype = quern_program_input_dtype(p, k)};
-    w.rank = quern_program_input_shape(p, k, w.dim, w.sym);
-    return w;
+    return usage_error(c, "the network has more than %d %s", MAX_IO, what);
+}
+
+int wants_of_program(const struct cli *c, const quern_program *p, struct wants *w)
+{
+    w->n = quern_program_inputs(p);
+    if (w->n > MAX_IO) return too_many(c, "inputs");
+    for (int k = 0; k < w->n; k++) {
+        struct want *x = &w->v[k];
+        *x = (struct want){.name = quern_program_input_name(p, k), .dtype = quern_program_input_dtype(p, k)};
+        x->rank = quern_program_input_shape(p, k, x->dim, x->sym);
+    }
+    return EXIT_DONE;
+}
+
+int wants_of_model(const struct cli *c, const quern_model *m, struct wants *w)
+{
+    w->n = quern_model_inputs(m);
+    if (w->n > MAX_IO) return too_many(c, "inputs");
+    for (int k = 0; k < w->n; k++) {
+        struct want *x = &w->v[k];
+        *x = (struct want){.name = quern_model_input_name(m, k), .dtype = quern_model_input_dtype(m, k)};
+        x->rank = quern_model_input_shape(m, k, x->dim, x->sym);
+    }
+    return EXIT_DONE;
 }
 
 static bool shape_fits(const struct want *w, const quern_tensor *t)
@@ -168,7 +182,7 @@ static void print_dims(int rank, const int64_t *dim, const char *const *sym)
     fprintf(stderr, ")");
 }
 
-static int fit(struct cli *c, const char *name, const char *path, const struct want *w, quern_tensor **t)
+static int fit(struct cli *c, const char *path, const struct want *w, quern_tensor **t)
 {
     bool is_image = has_suffix(path, ".png") || has_suffix(path, ".pfm");
     quern_status s = is_image ? fit_picture(c, w, t) : QUERN_OK;
@@ -176,7 +190,7 @@ static int fit(struct cli *c, const char *name, const char *path, const struct w
     if (!shape_fits(w, *t)) {
         fprintf(stderr, "quern: '%s' has shape ", path);
         print_dims(quern_tensor_rank(*t), quern_tensor_dims(*t), NULL);
-        fprintf(stderr, ", input '%s' wants ", name);
+        fprintf(stderr, ", input '%s' wants ", w->name);
         print_dims(w->rank, w->dim, w->sym);
         fprintf(stderr, "\n");
         return EXIT_FAILED;
@@ -237,27 +251,39 @@ static quern_status read_raw(struct cli *c, const char *path, const struct want 
     return quern_tensor_read_raw(c->q, path, w->dtype, w->rank, dim, t);
 }
 
-int tensors_read(struct cli *c, quern_program *p, struct tensors *in)
+int tensors_read(struct cli *c, const struct wants *w, struct tensors *in)
 {
     const char *file[MAX_IO] = {0};
-    struct names l = {quern_program_inputs(p), quern_program_input_name, p, "input"};
-    if (l.n > MAX_IO) return usage_error(c, "the network has more than %d inputs", MAX_IO);
+    struct names l = {.what = "input", .n = w->n};
+    for (int k = 0; k < l.n; k++) l.name[k] = w->v[k].name;
     int code = assign_files(c, "input", &l, file);
     for (int k = 0; k < l.n && !code; k++) {
-        struct want w = want_of(p, k);
-        if (!file[k]) return usage_error(c, "no file for input '%s', give -i %s=FILE", l.name(p, k), l.name(p, k));
+        if (!file[k]) return usage_error(c, "no file for input '%s', give -i %s=FILE", l.name[k], l.name[k]);
         bool raw = has_suffix(file[k], ".raw");
-        quern_status s = raw ? read_raw(c, file[k], &w, &in->v[k]) : quern_tensor_read(c->q, file[k], &in->v[k]);
-        code = s ? fail(c, s) : fit(c, l.name(p, k), file[k], &w, &in->v[k]);
+        quern_status s = raw ? read_raw(c, file[k], &w->v[k], &in->v[k]) : quern_tensor_read(c->q, file[k], &in->v[k]);
+        code = s ? fail(c, s) : fit(c, file[k], &w->v[k], &in->v[k]);
         in->n = k + 1;
     }
     return code;
 }
 
+void tensors_sizes(const struct wants *w, const struct tensors *in, char *out, size_t size)
+{
+    size_t n = 0;
+    out[0] = 0;
+    for (int k = 0; k < in->n; k++)
+        for (int d = 0; d < w->v[k].rank && n < size; d++) {
+            const char *sym = w->v[k].dim[d] < 0 ? w->v[k].sym[d] : "";
+            if (*sym) n += (size_t)snprintf(out + n, size - n, "%s%s=%lld", n ? "," : "", sym, (long long)quern_tensor_dims(in->v[k])[d]);
+        }
+    if (n >= size) out[0] = 0;
+}
+
 int tensors_write(struct cli *c, quern_program *p, struct tensors *out)
 {
     const char *file[MAX_IO] = {0};
-    struct names l = {quern_program_outputs(p), quern_program_output_name, p, "output"};
+    struct names l = {.what = "output", .n = quern_program_outputs(p)};
+    for (int k = 0; k < l.n; k++) l.name[k] = quern_program_output_name(p, k);
     int code = assign_files(c, "output", &l, file);
     for (int k = 0; k < l.n && !code; k++)
         if (file[k]) code = fail(c, quern_tensor_write(c->q, file[k], out->v[k]));

@@ -9,16 +9,48 @@
 
 enum { MAX_SAMPLES = 100000 };
 
-static quern_status open_program(struct cli *c, const char *path, quern_model **m, quern_db **db, quern_program **p)
+struct net {
+    quern_model *m;
+    quern_db *db;
+    quern_program *p;
+    struct tensors in, out;
+    bool is_random;      /* inputs are made after compiling */
+};
+
+/* A model is compiled for the sizes of the files that it gets, unless others are asked for. */
+static int read_inputs(struct cli *c, struct net *net)
+{
+    char sizes[512];
+    struct wants w;
+    int code = net->m ? wants_of_model(c, net->m, &w) : wants_of_program(c, net->p, &w);
+    if (code) return code;
+    if (net->is_random) {
+        if (w.n == 0 || opts_flag(c, "bench", false) || opts_flag(c, "profile", false)) return EXIT_DONE;
+        return usage_error(c, "no input, give -i FILE, or --bench for random ones");
+    }
+    code = tensors_read(c, &w, &net->in);
+    if (code || !net->m || opts_text(c, "optimize-for")) return code;
+    tensors_sizes(&w, &net->in, sizes, sizeof sizes);
+    return *sizes ? fail(c, quern_model_optimize_for(net->m, sizes)) : EXIT_DONE;
+}
+
+static quern_status compile_net(struct cli *c, struct net *net)
 {
     const char *db_path = opts_text(c, "db");
+    quern_status s = db_path ? quern_db_open(c->q, db_path, &net->db) : QUERN_OK;
+    return s ? s : compile_model(c, net->m, net->db, &net->p);
+}
+
+static int open_net(struct cli *c, const char *path, struct net *net)
+{
     struct quern_run_opts o = QUERN_OPTS(quern_run_opts);
     o.threads = (int)opts_count(c, "threads", 0);
     o.device = opts_text(c, "device");
-    if (is_dnx(path)) return quern_program_open(c->q, path, &o, p);
-    quern_status s = open_model(c, path, m);
-    if (!s && db_path) s = quern_db_open(c->q, db_path, db);
-    return s ? s : compile_model(c, *m, *db, p);
+    int at = 0;
+    net->is_random = !opts_next(c, "input", &at);
+    quern_status s = is_dnx(path) ? quern_program_open(c->q, path, &o, &net->p) : open_model(c, path, &net->m);
+    int code = s ? fail(c, s) : read_inputs(c, net);
+    return code || !net->m ? code : fail(c, compile_net(c, net));
 }
 
 /* --bench */
@@ -115,18 +147,15 @@ static quern_status random_inputs(struct cli *c, quern_program *p, struct tensor
     return quern_program_random_inputs(p, s, (uint64_t)opts_count(c, "seed", 0), in->v, MAX_IO, &in->n);
 }
 
-static int run_program(struct cli *c, quern_program *p, struct tensors *in, struct tensors *out)
+static int run_net(struct cli *c, struct net *net)
 {
-    int at = 0;
-    bool is_random = !opts_next(c, "input", &at), is_bench = opts_flag(c, "bench", false), is_profile = opts_flag(c, "profile", false);
-    if (quern_program_outputs(p) > MAX_IO) return usage_error(c, "the network has more than %d outputs", MAX_IO);
-    if (is_random && quern_program_inputs(p) > 0 && !is_bench && !is_profile)
-        return usage_error(c, "no input, give -i FILE, or --bench for random ones");
-    int code = is_random ? fail(c, random_inputs(c, p, in)) : tensors_read(c, p, in);
-    if (code) return code;
+    struct tensors *in = &net->in, *out = &net->out;
+    quern_program *p = net->p;
+    bool is_bench = opts_flag(c, "bench", false), is_profile = opts_flag(c, "profile", false);
     out->n = quern_program_outputs(p);
-    quern_status s = QUERN_OK;
-    if (is_bench) s = bench(c, p, in, out);
+    if (out->n > MAX_IO) return usage_error(c, "the network has more than %d outputs", MAX_IO);
+    quern_status s = net->is_random ? random_inputs(c, p, in) : QUERN_OK;
+    if (!s && is_bench) s = bench(c, p, in, out);
     if (!s && is_profile) {
         s = quern_run(p, in->v, in->n, out->v, out->n); /* warm */
         quern_profile(p, 1);
@@ -139,17 +168,14 @@ static int run_program(struct cli *c, quern_program *p, struct tensors *in, stru
 
 static int run(struct cli *c)
 {
-    quern_model *m = NULL;
-    quern_db *db = NULL;
-    quern_program *p = NULL;
-    struct tensors in = {0}, out = {0};
-    quern_status s = open_program(c, c->arg[0], &m, &db, &p);
-    int code = s ? fail(c, s) : run_program(c, p, &in, &out);
-    tensors_release(&in);
-    tensors_release(&out);
-    quern_program_close(p);
-    quern_db_close(db);
-    quern_model_close(m);
+    struct net net = {0};
+    int code = open_net(c, c->arg[0], &net);
+    if (!code) code = run_net(c, &net);
+    tensors_release(&net.in);
+    tensors_release(&net.out);
+    quern_program_close(net.p);
+    quern_db_close(net.db);
+    quern_model_close(net.m);
     return code;
 }
 
