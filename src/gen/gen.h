@@ -136,6 +136,7 @@ struct tile_out {
     kval idx[MAX_RANK];       /* of the anchor's output: first pixel */
     i32 y_axis, x_axis;       /* -1: none */
     u32 c_axis;
+    i64 x_step;               /* outputs from one pixel to the next along x, 0: 1 */
     kval c;                   /* first channel */
     kval y_end, x_end, c_end; /* behind the last that exists; c_end 0: all channels exist */
     bool y_exact, x_exact;    /* no tile hangs over the end */

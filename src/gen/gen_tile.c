@@ -97,6 +97,8 @@ static void store_value(const struct tile *t, const struct tile_out *o, const kv
     emit_bind(m, o->anchor, NULL, NULL);
 }
 
+static i64 x_step_of(const struct tile_out *o) { return o->x_step ? o->x_step : 1; }
+
 static void pixel_index(const struct tile *t, const struct tile_out *o, i64 dy, i64 dx, kval *idx)
 {
     for (u32 i = 0; i < MAX_RANK; i++)
@@ -104,7 +106,7 @@ static void pixel_index(const struct tile *t, const struct tile_out *o, i64 dy, 
     if (o->y_axis >= 0)
         idx[o->y_axis] = kir_add_i(t->m->k, idx[o->y_axis], dy);
     if (o->x_axis >= 0)
-        idx[o->x_axis] = kir_add_i(t->m->k, idx[o->x_axis], dx);
+        idx[o->x_axis] = kir_add_i(t->m->k, idx[o->x_axis], dx * x_step_of(o));
 }
 
 /* Is pixel (dy, dx) one that exists? 0: certainly. */
@@ -177,6 +179,8 @@ static void store_rows(const struct tile *t, const struct tile_out *o)
     turn_round(t, o);
     kval n_c = o->c_end ? kir_min(k, kir_sub(k, o->c_end, o->c), kir_int(k, channels)) : kir_int(k, channels);
     kval n_x = o->x_axis >= 0 ? kir_sub(k, o->x_end, o->idx[o->x_axis]) : kir_int(k, 1);
+    if (x_step_of(o) > 1)
+        n_x = kir_div_i(k, kir_add_i(k, n_x, o->x_step - 1), o->x_step);
     n_x = kir_min(k, n_x, kir_int(k, t->tx));
     kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), n_c, 1);
     emit_limit(m, n_x);
@@ -185,7 +189,7 @@ static void store_rows(const struct tile *t, const struct tile_out *o)
         pixel_index(t, o, dy, 0, idx);
         idx[o->c_axis] = kir_add(k, o->c, c);
         if (o->x_axis >= 0)
-            idx[o->x_axis] = kir_ramp(k, idx[o->x_axis], 1, (u32)pitch);
+            idx[o->x_axis] = kir_ramp(k, idx[o->x_axis], x_step_of(o), (u32)pitch);
         if (ok)
             kir_if(k, ok);
         kval at = kir_mul_i(k, kir_add_i(k, c, dy * channels), pitch);

@@ -35,6 +35,8 @@ enum op_prop {
     OP_HEAVY     = 1 << 7, /* never recomputed inside another kernel */
     OP_COMMUTES  = 1 << 8, /* binary, operands may be swapped */
     OP_WHOLE     = 1 << 9, /* has `whole` instead of `lower` */
+    /* transposed convolution (ConvTranspose semantics, explicit pads); is OP_HEAVY, too */
+    OP_TRANSPOSED = 1 << 10,
 };
 
 /* A reduction over `axes` of input 0: out = combine over i of in[i], from init. */

@@ -1,0 +1,559 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// conv_transpose: transposed convolution taken apart by phases. Outputs whose position (plus the begin pad) leaves the same residues
+// by the strides meet the same taps, and among themselves they are an ordinary convolution of stride 1 with few taps: position
+// p = stride*q + r takes input q + off - t*d for the taps k = first + t*step, t = 0 ... A grid iteration takes a range of q on every
+// spatial axis (one q on axes in front of the last two), copies the input that all phases need to scratch with zeros around, and
+// runs the register tile over it phase by phase.
+//
+// Weights are packed [group][block of output channels][first tap per axis][t per axis][input channel][nr*lanes], zeros where a phase
+// has fewer taps; those are never read.
+#include "gen/gen.h"
+
+enum { P_TX, P_NR, P_TH, P_TW, P_OB, N_PARAM };
+enum { MAX_PHASES = 16, KU = 2 };
+
+static const i32 v_tx[] = {1, 2, 4, 6, 7, 8, 12, 14, 28};
+static const i32 v_nr[] = {1, 2, 3, 4, 6};
+static const i32 v_th[] = {1, 2, 4, 8, 16};
+static const i32 v_tw[] = {0, 1, 2, 4, 8};
+static const i32 v_ob[] = {0, 1, 2, 4};
+
+static const struct gen_param param[N_PARAM] = {
+    [P_TX] = {"tx", "pixels of one phase of the register tile", v_tx, countof(v_tx)},
+    [P_NR] = {"nr", "vectors of output channels of the register tile", v_nr, countof(v_nr)},
+    [P_TH] = {"th", "rows of input positions per grid iteration", v_th, countof(v_th)},
+    [P_TW] = {"tw", "tiles per grid iteration along x, 0 = all", v_tw, countof(v_tw)},
+    [P_OB] = {"ob", "blocks of output channels per grid iteration, 0 = all", v_ob, countof(v_ob)},
+};
+
+struct phase { i64 first, n, off, lead; }; /* taps first + t*step, t < n, meet input q + off - t*d; outputs at stride*q + lead */
+
+struct axis {
+    i64 s, k, begin;
+    i64 step;           /* between the taps of a phase */
+    i64 d;              /* between the inputs that they meet */
+    i64 lo, hi;         /* least and largest offset of an input, all phases */
+    i64 n_max;          /* most taps of a phase */
+    struct phase phase[MAX_PHASES];
+    sym in, out, q_lo, n_q;
+};
+
+struct trans {
+    const struct graph *g;
+    value_id x, w, b, y;
+    u32 rank;
+    i64 groups, ic, oc;  /* channels of one group */
+    struct axis ax[MAX_RANK];
+    enum dtype type;
+    bool clast;          /* outputs: channels are innermost */
+};
+
+static i64 gcd(i64 a, i64 b) { return b ? gcd(b, a % b) : a; }
+
+static struct phase phase_of(const struct axis *a, i64 dilation, i64 r)
+{
+    struct phase p = {.lead = r - a->begin};
+    for (i64 k = 0; k < a->step && k < a->k; k++)
+        if (k * dilation % a->s == r)
+            p = (struct phase){k, (a->k - k + a->step - 1) / a->step, (r - k * dilation) / a->s, r - a->begin};
+    return p;
+}
+
+static void axis_of(struct axis *a, struct symtab *t, i64 dilation)
+{
+    sym begin = sym_const(t, a->begin), s = sym_const(t, a->s);
+    i64 common = gcd(a->s, dilation);
+    a->step = a->s / common, a->d = dilation / common;
+    bool any = false;
+    for (i64 r = 0; r < a->s; r++) {
+        struct phase p = a->phase[r] = phase_of(a, dilation, r);
+        if (!p.n)
+            continue;
+        i64 last = p.off - (p.n - 1) * a->d;
+        a->lo = any ? i64_min(a->lo, last) : last;
+        a->hi = any ? i64_max(a->hi, p.off) : p.off;
+        a->n_max = i64_max(a->n_max, p.n);
+        any = true;
+    }
+    a->q_lo = sym_div(t, begin, s);
+    a->n_q = sym_sub(t, sym_cdiv(t, sym_add(t, a->out, begin), s), a->q_lo);
+}
+
+static bool outputs_fit(const struct trans *c)
+{
+    enum layout first = graph_value(c->g, c->g->output.v[0])->layout;
+    for (u32 i = 0; i < c->g->output.n; i++) {
+        value_id v = c->g->output.v[i];
+        const struct value *o = graph_value(c->g, v);
+        if (o->layout != first || !shape_equal(&o->shape, &graph_value(c->g, c->y)->shape) || !gen_depends(c->g, v, c->y) ||
+            !gen_pointwise_tail(c->g, v, c->y))
+            return false;
+    }
+    return first == LAYOUT_ROWS || first == LAYOUT_CLAST;
+}
+
+static bool trans_of(struct trans *c, const struct task *t)
+{
+    const struct graph *g = &t->g;
+    struct op_window w;
+    i64 wd[MAX_RANK], phases = 1;
+    if (!t->anchor || !g->output.n || !(op_of(g, t->anchor)->props & OP_TRANSPOSED))
+        return false;
+    const struct node *n = graph_node(g, t->anchor);
+    *c = (struct trans){.g = g, .x = n->in.v[0], .w = n->in.v[1], .b = op_has_in(n, 2) ? n->in.v[2] : 0, .y = n->out.v[0]};
+    const struct value *x = graph_value(g, c->x), *wt = graph_value(g, c->w), *y = graph_value(g, c->y);
+    if (!wt->is_const || !shape_is_static(g->sym, &wt->shape, wd) || !dtype_is_float(x->dtype))
+        return false;
+    op_window_get(g, n, &w);
+    c->rank = x->shape.rank, c->type = emit_type(y->dtype);
+    c->groups = attr_int(n, "group", 1), c->ic = wd[0] / c->groups, c->oc = wd[1];
+    for (u32 i = 2; i < c->rank; i++) {
+        struct axis *a = &c->ax[i];
+        a->s = w.stride[i - 2], a->k = w.kernel[i - 2], a->begin = gen_static(g, w.begin[i - 2], -1);
+        a->in = x->shape.dim[i], a->out = y->shape.dim[i];
+        phases = i64_min(phases * a->s, MAX_PHASES + 1);
+        if (phases > MAX_PHASES || a->begin < 0)
+            return false;
+        axis_of(a, g->sym, w.dilation[i - 2]);
+    }
+    /* Vectors may not run along an axis of one element. */
+    bool thin = gen_static(g, c->ax[c->rank - 1].out, 2) == 1, single = c->oc * c->groups == 1;
+    c->clast = (graph_value(g, g->output.v[0])->layout == LAYOUT_CLAST || thin) && !single;
+    return c->ic > 0 && c->oc > 0 && !(thin && single) && outputs_fit(c);
+}
+
+static bool match(const struct task *t, const struct caps *caps)
+{
+    struct trans c;
+    return !caps->is_gpu && caps->vector_bytes >= 8 && trans_of(&c, t);
+}
+
+/* Emission. */
+
+struct work {
+    struct emit *m;
+    struct trans c;
+    struct tile t;
+    i64 th, tw, ob, n_blocks, width;
+    kval wbuf, band, rows, group, n;
+    kval q0[MAX_RANK], q1[MAX_RANK]; /* positions of this iteration */
+    sym ext[MAX_RANK];               /* of the band */
+    kval step[MAX_RANK];             /* elements of the band from one position to the next */
+};
+
+static kval pack_weights(struct work *b)
+{
+    const struct trans *c = &b->c;
+    struct symtab *t = c->g->sym;
+    struct pack *p = arena_new(b->m->arena, struct pack);
+    p->dim[p->n].extent = sym_const(t, c->groups), p->dim[p->n].axis = 0, p->dim[p->n++].stride = c->ic;
+    p->dim[p->n].extent = sym_const(t, b->n_blocks), p->dim[p->n].axis = 1, p->dim[p->n++].stride = b->width;
+    for (u32 a = 2; a < c->rank; a++)
+        p->dim[p->n].extent = sym_const(t, c->ax[a].step), p->dim[p->n].axis = a, p->dim[p->n++].stride = 1;
+    for (u32 a = 2; a < c->rank; a++)
+        p->dim[p->n].extent = sym_const(t, c->ax[a].n_max), p->dim[p->n].axis = a, p->dim[p->n++].stride = c->ax[a].step;
+    p->dim[p->n].extent = sym_const(t, c->ic), p->dim[p->n].axis = 0, p->dim[p->n++].stride = 1;
+    p->dim[p->n].extent = sym_const(t, b->width), p->dim[p->n].axis = 1, p->dim[p->n++].stride = 1;
+    return emit_pack(b->m, c->w, p);
+}
+
+static void band_layout(struct work *b)
+{
+    const struct trans *c = &b->c;
+    struct symtab *t = c->g->sym;
+    sym size = sym_const(t, c->ic);
+    for (u32 a = c->rank; a-- > 2;) {
+        sym q = sym_const(t, a + 2 == c->rank ? b->th : 1);
+        if (a + 1 == c->rank)
+            q = sym_add(t, b->tw ? sym_const(t, b->tw * b->t.tx) : c->ax[a].n_q, sym_const(t, b->t.tx - 1));
+        b->ext[a] = sym_add(t, q, sym_const(t, c->ax[a].hi - c->ax[a].lo));
+        b->step[a] = emit_size(b->m, size);
+        size = sym_mul(t, size, b->ext[a]);
+    }
+    b->band = kir_alloc(b->m->k, KS_WORK, c->type, 1, emit_size(b->m, size));
+}
+
+/* Input position of the band's first element along an axis. */
+static kval band_start(const struct work *b, u32 a) { return kir_add_i(b->m->k, b->q0[a], b->c.ax[a].lo); }
+
+static void clear_row(struct work *b, kval at, kval n)
+{
+    struct kir *k = b->m->k;
+    kval zero = kir_const_f(k, b->c.type, b->t.lanes, 0);
+    kval whole = kir_mul_i(k, kir_div_i(k, n, b->t.lanes), b->t.lanes);
+    kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), whole, b->t.lanes);
+    kir_store(k, b->band, kir_ramp(k, kir_add(k, at, i), 1, b->t.lanes), zero);
+    kir_end(k);
+    kir_store_n(k, b->band, kir_ramp(k, kir_add(k, at, whole), 1, b->t.lanes), zero, kir_sub(k, n, whole));
+}
+
+static void copy_vector(struct work *b, kval *idx, u32 axis, kval at, i64 step, kval limit)
+{
+    struct kir *k = b->m->k;
+    kval from = idx[axis], v;
+    emit_limit(b->m, limit);
+    idx[axis] = kir_ramp(k, from, 1, b->t.lanes);
+    v = kir_splat(k, kir_cast(k, b->c.type, emit_value(b->m, b->c.x, idx)), b->t.lanes);
+    at = kir_ramp(k, at, step, b->t.lanes);
+    if (limit)
+        kir_store_n(k, b->band, at, v, limit);
+    else
+        kir_store(k, b->band, at, v);
+    emit_limit(b->m, 0);
+    idx[axis] = from;
+}
+
+/* Elements from..to along an axis, the first one's place being `at` - from*step. */
+static void copy_along(struct work *b, kval *idx, u32 axis, kval from, kval to, kval at, i64 step)
+{
+    struct kir *k = b->m->k;
+    kval first = idx[axis], n = kir_sub(k, to, from);
+    kval whole = kir_mul_i(k, kir_div_i(k, n, b->t.lanes), b->t.lanes), zero = kir_int(k, 0);
+    kval i = kir_loop(k, KL_SERIAL, zero, whole, b->t.lanes);
+    idx[axis] = kir_add(k, kir_add(k, first, from), i);
+    copy_vector(b, idx, axis, kir_add(k, at, kir_mul_i(k, i, step)), step, 0);
+    kir_end(k);
+    kir_if(k, kir_lt(k, whole, n));
+    idx[axis] = kir_add(k, kir_add(k, first, from), whole);
+    copy_vector(b, idx, axis, kir_add(k, at, kir_mul_i(k, whole, step)), step, kir_sub(k, n, whole));
+    kir_end(k);
+    idx[axis] = first;
+}
+
+static bool reads_channels_last(const struct trans *c)
+{
+    value_id v = c->x;
+    for (u32 i = 0; i < 16 && graph_value(c->g, v)->producer; i++)
+        v = graph_node(c->g, graph_value(c->g, v)->producer)->in.v[0];
+    return graph_value(c->g, v)->layout == LAYOUT_CLAST;
+}
+
+/* The elements of a row of the band that exist. idx: the row, input channel 0 of the group. */
+static void copy_row(struct work *b, kval *idx, kval at)
+{
+    struct kir *k = b->m->k;
+    u32 xa = b->c.rank - 1;
+    kval zero = kir_int(k, 0), start = band_start(b, xa), ext = emit_size(b->m, b->ext[xa]), channel = idx[1];
+    kval lo = kir_max(k, start, zero), hi = kir_min(k, kir_add(k, start, ext), emit_size(b->m, b->c.ax[xa].in));
+    kval first = kir_add(k, at, kir_mul_i(k, kir_sub(k, lo, start), b->c.ic));
+    if (reads_channels_last(&b->c)) {
+        kval x = kir_loop(k, KL_SERIAL, lo, hi, 1);
+        idx[xa] = x;
+        copy_along(b, idx, 1, zero, kir_int(k, b->c.ic), kir_add(k, at, kir_mul_i(k, kir_sub(k, x, start), b->c.ic)), 1);
+        kir_end(k);
+        return;
+    }
+    kir_if(k, kir_lt(k, lo, hi));
+    kval ch = kir_loop(k, KL_SERIAL, zero, kir_int(k, b->c.ic), 1);
+    idx[1] = kir_add(k, channel, ch);
+    idx[xa] = zero;
+    copy_along(b, idx, xa, lo, hi, kir_add(k, first, ch), b->c.ic);
+    kir_end(k);
+    kir_end(k);
+}
+
+static void fill_band(struct work *b)
+{
+    struct kir *k = b->m->k;
+    const struct trans *c = &b->c;
+    kval idx[MAX_RANK] = {b->n, kir_mul_i(k, b->group, c->ic)}, at = kir_int(k, 0), inside = 0;
+    for (u32 a = 2; a + 1 < c->rank; a++) {
+        kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), emit_size(b->m, b->ext[a]), 1);
+        idx[a] = kir_add(k, band_start(b, a), i);
+        at = kir_add(k, at, kir_mul(k, i, b->step[a]));
+        kval ok = kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), idx[a]), kir_lt(k, idx[a], emit_size(b->m, c->ax[a].in)));
+        inside = inside ? kir_bin(k, KI_AND, inside, ok) : ok;
+    }
+    clear_row(b, at, emit_size(b->m, sym_mul(c->g->sym, b->ext[c->rank - 1], sym_const(c->g->sym, c->ic))));
+    if (inside)
+        kir_if(k, inside);
+    copy_row(b, idx, at);
+    if (inside)
+        kir_end(k);
+    for (u32 a = 2; a + 1 < c->rank; a++)
+        kir_end(k);
+}
+
+static void channel_steps(struct work *b, struct tile_in in, kval at, kval w_at)
+{
+    struct kir *k = b->m->k;
+    i64 n = b->c.ic, whole = n > 4 ? n / KU * KU : 0;
+    if (whole) {
+        kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), KU);
+        for (i64 u = 0; u < KU; u++) {
+            kval j = kir_add_i(k, i, u);
+            in.at = kir_add(k, at, j);
+            tile_step(&b->t, &in, b->wbuf, kir_add(k, w_at, kir_mul_i(k, j, b->width)));
+        }
+        kir_end(k);
+    }
+    for (i64 j = whole; j < n; j++) {
+        in.at = kir_add_i(k, at, j);
+        tile_step(&b->t, &in, b->wbuf, kir_add_i(k, w_at, j * b->width));
+    }
+}
+
+/* All taps of a phase for the tile at q. */
+static void product(struct work *b, const struct phase *const *ph, const kval *q, kval block)
+{
+    struct kir *k = b->m->k;
+    const struct trans *c = &b->c;
+    kval at = kir_int(k, 0), w_at = kir_add(k, kir_mul_i(k, b->group, b->n_blocks), block);
+    i64 first = 0, scale = c->ic * b->width, taps[MAX_RANK];
+    u32 open = 0;
+    for (u32 a = 2; a < c->rank; a++) {
+        if (!ph[a]->n)
+            return;
+        first = first * c->ax[a].step + ph[a]->first;
+        w_at = kir_mul_i(k, w_at, c->ax[a].step);
+        kval rel = kir_add_i(k, kir_sub(k, q[a], b->q0[a]), ph[a]->off - c->ax[a].lo);
+        at = kir_add(k, at, kir_mul(k, rel, b->step[a]));
+    }
+    for (u32 a = c->rank; a-- > 2;) {
+        taps[a] = scale;
+        scale *= c->ax[a].n_max;
+    }
+    w_at = kir_mul_i(k, kir_add_i(k, w_at, first), scale);
+    for (u32 a = 2; a < c->rank; a++) {
+        if (ph[a]->n == 1)
+            continue;
+        kval t = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, ph[a]->n), 1);
+        at = kir_sub(k, at, kir_mul(k, kir_mul_i(k, t, c->ax[a].d), b->step[a]));
+        w_at = kir_add(k, w_at, kir_mul_i(k, t, taps[a]));
+        open++;
+    }
+    channel_steps(b, (struct tile_in){.buf = b->band, .x_step = b->step[c->rank - 1], .y_step = kir_int(k, 0)}, at, w_at);
+    while (open--)
+        kir_end(k);
+}
+
+static void clear_tile(struct work *b, kval ch, kval end)
+{
+    struct kir *k = b->m->k;
+    kval init[8];
+    for (i64 j = 0; b->c.b && j < b->t.nr; j++) {
+        kval at = kir_add_i(k, ch, j * b->t.lanes), idx = kir_ramp(k, at, 1, b->t.lanes);
+        emit_limit(b->m, end ? kir_sub(k, end, at) : 0);
+        init[j] = kir_splat(k, kir_cast(k, b->c.type, emit_value(b->m, b->c.b, &idx)), b->t.lanes);
+    }
+    emit_limit(b->m, 0);
+    tile_clear(&b->t, b->c.b ? init : NULL);
+}
+
+static void tile_at(struct work *b, const struct phase *const *ph, const kval *q, kval block)
+{
+    struct kir *k = b->m->k;
+    const struct trans *c = &b->c;
+    u32 xa = c->rank - 1;
+    kval ch = kir_add(k, kir_mul_i(k, b->group, c->oc), kir_mul_i(k, block, b->width));
+    kval end = c->oc % b->width ? kir_mul_i(k, kir_add_i(k, b->group, 1), c->oc) : 0;
+    struct tile_out o = {.y_axis = -1, .x_axis = (i32)xa, .c_axis = 1, .x_step = c->ax[xa].s, .c = ch, .c_end = end,
+                         .x_end = emit_size(b->m, c->ax[xa].out), .anchor = c->y, .rows = b->rows};
+    for (u32 a = 0; a < MAX_RANK; a++)
+        o.idx[a] = kir_int(k, 0);
+    o.idx[0] = b->n;
+    for (u32 a = 2; a < c->rank; a++)
+        o.idx[a] = kir_add_i(k, kir_mul_i(k, q[a], c->ax[a].s), ph[a]->lead);
+    /* The next iteration's outputs are its own. */
+    kval stop = kir_add_i(k, kir_mul_i(k, b->q1[xa], c->ax[xa].s), ph[xa]->lead);
+    o.x_end = kir_min(k, o.x_end, stop);
+    clear_tile(b, ch, end);
+    product(b, ph, q, block);
+    tile_store(&b->t, &o);
+}
+
+/* Positions of a phase whose outputs exist, within the iteration. */
+static void walk_phase(struct work *b, const struct phase *const *ph, kval block)
+{
+    struct kir *k = b->m->k;
+    const struct trans *c = &b->c;
+    struct symtab *t = c->g->sym;
+    kval q[MAX_RANK];
+    for (u32 a = 2; a < c->rank; a++) {
+        const struct axis *x = &c->ax[a];
+        sym s = sym_const(t, x->s), end = sym_cdiv(t, sym_sub(t, x->out, sym_const(t, ph[a]->lead)), s);
+        kval from = kir_max(k, b->q0[a], kir_int(k, ceil_div(-ph[a]->lead, x->s)));
+        kval to = kir_min(k, b->q1[a], emit_size(b->m, end));
+        q[a] = kir_loop(k, KL_SERIAL, from, to, a + 1 == c->rank ? b->t.tx : 1);
+    }
+    tile_at(b, ph, q, block);
+    for (u32 a = 2; a < c->rank; a++)
+        kir_end(k);
+}
+
+static void walk_phases(struct work *b, kval block)
+{
+    const struct trans *c = &b->c;
+    const struct phase *ph[MAX_RANK];
+    i64 n = 1;
+    for (u32 a = 2; a < c->rank; a++)
+        n *= c->ax[a].s;
+    for (i64 i = 0; i < n; i++) {
+        i64 rest = i;
+        for (u32 a = c->rank; a-- > 2; rest /= c->ax[a].s)
+            ph[a] = &c->ax[a].phase[rest % c->ax[a].s];
+        walk_phase(b, ph, block);
+    }
+}
+
+/* Positions of iteration number i along an axis, `size` (0: all) of them. */
+static void set_range(struct work *b, u32 a, kval i, i64 size)
+{
+    struct kir *k = b->m->k;
+    const struct axis *x = &b->c.ax[a];
+    sym stop = sym_add(b->c.g->sym, x->q_lo, x->n_q);
+    kval lo = emit_size(b->m, x->q_lo), hi = emit_size(b->m, stop);
+    b->q0[a] = size ? kir_add(k, lo, kir_mul_i(k, i, size)) : lo;
+    b->q1[a] = size ? kir_min(k, kir_add_i(k, b->q0[a], size), hi) : hi;
+}
+
+/* Opens the grid: parts and outer axes, rows, tiles along x. Returns the number of the part. */
+static kval open_grid(struct work *b, i64 parts)
+{
+    struct emit *m = b->m;
+    struct kir *k = m->k;
+    const struct trans *c = &b->c;
+    struct symtab *t = c->g->sym;
+    u32 xa = c->rank - 1;
+    sym one = sym_const(t, 1), outer = sym_mul(t, graph_value(c->g, c->x)->shape.dim[0], sym_const(t, parts));
+    sym wide = sym_const(t, i64_max(1, b->tw * b->t.tx));
+    for (u32 a = 2; a + 2 < c->rank; a++)
+        outer = sym_mul(t, outer, c->ax[a].n_q);
+    kval n0 = emit_size(m, outer), n1 = emit_size(m, xa > 2 ? sym_cdiv(t, c->ax[xa - 1].n_q, sym_const(t, b->th)) : one);
+    kval n2 = emit_size(m, b->tw ? sym_cdiv(t, c->ax[xa].n_q, wide) : one);
+    kval i = kir_grid(k, n0), y = kir_grid(k, n1), x = kir_grid(k, n2);
+    kval part = kir_mod_i(k, i, parts);
+    i = kir_div_i(k, i, parts);
+    for (u32 a = xa - 1; a-- > 2;) {
+        kval size = emit_size(m, c->ax[a].n_q);
+        set_range(b, a, kir_mod(k, i, size), 1);
+        i = kir_div(k, i, size);
+    }
+    b->n = i;
+    if (xa > 2)
+        set_range(b, xa - 1, y, b->th);
+    set_range(b, xa, x, b->tw * b->t.tx);
+    return part;
+}
+
+static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)
+{
+    struct work *b = arena_new(m->arena, struct work);
+    struct kir *k = m->k;
+    trans_of(&b->c, t);
+    b->m = m, b->th = v->v[P_TH], b->tw = v->v[P_TW];
+    b->t = (struct tile){.m = m, .ty = 1, .tx = v->v[P_TX], .nr = v->v[P_NR], .lanes = gen_lanes(caps, b->c.type), .type = b->c.type};
+    b->width = b->t.nr * b->t.lanes;
+    b->n_blocks = ceil_div(b->c.oc, b->width);
+    b->ob = v->v[P_OB] ? i64_min(v->v[P_OB], b->n_blocks) : b->n_blocks;
+    i64 parts = ceil_div(b->n_blocks, b->ob);
+    b->wbuf = pack_weights(b);
+    emit_args(m);
+    kval part = open_grid(b, parts * b->c.groups);
+    b->group = kir_div_i(k, part, parts);
+    band_layout(b);
+    if (!b->c.clast)
+        b->rows = kir_alloc(k, KS_WORK, b->c.type, 1, kir_int(k, tile_rows_size(&b->t)));
+    tile_open(&b->t);
+    fill_band(b);
+    kval from = kir_mul_i(k, kir_mod_i(k, part, parts), b->ob);
+    kval block = kir_loop(k, KL_SERIAL, from, kir_min(k, kir_add_i(k, from, b->ob), kir_int(k, b->n_blocks)), 1);
+    walk_phases(b, block);
+    for (u32 i = 0; i < 4; i++)
+        kir_end(k);
+}
+
+/* Choice. */
+
+static double band_bytes(const struct trans *c, const i32 *v, const i64 *var)
+{
+    const struct axis *x = &c->ax[c->rank - 1];
+    double n = (double)(c->ic * (v[P_TW] ? v[P_TW] * v[P_TX] : gen_eval(c->g, x->n_q, var)) + v[P_TX] + x->hi - x->lo);
+    for (u32 a = 2; a + 1 < c->rank; a++)
+        n *= (double)((a + 2 == c->rank ? v[P_TH] : 1) + c->ax[a].hi - c->ax[a].lo);
+    return n * (double)dtype_size(c->type);
+}
+
+static bool is_legal(const struct trans *c, const struct caps *caps, const i32 *v)
+{
+    i64 lanes = gen_lanes(caps, c->type), blocks = ceil_div(c->oc, v[P_NR] * lanes);
+    const struct axis *x = &c->ax[c->rank - 1];
+    if (!tile_is_legal(caps, v[P_TX], v[P_NR]) || (v[P_NR] > 1 && (v[P_NR] - 1) * lanes >= c->oc))
+        return false;
+    if ((v[P_OB] && v[P_OB] >= blocks) || (c->rank == 3 && v[P_TH] > 1))
+        return false;
+    if (v[P_TX] > 1 && v[P_TX] / 2 >= gen_static(c->g, x->n_q, 1 << 20))
+        return false;
+    return v[P_TX] * v[P_TW] * v[P_TH] == v[P_TX] || band_bytes(c, v, NULL) <= 4 * (double)caps->l2_bytes + 1e6;
+}
+
+static bool legal(const struct task *t, const struct caps *caps, const struct sched *s)
+{
+    struct trans c;
+    return trans_of(&c, t) && is_legal(&c, caps, s->v);
+}
+
+static double seconds(const struct trans *c, const struct caps *caps, const i32 *v, const i64 *var)
+{
+    double lanes = gen_lanes(caps, c->type), hz = gen_flop_rate(caps) / (4 * gen_lanes(caps, DT_F32));
+    const struct axis *x = &c->ax[c->rank - 1];
+    i64 nx = i64_max(1, gen_eval(c->g, x->n_q, var)), tiles = ceil_div(nx, v[P_TX]), tw = v[P_TW] ? i64_min(v[P_TW], tiles) : tiles;
+    i64 blocks = ceil_div(c->oc, v[P_NR] * (i64)lanes), ob = v[P_OB] ? v[P_OB] : blocks;
+    double taps = 1, phases = 1, n = (double)(c->groups * ceil_div(blocks, ob) * ceil_div(tiles, tw));
+    n *= (double)gen_eval(c->g, graph_value(c->g, c->x)->shape.dim[0], var);
+    for (u32 a = 2; a < c->rank; a++) {
+        i64 nq = i64_max(1, gen_eval(c->g, c->ax[a].n_q, var));
+        taps *= (double)c->ax[a].k, phases *= (double)c->ax[a].s;
+        n *= a + 1 == c->rank ? 1 : a + 2 == c->rank ? (double)ceil_div(nq, v[P_TH]) : (double)nq;
+    }
+    double rows = c->rank > 3 ? (double)v[P_TH] : 1, acc = (double)(v[P_TX] * v[P_NR]);
+    double per_tile = taps * (double)c->ic * (tile_step_cycles(v[P_TX], v[P_NR]) + 0.3) + phases * (4 * acc * (c->clast ? 1 : 6) + 30);
+    double band = band_bytes(c, v, var) / (4 * lanes) * 3 * (reads_channels_last(c) ? 1 : 6);
+    if (band_bytes(c, v, var) > (double)caps->l2_bytes / 2)
+        per_tile *= 1.3;
+    double rounds = (double)ceil_div((i64)n, i64_max(1, caps->n_threads));
+    double bytes = 4 * (gen_count(c->g, c->y, var) + gen_count(c->g, c->x, var) * (double)ceil_div(blocks, ob));
+    return 2e-6 + ((double)(tw * ob) * rows * per_tile + band + 300) * rounds / hz + 0.3 * bytes / gen_byte_rate(caps);
+}
+
+static double predict(const struct task *t, const struct caps *caps, const struct sched *s, const i64 *var)
+{
+    struct trans c;
+    return trans_of(&c, t) ? seconds(&c, caps, s->v, var) : 1;
+}
+
+static void initial(const struct task *t, const struct caps *caps, const i64 *var, struct sched *out)
+{
+    struct trans c;
+    double best = 0;
+    u32 at[N_PARAM] = {0}, i = 0;
+    trans_of(&c, t);
+    while (i < N_PARAM) {
+        i32 v[N_PARAM];
+        for (u32 j = 0; j < N_PARAM; j++)
+            v[j] = param[j].values[at[j]];
+        double s = is_legal(&c, caps, v) ? seconds(&c, caps, v, var) : 0;
+        if (s > 0 && (best == 0 || s < best)) {
+            best = s;
+            for (u32 j = 0; j < N_PARAM; j++)
+                out->v[j] = v[j];
+        }
+        for (i = 0; i < N_PARAM && ++at[i] == param[i].n; i++)
+            at[i] = 0;
+    }
+    assert(best > 0);
+}
+
+const struct gen gen_conv_transpose = {
+    .version = 1,
+    .name = "conv_transpose",
+    .revision = 1,
+    .param = param,
+    .n_param = N_PARAM,
+    .match = match,
+    .initial = initial,
+    .legal = legal,
+    .emit = emit,
+    .predict = predict,
+};
