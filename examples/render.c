@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// render OUT.png WIDTH HEIGHT SAMPLES: a small path tracer, for pictures with real noise. A box with coloured walls, a square light, a
-// mirror, a glass and two diffuse balls. Direct light by sampling the light at every diffuse bounce, Russian roulette, every path
-// limited in brightness (both the noisy and the converged picture: they have the same expectation). Each pixel has random numbers
-// of its own, so the picture does not depend on the number of threads.
+// render OUT.png WIDTH HEIGHT SAMPLES: a small path tracer, for pictures with real noise. A box
+// with coloured walls, a square light, a mirror, a glass and two diffuse balls. Direct light by
+// sampling the light at every diffuse bounce, Russian roulette, every path limited in brightness
+// (both the noisy and the converged picture: they have the same expectation). Each pixel has random
+// numbers of its own, so the picture does not depend on the number of threads.
 #include <math.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -15,7 +16,9 @@
 enum { THREADS = 2, MAX_BOUNCES = 12 };
 static const float PI = 3.14159265f, FAR = 1e9f, NEAR = 1e-4f, BRIGHTEST = 2;
 
-typedef struct { float x, y, z; } vec;
+typedef struct {
+    float x, y, z;
+} vec;
 
 static vec add(vec a, vec b) { return (vec){a.x + b.x, a.y + b.y, a.z + b.z}; }
 static vec sub(vec a, vec b) { return (vec){a.x - b.x, a.y - b.y, a.z - b.z}; }
@@ -23,16 +26,31 @@ static vec mul(vec a, vec b) { return (vec){a.x * b.x, a.y * b.y, a.z * b.z}; }
 static vec scale(vec a, float s) { return (vec){a.x * s, a.y * s, a.z * s}; }
 static float dot(vec a, vec b) { return a.x * b.x + a.y * b.y + a.z * b.z; }
 static vec unit(vec a) { return scale(a, 1 / sqrtf(dot(a, a))); }
-static vec cross(vec a, vec b) { return (vec){a.y * b.z - a.z * b.y, a.z * b.x - a.x * b.z, a.x * b.y - a.y * b.x}; }
+static vec cross(vec a, vec b)
+{
+    return (vec){a.y * b.z - a.z * b.y, a.z * b.x - a.x * b.z, a.x * b.y - a.y * b.x};
+}
 static float axis_of(vec a, int k) { return k == 0 ? a.x : k == 1 ? a.y : a.z; }
 
 /* the scene */
 
 enum surface { DIFFUSE, CHECKER, MIRROR, GLASS, LIGHT };
 
-struct material { enum surface surface; vec colour; };
-struct ball { vec centre; float radius; struct material m; };
-struct wall { int axis; float at; vec lo, hi; struct material m; }; /* perpendicular to an axis, between lo and hi on the others */
+struct material {
+    enum surface surface;
+    vec colour;
+};
+struct ball {
+    vec centre;
+    float radius;
+    struct material m;
+};
+struct wall {
+    int axis;
+    float at;
+    vec lo, hi;
+    struct material m;
+}; /* perpendicular to an axis, between lo and hi on the others */
 
 static const struct ball balls[] = {
     {{-0.72f, 0.42f, -0.35f}, 0.42f, {MIRROR, {0.95f, 0.95f, 0.95f}}},
@@ -43,7 +61,8 @@ static const struct ball balls[] = {
 enum { N_BALLS = sizeof balls / sizeof *balls };
 
 static const float LIGHT_Y = 1.99f;
-static const vec light_lo = {-0.4f, 1.99f, -0.4f}, light_hi = {0.4f, 1.99f, 0.4f}, light_colour = {11, 10, 8};
+static const vec light_lo = {-0.4f, 1.99f, -0.4f}, light_hi = {0.4f, 1.99f, 0.4f},
+                 light_colour = {11, 10, 8};
 static const struct wall walls[] = {
     {1, 0, {-1.35f, 0, -1}, {1.35f, 2, 1.2f}, {CHECKER, {0.75f, 0.75f, 0.75f}}},
     {1, 2, {-1.35f, 0, -1}, {1.35f, 2, 1.2f}, {DIFFUSE, {0.75f, 0.75f, 0.75f}}},
@@ -56,7 +75,9 @@ enum { N_WALLS = sizeof walls / sizeof *walls };
 
 /* random numbers: PCG */
 
-struct rng { uint64_t state; };
+struct rng {
+    uint64_t state;
+};
 
 static float next(struct rng *r)
 {
@@ -76,8 +97,14 @@ static struct rng seed(uint64_t n)
 
 /* hits */
 
-struct ray { vec o, d; };
-struct hit { float t; vec p, n; struct material m; };
+struct ray {
+    vec o, d;
+};
+struct hit {
+    float t;
+    vec p, n;
+    struct material m;
+};
 
 static float hit_ball(const struct ball *s, const struct ray *r)
 {
@@ -117,7 +144,8 @@ static bool find_hit(const struct ray *r, struct hit *h)
     if (h->t >= FAR) return false;
     h->p = add(r->o, scale(r->d, h->t));
     h->m = ball ? ball->m : wall->m;
-    h->n = ball ? scale(sub(h->p, ball->centre), 1 / ball->radius) : (vec){wall->axis == 0, wall->axis == 1, wall->axis == 2};
+    h->n = ball ? scale(sub(h->p, ball->centre), 1 / ball->radius)
+                : (vec){wall->axis == 0, wall->axis == 1, wall->axis == 2};
     if (h->m.surface == CHECKER) {
         bool odd = ((int)floorf(h->p.x * 4) + (int)floorf(h->p.z * 4)) & 1;
         h->m = (struct material){DIFFUSE, scale(h->m.colour, odd ? 0.45f : 1)};
@@ -140,7 +168,8 @@ static bool is_free(vec from, vec to)
 static vec direct_light(const struct hit *h, vec n, struct rng *g)
 {
     float u = next(g), v = next(g);
-    vec at = {light_lo.x + u * (light_hi.x - light_lo.x), LIGHT_Y, light_lo.z + v * (light_hi.z - light_lo.z)};
+    vec at = {light_lo.x + u * (light_hi.x - light_lo.x), LIGHT_Y,
+              light_lo.z + v * (light_hi.z - light_lo.z)};
     vec d = sub(at, h->p);
     float d2 = dot(d, d), cos_here = dot(n, d), cos_there = d.y;
     if (cos_here <= 0 || cos_there <= 0 || !is_free(h->p, at)) return (vec){0};
@@ -152,7 +181,8 @@ static vec scatter(vec n, struct rng *g) /* by the cosine */
 {
     float phi = 2 * PI * next(g), r2 = next(g), r = sqrtf(r2);
     vec u = unit(cross(fabsf(n.x) > 0.5f ? (vec){0, 1, 0} : (vec){1, 0, 0}, n)), v = cross(n, u);
-    return unit(add(add(scale(u, r * cosf(phi)), scale(v, r * sinf(phi))), scale(n, sqrtf(1 - r2))));
+    return unit(
+        add(add(scale(u, r * cosf(phi)), scale(v, r * sinf(phi))), scale(n, sqrtf(1 - r2))));
 }
 
 static vec reflect(vec d, vec n) { return sub(d, scale(n, 2 * dot(d, n))); }
@@ -200,8 +230,14 @@ static vec trace(struct ray r, struct rng *g)
 
 /* the picture */
 
-struct picture { int w, h, samples; float *data; /* (1, 3, h, w) */ };
-struct job { const struct picture *p; int first; };
+struct picture {
+    int w, h, samples;
+    float *data; /* (1, 3, h, w) */
+};
+struct job {
+    const struct picture *p;
+    int first;
+};
 
 static float encode(float x) /* sRGB */
 {
@@ -214,12 +250,14 @@ static void render_pixel(const struct picture *p, int x, int y)
     struct rng g = seed((uint64_t)y * 100003u + (uint64_t)x + 1);
     vec sum = {0};
     for (int s = 0; s < p->samples; s++) {
-        float u = ((float)x + next(&g) - (float)p->w / 2) / (float)p->h, v = ((float)p->h / 2 - (float)y - next(&g)) / (float)p->h;
+        float u = ((float)x + next(&g) - (float)p->w / 2) / (float)p->h,
+              v = ((float)p->h / 2 - (float)y - next(&g)) / (float)p->h;
         sum = add(sum, trace((struct ray){{0, 1, 3.55f}, unit((vec){u, v, -1.2f})}, &g));
     }
     sum = scale(sum, 1 / (float)p->samples);
     int64_t at = (int64_t)y * p->w + x, plane = (int64_t)p->w * p->h;
-    p->data[at] = encode(sum.x), p->data[at + plane] = encode(sum.y), p->data[at + 2 * plane] = encode(sum.z);
+    p->data[at] = encode(sum.x), p->data[at + plane] = encode(sum.y),
+    p->data[at + 2 * plane] = encode(sum.z);
 }
 
 static void *render_rows(void *user)
@@ -232,11 +270,15 @@ static void *render_rows(void *user)
 
 int main(int argc, char **argv)
 {
-    struct picture p = {.w = argc > 4 ? atoi(argv[2]) : 0, .h = argc > 4 ? atoi(argv[3]) : 0, .samples = argc > 4 ? atoi(argv[4]) : 0};
-    if (p.w < 1 || p.h < 1 || p.samples < 1) return fprintf(stderr, "usage: render OUT.png WIDTH HEIGHT SAMPLES\n"), 2;
+    struct picture p = {.w = argc > 4 ? atoi(argv[2]) : 0,
+                        .h = argc > 4 ? atoi(argv[3]) : 0,
+                        .samples = argc > 4 ? atoi(argv[4]) : 0};
+    if (p.w < 1 || p.h < 1 || p.samples < 1)
+        return fprintf(stderr, "usage: render OUT.png WIDTH HEIGHT SAMPLES\n"), 2;
     quern *q = quern_open(NULL);
     quern_tensor *t = NULL;
-    if (quern_tensor_new(q, QUERN_F32, 4, (int64_t[]){1, 3, p.h, p.w}, NULL, &t)) return fprintf(stderr, "render: %s\n", quern_error(q)), 1;
+    if (quern_tensor_new(q, QUERN_F32, 4, (int64_t[]){1, 3, p.h, p.w}, NULL, &t))
+        return fprintf(stderr, "render: %s\n", quern_error(q)), 1;
     p.data = quern_tensor_data(t);
     pthread_t thread[THREADS];
     struct job job[THREADS];

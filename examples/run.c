@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// run NET.dnx IN OUT: a compiled network in a program of one's own. Needs nothing but libquern (for the files) or libquern_rt.
+// run NET.dnx IN OUT: a compiled network in a program of one's own. Needs nothing but libquern (for
+// the files) or libquern_rt.
 //     cc -o run run.c $(pkg-config --cflags --libs quern)
 #include <stdio.h>
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cli: the command `quern`, written against include/quern.h alone. A plug-in file src/cli/cmd_NAME.c exports one
-// `const struct cmd cmd_NAME`; help texts and errors about options are made from its table. Results go to standard output,
-// messages and progress to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 nothing measured or chosen.
+// cli: the command `quern`, written against include/quern.h alone. A plug-in file
+// src/cli/cmd_NAME.c exports one `const struct cmd cmd_NAME`; help texts and errors about options
+// are made from its table. Results go to standard output, messages and progress to standard error.
+// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 nothing measured or chosen.
 #ifndef QUERN_CLI_H
 #define QUERN_CLI_H
 
@@ -25,10 +26,10 @@ enum opt_kind {
 };
 
 struct opt {
-    const char *name;    /* without dashes; NULL ends a table */
-    char letter;         /* -x, 0: none */
+    const char *name; /* without dashes; NULL ends a table */
+    char letter;      /* -x, 0: none */
     enum opt_kind kind;
-    const char *arg;     /* what help calls the value: "FILE" */
+    const char *arg; /* what help calls the value: "FILE" */
     const char *help;
 };
 
@@ -36,16 +37,16 @@ struct cli;
 
 struct cmd {
     const char *name, *summary;
-    const char *args;          /* positional arguments, as help shows them: "MODEL" */
+    const char *args; /* positional arguments, as help shows them: "MODEL" */
     int min_args, max_args;
     const struct opt *options; /* beside those that every command has */
     int (*run)(struct cli *c); /* the exit code */
 };
 
-struct opt_hit {               /* one value of one option, in order of the command line */
+struct opt_hit { /* one value of one option, in order of the command line */
     const struct opt *opt;
-    const char *value;         /* NULL: a flag */
-    bool is_off;               /* --no-x */
+    const char *value; /* NULL: a flag */
+    bool is_off;       /* --no-x */
 };
 
 struct progress;
@@ -55,29 +56,68 @@ struct cli {
     const struct cmd *cmd;
     struct opt_hit *hit;
     int n_hits;
-    const char **arg;          /* positional */
+    const char **arg; /* positional */
     int n_args;
     struct progress *progress;
 };
 
 /* Rows that several commands share. */
-#define OPT_DEVICE {"device", 0, OPT_TEXT, "GLOB", "device to run on, see quern devices (default cpu)"}
-#define OPT_THREADS {"threads", 0, OPT_COUNT, "N", "processor threads (default: all)"}
-#define OPT_SIZES {"optimize-for", 0, OPT_TEXT, "H:1080,W:1920", "sizes to be fast at (default 256 each)"}
-#define OPT_SET {"set", 0, OPT_WORDS, "NAME=SIZE", "sizes of the random inputs, several words"}
-#define OPT_SEED {"seed", 0, OPT_COUNT, "N", "for everything random (default 0)"}
-#define OPT_DB {"db", 0, OPT_TEXT, "DB", "database of measurements"}
-#define OPT_UNTUNED {"untuned", 0, OPT_FLAG, NULL, "default schedules, even where the database knows better ones"}
-#define OPT_FUSION {"fusion", 0, OPT_FLAG, NULL, "fuse operators into common kernels (on; --no-fusion: one kernel each)"}
-#define OPT_OUTPUT(arg, help) {"output", 'o', OPT_TEXT, arg, help}
-#define OPT_TIMEOUT {"timeout", 0, OPT_TIME, "TIME", "stop after 90, 60s, 15min or 2h (default: when nothing is left to learn)"}
-#define OPT_SAMPLES {"min-samples", 0, OPT_COUNT, "N", "measurements of each surviving candidate (default 10)"}
-#define OPT_END {NULL, 0, OPT_FLAG, NULL, NULL}
+#define OPT_DEVICE                                                                                 \
+    {                                                                                              \
+        "device", 0, OPT_TEXT, "GLOB", "device to run on, see quern devices (default cpu)"         \
+    }
+#define OPT_THREADS                                                                                \
+    {                                                                                              \
+        "threads", 0, OPT_COUNT, "N", "processor threads (default: all)"                           \
+    }
+#define OPT_SIZES                                                                                  \
+    {                                                                                              \
+        "optimize-for", 0, OPT_TEXT, "H:1080,W:1920", "sizes to be fast at (default 256 each)"     \
+    }
+#define OPT_SET                                                                                    \
+    {                                                                                              \
+        "set", 0, OPT_WORDS, "NAME=SIZE", "sizes of the random inputs, several words"              \
+    }
+#define OPT_SEED                                                                                   \
+    {                                                                                              \
+        "seed", 0, OPT_COUNT, "N", "for everything random (default 0)"                             \
+    }
+#define OPT_DB                                                                                     \
+    {                                                                                              \
+        "db", 0, OPT_TEXT, "DB", "database of measurements"                                        \
+    }
+#define OPT_UNTUNED                                                                                \
+    {                                                                                              \
+        "untuned", 0, OPT_FLAG, NULL,                                                              \
+            "default schedules, even where the database knows better ones"                         \
+    }
+#define OPT_FUSION                                                                                 \
+    {                                                                                              \
+        "fusion", 0, OPT_FLAG, NULL,                                                               \
+            "fuse operators into common kernels (on; --no-fusion: one kernel each)"                \
+    }
+#define OPT_OUTPUT(arg, help)                                                                      \
+    {                                                                                              \
+        "output", 'o', OPT_TEXT, arg, help                                                         \
+    }
+#define OPT_TIMEOUT                                                                                \
+    {                                                                                              \
+        "timeout", 0, OPT_TIME, "TIME",                                                            \
+            "stop after 90, 60s, 15min or 2h (default: when nothing is left to learn)"             \
+    }
+#define OPT_SAMPLES                                                                                \
+    {                                                                                              \
+        "min-samples", 0, OPT_COUNT, "N", "measurements of each surviving candidate (default 10)"  \
+    }
+#define OPT_END                                                                                    \
+    {                                                                                              \
+        NULL, 0, OPT_FLAG, NULL, NULL                                                              \
+    }
 
 /* cli_opts.c */
 bool opts_parse(struct cli *c, int argc, char **argv); /* false: a message was printed */
 void opts_release(struct cli *c);
-const char *opts_text(const struct cli *c, const char *name);      /* last value, NULL: not given */
+const char *opts_text(const struct cli *c, const char *name); /* last value, NULL: not given */
 bool opts_flag(const struct cli *c, const char *name, bool def);
 int64_t opts_count(const struct cli *c, const char *name, int64_t def);
 double opts_number(const struct cli *c, const char *name, double def); /* of numbers and times */
@@ -85,46 +125,55 @@ double opts_number(const struct cli *c, const char *name, double def); /* of num
 const char *opts_next(const struct cli *c, const char *name, int *at);
 /* All words of an option joined by commas into out, NULL when none was given or they do not fit. */
 const char *opts_words(const struct cli *c, const char *name, char *out, size_t size);
-int usage_error(const struct cli *c, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* prints; EXIT_USAGE */
+int usage_error(const struct cli *c, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3))); /* prints; EXIT_USAGE */
 /* Nearest of the names by edit distance, NULL when none is near. */
-const char *nearest(const char *word, const char *(*name)(const void *list, int k), const void *list);
+const char *nearest(const char *word, const char *(*name)(const void *list, int k),
+                    const void *list);
 
 /* cli_help.c */
-const struct cmd *cmd_at(int k);            /* NULL behind the last */
+const struct cmd *cmd_at(int k); /* NULL behind the last */
 const struct cmd *cmd_find(const char *name);
-const struct opt *opts_common(void);        /* those that every command has */
+const struct opt *opts_common(void); /* those that every command has */
 void help_print(void);
 void help_command(const struct cmd *c);
-int help_stages(void);                      /* quern -d list */
+int help_stages(void); /* quern -d list */
 
 /* cli_progress.c */
 struct progress *progress_open(const struct cli *c);
 void progress_event(void *user, const struct quern_event *e);
-void progress_close(struct progress *p);    /* ends the live line */
+void progress_close(struct progress *p);        /* ends the live line */
 double progress_best(const struct progress *p); /* last speed-up that was reported, 0: none */
 
 /* cli_util.c */
 int exit_code(quern_status s);
-int fail(struct cli *c, quern_status s);    /* prints the context's error; the exit code */
-double now(void);                           /* seconds, monotonic */
+int fail(struct cli *c, quern_status s); /* prints the context's error; the exit code */
+double now(void);                        /* seconds, monotonic */
 bool has_suffix(const char *path, const char *suffix);
-bool is_dnx(const char *path);              /* by suffix, or by the first bytes */
-void json_text(const char *s);              /* prints it quoted and escaped */
-/* The model of the positional argument `path`, compiled as the options say. db may be NULL. *m NULL on failure. */
+bool is_dnx(const char *path); /* by suffix, or by the first bytes */
+void json_text(const char *s); /* prints it quoted and escaped */
+/* The model of the positional argument `path`, compiled as the options say. db may be NULL. *m NULL
+ * on failure. */
 quern_status open_model(struct cli *c, const char *path, quern_model **m);
 quern_status compile_model(struct cli *c, quern_model *m, quern_db *db, quern_program **p);
 void tune_options(const struct cli *c, struct quern_tune_opts *o);
 
 /* cli_tensor.c: files to what a network wants, and back */
-struct tensors { quern_tensor *v[MAX_IO]; int n; };
-struct want {                /* of one input */
+struct tensors {
+    quern_tensor *v[MAX_IO];
+    int n;
+};
+struct want { /* of one input */
     const char *name;
     quern_dtype dtype;
     int rank;
-    int64_t dim[8];          /* -1: sym[d], "" when that is more than a name */
+    int64_t dim[8]; /* -1: sym[d], "" when that is more than a name */
     const char *sym[8];
 };
-struct wants { struct want v[MAX_IO]; int n; };
+struct wants {
+    struct want v[MAX_IO];
+    int n;
+};
 void tensors_release(struct tensors *t);
 int wants_of_program(const struct cli *c, const quern_program *p, struct wants *w); /* exit code */
 int wants_of_model(const struct cli *c, const quern_model *m, struct wants *w);

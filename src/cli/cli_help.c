@@ -29,7 +29,10 @@ static const struct opt common[] = {
 
 const struct opt *opts_common(void) { return common; }
 
-const struct cmd *cmd_at(int k) { return k < (int)(sizeof commands / sizeof *commands) ? commands[k] : NULL; }
+const struct cmd *cmd_at(int k)
+{
+    return k < (int)(sizeof commands / sizeof *commands) ? commands[k] : NULL;
+}
 
 const struct cmd *cmd_find(const char *name)
 {
@@ -41,23 +44,29 @@ const struct cmd *cmd_find(const char *name)
 void help_print(void)
 {
     printf("usage: quern COMMAND [options]\n\n"
-           "A neural network becomes the fastest native code that was measured on its device.\n\ncommands:\n");
-    for (int k = 0; commands[k]; k++) printf("  %-10s %s\n", commands[k]->name, commands[k]->summary);
-    printf("\nquern COMMAND --help tells a command's options; quern --version; quern -d list: stages to dump.\n"
+           "A neural network becomes the fastest native code that was measured on its "
+           "device.\n\ncommands:\n");
+    for (int k = 0; commands[k]; k++)
+        printf("  %-10s %s\n", commands[k]->name, commands[k]->summary);
+    printf("\nquern COMMAND --help tells a command's options; quern --version; quern -d list: "
+           "stages to dump.\n"
            "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 nothing measured or chosen.\n");
 }
 
 static void print_option(const struct opt *o)
 {
     char left[64];
-    int n = o->letter ? snprintf(left, sizeof left, "-%c, ", o->letter) : snprintf(left, sizeof left, "    ");
-    snprintf(left + n, sizeof left - (size_t)n, "--%s%s%s", o->name, o->arg ? " " : "", o->arg ? o->arg : "");
+    int n = o->letter ? snprintf(left, sizeof left, "-%c, ", o->letter)
+                      : snprintf(left, sizeof left, "    ");
+    snprintf(left + n, sizeof left - (size_t)n, "--%s%s%s", o->name, o->arg ? " " : "",
+             o->arg ? o->arg : "");
     printf("  %-34s %s\n", left, o->help);
 }
 
 void help_command(const struct cmd *c)
 {
-    printf("usage: quern %s%s%s [options]\n\n%s\n\noptions:\n", c->name, *c->args ? " " : "", c->args, c->summary);
+    printf("usage: quern %s%s%s [options]\n\n%s\n\noptions:\n", c->name, *c->args ? " " : "",
+           c->args, c->summary);
     for (const struct opt *o = c->options; o && o->name; o++) print_option(o);
     for (const struct opt *o = common; o->name; o++) print_option(o);
 }

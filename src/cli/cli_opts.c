@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Options from tables: --name=value, --name value, --no-name, -x value, -xvalue, -- ends them. Values are checked while parsing, so
-// that commands can trust them; an unknown option names the nearest one that exists. Values point into argv.
+// Options from tables: --name=value, --name value, --no-name, -x value, -xvalue, -- ends them.
+// Values are checked while parsing, so that commands can trust them; an unknown option names the
+// nearest one that exists. Values point into argv.
 #include "cli.h"
 
 #include <errno.h>
@@ -43,7 +44,8 @@ static int edit_distance(const char *a, const char *b)
     return row[n];
 }
 
-const char *nearest(const char *word, const char *(*name)(const void *list, int k), const void *list)
+const char *nearest(const char *word, const char *(*name)(const void *list, int k),
+                    const void *list)
 {
     const char *best = NULL, *s;
     int least = 1 + (int)strlen(word) / 3;
@@ -98,8 +100,10 @@ static bool parse_number(const char *s, double *v, const char **rest)
 
 static bool parse_time(const char *s, double *seconds)
 {
-    static const struct { const char *unit; double seconds; } units[] = {
-        {"", 1}, {"s", 1}, {"sec", 1}, {"ms", 1e-3}, {"m", 60}, {"min", 60}, {"h", 3600}};
+    static const struct {
+        const char *unit;
+        double seconds;
+    } units[] = {{"", 1}, {"s", 1}, {"sec", 1}, {"ms", 1e-3}, {"m", 60}, {"min", 60}, {"h", 3600}};
     const char *unit;
     if (!parse_number(s, seconds, &unit)) return false;
     for (size_t k = 0; k < sizeof units / sizeof *units; k++)
@@ -135,7 +139,8 @@ static bool check_value(const struct cli *c, const struct opt *o, const char *va
         return false;
     case OPT_TIME:
         if (parse_time(value, &x)) return true;
-        usage_error(c, "'%s' is not a time for --%s, expected e.g. 60s, 15min or 2h", value, o->name);
+        usage_error(c, "'%s' is not a time for --%s, expected e.g. 60s, 15min or 2h", value,
+                    o->name);
         return false;
     case OPT_WORDS:
         if (strchr(value, '=') || strchr(value, ':')) return true;
@@ -149,7 +154,10 @@ static bool check_value(const struct cli *c, const struct opt *o, const char *va
 
 /* parsing */
 
-struct words { int n; char **v; };
+struct words {
+    int n;
+    char **v;
+};
 
 static const char *take(struct words *w)
 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Events for people and programs: on a terminal one live line, rewritten in place; otherwise a plain line every few seconds; with
+// Events for people and programs: on a terminal one live line, rewritten in place; otherwise a
+// plain line every few seconds; with
 // --json one object per event on standard output. Messages are printed above the live line.
 #include "cli.h"
 
@@ -11,8 +12,8 @@
 
 struct progress {
     bool is_json, is_live, is_quiet;
-    bool has_line;       /* the live line is on the screen */
-    double last;         /* when it was last written */
+    bool has_line; /* the live line is on the screen */
+    double last;   /* when it was last written */
     double best;
 };
 
@@ -47,10 +48,12 @@ static void put_progress(struct progress *p, const struct quern_event *e)
     if (p->is_quiet || t - p->last < (p->is_live ? 0.2 : 5)) return;
     p->last = t;
     put_time(left, sizeof left, e->seconds_left);
-    if (e->total >= 0) snprintf(done, sizeof done, "%lld of %lld done", (long long)e->done, (long long)e->total);
+    if (e->total >= 0)
+        snprintf(done, sizeof done, "%lld of %lld done", (long long)e->done, (long long)e->total);
     else snprintf(done, sizeof done, "%lld done", (long long)e->done);
     clear_line(p);
-    fprintf(stderr, "%s, %.2fx faster, %lld failed, %s left  %.60s", done, e->best, (long long)e->failures, left, e->text ? e->text : "");
+    fprintf(stderr, "%s, %.2fx as fast, %lld failed, %s left  %.60s", done, e->best,
+            (long long)e->failures, left, e->text ? e->text : "");
     if (p->is_live) p->has_line = true;
     else fputc('\n', stderr);
     fflush(stderr);
@@ -58,8 +61,10 @@ static void put_progress(struct progress *p, const struct quern_event *e)
 
 static void put_json_progress(const struct quern_event *e)
 {
-    printf("{\"event\":\"progress\",\"done\":%lld,\"total\":%lld,\"failures\":%lld,\"best\":%.4f,\"seconds_left\":%.1f,\"what\":",
-           (long long)e->done, (long long)e->total, (long long)e->failures, e->best, e->seconds_left);
+    printf("{\"event\":\"progress\",\"done\":%lld,\"total\":%lld,\"failures\":%lld,\"best\":%.4f,"
+           "\"seconds_left\":%.1f,\"what\":",
+           (long long)e->done, (long long)e->total, (long long)e->failures, e->best,
+           e->seconds_left);
     json_text(e->text ? e->text : "");
     puts("}");
     fflush(stdout);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern verify --suite DIR: every case DIR/*/model.onnx is compiled and run on its test_data_set_*, and compared with the outputs kept
-// there. Cases run in chunks in child processes, several at once, so that a case that crashes or hangs is one failure and
-// the rest goes on; the parent prints the lines in order of the names. Kernels are built once per chunk, through a database in memory.
+// quern verify --suite DIR: every case DIR/*/model.onnx is compiled and run on its test_data_set_*,
+// and compared with the outputs kept there. Cases run in chunks in child processes, several at
+// once, so that a case that crashes or hangs is one failure and the rest goes on; the parent prints
+// the lines in order of the names. Kernels are built once per chunk, through a database in memory.
 //
-// Quern compiles for known operations: inputs that decide sizes (target shapes, axes, pads) become constants where the network cannot
-// be compiled otherwise: first integers behind the first input, then all behind the first, then all.
+// Quern compiles for known operations: inputs that decide sizes (target shapes, axes, pads) become
+// constants where the network cannot be compiled otherwise: first integers behind the first input,
+// then all behind the first, then all.
 #include "cli.h"
 
 #include <dirent.h>
@@ -40,7 +42,8 @@ struct one {
     struct result *r;
 };
 
-static bool say(struct one *o, enum verdict v, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static bool say(struct one *o, enum verdict v, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 static bool say(struct one *o, enum verdict v, const char *fmt, ...)
 {
     va_list ap;
@@ -58,7 +61,8 @@ static const char *reason(const struct one *o)
 {
     const char *msg = quern_error(o->c->q), *rest = strstr(msg, "': ");
     size_t n = strlen(o->dir);
-    return msg[0] == '\'' && !strncmp(msg + 1, o->dir, n) && msg[1 + n] == '/' && rest ? rest + 3 : msg;
+    return msg[0] == '\'' && !strncmp(msg + 1, o->dir, n) && msg[1 + n] == '/' && rest ? rest + 3
+                                                                                       : msg;
 }
 
 static bool say_status(struct one *o, quern_status s)
@@ -99,12 +103,14 @@ static bool is_frozen(enum freeze f, const quern_tensor *t, int k)
     }
 }
 
-/* Files of bfloat16 tensors claim to be of uint16: the same bits under the type that the network says. */
+/* Files of bfloat16 tensors claim to be of uint16: the same bits under the type that the network
+ * says. */
 static quern_status as_type(struct one *o, quern_tensor **t, quern_dtype d)
 {
     quern_tensor *v = NULL;
     if (d != QUERN_BF16 || quern_tensor_dtype(*t) != QUERN_U16) return QUERN_OK;
-    quern_status s = quern_tensor_new(o->c->q, d, quern_tensor_rank(*t), quern_tensor_dims(*t), quern_tensor_data(*t), &v);
+    quern_status s = quern_tensor_new(o->c->q, d, quern_tensor_rank(*t), quern_tensor_dims(*t),
+                                      quern_tensor_data(*t), &v);
     if (s) return s;
     quern_tensor_free(*t);
     *t = v;
@@ -115,7 +121,8 @@ static void print_shape(char *out, size_t size, const quern_tensor *t)
 {
     size_t n = (size_t)snprintf(out, size, "type %d (", (int)quern_tensor_dtype(t));
     for (int d = 0; d < quern_tensor_rank(t) && n < size; d++)
-        n += (size_t)snprintf(out + n, size - n, "%s%lld", d ? "," : "", (long long)quern_tensor_dims(t)[d]);
+        n += (size_t)snprintf(out + n, size - n, "%s%lld", d ? "," : "",
+                              (long long)quern_tensor_dims(t)[d]);
     if (n < size) snprintf(out + n, size - n, ")");
 }
 
@@ -125,7 +132,8 @@ static bool compare(struct one *o, struct tensors *got)
         struct quern_check x = {0};
         quern_dtype d = quern_tensor_dtype(got->v[k]);
         bool half = d == QUERN_F16 || d == QUERN_BF16;
-        double rtol = opts_number(o->c, "rtol", half ? 1e-2 : 1e-3), atol = opts_number(o->c, "atol", half ? 1e-3 : 1e-6);
+        double rtol = opts_number(o->c, "rtol", half ? 1e-2 : 1e-3),
+               atol = opts_number(o->c, "atol", half ? 1e-3 : 1e-6);
         quern_status s = as_type(o, &o->want.v[k], d);
         if (!s) s = quern_tensor_check(o->c->q, got->v[k], o->want.v[k], rtol, atol, &x);
         if (s) {
@@ -135,13 +143,14 @@ static bool compare(struct one *o, struct tensors *got)
             return say(o, V_FAIL, "output %d: %s: %s instead of %s", k, quern_error(o->c->q), g, w);
         }
         if (x.n_bad)
-            return say(o, V_FAIL, "output %d: %lld of %lld wrong, by %g at most", k, (long long)x.n_bad, (long long)x.count, x.max_abs);
+            return say(o, V_FAIL, "output %d: %lld of %lld wrong, by %g at most", k,
+                       (long long)x.n_bad, (long long)x.count, x.max_abs);
     }
     return true;
 }
 
-/* Inputs that were not frozen keep their order. Sets *again when one does not have the shape that the network claims: it may matter
-   to nobody. */
+/* Inputs that were not frozen keep their order. Sets *again when one does not have the shape that
+   the network claims: it may matter to nobody. */
 static bool run_compiled(struct one *o, quern_program *p, enum freeze f, bool *again)
 {
     quern_tensor *in[MAX_IO];
@@ -149,7 +158,9 @@ static bool run_compiled(struct one *o, quern_program *p, enum freeze f, bool *a
     int n = 0;
     for (int k = 0; k < o->in.n; k++)
         if (!is_frozen(f, o->in.v[k], k)) {
-            if (n < quern_program_inputs(p) && as_type(o, &o->in.v[k], quern_program_input_dtype(p, n))) return say_status(o, QUERN_FAILED);
+            if (n < quern_program_inputs(p) &&
+                as_type(o, &o->in.v[k], quern_program_input_dtype(p, n)))
+                return say_status(o, QUERN_FAILED);
             in[n++] = o->in.v[k];
         }
     if (got.n > MAX_IO) return say(o, V_UNSUPPORTED, "more than %d outputs", MAX_IO);
@@ -209,7 +220,8 @@ static bool run_set(struct one *o, const char *set)
             if (ok) say(o, V_PASS, "%s", freeze_text(f));
             if (f == FREEZE_NONE) first = *o->r;
         }
-    if (!ok && again && first.verdict) *o->r = first; /* constants did not help: the first reason is the better one */
+    if (!ok && again && first.verdict)
+        *o->r = first; /* constants did not help: the first reason is the better one */
     tensors_release(&o->in);
     tensors_release(&o->want);
     return ok;
@@ -231,9 +243,9 @@ static void run_case(struct one *o)
 /* the suite, in the parent */
 
 struct job {
-    pid_t pid;      /* 0: idle */
-    int fd;         /* results come from there */
-    int at, end;    /* the case it works on, and the end of its chunk */
+    pid_t pid;   /* 0: idle */
+    int fd;      /* results come from there */
+    int at, end; /* the case it works on, and the end of its chunk */
     double since;
     size_t n_bytes; /* of a result received so far */
     struct result part;
@@ -262,7 +274,8 @@ static void work(struct suite *s, int from, int to, int fd)
         struct one o = {.c = s->c, .db = db, .dir = dir, .r = &r};
         snprintf(dir, sizeof dir, "%s/%s", s->dir, s->name[i]);
         run_case(&o);
-        if (write(fd, &r, sizeof r) != (ssize_t)sizeof r) _exit(1); /* less than PIPE_BUF: whole or not at all */
+        if (write(fd, &r, sizeof r) != (ssize_t)sizeof r)
+            _exit(1); /* less than PIPE_BUF: whole or not at all */
     }
     _exit(0);
 }
@@ -354,7 +367,8 @@ static bool feed(struct suite *s)
         if (j->at >= j->end) {
             int n = (s->n - s->n_taken) / s->n_jobs + 1; /* smaller chunks near the end */
             j->at = s->n_taken;
-            j->end = s->n_taken += n < CHUNK ? (n < s->n - s->n_taken ? n : s->n - s->n_taken) : CHUNK;
+            j->end = s->n_taken +=
+                n < CHUNK ? (n < s->n - s->n_taken ? n : s->n - s->n_taken) : CHUNK;
         }
         if (j->at < j->end && !start(s, j)) return false;
     }
@@ -370,7 +384,8 @@ static bool run_all(struct suite *s)
         nfds_t n = 0;
         if (!feed(s)) return false;
         for (int k = 0; k < s->n_jobs; k++)
-            if (s->job[k].pid) of[n] = &s->job[k], p[n++] = (struct pollfd){.fd = s->job[k].fd, .events = POLLIN};
+            if (s->job[k].pid)
+                of[n] = &s->job[k], p[n++] = (struct pollfd){.fd = s->job[k].fd, .events = POLLIN};
         if (n == 0) return true;
         poll(p, n, 500);
         for (nfds_t k = 0; k < n; k++) {
@@ -382,7 +397,10 @@ static bool run_all(struct suite *s)
 
 /* the names */
 
-static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
 
 static bool is_case(const struct suite *s, const char *name)
 {
@@ -417,14 +435,21 @@ static bool list_cases(struct suite *s)
 int suite_run(struct cli *c, const char *dir)
 {
     int64_t jobs = opts_count(c, "jobs", 2);
-    struct suite s = {.c = c, .dir = dir, .n_jobs = jobs < 1 ? 1 : jobs > MAX_JOBS ? MAX_JOBS : (int)jobs};
+    struct suite s = {.c = c,
+                      .dir = dir,
+                      .n_jobs = jobs < 1          ? 1
+                                : jobs > MAX_JOBS ? MAX_JOBS
+                                                  : (int)jobs};
     int code = EXIT_FAILED;
-    if (!list_cases(&s)) fprintf(stderr, "quern: cannot read folder '%s': %s\n", dir, strerror(errno));
-    else if (s.n == 0) fprintf(stderr, "quern: no case */model.onnx in '%s'\n", dir), code = EXIT_NOTHING;
+    if (!list_cases(&s))
+        fprintf(stderr, "quern: cannot read folder '%s': %s\n", dir, strerror(errno));
+    else if (s.n == 0)
+        fprintf(stderr, "quern: no case */model.onnx in '%s'\n", dir), code = EXIT_NOTHING;
     else if (!run_all(&s)) fprintf(stderr, "quern: cannot start a process: %s\n", strerror(errno));
     else {
         code = s.count[V_FAIL] ? EXIT_FAILED : EXIT_DONE;
-        printf("%d passed, %d failed, %d unsupported\n", s.count[V_PASS], s.count[V_FAIL], s.count[V_UNSUPPORTED]);
+        printf("%d passed, %d failed, %d unsupported\n", s.count[V_PASS], s.count[V_FAIL],
+               s.count[V_UNSUPPORTED]);
     }
     for (int i = 0; i < s.n; i++) free(s.name[i]);
     free(s.name);

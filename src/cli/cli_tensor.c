@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files on the command line to the inputs that a network wants, and its outputs to files. [name=]file: without a name the next input
-// that has none. An image is fitted to what the network wants: channels first or last, three from one, alpha dropped; element types
-// are converted.
+// Files on the command line to the inputs that a network wants, and its outputs to files.
+// [name=]file: without a name the next input that has none. An image is fitted to what the network
+// wants: channels first or last, three from one, alpha dropped; element types are converted.
 #include "cli.h"
 
 #include <stdio.h>
@@ -55,7 +55,8 @@ static int assign_files(struct cli *c, const char *option, const struct names *l
         for (int i = 0; k < 0 && i < l->n; i++)
             if (!file[i]) k = i;
         while (k > 0 && path == v && !file[k - 1]) k--; /* the first free one */
-        if (k < 0 || file[k]) return usage_error(c, "'%s' is one %s too many, the network has %d", v, l->what, l->n);
+        if (k < 0 || file[k])
+            return usage_error(c, "'%s' is one %s too many, the network has %d", v, l->what, l->n);
         file[k] = path;
     }
     return EXIT_DONE;
@@ -74,7 +75,8 @@ int wants_of_program(const struct cli *c, const quern_program *p, struct wants *
     if (w->n > MAX_IO) return too_many(c, "inputs");
     for (int k = 0; k < w->n; k++) {
         struct want *x = &w->v[k];
-        *x = (struct want){.name = quern_program_input_name(p, k), .dtype = quern_program_input_dtype(p, k)};
+        *x = (struct want){.name = quern_program_input_name(p, k),
+                           .dtype = quern_program_input_dtype(p, k)};
         x->rank = quern_program_input_shape(p, k, x->dim, x->sym);
     }
     return EXIT_DONE;
@@ -86,7 +88,8 @@ int wants_of_model(const struct cli *c, const quern_model *m, struct wants *w)
     if (w->n > MAX_IO) return too_many(c, "inputs");
     for (int k = 0; k < w->n; k++) {
         struct want *x = &w->v[k];
-        *x = (struct want){.name = quern_model_input_name(m, k), .dtype = quern_model_input_dtype(m, k)};
+        *x = (struct want){.name = quern_model_input_name(m, k),
+                           .dtype = quern_model_input_dtype(m, k)};
         x->rank = quern_model_input_shape(m, k, x->dim, x->sym);
     }
     return EXIT_DONE;
@@ -133,7 +136,8 @@ static bool picture_of(struct picture *o, const struct want *want, const int64_t
     return true;
 }
 
-/* Which channel of a picture of `have` feeds channel c of one of `need`; -1: opaque alpha, -2: impossible. */
+/* Which channel of a picture of `have` feeds channel c of one of `need`; -1: opaque alpha, -2:
+ * impossible. */
 static int64_t channel_from(int64_t have, int64_t need, int64_t c)
 {
     if (have == need) return c;
@@ -146,7 +150,8 @@ static int64_t channel_from(int64_t have, int64_t need, int64_t c)
 static void copy_plane(const struct picture *o, float *to, const float *from, float scale)
 {
     for (int64_t y = 0; y < o->h; y++)
-        for (int64_t x = 0; x < o->w; x++) to[y * o->step_h + x * o->step_w] = (from ? from[y * o->w + x] : 1) * scale;
+        for (int64_t x = 0; x < o->w; x++)
+            to[y * o->step_h + x * o->step_w] = (from ? from[y * o->w + x] : 1) * scale;
 }
 
 /* `t` holds a picture, f32 (1, c, h, w). */
@@ -233,11 +238,14 @@ static int64_t size_set(const struct cli *c, const char *name)
     size_t n = strlen(name);
     long long x;
     while ((v = opts_next(c, "set", &at)))
-        if (!strncmp(v, name, n) && (v[n] == '=' || v[n] == ':') && sscanf(v + n + 1, "%lld", &x) == 1 && x >= 0) return x;
+        if (!strncmp(v, name, n) && (v[n] == '=' || v[n] == ':') &&
+            sscanf(v + n + 1, "%lld", &x) == 1 && x >= 0)
+            return x;
     return -1;
 }
 
-static quern_status read_raw(struct cli *c, const char *path, const struct want *w, quern_tensor **t)
+static quern_status read_raw(struct cli *c, const char *path, const struct want *w,
+                             quern_tensor **t)
 {
     int64_t dim[8] = {0}, known = dtype_bytes(w->dtype);
     int open = -1;
@@ -258,9 +266,11 @@ int tensors_read(struct cli *c, const struct wants *w, struct tensors *in)
     for (int k = 0; k < l.n; k++) l.name[k] = w->v[k].name;
     int code = assign_files(c, "input", &l, file);
     for (int k = 0; k < l.n && !code; k++) {
-        if (!file[k]) return usage_error(c, "no file for input '%s', give -i %s=FILE", l.name[k], l.name[k]);
+        if (!file[k])
+            return usage_error(c, "no file for input '%s', give -i %s=FILE", l.name[k], l.name[k]);
         bool raw = has_suffix(file[k], ".raw");
-        quern_status s = raw ? read_raw(c, file[k], &w->v[k], &in->v[k]) : quern_tensor_read(c->q, file[k], &in->v[k]);
+        quern_status s = raw ? read_raw(c, file[k], &w->v[k], &in->v[k])
+                             : quern_tensor_read(c->q, file[k], &in->v[k]);
         code = s ? fail(c, s) : fit(c, file[k], &w->v[k], &in->v[k]);
         in->n = k + 1;
     }
@@ -274,7 +284,9 @@ void tensors_sizes(const struct wants *w, const struct tensors *in, char *out, s
     for (int k = 0; k < in->n; k++)
         for (int d = 0; d < w->v[k].rank && n < size; d++) {
             const char *sym = w->v[k].dim[d] < 0 ? w->v[k].sym[d] : "";
-            if (*sym) n += (size_t)snprintf(out + n, size - n, "%s%s=%lld", n ? "," : "", sym, (long long)quern_tensor_dims(in->v[k])[d]);
+            if (*sym)
+                n += (size_t)snprintf(out + n, size - n, "%s%s=%lld", n ? "," : "", sym,
+                                      (long long)quern_tensor_dims(in->v[k])[d]);
         }
     if (n >= size) out[0] = 0;
 }

@@ -25,7 +25,8 @@ int fail(struct cli *c, quern_status s)
 {
     if (!s) return EXIT_DONE;
     const char *msg = quern_error(c->q);
-    progress_event(c->progress, &(struct quern_event){.kind = QUERN_LOG, .level = 0, .text = *msg ? msg : "failed"});
+    progress_event(c->progress, &(struct quern_event){
+                                    .kind = QUERN_LOG, .level = 0, .text = *msg ? msg : "failed"});
     return exit_code(s);
 }
 

@@ -24,12 +24,7 @@ static int run(struct cli *c)
 }
 
 static const struct opt options[] = {
-    OPT_TIMEOUT,
-    OPT_SAMPLES,
-    OPT_DEVICE,
-    OPT_THREADS,
-    OPT_SEED,
-    OPT_END,
+    OPT_TIMEOUT, OPT_SAMPLES, OPT_DEVICE, OPT_THREADS, OPT_SEED, OPT_END,
 };
 
 const struct cmd cmd_bench = {

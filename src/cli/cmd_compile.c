@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern compile: chooses a program by what a database knows (default schedules without one) and writes it.
+// quern compile: chooses a program by what a database knows (default schedules without one) and
+// writes it.
 #include "cli.h"
 
 #include <stdio.h>

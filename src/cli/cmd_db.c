@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern db: looking after databases. merge DB OTHER..., stats DB, export DB FILE.csv, prune DB failed|foreign|losers.
+// quern db: looking after databases. merge DB OTHER..., stats DB, export DB FILE.csv, prune DB
+// failed|foreign|losers.
 #include "cli.h"
 
 #include <stdio.h>
@@ -40,7 +41,10 @@ static const struct action {
     const char *name;
     int min_args, max_args;
     quern_status (*run)(struct cli *c, quern_db *db);
-} actions[] = {{"merge", 3, 64, merge}, {"stats", 2, 2, stats}, {"export", 3, 3, export}, {"prune", 3, 3, prune}};
+} actions[] = {{"merge", 3, 64, merge},
+               {"stats", 2, 2, stats},
+               {"export", 3, 3, export},
+               {"prune", 3, 3, prune}};
 
 static bool exists(const char *path)
 {
@@ -55,8 +59,10 @@ static int run(struct cli *c)
     quern_db *db = NULL;
     for (size_t k = 0; k < sizeof actions / sizeof *actions; k++)
         if (!strcmp(actions[k].name, c->arg[0])) a = &actions[k];
-    if (!a) return usage_error(c, "no action '%s', expected merge, stats, export or prune", c->arg[0]);
-    if (c->n_args < a->min_args || c->n_args > a->max_args) return usage_error(c, "wrong number of arguments for '%s'", a->name);
+    if (!a)
+        return usage_error(c, "no action '%s', expected merge, stats, export or prune", c->arg[0]);
+    if (c->n_args < a->min_args || c->n_args > a->max_args)
+        return usage_error(c, "wrong number of arguments for '%s'", a->name);
     if (a->run != merge && !exists(c->arg[1])) {
         fprintf(stderr, "quern: cannot open '%s'\n", c->arg[1]);
         return EXIT_FAILED;

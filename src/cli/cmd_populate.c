@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern populate: every candidate of a model, generated and built, into a database that quern bench measures.
+// quern populate: every candidate of a model, generated and built, into a database that quern bench
+// measures.
 #include "cli.h"
 
 #include <stdio.h>

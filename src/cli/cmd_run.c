@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern run: a network on files, or on random inputs for its time. A model is compiled in memory first.
+// quern run: a network on files, or on random inputs for its time. A model is compiled in memory
+// first.
 #include "cli.h"
 
 #include <math.h>
@@ -14,7 +15,7 @@ struct net {
     quern_db *db;
     quern_program *p;
     struct tensors in, out;
-    bool is_random;      /* inputs are made after compiling */
+    bool is_random; /* inputs are made after compiling */
 };
 
 /* A model is compiled for the sizes of the files that it gets, unless others are asked for. */
@@ -25,7 +26,8 @@ static int read_inputs(struct cli *c, struct net *net)
     int code = net->m ? wants_of_model(c, net->m, &w) : wants_of_program(c, net->p, &w);
     if (code) return code;
     if (net->is_random) {
-        if (w.n == 0 || opts_flag(c, "bench", false) || opts_flag(c, "profile", false)) return EXIT_DONE;
+        if (w.n == 0 || opts_flag(c, "bench", false) || opts_flag(c, "profile", false))
+            return EXIT_DONE;
         return usage_error(c, "no input, give -i FILE, or --bench for random ones");
     }
     code = tensors_read(c, &w, &net->in);
@@ -48,7 +50,8 @@ static int open_net(struct cli *c, const char *path, struct net *net)
     o.device = opts_text(c, "device");
     int at = 0;
     net->is_random = !opts_next(c, "input", &at);
-    quern_status s = is_dnx(path) ? quern_program_open(c->q, path, &o, &net->p) : open_model(c, path, &net->m);
+    quern_status s =
+        is_dnx(path) ? quern_program_open(c->q, path, &o, &net->p) : open_model(c, path, &net->m);
     int code = s ? fail(c, s) : read_inputs(c, net);
     return code || !net->m ? code : fail(c, compile_net(c, net));
 }
@@ -70,8 +73,12 @@ static void print_bench(const struct cli *c, double *ms, int n)
     if (low < 0) low = 0;
     if (high > n - 1) high = n - 1;
     if (opts_flag(c, "json", false))
-        printf("{\"median_ms\":%.6f,\"min_ms\":%.6f,\"samples\":%d,\"low_ms\":%.6f,\"high_ms\":%.6f}\n", median, ms[0], n, ms[low], ms[high]);
-    else printf("median %.4f ms (95 %%: %.4f to %.4f), min %.4f ms, %d samples\n", median, ms[low], ms[high], ms[0], n);
+        printf("{\"median_ms\":%.6f,\"min_ms\":%.6f,\"samples\":%d,\"low_ms\":%.6f,\"high_ms\":%."
+               "6f}\n",
+               median, ms[0], n, ms[low], ms[high]);
+    else
+        printf("median %.4f ms (95 %%: %.4f to %.4f), min %.4f ms, %d samples\n", median, ms[low],
+               ms[high], ms[0], n);
 }
 
 static quern_status bench(struct cli *c, quern_program *p, struct tensors *in, struct tensors *out)
@@ -79,7 +86,8 @@ static quern_status bench(struct cli *c, quern_program *p, struct tensors *in, s
     int64_t least = opts_count(c, "min-samples", 10);
     double budget = opts_number(c, "timeout", 3), start = now();
     quern_status s = QUERN_OK;
-    for (int k = 0; k < 3 && !s && (k == 0 || now() - start < budget / 4); k++) s = quern_run(p, in->v, in->n, out->v, out->n);
+    for (int k = 0; k < 3 && !s && (k == 0 || now() - start < budget / 4); k++)
+        s = quern_run(p, in->v, in->n, out->v, out->n);
     double *ms = s ? NULL : calloc(MAX_SAMPLES, sizeof *ms);
     int n = 0;
     start = now();
@@ -103,8 +111,8 @@ static void print_step(const struct quern_step *st, double total)
 
 static void print_flops(const struct quern_step *st, double total)
 {
-    printf("%10.4f %6.2f %9.2f  %s  %s\n", st->seconds * 1e3, 100 * st->seconds / total, st->flops / st->seconds * 1e-9, st->kernel,
-           st->label);
+    printf("%10.4f %6.2f %9.2f  %s  %s\n", st->seconds * 1e3, 100 * st->seconds / total,
+           st->flops / st->seconds * 1e-9, st->kernel, st->label);
 }
 
 static void print_json_step(const struct quern_step *st)
@@ -133,7 +141,8 @@ static void print_profile(const struct cli *c, const quern_program *p)
         else print_step(&st[i], total);
     }
     if (!is_json)
-        printf("%10.4f ms in %d dispatches, %.1f MB of temporary memory\n", total * 1e3, n, (double)quern_program_memory(p) * 1e-6);
+        printf("%10.4f ms in %d dispatches, %.1f MB of temporary memory\n", total * 1e3, n,
+               (double)quern_program_memory(p) * 1e-6);
     free(st);
 }
 
@@ -144,7 +153,8 @@ static quern_status random_inputs(struct cli *c, quern_program *p, struct tensor
     char sizes[512];
     const char *s = opts_words(c, "set", sizes, sizeof sizes);
     if (!s) s = opts_text(c, "optimize-for");
-    return quern_program_random_inputs(p, s, (uint64_t)opts_count(c, "seed", 0), in->v, MAX_IO, &in->n);
+    return quern_program_random_inputs(p, s, (uint64_t)opts_count(c, "seed", 0), in->v, MAX_IO,
+                                       &in->n);
 }
 
 static int run_net(struct cli *c, struct net *net)

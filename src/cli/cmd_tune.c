@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern tune: populate, guided measuring and compile in one go. The database lies beside the program unless named, so that a second
-// run goes on where the first ended.
+// quern tune: populate, guided measuring and compile in one go. The database lies beside the
+// program unless named, so that a second run goes on where the first ended.
 #include "cli.h"
 
 #include <stdio.h>
@@ -14,6 +14,18 @@ static const char *default_db(const char *out, char *path, size_t size)
     return k > 0 && (size_t)k < size ? path : NULL;
 }
 
+static void print_end(const struct cli *c, const char *out)
+{
+    double best = progress_best(c->progress);
+    if (opts_flag(c, "json", false)) {
+        printf("{\"event\":\"done\",\"best\":%.4f,\"output\":", best);
+        json_text(out);
+        puts("}");
+    } else if (best > 0 && !opts_flag(c, "quiet", false)) {
+        printf("%s: %.2f times as fast as untuned, by its kernels' times\n", out, best);
+    }
+}
+
 static int run(struct cli *c)
 {
     char path[4096];
@@ -23,7 +35,8 @@ static int run(struct cli *c)
     quern_program *p = NULL;
     struct quern_tune_opts o;
     if (!out) return usage_error(c, "-o is missing");
-    if (!db_path && !(db_path = default_db(out, path, sizeof path))) return usage_error(c, "the name of the output is too long");
+    if (!db_path && !(db_path = default_db(out, path, sizeof path)))
+        return usage_error(c, "the name of the output is too long");
     tune_options(c, &o);
     quern_status s = open_model(c, c->arg[0], &m);
     if (!s) s = quern_db_open(c->q, db_path, &db);
@@ -31,9 +44,7 @@ static int run(struct cli *c)
     if (!s) s = compile_model(c, m, db, &p);
     if (!s) s = quern_program_save(p, out);
     int code = fail(c, s);
-    double best = progress_best(c->progress);
-    if (!s && best > 0 && !opts_flag(c, "json", false) && !opts_flag(c, "quiet", false))
-        printf("%s: %.2f times as fast as untuned, by its kernels' times\n", out, best);
+    if (!s) print_end(c, out);
     quern_program_close(p);
     quern_db_close(db);
     quern_model_close(m);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern verify: compiled code against the reference evaluator on random inputs, or against a folder of ONNX test cases (cli_suite.c).
+// quern verify: compiled code against the reference evaluator on random inputs, or against a folder
+// of ONNX test cases (cli_suite.c).
 #include "cli.h"
 
 #include <stdio.h>
@@ -11,11 +12,13 @@ static bool print_check(const struct cli *c, const struct quern_check *k)
     if (opts_flag(c, "json", false)) {
         printf("{\"output\":");
         json_text(k->output);
-        printf(",\"max_abs\":%.6g,\"max_rel\":%.6g,\"bad\":%lld,\"count\":%lld,\"pass\":%s}\n", k->max_abs, k->max_rel,
-               (long long)k->n_bad, (long long)k->count, k->n_bad ? "false" : "true");
+        printf(",\"max_abs\":%.6g,\"max_rel\":%.6g,\"bad\":%lld,\"count\":%lld,\"pass\":%s}\n",
+               k->max_abs, k->max_rel, (long long)k->n_bad, (long long)k->count,
+               k->n_bad ? "false" : "true");
     } else {
-        printf("%-6s %-24s %11.4g %11.4g %12.4g %10lld of %lld\n", k->n_bad ? "WRONG" : "ok", k->output, k->max_abs, k->max_rel,
-               k->tolerance, (long long)k->n_bad, (long long)k->count);
+        printf("%-6s %-24s %11.4g %11.4g %12.4g %10lld of %lld\n", k->n_bad ? "WRONG" : "ok",
+               k->output, k->max_abs, k->max_rel, k->tolerance, (long long)k->n_bad,
+               (long long)k->count);
     }
     return k->n_bad == 0;
 }
@@ -40,7 +43,8 @@ static int verify(struct cli *c, quern_model *m, quern_program *p)
     quern_status s = quern_verify(m, p, sizes, (uint64_t)opts_count(c, "seed", 0), k, MAX_IO, &n);
     if (s) return fail(c, s);
     if (!opts_flag(c, "json", false))
-        printf("%-6s %-24s %11s %11s %12s %10s\n", "", "output", "max abs", "max rel", "tolerance", "outside");
+        printf("%-6s %-24s %11s %11s %12s %10s\n", "", "output", "max abs", "max rel", "tolerance",
+               "outside");
     for (int i = 0; i < n; i++) bad += !print_check(c, &k[i]);
     return bad ? EXIT_FAILED : EXIT_DONE;
 }
@@ -54,7 +58,10 @@ static int run(struct cli *c)
     if (suite && c->n_args) return usage_error(c, "either a model or --suite");
     if (suite) return suite_run(c, suite);
     if (c->n_args < 1) return usage_error(c, "the model is missing");
-    if (is_dnx(c->arg[0])) return usage_error(c, "a program has no reference of its own, use quern verify MODEL --program %s", c->arg[0]);
+    if (is_dnx(c->arg[0]))
+        return usage_error(
+            c, "a program has no reference of its own, use quern verify MODEL --program %s",
+            c->arg[0]);
     quern_status s = open_model(c, c->arg[0], &m);
     if (!s) s = get_program(c, m, &db, &p);
     int code = s ? fail(c, s) : verify(c, m, p);
@@ -74,12 +81,15 @@ static const struct opt options[] = {
     OPT_THREADS,
     OPT_SIZES,
     OPT_SEED,
-    {"suite", 0, OPT_TEXT, "DIR", "ONNX test cases: */model.onnx, test_data_set_N/{input,output}_K.pb"},
+    {"suite", 0, OPT_TEXT, "DIR",
+     "ONNX test cases: */model.onnx, test_data_set_N/{input,output}_K.pb"},
     {"filter", 0, OPT_TEXT, "GLOB", "of --suite: only cases with such names"},
     {"jobs", 'j', OPT_COUNT, "N", "of --suite: processes at once (default 2)"},
     {"limit", 0, OPT_TIME, "TIME", "of --suite: for one case (default 60s)"},
-    {"rtol", 0, OPT_NUMBER, "X", "of --suite: relative tolerance (default 1e-3, 16-bit floats 1e-2)"},
-    {"atol", 0, OPT_NUMBER, "X", "of --suite: absolute tolerance, of the largest value (default 1e-6, 16-bit floats 1e-3)"},
+    {"rtol", 0, OPT_NUMBER, "X",
+     "of --suite: relative tolerance (default 1e-3, 16-bit floats 1e-2)"},
+    {"atol", 0, OPT_NUMBER, "X",
+     "of --suite: absolute tolerance, of the largest value (default 1e-6, 16-bit floats 1e-3)"},
     OPT_END,
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The entry: finds the command, parses its options, opens a context, runs, tells how it ended. What a command does is in its own
-// file; nothing here knows one by name.
+// The entry: finds the command, parses its options, opens a context, runs, tells how it ended. What
+// a command does is in its own file; nothing here knows one by name.
 #include "cli.h"
 
 #include <stdio.h>
@@ -43,7 +43,8 @@ static int run_alone(int argc, char **argv)
         return EXIT_USAGE;
     }
     const char *w = argv[1];
-    if (!strcmp(w, "--help") || !strcmp(w, "-h") || !strcmp(w, "help")) return run_help(argc - 2, argv + 2);
+    if (!strcmp(w, "--help") || !strcmp(w, "-h") || !strcmp(w, "help"))
+        return run_help(argc - 2, argv + 2);
     if (!strcmp(w, "--version") || !strcmp(w, "-V")) {
         printf("quern %s\n", quern_version());
         return EXIT_DONE;
@@ -79,7 +80,8 @@ int main(int argc, char **argv)
     if (!opts_parse(&c, argc - 2, argv + 2)) code = EXIT_USAGE;
     else if (opts_flag(&c, "help", false)) help_command(c.cmd), code = EXIT_DONE;
     else if (c.n_args < c.cmd->min_args) code = usage_error(&c, "%s is missing", c.cmd->args);
-    else if (c.n_args > c.cmd->max_args) code = usage_error(&c, "'%s' is too much", c.arg[c.cmd->max_args]);
+    else if (c.n_args > c.cmd->max_args)
+        code = usage_error(&c, "'%s' is too much", c.arg[c.cmd->max_args]);
     else code = run_command(&c);
     opts_release(&c);
     if (fflush(stdout) && code == EXIT_DONE) {

@@ -5,7 +5,17 @@
 
 static bool build(struct graph *g, struct err *e)
 {
-    const struct unet_oidn c = {.ec1 = 32, .ec2 = 48, .ec3 = 64, .ec4 = 80, .ec5 = 96, .dc4 = 112, .dc3 = 96, .dc2a = 64, .dc2b = 64, .dc1a = 64, .dc1b = 32};
+    const struct unet_oidn c = {.ec1 = 32,
+                                .ec2 = 48,
+                                .ec3 = 64,
+                                .ec4 = 80,
+                                .ec5 = 96,
+                                .dc4 = 112,
+                                .dc3 = 96,
+                                .dc2a = 64,
+                                .dc2b = 64,
+                                .dc1a = 64,
+                                .dc1b = 32};
     unet_oidn(g, &c, 1);
     return true;
 }

@@ -5,7 +5,17 @@
 
 static bool build(struct graph *g, struct err *e)
 {
-    const struct unet_oidn c = {.ec1 = 32, .ec2 = 32, .ec3 = 32, .ec4 = 32, .ec5 = 32, .dc4 = 64, .dc3 = 64, .dc2a = 64, .dc2b = 32, .dc1a = 32, .dc1b = 32};
+    const struct unet_oidn c = {.ec1 = 32,
+                                .ec2 = 32,
+                                .ec3 = 32,
+                                .ec4 = 32,
+                                .ec5 = 32,
+                                .dc4 = 64,
+                                .dc3 = 64,
+                                .dc2a = 64,
+                                .dc2b = 32,
+                                .dc1a = 32,
+                                .dc1b = 32};
     unet_oidn(g, &c, 2);
     return true;
 }

@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// zoo: networks that quern can make itself, as graphs with seeded weights. A plug-in file src/zoo/NAME.c exports one
-// `const struct zoo zoo_NAME`. Weights are random unless the network is analytic; the same name gives the same bytes everywhere.
+// zoo: networks that quern can make itself, as graphs with seeded weights. A plug-in file
+// src/zoo/NAME.c exports one `const struct zoo zoo_NAME`. Weights are random unless the network is
+// analytic; the same name gives the same bytes everywhere.
 #ifndef QUERN_ZOO_H
 #define QUERN_ZOO_H
 
 #include "op/op.h"
 
 struct zoo {
-    u32 version;          /* of this struct: 1 */
-    const char *name;     /* "oidn-small" */
-    const char *summary;  /* one line */
-    bool (*build)(struct graph *g, struct err *e); /* into an initialised, empty graph; inputs and outputs set */
+    u32 version;         /* of this struct: 1 */
+    const char *name;    /* "oidn-small" */
+    const char *summary; /* one line */
+    bool (*build)(struct graph *g,
+                  struct err *e); /* into an initialised, empty graph; inputs and outputs set */
 };
 
 /* zoo.c: the registry */
-const struct zoo *zoo_find(struct str name);  /* NULL: unknown */
-const struct zoo *zoo_at(i64 k);              /* k-th, NULL behind the last */
+const struct zoo *zoo_find(struct str name); /* NULL: unknown */
+const struct zoo *zoo_at(i64 k);             /* k-th, NULL behind the last */
 
 /* zoo_net.c: building with seeded weights */
 
@@ -34,25 +36,32 @@ struct net_conv {
 };
 
 struct net net_start(struct graph *g, u64 seed);
-value_id net_input(struct net *n, const char *name, const char *dims); /* f32, sizes separated by blanks: "1 3 H W" */
-void net_output(struct net *n, value_id v, const char *name);          /* f32 */
+value_id net_input(struct net *n, const char *name,
+                   const char *dims); /* f32, sizes separated by blanks: "1 3 H W" */
+void net_output(struct net *n, value_id v, const char *name); /* f32 */
 value_id net_ints(struct net *n, const char *name, const i64 *v, i64 count);
-struct tensor *net_floats(struct net *n, u32 rank, const i64 *dim);    /* zeroed, to be filled */
-value_id net_normal(struct net *n, const char *name, u32 rank, const i64 *dim, double mean, double deviation);
-value_id net_op(struct net *n, const char *op, const char *name, value_id a, value_id b); /* b may be 0 */
+struct tensor *net_floats(struct net *n, u32 rank, const i64 *dim); /* zeroed, to be filled */
+value_id net_normal(struct net *n, const char *name, u32 rank, const i64 *dim, double mean,
+                    double deviation);
+value_id net_op(struct net *n, const char *op, const char *name, value_id a,
+                value_id b);                                            /* b may be 0 */
 value_id net_conv(struct net *n, value_id x, const struct net_conv *c); /* He-initialised */
 value_id net_conv_relu(struct net *n, value_id x, const struct net_conv *c);
 value_id net_batch_norm(struct net *n, value_id x, const char *name, i64 channels, double scale);
-value_id net_pool(struct net *n, value_id x, const char *name, i64 size, i64 stride, i64 pad); /* maximum */
-value_id net_up(struct net *n, value_id x, const char *name);                     /* twice the size, nearest */
-value_id net_concat(struct net *n, value_id a, value_id b, const char *name);     /* channels */
+value_id net_pool(struct net *n, value_id x, const char *name, i64 size, i64 stride,
+                  i64 pad);                                   /* maximum */
+value_id net_up(struct net *n, value_id x, const char *name); /* twice the size, nearest */
+value_id net_concat(struct net *n, value_id a, value_id b, const char *name); /* channels */
 /* Pads (1, c, h, w) by its border to multiples of `align`; *size is what net_crop needs. */
 value_id net_pad_to(struct net *n, value_id x, i64 align, value_id *size);
 value_id net_crop(struct net *n, value_id x, value_id size);
-value_id net_classify(struct net *n, value_id x, i64 channels, i64 classes);      /* mean over the picture, Gemm */
+value_id net_classify(struct net *n, value_id x, i64 channels,
+                      i64 classes); /* mean over the picture, Gemm */
 
 /* zoo_unet.c: the OIDN family, one table of channels each */
-struct unet_oidn { i64 ec1, ec2, ec3, ec4, ec5, dc4, dc3, dc2a, dc2b, dc1a, dc1b; };
+struct unet_oidn {
+    i64 ec1, ec2, ec3, ec4, ec5, dc4, dc3, dc2a, dc2b, dc1a, dc1b;
+};
 void unet_oidn(struct graph *g, const struct unet_oidn *c, u64 seed);
 
 #endif

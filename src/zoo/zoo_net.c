@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Building blocks of the zoo's networks: nodes in the vocabulary of opset 18, as PyTorch's exporter would write them, and seeded
-// weights. Convolutions are He-initialised, so that values keep their size through many layers and errors show.
+// Building blocks of the zoo's networks: nodes in the vocabulary of opset 18, as PyTorch's exporter
+// would write them, and seeded weights. Convolutions are He-initialised, so that values keep their
+// size through many layers and errors show.
 #include "zoo/zoo.h"
 
 #include <math.h>
 
-struct net net_start(struct graph *g, u64 seed) { return (struct net){.g = g, .rng = rng_seed(seed)}; }
+struct net net_start(struct graph *g, u64 seed)
+{
+    return (struct net){.g = g, .rng = rng_seed(seed)};
+}
 
 value_id net_input(struct net *n, const char *name, const char *dims)
 {
@@ -35,9 +39,13 @@ value_id net_ints(struct net *n, const char *name, const i64 *v, i64 count)
     return graph_add_const(n->g, str_of(name), t);
 }
 
-struct tensor *net_floats(struct net *n, u32 rank, const i64 *dim) { return tensor_new(n->g->arena, DT_F32, rank, dim); }
+struct tensor *net_floats(struct net *n, u32 rank, const i64 *dim)
+{
+    return tensor_new(n->g->arena, DT_F32, rank, dim);
+}
 
-value_id net_normal(struct net *n, const char *name, u32 rank, const i64 *dim, double mean, double deviation)
+value_id net_normal(struct net *n, const char *name, u32 rank, const i64 *dim, double mean,
+                    double deviation)
 {
     struct tensor *t = net_floats(n, rank, dim);
     for (i64 i = 0, count = tensor_count(t); i < count; i++)
@@ -54,7 +62,8 @@ static node_id producer(const struct net *n, value_id v) { return graph_value(n-
 
 static void set_pair(struct net *n, value_id v, const char *attr, i64 x)
 {
-    attr_set_ints(n->g, producer(n, v), attr, (i64[]){x, x, x, x}, str_is(str_of(attr), "pads") ? 4 : 2);
+    attr_set_ints(n->g, producer(n, v), attr, (i64[]){x, x, x, x},
+                  str_is(str_of(attr), "pads") ? 4 : 2);
 }
 
 static const char *part_name(struct net *n, const char *name, const char *part)
@@ -83,7 +92,8 @@ value_id net_conv_relu(struct net *n, value_id x, const struct net_conv *c)
 
 value_id net_batch_norm(struct net *n, value_id x, const char *name, i64 channels, double scale)
 {
-    value_id in[5] = {x, net_normal(n, part_name(n, name, "weight"), 1, &channels, scale, 0.1 * scale),
+    value_id in[5] = {x,
+                      net_normal(n, part_name(n, name, "weight"), 1, &channels, scale, 0.1 * scale),
                       net_normal(n, part_name(n, name, "bias"), 1, &channels, 0, 0.1),
                       net_normal(n, part_name(n, name, "mean"), 1, &channels, 0, 0.1)};
     struct tensor *var = net_floats(n, 1, &channels);
@@ -127,9 +137,12 @@ value_id net_pad_to(struct net *n, value_id x, i64 align, value_id *size)
 {
     value_id shape = net_op(n, "Shape", "shape", x, 0);
     value_id hw = graph_op(n->g, "Slice", S("size"), 3,
-                           (value_id[]){shape, net_ints(n, "size.from", (i64[]){2}, 1), net_ints(n, "size.to", (i64[]){4}, 1)});
-    value_id missing = net_op(n, "Mod", "missing", net_op(n, "Neg", "size.negative", hw, 0), net_ints(n, "align", &align, 1));
-    value_id pads = net_op(n, "Concat", "pads", net_ints(n, "pads.before", (i64[6]){0}, 6), missing);
+                           (value_id[]){shape, net_ints(n, "size.from", (i64[]){2}, 1),
+                                        net_ints(n, "size.to", (i64[]){4}, 1)});
+    value_id missing = net_op(n, "Mod", "missing", net_op(n, "Neg", "size.negative", hw, 0),
+                              net_ints(n, "align", &align, 1));
+    value_id pads =
+        net_op(n, "Concat", "pads", net_ints(n, "pads.before", (i64[6]){0}, 6), missing);
     attr_set_int(n->g, producer(n, pads), "axis", 0);
     value_id v = net_op(n, "Pad", "pad", x, pads);
     attr_set_str(n->g, producer(n, v), "mode", S("edge"));
@@ -139,14 +152,17 @@ value_id net_pad_to(struct net *n, value_id x, i64 align, value_id *size)
 
 value_id net_crop(struct net *n, value_id x, value_id size)
 {
-    value_id in[] = {x, net_ints(n, "crop.from", (i64[]){0, 0}, 2), size, net_ints(n, "crop.axes", (i64[]){2, 3}, 2)};
+    value_id in[] = {x, net_ints(n, "crop.from", (i64[]){0, 0}, 2), size,
+                     net_ints(n, "crop.axes", (i64[]){2, 3}, 2)};
     return graph_op(n->g, "Slice", S("crop"), 4, in);
 }
 
 value_id net_classify(struct net *n, value_id x, i64 channels, i64 classes)
 {
-    value_id mean = net_op(n, "Flatten", "flatten", net_op(n, "GlobalAveragePool", "mean", x, 0), 0);
-    value_id w = net_normal(n, "fc.weight", 2, (i64[]){classes, channels}, 0, sqrt(1.0 / (double)channels));
+    value_id mean =
+        net_op(n, "Flatten", "flatten", net_op(n, "GlobalAveragePool", "mean", x, 0), 0);
+    value_id w =
+        net_normal(n, "fc.weight", 2, (i64[]){classes, channels}, 0, sqrt(1.0 / (double)channels));
     value_id b = net_normal(n, "fc.bias", 1, &classes, 0, 0.02);
     value_id v = graph_op(n->g, "Gemm", S("fc"), 3, (value_id[]){mean, w, b});
     attr_set_int(n->g, producer(n, v), "transB", 1);

@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The U-Net of Open Image Denoise: four levels, each halved by a maximum pool; on the way up nearest doubling and concatenation
-// with what was there on the way down (the decoder's tensor first). All convolutions 3x3 with zero padding and ReLU, but the last one
-// without. Padding to a multiple of 16 by the border and cropping at the end make any size work.
+// The U-Net of Open Image Denoise: four levels, each halved by a maximum pool; on the way up
+// nearest doubling and concatenation with what was there on the way down (the decoder's tensor
+// first). All convolutions 3x3 with zero padding and ReLU, but the last one without. Padding to a
+// multiple of 16 by the border and cropping at the end make any size work.
 #include "zoo/zoo.h"
 
 static value_id conv(struct net *n, value_id x, const char *name, i64 in, i64 out)
 {
-    return net_conv_relu(n, x, &(struct net_conv){.name = name, .in = in, .out = out, .size = 3, .pad = 1});
+    return net_conv_relu(
+        n, x, &(struct net_conv){.name = name, .in = in, .out = out, .size = 3, .pad = 1});
 }
 
 /* Doubles x and puts skip behind it. */
 static value_id join(struct net *n, value_id x, value_id skip, const char *name)
 {
-    const char *up = str_fmt(n->g->arena, "up%s", name).p, *cat = str_fmt(n->g->arena, "concat%s", name).p;
+    const char *up = str_fmt(n->g->arena, "up%s", name).p,
+               *cat = str_fmt(n->g->arena, "concat%s", name).p;
     return net_concat(n, net_up(n, x, up), skip, cat);
 }
 
@@ -36,6 +39,8 @@ void unet_oidn(struct graph *g, const struct unet_oidn *c, u64 seed)
     x = conv(&n, x, "dec_conv2b", c->dc2a, c->dc2b);
     x = conv(&n, join(&n, x, in, "1"), "dec_conv1a", c->dc2b + 3, c->dc1a);
     x = conv(&n, x, "dec_conv1b", c->dc1a, c->dc1b);
-    x = net_conv(&n, x, &(struct net_conv){.name = "dec_conv0", .in = c->dc1b, .out = 3, .size = 3, .pad = 1});
+    x = net_conv(
+        &n, x,
+        &(struct net_conv){.name = "dec_conv0", .in = c->dc1b, .out = 3, .size = 3, .pad = 1});
     net_output(&n, net_crop(&n, x, size), "output");
 }
