@@ -62,57 +62,25 @@ struct cli {
 };
 
 /* Rows that several commands share. */
-#define OPT_DEVICE                                                                                 \
-    {                                                                                              \
-        "device", 0, OPT_TEXT, "GLOB", "device to run on, see quern devices (default cpu)"         \
-    }
-#define OPT_THREADS                                                                                \
-    {                                                                                              \
-        "threads", 0, OPT_COUNT, "N", "processor threads (default: all)"                           \
-    }
-#define OPT_SIZES                                                                                  \
-    {                                                                                              \
-        "optimize-for", 0, OPT_TEXT, "H:1080,W:1920", "sizes to be fast at (default 256 each)"     \
-    }
-#define OPT_SET                                                                                    \
-    {                                                                                              \
-        "set", 0, OPT_WORDS, "NAME=SIZE", "sizes of the random inputs, several words"              \
-    }
-#define OPT_SEED                                                                                   \
-    {                                                                                              \
-        "seed", 0, OPT_COUNT, "N", "for everything random (default 0)"                             \
-    }
-#define OPT_DB                                                                                     \
-    {                                                                                              \
-        "db", 0, OPT_TEXT, "DB", "database of measurements"                                        \
-    }
-#define OPT_UNTUNED                                                                                \
-    {                                                                                              \
-        "untuned", 0, OPT_FLAG, NULL,                                                              \
-            "default schedules, even where the database knows better ones"                         \
-    }
-#define OPT_FUSION                                                                                 \
-    {                                                                                              \
-        "fusion", 0, OPT_FLAG, NULL,                                                               \
-            "fuse operators into common kernels (on; --no-fusion: one kernel each)"                \
-    }
-#define OPT_OUTPUT(arg, help)                                                                      \
-    {                                                                                              \
-        "output", 'o', OPT_TEXT, arg, help                                                         \
-    }
-#define OPT_TIMEOUT                                                                                \
-    {                                                                                              \
-        "timeout", 0, OPT_TIME, "TIME",                                                            \
-            "stop after 90, 60s, 15min or 2h (default: when nothing is left to learn)"             \
-    }
-#define OPT_SAMPLES                                                                                \
-    {                                                                                              \
-        "min-samples", 0, OPT_COUNT, "N", "measurements of each surviving candidate (default 10)"  \
-    }
-#define OPT_END                                                                                    \
-    {                                                                                              \
-        NULL, 0, OPT_FLAG, NULL, NULL                                                              \
-    }
+/* clang-format off */
+#define OPT_DEVICE {"device", 0, OPT_TEXT, "GLOB", "see quern devices (default cpu)"}
+#define OPT_THREADS {"threads", 0, OPT_COUNT, "N", "processor threads (default: all)"}
+#define OPT_SIZES \
+    {"optimize-for", 0, OPT_TEXT, "H:1080,W:1920", "sizes to be fast at (default 256 each)"}
+#define OPT_SET {"set", 0, OPT_WORDS, "NAME=SIZE", "sizes of the random inputs, several words"}
+#define OPT_SEED {"seed", 0, OPT_COUNT, "N", "for everything random (default 0)"}
+#define OPT_DB {"db", 0, OPT_TEXT, "DB", "database of measurements"}
+#define OPT_UNTUNED \
+    {"untuned", 0, OPT_FLAG, NULL, "default schedules, even where the database knows better ones"}
+#define OPT_FUSION \
+    {"fusion", 0, OPT_FLAG, NULL, "common kernels (default; --no-fusion: one for each operator)"}
+#define OPT_OUTPUT(arg, help) {"output", 'o', OPT_TEXT, arg, help}
+#define OPT_TIMEOUT \
+    {"timeout", 0, OPT_TIME, "TIME", "90, 60s, 15min, 2h (default: until nothing is left to learn)"}
+#define OPT_SAMPLES \
+    {"min-samples", 0, OPT_COUNT, "N", "measurements of each surviving candidate (default 10)"}
+#define OPT_END {NULL, 0, OPT_FLAG, NULL, NULL}
+/* clang-format on */
 
 /* cli_opts.c */
 bool opts_parse(struct cli *c, int argc, char **argv); /* false: a message was printed */
