@@ -6,7 +6,7 @@
 
 #include <sqlite3.h>
 
-enum { SCHEMA_VERSION = 1, BUSY_MS = 30000 };
+enum { SCHEMA_VERSION = 2, BUSY_MS = 30000 };
 
 static const char schema[] =
     "CREATE TABLE IF NOT EXISTS env (id INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL, toolchain TEXT NOT NULL,"
@@ -16,7 +16,7 @@ static const char schema[] =
     "  REFERENCES task, sizes TEXT NOT NULL, candidate TEXT NOT NULL, kernel TEXT NOT NULL DEFAULT '', status INTEGER NOT NULL"
     "  DEFAULT 0, reason TEXT NOT NULL DEFAULT '', UNIQUE (env, task, sizes, candidate));"
     "CREATE TABLE IF NOT EXISTS sample (id INTEGER PRIMARY KEY, trial INTEGER NOT NULL REFERENCES trial, seconds REAL NOT NULL,"
-    "  reference REAL NOT NULL);"
+    "  reference REAL NOT NULL, cold INTEGER NOT NULL DEFAULT 0);"
     "CREATE INDEX IF NOT EXISTS sample_trial ON sample (trial);"
     "CREATE TABLE IF NOT EXISTS binary (key TEXT PRIMARY KEY, code BLOB NOT NULL);"
     "CREATE TABLE IF NOT EXISTS model (name TEXT PRIMARY KEY, options TEXT NOT NULL);";
@@ -95,16 +95,23 @@ static struct str column(sqlite3_stmt *st, int k, struct arena *a)
 
 /* opening */
 
+/* Version 1 had no cold samples. */
+static bool upgrade(struct db *d, struct err *e)
+{
+    return db_do(d, e, "ALTER TABLE sample ADD COLUMN cold INTEGER NOT NULL DEFAULT 0", "");
+}
+
 static bool check_version(struct db *d, const char *path, struct err *e)
 {
     i64 v = db_int(d, db_query(d, e, "PRAGMA user_version", ""), e);
     if (e->code) return err_prefix(e, "%s", path);
     if (v > SCHEMA_VERSION)
         return err_set(e, ERR_UNSUPPORTED, "%s: database of version %lld, this program knows %d", path, (long long)v, SCHEMA_VERSION);
-    if (v != 0) return true;
-    i64 n = db_int(d, db_query(d, e, "SELECT count(*) FROM sqlite_master", ""), e);
+    i64 all = db_int(d, db_query(d, e, "SELECT count(*) FROM sqlite_master", ""), e);
+    i64 ours = db_int(d, db_query(d, e, "SELECT count(*) FROM sqlite_master WHERE name IN ('trial','sample','task','env')", ""), e);
     if (e->code) return err_prefix(e, "%s", path);
-    return n == 0 || err_set(e, ERR_INPUT, "%s: not a database of quern", path);
+    if (v == 0 ? all > 0 && ours == 0 : ours < 4) return err_set(e, ERR_INPUT, "%s: not a database of quern", path);
+    return v != 1 || upgrade(d, e) || err_prefix(e, "%s", path);
 }
 
 bool db_open(struct db *d, const char *path, struct err *e)
@@ -121,7 +128,7 @@ bool db_open(struct db *d, const char *path, struct err *e)
     bool ok = check_version(d, path, &q);
     ok = ok && sqlite3_exec(d->sql, "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;", NULL, NULL, NULL) == SQLITE_OK;
     ok = ok && sqlite3_exec(d->sql, schema, NULL, NULL, NULL) == SQLITE_OK;
-    ok = ok && sqlite3_exec(d->sql, "PRAGMA user_version=1", NULL, NULL, NULL) == SQLITE_OK;
+    ok = ok && sqlite3_exec(d->sql, "PRAGMA user_version=2", NULL, NULL, NULL) == SQLITE_OK;
     if (ok) return true;
     if (q.code) err_set(e, q.code, "%s", q.msg);
     else err_set(e, ERR_INPUT, "cannot use database '%s': %s", path, sqlite3_errmsg(d->sql));
@@ -194,15 +201,16 @@ bool db_trial_status(struct db *d, i64 trial, enum trial_status s, struct str re
     return db_do(d, e, "UPDATE trial SET status=?, reason=? WHERE id=?", "iti", (i64)s, reason, trial);
 }
 
-bool db_sample(struct db *d, i64 trial, double seconds, double reference, struct err *e)
+bool db_sample(struct db *d, i64 trial, const struct sample *s, struct err *e)
 {
-    return db_do(d, e, "INSERT INTO sample (trial, seconds, reference) VALUES (?,?,?)", "iff", trial, seconds, reference);
+    return db_do(d, e, "INSERT INTO sample (trial, seconds, reference, cold) VALUES (?,?,?,?)", "iffi", trial, s->seconds, s->base,
+                 (i64)s->is_cold);
 }
 
 static bool add_samples(struct db *d, struct trial_row *r, struct arena *a, struct err *e)
 {
     struct { double *v; u32 n, cap; } s = {0}, q = {0}, ref = {0};
-    sqlite3_stmt *st = db_query(d, e, "SELECT seconds, reference FROM sample WHERE trial=?", "i", r->id);
+    sqlite3_stmt *st = db_query(d, e, "SELECT seconds, reference FROM sample WHERE trial=? AND cold=0", "i", r->id);
     if (!st) return false;
     while (sqlite3_step(st) == SQLITE_ROW) {
         double t = sqlite3_column_double(st, 0), base = sqlite3_column_double(st, 1);

@@ -15,6 +15,8 @@ struct entrant {            /* one candidate of a task */
     double median, ratio;   /* of all samples, also earlier runs' */
 };
 
+enum { DRIFT_SAMPLES = 10 };
+
 struct contest {            /* one task at its sizes */
     const struct tune_task *t;
     i64 db_task;
@@ -29,6 +31,8 @@ struct contest {            /* one task at its sizes */
     bool is_done;           /* nothing new to try */
     struct subject base;
     struct stats base_time;
+    double early[DRIFT_SAMPLES], late[DRIFT_SAMPLES]; /* the base's first samples beside candidates, and its last, a ring */
+    u32 n_beside;           /* samples of the base beside candidates */
     double best;            /* seconds, of the best verified candidate */
     double best_ratio;      /* of its time and the base's */
     i32 best_at;            /* in known, -1: none */

@@ -18,10 +18,10 @@ struct stats stats_of(double *v, u32 n)
     if (n == 0) return (struct stats){0};
     qsort(v, n, sizeof *v, compare);
     double half = 0.98 * sqrt((double)n);
-    i64 lo = (i64)floor((double)n / 2 - half), hi = (i64)ceil((double)n / 2 + half);
+    i64 lo = i64_max((i64)floor((double)n / 2 - half), 0);
     return (struct stats){
         .median = n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2,
-        .low = v[i64_max(lo, 0)],
-        .high = v[i64_min(hi, (i64)n - 1)],
+        .low = v[lo],
+        .high = v[n - 1 - lo],
     };
 }

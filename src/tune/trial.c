@@ -5,18 +5,22 @@
 // turn, and reports every step through a pipe. The parent applies the clock: a child that crashes or hangs is a status.
 #include "tune/tune.h"
 
-#include <signal.h>
+#include <math.h>
 #include <string.h>
 
 enum { GUARD = 4096, GUARD_BYTE = 0xA5, POISON_BYTE = 0xFF, MAX_REPEAT = 10000 };
 static const double min_sample_seconds = 200e-6; /* shorter runs are repeated: the timer's noise stays below a percent */
-static const double start_seconds = 30;          /* opening the device and moving data may take this much longer than a run */
+static const double start_seconds = 30;          /* opening the device and moving data may take this long */
+static const i64 max_evict = 256 << 20;
 
-enum message_kind { MSG_VERIFIED, MSG_SAMPLE, MSG_END };
+/* What the child says. ALLOW: the next message comes within that many seconds, or the child hangs: runs of the candidate are
+   given its time-out, opening the device and moving data much more. */
+enum message_kind { MSG_ALLOW, MSG_SAMPLE, MSG_END };
 
 struct message {
     u8 kind, status;
     i64 n_text;
+    double seconds;
     struct sample sample;
 };
 
@@ -49,6 +53,12 @@ static void send_end(struct child *c, enum trial_status st, struct str reason)
     struct message m = {.kind = MSG_END, .status = (u8)st, .n_text = reason.n};
     os_child_put(c->fd, &m, sizeof m);
     os_child_put(c->fd, reason.p, reason.n);
+}
+
+static void send_allow(const struct child *c, double seconds)
+{
+    struct message m = {.kind = MSG_ALLOW, .seconds = seconds};
+    os_child_put(c->fd, &m, sizeof m);
 }
 
 /* memory */
@@ -206,7 +216,10 @@ static void close_instance(struct child *c, struct instance *x)
 
 static bool run_once(struct child *c, struct instance *x, struct err *e)
 {
-    return c->o->driver->launch(c->dev, &x->launch, e) && c->o->driver->fence(c->dev, e);
+    send_allow(c, c->o->timeout);
+    bool ok = c->o->driver->launch(c->dev, &x->launch, e) && c->o->driver->fence(c->dev, e);
+    send_allow(c, start_seconds);
+    return ok;
 }
 
 /* verifying */
@@ -330,10 +343,33 @@ static double time_runs(struct child *c, struct instance *x, i64 repeat, struct 
 
 static i64 repeats(struct child *c, struct instance *x, struct err *e)
 {
-    double t = time_runs(c, x, 1, e); /* cold: memory is touched the first time */
+    send_allow(c, 2 * c->o->timeout);
+    double t = time_runs(c, x, 1, e); /* memory is touched the first time */
     if (t >= 0) t = time_runs(c, x, 1, e);
     if (t < 0) return 0;
     return t >= min_sample_seconds ? 1 : i64_min(MAX_REPEAT, (i64)(min_sample_seconds / (t + 1e-8)) + 1);
+}
+
+/* One run with nothing of it in the caches: written over by twice the size of the last level. Private caches of other threads
+   keep what they hold, which the candidate's threads may find again. */
+static bool time_cold(struct child *c, struct instance *x, struct err *e)
+{
+    struct caps caps;
+    struct dev_mem m;
+    c->o->driver->caps(c->dev, &caps);
+    i64 size = i64_min(2 * i64_max(caps.l3_bytes, caps.l2_bytes), max_evict);
+    if (size <= 0) return true;
+    send_allow(c, start_seconds);
+    if (!c->o->driver->alloc(c->dev, size, &m, e)) return false;
+    bool ok = poison(c, m, size, e) && c->o->driver->fence(c->dev, e);
+    send_allow(c, c->o->timeout);
+    struct message s = {.kind = MSG_SAMPLE, .sample = {.is_cold = true}};
+    if (ok) s.sample.seconds = time_runs(c, x, 1, e);
+    c->o->driver->release(c->dev, &m);
+    if (!ok || s.sample.seconds < 0) return false;
+    os_child_put(c->fd, &s, sizeof s);
+    send_allow(c, c->o->timeout);
+    return time_runs(c, x, 1, e) >= 0; /* warm again */
 }
 
 static enum trial_status time_all(struct child *c, struct buf *why)
@@ -344,9 +380,10 @@ static enum trial_status time_all(struct child *c, struct buf *why)
     ok = ok && open_instance(c, &x, c->s, c->timing, c->o->base ? &base : NULL, &e);
     ok = ok && (!c->o->base || make_variants(c, &base, &e)) && make_variants(c, &x, &e);
     i64 rb = ok && c->o->base ? repeats(c, &base, &e) : 1, rx = ok ? repeats(c, &x, &e) : 0;
-    ok = ok && rb > 0 && rx > 0;
+    ok = ok && rb > 0 && rx > 0 && (!c->o->cold || time_cold(c, &x, &e));
     for (u32 i = 0; i < c->o->max_samples && ok; i++) {
         struct message m = {.kind = MSG_SAMPLE};
+        send_allow(c, 2 * c->o->timeout);
         if (c->o->base) m.sample.base = time_runs(c, &base, rb, &e);
         m.sample.seconds = time_runs(c, &x, rx, &e);
         ok = m.sample.seconds >= 0 && m.sample.base >= 0;
@@ -369,11 +406,7 @@ static void child_main(void *user, int fd)
         return;
     }
     for (u32 i = 0; i < c->n_checks && st == TRIAL_OK; i++) st = verify_one(c, c->checks[i], &why);
-    if (st == TRIAL_OK) {
-        struct message m = {.kind = MSG_VERIFIED};
-        os_child_put(fd, &m, sizeof m);
-        if (c->timing) st = time_all(c, &why);
-    }
+    if (st == TRIAL_OK && c->timing) st = time_all(c, &why);
     send_end(c, st, buf_view(&why));
 }
 
@@ -416,15 +449,19 @@ enum trial_status trial_run(const struct subject *s, const struct check *const *
         buf_z(reason, e.msg);
         return TRIAL_LAUNCH;
     }
-    double limit = start_seconds + o->timeout * (n_checks + 1);
+    double limit = start_seconds;
     for (u32 n = 0;;) {
         struct message m;
-        enum os_exit how = os_child_get(&ch, &m, sizeof m, limit);
+        double left = o->deadline > 0 ? fmax(o->deadline - os_now(), 0.001) : limit;
+        enum os_exit how = os_child_get(&ch, &m, sizeof m, fmin(limit, left));
+        if (how == OS_TIMEOUT && left < limit) { /* the run's time is over: no verdict */
+            os_child_end(&ch);
+            return TRIAL_NEW;
+        }
         if (how != OS_EXITED) return how_ended(&ch, how, reason);
-        if (m.kind == MSG_END) return take_end(&ch, &m, limit, reason);
-        /* the first samples come behind warm-up runs of both kernels */
-        limit = m.kind == MSG_VERIFIED ? start_seconds + o->timeout * 6 : o->timeout * 2;
-        if (m.kind != MSG_SAMPLE || fn(user, &m.sample, ++n)) continue;
+        if (m.kind == MSG_END) return take_end(&ch, &m, start_seconds, reason);
+        if (m.kind == MSG_ALLOW) limit = m.seconds;
+        if (m.kind != MSG_SAMPLE || fn(user, &m.sample, m.sample.is_cold ? n : ++n)) continue;
         os_child_end(&ch);
         return TRIAL_OK;
     }

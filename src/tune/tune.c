@@ -9,7 +9,7 @@
 #include <math.h>
 
 enum { BATCH = 4, DEFAULT_SAMPLES = 10, DEFAULT_CANDIDATES = 256, MAX_CHECKS = 3, POPULATE_CANDIDATES = 32 };
-static const double default_run_timeout = 20, final_share = 0.12, lost_ratio = 1.15;
+static const double default_run_timeout = 20, final_share = 0.12, lost_ratio = 1.15, max_drift = 0.1;
 
 struct tuner {
     struct db *db;
@@ -149,13 +149,21 @@ struct watch {            /* decides after each sample whether to go on */
     bool gave_up, failed;
 };
 
+static void watch_base(struct contest *c, double seconds)
+{
+    if (c->n_beside < DRIFT_SAMPLES) c->early[c->n_beside] = seconds;
+    c->late[c->n_beside++ % DRIFT_SAMPLES] = seconds;
+}
+
 static bool on_sample(void *user, const struct sample *s, u32 n)
 {
     struct watch *w = user;
-    if (!db_sample(w->t->db, w->trial, s->seconds, s->base, w->t->e)) {
+    if (!db_sample(w->t->db, w->trial, s, w->t->e)) {
         w->failed = true;
         return false;
     }
+    if (s->is_cold) return true;
+    if (s->base > 0) watch_base(w->c, s->base);
     w->v[w->n] = s->seconds;
     w->q[w->n++] = s->base > 0 ? s->seconds / s->base : 1;
     if (n >= 3 && s->base > 0 && w->c->best_at >= 0) {
@@ -175,7 +183,7 @@ static enum trial_status measure(struct tuner *t, struct contest *c, const struc
     for (u32 i = 0; i < t->n_checks; i++) checks[i] = &t->check[i];
     double limit = c->is_ready ? fmax(2, 20 * c->base_time.median) : default_run_timeout;
     struct trial_opts o = {.driver = t->o->driver, .dev = t->o->dev, .timeout = limit, .max_samples = want,
-                           .base = c->is_ready ? &c->base : NULL};
+                           .base = c->is_ready ? &c->base : NULL, .cold = verify, .deadline = t->end};
     enum trial_status st = trial_run(s, checks, verify ? t->n_checks : 0, &t->timing, &o, on_sample, &w, reason);
     if (st == TRIAL_OK && w.gave_up) st = TRIAL_SLOW;
     if (w.n) {
@@ -265,6 +273,10 @@ static bool run_one(struct tuner *t, struct contest *c, struct heat *h, u32 i)
     struct buf why = {0};
     h->subject[i].code = h->built[i].code;
     enum trial_status st = measure(t, c, &h->subject[i], x, true, &why);
+    if (st == TRIAL_NEW) { /* the run's time is over: the next run measures it */
+        buf_release(&why);
+        return !t->e->code;
+    }
     bool ok = set_status(t, c, x, st, buf_view(&why));
     buf_release(&why);
     c->n_tried++;
@@ -485,6 +497,29 @@ static bool open_device(struct tuner *t)
     return ok && t->env != 0;
 }
 
+/* Candidates are compared with times of the same base at the start and at the end of the run: did the machine change? */
+static void report_drift(struct tuner *t)
+{
+    double *change = arena_array(&t->arena, double, t->n + 1);
+    u32 n = 0;
+    for (u32 i = 0; i < t->n; i++) {
+        struct contest *c = &t->contest[i];
+        if (c->n_beside < 2 * DRIFT_SAMPLES) continue;
+        change[n++] = stats_of(c->late, DRIFT_SAMPLES).median / stats_of(c->early, DRIFT_SAMPLES).median;
+    }
+    t->r->drift = n ? stats_of(change, n).median : 1;
+    if (fabs(t->r->drift - 1) <= max_drift) return;
+    log_printf(t->o->log, 1, "the machine changed while measuring: the same kernels took %.2f times as long at the end as at the start",
+               t->r->drift);
+    if (!t->o->event) return;
+    struct buf b = {0};
+    buf_z(&b, "{\"drift\":");
+    buf_f64(&b, t->r->drift);
+    buf_char(&b, '}');
+    t->o->event(t->o->user, buf_view(&b));
+    buf_release(&b);
+}
+
 static bool nothing_measured(struct tuner *t)
 {
     struct buf b = {0};
@@ -514,12 +549,13 @@ static bool run(struct tuner *t, const struct tune_task *task)
     for (u32 i = 0; i < t->n && !out_of_time(t); i++)
         if (t->contest[i].t->weight > 0 && !final_round(t, &t->contest[i])) return false;
     t->r->speedup = speedup(t);
+    report_drift(t);
     return anything_known(t) || nothing_measured(t);
 }
 
 bool tune_run(struct db *d, const struct tune_task *task, u32 n, const struct tune_opts *o, struct tune_result *r, struct err *e)
 {
-    *r = (struct tune_result){.speedup = 1};
+    *r = (struct tune_result){.speedup = 1, .drift = 1};
     struct tuner t = {.db = d, .o = o, .n = n, .rng = rng_seed(o->seed), .r = r, .e = e, .start = os_now()};
     t.end = o->timeout > 0 ? t.start + o->timeout : 0;
     bool ok = run(&t, task);

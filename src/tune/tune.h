@@ -66,7 +66,11 @@ struct str sizes_text(struct arena *a, const struct symtab *st, const i64 *var, 
 i64 db_trial(struct db *d, i64 env, i64 task, struct str sizes, struct str candidate, struct err *e);
 bool db_trial_kernel(struct db *d, i64 trial, struct hash text, struct err *e);
 bool db_trial_status(struct db *d, i64 trial, enum trial_status s, struct str reason, struct err *e);
-bool db_sample(struct db *d, i64 trial, double seconds, double reference, struct err *e);      /* committed on return */
+struct sample {
+    double seconds, base;    /* of one run; of the reference candidate beside it, 0: none */
+    bool is_cold;            /* caches were emptied before; kept for reports, statistics are of warm samples */
+};
+bool db_sample(struct db *d, i64 trial, const struct sample *s, struct err *e); /* committed on return */
 /* All trials of a task at these sizes, in order of adding, with statistics of their samples. Candidates of generators or revisions
    that are no longer there are left out. */
 bool db_trials(struct db *d, i64 env, i64 task, struct str sizes, struct arena *a, struct trial_row **rows, u32 *n, struct err *e);
@@ -131,9 +135,10 @@ struct trial_opts {
     double timeout;            /* seconds for one run */
     u32 max_samples;
     const struct subject *base; /* timed beside it; NULL: none */
+    bool cold;                 /* the first sample is one with empty caches */
+    double deadline;           /* by os_now: no verdict (TRIAL_NEW) when it comes first; 0: none */
 };
-struct sample { double seconds, base; };
-/* Called after each sample; false ends the trial (it cannot win, or enough is known). */
+/* Called after each sample, the n-th warm one; false ends the trial (it cannot win, or enough is known). */
 typedef bool trial_sample_fn(void *user, const struct sample *s, u32 n);
 /* Verifies on each check, then times on `timing`. Returns the status; reason says why (empty when fine). */
 enum trial_status trial_run(const struct subject *s, const struct check *const *checks, u32 n_checks, const struct check *timing,
@@ -161,7 +166,7 @@ struct tune_opts {
     bool add_candidates;       /* search; false: only what the database lists */
     bool measure;              /* false: populate only */
     void (*progress)(void *user, const struct tune_progress *p);
-    void (*event)(void *user, struct str json); /* one finished trial */
+    void (*event)(void *user, struct str json); /* one finished trial; drift */
     const struct log *log;
     void *user;
 };
@@ -170,8 +175,9 @@ struct tune_task {
     const i64 *var;
     double weight;             /* how often the model runs it; 0: an alternative that nothing has chosen yet */
 };
-struct tune_result { i64 n_measured, n_ok, n_failed, n_by_status[N_TRIAL_STATUS]; double speedup; };
-/* ERR_NOTHING when nothing was measured and nothing was known, with the reasons counted. */
+struct tune_result { i64 n_measured, n_ok, n_failed, n_by_status[N_TRIAL_STATUS]; double speedup, drift; };
+/* drift: time of the base candidates at the end of the run over that at its start; reported when it is more than a tenth off 1.
+   ERR_NOTHING when nothing was measured and nothing was known, with the reasons counted. */
 bool tune_run(struct db *d, const struct tune_task *t, u32 n, const struct tune_opts *o, struct tune_result *r, struct err *e);
 /* The same for all tasks of the database (quern bench). */
 bool tune_bench(struct db *d, const struct tune_opts *o, struct tune_result *r, struct err *e);
