@@ -338,6 +338,8 @@ bool os_is_dir(const char *path);
 bool os_list(struct arena *a, const char *dir, struct str **names, i64 *n, struct err *e);
 /* A fresh private temporary folder; remove with os_remove_tree. */
 bool os_temp_dir(struct arena *a, struct str *path, struct err *e);
+/* Removes temporary folders of processes that are gone (killed). */
+void os_temp_sweep(void);
 void os_remove_tree(const char *path);
 const char *os_env(const char *name); /* NULL: not set */
 

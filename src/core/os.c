@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -210,10 +211,39 @@ bool os_list(struct arena *a, const char *dir, struct str **names, i64 *n, struc
     return true;
 }
 
-bool os_temp_dir(struct arena *a, struct str *path, struct err *e)
+static const char *temp_base(void)
 {
     const char *base = os_env("TMPDIR");
-    struct str s = str_fmt(a, "%s/quern-XXXXXX", base && *base ? base : "/tmp");
+    return base && *base ? base : "/tmp";
+}
+
+/* Temporary folders are named after who made them, "quern-NAMESPACE-PID-XXXXXX", so that what a killed process left can be told
+   from what is in use; process ids mean something only within their namespace. */
+static struct str temp_prefix(struct arena *a)
+{
+    struct stat st;
+    return str_fmt(a, "quern-%llu-", stat("/proc/self/ns/pid", &st) == 0 ? (unsigned long long)st.st_ino : 0);
+}
+
+void os_temp_sweep(void)
+{
+    struct arena a = {0};
+    struct err e = {0};
+    struct str *names, prefix = temp_prefix(&a), pid, rest;
+    i64 n, id;
+    if (!os_list(&a, temp_base(), &names, &n, &e)) n = 0;
+    for (i64 i = 0; i < n; i++) {
+        if (!str_starts(names[i], prefix)) continue;
+        bool ours = str_cut(str_sub(names[i], prefix.n, names[i].n), '-', &pid, &rest) && str_to_i64(pid, &id) && id > 0;
+        if (ours && kill((pid_t)id, 0) != 0 && errno == ESRCH) os_remove_tree(str_fmt(&a, "%s/%.*s", temp_base(), STR_ARG(names[i])).p);
+    }
+    arena_release(&a);
+}
+
+bool os_temp_dir(struct arena *a, struct str *path, struct err *e)
+{
+    struct str prefix = temp_prefix(a);
+    struct str s = str_fmt(a, "%s/%.*s%lld-XXXXXX", temp_base(), STR_ARG(prefix), (long long)getpid());
     char *z = (char *)(uintptr_t)s.p; /* our own copy */
     if (!mkdtemp(z)) return fail(e, "create temporary folder", z);
     *path = s;

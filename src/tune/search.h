@@ -25,6 +25,7 @@ struct contest {            /* one task at its sizes */
     struct { struct entrant *v; u32 n, cap; } known; /* in the database, in order of adding; [0] is the default once measured */
     struct { struct entrant *v; u32 n, cap; } pool;  /* not tried yet, best predicted first */
     u32 next;               /* in the pool */
+    bool is_filled;         /* the pool: made when it is first asked for */
     struct map seen;        /* candidate text -> 1 */
     bool is_ready;          /* base is built and measured */
     bool is_hopeless;       /* not even the default works */

@@ -322,6 +322,15 @@ static void relate(struct contest *c)
     if (c->best_at < 0) c->best_ratio = 1;
 }
 
+/* Listing and predicting all schedules takes a while: done for the tasks that get that far. */
+static void propose(struct tuner *t, struct contest *c, struct heat *h, u32 max)
+{
+    u32 limit = t->o->max_candidates ? t->o->max_candidates : DEFAULT_CANDIDATES;
+    if (!c->is_filled) contest_fill_pool(c, &t->caps, limit * 8, &t->arena);
+    c->is_filled = true;
+    h->n = contest_propose(c, &t->caps, &t->rng, h->cand, max);
+}
+
 static bool next_heat(struct tuner *t, struct contest *c, struct heat *h)
 {
     h->n = 0;
@@ -329,7 +338,7 @@ static bool next_heat(struct tuner *t, struct contest *c, struct heat *h)
         if (c->known.v[i].status == TRIAL_NEW) h->cand[h->n++] = c->known.v[i].cand, contest_mark(c, &c->known.v[i].cand);
     u32 limit = t->o->max_candidates ? t->o->max_candidates : DEFAULT_CANDIDATES;
     if (h->n == 0 && t->o->add_candidates && c->n_tried < limit)
-        h->n = contest_propose(c, &t->caps, &t->rng, h->cand, BATCH);
+        propose(t, c, h, BATCH);
     c->is_done = h->n == 0;
     return h->n > 0;
 }
@@ -429,7 +438,7 @@ static bool populate(struct tuner *t)
         }
         for (u32 n = 1; n < limit && !c->is_done && !out_of_time(t); n += BATCH) {
             struct heat h;
-            h.n = contest_propose(c, &t->caps, &t->rng, h.cand, (u32)i64_min(BATCH, limit - n));
+            propose(t, c, &h, (u32)i64_min(BATCH, limit - n));
             if (h.n && !build_heat(t, c, &h)) return false;
             report_progress(t, c);
         }
@@ -473,10 +482,6 @@ static bool load_contest(struct tuner *t, struct contest *c, const struct tune_t
                               .median = rows[i].median, .ratio = rows[i].ratio};
         /* killed between its samples and its verdict: verified but unfinished, so it is measured again */
         if (x->status != TRIAL_NEW) contest_mark(c, &x->cand), c->n_tried++;
-    }
-    if (t->o->add_candidates) {
-        u32 limit = t->o->max_candidates ? t->o->max_candidates : DEFAULT_CANDIDATES;
-        contest_fill_pool(c, &t->caps, limit * 8, &t->arena);
     }
     return true;
 }
@@ -540,6 +545,7 @@ static bool anything_known(const struct tuner *t)
 static bool run(struct tuner *t, const struct tune_task *task)
 {
     if (!open_device(t)) return false;
+    os_temp_sweep();
     t->contest = arena_array(&t->arena, struct contest, t->n + 1);
     for (u32 i = 0; i < t->n; i++)
         if (!load_contest(t, &t->contest[i], &task[i])) return false;
