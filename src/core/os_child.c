@@ -19,6 +19,7 @@ static void child_main(os_child_fn *fn, void *user, int fd, int parent)
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* nothing is left behind when the parent is killed */
     if (getppid() != parent) _exit(1);
+    for (int i = 1; i < NSIG; i++) signal(i, SIG_DFL); /* a crash ends this process, whatever handlers our owner has */
     signal(SIGPIPE, SIG_IGN);
     fn(user, fd);
     _exit(0);

@@ -1,0 +1,494 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the tuner promises. Planted candidates: kernels compiled from C text that crash, hang, leave, write where they must not,
+// are wrong in part or not deterministic; each must come back as its status with a reason, and the next trial must work. The
+// database: resumes, never mixes environments, merges, refuses what is not its own. The whole loop on small networks.
+#include "pass/pass.h"
+#include "tune/tune.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { ROWS = 6, COLS = 50, N = ROWS * COLS };
+
+/* One task: y = max(x, 0), of known size, timed on one thread. */
+struct bed {
+    struct arena arena;
+    struct symtab sym;
+    struct graph g;
+    struct task task;
+    struct kernel kernel;
+    struct caps caps;
+    struct check check;
+    struct trial_opts o;
+    const struct lang *lang;
+    struct err e;
+    u32 n_samples;
+};
+
+static void make_task(struct bed *b)
+{
+    value_id x = graph_add_value(&b->g, S("x")), y;
+    struct value *v = graph_value(&b->g, x);
+    v->dtype = DT_F32;
+    v->shape = (struct shape){.known = true, .rank = 2, .dim = {sym_const(&b->sym, ROWS), sym_const(&b->sym, COLS)}};
+    *arr_push(&b->arena, &b->g.input) = x;
+    y = graph_op(&b->g, "Relu", S("y"), 1, &x);
+    *arr_push(&b->arena, &b->g.output) = y;
+    assert_true(op_infer_all(&b->g, &b->e));
+    enum layout *l = arena_array(&b->arena, enum layout, b->g.value.n);
+    assert_true(task_make(&b->task, &b->g, &b->arena, (node_id[]){1}, 1, &y, 1, l, NULL, &b->e));
+}
+
+static void bed_open(struct bed *b)
+{
+    *b = (struct bed){.o = {.driver = dev_find(S("cpu")), .dev = {.n_threads = 1}, .timeout = 0.5, .max_samples = 5}};
+    symtab_init(&b->sym, &b->arena);
+    graph_init(&b->g, &b->arena, &b->sym);
+    make_task(b);
+    struct dev *d = b->o.driver->open(&b->o.dev, &b->e);
+    b->o.driver->caps(d, &b->caps);
+    b->o.driver->close(d);
+    b->lang = lang_find(S("c"));
+    struct candidate c;
+    assert_true(gen_default(&b->task, &b->caps, NULL, &c));
+    assert_true(gen_kernel(&b->kernel, &b->arena, &c, &b->task, &b->caps, &b->e));
+    assert_int_equal(b->kernel.n_arg, 2);
+    assert_int_equal(b->kernel.n_grid, 1);
+    assert_true(check_init(&b->check, &b->task, NULL, 1, true, &b->e));
+}
+
+static void bed_close(struct bed *b)
+{
+    check_release(&b->check);
+    struct arena a = b->arena;
+    arena_release(&a);
+}
+
+/* A kernel with this body instead of the generator's; x, y: input and output, first: is the first iteration here. */
+static struct subject plant(struct bed *b, const char *body)
+{
+    struct buf code = {0};
+    u32 out = b->kernel.arg[1].is_out;
+    struct str text = str_fmt(&b->arena,
+        "#include <math.h>\n#include <signal.h>\n#include <stdint.h>\n#include <stdlib.h>\n#include <unistd.h>\n"
+        "enum { N = %d };\n"
+        "void %s_0(void *const *buf, const int64_t *param, int64_t begin, int64_t end, void *work)\n"
+        "{\n    volatile float *x = buf[%d], *y = buf[%d];\n    static int n_runs;\n    if (begin) return;\n    n_runs++;\n    %s\n}\n",
+        N, b->kernel.name, 1 - (int)out, (int)out, body);
+    bool ok = b->lang->build(&code, text, &b->caps, 60, &b->e);
+    if (!ok) fail_msg("%s", b->e.msg);
+    struct subject s = {.kernel = b->kernel, .code = str_dup(&b->arena, buf_view(&code))};
+    buf_release(&code);
+    return s;
+}
+
+static bool count_sample(void *user, const struct sample *s, u32 n)
+{
+    struct bed *b = user;
+    assert_true(s->seconds > 0);
+    b->n_samples = n;
+    return true;
+}
+
+static enum trial_status run(struct bed *b, const struct subject *s, struct buf *why)
+{
+    const struct check *checks[] = {&b->check};
+    b->n_samples = 0;
+    buf_reset(why);
+    return trial_run(s, checks, 1, &b->check, &b->o, count_sample, b, why);
+}
+
+#define RIGHT "for (int i = 0; i < N; i++) y[i] = x[i] > 0 ? x[i] : 0;"
+
+static const struct { const char *name, *body; enum trial_status want; const char *reason; } planted[] = {
+    {"right", RIGHT, TRIAL_OK, ""},
+    {"null", RIGHT "*(volatile int *)0 = 1;", TRIAL_CRASH, "*signal 11*"},
+    {"abort", "abort();", TRIAL_CRASH, "*signal 6*"},
+    {"trap", "__builtin_trap();", TRIAL_CRASH, "*signal*"},
+    {"leaves", "_exit(0);", TRIAL_CRASH, "*without a result, exit code 0*"},
+    {"killed", "kill(getpid(), SIGKILL);", TRIAL_CRASH, "*signal 9*"},
+    {"hangs", "for (volatile int go = 1; go;) {}", TRIAL_TIMEOUT, "*in time*"},
+    {"sleeps", "sleep(100);", TRIAL_TIMEOUT, "*in time*"},
+    {"before", RIGHT "y[-1] = 1;", TRIAL_BOUNDS, "*before buffer*"},
+    {"behind", RIGHT "y[N] = 1;", TRIAL_BOUNDS, "*behind buffer*"},
+    {"behind input", RIGHT "x[N] = 1;", TRIAL_BOUNDS, "*behind buffer*"},
+    {"input", RIGHT "x[N / 2] = 5;", TRIAL_BOUNDS, "*input*"},
+    {"wrong", "for (int i = 0; i < N; i++) y[i] = x[i];", TRIAL_WRONG, "*output 0*differ*"},
+    {"one wrong", RIGHT "y[N - 1] += 0.01f;", TRIAL_WRONG, "*1 of 300*"},
+    {"nan", RIGHT "y[7] = NAN;", TRIAL_WRONG, "*nan*"},
+    {"unwritten", "for (int i = 0; i < N - 1; i++) y[i] = x[i] > 0 ? x[i] : 0;", TRIAL_WRONG, "*1 of 300*"},
+    {"nothing", "", TRIAL_WRONG, "*300 of 300*"},
+    {"hangs later", RIGHT "while (n_runs > 3) {}", TRIAL_TIMEOUT, "*in time*"},
+    {"crashes later", RIGHT "if (n_runs > 8) abort();", TRIAL_CRASH, "*signal 6*"},
+};
+
+static void test_planted(void **state)
+{
+    struct bed b;
+    struct buf why = {0};
+    bed_open(&b);
+    struct subject right = plant(&b, RIGHT);
+    b.o.base = &right;
+    for (i64 i = 0; i < countof(planted); i++) {
+        struct subject s = plant(&b, planted[i].body);
+        double start = os_now();
+        enum trial_status st = run(&b, &s, &why);
+        if (st != planted[i].want || !str_glob(str_of(planted[i].reason), buf_view(&why)))
+            fail_msg("%s: %s, %s", planted[i].name, trial_status_name(st), why.p ? why.p : "");
+        assert_true(os_now() - start < 5);
+        assert_int_equal(run(&b, &right, &why), TRIAL_OK); /* the next one works */
+        assert_int_equal(b.n_samples, 5);
+    }
+    buf_release(&why);
+    bed_close(&b);
+}
+
+/* What is not a kernel at all. */
+static void test_binaries(void **state)
+{
+    struct bed b;
+    struct buf why = {0};
+    bed_open(&b);
+    struct subject s = plant(&b, RIGHT);
+    struct str whole = s.code;
+    for (i64 n = 0; n < whole.n; n += whole.n / 7 + 1) {
+        s.code = str_sub(whole, 0, n);
+        enum trial_status st = run(&b, &s, &why);
+        bool complete = st == TRIAL_OK && n > whole.n / 2; /* what is cut off is not needed to run */
+        assert_true(complete || ((st == TRIAL_LAUNCH || st == TRIAL_CRASH) && why.n > 0));
+    }
+    s.code = whole;
+    s.kernel.name[0] ^= 1; /* a function that is not there */
+    assert_int_equal(run(&b, &s, &why), TRIAL_LAUNCH);
+    assert_true(str_glob(S("*no function*"), buf_view(&why)));
+    buf_release(&why);
+    bed_close(&b);
+}
+
+static void test_deadline(void **state)
+{
+    struct bed b;
+    struct buf why = {0};
+    bed_open(&b);
+    struct subject hangs = plant(&b, "for (volatile int go = 1; go;) {}");
+    b.o.timeout = 50;
+    b.o.deadline = os_now() + 0.3;
+    double start = os_now();
+    assert_int_equal(run(&b, &hangs, &why), TRIAL_NEW); /* no verdict on it */
+    assert_true(os_now() - start < 2);
+    buf_release(&why);
+    bed_close(&b);
+}
+
+struct heard { struct bed *b; u32 n_cold, n_warm; double warm; };
+
+static bool hear(void *user, const struct sample *s, u32 n)
+{
+    struct heard *h = user;
+    if (s->is_cold) h->n_cold++;
+    else h->n_warm++, h->warm += s->seconds, assert_int_equal(n, h->n_warm);
+    return true;
+}
+
+/* A cold sample comes first, is marked, and not counted. Runs below the timer's resolution are repeated: a run of some 50 ns
+   must not be reported as the microsecond that starting a clock costs. */
+static void test_samples(void **state)
+{
+    struct bed b;
+    struct buf why = {0};
+    bed_open(&b);
+    struct heard h = {&b, 0, 0, 0};
+    struct subject s = plant(&b, "y[0] = x[0];");
+    b.o.cold = true;
+    b.o.max_samples = 9;
+    assert_int_equal(trial_run(&s, NULL, 0, &b.check, &b.o, hear, &h, &why), TRIAL_OK);
+    assert_int_equal(h.n_cold, 1);
+    assert_int_equal(h.n_warm, 9);
+    assert_true(h.warm / 9 < 2e-6);
+    buf_release(&why);
+    bed_close(&b);
+}
+
+static void test_stats(void **state)
+{
+    struct rng r = rng_seed(5);
+    u32 inside = 0, rounds = 2000;
+    for (u32 k = 0; k < rounds; k++) {
+        double v[15];
+        for (i64 i = 0; i < countof(v); i++) v[i] = exp(rng_normal(&r)); /* skewed, median 1 */
+        struct stats s = stats_of(v, countof(v));
+        assert_true(s.low <= s.median && s.median <= s.high);
+        inside += s.low <= 1 && 1 <= s.high;
+    }
+    assert_true(inside > rounds * 0.93 && inside < rounds * 0.99);
+    double one[] = {3}, two[] = {4, 2};
+    assert_true(stats_of(one, 1).median == 3 && stats_of(two, 2).median == 3 && stats_of(two, 2).high == 4);
+    assert_true(stats_of(NULL, 0).median == 0);
+}
+
+/* the loop */
+
+struct tuned { struct arena arena; struct symtab sym; struct graph g; struct cover cover; struct tune_task *task; u32 n; i64 var[1]; };
+
+static void tuned_open(struct tuned *t)
+{
+    struct err e = {0};
+    *t = (struct tuned){0};
+    symtab_init(&t->sym, &t->arena);
+    static const char text[] =
+        "graph {\n  input %x: f32[1,3,16,20]\n"
+        "  %a: f32[1,3,16,20] = Relu(%x)\n  %b: f32[1,3,8,10] = MaxPool(%a) {kernel_shape=[2,2], strides=[2,2]}\n"
+        "  %c: f32[1,3,8,10] = Tanh(%b)\n  output %c\n}\n";
+    if (!graph_parse(&t->g, &t->arena, &t->sym, str_of(text), &e)) fail_msg("%s", e.msg);
+    if (!pass_run_all(&t->g, NULL, &e) || !cover_build(&t->cover, &t->g, &t->arena, NULL, &e)) fail_msg("%s", e.msg);
+    t->n = t->cover.task.n;
+    t->task = arena_array(&t->arena, struct tune_task, t->n);
+    for (u32 i = 0; i < t->n; i++) t->task[i] = (struct tune_task){.task = t->cover.task.v[i], .var = t->var, .weight = 1};
+}
+
+static void tuned_close(struct tuned *t)
+{
+    struct arena a = t->arena;
+    arena_release(&a);
+}
+
+static i64 number(const struct db *d, const char *key)
+{
+    struct buf b = {0};
+    struct err e = {0};
+    char want[64];
+    i64 v = -1;
+    assert_true(db_stats((struct db *)(uintptr_t)d, &b, &e));
+    snprintf(want, sizeof want, "\"%s\":", key);
+    const char *at = strstr(b.p, want);
+    if (at) v = strtoll(at + strlen(want), NULL, 10);
+    buf_release(&b);
+    return v;
+}
+
+static const char *temp_db(struct arena *a, const char *name)
+{
+    struct err e = {0};
+    struct str dir;
+    assert_true(os_temp_dir(a, &dir, &e));
+    return str_fmt(a, "%.*s/%s", STR_ARG(dir), name).p;
+}
+
+static struct tune_opts options(u32 threads)
+{
+    return (struct tune_opts){.driver = dev_find(S("cpu")), .dev = {.n_threads = threads}, .min_samples = 3, .max_candidates = 3,
+                              .add_candidates = true, .measure = true};
+}
+
+/* Populate writes rows and binaries; bench measures them; a second run has nothing left to do; the best is the fastest. */
+static void test_loop(void **state)
+{
+    struct tuned t;
+    struct db d;
+    struct err e = {0};
+    struct tune_result r;
+    tuned_open(&t);
+    const char *path = temp_db(&t.arena, "a.db");
+    assert_true(db_open(&d, path, &e));
+    struct tune_opts o = options(1);
+    o.measure = false;
+    if (!tune_run(&d, t.task, t.n, &o, &r, &e)) fail_msg("%s", e.msg);
+    assert_true(number(&d, "trials") >= t.n && number(&d, "binaries") > 0);
+    assert_int_equal(number(&d, "samples"), 0);
+    i64 populated = number(&d, "trials");
+    o.measure = true, o.add_candidates = false;
+    if (!tune_bench(&d, &o, &r, &e)) fail_msg("%s", e.msg);
+    assert_int_equal(number(&d, "trials"), populated);
+    assert_true(number(&d, "samples") >= 3 * r.n_ok);
+    assert_true(r.n_failed == 0 && r.n_ok >= t.n && number(&d, "new") == -1);
+    i64 env = 1;
+    for (u32 i = 0; i < t.n; i++) {
+        struct task_known k;
+        struct trial_row *row;
+        u32 n;
+        assert_true(tune_best(&d, env, t.task[i].task, t.var, &k, &e) && k.measured && k.seconds > 0);
+        assert_true(db_trials(&d, env, db_task(&d, t.task[i].task, &e), S(""), &t.arena, &row, &n, &e) && n > 0);
+        for (u32 j = 0; j < n; j++) assert_true(row[j].status != TRIAL_OK || row[j].median >= k.seconds);
+    }
+    /* another environment knows nothing of it */
+    i64 other = db_env(&d, S("cpu of somebody else"), S("gcc"), &e);
+    struct task_known k;
+    assert_true(other != env && tune_best(&d, other, t.task[0].task, t.var, &k, &e) && !k.measured && k.n_trials == 0);
+    o = options(2); /* other threads, other times */
+    if (!tune_run(&d, t.task, 1, &o, &r, &e)) fail_msg("%s", e.msg);
+    assert_true(tune_best(&d, env + 2, t.task[0].task, t.var, &k, &e) && k.measured);
+    db_close(&d);
+    os_remove_tree(str_z(&t.arena, str_sub(str_of(path), 0, (i64)strlen(path) - 5)));
+    tuned_close(&t);
+}
+
+static u32 n_events;
+static void on_event(void *user, struct str json)
+{
+    assert_true(json.n > 2 && json.p[0] == '{' && json.p[json.n - 1] == '}');
+    n_events++;
+}
+
+static void test_timeout(void **state)
+{
+    struct tuned t;
+    struct db d;
+    struct err e = {0};
+    struct tune_result r;
+    tuned_open(&t);
+    assert_true(db_open(&d, ":memory:", &e));
+    struct tune_opts o = options(1);
+    o.timeout = 2, o.max_candidates = 100000, o.event = on_event;
+    double start = os_now();
+    if (!tune_run(&d, t.task, t.n, &o, &r, &e)) fail_msg("%s", e.msg);
+    assert_true(os_now() - start < 5);
+    assert_true(n_events >= r.n_measured && r.n_measured > 0);
+    db_close(&d);
+    tuned_close(&t);
+}
+
+/* A compiler that never succeeds: nothing measured, the reasons are counted. */
+static void test_nothing(void **state)
+{
+    struct tuned t;
+    struct db d;
+    struct err e = {0};
+    struct tune_result r;
+    tuned_open(&t);
+    const char *path = temp_db(&t.arena, "cc.sh");
+    static const char script[] = "#!/bin/sh\n[ \"$1\" = --version ] && echo broken 1 && exit 0\necho no such thing >&2\nexit 1\n";
+    assert_true(os_write(path, script, sizeof script - 1, &e));
+    setenv("QUERN_CC", str_fmt(&t.arena, "sh %s", path).p, 1);
+    assert_true(db_open(&d, ":memory:", &e));
+    struct tune_opts o = options(1);
+    assert_false(tune_run(&d, t.task, t.n, &o, &r, &e));
+    unsetenv("QUERN_CC");
+    assert_int_equal(e.code, ERR_NOTHING);
+    if (!str_glob(S("*nothing was measured: * build*"), str_of(e.msg))) fail_msg("%s", e.msg);
+    assert_int_equal(r.n_ok, 0);
+    assert_true(r.n_failed > 0);
+    db_close(&d);
+    os_remove_tree(str_z(&t.arena, str_sub(str_of(path), 0, (i64)strlen(path) - 6)));
+    tuned_close(&t);
+}
+
+/* the database */
+
+static void add_rows(struct db *d, const struct task *t, const char *env, u32 n)
+{
+    struct err e = {0};
+    i64 ev = db_env(d, str_of(env), S("cc"), &e), task = db_task(d, t, &e);
+    for (u32 i = 0; i < n; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "c%u", i);
+        i64 id = db_trial(d, ev, task, S("H=4"), str_of(text), &e);
+        for (u32 k = 0; k < 3; k++) assert_true(db_sample(d, id, &(struct sample){1 + i + k, 2, k == 0}, &e));
+        assert_true(db_trial_status(d, id, TRIAL_OK, S(""), &e));
+        assert_int_equal(db_trial(d, ev, task, S("H=4"), str_of(text), &e), id);
+    }
+}
+
+static void test_merge(void **state)
+{
+    struct tuned t;
+    struct db a, b;
+    struct err e = {0};
+    i64 n;
+    tuned_open(&t);
+    const char *pa = temp_db(&t.arena, "a.db"), *pb = str_fmt(&t.arena, "%s.b", pa).p;
+    assert_true(db_open(&a, pa, &e) && db_open(&b, pb, &e));
+    add_rows(&a, t.task[0].task, "x", 3);
+    add_rows(&b, t.task[0].task, "x", 5);                    /* three are known */
+    add_rows(&b, t.task[t.n > 1].task, "y", 2);              /* another environment */
+    assert_true(db_merge(&a, pb, &n, &e));
+    assert_int_equal(n, 4);
+    assert_int_equal(number(&a, "trials"), 7);
+    assert_int_equal(number(&a, "samples"), 21);
+    assert_true(db_merge(&a, pb, &n, &e));
+    assert_int_equal(n, 0);
+    assert_int_equal(number(&a, "samples"), 21);
+    assert_false(db_merge(&a, "/nonexistent/file.db", &n, &e));
+    e = (struct err){0};
+    struct buf csv = {0};
+    assert_true(db_export(&a, &csv, &e));
+    u32 lines = 0;
+    for (i64 i = 0; i < csv.n; i++) lines += csv.p[i] == '\n';
+    assert_int_equal(lines, 22);
+    buf_release(&csv);
+    assert_true(db_prune(&a, S("foreign"), 1, &n, &e));
+    assert_int_equal(n, 2);
+    assert_true(db_prune(&a, S("losers"), 1, &n, &e));
+    assert_int_equal(number(&a, "trials"), 3);
+    assert_false(db_prune(&a, S("everything"), 1, &n, &e));
+    e = (struct err){0};
+    assert_true(db_options(&a, S("m"), S("H=4"), &e) && db_options(&a, S("m"), S("H=4"), &e));
+    assert_false(db_options(&a, S("m"), S("H=5"), &e));
+    assert_true(e.code == ERR_USAGE && strstr(e.msg, "H=4") && strstr(e.msg, "H=5"));
+    db_close(&a);
+    db_close(&b);
+    os_remove_tree(str_z(&t.arena, str_sub(str_of(pa), 0, (i64)strlen(pa) - 5)));
+    tuned_close(&t);
+}
+
+/* Files that are no database of ours, cut and flipped ones: an error or a working database, never a crash. */
+static void test_broken(void **state)
+{
+    struct tuned t;
+    struct db d;
+    struct err e = {0};
+    struct str good;
+    struct buf b = {0};
+    struct rng r = rng_seed(9);
+    tuned_open(&t);
+    const char *path = temp_db(&t.arena, "a.db"), *bad = str_fmt(&t.arena, "%s.bad", path).p;
+    assert_true(db_open(&d, path, &e));
+    add_rows(&d, t.task[0].task, "x", 3);
+    db_close(&d);
+    assert_true(os_read(&t.arena, path, 1 << 24, &good, &e));
+    assert_true(os_write(bad, "not a database at all, but long enough to be one's header: 0123456789012345678901234567890", 90, &e));
+    assert_false(db_open(&d, bad, &e));
+    assert_true(strstr(e.msg, "a.db.bad"));
+    for (u32 i = 0; i < 150; i++) {
+        char *copy = arena_alloc(&t.arena, good.n + 1);
+        memcpy(copy, good.p, (size_t)good.n);
+        i64 n = i % 3 ? good.n : rng_range(&r, 1, good.n);
+        for (u32 k = 0; k < i % 3 * 20; k++) copy[rng_range(&r, 0, good.n - 1)] = (char)rng_u64(&r);
+        struct err q = {0};
+        unlink(str_fmt(&t.arena, "%s-wal", bad).p);
+        assert_true(os_write(bad, copy, n, &q));
+        struct trial_row *row;
+        struct task_known k;
+        u32 n_rows;
+        if (!db_open(&d, bad, &q)) {
+            assert_true(q.code != ERR_NONE && q.msg[0]);
+            continue;
+        }
+        db_trials(&d, 1, 1, S("H=4"), &t.arena, &row, &n_rows, &q);
+        tune_best(&d, 1, t.task[0].task, t.var, &k, &q);
+        db_stats(&d, &b, &q);
+        db_export(&d, &b, &q);
+        buf_reset(&b);
+        db_close(&d);
+    }
+    buf_release(&b);
+    os_remove_tree(str_z(&t.arena, str_sub(str_of(path), 0, (i64)strlen(path) - 5)));
+    tuned_close(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_planted), cmocka_unit_test(test_binaries), cmocka_unit_test(test_deadline),
+        cmocka_unit_test(test_samples), cmocka_unit_test(test_stats), cmocka_unit_test(test_loop),
+        cmocka_unit_test(test_timeout), cmocka_unit_test(test_nothing), cmocka_unit_test(test_merge),
+        cmocka_unit_test(test_broken),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
