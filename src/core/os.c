@@ -14,7 +14,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -225,6 +224,14 @@ static struct str temp_prefix(struct arena *a)
     return str_fmt(a, "quern-%llu-", stat("/proc/self/ns/pid", &st) == 0 ? (unsigned long long)st.st_ino : 0);
 }
 
+/* Zombies are gone, too: they have no program any more. */
+static bool is_gone(i64 pid)
+{
+    char path[64], to[8];
+    snprintf(path, sizeof path, "/proc/%lld/exe", (long long)pid);
+    return readlink(path, to, sizeof to) < 0 && errno == ENOENT;
+}
+
 void os_temp_sweep(void)
 {
     struct arena a = {0};
@@ -235,7 +242,7 @@ void os_temp_sweep(void)
     for (i64 i = 0; i < n; i++) {
         if (!str_starts(names[i], prefix)) continue;
         bool ours = str_cut(str_sub(names[i], prefix.n, names[i].n), '-', &pid, &rest) && str_to_i64(pid, &id) && id > 0;
-        if (ours && kill((pid_t)id, 0) != 0 && errno == ESRCH) os_remove_tree(str_fmt(&a, "%s/%.*s", temp_base(), STR_ARG(names[i])).p);
+        if (ours && is_gone(id)) os_remove_tree(str_fmt(&a, "%s/%.*s", temp_base(), STR_ARG(names[i])).p);
     }
     arena_release(&a);
 }
