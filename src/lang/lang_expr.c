@@ -208,12 +208,26 @@ static struct str call_op(struct text *t, const struct kir_ins *x, enum dtype d)
     return call(t, info->name, d, kir_lanes(t->k, x->a), args);
 }
 
+/* Not negative i64 divided by a power of two, or its remainder; compilers divide vectors lane by lane. Empty: something else. */
+static struct str by_power_of_two(struct text *t, const struct kir_ins *x)
+{
+    i64 d, shift = 0;
+    bool is_div = x->op == KI_DIV;
+    if ((!is_div && x->op != KI_MOD) || x->dtype != DT_I64 || !kir_is_const(t->k, x->b, &d)) return (struct str){0};
+    if (d < 1 || (d & (d - 1)) || kir_range(t->k, x->a).lo < 0) return (struct str){0};
+    struct str a = operand(t, x->a, false);
+    while (d >> (shift + 1)) shift++;
+    if (is_div) return text_fmt(t, "(%.*s >> %lld)", STR_ARG(a), (long long)shift);
+    return text_fmt(t, "(%.*s & %lld)", STR_ARG(a), (long long)(d - 1));
+}
+
 static struct str arithmetic(struct text *t, const struct kir_ins *x)
 {
     enum dtype d = kir_dtype(t->k, x->a);
     if (d == DT_BOOL && kir_lanes(t->k, x->a) > 1) return mask_op(t, x);
     if (is_half(d)) d = DT_F32;
-    struct str s;
+    struct str s = by_power_of_two(t, x);
+    if (s.n) return s;
     if (is_plain(t, x, d) && dtype_kind(d) != DK_NONE) {
         struct str a = operand(t, x->a, false), b = operand(t, x->b, false);
         s = text_fmt(t, "(%.*s %s %.*s)", STR_ARG(a), infix(x->op), STR_ARG(b));

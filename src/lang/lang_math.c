@@ -49,6 +49,45 @@ enum {
     "    " LANES "if (i < n) r[i] = p[i];\n"                                                       \
     "    return r;\n"                                                                              \
     "#endif\n}\n"
+/* Scattered loads. AVX-512 has an instruction, but it is slow: lanes that lie in one vector's length from the first to the last (an
+   enlarged or padded row) are loaded at once and permuted. Every other element is two loads and a permutation. */
+#define GATHER4                                                                                    \
+    "$V $F(const $E *p, $X at, i64 n)\n{\n"                                                        \
+    "#if defined __AVX512F__ && $N == 16\n"                                                        \
+    "    typedef float half __attribute__((vector_size(32)));\n"                                   \
+    "    typedef long long place __attribute__((vector_size(64)));\n"                              \
+    "    union { $X x; place h[2]; } u = {at};\n"                                                  \
+    "    union { half h[2]; float v16 __attribute__((vector_size(64))); $V v; } r;\n"              \
+    "    const unsigned long long span = (unsigned long long)(at[15] - at[0]);\n"                  \
+    "    if (span < 16 && n >= 16) {\n"                                                            \
+    "        typedef int lanes __attribute__((vector_size(64)));\n"                                \
+    "        const place lo = (place){0} + at[0], most = (place){0} + (long long)span;\n"          \
+    "        if ((__builtin_ia32_ucmpq512_mask(u.h[0] - lo, most, 2, 255) &\n"                     \
+    "             __builtin_ia32_ucmpq512_mask(u.h[1] - lo, most, 2, 255) & 255) == 255) {\n"      \
+    "            const lanes which = __builtin_convertvector(at - at[0], lanes);\n"                \
+    "            r.v = ($V)__builtin_ia32_loaddqusi512_mask((const void *)(p + at[0]), (lanes){0},\n" \
+    "                                                       (2u << span) - 1);\n"                  \
+    "#ifdef __clang__\n"                                                                           \
+    "            r.v16 = __builtin_ia32_permvarsf512(r.v16, which);\n"                             \
+    "#else\n"                                                                                      \
+    "            r.v16 = __builtin_ia32_permvarsf512_mask(r.v16, which, r.v16, 0xffff);\n"         \
+    "#endif\n            return r.v;\n        }\n    }\n"                                          \
+    "    const unsigned m = n >= 16 ? 0xffff : n > 0 ? (1u << n) - 1 : 0;\n"                       \
+    "    r.h[0] = __builtin_ia32_gatherdiv16sf((half){0}, p, u.h[0], m & 255, 4);\n"               \
+    "    r.h[1] = __builtin_ia32_gatherdiv16sf((half){0}, p, u.h[1], m >> 8, 4);\n"                \
+    "    return r.v;\n"                                                                            \
+    "#else\n    $V r = {0};\n    " LANES "if (i < n) r[i] = p[at[i]];\n    return r;\n#endif\n}\n"
+#define GATHER_STEP4                                                                               \
+    "$V $F(const $E *p, i64 step, i64 n)\n{\n"                                                     \
+    "#if $N == 16 || $N == 8\n"                                                                    \
+    "    if (step == 2 && n >= $N) {\n        $V x, y;\n"                                          \
+    "        __builtin_memcpy(&x, p, sizeof x);\n"                                                 \
+    "        __builtin_memcpy(&y, p + $N - 1, sizeof y);\n"                                        \
+    "        return __builtin_shufflevector(x, y,\n"                                               \
+    "#if $N == 16\n"                                                                               \
+    "            0, 2, 4, 6, 8, 10, 12, 14, 17, 19, 21, 23, 25, 27, 29, 31);\n"                    \
+    "#else\n            0, 2, 4, 6, 9, 11, 13, 15);\n#endif\n    }\n#endif\n"                     \
+    "    $V r = {0};\n    " LANES "if (i < n) r[i] = p[i * step];\n    return r;\n}\n"
 #define STORE_N(feature, builtin, lane)                                                            \
     "void $F($E *p, $V x, i64 n)\n{\n"                                                             \
     "#if defined __AVX512VL__ && defined " feature " && $B >= 16 && $B <= 64\n"                    \
@@ -182,11 +221,13 @@ const struct text_helper lang_c_helpers[] = {
     {N("store_n", T_BYTES2), .vector = STORE_N("__AVX512BW__", "storedquhi", "short")},
     {N("store_n", T_BYTES4), .vector = STORE_N("__AVX512F__", "storedqusi", "int")},
     {N("store_n", T_BYTES8), .vector = STORE_N("__AVX512F__", "storedqudi", "long long")},
+    {N("gather", T_BYTES4), .vector = GATHER4},
     {N("gather", T_NUMBER), .vector =
                                 "$V $F(const $E *p, $X at, i64 n)\n{\n    $V r = {0};\n    " LANES
                                 "if (i < n) r[i] = p[at[i]];\n    return r;\n}\n"},
     {N("scatter", T_NUMBER), .vector = "void $F($E *p, $X at, $V x, i64 n)\n{\n    " LANES
                                        "if (i < n) p[at[i]] = x[i];\n}\n"},
+    {N("gather_step", T_BYTES4), .vector = GATHER_STEP4},
     {N("gather_step", T_NUMBER),
      .vector = "$V $F(const $E *p, i64 step, i64 n)\n{\n    $V r = {0};\n    " LANES
                "if (i < n) r[i] = p[i * step];\n    return r;\n}\n"},
