@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // identity: nodes that hand their input on unchanged disappear: pointwise nodes with one input and no effect (Identity, Dropout in
-// inference, Cast to the same type), views whose output has the input's shape and that move nothing.
+// inference, Cast to the same type), and Reshape and Expand to the shape that is there already: equal shapes mean equal elements.
 // requires: inferred. Graph outputs keep their values, so an Identity that feeds an output from an input or constant stays.
 #include "pass/pass.h"
 
 static bool hands_on(const struct graph *g, node_id n)
 {
     const struct node *x = graph_node(g, n);
-    if (!str_is(x->op, "Identity") && !str_is(x->op, "Cast") && !str_is(x->op, "Reshape")) return false;
+    static const char *const ops[] = {"Identity", "Cast", "Reshape", "quern::Reshape", "quern::Expand"};
+    i64 k = 0;
+    while (k < countof(ops) && !str_is(x->op, ops[k])) k++;
+    if (k == countof(ops)) return false;
     if (x->out.n != 1 || x->in.n < 1 || !x->in.v[0] || !x->out.v[0]) return false;
     const struct value *in = graph_value(g, x->in.v[0]), *out = graph_value(g, x->out.v[0]);
     return in->dtype == out->dtype && shape_equal(&in->shape, &out->shape);
