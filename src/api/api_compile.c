@@ -68,7 +68,7 @@ bool api_costs_init(struct api_costs *k, struct db *db, const struct api_target 
         double p = known.measured ? gen_predict(&known.best, c->task.v[i], k->caps, var) : 0;
         if (p > 0) ratio[n++] = known.seconds / p;
     }
-    if (n) k->scale = 1.3 * stats_of(ratio, n).median;
+    if (n) k->scale = 2 * stats_of(ratio, n).median;
     arena_release(&a);
     return e->code == ERR_NONE;
 }

@@ -27,6 +27,7 @@ struct contest {            /* one task at its sizes */
     u32 next;               /* in the pool */
     bool is_filled;         /* the pool: made when it is first asked for */
     struct map seen;        /* candidate text -> 1 */
+    double predicted;       /* seconds of the default, by the model */
     bool is_ready;          /* base is built and measured */
     bool is_hopeless;       /* not even the default works */
     bool is_done;           /* nothing new to try */

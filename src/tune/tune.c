@@ -366,12 +366,14 @@ static bool turn(struct tuner *t, struct contest *c)
 
 /* choosing whose turn it is */
 
+/* Every task of the program gets its default measured first; alternatives wait until what they could take over is known to be worth
+   it: they count by their predicted time and a quarter of a use. */
 static double promise(const struct contest *c)
 {
     if (c->is_hopeless || c->is_done) return -1;
-    double share = c->t->weight > 0 ? c->t->weight : 0.25;
-    double seconds = c->is_ready && c->best_at >= 0 ? c->best : 1e3; /* every task gets its default measured first */
-    return share * seconds / (1 + (double)c->n_idle / 12);
+    if (!c->is_ready && c->t->weight > 0) return 1e6 + c->t->weight * c->predicted;
+    double seconds = c->is_ready && c->best_at >= 0 ? c->best : c->predicted;
+    return (c->t->weight > 0 ? c->t->weight : 0.25) * seconds / (1 + (double)c->n_idle / 12);
 }
 
 static struct contest *whose_turn(struct tuner *t)
@@ -384,14 +386,15 @@ static struct contest *whose_turn(struct tuner *t)
     return best;
 }
 
-/* A contest keeps its turn for a while: making its checks costs more than a trial. */
+/* A contest keeps its turn for a while, because making its checks costs more than a trial; but the defaults come first. */
 static bool main_loop(struct tuner *t)
 {
     double reserve = t->end > 0 && t->o->measure ? (t->end - t->start) * final_share : 0;
     for (;;) {
         struct contest *c = whose_turn(t);
         if (!c) return true;
-        for (u32 k = 0; k < 3 && promise(c) > 0; k++) {
+        bool first = !c->is_ready;
+        for (u32 k = 0; k < (first ? 1 : 3) && promise(c) > 0; k++) {
             if (t->end > 0 && os_now() >= t->end - reserve) return true;
             if (t->o->stop_at_speedup > 0 && speedup(t) >= t->o->stop_at_speedup) return true;
             struct arena_mark m = arena_mark(&t->turn);
@@ -473,6 +476,8 @@ static bool load_contest(struct tuner *t, struct contest *c, const struct tune_t
     *c = (struct contest){.t = task, .best_at = -1, .best_ratio = 1};
     map_init(&c->seen, &t->arena);
     c->label = contest_label(t, c);
+    struct candidate def;
+    c->predicted = gen_default(task->task, &t->caps, task->var, &def) ? gen_predict(&def, task->task, &t->caps, task->var) : 1e-6;
     c->sizes = sizes_text(&t->arena, task->task->g.sym, task->var, task->task);
     c->db_task = db_task(t->db, task->task, t->e);
     if (!c->db_task || !db_trials(t->db, t->env, c->db_task, c->sizes, &t->arena, &rows, &n, t->e)) return false;
