@@ -69,12 +69,30 @@ static bool check_vars(const struct plan *p, struct err *e)
     return true;
 }
 
+/* Every buffer of the caller's is named by one interface value, so that it can be found when the program runs. */
+static bool check_owners(const struct plan *p, struct err *e)
+{
+    u8 *named = mem_alloc(i64_max(p->buf.n, 1));
+    bool ok = true;
+    for (u32 i = 0; i < p->input.n + p->output.n && ok; i++) {
+        const struct plan_io *io = i < p->input.n ? &p->input.v[i] : &p->output.v[i - p->input.n];
+        if (named[io->buf]++) ok = err_set(e, ERR_INPUT, "interface '%.*s' has no buffer of its own", STR_ARG(io->name));
+    }
+    for (u32 i = 0; i < p->buf.n && ok; i++) {
+        bool outer = p->buf.v[i].kind == PB_INPUT || p->buf.v[i].kind == PB_OUTPUT;
+        if (outer && !named[i]) ok = err_set(e, ERR_INPUT, "buffer '%.*s' belongs to no interface value", STR_ARG(p->buf.v[i].name));
+    }
+    mem_free(named);
+    return ok;
+}
+
 bool plan_verify(const struct plan *p, struct err *e)
 {
     for (u32 i = 0; i < p->input.n; i++)
         if (!check_io(p, &p->input.v[i], PB_INPUT, e)) return false;
     for (u32 i = 0; i < p->output.n; i++)
         if (!check_io(p, &p->output.v[i], PB_OUTPUT, e)) return false;
+    if (!check_owners(p, e)) return false;
     for (u32 i = 0; i < p->buf.n; i++)
         if (!check_buf(p, &p->buf.v[i], e)) return false;
     for (u32 i = 0; i < p->dispatch.n; i++)

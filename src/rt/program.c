@@ -245,9 +245,21 @@ static bool output_dims(const struct rt_program *r, struct tensor *out, struct e
     return true;
 }
 
+/* Kernels read whole buffers: an input must be as long as its buffer, whatever the plan claims. */
+static bool check_input_bytes(const struct rt_program *r, const struct tensor *in, struct err *e)
+{
+    const struct plan *p = r->plan;
+    for (u32 k = 0; k < p->input.n; k++) {
+        i64 bytes;
+        if (!tensor_size_ok(in[k].dtype, in[k].rank, in[k].dim, &bytes) || bytes != r->bound.buf_size[p->input.v[k].buf])
+            return err_set(e, ERR_FAILED, "input '%.*s' does not have the size of its buffer", STR_ARG(p->input.v[k].name));
+    }
+    return true;
+}
+
 bool rt_output_dims(struct rt_program *r, const struct tensor *in, struct tensor *out, struct err *e)
 {
-    return bind_inputs(r, in, e) && output_dims(r, out, e);
+    return bind_inputs(r, in, e) && check_input_bytes(r, in, e) && output_dims(r, out, e);
 }
 
 static struct dev_mem find_mem(const struct rt_program *r, u32 k, const struct tensor *in, const struct tensor *out)

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The small languages of one line: candidates, symbolic sizes, limits of targets. What parses prints to text that parses to the
+// same.
+#include "fuzz.h"
+#include "gen/gen.h"
+
+#include <string.h>
+
+static void fuzz_candidate(struct str s)
+{
+    struct candidate c, again;
+    struct err e = {0};
+    struct buf b = {0};
+    if (candidate_parse(&c, s, &e)) {
+        candidate_print(&b, &c);
+        if (!candidate_parse(&again, buf_view(&b), &e) || memcmp(&c, &again, sizeof c)) __builtin_trap();
+    }
+    buf_release(&b);
+}
+
+static void fuzz_sym(struct str s)
+{
+    struct arena a = {0};
+    struct symtab t;
+    struct err e = {0};
+    struct buf b = {0};
+    symtab_init(&t, &a);
+    sym x = sym_parse(&t, s, &e);
+    if (x) {
+        sym_print(&b, &t, x);
+        if (sym_parse(&t, buf_view(&b), &e) != x) __builtin_trap();
+    }
+    buf_release(&b);
+    arena_release(&a);
+}
+
+static void fuzz_caps(struct str s)
+{
+    struct caps c = {0}, again = {0};
+    struct err e = {0};
+    struct buf b = {0};
+    if (caps_parse(&c, s, &e)) {
+        caps_print(&b, &c);
+        if (!caps_parse(&again, buf_view(&b), &e)) __builtin_trap();
+    }
+    buf_release(&b);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
+{
+    struct str s = {(const char *)p, (i64)n};
+    fuzz_candidate(s);
+    fuzz_sym(s);
+    fuzz_caps(s);
+    return 0;
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Artifacts: what is written is read again, the same plan gives the same bytes, any safetensors reader can list it, no broken file
+// does harm, and every invariant of plan_verify is noticed when it is violated.
+#include "random_plan.h"
+
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct bed { struct arena arena; struct plan plan; struct buf bytes; struct err e; };
+
+static void bed_open(struct bed *b, u64 seed)
+{
+    *b = (struct bed){0};
+    random_plan(&b->plan, &b->arena, seed);
+    if (!plan_verify(&b->plan, &b->e) || !dnx_write(&b->plan, &b->bytes, &b->e)) fail_msg("seed %d: %s", (int)seed, b->e.msg);
+}
+
+static void bed_close(struct bed *b)
+{
+    buf_release(&b->bytes);
+    arena_release(&b->arena);
+}
+
+static void same_buf(const struct plan *p, const struct plan *q, u32 i)
+{
+    const struct plan_buf *x = &p->buf.v[i], *y = &q->buf.v[i];
+    i64 var[2] = {17, 23}, n, m;
+    assert_true(x->kind == y->kind && x->first == y->first && x->last == y->last && x->data_size == y->data_size);
+    assert_true(str_eq(x->name, y->name));
+    assert_true(sym_eval(&p->sym, x->size, var, &n) && sym_eval(&q->sym, y->size, var, &m) && n == m);
+    if (x->kind != PB_CONST) return;
+    assert_memory_equal(x->data, y->data, (size_t)x->data_size);
+}
+
+static void test_round_trip(void **state)
+{
+    for (u64 seed = 0; seed < 200; seed++) {
+        struct bed b;
+        struct plan q;
+        struct buf again = {0};
+        bed_open(&b, seed);
+        if (!dnx_read(&q, &b.arena, buf_view(&b.bytes), &b.e)) fail_msg("seed %d: %s", (int)seed, b.e.msg);
+        assert_true(q.buf.n == b.plan.buf.n && q.dispatch.n == b.plan.dispatch.n && q.bin.n == b.plan.bin.n);
+        for (u32 i = 0; i < q.buf.n; i++) same_buf(&b.plan, &q, i);
+        assert_true(str_eq(q.input.v[0].name, b.plan.input.v[0].name));
+        assert_true(q.var.v[0].optimised_for == 64 && q.var.v[1].optimised_for == INT64_MIN);
+        assert_true(dnx_write(&q, &again, &b.e));
+        assert_true(str_eq(buf_view(&again), buf_view(&b.bytes))); /* all of it came back */
+        buf_release(&again);
+        bed_close(&b);
+    }
+}
+
+/* The rules of safetensors, by another reader: header length, JSON object, tensors that fill the data part without holes, each
+   as long as its type and shape say, metadata of strings only. */
+static void test_safetensors(void **state)
+{
+    for (u64 seed = 0; seed < 50; seed++) {
+        struct bed b;
+        u64 n = 0;
+        bed_open(&b, seed);
+        memcpy(&n, b.bytes.p, 8);
+        assert_true(n % 8 == 0 && 8 + n <= (u64)b.bytes.n && b.bytes.p[8] == '{' && (8 + n) % 64 == 0);
+        json_t *h = json_loadb(b.bytes.p + 8, n, JSON_REJECT_DUPLICATES, NULL), *t, *v;
+        assert_non_null(h);
+        const char *name, *key;
+        json_int_t covered = 0, end = 0;
+        json_object_foreach(h, name, t) {
+            if (strcmp(name, "__metadata__") == 0) {
+                json_object_foreach(t, key, v) assert_true(json_is_string(v));
+                continue;
+            }
+            json_int_t from = json_integer_value(json_array_get(json_object_get(t, "data_offsets"), 0));
+            json_int_t to = json_integer_value(json_array_get(json_object_get(t, "data_offsets"), 1));
+            assert_string_equal(json_string_value(json_object_get(t, "dtype")), "U8");
+            assert_int_equal(json_integer_value(json_array_get(json_object_get(t, "shape"), 0)), to - from);
+            assert_true(from % 64 == 0 && from <= to);
+            covered += to - from;
+            end = to > end ? to : end;
+        }
+        assert_true(covered == end && end == b.bytes.n - 8 - (json_int_t)n);
+        json_decref(h);
+        bed_close(&b);
+    }
+}
+
+static bool reads(const char *p, i64 n)
+{
+    struct arena a = {0};
+    struct plan q;
+    struct err e = {0};
+    u8 *own = mem_alloc(n); /* of exactly its size: the sanitizers see reads behind */
+    memcpy(own, p, (size_t)n);
+    bool ok = dnx_read(&q, &a, (struct str){(const char *)own, n}, &e);
+    assert_true(ok || (e.code != ERR_NONE && e.msg[0]));
+    mem_free(own);
+    arena_release(&a);
+    return ok;
+}
+
+static void test_broken(void **state)
+{
+    struct rng r = rng_seed(3);
+    u32 n_read = 0;
+    for (u64 seed = 0; seed < 3; seed++) {
+        struct bed b;
+        bed_open(&b, seed + 300);
+        for (i64 n = 0; n < b.bytes.n; n += 1 + b.bytes.n / 3000) assert_false(reads(b.bytes.p, n) && n < b.bytes.n - 64);
+        for (u32 k = 0; k < 1500; k++) {
+            struct buf c = {0};
+            buf_put(&c, b.bytes.p, b.bytes.n);
+            for (i64 f = rng_range(&r, 1, 3); f > 0; f--) c.p[rng_range(&r, 0, c.n - 1)] ^= (char)(1 << rng_range(&r, 0, 7));
+            n_read += reads(c.p, c.n);
+            buf_release(&c);
+        }
+        bed_close(&b);
+    }
+    assert_true(n_read < 4500 / 2); /* padding, names and times may change; most else is noticed */
+}
+
+/* invariants, each violated once */
+
+static void v_bin(struct plan *p) { p->dispatch.v[0].bin = p->bin.n; }
+static void v_buf(struct plan *p) { p->dispatch.v[0].buf[0] = p->buf.n; }
+static void v_grid(struct plan *p) { p->dispatch.v[0].n_grid = 0; }
+static void v_entry(struct plan *p) { p->dispatch.v[0].entry.n = 0; }
+static void v_extent(struct plan *p) { p->dispatch.v[0].grid[0].extent[2] = 0; }
+static void v_work(struct plan *p) { p->dispatch.v[0].work = p->sym.node.n; }
+static void v_size(struct plan *p) { p->buf.v[0].size = 0; }
+static void v_life(struct plan *p) { p->buf.v[0].first = 1, p->buf.v[0].last = 0; }
+static void v_late(struct plan *p) { p->buf.v[0].last = p->dispatch.n; }
+static void v_io_kind(struct plan *p) { p->buf.v[p->input.v[0].buf].kind = PB_TEMP; }
+static void v_io_buf(struct plan *p) { p->output.v[0].buf = p->buf.n; }
+static void v_io_dim(struct plan *p) { p->input.v[0].dim[1] = 0; }
+static void v_io_rank(struct plan *p) { p->input.v[0].rank = MAX_RANK + 1; }
+static void v_io_type(struct plan *p) { p->input.v[0].dtype = DT_NONE; }
+static void v_var(struct plan *p) { sym_var(&p->sym, S("free")), (arr_push(p->arena, &p->var))->optimised_for = 1; }
+static void v_vars(struct plan *p) { p->var.n--; }
+static void v_unbound(struct plan *p) { p->input.n = 0; }
+static void v_const(struct plan *p)
+{
+    struct plan_buf b = {.kind = PB_CONST, .name = S("c"), .size = sym_const(&p->sym, 8), .data = "1234", .data_size = 4};
+    *(arr_push(p->arena, &p->buf)) = b;
+}
+static void v_twice(struct plan *p)
+{
+    struct plan_io io = p->input.v[0];
+    *(arr_push(p->arena, &p->input)) = io;
+}
+static void v_orphan(struct plan *p)
+{
+    struct plan_buf b = p->buf.v[p->input.v[0].buf];
+    *(arr_push(p->arena, &p->buf)) = b;
+}
+static void v_outside(struct plan *p)
+{
+    struct plan_buf b = {.kind = PB_TEMP, .name = S("t"), .size = sym_const(&p->sym, 8), .first = p->dispatch.n - 1, .last = p->dispatch.n - 1};
+    *(arr_push(p->arena, &p->buf)) = b;
+    p->dispatch.v[0].buf[0] = p->buf.n - 1;
+}
+
+static void test_verify(void **state)
+{
+    static const struct { const char *name; void (*violate)(struct plan *); } all[] = {
+        {"bin", v_bin}, {"buf", v_buf}, {"grid", v_grid}, {"entry", v_entry}, {"extent", v_extent}, {"work", v_work},
+        {"size", v_size}, {"life", v_life}, {"late", v_late}, {"io kind", v_io_kind}, {"io buf", v_io_buf}, {"io dim", v_io_dim},
+        {"io rank", v_io_rank}, {"io type", v_io_type}, {"var", v_var}, {"vars", v_vars}, {"unbound", v_unbound},
+        {"const", v_const}, {"twice", v_twice}, {"orphan", v_orphan}, {"outside", v_outside},
+    };
+    for (i64 i = 0; i < countof(all); i++) {
+        struct bed b;
+        u64 seed = 0;
+        for (bed_open(&b, seed); b.plan.dispatch.n < 2; bed_open(&b, ++seed)) bed_close(&b);
+        all[i].violate(&b.plan);
+        if (plan_verify(&b.plan, &b.e)) fail_msg("%s was not noticed", all[i].name);
+        assert_true(b.e.code == ERR_INPUT && b.e.msg[0]);
+        bed_close(&b);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_safetensors),
+        cmocka_unit_test(test_broken), cmocka_unit_test(test_verify),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
