@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The runtime: memory of random plans never overlaps while both buffers live and is no more than without sharing; wrong inputs
+// are errors that name the input; sizes change from run to run; images without pixels; the devices null and interp.
+#include "random_plan.h"
+#include "rt/rt.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void test_memory(void **state)
+{
+    u64 shared = 0, unshared = 0;
+    for (u64 seed = 0; seed < 300; seed++) {
+        struct arena a = {0};
+        struct plan p;
+        struct rt_memory m;
+        struct err e = {0};
+        i64 var[2] = {(i64)(seed % 7) * 13, 60}, size[64];
+        random_plan(&p, &a, seed);
+        assert_true(rt_plan_memory(&p, var, &a, &m, &e));
+        assert_true(m.total <= m.unshared);
+        for (u32 i = 0; i < p.buf.n; i++) {
+            if (p.buf.v[i].kind != PB_TEMP) continue;
+            assert_true(sym_eval(&p.sym, p.buf.v[i].size, var, &size[i]));
+            assert_true(m.offset[i] % 64 == 0 && m.offset[i] >= 0 && m.offset[i] + size[i] <= m.total);
+            for (u32 j = 0; j < i; j++) {
+                const struct plan_buf *x = &p.buf.v[i], *y = &p.buf.v[j];
+                if (y->kind != PB_TEMP || x->first > y->last || y->first > x->last) continue;
+                assert_true(m.offset[i] + size[i] <= m.offset[j] || m.offset[j] + size[j] <= m.offset[i]);
+            }
+        }
+        shared += (u64)m.total, unshared += (u64)m.unshared;
+        arena_release(&a);
+    }
+    assert_true(shared < unshared * 9 / 10);
+}
+
+static void test_memory_limits(void **state)
+{
+    struct arena a = {0};
+    struct plan p;
+    struct rt_memory m;
+    u32 refused = 0;
+    for (u64 seed = 0; seed < 100; seed++) {
+        struct err e = {0};
+        random_plan(&p, &a, seed);
+        refused += !rt_plan_memory(&p, (i64[]){INT64_C(1) << 40, INT64_C(1) << 40}, &a, &m, &e);
+        assert_true(refused == 0 || e.code == ERR_NONE || e.msg[0]);
+        e = (struct err){0};
+        rt_plan_memory(&p, (i64[]){-5, INT64_MIN}, &a, &m, &e);
+    }
+    assert_true(refused > 10);
+    arena_release(&a);
+}
+
+struct bed { struct arena arena; struct plan p; struct dev *dev; struct rt_program *rt; struct err e; };
+
+/* A random plan with two sizes, on a device. */
+static void program(struct bed *b, const char *driver)
+{
+    struct plan *p = &b->p;
+    *b = (struct bed){0};
+    random_plan(p, &b->arena, 11);
+    for (u32 i = 0; i < p->bin.n; i++) p->bin.v[i].lang = str_of(dev_find(str_of(driver))->lang);
+    b->dev = dev_find(str_of(driver))->open(&(struct dev_opts){0}, &b->e);
+    b->rt = rt_load(p, b->dev, &b->e);
+}
+
+static void done(struct bed *b)
+{
+    rt_unload(b->rt);
+    b->dev->driver->close(b->dev);
+    arena_release(&b->arena);
+}
+
+static bool run(struct bed *b, enum dtype t, u32 rank, i64 h, i64 w, struct tensor *out)
+{
+    struct tensor in = {.dtype = t, .rank = rank, .dim = {h, w}};
+    i64 bytes;
+    b->e = (struct err){0};
+    *out = (struct tensor){0};
+    if (!tensor_size_ok(t, rank, in.dim, &bytes)) bytes = 0;
+    in.data = arena_alloc(&b->arena, i64_min(bytes, 1 << 20) + 1);
+    return rt_run(b->rt, &in, out, &b->arena, &b->e);
+}
+
+static void test_inputs(void **state)
+{
+    struct bed b;
+    struct tensor out;
+    program(&b, "null");
+    assert_non_null(b.rt);
+    assert_true(run(&b, DT_F32, 2, 50, 60, &out));
+    assert_true(out.rank == 2 && out.dim[0] == 50 && out.dim[1] == 60 && out.dtype == DT_F32 && out.data);
+    i64 used = rt_memory_used(b.rt);
+    assert_false(run(&b, DT_F16, 2, 50, 60, &out));
+    assert_true(strstr(b.e.msg, "f16") && strstr(b.e.msg, "f32"));
+    assert_false(run(&b, DT_F32, 3, 50, 60, &out));
+    assert_true(strstr(b.e.msg, "rank 3") != NULL);
+    assert_false(run(&b, DT_F32, 2, -1, 60, &out));
+    assert_false(run(&b, DT_F32, 2, INT64_MAX / 2, 60, &out));
+    assert_true(run(&b, DT_F32, 2, 100, 70, &out) && rt_memory_used(b.rt) >= used); /* larger */
+    assert_true(run(&b, DT_F32, 2, 1, 1, &out) && out.dim[0] == 1);                 /* smaller */
+    assert_true(run(&b, DT_F32, 2, 50, 60, &out) && rt_memory_used(b.rt) == used);
+    assert_true(run(&b, DT_F32, 2, 0, 60, &out) && out.dim[0] == 0);                /* no pixels */
+    rt_profile(b.rt, true);
+    assert_true(run(&b, DT_F32, 2, 9, 9, &out));
+    assert_true(rt_profile_times(b.rt).n == b.p.dispatch.n);
+    done(&b);
+}
+
+/* Code that is none: refused when the program is loaded, by the device that would run it. */
+static void test_bad_code(void **state)
+{
+    static const char *const driver[] = {"interp", "cpu"};
+    for (i64 i = 0; i < countof(driver); i++) {
+        struct bed b;
+        program(&b, driver[i]);
+        assert_null(b.rt);
+        assert_true(b.e.code != ERR_NONE && strstr(b.e.msg, "kernel 'k'"));
+        done(&b);
+    }
+}
+
+static void test_wrong_device(void **state)
+{
+    struct arena a = {0};
+    struct plan p;
+    struct err e = {0};
+    random_plan(&p, &a, 4); /* language c */
+    struct dev *d = dev_find(S("interp"))->open(&(struct dev_opts){0}, &e);
+    assert_null(rt_load(&p, d, &e));
+    assert_int_equal(e.code, ERR_UNSUPPORTED);
+    d->driver->close(d);
+    arena_release(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_memory), cmocka_unit_test(test_memory_limits), cmocka_unit_test(test_inputs),
+        cmocka_unit_test(test_bad_code), cmocka_unit_test(test_wrong_device),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
