@@ -34,11 +34,14 @@ static struct conv_sched sched_of(const struct sched *s, i64 lanes)
     return (struct conv_sched){.ty = v[P_TY], .tx = v[P_XV] * lanes, .nr = 1, .th = v[P_TH], .tw = v[P_TW], .stage = STAGE_PLANES, .ku = 1};
 }
 
+static bool is_legal(const struct conv *c, const struct caps *caps, const struct sched *v);
+
 static bool match(const struct task *t, const struct caps *caps)
 {
     struct conv c;
+    struct sched least = {.v = {[P_TY] = 1, [P_XV] = 1, [P_TH] = 1, [P_TW] = 1}}; /* some schedule must do */
     if (caps->is_gpu || caps->vector_bytes < 8 || !conv_of(&c, t)) return false;
-    return c.simple && c.groups == 1 && c.oc <= MAX_OC && c.xa >= 2 && c.stride[c.xa] == 1;
+    return c.simple && c.groups == 1 && c.oc <= MAX_OC && c.xa >= 2 && c.stride[c.xa] == 1 && is_legal(&c, caps, &least);
 }
 
 /* emission */
@@ -231,7 +234,7 @@ static double predict(const struct task *t, const struct caps *caps, const struc
         taps *= c.k[a];
         if (a != 1 && (i32)a != c.xa && (i32)a != c.ya) outer *= gen_eval(c.g, c.out[a], var);
     }
-    i64 nx = ceil_div(x, xv * (i64)lanes), ny = ceil_div(y, ty);
+    i64 nx = i64_max(1, ceil_div(x, xv * (i64)lanes)), ny = i64_max(1, ceil_div(y, ty)); /* empty images, too */
     i64 tw = v->v[P_TW] ? i64_min(v->v[P_TW], nx) : nx, th = v->v[P_TH] ? i64_min(v->v[P_TH], ny) : ny;
     double fma = (double)(ty * xv * c.oc) / 2, load = (double)(ty * xv + c.oc) / 2, one = fma > load ? fma : load;
     double tile = (double)(taps * c.ic) * ((one > 4 ? one : 4) + 0.5) + 12.0 * (double)(ty * xv * c.oc) + 30;
