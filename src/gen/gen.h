@@ -97,6 +97,8 @@ u32 layout_order(enum layout l, u32 rank, u32 order[MAX_RANK]); /* axes, outermo
 /* What one evaluation of v costs when the axis of a group is a vector: found by emitting it into a kernel that is thrown away. */
 struct probe { u32 n_dense, n_gather, n_scalar, n_ins; };
 void space_probe(struct probe *p, const struct task *t, const struct space *s, value_id v, u32 group, u32 lanes);
+/* Likewise, but for `edge` elements at both ends of the group. */
+void space_probe_inside(struct probe *p, const struct task *t, const struct space *s, value_id v, u32 group, u32 lanes, i64 edge);
 
 /* gen_util.c */
 u32 gen_lanes(const struct caps *c, enum dtype t);          /* of the widest useful vector */
@@ -111,7 +113,7 @@ bool gen_pointwise_tail(const struct graph *g, value_id out, value_id anchor); /
 bool gen_depends(const struct graph *g, value_id v, value_id on);
 
 /* gen_map.c: one grid that computes and stores v element by element, as the generator `map` does. */
-struct map_sched { i64 axis, lanes, unroll, ec, pb, ob; };
+struct map_sched { i64 axis, lanes, unroll, ec, pb, ob, edge; };
 void gen_map_grid(struct emit *m, value_id v, const struct map_sched *s, const value_id *stop);
 /* Grids for all outputs of the task, with one value bound to what an earlier grid left. */
 void gen_map_rest(struct emit *m, const struct task *t, const struct caps *c, value_id v, emit_fn *fn, const void *user);

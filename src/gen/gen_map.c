@@ -59,7 +59,7 @@ static void walk_steps(struct nest *x, kval from, kval to, i64 lanes, i64 unroll
     kir_end(k);
 }
 
-static void walk_row(struct nest *x, kval from, kval to)
+static void walk_inside(struct nest *x, kval from, kval to)
 {
     struct kir *k = x->m->k;
     i64 lanes = gen_static(x->m->g, x->sp.g[x->e].extent, 0) == 1 ? 1 : x->s->lanes, unroll = x->s->unroll;
@@ -83,6 +83,21 @@ static void walk_row(struct nest *x, kval from, kval to)
     store_at(x, kir_ramp(k, from, 1, (u32)lanes), n);
     emit_limit(x->m, 0);
     kir_end(k);
+}
+
+/* A row; its ends one by one, so that clamps and tests that only the ends need drop out of the vectors between. */
+static void walk_row(struct nest *x, kval from, kval to)
+{
+    struct kir *k = x->m->k;
+    if (!x->s->edge) {
+        walk_inside(x, from, to);
+        return;
+    }
+    kval n = emit_size(x->m, x->sp.g[x->e].extent);
+    kval lo = kir_max(k, from, kir_int(k, x->s->edge)), hi = kir_min(k, to, kir_add_i(k, n, -x->s->edge));
+    walk_steps(x, from, kir_min(k, lo, to), 1, 1);
+    walk_inside(x, lo, hi);
+    walk_steps(x, kir_max(k, hi, lo), to, 1, 1);
 }
 
 /* Channels in blocks: the padding of the last block is written, too, as zeros. */
@@ -204,6 +219,22 @@ static u32 best_axis(const struct task *t, const struct space *s, value_id v, u3
     return best;
 }
 
+/* Elements at the ends of a row without which most of its loads become dense; 0: none helps. Sizes known now only. p: the probe
+   without, replaced by the better one. */
+static i64 best_edge(const struct task *t, const struct space *s, value_id v, u32 group, u32 lanes, struct probe *p)
+{
+    i64 n = gen_static(&t->g, s->g[group].extent, 0);
+    for (i64 edge = 1; edge <= 4 && 2 * edge < (i64)lanes && n >= 2 * (i64)lanes; edge *= 2) {
+        struct probe q;
+        space_probe_inside(&q, t, s, v, group, lanes, edge);
+        if (q.n_gather >= p->n_gather)
+            continue;
+        *p = q;
+        return edge;
+    }
+    return 0;
+}
+
 void gen_map_default(const struct task *t, const struct caps *c, value_id v, const value_id *stop, struct map_sched *s)
 {
     struct space sp;
@@ -215,7 +246,9 @@ void gen_map_default(const struct task *t, const struct caps *c, value_id v, con
     i64 np = sp.n > 1 ? gen_static(&t->g, sp.g[axis ? sp.n - 1 : sp.n - 2].extent, 256) : 1;
     space_probe(&p, t, &sp, v, e, lanes);
     *s = (struct map_sched){.axis = axis, .lanes = lanes, .unroll = 1, .ec = 0, .pb = 1, .ob = 1};
-    bool blocked = p.n_gather || axis;
+    if (sp.n > 1 && ne <= 4096) /* grid iterations take whole rows then */
+        s->edge = best_edge(t, &sp, v, e, lanes, &p);
+    bool blocked = (p.n_gather || axis) && !s->edge;
     if (ne > 4096 || sp.n == 1)
         s->ec = 4096;
     if (blocked && sp.n > 1)

@@ -155,7 +155,7 @@ void space_split(struct emit *m, const struct space *s, const u32 *group, u32 n,
     }
 }
 
-void space_probe(struct probe *p, const struct task *t, const struct space *s, value_id v, u32 group, u32 lanes)
+void space_probe_inside(struct probe *p, const struct task *t, const struct space *s, value_id v, u32 group, u32 lanes, i64 edge)
 {
     struct arena a = {0};
     struct kir k;
@@ -166,8 +166,13 @@ void space_probe(struct probe *p, const struct task *t, const struct space *s, v
     emit_init(&m, &k, &t->g, &a);
     emit_args(&m);
     kir_grid(&k, kir_param(&k, S("probe")));
-    for (u32 i = 0; i < s->n; i++)
-        at[i] = kir_loop(&k, KL_SERIAL, kir_int(&k, 0), emit_size(&m, s->g[i].extent), i == group ? lanes : 1);
+    for (u32 i = 0; i < s->n; i++) {
+        bool inside = edge && i == group;
+        kval from = kir_int(&k, inside ? edge : 0), to = emit_size(&m, s->g[i].extent);
+        if (inside)
+            to = kir_add(&k, from, kir_mul_i(&k, kir_div_i(&k, kir_add_i(&k, to, -2 * edge), lanes), lanes));
+        at[i] = kir_loop(&k, KL_SERIAL, from, to, i == group ? lanes : 1);
+    }
     at[group] = kir_ramp(&k, at[group], 1, lanes);
     space_index(&k, s, at, idx);
     emit_value(&m, v, idx);
@@ -184,4 +189,9 @@ void space_probe(struct probe *p, const struct task *t, const struct space *s, v
             p->n_gather++;
     }
     arena_release(&a);
+}
+
+void space_probe(struct probe *p, const struct task *t, const struct space *s, value_id v, u32 group, u32 lanes)
+{
+    space_probe_inside(p, t, s, v, group, lanes, 0);
 }

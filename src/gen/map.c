@@ -6,7 +6,7 @@
 // emit the whole kernel themselves.
 #include "gen/gen.h"
 
-enum { P_AXIS, P_LANES, P_UNROLL, P_EC, P_PB, P_OB, N_PARAM };
+enum { P_AXIS, P_LANES, P_UNROLL, P_EC, P_PB, P_OB, P_EDGE, N_PARAM };
 
 static const i32 v_axis[] = {0, 1, 2};
 static const i32 v_lanes[] = {1, 4, 8, 16, 32, 64};
@@ -15,6 +15,8 @@ static const i32 v_ec[] = {0, 8, 16, 32, 64, 128, 512, 1024, 4096, 16384, 65536}
 static const i32 v_pb[] = {0, 1, 4, 8, 16, 32, 64, 256};
 static const i32 v_ob[] = {1, 4, 16, 64, 256};
 
+static const i32 v_edge[] = {0, 1, 2, 4};
+
 static const struct gen_param param[N_PARAM] = {
     [P_AXIS] = {"axis", "group of axes that is a vector, counted from the innermost in memory", v_axis, countof(v_axis)},
     [P_LANES] = {"lanes", "lanes of a vector", v_lanes, countof(v_lanes)},
@@ -22,6 +24,7 @@ static const struct gen_param param[N_PARAM] = {
     [P_EC] = {"ec", "elements per grid iteration along the vector axis, 0 = all", v_ec, countof(v_ec)},
     [P_PB] = {"pb", "indices per grid iteration along the next axis, 0 = all", v_pb, countof(v_pb)},
     [P_OB] = {"ob", "rows of all other axes per grid iteration", v_ob, countof(v_ob)},
+    [P_EDGE] = {"edge", "elements at both ends of a row that are done one by one", v_edge, countof(v_edge)},
 };
 
 static u32 max_groups(const struct task *t)
@@ -65,7 +68,7 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
     value_id v = t->g.output.v[0];
     if (!is_whole(&t->g, v))
         gen_map_default(t, c, v, NULL, &d);
-    const i64 want[N_PARAM] = {d.axis, d.lanes, d.unroll, d.ec, d.pb, d.ob};
+    const i64 want[N_PARAM] = {d.axis, d.lanes, d.unroll, d.ec, d.pb, d.ob, d.edge};
     for (u32 i = 0; i < N_PARAM; i++)
         s->v[i] = gen_nearest(&param[i], want[i]);
     if (max_groups(t) < 2)
@@ -85,6 +88,8 @@ static bool legal(const struct task *t, const struct caps *c, const struct sched
         return false;
     if ((u32)v[P_AXIS] >= n || (v[P_LANES] == 1 && v[P_UNROLL] != 1))
         return false;
+    if (v[P_EDGE] && (2 * v[P_EDGE] >= v[P_LANES] || v[P_EC]))
+        return false;
     if (v[P_EC] && v[P_EC] % (v[P_LANES] * v[P_UNROLL]))
         return false;
     if ((n < 2 && v[P_PB] != 1) || (n < 3 && v[P_OB] != 1))
@@ -95,7 +100,7 @@ static bool legal(const struct task *t, const struct caps *c, const struct sched
 static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *s)
 {
     const i32 *v = s->v;
-    struct map_sched x = {v[P_AXIS], v[P_LANES], v[P_UNROLL], v[P_EC], v[P_PB], v[P_OB]};
+    struct map_sched x = {v[P_AXIS], v[P_LANES], v[P_UNROLL], v[P_EC], v[P_PB], v[P_OB], v[P_EDGE]};
     node_id done = 0;
     emit_args(m);
     for (u32 i = 0; i < t->g.output.n; i++) {
@@ -148,7 +153,7 @@ static double predict(const struct task *t, const struct caps *c, const struct s
 const struct gen gen_map = {
     .version = 1,
     .name = "map",
-    .revision = 1,
+    .revision = 2,
     .param = param,
     .n_param = N_PARAM,
     .match = match,
