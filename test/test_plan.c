@@ -249,7 +249,7 @@ static void try_many(const char *device, u64 n)
     assert_true(getenv("TEST_SEED") || done > n);
 }
 
-static void test_interp(void **state) { try_many("interp", 150); }
+static void test_interp(void **state) { try_many("interp", 300); }
 static void test_cpu(void **state) { try_many("cpu", 6); }
 
 int main(void)

@@ -221,6 +221,7 @@ static bool is_one_piece(const struct band *b)
     bool dense = b->xa >= 2 && kir_is_const(b->m->k, b->step[b->xa], &s) && s == c->ic;
     for (u32 a = b->xa >= 0 ? (u32)b->xa + 1 : 0; a < c->rank; a++)
         dense = dense && sym_is(c->g, c->in[a], 1);
+    dense = dense && !b->channels; /* the block has no channels of padding */
     return dense && c->plain && c->groups == 1 && b->s.stage == STAGE_PIXELS && !sym_is(c->g, c->in[b->xa], 1);
 }
 
