@@ -90,6 +90,8 @@ bool caps_parse(struct caps *c, struct str text, struct err *e)
         bool ends = str_cut(rest, is_quoted ? '"' : ' ', &value, &text);
         if (is_quoted && !ends)
             return err_set(e, ERR_USAGE, "no closing '\"' after '%.*s' in target", STR_ARG(key));
+        if (!is_quoted && str_cut(value, '"', &rest, &(struct str){0}))
+            return err_set(e, ERR_USAGE, "'\"' within the value of '%.*s' in target", STR_ARG(key));
         if (!set_field(c, key, value, e)) return false;
     }
     return true;
