@@ -95,7 +95,7 @@ void space_split(struct emit *m, const struct space *s, const u32 *group, u32 n,
 u32 layout_order(enum layout l, u32 rank, u32 order[MAX_RANK]); /* axes, outermost in memory first; returns rank */
 
 /* What one evaluation of v costs when the axis of a group is a vector: found by emitting it into a kernel that is thrown away. */
-struct probe { u32 n_dense, n_gather, n_scalar, n_ins; };
+struct probe { u32 n_dense, n_gather, n_scalar, n_ins; u32 n_step; /* of n_gather: in equal steps */ };
 void space_probe(struct probe *p, const struct task *t, const struct space *s, value_id v, u32 group, u32 lanes);
 /* Likewise, but for `edge` elements at both ends of the group. */
 void space_probe_inside(struct probe *p, const struct task *t, const struct space *s, value_id v, u32 group, u32 lanes, i64 edge);

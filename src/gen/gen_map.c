@@ -252,7 +252,7 @@ void gen_map_default(const struct task *t, const struct caps *c, value_id v, con
     if (ne > 4096 || sp.n == 1)
         s->ec = 4096;
     if (blocked && sp.n > 1)
-        s->ec = 64;
+        s->ec = p.n_gather > p.n_step ? 64 : i64_max(16, lanes); /* transposed: as many rows as a vector is long stay in the cache */
     i64 per_row = s->ec ? i64_min(s->ec, ne) : ne;
     if (sp.n > 1)
         s->pb = per_row * np <= 16384 ? 0 : i64_max(1, 4096 / i64_max(1, per_row));

@@ -186,7 +186,7 @@ void space_probe_inside(struct probe *p, const struct task *t, const struct spac
         else if (at_ins->op == KI_RAMP && at_ins->imm.i == 1)
             p->n_dense++;
         else
-            p->n_gather++;
+            p->n_gather++, p->n_step += at_ins->op == KI_RAMP;
     }
     arena_release(&a);
 }
