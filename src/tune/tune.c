@@ -146,6 +146,7 @@ struct watch {            /* decides after each sample whether to go on */
     i64 trial;
     double *v, *q;        /* seconds, ratios of this run */
     u32 n, want;
+    bool may_settle;      /* searching: a few samples that agree are enough, finalists get more */
     bool gave_up, failed;
 };
 
@@ -166,18 +167,19 @@ static bool on_sample(void *user, const struct sample *s, u32 n)
     if (s->base > 0) watch_base(w->c, s->base);
     w->v[w->n] = s->seconds;
     w->q[w->n++] = s->base > 0 ? s->seconds / s->base : 1;
-    if (n >= 3 && s->base > 0 && w->c->best_at >= 0) {
-        double best = w->q[0];
-        for (u32 i = 1; i < w->n; i++) best = fmin(best, w->q[i]);
-        w->gave_up = best > w->c->best_ratio * lost_ratio;
-    }
-    return n < w->want && !w->gave_up;
+    if (w->n < 3 || s->base <= 0 || w->c->best_at < 0) return n < w->want;
+    double least = w->q[0], most = w->q[0];
+    for (u32 i = 1; i < w->n; i++) least = fmin(least, w->q[i]), most = fmax(most, w->q[i]);
+    w->gave_up = least > w->c->best_ratio * lost_ratio;
+    bool settled = w->may_settle && most < least * settled_spread;
+    return n < w->want && !w->gave_up && !settled;
 }
 
 static enum trial_status measure(struct tuner *t, struct contest *c, const struct subject *s, struct entrant *x, bool verify, struct buf *reason)
 {
     u32 want = min_samples(t);
-    struct watch w = {.t = t, .c = c, .trial = x->trial, .want = want};
+    struct watch w = {.t = t, .c = c, .trial = x->trial, .want = want,
+                      .may_settle = verify && t->o->add_candidates};
     w.v = arena_array(&t->turn, double, want + 1), w.q = arena_array(&t->turn, double, want + 1);
     const struct check *checks[MAX_CHECKS];
     for (u32 i = 0; i < t->n_checks; i++) checks[i] = &t->check[i];
