@@ -9,7 +9,7 @@
 #include <math.h>
 
 enum { BATCH = 4, DEFAULT_SAMPLES = 10, DEFAULT_CANDIDATES = 256, MAX_CHECKS = 3, POPULATE_CANDIDATES = 32 };
-static const double default_run_timeout = 20, final_share = 0.12, lost_ratio = 1.15, max_drift = 0.1;
+static const double default_run_timeout = 20, final_share = 0.12, lost_ratio = 1.15, settled_spread = 1.03, max_drift = 0.1;
 
 struct tuner {
     struct db *db;
