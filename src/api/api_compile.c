@@ -18,7 +18,9 @@ bool api_target_open(struct api_target *t, const char *device, int threads, stru
     t->driver->fingerprint(d, &t->fingerprint);
     t->driver->close(d);
     t->lang = lang_find(str_of(t->driver->lang));
-    if (!t->lang) return err_set(e, ERR_FAILED, "device '%s' runs language '%s', which is not built in", t->driver->name, t->driver->lang);
+    if (!t->lang)
+        return err_set(e, ERR_FAILED, "device '%s' runs language '%s', which is not built in",
+                       t->driver->name, t->driver->lang);
     return t->lang->toolchain(&t->toolchain, e);
 }
 
@@ -30,7 +32,8 @@ void api_target_close(struct api_target *t)
 
 /* costs */
 
-static bool predict(const struct api_costs *k, const struct task *t, const i64 *var, struct task_cost *c)
+static bool predict(const struct api_costs *k, const struct task *t, const i64 *var,
+                    struct task_cost *c)
 {
     if (!gen_default(t, k->caps, var, &c->best)) return false;
     c->seconds = gen_predict(&c->best, t, k->caps, var) * k->scale;
@@ -44,16 +47,21 @@ bool api_cost(void *user, const struct task *t, const i64 *var, struct task_cost
     struct task_known known;
     struct err e = {0};
     if (k->db && tune_best(k->db, k->env, t, var, &known, &e) && known.measured) {
-        *c = (struct task_cost){.ok = true, .best = known.best, .seconds = known.seconds, .is_measured = true, .n_trials = known.n_trials};
+        *c = (struct task_cost){.ok = true,
+                                .best = known.best,
+                                .seconds = known.seconds,
+                                .is_measured = true,
+                                .n_trials = known.n_trials};
         return true;
     }
     *c = (struct task_cost){0};
     return predict(k, t, var, c);
 }
 
-/* Predictions are optimistic or pessimistic as a whole: their scale is taken from the tasks that were measured, with a margin
-   so that a measured kernel is preferred to a promise. */
-bool api_costs_init(struct api_costs *k, struct db *db, const struct api_target *t, const struct cover *c, const i64 *var, struct err *e)
+/* Predictions are optimistic or pessimistic as a whole: their scale is taken from the tasks that
+   were measured, with a margin so that a measured kernel is preferred to a promise. */
+bool api_costs_init(struct api_costs *k, struct db *db, const struct api_target *t,
+                    const struct cover *c, const i64 *var, struct err *e)
 {
     *k = (struct api_costs){.db = db, .caps = &t->caps, .scale = 1};
     if (!db) return true;
@@ -75,16 +83,21 @@ bool api_costs_init(struct api_costs *k, struct db *db, const struct api_target 
 
 /* building */
 
-struct build_env { struct builder b; quern *q; };
+struct build_env {
+    struct builder b;
+    quern *q;
+};
 
-static bool build_texts(void *user, const struct str *text, u32 n, struct str *out, struct arena *a, struct err *e)
+static bool build_texts(void *user, const struct str *text, u32 n, struct str *out, struct arena *a,
+                        struct err *e)
 {
     struct build_env *v = user;
     struct built *r = arena_array(a, struct built, n + 1);
     for (u32 i = 0; i < n; i++) api_dump(v->q, "code", text[i]);
     if (!build_all(&v->b, text, n, r, a, e)) return false;
     for (u32 i = 0; i < n; i++) {
-        if (!r[i].ok) return err_set(e, ERR_FAILED, "a kernel does not build: %.*s", STR_ARG(r[i].message));
+        if (!r[i].ok)
+            return err_set(e, ERR_FAILED, "a kernel does not build: %.*s", STR_ARG(r[i].message));
         out[i] = r[i].code;
     }
     return true;
@@ -103,12 +116,14 @@ static void dump_tasks(quern *q, const struct cover *c)
 {
     if (!api_wants_dump(q, "tasks")) return;
     struct buf b = {0};
-    for (u32 i = 0; i < c->task.n; i++) buf_printf(&b, "# task %u\n%.*s\n", i, STR_ARG(c->task.v[i]->text));
+    for (u32 i = 0; i < c->task.n; i++)
+        buf_printf(&b, "# task %u\n%.*s\n", i, STR_ARG(c->task.v[i]->text));
     api_dump(q, "tasks", buf_view(&b));
     buf_release(&b);
 }
 
-static bool compile(quern_model *m, quern_db *db, const struct quern_compile_opts *o, quern_program *p, struct err *e)
+static bool compile(quern_model *m, quern_db *db, const struct quern_compile_opts *o,
+                    quern_program *p, struct err *e)
 {
     struct arena work = {0};
     struct api_target t;
@@ -116,14 +131,25 @@ static bool compile(quern_model *m, quern_db *db, const struct quern_compile_opt
     struct api_costs costs;
     struct selection s;
     struct db *known = db && !o->untuned ? &db->db : NULL;
-    bool ok = api_target_open(&t, o->device, o->threads, e) &&
-              cover_build(&c, &m->lowered, &work, &(struct cover_opts){.no_fusion = o->no_fusion}, e);
+    bool ok =
+        api_target_open(&t, o->device, o->threads, e) &&
+        cover_build(&c, &m->lowered, &work, &(struct cover_opts){.no_fusion = o->no_fusion}, e);
     if (ok) dump_tasks(m->q, &c);
-    ok = ok && api_costs_init(&costs, known, &t, &c, m->var, e) && plan_select(&s, &c, m->var, api_cost, &costs, &work, e);
-    struct build_env be = {.q = m->q, .b = {.db = db ? &db->db : NULL, .lang = t.lang, .caps = &t.caps, .toolchain = buf_view(&t.toolchain)}};
-    struct plan_env env = {.lang = t.lang, .caps = &t.caps, .device = t.driver ? t.driver->name : "", .fingerprint = buf_view(&t.fingerprint),
-                           .model = m->name, .build = build_texts,
-                           .see_kernel = api_wants_dump(m->q, "kernels") ? dump_kernel : NULL, .user = &be};
+    ok = ok && api_costs_init(&costs, known, &t, &c, m->var, e) &&
+         plan_select(&s, &c, m->var, api_cost, &costs, &work, e);
+    struct build_env be = {.q = m->q,
+                           .b = {.db = db ? &db->db : NULL,
+                                 .lang = t.lang,
+                                 .caps = &t.caps,
+                                 .toolchain = buf_view(&t.toolchain)}};
+    struct plan_env env = {.lang = t.lang,
+                           .caps = &t.caps,
+                           .device = t.driver ? t.driver->name : "",
+                           .fingerprint = buf_view(&t.fingerprint),
+                           .model = m->name,
+                           .build = build_texts,
+                           .see_kernel = api_wants_dump(m->q, "kernels") ? dump_kernel : NULL,
+                           .user = &be};
     ok = ok && plan_make(&p->plan, &c, &s, m->var, &env, &p->arena, e);
     ok = ok && api_program_start(p, o->device, o->threads, e);
     api_target_close(&t);
@@ -131,7 +157,8 @@ static bool compile(quern_model *m, quern_db *db, const struct quern_compile_opt
     return ok;
 }
 
-quern_status quern_compile(quern_model *m, quern_db *db, const struct quern_compile_opts *o, quern_program **out)
+quern_status quern_compile(quern_model *m, quern_db *db, const struct quern_compile_opts *o,
+                           quern_program **out)
 {
     struct err *e = api_begin(m->q);
     struct quern_compile_opts opts = {0};

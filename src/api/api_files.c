@@ -10,7 +10,8 @@
 /* The reader's arena ends with the call: the content moves to the heap. */
 static quern_status take_copy(quern *q, const struct tensor *t, quern_tensor **out)
 {
-    return quern_tensor_new(q, (quern_dtype)dtype_onnx(t->dtype), (int)t->rank, t->dim, t->data, out);
+    return quern_tensor_new(q, (quern_dtype)dtype_onnx(t->dtype), (int)t->rank, t->dim, t->data,
+                            out);
 }
 
 quern_status quern_tensor_read(quern *q, const char *path, quern_tensor **out)
@@ -23,12 +24,14 @@ quern_status quern_tensor_read(quern *q, const char *path, quern_tensor **out)
     return s;
 }
 
-quern_status quern_tensor_read_raw(quern *q, const char *path, quern_dtype type, int rank, const int64_t *dim, quern_tensor **out)
+quern_status quern_tensor_read_raw(quern *q, const char *path, quern_dtype type, int rank,
+                                   const int64_t *dim, quern_tensor **out)
 {
     struct err *e = api_begin(q);
     struct arena a = {0};
     struct tensor t = {.dtype = dtype_from_onnx((int)type), .rank = (u32)rank};
-    if (rank < 0 || rank > MAX_RANK) return api_end(q, err_set(e, ERR_USAGE, "rank %d is not in 0..%d", rank, MAX_RANK));
+    if (rank < 0 || rank > MAX_RANK)
+        return api_end(q, err_set(e, ERR_USAGE, "rank %d is not in 0..%d", rank, MAX_RANK));
     for (int d = 0; d < rank; d++) t.dim[d] = dim[d];
     quern_status s = io_read(&t, &a, path, e) ? take_copy(q, &t, out) : api_end(q, false);
     arena_release(&a);

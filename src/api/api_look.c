@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Looking inside: devices, any file quern knows, the selector's reasons. Declared and documented in include/quern.h.
+// Looking inside: devices, any file quern knows, the selector's reasons. Declared and documented in
+// include/quern.h.
 #include "api/api_model.h"
 
 #include "import/import.h"
@@ -58,7 +59,8 @@ static void put_syms(struct buf *b, const struct plan *p, const sym *s, u32 n, c
     }
 }
 
-static void put_ios(struct buf *b, const struct plan *p, const char *what, const struct plan_io *io, u32 n)
+static void put_ios(struct buf *b, const struct plan *p, const char *what, const struct plan_io *io,
+                    u32 n)
 {
     for (u32 i = 0; i < n; i++) {
         buf_printf(b, "%s %.*s %s [", what, STR_ARG(io[i].name), dtype_name(io[i].dtype));
@@ -70,16 +72,19 @@ static void put_ios(struct buf *b, const struct plan *p, const char *what, const
 static void put_plan(struct buf *b, const struct plan *p)
 {
     i64 consts = 0, code = 0;
-    for (u32 i = 0; i < p->buf.n; i++) consts += p->buf.v[i].kind == PB_CONST ? p->buf.v[i].data_size : 0;
+    for (u32 i = 0; i < p->buf.n; i++)
+        consts += p->buf.v[i].kind == PB_CONST ? p->buf.v[i].data_size : 0;
     for (u32 i = 0; i < p->bin.n; i++) code += p->bin.v[i].code.n;
     buf_printf(b, "program %.*s\ntarget %.*s\n", STR_ARG(p->model), STR_ARG(p->caps));
     if (p->fingerprint.n) buf_printf(b, "measured on %.*s\n", STR_ARG(p->fingerprint));
     put_ios(b, p, "input", p->input.v, p->input.n);
     put_ios(b, p, "output", p->output.v, p->output.n);
-    buf_printf(b, "%u dispatches, %u binaries (%lld bytes), constants %lld bytes\n", p->dispatch.n, p->bin.n, (long long)code, (long long)consts);
+    buf_printf(b, "%u dispatches, %u binaries (%lld bytes), constants %lld bytes\n", p->dispatch.n,
+               p->bin.n, (long long)code, (long long)consts);
     for (u32 i = 0; i < p->dispatch.n; i++) {
         const struct plan_dispatch *d = &p->dispatch.v[i];
-        buf_printf(b, "%3u %.*s  [%.*s]  %.*s  grid ", i, STR_ARG(d->entry), STR_ARG(d->candidate), STR_ARG(d->label));
+        buf_printf(b, "%3u %.*s  [%.*s]  %.*s  grid ", i, STR_ARG(d->entry), STR_ARG(d->candidate),
+                   STR_ARG(d->label));
         for (u32 g = 0; g < d->n_grid; g++) {
             if (g) buf_z(b, " then ");
             put_syms(b, p, d->grid[g].extent, 3, " x ");
@@ -88,7 +93,8 @@ static void put_plan(struct buf *b, const struct plan *p)
     }
 }
 
-static bool read_plan(struct plan *p, struct arena *a, struct os_file *f, const char *path, struct err *e)
+static bool read_plan(struct plan *p, struct arena *a, struct os_file *f, const char *path,
+                      struct err *e)
 {
     if (!os_map(f, path, e)) return false;
     return dnx_read(p, a, (struct str){(const char *)f->p, f->n}, e) || err_prefix(e, "'%s'", path);
@@ -103,7 +109,8 @@ static void put_ms(struct buf *b, const json_t *r)
         buf_z(b, "no kernel can do it");
         return;
     }
-    buf_printf(b, "%.4f ms %s", json_number_value(s) * 1e3, json_is_true(json_object_get(r, "measured")) ? "measured" : "predicted");
+    buf_printf(b, "%.4f ms %s", json_number_value(s) * 1e3,
+               json_is_true(json_object_get(r, "measured")) ? "measured" : "predicted");
     json_int_t n = json_integer_value(json_object_get(r, "trials"));
     if (n > 0) buf_printf(b, ", best of %lld", (long long)n);
     const char *k = json_string_value(json_object_get(r, "kernel"));
@@ -112,10 +119,12 @@ static void put_ms(struct buf *b, const json_t *r)
 
 static void put_region(struct buf *b, const json_t *r)
 {
-    const json_t *nodes = json_object_get(r, "nodes"), *ops = json_object_get(r, "ops"), *in = json_object_get(r, "in");
+    const json_t *nodes = json_object_get(r, "nodes"), *ops = json_object_get(r, "ops"),
+                 *in = json_object_get(r, "in");
     if (json_array_size(nodes) == 0) buf_z(b, "layout conversion");
     for (size_t i = 0; i < json_array_size(nodes); i++) {
-        const char *name = json_string_value(json_array_get(nodes, i)), *op = json_string_value(json_array_get(ops, i));
+        const char *name = json_string_value(json_array_get(nodes, i)),
+                   *op = json_string_value(json_array_get(ops, i));
         buf_printf(b, "%s%s(%s)", i ? " + " : "", name ? name : "", op ? op : "");
     }
     const char *out = json_string_value(json_object_get(r, "out"));
@@ -133,9 +142,11 @@ static void put_explain(struct buf *b, const json_t *j)
 {
     const json_t *list = json_object_get(j, "dispatches"), *sizes = json_object_get(j, "sizes"), *v;
     const char *name;
-    buf_printf(b, "total %.3f ms, choice %s", json_number_value(json_object_get(j, "seconds")) * 1e3,
+    buf_printf(b, "total %.3f ms, choice %s",
+               json_number_value(json_object_get(j, "seconds")) * 1e3,
                json_is_true(json_object_get(j, "exact")) ? "exact" : "bounded");
-    json_object_foreach((json_t *)(uintptr_t)sizes, name, v) buf_printf(b, ", %s=%lld", name, (long long)json_integer_value(v));
+    json_object_foreach((json_t *)(uintptr_t)sizes, name, v)
+        buf_printf(b, ", %s=%lld", name, (long long)json_integer_value(v));
     buf_char(b, '\n');
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *d = json_array_get(list, i), *rivals = json_object_get(d, "rivals");
@@ -199,7 +210,10 @@ static bool show_model(struct buf *b, struct arena *a, const char *path, struct 
     return true;
 }
 
-static bool is_dnx(const struct os_file *f) { return f->n > 9 && f->p[8] == '{' && f->p[6] == 0 && f->p[7] == 0; }
+static bool is_dnx(const struct os_file *f)
+{
+    return f->n > 9 && f->p[8] == '{' && f->p[6] == 0 && f->p[7] == 0;
+}
 
 static bool show(struct buf *b, struct arena *a, const char *path, struct err *e)
 {

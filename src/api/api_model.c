@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Models: import, the zoo, reference evaluation, random inputs. Declared and documented in include/quern.h.
+// Models: import, the zoo, reference evaluation, random inputs. Declared and documented in
+// include/quern.h.
 #include "api/api_model.h"
 
 #include "export/export.h"
@@ -34,7 +35,8 @@ void api_dump(quern *q, const char *stage, struct str text)
     struct arena a = {0};
     struct err e = {0};
     struct str path = str_fmt(&a, "%s/%02u-%s.txt", q->dump_dir, q->n_dumps++, stage);
-    if (!os_mkdirs(q->dump_dir, &e) || !os_write(path.p, text.p, text.n, &e)) log_printf(&q->log, 0, "%s", e.msg);
+    if (!os_mkdirs(q->dump_dir, &e) || !os_write(path.p, text.p, text.n, &e))
+        log_printf(&q->log, 0, "%s", e.msg);
     arena_release(&a);
 }
 
@@ -82,18 +84,22 @@ static quern_model *model_new(quern *q)
 }
 
 /* Files beside a model with constants put in are refused: it is imported from memory. */
-static bool model_import(quern_model *m, const char *path, const struct quern_model_opts *o, struct err *e)
+static bool model_import(quern_model *m, const char *path, const struct quern_model_opts *o,
+                         struct err *e)
 {
     if (o->n_constants <= 0) return import_graph(&m->graph, &m->arena, &m->sym, path, e);
     struct tensor **content = arena_array(&m->arena, struct tensor *, o->n_constants);
-    for (int k = 0; k < o->n_constants; k++) content[k] = o->constants[k] ? &o->constants[k]->t : NULL;
+    for (int k = 0; k < o->n_constants; k++)
+        content[k] = o->constants[k] ? &o->constants[k]->t : NULL;
     struct str bytes, frozen;
     if (!os_read(&m->arena, path, MAX_MODEL, &bytes, e)) return false;
     return (import_freeze(&frozen, &m->arena, bytes, content, o->n_constants, e) &&
-            import_bytes(&m->graph, &m->arena, &m->sym, frozen, e)) || err_prefix(e, "'%s'", path);
+            import_bytes(&m->graph, &m->arena, &m->sym, frozen, e)) ||
+           err_prefix(e, "'%s'", path);
 }
 
-quern_status quern_model_open(quern *q, const char *path, const struct quern_model_opts *o, quern_model **out)
+quern_status quern_model_open(quern *q, const char *path, const struct quern_model_opts *o,
+                              quern_model **out)
 {
     struct err *e = api_begin(q);
     struct quern_model_opts opts = {0};
@@ -110,7 +116,9 @@ quern_status quern_model_zoo(quern *q, const char *name, quern_model **out)
 {
     struct err *e = api_begin(q);
     const struct zoo *z = zoo_find(str_of(name));
-    if (!z) return api_end(q, err_set(e, ERR_USAGE, "no network named '%s'; `quern zoo` lists them", name));
+    if (!z)
+        return api_end(
+            q, err_set(e, ERR_USAGE, "no network named '%s'; `quern zoo` lists them", name));
     quern_model *m = model_new(q);
     m->name = str_dup(&m->arena, str_of(name));
     graph_init(&m->graph, &m->arena, &m->sym);
@@ -129,11 +137,17 @@ void quern_model_close(quern_model *m)
 
 int quern_model_inputs(const quern_model *m) { return (int)m->graph.input.n; }
 
-static const struct value *input_of(const quern_model *m, int k) { return graph_value(&m->graph, m->graph.input.v[k]); }
+static const struct value *input_of(const quern_model *m, int k)
+{
+    return graph_value(&m->graph, m->graph.input.v[k]);
+}
 
 /* Names of values are copied NUL-terminated by graph_add_value. */
 const char *quern_model_input_name(const quern_model *m, int k) { return input_of(m, k)->name.p; }
-quern_dtype quern_model_input_dtype(const quern_model *m, int k) { return (quern_dtype)dtype_onnx(input_of(m, k)->dtype); }
+quern_dtype quern_model_input_dtype(const quern_model *m, int k)
+{
+    return (quern_dtype)dtype_onnx(input_of(m, k)->dtype);
+}
 
 int quern_model_input_shape(const quern_model *m, int k, int64_t dim[8], const char *text[8])
 {
@@ -163,9 +177,10 @@ const char *quern_zoo_name(int k, const char **summary)
 
 const char *quern_stages(int k, const char **summary)
 {
-    static const char *const more[][2] = {
-        {"import", "the graph as imported"}, {"tasks", "every task of the cover"}, {"kernels", "kernel IR of the program"},
-        {"code", "source text of the program's kernels"}};
+    static const char *const more[][2] = {{"import", "the graph as imported"},
+                                          {"tasks", "every task of the cover"},
+                                          {"kernels", "kernel IR of the program"},
+                                          {"code", "source text of the program's kernels"}};
     const struct pass *p = k > 0 ? pass_at(k - 1) : NULL;
     if (p) {
         if (summary) *summary = p->summary;
@@ -181,38 +196,46 @@ const char *quern_stages(int k, const char **summary)
 
 /* evaluation */
 
-quern_status quern_model_eval(quern_model *m, quern_tensor *const *in, int n_in, quern_tensor **out, int n_out)
+quern_status quern_model_eval(quern_model *m, quern_tensor *const *in, int n_in, quern_tensor **out,
+                              int n_out)
 {
     struct err *e = api_begin(m->q);
     const struct graph *g = &m->graph;
     if (n_in != (int)g->input.n || n_out != (int)g->output.n)
-        return api_end(m->q, err_set(e, ERR_USAGE, "the model has %u inputs and %u outputs, %d and %d were given", g->input.n,
-                                     g->output.n, n_in, n_out));
+        return api_end(m->q, err_set(e, ERR_USAGE,
+                                     "the model has %u inputs and %u outputs, %d and %d were given",
+                                     g->input.n, g->output.n, n_in, n_out));
     struct arena a = {0};
-    struct tensor **x = arena_array(&a, struct tensor *, g->input.n + 1), **res = arena_array(&a, struct tensor *, g->output.n + 1);
+    struct tensor **x = arena_array(&a, struct tensor *, g->input.n + 1),
+                  **res = arena_array(&a, struct tensor *, g->output.n + 1);
     for (u32 k = 0; k < g->input.n; k++) x[k] = &in[k]->t;
     bool ok = graph_eval(g, x, res, &a, NULL, e);
     for (u32 k = 0; k < g->output.n && ok; k++)
-        ok = quern_tensor_new(m->q, (quern_dtype)dtype_onnx(res[k]->dtype), (int)res[k]->rank, res[k]->dim, res[k]->data, &out[k]) == QUERN_OK;
+        ok = quern_tensor_new(m->q, (quern_dtype)dtype_onnx(res[k]->dtype), (int)res[k]->rank,
+                              res[k]->dim, res[k]->data, &out[k]) == QUERN_OK;
     arena_release(&a);
     return api_end(m->q, ok);
 }
 
-quern_status quern_model_random_inputs(quern_model *m, const char *sizes, uint64_t seed, quern_tensor **in, int max, int *n)
+quern_status quern_model_random_inputs(quern_model *m, const char *sizes, uint64_t seed,
+                                       quern_tensor **in, int max, int *n)
 {
     struct err *e = api_begin(m->q);
     struct arena a = {0};
     i64 *var = arena_array(&a, i64, m->sym.var.n + 1);
     memcpy(var, m->var, sizeof *var * m->sym.var.n);
     bool ok = !sizes || api_parse_sizes(&m->sym, sizes, var, e);
-    if (ok && (int)m->graph.input.n > max) ok = err_set(e, ERR_USAGE, "the model has more than %d inputs", max);
+    if (ok && (int)m->graph.input.n > max)
+        ok = err_set(e, ERR_USAGE, "the model has more than %d inputs", max);
     struct rng r = rng_seed(seed);
     *n = 0;
     for (u32 k = 0; k < m->graph.input.n && ok; k++) {
         const struct value *v = graph_value(&m->graph, m->graph.input.v[k]);
         i64 dim[MAX_RANK];
-        ok = shape_eval(&m->sym, &v->shape, var, dim) || err_set(e, ERR_USAGE, "size of input '%.*s' is not known", STR_ARG(v->name));
-        ok = ok && quern_tensor_new(m->q, (quern_dtype)dtype_onnx(v->dtype), (int)v->shape.rank, dim, NULL, &in[k]) == QUERN_OK;
+        ok = shape_eval(&m->sym, &v->shape, var, dim) ||
+             err_set(e, ERR_USAGE, "size of input '%.*s' is not known", STR_ARG(v->name));
+        ok = ok && quern_tensor_new(m->q, (quern_dtype)dtype_onnx(v->dtype), (int)v->shape.rank,
+                                    dim, NULL, &in[k]) == QUERN_OK;
         if (ok) api_fill_random(&in[k]->t, &r), *n = (int)k + 1;
     }
     arena_release(&a);
@@ -225,11 +248,14 @@ static double network_depth(const quern_model *m, const i64 *var)
 {
     double layers = 1;
     for (node_id n = 1; n < m->lowered.node.n; n++)
-        if (!graph_node(&m->lowered, n)->dead && (op_of(&m->lowered, n)->props & (OP_CONV | OP_MATMUL | OP_REDUCE | OP_HEAVY))) layers++;
+        if (!graph_node(&m->lowered, n)->dead &&
+            (op_of(&m->lowered, n)->props & (OP_CONV | OP_MATMUL | OP_REDUCE | OP_HEAVY)))
+            layers++;
     return graph_depth(&m->lowered, var) * layers;
 }
 
-static void compare(struct quern_check *c, const struct tensor *got, const struct tensor *want, double rtol, double atol)
+static void compare(struct quern_check *c, const struct tensor *got, const struct tensor *want,
+                    double rtol, double atol)
 {
     double scale = 0;
     i64 n = tensor_count(want);
@@ -244,7 +270,8 @@ static void compare(struct quern_check *c, const struct tensor *got, const struc
     c->tolerance = atol * scale;
 }
 
-quern_status quern_tensor_check(quern *q, const quern_tensor *got, const quern_tensor *want, double rtol, double atol, struct quern_check *c)
+quern_status quern_tensor_check(quern *q, const quern_tensor *got, const quern_tensor *want,
+                                double rtol, double atol, struct quern_check *c)
 {
     struct err *e = api_begin(q);
     bool same = got->t.dtype == want->t.dtype && got->t.rank == want->t.rank;
@@ -254,11 +281,13 @@ quern_status quern_tensor_check(quern *q, const quern_tensor *got, const quern_t
     return QUERN_OK;
 }
 
-quern_status quern_verify(quern_model *m, quern_program *p, const char *sizes, uint64_t seed, struct quern_check *c, int max, int *n)
+quern_status quern_verify(quern_model *m, quern_program *p, const char *sizes, uint64_t seed,
+                          struct quern_check *c, int max, int *n)
 {
     quern_tensor *in[64] = {0}, *want[64] = {0}, *got[64] = {0};
     int n_in = 0, n_out = quern_program_outputs(p);
-    if (n_out > max || n_out > 64) return api_end(m->q, err_set(api_begin(m->q), ERR_USAGE, "more than %d outputs", max));
+    if (n_out > max || n_out > 64)
+        return api_end(m->q, err_set(api_begin(m->q), ERR_USAGE, "more than %d outputs", max));
     quern_status s = quern_model_random_inputs(m, sizes, seed, in, 64, &n_in);
     if (!s) s = quern_model_eval(m, in, n_in, want, n_out);
     if (!s) s = quern_run(p, in, n_in, got, n_out);
@@ -275,7 +304,8 @@ quern_status quern_verify(quern_model *m, quern_program *p, const char *sizes, u
         c[k].output = name;
     }
     *n = n_out;
-    for (int k = 0; k < 64; k++) quern_tensor_free(in[k]), quern_tensor_free(want[k]), quern_tensor_free(got[k]);
+    for (int k = 0; k < 64; k++)
+        quern_tensor_free(in[k]), quern_tensor_free(want[k]), quern_tensor_free(got[k]);
     arena_release(&a);
     return s;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The runtime half of the public interface: contexts, tensors, programs. Declared and documented in include/quern.h.
+// The runtime half of the public interface: contexts, tensors, programs. Declared and documented in
+// include/quern.h.
 #include "api/api.h"
 
 #include <stdlib.h>
@@ -13,7 +14,8 @@ static void send_log(void *user, int level, struct str text)
     quern *q = user;
     struct buf b = {0};
     buf_str(&b, text);
-    q->o.on_event(q->o.user, &(struct quern_event){.kind = QUERN_LOG, .level = level, .text = b.p ? b.p : ""});
+    q->o.on_event(q->o.user,
+                  &(struct quern_event){.kind = QUERN_LOG, .level = level, .text = b.p ? b.p : ""});
     buf_release(&b);
 }
 
@@ -30,7 +32,8 @@ quern *quern_open(const struct quern_opts *o)
     quern *q = mem_alloc(sizeof *q);
     if (o) memcpy(&q->o, o, o->size < sizeof q->o ? o->size : sizeof q->o);
     q->dump = copy_z(q->o.dump), q->dump_dir = copy_z(q->o.dump_dir);
-    q->log = (struct log){.line = q->o.on_event ? send_log : NULL, .user = q, .level = q->o.log_level};
+    q->log =
+        (struct log){.line = q->o.on_event ? send_log : NULL, .user = q, .level = q->o.log_level};
     return q;
 }
 
@@ -84,30 +87,37 @@ quern_tensor *api_tensor_take(const struct tensor *t)
     return x;
 }
 
-static bool tensor_describe(struct tensor *t, quern_dtype dt, int rank, const int64_t *dim, i64 *bytes, struct err *e)
+static bool tensor_describe(struct tensor *t, quern_dtype dt, int rank, const int64_t *dim,
+                            i64 *bytes, struct err *e)
 {
     *t = (struct tensor){.dtype = dtype_from_onnx((int)dt), .rank = (u32)rank};
     if (t->dtype == DT_NONE) return err_set(e, ERR_USAGE, "no element type has number %d", (int)dt);
-    if (rank < 0 || rank > MAX_RANK) return err_set(e, ERR_USAGE, "rank %d is not in 0..%d", rank, MAX_RANK);
+    if (rank < 0 || rank > MAX_RANK)
+        return err_set(e, ERR_USAGE, "rank %d is not in 0..%d", rank, MAX_RANK);
     for (int d = 0; d < rank; d++) t->dim[d] = dim[d];
-    if (!tensor_size_ok(t->dtype, t->rank, t->dim, bytes)) return err_set(e, ERR_USAGE, "a tensor's size is negative or too large");
+    if (!tensor_size_ok(t->dtype, t->rank, t->dim, bytes))
+        return err_set(e, ERR_USAGE, "a tensor's size is negative or too large");
     return true;
 }
 
-quern_status quern_tensor_new(quern *q, quern_dtype t, int rank, const int64_t *dim, const void *data, quern_tensor **out)
+quern_status quern_tensor_new(quern *q, quern_dtype t, int rank, const int64_t *dim,
+                              const void *data, quern_tensor **out)
 {
     struct err *e = api_begin(q);
     struct tensor x;
     i64 bytes;
     if (!tensor_describe(&x, t, rank, dim, &bytes, e)) return api_end(q, false);
     x.data = mem_aligned(i64_max(bytes, 64));
-    if (!x.data) return api_end(q, err_set(e, ERR_SYSTEM, "not enough memory for a tensor of %lld bytes", (long long)bytes));
+    if (!x.data)
+        return api_end(q, err_set(e, ERR_SYSTEM, "not enough memory for a tensor of %lld bytes",
+                                  (long long)bytes));
     if (data) memcpy(x.data, data, (size_t)bytes);
     *out = api_tensor_take(&x);
     return QUERN_OK;
 }
 
-quern_status quern_tensor_view(quern *q, quern_dtype t, int rank, const int64_t *dim, void *data, quern_tensor **out)
+quern_status quern_tensor_view(quern *q, quern_dtype t, int rank, const int64_t *dim, void *data,
+                               quern_tensor **out)
 {
     struct err *e = api_begin(q);
     struct tensor x;
@@ -135,7 +145,10 @@ quern_status quern_tensor_cast(quern *q, const quern_tensor *t, quern_dtype to, 
     return QUERN_OK;
 }
 
-quern_dtype quern_tensor_dtype(const quern_tensor *t) { return (quern_dtype)dtype_onnx(t->t.dtype); }
+quern_dtype quern_tensor_dtype(const quern_tensor *t)
+{
+    return (quern_dtype)dtype_onnx(t->t.dtype);
+}
 int quern_tensor_rank(const quern_tensor *t) { return (int)t->t.rank; }
 const int64_t *quern_tensor_dims(const quern_tensor *t) { return t->t.dim; }
 void *quern_tensor_data(const quern_tensor *t) { return t->t.data; }
@@ -165,7 +178,8 @@ bool api_program_start(quern_program *p, const char *device, int threads, struct
     return p->rt != NULL;
 }
 
-quern_status quern_program_open(quern *q, const char *path, const struct quern_run_opts *o, quern_program **out)
+quern_status quern_program_open(quern *q, const char *path, const struct quern_run_opts *o,
+                                quern_program **out)
 {
     struct err *e = api_begin(q);
     struct quern_run_opts opts = {0};
@@ -173,7 +187,8 @@ quern_status quern_program_open(quern *q, const char *path, const struct quern_r
     quern_program *p = mem_alloc(sizeof *p);
     p->q = q;
     bool ok = os_map(&p->file, path, e);
-    if (ok && !dnx_read(&p->plan, &p->arena, (struct str){(const char *)p->file.p, p->file.n}, e)) ok = err_prefix(e, "%s", path);
+    if (ok && !dnx_read(&p->plan, &p->arena, (struct str){(const char *)p->file.p, p->file.n}, e))
+        ok = err_prefix(e, "%s", path);
     ok = ok && api_program_start(p, opts.device, opts.threads, e);
     if (ok) *out = p;
     else quern_program_close(p);
@@ -193,9 +208,18 @@ void quern_program_close(quern_program *p)
 int quern_program_inputs(const quern_program *p) { return (int)p->plan.input.n; }
 int quern_program_outputs(const quern_program *p) { return (int)p->plan.output.n; }
 /* Names were copied into the arena, NUL-terminated (str_dup). */
-const char *quern_program_input_name(const quern_program *p, int k) { return p->plan.input.v[k].name.p; }
-const char *quern_program_output_name(const quern_program *p, int k) { return p->plan.output.v[k].name.p; }
-quern_dtype quern_program_input_dtype(const quern_program *p, int k) { return (quern_dtype)dtype_onnx(p->plan.input.v[k].dtype); }
+const char *quern_program_input_name(const quern_program *p, int k)
+{
+    return p->plan.input.v[k].name.p;
+}
+const char *quern_program_output_name(const quern_program *p, int k)
+{
+    return p->plan.output.v[k].name.p;
+}
+quern_dtype quern_program_input_dtype(const quern_program *p, int k)
+{
+    return (quern_dtype)dtype_onnx(p->plan.input.v[k].dtype);
+}
 
 i64 api_dim(const struct symtab *st, sym s, const char **text)
 {
@@ -214,12 +238,15 @@ int quern_program_input_shape(const quern_program *p, int k, int64_t dim[8], con
     return (int)io->rank;
 }
 
-static bool check_given(const quern_program *p, u32 k, const quern_tensor *t, const struct tensor *want, struct err *e)
+static bool check_given(const quern_program *p, u32 k, const quern_tensor *t,
+                        const struct tensor *want, struct err *e)
 {
     const struct plan_io *io = &p->plan.output.v[k];
     bool same = t->t.dtype == want->dtype && t->t.rank == want->rank;
     for (u32 d = 0; d < want->rank && same; d++) same = t->t.dim[d] == want->dim[d];
-    return same || err_set(e, ERR_USAGE, "the tensor given for output '%.*s' has another type or shape", STR_ARG(io->name));
+    return same ||
+           err_set(e, ERR_USAGE, "the tensor given for output '%.*s' has another type or shape",
+                   STR_ARG(io->name));
 }
 
 static bool place_outputs(quern_program *p, struct tensor *res, quern_tensor **out, struct err *e)
@@ -236,16 +263,22 @@ static bool place_outputs(quern_program *p, struct tensor *res, quern_tensor **o
     return true;
 }
 
-quern_status quern_run(quern_program *p, quern_tensor *const *in, int n_in, quern_tensor **out, int n_out)
+quern_status quern_run(quern_program *p, quern_tensor *const *in, int n_in, quern_tensor **out,
+                       int n_out)
 {
     struct err *e = api_begin(p->q);
     u32 n_i = p->plan.input.n, n_o = p->plan.output.n;
     if (n_in != (int)n_i || n_out != (int)n_o)
-        return api_end(p->q, err_set(e, ERR_USAGE, "the program has %u inputs and %u outputs, %d and %d were given", n_i, n_o, n_in, n_out));
+        return api_end(p->q,
+                       err_set(e, ERR_USAGE,
+                               "the program has %u inputs and %u outputs, %d and %d were given",
+                               n_i, n_o, n_in, n_out));
     struct arena a = {0};
-    struct tensor *x = arena_array(&a, struct tensor, n_i + 1), *res = arena_array(&a, struct tensor, n_o + 1);
+    struct tensor *x = arena_array(&a, struct tensor, n_i + 1),
+                  *res = arena_array(&a, struct tensor, n_o + 1);
     for (u32 k = 0; k < n_i; k++) x[k] = in[k]->t;
-    bool ok = rt_output_dims(p->rt, x, res, e) && place_outputs(p, res, out, e) && rt_run(p->rt, x, res, &a, e);
+    bool ok = rt_output_dims(p->rt, x, res, e) && place_outputs(p, res, out, e) &&
+              rt_run(p->rt, x, res, &a, e);
     for (u32 k = 0; k < n_o; k++) {
         if (out[k]) continue;
         if (ok) out[k] = api_tensor_take(&res[k]);
@@ -262,7 +295,10 @@ int quern_profile_steps(const quern_program *p, struct quern_step *steps, int ma
     struct rt_times t = rt_profile_times(p->rt);
     for (u32 i = 0; i < t.n && (int)i < max; i++) {
         const struct plan_dispatch *d = &p->plan.dispatch.v[i];
-        steps[i] = (struct quern_step){.label = d->label.p, .kernel = d->entry.p, .task = d->task.p, .seconds = t.seconds[i],
+        steps[i] = (struct quern_step){.label = d->label.p,
+                                       .kernel = d->entry.p,
+                                       .task = d->task.p,
+                                       .seconds = t.seconds[i],
                                        .flops = t.flops[i]};
     }
     return (int)t.n;
@@ -279,11 +315,14 @@ bool api_parse_sizes(const struct symtab *st, const char *text, i64 *var, struct
         str_cut(rest, ',', &item, &rest);
         item = str_trim(item);
         i64 x;
-        if (!(str_cut(item, '=', &name, &value) || str_cut(item, ':', &name, &value)) || !str_to_i64(str_trim(value), &x) || x < 0)
-            return err_set(e, ERR_USAGE, "size '%.*s' is not of the form NAME=NUMBER", STR_ARG(item));
+        if (!(str_cut(item, '=', &name, &value) || str_cut(item, ':', &name, &value)) ||
+            !str_to_i64(str_trim(value), &x) || x < 0)
+            return err_set(e, ERR_USAGE, "size '%.*s' is not of the form NAME=NUMBER",
+                           STR_ARG(item));
         u32 v = 0;
         while (v < st->var.n && !str_eq(st->var.v[v], str_trim(name))) v++;
-        if (v == st->var.n) return err_set(e, ERR_USAGE, "the model has no size named '%.*s'", STR_ARG(name));
+        if (v == st->var.n)
+            return err_set(e, ERR_USAGE, "the model has no size named '%.*s'", STR_ARG(name));
         var[v] = x;
     }
     return true;
@@ -295,27 +334,34 @@ void api_fill_random(struct tensor *t, struct rng *r)
     bool is_float = dtype_is_float(t->dtype);
     for (i64 i = 0; i < n; i++) {
         if (is_float) elem_set_f64(t->dtype, t->data, i, rng_f64(r) * 2 - 1);
-        else elem_set_i64(t->dtype, t->data, i, t->dtype == DT_BOOL ? (i64)(rng_u64(r) & 1) : rng_range(r, 0, 9));
+        else
+            elem_set_i64(t->dtype, t->data, i,
+                         t->dtype == DT_BOOL ? (i64)(rng_u64(r) & 1) : rng_range(r, 0, 9));
     }
 }
 
-quern_status quern_program_random_inputs(quern_program *p, const char *sizes, uint64_t seed, quern_tensor **in, int max, int *n)
+quern_status quern_program_random_inputs(quern_program *p, const char *sizes, uint64_t seed,
+                                         quern_tensor **in, int max, int *n)
 {
     struct err *e = api_begin(p->q);
     const struct symtab *st = &p->plan.sym;
     struct arena a = {0};
     i64 *var = arena_array(&a, i64, st->var.n + 1);
-    for (u32 v = 0; v < st->var.n; v++) var[v] = p->plan.var.v[v].optimised_for == INT64_MIN ? 256 : p->plan.var.v[v].optimised_for;
+    for (u32 v = 0; v < st->var.n; v++)
+        var[v] = p->plan.var.v[v].optimised_for == INT64_MIN ? 256 : p->plan.var.v[v].optimised_for;
     bool ok = !sizes || api_parse_sizes(st, sizes, var, e);
-    if (ok && (int)p->plan.input.n > max) ok = err_set(e, ERR_USAGE, "the program has more than %d inputs", max);
+    if (ok && (int)p->plan.input.n > max)
+        ok = err_set(e, ERR_USAGE, "the program has more than %d inputs", max);
     struct rng r = rng_seed(seed);
     *n = 0;
     for (u32 k = 0; k < p->plan.input.n && ok; k++) {
         const struct plan_io *io = &p->plan.input.v[k];
         i64 dim[MAX_RANK] = {0};
         for (u32 d = 0; d < io->rank && ok; d++)
-            ok = sym_eval(st, io->dim[d], var, &dim[d]) || err_set(e, ERR_USAGE, "size of input '%.*s' is not known", STR_ARG(io->name));
-        ok = ok && quern_tensor_new(p->q, (quern_dtype)dtype_onnx(io->dtype), (int)io->rank, dim, NULL, &in[k]) == QUERN_OK;
+            ok = sym_eval(st, io->dim[d], var, &dim[d]) ||
+                 err_set(e, ERR_USAGE, "size of input '%.*s' is not known", STR_ARG(io->name));
+        ok = ok && quern_tensor_new(p->q, (quern_dtype)dtype_onnx(io->dtype), (int)io->rank, dim,
+                                    NULL, &in[k]) == QUERN_OK;
         if (ok) api_fill_random(&in[k]->t, &r), *n = (int)k + 1;
     }
     arena_release(&a);

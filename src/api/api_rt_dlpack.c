@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DLPack exchange. The structures are declared here from the DLPack 0.8 specification (dmlc.github.io/dlpack, "C API"): they are an
-// ABI, and nothing else of that project is needed.
+// DLPack exchange. The structures are declared here from the DLPack 0.8 specification
+// (dmlc.github.io/dlpack, "C API"): they are an ABI, and nothing else of that project is needed.
 #include "api/api.h"
 
 enum { DL_CPU = 1, DL_CUDA_HOST = 3 };
@@ -9,9 +9,14 @@ enum dl_code { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_BOOL = 6
 
 struct dl_tensor {
     void *data;
-    struct { i32 device_type, device_id; } device;
+    struct {
+        i32 device_type, device_id;
+    } device;
     i32 ndim;
-    struct { u8 code, bits; u16 lanes; } dtype;
+    struct {
+        u8 code, bits;
+        u16 lanes;
+    } dtype;
     i64 *shape, *strides;
     u64 byte_offset;
 };
@@ -27,8 +32,12 @@ static enum dtype from_dl(u8 code, u8 bits)
     for (enum dtype t = DT_NONE + 1; t < N_DTYPES; t++) {
         if (dtype_size(t) * 8 != bits) continue;
         enum dtype_kind k = dtype_kind(t);
-        if ((code == DL_INT && k == DK_INT) || (code == DL_UINT && k == DK_UINT) || (code == DL_BOOL && k == DK_BOOL)) return t;
-        if ((code == DL_BFLOAT && t == DT_BF16) || (code == DL_FLOAT && k == DK_FLOAT && t != DT_BF16)) return t;
+        if ((code == DL_INT && k == DK_INT) || (code == DL_UINT && k == DK_UINT) ||
+            (code == DL_BOOL && k == DK_BOOL))
+            return t;
+        if ((code == DL_BFLOAT && t == DT_BF16) ||
+            (code == DL_FLOAT && k == DK_FLOAT && t != DT_BF16))
+            return t;
     }
     return DT_NONE;
 }
@@ -63,13 +72,20 @@ quern_status quern_tensor_from_dlpack(quern *q, struct DLManagedTensor *m, quern
     struct tensor t = {.dtype = from_dl(d->dtype.code, d->dtype.bits), .rank = (u32)d->ndim};
     i64 bytes;
     if (d->device.device_type != DL_CPU && d->device.device_type != DL_CUDA_HOST)
-        return api_end(q, err_set(e, ERR_UNSUPPORTED, "a DLPack tensor lies on device type %d, expected the CPU", d->device.device_type));
+        return api_end(q, err_set(e, ERR_UNSUPPORTED,
+                                  "a DLPack tensor lies on device type %d, expected the CPU",
+                                  d->device.device_type));
     if (t.dtype == DT_NONE || d->dtype.lanes != 1)
-        return api_end(q, err_set(e, ERR_UNSUPPORTED, "DLPack element type %d of %d bits", d->dtype.code, d->dtype.bits));
-    if (d->ndim < 0 || d->ndim > MAX_RANK) return api_end(q, err_set(e, ERR_UNSUPPORTED, "DLPack rank %d", d->ndim));
+        return api_end(q, err_set(e, ERR_UNSUPPORTED, "DLPack element type %d of %d bits",
+                                  d->dtype.code, d->dtype.bits));
+    if (d->ndim < 0 || d->ndim > MAX_RANK)
+        return api_end(q, err_set(e, ERR_UNSUPPORTED, "DLPack rank %d", d->ndim));
     for (i32 i = 0; i < d->ndim; i++) t.dim[i] = d->shape[i];
-    if (!tensor_size_ok(t.dtype, t.rank, t.dim, &bytes)) return api_end(q, err_set(e, ERR_INPUT, "DLPack sizes are negative or too large"));
-    if (!is_dense(d)) return api_end(q, err_set(e, ERR_UNSUPPORTED, "a DLPack tensor is not dense and row-major"));
+    if (!tensor_size_ok(t.dtype, t.rank, t.dim, &bytes))
+        return api_end(q, err_set(e, ERR_INPUT, "DLPack sizes are negative or too large"));
+    if (!is_dense(d))
+        return api_end(q,
+                       err_set(e, ERR_UNSUPPORTED, "a DLPack tensor is not dense and row-major"));
     t.data = (char *)d->data + d->byte_offset;
     *out = api_tensor_take(&t);
     (*out)->owns = false;
@@ -106,7 +122,8 @@ quern_status quern_tensor_to_dlpack(quern *q, quern_tensor *t, struct DLManagedT
     for (u32 d = 0; d < t->t.rank; d++) x->shape[d] = t->t.dim[d];
     x->m.manager_ctx = x;
     x->m.deleter = release_exported;
-    x->m.dl_tensor = (struct dl_tensor){.data = t->t.data, .device = {DL_CPU, 0}, .ndim = (i32)t->t.rank, .shape = x->shape};
+    x->m.dl_tensor = (struct dl_tensor){
+        .data = t->t.data, .device = {DL_CPU, 0}, .ndim = (i32)t->t.rank, .shape = x->shape};
     x->m.dl_tensor.dtype.code = dl_code_of(t->t.dtype);
     x->m.dl_tensor.dtype.bits = (u8)(dtype_size(t->t.dtype) * 8);
     x->m.dl_tensor.dtype.lanes = 1;

@@ -29,8 +29,13 @@ static void send_progress(void *user, const struct tune_progress *p)
     quern *q = user;
     struct buf b = {0};
     buf_str(&b, p->what);
-    struct quern_event ev = {.kind = QUERN_PROGRESS, .text = b.p ? b.p : "", .done = p->done, .total = p->total,
-                             .failures = p->failures, .best = p->best, .seconds_left = p->seconds_left};
+    struct quern_event ev = {.kind = QUERN_PROGRESS,
+                             .text = b.p ? b.p : "",
+                             .done = p->done,
+                             .total = p->total,
+                             .failures = p->failures,
+                             .best = p->best,
+                             .seconds_left = p->seconds_left};
     q->o.on_event(q->o.user, &ev);
     buf_release(&b);
 }
@@ -49,11 +54,20 @@ static bool read_opts(quern *q, const struct quern_tune_opts *o, struct tune_opt
     struct quern_tune_opts x = {0};
     if (o) memcpy(&x, o, o->size < sizeof x ? o->size : sizeof x);
     if (x.timeout < 0 || x.min_samples < 0 || x.max_candidates < 0 || x.threads < 0)
-        return err_set(e, ERR_USAGE, "time-out, samples, candidates and threads cannot be negative");
+        return err_set(e, ERR_USAGE,
+                       "time-out, samples, candidates and threads cannot be negative");
     *t = (struct tune_opts){
-        .driver = api_find_driver(x.device, e), .dev = {.n_threads = (u32)x.threads}, .timeout = x.timeout,
-        .min_samples = (u32)x.min_samples, .max_candidates = (u32)x.max_candidates, .stop_at_speedup = x.stop_at_speedup,
-        .seed = x.seed, .add_candidates = true, .measure = !x.populate_only, .log = &q->log, .user = q,
+        .driver = api_find_driver(x.device, e),
+        .dev = {.n_threads = (u32)x.threads},
+        .timeout = x.timeout,
+        .min_samples = (u32)x.min_samples,
+        .max_candidates = (u32)x.max_candidates,
+        .stop_at_speedup = x.stop_at_speedup,
+        .seed = x.seed,
+        .add_candidates = true,
+        .measure = !x.populate_only,
+        .log = &q->log,
+        .user = q,
     };
     if (q->o.on_event) t->progress = send_progress, t->event = send_result;
     return t->driver != NULL;
@@ -87,21 +101,26 @@ static double regret(struct price_list *p, u32 task, const i64 *var, double best
     u32 n = 0;
     p->forced = task;
     bool ok = plan_select(&s, p->c, var, listed_price, p, &a, &e);
-    for (u32 i = 0; i < s.choice.n && ok; i++) n += p->c->region.v[s.choice.v[i].region].task == task;
+    for (u32 i = 0; i < s.choice.n && ok; i++)
+        n += p->c->region.v[s.choice.v[i].region].task == task;
     double r = ok && n ? s.seconds + bonus * n - best : NAN;
     arena_release(&a);
     return r;
 }
 
-/* The tasks worth measuring: those of the program that looks best, weighed by how often it runs them, and alternatives that
-   predictions (wrong by a factor sometimes) do not rule out. Returns their number. */
-static u32 worth_measuring(quern_model *m, struct api_costs *costs, struct cover *c, struct tune_task *tasks, struct err *e)
+/* The tasks worth measuring: those of the program that looks best, weighed by how often it runs
+   them, and alternatives that predictions (wrong by a factor sometimes) do not rule out. Returns
+   their number. */
+static u32 worth_measuring(quern_model *m, struct api_costs *costs, struct cover *c,
+                           struct tune_task *tasks, struct err *e)
 {
     struct arena a = {0};
     struct selection s;
-    struct price_list p = {.c = c, .forced = UINT32_MAX, .cost = arena_array(&a, struct task_cost, c->task.n + 1)};
+    struct price_list p = {
+        .c = c, .forced = UINT32_MAX, .cost = arena_array(&a, struct task_cost, c->task.n + 1)};
     u32 *uses = arena_array(&a, u32, c->task.n + 1), n = 0;
-    for (u32 i = 0; i < c->task.n; i++) p.cost[i].ok = api_cost(costs, c->task.v[i], m->var, &p.cost[i]);
+    for (u32 i = 0; i < c->task.n; i++)
+        p.cost[i].ok = api_cost(costs, c->task.v[i], m->var, &p.cost[i]);
     bool ok = plan_select(&s, c, m->var, listed_price, &p, &a, e);
     for (u32 i = 0; i < s.choice.n && ok; i++) uses[c->region.v[s.choice.v[i].region].task]++;
     for (u32 i = 0; i < c->task.n && ok; i++) {
@@ -112,12 +131,14 @@ static u32 worth_measuring(quern_model *m, struct api_costs *costs, struct cover
     return ok ? n : 0;
 }
 
-static u32 choose_tasks(quern_model *m, quern_db *db, const struct tune_opts *o, struct cover *c, struct tune_task *tasks, struct err *e)
+static u32 choose_tasks(quern_model *m, quern_db *db, const struct tune_opts *o, struct cover *c,
+                        struct tune_task *tasks, struct err *e)
 {
     struct api_target t;
     struct api_costs costs;
     u32 n = 0;
-    if (api_target_open(&t, o->driver->name, (int)o->dev.n_threads, e) && api_costs_init(&costs, &db->db, &t, c, m->var, e))
+    if (api_target_open(&t, o->driver->name, (int)o->dev.n_threads, e) &&
+        api_costs_init(&costs, &db->db, &t, c, m->var, e))
         n = worth_measuring(m, &costs, c, tasks, e);
     api_target_close(&t);
     return n;
@@ -132,7 +153,8 @@ static bool tune_model(quern_db *db, quern_model *m, const struct tune_opts *o, 
     struct tune_task *tasks = ok ? arena_array(&a, struct tune_task, c.task.n + 1) : NULL;
     struct str sizes = {0};
     struct buf b = {0};
-    for (u32 v = 0; v < m->sym.var.n; v++) buf_printf(&b, "%s%.*s=%lld", v ? "," : "", STR_ARG(m->sym.var.v[v]), (long long)m->var[v]);
+    for (u32 v = 0; v < m->sym.var.n; v++)
+        buf_printf(&b, "%s%.*s=%lld", v ? "," : "", STR_ARG(m->sym.var.v[v]), (long long)m->var[v]);
     sizes = str_dup(&a, buf_view(&b));
     buf_release(&b);
     struct str options = str_fmt(&a, "optimize-for=%.*s", STR_ARG(sizes));

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// conv_direct: convolution with few output channels (the last layer of an image network, a single plane): a vector holds pixels of a
-// row, weights are broadcast, so that three channels do not leave thirteen lanes idle. The input band is copied to scratch as
-// planes [rows][channel][x] (gen_band.c); a register tile is ty rows x xv vectors of pixels x all output channels.
+// conv_direct: convolution with few output channels (the last layer of an image network, a single
+// plane): a vector holds pixels of a row, weights are broadcast, so that three channels do not
+// leave thirteen lanes idle. The input band is copied to scratch as planes [rows][channel][x]
+// (gen_band.c); a register tile is ty rows x xv vectors of pixels x all output channels.
 //
-// For each tap and input channel: ty*xv loads of pixels, oc scalar weights, ty*xv*oc multiply-adds. Needs stride 1 along x.
+// For each tap and input channel: ty*xv loads of pixels, oc scalar weights, ty*xv*oc multiply-adds.
+// Needs stride 1 along x.
 //
 // Dims: n, spatial axes 2.. (x innermost), oc output channels, ic input channels.
 #include "gen/gen_conv.h"
@@ -31,7 +33,13 @@ static i64 lanes_of(const struct conv *c, const struct caps *caps)
 static struct conv_sched sched_of(const struct sched *s, i64 lanes)
 {
     const i32 *v = s->v;
-    return (struct conv_sched){.ty = v[P_TY], .tx = v[P_XV] * lanes, .nr = 1, .th = v[P_TH], .tw = v[P_TW], .stage = STAGE_PLANES, .ku = 1};
+    return (struct conv_sched){.ty = v[P_TY],
+                               .tx = v[P_XV] * lanes,
+                               .nr = 1,
+                               .th = v[P_TH],
+                               .tw = v[P_TW],
+                               .stage = STAGE_PLANES,
+                               .ku = 1};
 }
 
 static bool is_legal(const struct conv *c, const struct caps *caps, const struct sched *v);
@@ -39,9 +47,11 @@ static bool is_legal(const struct conv *c, const struct caps *caps, const struct
 static bool match(const struct task *t, const struct caps *caps)
 {
     struct conv c;
-    struct sched least = {.v = {[P_TY] = 1, [P_XV] = 1, [P_TH] = 1, [P_TW] = 1}}; /* some schedule must do */
+    struct sched least = {
+        .v = {[P_TY] = 1, [P_XV] = 1, [P_TH] = 1, [P_TW] = 1}}; /* some schedule must do */
     if (caps->is_gpu || caps->vector_bytes < 8 || !conv_of(&c, t)) return false;
-    return c.simple && c.groups == 1 && c.oc <= MAX_OC && c.xa >= 2 && c.stride[c.xa] == 1 && is_legal(&c, caps, &least);
+    return c.simple && c.groups == 1 && c.oc <= MAX_OC && c.xa >= 2 && c.stride[c.xa] == 1 &&
+           is_legal(&c, caps, &least);
 }
 
 /* emission */
@@ -62,8 +72,10 @@ static void clear(const struct lane_tile *t)
     struct kir *k = b->m->k;
     for (i64 c = 0; c < t->oc; c++) {
         kval init = kir_const_f(k, b->type, b->lanes, 0), at = kir_int(k, c);
-        if (b->c.b) init = kir_splat(k, kir_cast(k, b->type, emit_value(b->m, b->c.b, &at)), b->lanes);
-        for (i64 i = 0; i < t->ty * t->xv; i++) kir_store(k, b->t.acc, kir_int(k, i * t->oc + c), init);
+        if (b->c.b)
+            init = kir_splat(k, kir_cast(k, b->type, emit_value(b->m, b->c.b, &at)), b->lanes);
+        for (i64 i = 0; i < t->ty * t->xv; i++)
+            kir_store(k, b->t.acc, kir_int(k, i * t->oc + c), init);
     }
 }
 
@@ -72,7 +84,8 @@ static void step(const struct lane_tile *t, kval at, kval w_at, kval y_step)
     struct band *b = t->b;
     struct kir *k = b->m->k;
     kval w[MAX_OC];
-    for (i64 c = 0; c < t->oc; c++) w[c] = kir_splat(k, kir_load(k, b->wbuf, kir_add_i(k, w_at, c)), b->lanes);
+    for (i64 c = 0; c < t->oc; c++)
+        w[c] = kir_splat(k, kir_load(k, b->wbuf, kir_add_i(k, w_at, c)), b->lanes);
     for (i64 dy = 0; dy < t->ty; dy++)
         for (i64 v = 0; v < t->xv; v++) {
             kval from = kir_add_i(k, kir_add(k, at, kir_mul_i(k, y_step, dy)), v * b->lanes);
@@ -97,7 +110,8 @@ static void product(const struct lane_tile *t, kval at, kval y_step)
         u32 a = b->order[i];
         if (c->k[a] == 1) continue;
         kval tap = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, c->k[a]), 1);
-        at = kir_add(k, at, kir_mul(k, kir_mul_i(k, tap, is_tile_axis(b, a) ? c->dil[a] : 1), b->step[a]));
+        at = kir_add(k, at,
+                     kir_mul(k, kir_mul_i(k, tap, is_tile_axis(b, a) ? c->dil[a] : 1), b->step[a]));
         w_at = kir_add(k, w_at, kir_mul_i(k, tap, per));
         n_loops++;
     }
@@ -109,7 +123,10 @@ static void product(const struct lane_tile *t, kval at, kval y_step)
     for (u32 i = 0; i < n_loops; i++) kir_end(k);
 }
 
-static kval bound_value(struct emit *m, const void *user, const kval *idx) { return *(const kval *)user; }
+static kval bound_value(struct emit *m, const void *user, const kval *idx)
+{
+    return *(const kval *)user;
+}
 
 static void store_vector(const struct lane_tile *t, const struct tile_out *o, i64 dy, i64 v, i64 c)
 {
@@ -156,14 +173,18 @@ static kval pack_weights(struct band *b)
     struct conv *c = &b->c;
     struct pack *p = arena_new(b->m->arena, struct pack);
     for (u32 i = 0; i + 1 < b->n_order; i++)
-        if (b->order[i] >= 2) p->dim[p->n].extent = sym_const(st, c->k[b->order[i]]), p->dim[p->n].axis = b->order[i], p->dim[p->n++].stride = 1;
+        if (b->order[i] >= 2)
+            p->dim[p->n].extent = sym_const(st, c->k[b->order[i]]), p->dim[p->n].axis = b->order[i],
+            p->dim[p->n++].stride = 1;
     p->dim[p->n].extent = sym_const(st, c->ic), p->dim[p->n].axis = 1, p->dim[p->n++].stride = 1;
-    p->dim[p->n].extent = sym_const(st, c->k[b->xa]), p->dim[p->n].axis = (u32)b->xa, p->dim[p->n++].stride = 1;
+    p->dim[p->n].extent = sym_const(st, c->k[b->xa]), p->dim[p->n].axis = (u32)b->xa,
+    p->dim[p->n++].stride = 1;
     p->dim[p->n].extent = sym_const(st, c->oc), p->dim[p->n].axis = 0, p->dim[p->n++].stride = 1;
     return emit_pack(b->m, c->w, p);
 }
 
-static void emit(struct emit *m, const struct task *task, const struct caps *caps, const struct sched *v)
+static void emit(struct emit *m, const struct task *task, const struct caps *caps,
+                 const struct sched *v)
 {
     struct band *b = arena_new(m->arena, struct band);
     struct kir *k = m->k;
@@ -197,10 +218,12 @@ static void emit(struct emit *m, const struct task *task, const struct caps *cap
 /* choosing */
 
 /* Elements of the band of one grid iteration. */
-static double band_size(const struct conv *c, const struct caps *caps, const struct sched *v, const i64 *var)
+static double band_size(const struct conv *c, const struct caps *caps, const struct sched *v,
+                        const i64 *var)
 {
     i64 ty = v->v[P_TY], xv = v->v[P_XV], lanes = lanes_of(c, caps);
-    i64 x = gen_eval(c->g, c->out[c->xa], var), y = c->ya >= 0 ? gen_eval(c->g, c->out[c->ya], var) : 1;
+    i64 x = gen_eval(c->g, c->out[c->xa], var),
+        y = c->ya >= 0 ? gen_eval(c->g, c->out[c->ya], var) : 1;
     double w = (double)(v->v[P_TW] ? v->v[P_TW] * xv * lanes : round_up(i64_max(1, x), xv * lanes));
     double rows = (double)(v->v[P_TH] ? v->v[P_TH] * ty : round_up(i64_max(1, y), ty));
     if (c->ya >= 0) rows = rows * (double)c->stride[c->ya] + (double)(c->k[c->ya] * c->dil[c->ya]);
@@ -213,7 +236,8 @@ static bool is_legal(const struct conv *c, const struct caps *caps, const struct
 {
     i64 ty = v->v[P_TY], xv = v->v[P_XV];
     if (band_size(c, caps, v, NULL) * 4 > 4 * (double)caps->l2_bytes + 1e6) return false;
-    if (ty * xv * c->oc + c->oc + 1 > caps->n_vector_regs || c->k[c->xa] * ty * xv * c->oc > 400) return false;
+    if (ty * xv * c->oc + c->oc + 1 > caps->n_vector_regs || c->k[c->xa] * ty * xv * c->oc > 400)
+        return false;
     return c->ya >= 0 || (ty == 1 && v->v[P_TH] == 1);
 }
 
@@ -223,7 +247,8 @@ static bool legal(const struct task *t, const struct caps *caps, const struct sc
     return match(t, caps) && conv_of(&c, t) && is_legal(&c, caps, v);
 }
 
-static double predict(const struct task *t, const struct caps *caps, const struct sched *v, const i64 *var)
+static double predict(const struct task *t, const struct caps *caps, const struct sched *v,
+                      const i64 *var)
 {
     struct conv c;
     conv_of(&c, t);
@@ -234,19 +259,25 @@ static double predict(const struct task *t, const struct caps *caps, const struc
         taps *= c.k[a];
         if (a != 1 && (i32)a != c.xa && (i32)a != c.ya) outer *= gen_eval(c.g, c.out[a], var);
     }
-    i64 nx = i64_max(1, ceil_div(x, xv * (i64)lanes)), ny = i64_max(1, ceil_div(y, ty)); /* empty images, too */
-    i64 tw = v->v[P_TW] ? i64_min(v->v[P_TW], nx) : nx, th = v->v[P_TH] ? i64_min(v->v[P_TH], ny) : ny;
-    double fma = (double)(ty * xv * c.oc) / 2, load = (double)(ty * xv + c.oc) / 2, one = fma > load ? fma : load;
-    double tile = (double)(taps * c.ic) * ((one > 4 ? one : 4) + 0.5) + 12.0 * (double)(ty * xv * c.oc) + 30;
+    i64 nx = i64_max(1, ceil_div(x, xv * (i64)lanes)),
+        ny = i64_max(1, ceil_div(y, ty)); /* empty images, too */
+    i64 tw = v->v[P_TW] ? i64_min(v->v[P_TW], nx) : nx,
+        th = v->v[P_TH] ? i64_min(v->v[P_TH], ny) : ny;
+    double fma = (double)(ty * xv * c.oc) / 2, load = (double)(ty * xv + c.oc) / 2,
+           one = fma > load ? fma : load;
+    double tile =
+        (double)(taps * c.ic) * ((one > 4 ? one : 4) + 0.5) + 12.0 * (double)(ty * xv * c.oc) + 30;
     double band = band_size(&c, caps, v, var);
     double iteration = tile * (double)(tw * th) + band * (c.plain ? 0.8 : 1) + 300;
     if (band * 4 > (double)caps->l2_bytes / 2) iteration += band / 2;
-    double n = (double)(outer * ceil_div(nx, tw) * ceil_div(ny, th)), rounds = (double)ceil_div((i64)n, i64_max(1, caps->n_threads));
+    double n = (double)(outer * ceil_div(nx, tw) * ceil_div(ny, th)),
+           rounds = (double)ceil_div((i64)n, i64_max(1, caps->n_threads));
     double bytes = 4 * (gen_count(c.g, c.x, var) + gen_count(c.g, c.y, var));
     return 2e-6 + iteration * rounds / hz + 0.3 * bytes / gen_byte_rate(caps);
 }
 
-static void initial(const struct task *t, const struct caps *caps, const i64 *var, struct sched *out)
+static void initial(const struct task *t, const struct caps *caps, const i64 *var,
+                    struct sched *out)
 {
     struct conv c;
     double best = 0;
@@ -255,7 +286,10 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
         for (u32 b = 0; b < countof(v_xv); b++)
             for (u32 h = 0; h < countof(v_th); h++)
                 for (u32 w = 0; w < countof(v_tw); w++) {
-                    struct sched v = {.v = {[P_TY] = v_ty[a], [P_XV] = v_xv[b], [P_TH] = v_th[h], [P_TW] = v_tw[w]}};
+                    struct sched v = {.v = {[P_TY] = v_ty[a],
+                                            [P_XV] = v_xv[b],
+                                            [P_TH] = v_th[h],
+                                            [P_TW] = v_tw[w]}};
                     if (!is_legal(&c, caps, &v)) continue;
                     double s = predict(t, caps, &v, var);
                     if (best == 0 || s < best) best = s, *out = v;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// conv_gemm: convolution of any rank, groups, strides and dilations as an implicit matrix product (gen_conv.c). This file says which
-// schedules there are, which make sense for a task, and predicts their time: multiply-adds at the rate that the tile's loads allow,
-// waste of tiles that hang over, filling the band, the epilogue, memory traffic, and the balance between threads. The initial
+// conv_gemm: convolution of any rank, groups, strides and dilations as an implicit matrix product
+// (gen_conv.c). This file says which schedules there are, which make sense for a task, and predicts
+// their time: multiply-adds at the rate that the tile's loads allow, waste of tiles that hang over,
+// filling the band, the epilogue, memory traffic, and the balance between threads. The initial
 // schedule is the best predicted one of a short list.
 #include "gen/gen_conv.h"
 
@@ -26,28 +27,39 @@ static const struct gen_param param[N_PARAM] = {
     [P_TH] = {"th", "tiles per band in y, 0 = all", v_th, countof(v_th)},
     [P_TW] = {"tw", "tiles per band in x, 0 = all", v_tw, countof(v_tw)},
     [P_OB] = {"ob", "blocks of output channels per grid iteration, 0 = all", v_ob, countof(v_ob)},
-    [P_STAGE] = {"stage", "input: 0 where it lies, 1 copied as pixels, 2 copied as planes", v_stage, countof(v_stage)},
-    [P_ORDER] = {"order", "0: weights stay, pixels change fastest; 1: pixels stay", v_order, countof(v_order)},
+    [P_STAGE] = {"stage", "input: 0 where it lies, 1 copied as pixels, 2 copied as planes", v_stage,
+                 countof(v_stage)},
+    [P_ORDER] = {"order", "0: weights stay, pixels change fastest; 1: pixels stay", v_order,
+                 countof(v_order)},
     [P_KU] = {"ku", "input channels per step of the inner loop", v_ku, countof(v_ku)},
-    [P_AHEAD] = {"ahead", "steps that weights are prefetched ahead, 0 = not", v_ahead, countof(v_ahead)},
+    [P_AHEAD] = {"ahead", "steps that weights are prefetched ahead, 0 = not", v_ahead,
+                 countof(v_ahead)},
 };
 
 static struct conv_sched sched_of(const struct sched *s)
 {
     const i32 *v = s->v;
-    return (struct conv_sched){.ty = v[P_TY], .tx = v[P_TX], .nr = v[P_NR], .th = v[P_TH], .tw = v[P_TW], .ob = v[P_OB],
-                               .stage = v[P_STAGE], .order = v[P_ORDER], .ku = v[P_KU], .ahead = v[P_AHEAD]};
+    return (struct conv_sched){.ty = v[P_TY],
+                               .tx = v[P_TX],
+                               .nr = v[P_NR],
+                               .th = v[P_TH],
+                               .tw = v[P_TW],
+                               .ob = v[P_OB],
+                               .stage = v[P_STAGE],
+                               .order = v[P_ORDER],
+                               .ku = v[P_KU],
+                               .ahead = v[P_AHEAD]};
 }
 
 /* Sizes for given variables. */
 struct model {
     struct conv c;
     u32 lanes;
-    i64 x, y, outer;   /* output pixels along the tile's axes, and others */
+    i64 x, y, outer; /* output pixels along the tile's axes, and others */
     i64 taps;
     i64 n_blocks, ob, parts;
     i64 tx_all, ty_all, tw, th; /* tiles in all, and per iteration */
-    double band;       /* elements of the band */
+    double band;                /* elements of the band */
     i64 iterations;
 };
 
@@ -60,18 +72,17 @@ static void model_axes(struct model *m, const struct conv_sched *s, const i64 *v
     m->outer = 1, m->taps = 1;
     for (u32 a = 0; a < c->rank; a++) {
         m->taps *= c->k[a];
-        if (a != 1 && (i32)a != xa && (i32)a != ya)
-            m->outer *= gen_eval(c->g, c->out[a], var);
+        if (a != 1 && (i32)a != xa && (i32)a != ya) m->outer *= gen_eval(c->g, c->out[a], var);
     }
-    if (!conv_is_flat(c, s))
-        return;
+    if (!conv_is_flat(c, s)) return;
     struct space sp = conv_space(c);
     m->outer = m->x = m->y = 1;
     for (u32 i = 0; i < sp.n; i++)
         *(i + 1 == sp.n ? &m->x : &m->outer) *= gen_eval(c->g, sp.g[i].extent, var);
 }
 
-static void model_of(struct model *m, const struct caps *caps, const struct conv_sched *s, const i64 *var)
+static void model_of(struct model *m, const struct caps *caps, const struct conv_sched *s,
+                     const i64 *var)
 {
     const struct conv *c = &m->c;
     m->lanes = gen_lanes(caps, emit_type(graph_value(c->g, c->x)->dtype));
@@ -82,44 +93,50 @@ static void model_of(struct model *m, const struct caps *caps, const struct conv
     m->tx_all = ceil_div(i64_max(1, m->x), s->tx), m->ty_all = ceil_div(i64_max(1, m->y), s->ty);
     m->tw = s->tw ? i64_min(s->tw, m->tx_all) : m->tx_all;
     m->th = s->th ? i64_min(s->th, m->ty_all) : m->ty_all;
-    m->iterations = c->groups * m->parts * m->outer * ceil_div(m->tx_all, m->tw) * ceil_div(m->ty_all, m->th);
+    m->iterations =
+        c->groups * m->parts * m->outer * ceil_div(m->tx_all, m->tw) * ceil_div(m->ty_all, m->th);
     double rest = 1;
     for (u32 a = 2; a < c->rank; a++)
-        if ((i32)a != c->xa && (i32)a != c->ya)
-            rest *= (double)c->k[a];
-    i64 kx = c->xa >= 0 ? (c->k[c->xa] - 1) * c->dil[c->xa] + 1 : 1, sx = c->xa >= 0 ? c->stride[c->xa] : 1;
-    i64 ky = c->ya >= 0 ? (c->k[c->ya] - 1) * c->dil[c->ya] + 1 : 1, sy = c->ya >= 0 ? c->stride[c->ya] : 1;
-    m->band = rest * (double)((m->tw * s->tx - 1) * sx + kx) * (double)((m->th * s->ty - 1) * sy + ky) * (double)c->ic;
+        if ((i32)a != c->xa && (i32)a != c->ya) rest *= (double)c->k[a];
+    i64 kx = c->xa >= 0 ? (c->k[c->xa] - 1) * c->dil[c->xa] + 1 : 1,
+        sx = c->xa >= 0 ? c->stride[c->xa] : 1;
+    i64 ky = c->ya >= 0 ? (c->k[c->ya] - 1) * c->dil[c->ya] + 1 : 1,
+        sy = c->ya >= 0 ? c->stride[c->ya] : 1;
+    m->band = rest * (double)((m->tw * s->tx - 1) * sx + kx) *
+              (double)((m->th * s->ty - 1) * sy + ky) * (double)c->ic;
 }
 
-/* Do the values that the input is made of lie channels last? Judged by the first one found behind views and pointwise nodes. */
+/* Do the values that the input is made of lie channels last? Judged by the first one found behind
+ * views and pointwise nodes. */
 static bool reads_channels_last(const struct conv *c, value_id v, u32 depth)
 {
     const struct value *x = graph_value(c->g, v);
-    if (x->producer == 0 || depth > 16)
-        return x->layout == LAYOUT_CLAST;
+    if (x->producer == 0 || depth > 16) return x->layout == LAYOUT_CLAST;
     const struct node *n = graph_node(c->g, x->producer);
     for (u32 k = 0; k < n->in.n; k++)
-        if (n->in.v[k] && !graph_value(c->g, n->in.v[k])->is_const && graph_value(c->g, n->in.v[k])->shape.rank == x->shape.rank)
+        if (n->in.v[k] && !graph_value(c->g, n->in.v[k])->is_const &&
+            graph_value(c->g, n->in.v[k])->shape.rank == x->shape.rank)
             return reads_channels_last(c, n->in.v[k], depth + 1);
     return false;
 }
 
-/* Pixels read where they lie may fall on the same few cache sets: a line is gone before its next channel is read. */
+/* Pixels read where they lie may fall on the same few cache sets: a line is gone before its next
+ * channel is read. */
 static double set_conflicts(const struct conv *c, const struct conv_sched *s)
 {
     i64 step = c->ic * c->groups * 4 * (c->xa >= 0 ? c->stride[c->xa] : 1), pixels = s->tx * s->ty;
-    if (step % 2048 || pixels <= 8)
-        return 1;
+    if (step % 2048 || pixels <= 8) return 1;
     i64 sets = step % 4096 ? 2 : 1;
     return pixels <= 10 * sets ? 1.15 : 1.15 + 0.1 * (double)(pixels / sets - 10);
 }
 
-static double seconds(const struct model *m, const struct caps *caps, const struct conv_sched *s, const i64 *var)
+static double seconds(const struct model *m, const struct caps *caps, const struct conv_sched *s,
+                      const i64 *var)
 {
     const struct conv *c = &m->c;
     double hz = gen_flop_rate(caps) / (4.0 * i64_max(1, caps->vector_bytes / 4));
-    double steps = (double)(m->taps * c->ic), tile = steps * (tile_step_cycles(s->ty * s->tx, s->nr) + 0.5 / (double)s->ku);
+    double steps = (double)(m->taps * c->ic),
+           tile = steps * (tile_step_cycles(s->ty * s->tx, s->nr) + 0.5 / (double)s->ku);
     double weights = steps * (double)(s->nr * m->lanes) * 4; /* bytes of one block */
     tile += s->ahead ? 0.3 * steps * (double)s->nr : 0;
     tile += 12.0 * (double)(m->taps / (c->xa >= 0 ? c->k[c->xa] : 1)); /* loops */
@@ -128,8 +145,7 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
     /* Weights stream from the second cache for every tile; far ones cost more. */
     double per_tile_bytes = weights > (double)caps->l1_bytes / 2 ? weights : 0;
     double all_weights = weights * (double)m->ob;
-    if (s->order == 1)
-        per_tile_bytes = all_weights > (double)caps->l1_bytes / 2 ? weights : 0;
+    if (s->order == 1) per_tile_bytes = all_weights > (double)caps->l1_bytes / 2 ? weights : 0;
     double far = s->order == 1 ? all_weights : weights;
     tile += per_tile_bytes / (far > (double)caps->l2_bytes * 0.7 ? 8 : 40);
     double iteration = tile * (double)(tiles * m->ob);
@@ -144,7 +160,9 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
         iteration *= set_conflicts(c, s);
     }
     double rounds = (double)ceil_div(m->iterations, i64_max(1, caps->n_threads));
-    double y = gen_count(c->g, c->y, var), bytes = 4 * (y + gen_count(c->g, c->x, var) * (double)m->parts + gen_count(c->g, c->w, var));
+    double y = gen_count(c->g, c->y, var),
+           bytes =
+               4 * (y + gen_count(c->g, c->x, var) * (double)m->parts + gen_count(c->g, c->w, var));
     double compute = (iteration + 300) * rounds / hz, memory = bytes / gen_byte_rate(caps);
     if (!s->ahead) /* weights come from far the first time */
         memory += 3 * 4 * gen_count(c->g, c->w, var) / gen_byte_rate(caps);
@@ -161,31 +179,24 @@ static bool match(const struct task *t, const struct caps *c)
 /* What depends on the schedule and few facts only. */
 static bool is_sensible(const struct conv *c, const struct caps *caps, const struct conv_sched *s)
 {
-    if (!tile_is_legal(caps, s->ty * s->tx, s->nr))
-        return false;
+    if (!tile_is_legal(caps, s->ty * s->tx, s->nr)) return false;
     bool flat = conv_is_flat(c, s);
-    if ((c->ya < 0 || flat) && (s->ty > 1 || s->th != 1))
-        return false;
-    if (c->xa < 0 && (s->tx > 1 || s->tw != 1))
-        return false;
-    if (s->stage == STAGE_DIRECT && !(c->plain && c->no_pad))
-        return false;
-    if (s->stage == STAGE_PLANES && c->xa < 2)
-        return false;
+    if ((c->ya < 0 || flat) && (s->ty > 1 || s->th != 1)) return false;
+    if (c->xa < 0 && (s->tx > 1 || s->tw != 1)) return false;
+    if (s->stage == STAGE_DIRECT && !(c->plain && c->no_pad)) return false;
+    if (s->stage == STAGE_PLANES && c->xa < 2) return false;
     return s->ku == 1 || c->ic >= 8;
 }
 
 static bool is_legal(const struct model *m, const struct caps *caps, const struct conv_sched *s)
 {
     const struct conv *c = &m->c;
-    if (s->nr > 1 && (s->nr - 1) * m->lanes >= c->oc)
+    if (s->nr > 1 && (s->nr - 1) * m->lanes >= c->oc) return false;
+    if ((s->ob && s->ob >= m->n_blocks && m->n_blocks > 1) ||
+        (m->n_blocks == 1 && (s->ob != 0 || s->order != 0)))
         return false;
-    if ((s->ob && s->ob >= m->n_blocks && m->n_blocks > 1) || (m->n_blocks == 1 && (s->ob != 0 || s->order != 0)))
-        return false;
-    if (s->order == 1 && m->ob == 1)
-        return false;
-    if (s->stage != STAGE_DIRECT && m->band * 4 > 4 * (double)caps->l2_bytes + 1e6)
-        return false;
+    if (s->order == 1 && m->ob == 1) return false;
+    if (s->stage != STAGE_DIRECT && m->band * 4 > 4 * (double)caps->l2_bytes + 1e6) return false;
     return (s->th <= 1 || s->th <= m->ty_all) && (s->tw <= 1 || s->tw <= m->tx_all);
 }
 
@@ -193,36 +204,41 @@ static bool legal(const struct task *t, const struct caps *caps, const struct sc
 {
     struct conv_sched s = sched_of(v);
     struct model m = {0};
-    if (!tile_is_legal(caps, s.ty * s.tx, s.nr) || !conv_of(&m.c, t) || !is_sensible(&m.c, caps, &s))
+    if (!tile_is_legal(caps, s.ty * s.tx, s.nr) || !conv_of(&m.c, t) ||
+        !is_sensible(&m.c, caps, &s))
         return false;
     model_of(&m, caps, &s, NULL);
     return is_legal(&m, caps, &s);
 }
 
-static double predict(const struct task *t, const struct caps *caps, const struct sched *v, const i64 *var)
+static double predict(const struct task *t, const struct caps *caps, const struct sched *v,
+                      const i64 *var)
 {
     struct conv_sched s = sched_of(v);
     struct model m = {0};
-    if (!conv_of(&m.c, t))
-        return 1e9;
+    if (!conv_of(&m.c, t)) return 1e9;
     model_of(&m, caps, &s, var);
     return seconds(&m, caps, &s, var);
 }
 
-struct choice { const struct task *t; const struct caps *caps; const i64 *var; struct model m; double best; struct sched *out; };
+struct choice {
+    const struct task *t;
+    const struct caps *caps;
+    const i64 *var;
+    struct model m;
+    double best;
+    struct sched *out;
+};
 
 static void try_one(struct choice *c, const struct sched *v)
 {
     struct conv_sched s = sched_of(v);
-    if (!is_sensible(&c->m.c, c->caps, &s))
-        return;
+    if (!is_sensible(&c->m.c, c->caps, &s)) return;
     model_of(&c->m, c->caps, &s, NULL);
-    if (!is_legal(&c->m, c->caps, &s))
-        return;
+    if (!is_legal(&c->m, c->caps, &s)) return;
     model_of(&c->m, c->caps, &s, c->var);
     double x = seconds(&c->m, c->caps, &s, c->var);
-    if (c->best && x >= c->best)
-        return;
+    if (c->best && x >= c->best) return;
     c->best = x;
     *c->out = *v;
 }
@@ -230,34 +246,41 @@ static void try_one(struct choice *c, const struct sched *v)
 static void try_bands(struct choice *c, struct sched v)
 {
     static const i32 ob[] = {0, 1, 2, 4};
-    v.v[P_AHEAD] = 4 * gen_count(c->m.c.g, c->m.c.w, c->var) > (double)c->caps->l2_bytes / 4 ? 64 : 0;
+    v.v[P_AHEAD] =
+        4 * gen_count(c->m.c.g, c->m.c.w, c->var) > (double)c->caps->l2_bytes / 4 ? 64 : 0;
     for (u32 th = 0; th < countof(v_th); th++)
         for (u32 tw = 0; tw < countof(v_tw); tw++)
             for (u32 o = 0; o < countof(ob); o++)
                 for (i32 order = 0; order < 2; order++) {
-                    v.v[P_TH] = v_th[th], v.v[P_TW] = v_tw[tw], v.v[P_OB] = ob[o], v.v[P_ORDER] = order;
+                    v.v[P_TH] = v_th[th], v.v[P_TW] = v_tw[tw], v.v[P_OB] = ob[o],
+                    v.v[P_ORDER] = order;
                     try_one(c, &v);
                 }
 }
 
-static void initial(const struct task *t, const struct caps *caps, const i64 *var, struct sched *out)
+static void initial(const struct task *t, const struct caps *caps, const i64 *var,
+                    struct sched *out)
 {
-    static const i32 tiles[][3] = {{1, 14, 2}, {1, 12, 2}, {1, 7, 4}, {1, 6, 4}, {2, 7, 2}, {4, 7, 1}, {1, 28, 1}, {1, 8, 3},
-                                   {1, 4, 6}, {1, 6, 2}, {1, 4, 2}, {1, 12, 1}, {1, 4, 1}, {1, 1, 1}, {1, 1, 6}, {1, 1, 4},
-                                   {2, 6, 2}, {2, 2, 6}, {4, 4, 1}};
+    static const i32 tiles[][3] = {{1, 14, 2}, {1, 12, 2}, {1, 7, 4}, {1, 6, 4}, {2, 7, 2},
+                                   {4, 7, 1},  {1, 28, 1}, {1, 8, 3}, {1, 4, 6}, {1, 6, 2},
+                                   {1, 4, 2},  {1, 12, 1}, {1, 4, 1}, {1, 1, 1}, {1, 1, 6},
+                                   {1, 1, 4},  {2, 6, 2},  {2, 2, 6}, {4, 4, 1}};
     struct choice c = {.t = t, .caps = caps, .var = var, .out = out};
     conv_of(&c.m.c, t);
     for (u32 i = 0; i < countof(tiles); i++)
         for (i32 stage = 0; stage < 3; stage++) {
-            struct sched v = {.v = {[P_TY] = tiles[i][0], [P_TX] = tiles[i][1], [P_NR] = tiles[i][2], [P_STAGE] = stage}};
+            struct sched v = {.v = {[P_TY] = tiles[i][0],
+                                    [P_TX] = tiles[i][1],
+                                    [P_NR] = tiles[i][2],
+                                    [P_STAGE] = stage}};
             v.v[P_KU] = c.m.c.ic >= 8 ? 2 : 1;
-            if (tile_is_legal(caps, tiles[i][0] * tiles[i][1], tiles[i][2]))
-                try_bands(&c, v);
+            if (tile_is_legal(caps, tiles[i][0] * tiles[i][1], tiles[i][2])) try_bands(&c, v);
         }
     assert(c.best > 0);
 }
 
-static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)
+static void emit(struct emit *m, const struct task *t, const struct caps *caps,
+                 const struct sched *v)
 {
     struct conv_sched s = sched_of(v);
     gen_conv_emit(m, t, caps, &s);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// conv_transpose: transposed convolution taken apart by phases. Outputs whose position (plus the begin pad) leaves the same residues
-// by the strides meet the same taps, and among themselves they are an ordinary convolution of stride 1 with few taps: position
-// p = stride*q + r takes input q + off - t*d for the taps k = first + t*step, t = 0 ... A grid iteration takes a range of q on every
-// spatial axis (one q on axes in front of the last two), copies the input that all phases need to scratch with zeros around, and
-// runs the register tile over it phase by phase.
+// conv_transpose: transposed convolution taken apart by phases. Outputs whose position (plus the
+// begin pad) leaves the same residues by the strides meet the same taps, and among themselves they
+// are an ordinary convolution of stride 1 with few taps: position p = stride*q + r takes input q +
+// off - t*d for the taps k = first + t*step, t = 0 ... A grid iteration takes a range of q on every
+// spatial axis (one q on axes in front of the last two), copies the input that all phases need to
+// scratch with zeros around, and runs the register tile over it phase by phase.
 //
-// Weights are packed [group][block of output channels][first tap per axis][t per axis][input channel][nr*lanes], zeros where a phase
-// has fewer taps; those are never read.
+// Weights are packed [group][block of output channels][first tap per axis][t per axis][input
+// channel][nr*lanes], zeros where a phase has fewer taps; those are never read.
 #include "gen/gen.h"
 
 enum { P_TX, P_NR, P_TH, P_TW, P_OB, N_PARAM };
@@ -27,14 +28,16 @@ static const struct gen_param param[N_PARAM] = {
     [P_OB] = {"ob", "blocks of output channels per grid iteration, 0 = all", v_ob, countof(v_ob)},
 };
 
-struct phase { i64 first, n, off, lead; }; /* taps first + t*step, t < n, meet input q + off - t*d; outputs at stride*q + lead */
+struct phase {
+    i64 first, n, off, lead;
+}; /* taps first + t*step, t < n, meet input q + off - t*d; outputs at stride*q + lead */
 
 struct axis {
     i64 s, k, begin;
-    i64 step;           /* between the taps of a phase */
-    i64 d;              /* between the inputs that they meet */
-    i64 lo, hi;         /* least and largest offset of an input, all phases */
-    i64 n_max;          /* most taps of a phase */
+    i64 step;   /* between the taps of a phase */
+    i64 d;      /* between the inputs that they meet */
+    i64 lo, hi; /* least and largest offset of an input, all phases */
+    i64 n_max;  /* most taps of a phase */
     struct phase phase[MAX_PHASES];
     sym in, out, q_lo, n_q;
 };
@@ -43,10 +46,10 @@ struct trans {
     const struct graph *g;
     value_id x, w, b, y;
     u32 rank;
-    i64 groups, ic, oc;  /* channels of one group */
+    i64 groups, ic, oc; /* channels of one group */
     struct axis ax[MAX_RANK];
     enum dtype type;
-    bool clast;          /* outputs: channels are innermost */
+    bool clast; /* outputs: channels are innermost */
 };
 
 static i64 gcd(i64 a, i64 b) { return b ? gcd(b, a % b) : a; }
@@ -56,7 +59,8 @@ static struct phase phase_of(const struct axis *a, i64 dilation, i64 r)
     struct phase p = {.lead = r - a->begin};
     for (i64 k = 0; k < a->step && k < a->k; k++)
         if (k * dilation % a->s == r)
-            p = (struct phase){k, (a->k - k + a->step - 1) / a->step, (r - k * dilation) / a->s, r - a->begin};
+            p = (struct phase){k, (a->k - k + a->step - 1) / a->step, (r - k * dilation) / a->s,
+                               r - a->begin};
     return p;
 }
 
@@ -68,8 +72,7 @@ static void axis_of(struct axis *a, struct symtab *t, i64 dilation)
     bool any = false;
     for (i64 r = 0; r < a->s; r++) {
         struct phase p = a->phase[r] = phase_of(a, dilation, r);
-        if (!p.n)
-            continue;
+        if (!p.n) continue;
         i64 last = p.off - (p.n - 1) * a->d;
         a->lo = any ? i64_min(a->lo, last) : last;
         a->hi = any ? i64_max(a->hi, p.off) : p.off;
@@ -86,8 +89,8 @@ static bool outputs_fit(const struct trans *c)
     for (u32 i = 0; i < c->g->output.n; i++) {
         value_id v = c->g->output.v[i];
         const struct value *o = graph_value(c->g, v);
-        if (o->layout != first || !shape_equal(&o->shape, &graph_value(c->g, c->y)->shape) || !gen_depends(c->g, v, c->y) ||
-            !gen_pointwise_tail(c->g, v, c->y))
+        if (o->layout != first || !shape_equal(&o->shape, &graph_value(c->g, c->y)->shape) ||
+            !gen_depends(c->g, v, c->y) || !gen_pointwise_tail(c->g, v, c->y))
             return false;
     }
     return first == LAYOUT_ROWS || first == LAYOUT_CLAST;
@@ -98,11 +101,15 @@ static bool trans_of(struct trans *c, const struct task *t)
     const struct graph *g = &t->g;
     struct op_window w;
     i64 wd[MAX_RANK], phases = 1;
-    if (!t->anchor || !g->output.n || !(op_of(g, t->anchor)->props & OP_TRANSPOSED))
-        return false;
+    if (!t->anchor || !g->output.n || !(op_of(g, t->anchor)->props & OP_TRANSPOSED)) return false;
     const struct node *n = graph_node(g, t->anchor);
-    *c = (struct trans){.g = g, .x = n->in.v[0], .w = n->in.v[1], .b = op_has_in(n, 2) ? n->in.v[2] : 0, .y = n->out.v[0]};
-    const struct value *x = graph_value(g, c->x), *wt = graph_value(g, c->w), *y = graph_value(g, c->y);
+    *c = (struct trans){.g = g,
+                        .x = n->in.v[0],
+                        .w = n->in.v[1],
+                        .b = op_has_in(n, 2) ? n->in.v[2] : 0,
+                        .y = n->out.v[0]};
+    const struct value *x = graph_value(g, c->x), *wt = graph_value(g, c->w),
+                       *y = graph_value(g, c->y);
     if (!wt->is_const || !shape_is_static(g->sym, &wt->shape, wd) || !dtype_is_float(x->dtype))
         return false;
     op_window_get(g, n, &w);
@@ -110,11 +117,11 @@ static bool trans_of(struct trans *c, const struct task *t)
     c->groups = attr_int(n, "group", 1), c->ic = wd[0] / c->groups, c->oc = wd[1];
     for (u32 i = 2; i < c->rank; i++) {
         struct axis *a = &c->ax[i];
-        a->s = w.stride[i - 2], a->k = w.kernel[i - 2], a->begin = gen_static(g, w.begin[i - 2], -1);
+        a->s = w.stride[i - 2], a->k = w.kernel[i - 2],
+        a->begin = gen_static(g, w.begin[i - 2], -1);
         a->in = x->shape.dim[i], a->out = y->shape.dim[i];
         phases = i64_min(phases * a->s, MAX_PHASES + 1);
-        if (phases > MAX_PHASES || a->begin < 0)
-            return false;
+        if (phases > MAX_PHASES || a->begin < 0) return false;
         axis_of(a, g->sym, w.dilation[i - 2]);
     }
     /* Vectors may not run along an axis of one element. */
@@ -147,12 +154,16 @@ static kval pack_weights(struct work *b)
     const struct trans *c = &b->c;
     struct symtab *t = c->g->sym;
     struct pack *p = arena_new(b->m->arena, struct pack);
-    p->dim[p->n].extent = sym_const(t, c->groups), p->dim[p->n].axis = 0, p->dim[p->n++].stride = c->ic;
-    p->dim[p->n].extent = sym_const(t, b->n_blocks), p->dim[p->n].axis = 1, p->dim[p->n++].stride = b->width;
+    p->dim[p->n].extent = sym_const(t, c->groups), p->dim[p->n].axis = 0,
+    p->dim[p->n++].stride = c->ic;
+    p->dim[p->n].extent = sym_const(t, b->n_blocks), p->dim[p->n].axis = 1,
+    p->dim[p->n++].stride = b->width;
     for (u32 a = 2; a < c->rank; a++)
-        p->dim[p->n].extent = sym_const(t, c->ax[a].step), p->dim[p->n].axis = a, p->dim[p->n++].stride = 1;
+        p->dim[p->n].extent = sym_const(t, c->ax[a].step), p->dim[p->n].axis = a,
+        p->dim[p->n++].stride = 1;
     for (u32 a = 2; a < c->rank; a++)
-        p->dim[p->n].extent = sym_const(t, c->ax[a].n_max), p->dim[p->n].axis = a, p->dim[p->n++].stride = c->ax[a].step;
+        p->dim[p->n].extent = sym_const(t, c->ax[a].n_max), p->dim[p->n].axis = a,
+        p->dim[p->n++].stride = c->ax[a].step;
     p->dim[p->n].extent = sym_const(t, c->ic), p->dim[p->n].axis = 0, p->dim[p->n++].stride = 1;
     p->dim[p->n].extent = sym_const(t, b->width), p->dim[p->n].axis = 1, p->dim[p->n++].stride = 1;
     return emit_pack(b->m, c->w, p);
@@ -166,7 +177,8 @@ static void band_layout(struct work *b)
     for (u32 a = c->rank; a-- > 2;) {
         sym q = sym_const(t, a + 2 == c->rank ? b->th : 1);
         if (a + 1 == c->rank)
-            q = sym_add(t, b->tw ? sym_const(t, b->tw * b->t.tx) : c->ax[a].n_q, sym_const(t, b->t.tx - 1));
+            q = sym_add(t, b->tw ? sym_const(t, b->tw * b->t.tx) : c->ax[a].n_q,
+                        sym_const(t, b->t.tx - 1));
         b->ext[a] = sym_add(t, q, sym_const(t, c->ax[a].hi - c->ax[a].lo));
         b->step[a] = emit_size(b->m, size);
         size = sym_mul(t, size, b->ext[a]);
@@ -175,7 +187,10 @@ static void band_layout(struct work *b)
 }
 
 /* Input position of the band's first element along an axis. */
-static kval band_start(const struct work *b, u32 a) { return kir_add_i(b->m->k, b->q0[a], b->c.ax[a].lo); }
+static kval band_start(const struct work *b, u32 a)
+{
+    return kir_add_i(b->m->k, b->q0[a], b->c.ax[a].lo);
+}
 
 static void clear_row(struct work *b, kval at, kval n)
 {
@@ -185,7 +200,8 @@ static void clear_row(struct work *b, kval at, kval n)
     kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), whole, b->t.lanes);
     kir_store(k, b->band, kir_ramp(k, kir_add(k, at, i), 1, b->t.lanes), zero);
     kir_end(k);
-    kir_store_n(k, b->band, kir_ramp(k, kir_add(k, at, whole), 1, b->t.lanes), zero, kir_sub(k, n, whole));
+    kir_store_n(k, b->band, kir_ramp(k, kir_add(k, at, whole), 1, b->t.lanes), zero,
+                kir_sub(k, n, whole));
 }
 
 static void copy_vector(struct work *b, kval *idx, u32 axis, kval at, i64 step, kval limit)
@@ -196,10 +212,8 @@ static void copy_vector(struct work *b, kval *idx, u32 axis, kval at, i64 step, 
     idx[axis] = kir_ramp(k, from, 1, b->t.lanes);
     v = kir_splat(k, kir_cast(k, b->c.type, emit_value(b->m, b->c.x, idx)), b->t.lanes);
     at = kir_ramp(k, at, step, b->t.lanes);
-    if (limit)
-        kir_store_n(k, b->band, at, v, limit);
-    else
-        kir_store(k, b->band, at, v);
+    if (limit) kir_store_n(k, b->band, at, v, limit);
+    else kir_store(k, b->band, at, v);
     emit_limit(b->m, 0);
     idx[axis] = from;
 }
@@ -216,7 +230,8 @@ static void copy_along(struct work *b, kval *idx, u32 axis, kval from, kval to, 
     kir_end(k);
     kir_if(k, kir_lt(k, whole, n));
     idx[axis] = kir_add(k, kir_add(k, first, from), whole);
-    copy_vector(b, idx, axis, kir_add(k, at, kir_mul_i(k, whole, step)), step, kir_sub(k, n, whole));
+    copy_vector(b, idx, axis, kir_add(k, at, kir_mul_i(k, whole, step)), step,
+                kir_sub(k, n, whole));
     kir_end(k);
     idx[axis] = first;
 }
@@ -234,13 +249,16 @@ static void copy_row(struct work *b, kval *idx, kval at)
 {
     struct kir *k = b->m->k;
     u32 xa = b->c.rank - 1;
-    kval zero = kir_int(k, 0), start = band_start(b, xa), ext = emit_size(b->m, b->ext[xa]), channel = idx[1];
-    kval lo = kir_max(k, start, zero), hi = kir_min(k, kir_add(k, start, ext), emit_size(b->m, b->c.ax[xa].in));
+    kval zero = kir_int(k, 0), start = band_start(b, xa), ext = emit_size(b->m, b->ext[xa]),
+         channel = idx[1];
+    kval lo = kir_max(k, start, zero),
+         hi = kir_min(k, kir_add(k, start, ext), emit_size(b->m, b->c.ax[xa].in));
     kval first = kir_add(k, at, kir_mul_i(k, kir_sub(k, lo, start), b->c.ic));
     if (reads_channels_last(&b->c)) {
         kval x = kir_loop(k, KL_SERIAL, lo, hi, 1);
         idx[xa] = x;
-        copy_along(b, idx, 1, zero, kir_int(k, b->c.ic), kir_add(k, at, kir_mul_i(k, kir_sub(k, x, start), b->c.ic)), 1);
+        copy_along(b, idx, 1, zero, kir_int(k, b->c.ic),
+                   kir_add(k, at, kir_mul_i(k, kir_sub(k, x, start), b->c.ic)), 1);
         kir_end(k);
         return;
     }
@@ -262,17 +280,17 @@ static void fill_band(struct work *b)
         kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), emit_size(b->m, b->ext[a]), 1);
         idx[a] = kir_add(k, band_start(b, a), i);
         at = kir_add(k, at, kir_mul(k, i, b->step[a]));
-        kval ok = kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), idx[a]), kir_lt(k, idx[a], emit_size(b->m, c->ax[a].in)));
+        kval ok = kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), idx[a]),
+                          kir_lt(k, idx[a], emit_size(b->m, c->ax[a].in)));
         inside = inside ? kir_bin(k, KI_AND, inside, ok) : ok;
     }
-    clear_row(b, at, emit_size(b->m, sym_mul(c->g->sym, b->ext[c->rank - 1], sym_const(c->g->sym, c->ic))));
-    if (inside)
-        kir_if(k, inside);
+    clear_row(
+        b, at,
+        emit_size(b->m, sym_mul(c->g->sym, b->ext[c->rank - 1], sym_const(c->g->sym, c->ic))));
+    if (inside) kir_if(k, inside);
     copy_row(b, idx, at);
-    if (inside)
-        kir_end(k);
-    for (u32 a = 2; a + 1 < c->rank; a++)
-        kir_end(k);
+    if (inside) kir_end(k);
+    for (u32 a = 2; a + 1 < c->rank; a++) kir_end(k);
 }
 
 static void channel_steps(struct work *b, struct tile_in in, kval at, kval w_at)
@@ -303,8 +321,7 @@ static void product(struct work *b, const struct phase *const *ph, const kval *q
     i64 first = 0, scale = c->ic * b->width, taps[MAX_RANK];
     u32 open = 0;
     for (u32 a = 2; a < c->rank; a++) {
-        if (!ph[a]->n)
-            return;
+        if (!ph[a]->n) return;
         first = first * c->ax[a].step + ph[a]->first;
         w_at = kir_mul_i(k, w_at, c->ax[a].step);
         kval rel = kir_add_i(k, kir_sub(k, q[a], b->q0[a]), ph[a]->off - c->ax[a].lo);
@@ -316,16 +333,17 @@ static void product(struct work *b, const struct phase *const *ph, const kval *q
     }
     w_at = kir_mul_i(k, kir_add_i(k, w_at, first), scale);
     for (u32 a = 2; a < c->rank; a++) {
-        if (ph[a]->n == 1)
-            continue;
+        if (ph[a]->n == 1) continue;
         kval t = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, ph[a]->n), 1);
         at = kir_sub(k, at, kir_mul(k, kir_mul_i(k, t, c->ax[a].d), b->step[a]));
         w_at = kir_add(k, w_at, kir_mul_i(k, t, taps[a]));
         open++;
     }
-    channel_steps(b, (struct tile_in){.buf = b->band, .x_step = b->step[c->rank - 1], .y_step = kir_int(k, 0)}, at, w_at);
-    while (open--)
-        kir_end(k);
+    channel_steps(
+        b,
+        (struct tile_in){.buf = b->band, .x_step = b->step[c->rank - 1], .y_step = kir_int(k, 0)},
+        at, w_at);
+    while (open--) kir_end(k);
 }
 
 static void clear_tile(struct work *b, kval ch, kval end)
@@ -348,10 +366,16 @@ static void tile_at(struct work *b, const struct phase *const *ph, const kval *q
     u32 xa = c->rank - 1;
     kval ch = kir_add(k, kir_mul_i(k, b->group, c->oc), kir_mul_i(k, block, b->width));
     kval end = c->oc % b->width ? kir_mul_i(k, kir_add_i(k, b->group, 1), c->oc) : 0;
-    struct tile_out o = {.y_axis = -1, .x_axis = (i32)xa, .c_axis = 1, .x_step = c->ax[xa].s, .c = ch, .c_end = end,
-                         .x_end = emit_size(b->m, c->ax[xa].out), .anchor = c->y, .rows = b->rows};
-    for (u32 a = 0; a < MAX_RANK; a++)
-        o.idx[a] = kir_int(k, 0);
+    struct tile_out o = {.y_axis = -1,
+                         .x_axis = (i32)xa,
+                         .c_axis = 1,
+                         .x_step = c->ax[xa].s,
+                         .c = ch,
+                         .c_end = end,
+                         .x_end = emit_size(b->m, c->ax[xa].out),
+                         .anchor = c->y,
+                         .rows = b->rows};
+    for (u32 a = 0; a < MAX_RANK; a++) o.idx[a] = kir_int(k, 0);
     o.idx[0] = b->n;
     for (u32 a = 2; a < c->rank; a++)
         o.idx[a] = kir_add_i(k, kir_mul_i(k, q[a], c->ax[a].s), ph[a]->lead);
@@ -372,14 +396,14 @@ static void walk_phase(struct work *b, const struct phase *const *ph, kval block
     kval q[MAX_RANK];
     for (u32 a = 2; a < c->rank; a++) {
         const struct axis *x = &c->ax[a];
-        sym s = sym_const(t, x->s), end = sym_cdiv(t, sym_sub(t, x->out, sym_const(t, ph[a]->lead)), s);
+        sym s = sym_const(t, x->s),
+            end = sym_cdiv(t, sym_sub(t, x->out, sym_const(t, ph[a]->lead)), s);
         kval from = kir_max(k, b->q0[a], kir_int(k, ceil_div(-ph[a]->lead, x->s)));
         kval to = kir_min(k, b->q1[a], emit_size(b->m, end));
         q[a] = kir_loop(k, KL_SERIAL, from, to, a + 1 == c->rank ? b->t.tx : 1);
     }
     tile_at(b, ph, q, block);
-    for (u32 a = 2; a < c->rank; a++)
-        kir_end(k);
+    for (u32 a = 2; a < c->rank; a++) kir_end(k);
 }
 
 static void walk_phases(struct work *b, kval block)
@@ -387,8 +411,7 @@ static void walk_phases(struct work *b, kval block)
     const struct trans *c = &b->c;
     const struct phase *ph[MAX_RANK];
     i64 n = 1;
-    for (u32 a = 2; a < c->rank; a++)
-        n *= c->ax[a].s;
+    for (u32 a = 2; a < c->rank; a++) n *= c->ax[a].s;
     for (i64 i = 0; i < n; i++) {
         i64 rest = i;
         for (u32 a = c->rank; a-- > 2; rest /= c->ax[a].s)
@@ -416,11 +439,12 @@ static kval open_grid(struct work *b, i64 parts)
     const struct trans *c = &b->c;
     struct symtab *t = c->g->sym;
     u32 xa = c->rank - 1;
-    sym one = sym_const(t, 1), outer = sym_mul(t, graph_value(c->g, c->x)->shape.dim[0], sym_const(t, parts));
+    sym one = sym_const(t, 1),
+        outer = sym_mul(t, graph_value(c->g, c->x)->shape.dim[0], sym_const(t, parts));
     sym wide = sym_const(t, i64_max(1, b->tw * b->t.tx));
-    for (u32 a = 2; a + 2 < c->rank; a++)
-        outer = sym_mul(t, outer, c->ax[a].n_q);
-    kval n0 = emit_size(m, outer), n1 = emit_size(m, xa > 2 ? sym_cdiv(t, c->ax[xa - 1].n_q, sym_const(t, b->th)) : one);
+    for (u32 a = 2; a + 2 < c->rank; a++) outer = sym_mul(t, outer, c->ax[a].n_q);
+    kval n0 = emit_size(m, outer),
+         n1 = emit_size(m, xa > 2 ? sym_cdiv(t, c->ax[xa - 1].n_q, sym_const(t, b->th)) : one);
     kval n2 = emit_size(m, b->tw ? sym_cdiv(t, c->ax[xa].n_q, wide) : one);
     kval i = kir_grid(k, n0), y = kir_grid(k, n1), x = kir_grid(k, n2);
     kval part = kir_mod_i(k, i, parts);
@@ -431,19 +455,24 @@ static kval open_grid(struct work *b, i64 parts)
         i = kir_div(k, i, size);
     }
     b->n = i;
-    if (xa > 2)
-        set_range(b, xa - 1, y, b->th);
+    if (xa > 2) set_range(b, xa - 1, y, b->th);
     set_range(b, xa, x, b->tw * b->t.tx);
     return part;
 }
 
-static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)
+static void emit(struct emit *m, const struct task *t, const struct caps *caps,
+                 const struct sched *v)
 {
     struct work *b = arena_new(m->arena, struct work);
     struct kir *k = m->k;
     trans_of(&b->c, t);
     b->m = m, b->th = v->v[P_TH], b->tw = v->v[P_TW];
-    b->t = (struct tile){.m = m, .ty = 1, .tx = v->v[P_TX], .nr = v->v[P_NR], .lanes = gen_lanes(caps, b->c.type), .type = b->c.type};
+    b->t = (struct tile){.m = m,
+                         .ty = 1,
+                         .tx = v->v[P_TX],
+                         .nr = v->v[P_NR],
+                         .lanes = gen_lanes(caps, b->c.type),
+                         .type = b->c.type};
     b->width = b->t.nr * b->t.lanes;
     b->n_blocks = ceil_div(b->c.oc, b->width);
     b->ob = v->v[P_OB] ? i64_min(v->v[P_OB], b->n_blocks) : b->n_blocks;
@@ -458,10 +487,10 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     tile_open(&b->t);
     fill_band(b);
     kval from = kir_mul_i(k, kir_mod_i(k, part, parts), b->ob);
-    kval block = kir_loop(k, KL_SERIAL, from, kir_min(k, kir_add_i(k, from, b->ob), kir_int(k, b->n_blocks)), 1);
+    kval block = kir_loop(k, KL_SERIAL, from,
+                          kir_min(k, kir_add_i(k, from, b->ob), kir_int(k, b->n_blocks)), 1);
     walk_phases(b, block);
-    for (u32 i = 0; i < 4; i++)
-        kir_end(k);
+    for (u32 i = 0; i < 4; i++) kir_end(k);
 }
 
 /* Choice. */
@@ -469,7 +498,8 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
 static double band_bytes(const struct trans *c, const i32 *v, const i64 *var)
 {
     const struct axis *x = &c->ax[c->rank - 1];
-    double n = (double)(c->ic * (v[P_TW] ? v[P_TW] * v[P_TX] : gen_eval(c->g, x->n_q, var)) + v[P_TX] + x->hi - x->lo);
+    double n = (double)(c->ic * (v[P_TW] ? v[P_TW] * v[P_TX] : gen_eval(c->g, x->n_q, var)) +
+                        v[P_TX] + x->hi - x->lo);
     for (u32 a = 2; a + 1 < c->rank; a++)
         n *= (double)((a + 2 == c->rank ? v[P_TH] : 1) + c->ax[a].hi - c->ax[a].lo);
     return n * (double)dtype_size(c->type);
@@ -481,11 +511,10 @@ static bool is_legal(const struct trans *c, const struct caps *caps, const i32 *
     const struct axis *x = &c->ax[c->rank - 1];
     if (!tile_is_legal(caps, v[P_TX], v[P_NR]) || (v[P_NR] > 1 && (v[P_NR] - 1) * lanes >= c->oc))
         return false;
-    if ((v[P_OB] && v[P_OB] >= blocks) || (c->rank == 3 && v[P_TH] > 1))
-        return false;
-    if (v[P_TX] > 1 && v[P_TX] / 2 >= gen_static(c->g, x->n_q, 1 << 20))
-        return false;
-    return v[P_TX] * v[P_TW] * v[P_TH] == v[P_TX] || band_bytes(c, v, NULL) <= 4 * (double)caps->l2_bytes + 1e6;
+    if ((v[P_OB] && v[P_OB] >= blocks) || (c->rank == 3 && v[P_TH] > 1)) return false;
+    if (v[P_TX] > 1 && v[P_TX] / 2 >= gen_static(c->g, x->n_q, 1 << 20)) return false;
+    return v[P_TX] * v[P_TW] * v[P_TH] == v[P_TX] ||
+           band_bytes(c, v, NULL) <= 4 * (double)caps->l2_bytes + 1e6;
 }
 
 static bool legal(const struct task *t, const struct caps *caps, const struct sched *s)
@@ -496,11 +525,14 @@ static bool legal(const struct task *t, const struct caps *caps, const struct sc
 
 static double seconds(const struct trans *c, const struct caps *caps, const i32 *v, const i64 *var)
 {
-    double lanes = gen_lanes(caps, c->type), hz = gen_flop_rate(caps) / (4 * gen_lanes(caps, DT_F32));
+    double lanes = gen_lanes(caps, c->type),
+           hz = gen_flop_rate(caps) / (4 * gen_lanes(caps, DT_F32));
     const struct axis *x = &c->ax[c->rank - 1];
-    i64 nx = i64_max(1, gen_eval(c->g, x->n_q, var)), tiles = ceil_div(nx, v[P_TX]), tw = v[P_TW] ? i64_min(v[P_TW], tiles) : tiles;
+    i64 nx = i64_max(1, gen_eval(c->g, x->n_q, var)), tiles = ceil_div(nx, v[P_TX]),
+        tw = v[P_TW] ? i64_min(v[P_TW], tiles) : tiles;
     i64 blocks = ceil_div(c->oc, v[P_NR] * (i64)lanes), ob = v[P_OB] ? v[P_OB] : blocks;
-    double taps = 1, phases = 1, n = (double)(c->groups * ceil_div(blocks, ob) * ceil_div(tiles, tw));
+    double taps = 1, phases = 1,
+           n = (double)(c->groups * ceil_div(blocks, ob) * ceil_div(tiles, tw));
     n *= (double)gen_eval(c->g, graph_value(c->g, c->x)->shape.dim[0], var);
     for (u32 a = 2; a < c->rank; a++) {
         i64 nq = i64_max(1, gen_eval(c->g, c->ax[a].n_q, var));
@@ -508,22 +540,26 @@ static double seconds(const struct trans *c, const struct caps *caps, const i32 
         n *= a + 1 == c->rank ? 1 : a + 2 == c->rank ? (double)ceil_div(nq, v[P_TH]) : (double)nq;
     }
     double rows = c->rank > 3 ? (double)v[P_TH] : 1, acc = (double)(v[P_TX] * v[P_NR]);
-    double per_tile = taps * (double)c->ic * (tile_step_cycles(v[P_TX], v[P_NR]) + 0.3) + phases * (4 * acc * (c->clast ? 1 : 6) + 30);
+    double per_tile = taps * (double)c->ic * (tile_step_cycles(v[P_TX], v[P_NR]) + 0.3) +
+                      phases * (4 * acc * (c->clast ? 1 : 6) + 30);
     double band = band_bytes(c, v, var) / (4 * lanes) * 3 * (reads_channels_last(c) ? 1 : 6);
-    if (band_bytes(c, v, var) > (double)caps->l2_bytes / 2)
-        per_tile *= 1.3;
+    if (band_bytes(c, v, var) > (double)caps->l2_bytes / 2) per_tile *= 1.3;
     double rounds = (double)ceil_div((i64)n, i64_max(1, caps->n_threads));
-    double bytes = 4 * (gen_count(c->g, c->y, var) + gen_count(c->g, c->x, var) * (double)ceil_div(blocks, ob));
-    return 2e-6 + ((double)(tw * ob) * rows * per_tile + band + 300) * rounds / hz + 0.3 * bytes / gen_byte_rate(caps);
+    double bytes = 4 * (gen_count(c->g, c->y, var) +
+                        gen_count(c->g, c->x, var) * (double)ceil_div(blocks, ob));
+    return 2e-6 + ((double)(tw * ob) * rows * per_tile + band + 300) * rounds / hz +
+           0.3 * bytes / gen_byte_rate(caps);
 }
 
-static double predict(const struct task *t, const struct caps *caps, const struct sched *s, const i64 *var)
+static double predict(const struct task *t, const struct caps *caps, const struct sched *s,
+                      const i64 *var)
 {
     struct trans c;
     return trans_of(&c, t) ? seconds(&c, caps, s->v, var) : 1;
 }
 
-static void initial(const struct task *t, const struct caps *caps, const i64 *var, struct sched *out)
+static void initial(const struct task *t, const struct caps *caps, const i64 *var,
+                    struct sched *out)
 {
     struct trans c;
     double best = 0;
@@ -531,16 +567,13 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
     trans_of(&c, t);
     while (i < N_PARAM) {
         i32 v[N_PARAM];
-        for (u32 j = 0; j < N_PARAM; j++)
-            v[j] = param[j].values[at[j]];
+        for (u32 j = 0; j < N_PARAM; j++) v[j] = param[j].values[at[j]];
         double s = is_legal(&c, caps, v) ? seconds(&c, caps, v, var) : 0;
         if (s > 0 && (best == 0 || s < best)) {
             best = s;
-            for (u32 j = 0; j < N_PARAM; j++)
-                out->v[j] = v[j];
+            for (u32 j = 0; j < N_PARAM; j++) out->v[j] = v[j];
         }
-        for (i = 0; i < N_PARAM && ++at[i] == param[i].n; i++)
-            at[i] = 0;
+        for (i = 0; i < N_PARAM && ++at[i] == param[i].n; i++) at[i] = 0;
     }
     assert(best > 0);
 }

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gemm: matrix products, batched and broadcast, of any sizes. Register tiles of mr rows by nr vectors of columns (gen_tile.c).
-// The right operand is packed in blocks of nr vectors: a constant when the program is compiled, anything else block by block
-// into scratch memory, once per grid iteration (transposed operands and fused prologues are evaluated there, once). The left
-// operand is read where it lies, or packed likewise in panels of mr rows. When the right operand has no batches the left
-// one's are rows like any others. A product with few rows is the same tile with few rows: bound by the stream of the right
-// operand, split over the columns.
+// gemm: matrix products, batched and broadcast, of any sizes. Register tiles of mr rows by nr
+// vectors of columns (gen_tile.c). The right operand is packed in blocks of nr vectors: a constant
+// when the program is compiled, anything else block by block into scratch memory, once per grid
+// iteration (transposed operands and fused prologues are evaluated there, once). The left operand
+// is read where it lies, or packed likewise in panels of mr rows. When the right operand has no
+// batches the left one's are rows like any others. A product with few rows is the same tile with
+// few rows: bound by the stream of the right operand, split over the columns.
 //
-// Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n). Scratch: a panels [tile][k][mr], b panel [k][nr*lanes].
+// Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n). Scratch: a panels [tile][k][mr], b panel
+// [k][nr*lanes].
 #include "gen/gen.h"
 
 enum { P_MR, P_NR, P_MB, P_NB, P_PACK, P_KU, P_AHEAD, N_PARAM };
@@ -25,12 +27,16 @@ static const struct gen_param param[N_PARAM] = {
     [P_NR] = {"nr", "vectors of columns of the register tile", v_nr, countof(v_nr)},
     [P_MB] = {"mb", "tiles of rows per grid iteration, 0 = all", v_mb, countof(v_mb)},
     [P_NB] = {"nb", "blocks of columns per grid iteration, 0 = all", v_nb, countof(v_nb)},
-    [P_PACK] = {"pack", "left operand: 0 where it lies, 1 packed in panels", v_pack, countof(v_pack)},
+    [P_PACK] = {"pack", "left operand: 0 where it lies, 1 packed in panels", v_pack,
+                countof(v_pack)},
     [P_KU] = {"ku", "terms per step of the inner loop", v_ku, countof(v_ku)},
-    [P_AHEAD] = {"ahead", "terms that a constant right operand is prefetched ahead, 0 = not", v_ahead, countof(v_ahead)},
+    [P_AHEAD] = {"ahead", "terms that a constant right operand is prefetched ahead, 0 = not",
+                 v_ahead, countof(v_ahead)},
 };
 
-struct gemm_sched { i64 mr, nr, mb, nb, pack, ku, ahead; };
+struct gemm_sched {
+    i64 mr, nr, mb, nb, pack, ku, ahead;
+};
 
 static struct gemm_sched sched_of(const struct sched *s)
 {
@@ -38,30 +44,26 @@ static struct gemm_sched sched_of(const struct sched *s)
     return (struct gemm_sched){v[P_MR], v[P_NR], v[P_MB], v[P_NB], v[P_PACK], v[P_KU], v[P_AHEAD]};
 }
 
-struct gemm {             /* the anchor taken apart */
+struct gemm { /* the anchor taken apart */
     const struct graph *g;
     value_id a, b, y;
     const struct shape *as, *bs, *ys;
-    i32 m_axis;           /* of y, -1: none */
-    u32 n_axis, batch;    /* batch: number of batch axes of y */
-    sym m, n, k;          /* rows, columns, terms */
-    struct space outer;   /* batches that are not rows */
+    i32 m_axis;         /* of y, -1: none */
+    u32 n_axis, batch;  /* batch: number of batch axes of y */
+    sym m, n, k;        /* rows, columns, terms */
+    struct space outer; /* batches that are not rows */
     bool b_const, a_plain;
     bool simple, by_rows;
-    bool merged;          /* m_axis stands for batches, too; a has the same axes */
+    bool merged; /* m_axis stands for batches, too; a has the same axes */
 };
 
-static bool is_one(const struct graph *g, sym s)
-{
-    return gen_static(g, s, 0) == 1;
-}
+static bool is_one(const struct graph *g, sym s) { return gen_static(g, s, 0) == 1; }
 
 static struct space without(const struct space *s, u32 axis)
 {
     struct space r = {.rank = s->rank};
     for (u32 i = 0; i < s->n; i++)
-        if (s->g[i].axis != axis)
-            r.g[r.n++] = s->g[i];
+        if (s->g[i].axis != axis) r.g[r.n++] = s->g[i];
     return r;
 }
 
@@ -74,13 +76,14 @@ static void find_epilogue(struct gemm *x, const struct task *t)
     for (u32 i = 0; i < t->g.output.n; i++) {
         value_id v = t->g.output.v[i];
         enum layout l = graph_value(x->g, v)->layout;
-        bool fits = l == first && (l == LAYOUT_ROWS || (l == LAYOUT_CLAST && x->ys->rank == 3 && x->m_axis == 1));
-        x->simple = x->simple && fits && gen_depends(x->g, v, x->y) && gen_pointwise_tail(x->g, v, x->y) &&
+        bool fits = l == first &&
+                    (l == LAYOUT_ROWS || (l == LAYOUT_CLAST && x->ys->rank == 3 && x->m_axis == 1));
+        x->simple = x->simple && fits && gen_depends(x->g, v, x->y) &&
+                    gen_pointwise_tail(x->g, v, x->y) &&
                     shape_equal(&graph_value(x->g, v)->shape, x->ys);
     }
     x->by_rows = x->simple && x->m_axis >= 0 && (first == LAYOUT_CLAST || one_column);
-    if (x->simple && one_column && !x->by_rows)
-        x->simple = false;
+    if (x->simple && one_column && !x->by_rows) x->simple = false;
 }
 
 static bool same_space(const struct space *a, const struct space *b)
@@ -119,23 +122,21 @@ static void find_rows(struct gemm *x)
 static bool gemm_of(struct gemm *x, const struct task *t)
 {
     *x = (struct gemm){.g = &t->g};
-    if (!t->anchor || !(op_of(&t->g, t->anchor)->props & OP_MATMUL))
-        return false;
+    if (!t->anchor || !(op_of(&t->g, t->anchor)->props & OP_MATMUL)) return false;
     const struct node *n = graph_node(&t->g, t->anchor);
     x->a = n->in.v[0], x->b = n->in.v[1], x->y = n->out.v[0];
     const struct value *a = graph_value(&t->g, x->a), *b = graph_value(&t->g, x->b);
     x->as = &a->shape, x->bs = &b->shape, x->ys = &graph_value(&t->g, x->y)->shape;
-    if (!dtype_is_float(a->dtype) || x->bs->rank < 2 || x->as->rank < 1)
-        return false;
+    if (!dtype_is_float(a->dtype) || x->bs->rank < 2 || x->as->rank < 1) return false;
     x->n_axis = x->ys->rank - 1;
     x->m_axis = x->as->rank > 1 ? (i32)x->ys->rank - 2 : -1;
     x->batch = x->ys->rank - 1 - (x->m_axis >= 0);
     x->m = x->m_axis >= 0 ? x->ys->dim[x->m_axis] : sym_const(t->g.sym, 1);
     x->n = x->bs->dim[x->bs->rank - 1];
     x->k = x->as->dim[x->as->rank - 1];
-    if (x->m_axis >= 0 && is_one(x->g, x->m))
-        x->m_axis = -1;
-    x->b_const = b->is_const && shape_is_static(t->g.sym, x->bs, (i64[MAX_RANK]){0}) && b->layout == LAYOUT_ROWS;
+    if (x->m_axis >= 0 && is_one(x->g, x->m)) x->m_axis = -1;
+    x->b_const = b->is_const && shape_is_static(t->g.sym, x->bs, (i64[MAX_RANK]){0}) &&
+                 b->layout == LAYOUT_ROWS;
     x->a_plain = !a->producer && !a->is_const && !a->sdata && a->layout == LAYOUT_ROWS;
     find_epilogue(x, t);
     find_rows(x);
@@ -151,12 +152,12 @@ struct product {
     struct tile t;
     enum dtype type;
     u32 lanes;
-    i64 width;                 /* columns of a block */
+    i64 width; /* columns of a block */
     bool n_static;
     kval bbuf, apanel, bpanel, rows, temp;
-    kval n_blocks, n, k;       /* of columns; sizes */
-    kval pos[MAX_RANK];        /* of y: batches */
-    kval m0, m1;               /* rows of this iteration */
+    kval n_blocks, n, k; /* of columns; sizes */
+    kval pos[MAX_RANK];  /* of y: batches */
+    kval m0, m1;         /* rows of this iteration */
 };
 
 /* Index of an operand: batches of y broadcast, then row and column. */
@@ -164,13 +165,10 @@ static void operand_index(struct product *p, value_id v, kval row, kval col, kva
 {
     const struct shape *s = &graph_value(p->m->g, v)->shape;
     u32 own = s->rank > 2 ? s->rank - 2 : 0;
-    for (u32 i = 0; i < MAX_RANK; i++)
-        idx[i] = kir_int(p->m->k, 0);
+    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = kir_int(p->m->k, 0);
     for (u32 i = 0; i < own; i++)
-        if (!is_one(p->m->g, s->dim[i]))
-            idx[i] = p->pos[p->x.batch - own + i];
-    if (s->rank > 1)
-        idx[p->x.merged && v == p->x.a ? (u32)p->x.m_axis : s->rank - 2] = row;
+        if (!is_one(p->m->g, s->dim[i])) idx[i] = p->pos[p->x.batch - own + i];
+    if (s->rank > 1) idx[p->x.merged && v == p->x.a ? (u32)p->x.m_axis : s->rank - 2] = row;
     idx[s->rank - 1] = col;
 }
 
@@ -182,9 +180,11 @@ static kval pack_const(struct product *p)
     u32 r = s->rank;
     for (u32 i = 0; i + 2 < r; i++)
         k->dim[k->n].extent = s->dim[i], k->dim[k->n].axis = i, k->dim[k->n++].stride = 1;
-    k->dim[k->n].extent = sym_cdiv(t, p->x.n, sym_const(t, p->width)), k->dim[k->n].axis = r - 1, k->dim[k->n++].stride = p->width;
+    k->dim[k->n].extent = sym_cdiv(t, p->x.n, sym_const(t, p->width)), k->dim[k->n].axis = r - 1,
+    k->dim[k->n++].stride = p->width;
     k->dim[k->n].extent = p->x.k, k->dim[k->n].axis = r - 2, k->dim[k->n++].stride = 1;
-    k->dim[k->n].extent = sym_const(t, p->width), k->dim[k->n].axis = r - 1, k->dim[k->n++].stride = 1;
+    k->dim[k->n].extent = sym_const(t, p->width), k->dim[k->n].axis = r - 1,
+    k->dim[k->n++].stride = 1;
     return emit_pack(p->m, p->x.b, k);
 }
 
@@ -207,19 +207,18 @@ static bool is_dense_along_last(const struct task *t, value_id v, u32 lanes)
     struct probe last, before;
     for (u32 i = 0; i < s.rank; i++)
         s.g[s.n++] = (struct space_group){graph_value(&t->g, v)->shape.dim[i], i};
-    if (s.n < 2)
-        return true;
+    if (s.n < 2) return true;
     space_probe(&last, t, &s, v, s.n - 1, lanes);
     space_probe(&before, t, &s, v, s.n - 2, lanes);
     return last.n_gather <= before.n_gather;
 }
 
-struct panel {           /* a packed panel: element (i, j) at i*i_step + j*j_step */
+struct panel { /* a packed panel: element (i, j) at i*i_step + j*j_step */
     value_id v;
     kval array, at;
     kval i0, j0, ni, nj; /* first row and column of the operand, and how many exist */
     i64 i_step, j_step;
-    bool along_j;        /* vectors run along j */
+    bool along_j; /* vectors run along j */
 };
 
 static void copy_vector(struct product *p, const struct panel *q, kval i, kval j, kval n)
@@ -228,10 +227,8 @@ static void copy_vector(struct product *p, const struct panel *q, kval i, kval j
     struct kir *k = m->k;
     kval idx[MAX_RANK], row = kir_add(k, q->i0, i), col = kir_add(k, q->j0, j);
     kval at = kir_add(k, q->at, kir_add(k, kir_mul_i(k, i, q->i_step), kir_mul_i(k, j, q->j_step)));
-    if (q->along_j)
-        col = kir_ramp(k, col, 1, p->lanes);
-    else
-        row = kir_ramp(k, row, 1, p->lanes);
+    if (q->along_j) col = kir_ramp(k, col, 1, p->lanes);
+    else row = kir_ramp(k, row, 1, p->lanes);
     operand_index(p, q->v, row, col, idx);
     emit_limit(m, n);
     kval v = kir_cast(k, p->type, emit_value(m, q->v, idx));
@@ -259,12 +256,12 @@ static void clear_behind(struct product *p, kval array, kval at, kval rows, kval
 {
     struct kir *k = p->m->k;
     i64 c;
-    if (kir_is_const(k, have, &c) && c >= width)
-        return;
+    if (kir_is_const(k, have, &c) && c >= width) return;
     kir_if(k, kir_lt(k, have, kir_int(k, width)));
     kval r = kir_loop(k, KL_SERIAL, kir_int(k, 0), rows, 1);
     kval j = kir_loop(k, KL_SERIAL, have, kir_int(k, width), 1);
-    kir_store(k, array, kir_add(k, at, kir_add(k, kir_mul_i(k, r, width), j)), kir_const_f(k, p->type, 1, 0));
+    kir_store(k, array, kir_add(k, at, kir_add(k, kir_mul_i(k, r, width), j)),
+              kir_const_f(k, p->type, 1, 0));
     kir_end(k);
     kir_end(k);
     kir_end(k);
@@ -275,8 +272,16 @@ static void pack_right(struct product *p, const struct task *t, kval block)
     struct kir *k = p->m->k;
     kval first = kir_mul_i(k, block, p->width), zero = kir_int(k, 0);
     kval n = kir_min(k, kir_sub(k, p->n, first), kir_int(k, p->width));
-    struct panel q = {.v = p->x.b, .array = p->bpanel, .at = zero, .i0 = zero, .j0 = first, .ni = p->k, .nj = n,
-                      .i_step = p->width, .j_step = 1, .along_j = is_dense_along_last(t, p->x.b, p->lanes)};
+    struct panel q = {.v = p->x.b,
+                      .array = p->bpanel,
+                      .at = zero,
+                      .i0 = zero,
+                      .j0 = first,
+                      .ni = p->k,
+                      .nj = n,
+                      .i_step = p->width,
+                      .j_step = 1,
+                      .along_j = is_dense_along_last(t, p->x.b, p->lanes)};
     clear_behind(p, p->bpanel, zero, p->k, n, p->width);
     copy_panel(p, &q);
 }
@@ -289,8 +294,16 @@ static void pack_left(struct product *p, const struct task *t)
     kval row = kir_loop(k, KL_SERIAL, p->m0, p->m1, p->s.mr);
     kval at = kir_mul(k, kir_sub(k, row, p->m0), p->k); /* tile number * mr * k */
     kval n = kir_min(k, kir_sub(k, p->m1, row), kir_int(k, p->s.mr));
-    struct panel q = {.v = p->x.a, .array = p->apanel, .at = at, .i0 = row, .j0 = zero, .ni = n, .nj = p->k,
-                      .i_step = 1, .j_step = p->s.mr, .along_j = along_k};
+    struct panel q = {.v = p->x.a,
+                      .array = p->apanel,
+                      .at = at,
+                      .i0 = row,
+                      .j0 = zero,
+                      .ni = n,
+                      .nj = p->k,
+                      .i_step = 1,
+                      .j_step = p->s.mr,
+                      .along_j = along_k};
     clear_behind(p, p->apanel, at, p->k, n, p->s.mr);
     copy_panel(p, &q);
     kir_end(k);
@@ -304,8 +317,7 @@ static void sum(struct product *p, struct tile_in in, kval b, kval b_at, i64 k_s
     for (u32 part = 0; part < (ku > 1 ? 2u : 1u); part++) {
         i64 u = part ? 1 : ku, d;
         kval from = part ? whole : zero, to = part ? p->k : whole;
-        if (kir_is_const(k, kir_sub(k, to, from), &d) && d <= 0)
-            continue;
+        if (kir_is_const(k, kir_sub(k, to, from), &d) && d <= 0) continue;
         kval i = kir_loop(k, KL_SERIAL, from, to, u);
         for (i64 v = 0; v < u; v++) {
             kval term = kir_add_i(k, i, v);
@@ -320,15 +332,19 @@ static struct tile_out tile_target(struct product *p, kval row, kval block)
 {
     struct kir *k = p->m->k;
     struct gemm *x = &p->x;
-    struct tile_out o = {.y_axis = -1, .x_axis = x->m_axis, .c_axis = x->n_axis, .c = kir_mul_i(k, block, p->width),
-                         .x_end = p->m1, .anchor = x->y, .temp = p->temp, .rows = p->rows};
+    struct tile_out o = {.y_axis = -1,
+                         .x_axis = x->m_axis,
+                         .c_axis = x->n_axis,
+                         .c = kir_mul_i(k, block, p->width),
+                         .x_end = p->m1,
+                         .anchor = x->y,
+                         .temp = p->temp,
+                         .rows = p->rows};
     i64 n = gen_static(x->g, x->n, -1), m = gen_static(x->g, x->m, -1);
     o.c_end = n > 0 && n % p->width == 0 ? 0 : p->n;
     o.x_exact = m > 0 && m % p->s.mr == 0;
-    for (u32 i = 0; i < MAX_RANK; i++)
-        o.idx[i] = p->pos[i];
-    if (x->m_axis >= 0)
-        o.idx[x->m_axis] = row;
+    for (u32 i = 0; i < MAX_RANK; i++) o.idx[i] = p->pos[i];
+    if (x->m_axis >= 0) o.idx[x->m_axis] = row;
     return o;
 }
 
@@ -337,9 +353,11 @@ static void tile_at(struct product *p, kval row, kval block)
     struct emit *m = p->m;
     struct kir *k = m->k;
     struct tile_out o = tile_target(p, row, block);
-    struct tile_in in = {.buf = p->apanel, .at = kir_mul(k, kir_sub(k, row, p->m0), p->k), .y_step = kir_int(k, 0)};
+    struct tile_in in = {
+        .buf = p->apanel, .at = kir_mul(k, kir_sub(k, row, p->m0), p->k), .y_step = kir_int(k, 0)};
     kval idx[MAX_RANK], px[64];
-    kval b = p->bpanel ? p->bpanel : p->bbuf, b_at = p->bpanel ? kir_int(k, 0) : const_block(p, block);
+    kval b = p->bpanel ? p->bpanel : p->bbuf,
+         b_at = p->bpanel ? kir_int(k, 0) : const_block(p, block);
     in.x_step = kir_int(k, 1);
     i64 k_step = p->s.mr;
     if (!p->s.pack) {
@@ -351,8 +369,7 @@ static void tile_at(struct product *p, kval row, kval block)
     }
     tile_clear(&p->t, NULL);
     kval full = p->s.pack ? 0 : tile_full(&p->t, &o);
-    if (full)
-        kir_if(k, full);
+    if (full) kir_if(k, full);
     sum(p, in, b, b_at, k_step);
     if (full) {
         kir_else(k);
@@ -370,12 +387,10 @@ static void iterate(struct product *p, const struct task *t, kval from, kval to)
 {
     struct kir *k = p->m->k;
     kval block = kir_loop(k, KL_SERIAL, from, to, 1);
-    if (p->bpanel)
-        pack_right(p, t, block);
+    if (p->bpanel) pack_right(p, t, block);
     kval row = p->x.m_axis >= 0 ? kir_loop(k, KL_SERIAL, p->m0, p->m1, p->s.mr) : kir_int(k, 0);
     tile_at(p, row, block);
-    if (p->x.m_axis >= 0)
-        kir_end(k);
+    if (p->x.m_axis >= 0) kir_end(k);
     kir_end(k);
 }
 
@@ -388,8 +403,11 @@ static void grid(struct product *p, const struct task *t)
     struct gemm *x = &p->x;
     i64 rows = p->s.mb * p->s.mr;
     sym blocks = sym_cdiv(st, x->n, sym_const(st, p->width)), one = sym_const(st, 1);
-    sym m_tile = rows ? sym_const(st, rows) : sym_mul(st, sym_cdiv(st, x->m, sym_const(st, p->s.mr)), sym_const(st, p->s.mr));
-    kval gn = kir_grid(k, emit_size(m, p->s.nb ? sym_cdiv(st, blocks, sym_const(st, p->s.nb)) : one));
+    sym m_tile =
+        rows ? sym_const(st, rows)
+             : sym_mul(st, sym_cdiv(st, x->m, sym_const(st, p->s.mr)), sym_const(st, p->s.mr));
+    kval gn =
+        kir_grid(k, emit_size(m, p->s.nb ? sym_cdiv(st, blocks, sym_const(st, p->s.nb)) : one));
     kval gb = kir_grid(k, emit_size(m, space_count(&x->outer, st, 0, x->outer.n)));
     kval gm = kir_grid(k, emit_size(m, rows ? sym_cdiv(st, x->m, m_tile) : one));
     kval at[MAX_RANK] = {0};
@@ -401,16 +419,15 @@ static void grid(struct product *p, const struct task *t)
     if (p->s.pack)
         p->apanel = kir_alloc(k, KS_WORK, p->type, 1, emit_size(m, sym_mul(st, m_tile, x->k)));
     if (!p->bbuf)
-        p->bpanel = kir_alloc(k, KS_WORK, p->type, 1, emit_size(m, sym_mul(st, x->k, sym_const(st, p->width))));
-    if (x->by_rows)
-        p->rows = kir_alloc(k, KS_WORK, p->type, 1, kir_int(k, tile_rows_size(&p->t)));
+        p->bpanel = kir_alloc(k, KS_WORK, p->type, 1,
+                              emit_size(m, sym_mul(st, x->k, sym_const(st, p->width))));
+    if (x->by_rows) p->rows = kir_alloc(k, KS_WORK, p->type, 1, kir_int(k, tile_rows_size(&p->t)));
     tile_open(&p->t);
-    if (p->s.pack)
-        pack_left(p, t);
+    if (p->s.pack) pack_left(p, t);
     kval from = p->s.nb ? kir_mul_i(k, gn, p->s.nb) : kir_int(k, 0);
-    iterate(p, t, from, p->s.nb ? kir_min(k, kir_add_i(k, from, p->s.nb), p->n_blocks) : p->n_blocks);
-    for (u32 i = 0; i < 3; i++)
-        kir_end(k);
+    iterate(p, t, from,
+            p->s.nb ? kir_min(k, kir_add_i(k, from, p->s.nb), p->n_blocks) : p->n_blocks);
+    for (u32 i = 0; i < 3; i++) kir_end(k);
 }
 
 static kval load_temp(struct emit *m, const void *user, const kval *idx)
@@ -419,7 +436,8 @@ static kval load_temp(struct emit *m, const void *user, const kval *idx)
     return emit_load(m, p->temp, tile_temp_index(m, p->x.y, p->x.n_axis, idx));
 }
 
-static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)
+static void emit(struct emit *m, const struct task *t, const struct caps *caps,
+                 const struct sched *v)
 {
     struct product *p = arena_new(m->arena, struct product);
     *p = (struct product){.m = m, .s = sched_of(v)};
@@ -427,15 +445,20 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     p->type = emit_type(graph_value(&t->g, p->x.a)->dtype);
     p->lanes = gen_lanes(caps, p->type);
     p->width = p->s.nr * p->lanes;
-    p->t = (struct tile){.m = m, .ty = 1, .tx = p->s.mr, .nr = p->s.nr, .lanes = p->lanes, .type = p->type, .ahead = p->s.ahead};
-    if (p->x.b_const)
-        p->bbuf = pack_const(p);
+    p->t = (struct tile){.m = m,
+                         .ty = 1,
+                         .tx = p->s.mr,
+                         .nr = p->s.nr,
+                         .lanes = p->lanes,
+                         .type = p->type,
+                         .ahead = p->s.ahead};
+    if (p->x.b_const) p->bbuf = pack_const(p);
     emit_args(m);
     if (!p->x.simple)
-        p->temp = kir_alloc(m->k, KS_TEMP, p->type, 1, emit_size(m, shape_count(t->g.sym, p->x.ys)));
+        p->temp =
+            kir_alloc(m->k, KS_TEMP, p->type, 1, emit_size(m, shape_count(t->g.sym, p->x.ys)));
     grid(p, t);
-    if (!p->x.simple)
-        gen_map_rest(m, t, caps, p->x.y, load_temp, p);
+    if (!p->x.simple) gen_map_rest(m, t, caps, p->x.y, load_temp, p);
 }
 
 /* Choice. */
@@ -448,16 +471,14 @@ static bool match(const struct task *t, const struct caps *c)
 
 static bool is_legal(const struct gemm *x, const struct caps *c, const struct gemm_sched *s)
 {
-    i64 n = gen_eval(x->g, x->n, NULL), m = gen_eval(x->g, x->m, NULL), k = gen_eval(x->g, x->k, NULL);
+    i64 n = gen_eval(x->g, x->n, NULL), m = gen_eval(x->g, x->m, NULL),
+        k = gen_eval(x->g, x->k, NULL);
     u32 lanes = gen_lanes(c, emit_type(graph_value(x->g, x->a)->dtype));
     if (!tile_is_legal(c, s->mr, s->nr) || (!s->pack && !x->a_plain) || (s->ahead && !x->b_const))
         return false;
-    if (x->m_axis < 0 && (s->mr > 1 || s->mb != 1))
-        return false;
-    if (s->nr > 1 && (s->nr - 1) * lanes >= n)
-        return false;
-    if (s->mr > 1 && s->mr >= 2 * m)
-        return false;
+    if (x->m_axis < 0 && (s->mr > 1 || s->mb != 1)) return false;
+    if (s->nr > 1 && (s->nr - 1) * lanes >= n) return false;
+    if (s->mr > 1 && s->mr >= 2 * m) return false;
     i64 rows = s->mb ? s->mb * s->mr : m;
     if ((s->mb > 1 && s->mb * s->mr >= 2 * m) || (s->nb > 1 && s->nb * s->nr * lanes >= 2 * n))
         return false;
@@ -471,35 +492,37 @@ static bool legal(const struct task *t, const struct caps *c, const struct sched
     return tile_is_legal(c, s.mr, s.nr) && gemm_of(&x, t) && is_legal(&x, c, &s);
 }
 
-static double seconds(const struct gemm *x, const struct caps *c, const struct gemm_sched *s, const i64 *var)
+static double seconds(const struct gemm *x, const struct caps *c, const struct gemm_sched *s,
+                      const i64 *var)
 {
-    double m = (double)gen_eval(x->g, x->m, var), n = (double)gen_eval(x->g, x->n, var), k = (double)gen_eval(x->g, x->k, var);
+    double m = (double)gen_eval(x->g, x->m, var), n = (double)gen_eval(x->g, x->n, var),
+           k = (double)gen_eval(x->g, x->k, var);
     double batch = 1, lanes = gen_lanes(c, DT_F32), hz = gen_flop_rate(c) / (4.0 * lanes);
-    for (u32 i = 0; i < x->outer.n; i++)
-        batch *= (double)gen_eval(x->g, x->outer.g[i].extent, var);
-    i64 tiles = i64_max(1, ceil_div((i64)m, s->mr)), blocks = i64_max(1, ceil_div((i64)n, s->nr * (i64)lanes));
+    for (u32 i = 0; i < x->outer.n; i++) batch *= (double)gen_eval(x->g, x->outer.g[i].extent, var);
+    i64 tiles = i64_max(1, ceil_div((i64)m, s->mr)),
+        blocks = i64_max(1, ceil_div((i64)n, s->nr * (i64)lanes));
     i64 mb = s->mb ? i64_min(s->mb, tiles) : tiles, nb = s->nb ? i64_min(s->nb, blocks) : blocks;
     double iterations = batch * (double)ceil_div(tiles, mb) * (double)ceil_div(blocks, nb);
-    double panel = k * (double)(s->nr * lanes) * 4, tile = k * (tile_step_cycles(s->mr, s->nr) + 0.5 / (double)s->ku);
+    double panel = k * (double)(s->nr * lanes) * 4,
+           tile = k * (tile_step_cycles(s->mr, s->nr) + 0.5 / (double)s->ku);
     tile += (double)(s->mr * s->nr) * (x->by_rows ? 3 * lanes : 3) + 20;
     if (panel > (double)c->l1_bytes / 2)
         tile += panel / (panel > (double)c->l2_bytes * 0.7 ? 8 : 40);
-    if (!x->b_const)
-        tile += k * (double)s->nr * 4 / (double)mb;
+    if (!x->b_const) tile += k * (double)s->nr * 4 / (double)mb;
     tile += s->ahead ? 0.3 * k * (double)s->nr : 0;
     double it = tile * (double)(mb * nb);
-    if (s->pack)
-        it += (double)(mb * s->mr) * k * (1.2);
+    if (s->pack) it += (double)(mb * s->mr) * k * (1.2);
     else if (gen_static(x->g, x->k, -1) < 0 && s->mr > 4)
         it *= 1.5; /* rows at distances that are not known */
-    else if (s->mr > 10 && (i64)k * 4 % 2048 == 0)
-        it *= 1.15;
+    else if (s->mr > 10 && (i64)k * 4 % 2048 == 0) it *= 1.15;
     double rounds = (double)ceil_div((i64)iterations, i64_max(1, c->n_threads));
     double bytes = 4 * (batch * m * (n + k) + k * n * (x->b_const && !s->ahead ? 3 : 1));
-    return 2e-6 + (it + 300) * rounds / hz + 0.3 * bytes / gen_byte_rate(c) + (x->simple ? 0 : 12 * batch * m * n / gen_byte_rate(c));
+    return 2e-6 + (it + 300) * rounds / hz + 0.3 * bytes / gen_byte_rate(c) +
+           (x->simple ? 0 : 12 * batch * m * n / gen_byte_rate(c));
 }
 
-static double predict(const struct task *t, const struct caps *c, const struct sched *v, const i64 *var)
+static double predict(const struct task *t, const struct caps *c, const struct sched *v,
+                      const i64 *var)
 {
     struct gemm x;
     struct gemm_sched s = sched_of(v);
@@ -510,21 +533,20 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
 {
     struct gemm x;
     double best = 0;
-    u32 n[N_PARAM] = {countof(v_mr), countof(v_nr), countof(v_mb), countof(v_nb), countof(v_pack), 1, countof(v_ahead)}, at[N_PARAM] = {0};
+    u32 n[N_PARAM] = {countof(v_mr),   countof(v_nr),   countof(v_mb),
+                      countof(v_nb),   countof(v_pack), 1,
+                      countof(v_ahead)},
+        at[N_PARAM] = {0};
     gemm_of(&x, t);
     for (;;) {
         struct sched v = {0};
-        for (u32 i = 0; i < N_PARAM; i++)
-            v.v[i] = param[i].values[at[i]];
+        for (u32 i = 0; i < N_PARAM; i++) v.v[i] = param[i].values[at[i]];
         struct gemm_sched s = sched_of(&v);
         double sec = is_legal(&x, c, &s) ? seconds(&x, c, &s, var) : 0;
-        if (sec > 0 && (best == 0 || sec < best))
-            best = sec, *out = v;
+        if (sec > 0 && (best == 0 || sec < best)) best = sec, *out = v;
         u32 i = 0;
-        while (i < N_PARAM && ++at[i] == n[i])
-            at[i++] = 0;
-        if (i == N_PARAM)
-            break;
+        while (i < N_PARAM && ++at[i] == n[i]) at[i++] = 0;
+        if (i == N_PARAM) break;
     }
     assert(best > 0);
 }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gen: the registry of generators, candidates as text, and the way from a candidate to a kernel that the host can launch.
+// gen: the registry of generators, candidates as text, and the way from a candidate to a kernel
+// that the host can launch.
 //
-// A schedule is a point of the product of its generator's value lists; enumerating walks that product like an odometer and asks
-// `legal`. Nothing is remembered between calls. What the host must know (extents, sizes of scratch and temporary arrays, the
-// expressions behind kernel parameters) is read back from the finished kernel, so that a generator cannot state it wrongly.
+// A schedule is a point of the product of its generator's value lists; enumerating walks that
+// product like an odometer and asks `legal`. Nothing is remembered between calls. What the host
+// must know (extents, sizes of scratch and temporary arrays, the expressions behind kernel
+// parameters) is read back from the finished kernel, so that a generator cannot state it wrongly.
 #include "gen/gen.h"
 
 #include <stdlib.h>
@@ -20,16 +22,12 @@ static const struct gen *const gens[] = {
 #undef X
 };
 
-const struct gen *gen_at(i64 k)
-{
-    return k >= 0 && k < countof(gens) ? gens[k] : NULL;
-}
+const struct gen *gen_at(i64 k) { return k >= 0 && k < countof(gens) ? gens[k] : NULL; }
 
 const struct gen *gen_find(struct str name)
 {
     for (i64 i = 0; i < countof(gens); i++)
-        if (str_is(name, gens[i]->name))
-            return gens[i];
+        if (str_is(name, gens[i]->name)) return gens[i];
     return NULL;
 }
 
@@ -47,13 +45,13 @@ static bool parse_head(struct candidate *c, struct str head, struct err *e)
     struct str name, rev;
     i64 r;
     if (!str_cut(head, '.', &name, &rev) || !str_to_i64(rev, &r))
-        return err_set(e, ERR_INPUT, "malformed candidate '%.*s': expected 'generator.revision'", STR_ARG(head));
+        return err_set(e, ERR_INPUT, "malformed candidate '%.*s': expected 'generator.revision'",
+                       STR_ARG(head));
     c->gen = gen_find(name);
-    if (!c->gen)
-        return err_set(e, ERR_INPUT, "unknown generator '%.*s'", STR_ARG(name));
+    if (!c->gen) return err_set(e, ERR_INPUT, "unknown generator '%.*s'", STR_ARG(name));
     if (r != c->gen->revision)
-        return err_set(e, ERR_INPUT, "generator '%s' has revision %u, candidate is of %lld", c->gen->name,
-                       c->gen->revision, (long long)r);
+        return err_set(e, ERR_INPUT, "generator '%s' has revision %u, candidate is of %lld",
+                       c->gen->name, c->gen->revision, (long long)r);
     return true;
 }
 
@@ -65,18 +63,18 @@ static bool parse_param(struct candidate *c, u32 *seen, struct str word, struct 
         return err_set(e, ERR_INPUT, "malformed parameter '%.*s'", STR_ARG(word));
     for (u32 i = 0; i < c->gen->n_param; i++) {
         const struct gen_param *p = &c->gen->param[i];
-        if (!str_is(name, p->name))
-            continue;
+        if (!str_is(name, p->name)) continue;
         for (u32 j = 0; j < p->n; j++)
             if (p->values[j] == x) {
                 c->sched.v[i] = (i32)x;
                 *seen |= 1u << i;
                 return true;
             }
-        return err_set(e, ERR_INPUT, "parameter '%s' of generator '%s' cannot be %lld", p->name, c->gen->name,
-                       (long long)x);
+        return err_set(e, ERR_INPUT, "parameter '%s' of generator '%s' cannot be %lld", p->name,
+                       c->gen->name, (long long)x);
     }
-    return err_set(e, ERR_INPUT, "generator '%s' has no parameter '%.*s'", c->gen->name, STR_ARG(name));
+    return err_set(e, ERR_INPUT, "generator '%s' has no parameter '%.*s'", c->gen->name,
+                   STR_ARG(name));
 }
 
 bool candidate_parse(struct candidate *c, struct str text, struct err *e)
@@ -85,20 +83,17 @@ bool candidate_parse(struct candidate *c, struct str text, struct err *e)
     u32 seen = 0;
     *c = (struct candidate){0};
     bool more = str_cut(str_trim(text), ' ', &word, &rest);
-    if (!parse_head(c, more ? word : str_trim(text), e))
-        return false;
+    if (!parse_head(c, more ? word : str_trim(text), e)) return false;
     while (more) {
         struct str left = rest;
         more = str_cut(left, ' ', &word, &rest);
-        if (!more)
-            word = left;
-        if (word.n && !parse_param(c, &seen, word, e))
-            return false;
+        if (!more) word = left;
+        if (word.n && !parse_param(c, &seen, word, e)) return false;
     }
     for (u32 i = 0; i < c->gen->n_param; i++)
         if (!(seen >> i & 1))
-            return err_set(e, ERR_INPUT, "parameter '%s' of generator '%s' is missing", c->gen->param[i].name,
-                           c->gen->name);
+            return err_set(e, ERR_INPUT, "parameter '%s' of generator '%s' is missing",
+                           c->gen->param[i].name, c->gen->name);
     return true;
 }
 
@@ -107,8 +102,7 @@ bool candidate_parse(struct candidate *c, struct str text, struct err *e)
 static bool sched_next(const struct gen *g, u32 at[MAX_SCHED])
 {
     for (u32 i = 0; i < g->n_param; i++) {
-        if (++at[i] < g->param[i].n)
-            return true;
+        if (++at[i] < g->param[i].n) return true;
         at[i] = 0;
     }
     return false;
@@ -117,8 +111,7 @@ static bool sched_next(const struct gen *g, u32 at[MAX_SCHED])
 static struct sched sched_at(const struct gen *g, const u32 at[MAX_SCHED])
 {
     struct sched s = {0};
-    for (u32 i = 0; i < g->n_param; i++)
-        s.v[i] = g->param[i].values[at[i]];
+    for (u32 i = 0; i < g->n_param; i++) s.v[i] = g->param[i].values[at[i]];
     return s;
 }
 
@@ -127,7 +120,8 @@ static bool sched_equal(const struct sched *a, const struct sched *b)
     return !memcmp(a, b, sizeof *a);
 }
 
-struct candidate gen_initial(const struct gen *g, const struct task *t, const struct caps *caps, const i64 *var)
+struct candidate gen_initial(const struct gen *g, const struct task *t, const struct caps *caps,
+                             const i64 *var)
 {
     struct candidate c = {.gen = g};
     i64 full[GEN_MAX_VARS];
@@ -136,16 +130,15 @@ struct candidate gen_initial(const struct gen *g, const struct task *t, const st
     return c;
 }
 
-static bool each_other(const struct gen *g, const struct task *t, const struct caps *caps, gen_visit *fn, void *user)
+static bool each_other(const struct gen *g, const struct task *t, const struct caps *caps,
+                       gen_visit *fn, void *user)
 {
     struct candidate first = gen_initial(g, t, caps, NULL), c = {.gen = g};
     u32 at[MAX_SCHED] = {0};
     do {
         c.sched = sched_at(g, at);
-        if (sched_equal(&c.sched, &first.sched) || !g->legal(t, caps, &c.sched))
-            continue;
-        if (!fn(user, &c))
-            return false;
+        if (sched_equal(&c.sched, &first.sched) || !g->legal(t, caps, &c.sched)) continue;
+        if (!fn(user, &c)) return false;
     } while (sched_next(g, at));
     return true;
 }
@@ -153,15 +146,12 @@ static bool each_other(const struct gen *g, const struct task *t, const struct c
 void gen_each(const struct task *t, const struct caps *caps, gen_visit *fn, void *user)
 {
     for (i64 i = 0; i < countof(gens); i++) {
-        if (!gens[i]->match(t, caps))
-            continue;
+        if (!gens[i]->match(t, caps)) continue;
         struct candidate c = gen_initial(gens[i], t, caps, NULL);
-        if (!fn(user, &c))
-            return;
+        if (!fn(user, &c)) return;
     }
     for (i64 i = 0; i < countof(gens); i++)
-        if (gens[i]->match(t, caps) && !each_other(gens[i], t, caps, fn, user))
-            return;
+        if (gens[i]->match(t, caps) && !each_other(gens[i], t, caps, fn, user)) return;
 }
 
 bool gen_random(const struct task *t, const struct caps *caps, struct rng *r, struct candidate *out)
@@ -169,34 +159,29 @@ bool gen_random(const struct task *t, const struct caps *caps, struct rng *r, st
     const struct gen *m[countof(gens)];
     i64 n = 0;
     for (i64 i = 0; i < countof(gens); i++)
-        if (gens[i]->match(t, caps))
-            m[n++] = gens[i];
-    if (!n)
-        return false;
+        if (gens[i]->match(t, caps)) m[n++] = gens[i];
+    if (!n) return false;
     const struct gen *g = m[rng_range(r, 0, n - 1)];
     for (u32 try = 0; try < 400; try++) {
         u32 at[MAX_SCHED] = {0};
-        for (u32 i = 0; i < g->n_param; i++)
-            at[i] = (u32)rng_range(r, 0, (i64)g->param[i].n - 1);
+        for (u32 i = 0; i < g->n_param; i++) at[i] = (u32)rng_range(r, 0, (i64)g->param[i].n - 1);
         *out = (struct candidate){.gen = g, .sched = sched_at(g, at)};
-        if (g->legal(t, caps, &out->sched))
-            return true;
+        if (g->legal(t, caps, &out->sched)) return true;
     }
     *out = gen_initial(g, t, caps, NULL);
     return true;
 }
 
-bool gen_default(const struct task *t, const struct caps *caps, const i64 *var, struct candidate *out)
+bool gen_default(const struct task *t, const struct caps *caps, const i64 *var,
+                 struct candidate *out)
 {
     double best = 0;
     bool found = false;
     for (i64 i = 0; i < countof(gens); i++) {
-        if (!gens[i]->match(t, caps))
-            continue;
+        if (!gens[i]->match(t, caps)) continue;
         struct candidate c = gen_initial(gens[i], t, caps, var);
         double s = gen_predict(&c, t, caps, var);
-        if (found && s >= best)
-            continue;
+        if (found && s >= best) continue;
         *out = c;
         best = s;
         found = true;
@@ -211,15 +196,11 @@ static void put_shape(struct buf *b, const struct graph *g, value_id v)
     const struct shape *s = &graph_value(g, v)->shape;
     i64 x;
     for (u32 i = 0; i < s->rank && b->n < 40; i++) {
-        if (i)
-            buf_char(b, 'x');
-        if (sym_is_const(g->sym, s->dim[i], &x))
-            buf_printf(b, "%lld", (long long)x);
-        else
-            buf_char(b, 'n');
+        if (i) buf_char(b, 'x');
+        if (sym_is_const(g->sym, s->dim[i], &x)) buf_printf(b, "%lld", (long long)x);
+        else buf_char(b, 'n');
     }
-    if (!s->rank)
-        buf_char(b, '1');
+    if (!s->rank) buf_char(b, '1');
 }
 
 /* FAMILY_DTYPE_SHAPE_DIGEST of the first output, see doc/kernel-names.md. */
@@ -235,11 +216,9 @@ static void kernel_name(char name[64], const struct candidate *c, const struct t
     buf_printf(&b, "%s_%s_", c->gen->name, dtype_name(graph_value(&t->g, v)->dtype));
     put_shape(&b, &t->g, v);
     i64 n = i64_min(b.n, 50);
-    for (i64 i = 0; i < n; i++)
-        name[i] = b.p[i];
+    for (i64 i = 0; i < n; i++) name[i] = b.p[i];
     name[n++] = '_';
-    for (i64 i = 0; i < 10; i++)
-        name[n + i] = hex[i];
+    for (i64 i = 0; i < 10; i++) name[n + i] = hex[i];
     name[n + 10] = 0;
     buf_release(&b);
     buf_release(&id);
@@ -249,8 +228,7 @@ static void kernel_name(char name[64], const struct candidate *c, const struct t
 static sym operand_sym(const struct kernel *k, struct symtab *t, kval v)
 {
     i64 c;
-    if (kir_is_const(&k->kir, v, &c))
-        return sym_const(t, c);
+    if (kir_is_const(&k->kir, v, &c)) return sym_const(t, c);
     assert(kir_at(&k->kir, v)->op == KI_PARAM);
     return k->param[kir_at(&k->kir, v)->imm.i];
 }
@@ -261,8 +239,7 @@ static bool read_params(struct kernel *k, struct arena *a, struct symtab *t, str
     k->param = arena_array(a, sym, k->n_param);
     for (u32 i = 0; i < k->n_param; i++) {
         k->param[i] = sym_parse(t, k->kir.param.v[i], e);
-        if (!k->param[i])
-            return err_prefix(e, "kernel parameter %u", i);
+        if (!k->param[i]) return err_prefix(e, "kernel parameter %u", i);
     }
     return true;
 }
@@ -272,14 +249,14 @@ static void read_grid(struct kernel *k, struct symtab *t, kval *at)
     sym one = sym_const(t, 1), *extent = k->grid[k->n_grid++].extent;
     extent[0] = extent[1] = extent[2] = one;
     u32 n = 0;
-    while (kir_at(&k->kir, *at)->op == KI_GRID || kir_at(&k->kir, *at)->op == KI_CONST || kir_at(&k->kir, *at)->op == KI_PARAM) {
+    while (kir_at(&k->kir, *at)->op == KI_GRID || kir_at(&k->kir, *at)->op == KI_CONST ||
+           kir_at(&k->kir, *at)->op == KI_PARAM) {
         const struct kir_ins *x = kir_at(&k->kir, *at);
         if (x->op == KI_GRID) {
             extent[n] = operand_sym(k, t, x->a);
             k->grid[k->n_grid - 1].n = ++n;
         }
-        if (++*at >= k->kir.ins.n)
-            break;
+        if (++*at >= k->kir.ins.n) break;
     }
 }
 
@@ -302,10 +279,10 @@ static void read_sizes(struct kernel *k, struct arena *a, struct symtab *t)
     i64 depth = 0;
     for (kval i = 1; i < n; i++) {
         const struct kir_ins *x = kir_at(&k->kir, i);
-        if (x->op == KI_ALLOC && x->aux == KS_TEMP)
-            k->temp[k->n_temp++] = alloc_bytes(k, t, x);
+        if (x->op == KI_ALLOC && x->aux == KS_TEMP) k->temp[k->n_temp++] = alloc_bytes(k, t, x);
         if (x->op == KI_ALLOC && x->aux == KS_WORK)
-            k->work = sym_add(t, k->work, sym_mul(t, sym_cdiv(t, alloc_bytes(k, t, x), line), line));
+            k->work =
+                sym_add(t, k->work, sym_mul(t, sym_cdiv(t, alloc_bytes(k, t, x), line), line));
         if (x->op == KI_GRID && depth == 0) {
             kval j = i;
             read_grid(k, t, &j);
@@ -315,8 +292,8 @@ static void read_sizes(struct kernel *k, struct arena *a, struct symtab *t)
     }
 }
 
-bool gen_kernel(struct kernel *k, struct arena *a, const struct candidate *c, const struct task *t, const struct caps *caps,
-                struct err *e)
+bool gen_kernel(struct kernel *k, struct arena *a, const struct candidate *c, const struct task *t,
+                const struct caps *caps, struct err *e)
 {
     struct emit m;
     struct err why = {0};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gen_band: convolutions taken apart, and the band: the input that one grid iteration needs, evaluated once per element into scratch
-// memory, with zeros around. Padding, upsampling, concatenation, activation and layout are paid here, and the loops that
-// follow need no tests.
+// gen_band: convolutions taken apart, and the band: the input that one grid iteration needs,
+// evaluated once per element into scratch memory, with zeros around. Padding, upsampling,
+// concatenation, activation and layout are paid here, and the loops that follow need no tests.
 //
 // The band is [axes in order, x last][channel], or with planes [axes][channel][x].
 #include "gen/gen_conv.h"
@@ -20,8 +20,7 @@ static void find_tile_axes(struct conv *c)
 {
     c->xa = c->ya = -1;
     for (i32 a = (i32)c->rank - 1; a >= 0; a--) {
-        if (a == 1 || sym_is(c->g, c->out[a], 1))
-            continue;
+        if (a == 1 || sym_is(c->g, c->out[a], 1)) continue;
         if (c->xa < 0) {
             c->xa = a;
         } else {
@@ -39,13 +38,13 @@ static bool outputs_fit(struct conv *c, const struct task *t)
         value_id v = t->g.output.v[i];
         enum layout l = graph_value(c->g, v)->layout;
         bool is_dense = l == LAYOUT_ROWS || l == LAYOUT_CLAST;
-        c->simple = c->simple && is_dense && l == first && gen_depends(c->g, v, c->y) && gen_pointwise_tail(c->g, v, c->y) &&
+        c->simple = c->simple && is_dense && l == first && gen_depends(c->g, v, c->y) &&
+                    gen_pointwise_tail(c->g, v, c->y) &&
                     shape_equal(&graph_value(c->g, v)->shape, &graph_value(c->g, c->y)->shape);
     }
     c->by_rows = c->simple && (first == LAYOUT_ROWS || c->oc * c->groups == 1);
     /* Rows of one pixel: the channels are what lies densely. */
-    if (c->by_rows && c->xa <= 0 && c->oc * c->groups > 1)
-        c->by_rows = false;
+    if (c->by_rows && c->xa <= 0 && c->oc * c->groups > 1) c->by_rows = false;
     return !(c->by_rows && c->xa < 0);
 }
 
@@ -53,11 +52,12 @@ bool conv_of(struct conv *c, const struct task *t)
 {
     struct op_window w;
     *c = (struct conv){.g = &t->g};
-    if (!t->anchor || !(op_of(&t->g, t->anchor)->props & OP_CONV))
-        return false;
+    if (!t->anchor || !(op_of(&t->g, t->anchor)->props & OP_CONV)) return false;
     const struct node *n = graph_node(&t->g, t->anchor);
-    c->x = n->in.v[0], c->w = n->in.v[1], c->b = op_has_in(n, 2) ? n->in.v[2] : 0, c->y = n->out.v[0];
-    const struct value *x = graph_value(&t->g, c->x), *wt = graph_value(&t->g, c->w), *y = graph_value(&t->g, c->y);
+    c->x = n->in.v[0], c->w = n->in.v[1], c->b = op_has_in(n, 2) ? n->in.v[2] : 0,
+    c->y = n->out.v[0];
+    const struct value *x = graph_value(&t->g, c->x), *wt = graph_value(&t->g, c->w),
+                       *y = graph_value(&t->g, c->y);
     i64 wd[MAX_RANK];
     if (!wt->is_const || !dtype_is_float(x->dtype) || !shape_is_static(t->g.sym, &wt->shape, wd))
         return false;
@@ -95,13 +95,11 @@ struct space conv_space(const struct conv *c)
     for (u32 i = 1; i < c->g->output.n; i++) {
         struct space o;
         space_of(&o, c->g, c->g->output.v[i], stop, 1u << 1);
-        if (o.n > s.n)
-            s = o;
+        if (o.n > s.n) s = o;
     }
     r.rank = s.rank;
     for (u32 i = 0; i < s.n; i++)
-        if (s.g[i].axis != 1)
-            r.g[r.n++] = s.g[i];
+        if (s.g[i].axis != 1) r.g[r.n++] = s.g[i];
     return r;
 }
 
@@ -113,18 +111,13 @@ static i64 round_pitch(const struct band *b)
     return bytes % 2048 ? b->c.ic : b->c.ic + 16; /* pixels must not fall on the same cache sets */
 }
 
-static sym scaled(struct symtab *t, sym n, i64 k)
-{
-    return sym_mul(t, n, sym_const(t, k));
-}
+static sym scaled(struct symtab *t, sym n, i64 k) { return sym_mul(t, n, sym_const(t, k)); }
 
 static void axis_order(struct band *b)
 {
     for (u32 a = 0; a < b->c.rank; a++)
-        if (a != 1 && (i32)a != b->xa)
-            b->order[b->n_order++] = a;
-    if (b->xa >= 0)
-        b->order[b->n_order++] = (u32)b->xa;
+        if (a != 1 && (i32)a != b->xa) b->order[b->n_order++] = a;
+    if (b->xa >= 0) b->order[b->n_order++] = (u32)b->xa;
 }
 
 /* Sizes and strides of the scratch band. */
@@ -135,15 +128,14 @@ void band_layout(struct band *b)
     sym size = sym_const(t, 1), one = size;
     for (u32 a = 0; a < c->rank; a++) {
         b->ext[a] = sym_const(t, a == 0 ? 1 : c->k[a]);
-        if (!is_tile_axis(b, a))
-            continue;
+        if (!is_tile_axis(b, a)) continue;
         sym out = (i32)a == b->xa ? b->x_tile : b->y_tile;
-        b->ext[a] = sym_add(t, scaled(t, sym_sub(t, out, one), c->stride[a]), sym_const(t, (c->k[a] - 1) * c->dil[a] + 1));
+        b->ext[a] = sym_add(t, scaled(t, sym_sub(t, out, one), c->stride[a]),
+                            sym_const(t, (c->k[a] - 1) * c->dil[a] + 1));
     }
     bool planes = b->s.stage == STAGE_PLANES;
     b->c_step = kir_int(b->m->k, 1);
-    if (!planes)
-        size = sym_const(t, round_pitch(b));
+    if (!planes) size = sym_const(t, round_pitch(b));
     for (u32 i = b->n_order; i-- > 0;) {
         u32 a = b->order[i];
         b->step[a] = emit_size(b->m, size);
@@ -158,25 +150,26 @@ void band_layout(struct band *b)
 
 /* Filling the band. */
 
-struct row {               /* one row of the band along x */
-    kval at;               /* element of its first pixel */
-    kval idx[MAX_RANK];    /* of the input: all but x and channel */
-    kval lo, hi, n;        /* columns inside the input, and all */
-    kval first;            /* input x of column 0 */
+struct row {            /* one row of the band along x */
+    kval at;            /* element of its first pixel */
+    kval idx[MAX_RANK]; /* of the input: all but x and channel */
+    kval lo, hi, n;     /* columns inside the input, and all */
+    kval first;         /* input x of column 0 */
 };
 
 static void fill_zero(struct band *b, kval from, kval to)
 {
     struct kir *k = b->m->k;
     i64 d;
-    if (kir_is_const(k, kir_sub(k, to, from), &d) && d <= 0)
-        return;
+    if (kir_is_const(k, kir_sub(k, to, from), &d) && d <= 0) return;
     kval i = kir_loop(k, KL_SERIAL, from, to, b->lanes);
-    kir_store_n(k, b->work, kir_ramp(k, i, 1, b->lanes), kir_const_f(k, b->type, b->lanes, 0), kir_sub(k, to, i));
+    kir_store_n(k, b->work, kir_ramp(k, i, 1, b->lanes), kir_const_f(k, b->type, b->lanes, 0),
+                kir_sub(k, to, i));
     kir_end(k);
 }
 
-static void copy_channels(struct band *b, const struct row *r, kval at, kval *idx, kval c, kval limit)
+static void copy_channels(struct band *b, const struct row *r, kval at, kval *idx, kval c,
+                          kval limit)
 {
     struct emit *m = b->m;
     struct kir *k = m->k;
@@ -184,7 +177,8 @@ static void copy_channels(struct band *b, const struct row *r, kval at, kval *id
     idx[1] = kir_ramp(k, kir_add(k, base, c), 1, b->lanes);
     emit_limit(m, b->channels ? kir_sub(k, b->channels, c) : limit);
     kval v = emit_value(m, b->c.x, idx);
-    kir_store_n(k, b->work, kir_ramp(k, kir_add(k, at, c), 1, b->lanes), kir_cast(k, b->type, v), limit);
+    kir_store_n(k, b->work, kir_ramp(k, kir_add(k, at, c), 1, b->lanes), kir_cast(k, b->type, v),
+                limit);
     emit_limit(m, 0);
 }
 
@@ -196,21 +190,17 @@ static void copy_pixels(struct band *b, const struct row *r)
     i64 ic = b->c.ic, whole = ic / b->lanes * b->lanes;
     memcpy(idx, r->idx, sizeof idx);
     kval col = b->xa >= 0 ? kir_loop(k, KL_SERIAL, r->lo, r->hi, 1) : kir_int(k, 0);
-    if (b->xa >= 0)
-        idx[b->xa] = kir_add(k, r->first, col);
+    if (b->xa >= 0) idx[b->xa] = kir_add(k, r->first, col);
     kval at = b->xa >= 0 ? kir_add(k, r->at, kir_mul(k, col, b->step[b->xa])) : r->at;
     if (b->c.plain && whole > 8 * (i64)b->lanes) {
         kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), b->lanes);
         copy_channels(b, r, at, idx, c, 0);
         kir_end(k);
     } else { /* written out, so that the choices of a concatenation are known */
-        for (i64 c = 0; c < whole; c += b->lanes)
-            copy_channels(b, r, at, idx, kir_int(k, c), 0);
+        for (i64 c = 0; c < whole; c += b->lanes) copy_channels(b, r, at, idx, kir_int(k, c), 0);
     }
-    if (ic > whole)
-        copy_channels(b, r, at, idx, kir_int(k, whole), kir_int(k, ic - whole));
-    if (b->xa >= 0)
-        kir_end(k);
+    if (ic > whole) copy_channels(b, r, at, idx, kir_int(k, whole), kir_int(k, ic - whole));
+    if (b->xa >= 0) kir_end(k);
 }
 
 /* The whole row is one piece in the input and in the band. */
@@ -222,7 +212,8 @@ static bool is_one_piece(const struct band *b)
     for (u32 a = b->xa >= 0 ? (u32)b->xa + 1 : 0; a < c->rank; a++)
         dense = dense && sym_is(c->g, c->in[a], 1);
     dense = dense && !b->channels; /* the block has no channels of padding */
-    return dense && c->plain && c->groups == 1 && b->s.stage == STAGE_PIXELS && !sym_is(c->g, c->in[b->xa], 1);
+    return dense && c->plain && c->groups == 1 && b->s.stage == STAGE_PIXELS &&
+           !sym_is(c->g, c->in[b->xa], 1);
 }
 
 static void copy_piece(struct band *b, const struct row *r)
@@ -238,11 +229,13 @@ static void copy_piece(struct band *b, const struct row *r)
     kval src = kir_add(k, emit_offset(m, b->c.x, idx), kir_mul_i(k, r->first, ic));
     kval i = kir_loop(k, KL_SERIAL, from, to, step), n = kir_sub(k, to, i);
     kval v = kir_load_n(k, m->buf[b->c.x], kir_ramp(k, kir_add(k, src, i), 1, b->lanes), n);
-    kir_store_n(k, b->work, kir_ramp(k, kir_add(k, r->at, i), 1, b->lanes), kir_cast(k, b->type, v), n);
+    kir_store_n(k, b->work, kir_ramp(k, kir_add(k, r->at, i), 1, b->lanes), kir_cast(k, b->type, v),
+                n);
     kir_end(k);
 }
 
-static void copy_plane_vector(struct band *b, const struct row *r, kval *idx, kval at, kval col, kval limit)
+static void copy_plane_vector(struct band *b, const struct row *r, kval *idx, kval at, kval col,
+                              kval limit)
 {
     struct emit *m = b->m;
     struct kir *k = m->k;
@@ -263,7 +256,8 @@ static void copy_planes(struct band *b, const struct row *r)
     kval at = kir_add(k, r->at, kir_mul(k, c, b->c_step));
     idx[1] = kir_add(k, kir_mul_i(k, b->group, b->c.ic), c);
     fill_zero(b, at, kir_add(k, at, r->lo));
-    kval whole = kir_add(k, r->lo, kir_mul_i(k, kir_div_i(k, kir_sub(k, r->hi, r->lo), b->lanes), b->lanes));
+    kval whole =
+        kir_add(k, r->lo, kir_mul_i(k, kir_div_i(k, kir_sub(k, r->hi, r->lo), b->lanes), b->lanes));
     kval col = kir_loop(k, KL_SERIAL, r->lo, whole, b->lanes);
     copy_plane_vector(b, r, idx, at, col, 0);
     kir_end(k);
@@ -282,14 +276,12 @@ static void fill_row(struct band *b, const struct row *r)
         return;
     }
     kval step = b->xa >= 0 ? b->step[b->xa] : kir_int(k, 0);
-    if (b->xa >= 2)
-        fill_zero(b, r->at, kir_add(k, r->at, kir_mul(k, r->lo, step)));
-    if (is_one_piece(b))
-        copy_piece(b, r);
-    else
-        copy_pixels(b, r);
+    if (b->xa >= 2) fill_zero(b, r->at, kir_add(k, r->at, kir_mul(k, r->lo, step)));
+    if (is_one_piece(b)) copy_piece(b, r);
+    else copy_pixels(b, r);
     if (b->xa >= 0)
-        fill_zero(b, kir_add(k, r->at, kir_mul(k, r->hi, step)), kir_add(k, r->at, kir_mul(k, r->n, step)));
+        fill_zero(b, kir_add(k, r->at, kir_mul(k, r->hi, step)),
+                  kir_add(k, r->at, kir_mul(k, r->n, step)));
 }
 
 /* Zeros for a row that lies outside of the input. */
@@ -307,7 +299,8 @@ static void clear_row(struct band *b, const struct row *r)
     kir_end(k);
 }
 
-/* Opens the loop over one axis of the band, adds its index; returns the condition that it lies inside the input (0: certainly). */
+/* Opens the loop over one axis of the band, adds its index; returns the condition that it lies
+ * inside the input (0: certainly). */
 static kval open_axis(struct band *b, u32 a, struct row *r)
 {
     struct kir *k = b->m->k;
@@ -318,14 +311,17 @@ static kval open_axis(struct band *b, u32 a, struct row *r)
         return 0;
     }
     if ((i32)a == b->ya) {
-        kval rows = kir_mul_i(k, kir_div_i(k, kir_add_i(k, kir_sub(k, b->y1, b->y0), b->s.ty - 1), b->s.ty), b->s.ty);
-        end = kir_add_i(k, kir_mul_i(k, kir_add_i(k, rows, -1), c->stride[a]), (c->k[a] - 1) * c->dil[a] + 1);
+        kval rows = kir_mul_i(
+            k, kir_div_i(k, kir_add_i(k, kir_sub(k, b->y1, b->y0), b->s.ty - 1), b->s.ty), b->s.ty);
+        end = kir_add_i(k, kir_mul_i(k, kir_add_i(k, rows, -1), c->stride[a]),
+                        (c->k[a] - 1) * c->dil[a] + 1);
         kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), end, 1);
         pos = kir_add(k, kir_sub(k, kir_mul_i(k, b->y0, c->stride[a]), pad), i);
         r->at = kir_add(k, r->at, kir_mul(k, i, b->step[a]));
     } else {
         kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, c->k[a]), 1);
-        pos = kir_add(k, kir_sub(k, kir_mul_i(k, b->pos[a], c->stride[a]), pad), kir_mul_i(k, i, c->dil[a]));
+        pos = kir_add(k, kir_sub(k, kir_mul_i(k, b->pos[a], c->stride[a]), pad),
+                      kir_mul_i(k, i, c->dil[a]));
         r->at = kir_add(k, r->at, kir_mul(k, i, b->step[a]));
     }
     r->idx[a] = pos;
@@ -339,11 +335,9 @@ void band_fill(struct band *b)
     struct row r = {.at = kir_int(k, 0)};
     kval ok = 0, zero = kir_int(k, 0);
     u32 n_loops = 0;
-    for (u32 i = 0; i < MAX_RANK; i++)
-        r.idx[i] = zero;
+    for (u32 i = 0; i < MAX_RANK; i++) r.idx[i] = zero;
     for (u32 a = 0; a < c->rank; a++) {
-        if (a == 1 || (i32)a == b->xa)
-            continue;
+        if (a == 1 || (i32)a == b->xa) continue;
         kval in = open_axis(b, a, &r);
         n_loops += a != 0;
         ok = ok && in ? kir_bin(k, KI_AND, ok, in) : in ? in : ok;
@@ -354,24 +348,24 @@ void band_fill(struct band *b)
         kval len = kir_sub(k, b->x1, b->x0);
         len = kir_mul_i(k, kir_div_i(k, kir_add_i(k, len, b->s.tx - 1), b->s.tx), b->s.tx);
         r.first = kir_sub(k, x, pad);
-        r.n = kir_add_i(k, kir_mul_i(k, kir_add_i(k, len, -1), c->stride[b->xa]), (c->k[b->xa] - 1) * c->dil[b->xa] + 1);
+        r.n = kir_add_i(k, kir_mul_i(k, kir_add_i(k, len, -1), c->stride[b->xa]),
+                        (c->k[b->xa] - 1) * c->dil[b->xa] + 1);
         r.lo = kir_min(k, kir_max(k, kir_sub(k, zero, r.first), zero), r.n);
         r.hi = kir_sub(k, emit_size(b->m, c->in[b->xa]), r.first);
         r.hi = kir_max(k, kir_min(k, r.hi, r.n), r.lo);
     }
-    if (ok)
-        kir_if(k, ok);
+    if (ok) kir_if(k, ok);
     fill_row(b, &r);
     if (ok) {
         kir_else(k);
         clear_row(b, &r);
         kir_end(k);
     }
-    for (u32 i = 0; i < n_loops; i++)
-        kir_end(k);
+    for (u32 i = 0; i < n_loops; i++) kir_end(k);
 }
 
-void band_init(struct band *b, struct emit *m, const struct task *t, const struct caps *caps, const struct conv_sched *s)
+void band_init(struct band *b, struct emit *m, const struct task *t, const struct caps *caps,
+               const struct conv_sched *s)
 {
     struct symtab *st = t->g.sym;
     *b = (struct band){.m = m, .s = *s};
@@ -391,7 +385,12 @@ void band_init(struct band *b, struct emit *m, const struct task *t, const struc
         b->xa = b->flat.n ? (i32)b->flat.g[b->flat.n - 1].axis : -1;
         b->x_ext = b->flat.n ? b->flat.g[b->flat.n - 1].extent : one;
     }
-    b->t = (struct tile){.m = m, .ty = s->ty, .tx = s->tx, .nr = s->nr, .lanes = b->lanes, .type = b->type,
+    b->t = (struct tile){.m = m,
+                         .ty = s->ty,
+                         .tx = s->tx,
+                         .nr = s->nr,
+                         .lanes = b->lanes,
+                         .type = b->type,
                          .ahead = s->ahead};
     axis_order(b);
     sym tx = sym_const(st, s->tx), ty = sym_const(st, s->ty);
@@ -409,8 +408,7 @@ static struct space outer_space(const struct band *b)
         return s;
     }
     for (u32 a = 0; a < b->c.rank; a++)
-        if (a != 1 && !is_tile_axis(b, a))
-            s.g[s.n++] = (struct space_group){b->c.out[a], a};
+        if (a != 1 && !is_tile_axis(b, a)) s.g[s.n++] = (struct space_group){b->c.out[a], a};
     return s;
 }
 
@@ -426,7 +424,8 @@ kval band_open(struct band *b, i64 parts)
     kval part = kir_grid(k, kir_int(k, parts));
     kval row = kir_grid(k, emit_size(m, space_count(&outer, t, 0, outer.n)));
     kval tile = kir_grid(k, emit_size(m, sym_mul(t, ny, nx)));
-    kval at[MAX_RANK] = {0}, n_x = emit_size(m, nx), xt = emit_size(m, b->x_tile), yt = emit_size(m, b->y_tile);
+    kval at[MAX_RANK] = {0}, n_x = emit_size(m, nx), xt = emit_size(m, b->x_tile),
+         yt = emit_size(m, b->y_tile);
     space_split(m, &outer, group, outer.n, row, at);
     space_index(k, &outer, at, b->pos);
     b->x0 = kir_mul(k, kir_mod(k, tile, n_x), xt);
@@ -444,15 +443,16 @@ kval band_open(struct band *b, i64 parts)
 struct tile_out band_target(struct band *b, kval y, kval x)
 {
     struct conv *c = &b->c;
-    struct tile_out o = {.y_axis = b->ya, .x_axis = b->xa, .c_axis = 1, .y_end = b->y1, .x_end = b->x1};
+    struct tile_out o = {
+        .y_axis = b->ya, .x_axis = b->xa, .c_axis = 1, .y_end = b->y1, .x_end = b->x1};
     o.anchor = c->y, o.temp = b->temp, o.rows = b->rows;
     for (u32 i = 0; i < MAX_RANK; i++)
         o.idx[i] = i < c->rank && i != 1 ? b->pos[i] : kir_int(b->m->k, 0);
-    if (b->ya >= 0)
-        o.idx[b->ya] = y;
-    if (b->xa >= 0)
-        o.idx[b->xa] = x;
-    o.y_exact = b->ya >= 0 && gen_static(c->g, b->y_ext, 1) % b->s.ty == 0 && gen_static(c->g, b->y_ext, -1) > 0;
-    o.x_exact = b->xa >= 0 && gen_static(c->g, b->x_ext, 1) % b->s.tx == 0 && gen_static(c->g, b->x_ext, -1) > 0;
+    if (b->ya >= 0) o.idx[b->ya] = y;
+    if (b->xa >= 0) o.idx[b->xa] = x;
+    o.y_exact = b->ya >= 0 && gen_static(c->g, b->y_ext, 1) % b->s.ty == 0 &&
+                gen_static(c->g, b->y_ext, -1) > 0;
+    o.x_exact = b->xa >= 0 && gen_static(c->g, b->x_ext, 1) % b->s.tx == 0 &&
+                gen_static(c->g, b->x_ext, -1) > 0;
     return o;
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gen_conv: convolution as a matrix product whose left operand is never built. A grid iteration computes a band of output rows, a
-// range of x, and some blocks of output channels, in register tiles of ty x tx pixels by nr vectors of channels; weights are
-// packed block by block in the order in which the steps read them.
+// gen_conv: convolution as a matrix product whose left operand is never built. A grid iteration
+// computes a band of output rows, a range of x, and some blocks of output channels, in register
+// tiles of ty x tx pixels by nr vectors of channels; weights are packed block by block in the order
+// in which the steps read them.
 //
-// Pixels come straight from the input (no padding, channels last), or from a band that the iteration copied to scratch first
-// (gen_band.c). Tiles that hang over the end compute on zeros (scratch) or on the last pixel again (direct) and store only
-// what exists.
+// Pixels come straight from the input (no padding, channels last), or from a band that the
+// iteration copied to scratch first (gen_band.c). Tiles that hang over the end compute on zeros
+// (scratch) or on the last pixel again (direct) and store only what exists.
 //
 // Dims: n, spatial axes 2.., output channels split in blocks of nr vectors, taps, input channels.
 #include "gen/gen_conv.h"
@@ -18,14 +19,14 @@ static void input_layout(struct band *b)
     sym size = b->c.in[1];
     b->c_step = kir_int(b->m->k, 1);
     for (u32 a = b->c.rank; a-- > 0;) {
-        if (a == 1)
-            continue;
+        if (a == 1) continue;
         b->step[a] = emit_size(b->m, size);
         size = sym_mul(t, size, b->c.in[a]);
     }
 }
 
-/* Packed weights: [group][block][taps in the band's order][channel][nr*lanes], with planes channel before the x taps. */
+/* Packed weights: [group][block][taps in the band's order][channel][nr*lanes], with planes channel
+ * before the x taps. */
 static kval pack_weights(struct band *b)
 {
     struct symtab *t = b->m->g->sym;
@@ -34,14 +35,18 @@ static kval pack_weights(struct band *b)
     bool planes = b->s.stage == STAGE_PLANES && b->xa >= 2;
     i64 n_outer = 0;
     if (c->groups > 1)
-        p->dim[p->n].extent = sym_const(t, c->groups), p->dim[p->n].axis = 0, p->dim[p->n++].stride = c->oc;
-    p->dim[p->n].extent = sym_const(t, b->n_blocks), p->dim[p->n].axis = 0, p->dim[p->n++].stride = b->width;
+        p->dim[p->n].extent = sym_const(t, c->groups), p->dim[p->n].axis = 0,
+        p->dim[p->n++].stride = c->oc;
+    p->dim[p->n].extent = sym_const(t, b->n_blocks), p->dim[p->n].axis = 0,
+    p->dim[p->n++].stride = b->width;
     for (u32 pass = 0; pass < 2; pass++) {
         for (u32 a = 2; a < c->rank; a++)
             if (((i32)a == b->xa) == (pass == 1))
-                p->dim[p->n].extent = sym_const(t, c->k[a]), p->dim[p->n].axis = a, p->dim[p->n++].stride = 1, n_outer++;
+                p->dim[p->n].extent = sym_const(t, c->k[a]), p->dim[p->n].axis = a,
+                p->dim[p->n++].stride = 1, n_outer++;
         if (pass == (planes ? 0 : 1))
-            p->dim[p->n].extent = sym_const(t, c->ic), p->dim[p->n].axis = 1, p->dim[p->n++].stride = 1;
+            p->dim[p->n].extent = sym_const(t, c->ic), p->dim[p->n].axis = 1,
+            p->dim[p->n++].stride = 1;
     }
     p->dim[p->n].extent = sym_const(t, b->width), p->dim[p->n].axis = 0, p->dim[p->n++].stride = 1;
     return emit_pack(b->m, c->w, p);
@@ -53,8 +58,7 @@ static void k_steps(struct band *b, struct tile_in in, kval at, kval w_at, i64 n
 {
     struct kir *k = b->m->k;
     i64 ku = b->s.ku, whole = n / ku * ku;
-    if (n <= 4)
-        ku = n, whole = 0;
+    if (n <= 4) ku = n, whole = 0;
     if (whole) {
         kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), ku);
         for (i64 u = 0; u < ku; u++) {
@@ -70,7 +74,8 @@ static void k_steps(struct band *b, struct tile_in in, kval at, kval w_at, i64 n
     }
 }
 
-/* Loops over taps, then channels; taps that follow each other in memory like channels become one long run. */
+/* Loops over taps, then channels; taps that follow each other in memory like channels become one
+ * long run. */
 static void product(struct band *b, struct tile_in in, kval w_at)
 {
     struct kir *k = b->m->k;
@@ -86,8 +91,7 @@ static void product(struct band *b, struct tile_in in, kval w_at)
             u32 a = b->order[n_taps - 1];
             i64 dil = is_tile_axis(b, a) || b->s.stage == STAGE_DIRECT ? c->dil[a] : 1;
             bool follows = kir_is_const(k, b->step[a], &s) && s * dil == run;
-            if (c->k[a] > 1 && !follows)
-                break;
+            if (c->k[a] > 1 && !follows) break;
             run *= c->k[a];
             n_taps--;
         }
@@ -100,8 +104,7 @@ static void product(struct band *b, struct tile_in in, kval w_at)
     }
     for (u32 i = 0; i < n_taps; i++) {
         u32 a = b->order[i];
-        if (c->k[a] == 1)
-            continue;
+        if (c->k[a] == 1) continue;
         i64 dil = is_tile_axis(b, a) || b->s.stage == STAGE_DIRECT ? c->dil[a] : 1;
         kval tap = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, c->k[a]), 1);
         at = kir_add(k, at, kir_mul(k, kir_mul_i(k, tap, dil), b->step[a]));
@@ -117,8 +120,7 @@ static void product(struct band *b, struct tile_in in, kval w_at)
     } else {
         k_steps(b, in, at, w_at, run, b->c_step);
     }
-    for (u32 i = 0; i < n_loops; i++)
-        kir_end(k);
+    for (u32 i = 0; i < n_loops; i++) kir_end(k);
 }
 
 /* Element of the first pixel of the tile at (y, x). */
@@ -132,15 +134,15 @@ static kval tile_start(struct band *b, kval y, kval x)
         if (b->ya >= 0)
             at = kir_mul(k, kir_mul_i(k, kir_sub(k, y, b->y0), c->stride[b->ya]), b->step[b->ya]);
         if (b->xa >= 0)
-            at = kir_add(k, at, kir_mul(k, kir_mul_i(k, kir_sub(k, x, b->x0), c->stride[b->xa]), b->step[b->xa]));
+            at = kir_add(
+                k, at,
+                kir_mul(k, kir_mul_i(k, kir_sub(k, x, b->x0), c->stride[b->xa]), b->step[b->xa]));
         return at;
     }
     for (u32 i = 0; i < MAX_RANK; i++)
         idx[i] = i < c->rank ? kir_mul_i(k, b->pos[i], c->stride[i]) : kir_int(k, 0);
-    if (b->ya >= 0)
-        idx[b->ya] = kir_mul_i(k, y, c->stride[b->ya]);
-    if (b->xa >= 0)
-        idx[b->xa] = kir_mul_i(k, x, c->stride[b->xa]);
+    if (b->ya >= 0) idx[b->ya] = kir_mul_i(k, y, c->stride[b->ya]);
+    if (b->xa >= 0) idx[b->xa] = kir_mul_i(k, x, c->stride[b->xa]);
     idx[1] = kir_mul_i(k, b->group, c->ic);
     return emit_offset(b->m, c->x, idx);
 }
@@ -170,7 +172,8 @@ static void tile_at(struct band *b, kval y, kval x, kval block)
     struct kir *k = m->k;
     struct conv *c = &b->c;
     kval init[8], px[64];
-    kval ch = kir_add(k, kir_mul_i(k, b->group, c->oc), kir_mul_i(k, block, b->width)); /* first output channel */
+    kval ch = kir_add(k, kir_mul_i(k, b->group, c->oc),
+                      kir_mul_i(k, block, b->width)); /* first output channel */
     kval end = kir_mul_i(k, kir_add_i(k, b->group, 1), c->oc);
     bool ragged = c->oc % b->width != 0;
     for (i64 j = 0; c->b && j < b->s.nr; j++) {
@@ -181,10 +184,10 @@ static void tile_at(struct band *b, kval y, kval x, kval block)
     emit_limit(m, 0);
     tile_clear(&b->t, c->b ? init : NULL);
     i64 per_block = c->ic * b->width;
-    for (u32 a = 2; a < c->rank; a++)
-        per_block *= c->k[a];
+    for (u32 a = 2; a < c->rank; a++) per_block *= c->k[a];
     kval w_at = kir_mul_i(k, kir_add(k, kir_mul_i(k, b->group, b->n_blocks), block), per_block);
-    struct tile_in in = {.buf = b->s.stage == STAGE_DIRECT ? m->buf[c->x] : b->work, .at = tile_start(b, y, x)};
+    struct tile_in in = {.buf = b->s.stage == STAGE_DIRECT ? m->buf[c->x] : b->work,
+                         .at = tile_start(b, y, x)};
     in.x_step = b->xa >= 0 ? kir_mul_i(k, b->step[b->xa], c->stride[b->xa]) : kir_int(k, 0);
     in.y_step = b->ya >= 0 ? kir_mul_i(k, b->step[b->ya], c->stride[b->ya]) : kir_int(k, 0);
 
@@ -192,8 +195,7 @@ static void tile_at(struct band *b, kval y, kval x, kval block)
     o.c = ch, o.c_end = ragged ? end : 0;
 
     kval full = b->s.stage == STAGE_DIRECT ? tile_full(&b->t, &o) : 0;
-    if (full)
-        kir_if(k, full);
+    if (full) kir_if(k, full);
     product(b, in, w_at);
     if (full) {
         kir_else(k);
@@ -209,31 +211,25 @@ static void walk_tiles(struct band *b, kval from, kval to)
 {
     struct kir *k = b->m->k;
     kval zero = kir_int(k, 0), block = 0, y = zero, x = zero;
-    if (b->s.order == 0)
-        block = kir_loop(k, KL_SERIAL, from, to, 1);
-    if (b->ya >= 0)
-        y = kir_loop(k, KL_SERIAL, b->y0, b->y1, b->s.ty);
-    if (b->xa >= 0)
-        x = kir_loop(k, KL_SERIAL, b->x0, b->x1, b->s.tx);
-    if (b->s.order == 1)
-        block = kir_loop(k, KL_SERIAL, from, to, 1);
+    if (b->s.order == 0) block = kir_loop(k, KL_SERIAL, from, to, 1);
+    if (b->ya >= 0) y = kir_loop(k, KL_SERIAL, b->y0, b->y1, b->s.ty);
+    if (b->xa >= 0) x = kir_loop(k, KL_SERIAL, b->x0, b->x1, b->s.tx);
+    if (b->s.order == 1) block = kir_loop(k, KL_SERIAL, from, to, 1);
     tile_at(b, y, x, block);
-    for (u32 i = 0; i < 1u + (b->ya >= 0) + (b->xa >= 0); i++)
-        kir_end(k);
+    for (u32 i = 0; i < 1u + (b->ya >= 0) + (b->xa >= 0); i++) kir_end(k);
 }
 
 static void conv_grid(struct band *b)
 {
     struct kir *k = b->m->k;
-    i64 ob = b->s.ob ? i64_min(b->s.ob, b->n_blocks) : b->n_blocks, parts = ceil_div(b->n_blocks, ob);
+    i64 ob = b->s.ob ? i64_min(b->s.ob, b->n_blocks) : b->n_blocks,
+        parts = ceil_div(b->n_blocks, ob);
     kval part = band_open(b, b->c.groups * parts);
     b->group = kir_div_i(k, part, parts);
-    if (b->s.stage != STAGE_DIRECT)
-        band_fill(b);
+    if (b->s.stage != STAGE_DIRECT) band_fill(b);
     kval from = kir_mul_i(k, kir_mod_i(k, part, parts), ob);
     walk_tiles(b, from, kir_min(k, kir_add_i(k, from, ob), kir_int(k, b->n_blocks)));
-    for (u32 i = 0; i < 3; i++)
-        kir_end(k);
+    for (u32 i = 0; i < 3; i++) kir_end(k);
 }
 
 static kval load_temp(struct emit *m, const void *user, const kval *idx)
@@ -243,20 +239,19 @@ static kval load_temp(struct emit *m, const void *user, const kval *idx)
     return kir_cast(m->k, b->type, v);
 }
 
-void gen_conv_emit(struct emit *m, const struct task *t, const struct caps *caps, const struct conv_sched *s)
+void gen_conv_emit(struct emit *m, const struct task *t, const struct caps *caps,
+                   const struct conv_sched *s)
 {
     struct band *b = arena_new(m->arena, struct band);
     struct symtab *st = t->g.sym;
     band_init(b, m, t, caps, s);
     b->wbuf = pack_weights(b);
     emit_args(m);
-    if (s->stage == STAGE_DIRECT)
-        input_layout(b);
-    else
-        band_layout(b);
+    if (s->stage == STAGE_DIRECT) input_layout(b);
+    else band_layout(b);
     if (!b->c.simple)
-        b->temp = kir_alloc(m->k, KS_TEMP, b->type, 1, emit_size(m, shape_count(st, &graph_value(&t->g, b->c.y)->shape)));
+        b->temp = kir_alloc(m->k, KS_TEMP, b->type, 1,
+                            emit_size(m, shape_count(st, &graph_value(&t->g, b->c.y)->shape)));
     conv_grid(b);
-    if (!b->c.simple)
-        gen_map_rest(m, t, caps, b->c.y, load_temp, b);
+    if (!b->c.simple) gen_map_rest(m, t, caps, b->c.y, load_temp, b);
 }

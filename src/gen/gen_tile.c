@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gen_tile: the register tile that convolutions and matrix products share. One step loads nr vectors of the packed operand, and for
-// every pixel one scalar that is spread to all lanes. All copies are written out here, with constant accumulator numbers, so that
-// legalising turns the accumulator array into plain registers.
+// gen_tile: the register tile that convolutions and matrix products share. One step loads nr
+// vectors of the packed operand, and for every pixel one scalar that is spread to all lanes. All
+// copies are written out here, with constant accumulator numbers, so that legalising turns the
+// accumulator array into plain registers.
 //
-// Storing is where the epilogue runs: the anchor is bound to the accumulators and the task's outputs are asked for at
-// the pixel's index with a ramp as channel. For outputs whose innermost axis is x the tile is turned round in a small
-// scratch array first, so that the epilogue and its stores run along x.
+// Storing is where the epilogue runs: the anchor is bound to the accumulators and the task's
+// outputs are asked for at the pixel's index with a ramp as channel. For outputs whose innermost
+// axis is x the tile is turned round in a small scratch array first, so that the epilogue and its
+// stores run along x.
 #include "gen/gen.h"
 
 void tile_open(struct tile *t)
@@ -24,7 +26,8 @@ void tile_clear(struct tile *t, const kval *init)
     struct kir *k = t->m->k;
     for (i64 p = 0; p < t->ty * t->tx; p++)
         for (i64 j = 0; j < t->nr; j++)
-            kir_store(k, t->acc, acc_at(t, p, j), init ? init[j] : kir_const_f(k, t->type, t->lanes, 0));
+            kir_store(k, t->acc, acc_at(t, p, j),
+                      init ? init[j] : kir_const_f(k, t->type, t->lanes, 0));
 }
 
 static kval pixel_at(const struct kir *k, const struct tile_in *a, i64 dy, i64 dx)
@@ -40,7 +43,8 @@ void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at)
     kval w[8];
     assert(t->nr <= countof(w));
     for (i64 j = 0; j < t->nr; j++)
-        w[j] = kir_cast(k, t->type, kir_load(k, b, kir_ramp(k, kir_add_i(k, b_at, j * t->lanes), 1, t->lanes)));
+        w[j] = kir_cast(k, t->type,
+                        kir_load(k, b, kir_ramp(k, kir_add_i(k, b_at, j * t->lanes), 1, t->lanes)));
     for (i64 j = 0; t->ahead && j < t->nr; j++)
         kir_prefetch(k, b, kir_add_i(k, b_at, (t->ahead * t->nr + j) * t->lanes));
     for (i64 dy = 0; dy < t->ty; dy++)
@@ -50,14 +54,17 @@ void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at)
             kval x = kir_cast(k, t->type, kir_load(k, a->buf, at));
             for (i64 j = 0; j < t->nr; j++) {
                 kval old = kir_load(k, t->acc, acc_at(t, p, j));
-                kir_store(k, t->acc, acc_at(t, p, j), kir_fma(k, kir_splat(k, x, t->lanes), w[j], old));
+                kir_store(k, t->acc, acc_at(t, p, j),
+                          kir_fma(k, kir_splat(k, x, t->lanes), w[j], old));
             }
         }
 }
 
 /* Storing. */
 
-struct current { kval val; };
+struct current {
+    kval val;
+};
 
 static kval current_value(struct emit *m, const void *user, const kval *idx)
 {
@@ -70,12 +77,12 @@ kval tile_temp_index(struct emit *m, value_id anchor, u32 c_axis, const kval *id
     u32 rank = graph_value(m->g, anchor)->shape.rank;
     kval at = kir_int(k, 0);
     for (u32 i = 0; i < rank; i++)
-        if (i != c_axis)
-            at = kir_add(k, kir_mul(k, at, emit_dim(m, anchor, i)), idx[i]);
+        if (i != c_axis) at = kir_add(k, kir_mul(k, at, emit_dim(m, anchor, i)), idx[i]);
     return kir_add(k, kir_mul(k, at, emit_dim(m, anchor, c_axis)), idx[c_axis]);
 }
 
-static void store_value(const struct tile *t, const struct tile_out *o, const kval *idx, kval val, kval limit)
+static void store_value(const struct tile *t, const struct tile_out *o, const kval *idx, kval val,
+                        kval limit)
 {
     struct emit *m = t->m;
     struct kir *k = m->k;
@@ -83,10 +90,8 @@ static void store_value(const struct tile *t, const struct tile_out *o, const kv
     if (o->temp) {
         kval at = tile_temp_index(m, o->anchor, o->c_axis, idx);
         val = kir_cast(k, kir_dtype(k, o->temp), val);
-        if (limit)
-            kir_store_n(k, o->temp, at, val, limit);
-        else
-            kir_store(k, o->temp, at, val);
+        if (limit) kir_store_n(k, o->temp, at, val, limit);
+        else kir_store(k, o->temp, at, val);
         return;
     }
     emit_bind(m, o->anchor, current_value, &cur);
@@ -101,12 +106,9 @@ static i64 x_step_of(const struct tile_out *o) { return o->x_step ? o->x_step : 
 
 static void pixel_index(const struct tile *t, const struct tile_out *o, i64 dy, i64 dx, kval *idx)
 {
-    for (u32 i = 0; i < MAX_RANK; i++)
-        idx[i] = o->idx[i];
-    if (o->y_axis >= 0)
-        idx[o->y_axis] = kir_add_i(t->m->k, idx[o->y_axis], dy);
-    if (o->x_axis >= 0)
-        idx[o->x_axis] = kir_add_i(t->m->k, idx[o->x_axis], dx * x_step_of(o));
+    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = o->idx[i];
+    if (o->y_axis >= 0) idx[o->y_axis] = kir_add_i(t->m->k, idx[o->y_axis], dy);
+    if (o->x_axis >= 0) idx[o->x_axis] = kir_add_i(t->m->k, idx[o->x_axis], dx * x_step_of(o));
 }
 
 /* Is pixel (dy, dx) one that exists? 0: certainly. */
@@ -116,8 +118,7 @@ static kval pixel_exists(const struct tile *t, const struct tile_out *o, i64 dy,
     kval ok = 0, idx[MAX_RANK];
     i64 c;
     pixel_index(t, o, dy, dx, idx);
-    if (o->y_axis >= 0 && dy && !o->y_exact)
-        ok = kir_lt(k, idx[o->y_axis], o->y_end);
+    if (o->y_axis >= 0 && dy && !o->y_exact) ok = kir_lt(k, idx[o->y_axis], o->y_end);
     if (o->x_axis >= 0 && dx && !o->x_exact) {
         kval x = kir_lt(k, idx[o->x_axis], o->x_end);
         ok = ok ? kir_bin(k, KI_AND, ok, x) : x;
@@ -136,11 +137,9 @@ static void store_columns(const struct tile *t, const struct tile_out *o, i64 j,
             kval idx[MAX_RANK], ok = guarded ? pixel_exists(t, o, dy, dx) : 0;
             pixel_index(t, o, dy, dx, idx);
             idx[o->c_axis] = kir_ramp(k, c, 1, t->lanes);
-            if (ok)
-                kir_if(k, ok);
+            if (ok) kir_if(k, ok);
             store_value(t, o, idx, kir_load(k, t->acc, acc_at(t, dy * t->tx + dx, j)), limit);
-            if (ok)
-                kir_end(k);
+            if (ok) kir_end(k);
         }
     emit_limit(m, 0);
 }
@@ -148,15 +147,11 @@ static void store_columns(const struct tile *t, const struct tile_out *o, i64 j,
 static i64 pitch_of(const struct tile *t)
 {
     i64 p = 1;
-    while (p < t->tx)
-        p *= 2;
+    while (p < t->tx) p *= 2;
     return p;
 }
 
-i64 tile_rows_size(const struct tile *t)
-{
-    return t->nr * t->lanes * t->ty * pitch_of(t);
-}
+i64 tile_rows_size(const struct tile *t) { return t->nr * t->lanes * t->ty * pitch_of(t); }
 
 /* The tile in memory: [dy][channel][dx]. */
 static void turn_round(const struct tile *t, const struct tile_out *o)
@@ -167,7 +162,8 @@ static void turn_round(const struct tile *t, const struct tile_out *o)
         for (i64 dx = 0; dx < t->tx; dx++)
             for (i64 j = 0; j < t->nr; j++) {
                 kval at = kir_int(k, (dy * channels + j * t->lanes) * pitch + dx);
-                kir_store(k, o->rows, kir_ramp(k, at, pitch, t->lanes), kir_load(k, t->acc, acc_at(t, dy * t->tx + dx, j)));
+                kir_store(k, o->rows, kir_ramp(k, at, pitch, t->lanes),
+                          kir_load(k, t->acc, acc_at(t, dy * t->tx + dx, j)));
             }
 }
 
@@ -177,10 +173,10 @@ static void store_rows(const struct tile *t, const struct tile_out *o)
     struct kir *k = m->k;
     i64 pitch = pitch_of(t), channels = t->nr * t->lanes;
     turn_round(t, o);
-    kval n_c = o->c_end ? kir_min(k, kir_sub(k, o->c_end, o->c), kir_int(k, channels)) : kir_int(k, channels);
+    kval n_c = o->c_end ? kir_min(k, kir_sub(k, o->c_end, o->c), kir_int(k, channels))
+                        : kir_int(k, channels);
     kval n_x = o->x_axis >= 0 ? kir_sub(k, o->x_end, o->idx[o->x_axis]) : kir_int(k, 1);
-    if (x_step_of(o) > 1)
-        n_x = kir_div_i(k, kir_add_i(k, n_x, o->x_step - 1), o->x_step);
+    if (x_step_of(o) > 1) n_x = kir_div_i(k, kir_add_i(k, n_x, o->x_step - 1), o->x_step);
     n_x = kir_min(k, n_x, kir_int(k, t->tx));
     kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), n_c, 1);
     emit_limit(m, n_x);
@@ -188,14 +184,11 @@ static void store_rows(const struct tile *t, const struct tile_out *o)
         kval idx[MAX_RANK], ok = pixel_exists(t, o, dy, 0);
         pixel_index(t, o, dy, 0, idx);
         idx[o->c_axis] = kir_add(k, o->c, c);
-        if (o->x_axis >= 0)
-            idx[o->x_axis] = kir_ramp(k, idx[o->x_axis], x_step_of(o), (u32)pitch);
-        if (ok)
-            kir_if(k, ok);
+        if (o->x_axis >= 0) idx[o->x_axis] = kir_ramp(k, idx[o->x_axis], x_step_of(o), (u32)pitch);
+        if (ok) kir_if(k, ok);
         kval at = kir_mul_i(k, kir_add_i(k, c, dy * channels), pitch);
         store_value(t, o, idx, kir_load_n(k, o->rows, kir_ramp(k, at, 1, (u32)pitch), n_x), n_x);
-        if (ok)
-            kir_end(k);
+        if (ok) kir_end(k);
     }
     emit_limit(m, 0);
     kir_end(k);
@@ -203,8 +196,7 @@ static void store_rows(const struct tile *t, const struct tile_out *o)
 
 static void store_all(const struct tile *t, const struct tile_out *o, bool guarded)
 {
-    for (i64 j = 0; j < t->nr; j++)
-        store_columns(t, o, j, guarded);
+    for (i64 j = 0; j < t->nr; j++) store_columns(t, o, j, guarded);
 }
 
 kval tile_full(const struct tile *t, const struct tile_out *o)
@@ -236,8 +228,8 @@ bool tile_is_legal(const struct caps *c, i64 pixels, i64 nr)
     return nr <= 8 && pixels * nr + nr + 1 <= c->n_vector_regs;
 }
 
-/* Two multiply-adds, or two loads, per cycle; at least the latency of one accumulator. Many vectors of weights at a time are
-   spilled by compilers. */
+/* Two multiply-adds, or two loads, per cycle; at least the latency of one accumulator. Many vectors
+   of weights at a time are spilled by compilers. */
 double tile_step_cycles(i64 pixels, i64 nr)
 {
     double fma = (double)(pixels * nr) / 2, loads = (double)(pixels + nr) / 2 + 0.3;

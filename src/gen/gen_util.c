@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gen_util: small questions that several generators ask about tasks and limits, and the prediction that falls back on flops and
-// bytes. Rates are rough on purpose: a prediction only orders candidates before anything is measured.
+// gen_util: small questions that several generators ask about tasks and limits, and the prediction
+// that falls back on flops and bytes. Rates are rough on purpose: a prediction only orders
+// candidates before anything is measured.
 #include "gen/gen.h"
 
 u32 gen_lanes(const struct caps *c, enum dtype t)
 {
     i64 n = c->vector_bytes / i64_max(4, dtype_size(t));
     u32 lanes = 1;
-    while (lanes * 2 <= n && lanes < 64)
-        lanes *= 2;
+    while (lanes * 2 <= n && lanes < 64) lanes *= 2;
     return lanes;
 }
 
@@ -23,12 +23,9 @@ i64 gen_eval(const struct graph *g, sym s, const i64 *var)
 {
     i64 x, nominal[GEN_MAX_VARS];
     u32 n = g->sym->var.n;
-    if (sym_is_const(g->sym, s, &x))
-        return x;
-    if (n > GEN_MAX_VARS)
-        return GEN_NOMINAL;
-    for (u32 i = 0; i < n; i++)
-        nominal[i] = var && var[i] != INT64_MIN ? var[i] : GEN_NOMINAL;
+    if (sym_is_const(g->sym, s, &x)) return x;
+    if (n > GEN_MAX_VARS) return GEN_NOMINAL;
+    for (u32 i = 0; i < n; i++) nominal[i] = var && var[i] != INT64_MIN ? var[i] : GEN_NOMINAL;
     return sym_eval(g->sym, s, nominal, &x) ? x : GEN_NOMINAL;
 }
 
@@ -36,8 +33,7 @@ double gen_count(const struct graph *g, value_id v, const i64 *var)
 {
     const struct shape *s = &graph_value(g, v)->shape;
     double n = 1;
-    for (u32 i = 0; i < s->rank; i++)
-        n *= (double)gen_eval(g, s->dim[i], var);
+    for (u32 i = 0; i < s->rank; i++) n *= (double)gen_eval(g, s->dim[i], var);
     return n;
 }
 
@@ -56,38 +52,30 @@ i32 gen_nearest(const struct gen_param *p, i64 want)
 {
     i32 best = p->values[0];
     for (u32 i = 0; i < p->n; i++)
-        if (p->values[i] <= want)
-            best = p->values[i];
+        if (p->values[i] <= want) best = p->values[i];
     return best;
 }
 
 bool gen_depends(const struct graph *g, value_id v, value_id on)
 {
-    if (!v || v == on)
-        return v == on;
+    if (!v || v == on) return v == on;
     node_id p = graph_value(g, v)->producer;
-    if (!p)
-        return false;
+    if (!p) return false;
     const struct node *n = graph_node(g, p);
     for (u32 i = 0; i < n->in.n; i++)
-        if (gen_depends(g, n->in.v[i], on))
-            return true;
+        if (gen_depends(g, n->in.v[i], on)) return true;
     return false;
 }
 
 bool gen_pointwise_tail(const struct graph *g, value_id out, value_id anchor)
 {
-    if (out == anchor || !gen_depends(g, out, anchor))
-        return true;
+    if (out == anchor || !gen_depends(g, out, anchor)) return true;
     node_id p = graph_value(g, out)->producer;
-    if (!(op_of(g, p)->props & OP_POINTWISE))
-        return false;
-    if (!shape_equal(&graph_value(g, out)->shape, &graph_value(g, anchor)->shape))
-        return false;
+    if (!(op_of(g, p)->props & OP_POINTWISE)) return false;
+    if (!shape_equal(&graph_value(g, out)->shape, &graph_value(g, anchor)->shape)) return false;
     const struct node *n = graph_node(g, p);
     for (u32 i = 0; i < n->in.n; i++)
-        if (n->in.v[i] && !gen_pointwise_tail(g, n->in.v[i], anchor))
-            return false;
+        if (n->in.v[i] && !gen_pointwise_tail(g, n->in.v[i], anchor)) return false;
     return true;
 }
 
@@ -99,21 +87,18 @@ const i64 *gen_sizes(const struct task *t, const i64 *given, i64 var[GEN_MAX_VAR
     return n <= GEN_MAX_VARS ? var : NULL;
 }
 
-double gen_predict(const struct candidate *c, const struct task *t, const struct caps *caps, const i64 *given)
+double gen_predict(const struct candidate *c, const struct task *t, const struct caps *caps,
+                   const i64 *given)
 {
     i64 full[GEN_MAX_VARS];
     const i64 *var = gen_sizes(t, given, full);
-    if (!var)
-        return 1;
-    if (c->gen->predict)
-        return c->gen->predict(t, caps, &c->sched, var);
+    if (!var) return 1;
+    if (c->gen->predict) return c->gen->predict(t, caps, &c->sched, var);
     double flops = 0, bytes = 0;
     for (node_id n = 1; n < t->g.node.n; n++)
         if (graph_node(&t->g, n)->out.n && graph_node(&t->g, n)->out.v[0])
             flops += gen_count(&t->g, graph_node(&t->g, n)->out.v[0], var);
-    for (u32 i = 0; i < t->g.input.n; i++)
-        bytes += 4 * gen_count(&t->g, t->g.input.v[i], var);
-    for (u32 i = 0; i < t->g.output.n; i++)
-        bytes += 4 * gen_count(&t->g, t->g.output.v[i], var);
+    for (u32 i = 0; i < t->g.input.n; i++) bytes += 4 * gen_count(&t->g, t->g.input.v[i], var);
+    for (u32 i = 0; i < t->g.output.n; i++) bytes += 4 * gen_count(&t->g, t->g.output.v[i], var);
     return 1e-6 + flops / (gen_flop_rate(caps) * 0.05) + bytes / gen_byte_rate(caps);
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// map: any task, every output computed element by element in a grid of its own, everything inlined. It is the fallback that makes
-// every graph compile, and the right family for pointwise tasks, views, layout conversions, resizing. Reductions and products
-// are recomputed per element by their operators' own loops: slow, but correct. Operators that are not computed element by element
-// emit the whole kernel themselves.
+// map: any task, every output computed element by element in a grid of its own, everything inlined.
+// It is the fallback that makes every graph compile, and the right family for pointwise tasks,
+// views, layout conversions, resizing. Reductions and products are recomputed per element by their
+// operators' own loops: slow, but correct. Operators that are not computed element by element emit
+// the whole kernel themselves.
 #include "gen/gen.h"
 
 enum { P_AXIS, P_LANES, P_UNROLL, P_EC, P_PB, P_OB, P_EDGE, N_PARAM };
@@ -18,13 +19,16 @@ static const i32 v_ob[] = {1, 4, 16, 64, 256};
 static const i32 v_edge[] = {0, 1, 2, 4};
 
 static const struct gen_param param[N_PARAM] = {
-    [P_AXIS] = {"axis", "group of axes that is a vector, counted from the innermost in memory", v_axis, countof(v_axis)},
+    [P_AXIS] = {"axis", "group of axes that is a vector, counted from the innermost in memory",
+                v_axis, countof(v_axis)},
     [P_LANES] = {"lanes", "lanes of a vector", v_lanes, countof(v_lanes)},
     [P_UNROLL] = {"unroll", "vectors per step", v_unroll, countof(v_unroll)},
-    [P_EC] = {"ec", "elements per grid iteration along the vector axis, 0 = all", v_ec, countof(v_ec)},
+    [P_EC] = {"ec", "elements per grid iteration along the vector axis, 0 = all", v_ec,
+              countof(v_ec)},
     [P_PB] = {"pb", "indices per grid iteration along the next axis, 0 = all", v_pb, countof(v_pb)},
     [P_OB] = {"ob", "rows of all other axes per grid iteration", v_ob, countof(v_ob)},
-    [P_EDGE] = {"edge", "elements at both ends of a row that are done one by one", v_edge, countof(v_edge)},
+    [P_EDGE] = {"edge", "elements at both ends of a row that are done one by one", v_edge,
+                countof(v_edge)},
 };
 
 static u32 max_groups(const struct task *t)
@@ -48,15 +52,13 @@ static bool is_whole(const struct graph *g, value_id v)
 static bool match(const struct task *t, const struct caps *c)
 {
     for (node_id n = 1; n < t->g.node.n; n++) {
-        if (!(op_of(&t->g, n)->props & OP_WHOLE))
-            continue;
+        if (!(op_of(&t->g, n)->props & OP_WHOLE)) continue;
         const struct node *x = graph_node(&t->g, n);
         for (u32 i = 0; i < x->out.n; i++) {
             bool is_out = !x->out.v[i];
             for (u32 j = 0; j < t->g.output.n; j++)
                 is_out = is_out || t->g.output.v[j] == x->out.v[i];
-            if (!is_out)
-                return false;
+            if (!is_out) return false;
         }
     }
     return !c->is_gpu && t->g.output.n > 0;
@@ -66,15 +68,11 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
 {
     struct map_sched d = {.axis = 0, .lanes = 1, .unroll = 1, .ec = 0, .pb = 1, .ob = 1};
     value_id v = t->g.output.v[0];
-    if (!is_whole(&t->g, v))
-        gen_map_default(t, c, v, NULL, &d);
+    if (!is_whole(&t->g, v)) gen_map_default(t, c, v, NULL, &d);
     const i64 want[N_PARAM] = {d.axis, d.lanes, d.unroll, d.ec, d.pb, d.ob, d.edge};
-    for (u32 i = 0; i < N_PARAM; i++)
-        s->v[i] = gen_nearest(&param[i], want[i]);
-    if (max_groups(t) < 2)
-        s->v[P_PB] = 1;
-    if (s->v[P_PB])
-        s->v[P_OB] = 1;
+    for (u32 i = 0; i < N_PARAM; i++) s->v[i] = gen_nearest(&param[i], want[i]);
+    if (max_groups(t) < 2) s->v[P_PB] = 1;
+    if (s->v[P_PB]) s->v[P_OB] = 1;
 }
 
 /* Parameters without effect have one value only. */
@@ -82,18 +80,12 @@ static bool legal(const struct task *t, const struct caps *c, const struct sched
 {
     u32 n = max_groups(t), widest = gen_lanes(c, DT_F32);
     const i32 *v = s->v;
-    if (is_whole(&t->g, t->g.output.v[0]) && (v[P_LANES] != 1 || v[P_EC]))
-        return false;
-    if (v[P_LANES] != 1 && (u32)v[P_LANES] > widest)
-        return false;
-    if ((u32)v[P_AXIS] >= n || (v[P_LANES] == 1 && v[P_UNROLL] != 1))
-        return false;
-    if (v[P_EDGE] && (2 * v[P_EDGE] >= v[P_LANES] || v[P_EC]))
-        return false;
-    if (v[P_EC] && v[P_EC] % (v[P_LANES] * v[P_UNROLL]))
-        return false;
-    if ((n < 2 && v[P_PB] != 1) || (n < 3 && v[P_OB] != 1))
-        return false;
+    if (is_whole(&t->g, t->g.output.v[0]) && (v[P_LANES] != 1 || v[P_EC])) return false;
+    if (v[P_LANES] != 1 && (u32)v[P_LANES] > widest) return false;
+    if ((u32)v[P_AXIS] >= n || (v[P_LANES] == 1 && v[P_UNROLL] != 1)) return false;
+    if (v[P_EDGE] && (2 * v[P_EDGE] >= v[P_LANES] || v[P_EC])) return false;
+    if (v[P_EC] && v[P_EC] % (v[P_LANES] * v[P_UNROLL])) return false;
+    if ((n < 2 && v[P_PB] != 1) || (n < 3 && v[P_OB] != 1)) return false;
     return v[P_OB] == 1 || v[P_PB] == 0; /* rows of all axes are whole rows */
 }
 
@@ -110,8 +102,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
             gen_map_grid(m, out, &x, NULL);
             continue;
         }
-        if (n != done)
-            op_of(&t->g, n)->whole(m, graph_node(&t->g, n));
+        if (n != done) op_of(&t->g, n)->whole(m, graph_node(&t->g, n));
         emit_padding(m, out);
         done = n;
     }
@@ -122,32 +113,35 @@ static double value_cost(const struct task *t, value_id v, const i64 *var, u32 d
 {
     const struct graph *g = &t->g;
     node_id p = v ? graph_value(g, v)->producer : 0;
-    if (!p || depth > 40)
-        return 1;
+    if (!p || depth > 40) return 1;
     const struct node *n = graph_node(g, p);
     const struct op *op = op_of(g, p);
     double per = 1, in = 0;
     if ((op->props & (OP_REDUCE | OP_MATMUL | OP_CONV | OP_WINDOW | OP_HEAVY)) && op->flops)
         per = 8 * op->flops(g, n, var) / gen_count(g, n->out.v[0] ? n->out.v[0] : v, var);
-    for (u32 i = 0; i < n->in.n; i++)
-        in += value_cost(t, n->in.v[i], var, depth + 1);
+    for (u32 i = 0; i < n->in.n; i++) in += value_cost(t, n->in.v[i], var, depth + 1);
     return per * (op->props & (OP_REDUCE | OP_WINDOW) ? in : 1) + in;
 }
 
-static double predict(const struct task *t, const struct caps *c, const struct sched *s, const i64 *var)
+static double predict(const struct task *t, const struct caps *c, const struct sched *s,
+                      const i64 *var)
 {
     const struct graph *g = &t->g;
     double work = 0, bytes = 0;
     for (u32 i = 0; i < g->output.n; i++)
         work += gen_count(g, g->output.v[i], var) * value_cost(t, g->output.v[i], var, 0);
     for (u32 i = 0; i < g->input.n; i++)
-        bytes += (double)dtype_size(graph_value(g, g->input.v[i])->dtype) * gen_count(g, g->input.v[i], var);
+        bytes += (double)dtype_size(graph_value(g, g->input.v[i])->dtype) *
+                 gen_count(g, g->input.v[i], var);
     for (u32 i = 0; i < g->output.n; i++)
-        bytes += (double)dtype_size(graph_value(g, g->output.v[i])->dtype) * gen_count(g, g->output.v[i], var);
+        bytes += (double)dtype_size(graph_value(g, g->output.v[i])->dtype) *
+                 gen_count(g, g->output.v[i], var);
     double rate = 1e9 * (s->v[P_LANES] > 1 ? 3 : 1);
-    double grain = (double)(s->v[P_EC] ? s->v[P_EC] : 256) * (s->v[P_PB] ? s->v[P_PB] : 64) * s->v[P_OB];
+    double grain =
+        (double)(s->v[P_EC] ? s->v[P_EC] : 256) * (s->v[P_PB] ? s->v[P_PB] : 64) * s->v[P_OB];
     double threads = grain > 32768 ? 1 : c->n_threads;
-    return 1e-6 + (work / rate + bytes / gen_byte_rate(c)) / i64_max(1, (i64)threads) * (1 + 200 / grain);
+    return 1e-6 +
+           (work / rate + bytes / gen_byte_rate(c)) / i64_max(1, (i64)threads) * (1 + 200 / grain);
 }
 
 const struct gen gen_map = {

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// pool: windows that slide over an input (max, mean and power pooling), what stands in front and behind computed on the way. A
-// step takes a tile of ty rows by tx outputs by nr vectors; the vectors run over channels where those are innermost in memory, else
-// along x. Inside the picture all taps are written out, every element of the tile's footprint is loaded once and combined with
-// all accumulators that it meets. Outputs at the border go through the operator's own loops, which clamp.
+// pool: windows that slide over an input (max, mean and power pooling), what stands in front and
+// behind computed on the way. A step takes a tile of ty rows by tx outputs by nr vectors; the
+// vectors run over channels where those are innermost in memory, else along x. Inside the picture
+// all taps are written out, every element of the tile's footprint is loaded once and combined with
+// all accumulators that it meets. Outputs at the border go through the operator's own loops, which
+// clamp.
 //
-// A grid iteration is some rows of tiles of one outer position. Axes in front of the last two are never tiled: their taps are loops
-// whose limits are clamped, and so are those of the second last where it is at the border or the kernel is large.
+// A grid iteration is some rows of tiles of one outer position. Axes in front of the last two are
+// never tiled: their taps are loops whose limits are clamped, and so are those of the second last
+// where it is at the border or the kernel is large.
 #include "gen/gen.h"
 
 enum { P_TY, P_TX, P_NR, P_YB, N_PARAM };
@@ -33,30 +36,28 @@ struct pool {
     struct op_pool op;
     struct shape in, out;
     u32 rank, xa;
-    i32 ya;                  /* -1: one spatial axis only */
-    bool clast;              /* vectors of channels, else along x */
+    i32 ya;     /* -1: one spatial axis only */
+    bool clast; /* vectors of channels, else along x */
     enum dtype type;
     u32 lanes;
     i64 ty, tx, nr, yb;
     kval acc;
-    kval idx[MAX_RANK];      /* of the first output of the tile, all scalar */
+    kval idx[MAX_RANK]; /* of the first output of the tile, all scalar */
 };
 
 static bool pool_of(struct pool *p, const struct task *t)
 {
     const struct graph *g = &t->g;
     *p = (struct pool){.g = g, .ya = -1};
-    if (t->anchor)
-        return false;
+    if (t->anchor) return false;
     for (node_id n = 1; n < g->node.n; n++) {
         const struct op *op = op_of(g, n);
-        if (op->props & (OP_WHOLE | OP_HEAVY | OP_REDUCE | OP_SAMPLE | OP_MATMUL | OP_CONV) || (op->props & OP_WINDOW && p->n))
+        if (op->props & (OP_WHOLE | OP_HEAVY | OP_REDUCE | OP_SAMPLE | OP_MATMUL | OP_CONV) ||
+            (op->props & OP_WINDOW && p->n))
             return false;
-        if (op->props & OP_WINDOW && op->pool)
-            p->n = graph_node(g, n);
+        if (op->props & OP_WINDOW && op->pool) p->n = graph_node(g, n);
     }
-    if (!p->n || !p->n->out.v[0] || (p->n->out.n > 1 && p->n->out.v[1]))
-        return false;
+    if (!p->n || !p->n->out.v[0] || (p->n->out.n > 1 && p->n->out.v[1])) return false;
     p->x = p->n->in.v[0], p->y = p->n->out.v[0];
     p->in = graph_value(g, p->x)->shape, p->out = graph_value(g, p->y)->shape;
     p->rank = p->in.rank, p->xa = p->rank - 1;
@@ -79,7 +80,8 @@ static bool outputs_fit(const struct pool *p)
     for (u32 i = 0; i < p->g->output.n; i++) {
         const struct value *v = graph_value(p->g, p->g->output.v[i]);
         bool rows = v->layout == LAYOUT_ROWS || v->layout == LAYOUT_CLAST;
-        if (!rows || !shape_equal(&v->shape, &p->out) || !gen_pointwise_tail(p->g, p->g->output.v[i], p->y))
+        if (!rows || !shape_equal(&v->shape, &p->out) ||
+            !gen_pointwise_tail(p->g, p->g->output.v[i], p->y))
             return false;
     }
     return true;
@@ -88,10 +90,14 @@ static bool outputs_fit(const struct pool *p)
 static bool match(const struct task *t, const struct caps *c)
 {
     struct pool p;
-    return !c->is_gpu && c->vector_bytes >= 8 && t->g.output.n > 0 && pool_of(&p, t) && outputs_fit(&p);
+    return !c->is_gpu && c->vector_bytes >= 8 && t->g.output.n > 0 && pool_of(&p, t) &&
+           outputs_fit(&p);
 }
 
-static i64 kernel_of(const struct pool *p, i32 axis) { return axis < 0 ? 1 : p->w.kernel[axis - 2]; }
+static i64 kernel_of(const struct pool *p, i32 axis)
+{
+    return axis < 0 ? 1 : p->w.kernel[axis - 2];
+}
 
 /* Copies of the combining instruction in one step. */
 static i64 unrolled(const struct pool *p, i64 ty, i64 tx, i64 nr)
@@ -99,7 +105,10 @@ static i64 unrolled(const struct pool *p, i64 ty, i64 tx, i64 nr)
     return ty * tx * nr * kernel_of(p, (i32)p->xa) * i64_min(kernel_of(p, p->ya), MAX_UNROLLED + 1);
 }
 
-static bool rows_unrolled(const struct pool *p) { return p->ya >= 0 && unrolled(p, 1, 1, 1) <= MAX_UNROLLED / 4; }
+static bool rows_unrolled(const struct pool *p)
+{
+    return p->ya >= 0 && unrolled(p, 1, 1, 1) <= MAX_UNROLLED / 4;
+}
 
 /* Emission. */
 
@@ -109,9 +118,9 @@ static kval taps_inside(const struct pool *p, u32 axis, kval o, i64 n)
     struct kir *k = p->m->k;
     u32 i = axis - 2;
     i64 last = (p->w.kernel[i] - 1) * p->w.dilation[i] + (n - 1) * p->w.stride[i];
-    kval start = kir_sub(k, kir_mul_i(k, o, p->w.stride[i]), emit_size(p->m, p->w.begin[i])), ok = 0;
-    if (gen_static(p->g, p->w.begin[i], 1))
-        ok = kir_bin(k, KI_LE, kir_int(k, 0), start);
+    kval start = kir_sub(k, kir_mul_i(k, o, p->w.stride[i]), emit_size(p->m, p->w.begin[i])),
+         ok = 0;
+    if (gen_static(p->g, p->w.begin[i], 1)) ok = kir_bin(k, KI_LE, kir_int(k, 0), start);
     if (n > 1 || p->w.ceil || gen_static(p->g, p->w.end[i], 1)) {
         kval end = kir_lt(k, kir_add_i(k, start, last), emit_size(p->m, p->in.dim[axis]));
         ok = ok ? kir_bin(k, KI_AND, ok, end) : end;
@@ -120,13 +129,18 @@ static kval taps_inside(const struct pool *p, u32 axis, kval o, i64 n)
 }
 
 /* A tile of which ty rows are computed; inside: no tap of its rows lies outside. */
-struct step { i64 ty, tx, nr; bool inside; kval y_loop, limit; };
+struct step {
+    i64 ty, tx, nr;
+    bool inside;
+    kval y_loop, limit;
+};
 
 /* Position in the input of tap 0 of the tile's first output. */
 static kval first_tap(const struct pool *p, u32 axis)
 {
     struct kir *k = p->m->k;
-    return kir_sub(k, kir_mul_i(k, p->idx[axis], p->w.stride[axis - 2]), emit_size(p->m, p->w.begin[axis - 2]));
+    return kir_sub(k, kir_mul_i(k, p->idx[axis], p->w.stride[axis - 2]),
+                   emit_size(p->m, p->w.begin[axis - 2]));
 }
 
 /* Which tap joins offset `in` of the footprint with output `out` of the tile? -1: none. */
@@ -134,7 +148,9 @@ static i64 tap_between(const struct pool *p, u32 axis, i64 in, i64 out)
 {
     u32 i = axis - 2;
     i64 d = in - out * p->w.stride[i];
-    return d >= 0 && d % p->w.dilation[i] == 0 && d / p->w.dilation[i] < p->w.kernel[i] ? d / p->w.dilation[i] : -1;
+    return d >= 0 && d % p->w.dilation[i] == 0 && d / p->w.dilation[i] < p->w.kernel[i]
+               ? d / p->w.dilation[i]
+               : -1;
 }
 
 static bool is_met(const struct pool *p, const struct step *s, i64 r, i64 q, i64 dy, i64 dx)
@@ -147,15 +163,13 @@ static kval element(const struct pool *p, const kval *at, i64 r, i64 q, i64 j)
 {
     struct kir *k = p->m->k;
     kval in[MAX_RANK];
-    for (u32 a = 0; a < p->rank; a++)
-        in[a] = at[a];
-    if (p->ya >= 0)
-        in[p->ya] = kir_add_i(k, in[p->ya], r);
+    for (u32 a = 0; a < p->rank; a++) in[a] = at[a];
+    if (p->ya >= 0) in[p->ya] = kir_add_i(k, in[p->ya], r);
     in[p->xa] = kir_add_i(k, in[p->xa], q);
-    if (p->clast)
-        in[1] = kir_ramp(k, kir_add_i(k, in[1], j * p->lanes), 1, p->lanes);
+    if (p->clast) in[1] = kir_ramp(k, kir_add_i(k, in[1], j * p->lanes), 1, p->lanes);
     else
-        in[p->xa] = kir_ramp(k, kir_add_i(k, in[p->xa], j * p->lanes * p->w.stride[p->xa - 2]), p->w.stride[p->xa - 2], p->lanes);
+        in[p->xa] = kir_ramp(k, kir_add_i(k, in[p->xa], j * p->lanes * p->w.stride[p->xa - 2]),
+                             p->w.stride[p->xa - 2], p->lanes);
     kval v = kir_splat(k, kir_cast(k, p->type, emit_value(p->m, p->x, in)), p->lanes);
     return p->op.tap ? p->op.tap(k, v, p->op.p) : v;
 }
@@ -172,8 +186,7 @@ static void combine(const struct pool *p, const struct step *s, const kval *at, 
         kval v = 0;
         for (i64 dy = 0; dy < s->ty; dy++)
             for (i64 dx = 0; dx < s->tx; dx++) {
-                if (!is_met(p, s, r, q, dy, dx))
-                    continue;
+                if (!is_met(p, s, r, q, dy, dx)) continue;
                 v = v ? v : element(p, at, r, q, j);
                 kval to = slot(p, s, dy, dx, j);
                 kir_store(k, p->acc, to, kir_bin(k, p->op.combine, kir_load(k, p->acc, to), v));
@@ -187,11 +200,11 @@ static void accumulate(const struct pool *p, const struct step *s)
     struct kir *k = p->m->k;
     kval at[MAX_RANK] = {p->idx[0], p->idx[1]};
     u32 open = 0;
-    i64 rows = 1, cols = (s->tx - 1) * p->w.stride[p->xa - 2] + (p->w.kernel[p->xa - 2] - 1) * p->w.dilation[p->xa - 2] + 1;
+    i64 rows = 1, cols = (s->tx - 1) * p->w.stride[p->xa - 2] +
+                         (p->w.kernel[p->xa - 2] - 1) * p->w.dilation[p->xa - 2] + 1;
     for (u32 a = 2; a < p->rank; a++) {
         at[a] = first_tap(p, a);
-        if (a == p->xa || ((i32)a == p->ya && s->inside))
-            continue;
+        if (a == p->xa || ((i32)a == p->ya && s->inside)) continue;
         kval lohi[2];
         op_taps_range(p->m, &p->w, &p->in, a - 2, p->idx[a], false, lohi);
         kval tap = kir_loop(k, KL_SERIAL, lohi[0], lohi[1], 1);
@@ -199,12 +212,11 @@ static void accumulate(const struct pool *p, const struct step *s)
         open++;
     }
     if (p->ya >= 0 && s->inside)
-        rows = (s->ty - 1) * p->w.stride[p->ya - 2] + (p->w.kernel[p->ya - 2] - 1) * p->w.dilation[p->ya - 2] + 1;
+        rows = (s->ty - 1) * p->w.stride[p->ya - 2] +
+               (p->w.kernel[p->ya - 2] - 1) * p->w.dilation[p->ya - 2] + 1;
     for (i64 r = 0; r < rows; r++)
-        for (i64 q = 0; q < cols; q++)
-            combine(p, s, at, r, q);
-    while (open--)
-        kir_end(k);
+        for (i64 q = 0; q < cols; q++) combine(p, s, at, r, q);
+    while (open--) kir_end(k);
 }
 
 /* What the sum of a mean is multiplied by. */
@@ -223,8 +235,7 @@ static kval scale_of(const struct pool *p, const struct step *s)
         kval d = kir_sub(k, r[1], r[0]);
         n = n ? kir_mul(k, n, d) : d;
     }
-    if (!n)
-        return kir_const_f(k, p->type, 1, 1.0 / (double)known);
+    if (!n) return kir_const_f(k, p->type, 1, 1.0 / (double)known);
     n = kir_max(k, kir_mul_i(k, n, known), kir_int(k, 1));
     return kir_bin(k, KI_DIV, kir_const_f(k, p->type, 1, 1), kir_cast(k, p->type, n));
 }
@@ -248,10 +259,8 @@ static void finish(const struct pool *p, const struct step *s)
             for (i64 j = 0; j < s->nr; j++) {
                 kval idx[MAX_RANK], v = kir_load(k, p->acc, slot(p, s, dy, dx, j));
                 u32 va = p->clast ? 1 : p->xa;
-                for (u32 a = 0; a < p->rank; a++)
-                    idx[a] = p->idx[a];
-                if (p->ya >= 0)
-                    idx[p->ya] = kir_add_i(k, idx[p->ya], dy);
+                for (u32 a = 0; a < p->rank; a++) idx[a] = p->idx[a];
+                if (p->ya >= 0) idx[p->ya] = kir_add_i(k, idx[p->ya], dy);
                 idx[p->xa] = kir_add_i(k, idx[p->xa], dx);
                 idx[va] = kir_ramp(k, kir_add_i(k, idx[va], j * p->lanes), 1, p->lanes);
                 v = scale ? kir_bin(k, KI_MUL, v, scale) : v;
@@ -267,8 +276,7 @@ static void do_step(struct pool *p, const struct step *s)
     struct kir *k = p->m->k;
     kval none = kir_splat(k, emit_neutral(p->m, p->op.combine, p->type), p->lanes);
     p->acc = kir_alloc(k, KS_REG, p->type, p->lanes, kir_int(k, s->ty * s->tx * s->nr));
-    for (i64 i = 0; i < s->ty * s->tx * s->nr; i++)
-        kir_store(k, p->acc, kir_int(k, i), none);
+    for (i64 i = 0; i < s->ty * s->tx * s->nr; i++) kir_store(k, p->acc, kir_int(k, i), none);
     emit_limit(p->m, s->limit);
     accumulate(p, s);
     finish(p, s);
@@ -279,10 +287,8 @@ static void do_step(struct pool *p, const struct step *s)
 static void do_plain(struct pool *p, const struct step *s)
 {
     kval idx[MAX_RANK];
-    for (u32 a = 0; a < p->rank; a++)
-        idx[a] = p->idx[a];
-    if (p->clast)
-        idx[1] = kir_ramp(p->m->k, idx[1], 1, p->lanes);
+    for (u32 a = 0; a < p->rank; a++) idx[a] = p->idx[a];
+    if (p->clast) idx[1] = kir_ramp(p->m->k, idx[1], 1, p->lanes);
     emit_limit(p->m, s->limit);
     store_outputs(p, idx, s->limit);
     emit_limit(p->m, 0);
@@ -302,7 +308,8 @@ static kval whole(struct kir *k, kval from, kval to, i64 size)
     return kir_add(k, from, kir_mul_i(k, kir_div_i(k, kir_sub(k, to, from), size), size));
 }
 
-/* Along the vector axis from..to in steps of s.nr vectors, then of one, then the rest of a vector. */
+/* Along the vector axis from..to in steps of s.nr vectors, then of one, then the rest of a vector.
+ */
 static void along(struct pool *p, struct step s, step_fn *fn, kval from, kval to)
 {
     struct kir *k = p->m->k;
@@ -316,11 +323,9 @@ static void along(struct pool *p, struct step s, step_fn *fn, kval from, kval to
             kir_end(k);
         }
         from = end;
-        if (nr == 1)
-            break;
+        if (nr == 1) break;
     }
-    if (is_empty(k, from, to))
-        return;
+    if (is_empty(k, from, to)) return;
     s.nr = 1;
     s.limit = kir_sub(k, to, from);
     kir_if(k, kir_lt(k, from, to));
@@ -338,9 +343,9 @@ static void channels(struct pool *p, struct step s, step_fn *fn)
 static bool open_rows(struct pool *p, const struct step *s)
 {
     struct kir *k = p->m->k;
-    if (p->ya < 0 || s->ty == 1)
-        return false;
-    kval y = p->idx[p->ya], end = kir_min(k, kir_add_i(k, y, s->ty), emit_size(p->m, p->out.dim[p->ya]));
+    if (p->ya < 0 || s->ty == 1) return false;
+    kval y = p->idx[p->ya],
+         end = kir_min(k, kir_add_i(k, y, s->ty), emit_size(p->m, p->out.dim[p->ya]));
     p->idx[p->ya] = kir_loop(k, KL_SERIAL, y, end, 1);
     return true;
 }
@@ -349,21 +354,16 @@ static bool open_rows(struct pool *p, const struct step *s)
 static void plain_row(struct pool *p, struct step s, kval from, kval to)
 {
     struct kir *k = p->m->k;
-    if (is_empty(k, from, to))
-        return;
+    if (is_empty(k, from, to)) return;
     kval y = p->ya >= 0 ? p->idx[p->ya] : 0;
     bool rows = open_rows(p, &s);
     p->idx[p->xa] = kir_loop(k, KL_SERIAL, from, to, 1);
     s.nr = s.ty = s.tx = 1;
-    if (p->clast)
-        channels(p, s, do_plain);
-    else
-        do_plain(p, &s);
+    if (p->clast) channels(p, s, do_plain);
+    else do_plain(p, &s);
     kir_end(k);
-    if (rows)
-        kir_end(k);
-    if (y)
-        p->idx[p->ya] = y;
+    if (rows) kir_end(k);
+    if (y) p->idx[p->ya] = y;
 }
 
 /* A row of tiles, channels innermost. */
@@ -373,10 +373,8 @@ static void row_clast(struct pool *p, struct step s, kval y_inside)
     kval size = emit_size(p->m, p->out.dim[p->xa]);
     kval x = kir_loop(k, KL_SERIAL, kir_int(k, 0), size, s.tx);
     kval inside = taps_inside(p, p->xa, x, s.tx);
-    if (y_inside)
-        inside = inside ? kir_bin(k, KI_AND, inside, y_inside) : y_inside;
-    if (inside)
-        kir_if(k, inside);
+    if (y_inside) inside = inside ? kir_bin(k, KI_AND, inside, y_inside) : y_inside;
+    if (inside) kir_if(k, inside);
     p->idx[p->xa] = x;
     channels(p, s, do_step);
     if (inside) {
@@ -408,15 +406,13 @@ static void tile_row(struct pool *p, kval y)
 {
     struct kir *k = p->m->k;
     struct step s = {.ty = p->ty, .tx = p->tx, .nr = p->nr, .inside = rows_unrolled(p)};
-    if (p->ya >= 0)
-        p->idx[p->ya] = y;
+    if (p->ya >= 0) p->idx[p->ya] = y;
     kval inside = s.inside ? taps_inside(p, (u32)p->ya, y, s.ty) : 0;
     if (p->clast) {
         row_clast(p, s, inside);
         return;
     }
-    if (inside)
-        kir_if(k, inside);
+    if (inside) kir_if(k, inside);
     row_inner(p, s);
     if (inside) {
         kir_else(k);
@@ -424,8 +420,7 @@ static void tile_row(struct pool *p, kval y)
         bool rows = open_rows(p, &s);
         s.ty = 1, s.inside = false;
         row_inner(p, s);
-        if (rows)
-            kir_end(k);
+        if (rows) kir_end(k);
         kir_end(k);
     }
 }
@@ -443,39 +438,36 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     p.ty = v->v[P_TY], p.tx = v->v[P_TX], p.nr = v->v[P_NR], p.yb = v->v[P_YB];
     sp.rank = p.rank;
     for (u32 a = 0; a < p.rank; a++) {
-        if (a == p.xa || (i32)a == p.ya || (a == 1 && p.clast))
-            continue;
+        if (a == p.xa || (i32)a == p.ya || (a == 1 && p.clast)) continue;
         group[sp.n] = sp.n;
         sp.g[sp.n++] = (struct space_group){p.out.dim[a], a};
     }
     emit_args(m);
     sym rows = p.ya >= 0 ? p.out.dim[p.ya] : sym_const(st, 1), step = sym_const(st, p.ty * p.yb);
-    kval n_outer = emit_size(m, space_count(&sp, st, 0, sp.n)), n_bands = emit_size(m, sym_cdiv(st, rows, step));
+    kval n_outer = emit_size(m, space_count(&sp, st, 0, sp.n)),
+         n_bands = emit_size(m, sym_cdiv(st, rows, step));
     kval outer = kir_grid(k, n_outer), band = kir_grid(k, n_bands);
     space_split(m, &sp, group, sp.n, outer, at);
     space_index(k, &sp, at, p.idx);
     kval from = kir_mul_i(k, band, p.ty * p.yb);
-    kval y = kir_loop(k, KL_SERIAL, from, kir_min(k, kir_add_i(k, from, p.ty * p.yb), emit_size(m, rows)), p.ty);
+    kval y = kir_loop(k, KL_SERIAL, from,
+                      kir_min(k, kir_add_i(k, from, p.ty * p.yb), emit_size(m, rows)), p.ty);
     tile_row(&p, y);
-    for (u32 i = 0; i < 3; i++)
-        kir_end(k);
+    for (u32 i = 0; i < 3; i++) kir_end(k);
 }
 
 /* Choice. */
 
 static bool is_legal(const struct pool *p, const struct caps *c, const i32 *v)
 {
-    if (unrolled(p, v[P_TY], v[P_TX], v[P_NR]) > MAX_UNROLLED && (v[P_TY] > 1 || v[P_TX] > 1 || v[P_NR] > 1))
+    if (unrolled(p, v[P_TY], v[P_TX], v[P_NR]) > MAX_UNROLLED &&
+        (v[P_TY] > 1 || v[P_TX] > 1 || v[P_NR] > 1))
         return false;
-    if (!rows_unrolled(p) && v[P_TY] > 1)
-        return false;
-    if ((p->ya < 0 && v[P_YB] > 1) || (!p->clast && v[P_TX] > 1))
-        return false;
-    if (v[P_TX] > 1 && v[P_TX] > gen_static(p->g, p->out.dim[p->xa], v[P_TX]))
-        return false;
+    if (!rows_unrolled(p) && v[P_TY] > 1) return false;
+    if ((p->ya < 0 && v[P_YB] > 1) || (!p->clast && v[P_TX] > 1)) return false;
+    if (v[P_TX] > 1 && v[P_TX] > gen_static(p->g, p->out.dim[p->xa], v[P_TX])) return false;
     sym vec = p->out.dim[p->clast ? 1 : p->xa];
-    if (v[P_NR] > 1 && v[P_NR] * (i64)lanes_of(p, c) > gen_static(p->g, vec, 1 << 20))
-        return false;
+    if (v[P_NR] > 1 && v[P_NR] * (i64)lanes_of(p, c) > gen_static(p->g, vec, 1 << 20)) return false;
     return v[P_TY] * v[P_TX] * v[P_NR] + 4 <= (i64)i64_max(c->n_vector_regs, 16);
 }
 
@@ -493,19 +485,25 @@ static double seconds(const struct pool *p, const struct caps *c, const i32 *v, 
     i64 sx = p->w.stride[p->xa - 2], kx = kernel_of(p, (i32)p->xa), ky = kernel_of(p, p->ya);
     i64 sy = p->ya >= 0 ? p->w.stride[p->ya - 2] : 1;
     /* Loads per output vector, some of them shared; those of strided vectors one by one. */
-    double share = (double)(((v[P_TX] - 1) * sx + kx) * ((v[P_TY] - 1) * sy + ky)) / (double)(v[P_TX] * v[P_TY] * kx * ky);
+    double share = (double)(((v[P_TX] - 1) * sx + kx) * ((v[P_TY] - 1) * sy + ky)) /
+                   (double)(v[P_TX] * v[P_TY] * kx * ky);
     double loads = taps * (share < 1 ? share : 1) * (p->clast || sx == 1 ? 1 : lanes);
     double waste = size < width ? width / (size + 1) : 1 + 0.3 * width / size;
     double rows = p->ya >= 0 ? (double)gen_eval(p->g, p->out.dim[p->ya], var) : 1;
-    double bands = rows / (double)(v[P_TY] * v[P_YB]), grain = n / (rows * size) * size * (double)(v[P_TY] * v[P_YB]);
+    double bands = rows / (double)(v[P_TY] * v[P_YB]),
+           grain = n / (rows * size) * size * (double)(v[P_TY] * v[P_YB]);
     double idle = p->clast && bands < 2 * c->n_threads ? 1 + 0.2 * c->n_threads : 1;
-    double cycles = vec * (loads * 0.6 + taps * 0.5 + 3 + 6.0 / (double)(v[P_TX] * v[P_TY] * v[P_NR])) * waste * idle;
+    double cycles = vec *
+                    (loads * 0.6 + taps * 0.5 + 3 + 6.0 / (double)(v[P_TX] * v[P_TY] * v[P_NR])) *
+                    waste * idle;
     double bytes = 4 * (n + gen_count(p->g, p->x, var));
     (void)grain;
-    return 1e-6 + 2e-8 * bands + cycles / 3e9 / i64_max(1, c->n_threads) + 0.3 * bytes / gen_byte_rate(c);
+    return 1e-6 + 2e-8 * bands + cycles / 3e9 / i64_max(1, c->n_threads) +
+           0.3 * bytes / gen_byte_rate(c);
 }
 
-static double predict(const struct task *t, const struct caps *c, const struct sched *s, const i64 *var)
+static double predict(const struct task *t, const struct caps *c, const struct sched *s,
+                      const i64 *var)
 {
     struct pool p;
     return pool_of(&p, t) ? seconds(&p, c, s->v, var) : 1;
@@ -518,14 +516,12 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
     pool_of(&p, t);
     for (u32 i = 0; i < countof(v_ty) * countof(v_tx) * countof(v_nr) * countof(v_yb); i++) {
         u32 at = i / countof(v_ty) / countof(v_tx);
-        i32 v[N_PARAM] = {v_ty[i % countof(v_ty)], v_tx[i / countof(v_ty) % countof(v_tx)], v_nr[at % countof(v_nr)],
-                          v_yb[at / countof(v_nr)]};
+        i32 v[N_PARAM] = {v_ty[i % countof(v_ty)], v_tx[i / countof(v_ty) % countof(v_tx)],
+                          v_nr[at % countof(v_nr)], v_yb[at / countof(v_nr)]};
         double s = is_legal(&p, c, v) ? seconds(&p, c, v, var) : 0;
-        if (s <= 0 || (best > 0 && s >= best))
-            continue;
+        if (s <= 0 || (best > 0 && s >= best)) continue;
         best = s;
-        for (u32 j = 0; j < N_PARAM; j++)
-            out->v[j] = v[j];
+        for (u32 j = 0; j < N_PARAM; j++) out->v[j] = v[j];
     }
     assert(best > 0);
 }

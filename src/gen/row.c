@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// row: tasks with reductions (softmax, normalisation, global pooling, ReduceX). When all of them run over the same axes a grid
-// iteration takes some rows and does everything for a row at once: the reductions in order, each with several accumulators, their
-// results bound, then the outputs. What a reduction had to compute per element may be kept in scratch for the passes that
-// follow. Vectors run along the row; where the innermost axis in memory is not reduced, across it, one row per lane.
+// row: tasks with reductions (softmax, normalisation, global pooling, ReduceX). When all of them
+// run over the same axes a grid iteration takes some rows and does everything for a row at once:
+// the reductions in order, each with several accumulators, their results bound, then the outputs.
+// What a reduction had to compute per element may be kept in scratch for the passes that follow.
+// Vectors run along the row; where the innermost axis in memory is not reduced, across it, one row
+// per lane.
 //
-// Reductions that do not fit together go one by one, each through a grid that leaves its result in a temporary array.
+// Reductions that do not fit together go one by one, each through a grid that leaves its result in
+// a temporary array.
 //
 // Groups of axes (gen_space.c) are either reduced or kept; a row is one index of all kept groups.
 #include "gen/gen.h"
@@ -23,7 +26,8 @@ static const struct gen_param param[N_PARAM] = {
     [P_LANES] = {"lanes", "lanes of a vector", v_lanes, countof(v_lanes)},
     [P_UNROLL] = {"unroll", "accumulators of a reduction", v_unroll, countof(v_unroll)},
     [P_ROWS] = {"rows", "rows, or vectors of rows, per grid iteration", v_rows, countof(v_rows)},
-    [P_KEEP] = {"keep", "1: what a reduction computed is kept for the next pass", v_keep, countof(v_keep)},
+    [P_KEEP] = {"keep", "1: what a reduction computed is kept for the next pass", v_keep,
+                countof(v_keep)},
 };
 
 enum { MAX_REDUCE = 8 };
@@ -34,35 +38,34 @@ struct reduction {
     struct op_reduce r;
 };
 
-struct shape_of_task {       /* what is to be done */
+struct shape_of_task { /* what is to be done */
     const struct graph *g;
     struct reduction red[MAX_REDUCE];
     u32 n;
-    bool fused;              /* one row at a time; else one reduction at a time */
+    bool fused; /* one row at a time; else one reduction at a time */
 };
 
-/* The values behind v, bound ones excepted, are pointwise on v's shape or on that of the reductions' results. */
+/* The values behind v, bound ones excepted, are pointwise on v's shape or on that of the
+ * reductions' results. */
 static bool is_aligned(const struct shape_of_task *x, value_id v, u32 depth)
 {
     const struct graph *g = x->g;
     const struct value *val = graph_value(g, v);
     bool on_way = false;
     for (u32 i = 0; i < x->n; i++) {
-        if (v == x->red[i].out)
-            return true;
+        if (v == x->red[i].out) return true;
         on_way = on_way || gen_depends(g, v, x->red[i].out);
     }
-    if (!on_way)
-        return true;
-    if (!(op_of(g, val->producer)->props & OP_POINTWISE) || depth > 60)
-        return false;
-    const struct shape *full = &graph_value(g, x->red[0].in)->shape, *less = &graph_value(g, x->red[0].out)->shape;
-    if (!shape_equal(&val->shape, less) && !(x->red[0].r.keepdims && shape_equal(&val->shape, full)))
+    if (!on_way) return true;
+    if (!(op_of(g, val->producer)->props & OP_POINTWISE) || depth > 60) return false;
+    const struct shape *full = &graph_value(g, x->red[0].in)->shape,
+                       *less = &graph_value(g, x->red[0].out)->shape;
+    if (!shape_equal(&val->shape, less) &&
+        !(x->red[0].r.keepdims && shape_equal(&val->shape, full)))
         return false;
     const struct node *n = graph_node(g, val->producer);
     for (u32 i = 0; i < n->in.n; i++)
-        if (n->in.v[i] && !is_aligned(x, n->in.v[i], depth + 1))
-            return false;
+        if (n->in.v[i] && !is_aligned(x, n->in.v[i], depth + 1)) return false;
     return true;
 }
 
@@ -75,10 +78,10 @@ static bool is_fused(const struct shape_of_task *x, const struct task *t)
         bool same = a->r.n_axes == b->r.n_axes && a->r.keepdims == b->r.keepdims &&
                     !memcmp(a->r.axis, b->r.axis, sizeof a->r.axis[0] * a->r.n_axes) &&
                     shape_equal(&graph_value(g, a->in)->shape, &graph_value(g, b->in)->shape);
-        if (!same || !is_aligned(x, b->in, 0))
-            return false;
+        if (!same || !is_aligned(x, b->in, 0)) return false;
     }
-    const struct shape *full = &graph_value(g, a->in)->shape, *less = &graph_value(g, a->out)->shape;
+    const struct shape *full = &graph_value(g, a->in)->shape,
+                       *less = &graph_value(g, a->out)->shape;
     for (u32 i = 0; i < t->g.output.n; i++) {
         value_id v = t->g.output.v[i];
         const struct value *o = graph_value(g, v);
@@ -92,18 +95,14 @@ static bool is_fused(const struct shape_of_task *x, const struct task *t)
 static bool find_reductions(struct shape_of_task *x, const struct task *t)
 {
     *x = (struct shape_of_task){.g = &t->g};
-    if (t->anchor)
-        return false;
+    if (t->anchor) return false;
     for (node_id n = 1; n < t->g.node.n; n++) {
         const struct op *op = op_of(&t->g, n);
         const struct node *nd = graph_node(&t->g, n);
-        if (op->props & (OP_WHOLE | OP_HEAVY))
-            return false;
-        if (!(op->props & OP_REDUCE))
-            continue;
+        if (op->props & (OP_WHOLE | OP_HEAVY)) return false;
+        if (!(op->props & OP_REDUCE)) continue;
         struct reduction r = {.node = n, .in = nd->in.v[0], .out = nd->out.v[0]};
-        if (x->n == MAX_REDUCE || !op->reduce(&t->g, nd, &r.r))
-            return false;
+        if (x->n == MAX_REDUCE || !op->reduce(&t->g, nd, &r.r)) return false;
         x->red[x->n++] = r;
     }
     x->fused = x->n && is_fused(x, t);
@@ -117,16 +116,16 @@ struct rows {
     struct shape_of_task x;
     const struct reduction *first; /* its axes make the space */
     struct space sp;
-    bool reduced[MAX_RANK];  /* per group */
-    u32 inner;               /* innermost reduced group; sp.n: none */
-    bool across;             /* vectors run across the innermost group, which is kept */
+    bool reduced[MAX_RANK]; /* per group */
+    u32 inner;              /* innermost reduced group; sp.n: none */
+    bool across;            /* vectors run across the innermost group, which is kept */
     u32 lanes;
     i64 unroll;
     bool keep;
-    kval at[MAX_RANK];       /* per group; a vector where lanes run */
-    kval limit;              /* lanes across that exist, 0: all */
-    kval pos;                /* of the element in its row */
-    kval store;              /* WORK: what the current reduction computes; 0: not kept */
+    kval at[MAX_RANK]; /* per group; a vector where lanes run */
+    kval limit;        /* lanes across that exist, 0: all */
+    kval pos;          /* of the element in its row */
+    kval store;        /* WORK: what the current reduction computes; 0: not kept */
     kval kept[MAX_REDUCE], result[MAX_REDUCE], temp[MAX_REDUCE];
 };
 
@@ -145,8 +144,7 @@ static enum layout dense_layout(const struct shape_of_task *x, value_id v)
 static bool is_reduced(const struct op_reduce *r, u32 axis)
 {
     for (u32 i = 0; i < r->n_axes; i++)
-        if (r->axis[i] == axis)
-            return true;
+        if (r->axis[i] == axis) return true;
     return false;
 }
 
@@ -155,13 +153,10 @@ static void find_space(struct rows *r, const struct reduction *red)
     const struct graph *g = r->x.g;
     value_id v[MAX_REDUCE + 16], stop[MAX_REDUCE + 1] = {0};
     u32 n = 0, set = 0, rank = graph_value(g, red->in)->shape.rank;
-    for (u32 i = 0; i < red->r.n_axes; i++)
-        set |= 1u << red->r.axis[i];
-    for (u32 i = 0; i < r->x.n; i++)
-        v[n++] = r->x.red[i].in, stop[i] = r->x.red[i].out;
+    for (u32 i = 0; i < red->r.n_axes; i++) set |= 1u << red->r.axis[i];
+    for (u32 i = 0; i < r->x.n; i++) v[n++] = r->x.red[i].in, stop[i] = r->x.red[i].out;
     for (u32 i = 0; i < g->output.n && n < countof(v); i++)
-        if (graph_value(g, g->output.v[i])->shape.rank == rank)
-            v[n++] = g->output.v[i];
+        if (graph_value(g, g->output.v[i])->shape.rank == rank) v[n++] = g->output.v[i];
     bool merge = r->x.fused && red->r.keepdims && g->output.n <= 16;
     enum layout l = dense_layout(&r->x, red->in);
     if (merge) {
@@ -172,17 +167,17 @@ static void find_space(struct rows *r, const struct reduction *red)
         layout_order(l, rank, order);
         for (u32 i = 0; i < rank; i++)
             if (gen_static(g, graph_value(g, red->in)->shape.dim[order[i]], 0) != 1)
-                r->sp.g[r->sp.n++] = (struct space_group){graph_value(g, red->in)->shape.dim[order[i]], order[i]};
+                r->sp.g[r->sp.n++] =
+                    (struct space_group){graph_value(g, red->in)->shape.dim[order[i]], order[i]};
     }
     r->inner = r->sp.n;
     for (u32 i = 0; i < r->sp.n; i++) {
         r->reduced[i] = is_reduced(&red->r, r->sp.g[i].axis) && rank;
-        if (r->reduced[i])
-            r->inner = i;
+        if (r->reduced[i]) r->inner = i;
     }
-    r->across = r->sp.n && !r->reduced[r->sp.n - 1] && gen_static(g, r->sp.g[r->sp.n - 1].extent, 0) != 1;
-    if (!r->across && r->inner == r->sp.n)
-        r->lanes = 1; /* one element in all */
+    r->across =
+        r->sp.n && !r->reduced[r->sp.n - 1] && gen_static(g, r->sp.g[r->sp.n - 1].extent, 0) != 1;
+    if (!r->across && r->inner == r->sp.n) r->lanes = 1; /* one element in all */
 }
 
 static void full_index(struct rows *r, kval idx[MAX_RANK])
@@ -196,35 +191,29 @@ static void less_index(struct rows *r, kval idx[MAX_RANK])
     kval full[MAX_RANK];
     u32 n = 0, rank = graph_value(r->x.g, r->first->in)->shape.rank;
     full_index(r, full);
-    for (u32 i = 0; i < MAX_RANK; i++)
-        idx[i] = kir_int(r->m->k, 0);
+    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = kir_int(r->m->k, 0);
     for (u32 a = 0; a < rank; a++) {
         bool gone = is_reduced(&r->first->r, a);
-        if (!gone)
-            idx[n++] = full[a];
-        else if (r->first->r.keepdims)
-            n++;
+        if (!gone) idx[n++] = full[a];
+        else if (r->first->r.keepdims) n++;
     }
 }
 
 typedef void visit_fn(struct rows *r, const void *user, i64 u, kval limit);
 
-static kval group_size(struct rows *r, u32 g)
-{
-    return emit_size(r->m, r->sp.g[g].extent);
-}
+static kval group_size(struct rows *r, u32 g) { return emit_size(r->m, r->sp.g[g].extent); }
 
 /* One element, or a vector of them, at e along the innermost reduced group. */
 static void visit_at(struct rows *r, visit_fn *fn, const void *user, kval e, i64 u, kval limit)
 {
     struct kir *k = r->m->k;
     kval pos = kir_int(k, 0);
-    if (r->inner < r->sp.n)
-        r->at[r->inner] = r->across ? e : kir_ramp(k, e, 1, r->lanes);
+    if (r->inner < r->sp.n) r->at[r->inner] = r->across ? e : kir_ramp(k, e, 1, r->lanes);
     for (u32 g = 0; g < r->sp.n; g++)
         if (r->reduced[g])
             pos = kir_add(k, kir_mul(k, pos, group_size(r, g)), g == r->inner ? e : r->at[g]);
-    r->pos = r->across ? kir_ramp(k, kir_mul_i(k, pos, r->lanes), 1, r->lanes) : kir_ramp(k, pos, 1, r->lanes);
+    r->pos = r->across ? kir_ramp(k, kir_mul_i(k, pos, r->lanes), 1, r->lanes)
+                       : kir_ramp(k, pos, 1, r->lanes);
     emit_limit(r->m, limit);
     fn(r, user, u, limit);
     emit_limit(r->m, 0);
@@ -239,7 +228,8 @@ static void visit_inner(struct rows *r, visit_fn *fn, const void *user)
     }
     i64 step = r->across ? 1 : r->lanes, many = step * r->unroll, d;
     kval n = group_size(r, r->inner), zero = kir_int(k, 0), lim = r->across ? r->limit : 0;
-    kval first = kir_mul_i(k, kir_div_i(k, n, many), many), second = kir_mul_i(k, kir_div_i(k, n, step), step);
+    kval first = kir_mul_i(k, kir_div_i(k, n, many), many),
+         second = kir_mul_i(k, kir_div_i(k, n, step), step);
     if (r->unroll > 1) {
         kval e = kir_loop(k, KL_SERIAL, zero, first, many);
         for (i64 u = 0; u < r->unroll; u++)
@@ -253,8 +243,7 @@ static void visit_inner(struct rows *r, visit_fn *fn, const void *user)
         kir_end(k);
     }
     kval rest = kir_sub(k, n, second);
-    if (r->across || step == 1 || (kir_is_const(k, rest, &d) && d <= 0))
-        return;
+    if (r->across || step == 1 || (kir_is_const(k, rest, &d) && d <= 0)) return;
     kir_if(k, kir_lt(k, zero, rest));
     visit_at(r, fn, user, second, 0, rest);
     kir_end(k);
@@ -271,13 +260,16 @@ static void visit_row(struct rows *r, visit_fn *fn, const void *user)
             open++;
         }
     visit_inner(r, fn, user);
-    while (open--)
-        kir_end(k);
+    while (open--) kir_end(k);
 }
 
 /* A pass of a reduction. */
 
-struct pass { const struct reduction *red; kval acc, neutral; u32 lanes; };
+struct pass {
+    const struct reduction *red;
+    kval acc, neutral;
+    u32 lanes;
+};
 
 static void accumulate(struct rows *r, const void *user, i64 u, kval limit)
 {
@@ -286,10 +278,8 @@ static void accumulate(struct rows *r, const void *user, i64 u, kval limit)
     kval idx[MAX_RANK], slot = kir_int(k, u);
     full_index(r, idx);
     kval val = kir_splat(k, emit_value(r->m, p->red->in, idx), p->lanes);
-    if (r->store && limit)
-        kir_store_n(k, r->store, r->pos, val, limit);
-    else if (r->store)
-        kir_store(k, r->store, r->pos, val);
+    if (r->store && limit) kir_store_n(k, r->store, r->pos, val, limit);
+    else if (r->store) kir_store(k, r->store, r->pos, val);
     if (limit && !r->across) {
         kval valid = kir_lt(k, kir_ramp(k, kir_int(k, 0), 1, p->lanes), limit);
         val = kir_select(k, valid, val, p->neutral);
@@ -300,13 +290,10 @@ static void accumulate(struct rows *r, const void *user, i64 u, kval limit)
 static kval across_lanes(struct kir *k, enum kir_op op, kval v)
 {
     u32 n = kir_lanes(k, v);
-    if (op == KI_ADD)
-        return kir_un(k, KI_HADD, v);
-    if (op == KI_MIN || op == KI_MAX)
-        return kir_un(k, op == KI_MIN ? KI_HMIN : KI_HMAX, v);
+    if (op == KI_ADD) return kir_un(k, KI_HADD, v);
+    if (op == KI_MIN || op == KI_MAX) return kir_un(k, op == KI_MIN ? KI_HMIN : KI_HMAX, v);
     kval s = kir_lane(k, v, 0);
-    for (u32 i = 1; i < n; i++)
-        s = kir_bin(k, op, s, kir_lane(k, v, i));
+    for (u32 i = 1; i < n; i++) s = kir_bin(k, op, s, kir_lane(k, v, i));
     return s;
 }
 
@@ -317,8 +304,7 @@ static kval reduce_row(struct rows *r, const struct reduction *red)
     struct pass p = {.red = red, .lanes = r->lanes};
     p.neutral = kir_splat(k, emit_neutral(r->m, red->r.combine, t), p.lanes);
     p.acc = kir_alloc(k, KS_REG, t, p.lanes, kir_int(k, r->unroll));
-    for (i64 u = 0; u < r->unroll; u++)
-        kir_store(k, p.acc, kir_int(k, u), p.neutral);
+    for (i64 u = 0; u < r->unroll; u++) kir_store(k, p.acc, kir_int(k, u), p.neutral);
     visit_row(r, accumulate, &p);
     kval v = kir_load(k, p.acc, kir_int(k, 0));
     for (i64 u = 1; u < r->unroll; u++)
@@ -331,7 +317,10 @@ static kval result_of(struct emit *m, const void *user, const kval *idx)
     return *(const kval *)user;
 }
 
-struct kept { struct rows *r; kval array; };
+struct kept {
+    struct rows *r;
+    kval array;
+};
 
 static kval kept_value(struct emit *m, const void *user, const kval *idx)
 {
@@ -417,15 +406,16 @@ static void do_row_apart(struct rows *r, u32 number)
     }
     u32 lanes = kir_lanes(k, at);
     for (u32 l = 0; l < lanes; l++) { /* an address that is no ramp: lane by lane */
-        if (r->across && r->limit)
-            kir_if(k, kir_lt(k, kir_int(k, l), r->limit));
+        if (r->across && r->limit) kir_if(k, kir_lt(k, kir_int(k, l), r->limit));
         kir_store(k, r->temp[number], kir_lane(k, at, l), kir_lane(k, v, l));
-        if (r->across && r->limit)
-            kir_end(k);
+        if (r->across && r->limit) kir_end(k);
     }
 }
 
-struct temp_of { const struct rows *r; u32 number; };
+struct temp_of {
+    const struct rows *r;
+    u32 number;
+};
 
 static kval temp_value(struct emit *m, const void *user, const kval *idx)
 {
@@ -442,26 +432,25 @@ static void row_grid(struct rows *r, i64 rows_per, i64 number)
     u32 group[MAX_RANK], n = 0;
     sym one = sym_const(st, 1), rows = one, vectors = one;
     for (u32 g = 0; g < r->sp.n; g++) {
-        if (r->reduced[g] || (r->across && g == r->sp.n - 1))
-            continue;
+        if (r->reduced[g] || (r->across && g == r->sp.n - 1)) continue;
         group[n++] = g;
         rows = sym_mul(st, rows, r->sp.g[g].extent);
     }
     sym width = r->across ? r->sp.g[r->sp.n - 1].extent : one;
-    if (r->across)
-        vectors = sym_cdiv(st, width, sym_const(st, r->lanes));
+    if (r->across) vectors = sym_cdiv(st, width, sym_const(st, r->lanes));
     sym all = sym_mul(st, rows, vectors);
     kval grid = kir_grid(k, emit_size(m, sym_cdiv(st, all, sym_const(st, rows_per))));
-    kval from = kir_mul_i(k, grid, rows_per), to = kir_min(k, kir_add_i(k, from, rows_per), emit_size(m, all));
+    kval from = kir_mul_i(k, grid, rows_per),
+         to = kir_min(k, kir_add_i(k, from, rows_per), emit_size(m, all));
     for (u32 i = 0; number < 0 && i < r->x.n; i++) {
         sym size = one;
         for (u32 g = 0; g < r->sp.n; g++)
-            if (r->reduced[g])
-                size = sym_mul(st, size, r->sp.g[g].extent);
-        if (r->across)
-            size = sym_mul(st, size, sym_const(st, r->lanes));
+            if (r->reduced[g]) size = sym_mul(st, size, r->sp.g[g].extent);
+        if (r->across) size = sym_mul(st, size, sym_const(st, r->lanes));
         enum dtype t = emit_type(graph_value(m->g, r->x.red[i].in)->dtype);
-        r->kept[i] = is_worth_keeping(r, r->x.red[i].in) ? kir_alloc(k, KS_WORK, t, 1, emit_size(m, size)) : 0;
+        r->kept[i] = is_worth_keeping(r, r->x.red[i].in)
+                         ? kir_alloc(k, KS_WORK, t, 1, emit_size(m, size))
+                         : 0;
     }
     kval row = kir_loop(k, KL_SERIAL, from, to, 1);
     r->limit = 0;
@@ -473,10 +462,8 @@ static void row_grid(struct rows *r, i64 rows_per, i64 number)
         r->limit = exact || r->lanes == 1 ? 0 : kir_sub(k, emit_size(m, width), c);
     }
     space_split(m, &r->sp, group, n, row, r->at);
-    if (number < 0)
-        do_row(r);
-    else
-        do_row_apart(r, (u32)number);
+    if (number < 0) do_row(r);
+    else do_row_apart(r, (u32)number);
     kir_end(k);
     kir_end(k);
 }
@@ -494,7 +481,10 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     struct rows *r = arena_new(m->arena, struct rows);
     struct temp_of temp[MAX_REDUCE];
     const i32 *v = s->v;
-    *r = (struct rows){.m = m, .lanes = is_float_only(&t->g) ? (u32)v[P_LANES] : 1, .unroll = v[P_UNROLL], .keep = v[P_KEEP]};
+    *r = (struct rows){.m = m,
+                       .lanes = is_float_only(&t->g) ? (u32)v[P_LANES] : 1,
+                       .unroll = v[P_UNROLL],
+                       .keep = v[P_KEEP]};
     find_reductions(&r->x, t);
     emit_args(m);
     r->first = &r->x.red[0];
@@ -505,7 +495,8 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     }
     for (u32 i = 0; i < r->x.n; i++) {
         const struct value *o = graph_value(&t->g, r->x.red[i].out);
-        r->temp[i] = kir_alloc(m->k, KS_TEMP, emit_type(o->dtype), 1, emit_size(m, shape_count(t->g.sym, &o->shape)));
+        r->temp[i] = kir_alloc(m->k, KS_TEMP, emit_type(o->dtype), 1,
+                               emit_size(m, shape_count(t->g.sym, &o->shape)));
     }
     for (u32 i = 0; i < r->x.n; i++) {
         r->first = &r->x.red[i];
@@ -535,11 +526,9 @@ static bool legal(const struct task *t, const struct caps *c, const struct sched
 {
     struct shape_of_task x;
     const i32 *v = s->v;
-    if (!find_reductions(&x, t))
-        return false;
+    if (!find_reductions(&x, t)) return false;
     u32 widest = gen_lanes(c, DT_F32);
-    if (v[P_LANES] != 1 && ((u32)v[P_LANES] > widest || !is_float_only(x.g)))
-        return false;
+    if (v[P_LANES] != 1 && ((u32)v[P_LANES] > widest || !is_float_only(x.g))) return false;
     if (v[P_KEEP] && (!x.fused || row_length(&x, NULL) * 64 > 4 * (double)c->l2_bytes + 65536))
         return false;
     return true;
@@ -548,8 +537,7 @@ static bool legal(const struct task *t, const struct caps *c, const struct sched
 static bool computes(const struct shape_of_task *x)
 {
     for (u32 i = 0; i < x->n; i++)
-        if (graph_value(x->g, x->red[i].in)->producer)
-            return true;
+        if (graph_value(x->g, x->red[i].in)->producer) return true;
     return false;
 }
 
@@ -563,16 +551,16 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
     s->v[P_UNROLL] = len >= 256 ? 4 : 1;
     s->v[P_ROWS] = gen_nearest(&param[P_ROWS], (i64)(4096 / (len + 1)));
     s->v[P_KEEP] = 1;
-    if (!computes(&x) || !legal(t, c, s))
-        s->v[P_KEEP] = 0;
+    if (!computes(&x) || !legal(t, c, s)) s->v[P_KEEP] = 0;
 }
 
-static double predict(const struct task *t, const struct caps *c, const struct sched *s, const i64 *var)
+static double predict(const struct task *t, const struct caps *c, const struct sched *s,
+                      const i64 *var)
 {
     struct shape_of_task x;
-    if (!find_reductions(&x, t))
-        return 1e9;
-    double full = gen_count(x.g, x.red[0].in, var), rows = gen_count(x.g, x.red[0].out, var), passes = x.n + t->g.output.n;
+    if (!find_reductions(&x, t)) return 1e9;
+    double full = gen_count(x.g, x.red[0].in, var), rows = gen_count(x.g, x.red[0].out, var),
+           passes = x.n + t->g.output.n;
     double ops = 2 + (double)t->g.node.n * (s->v[P_KEEP] ? 0.6 : 1);
     double work = full * passes * ops / s->v[P_LANES] * (s->v[P_UNROLL] > 1 ? 1 : 1.6) / 3e9;
     double threads = rows / s->v[P_ROWS] > 1 ? i64_max(1, c->n_threads) : 1;
