@@ -144,7 +144,7 @@ bool check_init(struct check *c, const struct task *t, const i64 *var, u64 seed,
     const struct graph *g = &t->g;
     u32 n_var = g->sym->var.n;
     c->var = arena_array(a, i64, n_var + 1);
-    memcpy(c->var, var, sizeof *var * n_var);
+    if (n_var) memcpy(c->var, var, sizeof *var * n_var);
     c->value = arena_array(a, struct tensor, g->value.n);
     struct rng r = rng_seed(seed);
     bool ok = true;
