@@ -17,6 +17,7 @@ enum {
     MAX_SIDE = 1 << 18,   /* pixels */
     MAX_SAMPLES = 1 << 28, /* of a picture: a gigabyte of f32 */
     MAX_CHUNK = 1 << 20,  /* bytes of an ancillary chunk: text and profiles, which nobody here reads */
+    MAX_PIECE = 16 << 20, /* bytes that libpng may ask for at once: a row of the widest picture, not what a chunk claims */
     MAX_INFLATE = 1040,   /* deflate's best ratio is below */
 };
 
@@ -44,7 +45,7 @@ static void on_warning(png_structp png, png_const_charp message) {}
 static png_voidp on_alloc(png_structp png, png_alloc_size_t n)
 {
     struct png_job *j = png_get_mem_ptr(png);
-    return n > INT32_MAX ? NULL : arena_alloc(j->heap, (i64)n);
+    return n > MAX_PIECE ? NULL : arena_alloc(j->heap, (i64)n);
 }
 
 static void on_free(png_structp png, png_voidp p) {}
