@@ -224,7 +224,7 @@ static void test_points(void **state)
         struct tensor *all = net_run(&t), *some;
         i64 point[5];
         for (u32 i = 0; i < 5; i++) point[i] = rng_range(&r, 0, tensor_count(all) - 1);
-        struct graph_eval_opts o = {point, 5};
+        struct graph_eval_opts o = {.points = point, .n_points = 5};
         assert_true(graph_eval(&t.g, t.in, &some, &t.a, &o, &t.e));
         for (u32 i = 0; i < 5; i++) assert_close(at(all, point[i]), at(some, point[i]));
         arena_release(&t.a);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reading .dnx. The bytes are hostile: lengths, offsets, indices and expressions are checked here or by plan_verify before anything
-// is used, content is compared with its hash. Constants and code point into the caller's bytes.
+// Reading .dnx. The bytes are hostile: lengths, offsets, indices and expressions are checked here
+// or by plan_verify before anything is used, content is compared with its hash. Constants and code
+// point into the caller's bytes.
 #include "art/dnx.h"
 
 #include <jansson.h>
@@ -13,13 +14,16 @@ enum { MAX_ITEMS = 1 << 20 }; /* of any list in the plan */
 struct reader {
     struct plan *p;
     struct arena *a;
-    struct str bytes;    /* the whole file */
-    i64 data_at;         /* start of the tensors' bytes */
+    struct str bytes; /* the whole file */
+    i64 data_at;      /* start of the tensors' bytes */
     const json_t *header;
     struct err *e;
 };
 
-static bool bad(struct reader *r, const char *what) { return err_set(r->e, ERR_INPUT, "broken artifact: %s", what); }
+static bool bad(struct reader *r, const char *what)
+{
+    return err_set(r->e, ERR_INPUT, "broken artifact: %s", what);
+}
 
 static struct str get_str(struct reader *r, const json_t *o, const char *key)
 {
@@ -38,7 +42,8 @@ static bool get_u32(struct reader *r, const json_t *j, const char *what, u32 *ou
     return (v >= 0 && v <= UINT32_MAX) || bad(r, what);
 }
 
-static bool get_list(struct reader *r, const json_t *o, const char *key, const json_t **list, u32 *n)
+static bool get_list(struct reader *r, const json_t *o, const char *key, const json_t **list,
+                     u32 *n)
 {
     *list = json_object_get(o, key);
     size_t size = json_array_size(*list);
@@ -73,11 +78,15 @@ static bool get_syms(struct reader *r, const json_t *o, const char *key, sym **o
 /* Bytes of a tensor of the safetensors header; at least min of them. */
 static bool get_content(struct reader *r, const json_t *o, i64 size, struct str *out)
 {
-    const json_t *t = json_object_get(r->header, get_str(r, o, "content").n ? json_string_value(json_object_get(o, "content")) : "");
+    const json_t *t = json_object_get(
+        r->header,
+        get_str(r, o, "content").n ? json_string_value(json_object_get(o, "content")) : "");
     const json_t *range = json_object_get(t, "data_offsets");
     if (json_array_size(range) != 2) return bad(r, "content is missing");
-    json_int_t from = json_integer_value(json_array_get(range, 0)), to = json_integer_value(json_array_get(range, 1));
-    if (from < 0 || to < from || to > r->bytes.n - r->data_at) return bad(r, "content lies outside the file");
+    json_int_t from = json_integer_value(json_array_get(range, 0)),
+               to = json_integer_value(json_array_get(range, 1));
+    if (from < 0 || to < from || to > r->bytes.n - r->data_at)
+        return bad(r, "content lies outside the file");
     if (size > to - from) return bad(r, "content is too short");
     *out = (struct str){r->bytes.p + r->data_at + from, size < 0 ? to - from : size};
     return true;
@@ -101,7 +110,8 @@ static bool read_vars(struct reader *r, const json_t *plan)
         struct str name = get_str(r, v, "name");
         sym_var(&r->p->sym, name);
         if (r->e->code || name.n == 0 || r->p->sym.var.n != i + 1) return bad(r, "variables");
-        (arr_push(r->a, &r->p->var))->optimised_for = json_is_integer(at) ? json_integer_value(at) : INT64_MIN;
+        (arr_push(r->a, &r->p->var))->optimised_for =
+            json_is_integer(at) ? json_integer_value(at) : INT64_MIN;
     }
     return true;
 }
@@ -145,8 +155,10 @@ static bool read_buf(struct reader *r, const json_t *o, struct plan_buf *b)
     if (!get_u32(r, json_array_get(life, 1), "buffer life", &b->last)) return false;
     if (b->kind != PB_CONST) return true;
     struct str content;
-    if (!sym_is_const(&r->p->sym, b->size, &b->data_size) || b->data_size < 0) return bad(r, "constant size");
-    if (!get_content(r, o, b->data_size, &content) || !check_hash(r, o, content, &b->content)) return false;
+    if (!sym_is_const(&r->p->sym, b->size, &b->data_size) || b->data_size < 0)
+        return bad(r, "constant size");
+    if (!get_content(r, o, b->data_size, &content) || !check_hash(r, o, content, &b->content))
+        return false;
     b->data = content.p;
     return true;
 }
@@ -221,7 +233,8 @@ static bool read_dispatches(struct reader *r, const json_t *plan)
     if (!get_list(r, plan, "dispatches", &list, &n)) return false;
     for (u32 i = 0; i < n; i++) {
         struct plan_dispatch d = {0};
-        if (!read_dispatch(r, json_array_get(list, i), &d)) return err_prefix(r->e, "dispatch %u", i);
+        if (!read_dispatch(r, json_array_get(list, i), &d))
+            return err_prefix(r->e, "dispatch %u", i);
         *(arr_push(r->a, &r->p->dispatch)) = d;
     }
     return true;
@@ -231,13 +244,15 @@ static bool read_plan(struct reader *r, const json_t *plan)
 {
     json_int_t version = json_integer_value(json_object_get(plan, "version"));
     if (version != DNX_VERSION)
-        return err_set(r->e, ERR_UNSUPPORTED, "artifact has version %lld, this program reads %d", (long long)version, DNX_VERSION);
+        return err_set(r->e, ERR_UNSUPPORTED, "artifact has version %lld, this program reads %d",
+                       (long long)version, DNX_VERSION);
     r->p->model = get_str(r, plan, "model");
     r->p->caps = get_str(r, plan, "caps");
     r->p->fingerprint = get_str(r, plan, "fingerprint");
     r->p->explain = get_str(r, plan, "explain");
-    return read_vars(r, plan) && read_ios(r, plan, true) && read_ios(r, plan, false) && read_bufs(r, plan) &&
-           read_bins(r, plan) && read_dispatches(r, plan) && r->e->code == ERR_NONE && plan_verify(r->p, r->e);
+    return read_vars(r, plan) && read_ios(r, plan, true) && read_ios(r, plan, false) &&
+           read_bufs(r, plan) && read_bins(r, plan) && read_dispatches(r, plan) &&
+           r->e->code == ERR_NONE && plan_verify(r->p, r->e);
 }
 
 static json_t *read_json(struct reader *r, struct str text, const char *what)
@@ -264,9 +279,9 @@ bool dnx_read(struct plan *p, struct arena *a, struct str bytes, struct err *e)
     const json_t *text = json_object_get(json_object_get(header, "__metadata__"), "quern");
     json_t *plan = NULL;
     if (json_is_string(text))
-        plan = read_json(&r, (struct str){json_string_value(text), (i64)json_string_length(text)}, "plan");
-    else
-        err_set(e, ERR_INPUT, "no quern artifact: its metadata holds no plan");
+        plan = read_json(&r, (struct str){json_string_value(text), (i64)json_string_length(text)},
+                         "plan");
+    else err_set(e, ERR_INPUT, "no quern artifact: its metadata holds no plan");
     bool ok = plan && read_plan(&r, plan);
     json_decref(plan);
     json_decref(header);

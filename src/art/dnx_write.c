@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Writing .dnx: a safetensors file (8 bytes little-endian header length, JSON header, tensors' bytes). Constants and binaries are
-// tensors of type U8 named "const.K" and "code.K", 64-byte aligned in the file; the plan is JSON text under "quern" in
-// __metadata__. Keys are sorted and nothing depends on time or addresses: same plan, same bytes. Equal content is stored once.
+// Writing .dnx: a safetensors file (8 bytes little-endian header length, JSON header, tensors'
+// bytes). Constants and binaries are tensors of type U8 named "const.K" and "code.K", 64-byte
+// aligned in the file; the plan is JSON text under "quern" in
+// __metadata__. Keys are sorted and nothing depends on time or addresses: same plan, same bytes.
+// Equal content is stored once.
 #include "art/dnx.h"
 
 #include <jansson.h>
@@ -32,9 +34,10 @@ static json_t *json_ios(const struct plan *p, const struct plan_io *io, u32 n)
 {
     json_t *a = json_array();
     for (u32 i = 0; i < n; i++)
-        json_array_append_new(a, json_pack("{s:o, s:s, s:o, s:I}", "name", json_text(io[i].name), "dtype",
-                                           dtype_name(io[i].dtype), "shape", json_syms(p, io[i].dim, io[i].rank),
-                                           "buffer", (json_int_t)io[i].buf));
+        json_array_append_new(a, json_pack("{s:o, s:s, s:o, s:I}", "name", json_text(io[i].name),
+                                           "dtype", dtype_name(io[i].dtype), "shape",
+                                           json_syms(p, io[i].dim, io[i].rank), "buffer",
+                                           (json_int_t)io[i].buf));
     return a;
 }
 
@@ -43,8 +46,9 @@ static json_t *json_bufs(const struct plan *p, const u32 *tensor)
     json_t *a = json_array();
     for (u32 i = 0; i < p->buf.n; i++) {
         const struct plan_buf *b = &p->buf.v[i];
-        json_t *o = json_pack("{s:s, s:o, s:o, s:[I,I]}", "kind", dnx_kind_name[b->kind], "name", json_text(b->name), "size",
-                              json_sym(p, b->size), "life", (json_int_t)b->first, (json_int_t)b->last);
+        json_t *o = json_pack("{s:s, s:o, s:o, s:[I,I]}", "kind", dnx_kind_name[b->kind], "name",
+                              json_text(b->name), "size", json_sym(p, b->size), "life",
+                              (json_int_t)b->first, (json_int_t)b->last);
         if (b->kind == PB_CONST) {
             char hex[33];
             hash_hex(b->content, hex);
@@ -62,8 +66,10 @@ static json_t *json_bins(const struct plan *p)
     for (u32 i = 0; i < p->bin.n; i++) {
         char hex[33];
         hash_hex(p->bin.v[i].content, hex);
-        json_array_append_new(a, json_pack("{s:o, s:s, s:o, s:I}", "lang", json_text(p->bin.v[i].lang), "hash", hex,
-                                           "content", json_sprintf("code.%u", i), "size", (json_int_t)p->bin.v[i].code.n));
+        json_array_append_new(a,
+                              json_pack("{s:o, s:s, s:o, s:I}", "lang", json_text(p->bin.v[i].lang),
+                                        "hash", hex, "content", json_sprintf("code.%u", i), "size",
+                                        (json_int_t)p->bin.v[i].code.n));
     }
     return a;
 }
@@ -72,11 +78,13 @@ static json_t *json_dispatch(const struct plan *p, const struct plan_dispatch *d
 {
     json_t *bufs = json_array(), *grids = json_array();
     for (u32 i = 0; i < d->n_buf; i++) json_array_append_new(bufs, json_integer(d->buf[i]));
-    for (u32 i = 0; i < d->n_grid; i++) json_array_append_new(grids, json_syms(p, d->grid[i].extent, 3));
-    json_t *o = json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "binary", (json_int_t)d->bin, "entry",
-                          json_text(d->entry), "label", json_text(d->label), "task", json_text(d->task), "candidate",
-                          json_text(d->candidate), "device", json_text(d->device), "buffers", bufs, "params",
-                          json_syms(p, d->param, d->n_param), "grids", grids, "scratch", json_sym(p, d->work));
+    for (u32 i = 0; i < d->n_grid; i++)
+        json_array_append_new(grids, json_syms(p, d->grid[i].extent, 3));
+    json_t *o = json_pack(
+        "{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "binary", (json_int_t)d->bin, "entry",
+        json_text(d->entry), "label", json_text(d->label), "task", json_text(d->task), "candidate",
+        json_text(d->candidate), "device", json_text(d->device), "buffers", bufs, "params",
+        json_syms(p, d->param, d->n_param), "grids", grids, "scratch", json_sym(p, d->work));
     if (d->flops) json_object_set_new(o, "flops", json_sym(p, d->flops));
     if (d->seconds > 0) {
         json_object_set_new(o, "seconds", json_real(d->seconds));
@@ -90,22 +98,33 @@ static json_t *json_plan(const struct plan *p, const u32 *tensor)
     json_t *vars = json_array(), *dispatches = json_array();
     for (u32 i = 0; i < p->sym.var.n; i++) {
         json_t *v = json_pack("{s:o}", "name", json_text(p->sym.var.v[i]));
-        if (p->var.v[i].optimised_for != INT64_MIN) json_object_set_new(v, "optimised_for", json_integer(p->var.v[i].optimised_for));
+        if (p->var.v[i].optimised_for != INT64_MIN)
+            json_object_set_new(v, "optimised_for", json_integer(p->var.v[i].optimised_for));
         json_array_append_new(vars, v);
     }
-    for (u32 i = 0; i < p->dispatch.n; i++) json_array_append_new(dispatches, json_dispatch(p, &p->dispatch.v[i]));
-    return json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version", DNX_VERSION, "model",
-                     json_text(p->model), "caps", json_text(p->caps), "fingerprint", json_text(p->fingerprint), "variables",
-                     vars, "inputs", json_ios(p, p->input.v, p->input.n), "outputs", json_ios(p, p->output.v, p->output.n),
-                     "buffers", json_bufs(p, tensor), "binaries", json_bins(p), "dispatches", dispatches, "explain",
-                     json_text(p->explain));
+    for (u32 i = 0; i < p->dispatch.n; i++)
+        json_array_append_new(dispatches, json_dispatch(p, &p->dispatch.v[i]));
+    return json_pack(
+        "{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version", DNX_VERSION, "model",
+        json_text(p->model), "caps", json_text(p->caps), "fingerprint", json_text(p->fingerprint),
+        "variables", vars, "inputs", json_ios(p, p->input.v, p->input.n), "outputs",
+        json_ios(p, p->output.v, p->output.n), "buffers", json_bufs(p, tensor), "binaries",
+        json_bins(p), "dispatches", dispatches, "explain", json_text(p->explain));
 }
 
 /* tensors: name, bytes */
 
-struct part { char name[32]; struct str bytes; i64 at; };
+struct part {
+    char name[32];
+    struct str bytes;
+    i64 at;
+};
 
-struct layout_plan { struct part *part; u32 n; i64 end; };
+struct layout_plan {
+    struct part *part;
+    u32 n;
+    i64 end;
+};
 
 static void add_part(struct layout_plan *l, const char *kind, u32 k, struct str bytes)
 {
@@ -139,7 +158,8 @@ static void place_parts(const struct plan *p, struct layout_plan *l, u32 *tensor
     for (u32 i = 0; i < p->bin.n; i++) add_part(l, "code", i, p->bin.v[i].code);
 }
 
-/* safetensors wants the tensors to fill the data part without holes: each is padded to the alignment by its own zero bytes. */
+/* safetensors wants the tensors to fill the data part without holes: each is padded to the
+ * alignment by its own zero bytes. */
 static json_t *header(const struct layout_plan *l, json_t *plan_json)
 {
     char *text = json_dumps(plan_json, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
@@ -147,8 +167,10 @@ static json_t *header(const struct layout_plan *l, json_t *plan_json)
     free(text); /* made by jansson */
     for (u32 i = 0; i < l->n; i++) {
         i64 end = l->part[i].at + round_up(l->part[i].bytes.n, DNX_ALIGN);
-        json_object_set_new(h, l->part[i].name, json_pack("{s:s, s:[I], s:[I,I]}", "dtype", "U8", "shape",
-                            (json_int_t)(end - l->part[i].at), "data_offsets", (json_int_t)l->part[i].at, (json_int_t)end));
+        json_object_set_new(h, l->part[i].name,
+                            json_pack("{s:s, s:[I], s:[I,I]}", "dtype", "U8", "shape",
+                                      (json_int_t)(end - l->part[i].at), "data_offsets",
+                                      (json_int_t)l->part[i].at, (json_int_t)end));
     }
     return h;
 }
@@ -179,7 +201,9 @@ bool dnx_write(const struct plan *p, struct buf *out, struct err *e)
         for (u32 i = 0; i < l.n; i++) put_padded(out, l.part[i].bytes);
         ok = !out->failed;
     }
-    if (!ok) err_set(e, ERR_FAILED, "cannot write the artifact: a name is not valid UTF-8, or it is larger than 2 GiB");
+    if (!ok)
+        err_set(e, ERR_FAILED,
+                "cannot write the artifact: a name is not valid UTF-8, or it is larger than 2 GiB");
     free(text); /* made by jansson */
     json_decref(h);
     json_decref(plan_json);

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// affine: a constant scale or offset per channel behind a convolution goes into its weights and bias (batch normalisation is
-// gone afterwards). Products are rounded to the weights' type once, from double.
-// requires: expanded, inferred. The convolution's weights are constant and its output has no other user.
+// affine: a constant scale or offset per channel behind a convolution goes into its weights and
+// bias (batch normalisation is gone afterwards). Products are rounded to the weights' type once,
+// from double. requires: expanded, inferred. The convolution's weights are constant and its output
+// has no other user.
 #include "pass/pass.h"
 
-struct affine { enum { AF_MUL, AF_ADD, AF_SUB, AF_DIV } kind; const struct tensor *c; };
+struct affine {
+    enum { AF_MUL, AF_ADD, AF_SUB, AF_DIV } kind;
+    const struct tensor *c;
+};
 
 /* Is t one number per channel of a value of that rank, or a single one? */
 static bool per_channel(const struct tensor *t, u32 rank, i64 channels)
@@ -54,7 +58,10 @@ static node_id find_affine(const struct graph *g, value_id v, i64 channels, stru
     return match_kind(x->op, other == 0, out->dtype, f) ? found : 0;
 }
 
-static double number(const struct tensor *t, i64 channel) { return elem_f64(t->dtype, t->data, tensor_count(t) == 1 ? 0 : channel); }
+static double number(const struct tensor *t, i64 channel)
+{
+    return elem_f64(t->dtype, t->data, tensor_count(t) == 1 ? 0 : channel);
+}
 
 static value_id scaled_weights(struct graph *g, value_id w, const struct affine *f)
 {
@@ -68,7 +75,8 @@ static value_id scaled_weights(struct graph *g, value_id w, const struct affine 
     return graph_add_const(g, graph_value(g, w)->name, r);
 }
 
-static value_id new_bias(struct graph *g, const struct node *conv, i64 channels, const struct affine *f)
+static value_id new_bias(struct graph *g, const struct node *conv, i64 channels,
+                         const struct affine *f)
 {
     value_id b = conv->in.n > 2 ? conv->in.v[2] : 0;
     const struct value *w = graph_value(g, conv->in.v[1]);
@@ -91,7 +99,8 @@ static bool fold_one(struct graph *g, node_id n)
     struct node *conv = graph_node(g, n);
     const struct value *w = graph_value(g, conv->in.v[1]);
     bool has_bias = conv->in.n > 2 && conv->in.v[2];
-    if (!w->data || !dtype_is_float(w->dtype) || (has_bias && !graph_value(g, conv->in.v[2])->data)) return false;
+    if (!w->data || !dtype_is_float(w->dtype) || (has_bias && !graph_value(g, conv->in.v[2])->data))
+        return false;
     i64 channels = w->data->dim[0];
     if (channels == 0) return false;
     struct affine f;
@@ -120,5 +129,9 @@ static bool run(struct graph *g, bool *ok, struct err *e)
 }
 
 const struct pass pass_affine = {
-    .version = 1, .name = "affine", .summary = "scale and offset per channel go into convolution weights", .rank = 140, .run = run,
+    .version = 1,
+    .name = "affine",
+    .summary = "scale and offset per channel go into convolution weights",
+    .rank = 140,
+    .run = run,
 };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// border: every output of the graph is delivered by a node and listed once, so that later stages meet no output that is an input or
-// a constant. An Identity is put in between where needed. ensures: outputs are distinct and have producers.
+// border: every output of the graph is delivered by a node and listed once, so that later stages
+// meet no output that is an input or a constant. An Identity is put in between where needed.
+// ensures: outputs are distinct and have producers.
 #include "pass/pass.h"
 
 static bool listed_before(const struct graph *g, u32 k)
@@ -38,5 +39,9 @@ static bool run(struct graph *g, bool *ok, struct err *e)
 }
 
 const struct pass pass_border = {
-    .version = 1, .name = "border", .summary = "every output is delivered by a node of its own", .rank = 900, .run = run,
+    .version = 1,
+    .name = "border",
+    .summary = "every output is delivered by a node of its own",
+    .rank = 900,
+    .run = run,
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// common: equal nodes become one (same operator, inputs, attributes; equal small constants count as the same input).
-// requires: sorted. Outputs of the graph keep their values.
+// common: equal nodes become one (same operator, inputs, attributes; equal small constants count as
+// the same input). requires: sorted. Outputs of the graph keep their values.
 #include "pass/pass.h"
 
 enum { MAX_CONST_BYTES = 256 }; /* larger constants are compared by identity */
@@ -15,7 +15,8 @@ static void key_attr(struct buf *b, const struct attr *a)
     buf_str(b, a->s);
     if (a->ints) buf_put(b, a->ints, (i64)sizeof(i64) * a->n);
     if (a->floats) buf_put(b, a->floats, (i64)sizeof(double) * a->n);
-    for (i64 i = 0; a->strs && i < a->n; i++) buf_printf(b, "%lld:%.*s", (long long)a->strs[i].n, STR_ARG(a->strs[i]));
+    for (i64 i = 0; a->strs && i < a->n; i++)
+        buf_printf(b, "%lld:%.*s", (long long)a->strs[i].n, STR_ARG(a->strs[i]));
     buf_put(b, &a->t, sizeof a->t);
 }
 
@@ -79,5 +80,9 @@ static bool run(struct graph *g, bool *ok, struct err *e)
 }
 
 const struct pass pass_common = {
-    .version = 1, .name = "common", .summary = "equal nodes become one", .rank = 150, .run = run,
+    .version = 1,
+    .name = "common",
+    .summary = "equal nodes become one",
+    .rank = 150,
+    .run = run,
 };

@@ -14,5 +14,9 @@ static bool run(struct graph *g, bool *ok, struct err *e)
 }
 
 const struct pass pass_expand = {
-    .version = 1, .name = "expand", .summary = "composite operators become primitives", .rank = 130, .run = run,
+    .version = 1,
+    .name = "expand",
+    .summary = "composite operators become primitives",
+    .rank = 130,
+    .run = run,
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// fold: nodes whose inputs are all constant are evaluated once, here; so are integer values whose symbolic content turned out to
-// be constant (shape arithmetic). Nodes that would blow a small constant up (Expand of a scalar to a large tensor) stay.
-// requires: inferred.
+// fold: nodes whose inputs are all constant are evaluated once, here; so are integer values whose
+// symbolic content turned out to be constant (shape arithmetic). Nodes that would blow a small
+// constant up (Expand of a scalar to a large tensor) stay. requires: inferred.
 #include "pass/pass.h"
 
 enum { MAX_GROWTH = 1 << 16 }; /* elements a folded result may have beyond its inputs */
@@ -50,7 +50,8 @@ static void become_const(struct graph *g, value_id v, struct tensor *t)
     x->is_const = true;
 }
 
-/* Evaluates one node as a graph of its own. false: it stays, as its result depends on sizes that are only known later. */
+/* Evaluates one node as a graph of its own. false: it stays, as its result depends on sizes that
+ * are only known later. */
 static bool fold_node(struct graph *g, node_id n)
 {
     struct err unknown = {0};
@@ -73,7 +74,9 @@ static struct tensor *content(struct graph *g, const struct value *v)
 {
     const struct sym_data *s = v->sdata;
     i64 dim[MAX_RANK], c;
-    if (!s || is_symbolic(g, v) || !dtype_is_int(v->dtype) || !shape_is_static(g->sym, &v->shape, dim)) return NULL;
+    if (!s || is_symbolic(g, v) || !dtype_is_int(v->dtype) ||
+        !shape_is_static(g->sym, &v->shape, dim))
+        return NULL;
     struct tensor *t = tensor_new(g->arena, v->dtype, v->shape.rank, dim);
     for (i64 i = 0; i < s->n; i++) {
         sym_is_const(g->sym, s->num[i], &c);
@@ -104,5 +107,9 @@ static bool run(struct graph *g, bool *ok, struct err *e)
 }
 
 const struct pass pass_fold = {
-    .version = 1, .name = "fold", .summary = "constant nodes are evaluated", .rank = 120, .run = run,
+    .version = 1,
+    .name = "fold",
+    .summary = "constant nodes are evaluated",
+    .rank = 120,
+    .run = run,
 };

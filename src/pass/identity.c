@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// identity: nodes that hand their input on unchanged disappear: pointwise nodes with one input and no effect (Identity, Dropout in
-// inference, Cast to the same type), and Reshape and Expand to the shape that is there already: equal shapes mean equal elements.
-// requires: inferred. Graph outputs keep their values, so an Identity that feeds an output from an input or constant stays.
+// identity: nodes that hand their input on unchanged disappear: pointwise nodes with one input and
+// no effect (Identity, Dropout in inference, Cast to the same type), and Reshape and Expand to the
+// shape that is there already: equal shapes mean equal elements. requires: inferred. Graph outputs
+// keep their values, so an Identity that feeds an output from an input or constant stays.
 #include "pass/pass.h"
 
 static bool hands_on(const struct graph *g, node_id n)
 {
     const struct node *x = graph_node(g, n);
-    static const char *const ops[] = {"Identity", "Cast", "Reshape", "quern::Reshape", "quern::Expand"};
+    static const char *const ops[] = {"Identity", "Cast", "Reshape", "quern::Reshape",
+                                      "quern::Expand"};
     i64 k = 0;
     while (k < countof(ops) && !str_is(x->op, ops[k])) k++;
     if (k == countof(ops)) return false;
@@ -24,7 +26,8 @@ static bool is_interface(const struct graph *g, value_id v)
     return false;
 }
 
-/* The input's producer delivers the output's value directly; all other users of the input follow. */
+/* The input's producer delivers the output's value directly; all other users of the input follow.
+ */
 static void rename_input(struct graph *g, node_id n)
 {
     struct node *x = graph_node(g, n);
@@ -56,5 +59,9 @@ static bool run(struct graph *g, bool *ok, struct err *e)
 }
 
 const struct pass pass_identity = {
-    .version = 1, .name = "identity", .summary = "nodes that change nothing disappear", .rank = 110, .run = run,
+    .version = 1,
+    .name = "identity",
+    .summary = "nodes that change nothing disappear",
+    .rank = 110,
+    .run = run,
 };

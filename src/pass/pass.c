@@ -21,13 +21,15 @@ const struct pass *pass_at(i64 k)
     for (i64 i = 0; i < countof(passes); i++) {
         i64 before = 0;
         for (i64 j = 0; j < countof(passes); j++)
-            before += passes[j]->rank < passes[i]->rank || (passes[j]->rank == passes[i]->rank && j < i);
+            before +=
+                passes[j]->rank < passes[i]->rank || (passes[j]->rank == passes[i]->rank && j < i);
         if (before == k) return passes[i];
     }
     return NULL;
 }
 
-static bool run_one(const struct pass *p, struct graph *g, const struct pass_env *env, bool *changed, struct err *e)
+static bool run_one(const struct pass *p, struct graph *g, const struct pass_env *env,
+                    bool *changed, struct err *e)
 {
     bool ok = true, did = p->run(g, &ok, e);
     if (!ok) return err_prefix(e, "pass %s", p->name);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From the regions chosen to a plan: kernels are generated and spelt (equal ones once), constants rearranged as their kernels want
-// them (equal ones once), buffers made for every form that passes from one dispatch to another. Binaries come from the caller.
+// From the regions chosen to a plan: kernels are generated and spelt (equal ones once), constants
+// rearranged as their kernels want them (equal ones once), buffers made for every form that passes
+// from one dispatch to another. Binaries come from the caller.
 #include "plan/plan.h"
 
 #include <stdio.h>
 #include <string.h>
 
-struct source {           /* one distinct kernel text */
+struct source { /* one distinct kernel text */
     struct str text;
     u32 bin;
 };
@@ -18,10 +19,13 @@ struct maker {
     const struct plan_env *env;
     struct arena *a;
     struct arena scratch;
-    struct map texts;     /* kernel text -> bin index */
-    struct { struct str *v; u32 n, cap; } text; /* per bin */
-    struct map consts;    /* "value id/pack" -> buf */
-    struct map forms;     /* "value id.layout" -> buf */
+    struct map texts; /* kernel text -> bin index */
+    struct {
+        struct str *v;
+        u32 n, cap;
+    } text;            /* per bin */
+    struct map consts; /* "value id/pack" -> buf */
+    struct map forms;  /* "value id.layout" -> buf */
     struct err *e;
 };
 
@@ -42,7 +46,8 @@ static void plan_add_io(struct maker *m, value_id v, enum plan_buf_kind kind)
 {
     struct plan *p = m->p;
     const struct value *x = graph_value(m->c->g, v);
-    struct plan_io io = {.name = str_dup(m->a, x->name), .dtype = x->dtype, .rank = x->shape.rank, .buf = p->buf.n};
+    struct plan_io io = {
+        .name = str_dup(m->a, x->name), .dtype = x->dtype, .rank = x->shape.rank, .buf = p->buf.n};
     for (u32 d = 0; d < x->shape.rank; d++) io.dim[d] = to_plan(m, x->shape.dim[d]);
     sym count = to_plan(m, layout_count(m->c->g->sym, &x->shape, LAYOUT_ROWS));
     struct plan_buf *b = arr_push(m->a, &p->buf);
@@ -96,7 +101,8 @@ static bool const_buf(struct maker *m, value_id v, const struct pack *pk, u32 *o
     struct tensor *t = pk ? pack_apply(pk, x->data, m->c->g->sym, m->a) : x->data;
     if (!t) return err_set(m->e, ERR_FAILED, "cannot rearrange constant '%.*s'", STR_ARG(x->name));
     struct plan_buf *b = arr_push(m->a, &p->buf);
-    *b = (struct plan_buf){.kind = PB_CONST, .name = str_dup(m->a, x->name), .data = t->data, .first = UINT32_MAX};
+    *b = (struct plan_buf){
+        .kind = PB_CONST, .name = str_dup(m->a, x->name), .data = t->data, .first = UINT32_MAX};
     b->data_size = tensor_bytes(t);
     b->size = sym_const(&p->sym, b->data_size);
     b->content = hash_bytes(b->data, b->data_size);
@@ -106,7 +112,8 @@ static bool const_buf(struct maker *m, value_id v, const struct pack *pk, u32 *o
 
 /* dispatches */
 
-static bool dispatch_buffers(struct maker *m, struct plan_dispatch *d, const struct kernel *k, const struct region *r)
+static bool dispatch_buffers(struct maker *m, struct plan_dispatch *d, const struct kernel *k,
+                             const struct region *r)
 {
     struct plan *p = m->p;
     const struct task *t = m->c->task.v[r->task];
@@ -146,8 +153,8 @@ static struct str region_label(const struct cover *c, const struct region *r, st
         buf_str(&b, name);
     }
     if (r->n_nodes == 0)
-        buf_printf(&b, "%.*s:%s->%s", STR_ARG(graph_value(c->g, r->in[0].v)->name), layout_name(r->in[0].layout),
-                   layout_name(r->out[0].layout));
+        buf_printf(&b, "%.*s:%s->%s", STR_ARG(graph_value(c->g, r->in[0].v)->name),
+                   layout_name(r->in[0].layout), layout_name(r->out[0].layout));
     struct str s = str_dup(a, buf_view(&b));
     buf_release(&b);
     return s;
@@ -162,7 +169,8 @@ static void dispatch_sizes(struct maker *m, struct plan_dispatch *d, const struc
     d->grid = arena_array(m->a, struct plan_grid, k->n_grid);
     for (u32 i = 0; i < k->n_grid; i++)
         for (u32 x = 0; x < 3; x++)
-            d->grid[i].extent[x] = x < k->grid[i].n ? to_plan(m, k->grid[i].extent[x]) : sym_const(&m->p->sym, 1);
+            d->grid[i].extent[x] =
+                x < k->grid[i].n ? to_plan(m, k->grid[i].extent[x]) : sym_const(&m->p->sym, 1);
     d->work = k->work ? to_plan(m, k->work) : sym_const(&m->p->sym, 0);
 }
 
@@ -172,7 +180,8 @@ static double count_at(const struct graph *g, sym count, const i64 *var)
     return sym_eval(g->sym, count, var, &n) && n > 0 ? (double)n : 0;
 }
 
-/* Operations as an expression: so many per element of the output, when that number is the same at two different sizes. */
+/* Operations as an expression: so many per element of the output, when that number is the same at
+ * two different sizes. */
 static sym dispatch_flops(struct maker *m, const struct task *t, const i64 *var)
 {
     const struct graph *g = &t->g;
@@ -183,7 +192,9 @@ static sym dispatch_flops(struct maker *m, const struct task *t, const i64 *var)
     if (n1 <= 0 || n2 <= 0) return 0;
     double per = task_flops(t, var) / n1;
     i64 whole = (i64)(per + 0.5);
-    if (whole <= 0 || task_flops(t, other) / n2 < 0.99 * per || task_flops(t, other) / n2 > 1.01 * per) return 0;
+    if (whole <= 0 || task_flops(t, other) / n2 < 0.99 * per ||
+        task_flops(t, other) / n2 > 1.01 * per)
+        return 0;
     return sym_mul(&m->p->sym, to_plan(m, count), sym_const(&m->p->sym, whole));
 }
 
@@ -204,7 +215,8 @@ static bool spell(struct maker *m, const struct kernel *k, u32 *bin)
     return ok;
 }
 
-static bool add_dispatch(struct maker *m, const struct region *r, const struct task_cost *cost, const i64 *var)
+static bool add_dispatch(struct maker *m, const struct region *r, const struct task_cost *cost,
+                         const i64 *var)
 {
     const struct task *t = m->c->task.v[r->task];
     struct kernel k = {0};
@@ -213,7 +225,8 @@ static bool add_dispatch(struct maker *m, const struct region *r, const struct t
     arr_push(m->a, &m->p->dispatch);
     struct plan_dispatch *d = &m->p->dispatch.v[m->p->dispatch.n - 1];
     d->label = region_label(m->c, r, m->a);
-    if (!gen_kernel(&k, m->a, &cost->best, t, m->env->caps, m->e)) return err_prefix(m->e, "%.*s", STR_ARG(d->label));
+    if (!gen_kernel(&k, m->a, &cost->best, t, m->env->caps, m->e))
+        return err_prefix(m->e, "%.*s", STR_ARG(d->label));
     if (m->env->see_kernel) m->env->see_kernel(m->env->user, &k.kir);
     if (!spell(m, &k, &d->bin)) return err_prefix(m->e, "%.*s", STR_ARG(d->label));
     d->entry = str_dup(m->a, str_of(k.name));
@@ -279,8 +292,8 @@ static bool fill(struct maker *m, const struct selection *s, const i64 *var)
     return plan_verify(p, m->e);
 }
 
-bool plan_make(struct plan *p, const struct cover *c, const struct selection *s, const i64 *var, const struct plan_env *env,
-               struct arena *a, struct err *e)
+bool plan_make(struct plan *p, const struct cover *c, const struct selection *s, const i64 *var,
+               const struct plan_env *env, struct arena *a, struct err *e)
 {
     *p = (struct plan){.arena = a};
     symtab_init(&p->sym, a);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The selector's reasons as JSON: for each dispatch the regions that could have delivered the same value, what each would have cost
-// and on what evidence. Read by `quern explain`; stored in the artifact.
+// The selector's reasons as JSON: for each dispatch the regions that could have delivered the same
+// value, what each would have cost and on what evidence. Read by `quern explain`; stored in the
+// artifact.
 #include "plan/plan.h"
 
-static void put_region(struct buf *b, const struct cover *c, const struct selection *s, const struct region *r)
+static void put_region(struct buf *b, const struct cover *c, const struct selection *s,
+                       const struct region *r)
 {
     const struct task_cost *t = &s->cost[r->task];
     buf_z(b, "{\"nodes\":[");
@@ -30,7 +32,8 @@ static void put_region(struct buf *b, const struct cover *c, const struct select
     }
     buf_z(b, "\"seconds\":");
     buf_f64(b, t->seconds);
-    buf_printf(b, ",\"measured\":%s,\"trials\":%u,\"kernel\":", t->is_measured ? "true" : "false", t->n_trials);
+    buf_printf(b, ",\"measured\":%s,\"trials\":%u,\"kernel\":", t->is_measured ? "true" : "false",
+               t->n_trials);
     struct buf text = {0};
     candidate_print(&text, &t->best);
     buf_json_str(b, buf_view(&text));
@@ -47,7 +50,8 @@ static bool is_rival(const struct region *r, const struct region *chosen)
 
 void plan_explain(struct buf *b, const struct cover *c, const struct selection *s, const i64 *var)
 {
-    buf_printf(b, "{\"exact\":%s,\"states\":%llu,\"seconds\":", s->is_exact ? "true" : "false", (unsigned long long)s->n_states);
+    buf_printf(b, "{\"exact\":%s,\"states\":%llu,\"seconds\":", s->is_exact ? "true" : "false",
+               (unsigned long long)s->n_states);
     buf_f64(b, s->seconds);
     buf_z(b, ",\"sizes\":{");
     for (u32 i = 0; i < c->g->sym->var.n; i++) {

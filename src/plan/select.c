@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The selector. State: the forms (value in a layout) still needed. The value whose producer stands last in the graph is decided
-// next: every region that delivers it is tried, other layouts of it are converted, the region's inputs are needed from there
-// on. Costs add, so the best completion of a state does not depend on how it was reached: states are remembered (dynamic
-// programming over the frontier). Chains with skip connections have few states; where a graph has too many, the rest is decided
-// by the locally cheapest region and the selection is marked as not exact.
+// The selector. State: the forms (value in a layout) still needed. The value whose producer stands
+// last in the graph is decided next: every region that delivers it is tried, other layouts of it
+// are converted, the region's inputs are needed from there on. Costs add, so the best completion of
+// a state does not depend on how it was reached: states are remembered (dynamic programming over
+// the frontier). Chains with skip connections have few states; where a graph has too many, the rest
+// is decided by the locally cheapest region and the selection is marked as not exact.
 #include "plan/plan.h"
 
 #include <math.h>
@@ -12,9 +13,15 @@
 
 enum { MAX_STATES = 200000, MAX_NEED = 256 };
 
-struct state { struct form v[MAX_NEED]; u32 n; }; /* ascending by producer, value, layout */
+struct state {
+    struct form v[MAX_NEED];
+    u32 n;
+}; /* ascending by producer, value, layout */
 
-struct decided { double cost; i32 region; }; /* -1: cannot be completed */
+struct decided {
+    double cost;
+    i32 region;
+}; /* -1: cannot be completed */
 
 struct chooser {
     const struct cover *c;
@@ -23,11 +30,17 @@ struct chooser {
     double *cost;          /* per region */
     struct value_list *by; /* per value: regions that deliver it */
     struct map memo;       /* state -> index of decided */
-    struct { struct decided *v; u32 n, cap; } done;
+    struct {
+        struct decided *v;
+        u32 n, cap;
+    } done;
     bool greedy;
 };
 
-static node_id producer(const struct chooser *k, value_id v) { return graph_value(k->c->g, v)->producer; }
+static node_id producer(const struct chooser *k, value_id v)
+{
+    return graph_value(k->c->g, v)->producer;
+}
 
 static bool form_before(const struct chooser *k, struct form a, struct form b)
 {
@@ -61,7 +74,8 @@ static i32 conversion(const struct chooser *k, value_id v, enum layout from, enu
 {
     for (u32 i = 0; i < k->by[v].n; i++) {
         const struct region *r = &k->c->region.v[k->by[v].v[i]];
-        if (r->n_nodes == 0 && r->in[0].layout == from && r->out[0].layout == to) return (i32)k->by[v].v[i];
+        if (r->n_nodes == 0 && r->in[0].layout == from && r->out[0].layout == to)
+            return (i32)k->by[v].v[i];
     }
     return -1;
 }
@@ -81,9 +95,10 @@ static enum layout delivered_layout(const struct region *r, value_id v)
     return N_LAYOUTS;
 }
 
-/* Takes region r for the last value of the state: next = what is needed then. Cost includes conversions; INFINITY: impossible.
-   conv (may be NULL) receives the conversions. */
-static double take(const struct chooser *k, const struct state *s, u32 r, struct state *next, i32 *conv, u32 *n_conv)
+/* Takes region r for the last value of the state: next = what is needed then. Cost includes
+   conversions; INFINITY: impossible. conv (may be NULL) receives the conversions. */
+static double take(const struct chooser *k, const struct state *s, u32 r, struct state *next,
+                   i32 *conv, u32 *n_conv)
 {
     const struct region *x = &k->c->region.v[r];
     double cost = k->cost[r];
@@ -105,7 +120,8 @@ static double take(const struct chooser *k, const struct state *s, u32 r, struct
     return cost;
 }
 
-/* The value decided next is the last form's. An input in a layout it does not come in: its conversion is the only option. */
+/* The value decided next is the last form's. An input in a layout it does not come in: its
+ * conversion is the only option. */
 static double solve(struct chooser *k, const struct state *s, i32 *region);
 
 static double try_region(struct chooser *k, const struct state *s, u32 r, bool only_here)
@@ -158,10 +174,12 @@ static void index_regions(struct chooser *k)
     const struct cover *c = k->c;
     k->by = arena_array(k->a, struct value_list, c->g->value.n);
     for (u32 r = 0; r < c->region.n; r++)
-        for (u32 i = 0; i < c->region.v[r].n_out; i++) *(arr_push(k->a, &k->by[c->region.v[r].out[i].v])) = r;
+        for (u32 i = 0; i < c->region.v[r].n_out; i++)
+            *(arr_push(k->a, &k->by[c->region.v[r].out[i].v])) = r;
 }
 
-static bool cost_regions(struct chooser *k, struct selection *s, const i64 *var, plan_cost_fn *cost, void *user)
+static bool cost_regions(struct chooser *k, struct selection *s, const i64 *var, plan_cost_fn *cost,
+                         void *user)
 {
     const struct cover *c = k->c;
     s->cost = arena_array(k->a, struct task_cost, c->task.n);
@@ -202,8 +220,8 @@ static bool write_down(struct chooser *k, struct selection *s, struct state *now
     return true;
 }
 
-bool plan_select(struct selection *s, const struct cover *c, const i64 *var, plan_cost_fn *cost, void *user,
-                 struct arena *a, struct err *e)
+bool plan_select(struct selection *s, const struct cover *c, const i64 *var, plan_cost_fn *cost,
+                 void *user, struct arena *a, struct err *e)
 {
     struct chooser k = {.c = c, .a = a};
     *s = (struct selection){0};

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Laying out temporary buffers once sizes are known: largest first, each at the lowest offset where it meets no buffer that is
-// alive at the same time ("greedy by size", Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference, 2020,
-// section 5). Within a few percent of the best possible for networks with skip connections.
+// Laying out temporary buffers once sizes are known: largest first, each at the lowest offset where
+// it meets no buffer that is alive at the same time ("greedy by size", Pisarchyk and Lee, Efficient
+// Memory Management for Deep Neural Net Inference, 2020, section 5). Within a few percent of the
+// best possible for networks with skip connections.
 #include "rt/rt.h"
 
 enum { MEM_ALIGN = 64 };
 
-struct piece { u32 buf; i64 size; };
+struct piece {
+    u32 buf;
+    i64 size;
+};
 
 static void sort_pieces(struct piece *v, u32 n)
 {
@@ -18,7 +22,10 @@ static void sort_pieces(struct piece *v, u32 n)
         }
 }
 
-static bool alive_together(const struct plan_buf *a, const struct plan_buf *b) { return a->first <= b->last && b->first <= a->last; }
+static bool alive_together(const struct plan_buf *a, const struct plan_buf *b)
+{
+    return a->first <= b->last && b->first <= a->last;
+}
 
 /* The lowest offset at which piece k fits beside the k pieces placed before. */
 static i64 find_place(const struct plan *p, const struct piece *v, u32 k, const i64 *offset)
@@ -39,12 +46,15 @@ static bool buf_size(const struct plan *p, u32 k, const i64 *var, i64 *size, str
 {
     const struct plan_buf *b = &p->buf.v[k];
     if (!sym_eval(&p->sym, b->size, var, size) || *size < 0 || *size > INT64_MAX / 4)
-        return err_set(e, ERR_FAILED, "size of buffer '%.*s' is negative or too large for these inputs", STR_ARG(b->name));
+        return err_set(e, ERR_FAILED,
+                       "size of buffer '%.*s' is negative or too large for these inputs",
+                       STR_ARG(b->name));
     *size = round_up(*size, MEM_ALIGN);
     return true;
 }
 
-bool rt_plan_memory(const struct plan *p, const i64 *var, struct arena *a, struct rt_memory *m, struct err *e)
+bool rt_plan_memory(const struct plan *p, const i64 *var, struct arena *a, struct rt_memory *m,
+                    struct err *e)
 {
     struct piece *v = arena_array(a, struct piece, p->buf.n);
     u32 n = 0;

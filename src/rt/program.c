@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Loading and running plans. Sizes are bound from the inputs' shapes at each run; memory and kernel parameters are worked out again
-// only when they change. On a device that shares the host's memory inputs and outputs are used in place.
+// Loading and running plans. Sizes are bound from the inputs' shapes at each run; memory and kernel
+// parameters are worked out again only when they change. On a device that shares the host's memory
+// inputs and outputs are used in place.
 #include "rt/rt.h"
 
-struct bound {            /* all that follows from the sizes */
+struct bound { /* all that follows from the sizes */
     struct arena arena;
-    i64 *var;             /* NULL: nothing bound yet */
+    i64 *var; /* NULL: nothing bound yet */
     struct rt_memory mem;
-    i64 *buf_size;        /* per buffer, bytes */
+    i64 *buf_size;             /* per buffer, bytes */
     struct dev_launch *launch; /* per dispatch; buf filled at each run */
     struct dev_mem **slot;     /* per dispatch: its buffers */
 };
@@ -19,11 +20,12 @@ struct rt_program {
     struct dev *dev;
     bool shares_host;
     struct dev_kernel **kernel; /* per dispatch */
-    struct dev_mem *mem;        /* per buffer: constants, and interface buffers on devices with memory of their own */
-    struct dev_mem block;       /* temporaries */
+    struct dev_mem
+        *mem; /* per buffer: constants, and interface buffers on devices with memory of their own */
+    struct dev_mem block; /* temporaries */
     struct bound bound;
     bool profiling;
-    double *seconds, *flops;    /* per dispatch, see struct rt_times */
+    double *seconds, *flops; /* per dispatch, see struct rt_times */
 };
 
 /* loading */
@@ -35,12 +37,15 @@ static bool load_kernels(struct rt_program *r, struct err *e)
         const struct plan_dispatch *d = &p->dispatch.v[i];
         const struct plan_bin *b = &p->bin.v[d->bin];
         if (!str_is(b->lang, r->dev->driver->lang))
-            return err_set(e, ERR_UNSUPPORTED, "program is in language '%.*s', device '%s' runs '%s'", STR_ARG(b->lang),
+            return err_set(e, ERR_UNSUPPORTED,
+                           "program is in language '%.*s', device '%s' runs '%s'", STR_ARG(b->lang),
                            r->dev->driver->name, r->dev->driver->lang);
         for (u32 j = 0; j < i && !r->kernel[i]; j++) /* the same kernel loaded before */
-            if (p->dispatch.v[j].bin == d->bin && str_eq(p->dispatch.v[j].entry, d->entry) && p->dispatch.v[j].n_grid == d->n_grid)
+            if (p->dispatch.v[j].bin == d->bin && str_eq(p->dispatch.v[j].entry, d->entry) &&
+                p->dispatch.v[j].n_grid == d->n_grid)
                 r->kernel[i] = r->kernel[j];
-        if (!r->kernel[i]) r->kernel[i] = r->dev->driver->load(r->dev, b->code, d->entry, d->n_grid, e);
+        if (!r->kernel[i])
+            r->kernel[i] = r->dev->driver->load(r->dev, b->code, d->entry, d->n_grid, e);
         if (!r->kernel[i]) return err_prefix(e, "kernel '%.*s'", STR_ARG(d->entry));
     }
     return true;
@@ -114,9 +119,11 @@ static bool check_input(const struct plan *p, u32 k, const struct tensor *t, str
 {
     const struct plan_io *io = &p->input.v[k];
     if (t->dtype != io->dtype)
-        return err_set(e, ERR_INPUT, "input '%.*s' is %s, expected %s", STR_ARG(io->name), dtype_name(t->dtype), dtype_name(io->dtype));
+        return err_set(e, ERR_INPUT, "input '%.*s' is %s, expected %s", STR_ARG(io->name),
+                       dtype_name(t->dtype), dtype_name(io->dtype));
     if (t->rank != io->rank)
-        return err_set(e, ERR_INPUT, "input '%.*s' has rank %u, expected %u", STR_ARG(io->name), t->rank, io->rank);
+        return err_set(e, ERR_INPUT, "input '%.*s' has rank %u, expected %u", STR_ARG(io->name),
+                       t->rank, io->rank);
     return true;
 }
 
@@ -130,17 +137,19 @@ static void bind_vars(const struct plan *p, const struct tensor *in, i64 *var)
         }
 }
 
-static bool check_sizes(const struct plan *p, const struct tensor *in, const i64 *var, struct err *e)
+static bool check_sizes(const struct plan *p, const struct tensor *in, const i64 *var,
+                        struct err *e)
 {
     for (u32 k = 0; k < p->input.n; k++)
         for (u32 d = 0; d < p->input.v[k].rank; d++) {
             const struct plan_io *io = &p->input.v[k];
             i64 want;
             if (!sym_eval(&p->sym, io->dim[d], var, &want))
-                return err_set(e, ERR_INPUT, "size of input '%.*s', axis %u, cannot be worked out", STR_ARG(io->name), d);
+                return err_set(e, ERR_INPUT, "size of input '%.*s', axis %u, cannot be worked out",
+                               STR_ARG(io->name), d);
             if (in[k].dim[d] != want || want < 0)
-                return err_set(e, ERR_INPUT, "input '%.*s' has size %lld on axis %u, expected %lld", STR_ARG(io->name),
-                               (long long)in[k].dim[d], d, (long long)want);
+                return err_set(e, ERR_INPUT, "input '%.*s' has size %lld on axis %u, expected %lld",
+                               STR_ARG(io->name), (long long)in[k].dim[d], d, (long long)want);
         }
     return true;
 }
@@ -153,13 +162,25 @@ static bool bind_launch(struct rt_program *r, u32 i, struct err *e)
     i64(*grid)[3] = (i64(*)[3])arena_alloc(&b->arena, (i64)sizeof(i64[3]) * d->n_grid);
     i64 work;
     bool ok = sym_eval(&r->plan->sym, d->work, b->var, &work) && work >= 0;
-    for (u32 k = 0; k < d->n_param && ok; k++) ok = sym_eval(&r->plan->sym, d->param[k], b->var, &param[k]);
+    for (u32 k = 0; k < d->n_param && ok; k++)
+        ok = sym_eval(&r->plan->sym, d->param[k], b->var, &param[k]);
     for (u32 g = 0; g < d->n_grid; g++)
-        for (u32 x = 0; x < 3 && ok; x++) ok = sym_eval(&r->plan->sym, d->grid[g].extent[x], b->var, &grid[g][x]) && grid[g][x] >= 0;
-    if (!ok) return err_set(e, ERR_FAILED, "sizes of kernel '%.*s' cannot be worked out for these inputs", STR_ARG(d->entry));
+        for (u32 x = 0; x < 3 && ok; x++)
+            ok = sym_eval(&r->plan->sym, d->grid[g].extent[x], b->var, &grid[g][x]) &&
+                 grid[g][x] >= 0;
+    if (!ok)
+        return err_set(e, ERR_FAILED,
+                       "sizes of kernel '%.*s' cannot be worked out for these inputs",
+                       STR_ARG(d->entry));
     b->slot[i] = arena_array(&b->arena, struct dev_mem, d->n_buf);
-    b->launch[i] = (struct dev_launch){.kernel = r->kernel[i], .buf = b->slot[i], .n_buf = d->n_buf, .param = param,
-                                       .n_param = d->n_param, .grid = (const i64(*)[3])grid, .n_grid = d->n_grid, .work_size = work};
+    b->launch[i] = (struct dev_launch){.kernel = r->kernel[i],
+                                       .buf = b->slot[i],
+                                       .n_buf = d->n_buf,
+                                       .param = param,
+                                       .n_param = d->n_param,
+                                       .grid = (const i64(*)[3])grid,
+                                       .n_grid = d->n_grid,
+                                       .work_size = work};
     return true;
 }
 
@@ -204,7 +225,9 @@ static bool rebind(struct rt_program *r, const i64 *var, struct err *e)
     bool ok = rt_plan_memory(p, var, &b->arena, &b->mem, e) && grow_block(r, e);
     for (u32 k = 0; k < p->buf.n && ok; k++) {
         ok = sym_eval(&p->sym, p->buf.v[k].size, var, &b->buf_size[k]) && b->buf_size[k] >= 0;
-        if (!ok) err_set(e, ERR_FAILED, "size of buffer '%.*s' cannot be worked out", STR_ARG(p->buf.v[k].name));
+        if (!ok)
+            err_set(e, ERR_FAILED, "size of buffer '%.*s' cannot be worked out",
+                    STR_ARG(p->buf.v[k].name));
         ok = ok && bind_interface(r, k, e);
     }
     for (u32 i = 0; i < p->dispatch.n && ok; i++) ok = bind_launch(r, i, e);
@@ -237,9 +260,13 @@ static bool output_dims(const struct rt_program *r, struct tensor *out, struct e
         i64 bytes;
         for (u32 d = 0; d < io->rank; d++)
             if (!sym_eval(&p->sym, io->dim[d], r->bound.var, &out[k].dim[d]))
-                return err_set(e, ERR_FAILED, "size of output '%.*s' cannot be worked out", STR_ARG(io->name));
-        if (!tensor_size_ok(io->dtype, io->rank, out[k].dim, &bytes) || bytes != r->bound.buf_size[io->buf])
-            return err_set(e, ERR_FAILED, "output '%.*s' is empty of meaning for these inputs: a size is negative or too large",
+                return err_set(e, ERR_FAILED, "size of output '%.*s' cannot be worked out",
+                               STR_ARG(io->name));
+        if (!tensor_size_ok(io->dtype, io->rank, out[k].dim, &bytes) ||
+            bytes != r->bound.buf_size[io->buf])
+            return err_set(e, ERR_FAILED,
+                           "output '%.*s' is empty of meaning for these inputs: a size is negative "
+                           "or too large",
                            STR_ARG(io->name));
     }
     return true;
@@ -251,18 +278,22 @@ static bool check_input_bytes(const struct rt_program *r, const struct tensor *i
     const struct plan *p = r->plan;
     for (u32 k = 0; k < p->input.n; k++) {
         i64 bytes;
-        if (!tensor_size_ok(in[k].dtype, in[k].rank, in[k].dim, &bytes) || bytes != r->bound.buf_size[p->input.v[k].buf])
-            return err_set(e, ERR_FAILED, "input '%.*s' does not have the size of its buffer", STR_ARG(p->input.v[k].name));
+        if (!tensor_size_ok(in[k].dtype, in[k].rank, in[k].dim, &bytes) ||
+            bytes != r->bound.buf_size[p->input.v[k].buf])
+            return err_set(e, ERR_FAILED, "input '%.*s' does not have the size of its buffer",
+                           STR_ARG(p->input.v[k].name));
     }
     return true;
 }
 
-bool rt_output_dims(struct rt_program *r, const struct tensor *in, struct tensor *out, struct err *e)
+bool rt_output_dims(struct rt_program *r, const struct tensor *in, struct tensor *out,
+                    struct err *e)
 {
     return bind_inputs(r, in, e) && check_input_bytes(r, in, e) && output_dims(r, out, e);
 }
 
-static struct dev_mem find_mem(const struct rt_program *r, u32 k, const struct tensor *in, const struct tensor *out)
+static struct dev_mem find_mem(const struct rt_program *r, u32 k, const struct tensor *in,
+                               const struct tensor *out)
 {
     const struct plan *p = r->plan;
     i64 size = r->bound.buf_size[k];
@@ -287,7 +318,8 @@ static bool move_inputs(struct rt_program *r, const struct tensor *in, struct er
     if (r->shares_host) return true;
     for (u32 k = 0; k < r->plan->input.n; k++) {
         u32 b = r->plan->input.v[k].buf;
-        if (!r->dev->driver->upload(r->dev, r->mem[b], in[k].data, r->bound.buf_size[b], e)) return false;
+        if (!r->dev->driver->upload(r->dev, r->mem[b], in[k].data, r->bound.buf_size[b], e))
+            return false;
     }
     return true;
 }
@@ -297,7 +329,8 @@ static bool move_outputs(struct rt_program *r, struct tensor *out, struct err *e
     if (r->shares_host) return true;
     for (u32 k = 0; k < r->plan->output.n; k++) {
         u32 b = r->plan->output.v[k].buf;
-        if (!r->dev->driver->download(r->dev, r->mem[b], out[k].data, r->bound.buf_size[b], e)) return false;
+        if (!r->dev->driver->download(r->dev, r->mem[b], out[k].data, r->bound.buf_size[b], e))
+            return false;
     }
     return true;
 }
@@ -315,7 +348,8 @@ static bool launch_all(struct rt_program *r, struct err *e)
     for (u32 i = 0; i < r->plan->dispatch.n; i++) {
         double start = r->profiling ? os_now() : 0;
         if (!v->launch(r->dev, &r->bound.launch[i], e))
-            return err_prefix(e, "kernel '%.*s' (%.*s)", STR_ARG(r->plan->dispatch.v[i].entry), STR_ARG(r->plan->dispatch.v[i].label));
+            return err_prefix(e, "kernel '%.*s' (%.*s)", STR_ARG(r->plan->dispatch.v[i].entry),
+                              STR_ARG(r->plan->dispatch.v[i].label));
         if (!r->profiling) continue;
         if (!v->fence(r->dev, e)) return false;
         r->seconds[i] += v->elapsed ? v->elapsed(r->dev) : os_now() - start;
@@ -324,15 +358,18 @@ static bool launch_all(struct rt_program *r, struct err *e)
     return v->fence(r->dev, e);
 }
 
-bool rt_run(struct rt_program *r, const struct tensor *in, struct tensor *out, struct arena *a, struct err *e)
+bool rt_run(struct rt_program *r, const struct tensor *in, struct tensor *out, struct arena *a,
+            struct err *e)
 {
     const struct plan *p = r->plan;
     if (!rt_output_dims(r, in, out, e)) return false;
     for (u32 k = 0; k < p->output.n; k++)
-        if (!out[k].data) out[k].data = arena_alloc(a, i64_max(r->bound.buf_size[p->output.v[k].buf], 1));
+        if (!out[k].data)
+            out[k].data = arena_alloc(a, i64_max(r->bound.buf_size[p->output.v[k].buf], 1));
     if (!move_inputs(r, in, e)) return false;
     for (u32 i = 0; i < p->dispatch.n; i++)
-        for (u32 k = 0; k < p->dispatch.v[i].n_buf; k++) r->bound.slot[i][k] = find_mem(r, p->dispatch.v[i].buf[k], in, out);
+        for (u32 k = 0; k < p->dispatch.v[i].n_buf; k++)
+            r->bound.slot[i][k] = find_mem(r, p->dispatch.v[i].buf[k], in, out);
     return launch_all(r, e) && move_outputs(r, out, e);
 }
 
@@ -342,6 +379,9 @@ void rt_profile(struct rt_program *r, bool on)
     for (u32 i = 0; i < r->plan->dispatch.n; i++) r->seconds[i] = r->flops[i] = 0;
 }
 
-struct rt_times rt_profile_times(const struct rt_program *r) { return (struct rt_times){r->seconds, r->flops, r->plan->dispatch.n}; }
+struct rt_times rt_profile_times(const struct rt_program *r)
+{
+    return (struct rt_times){r->seconds, r->flops, r->plan->dispatch.n};
+}
 
 i64 rt_memory_used(const struct rt_program *r) { return r->bound.var ? r->bound.mem.total : 0; }

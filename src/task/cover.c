@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The cover: all regions worth considering. First the default regions, demand-driven from the graph's outputs, then for each of
-// them the alternatives: pooling fused behind a convolution, views kept out of it, the anchor by itself, other layouts at the
-// graph's border. Alternatives need values that the default may not deliver; demand is followed until everything needed is
+// The cover: all regions worth considering. First the default regions, demand-driven from the
+// graph's outputs, then for each of them the alternatives: pooling fused behind a convolution,
+// views kept out of it, the anchor by itself, other layouts at the graph's border. Alternatives
+// need values that the default may not deliver; demand is followed until everything needed is
 // delivered. Which region wins is not decided here.
 #include "task/grow.h"
 
-struct need { struct form *v; u32 n, cap; u32 done; };
+struct need {
+    struct form *v;
+    u32 n, cap;
+    u32 done;
+};
 
 struct builder {
     struct cutter cut;
     struct cover *c;
-    struct need need;     /* forms demanded so far, each once */
-    struct map tasks;     /* key bytes -> index of cover.task */
-    struct map regions;   /* nodes, forms -> 1: seen */
+    struct need need;   /* forms demanded so far, each once */
+    struct map tasks;   /* key bytes -> index of cover.task */
+    struct map regions; /* nodes, forms -> 1: seen */
     bool no_fusion;
     struct err *e;
 };
@@ -31,7 +36,8 @@ static bool spreads(const struct graph *g, node_id n)
     return node_is(g, n, OP_POINTWISE | OP_VIEW | OP_SAMPLE | OP_WINDOW | OP_CONV | OP_REDUCE);
 }
 
-/* One node: if one of its activations of the output's rank is channels last, all are. Returns whether anything changed. */
+/* One node: if one of its activations of the output's rank is channels last, all are. Returns
+ * whether anything changed. */
 static bool spread_layout(struct cutter *c, node_id n)
 {
     const struct graph *g = c->g;
@@ -43,7 +49,8 @@ static bool spread_layout(struct cutter *c, node_id n)
             value_id v = k < x->in.n ? x->in.v[k] : x->out.v[k - x->in.n];
             if (!v || !has_channels(g, v) || graph_value(g, v)->shape.rank != rank) continue;
             if (pass == 0) any |= c->layout[v] == LAYOUT_CLAST;
-            else if (any && c->layout[v] != LAYOUT_CLAST) c->layout[v] = LAYOUT_CLAST, changed = true;
+            else if (any && c->layout[v] != LAYOUT_CLAST)
+                c->layout[v] = LAYOUT_CLAST, changed = true;
         }
     }
     return changed;
@@ -131,7 +138,8 @@ static bool add_region(struct builder *b, const struct node_set *s, const value_
     for (u32 i = 0; i < n_out; i++) r.out[i] = (struct form){out[i], layout[out[i]]};
     if (seen_region(b, &r)) return true;
     struct task *t = arena_new(a, struct task);
-    if (!task_make(t, b->cut.g, a, r.nodes, r.n_nodes, out, n_out, layout, &r.map_back, b->e)) return false;
+    if (!task_make(t, b->cut.g, a, r.nodes, r.n_nodes, out, n_out, layout, &r.map_back, b->e))
+        return false;
     r.task = share_task(b, t);
     *(arr_push(a, &b->c->region)) = r;
     for (u32 i = 0; i < r.n_in; i++) need_form(b, r.in[i]);
@@ -173,7 +181,8 @@ static bool add_conversion(struct builder *b, value_id v, enum layout from, enum
 
 static bool only_border_differs(const struct builder *b, value_id v)
 {
-    return has_channels(b->cut.g, v) && (b->cut.is_output[v] || graph_value(b->cut.g, v)->producer == 0);
+    return has_channels(b->cut.g, v) &&
+           (b->cut.is_output[v] || graph_value(b->cut.g, v)->producer == 0);
 }
 
 /* The same nodes with inputs or outputs at the graph's border in the other layout. */
@@ -296,7 +305,8 @@ static void find_anchors(struct builder *b)
     }
 }
 
-bool cover_build(struct cover *c, const struct graph *g, struct arena *a, const struct cover_opts *o, struct err *e)
+bool cover_build(struct cover *c, const struct graph *g, struct arena *a,
+                 const struct cover_opts *o, struct err *e)
 {
     *c = (struct cover){.g = g, .arena = a};
     struct builder b = {.c = c, .e = e, .no_fusion = o && o->no_fusion};

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Growing regions. Forward: an anchor takes the pointwise nodes behind it while exactly one value leaves the region, so a
-// residual add or x*sigmoid(x) fuses but nothing is computed twice. Backward: views are cheap to recompute and always come along;
-// pointwise nodes only when nobody else needs them. Node ids are in topological order (graph_sort ran).
+// Growing regions. Forward: an anchor takes the pointwise nodes behind it while exactly one value
+// leaves the region, so a residual add or x*sigmoid(x) fuses but nothing is computed twice.
+// Backward: views are cheap to recompute and always come along; pointwise nodes only when nobody
+// else needs them. Node ids are in topological order (graph_sort ran).
 #include "task/grow.h"
 
 static void note_users(struct cutter *c)
@@ -60,7 +61,10 @@ void set_sort(const struct cutter *c, struct node_set *s)
         if (s->has[n]) s->v[k++] = n;
 }
 
-bool node_is(const struct graph *g, node_id n, u32 props) { return (op_of(g, n)->props & props) != 0; }
+bool node_is(const struct graph *g, node_id n, u32 props)
+{
+    return (op_of(g, n)->props & props) != 0;
+}
 
 value_id node_out(const struct graph *g, node_id n)
 {
@@ -108,7 +112,8 @@ static bool *mark_behind(const struct cutter *c, const struct node_set *s)
     return behind;
 }
 
-static bool inputs_ready(const struct cutter *c, const struct node_set *s, const bool *behind, node_id n)
+static bool inputs_ready(const struct cutter *c, const struct node_set *s, const bool *behind,
+                         node_id n)
 {
     const struct node *x = graph_node(c->g, n);
     for (u32 k = 0; k < x->in.n; k++) {
@@ -123,7 +128,8 @@ static bool same_reduction(const struct graph *g, node_id a, node_id b)
     struct op_reduce ra, rb;
     const struct op *oa = op_of(g, a), *ob = op_of(g, b);
     if (!oa->reduce || !ob->reduce) return false;
-    if (!oa->reduce(g, graph_node(g, a), &ra) || !ob->reduce(g, graph_node(g, b), &rb)) return false;
+    if (!oa->reduce(g, graph_node(g, a), &ra) || !ob->reduce(g, graph_node(g, b), &rb))
+        return false;
     if (!ra.keepdims || !rb.keepdims || ra.n_axes != rb.n_axes) return false;
     for (u32 i = 0; i < ra.n_axes; i++)
         if (ra.axis[i] != rb.axis[i]) return false;
@@ -131,7 +137,8 @@ static bool same_reduction(const struct graph *g, node_id a, node_id b)
                        &graph_value(g, graph_node(g, b)->in.v[0])->shape);
 }
 
-/* May n stand behind the anchor in one kernel? Its elements must be the anchor's (or, for a reduction, those of a row). */
+/* May n stand behind the anchor in one kernel? Its elements must be the anchor's (or, for a
+ * reduction, those of a row). */
 static bool fits_behind(const struct cutter *c, node_id anchor, node_id n)
 {
     const struct graph *g = c->g;
@@ -141,9 +148,11 @@ static bool fits_behind(const struct cutter *c, node_id anchor, node_id n)
         if (node_is(g, n, OP_REDUCE)) return same_reduction(g, anchor, n);
         if (!node_is(g, n, OP_POINTWISE)) return false;
         const struct shape *full = &graph_value(g, graph_node(g, anchor)->in.v[0])->shape;
-        return shape_equal(out, full) || shape_equal(out, &graph_value(g, node_out(g, anchor))->shape);
+        return shape_equal(out, full) ||
+               shape_equal(out, &graph_value(g, node_out(g, anchor))->shape);
     }
-    return node_is(g, n, OP_POINTWISE) && shape_equal(out, &graph_value(g, node_out(g, anchor))->shape);
+    return node_is(g, n, OP_POINTWISE) &&
+           shape_equal(out, &graph_value(g, node_out(g, anchor))->shape);
 }
 
 static node_id next_behind(const struct cutter *c, const struct node_set *s, node_id anchor)
@@ -175,7 +184,8 @@ void grow_epilogue(const struct cutter *c, struct node_set *s, node_id anchor)
 }
 
 /* Would recomputing the producer inside the consumer be cheap? */
-static bool comes_along(const struct cutter *c, const struct node_set *s, node_id consumer, value_id v)
+static bool comes_along(const struct cutter *c, const struct node_set *s, node_id consumer,
+                        value_id v)
 {
     const struct graph *g = c->g;
     node_id p = graph_value(g, v)->producer;
@@ -198,7 +208,8 @@ void grow_prologue(const struct cutter *c, struct node_set *s)
             value_id v = x->in.v[k];
             if (v && comes_along(c, s, s->v[i], v)) {
                 set_add(s, graph_value(c->g, v)->producer);
-                i = (u32)-1; /* a node's last user may just have come in: look again from the start */
+                i = (u32)-1; /* a node's last user may just have come in: look again from the start
+                              */
                 break;
             }
         }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Making tasks: a region of a graph becomes a graph of its own whose text is its identity. Content of constants is dropped unless
-// kernels are specialised on it (integers that steer index maps, single scalars), so that two layers which differ only in
-// their weights are one task and are measured once.
+// Making tasks: a region of a graph becomes a graph of its own whose text is its identity. Content
+// of constants is dropped unless kernels are specialised on it (integers that steer index maps,
+// single scalars), so that two layers which differ only in their weights are one task and are
+// measured once.
 #include "task/task.h"
 
 /* Integers up to this many elements stay: starts of slices, pads, permutations given as inputs. */
@@ -47,8 +48,9 @@ static void task_key(struct task *t)
     buf_release(&b);
 }
 
-bool task_make(struct task *t, const struct graph *from, struct arena *a, const node_id *nodes, u32 n,
-               const value_id *out, u32 n_out, const enum layout *layout, value_id **map_back, struct err *e)
+bool task_make(struct task *t, const struct graph *from, struct arena *a, const node_id *nodes,
+               u32 n, const value_id *out, u32 n_out, const enum layout *layout,
+               value_id **map_back, struct err *e)
 {
     value_id *back = NULL;
     graph_extract(&t->g, from, a, nodes, n, out, n_out, &back);

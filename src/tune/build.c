@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Building many texts: each in a child process, as many at a time as there are processors, results cached in the database by the
-// hash of text, compiler and target. A compiler that crashes or hangs costs one candidate.
+// Building many texts: each in a child process, as many at a time as there are processors, results
+// cached in the database by the hash of text, compiler and target. A compiler that crashes or hangs
+// costs one candidate.
 #include "tune/tune.h"
 
 #include <string.h>
@@ -9,7 +10,10 @@
 enum { MAX_PARALLEL = 64 };
 static const double default_timeout = 60;
 
-struct head { u8 ok, timed_out; i64 n; };
+struct head {
+    u8 ok, timed_out;
+    i64 n;
+};
 
 struct job {
     const struct builder *b;
@@ -18,7 +22,10 @@ struct job {
     struct os_child child;
 };
 
-static double timeout_of(const struct builder *b) { return b->timeout > 0 ? b->timeout : default_timeout; }
+static double timeout_of(const struct builder *b)
+{
+    return b->timeout > 0 ? b->timeout : default_timeout;
+}
 
 static void job_main(void *user, int fd)
 {
@@ -44,9 +51,12 @@ static void job_collect(struct job *j, struct built *out, struct arena *a)
         how = os_child_get(&j->child, p, h.n, limit);
     }
     os_child_end(&j->child);
-    *out = (struct built){.ok = how == OS_EXITED && h.ok, .timed_out = how == OS_TIMEOUT || h.timed_out};
+    *out = (struct built){.ok = how == OS_EXITED && h.ok,
+                          .timed_out = how == OS_TIMEOUT || h.timed_out};
     if (out->ok) out->code = (struct str){p, h.n};
-    else out->message = how == OS_EXITED ? (struct str){p, h.n} : S("the build process ended without a result");
+    else
+        out->message =
+            how == OS_EXITED ? (struct str){p, h.n} : S("the build process ended without a result");
 }
 
 struct hash build_key(const struct builder *b, struct str text)
@@ -68,7 +78,8 @@ static bool store(const struct builder *b, struct str text, const struct built *
     return !b->db || !r->ok || db_put_binary(b->db, build_key(b, text), r->code, e);
 }
 
-bool build_all(const struct builder *b, const struct str *text, u32 n, struct built *out, struct arena *a, struct err *e)
+bool build_all(const struct builder *b, const struct str *text, u32 n, struct built *out,
+               struct arena *a, struct err *e)
 {
     struct job job[MAX_PARALLEL];
     u32 limit = b->n_parallel ? b->n_parallel : (u32)os_n_cpus(), first = 0, running = 0;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a kernel is fed and what must come out. Content is random, signed and seeded; the reference is the operators' own evaluation
-// with double accumulation. Where that would take too long only sampled elements of the output are known, corners included.
-// Tolerances follow type and depth of the reductions: errors of a sum of n terms grow like sqrt(n) in the mean (Higham, Accuracy
-// and Stability of Numerical Algorithms, section 2.8), times a margin for transcendental functions.
+// What a kernel is fed and what must come out. Content is random, signed and seeded; the reference
+// is the operators' own evaluation with double accumulation. Where that would take too long only
+// sampled elements of the output are known, corners included. Tolerances follow type and depth of
+// the reductions: errors of a sum of n terms grow like sqrt(n) in the mean (Higham, Accuracy and
+// Stability of Numerical Algorithms, section 2.8), times a margin for transcendental functions.
 #include "tune/tune.h"
 
 #include <math.h>
@@ -28,14 +29,16 @@ static double node_depth(const struct graph *g, const struct node *x, const i64 
     double n_in = 1, n_out = 1;
     if (!x->in.n || !x->in.v[0]) return 1;
     const struct shape *a = &graph_value(g, x->in.v[0])->shape;
-    if (x->in.n > 1 && x->in.v[1] && graph_value(g, x->in.v[1])->shape.rank > 2 && graph_value(g, x->in.v[1])->is_const) {
+    if (x->in.n > 1 && x->in.v[1] && graph_value(g, x->in.v[1])->shape.rank > 2 &&
+        graph_value(g, x->in.v[1])->is_const) {
         if (!shape_eval(g->sym, &graph_value(g, x->in.v[1])->shape, var, in)) return 1;
         for (u32 d = 1; d < graph_value(g, x->in.v[1])->shape.rank; d++) n_in *= (double)in[d];
         return n_in; /* weights (m, c, k...): a sum over c and k */
     }
     if (!shape_eval(g->sym, a, var, in)) return 1;
     for (u32 k = 0; k < x->out.n; k++) {
-        if (!x->out.v[k] || !shape_eval(g->sym, &graph_value(g, x->out.v[k])->shape, var, out)) continue;
+        if (!x->out.v[k] || !shape_eval(g->sym, &graph_value(g, x->out.v[k])->shape, var, out))
+            continue;
         for (u32 d = 0; d < graph_value(g, x->out.v[k])->shape.rank; d++) n_out *= (double)out[d];
         break;
     }
@@ -82,7 +85,8 @@ static void fill(struct tensor *t, i64 n, struct rng *r)
 {
     i64 size = dtype_size(t->dtype), m = i64_min(n, PATTERN - 1);
     for (i64 i = 0; i < m; i++) fill_elem(t->dtype, t->data, i, r);
-    for (i64 done = m; done < n; done += m) memcpy((char *)t->data + done * size, t->data, (size_t)(i64_min(m, n - done) * size));
+    for (i64 done = m; done < n; done += m)
+        memcpy((char *)t->data + done * size, t->data, (size_t)(i64_min(m, n - done) * size));
 }
 
 static bool make_value(struct check *c, value_id v, struct rng *r, struct err *e)
@@ -91,7 +95,8 @@ static bool make_value(struct check *c, value_id v, struct rng *r, struct err *e
     struct tensor *t = &c->value[v];
     i64 bytes;
     t->dtype = x->dtype, t->rank = x->shape.rank;
-    if (!shape_eval(c->task->g.sym, &x->shape, c->var, t->dim) || !tensor_size_ok(t->dtype, t->rank, t->dim, &bytes))
+    if (!shape_eval(c->task->g.sym, &x->shape, c->var, t->dim) ||
+        !tensor_size_ok(t->dtype, t->rank, t->dim, &bytes))
         return err_set(e, ERR_FAILED, "sizes of a task's input cannot be worked out");
     if (x->data) {
         t->data = mem_alloc(i64_max(bytes, 1));
@@ -99,7 +104,9 @@ static bool make_value(struct check *c, value_id v, struct rng *r, struct err *e
         return true;
     }
     t->data = mem_aligned(i64_max(bytes, 64));
-    if (!t->data) return err_set(e, ERR_SYSTEM, "not enough memory for a task's input (%lld bytes)", (long long)bytes);
+    if (!t->data)
+        return err_set(e, ERR_SYSTEM, "not enough memory for a task's input (%lld bytes)",
+                       (long long)bytes);
     fill(t, bytes / dtype_size(t->dtype), r);
     return true;
 }
@@ -116,13 +123,15 @@ static void choose_points(struct check *c, struct arena *a, u64 seed)
     if (n <= N_POINTS) return;
     c->points = arena_array(a, i64, N_POINTS);
     c->n_points = N_POINTS;
-    for (i64 i = 0; i < N_POINTS; i++) c->points[i] = i == 0 ? 0 : i == 1 ? n - 1 : rng_range(&r, 0, n - 1);
+    for (i64 i = 0; i < N_POINTS; i++)
+        c->points[i] = i == 0 ? 0 : i == 1 ? n - 1 : rng_range(&r, 0, n - 1);
 }
 
 static bool evaluate(struct check *c, struct arena *a, u64 seed, struct err *e)
 {
     const struct graph *g = &c->task->g;
-    if (g->output.n == 1 && task_flops(c->task, c->var) > max_reference_flops) choose_points(c, a, seed);
+    if (g->output.n == 1 && task_flops(c->task, c->var) > max_reference_flops)
+        choose_points(c, a, seed);
     struct graph full; /* stripped constants get the random content */
     struct arena tmp = {0};
     graph_clone(&full, g, &tmp);
@@ -137,7 +146,8 @@ static bool evaluate(struct check *c, struct arena *a, u64 seed, struct err *e)
     return ok;
 }
 
-bool check_init(struct check *c, const struct task *t, const i64 *var, u64 seed, bool with_reference, struct err *e)
+bool check_init(struct check *c, const struct task *t, const i64 *var, u64 seed,
+                bool with_reference, struct err *e)
 {
     *c = (struct check){.task = t};
     struct arena *a = &c->arena;
@@ -167,9 +177,15 @@ void check_release(struct check *c)
 
 /* comparing */
 
-struct worst { double err; i64 at; double got, want; i64 n_bad; };
+struct worst {
+    double err;
+    i64 at;
+    double got, want;
+    i64 n_bad;
+};
 
-static void compare_elem(const struct check *c, const struct tensor *want, i64 i, double scale, double got, struct worst *w)
+static void compare_elem(const struct check *c, const struct tensor *want, i64 i, double scale,
+                         double got, struct worst *w)
 {
     double x = elem_f64(want->dtype, want->data, i);
     if ((isnan(x) && isnan(got)) || x == got) return;
@@ -179,7 +195,8 @@ static void compare_elem(const struct check *c, const struct tensor *want, i64 i
     if (w->n_bad == 1 || err > w->err) *w = (struct worst){err, i, got, x, w->n_bad};
 }
 
-/* Not below 1e-6: contents are of order one, and what cancels completely leaves rounding errors of that order. */
+/* Not below 1e-6: contents are of order one, and what cancels completely leaves rounding errors of
+ * that order. */
 static double magnitude(const struct check *c, const struct tensor *t)
 {
     double m = 1e-6;
@@ -204,7 +221,8 @@ bool check_output(const struct check *c, u32 k, const void *got, struct buf *why
         compare_elem(c, want, at, scale, elem_f64(want->dtype, got, layout_flat(want, l, at)), &w);
     }
     if (w.n_bad == 0) return true;
-    buf_printf(why, "output %u: %lld of %lld elements differ, worst at %lld: ", k, (long long)w.n_bad, (long long)n, (long long)w.at);
+    buf_printf(why, "output %u: %lld of %lld elements differ, worst at %lld: ", k,
+               (long long)w.n_bad, (long long)n, (long long)w.at);
     buf_f64(why, w.got);
     buf_z(why, ", expected ");
     buf_f64(why, w.want);
@@ -228,5 +246,7 @@ void layout_store(const struct tensor *t, enum layout l, void *dst)
     i64 n = tensor_count(t), size = dtype_size(t->dtype);
     if (l == LAYOUT_ROWS) memcpy(dst, t->data, (size_t)(n * size));
     else
-        for (i64 i = 0; i < n; i++) memcpy((char *)dst + layout_flat(t, l, i) * size, (const char *)t->data + i * size, (size_t)size);
+        for (i64 i = 0; i < n; i++)
+            memcpy((char *)dst + layout_flat(t, l, i) * size, (const char *)t->data + i * size,
+                   (size_t)size);
 }

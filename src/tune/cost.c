@@ -13,21 +13,24 @@ static double reference_seconds(const struct trial_row *rows, u32 n, struct aren
     return stats_of(v, k).median;
 }
 
-/* Seconds of a candidate with the machine's moods taken out: its ratio to the reference, times the reference's time. */
+/* Seconds of a candidate with the machine's moods taken out: its ratio to the reference, times the
+ * reference's time. */
 static double row_seconds(const struct trial_row *r, double reference)
 {
     if (reference <= 0) return r->median;
     return r->ratio > 0 ? r->ratio * reference : reference;
 }
 
-bool tune_best(struct db *d, i64 env, const struct task *t, const i64 *var, struct task_known *k, struct err *e)
+bool tune_best(struct db *d, i64 env, const struct task *t, const i64 *var, struct task_known *k,
+               struct err *e)
 {
     struct arena tmp = {0};
     struct trial_row *rows = NULL;
     u32 n = 0;
     *k = (struct task_known){0};
     i64 id = db_task(d, t, e);
-    bool ok = id != 0 && db_trials(d, env, id, sizes_text(&tmp, t->g.sym, var, t), &tmp, &rows, &n, e);
+    bool ok =
+        id != 0 && db_trials(d, env, id, sizes_text(&tmp, t->g.sym, var, t), &tmp, &rows, &n, e);
     double reference = ok ? reference_seconds(rows, n, &tmp) : 0;
     for (u32 i = 0; i < n && ok; i++) {
         k->n_trials += rows[i].n > 0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tuning database: one SQLite file in write-ahead mode. Everything is appended and committed at once, so a kill at any moment
-// loses at most the sample in flight; nothing measured is ever overwritten. Schema: doc/database.md.
+// The tuning database: one SQLite file in write-ahead mode. Everything is appended and committed at
+// once, so a kill at any moment loses at most the sample in flight; nothing measured is ever
+// overwritten. Schema: doc/database.md.
 #include "tune/tune.h"
 
 #include <sqlite3.h>
@@ -9,41 +10,55 @@
 enum { SCHEMA_VERSION = 2, BUSY_MS = 30000 };
 
 static const char schema[] =
-    "CREATE TABLE IF NOT EXISTS env (id INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL, toolchain TEXT NOT NULL,"
+    "CREATE TABLE IF NOT EXISTS env (id INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL, toolchain "
+    "TEXT NOT NULL,"
     "  UNIQUE (fingerprint, toolchain));"
-    "CREATE TABLE IF NOT EXISTS task (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, text TEXT NOT NULL);"
-    "CREATE TABLE IF NOT EXISTS trial (id INTEGER PRIMARY KEY, env INTEGER NOT NULL REFERENCES env, task INTEGER NOT NULL"
-    "  REFERENCES task, sizes TEXT NOT NULL, candidate TEXT NOT NULL, kernel TEXT NOT NULL DEFAULT '', status INTEGER NOT NULL"
+    "CREATE TABLE IF NOT EXISTS task (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, text TEXT "
+    "NOT NULL);"
+    "CREATE TABLE IF NOT EXISTS trial (id INTEGER PRIMARY KEY, env INTEGER NOT NULL REFERENCES "
+    "env, task INTEGER NOT NULL"
+    "  REFERENCES task, sizes TEXT NOT NULL, candidate TEXT NOT NULL, kernel TEXT NOT NULL DEFAULT "
+    "'', status INTEGER NOT NULL"
     "  DEFAULT 0, reason TEXT NOT NULL DEFAULT '', UNIQUE (env, task, sizes, candidate));"
-    "CREATE TABLE IF NOT EXISTS sample (id INTEGER PRIMARY KEY, trial INTEGER NOT NULL REFERENCES trial, seconds REAL NOT NULL,"
+    "CREATE TABLE IF NOT EXISTS sample (id INTEGER PRIMARY KEY, trial INTEGER NOT NULL REFERENCES "
+    "trial, seconds REAL NOT NULL,"
     "  reference REAL NOT NULL, cold INTEGER NOT NULL DEFAULT 0);"
     "CREATE INDEX IF NOT EXISTS sample_trial ON sample (trial);"
     "CREATE TABLE IF NOT EXISTS binary (key TEXT PRIMARY KEY, code BLOB NOT NULL);"
     "CREATE TABLE IF NOT EXISTS model (name TEXT PRIMARY KEY, options TEXT NOT NULL);";
 
 static const char *const status_name[N_TRIAL_STATUS] = {
-    [TRIAL_NEW] = "new", [TRIAL_OK] = "ok", [TRIAL_SLOW] = "slow", [TRIAL_EMIT] = "emit",
-    [TRIAL_BUILD] = "build", [TRIAL_BUILD_TIMEOUT] = "build-timeout", [TRIAL_CRASH] = "crash",
-    [TRIAL_TIMEOUT] = "timeout", [TRIAL_WRONG] = "wrong", [TRIAL_BOUNDS] = "bounds", [TRIAL_LAUNCH] = "launch",
+    [TRIAL_NEW] = "new",       [TRIAL_OK] = "ok",           [TRIAL_SLOW] = "slow",
+    [TRIAL_EMIT] = "emit",     [TRIAL_BUILD] = "build",     [TRIAL_BUILD_TIMEOUT] = "build-timeout",
+    [TRIAL_CRASH] = "crash",   [TRIAL_TIMEOUT] = "timeout", [TRIAL_WRONG] = "wrong",
+    [TRIAL_BOUNDS] = "bounds", [TRIAL_LAUNCH] = "launch",
 };
 
 const char *trial_status_name(enum trial_status s) { return status_name[s]; }
 
-/* small layer over sqlite: prepare, bind in order of a format ("t" text, "i" integer, "f" number, "b" blob), step */
+/* small layer over sqlite: prepare, bind in order of a format ("t" text, "i" integer, "f" number,
+ * "b" blob), step */
 
 static bool db_fail(struct db *d, struct err *e, const char *sql)
 {
     return err_set(e, ERR_FAILED, "database: %s (in: %s)", sqlite3_errmsg(d->sql), sql);
 }
 
-static bool db_prepare(struct db *d, sqlite3_stmt **st, struct err *e, const char *sql, const char *types, va_list ap)
+static bool db_prepare(struct db *d, sqlite3_stmt **st, struct err *e, const char *sql,
+                       const char *types, va_list ap)
 {
     if (sqlite3_prepare_v2(d->sql, sql, -1, st, NULL) != SQLITE_OK) return db_fail(d, e, sql);
     for (int i = 0; types[i]; i++) {
         struct str s;
         switch (types[i]) {
-        case 't': s = va_arg(ap, struct str); sqlite3_bind_text(*st, i + 1, s.n ? s.p : "", (int)s.n, SQLITE_TRANSIENT); break;
-        case 'b': s = va_arg(ap, struct str); sqlite3_bind_blob64(*st, i + 1, s.n ? s.p : "", (u64)s.n, SQLITE_TRANSIENT); break;
+        case 't':
+            s = va_arg(ap, struct str);
+            sqlite3_bind_text(*st, i + 1, s.n ? s.p : "", (int)s.n, SQLITE_TRANSIENT);
+            break;
+        case 'b':
+            s = va_arg(ap, struct str);
+            sqlite3_bind_blob64(*st, i + 1, s.n ? s.p : "", (u64)s.n, SQLITE_TRANSIENT);
+            break;
         case 'i': sqlite3_bind_int64(*st, i + 1, va_arg(ap, i64)); break;
         case 'f': sqlite3_bind_double(*st, i + 1, va_arg(ap, double)); break;
         default: unreachable();
@@ -106,11 +121,18 @@ static bool check_version(struct db *d, const char *path, struct err *e)
     i64 v = db_int(d, db_query(d, e, "PRAGMA user_version", ""), e);
     if (e->code) return err_prefix(e, "%s", path);
     if (v > SCHEMA_VERSION)
-        return err_set(e, ERR_UNSUPPORTED, "%s: database of version %lld, this program knows %d", path, (long long)v, SCHEMA_VERSION);
+        return err_set(e, ERR_UNSUPPORTED, "%s: database of version %lld, this program knows %d",
+                       path, (long long)v, SCHEMA_VERSION);
     i64 all = db_int(d, db_query(d, e, "SELECT count(*) FROM sqlite_master", ""), e);
-    i64 ours = db_int(d, db_query(d, e, "SELECT count(*) FROM sqlite_master WHERE name IN ('trial','sample','task','env')", ""), e);
+    i64 ours = db_int(
+        d,
+        db_query(d, e,
+                 "SELECT count(*) FROM sqlite_master WHERE name IN ('trial','sample','task','env')",
+                 ""),
+        e);
     if (e->code) return err_prefix(e, "%s", path);
-    if (v == 0 ? all > 0 && ours == 0 : ours < 4) return err_set(e, ERR_INPUT, "%s: not a database of quern", path);
+    if (v == 0 ? all > 0 && ours == 0 : ours < 4)
+        return err_set(e, ERR_INPUT, "%s: not a database of quern", path);
     return v != 1 || upgrade(d, e) || err_prefix(e, "%s", path);
 }
 
@@ -119,14 +141,18 @@ bool db_open(struct db *d, const char *path, struct err *e)
     *d = (struct db){0};
     int rc = sqlite3_open_v2(path, &d->sql, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
     if (rc != SQLITE_OK) {
-        err_set(e, ERR_SYSTEM, "cannot open database '%s': %s", path, d->sql ? sqlite3_errmsg(d->sql) : "out of memory");
+        err_set(e, ERR_SYSTEM, "cannot open database '%s': %s", path,
+                d->sql ? sqlite3_errmsg(d->sql) : "out of memory");
         db_close(d);
         return false;
     }
     sqlite3_busy_timeout(d->sql, BUSY_MS);
     struct err q = {0};
     bool ok = check_version(d, path, &q);
-    ok = ok && sqlite3_exec(d->sql, "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;", NULL, NULL, NULL) == SQLITE_OK;
+    ok = ok &&
+         sqlite3_exec(d->sql,
+                      "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;",
+                      NULL, NULL, NULL) == SQLITE_OK;
     ok = ok && sqlite3_exec(d->sql, schema, NULL, NULL, NULL) == SQLITE_OK;
     ok = ok && sqlite3_exec(d->sql, "PRAGMA user_version=2", NULL, NULL, NULL) == SQLITE_OK;
     if (ok) return true;
@@ -147,15 +173,22 @@ void db_close(struct db *d)
 
 i64 db_env(struct db *d, struct str fingerprint, struct str toolchain, struct err *e)
 {
-    if (!db_do(d, e, "INSERT OR IGNORE INTO env (fingerprint, toolchain) VALUES (?,?)", "tt", fingerprint, toolchain)) return 0;
-    return db_int(d, db_query(d, e, "SELECT id FROM env WHERE fingerprint=? AND toolchain=?", "tt", fingerprint, toolchain), e);
+    if (!db_do(d, e, "INSERT OR IGNORE INTO env (fingerprint, toolchain) VALUES (?,?)", "tt",
+               fingerprint, toolchain))
+        return 0;
+    return db_int(d,
+                  db_query(d, e, "SELECT id FROM env WHERE fingerprint=? AND toolchain=?", "tt",
+                           fingerprint, toolchain),
+                  e);
 }
 
 i64 db_task(struct db *d, const struct task *t, struct err *e)
 {
     char hex[33];
     hash_hex(t->key, hex);
-    if (!db_do(d, e, "INSERT OR IGNORE INTO task (key, text) VALUES (?,?)", "tt", str_of(hex), t->text)) return 0;
+    if (!db_do(d, e, "INSERT OR IGNORE INTO task (key, text) VALUES (?,?)", "tt", str_of(hex),
+               t->text))
+        return 0;
     return db_int(d, db_query(d, e, "SELECT id FROM task WHERE key=?", "t", str_of(hex)), e);
 }
 
@@ -163,10 +196,12 @@ static void mark_vars(const struct symtab *st, sym s, bool *used)
 {
     const struct sym_node *n = &st->node.v[s];
     if (n->op == SYM_VAR) used[n->a] = true;
-    if (n->op != SYM_VAR && n->op != SYM_CONST) mark_vars(st, n->a, used), mark_vars(st, n->b, used);
+    if (n->op != SYM_VAR && n->op != SYM_CONST)
+        mark_vars(st, n->a, used), mark_vars(st, n->b, used);
 }
 
-struct str sizes_text(struct arena *a, const struct symtab *st, const i64 *var, const struct task *t)
+struct str sizes_text(struct arena *a, const struct symtab *st, const i64 *var,
+                      const struct task *t)
 {
     bool *used = arena_array(a, bool, st->var.n + 1);
     for (value_id v = 1; v < t->g.value.n; v++) {
@@ -175,7 +210,8 @@ struct str sizes_text(struct arena *a, const struct symtab *st, const i64 *var, 
     }
     struct buf b = {0};
     for (u32 v = 0; v < st->var.n; v++)
-        if (used[v]) buf_printf(&b, "%s%.*s=%lld", b.n ? " " : "", STR_ARG(st->var.v[v]), (long long)var[v]);
+        if (used[v])
+            buf_printf(&b, "%s%.*s=%lld", b.n ? " " : "", STR_ARG(st->var.v[v]), (long long)var[v]);
     struct str s = str_dup(a, buf_view(&b));
     buf_release(&b);
     return s;
@@ -183,10 +219,14 @@ struct str sizes_text(struct arena *a, const struct symtab *st, const i64 *var, 
 
 i64 db_trial(struct db *d, i64 env, i64 task, struct str sizes, struct str candidate, struct err *e)
 {
-    if (!db_do(d, e, "INSERT OR IGNORE INTO trial (env, task, sizes, candidate) VALUES (?,?,?,?)", "iitt", env, task, sizes, candidate))
+    if (!db_do(d, e, "INSERT OR IGNORE INTO trial (env, task, sizes, candidate) VALUES (?,?,?,?)",
+               "iitt", env, task, sizes, candidate))
         return 0;
-    return db_int(d, db_query(d, e, "SELECT id FROM trial WHERE env=? AND task=? AND sizes=? AND candidate=?", "iitt", env, task,
-                              sizes, candidate), e);
+    return db_int(
+        d,
+        db_query(d, e, "SELECT id FROM trial WHERE env=? AND task=? AND sizes=? AND candidate=?",
+                 "iitt", env, task, sizes, candidate),
+        e);
 }
 
 bool db_trial_kernel(struct db *d, i64 trial, struct hash text, struct err *e)
@@ -198,19 +238,24 @@ bool db_trial_kernel(struct db *d, i64 trial, struct hash text, struct err *e)
 
 bool db_trial_status(struct db *d, i64 trial, enum trial_status s, struct str reason, struct err *e)
 {
-    return db_do(d, e, "UPDATE trial SET status=?, reason=? WHERE id=?", "iti", (i64)s, reason, trial);
+    return db_do(d, e, "UPDATE trial SET status=?, reason=? WHERE id=?", "iti", (i64)s, reason,
+                 trial);
 }
 
 bool db_sample(struct db *d, i64 trial, const struct sample *s, struct err *e)
 {
-    return db_do(d, e, "INSERT INTO sample (trial, seconds, reference, cold) VALUES (?,?,?,?)", "iffi", trial, s->seconds, s->base,
-                 (i64)s->is_cold);
+    return db_do(d, e, "INSERT INTO sample (trial, seconds, reference, cold) VALUES (?,?,?,?)",
+                 "iffi", trial, s->seconds, s->base, (i64)s->is_cold);
 }
 
 static bool add_samples(struct db *d, struct trial_row *r, struct arena *a, struct err *e)
 {
-    struct { double *v; u32 n, cap; } s = {0}, q = {0}, ref = {0};
-    sqlite3_stmt *st = db_query(d, e, "SELECT seconds, reference FROM sample WHERE trial=? AND cold=0", "i", r->id);
+    struct {
+        double *v;
+        u32 n, cap;
+    } s = {0}, q = {0}, ref = {0};
+    sqlite3_stmt *st = db_query(
+        d, e, "SELECT seconds, reference FROM sample WHERE trial=? AND cold=0", "i", r->id);
     if (!st) return false;
     while (sqlite3_step(st) == SQLITE_ROW) {
         double t = sqlite3_column_double(st, 0), base = sqlite3_column_double(st, 1);
@@ -225,17 +270,26 @@ static bool add_samples(struct db *d, struct trial_row *r, struct arena *a, stru
     return true;
 }
 
-bool db_trials(struct db *d, i64 env, i64 task, struct str sizes, struct arena *a, struct trial_row **rows, u32 *n, struct err *e)
+bool db_trials(struct db *d, i64 env, i64 task, struct str sizes, struct arena *a,
+               struct trial_row **rows, u32 *n, struct err *e)
 {
-    struct { struct trial_row *v; u32 n, cap; } list = {0};
-    sqlite3_stmt *st = db_query(d, e, "SELECT id, candidate, status, reason FROM trial WHERE env=? AND task=? AND sizes=? ORDER BY id",
+    struct {
+        struct trial_row *v;
+        u32 n, cap;
+    } list = {0};
+    sqlite3_stmt *st = db_query(d, e,
+                                "SELECT id, candidate, status, reason FROM trial WHERE env=? AND "
+                                "task=? AND sizes=? ORDER BY id",
                                 "iit", env, task, sizes);
     if (!st) return false;
     while (sqlite3_step(st) == SQLITE_ROW) {
-        struct trial_row r = {.id = sqlite3_column_int64(st, 0), .text = column(st, 1, a), .reason = column(st, 3, a)};
+        struct trial_row r = {.id = sqlite3_column_int64(st, 0),
+                              .text = column(st, 1, a),
+                              .reason = column(st, 3, a)};
         i64 status = sqlite3_column_int64(st, 2);
         struct err gone = {0};
-        if (status < 0 || status >= N_TRIAL_STATUS || !candidate_parse(&r.cand, r.text, &gone)) continue;
+        if (status < 0 || status >= N_TRIAL_STATUS || !candidate_parse(&r.cand, r.text, &gone))
+            continue;
         r.status = (enum trial_status)status;
         *(arr_push(a, &list)) = r;
     }
@@ -248,12 +302,19 @@ bool db_trials(struct db *d, i64 env, i64 task, struct str sizes, struct arena *
 
 bool db_tasks(struct db *d, i64 env, struct arena *a, struct db_todo **v, u32 *n, struct err *e)
 {
-    struct { struct db_todo *v; u32 n, cap; } list = {0};
-    sqlite3_stmt *st = db_query(d, e, "SELECT DISTINCT task.id, task.text, trial.sizes FROM task JOIN trial ON trial.task=task.id"
-                                " WHERE trial.env=? ORDER BY task.id, trial.sizes", "i", env);
+    struct {
+        struct db_todo *v;
+        u32 n, cap;
+    } list = {0};
+    sqlite3_stmt *st = db_query(
+        d, e,
+        "SELECT DISTINCT task.id, task.text, trial.sizes FROM task JOIN trial ON trial.task=task.id"
+        " WHERE trial.env=? ORDER BY task.id, trial.sizes",
+        "i", env);
     if (!st) return false;
     while (sqlite3_step(st) == SQLITE_ROW)
-        *(arr_push(a, &list)) = (struct db_todo){sqlite3_column_int64(st, 0), column(st, 1, a), column(st, 2, a)};
+        *(arr_push(a, &list)) =
+            (struct db_todo){sqlite3_column_int64(st, 0), column(st, 1, a), column(st, 2, a)};
     sqlite3_finalize(st);
     *v = list.v, *n = list.n;
     return true;
@@ -280,7 +341,8 @@ bool db_put_binary(struct db *d, struct hash key, struct str code, struct err *e
 
 bool db_options(struct db *d, struct str model, struct str options, struct err *e)
 {
-    if (!db_do(d, e, "INSERT OR IGNORE INTO model VALUES (?,?)", "tt", model, options)) return false;
+    if (!db_do(d, e, "INSERT OR IGNORE INTO model VALUES (?,?)", "tt", model, options))
+        return false;
     sqlite3_stmt *st = db_query(d, e, "SELECT options FROM model WHERE name=?", "t", model);
     if (!st) return false;
     struct arena tmp = {0};
@@ -288,7 +350,9 @@ bool db_options(struct db *d, struct str model, struct str options, struct err *
     sqlite3_finalize(st);
     bool ok = str_eq(known, options);
     if (!ok)
-        err_set(e, ERR_USAGE, "'%.*s' was populated with options '%.*s', not '%.*s'; use the same, or another database",
+        err_set(e, ERR_USAGE,
+                "'%.*s' was populated with options '%.*s', not '%.*s'; use the same, or another "
+                "database",
                 STR_ARG(model), STR_ARG(known), STR_ARG(options));
     arena_release(&tmp);
     return ok;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Looking after databases: statistics, export, merging results of other machines or runs, removing what is no longer wanted.
+// Looking after databases: statistics, export, merging results of other machines or runs, removing
+// what is no longer wanted.
 #include "tune/tune.h"
 
 #include <sqlite3.h>
@@ -13,14 +14,18 @@ static bool more_fail(struct db *d, struct err *e, const char *what)
 static i64 count(struct db *d, const char *sql)
 {
     sqlite3_stmt *st = NULL;
-    i64 n = sqlite3_prepare_v2(d->sql, sql, -1, &st, NULL) == SQLITE_OK && sqlite3_step(st) == SQLITE_ROW ? sqlite3_column_int64(st, 0) : -1;
+    i64 n = sqlite3_prepare_v2(d->sql, sql, -1, &st, NULL) == SQLITE_OK &&
+                    sqlite3_step(st) == SQLITE_ROW
+                ? sqlite3_column_int64(st, 0)
+                : -1;
     sqlite3_finalize(st);
     return n;
 }
 
 static struct str col(sqlite3_stmt *st, int k)
 {
-    const char *p = (const char *)sqlite3_column_text(st, k); /* before the length: it may convert */
+    const char *p =
+        (const char *)sqlite3_column_text(st, k); /* before the length: it may convert */
     return (struct str){p, sqlite3_column_bytes(st, k)};
 }
 
@@ -29,11 +34,15 @@ static void put_status_counts(struct db *d, struct buf *b)
     sqlite3_stmt *st = NULL;
     bool first = true;
     buf_z(b, ",\"trials_by_status\":{");
-    if (sqlite3_prepare_v2(d->sql, "SELECT status, count(*) FROM trial GROUP BY status ORDER BY status", -1, &st, NULL) == SQLITE_OK)
+    if (sqlite3_prepare_v2(d->sql,
+                           "SELECT status, count(*) FROM trial GROUP BY status ORDER BY status", -1,
+                           &st, NULL) == SQLITE_OK)
         while (sqlite3_step(st) == SQLITE_ROW) {
             i64 s = sqlite3_column_int64(st, 0);
             if (s < 0 || s >= N_TRIAL_STATUS) continue;
-            buf_printf(b, "%s\"%s\":%lld", first ? "" : ",", trial_status_name((enum trial_status)s), (long long)sqlite3_column_int64(st, 1));
+            buf_printf(b, "%s\"%s\":%lld", first ? "" : ",",
+                       trial_status_name((enum trial_status)s),
+                       (long long)sqlite3_column_int64(st, 1));
             first = false;
         }
     sqlite3_finalize(st);
@@ -45,8 +54,10 @@ static void put_envs(struct db *d, struct buf *b)
     sqlite3_stmt *st = NULL;
     bool first = true;
     buf_z(b, ",\"environments\":[");
-    if (sqlite3_prepare_v2(d->sql, "SELECT fingerprint, toolchain, (SELECT count(*) FROM trial WHERE env=env.id) FROM env ORDER BY id", -1,
-                           &st, NULL) == SQLITE_OK)
+    if (sqlite3_prepare_v2(d->sql,
+                           "SELECT fingerprint, toolchain, (SELECT count(*) FROM trial WHERE "
+                           "env=env.id) FROM env ORDER BY id",
+                           -1, &st, NULL) == SQLITE_OK)
         while (sqlite3_step(st) == SQLITE_ROW) {
             buf_z(b, first ? "{\"device\":" : ",{\"device\":");
             buf_json_str(b, col(st, 0));
@@ -61,11 +72,15 @@ static void put_envs(struct db *d, struct buf *b)
 
 bool db_stats(struct db *d, struct buf *b, struct err *e)
 {
-    i64 tasks = count(d, "SELECT count(*) FROM task"), trials = count(d, "SELECT count(*) FROM trial");
+    i64 tasks = count(d, "SELECT count(*) FROM task"),
+        trials = count(d, "SELECT count(*) FROM trial");
     if (tasks < 0 || trials < 0) return more_fail(d, e, "read");
-    buf_printf(b, "{\"tasks\":%lld,\"trials\":%lld,\"samples\":%lld,\"binaries\":%lld,\"binary_bytes\":%lld", (long long)tasks,
-               (long long)trials, (long long)count(d, "SELECT count(*) FROM sample"), (long long)count(d, "SELECT count(*) FROM binary"),
-               (long long)count(d, "SELECT coalesce(sum(length(code)),0) FROM binary"));
+    buf_printf(
+        b,
+        "{\"tasks\":%lld,\"trials\":%lld,\"samples\":%lld,\"binaries\":%lld,\"binary_bytes\":%lld",
+        (long long)tasks, (long long)trials, (long long)count(d, "SELECT count(*) FROM sample"),
+        (long long)count(d, "SELECT count(*) FROM binary"),
+        (long long)count(d, "SELECT coalesce(sum(length(code)),0) FROM binary"));
     put_status_counts(d, b);
     put_envs(d, b);
     buf_char(b, '}');
@@ -86,15 +101,19 @@ bool db_export(struct db *d, struct buf *b, struct err *e)
 {
     sqlite3_stmt *st = NULL;
     static const char sql[] =
-        "SELECT env.fingerprint, env.toolchain, task.key, trial.sizes, trial.candidate, trial.kernel, trial.status, trial.reason,"
-        " sample.seconds, sample.reference, sample.cold FROM trial JOIN env ON env.id=trial.env JOIN task ON task.id=trial.task"
+        "SELECT env.fingerprint, env.toolchain, task.key, trial.sizes, trial.candidate, "
+        "trial.kernel, trial.status, trial.reason,"
+        " sample.seconds, sample.reference, sample.cold FROM trial JOIN env ON env.id=trial.env "
+        "JOIN task ON task.id=trial.task"
         " LEFT JOIN sample ON sample.trial=trial.id ORDER BY trial.id, sample.id";
     if (sqlite3_prepare_v2(d->sql, sql, -1, &st, NULL) != SQLITE_OK) return more_fail(d, e, "read");
-    buf_z(b, "device,toolchain,task,sizes,candidate,kernel,status,reason,seconds,reference_seconds,cold\n");
+    buf_z(b, "device,toolchain,task,sizes,candidate,kernel,status,reason,seconds,reference_seconds,"
+             "cold\n");
     while (sqlite3_step(st) == SQLITE_ROW) {
         for (int k = 0; k < 6; k++) put_csv(b, col(st, k)), buf_char(b, ',');
         i64 s = sqlite3_column_int64(st, 6);
-        buf_z(b, s >= 0 && s < N_TRIAL_STATUS ? trial_status_name((enum trial_status)s) : "unknown");
+        buf_z(b,
+              s >= 0 && s < N_TRIAL_STATUS ? trial_status_name((enum trial_status)s) : "unknown");
         buf_char(b, ',');
         put_csv(b, col(st, 7));
         for (int k = 8; k < 11; k++) {
@@ -107,7 +126,8 @@ bool db_export(struct db *d, struct buf *b, struct err *e)
     return ok || more_fail(d, e, "read");
 }
 
-/* Rows that are not here yet come over with their samples; a trial that both have keeps this database's samples. */
+/* Rows that are not here yet come over with their samples; a trial that both have keeps this
+ * database's samples. */
 bool db_merge(struct db *d, const char *other, i64 *n_new, struct err *e)
 {
     struct db from; /* opened first: checks that it is one of ours */
@@ -116,23 +136,30 @@ bool db_merge(struct db *d, const char *other, i64 *n_new, struct err *e)
     db_close(&from);
     static const char sql[] =
         "BEGIN IMMEDIATE;"
-        "INSERT OR IGNORE INTO env (fingerprint, toolchain) SELECT fingerprint, toolchain FROM other.env ORDER BY id;"
+        "INSERT OR IGNORE INTO env (fingerprint, toolchain) SELECT fingerprint, toolchain FROM "
+        "other.env ORDER BY id;"
         "INSERT OR IGNORE INTO task (key, text) SELECT key, text FROM other.task ORDER BY id;"
-        "CREATE TEMP TABLE fresh AS SELECT o.id AS old, e.id AS env, t.id AS task, o.sizes, o.candidate, o.kernel, o.status, o.reason"
+        "CREATE TEMP TABLE fresh AS SELECT o.id AS old, e.id AS env, t.id AS task, o.sizes, "
+        "o.candidate, o.kernel, o.status, o.reason"
         " FROM other.trial o JOIN other.env oe ON oe.id=o.env JOIN other.task ot ON ot.id=o.task"
-        " JOIN main.env e ON e.fingerprint=oe.fingerprint AND e.toolchain=oe.toolchain JOIN main.task t ON t.key=ot.key"
-        " WHERE NOT EXISTS (SELECT 1 FROM main.trial m WHERE m.env=e.id AND m.task=t.id AND m.sizes=o.sizes AND m.candidate=o.candidate);"
+        " JOIN main.env e ON e.fingerprint=oe.fingerprint AND e.toolchain=oe.toolchain JOIN "
+        "main.task t ON t.key=ot.key"
+        " WHERE NOT EXISTS (SELECT 1 FROM main.trial m WHERE m.env=e.id AND m.task=t.id AND "
+        "m.sizes=o.sizes AND m.candidate=o.candidate);"
         "INSERT INTO main.trial (env, task, sizes, candidate, kernel, status, reason)"
         " SELECT env, task, sizes, candidate, kernel, status, reason FROM fresh ORDER BY old;"
-        "INSERT INTO main.sample (trial, seconds, reference, cold) SELECT m.id, s.seconds, s.reference, s.cold FROM fresh f"
-        " JOIN main.trial m ON m.env=f.env AND m.task=f.task AND m.sizes=f.sizes AND m.candidate=f.candidate"
+        "INSERT INTO main.sample (trial, seconds, reference, cold) SELECT m.id, s.seconds, "
+        "s.reference, s.cold FROM fresh f"
+        " JOIN main.trial m ON m.env=f.env AND m.task=f.task AND m.sizes=f.sizes AND "
+        "m.candidate=f.candidate"
         " JOIN other.sample s ON s.trial=f.old ORDER BY s.id;"
         "INSERT OR IGNORE INTO main.binary SELECT * FROM other.binary ORDER BY key;"
         "INSERT OR IGNORE INTO main.model SELECT * FROM other.model ORDER BY name;"
         "COMMIT;";
     sqlite3_stmt *st = NULL;
     bool ok = sqlite3_prepare_v2(d->sql, "ATTACH ? AS other", -1, &st, NULL) == SQLITE_OK &&
-              sqlite3_bind_text(st, 1, other, -1, SQLITE_TRANSIENT) == SQLITE_OK && sqlite3_step(st) == SQLITE_DONE;
+              sqlite3_bind_text(st, 1, other, -1, SQLITE_TRANSIENT) == SQLITE_OK &&
+              sqlite3_step(st) == SQLITE_DONE;
     sqlite3_finalize(st);
     ok = ok && sqlite3_exec(d->sql, sql, NULL, NULL, NULL) == SQLITE_OK;
     if (!ok) {
@@ -149,15 +176,21 @@ bool db_prune(struct db *d, struct str what, i64 env, i64 *n_gone, struct err *e
     static const char *const which[][2] = {
         {"failed", "status NOT IN (0, 1, 2)"},
         {"foreign", "env <> ?1"},
-        {"losers", "id NOT IN (SELECT id FROM (SELECT trial.id AS id, row_number() OVER (PARTITION BY env, task, sizes ORDER BY"
-                   " (SELECT avg(seconds) FROM sample WHERE sample.trial=trial.id AND cold=0)) AS place FROM trial WHERE status=1) WHERE place<=3)"}};
+        {"losers", "id NOT IN (SELECT id FROM (SELECT trial.id AS id, row_number() OVER (PARTITION "
+                   "BY env, task, sizes ORDER BY"
+                   " (SELECT avg(seconds) FROM sample WHERE sample.trial=trial.id AND cold=0)) AS "
+                   "place FROM trial WHERE status=1) WHERE place<=3)"}};
     i64 k = 0;
     while (k < countof(which) && !str_is(what, which[k][0])) k++;
-    if (k == countof(which)) return err_set(e, ERR_USAGE, "'%.*s' is not one of failed, foreign, losers", STR_ARG(what));
+    if (k == countof(which))
+        return err_set(e, ERR_USAGE, "'%.*s' is not one of failed, foreign, losers", STR_ARG(what));
     struct buf sql = {0};
-    buf_printf(&sql, "BEGIN IMMEDIATE; CREATE TEMP TABLE gone AS SELECT id FROM trial WHERE %s;"
-                     "DELETE FROM sample WHERE trial IN (SELECT id FROM gone); DELETE FROM trial WHERE id IN (SELECT id FROM gone);"
-                     "COMMIT;", which[k][1]);
+    buf_printf(&sql,
+               "BEGIN IMMEDIATE; CREATE TEMP TABLE gone AS SELECT id FROM trial WHERE %s;"
+               "DELETE FROM sample WHERE trial IN (SELECT id FROM gone); DELETE FROM trial WHERE "
+               "id IN (SELECT id FROM gone);"
+               "COMMIT;",
+               which[k][1]);
     struct str rest = buf_view(&sql), one;
     bool ok = true;
     while (ok && str_cut(rest, ';', &one, &rest)) {
@@ -169,7 +202,10 @@ bool db_prune(struct db *d, struct str what, i64 env, i64 *n_gone, struct err *e
     }
     if (!ok) more_fail(d, e, "prune");
     *n_gone = ok ? count(d, "SELECT count(*) FROM gone") : 0;
-    sqlite3_exec(d->sql, ok ? "DROP TABLE IF EXISTS temp.gone; VACUUM;" : "ROLLBACK; DROP TABLE IF EXISTS temp.gone;", NULL, NULL, NULL);
+    sqlite3_exec(d->sql,
+                 ok ? "DROP TABLE IF EXISTS temp.gone; VACUUM;"
+                    : "ROLLBACK; DROP TABLE IF EXISTS temp.gone;",
+                 NULL, NULL, NULL);
     buf_release(&sql);
     return ok;
 }

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which candidate to try next. Small spaces are tried exhaustively in the order of the model's prediction. Larger ones: the best
-// predicted first, then mutations of the best measured (one or two parameters moved to neighbouring values), every third
-// from the rest of the pool so that the model's mistakes are found. Seeded; the same database and seed propose the same.
+// Which candidate to try next. Small spaces are tried exhaustively in the order of the model's
+// prediction. Larger ones: the best predicted first, then mutations of the best measured (one or
+// two parameters moved to neighbouring values), every third from the rest of the pool so that the
+// model's mistakes are found. Seeded; the same database and seed propose the same.
 #include "tune/search.h"
 
 #include <stdlib.h>
 
 enum { POOL_MAX = 1 << 15, FIRST_BY_MODEL = 12, MUTATION_TRIES = 40 };
 
-struct gather { struct contest *c; const struct caps *caps; struct arena *a; };
+struct gather {
+    struct contest *c;
+    const struct caps *caps;
+    struct arena *a;
+};
 
 static bool gather_one(void *user, const struct candidate *cand)
 {
@@ -24,7 +29,8 @@ static int by_prediction(const void *a, const void *b)
     const struct entrant *x = a, *y = b;
     if (x->predicted != y->predicted) return x->predicted < y->predicted ? -1 : 1;
     for (int i = 0; i < MAX_SCHED; i++)
-        if (x->cand.sched.v[i] != y->cand.sched.v[i]) return x->cand.sched.v[i] < y->cand.sched.v[i] ? -1 : 1;
+        if (x->cand.sched.v[i] != y->cand.sched.v[i])
+            return x->cand.sched.v[i] < y->cand.sched.v[i] ? -1 : 1;
     return 0;
 }
 
@@ -53,7 +59,8 @@ static u32 value_index(const struct gen_param *p, i32 v)
     return 0;
 }
 
-static bool mutate(const struct contest *c, const struct caps *caps, struct rng *r, struct candidate *out)
+static bool mutate(const struct contest *c, const struct caps *caps, struct rng *r,
+                   struct candidate *out)
 {
     if (c->best_at < 0) return false;
     for (int i = 0; i < MUTATION_TRIES; i++) {
@@ -88,13 +95,15 @@ static bool from_pool(struct contest *c, struct candidate *out)
     return false;
 }
 
-u32 contest_propose(struct contest *c, const struct caps *caps, struct rng *r, struct candidate *out, u32 max)
+u32 contest_propose(struct contest *c, const struct caps *caps, struct rng *r,
+                    struct candidate *out, u32 max)
 {
     u32 n = 0;
     while (n < max) {
         u32 k = c->n_tried + n;
         bool by_model = k < FIRST_BY_MODEL || k % 3 == 2;
-        bool got = by_model ? from_pool(c, &out[n]) || mutate(c, caps, r, &out[n]) : mutate(c, caps, r, &out[n]) || from_pool(c, &out[n]);
+        bool got = by_model ? from_pool(c, &out[n]) || mutate(c, caps, r, &out[n])
+                            : mutate(c, caps, r, &out[n]) || from_pool(c, &out[n]);
         if (!got) {
             c->is_done = n == 0;
             break;
@@ -104,7 +113,8 @@ u32 contest_propose(struct contest *c, const struct caps *caps, struct rng *r, s
     return n;
 }
 
-/* Ratios to the base beside it, not seconds: what else the machine was doing at the time cancels out. */
+/* Ratios to the base beside it, not seconds: what else the machine was doing at the time cancels
+ * out. */
 static double score(const struct contest *c, const struct entrant *x)
 {
     return x->ratio > 0 && c->base_time.median > 0 ? x->ratio * c->base_time.median : x->median;
@@ -117,7 +127,8 @@ void contest_update_best(struct contest *c)
         const struct entrant *x = &c->known.v[i];
         if (x->status != TRIAL_OK || x->n == 0) continue;
         double s = score(c, x);
-        if (c->best_at < 0 || s < c->best) c->best = s, c->best_at = (i32)i, c->best_ratio = x->ratio;
+        if (c->best_at < 0 || s < c->best)
+            c->best = s, c->best_at = (i32)i, c->best_ratio = x->ratio;
     }
     c->n_idle = c->best_at == was ? c->n_idle + 1 : 0;
 }

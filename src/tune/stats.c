@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Medians and their confidence. Times are skewed and have outliers, so order statistics: the 95 % interval of the median lies between
-// ranks n/2 -+ 0.98 sqrt(n) (normal approximation of the binomial; Conover, Practical Nonparametric Statistics, section 3.2).
+// Medians and their confidence. Times are skewed and have outliers, so order statistics: the 95 %
+// interval of the median lies between ranks n/2 -+ 0.98 sqrt(n) (normal approximation of the
+// binomial; Conover, Practical Nonparametric Statistics, section 3.2).
 #include "tune/tune.h"
 
 #include <math.h>

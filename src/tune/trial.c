@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One candidate in a child process. The child opens the device, loads the binary, verifies it on each check (outputs poisoned, guard
-// bands around every buffer, inputs compared afterwards), then times it beside the reference candidate, one sample of each in
-// turn, and reports every step through a pipe. The parent applies the clock: a child that crashes or hangs is a status.
+// One candidate in a child process. The child opens the device, loads the binary, verifies it on
+// each check (outputs poisoned, guard bands around every buffer, inputs compared afterwards), then
+// times it beside the reference candidate, one sample of each in turn, and reports every step
+// through a pipe. The parent applies the clock: a child that crashes or hangs is a status.
 #include "tune/tune.h"
 
 #include <math.h>
 #include <string.h>
 
 enum { GUARD = 4096, GUARD_BYTE = 0xA5, POISON_BYTE = 0xFF, MAX_REPEAT = 10000 };
-static const double min_sample_seconds = 200e-6; /* shorter runs are repeated: the timer's noise stays below a percent */
-static const double start_seconds = 30;          /* opening the device and moving data may take this long */
+static const double min_sample_seconds =
+    200e-6; /* shorter runs are repeated: the timer's noise stays below a percent */
+static const double start_seconds = 30; /* opening the device and moving data may take this long */
 static const i64 max_evict = 256 << 20;
 
-/* What the child says. ALLOW: the next message comes within that many seconds, or the child hangs: runs of the candidate are
-   given its time-out, opening the device and moving data much more. */
+/* What the child says. ALLOW: the next message comes within that many seconds, or the child hangs:
+   runs of the candidate are given its time-out, opening the device and moving data much more. */
 enum message_kind { MSG_ALLOW, MSG_SAMPLE, MSG_END };
 
 struct message {
@@ -39,12 +41,13 @@ struct child {
 struct instance {
     const struct subject *s;
     struct dev_kernel *kernel;
-    struct dev_mem *whole;  /* per buffer, guards included; size 0: shared with the other instance */
-    struct dev_mem *mem;    /* per buffer, what the kernel sees */
-    i64 *size;              /* bytes per buffer */
+    struct dev_mem *whole; /* per buffer, guards included; size 0: shared with the other instance */
+    struct dev_mem *mem;   /* per buffer, what the kernel sees */
+    i64 *size;             /* bytes per buffer */
     struct dev_launch launch;
-    struct dev_mem **variant; /* n_variants copies of mem that differ in the memory of the constants */
-    struct dev_mem *copies;   /* the memory of those */
+    struct dev_mem *
+        *variant; /* n_variants copies of mem that differ in the memory of the constants */
+    struct dev_mem *copies; /* the memory of those */
     u32 n_variants, n_copies, turn;
 };
 
@@ -63,7 +66,8 @@ static void send_allow(const struct child *c, double seconds)
 
 /* memory */
 
-static bool alloc_guarded(struct child *c, i64 size, struct dev_mem *whole, struct dev_mem *mem, struct err *e)
+static bool alloc_guarded(struct child *c, i64 size, struct dev_mem *whole, struct dev_mem *mem,
+                          struct err *e)
 {
     if (!c->o->driver->alloc(c->dev, round_up(size, 64) + 2 * GUARD, whole, e)) return false;
     *mem = *whole;
@@ -89,7 +93,8 @@ static bool set_guards(struct child *c, const struct instance *x, u32 k, struct 
     memset(band, GUARD_BYTE, sizeof band);
     for (int b = 0; b < 2; b++) {
         struct dev_mem g = guard_of(x->whole[k], x->size[k], b);
-        if (!c->o->driver->upload(c->dev, g, band, i64_min(g.size, (i64)sizeof band), e)) return false;
+        if (!c->o->driver->upload(c->dev, g, band, i64_min(g.size, (i64)sizeof band), e))
+            return false;
     }
     return true;
 }
@@ -102,13 +107,16 @@ static bool guards_intact(struct child *c, const struct instance *x, u32 k, stru
         i64 n = i64_min(g.size, (i64)sizeof band);
         if (!c->o->driver->download(c->dev, g, band, n, e)) return false;
         for (i64 i = 0; i < n; i++)
-            if ((u8)band[i] != GUARD_BYTE) return err_set(e, ERR_FAILED, "wrote %s buffer %u", b ? "behind" : "before", k);
+            if ((u8)band[i] != GUARD_BYTE)
+                return err_set(e, ERR_FAILED, "wrote %s buffer %u", b ? "behind" : "before", k);
     }
     return true;
 }
 
-/* content of buffer k for this check: bytes in the order the kernel expects, in the arena (or the check's own memory) */
-static const void *content(struct child *c, const struct check *k, const struct kernel *kn, u32 arg, i64 *size)
+/* content of buffer k for this check: bytes in the order the kernel expects, in the arena (or the
+ * check's own memory) */
+static const void *content(struct child *c, const struct check *k, const struct kernel *kn, u32 arg,
+                           i64 *size)
 {
     const struct kernel_arg *a = &kn->arg[arg];
     const struct value *x = graph_value(&k->task->g, a->v);
@@ -119,10 +127,13 @@ static const void *content(struct child *c, const struct check *k, const struct 
         *size = p ? tensor_bytes(p) : -1;
         return p ? p->data : NULL;
     }
-    if (!sym_eval(k->task->g.sym, layout_count(k->task->g.sym, &x->shape, x->layout), k->var, &count)) return NULL;
+    if (!sym_eval(k->task->g.sym, layout_count(k->task->g.sym, &x->shape, x->layout), k->var,
+                  &count))
+        return NULL;
     *size = count * dtype_size(x->dtype);
     if (a->is_out) return NULL;
-    if (x->layout == LAYOUT_ROWS || (!k->want && *size == tensor_bytes(t))) return t->data; /* random either way */
+    if (x->layout == LAYOUT_ROWS || (!k->want && *size == tensor_bytes(t)))
+        return t->data; /* random either way */
     void *p = arena_alloc(&c->arena, *size);
     layout_store(t, x->layout, p);
     return p;
@@ -136,12 +147,14 @@ static bool poison(struct child *c, struct dev_mem m, i64 size, struct err *e)
         struct dev_mem part = m;
         part.offset += at;
         if (part.host) part.host = (char *)part.host + at;
-        if (!c->o->driver->upload(c->dev, part, piece, i64_min(size - at, (i64)sizeof piece), e)) return false;
+        if (!c->o->driver->upload(c->dev, part, piece, i64_min(size - at, (i64)sizeof piece), e))
+            return false;
     }
     return true;
 }
 
-static bool fill_buffer(struct child *c, struct instance *x, const struct check *k, u32 i, struct err *e)
+static bool fill_buffer(struct child *c, struct instance *x, const struct check *k, u32 i,
+                        struct err *e)
 {
     const struct kernel *kn = &x->s->kernel;
     i64 size = 0;
@@ -153,7 +166,8 @@ static bool fill_buffer(struct child *c, struct instance *x, const struct check 
         return err_set(e, ERR_FAILED, "size of a temporary array cannot be worked out");
     }
     x->size[i] = size;
-    if (!alloc_guarded(c, size, &x->whole[i], &x->mem[i], e) || !set_guards(c, x, i, e)) return false;
+    if (!alloc_guarded(c, size, &x->whole[i], &x->mem[i], e) || !set_guards(c, x, i, e))
+        return false;
     return p ? c->o->driver->upload(c->dev, x->mem[i], p, size, e) : poison(c, x->mem[i], size, e);
 }
 
@@ -171,12 +185,19 @@ static bool set_launch(struct child *c, struct instance *x, const struct check *
             if (d < kn->grid[g].n) ok = sym_eval(st, kn->grid[g].extent[d], k->var, &grid[g][d]);
         }
     if (!ok) return err_set(e, ERR_FAILED, "sizes of the kernel cannot be worked out");
-    x->launch = (struct dev_launch){.kernel = x->kernel, .buf = x->mem, .n_buf = kn->n_arg + kn->n_temp, .param = param,
-                                    .n_param = kn->n_param, .grid = (const i64(*)[3])grid, .n_grid = kn->n_grid, .work_size = work};
+    x->launch = (struct dev_launch){.kernel = x->kernel,
+                                    .buf = x->mem,
+                                    .n_buf = kn->n_arg + kn->n_temp,
+                                    .param = param,
+                                    .n_param = kn->n_param,
+                                    .grid = (const i64(*)[3])grid,
+                                    .n_grid = kn->n_grid,
+                                    .work_size = work};
     return true;
 }
 
-/* Inputs that the other instance has already (same value, same form) are shared: both then read the same memory. */
+/* Inputs that the other instance has already (same value, same form) are shared: both then read the
+ * same memory. */
 static bool share_buffer(struct instance *x, const struct instance *with, u32 i)
 {
     const struct kernel *kn = &x->s->kernel;
@@ -191,8 +212,8 @@ static bool share_buffer(struct instance *x, const struct instance *with, u32 i)
     return false;
 }
 
-static bool open_instance(struct child *c, struct instance *x, const struct subject *s, const struct check *k,
-                          const struct instance *with, struct err *e)
+static bool open_instance(struct child *c, struct instance *x, const struct subject *s,
+                          const struct check *k, const struct instance *with, struct err *e)
 {
     u32 n = s->kernel.n_arg + s->kernel.n_temp;
     *x = (struct instance){.s = s};
@@ -224,7 +245,8 @@ static bool run_once(struct child *c, struct instance *x, struct err *e)
 
 /* verifying */
 
-static enum trial_status check_buffers(struct child *c, const struct check *k, struct instance *x, struct buf *why)
+static enum trial_status check_buffers(struct child *c, const struct check *k, struct instance *x,
+                                       struct buf *why)
 {
     const struct kernel *kn = &x->s->kernel;
     struct err e = {0};
@@ -261,7 +283,8 @@ static enum trial_status verify_one(struct child *c, const struct check *k, stru
     struct instance x = {0};
     struct err e = {0};
     enum trial_status st = TRIAL_LAUNCH;
-    if (open_instance(c, &x, c->s, k, NULL, &e) && run_once(c, &x, &e)) st = check_buffers(c, k, &x, why);
+    if (open_instance(c, &x, c->s, k, NULL, &e) && run_once(c, &x, &e))
+        st = check_buffers(c, k, &x, why);
     else buf_z(why, e.msg);
     close_instance(c, &x);
     if (st != TRIAL_OK) {
@@ -273,8 +296,9 @@ static enum trial_status verify_one(struct child *c, const struct check *k, stru
 
 /* timing */
 
-/* Inside a network a layer's large weights were evicted by the other layers' since the last inference, its activations were
-   not. So constants above a size are kept in several copies, twice the last cache in all, used in turn. */
+/* Inside a network a layer's large weights were evicted by the other layers' since the last
+   inference, its activations were not. So constants above a size are kept in several copies, twice
+   the last cache in all, used in turn. */
 enum { COLD_CONST = 512 << 10, MAX_VARIANTS = 64 };
 
 static bool is_constant(const struct child *c, const struct kernel *kn, u32 arg)
@@ -291,7 +315,8 @@ static i64 const_bytes(const struct child *c, const struct instance *x)
     return sum;
 }
 
-static bool copy_const(struct child *c, struct instance *x, struct dev_mem *mem, u32 i, struct err *e)
+static bool copy_const(struct child *c, struct instance *x, struct dev_mem *mem, u32 i,
+                       struct err *e)
 {
     struct dev_mem whole;
     if (!alloc_guarded(c, x->size[i], &whole, mem, e)) return false;
@@ -303,7 +328,9 @@ static bool copy_const(struct child *c, struct instance *x, struct dev_mem *mem,
         from.offset += at, to.offset += at;
         if (from.host) from.host = (char *)from.host + at;
         if (to.host) to.host = (char *)to.host + at;
-        if (!c->o->driver->download(c->dev, from, piece, n, e) || !c->o->driver->upload(c->dev, to, piece, n, e)) return false;
+        if (!c->o->driver->download(c->dev, from, piece, n, e) ||
+            !c->o->driver->upload(c->dev, to, piece, n, e))
+            return false;
     }
     return true;
 }
@@ -315,7 +342,10 @@ static bool make_variants(struct child *c, struct instance *x, struct err *e)
     i64 bytes = const_bytes(c, x);
     struct caps caps = {0};
     c->o->driver->caps(c->dev, &caps);
-    i64 want = bytes < COLD_CONST ? 1 : i64_min(MAX_VARIANTS, ceil_div(2 * i64_max(caps.l3_bytes, caps.l2_bytes), bytes) + 1);
+    i64 want =
+        bytes < COLD_CONST
+            ? 1
+            : i64_min(MAX_VARIANTS, ceil_div(2 * i64_max(caps.l3_bytes, caps.l2_bytes), bytes) + 1);
     x->variant = arena_array(&c->arena, struct dev_mem *, want);
     x->copies = arena_array(&c->arena, struct dev_mem, want * n_buf);
     for (x->n_variants = 0; x->n_variants < want; x->n_variants++) {
@@ -347,11 +377,14 @@ static i64 repeats(struct child *c, struct instance *x, struct err *e)
     double t = time_runs(c, x, 1, e); /* memory is touched the first time */
     if (t >= 0) t = time_runs(c, x, 1, e);
     if (t < 0) return 0;
-    return t >= min_sample_seconds ? 1 : i64_min(MAX_REPEAT, (i64)(min_sample_seconds / (t + 1e-8)) + 1);
+    return t >= min_sample_seconds
+               ? 1
+               : i64_min(MAX_REPEAT, (i64)(min_sample_seconds / (t + 1e-8)) + 1);
 }
 
-/* One run with nothing of it in the caches: written over by twice the size of the last level. Private caches of other threads
-   keep what they hold, which the candidate's threads may find again. */
+/* One run with nothing of it in the caches: written over by twice the size of the last level.
+   Private caches of other threads keep what they hold, which the candidate's threads may find
+   again. */
 static bool time_cold(struct child *c, struct instance *x, struct err *e)
 {
     struct caps caps;
@@ -419,12 +452,14 @@ static enum trial_status how_ended(struct os_child *ch, enum os_exit how, struct
         buf_z(reason, "did not end in time");
         return TRIAL_TIMEOUT;
     }
-    if (s.how == OS_SIGNALLED) buf_printf(reason, "ended by signal %d (%s)", s.code, strsignal(s.code));
+    if (s.how == OS_SIGNALLED)
+        buf_printf(reason, "ended by signal %d (%s)", s.code, strsignal(s.code));
     else buf_printf(reason, "ended without a result, exit code %d", s.code);
     return TRIAL_CRASH;
 }
 
-static enum trial_status take_end(struct os_child *ch, const struct message *m, double limit, struct buf *reason)
+static enum trial_status take_end(struct os_child *ch, const struct message *m, double limit,
+                                  struct buf *reason)
 {
     char text[2048];
     enum os_exit how = OS_EXITED;
@@ -439,8 +474,9 @@ static enum trial_status take_end(struct os_child *ch, const struct message *m, 
     return (enum trial_status)m->status;
 }
 
-enum trial_status trial_run(const struct subject *s, const struct check *const *checks, u32 n_checks, const struct check *timing,
-                            const struct trial_opts *o, trial_sample_fn *fn, void *user, struct buf *reason)
+enum trial_status trial_run(const struct subject *s, const struct check *const *checks,
+                            u32 n_checks, const struct check *timing, const struct trial_opts *o,
+                            trial_sample_fn *fn, void *user, struct buf *reason)
 {
     struct child c = {.s = s, .checks = checks, .n_checks = n_checks, .timing = timing, .o = o};
     struct os_child ch;

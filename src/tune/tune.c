@@ -1,28 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tuning loop. One contest per task. Each turn goes to the contest with most to gain (its share of the program's time, less the
-// longer nothing better was found): a few candidates are built together, then each is verified and timed by itself while
-// nothing else runs. What cannot win is given up early; what may have won is measured again at the end. Everything learnt is in
-// the database at once, so a killed run goes on where it was.
+// The tuning loop. One contest per task. Each turn goes to the contest with most to gain (its share
+// of the program's time, less the longer nothing better was found): a few candidates are built
+// together, then each is verified and timed by itself while nothing else runs. What cannot win is
+// given up early; what may have won is measured again at the end. Everything learnt is in the
+// database at once, so a killed run goes on where it was.
 #include "tune/search.h"
 
 #include <math.h>
 
-enum { BATCH = 4, DEFAULT_SAMPLES = 10, DEFAULT_CANDIDATES = 256, MAX_CHECKS = 3, POPULATE_CANDIDATES = 32 };
-static const double default_run_timeout = 20, final_share = 0.12, lost_ratio = 1.15, settled_spread = 1.03, max_drift = 0.1;
+enum {
+    BATCH = 4,
+    DEFAULT_SAMPLES = 10,
+    DEFAULT_CANDIDATES = 256,
+    MAX_CHECKS = 3,
+    FINALISTS = 3,
+    POPULATE_CANDIDATES = 32
+};
+static const double default_run_timeout = 20, final_share = 0.12, lost_ratio = 1.15,
+                    settled_spread = 1.03, max_drift = 0.1;
 
 struct tuner {
     struct db *db;
     const struct tune_opts *o;
-    struct arena arena;      /* the whole run */
-    struct arena turn;       /* one turn */
+    struct arena arena; /* the whole run */
+    struct arena turn;  /* one turn */
     struct builder builder;
     struct caps caps;
     i64 env;
     struct contest *contest;
     u32 n;
     struct rng rng;
-    double start, end;       /* end 0: no limit */
+    double start, end; /* end 0: no limit */
     struct tune_result *r;
     struct buf toolchain;
     struct check check[MAX_CHECKS], timing; /* of the contest whose turn it is */
@@ -33,7 +42,10 @@ struct tuner {
 
 static bool out_of_time(const struct tuner *t) { return t->end > 0 && os_now() >= t->end; }
 
-static u32 min_samples(const struct tuner *t) { return t->o->min_samples ? t->o->min_samples : DEFAULT_SAMPLES; }
+static u32 min_samples(const struct tuner *t)
+{
+    return t->o->min_samples ? t->o->min_samples : DEFAULT_SAMPLES;
+}
 
 /* reporting */
 
@@ -52,13 +64,15 @@ static double speedup(const struct tuner *t)
 static void report_progress(struct tuner *t, const struct contest *c)
 {
     if (!t->o->progress) return;
-    struct tune_progress p = {.done = t->r->n_measured, .total = -1, .failures = t->r->n_failed, .best = speedup(t)};
+    struct tune_progress p = {
+        .done = t->r->n_measured, .total = -1, .failures = t->r->n_failed, .best = speedup(t)};
     p.seconds_left = t->end > 0 ? fmax(0, t->end - os_now()) : -1;
     p.what = c ? c->label : (struct str){0};
     t->o->progress(t->o->user, &p);
 }
 
-static void report_trial(struct tuner *t, const struct contest *c, const struct entrant *x, struct str reason)
+static void report_trial(struct tuner *t, const struct contest *c, const struct entrant *x,
+                         struct str reason)
 {
     t->r->n_measured++;
     t->r->n_by_status[x->status]++;
@@ -73,7 +87,9 @@ static void report_trial(struct tuner *t, const struct contest *c, const struct 
         candidate_print(&text, &x->cand);
         buf_json_str(&b, buf_view(&text));
         buf_release(&text);
-        buf_printf(&b, ",\"status\":\"%s\",\"samples\":%u,\"median_ms\":", trial_status_name(x->status), x->n);
+        buf_printf(&b,
+                   ",\"status\":\"%s\",\"samples\":%u,\"median_ms\":", trial_status_name(x->status),
+                   x->n);
         if (x->n) buf_f64(&b, x->median * 1e3);
         else buf_z(&b, "null");
         buf_z(&b, ",\"ratio\":");
@@ -88,7 +104,8 @@ static void report_trial(struct tuner *t, const struct contest *c, const struct 
     report_progress(t, c);
 }
 
-/* checks of a task: odd small sizes where sizes are symbolic, and the sizes it is timed at while the reference is affordable */
+/* checks of a task: odd small sizes where sizes are symbolic, and the sizes it is timed at while
+ * the reference is affordable */
 
 static void release_checks(struct tuner *t)
 {
@@ -116,7 +133,8 @@ static bool add_small_check(struct tuner *t, const struct contest *c, const i64 
     i64 *var = arena_array(&t->turn, i64, st->var.n + 1);
     for (u32 v = 0; v < st->var.n; v++) var[v] = value[v % 2];
     if (!sizes_fit(c->t->task, var)) return true;
-    if (!check_init(&t->check[t->n_checks], c->t->task, var, t->o->seed + t->n_checks, true, t->e)) return false;
+    if (!check_init(&t->check[t->n_checks], c->t->task, var, t->o->seed + t->n_checks, true, t->e))
+        return false;
     t->n_checks++;
     return true;
 }
@@ -130,7 +148,8 @@ static bool make_checks(struct tuner *t, const struct contest *c)
     for (u32 i = 0; i < 2 && symbolic; i++)
         if (!add_small_check(t, c, small[i])) return false;
     if (!symbolic || t->n_checks == 0) {
-        if (!check_init(&t->check[t->n_checks], c->t->task, c->t->var, t->o->seed, true, t->e)) return false;
+        if (!check_init(&t->check[t->n_checks], c->t->task, c->t->var, t->o->seed, true, t->e))
+            return false;
         t->n_checks++;
     }
     if (!check_init(&t->timing, c->t->task, c->t->var, t->o->seed, false, t->e)) return false;
@@ -140,13 +159,13 @@ static bool make_checks(struct tuner *t, const struct contest *c)
 
 /* one candidate */
 
-struct watch {            /* decides after each sample whether to go on */
+struct watch { /* decides after each sample whether to go on */
     struct tuner *t;
     struct contest *c;
     i64 trial;
-    double *v, *q;        /* seconds, ratios of this run */
+    double *v, *q; /* seconds, ratios of this run */
     u32 n, want;
-    bool may_settle;      /* searching: a few samples that agree are enough, finalists get more */
+    bool may_settle; /* searching: a few samples that agree are enough, finalists get more */
     bool gave_up, failed;
 };
 
@@ -175,18 +194,28 @@ static bool on_sample(void *user, const struct sample *s, u32 n)
     return n < w->want && !w->gave_up && !settled;
 }
 
-static enum trial_status measure(struct tuner *t, struct contest *c, const struct subject *s, struct entrant *x, bool verify, struct buf *reason)
+static enum trial_status measure(struct tuner *t, struct contest *c, const struct subject *s,
+                                 struct entrant *x, bool verify, struct buf *reason)
 {
     u32 want = min_samples(t);
-    struct watch w = {.t = t, .c = c, .trial = x->trial, .want = want,
+    struct watch w = {.t = t,
+                      .c = c,
+                      .trial = x->trial,
+                      .want = want,
                       .may_settle = verify && t->o->add_candidates};
     w.v = arena_array(&t->turn, double, want + 1), w.q = arena_array(&t->turn, double, want + 1);
     const struct check *checks[MAX_CHECKS];
     for (u32 i = 0; i < t->n_checks; i++) checks[i] = &t->check[i];
     double limit = c->is_ready ? fmax(2, 20 * c->base_time.median) : default_run_timeout;
-    struct trial_opts o = {.driver = t->o->driver, .dev = t->o->dev, .timeout = limit, .max_samples = want,
-                           .base = c->is_ready ? &c->base : NULL, .cold = verify, .deadline = t->end};
-    enum trial_status st = trial_run(s, checks, verify ? t->n_checks : 0, &t->timing, &o, on_sample, &w, reason);
+    struct trial_opts o = {.driver = t->o->driver,
+                           .dev = t->o->dev,
+                           .timeout = limit,
+                           .max_samples = want,
+                           .base = c->is_ready ? &c->base : NULL,
+                           .cold = verify,
+                           .deadline = t->end};
+    enum trial_status st =
+        trial_run(s, checks, verify ? t->n_checks : 0, &t->timing, &o, on_sample, &w, reason);
     if (st == TRIAL_OK && w.gave_up) st = TRIAL_SLOW;
     if (w.n) {
         x->n += w.n;
@@ -196,7 +225,8 @@ static enum trial_status measure(struct tuner *t, struct contest *c, const struc
     return st;
 }
 
-static bool set_status(struct tuner *t, struct contest *c, struct entrant *x, enum trial_status st, struct str reason)
+static bool set_status(struct tuner *t, struct contest *c, struct entrant *x, enum trial_status st,
+                       struct str reason)
 {
     x->status = st;
     if (!db_trial_status(t->db, x->trial, st, reason, t->e)) return false;
@@ -219,7 +249,8 @@ static struct entrant *enter(struct tuner *t, struct contest *c, const struct ca
 }
 
 /* Kernel and text of a candidate; false: the row says why. */
-static bool spell(struct tuner *t, const struct contest *c, const struct candidate *cand, struct subject *s, struct str *text, struct buf *reason)
+static bool spell(struct tuner *t, const struct contest *c, const struct candidate *cand,
+                  struct subject *s, struct str *text, struct buf *reason)
 {
     struct err e = {0};
     struct buf b = {0};
@@ -231,7 +262,7 @@ static bool spell(struct tuner *t, const struct contest *c, const struct candida
     return ok;
 }
 
-struct heat {             /* candidates that are built together */
+struct heat { /* candidates that are built together */
     struct candidate cand[BATCH];
     i64 trial[BATCH];
     struct subject subject[BATCH];
@@ -257,8 +288,9 @@ static bool build_heat(struct tuner *t, struct contest *c, struct heat *h)
         if (!x) return false;
         h->trial[n] = x->trial;
         bool ok = spell(t, c, &h->cand[i], &h->subject[n], &h->text[n], &why);
-        bool fine = ok ? db_trial_kernel(t->db, x->trial, hash_bytes(h->text[n].p, h->text[n].n), t->e)
-                       : set_status(t, c, x, TRIAL_EMIT, buf_view(&why));
+        bool fine =
+            ok ? db_trial_kernel(t->db, x->trial, hash_bytes(h->text[n].p, h->text[n].n), t->e)
+               : set_status(t, c, x, TRIAL_EMIT, buf_view(&why));
         buf_release(&why);
         if (!fine) return false;
         h->cand[n] = h->cand[i];
@@ -271,7 +303,9 @@ static bool build_heat(struct tuner *t, struct contest *c, struct heat *h)
 static bool run_one(struct tuner *t, struct contest *c, struct heat *h, u32 i)
 {
     struct entrant *x = find_entrant(c, h->trial[i]);
-    if (!h->built[i].ok) return set_status(t, c, x, h->built[i].timed_out ? TRIAL_BUILD_TIMEOUT : TRIAL_BUILD, h->built[i].message);
+    if (!h->built[i].ok)
+        return set_status(t, c, x, h->built[i].timed_out ? TRIAL_BUILD_TIMEOUT : TRIAL_BUILD,
+                          h->built[i].message);
     struct buf why = {0};
     h->subject[i].code = h->built[i].code;
     enum trial_status st = measure(t, c, &h->subject[i], x, true, &why);
@@ -286,7 +320,8 @@ static bool run_one(struct tuner *t, struct contest *c, struct heat *h, u32 i)
     return ok && !t->e->code;
 }
 
-/* The default candidate: everything else is timed beside it. Where it fails the next generator's takes its place. */
+/* The default candidate: everything else is timed beside it. Where it fails the next generator's
+ * takes its place. */
 static bool find_base(struct tuner *t, struct contest *c)
 {
     struct candidate cand[3];
@@ -314,12 +349,14 @@ static bool find_base(struct tuner *t, struct contest *c)
     return !t->e->code;
 }
 
-/* Ratios of earlier runs refer to earlier bases; what is known is put in relation to the base measured now. */
+/* Ratios of earlier runs refer to earlier bases; what is known is put in relation to the base
+ * measured now. */
 static void relate(struct contest *c)
 {
     c->best_at = -1;
     for (u32 i = 0; i < c->known.n; i++)
-        if (c->known.v[i].ratio <= 0 && c->base_time.median > 0) c->known.v[i].ratio = c->known.v[i].median / c->base_time.median;
+        if (c->known.v[i].ratio <= 0 && c->base_time.median > 0)
+            c->known.v[i].ratio = c->known.v[i].median / c->base_time.median;
     contest_update_best(c);
     if (c->best_at < 0) c->best_ratio = 1;
 }
@@ -336,11 +373,12 @@ static void propose(struct tuner *t, struct contest *c, struct heat *h, u32 max)
 static bool next_heat(struct tuner *t, struct contest *c, struct heat *h)
 {
     h->n = 0;
-    for (u32 i = 0; i < c->known.n && h->n < BATCH; i++) /* rows of populate, or of a run that was killed */
-        if (c->known.v[i].status == TRIAL_NEW) h->cand[h->n++] = c->known.v[i].cand, contest_mark(c, &c->known.v[i].cand);
+    for (u32 i = 0; i < c->known.n && h->n < BATCH;
+         i++) /* rows of populate, or of a run that was killed */
+        if (c->known.v[i].status == TRIAL_NEW)
+            h->cand[h->n++] = c->known.v[i].cand, contest_mark(c, &c->known.v[i].cand);
     u32 limit = t->o->max_candidates ? t->o->max_candidates : DEFAULT_CANDIDATES;
-    if (h->n == 0 && t->o->add_candidates && c->n_tried < limit)
-        propose(t, c, h, BATCH);
+    if (h->n == 0 && t->o->add_candidates && c->n_tried < limit) propose(t, c, h, BATCH);
     c->is_done = h->n == 0;
     return h->n > 0;
 }
@@ -368,8 +406,9 @@ static bool turn(struct tuner *t, struct contest *c)
 
 /* choosing whose turn it is */
 
-/* Every task of the program gets its default measured first; alternatives wait until what they could take over is known to be worth
-   it: they count by their predicted time and a quarter of a use. */
+/* Every task of the program gets its default measured first; alternatives wait until what they
+   could take over is known to be worth it: they count by their predicted time and a quarter of a
+   use. */
 static double promise(const struct contest *c)
 {
     if (c->is_hopeless || c->is_done) return -1;
@@ -388,7 +427,8 @@ static struct contest *whose_turn(struct tuner *t)
     return best;
 }
 
-/* A contest keeps its turn for a while, because making its checks costs more than a trial; but the defaults come first. */
+/* A contest keeps its turn for a while, because making its checks costs more than a trial; but the
+ * defaults come first. */
 static bool main_loop(struct tuner *t)
 {
     double reserve = t->end > 0 && t->o->measure ? (t->end - t->start) * final_share : 0;
@@ -407,23 +447,39 @@ static bool main_loop(struct tuner *t)
     }
 }
 
+/* The best of those near the best that have not had their samples yet; NULL: none. */
+static struct entrant *next_finalist(const struct tuner *t, struct contest *c, double limit,
+                                     const i64 *done, u32 n_done)
+{
+    struct entrant *best = NULL;
+    for (u32 i = 0; i < c->known.n; i++) {
+        struct entrant *x = &c->known.v[i];
+        bool again = false;
+        for (u32 k = 0; k < n_done; k++) again |= done[k] == x->trial;
+        if (again || x->status != TRIAL_OK || x->ratio > limit || x->n >= 2 * min_samples(t))
+            continue;
+        if (!best || x->ratio < best->ratio) best = x;
+    }
+    return best;
+}
+
 /* Those within a few percent of the best are measured once more, side by side with the base. */
 static bool final_round(struct tuner *t, struct contest *c)
 {
     if (!c->is_ready || c->best_at < 0 || !make_checks(t, c)) return true;
     double limit = c->best_ratio * 1.05;
-    for (u32 i = 0, n = 0; i < c->known.n && n < 3 && !out_of_time(t); i++) {
-        struct entrant *x = &c->known.v[i];
-        if (x->status != TRIAL_OK || x->ratio > limit || x->n >= 2 * min_samples(t)) continue;
+    i64 done[FINALISTS] = {0};
+    for (u32 n = 0; n < FINALISTS && !out_of_time(t); n++) {
+        struct entrant *x = next_finalist(t, c, limit, done, n);
+        if (!x) break;
+        done[n] = x->trial;
         struct heat h = {.n = 1, .cand = {x->cand}};
         struct buf why = {0};
         if (!build_heat(t, c, &h)) return false;
-        x = &c->known.v[i];
         if (h.n == 0 || !h.built[0].ok) continue;
         h.subject[0].code = h.built[0].code;
-        measure(t, c, &h.subject[0], x, false, &why);
+        measure(t, c, &h.subject[0], find_entrant(c, done[n]), false, &why);
         buf_release(&why);
-        n++;
     }
     c->best_at = -1;
     contest_update_best(c);
@@ -465,7 +521,8 @@ static struct str contest_label(struct tuner *t, const struct contest *c)
         buf_str(&b, graph_node(g, n)->op);
     }
     if (shape_eval(g->sym, s, c->t->var, dim))
-        for (u32 d = 0; d < s->rank; d++) buf_printf(&b, "%c%lld", d ? 'x' : ' ', (long long)dim[d]);
+        for (u32 d = 0; d < s->rank; d++)
+            buf_printf(&b, "%c%lld", d ? 'x' : ' ', (long long)dim[d]);
     struct str label = str_dup(&t->arena, buf_view(&b));
     buf_release(&b);
     return label;
@@ -479,15 +536,23 @@ static bool load_contest(struct tuner *t, struct contest *c, const struct tune_t
     map_init(&c->seen, &t->arena);
     c->label = contest_label(t, c);
     struct candidate def;
-    c->predicted = gen_default(task->task, &t->caps, task->var, &def) ? gen_predict(&def, task->task, &t->caps, task->var) : 1e-6;
+    c->predicted = gen_default(task->task, &t->caps, task->var, &def)
+                       ? gen_predict(&def, task->task, &t->caps, task->var)
+                       : 1e-6;
     c->sizes = sizes_text(&t->arena, task->task->g.sym, task->var, task->task);
     c->db_task = db_task(t->db, task->task, t->e);
-    if (!c->db_task || !db_trials(t->db, t->env, c->db_task, c->sizes, &t->arena, &rows, &n, t->e)) return false;
+    if (!c->db_task || !db_trials(t->db, t->env, c->db_task, c->sizes, &t->arena, &rows, &n, t->e))
+        return false;
     for (u32 i = 0; i < n; i++) {
         struct entrant *x = arr_push(&t->arena, &c->known);
-        *x = (struct entrant){.cand = rows[i].cand, .trial = rows[i].id, .status = rows[i].status, .n = rows[i].n,
-                              .median = rows[i].median, .ratio = rows[i].ratio};
-        /* killed between its samples and its verdict: verified but unfinished, so it is measured again */
+        *x = (struct entrant){.cand = rows[i].cand,
+                              .trial = rows[i].id,
+                              .status = rows[i].status,
+                              .n = rows[i].n,
+                              .median = rows[i].median,
+                              .ratio = rows[i].ratio};
+        /* killed between its samples and its verdict: verified but unfinished, so it is measured
+         * again */
         if (x->status != TRIAL_NEW) contest_mark(c, &x->cand), c->n_tried++;
     }
     return true;
@@ -501,7 +566,8 @@ static bool open_device(struct tuner *t)
     t->o->driver->caps(d, &t->caps);
     t->o->driver->fingerprint(d, &fp);
     t->o->driver->close(d); /* children open their own */
-    t->builder = (struct builder){.db = t->db, .lang = lang_find(str_of(t->o->driver->lang)), .caps = &t->caps};
+    t->builder = (struct builder){
+        .db = t->db, .lang = lang_find(str_of(t->o->driver->lang)), .caps = &t->caps};
     bool ok = t->builder.lang && t->builder.lang->toolchain(&t->toolchain, t->e);
     t->builder.toolchain = buf_view(&t->toolchain);
     if (ok) t->env = db_env(t->db, buf_view(&fp), t->builder.toolchain, t->e);
@@ -509,7 +575,8 @@ static bool open_device(struct tuner *t)
     return ok && t->env != 0;
 }
 
-/* Candidates are compared with times of the same base at the start and at the end of the run: did the machine change? */
+/* Candidates are compared with times of the same base at the start and at the end of the run: did
+ * the machine change? */
 static void report_drift(struct tuner *t)
 {
     double *change = arena_array(&t->arena, double, t->n + 1);
@@ -517,11 +584,14 @@ static void report_drift(struct tuner *t)
     for (u32 i = 0; i < t->n; i++) {
         struct contest *c = &t->contest[i];
         if (c->n_beside < 2 * DRIFT_SAMPLES) continue;
-        change[n++] = stats_of(c->late, DRIFT_SAMPLES).median / stats_of(c->early, DRIFT_SAMPLES).median;
+        change[n++] =
+            stats_of(c->late, DRIFT_SAMPLES).median / stats_of(c->early, DRIFT_SAMPLES).median;
     }
     t->r->drift = n ? stats_of(change, n).median : 1;
     if (fabs(t->r->drift - 1) <= max_drift) return;
-    log_printf(t->o->log, 1, "the machine changed while measuring: the same kernels took %.2f times as long at the end as at the start",
+    log_printf(t->o->log, 1,
+               "the machine changed while measuring: the same kernels took %.2f times as long at "
+               "the end as at the start",
                t->r->drift);
     if (!t->o->event) return;
     struct buf b = {0};
@@ -536,8 +606,11 @@ static bool nothing_measured(struct tuner *t)
 {
     struct buf b = {0};
     for (int s = 0; s < N_TRIAL_STATUS; s++)
-        if (t->r->n_by_status[s]) buf_printf(&b, "%s%lld %s", b.n ? ", " : "", (long long)t->r->n_by_status[s], trial_status_name((enum trial_status)s));
-    err_set(t->e, ERR_NOTHING, "nothing was measured: %s", b.n ? b.p : "no candidate was tried within the time");
+        if (t->r->n_by_status[s])
+            buf_printf(&b, "%s%lld %s", b.n ? ", " : "", (long long)t->r->n_by_status[s],
+                       trial_status_name((enum trial_status)s));
+    err_set(t->e, ERR_NOTHING, "nothing was measured: %s",
+            b.n ? b.p : "no candidate was tried within the time");
     buf_release(&b);
     return false;
 }
@@ -566,10 +639,12 @@ static bool run(struct tuner *t, const struct tune_task *task)
     return anything_known(t) || nothing_measured(t);
 }
 
-bool tune_run(struct db *d, const struct tune_task *task, u32 n, const struct tune_opts *o, struct tune_result *r, struct err *e)
+bool tune_run(struct db *d, const struct tune_task *task, u32 n, const struct tune_opts *o,
+              struct tune_result *r, struct err *e)
 {
     *r = (struct tune_result){.speedup = 1, .drift = 1};
-    struct tuner t = {.db = d, .o = o, .n = n, .rng = rng_seed(o->seed), .r = r, .e = e, .start = os_now()};
+    struct tuner t = {
+        .db = d, .o = o, .n = n, .rng = rng_seed(o->seed), .r = r, .e = e, .start = os_now()};
     t.end = o->timeout > 0 ? t.start + o->timeout : 0;
     bool ok = run(&t, task);
     release_checks(&t);
@@ -609,13 +684,17 @@ bool tune_bench(struct db *d, const struct tune_opts *o, struct tune_result *r, 
         struct err gone = {0};
         symtab_init(st, &a);
         i64 *var = arena_array(&a, i64, 64);
-        if (!task_parse(t, &a, st, todo[i].text, &gone) || st->var.n > 64 || !parse_sizes(st, todo[i].sizes, var)) {
+        if (!task_parse(t, &a, st, todo[i].text, &gone) || st->var.n > 64 ||
+            !parse_sizes(st, todo[i].sizes, var)) {
             log_printf(o->log, 1, "a task of the database cannot be read: %s", gone.msg);
             continue;
         }
         tasks[n_tasks++] = (struct tune_task){.task = t, .var = var, .weight = 1};
     }
-    ok = ok && (n_tasks > 0 || err_set(e, ERR_NOTHING, "the database lists nothing to measure for this device; populate it first"));
+    ok =
+        ok && (n_tasks > 0 ||
+               err_set(e, ERR_NOTHING,
+                       "the database lists nothing to measure for this device; populate it first"));
     ok = ok && tune_run(d, tasks, n_tasks, o, r, e);
     buf_release(&probe.toolchain);
     arena_release(&a);
