@@ -346,6 +346,9 @@ const char *os_env(const char *name); /* NULL: not set */
 double os_now(void); /* monotonic seconds */
 int os_n_cpus(void); /* processors this process may use */
 i64 os_peak_rss(void); /* bytes */
+/* Processor seconds since some fixed moment: of all processors together, and of this process with the children it has waited for.
+   false: the system does not tell. */
+bool os_cpu_seconds(double *all, double *own);
 void os_cpu_model(char *out, i64 n); /* one line, "AMD EPYC 9654" */
 struct hash os_cpu_features(void);   /* of the feature flags the system reports */
 

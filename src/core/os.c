@@ -321,6 +321,27 @@ i64 os_peak_rss(void)
     return getrusage(RUSAGE_SELF, &r) == 0 ? (i64)r.ru_maxrss * 1024 : 0;
 }
 
+static double seconds_of(const struct rusage *r)
+{
+    return (double)(r->ru_utime.tv_sec + r->ru_stime.tv_sec) +
+           1e-6 * (double)(r->ru_utime.tv_usec + r->ru_stime.tv_usec);
+}
+
+bool os_cpu_seconds(double *all, double *own)
+{
+    struct rusage self, children;
+    unsigned long long user, nice, sys;
+    FILE *f = fopen("/proc/stat", "re");
+    if (!f) return false;
+    int n = fscanf(f, "cpu %llu %llu %llu", &user, &nice, &sys);
+    fclose(f);
+    if (n != 3 || getrusage(RUSAGE_SELF, &self) != 0) return false;
+    if (getrusage(RUSAGE_CHILDREN, &children) != 0) return false;
+    *all = (double)(user + nice + sys) / (double)sysconf(_SC_CLK_TCK);
+    *own = seconds_of(&self) + seconds_of(&children);
+    return true;
+}
+
 /* The value of the first line of /proc/cpuinfo whose key is one of two. */
 static struct str cpuinfo(struct arena *a, const char *key, const char *other)
 {

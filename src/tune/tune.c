@@ -18,7 +18,7 @@ enum {
     POPULATE_CANDIDATES = 32
 };
 static const double default_run_timeout = 20, final_share = 0.12, lost_ratio = 1.15,
-                    settled_spread = 1.03, max_drift = 0.1;
+                    settled_spread = 1.03, max_drift = 0.1, max_others = 0.1;
 
 struct tuner {
     struct db *db;
@@ -639,14 +639,31 @@ static bool run(struct tuner *t, const struct tune_task *task)
     return anything_known(t) || nothing_measured(t);
 }
 
+/* Kernels on several threads wait milliseconds for a processor that something else uses; no ratio cancels that. */
+static void report_others(const struct tuner *t, double all, double own)
+{
+    double all_now, own_now, share;
+    if (!os_cpu_seconds(&all_now, &own_now)) return;
+    share = (all_now - all - (own_now - own)) / ((os_now() - t->start) * os_n_cpus() + 1e-9);
+    t->r->others = fmax(0, share);
+    if (share <= max_others) return;
+    log_printf(t->o->log, 1,
+               "other processes used %.0f %% of the processors meanwhile: results are less certain, "
+               "above all on several threads; measure again when the machine is quiet",
+               100 * share);
+}
+
 bool tune_run(struct db *d, const struct tune_task *task, u32 n, const struct tune_opts *o,
               struct tune_result *r, struct err *e)
 {
+    double all = 0, own = 0;
+    bool counted = os_cpu_seconds(&all, &own);
     *r = (struct tune_result){.speedup = 1, .drift = 1};
     struct tuner t = {
         .db = d, .o = o, .n = n, .rng = rng_seed(o->seed), .r = r, .e = e, .start = os_now()};
     t.end = o->timeout > 0 ? t.start + o->timeout : 0;
     bool ok = run(&t, task);
+    if (counted && o->measure) report_others(&t, all, own);
     release_checks(&t);
     buf_release(&t.toolchain);
     arena_release(&t.turn);
