@@ -109,6 +109,13 @@ value_id graph_op(struct graph *g, const char *op, struct str name, u32 n_in, co
     return v;
 }
 
+bool graph_is_output(const struct graph *g, value_id v)
+{
+    for (u32 k = 0; k < g->output.n; k++)
+        if (g->output.v[k] == v) return true;
+    return false;
+}
+
 void graph_replace(struct graph *g, value_id old, value_id with)
 {
     assert(old > 0 && with > 0 && with < g->value.n);

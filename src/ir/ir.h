@@ -99,6 +99,7 @@ value_id graph_op(struct graph *g, const char *op, struct str name, u32 n_in, co
 struct value *graph_value(const struct graph *g, value_id v);
 struct node *graph_node(const struct graph *g, node_id n);
 value_id graph_find(const struct graph *g, struct str name);          /* 0: absent */
+bool graph_is_output(const struct graph *g, value_id v);               /* of the interface */
 void graph_replace(struct graph *g, value_id old, value_id with);     /* in all uses, outputs included */
 u32 *graph_use_counts(const struct graph *g, struct arena *a);        /* per value; graph outputs count */
 bool graph_sort(struct graph *g, struct err *e);   /* topological order, stable; drops dead and unreachable nodes; false: cycle */

@@ -46,8 +46,7 @@ static node_id find_affine(const struct graph *g, value_id v, i64 channels, stru
             found = n;
         }
     }
-    for (u32 k = 0; k < g->output.n; k++)
-        if (g->output.v[k] == v) return 0;
+    if (graph_is_output(g, v)) return 0;
     if (!found || graph_node(g, found)->in.n != 2) return 0;
     const struct node *x = graph_node(g, found);
     u32 other = x->in.v[0] == v;

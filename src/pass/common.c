@@ -41,18 +41,11 @@ static void key_node(struct buf *b, const struct graph *g, const struct node *x)
     for (u32 k = 0; k < x->attr.n; k++) key_attr(b, &x->attr.v[k]);
 }
 
-static bool is_interface(const struct graph *g, value_id v)
-{
-    for (u32 k = 0; k < g->output.n; k++)
-        if (g->output.v[k] == v) return true;
-    return false;
-}
-
 static bool merge(struct graph *g, node_id n, node_id first)
 {
     struct node *x = graph_node(g, n);
     for (u32 k = 0; k < x->out.n; k++)
-        if (x->out.v[k] && is_interface(g, x->out.v[k])) return false;
+        if (x->out.v[k] && graph_is_output(g, x->out.v[k])) return false;
     for (u32 k = 0; k < x->out.n; k++)
         if (x->out.v[k]) graph_replace(g, x->out.v[k], graph_node(g, first)->out.v[k]);
     x->dead = true;

@@ -19,13 +19,6 @@ static bool hands_on(const struct graph *g, node_id n)
     return in->dtype == out->dtype && shape_equal(&in->shape, &out->shape);
 }
 
-static bool is_interface(const struct graph *g, value_id v)
-{
-    for (u32 k = 0; k < g->output.n; k++)
-        if (g->output.v[k] == v) return true;
-    return false;
-}
-
 /* The input's producer delivers the output's value directly; all other users of the input follow.
  */
 static void rename_input(struct graph *g, node_id n)
@@ -46,11 +39,11 @@ static bool run(struct graph *g, bool *ok, struct err *e)
         struct node *x = graph_node(g, n);
         if (x->dead || !hands_on(g, n)) continue;
         value_id in = x->in.v[0], out = x->out.v[0];
-        if (!is_interface(g, out)) {
+        if (!graph_is_output(g, out)) {
             graph_replace(g, out, in);
             x->dead = true;
             changed = true;
-        } else if (graph_value(g, in)->producer && !is_interface(g, in)) {
+        } else if (graph_value(g, in)->producer && !graph_is_output(g, in)) {
             rename_input(g, n);
             changed = true;
         }

@@ -8,11 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-struct source { /* one distinct kernel text */
-    struct str text;
-    u32 bin;
-};
-
 struct maker {
     struct plan *p;
     const struct cover *c;
