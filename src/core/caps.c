@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // caps.c: a target's limits as one line of text, "key=value" words; values with spaces stand in
-// double quotes. The keys are the names of the fields. Keys that are missing keep zero, unknown
-// ones are errors.
+// double quotes. The keys are the names of the fields. Fields that are zero or empty are left out,
+// unknown keys are errors.
 #include "core/core.h"
 
 #include <string.h>
@@ -18,10 +18,15 @@ static const struct field {
     enum field_kind kind;
     size_t at, size;
 } fields[] = {
-    FIELD(arch, FIELD_TEXT),     FIELD(vector_bytes, FIELD_U32), FIELD(n_vector_regs, FIELD_U32),
-    FIELD(n_threads, FIELD_U32), FIELD(l1_bytes, FIELD_I64),     FIELD(l2_bytes, FIELD_I64),
-    FIELD(l3_bytes, FIELD_I64),  FIELD(has_fma, FIELD_BOOL),     FIELD(is_gpu, FIELD_BOOL),
-    FIELD(max_group, FIELD_U32), FIELD(subgroup, FIELD_U32),     FIELD(shared_bytes, FIELD_I64),
+    FIELD(arch, FIELD_TEXT), FIELD(vector_bytes, FIELD_U32), FIELD(n_vector_regs, FIELD_U32),
+    FIELD(n_threads, FIELD_U32), FIELD(l1_bytes, FIELD_I64), FIELD(l2_bytes, FIELD_I64),
+    FIELD(l3_bytes, FIELD_I64), FIELD(has_fma, FIELD_BOOL), FIELD(is_gpu, FIELD_BOOL),
+    FIELD(max_group, FIELD_U32), FIELD(subgroup, FIELD_U32), FIELD(subgroup_min, FIELD_U32),
+    FIELD(subgroup_max, FIELD_U32), FIELD(shared_bytes, FIELD_I64), FIELD(max_push, FIELD_U32),
+    FIELD(max_buffer, FIELD_I64), FIELD(buffer_align, FIELD_U32), FIELD(has_subgroup, FIELD_BOOL),
+    FIELD(has_f16, FIELD_BOOL), FIELD(has_f64, FIELD_BOOL), FIELD(has_i8, FIELD_BOOL),
+    FIELD(has_i16, FIELD_BOOL), FIELD(has_i64, FIELD_BOOL), FIELD(matrix, FIELD_TEXT),
+    FIELD(spirv, FIELD_U32), FIELD(gflops, FIELD_U32), FIELD(gbps, FIELD_U32),
     FIELD(cflags, FIELD_TEXT),
 };
 
@@ -38,6 +43,7 @@ static i64 field_number(const struct field *f, const void *p)
 
 void caps_print(struct buf *b, const struct caps *c)
 {
+    i64 start = b->n;
     for (i64 i = 0; i < countof(fields); i++) {
         const struct field *f = &fields[i];
         const void *p = (const char *)c + f->at;

@@ -402,9 +402,20 @@ struct caps {
     u32 n_threads;       /* processors */
     i64 l1_bytes, l2_bytes, l3_bytes; /* data caches; l3 shared */
     bool has_fma;        /* fused multiply-add in hardware */
-    bool is_gpu;         /* groups of threads exist */
-    u32 max_group, subgroup;          /* threads; 0 on a CPU */
-    i64 shared_bytes;
+    bool is_gpu;         /* groups of threads exist; what follows up to gbps is about them */
+    u32 max_group;       /* threads of a group */
+    u32 subgroup, subgroup_min, subgroup_max; /* threads: usual size, and what can be required */
+    i64 shared_bytes;    /* shared arrays of one group */
+    u32 max_push;        /* bytes of parameters passed with a launch; more lie in memory */
+    i64 max_buffer;      /* bytes of one buffer, 0: any */
+    u32 buffer_align;    /* of a buffer's offset in memory, bytes */
+    bool has_subgroup;   /* sums, extremes and shuffles within a subgroup */
+    bool has_f16, has_f64, has_i8, has_i16, has_i64; /* arithmetic and storage */
+    /* Matrix units: "MxNxK:a,b,c,d" words, element types of A, B, C and the result, held by a
+       subgroup; empty: none */
+    char matrix[1024];
+    u32 spirv;           /* newest version of SPIR-V taken: 10, 13, 15, 16 for 1.0 ... 1.6 */
+    u32 gflops, gbps;    /* rough peaks for predictions: f32 multiply-adds, memory; 0: unknown */
     char cflags[256];    /* for language c: "-march=native" or what a cross compiler needs */
 };
 /* "key=value" words, one line */
