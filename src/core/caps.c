@@ -46,9 +46,10 @@ void caps_print(struct buf *b, const struct caps *c)
     i64 start = b->n;
     for (i64 i = 0; i < countof(fields); i++) {
         const struct field *f = &fields[i];
-        const void *p = (const char *)c + f->at;
-        buf_printf(b, "%s%s=", i ? " " : "", f->name);
-        if (f->kind == FIELD_TEXT) buf_printf(b, "\"%s\"", (const char *)p);
+        const char *p = (const char *)c + f->at;
+        if (f->kind == FIELD_TEXT ? !*p : !field_number(f, p)) continue;
+        buf_printf(b, "%s%s=", b->n > start ? " " : "", f->name);
+        if (f->kind == FIELD_TEXT) buf_printf(b, "\"%s\"", p);
         else buf_printf(b, "%lld", (long long)field_number(f, p));
     }
 }

@@ -29,6 +29,12 @@ typedef int64_t i64;
 
 static inline i64 i64_min(i64 a, i64 b) { return a < b ? a : b; }
 static inline i64 i64_max(i64 a, i64 b) { return a > b ? a : b; }
+static inline i64 i64_product(u32 n, const i64 *v) /* 1 for none */
+{
+    i64 p = 1;
+    for (u32 i = 0; i < n; i++) p *= v[i];
+    return p;
+}
 static inline i64 ceil_div(i64 a, i64 b) { return (a + b - 1) / b; } /* a >= 0, b > 0 */
 static inline i64 round_up(i64 a, i64 b) { return ceil_div(a, b) * b; }
 
