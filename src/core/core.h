@@ -421,6 +421,9 @@ struct caps {
        subgroup; empty: none */
     char matrix[1024];
     u32 spirv;           /* newest version of SPIR-V taken: 10, 13, 15, 16 for 1.0 ... 1.6 */
+    /* For language spirv, words: "debug" names and lines, "nonsemantic" their source as well,
+       "optimize" by spirv-opt */
+    char spirv_flags[64];
     u32 gflops, gbps;    /* rough peaks for predictions: f32 multiply-adds, memory; 0: unknown */
     char cflags[256];    /* for language c: "-march=native" or what a cross compiler needs */
 };
