@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // For the tests of generators: a bed holds one random task with its sizes; try_task runs the default candidate and random ones in
-// the interpreter and compares with the reference evaluator. SEED, GEN, DUMP, VERBOSE in the environment narrow a failure down.
+// the interpreter and compares with the reference evaluator. A bed is opened for a processor with vectors; bed_use_groups makes it
+// one for a random device with groups of threads. SEED, GEN, DUMP, VERBOSE in the environment narrow a failure down.
 #ifndef QUERN_TEST_GEN_BED_H
 #define QUERN_TEST_GEN_BED_H
 
@@ -23,6 +24,7 @@ struct bed {              /* one task and its sizes */
     i64 var[8];
     struct rng rng;
     struct caps caps;
+    enum dtype type;      /* of inputs and constants */
     struct err e;
 };
 
@@ -32,8 +34,33 @@ static inline void bed_open(struct bed *b, u64 seed)
     symtab_init(&b->sym, &b->arena);
     graph_init(&b->g, &b->arena, &b->sym);
     b->rng = rng_seed(seed);
+    b->type = DT_F32;
     b->caps = (struct caps){.arch = "test", .vector_bytes = 16u << rng_range(&b->rng, 0, 2), .n_vector_regs = 32, .n_threads = 2,
                             .l1_bytes = 32 << 10, .l2_bytes = 1 << 20, .l3_bytes = 8 << 20, .has_fma = true};
+}
+
+/* From the smallest device with groups to a large one: sizes of subgroups 4 to 64, shared arrays of 16 to 64 KiB, groups of 64 to
+   1024 threads, with and without matrix units. */
+static inline void bed_use_groups(struct bed *b)
+{
+    static const struct { u32 subgroup, subgroup_min, subgroup_max, max_group; i64 shared_bytes; bool has_subgroup; const char *matrix; }
+    device[] = {
+        {4, 4, 4, 64, 16 << 10, false, ""},
+        {4, 4, 4, 128, 16 << 10, true, "4x4x4:f16,f16,f32,f32"},
+        {8, 8, 8, 1024, 32 << 10, true, ""},
+        {16, 8, 32, 512, 64 << 10, true, "8x8x16:f16,f16,f32,f32 8x16x16:f16,f16,f16,f16"},
+        {32, 32, 32, 1024, 48 << 10, true, "16x16x16:f16,f16,f32,f32 16x8x16:f16,f16,f32,f32 16x8x8:f16,f16,f16,f16"},
+        {64, 32, 64, 1024, 64 << 10, true, "16x16x16:f16,f16,f32,f32"},
+        {64, 64, 64, 256, 32 << 10, true, ""},
+    };
+    i64 i = rng_range(&b->rng, 0, countof(device) - 1);
+    b->caps = (struct caps){.arch = "test", .vector_bytes = 16, .n_vector_regs = 255, .n_threads = 1, .l1_bytes = 64 << 10,
+                            .l2_bytes = 4 << 20, .has_fma = true, .is_gpu = true, .max_group = device[i].max_group,
+                            .subgroup = device[i].subgroup, .subgroup_min = device[i].subgroup_min,
+                            .subgroup_max = device[i].subgroup_max, .shared_bytes = device[i].shared_bytes, .max_push = 128,
+                            .buffer_align = 64, .has_subgroup = device[i].has_subgroup, .has_f16 = true, .has_f64 = true,
+                            .has_i8 = true, .has_i16 = true, .has_i64 = true, .gflops = 10000, .gbps = 500};
+    snprintf(b->caps.matrix, sizeof b->caps.matrix, "%s", device[i].matrix);
 }
 
 static inline void bed_close(struct bed *b)
@@ -57,7 +84,7 @@ static inline value_id add_input(struct bed *b, const char *name, u32 rank, cons
 {
     value_id v = graph_add_value(&b->g, str_of(name));
     struct value *x = graph_value(&b->g, v);
-    x->dtype = DT_F32;
+    x->dtype = b->type;
     x->shape = (struct shape){.known = true, .rank = rank};
     for (u32 i = 0; i < rank; i++) x->shape.dim[i] = dim[i];
     *arr_push(&b->arena, &b->g.input) = v;
@@ -66,8 +93,8 @@ static inline value_id add_input(struct bed *b, const char *name, u32 rank, cons
 
 static inline value_id add_const(struct bed *b, const char *name, u32 rank, const i64 *dim)
 {
-    struct tensor *t = tensor_new(&b->arena, DT_F32, rank, dim);
-    for (i64 i = 0, n = tensor_count(t); i < n; i++) elem_set_f64(DT_F32, t->data, i, rng_f64(&b->rng) * 2 - 1);
+    struct tensor *t = tensor_new(&b->arena, b->type, rank, dim);
+    for (i64 i = 0, n = tensor_count(t); i < n; i++) elem_set_f64(b->type, t->data, i, rng_f64(&b->rng) * 2 - 1);
     return graph_add_const(&b->g, str_of(name), t);
 }
 

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// For the tests of generators: random convolutions, matrix products and reductions with things fused in front and behind, sizes
+// known or symbolic, in all layouts. Each builder fills a bed; false: the random choices do not fit together.
+#ifndef QUERN_TEST_GEN_TASKS_H
+#define QUERN_TEST_GEN_TASKS_H
+
+#include "gen_bed.h"
+
+/* Pointwise things in front: activation, padding, concatenation. */
+static inline value_id random_prologue(struct bed *b, value_id x, u32 rank, const sym *dim)
+{
+    switch (pick(b, 0, 5)) {
+    case 0: return add_op(b, "Relu", x, 0, 0);
+    case 1: {
+        sym d[MAX_RANK];
+        memcpy(d, dim, sizeof d);
+        d[1] = sym_const(&b->sym, pick(b, 1, 20));
+        value_id y = add_op(b, "Concat", x, add_input(b, "other", rank, d), 0);
+        attr_set_int(&b->g, graph_value(&b->g, y)->producer, "axis", 1);
+        return y;
+    }
+    default: return x;
+    }
+}
+
+static inline value_id random_epilogue(struct bed *b, value_id y)
+{
+    if (!infer_last(b, y)) return y;
+    struct shape s = graph_value(&b->g, y)->shape;
+    i64 c;
+    if (pick(b, 0, 2) == 0) y = add_op(b, "Relu", y, 0, 0);
+    if (pick(b, 0, 2) == 0) y = add_op(b, "Add", y, add_input(b, "residual", s.rank, s.dim), 0);
+    if (pick(b, 0, 2) == 0 && sym_is_const(&b->sym, s.dim[1], &c)) {
+        i64 d[MAX_RANK] = {1, c, 1, 1, 1};
+        y = add_op(b, "Mul", y, add_const(b, "scale", s.rank, d), 0);
+    }
+    if (pick(b, 0, 3) == 0) y = add_op(b, "Sigmoid", y, 0, 0);
+    return y;
+}
+
+static inline bool random_conv(struct bed *b)
+{
+    u32 s = (u32)pick(b, 1, 3), rank = s + 2;
+    static const i64 channels[] = {1, 2, 3, 4, 5, 8, 12, 16, 17, 20, 32, 33};
+    i64 groups = pick(b, 0, 4) ? 1 : pick(b, 2, 3);
+    i64 w[MAX_RANK], pads[2 * MAX_RANK], strides[MAX_RANK], dil[MAX_RANK];
+    sym dim[MAX_RANK];
+    bool point = pick(b, 0, 3) == 0, symbolic = pick(b, 0, 1);
+    bool depthwise = pick(b, 0, 5) == 0;
+    i64 ic = groups * channels[pick(b, 0, groups > 1 ? 4 : countof(channels) - 1)];
+    w[0] = groups * channels[pick(b, 0, groups > 1 ? 6 : countof(channels) - 1)];
+    if (depthwise) groups = w[0] = ic = pick(b, 2, 40);
+    dim[0] = size_of(b, pick(b, 1, 2), pick(b, 0, 3) == 0);
+    dim[1] = sym_const(&b->sym, ic);
+    for (u32 i = 0; i < s; i++) {
+        w[2 + i] = point ? 1 : pick(b, 1, s == 3 ? 2 : 3);
+        strides[i] = point && pick(b, 0, 2) ? 1 : pick(b, 1, 2);
+        dil[i] = pick(b, 0, 3) ? 1 : 2;
+        pads[i] = point ? 0 : pick(b, 0, 2), pads[s + i] = point ? 0 : pick(b, 0, 2);
+        i64 need = (w[2 + i] - 1) * dil[i] + 1 - pads[i] - pads[s + i];
+        dim[2 + i] = size_of(b, i64_max(need, 1) + pick(b, 0, s == 1 ? 40 : i + 1 == s ? 17 : 5), symbolic);
+    }
+    value_id x = add_input(b, "x", rank, dim);
+    x = depthwise && pick(b, 0, 1) ? add_op(b, "Relu", x, 0, 0) : random_prologue(b, x, rank, dim);
+    if (graph_value(&b->g, x)->producer) {
+        if (!infer_last(b, x)) return false;
+        sym_is_const(&b->sym, graph_value(&b->g, x)->shape.dim[1], &ic);
+        if (ic % groups) return false;
+    }
+    w[1] = ic / groups;
+    value_id y = add_op(b, "Conv", x, add_const(b, "w", rank, w), pick(b, 0, 1) ? add_const(b, "b", 1, w) : 0);
+    node_id n = graph_value(&b->g, y)->producer;
+    attr_set_int(&b->g, n, "group", groups);
+    attr_set_ints(&b->g, n, "strides", strides, s);
+    attr_set_ints(&b->g, n, "dilations", dil, s);
+    attr_set_ints(&b->g, n, "pads", pads, 2 * s);
+    y = random_epilogue(b, y);
+    if (s == 2 && pick(b, 0, 4) == 0) {
+        y = add_op(b, "MaxPool", y, 0, 0);
+        attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "kernel_shape", (i64[]){2, 2}, 2);
+        attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "strides", (i64[]){2, 2}, 2);
+    }
+    *arr_push(&b->arena, &b->g.output) = y;
+    return make_task(b);
+}
+
+/* One operand of a matrix product, perhaps transposed, perhaps with a Relu in front. */
+static inline value_id operand(struct bed *b, const char *name, u32 rank, const sym *dim, bool constant)
+{
+    sym d[MAX_RANK];
+    i64 c[MAX_RANK], perm[MAX_RANK];
+    bool known = true, turned = rank > 1 && pick(b, 0, 3) == 0;
+    for (u32 i = 0; i < rank; i++) perm[i] = i, d[i] = dim[i], known = known && sym_is_const(&b->sym, dim[i], &c[i]);
+    if (constant && known) return add_const(b, name, rank, c);
+    if (turned) {
+        d[rank - 1] = dim[rank - 2], d[rank - 2] = dim[rank - 1];
+        perm[rank - 1] = rank - 2, perm[rank - 2] = rank - 1;
+    }
+    value_id x = add_input(b, name, rank, d);
+    if (turned) {
+        x = add_op(b, "Transpose", x, 0, 0);
+        attr_set_ints(&b->g, graph_value(&b->g, x)->producer, "perm", perm, rank);
+    }
+    return pick(b, 0, 5) ? x : add_op(b, "Relu", x, 0, 0);
+}
+
+static inline bool random_gemm(struct bed *b)
+{
+    static const i64 sizes[] = {1, 1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 40, 65};
+    sym a[MAX_RANK], w[MAX_RANK], n[3];
+    u32 ra = (u32)pick(b, 1, 4), rb = (u32)pick(b, 2, 4);
+    bool symbolic = pick(b, 0, 2) == 0;
+    for (u32 i = 0; i < 3; i++) n[i] = size_of(b, sizes[pick(b, 0, countof(sizes) - 1)], symbolic && pick(b, 0, 1));
+    for (u32 i = 0; i < 2; i++) { /* batches, from the last */
+        sym d = size_of(b, pick(b, 1, 3), symbolic && pick(b, 0, 1)), one = sym_const(&b->sym, 1);
+        if (ra > 2 + i) a[ra - 3 - i] = pick(b, 0, 4) ? d : one;
+        if (rb > 2 + i) w[rb - 3 - i] = pick(b, 0, 4) ? d : one;
+    }
+    a[ra - 1] = n[2], w[rb - 2] = n[2], w[rb - 1] = n[1];
+    if (ra > 1) a[ra - 2] = n[0];
+    value_id y = add_op(b, "MatMul", operand(b, "a", ra, a, false), operand(b, "b", rb, w, pick(b, 0, 1)), 0);
+    for (node_id i = 1; i < b->g.node.n; i++)
+        if (!op_infer(&b->g, i, &b->e)) return false;
+    struct shape s = graph_value(&b->g, y)->shape;
+    if (pick(b, 0, 1)) y = add_op(b, "Add", y, operand(b, "c", 1, &n[1], true), 0);
+    if (pick(b, 0, 2) == 0) y = add_op(b, "Sigmoid", y, 0, 0);
+    if (pick(b, 0, 2) == 0) y = add_op(b, "Add", y, add_input(b, "residual", s.rank, s.dim), 0);
+    *arr_push(&b->arena, &b->g.output) = y;
+    return make_task(b);
+}
+
+static inline value_id norm(struct bed *b, value_id x, u32 rank, const sym *dim)
+{
+    static const char *const reduce[] = {"ReduceMean", "ReduceMax", "ReduceL2", "ReduceSum", "ReduceLogSumExp"};
+    i64 axes[MAX_RANK], n = 0, c;
+    i64 kind = pick(b, 0, 3);
+    if (kind == 0 || (kind == 1 && !sym_is_const(&b->sym, dim[rank - 1], &c))) {
+        value_id y = add_op(b, "Softmax", x, 0, 0);
+        attr_set_int(&b->g, graph_value(&b->g, y)->producer, "axis", pick(b, 0, rank - 1));
+        return y;
+    }
+    if (kind == 1) return add_op(b, "LayerNormalization", x, add_const(b, "s", 1, &c), add_const(b, "b", 1, &c));
+    if (kind == 2 && rank > 2 && sym_is_const(&b->sym, dim[1], &c))
+        return add_op(b, "InstanceNormalization", x, add_const(b, "s", 1, &c), add_const(b, "b", 1, &c));
+    for (u32 i = 0; i < rank; i++)
+        if (pick(b, 0, 1)) axes[n++] = i;
+    if (!n) axes[n++] = rank - 1;
+    struct tensor *t = tensor_new(&b->arena, DT_I64, 1, &n);
+    memcpy(t->data, axes, sizeof(i64) * (size_t)n);
+    value_id y = add_op(b, reduce[pick(b, 0, 4)], x, graph_add_const(&b->g, S("axes"), t), 0);
+    attr_set_int(&b->g, graph_value(&b->g, y)->producer, "keepdims", pick(b, 0, 1));
+    return y;
+}
+
+static inline bool random_row(struct bed *b)
+{
+    static const i64 sizes[] = {1, 2, 3, 5, 7, 16, 17, 32, 40, 70};
+    sym dim[MAX_RANK];
+    u32 rank = (u32)pick(b, 1, 4);
+    bool symbolic = pick(b, 0, 1);
+    for (u32 i = 0; i < rank; i++)
+        dim[i] = size_of(b, sizes[pick(b, 0, rank > 2 ? 4 : rank == 2 ? 6 : 9)], symbolic && pick(b, 0, 1));
+    if (rank > 2) dim[pick(b, 0, rank - 1)] = size_of(b, pick(b, 6, 20), symbolic && pick(b, 0, 1));
+    value_id x = add_input(b, "x", rank, dim), y = x;
+    if (pick(b, 0, 1)) y = add_op(b, "Add", x, add_input(b, "z", rank, dim), 0);
+    y = norm(b, y, rank, dim);
+    if (pick(b, 0, 1)) y = add_op(b, "Sigmoid", y, 0, 0);
+    *arr_push(&b->arena, &b->g.output) = y;
+    return make_task(b);
+}
+
+#endif
