@@ -106,7 +106,7 @@ QUERN_API quern_status quern_tensor_to_dlpack(quern *q, quern_tensor *t, struct 
 struct quern_run_opts {
     size_t size;
     int threads;          /* 0: all processors */
-    const char *device;   /* glob over device names, NULL: "cpu" */
+    const char *device;   /* NULL: the first that runs the program's language */
 };
 
 /* Maps a .dnx file. */
@@ -167,7 +167,7 @@ QUERN_API quern_status quern_program_random_inputs(quern_program *p, const char 
 
 struct quern_tune_opts {
     size_t size;
-    const char *device;    /* NULL: "cpu" */
+    const char *device;    /* a driver's name, or a glob over names of devices; NULL: "cpu" */
     int threads;           /* 0: all processors */
     double timeout;        /* seconds, 0: until confidence is reached */
     int min_samples;       /* per surviving candidate, 0: 10 */
@@ -202,7 +202,7 @@ QUERN_API quern_status quern_program_save(quern_program *p, const char *path);
 
 QUERN_API quern_status quern_explain(quern *q, const char *dnx, char **text);       /* what was chosen and why */
 QUERN_API quern_status quern_show(quern *q, const char *path, char **text);         /* any file quern knows */
-QUERN_API quern_status quern_devices(quern *q, char **json);                        /* array of {name, driver, fingerprint, caps} */
+QUERN_API quern_status quern_devices(quern *q, char **json);                        /* array of {name, language, device, fingerprint, caps} */
 QUERN_API quern_status quern_db_stats(quern_db *db, char **json);
 QUERN_API quern_status quern_db_export(quern_db *db, const char *csv);              /* one row per sample */
 QUERN_API quern_status quern_db_merge(quern_db *db, const char *other, int64_t *n_new);

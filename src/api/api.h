@@ -41,7 +41,6 @@ quern_status api_end(quern *q, bool ok);
 quern_tensor *api_tensor_take(const struct tensor *t); /* data is on the heap and becomes the tensor's */
 /* Device and runtime for p->plan, which is filled. */
 bool api_program_start(quern_program *p, const char *device, int threads, struct err *e);
-const struct dev_driver *api_find_driver(const char *glob, struct err *e); /* NULL: "cpu" */
 void api_fill_random(struct tensor *t, struct rng *r); /* signed floats, small integers */
 i64 api_dim(const struct symtab *st, sym s, const char **text); /* -1 and its name, when it is a variable ("" if it is more) */
 char *api_text(struct buf *b);                         /* heap copy for the caller, releases b */

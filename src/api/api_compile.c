@@ -10,13 +10,12 @@
 bool api_target_open(struct api_target *t, const char *device, int threads, struct err *e)
 {
     *t = (struct api_target){.dev = {.n_threads = threads > 0 ? (u32)threads : 0}};
-    t->driver = api_find_driver(device, e);
-    if (!t->driver) return false;
-    struct dev *d = t->driver->open(&t->dev, e);
-    if (!d) return false;
-    t->driver->caps(d, &t->caps);
-    t->driver->fingerprint(d, &t->fingerprint);
-    t->driver->close(d);
+    return dev_select(device, &t->driver, &t->dev, e) && api_target_ask(t, e);
+}
+
+bool api_target_ask(struct api_target *t, struct err *e)
+{
+    if (!dev_ask(t->driver, &t->dev, &t->caps, &t->fingerprint, e)) return false;
     t->lang = lang_find(str_of(t->driver->lang));
     if (!t->lang)
         return err_set(e, ERR_FAILED, "device '%s' runs language '%s', which is not built in",

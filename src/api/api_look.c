@@ -12,41 +12,40 @@ void quern_text_free(char *text) { mem_free(text); }
 
 /* devices */
 
-static void put_device(struct buf *b, const struct dev_driver *v, struct dev *d)
+static void put_text(struct buf *b, const char *key, struct str text)
 {
-    struct caps c = {0};
-    struct buf fp = {0}, caps = {0};
-    v->caps(d, &c);
-    v->fingerprint(d, &fp);
-    caps_print(&caps, &c);
-    buf_printf(b, "{\"name\":\"%s\",\"language\":\"%s\",\"fingerprint\":", v->name, v->lang);
-    buf_json_str(b, buf_view(&fp));
-    buf_z(b, ",\"caps\":");
-    buf_json_str(b, buf_view(&caps));
+    buf_printf(b, ",\"%s\":", key);
+    buf_json_str(b, text);
+}
+
+static void put_device(struct buf *b, const struct dev_info *x)
+{
+    struct buf caps = {0};
+    caps_print(&caps, &x->caps);
+    buf_printf(b, "{\"name\":\"%s\",\"language\":\"%s\"", x->driver->name, x->driver->lang);
+    put_text(b, "device", x->name);
+    if (x->trouble.n) put_text(b, "trouble", x->trouble);
+    put_text(b, "fingerprint", x->fingerprint);
+    put_text(b, "caps", buf_view(&caps));
     buf_char(b, '}');
-    buf_release(&fp);
     buf_release(&caps);
 }
 
 quern_status quern_devices(quern *q, char **json)
 {
-    struct err *e = api_begin(q);
+    api_begin(q);
+    struct arena a = {0};
     struct buf b = {0};
-    i64 n;
-    const struct dev_driver *const *all = dev_all(&n);
-    buf_char(&b, '[');
-    for (i64 i = 0; i < n && !e->code; i++) {
-        if (all[i]->count() == 0) continue;
-        struct dev *d = all[i]->open(&(struct dev_opts){0}, e);
-        if (!d) break;
-        if (b.n > 1) buf_z(&b, ",\n ");
-        put_device(&b, all[i], d);
-        all[i]->close(d);
+    struct dev_info *v;
+    u32 n = dev_list(&a, &v);
+    for (u32 i = 0; i < n; i++) {
+        buf_z(&b, i ? ",\n " : "[");
+        put_device(&b, &v[i]);
     }
-    buf_z(&b, "]");
-    if (e->code) buf_release(&b);
-    else *json = api_text(&b);
-    return api_end(q, e->code == ERR_NONE);
+    buf_z(&b, n ? "]" : "[]");
+    *json = api_text(&b);
+    arena_release(&a);
+    return QUERN_OK;
 }
 
 /* plans */

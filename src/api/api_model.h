@@ -33,6 +33,7 @@ struct api_target {
     struct buf fingerprint, toolchain;
 };
 bool api_target_open(struct api_target *t, const char *device, int threads, struct err *e);
+bool api_target_ask(struct api_target *t, struct err *e); /* the same when driver and dev are known */
 void api_target_close(struct api_target *t);
 
 /* Costs for the selector: measured where db (may be NULL) knows, else predicted, scaled to agree with what was measured. */

@@ -156,23 +156,24 @@ int64_t quern_tensor_count(const quern_tensor *t) { return tensor_count(&t->t); 
 
 /* programs */
 
-const struct dev_driver *api_find_driver(const char *glob, struct err *e)
+/* The driver that a program was made for, if no device is asked for: the first that runs its
+ * language. */
+static const char *usual_driver(const struct plan *p)
 {
-    const char *want = glob ? glob : "cpu";
     i64 n;
     const struct dev_driver *const *all = dev_all(&n);
-    for (i64 i = 0; i < n; i++)
-        if (str_glob(str_of(want), str_of(all[i]->name)) && all[i]->count() > 0) return all[i];
-    err_set(e, ERR_USAGE, "no device matches '%s'; `quern devices` lists those present", want);
+    for (i64 i = 0; i < n && p->bin.n; i++)
+        if (str_is(p->bin.v[0].lang, all[i]->lang)) return all[i]->name;
     return NULL;
 }
 
 bool api_program_start(quern_program *p, const char *device, int threads, struct err *e)
 {
-    const struct dev_driver *v = api_find_driver(device, e);
-    if (!v) return false;
+    const struct dev_driver *v;
+    struct dev_opts opts = {.n_threads = (u32)threads};
     if (threads < 0) return err_set(e, ERR_USAGE, "number of threads %d is negative", threads);
-    p->dev = v->open(&(struct dev_opts){.n_threads = (u32)threads}, e);
+    if (!dev_select(device ? device : usual_driver(&p->plan), &v, &opts, e)) return false;
+    p->dev = v->open(&opts, e);
     if (!p->dev) return false;
     p->rt = rt_load(&p->plan, p->dev, e);
     return p->rt != NULL;

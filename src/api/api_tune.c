@@ -57,7 +57,6 @@ static bool read_opts(quern *q, const struct quern_tune_opts *o, struct tune_opt
         return err_set(e, ERR_USAGE,
                        "time-out, samples, candidates and threads cannot be negative");
     *t = (struct tune_opts){
-        .driver = api_find_driver(x.device, e),
         .dev = {.n_threads = (u32)x.threads},
         .timeout = x.timeout,
         .min_samples = (u32)x.min_samples,
@@ -70,7 +69,7 @@ static bool read_opts(quern *q, const struct quern_tune_opts *o, struct tune_opt
         .user = q,
     };
     if (q->o.on_event) t->progress = send_progress, t->event = send_result;
-    return t->driver != NULL;
+    return dev_select(x.device, &t->driver, &t->dev, e);
 }
 
 /* Costs looked up once; `forced` is made so cheap that the selector cannot do without it. */
@@ -134,10 +133,10 @@ static u32 worth_measuring(quern_model *m, struct api_costs *costs, struct cover
 static u32 choose_tasks(quern_model *m, quern_db *db, const struct tune_opts *o, struct cover *c,
                         struct tune_task *tasks, struct err *e)
 {
-    struct api_target t;
+    struct api_target t = {.driver = o->driver, .dev = o->dev};
     struct api_costs costs;
     u32 n = 0;
-    if (api_target_open(&t, o->driver->name, (int)o->dev.n_threads, e) &&
+    if (api_target_ask(&t, e) &&
         api_costs_init(&costs, &db->db, &t, c, m->var, e))
         n = worth_measuring(m, &costs, c, tasks, e);
     api_target_close(&t);

@@ -25,3 +25,9 @@ const struct dev_driver *dev_find(struct str name)
         if (str_is(name, drivers[i]->name)) return drivers[i];
     return NULL;
 }
+
+double dev_elapsed(struct dev *d, double by_host)
+{
+    double t = d->driver->elapsed ? d->driver->elapsed(d) : -1;
+    return t >= 0 ? t : by_host;
+}

@@ -33,15 +33,22 @@ struct dev_launch {
 
 struct dev_opts {
     u32 n_threads;   /* 0 = all processors */
-    struct str name; /* glob over device names, empty = first */
+    struct str name; /* glob over device names, empty = any */
+    u32 index;       /* which of those that match */
 };
 
 struct dev_driver {
     u32 version;      /* of this struct: 1 */
     const char *name; /* "cpu", "interp", "null" */
     const char *lang; /* language of the binaries it loads: "c" (a shared object), "kir" (text) */
+    /* It loads a vendor's library into the process, after which children made by fork cannot use
+     * the device. Who starts such children asks by dev_ask, which opens it in a child of its own. */
+    bool is_foreign;
     /* Number of devices present; never fails (0 when the driver is absent). */
     u32 (*count)(void);
+    /* Optional: their names, each followed by a line feed, the preferred one first; NULL: one that
+     * is named like the driver. */
+    void (*names)(struct buf *out);
     struct dev *(*open)(const struct dev_opts *o, struct err *e);
     void (*close)(struct dev *d);
     void (*caps)(struct dev *d, struct caps *c);
@@ -58,17 +65,43 @@ struct dev_driver {
     void (*unload)(struct dev *d, struct dev_kernel *k);
     bool (*launch)(struct dev *d, const struct dev_launch *l, struct err *e);
     bool (*fence)(struct dev *d, struct err *e); /* waits for all that was launched */
-    double (*elapsed)(
-        struct dev *d); /* optional: device seconds of the last launch; NULL: use the host clock */
+    /* Optional: seconds that the launches between the last two fences took by the device's clock,
+     * waiting for the host and moving data left out. Negative: not known. */
+    double (*elapsed)(struct dev *d);
 };
 
 struct dev {
     const struct dev_driver *driver;
     void *priv;
+    u32 n_lost; /* times the device was lost and made anew: its memory was zero then */
 };
 
 const struct dev_driver *const *dev_all(i64 *n);
 const struct dev_driver *dev_find(struct str name); /* NULL: unknown */
+/* Between the last two fences: by the device's clock, else what the caller measured. */
+double dev_elapsed(struct dev *d, double by_host);
+
+/* dev_select.c: which device is meant, and what can be said of it, without holding it in this
+   process. */
+
+struct dev_info {
+    const struct dev_driver *driver;
+    struct dev_opts opts; /* open this very device */
+    struct str name;
+    struct caps caps;
+    struct str fingerprint;
+    struct str trouble; /* why it cannot be used; empty: it can */
+};
+/* Every device of every driver, in the order of the drivers' names; how many. All in the arena. */
+u32 dev_list(struct arena *a, struct dev_info **v);
+/* glob: a driver's name (its first device), else a pattern over drivers' and devices' names of which
+   the first that matches is taken; NULL: "cpu". Sets driver and opts->name, which points into glob.
+   The error lists what is there. */
+bool dev_select(const char *glob, const struct dev_driver **driver, struct dev_opts *opts,
+                struct err *e);
+/* Limits and fingerprint of a device; either may be NULL. */
+bool dev_ask(const struct dev_driver *v, const struct dev_opts *o, struct caps *caps,
+             struct buf *fingerprint, struct err *e);
 
 /* dev_host.c: memory and fence of drivers that work in the host's memory. */
 bool dev_host_alloc(struct dev *d, i64 size, struct dev_mem *m,

@@ -352,7 +352,7 @@ static bool launch_all(struct rt_program *r, struct err *e)
                               STR_ARG(r->plan->dispatch.v[i].label));
         if (!r->profiling) continue;
         if (!v->fence(r->dev, e)) return false;
-        r->seconds[i] += v->elapsed ? v->elapsed(r->dev) : os_now() - start;
+        r->seconds[i] += dev_elapsed(r->dev, os_now() - start);
         r->flops[i] += dispatch_flops(r, i);
     }
     return v->fence(r->dev, e);

@@ -368,7 +368,7 @@ static double time_runs(struct child *c, struct instance *x, i64 repeat, struct 
         if (!c->o->driver->launch(c->dev, &x->launch, e)) return -1;
     }
     if (!c->o->driver->fence(c->dev, e)) return -1;
-    return (os_now() - start) / (double)repeat;
+    return dev_elapsed(c->dev, os_now() - start) / (double)repeat;
 }
 
 static i64 repeats(struct child *c, struct instance *x, struct err *e)

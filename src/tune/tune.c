@@ -560,15 +560,11 @@ static bool load_contest(struct tuner *t, struct contest *c, const struct tune_t
 
 static bool open_device(struct tuner *t)
 {
-    struct dev *d = t->o->driver->open(&t->o->dev, t->e);
-    if (!d) return false;
     struct buf fp = {0};
-    t->o->driver->caps(d, &t->caps);
-    t->o->driver->fingerprint(d, &fp);
-    t->o->driver->close(d); /* children open their own */
+    bool ok = dev_ask(t->o->driver, &t->o->dev, &t->caps, &fp, t->e); /* children open it */
     t->builder = (struct builder){
         .db = t->db, .lang = lang_find(str_of(t->o->driver->lang)), .caps = &t->caps};
-    bool ok = t->builder.lang && t->builder.lang->toolchain(&t->toolchain, t->e);
+    ok = ok && t->builder.lang && t->builder.lang->toolchain(&t->toolchain, t->e);
     t->builder.toolchain = buf_view(&t->toolchain);
     if (ok) t->env = db_env(t->db, buf_view(&fp), t->builder.toolchain, t->e);
     buf_release(&fp);

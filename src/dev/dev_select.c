@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// dev_select.c: which device a name means, and what can be said of a device without holding it.
+//
+// A vendor's library starts threads, opens files of the kernel and installs handlers; a process that
+// has loaded one cannot fork children that use it. Tuning lives on such children. So drivers of that
+// kind (is_foreign) are only ever asked in a child process, which also costs a hanging or crashing
+// driver no more than an error.
+//
+// An answer travels through a pipe between two copies of this program: structs go as they are.
+#include "dev/dev.h"
+
+#include <string.h>
+
+static const double ask_seconds = 60; /* a driver's first start compiles and touches much */
+enum { MAX_ANSWER = 1 << 20 };
+
+struct question {
+    const struct dev_driver *driver;
+    const struct dev_opts *opts; /* NULL: only names are wanted */
+};
+
+struct head { /* of an answer; text follows: names, or a fingerprint */
+    struct err e;
+    struct caps caps;
+    i64 n_text;
+};
+
+static void names_of(const struct dev_driver *v, struct buf *out)
+{
+    if (v->names) v->names(out);
+    else if (v->count() > 0) buf_printf(out, "%s\n", v->name);
+}
+
+static void describe(const struct question *q, struct head *h, struct buf *text)
+{
+    struct dev *d = q->driver->open(q->opts, &h->e);
+    if (!d) return;
+    q->driver->caps(d, &h->caps);
+    q->driver->fingerprint(d, text);
+    q->driver->close(d);
+}
+
+static void answer(const struct question *q, struct head *h, struct buf *text)
+{
+    if (q->opts) describe(q, h, text);
+    else names_of(q->driver, text);
+    h->n_text = text->n;
+}
+
+static void child_main(void *user, int fd)
+{
+    struct head h;
+    struct buf text = {0};
+    memset(&h, 0, sizeof h); /* padding, too: it goes through the pipe */
+    answer(user, &h, &text);
+    if (os_child_put(fd, &h, sizeof h)) os_child_put(fd, text.p, text.n);
+}
+
+static bool ask_child(const struct question *q, struct head *h, struct buf *text, struct err *e)
+{
+    struct os_child c;
+    if (!os_child_start(&c, child_main, (void *)(uintptr_t)q, e)) return false;
+    enum os_exit how = os_child_get(&c, h, sizeof *h, ask_seconds);
+    for (i64 left = how == OS_EXITED ? i64_min(h->n_text, MAX_ANSWER) : 0; left > 0;) {
+        char piece[4096];
+        i64 n = i64_min(left, (i64)sizeof piece);
+        how = os_child_get(&c, piece, n, ask_seconds);
+        if (how != OS_EXITED) break;
+        buf_put(text, piece, n);
+        left -= n;
+    }
+    os_child_end(&c);
+    if (how == OS_EXITED) return true;
+    return err_set(e, ERR_SYSTEM, "the driver '%s' %s when it was opened", q->driver->name,
+                   how == OS_TIMEOUT ? "hung" : "crashed");
+}
+
+static bool ask(const struct question *q, struct head *h, struct buf *text, struct err *e)
+{
+    *h = (struct head){0};
+    if (!q->driver->is_foreign) answer(q, h, text);
+    else if (!ask_child(q, h, text, e)) return false;
+    return h->e.code == ERR_NONE || err_set(e, h->e.code, "%s", h->e.msg);
+}
+
+bool dev_ask(const struct dev_driver *v, const struct dev_opts *o, struct caps *caps,
+             struct buf *fingerprint, struct err *e)
+{
+    struct head h;
+    struct buf text = {0};
+    bool ok = ask(&(struct question){v, o}, &h, &text, e);
+    if (ok && caps) *caps = h.caps;
+    if (ok && fingerprint) buf_str(fingerprint, buf_view(&text));
+    buf_release(&text);
+    return ok;
+}
+
+/* Names of a driver's devices, one a line; none when it cannot be asked. */
+static struct str device_names(const struct dev_driver *v, struct arena *a)
+{
+    struct head h;
+    struct buf text = {0};
+    struct err e = {0};
+    ask(&(struct question){v, NULL}, &h, &text, &e);
+    struct str names = str_dup(a, buf_view(&text));
+    buf_release(&text);
+    return names;
+}
+
+static void fill_info(struct dev_info *x, struct arena *a)
+{
+    struct buf fp = {0};
+    struct err e = {0};
+    if (!dev_ask(x->driver, &x->opts, &x->caps, &fp, &e)) x->trouble = str_dup(a, str_of(e.msg));
+    x->fingerprint = str_dup(a, buf_view(&fp));
+    buf_release(&fp);
+}
+
+u32 dev_list(struct arena *a, struct dev_info **v)
+{
+    struct {
+        struct dev_info *v;
+        u32 n, cap;
+    } list = {0};
+    i64 n_drivers;
+    const struct dev_driver *const *all = dev_all(&n_drivers);
+    for (i64 i = 0; i < n_drivers; i++) {
+        struct str rest = device_names(all[i], a), name;
+        for (u32 k = 0; str_cut(rest, '\n', &name, &rest); k++) {
+            struct dev_info *x = arr_push(a, &list);
+            *x = (struct dev_info){.driver = all[i], .opts = {.index = k}, .name = name};
+            fill_info(x, a);
+        }
+    }
+    *v = list.v;
+    return list.n;
+}
+
+/* The first device of any driver whose name, or whose driver's name, matches. What is there is
+   collected for the message. */
+static const struct dev_driver *match_device(struct str glob, struct dev_opts *opts,
+                                             struct arena *a, struct buf *there)
+{
+    i64 n;
+    const struct dev_driver *const *all = dev_all(&n);
+    for (i64 i = 0; i < n; i++) {
+        struct str rest = device_names(all[i], a), name;
+        bool by_driver = rest.n && str_glob(glob, str_of(all[i]->name));
+        if (by_driver) return all[i];
+        while (str_cut(rest, '\n', &name, &rest)) {
+            if (str_glob(glob, name)) {
+                opts->name = glob;
+                return all[i];
+            }
+            buf_printf(there, "%s'%.*s'", there->n ? ", " : "", STR_ARG(name));
+        }
+    }
+    return NULL;
+}
+
+bool dev_select(const char *glob, const struct dev_driver **driver, struct dev_opts *opts,
+                struct err *e)
+{
+    struct str want = str_of(glob ? glob : "cpu");
+    opts->name = (struct str){0};
+    opts->index = 0;
+    *driver = dev_find(want);
+    if (*driver) return true; /* opening it says what is wrong, if it is not there */
+    struct arena a = {0};
+    struct buf there = {0};
+    *driver = match_device(want, opts, &a, &there);
+    if (!*driver)
+        err_set(e, ERR_USAGE, "no device matches '%.*s'; there are: %.*s", STR_ARG(want),
+                STR_ARG(buf_view(&there)));
+    buf_release(&there);
+    arena_release(&a);
+    return *driver != NULL;
+}
