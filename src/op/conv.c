@@ -42,31 +42,8 @@ struct conv {
     i64 taps;
     /* Rows: all spatial axes but the last are rows of outputs and rows of taps. */
     i64 rows, row_taps;
-    i64 *at; /* [row_taps][rows]: offset of the input row in its channel, -1: in the pad */
+    const i64 *at; /* [row_taps][rows]: offset of the input row in its channel, -1: in the pad */
 };
-
-static i64 product(u32 n, const i64 *v)
-{
-    i64 p = 1;
-    for (u32 i = 0; i < n; i++) p *= v[i];
-    return p;
-}
-
-/* Where output row `row` meets the input under row tap `tap`. */
-static i64 row_offset(const struct conv *c, i64 tap, i64 row)
-{
-    i64 at = 0, scale = c->x->dim[c->w.n + 1];
-    for (u32 i = c->w.n - 1; i-- > 0;) {
-        i64 k = tap % c->w.kernel[i], o = row % c->y->dim[2 + i], size = c->x->dim[2 + i];
-        i64 p = o * c->w.stride[i] + k * c->w.dilation[i] - c->begin[i];
-        if (p < 0 || p >= size) return -1;
-        at += p * scale;
-        scale *= size;
-        tap /= c->w.kernel[i];
-        row /= c->y->dim[2 + i];
-    }
-    return at;
-}
 
 static bool conv_open(const struct op_eval *v, struct conv *c)
 {
@@ -77,13 +54,11 @@ static bool conv_open(const struct op_eval *v, struct conv *c)
     c->b = v->n->in.n > 2 ? v->in[2] : NULL;
     c->group = attr_int(v->n, "group", 1);
     c->cg = c->wt->dim[1], c->mg = c->wt->dim[0] / c->group;
-    c->in_plane = product(s, c->x->dim + 2), c->out_plane = product(s, c->y->dim + 2);
-    c->taps = product(s, c->w.kernel);
-    c->rows = product(s - 1, c->y->dim + 2), c->row_taps = product(s - 1, c->w.kernel);
+    c->in_plane = i64_product(s, c->x->dim + 2), c->out_plane = i64_product(s, c->y->dim + 2);
+    c->taps = i64_product(s, c->w.kernel);
+    c->rows = i64_product(s - 1, c->y->dim + 2), c->row_taps = i64_product(s - 1, c->w.kernel);
     if (v->n_points) return true;
-    c->at = arena_array(v->scratch, i64, c->rows * c->row_taps);
-    for (i64 t = 0; t < c->row_taps; t++)
-        for (i64 r = 0; r < c->rows; r++) c->at[t * c->rows + r] = row_offset(c, t, r);
+    c->at = op_window_rows(v, &c->w, c->begin, c->y->dim + 2, c->x->dim + 2);
     return true;
 }
 
@@ -206,7 +181,7 @@ static double flops(const struct graph *g, const struct node *n, const i64 *var)
     i64 y[MAX_RANK], w[MAX_RANK];
     const struct shape *ys = &graph_value(g, n->out.v[0])->shape, *ws = op_in_shape(g, n, 1);
     if (!shape_eval(g->sym, ys, var, y) || !shape_eval(g->sym, ws, var, w)) return 0;
-    return 2.0 * (double)product(ys->rank, y) * (double)product(ws->rank - 1, w + 1);
+    return 2.0 * (double)i64_product(ys->rank, y) * (double)i64_product(ws->rank - 1, w + 1);
 }
 
 /* Windows that fit: pads first, then a size large enough. */

@@ -159,30 +159,8 @@ struct scatter {
     i64 cg, mg;              /* channels in and out of one group */
     i64 in_plane, out_plane; /* elements of one channel */
     i64 rows, row_taps;      /* all spatial axes but the last, of the input and of the kernel */
-    i64 *at; /* [row_taps][rows]: offset of the output row in its channel, -1: cut off */
+    const i64 *at; /* [row_taps][rows]: offset of the output row in its channel, -1: cut off */
 };
-
-static i64 product(u32 n, const i64 *v)
-{
-    i64 p = 1;
-    for (u32 i = 0; i < n; i++) p *= v[i];
-    return p;
-}
-
-static i64 row_offset(const struct scatter *s, i64 tap, i64 row)
-{
-    i64 at = 0, scale = s->y->dim[s->w.n + 1];
-    for (u32 i = s->w.n - 1; i-- > 0;) {
-        i64 k = tap % s->w.kernel[i], p = row % s->x->dim[2 + i], size = s->y->dim[2 + i];
-        i64 o = p * s->w.stride[i] + k * s->w.dilation[i] - s->begin[i];
-        if (o < 0 || o >= size) return -1;
-        at += o * scale;
-        scale *= size;
-        tap /= s->w.kernel[i];
-        row /= s->x->dim[2 + i];
-    }
-    return at;
-}
 
 static bool scatter_open(const struct op_eval *v, struct scatter *s)
 {
@@ -193,11 +171,9 @@ static bool scatter_open(const struct op_eval *v, struct scatter *s)
     s->x = v->in[0], s->wt = v->in[1], s->y = v->out[0];
     s->b = op_has_in(v->n, 2) ? v->in[2] : NULL;
     s->cg = s->x->dim[1] / group, s->mg = s->wt->dim[1];
-    s->in_plane = product(n, s->x->dim + 2), s->out_plane = product(n, s->y->dim + 2);
-    s->rows = product(n - 1, s->x->dim + 2), s->row_taps = product(n - 1, s->w.kernel);
-    s->at = arena_array(v->scratch, i64, s->rows * s->row_taps);
-    for (i64 t = 0; t < s->row_taps; t++)
-        for (i64 r = 0; r < s->rows; r++) s->at[t * s->rows + r] = row_offset(s, t, r);
+    s->in_plane = i64_product(n, s->x->dim + 2), s->out_plane = i64_product(n, s->y->dim + 2);
+    s->rows = i64_product(n - 1, s->x->dim + 2), s->row_taps = i64_product(n - 1, s->w.kernel);
+    s->at = op_window_rows(v, &s->w, s->begin, s->x->dim + 2, s->y->dim + 2);
     return true;
 }
 
@@ -335,7 +311,7 @@ static double flops(const struct graph *g, const struct node *n, const i64 *var)
     i64 x[MAX_RANK], w[MAX_RANK];
     const struct shape *xs = op_in_shape(g, n, 0), *ws = op_in_shape(g, n, 1);
     if (!shape_eval(g->sym, xs, var, x) || !shape_eval(g->sym, ws, var, w)) return 0;
-    return 2.0 * (double)product(xs->rank, x) * (double)product(ws->rank - 1, w + 1);
+    return 2.0 * (double)i64_product(xs->rank, x) * (double)i64_product(ws->rank - 1, w + 1);
 }
 
 static void random_transpose(const struct op *self, struct graph *g, struct rng *r)

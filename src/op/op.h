@@ -315,6 +315,11 @@ bool op_window_out(const struct graph *g, const struct op_window *w, const struc
 /* the begin pads' values */
 bool op_window_begin(const struct op_eval *v, const struct op_window *w, i64 *begin);
 i64 op_window_taps(const struct op_window *w); /* product of the kernel's sizes */
+/* For evaluation row by row, all spatial axes but the last being rows: where row r of `from` (its
+   spatial sizes) meets `to` under row tap t, p = o*stride + k*dilation - begin: offset of that row
+   in a channel of `to`, -1: outside. Table [row taps][rows] in the evaluation's scratch arena. */
+const i64 *op_window_rows(const struct op_eval *v, const struct op_window *w, const i64 *begin,
+                          const i64 *from, const i64 *to);
 
 /* Loops over the taps of the window at output position o[0..n). Loop limits are clamped to the
    input of shape x where o is scalar; on axes where it is a vector `at` is clamped and `ok` tells

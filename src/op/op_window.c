@@ -184,6 +184,32 @@ i64 op_window_taps(const struct op_window *w)
     return n;
 }
 
+static i64 row_offset(const struct op_window *w, const i64 *begin, const i64 *from, const i64 *to,
+                      i64 tap, i64 row)
+{
+    i64 at = 0, scale = to[w->n - 1];
+    for (u32 i = w->n - 1; i-- > 0;) {
+        i64 k = tap % w->kernel[i], o = row % from[i];
+        i64 p = o * w->stride[i] + k * w->dilation[i] - begin[i];
+        if (p < 0 || p >= to[i]) return -1;
+        at += p * scale;
+        scale *= to[i];
+        tap /= w->kernel[i];
+        row /= from[i];
+    }
+    return at;
+}
+
+const i64 *op_window_rows(const struct op_eval *v, const struct op_window *w, const i64 *begin,
+                          const i64 *from, const i64 *to)
+{
+    i64 rows = i64_product(w->n - 1, from), taps = i64_product(w->n - 1, w->kernel);
+    i64 *at = arena_array(v->scratch, i64, rows * taps);
+    for (i64 t = 0; t < taps; t++)
+        for (i64 r = 0; r < rows; r++) at[t * rows + r] = row_offset(w, begin, from, to, t, r);
+    return at;
+}
+
 /* Taps in kernels. */
 
 static bool is_zero(const struct emit *m, sym s)
