@@ -121,6 +121,7 @@ static bool read_io(struct reader *r, const json_t *o, struct plan_io *io)
     sym *dim;
     io->name = get_str(r, o, "name");
     io->dtype = dtype_parse(get_str(r, o, "dtype"));
+    if (json_object_get(o, "layout")) io->layout = get_str(r, o, "layout");
     if (!get_syms(r, o, "shape", &dim, &io->rank)) return false;
     if (io->rank > MAX_RANK) return bad(r, "interface rank");
     for (u32 d = 0; d < io->rank; d++) io->dim[d] = dim[d];

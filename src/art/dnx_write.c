@@ -33,11 +33,14 @@ static json_t *json_syms(const struct plan *p, const sym *s, u32 n)
 static json_t *json_ios(const struct plan *p, const struct plan_io *io, u32 n)
 {
     json_t *a = json_array();
-    for (u32 i = 0; i < n; i++)
-        json_array_append_new(a, json_pack("{s:o, s:s, s:o, s:I}", "name", json_text(io[i].name),
-                                           "dtype", dtype_name(io[i].dtype), "shape",
-                                           json_syms(p, io[i].dim, io[i].rank), "buffer",
-                                           (json_int_t)io[i].buf));
+    for (u32 i = 0; i < n; i++) {
+        json_t *o = json_pack("{s:o, s:s, s:o, s:I}", "name", json_text(io[i].name), "dtype",
+                              dtype_name(io[i].dtype), "shape",
+                              json_syms(p, io[i].dim, io[i].rank), "buffer",
+                              (json_int_t)io[i].buf);
+        if (io[i].layout.n) json_object_set_new(o, "layout", json_text(io[i].layout));
+        json_array_append_new(a, o);
+    }
     return a;
 }
 

@@ -300,6 +300,8 @@ struct symtab {
 void symtab_init(struct symtab *t, struct arena *a);
 sym sym_const(struct symtab *t, i64 v);
 sym sym_var(struct symtab *t, struct str name);
+/* From now on the name stands for this expression of the table: sym_var and sym_parse give it. */
+void sym_define(struct symtab *t, struct str name, sym value);
 sym sym_add(struct symtab *t, sym a, sym b);
 sym sym_sub(struct symtab *t, sym a, sym b);
 sym sym_mul(struct symtab *t, sym a, sym b);

@@ -59,6 +59,12 @@ sym sym_var(struct symtab *t, struct str name)
     return s;
 }
 
+void sym_define(struct symtab *t, struct str name, sym value)
+{
+    assert(value > 0 && value < t->node.n);
+    map_put(&t->names, name, value);
+}
+
 bool sym_is_const(const struct symtab *t, sym s, i64 *v)
 {
     if (t->node.v[s].op != SYM_CONST || s == 0) return false;

@@ -109,6 +109,15 @@ value_id graph_op(struct graph *g, const char *op, struct str name, u32 n_in, co
     return v;
 }
 
+void graph_swap_names(struct graph *g, value_id a, value_id b)
+{
+    struct value *x = graph_value(g, a), *y = graph_value(g, b);
+    struct str name = x->name;
+    x->name = y->name, y->name = name;
+    map_put(&g->names, x->name, a);
+    map_put(&g->names, y->name, b);
+}
+
 bool graph_is_output(const struct graph *g, value_id v)
 {
     for (u32 k = 0; k < g->output.n; k++)

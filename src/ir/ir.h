@@ -44,7 +44,7 @@ struct value {
     struct str name;
     enum dtype dtype;
     struct shape shape;
-    enum layout layout;          /* meaningful in tasks and plans; LAYOUT_ROWS in an imported graph */
+    enum layout layout;          /* in tasks; of a graph's inputs and outputs: their caller's. LAYOUT_ROWS in an imported graph */
     node_id producer;            /* 0: graph input or constant */
     u32 out_index;               /* which output of the producer */
     struct tensor *data;         /* constant content, NULL: not a constant (or content stripped, see is_const) */
@@ -99,6 +99,7 @@ value_id graph_op(struct graph *g, const char *op, struct str name, u32 n_in, co
 struct value *graph_value(const struct graph *g, value_id v);
 struct node *graph_node(const struct graph *g, node_id n);
 value_id graph_find(const struct graph *g, struct str name);          /* 0: absent */
+void graph_swap_names(struct graph *g, value_id a, value_id b);
 bool graph_is_output(const struct graph *g, value_id v);               /* of the interface */
 void graph_replace(struct graph *g, value_id old, value_id with);     /* in all uses, outputs included */
 u32 *graph_use_counts(const struct graph *g, struct arena *a);        /* per value; graph outputs count */

@@ -12,17 +12,6 @@ static bool listed_before(const struct graph *g, u32 k)
     return false;
 }
 
-/* A constant's name is the interface's: the copy takes it over. */
-static void take_name(struct graph *g, value_id from, value_id to)
-{
-    struct value *a = graph_value(g, from), *b = graph_value(g, to);
-    if (!a->is_const) return;
-    struct str name = a->name;
-    a->name = b->name, b->name = name;
-    map_put(&g->names, a->name, from);
-    map_put(&g->names, b->name, to);
-}
-
 static bool run(struct graph *g, bool *ok, struct err *e)
 {
     bool changed = false;
@@ -32,7 +21,7 @@ static bool run(struct graph *g, bool *ok, struct err *e)
         value_id copy = graph_op(g, "Identity", graph_value(g, v)->name, 1, &v);
         *ok = op_infer(g, graph_value(g, copy)->producer, e);
         g->output.v[k] = copy;
-        take_name(g, v, copy);
+        if (graph_value(g, v)->is_const) graph_swap_names(g, v, copy); /* it is the interface's */
         changed = true;
     }
     return changed;

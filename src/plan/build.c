@@ -37,21 +37,29 @@ static struct str fmt_key(char *room, size_t size, const char *fmt, ...)
 
 /* interface */
 
-static void plan_add_io(struct maker *m, value_id v, enum plan_buf_kind kind)
+/* v is the graph's k-th input or output: callers may see its memory under another shape. */
+static void plan_add_io(struct maker *m, value_id v, u32 k, enum plan_buf_kind kind)
 {
     struct plan *p = m->p;
-    const struct value *x = graph_value(m->c->g, v);
-    struct plan_io io = {
-        .name = str_dup(m->a, x->name), .dtype = x->dtype, .rank = x->shape.rank, .buf = p->buf.n};
-    for (u32 d = 0; d < x->shape.rank; d++) io.dim[d] = to_plan(m, x->shape.dim[d]);
-    sym count = to_plan(m, layout_count(m->c->g->sym, &x->shape, LAYOUT_ROWS));
+    bool is_in = kind == PB_INPUT;
+    const struct graph *g = m->env->outer ? m->env->outer : m->c->g;
+    const struct value *x = graph_value(m->c->g, v),
+                       *seen = graph_value(g, is_in ? g->input.v[k] : g->output.v[k]);
+    const struct str *layout = is_in ? m->env->in_layout : m->env->out_layout;
+    struct plan_io io = {.name = str_dup(m->a, x->name),
+                         .dtype = x->dtype,
+                         .rank = seen->shape.rank,
+                         .buf = p->buf.n};
+    if (layout) io.layout = str_dup(m->a, layout[k]);
+    for (u32 d = 0; d < io.rank; d++) io.dim[d] = to_plan(m, seen->shape.dim[d]);
+    sym count = to_plan(m, layout_count(m->c->g->sym, &x->shape, x->layout));
     struct plan_buf *b = arr_push(m->a, &p->buf);
     *b = (struct plan_buf){.kind = kind, .name = io.name, .first = UINT32_MAX};
     b->size = sym_mul(&p->sym, count, sym_const(&p->sym, dtype_size(x->dtype)));
-    if (kind == PB_INPUT) *(arr_push(m->a, &p->input)) = io;
+    if (is_in) *(arr_push(m->a, &p->input)) = io;
     else *(arr_push(m->a, &p->output)) = io;
     char room[64];
-    map_put(&m->forms, fmt_key(room, sizeof room, "%u.%d", v, (int)LAYOUT_ROWS), io.buf);
+    map_put(&m->forms, fmt_key(room, sizeof room, "%u.%d", v, (int)x->layout), io.buf);
 }
 
 /* buffers */
@@ -271,8 +279,8 @@ static bool fill(struct maker *m, const struct selection *s, const i64 *var)
     caps_print(&caps, m->env->caps);
     p->caps = str_dup(m->a, buf_view(&caps));
     buf_release(&caps);
-    for (u32 k = 0; k < g->input.n; k++) plan_add_io(m, g->input.v[k], PB_INPUT);
-    for (u32 k = 0; k < g->output.n; k++) plan_add_io(m, g->output.v[k], PB_OUTPUT);
+    for (u32 k = 0; k < g->input.n; k++) plan_add_io(m, g->input.v[k], k, PB_INPUT);
+    for (u32 k = 0; k < g->output.n; k++) plan_add_io(m, g->output.v[k], k, PB_OUTPUT);
     for (u32 i = 0; i < s->choice.n; i++) {
         const struct region *r = &m->c->region.v[s->choice.v[i].region];
         if (!add_dispatch(m, r, &s->cost[r->task], var)) return false;

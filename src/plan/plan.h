@@ -47,6 +47,8 @@ struct plan_env {
     const char *device;          /* driver's name */
     struct str fingerprint;
     struct str model;
+    const struct graph *outer;   /* types and shapes of inputs and outputs as callers see them; NULL: the cover's graph */
+    const struct str *in_layout, *out_layout; /* names of what their axes are, empty: the network's; NULL: all empty */
     plan_build_fn *build;
     void (*see_kernel)(void *user, const struct kir *k); /* each kernel before it is spelt; NULL: nobody looks */
     void *user;

@@ -66,7 +66,7 @@ static bool state_add(const struct chooser *k, struct state *s, struct form f)
 static bool is_given(const struct chooser *k, struct form f)
 {
     const struct value *x = graph_value(k->c->g, f.v);
-    return x->is_const || (x->producer == 0 && f.layout == LAYOUT_ROWS);
+    return x->is_const || (x->producer == 0 && f.layout == x->layout);
 }
 
 /* The region that only changes the layout of a value; -1: none. */
@@ -229,9 +229,11 @@ bool plan_select(struct selection *s, const struct cover *c, const i64 *var, pla
     index_regions(&k);
     if (!cost_regions(&k, s, var, cost, user)) return false;
     struct state *start = arena_new(a, struct state);
-    for (u32 i = 0; i < c->g->output.n; i++)
-        if (!state_add(&k, start, (struct form){c->g->output.v[i], LAYOUT_ROWS}))
+    for (u32 i = 0; i < c->g->output.n; i++) {
+        value_id v = c->g->output.v[i];
+        if (!state_add(&k, start, (struct form){v, graph_value(c->g, v)->layout}))
             return err_set(e, ERR_UNSUPPORTED, "more than %d outputs", MAX_NEED);
+    }
     i32 first;
     s->seconds = solve(&k, start, &first);
     s->is_exact = !k.greedy;

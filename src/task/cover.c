@@ -56,17 +56,32 @@ static bool spread_layout(struct cutter *c, node_id n)
     return changed;
 }
 
+/* The layout in which callers give or take an interface value. */
+static enum layout border_layout(const struct graph *g, value_id v)
+{
+    return graph_value(g, v)->layout;
+}
+
+/* Blocked channels are left to conversions and variants: few kernels work on them. */
+static void choose_border(struct cutter *c, value_id v)
+{
+    enum layout l = border_layout(c->g, v);
+    if (l == LAYOUT_ROWS || l == LAYOUT_CLAST) c->layout[v] = l;
+}
+
 static void choose_layouts(struct cutter *c)
 {
     const struct graph *g = c->g;
+    for (value_id v = 1; v < g->value.n; v++)
+        if (border_layout(g, v) == LAYOUT_CLAST) c->layout[v] = LAYOUT_CLAST;
     for (bool changed = true; changed;) {
         changed = false;
         for (node_id n = 1; n < g->node.n; n++)
             if (spreads(g, n)) changed |= spread_layout(c, n);
     }
-    for (u32 k = 0; k < g->input.n; k++) c->layout[g->input.v[k]] = LAYOUT_ROWS; /* the interface */
+    for (u32 k = 0; k < g->input.n; k++) choose_border(c, g->input.v[k]);
     for (u32 k = 0; k < g->output.n; k++)
-        if (c->users[g->output.v[k]].n == 0) c->layout[g->output.v[k]] = LAYOUT_ROWS;
+        if (c->users[g->output.v[k]].n == 0) choose_border(c, g->output.v[k]);
 }
 
 /* demand */
@@ -74,7 +89,7 @@ static void choose_layouts(struct cutter *c)
 static void need_form(struct builder *b, struct form f)
 {
     const struct value *x = graph_value(b->cut.g, f.v);
-    if (x->is_const || (x->producer == 0 && f.layout == LAYOUT_ROWS)) return;
+    if (x->is_const || (x->producer == 0 && f.layout == x->layout)) return;
     for (u32 i = 0; i < b->need.n; i++)
         if (b->need.v[i].v == f.v && b->need.v[i].layout == f.layout) return;
     *(arr_push(b->cut.a, &b->need)) = f;
@@ -185,7 +200,8 @@ static bool only_border_differs(const struct builder *b, value_id v)
            (b->cut.is_output[v] || graph_value(b->cut.g, v)->producer == 0);
 }
 
-/* The same nodes with inputs or outputs at the graph's border in the other layout. */
+/* The same nodes with inputs or outputs at the graph's border in another layout: the caller's where
+ * the nodes prefer their own, else channels last. */
 static bool add_layout_variants(struct builder *b, const struct node_set *s, value_id out)
 {
     const struct cutter *c = &b->cut;
@@ -198,9 +214,12 @@ static bool add_layout_variants(struct builder *b, const struct node_set *s, val
     for (u32 k = 0; k <= n; k++) {
         value_id v = k < n ? in[k] : out;
         if (!only_border_differs(b, v)) continue;
+        enum layout border = border_layout(c->g, v);
         for (value_id i = 1; i < c->g->value.n; i++) l[i] = c->layout[i];
-        l[v] = l[v] == LAYOUT_ROWS ? LAYOUT_CLAST : LAYOUT_ROWS;
+        l[v] = l[v] == border ? LAYOUT_CLAST : border;
+        if (l[v] == c->layout[v]) continue;
         if (!add_region(b, s, &out, 1, l)) return false;
+        if (k == n && l[v] != border && !add_conversion(b, v, l[v], border)) return false;
     }
     return true;
 }
@@ -280,11 +299,10 @@ static bool add_default(struct builder *b, value_id v)
 static bool deliver(struct builder *b, struct form f)
 {
     const struct cutter *c = &b->cut;
-    enum layout pref = c->layout[f.v];
-    if (f.layout != pref || graph_value(c->g, f.v)->producer == 0) {
-        if (!add_conversion(b, f.v, pref, f.layout)) return false;
-    }
-    return graph_value(c->g, f.v)->producer == 0 || add_default(b, f.v);
+    bool is_input = graph_value(c->g, f.v)->producer == 0;
+    enum layout from = is_input ? border_layout(c->g, f.v) : c->layout[f.v];
+    if (f.layout != from && !add_conversion(b, f.v, from, f.layout)) return false;
+    return is_input || add_default(b, f.v);
 }
 
 static void find_anchors(struct builder *b)
@@ -315,7 +333,8 @@ bool cover_build(struct cover *c, const struct graph *g, struct arena *a,
     map_init(&b.regions, a);
     choose_layouts(&b.cut);
     find_anchors(&b);
-    for (u32 k = 0; k < g->output.n; k++) need_form(&b, (struct form){g->output.v[k], LAYOUT_ROWS});
+    for (u32 k = 0; k < g->output.n; k++)
+        need_form(&b, (struct form){g->output.v[k], border_layout(g, g->output.v[k])});
     for (; b.need.done < b.need.n; b.need.done++)
         if (!deliver(&b, b.need.v[b.need.done])) return false;
     return true;
