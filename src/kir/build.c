@@ -52,16 +52,17 @@ static u64 imm_bits(const struct kir_ins *x)
 
 static u32 ins_hash(const struct kir_ins *x)
 {
-    u64 w[4] = {x->op | x->dtype << 8 | x->lanes << 16 | (u64)x->aux << 24, x->a | (u64)x->b << 32,
-                x->c | (u64)x->d << 32, imm_bits(x)};
+    u64 type = x->dtype | x->lanes << 8 | x->role << 16 | (u64)x->rows << 24 | (u64)x->cols << 32;
+    u64 w[5] = {x->op | x->aux << 8, type, x->a | (u64)x->b << 32, x->c | (u64)x->d << 32,
+                imm_bits(x)};
     return (u32)hash_u64(w, sizeof w);
 }
 
 static bool ins_eq(const struct kir_ins *x, const struct kir_ins *y)
 {
     return x->op == y->op && x->dtype == y->dtype && x->lanes == y->lanes && x->aux == y->aux &&
-           x->a == y->a && x->b == y->b && x->c == y->c && x->d == y->d &&
-           imm_bits(x) == imm_bits(y);
+           x->role == y->role && x->rows == y->rows && x->cols == y->cols && x->a == y->a &&
+           x->b == y->b && x->c == y->c && x->d == y->d && imm_bits(x) == imm_bits(y);
 }
 
 static void chain_add(struct kir *k, kval v)
@@ -207,6 +208,7 @@ kval kir_un(struct kir *k, enum kir_op op, kval a)
     if (op == KI_HADD || op == KI_HMIN || op == KI_HMAX) return reduce(k, op, a);
     assert(kir_op_info(op)->n_args == 1 && kir_op_info(op)->cls == 'P' &&
            kir_op_info(op)->rule != 'I');
+    assert(!kir_is_frag(k, a));
     kval s = kir_simplify_un(k, op, a);
     if (s) return s;
     struct kir_ins x = {
@@ -215,15 +217,39 @@ kval kir_un(struct kir *k, enum kir_op op, kval a)
     return emit_shared(k, x);
 }
 
+/* x as a value of the type of v, fragments included. */
+static struct kir_ins typed_as(const struct kir *k, kval v, struct kir_ins x)
+{
+    const struct kir_ins *t = kir_at(k, v);
+    x.dtype = t->dtype;
+    x.lanes = t->lanes;
+    x.role = t->role;
+    x.rows = t->rows;
+    x.cols = t->cols;
+    return x;
+}
+
 static u32 lanes_max(const struct kir *k, kval a, kval b)
 {
     return kir_lanes(k, a) > kir_lanes(k, b) ? kir_lanes(k, a) : kir_lanes(k, b);
+}
+
+static bool is_same_frag(const struct kir_ins *x, const struct kir_ins *y)
+{
+    return x->role == y->role && x->rows == y->rows && x->cols == y->cols;
+}
+
+static kval frag_add(struct kir *k, enum kir_op op, kval a, kval b)
+{
+    assert(op == KI_ADD && kir_at(k, a)->role == KR_ACC && is_same_frag(kir_at(k, a), kir_at(k, b)));
+    return emit_shared(k, typed_as(k, a, (struct kir_ins){.op = KI_ADD, .a = a, .b = b}));
 }
 
 kval kir_bin(struct kir *k, enum kir_op op, kval a, kval b)
 {
     assert(kir_op_info(op)->n_args == 2 && kir_op_info(op)->cls == 'P');
     assert(kir_dtype(k, a) == kir_dtype(k, b));
+    if (kir_is_frag(k, a) || kir_is_frag(k, b)) return frag_add(k, op, a, b);
     u32 n = lanes_max(k, a, b);
     a = kir_splat(k, a, n);
     b = kir_splat(k, b, n);
@@ -266,10 +292,12 @@ kval kir_select(struct kir *k, kval cond, kval a, kval b)
 
 kval kir_cast(struct kir *k, enum dtype t, kval a)
 {
+    assert(!kir_is_frag(k, a) || kir_at(k, a)->role == KR_ACC);
     kval s = kir_simplify_cast(k, t, a);
     if (s) return s;
-    return emit_shared(
-        k, (struct kir_ins){.op = KI_CAST, .dtype = (u8)t, .lanes = kir_at(k, a)->lanes, .a = a});
+    struct kir_ins x = typed_as(k, a, (struct kir_ins){.op = KI_CAST, .a = a});
+    x.dtype = (u8)t;
+    return emit_shared(k, x);
 }
 
 kval kir_bits(struct kir *k, enum dtype t, kval a)
@@ -309,8 +337,8 @@ kval kir_load_n(struct kir *k, kval buf, kval idx, kval n)
     u32 lanes = (u32)p->lanes * x->lanes;
     if (n && kir_range(k, n).lo >= lanes) n = 0;
     if (n && kir_range(k, n).hi <= 0) return kir_const_i(k, p->dtype, lanes, 0);
-    struct kir_ins r = {
-        .op = KI_LOAD, .dtype = p->dtype, .lanes = (u8)lanes, .a = buf, .b = idx, .c = n};
+    struct kir_ins r = typed_as(k, buf, (struct kir_ins){.op = KI_LOAD, .a = buf, .b = idx, .c = n});
+    r.lanes = (u8)lanes;
     kval s = lanes > 1 && !n && p->lanes == 1 ? kir_scalar_of(k, idx) : 0;
     if (s) return kir_splat(k, kir_load(k, buf, s), lanes);
     return is_read_only(k, buf) ? emit_shared(k, r) : kir_push(k, r);
@@ -324,6 +352,7 @@ void kir_store_n(struct kir *k, kval buf, kval idx, kval val, kval n)
     assert(p->op == KI_BUF || p->op == KI_ALLOC);
     assert(p->lanes == 1 || (x->lanes == 1 && !n));
     assert(x->dtype == DT_I64 && p->dtype == kir_dtype(k, val));
+    assert(is_same_frag(p, kir_at(k, val)));
     u32 lanes = (u32)p->lanes * x->lanes;
     if (n && kir_range(k, n).lo >= lanes) n = 0;
     if (n && kir_range(k, n).hi <= 0) return;
@@ -335,6 +364,93 @@ void kir_prefetch(struct kir *k, kval buf, kval idx)
 {
     assert(kir_at(k, buf)->op == KI_BUF && kir_at(k, idx)->dtype == DT_I64 && kir_lanes(k, idx) == 1);
     kir_push(k, (struct kir_ins){.op = KI_PREFETCH, .a = buf, .b = idx});
+}
+
+/* Subgroups and fragments. */
+
+kval kir_subgroup(struct kir *k, u32 which)
+{
+    assert(which < 2);
+    struct kir_ins x = {.op = KI_SUBGROUP, .dtype = DT_I64, .lanes = 1, .imm.i = which};
+    return emit_shared(k, x);
+}
+
+kval kir_sg(struct kir *k, enum kir_op op, kval a)
+{
+    assert(op == KI_SGADD || op == KI_SGMIN || op == KI_SGMAX);
+    assert(kir_lanes(k, a) == 1 && !kir_is_frag(k, a));
+    return op != KI_SGADD && kir_at(k, a)->op == KI_CONST ? a : kir_un(k, op, a);
+}
+
+kval kir_shuffle(struct kir *k, kval a, kval b)
+{
+    assert(kir_lanes(k, a) == 1 && !kir_is_frag(k, a) && kir_dtype(k, b) == DT_I64);
+    if (kir_at(k, a)->op == KI_CONST) return a;
+    return emit_shared(k, typed_as(k, a, (struct kir_ins){.op = KI_SHUFFLE, .a = a, .b = b}));
+}
+
+static struct kir_ins frag_value(const struct kir_frag *f, enum kir_op op)
+{
+    assert(f->role != KR_NONE && f->rows && f->cols);
+    return (struct kir_ins){.op = (u8)op,
+                            .dtype = (u8)f->dtype,
+                            .lanes = 1,
+                            .role = (u8)f->role,
+                            .rows = f->rows,
+                            .cols = f->cols};
+}
+
+kval kir_alloc_frag(struct kir *k, const struct kir_frag *f, kval count)
+{
+    assert(kir_at(k, count)->op == KI_CONST);
+    struct kir_ins x = frag_value(f, KI_ALLOC);
+    x.aux = KS_REG;
+    x.a = count;
+    return kir_push(k, x);
+}
+
+kval kir_frag_fill(struct kir *k, const struct kir_frag *f, kval a)
+{
+    assert(kir_dtype(k, a) == f->dtype && kir_lanes(k, a) == 1 && !kir_is_frag(k, a));
+    struct kir_ins x = frag_value(f, KI_FILL);
+    x.a = a;
+    return emit_shared(k, x);
+}
+
+static bool is_frag_access(const struct kir *k, kval buf, kval idx, kval pitch)
+{
+    const struct kir_ins *p = kir_at(k, buf), *i = kir_at(k, idx), *n = kir_at(k, pitch);
+    return (p->op == KI_BUF || p->op == KI_ALLOC) && p->lanes == 1 && !p->role &&
+           i->dtype == DT_I64 && i->lanes == 1 && n->dtype == DT_I64 && n->lanes == 1;
+}
+
+kval kir_frag_load(struct kir *k, const struct kir_frag *f, kval buf, kval idx, kval pitch,
+                   bool by_columns)
+{
+    assert(is_frag_access(k, buf, idx, pitch) && kir_dtype(k, buf) == f->dtype);
+    struct kir_ins x = frag_value(f, KI_FLOAD);
+    x.aux = by_columns;
+    x.a = buf;
+    x.b = idx;
+    x.c = pitch;
+    return is_read_only(k, buf) ? emit_shared(k, x) : kir_push(k, x);
+}
+
+void kir_frag_store(struct kir *k, kval buf, kval idx, kval frag, kval pitch, bool by_columns)
+{
+    assert(is_frag_access(k, buf, idx, pitch) && kir_is_frag(k, frag));
+    assert(kir_dtype(k, buf) == kir_dtype(k, frag));
+    struct kir_ins x = {.op = KI_FSTORE, .a = buf, .b = idx, .c = frag, .d = pitch};
+    x.aux = by_columns;
+    kir_push(k, x);
+}
+
+kval kir_frag_mma(struct kir *k, kval a, kval b, kval c)
+{
+    const struct kir_ins *x = kir_at(k, a), *y = kir_at(k, b), *z = kir_at(k, c);
+    assert(x->role == KR_A && y->role == KR_B && z->role == KR_ACC);
+    assert(x->cols == y->rows && x->rows == z->rows && y->cols == z->cols);
+    return emit_shared(k, typed_as(k, c, (struct kir_ins){.op = KI_FMMA, .a = a, .b = b, .c = c}));
 }
 
 /* Structure. */

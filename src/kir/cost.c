@@ -31,6 +31,18 @@ static void learn(struct counter *c, kval v, i64 value)
     c->mid[v] = value;
 }
 
+/* Threads that share a fragment; some size where any will do. */
+static u32 sharers(const struct kir *k)
+{
+    return k->subgroup ? k->subgroup : (u32)i64_min(kir_threads(k), 32);
+}
+
+/* Elements of a value that one thread holds. */
+static double elements_of(const struct kir *k, const struct kir_ins *x)
+{
+    return x->role ? (double)x->rows * x->cols / sharers(k) : x->lanes;
+}
+
 /* Integer arithmetic on middle values. */
 static void follow(struct counter *c, kval v)
 {
@@ -93,20 +105,23 @@ static void count_memory(struct counter *c, const struct kir_ins *x)
 {
     const struct kir_ins *p = kir_at(c->k, x->a);
     bool is_far = p->op == KI_BUF || p->aux == KS_TEMP;
-    u32 lanes = (u32)p->lanes * kir_lanes(c->k, x->b);
-    double bytes = is_far ? c->weight * lanes * (double)dtype_size(p->dtype) : 0;
-    if (x->op == KI_LOAD) c->cost->bytes_loaded += bytes;
+    double n = (double)p->lanes * kir_lanes(c->k, x->b);
+    if (x->op == KI_FLOAD || x->op == KI_FSTORE)
+        n = elements_of(c->k, x->op == KI_FLOAD ? x : kir_at(c->k, x->c));
+    double bytes = is_far ? c->weight * n * (double)dtype_size(p->dtype) : 0;
+    if (x->op == KI_LOAD || x->op == KI_FLOAD) c->cost->bytes_loaded += bytes;
     else c->cost->bytes_stored += bytes;
 }
 
 static double flops_of(const struct kir *k, const struct kir_ins *x)
 {
     const struct kir_ins *a = kir_at(k, x->a);
+    if (x->op == KI_FMMA) return 2 * elements_of(k, x) * a->cols;
     bool is_arithmetic = kir_op_info(x->op)->rule == 'S' && kir_op_info(x->op)->cls == 'P';
     if (x->op == KI_HADD || x->op == KI_HMIN || x->op == KI_HMAX)
         return dtype_is_float(a->dtype) ? a->lanes - 1 : 0;
     if (!is_arithmetic || !dtype_is_float(x->dtype)) return 0;
-    return x->op == KI_FMA ? 2 * x->lanes : x->lanes;
+    return (x->op == KI_FMA ? 2 : 1) * elements_of(k, x);
 }
 
 static void count_ins(struct counter *c, kval v)
@@ -124,7 +139,9 @@ static void count_ins(struct counter *c, kval v)
     case KI_ALLOC: return;
     case KI_PREFETCH: break;
     case KI_LOAD:
-    case KI_STORE: count_memory(c, x); break;
+    case KI_STORE:
+    case KI_FLOAD:
+    case KI_FSTORE: count_memory(c, x); break;
     default: c->cost->flops += c->weight * flops_of(c->k, x); break;
     }
     c->cost->instructions += c->weight;
@@ -137,7 +154,13 @@ static bool is_register(const struct kir_ins *x)
 {
     bool is_value =
         x->dtype != DT_NONE && x->op != KI_CONST && x->op != KI_ALLOC && x->op != KI_BUF;
-    return is_value && x->op != KI_RAMP && (x->lanes > 1 || dtype_is_float(x->dtype));
+    return is_value && x->op != KI_RAMP && (x->lanes > 1 || x->role || dtype_is_float(x->dtype));
+}
+
+/* Of one thread; a vector is one register. */
+static u32 regs_of(const struct kir *k, const struct kir_ins *x)
+{
+    return x->role ? ((u32)x->rows * x->cols - 1) / sharers(k) + 1 : 1;
 }
 
 static void last_uses(const struct kir *k, kval *last)
@@ -154,7 +177,8 @@ static u32 array_regs(const struct kir *k, kval from, kval to, u8 *seen)
         const struct kir_ins *x = kir_at(k, v), *p = kir_at(k, x->a);
         bool is_reg =
             (x->op == KI_LOAD || x->op == KI_STORE) && p->op == KI_ALLOC && p->aux == KS_REG;
-        if (is_reg && !seen[x->a]) n += (u32)i64_min(kir_at(k, p->a)->imm.i, 1024);
+        if (is_reg && !seen[x->a])
+            n += (u32)i64_min(kir_at(k, p->a)->imm.i, 1024) * regs_of(k, p);
         if (is_reg) seen[x->a] = 1;
     }
     for (kval v = from; v < to; v++) seen[kir_at(k, v)->a] = 0;
@@ -167,12 +191,14 @@ static u32 range_regs(const struct kir *k, kval from, kval to, const kval *last)
     u32 now = 0, most = 0, outside = 0;
     kval *freed = mem_alloc((i64)sizeof(kval) * (to - from + 1));
     for (kval v = 1; v < from; v++)
-        outside += is_register(kir_at(k, v)) && last[v] >= from && last[v] < to;
+        if (is_register(kir_at(k, v)) && last[v] >= from && last[v] < to)
+            outside += regs_of(k, kir_at(k, v));
     for (kval v = from; v < to; v++) {
-        bool is_reg = is_register(kir_at(k, v)) && last[v];
-        now += is_reg;
+        const struct kir_ins *x = kir_at(k, v);
+        u32 regs = is_register(x) && last[v] ? regs_of(k, x) : 0;
+        now += regs;
         most = now > most ? now : most;
-        if (is_reg && last[v] < to) freed[last[v] - from]++;
+        if (regs && last[v] < to) freed[last[v] - from] += regs;
         now -= freed[v - from];
     }
     mem_free(freed);
@@ -215,7 +241,7 @@ void kir_count(const struct kir *k, const i64 *param, struct kir_cost *cost)
         const struct kir_ins *x = kir_at(k, v);
         if (x->op == KI_CONST && !dtype_is_float(x->dtype)) learn(&c, v, x->imm.i);
         else if (x->op == KI_PARAM) learn(&c, v, param[x->imm.i]);
-        else if (x->op == KI_THREAD) learn(&c, v, 0);
+        else if (x->op == KI_THREAD || x->op == KI_SUBGROUP) learn(&c, v, 0);
         else follow(&c, v);
         count_ins(&c, v);
     }

@@ -441,6 +441,10 @@ bool kir_eval(const struct kir *k, const struct kir_arg *arg, const i64 *param,
               const struct kir_eval_opts *o, struct err *e)
 {
     if (!kir_verify(k, e)) return false;
+    for (kval v = 1; v < k->ins.n; v++)
+        if (kir_is_collective(k, v) || kir_at(k, v)->op == KI_SUBGROUP)
+            return err_set(e, ERR_UNSUPPORTED, "kernel '%.*s': subgroups are not interpreted",
+                           STR_ARG(k->name));
     struct machine m = {.k = k, .e = e, .first_of_epoch = 1};
     m.steps = o && o->max_steps ? o->max_steps : (i64)1e10;
     bool ok = machine_open(&m, arg, param);

@@ -43,6 +43,45 @@ kval kir_operand(const struct kir_ins *x, u32 i)
     return v[i];
 }
 
+bool kir_has_imm(enum kir_op op)
+{
+    return op == KI_RAMP || op == KI_LANE || op == KI_THREAD || op == KI_SUBGROUP;
+}
+
+bool kir_is_frag(const struct kir *k, kval v) { return kir_at(k, v)->role != KR_NONE; }
+
+struct kir_frag kir_frag_of(const struct kir_ins *x)
+{
+    return (struct kir_frag){.role = x->role, .dtype = x->dtype, .rows = x->rows, .cols = x->cols};
+}
+
+bool kir_is_collective(const struct kir *k, kval v)
+{
+    const struct kir_ins *x = kir_at(k, v);
+    switch ((int)x->op) {
+    case KI_SGADD:
+    case KI_SGMIN:
+    case KI_SGMAX:
+    case KI_SHUFFLE:
+    case KI_FILL:
+    case KI_FLOAD:
+    case KI_FSTORE:
+    case KI_FMMA: return true;
+    case KI_LOAD:
+    case KI_STORE:
+    case KI_CAST:
+    case KI_ADD: return kir_is_frag(k, x->a);
+    default: return false;
+    }
+}
+
+u32 kir_threads(const struct kir *k)
+{
+    u32 n = 1;
+    for (u32 i = 0; i < countof(k->group); i++) n *= k->group[i] ? k->group[i] : 1;
+    return n;
+}
+
 bool kir_opens(enum kir_op op) { return op == KI_GRID || op == KI_LOOP || op == KI_IF; }
 
 bool kir_is_const(const struct kir *k, kval v, i64 *out)
@@ -102,6 +141,17 @@ const char *kir_access_name(enum kir_access a)
     case KA_IN: return "in";
     case KA_OUT: return "out";
     case KA_INOUT: return "inout";
+    }
+    unreachable();
+}
+
+const char *kir_role_name(enum kir_role r)
+{
+    switch (r) {
+    case KR_NONE: return "none";
+    case KR_A: return "a";
+    case KR_B: return "b";
+    case KR_ACC: return "acc";
     }
     unreachable();
 }

@@ -16,6 +16,11 @@
 //   sizes    = kernel parameters: i64 values computed by the host before the launch from symbolic
 //              sizes (struct kir.param holds their text). Grid extents and ALLOC counts are CONST
 //              or PARAM only.
+//   groups   = a grid iteration is run by group[0] * group[1] * group[2] threads, in subgroups of
+//              neighbours (first dimension innermost) of a size the target has, or the kernel
+//              requires. Fragments are matrices that a subgroup holds together: values of a role and
+//              a shape beside their element type, with lanes 1. They are filled, loaded, stored,
+//              multiplied, added (ACC), cast (ACC), and kept in REG arrays; nothing else.
 //   lifetime = an ALLOC executed again is a new, undefined array. TEMP stands outside grids, WORK
 //              and SHARED directly in a grid's body (not in LOOP or IF), REG anywhere in a grid
 //              with a CONST count. Only REG has lanes > 1.
@@ -23,8 +28,9 @@
 // Invariants (kir_verify): operands precede their use and are in scope; types match by the rules of
 // kir.inc; every structure is closed; GRID only at top level, nothing but CONST and PARAM between
 // nested GRIDs and nothing after an inner END; nothing outside grids but BUF, CONST, PARAM and TEMP
-// arrays; no STORE to an IN buffer; f16 and bf16 are only moved and converted; BARRIER not inside
-// IF. This folder knows nothing of tensors, operators, languages or devices.
+// arrays; no STORE to an IN buffer; f16 and bf16 scalars are only moved and converted; BARRIER not
+// inside IF; group[0] is a multiple of a required subgroup. This folder knows nothing of tensors,
+// operators, languages or devices.
 #ifndef QUERN_KIR_H
 #define QUERN_KIR_H
 
@@ -53,15 +59,25 @@ enum kir_loop {
 
 enum kir_access { KA_IN, KA_OUT, KA_INOUT }; /* OUT: every element is written before it is read */
 
+enum kir_role { KR_NONE, KR_A, KR_B, KR_ACC }; /* of a fragment: (m, k), (k, n), (m, n) of a product */
+
 typedef u32 kval; /* number of an instruction, 0 = none */
 
 struct kir_ins {
     u8 op;      /* enum kir_op */
     u8 dtype;   /* enum dtype of the result (element type for BUF and ALLOC); DT_NONE: no result */
     u8 lanes;   /* 1 = scalar */
-    u8 aux;     /* LOOP: enum kir_loop, ALLOC: enum kir_space, BUF: enum kir_access */
+    u8 aux;     /* LOOP: enum kir_loop, ALLOC: enum kir_space, BUF: enum kir_access; FLOAD, FSTORE:
+                   1 = by columns */
     kval a, b, c, d;
+    u8 role, rows, cols; /* fragment, or array of them: enum kir_role and shape; else 0 */
     union { i64 i; double f; } imm;
+};
+
+struct kir_frag { /* the type of a fragment */
+    enum kir_role role;
+    enum dtype dtype;
+    u8 rows, cols;
 };
 
 struct kir_buf {
@@ -84,6 +100,7 @@ struct kir {
     struct { struct kir_buf *v; u32 n, cap; } buf;    /* arguments in order */
     struct { struct str *v; u32 n, cap; } param;      /* size expression of each parameter */
     u32 group[3];                                     /* threads of a group per dimension, 0 = 1 */
+    u32 subgroup;                                     /* its size, where that matters; 0: any */
     struct { struct kir_side *v; u32 n, cap; } side;  /* builder: parallel to ins */
     struct { kval *v; u32 n; } head;                  /* builder: hash table of shared values */
     struct { struct kir_scope *v; u32 n, cap; } scope; /* builder: open structures */
@@ -100,11 +117,17 @@ bool kir_is_const(const struct kir *k, kval v, i64 *out);    /* integer or bool,
 bool kir_is_float(const struct kir *k, kval v, double *out); /* float; out may be NULL for both */
 bool kir_is_named(const struct kir_ins *x);                  /* stands as %n in the text */
 u32 kir_text_id(const struct kir *k, kval v);                /* that n; 0: has none */
+bool kir_has_imm(enum kir_op op);                            /* imm.i is a last operand in the text */
+bool kir_is_frag(const struct kir *k, kval v);               /* or an array of fragments */
+struct kir_frag kir_frag_of(const struct kir_ins *x);        /* its type; role KR_NONE: no fragment */
+bool kir_is_collective(const struct kir *k, kval v);         /* all threads of a subgroup at once */
+u32 kir_threads(const struct kir *k);                        /* of a group */
 kval kir_operand(const struct kir_ins *x, u32 i);            /* a, b, c, d by number */
 bool kir_opens(enum kir_op op);                              /* GRID, LOOP, IF: need an END */
 const char *kir_space_name(enum kir_space s);
 const char *kir_loop_name(enum kir_loop l);
 const char *kir_access_name(enum kir_access a);
+const char *kir_role_name(enum kir_role r);
 
 /* fold.c: the meaning of the pure scalar operators, shared by builder and interpreter. t is the
    type of operand a (of b for SELECT), to the result's. False: the result is undefined (integer
@@ -147,6 +170,17 @@ void kir_else(struct kir *k);
 void kir_end(struct kir *k);                                /* closes the innermost structure */
 void kir_barrier(struct kir *k);
 kval kir_thread(struct kir *k, u32 dim);
+
+/* Subgroups and fragments; k->group and k->subgroup are set before. */
+kval kir_subgroup(struct kir *k, u32 which);                 /* 0: its number, 1: the thread's in it */
+kval kir_sg(struct kir *k, enum kir_op op, kval a);          /* SGADD, SGMIN, SGMAX */
+kval kir_shuffle(struct kir *k, kval a, kval b);             /* a of thread b of the subgroup */
+kval kir_alloc_frag(struct kir *k, const struct kir_frag *f, kval count); /* REG; indices become constants */
+kval kir_frag_fill(struct kir *k, const struct kir_frag *f, kval a);
+kval kir_frag_load(struct kir *k, const struct kir_frag *f, kval buf, kval idx, kval pitch,
+                   bool by_columns);
+void kir_frag_store(struct kir *k, kval buf, kval idx, kval frag, kval pitch, bool by_columns);
+kval kir_frag_mma(struct kir *k, kval a, kval b, kval c);
 
 static inline kval kir_add(struct kir *k, kval a, kval b) { return kir_bin(k, KI_ADD, a, b); }
 static inline kval kir_sub(struct kir *k, kval a, kval b) { return kir_bin(k, KI_SUB, a, b); }

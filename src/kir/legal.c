@@ -18,6 +18,7 @@ void kir_copy_init(struct kir_copy *c, struct arena *scratch)
     const struct kir *in = c->in;
     struct kir *out = c->out;
     for (u32 i = 0; i < countof(in->group); i++) out->group[i] = in->group[i];
+    out->subgroup = in->subgroup;
     for (u32 i = 0; i < in->param.n; i++) /* their order is the caller's */
         *arr_push(out->arena, &out->param) = str_dup(out->arena, in->param.v[i]);
     u32 n = 0;
@@ -63,6 +64,12 @@ static kval copy_reduce(struct kir_copy *c, const struct kir_ins *x)
     return kir_un(c->out, x->op, t[0]);
 }
 
+static kval copy_fill(struct kir_copy *c, const struct kir_ins *x)
+{
+    struct kir_frag f = kir_frag_of(x);
+    return kir_frag_fill(c->out, &f, get0(c, x->a));
+}
+
 /* Piece i of a pure value. */
 static kval copy_pure(struct kir_copy *c, const struct kir_ins *x, u32 i)
 {
@@ -72,6 +79,7 @@ static kval copy_pure(struct kir_copy *c, const struct kir_ins *x, u32 i)
     case KI_CONST: return copy_const(k, x, lanes);
     case KI_PARAM: return kir_param(k, c->in->param.v[x->imm.i]);
     case KI_THREAD: return kir_thread(k, (u32)x->imm.i);
+    case KI_SUBGROUP: return kir_subgroup(k, (u32)x->imm.i);
     case KI_SPLAT: return kir_splat(k, get0(c, x->a), lanes);
     case KI_RAMP:
         return kir_ramp(k, kir_add_i(k, get0(c, x->a), x->imm.i * i * lanes), x->imm.i, lanes);
@@ -81,6 +89,7 @@ static kval copy_pure(struct kir_copy *c, const struct kir_ins *x, u32 i)
     case KI_HADD:
     case KI_HMIN:
     case KI_HMAX: return copy_reduce(c, x);
+    case KI_FILL: return copy_fill(c, x);
     default: break;
     }
     kval a = kir_copy_get(c, x->a, i), b = x->b ? kir_copy_get(c, x->b, i) : 0;
@@ -89,6 +98,11 @@ static kval copy_pure(struct kir_copy *c, const struct kir_ins *x, u32 i)
     case KI_BITS: return kir_bits(k, x->dtype, a);
     case KI_FMA: return kir_fma(k, a, b, kir_copy_get(c, x->c, i));
     case KI_SELECT: return kir_select(k, a, b, kir_copy_get(c, x->c, i));
+    case KI_FMMA: return kir_frag_mma(k, a, b, kir_copy_get(c, x->c, i));
+    case KI_SHUFFLE: return kir_shuffle(k, a, b);
+    case KI_SGADD:
+    case KI_SGMIN:
+    case KI_SGMAX: return kir_sg(k, x->op, a);
     default: return b ? kir_bin(k, x->op, a, b) : kir_un(k, x->op, a);
     }
 }
@@ -129,8 +143,16 @@ static void copy_store(struct kir_copy *c, const struct kir_ins *x)
     }
 }
 
+static kval copy_frag_load(struct kir_copy *c, const struct kir_ins *x)
+{
+    struct kir_frag f = kir_frag_of(x);
+    return kir_frag_load(c->out, &f, get0(c, x->a), get0(c, x->b), get0(c, x->c), x->aux);
+}
+
 static kval copy_alloc(struct kir_copy *c, const struct kir_ins *x)
 {
+    struct kir_frag f = kir_frag_of(x);
+    if (f.role) return kir_alloc_frag(c->out, &f, get0(c, x->a));
     u32 narrow = c->narrow[x->lanes];
     kval count = kir_mul_i(c->out, get0(c, x->a), x->lanes / narrow);
     return kir_alloc(c->out, x->aux, x->dtype, narrow, count);
@@ -146,6 +168,10 @@ void kir_copy_ins(struct kir_copy *c, kval v)
     case KI_ALLOC: r = copy_alloc(c, x); break;
     case KI_LOAD: copy_load(c, v); return;
     case KI_STORE: copy_store(c, x); return;
+    case KI_FLOAD: r = copy_frag_load(c, x); break;
+    case KI_FSTORE:
+        kir_frag_store(k, get0(c, x->a), get0(c, x->b), get0(c, x->c), get0(c, x->d), x->aux);
+        return;
     case KI_PREFETCH: kir_prefetch(k, get0(c, x->a), get0(c, x->b)); return;
     case KI_GRID: r = kir_grid(k, get0(c, x->a)); break;
     case KI_LOOP:

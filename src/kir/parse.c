@@ -101,20 +101,39 @@ static i64 number(struct parser *s)
 }
 
 /* "f32x8" */
-static bool type_of(struct str w, u8 *dtype, u8 *lanes)
+static bool type_of(struct str w, struct kir_ins *x)
 {
     struct str head = w, tail;
     i64 n = 1;
     if (str_cut(w, 'x', &head, &tail) && !str_to_i64(tail, &n)) return false;
-    *dtype = (u8)dtype_parse(head);
-    *lanes = (u8)n;
-    return *dtype != DT_NONE && n >= 1 && n <= 64;
+    x->dtype = (u8)dtype_parse(head);
+    x->lanes = (u8)n;
+    return x->dtype != DT_NONE && n >= 1 && n <= 64;
+}
+
+/* "f16_a16x8": the part behind '_' */
+static bool frag_shape(struct str w, struct kir_ins *x)
+{
+    struct str rows, cols;
+    i64 m, n;
+    for (int r = KR_A; r <= KR_ACC; r++) {
+        struct str name = str_of(kir_role_name(r));
+        if (!str_starts(w, name) || !str_cut(str_sub(w, name.n, w.n), 'x', &rows, &cols)) continue;
+        if (!str_to_i64(rows, &m) || !str_to_i64(cols, &n)) continue;
+        x->role = (u8)r;
+        x->rows = (u8)m;
+        x->cols = (u8)n;
+        return m > 0 && n > 0 && m <= UINT8_MAX && n <= UINT8_MAX;
+    }
+    return false;
 }
 
 static void type(struct parser *s, struct kir_ins *x)
 {
-    struct str w = take(s, is_letter);
-    if (!type_of(w, &x->dtype, &x->lanes)) fail(s, "bad type", w.n ? w : rest(s));
+    struct str w = take(s, is_letter), head = w, tail;
+    bool is_frag = str_cut(w, '_', &head, &tail);
+    if (!type_of(head, x) || (is_frag && !frag_shape(tail, x)))
+        fail(s, "bad type", w.n ? w : rest(s));
 }
 
 /* Values. */
@@ -149,7 +168,7 @@ static kval word_value(struct parser *s)
     struct str w = take(s, is_letter);
     struct kir_ins x = {.op = KI_PARAM, .dtype = DT_I64, .lanes = 1};
     if (str_starts(w, S("p")) && str_to_i64(str_sub(w, 1, w.n), &x.imm.i)) return push(s, x);
-    if (!type_of(w, &x.dtype, &x.lanes)) {
+    if (!type_of(w, &x)) {
         fail(s, "unknown value", w.n ? w : rest(s));
         return 0;
     }
@@ -188,6 +207,13 @@ static void access_to(struct parser *s, struct kir_ins *x)
 
 static kval first(struct parser *s) { return accept(s, "first") ? value(s) : 0; }
 
+static void pitch(struct parser *s, struct kir_ins *x, kval *n)
+{
+    expect(s, "pitch");
+    *n = value(s);
+    x->aux = accept(s, "columns");
+}
+
 /* "%5", a value to be defined: its number. */
 static struct str fresh(struct parser *s)
 {
@@ -223,7 +249,7 @@ static void operands(struct parser *s, struct kir_ins *x)
     x->a = v[0];
     x->b = v[1];
     x->c = v[2];
-    if (x->op != KI_RAMP && x->op != KI_LANE && x->op != KI_THREAD) return;
+    if (!kir_has_imm(x->op)) return;
     if (n) expect(s, ",");
     x->imm.i = number(s);
 }
@@ -237,24 +263,26 @@ static void line_pure(struct parser *s)
     struct str w = take(s, is_letter);
     x.op = (u8)find_op(w);
     bool is_pure = kir_op_info(x.op)->cls == 'P' && x.op != KI_CONST && x.op != KI_PARAM;
-    if (!is_pure && x.op != KI_LOAD) {
+    if (!is_pure && x.op != KI_LOAD && x.op != KI_FLOAD) {
         fail(s, "unknown operator", w.n ? w : rest(s));
     } else if (is_pure) {
         operands(s, &x);
     } else {
         access_to(s, &x);
-        x.c = first(s);
+        if (x.op == KI_LOAD) x.c = first(s);
+        else pitch(s, &x, &x.c);
     }
     define(s, id, x);
 }
 
-static void line_store(struct parser *s)
+static void line_store(struct parser *s, enum kir_op op)
 {
-    struct kir_ins x = {.op = KI_STORE};
+    struct kir_ins x = {.op = (u8)op};
     access_to(s, &x);
     expect(s, "=");
     x.c = value(s);
-    x.d = first(s);
+    if (op == KI_STORE) x.d = first(s);
+    else pitch(s, &x, &x.d);
     push(s, x);
 }
 
@@ -308,7 +336,8 @@ static void line(struct parser *s)
             line_alloc(s, i);
             return;
         }
-    if (accept(s, "store")) line_store(s);
+    if (accept(s, "store")) line_store(s, KI_STORE);
+    else if (accept(s, "fstore")) line_store(s, KI_FSTORE);
     else if (accept(s, "prefetch")) line_prefetch(s);
     else if (accept(s, "grid")) line_grid(s);
     else if (accept(s, "loop")) line_loop(s);
@@ -370,6 +399,11 @@ static void group(struct parser *s)
         i64 n = number(s);
         if (!s->failed && (n < 1 || n > 1 << 16)) fail(s, "impossible group size before", rest(s));
         s->k->group[i] = (u32)n;
+    }
+    if (accept(s, "subgroup")) {
+        i64 n = number(s);
+        if (!s->failed && (n < 1 || n > 128)) fail(s, "impossible subgroup before", rest(s));
+        s->k->subgroup = (u32)n;
     }
     end_line(s);
 }

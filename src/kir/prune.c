@@ -43,8 +43,10 @@ static void split_alloc(struct splitter *s, kval v)
     const struct kir_ins *x = kir_at(s->copy.in, v);
     struct kir *k = s->copy.out;
     s->element[v] = arena_array(s->arena, kval, s->n[v]);
+    struct kir_frag f = kir_frag_of(x);
     for (u32 i = 0; i < s->n[v]; i++)
-        s->element[v][i] = kir_alloc(k, x->aux, x->dtype, x->lanes, kir_int(k, 1));
+        s->element[v][i] = f.role ? kir_alloc_frag(k, &f, kir_int(k, 1))
+                                  : kir_alloc(k, x->aux, x->dtype, x->lanes, kir_int(k, 1));
 }
 
 static void split_access(struct splitter *s, kval v)
@@ -114,7 +116,7 @@ static void find_parents(struct pruner *p, struct arena *a)
 static bool is_root(const struct pruner *p, kval v)
 {
     const struct kir_ins *x = kir_at(p->k, v);
-    if (x->op == KI_STORE) return kir_at(p->k, x->a)->op == KI_BUF || p->live[x->a];
+    if (x->op == KI_STORE || x->op == KI_FSTORE) return kir_at(p->k, x->a)->op == KI_BUF || p->live[x->a];
     return x->op == KI_GRID || x->op == KI_BARRIER || x->op == KI_BUF || x->op == KI_PREFETCH;
 }
 

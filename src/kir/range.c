@@ -248,9 +248,18 @@ static i64 thread_count(const struct kir *k, i64 dim)
     return dim >= 0 && dim < 3 && k->group[dim] ? k->group[dim] : 1;
 }
 
+/* Most subgroups of a group, most threads of a subgroup. */
+static i64 subgroup_count(const struct kir *k, i64 which)
+{
+    i64 n = 1;
+    for (i64 i = 0; i < 3; i++) n = i64_min(n * thread_count(k, i), (i64)1 << 40);
+    if (which == 0) return k->subgroup ? (n - 1) / k->subgroup + 1 : n;
+    return k->subgroup ? k->subgroup : i64_min(n, 128);
+}
+
 struct kir_range kir_range_of(const struct kir *k, const struct kir_ins *x)
 {
-    if (x->dtype != DT_I64) return full;
+    if (x->dtype != DT_I64 || x->role) return full;
     struct kir_range a = kir_range(k, x->a), b = kir_range(k, x->b), c = kir_range(k, x->c);
     switch ((int)x->op) {
     case KI_CONST: return (struct kir_range){x->imm.i, x->imm.i};
@@ -267,6 +276,10 @@ struct kir_range kir_range_of(const struct kir *k, const struct kir_ins *x)
     case KI_LOOP: return range_loop(k, x);
     case KI_ADD: return intersect(range_bin(x->op, a, b), sum_range(k, x->a, x->b, 1));
     case KI_SUB: return intersect(range_bin(x->op, a, b), sum_range(k, x->a, x->b, -1));
+    case KI_SUBGROUP: return (struct kir_range){0, subgroup_count(k, x->imm.i) - 1};
+    case KI_SGMIN:
+    case KI_SGMAX:
+    case KI_SHUFFLE: return a;
     case KI_THREAD: return (struct kir_range){0, thread_count(k, x->imm.i) - 1};
     default: return range_bin(x->op, a, b);
     }

@@ -18,6 +18,7 @@ struct printer {
 static void put_type(struct printer *p, const struct kir_ins *x)
 {
     buf_z(p->b, dtype_name(x->dtype));
+    if (x->role) buf_printf(p->b, "_%s%ux%u", kir_role_name(x->role), x->rows, x->cols);
     if (x->lanes > 1) buf_printf(p->b, "x%u", x->lanes);
 }
 
@@ -58,21 +59,27 @@ static void put_first(struct printer *p, kval n)
     put_value(p, n);
 }
 
-static bool has_imm(enum kir_op op) { return op == KI_RAMP || op == KI_LANE || op == KI_THREAD; }
+static void put_pitch(struct printer *p, kval pitch, bool by_columns)
+{
+    buf_z(p->b, " pitch ");
+    put_value(p, pitch);
+    if (by_columns) buf_z(p->b, " columns");
+}
 
 /* "%5: f32x8 = add %3, %4" */
 static void put_pure(struct printer *p, kval v)
 {
     const struct kir_ins *x = kir_at(p->k, v);
     buf_printf(p->b, "%%%u", p->id[v]);
-    if (x->dtype != DT_I64 || x->lanes > 1) {
+    if (x->dtype != DT_I64 || x->lanes > 1 || x->role) {
         buf_z(p->b, ": ");
         put_type(p, x);
     }
     buf_printf(p->b, " = %s", kir_op_info(x->op)->name);
-    if (x->op == KI_LOAD) {
+    if (x->op == KI_LOAD || x->op == KI_FLOAD) {
         put_access(p, x->a, x->b);
-        put_first(p, x->c);
+        if (x->op == KI_LOAD) put_first(p, x->c);
+        else put_pitch(p, x->c, x->aux);
         return;
     }
     const char *sep = " ";
@@ -80,16 +87,17 @@ static void put_pure(struct printer *p, kval v)
         buf_z(p->b, sep);
         put_value(p, kir_operand(x, i));
     }
-    if (has_imm(x->op)) buf_printf(p->b, "%s%lld", sep, (long long)x->imm.i);
+    if (kir_has_imm(x->op)) buf_printf(p->b, "%s%lld", sep, (long long)x->imm.i);
 }
 
 static void put_store(struct printer *p, const struct kir_ins *x)
 {
-    buf_z(p->b, "store");
+    buf_z(p->b, kir_op_info(x->op)->name);
     put_access(p, x->a, x->b);
     buf_z(p->b, " = ");
     put_value(p, x->c);
-    put_first(p, x->d);
+    if (x->op == KI_STORE) put_first(p, x->d);
+    else put_pitch(p, x->d, x->aux);
 }
 
 static void put_alloc(struct printer *p, kval v)
@@ -122,7 +130,8 @@ static void put_ins(struct printer *p, kval v)
 {
     const struct kir_ins *x = kir_at(p->k, v);
     switch ((int)x->op) {
-    case KI_STORE: put_store(p, x); break;
+    case KI_STORE:
+    case KI_FSTORE: put_store(p, x); break;
     case KI_PREFETCH:
         buf_z(p->b, "prefetch");
         put_access(p, x->a, x->b);
@@ -160,8 +169,10 @@ static void put_header(struct printer *p)
     for (u32 i = 0; i < k->param.n; i++)
         buf_printf(p->b, "%s p%u = \"%.*s\"", i ? "," : ";", i, STR_ARG(k->param.v[i]));
     buf_z(p->b, ")\n");
-    if (k->group[0] > 1 || k->group[1] > 1 || k->group[2] > 1)
-        buf_printf(p->b, "group %u %u %u\n", group_size(k, 0), group_size(k, 1), group_size(k, 2));
+    if (kir_threads(k) == 1 && !k->subgroup) return;
+    buf_printf(p->b, "group %u %u %u", group_size(k, 0), group_size(k, 1), group_size(k, 2));
+    if (k->subgroup) buf_printf(p->b, " subgroup %u", k->subgroup);
+    buf_char(p->b, '\n');
 }
 
 void kir_print(struct buf *b, const struct kir *k)

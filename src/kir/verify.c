@@ -55,7 +55,33 @@ static bool is_size(const struct kir_ins *x)
 
 static bool is_half(u8 t) { return t == DT_F16 || t == DT_BF16; }
 
+static bool is_scalar(const struct kir_ins *x) { return x->lanes == 1 && !x->role; }
+
+static bool is_same_shape(const struct kir_ins *x, const struct kir_ins *y)
+{
+    return x->role == y->role && x->rows == y->rows && x->cols == y->cols;
+}
+
 /* Operands. */
+
+static bool is_access(enum kir_op op)
+{
+    return op == KI_LOAD || op == KI_STORE || op == KI_PREFETCH || op == KI_FLOAD || op == KI_FSTORE;
+}
+
+/* Whether operand i of an operator may be a fragment, or an array of them. */
+static bool takes_frag(enum kir_op op, u32 i)
+{
+    switch ((int)op) {
+    case KI_FMMA:
+    case KI_ADD:
+    case KI_CAST: return true;
+    case KI_LOAD: return i == 0;
+    case KI_STORE: return i == 0 || i == 2;
+    case KI_FSTORE: return i == 2;
+    default: return false;
+    }
+}
 
 static bool check_operands(struct checker *c)
 {
@@ -70,10 +96,11 @@ static bool check_operands(struct checker *c)
         if (!v && is_optional) continue;
         NEED(v && v < c->v, "operand does not precede its use");
         NEED(c->visible[v], "operand is not in scope");
-        bool wants_array = i == 0 && (c->x->op == KI_LOAD || c->x->op == KI_STORE || c->x->op == KI_PREFETCH);
+        bool wants_array = i == 0 && is_access(c->x->op);
         NEED(wants_array == is_array(arg(c, v)),
              wants_array ? "operand is no array" : "operand is an array");
         NEED(arg(c, v)->dtype != DT_NONE, "operand has no value");
+        NEED(!arg(c, v)->role || takes_frag(c->x->op, i), "operand is a fragment");
     }
     return true;
 }
@@ -107,7 +134,10 @@ static bool dtype_fits(enum kir_op op, enum dtype t)
     case KI_LE:
     case KI_HADD:
     case KI_HMIN:
-    case KI_HMAX: return is_float || is_int;
+    case KI_HMAX:
+    case KI_SGADD:
+    case KI_SGMIN:
+    case KI_SGMAX: return is_float || is_int;
     default: return is_float;
     }
 }
@@ -118,11 +148,14 @@ static bool check_arithmetic(struct checker *c)
     const struct kir_ins *a = arg(c, c->x->a);
     for (u32 i = 1; i < info->n_args; i++) {
         const struct kir_ins *b = arg(c, kir_operand(c->x, i));
-        NEED(b->dtype == a->dtype && b->lanes == a->lanes, "operands of different types");
+        NEED(b->dtype == a->dtype && b->lanes == a->lanes && is_same_shape(a, b),
+             "operands of different types");
     }
     NEED(dtype_fits(c->x->op, a->dtype), "operation does not exist for this type");
-    NEED(!is_half(a->dtype), "arithmetic on a storage type");
-    NEED(c->x->dtype == (info->rule == 'B' ? DT_BOOL : a->dtype) && c->x->lanes == a->lanes,
+    NEED(!is_half(a->dtype) || a->role, "arithmetic on a storage type");
+    NEED(!a->role || a->role == KR_ACC, "arithmetic on a fragment that does not accumulate");
+    NEED(c->x->dtype == (info->rule == 'B' ? DT_BOOL : a->dtype) && c->x->lanes == a->lanes &&
+             is_same_shape(c->x, a),
          "wrong result type");
     return true;
 }
@@ -164,7 +197,8 @@ static bool check_shape_op(struct checker *c)
 static bool check_convert(struct checker *c)
 {
     const struct kir_ins *x = c->x, *a = arg(c, x->a);
-    NEED(x->lanes == a->lanes, "wrong result type");
+    NEED(x->lanes == a->lanes && is_same_shape(x, a), "wrong result type");
+    NEED(!a->role || a->role == KR_ACC, "cast of a fragment that does not accumulate");
     if (x->op == KI_BITS)
         NEED(dtype_size(x->dtype) == dtype_size(a->dtype) && x->dtype != DT_BOOL &&
                  a->dtype != DT_BOOL,
@@ -191,7 +225,7 @@ static bool check_access(struct checker *c, kval n, u32 *lanes)
     NEED(p->lanes == 1 || i->lanes == 1, "vector index into an array of vectors");
     *lanes = (u32)p->lanes * i->lanes;
     if (!n) return true;
-    NEED(p->lanes == 1 && (i->lanes == 1 || i->op == KI_RAMP), "partial access without a ramp");
+    NEED(p->lanes == 1 && !p->role && (i->lanes == 1 || i->op == KI_RAMP), "partial access without a ramp");
     NEED(is_index(arg(c, n)), "lane count is not i64");
     return true;
 }
@@ -200,7 +234,9 @@ static bool check_load(struct checker *c)
 {
     u32 lanes;
     if (!check_access(c, c->x->c, &lanes)) return false;
-    NEED(c->x->dtype == arg(c, c->x->a)->dtype && c->x->lanes == lanes, "wrong result type");
+    const struct kir_ins *p = arg(c, c->x->a);
+    NEED(c->x->dtype == p->dtype && c->x->lanes == lanes && is_same_shape(c->x, p),
+         "wrong result type");
     return true;
 }
 
@@ -210,7 +246,56 @@ static bool check_store(struct checker *c)
     if (!check_access(c, c->x->d, &lanes)) return false;
     const struct kir_ins *p = arg(c, c->x->a), *val = arg(c, c->x->c);
     NEED(p->op != KI_BUF || p->aux != KA_IN, "store to a read-only buffer");
-    NEED(val->dtype == p->dtype && val->lanes == lanes, "value of the wrong type");
+    NEED(val->dtype == p->dtype && val->lanes == lanes && is_same_shape(val, p),
+         "value of the wrong type");
+    return true;
+}
+
+/* Of subgroups. */
+
+static bool check_collective(struct checker *c)
+{
+    const struct kir_ins *x = c->x, *a = arg(c, x->a);
+    NEED(c->n_grid, "threads outside a grid");
+    if (x->op == KI_FILL) {
+        NEED(x->role && x->dtype == a->dtype && is_scalar(a) && x->dtype != DT_BOOL,
+             "fill needs a scalar of its type");
+        return true;
+    }
+    NEED(is_scalar(a) && is_scalar(x) && x->dtype == a->dtype, "operand is no scalar of its type");
+    if (x->op == KI_SHUFFLE) {
+        NEED(is_index(arg(c, x->b)), "number of a thread is no i64 scalar");
+        return true;
+    }
+    NEED(dtype_fits(x->op, a->dtype) && !is_half(a->dtype),
+         "operation does not exist for this type");
+    return true;
+}
+
+static bool check_mma(struct checker *c)
+{
+    const struct kir_ins *x = c->x, *a = arg(c, x->a), *b = arg(c, x->b), *s = arg(c, x->c);
+    NEED(a->role == KR_A && b->role == KR_B && s->role == KR_ACC, "operand of another role");
+    NEED(a->cols == b->rows && a->rows == s->rows && b->cols == s->cols,
+         "operands of different shapes");
+    bool is_float = dtype_is_float(s->dtype);
+    NEED(dtype_is_float(a->dtype) == is_float && dtype_is_float(b->dtype) == is_float,
+         "operands of different kinds");
+    NEED(x->dtype == s->dtype && is_same_shape(x, s), "wrong result type");
+    return true;
+}
+
+/* FLOAD, FSTORE */
+static bool check_frag_access(struct checker *c, const struct kir_ins *frag, kval pitch)
+{
+    const struct kir_ins *p = arg(c, c->x->a);
+    NEED(c->n_grid, "memory access outside a grid");
+    NEED(p->op == KI_BUF || p->aux == KS_SHARED || p->aux == KS_TEMP,
+         "fragment in memory of one thread");
+    NEED(is_index(arg(c, c->x->b)) && is_index(arg(c, pitch)), "index or pitch is no i64 scalar");
+    NEED(frag->role && frag->dtype == p->dtype, "fragment of the wrong type");
+    NEED(c->x->aux <= 1, "unknown order of elements");
+    NEED(c->x->op == KI_FLOAD || p->op != KI_BUF || p->aux != KA_IN, "store to a read-only buffer");
     return true;
 }
 
@@ -234,12 +319,13 @@ static bool check_alloc(struct checker *c)
     case KS_REG:
         NEED(in_grid && count->op == KI_CONST, "reg array outside a grid or of unknown size");
         NEED(n <= 1 << 20, "reg array too large");
+        NEED(!x->role || x->dtype != DT_BOOL, "fragments of truth values");
         return true;
     case KS_WORK:
     case KS_SHARED: NEED(in_grid && direct, "work array not directly in a grid"); break;
     case KS_TEMP: NEED(!c->n_open, "temp array inside a grid"); break;
     }
-    NEED(x->lanes == 1, "array of vectors outside registers");
+    NEED(x->lanes == 1 && !x->role, "array of vectors or fragments outside registers");
     return true;
 }
 
@@ -347,6 +433,17 @@ static bool check_rules(struct checker *c)
     case KI_PARAM:
         NEED(is_index(x) && x->imm.i >= 0 && x->imm.i < c->k->param.n, "no such parameter");
         return true;
+    case KI_SUBGROUP:
+        NEED(is_index(x) && (x->imm.i == 0 || x->imm.i == 1), "no such number of a subgroup");
+        return true;
+    case KI_SGADD:
+    case KI_SGMIN:
+    case KI_SGMAX:
+    case KI_SHUFFLE:
+    case KI_FILL: return check_collective(c);
+    case KI_FMMA: return check_mma(c);
+    case KI_FLOAD: return check_frag_access(c, x, x->c);
+    case KI_FSTORE: return check_frag_access(c, arg(c, x->c), x->d);
     case KI_THREAD:
         NEED(is_index(x) && x->imm.i >= 0 && x->imm.i < 3, "no such dimension");
         return true;
@@ -374,6 +471,21 @@ static bool check_rules(struct checker *c)
     }
 }
 
+/* Types of fragments stand only where the operators' rules compare or ask for them. */
+static bool check_frag_type(struct checker *c)
+{
+    const struct kir_ins *x = c->x;
+    NEED(x->role <= KR_ACC && (x->role != 0) == (x->rows != 0) && (x->role != 0) == (x->cols != 0),
+         "impossible fragment");
+    if (!x->role) return true;
+    NEED(x->lanes == 1 && x->rows <= 128 && x->cols <= 128, "impossible fragment");
+    bool is_array = x->op == KI_ALLOC || x->op == KI_LOAD;
+    NEED(is_array || x->op == KI_FILL || x->op == KI_FLOAD || x->op == KI_FMMA ||
+             takes_frag(x->op, 0),
+         "result cannot be a fragment");
+    return true;
+}
+
 static bool check_ins(struct checker *c)
 {
     const struct kir_ins *x = c->x;
@@ -381,7 +493,8 @@ static bool check_ins(struct checker *c)
     NEED(x->op != KI_NONE, "no instruction");
     NEED(x->dtype < N_DTYPES && (x->dtype != DT_NONE) == has_value, "wrong result type");
     NEED(!has_value || is_lanes(x->lanes), "impossible number of lanes");
-    if (!check_place(c) || !check_operands(c) || !check_rules(c)) return false;
+    if (!check_frag_type(c) || !check_place(c) || !check_operands(c) || !check_rules(c))
+        return false;
     c->visible[c->v] = has_value;
     if (!is_leaf(x->op) && x->op != KI_GRID && x->op != KI_END) c->body = c->n_grid > 0;
     else if (x->op == KI_END && !c->n_grid) c->grid_done = c->body = false;
@@ -430,15 +543,24 @@ static bool check_header(const struct kir *k, struct err *e)
     }
     for (u32 i = 0; i < k->param.n; i++)
         if (!check_param(k, i)) return err_set(e, ERR_INPUT, "impossible text of parameter p%u", i);
+    return true;
+}
+
+static bool check_group(const struct kir *k, struct err *e)
+{
+    u32 n = k->subgroup, width = k->group[0] ? k->group[0] : 1;
     for (u32 i = 0; i < 3; i++)
         if (k->group[i] > 1 << 16)
             return err_set(e, ERR_INPUT, "impossible group size %u", k->group[i]);
+    if (n && (n > 128 || (n & (n - 1)) || width % n))
+        return err_set(e, ERR_INPUT, "kernel '%.*s': subgroups of %u in a group of width %u",
+                       STR_ARG(k->name), n, width);
     return true;
 }
 
 bool kir_verify(const struct kir *k, struct err *e)
 {
-    if (!check_header(k, e)) return false;
+    if (!check_header(k, e) || !check_group(k, e)) return false;
     struct checker c = {.k = k, .e = e};
     c.visible = mem_alloc(k->ins.n + 1);
     c.open = mem_alloc((i64)sizeof(struct open) * (k->ins.n + 1));

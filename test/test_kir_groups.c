@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Kernel IR for groups of threads: subgroups and fragments as text, what the verifier refuses, what
+// legalisation leaves of them.
+#include "kir/kir.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* A product of 32 x K by K x 16 with one subgroup and two accumulators, rows of p0 elements. */
+static const char *const product =
+    "kernel product(x: in f16, w: in f16, y: out f32; p0 = \"K\")\n"
+    "group 32 1 1 subgroup 32\n"
+    "grid %1 = 1\n"
+    "  reg %2: f32_acc16x16[2]\n"
+    "  %3: f32_acc16x16 = fill f32(0)\n"
+    "  store %2[0] = %3\n"
+    "  store %2[1] = %3\n"
+    "  loop %4 = 0..p0 step 16\n"
+    "    %5 = mul %4, 16\n"
+    "    %6: f16_b16x16 = fload w[%5] pitch 16\n"
+    "    loop unroll %7 = 0..2\n"
+    "      %8 = mul p0, %7\n"
+    "      %9 = mul %8, 16\n"
+    "      %10 = add %4, %9\n"
+    "      %11: f16_a16x16 = fload x[%10] pitch p0\n"
+    "      %12: f32_acc16x16 = load %2[%7]\n"
+    "      %13: f32_acc16x16 = fmma %11, %6, %12\n"
+    "      store %2[%7] = %13\n"
+    "    end\n"
+    "  end\n"
+    "  %14: f32_acc16x16 = load %2[0]\n"
+    "  fstore y[0] = %14 pitch 16\n"
+    "  %15: f32_acc16x16 = load %2[1]\n"
+    "  fstore y[256] = %15 pitch 16\n"
+    "end\n";
+
+static struct str print(struct arena *a, const struct kir *k)
+{
+    struct buf b = {0};
+    kir_print(&b, k);
+    struct str s = str_dup(a, buf_view(&b));
+    buf_release(&b);
+    return s;
+}
+
+static struct kir parse(struct arena *a, const char *text)
+{
+    struct kir k;
+    struct err e = {0};
+    if (!kir_parse(&k, a, str_of(text), &e)) fail_msg("%s in\n%s", e.msg, text);
+    return k;
+}
+
+static void expect_text(struct str got, const char *want)
+{
+    if (!str_is(got, want)) fail_msg("wanted\n%s\ngot\n%.*s", want, STR_ARG(got));
+}
+
+static void test_text(void **state)
+{
+    struct arena a = {0};
+    struct kir k = parse(&a, product);
+    expect_text(print(&a, &k), product);
+    const char *const all =
+        "kernel all(x: in f16, y: out f32, z: out f16; p0 = \"N\")\n"
+        "group 64 2 1 subgroup 16\n"
+        "grid %1 = p0\n"
+        "  shared %2: f16[256]\n"
+        "  %3 = subgroup 0\n"
+        "  %4 = subgroup 1\n"
+        "  %5 = sgmax %4\n"
+        "  %6: f32 = cast %5\n"
+        "  %7: f32 = sgadd %6\n"
+        "  %8: f32 = shuffle %7, %4\n"
+        "  %9: f32_acc8x4 = fill %8\n"
+        "  %10: f16_acc8x4 = cast %9\n"
+        "  fstore %2[%3] = %10 pitch 8 columns\n"
+        "  %11: f16_acc8x4 = fload %2[0] pitch p0 columns\n"
+        "  %12: f16_acc8x4 = add %10, %11\n"
+        "  fstore z[0] = %12 pitch 4\n"
+        "end\n";
+    k = parse(&a, all);
+    expect_text(print(&a, &k), all);
+    assert_int_equal(k.subgroup, 16);
+    arena_release(&a);
+}
+
+/* The same kernel through the builder. */
+static void build_product(struct kir *k, struct arena *a)
+{
+    const struct kir_frag left = {KR_A, DT_F16, 16, 16}, right = {KR_B, DT_F16, 16, 16},
+                          sum = {KR_ACC, DT_F32, 16, 16};
+    kir_init(k, a, S("product"));
+    k->group[0] = k->subgroup = 32;
+    kval x = kir_buf(k, S("x"), DT_F16, KA_IN), w = kir_buf(k, S("w"), DT_F16, KA_IN);
+    kval y = kir_buf(k, S("y"), DT_F32, KA_OUT), n = kir_param(k, S("K"));
+    kir_grid(k, kir_int(k, 1));
+    kval acc = kir_alloc_frag(k, &sum, kir_int(k, 2));
+    for (i64 i = 0; i < 2; i++)
+        kir_store(k, acc, kir_int(k, i), kir_frag_fill(k, &sum, kir_const_f(k, DT_F32, 1, 0)));
+    kval at = kir_loop(k, KL_SERIAL, kir_int(k, 0), n, 16);
+    kval b = kir_frag_load(k, &right, w, kir_mul_i(k, at, 16), kir_int(k, 16), false);
+    kval i = kir_loop(k, KL_UNROLL, kir_int(k, 0), kir_int(k, 2), 1);
+    kval row = kir_mul_i(k, kir_mul(k, n, i), 16);
+    kval l = kir_frag_load(k, &left, x, kir_add(k, at, row), n, false);
+    kir_store(k, acc, i, kir_frag_mma(k, l, b, kir_load(k, acc, i)));
+    kir_end(k);
+    kir_end(k);
+    for (i64 j = 0; j < 2; j++)
+        kir_frag_store(k, y, kir_int(k, j * 256), kir_load(k, acc, kir_int(k, j)), kir_int(k, 16),
+                       false);
+    kir_end(k);
+}
+
+static void test_builder(void **state)
+{
+    struct arena a = {0};
+    struct kir k;
+    build_product(&k, &a);
+    expect_text(print(&a, &k), product);
+    kval two = kir_const_f(&k, DT_F32, 1, 2), lane = kir_subgroup(&k, 1);
+    assert_int_equal(kir_sg(&k, KI_SGMAX, two), two);
+    assert_int_equal(kir_shuffle(&k, two, lane), two);
+    assert_int_equal(kir_range(&k, lane).hi, 31);
+    assert_int_equal(kir_range(&k, kir_subgroup(&k, 0)).hi, 0);
+    assert_int_equal(kir_subgroup(&k, 1), lane);
+    arena_release(&a);
+}
+
+/* Accumulators become single fragments; unused products vanish. */
+static void test_legal(void **state)
+{
+    struct arena a = {0};
+    struct kir k = parse(&a, product), out;
+    struct err e = {0};
+    const struct kir_limits l = {.max_lanes_bytes = 16};
+    assert_true(kir_legalise(&out, &a, &k, &l, &e));
+    assert_true(kir_verify(&out, &e));
+    u32 n_mma = 0;
+    for (kval v = 1; v < out.ins.n; v++) {
+        const struct kir_ins *x = kir_at(&out, v);
+        n_mma += x->op == KI_FMMA;
+        if (x->op == KI_ALLOC) assert_int_equal(kir_at(&out, x->a)->imm.i, 1);
+    }
+    assert_int_equal(n_mma, 2);
+    assert_int_equal(out.subgroup, 32);
+    k = parse(&a, "kernel f(x: in f16)\ngroup 8 1 1 subgroup 8\ngrid %1 = 1\n"
+                  "%2: f16_a8x8 = fload x[0] pitch 8\n%3: f16_b8x8 = fload x[0] pitch 8\n"
+                  "%4: f32_acc8x8 = fill f32(0)\n%5: f32_acc8x8 = fmma %2, %3, %4\nend\n");
+    assert_true(kir_legalise(&out, &a, &k, &l, &e));
+    expect_text(print(&a, &out),
+                "kernel f(x: in f16)\ngroup 8 1 1 subgroup 8\ngrid %1 = 1\nend\n");
+    arena_release(&a);
+}
+
+static void test_cost(void **state)
+{
+    struct arena a = {0};
+    struct kir k = parse(&a, product);
+    struct kir_cost c;
+    kir_count(&k, (const i64[]){64}, &c);
+    assert_true(c.flops == 2.0 * 32 * 64 * 16);
+    assert_true(c.bytes_loaded == (32 * 64 + 64 * 16) * 2);
+    assert_true(c.bytes_stored == 32 * 16 * 4);
+    assert_in_range(c.n_regs, 3 * 8, 6 * 8); /* per thread: an eighth of 16 x 16 each */
+    arena_release(&a);
+}
+
+static void refuse(const char *body, const char *why)
+{
+    struct arena a = {0};
+    struct buf b = {0};
+    struct kir k;
+    struct err e = {0};
+    buf_printf(&b, "kernel f(x: in f32, h: in f16, y: out f32; p0 = \"N\")\n%s", body);
+    if (kir_parse(&k, &a, buf_view(&b), &e)) fail_msg("accepted: %s", body);
+    if (!strstr(e.msg, why)) fail_msg("wanted '%s', got '%s'", why, e.msg);
+    buf_release(&b);
+    arena_release(&a);
+}
+
+#define FRAGS                                                                                      \
+    "group 32 1 1 subgroup 32\ngrid %1 = p0\n%2: f16_a8x16 = fload h[0] pitch 16\n"                \
+    "%3: f16_b16x8 = fload h[0] pitch 8\n%4: f32_acc8x8 = fill f32(0)\n"
+
+static void test_verify(void **state)
+{
+    refuse("group 48 1 1 subgroup 32\ngrid %1 = p0\nend\n", "subgroups of 32");
+    refuse("group 24 1 1 subgroup 12\ngrid %1 = p0\nend\n", "subgroups of 12");
+    refuse("group 8 8 1 subgroup 32\ngrid %1 = p0\nend\n", "subgroups of 32");
+    refuse("group 8 8 1 subgroup 256\ngrid %1 = p0\nend\n", "impossible subgroup");
+    refuse("grid %1 = p0\n%2 = subgroup 2\nend\n", "no such number");
+    refuse("grid %1 = p0\n%2: f32x4 = splat f32(1)\n%3: f32x4 = sgadd %2\nend\n", "no scalar");
+    refuse("grid %1 = p0\n%2: f16 = load h[0]\n%3: f16 = sgadd %2\nend\n", "does not exist");
+    refuse("grid %1 = p0\n%2: bool = lt %1, 2\n%3: bool = sgmax %2\nend\n", "does not exist");
+    refuse("grid %1 = p0\n%2: f32 = shuffle %1, 0\nend\n", "no scalar of its type");
+    refuse("grid %1 = p0\n%2 = shuffle %1, f32(0)\nend\n", "no i64 scalar");
+    refuse("grid %1 = p0\n%2: f16_a8x16 = fload x[0] pitch 16\nend\n", "wrong type");
+    refuse("grid %1 = p0\n%2: f32 = fload x[0] pitch 16\nend\n", "wrong type");
+    refuse("grid %1 = p0\nwork %5: f16[64]\n%2: f16_a8x8 = fload %5[0] pitch 16\nend\n",
+           "memory of one thread");
+    refuse("grid %1 = p0\n%2: f16_c8x8 = fload h[0] pitch 16\nend\n", "bad type");
+    refuse("grid %1 = p0\n%2: f16_a0x8 = fload h[0] pitch 16\nend\n", "bad type");
+    refuse("grid %1 = p0\n%2: f16_a8x200 = fload h[0] pitch 16\nend\n", "impossible fragment");
+    refuse("grid %1 = p0\n%2: f16x2_a8x8 = fload h[0] pitch 16\nend\n", "impossible fragment");
+    refuse("grid %1 = p0\n%2: f32_a8x8 = load x[0]\nend\n", "wrong result type");
+    refuse("grid %1 = p0\nwork %2: f32_a8x8[4]\nend\n", "outside registers");
+    refuse(FRAGS "%5: f32_acc8x8 = fmma %3, %2, %4\nend\n", "another role");
+    refuse(FRAGS "%5: f32_acc8x16 = fmma %2, %3, %4\nend\n", "wrong result type");
+    refuse(FRAGS "%5: f16_a8x8 = fload h[0] pitch 8\n%6: f32_acc8x8 = fmma %5, %3, %4\nend\n",
+           "different shapes");
+    refuse(FRAGS "%5: f16_a8x16 = add %2, %2\nend\n", "does not accumulate");
+    refuse(FRAGS "%5: f32_a8x16 = cast %2\nend\n", "does not accumulate");
+    refuse(FRAGS "%5: f32_acc8x8 = mul %4, %4\nend\n", "cannot be a fragment");
+    refuse(FRAGS "%5: f32 = neg %4\nend\n", "operand is a fragment");
+    refuse(FRAGS "store y[0] = %4\nend\n", "wrong type");
+    refuse(FRAGS "fstore x[0] = %4 pitch 8\nend\n", "read-only");
+    refuse(FRAGS "fstore y[0] = %2 pitch 8\nend\n", "wrong type");
+    refuse(FRAGS "reg %5: f32_acc8x4[2]\nstore %5[0] = %4\nend\n", "wrong type");
+    refuse(FRAGS "%5: bool = lt %4, %4\nend\n", "operand is a fragment");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_text), cmocka_unit_test(test_builder), cmocka_unit_test(test_legal),
+        cmocka_unit_test(test_cost), cmocka_unit_test(test_verify),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
