@@ -25,7 +25,8 @@ static const struct field {
     FIELD(subgroup_max, FIELD_U32), FIELD(shared_bytes, FIELD_I64), FIELD(max_push, FIELD_U32),
     FIELD(max_buffer, FIELD_I64), FIELD(buffer_align, FIELD_U32), FIELD(has_subgroup, FIELD_BOOL),
     FIELD(has_f16, FIELD_BOOL), FIELD(has_f64, FIELD_BOOL), FIELD(has_i8, FIELD_BOOL),
-    FIELD(has_i16, FIELD_BOOL), FIELD(has_i64, FIELD_BOOL), FIELD(matrix, FIELD_TEXT),
+    FIELD(has_i16, FIELD_BOOL), FIELD(has_i64, FIELD_BOOL),
+    FIELD(has_rte_f16, FIELD_BOOL), FIELD(has_nan, FIELD_BOOL), FIELD(matrix, FIELD_TEXT),
     FIELD(spirv, FIELD_U32), FIELD(spirv_flags, FIELD_TEXT), FIELD(gflops, FIELD_U32), FIELD(gbps, FIELD_U32),
     FIELD(cflags, FIELD_TEXT),
 };
