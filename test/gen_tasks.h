@@ -111,7 +111,10 @@ static inline bool random_gemm(struct bed *b)
     sym a[MAX_RANK], w[MAX_RANK], n[3];
     u32 ra = (u32)pick(b, 1, 4), rb = (u32)pick(b, 2, 4);
     bool symbolic = pick(b, 0, 2) == 0;
-    for (u32 i = 0; i < 3; i++) n[i] = size_of(b, sizes[pick(b, 0, countof(sizes) - 1)], symbolic && pick(b, 0, 1));
+    for (u32 i = 0; i < 3; i++) {
+        i64 grow = b->caps.is_gpu && pick(b, 0, 1) ? 3 : 1; /* blocks of groups are larger */
+        n[i] = size_of(b, grow * sizes[pick(b, 0, countof(sizes) - 1)], symbolic && pick(b, 0, 1));
+    }
     for (u32 i = 0; i < 2; i++) { /* batches, from the last */
         sym d = size_of(b, pick(b, 1, 3), symbolic && pick(b, 0, 1)), one = sym_const(&b->sym, 1);
         if (ra > 2 + i) a[ra - 3 - i] = pick(b, 0, 4) ? d : one;

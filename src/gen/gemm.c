@@ -10,7 +10,7 @@
 //
 // Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n). Scratch: a panels [tile][k][mr], b panel
 // [k][nr*lanes].
-#include "gen/gen.h"
+#include "gen/gen_gemm.h"
 
 enum { P_MR, P_NR, P_MB, P_NB, P_PACK, P_KU, P_AHEAD, N_PARAM };
 
@@ -44,105 +44,6 @@ static struct gemm_sched sched_of(const struct sched *s)
     return (struct gemm_sched){v[P_MR], v[P_NR], v[P_MB], v[P_NB], v[P_PACK], v[P_KU], v[P_AHEAD]};
 }
 
-struct gemm { /* the anchor taken apart */
-    const struct graph *g;
-    value_id a, b, y;
-    const struct shape *as, *bs, *ys;
-    i32 m_axis;         /* of y, -1: none */
-    u32 n_axis, batch;  /* batch: number of batch axes of y */
-    sym m, n, k;        /* rows, columns, terms */
-    struct space outer; /* batches that are not rows */
-    bool b_const, a_plain;
-    bool simple, by_rows;
-    bool merged; /* m_axis stands for batches, too; a has the same axes */
-};
-
-static bool is_one(const struct graph *g, sym s) { return gen_static(g, s, 0) == 1; }
-
-static struct space without(const struct space *s, u32 axis)
-{
-    struct space r = {.rank = s->rank};
-    for (u32 i = 0; i < s->n; i++)
-        if (s->g[i].axis != axis) r.g[r.n++] = s->g[i];
-    return r;
-}
-
-/* May the epilogue run on the tiles? */
-static void find_epilogue(struct gemm *x, const struct task *t)
-{
-    enum layout first = graph_value(x->g, t->g.output.v[0])->layout;
-    bool one_column = is_one(x->g, x->n);
-    x->simple = true;
-    for (u32 i = 0; i < t->g.output.n; i++) {
-        value_id v = t->g.output.v[i];
-        enum layout l = graph_value(x->g, v)->layout;
-        bool fits = l == first &&
-                    (l == LAYOUT_ROWS || (l == LAYOUT_CLAST && x->ys->rank == 3 && x->m_axis == 1));
-        x->simple = x->simple && fits && gen_depends(x->g, v, x->y) &&
-                    gen_pointwise_tail(x->g, v, x->y) &&
-                    shape_equal(&graph_value(x->g, v)->shape, x->ys);
-    }
-    x->by_rows = x->simple && x->m_axis >= 0 && (first == LAYOUT_CLAST || one_column);
-    if (x->simple && one_column && !x->by_rows) x->simple = false;
-}
-
-static bool same_space(const struct space *a, const struct space *b)
-{
-    for (u32 i = 0; i < a->n; i++)
-        if (i >= b->n || a->g[i].axis != b->g[i].axis || a->g[i].extent != b->g[i].extent)
-            return false;
-    return a->n == b->n;
-}
-
-/* Rows: the axis m, with the batches merged into it where both sides allow. */
-static void find_rows(struct gemm *x)
-{
-    const value_id stop[] = {x->y, 0};
-    struct space rows, left;
-    u32 r = x->ys->rank;
-    x->outer = (struct space){.rank = r};
-    if (x->simple && x->bs->rank == 2 && x->as->rank == r && r > 2 && !x->by_rows) {
-        space_of(&rows, x->g, x->g->output.v[0], stop, 1u << x->n_axis);
-        space_of(&left, x->g, x->a, NULL, 1u << (r - 1));
-        rows = without(&rows, x->n_axis);
-        left = without(&left, r - 1);
-        if (x->g->output.n == 1 && rows.n && same_space(&rows, &left)) {
-            struct space_group last = rows.g[--rows.n];
-            x->outer = rows;
-            x->m_axis = (i32)last.axis;
-            x->m = last.extent;
-            x->merged = true;
-            return;
-        }
-    }
-    for (u32 i = 0; i < x->batch; i++)
-        x->outer.g[x->outer.n++] = (struct space_group){x->ys->dim[i], i};
-}
-
-static bool gemm_of(struct gemm *x, const struct task *t)
-{
-    *x = (struct gemm){.g = &t->g};
-    if (!t->anchor || !(op_of(&t->g, t->anchor)->props & OP_MATMUL)) return false;
-    const struct node *n = graph_node(&t->g, t->anchor);
-    x->a = n->in.v[0], x->b = n->in.v[1], x->y = n->out.v[0];
-    const struct value *a = graph_value(&t->g, x->a), *b = graph_value(&t->g, x->b);
-    x->as = &a->shape, x->bs = &b->shape, x->ys = &graph_value(&t->g, x->y)->shape;
-    if (!dtype_is_float(a->dtype) || x->bs->rank < 2 || x->as->rank < 1) return false;
-    x->n_axis = x->ys->rank - 1;
-    x->m_axis = x->as->rank > 1 ? (i32)x->ys->rank - 2 : -1;
-    x->batch = x->ys->rank - 1 - (x->m_axis >= 0);
-    x->m = x->m_axis >= 0 ? x->ys->dim[x->m_axis] : sym_const(t->g.sym, 1);
-    x->n = x->bs->dim[x->bs->rank - 1];
-    x->k = x->as->dim[x->as->rank - 1];
-    if (x->m_axis >= 0 && is_one(x->g, x->m)) x->m_axis = -1;
-    x->b_const = b->is_const && shape_is_static(t->g.sym, x->bs, (i64[MAX_RANK]){0}) &&
-                 b->layout == LAYOUT_ROWS;
-    x->a_plain = !a->producer && !a->is_const && !a->sdata && a->layout == LAYOUT_ROWS;
-    find_epilogue(x, t);
-    find_rows(x);
-    return true;
-}
-
 /* Emission. */
 
 struct product {
@@ -159,18 +60,6 @@ struct product {
     kval pos[MAX_RANK];  /* of y: batches */
     kval m0, m1;         /* rows of this iteration */
 };
-
-/* Index of an operand: batches of y broadcast, then row and column. */
-static void operand_index(struct product *p, value_id v, kval row, kval col, kval idx[MAX_RANK])
-{
-    const struct shape *s = &graph_value(p->m->g, v)->shape;
-    u32 own = s->rank > 2 ? s->rank - 2 : 0;
-    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = kir_int(p->m->k, 0);
-    for (u32 i = 0; i < own; i++)
-        if (!is_one(p->m->g, s->dim[i])) idx[i] = p->pos[p->x.batch - own + i];
-    if (s->rank > 1) idx[p->x.merged && v == p->x.a ? (u32)p->x.m_axis : s->rank - 2] = row;
-    idx[s->rank - 1] = col;
-}
 
 static kval pack_const(struct product *p)
 {
@@ -193,24 +82,11 @@ static kval const_block(struct product *p, kval block)
 {
     struct kir *k = p->m->k;
     kval idx[MAX_RANK], at = kir_int(k, 0);
-    operand_index(p, p->x.b, at, at, idx);
+    gemm_index(p->m, &p->x, p->x.b, p->pos, at, at, idx);
     for (u32 i = 0; i + 2 < p->x.bs->rank; i++)
         at = kir_add(k, kir_mul(k, at, emit_size(p->m, p->x.bs->dim[i])), idx[i]);
     at = kir_add(k, kir_mul(k, at, p->n_blocks), block);
     return kir_mul_i(k, kir_mul(k, at, p->k), p->width);
-}
-
-/* Is an operand denser along its columns (the last axis) than along its rows? */
-static bool is_dense_along_last(const struct task *t, value_id v, u32 lanes)
-{
-    struct space s = {.rank = graph_value(&t->g, v)->shape.rank};
-    struct probe last, before;
-    for (u32 i = 0; i < s.rank; i++)
-        s.g[s.n++] = (struct space_group){graph_value(&t->g, v)->shape.dim[i], i};
-    if (s.n < 2) return true;
-    space_probe(&last, t, &s, v, s.n - 1, lanes);
-    space_probe(&before, t, &s, v, s.n - 2, lanes);
-    return last.n_gather <= before.n_gather;
 }
 
 struct panel { /* a packed panel: element (i, j) at i*i_step + j*j_step */
@@ -229,7 +105,7 @@ static void copy_vector(struct product *p, const struct panel *q, kval i, kval j
     kval at = kir_add(k, q->at, kir_add(k, kir_mul_i(k, i, q->i_step), kir_mul_i(k, j, q->j_step)));
     if (q->along_j) col = kir_ramp(k, col, 1, p->lanes);
     else row = kir_ramp(k, row, 1, p->lanes);
-    operand_index(p, q->v, row, col, idx);
+    gemm_index(m, &p->x, q->v, p->pos, row, col, idx);
     emit_limit(m, n);
     kval v = kir_cast(k, p->type, emit_value(m, q->v, idx));
     kir_store_n(k, q->array, kir_ramp(k, at, q->along_j ? q->j_step : q->i_step, p->lanes), v, n);
@@ -281,7 +157,7 @@ static void pack_right(struct product *p, const struct task *t, kval block)
                       .nj = n,
                       .i_step = p->width,
                       .j_step = 1,
-                      .along_j = is_dense_along_last(t, p->x.b, p->lanes)};
+                      .along_j = gemm_is_dense_along_last(t, p->x.b, p->lanes)};
     clear_behind(p, p->bpanel, zero, p->k, n, p->width);
     copy_panel(p, &q);
 }
@@ -290,7 +166,7 @@ static void pack_left(struct product *p, const struct task *t)
 {
     struct kir *k = p->m->k;
     kval zero = kir_int(k, 0);
-    bool along_k = is_dense_along_last(t, p->x.a, p->lanes);
+    bool along_k = gemm_is_dense_along_last(t, p->x.a, p->lanes);
     kval row = kir_loop(k, KL_SERIAL, p->m0, p->m1, p->s.mr);
     kval at = kir_mul(k, kir_sub(k, row, p->m0), p->k); /* tile number * mr * k */
     kval n = kir_min(k, kir_sub(k, p->m1, row), kir_int(k, p->s.mr));
@@ -361,7 +237,7 @@ static void tile_at(struct product *p, kval row, kval block)
     in.x_step = kir_int(k, 1);
     i64 k_step = p->s.mr;
     if (!p->s.pack) {
-        operand_index(p, p->x.a, row, kir_int(k, 0), idx);
+        gemm_index(m, &p->x, p->x.a, p->pos, row, kir_int(k, 0), idx);
         in.buf = m->buf[p->x.a];
         in.at = emit_offset(m, p->x.a, idx);
         in.x_step = p->k;

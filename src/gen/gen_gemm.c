@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// gen_gemm: a matrix product taken apart. When the right operand has no batches the left one's are
+// rows like any others, merged where memory allows. The epilogue may run on tiles of the result when
+// it is pointwise and its outputs are stored along columns or along rows; else it needs a grid of
+// its own.
+#include "gen/gen_gemm.h"
+
+static bool is_one(const struct graph *g, sym s) { return gen_static(g, s, 0) == 1; }
+
+static struct space without(const struct space *s, u32 axis)
+{
+    struct space r = {.rank = s->rank};
+    for (u32 i = 0; i < s->n; i++)
+        if (s->g[i].axis != axis) r.g[r.n++] = s->g[i];
+    return r;
+}
+
+/* May the epilogue run on the tiles? */
+static void find_epilogue(struct gemm *x, const struct task *t)
+{
+    enum layout first = graph_value(x->g, t->g.output.v[0])->layout;
+    bool one_column = is_one(x->g, x->n);
+    x->simple = true;
+    for (u32 i = 0; i < t->g.output.n; i++) {
+        value_id v = t->g.output.v[i];
+        enum layout l = graph_value(x->g, v)->layout;
+        bool fits = l == first &&
+                    (l == LAYOUT_ROWS || (l == LAYOUT_CLAST && x->ys->rank == 3 && x->m_axis == 1));
+        x->simple = x->simple && fits && gen_depends(x->g, v, x->y) &&
+                    gen_pointwise_tail(x->g, v, x->y) &&
+                    shape_equal(&graph_value(x->g, v)->shape, x->ys);
+    }
+    x->by_rows = x->simple && x->m_axis >= 0 && (first == LAYOUT_CLAST || one_column);
+    if (x->simple && one_column && !x->by_rows) x->simple = false;
+}
+
+static bool same_space(const struct space *a, const struct space *b)
+{
+    for (u32 i = 0; i < a->n; i++)
+        if (i >= b->n || a->g[i].axis != b->g[i].axis || a->g[i].extent != b->g[i].extent)
+            return false;
+    return a->n == b->n;
+}
+
+/* Rows: the axis m, with the batches merged into it where both sides allow. */
+static void find_rows(struct gemm *x)
+{
+    const value_id stop[] = {x->y, 0};
+    struct space rows, left;
+    u32 r = x->ys->rank;
+    x->outer = (struct space){.rank = r};
+    if (x->simple && x->bs->rank == 2 && x->as->rank == r && r > 2 && !x->by_rows) {
+        space_of(&rows, x->g, x->g->output.v[0], stop, 1u << x->n_axis);
+        space_of(&left, x->g, x->a, NULL, 1u << (r - 1));
+        rows = without(&rows, x->n_axis);
+        left = without(&left, r - 1);
+        if (x->g->output.n == 1 && rows.n && same_space(&rows, &left)) {
+            struct space_group last = rows.g[--rows.n];
+            x->outer = rows;
+            x->m_axis = (i32)last.axis;
+            x->m = last.extent;
+            x->merged = true;
+            return;
+        }
+    }
+    for (u32 i = 0; i < x->batch; i++)
+        x->outer.g[x->outer.n++] = (struct space_group){x->ys->dim[i], i};
+}
+
+bool gemm_of(struct gemm *x, const struct task *t)
+{
+    *x = (struct gemm){.g = &t->g};
+    if (!t->anchor || !(op_of(&t->g, t->anchor)->props & OP_MATMUL)) return false;
+    const struct node *n = graph_node(&t->g, t->anchor);
+    x->a = n->in.v[0], x->b = n->in.v[1], x->y = n->out.v[0];
+    const struct value *a = graph_value(&t->g, x->a), *b = graph_value(&t->g, x->b);
+    x->as = &a->shape, x->bs = &b->shape, x->ys = &graph_value(&t->g, x->y)->shape;
+    if (!dtype_is_float(a->dtype) || x->bs->rank < 2 || x->as->rank < 1) return false;
+    x->n_axis = x->ys->rank - 1;
+    x->m_axis = x->as->rank > 1 ? (i32)x->ys->rank - 2 : -1;
+    x->batch = x->ys->rank - 1 - (x->m_axis >= 0);
+    x->m = x->m_axis >= 0 ? x->ys->dim[x->m_axis] : sym_const(t->g.sym, 1);
+    x->n = x->bs->dim[x->bs->rank - 1];
+    x->k = x->as->dim[x->as->rank - 1];
+    if (x->m_axis >= 0 && is_one(x->g, x->m)) x->m_axis = -1;
+    x->b_const = b->is_const && shape_is_static(t->g.sym, x->bs, (i64[MAX_RANK]){0}) &&
+                 b->layout == LAYOUT_ROWS;
+    x->a_plain = !a->producer && !a->is_const && !a->sdata && a->layout == LAYOUT_ROWS;
+    find_epilogue(x, t);
+    find_rows(x);
+    return true;
+}
+
+void gemm_index(struct emit *m, const struct gemm *x, value_id v, const kval *pos, kval row, kval col,
+                kval idx[MAX_RANK])
+{
+    const struct shape *s = &graph_value(m->g, v)->shape;
+    u32 own = s->rank > 2 ? s->rank - 2 : 0;
+    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = kir_int(m->k, 0);
+    for (u32 i = 0; i < own; i++)
+        if (!is_one(m->g, s->dim[i])) idx[i] = pos[x->batch - own + i];
+    if (s->rank > 1) idx[x->merged && v == x->a ? (u32)x->m_axis : s->rank - 2] = row;
+    idx[s->rank - 1] = col;
+}
+
+bool gemm_is_dense_along_last(const struct task *t, value_id v, u32 lanes)
+{
+    struct space s = {.rank = graph_value(&t->g, v)->shape.rank};
+    struct probe last, before;
+    for (u32 i = 0; i < s.rank; i++)
+        s.g[s.n++] = (struct space_group){graph_value(&t->g, v)->shape.dim[i], i};
+    if (s.n < 2) return true;
+    space_probe(&last, t, &s, v, s.n - 1, lanes);
+    space_probe(&before, t, &s, v, s.n - 2, lanes);
+    return last.n_gather <= before.n_gather;
+}

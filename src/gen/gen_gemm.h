@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Private to gen/: matrix products taken apart (gemm, group_gemm, group_gemv, matrix_gemm).
+// Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n).
+#ifndef QUERN_GEN_GEMM_H
+#define QUERN_GEN_GEMM_H
+
+#include "gen/gen.h"
+
+struct gemm { /* the anchor taken apart */
+    const struct graph *g;
+    value_id a, b, y;
+    const struct shape *as, *bs, *ys;
+    i32 m_axis;         /* of y, -1: none */
+    u32 n_axis, batch;  /* batch: number of batch axes of y */
+    sym m, n, k;        /* rows, columns, terms */
+    struct space outer; /* batches that are not rows */
+    bool b_const, a_plain;
+    bool simple;        /* the epilogue is pointwise and may run on tiles of y */
+    bool by_rows;       /* outputs are stored along m */
+    bool merged; /* m_axis stands for batches, too; a has the same axes */
+};
+/* false: no product of floats with a right operand of rank 2 or more */
+bool gemm_of(struct gemm *x, const struct task *t);
+/* Index of an operand: batches of y (pos, per axis of y) broadcast, then row and column. */
+void gemm_index(struct emit *m, const struct gemm *x, value_id v, const kval *pos, kval row, kval col, kval idx[MAX_RANK]);
+/* Is an operand denser along its columns (the last axis) than along its rows? */
+bool gemm_is_dense_along_last(const struct task *t, value_id v, u32 lanes);
+
+#endif

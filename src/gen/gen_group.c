@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// gen_group: copying, register tiles, reductions and element-wise grids by groups of threads.
+//
+// Where a thread stands in its subgroup is asked for (SUBGROUP), never worked out from its number:
+// a target may number them as it likes. When subgroups are used, the number in the group is made of
+// the two, so that a subgroup's threads are neighbours in it.
+#include "gen/gen_group.h"
+
+void group_init(struct group *g, struct emit *m, i64 n, u32 subgroup)
+{
+    assert(n > 0 && (n & (n - 1)) == 0 && subgroup <= n);
+    *g = (struct group){.m = m, .n = n, .subgroup = subgroup};
+    m->k->group[0] = (u32)n;
+    m->k->group[1] = m->k->group[2] = 1;
+    m->k->subgroup = subgroup;
+}
+
+void group_enter(struct group *g)
+{
+    struct kir *k = g->m->k;
+    if (!g->subgroup) {
+        g->t = kir_thread(k, 0);
+        return;
+    }
+    g->sg = g->subgroup == g->n ? kir_int(k, 0) : kir_subgroup(k, 0);
+    g->lane = kir_subgroup(k, 1);
+    g->t = kir_add(k, kir_mul_i(k, g->sg, g->subgroup), g->lane);
+}
+
+/* Limits. */
+
+bool group_is_legal(const struct caps *c, i64 n, i64 shared_bytes)
+{
+    return n <= c->max_group && shared_bytes <= c->shared_bytes;
+}
+
+u32 group_subgroup(const struct caps *c, i64 n)
+{
+    return c->has_subgroup && c->subgroup > 1 && c->subgroup <= n ? c->subgroup : 0;
+}
+
+u32 group_lanes(const struct graph *g, sym extent, enum dtype t, u32 most)
+{
+    i64 lanes = i64_min(most, 16 / i64_max(1, dtype_size(t)));
+    while (lanes > 1 && ((lanes & (lanes - 1)) || !sym_divides(g->sym, lanes, extent))) lanes--;
+    return (u32)i64_max(1, lanes);
+}
+
+/* Arithmetic and memory at the same time, in waves of groups. The number of processors is not told;
+   it is guessed from the peak rate. */
+double group_seconds(const struct caps *c, const struct group_load *l)
+{
+    double gflops = c->gflops ? c->gflops : 5000, gbps = c->gbps ? c->gbps : 200;
+    i64 processors = i64_max(1, (i64)gflops / 400), at_once = i64_max(1, 1024 / l->threads);
+    double slots = (double)(processors * at_once), waves = l->groups / slots;
+    double rounds = (double)ceil_div((i64)l->groups, (i64)slots), tail = rounds / (waves > 0 ? waves : 1);
+    /* A processor with less than some hundred threads waits for its own latencies. */
+    double busy = (double)(l->threads * at_once) / 512;
+    double flops = l->flops / (gflops * 1e9) / (busy < 1 ? busy : 1), bytes = l->bytes / (gbps * 1e9);
+    return 3e-6 + tail * (flops > bytes ? flops : bytes) + rounds * l->barriers * 5e-8;
+}
+
+/* Copying. */
+
+static i64 copy_units(const struct group_copy *c) { return c->rows * c->cols / c->lanes; }
+
+static i64 copy_turns(const struct group_copy *c) { return ceil_div(copy_units(c), c->g->n); }
+
+void group_copy_open(struct group_copy *c)
+{
+    struct kir *k = c->g->m->k;
+    assert(c->cols % c->lanes == 0);
+    c->reg = kir_alloc(k, KS_REG, c->type, c->lanes, kir_int(k, copy_turns(c)));
+}
+
+/* Vector number t + turn * n: where it stands in the tile. Opens an IF when not every thread has one. */
+static bool copy_unit(const struct group_copy *c, i64 turn, kval *row, kval *col)
+{
+    struct kir *k = c->g->m->k;
+    i64 per_row = c->cols / c->lanes;
+    kval unit = kir_add_i(k, c->g->t, turn * c->g->n);
+    bool some = (turn + 1) * c->g->n > copy_units(c);
+    if (some) kir_if(k, kir_lt(k, unit, kir_int(k, copy_units(c))));
+    *row = kir_div_i(k, unit, per_row);
+    *col = kir_mul_i(k, kir_mod_i(k, unit, per_row), c->lanes);
+    return some;
+}
+
+void group_copy_fetch(const struct group_copy *c)
+{
+    struct kir *k = c->g->m->k;
+    for (i64 i = 0; i < copy_turns(c); i++) {
+        kval row, col;
+        bool some = copy_unit(c, i, &row, &col);
+        kir_store(k, c->reg, kir_int(k, i), c->read(c->user, row, col));
+        if (some) kir_end(k);
+    }
+}
+
+void group_copy_put(const struct group_copy *c, kval array, kval at)
+{
+    struct kir *k = c->g->m->k;
+    for (i64 i = 0; i < copy_turns(c); i++) {
+        kval row, col;
+        bool some = copy_unit(c, i, &row, &col);
+        kval to = kir_add(k, kir_mul_i(k, row, c->row_step), kir_mul_i(k, col, c->col_step));
+        kir_store(k, array, kir_ramp(k, kir_add(k, at, to), c->col_step, c->lanes),
+                  kir_load(k, c->reg, kir_int(k, i)));
+        if (some) kir_end(k);
+    }
+}
+
+/* The register tile. */
+
+i64 group_tile_count(const struct group_tile *t) { return t->tm * t->tn / t->lanes; }
+
+static kval acc_at(const struct group_tile *t, i64 i, i64 j)
+{
+    return kir_int(t->g->m->k, i * (t->tn / t->lanes) + j);
+}
+
+void group_tile_open(struct group_tile *t, kval thread)
+{
+    struct kir *k = t->g->m->k;
+    assert(t->tn % t->lanes == 0 && t->tm % t->run == 0);
+    t->y = kir_div_i(k, thread, t->nn);
+    t->x = kir_mod_i(k, thread, t->nn);
+    t->acc = kir_alloc(k, KS_REG, t->type, t->lanes, kir_int(k, group_tile_count(t)));
+    for (i64 i = 0; i < group_tile_count(t); i++)
+        kir_store(k, t->acc, kir_int(k, i), kir_const_f(k, t->type, t->lanes, 0));
+}
+
+kval group_tile_row(const struct group_tile *t, i64 i)
+{
+    struct kir *k = t->g->m->k;
+    return kir_add_i(k, kir_mul_i(k, t->y, t->run), i / t->run * t->nm * t->run + i % t->run);
+}
+
+kval group_tile_col(const struct group_tile *t, i64 j)
+{
+    struct kir *k = t->g->m->k;
+    return kir_add_i(k, kir_mul_i(k, t->x, t->lanes), j * t->nn * t->lanes);
+}
+
+kval group_tile_get(const struct group_tile *t, i64 i, i64 j)
+{
+    return kir_load(t->g->m->k, t->acc, acc_at(t, i, j));
+}
+
+void group_tile_step(const struct group_tile *t, kval a, kval a_at, kval b, kval b_at)
+{
+    struct kir *k = t->g->m->k;
+    kval col[16], rows = 0;
+    i64 nj = t->tn / t->lanes;
+    assert(nj <= countof(col));
+    for (i64 j = 0; j < nj; j++) {
+        kval at = kir_ramp(k, kir_add(k, b_at, group_tile_col(t, j)), 1, t->lanes);
+        col[j] = kir_cast(k, t->type, kir_load(k, b, at));
+    }
+    for (i64 i = 0; i < t->tm; i++) {
+        if (i % t->run == 0) {
+            kval at = kir_ramp(k, kir_add(k, a_at, group_tile_row(t, i)), 1, t->run);
+            rows = kir_cast(k, t->type, kir_load(k, a, at));
+        }
+        kval row = kir_splat(k, kir_lane(k, rows, i % t->run), t->lanes);
+        for (i64 j = 0; j < nj; j++)
+            kir_store(k, t->acc, acc_at(t, i, j),
+                      kir_fma(k, row, col[j], group_tile_get(t, i, j)));
+    }
+}
+
+/* Reductions. */
+
+/* Over `width` neighbours of one subgroup. */
+static kval fold_lanes(const struct group_fold *f, kval v, i64 width)
+{
+    struct kir *k = f->g->m->k;
+    if (width == (i64)f->g->subgroup) {
+        if (f->op == KI_ADD) return kir_sg(k, KI_SGADD, v);
+        if (f->op == KI_MIN) return kir_sg(k, KI_SGMIN, v);
+        if (f->op == KI_MAX) return kir_sg(k, KI_SGMAX, v);
+    }
+    for (i64 d = 1; d < width; d *= 2) {
+        kval other = kir_bin(k, KI_XOR, f->g->lane, kir_int(k, d));
+        v = kir_bin(k, f->op, v, kir_shuffle(k, v, other));
+    }
+    return v;
+}
+
+/* Each subgroup by itself, then every thread adds up what the subgroups of its row have left. */
+static kval fold_subgroups(const struct group_fold *f, kval v)
+{
+    struct kir *k = f->g->m->k;
+    i64 size = f->g->subgroup;
+    if (f->width <= size) return fold_lanes(f, v, f->width);
+    i64 n = f->width / size;
+    v = fold_lanes(f, v, size);
+    kir_barrier(k);
+    kir_if(k, kir_bin(k, KI_EQ, f->g->lane, kir_int(k, 0)));
+    kir_store(k, f->shared, f->g->sg, v);
+    kir_end(k);
+    kir_barrier(k);
+    kval first = kir_mul_i(k, kir_div_i(k, f->g->sg, n), n), sum = kir_load(k, f->shared, first);
+    for (i64 i = 1; i < n; i++)
+        sum = kir_bin(k, f->op, sum, kir_load(k, f->shared, kir_add_i(k, first, i)));
+    return sum;
+}
+
+static kval fold_shared(const struct group_fold *f, kval v)
+{
+    struct kir *k = f->g->m->k;
+    u32 lanes = kir_lanes(k, v);
+    kval t = f->g->t, place = kir_mod_i(k, kir_div_i(k, t, f->step), f->width);
+    kval mine = kir_ramp(k, kir_mul_i(k, t, lanes), 1, lanes);
+    kir_barrier(k);
+    kir_store(k, f->shared, mine, v);
+    for (i64 d = f->width / 2; d > 0; d /= 2) {
+        kir_barrier(k);
+        kir_if(k, kir_lt(k, place, kir_int(k, d)));
+        kval other = kir_ramp(k, kir_mul_i(k, kir_add_i(k, t, d * f->step), lanes), 1, lanes);
+        kval both = kir_bin(k, f->op, kir_load(k, f->shared, mine), kir_load(k, f->shared, other));
+        kir_store(k, f->shared, mine, both);
+        kir_end(k);
+    }
+    kir_barrier(k);
+    kval first = kir_sub(k, t, kir_mul_i(k, place, f->step));
+    return kir_load(k, f->shared, kir_ramp(k, kir_mul_i(k, first, lanes), 1, lanes));
+}
+
+kval group_fold(const struct group_fold *f, kval v)
+{
+    struct kir *k = f->g->m->k;
+    assert(f->g->n % (f->width * f->step) == 0);
+    if (f->width == 1) return v;
+    bool is_near = f->g->subgroup && f->step == 1 && kir_lanes(k, v) == 1;
+    return is_near && dtype_size(kir_dtype(k, v)) == 4 ? fold_subgroups(f, v) : fold_shared(f, v);
+}
+
+/* Element by element. */
+
+/* The index of element number e in memory, axes in the order of the layout; channels in blocks may be behind the last. */
+static void element_index(struct emit *m, value_id v, kval e, kval idx[MAX_RANK])
+{
+    struct kir *k = m->k;
+    const struct value *x = graph_value(m->g, v);
+    u32 order[MAX_RANK], rank = layout_order(x->layout, x->shape.rank, order);
+    i64 block = x->layout == LAYOUT_C8 ? 8 : x->layout == LAYOUT_C16 ? 16 : 1;
+    kval inner = kir_mod_i(k, e, block);
+    e = kir_div_i(k, e, block);
+    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = kir_int(k, 0);
+    for (u32 i = rank; i-- > 0;) {
+        sym dim = x->shape.dim[order[i]];
+        if (block > 1 && order[i] == 1) dim = sym_cdiv(m->g->sym, dim, sym_const(m->g->sym, block));
+        kval size = emit_size(m, dim);
+        idx[order[i]] = i ? kir_mod(k, e, size) : e;
+        if (i) e = kir_div(k, e, size);
+    }
+    if (block > 1) idx[1] = kir_add(k, kir_mul_i(k, idx[1], block), inner);
+}
+
+static void store_element(struct emit *m, value_id v, kval e)
+{
+    struct kir *k = m->k;
+    const struct value *x = graph_value(m->g, v);
+    bool is_blocked = x->layout == LAYOUT_C8 || x->layout == LAYOUT_C16;
+    kval idx[MAX_RANK];
+    element_index(m, v, e, idx);
+    if (is_blocked) kir_if(k, kir_lt(k, idx[1], emit_dim(m, v, 1)));
+    emit_store(m, v, idx, emit_value(m, v, idx));
+    if (!is_blocked) return;
+    kir_else(k);
+    emit_store(m, v, idx, emit_zero(m, x->dtype));
+    kir_end(k);
+}
+
+void group_map_rest(struct group *g, value_id v, emit_fn *fn, const void *user)
+{
+    struct emit *m = g->m;
+    struct kir *k = m->k;
+    struct symtab *st = m->g->sym;
+    emit_bind(m, v, fn, user);
+    for (u32 i = 0; i < m->g->output.n; i++) {
+        value_id out = m->g->output.v[i];
+        const struct value *x = graph_value(m->g, out);
+        sym count = layout_count(st, &x->shape, x->layout);
+        kval at = kir_grid(k, emit_size(m, sym_cdiv(st, count, sym_const(st, g->n))));
+        group_enter(g);
+        kval e = kir_add(k, kir_mul_i(k, at, g->n), g->t);
+        kir_if(k, kir_lt(k, e, emit_size(m, count)));
+        store_element(m, out, e);
+        kir_end(k);
+        kir_end(k);
+    }
+    emit_bind(m, v, NULL, NULL);
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The families by groups of threads on random products and reductions, under random legal schedules, for devices from the smallest
+// to large ones, in f32 and f16: the interpreted kernel gives what the reference evaluator gives, without races, divergent barriers
+// or accesses outside.
+#include "gen_tasks.h"
+
+static void try_family(bool (*build)(struct bed *b), u64 n_seeds, u32 per_task)
+{
+    u32 n = 0, n_tasks = 0;
+    for (u64 seed = first_seed(0); seed < last_seed(n_seeds); seed++) {
+        struct bed b;
+        bed_open(&b, seed);
+        bed_use_groups(&b);
+        if (pick(&b, 0, 2) == 0) b.type = DT_F16;
+        if (build(&b)) n_tasks++, n += try_task(&b, seed, per_task);
+        bed_close(&b);
+    }
+    print_message("%u tasks, %u kernels\n", n_tasks, n);
+    assert_true(n > n_seeds || getenv("SEED") || getenv("GEN"));
+}
+
+static void test_gemm(void **state) { try_family(random_gemm, 60, 5); }
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gemm),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
