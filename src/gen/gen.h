@@ -106,7 +106,9 @@ i64 gen_static(const struct graph *g, sym s, i64 otherwise); /* a size known now
 i64 gen_eval(const struct graph *g, sym s, const i64 *var);  /* its value; unbound variables count as GEN_NOMINAL */
 const i64 *gen_sizes(const struct task *t, const i64 *given, i64 var[GEN_MAX_VARS]); /* unbound ones filled in */
 double gen_count(const struct graph *g, value_id v, const i64 *var); /* elements */
-double gen_flop_rate(const struct caps *c);                 /* rough peak of one thread, flops per second */
+double gen_bytes(const struct graph *g, value_id v, const i64 *var); /* of all its elements */
+double gen_work(const struct task *t, value_id v, const i64 *var);   /* per element: operations behind it, reductions and products in full */
+double gen_flop_rate(const struct caps *c);                 /* rough peak of one thread, of a whole GPU; flops per second */
 double gen_byte_rate(const struct caps *c);                 /* rough memory bandwidth, bytes per second */
 i32 gen_nearest(const struct gen_param *p, i64 want);       /* the largest value <= want, else the smallest */
 bool gen_pointwise_tail(const struct graph *g, value_id out, value_id anchor); /* between them only pointwise nodes of the same shape */
@@ -118,6 +120,19 @@ void gen_map_grid(struct emit *m, value_id v, const struct map_sched *s, const v
 /* Grids for all outputs of the task, with one value bound to what an earlier grid left. */
 void gen_map_rest(struct emit *m, const struct task *t, const struct caps *c, value_id v, emit_fn *fn, const void *user);
 void gen_map_default(const struct task *t, const struct caps *c, value_id v, const value_id *stop, struct map_sched *s);
+
+/* gen_group_map.c: the same by groups of threads; how many, k->group says. */
+struct group_map {
+    i64 axis;   /* group of axes along which threads follow each other, counted from the innermost in memory */
+    i64 vec;    /* elements of a thread's piece, along that group */
+    i64 row;    /* threads side by side along that group, the others in further rows; 0: without gaps */
+    i64 rep;    /* pieces per thread */
+    bool stage; /* axis > 0: stored along the innermost group, through shared memory; row > 0 */
+};
+void gen_group_map_grid(struct emit *m, value_id v, const struct group_map *s, const value_id *stop);
+void gen_group_map_default(const struct task *t, value_id v, i64 threads, struct group_map *s);
+i64 gen_group_size(const struct kir *k); /* threads of a group */
+i64 group_map_pitch(i64 row, enum dtype t); /* staged: elements from one row of the tile to the next */
 
 /* gen_tile.c: the register tile of matrix products and convolutions: ty x tx pixels (rows) times nr vectors of channels (columns),
    accumulators in registers, one multiply-add per accumulator and step. */

@@ -272,9 +272,16 @@ void gen_map_rest(struct emit *m, const struct task *t, const struct caps *c, va
 {
     emit_bind(m, v, fn, user);
     for (u32 i = 0; i < t->g.output.n; i++) {
+        value_id out = t->g.output.v[i];
         struct map_sched x;
-        gen_map_default(t, c, t->g.output.v[i], NULL, &x);
-        gen_map_grid(m, t->g.output.v[i], &x, NULL);
+        struct group_map y;
+        if (c->is_gpu) {
+            gen_group_map_default(t, out, gen_group_size(m->k), &y);
+            gen_group_map_grid(m, out, &y, NULL);
+        } else {
+            gen_map_default(t, c, out, NULL, &x);
+            gen_map_grid(m, out, &x, NULL);
+        }
     }
     emit_bind(m, v, NULL, NULL);
 }

@@ -37,15 +37,39 @@ double gen_count(const struct graph *g, value_id v, const i64 *var)
     return n;
 }
 
+double gen_bytes(const struct graph *g, value_id v, const i64 *var)
+{
+    return (double)dtype_size(graph_value(g, v)->dtype) * gen_count(g, v, var);
+}
+
+static double work_behind(const struct task *t, value_id v, const i64 *var, u32 depth)
+{
+    const struct graph *g = &t->g;
+    node_id p = v ? graph_value(g, v)->producer : 0;
+    if (!p || depth > 40) return 1;
+    const struct node *n = graph_node(g, p);
+    const struct op *op = op_of(g, p);
+    double per = 1, in = 0;
+    if ((op->props & (OP_REDUCE | OP_MATMUL | OP_CONV | OP_WINDOW | OP_HEAVY)) && op->flops)
+        per = 8 * op->flops(g, n, var) / gen_count(g, n->out.v[0] ? n->out.v[0] : v, var);
+    for (u32 i = 0; i < n->in.n; i++) in += work_behind(t, n->in.v[i], var, depth + 1);
+    return per * (op->props & (OP_REDUCE | OP_WINDOW) ? in : 1) + in;
+}
+
+double gen_work(const struct task *t, value_id v, const i64 *var)
+{
+    return work_behind(t, v, var, 0);
+}
+
 double gen_flop_rate(const struct caps *c)
 {
+    if (c->is_gpu) return 1e9 * (c->gflops ? c->gflops : 4000);
     return (double)i64_max(1, c->vector_bytes / 4) * (c->has_fma ? 4 : 2) * 4e9;
 }
 
 double gen_byte_rate(const struct caps *c)
 {
-    (void)c;
-    return 12e9;
+    return c->is_gpu ? 1e9 * (c->gbps ? c->gbps : 100) : 12e9;
 }
 
 i32 gen_nearest(const struct gen_param *p, i64 want)

@@ -48,11 +48,14 @@ static bool is_whole(const struct graph *g, value_id v)
     return n && (op_of(g, n)->props & OP_WHOLE);
 }
 
-/* Operators that emit a kernel themselves do it for outputs of the task only. */
+/* Operators that emit a kernel themselves do it for outputs of the task only. Devices with groups of
+   threads need this family for them alone (see group_map). */
 static bool match(const struct task *t, const struct caps *c)
 {
+    bool any_whole = false;
     for (node_id n = 1; n < t->g.node.n; n++) {
         if (!(op_of(&t->g, n)->props & OP_WHOLE)) continue;
+        any_whole = true;
         const struct node *x = graph_node(&t->g, n);
         for (u32 i = 0; i < x->out.n; i++) {
             bool is_out = !x->out.v[i];
@@ -61,14 +64,14 @@ static bool match(const struct task *t, const struct caps *c)
             if (!is_out) return false;
         }
     }
-    return !c->is_gpu && t->g.output.n > 0;
+    return (!c->is_gpu || any_whole) && t->g.output.n > 0;
 }
 
 static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *s)
 {
     struct map_sched d = {.axis = 0, .lanes = 1, .unroll = 1, .ec = 0, .pb = 1, .ob = 1};
     value_id v = t->g.output.v[0];
-    if (!is_whole(&t->g, v)) gen_map_default(t, c, v, NULL, &d);
+    if (!is_whole(&t->g, v) && !c->is_gpu) gen_map_default(t, c, v, NULL, &d);
     const i64 want[N_PARAM] = {d.axis, d.lanes, d.unroll, d.ec, d.pb, d.ob, d.edge};
     for (u32 i = 0; i < N_PARAM; i++) s->v[i] = gen_nearest(&param[i], want[i]);
     if (max_groups(t) < 2) s->v[P_PB] = 1;
@@ -80,7 +83,8 @@ static bool legal(const struct task *t, const struct caps *c, const struct sched
 {
     u32 n = max_groups(t), widest = gen_lanes(c, DT_F32);
     const i32 *v = s->v;
-    if (is_whole(&t->g, t->g.output.v[0]) && (v[P_LANES] != 1 || v[P_EC])) return false;
+    bool scalar = c->is_gpu || is_whole(&t->g, t->g.output.v[0]);
+    if (scalar && (v[P_LANES] != 1 || v[P_EC])) return false;
     if (v[P_LANES] != 1 && (u32)v[P_LANES] > widest) return false;
     if ((u32)v[P_AXIS] >= n || (v[P_LANES] == 1 && v[P_UNROLL] != 1)) return false;
     if (v[P_EDGE] && (2 * v[P_EDGE] >= v[P_LANES] || v[P_EC])) return false;
@@ -108,34 +112,15 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     }
 }
 
-/* Work per output element: what lies behind it, reductions and products in full. */
-static double value_cost(const struct task *t, value_id v, const i64 *var, u32 depth)
-{
-    const struct graph *g = &t->g;
-    node_id p = v ? graph_value(g, v)->producer : 0;
-    if (!p || depth > 40) return 1;
-    const struct node *n = graph_node(g, p);
-    const struct op *op = op_of(g, p);
-    double per = 1, in = 0;
-    if ((op->props & (OP_REDUCE | OP_MATMUL | OP_CONV | OP_WINDOW | OP_HEAVY)) && op->flops)
-        per = 8 * op->flops(g, n, var) / gen_count(g, n->out.v[0] ? n->out.v[0] : v, var);
-    for (u32 i = 0; i < n->in.n; i++) in += value_cost(t, n->in.v[i], var, depth + 1);
-    return per * (op->props & (OP_REDUCE | OP_WINDOW) ? in : 1) + in;
-}
-
 static double predict(const struct task *t, const struct caps *c, const struct sched *s,
                       const i64 *var)
 {
     const struct graph *g = &t->g;
     double work = 0, bytes = 0;
     for (u32 i = 0; i < g->output.n; i++)
-        work += gen_count(g, g->output.v[i], var) * value_cost(t, g->output.v[i], var, 0);
-    for (u32 i = 0; i < g->input.n; i++)
-        bytes += (double)dtype_size(graph_value(g, g->input.v[i])->dtype) *
-                 gen_count(g, g->input.v[i], var);
-    for (u32 i = 0; i < g->output.n; i++)
-        bytes += (double)dtype_size(graph_value(g, g->output.v[i])->dtype) *
-                 gen_count(g, g->output.v[i], var);
+        work += gen_count(g, g->output.v[i], var) * gen_work(t, g->output.v[i], var);
+    for (u32 i = 0; i < g->input.n; i++) bytes += gen_bytes(g, g->input.v[i], var);
+    for (u32 i = 0; i < g->output.n; i++) bytes += gen_bytes(g, g->output.v[i], var);
     double rate = 1e9 * (s->v[P_LANES] > 1 ? 3 : 1);
     double grain =
         (double)(s->v[P_EC] ? s->v[P_EC] : 256) * (s->v[P_PB] ? s->v[P_PB] : 64) * s->v[P_OB];

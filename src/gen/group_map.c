@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// group_map: any task by groups of threads, every output computed element by element in a grid of
+// its own, everything inlined (gen_group_map.c). It is the fallback that makes every graph run, and
+// the right family for pointwise tasks, views, layout changes, resizing and small windows.
+// Reductions and products are recomputed per element by their operators' own loops. What is not
+// computed element by element (scatter, top-k) is left to `map`.
+#include "gen/gen.h"
+
+enum { P_THREADS, P_AXIS, P_VEC, P_ROW, P_REP, P_STAGE, N_PARAM };
+enum { BUSY_THREADS = 16384 }; /* that keep a device busy */
+
+static const i32 v_threads[] = {32, 64, 128, 256, 512};
+static const i32 v_axis[] = {0, 1, 2};
+static const i32 v_vec[] = {1, 2, 4, 8};
+static const i32 v_row[] = {0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
+static const i32 v_rep[] = {1, 2, 4, 8};
+static const i32 v_stage[] = {0, 1};
+
+static const struct gen_param param[N_PARAM] = {
+    [P_THREADS] = {"threads", "threads of a group", v_threads, countof(v_threads)},
+    [P_AXIS] = {"axis", "group of axes along which threads lie, counted from the innermost in memory",
+                v_axis, countof(v_axis)},
+    [P_VEC] = {"vec", "elements of a thread's piece", v_vec, countof(v_vec)},
+    [P_ROW] = {"row", "threads along that group, the others in further rows, 0 = without gaps",
+               v_row, countof(v_row)},
+    [P_REP] = {"rep", "pieces per thread", v_rep, countof(v_rep)},
+    [P_STAGE] = {"stage", "1: stored along the innermost group, through shared memory", v_stage,
+                 countof(v_stage)},
+};
+
+static bool match(const struct task *t, const struct caps *c)
+{
+    for (node_id n = 1; n < t->g.node.n; n++)
+        if (op_of(&t->g, n)->props & OP_WHOLE) return false;
+    return c->is_gpu && t->g.output.n > 0;
+}
+
+static i64 usual_threads(const struct caps *c)
+{
+    return i64_min(256, i64_max(32, c->max_group));
+}
+
+static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *s)
+{
+    i64 threads = usual_threads(c);
+    struct group_map d;
+    gen_group_map_default(t, t->g.output.v[0], threads, &d);
+    const i64 want[N_PARAM] = {threads, d.axis, d.vec, d.row, d.rep, d.stage};
+    for (u32 i = 0; i < N_PARAM; i++) s->v[i] = gen_nearest(&param[i], want[i]);
+}
+
+/* The most groups of axes that an output has, and the size of the widest element; 0: all are
+   blocked, which has one walk only. */
+static u32 most_groups(const struct task *t, i64 *size)
+{
+    u32 most = 0;
+    *size = 1;
+    for (u32 i = 0; i < t->g.output.n; i++) {
+        const struct value *x = graph_value(&t->g, t->g.output.v[i]);
+        struct space s;
+        space_of(&s, &t->g, t->g.output.v[i], NULL, 0);
+        *size = i64_max(*size, dtype_size(x->dtype));
+        if (x->layout != LAYOUT_C8 && x->layout != LAYOUT_C16 && s.n > most) most = s.n;
+    }
+    return most;
+}
+
+/* Parameters without effect have one value only. */
+static bool legal(const struct task *t, const struct caps *c, const struct sched *s)
+{
+    const i32 *v = s->v;
+    i64 size, n = most_groups(t, &size), threads = v[P_THREADS], row = v[P_ROW];
+    if (threads > i64_max(32, c->max_group) || v[P_VEC] * size > 32) return false;
+    if (v[P_AXIS] >= i64_max(n, 1) || row > threads) return false;
+    if (!n && (v[P_VEC] != 1 || v[P_REP] != 1 || row)) return false;
+    if (n == 1 && row != threads) return false;
+    if (!v[P_STAGE]) return true;
+    i64 tile = group_map_pitch(row * v[P_VEC], DT_F32) * (row ? threads / row : 0) * v[P_REP];
+    return v[P_AXIS] && row && tile * size <= c->shared_bytes && tile <= 8192;
+}
+
+static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *s)
+{
+    const i32 *v = s->v;
+    struct group_map x = {.axis = v[P_AXIS], .vec = v[P_VEC], .row = v[P_ROW], .rep = v[P_REP],
+                          .stage = v[P_STAGE]};
+    m->k->group[0] = (u32)v[P_THREADS];
+    emit_args(m);
+    for (u32 i = 0; i < t->g.output.n; i++) gen_group_map_grid(m, t->g.output.v[i], &x, NULL);
+}
+
+/* Share of the threads and of the memory's width that an output's walk uses. */
+static double efficiency(const struct task *t, value_id out, const i32 *v, const i64 *var)
+{
+    const struct graph *g = &t->g;
+    struct space sp;
+    struct probe p;
+    space_of(&sp, g, out, NULL, 0);
+    u32 axis = (u32)i64_min(v[P_AXIS], sp.n - 1), e = sp.n - 1 - axis;
+    space_probe(&p, t, &sp, out, e, 4);
+    double reads = p.n_dense + p.n_step + p.n_gather + 1.0;
+    double cost = p.n_dense + 2.0 * p.n_step + 6.0 * (p.n_gather - p.n_step) +
+                  (axis && !v[P_STAGE] ? 4 : 1);
+    i64 n = gen_eval(g, sp.g[e].extent, var), step = (v[P_ROW] ? v[P_ROW] : 1) * v[P_VEC];
+    double used = (double)n / (double)round_up(i64_max(n, 1), step);
+    double width = p.n_gather && v[P_VEC] > 1 ? 0.5 : 1; /* pieces that are not read as a whole */
+    return reads / cost * width * (used > 0 ? used : 1) * (v[P_ROW] ? 1 : 0.9);
+}
+
+static double predict(const struct task *t, const struct caps *c, const struct sched *s,
+                      const i64 *var)
+{
+    const struct graph *g = &t->g;
+    double bytes = 0, seconds = 0;
+    for (u32 i = 0; i < g->input.n; i++) bytes += gen_bytes(g, g->input.v[i], var);
+    for (u32 i = 0; i < g->output.n; i++) {
+        value_id v = g->output.v[i];
+        double n = gen_count(g, v, var), work = gen_work(t, v, var);
+        double share = n / (double)(s->v[P_VEC] * s->v[P_REP]) / BUSY_THREADS;
+        double busy = share < 1 && share > 0 ? share : 1;
+        bytes += gen_bytes(g, v, var);
+        seconds += 3e-6 + n * work / (0.2 * gen_flop_rate(c) * busy) +
+                   bytes / (gen_byte_rate(c) * efficiency(t, v, s->v, var) * (0.2 + 0.8 * busy));
+        bytes = 0;
+    }
+    return seconds;
+}
+
+const struct gen gen_group_map = {
+    .version = 1,
+    .name = "group_map",
+    .revision = 1,
+    .param = param,
+    .n_param = N_PARAM,
+    .match = match,
+    .initial = initial,
+    .legal = legal,
+    .emit = emit,
+    .predict = predict,
+};
