@@ -95,7 +95,7 @@ void space_split(struct emit *m, const struct space *s, const u32 *group, u32 n,
 u32 layout_order(enum layout l, u32 rank, u32 order[MAX_RANK]); /* axes, outermost in memory first; returns rank */
 
 /* What one evaluation of v costs when the axis of a group is a vector: found by emitting it into a kernel that is thrown away. */
-struct probe { u32 n_dense, n_gather, n_scalar, n_ins; u32 n_step; /* of n_gather: in equal steps */ };
+struct probe { u32 n_dense, n_gather, n_scalar, n_ins; u32 n_step, n_near; /* of n_gather: in equal steps, in steps of at most 4 elements */ };
 void space_probe(struct probe *p, const struct task *t, const struct space *s, value_id v, u32 group, u32 lanes);
 /* Likewise, but for `edge` elements at both ends of the group. */
 void space_probe_inside(struct probe *p, const struct task *t, const struct space *s, value_id v, u32 group, u32 lanes, i64 edge);
@@ -132,6 +132,8 @@ struct group_map {
 void gen_group_map_grid(struct emit *m, value_id v, const struct group_map *s, const value_id *stop);
 void gen_group_map_default(const struct task *t, value_id v, i64 threads, struct group_map *s);
 i64 gen_group_size(const struct kir *k); /* threads of a group */
+/* Cost of one element's reads with threads along a group: side by side, near each other, anywhere; the same for all is nearly free. */
+double gen_group_reads(const struct probe *p);
 i64 group_map_pitch(i64 row, enum dtype t); /* staged: elements from one row of the tile to the next */
 
 /* gen_tile.c: the register tile of matrix products and convolutions: ty x tx pixels (rows) times nr vectors of channels (columns),

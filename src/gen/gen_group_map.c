@@ -20,6 +20,7 @@ struct walk {
     struct space sp;
     u32 e, p;                   /* groups of the space; p == e: there is one only */
     u32 rest[MAX_RANK], n_rest; /* the others, outermost first */
+    i64 vec;                    /* elements of a piece: no more than a row has */
     i64 threads, row, col;      /* of a group: all, along e, along p */
     kval thread;                /* its number */
     kval n_e, n_p;              /* extents */
@@ -62,13 +63,20 @@ static void element(struct walk *x, kval e, kval p, i64 lanes)
     kir_store(k, x->tile, kir_ramp(k, to, 1, (u32)lanes), val);
 }
 
+static i64 pow2_below(i64 n)
+{
+    i64 p = 1;
+    while (p * 2 <= n) p *= 2;
+    return p;
+}
+
 static kval both(struct kir *k, kval a, kval b) { return kir_bin(k, KI_AND, a, b); }
 
 /* The piece at (e, p), as far as it exists. */
 static void piece(struct walk *x, kval e, kval p)
 {
     struct kir *k = x->m->k;
-    i64 vec = x->s->vec;
+    i64 vec = x->vec;
     bool whole = sym_divides(x->m->g->sym, vec, x->sp.g[x->e].extent);
     kval left = kir_sub(k, x->n_e, x->e0), inside = kir_lt(k, e, left);
     if (x->p != x->e) {
@@ -103,7 +111,7 @@ static void walk_flat(struct walk *x)
 {
     struct kir *k = x->m->k;
     struct symtab *t = x->m->g->sym;
-    sym per_row = blocks(t, extent_of(x, x->e), x->s->vec), n = per_row;
+    sym per_row = blocks(t, extent_of(x, x->e), x->vec), n = per_row;
     u32 other[MAX_RANK], n_other = 0;
     for (u32 i = 0; i < x->sp.n; i++)
         if (i != x->e) other[n_other++] = i, n = sym_mul(t, n, extent_of(x, i));
@@ -119,7 +127,7 @@ static void walk_flat(struct walk *x)
     }
     x->p = x->e; /* rows are known to exist */
     x->e0 = kir_int(k, 0);
-    piece(x, kir_mul_i(k, e, x->s->vec), kir_int(k, 0));
+    piece(x, kir_mul_i(k, e, x->vec), kir_int(k, 0));
     kir_end(k);
     kir_end(k);
     kir_end(k);
@@ -148,8 +156,8 @@ static void compute_tile(struct walk *x)
 {
     struct kir *k = x->m->k;
     kval zero = kir_int(k, 0), r = kir_loop(k, KL_UNROLL, zero, kir_int(k, x->s->rep), 1);
-    kval e = kir_mul_i(k, kir_mod_i(k, x->thread, x->row), x->s->vec), p = zero;
-    if (x->p == x->e) e = kir_add(k, e, kir_mul_i(k, r, x->row * x->s->vec));
+    kval e = kir_mul_i(k, kir_mod_i(k, x->thread, x->row), x->vec), p = zero;
+    if (x->p == x->e) e = kir_add(k, e, kir_mul_i(k, r, x->row * x->vec));
     else p = kir_add(k, kir_div_i(k, x->thread, x->row), kir_mul_i(k, r, x->col));
     piece(x, e, p);
     kir_end(k);
@@ -158,7 +166,7 @@ static void compute_tile(struct walk *x)
 static void walk_tiles(struct walk *x)
 {
     bool one = x->p == x->e;
-    i64 te = x->row * x->s->vec, tp = x->col * x->s->rep;
+    i64 te = x->row * x->vec, tp = x->col * x->s->rep;
     open_tiles(x, one ? te * x->s->rep : te, tp);
     compute_tile(x);
     for (u32 i = 0; i < 3; i++) kir_end(x->m->k);
@@ -196,8 +204,8 @@ static void walk_staged(struct walk *x)
 {
     struct kir *k = x->m->k;
     enum dtype type = graph_value(x->m->g, x->v)->dtype;
-    x->te = x->row * x->s->vec;
-    x->tp = i64_min(x->col * x->s->rep, gen_static(x->m->g, extent_of(x, x->p), INT64_MAX));
+    x->te = x->row * x->vec;
+    x->tp = i64_max(1, i64_min(x->col * x->s->rep, gen_static(x->m->g, extent_of(x, x->p), INT64_MAX)));
     x->pitch = group_map_pitch(x->te, type);
     open_tiles(x, x->te, x->tp);
     kval size = kir_int(k, x->pitch * x->tp);
@@ -251,6 +259,7 @@ static void walk_init(struct walk *x, struct emit *m, value_id v, const struct g
     x->p = n == 1 ? x->e : axis ? n - 1 : n - 2;
     for (u32 i = 0; i < n; i++)
         if (i != x->e && i != x->p) x->rest[x->n_rest++] = i;
+    x->vec = pow2_below(i64_min(s->vec, gen_static(m->g, extent_of(x, x->e), s->vec)));
     x->row = x->p == x->e ? x->threads : i64_min(s->row, x->threads);
     x->col = x->row ? x->threads / x->row : 0;
     x->n_e = emit_size(m, extent_of(x, x->e));
@@ -274,11 +283,9 @@ i64 group_map_pitch(i64 row, enum dtype t) { return row + i64_max(1, 4 / dtype_s
 
 enum { PROBE_LANES = 4 };
 
-/* Memory operations per element with threads along a group: reads that lie side by side, those in
-   equal steps, those anywhere; the same element for all threads costs little. */
-static double access_cost(const struct probe *p)
+double gen_group_reads(const struct probe *p)
 {
-    return p->n_dense + 2.0 * p->n_step + 6.0 * (p->n_gather - p->n_step) + 0.2 * p->n_scalar;
+    return p->n_dense + 2.0 * p->n_near + 6.0 * (p->n_gather - p->n_near) + 0.2 * p->n_scalar;
 }
 
 /* The group along which threads read best; stage: and then store through shared memory. */
@@ -291,7 +298,7 @@ static u32 best_axis(const struct task *t, const struct space *sp, value_id v, s
     for (u32 axis = 0; axis < sp->n && axis < 3; axis++) {
         struct probe p;
         space_probe(&p, t, sp, v, sp->n - 1 - axis, PROBE_LANES);
-        double cost = access_cost(&p) + (axis ? 2.5 : 1);
+        double cost = gen_group_reads(&p) + (axis ? 2.5 : 1);
         if (axis && cost >= least) continue;
         best = axis;
         least = cost;
@@ -299,13 +306,6 @@ static u32 best_axis(const struct task *t, const struct space *sp, value_id v, s
     }
     *stage = best != 0;
     return best;
-}
-
-static i64 pow2_below(i64 n)
-{
-    i64 p = 1;
-    while (p * 2 <= n) p *= 2;
-    return p;
 }
 
 /* Threads side by side along a row of that many pieces; 0: better without gaps. */

@@ -174,6 +174,7 @@ void space_probe_inside(struct probe *p, const struct task *t, const struct spac
         if (x->lanes == 1) p->n_scalar++;
         else if (at_ins->op == KI_RAMP && at_ins->imm.i == 1) p->n_dense++;
         else p->n_gather++, p->n_step += at_ins->op == KI_RAMP;
+        if (at_ins->op == KI_RAMP && at_ins->imm.i != 1) p->n_near += at_ins->imm.i >= -4 && at_ins->imm.i <= 4;
     }
     arena_release(&a);
 }

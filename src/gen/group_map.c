@@ -8,7 +8,10 @@
 #include "gen/gen.h"
 
 enum { P_THREADS, P_AXIS, P_VEC, P_ROW, P_REP, P_STAGE, N_PARAM };
-enum { BUSY_THREADS = 16384 }; /* that keep a device busy */
+enum {
+    BUSY_THREADS = 16384, /* that keep a device busy */
+    MAX_PIECE = 32,       /* bytes */
+};
 
 static const i32 v_threads[] = {32, 64, 128, 256, 512};
 static const i32 v_axis[] = {0, 1, 2};
@@ -41,37 +44,43 @@ static i64 usual_threads(const struct caps *c)
     return i64_min(256, i64_max(32, c->max_group));
 }
 
-static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *s)
-{
-    i64 threads = usual_threads(c);
-    struct group_map d;
-    gen_group_map_default(t, t->g.output.v[0], threads, &d);
-    const i64 want[N_PARAM] = {threads, d.axis, d.vec, d.row, d.rep, d.stage};
-    for (u32 i = 0; i < N_PARAM; i++) s->v[i] = gen_nearest(&param[i], want[i]);
-}
-
-/* The most groups of axes that an output has, and the size of the widest element; 0: all are
-   blocked, which has one walk only. */
-static u32 most_groups(const struct task *t, i64 *size)
+/* The output with the most groups of axes and their number; 0: all are blocked, which has one walk
+   only. size: of the widest element. */
+static u32 most_groups(const struct task *t, value_id *v, i64 *size)
 {
     u32 most = 0;
     *size = 1;
+    *v = t->g.output.v[0];
     for (u32 i = 0; i < t->g.output.n; i++) {
         const struct value *x = graph_value(&t->g, t->g.output.v[i]);
         struct space s;
         space_of(&s, &t->g, t->g.output.v[i], NULL, 0);
         *size = i64_max(*size, dtype_size(x->dtype));
-        if (x->layout != LAYOUT_C8 && x->layout != LAYOUT_C16 && s.n > most) most = s.n;
+        if (x->layout == LAYOUT_C8 || x->layout == LAYOUT_C16 || s.n <= most) continue;
+        most = s.n;
+        *v = t->g.output.v[i];
     }
     return most;
+}
+
+static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *s)
+{
+    i64 size, threads = usual_threads(c);
+    value_id v;
+    struct group_map d = {.vec = 1, .rep = 1};
+    if (most_groups(t, &v, &size)) gen_group_map_default(t, v, threads, &d);
+    const i64 want[N_PARAM] = {threads, d.axis, i64_min(d.vec, MAX_PIECE / size),
+                               d.row,   d.rep,  d.stage};
+    for (u32 i = 0; i < N_PARAM; i++) s->v[i] = gen_nearest(&param[i], want[i]);
 }
 
 /* Parameters without effect have one value only. */
 static bool legal(const struct task *t, const struct caps *c, const struct sched *s)
 {
     const i32 *v = s->v;
-    i64 size, n = most_groups(t, &size), threads = v[P_THREADS], row = v[P_ROW];
-    if (threads > i64_max(32, c->max_group) || v[P_VEC] * size > 32) return false;
+    value_id widest;
+    i64 size, n = most_groups(t, &widest, &size), threads = v[P_THREADS], row = v[P_ROW];
+    if (threads > i64_max(32, c->max_group) || v[P_VEC] * size > MAX_PIECE) return false;
     if (v[P_AXIS] >= i64_max(n, 1) || row > threads) return false;
     if (!n && (v[P_VEC] != 1 || v[P_REP] != 1 || row)) return false;
     if (n == 1 && row != threads) return false;
@@ -99,9 +108,8 @@ static double efficiency(const struct task *t, value_id out, const i32 *v, const
     space_of(&sp, g, out, NULL, 0);
     u32 axis = (u32)i64_min(v[P_AXIS], sp.n - 1), e = sp.n - 1 - axis;
     space_probe(&p, t, &sp, out, e, 4);
-    double reads = p.n_dense + p.n_step + p.n_gather + 1.0;
-    double cost = p.n_dense + 2.0 * p.n_step + 6.0 * (p.n_gather - p.n_step) +
-                  (axis && !v[P_STAGE] ? 4 : 1);
+    double reads = p.n_dense + p.n_gather + 0.2 * p.n_scalar + 1;
+    double cost = gen_group_reads(&p) + (axis && !v[P_STAGE] ? 4 : 1);
     i64 n = gen_eval(g, sp.g[e].extent, var), step = (v[P_ROW] ? v[P_ROW] : 1) * v[P_VEC];
     double used = (double)n / (double)round_up(i64_max(n, 1), step);
     double width = p.n_gather && v[P_VEC] > 1 ? 0.5 : 1; /* pieces that are not read as a whole */
