@@ -608,12 +608,33 @@ static void test_legalise(void **state)
     }
 }
 
+/* Threads instead of iterations. */
+static void test_spread(void **state)
+{
+    static const u32 threads[] = {1, 2, 3, 4, 64};
+    struct results want, got;
+    for (u64 seed = 1; seed <= 500; seed++) {
+        struct arena a = {0};
+        struct gen g;
+        struct kir out;
+        struct err e = {0};
+        make_random(&g, &a, seed);
+        run(&g.k, &want, seed);
+        if (!kir_spread(&out, &a, &g.k, threads[seed % countof(threads)], &e) ||
+            !kir_verify(&out, &e))
+            fail_msg("seed %llu: %s", (unsigned long long)seed, e.msg);
+        run(&out, &got, seed);
+        same(&want, &got, &g.k, seed);
+        arena_release(&a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_folding),  cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_garbage),  cmocka_unit_test(test_grammar),
-        cmocka_unit_test(test_legalise),
+        cmocka_unit_test(test_legalise), cmocka_unit_test(test_spread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

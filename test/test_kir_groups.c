@@ -224,11 +224,170 @@ static void test_verify(void **state)
     refuse(FRAGS "%5: bool = lt %4, %4\nend\n", "operand is a fragment");
 }
 
+/* Grids dealt to threads: one to three dimensions of known and unknown extent, scratch arrays small,
+   large and of unknown size, a second grid that reads what the first one left. */
+
+struct spread_case {
+    struct rng r;
+    struct kir k;
+    i64 param[5]; /* H, W, D, then what kir_spread adds */
+};
+
+enum { SPREAD_MAX = 7 };
+
+static kval extent_random(struct spread_case *c, const char *name, i64 *n)
+{
+    kval p = kir_param(&c->k, str_of(name));
+    i64 i = kir_at(&c->k, p)->imm.i;
+    *n = c->param[i];
+    if (rng_range(&c->r, 0, 1)) return p;
+    *n = rng_range(&c->r, 1, SPREAD_MAX);
+    return kir_int(&c->k, *n);
+}
+
+/* y[i] = sum of i .. i + 3 through scratch memory; z[i] = y[n-1-i] */
+static i64 spread_build(struct spread_case *c, struct arena *a)
+{
+    static const char *const names[] = {"H", "2*W", "D"};
+    struct kir *k = &c->k;
+    kir_init(k, a, S("f"));
+    kval y = kir_buf(k, S("y"), DT_I64, KA_INOUT), z = kir_buf(k, S("z"), DT_I64, KA_INOUT);
+    u32 rank = (u32)rng_range(&c->r, 1, 3);
+    kval extent[3];
+    i64 size[3], n = 1;
+    for (u32 d = 0; d < rank; d++) extent[d] = extent_random(c, names[d], &size[d]);
+    kval at = kir_int(k, 0), i;
+    for (u32 d = 0; d < rank; d++) n *= size[d];
+    kval index[3];
+    for (u32 d = 0; d < rank; d++) index[d] = kir_grid(k, extent[d]);
+    for (u32 d = 0; d < rank; d++) at = kir_add(k, kir_mul(k, at, extent[d]), index[d]);
+    kval count = rng_range(&c->r, 0, 1) ? kir_int(k, rng_range(&c->r, 0, 1) ? 4 : 300)
+                                        : kir_param(k, S("4*H + 4"));
+    kval work = kir_alloc(k, rng_range(&c->r, 0, 1) ? KS_WORK : KS_SHARED, DT_I64, 1, count);
+    i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, 4), 1);
+    kir_store(k, work, i, kir_add(k, at, i));
+    kir_end(k);
+    kir_barrier(k);
+    kval s = kir_load(k, work, kir_ramp(k, kir_int(k, 0), 1, 4));
+    kir_store(k, y, at, kir_un(k, KI_HADD, s));
+    for (u32 d = 0; d < rank; d++) kir_end(k);
+    i = kir_grid(k, kir_int(k, n));
+    kir_store(k, z, i, kir_load(k, y, kir_sub(k, kir_int(k, n - 1), i)));
+    kir_end(k);
+    return n;
+}
+
+/* Parameters of the new kernel by their texts, as the host does. */
+static void spread_params(const struct spread_case *c, const struct kir *k, i64 *param)
+{
+    struct arena a = {0};
+    struct symtab t;
+    struct err e = {0};
+    symtab_init(&t, &a);
+    sym_var(&t, S("H"));
+    sym_var(&t, S("W"));
+    sym_var(&t, S("D"));
+    const i64 var[] = {c->param[0], c->param[1] / 2, c->param[2]};
+    for (u32 i = 0; i < k->param.n; i++) {
+        sym s = sym_parse(&t, k->param.v[i], &e);
+        if (!s || !sym_eval(&t, s, var, &param[i])) fail_msg("%.*s: %s", STR_ARG(k->param.v[i]), e.msg);
+    }
+    arena_release(&a);
+}
+
+static void test_spread(void **state)
+{
+    static const u32 threads[] = {1, 4, 5, 64, 1024};
+    static i64 y[16 * 16 * 16], z[16 * 16 * 16];
+    for (u64 seed = 1; seed <= 300; seed++) {
+        struct arena a = {0};
+        struct spread_case c = {.r = rng_seed(seed)};
+        c.param[0] = rng_range(&c.r, 0, SPREAD_MAX);
+        c.param[1] = 2 * rng_range(&c.r, 1, SPREAD_MAX);
+        c.param[2] = rng_range(&c.r, 1, SPREAD_MAX);
+        i64 n = spread_build(&c, &a), param[16] = {0};
+        struct kir out;
+        struct err e = {0};
+        u32 t = threads[seed % countof(threads)];
+        if (!kir_spread(&out, &a, &c.k, t, &e)) fail_msg("seed %llu: %s", (unsigned long long)seed, e.msg);
+        assert_int_equal(out.group[0], t);
+        spread_params(&c, &out, param);
+        memset(y, 0xee, sizeof y);
+        memset(z, 0xee, sizeof z);
+        const struct kir_arg arg[] = {{y, n}, {z, n}};
+        const struct kir_eval_opts o = {.seed = seed};
+        if (!kir_eval(&out, arg, param, &o, &e))
+            fail_msg("seed %llu: %s\n%.*s", (unsigned long long)seed, e.msg, STR_ARG(print(&a, &out)));
+        for (i64 i = 0; i < n; i++) {
+            assert_int_equal(y[i], 4 * i + 6);
+            assert_int_equal(z[i], y[n - 1 - i]);
+        }
+        arena_release(&a);
+    }
+}
+
+/* Many iterations with large scratch arrays: bounded memory, several rounds. */
+static void test_spread_rounds(void **state)
+{
+    struct arena a = {0};
+    struct kir k = parse(&a, "kernel f(y: out i64; p0 = \"H\")\ngrid %1 = p0\n  work %2: i64[400]\n  %4 = mod %1, 400\n"
+                             "  store %2[%4] = %1\n  %3 = load %2[%4]\n  store y[%1] = %3\nend\n");
+    struct kir out;
+    struct err e = {0};
+    enum { N = 399 * 16 };
+    static i64 y[N];
+    struct spread_case c = {.param = {N, 0, 0}};
+    i64 param[3];
+    assert_true(kir_spread(&out, &a, &k, 64, &e));
+    struct str text = print(&a, &out);
+    assert_non_null(strstr(str_z(&a, text), "min(((H) + 63)//64, 16)"));
+    const struct kir_arg arg[] = {{y, N}};
+    spread_params(&c, &out, param);
+    if (!kir_eval(&out, arg, param, NULL, &e)) fail_msg("%s\n%.*s", e.msg, STR_ARG(text));
+    for (i64 i = 0; i < N; i++) assert_int_equal(y[i], i);
+    arena_release(&a);
+}
+
+/* Divisors: the claim holds for the text's value, whatever the sizes; and it is not too weak. */
+static void test_multiple(void **state)
+{
+    static const struct { const char *text; i64 want; } list[] = {
+        {"N", 1}, {"8*N", 8}, {"8*N + 4*M", 4}, {"2*(4*N - 8)*M", 8}, {"-16*N", 16}, {"24", 8},
+        {"8*N//2", 1}, {"(8*N//3)*4", 1}, {"min(8, 8*N)", 1}, {"8*N + 'a b'", 1}, {"", 1},
+        {"((((((((((((((((((((8))))))))))))))))))))", 1}, {"8*(N", 1}, {"16*H*W + 32", 16},
+    };
+    for (i64 i = 0; i < countof(list); i++) {
+        struct arena a = {0};
+        struct kir k;
+        kir_init(&k, &a, S("f"));
+        kval p = kir_param(&k, str_of(list[i].text));
+        if (kir_multiple(&k, p) != list[i].want)
+            fail_msg("%s: %lld", list[i].text, (long long)kir_multiple(&k, p));
+        arena_release(&a);
+    }
+    struct arena a = {0};
+    struct kir k;
+    kir_init(&k, &a, S("f"));
+    kval p = kir_param(&k, S("4*N")), q = kir_param(&k, S("M"));
+    kir_grid(&k, q);
+    kval i = kir_loop(&k, KL_SERIAL, kir_int(&k, 32), q, 16);
+    kval j = kir_loop(&k, KL_SERIAL, q, p, 16);
+    assert_int_equal(kir_multiple(&k, kir_add(&k, kir_mul(&k, p, i), kir_int(&k, 8))), 8);
+    assert_int_equal(kir_multiple(&k, kir_mul(&k, p, i)), 64);
+    assert_int_equal(kir_multiple(&k, kir_mul(&k, p, j)), 4);
+    assert_int_equal(kir_multiple(&k, kir_div_i(&k, kir_mul(&k, i, q), 4)), 4);
+    assert_int_equal(kir_multiple(&k, kir_ramp(&k, i, 8, 4)), 8);
+    assert_int_equal(kir_multiple(&k, kir_min(&k, i, p)), 4);
+    arena_release(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text), cmocka_unit_test(test_builder), cmocka_unit_test(test_legal),
         cmocka_unit_test(test_cost), cmocka_unit_test(test_verify),
+        cmocka_unit_test(test_spread), cmocka_unit_test(test_spread_rounds),
+        cmocka_unit_test(test_multiple),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -292,6 +292,23 @@ static void read_sizes(struct kernel *k, struct arena *a, struct symtab *t)
     }
 }
 
+enum { SPREAD_THREADS = 64 };
+
+/* Of a group, for kernels that know nothing of groups. */
+static u32 spread_threads(const struct candidate *c)
+{
+    for (u32 i = 0; i < c->gen->n_param; i++)
+        if (str_is(str_of(c->gen->param[i].name), "threads")) return (u32)c->sched.v[i];
+    return SPREAD_THREADS;
+}
+
+/* Grid iterations become threads where groups of them exist. */
+static bool spread(struct kernel *k, struct arena *a, const struct candidate *c, struct err *e)
+{
+    struct kir plain = k->kir;
+    return kir_spread(&k->kir, a, &plain, spread_threads(c), e);
+}
+
 bool gen_kernel(struct kernel *k, struct arena *a, const struct candidate *c, const struct task *t,
                 const struct caps *caps, struct err *e)
 {
@@ -304,7 +321,9 @@ bool gen_kernel(struct kernel *k, struct arena *a, const struct candidate *c, co
     c->gen->emit(&m, t, caps, &c->sched);
     k->arg = m.arg.v;
     k->n_arg = m.arg.n;
-    if (!kir_verify(&k->kir, &why) || !read_params(k, a, t->g.sym, &why))
+    bool ok = kir_verify(&k->kir, &why);
+    if (ok && caps->is_gpu && kir_threads(&k->kir) == 1) ok = spread(k, a, c, &why);
+    if (!ok || !read_params(k, a, t->g.sym, &why))
         return err_set(e, ERR_FAILED, "kernel '%s': %s", k->name, why.msg);
     read_sizes(k, a, t->g.sym);
     return true;

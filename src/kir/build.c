@@ -15,6 +15,7 @@ struct kir_side { /* parallel to ins */
     struct kir_range range;
     kval next; /* older instruction of the same chain; NOT_SHARED: in no chain */
     u32 hash;
+    u8 twos; /* 2^twos divides it */
 };
 
 struct kir_scope { /* an open structure */
@@ -26,10 +27,13 @@ static const kval NOT_SHARED = UINT32_MAX;
 
 struct kir_range kir_range(const struct kir *k, kval v) { return k->side.v[v].range; }
 
+i64 kir_multiple(const struct kir *k, kval v) { return (i64)1 << k->side.v[v].twos; }
+
 kval kir_push(struct kir *k, struct kir_ins x)
 {
     *arr_push(k->arena, &k->ins) = x;
     struct kir_side s = {.range = kir_range_of(k, &x), .next = NOT_SHARED};
+    s.twos = (u8)kir_twos_of(k, &x);
     *arr_push(k->arena, &k->side) = s;
     return k->ins.n - 1;
 }

@@ -211,6 +211,10 @@ struct kir_range kir_range(const struct kir *k, kval v);
 struct kir_range kir_diff_range(const struct kir *k, kval a, kval b); /* of a - b, scalars */
 struct kir_range kir_range_of(const struct kir *k, const struct kir_ins *x);
 
+/* multiple.c: the largest power of two known to divide an i64 value, all lanes of it. */
+i64 kir_multiple(const struct kir *k, kval v);
+u32 kir_twos_of(const struct kir *k, const struct kir_ins *x); /* as exponent */
+
 /* text.c (print), parse.c: the textual form, doc/kernel-ir.md. Round-trips. */
 void kir_print(struct buf *b, const struct kir *k);
 bool kir_parse(struct kir *k, struct arena *a, struct str text, struct err *e);
@@ -228,6 +232,10 @@ struct kir_limits {
 };
 bool kir_legalise(struct kir *out, struct arena *a, const struct kir *in,
                   const struct kir_limits *l, struct err *e);
+
+/* spread.c: a new kernel in `out` for groups of `threads`, of one that has no groups: one old
+   iteration per thread. Scratch arrays become REG or, when large, slices of TEMP arrays. */
+bool kir_spread(struct kir *out, struct arena *a, const struct kir *in, u32 threads, struct err *e);
 
 /* cost.c: static counts for one launch, parameters given. */
 struct kir_cost {
