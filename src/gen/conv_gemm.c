@@ -106,20 +106,6 @@ static void model_of(struct model *m, const struct caps *caps, const struct conv
               (double)((m->th * s->ty - 1) * sy + ky) * (double)c->ic;
 }
 
-/* Do the values that the input is made of lie channels last? Judged by the first one found behind
- * views and pointwise nodes. */
-static bool reads_channels_last(const struct conv *c, value_id v, u32 depth)
-{
-    const struct value *x = graph_value(c->g, v);
-    if (x->producer == 0 || depth > 16) return x->layout == LAYOUT_CLAST;
-    const struct node *n = graph_node(c->g, x->producer);
-    for (u32 k = 0; k < n->in.n; k++)
-        if (n->in.v[k] && !graph_value(c->g, n->in.v[k])->is_const &&
-            graph_value(c->g, n->in.v[k])->shape.rank == x->shape.rank)
-            return reads_channels_last(c, n->in.v[k], depth + 1);
-    return false;
-}
-
 /* Pixels read where they lie may fall on the same few cache sets: a line is gone before its next
  * channel is read. */
 static double set_conflicts(const struct conv *c, const struct conv_sched *s)
@@ -151,7 +137,7 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
     double iteration = tile * (double)(tiles * m->ob);
     double band_bytes = m->band * 4;
     if (s->stage != STAGE_DIRECT) {
-        bool last = reads_channels_last(c, c->x, 0);
+        bool last = conv_input_layout(c) == LAYOUT_CLAST;
         double per = s->stage == STAGE_PLANES ? (last ? 2 : 0.4) : !last ? 2 : c->plain ? 0.2 : 0.5;
         iteration += m->band * per * (c->ic < 16 && s->stage == STAGE_PIXELS && !c->plain ? 3 : 1);
         if (band_bytes > (double)caps->l2_bytes * 0.6)

@@ -48,7 +48,7 @@ static bool outputs_fit(struct conv *c, const struct task *t)
     return !(c->by_rows && c->xa < 0);
 }
 
-bool conv_of(struct conv *c, const struct task *t)
+bool conv_anchor(struct conv *c, const struct task *t)
 {
     struct op_window w;
     *c = (struct conv){.g = &t->g};
@@ -79,8 +79,27 @@ bool conv_of(struct conv *c, const struct task *t)
     c->point = c->point && c->no_pad;
     c->plain = !x->producer && !x->is_const && x->layout == LAYOUT_CLAST && !x->sdata;
     find_tile_axes(c);
-    return outputs_fit(c, t);
+    return true;
 }
+
+bool conv_of(struct conv *c, const struct task *t)
+{
+    return conv_anchor(c, t) && outputs_fit(c, t);
+}
+
+static enum layout layout_behind(const struct graph *g, value_id v, u32 depth)
+{
+    const struct value *x = graph_value(g, v);
+    if (x->producer == 0 || depth > 16) return x->layout;
+    const struct node *n = graph_node(g, x->producer);
+    for (u32 k = 0; k < n->in.n; k++)
+        if (n->in.v[k] && !graph_value(g, n->in.v[k])->is_const &&
+            graph_value(g, n->in.v[k])->shape.rank == x->shape.rank)
+            return layout_behind(g, n->in.v[k], depth + 1);
+    return LAYOUT_ROWS;
+}
+
+enum layout conv_input_layout(const struct conv *c) { return layout_behind(c->g, c->x, 0); }
 
 bool conv_is_flat(const struct conv *c, const struct conv_sched *s)
 {
@@ -398,17 +417,20 @@ void band_init(struct band *b, struct emit *m, const struct task *t, const struc
     b->y_tile = s->th ? sym_const(st, s->ty * s->th) : sym_mul(st, sym_cdiv(st, b->y_ext, ty), ty);
 }
 
+struct space conv_outer(const struct conv *c)
+{
+    struct space s = {.rank = c->rank};
+    for (u32 a = 0; a < c->rank; a++)
+        if (a != 1 && (i32)a != c->xa && (i32)a != c->ya)
+            s.g[s.n++] = (struct space_group){c->out[a], a};
+    return s;
+}
+
 /* Groups of pixels outside the tile. */
 static struct space outer_space(const struct band *b)
 {
-    struct space s = {.rank = b->c.rank};
-    if (b->is_flat) {
-        s = b->flat;
-        s.n = s.n ? s.n - 1 : 0;
-        return s;
-    }
-    for (u32 a = 0; a < b->c.rank; a++)
-        if (a != 1 && !is_tile_axis(b, a)) s.g[s.n++] = (struct space_group){b->c.out[a], a};
+    struct space s = b->is_flat ? b->flat : conv_outer(&b->c);
+    s.n -= b->is_flat && s.n;
     return s;
 }
 

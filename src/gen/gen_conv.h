@@ -34,9 +34,14 @@ struct conv {            /* the anchor taken apart; axes are those of the output
     bool by_rows;        /* outputs are stored along x */
 };
 bool conv_of(struct conv *c, const struct task *t); /* false: not for this family */
+/* Likewise, but whatever stands behind the convolution: simple and by_rows are not set. */
+bool conv_anchor(struct conv *c, const struct task *t);
+/* How the values lie that the input is made of: judged by the first found behind views and pointwise nodes. */
+enum layout conv_input_layout(const struct conv *c);
 void gen_conv_emit(struct emit *m, const struct task *t, const struct caps *caps, const struct conv_sched *s);
 bool conv_is_flat(const struct conv *c, const struct conv_sched *s);
 struct space conv_space(const struct conv *c);      /* pixels of a flat convolution, merged */
+struct space conv_outer(const struct conv *c);      /* axes outside the tile, channels left out */
 
 
 /* gen_band.c: a grid iteration's share of a convolution, and its input in scratch memory. */

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Private to gen/: convolutions by groups of threads (group_conv, matrix_conv).
+#ifndef QUERN_GEN_GROUP_CONV_H
+#define QUERN_GEN_GROUP_CONV_H
+
+#include "gen/gen_conv.h"
+
+enum group_pipe {
+    PIPE_NONE,   /* load a block, wait, compute, wait */
+    PIPE_AHEAD,  /* the next block's loads go to registers before the arithmetic of this one */
+    PIPE_DOUBLE, /* likewise, and two buffers: one barrier per block */
+};
+
+/* What a family decides about the work of one group; everything else follows from it. */
+struct group_work {
+    i64 threads;
+    i64 ty, tx;         /* output tile: rows, pixels of a row */
+    i64 oc;             /* output channels */
+    i64 cb;             /* input channels per block */
+    i64 cv;             /* of which so many are read at a time: pixels in shared memory are aligned to that */
+    i64 readers, apart; /* pixels read by threads at the same time, and how far apart: for bank conflicts */
+    bool patch, weights; /* copied to shared memory: the input with its halo, the weights */
+    bool wide;          /* shared memory holds the type of the arithmetic, not that of the input */
+    bool by_shared;     /* outputs leave through shared memory */
+    enum group_pipe pipe;
+};
+
+/* What stands behind the convolution: pointwise nodes, then perhaps windows side by side (pooling) and pointwise nodes again. */
+struct conv_tail {
+    value_id pool;      /* output of the pooling, 0: none */
+    i64 win[MAX_RANK];  /* its windows, in outputs of the convolution */
+    u32 pooled;         /* bit mask of the task's outputs that stand behind it */
+};
+
+/* A convolution as one group does it. The patch in shared memory is [taps on axes outside the tile][rows][columns][cb], where
+   rows and columns are those that some tap of the tile meets. Packed weights: [group][block of outputs][block of inputs]
+   [taps][cb][oc]. */
+struct group_conv {
+    struct conv c;
+    struct conv_tail tail;
+    struct group_work s;
+    enum dtype type, cell;         /* of the arithmetic; of the arrays in shared memory */
+    i64 n_in, n_out;               /* blocks of channels */
+    i64 taps, rows, cols, planes;
+    i64 unit[MAX_RANK];            /* input positions from one row (column) of the patch to the next */
+    i64 step[MAX_RANK], tap[MAX_RANK]; /* elements of the patch from one output, one tap to the next */
+    i64 w_tap[MAX_RANK];           /* elements of the weights from one tap to the next */
+    i64 pixel;                     /* elements of the patch from one pixel to the next */
+    i64 result;                    /* likewise, of outputs that leave through shared memory */
+    i64 vec, w_vec;                /* elements copied at a time */
+    bool by_pixel;                 /* neighbouring threads copy neighbouring channels, else neighbouring pixels */
+    u32 order[MAX_RANK], n_order;  /* axes with taps, in the patch's order */
+    i64 n_patch, n_weights, n_result; /* elements of one buffer */
+
+    struct emit *m;
+    kval thread, group, block;     /* number of the group of channels, of the block of outputs */
+    kval pos[MAX_RANK], y0, x0;    /* first output of the tile */
+    kval packed, patch, weights;   /* arrays */
+    kval next_patch, next_weights; /* registers of PIPE_AHEAD */
+};
+
+/* Takes the task apart. false: not for these families. */
+bool group_conv_of(struct group_conv *g, const struct task *t);
+/* Sizes that follow from s. */
+void group_conv_plan(struct group_conv *g, const struct group_work *s);
+i64 group_conv_shared(const struct group_conv *g);              /* bytes of shared memory */
+bool group_conv_fits(const struct group_conv *g, const struct caps *c); /* what both families ask of a plan */
+
+/* Packs, declares arguments, opens the grid (closed by three kir_end) and the arrays. */
+void group_conv_open(struct group_conv *g, struct emit *m);
+
+struct group_block {
+    kval first;               /* input channel */
+    kval patch, weights;      /* where its part of the arrays begins; weights: of the packed ones where they are not copied */
+};
+typedef void group_step(struct group_conv *g, void *user, const struct group_block *b);
+/* All blocks of input channels: copies them to shared memory and calls step for the arithmetic of one. */
+void group_conv_blocks(struct group_conv *g, group_step *step, void *user);
+
+/* Elements of the input: channels c .. c+lanes-1 (of the group) at positions `at` of the padded input, zeros outside. */
+enum { AT_Y, AT_X, AT_C, N_AT }; /* a place in the tile */
+
+struct group_source {
+    kval idx[MAX_RANK];
+    kval ok, limit;           /* 0: certainly, all */
+};
+void group_conv_source(const struct group_conv *g, struct group_source *p, const kval *at, kval c, i64 lanes);
+kval group_conv_value(const struct group_conv *g, const struct group_source *p); /* under p->ok */
+
+/* gen_group_store.c: outputs. Positions and channels count from the tile's first; y, x: 0 where there is no such axis. */
+kval group_conv_bias(const struct group_conv *g, kval c, u32 lanes); /* of channels c and on; 0: none */
+/* Stores the outputs that are not pooled. v: the convolution there, bias included, a vector of channels. */
+void group_conv_store(const struct group_conv *g, const kval *at, kval v);
+/* Stores the pooled outputs of one window: v, its elements in order, the window's first at `at`. */
+void group_conv_store_pool(const struct group_conv *g, const kval *at, const kval *v);
+void group_conv_leave(const struct group_conv *g); /* the tile in shared memory, without bias, to all outputs */
+kval group_conv_result(const struct group_conv *g, const kval *at); /* element of the tile in shared memory */
+
+/* Prediction. */
+struct group_cost {
+    double fma;               /* multiply-adds that all threads do */
+    double loads;             /* accesses to shared memory or caches, per multiply-add */
+    double regs;              /* 32-bit registers of a thread */
+    double rate;              /* of multiply-adds, in multiples of those of scalar ones */
+};
+double group_conv_seconds(const struct group_conv *g, const struct caps *c, const struct group_cost *x, const i64 *var);
+
+#endif

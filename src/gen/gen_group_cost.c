@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// gen_group_cost: predicted seconds of convolutions by groups of threads. A device is some units of
+// about the same size; groups share a unit as long as registers, shared memory and threads last.
+// A group copies and computes; more groups, or loads ahead, hide one behind the other. The last
+// round of groups leaves units idle. Memory is a second limit. All constants are rough: what counts
+// is the order of candidates.
+#include "gen/gen_group_conv.h"
+
+#include <math.h>
+
+static const double unit_rate = 500e9;      /* flops per second of a unit */
+static const double unit_regs = 65536;      /* 32-bit registers */
+static const double unit_threads = 1536;
+static const double unit_shared = 100 << 10; /* bytes */
+static const double copy_cost = 40;         /* of a piece, in multiply-adds: addresses, tests, store */
+static const double barrier_cost = 12e3;    /* of a unit waiting, in multiply-adds */
+static const double bytes_per_fma = 0.5;    /* a unit's share of the cache between units and memory */
+static const double launch = 3e-6;          /* seconds */
+
+static double at_least(double x, double least) { return x > least ? x : least; }
+
+static double at_most(double x, double most) { return x < most ? x : most; }
+
+/* Groups on one unit at the same time. */
+static double residents(const struct group_conv *g, const struct group_cost *x)
+{
+    double threads = (double)g->s.threads, shared = (double)group_conv_shared(g);
+    double n = at_most(unit_threads / threads, unit_regs / (threads * at_least(x->regs, 32)));
+    if (shared > 0) n = at_most(n, unit_shared / shared);
+    return at_least(at_most(floor(n), 16), 1);
+}
+
+/* Multiply-adds that copying takes as long as. */
+static double copying(const struct group_conv *g)
+{
+    const struct group_work *s = &g->s;
+    double pixels = (double)(g->planes * g->rows * g->cols), n = 0, bytes = 0;
+    if (s->patch) {
+        n += pixels * (double)(s->cb / g->vec);
+        bytes += pixels * (double)s->cb * (double)dtype_size(graph_value(g->c.g, g->c.x)->dtype);
+    }
+    if (s->weights) {
+        n += (double)(g->n_weights / g->w_vec);
+        bytes += (double)(g->n_weights * dtype_size(graph_value(g->c.g, g->c.w)->dtype));
+    }
+    return n * copy_cost + bytes / bytes_per_fma;
+}
+
+static double tiles(const struct group_conv *g, const i64 *var)
+{
+    const struct conv *c = &g->c;
+    double n = (double)(c->groups * g->n_out);
+    for (u32 a = 0; a < c->rank; a++) {
+        i64 size = gen_eval(c->g, c->out[a], var);
+        if ((i32)a == c->xa) size = ceil_div(size, g->s.tx);
+        if ((i32)a == c->ya) size = ceil_div(size, g->s.ty);
+        if (a != 1) n *= (double)size;
+    }
+    return n;
+}
+
+static double memory_seconds(const struct group_conv *g, const struct caps *caps, const i64 *var)
+{
+    const struct graph *t = g->c.g;
+    double bytes = 0;
+    for (u32 i = 0; i < t->input.n + t->output.n; i++) {
+        value_id v = i < t->input.n ? t->input.v[i] : t->output.v[i - t->input.n];
+        bytes += gen_count(t, v, var) * (double)dtype_size(graph_value(t, v)->dtype);
+    }
+    return bytes / gen_byte_rate(caps);
+}
+
+double group_conv_seconds(const struct group_conv *g, const struct caps *caps,
+                          const struct group_cost *x, const i64 *var)
+{
+    const struct group_work *s = &g->s;
+    double units = at_least(gen_flop_rate(caps) / unit_rate, 1);
+    double rate = gen_flop_rate(caps) / 2 / units; /* multiply-adds per second of a unit */
+    double fma = (double)(s->ty * s->tx * s->oc * s->cb * g->taps), n = residents(g, x);
+    double pure = fma / x->rate, loads = fma * x->loads, copies = copying(g);
+    double arithmetic = at_least(pure, loads) + 0.3 * at_most(pure, loads);
+    double hidden = at_most((s->pipe == PIPE_NONE ? 0 : 0.6) + 0.2 * (n - 1), 0.9);
+    double block = at_least(arithmetic, copies) + (1 - hidden) * at_most(arithmetic, copies);
+    if (copies > 0) block += (s->pipe == PIPE_DOUBLE ? 1 : 2) * barrier_cost / n / 4;
+    double out = (double)(s->ty * s->tx * s->oc) * (s->by_shared ? 6 : 3);
+    double group = block * (double)g->n_in + out + 4e3;
+    double busy = n * (double)s->threads; /* threads that hide each other's latencies */
+    double rounds = at_least(tiles(g, var) / units, 1);
+    if (rounds < 8 * n) rounds = ceil(rounds);
+    return launch + at_least(rounds * group * (1 + 128 / busy) / rate, memory_seconds(g, caps, var));
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// gen_group_store: how the outputs of convolutions by groups of threads get to memory. The
+// convolution is bound to what the family computed and the task's outputs are asked for, so that
+// everything behind it runs on the way.
+//
+// From registers, each thread stores the pixels that it computed; pooling works when it holds whole
+// windows. Through shared memory, the tile is left there by all threads, and each takes any of the
+// outputs: neighbouring threads take neighbours in memory, whatever the layout, and the elements of
+// a window come from wherever they are.
+#include "gen/gen_group_conv.h"
+
+static kval channel_of(const struct group_conv *g, kval c)
+{
+    struct kir *k = g->m->k;
+    kval first = kir_add(k, kir_mul_i(k, g->group, g->c.oc), kir_mul_i(k, g->block, g->s.oc));
+    return kir_add(k, first, c);
+}
+
+/* Channels of the group from c on that exist. */
+static kval channels_left(const struct group_conv *g, kval c)
+{
+    struct kir *k = g->m->k;
+    return kir_sub(k, kir_int(k, g->c.oc), kir_add(k, kir_mul_i(k, g->block, g->s.oc), c));
+}
+
+/* How many channels of a vector may be loaded and stored where not all of a tile's exist; 0: all. */
+static kval channel_limit(const struct group_conv *g, kval c)
+{
+    return g->c.oc % g->s.oc ? channels_left(g, c) : 0;
+}
+
+kval group_conv_bias(const struct group_conv *g, kval c, u32 lanes)
+{
+    struct emit *m = g->m;
+    if (!g->c.b) return 0;
+    kval at = kir_ramp(m->k, channel_of(g, c), 1, lanes);
+    if (lanes == 1) /* of a channel that does not exist: any bias will do */
+        at = kir_min(m->k, at, kir_int(m->k, g->c.oc * g->c.groups - 1));
+    emit_limit(m, lanes > 1 ? channel_limit(g, c) : 0);
+    kval v = kir_splat(m->k, kir_cast(m->k, g->type, emit_value(m, g->c.b, &at)), lanes);
+    emit_limit(m, 0);
+    return v;
+}
+
+struct bound {
+    const struct group_conv *g;
+    kval v;
+};
+
+static kval bound_value(struct emit *m, const void *user, const kval *idx)
+{
+    return ((const struct bound *)user)->v;
+}
+
+static void and_below(struct kir *k, kval *all, kval i, kval n)
+{
+    kval c = kir_lt(k, i, n);
+    i64 known;
+    if (kir_is_const(k, c, &known) && known) return;
+    *all = *all ? kir_bin(k, KI_AND, *all, c) : c;
+}
+
+/* Index of a place of the tile, of pooled outputs in the pooled tile. *ok: condition that it exists, 0: certainly. */
+static void place(const struct group_conv *g, const kval *at, bool pooled, kval idx[MAX_RANK],
+                  kval *ok)
+{
+    struct kir *k = g->m->k;
+    const struct conv *c = &g->c;
+    *ok = 0;
+    for (u32 a = 0; a < MAX_RANK; a++) idx[a] = a < c->rank ? g->pos[a] : kir_int(k, 0);
+    const i32 axis[2] = {c->ya, c->xa};
+    const kval first[2] = {g->y0, g->x0};
+    for (u32 i = 0; i < 2; i++) {
+        if (axis[i] < 0) continue;
+        i64 win = pooled ? g->tail.win[axis[i]] : 1;
+        idx[axis[i]] = kir_add(k, kir_div_i(k, first[i], win), at[i]);
+        and_below(k, ok, idx[axis[i]], emit_dim(g->m, pooled ? g->tail.pool : c->y, (u32)axis[i]));
+    }
+    idx[1] = channel_of(g, at[AT_C]);
+}
+
+static void store_outputs(const struct group_conv *g, const kval *idx, kval limit, bool pooled)
+{
+    struct emit *m = g->m;
+    for (u32 i = 0; i < m->g->output.n; i++) {
+        value_id v = m->g->output.v[i];
+        if ((g->tail.pooled >> i & 1) != pooled) continue;
+        emit_limit(m, limit);
+        emit_store_n(m, v, idx, emit_value(m, v, idx), limit);
+        emit_limit(m, 0);
+    }
+}
+
+/* The place's index and what guards it: opens an `if` where *ok. */
+static kval open_place(const struct group_conv *g, const kval *at, u32 lanes, bool pooled, kval *idx)
+{
+    struct kir *k = g->m->k;
+    kval ok, exists = channels_left(g, at[AT_C]);
+    place(g, at, pooled, idx, &ok);
+    if (lanes == 1 || g->c.oc % lanes == 0) and_below(k, &ok, kir_int(k, 0), exists);
+    idx[1] = kir_ramp(k, idx[1], 1, lanes);
+    if (ok) kir_if(k, ok);
+    return ok;
+}
+
+/* Of a vector within open_place. */
+static kval limit_of(const struct group_conv *g, kval c, u32 lanes)
+{
+    return lanes > 1 && g->c.oc % lanes ? channel_limit(g, c) : 0;
+}
+
+static void store_outputs(const struct group_conv *g, const kval *idx, kval limit, bool pooled)
+{
+    struct emit *m = g->m;
+    emit_limit(m, limit);
+    for (u32 i = 0; i < m->g->output.n; i++) {
+        value_id v = m->g->output.v[i];
+        if ((g->tail.pooled >> i & 1) == pooled)
+            emit_store_n(m, v, idx, emit_value(m, v, idx), limit);
+    }
+    emit_limit(m, 0);
+}
+
+void group_conv_store(const struct group_conv *g, const kval *at, kval v)
+{
+    struct emit *m = g->m;
+    u32 lanes = kir_lanes(m->k, v);
+    struct bound b = {v};
+    kval idx[MAX_RANK], ok = open_place(g, at, lanes, false, idx);
+    emit_bind(m, g->c.y, bound_value, &b);
+    store_outputs(g, idx, limit_of(g, at[AT_C], lanes), false);
+    emit_bind(m, g->c.y, NULL, NULL);
+    if (ok) kir_end(m->k);
+}
+
+/* Pooling from registers. */
+
+/* The pooling's operand at one element of the window. */
+static kval window_element(const struct group_conv *g, const struct op_pool *p, const kval *at, kval v)
+{
+    struct emit *m = g->m;
+    const struct node *n = graph_node(m->g, graph_value(m->g, g->tail.pool)->producer);
+    struct bound b = {v};
+    kval idx[MAX_RANK], ok;
+    place(g, at, false, idx, &ok);
+    idx[1] = kir_ramp(m->k, idx[1], 1, kir_lanes(m->k, v));
+    emit_bind(m, g->c.y, bound_value, &b);
+    emit_limit(m, limit_of(g, at[AT_C], kir_lanes(m->k, v)));
+    v = emit_value(m, n->in.v[0], idx);
+    emit_limit(m, 0);
+    emit_bind(m, g->c.y, NULL, NULL);
+    return p->tap ? p->tap(m->k, v, p->p) : v;
+}
+
+static i64 window_of(const struct group_conv *g, i32 axis) { return axis < 0 ? 1 : g->tail.win[axis]; }
+
+void group_conv_store_pool(const struct group_conv *g, const kval *at, const kval *v)
+{
+    struct emit *m = g->m;
+    struct kir *k = m->k;
+    node_id node = graph_value(m->g, g->tail.pool)->producer;
+    struct op_pool p = {0};
+    op_of(m->g, node)->pool(m->g, graph_node(m->g, node), &p);
+    i64 wy = window_of(g, g->c.ya), wx = window_of(g, g->c.xa);
+    u32 lanes = kir_lanes(k, v[0]);
+    kval to[N_AT] = {kir_div_i(k, at[AT_Y], wy), kir_div_i(k, at[AT_X], wx), at[AT_C]}, sum = 0;
+    kval idx[MAX_RANK], ok = open_place(g, to, lanes, true, idx);
+    for (i64 i = 0; i < wy * wx; i++) {
+        kval one[N_AT] = {kir_add_i(k, at[AT_Y], i / wx), kir_add_i(k, at[AT_X], i % wx), at[AT_C]};
+        kval x = window_element(g, &p, one, v[i]);
+        sum = sum ? kir_bin(k, p.combine, sum, x) : x;
+    }
+    if (p.mean) sum = kir_mul(k, sum, kir_const_f(k, g->type, lanes, 1.0 / (double)(wy * wx)));
+    struct bound b = {p.finish ? p.finish(k, sum, p.p) : sum};
+    emit_bind(m, g->tail.pool, bound_value, &b);
+    store_outputs(g, idx, limit_of(g, at[AT_C], lanes), true);
+    emit_bind(m, g->tail.pool, NULL, NULL);
+    if (ok) kir_end(k);
+}
+
+/* Through shared memory. */
+
+kval group_conv_result(const struct group_conv *g, const kval *at)
+{
+    struct kir *k = g->m->k;
+    kval pixel = kir_add(k, kir_mul_i(k, at[AT_Y], g->s.tx), at[AT_X]);
+    return kir_add(k, kir_mul_i(k, pixel, g->result), at[AT_C]);
+}
+
+static kval shared_value(struct emit *m, const void *user, const kval *idx)
+{
+    const struct group_conv *g = user;
+    struct kir *k = m->k;
+    i32 y = g->c.ya, x = g->c.xa;
+    const struct kir_ins c = *kir_at(k, idx[1]);
+    kval zero = kir_int(k, 0), first = c.op == KI_RAMP ? c.a : idx[1], at[N_AT];
+    at[AT_C] = kir_sub(k, first, channel_of(g, zero));
+    at[AT_Y] = y < 0 ? zero : kir_sub(k, idx[y], g->y0);
+    at[AT_X] = x < 0 ? zero : kir_sub(k, idx[x], g->x0);
+    u32 lanes = kir_lanes(k, idx[1]);
+    kval from = kir_ramp(k, group_conv_result(g, at), 1, lanes);
+    kval v = kir_cast(k, g->type, kir_load(k, g->patch, from));
+    kval bias = g->c.b ? kir_cast(k, g->type, emit_value(m, g->c.b, &idx[1])) : 0;
+    return bias ? kir_add(k, v, bias) : v;
+}
+
+/* One output's tile: ty rows of tx pixels, channels vec at a time. */
+struct leaving {
+    value_id v;
+    i64 ty, tx, vec;
+    bool pooled;
+};
+
+static void leave_one(const struct group_conv *g, const struct leaving *l, kval n)
+{
+    struct emit *m = g->m;
+    struct kir *k = m->k;
+    kval at[N_AT], idx[MAX_RANK], pixel;
+    if (graph_value(m->g, l->v)->layout == LAYOUT_ROWS) {
+        pixel = kir_mod_i(k, n, l->ty * l->tx);
+        at[AT_C] = kir_div_i(k, n, l->ty * l->tx);
+    } else {
+        pixel = kir_div_i(k, n, g->s.oc / l->vec);
+        at[AT_C] = kir_mul_i(k, kir_mod_i(k, n, g->s.oc / l->vec), l->vec);
+    }
+    at[AT_Y] = kir_div_i(k, pixel, l->tx), at[AT_X] = kir_mod_i(k, pixel, l->tx);
+    kval ok = open_place(g, at, (u32)l->vec, l->pooled, idx);
+    kval limit = limit_of(g, at[AT_C], (u32)l->vec);
+    emit_limit(m, limit);
+    emit_store_n(m, l->v, idx, emit_value(m, l->v, idx), limit);
+    emit_limit(m, 0);
+    if (ok) kir_end(k);
+}
+
+static i64 leaving_vec(const struct group_conv *g, value_id v)
+{
+    const struct value *x = graph_value(g->c.g, v);
+    i64 vec = 1, most = 16 / dtype_size(x->dtype);
+    if (x->layout == LAYOUT_ROWS) return 1;
+    while (vec * 2 <= most && g->s.oc % (vec * 2) == 0) vec *= 2;
+    return vec;
+}
+
+void group_conv_leave(const struct group_conv *g)
+{
+    struct emit *m = g->m;
+    struct kir *k = m->k;
+    emit_bind(m, g->c.y, shared_value, g);
+    for (u32 i = 0; i < m->g->output.n; i++) {
+        value_id v = m->g->output.v[i];
+        struct leaving l = {.v = v, .vec = leaving_vec(g, v), .pooled = g->tail.pooled >> i & 1};
+        l.ty = g->s.ty / (l.pooled ? window_of(g, g->c.ya) : 1);
+        l.tx = g->s.tx / (l.pooled ? window_of(g, g->c.xa) : 1);
+        i64 n = l.ty * l.tx * g->s.oc / l.vec;
+        kval j = kir_loop(k, KL_SERIAL, g->thread, kir_int(k, n), g->s.threads);
+        leave_one(g, &l, j);
+        kir_end(k);
+    }
+    emit_bind(m, g->c.y, NULL, NULL);
+}

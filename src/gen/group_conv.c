@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// group_conv: convolution of any rank, groups, strides and dilations by groups of threads, each with
+// a tile of outputs in registers: ry rows by rx pixels by rc channels. A thread reads some input
+// channels of its pixels at a time and multiplies them with a vector of weights for rc channels;
+// sums are kept in the type of the arithmetic whatever the inputs' type. Copying, storing and
+// pooling are gen_group_conv.c and gen_group_store.c.
+//
+// Threads count channels first, then x, then y: threads side by side read the same pixels and
+// neighbouring weights, and write neighbouring channels.
+#include "gen/gen_group_conv.h"
+
+enum { P_THREADS, P_TC, P_PX, P_RC, P_RX, P_RY, P_CB, P_STAGE, P_PIPE, P_WIDE, P_OUT, P_UNROLL, N_PARAM };
+enum { STAGE_NONE, STAGE_INPUT, STAGE_ALL };
+enum { MAX_CELLS = 64, MAX_READ = 4 };
+
+static const i32 v_threads[] = {16, 32, 64, 128, 256};
+static const i32 v_tc[] = {1, 2, 4, 8, 16};
+static const i32 v_px[] = {1, 4, 8, 16, 32};
+static const i32 v_rc[] = {1, 2, 4, 8};
+static const i32 v_rx[] = {1, 2, 4, 8};
+static const i32 v_ry[] = {1, 2, 4};
+static const i32 v_cb[] = {1, 4, 8, 16, 32};
+static const i32 v_stage[] = {STAGE_NONE, STAGE_INPUT, STAGE_ALL};
+static const i32 v_pipe[] = {PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE};
+static const i32 v_bool[] = {0, 1};
+static const i32 v_unroll[] = {0, 1, 2};
+
+static const struct gen_param param[N_PARAM] = {
+    [P_THREADS] = {"threads", "threads of a group", v_threads, countof(v_threads)},
+    [P_TC] = {"tc", "threads along output channels", v_tc, countof(v_tc)},
+    [P_PX] = {"px", "threads along x, the others along y", v_px, countof(v_px)},
+    [P_RC] = {"rc", "output channels of a thread", v_rc, countof(v_rc)},
+    [P_RX] = {"rx", "pixels of a row of a thread", v_rx, countof(v_rx)},
+    [P_RY] = {"ry", "rows of a thread", v_ry, countof(v_ry)},
+    [P_CB] = {"cb", "input channels per block", v_cb, countof(v_cb)},
+    [P_STAGE] = {"stage", "in shared memory: 0 nothing, 1 the input, 2 the weights, too", v_stage,
+                 countof(v_stage)},
+    [P_PIPE] = {"pipe", "0 blocks in turn, 1 loads ahead, 2 and two buffers", v_pipe,
+                countof(v_pipe)},
+    [P_WIDE] = {"wide", "1: shared memory holds f32 though the input is shorter", v_bool,
+                countof(v_bool)},
+    [P_OUT] = {"out", "outputs leave 0 from registers, 1 through shared memory", v_bool,
+               countof(v_bool)},
+    [P_UNROLL] = {"unroll", "written out: 1 channels of a block, 2 and taps along x", v_unroll,
+                  countof(v_unroll)},
+};
+
+struct thread_conv {
+    struct group_conv g;
+    i64 tc, px, py, rc, rx, ry, unroll;
+    i64 cv;                /* input channels read at a time */
+    kval acc;              /* vectors of rc channels: [ry][rx] */
+    kval y, x, c;          /* the thread's first place in the tile */
+};
+
+static void take(struct thread_conv *t, const struct sched *s)
+{
+    const i32 *v = s->v;
+    t->tc = v[P_TC], t->px = v[P_PX], t->py = v[P_THREADS] / (v[P_TC] * v[P_PX]);
+    t->rc = v[P_RC], t->rx = v[P_RX], t->ry = v[P_RY], t->unroll = v[P_UNROLL];
+    t->cv = i64_min(v[P_CB], MAX_READ);
+    struct group_work w = {.threads = v[P_THREADS],
+                           .ty = t->py * t->ry,
+                           .tx = t->px * t->rx,
+                           .oc = t->tc * t->rc,
+                           .cb = v[P_CB],
+                           .readers = i64_max(1, 8 / t->tc),
+                           .apart = t->rx,
+                           .patch = v[P_STAGE] != STAGE_NONE,
+                           .weights = v[P_STAGE] == STAGE_ALL,
+                           .wide = v[P_WIDE],
+                           .by_shared = v[P_OUT],
+                           .pipe = (enum group_pipe)v[P_PIPE]};
+    group_conv_plan(&t->g, &w);
+}
+
+/* Emission. */
+
+/* cv channels of the pixels of the thread, from c on, under the taps tap[]. */
+static kval read_global(struct thread_conv *t, const kval *tap, kval c, i64 pixel)
+{
+    struct group_conv *g = &t->g;
+    struct kir *k = g->m->k;
+    kval at[MAX_RANK];
+    for (u32 a = 0; a < g->c.rank; a++) {
+        kval o = g->pos[a];
+        if ((i32)a == g->c.ya) o = kir_add(k, g->y0, kir_add_i(k, t->y, pixel / t->rx));
+        if ((i32)a == g->c.xa) o = kir_add(k, g->x0, kir_add_i(k, t->x, pixel % t->rx));
+        at[a] = kir_mul_i(k, o, g->c.stride[a]);
+        if (a >= 2) at[a] = kir_add(k, at[a], kir_mul_i(k, tap[a], g->c.dil[a]));
+    }
+    struct group_source s;
+    group_conv_source(g, &s, at, c, t->cv);
+    if (!s.ok) return group_conv_value(g, &s);
+    kval reg = kir_alloc(k, KS_REG, g->type, (u32)t->cv, kir_int(k, 1)), zero = kir_int(k, 0);
+    kir_store(k, reg, zero, kir_const_f(k, g->type, (u32)t->cv, 0));
+    kir_if(k, s.ok);
+    kir_store(k, reg, zero, group_conv_value(g, &s));
+    kir_end(k);
+    return kir_load(k, reg, zero);
+}
+
+static kval read_shared(struct thread_conv *t, kval at, i64 pixel)
+{
+    struct group_conv *g = &t->g;
+    struct kir *k = g->m->k;
+    i64 y = g->c.ya < 0 ? 0 : g->step[g->c.ya], x = g->c.xa < 0 ? 0 : g->step[g->c.xa];
+    at = kir_add_i(k, at, pixel / t->rx * y + pixel % t->rx * x);
+    return kir_cast(k, g->type, kir_load(k, g->patch, kir_ramp(k, at, 1, (u32)t->cv)));
+}
+
+struct walk { /* where the thread is: elements of the patch and of the weights, taps, channel of the block */
+    kval at, w, tap[MAX_RANK], c;
+};
+
+static void multiply(struct thread_conv *t, const struct group_block *b, const struct walk *p)
+{
+    struct group_conv *g = &t->g;
+    struct kir *k = g->m->k;
+    kval x[MAX_CELLS], from = g->s.weights ? g->weights : g->packed;
+    kval c = kir_add(k, b->first, p->c);
+    for (i64 i = 0; i < t->ry * t->rx; i++)
+        x[i] = g->s.patch ? read_shared(t, p->at, i) : read_global(t, p->tap, c, i);
+    for (i64 u = 0; u < t->cv; u++) {
+        kval at = kir_ramp(k, kir_add_i(k, p->w, u * g->s.oc), 1, (u32)t->rc);
+        kval w = kir_cast(k, g->type, kir_load(k, from, at));
+        for (i64 i = 0; i < t->ry * t->rx; i++) {
+            kval n = kir_int(k, i), s = kir_splat(k, kir_lane(k, x[i], u), (u32)t->rc);
+            kir_store(k, t->acc, n, kir_fma(k, s, w, kir_load(k, t->acc, n)));
+        }
+    }
+}
+
+static void step(struct group_conv *g, void *user, const struct group_block *b)
+{
+    struct thread_conv *t = user;
+    struct kir *k = g->m->k;
+    struct walk p = {.w = kir_add(k, b->weights, t->c), .at = b->patch};
+    u32 n_loops = 1;
+    kval zero = kir_int(k, 0);
+    if (g->c.ya >= 0) p.at = kir_add(k, p.at, kir_mul_i(k, t->y, g->step[g->c.ya]));
+    if (g->c.xa >= 0) p.at = kir_add(k, p.at, kir_mul_i(k, t->x, g->step[g->c.xa]));
+    for (u32 i = 0; i < g->n_order; i++) {
+        u32 a = g->order[i];
+        p.tap[a] = zero;
+        if (g->c.k[a] == 1) continue;
+        enum kir_loop kind = t->unroll == 2 && (i32)a == g->c.xa ? KL_UNROLL : KL_SERIAL;
+        p.tap[a] = kir_loop(k, kind, zero, kir_int(k, g->c.k[a]), 1);
+        p.at = kir_add(k, p.at, kir_mul_i(k, p.tap[a], g->tap[a]));
+        p.w = kir_add(k, p.w, kir_mul_i(k, p.tap[a], g->w_tap[a]));
+        n_loops++;
+    }
+    p.c = kir_loop(k, t->unroll ? KL_UNROLL : KL_SERIAL, zero, kir_int(k, g->s.cb), t->cv);
+    p.at = kir_add(k, p.at, p.c);
+    p.w = kir_add(k, p.w, kir_mul_i(k, p.c, g->s.oc));
+    multiply(t, b, &p);
+    for (u32 i = 0; i < n_loops; i++) kir_end(k);
+}
+
+static void place_thread(struct thread_conv *t)
+{
+    struct kir *k = t->g.m->k;
+    kval n = t->g.thread, rest = kir_div_i(k, n, t->tc);
+    t->c = kir_mul_i(k, kir_mod_i(k, n, t->tc), t->rc);
+    t->x = kir_mul_i(k, kir_mod_i(k, rest, t->px), t->rx);
+    t->y = kir_mul_i(k, kir_div_i(k, rest, t->px), t->ry);
+}
+
+static kval pixel_value(struct thread_conv *t, i64 y, i64 x, kval bias)
+{
+    struct kir *k = t->g.m->k;
+    kval v = kir_load(k, t->acc, kir_int(k, y * t->rx + x));
+    return bias ? kir_add(k, v, bias) : v;
+}
+
+static i64 window_along(const struct group_conv *g, i32 axis)
+{
+    return g->tail.pool && axis >= 0 ? g->tail.win[axis] : 1;
+}
+
+static void store_windows(struct thread_conv *t, kval bias)
+{
+    struct group_conv *g = &t->g;
+    struct kir *k = g->m->k;
+    i64 wy = window_along(g, g->c.ya), wx = window_along(g, g->c.xa);
+    kval v[MAX_CELLS];
+    for (i64 y = 0; y < t->ry; y += wy)
+        for (i64 x = 0; x < t->rx; x += wx) {
+            kval at[N_AT] = {kir_add_i(k, t->y, y), kir_add_i(k, t->x, x), t->c};
+            for (i64 i = 0; i < wy * wx; i++) v[i] = pixel_value(t, y + i / wx, x + i % wx, bias);
+            group_conv_store_pool(g, at, v);
+        }
+}
+
+static void store(struct thread_conv *t)
+{
+    struct group_conv *g = &t->g;
+    struct kir *k = g->m->k;
+    bool by_shared = g->s.by_shared;
+    kval bias = by_shared ? 0 : group_conv_bias(g, t->c, (u32)t->rc);
+    bool all_pooled = g->tail.pooled == (1u << g->m->g->output.n) - 1;
+    for (i64 i = 0; i < t->ry * t->rx; i++) {
+        kval at[N_AT] = {kir_add_i(k, t->y, i / t->rx), kir_add_i(k, t->x, i % t->rx), t->c};
+        kval v = pixel_value(t, i / t->rx, i % t->rx, bias);
+        if (by_shared)
+            kir_store(k, g->patch, kir_ramp(k, group_conv_result(g, at), 1, (u32)t->rc),
+                      kir_cast(k, g->cell, v));
+        else if (!all_pooled) group_conv_store(g, at, v);
+    }
+    if (by_shared) {
+        kir_barrier(k);
+        group_conv_leave(g);
+    } else if (g->tail.pool) {
+        store_windows(t, bias);
+    }
+}
+
+static void emit(struct emit *m, const struct task *task, const struct caps *caps,
+                 const struct sched *s)
+{
+    struct thread_conv *t = arena_new(m->arena, struct thread_conv);
+    struct kir *k = m->k;
+    group_conv_of(&t->g, task);
+    take(t, s);
+    group_conv_open(&t->g, m);
+    place_thread(t);
+    t->acc = kir_alloc(k, KS_REG, t->g.type, (u32)t->rc, kir_int(k, t->ry * t->rx));
+    for (i64 i = 0; i < t->ry * t->rx; i++)
+        kir_store(k, t->acc, kir_int(k, i), kir_const_f(k, t->g.type, (u32)t->rc, 0));
+    group_conv_blocks(&t->g, step, t);
+    store(t);
+    for (u32 i = 0; i < 3; i++) kir_end(k);
+}
+
+/* Choosing. */
+
+static bool match(const struct task *t, const struct caps *caps)
+{
+    struct group_conv g;
+    return caps->is_gpu && group_conv_of(&g, t);
+}
+
+/* What depends on the schedule alone. */
+static bool is_sensible(const struct caps *caps, const i32 *v)
+{
+    i64 cells = v[P_RX] * v[P_RY] * v[P_RC];
+    if ((u32)v[P_THREADS] > caps->max_group || v[P_THREADS] % (v[P_TC] * v[P_PX])) return false;
+    if (cells > MAX_CELLS || (v[P_STAGE] == STAGE_NONE && v[P_RX] * v[P_RY] > 8)) return false;
+    if (v[P_STAGE] == STAGE_NONE && (v[P_PIPE] || v[P_WIDE])) return false;
+    return v[P_UNROLL] == 0 || v[P_CB] > MAX_READ || v[P_UNROLL] == 2;
+}
+
+static i64 static_size(const struct conv *c, i32 axis)
+{
+    return axis < 0 ? 1 : gen_static(c->g, c->out[axis], GEN_NOMINAL);
+}
+
+/* Not more than the convolution has, by half of a tile. */
+static bool is_wasteful(i64 tile, i64 least, i64 size) { return tile > least && tile / 2 >= size; }
+
+static bool is_legal(struct thread_conv *t, const struct caps *caps, const struct sched *s)
+{
+    if (!is_sensible(caps, s->v)) return false;
+    take(t, s);
+    const struct conv *c = &t->g.c;
+    if ((c->ya < 0 && (t->py > 1 || t->ry > 1)) || (c->xa < 0 && (t->px > 1 || t->rx > 1)))
+        return false;
+    if (is_wasteful(t->tc * t->rc, 1, c->oc) || is_wasteful(t->g.s.cb, 4, c->ic)) return false;
+    if (is_wasteful(t->g.s.tx, 8, static_size(c, c->xa)) || is_wasteful(t->g.s.ty, 4, static_size(c, c->ya)))
+        return false;
+    if (s->v[P_UNROLL] == 2 && (c->xa < 2 || c->k[c->xa] == 1 || c->k[c->xa] > 7)) return false;
+    if (t->g.tail.pool && !s->v[P_OUT] &&
+        (t->ry % window_along(&t->g, c->ya) || t->rx % window_along(&t->g, c->xa)))
+        return false;
+    return group_conv_fits(&t->g, caps);
+}
+
+static bool legal(const struct task *task, const struct caps *caps, const struct sched *s)
+{
+    struct thread_conv t;
+    return is_sensible(caps, s->v) && group_conv_of(&t.g, task) && is_legal(&t, caps, s);
+}
+
+/* Loads of a thread per multiply-add, in multiply-adds: a load of 16 bytes that threads share costs about six. */
+static double loads_of(const struct thread_conv *t)
+{
+    const struct group_conv *g = &t->g;
+    double size = (double)dtype_size(graph_value(g->c.g, g->c.w)->dtype);
+    double pixels = (double)(t->rx * t->ry), fma = pixels * (double)(t->rc * t->cv);
+    double w = (double)(t->cv * ceil_div(t->rc * (i64)size, 16)) * (g->s.weights ? 1 : 1.5);
+    double x = pixels * (double)ceil_div(t->cv * dtype_size(g->cell), 16) * (g->s.patch ? 1 : 12);
+    return 6 * (w + x) / fma;
+}
+
+static double seconds(struct thread_conv *t, const struct caps *caps, const i64 *var)
+{
+    double pixels = (double)(t->rx * t->ry);
+    struct group_cost x = {.loads = loads_of(t), .rate = 1};
+    x.regs = pixels * (double)(t->rc + t->cv) + (double)t->rc + 30;
+    if (x.regs > 220) x.rate = 0.4; /* spilled */
+    if (t->unroll == 0) x.loads += 0.2 + 8 / (pixels * (double)(t->rc * t->cv));
+    if (t->unroll == 1) x.loads += 0.1;
+    if (t->g.s.wide) x.loads *= 0.95;
+    return group_conv_seconds(&t->g, caps, &x, var);
+}
+
+static double predict(const struct task *task, const struct caps *caps, const struct sched *s,
+                      const i64 *var)
+{
+    struct thread_conv t;
+    if (!group_conv_of(&t.g, task)) return 1e9;
+    take(&t, s);
+    return seconds(&t, caps, var);
+}
+
+struct choice {
+    struct thread_conv t;
+    const struct caps *caps;
+    const i64 *var;
+    double best;
+    struct sched *out;
+};
+
+static void try_one(struct choice *c, const struct sched *s)
+{
+    if (!is_legal(&c->t, c->caps, s)) return;
+    double x = seconds(&c->t, c->caps, c->var);
+    if (c->best && x >= c->best) return;
+    c->best = x;
+    *c->out = *s;
+}
+
+/* Register tiles: channels, pixels of a row, rows. */
+static const i32 tiles[][3] = {{8, 4, 2}, {8, 2, 2}, {4, 4, 2}, {4, 2, 2}, {8, 4, 1}, {4, 4, 1},
+                               {8, 1, 1}, {4, 2, 1}, {4, 1, 1}, {2, 2, 1}, {1, 4, 2}, {1, 1, 1}};
+
+static void initial(const struct task *task, const struct caps *caps, const i64 *var,
+                    struct sched *out)
+{
+    struct choice c = {.caps = caps, .var = var, .out = out};
+    group_conv_of(&c.t.g, task);
+    for (u32 i = 0; i < countof(tiles) * countof(v_threads) * countof(v_tc) * countof(v_px); i++) {
+        u32 j = i / countof(tiles), shape = i % countof(tiles);
+        struct sched s = {.v = {[P_THREADS] = v_threads[j % countof(v_threads)],
+                                [P_RC] = tiles[shape][0],
+                                [P_RX] = tiles[shape][1],
+                                [P_RY] = tiles[shape][2]}};
+        j /= countof(v_threads);
+        s.v[P_TC] = v_tc[j % countof(v_tc)], s.v[P_PX] = v_px[j / countof(v_tc)];
+        for (u32 cb = 0; cb < countof(v_cb); cb++)
+            for (u32 k = 0; k < 8; k++) {
+                s.v[P_CB] = v_cb[cb], s.v[P_OUT] = k & 1, s.v[P_UNROLL] = k >> 1 & 1;
+                s.v[P_STAGE] = k >> 2 & 1 ? STAGE_ALL : STAGE_INPUT;
+                try_one(&c, &s);
+            }
+    }
+    struct sched least = {.v = {1, 1, 1, 1, 1, 1, 1}};
+    least.v[P_THREADS] = v_threads[0];
+    for (u32 i = 0; !c.best && i < countof(v_px); i++) {
+        least.v[P_PX] = v_px[i];
+        try_one(&c, &least);
+    }
+    assert(c.best > 0);
+}
+
+const struct gen gen_group_conv = {
+    .version = 1,
+    .name = "group_conv",
+    .revision = 1,
+    .param = param,
+    .n_param = N_PARAM,
+    .match = match,
+    .initial = initial,
+    .legal = legal,
+    .emit = emit,
+    .predict = predict,
+};
