@@ -28,7 +28,8 @@ static value_id find_pool(const struct graph *g, value_id v, value_id y)
     node_id p = graph_value(g, v)->producer;
     if (op_of(g, p)->props & OP_WINDOW) return v;
     const struct node *n = graph_node(g, p);
-    for (u32 i = 0; i < n->in.n && !found; i++) found = n->in.v[i] ? find_pool(g, n->in.v[i], y) : 0;
+    for (u32 i = 0; i < n->in.n && !found; i++)
+        found = n->in.v[i] ? find_pool(g, n->in.v[i], y) : 0;
     return found;
 }
 
@@ -63,7 +64,7 @@ static bool takes_pool(struct group_conv *g, value_id pool)
     }
     for (u32 i = 0; i < w.n; i++)
         if (!sym_is(c->g, w.begin[i], 0) || !sym_is(c->g, w.end[i], 0)) return false;
-    g->tail.pool = pool;
+    g->tail.pool = pool, g->tail.ragged = w.ceil;
     return true;
 }
 
@@ -118,7 +119,8 @@ static i64 reach(struct group_conv *g, i32 axis, i64 n)
     return ((n - 1) * s + (k - 1) * d) / g->unit[axis] + 1;
 }
 
-/* Readers whose words fall on the same bank, at most. Words of 16 bytes, eight of them at a time. */
+/* Readers whose words fall on the same bank, at most. Words of 16 bytes, eight of them at a time.
+ */
 static i64 conflicts(const struct group_work *s, i64 pixel_bytes)
 {
     i64 n[8] = {0}, worst = 0;
@@ -213,6 +215,7 @@ bool group_conv_fits(const struct group_conv *g, const struct caps *c)
     if (s->pipe != PIPE_NONE && ahead > MAX_COPIES) return false;
     if (s->wide && g->type == graph_value(g->c.g, g->c.x)->dtype) return false;
     if (!g->tail.pool) return true;
+    if (g->tail.ragged && !s->by_shared) return false;
     bool y = g->c.ya < 0 || s->ty % g->tail.win[g->c.ya] == 0;
     return y && (g->c.xa < 0 || s->tx % g->tail.win[g->c.xa] == 0);
 }
@@ -247,7 +250,8 @@ static void open_grid(struct group_conv *g)
     struct space outer = conv_outer(c);
     u32 list[MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
     kval at[MAX_RANK] = {0};
-    sym one = sym_const(t, 1), n = sym_mul(t, space_count(&outer, t, 0, outer.n), sym_const(t, c->groups));
+    sym one = sym_const(t, 1),
+        n = sym_mul(t, space_count(&outer, t, 0, outer.n), sym_const(t, c->groups));
     sym ny = c->ya < 0 ? one : sym_cdiv(t, c->out[c->ya], sym_const(t, g->s.ty));
     sym nx = c->xa < 0 ? one : sym_cdiv(t, c->out[c->xa], sym_const(t, g->s.tx));
     kval o = kir_grid(k, emit_size(m, n)), y = kir_grid(k, emit_size(m, ny));
@@ -309,10 +313,14 @@ void group_conv_source(const struct group_conv *g, struct group_source *p, const
 
 kval group_conv_value(const struct group_conv *g, const struct group_source *p)
 {
+    struct kir *k = g->m->k;
+    u32 lanes = kir_lanes(k, p->idx[1]);
     emit_limit(g->m, p->limit);
-    kval v = kir_splat(g->m->k, emit_value(g->m, g->c.x, p->idx), kir_lanes(g->m->k, p->idx[1]));
+    kval v = kir_splat(k, emit_value(g->m, g->c.x, p->idx), lanes);
     emit_limit(g->m, 0);
-    return v;
+    if (!p->limit || (g->c.plain && g->c.ic > 1)) return v;
+    kval valid = kir_lt(k, kir_ramp(k, kir_int(k, 0), 1, lanes), kir_splat(k, p->limit, lanes));
+    return kir_select(k, valid, v, kir_const_f(k, kir_dtype(k, v), 1, 0));
 }
 
 /* One of the pieces of a block that threads copy. */
@@ -433,7 +441,8 @@ static u32 find_parts(const struct group_conv *g, i64 *begin)
         bool joins = nd->in.n > 1 && op_of(t, x->producer)->props & OP_VIEW;
         for (u32 i = 0; joins && i < nd->in.n; i++) {
             const struct shape *s = nd->in.v[i] ? &graph_value(t, nd->in.v[i])->shape : NULL;
-            joins = s && s->rank == g->c.rank && sym_is_const(t->sym, s->dim[1], &d) && n < MAX_PARTS;
+            joins =
+                s && s->rank == g->c.rank && sym_is_const(t->sym, s->dim[1], &d) && n < MAX_PARTS;
             if (joins && sum) begin[n++] = sum;
             sum += joins ? d : 0;
         }

@@ -30,6 +30,7 @@ struct group_work {
 struct conv_tail {
     value_id pool;      /* output of the pooling, 0: none */
     i64 win[MAX_RANK];  /* its windows, in outputs of the convolution */
+    bool ragged;        /* the last windows may be smaller */
     u32 pooled;         /* bit mask of the task's outputs that stand behind it */
 };
 

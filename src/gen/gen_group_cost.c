@@ -9,14 +9,14 @@
 
 #include <math.h>
 
-static const double unit_rate = 500e9;      /* flops per second of a unit */
-static const double unit_regs = 65536;      /* 32-bit registers */
+static const double unit_rate = 500e9; /* flops per second of a unit */
+static const double unit_regs = 65536; /* 32-bit registers */
 static const double unit_threads = 1536;
 static const double unit_shared = 100 << 10; /* bytes */
-static const double copy_cost = 40;         /* of a piece, in multiply-adds: addresses, tests, store */
-static const double barrier_cost = 12e3;    /* of a unit waiting, in multiply-adds */
-static const double bytes_per_fma = 0.5;    /* a unit's share of the cache between units and memory */
-static const double launch = 3e-6;          /* seconds */
+static const double copy_cost = 40;      /* of a piece, in multiply-adds: addresses, tests, store */
+static const double barrier_cost = 12e3; /* of a unit waiting, in multiply-adds */
+static const double bytes_per_fma = 0.5; /* a unit's share of the cache between units and memory */
+static const double launch = 3e-6;       /* seconds */
 
 static double at_least(double x, double least) { return x > least ? x : least; }
 
@@ -88,5 +88,6 @@ double group_conv_seconds(const struct group_conv *g, const struct caps *caps,
     double busy = n * (double)s->threads; /* threads that hide each other's latencies */
     double rounds = at_least(tiles(g, var) / units, 1);
     if (rounds < 8 * n) rounds = ceil(rounds);
-    return launch + at_least(rounds * group * (1 + 128 / busy) / rate, memory_seconds(g, caps, var));
+    return launch +
+           at_least(rounds * group * (1 + 128 / busy) / rate, memory_seconds(g, caps, var));
 }

@@ -24,7 +24,8 @@ static kval channels_left(const struct group_conv *g, kval c)
     return kir_sub(k, kir_int(k, g->c.oc), kir_add(k, kir_mul_i(k, g->block, g->s.oc), c));
 }
 
-/* How many channels of a vector may be loaded and stored where not all of a tile's exist; 0: all. */
+/* How many channels of a vector may be loaded and stored where not all of a tile's exist; 0: all.
+ */
 static kval channel_limit(const struct group_conv *g, kval c)
 {
     return g->c.oc % g->s.oc ? channels_left(g, c) : 0;
@@ -44,7 +45,6 @@ kval group_conv_bias(const struct group_conv *g, kval c, u32 lanes)
 }
 
 struct bound {
-    const struct group_conv *g;
     kval v;
 };
 
@@ -61,7 +61,8 @@ static void and_below(struct kir *k, kval *all, kval i, kval n)
     *all = *all ? kir_bin(k, KI_AND, *all, c) : c;
 }
 
-/* Index of a place of the tile, of pooled outputs in the pooled tile. *ok: condition that it exists, 0: certainly. */
+/* Index of a place of the tile, of pooled outputs in the pooled tile. *ok: condition that it
+ * exists, 0: certainly. */
 static void place(const struct group_conv *g, const kval *at, bool pooled, kval idx[MAX_RANK],
                   kval *ok)
 {
@@ -80,20 +81,9 @@ static void place(const struct group_conv *g, const kval *at, bool pooled, kval 
     idx[1] = channel_of(g, at[AT_C]);
 }
 
-static void store_outputs(const struct group_conv *g, const kval *idx, kval limit, bool pooled)
-{
-    struct emit *m = g->m;
-    for (u32 i = 0; i < m->g->output.n; i++) {
-        value_id v = m->g->output.v[i];
-        if ((g->tail.pooled >> i & 1) != pooled) continue;
-        emit_limit(m, limit);
-        emit_store_n(m, v, idx, emit_value(m, v, idx), limit);
-        emit_limit(m, 0);
-    }
-}
-
 /* The place's index and what guards it: opens an `if` where *ok. */
-static kval open_place(const struct group_conv *g, const kval *at, u32 lanes, bool pooled, kval *idx)
+static kval open_place(const struct group_conv *g, const kval *at, u32 lanes, bool pooled,
+                       kval *idx)
 {
     struct kir *k = g->m->k;
     kval ok, exists = channels_left(g, at[AT_C]);
@@ -137,7 +127,8 @@ void group_conv_store(const struct group_conv *g, const kval *at, kval v)
 /* Pooling from registers. */
 
 /* The pooling's operand at one element of the window. */
-static kval window_element(const struct group_conv *g, const struct op_pool *p, const kval *at, kval v)
+static kval window_element(const struct group_conv *g, const struct op_pool *p, const kval *at,
+                           kval v)
 {
     struct emit *m = g->m;
     const struct node *n = graph_node(m->g, graph_value(m->g, g->tail.pool)->producer);
@@ -153,7 +144,10 @@ static kval window_element(const struct group_conv *g, const struct op_pool *p, 
     return p->tap ? p->tap(m->k, v, p->p) : v;
 }
 
-static i64 window_of(const struct group_conv *g, i32 axis) { return axis < 0 ? 1 : g->tail.win[axis]; }
+static i64 window_of(const struct group_conv *g, i32 axis)
+{
+    return axis < 0 ? 1 : g->tail.win[axis];
+}
 
 void group_conv_store_pool(const struct group_conv *g, const kval *at, const kval *v)
 {
@@ -237,7 +231,7 @@ static i64 leaving_vec(const struct group_conv *g, value_id v)
 {
     const struct value *x = graph_value(g->c.g, v);
     i64 vec = 1, most = 16 / dtype_size(x->dtype);
-    if (x->layout == LAYOUT_ROWS) return 1;
+    if (x->layout == LAYOUT_ROWS || g->c.oc * g->c.groups == 1) return 1;
     while (vec * 2 <= most && g->s.oc % (vec * 2) == 0) vec *= 2;
     return vec;
 }

@@ -1,20 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// group_conv: convolution of any rank, groups, strides and dilations by groups of threads, each with
-// a tile of outputs in registers: ry rows by rx pixels by rc channels. A thread reads some input
-// channels of its pixels at a time and multiplies them with a vector of weights for rc channels;
-// sums are kept in the type of the arithmetic whatever the inputs' type. Copying, storing and
-// pooling are gen_group_conv.c and gen_group_store.c.
+// group_conv: convolution of any rank, groups, strides and dilations by groups of threads, each
+// with a tile of outputs in registers: ry rows by rx pixels by rc channels. A thread reads some
+// input channels of its pixels at a time and multiplies them with a vector of weights for rc
+// channels; sums are kept in the type of the arithmetic whatever the inputs' type. Copying, storing
+// and pooling are gen_group_conv.c and gen_group_store.c.
 //
 // Threads count channels first, then x, then y: threads side by side read the same pixels and
 // neighbouring weights, and write neighbouring channels.
 #include "gen/gen_group_conv.h"
 
-enum { P_THREADS, P_TC, P_PX, P_RC, P_RX, P_RY, P_CB, P_STAGE, P_PIPE, P_WIDE, P_OUT, P_UNROLL, N_PARAM };
+enum {
+    P_THREADS,
+    P_TC,
+    P_PX,
+    P_RC,
+    P_RX,
+    P_RY,
+    P_CB,
+    P_STAGE,
+    P_PIPE,
+    P_WIDE,
+    P_OUT,
+    P_UNROLL,
+    N_PARAM
+};
 enum { STAGE_NONE, STAGE_INPUT, STAGE_ALL };
-enum { MAX_CELLS = 64, MAX_READ = 4 };
+enum { MAX_CELLS = 64, MAX_READ = 4, LEAST = 16 /* threads */ };
 
-static const i32 v_threads[] = {16, 32, 64, 128, 256};
+static const i32 v_threads[] = {LEAST, 32, 64, 128, 256};
 static const i32 v_tc[] = {1, 2, 4, 8, 16};
 static const i32 v_px[] = {1, 4, 8, 16, 32};
 static const i32 v_rc[] = {1, 2, 4, 8};
@@ -49,9 +63,9 @@ static const struct gen_param param[N_PARAM] = {
 struct thread_conv {
     struct group_conv g;
     i64 tc, px, py, rc, rx, ry, unroll;
-    i64 cv;                /* input channels read at a time */
-    kval acc;              /* vectors of rc channels: [ry][rx] */
-    kval y, x, c;          /* the thread's first place in the tile */
+    i64 cv;       /* input channels read at a time */
+    kval acc;     /* vectors of rc channels: [ry][rx] */
+    kval y, x, c; /* the thread's first place in the tile */
 };
 
 static void take(struct thread_conv *t, const struct sched *s)
@@ -110,7 +124,8 @@ static kval read_shared(struct thread_conv *t, kval at, i64 pixel)
     return kir_cast(k, g->type, kir_load(k, g->patch, kir_ramp(k, at, 1, (u32)t->cv)));
 }
 
-struct walk { /* where the thread is: elements of the patch and of the weights, taps, channel of the block */
+struct walk { /* where the thread is: elements of the patch and of the weights, taps, channel of the
+                 block */
     kval at, w, tap[MAX_RANK], c;
 };
 
@@ -266,8 +281,10 @@ static bool is_legal(struct thread_conv *t, const struct caps *caps, const struc
     const struct conv *c = &t->g.c;
     if ((c->ya < 0 && (t->py > 1 || t->ry > 1)) || (c->xa < 0 && (t->px > 1 || t->rx > 1)))
         return false;
-    if (is_wasteful(t->tc * t->rc, 1, c->oc) || is_wasteful(t->g.s.cb, 4, c->ic)) return false;
-    if (is_wasteful(t->g.s.tx, 8, static_size(c, c->xa)) || is_wasteful(t->g.s.ty, 4, static_size(c, c->ya)))
+    if (c->oc * c->groups == 1 && t->rc > 1) return false; /* no axis to have vectors on */
+    if (is_wasteful(t->tc * t->rc, LEAST, c->oc) || is_wasteful(t->g.s.cb, 4, c->ic)) return false;
+    if (is_wasteful(t->g.s.tx, LEAST, static_size(c, c->xa)) ||
+        is_wasteful(t->g.s.ty, 4, static_size(c, c->ya)))
         return false;
     if (s->v[P_UNROLL] == 2 && (c->xa < 2 || c->k[c->xa] == 1 || c->k[c->xa] > 7)) return false;
     if (t->g.tail.pool && !s->v[P_OUT] &&
@@ -282,7 +299,8 @@ static bool legal(const struct task *task, const struct caps *caps, const struct
     return is_sensible(caps, s->v) && group_conv_of(&t.g, task) && is_legal(&t, caps, s);
 }
 
-/* Loads of a thread per multiply-add, in multiply-adds: a load of 16 bytes that threads share costs about six. */
+/* Loads of a thread per multiply-add, in multiply-adds: a load of 16 bytes that threads share costs
+ * about six. */
 static double loads_of(const struct thread_conv *t)
 {
     const struct group_conv *g = &t->g;
@@ -355,11 +373,10 @@ static void initial(const struct task *task, const struct caps *caps, const i64 
                 try_one(&c, &s);
             }
     }
-    struct sched least = {.v = {1, 1, 1, 1, 1, 1, 1}};
-    least.v[P_THREADS] = v_threads[0];
-    for (u32 i = 0; !c.best && i < countof(v_px); i++) {
-        least.v[P_PX] = v_px[i];
-        try_one(&c, &least);
+    for (u32 i = 0; !c.best && i < 3; i++) { /* the least of groups, along one of the three */
+        struct sched s = {.v = {LEAST, 1, 1, 1, 1, 1, 1}};
+        s.v[P_TC] = i == 0 ? LEAST : 1, s.v[P_PX] = i == 1 ? LEAST : 1;
+        try_one(&c, &s);
     }
     assert(c.best > 0);
 }

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Convolutions by groups of threads: random tasks on random devices under random legal schedules. The interpreter finds races,
+// barriers that not all threads reach and accesses outside; the result is compared with the reference. Every family must have
+// been used, with f16 and f32, and with pooling behind the convolution.
+#include "gen_tasks.h"
+
+struct seen {
+    u32 n_group, n_matrix, n_pool;
+};
+
+static const struct gen *family(u32 i)
+{
+    return gen_find(i ? S("matrix_conv") : S("group_conv"));
+}
+
+/* A random legal schedule of one family; false: it cannot do the task. */
+static bool random_of(struct bed *b, const struct gen *g, struct candidate *out)
+{
+    if (!g->match(&b->t, &b->caps)) return false;
+    for (u32 try = 0; try < 2000; try++) {
+        *out = (struct candidate){.gen = g};
+        for (u32 i = 0; i < g->n_param; i++) out->sched.v[i] = g->param[i].values[pick(b, 0, (i64)g->param[i].n - 1)];
+        if (g->legal(&b->t, &b->caps, &out->sched)) return true;
+    }
+    *out = gen_initial(g, &b->t, &b->caps, b->var);
+    return true;
+}
+
+static void try_family(struct bed *b, const struct gen *g, u64 seed, struct seen *seen)
+{
+    struct check k;
+    bool pool = false;
+    for (node_id n = 1; n < b->t.g.node.n; n++) pool |= op_of(&b->t.g, n)->props & OP_WINDOW;
+    if (!g || !check_init(&k, &b->t, b->var, seed, true, &b->e)) return;
+    for (u32 i = 0; i < 4; i++) {
+        struct candidate c;
+        if (!random_of(b, g, &c)) break;
+        if (i == 0) c = gen_initial(g, &b->t, &b->caps, b->var);
+        if (getenv("VERBOSE")) {
+            struct buf text = {0};
+            candidate_print(&text, &c);
+            fprintf(stderr, "seed %llu %.*s\n", (unsigned long long)seed, (int)text.n, text.p);
+            buf_release(&text);
+        }
+        if (!run(b, &c, &k)) report(b, &c, seed);
+        *(g == family(0) ? &seen->n_group : &seen->n_matrix) += 1;
+        seen->n_pool += pool;
+    }
+    check_release(&k);
+}
+
+typedef bool builder(struct bed *b);
+
+static struct seen try_tasks(builder *build, u64 from, u64 to, enum dtype type)
+{
+    struct seen seen = {0};
+    for (u64 seed = first_seed(from); seed < last_seed(to); seed++) {
+        struct bed b;
+        bed_open(&b, seed);
+        bed_use_groups(&b);
+        b.type = type;
+        if (build(&b))
+            for (u32 i = 0; i < 2; i++) try_family(&b, family(i), seed, &seen);
+        bed_close(&b);
+    }
+    return seen;
+}
+
+/* A layer as in networks of images: upsampling and a concatenation in front, pooling behind, the unpooled output wanted, too. */
+static value_id upsampled(struct bed *b, value_id x)
+{
+    i64 four = 4;
+    struct tensor *t = tensor_new(&b->arena, DT_F32, 1, &four);
+    for (i64 i = 0; i < 4; i++) elem_set_f64(DT_F32, t->data, i, i < 2 ? 1 : 2);
+    value_id in[3] = {x, 0, graph_add_const(&b->g, S("scales"), t)};
+    value_id y = graph_op(&b->g, "Resize", S("up"), 3, in);
+    node_id n = graph_value(&b->g, y)->producer;
+    attr_set_str(&b->g, n, "mode", S("nearest"));
+    attr_set_str(&b->g, n, "coordinate_transformation_mode", S("asymmetric"));
+    attr_set_str(&b->g, n, "nearest_mode", S("floor"));
+    return y;
+}
+
+static value_id pooled(struct bed *b, value_id y)
+{
+    y = add_op(b, pick(b, 0, 1) ? "MaxPool" : "AveragePool", y, 0, 0);
+    node_id n = graph_value(&b->g, y)->producer;
+    attr_set_ints(&b->g, n, "kernel_shape", (i64[]){2, 2}, 2);
+    attr_set_ints(&b->g, n, "strides", (i64[]){2, 2}, 2);
+    if (pick(b, 0, 3) == 0) attr_set_int(&b->g, n, "ceil_mode", 1);
+    return y;
+}
+
+static bool image_layer(struct bed *b)
+{
+    static const i64 channels[] = {3, 8, 12, 16, 32};
+    bool symbolic = pick(b, 0, 1), up = pick(b, 0, 1), joined = up && pick(b, 0, 1);
+    i64 scale = up ? 2 : 1, ic = channels[pick(b, 0, 4)], oc = channels[pick(b, 0, 4)];
+    sym one = sym_const(&b->sym, 1), h = size_of(b, pick(b, 1, 9), symbolic), w = size_of(b, pick(b, 1, 9), symbolic);
+    sym s = sym_const(&b->sym, scale);
+    value_id x = add_input(b, "x", 4, (sym[]){one, sym_const(&b->sym, ic), h, w});
+    if (up) x = upsampled(b, x);
+    if (joined) {
+        i64 more = channels[pick(b, 0, 4)];
+        value_id skip = add_input(b, "skip", 4, (sym[]){one, sym_const(&b->sym, more), sym_mul(&b->sym, h, s), sym_mul(&b->sym, w, s)});
+        x = add_op(b, "Concat", x, skip, 0);
+        attr_set_int(&b->g, graph_value(&b->g, x)->producer, "axis", 1);
+        ic += more;
+    }
+    value_id y = add_op(b, "Conv", x, add_const(b, "w", 4, (i64[]){oc, ic, 3, 3}), add_const(b, "b", 1, &oc));
+    attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "pads", (i64[]){1, 1, 1, 1}, 4);
+    if (pick(b, 0, 1)) y = add_op(b, "Relu", y, 0, 0);
+    if (pick(b, 0, 2)) {
+        if (pick(b, 0, 1)) *arr_push(&b->arena, &b->g.output) = y;
+        y = pooled(b, y);
+        if (pick(b, 0, 1)) y = add_op(b, "Relu", y, 0, 0);
+    }
+    *arr_push(&b->arena, &b->g.output) = y;
+    return make_task(b);
+}
+
+static void test_f32(void **state)
+{
+    struct seen a = try_tasks(random_conv, 0, 60, DT_F32), b = try_tasks(image_layer, 0, 30, DT_F32);
+    if (getenv("SEED")) return;
+    assert_true(a.n_group > 100 && b.n_group > 60 && b.n_pool > 20);
+}
+
+static void test_f16(void **state)
+{
+    struct seen a = try_tasks(random_conv, 100, 160, DT_F16), b = try_tasks(image_layer, 100, 130, DT_F16);
+    if (getenv("SEED")) return;
+    assert_true(a.n_group > 100 && b.n_group > 60 && b.n_pool > 20);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_f32),
+        cmocka_unit_test(test_f16),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
