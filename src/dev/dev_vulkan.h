@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// dev_vulkan: what the files of the Vulkan driver share. From the bottom: the loader and its
+// instance; facts about one physical device; its memory; its queue; kernels. vulkan.c puts them
+// together. Nothing outside dev/ includes this.
+#ifndef QUERN_DEV_VULKAN_H
+#define QUERN_DEV_VULKAN_H
+
+#define VK_NO_PROTOTYPES
+#include "core/spirv.h"
+#include "dev/dev.h"
+
+#include <vulkan/vulkan_core.h>
+
+/* dev_vulkan_loader.c: the library, its entry points, the instance. */
+
+struct vulkan_calls {
+    PFN_vkGetInstanceProcAddr GetInstanceProcAddr;
+#define X(level, need, name) PFN_vk##name name;
+#include "dev/dev_vulkan.inc"
+#undef X
+};
+
+struct vulkan_loader {
+    void *lib;
+    struct vulkan_calls vk;
+    VkInstance instance;
+    VkDebugUtilsMessengerEXT messenger;
+    u32 version;         /* that the instance was made for, VK_MAKE_API_VERSION */
+    char complaint[800]; /* first message of the validation layer; empty: none */
+};
+
+bool vulkan_loader_open(struct vulkan_loader *l, struct err *e);
+void vulkan_loader_close(struct vulkan_loader *l);
+/* All physical devices: discrete ones first, processors last. */
+bool vulkan_list(const struct vulkan_loader *l, struct arena *a, VkPhysicalDevice **v, u32 *n,
+                 struct err *e);
+/* Entry points of a device. */
+bool vulkan_load_calls(struct vulkan_calls *vk, VkDevice device, struct err *e);
+const char *vulkan_result_name(VkResult r);
+
+/* dev_vulkan_facts.c: what a physical device can do, and what of it quern uses. */
+
+/* Newer than the oldest headers that quern builds with, so declared here after the specification of
+   VK_KHR_cooperative_matrix; sType 1000506000, ...1 and ...2. */
+struct vulkan_matrix_features {
+    VkStructureType sType;
+    void *pNext;
+    VkBool32 cooperativeMatrix, cooperativeMatrixRobustBufferAccess;
+};
+
+struct vulkan_features { /* every member is a structure of Vulkan, chained */
+    VkPhysicalDeviceFeatures2 core;
+    VkPhysicalDevice16BitStorageFeatures storage16;
+    VkPhysicalDevice8BitStorageFeatures storage8;
+    VkPhysicalDeviceShaderFloat16Int8Features small;
+    VkPhysicalDeviceVulkanMemoryModelFeatures memory_model;
+    VkPhysicalDeviceSubgroupSizeControlFeatures subgroup_size;
+    VkPhysicalDeviceShaderSubgroupExtendedTypesFeatures subgroup_types;
+    VkPhysicalDeviceWorkgroupMemoryExplicitLayoutFeaturesKHR shared_layout;
+    VkPhysicalDeviceMaintenance4Features maintenance4;
+    struct vulkan_matrix_features matrix;
+};
+
+struct vulkan_properties {
+    VkPhysicalDeviceProperties2 core;
+    VkPhysicalDeviceSubgroupProperties subgroup;
+    VkPhysicalDeviceSubgroupSizeControlProperties subgroup_size;
+    VkPhysicalDeviceDriverProperties driver;
+    VkPhysicalDeviceMaintenance3Properties maintenance3;
+    VkPhysicalDeviceMaintenance4Properties maintenance4;
+    VkPhysicalDeviceFloatControlsProperties floats;
+};
+
+enum { VULKAN_MAX_EXTENSIONS = 16 };
+
+struct vulkan_facts {
+    VkPhysicalDevice gpu;
+    u32 version; /* of Vulkan that may be used: the device's and the instance's */
+    struct vulkan_features on; /* what is there and is enabled; the chain for VkDeviceCreateInfo */
+    struct vulkan_properties prop;
+    VkPhysicalDeviceMemoryProperties memory;
+    const char *extension[VULKAN_MAX_EXTENSIONS]; /* to enable */
+    u32 n_extension;
+    u32 family;         /* of queues: computes */
+    u32 timestamp_bits; /* of that family; 0: the device's clock cannot be used */
+    bool is_host;       /* the device is this machine's processor, or shares its memory */
+    char matrix[1024];  /* for caps */
+};
+
+bool vulkan_facts_init(struct vulkan_facts *f, const struct vulkan_loader *l, VkPhysicalDevice gpu,
+                       struct err *e);
+static inline const char *vulkan_name(const struct vulkan_facts *f)
+{
+    return f->prop.core.properties.deviceName;
+}
+void vulkan_caps(const struct vulkan_facts *f, struct caps *c);
+void vulkan_fingerprint(const struct vulkan_facts *f, struct buf *out);
+/* Whether the device can run this module; the error names the feature that is missing. */
+bool vulkan_can_run(const struct vulkan_facts *f, const struct spirv_info *m, struct err *e);
+
+/* The device and all that hangs on it. */
+
+struct vulkan_block { /* one piece of memory under one buffer, handed out in parts */
+    struct vulkan_block *next;
+    VkBuffer buffer;
+    VkDeviceMemory memory;
+    i64 size;
+    char *map; /* NULL: the host cannot see it */
+    struct vulkan_gap {
+        i64 at, size;
+    } * gap; /* free parts, in order, never touching */
+    u32 n_gap, cap_gap;
+};
+
+enum { VULKAN_BATCHES = 3, VULKAN_SETS = 256, VULKAN_DESCRIPTORS = 4096 };
+
+struct vulkan_batch { /* one command buffer and what its commands use */
+    VkCommandBuffer cmd;
+    VkFence fence;
+    VkDescriptorPool pool;
+    u32 n_set, n_descriptor; /* taken from the pool */
+    bool is_open;            /* being recorded */
+    bool is_running;         /* submitted, not waited for */
+    bool is_timed;           /* its launches stand between two timestamps */
+};
+
+struct vulkan {
+    struct dev *dev;
+    struct vulkan_loader loader;
+    struct vulkan_calls vk;
+    struct vulkan_facts facts;
+    VkDevice device;
+    VkQueue queue;
+    bool is_lost;    /* made anew at the next use */
+    struct err late; /* of a call that cannot report one; the next fence does */
+
+    struct vulkan_block *blocks;
+    i64 used;                  /* bytes handed out */
+    struct vulkan_block stage; /* data on its way, and parameters; size 0: not made yet */
+    i64 stage_used;            /* by commands that have not been waited for */
+
+    VkCommandPool commands;
+    VkQueryPool stamps; /* two per batch */
+    struct vulkan_batch batch[VULKAN_BATCHES];
+    u32 current;        /* the batch that is open, or will be */
+    u32 written;        /* enum vulkan_use bits: who may have written since the last barrier */
+    double seconds;     /* of launches since the last fence */
+    double last;        /* between the last two fences; negative: not known */
+    double submitted;   /* host's clock at the first submission since the last fence, 0: none */
+
+    struct dev_kernel *kernels; /* all that are loaded */
+    VkPipelineCache cache;
+    struct hash cache_hash; /* of its content in the user's folder */
+
+    struct { /* descriptor set of the last launch, good while its batch is open */
+        const struct dev_kernel *kernel;
+        VkDescriptorSet set;
+        VkDescriptorBufferInfo *info;
+        u32 n, cap;
+    } bound;
+};
+
+/* Whether a call went well; else the error names the call, and a lost device is remembered. */
+bool vulkan_ok(struct vulkan *v, VkResult r, const char *call, struct err *e);
+
+/* dev_vulkan_memory.c */
+enum { VULKAN_ALIGN = 256 /* the largest alignment that Vulkan lets a device ask for */ };
+static inline struct vulkan_block *vulkan_block_of(const struct dev_mem *m)
+{
+    return (struct vulkan_block *)(uintptr_t)m->handle;
+}
+bool vulkan_alloc(struct vulkan *v, i64 size, struct dev_mem *m, struct err *e);
+void vulkan_release(struct vulkan *v, struct dev_mem *m);
+bool vulkan_block_make(struct vulkan *v, struct vulkan_block *b, i64 size, bool for_host,
+                       struct err *e);
+void vulkan_block_destroy(struct vulkan *v, struct vulkan_block *b);
+bool vulkan_memory_remake(struct vulkan *v, struct err *e); /* after a loss: the same, zero */
+void vulkan_memory_destroy(struct vulkan *v); /* the device's objects; what is handed out stays known */
+void vulkan_memory_forget(struct vulkan *v);  /* the rest */
+
+/* dev_vulkan_queue.c */
+enum vulkan_use {
+    VULKAN_COPY = 1,    /* copies and fills */
+    VULKAN_COMPUTE = 2, /* launches */
+};
+bool vulkan_queue_init(struct vulkan *v, struct err *e);
+void vulkan_queue_destroy(struct vulkan *v);
+/* The batch that is recorded, with room for a set of that many descriptors. NULL: failed. */
+struct vulkan_batch *vulkan_record(struct vulkan *v, u32 n_descriptor, struct err *e);
+/* Makes what was written before visible to what comes, which will write, too. */
+void vulkan_barrier(struct vulkan *v, enum vulkan_use next);
+void vulkan_start_clock(struct vulkan *v);        /* before a launch is recorded */
+bool vulkan_wait(struct vulkan *v, struct err *e); /* submits, waits for everything */
+bool vulkan_fence(struct vulkan *v, struct err *e);
+/* n bytes of host memory for commands being recorded, and its offset in v->stage. NULL: failed. */
+void *vulkan_stage(struct vulkan *v, i64 n, i64 *at, struct err *e);
+bool vulkan_upload(struct vulkan *v, struct dev_mem m, const void *p, i64 n, struct err *e);
+bool vulkan_download(struct vulkan *v, struct dev_mem m, void *p, i64 n, struct err *e);
+
+/* dev_vulkan_kernel.c */
+struct dev_kernel {
+    struct dev_kernel *next;
+    struct arena arena;
+    struct str code, entry; /* copies */
+    u32 n_grid;
+    u32 n_binding, push_bytes;
+    u32 subgroup;      /* required size, 0: any */
+    u32 (*local)[3];   /* group size per grid */
+    VkDescriptorSetLayout set_layout;
+    VkPipelineLayout layout;
+    VkPipeline *pipeline; /* per grid */
+};
+struct dev_kernel *vulkan_kernel_load(struct vulkan *v, struct str code, struct str entry, u32 n_grid,
+                                      struct err *e);
+void vulkan_kernel_unload(struct vulkan *v, struct dev_kernel *k);
+bool vulkan_kernels_remake(struct vulkan *v, struct err *e);
+void vulkan_kernels_destroy(struct vulkan *v); /* the device's objects; the kernels stay known */
+void vulkan_cache_open(struct vulkan *v);
+void vulkan_cache_close(struct vulkan *v);
+
+/* dev_vulkan_launch.c */
+bool vulkan_launch(struct vulkan *v, const struct dev_launch *l, struct err *e);
+
+#endif
