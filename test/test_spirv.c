@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SPIR-V: what a module declares.
+// SPIR-V: what a module declares, and language spirv: modules of random kernels, of every operator and type, and of whole
+// operators' kernels are judged by spirv-val.
 #include "core/spirv.h"
-
-#include <setjmp.h>
-#include <string.h>
-#include <cmocka.h>
+#include "lang_bed.h"
 
 static struct str read_module(struct arena *a, const char *path)
 {
@@ -54,11 +52,85 @@ static void refuses_what_is_no_module(void **state)
     arena_release(&a);
 }
 
+/* A target that has everything. */
+static struct caps gpu_caps(void)
+{
+    return (struct caps){.arch = "test", .vector_bytes = 16, .is_gpu = true, .has_fma = true, .max_group = 1024,
+                         .subgroup = 32, .subgroup_min = 8, .subgroup_max = 64, .shared_bytes = 32 << 10,
+                         .max_push = 128, .has_subgroup = true, .has_f16 = true, .has_f64 = true, .has_i8 = true,
+                         .has_i16 = true, .has_i64 = true, .spirv = 16};
+}
+
+static const char *target_env(const struct caps *c)
+{
+    return c->spirv >= 16 ? "vulkan1.3" : c->spirv >= 15 ? "vulkan1.2" : c->spirv >= 13 ? "vulkan1.1" : "vulkan1.0";
+}
+
+/* Runs a program of SPIRV-Tools on a module; false: it complains, or is not there. */
+static bool run_tool(const char *tool, const char *const *option, struct str module, struct buf *out)
+{
+    struct arena a = {0};
+    struct err e = {0};
+    struct str dir;
+    const char *argv[8] = {tool};
+    u32 n = 1;
+    assert_true(os_temp_dir(&a, &dir, &e));
+    const char *path = str_fmt(&a, "%.*s/k.spv", STR_ARG(dir)).p;
+    assert_true(os_write(path, module.p, module.n, &e));
+    while (option && *option) argv[n++] = *option++;
+    argv[n] = path;
+    struct os_status s = os_run(&(struct os_proc_opts){.argv = argv, .timeout = 20, .out = out});
+    os_remove_tree(str_z(&a, dir));
+    arena_release(&a);
+    return s.how == OS_EXITED && s.code == 0;
+}
+
+static void validate(const struct run *r, const struct caps *c, struct str module, const char *what)
+{
+    struct buf out = {0};
+    struct err e = {0};
+    struct spirv_info info;
+    const char *option[] = {"--target-env", target_env(c), NULL};
+    if (!spirv_read_info(&info, module, &e)) fail_with(r, what, &e);
+    if (!run_tool("spirv-val", option, module, &out)) {
+        if (os_env("QUERN_TEST_KEEP")) os_write(os_env("QUERN_TEST_KEEP"), module.p, module.n, &e);
+        err_set(&e, ERR_FAILED, "%s", out.p);
+        fail_with(r, what, &e);
+    }
+    buf_release(&out);
+}
+
+static void build_and_validate(struct run *r, const struct caps *c, const char *what)
+{
+    struct buf binary = {0};
+    build_as(r, "spirv", c, &binary);
+    validate(r, c, buf_view(&binary), what);
+    buf_release(&binary);
+}
+
+static i64 n_random(void) { return os_env("QUERN_TEST_N") ? atoi(os_env("QUERN_TEST_N")) : 60; }
+static u64 seed(void) { return os_env("QUERN_TEST_SEED") ? (u64)atoll(os_env("QUERN_TEST_SEED")) : 2000; }
+
+static void random_kernels_are_valid(void **state)
+{
+    struct caps c = gpu_caps();
+    for (i64 i = 0; i < n_random(); i++) {
+        struct run r = {0};
+        struct rng g = rng_seed(seed() + (u64)i);
+        char what[64];
+        snprintf(what, sizeof what, "kernel %lld", (long long)(seed() + (u64)i));
+        random_kernel(&r, &g);
+        build_and_validate(&r, &c, what);
+        arena_release(&r.arena);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_declarations),
         cmocka_unit_test(refuses_what_is_no_module),
+        cmocka_unit_test(random_kernels_are_valid),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Private to language spirv: the module being written and what its parts share. lang_spirv_mod.c
+// assembles words, types and constants; _op.c spells scalar operators; _half.c small and packed
+// types; _mem.c variables and accesses; _frag.c fragments; _body.c walks a kernel. Only these files
+// and spirv.c include this header.
+//
+// Values are scalarised: a vector of kernel IR is one id per lane, made when it is asked for. What a
+// lane is made of depends on its type only (enum spv_reg): integers of up to 32 bits, halves (their
+// bits) and index arithmetic are unsigned words. Vectors of types smaller than a word may instead
+// exist as packed words; whoever asks for lanes or words gets them converted.
+#ifndef QUERN_LANG_SPIRV_H
+#define QUERN_LANG_SPIRV_H
+
+#include "core/spirv.h"
+#include "lang/lang.h"
+
+enum spv_reg { /* what a lane is */
+    SR_BOOL,
+    SR_U32,
+    SR_U64,
+    SR_F32,
+    SR_F64,
+};
+
+/* Variables of one array: bound buffers have one for every width they are accessed in. */
+struct spv_array {
+    enum spirv_storage storage;
+    u32 size;         /* bytes of an element in memory; REG: of a lane */
+    u32 unit;         /* SHARED: bytes of the variable's elements */
+    u32 binding;      /* of a buffer */
+    bool is_wide;     /* i64 kept in 64 bits */
+    bool is_packed;   /* REG: elements are packed words */
+    bool is_coherent; /* written and read by threads of one group */
+    u32 per;          /* REG: words or lanes of an element */
+    i64 count;        /* REG: elements */
+    u32 var[5];       /* by log2 of the unit's bytes; SHARED, REG: var[0] */
+    u32 *lane_var;    /* REG of one element: a variable per word or lane */
+    u32 frag;         /* REG of fragments: their type */
+};
+
+struct spv {
+    const struct kir *k;
+    const struct caps *caps;
+    struct arena *arena;
+    struct err *err;     /* sticky */
+    u32 version;         /* 10, 13 ... */
+    bool is_vulkan;      /* memory model: Vulkan's, else GLSL450 */
+    bool params_pushed;  /* parameters are push constants */
+    bool has_debug;      /* names and lines */
+    u32 n_ids;           /* ids given out */
+
+    /* sections, in the order of a module */
+    struct buf capabilities, extensions, entries, modes, debug, decorations, globals, functions;
+    struct map known;    /* types, constants, capabilities: their words -> id */
+    u32 glsl;            /* the imported instruction set GLSL.std.450, 0: not yet */
+
+    /* of all instructions, by kval */
+    u32 *lane_at;        /* its first lane in lane[] */
+    u32 *word_at;        /* its first packed word in word[] */
+    u32 *lane, *word;    /* ids, 0: not made yet */
+    u32 *quot[5];        /* index / 2^n, n = 1 .. 4 */
+    bool *wide;          /* i64 kept in 64 bits */
+    struct spv_array **array;
+    struct { u32 **v; u32 n, cap; } made; /* slots filled, to be emptied when their block is left */
+    u32 params;          /* variable of the parameters */
+    u32 input[32];       /* builtin variables, by enum spirv_builtin below 32 */
+    u32 input_lane[2];   /* SubgroupId, SubgroupLocalInvocationId */
+
+    /* of the function being written */
+    struct buf vars, prologue, code;
+    struct { u32 *v; u32 n, cap; } used; /* global variables, for the entry point */
+    u32 *param;          /* values, by number */
+    u32 input_value[3][3]; /* WorkgroupId, LocalInvocationId, and both subgroup numbers */
+    u32 label;           /* of the block being written */
+    i64 shared_bytes;
+    struct { u32 *v; u32 n, cap; } function; /* the entry points */
+};
+
+/* lang_spirv_mod.c: words. */
+void spv_put(struct buf *b, enum spirv_op op, const u32 *w, u32 n);
+#define SPV_PUT(b, op, ...)                                                                        \
+    spv_put((b), (op), (const u32[]){__VA_ARGS__}, (u32)countof(((const u32[]){__VA_ARGS__})))
+void spv_put_text(struct buf *b, enum spirv_op op, const u32 *w, u32 n, struct str text,
+                  const u32 *more, u32 n_more);
+u32 spv_id(struct spv *s);
+bool spv_fail(struct spv *s, const char *what); /* "kernel 'x' WHAT"; returns false */
+void spv_need(struct spv *s, enum spirv_capability c);
+u32 spv_glsl(struct spv *s);                    /* the instruction set's id */
+/* A type or constant, one of each kind per module. */
+u32 spv_type(struct spv *s, enum spirv_op op, const u32 *w, u32 n);
+#define SPV_TYPE(s, op, ...)                                                                       \
+    spv_type((s), (op), (const u32[]){__VA_ARGS__}, (u32)countof(((const u32[]){__VA_ARGS__})))
+u32 spv_type_int(struct spv *s, u32 bits);
+u32 spv_type_reg(struct spv *s, enum spv_reg r);
+u32 spv_type_vec(struct spv *s, u32 type, u32 n); /* n = 1: type itself */
+u32 spv_type_pointer(struct spv *s, enum spirv_storage storage, u32 type);
+u32 spv_u32(struct spv *s, u32 v);
+u32 spv_const_i(struct spv *s, enum spv_reg r, i64 v);
+u32 spv_const_f(struct spv *s, enum spv_reg r, double v);
+/* An instruction of the function with a result; operands end at the first 0. */
+u32 spv_ins(struct spv *s, enum spirv_op op, u32 type, u32 a, u32 b, u32 c);
+u32 spv_ext(struct spv *s, u32 number, u32 type, u32 a, u32 b, u32 c); /* of GLSL.std.450 */
+/* A module-level variable that the function uses. */
+void spv_use(struct spv *s, u32 var);
+bool spv_assemble(struct spv *s, struct buf *out);
+
+/* lang_spirv_op.c: pure operators on one lane. */
+enum spv_reg spv_reg(const struct spv *s, kval v);
+u32 spv_scalar(struct spv *s, enum kir_op op, enum dtype t, enum spv_reg r, const u32 *x);
+u32 spv_wrap(struct spv *s, enum dtype t, u32 x); /* a small integer to its type's range */
+u32 spv_cast(struct spv *s, kval v, u32 x);       /* one lane of CAST v, x: its operand's */
+u32 spv_bits(struct spv *s, enum dtype from, enum dtype to, u32 x);
+
+/* lang_spirv_half.c: halves as bits, and packed words. */
+u32 spv_from_half(struct spv *s, enum dtype t, u32 bits);  /* to f32 */
+u32 spv_to_half(struct spv *s, enum dtype t, u32 x);       /* from f32, to bits in the low half */
+u32 spv_to_half2(struct spv *s, enum dtype t, u32 x, u32 y); /* to a word */
+void spv_from_half2(struct spv *s, enum dtype t, u32 word, u32 *x, u32 *y);
+u32 spv_unpack(struct spv *s, enum dtype t, u32 word, u32 i); /* lane i of a word */
+u32 spv_pack(struct spv *s, enum dtype t, const u32 *lane);   /* a word of lanes */
+
+/* lang_spirv_body.c: values. */
+u32 spv_lane(struct spv *s, kval v, u32 i);
+u32 spv_lane_as(struct spv *s, kval v, u32 i, enum spv_reg r);
+u32 spv_word(struct spv *s, kval v, u32 i);
+bool spv_has_words(const struct spv *s, kval v); /* could exist as packed words */
+bool spv_is_packed(const struct spv *s, kval v); /* does, but not all its lanes */
+void spv_set_lane(struct spv *s, kval v, u32 i, u32 id);
+void spv_set_word(struct spv *s, kval v, u32 i, u32 id);
+u32 spv_quot(struct spv *s, kval v, u32 log2);   /* an index divided by 2^log2, known to be whole */
+u32 spv_words(const struct spv *s, kval v);      /* packed words of v */
+void spv_label(struct spv *s, u32 id);           /* begins a block */
+void spv_branch(struct spv *s, u32 to);
+u32 spv_scope(struct spv *s);                    /* what is made from here on ... */
+void spv_leave(struct spv *s, u32 mark);         /* ... is forgotten */
+void spv_kernel(struct spv *s);
+
+/* lang_spirv_mem.c: arrays. */
+void spv_plan_arrays(struct spv *s);
+void spv_alloc(struct spv *s, kval v);
+void spv_load(struct spv *s, kval v);
+void spv_store(struct spv *s, kval v);
+u32 spv_param(struct spv *s, i64 i);
+/* To unit `at` of a buffer or shared array, element of a REG array. */
+u32 spv_pointer(struct spv *s, kval array, u32 unit, u32 at);
+u32 spv_frag_unit(struct spv *s, kval array, kval index, kval pitch);
+void spv_declare_rest(struct spv *s);            /* buffers that no grid uses */
+u32 spv_log2(i64 v);
+
+/* lang_spirv_frag.c: fragments, as KHR cooperative matrices. */
+u32 spv_type_frag(struct spv *s, kval v);
+void spv_frag(struct spv *s, kval v);            /* FILL, FLOAD, FSTORE, FMMA, CAST, ADD */
+
+#endif

@@ -1,0 +1,653 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// lang_spirv_body.c: values by lanes and words, and the walk over a kernel: every grid becomes a
+// function without arguments, an entry point NAME_0, NAME_1 ...
+//
+// Lanes of ramps, constants, splats and packed words are made when somebody asks, at the place
+// where that is. Such an id serves later users only within the block structure it was made in:
+// what was made in a loop or branch is forgotten at its end.
+//
+// i64 is 32 bits wide, unless its value comes from data and may need more: what is computed from
+// grid indices, threads and sizes does fit, since no buffer has 2^31 elements (lang.h).
+#include "lang/lang_spirv.h"
+
+#include <string.h>
+
+/* Which i64 values are 64 bits wide. */
+
+static bool fits_word(struct kir_range r) { return r.lo >= INT32_MIN && r.hi <= INT32_MAX; }
+
+static bool any_operand(const struct spv *s, const bool *is, const struct kir_ins *x)
+{
+    for (u32 i = 0; i < kir_op_info(x->op)->n_args; i++)
+        if (kir_operand(x, i) && kir_dtype(s->k, kir_operand(x, i)) == DT_I64 && is[kir_operand(x, i)])
+            return true;
+    return false;
+}
+
+static bool comes_from_data(const struct spv *s, const bool *data, kval v)
+{
+    const struct kir_ins *x = kir_at(s->k, v);
+    switch ((int)x->op) {
+    case KI_BUF:
+    case KI_BITS:
+    case KI_CAST: return true;
+    case KI_ALLOC: return data[v] || x->aux == KS_TEMP; /* memory of 64 bits an element anyway */
+    case KI_LOAD:
+    case KI_FLOAD: return data[x->a];
+    case KI_CONST: return !fits_word((struct kir_range){x->imm.i, x->imm.i});
+    default: return any_operand(s, data, x);
+    }
+}
+
+static void find_wide(struct spv *s)
+{
+    const struct kir *k = s->k;
+    bool *data = arena_alloc(s->arena, k->ins.n), changed = true;
+    while (changed) { /* an array's later store may make its earlier loads data */
+        changed = false;
+        for (kval v = 1; v < k->ins.n; v++) {
+            const struct kir_ins *x = kir_at(k, v);
+            if (x->dtype == DT_I64) data[v] = comes_from_data(s, data, v);
+            bool stores = (x->op == KI_STORE || x->op == KI_FSTORE) && kir_dtype(k, x->c) == DT_I64;
+            if (!stores || !data[x->c] || data[x->a]) continue;
+            data[x->a] = changed = true;
+        }
+    }
+    s->wide = arena_alloc(s->arena, k->ins.n);
+    for (kval v = 1; v < k->ins.n; v++) {
+        const struct kir_ins *x = kir_at(k, v);
+        bool is_array = x->op == KI_BUF || x->op == KI_ALLOC;
+        s->wide[v] = data[v] && x->op != KI_LOOP && (is_array || x->op == KI_LOAD || !fits_word(kir_range(k, v)));
+    }
+}
+
+/* Slots. */
+
+static void fill(struct spv *s, u32 *slot, u32 id)
+{
+    *slot = id;
+    *arr_push(s->arena, &s->made) = slot;
+}
+
+u32 spv_scope(struct spv *s) { return s->made.n; }
+
+void spv_leave(struct spv *s, u32 mark)
+{
+    while (s->made.n > mark) *s->made.v[--s->made.n] = 0;
+}
+
+void spv_set_lane(struct spv *s, kval v, u32 i, u32 id) { fill(s, &s->lane[s->lane_at[v] + i], id); }
+void spv_set_word(struct spv *s, kval v, u32 i, u32 id) { fill(s, &s->word[s->word_at[v] + i], id); }
+
+static u32 lanes_of(const struct spv *s, kval v) { return (u32)i64_max(kir_lanes(s->k, v), 1); }
+
+u32 spv_words(const struct spv *s, kval v)
+{
+    return lanes_of(s, v) * (u32)dtype_size(kir_dtype(s->k, v)) / 4;
+}
+
+bool spv_has_words(const struct spv *s, kval v)
+{
+    i64 size = dtype_size(kir_dtype(s->k, v));
+    return size < 4 && lanes_of(s, v) * size >= 4 && !kir_is_frag(s->k, v);
+}
+
+bool spv_is_packed(const struct spv *s, kval v)
+{
+    return spv_has_words(s, v) && s->word[s->word_at[v]] && !s->lane[s->lane_at[v]];
+}
+
+static void number_values(struct spv *s)
+{
+    u32 n_lanes = 0, n_words = 0, n = s->k->ins.n;
+    s->lane_at = arena_array(s->arena, u32, n);
+    s->word_at = arena_array(s->arena, u32, n);
+    for (kval v = 1; v < n; v++) {
+        s->lane_at[v] = n_lanes;
+        s->word_at[v] = n_words;
+        if (kir_op_info(kir_at(s->k, v)->op)->rule == 'V') continue;
+        n_lanes += lanes_of(s, v);
+        n_words += spv_has_words(s, v) ? spv_words(s, v) : 0;
+    }
+    s->lane = arena_array(s->arena, u32, n_lanes + 1);
+    s->word = arena_array(s->arena, u32, n_words + 1);
+    for (i64 i = 1; i < countof(s->quot); i++) s->quot[i] = arena_array(s->arena, u32, n);
+    s->param = arena_array(s->arena, u32, s->k->param.n + 1);
+}
+
+/* At the top of the function, where what is made serves all of it. */
+
+static u32 builtin_var(struct spv *s, enum spirv_builtin b, u32 type)
+{
+    u32 *var = b < SPV_BI_SUBGROUP_ID ? &s->input[b] : &s->input_lane[b - SPV_BI_SUBGROUP_ID];
+    if (!*var) {
+        u32 pointer = spv_type_pointer(s, SPV_IN_INPUT, type);
+        *var = spv_id(s);
+        SPV_PUT(&s->globals, SPV_VARIABLE, pointer, *var, SPV_IN_INPUT);
+        SPV_PUT(&s->decorations, SPV_DECORATE, *var, SPV_DEC_BUILTIN, (u32)b);
+    }
+    spv_use(s, *var);
+    return *var;
+}
+
+static struct buf to_prologue(struct spv *s)
+{
+    struct buf body = s->code;
+    s->code = s->prologue;
+    return body;
+}
+
+static void to_body(struct spv *s, struct buf body)
+{
+    s->prologue = s->code;
+    s->code = body;
+}
+
+/* Component i of WorkgroupId or LocalInvocationId. */
+static u32 position(struct spv *s, enum spirv_builtin b, u32 i)
+{
+    u32 *slot = &s->input_value[b == SPV_BI_LOCAL_ID][i];
+    if (*slot) return *slot;
+    struct buf body = to_prologue(s);
+    u32 type = spv_type_reg(s, SR_U32), vec = spv_type_vec(s, type, 3), id = spv_id(s);
+    u32 all = spv_ins(s, SPV_LOAD, vec, builtin_var(s, b, vec), 0, 0);
+    SPV_PUT(&s->code, SPV_COMPOSITE_EXTRACT, type, id, all, i);
+    to_body(s, body);
+    return *slot = id;
+}
+
+static u32 subgroup_number(struct spv *s, i64 which)
+{
+    u32 *slot = &s->input_value[2][which != 0], type = spv_type_reg(s, SR_U32);
+    if (*slot) return *slot;
+    spv_need(s, SPV_CAP_SUBGROUP);
+    struct buf body = to_prologue(s);
+    u32 var = builtin_var(s, which ? SPV_BI_LANE : SPV_BI_SUBGROUP_ID, type);
+    *slot = spv_ins(s, SPV_LOAD, type, var, 0, 0);
+    to_body(s, body);
+    return *slot;
+}
+
+static u32 parameter(struct spv *s, i64 i)
+{
+    if (s->param[i]) return s->param[i];
+    struct buf body = to_prologue(s);
+    s->param[i] = spv_param(s, i);
+    to_body(s, body);
+    return s->param[i];
+}
+
+/* Lanes. */
+
+static u32 constant(struct spv *s, kval v)
+{
+    const struct kir_ins *x = kir_at(s->k, v);
+    enum spv_reg r = spv_reg(s, v);
+    if (x->dtype == DT_F16) return spv_u32(s, f16_from_f32((float)x->imm.f));
+    if (x->dtype == DT_BF16) return spv_u32(s, bf16_from_f32((float)x->imm.f));
+    if (dtype_is_float(x->dtype)) return spv_const_f(s, r, x->imm.f);
+    return spv_const_i(s, r, x->imm.i);
+}
+
+static u32 ramp_lane(struct spv *s, kval v, u32 i)
+{
+    const struct kir_ins *x = kir_at(s->k, v);
+    enum spv_reg r = spv_reg(s, v);
+    u32 base = spv_lane_as(s, x->a, 0, r);
+    if (!i) return base;
+    return spv_ins(s, SPV_I_ADD, spv_type_reg(s, r), base, spv_const_i(s, r, x->imm.i * i), 0);
+}
+
+/* A lane that nobody has made yet. */
+static u32 make_lane(struct spv *s, kval v, u32 i)
+{
+    const struct kir_ins *x = kir_at(s->k, v);
+    if (x->op == KI_RAMP) return ramp_lane(s, v, i);
+    if (x->op == KI_SPLAT) return spv_lane_as(s, x->a, 0, spv_reg(s, v));
+    u32 per = 4 / (u32)dtype_size(x->dtype), word = s->word[s->word_at[v] + i / per];
+    assert(spv_has_words(s, v) && word);
+    return spv_unpack(s, x->dtype, word, i % per);
+}
+
+u32 spv_lane(struct spv *s, kval v, u32 i)
+{
+    const struct kir_ins *x = kir_at(s->k, v);
+    if (x->op == KI_CONST) return constant(s, v);
+    if (x->op == KI_PARAM) return parameter(s, x->imm.i);
+    u32 *slot = &s->lane[s->lane_at[v] + i];
+    if (!*slot) fill(s, slot, make_lane(s, v, i));
+    return *slot;
+}
+
+u32 spv_lane_as(struct spv *s, kval v, u32 i, enum spv_reg r)
+{
+    const struct kir_ins *x = kir_at(s->k, v);
+    if (x->op == KI_CONST && x->dtype == DT_I64) return spv_const_i(s, r, x->imm.i);
+    enum spv_reg have = spv_reg(s, v);
+    u32 id = spv_lane(s, v, i);
+    if (have == r) return id;
+    return spv_ins(s, r == SR_U64 ? SPV_S_CONVERT : SPV_U_CONVERT, spv_type_reg(s, r), id, 0, 0);
+}
+
+u32 spv_word(struct spv *s, kval v, u32 i)
+{
+    u32 *slot = &s->word[s->word_at[v] + i];
+    if (*slot) return *slot;
+    u32 lane[4], per = 4 / (u32)dtype_size(kir_dtype(s->k, v));
+    const struct kir_ins *x = kir_at(s->k, v);
+    bool is_same = x->op == KI_CONST || x->op == KI_SPLAT;
+    if (is_same && i) return spv_word(s, v, 0);
+    for (u32 j = 0; j < per; j++) lane[j] = spv_lane(s, v, i * per + j);
+    fill(s, slot, spv_pack(s, kir_dtype(s->k, v), lane));
+    return *slot;
+}
+
+/* Indices in units of 2^log2 elements. The division is known to leave no rest, so it may go down to
+   the factors of a sum of products; only where there are none it is made. */
+static u32 make_quot(struct spv *s, kval v, u32 log2)
+{
+    const struct kir_ins *x = kir_at(s->k, v);
+    u32 type = spv_type_reg(s, SR_U32);
+    i64 c, unit = (i64)1 << log2;
+    bool is_sum = x->op == KI_ADD && !s->wide[v] && kir_multiple(s->k, x->a) >= unit;
+    if (is_sum && kir_multiple(s->k, x->b) >= unit)
+        return spv_ins(s, SPV_I_ADD, type, spv_quot(s, x->a, log2), spv_quot(s, x->b, log2), 0);
+    if (x->op == KI_MUL && !s->wide[v] && kir_is_const(s->k, x->b, &c) && c % unit == 0) {
+        u32 a = spv_lane_as(s, x->a, 0, SR_U32);
+        return c == unit ? a : spv_ins(s, SPV_I_MUL, type, a, spv_u32(s, (u32)(c / unit)), 0);
+    }
+    return spv_ins(s, SPV_SHIFT_RIGHT_ARITHMETIC, type, spv_lane_as(s, v, 0, SR_U32), spv_u32(s, log2), 0);
+}
+
+u32 spv_quot(struct spv *s, kval v, u32 log2)
+{
+    i64 c;
+    if (!log2) return spv_lane_as(s, v, 0, SR_U32);
+    if (kir_is_const(s->k, v, &c)) return spv_u32(s, (u32)(c >> log2));
+    u32 *slot = &s->quot[log2][v];
+    if (!*slot) {
+        u32 id = make_quot(s, v, log2);
+        fill(s, slot, id);
+    }
+    return *slot;
+}
+
+/* Pure values. */
+
+static bool is_wide_op(const struct spv *s, const struct kir_ins *x)
+{
+    bool is_wide = false;
+    for (u32 i = 0; i < kir_op_info(x->op)->n_args; i++) {
+        kval a = kir_operand(x, i);
+        is_wide |= kir_dtype(s->k, a) == DT_I64 && s->wide[a];
+    }
+    return is_wide;
+}
+
+/* Division of what is not negative needs no care for signs. */
+static enum dtype type_for(const struct spv *s, const struct kir_ins *x, enum spv_reg r)
+{
+    enum dtype t = kir_dtype(s->k, x->op == KI_SELECT ? x->b : x->a);
+    if (t != DT_I64 || (x->op != KI_DIV && x->op != KI_MOD)) return t;
+    bool is_positive = kir_range(s->k, x->a).lo >= 0 && kir_range(s->k, x->b).lo >= 0;
+    return is_positive ? r == SR_U64 ? DT_U64 : DT_U32 : t;
+}
+
+static void by_lanes(struct spv *s, kval v)
+{
+    const struct kir_ins *x = kir_at(s->k, v);
+    kval first = x->op == KI_SELECT ? x->b : x->a;
+    enum spv_reg r = spv_reg(s, first), to = spv_reg(s, v);
+    if (kir_dtype(s->k, first) == DT_I64)
+        r = is_wide_op(s, x) || (to == SR_U64 && x->dtype == DT_I64) ? SR_U64 : SR_U32;
+    enum dtype t = type_for(s, x, r);
+    for (u32 i = 0; i < lanes_of(s, v); i++) {
+        u32 arg[3] = {0};
+        for (u32 j = 0; j < kir_op_info(x->op)->n_args; j++) {
+            bool is_cond = x->op == KI_SELECT && j == 0;
+            arg[j] = spv_lane_as(s, kir_operand(x, j), i, is_cond ? SR_BOOL : r);
+        }
+        u32 id = spv_scalar(s, x->op, t, r, arg);
+        if (x->dtype == DT_I64 && r != to) id = spv_ins(s, SPV_U_CONVERT, spv_type_reg(s, to), id, 0, 0);
+        spv_set_lane(s, v, i, id);
+    }
+}
+
+static void reduce(struct spv *s, kval v)
+{
+    const struct kir_ins *x = kir_at(s->k, v);
+    enum kir_op op = x->op == KI_HADD ? KI_ADD : x->op == KI_HMIN ? KI_MIN : KI_MAX;
+    enum spv_reg r = spv_reg(s, x->a), to = spv_reg(s, v);
+    u32 lane[64], n = lanes_of(s, x->a);
+    for (u32 i = 0; i < n; i++) lane[i] = spv_lane(s, x->a, i);
+    for (n /= 2; n; n /= 2)
+        for (u32 i = 0; i < n; i++) {
+            const u32 arg[] = {lane[i], lane[i + n], 0};
+            lane[i] = spv_scalar(s, op, kir_dtype(s->k, x->a), r, arg);
+        }
+    if (r != to) lane[0] = spv_ins(s, to == SR_U64 ? SPV_S_CONVERT : SPV_U_CONVERT, spv_type_reg(s, to), lane[0], 0, 0);
+    spv_set_lane(s, v, 0, lane[0]);
+}
+
+static bool is_half(enum dtype t) { return t == DT_F16 || t == DT_BF16; }
+
+static void cast(struct spv *s, kval v)
+{
+    const struct kir_ins *x = kir_at(s->k, v);
+    enum dtype from = kir_dtype(s->k, x->a);
+    u32 n = lanes_of(s, v);
+    if (is_half(from) && x->dtype == DT_F32 && spv_is_packed(s, x->a)) {
+        for (u32 i = 0; i < n; i += 2) {
+            u32 a, b;
+            spv_from_half2(s, from, spv_word(s, x->a, i / 2), &a, &b);
+            spv_set_lane(s, v, i, a);
+            spv_set_lane(s, v, i + 1, b);
+        }
+    } else if (is_half(x->dtype) && from == DT_F32 && n > 1) {
+        for (u32 i = 0; i < n; i += 2)
+            spv_set_word(s, v, i / 2, spv_to_half2(s, x->dtype, spv_lane(s, x->a, i), spv_lane(s, x->a, i + 1)));
+    } else {
+        for (u32 i = 0; i < n; i++) spv_set_lane(s, v, i, spv_cast(s, v, spv_lane(s, x->a, i)));
+    }
+}
+
+/* By words where both choices are packed and the condition is one for all lanes. */
+static void choose(struct spv *s, kval v)
+{
+    const struct kir_ins *x = kir_at(s->k, v), *c = kir_at(s->k, x->a);
+    bool is_one = c->op == KI_SPLAT || c->op == KI_CONST;
+    bool packed = spv_is_packed(s, x->b) || spv_is_packed(s, x->c);
+    if (!is_one || !packed) {
+        by_lanes(s, v);
+        return;
+    }
+    u32 cond = spv_lane(s, x->a, 0), type = spv_type_reg(s, SR_U32);
+    for (u32 i = 0; i < spv_words(s, v); i++)
+        spv_set_word(s, v, i, spv_ins(s, SPV_SELECT, type, cond, spv_word(s, x->b, i), spv_word(s, x->c, i)));
+}
+
+static void bits(struct spv *s, kval v)
+{
+    const struct kir_ins *x = kir_at(s->k, v);
+    enum dtype from = kir_dtype(s->k, x->a);
+    enum spv_reg r = dtype_size(from) == 8 && from != DT_F64 ? SR_U64 : spv_reg(s, x->a);
+    for (u32 i = 0; i < lanes_of(s, v); i++)
+        spv_set_lane(s, v, i, spv_bits(s, from, x->dtype, spv_lane_as(s, x->a, i, r)));
+}
+
+/* Threads of a subgroup together. */
+
+static enum spirv_op subgroup_op(enum kir_op op, enum dtype t)
+{
+    bool is_float = dtype_is_float(t), is_signed = dtype_kind(t) == DK_INT;
+    switch ((int)op) {
+    case KI_SGADD: return is_float ? SPV_GROUP_F_ADD : SPV_GROUP_I_ADD;
+    case KI_SGMIN: return is_float ? SPV_GROUP_F_MIN : is_signed ? SPV_GROUP_S_MIN : SPV_GROUP_U_MIN;
+    case KI_SGMAX: return is_float ? SPV_GROUP_F_MAX : is_signed ? SPV_GROUP_S_MAX : SPV_GROUP_U_MAX;
+    default: unreachable();
+    }
+}
+
+static void across_subgroup(struct spv *s, kval v)
+{
+    enum { SUBGROUP = 3, REDUCE = 0 };
+    const struct kir_ins *x = kir_at(s->k, v);
+    enum spv_reg r = spv_reg(s, x->a), to = spv_reg(s, v);
+    u32 type = spv_type_reg(s, r), a = spv_lane(s, x->a, 0), scope = spv_u32(s, SUBGROUP), id;
+    if (!s->caps->has_subgroup) spv_fail(s, "needs subgroup operations, which the target lacks");
+    spv_need(s, SPV_CAP_SUBGROUP);
+    if (x->op == KI_SHUFFLE) {
+        spv_need(s, SPV_CAP_SUBGROUP_SHUFFLE);
+        id = spv_ins(s, SPV_GROUP_SHUFFLE, type, scope, a, spv_lane_as(s, x->b, 0, SR_U32));
+    } else {
+        spv_need(s, SPV_CAP_SUBGROUP_ARITHMETIC);
+        id = spv_id(s);
+        SPV_PUT(&s->code, subgroup_op(x->op, x->dtype), type, id, scope, REDUCE, a);
+        id = spv_wrap(s, x->dtype, id);
+    }
+    if (r != to) id = spv_ins(s, to == SR_U64 ? SPV_S_CONVERT : SPV_U_CONVERT, spv_type_reg(s, to), id, 0, 0);
+    spv_set_lane(s, v, 0, id);
+}
+
+/* Structure. */
+
+void spv_label(struct spv *s, u32 id)
+{
+    SPV_PUT(&s->code, SPV_LABEL, id);
+    s->label = id;
+}
+
+void spv_branch(struct spv *s, u32 to) { SPV_PUT(&s->code, SPV_BRANCH, to); }
+
+struct open { /* a LOOP or IF */
+    kval head;
+    u32 mark;            /* of what was made inside */
+    u32 merge;           /* block behind it */
+    u32 next;            /* LOOP: block that steps; IF: block of ELSE, 0: none */
+    u32 header, stepped; /* LOOP: block, the index's next value */
+};
+
+struct walk {
+    struct open open[64];
+    u32 n;
+    const kval *end; /* of LOOP, IF: END, or ELSE */
+};
+
+static void open_loop(struct spv *s, struct walk *w, kval v)
+{
+    const struct kir_ins *x = kir_at(s->k, v);
+    u32 type = spv_type_reg(s, SR_U32), from = spv_lane_as(s, x->a, 0, SR_U32);
+    u32 to = spv_lane_as(s, x->b, 0, SR_U32), before = s->label, body = spv_id(s), index = spv_id(s);
+    struct open *o = &w->open[w->n++];
+    *o = (struct open){.head = v, .merge = spv_id(s), .next = spv_id(s), .header = spv_id(s), .stepped = spv_id(s)};
+    spv_branch(s, o->header);
+    spv_label(s, o->header);
+    SPV_PUT(&s->code, SPV_PHI, type, index, from, before, o->stepped, o->next);
+    u32 goes_on = spv_ins(s, SPV_S_LESS_THAN, spv_type_reg(s, SR_BOOL), index, to, 0);
+    SPV_PUT(&s->code, SPV_LOOP_MERGE, o->merge, o->next, 0);
+    SPV_PUT(&s->code, SPV_BRANCH_CONDITIONAL, goes_on, body, o->merge);
+    spv_label(s, body);
+    o->mark = spv_scope(s);
+    spv_set_lane(s, v, 0, index);
+}
+
+static void close_loop(struct spv *s, const struct open *o)
+{
+    const struct kir_ins *x = kir_at(s->k, o->head);
+    u32 step = spv_lane_as(s, x->c, 0, SR_U32), index = spv_lane(s, o->head, 0);
+    spv_branch(s, o->next);
+    spv_label(s, o->next);
+    SPV_PUT(&s->code, SPV_I_ADD, spv_type_reg(s, SR_U32), o->stepped, index, step);
+    spv_branch(s, o->header);
+}
+
+static void open_if(struct spv *s, struct walk *w, kval v)
+{
+    u32 cond = spv_lane(s, kir_at(s->k, v)->a, 0), then = spv_id(s);
+    struct open *o = &w->open[w->n++];
+    *o = (struct open){.head = v, .merge = spv_id(s)};
+    if (kir_at(s->k, w->end[v])->op == KI_ELSE) o->next = spv_id(s);
+    SPV_PUT(&s->code, SPV_SELECTION_MERGE, o->merge, 0);
+    SPV_PUT(&s->code, SPV_BRANCH_CONDITIONAL, cond, then, o->next ? o->next : o->merge);
+    spv_label(s, then);
+    o->mark = spv_scope(s);
+}
+
+static void turn_to_else(struct spv *s, const struct open *o)
+{
+    spv_leave(s, o->mark);
+    spv_branch(s, o->merge);
+    spv_label(s, o->next);
+}
+
+static void close_structure(struct spv *s, struct walk *w)
+{
+    if (!w->n) return; /* of a GRID */
+    struct open *o = &w->open[--w->n];
+    if (kir_at(s->k, o->head)->op == KI_LOOP) close_loop(s, o);
+    else spv_branch(s, o->merge);
+    spv_leave(s, o->mark);
+    spv_label(s, o->merge);
+}
+
+static void barrier(struct spv *s)
+{
+    enum { WORKGROUP = 2, ACQUIRE_RELEASE = 8, BUFFERS = 0x40, SHARED = 0x100, AVAILABLE = 0x2000, VISIBLE = 0x4000 };
+    u32 semantics = ACQUIRE_RELEASE | BUFFERS | SHARED, scope = spv_u32(s, WORKGROUP);
+    if (s->is_vulkan) semantics |= AVAILABLE | VISIBLE;
+    SPV_PUT(&s->code, SPV_CONTROL_BARRIER, scope, scope, spv_u32(s, semantics));
+}
+
+static void pure(struct spv *s, kval v)
+{
+    const struct kir_ins *x = kir_at(s->k, v);
+    switch ((enum kir_op)x->op) {
+    case KI_CONST:
+    case KI_PARAM:
+    case KI_RAMP:
+    case KI_SPLAT: break; /* made where they are used */
+    case KI_LANE: spv_set_lane(s, v, 0, spv_lane_as(s, x->a, (u32)x->imm.i, spv_reg(s, v))); break;
+    case KI_CAST: cast(s, v); break;
+    case KI_BITS: bits(s, v); break;
+    case KI_SELECT: choose(s, v); break;
+    case KI_THREAD: spv_set_lane(s, v, 0, position(s, SPV_BI_LOCAL_ID, (u32)x->imm.i)); break;
+    case KI_SUBGROUP: spv_set_lane(s, v, 0, subgroup_number(s, x->imm.i)); break;
+    case KI_HADD:
+    case KI_HMIN:
+    case KI_HMAX: reduce(s, v); break;
+    case KI_SGADD:
+    case KI_SGMIN:
+    case KI_SGMAX:
+    case KI_SHUFFLE: across_subgroup(s, v); break;
+    // clang-format off
+    case KI_NEG: case KI_ABS: case KI_NOT: case KI_SQRT: case KI_EXP: case KI_LOG: case KI_SIN:
+    case KI_COS: case KI_TAN: case KI_ASIN: case KI_ACOS: case KI_ATAN: case KI_SINH:
+    case KI_COSH: case KI_TANH: case KI_ASINH: case KI_ACOSH: case KI_ATANH: case KI_ERF:
+    case KI_FLOOR: case KI_CEIL: case KI_TRUNC: case KI_RINT: case KI_ISNAN: case KI_ISINF:
+    case KI_ADD: case KI_SUB: case KI_MUL: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX:
+    case KI_POW: case KI_AND: case KI_OR: case KI_XOR: case KI_SHL: case KI_SHR: case KI_EQ:
+    case KI_NE: case KI_LT: case KI_LE:
+    // clang-format on
+    case KI_FMA: by_lanes(s, v); break;
+    // clang-format off
+    case KI_NONE: case KI_BUF: case KI_ALLOC: case KI_LOAD: case KI_STORE: case KI_PREFETCH:
+    case KI_GRID: case KI_LOOP: case KI_IF: case KI_ELSE: case KI_END: case KI_BARRIER:
+    case KI_FILL: case KI_FLOAD: case KI_FSTORE: case KI_FMMA: case N_KIR_OPS:
+    // clang-format on
+    default: unreachable();
+    }
+}
+
+static void statement(struct spv *s, struct walk *w, kval v)
+{
+    const struct kir_ins *x = kir_at(s->k, v);
+    switch ((int)x->op) {
+    case KI_LOOP: open_loop(s, w, v); return;
+    case KI_IF: open_if(s, w, v); return;
+    case KI_ELSE: turn_to_else(s, &w->open[w->n - 1]); return;
+    case KI_END: close_structure(s, w); return;
+    case KI_BARRIER: barrier(s); return;
+    case KI_ALLOC: spv_alloc(s, v); return;
+    case KI_LOAD: spv_load(s, v); return;
+    case KI_STORE: spv_store(s, v); return;
+    case KI_GRID:
+    case KI_BUF:
+    case KI_PREFETCH: return; /* no counterpart */
+    case KI_FILL:
+    case KI_FLOAD:
+    case KI_FSTORE:
+    case KI_FMMA: spv_frag(s, v); return;
+    default: break;
+    }
+    if (x->role) spv_frag(s, v);
+    else pure(s, v);
+}
+
+/* Functions. */
+
+static kval *find_ends(const struct spv *s)
+{
+    kval *end = arena_array(s->arena, kval, s->k->ins.n), open[64];
+    u32 n = 0;
+    for (kval v = 1; v < s->k->ins.n; v++) {
+        enum kir_op op = kir_at(s->k, v)->op;
+        if (op == KI_END || op == KI_ELSE) end[open[--n]] = v;
+        if (kir_opens(op) || op == KI_ELSE) open[n++] = v;
+    }
+    return end;
+}
+
+static void set_grid_indices(struct spv *s, kval from, kval to)
+{
+    kval dim[3];
+    u32 n = 0;
+    for (kval v = from; v < to; v++)
+        if (kir_at(s->k, v)->op == KI_GRID) dim[n++] = v;
+    for (u32 i = 0; i < n; i++) spv_set_lane(s, dim[i], 0, position(s, SPV_BI_WORKGROUP_ID, n - 1 - i));
+}
+
+static void put_entry(struct spv *s, u32 function)
+{
+    enum { COMPUTE = 5 };
+    struct str name = str_fmt(s->arena, "%.*s_%u", STR_ARG(s->k->name), s->function.n);
+    u32 n = 0;
+    u32 *interface = arena_array(s->arena, u32, s->used.n + 1);
+    for (u32 i = 0; i < s->used.n; i++) {
+        bool is_input = false;
+        for (i64 b = 0; b < countof(s->input); b++) is_input |= s->used.v[i] == s->input[b];
+        for (i64 b = 0; b < countof(s->input_lane); b++) is_input |= s->used.v[i] == s->input_lane[b];
+        if (is_input || s->version >= 14) interface[n++] = s->used.v[i];
+    }
+    const u32 w[] = {COMPUTE, function};
+    spv_put_text(&s->entries, SPV_ENTRY_POINT, w, 2, name, interface, n);
+    u32 g[3];
+    for (u32 i = 0; i < 3; i++) g[i] = s->k->group[i] ? s->k->group[i] : 1;
+    SPV_PUT(&s->modes, SPV_EXECUTION_MODE, function, SPV_MODE_LOCAL_SIZE, g[0], g[1], g[2]);
+    *arr_push(s->arena, &s->function) = function;
+}
+
+static void open_function(struct spv *s)
+{
+    buf_reset(&s->vars);
+    buf_reset(&s->prologue);
+    buf_reset(&s->code);
+    s->used.n = 0;
+    s->shared_bytes = 0;
+    memset(s->param, 0, sizeof *s->param * s->k->param.n);
+    memset(s->input_value, 0, sizeof s->input_value);
+    s->label = spv_id(s);
+}
+
+static void grid(struct spv *s, kval from, const kval *end)
+{
+    struct walk w = {.end = end};
+    open_function(s);
+    u32 nothing = spv_type(s, SPV_TYPE_VOID, NULL, 0), function = spv_id(s), entry = s->label;
+    u32 type = SPV_TYPE(s, SPV_TYPE_FUNCTION, nothing), mark = spv_scope(s);
+    set_grid_indices(s, from, end[from]);
+    for (kval v = from; v < end[from]; v++) statement(s, &w, v);
+    SPV_PUT(&s->functions, SPV_FUNCTION, nothing, function, 0, type);
+    SPV_PUT(&s->functions, SPV_LABEL, entry);
+    buf_str(&s->functions, buf_view(&s->vars));
+    buf_str(&s->functions, buf_view(&s->prologue));
+    buf_str(&s->functions, buf_view(&s->code));
+    spv_put(&s->functions, SPV_RETURN, NULL, 0);
+    spv_put(&s->functions, SPV_FUNCTION_END, NULL, 0);
+    spv_leave(s, mark);
+    put_entry(s, function);
+}
+
+void spv_kernel(struct spv *s)
+{
+    const kval *end = find_ends(s);
+    find_wide(s);
+    number_values(s);
+    spv_plan_arrays(s);
+    for (kval v = 1; v < s->k->ins.n && !s->err->code; v++)
+        if (kir_at(s->k, v)->op == KI_GRID) {
+            grid(s, v, end);
+            v = end[v];
+        }
+    spv_declare_rest(s);
+}

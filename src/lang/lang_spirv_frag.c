@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// lang_spirv_frag.c: fragments as cooperative matrices of SPV_KHR_cooperative_matrix, held by a
+// subgroup. A fragment is one id. Rows, pitches and addresses count units of the array's variable,
+// whatever its width: the extension reads through a pointer to any scalar or vector.
+#include "lang/lang_spirv.h"
+
+enum { SUBGROUP = 3 };                                   /* scope */
+enum { USE_A = 0, USE_B = 1, USE_ACC = 2 };
+enum { ROW_MAJOR = 0, COLUMN_MAJOR = 1 };
+enum { SIGNED_A = 1, SIGNED_B = 2, SIGNED_C = 4, SIGNED_RESULT = 8 };
+enum { NON_PRIVATE = 0x20 };
+
+static u32 component_type(struct spv *s, enum dtype t)
+{
+    switch (t) {
+    case DT_F16: spv_need(s, SPV_CAP_F16); return SPV_TYPE(s, SPV_TYPE_FLOAT, 16);
+    case DT_U16:
+    case DT_I16: spv_need(s, SPV_CAP_I16); return spv_type_int(s, 16);
+    case DT_U8:
+    case DT_I8: spv_need(s, SPV_CAP_I8); return spv_type_int(s, 8);
+    case DT_F32:
+    case DT_F64:
+    case DT_U32:
+    case DT_I32:
+    case DT_U64:
+    case DT_I64: break;
+    case DT_BF16: spv_fail(s, "has fragments of bf16, which spir-v lacks"); break;
+    case DT_BOOL:
+    case DT_NONE:
+    case N_DTYPES:
+    default: unreachable();
+    }
+    enum spv_reg r = t == DT_F32 ? SR_F32 : t == DT_F64 ? SR_F64 : dtype_size(t) == 8 ? SR_U64 : SR_U32;
+    return spv_type_reg(s, r);
+}
+
+u32 spv_type_frag(struct spv *s, kval v)
+{
+    struct kir_frag f = kir_frag_of(kir_at(s->k, v));
+    u32 use = f.role == KR_A ? USE_A : f.role == KR_B ? USE_B : USE_ACC;
+    spv_need(s, SPV_CAP_MATRIX);
+    return SPV_TYPE(s, SPV_TYPE_MATRIX, component_type(s, f.dtype), spv_u32(s, SUBGROUP),
+                    spv_u32(s, f.rows), spv_u32(s, f.cols), spv_u32(s, use));
+}
+
+/* The scalar that fills a fragment: a lane, but of the component's own type. */
+static u32 component(struct spv *s, enum dtype t, kval v)
+{
+    u32 x = spv_lane_as(s, v, 0, t == DT_I64 ? SR_U64 : spv_reg(s, v)), type = component_type(s, t);
+    if (dtype_size(t) >= 4) return x;
+    if (t != DT_F16) return spv_ins(s, SPV_U_CONVERT, type, x, 0, 0);
+    u32 pair = spv_ins(s, SPV_BITCAST, spv_type_vec(s, type, 2), x, 0, 0), id = spv_id(s);
+    SPV_PUT(&s->code, SPV_COMPOSITE_EXTRACT, type, id, pair, 0);
+    return id;
+}
+
+struct place { u32 pointer, layout, pitch; };
+
+static struct place place_of(struct spv *s, const struct kir_ins *x, kval pitch)
+{
+    u32 unit = spv_frag_unit(s, x->a, x->b, pitch), per = unit / s->array[x->a]->size;
+    return (struct place){spv_pointer(s, x->a, unit, spv_quot(s, x->b, spv_log2(per))),
+                          spv_u32(s, x->aux ? COLUMN_MAJOR : ROW_MAJOR),
+                          spv_quot(s, pitch, spv_log2(per))};
+}
+
+static void load(struct spv *s, kval v)
+{
+    const struct kir_ins *x = kir_at(s->k, v);
+    struct place p = place_of(s, x, x->c);
+    const u32 w[] = {spv_type_frag(s, v), spv_id(s), p.pointer, p.layout, p.pitch, NON_PRIVATE};
+    spv_put(&s->code, SPV_MATRIX_LOAD, w, countof(w));
+    spv_set_lane(s, v, 0, w[1]);
+}
+
+static void store(struct spv *s, const struct kir_ins *x)
+{
+    struct place p = place_of(s, x, x->d);
+    SPV_PUT(&s->code, SPV_MATRIX_STORE, p.pointer, spv_lane(s, x->c, 0), p.layout, p.pitch,
+            NON_PRIVATE);
+}
+
+static bool is_signed(const struct spv *s, kval v) { return dtype_kind(kir_dtype(s->k, v)) == DK_INT; }
+
+static void multiply(struct spv *s, kval v)
+{
+    const struct kir_ins *x = kir_at(s->k, v);
+    u32 flags = (is_signed(s, x->a) ? SIGNED_A : 0) | (is_signed(s, x->b) ? SIGNED_B : 0) |
+                (is_signed(s, x->c) ? SIGNED_C | SIGNED_RESULT : 0);
+    const u32 w[] = {spv_type_frag(s, v), spv_id(s), spv_lane(s, x->a, 0), spv_lane(s, x->b, 0),
+                     spv_lane(s, x->c, 0), flags};
+    spv_put(&s->code, SPV_MATRIX_MULADD, w, flags ? 6 : 5);
+    spv_set_lane(s, v, 0, w[1]);
+}
+
+static u32 cast(struct spv *s, kval v)
+{
+    kval a = kir_at(s->k, v)->a;
+    enum dtype from = kir_dtype(s->k, a), to = kir_dtype(s->k, v);
+    u32 type = spv_type_frag(s, v), x = spv_lane(s, a, 0);
+    bool from_float = dtype_is_float(from), to_float = dtype_is_float(to);
+    if (from == to) return x;
+    if (from_float && to_float) return spv_ins(s, SPV_F_CONVERT, type, x, 0, 0);
+    bool extends = is_signed(s, from_float ? v : a);
+    enum spirv_op op = to_float     ? extends ? SPV_CONVERT_S_TO_F : SPV_CONVERT_U_TO_F
+                       : from_float ? extends ? SPV_CONVERT_F_TO_S : SPV_CONVERT_F_TO_U
+                                    : extends ? SPV_S_CONVERT : SPV_U_CONVERT;
+    if (!from_float && !to_float && dtype_size(from) == dtype_size(to)) op = SPV_BITCAST;
+    return spv_ins(s, op, type, x, 0, 0);
+}
+
+void spv_frag(struct spv *s, kval v)
+{
+    const struct kir_ins *x = kir_at(s->k, v);
+    enum spirv_op add = dtype_is_float(x->dtype) ? SPV_F_ADD : SPV_I_ADD;
+    switch ((int)x->op) {
+    case KI_FLOAD: load(s, v); break;
+    case KI_FSTORE: store(s, x); break;
+    case KI_FMMA: multiply(s, v); break;
+    case KI_FILL:
+        spv_set_lane(s, v, 0, spv_ins(s, SPV_COMPOSITE_CONSTRUCT, spv_type_frag(s, v),
+                                      component(s, x->dtype, x->a), 0, 0));
+        break;
+    case KI_CAST: spv_set_lane(s, v, 0, cast(s, v)); break;
+    case KI_ADD:
+        spv_set_lane(s, v, 0, spv_ins(s, add, spv_type_frag(s, v), spv_lane(s, x->a, 0),
+                                      spv_lane(s, x->b, 0), 0));
+        break;
+    default: unreachable();
+    }
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// lang_spirv_op.c: pure operators on one lane, exactly as kir.inc means them. Small integers are
+// words that hold a value of their type: an operation may leave that range and is followed by what
+// brings it back. Nothing relies on how a driver treats NaN: min and max are comparisons, isnan
+// looks at the bits. Remainders are made from quotients, because Vulkan leaves OpSRem of negative
+// operands undefined.
+#include "lang/lang_spirv.h"
+
+#include <math.h>
+
+enum { /* of GLSL.std.450; of bounded error there */
+    GLSL_ROUND_EVEN = 2, GLSL_TRUNC = 3, GLSL_FABS = 4, GLSL_FLOOR = 8, GLSL_CEIL = 9,
+    GLSL_SQRT = 31, GLSL_FMA = 50,
+};
+
+enum spv_reg spv_reg(const struct spv *s, kval v)
+{
+    switch (kir_dtype(s->k, v)) {
+    case DT_BOOL: return SR_BOOL;
+    case DT_F32: return SR_F32;
+    case DT_F64: return SR_F64;
+    case DT_U64: return SR_U64;
+    case DT_I64: return s->wide[v] ? SR_U64 : SR_U32;
+    case DT_U8:
+    case DT_I8:
+    case DT_U16:
+    case DT_I16:
+    case DT_U32:
+    case DT_I32:
+    case DT_F16:
+    case DT_BF16: return SR_U32;
+    case DT_NONE:
+    case N_DTYPES:
+    default: unreachable();
+    }
+}
+
+static u32 bin(struct spv *s, enum spirv_op op, enum spv_reg r, u32 a, u32 b)
+{
+    return spv_ins(s, op, spv_type_reg(s, r), a, b, 0);
+}
+
+static u32 select_id(struct spv *s, enum spv_reg r, u32 cond, u32 a, u32 b)
+{
+    return spv_ins(s, SPV_SELECT, spv_type_reg(s, r), cond, a, b);
+}
+
+static bool is_signed(enum dtype t) { return dtype_kind(t) == DK_INT; }
+
+/* Small integers. */
+
+u32 spv_wrap(struct spv *s, enum dtype t, u32 x)
+{
+    u32 bits = (u32)dtype_size(t) * 8;
+    if (!dtype_is_int(t) || bits >= 32) return x;
+    enum spirv_op op = is_signed(t) ? SPV_BIT_FIELD_S_EXTRACT : SPV_BIT_FIELD_U_EXTRACT;
+    return spv_ins(s, op, spv_type_reg(s, SR_U32), x, spv_u32(s, 0), spv_u32(s, bits));
+}
+
+/* Operators that one instruction does. */
+
+struct spelling { /* for floats, signed and unsigned integers, bool; 0: more than one instruction */
+    u16 f, s, u, b;
+    bool leaves_range; /* of a small integer */
+};
+
+static const struct spelling spellings[N_KIR_OPS] = {
+    [KI_NEG] = {SPV_F_NEGATE, SPV_S_NEGATE, SPV_S_NEGATE, 0, true},
+    [KI_NOT] = {0, SPV_NOT, SPV_NOT, SPV_LOGICAL_NOT, true},
+    [KI_ADD] = {SPV_F_ADD, SPV_I_ADD, SPV_I_ADD, 0, true},
+    [KI_SUB] = {SPV_F_SUB, SPV_I_SUB, SPV_I_SUB, 0, true},
+    [KI_MUL] = {SPV_F_MUL, SPV_I_MUL, SPV_I_MUL, 0, true},
+    [KI_DIV] = {SPV_F_DIV, 0, SPV_U_DIV, 0, false},
+    [KI_MOD] = {0, 0, SPV_U_MOD, 0, false},
+    [KI_AND] = {0, SPV_BITWISE_AND, SPV_BITWISE_AND, SPV_LOGICAL_AND, false},
+    [KI_OR] = {0, SPV_BITWISE_OR, SPV_BITWISE_OR, SPV_LOGICAL_OR, false},
+    [KI_XOR] = {0, SPV_BITWISE_XOR, SPV_BITWISE_XOR, SPV_LOGICAL_NOT_EQUAL, false},
+    [KI_SHL] = {0, SPV_SHIFT_LEFT_LOGICAL, SPV_SHIFT_LEFT_LOGICAL, 0, true},
+    [KI_SHR] = {0, SPV_SHIFT_RIGHT_ARITHMETIC, SPV_SHIFT_RIGHT_LOGICAL, 0, false},
+    [KI_EQ] = {SPV_F_ORD_EQUAL, SPV_I_EQUAL, SPV_I_EQUAL, SPV_LOGICAL_EQUAL, false},
+    [KI_NE] = {SPV_F_UNORD_NOT_EQUAL, SPV_I_NOT_EQUAL, SPV_I_NOT_EQUAL, SPV_LOGICAL_NOT_EQUAL,
+               false},
+    [KI_LT] = {SPV_F_ORD_LESS_THAN, SPV_S_LESS_THAN, SPV_U_LESS_THAN, 0, false},
+    [KI_LE] = {SPV_F_ORD_LESS_THAN_EQUAL, SPV_S_LESS_THAN_EQUAL, SPV_U_LESS_THAN_EQUAL, 0, false},
+};
+
+static enum spirv_op spelling_of(enum kir_op op, enum dtype t)
+{
+    const struct spelling *p = &spellings[op];
+    if (t == DT_BOOL) return p->b;
+    if (dtype_is_float(t)) return p->f;
+    return is_signed(t) ? p->s : p->u;
+}
+
+static u32 by_spelling(struct spv *s, enum kir_op op, enum dtype t, enum spv_reg r, const u32 *x)
+{
+    bool is_test = kir_op_info(op)->rule == 'B', is_unary = kir_op_info(op)->n_args == 1;
+    u32 id = bin(s, spelling_of(op, t), is_test ? SR_BOOL : r, x[0], is_unary ? 0 : x[1]);
+    bool rounds = op == KI_ADD || op == KI_SUB || op == KI_MUL || op == KI_DIV;
+    if (rounds && dtype_is_float(t)) SPV_PUT(&s->decorations, SPV_DECORATE, id, SPV_DEC_NO_CONTRACTION);
+    return spellings[op].leaves_range ? spv_wrap(s, t, id) : id;
+}
+
+/* Those that need several. */
+
+static u32 less(struct spv *s, enum dtype t, u32 a, u32 b)
+{
+    return bin(s, spelling_of(KI_LT, t), SR_BOOL, a, b);
+}
+
+static u32 extreme(struct spv *s, enum kir_op op, enum dtype t, enum spv_reg r, const u32 *x)
+{
+    u32 first = op == KI_MIN ? less(s, t, x[0], x[1]) : less(s, t, x[1], x[0]);
+    return select_id(s, r, first, x[0], x[1]);
+}
+
+/* The quotient truncated to zero. The least value by -1 must wrap, which OpSDiv does not promise:
+   only where the type is as wide as the word, and not for indices. */
+static u32 quotient(struct spv *s, enum dtype t, enum spv_reg r, const u32 *x)
+{
+    bool may_overflow = t == DT_I32 || (t == DT_I64 && r == SR_U64);
+    if (!may_overflow) return spv_wrap(s, t, bin(s, SPV_S_DIV, r, x[0], x[1]));
+    u32 is_minus = bin(s, SPV_I_EQUAL, SR_BOOL, x[1], spv_const_i(s, r, -1));
+    u32 by = select_id(s, r, is_minus, spv_const_i(s, r, 1), x[1]);
+    u32 q = bin(s, SPV_S_DIV, r, x[0], by);
+    return select_id(s, r, is_minus, bin(s, SPV_S_NEGATE, r, x[0], 0), q);
+}
+
+static u32 remainder_int(struct spv *s, enum dtype t, enum spv_reg r, const u32 *x)
+{
+    u32 back = bin(s, SPV_I_MUL, r, quotient(s, t, r, x), x[1]);
+    return spv_wrap(s, t, bin(s, SPV_I_SUB, r, x[0], back));
+}
+
+static u32 magnitude(struct spv *s, enum dtype t, enum spv_reg r, u32 x)
+{
+    if (!is_signed(t)) return x;
+    u32 is_less = less(s, t, x, spv_const_i(s, r, 0));
+    return spv_wrap(s, t, select_id(s, r, is_less, bin(s, SPV_S_NEGATE, r, x, 0), x));
+}
+
+static u32 is_special(struct spv *s, enum kir_op op, enum spv_reg r, u32 x)
+{
+    if (r == SR_F64) return bin(s, op == KI_ISNAN ? SPV_IS_NAN : SPV_IS_INF, SR_BOOL, x, 0);
+    u32 u = bin(s, SPV_BITCAST, SR_U32, x, 0), inf = spv_u32(s, 0x7f800000);
+    u = bin(s, SPV_BITWISE_AND, SR_U32, u, spv_u32(s, 0x7fffffff));
+    if (op == KI_ISINF) return bin(s, SPV_I_EQUAL, SR_BOOL, u, inf);
+    return bin(s, SPV_U_LESS_THAN, SR_BOOL, inf, u);
+}
+
+static u32 multiply_add(struct spv *s, enum dtype t, enum spv_reg r, const u32 *x)
+{
+    u32 type = spv_type_reg(s, r);
+    if (!dtype_is_float(t)) {
+        u32 product = spv_ins(s, SPV_I_MUL, type, x[0], x[1], 0);
+        return spv_wrap(s, t, spv_ins(s, SPV_I_ADD, type, product, x[2], 0));
+    }
+    if (s->caps->has_fma) return spv_ext(s, GLSL_FMA, type, x[0], x[1], x[2]);
+    return spv_ins(s, SPV_F_ADD, type, spv_ins(s, SPV_F_MUL, type, x[0], x[1], 0), x[2], 0);
+}
+
+static u32 function_of(struct spv *s, enum kir_op op, enum spv_reg r, const u32 *x)
+{
+    static const u8 glsl[N_KIR_OPS] = {
+        [KI_ABS] = GLSL_FABS,   [KI_SQRT] = GLSL_SQRT,   [KI_FLOOR] = GLSL_FLOOR,
+        [KI_CEIL] = GLSL_CEIL,  [KI_TRUNC] = GLSL_TRUNC, [KI_RINT] = GLSL_ROUND_EVEN,
+        [KI_EXP] = 27,  [KI_LOG] = 28,  [KI_SIN] = 13,  [KI_COS] = 14,  [KI_TAN] = 15,
+        [KI_ASIN] = 16, [KI_ACOS] = 17, [KI_ATAN] = 18, [KI_SINH] = 19, [KI_COSH] = 20,
+        [KI_TANH] = 21, [KI_ASINH] = 22, [KI_ACOSH] = 23, [KI_ATANH] = 24, [KI_POW] = 26,
+    };
+    bool is_exact = op == KI_ABS || op == KI_SQRT || op == KI_FLOOR || op == KI_CEIL ||
+                    op == KI_TRUNC || op == KI_RINT;
+    if (!glsl[op] || (r == SR_F64 && !is_exact)) {
+        err_set(s->err, ERR_UNSUPPORTED, "kernel '%.*s' needs '%s' of %s, which spir-v lacks",
+                STR_ARG(s->k->name), kir_op_info(op)->name, r == SR_F64 ? "f64" : "f32");
+        return x[0];
+    }
+    return spv_ext(s, glsl[op], spv_type_reg(s, r), x[0], op == KI_POW ? x[1] : 0, 0);
+}
+
+u32 spv_scalar(struct spv *s, enum kir_op op, enum dtype t, enum spv_reg r, const u32 *x)
+{
+    bool is_float = dtype_is_float(t);
+    if (spelling_of(op, t)) return by_spelling(s, op, t, r, x);
+    switch ((int)op) {
+    case KI_MIN:
+    case KI_MAX: return extreme(s, op, t, r, x);
+    case KI_DIV: return quotient(s, t, r, x);
+    case KI_MOD:
+        return is_float ? bin(s, SPV_F_REM, r, x[0], x[1]) : remainder_int(s, t, r, x);
+    case KI_ABS:
+        if (!is_float) return magnitude(s, t, r, x[0]);
+        break;
+    case KI_ISNAN:
+    case KI_ISINF: return is_special(s, op, r, x[0]);
+    case KI_FMA: return multiply_add(s, t, r, x);
+    case KI_SELECT: return select_id(s, r, x[0], x[1], x[2]);
+    default: break;
+    }
+    return function_of(s, op, r, x);
+}
+
+/* Conversions. */
+
+static bool is_half(enum dtype t) { return t == DT_F16 || t == DT_BF16; }
+
+static u32 cast_to_bool(struct spv *s, enum dtype from, enum spv_reg r, u32 x)
+{
+    if (from == DT_BOOL) return x;
+    if (is_half(from)) x = spv_from_half(s, from, x), r = SR_F32;
+    bool is_float = r == SR_F32 || r == SR_F64;
+    if (is_float)
+        return bin(s, SPV_F_UNORD_NOT_EQUAL, SR_BOOL, x, spv_const_f(s, r, 0));
+    return bin(s, SPV_I_NOT_EQUAL, SR_BOOL, x, spv_const_i(s, r, 0));
+}
+
+static u32 cast_from_bool(struct spv *s, enum dtype to, enum spv_reg r, u32 x)
+{
+    if (r == SR_F32 || r == SR_F64)
+        return select_id(s, r, x, spv_const_f(s, r, 1), spv_const_f(s, r, 0));
+    i64 one = to == DT_F16 ? f16_from_f32(1) : to == DT_BF16 ? bf16_from_f32(1) : 1;
+    return select_id(s, r, x, spv_const_i(s, r, one), spv_const_i(s, r, 0));
+}
+
+static u32 int_to_int(struct spv *s, enum dtype from, enum dtype to, const enum spv_reg r[2], u32 x)
+{
+    bool extends = is_signed(from) && r[0] != r[1] && r[1] == SR_U64;
+    if (r[0] != r[1]) x = bin(s, extends ? SPV_S_CONVERT : SPV_U_CONVERT, r[1], x, 0);
+    bool fits = dtype_size(from) < dtype_size(to) && (is_signed(to) || !is_signed(from));
+    return from == to || fits ? x : spv_wrap(s, to, x);
+}
+
+/* What does not fit is unspecified, but a small type's value must stay one. */
+static u32 float_to_int(struct spv *s, enum dtype to, enum spv_reg r, u32 x)
+{
+    bool is_unsigned = to == DT_U32 || to == DT_U64;
+    return spv_wrap(s, to, bin(s, is_unsigned ? SPV_CONVERT_F_TO_U : SPV_CONVERT_F_TO_S, r, x, 0));
+}
+
+u32 spv_cast(struct spv *s, kval v, u32 x)
+{
+    kval a = kir_at(s->k, v)->a;
+    enum dtype from = kir_dtype(s->k, a), to = kir_dtype(s->k, v);
+    enum spv_reg r[2] = {spv_reg(s, a), spv_reg(s, v)};
+    if (to == DT_BOOL) return cast_to_bool(s, from, r[0], x);
+    if (from == DT_BOOL) return cast_from_bool(s, to, r[1], x);
+    if (from == to) return x;
+    if (is_half(from)) x = spv_from_half(s, from, x), from = DT_F32, r[0] = SR_F32;
+    if (dtype_is_int(from) && dtype_is_int(to)) return int_to_int(s, from, to, r, x);
+    if (dtype_is_int(to)) return float_to_int(s, to, r[1], x);
+    enum spv_reg target = to == DT_F64 ? SR_F64 : SR_F32;
+    if (dtype_is_int(from))
+        x = bin(s, is_signed(from) ? SPV_CONVERT_S_TO_F : SPV_CONVERT_U_TO_F, target, x, 0);
+    else if (r[0] != target) x = bin(s, SPV_F_CONVERT, target, x, 0);
+    return is_half(to) ? spv_to_half(s, to, x) : x;
+}
+
+u32 spv_bits(struct spv *s, enum dtype from, enum dtype to, u32 x)
+{
+    bool was_float = from == DT_F32 || from == DT_F64, is_float = to == DT_F32 || to == DT_F64;
+    if (was_float != is_float) {
+        enum spv_reg r = dtype_size(to) == 8 ? is_float ? SR_F64 : SR_U64 : is_float ? SR_F32 : SR_U32;
+        return bin(s, SPV_BITCAST, r, x, 0);
+    }
+    return spv_wrap(s, to, x); /* from other small types: their low bits, extended anew */
+}
