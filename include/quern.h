@@ -198,6 +198,19 @@ struct quern_compile_opts {
 QUERN_API quern_status quern_compile(quern_model *m, quern_db *db, const struct quern_compile_opts *o, quern_program **out);
 QUERN_API quern_status quern_program_save(quern_program *p, const char *path);
 
+/* --- other forms --- */
+
+struct quern_export_opts {
+    size_t size;
+    const char *to;            /* the form, see quern_exporter */
+    const char *const *option; /* "name=value", ended by NULL (which may be NULL itself): see `quern export --help` */
+};
+/* Writes networks (.onnx ...) or programs (.dnx) to a file or folder, as the form says: "onnx" takes one network, "vkdt" one or more
+ * programs for Vulkan devices. */
+QUERN_API quern_status quern_export(quern *q, const char *const *file, int n_files, const char *path,
+                                    const struct quern_export_opts *o);
+QUERN_API const char *quern_exporter(int k, const char **summary); /* NULL behind the last */
+
 /* --- looking inside: JSON or text, free with quern_text_free --- */
 
 QUERN_API quern_status quern_explain(quern *q, const char *dnx, char **text);       /* what was chosen and why */

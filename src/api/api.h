@@ -43,6 +43,7 @@ quern_tensor *api_tensor_take(const struct tensor *t); /* data is on the heap an
 bool api_program_start(quern_program *p, const char *device, int threads, struct err *e);
 void api_fill_random(struct tensor *t, struct rng *r); /* signed floats, small integers */
 i64 api_dim(const struct symtab *st, sym s, const char **text); /* -1 and its name, when it is a variable ("" if it is more) */
+bool api_is_dnx(const struct os_file *f);              /* by its first bytes */
 char *api_text(struct buf *b);                         /* heap copy for the caller, releases b */
 /* "H=17,W=31" or "H:17,W:31" over the table's variables; unknown names are errors. */
 bool api_parse_sizes(const struct symtab *st, const char *text, i64 *var, struct err *e);

@@ -209,7 +209,7 @@ static bool show_model(struct buf *b, struct arena *a, const char *path, struct 
     return true;
 }
 
-static bool is_dnx(const struct os_file *f)
+bool api_is_dnx(const struct os_file *f)
 {
     return f->n > 9 && f->p[8] == '{' && f->p[6] == 0 && f->p[7] == 0;
 }
@@ -223,7 +223,7 @@ static bool show(struct buf *b, struct arena *a, const char *path, struct err *e
     bool ok;
     if (str_starts(bytes, S("SQLite format 3"))) ok = show_database(b, path, e);
     else if (str_starts(bytes, S("kernel "))) ok = show_kernel(b, a, bytes, e);
-    else if (is_dnx(&f)) {
+    else if (api_is_dnx(&f)) {
         ok = dnx_read(&p, a, bytes, e);
         if (ok) put_plan(b, &p);
     } else {

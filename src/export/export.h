@@ -10,9 +10,12 @@
 struct plan;
 
 struct export_job {
-    const struct graph *graph; /* the network; NULL: the exporter must do with the plan */
-    const struct plan *plan;   /* the program; NULL: not compiled */
-    const char *path;          /* file or folder to write, as the exporter says */
+    const struct graph *graph;       /* the network; NULL: the exporter must do with the plans */
+    const struct plan *const *plan;  /* programs */
+    u32 n_plan;                      /* 0: not compiled; several where a form holds several */
+    const char *path;                /* file or folder to write, as the exporter says */
+    const char *const *option;       /* "name=value", ended by NULL: what the exporter knows of */
+    const struct log *log;           /* NULL: silent */
 };
 
 struct exporter {
@@ -24,6 +27,7 @@ struct exporter {
 /* export.c: the registry */
 const struct exporter *export_find(struct str name); /* NULL: none */
 const struct exporter *export_all(i64 k);            /* k-th, NULL behind the last */
+const char *export_option(const struct export_job *j, const char *name); /* last value, NULL: not given */
 /* The network as an ONNX model; constants as initializers. Every value needs dtype and rank. */
 bool export_onnx_graph(const struct graph *g, const char *path, struct err *e);
 bool export_onnx_bytes(const struct graph *g, struct buf *out, struct err *e);

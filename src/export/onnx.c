@@ -6,6 +6,7 @@
 static bool onnx_write(const struct export_job *j, struct err *e)
 {
     if (!j->graph) return err_set(e, ERR_USAGE, "export to onnx needs a network, not a compiled program");
+    if (!j->path) return err_set(e, ERR_USAGE, "-o is missing");
     return export_onnx_graph(j->graph, j->path, e);
 }
 

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// quern export: a network or a program in another form. Options that a form has go to it as they
+// are; called as vkdt-denox, the form is vkdt.
+#include "cli.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct opt options[] = {
+    OPT_OUTPUT("PATH", "file (onnx), or folder of modules in which the module's is made (vkdt)"),
+    {"to", 0, OPT_TEXT, "FORM", "onnx or vkdt"},
+    {"module-name", 0, OPT_TEXT, "NAME", "vkdt: name of the module, at most 8 characters"},
+    {"suffix", 0, OPT_TEXT, "WORD", "vkdt: tells several programs of one module apart; repeated"},
+    {"preprocessing", 0, OPT_TEXT, "FILE.comp", "vkdt: shader from picture to input (default: made)"},
+    {"post-processing", 0, OPT_TEXT, "FILE.comp", "vkdt: shader from output to picture"},
+    {"src-dir", 0, OPT_TEXT, "DIR", "vkdt: where the sources go, instead of the module's folder"},
+    {"shader-dir", 0, OPT_TEXT, "DIR", "vkdt: where the kernels go"},
+    {"weight-dir", 0, OPT_TEXT, "DIR", "vkdt: where the weights go"},
+    {"bin-dir", 0, OPT_TEXT, "DIR", "vkdt: where vkdt runs, to find the weights from there"},
+    {"mkdir", 'p', OPT_FLAG, NULL, "vkdt: make missing folders"},
+    OPT_END,
+};
+
+static bool is_for_form(const struct opt *o)
+{
+    for (const struct opt *k = options; k->name; k++)
+        if (k == o) return strcmp(k->name, "output") && strcmp(k->name, "to");
+    return false;
+}
+
+/* "name=value" words, allocated; the list ends with NULL. */
+static char **form_options(const struct cli *c)
+{
+    char **list = calloc((size_t)c->n_hits + 1, sizeof *list);
+    for (int i = 0, n = 0; list && i < c->n_hits; i++) {
+        const struct opt_hit *h = &c->hit[i];
+        if (!is_for_form(h->opt) || h->is_off) continue;
+        size_t size = strlen(h->opt->name) + (h->value ? strlen(h->value) : 0) + 2;
+        if (!(list[n] = malloc(size))) break;
+        snprintf(list[n++], size, "%s=%s", h->opt->name, h->value ? h->value : "");
+    }
+    return list;
+}
+
+static void release_options(char **list)
+{
+    for (char **p = list; p && *p; p++) free(*p);
+    free(list);
+}
+
+static int run(struct cli *c)
+{
+    struct quern_export_opts o = QUERN_OPTS(quern_export_opts);
+    o.to = opts_text(c, "to");
+    if (!o.to) return usage_error(c, "--to is missing");
+    char **list = form_options(c);
+    o.option = (const char *const *)list;
+    int code = fail(c, quern_export(c->q, c->arg, c->n_args, opts_text(c, "output"), &o));
+    release_options(list);
+    return code;
+}
+
+const struct cmd cmd_export = {
+    .name = "export",
+    .summary = "write a network or a program in another form",
+    .args = "NET...",
+    .min_args = 1,
+    .max_args = MAX_IO,
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Private to export/: a program as nodes of vkdt's graph. export_vkdt_node.c turns a plan into
+// struct vkdt_model, export_vkdt_kernel.c takes one grid out of a SPIR-V module,
+// export_vkdt_image.c knows interface tensors as images, export_vkdt_code.c writes the header with
+// the network, export_vkdt_main.c the rest of the module's directory, export_vkdt_name.c names.
+//
+// Facts about vkdt that all of them rely on (doc/export-vkdt.md):
+//   - names of modules, kernels and connectors are tokens of at most 8 characters;
+//   - connector i of a node is binding i of descriptor set 1, the entry point is "main";
+//   - a node runs after those it is connected to, and nothing else orders nodes;
+//   - one connector owns a buffer ("write", "source"), "read" and "modify" ones follow their
+//     connections to it.
+#ifndef QUERN_EXPORT_VKDT_H
+#define QUERN_EXPORT_VKDT_H
+
+#include "art/art.h"
+#include "export/export.h"
+
+enum {
+    VKDT_TOKEN = 8,       /* characters of a name */
+    VKDT_CONNECTORS = 30, /* of a node or a module */
+    VKDT_PUSH = 256,      /* bytes of push constants of a node */
+    VKDT_ALIGN = 256,     /* of a constant in the weights: devices ask for 16 to 256 */
+    VKDT_PAD = 64,        /* buffers' sizes are multiples: kernels may read whole vectors */
+};
+
+/* export_vkdt_name.c */
+
+/* The name as a token: as it is, or without dashes and then without vowels, until it is short
+   enough. False: it cannot be one. */
+bool vkdt_module_name(char out[VKDT_TOKEN + 1], struct str name, struct err *e);
+bool vkdt_suffix(char out[VKDT_TOKEN + 1], struct str name, struct err *e); /* small letters */
+/* "prefix7", the prefix cut so that all of n_kernels numbers leave a token */
+struct str vkdt_kernel_name(struct arena *a, const char *prefix, u32 k, u32 n_kernels);
+
+/* export_vkdt_kernel.c */
+
+enum { USE_READ = 1, USE_WRITE = 2 };
+
+struct vkdt_kernel {
+    struct str code;     /* SPIR-V, in the arena: one entry point, "main" */
+    u8 *use;             /* per binding of descriptor set 0: USE_ bits */
+    u32 n_use;
+    bool has_push;       /* push constants are read */
+    u32 local[3];        /* threads of a group */
+    u32 subgroup;        /* size that is required, 0: any */
+    bool needs_matrix;   /* cooperative matrices */
+};
+/* The entry point of the module alone. */
+bool vkdt_kernel_take(struct vkdt_kernel *k, struct str module, struct str entry, struct arena *a,
+                      struct err *e);
+/* Into descriptor set 1, binding i becoming binding[i]. */
+void vkdt_kernel_rebind(struct vkdt_kernel *k, const u32 *binding);
+
+/* export_vkdt_node.c */
+
+enum vkdt_type { VC_READ, VC_WRITE, VC_MODIFY };
+
+struct vkdt_end { /* the other end of a connection */
+    enum { END_NODE, END_WEIGHTS, END_INPUT } kind;
+    u32 node, conn; /* END_NODE; END_INPUT: node is the number of the input */
+};
+
+struct vkdt_conn {
+    enum vkdt_type type;
+    u32 buf;             /* of the plan */
+    struct vkdt_end end; /* VC_READ, VC_MODIFY */
+    bool is_order;       /* bound, but not used: the other node has to come first */
+};
+
+struct vkdt_node {
+    u32 dispatch, grid;  /* of the plan */
+    u32 kernel;          /* index into vkdt_model.kernel */
+    struct vkdt_conn conn[VKDT_CONNECTORS];
+    u32 n_conn;
+    bool has_push;
+};
+
+struct vkdt_image { /* an interface tensor as an image */
+    enum dtype dtype;
+    sym h, w;
+    i64 c;
+    enum { IMAGE_CHW, IMAGE_HWC, IMAGE_CHWC8 } layout;
+};
+
+struct vkdt_model {
+    const struct plan *plan;
+    const char *suffix;      /* "": the only one */
+    struct { struct vkdt_node *v; u32 n, cap; } node;
+    struct { struct vkdt_kernel *v; u32 n, cap; } kernel;
+    struct vkdt_image *in, *out;  /* per interface value */
+    struct vkdt_end *result; /* per output: where it was written last */
+    i64 *offset;             /* per buffer: of a constant in the weights, -1: not used */
+    i64 weights;             /* bytes of all constants */
+    u32 subgroup;            /* size that some kernel requires, 0: none does */
+    bool needs_matrix;
+    u8 *var_axis;            /* per variable: 'H', 'W' or 'N' (which is 1) ... */
+    u32 *var_input;          /* ... of which input */
+    struct str resource;     /* file of the weights, as vkdt looks for it */
+    struct str file;         /* its name without folders */
+    struct str prefix;       /* of the kernels' names */
+};
+
+bool vkdt_model_init(struct vkdt_model *m, const struct plan *p, struct arena *a, struct err *e);
+/* The constants, each at its offset. */
+void vkdt_model_weights(const struct vkdt_model *m, struct buf *out);
+
+/* export_vkdt_image.c */
+
+bool vkdt_image_of(struct vkdt_image *m, const struct plan *p, const struct plan_io *io,
+                   struct err *e);
+/* Which side of which image gives each variable its value. */
+bool vkdt_bind_vars(struct vkdt_model *m, struct arena *a, struct err *e);
+const char *vkdt_format(enum dtype t); /* of a connector, NULL: none */
+/* GLSL of the node that turns a picture into the input's tensor, and of the one that turns the
+   output's into a picture. */
+void vkdt_input_shader(struct buf *b, const struct vkdt_image *m);
+void vkdt_output_shader(struct buf *b, const struct vkdt_image *m);
+
+/* export_vkdt_code.c */
+
+struct vkdt_names { /* of a module */
+    char module[VKDT_TOKEN + 1];
+    struct str title;        /* as it was given */
+};
+void vkdt_print_model(struct buf *b, const struct vkdt_model *m, const struct vkdt_names *n);
+/* "H, W", "uint64_t H, uint64_t W": with a type before each, and a comma behind the last if any */
+void vkdt_print_vars(struct buf *b, const struct vkdt_model *m, const char *type);
+
+/* export_vkdt_main.c */
+
+struct vkdt_module {
+    struct vkdt_names name;
+    struct vkdt_model *model;
+    u32 n_model;             /* their interfaces are alike */
+    bool has_pre, has_post;  /* shaders were given: "input" is for all inputs, "output" for all outputs */
+};
+/* Images of one kind share a shader: the first of the kind gives its number. */
+u32 vkdt_shader_of(const struct vkdt_image *v, u32 k);
+void vkdt_print_main(struct buf *b, const struct vkdt_module *m);
+void vkdt_print_connectors(struct buf *b, const struct vkdt_module *m);
+void vkdt_print_params(struct buf *b, const struct vkdt_module *m);   /* nothing with one model */
+void vkdt_print_params_ui(struct buf *b, const struct vkdt_module *m);
+void vkdt_print_make(struct buf *b, const struct vkdt_module *m);
+void vkdt_print_ignore(struct buf *b, const struct vkdt_module *m);
+void vkdt_print_readme(struct buf *b, const struct vkdt_module *m);
+
+#endif

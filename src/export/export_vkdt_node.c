@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// From dispatches to nodes. Each grid of a dispatch becomes a node whose connectors are the buffers
+// that the grid really uses. vkdt orders nodes by their connections alone, so every dependence has
+// to be one:
+//   - a buffer belongs to the node that writes it first ("write"); who reads it later is connected
+//     to the node that wrote it last;
+//   - who writes into a buffer that is there already (the second half of a concatenation, a sum)
+//     is a "modify" connector on the last writer; those who read the older content have to come
+//     first, so it gets one more connector on each of them, which the kernel does not look at;
+//   - constants lie in one buffer, the weights, each at an offset.
+#include "export/export_vkdt.h"
+
+#include <string.h>
+
+struct buf_state {
+    bool is_written;
+    struct vkdt_end last;                   /* writer, when is_written */
+    struct { u32 *v; u32 n, cap; } reader;  /* nodes, since then */
+};
+
+struct grapher {
+    struct vkdt_model *m;
+    const struct plan *p;
+    struct buf_state *state; /* per buffer */
+    struct arena *a;
+    struct err *e;
+};
+
+static bool bad_dispatch(struct grapher *g, const struct plan_dispatch *d)
+{
+    return err_prefix(g->e, "dispatch '%.*s'", STR_ARG(d->label));
+}
+
+static struct vkdt_node *node_of(struct grapher *g, u32 k) { return &g->m->node.v[k]; }
+
+/* Connectors. */
+
+static struct vkdt_conn *add_conn(struct grapher *g, struct vkdt_node *n, u32 buf)
+{
+    if (n->n_conn == VKDT_CONNECTORS) {
+        err_set(g->e, ERR_UNSUPPORTED, "a node of vkdt has at most %d connectors",
+                VKDT_CONNECTORS);
+        return NULL;
+    }
+    struct vkdt_conn *c = &n->conn[n->n_conn++];
+    *c = (struct vkdt_conn){.buf = buf};
+    return c;
+}
+
+static bool connect_const(struct grapher *g, struct vkdt_conn *c)
+{
+    i64 *at = &g->m->offset[c->buf];
+    c->type = VC_READ;
+    c->end.kind = END_WEIGHTS;
+    if (*at >= 0) return true;
+    *at = round_up(g->m->weights, VKDT_ALIGN);
+    if (g->p->buf.v[c->buf].data_size > INT32_MAX - *at - VKDT_PAD)
+        return err_set(g->e, ERR_UNSUPPORTED, "constants of 2 GiB and more");
+    g->m->weights = *at + round_up(i64_max(g->p->buf.v[c->buf].data_size, 1), VKDT_PAD);
+    return true;
+}
+
+static u32 input_of(const struct plan *p, u32 buf)
+{
+    for (u32 k = 0; k < p->input.n; k++)
+        if (p->input.v[k].buf == buf) return k;
+    unreachable(); /* plan_verify */
+}
+
+static bool connect_read(struct grapher *g, struct vkdt_conn *c, u32 node)
+{
+    struct buf_state *s = &g->state[c->buf];
+    const struct plan_buf *b = &g->p->buf.v[c->buf];
+    if (b->kind == PB_CONST) return connect_const(g, c);
+    if (!s->is_written && b->kind != PB_INPUT)
+        return err_set(g->e, ERR_INPUT, "buffer '%.*s' is read before it is written",
+                       STR_ARG(b->name));
+    c->type = VC_READ;
+    if (s->is_written) c->end = s->last;
+    else c->end = (struct vkdt_end){.kind = END_INPUT, .node = input_of(g->p, c->buf)};
+    *(arr_push(g->a, &s->reader)) = node;
+    return true;
+}
+
+static bool connect_write(struct grapher *g, struct vkdt_conn *c)
+{
+    struct buf_state *s = &g->state[c->buf];
+    const struct plan_buf *b = &g->p->buf.v[c->buf];
+    if (b->kind == PB_CONST || b->kind == PB_INPUT)
+        return err_set(g->e, ERR_UNSUPPORTED, "kernel writes into '%.*s', which is not its own",
+                       STR_ARG(b->name));
+    c->type = s->is_written ? VC_MODIFY : VC_WRITE;
+    c->end = s->last;
+    return true;
+}
+
+/* The kernel's arguments that this grid uses: bindings and connectors in the same order. */
+static bool connect_args(struct grapher *g, u32 node, const struct vkdt_kernel *k, u32 *binding)
+{
+    const struct plan_dispatch *d = &g->p->dispatch.v[node_of(g, node)->dispatch];
+    for (u32 i = 0; i < k->n_use; i++) {
+        if (!k->use[i]) continue;
+        if (i >= d->n_buf)
+            return err_set(g->e, ERR_UNSUPPORTED,
+                           "%u parameters are more than push constants of the target hold",
+                           d->n_param);
+        struct vkdt_conn *c = add_conn(g, node_of(g, node), d->buf[i]);
+        if (!c) return false;
+        binding[i] = node_of(g, node)->n_conn - 1;
+        if (!(k->use[i] & USE_WRITE ? connect_write(g, c) : connect_read(g, c, node))) return false;
+    }
+    return true;
+}
+
+/* Some buffer that the node writes, to be connected to for the order's sake. */
+static struct vkdt_end any_output(struct grapher *g, u32 node)
+{
+    const struct vkdt_node *n = node_of(g, node);
+    struct vkdt_end end = {.node = node};
+    while (end.conn < n->n_conn && n->conn[end.conn].type == VC_READ) end.conn++;
+    return end;
+}
+
+static bool has_order(const struct vkdt_node *n, u32 on)
+{
+    for (u32 k = 0; k < n->n_conn; k++)
+        if (n->conn[k].type != VC_WRITE && n->conn[k].end.kind == END_NODE &&
+            n->conn[k].end.node == on)
+            return true;
+    return false;
+}
+
+static bool order_behind(struct grapher *g, u32 node, const struct buf_state *s)
+{
+    for (u32 k = 0; k < s->reader.n; k++) {
+        u32 on = s->reader.v[k];
+        if (on == node || has_order(node_of(g, node), on)) continue;
+        struct vkdt_end end = any_output(g, on);
+        struct vkdt_conn *c = add_conn(g, node_of(g, node), node_of(g, on)->conn[end.conn].buf);
+        if (!c) return false;
+        c->type = VC_READ;
+        c->end = end;
+        c->is_order = true;
+    }
+    return true;
+}
+
+/* From now on the node is the last writer of what it writes. */
+static bool note_writes(struct grapher *g, u32 node)
+{
+    u32 n = node_of(g, node)->n_conn, n_writes = 0;
+    for (u32 i = 0; i < n; i++) {
+        const struct vkdt_conn *c = &node_of(g, node)->conn[i];
+        struct buf_state *s = &g->state[c->buf];
+        if (c->type == VC_READ) continue;
+        n_writes++;
+        if (c->type == VC_MODIFY && !order_behind(g, node, s)) return false;
+        if (s->is_written && s->last.node == node)
+            return err_set(g->e, ERR_UNSUPPORTED, "kernel writes a buffer by two arguments");
+        s->is_written = true;
+        s->last = (struct vkdt_end){.kind = END_NODE, .node = node, .conn = i};
+        s->reader.n = 0;
+    }
+    return n_writes > 0 || err_set(g->e, ERR_INPUT, "kernel writes nothing");
+}
+
+/* Kernels. */
+
+static bool check_kernel(struct grapher *g, const struct vkdt_kernel *k)
+{
+    struct vkdt_model *m = g->m;
+    if (k->subgroup && m->subgroup && k->subgroup != m->subgroup)
+        return err_set(g->e, ERR_UNSUPPORTED,
+                       "kernels require subgroups of %u and of %u threads, vkdt takes a device's",
+                       m->subgroup, k->subgroup);
+    if (k->subgroup) m->subgroup = k->subgroup;
+    m->needs_matrix |= k->needs_matrix;
+    return true;
+}
+
+static u32 add_kernel(struct grapher *g, const struct vkdt_kernel *k)
+{
+    for (u32 i = 0; i < g->m->kernel.n; i++)
+        if (str_eq(g->m->kernel.v[i].code, k->code)) return i;
+    *(arr_push(g->a, &g->m->kernel)) = *k;
+    return g->m->kernel.n - 1;
+}
+
+static bool add_grid(struct grapher *g, u32 dispatch, u32 grid)
+{
+    const struct plan_dispatch *d = &g->p->dispatch.v[dispatch];
+    const struct plan_bin *b = &g->p->bin.v[d->bin];
+    struct str entry = str_fmt(g->a, "%.*s_%u", STR_ARG(d->entry), grid);
+    struct vkdt_kernel k;
+    if (!vkdt_kernel_take(&k, b->code, entry, g->a, g->e) || !check_kernel(g, &k)) return false;
+    u32 node = g->m->node.n, *binding = arena_array(g->a, u32, k.n_use + 1);
+    for (u32 i = 0; i < k.n_use; i++) binding[i] = VKDT_CONNECTORS + i; /* what it does not use */
+    *(arr_push(g->a, &g->m->node)) = (struct vkdt_node){.dispatch = dispatch, .grid = grid};
+    if (!connect_args(g, node, &k, binding) || !note_writes(g, node)) return false;
+    vkdt_kernel_rebind(&k, binding);
+    node_of(g, node)->has_push = k.has_push;
+    node_of(g, node)->kernel = add_kernel(g, &k);
+    return true;
+}
+
+static bool add_dispatch(struct grapher *g, u32 i)
+{
+    const struct plan_dispatch *d = &g->p->dispatch.v[i];
+    const struct plan_bin *b = &g->p->bin.v[d->bin];
+    if (!str_is(b->lang, "spirv"))
+        return err_set(g->e, ERR_UNSUPPORTED,
+                       "program is in language '%.*s', vkdt runs 'spirv': compile it for a Vulkan "
+                       "device", STR_ARG(b->lang));
+    if ((i64)d->n_param * 4 > VKDT_PUSH)
+        return err_set(g->e, ERR_UNSUPPORTED, "%u parameters, vkdt takes %d bytes of them",
+                       d->n_param, VKDT_PUSH);
+    for (u32 grid = 0; grid < d->n_grid; grid++)
+        if (!add_grid(g, i, grid)) return false;
+    return true;
+}
+
+static bool find_results(struct grapher *g)
+{
+    g->m->result = arena_array(g->a, struct vkdt_end, g->p->output.n);
+    for (u32 k = 0; k < g->p->output.n; k++) {
+        const struct plan_io *io = &g->p->output.v[k];
+        if (!g->state[io->buf].is_written)
+            return err_set(g->e, ERR_INPUT, "no kernel writes output '%.*s'", STR_ARG(io->name));
+        g->m->result[k] = g->state[io->buf].last;
+    }
+    return true;
+}
+
+/* vkdt leaves subgroups as the driver likes them: a required size has to be the usual one. */
+static bool check_subgroup(const struct vkdt_model *m, struct err *e)
+{
+    struct caps c = {0};
+    if (!m->subgroup || !caps_parse(&c, m->plan->caps, e) || c.subgroup == m->subgroup)
+        return e->code == ERR_NONE;
+    return err_set(e, ERR_UNSUPPORTED,
+                   "kernels require subgroups of %u threads, vkdt cannot ask for them and the "
+                   "target's usual size is %u", m->subgroup, c.subgroup);
+}
+
+static bool find_images(struct vkdt_model *m, struct arena *a, struct err *e)
+{
+    const struct plan *p = m->plan;
+    m->in = arena_array(a, struct vkdt_image, p->input.n);
+    m->out = arena_array(a, struct vkdt_image, p->output.n);
+    if (p->input.n == 0) return err_set(e, ERR_UNSUPPORTED, "network without inputs");
+    if (p->input.n + p->output.n > VKDT_CONNECTORS)
+        return err_set(e, ERR_UNSUPPORTED, "%u inputs and outputs, a module has at most %d",
+                       p->input.n + p->output.n, VKDT_CONNECTORS);
+    for (u32 k = 0; k < p->input.n; k++)
+        if (!vkdt_image_of(&m->in[k], p, &p->input.v[k], e)) return false;
+    for (u32 k = 0; k < p->output.n; k++)
+        if (!vkdt_image_of(&m->out[k], p, &p->output.v[k], e)) return false;
+    return vkdt_bind_vars(m, a, e);
+}
+
+bool vkdt_model_init(struct vkdt_model *m, const struct plan *p, struct arena *a, struct err *e)
+{
+    *m = (struct vkdt_model){.plan = p, .suffix = "", .offset = arena_array(a, i64, p->buf.n)};
+    struct grapher g = {.m = m, .p = p, .a = a, .e = e};
+    g.state = arena_array(a, struct buf_state, p->buf.n);
+    for (u32 i = 0; i < p->buf.n; i++) m->offset[i] = -1;
+    if (!find_images(m, a, e)) return false;
+    for (u32 i = 0; i < p->dispatch.n; i++)
+        if (!add_dispatch(&g, i)) return bad_dispatch(&g, &p->dispatch.v[i]);
+    return find_results(&g) && check_subgroup(m, e);
+}
+
+void vkdt_model_weights(const struct vkdt_model *m, struct buf *out)
+{
+    static const char zeros[VKDT_ALIGN];
+    for (i64 at = 0; at < m->weights;) {
+        u32 next = UINT32_MAX; /* offsets grow in order of use, not of the buffers' numbers */
+        for (u32 i = 0; i < m->plan->buf.n; i++)
+            if (m->offset[i] >= at && (next == UINT32_MAX || m->offset[i] < m->offset[next])) next = i;
+        if (next == UINT32_MAX) break;
+        const struct plan_buf *b = &m->plan->buf.v[next];
+        buf_put(out, zeros, m->offset[next] - out->n);
+        buf_put(out, b->data, b->data_size);
+        at = m->offset[next] + 1;
+    }
+    for (i64 n; (n = m->weights - out->n) > 0;) buf_put(out, zeros, i64_min(n, countof(zeros)));
+}
