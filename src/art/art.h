@@ -32,7 +32,7 @@ struct plan_bin {
     struct hash content;
 };
 
-struct plan_grid { sym extent[3]; }; /* unused dimensions: constant 1 */
+struct plan_grid { sym extent[3]; }; /* x, y, z: innermost first; unused dimensions: constant 1 */
 
 struct plan_dispatch {
     u32 bin;             /* index */

@@ -26,7 +26,7 @@ struct dev_launch {
     u32 n_buf;
     const i64 *param; /* kernel parameters */
     u32 n_param;
-    const i64 (*grid)[3]; /* extents per grid, unused dimensions 1 */
+    const i64 (*grid)[3]; /* extents per grid: x (innermost), y, z; unused dimensions 1 */
     u32 n_grid;
     i64 work_size; /* bytes of scratch memory one worker needs */
 };

@@ -244,6 +244,7 @@ static bool read_params(struct kernel *k, struct arena *a, struct symtab *t, str
     return true;
 }
 
+/* The innermost GRID comes last in the kernel and is x. */
 static void read_grid(struct kernel *k, struct symtab *t, kval *at)
 {
     sym one = sym_const(t, 1), *extent = k->grid[k->n_grid++].extent;
@@ -253,7 +254,8 @@ static void read_grid(struct kernel *k, struct symtab *t, kval *at)
            kir_at(&k->kir, *at)->op == KI_PARAM) {
         const struct kir_ins *x = kir_at(&k->kir, *at);
         if (x->op == KI_GRID) {
-            extent[n] = operand_sym(k, t, x->a);
+            for (u32 d = n; d > 0; d--) extent[d] = extent[d - 1];
+            extent[0] = operand_sym(k, t, x->a);
             k->grid[k->n_grid - 1].n = ++n;
         }
         if (++*at >= k->kir.ins.n) break;

@@ -55,7 +55,7 @@ struct kernel {
     struct kir kir;
     struct kernel_arg *arg; u32 n_arg;            /* in order of the BUFs */
     sym *param; u32 n_param;                      /* symbolic sizes, in order of kernel parameters */
-    struct { sym extent[3]; u32 n; } *grid; u32 n_grid;
+    struct { sym extent[3]; u32 n; } *grid; u32 n_grid; /* x, y, z: the innermost GRID first */
     sym *temp; u32 n_temp;                        /* bytes of each TEMP array */
     sym work;                                     /* bytes of scratch memory of one worker */
     char name[64];                                /* = kir.name; doc/kernel-names.md: family_dtypes_shape_digest */
