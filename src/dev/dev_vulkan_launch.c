@@ -4,7 +4,8 @@
 // an extent is beyond the device's limit: kernels add the base of the piece that they are part of
 // to the number of their group. The block of parameters is n_param + 3 numbers of 32 bits, the
 // last three being that base; it travels as push constants where it fits, else in memory, bound
-// behind the buffers. A kernel without the base is taken as long as its grids need no pieces.
+// behind the buffers. A kernel without the base is taken as long as its grids need no pieces, and
+// one that reads no parameter declares none.
 #include "dev/dev_vulkan.h"
 
 #include <string.h>
@@ -73,7 +74,7 @@ static bool check_form(struct call *c, struct err *e)
         return err_set(e, ERR_USAGE, "kernel has %u grids, not %u", k->n_grid, l->n_grid);
     c->by_push = k->n_binding <= l->n_buf;
     c->has_base = !c->by_push || k->push_bytes == with_base;
-    bool fits = c->by_push ? k->push_bytes == plain || c->has_base
+    bool fits = c->by_push ? k->push_bytes == 0 || k->push_bytes == plain || c->has_base
                            : k->n_binding == l->n_buf + 1 && k->push_bytes == 0;
     return fits || err_set(e, ERR_USAGE,
                            "kernel has %u bindings and %u bytes of push constants, which does not "

@@ -23,6 +23,7 @@ struct rt_program {
     struct dev_mem
         *mem; /* per buffer: constants, and interface buffers on devices with memory of their own */
     struct dev_mem block; /* temporaries */
+    u32 n_lost;           /* of the device, when the constants were uploaded */
     struct bound bound;
     bool profiling;
     double *seconds, *flops; /* per dispatch, see struct rt_times */
@@ -62,10 +63,19 @@ static bool load_constants(struct rt_program *r, struct err *e)
             r->mem[i] = (struct dev_mem){.host = (void *)(uintptr_t)b->data, .size = b->data_size};
             continue;
         }
-        if (!v->alloc(r->dev, i64_max(b->data_size, 1), &r->mem[i], e)) return false;
+        if (!r->mem[i].size && !v->alloc(r->dev, i64_max(b->data_size, 1), &r->mem[i], e))
+            return false;
         if (!v->upload(r->dev, r->mem[i], b->data, b->data_size, e)) return false;
     }
+    r->n_lost = r->dev->n_lost;
     return true;
+}
+
+/* A device that was lost in an earlier run is made anew by the first use, without its contents. */
+static bool restore_constants(struct rt_program *r, struct err *e)
+{
+    if (!r->dev->driver->fence(r->dev, e)) return false;
+    return r->n_lost == r->dev->n_lost || load_constants(r, e);
 }
 
 static bool find_sharing(struct rt_program *r, struct err *e)
@@ -366,7 +376,7 @@ bool rt_run(struct rt_program *r, const struct tensor *in, struct tensor *out, s
     for (u32 k = 0; k < p->output.n; k++)
         if (!out[k].data)
             out[k].data = arena_alloc(a, i64_max(r->bound.buf_size[p->output.v[k].buf], 1));
-    if (!move_inputs(r, in, e)) return false;
+    if (!restore_constants(r, e) || !move_inputs(r, in, e)) return false;
     for (u32 i = 0; i < p->dispatch.n; i++)
         for (u32 k = 0; k < p->dispatch.v[i].n_buf; k++)
             r->bound.slot[i][k] = find_mem(r, p->dispatch.v[i].buf[k], in, out);

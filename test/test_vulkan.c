@@ -1,0 +1,521 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The Vulkan driver. With a library that does not exist or that has faults (fake_vulkan.c): what is
+// missing is said clearly, memory is zero and never overlaps, data survives both ways of moving it,
+// grids beyond the device's limits run every group once, a lost device comes back. With a real one
+// (Mesa's lavapipe does): the same through the whole stack, under the validation layer where that
+// is installed. The second part is skipped where no device is present.
+#include "core/spirv.h"
+#include "dev/dev.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static char fake_path[4096];
+
+static const struct dev_driver *driver(void) { return dev_find(S("vulkan")); }
+
+static void use_fake(const char *options)
+{
+    setenv("QUERN_VULKAN_LOADER", fake_path, 1);
+    setenv("QUERN_FAKE_VULKAN", options, 1);
+}
+
+static struct dev *open_fake(const char *options)
+{
+    struct err e = {0};
+    use_fake(options);
+    struct dev *d = driver()->open(&(struct dev_opts){0}, &e);
+    if (!d) fail_msg("%s", e.msg);
+    return d;
+}
+
+/* Opening fails, and the message has these words. */
+static void refuse(const char *options, const char *words)
+{
+    struct err e = {0};
+    use_fake(options);
+    assert_null(driver()->open(&(struct dev_opts){0}, &e));
+    if (!strstr(e.msg, words)) fail_msg("'%s' does not say '%s'", e.msg, words);
+}
+
+/* Modules: declarations only, which is all that the fake device and the driver look at. */
+
+struct module {
+    struct buf code;
+    u32 n_id;
+};
+
+static void put(struct module *m, u32 op, const u32 *operand, u32 n)
+{
+    u32 head = (n + 1) << 16 | op;
+    buf_put(&m->code, &head, 4);
+    buf_put(&m->code, operand, 4 * n);
+}
+#define PUT(m, op, ...)                                                                            \
+    put((m), (op), (const u32[]){__VA_ARGS__},                                                     \
+        (u32)(sizeof((const u32[]){__VA_ARGS__}) / sizeof(u32)))
+
+static u32 word_of(const char *four)
+{
+    u32 w;
+    memcpy(&w, four, 4);
+    return w;
+}
+
+enum { ID_MAIN = 1, ID_INT, ID_ARRAY, ID_BLOCK, ID_POINTER, ID_PARAMS, ID_PARAM_POINTER, ID_PARAM, ID_BUF };
+
+/* Kernel "k" with one grid, this many buffers and words of push constants. */
+static struct module module(u32 n_buf, u32 n_push, u32 capability, u32 threads)
+{
+    struct module m = {0};
+    u32 head[SPIRV_HEADER] = {SPIRV_MAGIC, 0x10000, 0, ID_BUF + n_buf, 0};
+    buf_put(&m.code, head, sizeof head);
+    PUT(&m, SPV_CAPABILITY, SPV_CAP_SHADER);
+    PUT(&m, SPV_CAPABILITY, capability);
+    PUT(&m, SPV_ENTRY_POINT, 5, ID_MAIN, word_of("k_0\0"));
+    PUT(&m, SPV_EXECUTION_MODE, ID_MAIN, SPV_MODE_LOCAL_SIZE, threads, 1, 1);
+    for (u32 i = 0; i < n_buf; i++) {
+        PUT(&m, SPV_DECORATE, ID_BUF + i, SPV_DEC_SET, 0);
+        PUT(&m, SPV_DECORATE, ID_BUF + i, SPV_DEC_BINDING, i);
+    }
+    PUT(&m, SPV_TYPE_INT, ID_INT, 32, 0);
+    PUT(&m, SPV_TYPE_RUNTIME_ARRAY, ID_ARRAY, ID_INT);
+    PUT(&m, SPV_TYPE_STRUCT, ID_BLOCK, ID_ARRAY);
+    PUT(&m, SPV_TYPE_POINTER, ID_POINTER, SPV_IN_BUFFER, ID_BLOCK);
+    u32 members[64] = {ID_PARAMS};
+    for (u32 i = 0; i < n_push; i++) members[1 + i] = ID_INT;
+    put(&m, SPV_TYPE_STRUCT, members, n_push + 1);
+    PUT(&m, SPV_TYPE_POINTER, ID_PARAM_POINTER, SPV_IN_PUSH, ID_PARAMS);
+    if (n_push) PUT(&m, SPV_VARIABLE, ID_PARAM_POINTER, ID_PARAM, SPV_IN_PUSH);
+    for (u32 i = 0; i < n_buf; i++) PUT(&m, SPV_VARIABLE, ID_POINTER, ID_BUF + i, SPV_IN_BUFFER);
+    return m;
+}
+
+static struct dev_kernel *load(struct dev *d, struct module m, struct err *e)
+{
+    struct dev_kernel *k = d->driver->load(d, buf_view(&m.code), S("k"), 1, e);
+    buf_release(&m.code);
+    return k;
+}
+
+/* What is not there. */
+
+static void test_absent(void **state)
+{
+    struct err e = {0};
+    const struct dev_driver *v;
+    struct dev_opts o = {0};
+    setenv("QUERN_VULKAN_LOADER", "libthere_is_none.so.7", 1);
+    assert_int_equal(driver()->count(), 0);
+    assert_false(dev_select("*fake*", &v, &o, &e));
+    assert_int_equal(e.code, ERR_USAGE);
+    assert_true(strstr(e.msg, "'*fake*'") && strstr(e.msg, "'cpu'"));
+    e = (struct err){0};
+    assert_true(dev_select("vulkan", &v, &o, &e)); /* it is known; opening says why it is not there */
+    assert_false(dev_ask(v, &o, NULL, NULL, &e));
+    assert_true(strstr(e.msg, "no Vulkan") && strstr(e.msg, "libthere_is_none.so.7"));
+}
+
+static void test_refused(void **state)
+{
+    refuse("devices=0", "no devices");
+    refuse("without=1", "'vkCmdDispatch'");
+    refuse("compute=0", "'fake A' has no queue that computes");
+    refuse("version=10", "VK_KHR_storage_buffer_storage_class");
+    use_fake("devices=0");
+    assert_int_equal(driver()->count(), 0);
+}
+
+static void test_layer_absent(void **state)
+{
+    struct err e = {0};
+    use_fake("devices=1");
+    setenv("QUERN_VULKAN_VALIDATE", "1", 1);
+    struct dev *d = driver()->open(&(struct dev_opts){0}, &e);
+    unsetenv("QUERN_VULKAN_VALIDATE");
+    assert_null(d);
+    assert_true(strstr(e.msg, "VK_LAYER_KHRONOS_validation") != NULL);
+}
+
+/* Two devices: the discrete one first; every one is listed, and found by name. */
+static void test_select(void **state)
+{
+    struct arena a = {0};
+    struct dev_info *v;
+    const struct dev_driver *found;
+    struct dev_opts o = {0};
+    struct caps c = {0};
+    struct buf fp = {0};
+    struct err e = {0};
+    use_fake("devices=2");
+    u32 n = dev_list(&a, &v), k = 0;
+    while (k < n && v[k].driver != driver()) k++;
+    assert_true(k + 2 == n && v[k].opts.index == 0 && v[k + 1].opts.index == 1);
+    assert_true(str_is(v[k].name, "fake B") && str_is(v[k + 1].name, "fake A"));
+    assert_true(strstr(v[k].fingerprint.p, "fake B") && v[k].caps.is_gpu && v[k].trouble.n == 0);
+    assert_true(dev_select("FAKE?a", &found, &o, &e) && found == driver());
+    assert_true(dev_ask(found, &o, &c, &fp, &e));
+    assert_true(strstr(fp.p, "fake A") && c.buffer_align == 64 && c.max_group == 1024);
+    assert_true(c.has_f64 == false && c.max_buffer == 1 << 27 && c.spirv == 16);
+    buf_release(&fp);
+    assert_false(dev_ask(driver(), &(struct dev_opts){.name = S("*none*")}, NULL, NULL, &e));
+    assert_true(strstr(e.msg, "'*none*'") != NULL);
+    arena_release(&a);
+}
+
+/* Memory. */
+
+enum { N_PARTS = 40 };
+
+static u8 byte_of(u32 part, i64 i) { return (u8)(part * 31 + (u32)i * 7 + 1); }
+
+static void fill_part(struct dev *d, struct dev_mem m, u32 part)
+{
+    struct err e = {0};
+    u8 *p = mem_alloc(m.size + 1);
+    assert_true(d->driver->download(d, m, p, m.size, &e));
+    for (i64 i = 0; i < m.size; i++) assert_int_equal(p[i], 0); /* fresh */
+    for (i64 i = 0; i < m.size; i++) p[i] = byte_of(part, i);
+    assert_true(d->driver->upload(d, m, p, m.size, &e));
+    mem_free(p);
+}
+
+static void check_part(struct dev *d, struct dev_mem m, u32 part)
+{
+    struct err e = {0};
+    u8 *p = mem_alloc(m.size + 1);
+    assert_true(d->driver->download(d, m, p, m.size, &e));
+    for (i64 i = 0; i < m.size; i++)
+        if (p[i] != byte_of(part, i)) fail_msg("part %u, byte %lld", part, (long long)i);
+    mem_free(p);
+}
+
+/* Random allocations and releases: always zero when fresh, never overlapping, contents kept. */
+static void use_memory(struct dev *d, u64 seed)
+{
+    struct dev_mem m[N_PARTS] = {0};
+    bool there[N_PARTS] = {0};
+    struct rng r = rng_seed(seed);
+    for (u32 step = 0; step < 200; step++) {
+        u32 k = (u32)rng_range(&r, 0, N_PARTS - 1);
+        if (there[k]) {
+            check_part(d, m[k], k);
+            d->driver->release(d, &m[k]);
+        } else {
+            struct err e = {0};
+            i64 size = (i64[]){0, rng_range(&r, 1, 600), rng_range(&r, 1, 100000), 65 << 20}
+                [step % 67 == 66 ? 3 : rng_range(&r, 0, 2)];
+            assert_true(d->driver->alloc(d, size, &m[k], &e));
+            assert_true(m[k].size == size && m[k].offset % 256 == 0 && !m[k].host);
+            fill_part(d, m[k], k);
+        }
+        there[k] = !there[k];
+    }
+    for (u32 k = 0; k < N_PARTS; k++)
+        if (there[k]) check_part(d, m[k], k), d->driver->release(d, &m[k]);
+}
+
+static void test_memory(void **state)
+{
+    static const char *const kinds[] = {"host=0", "host=1"};
+    for (i64 i = 0; i < countof(kinds); i++) {
+        struct dev *d = open_fake(kinds[i]);
+        use_memory(d, 3);
+        d->driver->close(d);
+    }
+}
+
+static void test_out_of_memory(void **state)
+{
+    struct err e = {0};
+    struct dev_mem m, small;
+    struct dev *d = open_fake("memory=100");
+    assert_true(d->driver->alloc(d, 1000, &small, &e));
+    assert_false(d->driver->alloc(d, 90 << 20, &m, &e));
+    assert_true(strstr(e.msg, "94371840 bytes") && strstr(e.msg, "1024 are in use"));
+    assert_true(strstr(e.msg, "vkAllocateMemory") && strstr(e.msg, "out of device memory"));
+    e = (struct err){0};
+    d->driver->release(d, &small);
+    assert_true(d->driver->alloc(d, 90 << 20, &m, &e)); /* the empty block is given back for it */
+    d->driver->release(d, &m);
+    assert_false(d->driver->alloc(d, -1, &m, &e));
+    d->driver->close(d);
+}
+
+/* Nothing that was made is left, whatever happened before. */
+static void test_leaves_nothing(void **state)
+{
+    struct err e = {0};
+    struct dev_mem m;
+    struct dev *d = open_fake("host=0");
+    void *lib = os_dlopen(fake_path, &e);
+    long (*objects)(void);
+    void *f = os_dlsym(lib, "fake_objects");
+    memcpy(&objects, &f, sizeof objects);
+    assert_true(d->driver->alloc(d, 1000, &m, &e));
+    struct dev_kernel *k = load(d, module(2, 4, SPV_CAP_SHADER, 64), &e);
+    assert_non_null(k);
+    assert_true(objects() > 5);
+    d->driver->unload(d, k);
+    d->driver->close(d); /* memory that was not released goes with the device */
+    assert_int_equal(objects(), 0);
+    os_dlclose(lib);
+}
+
+/* Launches. */
+
+struct bed {
+    struct dev *d;
+    struct dev_mem buf[2];
+    struct dev_kernel *kernel;
+    i64 grid[1][3], param[40];
+    struct dev_launch launch;
+};
+
+/* A kernel of one parameter on a grid; the first buffer counts the groups. */
+static void open_bed(struct bed *b, const char *options, const i64 grid[3], struct module m, u32 n_param)
+{
+    struct err e = {0};
+    i64 groups = grid[0] * grid[1] * grid[2];
+    u32 extent[3] = {(u32)grid[0], (u32)grid[1], (u32)grid[2]};
+    *b = (struct bed){.d = open_fake(options)};
+    assert_true(b->d->driver->alloc(b->d, 4 * groups, &b->buf[0], &e));
+    assert_true(b->d->driver->alloc(b->d, sizeof extent, &b->buf[1], &e));
+    assert_true(b->d->driver->upload(b->d, b->buf[1], extent, sizeof extent, &e));
+    b->kernel = load(b->d, m, &e);
+    if (!b->kernel) fail_msg("%s", e.msg);
+    memcpy(b->grid[0], grid, sizeof b->grid[0]);
+    b->launch = (struct dev_launch){.kernel = b->kernel,
+                                    .buf = b->buf,
+                                    .n_buf = 2,
+                                    .param = b->param,
+                                    .n_param = n_param,
+                                    .grid = (const i64(*)[3])b->grid,
+                                    .n_grid = 1};
+}
+
+static void close_bed(struct bed *b)
+{
+    b->d->driver->unload(b->d, b->kernel);
+    for (int i = 0; i < 2; i++) b->d->driver->release(b->d, &b->buf[i]);
+    b->d->driver->close(b->d);
+}
+
+static bool launch(struct bed *b, struct err *e)
+{
+    return b->d->driver->launch(b->d, &b->launch, e) && b->d->driver->fence(b->d, e);
+}
+
+/* Every group ran this many times. */
+static void check_groups(struct bed *b, u32 times)
+{
+    struct err e = {0};
+    u32 *p = mem_alloc(b->buf[0].size + 4);
+    assert_true(b->d->driver->download(b->d, b->buf[0], p, b->buf[0].size, &e));
+    for (i64 i = 0; i < b->buf[0].size / 4; i++)
+        if (p[i] != times) fail_msg("group %lld ran %u times, not %u", (long long)i, p[i], times);
+    mem_free(p);
+}
+
+static void test_grids(void **state)
+{
+    static const i64 grids[][3] = {{1, 1, 1}, {7, 1, 1},  {8, 1, 1}, {9, 1, 1},  {70, 1, 1},
+                                   {3, 9, 2}, {17, 8, 9}, {1, 1, 8}, {1, 33, 1}, {0, 5, 5}, {5, 5, 0}};
+    for (i64 i = 0; i < countof(grids); i++)
+        for (int by_push = 0; by_push < 2; by_push++) {
+            struct bed b;
+            struct err e = {0};
+            struct module m = by_push ? module(2, 4, SPV_CAP_SHADER, 64) : module(3, 0, SPV_CAP_SHADER, 64);
+            open_bed(&b, "groups=8", grids[i], m, 1);
+            for (u32 n = 1; n <= 3; n++) {
+                assert_true(launch(&b, &e));
+                check_groups(&b, n);
+            }
+            close_bed(&b);
+        }
+}
+
+/* Without the base in its parameters a kernel runs as far as one dispatch goes. */
+static void test_no_base(void **state)
+{
+    struct bed b;
+    struct err e = {0};
+    open_bed(&b, "groups=8", (const i64[]){8, 2, 1}, module(2, 1, SPV_CAP_SHADER, 64), 1);
+    assert_true(launch(&b, &e));
+    check_groups(&b, 1);
+    b.grid[0][0] = 9;
+    assert_false(launch(&b, &e));
+    assert_true(strstr(e.msg, "extent 9") && strstr(e.msg, "allows 8"));
+    close_bed(&b);
+}
+
+/* More launches than a batch holds, then more than all hold. */
+static void test_many(void **state)
+{
+    struct bed b;
+    struct err e = {0};
+    struct dev_mem swap;
+    open_bed(&b, "host=0", (const i64[]){3, 1, 1}, module(2, 4, SPV_CAP_SHADER, 64), 1);
+    assert_true(b.d->driver->alloc(b.d, 12, &swap, &e));
+    for (u32 i = 0; i < 4000; i++) { /* another set of buffers each time */
+        struct dev_mem t = b.buf[0];
+        b.buf[0] = swap, swap = t;
+        assert_true(b.d->driver->launch(b.d, &b.launch, &e));
+    }
+    assert_true(b.d->driver->fence(b.d, &e));
+    check_groups(&b, 2000);
+    assert_true(b.d->driver->elapsed(b.d) >= 2e-6); /* 1000 ticks of 2 ns a batch, of 36 bits */
+    assert_true(b.d->driver->elapsed(b.d) < 1e-3);
+    assert_true(b.d->driver->fence(b.d, &e));
+    assert_true(b.d->driver->elapsed(b.d) == 0);
+    b.d->driver->release(b.d, &swap);
+    close_bed(&b);
+}
+
+static void test_bad_launches(void **state)
+{
+    struct bed b;
+    struct err e = {0};
+    open_bed(&b, "host=0", (const i64[]){3, 1, 1}, module(2, 4, SPV_CAP_SHADER, 64), 1);
+    b.param[0] = INT64_C(1) << 31;
+    assert_false(launch(&b, &e) || !strstr(e.msg, "beyond 32 bits"));
+    b.param[0] = 0, e = (struct err){0};
+    b.launch.n_param = 9;
+    assert_false(launch(&b, &e) || !strstr(e.msg, "9 parameters"));
+    b.launch.n_param = 1, e = (struct err){0};
+    b.buf[0].size = INT64_C(1) << 28;
+    assert_false(launch(&b, &e) || !strstr(e.msg, "268435456"));
+    b.buf[0].size = 12, e = (struct err){0};
+    b.grid[0][1] = -1;
+    assert_false(launch(&b, &e) || !strstr(e.msg, "extent -1"));
+    b.grid[0][1] = 1, e = (struct err){0};
+    assert_true(launch(&b, &e));
+    check_groups(&b, 1);
+    close_bed(&b);
+}
+
+static void test_features(void **state)
+{
+    struct err e = {0};
+    struct dev *d = open_fake("small=0");
+    static const struct {
+        u32 capability;
+        const char *words;
+    } bad[] = {{SPV_CAP_STORAGE_16, "'storageBuffer16BitAccess', which 'fake A' lacks"},
+               {SPV_CAP_F64, "'shaderFloat64'"},
+               {SPV_CAP_MATRIX, "'cooperativeMatrix'"},
+               {SPV_CAP_SUBGROUP_ARITHMETIC, "'subgroup arithmetic'"},
+               {SPV_CAP_ROUND_EVEN, "'shaderRoundingModeRTE"},
+               {12345, "capability 12345"}};
+    for (i64 i = 0; i < countof(bad); i++) {
+        e = (struct err){0};
+        assert_null(load(d, module(1, 0, bad[i].capability, 64), &e));
+        if (!strstr(e.msg, bad[i].words)) fail_msg("'%s' does not say %s", e.msg, bad[i].words);
+    }
+    e = (struct err){0};
+    assert_null(load(d, module(1, 0, SPV_CAP_SHADER, 2048), &e));
+    assert_true(strstr(e.msg, "2048") != NULL);
+    assert_null(load(d, module(65, 0, SPV_CAP_SHADER, 64), &(struct err){0}));
+    assert_null(load(d, module(1, 33, SPV_CAP_SHADER, 64), &(struct err){0}));
+    assert_null(d->driver->load(d, S("no module"), S("k"), 1, &(struct err){0}));
+    assert_null(d->driver->load(d, S(""), S("k"), 1, &(struct err){0}));
+    struct module m = module(1, 0, SPV_CAP_SHADER, 64);
+    e = (struct err){0};
+    assert_null(d->driver->load(d, buf_view(&m.code), S("k"), 2, &e)); /* it has one grid */
+    assert_true(strstr(e.msg, "'k_1'") != NULL);
+    buf_release(&m.code);
+    d->driver->close(d);
+    d = open_fake("small=1");
+    e = (struct err){0};
+    struct dev_kernel *k = load(d, module(1, 0, SPV_CAP_STORAGE_16, 64), &e);
+    assert_non_null(k);
+    d->driver->unload(d, k);
+    d->driver->close(d);
+}
+
+/* The device is lost at some submission: that operation fails, the next one finds everything in its
+   place again and memory zero. */
+static void test_lost(void **state)
+{
+    for (int lost = 2; lost < 6; lost++) {
+        char options[32];
+        struct bed b;
+        struct err e = {0};
+        snprintf(options, sizeof options, "lost=%d", lost);
+        open_bed(&b, options, (const i64[]){5, 1, 1}, module(2, 4, SPV_CAP_SHADER, 64), 1);
+        u32 good = 0, extent[3] = {5, 1, 1}, failures = 0;
+        for (u32 i = 0; i < 8 && b.d->n_lost == 0; i++) {
+            if (launch(&b, &e)) good++;
+            else failures++;
+        }
+        assert_int_equal(failures, 1);
+        assert_int_equal(good, lost); /* those before, and the one after */
+        assert_true(strstr(e.msg, "vkQueueSubmit: the device was lost") && strstr(e.msg, "fake A"));
+        assert_int_equal(b.d->n_lost, 1);
+        u8 zero[12], want[12] = {0};
+        e = (struct err){0};
+        assert_true(b.d->driver->download(b.d, b.buf[1], zero, sizeof zero, &e));
+        assert_memory_equal(zero, want, sizeof zero);
+        assert_true(b.d->driver->upload(b.d, b.buf[1], extent, sizeof extent, &e));
+        assert_true(launch(&b, &e));
+        close_bed(&b);
+    }
+}
+
+/* A real device. */
+
+static struct dev *real; /* NULL: none */
+
+static void skip_without(void)
+{
+    if (!real) {
+        print_message("no Vulkan device is present\n");
+        skip();
+    }
+}
+
+static void test_real_memory(void **state)
+{
+    skip_without();
+    use_memory(real, 9);
+}
+
+static void find_real(void)
+{
+    struct err e = {0};
+    unsetenv("QUERN_VULKAN_LOADER");
+    setenv("QUERN_VULKAN_VALIDATE", "1", 1);
+    real = driver()->open(&(struct dev_opts){0}, &e);
+    unsetenv("QUERN_VULKAN_VALIDATE");
+    if (!real && strstr(e.msg, "VK_LAYER")) real = driver()->open(&(struct dev_opts){0}, &e);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_absent),        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_layer_absent),  cmocka_unit_test(test_select),
+        cmocka_unit_test(test_memory),        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_leaves_nothing), cmocka_unit_test(test_grids),
+        cmocka_unit_test(test_no_base),       cmocka_unit_test(test_many),
+        cmocka_unit_test(test_bad_launches),  cmocka_unit_test(test_features),
+        cmocka_unit_test(test_lost),
+    };
+    const struct CMUnitTest real_tests[] = {
+        cmocka_unit_test(test_real_memory),
+    };
+    const char *slash = strrchr(argv[0], '/');
+    snprintf(fake_path, sizeof fake_path, "%.*sfake_vulkan.so", slash ? (int)(slash + 1 - argv[0]) : 0,
+             argv[0]);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    find_real();
+    failed += cmocka_run_group_tests(real_tests, NULL, NULL);
+    if (real) real->driver->close(real);
+    return failed;
+}
