@@ -23,7 +23,7 @@ struct run { /* a kernel, its arguments' bytes, and where it goes */
     struct kir kir;
     struct kir_arg arg[MAX_ARGS];
     u32 n_arg;
-    i64 param[4];
+    i64 param[8];
     i64 grid[2][3];
     u32 n_grid;
     i64 work_size;
@@ -38,11 +38,20 @@ static inline void fail_with(const struct run *r, const char *what, const struct
     fail();
 }
 
-/* Runs on dev cpu with copies of the arguments, which come back in out. */
+/* Bytes of a TEMP array. */
+static inline i64 temp_size(const struct run *r, kval array)
+{
+    const struct kir_ins *x = kir_at(&r->kir, array), *n = kir_at(&r->kir, x->a);
+    return (n->op == KI_PARAM ? r->param[n->imm.i] : n->imm.i) * dtype_size(x->dtype);
+}
+
+/* Runs on a device with copies of the arguments, which come back in out. */
 static inline void run_native(struct run *r, struct dev *d, struct str binary, void *out[MAX_ARGS])
 {
     struct err e = {0};
-    struct dev_mem mem[MAX_ARGS + 2];
+    struct kir_memory arrays;
+    struct dev_mem mem[MAX_ARGS + 16];
+    assert_true(kir_memory(&r->kir, &arrays, &e));
     struct dev_kernel *k = d->driver->load(d, binary, r->kir.name, r->n_grid, &e);
     if (!k) fail_with(r, "load", &e);
     for (u32 i = 0; i < r->n_arg; i++) {
@@ -50,23 +59,23 @@ static inline void run_native(struct run *r, struct dev *d, struct str binary, v
         assert_true(d->driver->alloc(d, size, &mem[i], &e));
         assert_true(d->driver->upload(d, mem[i], r->arg[i].p, size, &e));
     }
-    u32 n_temp = 2;
-    for (u32 i = 0; i < n_temp; i++)
-        assert_true(d->driver->alloc(d, N * 64 * 8, &mem[r->n_arg + i], &e));
+    for (u32 i = 0; i < arrays.temp.n; i++)
+        assert_true(d->driver->alloc(d, temp_size(r, arrays.temp.v[i]), &mem[r->n_arg + i], &e));
     struct dev_launch l = {.kernel = k,
                            .buf = mem,
-                           .n_buf = r->n_arg + n_temp,
+                           .n_buf = r->n_arg + arrays.temp.n,
                            .param = r->param,
-                           .n_param = countof(r->param),
+                           .n_param = r->kir.param.n,
                            .grid = (const i64(*)[3])r->grid,
                            .n_grid = r->n_grid,
                            .work_size = r->work_size};
     if (!d->driver->launch(d, &l, &e)) fail_with(r, "launch", &e);
+    if (!d->driver->fence(d, &e)) fail_with(r, "fence", &e);
     for (u32 i = 0; i < r->n_arg; i++) {
         out[i] = arena_alloc(&r->arena, mem[i].size);
         assert_true(d->driver->download(d, mem[i], out[i], mem[i].size, &e));
     }
-    for (u32 i = 0; i < r->n_arg + n_temp; i++) d->driver->release(d, &mem[i]);
+    for (u32 i = 0; i < l.n_buf; i++) d->driver->release(d, &mem[i]);
     d->driver->unload(d, k);
 }
 
@@ -288,7 +297,8 @@ static inline void compare(struct run *r, void *out[MAX_ARGS], const char *what)
 
 /* Structure: loops of every kind, branches, arrays of every space, two grids. */
 
-static inline void structured_kernel(struct run *r, struct rng *g)
+/* size: the texts of its two parameters, 3 and N */
+static inline void structured_kernel(struct run *r, struct rng *g, const char *const size[2])
 {
     struct kir *k = &r->kir;
     u32 lanes = 1u << rng_range(g, 1, 4);
@@ -303,7 +313,7 @@ static inline void structured_kernel(struct run *r, struct rng *g)
     r->param[0] = 3;
     r->param[1] = N;
     r->work_size = round_up(N * 4, 64) + round_up(lanes * 8, 64);
-    kval n = kir_int(k, N), p0 = kir_param(k, S("rows/4")), p1 = kir_param(k, S("n */ x"));
+    kval n = kir_int(k, N), p0 = kir_param(k, str_of(size[0])), p1 = kir_param(k, str_of(size[1]));
     kval temp = kir_alloc(k, KS_TEMP, DT_F32, 1, kir_int(k, rows * lanes));
     kval a = kir_grid(k, p0), b = kir_grid(k, kir_int(k, 2)), c = kir_grid(k, kir_int(k, 2));
     kval row = kir_add(k, kir_mul_i(k, kir_add(k, kir_mul_i(k, a, 2), b), 2), c);

@@ -109,6 +109,8 @@ static void test_random_older(void **state) /* fewer instructions: the helpers' 
     }
 }
 
+static const char *const sizes[2] = {"rows/4", "n */ x"}; /* stand in comments */
+
 static void test_structure(void **state)
 {
     struct dev *d = open_cpu(1);
@@ -118,7 +120,7 @@ static void test_structure(void **state)
     for (u64 i = 0; i < 6; i++) {
         struct run r = {0};
         struct rng g = rng_seed(i);
-        structured_kernel(&r, &g);
+        structured_kernel(&r, &g, sizes);
         check_run(&r, &c, "structured kernel");
         arena_release(&r.arena);
     }
@@ -301,7 +303,7 @@ static void test_memory(void **state)
     struct rng g = rng_seed(1);
     struct kir_memory m;
     struct err e = {0};
-    structured_kernel(&r, &g);
+    structured_kernel(&r, &g, sizes);
     assert_true(kir_memory(&r.kir, &m, &e));
     assert_int_equal(m.work.n, 2);
     assert_int_equal(m.temp.n, 1);
