@@ -25,6 +25,7 @@ struct bed {              /* one task and its sizes */
     struct rng rng;
     struct caps caps;
     enum dtype type;      /* of inputs and constants */
+    const struct gen *only; /* the family to try, NULL: all that match */
     struct err e;
 };
 
@@ -204,16 +205,29 @@ static inline bool has_whole_inside(const struct task *t)
     return false;
 }
 
+/* Number i of the candidates to try: the default one first. */
+static inline bool choose(struct bed *b, u32 i, struct candidate *c)
+{
+    if (i == 0 && b->only) *c = gen_initial(b->only, &b->t, &b->caps, b->var);
+    else if (i == 0) return gen_default(&b->t, &b->caps, b->var, c);
+    else
+        for (u32 try = 0; try < 30; try++)
+            if (!gen_random(&b->t, &b->caps, &b->rng, c)) return false;
+            else if (!b->only || c->gen == b->only) break;
+    return true;
+}
+
 /* The default candidate and random ones. Returns the number of kernels run. */
 static inline u32 try_task(struct bed *b, u64 seed, u32 n)
 {
     struct check k;
     u32 done = 0;
     const char *only = getenv("GEN");
+    if (b->only && !b->only->match(&b->t, &b->caps)) return 0;
     if (!check_init(&k, &b->t, b->var, seed, true, &b->e)) return 0; /* sizes that cannot be: the operators' own tests */
     for (u32 i = 0; i < n; i++) {
         struct candidate c;
-        bool found = i == 0 ? gen_default(&b->t, &b->caps, b->var, &c) : gen_random(&b->t, &b->caps, &b->rng, &c);
+        bool found = choose(b, i, &c);
         if (!found && has_whole_inside(&b->t)) break;
         if (!found) report(b, NULL, seed);
         if (only && !str_is(str_of(only), c.gen->name)) continue;

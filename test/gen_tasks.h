@@ -164,6 +164,8 @@ static inline bool random_row(struct bed *b)
     bool symbolic = pick(b, 0, 1);
     for (u32 i = 0; i < rank; i++)
         dim[i] = size_of(b, sizes[pick(b, 0, rank > 2 ? 4 : rank == 2 ? 6 : 9)], symbolic && pick(b, 0, 1));
+    if (b->caps.is_gpu) /* groups share longer rows, and take more of them */
+        dim[pick(b, 0, rank - 1)] = size_of(b, 4 * sizes[pick(b, 0, rank > 2 ? 6 : 9)], symbolic && pick(b, 0, 1));
     if (rank > 2) dim[pick(b, 0, rank - 1)] = size_of(b, pick(b, 6, 20), symbolic && pick(b, 0, 1));
     value_id x = add_input(b, "x", rank, dim), y = x;
     if (pick(b, 0, 1)) y = add_op(b, "Add", x, add_input(b, "z", rank, dim), 0);

@@ -5,7 +5,7 @@
 // or accesses outside.
 #include "gen_tasks.h"
 
-static void try_family(bool (*build)(struct bed *b), u64 n_seeds, u32 per_task)
+static void try_family(const char *name, bool (*build)(struct bed *b), u64 n_seeds)
 {
     u32 n = 0, n_tasks = 0;
     for (u64 seed = first_seed(0); seed < last_seed(n_seeds); seed++) {
@@ -13,19 +13,22 @@ static void try_family(bool (*build)(struct bed *b), u64 n_seeds, u32 per_task)
         bed_open(&b, seed);
         bed_use_groups(&b);
         if (pick(&b, 0, 2) == 0) b.type = DT_F16;
-        if (build(&b)) n_tasks++, n += try_task(&b, seed, per_task);
+        b.only = gen_find(str_of(name));
+        if (build(&b)) n_tasks++, n += try_task(&b, seed, 5);
         bed_close(&b);
     }
     print_message("%u tasks, %u kernels\n", n_tasks, n);
     assert_true(n > n_seeds || getenv("SEED") || getenv("GEN"));
 }
 
-static void test_gemm(void **state) { try_family(random_gemm, 60, 5); }
+static void test_gemm(void **state) { try_family("group_gemm", random_gemm, 50); }
+static void test_row(void **state) { try_family("group_row", random_row, 60); }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gemm),
+        cmocka_unit_test(test_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gen_group: copying, register tiles, reductions and element-wise grids by groups of threads.
+// gen_group: copying, register tiles and reductions by groups of threads.
 //
 // Where a thread stands in its subgroup is asked for (SUBGROUP), never worked out from its number:
 // a target may number them as it likes. When subgroups are used, the number in the group is made of
@@ -33,6 +33,11 @@ void group_enter(struct group *g)
 bool group_is_legal(const struct caps *c, i64 n, i64 shared_bytes)
 {
     return n <= c->max_group && shared_bytes <= c->shared_bytes;
+}
+
+i64 group_least(const struct caps *c)
+{
+    return i64_min(i64_max(8, c->subgroup_min), i64_min(64, c->max_group));
 }
 
 u32 group_subgroup(const struct caps *c, i64 n)
@@ -235,62 +240,4 @@ kval group_fold(const struct group_fold *f, kval v)
     if (f->width == 1) return v;
     bool is_near = f->g->subgroup && f->step == 1 && kir_lanes(k, v) == 1;
     return is_near && dtype_size(kir_dtype(k, v)) == 4 ? fold_subgroups(f, v) : fold_shared(f, v);
-}
-
-/* Element by element. */
-
-/* The index of element number e in memory, axes in the order of the layout; channels in blocks may be behind the last. */
-static void element_index(struct emit *m, value_id v, kval e, kval idx[MAX_RANK])
-{
-    struct kir *k = m->k;
-    const struct value *x = graph_value(m->g, v);
-    u32 order[MAX_RANK], rank = layout_order(x->layout, x->shape.rank, order);
-    i64 block = x->layout == LAYOUT_C8 ? 8 : x->layout == LAYOUT_C16 ? 16 : 1;
-    kval inner = kir_mod_i(k, e, block);
-    e = kir_div_i(k, e, block);
-    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = kir_int(k, 0);
-    for (u32 i = rank; i-- > 0;) {
-        sym dim = x->shape.dim[order[i]];
-        if (block > 1 && order[i] == 1) dim = sym_cdiv(m->g->sym, dim, sym_const(m->g->sym, block));
-        kval size = emit_size(m, dim);
-        idx[order[i]] = i ? kir_mod(k, e, size) : e;
-        if (i) e = kir_div(k, e, size);
-    }
-    if (block > 1) idx[1] = kir_add(k, kir_mul_i(k, idx[1], block), inner);
-}
-
-static void store_element(struct emit *m, value_id v, kval e)
-{
-    struct kir *k = m->k;
-    const struct value *x = graph_value(m->g, v);
-    bool is_blocked = x->layout == LAYOUT_C8 || x->layout == LAYOUT_C16;
-    kval idx[MAX_RANK];
-    element_index(m, v, e, idx);
-    if (is_blocked) kir_if(k, kir_lt(k, idx[1], emit_dim(m, v, 1)));
-    emit_store(m, v, idx, emit_value(m, v, idx));
-    if (!is_blocked) return;
-    kir_else(k);
-    emit_store(m, v, idx, emit_zero(m, x->dtype));
-    kir_end(k);
-}
-
-void group_map_rest(struct group *g, value_id v, emit_fn *fn, const void *user)
-{
-    struct emit *m = g->m;
-    struct kir *k = m->k;
-    struct symtab *st = m->g->sym;
-    emit_bind(m, v, fn, user);
-    for (u32 i = 0; i < m->g->output.n; i++) {
-        value_id out = m->g->output.v[i];
-        const struct value *x = graph_value(m->g, out);
-        sym count = layout_count(st, &x->shape, x->layout);
-        kval at = kir_grid(k, emit_size(m, sym_cdiv(st, count, sym_const(st, g->n))));
-        group_enter(g);
-        kval e = kir_add(k, kir_mul_i(k, at, g->n), g->t);
-        kir_if(k, kir_lt(k, e, emit_size(m, count)));
-        store_element(m, out, e);
-        kir_end(k);
-        kir_end(k);
-    }
-    emit_bind(m, v, NULL, NULL);
 }

@@ -20,6 +20,7 @@ void group_enter(struct group *g);                                    /* first t
 
 /* Limits. */
 bool group_is_legal(const struct caps *c, i64 n, i64 shared_bytes); /* threads and memory of one group */
+i64 group_least(const struct caps *c); /* threads of the smallest group that is worth it */
 u32 group_subgroup(const struct caps *c, i64 n);  /* the usual size of a subgroup, if sums within may be used in a group of n; else 0 */
 u32 group_lanes(const struct graph *g, sym extent, enum dtype t, u32 most); /* of vectors that move t: at most 16 bytes, divide the extent */
 
@@ -73,8 +74,5 @@ struct group_fold {
     kval shared;              /* SHARED array */
 };
 kval group_fold(const struct group_fold *f, kval v);
-
-/* Grids for all outputs of the task, an element per thread, with v bound to what an earlier grid left. */
-void group_map_rest(struct group *g, value_id v, emit_fn *fn, const void *user);
 
 #endif

@@ -449,7 +449,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
         p->temp =
             kir_alloc(m->k, KS_TEMP, p->type, 1, emit_size(m, shape_count(t->g.sym, p->x.ys)));
     grid(p);
-    if (!p->x.simple) group_map_rest(&p->g, p->x.y, load_temp, p);
+    if (!p->x.simple) gen_map_rest(m, t, caps, p->x.y, load_temp, p);
 }
 
 /* Choice. */
@@ -472,8 +472,7 @@ static bool fits(const struct caps *c, const struct block_sched *s, i64 size)
 {
     if (s->tm > s->bm || s->tn > s->bn || s->split > s->bk) return false;
     i64 n = thread_count(s), copied = s->bk * (s->bm + s->bn) / n;
-    i64 least = i64_min(i64_max(8, c->subgroup_min), i64_min(64, c->max_group));
-    if (n < least || (s->half && size != 2)) return false;
+    if (n < group_least(c) || (s->half && size != 2)) return false;
     if (s->tm * s->tn + s->tm + s->tn + (s->pipe ? copied : 0) > MAX_REGS) return false;
     return group_is_legal(c, n, shared_bytes(s, size, i64_max(4, size)));
 }

@@ -11,9 +11,7 @@
 // a temporary array.
 //
 // Groups of axes (gen_space.c) are either reduced or kept; a row is one index of all kept groups.
-#include "gen/gen.h"
-
-#include <string.h>
+#include "gen/gen_row.h"
 
 enum { P_LANES, P_UNROLL, P_ROWS, P_KEEP, N_PARAM };
 
@@ -30,96 +28,14 @@ static const struct gen_param param[N_PARAM] = {
                 countof(v_keep)},
 };
 
-enum { MAX_REDUCE = 8 };
-
-struct reduction {
-    node_id node;
-    value_id in, out;
-    struct op_reduce r;
-};
-
-struct shape_of_task { /* what is to be done */
-    const struct graph *g;
-    struct reduction red[MAX_REDUCE];
-    u32 n;
-    bool fused; /* one row at a time; else one reduction at a time */
-};
-
-/* The values behind v, bound ones excepted, are pointwise on v's shape or on that of the
- * reductions' results. */
-static bool is_aligned(const struct shape_of_task *x, value_id v, u32 depth)
-{
-    const struct graph *g = x->g;
-    const struct value *val = graph_value(g, v);
-    bool on_way = false;
-    for (u32 i = 0; i < x->n; i++) {
-        if (v == x->red[i].out) return true;
-        on_way = on_way || gen_depends(g, v, x->red[i].out);
-    }
-    if (!on_way) return true;
-    if (!(op_of(g, val->producer)->props & OP_POINTWISE) || depth > 60) return false;
-    const struct shape *full = &graph_value(g, x->red[0].in)->shape,
-                       *less = &graph_value(g, x->red[0].out)->shape;
-    if (!shape_equal(&val->shape, less) &&
-        !(x->red[0].r.keepdims && shape_equal(&val->shape, full)))
-        return false;
-    const struct node *n = graph_node(g, val->producer);
-    for (u32 i = 0; i < n->in.n; i++)
-        if (n->in.v[i] && !is_aligned(x, n->in.v[i], depth + 1)) return false;
-    return true;
-}
-
-static bool is_fused(const struct shape_of_task *x, const struct task *t)
-{
-    const struct graph *g = x->g;
-    const struct reduction *a = &x->red[0];
-    for (u32 i = 1; i < x->n; i++) {
-        const struct reduction *b = &x->red[i];
-        bool same = a->r.n_axes == b->r.n_axes && a->r.keepdims == b->r.keepdims &&
-                    !memcmp(a->r.axis, b->r.axis, sizeof a->r.axis[0] * a->r.n_axes) &&
-                    shape_equal(&graph_value(g, a->in)->shape, &graph_value(g, b->in)->shape);
-        if (!same || !is_aligned(x, b->in, 0)) return false;
-    }
-    const struct shape *full = &graph_value(g, a->in)->shape,
-                       *less = &graph_value(g, a->out)->shape;
-    for (u32 i = 0; i < t->g.output.n; i++) {
-        value_id v = t->g.output.v[i];
-        const struct value *o = graph_value(g, v);
-        bool fits = shape_equal(&o->shape, less) || (a->r.keepdims && shape_equal(&o->shape, full));
-        if (!fits || !is_aligned(x, v, 0) || o->layout == LAYOUT_C8 || o->layout == LAYOUT_C16)
-            return false;
-    }
-    return true;
-}
-
-static bool find_reductions(struct shape_of_task *x, const struct task *t)
-{
-    *x = (struct shape_of_task){.g = &t->g};
-    if (t->anchor) return false;
-    for (node_id n = 1; n < t->g.node.n; n++) {
-        const struct op *op = op_of(&t->g, n);
-        const struct node *nd = graph_node(&t->g, n);
-        if (op->props & (OP_WHOLE | OP_HEAVY)) return false;
-        if (!(op->props & OP_REDUCE)) continue;
-        struct reduction r = {.node = n, .in = nd->in.v[0], .out = nd->out.v[0]};
-        if (x->n == MAX_REDUCE || !op->reduce(&t->g, nd, &r.r)) return false;
-        x->red[x->n++] = r;
-    }
-    x->fused = x->n && is_fused(x, t);
-    return x->n > 0;
-}
-
 /* Emission. */
 
 struct rows {
     struct emit *m;
-    struct shape_of_task x;
+    struct row_task x;
     const struct reduction *first; /* its axes make the space */
-    struct space sp;
-    bool reduced[MAX_RANK]; /* per group */
-    u32 inner;              /* innermost reduced group; sp.n: none */
-    bool across;            /* vectors run across the innermost group, which is kept */
-    u32 lanes;
+    struct row_space s;
+    u32 lanes;                     /* across: vectors run across the innermost group */
     i64 unroll;
     bool keep;
     kval at[MAX_RANK]; /* per group; a vector where lanes run */
@@ -129,90 +45,38 @@ struct rows {
     kval kept[MAX_REDUCE], result[MAX_REDUCE], temp[MAX_REDUCE];
 };
 
-static enum layout dense_layout(const struct shape_of_task *x, value_id v)
+static void find_space(struct rows *r)
 {
-    const struct graph *g = x->g;
-    const struct shape *s = &graph_value(g, v)->shape;
-    for (u32 i = 0; i < g->input.n; i++) {
-        const struct value *in = graph_value(g, g->input.v[i]);
-        if (shape_equal(&in->shape, s) && (in->layout == LAYOUT_ROWS || in->layout == LAYOUT_CLAST))
-            return in->layout;
-    }
-    return LAYOUT_ROWS;
-}
-
-static bool is_reduced(const struct op_reduce *r, u32 axis)
-{
-    for (u32 i = 0; i < r->n_axes; i++)
-        if (r->axis[i] == axis) return true;
-    return false;
-}
-
-static void find_space(struct rows *r, const struct reduction *red)
-{
-    const struct graph *g = r->x.g;
-    value_id v[MAX_REDUCE + 16], stop[MAX_REDUCE + 1] = {0};
-    u32 n = 0, set = 0, rank = graph_value(g, red->in)->shape.rank;
-    for (u32 i = 0; i < red->r.n_axes; i++) set |= 1u << red->r.axis[i];
-    for (u32 i = 0; i < r->x.n; i++) v[n++] = r->x.red[i].in, stop[i] = r->x.red[i].out;
-    for (u32 i = 0; i < g->output.n && n < countof(v); i++)
-        if (graph_value(g, g->output.v[i])->shape.rank == rank) v[n++] = g->output.v[i];
-    bool merge = r->x.fused && red->r.keepdims && g->output.n <= 16;
-    enum layout l = dense_layout(&r->x, red->in);
-    if (merge) {
-        space_of_all(&r->sp, g, v, n, l, stop, set);
-    } else {
-        u32 order[MAX_RANK];
-        r->sp = (struct space){.rank = rank};
-        layout_order(l, rank, order);
-        for (u32 i = 0; i < rank; i++)
-            if (gen_static(g, graph_value(g, red->in)->shape.dim[order[i]], 0) != 1)
-                r->sp.g[r->sp.n++] =
-                    (struct space_group){graph_value(g, red->in)->shape.dim[order[i]], order[i]};
-    }
-    r->inner = r->sp.n;
-    for (u32 i = 0; i < r->sp.n; i++) {
-        r->reduced[i] = is_reduced(&red->r, r->sp.g[i].axis) && rank;
-        if (r->reduced[i]) r->inner = i;
-    }
-    r->across =
-        r->sp.n && !r->reduced[r->sp.n - 1] && gen_static(g, r->sp.g[r->sp.n - 1].extent, 0) != 1;
-    if (!r->across && r->inner == r->sp.n) r->lanes = 1; /* one element in all */
+    row_space_of(&r->s, &r->x, r->first);
+    if (!r->s.across && r->s.inner == r->s.sp.n) r->lanes = 1; /* one element in all */
 }
 
 static void full_index(struct rows *r, kval idx[MAX_RANK])
 {
-    space_index(r->m->k, &r->sp, r->at, idx);
+    space_index(r->m->k, &r->s.sp, r->at, idx);
 }
 
-/* Index of a reduced value, with or without the axes of size 1. */
 static void less_index(struct rows *r, kval idx[MAX_RANK])
 {
     kval full[MAX_RANK];
-    u32 n = 0, rank = graph_value(r->x.g, r->first->in)->shape.rank;
     full_index(r, full);
-    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = kir_int(r->m->k, 0);
-    for (u32 a = 0; a < rank; a++) {
-        bool gone = is_reduced(&r->first->r, a);
-        if (!gone) idx[n++] = full[a];
-        else if (r->first->r.keepdims) n++;
-    }
+    row_less_index(r->m, r->first, full, idx);
 }
 
 typedef void visit_fn(struct rows *r, const void *user, i64 u, kval limit);
 
-static kval group_size(struct rows *r, u32 g) { return emit_size(r->m, r->sp.g[g].extent); }
+static kval group_size(struct rows *r, u32 g) { return emit_size(r->m, r->s.sp.g[g].extent); }
 
 /* One element, or a vector of them, at e along the innermost reduced group. */
 static void visit_at(struct rows *r, visit_fn *fn, const void *user, kval e, i64 u, kval limit)
 {
     struct kir *k = r->m->k;
     kval pos = kir_int(k, 0);
-    if (r->inner < r->sp.n) r->at[r->inner] = r->across ? e : kir_ramp(k, e, 1, r->lanes);
-    for (u32 g = 0; g < r->sp.n; g++)
-        if (r->reduced[g])
-            pos = kir_add(k, kir_mul(k, pos, group_size(r, g)), g == r->inner ? e : r->at[g]);
-    r->pos = r->across ? kir_ramp(k, kir_mul_i(k, pos, r->lanes), 1, r->lanes)
+    if (r->s.inner < r->s.sp.n) r->at[r->s.inner] = r->s.across ? e : kir_ramp(k, e, 1, r->lanes);
+    for (u32 g = 0; g < r->s.sp.n; g++)
+        if (r->s.reduced[g])
+            pos = kir_add(k, kir_mul(k, pos, group_size(r, g)), g == r->s.inner ? e : r->at[g]);
+    r->pos = r->s.across ? kir_ramp(k, kir_mul_i(k, pos, r->lanes), 1, r->lanes)
                        : kir_ramp(k, pos, 1, r->lanes);
     emit_limit(r->m, limit);
     fn(r, user, u, limit);
@@ -222,12 +86,12 @@ static void visit_at(struct rows *r, visit_fn *fn, const void *user, kval e, i64
 static void visit_inner(struct rows *r, visit_fn *fn, const void *user)
 {
     struct kir *k = r->m->k;
-    if (r->inner == r->sp.n) {
-        visit_at(r, fn, user, kir_int(k, 0), 0, r->across ? r->limit : 0);
+    if (r->s.inner == r->s.sp.n) {
+        visit_at(r, fn, user, kir_int(k, 0), 0, r->s.across ? r->limit : 0);
         return;
     }
-    i64 step = r->across ? 1 : r->lanes, many = step * r->unroll, d;
-    kval n = group_size(r, r->inner), zero = kir_int(k, 0), lim = r->across ? r->limit : 0;
+    i64 step = r->s.across ? 1 : r->lanes, many = step * r->unroll, d;
+    kval n = group_size(r, r->s.inner), zero = kir_int(k, 0), lim = r->s.across ? r->limit : 0;
     kval first = kir_mul_i(k, kir_div_i(k, n, many), many),
          second = kir_mul_i(k, kir_div_i(k, n, step), step);
     if (r->unroll > 1) {
@@ -243,7 +107,7 @@ static void visit_inner(struct rows *r, visit_fn *fn, const void *user)
         kir_end(k);
     }
     kval rest = kir_sub(k, n, second);
-    if (r->across || step == 1 || (kir_is_const(k, rest, &d) && d <= 0)) return;
+    if (r->s.across || step == 1 || (kir_is_const(k, rest, &d) && d <= 0)) return;
     kir_if(k, kir_lt(k, zero, rest));
     visit_at(r, fn, user, second, 0, rest);
     kir_end(k);
@@ -254,8 +118,8 @@ static void visit_row(struct rows *r, visit_fn *fn, const void *user)
 {
     struct kir *k = r->m->k;
     u32 open = 0;
-    for (u32 g = 0; g < r->sp.n; g++)
-        if (r->reduced[g] && g != r->inner) {
+    for (u32 g = 0; g < r->s.sp.n; g++)
+        if (r->s.reduced[g] && g != r->s.inner) {
             r->at[g] = kir_loop(k, KL_SERIAL, kir_int(k, 0), group_size(r, g), 1);
             open++;
         }
@@ -280,7 +144,7 @@ static void accumulate(struct rows *r, const void *user, i64 u, kval limit)
     kval val = kir_splat(k, emit_value(r->m, p->red->in, idx), p->lanes);
     if (r->store && limit) kir_store_n(k, r->store, r->pos, val, limit);
     else if (r->store) kir_store(k, r->store, r->pos, val);
-    if (limit && !r->across) {
+    if (limit && !r->s.across) {
         kval valid = kir_lt(k, kir_ramp(k, kir_int(k, 0), 1, p->lanes), limit);
         val = kir_select(k, valid, val, p->neutral);
     }
@@ -309,7 +173,7 @@ static kval reduce_row(struct rows *r, const struct reduction *red)
     kval v = kir_load(k, p.acc, kir_int(k, 0));
     for (i64 u = 1; u < r->unroll; u++)
         v = kir_bin(k, red->r.combine, v, kir_load(k, p.acc, kir_int(k, u)));
-    return r->across ? v : across_lanes(k, red->r.combine, v);
+    return r->s.across ? v : across_lanes(k, red->r.combine, v);
 }
 
 static kval result_of(struct emit *m, const void *user, const kval *idx)
@@ -347,8 +211,8 @@ static void finish_row(struct rows *r)
             continue;
         }
         less_index(r, idx);
-        emit_limit(m, r->across ? r->limit : 0);
-        emit_store_n(m, v, idx, emit_value(m, v, idx), r->across ? r->limit : 0);
+        emit_limit(m, r->s.across ? r->limit : 0);
+        emit_store_n(m, v, idx, emit_value(m, v, idx), r->s.across ? r->limit : 0);
         emit_limit(m, 0);
     }
 }
@@ -382,15 +246,6 @@ static void do_row(struct rows *r)
     }
 }
 
-static kval dense_index(struct emit *m, value_id v, const kval *idx)
-{
-    const struct shape *s = &graph_value(m->g, v)->shape;
-    kval at = kir_int(m->k, 0);
-    for (u32 i = 0; i < s->rank; i++)
-        at = kir_add(m->k, kir_mul(m->k, at, emit_size(m, s->dim[i])), idx[i]);
-    return at;
-}
-
 static void do_row_apart(struct rows *r, u32 number)
 {
     struct emit *m = r->m;
@@ -398,17 +253,17 @@ static void do_row_apart(struct rows *r, u32 number)
     const struct reduction *red = &r->x.red[number];
     kval idx[MAX_RANK], v = reduce_row(r, red);
     less_index(r, idx);
-    kval at = dense_index(m, red->out, idx);
+    kval at = row_dense_index(m, red->out, idx);
     v = kir_splat(k, v, kir_lanes(k, at));
-    if (r->across && r->limit && kir_at(k, at)->op == KI_RAMP) {
+    if (r->s.across && r->limit && kir_at(k, at)->op == KI_RAMP) {
         kir_store_n(k, r->temp[number], at, v, r->limit);
         return;
     }
     u32 lanes = kir_lanes(k, at);
     for (u32 l = 0; l < lanes; l++) { /* an address that is no ramp: lane by lane */
-        if (r->across && r->limit) kir_if(k, kir_lt(k, kir_int(k, l), r->limit));
+        if (r->s.across && r->limit) kir_if(k, kir_lt(k, kir_int(k, l), r->limit));
         kir_store(k, r->temp[number], kir_lane(k, at, l), kir_lane(k, v, l));
-        if (r->across && r->limit) kir_end(k);
+        if (r->s.across && r->limit) kir_end(k);
     }
 }
 
@@ -420,7 +275,7 @@ struct temp_of {
 static kval temp_value(struct emit *m, const void *user, const kval *idx)
 {
     const struct temp_of *x = user;
-    return emit_load(m, x->r->temp[x->number], dense_index(m, x->r->x.red[x->number].out, idx));
+    return emit_load(m, x->r->temp[x->number], row_dense_index(m, x->r->x.red[x->number].out, idx));
 }
 
 /* The grid over rows. number: the reduction, or -1: everything at once. */
@@ -431,22 +286,22 @@ static void row_grid(struct rows *r, i64 rows_per, i64 number)
     struct symtab *st = m->g->sym;
     u32 group[MAX_RANK], n = 0;
     sym one = sym_const(st, 1), rows = one, vectors = one;
-    for (u32 g = 0; g < r->sp.n; g++) {
-        if (r->reduced[g] || (r->across && g == r->sp.n - 1)) continue;
+    for (u32 g = 0; g < r->s.sp.n; g++) {
+        if (r->s.reduced[g] || (r->s.across && g == r->s.sp.n - 1)) continue;
         group[n++] = g;
-        rows = sym_mul(st, rows, r->sp.g[g].extent);
+        rows = sym_mul(st, rows, r->s.sp.g[g].extent);
     }
-    sym width = r->across ? r->sp.g[r->sp.n - 1].extent : one;
-    if (r->across) vectors = sym_cdiv(st, width, sym_const(st, r->lanes));
+    sym width = r->s.across ? r->s.sp.g[r->s.sp.n - 1].extent : one;
+    if (r->s.across) vectors = sym_cdiv(st, width, sym_const(st, r->lanes));
     sym all = sym_mul(st, rows, vectors);
     kval grid = kir_grid(k, emit_size(m, sym_cdiv(st, all, sym_const(st, rows_per))));
     kval from = kir_mul_i(k, grid, rows_per),
          to = kir_min(k, kir_add_i(k, from, rows_per), emit_size(m, all));
     for (u32 i = 0; number < 0 && i < r->x.n; i++) {
         sym size = one;
-        for (u32 g = 0; g < r->sp.n; g++)
-            if (r->reduced[g]) size = sym_mul(st, size, r->sp.g[g].extent);
-        if (r->across) size = sym_mul(st, size, sym_const(st, r->lanes));
+        for (u32 g = 0; g < r->s.sp.n; g++)
+            if (r->s.reduced[g]) size = sym_mul(st, size, r->s.sp.g[g].extent);
+        if (r->s.across) size = sym_mul(st, size, sym_const(st, r->lanes));
         enum dtype t = emit_type(graph_value(m->g, r->x.red[i].in)->dtype);
         r->kept[i] = is_worth_keeping(r, r->x.red[i].in)
                          ? kir_alloc(k, KS_WORK, t, 1, emit_size(m, size))
@@ -454,26 +309,18 @@ static void row_grid(struct rows *r, i64 rows_per, i64 number)
     }
     kval row = kir_loop(k, KL_SERIAL, from, to, 1);
     r->limit = 0;
-    if (r->across) {
+    if (r->s.across) {
         kval nv = emit_size(m, vectors), c = kir_mul_i(k, kir_mod(k, row, nv), r->lanes);
         row = kir_div(k, row, nv);
-        r->at[r->sp.n - 1] = kir_ramp(k, c, 1, r->lanes);
+        r->at[r->s.sp.n - 1] = kir_ramp(k, c, 1, r->lanes);
         bool exact = sym_divides(st, r->lanes, width);
         r->limit = exact || r->lanes == 1 ? 0 : kir_sub(k, emit_size(m, width), c);
     }
-    space_split(m, &r->sp, group, n, row, r->at);
+    space_split(m, &r->s.sp, group, n, row, r->at);
     if (number < 0) do_row(r);
     else do_row_apart(r, (u32)number);
     kir_end(k);
     kir_end(k);
-}
-
-static bool is_float_only(const struct graph *g)
-{
-    for (value_id v = 1; v < g->value.n; v++)
-        if (!dtype_is_float(graph_value(g, v)->dtype) && graph_value(g, v)->dtype != DT_BOOL)
-            return false;
-    return true;
 }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *s)
@@ -482,14 +329,14 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     struct temp_of temp[MAX_REDUCE];
     const i32 *v = s->v;
     *r = (struct rows){.m = m,
-                       .lanes = is_float_only(&t->g) ? (u32)v[P_LANES] : 1,
+                       .lanes = row_is_float_only(&t->g) ? (u32)v[P_LANES] : 1,
                        .unroll = v[P_UNROLL],
                        .keep = v[P_KEEP]};
-    find_reductions(&r->x, t);
+    row_of(&r->x, t);
     emit_args(m);
     r->first = &r->x.red[0];
     if (r->x.fused) {
-        find_space(r, r->first);
+        find_space(r);
         row_grid(r, v[P_ROWS], -1);
         return;
     }
@@ -500,7 +347,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     }
     for (u32 i = 0; i < r->x.n; i++) {
         r->first = &r->x.red[i];
-        find_space(r, r->first);
+        find_space(r);
         row_grid(r, v[P_ROWS], i);
         temp[i] = (struct temp_of){r, i};
         emit_bind(m, r->x.red[i].out, temp_value, &temp[i]);
@@ -512,53 +359,40 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
 
 static bool match(const struct task *t, const struct caps *c)
 {
-    struct shape_of_task x;
-    return !c->is_gpu && find_reductions(&x, t);
-}
-
-static double row_length(const struct shape_of_task *x, const i64 *var)
-{
-    double n = gen_count(x->g, x->red[0].in, var), rows = gen_count(x->g, x->red[0].out, var);
-    return rows > 0 ? n / rows : n;
+    struct row_task x;
+    return !c->is_gpu && row_of(&x, t);
 }
 
 static bool legal(const struct task *t, const struct caps *c, const struct sched *s)
 {
-    struct shape_of_task x;
+    struct row_task x;
     const i32 *v = s->v;
-    if (!find_reductions(&x, t)) return false;
+    if (!row_of(&x, t)) return false;
     u32 widest = gen_lanes(c, DT_F32);
-    if (v[P_LANES] != 1 && ((u32)v[P_LANES] > widest || !is_float_only(x.g))) return false;
+    if (v[P_LANES] != 1 && ((u32)v[P_LANES] > widest || !row_is_float_only(x.g))) return false;
     if (v[P_KEEP] && (!x.fused || row_length(&x, NULL) * 64 > 4 * (double)c->l2_bytes + 65536))
         return false;
     return true;
 }
 
-static bool computes(const struct shape_of_task *x)
-{
-    for (u32 i = 0; i < x->n; i++)
-        if (graph_value(x->g, x->red[i].in)->producer) return true;
-    return false;
-}
-
 static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *s)
 {
-    struct shape_of_task x;
-    find_reductions(&x, t);
+    struct row_task x;
+    row_of(&x, t);
     double len = row_length(&x, NULL);
     u32 lanes = gen_lanes(c, graph_value(x.g, x.red[0].in)->dtype);
-    s->v[P_LANES] = is_float_only(x.g) ? gen_nearest(&param[P_LANES], lanes) : 1;
+    s->v[P_LANES] = row_is_float_only(x.g) ? gen_nearest(&param[P_LANES], lanes) : 1;
     s->v[P_UNROLL] = len >= 256 ? 4 : 1;
     s->v[P_ROWS] = gen_nearest(&param[P_ROWS], (i64)(4096 / (len + 1)));
     s->v[P_KEEP] = 1;
-    if (!computes(&x) || !legal(t, c, s)) s->v[P_KEEP] = 0;
+    if (!row_computes(&x) || !legal(t, c, s)) s->v[P_KEEP] = 0;
 }
 
 static double predict(const struct task *t, const struct caps *c, const struct sched *s,
                       const i64 *var)
 {
-    struct shape_of_task x;
-    if (!find_reductions(&x, t)) return 1e9;
+    struct row_task x;
+    if (!row_of(&x, t)) return 1e9;
     double full = gen_count(x.g, x.red[0].in, var), rows = gen_count(x.g, x.red[0].out, var),
            passes = x.n + t->g.output.n;
     double ops = 2 + (double)t->g.node.n * (s->v[P_KEEP] ? 0.6 : 1);
