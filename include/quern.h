@@ -119,6 +119,9 @@ QUERN_API const char *quern_program_output_name(const quern_program *p, int k);
 QUERN_API quern_dtype quern_program_input_dtype(const quern_program *p, int k);
 /* Rank; dim[d] is the size or -1 where it is symbolic, sym[d] then its text ("H"), valid as long as the program. Both hold 8. */
 QUERN_API int quern_program_input_shape(const quern_program *p, int k, int64_t dim[8], const char *sym[8]);
+/* "HWC", "CHW", "CHWC8" where the program was compiled for such a layout, else "". */
+QUERN_API const char *quern_program_input_layout(const quern_program *p, int k);
+QUERN_API const char *quern_program_output_layout(const quern_program *p, int k);
 /* Runs once: n_in tensors in order of the inputs; out receives quern_program_outputs() new tensors (or, where out[k] is not
  * NULL on entry, writes into that tensor, whose shape must fit). */
 QUERN_API quern_status quern_run(quern_program *p, quern_tensor *const *in, int n_in, quern_tensor **out, int n_out);
@@ -137,11 +140,28 @@ QUERN_API quern_status quern_tensor_write(quern *q, const char *path, const quer
 
 /* --- models --- */
 
+/* How callers of the program see an input or output; NULL: as the network has it. */
+struct quern_io_opts {
+    const char *name;    /* of an input or output; NULL: all inputs, or all outputs */
+    int is_output;       /* when name is NULL */
+    /* Extents joined by ':', each NAME, NAME=NUMBER, NUMBER or ?. Three are height, width and channels of a picture; else one for
+     * each axis. A name given twice makes sizes equal, a number fixes one. */
+    const char *shape;
+    const char *type;    /* "f16" "f32" "f64" "u8" "i8"; floats that become integers are rounded and clamped. Without a name it is
+                          * for inputs and outputs of floats */
+    const char *layout;  /* "HWC" "CHW" "CHWC8": a picture without its batch axis, channels by eights filled up with zeros */
+    const char *storage; /* "SSBO": a buffer; there is no other */
+};
+
 struct quern_model_opts {
     size_t size;
     const char *optimize_for; /* "H:1080,W:1920": sizes that times refer to, NULL: 256 each */
     quern_tensor *const *constants; /* content of the k-th input of the file, which becomes a constant; NULL entries stay inputs */
     int n_constants;
+    const struct quern_io_opts *io; /* in order, later ones win */
+    int n_io;
+    int f32_storage;     /* keep f32 behind inputs and outputs that are asked to be f16; else values are stored in f16 throughout where
+                          * that is safe, and computed in f32 */
 };
 
 QUERN_API quern_status quern_model_open(quern *q, const char *path, const struct quern_model_opts *o, quern_model **out);
@@ -153,6 +173,7 @@ QUERN_API int quern_model_inputs(const quern_model *m);
 QUERN_API const char *quern_model_input_name(const quern_model *m, int k);
 QUERN_API quern_dtype quern_model_input_dtype(const quern_model *m, int k);
 QUERN_API int quern_model_input_shape(const quern_model *m, int k, int64_t dim[8], const char *sym[8]);
+QUERN_API const char *quern_model_input_layout(const quern_model *m, int k);
 /* Changes some of the sizes that times refer to: "H:1080,W:1920". */
 QUERN_API quern_status quern_model_optimize_for(quern_model *m, const char *sizes);
 QUERN_API const char *quern_zoo_name(int k, const char **summary);         /* NULL behind the last */
@@ -165,6 +186,16 @@ QUERN_API quern_status quern_program_random_inputs(quern_program *p, const char 
 
 /* --- tuning and compiling --- */
 
+/* Less than the device could do. */
+struct quern_target_opts {
+    size_t size;
+    const char *devices; /* a file with what quern_devices gave elsewhere: the device is one of those and need not be here. NULL:
+                          * those that are here */
+    const char *env;     /* "vulkan1.0" to "vulkan1.4": no newer; NULL: what the device has */
+    int no_matrix;       /* no matrix units */
+    int optimize, debug_info, source_info; /* SPIR-V: through spirv-opt; with names and lines; with the kernel's text, too */
+};
+
 struct quern_tune_opts {
     size_t size;
     const char *device;    /* a driver's name, or a glob over names of devices; NULL: "cpu" */
@@ -175,6 +206,9 @@ struct quern_tune_opts {
     double stop_at_speedup; /* over the default program, 0: never */
     uint64_t seed;
     int populate_only;
+    const struct quern_target_opts *target; /* NULL: all that the device can do */
+    int no_fusion;         /* as for compiling */
+    int no_memory_concat;
 };
 
 QUERN_API quern_status quern_db_open(quern *q, const char *path, quern_db **out); /* created when missing; ":memory:" */
@@ -192,6 +226,8 @@ struct quern_compile_opts {
     int threads;
     int no_fusion;        /* one kernel per operator */
     int untuned;          /* ignore the database: default schedules */
+    const struct quern_target_opts *target;
+    int no_memory_concat; /* concatenations are never stored by themselves */
 };
 
 /* db may be NULL: default schedules. The program can run and can be saved. */

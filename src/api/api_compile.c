@@ -1,33 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From model to program: cover, costs, selection, plan. Declared and documented in include/quern.h.
+// From model to program: target, cover, costs, selection, plan. Declared and documented in include/quern.h.
 #include "api/api_model.h"
 
 #include <string.h>
-
-/* target */
-
-bool api_target_open(struct api_target *t, const char *device, int threads, struct err *e)
-{
-    *t = (struct api_target){.dev = {.n_threads = threads > 0 ? (u32)threads : 0}};
-    return dev_select(device, &t->driver, &t->dev, e) && api_target_ask(t, e);
-}
-
-bool api_target_ask(struct api_target *t, struct err *e)
-{
-    if (!dev_ask(t->driver, &t->dev, &t->caps, &t->fingerprint, e)) return false;
-    t->lang = lang_find(str_of(t->driver->lang));
-    if (!t->lang)
-        return err_set(e, ERR_FAILED, "device '%s' runs language '%s', which is not built in",
-                       t->driver->name, t->driver->lang);
-    return t->lang->toolchain(&t->toolchain, e);
-}
-
-void api_target_close(struct api_target *t)
-{
-    buf_release(&t->fingerprint);
-    buf_release(&t->toolchain);
-}
 
 /* costs */
 
@@ -121,6 +97,28 @@ static void dump_tasks(quern *q, const struct cover *c)
     buf_release(&b);
 }
 
+static const struct str *layout_names(const quern_model *m, u32 first, u32 n, struct arena *a)
+{
+    if (m->io.n == 0) return NULL;
+    struct str *name = arena_array(a, struct str, n + 1);
+    for (u32 k = 0; k < n; k++) name[k] = io_layout_name(m->io.v[first + k].layout);
+    return name;
+}
+
+/* What was measured under other options may be about other kernels: that is said. */
+static bool check_options(const quern_model *m, struct db *d, struct str options, struct err *e)
+{
+    struct arena a = {0};
+    struct str known;
+    bool ok = db_get_options(d, m->name, &a, &known, e);
+    if (ok && known.n && !str_eq(known, options))
+        log_printf(&m->q->log, 1,
+                   "'%.*s' was populated with options %.*s and is compiled with %.*s",
+                   STR_ARG(m->name), STR_ARG(known), STR_ARG(options));
+    arena_release(&a);
+    return ok;
+}
+
 static bool compile(quern_model *m, quern_db *db, const struct quern_compile_opts *o,
                     quern_program *p, struct err *e)
 {
@@ -130,9 +128,10 @@ static bool compile(quern_model *m, quern_db *db, const struct quern_compile_opt
     struct api_costs costs;
     struct selection s;
     struct db *known = db && !o->untuned ? &db->db : NULL;
-    bool ok =
-        api_target_open(&t, o->device, o->threads, e) &&
-        cover_build(&c, &m->lowered, &work, &(struct cover_opts){.no_fusion = o->no_fusion}, e);
+    struct cover_opts cut = {.no_fusion = o->no_fusion, .no_concat = o->no_memory_concat};
+    bool ok = api_target_open(&t, o->device, o->threads, o->target, e) &&
+              cover_build(&c, &m->lowered, &work, &cut, e) &&
+              (!known || check_options(m, known, api_options_print(m, &t, &cut, &work), e));
     if (ok) dump_tasks(m->q, &c);
     ok = ok && api_costs_init(&costs, known, &t, &c, m->var, e) &&
          plan_select(&s, &c, m->var, api_cost, &costs, &work, e);
@@ -146,11 +145,15 @@ static bool compile(quern_model *m, quern_db *db, const struct quern_compile_opt
                            .device = t.driver ? t.driver->name : "",
                            .fingerprint = buf_view(&t.fingerprint),
                            .model = m->name,
+                           .outer = &m->graph,
+                           .in_layout = layout_names(m, 0, m->graph.input.n, &work),
+                           .out_layout =
+                               layout_names(m, m->graph.input.n, m->graph.output.n, &work),
                            .build = build_texts,
                            .see_kernel = api_wants_dump(m->q, "kernels") ? dump_kernel : NULL,
                            .user = &be};
     ok = ok && plan_make(&p->plan, &c, &s, m->var, &env, &p->arena, e);
-    ok = ok && api_program_start(p, o->device, o->threads, e);
+    if (ok && !t.dev.as) ok = api_program_start(p, o->device, o->threads, e);
     api_target_close(&t);
     arena_release(&work);
     return ok;

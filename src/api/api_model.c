@@ -6,7 +6,6 @@
 
 #include "export/export.h"
 #include "import/import.h"
-#include "pass/pass.h"
 #include "zoo/zoo.h"
 
 #include <string.h>
@@ -67,9 +66,14 @@ static struct str base_name(struct arena *a, const char *path)
 
 static bool model_lower(quern_model *m, const char *optimize_for, struct err *e)
 {
-    struct pass_env env = {.dump = m->q->dump ? dump_graph : NULL, .user = m->q};
+    struct pass_env env = {.dump = m->q->dump ? dump_graph : NULL,
+                           .flags = m->is_narrow ? PASS_F16 : 0,
+                           .user = m->q};
+    if (m->io.n && !interface_types(&m->graph, &m->io, e)) return false;
     graph_clone(&m->lowered, &m->graph, &m->arena);
     if (!pass_run_all(&m->lowered, &env, e)) return false;
+    interface_layouts(&m->lowered, &m->io);
+    if (m->io.n && !interface_show(&m->graph, &m->io, e)) return false;
     m->var = arena_array(&m->arena, i64, m->sym.var.n + 1);
     for (u32 v = 0; v < m->sym.var.n; v++) m->var[v] = DEFAULT_SIZE;
     return !optimize_for || api_parse_sizes(&m->sym, optimize_for, m->var, e);
@@ -83,19 +87,68 @@ static quern_model *model_new(quern *q)
     return m;
 }
 
-/* Files beside a model with constants put in are refused: it is imported from memory. */
+/* A model to import, more than once: from its file, or from memory (then files beside it are
+ * refused) when it comes through a pipe or has constants put in. */
+struct source {
+    const char *path;
+    struct str bytes; /* p NULL: from the file */
+};
+
+static bool source_open(struct source *s, struct arena *a, const char *path,
+                        const struct quern_model_opts *o, struct err *e)
+{
+    *s = (struct source){.path = path};
+    bool is_pipe = str_is(str_of(path), "-");
+    if (o->n_constants <= 0 && !is_pipe) return true;
+    struct str bytes;
+    if (!os_read(a, path, MAX_MODEL, &bytes, e)) return false;
+    s->bytes = bytes;
+    if (o->n_constants <= 0) return true;
+    struct tensor **content = arena_array(a, struct tensor *, o->n_constants);
+    for (int k = 0; k < o->n_constants; k++)
+        content[k] = o->constants[k] ? &o->constants[k]->t : NULL;
+    return import_freeze(&s->bytes, a, bytes, content, o->n_constants, e) ||
+           err_prefix(e, "'%s'", path);
+}
+
+static bool source_import(const struct source *s, struct graph *g, struct arena *a,
+                          struct symtab *st, struct err *e)
+{
+    if (!s->bytes.p) return import_graph(g, a, st, s->path, e);
+    return import_bytes(g, a, st, s->bytes, e) || err_prefix(e, "'%s'", s->path);
+}
+
+static bool has_type(const struct interface *f, enum dtype t)
+{
+    for (u32 k = 0; k < f->n; k++)
+        if (f->v[k].dtype == t) return true;
+    return false;
+}
+
+/* Imported once to see what its sizes are called, and again with the caller's names and numbers. */
+static bool choose_interface(quern_model *m, const struct source *s,
+                             const struct quern_model_opts *o, struct err *e)
+{
+    struct arena once = {0};
+    struct symtab st;
+    struct graph g;
+    symtab_init(&st, &once);
+    bool ok = source_import(s, &g, &once, &st, e) && api_interface(&m->io, &g, o, &m->arena, e) &&
+              interface_sizes(&m->io, &g, &m->sym, e);
+    m->is_narrow = has_type(&m->io, DT_F16) && !o->f32_storage;
+    arena_release(&once);
+    return ok || err_prefix(e, "'%s'", s->path);
+}
+
 static bool model_import(quern_model *m, const char *path, const struct quern_model_opts *o,
                          struct err *e)
 {
-    if (o->n_constants <= 0) return import_graph(&m->graph, &m->arena, &m->sym, path, e);
-    struct tensor **content = arena_array(&m->arena, struct tensor *, o->n_constants);
-    for (int k = 0; k < o->n_constants; k++)
-        content[k] = o->constants[k] ? &o->constants[k]->t : NULL;
-    struct str bytes, frozen;
-    if (!os_read(&m->arena, path, MAX_MODEL, &bytes, e)) return false;
-    return (import_freeze(&frozen, &m->arena, bytes, content, o->n_constants, e) &&
-            import_bytes(&m->graph, &m->arena, &m->sym, frozen, e)) ||
-           err_prefix(e, "'%s'", path);
+    struct source s;
+    if (!source_open(&s, &m->arena, path, o, e)) return false;
+    if (o->n_io > 0 && !choose_interface(m, &s, o, e)) return false;
+    if (!source_import(&s, &m->graph, &m->arena, &m->sym, e)) return false;
+    sym_undefine(&m->sym);
+    return interface_check(&m->io, &m->graph, e) || err_prefix(e, "'%s'", path);
 }
 
 quern_status quern_model_open(quern *q, const char *path, const struct quern_model_opts *o,
@@ -147,6 +200,12 @@ const char *quern_model_input_name(const quern_model *m, int k) { return input_o
 quern_dtype quern_model_input_dtype(const quern_model *m, int k)
 {
     return (quern_dtype)dtype_onnx(input_of(m, k)->dtype);
+}
+
+const char *quern_model_input_layout(const quern_model *m, int k)
+{
+    struct str name = m->io.n ? io_layout_name(m->io.v[k].layout) : (struct str){0};
+    return name.n ? name.p : "";
 }
 
 int quern_model_input_shape(const quern_model *m, int k, int64_t dim[8], const char *text[8])
@@ -298,7 +357,9 @@ quern_status quern_verify(quern_model *m, quern_program *p, const char *sizes, u
     for (int k = 0; k < n_out && !s; k++) {
         double rtol, atol;
         c[k] = (struct quern_check){.output = quern_program_output_name(p, k)};
-        check_tolerance(got[k]->t.dtype, network_depth(m, var), &rtol, &atol);
+        enum dtype t = got[k]->t.dtype;
+        if (m->is_narrow && dtype_is_float(t)) t = DT_F16; /* whatever is delivered at the end */
+        check_tolerance(t, network_depth(m, var), &rtol, &atol);
         const char *name = c[k].output;
         s = quern_tensor_check(m->q, got[k], want[k], rtol, atol, &c[k]);
         c[k].output = name;

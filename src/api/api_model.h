@@ -5,6 +5,7 @@
 #define QUERN_API_MODEL_H
 
 #include "api/api.h"
+#include "pass/pass.h"
 #include "plan/plan.h"
 #include "task/task.h"
 #include "tune/tune.h"
@@ -13,28 +14,42 @@ struct quern_model {
     quern *q;
     struct arena arena;
     struct symtab sym;
-    struct graph graph;    /* as imported, inferred */
-    struct graph lowered;  /* after the passes: primitives */
+    struct graph graph;    /* as callers see it, inferred: what is right is decided by it */
+    struct graph lowered;  /* after the passes: primitives; layouts of the interface are its values' */
+    struct interface io;   /* what callers asked for, per input and output; n 0: nothing */
+    bool is_narrow;        /* values are stored in f16 */
     i64 *var;              /* sizes that times refer to, per variable */
     struct str name;       /* file name without folder and suffix */
 };
+
+/* api_interface.c: options to what graph g has. Texts are kept in the arena. */
+bool api_interface(struct interface *f, const struct graph *g, const struct quern_model_opts *o, struct arena *a, struct err *e);
 
 struct quern_db {
     quern *q;
     struct db db;
 };
 
-/* Where a program is meant to run: opened once to ask, then closed. */
+/* api_target.c: where a program is meant to run. */
 struct api_target {
+    struct arena arena;    /* texts of dev, the absent device */
     const struct dev_driver *driver;
     struct dev_opts dev;
     struct caps caps;
     const struct lang *lang;
     struct buf fingerprint, toolchain;
 };
-bool api_target_open(struct api_target *t, const char *device, int threads, struct err *e);
-bool api_target_ask(struct api_target *t, struct err *e); /* the same when driver and dev are known */
+/* Which device is meant; threads 0: all. */
+bool api_target_choose(struct api_target *t, const char *device, int threads, const struct quern_target_opts *o, struct err *e);
+/* Then, what it can: its limits, fingerprint and language. It is not open afterwards. */
+bool api_target_ask(struct api_target *t, struct err *e);
+bool api_target_open(struct api_target *t, const char *device, int threads, const struct quern_target_opts *o, struct err *e); /* both */
 void api_target_close(struct api_target *t);
+
+/* api_options.c: how a network was populated, for its database. */
+struct str api_options_print(const quern_model *m, const struct api_target *t, const struct cover_opts *c, struct arena *a);
+struct api_device { struct str name, limits; u32 n_threads; };
+bool api_options_device(struct str options, struct api_device *d, struct arena *a); /* false: it says nothing of one */
 
 /* Costs for the selector: measured where db (may be NULL) knows, else predicted, scaled to agree with what was measured. */
 struct api_costs {

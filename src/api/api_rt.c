@@ -222,6 +222,19 @@ quern_dtype quern_program_input_dtype(const quern_program *p, int k)
     return (quern_dtype)dtype_onnx(p->plan.input.v[k].dtype);
 }
 
+/* Layouts were copied likewise; an empty one may have no memory. */
+static const char *layout_z(const struct plan_io *io) { return io->layout.n ? io->layout.p : ""; }
+
+const char *quern_program_input_layout(const quern_program *p, int k)
+{
+    return layout_z(&p->plan.input.v[k]);
+}
+
+const char *quern_program_output_layout(const quern_program *p, int k)
+{
+    return layout_z(&p->plan.output.v[k]);
+}
+
 i64 api_dim(const struct symtab *st, sym s, const char **text)
 {
     i64 c;

@@ -49,27 +49,47 @@ static void send_result(void *user, struct str json)
     buf_release(&b);
 }
 
-static bool read_opts(quern *q, const struct quern_tune_opts *o, struct tune_opts *t, struct err *e)
+/* What a call asks for: the options, where to run, what may be cut. */
+struct job {
+    struct quern_tune_opts x;
+    struct tune_opts t;
+    struct api_target target;
+    struct cover_opts cover;
+};
+
+static bool read_opts(quern *q, const struct quern_tune_opts *o, struct job *j, struct err *e)
 {
-    struct quern_tune_opts x = {0};
-    if (o) memcpy(&x, o, o->size < sizeof x ? o->size : sizeof x);
-    if (x.timeout < 0 || x.min_samples < 0 || x.max_candidates < 0 || x.threads < 0)
+    *j = (struct job){0};
+    struct quern_tune_opts *x = &j->x;
+    if (o) memcpy(x, o, o->size < sizeof *x ? o->size : sizeof *x);
+    if (x->timeout < 0 || x->min_samples < 0 || x->max_candidates < 0 || x->threads < 0)
         return err_set(e, ERR_USAGE,
                        "time-out, samples, candidates and threads cannot be negative");
-    *t = (struct tune_opts){
-        .dev = {.n_threads = (u32)x.threads},
-        .timeout = x.timeout,
-        .min_samples = (u32)x.min_samples,
-        .max_candidates = (u32)x.max_candidates,
-        .stop_at_speedup = x.stop_at_speedup,
-        .seed = x.seed,
+    j->cover = (struct cover_opts){.no_fusion = x->no_fusion, .no_concat = x->no_memory_concat};
+    j->t = (struct tune_opts){
+        .timeout = x->timeout,
+        .min_samples = (u32)x->min_samples,
+        .max_candidates = (u32)x->max_candidates,
+        .stop_at_speedup = x->stop_at_speedup,
+        .seed = x->seed,
         .add_candidates = true,
-        .measure = !x.populate_only,
+        .measure = !x->populate_only,
         .log = &q->log,
         .user = q,
     };
-    if (q->o.on_event) t->progress = send_progress, t->event = send_result;
-    return dev_select(x.device, &t->driver, &t->dev, e);
+    if (q->o.on_event) j->t.progress = send_progress, j->t.event = send_result;
+    return true;
+}
+
+static bool choose_target(struct job *j, struct err *e)
+{
+    bool ok = api_target_choose(&j->target, j->x.device, j->x.threads, j->x.target, e);
+    j->t.driver = j->target.driver;
+    j->t.dev = j->target.dev;
+    if (ok && j->t.measure && j->t.dev.as)
+        ok = err_set(e, ERR_USAGE, "device '%.*s' is not here, nothing can be measured on it",
+                     STR_ARG(j->t.dev.as->name));
+    return ok;
 }
 
 /* Costs looked up once; `forced` is made so cheap that the selector cannot do without it. */
@@ -130,36 +150,27 @@ static u32 worth_measuring(quern_model *m, struct api_costs *costs, struct cover
     return ok ? n : 0;
 }
 
-static u32 choose_tasks(quern_model *m, quern_db *db, const struct tune_opts *o, struct cover *c,
+static u32 choose_tasks(quern_model *m, quern_db *db, struct job *j, struct cover *c,
                         struct tune_task *tasks, struct err *e)
 {
-    struct api_target t = {.driver = o->driver, .dev = o->dev};
     struct api_costs costs;
-    u32 n = 0;
-    if (api_target_ask(&t, e) &&
-        api_costs_init(&costs, &db->db, &t, c, m->var, e))
-        n = worth_measuring(m, &costs, c, tasks, e);
-    api_target_close(&t);
-    return n;
+    if (!api_target_ask(&j->target, e) ||
+        !api_costs_init(&costs, &db->db, &j->target, c, m->var, e))
+        return 0;
+    return worth_measuring(m, &costs, c, tasks, e);
 }
 
-static bool tune_model(quern_db *db, quern_model *m, const struct tune_opts *o, struct err *e)
+static bool tune_model(quern_db *db, quern_model *m, struct job *j, struct err *e)
 {
     struct arena a = {0};
     struct cover c;
     struct tune_result r;
-    bool ok = cover_build(&c, &m->lowered, &a, NULL, e);
+    bool ok = choose_target(j, e) && cover_build(&c, &m->lowered, &a, &j->cover, e);
     struct tune_task *tasks = ok ? arena_array(&a, struct tune_task, c.task.n + 1) : NULL;
-    struct str sizes = {0};
-    struct buf b = {0};
-    for (u32 v = 0; v < m->sym.var.n; v++)
-        buf_printf(&b, "%s%.*s=%lld", v ? "," : "", STR_ARG(m->sym.var.v[v]), (long long)m->var[v]);
-    sizes = str_dup(&a, buf_view(&b));
-    buf_release(&b);
-    struct str options = str_fmt(&a, "optimize-for=%.*s", STR_ARG(sizes));
-    ok = ok && db_options(&db->db, m->name, options, e);
-    u32 n = ok ? choose_tasks(m, db, o, &c, tasks, e) : 0;
-    ok = ok && !e->code && tune_run(&db->db, tasks, n, o, &r, e);
+    ok = ok && db_options(&db->db, m->name, api_options_print(m, &j->target, &j->cover, &a), e);
+    u32 n = ok ? choose_tasks(m, db, j, &c, tasks, e) : 0;
+    ok = ok && !e->code && tune_run(&db->db, tasks, n, &j->t, &r, e);
+    api_target_close(&j->target);
     arena_release(&a);
     return ok;
 }
@@ -167,27 +178,82 @@ static bool tune_model(quern_db *db, quern_model *m, const struct tune_opts *o, 
 quern_status quern_populate(quern_db *db, quern_model *m, const struct quern_tune_opts *o)
 {
     struct err *e = api_begin(db->q);
-    struct tune_opts t;
-    bool ok = read_opts(db->q, o, &t, e);
-    t.measure = false;
-    return api_end(db->q, ok && tune_model(db, m, &t, e));
+    struct job j;
+    bool ok = read_opts(db->q, o, &j, e);
+    j.t.measure = false;
+    return api_end(db->q, ok && tune_model(db, m, &j, e));
 }
 
 quern_status quern_tune(quern_db *db, quern_model *m, const struct quern_tune_opts *o)
 {
     struct err *e = api_begin(db->q);
-    struct tune_opts t;
-    return api_end(db->q, read_opts(db->q, o, &t, e) && tune_model(db, m, &t, e));
+    struct job j;
+    return api_end(db->q, read_opts(db->q, o, &j, e) && tune_model(db, m, &j, e));
+}
+
+/* measuring a database: on the device that is asked for, or on each that it was populated for */
+
+static bool bench_target(quern_db *db, struct job *j, struct err *e)
+{
+    struct tune_result r;
+    bool ok = choose_target(j, e) && tune_bench(&db->db, &j->t, &r, e);
+    api_target_close(&j->target);
+    return ok;
+}
+
+static bool same_device(const struct api_device *a, const struct api_device *b)
+{
+    return str_eq(a->name, b->name) && str_eq(a->limits, b->limits) &&
+           a->n_threads == b->n_threads;
+}
+
+/* The devices that models were populated for, each once; how many. */
+static u32 known_devices(quern_db *db, struct api_device *d, u32 max, struct arena *a,
+                         struct err *e)
+{
+    struct str *options;
+    u32 n_options, n = 0;
+    if (!db_all_options(&db->db, a, &options, &n_options, e)) return 0;
+    for (u32 i = 0; i < n_options && n < max; i++) {
+        u32 k = 0;
+        if (!api_options_device(options[i], &d[n], a)) continue;
+        while (!same_device(&d[k], &d[n])) k++;
+        n += k == n;
+    }
+    return n;
+}
+
+static bool bench_known(quern_db *db, struct job *j, struct err *e)
+{
+    enum { MAX_DEVICES = 64 };
+    struct arena a = {0};
+    struct api_device d[MAX_DEVICES];
+    u32 n = known_devices(db, d, MAX_DEVICES, &a, e);
+    double end = os_now() + j->x.timeout;
+    int threads = j->x.threads;
+    bool ok = !e->code;
+    for (u32 k = 0; k < n && ok; k++) {
+        j->x.device = str_z(&a, d[k].name);
+        j->x.threads = threads ? threads : (int)d[k].n_threads;
+        if (j->x.timeout > 0) j->t.timeout = fmax((end - os_now()) / (n - k), 1e-3);
+        ok = choose_target(j, e);
+        j->t.dev.limits = d[k].limits;
+        struct tune_result r;
+        ok = ok && tune_bench(&db->db, &j->t, &r, e);
+        api_target_close(&j->target);
+    }
+    arena_release(&a);
+    return n ? ok : !e->code && bench_target(db, j, e);
 }
 
 quern_status quern_bench(quern_db *db, const struct quern_tune_opts *o)
 {
     struct err *e = api_begin(db->q);
-    struct tune_opts t;
-    struct tune_result r;
-    bool ok = read_opts(db->q, o, &t, e);
-    t.add_candidates = false;
-    return api_end(db->q, ok && tune_bench(&db->db, &t, &r, e));
+    struct job j;
+    bool ok = read_opts(db->q, o, &j, e);
+    j.t.add_candidates = false;
+    if (ok) ok = j.x.device ? bench_target(db, &j, e) : bench_known(db, &j, e);
+    return api_end(db->q, ok);
 }
 
 quern_status quern_db_stats(quern_db *db, char **json)
@@ -219,7 +285,7 @@ quern_status quern_db_prune(quern_db *db, const char *what, int64_t *n_gone)
 {
     struct err *e = api_begin(db->q);
     struct api_target t;
-    bool ok = api_target_open(&t, NULL, 0, e);
+    bool ok = api_target_open(&t, NULL, 0, NULL, e);
     i64 env = ok ? db_env(&db->db, buf_view(&t.fingerprint), buf_view(&t.toolchain), e) : 0;
     ok = ok && env && db_prune(&db->db, str_of(what), env, n_gone, e);
     api_target_close(&t);

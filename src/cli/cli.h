@@ -74,6 +74,36 @@ struct cli {
     {"untuned", 0, OPT_FLAG, NULL, "default schedules, even where the database knows better ones"}
 #define OPT_FUSION \
     {"fusion", 0, OPT_FLAG, NULL, "common kernels (default; --no-fusion: one for each operator)"}
+/* How callers see the network, and what sizes it is to be fast at. */
+#define OPT_INTERFACE \
+    {"input-shape", 0, OPT_TEXT, "H:W:C", "sizes of every input: NAME, NAME=N, N or ? each"}, \
+    {"input-type", 0, OPT_TEXT, "TYPE", "f16, f32, u8 or i8 (default: as in the model)"}, \
+    {"input-layout", 0, OPT_TEXT, "LAYOUT", "HWC, CHW or CHWC8 (default: as in the model)"}, \
+    {"input-storage", 0, OPT_TEXT, "SSBO", "buffers, there is nothing else"}, \
+    {"output-shape", 0, OPT_TEXT, "H:W:C", "likewise of every output"}, \
+    {"output-type", 0, OPT_TEXT, "TYPE", NULL}, \
+    {"output-layout", 0, OPT_TEXT, "LAYOUT", NULL}, \
+    {"output-storage", 0, OPT_TEXT, "SSBO", NULL}, \
+    {"shape", 0, OPT_WORDS, "NAME=H:W:C", "likewise of one input or output, several words"}, \
+    {"type", 0, OPT_WORDS, "NAME=TYPE", NULL}, \
+    {"format", 0, OPT_WORDS, "NAME=LAYOUT", NULL}, \
+    {"storage", 0, OPT_WORDS, "NAME=SSBO", NULL}, \
+    {"f16-storage", 0, OPT_FLAG, NULL, \
+     "values are stored in f16 behind an interface of f16 (default; --no-f16-storage: in f32)"}, \
+    OPT_SIZES, \
+    {"assume", 0, OPT_WORDS, "H=1080", "the same as --optimize-for, several words"}
+/* What the device may be asked for. */
+#define OPT_TARGET \
+    OPT_DEVICE, \
+    {"devices", 0, OPT_TEXT, "FILE", \
+     "take the device from what quern devices printed elsewhere, to compile for it here"}, \
+    {"target-env", 0, OPT_TEXT, "vulkan1.N", "no newer Vulkan than this, N 0 to 4"}, \
+    {"coopmat", 0, OPT_FLAG, NULL, "matrix units (default where there are any; --no-coopmat)"}, \
+    {"memory-concat", 0, OPT_FLAG, NULL, \
+     "concatenations in memory (default; --no-memory-concat: only in the loads of kernels)"}, \
+    {"spirv-optimize", 0, OPT_FLAG, NULL, "by spirv-opt"}, \
+    {"spirv-debug-info", 0, OPT_FLAG, NULL, "names and lines in SPIR-V"}, \
+    {"spirv-non-semantic-debug-info", 0, OPT_FLAG, NULL, "the kernel's text in SPIR-V"}
 #define OPT_OUTPUT(arg, help) {"output", 'o', OPT_TEXT, arg, help}
 #define OPT_TIMEOUT \
     {"timeout", 0, OPT_TIME, "TIME", "90, 60s, 15min, 2h (default: until nothing is left to learn)"}
@@ -124,7 +154,9 @@ void json_text(const char *s); /* prints it quoted and escaped */
  * on failure. */
 quern_status open_model(struct cli *c, const char *path, quern_model **m);
 quern_status compile_model(struct cli *c, quern_model *m, quern_db *db, quern_program **p);
-void tune_options(const struct cli *c, struct quern_tune_opts *o);
+/* o refers to t. */
+void tune_options(const struct cli *c, struct quern_tune_opts *o, struct quern_target_opts *t);
+void target_options(const struct cli *c, struct quern_target_opts *o);
 
 /* cli_tensor.c: files to what a network wants, and back */
 struct tensors {

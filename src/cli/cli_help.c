@@ -60,7 +60,7 @@ static void print_option(const struct opt *o)
                       : snprintf(left, sizeof left, "    ");
     snprintf(left + n, sizeof left - (size_t)n, "--%s%s%s", o->name, o->arg ? " " : "",
              o->arg ? o->arg : "");
-    printf("  %-34s %s\n", left, o->help);
+    printf("  %-34s %s\n", left, o->help ? o->help : "");
 }
 
 void help_command(const struct cmd *c)

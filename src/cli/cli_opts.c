@@ -79,6 +79,63 @@ static const struct opt *find_long(const struct cmd *cmd, const char *name, size
     return NULL;
 }
 
+/* How other tools spell our options. */
+static const struct alias {
+    const char *spelling, *name;
+    bool is_off;
+} aliases[] = {
+    {"database", "db", false},
+    {"quite", "quiet", false},
+    {"samples", "min-samples", false},
+    {"spec", "set", false},
+    {"specialize", "set", false},
+    {"input-size", "set", false},
+    {"optimization-level", "opt", false},
+    {"optimizationLevel", "opt", false},
+    {"ffusion", "fusion", false},
+    {"feature-fusion", "fusion", false},
+    {"fno-fusion", "fusion", true},
+    {"fcoopmat", "coopmat", false},
+    {"fcoopamt", "coopmat", false},
+    {"feature-coopmat", "coopmat", false},
+    {"fno-coopmat", "coopmat", true},
+    {"fno-coopamt", "coopmat", true},
+    {"fmemory-concat", "memory-concat", false},
+    {"fmemcat", "memory-concat", false},
+    {"feature-memory-concat", "memory-concat", false},
+    {"fno-memory-concat", "memory-concat", true},
+    {"spirv-opt", "spirv-optimize", false},
+    {"spirv-no-optimize", "spirv-optimize", true},
+    {"spirv-no-debug-info", "spirv-debug-info", true},
+    {"spirv-no-non-semantic-debug-info", "spirv-non-semantic-debug-info", true},
+};
+
+static const struct opt *find_alias(const struct cmd *cmd, const char *name, size_t n, bool *is_off)
+{
+    for (size_t k = 0; k < sizeof aliases / sizeof *aliases; k++) {
+        const struct alias *a = &aliases[k];
+        if (strncmp(a->spelling, name, n) || a->spelling[n]) continue;
+        const struct opt *o = find_long(cmd, a->name, strlen(a->name));
+        *is_off ^= o && a->is_off;
+        return o;
+    }
+    return NULL;
+}
+
+/* The option of that name or spelling; behind "no-" a flag that is turned off. */
+static const struct opt *find_option(const struct cmd *cmd, const char *name, size_t n,
+                                     bool *is_off)
+{
+    const struct opt *o = find_long(cmd, name, n);
+    *is_off = false;
+    if (!o) o = find_alias(cmd, name, n, is_off);
+    if (o || n <= 3 || strncmp(name, "no-", 3)) return o;
+    *is_off = true;
+    o = find_long(cmd, name + 3, n - 3);
+    if (!o) o = find_alias(cmd, name + 3, n - 3, is_off);
+    return o && o->kind == OPT_FLAG ? o : NULL;
+}
+
 static const struct opt *find_letter(const struct cmd *cmd, char letter)
 {
     const struct opt *o;
@@ -121,6 +178,17 @@ static bool parse_count(const char *s, int64_t *v)
     long long x = strtoll(s, &end, 10);
     *v = x;
     return end != s && !*end && !errno && x >= 0 && x <= INT32_MAX;
+}
+
+static bool parse_truth(const char *s, bool *v)
+{
+    static const char *const words[] = {"false", "true", "no", "yes", "0", "1", "off", "on"};
+    for (size_t k = 0; k < sizeof words / sizeof *words; k++)
+        if (!strcmp(s, words[k])) {
+            *v = k % 2;
+            return true;
+        }
+    return false;
 }
 
 static bool check_value(const struct cli *c, const struct opt *o, const char *value)
@@ -198,17 +266,12 @@ static bool parse_long(struct cli *c, const char *word, struct words *w)
 {
     const char *name = word + 2, *eq = strchr(name, '=');
     size_t n = eq ? (size_t)(eq - name) : strlen(name);
-    const struct opt *o = find_long(c->cmd, name, n);
-    bool is_off = false;
-    if (!o && n > 3 && !strncmp(name, "no-", 3)) {
-        o = find_long(c->cmd, name + 3, n - 3);
-        is_off = o && o->kind == OPT_FLAG;
-        if (!is_off) o = NULL;
-    }
+    bool is_off, value = true;
+    const struct opt *o = find_option(c->cmd, name, n, &is_off);
     if (!o) return unknown_option(c, word, name);
     if (o->kind != OPT_FLAG) return add_value(c, o, eq ? eq + 1 : NULL, w);
-    if (!eq) return add(c, o, NULL, is_off);
-    usage_error(c, "--%s takes no value", o->name);
+    if (!eq || parse_truth(eq + 1, &value)) return add(c, o, NULL, is_off == value);
+    usage_error(c, "'%s' is neither true nor false for --%s", eq + 1, o->name);
     return false;
 }
 

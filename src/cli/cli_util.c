@@ -4,6 +4,7 @@
 #include "cli.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -66,30 +67,108 @@ void json_text(const char *s)
     putchar('"');
 }
 
+/* models */
+
+/* The four that say something of every input, or of every output. */
+static struct quern_io_opts io_of_all(const struct cli *c, bool is_output)
+{
+    return (struct quern_io_opts){
+        .is_output = is_output,
+        .shape = opts_text(c, is_output ? "output-shape" : "input-shape"),
+        .type = opts_text(c, is_output ? "output-type" : "input-type"),
+        .layout = opts_text(c, is_output ? "output-layout" : "input-layout"),
+        .storage = opts_text(c, is_output ? "output-storage" : "input-storage"),
+    };
+}
+
+/* Those that name one: --shape x=H:W:C. */
+static const char *const by_name[] = {"shape", "type", "format", "storage"};
+
+static size_t text_by_name(const struct cli *c)
+{
+    size_t n = 1;
+    const char *v;
+    for (int k = 0; k < 4; k++)
+        for (int at = 0; (v = opts_next(c, by_name[k], &at));) n += strlen(v) + 1;
+    return n;
+}
+
+/* Names and values are cut apart in `room`, which holds them all. Words without '=' are about H:W,
+ * not about a name: they are the caller's mistake and found as such. */
+static int io_by_name(const struct cli *c, struct quern_io_opts *io, int max, char *room)
+{
+    int n = 0;
+    const char *v;
+    for (int k = 0; k < 4; k++)
+        for (int at = 0; n < max && (v = opts_next(c, by_name[k], &at)); n++) {
+            const char *eq = strchr(v, '='), *value = eq ? eq + 1 : v;
+            size_t len = eq ? (size_t)(eq - v) : 0;
+            memcpy(room, v, len);
+            io[n] = (struct quern_io_opts){.name = room};
+            const char **field[] = {&io[n].shape, &io[n].type, &io[n].layout, &io[n].storage};
+            *field[k] = value;
+            room += len + 1;
+        }
+    return n;
+}
+
+static bool says_anything(const struct quern_io_opts *o)
+{
+    return o->shape || o->type || o->layout || o->storage;
+}
+
 quern_status open_model(struct cli *c, const char *path, quern_model **m)
 {
-    char sizes[512];
+    enum { MAX_OPTS = 2 + 4 * MAX_IO };
+    struct quern_io_opts io[MAX_OPTS] = {io_of_all(c, false), io_of_all(c, true)};
+    char sizes[512], *room = calloc(text_by_name(c), 1);
     struct quern_model_opts o = QUERN_OPTS(quern_model_opts);
     o.optimize_for = opts_text(c, "optimize-for");
+    if (!o.optimize_for) o.optimize_for = opts_words(c, "assume", sizes, sizeof sizes);
     if (!o.optimize_for) o.optimize_for = opts_words(c, "set", sizes, sizeof sizes);
+    o.io = io;
+    o.n_io = 2 + (room ? io_by_name(c, io + 2, MAX_OPTS - 2, room) : 0);
+    if (o.n_io == 2 && !says_anything(&io[0]) && !says_anything(&io[1])) o.n_io = 0;
+    o.f32_storage = !opts_flag(c, "f16-storage", true);
     *m = NULL;
-    return quern_model_open(c->q, path, &o, m);
+    quern_status s = quern_model_open(c->q, path, &o, m);
+    free(room);
+    return s;
+}
+
+void target_options(const struct cli *c, struct quern_target_opts *o)
+{
+    *o = QUERN_OPTS(quern_target_opts);
+    o->devices = opts_text(c, "devices");
+    o->env = opts_text(c, "target-env");
+    o->no_matrix = !opts_flag(c, "coopmat", true);
+    o->optimize = opts_flag(c, "spirv-optimize", false);
+    o->debug_info = opts_flag(c, "spirv-debug-info", false);
+    o->source_info = opts_flag(c, "spirv-non-semantic-debug-info", false);
 }
 
 quern_status compile_model(struct cli *c, quern_model *m, quern_db *db, quern_program **p)
 {
+    struct quern_target_opts t;
     struct quern_compile_opts o = QUERN_OPTS(quern_compile_opts);
     o.device = opts_text(c, "device");
     o.threads = (int)opts_count(c, "threads", 0);
     o.no_fusion = !opts_flag(c, "fusion", true);
     o.untuned = opts_flag(c, "untuned", false);
+    o.no_memory_concat = !opts_flag(c, "memory-concat", true);
+    target_options(c, &t);
+    o.target = &t;
     *p = NULL;
     return quern_compile(m, db, &o, p);
 }
 
-void tune_options(const struct cli *c, struct quern_tune_opts *o)
+void tune_options(const struct cli *c, struct quern_tune_opts *o, struct quern_target_opts *t)
 {
     *o = QUERN_OPTS(quern_tune_opts);
+    target_options(c, t);
+    o->target = t;
+    o->no_fusion = !opts_flag(c, "fusion", true);
+    o->no_memory_concat = !opts_flag(c, "memory-concat", true);
     o->device = opts_text(c, "device");
     o->threads = (int)opts_count(c, "threads", 0);
     o->timeout = opts_number(c, "timeout", 0);

@@ -9,13 +9,14 @@ static int run(struct cli *c)
 {
     quern_db *db = NULL;
     struct quern_tune_opts o;
+    struct quern_target_opts t;
     FILE *f = fopen(c->arg[0], "rb");
     if (!f) {
         fprintf(stderr, "quern: cannot open '%s', quern populate makes a database\n", c->arg[0]);
         return EXIT_FAILED;
     }
     fclose(f);
-    tune_options(c, &o);
+    tune_options(c, &o, &t);
     quern_status s = quern_db_open(c->q, c->arg[0], &db);
     if (!s) s = quern_bench(db, &o);
     int code = fail(c, s);

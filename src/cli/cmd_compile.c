@@ -27,8 +27,8 @@ static int run(struct cli *c)
 static const struct opt options[] = {
     OPT_OUTPUT("NET.dnx", "the program"),
     OPT_DB,
-    OPT_SIZES,
-    OPT_DEVICE,
+    OPT_TARGET,
+    OPT_INTERFACE,
     OPT_THREADS,
     OPT_UNTUNED,
     OPT_FUSION,

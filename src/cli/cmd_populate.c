@@ -12,8 +12,9 @@ static int run(struct cli *c)
     quern_db *db = NULL;
     quern_model *m;
     struct quern_tune_opts o;
+    struct quern_target_opts t;
     if (!path) return usage_error(c, "--db is missing");
-    tune_options(c, &o);
+    tune_options(c, &o, &t);
     quern_status s = open_model(c, c->arg[0], &m);
     if (!s) s = quern_db_open(c->q, path, &db);
     if (!s) s = quern_populate(db, m, &o);
@@ -25,8 +26,8 @@ static int run(struct cli *c)
 
 static const struct opt options[] = {
     OPT_DB,
-    OPT_SIZES,
-    OPT_DEVICE,
+    OPT_TARGET,
+    OPT_INTERFACE,
     OPT_THREADS,
     {"max-candidates", 0, OPT_COUNT, "N", "per task (default: as many as the search adds)"},
     OPT_SEED,

@@ -34,10 +34,11 @@ static int run(struct cli *c)
     quern_model *m;
     quern_program *p = NULL;
     struct quern_tune_opts o;
+    struct quern_target_opts t;
     if (!out) return usage_error(c, "-o is missing");
     if (!db_path && !(db_path = default_db(out, path, sizeof path)))
         return usage_error(c, "the name of the output is too long");
-    tune_options(c, &o);
+    tune_options(c, &o, &t);
     quern_status s = open_model(c, c->arg[0], &m);
     if (!s) s = quern_db_open(c->q, db_path, &db);
     if (!s) s = quern_tune(db, m, &o);
@@ -59,8 +60,8 @@ static const struct opt options[] = {
     {"max-candidates", 0, OPT_COUNT, "N", "per task (default: as many as time allows)"},
     {"stop-at-speedup", 0, OPT_NUMBER, "X", "stop when the program is X times as fast as untuned"},
     OPT_SEED,
-    OPT_SIZES,
-    OPT_DEVICE,
+    OPT_TARGET,
+    OPT_INTERFACE,
     OPT_THREADS,
     OPT_FUSION,
     OPT_END,

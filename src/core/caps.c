@@ -104,3 +104,37 @@ bool caps_parse(struct caps *c, struct str text, struct err *e)
     }
     return true;
 }
+
+/* Puts a word into a list of words. */
+static bool add_word(char *list, i64 size, struct str word, struct err *e)
+{
+    i64 n = (i64)strlen(list);
+    if (n + word.n + 2 > size)
+        return err_set(e, ERR_USAGE, "word '%.*s' is too much for the target", STR_ARG(word));
+    if (n) list[n++] = ' ';
+    memcpy(list + n, word.p, (size_t)word.n);
+    list[n + word.n] = 0;
+    return true;
+}
+
+bool caps_limit(struct caps *c, struct str words, bool *changed, struct err *e)
+{
+    const struct caps before = *c;
+    struct str word;
+    i64 v;
+    if (changed) *changed = false;
+    if (c->spirv == 0) return true;
+    for (words = str_trim(words); words.n; words = str_trim(words)) {
+        str_cut(words, ' ', &word, &words);
+        if (str_is(word, "no-matrix")) memset(c->matrix, 0, sizeof c->matrix);
+        else if (str_starts(word, S("spirv="))) {
+            if (!str_to_i64(str_sub(word, 6, word.n), &v) || v < 10 || v > 99)
+                return err_set(e, ERR_USAGE, "bad version '%.*s' of SPIR-V", STR_ARG(word));
+            if (v < c->spirv) c->spirv = (u32)v;
+        } else if (!add_word(c->spirv_flags, sizeof c->spirv_flags, word, e)) {
+            return false;
+        }
+    }
+    if (changed) *changed = memcmp(&before, c, sizeof before) != 0;
+    return true;
+}

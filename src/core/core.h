@@ -302,6 +302,8 @@ sym sym_const(struct symtab *t, i64 v);
 sym sym_var(struct symtab *t, struct str name);
 /* From now on the name stands for this expression of the table: sym_var and sym_parse give it. */
 void sym_define(struct symtab *t, struct str name, sym value);
+/* Names of variables stand for them again. */
+void sym_undefine(struct symtab *t);
 sym sym_add(struct symtab *t, sym a, sym b);
 sym sym_sub(struct symtab *t, sym a, sym b);
 sym sym_mul(struct symtab *t, sym a, sym b);
@@ -434,5 +436,8 @@ struct caps {
 /* "key=value" words, one line */
 void caps_print(struct buf *b, const struct caps *c);
 bool caps_parse(struct caps *c, struct str text, struct err *e);
+/* Makes less of a target. Words: "spirv=13" no newer version, "no-matrix" no matrix units, others go to spirv_flags; a target
+   without SPIR-V stays as it is. changed may be NULL. */
+bool caps_limit(struct caps *c, struct str words, bool *changed, struct err *e);
 
 #endif

@@ -65,6 +65,12 @@ void sym_define(struct symtab *t, struct str name, sym value)
     map_put(&t->names, name, value);
 }
 
+void sym_undefine(struct symtab *t)
+{
+    for (u32 k = 0; k < t->var.n; k++)
+        map_put(&t->names, t->var.v[k], sym_cons(t, SYM_VAR, k, 0, 0));
+}
+
 bool sym_is_const(const struct symtab *t, sym s, i64 *v)
 {
     if (t->node.v[s].op != SYM_CONST || s == 0) return false;

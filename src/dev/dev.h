@@ -10,6 +10,7 @@
 #include "core/core.h"
 
 struct dev;
+struct dev_info;
 struct dev_kernel;
 
 struct dev_mem { /* one piece of device memory */
@@ -35,6 +36,9 @@ struct dev_opts {
     u32 n_threads;   /* 0 = all processors */
     struct str name; /* glob over device names, empty = any */
     u32 index;       /* which of those that match */
+    /* What dev_ask says of it: limits taken away (caps_limit), or all of it: the device is absent. */
+    struct str limits;
+    const struct dev_info *as;
 };
 
 struct dev_driver {
@@ -99,7 +103,7 @@ u32 dev_list(struct arena *a, struct dev_info **v);
    The error lists what is there. */
 bool dev_select(const char *glob, const struct dev_driver **driver, struct dev_opts *opts,
                 struct err *e);
-/* Limits and fingerprint of a device; either may be NULL. */
+/* Limits and fingerprint of a device; either may be NULL. Limits that were taken away are part of the fingerprint. */
 bool dev_ask(const struct dev_driver *v, const struct dev_opts *o, struct caps *caps,
              struct buf *fingerprint, struct err *e);
 

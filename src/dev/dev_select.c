@@ -84,14 +84,25 @@ static bool ask(const struct question *q, struct head *h, struct buf *text, stru
     return h->e.code == ERR_NONE || err_set(e, h->e.code, "%s", h->e.msg);
 }
 
+static bool ask_or_look(const struct dev_driver *v, const struct dev_opts *o, struct head *h,
+                        struct buf *text, struct err *e)
+{
+    if (!o->as) return ask(&(struct question){v, o}, h, text, e);
+    *h = (struct head){.caps = o->as->caps};
+    buf_str(text, o->as->fingerprint);
+    return true;
+}
+
 bool dev_ask(const struct dev_driver *v, const struct dev_opts *o, struct caps *caps,
              struct buf *fingerprint, struct err *e)
 {
     struct head h;
     struct buf text = {0};
-    bool ok = ask(&(struct question){v, o}, &h, &text, e);
+    bool changed = false;
+    bool ok = ask_or_look(v, o, &h, &text, e) && caps_limit(&h.caps, o->limits, &changed, e);
     if (ok && caps) *caps = h.caps;
     if (ok && fingerprint) buf_str(fingerprint, buf_view(&text));
+    if (ok && fingerprint && changed) buf_printf(fingerprint, "; %.*s", STR_ARG(o->limits));
     buf_release(&text);
     return ok;
 }

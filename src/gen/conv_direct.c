@@ -84,8 +84,10 @@ static void step(const struct lane_tile *t, kval at, kval w_at, kval y_step)
     struct band *b = t->b;
     struct kir *k = b->m->k;
     kval w[MAX_OC];
-    for (i64 c = 0; c < t->oc; c++)
-        w[c] = kir_splat(k, kir_load(k, b->wbuf, kir_add_i(k, w_at, c)), b->lanes);
+    for (i64 c = 0; c < t->oc; c++) {
+        kval one = kir_load(k, b->wbuf, kir_add_i(k, w_at, c));
+        w[c] = kir_splat(k, kir_cast(k, b->type, one), b->lanes);
+    }
     for (i64 dy = 0; dy < t->ty; dy++)
         for (i64 v = 0; v < t->xv; v++) {
             kval from = kir_add_i(k, kir_add(k, at, kir_mul_i(k, y_step, dy)), v * b->lanes);

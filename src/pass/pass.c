@@ -40,6 +40,12 @@ static bool run_one(const struct pass *p, struct graph *g, const struct pass_env
     return true;
 }
 
+static bool is_due(const struct pass *p, const struct pass_env *env, u32 round)
+{
+    u32 flags = env ? env->flags : 0;
+    return !(p->when & ~flags) && !(p->once && round);
+}
+
 bool pass_run_all(struct graph *g, const struct pass_env *env, struct err *e)
 {
     if (!op_infer_all(g, e)) return false;
@@ -52,7 +58,9 @@ bool pass_run_all(struct graph *g, const struct pass_env *env, struct err *e)
             if (round == MAX_ROUNDS) return err_set(e, ERR_FAILED, "passes do not come to rest");
             changed = false;
             for (i64 k = first; k < end; k++)
-                if (!run_one(pass_at(k), g, env, &changed, e)) return false;
+                if (is_due(pass_at(k), env, round) &&
+                    !run_one(pass_at(k), g, env, &changed, e))
+                    return false;
         }
     }
     return true;

@@ -8,16 +8,23 @@
 
 #include "op/op.h"
 
+enum pass_flag {
+    PASS_F16 = 1 << 0, /* values are stored in f16 wherever that is safe */
+};
+
 struct pass {
     u32 version;          /* of this struct: 1 */
     const char *name;
     const char *summary;  /* one line, shown by -d list */
+    u32 when;             /* runs only with these flags of the environment; 0: always */
+    bool once;            /* does not repeat */
     u32 rank;             /* order of running; passes of the same hundred repeat until none changes anything */
     /* g is sorted and inferred; new nodes must be inferred by the pass (op_infer). false in *ok: failed, e is set. */
     bool (*run)(struct graph *g, bool *ok, struct err *e);
 };
 
 struct pass_env {
+    u32 flags;            /* enum pass_flag */
     void (*dump)(void *user, const char *stage, const struct graph *g); /* after each pass that changed something; NULL: none */
     void *user;
 };
@@ -25,5 +32,50 @@ struct pass_env {
 /* Runs all passes in order of rank. Afterwards the graph holds primitives only, sorted and inferred. */
 bool pass_run_all(struct graph *g, const struct pass_env *env, struct err *e);
 const struct pass *pass_at(i64 k); /* in order of rank; NULL behind the last */
+
+/* pass_same.c: nodes that hand their input on unchanged disappear. Returns whether there were any. */
+bool pass_drop_same(struct graph *g);
+
+/* pass_interface.c: inputs and outputs as a caller wants them. */
+
+enum io_layout {
+    IO_AS_IS, /* the axes that the network has */
+    IO_HWC,   /* (h, w, c) */
+    IO_CHW,   /* (c, h, w) */
+    IO_CHWC8, /* (c/8, h, w, 8), the last channels filled up with zeros */
+};
+enum io_layout io_layout_parse(struct str s, bool *ok); /* in any case of letters */
+struct str io_layout_name(enum io_layout l);            /* empty: IO_AS_IS */
+
+struct io_extent {
+    struct str name; /* empty: none */
+    i64 value;       /* -1: none */
+};
+struct io_shape { /* "H:W:C": three extents of a picture, or the axes in order */
+    u32 n;        /* 0: as it is */
+    struct io_extent extent[MAX_RANK];
+};
+bool io_shape_parse(struct io_shape *s, struct arena *a, struct str text, struct err *e);
+
+struct io_view {
+    struct io_shape shape;
+    enum dtype dtype; /* DT_NONE: as it is */
+    enum io_layout layout;
+};
+struct interface {
+    struct io_view *v; /* of the inputs, then of the outputs */
+    u32 n;
+};
+
+/* Defines the network's size variables in the fresh table st as the caller wants them; the network is to be imported again with it. */
+bool interface_sizes(const struct interface *f, const struct graph *g, struct symtab *st, struct err *e);
+/* After that: sizes that are not variables agree with what was asked for, layouts fit. */
+bool interface_check(const struct interface *f, const struct graph *g, struct err *e);
+/* Element types; inputs and outputs with a layout get four axes. */
+bool interface_types(struct graph *g, const struct interface *f, struct err *e);
+/* Then, for the reference: what callers see, made by nodes. */
+bool interface_show(struct graph *g, const struct interface *f, struct err *e);
+/* Or, for compiling, after the passes: the same as layouts of the interface's values. */
+void interface_layouts(struct graph *g, const struct interface *f);
 
 #endif

@@ -19,7 +19,7 @@ struct builder {
     struct need need;   /* forms demanded so far, each once */
     struct map tasks;   /* key bytes -> index of cover.task */
     struct map regions; /* nodes, forms -> 1: seen */
-    bool no_fusion;
+    bool no_fusion, no_concat;
     struct err *e;
 };
 
@@ -239,13 +239,30 @@ static bool add_with_window(struct builder *b, const struct node_set *core, valu
     return add_region(b, &s, outs, 1, c->layout);
 }
 
+/* Does the set read what a view makes of several values? */
+static bool reads_joined(const struct cutter *c, const struct node_set *s)
+{
+    value_id in[MAX_REGION * 4];
+    u32 n = outer_inputs(c, s, in, countof(in));
+    for (u32 i = 0; i < n; i++) {
+        node_id p = graph_value(c->g, in[i])->producer;
+        u32 parts = 0;
+        if (!p || !node_is(c->g, p, OP_VIEW)) continue;
+        const struct node *x = graph_node(c->g, p);
+        for (u32 k = 0; k < x->in.n; k++) parts += x->in.v[k] && !graph_value(c->g, x->in.v[k])->is_const;
+        if (parts > 1) return true;
+    }
+    return false;
+}
+
 static bool add_anchor_alternatives(struct builder *b, const struct node_set *core, value_id out)
 {
     const struct cutter *c = &b->cut;
     struct node_set fused = set_copy(c, core, core->n);
     grow_prologue(c, &fused);
     if (!add_layout_variants(b, &fused, out)) return false;
-    if (!add_region(b, core, &out, 1, c->layout)) return false; /* views kept out */
+    bool out_kept = !b->no_concat || !reads_joined(c, core); /* views kept out */
+    if (out_kept && !add_region(b, core, &out, 1, c->layout)) return false;
     if (!add_with_window(b, core, out)) return false;
     if (core->n > 1) { /* the anchor by itself, its epilogue as another kernel */
         struct node_set one = set_copy(c, core, 1);
@@ -327,7 +344,7 @@ bool cover_build(struct cover *c, const struct graph *g, struct arena *a,
                  const struct cover_opts *o, struct err *e)
 {
     *c = (struct cover){.g = g, .arena = a};
-    struct builder b = {.c = c, .e = e, .no_fusion = o && o->no_fusion};
+    struct builder b = {.c = c, .e = e, .no_fusion = o && o->no_fusion, .no_concat = o && o->no_concat};
     cutter_init(&b.cut, g, a);
     map_init(&b.tasks, a);
     map_init(&b.regions, a);

@@ -48,6 +48,7 @@ struct cover {
 
 struct cover_opts {
     bool no_fusion;     /* every node by itself */
+    bool no_concat;     /* nothing reads a concatenation from memory that could do it itself */
 };
 
 /* g: primitives only, inferred. */

@@ -339,17 +339,40 @@ bool db_put_binary(struct db *d, struct hash key, struct str code, struct err *e
     return db_do(d, e, "INSERT OR IGNORE INTO binary VALUES (?,?)", "tb", str_of(hex), code);
 }
 
+bool db_get_options(struct db *d, struct str model, struct arena *a, struct str *options,
+                    struct err *e)
+{
+    sqlite3_stmt *st = db_query(d, e, "SELECT options FROM model WHERE name=?", "t", model);
+    if (!st) return false;
+    *options = sqlite3_step(st) == SQLITE_ROW ? column(st, 0, a) : (struct str){0};
+    sqlite3_finalize(st);
+    return true;
+}
+
+bool db_all_options(struct db *d, struct arena *a, struct str **options, u32 *n, struct err *e)
+{
+    struct {
+        struct str *v;
+        u32 n, cap;
+    } list = {0};
+    sqlite3_stmt *st = db_query(d, e, "SELECT options FROM model ORDER BY name", "");
+    if (!st) return false;
+    while (sqlite3_step(st) == SQLITE_ROW) *(arr_push(a, &list)) = column(st, 0, a);
+    sqlite3_finalize(st);
+    *options = list.v;
+    *n = list.n;
+    return true;
+}
+
 bool db_options(struct db *d, struct str model, struct str options, struct err *e)
 {
     if (!db_do(d, e, "INSERT OR IGNORE INTO model VALUES (?,?)", "tt", model, options))
         return false;
-    sqlite3_stmt *st = db_query(d, e, "SELECT options FROM model WHERE name=?", "t", model);
-    if (!st) return false;
     struct arena tmp = {0};
-    struct str known = sqlite3_step(st) == SQLITE_ROW ? column(st, 0, &tmp) : options;
-    sqlite3_finalize(st);
-    bool ok = str_eq(known, options);
-    if (!ok)
+    struct str known;
+    bool ok = db_get_options(d, model, &tmp, &known, e);
+    if (ok && !str_eq(known, options))
+        ok =
         err_set(e, ERR_USAGE,
                 "'%.*s' was populated with options '%.*s', not '%.*s'; use the same, or another "
                 "database",

@@ -82,6 +82,9 @@ bool db_get_binary(struct db *d, struct hash key, struct arena *a, struct str *c
 bool db_put_binary(struct db *d, struct hash key, struct str code, struct err *e);
 /* The options a model was populated with: a second set that differs is an error that names both. */
 bool db_options(struct db *d, struct str model, struct str options, struct err *e);
+/* Those of a model, empty when it is not there; and of all models, in order of their names. */
+bool db_get_options(struct db *d, struct str model, struct arena *a, struct str *options, struct err *e);
+bool db_all_options(struct db *d, struct arena *a, struct str **options, u32 *n, struct err *e);
 
 /* db_more.c */
 bool db_stats(struct db *d, struct buf *json, struct err *e);

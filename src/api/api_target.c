@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where a program is meant to run: a device that is here, or one that is described by what
+// quern_devices said of it elsewhere; with less than it could do where the caller wants that.
+#include "api/api_model.h"
+
+#include <jansson.h>
+#include <string.h>
+
+enum { MAX_DEVICES_FILE = 1 << 24 };
+
+/* limits */
+
+static bool spirv_of_env(struct str env, u32 *version, struct err *e)
+{
+    static const struct {
+        const char *name, *brief; /* as some write it */
+        u32 spirv;
+    } known[] = {{"vulkan1.0", "vulkan10", 10},
+                 {"vulkan1.1", "vulkan11", 13},
+                 {"vulkan1.2", "vulkan12", 15},
+                 {"vulkan1.3", "vulkan13", 16},
+                 {"vulkan1.4", "vulkan14", 16}};
+    for (i64 k = 0; k < countof(known); k++)
+        if (str_is(env, known[k].name) || str_is(env, known[k].brief)) {
+            *version = known[k].spirv;
+            return true;
+        }
+    return err_set(e, ERR_USAGE, "no target environment '%.*s', expected vulkan1.0 to vulkan1.4",
+                   STR_ARG(env));
+}
+
+static bool read_limits(struct api_target *t, const struct quern_target_opts *o, struct err *e)
+{
+    struct buf b = {0};
+    u32 version = 0;
+    if (o->env && !spirv_of_env(str_of(o->env), &version, e)) return false;
+    if (version) buf_printf(&b, "spirv=%u ", version);
+    if (o->no_matrix) buf_z(&b, "no-matrix ");
+    if (o->debug_info) buf_z(&b, "debug ");
+    if (o->source_info) buf_z(&b, "nonsemantic ");
+    if (o->optimize) buf_z(&b, "optimize ");
+    t->dev.limits = str_dup(&t->arena, str_trim(buf_view(&b)));
+    buf_release(&b);
+    return true;
+}
+
+/* devices of elsewhere */
+
+static struct str text_of(struct arena *a, const json_t *o, const char *key)
+{
+    const json_t *s = json_object_get(o, key);
+    return json_is_string(s) ? str_dup(a, str_of(json_string_value(s))) : (struct str){0};
+}
+
+static bool matches(struct str glob, const struct dev_info *x)
+{
+    return str_glob(glob, x->name) || str_glob(glob, str_of(x->driver->name));
+}
+
+/* The first device of the list that matches; false: broken, or none. */
+static bool find_described(struct api_target *t, const json_t *list, struct str glob, struct err *e)
+{
+    struct buf there = {0};
+    struct dev_info *x = arena_new(&t->arena, struct dev_info);
+    bool found = false, ok = true;
+    for (size_t k = 0; k < json_array_size(list) && ok && !found; k++) {
+        const json_t *o = json_array_get(list, k);
+        struct str driver = text_of(&t->arena, o, "name");
+        *x = (struct dev_info){.driver = dev_find(driver),
+                               .name = text_of(&t->arena, o, "device"),
+                               .fingerprint = text_of(&t->arena, o, "fingerprint")};
+        if (!x->driver) continue; /* of another version of this program */
+        ok = caps_parse(&x->caps, text_of(&t->arena, o, "caps"), e);
+        found = ok && matches(glob, x);
+        buf_printf(&there, "%s'%.*s'", there.n ? ", " : "", STR_ARG(x->name));
+    }
+    if (ok && !found)
+        err_set(e, ERR_USAGE, "no device matches '%.*s'; there are: %.*s", STR_ARG(glob),
+                STR_ARG(buf_view(&there)));
+    buf_release(&there);
+    t->driver = x->driver;
+    t->dev.as = x;
+    return found;
+}
+
+static bool choose_described(struct api_target *t, const char *path, const char *device,
+                             struct err *e)
+{
+    struct str text;
+    json_error_t je;
+    if (!os_read(&t->arena, path, MAX_DEVICES_FILE, &text, e)) return false;
+    json_t *j = json_loadb(text.p, (size_t)text.n, 0, &je);
+    bool ok = json_is_array(j) || err_set(e, ERR_INPUT, "no list of devices");
+    ok = ok && find_described(t, j, str_of(device ? device : "cpu"), e);
+    json_decref(j);
+    return ok || err_prefix(e, "'%s'", path);
+}
+
+/* the target */
+
+bool api_target_choose(struct api_target *t, const char *device, int threads,
+                       const struct quern_target_opts *o, struct err *e)
+{
+    struct quern_target_opts x = {0};
+    *t = (struct api_target){.dev = {.n_threads = threads > 0 ? (u32)threads : 0}};
+    if (o) memcpy(&x, o, o->size < sizeof x ? o->size : sizeof x);
+    if (!read_limits(t, &x, e)) return false;
+    if (x.devices) return choose_described(t, x.devices, device, e);
+    return dev_select(device, &t->driver, &t->dev, e);
+}
+
+bool api_target_ask(struct api_target *t, struct err *e)
+{
+    if (!dev_ask(t->driver, &t->dev, &t->caps, &t->fingerprint, e)) return false;
+    t->lang = lang_find(str_of(t->driver->lang));
+    if (!t->lang)
+        return err_set(e, ERR_FAILED, "device '%s' runs language '%s', which is not built in",
+                       t->driver->name, t->driver->lang);
+    return t->lang->toolchain(&t->toolchain, e);
+}
+
+bool api_target_open(struct api_target *t, const char *device, int threads,
+                     const struct quern_target_opts *o, struct err *e)
+{
+    return api_target_choose(t, device, threads, o, e) && api_target_ask(t, e);
+}
+
+void api_target_close(struct api_target *t)
+{
+    buf_release(&t->fingerprint);
+    buf_release(&t->toolchain);
+    arena_release(&t->arena);
+}
