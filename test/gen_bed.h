@@ -147,12 +147,17 @@ static inline bool compare(const struct check *c, u32 k, const void *got, struct
     return true;
 }
 
-/* Runs a kernel in the interpreter. */
-static inline bool interpret(const struct kernel *k, const struct check *c, struct arena *a, struct err *e)
+/* A kernel's arguments in host memory, and its parameters. */
+struct bound {
+    struct kir_arg *arg;
+    i64 *param;
+};
+
+static inline bool bind_arguments(struct bound *to, const struct kernel *k, const struct check *c, struct arena *a, struct err *e)
 {
     const struct graph *g = &c->task->g;
-    struct kir_arg *arg = arena_array(a, struct kir_arg, k->n_arg);
-    i64 *param = arena_array(a, i64, k->n_param + 1);
+    struct kir_arg *arg = to->arg = arena_array(a, struct kir_arg, k->n_arg);
+    i64 *param = to->param = arena_array(a, i64, k->n_param + 1);
     for (u32 i = 0; i < k->n_param; i++)
         if (!sym_eval(g->sym, k->param[i], c->var, &param[i])) return err_set(e, ERR_FAILED, "cannot evaluate a parameter");
     for (u32 i = 0; i < k->n_arg; i++) {
@@ -166,12 +171,24 @@ static inline bool interpret(const struct kernel *k, const struct check *c, stru
         arg[i] = (struct kir_arg){p ? p->data : arena_alloc(a, (n + 1) * dtype_size(v->dtype)), n};
         if (!p && !x->is_out) layout_store(t, v->layout, arg[i].p);
     }
-    struct kir_eval_opts o = {.seed = 7};
-    if (!kir_eval(&k->kir, arg, param, &o, e)) return false;
+    return true;
+}
+
+static inline bool compare_outputs(const struct kernel *k, const struct check *c, const struct bound *b, struct err *e)
+{
+    const struct graph *g = &c->task->g;
     for (u32 i = 0; i < g->output.n; i++)
         for (u32 j = 0; j < k->n_arg; j++)
-            if (k->arg[j].is_out && k->arg[j].v == g->output.v[i] && !compare(c, i, arg[j].p, e)) return false;
+            if (k->arg[j].is_out && k->arg[j].v == g->output.v[i] && !compare(c, i, b->arg[j].p, e)) return false;
     return true;
+}
+
+/* Runs a kernel in the interpreter. */
+static inline bool interpret(const struct kernel *k, const struct check *c, struct arena *a, struct err *e)
+{
+    struct bound b;
+    struct kir_eval_opts o = {.seed = 7};
+    return bind_arguments(&b, k, c, a, e) && kir_eval(&k->kir, b.arg, b.param, &o, e) && compare_outputs(k, c, &b, e);
 }
 
 static inline bool run(struct bed *b, const struct candidate *c, const struct check *k)

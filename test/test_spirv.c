@@ -4,6 +4,7 @@
 // operators' kernels are judged by spirv-val.
 #include "core/spirv.h"
 #include "lang_bed.h"
+#include "spirv_tools.h"
 
 static struct str read_module(struct arena *a, const char *path)
 {
@@ -50,39 +51,6 @@ static void refuses_what_is_no_module(void **state)
         assert_int_equal(e.code, ERR_INPUT);
     }
     arena_release(&a);
-}
-
-/* A target that has everything. */
-static struct caps gpu_caps(void)
-{
-    return (struct caps){.arch = "test", .vector_bytes = 16, .is_gpu = true, .has_fma = true, .max_group = 1024,
-                         .subgroup = 32, .subgroup_min = 8, .subgroup_max = 64, .shared_bytes = 32 << 10,
-                         .max_push = 128, .has_subgroup = true, .has_f16 = true, .has_f64 = true, .has_i8 = true,
-                         .has_i16 = true, .has_i64 = true, .spirv = 16};
-}
-
-static const char *target_env(const struct caps *c)
-{
-    return c->spirv >= 16 ? "vulkan1.3" : c->spirv >= 15 ? "vulkan1.2" : c->spirv >= 13 ? "vulkan1.1" : "vulkan1.0";
-}
-
-/* Runs a program of SPIRV-Tools on a module; false: it complains, or is not there. */
-static bool run_tool(const char *tool, const char *const *option, struct str module, struct buf *out)
-{
-    struct arena a = {0};
-    struct err e = {0};
-    struct str dir;
-    const char *argv[8] = {tool};
-    u32 n = 1;
-    assert_true(os_temp_dir(&a, &dir, &e));
-    const char *path = str_fmt(&a, "%.*s/k.spv", STR_ARG(dir)).p;
-    assert_true(os_write(path, module.p, module.n, &e));
-    while (option && *option) argv[n++] = *option++;
-    argv[n] = path;
-    struct os_status s = os_run(&(struct os_proc_opts){.argv = argv, .timeout = 20, .out = out});
-    os_remove_tree(str_z(&a, dir));
-    arena_release(&a);
-    return s.how == OS_EXITED && s.code == 0;
 }
 
 static void validate(const struct run *r, const struct caps *c, struct str module, const char *what)
