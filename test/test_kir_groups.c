@@ -224,6 +224,189 @@ static void test_verify(void **state)
     refuse(FRAGS "%5: bool = lt %4, %4\nend\n", "operand is a fragment");
 }
 
+/* The interpreter. */
+
+/* 64 threads, x[i] = i, z[i] = i; h as x in f16. */
+static struct err interpret(const char *body, u64 seed, float *y)
+{
+    struct arena a = {0};
+    struct buf b = {0};
+    struct kir k;
+    struct err e = {0};
+    float x[64];
+    i64 z[64];
+    u16 h[64];
+    for (i64 i = 0; i < 64; i++) {
+        x[i] = (float)i;
+        z[i] = i;
+        elem_set_f64(DT_F16, h, i, (double)i);
+    }
+    memset(y, 0xee, 64 * sizeof *y);
+    const struct kir_arg arg[] = {{x, 64}, {h, 64}, {y, 64}, {z, 64}};
+    const struct kir_eval_opts o = {.seed = seed, .max_steps = 1000000, .allow_unwritten = true};
+    buf_printf(&b, "kernel f(x: in f32, h: in f16, y: out f32, z: inout i64)\n%s", body);
+    if (!kir_parse(&k, &a, buf_view(&b), &e) || !kir_eval(&k, arg, NULL, &o, &e))
+        assert_true(e.msg[0]);
+    buf_release(&b);
+    arena_release(&a);
+    return e;
+}
+
+static void find(const char *body, const char *what)
+{
+    float y[64];
+    for (u64 seed = 0; seed < 8; seed++) {
+        struct err e = interpret(body, seed, y);
+        if (what ? !strstr(e.msg, what) : e.code != ERR_NONE)
+            fail_msg("seed %llu: wanted '%s', got '%s' in\n%s", (unsigned long long)seed,
+                     what ? what : "nothing", e.msg, body);
+    }
+}
+
+#define GROUP(body) "group 64 1 1\ngrid %1 = 1\n%2 = thread 0\n%3 = subgroup 1\n" body "end\n"
+#define GROUP8(body)                                                                               \
+    "group 64 1 1 subgroup 8\ngrid %1 = 1\n%2 = thread 0\n%3 = subgroup 1\n%4 = subgroup 0\n" body \
+    "end\n"
+
+static void test_subgroups(void **state)
+{
+    float y[64];
+    for (u64 seed = 0; seed < 30; seed++) { /* any size: a sum over subgroups, summed by one thread */
+        struct err e = interpret(
+            GROUP("shared %5: f32[64]\nstore %5[%2] = f32(0)\nbarrier\n%6: f32 = load x[%2]\n"
+                  "%7: f32 = sgadd %6\n%8 = subgroup 0\n%9: bool = eq %3, 0\nif %9\n"
+                  "store %5[%8] = %7\nend\nbarrier\n%10: bool = eq %2, 0\nif %10\nreg %11: f32[1]\n"
+                  "store %11[0] = f32(0)\nloop %12 = 0..64\n%13: f32 = load %5[%12]\n"
+                  "%14: f32 = load %11[0]\n%15: f32 = add %13, %14\nstore %11[0] = %15\nend\n"
+                  "%16: f32 = load %11[0]\nstore y[0] = %16\nend\n"),
+            seed, y);
+        if (e.code) fail_msg("%s", e.msg);
+        assert_true(y[0] == 63 * 32);
+    }
+    struct err e = interpret(GROUP8("%5 = sub 7, %3\n%6: f32 = load x[%2]\n%7: f32 = shuffle %6, %5\n"
+                                    "store y[%2] = %7\n"), 1, y);
+    assert_int_equal(e.code, ERR_NONE);
+    for (i64 i = 0; i < 64; i++) assert_true(y[i] == (float)(i / 8 * 8 + 7 - i % 8));
+    e = interpret(GROUP8("%5 = sgmax %2\n%6 = sgmin %2\n%7 = sub %5, %6\n%8 = add %7, %6\n"
+                         "%9: f32 = cast %8\nstore y[%2] = %9\n"), 1, y);
+    for (i64 i = 0; i < 64; i++) assert_true(y[i] == (float)(i / 8 * 8 + 7));
+}
+
+static void test_divergence(void **state)
+{
+    find(GROUP8("%5: bool = lt %4, 3\nif %5\n%6 = sgadd %2\nstore z[%2] = %6\nelse\n%7 = sgmax %2\n"
+                "store z[%2] = %7\nend\n"), NULL);
+    find(GROUP8("%5: bool = lt %2, 12\nif %5\n%6 = sgadd %2\nstore z[%2] = %6\nend\n"),
+         "threads of a subgroup in divergent flow at instruction");
+    find(GROUP8("loop %5 = 0..%2\n%6 = sgadd %2\nend\n"), "divergent flow");
+    find(GROUP8("loop %5 = 0..%4\n%6 = sgadd %2\nend\n"), NULL);
+    find(GROUP8("loop %5 = 0..%4\nbarrier\nend\n"), "barrier in divergent flow");
+    find(GROUP8("%5 = add %3, 1\n%6 = shuffle %2, %5\n"), "no such thread in the subgroup");
+    find(GROUP8("%5 = sub %3, 1\n%6 = shuffle %2, %5\n"), "no such thread in the subgroup");
+    find(GROUP8("%5: bool = eq %2, 9\nif %5\n%6: f32_acc4x4 = fill f32(0)\nend\n"), "divergent flow");
+    /* what a thread that waits in another branch would divide by does not matter */
+    find(GROUP8("%5: bool = lt 0, %2\nif %5\n%6 = div 64, %2\nstore z[%2] = %6\nelse\n%7 = div 5, 1\n"
+                "%8 = mod %7, 5\nend\n"), NULL);
+    find(GROUP8("%5: bool = lt %2, 9\nif %5\n%6 = sub %2, 4\n%7 = div 64, %6\nend\n"),
+         "division by zero");
+}
+
+/* Reads by several threads, then a write by the one that was first; no order between two barriers. */
+static void test_races(void **state)
+{
+    find(GROUP("%5 = load z[0]\n%6: bool = eq %2, 0\nif %6\nstore z[0] = 1\nend\n"), "race: write");
+    find(GROUP("%5 = load z[0]\n%6 = sgadd %5\n%7: bool = eq %2, 0\nif %7\nstore z[0] = 1\nend\n"),
+         "race: write");
+    find(GROUP("%5 = load z[0]\nbarrier\n%6: bool = eq %2, 0\nif %6\nstore z[0] = 1\nend\n"), NULL);
+    find(GROUP("%6: bool = eq %2, 5\nif %6\n%5 = load z[0]\nstore z[0] = %5\nend\n"), NULL);
+    find(GROUP("store z[%2] = 3\n%5 = sgadd %2\n%6: bool = lt 0, %2\nif %6\n%7 = sub %2, 1\n"
+               "%8 = load z[%7]\nend\n"), "race: read");
+}
+
+#define ACC "%5: f32_acc8x8 = fill f32(1)\n"
+
+static void test_fragments(void **state)
+{
+    find(GROUP8("%9: bool = eq %4, 0\nif %9\n" ACC "fstore y[0] = %5 pitch 8\nend\n"), NULL);
+    find(GROUP8(ACC "fstore y[0] = %5 pitch 8\n"), "race: second write");
+    find(GROUP8("%9: bool = eq %4, 0\nif %9\n" ACC "fstore y[1] = %5 pitch 8\nend\n"),
+         "write out of bounds: element 64 of 'y'");
+    find(GROUP8("%9: bool = eq %4, 0\nif %9\n" ACC "fstore y[0] = %5 pitch 7\nend\n"), "race: second");
+    find(GROUP8("%9: bool = eq %4, 0\nif %9\n" ACC "fstore y[0] = %5 pitch 9 columns\nend\n"),
+         "write out of bounds");
+    find(GROUP8("%5: f32_acc4x4 = fload x[%2] pitch 8\n"), "disagree on an operand");
+    find(GROUP8("%6: f32 = load x[%2]\n%5: f32_acc4x4 = fill %6\n"), "disagree on an operand");
+    find(GROUP8("%6 = mul %4, 4\n%5: f32_acc4x4 = fload x[%6] pitch 8\n"), NULL);
+    find(GROUP8("%5: f32_acc4x4 = fload x[0] pitch %2\n"), "disagree on an operand");
+    find(GROUP8("%6 = mul %4, 8\n%5: f32_acc4x4 = fload x[%6] pitch 4\n"),
+         "read out of bounds: element 64");
+    find(GROUP8("shared %6: f32[16]\n%5: f32_acc4x4 = fload %6[0] pitch 4\n"), "read of undefined");
+    find(GROUP8("reg %6: f32_acc8x8[2]\n" ACC "store %6[0] = %5\n%7: f32_acc8x8 = load %6[1]\n"),
+         "read of undefined");
+    find(GROUP8("reg %6: f32_acc8x8[2]\n" ACC "store %6[2] = %5\n"), "write out of bounds");
+    find(GROUP8("reg %6: f32_acc8x8[2]\n" ACC "%7 = div %2, 63\nstore %6[%7] = %5\n"), "disagree");
+    /* nobody knows which thread holds what: only a barrier makes it visible */
+#define STAGE(between)                                                                             \
+    GROUP8("shared %6: f32[512]\n" ACC "%7 = mul %4, 64\nfstore %6[%7] = %5 pitch 8\n" between     \
+           "%8: f32_acc8x8 = fload %6[%7] pitch 8\n")
+    find(STAGE("barrier\n"), NULL);
+    find(STAGE(""), "race: read");
+}
+
+/* What the product of both texts computes. */
+static void test_product(void **state)
+{
+    enum { K = 48, M = 32, N = 16 };
+    u16 x[M * K], w[K * N];
+    float y[M * N];
+    struct rng r = rng_seed(1);
+    for (i64 i = 0; i < M * K; i++) elem_set_f64(DT_F16, x, i, (double)rng_range(&r, -8, 8));
+    for (i64 i = 0; i < K * N; i++) elem_set_f64(DT_F16, w, i, (double)rng_range(&r, -8, 8));
+    struct arena a = {0};
+    struct kir k = parse(&a, product), out;
+    struct err e = {0};
+    const struct kir_limits l = {.max_lanes_bytes = 16};
+    assert_true(kir_legalise(&out, &a, &k, &l, &e));
+    const struct kir_arg arg[] = {{x, M * K}, {w, K * N}, {y, M * N}};
+    for (u32 which = 0; which < 2; which++) {
+        memset(y, 0xee, sizeof y);
+        if (!kir_eval(which ? &out : &k, arg, (const i64[]){K}, NULL, &e)) fail_msg("%s", e.msg);
+        for (i64 i = 0; i < M * N; i++) {
+            double s = 0;
+            for (i64 j = 0; j < K; j++)
+                s += elem_f64(DT_F16, x, i / N * K + j) * elem_f64(DT_F16, w, j * N + i % N);
+            assert_true(y[i] == (float)s);
+        }
+    }
+    arena_release(&a);
+}
+
+/* Whole numbers, columns, sums of accumulators, casts of them. */
+static void test_fragment_arithmetic(void **state)
+{
+    struct arena a = {0};
+    struct kir k = parse(&a,
+                         "kernel f(x: in i8, y: out i32, z: out f16)\ngroup 4 1 1 subgroup 4\n"
+                         "grid %1 = 1\n%2: i8_a2x4 = fload x[0] pitch 4\n%3: i8_b4x2 = fload x[0] "
+                         "pitch 4 columns\n%4: i32_acc2x2 = fill i32(5)\n%5: i32_acc2x2 = fmma %2, "
+                         "%3, %4\n%6: i32_acc2x2 = add %5, %5\nfstore y[0] = %6 pitch 2 columns\n"
+                         "%7: f32_acc2x2 = fill f32(0.1)\n%8: f16_acc2x2 = cast %7\n"
+                         "fstore z[0] = %8 pitch 2\nend\n");
+    struct err e = {0};
+    i8 x[8] = {1, 2, 3, 4, -5, 6, -7, 100};
+    i32 y[4];
+    u16 z[4];
+    const struct kir_arg arg[] = {{x, 8}, {y, 4}, {z, 4}};
+    if (!kir_eval(&k, arg, NULL, NULL, &e)) fail_msg("%s", e.msg);
+    const i32 cross = 2 * (-5 + 12 - 21 + 400 + 5);
+    assert_int_equal(y[0], 2 * (1 + 4 + 9 + 16 + 5));
+    assert_int_equal(y[1], cross);
+    assert_int_equal(y[2], cross);
+    assert_int_equal(y[3], 2 * (25 + 36 + 49 + 10000 + 5));
+    for (i64 i = 0; i < 4; i++) assert_int_equal(z[i], f16_from_f32(0.1f));
+    arena_release(&a);
+}
+
 /* Grids dealt to threads: one to three dimensions of known and unknown extent, scratch arrays small,
    large and of unknown size, a second grid that reads what the first one left. */
 
@@ -386,6 +569,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text), cmocka_unit_test(test_builder), cmocka_unit_test(test_legal),
         cmocka_unit_test(test_cost), cmocka_unit_test(test_verify),
+        cmocka_unit_test(test_subgroups), cmocka_unit_test(test_divergence),
+        cmocka_unit_test(test_races), cmocka_unit_test(test_fragments),
+        cmocka_unit_test(test_product), cmocka_unit_test(test_fragment_arithmetic),
         cmocka_unit_test(test_spread), cmocka_unit_test(test_spread_rounds),
         cmocka_unit_test(test_multiple),
     };

@@ -135,6 +135,7 @@ static bool compile(quern_model *m, quern_db *db, const struct quern_compile_opt
     if (ok) dump_tasks(m->q, &c);
     ok = ok && api_costs_init(&costs, known, &t, &c, m->var, e) &&
          plan_select(&s, &c, m->var, api_cost, &costs, &work, e);
+    if (ok) plan_select_unfused(&s, &c, &work);
     struct build_env be = {.q = m->q,
                            .b = {.db = db ? &db->db : NULL,
                                  .lang = t.lang,

@@ -137,6 +137,18 @@ static void put_region(struct buf *b, const json_t *r)
     buf_char(b, '\n');
 }
 
+static void put_unfused(struct buf *b, const json_t *u)
+{
+    const json_t *list = json_object_get(u, "dispatches");
+    if (!json_array_size(list)) return;
+    buf_printf(b, "a kernel for each operator: %.3f ms in %zu dispatches\n",
+               json_number_value(json_object_get(u, "seconds")) * 1e3, json_array_size(list));
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        buf_z(b, "      ");
+        put_region(b, json_array_get(list, i));
+    }
+}
+
 static void put_explain(struct buf *b, const json_t *j)
 {
     const json_t *list = json_object_get(j, "dispatches"), *sizes = json_object_get(j, "sizes"), *v;
@@ -156,6 +168,7 @@ static void put_explain(struct buf *b, const json_t *j)
             put_region(b, json_array_get(rivals, k));
         }
     }
+    put_unfused(b, json_object_get(j, "unfused"));
 }
 
 quern_status quern_explain(quern *q, const char *dnx, char **text)

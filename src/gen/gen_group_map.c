@@ -102,10 +102,7 @@ static void piece(struct walk *x, kval e, kval p)
 
 static sym blocks(struct symtab *t, sym n, i64 size) { return sym_cdiv(t, n, sym_const(t, size)); }
 
-static sym extent_of(const struct walk *x, u32 group)
-{
-    return x->sp.g[group].extent;
-}
+static sym extent_of(const struct walk *x, u32 group) { return x->sp.g[group].extent; }
 
 static void walk_flat(struct walk *x)
 {
@@ -151,7 +148,8 @@ static void open_tiles(struct walk *x, i64 te, i64 tp)
     x->thread = thread_number(k);
 }
 
-/* All pieces of the tile: te = row * vec wide, rows along p; where there is only e, further along e. */
+/* All pieces of the tile: te = row * vec wide, rows along p; where there is only e, further along
+ * e. */
 static void compute_tile(struct walk *x)
 {
     struct kir *k = x->m->k;
@@ -205,7 +203,8 @@ static void walk_staged(struct walk *x)
     struct kir *k = x->m->k;
     enum dtype type = graph_value(x->m->g, x->v)->dtype;
     x->te = x->row * x->vec;
-    x->tp = i64_max(1, i64_min(x->col * x->s->rep, gen_static(x->m->g, extent_of(x, x->p), INT64_MAX)));
+    x->tp =
+        i64_max(1, i64_min(x->col * x->s->rep, gen_static(x->m->g, extent_of(x, x->p), INT64_MAX)));
     x->pitch = group_map_pitch(x->te, type);
     open_tiles(x, x->te, x->tp);
     kval size = kir_int(k, x->pitch * x->tp);
@@ -216,7 +215,8 @@ static void walk_staged(struct walk *x)
     for (u32 i = 0; i < 3; i++) kir_end(k);
 }
 
-/* Channels in blocks: a thread has a block of one position, the padding of the last one as zeros. */
+/* Channels in blocks: a thread has a block of one position, the padding of the last one as zeros.
+ */
 static void walk_blocked(struct walk *x, i64 block)
 {
     struct emit *m = x->m;
@@ -324,7 +324,8 @@ void gen_group_map_default(const struct task *t, value_id v, i64 threads, struct
     space_of(&sp, &t->g, v, NULL, 0);
     s->axis = best_axis(t, &sp, v, &p, &s->stage);
     sym extent = sp.g[sp.n - 1 - s->axis].extent;
-    i64 n = gen_static(&t->g, extent, GEN_NOMINAL), widest = 16 / dtype_size(graph_value(&t->g, v)->dtype);
+    i64 n = gen_static(&t->g, extent, GEN_NOMINAL),
+        widest = 16 / dtype_size(graph_value(&t->g, v)->dtype);
     if (s->stage) { /* tiles of about 32 x 32 */
         i64 other = gen_static(&t->g, sp.g[sp.n - 1].extent, GEN_NOMINAL);
         s->row = other >= 32 ? 32 : 64;

@@ -22,7 +22,8 @@ static const i32 v_stage[] = {0, 1};
 
 static const struct gen_param param[N_PARAM] = {
     [P_THREADS] = {"threads", "threads of a group", v_threads, countof(v_threads)},
-    [P_AXIS] = {"axis", "group of axes along which threads lie, counted from the innermost in memory",
+    [P_AXIS] = {"axis",
+                "group of axes along which threads lie, counted from the innermost in memory",
                 v_axis, countof(v_axis)},
     [P_VEC] = {"vec", "elements of a thread's piece", v_vec, countof(v_vec)},
     [P_ROW] = {"row", "threads along that group, the others in further rows, 0 = without gaps",
@@ -39,10 +40,7 @@ static bool match(const struct task *t, const struct caps *c)
     return c->is_gpu && t->g.output.n > 0;
 }
 
-static i64 usual_threads(const struct caps *c)
-{
-    return i64_min(256, i64_max(32, c->max_group));
-}
+static i64 usual_threads(const struct caps *c) { return i64_min(256, i64_max(32, c->max_group)); }
 
 /* The output with the most groups of axes and their number; 0: all are blocked, which has one walk
    only. size: of the widest element. */
@@ -92,8 +90,8 @@ static bool legal(const struct task *t, const struct caps *c, const struct sched
 static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *s)
 {
     const i32 *v = s->v;
-    struct group_map x = {.axis = v[P_AXIS], .vec = v[P_VEC], .row = v[P_ROW], .rep = v[P_REP],
-                          .stage = v[P_STAGE]};
+    struct group_map x = {
+        .axis = v[P_AXIS], .vec = v[P_VEC], .row = v[P_ROW], .rep = v[P_REP], .stage = v[P_STAGE]};
     m->k->group[0] = (u32)v[P_THREADS];
     emit_args(m);
     for (u32 i = 0; i < t->g.output.n; i++) gen_group_map_grid(m, t->g.output.v[i], &x, NULL);

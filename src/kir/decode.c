@@ -21,22 +21,29 @@ static struct eval_op *add_op(struct decoder *c, enum eval_code code, kval src)
 {
     struct eval_op *o = arr_push(c->arena, &c->d->op);
     o->code = (u8)code;
+    o->op = kir_at(c->k, src)->op;
+    o->threads = c->d->n_threads;
     o->src = src;
     return o;
 }
 
 static void open_push(struct decoder *c, u32 op) { *arr_push(c->arena, &c->open) = op; }
 
+static bool mixes_lanes(enum kir_op op)
+{
+    return op == KI_SPLAT || op == KI_RAMP || op == KI_LANE || op == KI_HADD || op == KI_HMIN ||
+           op == KI_HMAX;
+}
+
 static void decode_pure(struct decoder *c, kval v)
 {
     const struct kir_ins *x = kir_at(c->k, v);
     const struct kir_ins *a = kir_at(c->k, x->op == KI_SELECT ? x->b : x->a);
-    bool is_reduction = x->op == KI_HADD || x->op == KI_HMIN || x->op == KI_HMAX;
-    struct eval_op *o = add_op(c, EC_PURE, v);
-    o->op = x->op;
-    o->fn = eval_find(x->op, a->dtype);
+    bool is_group = kir_is_collective(c->k, v), is_shape = mixes_lanes(x->op);
+    struct eval_op *o = add_op(c, is_group ? EC_GROUP : is_shape ? EC_SHAPE : EC_PURE, v);
+    if (!is_group) o->fn = eval_find(x->op, a->dtype);
     o->imm = x->imm.i;
-    o->lanes = is_reduction ? a->lanes : x->lanes;
+    o->lanes = is_shape && x->lanes == 1 ? a->lanes : x->lanes;
     o->from = a->dtype;
     o->to = x->dtype;
     o->r = c->d->cell[v];
@@ -48,13 +55,14 @@ static void decode_pure(struct decoder *c, kval v)
 static void decode_memory(struct decoder *c, kval v)
 {
     const struct kir_ins *x = kir_at(c->k, v);
-    struct eval_op *o = add_op(c, x->op == KI_LOAD ? EC_LOAD : EC_STORE, v);
+    bool is_load = x->op == KI_LOAD, is_group = kir_is_collective(c->k, v);
+    struct eval_op *o = add_op(c, is_group ? EC_GROUP : is_load ? EC_LOAD : EC_STORE, v);
     o->lanes = kir_at(c->k, x->b)->lanes;
     o->r = c->d->cell[v];
     o->a = c->d->cell[x->a];
     o->b = c->d->cell[x->b];
-    o->c = c->d->cell[x->c]; /* LOAD: count of lanes; STORE: value */
-    o->d = c->d->cell[x->d]; /* STORE: count of lanes */
+    o->c = c->d->cell[x->c]; /* LOAD: count of lanes; FLOAD: pitch; STORE, FSTORE: value */
+    o->d = c->d->cell[x->d]; /* STORE: count of lanes; FSTORE: pitch */
 }
 
 static void decode_grid(struct decoder *c, kval v)
@@ -72,7 +80,6 @@ static void decode_loop(struct decoder *c, kval v)
     const struct kir_ins *x = kir_at(c->k, v);
     open_push(c, c->d->op.n);
     struct eval_op *o = add_op(c, EC_LOOP, v);
-    o->op = KI_LOOP;
     o->r = c->d->cell[v];
     o->a = c->d->cell[x->a];
     o->b = c->d->cell[x->b];
@@ -83,7 +90,6 @@ static void decode_if(struct decoder *c, kval v)
 {
     open_push(c, c->d->op.n);
     struct eval_op *o = add_op(c, EC_IF, v);
-    o->op = KI_IF;
     o->a = c->d->cell[kir_at(c->k, v)->a];
 }
 
@@ -91,8 +97,9 @@ static void decode_else(struct decoder *c, kval v)
 {
     u32 head = c->open.v[c->open.n - 1];
     c->open.v[c->open.n - 1] = c->d->op.n;
-    add_op(c, EC_JUMP, v);
     c->d->op.v[head].jump = c->d->op.n;
+    struct eval_op *o = add_op(c, EC_ELSE, v);
+    o->a = c->d->op.v[head].a;
 }
 
 static void decode_end(struct decoder *c, kval v)
@@ -107,8 +114,11 @@ static void decode_end(struct decoder *c, kval v)
         next.code = EC_NEXT;
         next.jump = head + 1;
         *add_op(c, EC_NEXT, v) = next;
+        c->d->op.v[head].jump = c->d->op.n;
+    } else {
+        c->d->op.v[head].jump = c->d->op.n;
+        add_op(c, EC_ENDIF, v);
     }
-    c->d->op.v[head].jump = c->d->op.n;
 }
 
 static void decode_ins(struct decoder *c, kval v)
@@ -117,13 +127,16 @@ static void decode_ins(struct decoder *c, kval v)
     case KI_CONST:
     case KI_PARAM:
     case KI_THREAD:
+    case KI_SUBGROUP:
     case KI_PREFETCH:
     case KI_BUF: break;
     case KI_ALLOC:
         if (kir_at(c->k, v)->aux != KS_TEMP) add_op(c, EC_ALLOC, v)->a = c->d->cell[v];
         break;
     case KI_LOAD:
-    case KI_STORE: decode_memory(c, v); break;
+    case KI_STORE:
+    case KI_FLOAD:
+    case KI_FSTORE: decode_memory(c, v); break;
     case KI_GRID: decode_grid(c, v); break;
     case KI_LOOP: decode_loop(c, v); break;
     case KI_IF: decode_if(c, v); break;
@@ -134,21 +147,33 @@ static void decode_ins(struct decoder *c, kval v)
     }
 }
 
-void eval_decode(struct eval_code_list *d, const struct kir *k, struct arena *a)
+/* Where values live. */
+static bool assign_cells(struct eval_code_list *d, const struct kir *k, struct arena *a)
 {
-    struct decoder c = {.d = d, .k = k, .arena = a};
     d->cell = arena_array(a, u32, k->ins.n);
     *arr_push(a, &d->array) = 0;
-    d->n_cells = 1; /* cell 0: none */
+    d->n_cells = d->n_threads; /* the first ones: none */
     for (kval v = 1; v < k->ins.n; v++) {
         const struct kir_ins *x = kir_at(k, v);
         if (x->op == KI_BUF || x->op == KI_ALLOC) {
             d->cell[v] = d->array.n;
             *arr_push(a, &d->array) = v;
+        } else if (x->role) {
+            d->cell[v] = (u32)d->n_frag_cells;
+            d->n_frag_cells += (i64)x->rows * x->cols * d->n_subgroups;
         } else if (x->dtype != DT_NONE) {
-            d->cell[v] = d->n_cells;
-            d->n_cells += x->lanes;
+            d->cell[v] = (u32)d->n_cells;
+            d->n_cells += (i64)x->lanes * d->n_threads;
         }
+        if (d->n_cells > INT32_MAX || d->n_frag_cells > INT32_MAX) return false;
     }
+    return true;
+}
+
+bool eval_decode(struct eval_code_list *d, const struct kir *k, struct arena *a)
+{
+    struct decoder c = {.d = d, .k = k, .arena = a};
+    if (!assign_cells(d, k, a)) return false;
     for (kval v = 1; v < k->ins.n; v++) decode_ins(&c, v);
+    return true;
 }

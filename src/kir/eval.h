@@ -1,39 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to the interpreter: eval.c (memory, grids, the machine), decode.c (kernel to decoded
-// operations) and eval_ops.c (arithmetic). A value lives in `lanes` consecutive cells of a thread;
-// each instruction has its own, so constants and parameters are written once and never executed.
+// Private to the interpreter: eval.c (setting up, grids), decode.c (kernel to decoded operations),
+// eval_run.c (the machine), eval_ops.c (arithmetic), eval_memory.c (access and races), eval_group.c
+// (subgroups and fragments).
+//
+// The threads of a group go through the operations together. A value has its own cells, written by
+// its instruction only: lane l of thread t is cell[l * n_threads + t] of the value's first. So
+// arithmetic is one loop over many cells, and threads that wait in another branch may take part in it:
+// what it gives them, they never read. Everything that can fail or is seen by others looks at the
+// mask of active threads. A fragment has rows * cols cells per subgroup, one subgroup after the
+// other.
 #ifndef QUERN_KIR_EVAL_H
 #define QUERN_KIR_EVAL_H
 
 #include "kir/kir.h"
 
 struct eval_op;
-typedef bool eval_fn(union kir_cell *m, const struct eval_op *o); /* false: division by zero */
+/* n cells from `from` on of the value; false: division by zero. */
+typedef bool eval_fn(union kir_cell *m, const struct eval_op *o, u32 from, u32 n);
 
 enum eval_code {
-    EC_PURE, /* fn */
+    EC_PURE,  /* fn, cell by cell */
+    EC_SHAPE, /* fn, lanes are mixed: from and n count threads */
+    EC_GROUP, /* of a whole subgroup */
     EC_LOAD,
     EC_STORE,
     EC_ALLOC,
-    EC_LOOP, /* to `jump` when there is nothing to do */
+    EC_LOOP, /* to `jump` when nobody has anything to do */
     EC_NEXT, /* back to `jump` */
-    EC_IF,   /* to `jump` when false */
-    EC_JUMP,
+    EC_IF,   /* to `jump`, the EC_ELSE or EC_ENDIF, when nobody is left; likewise EC_ELSE */
+    EC_ELSE,
+    EC_ENDIF,
     EC_BARRIER,
     EC_STOP, /* end of a grid's body */
 };
 
 struct eval_op {
-    eval_fn *fn; /* EC_PURE */
+    eval_fn *fn; /* EC_PURE, EC_SHAPE */
     i64 imm;
     u8 code;     /* enum eval_code */
     u8 op;       /* enum kir_op */
     u8 lanes;    /* of the result; of the index for memory; of the operand for HADD, HMIN, HMAX */
     u8 from, to; /* enum dtype of operand a (b for SELECT) and of the result */
-    u32 r, a, b, c, d; /* cells; for memory a is the number of the array; 0 = none */
+    u32 r, a, b, c, d; /* first cells; for memory a is the number of the array; 0 = none */
+    u32 threads;       /* of a group: cells from one lane to the next */
     u32 jump;
-    kval src; /* the instruction, for messages */
+    kval src; /* the instruction, for messages and fragments' shapes */
 };
 
 struct eval_grid {
@@ -43,6 +55,7 @@ struct eval_grid {
 };
 
 struct eval_code_list {
+    u32 n_threads, n_subgroups; /* given */
     struct {
         struct eval_op *v;
         u32 n, cap;
@@ -56,10 +69,72 @@ struct eval_code_list {
         u32 n, cap;
     } array;   /* BUF and ALLOC instructions, [0] unused */
     u32 *cell; /* per instruction: its first cell; for arrays their number */
-    u32 n_cells;
+    i64 n_cells, n_frag_cells;
 };
 
-void eval_decode(struct eval_code_list *d, const struct kir *k, struct arena *a);
+bool eval_decode(struct eval_code_list *d, const struct kir *k, struct arena *a); /* false: too large */
 eval_fn *eval_find(enum kir_op op, enum dtype from); /* eval_ops.c */
+
+struct eval_shadow { /* of an element that several threads can reach; agents, 0 = none */
+    u32 writer;      /* last */
+    u32 reader;      /* first of this grid */
+    u32 late;        /* of those since the last barrier: the one, or `several` */
+};
+
+struct eval_array {
+    u8 *host;             /* BUF: the caller's memory */
+    union kir_cell *cell; /* ALLOC */
+    u8 *known;            /* private: element was written */
+    struct eval_shadow *shadow; /* OUT, INOUT, TEMP, SHARED */
+    i64 n;                /* elements */
+    u32 lanes;            /* cells of an element */
+    u32 copies; /* private arrays of threads or subgroups lie side by side, element by element; else 0 */
+    u8 dtype;
+    bool must_write; /* an element without a writer is undefined */
+};
+
+struct eval_mask { /* the active threads */
+    u8 *on;
+    u32 n, lo, hi; /* how many; all of them are in lo .. hi-1 */
+};
+
+struct machine {
+    const struct kir *k;
+    struct arena arena; /* small things */
+    struct {
+        void **v;
+        u32 n, cap;
+    } heap; /* large things */
+    i64 heap_bytes;
+    struct eval_code_list code;
+    struct err *e;
+    i64 steps;                      /* left */
+    u32 n_threads;                  /* of a group */
+    u32 subgroup;                   /* threads of a subgroup; the last one may have fewer */
+    union kir_cell *cell, *frag;
+    struct eval_array *array;       /* by number */
+    struct eval_mask mask[66], *on; /* stack, and its top */
+    const struct eval_grid *grid;
+    i64 index[3]; /* of the iteration at work */
+    u32 thread;   /* at work */
+    u32 agent, several; /* several: more than one thread, or nobody knows which */
+    u32 first_of_grid, first_of_iteration, first_of_epoch;
+};
+
+/* eval_run.c: one grid iteration. */
+bool eval_iteration(struct machine *m);
+
+/* eval_memory.c */
+bool eval_complain(struct machine *m, const struct eval_op *o, const char *what, i64 at);
+bool eval_load(struct machine *m, const struct eval_op *o);
+bool eval_store(struct machine *m, const struct eval_op *o);
+void eval_alloc(struct machine *m, const struct eval_op *o);
+/* Element i of an array that is not private, for m->agent. NULL or what is wrong. */
+const char *eval_get(const struct machine *m, const struct eval_array *a, i64 i, union kir_cell *c);
+const char *eval_set(const struct machine *m, const struct eval_array *a, i64 i,
+                     const union kir_cell *c);
+
+/* eval_group.c: EC_GROUP, for all subgroups with active threads. */
+bool eval_group(struct machine *m, const struct eval_op *o);
 
 #endif

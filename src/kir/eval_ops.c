@@ -6,15 +6,14 @@
 #include "kir/eval.h"
 
 #include <math.h>
-#include <string.h>
 
 #define OP(name, stmt)                                                                             \
-    static bool name(union kir_cell *m, const struct eval_op *o)                                   \
+    static bool name(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)                  \
     {                                                                                              \
-        union kir_cell *r = m + o->r;                                                              \
-        const union kir_cell *a = m + o->a, *b = m + o->b, *c = m + o->c;                          \
+        union kir_cell *r = m + o->r + from;                                                       \
+        const union kir_cell *a = m + o->a + from, *b = m + o->b + from, *c = m + o->c + from;     \
         (void)b, (void)c;                                                                          \
-        for (u32 l = 0; l < o->lanes; l++) stmt;                                                   \
+        for (u32 l = 0; l < n; l++) stmt;                                                          \
         return true;                                                                               \
     }
 
@@ -39,32 +38,54 @@ OP(float_le, r[l].i = a[l].f <= b[l].f)
 OP(bits_and, r[l].i = a[l].i & b[l].i)
 OP(bits_or, r[l].i = a[l].i | b[l].i)
 OP(any_select, r[l] = a[l].i ? b[l] : c[l])
-OP(any_splat, r[l] = a[0])
-OP(any_ramp, r[l].i = (i64)((u64)a[0].i + (u64)o->imm * l))
-OP(any_lane, r[l] = a[o->imm])
 
-static bool any_scalar(union kir_cell *m, const struct eval_op *o)
+/* Cells of other lanes: r, and operand a, in lane l of thread t. */
+
+static bool any_splat(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
 {
-    u32 n = kir_op_info(o->op)->n_args;
-    for (u32 l = 0; l < o->lanes; l++) {
-        union kir_cell x[3] = {m[o->a + l]};
-        if (n > 1) x[1] = m[o->b + l];
-        if (n > 2) x[2] = m[o->c + l];
-        if (!kir_scalar(o->op, o->from, o->to, x, &m[o->r + l])) return false;
-    }
+    for (u32 l = 0; l < o->lanes; l++)
+        for (u32 t = from; t < from + n; t++) m[o->r + l * o->threads + t] = m[o->a + t];
+    return true;
+}
+
+static bool any_ramp(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
+{
+    for (u32 l = 0; l < o->lanes; l++)
+        for (u32 t = from; t < from + n; t++)
+            m[o->r + l * o->threads + t].i = (i64)((u64)m[o->a + t].i + (u64)o->imm * l);
+    return true;
+}
+
+static bool any_lane(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
+{
+    for (u32 t = from; t < from + n; t++) m[o->r + t] = m[o->a + (u32)o->imm * o->threads + t];
     return true;
 }
 
 /* The upper half onto the lower half until one lane is left. */
-static bool any_reduce(union kir_cell *m, const struct eval_op *o)
+static bool any_reduce(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
 {
     enum kir_op op = o->op == KI_HADD ? KI_ADD : o->op == KI_HMIN ? KI_MIN : KI_MAX;
-    union kir_cell t[64];
-    memcpy(t, m + o->a, sizeof t[0] * o->lanes);
-    for (u32 n = o->lanes / 2; n; n /= 2)
-        for (u32 l = 0; l < n; l++)
-            kir_scalar(op, o->from, o->to, (union kir_cell[3]){t[l], t[l + n]}, &t[l]);
-    m[o->r] = t[0];
+    for (u32 i = from; i < from + n; i++) {
+        union kir_cell t[64];
+        for (u32 l = 0; l < o->lanes; l++) t[l] = m[o->a + l * o->threads + i];
+        for (u32 h = o->lanes / 2; h; h /= 2)
+            for (u32 l = 0; l < h; l++)
+                kir_scalar(op, o->from, o->to, (union kir_cell[3]){t[l], t[l + h]}, &t[l]);
+        m[o->r + i] = t[0];
+    }
+    return true;
+}
+
+static bool any_scalar(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
+{
+    u32 n_args = kir_op_info(o->op)->n_args;
+    for (u32 l = from; l < from + n; l++) {
+        union kir_cell x[3] = {m[o->a + l]};
+        if (n_args > 1) x[1] = m[o->b + l];
+        if (n_args > 2) x[2] = m[o->c + l];
+        if (!kir_scalar(o->op, o->from, o->to, x, &m[o->r + l])) return false;
+    }
     return true;
 }
 

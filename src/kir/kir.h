@@ -250,10 +250,10 @@ void kir_count(const struct kir *k, const i64 *param, struct kir_cost *c);
    access outside a buffer or array, reads of elements never written (OUT, REG, WORK, SHARED, TEMP),
    two iterations of one grid touching the same element when one of them writes, threads of a group
    likewise between barriers, barriers in divergent flow, division by zero, grids that did not write
-   all of an OUT buffer. */
+   all of an OUT buffer; of subgroups divergent flow, different operands, threads that do not exist. */
 struct kir_arg { void *p; i64 n; }; /* n elements of the BUF's dtype */
 struct kir_eval_opts {
-    u64 seed;            /* order of the grid iterations (shuffled); 0 = in order */
+    u64 seed;            /* order of the grid iterations (shuffled), size of subgroups; 0 = in order, 32 */
     i64 max_steps;       /* give up after this many instructions; 0 = 1e10 */
     bool allow_unwritten; /* do not complain of OUT elements left unwritten */
 };

@@ -549,9 +549,12 @@ static bool check_header(const struct kir *k, struct err *e)
 static bool check_group(const struct kir *k, struct err *e)
 {
     u32 n = k->subgroup, width = k->group[0] ? k->group[0] : 1;
-    for (u32 i = 0; i < 3; i++)
-        if (k->group[i] > 1 << 16)
+    u64 threads = 1;
+    for (u32 i = 0; i < 3; i++) {
+        threads *= k->group[i] ? k->group[i] : 1;
+        if (k->group[i] > 1 << 16 || threads > 1 << 16)
             return err_set(e, ERR_INPUT, "impossible group size %u", k->group[i]);
+    }
     if (n && (n > 128 || (n & (n - 1)) || width % n))
         return err_set(e, ERR_INPUT, "kernel '%.*s': subgroups of %u in a group of width %u",
                        STR_ARG(k->name), n, width);

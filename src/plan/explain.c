@@ -48,6 +48,18 @@ static bool is_rival(const struct region *r, const struct region *chosen)
     return false;
 }
 
+static void put_unfused(struct buf *b, const struct cover *c, const struct selection *s)
+{
+    buf_z(b, ",\n\"unfused\":{\"seconds\":");
+    buf_f64(b, s->unfused_seconds);
+    buf_z(b, ",\"dispatches\":[");
+    for (u32 i = 0; i < s->unfused.n; i++) {
+        buf_z(b, i ? ",\n" : "\n");
+        put_region(b, c, s, &c->region.v[s->unfused.v[i].region]);
+    }
+    buf_z(b, "\n]}");
+}
+
 void plan_explain(struct buf *b, const struct cover *c, const struct selection *s, const i64 *var)
 {
     buf_printf(b, "{\"exact\":%s,\"states\":%llu,\"seconds\":", s->is_exact ? "true" : "false",
@@ -74,5 +86,7 @@ void plan_explain(struct buf *b, const struct cover *c, const struct selection *
         }
         buf_z(b, "]}");
     }
-    buf_z(b, "\n]}");
+    buf_z(b, "\n]");
+    if (s->unfused.n) put_unfused(b, c, s);
+    buf_char(b, '}');
 }

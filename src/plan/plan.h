@@ -23,12 +23,16 @@ struct choice {           /* one region of the program, in order of execution */
     u32 region;           /* index into cover.region */
 };
 
+struct choices { struct choice *v; u32 n, cap; };
+
 struct selection {
-    struct { struct choice *v; u32 n, cap; } choice;
+    struct choices choice;
     struct task_cost *cost; /* per task of the cover */
     double seconds;         /* sum over the choices */
     bool is_exact;          /* the search was exhaustive */
     u64 n_states;
+    struct choices unfused; /* by plan_select_unfused */
+    double unfused_seconds;
 };
 
 typedef bool plan_cost_fn(void *user, const struct task *t, const i64 *var, struct task_cost *c);
@@ -37,6 +41,10 @@ typedef bool plan_cost_fn(void *user, const struct task *t, const i64 *var, stru
    states exceeds a bound, greedy from there. ERR_NOTHING: some value cannot be delivered. */
 bool plan_select(struct selection *s, const struct cover *c, const i64 *var, plan_cost_fn *cost, void *user,
                  struct arena *a, struct err *e);
+
+/* What the same would cost with one node per kernel, for comparison: `unfused` of a selection made; empty where not every node can
+   be alone. */
+void plan_select_unfused(struct selection *s, const struct cover *c, struct arena *a);
 
 /* Sources to binaries, all at once: out[i] (owned by the arena) for text[i]. */
 typedef bool plan_build_fn(void *user, const struct str *text, u32 n, struct str *out, struct arena *a, struct err *e);

@@ -35,6 +35,7 @@ struct chooser {
         u32 n, cap;
     } done;
     bool greedy;
+    bool unfused; /* only regions of one node */
 };
 
 static node_id producer(const struct chooser *k, value_id v)
@@ -144,6 +145,7 @@ static double solve_new(struct chooser *k, const struct state *s, i32 *region)
     for (u32 i = 0; i < k->by[v].n; i++) {
         u32 r = k->by[v].v[i];
         if (isinf(k->cost[r]) || (k->c->region.v[r].n_nodes == 0) != is_input) continue;
+        if (k->unfused && k->c->region.v[r].n_nodes > 1) continue;
         if (is_input && !delivers(&k->c->region.v[r], s->v[s->n - 1])) continue;
         double cost = try_region(k, s, r, k->greedy);
         if (cost < best) best = cost, *region = (i32)r;
@@ -178,25 +180,18 @@ static void index_regions(struct chooser *k)
             *(arr_push(k->a, &k->by[c->region.v[r].out[i].v])) = r;
 }
 
-static bool cost_regions(struct chooser *k, struct selection *s, const i64 *var, plan_cost_fn *cost,
-                         void *user)
+static void cost_regions(struct chooser *k, const struct selection *s)
 {
     const struct cover *c = k->c;
-    s->cost = arena_array(k->a, struct task_cost, c->task.n);
-    for (u32 t = 0; t < c->task.n; t++) {
-        s->cost[t].ok = cost(user, c->task.v[t], var, &s->cost[t]);
-        if (isnan(s->cost[t].seconds)) s->cost[t].seconds = 0; /* a prediction for empty sizes */
-    }
     k->cost = arena_array(k->a, double, c->region.n);
     for (u32 r = 0; r < c->region.n; r++) {
         const struct task_cost *t = &s->cost[c->region.v[r].task];
         k->cost[r] = t->ok ? t->seconds : INFINITY;
     }
-    return true;
 }
 
 /* Walks the decisions from the outputs; the program runs the other way round. */
-static bool write_down(struct chooser *k, struct selection *s, struct state *now, struct err *e)
+static bool write_down(struct chooser *k, struct choices *to, struct state *now, struct err *e)
 {
     struct state *next = arena_new(k->a, struct state);
     while (now->n > 0) {
@@ -207,38 +202,57 @@ static bool write_down(struct chooser *k, struct selection *s, struct state *now
             return err_set(e, ERR_NOTHING, "no way to compute '%.*s'",
                            STR_ARG(graph_value(k->c->g, now->v[now->n - 1].v)->name));
         take(k, now, (u32)region, next, conv, &n_conv);
-        for (u32 i = n_conv; i > 0; i--) (arr_push(k->a, &s->choice))->region = (u32)conv[i - 1];
-        (arr_push(k->a, &s->choice))->region = (u32)region;
+        for (u32 i = n_conv; i > 0; i--) (arr_push(k->a, to))->region = (u32)conv[i - 1];
+        (arr_push(k->a, to))->region = (u32)region;
         struct state *t = now;
         now = next, next = t;
     }
-    for (u32 i = 0, j = s->choice.n; i + 1 < j; i++) {
-        struct choice t = s->choice.v[i];
-        s->choice.v[i] = s->choice.v[--j];
-        s->choice.v[j] = t;
+    for (u32 i = 0, j = to->n; i + 1 < j; i++) {
+        struct choice t = to->v[i];
+        to->v[i] = to->v[--j];
+        to->v[j] = t;
     }
     return true;
+}
+
+static bool choose(struct chooser *k, struct selection *s, struct choices *to, double *seconds,
+                   struct err *e)
+{
+    const struct graph *g = k->c->g;
+    i32 first;
+    map_init(&k->memo, k->a);
+    index_regions(k);
+    cost_regions(k, s);
+    struct state *start = arena_new(k->a, struct state);
+    for (u32 i = 0; i < g->output.n; i++) {
+        value_id v = g->output.v[i];
+        if (!state_add(k, start, (struct form){v, graph_value(g, v)->layout}))
+            return err_set(e, ERR_UNSUPPORTED, "more than %d outputs", MAX_NEED);
+    }
+    *seconds = solve(k, start, &first);
+    bool ok = write_down(k, to, start, e);
+    arena_release(&k->tmp);
+    return ok;
 }
 
 bool plan_select(struct selection *s, const struct cover *c, const i64 *var, plan_cost_fn *cost,
                  void *user, struct arena *a, struct err *e)
 {
     struct chooser k = {.c = c, .a = a};
-    *s = (struct selection){0};
-    map_init(&k.memo, a);
-    index_regions(&k);
-    if (!cost_regions(&k, s, var, cost, user)) return false;
-    struct state *start = arena_new(a, struct state);
-    for (u32 i = 0; i < c->g->output.n; i++) {
-        value_id v = c->g->output.v[i];
-        if (!state_add(&k, start, (struct form){v, graph_value(c->g, v)->layout}))
-            return err_set(e, ERR_UNSUPPORTED, "more than %d outputs", MAX_NEED);
+    *s = (struct selection){.cost = arena_array(a, struct task_cost, c->task.n)};
+    for (u32 t = 0; t < c->task.n; t++) {
+        s->cost[t].ok = cost(user, c->task.v[t], var, &s->cost[t]);
+        if (isnan(s->cost[t].seconds)) s->cost[t].seconds = 0; /* a prediction for empty sizes */
     }
-    i32 first;
-    s->seconds = solve(&k, start, &first);
+    bool ok = choose(&k, s, &s->choice, &s->seconds, e);
     s->is_exact = !k.greedy;
     s->n_states = k.done.n;
-    bool ok = write_down(&k, s, start, e);
-    arena_release(&k.tmp);
     return ok;
+}
+
+void plan_select_unfused(struct selection *s, const struct cover *c, struct arena *a)
+{
+    struct chooser k = {.c = c, .a = a, .unfused = true};
+    struct err none = {0};
+    if (!choose(&k, s, &s->unfused, &s->unfused_seconds, &none)) s->unfused.n = 0;
 }

@@ -2,7 +2,7 @@
 //
 // The cover: all regions worth considering. First the default regions, demand-driven from the
 // graph's outputs, then for each of them the alternatives: pooling fused behind a convolution,
-// views kept out of it, the anchor by itself, other layouts at the graph's border. Alternatives
+// views kept out of it, every node by itself, other layouts at the graph's border. Alternatives
 // need values that the default may not deliver; demand is followed until everything needed is
 // delivered. Which region wins is not decided here.
 #include "task/grow.h"
@@ -224,19 +224,50 @@ static bool add_layout_variants(struct builder *b, const struct node_set *s, val
     return true;
 }
 
-/* anchor + epilogue + the window op that is its only user + what follows that. */
-static bool add_with_window(struct builder *b, const struct node_set *core, value_id out)
+/* anchor + epilogue + a window over the result, which is delivered as well where others need it: a
+   skip connection stands beside its pooling. */
+static bool add_with_window(struct builder *b, const struct node_set *core, value_id out, node_id w)
 {
     const struct cutter *c = &b->cut;
-    if (c->users[out].n != 1 || c->is_output[out]) return true;
-    node_id w = c->users[out].v[0];
     if (!node_is(c->g, w, OP_WINDOW) || core->n >= MAX_REGION / 2) return true;
     struct node_set s = set_copy(c, core, core->n);
     set_add(&s, w);
     value_id outs[2];
-    if (set_live_outs(c, &s, outs, 2) != 1) return true;
+    u32 n = set_live_outs(c, &s, outs, 2);
+    if (n > 2 || (n == 2 && outs[0] != out)) return true;
     grow_prologue(c, &s);
-    return add_region(b, &s, outs, 1, c->layout);
+    return add_region(b, &s, outs, n, c->layout);
+}
+
+static bool add_windows(struct builder *b, const struct node_set *core, value_id out)
+{
+    const struct value_list *users = &b->cut.users[out];
+    for (u32 i = 0; i < users->n; i++)
+        if (!add_with_window(b, core, out, users->v[i])) return false;
+    return true;
+}
+
+static bool add_node(struct builder *b, node_id n, const value_id *out, u32 n_out)
+{
+    struct node_set one = set_new(&b->cut);
+    set_add(&one, n);
+    return add_region(b, &one, out, n_out, b->cut.layout);
+}
+
+/* The anchor by itself, its epilogue as another kernel, or each node of it. */
+static bool add_parts(struct builder *b, const struct node_set *core, value_id out)
+{
+    const struct cutter *c = &b->cut;
+    if (core->n < 2) return true;
+    struct node_set rest = set_new(c);
+    for (u32 i = 1; i < core->n; i++) set_add(&rest, core->v[i]);
+    set_sort(c, &rest);
+    if (!add_region(b, &rest, &out, 1, c->layout)) return false;
+    for (u32 i = 0; i < core->n; i++) {
+        value_id v = node_out(c->g, core->v[i]);
+        if (!add_node(b, core->v[i], &v, 1)) return false;
+    }
+    return true;
 }
 
 /* Does the set read what a view makes of several values? */
@@ -263,17 +294,7 @@ static bool add_anchor_alternatives(struct builder *b, const struct node_set *co
     if (!add_layout_variants(b, &fused, out)) return false;
     bool out_kept = !b->no_concat || !reads_joined(c, core); /* views kept out */
     if (out_kept && !add_region(b, core, &out, 1, c->layout)) return false;
-    if (!add_with_window(b, core, out)) return false;
-    if (core->n > 1) { /* the anchor by itself, its epilogue as another kernel */
-        struct node_set one = set_copy(c, core, 1);
-        value_id v = node_out(c->g, core->v[0]);
-        if (!add_region(b, &one, &v, 1, c->layout)) return false;
-        struct node_set rest = set_new(c);
-        for (u32 i = 1; i < core->n; i++) set_add(&rest, core->v[i]);
-        set_sort(c, &rest);
-        if (!add_region(b, &rest, &out, 1, c->layout)) return false;
-    }
-    return true;
+    return add_windows(b, core, out) && add_parts(b, core, out);
 }
 
 /* the default region that delivers a value */
@@ -306,9 +327,7 @@ static bool add_default(struct builder *b, value_id v)
     } else outs[n_out++] = v;
     if (!add_region(b, &s, outs, n_out, c->layout)) return false;
     if (!has_anchor || n_out != 1 || b->no_fusion) {
-        struct node_set one = set_new(c);
-        set_add(&one, p);
-        return n_core == s.n || n_out != 1 || add_region(b, &one, outs, n_out, c->layout);
+        return n_core == s.n || add_node(b, p, outs, n_out);
     }
     return add_anchor_alternatives(b, &c->anchored[c->owner[p] - 1], v);
 }

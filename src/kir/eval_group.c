@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// eval_group.c: what a subgroup does together. Its threads arrive all or none, and bring the same
+// indices and pitches. Memory is accessed as by an unknown thread of the subgroup, since nobody may
+// rely on which thread holds which element of a fragment.
+#include "kir/eval.h"
+
+#include <string.h>
+
+struct team { /* the subgroup at work */
+    u32 number, first, n;
+};
+
+static bool is_on(const struct machine *m, u32 t)
+{
+    return t >= m->on->lo && t < m->on->hi && m->on->on[t];
+}
+
+/* A cell that must be the same in all threads. */
+static bool agree(struct machine *m, const struct eval_op *o, const struct team *g, u32 cell)
+{
+    const union kir_cell *c = m->cell + cell + g->first;
+    for (u32 i = 1; i < g->n; i++) {
+        m->thread = g->first + i;
+        if (memcmp(&c[i], &c[0], sizeof *c))
+            return eval_complain(m, o, "threads of a subgroup disagree on an operand for", c[i].i);
+    }
+    return true;
+}
+
+/* Fragments. */
+
+static i64 frag_cells(const struct kir_ins *x) { return (i64)x->rows * x->cols; }
+
+/* The fragment that instruction v has made. */
+static union kir_cell *frag(const struct machine *m, const struct team *g, kval v)
+{
+    return m->frag + m->code.cell[v] + frag_cells(kir_at(m->k, v)) * g->number;
+}
+
+static bool do_fill(struct machine *m, const struct eval_op *o, const struct team *g)
+{
+    const struct kir_ins *x = kir_at(m->k, o->src);
+    union kir_cell *r = frag(m, g, o->src);
+    if (!agree(m, o, g, o->a)) return false;
+    for (i64 i = 0; i < frag_cells(x); i++) r[i] = m->cell[o->a + g->first];
+    return true;
+}
+
+/* FLOAD, FSTORE */
+static bool do_access(struct machine *m, const struct eval_op *o, const struct team *g)
+{
+    const struct kir_ins *x = kir_at(m->k, o->src);
+    bool is_load = x->op == KI_FLOAD;
+    kval value = is_load ? o->src : x->c;
+    const struct kir_ins *f = kir_at(m->k, value);
+    const struct eval_array *a = &m->array[o->a];
+    u32 pitch = is_load ? o->c : o->d;
+    union kir_cell *c = frag(m, g, value);
+    if (!agree(m, o, g, o->b) || !agree(m, o, g, pitch)) return false;
+    i64 at = m->cell[o->b + g->first].i, p = m->cell[pitch + g->first].i;
+    m->agent = m->several;
+    for (i64 i = 0; i < frag_cells(f); i++, c++) {
+        i64 row = i / f->cols, col = i % f->cols, step;
+        if (__builtin_mul_overflow(x->aux ? col : row, p, &step)) step = INT64_MIN / 2;
+        i64 e = (i64)((u64)at + (u64)step + (u64)(x->aux ? row : col));
+        const char *bad = is_load ? eval_get(m, a, e, c) : eval_set(m, a, e, c);
+        if (bad) return eval_complain(m, o, bad, e);
+    }
+    return true;
+}
+
+/* One element of a product; sums are at least as precise as the accumulator. */
+static union kir_cell dot(const struct kir_ins *x, const union kir_cell *a, const union kir_cell *b,
+                          union kir_cell c)
+{
+    if (!dtype_is_float(x->dtype)) {
+        u64 s = (u64)c.i;
+        for (u32 i = 0; i < x->rows; i++) s += (u64)a[i].i * (u64)b[(i64)i * x->cols].i;
+        return (union kir_cell){.i = kir_wrap(x->dtype, (i64)s)};
+    }
+    double s = c.f;
+    for (u32 i = 0; i < x->rows; i++) s += a[i].f * b[(i64)i * x->cols].f;
+    return (union kir_cell){.f = kir_round(x->dtype, s)};
+}
+
+static bool do_mma(struct machine *m, const struct eval_op *o, const struct team *g)
+{
+    const struct kir_ins *x = kir_at(m->k, o->src);
+    const union kir_cell *a = frag(m, g, x->a), *b = frag(m, g, x->b), *c = frag(m, g, x->c);
+    union kir_cell *r = frag(m, g, o->src);
+    struct kir_ins right = *kir_at(m->k, x->b); /* the shape of b, the type of the result */
+    right.dtype = x->dtype;
+    for (i64 i = 0; i < x->rows; i++)
+        for (i64 j = 0; j < x->cols; j++)
+            r[i * x->cols + j] = dot(&right, a + i * right.rows, b + j, c[i * x->cols + j]);
+    return true;
+}
+
+/* ADD, CAST */
+static bool do_elements(struct machine *m, const struct eval_op *o, const struct team *g)
+{
+    const struct kir_ins *x = kir_at(m->k, o->src);
+    const union kir_cell *a = frag(m, g, x->a), *b = x->op == KI_ADD ? frag(m, g, x->b) : a;
+    union kir_cell *r = frag(m, g, o->src);
+    for (i64 i = 0; i < frag_cells(x); i++)
+        kir_scalar(x->op, o->from, o->to, (union kir_cell[3]){a[i], b[i]}, &r[i]);
+    return true;
+}
+
+/* LOAD, STORE of an array of fragments */
+static bool do_array(struct machine *m, const struct eval_op *o, const struct team *g)
+{
+    const struct kir_ins *x = kir_at(m->k, o->src);
+    const struct eval_array *a = &m->array[o->a];
+    bool is_load = x->op == KI_LOAD;
+    i64 i = m->cell[o->b + g->first].i;
+    if (!agree(m, o, g, o->b)) return false;
+    if ((u64)i >= (u64)a->n)
+        return eval_complain(m, o, is_load ? "read out of bounds:" : "write out of bounds:", i);
+    i64 at = i * a->copies + g->number;
+    union kir_cell *c = a->cell + at * a->lanes;
+    if (is_load && !a->known[at]) return eval_complain(m, o, "read of undefined", i);
+    a->known[at] = 1;
+    if (is_load) memcpy(frag(m, g, o->src), c, sizeof *c * a->lanes);
+    else memcpy(c, frag(m, g, x->c), sizeof *c * a->lanes);
+    return true;
+}
+
+/* Scalars. */
+
+static bool do_reduce(struct machine *m, const struct eval_op *o, const struct team *g)
+{
+    enum kir_op op = o->op == KI_SGADD ? KI_ADD : o->op == KI_SGMIN ? KI_MIN : KI_MAX;
+    const union kir_cell *a = m->cell + o->a + g->first;
+    union kir_cell *r = m->cell + o->r + g->first, s = a[0];
+    for (u32 i = 1; i < g->n; i++)
+        kir_scalar(op, o->from, o->to, (union kir_cell[3]){s, a[i]}, &s);
+    for (u32 i = 0; i < g->n; i++) r[i] = s;
+    return true;
+}
+
+static bool do_shuffle(struct machine *m, const struct eval_op *o, const struct team *g)
+{
+    const union kir_cell *a = m->cell + o->a + g->first, *b = m->cell + o->b + g->first;
+    union kir_cell *r = m->cell + o->r + g->first;
+    for (u32 i = 0; i < g->n; i++) {
+        m->thread = g->first + i;
+        if ((u64)b[i].i >= g->n)
+            return eval_complain(m, o, "no such thread in the subgroup", b[i].i);
+        r[i] = a[b[i].i];
+    }
+    return true;
+}
+
+static bool team_run(struct machine *m, const struct eval_op *o, const struct team *g)
+{
+    switch ((int)o->op) {
+    case KI_SGADD:
+    case KI_SGMIN:
+    case KI_SGMAX: return do_reduce(m, o, g);
+    case KI_SHUFFLE: return do_shuffle(m, o, g);
+    case KI_FILL: return do_fill(m, o, g);
+    case KI_FLOAD:
+    case KI_FSTORE: return do_access(m, o, g);
+    case KI_FMMA: return do_mma(m, o, g);
+    case KI_LOAD:
+    case KI_STORE: return do_array(m, o, g);
+    case KI_ADD:
+    case KI_CAST: return do_elements(m, o, g);
+    default: unreachable();
+    }
+}
+
+bool eval_group(struct machine *m, const struct eval_op *o)
+{
+    struct team g = {0};
+    for (; g.first < m->n_threads; g.number++, g.first += m->subgroup) {
+        u32 active = 0, away = 0;
+        g.n = (u32)i64_min(m->subgroup, m->n_threads - g.first);
+        for (u32 i = 0; i < g.n; i++) {
+            if (is_on(m, g.first + i)) active++;
+            else away = g.first + i;
+        }
+        if (!active) continue;
+        m->thread = active < g.n ? away : g.first;
+        if (active < g.n)
+            return eval_complain(m, o, "threads of a subgroup in divergent flow", 0);
+        if (!team_run(m, o, &g)) return false;
+    }
+    return true;
+}
