@@ -47,6 +47,8 @@ struct spv {
     u32 version;         /* 10, 13 ... */
     bool is_vulkan;      /* memory model: Vulkan's, else GLSL450 */
     bool params_pushed;  /* parameters are push constants */
+    bool has_base;       /* some grid may be launched in pieces, see spv_kernel */
+    u32 n_param;         /* words of parameters: the kernel's, then the three of the base */
     bool has_debug;      /* names and lines */
     u32 n_ids;           /* ids given out */
 

@@ -113,7 +113,7 @@ static void number_values(struct spv *s)
     s->lane = arena_array(s->arena, u32, n_lanes + 1);
     s->word = arena_array(s->arena, u32, n_words + 1);
     for (i64 i = 1; i < countof(s->quot); i++) s->quot[i] = arena_array(s->arena, u32, n);
-    s->param = arena_array(s->arena, u32, s->k->param.n + 1);
+    s->param = arena_array(s->arena, u32, s->n_param + 1);
 }
 
 /* At the top of the function, where what is made serves all of it. */
@@ -578,13 +578,29 @@ static kval *find_ends(const struct spv *s)
     return end;
 }
 
+/* A device launches at most this many groups in a dimension for sure. Grids beyond are launched in
+   pieces, whose base lies behind the parameters. */
+static bool may_need_pieces(const struct kir *k, kval grid)
+{
+    i64 n;
+    return !kir_is_const(k, kir_at(k, grid)->a, &n) || n > 65535;
+}
+
+static u32 group_number(struct spv *s, kval grid, u32 dim)
+{
+    u32 id = position(s, SPV_BI_WORKGROUP_ID, dim);
+    if (!may_need_pieces(s->k, grid)) return id;
+    u32 base = parameter(s, s->k->param.n + dim);
+    return spv_ins(s, SPV_I_ADD, spv_type_reg(s, SR_U32), id, base, 0);
+}
+
 static void set_grid_indices(struct spv *s, kval from, kval to)
 {
     kval dim[3];
     u32 n = 0;
     for (kval v = from; v < to; v++)
         if (kir_at(s->k, v)->op == KI_GRID) dim[n++] = v;
-    for (u32 i = 0; i < n; i++) spv_set_lane(s, dim[i], 0, position(s, SPV_BI_WORKGROUP_ID, n - 1 - i));
+    for (u32 i = 0; i < n; i++) spv_set_lane(s, dim[i], 0, group_number(s, dim[i], n - 1 - i));
 }
 
 static void put_entry(struct spv *s, u32 function)
@@ -614,7 +630,7 @@ static void open_function(struct spv *s)
     buf_reset(&s->code);
     s->used.n = 0;
     s->shared_bytes = 0;
-    memset(s->param, 0, sizeof *s->param * s->k->param.n);
+    memset(s->param, 0, sizeof *s->param * s->n_param);
     memset(s->input_value, 0, sizeof s->input_value);
     s->label = spv_id(s);
 }
@@ -638,9 +654,18 @@ static void grid(struct spv *s, kval from, const kval *end)
     put_entry(s, function);
 }
 
+static void plan_params(struct spv *s)
+{
+    for (kval v = 1; v < s->k->ins.n; v++)
+        if (kir_at(s->k, v)->op == KI_GRID) s->has_base |= may_need_pieces(s->k, v);
+    s->n_param = s->k->param.n + (s->has_base ? 3 : 0);
+    s->params_pushed = 4 * s->n_param <= s->caps->max_push;
+}
+
 void spv_kernel(struct spv *s)
 {
     const kval *end = find_ends(s);
+    plan_params(s);
     find_wide(s);
     number_values(s);
     spv_plan_arrays(s);

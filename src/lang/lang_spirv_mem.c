@@ -290,13 +290,13 @@ static u32 param_var(struct spv *s)
         SPV_PUT(&s->decorations, SPV_DECORATE, s->params, SPV_DEC_NON_WRITABLE);
         return s->params;
     }
-    u32 *member = arena_array(s->arena, u32, s->k->param.n + 1), block = member[0] = spv_id(s);
-    for (u32 i = 0; i < s->k->param.n; i++) {
+    u32 *member = arena_array(s->arena, u32, s->n_param + 1), block = member[0] = spv_id(s);
+    for (u32 i = 0; i < s->n_param; i++) {
         member[1 + i] = type;
         SPV_PUT(&s->decorations, SPV_MEMBER_DECORATE, block, i, SPV_DEC_OFFSET, i * 4);
     }
     SPV_PUT(&s->decorations, SPV_DECORATE, block, SPV_DEC_BLOCK);
-    spv_put(&s->globals, SPV_TYPE_STRUCT, member, s->k->param.n + 1);
+    spv_put(&s->globals, SPV_TYPE_STRUCT, member, s->n_param + 1);
     return s->params = declare(s, SPV_IN_PUSH, block);
 }
 
