@@ -7,6 +7,7 @@
 // is installed. The second part is skipped where no device is present.
 #include "core/spirv.h"
 #include "dev/dev.h"
+#include "lang/lang.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +19,10 @@
 
 static char fake_path[4096];
 
-static const struct dev_driver *driver(void) { return dev_find(S("vulkan")); }
+static const struct dev_driver *driver(void)
+{
+    return dev_find(S("vulkan"));
+}
 
 static void use_fake(const char *options)
 {
@@ -486,6 +490,115 @@ static void test_real_memory(void **state)
     use_memory(real, 9);
 }
 
+/* y = x + 1, 64 threads a group. */
+static const char plus_one[] = "kernel k(x: in i32, y: inout i32; p0 = \"N\", p1 = \"G\")\n"
+                               "group 64 1 1\n"
+                               "grid %1 = p1\n"
+                               "  %2 = thread 0\n"
+                               "  %3 = mul %1, 64\n"
+                               "  %4 = add %3, %2\n"
+                               "  %5: bool = lt %4, p0\n"
+                               "  if %5\n"
+                               "    %6: i32 = load x[%4]\n"
+                               "    %7: i32 = add %6, i32(1)\n"
+                               "    store y[%4] = %7\n"
+                               "  end\n"
+                               "end\n";
+
+static struct dev_kernel *compile(const char *text)
+{
+    struct arena a = {0};
+    struct kir k;
+    struct caps c;
+    struct buf source = {0}, code = {0};
+    struct err e = {0};
+    const struct lang *l = lang_find(S("spirv"));
+    real->driver->caps(real, &c);
+    bool ok = kir_parse(&k, &a, str_of(text), &e) && lang_render(&source, l, &k, &c, &a, &e) &&
+              l->build(&code, buf_view(&source), &c, 10, &e);
+    struct dev_kernel *x = ok ? real->driver->load(real, buf_view(&code), S("k"), 1, &e) : NULL;
+    if (!x) fail_msg("%s", e.msg);
+    buf_release(&source);
+    buf_release(&code);
+    arena_release(&a);
+    return x;
+}
+
+/* Buffers of n numbers, the first holding 0, 1, 2 ... */
+static void real_buffers(struct dev_mem m[2], i64 n)
+{
+    struct err e = {0};
+    i32 *p = mem_alloc(4 * n + 4);
+    for (i64 i = 0; i < n; i++) p[i] = (i32)i;
+    for (int k = 0; k < 2; k++) assert_true(real->driver->alloc(real, 4 * n, &m[k], &e));
+    assert_true(real->driver->upload(real, m[0], p, 4 * n, &e));
+    mem_free(p);
+}
+
+static void check_numbers(struct dev_mem m, i64 n, i32 plus)
+{
+    struct err e = {0};
+    i32 *p = mem_alloc(4 * n + 4);
+    assert_true(real->driver->download(real, m, p, 4 * n, &e));
+    for (i64 i = 0; i < n; i++)
+        if (p[i] != (i32)i + plus) fail_msg("element %lld is %d", (long long)i, p[i]);
+    mem_free(p);
+}
+
+/* Launches that depend on each other, more than a batch holds; sizes down to nothing, and grids
+   beyond 65535 groups. */
+static void test_real_launches(void **state)
+{
+    skip_without();
+    static const i64 sizes[] = {0, 1, 1000, 70000 * 64 + 5};
+    struct dev_kernel *k = compile(plus_one);
+    for (i64 i = 0; i < countof(sizes); i++) {
+        struct dev_mem m[2];
+        struct err e = {0};
+        i64 n = sizes[i], param[2] = {n, ceil_div(n, 64)}, grid[1][3] = {{param[1], 1, 1}};
+        u32 times = n < 100000 ? 600 : 2;
+        real_buffers(m, n);
+        for (u32 t = 0; t < times; t++) {
+            struct dev_mem order[2] = {m[t % 2], m[(t + 1) % 2]};
+            struct dev_launch l = {.kernel = k, .buf = order, .n_buf = 2, .param = param, .n_param = 2,
+                                   .grid = (const i64(*)[3])grid, .n_grid = 1};
+            if (!real->driver->launch(real, &l, &e)) fail_msg("%s", e.msg);
+        }
+        if (!real->driver->fence(real, &e)) fail_msg("%s", e.msg);
+        assert_true(real->driver->elapsed(real) > 0 || n == 0);
+        check_numbers(m[0], n, (i32)times);
+        for (int b = 0; b < 2; b++) real->driver->release(real, &m[b]);
+    }
+    real->driver->unload(real, k);
+}
+
+/* Whoever asks about a device does not hold it: children can still open it. */
+static void opens_it(void *user, int fd)
+{
+    struct err e = {0};
+    struct dev_mem m;
+    struct dev *d = driver()->open(&(struct dev_opts){0}, &e);
+    bool ok = d && d->driver->alloc(d, 1000, &m, &e) && d->driver->fence(d, &e);
+    os_child_put(fd, &ok, sizeof ok);
+}
+
+static void test_children(void **state)
+{
+    struct err e = {0};
+    struct os_child c;
+    struct caps caps;
+    const struct dev_driver *v;
+    struct dev_opts o = {0};
+    bool ok = false;
+    assert_true(dev_select("vulkan", &v, &o, &e));
+    if (!dev_ask(v, &o, &caps, NULL, &e)) skip();
+    assert_true(caps.is_gpu && caps.max_group > 0 && caps.buffer_align <= 256);
+    assert_true(os_child_start(&c, opens_it, NULL, &e));
+    assert_int_equal(os_child_get(&c, &ok, sizeof ok, 60), OS_EXITED);
+    os_child_end(&c);
+    assert_true(ok);
+}
+
 static void find_real(void)
 {
     struct err e = {0};
@@ -509,11 +622,14 @@ int main(int argc, char **argv)
     };
     const struct CMUnitTest real_tests[] = {
         cmocka_unit_test(test_real_memory),
+        cmocka_unit_test(test_real_launches),
     };
     const char *slash = strrchr(argv[0], '/');
     snprintf(fake_path, sizeof fake_path, "%.*sfake_vulkan.so", slash ? (int)(slash + 1 - argv[0]) : 0,
              argv[0]);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest children[] = {cmocka_unit_test(test_children)};
+    int failed = cmocka_run_group_tests(children, NULL, NULL); /* before this process opens anything */
+    failed += cmocka_run_group_tests(tests, NULL, NULL);
     find_real();
     failed += cmocka_run_group_tests(real_tests, NULL, NULL);
     if (real) real->driver->close(real);
