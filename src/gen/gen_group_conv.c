@@ -60,7 +60,8 @@ static bool takes_pool(struct group_conv *g, value_id pool)
         g->tail.win[a] = a < 2 ? 1 : w.kernel[a - 2];
         if (a < 2 || (w.kernel[a - 2] == 1 && w.stride[a - 2] == 1)) continue;
         if ((i32)a != c->xa && (i32)a != c->ya) return false;
-        if (w.stride[a - 2] != w.kernel[a - 2] || w.dilation[a - 2] != 1) return false;
+        bool apart = w.stride[a - 2] == w.kernel[a - 2] && w.dilation[a - 2] == 1;
+        if (!apart || (w.kernel[a - 2] != 2 && w.kernel[a - 2] != 4)) return false;
     }
     for (u32 i = 0; i < w.n; i++)
         if (!sym_is(c->g, w.begin[i], 0) || !sym_is(c->g, w.end[i], 0)) return false;
@@ -218,6 +219,15 @@ bool group_conv_fits(const struct group_conv *g, const struct caps *c)
     if (g->tail.ragged && !s->by_shared) return false;
     bool y = g->c.ya < 0 || s->ty % g->tail.win[g->c.ya] == 0;
     return y && (g->c.xa < 0 || s->tx % g->tail.win[g->c.xa] == 0);
+}
+
+double group_conv_halo(const struct group_conv *g)
+{
+    const struct conv *c = &g->c;
+    double n = (double)(g->rows * g->cols);
+    if (c->ya >= 0) n *= (double)g->unit[c->ya] / (double)(g->s.ty * c->stride[c->ya]);
+    if (c->xa >= 0) n *= (double)g->unit[c->xa] / (double)(g->s.tx * c->stride[c->xa]);
+    return n;
 }
 
 /* Opening. */

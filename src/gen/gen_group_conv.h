@@ -68,6 +68,8 @@ void group_conv_plan(struct group_conv *g, const struct group_work *s);
 i64 group_conv_shared(const struct group_conv *g);              /* bytes of shared memory */
 bool group_conv_fits(const struct group_conv *g, const struct caps *c); /* what both families ask of a plan */
 
+double group_conv_halo(const struct group_conv *g); /* elements of input copied per element that the tile stands on */
+
 /* Packs, declares arguments, opens the grid (closed by three kir_end) and the arrays. */
 void group_conv_open(struct group_conv *g, struct emit *m);
 

@@ -10,6 +10,8 @@
 // neighbouring weights, and write neighbouring channels.
 #include "gen/gen_group_conv.h"
 
+#include <string.h>
+
 enum {
     P_THREADS,
     P_TC,
@@ -26,7 +28,7 @@ enum {
     N_PARAM
 };
 enum { STAGE_NONE, STAGE_INPUT, STAGE_ALL };
-enum { MAX_CELLS = 64, MAX_READ = 4, LEAST = 16 /* threads */ };
+enum { MAX_CELLS = 64, MAX_READ = 4, MAX_UNROLLED = 128, LEAST = 16 /* threads */ };
 
 static const i32 v_threads[] = {LEAST, 32, 64, 128, 256};
 static const i32 v_tc[] = {1, 2, 4, 8, 16};
@@ -38,7 +40,6 @@ static const i32 v_cb[] = {1, 4, 8, 16, 32};
 static const i32 v_stage[] = {STAGE_NONE, STAGE_INPUT, STAGE_ALL};
 static const i32 v_pipe[] = {PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE};
 static const i32 v_bool[] = {0, 1};
-static const i32 v_unroll[] = {0, 1, 2};
 
 static const struct gen_param param[N_PARAM] = {
     [P_THREADS] = {"threads", "threads of a group", v_threads, countof(v_threads)},
@@ -56,8 +57,7 @@ static const struct gen_param param[N_PARAM] = {
                 countof(v_bool)},
     [P_OUT] = {"out", "outputs leave 0 from registers, 1 through shared memory", v_bool,
                countof(v_bool)},
-    [P_UNROLL] = {"unroll", "written out: 1 channels of a block, 2 and taps along x", v_unroll,
-                  countof(v_unroll)},
+    [P_UNROLL] = {"unroll", "1: taps along x are written out", v_bool, countof(v_bool)},
 };
 
 struct thread_conv {
@@ -160,13 +160,14 @@ static void step(struct group_conv *g, void *user, const struct group_block *b)
         u32 a = g->order[i];
         p.tap[a] = zero;
         if (g->c.k[a] == 1) continue;
-        enum kir_loop kind = t->unroll == 2 && (i32)a == g->c.xa ? KL_UNROLL : KL_SERIAL;
+        enum kir_loop kind = t->unroll && (i32)a == g->c.xa ? KL_UNROLL : KL_SERIAL;
         p.tap[a] = kir_loop(k, kind, zero, kir_int(k, g->c.k[a]), 1);
         p.at = kir_add(k, p.at, kir_mul_i(k, p.tap[a], g->tap[a]));
         p.w = kir_add(k, p.w, kir_mul_i(k, p.tap[a], g->w_tap[a]));
         n_loops++;
     }
-    p.c = kir_loop(k, t->unroll ? KL_UNROLL : KL_SERIAL, zero, kir_int(k, g->s.cb), t->cv);
+    bool few = g->s.cb * t->rx * t->ry <= MAX_UNROLLED;
+    p.c = kir_loop(k, few ? KL_UNROLL : KL_SERIAL, zero, kir_int(k, g->s.cb), t->cv);
     p.at = kir_add(k, p.at, p.c);
     p.w = kir_add(k, p.w, kir_mul_i(k, p.c, g->s.oc));
     multiply(t, b, &p);
@@ -259,11 +260,10 @@ static bool match(const struct task *t, const struct caps *caps)
 /* What depends on the schedule alone. */
 static bool is_sensible(const struct caps *caps, const i32 *v)
 {
-    i64 cells = v[P_RX] * v[P_RY] * v[P_RC];
+    i64 pixels = v[P_RX] * v[P_RY];
     if ((u32)v[P_THREADS] > caps->max_group || v[P_THREADS] % (v[P_TC] * v[P_PX])) return false;
-    if (cells > MAX_CELLS || (v[P_STAGE] == STAGE_NONE && v[P_RX] * v[P_RY] > 8)) return false;
-    if (v[P_STAGE] == STAGE_NONE && (v[P_PIPE] || v[P_WIDE])) return false;
-    return v[P_UNROLL] == 0 || v[P_CB] > MAX_READ || v[P_UNROLL] == 2;
+    if (pixels * v[P_RC] > MAX_CELLS) return false;
+    return v[P_STAGE] != STAGE_NONE || (pixels <= 8 && !v[P_PIPE] && !v[P_WIDE]);
 }
 
 static i64 static_size(const struct conv *c, i32 axis)
@@ -271,26 +271,73 @@ static i64 static_size(const struct conv *c, i32 axis)
     return axis < 0 ? 1 : gen_static(c->g, c->out[axis], GEN_NOMINAL);
 }
 
-/* Not more than the convolution has, by half of a tile. */
+/* More than the convolution has, by half of a tile. */
 static bool is_wasteful(i64 tile, i64 least, i64 size) { return tile > least && tile / 2 >= size; }
+
+static bool is_possible(const struct thread_conv *t, const struct caps *caps)
+{
+    const struct conv *c = &t->g.c;
+    bool by_shared = t->g.s.by_shared;
+    if (c->ya < 0 && (t->py > 1 || t->ry > 1)) return false;
+    if (c->xa < 0 && (t->px > 1 || t->rx > 1)) return false;
+    if (c->oc * c->groups == 1 && t->rc > 1) return false; /* no axis to have vectors on */
+    if (t->unroll && (c->xa < 2 || c->k[c->xa] == 1 || c->k[c->xa] > 7)) return false;
+    if (t->ry % window_along(&t->g, c->ya) && !by_shared) return false;
+    if (t->rx % window_along(&t->g, c->xa) && !by_shared) return false;
+    return group_conv_fits(&t->g, caps);
+}
+
+static bool has_rows(const struct graph *g)
+{
+    for (u32 i = 0; i < g->output.n; i++)
+        if (graph_value(g, g->output.v[i])->layout == LAYOUT_ROWS) return true;
+    return false;
+}
+
+/* Enough threads with enough to do for each, and tiles not much larger than the convolution. */
+static bool is_worth_trying(const struct thread_conv *t, const struct caps *caps)
+{
+    const struct conv *c = &t->g.c;
+    const struct group_work *s = &t->g.s;
+    i64 x = static_size(c, c->xa), y = static_size(c, c->ya);
+    if (s->threads < i64_min(64, caps->max_group) || t->rx * t->ry * t->rc < 8) return false;
+    if (t->rc < i64_min(4, c->oc) || s->oc < i64_min(16, c->oc)) return false;
+    if (s->cb < i64_min(8, c->ic) && !(s->cb == MAX_READ && c->ic < 8)) return false;
+    if (!s->patch && t->g.taps > 1) return false;
+    if (s->by_shared && !t->g.tail.pool && !has_rows(c->g)) return false;
+    if (s->tx < i64_min(8, x) || s->tx > 64 || s->ty > 32) return false;
+    if (s->tx < x && s->ty < y && group_conv_halo(&t->g) > 2) return false;
+    bool large = (double)x * (double)y * (double)c->oc > 1 << 18;
+    if (large && t->rx * t->ry * t->rc < 16 && c->oc >= 8) return false;
+    return !is_wasteful(s->oc, 4, c->oc) && !is_wasteful(s->cb, MAX_READ, c->ic) &&
+           !is_wasteful(s->tx, 8, x) && !is_wasteful(s->ty, 4, y);
+}
+
+/* The smallest groups, along the axis of one of three parameters. One of them can do any convolution that matches. */
+static struct sched least_sched(const struct group_conv *g, u32 along)
+{
+    struct sched s = {.v = {[P_THREADS] = LEAST, [P_TC] = 1, [P_PX] = 1, [P_RC] = 1, [P_CB] = 1}};
+    s.v[P_RX] = (i32)window_along(g, g->c.xa), s.v[P_RY] = (i32)window_along(g, g->c.ya);
+    s.v[P_OUT] = g->tail.pool != 0;
+    if (along == P_TC || along == P_PX) s.v[along] = LEAST;
+    return s;
+}
+
+static bool is_least(const struct group_conv *g, const struct sched *s)
+{
+    static const u32 along[] = {P_TC, P_PX, P_RY};
+    for (u32 i = 0; i < countof(along); i++) {
+        struct sched least = least_sched(g, along[i]);
+        if (!memcmp(&least, s, sizeof least)) return true;
+    }
+    return false;
+}
 
 static bool is_legal(struct thread_conv *t, const struct caps *caps, const struct sched *s)
 {
     if (!is_sensible(caps, s->v)) return false;
     take(t, s);
-    const struct conv *c = &t->g.c;
-    if ((c->ya < 0 && (t->py > 1 || t->ry > 1)) || (c->xa < 0 && (t->px > 1 || t->rx > 1)))
-        return false;
-    if (c->oc * c->groups == 1 && t->rc > 1) return false; /* no axis to have vectors on */
-    if (is_wasteful(t->tc * t->rc, LEAST, c->oc) || is_wasteful(t->g.s.cb, 4, c->ic)) return false;
-    if (is_wasteful(t->g.s.tx, LEAST, static_size(c, c->xa)) ||
-        is_wasteful(t->g.s.ty, 4, static_size(c, c->ya)))
-        return false;
-    if (s->v[P_UNROLL] == 2 && (c->xa < 2 || c->k[c->xa] == 1 || c->k[c->xa] > 7)) return false;
-    if (t->g.tail.pool && !s->v[P_OUT] &&
-        (t->ry % window_along(&t->g, c->ya) || t->rx % window_along(&t->g, c->xa)))
-        return false;
-    return group_conv_fits(&t->g, caps);
+    return (is_worth_trying(t, caps) || is_least(&t->g, s)) && is_possible(t, caps);
 }
 
 static bool legal(const struct task *task, const struct caps *caps, const struct sched *s)
@@ -317,8 +364,7 @@ static double seconds(struct thread_conv *t, const struct caps *caps, const i64 
     struct group_cost x = {.loads = loads_of(t), .rate = 1};
     x.regs = pixels * (double)(t->rc + t->cv) + (double)t->rc + 30;
     if (x.regs > 220) x.rate = 0.4; /* spilled */
-    if (t->unroll == 0) x.loads += 0.2 + 8 / (pixels * (double)(t->rc * t->cv));
-    if (t->unroll == 1) x.loads += 0.1;
+    if (!t->unroll) x.loads += 0.1;
     if (t->g.s.wide) x.loads *= 0.95;
     return group_conv_seconds(&t->g, caps, &x, var);
 }
@@ -368,14 +414,14 @@ static void initial(const struct task *task, const struct caps *caps, const i64 
         s.v[P_TC] = v_tc[j % countof(v_tc)], s.v[P_PX] = v_px[j / countof(v_tc)];
         for (u32 cb = 0; cb < countof(v_cb); cb++)
             for (u32 k = 0; k < 8; k++) {
-                s.v[P_CB] = v_cb[cb], s.v[P_OUT] = k & 1, s.v[P_UNROLL] = k >> 1 & 1;
+                s.v[P_CB] = v_cb[cb], s.v[P_OUT] = k & 1, s.v[P_PIPE] = k >> 1 & 1;
                 s.v[P_STAGE] = k >> 2 & 1 ? STAGE_ALL : STAGE_INPUT;
                 try_one(&c, &s);
             }
     }
-    for (u32 i = 0; !c.best && i < 3; i++) { /* the least of groups, along one of the three */
-        struct sched s = {.v = {LEAST, 1, 1, 1, 1, 1, 1}};
-        s.v[P_TC] = i == 0 ? LEAST : 1, s.v[P_PX] = i == 1 ? LEAST : 1;
+    static const u32 along[] = {P_TC, P_PX, P_RY};
+    for (u32 i = 0; !c.best && i < countof(along); i++) {
+        struct sched s = least_sched(&c.t.g, along[i]);
         try_one(&c, &s);
     }
     assert(c.best > 0);
