@@ -131,7 +131,7 @@ static void test_f16(void **state)
 {
     struct seen a = try_tasks(random_conv, 100, 160, DT_F16), b = try_tasks(image_layer, 100, 130, DT_F16);
     if (getenv("SEED")) return;
-    assert_true(a.n_group > 100 && b.n_group > 60 && b.n_pool > 20);
+    assert_true(a.n_group > 100 && b.n_group > 60 && b.n_pool > 20 && a.n_matrix + b.n_matrix > 60);
 }
 
 int main(void)

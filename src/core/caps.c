@@ -138,3 +138,32 @@ bool caps_limit(struct caps *c, struct str words, bool *changed, struct err *e)
     if (changed) *changed = memcmp(&before, c, sizeof before) != 0;
     return true;
 }
+
+static bool matrix_parse(struct str word, struct caps_matrix *m)
+{
+    struct str part, rest = word, size, types, t[4];
+    i64 *extent[3] = {&m->m, &m->n, &m->k};
+    if (!str_cut(word, ':', &size, &types)) return false;
+    for (u32 i = 0; i < 3; i++, size = rest) {
+        if (str_cut(size, 'x', &part, &rest) != (i < 2) || !str_to_i64(i < 2 ? part : size, extent[i]))
+            return false;
+    }
+    for (u32 i = 0; i < 4; i++, types = rest) {
+        if (str_cut(types, ',', &t[i], &rest) != (i < 3)) return false;
+        if (i == 3) t[i] = types;
+    }
+    m->a = dtype_parse(t[0]), m->b = dtype_parse(t[1]);
+    m->c = dtype_parse(t[2]), m->d = dtype_parse(t[3]);
+    return m->a != DT_NONE && m->b != DT_NONE && m->c != DT_NONE && m->d != DT_NONE;
+}
+
+bool caps_matrix_next(struct str *list, struct caps_matrix *out)
+{
+    while (list->n) {
+        struct str word = *list, rest = {0};
+        if (str_cut(*list, ' ', &word, &rest)) *list = rest;
+        else *list = (struct str){0};
+        if (matrix_parse(word, out)) return true;
+    }
+    return false;
+}

@@ -439,5 +439,8 @@ bool caps_parse(struct caps *c, struct str text, struct err *e);
 /* Makes less of a target. Words: "spirv=13" no newer version, "no-matrix" no matrix units, others go to spirv_flags; a target
    without SPIR-V stays as it is. changed may be NULL. */
 bool caps_limit(struct caps *c, struct str words, bool *changed, struct err *e);
+/* One product that matrix units do: D = A*B + C, A of m x k elements. */
+struct caps_matrix { i64 m, n, k; enum dtype a, b, c, d; };
+bool caps_matrix_next(struct str *list, struct caps_matrix *out); /* of caps.matrix; takes it off the list; false: no more */
 
 #endif

@@ -122,20 +122,20 @@ static i64 reach(struct group_conv *g, i32 axis, i64 n)
 
 /* Readers whose words fall on the same bank, at most. Words of 16 bytes, eight of them at a time.
  */
-static i64 conflicts(const struct group_work *s, i64 pixel_bytes)
+static i64 conflicts(const struct group_conv *g, i64 pixel)
 {
-    i64 n[8] = {0}, worst = 0;
-    for (i64 i = 0; i < i64_min(s->readers, 8); i++)
-        worst = i64_max(worst, ++n[i * s->apart * pixel_bytes / 16 % 8]);
+    i64 n[8] = {0}, worst = 0, x = g->c.xa;
+    i64 step = g->s.apart * (x < 0 ? 1 : g->c.stride[x] / g->unit[x]) * pixel * dtype_size(g->cell);
+    for (i64 i = 0; i < i64_min(g->s.readers, 8); i++)
+        worst = i64_max(worst, ++n[i * step / 16 % 8]);
     return worst;
 }
 
 /* Elements of a pixel, padded where that spreads them over the banks. */
-static i64 padded(const struct group_work *s, i64 n, enum dtype t)
+static i64 padded(const struct group_conv *g, i64 n)
 {
-    i64 size = dtype_size(t), vec = i64_max(1, 16 / size);
-    if (n % vec) return n;
-    return conflicts(s, (n + vec) * size) < conflicts(s, n * size) ? n + vec : n;
+    i64 vec = i64_max(1, 16 / dtype_size(g->cell));
+    return n % vec == 0 && conflicts(g, n + vec) < conflicts(g, n) ? n + vec : n;
 }
 
 static i64 power_dividing(i64 most, i64 n)
@@ -148,7 +148,6 @@ static i64 power_dividing(i64 most, i64 n)
 static void plan_axes(struct group_conv *g)
 {
     const struct conv *c = &g->c;
-    g->rows = reach(g, c->ya, g->s.ty), g->cols = reach(g, c->xa, g->s.tx);
     g->planes = g->taps = 1, g->n_order = 0;
     for (u32 a = 2; a < c->rank; a++)
         if (!is_tiled(c, a)) g->order[g->n_order++] = a, g->planes *= c->k[a];
@@ -177,7 +176,8 @@ void group_conv_plan(struct group_conv *g, const struct group_work *s)
     g->n_in = ceil_div(c->ic, s->cb), g->n_out = ceil_div(c->oc, s->oc);
     g->by_pixel = conv_input_layout(c) != LAYOUT_ROWS;
     g->vec = g->by_pixel ? power_dividing(16 / dtype_size(x), s->cb) : 1;
-    g->pixel = padded(s, s->cb, g->cell);
+    g->rows = reach(g, c->ya, s->ty), g->cols = reach(g, c->xa, s->tx);
+    g->pixel = padded(g, s->cb);
     plan_axes(g);
     g->n_patch = s->patch ? g->planes * g->rows * g->cols * g->pixel : 0;
     g->n_weights = g->taps * s->cb * s->oc;
@@ -215,10 +215,18 @@ bool group_conv_fits(const struct group_conv *g, const struct caps *c)
     i64 ahead = (s->patch ? patch_copies(g) : 0) + (s->weights ? weight_copies(g) : 0);
     if (s->pipe != PIPE_NONE && ahead > MAX_COPIES) return false;
     if (s->wide && g->type == graph_value(g->c.g, g->c.x)->dtype) return false;
-    if (!g->tail.pool) return true;
     if (g->tail.ragged && !s->by_shared) return false;
-    bool y = g->c.ya < 0 || s->ty % g->tail.win[g->c.ya] == 0;
-    return y && (g->c.xa < 0 || s->tx % g->tail.win[g->c.xa] == 0);
+    return s->ty % group_conv_window(g, g->c.ya) == 0 && s->tx % group_conv_window(g, g->c.xa) == 0;
+}
+
+i64 group_conv_window(const struct group_conv *g, i32 axis)
+{
+    return g->tail.pool && axis >= 0 ? g->tail.win[axis] : 1;
+}
+
+i64 group_conv_size(const struct group_conv *g, i32 axis)
+{
+    return axis < 0 ? 1 : gen_static(g->c.g, g->c.out[axis], GEN_NOMINAL);
 }
 
 double group_conv_halo(const struct group_conv *g)

@@ -18,8 +18,7 @@ struct group_work {
     i64 ty, tx;         /* output tile: rows, pixels of a row */
     i64 oc;             /* output channels */
     i64 cb;             /* input channels per block */
-    i64 cv;             /* of which so many are read at a time: pixels in shared memory are aligned to that */
-    i64 readers, apart; /* pixels read by threads at the same time, and how far apart: for bank conflicts */
+    i64 readers, apart; /* pixels read at the same time, and how many outputs apart: for bank conflicts */
     bool patch, weights; /* copied to shared memory: the input with its halo, the weights */
     bool wide;          /* shared memory holds the type of the arithmetic, not that of the input */
     bool by_shared;     /* outputs leave through shared memory */
@@ -68,6 +67,8 @@ void group_conv_plan(struct group_conv *g, const struct group_work *s);
 i64 group_conv_shared(const struct group_conv *g);              /* bytes of shared memory */
 bool group_conv_fits(const struct group_conv *g, const struct caps *c); /* what both families ask of a plan */
 
+i64 group_conv_window(const struct group_conv *g, i32 axis); /* of the pooling, 1: none */
+i64 group_conv_size(const struct group_conv *g, i32 axis);   /* outputs along a tiled axis, 1: no such axis */
 double group_conv_halo(const struct group_conv *g); /* elements of input copied per element that the tile stands on */
 
 /* Packs, declares arguments, opens the grid (closed by three kir_end) and the arrays. */

@@ -144,11 +144,6 @@ static kval window_element(const struct group_conv *g, const struct op_pool *p, 
     return p->tap ? p->tap(m->k, v, p->p) : v;
 }
 
-static i64 window_of(const struct group_conv *g, i32 axis)
-{
-    return axis < 0 ? 1 : g->tail.win[axis];
-}
-
 void group_conv_store_pool(const struct group_conv *g, const kval *at, const kval *v)
 {
     struct emit *m = g->m;
@@ -156,7 +151,7 @@ void group_conv_store_pool(const struct group_conv *g, const kval *at, const kva
     node_id node = graph_value(m->g, g->tail.pool)->producer;
     struct op_pool p = {0};
     op_of(m->g, node)->pool(m->g, graph_node(m->g, node), &p);
-    i64 wy = window_of(g, g->c.ya), wx = window_of(g, g->c.xa);
+    i64 wy = group_conv_window(g, g->c.ya), wx = group_conv_window(g, g->c.xa);
     u32 lanes = kir_lanes(k, v[0]);
     kval to[N_AT] = {kir_div_i(k, at[AT_Y], wy), kir_div_i(k, at[AT_X], wx), at[AT_C]}, sum = 0;
     kval idx[MAX_RANK], ok = open_place(g, to, lanes, true, idx);
@@ -244,8 +239,8 @@ void group_conv_leave(const struct group_conv *g)
     for (u32 i = 0; i < m->g->output.n; i++) {
         value_id v = m->g->output.v[i];
         struct leaving l = {.v = v, .vec = leaving_vec(g, v), .pooled = g->tail.pooled >> i & 1};
-        l.ty = g->s.ty / (l.pooled ? window_of(g, g->c.ya) : 1);
-        l.tx = g->s.tx / (l.pooled ? window_of(g, g->c.xa) : 1);
+        l.ty = g->s.ty / (l.pooled ? group_conv_window(g, g->c.ya) : 1);
+        l.tx = g->s.tx / (l.pooled ? group_conv_window(g, g->c.xa) : 1);
         i64 n = l.ty * l.tx * g->s.oc / l.vec;
         kval j = kir_loop(k, KL_SERIAL, g->thread, kir_int(k, n), g->s.threads);
         leave_one(g, &l, j);

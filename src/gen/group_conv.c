@@ -190,16 +190,11 @@ static kval pixel_value(struct thread_conv *t, i64 y, i64 x, kval bias)
     return bias ? kir_add(k, v, bias) : v;
 }
 
-static i64 window_along(const struct group_conv *g, i32 axis)
-{
-    return g->tail.pool && axis >= 0 ? g->tail.win[axis] : 1;
-}
-
 static void store_windows(struct thread_conv *t, kval bias)
 {
     struct group_conv *g = &t->g;
     struct kir *k = g->m->k;
-    i64 wy = window_along(g, g->c.ya), wx = window_along(g, g->c.xa);
+    i64 wy = group_conv_window(g, g->c.ya), wx = group_conv_window(g, g->c.xa);
     kval v[MAX_CELLS];
     for (i64 y = 0; y < t->ry; y += wy)
         for (i64 x = 0; x < t->rx; x += wx) {
@@ -266,11 +261,6 @@ static bool is_sensible(const struct caps *caps, const i32 *v)
     return v[P_STAGE] != STAGE_NONE || (pixels <= 8 && !v[P_PIPE] && !v[P_WIDE]);
 }
 
-static i64 static_size(const struct conv *c, i32 axis)
-{
-    return axis < 0 ? 1 : gen_static(c->g, c->out[axis], GEN_NOMINAL);
-}
-
 /* More than the convolution has, by half of a tile. */
 static bool is_wasteful(i64 tile, i64 least, i64 size) { return tile > least && tile / 2 >= size; }
 
@@ -282,8 +272,8 @@ static bool is_possible(const struct thread_conv *t, const struct caps *caps)
     if (c->xa < 0 && (t->px > 1 || t->rx > 1)) return false;
     if (c->oc * c->groups == 1 && t->rc > 1) return false; /* no axis to have vectors on */
     if (t->unroll && (c->xa < 2 || c->k[c->xa] == 1 || c->k[c->xa] > 7)) return false;
-    if (t->ry % window_along(&t->g, c->ya) && !by_shared) return false;
-    if (t->rx % window_along(&t->g, c->xa) && !by_shared) return false;
+    if (t->ry % group_conv_window(&t->g, c->ya) && !by_shared) return false;
+    if (t->rx % group_conv_window(&t->g, c->xa) && !by_shared) return false;
     return group_conv_fits(&t->g, caps);
 }
 
@@ -299,7 +289,7 @@ static bool is_worth_trying(const struct thread_conv *t, const struct caps *caps
 {
     const struct conv *c = &t->g.c;
     const struct group_work *s = &t->g.s;
-    i64 x = static_size(c, c->xa), y = static_size(c, c->ya);
+    i64 x = group_conv_size(&t->g, c->xa), y = group_conv_size(&t->g, c->ya);
     if (s->threads < i64_min(64, caps->max_group) || t->rx * t->ry * t->rc < 8) return false;
     if (t->rc < i64_min(4, c->oc) || s->oc < i64_min(16, c->oc)) return false;
     if (s->cb < i64_min(8, c->ic) && !(s->cb == MAX_READ && c->ic < 8)) return false;
@@ -313,11 +303,12 @@ static bool is_worth_trying(const struct thread_conv *t, const struct caps *caps
            !is_wasteful(s->tx, 8, x) && !is_wasteful(s->ty, 4, y);
 }
 
-/* The smallest groups, along the axis of one of three parameters. One of them can do any convolution that matches. */
+/* The smallest groups, along the axis of one of three parameters. One of them can do any
+ * convolution that matches. */
 static struct sched least_sched(const struct group_conv *g, u32 along)
 {
     struct sched s = {.v = {[P_THREADS] = LEAST, [P_TC] = 1, [P_PX] = 1, [P_RC] = 1, [P_CB] = 1}};
-    s.v[P_RX] = (i32)window_along(g, g->c.xa), s.v[P_RY] = (i32)window_along(g, g->c.ya);
+    s.v[P_RX] = (i32)group_conv_window(g, g->c.xa), s.v[P_RY] = (i32)group_conv_window(g, g->c.ya);
     s.v[P_OUT] = g->tail.pool != 0;
     if (along == P_TC || along == P_PX) s.v[along] = LEAST;
     return s;

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// matrix_conv: convolution by groups of threads with matrix units. A row of m neighbouring pixels
+// is the m side of a fragment, k input channels of one tap the inner side, n output channels the
+// other: the patch in shared memory serves all taps, each from another place. Subgroups stand
+// wgm x wgn in the group's tile, each with sgm x sgn sums. Weights come from shared memory or from
+// the packed array. Outputs leave through shared memory, in the input's type.
+//
+// A shape is one that the target lists with the input's type on both sides; sums are f32 or f16.
+#include "gen/gen_group_conv.h"
+
+#include <string.h>
+
+enum {
+    P_M,
+    P_N,
+    P_K,
+    P_ACC,
+    P_SUB,
+    P_WGM,
+    P_WGN,
+    P_SGM,
+    P_SGN,
+    P_MX,
+    P_KB,
+    P_STAGE,
+    P_PIPE,
+    N_PARAM
+};
+
+static const i32 v_size[] = {4, 8, 16, 32, 64};
+static const i32 v_acc[] = {16, 32};
+static const i32 v_sub[] = {4, 8, 16, 32, 64};
+static const i32 v_wgm[] = {1, 2, 4, 8};
+static const i32 v_wgn[] = {1, 2, 4};
+static const i32 v_sgm[] = {1, 2, 3, 4, 6, 8};
+static const i32 v_sgn[] = {1, 2, 3, 4};
+static const i32 v_mx[] = {1, 2, 4};
+static const i32 v_kb[] = {1, 2, 4};
+static const i32 v_bool[] = {0, 1};
+static const i32 v_pipe[] = {PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE};
+
+static const struct gen_param param[N_PARAM] = {
+    [P_M] = {"m", "pixels of a fragment", v_size, countof(v_size)},
+    [P_N] = {"n", "output channels of a fragment", v_size, countof(v_size)},
+    [P_K] = {"k", "input channels of a fragment", v_size, countof(v_size)},
+    [P_ACC] = {"acc", "bits of a sum", v_acc, countof(v_acc)},
+    [P_SUB] = {"sub", "threads of a subgroup", v_sub, countof(v_sub)},
+    [P_WGM] = {"wgm", "subgroups along pixels", v_wgm, countof(v_wgm)},
+    [P_WGN] = {"wgn", "subgroups along output channels", v_wgn, countof(v_wgn)},
+    [P_SGM] = {"sgm", "fragments of a subgroup along pixels", v_sgm, countof(v_sgm)},
+    [P_SGN] = {"sgn", "fragments of a subgroup along output channels", v_sgn, countof(v_sgn)},
+    [P_MX] = {"mx", "fragments of a row of the group's tile", v_mx, countof(v_mx)},
+    [P_KB] = {"kb", "fragments of a block of input channels", v_kb, countof(v_kb)},
+    [P_STAGE] = {"stage", "1: weights are copied to shared memory, too", v_bool, countof(v_bool)},
+    [P_PIPE] = {"pipe", "0 blocks in turn, 1 loads ahead, 2 and two buffers", v_pipe,
+                countof(v_pipe)},
+};
+
+struct matrix_conv {
+    struct group_conv g;
+    i64 m, n, k; /* of a fragment */
+    i64 wgm, wgn, sgm, sgn, mx, kb, sub;
+    struct kir_frag a, b, acc_type;
+    kval acc;        /* fragments [sgm][sgn] */
+    kval at_m, at_n; /* number of the subgroup's first fragment along pixels, first channel */
+};
+
+static void take(struct matrix_conv *t, const struct sched *s)
+{
+    const i32 *v = s->v;
+    const struct graph *g = t->g.c.g;
+    enum dtype x = graph_value(g, t->g.c.x)->dtype, sum = v[P_ACC] == 32 ? DT_F32 : DT_F16;
+    t->m = v[P_M], t->n = v[P_N], t->k = v[P_K], t->sub = v[P_SUB];
+    t->wgm = v[P_WGM], t->wgn = v[P_WGN], t->sgm = v[P_SGM], t->sgn = v[P_SGN];
+    t->mx = v[P_MX], t->kb = v[P_KB];
+    t->a = (struct kir_frag){KR_A, x, (u8)t->m, (u8)t->k};
+    t->b = (struct kir_frag){KR_B, x, (u8)t->k, (u8)t->n};
+    t->acc_type = (struct kir_frag){KR_ACC, sum, (u8)t->m, (u8)t->n};
+    struct group_work w = {.threads = t->sub * t->wgm * t->wgn,
+                           .ty = t->wgm * t->sgm / t->mx,
+                           .tx = t->mx * t->m,
+                           .oc = t->wgn * t->sgn * t->n,
+                           .cb = t->kb * t->k,
+                           .readers = 8,
+                           .apart = 1,
+                           .patch = true,
+                           .weights = v[P_STAGE],
+                           .by_shared = true,
+                           .pipe = (enum group_pipe)v[P_PIPE]};
+    group_conv_plan(&t->g, &w);
+}
+
+/* Emission. */
+
+/* Row of fragments of the tile, and first pixel in it, of the subgroup's i-th fragment along
+ * pixels. */
+static void fragment_place(const struct matrix_conv *t, i64 i, kval *y, kval *x)
+{
+    struct kir *k = t->g.m->k;
+    kval f = kir_add_i(k, t->at_m, i);
+    *y = kir_div_i(k, f, t->mx);
+    *x = kir_mul_i(k, kir_mod_i(k, f, t->mx), t->m);
+}
+
+static kval acc_at(const struct matrix_conv *t, i64 i, i64 j)
+{
+    return kir_int(t->g.m->k, i * t->sgn + j);
+}
+
+/* One step of k channels under one tap; at, w: where the tile's patch and weights begin. */
+static void multiply(struct matrix_conv *t, kval at, kval w)
+{
+    struct group_conv *g = &t->g;
+    struct kir *k = g->m->k;
+    const struct conv *c = &g->c;
+    kval a[8], from = g->s.weights ? g->weights : g->packed, pitch = kir_int(k, g->s.oc);
+    assert(t->sgm <= countof(a));
+    for (i64 i = 0; i < t->sgm; i++) {
+        kval y, x;
+        fragment_place(t, i, &y, &x);
+        kval p = kir_add(k, at, kir_mul_i(k, x, g->step[c->xa]));
+        if (c->ya >= 0) p = kir_add(k, p, kir_mul_i(k, y, g->step[c->ya]));
+        a[i] = kir_frag_load(k, &t->a, g->patch, p, kir_int(k, g->step[c->xa]), false);
+    }
+    for (i64 j = 0; j < t->sgn; j++) {
+        kval p = kir_add(k, w, kir_add_i(k, t->at_n, j * t->n));
+        kval b = kir_frag_load(k, &t->b, from, p, pitch, false);
+        for (i64 i = 0; i < t->sgm; i++) {
+            kval sum = kir_load(k, t->acc, acc_at(t, i, j));
+            kir_store(k, t->acc, acc_at(t, i, j), kir_frag_mma(k, a[i], b, sum));
+        }
+    }
+}
+
+static void step(struct group_conv *g, void *user, const struct group_block *b)
+{
+    struct matrix_conv *t = user;
+    struct kir *k = g->m->k;
+    kval at = b->patch, w = b->weights, zero = kir_int(k, 0);
+    u32 n_loops = 1;
+    for (u32 i = 0; i < g->n_order; i++) {
+        u32 a = g->order[i];
+        if (g->c.k[a] == 1) continue;
+        kval tap = kir_loop(k, KL_SERIAL, zero, kir_int(k, g->c.k[a]), 1);
+        at = kir_add(k, at, kir_mul_i(k, tap, g->tap[a]));
+        w = kir_add(k, w, kir_mul_i(k, tap, g->w_tap[a]));
+        n_loops++;
+    }
+    kval c = kir_loop(k, KL_UNROLL, zero, kir_int(k, g->s.cb), t->k);
+    multiply(t, kir_add(k, at, c), kir_add(k, w, kir_mul_i(k, c, g->s.oc)));
+    for (u32 i = 0; i < n_loops; i++) kir_end(k);
+}
+
+static void leave(struct matrix_conv *t)
+{
+    struct group_conv *g = &t->g;
+    struct kir *k = g->m->k;
+    for (i64 i = 0; i < t->sgm; i++)
+        for (i64 j = 0; j < t->sgn; j++) {
+            kval at[N_AT] = {[AT_C] = kir_add_i(k, t->at_n, j * t->n)};
+            fragment_place(t, i, &at[AT_Y], &at[AT_X]);
+            kval sum = kir_cast(k, g->cell, kir_load(k, t->acc, acc_at(t, i, j)));
+            kir_frag_store(k, g->patch, group_conv_result(g, at), sum, kir_int(k, g->result),
+                           false);
+        }
+    kir_barrier(k);
+    group_conv_leave(g);
+}
+
+static void emit(struct emit *m, const struct task *task, const struct caps *caps,
+                 const struct sched *s)
+{
+    struct matrix_conv *t = arena_new(m->arena, struct matrix_conv);
+    struct kir *k = m->k;
+    group_conv_of(&t->g, task);
+    take(t, s);
+    k->subgroup = (u32)t->sub;
+    group_conv_open(&t->g, m);
+    kval sub = t->g.s.threads > t->sub ? kir_subgroup(k, 0) : kir_int(k, 0);
+    t->at_m = kir_mul_i(k, kir_mod_i(k, sub, t->wgm), t->sgm);
+    t->at_n = kir_mul_i(k, kir_div_i(k, sub, t->wgm), t->sgn * t->n);
+    t->acc = kir_alloc_frag(k, &t->acc_type, kir_int(k, t->sgm * t->sgn));
+    kval zero = kir_frag_fill(k, &t->acc_type, kir_const_f(k, t->acc_type.dtype, 1, 0));
+    for (i64 i = 0; i < t->sgm * t->sgn; i++) kir_store(k, t->acc, kir_int(k, i), zero);
+    group_conv_blocks(&t->g, step, t);
+    leave(t);
+    for (u32 i = 0; i < 3; i++) kir_end(k);
+}
+
+/* Choosing. */
+
+static bool is_listed(const struct matrix_conv *t, const struct caps *caps)
+{
+    struct str list = str_of(caps->matrix);
+    struct caps_matrix x;
+    while (caps_matrix_next(&list, &x))
+        if (x.m == t->m && x.n == t->n && x.k == t->k && x.a == t->a.dtype && x.b == t->b.dtype &&
+            x.c == t->acc_type.dtype && x.d == t->acc_type.dtype)
+            return true;
+    return false;
+}
+
+/* Does the list hold a shape of that size, of whatever types? Asked for millions of points: words
+ * are not taken apart. */
+static bool has_size(const char *list, const i32 *v)
+{
+    for (const char *p = list; *p;) {
+        i32 size[3] = {0};
+        for (u32 i = 0; *p && *p != ':'; p++) {
+            if (*p == 'x') i = i < 2 ? i + 1 : i;
+            else size[i] = size[i] * 10 + (*p - '0');
+        }
+        if (size[0] == v[P_M] && size[1] == v[P_N] && size[2] == v[P_K]) return true;
+        while (*p && *p++ != ' ') continue;
+    }
+    return false;
+}
+
+/* What depends on the schedule alone. */
+static bool is_sensible(const struct caps *caps, const i32 *v)
+{
+    u32 sub = (u32)v[P_SUB], threads = sub * (u32)(v[P_WGM] * v[P_WGN]);
+    if (sub < caps->subgroup_min || sub > caps->subgroup_max || threads > caps->max_group)
+        return false;
+    return v[P_WGM] * v[P_SGM] % v[P_MX] == 0 && has_size(caps->matrix, v);
+}
+
+static bool is_possible(const struct matrix_conv *t, const struct caps *caps)
+{
+    const struct conv *c = &t->g.c;
+    if (c->xa < 0 || (c->ya < 0 && t->g.s.ty > 1)) return false;
+    if (graph_value(c->g, c->w)->dtype != t->a.dtype || !is_listed(t, caps)) return false;
+    return group_conv_fits(&t->g, caps);
+}
+
+/* 32-bit registers of a thread: sums, operands, what is loaded ahead, addresses. */
+static double registers(const struct matrix_conv *t)
+{
+    double acc = (double)(t->sgm * t->sgn * t->m * t->n * dtype_size(t->acc_type.dtype));
+    double a = (double)((t->sgm * t->m + t->n) * t->k * dtype_size(t->a.dtype));
+    return (acc + a) / (4 * (double)t->sub) + (t->g.s.pipe == PIPE_NONE ? 30 : 60);
+}
+
+/* Not more than one tile hangs over, by less than half of it, unless it is the smallest. */
+static bool is_wasteful(i64 tile, i64 least, i64 size)
+{
+    return tile > least && 2 * (round_up(size, tile) - size) >= tile;
+}
+
+static bool is_worth_trying(const struct matrix_conv *t)
+{
+    const struct conv *c = &t->g.c;
+    const struct group_work *s = &t->g.s;
+    if (s->threads < 64 || registers(t) > 200 || t->sgm * t->sgn > 16) return false;
+    if (s->tx < s->ty && t->mx < 2 && s->ty > 16) return false;
+    if (s->cb > t->k && s->cb > round_up(c->ic, t->k)) return false;
+    if (s->tx * s->ty > t->m && group_conv_halo(&t->g) > 3) return false;
+    return !is_wasteful(s->oc, t->n, c->oc) && !is_wasteful(s->cb, t->k, c->ic) &&
+           !is_wasteful(s->tx, t->m, group_conv_size(&t->g, c->xa)) &&
+           !is_wasteful(s->ty, 4, group_conv_size(&t->g, c->ya));
+}
+
+/* One subgroup with as few fragments as pooling allows. */
+static bool is_least(const struct matrix_conv *t)
+{
+    return t->wgm * t->wgn * t->sgn * t->mx * t->kb == 1 && !t->g.s.weights &&
+           t->g.s.pipe == PIPE_NONE && t->sgm == group_conv_window(&t->g, t->g.c.ya);
+}
+
+static bool is_legal(struct matrix_conv *t, const struct caps *caps, const struct sched *s)
+{
+    if (!is_sensible(caps, s->v)) return false;
+    take(t, s);
+    return (is_worth_trying(t) || is_least(t)) && is_possible(t, caps);
+}
+
+static bool legal(const struct task *task, const struct caps *caps, const struct sched *s)
+{
+    struct matrix_conv t;
+    return is_sensible(caps, s->v) && group_conv_of(&t.g, task) && is_legal(&t, caps, s);
+}
+
+/* The least schedule of a shape that the target lists; false: none for this task. */
+static bool least_sched(struct matrix_conv *t, const struct caps *caps, const struct caps_matrix *x,
+                        struct sched *s)
+{
+    u32 sub = caps->subgroup ? caps->subgroup : caps->subgroup_min;
+    *s = (struct sched){
+        .v = {[P_M] = (i32)x->m, [P_N] = (i32)x->n, [P_K] = (i32)x->k, [P_SUB] = (i32)sub}};
+    s->v[P_ACC] = x->c == DT_F32 ? 32 : 16;
+    s->v[P_WGM] = s->v[P_WGN] = s->v[P_SGN] = s->v[P_MX] = s->v[P_KB] = 1;
+    s->v[P_SGM] = (i32)group_conv_window(&t->g, t->g.c.ya);
+    return x->m <= 64 && x->n <= 64 && x->k <= 64 && is_legal(t, caps, s);
+}
+
+static bool match(const struct task *task, const struct caps *caps)
+{
+    struct matrix_conv t;
+    struct str list = str_of(caps->matrix);
+    struct caps_matrix x;
+    struct sched s;
+    if (!caps->is_gpu || !list.n || !group_conv_of(&t.g, task)) return false;
+    while (caps_matrix_next(&list, &x))
+        if (least_sched(&t, caps, &x, &s)) return true;
+    return false;
+}
+
+/* Fragments are loaded at about the cost of six multiply-adds per 16 bytes of a thread; matrix
+   units are eight times as fast with sums of f32, twice that with shorter ones. */
+static double seconds(struct matrix_conv *t, const struct caps *caps, const i64 *var)
+{
+    bool is_short = t->acc_type.dtype == DT_F16;
+    double fma = (double)(t->m * t->n * t->k * t->sgm * t->sgn);
+    double a = (double)(t->sgm * t->m * t->k), b = (double)(t->sgn * t->n * t->k);
+    struct group_cost x = {.rate = is_short ? 14 : 8, .regs = registers(t)};
+    x.loads = 0.75 * (a + b * (t->g.s.weights ? 1 : 1.5)) / fma;
+    if (x.regs > 220) x.rate /= 3;
+    return group_conv_seconds(&t->g, caps, &x, var);
+}
+
+static double predict(const struct task *task, const struct caps *caps, const struct sched *s,
+                      const i64 *var)
+{
+    struct matrix_conv t;
+    if (!group_conv_of(&t.g, task)) return 1e9;
+    take(&t, s);
+    return seconds(&t, caps, var);
+}
+
+struct choice {
+    struct matrix_conv t;
+    const struct caps *caps;
+    const i64 *var;
+    double best;
+    struct sched *out;
+};
+
+static void try_one(struct choice *c, const struct sched *s)
+{
+    if (!is_legal(&c->t, c->caps, s)) return;
+    double x = seconds(&c->t, c->caps, c->var);
+    if (c->best && x >= c->best) return;
+    c->best = x;
+    *c->out = *s;
+}
+
+/* Subgroups and fragments: wgm, wgn, sgm, sgn. */
+static const i32 shapes[][4] = {{4, 1, 2, 2}, {4, 1, 2, 1}, {4, 1, 2, 4}, {4, 1, 1, 2},
+                                {2, 2, 4, 2}, {4, 1, 4, 2}, {4, 2, 2, 2}, {8, 1, 1, 2},
+                                {8, 1, 2, 2}, {2, 1, 2, 2}, {8, 1, 2, 1}, {4, 2, 4, 2}};
+
+static void try_shape(struct choice *c, struct sched s)
+{
+    for (u32 i = 0; i < countof(shapes) * countof(v_mx) * countof(v_kb) * 4; i++) {
+        u32 j = i / countof(shapes);
+        for (u32 p = 0; p < 4; p++) s.v[P_WGM + p] = shapes[i % countof(shapes)][p];
+        s.v[P_MX] = v_mx[j % countof(v_mx)], j /= countof(v_mx);
+        s.v[P_KB] = v_kb[j % countof(v_kb)], j /= countof(v_kb);
+        s.v[P_STAGE] = j & 1, s.v[P_PIPE] = j & 2 ? PIPE_DOUBLE : PIPE_NONE;
+        try_one(c, &s);
+    }
+}
+
+static void initial(const struct task *task, const struct caps *caps, const i64 *var,
+                    struct sched *out)
+{
+    struct choice c = {.caps = caps, .var = var, .out = out};
+    struct str list = str_of(caps->matrix);
+    struct caps_matrix x;
+    group_conv_of(&c.t.g, task);
+    while (caps_matrix_next(&list, &x)) {
+        struct sched s;
+        if (!least_sched(&c.t, caps, &x, &s)) continue;
+        try_one(&c, &s);
+        try_shape(&c, s);
+    }
+    assert(c.best > 0);
+}
+
+const struct gen gen_matrix_conv = {
+    .version = 1,
+    .name = "matrix_conv",
+    .revision = 1,
+    .param = param,
+    .n_param = N_PARAM,
+    .match = match,
+    .initial = initial,
+    .legal = legal,
+    .emit = emit,
+    .predict = predict,
+};
