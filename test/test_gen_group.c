@@ -5,6 +5,8 @@
 // or accesses outside. Some run on a Vulkan device, where one is present.
 #include "gen_tasks.h"
 
+extern const struct gen gen_matrix_gemm; /* its operands have 16 bits */
+
 static void try_family(const char *name, bool (*build)(struct bed *b), u64 n_seeds)
 {
     u32 n = 0, n_tasks = 0;
@@ -12,8 +14,8 @@ static void try_family(const char *name, bool (*build)(struct bed *b), u64 n_see
         struct bed b;
         bed_open(&b, seed);
         bed_use_groups(&b);
-        if (pick(&b, 0, 2) == 0) b.type = DT_F16;
         b.only = gen_find(str_of(name));
+        if (pick(&b, 0, 2) == 0 || b.only == &gen_matrix_gemm) b.type = DT_F16;
         if (build(&b)) n_tasks++, n += try_task(&b, seed, 5);
         bed_close(&b);
     }
@@ -22,6 +24,7 @@ static void try_family(const char *name, bool (*build)(struct bed *b), u64 n_see
 }
 
 static void test_gemm(void **state) { try_family("group_gemm", random_gemm, 50); }
+static void test_matrix(void **state) { try_family("matrix_gemm", random_gemm, 60); }
 static void test_row(void **state) { try_family("group_row", random_row, 60); }
 static void test_device(void **state)
 {
@@ -48,6 +51,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gemm),
+        cmocka_unit_test(test_matrix),
         cmocka_unit_test(test_row),
         cmocka_unit_test(test_device),
     };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // gen_gemm: a matrix product taken apart. When the right operand has no batches the left one's are
-// rows like any others, merged where memory allows. The epilogue may run on tiles of the result when
-// it is pointwise and its outputs are stored along columns or along rows; else it needs a grid of
-// its own.
+// rows like any others, merged where memory allows. The epilogue may run on tiles of the result
+// when it is pointwise and its outputs are stored along columns or along rows; else it needs a grid
+// of its own.
 #include "gen/gen_gemm.h"
 
 static bool is_one(const struct graph *g, sym s) { return gen_static(g, s, 0) == 1; }
@@ -92,8 +92,8 @@ bool gemm_of(struct gemm *x, const struct task *t)
     return true;
 }
 
-void gemm_index(struct emit *m, const struct gemm *x, value_id v, const kval *pos, kval row, kval col,
-                kval idx[MAX_RANK])
+void gemm_index(struct emit *m, const struct gemm *x, value_id v, const kval *pos, kval row,
+                kval col, kval idx[MAX_RANK])
 {
     const struct shape *s = &graph_value(m->g, v)->shape;
     u32 own = s->rank > 2 ? s->rank - 2 : 0;

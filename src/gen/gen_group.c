@@ -59,10 +59,12 @@ double group_seconds(const struct caps *c, const struct group_load *l)
     double gflops = c->gflops ? c->gflops : 5000, gbps = c->gbps ? c->gbps : 200;
     i64 processors = i64_max(1, (i64)gflops / 400), at_once = i64_max(1, 1024 / l->threads);
     double slots = (double)(processors * at_once), waves = l->groups / slots;
-    double rounds = (double)ceil_div((i64)l->groups, (i64)slots), tail = rounds / (waves > 0 ? waves : 1);
+    double rounds = (double)ceil_div((i64)l->groups, (i64)slots),
+           tail = rounds / (waves > 0 ? waves : 1);
     /* A processor with less than some hundred threads waits for its own latencies. */
     double busy = (double)(l->threads * at_once) / 512;
-    double flops = l->flops / (gflops * 1e9) / (busy < 1 ? busy : 1), bytes = l->bytes / (gbps * 1e9);
+    double flops = l->flops / (gflops * 1e9) / (busy < 1 ? busy : 1),
+           bytes = l->bytes / (gbps * 1e9);
     return 3e-6 + tail * (flops > bytes ? flops : bytes) + rounds * l->barriers * 5e-8;
 }
 
@@ -79,7 +81,8 @@ void group_copy_open(struct group_copy *c)
     c->reg = kir_alloc(k, KS_REG, c->type, c->lanes, kir_int(k, copy_turns(c)));
 }
 
-/* Vector number t + turn * n: where it stands in the tile. Opens an IF when not every thread has one. */
+/* Vector number t + turn * n: where it stands in the tile. Opens an IF when not every thread has
+ * one. */
 static bool copy_unit(const struct group_copy *c, i64 turn, kval *row, kval *col)
 {
     struct kir *k = c->g->m->k;
@@ -170,8 +173,7 @@ void group_tile_step(const struct group_tile *t, kval a, kval a_at, kval b, kval
         }
         kval row = kir_splat(k, kir_lane(k, rows, i % t->run), t->lanes);
         for (i64 j = 0; j < nj; j++)
-            kir_store(k, t->acc, acc_at(t, i, j),
-                      kir_fma(k, row, col[j], group_tile_get(t, i, j)));
+            kir_store(k, t->acc, acc_at(t, i, j), kir_fma(k, row, col[j], group_tile_get(t, i, j)));
     }
 }
 

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // group_row: tasks with reductions (softmax, normalisation, global pooling, ReduceX) by groups of
-// threads. `threads` threads share a row, a group takes `rows` rows. Each thread folds its elements,
-// the threads of a row fold their results (gen_group.c), every one of them knows the result and goes
-// on with the next reduction or the outputs. What a reduction computed may stay in registers for the
-// passes that follow. Rows behind the last are copies of the last one that store nothing, so that no
-// barrier is branched around.
+// threads. `threads` threads share a row, a group takes `rows` rows. Each thread folds its
+// elements, the threads of a row fold their results (gen_group.c), every one of them knows the
+// result and goes on with the next reduction or the outputs. What a reduction computed may stay in
+// registers for the passes that follow. Rows behind the last are copies of the last one that store
+// nothing, so that no barrier is branched around.
 //
 // Neighbouring threads read neighbouring elements: along the row, or, where the innermost axis in
 // memory is kept, across rows.
 //
-// With `chunks` a row is shared by several groups, too: each reduction leaves one partial result per
-// chunk in a TEMP array, a second grid folds these, and the outputs follow in grids of their own. So
-// do reductions that do not fit together.
+// With `chunks` a row is shared by several groups, too: each reduction leaves one partial result
+// per chunk in a TEMP array, a second grid folds these, and the outputs follow in grids of their
+// own. So do reductions that do not fit together.
 //
 // Groups of axes (gen_space.c) are either reduced or kept; a row is one index of all kept groups.
 #include "gen/gen_group.h"
@@ -26,7 +26,7 @@ static const i32 v_lanes[] = {1, 2, 4, 8};
 static const i32 v_unroll[] = {1, 4};
 static const i32 v_keep[] = {0, 1};
 static const i32 v_chunks[] = {1, 8, 64, 512};
-static const i32 v_sub[] = {0};
+static const i32 v_sub[] = {0, 1};
 
 static const struct gen_param param[N_PARAM] = {
     [P_THREADS] = {"threads", "threads that share a row", v_threads, countof(v_threads)},
@@ -59,14 +59,14 @@ struct rows {
     struct row_space sp;
     const struct reduction *first; /* its axes make the space */
     u32 lanes;
-    u32 group[MAX_RANK], n_group;  /* reduced groups */
-    sym length;                    /* of a row */
-    kval at[MAX_RANK];             /* per group; a vector where lanes run */
-    kval row;                      /* this thread's row, or vector of rows, and how many there are */
+    u32 group[MAX_RANK], n_group; /* reduced groups */
+    sym length;                   /* of a row */
+    kval at[MAX_RANK];            /* per group; a vector where lanes run */
+    kval row;                     /* this thread's row, or vector of rows, and how many there are */
     kval n_rows;
-    kval place, from, to;          /* of the thread in its row; the elements of the row it shares */
+    kval place, from, to; /* of the thread in its row; the elements of the row it shares */
     kval chunk;
-    kval slot;                     /* register of the element at hand, when kept */
+    kval slot; /* register of the element at hand, when kept */
     kval kept[MAX_REDUCE], result[MAX_REDUCE], temp[MAX_REDUCE];
 };
 
@@ -112,12 +112,12 @@ static void open_rows(struct rows *r, i64 chunks)
     const struct space *sp = &r->sp.sp;
     u32 group[MAX_RANK], n = 0;
     i64 step = r->sp.across ? 1 : r->lanes;
-    sym rows = row_count(r),
-        part = sym_cdiv(st, r->length, sym_const(st, chunks * step));
+    sym rows = row_count(r), part = sym_cdiv(st, r->length, sym_const(st, chunks * step));
     r->chunk = kir_grid(k, kir_int(k, chunks));
     kval at = kir_grid(k, emit_size(m, sym_cdiv(st, rows, sym_const(st, r->s.rows))));
     group_enter(&r->g);
-    kval t = r->g.t, own = r->sp.across ? kir_mod_i(k, t, r->s.rows) : kir_div_i(k, t, r->s.threads);
+    kval t = r->g.t,
+         own = r->sp.across ? kir_mod_i(k, t, r->s.rows) : kir_div_i(k, t, r->s.threads);
     r->place = r->sp.across ? kir_div_i(k, t, r->s.rows) : kir_mod_i(k, t, r->s.threads);
     r->n_rows = emit_size(m, rows);
     r->row = kir_add(k, kir_mul_i(k, at, r->s.rows), own);
@@ -127,9 +127,8 @@ static void open_rows(struct rows *r, i64 chunks)
         kval end = kir_add(k, r->from, kir_mul_i(k, emit_size(m, part), step));
         r->to = kir_min(k, r->to, end);
     }
-    kval row = sym_divides(st, r->s.rows, rows)
-                   ? r->row
-                   : kir_min(k, r->row, kir_add_i(k, r->n_rows, -1));
+    kval row =
+        sym_divides(st, r->s.rows, rows) ? r->row : kir_min(k, r->row, kir_add_i(k, r->n_rows, -1));
     for (u32 i = 0; i < sp->n; i++)
         if (!r->sp.reduced[i] && !(r->sp.across && i == sp->n - 1)) group[n++] = i;
     if (r->sp.across) {
@@ -267,8 +266,8 @@ static kval fold_row(struct rows *r, enum kir_op op, kval acc)
     if (!r->sp.across) v = fold_vector(k, op, v);
     struct group_fold f = {&r->g, op, r->s.threads, r->sp.across ? r->s.rows : 1, 0};
     if (r->s.threads > 1)
-        f.shared = kir_alloc(k, KS_SHARED, kir_dtype(k, v), 1,
-                             kir_int(k, r->g.n * kir_lanes(k, v)));
+        f.shared =
+            kir_alloc(k, KS_SHARED, kir_dtype(k, v), 1, kir_int(k, r->g.n * kir_lanes(k, v)));
     return group_fold(&f, v);
 }
 
@@ -523,7 +522,8 @@ static double seconds(const struct rows *r, const struct caps *c, const struct r
     const struct graph *g = r->x.g;
     bool at_once = r->x.fused && s->chunks == 1;
     double full = gen_count(g, r->x.red[0].in, var), length = row_length(&r->x, var),
-           rows = full / (length > 1 ? length : 1), groups = rows / (double)s->rows, passes = r->x.n + 1;
+           rows = full / (length > 1 ? length : 1), groups = rows / (double)s->rows,
+           passes = r->x.n + 1;
     if (r->sp.across) groups /= (double)s->lanes;
     i64 size = dtype_size(graph_value(g, r->x.red[0].in)->dtype), n = s->threads * s->rows;
     double reads = s->keep ? 1 : at_once ? 1 + 0.3 * (passes - 1) : passes;
@@ -535,11 +535,14 @@ static double seconds(const struct rows *r, const struct caps *c, const struct r
         .threads = n,
         .flops = full * passes * (double)g->node.n * (s->lanes > 1 ? 1 : 1.3),
         .bytes = full * (double)size * (reads * waste + 1),
-        .barriers = r->x.n * (s->sub ? 2 : 2 + 2 * (double)(63 - __builtin_clzll((u64)s->threads)))};
+        .barriers =
+            r->x.n * (s->sub ? 2 : 2 + 2 * (double)(63 - __builtin_clzll((u64)s->threads)))};
     /* Rounds of one thread, each as long as memory is away. */
-    double rounds = passes * length / (double)(s->threads * s->chunks * (r->sp.across ? 1 : s->lanes)) /
+    double rounds = passes * length /
+                    (double)(s->threads * s->chunks * (r->sp.across ? 1 : s->lanes)) /
                     (double)(s->keep ? 4 : s->unroll);
-    return group_seconds(c, &load) + 3e-7 * rounds + (at_once ? 0 : 3e-6 * passes * (s->chunks > 1 ? 2 : 1));
+    return group_seconds(c, &load) + 3e-7 * rounds +
+           (at_once ? 0 : 3e-6 * passes * (s->chunks > 1 ? 2 : 1));
 }
 
 static double predict(const struct task *t, const struct caps *c, const struct sched *v,

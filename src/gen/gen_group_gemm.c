@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// gen_group_gemm: what products by groups of threads share. In rounds of bk terms all threads copy
+// bk columns of the left operand and bk rows of the right one to SHARED arrays. Prologues and
+// transpositions are evaluated while copying, once per block. Constants are packed in the order of
+// the copies, with zeros behind their ends.
+//
+// Nothing is branched on inside a round: rows and columns behind the end are copies of the last
+// ones, terms behind the end are zeros.
+#include "gen/gen_group_gemm.h"
+
+/* Operands. */
+
+static bool is_packable(const struct gemm *x, value_id v)
+{
+    const struct value *c = graph_value(x->g, v);
+    bool is_merged = x->merged && v == x->a;
+    return c->is_const && c->shape.rank > 1 && c->layout == LAYOUT_ROWS && !is_merged &&
+           shape_is_static(x->g->sym, &c->shape, (i64[MAX_RANK]){0});
+}
+
+static void pack_dim(struct pack *p, sym extent, u32 axis, i64 stride)
+{
+    p->dim[p->n].extent = extent;
+    p->dim[p->n].axis = axis;
+    p->dim[p->n++].stride = stride;
+}
+
+static sym blocks_of(const struct product *p, const struct side *s)
+{
+    return sym_cdiv(p->m->g->sym, s->across, sym_const(p->m->g->sym, s->block));
+}
+
+static sym rounds_of(const struct product *p)
+{
+    return sym_cdiv(p->m->g->sym, p->x.k, sym_const(p->m->g->sym, p->bk));
+}
+
+/* [batches][block][round][term][row or column] */
+static kval pack_side(struct product *p, const struct side *s)
+{
+    struct symtab *t = p->m->g->sym;
+    struct pack *k = arena_new(p->m->arena, struct pack);
+    const struct shape *shape = &graph_value(p->m->g, s->v)->shape;
+    u32 row = shape->rank - 2, col = shape->rank - 1;
+    u32 across = s == &p->a ? row : col, along = s == &p->a ? col : row;
+    for (u32 i = 0; i < row; i++) pack_dim(k, shape->dim[i], i, 1);
+    pack_dim(k, blocks_of(p, s), across, s->block);
+    pack_dim(k, rounds_of(p), along, p->bk);
+    pack_dim(k, sym_const(t, p->bk), along, 1);
+    pack_dim(k, sym_const(t, s->block), across, 1);
+    return emit_pack(p->m, s->v, k);
+}
+
+static kval read_packed(const struct side *s, kval term, kval i)
+{
+    struct product *p = s->p;
+    struct kir *k = p->m->k;
+    const struct shape *shape = &graph_value(p->m->g, s->v)->shape;
+    kval idx[MAX_RANK], at = kir_int(k, 0);
+    gemm_index(p->m, &p->x, s->v, p->pos, at, at, idx);
+    for (u32 d = 0; d + 2 < shape->rank; d++)
+        at = kir_add(k, kir_mul(k, at, emit_size(p->m, shape->dim[d])), idx[d]);
+    at = kir_add(k, kir_mul(k, at, emit_size(p->m, blocks_of(p, s))), s->number);
+    at = kir_add(k, kir_mul(k, at, p->n_rounds), p->round);
+    at = kir_add(k, kir_mul_i(k, at, p->bk), term);
+    at = kir_add(k, kir_mul_i(k, at, s->block), i);
+    return kir_load(k, s->packed, kir_ramp(k, at, 1, s->copy.lanes));
+}
+
+/* i, but where size need not be a multiple of `block` so that a vector of `lanes` lies within. */
+static kval clamp(struct product *p, kval i, sym size, i64 block, u32 lanes)
+{
+    struct kir *k = p->m->k;
+    if (sym_divides(p->m->g->sym, block, size)) return i;
+    return kir_min(k, i, kir_add_i(k, emit_size(p->m, size), -(i64)lanes));
+}
+
+static kval read_value(const struct side *s, kval term, kval i)
+{
+    struct product *p = s->p;
+    struct kir *k = p->m->k;
+    u32 lanes = s->copy.lanes;
+    bool is_a = s == &p->a;
+    kval idx[MAX_RANK], t = kir_add(k, kir_mul_i(k, p->round, p->bk), term);
+    kval at = clamp(p, kir_add(k, s->first, i), s->across, s->block, s->along_k ? 1 : lanes);
+    kval inside = clamp(p, t, p->x.k, p->bk, s->along_k ? lanes : 1);
+    at = s->along_k ? at : kir_ramp(k, at, 1, lanes);
+    kval term_at = s->along_k ? kir_ramp(k, inside, 1, lanes) : inside;
+    gemm_index(p->m, &p->x, s->v, p->pos, is_a ? at : term_at, is_a ? term_at : at, idx);
+    kval v = emit_value(p->m, s->v, idx);
+    if (inside == t) return v;
+    return kir_select(k, kir_lt(k, t, emit_size(p->m, p->x.k)), v,
+                      kir_const_f(k, kir_dtype(k, v), 1, 0));
+}
+
+static kval read_side(void *user, kval row, kval col)
+{
+    const struct side *s = user;
+    struct kir *k = s->p->m->k;
+    kval term = s->along_k ? col : row, i = s->along_k ? row : col;
+    kval v = s->packed ? read_packed(s, term, i) : read_value(s, term, i);
+    return kir_splat(k, kir_cast(k, s->p->held, v), s->copy.lanes);
+}
+
+static void side_init(struct product *p, struct side *s, const struct task *t)
+{
+    bool is_a = s == &p->a;
+    *s = (struct side){.p = p,
+                       .v = is_a ? p->x.a : p->x.b,
+                       .across = is_a ? p->x.m : p->x.n,
+                       .block = is_a ? p->bm : p->bn};
+    if (is_packable(&p->x, s->v)) s->packed = pack_side(p, s);
+    s->along_k = !s->packed && gemm_is_dense_along_last(t, s->v, 4) == is_a;
+    bool terms_inside = p->by_source && s->along_k;
+    s->term_step = terms_inside ? 1 : s->block + p->pad;
+    s->step = terms_inside ? p->bk + p->pad : 1;
+    s->size = terms_inside ? s->block * s->step : p->bk * s->term_step;
+    i64 rows = s->along_k ? s->block : p->bk, cols = s->along_k ? p->bk : s->block;
+    i64 most = i64_min(cols, i64_max(1, rows * cols / p->g.n));
+    sym dense = s->packed ? sym_const(p->m->g->sym, cols) : s->along_k ? p->x.k : s->across;
+    enum dtype type = graph_value(p->m->g, s->v)->dtype;
+    s->copy = (struct group_copy){.g = &p->g,
+                                  .rows = rows,
+                                  .cols = cols,
+                                  .lanes = group_lanes(p->m->g, dense, type, (u32)most),
+                                  .type = p->held,
+                                  .read = read_side,
+                                  .user = s,
+                                  .row_step = s->along_k ? s->step : s->term_step,
+                                  .col_step = s->along_k ? s->term_step : s->step};
+}
+
+void product_init(struct product *p, const struct task *t)
+{
+    struct emit *m = p->m;
+    side_init(p, &p->a, t);
+    side_init(p, &p->b, t);
+    emit_args(m);
+    if (!p->x.simple)
+        p->temp =
+            kir_alloc(m->k, KS_TEMP, p->type, 1, emit_size(m, shape_count(m->g->sym, p->x.ys)));
+}
+
+/* Rounds. */
+
+static void fetch(struct product *p, kval round)
+{
+    p->round = round;
+    group_copy_fetch(&p->a.copy);
+    group_copy_fetch(&p->b.copy);
+}
+
+static void put(struct product *p, kval stage)
+{
+    struct kir *k = p->m->k;
+    group_copy_put(&p->a.copy, p->a.array, kir_mul_i(k, stage, p->a.size));
+    group_copy_put(&p->b.copy, p->b.array, kir_mul_i(k, stage, p->b.size));
+}
+
+/* The first round, which need not exist. */
+static void fetch_first(struct product *p)
+{
+    struct kir *k = p->m->k;
+    bool exists = gen_static(p->m->g, p->x.k, 0) > 0;
+    if (!exists) kir_if(k, kir_lt(k, kir_int(k, 0), p->n_rounds));
+    fetch(p, kir_int(k, 0));
+    if (p->pipe == PRODUCT_DOUBLE) put(p, kir_int(k, 0));
+    if (!exists) kir_end(k);
+}
+
+void product_rounds(struct product *p)
+{
+    struct kir *k = p->m->k;
+    kval zero = kir_int(k, 0);
+    if (p->pipe != PRODUCT_PLAIN) fetch_first(p);
+    if (p->pipe == PRODUCT_DOUBLE) kir_barrier(k);
+    kval r = kir_loop(k, KL_SERIAL, zero, p->n_rounds, 1);
+    kval next = kir_min(k, kir_add_i(k, r, 1), kir_add_i(k, p->n_rounds, -1));
+    if (p->pipe == PRODUCT_DOUBLE) {
+        fetch(p, next);
+        p->multiply(p, kir_mod_i(k, r, 2));
+        put(p, kir_mod_i(k, kir_add_i(k, r, 1), 2));
+        kir_barrier(k);
+    } else {
+        if (p->pipe == PRODUCT_PLAIN) fetch(p, r);
+        kir_barrier(k);
+        put(p, zero);
+        kir_barrier(k);
+        if (p->pipe == PRODUCT_AHEAD) fetch(p, next);
+        p->multiply(p, zero);
+    }
+    kir_end(k);
+}
+
+/* Storing. */
+
+static kval current_value(struct emit *m, const void *user, const kval *idx)
+{
+    return *(const kval *)user;
+}
+
+static void store_vector(struct product *p, const kval *idx, kval val, kval limit)
+{
+    struct emit *m = p->m;
+    if (p->temp) {
+        kval at = tile_temp_index(m, p->x.y, p->x.n_axis, idx);
+        kir_store_n(m->k, p->temp, at, val, limit);
+        return;
+    }
+    emit_limit(m, limit);
+    emit_bind(m, p->x.y, current_value, &val);
+    for (u32 i = 0; i < m->g->output.n; i++) {
+        value_id v = m->g->output.v[i];
+        emit_store_n(m, v, idx, emit_value(m, v, idx), limit);
+    }
+    emit_bind(m, p->x.y, NULL, NULL);
+    emit_limit(m, 0);
+}
+
+/* Is i below size, which its block may hang over? 0: certainly. */
+static kval is_inside(struct product *p, kval i, sym size, i64 block)
+{
+    struct kir *k = p->m->k;
+    if (sym_divides(p->m->g->sym, block, size)) return 0;
+    return kir_lt(k, i, emit_size(p->m, size));
+}
+
+void product_store(struct product *p, kval row, kval col, kval val)
+{
+    struct kir *k = p->m->k;
+    u32 lanes = kir_lanes(k, val);
+    kval idx[MAX_RANK];
+    row = kir_add(k, p->a.first, row);
+    col = kir_add(k, p->b.first, col);
+    kval a = is_inside(p, row, p->x.m, p->bm), b = is_inside(p, col, p->x.n, p->bn);
+    kval is_there = a && b ? kir_bin(k, KI_AND, a, b) : a ? a : b;
+    bool is_whole = sym_divides(p->m->g->sym, lanes, p->x.n);
+    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = p->pos[i];
+    if (p->x.m_axis >= 0) idx[p->x.m_axis] = row;
+    idx[p->x.n_axis] = kir_ramp(k, col, 1, lanes);
+    if (is_there) kir_if(k, is_there);
+    store_vector(p, idx, val, is_whole ? 0 : kir_sub(k, emit_size(p->m, p->x.n), col));
+    if (is_there) kir_end(k);
+}
+
+/* The grid. */
+
+/* Number `at` of the blocks, walked column by column within each `raster` rows of them. */
+static void walk_blocks(struct product *p, kval at, kval rows, kval cols, kval *row, kval *col)
+{
+    struct kir *k = p->m->k;
+    kval area = kir_mul_i(k, cols, p->raster);
+    kval first = kir_mul_i(k, kir_div(k, at, area), p->raster);
+    kval height = kir_min(k, kir_sub(k, rows, first), kir_int(k, p->raster));
+    at = kir_mod(k, at, area);
+    *row = kir_add(k, first, kir_mod(k, at, height));
+    *col = kir_div(k, at, height);
+}
+
+static void side_open(struct product *p, struct side *s, kval number)
+{
+    struct kir *k = p->m->k;
+    s->number = number;
+    s->first = kir_mul_i(k, number, s->block);
+    s->array = kir_alloc(k, KS_SHARED, p->held, 1,
+                         kir_int(k, s->size * (p->pipe == PRODUCT_DOUBLE ? 2 : 1)));
+    group_copy_open(&s->copy);
+}
+
+void product_open(struct product *p)
+{
+    struct emit *m = p->m;
+    struct kir *k = m->k;
+    struct symtab *st = m->g->sym;
+    const u32 all[MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
+    const struct space *outer = &p->x.outer;
+    kval at[MAX_RANK] = {0}, row, col;
+    sym rows = blocks_of(p, &p->a), cols = blocks_of(p, &p->b);
+    kval batch = kir_grid(k, emit_size(m, space_count(outer, st, 0, outer->n)));
+    if (p->raster > 1) {
+        kval number = kir_grid(k, emit_size(m, sym_mul(st, rows, cols)));
+        walk_blocks(p, number, emit_size(m, rows), emit_size(m, cols), &row, &col);
+    } else {
+        row = kir_grid(k, emit_size(m, rows));
+        col = kir_grid(k, emit_size(m, cols));
+    }
+    group_enter(&p->g);
+    p->n_rounds = emit_size(m, rounds_of(p));
+    space_split(m, outer, all, outer->n, batch, at);
+    space_index(k, outer, at, p->pos);
+    side_open(p, &p->a, row);
+    side_open(p, &p->b, col);
+}
+
+static kval load_temp(struct emit *m, const void *user, const kval *idx)
+{
+    const struct product *p = user;
+    return emit_load(m, p->temp, tile_temp_index(m, p->x.y, p->x.n_axis, idx));
+}
+
+void product_close(struct product *p, const struct task *t, const struct caps *caps)
+{
+    for (u32 i = 0; i < (p->raster > 1 ? 2u : 3u); i++) kir_end(p->m->k);
+    if (!p->x.simple) gen_map_rest(p->m, t, caps, p->x.y, load_temp, p);
+}
+
+/* Choice. */
+
+i64 product_shared(const struct product_sched *s, i64 pad, i64 size)
+{
+    i64 stages = s->pipe == PRODUCT_DOUBLE ? 2 : 1;
+    i64 lines = i64_max(s->bm, s->bk) * (i64_min(s->bm, s->bk) + pad) +
+                i64_max(s->bn, s->bk) * (i64_min(s->bn, s->bk) + pad);
+    return stages * lines * size;
+}
+
+/* A block is at most twice too large. */
+static bool is_block_useful(i64 block, i64 least, i64 size)
+{
+    return block <= least || block < 2 * size;
+}
+
+bool product_is_useful(const struct gemm *x, const struct product_sched *s)
+{
+    i64 m = gen_eval(x->g, x->m, NULL), n = gen_eval(x->g, x->n, NULL),
+        k = gen_eval(x->g, x->k, NULL);
+    if (s->raster > 1 && (m <= s->bm * 2 || n <= s->bn)) return false;
+    return is_block_useful(s->bm, 16, m) && is_block_useful(s->bn, 16, n) &&
+           is_block_useful(s->bk, 16, k);
+}
+
+double product_seconds(const struct gemm *x, const struct caps *c, const struct product_sched *s,
+                       double work, const i64 *var)
+{
+    double m = (double)gen_eval(x->g, x->m, var), n = (double)gen_eval(x->g, x->n, var),
+           k = (double)gen_eval(x->g, x->k, var), batch = 1;
+    double size = (double)dtype_size(graph_value(x->g, x->a)->dtype);
+    for (u32 i = 0; i < x->outer.n; i++) batch *= (double)gen_eval(x->g, x->outer.g[i].extent, var);
+    double blocks = batch * (double)ceil_div((i64)m, s->bm) * (double)ceil_div((i64)n, s->bn),
+           rounds = (double)ceil_div((i64)k, s->bk);
+    double copied = blocks * rounds * (double)(s->bk * (s->bm + s->bn)) * size;
+    /* Of what the groups copy, the caches hold three quarters. */
+    struct group_load load = {.groups = blocks,
+                              .threads = s->threads,
+                              .flops = work * 2 * blocks * rounds * (double)(s->bm * s->bn * s->bk),
+                              .bytes = copied / 4 + size * batch * (m * k + k * n + m * n),
+                              .barriers = rounds * (s->pipe == PRODUCT_DOUBLE ? 1 : 2)};
+    return group_seconds(c, &load) * (s->pipe ? 0.95 : 1) + (x->simple ? 0 : 4e-6);
+}

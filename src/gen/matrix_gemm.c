@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// matrix_gemm: matrix products by groups of threads with matrix units. A group computes a block of
+// results in rounds (gen_group_gemm.c); gm x gn subgroups stand in it, each with wm x wn fragments
+// of sums. Shared arrays keep the order in which the operands lie in memory, so that copies are
+// wide on both sides: fragments are loaded by rows or by columns. Results pass through shared
+// memory, a row of fragments at a time, where every thread gets vectors of them for the epilogue.
+//
+// A shape is one that the target lists with the operands' type on both sides; sums are f32 or f16.
+//
+// Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n).
+#include "gen/gen_group_gemm.h"
+
+enum { P_M, P_N, P_K, P_ACC, P_GM, P_GN, P_WM, P_WN, P_BK, P_PIPE, P_RASTER, N_PARAM };
+
+static const i32 v_size[] = {4, 8, 16, 32};
+static const i32 v_acc[] = {16, 32};
+static const i32 v_subgroups[] = {1, 2, 4};
+static const i32 v_fragments[] = {1, 2, 4};
+static const i32 v_bk[] = {16, 32, 64};
+static const i32 v_pipe[] = {PRODUCT_PLAIN, PRODUCT_AHEAD, PRODUCT_DOUBLE};
+static const i32 v_raster[] = {1, 8};
+
+static const struct gen_param param[N_PARAM] = {
+    [P_M] = {"m", "rows of a fragment", v_size, countof(v_size)},
+    [P_N] = {"n", "columns of a fragment", v_size, countof(v_size)},
+    [P_K] = {"k", "terms of a fragment", v_size, countof(v_size)},
+    [P_ACC] = {"acc", "bits of a sum", v_acc, countof(v_acc)},
+    [P_GM] = {"gm", "subgroups along rows", v_subgroups, countof(v_subgroups)},
+    [P_GN] = {"gn", "subgroups along columns", v_subgroups, countof(v_subgroups)},
+    [P_WM] = {"wm", "fragments of a subgroup along rows", v_fragments, countof(v_fragments)},
+    [P_WN] = {"wn", "fragments of a subgroup along columns", v_fragments, countof(v_fragments)},
+    [P_BK] = {"bk", "terms per round", v_bk, countof(v_bk)},
+    [P_PIPE] = {"pipe",
+                "0: copy, then multiply; 1: the next round is fetched to registers "
+                "meanwhile; 2: and has shared arrays of its own",
+                v_pipe, countof(v_pipe)},
+    [P_RASTER] = {"raster", "rows of blocks that are walked column by column", v_raster,
+                  countof(v_raster)},
+};
+
+enum { PAD = 8, MAX_FRAGMENTS = 16, MAX_REGS = 200 };
+
+struct matrix_sched {
+    i64 m, n, k, acc, gm, gn, wm, wn, bk, pipe, raster;
+    i64 subgroup;
+};
+
+static struct matrix_sched sched_of(const struct caps *c, const struct sched *s)
+{
+    const i32 *v = s->v;
+    return (struct matrix_sched){v[P_M],  v[P_N],  v[P_K],  v[P_ACC],  v[P_GM],     v[P_GN],
+                                 v[P_WM], v[P_WN], v[P_BK], v[P_PIPE], v[P_RASTER], c->subgroup};
+}
+
+static struct product_sched product_of(const struct matrix_sched *s)
+{
+    return (struct product_sched){.bm = s->gm * s->wm * s->m,
+                                  .bn = s->gn * s->wn * s->n,
+                                  .bk = s->bk,
+                                  .pipe = s->pipe,
+                                  .raster = s->raster,
+                                  .threads = s->gm * s->gn * s->subgroup};
+}
+
+struct fragments {
+    struct product p;
+    struct matrix_sched s;
+    struct kir_frag a, b, c;
+    kval acc;      /* REG: wm x wn fragments of sums */
+    kval row, col; /* in the block, of the subgroup's first sum */
+};
+
+static enum dtype acc_type(const struct matrix_sched *s) { return s->acc == 32 ? DT_F32 : DT_F16; }
+
+static kval slot(const struct fragments *x, i64 i, i64 j)
+{
+    return kir_int(x->p.m->k, i * x->s.wn + j);
+}
+
+/* The fragment at (term, i) of an operand: by columns where its own rows are the inner ones. */
+static kval load(const struct fragments *x, const struct side *s, kval stage, kval term, kval i)
+{
+    struct kir *k = x->p.m->k;
+    bool is_a = s == &x->p.a, terms_inside = s->term_step == 1;
+    kval at = kir_add(k, kir_mul_i(k, term, s->term_step), kir_mul_i(k, i, s->step));
+    return kir_frag_load(k, is_a ? &x->a : &x->b, s->array,
+                         kir_add(k, kir_mul_i(k, stage, s->size), at),
+                         kir_int(k, terms_inside ? s->step : s->term_step), terms_inside != is_a);
+}
+
+static void multiply(struct product *p, kval stage)
+{
+    struct fragments *x = (struct fragments *)p;
+    struct kir *k = p->m->k;
+    for (i64 t = 0; t < x->s.bk; t += x->s.k) {
+        kval term = kir_int(k, t), a[4], b;
+        for (i64 i = 0; i < x->s.wm; i++)
+            a[i] = load(x, &p->a, stage, term, kir_add_i(k, x->row, i * x->s.m));
+        for (i64 j = 0; j < x->s.wn; j++) {
+            b = load(x, &p->b, stage, term, kir_add_i(k, x->col, j * x->s.n));
+            for (i64 i = 0; i < x->s.wm; i++)
+                kir_store(k, x->acc, slot(x, i, j),
+                          kir_frag_mma(k, a[i], b, kir_load(k, x->acc, slot(x, i, j))));
+        }
+    }
+}
+
+/* Storing: row i of the subgroup's fragments stands in its part of a SHARED array. */
+
+static u32 store_lanes(const struct fragments *x)
+{
+    return gen_static(x->p.x.g, x->p.x.n, 0) == 1 ? 1 : 4;
+}
+
+static i64 line(const struct matrix_sched *s) { return s->wn * s->n + PAD; }
+
+static void store_row(struct fragments *x, kval array, kval at, i64 i)
+{
+    struct product *p = &x->p;
+    struct kir *k = p->m->k;
+    u32 lanes = store_lanes(x);
+    i64 per_line = x->s.wn * x->s.n / lanes, units = x->s.m * per_line;
+    for (i64 u = 0; u < units; u += x->s.subgroup) {
+        kval unit = kir_add_i(k, p->g.lane, u);
+        bool some = u + x->s.subgroup > units;
+        if (some) kir_if(k, kir_lt(k, unit, kir_int(k, units)));
+        kval row = kir_div_i(k, unit, per_line),
+             col = kir_mul_i(k, kir_mod_i(k, unit, per_line), lanes);
+        kval from = kir_add(k, at, kir_add(k, kir_mul_i(k, row, line(&x->s)), col));
+        kval val = kir_load(k, array, kir_ramp(k, from, 1, lanes));
+        row = kir_add_i(k, kir_add(k, x->row, row), i * x->s.m);
+        product_store(p, row, kir_add(k, x->col, col), kir_cast(k, p->type, val));
+        if (some) kir_end(k);
+    }
+}
+
+static void store_all(struct fragments *x)
+{
+    struct kir *k = x->p.m->k;
+    i64 part = x->s.m * line(&x->s);
+    kval array = kir_alloc(k, KS_SHARED, x->c.dtype, 1, kir_int(k, x->s.gm * x->s.gn * part));
+    kval at = kir_mul_i(k, x->p.g.sg, part), pitch = kir_int(k, line(&x->s));
+    for (i64 i = 0; i < x->s.wm; i++) {
+        if (i) kir_barrier(k);
+        for (i64 j = 0; j < x->s.wn; j++)
+            kir_frag_store(k, array, kir_add_i(k, at, j * x->s.n),
+                           kir_load(k, x->acc, slot(x, i, j)), pitch, false);
+        kir_barrier(k);
+        store_row(x, array, at, i);
+    }
+}
+
+static void emit(struct emit *m, const struct task *t, const struct caps *caps,
+                 const struct sched *v)
+{
+    struct fragments *x = arena_new(m->arena, struct fragments);
+    struct product *p = &x->p;
+    struct matrix_sched s = sched_of(caps, v);
+    struct product_sched ps = product_of(&s);
+    struct kir *k = m->k;
+    *x = (struct fragments){.s = s};
+    *p = (struct product){.m = m,
+                          .bm = ps.bm,
+                          .bn = ps.bn,
+                          .bk = ps.bk,
+                          .raster = ps.raster,
+                          .pipe = (enum product_pipe)ps.pipe,
+                          .pad = PAD,
+                          .by_source = true,
+                          .multiply = multiply};
+    gemm_of(&p->x, t);
+    p->held = graph_value(&t->g, p->x.a)->dtype;
+    p->type = emit_type(p->held);
+    x->a = (struct kir_frag){KR_A, p->held, (u8)s.m, (u8)s.k};
+    x->b = (struct kir_frag){KR_B, p->held, (u8)s.k, (u8)s.n};
+    x->c = (struct kir_frag){KR_ACC, acc_type(&s), (u8)s.m, (u8)s.n};
+    group_init(&p->g, m, ps.threads, (u32)s.subgroup);
+    product_init(p, t);
+    product_open(p);
+    x->row = kir_mul_i(k, kir_div_i(k, p->g.sg, s.gn), s.wm * s.m);
+    x->col = kir_mul_i(k, kir_mod_i(k, p->g.sg, s.gn), s.wn * s.n);
+    x->acc = kir_alloc_frag(k, &x->c, kir_int(k, s.wm * s.wn));
+    kval zero = kir_frag_fill(k, &x->c, kir_const_f(k, x->c.dtype, 1, 0));
+    for (i64 i = 0; i < s.wm * s.wn; i++) kir_store(k, x->acc, kir_int(k, i), zero);
+    product_rounds(p);
+    store_all(x);
+    product_close(p, t, caps);
+}
+
+/* Choice. */
+
+static bool is_listed(const struct caps *c, const struct matrix_sched *s, enum dtype t)
+{
+    struct str list = str_of(c->matrix);
+    struct caps_matrix x;
+    while (caps_matrix_next(&list, &x))
+        if (x.m == s->m && x.n == s->n && x.k == s->k && x.a == t && x.b == t &&
+            x.c == acc_type(s) && x.d == acc_type(s))
+            return true;
+    return false;
+}
+
+/* Rules of numbers alone: cheap. */
+static bool fits(const struct caps *c, const struct matrix_sched *s)
+{
+    struct product_sched p = product_of(s);
+    i64 copied = s->bk * (p.bm + p.bn) / p.threads / 2;
+    i64 sums = s->wm * s->wn * s->m * s->n * s->acc / 32 / s->subgroup,
+        operands = (s->wm * s->m + s->n) * s->k / 2 / s->subgroup;
+    if (s->bk % s->k || s->wm * s->wn > MAX_FRAGMENTS || p.threads < group_least(c)) return false;
+    if (sums + operands + (s->pipe ? copied : 0) > MAX_REGS) return false;
+    i64 out = s->gm * s->gn * s->m * line(s) * s->acc / 8;
+    return group_is_legal(c, p.threads, product_shared(&p, PAD, 2) + out);
+}
+
+static bool is_legal(const struct gemm *x, const struct caps *c, const struct matrix_sched *s)
+{
+    struct product_sched p = product_of(s);
+    return is_listed(c, s, graph_value(x->g, x->a)->dtype) && product_is_useful(x, &p);
+}
+
+static bool legal(const struct task *t, const struct caps *c, const struct sched *v)
+{
+    struct gemm x;
+    struct matrix_sched s = sched_of(c, v);
+    return fits(c, &s) && gemm_of(&x, t) && is_legal(&x, c, &s);
+}
+
+/* A listed shape's smallest schedule. */
+static bool least_sched(const struct gemm *x, const struct caps *c, const struct caps_matrix *shape,
+                        struct sched *out)
+{
+    *out = (struct sched){.v = {[P_M] = (i32)shape->m,
+                                [P_N] = (i32)shape->n,
+                                [P_K] = (i32)shape->k,
+                                [P_ACC] = shape->c == DT_F32 ? 32 : 16,
+                                [P_GM] = 1,
+                                [P_GN] = 1,
+                                [P_WM] = 1,
+                                [P_WN] = 1,
+                                [P_BK] = (i32)i64_max(16, shape->k),
+                                [P_PIPE] = PRODUCT_PLAIN,
+                                [P_RASTER] = 1}};
+    struct matrix_sched s = sched_of(c, out);
+    while (product_of(&s).threads < group_least(c) && s.gm < 4) s.gm *= 2, out->v[P_GM] = (i32)s.gm;
+    if (shape->m > 32 || shape->n > 32 || shape->k > 32) return false;
+    return fits(c, &s) && is_legal(x, c, &s);
+}
+
+static bool match(const struct task *t, const struct caps *c)
+{
+    struct gemm x;
+    struct str list = str_of(c->matrix);
+    struct caps_matrix shape;
+    struct sched s;
+    if (!c->is_gpu || c->subgroup < 2 || !list.n || !gemm_of(&x, t)) return false;
+    if (gen_static(&t->g, x.k, 1) <= 0) return false;
+    while (caps_matrix_next(&list, &shape))
+        if (least_sched(&x, c, &shape, &s)) return true;
+    return false;
+}
+
+/* Matrix units are eight times as fast, sums of 16 bits twice that; loads of fragments from shared
+   arrays keep them waiting. */
+static double seconds(const struct gemm *x, const struct caps *c, const struct matrix_sched *s,
+                      const i64 *var)
+{
+    struct product_sched p = product_of(s);
+    double wm = (double)(s->wm * s->m), wn = (double)(s->wn * s->n);
+    double work = (s->acc == 32 ? 0.125 : 0.07) + 2 * (wm + wn) / (wm * wn);
+    return product_seconds(x, c, &p, work, var) + 1e-7 * (double)s->wm;
+}
+
+static double predict(const struct task *t, const struct caps *c, const struct sched *v,
+                      const i64 *var)
+{
+    struct gemm x;
+    struct matrix_sched s = sched_of(c, v);
+    return gemm_of(&x, t) ? seconds(&x, c, &s, var) : 1e9;
+}
+
+/* The best predicted schedule of a shape: from v on, all that is no part of the shape. */
+static double best_of_shape(const struct gemm *x, const struct caps *c, const i64 *var,
+                            struct sched *v)
+{
+    struct matrix_sched s = sched_of(c, v);
+    double best = seconds(x, c, &s, var);
+    struct sched w = *v;
+    u32 at[N_PARAM] = {0};
+    for (;;) {
+        for (u32 i = P_GM; i < N_PARAM; i++) w.v[i] = param[i].values[at[i]];
+        s = sched_of(c, &w);
+        double sec = fits(c, &s) && is_legal(x, c, &s) ? seconds(x, c, &s, var) : best;
+        if (sec < best) best = sec, *v = w;
+        u32 i = P_GM;
+        while (i < N_PARAM && ++at[i] == param[i].n) at[i++] = 0;
+        if (i == N_PARAM) return best;
+    }
+}
+
+static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
+{
+    struct gemm x;
+    struct str list = str_of(c->matrix);
+    struct caps_matrix shape;
+    double best = 0;
+    gemm_of(&x, t);
+    while (caps_matrix_next(&list, &shape)) {
+        struct sched v;
+        if (!least_sched(&x, c, &shape, &v)) continue;
+        double sec = best_of_shape(&x, c, var, &v);
+        if (best == 0 || sec < best) best = sec, *out = v;
+    }
+    assert(best > 0);
+}
+
+const struct gen gen_matrix_gemm = {
+    .version = 1,
+    .name = "matrix_gemm",
+    .revision = 1,
+    .param = param,
+    .n_param = N_PARAM,
+    .match = match,
+    .initial = initial,
+    .legal = legal,
+    .emit = emit,
+    .predict = predict,
+};
