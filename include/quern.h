@@ -209,6 +209,7 @@ struct quern_tune_opts {
     const struct quern_target_opts *target; /* NULL: all that the device can do */
     int no_fusion;         /* as for compiling */
     int no_memory_concat;
+    double relative_error; /* three samples or more that differ by no more are enough; 0: min_samples are taken */
 };
 
 QUERN_API quern_status quern_db_open(quern *q, const char *path, quern_db **out); /* created when missing; ":memory:" */

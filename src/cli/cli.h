@@ -23,6 +23,7 @@ enum opt_kind {
     OPT_TIME,   /* 90, 60s, 15min, 2h */
     OPT_TEXT,   /* any word; may be repeated, the last one counts unless the command reads all */
     OPT_WORDS,  /* one or more words NAME=VALUE */
+    OPT_COUNTS, /* one or more whole numbers */
 };
 
 struct opt {
@@ -109,11 +110,16 @@ struct cli {
     {"timeout", 0, OPT_TIME, "TIME", "90, 60s, 15min, 2h (default: until nothing is left to learn)"}
 #define OPT_SAMPLES \
     {"min-samples", 0, OPT_COUNT, "N", "measurements of each surviving candidate (default 10)"}
+/* For command lines of other tools. */
+#define OPT_EFFORT \
+    {"opt", 'O', OPT_COUNT, "N", "effort of populate, 0 to 5 (default 2): candidates of each task"}
+#define OPT_SETS \
+    {"use-descriptor-sets", 0, OPT_COUNTS, "N N N N N", "of inputs, outputs, weights, reads, writes"}
 #define OPT_END {NULL, 0, OPT_FLAG, NULL, NULL}
 /* clang-format on */
 
 /* cli_opts.c */
-bool opts_parse(struct cli *c, int argc, char **argv); /* false: a message was printed */
+bool opts_parse(struct cli *c, int argc, const char **argv); /* false: a message was printed */
 void opts_release(struct cli *c);
 const char *opts_text(const struct cli *c, const char *name); /* last value, NULL: not given */
 bool opts_flag(const struct cli *c, const char *name, bool def);
@@ -128,6 +134,10 @@ int usage_error(const struct cli *c, const char *fmt, ...)
 /* Nearest of the names by edit distance, NULL when none is near. */
 const char *nearest(const char *word, const char *(*name)(const void *list, int k),
                     const void *list);
+
+/* cli_names.c: the words of the command line as this tool's, when it is called by the name of
+ * another. Allocated; NULL: out of memory. */
+const char **names_rewrite(int *argc, char **argv);
 
 /* cli_help.c */
 const struct cmd *cmd_at(int k); /* NULL behind the last */

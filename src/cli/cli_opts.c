@@ -198,6 +198,7 @@ static bool check_value(const struct cli *c, const struct opt *o, const char *va
     const char *rest;
     switch (o->kind) {
     case OPT_COUNT:
+    case OPT_COUNTS:
         if (parse_count(value, &n)) return true;
         usage_error(c, "'%s' is not a number for --%s", value, o->name);
         return false;
@@ -224,7 +225,7 @@ static bool check_value(const struct cli *c, const struct opt *o, const char *va
 
 struct words {
     int n;
-    char **v;
+    const char **v;
 };
 
 static const char *take(struct words *w)
@@ -241,6 +242,14 @@ static bool add(struct cli *c, const struct opt *o, const char *value, bool is_o
     return true;
 }
 
+/* Does the next word go on with the option's values? */
+static bool belongs(const struct opt *o, const char *word)
+{
+    int64_t n;
+    if (o->kind == OPT_COUNTS) return parse_count(word, &n);
+    return o->kind == OPT_WORDS && word[0] != '-' && strchr(word, '=');
+}
+
 static bool add_value(struct cli *c, const struct opt *o, const char *value, struct words *w)
 {
     if (!value) value = take(w);
@@ -249,7 +258,7 @@ static bool add_value(struct cli *c, const struct opt *o, const char *value, str
         return false;
     }
     if (!add(c, o, value, false)) return false;
-    while (o->kind == OPT_WORDS && w->n && w->v[0][0] != '-' && strchr(w->v[0], '='))
+    while (w->n && belongs(o, w->v[0]))
         if (!add(c, o, take(w), false)) return false;
     return true;
 }
@@ -287,7 +296,7 @@ static bool parse_short(struct cli *c, const char *word, struct words *w)
     return true;
 }
 
-bool opts_parse(struct cli *c, int argc, char **argv)
+bool opts_parse(struct cli *c, int argc, const char **argv)
 {
     struct words w = {argc, argv};
     const char *word;

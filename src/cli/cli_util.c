@@ -162,6 +162,14 @@ quern_status compile_model(struct cli *c, quern_model *m, quern_db *db, quern_pr
     return quern_compile(m, db, &o, p);
 }
 
+/* -O 0 takes the default schedules; 0: as many as the library thinks right. */
+static int candidates_of_effort(const struct cli *c)
+{
+    static const int n[] = {1, 8, 0, 64, 256, 4096};
+    int64_t k = opts_count(c, "opt", 2);
+    return n[k < 5 ? k : 5];
+}
+
 void tune_options(const struct cli *c, struct quern_tune_opts *o, struct quern_target_opts *t)
 {
     *o = QUERN_OPTS(quern_tune_opts);
@@ -173,7 +181,8 @@ void tune_options(const struct cli *c, struct quern_tune_opts *o, struct quern_t
     o->threads = (int)opts_count(c, "threads", 0);
     o->timeout = opts_number(c, "timeout", 0);
     o->min_samples = (int)opts_count(c, "min-samples", 0);
-    o->max_candidates = (int)opts_count(c, "max-candidates", 0);
+    o->max_candidates = (int)opts_count(c, "max-candidates", candidates_of_effort(c));
+    o->relative_error = opts_number(c, "relative-error", 0);
     o->stop_at_speedup = opts_number(c, "stop-at-speedup", 0);
     o->seed = (uint64_t)opts_count(c, "seed", 0);
 }

@@ -25,7 +25,14 @@ static int run(struct cli *c)
 }
 
 static const struct opt options[] = {
-    OPT_TIMEOUT, OPT_SAMPLES, OPT_DEVICE, OPT_THREADS, OPT_SEED, OPT_END,
+    OPT_TIMEOUT,
+    OPT_SAMPLES,
+    {"relative-error", 0, OPT_NUMBER, "X",
+     "enough samples, too, when three or more differ by no more than this share"},
+    OPT_TARGET,
+    OPT_THREADS,
+    OPT_SEED,
+    OPT_END,
 };
 
 const struct cmd cmd_bench = {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern db: looking after databases. merge DB OTHER..., stats DB, export DB FILE.csv, prune DB
+// quern db: looking after databases. merge DB OTHER..., stats DB, export DB [FILE.csv], prune DB
 // failed|foreign|losers.
 #include "cli.h"
 
@@ -27,7 +27,11 @@ static quern_status merge(struct cli *c, quern_db *db)
     return s;
 }
 
-static quern_status export(struct cli *c, quern_db *db) { return quern_db_export(db, c->arg[2]); }
+static quern_status export(struct cli *c, quern_db *db)
+{
+    const char *out = opts_text(c, "output");
+    return quern_db_export(db, c->n_args > 2 ? c->arg[2] : out ? out : "-");
+}
 
 static quern_status prune(struct cli *c, quern_db *db)
 {
@@ -43,7 +47,7 @@ static const struct action {
     quern_status (*run)(struct cli *c, quern_db *db);
 } actions[] = {{"merge", 3, 64, merge},
                {"stats", 2, 2, stats},
-               {"export", 3, 3, export},
+               {"export", 2, 3, export},
                {"prune", 3, 3, prune}};
 
 static bool exists(const char *path)
@@ -74,11 +78,17 @@ static int run(struct cli *c)
     return code;
 }
 
+static const struct opt options[] = {
+    OPT_OUTPUT("FILE.csv", "of export (default: standard output)"),
+    OPT_END,
+};
+
 const struct cmd cmd_db = {
     .name = "db",
     .summary = "merge, inspect, export or prune databases",
-    .args = "stats DB | merge DB OTHER... | export DB FILE.csv | prune DB failed|foreign|losers",
+    .args = "stats DB | merge DB OTHER... | export DB [FILE.csv] | prune DB failed|foreign|losers",
     .min_args = 2,
     .max_args = 64,
+    .options = options,
     .run = run,
 };

@@ -5,6 +5,7 @@
 #include "cli.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *command_name(const void *list, int k)
@@ -23,7 +24,7 @@ static int unknown_command(const char *word)
     return EXIT_USAGE;
 }
 
-static int run_help(int argc, char **argv)
+static int run_help(int argc, const char **argv)
 {
     if (argc < 1) {
         help_print();
@@ -36,7 +37,7 @@ static int run_help(int argc, char **argv)
 }
 
 /* What needs no command. -1: none of it. */
-static int run_alone(int argc, char **argv)
+static int run_alone(int argc, const char **argv)
 {
     if (argc < 2) {
         help_print();
@@ -71,7 +72,7 @@ static int run_command(struct cli *c)
     return code;
 }
 
-int main(int argc, char **argv)
+static int run_line(int argc, const char **argv)
 {
     int code = run_alone(argc, argv);
     if (code >= 0) return code;
@@ -84,6 +85,14 @@ int main(int argc, char **argv)
         code = usage_error(&c, "'%s' is too much", c.arg[c.cmd->max_args]);
     else code = run_command(&c);
     opts_release(&c);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    const char **words = names_rewrite(&argc, argv);
+    int code = words ? run_line(argc, words) : EXIT_FAILED;
+    free(words);
     if (fflush(stdout) && code == EXIT_DONE) {
         perror("quern: standard output");
         code = EXIT_FAILED;

@@ -42,9 +42,19 @@ struct tuner {
 
 static bool out_of_time(const struct tuner *t) { return t->end > 0 && os_now() >= t->end; }
 
-static u32 min_samples(const struct tuner *t)
+static u32 min_samples(const struct tune_opts *o)
 {
-    return t->o->min_samples ? t->o->min_samples : DEFAULT_SAMPLES;
+    return o->min_samples ? o->min_samples : DEFAULT_SAMPLES;
+}
+
+/* A trial of which enough is known. Searching goes on to others; measuring a database (no candidates
+ * are added) gives each its samples. */
+static bool is_settled(const struct tune_opts *o, enum trial_status s, u32 n)
+{
+    u32 want = min_samples(o);
+    if (o->relative_error > 0) want = (u32)i64_min(want, 3);
+    if (s != TRIAL_OK || o->add_candidates) return s != TRIAL_NEW;
+    return n >= want;
 }
 
 /* reporting */
@@ -190,14 +200,15 @@ static bool on_sample(void *user, const struct sample *s, u32 n)
     double least = w->q[0], most = w->q[0];
     for (u32 i = 1; i < w->n; i++) least = fmin(least, w->q[i]), most = fmax(most, w->q[i]);
     w->gave_up = least > w->c->best_ratio * lost_ratio;
-    bool settled = w->may_settle && most < least * settled_spread;
+    double spread = fmax(w->may_settle ? settled_spread : 1, 1 + w->t->o->relative_error);
+    bool settled = spread > 1 && most < least * spread;
     return n < w->want && !w->gave_up && !settled;
 }
 
 static enum trial_status measure(struct tuner *t, struct contest *c, const struct subject *s,
                                  struct entrant *x, bool verify, struct buf *reason)
 {
-    u32 want = min_samples(t);
+    u32 want = min_samples(t->o);
     struct watch w = {.t = t,
                       .c = c,
                       .trial = x->trial,
@@ -375,7 +386,7 @@ static bool next_heat(struct tuner *t, struct contest *c, struct heat *h)
     h->n = 0;
     for (u32 i = 0; i < c->known.n && h->n < BATCH;
          i++) /* rows of populate, or of a run that was killed */
-        if (c->known.v[i].status == TRIAL_NEW)
+        if (!is_settled(t->o, c->known.v[i].status, c->known.v[i].n))
             h->cand[h->n++] = c->known.v[i].cand, contest_mark(c, &c->known.v[i].cand);
     u32 limit = t->o->max_candidates ? t->o->max_candidates : DEFAULT_CANDIDATES;
     if (h->n == 0 && t->o->add_candidates && c->n_tried < limit) propose(t, c, h, BATCH);
@@ -456,7 +467,7 @@ static struct entrant *next_finalist(const struct tuner *t, struct contest *c, d
         struct entrant *x = &c->known.v[i];
         bool again = false;
         for (u32 k = 0; k < n_done; k++) again |= done[k] == x->trial;
-        if (again || x->status != TRIAL_OK || x->ratio > limit || x->n >= 2 * min_samples(t))
+        if (again || x->status != TRIAL_OK || x->ratio > limit || x->n >= 2 * min_samples(t->o))
             continue;
         if (!best || x->ratio < best->ratio) best = x;
     }
@@ -683,9 +694,23 @@ static bool parse_sizes(struct symtab *st, struct str text, i64 *var)
     return true;
 }
 
+/* Is anything of the task left to measure? */
+static bool has_work(struct db *d, i64 env, const struct db_todo *todo, const struct tune_opts *o,
+                     struct err *e)
+{
+    struct arena a = {0};
+    struct trial_row *rows;
+    u32 n;
+    bool ok = db_trials(d, env, todo->task, todo->sizes, &a, &rows, &n, e), any = false;
+    for (u32 i = 0; ok && i < n; i++) any |= !is_settled(o, rows[i].status, rows[i].n);
+    arena_release(&a);
+    return any;
+}
+
 bool tune_bench(struct db *d, const struct tune_opts *o, struct tune_result *r, struct err *e)
 {
     struct tuner probe = {.db = d, .o = o, .e = e};
+    *r = (struct tune_result){.speedup = 1, .drift = 1};
     struct arena a = {0};
     struct db_todo *todo = NULL;
     u32 n = 0, n_tasks = 0;
@@ -695,6 +720,7 @@ bool tune_bench(struct db *d, const struct tune_opts *o, struct tune_result *r, 
         struct task *t = arena_new(&a, struct task);
         struct symtab *st = arena_new(&a, struct symtab);
         struct err gone = {0};
+        if (!has_work(d, probe.env, &todo[i], o, e)) continue;
         symtab_init(st, &a);
         i64 *var = arena_array(&a, i64, 64);
         if (!task_parse(t, &a, st, todo[i].text, &gone) || st->var.n > 64 ||
@@ -704,11 +730,10 @@ bool tune_bench(struct db *d, const struct tune_opts *o, struct tune_result *r, 
         }
         tasks[n_tasks++] = (struct tune_task){.task = t, .var = var, .weight = 1};
     }
-    ok =
-        ok && (n_tasks > 0 ||
-               err_set(e, ERR_NOTHING,
-                       "the database lists nothing to measure for this device; populate it first"));
-    ok = ok && tune_run(d, tasks, n_tasks, o, r, e);
+    if (ok && n == 0)
+        ok = err_set(e, ERR_NOTHING,
+                     "the database lists nothing to measure for this device; populate it first");
+    ok = ok && !e->code && (n_tasks == 0 || tune_run(d, tasks, n_tasks, o, r, e));
     buf_release(&probe.toolchain);
     arena_release(&a);
     return ok;

@@ -165,6 +165,7 @@ struct tune_opts {
     u32 min_samples;           /* 0: 10 */
     u32 max_candidates;        /* per task; 0: 256 */
     double stop_at_speedup;    /* 0: never */
+    double relative_error;     /* three samples or more that differ by no more are enough; 0: min_samples are taken */
     u64 seed;
     bool add_candidates;       /* search; false: only what the database lists */
     bool measure;              /* false: populate only */

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Names under which the command is called by those who know another tool. Their command lines are
+// rewritten word by word into ours, which then parses and checks them; so they may use all of our
+// options, too. Spellings of options that differ are aliases everywhere (cli_opts.c).
+//
+//   denox NET.onnx [options]                    compile; with --populate: populate
+//   denox --bench=DB                            bench
+//   denox compile | populate DB | bench | infer | dumpcsv ...
+//   vkdt-denox NET.dnx ...                      export --to vkdt
+#include "cli.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct line {
+    const char **v; /* words behind the program's name */
+    int n;
+};
+
+static void put(struct line *l, const char *word) { l->v[l->n++] = word; }
+
+static void put_rest(struct line *l, int argc, char **argv)
+{
+    for (int i = 0; i < argc; i++) put(l, argv[i]);
+}
+
+static bool is_database(const char *path)
+{
+    static const char magic[] = "SQLite format 3";
+    char head[sizeof magic] = {0};
+    if (has_suffix(path, ".db")) return true;
+    FILE *f = fopen(path, "rb");
+    size_t n = f ? fread(head, 1, sizeof head, f) : 0;
+    if (f) fclose(f);
+    return n == sizeof head && !memcmp(head, magic, sizeof magic);
+}
+
+static bool has_database(int argc, char **argv)
+{
+    for (int i = 0; i < argc; i++)
+        if (argv[i][0] != '-' && is_database(argv[i])) return true;
+    return false;
+}
+
+/* The value of --name=VALUE, or of --name VALUE, whose *words are its words; NULL: neither. */
+static const char *long_value(int argc, char **argv, int i, const char *name, int *words)
+{
+    size_t n = strlen(name);
+    *words = 1;
+    if (strncmp(argv[i], name, n)) return NULL;
+    if (argv[i][n] == '=') return argv[i] + n + 1;
+    *words = 2;
+    return !argv[i][n] && i + 1 < argc ? argv[i + 1] : NULL;
+}
+
+/* Without a command: --populate and --bench say what is to be done. */
+static void put_old(struct line *l, int argc, char **argv)
+{
+    const char *command = "compile", *db = NULL;
+    int words, at = l->n;
+    put(l, NULL);
+    for (int i = 0; i < argc; i += words) {
+        const char *v = long_value(argc, argv, i, "--bench", &words);
+        if (v) {
+            command = "bench", db = v;
+            continue;
+        }
+        words = 1;
+        if (!strcmp(argv[i], "--populate")) command = "populate";
+        else put(l, argv[i]);
+    }
+    l->v[at] = command;
+    if (db) put(l, db);
+}
+
+/* The last three have no command of that name here. */
+static void put_denox(struct line *l, int argc, char **argv)
+{
+    const char *w = argc ? argv[0] : "";
+    bool measures = !strcmp(w, "bench");
+    if (!strcmp(w, "compile") || !strcmp(w, "populate")) {
+        put_rest(l, argc, argv);
+        return;
+    }
+    if (measures && has_database(argc - 1, argv + 1)) put(l, "bench");
+    else if (measures) put(l, "run"), put(l, "--bench");
+    else if (!strcmp(w, "infer")) put(l, "run");
+    else if (!strcmp(w, "dumpcsv")) put(l, "db"), put(l, "export");
+    else {
+        put_old(l, argc, argv);
+        return;
+    }
+    put_rest(l, argc - 1, argv + 1);
+}
+
+static void put_vkdt(struct line *l, int argc, char **argv)
+{
+    put(l, "export"), put(l, "--to"), put(l, "vkdt");
+    put_rest(l, argc, argv);
+}
+
+/* Words that need no command mean the same under every name. */
+static bool stands_alone(int argc, char **argv)
+{
+    static const char *const words[] = {"--version", "-V", "--help", "-h", "help"};
+    for (size_t k = 0; argc && k < sizeof words / sizeof *words; k++)
+        if (!strcmp(argv[0], words[k])) return true;
+    return argc == 0;
+}
+
+const char **names_rewrite(int *argc, char **argv)
+{
+    enum { MORE = 4 }; /* words that a rewriting adds at most */
+    const char *slash = strrchr(argv[0], '/'), *name = slash ? slash + 1 : argv[0];
+    struct line l = {.v = calloc((size_t)*argc + MORE + 1, sizeof *l.v)};
+    if (!l.v) return NULL;
+    put(&l, argv[0]);
+    int n = *argc - 1;
+    if (stands_alone(n, argv + 1)) put_rest(&l, n, argv + 1);
+    else if (!strcmp(name, "denox")) put_denox(&l, n, argv + 1);
+    else if (!strcmp(name, "vkdt-denox")) put_vkdt(&l, n, argv + 1);
+    else put_rest(&l, n, argv + 1);
+    *argc = l.n;
+    return l.v;
+}
