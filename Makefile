@@ -117,6 +117,8 @@ demo:
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include
 	install $(BUILD)/quern $(DESTDIR)$(PREFIX)/bin/
+	ln -sf quern $(DESTDIR)$(PREFIX)/bin/denox # other tools' command lines, see doc/cli.md
+	ln -sf quern $(DESTDIR)$(PREFIX)/bin/vkdt-denox
 	install $(BUILD)/libquern.so $(BUILD)/libquern_rt.so $(DESTDIR)$(PREFIX)/lib/
 	install -m 644 include/quern.h $(DESTDIR)$(PREFIX)/include/
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' tool/quern.pc.in \

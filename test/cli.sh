@@ -203,6 +203,14 @@ code 0 show p.db
 printf 'no database at all, but long enough to be one, one would think, if one did not look at it closely at all ...' > no.db
 code 1 db stats no.db
 
+# other forms (those of programs: test/vkdt.sh)
+code 0 export small.graph --to onnx -o small.onnx; is_file small.onnx
+code 0 export small.onnx --to onnx -o small2.onnx; same small.onnx small2.onnx
+code 2 export small.graph --to onnx; says '-o'
+code 2 export small.graph same.graph --to onnx -o x.onnx; says 'one network'
+code 2 export small.graph --to nothing -o x; says 'onnx'
+code 2 export --to onnx; says 'missing'
+
 # broken files
 code 0 zoo dct-denoise -o net.onnx
 broken net.onnx .onnx show broken.onnx

@@ -176,6 +176,7 @@ struct tensors {
 struct want { /* of one input */
     const char *name;
     quern_dtype dtype;
+    const char *layout; /* "HWC" and the like, "": the network's axes */
     int rank;
     int64_t dim[8]; /* -1: sym[d], "" when that is more than a name */
     const char *sym[8];
@@ -192,6 +193,13 @@ int tensors_read(struct cli *c, const struct wants *w, struct tensors *in);
 int tensors_write(struct cli *c, quern_program *p, struct tensors *out);
 /* The sizes that the tensors show, as "H=3,W=4". */
 void tensors_sizes(const struct wants *w, const struct tensors *in, char *out, size_t size);
+
+/* cli_picture.c: exit codes */
+bool is_picture(const char *path); /* by its suffix */
+/* What was read from a picture becomes what an input wants, as far as that can be. */
+int picture_to_input(struct cli *c, const struct want *want, quern_tensor **t);
+/* An output becomes what can be written as a picture. */
+int picture_of_output(struct cli *c, const char *layout, quern_tensor **t);
 
 /* cli_suite.c */
 int suite_run(struct cli *c, const char *dir);

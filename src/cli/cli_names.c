@@ -6,7 +6,7 @@
 //
 //   denox NET.onnx [options]                    compile; with --populate: populate
 //   denox --bench=DB                            bench
-//   denox compile | populate DB | bench | infer | dumpcsv ...
+//   denox compile | populate DB | bench | infer | dumpcsv ... (and all commands of ours)
 //   vkdt-denox NET.dnx ...                      export --to vkdt
 #include "cli.h"
 
@@ -75,19 +75,15 @@ static void put_old(struct line *l, int argc, char **argv)
     if (db) put(l, db);
 }
 
-/* The last three have no command of that name here. */
+/* Its commands that are others here; ours; or none. */
 static void put_denox(struct line *l, int argc, char **argv)
 {
-    const char *w = argc ? argv[0] : "";
-    bool measures = !strcmp(w, "bench");
-    if (!strcmp(w, "compile") || !strcmp(w, "populate")) {
-        put_rest(l, argc, argv);
-        return;
-    }
-    if (measures && has_database(argc - 1, argv + 1)) put(l, "bench");
-    else if (measures) put(l, "run"), put(l, "--bench");
+    const char *w = argv[0];
+    bool runs = !strcmp(w, "bench") && !has_database(argc - 1, argv + 1);
+    if (runs) put(l, "run"), put(l, "--bench");
     else if (!strcmp(w, "infer")) put(l, "run");
     else if (!strcmp(w, "dumpcsv")) put(l, "db"), put(l, "export");
+    else if (cmd_find(w)) put(l, w);
     else {
         put_old(l, argc, argv);
         return;

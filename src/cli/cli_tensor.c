@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Files on the command line to the inputs that a network wants, and its outputs to files.
-// [name=]file: without a name the next input that has none. An image is fitted to what the network
-// wants: channels first or last, three from one, alpha dropped; element types are converted.
+// [name=]file: without a name the next input that has none. Pictures are fitted to what the network
+// wants (cli_picture.c); element types are converted.
 #include "cli.h"
 
 #include <stdio.h>
@@ -76,7 +76,8 @@ int wants_of_program(const struct cli *c, const quern_program *p, struct wants *
     for (int k = 0; k < w->n; k++) {
         struct want *x = &w->v[k];
         *x = (struct want){.name = quern_program_input_name(p, k),
-                           .dtype = quern_program_input_dtype(p, k)};
+                           .dtype = quern_program_input_dtype(p, k),
+                           .layout = quern_program_input_layout(p, k)};
         x->rank = quern_program_input_shape(p, k, x->dim, x->sym);
     }
     return EXIT_DONE;
@@ -89,7 +90,8 @@ int wants_of_model(const struct cli *c, const quern_model *m, struct wants *w)
     for (int k = 0; k < w->n; k++) {
         struct want *x = &w->v[k];
         *x = (struct want){.name = quern_model_input_name(m, k),
-                           .dtype = quern_model_input_dtype(m, k)};
+                           .dtype = quern_model_input_dtype(m, k),
+                           .layout = quern_model_input_layout(m, k)};
         x->rank = quern_model_input_shape(m, k, x->dim, x->sym);
     }
     return EXIT_DONE;
@@ -101,79 +103,6 @@ static bool shape_fits(const struct want *w, const quern_tensor *t)
     for (int d = 0; d < w->rank; d++)
         if (w->dim[d] >= 0 && w->dim[d] != quern_tensor_dims(t)[d]) return false;
     return true;
-}
-
-/* Where element (c, y, x) of a picture goes in the tensor that is wanted. */
-struct picture {
-    int64_t c, h, w;
-    int64_t step_c, step_h, step_w;
-    int rank;
-    int64_t dim[4];
-};
-
-static bool is_channels(int64_t d) { return d >= 1 && d <= 4; }
-
-/* (1, c, h, w), (c, h, w), (1, h, w, c), (h, w, c) or (h, w), as far as `want` says. */
-static bool picture_of(struct picture *o, const struct want *want, const int64_t *from)
-{
-    const int64_t *d = want->dim + (want->rank == 4), h = from[2], w = from[3];
-    *o = (struct picture){.h = h, .w = w, .rank = want->rank, .dim = {1}};
-    int64_t *to = o->dim + (want->rank == 4);
-    if (want->rank == 2) {
-        o->c = 1, o->step_h = w, o->step_w = 1;
-        to[0] = h, to[1] = w;
-        return true;
-    }
-    if (want->rank != 3 && want->rank != 4) return false;
-    if (is_channels(d[2]) && !is_channels(d[0])) {
-        o->c = d[2], o->step_c = 1, o->step_w = o->c, o->step_h = o->c * w;
-        to[0] = h, to[1] = w, to[2] = o->c;
-        return true;
-    }
-    o->c = d[0] < 0 ? from[1] : d[0];
-    o->step_c = h * w, o->step_h = w, o->step_w = 1;
-    to[0] = o->c, to[1] = h, to[2] = w;
-    return true;
-}
-
-/* Which channel of a picture of `have` feeds channel c of one of `need`; -1: opaque alpha, -2:
- * impossible. */
-static int64_t channel_from(int64_t have, int64_t need, int64_t c)
-{
-    if (have == need) return c;
-    bool alpha = have == 2 || have == 4, grey = have <= 2;
-    if (c == need - 1 && (need == 2 || need == 4)) return alpha ? have - 1 : -1;
-    if (grey) return 0;
-    return need >= 3 ? c : -2;
-}
-
-static void copy_plane(const struct picture *o, float *to, const float *from, float scale)
-{
-    for (int64_t y = 0; y < o->h; y++)
-        for (int64_t x = 0; x < o->w; x++)
-            to[y * o->step_h + x * o->step_w] = (from ? from[y * o->w + x] : 1) * scale;
-}
-
-/* `t` holds a picture, f32 (1, c, h, w). */
-static quern_status fit_picture(struct cli *c, const struct want *want, quern_tensor **t)
-{
-    const int64_t *from = quern_tensor_dims(*t);
-    struct picture o;
-    quern_tensor *fit = NULL;
-    if (!picture_of(&o, want, from)) return QUERN_OK;
-    for (int64_t k = 0; k < o.c; k++)
-        if (channel_from(from[1], o.c, k) == -2) return QUERN_OK;
-    quern_status s = quern_tensor_new(c->q, QUERN_F32, o.rank, o.dim, NULL, &fit);
-    if (s) return s;
-    bool is_byte = want->dtype == QUERN_U8;
-    for (int64_t k = 0; k < o.c; k++) {
-        int64_t i = channel_from(from[1], o.c, k);
-        const float *plane = i < 0 ? NULL : (const float *)quern_tensor_data(*t) + i * o.h * o.w;
-        copy_plane(&o, (float *)quern_tensor_data(fit) + k * o.step_c, plane, is_byte ? 255 : 1);
-    }
-    quern_tensor_free(*t);
-    *t = fit;
-    return QUERN_OK;
 }
 
 static void print_dims(int rank, const int64_t *dim, const char *const *sym)
@@ -189,9 +118,11 @@ static void print_dims(int rank, const int64_t *dim, const char *const *sym)
 
 static int fit(struct cli *c, const char *path, const struct want *w, quern_tensor **t)
 {
-    bool is_image = has_suffix(path, ".png") || has_suffix(path, ".pfm");
-    quern_status s = is_image ? fit_picture(c, w, t) : QUERN_OK;
-    if (s) return fail(c, s);
+    quern_status s = QUERN_OK;
+    if (is_picture(path)) {
+        int code = picture_to_input(c, w, t);
+        if (code) return code;
+    }
     if (!shape_fits(w, *t)) {
         fprintf(stderr, "quern: '%s' has shape ", path);
         print_dims(quern_tensor_rank(*t), quern_tensor_dims(*t), NULL);
@@ -297,7 +228,10 @@ int tensors_write(struct cli *c, quern_program *p, struct tensors *out)
     struct names l = {.what = "output", .n = quern_program_outputs(p)};
     for (int k = 0; k < l.n; k++) l.name[k] = quern_program_output_name(p, k);
     int code = assign_files(c, "output", &l, file);
-    for (int k = 0; k < l.n && !code; k++)
-        if (file[k]) code = fail(c, quern_tensor_write(c->q, file[k], out->v[k]));
+    for (int k = 0; k < l.n && !code; k++) {
+        if (file[k] && is_picture(file[k]))
+            code = picture_of_output(c, quern_program_output_layout(p, k), &out->v[k]);
+        if (file[k] && !code) code = fail(c, quern_tensor_write(c->q, file[k], out->v[k]));
+    }
     return code;
 }

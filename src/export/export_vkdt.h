@@ -21,6 +21,7 @@ enum {
     VKDT_TOKEN = 8,       /* characters of a name */
     VKDT_CONNECTORS = 30, /* of a node or a module */
     VKDT_PUSH = 256,      /* bytes of push constants of a node */
+    VKDT_GROUPS = 65535,  /* of a dispatch, per dimension, that every device takes */
     VKDT_ALIGN = 256,     /* of a constant in the weights: devices ask for 16 to 256 */
     VKDT_PAD = 64,        /* buffers' sizes are multiples: kernels may read whole vectors */
 };
@@ -42,7 +43,8 @@ struct vkdt_kernel {
     struct str code;     /* SPIR-V, in the arena: one entry point, "main" */
     u8 *use;             /* per binding of descriptor set 0: USE_ bits */
     u32 n_use;
-    bool has_push;       /* push constants are read */
+    bool has_push;       /* push constants are read ... */
+    i64 push_bytes;      /* ... of this size */
     u32 local[3];        /* threads of a group */
     u32 subgroup;        /* size that is required, 0: any */
     bool needs_matrix;   /* cooperative matrices */
@@ -74,7 +76,8 @@ struct vkdt_node {
     u32 kernel;          /* index into vkdt_model.kernel */
     struct vkdt_conn conn[VKDT_CONNECTORS];
     u32 n_conn;
-    bool has_push;
+    bool has_push;       /* the dispatch's parameters ... */
+    bool has_base;       /* ... and behind them three numbers that are added to a group's number */
 };
 
 struct vkdt_image { /* an interface tensor as an image */

@@ -9,8 +9,6 @@
 // module that passes its input on.
 #include "export/export_vkdt.h"
 
-enum { MAX_GROUPS = 65535 /* that every device takes per dimension of a dispatch */ };
-
 struct coder {
     struct buf *b;
     const struct vkdt_model *m;
@@ -174,6 +172,13 @@ static void mark_sizes(struct coder *c)
 
 /* Limits. */
 
+static bool may_be_large(const struct coder *c, u32 node)
+{
+    i64 n;
+    sym x = group_count(c->m, &c->m->node.v[node], 0);
+    return !sym_is_const(&c->p->sym, x, &n) || n > VKDT_GROUPS;
+}
+
 static void put_item(struct coder *c, u32 *n, sym s)
 {
     buf_z(c->b, *n == 0 ? "    " : *n % 12 ? ", " : ",\n    ");
@@ -203,18 +208,34 @@ static void put_group_counts(struct coder *c)
     buf_z(c->b, "\n  };\n");
 }
 
+/* Kernels that know no base of their groups have to run in one piece. */
+static void put_whole_check(struct coder *c)
+{
+    u32 count = 0;
+    for (u32 i = 0; i < c->m->node.n; i++) {
+        if (c->m->node.v[i].has_base || !may_be_large(c, i)) continue;
+        if (!count) buf_z(c->b, "  const int64_t whole[] = { // groups in x of what cannot be split\n");
+        put_item(c, &count, group_count(c->m, &c->m->node.v[i], 0));
+    }
+    if (count)
+        buf_printf(c->b, "\n  };\n  for(int i=0;i<%u;i++)\n"
+                   "    if(whole[i] > denox_max_groups())\n"
+                   "      return denox_fail(graph, \"%s: image too large\");\n", count, c->n->module);
+}
+
 static void put_checks(struct coder *c)
 {
     put_byte_counts(c);
     put_group_counts(c);
     buf_printf(c->b,
-               "  if(graph->num_nodes + %u > graph->max_nodes)\n"
-               "    return denox_fail(graph, \"%s: too many nodes\");\n"
-               "  if(!denox_fits(bytes, sizeof(bytes)/sizeof(bytes[0]), 1, INT32_MAX - %d))\n"
+               "  if(!denox_fits(bytes, sizeof(bytes)/sizeof(bytes[0])) ||\n"
+               "     !denox_can_dispatch(groups, sizeof(groups)/sizeof(groups[0])))\n"
                "    return denox_fail(graph, \"%s: image too large\");\n"
-               "  if(!denox_fits(groups, sizeof(groups)/sizeof(groups[0]), 3, denox_max_groups()))\n"
-               "    return denox_fail(graph, \"%s: image too large for one dispatch\");\n",
-               c->m->node.n + 1, c->n->module, VKDT_PAD, c->n->module, c->n->module);
+               "  if(denox_count_nodes(groups, sizeof(groups)/sizeof(groups[0])) >= graph->max_nodes - "
+               "graph->num_nodes)\n"
+               "    return denox_fail(graph, \"%s: too many nodes\");\n",
+               c->n->module, c->n->module);
+    put_whole_check(c);
     if (c->m->subgroup)
         buf_printf(c->b,
                    "  if(qvk.subgroup_size != %u)\n"
@@ -255,6 +276,7 @@ static void put_push(struct coder *c, u32 node)
         if (k) buf_z(c->b, ", ");
         put_size(c, d->param[k]);
     }
+    if (c->m->node.v[node].has_base) buf_z(c->b, d->n_param ? ", 0, 0, 0" : "0, 0, 0");
     buf_z(c->b, " };\n");
 }
 
@@ -275,7 +297,7 @@ static void put_node(struct coder *c, u32 node)
     struct str kernel = vkdt_kernel_name(&c->a, c->m->prefix.p, n->kernel, c->m->kernel.n);
     put_rois(c, node);
     if (n->has_push) put_push(c, node);
-    buf_printf(c->b, "  const int n%u = dt_node_add(graph, module, \"%s\", \"%.*s\",\n      ", node,
+    buf_printf(c->b, "  int n%u = dt_node_add(graph, module, \"%s\", \"%.*s\",\n      ", node,
                c->n->module, STR_ARG(kernel));
     put_size(c, group_count(c->m, n, 0));
     buf_z(c->b, " * DT_LOCAL_SIZE_X, ");
@@ -331,6 +353,8 @@ static void put_nodes(struct coder *c)
         buf_char(c->b, '\n');
         put_node(c, i);
         for (u32 k = 0; k < c->m->node.v[i].n_conn; k++) put_connection(c, i, k);
+        if (c->m->node.v[i].has_base && may_be_large(c, i))
+            buf_printf(c->b, "  n%u = denox_split(graph, n%u);\n", i, i);
     }
     buf_char(c->b, '\n');
     for (u32 k = 0; k < c->p->output.n; k++)
@@ -339,6 +363,62 @@ static void put_nodes(struct coder *c)
 }
 
 /* Functions. */
+
+/* Devices differ in how many groups a dispatch may have in x; what is more is split into nodes that
+   start where the one before ends. */
+static void put_dispatch_helpers(struct buf *b)
+{
+    buf_printf(b, "#ifndef DENOX_MAX_GROUPS // of a dispatch, in x, that every vulkan device takes\n"
+             "#define DENOX_MAX_GROUPS %d\n"
+             "#endif\n"
+             "static inline int64_t\n"
+             "denox_max_groups(void)\n"
+             "{ // nvidia and amd take any number\n"
+             "  const int any = qvk.vendorID == 0x10de || qvk.vendorID == 0x1002;\n"
+             "  return any ? INT32_MAX / DT_LOCAL_SIZE_X : DENOX_MAX_GROUPS;\n"
+             "}\n\n"
+             "static inline int\n"
+             "denox_can_dispatch(const int64_t *groups, int n)\n"
+             "{\n"
+             "  for(int i=0;i<n;i++)\n"
+             "    if(groups[i] < 0 || groups[i] > (i %% 3 ? %d : INT32_MAX / DT_LOCAL_SIZE_X)) return 0;\n"
+             "  return 1;\n"
+             "}\n\n"
+             "static inline int64_t\n"
+             "denox_count_nodes(const int64_t *groups, int n)\n"
+             "{\n"
+             "  int64_t cnt = 0;\n"
+             "  for(int i=0;i<n;i+=3) cnt += 1 + groups[i] / denox_max_groups();\n"
+             "  return cnt;\n"
+             "}\n\n", VKDT_GROUPS, VKDT_GROUPS);
+    buf_z(b, "static inline int\n"
+             "denox_split(dt_graph_t *graph, int id)\n"
+             "{ // pieces of at most denox_max_groups(), returns the last. base[0] is added to x by the kernel\n"
+             "  const uint32_t max = denox_max_groups() * DT_LOCAL_SIZE_X;\n"
+             "  while(graph->node[id].wd > max)\n"
+             "  {\n"
+             "    dt_node_t *prev = graph->node + id, *next = graph->node + graph->num_nodes;\n"
+             "    const int next_id = graph->num_nodes++;\n"
+             "    *next = *prev;\n"
+             "    prev->wd = max;\n"
+             "    next->wd -= max;\n"
+             "    next->push_constant[next->push_constant_size/4 - 3] += denox_max_groups();\n"
+             "    for(int c=0;c<next->num_connectors;c++)\n"
+             "    { // what the first piece owns, the next ones go on writing\n"
+             "      const int own = next->connector[c].type == dt_token(\"write\");\n"
+             "      const dt_cid_t from = own || next->connector[c].type == dt_token(\"modify\") ?\n"
+             "        dt_cid(id, c) : prev->connector[c].connected;\n"
+             "      if(own) next->connector[c].type = dt_token(\"modify\");\n"
+             "      next->connector[c].connected = s_cid_unset;\n"
+             "      CONN(dt_node_connect(graph, from.i, from.c, next_id, c));\n"
+             "      next->connector[c].ssbo_offset = prev->connector[c].ssbo_offset;\n"
+             "      if(!own) next->connector[c].associated = prev->connector[c].associated;\n"
+             "    }\n"
+             "    id = next_id;\n"
+             "  }\n"
+             "  return id;\n"
+             "}\n\n");
+}
 
 static void put_helpers(struct buf *b)
 {
@@ -373,18 +453,12 @@ static void put_helpers(struct buf *b)
              "  return 1;\n"
              "}\n\n"
              "static inline int\n"
-             "denox_fits(const int64_t *v, int n, int step, int64_t max)\n"
-             "{ // all in 0..max; with step 3 that holds for x, and y and z are at most %d\n"
-             "  for(int i=0;i<n;i++)\n"
-             "    if(v[i] < 0 || v[i] > (i %% step ? %d : max)) return 0;\n"
+             "denox_fits(const int64_t *bytes, int n)\n"
+             "{ // kernels count in 32 bits\n"
+             "  for(int i=0;i<n;i++) if(bytes[i] < 0 || bytes[i] > INT32_MAX - %d) return 0;\n"
              "  return 1;\n"
-             "}\n\n"
-             "static inline int64_t\n"
-             "denox_max_groups(void)\n"
-             "{ // in x: nvidia and amd take what fits in 31 bits, others what vulkan promises\n"
-             "  const int many = qvk.vendorID == 0x10de || qvk.vendorID == 0x1002;\n"
-             "  return many ? INT32_MAX / DT_LOCAL_SIZE_X : %d;\n"
-             "}\n\n", VKDT_PAD - 1, VKDT_PAD, VKDT_PAD, MAX_GROUPS, MAX_GROUPS, MAX_GROUPS);
+             "}\n\n", VKDT_PAD - 1, VKDT_PAD, VKDT_PAD, VKDT_PAD);
+    put_dispatch_helpers(b);
     buf_z(b, "static inline int\n"
              "denox_connector(const dt_graph_t *graph, int node, const char *name)\n"
              "{\n"

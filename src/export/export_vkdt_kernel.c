@@ -216,6 +216,7 @@ static void read_needs(struct vkdt_kernel *k, const struct spirv_info *info, str
     for (u32 i = 0; i < info->n_entry; i++)
         if (str_eq(info->entry[i].name, entry))
             memcpy(k->local, info->entry[i].local, sizeof k->local);
+    k->push_bytes = info->push_bytes;
     k->subgroup = info->subgroup;
     k->needs_matrix = spirv_has_capability(info, SPV_CAP_MATRIX);
 }

@@ -190,7 +190,7 @@ static void put_inputs(struct buf *b, const struct vkdt_module *m)
     const struct vkdt_model *x = &m->model[0];
     for (u32 k = 0; k < x->plan->input.n; k++) {
         i64 size = dtype_size(x->in[k].dtype);
-        buf_printf(b, "  const dt_roi_t tensor%u = { .wd = denox_pad(%lld * in[%u].wd * in[%u].ht)", k,
+        buf_printf(b, "  const dt_roi_t tensor%u = { .wd = denox_pad(INT64_C(%lld) * in[%u].wd * in[%u].ht)", k,
                    (long long)(x->in[k].c * size), k, k);
         if (size > 1) buf_printf(b, " / %lld", (long long)size);
         buf_printf(b, ", .ht = 1 };\n  input[%u] = add_input(graph, module, \"", k);

@@ -179,6 +179,21 @@ static bool check_kernel(struct grapher *g, const struct vkdt_kernel *k)
     return true;
 }
 
+/* Parameters, or parameters and the base of a piece of a grid. */
+static bool set_push(struct grapher *g, struct vkdt_node *n, const struct vkdt_kernel *k)
+{
+    enum { BASE = 3 };
+    i64 n_param = g->p->dispatch.v[n->dispatch].n_param;
+    n->has_push = k->has_push;
+    n->has_base = k->has_push && k->push_bytes == 4 * (n_param + BASE);
+    if (k->push_bytes > VKDT_PUSH)
+        return err_set(g->e, ERR_UNSUPPORTED, "%lld bytes of push constants, vkdt takes %d",
+                       (long long)k->push_bytes, VKDT_PUSH);
+    return !k->has_push || n->has_base || k->push_bytes == 4 * n_param ||
+           err_set(g->e, ERR_INPUT, "kernel has %lld bytes of push constants for %lld parameters",
+                   (long long)k->push_bytes, (long long)n_param);
+}
+
 static u32 add_kernel(struct grapher *g, const struct vkdt_kernel *k)
 {
     for (u32 i = 0; i < g->m->kernel.n; i++)
@@ -194,14 +209,13 @@ static bool add_grid(struct grapher *g, u32 dispatch, u32 grid)
     struct str entry = str_fmt(g->a, "%.*s_%u", STR_ARG(d->entry), grid);
     struct vkdt_kernel k;
     if (!vkdt_kernel_take(&k, b->code, entry, g->a, g->e) || !check_kernel(g, &k)) return false;
+    /* What this grid does not use is declared all the same: connector 0 will do. */
     u32 node = g->m->node.n, *binding = arena_array(g->a, u32, k.n_use + 1);
-    for (u32 i = 0; i < k.n_use; i++) binding[i] = VKDT_CONNECTORS + i; /* what it does not use */
     *(arr_push(g->a, &g->m->node)) = (struct vkdt_node){.dispatch = dispatch, .grid = grid};
     if (!connect_args(g, node, &k, binding) || !note_writes(g, node)) return false;
     vkdt_kernel_rebind(&k, binding);
-    node_of(g, node)->has_push = k.has_push;
     node_of(g, node)->kernel = add_kernel(g, &k);
-    return true;
+    return set_push(g, node_of(g, node), &k);
 }
 
 static bool add_dispatch(struct grapher *g, u32 i)
@@ -212,9 +226,6 @@ static bool add_dispatch(struct grapher *g, u32 i)
         return err_set(g->e, ERR_UNSUPPORTED,
                        "program is in language '%.*s', vkdt runs 'spirv': compile it for a Vulkan "
                        "device", STR_ARG(b->lang));
-    if ((i64)d->n_param * 4 > VKDT_PUSH)
-        return err_set(g->e, ERR_UNSUPPORTED, "%u parameters, vkdt takes %d bytes of them",
-                       d->n_param, VKDT_PUSH);
     for (u32 grid = 0; grid < d->n_grid; grid++)
         if (!add_grid(g, i, grid)) return false;
     return true;

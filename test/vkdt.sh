@@ -1,0 +1,228 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# vkdt.sh BUILD: modules for vkdt. Networks are exported, main.c is compiled against stand-in headers
+# (test/vkdt_stub) without a warning, and a stand-in for vkdt lets the module make its nodes, checks
+# them and runs them: the same output as the program's, whatever order the connections allow. Shaders
+# and kernels go through glslangValidator and spirv-val where these are installed. Then: names,
+# several networks in one module, everything that is refused.
+set -u
+LC_ALL=C; export LC_ALL
+build=$(cd "$1" && pwd) stub=$(cd "$(dirname "$0")" && pwd)/vkdt_stub src=$(cd "$(dirname "$0")/../src" && pwd)
+quern=$build/quern
+d=$(mktemp -d)
+trap 'rm -rf "$d"' EXIT INT TERM
+cd "$d" || exit 1
+n=0 bad=0
+
+wrong() { echo "WRONG: $*"; sed 's/^/    /' err out | head -n 20; bad=$((bad + 1)); }
+code() { # code CODE ARGUMENTS: quern ends with this exit code
+    want=$1; shift
+    n=$((n + 1))
+    timeout 200 "$quern" "$@" > out 2> err < /dev/null
+    got=$?
+    [ $got -eq "$want" ] || wrong "exit code $got instead of $want: quern $*"
+}
+says() { n=$((n + 1)); grep -q -e "$1" out err || wrong "not said: $1"; }
+is_file() { n=$((n + 1)); [ -s "$1" ] || wrong "no file $1"; }
+same() { n=$((n + 1)); diff -r "$1" "$2" > out 2> err || wrong "$1 and $2 differ"; }
+has() { n=$((n + 1)); grep -q -e "$2" "$1" || { : > out; : > err; wrong "$1 without $2"; }; }
+refused() { code 2 export "$@"; } # as wrong usage
+try() { n=$((n + 1)); "$@" > out 2> err || wrong "fails: $*"; }
+
+"$quern" devices 2> /dev/null | grep -q '"name":"vulkan"' || {
+    echo "skipped: no Vulkan device to compile for (Debian's mesa-vulkan-drivers has one)"
+    exit 0
+}
+
+# Networks: a skip connection; two inputs and two outputs; an output of another size; sizes that do not
+# change; a mean over the picture; many channels; no picture at all.
+weights() {
+    awk -v n="$1" 'BEGIN { for (i = 0; i < n; i++) printf "%s%.3f", i ? ", " : "", (i * 37 % 17 - 8) / 40 }'
+}
+cat > skip.graph <<X
+graph {
+  input %x: f32[1,3,H,W]
+  const %w0: f32[8,3,3,3] = [$(weights 216)]
+  const %b0: f32[8] = [$(weights 8)]
+  const %w1: f32[3,11,3,3] = [$(weights 297)]
+  %c: f32[1,8,H,W] = Conv "first"(%x, %w0, %b0) {kernel_shape=[3,3], pads=[1,1,1,1]}
+  %r: f32[1,8,H,W] = Relu "relu"(%c)
+  %k: f32[1,11,H,W] = Concat "skip"(%r, %x) {axis=1}
+  %y: f32[1,3,H,W] = Conv "last"(%k, %w1, _) {kernel_shape=[3,3], pads=[1,1,1,1]}
+  output %y
+}
+X
+cat > two.graph <<X
+graph {
+  input %colour: f32[1,3,H,W]
+  input %mask: f32[1,1,H,W]
+  %masked: f32[1,3,H,W] = Mul "mask"(%colour, %mask)
+  %inverse: f32[1,1,H,W] = Neg "inverse"(%mask)
+  output %masked
+  output %inverse
+}
+X
+cat > large.graph <<X
+graph {
+  input %x: f32[1,3,H,W]
+  const %w: f32[12,3,3,3] = [$(weights 324)]
+  %c: f32[1,12,H,W] = Conv "conv"(%x, %w, _) {kernel_shape=[3,3], pads=[1,1,1,1]}
+  %y: f32[1,3,2*H,2*W] = DepthToSpace "shuffle"(%c) {blocksize=2}
+  output %y
+}
+X
+cat > fixed.graph <<X
+graph {
+  input %x: f32[1,3,20,28]
+  const %w: f32[4,3,3,3] = [$(weights 108)]
+  %y: f32[1,4,10,14] = Conv "half"(%x, %w, _) {kernel_shape=[3,3], pads=[1,1,1,1], strides=[2,2]}
+  output %y
+}
+X
+cat > mean.graph <<X
+graph {
+  input %x: f32[1,3,H,W]
+  %m: f32[1,3,1,1] = GlobalAveragePool "mean"(%x)
+  %y: f32[1,3,H,W] = Sub "centre"(%x, %m)
+  output %y
+}
+X
+cat > deep.graph <<X
+graph {
+  input %x: f32[1,3,H,W]
+  const %w: f32[12,3,1,1] = [$(weights 36)]
+  %y: f32[1,12,H,W] = Conv "conv"(%x, %w, _) {kernel_shape=[1,1]}
+  output %y
+}
+X
+cat > flat.graph <<X
+graph {
+  input %x: f32[N,10]
+  %y: f32[N,10] = Relu(%x)
+  output %y
+}
+X
+
+# The stand-in for vkdt, and modules for it.
+case $build in */san*) san='-fsanitize=address,undefined' ;; *) san= ;; esac
+case $build in *clang*) cc=clang ;; *) cc=${CC:-gcc} ;; esac
+libs="$(pkg-config --libs libprotobuf-c jansson sqlite3 libpng) -lpthreadpool -lm -ldl -lpthread"
+# shellcheck disable=SC2086
+try $cc $san -g -O1 -std=gnu11 -Wall -Wextra -Werror -Wno-unused-parameter -rdynamic -I"$src" -I"$stub" \
+    "$stub/host.c" "$build/libquern.a" $libs -o host
+plain='-shared -fPIC -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -Wno-unused-parameter'
+
+make_module() { # make_module NAME [FLAGS]: what vkdt's makefile does
+    m=modules/$1 flags=${2:-}
+    for c in gcc clang; do
+        command -v $c > /dev/null || continue
+        # shellcheck disable=SC2086
+        try $c $plain $flags -I"$stub" "$m/main.c" -o "$m/lib$1.so"
+    done
+    mkdir -p modules/data
+    for f in "$m"/*.dat; do [ -e "$f" ] && cp "$f" modules/data; done
+    for f in "$m"/*.comp.spv; do
+        if command -v spirv-val > /dev/null; then try spirv-val --target-env vulkan1.3 "$f"; fi
+    done
+    for f in "$m"/*.comp; do
+        if command -v glslangValidator > /dev/null; then
+            try glslangValidator --target-env vulkan1.3 -I"$stub/modules" "$f" -o shader.spv
+        fi
+    done
+}
+
+module() { # module NAME H W [OPTIONS OF COMPILE]: from NAME.graph to a module that runs
+    name=$1 h=$2 w=$3; shift 3
+    code 0 compile "$name.graph" --device vulkan -o "$name.dnx" "$@"
+    rm -rf "modules/$name"
+    code 0 export "$name.dnx" --to vkdt -o modules --module-name="$name"
+    make_module "$name"
+    try ./host modules "$name" 0 "$h" "$w" "$name.dnx"
+    [ -s out ] && cat out
+}
+
+module skip 21 38
+try ./host modules skip 0 1 1 skip.dnx
+try ./host modules skip 0 70 33 skip.dnx
+has modules/skip/connectors '^input:read:\*:\*$'
+has modules/skip/readme.md '^\* `output` '
+has modules/skip/flat.mk 'bin/data/skip-weights.dat: pipe/modules/skip/skip-weights.dat'
+cp -r modules/skip once
+rm once/*.so
+code 0 export skip.dnx --to vkdt -o again --module-name=skip
+same once again/skip
+# where a dispatch may have few groups, it is several nodes
+make_module skip -DDENOX_MAX_GROUPS=1
+try ./host modules skip 0 21 38 skip.dnx; cat out
+[ "$(sed 's/.*: \([0-9]*\) nodes.*/\1/' out)" -gt 8 ] || wrong "nothing was split"
+module two 9 13
+has modules/two/connectors '^input1:read'
+has modules/two/connectors '^output1:write'
+module large 11 6
+has modules/large/main.c modify_roi_out
+module fixed 31 17
+has modules/fixed/main.c modify_roi_in
+module mean 40 52
+module skip 14 19 --input-type f16 --input-layout HWC --output-type f16 --output-layout HWC
+has modules/skip/input.comp float16_t
+module skip 8 8 --input-type u8 --input-layout HWC
+has modules/skip/input.comp uint8_t
+
+# several networks in one module, told apart by suffixes
+code 0 compile skip.graph --device vulkan -o a.dnx
+code 0 compile skip.graph --device vulkan -o b.dnx --no-fusion
+code 0 export a.dnx b.dnx --to vkdt -o modules --module-name=both --suffix=one --suffix=sep
+make_module both
+for k in a:0 b:1; do try ./host modules both ${k#*:} 12 18 ${k%:*}.dnx; done
+has modules/both/params.ui '^model:combo:one:sep$'
+is_file modules/both/denox_sep.h
+code 0 export a.dnx large.dnx --to vkdt -o modules --module-name=ab
+is_file modules/ab/denox_large.h
+make_module ab
+try ./host modules ab 1 7 9 large.dnx
+
+# names
+code 0 export a.dnx --to vkdt -o modules --module-name=denox-conv; says "as 'denoxcnv'"
+is_file modules/denoxcnv/main.c
+make_module denoxcnv
+code 0 export a.dnx --to vkdt -o modules --module-name=my-net
+make_module my-net
+try ./host modules my-net 0 5 7 a.dnx
+refused a.dnx --to vkdt -o modules; says module-name
+refused a.dnx --to vkdt -o modules --module-name=rhythmflysky; says 'too long'
+for name in i-net display 9net a:b ''; do refused a.dnx --to vkdt -o modules --module-name="$name"; done
+refused a.dnx b.dnx --to vkdt -o modules --module-name=x --suffix=A --suffix=b; says "'A'"
+refused a.dnx b.dnx --to vkdt -o modules --module-name=x --suffix=a --suffix=a; says suffix
+code 0 compile two.graph --device vulkan -o t.dnx
+refused a.dnx t.dnx --to vkdt -o modules --module-name=x; says 'inputs and outputs'
+
+# header, kernels and weights to folders of their own, for a module written by hand
+refused a.dnx --to vkdt --module-name=hand; says 'src-dir'
+refused a.dnx --to vkdt --module-name=hand --src-dir=s --shader-dir=k --weight-dir=w/data --bin-dir=w; says "'s'"
+code 0 export a.dnx --to vkdt --module-name=hand --src-dir=s --shader-dir=k --weight-dir=w/data --bin-dir=w -p
+is_file s/denox_model.h; is_file k/hand0.comp.spv; is_file w/data/hand-weights.dat
+has s/denox_model.h '"data/hand-weights.dat"'
+[ ! -e s/main.c ] || wrong "main.c in another's module"
+refused a.dnx --to vkdt --module-name=hand --src-dir=s --shader-dir=k --weight-dir=w --bin-dir=s; says "'w'"
+
+# shaders of one's own
+code 0 compile deep.graph --device vulkan -o deep.dnx
+refused deep.dnx --to vkdt -o modules --module-name=deep; says post-processing
+code 1 export deep.dnx --to vkdt -o modules --module-name=deep --post-processing=none.comp; says none.comp
+sed 's/c<3/c<0/' modules/my-net/output.comp > mine.comp
+code 0 export deep.dnx --to vkdt -o modules --module-name=deep --post-processing=mine.comp
+same mine.comp modules/deep/output.comp
+make_module deep
+try ./host modules deep 0 6 6 deep.dnx
+
+# what is not for vkdt
+code 0 compile skip.graph -o cpu.dnx
+code 1 export cpu.dnx --to vkdt -o modules --module-name=x; says "'c'"
+code 0 compile flat.graph --device vulkan -o flat.dnx
+code 1 export flat.dnx --to vkdt -o modules --module-name=x; says 'no image'
+refused skip.graph --to vkdt -o modules --module-name=x; says compiled
+refused a.dnx --to nowhere -o x; says 'vkdt'
+refused a.dnx; says '--to'
+
+echo "$n checks, $bad wrong"
+exit $((bad > 0))
