@@ -12,7 +12,7 @@ static u32 twos_of_int(i64 v) { return v ? (u32)i64_min(__builtin_ctzll((u64)v),
 
 static u32 less(u32 a, u32 b) { return a < b ? a : b; }
 
-/* Size expressions: sums of products; anything else says nothing. */
+/* Size expressions: sums of products; quotients and remainders say nothing, but what they are multiplied with does. */
 
 static void skip_space(struct str *s)
 {
@@ -54,15 +54,27 @@ static u32 factor_twos(struct str *s, int depth)
     return r;
 }
 
+static u32 product_twos(struct str *s, int depth)
+{
+    u32 n = factor_twos(s, depth);
+    for (;;) {
+        if (take(s, "*")) {
+            n = less(n + factor_twos(s, depth), MOST);
+        } else if (take(s, "//") || take(s, "%")) {
+            factor_twos(s, depth);
+            n = 0;
+        } else {
+            return n;
+        }
+    }
+}
+
 static u32 sum_twos(struct str *s, int depth)
 {
     u32 all = MOST;
     do {
-        u32 n = 0;
         take(s, "-");
-        do n += factor_twos(s, depth);
-        while (take(s, "*"));
-        all = less(all, less(n, MOST));
+        all = less(all, product_twos(s, depth));
     } while (take(s, "+") || (s->n && s->p[0] == '-'));
     return all;
 }
@@ -71,7 +83,7 @@ static u32 text_twos(struct str text)
 {
     u32 n = sum_twos(&text, 0);
     skip_space(&text);
-    return text.n ? 0 : n; /* quotients, remainders, functions */
+    return text.n ? 0 : n; /* functions */
 }
 
 /* Instructions. */
