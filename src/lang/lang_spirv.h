@@ -49,13 +49,17 @@ struct spv {
     bool params_pushed;  /* parameters are push constants */
     bool has_base;       /* some grid may be launched in pieces, see spv_kernel */
     u32 n_param;         /* words of parameters: the kernel's, then the three of the base */
-    bool has_debug;      /* names and lines */
     u32 n_ids;           /* ids given out */
 
     /* sections, in the order of a module */
-    struct buf capabilities, extensions, entries, modes, debug, decorations, globals, functions;
+    struct buf capabilities, extensions, entries, modes, strings, names, decorations, globals, functions;
     struct map known;    /* types, constants, capabilities: their words -> id */
     u32 glsl;            /* the imported instruction set GLSL.std.450, 0: not yet */
+
+    /* for debuggers, where asked for */
+    u32 file;            /* name of the kernel's text, 0: no names and lines */
+    u32 *line;           /* of every instruction in that text, 0: none */
+    u32 debug_set, debug_source, debug_unit; /* instruction set NonSemantic.Shader.DebugInfo.100 */
 
     /* of all instructions, by kval */
     u32 *lane_at;        /* its first lane in lane[] */
@@ -88,6 +92,7 @@ void spv_put_text(struct buf *b, enum spirv_op op, const u32 *w, u32 n, struct s
 u32 spv_id(struct spv *s);
 bool spv_fail(struct spv *s, const char *what); /* "kernel 'x' WHAT"; returns false */
 void spv_need(struct spv *s, enum spirv_capability c);
+void spv_extension(struct spv *s, const char *name);
 u32 spv_glsl(struct spv *s);                    /* the instruction set's id */
 /* A type or constant, one of each kind per module. */
 u32 spv_type(struct spv *s, enum spirv_op op, const u32 *w, u32 n);
@@ -153,5 +158,17 @@ u32 spv_log2(i64 v);
 /* lang_spirv_frag.c: fragments, as KHR cooperative matrices. */
 u32 spv_type_frag(struct spv *s, kval v);
 void spv_frag(struct spv *s, kval v);            /* FILL, FLOAD, FSTORE, FMMA, CAST, ADD */
+
+/* lang_spirv_debug.c: names and lines; they do nothing unless the target's flags ask for them. */
+bool spv_has_flag(const struct caps *c, const char *word);
+void spv_debug_open(struct spv *s);
+void spv_debug_name(struct spv *s, u32 id, struct str name);
+void spv_debug_array(struct spv *s, kval array, u32 id, u32 unit);
+void spv_debug_value(struct spv *s, kval v, u32 i, u32 id);
+void spv_debug_line(struct spv *s, kval v);
+void spv_debug_function(struct spv *s, u32 function, struct str name, kval grid);
+
+/* lang_spirv_opt.c */
+bool spv_optimize(struct buf *module, double timeout, struct err *e);
 
 #endif

@@ -77,7 +77,12 @@ void spv_leave(struct spv *s, u32 mark)
     while (s->made.n > mark) *s->made.v[--s->made.n] = 0;
 }
 
-void spv_set_lane(struct spv *s, kval v, u32 i, u32 id) { fill(s, &s->lane[s->lane_at[v] + i], id); }
+void spv_set_lane(struct spv *s, kval v, u32 i, u32 id)
+{
+    fill(s, &s->lane[s->lane_at[v] + i], id);
+    spv_debug_value(s, v, i, id);
+}
+
 void spv_set_word(struct spv *s, kval v, u32 i, u32 id) { fill(s, &s->word[s->word_at[v] + i], id); }
 
 static u32 lanes_of(const struct spv *s, kval v) { return (u32)i64_max(kir_lanes(s->k, v), 1); }
@@ -542,6 +547,8 @@ static void pure(struct spv *s, kval v)
 static void statement(struct spv *s, struct walk *w, kval v)
 {
     const struct kir_ins *x = kir_at(s->k, v);
+    bool is_lazy = x->op == KI_RAMP || x->op == KI_SPLAT || x->op == KI_ALLOC;
+    if (!is_lazy) spv_debug_line(s, v);
     switch ((int)x->op) {
     case KI_LOOP: open_loop(s, w, v); return;
     case KI_IF: open_if(s, w, v); return;
@@ -603,10 +610,9 @@ static void set_grid_indices(struct spv *s, kval from, kval to)
     for (u32 i = 0; i < n; i++) spv_set_lane(s, dim[i], 0, group_number(s, dim[i], n - 1 - i));
 }
 
-static void put_entry(struct spv *s, u32 function)
+static void put_entry(struct spv *s, u32 function, struct str name)
 {
     enum { COMPUTE = 5 };
-    struct str name = str_fmt(s->arena, "%.*s_%u", STR_ARG(s->k->name), s->function.n);
     u32 n = 0;
     u32 *interface = arena_array(s->arena, u32, s->used.n + 1);
     for (u32 i = 0; i < s->used.n; i++) {
@@ -641,6 +647,8 @@ static void grid(struct spv *s, kval from, const kval *end)
     open_function(s);
     u32 nothing = spv_type(s, SPV_TYPE_VOID, NULL, 0), function = spv_id(s), entry = s->label;
     u32 type = SPV_TYPE(s, SPV_TYPE_FUNCTION, nothing), mark = spv_scope(s);
+    struct str name = str_fmt(s->arena, "%.*s_%u", STR_ARG(s->k->name), s->function.n);
+    spv_debug_function(s, function, name, from);
     set_grid_indices(s, from, end[from]);
     for (kval v = from; v < end[from]; v++) statement(s, &w, v);
     SPV_PUT(&s->functions, SPV_FUNCTION, nothing, function, 0, type);
@@ -651,7 +659,7 @@ static void grid(struct spv *s, kval from, const kval *end)
     spv_put(&s->functions, SPV_RETURN, NULL, 0);
     spv_put(&s->functions, SPV_FUNCTION_END, NULL, 0);
     spv_leave(s, mark);
-    put_entry(s, function);
+    put_entry(s, function, name);
 }
 
 static void plan_params(struct spv *s)

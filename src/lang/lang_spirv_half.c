@@ -80,7 +80,7 @@ static u32 convert_pair(struct spv *s, u32 x, u32 y)
 static u32 round_f16(struct spv *s, u32 a)
 {
     u32 half = spv_u32(s, 0x3f000000);
-    u32 sum = spv_ins(s, SPV_F_ADD, spv_type_reg(s, SR_F32), as_f32(s, a), as_f32(s, half), 0);
+    u32 sum = spv_ins(s, SPV_F_ADD, spv_type_reg(s, SR_F32), as_f32(s, a), spv_const_f(s, SR_F32, 0.5), 0);
     SPV_PUT(&s->decorations, SPV_DECORATE, sum, SPV_DEC_NO_CONTRACTION);
     u32 tiny = word(s, SPV_I_SUB, word(s, SPV_BITCAST, sum, 0), half);
     u32 odd = spv_ins(s, SPV_BIT_FIELD_U_EXTRACT, spv_type_reg(s, SR_U32), a, spv_u32(s, 13), spv_u32(s, 1));

@@ -213,6 +213,7 @@ static u32 buffer_var(struct spv *s, kval array, u32 unit)
     u32 *var = &a->var[spv_log2(unit)];
     if (*var) return *var;
     *var = declare(s, SPV_IN_BUFFER, block_type(s, unit_type(s, array, unit), unit));
+    spv_debug_array(s, array, *var, unit);
     bind(s, *var, a->binding);
     SPV_PUT(&s->decorations, SPV_DECORATE, *var, SPV_DEC_ALIASED);
     if (x->op == KI_BUF && x->aux == KA_IN)
@@ -229,6 +230,7 @@ static u32 shared_var(struct spv *s, kval array)
     u32 n = spv_u32(s, (u32)i64_max(bytes / a->unit, 1));
     u32 type = SPV_TYPE(s, SPV_TYPE_ARRAY, unit_type(s, array, a->unit), n);
     a->var[0] = declare(s, SPV_IN_WORKGROUP, type);
+    spv_debug_array(s, array, a->var[0], a->unit);
     s->shared_bytes += bytes;
     if (s->caps->shared_bytes && s->shared_bytes > s->caps->shared_bytes)
         spv_fail(s, "has larger shared arrays than the target");
@@ -258,10 +260,14 @@ void spv_alloc(struct spv *s, kval v)
     if (a->count > 1) {
         u32 n = spv_u32(s, (u32)(a->count * a->per));
         a->var[0] = function_var(s, SPV_TYPE(s, SPV_TYPE_ARRAY, type, n));
+        spv_debug_array(s, v, a->var[0], 0);
         return;
     }
     a->lane_var = arena_array(s->arena, u32, a->per);
-    for (u32 i = 0; i < a->per; i++) a->lane_var[i] = function_var(s, type);
+    for (u32 i = 0; i < a->per; i++) {
+        a->lane_var[i] = function_var(s, type);
+        spv_debug_array(s, v, a->lane_var[i], 0);
+    }
 }
 
 void spv_declare_rest(struct spv *s)

@@ -61,7 +61,7 @@ static bool note_once(struct spv *s, const char *kind, u32 id)
     return true;
 }
 
-static void add_extension(struct spv *s, const char *name)
+void spv_extension(struct spv *s, const char *name)
 {
     if (note_once(s, name, 0))
         spv_put_text(&s->extensions, SPV_EXTENSION, NULL, 0, str_of(name), NULL, 0);
@@ -73,7 +73,7 @@ void spv_need(struct spv *s, enum spirv_capability c)
     SPV_PUT(&s->capabilities, SPV_CAPABILITY, (u32)c);
     for (i64 i = 0; i < countof(features); i++)
         if (features[i].id == c && s->version < features[i].core)
-            add_extension(s, features[i].extension);
+            spv_extension(s, features[i].extension);
 }
 
 u32 spv_glsl(struct spv *s)
@@ -201,7 +201,7 @@ static void put_modes(struct spv *s)
 bool spv_assemble(struct spv *s, struct buf *out)
 {
     put_modes(s);
-    if (s->version < 13) add_extension(s, "SPV_KHR_storage_buffer_storage_class");
+    if (s->version < 13) spv_extension(s, "SPV_KHR_storage_buffer_storage_class");
     const u32 minor = s->version % 10, head[SPIRV_HEADER] = {
         SPIRV_MAGIC, 1u << 16 | minor << 8, 0, s->n_ids + 1, 0};
     buf_put(out, head, sizeof head);
@@ -209,10 +209,13 @@ bool spv_assemble(struct spv *s, struct buf *out)
     buf_str(out, buf_view(&s->extensions));
     if (s->glsl)
         spv_put_text(out, SPV_EXT_INST_IMPORT, &s->glsl, 1, S("GLSL.std.450"), NULL, 0);
+    if (s->debug_set)
+        spv_put_text(out, SPV_EXT_INST_IMPORT, &s->debug_set, 1, S("NonSemantic.Shader.DebugInfo.100"), NULL, 0);
     put_memory_model(s, out);
     buf_str(out, buf_view(&s->entries));
     buf_str(out, buf_view(&s->modes));
-    buf_str(out, buf_view(&s->debug));
+    buf_str(out, buf_view(&s->strings));
+    buf_str(out, buf_view(&s->names));
     buf_str(out, buf_view(&s->decorations));
     buf_str(out, buf_view(&s->globals));
     buf_str(out, buf_view(&s->functions));

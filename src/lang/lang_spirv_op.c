@@ -140,6 +140,115 @@ static u32 magnitude(struct spv *s, enum dtype t, enum spv_reg r, u32 x)
     return spv_wrap(s, t, select_id(s, r, is_less, bin(s, SPV_S_NEGATE, r, x, 0), x));
 }
 
+/* Loops. Vulkan's own remainder of floats is as good as x - y*trunc(x/y), and there is no power of integers. */
+
+struct loop { u32 before, header, body, next, merge; };
+
+static struct loop loop_open(struct spv *s)
+{
+    struct loop l = {s->label, spv_id(s), spv_id(s), spv_id(s), spv_id(s)};
+    spv_branch(s, l.header);
+    spv_label(s, l.header);
+    return l;
+}
+
+/* A value that is `first` in the first round and `later` afterwards. */
+static void loop_value(struct spv *s, const struct loop *l, enum spv_reg r, u32 id, u32 first, u32 later)
+{
+    SPV_PUT(&s->code, SPV_PHI, spv_type_reg(s, r), id, first, l->before, later, l->next);
+}
+
+static void loop_while(struct spv *s, const struct loop *l, u32 cond)
+{
+    SPV_PUT(&s->code, SPV_LOOP_MERGE, l->merge, l->next, 0);
+    SPV_PUT(&s->code, SPV_BRANCH_CONDITIONAL, cond, l->body, l->merge);
+    spv_label(s, l->body);
+}
+
+/* Called before the values of the next round are made. */
+static void loop_next(struct spv *s, const struct loop *l)
+{
+    spv_branch(s, l->next);
+    spv_label(s, l->next);
+}
+
+static void loop_close(struct spv *s, const struct loop *l)
+{
+    spv_branch(s, l->header);
+    spv_label(s, l->merge);
+}
+
+static void put_as(struct spv *s, enum spirv_op op, enum spv_reg r, u32 id, u32 a, u32 b)
+{
+    SPV_PUT(&s->code, op, spv_type_reg(s, r), id, a, b);
+}
+
+/* By squaring, as int_pow of kir; negative exponents give 0. */
+static u32 power_int(struct spv *s, enum dtype t, enum spv_reg r, const u32 *x)
+{
+    u32 base = spv_id(s), n = spv_id(s), result = spv_id(s), base2 = spv_id(s), n2 = spv_id(s), result2 = spv_id(s);
+    u32 zero = spv_const_i(s, r, 0), one = spv_const_i(s, r, 1), type = spv_type_reg(s, r);
+    bool has_sign = is_signed(t) || t == DT_U64;
+    struct loop l = loop_open(s);
+    loop_value(s, &l, r, base, x[0], base2);
+    loop_value(s, &l, r, n, x[1], n2);
+    loop_value(s, &l, r, result, one, result2);
+    loop_while(s, &l, bin(s, has_sign ? SPV_S_LESS_THAN : SPV_U_LESS_THAN, SR_BOOL, zero, n));
+    loop_next(s, &l);
+    u32 odd = bin(s, SPV_I_NOT_EQUAL, SR_BOOL, bin(s, SPV_BITWISE_AND, r, n, one), zero);
+    u32 more = bin(s, SPV_I_MUL, r, result, base);
+    SPV_PUT(&s->code, SPV_SELECT, type, result2, odd, more, result);
+    put_as(s, SPV_I_MUL, r, base2, base, base);
+    put_as(s, SPV_SHIFT_RIGHT_LOGICAL, r, n2, n, one);
+    loop_close(s, &l);
+    if (is_signed(t)) result = select_id(s, r, less(s, t, x[1], zero), zero, result);
+    return spv_wrap(s, t, result);
+}
+
+struct format { u64 exponent, mantissa, sign; enum spv_reg bits; double tiny; };
+
+static struct format format_of(enum spv_reg r)
+{
+    if (r == SR_F32) return (struct format){0x7f800000, 0x7fffff, 0x80000000, SR_U32, 0x1p-126};
+    return (struct format){0x7ffull << 52, (1ull << 52) - 1, 1ull << 63, SR_U64, 0x1p-1022};
+}
+
+/* d times the power of two that makes it the largest such product up to r, where 0 < d <= r. */
+static u32 largest_multiple(struct spv *s, const struct format *f, enum spv_reg r, u32 d, u32 rest)
+{
+    u32 exponent = bin(s, SPV_BITWISE_AND, f->bits, bin(s, SPV_BITCAST, f->bits, rest, 0),
+                       spv_const_i(s, f->bits, (i64)f->exponent));
+    u32 mantissa = bin(s, SPV_BITWISE_AND, f->bits, bin(s, SPV_BITCAST, f->bits, d, 0),
+                       spv_const_i(s, f->bits, (i64)f->mantissa));
+    u32 u = bin(s, SPV_BITWISE_OR, f->bits, exponent, mantissa);
+    u32 half = bin(s, SPV_I_SUB, f->bits, u, spv_const_i(s, f->bits, (i64)(f->mantissa + 1)));
+    u32 is_over = bin(s, SPV_F_ORD_LESS_THAN, SR_BOOL, rest, bin(s, SPV_BITCAST, r, u, 0));
+    return bin(s, SPV_BITCAST, r, select_id(s, f->bits, is_over, half, u), 0);
+}
+
+/* Exact, as fmod: one subtraction for every bit of the quotient that is 1. Denormal divisors count
+   as zero. */
+static u32 remainder_float(struct spv *s, enum spv_reg r, const u32 *x)
+{
+    struct format f = format_of(r);
+    u32 type = spv_type_reg(s, r), rest = spv_id(s), rest2 = spv_id(s);
+    u32 a = spv_ext(s, GLSL_FABS, type, x[0], 0, 0), d = spv_ext(s, GLSL_FABS, type, x[1], 0, 0);
+    u32 is_finite = bin(s, SPV_F_ORD_LESS_THAN, SR_BOOL, a, spv_const_f(s, r, (double)INFINITY));
+    u32 is_divisor = bin(s, SPV_F_ORD_LESS_THAN_EQUAL, SR_BOOL, spv_const_f(s, r, f.tiny), d);
+    u32 is_valid = bin(s, SPV_LOGICAL_AND, SR_BOOL, is_finite, is_divisor);
+    a = select_id(s, r, is_valid, a, spv_const_f(s, r, 0));
+    d = select_id(s, r, is_valid, d, spv_const_f(s, r, 1));
+    struct loop l = loop_open(s);
+    loop_value(s, &l, r, rest, a, rest2);
+    loop_while(s, &l, bin(s, SPV_F_ORD_LESS_THAN_EQUAL, SR_BOOL, d, rest));
+    loop_next(s, &l);
+    put_as(s, SPV_F_SUB, r, rest2, rest, largest_multiple(s, &f, r, d, rest));
+    loop_close(s, &l);
+    u32 sign = bin(s, SPV_BITWISE_AND, f.bits, bin(s, SPV_BITCAST, f.bits, x[0], 0), spv_const_i(s, f.bits, (i64)f.sign));
+    u32 u = bin(s, SPV_BITWISE_OR, f.bits, bin(s, SPV_BITCAST, f.bits, rest, 0), sign);
+    return select_id(s, r, is_valid, bin(s, SPV_BITCAST, r, u, 0), spv_const_f(s, r, (double)NAN));
+}
+
 static u32 is_special(struct spv *s, enum kir_op op, enum spv_reg r, u32 x)
 {
     if (r == SR_F64) return bin(s, op == KI_ISNAN ? SPV_IS_NAN : SPV_IS_INF, SR_BOOL, x, 0);
@@ -188,7 +297,10 @@ u32 spv_scalar(struct spv *s, enum kir_op op, enum dtype t, enum spv_reg r, cons
     case KI_MAX: return extreme(s, op, t, r, x);
     case KI_DIV: return quotient(s, t, r, x);
     case KI_MOD:
-        return is_float ? bin(s, SPV_F_REM, r, x[0], x[1]) : remainder_int(s, t, r, x);
+        return is_float ? remainder_float(s, r, x) : remainder_int(s, t, r, x);
+    case KI_POW:
+        if (!is_float) return power_int(s, t, r, x);
+        break;
     case KI_ABS:
         if (!is_float) return magnitude(s, t, r, x[0]);
         break;

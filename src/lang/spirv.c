@@ -34,8 +34,8 @@ static bool check(const struct kir *k, const struct caps *c, struct err *e)
 
 static void release(struct spv *s)
 {
-    struct buf *const all[] = {&s->capabilities, &s->extensions, &s->entries, &s->modes, &s->debug,
-                               &s->decorations, &s->globals, &s->functions, &s->vars, &s->prologue,
+    struct buf *const all[] = {&s->capabilities, &s->extensions, &s->entries, &s->modes, &s->strings,
+                               &s->names, &s->decorations, &s->globals, &s->functions, &s->vars, &s->prologue,
                                &s->code};
     for (i64 i = 0; i < countof(all); i++) buf_release(all[i]);
 }
@@ -44,9 +44,10 @@ static void preamble(struct spv *s)
 {
     spv_need(s, SPV_CAP_SHADER);
     if (s->is_vulkan) spv_need(s, SPV_CAP_VULKAN_MEMORY);
+    spv_debug_open(s);
     if (!s->k->subgroup) return;
     u32 id = spv_id(s);
-    spv_put_text(&s->debug, SPV_STRING, &id, 1, str_fmt(s->arena, "quern subgroup=%u", s->k->subgroup),
+    spv_put_text(&s->strings, SPV_STRING, &id, 1, str_fmt(s->arena, "quern subgroup=%u", s->k->subgroup),
                  NULL, 0);
 }
 
@@ -70,7 +71,8 @@ static bool build(struct buf *binary, struct str text, const struct caps *c, dou
 {
     struct arena a = {0};
     struct kir *k = arena_new(&a, struct kir);
-    bool ok = kir_parse(k, &a, text, e) && check(k, c, e) && write_module(binary, k, c, e);
+    bool ok = kir_parse(k, &a, text, e) && check(k, c, e) && write_module(binary, k, c, e) &&
+              (!spv_has_flag(c, "optimize") || spv_optimize(binary, timeout, e));
     arena_release(&a);
     return ok;
 }
