@@ -24,6 +24,7 @@ static void try_family(const char *name, bool (*build)(struct bed *b), u64 n_see
 }
 
 static void test_gemm(void **state) { try_family("group_gemm", random_gemm, 50); }
+static void test_gemv(void **state) { try_family("group_gemv", random_gemm, 90); }
 static void test_matrix(void **state) { try_family("matrix_gemm", random_gemm, 60); }
 static void test_row(void **state) { try_family("group_row", random_row, 60); }
 static void test_device(void **state)
@@ -31,18 +32,19 @@ static void test_device(void **state)
     static const struct { const char *name; bool (*build)(struct bed *); } family[] = {
         {"group_gemm", random_gemm},
         {"group_row", random_row},
+        {"group_gemv", random_gemm},
     };
     if (!dev_find(S("vulkan"))->count()) {
         print_message("no Vulkan device is present\n");
         skip();
     }
-    for (u64 seed = first_seed(1000); seed < last_seed(1010); seed++) {
+    for (u64 seed = first_seed(1000); seed < last_seed(1012); seed++) {
         struct bed b;
         bed_open(&b, seed);
         bed_use_groups(&b);
         if (pick(&b, 0, 2) == 0) b.type = DT_F16;
-        b.only = gen_find(str_of(family[seed % 2].name));
-        if (family[seed % 2].build(&b) && b.only->match(&b.t, &b.caps)) try_device(&b, "vulkan", seed);
+        b.only = gen_find(str_of(family[seed % countof(family)].name));
+        if (family[seed % countof(family)].build(&b) && b.only->match(&b.t, &b.caps)) try_device(&b, "vulkan", seed);
         bed_close(&b);
     }
 }
@@ -51,6 +53,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gemm),
+        cmocka_unit_test(test_gemv),
         cmocka_unit_test(test_matrix),
         cmocka_unit_test(test_row),
         cmocka_unit_test(test_device),

@@ -111,6 +111,14 @@ double gen_work(const struct task *t, value_id v, const i64 *var);   /* per elem
 double gen_flop_rate(const struct caps *c);                 /* rough peak of one thread, of a whole GPU; flops per second */
 double gen_byte_rate(const struct caps *c);                 /* rough memory bandwidth, bytes per second */
 i32 gen_nearest(const struct gen_param *p, i64 want);       /* the largest value <= want, else the smallest */
+/* The legal schedule of least cost among all combinations of values; parameters before `first` stay as they are. */
+struct gen_search {
+    const struct gen_param *param;
+    u32 first, n;
+    double (*cost)(const void *user, const struct sched *s); /* not above 0: not legal */
+    const void *user;
+};
+bool gen_best(const struct gen_search *q, struct sched *s);  /* false: none is legal, s stays */
 bool gen_pointwise_tail(const struct graph *g, value_id out, value_id anchor); /* between them only pointwise nodes of the same shape */
 bool gen_depends(const struct graph *g, value_id v, value_id on);
 

@@ -80,6 +80,20 @@ i32 gen_nearest(const struct gen_param *p, i64 want)
     return best;
 }
 
+bool gen_best(const struct gen_search *q, struct sched *s)
+{
+    u32 at[MAX_SCHED] = {0}, i;
+    struct sched v = *s;
+    double best = 0;
+    do {
+        for (i = q->first; i < q->n; i++) v.v[i] = q->param[i].values[at[i]];
+        double cost = q->cost(q->user, &v);
+        if (cost > 0 && (best == 0 || cost < best)) best = cost, *s = v;
+        for (i = q->first; i < q->n && ++at[i] == q->param[i].n; i++) at[i] = 0;
+    } while (i < q->n);
+    return best > 0;
+}
+
 bool gen_depends(const struct graph *g, value_id v, value_id on)
 {
     if (!v || v == on) return v == on;

@@ -222,23 +222,25 @@ static double predict(const struct task *t, const struct caps *c, const struct s
     return gemm_of(&x, t) ? seconds(&x, c, &s, var) : 1e9;
 }
 
+struct choice {
+    struct gemm x;
+    const struct caps *c;
+    const i64 *var;
+};
+
+static double cost_of(const void *user, const struct sched *v)
+{
+    const struct choice *x = user;
+    struct block_sched s = sched_of(v);
+    return is_legal(&x->x, x->c, &s) ? seconds(&x->x, x->c, &s, x->var) : 0;
+}
+
 static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
 {
-    struct gemm x;
-    double best = 0;
-    u32 at[N_PARAM] = {0};
-    gemm_of(&x, t);
-    for (;;) {
-        struct sched v = {0};
-        for (u32 i = 0; i < N_PARAM; i++) v.v[i] = param[i].values[at[i]];
-        struct block_sched s = sched_of(&v);
-        double sec = is_legal(&x, c, &s) ? seconds(&x, c, &s, var) : 0;
-        if (sec > 0 && (best == 0 || sec < best)) best = sec, *out = v;
-        u32 i = 0;
-        while (i < N_PARAM && ++at[i] == param[i].n) at[i++] = 0;
-        if (i == N_PARAM) break;
-    }
-    assert(best > 0);
+    struct choice x = {.c = c, .var = var};
+    gemm_of(&x.x, t);
+    bool found = gen_best(&(struct gen_search){param, 0, N_PARAM, cost_of, &x}, out);
+    assert(found);
 }
 
 const struct gen gen_group_gemm = {

@@ -553,23 +553,25 @@ static double predict(const struct task *t, const struct caps *c, const struct s
     return rows_of(&r, t) ? seconds(&r, c, &s, var) : 1e9;
 }
 
+struct choice {
+    struct rows r;
+    const struct caps *c;
+    const i64 *var;
+};
+
+static double cost_of(const void *user, const struct sched *v)
+{
+    const struct choice *x = user;
+    struct row_sched s = sched_of(v);
+    return fits(x->c, &s) && is_legal(&x->r, x->c, &s) ? seconds(&x->r, x->c, &s, x->var) : 0;
+}
+
 static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
 {
-    struct rows r;
-    double best = 0;
-    u32 at[N_PARAM] = {0};
-    rows_of(&r, t);
-    for (;;) {
-        struct sched v = {0};
-        for (u32 i = 0; i < N_PARAM; i++) v.v[i] = param[i].values[at[i]];
-        struct row_sched s = sched_of(&v);
-        double sec = fits(c, &s) && is_legal(&r, c, &s) ? seconds(&r, c, &s, var) : 0;
-        if (sec > 0 && (best == 0 || sec < best)) best = sec, *out = v;
-        u32 i = 0;
-        while (i < N_PARAM && ++at[i] == param[i].n) at[i++] = 0;
-        if (i == N_PARAM) break;
-    }
-    assert(best > 0);
+    struct choice x = {.c = c, .var = var};
+    rows_of(&x.r, t);
+    bool found = gen_best(&(struct gen_search){param, 0, N_PARAM, cost_of, &x}, out);
+    assert(found);
 }
 
 const struct gen gen_group_row = {

@@ -280,36 +280,32 @@ static double predict(const struct task *t, const struct caps *c, const struct s
     return gemm_of(&x, t) ? seconds(&x, c, &s, var) : 1e9;
 }
 
-/* The best predicted schedule of a shape: from v on, all that is no part of the shape. */
-static double best_of_shape(const struct gemm *x, const struct caps *c, const i64 *var,
-                            struct sched *v)
+struct choice {
+    struct gemm x;
+    const struct caps *c;
+    const i64 *var;
+};
+
+static double cost_of(const void *user, const struct sched *v)
 {
-    struct matrix_sched s = sched_of(c, v);
-    double best = seconds(x, c, &s, var);
-    struct sched w = *v;
-    u32 at[N_PARAM] = {0};
-    for (;;) {
-        for (u32 i = P_GM; i < N_PARAM; i++) w.v[i] = param[i].values[at[i]];
-        s = sched_of(c, &w);
-        double sec = fits(c, &s) && is_legal(x, c, &s) ? seconds(x, c, &s, var) : best;
-        if (sec < best) best = sec, *v = w;
-        u32 i = P_GM;
-        while (i < N_PARAM && ++at[i] == param[i].n) at[i++] = 0;
-        if (i == N_PARAM) return best;
-    }
+    const struct choice *x = user;
+    struct matrix_sched s = sched_of(x->c, v);
+    return fits(x->c, &s) && is_legal(&x->x, x->c, &s) ? seconds(&x->x, x->c, &s, x->var) : 0;
 }
 
+/* The best of every shape, all parameters but the shape's tried. */
 static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
 {
-    struct gemm x;
+    struct choice x = {.c = c, .var = var};
     struct str list = str_of(c->matrix);
     struct caps_matrix shape;
     double best = 0;
-    gemm_of(&x, t);
+    gemm_of(&x.x, t);
     while (caps_matrix_next(&list, &shape)) {
         struct sched v;
-        if (!least_sched(&x, c, &shape, &v)) continue;
-        double sec = best_of_shape(&x, c, var, &v);
+        if (!least_sched(&x.x, c, &shape, &v)) continue;
+        gen_best(&(struct gen_search){param, P_GM, N_PARAM, cost_of, &x}, &v);
+        double sec = cost_of(&x, &v);
         if (best == 0 || sec < best) best = sec, *out = v;
     }
     assert(best > 0);
