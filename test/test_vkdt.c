@@ -26,9 +26,11 @@ struct bed {
 static void bed_open(struct bed *t)
 {
     *t = (struct bed){0};
-    assert_true(caps_parse(&t->caps, S("arch=\"generic\" is_gpu=1 max_group=256 subgroup=8 "
-                                       "subgroup_min=8 subgroup_max=8 shared_bytes=32768 "
-                                       "max_push=128 spirv=13 buffer_align=16"), &t->e));
+    assert_true(caps_parse(&t->caps,
+                           S("arch=\"generic\" is_gpu=1 max_group=256 subgroup=8 "
+                             "subgroup_min=8 subgroup_max=8 shared_bytes=32768 "
+                             "max_push=128 spirv=13 buffer_align=16"),
+                           &t->e));
     t->p.arena = &t->a;
     symtab_init(&t->p.sym, &t->a);
     t->p.model = S("net");
@@ -41,16 +43,20 @@ static void bed_open(struct bed *t)
 static void bed_close(struct bed *t) { arena_release(&t->a); }
 
 /* Builds kernels with the builder: each grid copies one argument to another. */
-struct step { u32 from, to; bool adds; };
+struct step {
+    u32 from, to;
+    bool adds;
+};
 
-static struct str build_kernel(struct bed *t, const char *name, const enum kir_access *access, u32 n_buf,
-                               const struct step *step, u32 n_step)
+static struct str build_kernel(struct bed *t, const char *name, const enum kir_access *access,
+                               u32 n_buf, const struct step *step, u32 n_step)
 {
     struct kir k;
     kval buf[8];
     struct buf text = {0}, words = {0};
     kir_init(&k, &t->a, str_of(name));
-    for (u32 i = 0; i < n_buf; i++) buf[i] = kir_buf(&k, str_fmt(&t->a, "b%u", i), DT_F32, access[i]);
+    for (u32 i = 0; i < n_buf; i++)
+        buf[i] = kir_buf(&k, str_fmt(&t->a, "b%u", i), DT_F32, access[i]);
     k.group[0] = 8;
     for (u32 s = 0; s < n_step; s++) {
         kval g = kir_grid(&k, kir_param(&k, S("H")));
@@ -74,8 +80,9 @@ static u32 add_buf(struct bed *t, enum plan_buf_kind kind)
     static const float content[64] = {1};
     struct plan_buf *b = arr_push(&t->a, &t->p.buf);
     *b = (struct plan_buf){.kind = kind, .name = S("buf"), .last = 100};
-    b->size = kind == PB_CONST ? sym_const(&t->p.sym, sizeof content)
-                               : sym_mul(&t->p.sym, sym_var(&t->p.sym, S("H")), sym_const(&t->p.sym, 32));
+    b->size = kind == PB_CONST
+                  ? sym_const(&t->p.sym, sizeof content)
+                  : sym_mul(&t->p.sym, sym_var(&t->p.sym, S("H")), sym_const(&t->p.sym, 32));
     if (kind == PB_CONST) b->data = content, b->data_size = sizeof content;
     return t->p.buf.n - 1;
 }
@@ -90,9 +97,11 @@ static void add_io(struct bed *t, enum plan_buf_kind kind)
     else *(arr_push(&t->a, &t->p.output)) = io;
 }
 
-static void add_dispatch(struct bed *t, struct str code, const char *entry, const u32 *buf, u32 n_buf, u32 n_grid)
+static void add_dispatch(struct bed *t, struct str code, const char *entry, const u32 *buf,
+                         u32 n_buf, u32 n_grid)
 {
-    struct plan_dispatch d = {.bin = t->p.bin.n, .entry = str_of(entry), .label = str_of(entry), .n_buf = n_buf};
+    struct plan_dispatch d = {
+        .bin = t->p.bin.n, .entry = str_of(entry), .label = str_of(entry), .n_buf = n_buf};
     *(arr_push(&t->a, &t->p.bin)) = (struct plan_bin){.lang = S("spirv"), .code = code};
     d.buf = arena_array(&t->a, u32, n_buf);
     memcpy(d.buf, buf, sizeof *buf * n_buf);
@@ -181,7 +190,8 @@ static void test_modify(void **state)
     u32 sum = add_buf(&t, PB_TEMP), early = add_buf(&t, PB_TEMP);
     struct step plain[] = {{0, 1, false}}, adding[] = {{0, 1, true}};
     enum kir_access out[] = {KA_IN, KA_OUT}, inout[] = {KA_IN, KA_INOUT};
-    struct str copy = build_kernel(&t, "copy", out, 2, plain, 1), add = build_kernel(&t, "add", inout, 2, adding, 1);
+    struct str copy = build_kernel(&t, "copy", out, 2, plain, 1),
+               add = build_kernel(&t, "add", inout, 2, adding, 1);
     add_dispatch(&t, copy, "copy", (u32[]){0, sum}, 2, 1);
     add_dispatch(&t, copy, "copy", (u32[]){sum, early}, 2, 1);
     add_dispatch(&t, add, "add", (u32[]){0, sum}, 2, 1);
@@ -243,7 +253,8 @@ static void test_refused(void **state)
         add_dispatch(&t, code, what == 2 ? "other" : "copy", buf, 2, 1);
         if (what == 3) t.p.bin.v[0].code = str_sub(code, 0, code.n - 2);
         if (what == 4) t.p.input.v[0].dtype = DT_I32;
-        static const char *const why[] = {"before it is written", "not its own", "entry point", "malformed", "i32"};
+        static const char *const why[] = {"before it is written", "not its own", "entry point",
+                                          "malformed", "i32"};
         check_refused(&t, why[what]);
     }
 }
@@ -263,8 +274,10 @@ static void test_broken_modules(void **state)
         u32 *w = arena_alloc(&a, code.n), binding[1 << 12] = {0};
         memcpy(w, code.p, (size_t)code.n);
         for (i64 n = rng_range(&r, 1, 4); n > 0; n--)
-            w[rng_range(&r, 0, code.n / 4 - 1)] = (u32)(rng_range(&r, 0, 1) ? rng_u64(&r) : rng_u64(&r) % 300);
-        struct str bytes = {(const char *)w, rng_range(&r, 0, 3) ? code.n : rng_range(&r, 0, code.n / 4) * 4};
+            w[rng_range(&r, 0, code.n / 4 - 1)] =
+                (u32)(rng_range(&r, 0, 1) ? rng_u64(&r) : rng_u64(&r) % 300);
+        struct str bytes = {(const char *)w,
+                            rng_range(&r, 0, 3) ? code.n : rng_range(&r, 0, code.n / 4) * 4};
         if (vkdt_kernel_take(&k, bytes, S("k_1"), &a, &e)) vkdt_kernel_rebind(&k, binding);
         else assert_int_not_equal(e.code, ERR_NONE);
         arena_release(&a);
@@ -274,10 +287,21 @@ static void test_broken_modules(void **state)
 
 static void test_names(void **state)
 {
-    static const struct { const char *name, *want; } cases[] = {
-        {"net", "net"}, {"my-net", "my-net"}, {"denox-conv", "denoxcnv"}, {"denoise-12", "denois12"},
-        {"abcdefgh", "abcdefgh"}, {"abcdefghi", "abcdefgh"}, {"i-net", NULL}, {"bcdfghjklm", NULL},
-        {"net_1", NULL}, {"", NULL}, {"1net", NULL}, {"display", NULL},
+    static const struct {
+        const char *name, *want;
+    } cases[] = {
+        {"net", "net"},
+        {"my-net", "my-net"},
+        {"denox-conv", "denoxcnv"},
+        {"denoise-12", "denois12"},
+        {"abcdefgh", "abcdefgh"},
+        {"abcdefghi", "abcdefgh"},
+        {"i-net", NULL},
+        {"bcdfghjklm", NULL},
+        {"net_1", NULL},
+        {"", NULL},
+        {"1net", NULL},
+        {"display", NULL},
     };
     char z[VKDT_TOKEN + 1];
     for (i64 i = 0; i < countof(cases); i++) {

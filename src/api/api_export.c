@@ -72,8 +72,12 @@ quern_status quern_export(quern *q, const char *const *file, int n_files, const 
     struct exports x = {0};
     const struct exporter *to = find_exporter(o->to, e);
     bool ok = to && open_files(q, &x, file, n_files);
-    struct export_job j = {.path = path, .plan = x.list, .n_plan = x.n_plan, .log = &q->log,
-                           .option = o->option, .graph = x.model ? &x.model->graph : NULL};
+    struct export_job j = {.path = path,
+                           .plan = x.list,
+                           .n_plan = x.n_plan,
+                           .log = &q->log,
+                           .option = o->option,
+                           .graph = x.model ? &x.model->graph : NULL};
     ok = ok && to->write(&j, e);
     close_files(&x);
     return api_end(q, ok);

@@ -27,7 +27,8 @@ struct exporter {
 /* export.c: the registry */
 const struct exporter *export_find(struct str name); /* NULL: none */
 const struct exporter *export_all(i64 k);            /* k-th, NULL behind the last */
-const char *export_option(const struct export_job *j, const char *name); /* last value, NULL: not given */
+/* Its last value, NULL: not given. */
+const char *export_option(const struct export_job *j, const char *name);
 /* The network as an ONNX model; constants as initializers. Every value needs dtype and rank. */
 bool export_onnx_graph(const struct graph *g, const char *path, struct err *e);
 bool export_onnx_bytes(const struct graph *g, struct buf *out, struct err *e);

@@ -131,13 +131,16 @@ void vkdt_print_model(struct buf *b, const struct vkdt_model *m, const struct vk
 /* "H, W", "uint64_t H, uint64_t W": with a type before each, and a comma behind the last if any */
 void vkdt_print_vars(struct buf *b, const struct vkdt_model *m, const char *type);
 
+/* export_vkdt_helpers.c */
+extern const char vkdt_helpers[]; /* functions that networks' headers call */
+
 /* export_vkdt_main.c */
 
 struct vkdt_module {
     struct vkdt_names name;
     struct vkdt_model *model;
     u32 n_model;             /* their interfaces are alike */
-    bool has_pre, has_post;  /* shaders were given: "input" is for all inputs, "output" for all outputs */
+    bool has_pre, has_post;  /* a shader was given: "input" for all inputs, "output" likewise */
 };
 /* Images of one kind share a shader: the first of the kind gives its number. */
 u32 vkdt_shader_of(const struct vkdt_image *v, u32 k);

@@ -166,8 +166,7 @@ static void mark_sizes(struct coder *c)
         for (u32 k = 0; k < n->n_conn; k++)
             if (n->conn[k].type == VC_WRITE) mark_size(c, c->p->buf.v[n->conn[k].buf].size);
     }
-    for (u32 k = 0; k < c->p->input.n; k++)
-        mark_size(c, c->p->buf.v[c->p->input.v[k].buf].size);
+    for (u32 k = 0; k < c->p->input.n; k++) mark_size(c, c->p->buf.v[c->p->input.v[k].buf].size);
 }
 
 /* Limits. */
@@ -214,27 +213,31 @@ static void put_whole_check(struct coder *c)
     u32 count = 0;
     for (u32 i = 0; i < c->m->node.n; i++) {
         if (c->m->node.v[i].has_base || !may_be_large(c, i)) continue;
-        if (!count) buf_z(c->b, "  const int64_t whole[] = { // groups in x of what cannot be split\n");
+        if (!count)
+            buf_z(c->b, "  const int64_t whole[] = { // groups in x of what cannot be split\n");
         put_item(c, &count, group_count(c->m, &c->m->node.v[i], 0));
     }
     if (count)
-        buf_printf(c->b, "\n  };\n  for(int i=0;i<%u;i++)\n"
+        buf_printf(c->b,
+                   "\n  };\n  for(int i=0;i<%u;i++)\n"
                    "    if(whole[i] > denox_max_groups())\n"
-                   "      return denox_fail(graph, \"%s: image too large\");\n", count, c->n->module);
+                   "      return denox_fail(graph, \"%s: image too large\");\n",
+                   count, c->n->module);
 }
 
 static void put_checks(struct coder *c)
 {
     put_byte_counts(c);
     put_group_counts(c);
-    buf_printf(c->b,
-               "  if(!denox_fits(bytes, sizeof(bytes)/sizeof(bytes[0])) ||\n"
-               "     !denox_can_dispatch(groups, sizeof(groups)/sizeof(groups[0])))\n"
-               "    return denox_fail(graph, \"%s: image too large\");\n"
-               "  if(denox_count_nodes(groups, sizeof(groups)/sizeof(groups[0])) >= graph->max_nodes - "
-               "graph->num_nodes)\n"
-               "    return denox_fail(graph, \"%s: too many nodes\");\n",
-               c->n->module, c->n->module);
+    buf_printf(
+        c->b,
+        "  if(!denox_fits(bytes, sizeof(bytes)/sizeof(bytes[0])) ||\n"
+        "     !denox_can_dispatch(groups, sizeof(groups)/sizeof(groups[0])))\n"
+        "    return denox_fail(graph, \"%s: image too large\");\n"
+        "  if(denox_count_nodes(groups, sizeof(groups)/sizeof(groups[0])) >= graph->max_nodes - "
+        "graph->num_nodes)\n"
+        "    return denox_fail(graph, \"%s: too many nodes\");\n",
+        c->n->module, c->n->module);
     put_whole_check(c);
     if (c->m->subgroup)
         buf_printf(c->b,
@@ -321,8 +324,10 @@ static void put_connection(struct coder *c, u32 node, u32 k)
     if (x->type == VC_WRITE) return;
     switch (x->end.kind) {
     case END_INPUT:
-        buf_printf(c->b, "  denox_bind_input(graph, module, input%u_id, input%u_connector, n%u, "
-                   "%u);\n", x->end.node, x->end.node, node, k);
+        buf_printf(c->b,
+                   "  denox_bind_input(graph, module, input%u_id, input%u_connector, n%u, "
+                   "%u);\n",
+                   x->end.node, x->end.node, node, k);
         return;
     case END_NODE:
         buf_printf(c->b, "  CONN(dt_node_connect(graph, n%u, %u, n%u, %u));%s\n", x->end.node,
@@ -358,132 +363,25 @@ static void put_nodes(struct coder *c)
     }
     buf_char(c->b, '\n');
     for (u32 k = 0; k < c->p->output.n; k++)
-        buf_printf(c->b, "  denox_bind_output(graph, module, output%u_id, output%u_connector, "
-                   "n%u, %u);\n", k, k, c->m->result[k].node, c->m->result[k].conn);
+        buf_printf(c->b,
+                   "  denox_bind_output(graph, module, output%u_id, output%u_connector, "
+                   "n%u, %u);\n",
+                   k, k, c->m->result[k].node, c->m->result[k].conn);
 }
 
 /* Functions. */
 
-/* Devices differ in how many groups a dispatch may have in x; what is more is split into nodes that
-   start where the one before ends. */
-static void put_dispatch_helpers(struct buf *b)
-{
-    buf_printf(b, "#ifndef DENOX_MAX_GROUPS // of a dispatch, in x, that every vulkan device takes\n"
-             "#define DENOX_MAX_GROUPS %d\n"
-             "#endif\n"
-             "static inline int64_t\n"
-             "denox_max_groups(void)\n"
-             "{ // nvidia and amd take any number\n"
-             "  const int any = qvk.vendorID == 0x10de || qvk.vendorID == 0x1002;\n"
-             "  return any ? INT32_MAX / DT_LOCAL_SIZE_X : DENOX_MAX_GROUPS;\n"
-             "}\n\n"
-             "static inline int\n"
-             "denox_can_dispatch(const int64_t *groups, int n)\n"
-             "{\n"
-             "  for(int i=0;i<n;i++)\n"
-             "    if(groups[i] < 0 || groups[i] > (i %% 3 ? %d : INT32_MAX / DT_LOCAL_SIZE_X)) return 0;\n"
-             "  return 1;\n"
-             "}\n\n"
-             "static inline int64_t\n"
-             "denox_count_nodes(const int64_t *groups, int n)\n"
-             "{\n"
-             "  int64_t cnt = 0;\n"
-             "  for(int i=0;i<n;i+=3) cnt += 1 + groups[i] / denox_max_groups();\n"
-             "  return cnt;\n"
-             "}\n\n", VKDT_GROUPS, VKDT_GROUPS);
-    buf_z(b, "static inline int\n"
-             "denox_split(dt_graph_t *graph, int id)\n"
-             "{ // pieces of at most denox_max_groups(), returns the last. base[0] is added to x by the kernel\n"
-             "  const uint32_t max = denox_max_groups() * DT_LOCAL_SIZE_X;\n"
-             "  while(graph->node[id].wd > max)\n"
-             "  {\n"
-             "    dt_node_t *prev = graph->node + id, *next = graph->node + graph->num_nodes;\n"
-             "    const int next_id = graph->num_nodes++;\n"
-             "    *next = *prev;\n"
-             "    prev->wd = max;\n"
-             "    next->wd -= max;\n"
-             "    next->push_constant[next->push_constant_size/4 - 3] += denox_max_groups();\n"
-             "    for(int c=0;c<next->num_connectors;c++)\n"
-             "    { // what the first piece owns, the next ones go on writing\n"
-             "      const int own = next->connector[c].type == dt_token(\"write\");\n"
-             "      const dt_cid_t from = own || next->connector[c].type == dt_token(\"modify\") ?\n"
-             "        dt_cid(id, c) : prev->connector[c].connected;\n"
-             "      if(own) next->connector[c].type = dt_token(\"modify\");\n"
-             "      next->connector[c].connected = s_cid_unset;\n"
-             "      CONN(dt_node_connect(graph, from.i, from.c, next_id, c));\n"
-             "      next->connector[c].ssbo_offset = prev->connector[c].ssbo_offset;\n"
-             "      if(!own) next->connector[c].associated = prev->connector[c].associated;\n"
-             "    }\n"
-             "    id = next_id;\n"
-             "  }\n"
-             "  return id;\n"
-             "}\n\n");
-}
-
 static void put_helpers(struct buf *b)
 {
-    buf_printf(b, "#ifndef DENOX_HELPERS // several networks in one module share them\n"
-             "#define DENOX_HELPERS\n"
-             "static inline int64_t\n"
-             "denox_div(int64_t a, int64_t b)\n"
-             "{ // rounds down\n"
-             "  return a / b - (a %% b != 0 && (a < 0) != (b < 0));\n"
-             "}\n\n"
-             "static inline int64_t\n"
-             "denox_pad(int64_t bytes)\n"
-             "{ // kernels may read whole vectors up to there\n"
-             "  return (bytes + %d) / %d * %d;\n"
-             "}\n\n"
-             "static inline int64_t\n"
-             "denox_min(int64_t a, int64_t b)\n"
-             "{\n"
-             "  return a < b ? a : b;\n"
-             "}\n\n"
-             "static inline int64_t\n"
-             "denox_max(int64_t a, int64_t b)\n"
-             "{\n"
-             "  return a > b ? a : b;\n"
-             "}\n\n"
-             "static inline int\n"
-             "denox_fail(dt_graph_t *graph, const char *what)\n"
-             "{\n"
-             "  fprintf(stderr, \"%%s\\n\", what);\n"
-             "  snprintf(graph->gui_msg_buf, sizeof(graph->gui_msg_buf), \"%%s\", what);\n"
-             "  graph->gui_msg = graph->gui_msg_buf;\n"
-             "  return 1;\n"
-             "}\n\n"
-             "static inline int\n"
-             "denox_fits(const int64_t *bytes, int n)\n"
-             "{ // kernels count in 32 bits\n"
-             "  for(int i=0;i<n;i++) if(bytes[i] < 0 || bytes[i] > INT32_MAX - %d) return 0;\n"
-             "  return 1;\n"
-             "}\n\n", VKDT_PAD - 1, VKDT_PAD, VKDT_PAD, VKDT_PAD);
-    put_dispatch_helpers(b);
-    buf_z(b, "static inline int\n"
-             "denox_connector(const dt_graph_t *graph, int node, const char *name)\n"
-             "{\n"
-             "  for(int c=0;c<graph->node[node].num_connectors;c++)\n"
-             "    if(graph->node[node].connector[c].name == dt_token(name)) return c;\n"
-             "  return -1;\n"
-             "}\n\n"
-             "// without a name, id is a connector of the module, not a node\n"
-             "static inline void\n"
-             "denox_bind_input(dt_graph_t *graph, dt_module_t *module, int id, const char *name, "
-             "int node, int conn)\n"
-             "{\n"
-             "  if(!name) dt_connector_copy(graph, module, id, node, conn);\n"
-             "  else CONN(dt_node_connect(graph, id, denox_connector(graph, id, name), node, "
-             "conn));\n"
-             "}\n\n"
-             "static inline void\n"
-             "denox_bind_output(dt_graph_t *graph, dt_module_t *module, int id, const char *name, "
-             "int node, int conn)\n"
-             "{\n"
-             "  if(!name) dt_connector_copy(graph, module, id, node, conn);\n"
-             "  else CONN(dt_node_connect(graph, node, conn, id, denox_connector(graph, id, "
-             "name)));\n"
-             "}\n"
-             "#endif\n\n");
+    buf_printf(b,
+               "#ifndef DENOX_PAD // several networks in one module share what follows\n"
+               "#define DENOX_PAD %d // bytes: kernels may read whole vectors up to there\n"
+               "#ifndef DENOX_MAX_GROUPS // of a dispatch, in x, that every vulkan device takes\n"
+               "#define DENOX_MAX_GROUPS %d\n"
+               "#endif\n\n",
+               VKDT_PAD, VKDT_GROUPS);
+    buf_z(b, vkdt_helpers);
+    buf_z(b, "#endif\n\n");
 }
 
 static void put_images(struct coder *c, const char *list, const struct vkdt_image *v, u32 n)
@@ -530,7 +428,8 @@ static void put_read_source(struct coder *c)
                "  if(f) fclose(f);\n"
                "  return ok ? 0 : denox_fail(module->graph,\n"
                "      \"%s: weights are missing or of another version\");\n"
-               "}\n\n", (long long)c->m->weights, STR_ARG(c->m->resource), c->n->module);
+               "}\n\n",
+               (long long)c->m->weights, STR_ARG(c->m->resource), c->n->module);
 }
 
 static void put_ends(struct coder *c, const char *what, u32 n)
@@ -566,9 +465,10 @@ void vkdt_print_model(struct buf *b, const struct vkdt_model *m, const struct vk
     c.num = arena_array(&c.a, u32, c.p->sym.node.n);
     buf_z(b, "// network '");
     put_comment(b, c.p->model);
-    buf_printf(b, "' as nodes of vkdt, written by quern: %u dispatches, %u kernels.\n"
-                  "// changes are lost with the next export.\n#pragma once\n"
-                  "#include \"modules/api.h\"\n#include <stdint.h>\n#include <stdio.h>\n\n",
+    buf_printf(b,
+               "' as nodes of vkdt, written by quern: %u dispatches, %u kernels.\n"
+               "// changes are lost with the next export.\n#pragma once\n"
+               "#include \"modules/api.h\"\n#include <stdint.h>\n#include <stdio.h>\n\n",
                m->node.n, m->kernel.n);
     put_helpers(b);
     put_image_sizes(&c);

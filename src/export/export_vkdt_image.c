@@ -67,7 +67,8 @@ static u8 axis_of(const struct vkdt_model *m, u32 k, u32 v)
     const struct plan_io *io = &m->plan->input.v[k];
     if (is_var(m->plan, m->in[k].h, v)) return 'H';
     if (is_var(m->plan, m->in[k].w, v)) return 'W';
-    return io->rank == 4 && m->in[k].layout == IMAGE_CHW && is_var(m->plan, io->dim[0], v) ? 'N' : 0;
+    return io->rank == 4 && m->in[k].layout == IMAGE_CHW && is_var(m->plan, io->dim[0], v) ? 'N'
+                                                                                           : 0;
 }
 
 bool vkdt_bind_vars(struct vkdt_model *m, struct arena *a, struct err *e)
@@ -106,9 +107,10 @@ static void print_head(struct buf *b, const struct vkdt_image *m, const char *wh
         buf_z(b, "#extension GL_EXT_shader_explicit_arithmetic_types_float16 : enable\n");
     if (m->dtype == DT_U8)
         buf_z(b, "#extension GL_EXT_shader_explicit_arithmetic_types_int8 : enable\n");
-    buf_z(b, "#include \"localsize.h\"\n"
-             "layout(local_size_x = DT_LOCAL_SIZE_X, local_size_y = DT_LOCAL_SIZE_Y) in;\n"
-             "layout(push_constant, std430) uniform push_t { int wd, ht; } push; // of the tensor\n");
+    buf_z(b,
+          "#include \"localsize.h\"\n"
+          "layout(local_size_x = DT_LOCAL_SIZE_X, local_size_y = DT_LOCAL_SIZE_Y) in;\n"
+          "layout(push_constant, std430) uniform push_t { int wd, ht; } push; // of the tensor\n");
 }
 
 static void print_index(struct buf *b, const struct vkdt_image *m)
@@ -117,9 +119,7 @@ static void print_index(struct buf *b, const struct vkdt_image *m)
     switch (m->layout) {
     case IMAGE_CHW: buf_z(b, "(c * push.ht + p.y) * push.wd + p.x"); break;
     case IMAGE_HWC: buf_printf(b, "%lld * (p.y * push.wd + p.x) + c", (long long)m->c); break;
-    case IMAGE_CHWC8:
-        buf_z(b, "8 * ((c / 8 * push.ht + p.y) * push.wd + p.x) + c % 8");
-        break;
+    case IMAGE_CHWC8: buf_z(b, "8 * ((c / 8 * push.ht + p.y) * push.wd + p.x) + c % 8"); break;
     }
     buf_z(b, ";\n}\n\n");
 }
@@ -130,20 +130,21 @@ void vkdt_input_shader(struct buf *b, const struct vkdt_image *m)
     buf_printf(b,
                "layout(set = 1, binding = 0) uniform sampler2D img_in;\n"
                "layout(std430, set = 1, binding = 1) writeonly buffer tensor_t { %s v[]; } tensor;"
-               "\n\n", element(m->dtype));
+               "\n\n",
+               element(m->dtype));
     print_index(b, m);
     buf_printf(b,
                "void main()\n{\n"
                "  ivec2 p = ivec2(gl_GlobalInvocationID);\n"
                "  if(p.x >= push.wd || p.y >= push.ht) return;\n"
                "  vec4 rgba = texelFetch(img_in, min(p, textureSize(img_in, 0) - 1), 0);\n"
-               "  for(int c=0;c<%lld;c++)\n", (long long)m->c);
+               "  for(int c=0;c<%lld;c++)\n",
+               (long long)m->c);
     if (m->dtype == DT_F16)
         buf_z(b, "    tensor.v[at(p, c)] = float16_t(clamp(rgba[c], -65504.0, 65504.0));\n}\n");
     else if (m->dtype == DT_U8)
         buf_z(b, "    tensor.v[at(p, c)] = uint8_t(clamp(rgba[c], 0.0, 1.0) * 255.0 + 0.5);\n}\n");
-    else
-        buf_z(b, "    tensor.v[at(p, c)] = rgba[c];\n}\n");
+    else buf_z(b, "    tensor.v[at(p, c)] = rgba[c];\n}\n");
 }
 
 void vkdt_output_shader(struct buf *b, const struct vkdt_image *m)

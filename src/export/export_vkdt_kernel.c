@@ -17,17 +17,17 @@
 #include <string.h>
 
 enum { /* instructions that quern does not write but may meet */
-    OP_FUNCTION_CALL = 57,
-    OP_COPY_MEMORY = 63,
-    OP_IN_BOUNDS_ACCESS_CHAIN = 66,
-    OP_PTR_ACCESS_CHAIN = 67,
-    OP_ARRAY_LENGTH = 68,
-    OP_COPY_OBJECT = 83,
-    OP_ATOMIC_LOAD = 227,
-    OP_ATOMIC_STORE = 228,
-    OP_ATOMIC_EXCHANGE = 229,
-    OP_ATOMIC_XOR = 242,
-    OP_EXECUTION_MODE_ID = 331,
+       OP_FUNCTION_CALL = 57,
+       OP_COPY_MEMORY = 63,
+       OP_IN_BOUNDS_ACCESS_CHAIN = 66,
+       OP_PTR_ACCESS_CHAIN = 67,
+       OP_ARRAY_LENGTH = 68,
+       OP_COPY_OBJECT = 83,
+       OP_ATOMIC_LOAD = 227,
+       OP_ATOMIC_STORE = 228,
+       OP_ATOMIC_EXCHANGE = 229,
+       OP_ATOMIC_XOR = 242,
+       OP_EXECUTION_MODE_ID = 331,
 };
 
 enum { MAX_BOUND = 1 << 22, MAX_BINDING = 1 << 12, ROOT_PUSH = UINT32_MAX };
@@ -39,8 +39,8 @@ struct words {
 
 struct tracer {
     struct words w;
-    u32 *root;      /* per id: 1 + binding of the variable a pointer leads to, ROOT_PUSH, 0: other */
-    u8 *is_live;    /* per id of a function: the entry point reaches it */
+    u32 *root;   /* per id: 1 + binding of the variable a pointer leads to, ROOT_PUSH, 0: other */
+    u8 *is_live; /* per id of a function: the entry point reaches it */
     struct vkdt_kernel *k;
 };
 
@@ -90,8 +90,7 @@ static struct str entry_name(const struct words *w, u32 i)
 static u32 find_entry(const struct words *w, struct str name)
 {
     for (u32 i = SPIRV_HEADER; i < w->n; i += len_at(w, i))
-        if (op_at(w, i) == SPV_ENTRY_POINT && str_eq(entry_name(w, i), name))
-            return id_at(w, i, 2);
+        if (op_at(w, i) == SPV_ENTRY_POINT && str_eq(entry_name(w, i), name)) return id_at(w, i, 2);
     return 0;
 }
 
@@ -136,7 +135,8 @@ static bool read_roots(struct tracer *t, struct err *e)
         }
         if (op_at(w, i) == SPV_DECORATE && operand(w, i, 2) == SPV_DEC_SET && value != 0)
             return err_set(e, ERR_UNSUPPORTED, "kernel uses descriptor set %u", value);
-        if (op_at(w, i) == SPV_VARIABLE && value == SPV_IN_PUSH) t->root[id_at(w, i, 2)] = ROOT_PUSH;
+        if (op_at(w, i) == SPV_VARIABLE && value == SPV_IN_PUSH)
+            t->root[id_at(w, i, 2)] = ROOT_PUSH;
     }
     t->root[0] = 0;
     return true;

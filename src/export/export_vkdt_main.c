@@ -29,10 +29,8 @@ static bool is_same_size(const struct vkdt_model *m)
 {
     const struct vkdt_image *x = &m->in[0];
     bool same = m->plan->sym.node.v[x->h].op == SYM_VAR && m->plan->sym.node.v[x->w].op == SYM_VAR;
-    for (u32 k = 0; k < m->plan->input.n; k++)
-        same &= m->in[k].h == x->h && m->in[k].w == x->w;
-    for (u32 k = 0; k < m->plan->output.n; k++)
-        same &= m->out[k].h == x->h && m->out[k].w == x->w;
+    for (u32 k = 0; k < m->plan->input.n; k++) same &= m->in[k].h == x->h && m->in[k].w == x->w;
+    for (u32 k = 0; k < m->plan->output.n; k++) same &= m->out[k].h == x->h && m->out[k].w == x->w;
     return same;
 }
 
@@ -49,7 +47,8 @@ static void put_values(struct buf *b, const struct vkdt_model *m)
 {
     for (u32 v = 0; v < m->plan->sym.var.n; v++) {
         if (m->var_axis[v] == 'N') buf_z(b, "1, ");
-        else buf_printf(b, "picture[%u].%s, ", m->var_input[v], m->var_axis[v] == 'H' ? "ht" : "wd");
+        else
+            buf_printf(b, "picture[%u].%s, ", m->var_input[v], m->var_axis[v] == 'H' ? "ht" : "wd");
     }
 }
 
@@ -156,8 +155,10 @@ static void put_roi_callbacks(struct buf *b)
 
 static void put_adders(struct buf *b, const struct vkdt_module *m)
 {
-    buf_printf(b, "static int\n"
-               "add_input(dt_graph_t *graph, dt_module_t *module, const char *kernel, const char *format,\n"
+    buf_printf(b,
+               "static int\n"
+               "add_input(dt_graph_t *graph, dt_module_t *module, const char *kernel, const char "
+               "*format,\n"
                "    const dt_roi_t *size, const dt_roi_t *tensor)\n"
                "{ // from picture to tensor\n"
                "  const int push[] = { size->wd, size->ht };\n"
@@ -165,9 +166,12 @@ static void put_adders(struct buf *b, const struct vkdt_module *m)
                "sizeof(push), push, 2,\n"
                "      \"input\",  \"read\",  \"rgba\", \"*\",    dt_no_roi,\n"
                "      \"output\", \"write\", \"ssbo\", format, tensor);\n"
-               "}\n\n", m->name.module);
-    buf_printf(b, "static int\n"
-               "add_output(dt_graph_t *graph, dt_module_t *module, const char *kernel, const char *format,\n"
+               "}\n\n",
+               m->name.module);
+    buf_printf(b,
+               "static int\n"
+               "add_output(dt_graph_t *graph, dt_module_t *module, const char *kernel, const char "
+               "*format,\n"
                "    const dt_roi_t *size)\n"
                "{ // from tensor to picture\n"
                "  const int push[] = { size->wd, size->ht };\n"
@@ -175,13 +179,15 @@ static void put_adders(struct buf *b, const struct vkdt_module *m)
                "sizeof(push), push, 2,\n"
                "      \"input\",  \"read\",  \"ssbo\", format, dt_no_roi,\n"
                "      \"output\", \"write\", \"rgba\", \"f16\",  size);\n"
-               "}\n\n", m->name.module);
+               "}\n\n",
+               m->name.module);
 }
 
 u32 vkdt_shader_of(const struct vkdt_image *v, u32 k)
 {
     u32 j = 0;
-    while (j < k && (v[j].dtype != v[k].dtype || v[j].c != v[k].c || v[j].layout != v[k].layout)) j++;
+    while (j < k && (v[j].dtype != v[k].dtype || v[j].c != v[k].c || v[j].layout != v[k].layout))
+        j++;
     return j;
 }
 
@@ -190,8 +196,10 @@ static void put_inputs(struct buf *b, const struct vkdt_module *m)
     const struct vkdt_model *x = &m->model[0];
     for (u32 k = 0; k < x->plan->input.n; k++) {
         i64 size = dtype_size(x->in[k].dtype);
-        buf_printf(b, "  const dt_roi_t tensor%u = { .wd = denox_pad(INT64_C(%lld) * in[%u].wd * in[%u].ht)", k,
-                   (long long)(x->in[k].c * size), k, k);
+        buf_printf(
+            b,
+            "  const dt_roi_t tensor%u = { .wd = denox_pad(INT64_C(%lld) * in[%u].wd * in[%u].ht)",
+            k, (long long)(x->in[k].c * size), k, k);
         if (size > 1) buf_printf(b, " / %lld", (long long)size);
         buf_printf(b, ", .ht = 1 };\n  input[%u] = add_input(graph, module, \"", k);
         put_name(b, "input", m->has_pre ? 0 : vkdt_shader_of(x->in, k));
@@ -234,8 +242,10 @@ static void put_create_nodes(struct buf *b, const struct vkdt_module *m)
 
 void vkdt_print_main(struct buf *b, const struct vkdt_module *m)
 {
-    buf_printf(b, "// module %s, written by quern: changes are lost with the next export.\n"
-                  "#include \"modules/api.h\"\n", m->name.module);
+    buf_printf(b,
+               "// module %s, written by quern: changes are lost with the next export.\n"
+               "#include \"modules/api.h\"\n",
+               m->name.module);
     for (u32 k = 0; k < m->n_model; k++) {
         buf_z(b, "#include \"");
         put_header_name(b, &m->model[k]);
@@ -245,7 +255,8 @@ void vkdt_print_main(struct buf *b, const struct vkdt_module *m)
                first(m)->output.n);
     if (has_choice(m)) put_choice(b);
     buf_z(b, "static void\n"
-             "get_sizes(const dt_module_t *module, const dt_roi_t *picture, dt_roi_t *in, dt_roi_t *out)\n"
+             "get_sizes(const dt_module_t *module, const dt_roi_t *picture, dt_roi_t *in, dt_roi_t "
+             "*out)\n"
              "{ // of the network's tensors, for pictures of these sizes\n");
     put_calls(b, m, put_sizes_call);
     buf_z(b, "}\n\n");
@@ -298,8 +309,10 @@ void vkdt_print_make(struct buf *b, const struct vkdt_module *m)
     for (u32 k = 0; k < m->n_model; k++) {
         const struct vkdt_model *x = &m->model[k];
         if (x->weights)
-            buf_printf(b, "\n../bin/data/%.*s: pipe/modules/%s/%.*s\n\tmkdir -p ../bin/data\n"
-                       "\tcp $< $@\n", STR_ARG(x->file), m->name.module, STR_ARG(x->file));
+            buf_printf(b,
+                       "\n../bin/data/%.*s: pipe/modules/%s/%.*s\n\tmkdir -p ../bin/data\n"
+                       "\tcp $< $@\n",
+                       STR_ARG(x->file), m->name.module, STR_ARG(x->file));
     }
 }
 
@@ -318,7 +331,8 @@ static void put_image_line(struct buf *b, const char *what, u32 k, const struct 
     for (i64 i = 0; i < io->name.n; i++) /* '*', '`' and ':' would end the tooltip */
         buf_char(b, io->name.p[i] > ' ' && io->name.p[i] < 0x7f && io->name.p[i] != '`' &&
                             io->name.p[i] != ':' && io->name.p[i] != '*'
-                        ? io->name.p[i] : '_');
+                        ? io->name.p[i]
+                        : '_');
     buf_printf(b, " of the network, %s\n", dtype_name(io->dtype));
 }
 
@@ -328,8 +342,10 @@ static void put_needs(struct buf *b, const struct vkdt_module *m)
         const struct vkdt_model *x = &m->model[k];
         const char *sep = has_choice(m) ? ": " : "";
         if (x->subgroup)
-            buf_printf(b, "%s%skernels work in subgroups of %u threads; on a device with others the "
-                       "module passes its input on and says so.\n\n", x->suffix, sep, x->subgroup);
+            buf_printf(b,
+                       "%s%skernels work in subgroups of %u threads; on a device with others the "
+                       "module passes its input on and says so.\n\n",
+                       x->suffix, sep, x->subgroup);
         if (x->needs_matrix)
             buf_printf(b, "%s%skernels use cooperative matrices.\n\n", x->suffix, sep);
     }
@@ -342,9 +358,11 @@ void vkdt_print_readme(struct buf *b, const struct vkdt_module *m)
         buf_printf(b, "exported as '%.*s'; names in vkdt have at most %d characters.\n\n",
                    STR_ARG(m->name.title), VKDT_TOKEN);
     put_needs(b, m);
-    buf_z(b, "this directory was written by `quern export --to vkdt`. vkdt's makefile compiles `main.c`, "
-             "`input.comp`\n(picture to tensor) and `output.comp` (tensor to picture), and copies the "
-             "weights to `bin/data`.\n\n## parameters\n\n");
+    buf_z(b,
+          "this directory was written by `quern export --to vkdt`. vkdt's makefile compiles "
+          "`main.c`, "
+          "`input.comp`\n(picture to tensor) and `output.comp` (tensor to picture), and copies the "
+          "weights to `bin/data`.\n\n## parameters\n\n");
     if (has_choice(m)) buf_z(b, "* `model` the network to use\n");
     buf_z(b, "\n## connectors\n\n");
     for (u32 k = 0; k < first(m)->input.n; k++)
@@ -353,7 +371,7 @@ void vkdt_print_readme(struct buf *b, const struct vkdt_module *m)
         put_image_line(b, "output", k, &first(m)->output.v[k]);
     buf_z(b, "\n## technical\n\n");
     for (u32 k = 0; k < m->n_model; k++)
-        buf_printf(b, "%s%s%u dispatches, %u kernels, %lld bytes of weights\n\n", m->model[k].suffix,
-                   has_choice(m) ? ": " : "", m->model[k].node.n, m->model[k].kernel.n,
-                   (long long)m->model[k].weights);
+        buf_printf(b, "%s%s%u dispatches, %u kernels, %lld bytes of weights\n\n",
+                   m->model[k].suffix, has_choice(m) ? ": " : "", m->model[k].node.n,
+                   m->model[k].kernel.n, (long long)m->model[k].weights);
 }

@@ -58,8 +58,8 @@ bool vkdt_suffix(char out[VKDT_TOKEN + 1], struct str name, struct err *e)
     bool ok = name.n > 0 && name.n <= MAX;
     for (i64 i = 0; ok && i < name.n; i++) ok = is_small(name.p[i]);
     if (!ok)
-        return err_set(e, ERR_USAGE, "'%.*s' is no suffix: at most %d small letters",
-                       STR_ARG(name), MAX);
+        return err_set(e, ERR_USAGE, "'%.*s' is no suffix: at most %d small letters", STR_ARG(name),
+                       MAX);
     memcpy(out, name.p, (size_t)name.n);
     out[name.n] = 0;
     return true;

@@ -15,8 +15,11 @@
 
 struct buf_state {
     bool is_written;
-    struct vkdt_end last;                   /* writer, when is_written */
-    struct { u32 *v; u32 n, cap; } reader;  /* nodes, since then */
+    struct vkdt_end last; /* writer, when is_written */
+    struct {
+        u32 *v;
+        u32 n, cap;
+    } reader; /* nodes, since then */
 };
 
 struct grapher {
@@ -39,8 +42,7 @@ static struct vkdt_node *node_of(struct grapher *g, u32 k) { return &g->m->node.
 static struct vkdt_conn *add_conn(struct grapher *g, struct vkdt_node *n, u32 buf)
 {
     if (n->n_conn == VKDT_CONNECTORS) {
-        err_set(g->e, ERR_UNSUPPORTED, "a node of vkdt has at most %d connectors",
-                VKDT_CONNECTORS);
+        err_set(g->e, ERR_UNSUPPORTED, "a node of vkdt has at most %d connectors", VKDT_CONNECTORS);
         return NULL;
     }
     struct vkdt_conn *c = &n->conn[n->n_conn++];
@@ -225,7 +227,8 @@ static bool add_dispatch(struct grapher *g, u32 i)
     if (!str_is(b->lang, "spirv"))
         return err_set(g->e, ERR_UNSUPPORTED,
                        "program is in language '%.*s', vkdt runs 'spirv': compile it for a Vulkan "
-                       "device", STR_ARG(b->lang));
+                       "device",
+                       STR_ARG(b->lang));
     for (u32 grid = 0; grid < d->n_grid; grid++)
         if (!add_grid(g, i, grid)) return false;
     return true;
@@ -251,7 +254,8 @@ static bool check_subgroup(const struct vkdt_model *m, struct err *e)
         return e->code == ERR_NONE;
     return err_set(e, ERR_UNSUPPORTED,
                    "kernels require subgroups of %u threads, vkdt cannot ask for them and the "
-                   "target's usual size is %u", m->subgroup, c.subgroup);
+                   "target's usual size is %u",
+                   m->subgroup, c.subgroup);
 }
 
 static bool find_images(struct vkdt_model *m, struct arena *a, struct err *e)
@@ -288,7 +292,8 @@ void vkdt_model_weights(const struct vkdt_model *m, struct buf *out)
     for (i64 at = 0; at < m->weights;) {
         u32 next = UINT32_MAX; /* offsets grow in order of use, not of the buffers' numbers */
         for (u32 i = 0; i < m->plan->buf.n; i++)
-            if (m->offset[i] >= at && (next == UINT32_MAX || m->offset[i] < m->offset[next])) next = i;
+            if (m->offset[i] >= at && (next == UINT32_MAX || m->offset[i] < m->offset[next]))
+                next = i;
         if (next == UINT32_MAX) break;
         const struct plan_buf *b = &m->plan->buf.v[next];
         buf_put(out, zeros, m->offset[next] - out->n);

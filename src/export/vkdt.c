@@ -83,8 +83,10 @@ static bool make_shader(struct writer *w, const char *what, u32 k, const struct 
     enum { RGBA = 4 };
     bool is_in = !strcmp(what, "input");
     if (m->c > RGBA)
-        return err_set(w->e, ERR_USAGE, "%s %u has %lld channels, a picture %d: give a shader with "
-                       "%s", what, k, (long long)m->c, RGBA,
+        return err_set(w->e, ERR_USAGE,
+                       "%s %u has %lld channels, a picture %d: give a shader with "
+                       "%s",
+                       what, k, (long long)m->c, RGBA,
                        is_in ? "--preprocessing" : "--post-processing");
     if (is_in) vkdt_input_shader(&b, m);
     else vkdt_output_shader(&b, m);
@@ -106,8 +108,8 @@ static bool write_shaders(struct writer *w)
     const char *pre = export_option(w->j, "preprocessing"),
                *post = export_option(w->j, "post-processing");
     const struct vkdt_model *m = &w->module.model[0];
-    bool ok = pre ? copy_shader(w, pre, "input.comp")
-                  : make_shaders(w, "input", m->in, m->plan->input.n);
+    bool ok =
+        pre ? copy_shader(w, pre, "input.comp") : make_shaders(w, "input", m->in, m->plan->input.n);
     return ok && (post ? copy_shader(w, post, "output.comp")
                        : make_shaders(w, "output", m->out, m->plan->output.n));
 }
@@ -158,7 +160,8 @@ static bool find_resource(struct writer *w, struct vkdt_model *m)
     if (!str_starts(dir, base))
         return err_set(w->e, ERR_USAGE, "'%s' is not in '%s': vkdt would not find the weights",
                        w->weight, bin);
-    m->resource = str_fmt(w->a, "%.*s/%.*s", STR_ARG(str_sub(dir, base.n, dir.n)), STR_ARG(m->file));
+    m->resource =
+        str_fmt(w->a, "%.*s/%.*s", STR_ARG(str_sub(dir, base.n, dir.n)), STR_ARG(m->file));
     return true;
 }
 
@@ -185,7 +188,8 @@ static bool find_names(struct writer *w)
     n->title = str_of(title);
     if (!vkdt_module_name(n->module, n->title, w->e)) return false;
     if (!str_is(n->title, n->module))
-        log_printf(w->j->log, 1, "module '%s' is written as '%s': names in vkdt have at most %d characters",
+        log_printf(w->j->log, 1,
+                   "module '%s' is written as '%s': names in vkdt have at most %d characters",
                    title, n->module, VKDT_TOKEN);
     return true;
 }
@@ -221,7 +225,8 @@ static bool name_model(struct writer *w, u32 k)
 static bool same_images(const struct vkdt_image *a, const struct vkdt_image *b, u32 n)
 {
     for (u32 k = 0; k < n; k++)
-        if (a[k].dtype != b[k].dtype || a[k].c != b[k].c || a[k].layout != b[k].layout) return false;
+        if (a[k].dtype != b[k].dtype || a[k].c != b[k].c || a[k].layout != b[k].layout)
+            return false;
     return true;
 }
 
@@ -232,8 +237,10 @@ static bool check_interface(struct writer *w, const struct vkdt_model *m)
     if (p->input.n == q->input.n && p->output.n == q->output.n &&
         same_images(m->in, f->in, p->input.n) && same_images(m->out, f->out, p->output.n))
         return true;
-    return err_set(w->e, ERR_USAGE, "'%.*s' and '%.*s' cannot share a module: their inputs and outputs "
-                   "differ", STR_ARG(q->model), STR_ARG(p->model));
+    return err_set(w->e, ERR_USAGE,
+                   "'%.*s' and '%.*s' cannot share a module: their inputs and outputs "
+                   "differ",
+                   STR_ARG(q->model), STR_ARG(p->model));
 }
 
 static bool make_models(struct writer *w)

@@ -5,7 +5,8 @@
 // names, connections, formats, offsets, push constants, kernels' bindings. Then, where a Vulkan
 // device is present, it runs the nodes in the order vkdt would and in random orders that keep to
 // the connections, and compares the network's outputs, bit by bit, with those of NET.dnx.
-// MODEL is the value of the module's parameter. Prints what it did; exits with 1 at the first fault.
+// MODEL is the value of the module's parameter. Prints what it did; exits with 1 at the first
+// fault.
 #include "art/art.h"
 #include "core/spirv.h"
 #include "dev/dev.h"
@@ -34,11 +35,20 @@ struct host {
     dt_module_so_t so;
     u32 n_in, n_out;
     void *lib;
-    struct dev *dev;        /* NULL: nothing is run */
-    struct { struct dev_mem *v; u32 n, cap; } mem;
-    struct { u32 *v; u32 n, cap; } order;
-    struct { struct loaded *v; u32 n, cap; } kernel;
-    u8 *is_done;            /* per node */
+    struct dev *dev; /* NULL: nothing is run */
+    struct {
+        struct dev_mem *v;
+        u32 n, cap;
+    } mem;
+    struct {
+        u32 *v;
+        u32 n, cap;
+    } order;
+    struct {
+        struct loaded *v;
+        u32 n, cap;
+    } kernel;
+    u8 *is_done; /* per node */
 };
 
 qvk_t qvk = {.subgroup_size = 8};
@@ -68,7 +78,8 @@ static bool reads(const dt_connector_t *c) { return is(c->type, "read") || is(c-
 
 /* What vkdt's program provides. */
 
-FILE *dt_graph_open_resource(const dt_graph_t *graph, uint32_t frame, const char *name, const char *mode)
+FILE *dt_graph_open_resource(const dt_graph_t *graph, uint32_t frame, const char *name,
+                             const char *mode)
 {
     char path[1000];
     snprintf(path, sizeof path, "%s/%s", resource_dir, name);
@@ -160,7 +171,11 @@ static void negotiate_sizes(struct host *t)
     CHECK(!out == !in);
     for (int k = 0; k < t->module.num_connectors; k++) {
         dt_roi_t *r = &t->module.connector[k].roi;
-        *r = (dt_roi_t){.full_wd = (u32)t->w, .full_ht = (u32)t->h, .wd = (u32)t->w, .ht = (u32)t->h, .marker = 9};
+        *r = (dt_roi_t){.full_wd = (u32)t->w,
+                        .full_ht = (u32)t->h,
+                        .wd = (u32)t->w,
+                        .ht = (u32)t->h,
+                        .marker = 9};
         if (out && is(t->module.connector[k].type, "write")) *r = (dt_roi_t){0};
     }
     if (!out) return;
@@ -179,7 +194,8 @@ static void make_nodes(struct host *t)
     create_fn *create = (create_fn *)(uintptr_t)callback(t, "create_nodes");
     CHECK(create != NULL);
     create(&t->graph, &t->module);
-    for (int k = 0; k < t->module.num_connectors; k++) CHECK(dt_cid_unset(t->module.connector[k].bypass), "%s", t->graph.gui_msg);
+    for (int k = 0; k < t->module.num_connectors; k++)
+        CHECK(dt_cid_unset(t->module.connector[k].bypass), "%s", t->graph.gui_msg);
 }
 
 /* Checks. */
@@ -188,7 +204,8 @@ static struct str kernel_of(struct host *t, const dt_node_t *n)
 {
     struct str code;
     struct err e = {0};
-    struct str path = str_fmt(&t->a, "%s/%s/%.8s.comp.spv", t->dir, t->name, (const char *)&n->kernel);
+    struct str path =
+        str_fmt(&t->a, "%s/%s/%.8s.comp.spv", t->dir, t->name, (const char *)&n->kernel);
     must(os_read(&t->a, path.p, 1 << 26, &code, &e), &e);
     return code;
 }
@@ -210,7 +227,8 @@ static void check_connector(struct host *t, const dt_node_t *n, const dt_connect
     for (const dt_connector_t *o = n->connector; o < c; o++) CHECK(o->name != c->name);
     if (owns(c)) return;
     CHECK(reads(c));
-    CHECK(!dt_cid_unset(c->connected), "connector %.8s of %.8s", (const char *)&c->name, (const char *)&n->kernel);
+    CHECK(!dt_cid_unset(c->connected), "connector %.8s of %.8s", (const char *)&c->name,
+          (const char *)&n->kernel);
     if (is(c->chan, "ssbo")) {
         CHECK(c->ssbo_offset % 256 == 0);
         CHECK((i64)c->ssbo_offset < bytes_of(owner_of(t, c)));
@@ -219,7 +237,8 @@ static void check_connector(struct host *t, const dt_node_t *n, const dt_connect
 
 static bool is_border(const dt_node_t *n) /* between pictures and tensors: made from GLSL */
 {
-    return is(n->connector[0].chan, "rgba") || (n->num_connectors == 2 && is(n->connector[1].chan, "rgba"));
+    return is(n->connector[0].chan, "rgba") ||
+           (n->num_connectors == 2 && is(n->connector[1].chan, "rgba"));
 }
 
 static void check_nodes(struct host *t)
@@ -377,8 +396,13 @@ static void run_kernel(struct host *t, const dt_node_t *n)
     u32 words = (u32)n->push_constant_size / 4;
     for (u32 i = 0; i < words; i++) param[i] = (i32)n->push_constant[i];
     for (int i = 0; i < n->num_connectors; i++) buf[i] = mem_of(t, &n->connector[i]);
-    struct dev_launch l = {.kernel = k->kernel, .buf = buf, .n_buf = k->n_binding, .param = param,
-                           .n_param = words, .grid = (const i64(*)[3])grid, .n_grid = 1};
+    struct dev_launch l = {.kernel = k->kernel,
+                           .buf = buf,
+                           .n_buf = k->n_binding,
+                           .param = param,
+                           .n_param = words,
+                           .grid = (const i64(*)[3])grid,
+                           .n_grid = 1};
     must(t->dev->driver->launch(t->dev, &l, &e) && t->dev->driver->fence(t->dev, &e), &e);
 }
 
@@ -426,7 +450,8 @@ static void make_inputs(struct host *t, struct tensor *in)
         for (u32 d = 0; d < io->rank; d++) in[k].dim[d] = eval(t, io->dim[d]);
         in[k].data = arena_alloc(&t->a, tensor_bytes(&in[k]));
         for (i64 i = 0; i < tensor_count(&in[k]); i++)
-            elem_set_f64(io->dtype, in[k].data, i, io->dtype == DT_U8 ? (double)rng_range(&r, 0, 255) : rng_f64(&r));
+            elem_set_f64(io->dtype, in[k].data, i,
+                         io->dtype == DT_U8 ? (double)rng_range(&r, 0, 255) : rng_f64(&r));
     }
 }
 
@@ -456,10 +481,14 @@ static void open_plan(struct host *t, const char *path)
 {
     struct os_file *f = arena_new(&t->a, struct os_file);
     struct err e = {0};
-    must(os_map(f, path, &e) && dnx_read(&t->plan, &t->a, (struct str){(const char *)f->p, f->n}, &e), &e);
+    must(os_map(f, path, &e) &&
+             dnx_read(&t->plan, &t->a, (struct str){(const char *)f->p, f->n}, &e),
+         &e);
     t->var = arena_array(&t->a, i64, t->plan.sym.var.n);
     for (u32 v = 0; v < t->plan.sym.var.n; v++)
-        t->var[v] = str_is(t->plan.sym.var.v[v], "H") ? t->h : str_is(t->plan.sym.var.v[v], "W") ? t->w : 1;
+        t->var[v] = str_is(t->plan.sym.var.v[v], "H")   ? t->h
+                    : str_is(t->plan.sym.var.v[v], "W") ? t->w
+                                                        : 1;
 }
 
 static void open_module(struct host *t, int model)
