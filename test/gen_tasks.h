@@ -39,6 +39,20 @@ static inline value_id random_epilogue(struct bed *b, value_id y)
     return y;
 }
 
+/* Less of the output than the pads give. */
+static inline void crop_conv(struct bed *b, value_id y)
+{
+    sym size[MAX_RANK];
+    if (!infer_last(b, y)) return;
+    const struct shape s = graph_value(&b->g, y)->shape;
+    for (u32 i = 2; i < s.rank; i++) {
+        i64 n;
+        bool known = sym_eval(&b->sym, s.dim[i], b->var, &n);
+        size[i - 2] = known && n > 3 ? sym_sub(&b->sym, s.dim[i], sym_const(&b->sym, pick(b, 0, 3))) : s.dim[i];
+    }
+    op_window_crop(&b->g, graph_value(&b->g, y)->producer, size);
+}
+
 static inline bool random_conv(struct bed *b)
 {
     u32 s = (u32)pick(b, 1, 3), rank = s + 2;
@@ -75,6 +89,7 @@ static inline bool random_conv(struct bed *b)
     attr_set_ints(&b->g, n, "strides", strides, s);
     attr_set_ints(&b->g, n, "dilations", dil, s);
     attr_set_ints(&b->g, n, "pads", pads, 2 * s);
+    if (pick(b, 0, 5) == 0) crop_conv(b, y);
     y = random_epilogue(b, y);
     if (s == 2 && pick(b, 0, 4) == 0) {
         y = add_op(b, "MaxPool", y, 0, 0);

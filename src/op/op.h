@@ -312,6 +312,9 @@ void op_window_get(const struct graph *g, const struct node *n, struct op_window
 /* Sizes 2 ... of the output. false: the kernel is larger than the padded input. */
 bool op_window_out(const struct graph *g, const struct op_window *w, const struct shape *x,
                    struct shape *out);
+/* From now on the output has these sizes, no larger than they were: the end pads follow, attribute
+   "ends". For convolutions. */
+void op_window_crop(struct graph *g, node_id n, const sym *size);
 /* the begin pads' values */
 bool op_window_begin(const struct op_eval *v, const struct op_window *w, i64 *begin);
 i64 op_window_taps(const struct op_window *w); /* product of the kernel's sizes */

@@ -5,7 +5,8 @@
 //
 // infer makes the attributes explicit, so that every later reader sees kernel_shape, strides,
 // dilations and pads. The one exception: auto_pad SAME_* with a stride over a symbolic size, whose
-// pads are symbolic (max((ceil(H/s)-1)*s+k-H, 0)).
+// pads are symbolic (max((ceil(H/s)-1)*s+k-H, 0)); and "ends" (op_window_crop), end pads that may
+// be negative.
 //
 // Here also: small questions about a node's inputs.
 //
@@ -78,6 +79,8 @@ static bool read_pads(const struct graph *g, node_id n, struct op_window *w, str
         if (mode == PAD_UPPER || mode == PAD_LOWER)
             same_pads(g, w, i, s->dim[2 + i], mode == PAD_UPPER);
     }
+    if (node_attr(x, "ends") && op_get_syms(g, x, "ends", w->end, w->n) != w->n)
+        return op_invalid(e, g, n, "attribute 'ends'");
     i64 ceil_mode = attr_int(x, "ceil_mode", 0);
     if (ceil_mode != 0 && ceil_mode != 1)
         return op_invalid(e, g, n, "ceil_mode %lld", (long long)ceil_mode);
@@ -118,7 +121,7 @@ static void window_write(struct graph *g, node_id n, const struct op_window *w)
         known = known && sym_is_const(g->sym, w->end[i], &pads[w->n + i]);
     }
     if (!w->ceil) attr_remove(g, n, "ceil_mode");
-    if (!known) return;
+    if (!known || node_attr(graph_node(g, n), "ends")) return;
     attr_set_ints(g, n, "pads", pads, 2 * w->n);
     attr_remove(g, n, "auto_pad");
 }
@@ -166,6 +169,21 @@ bool op_window_out(const struct graph *g, const struct op_window *w, const struc
         if (sym_is_const(g->sym, out->dim[2 + i], &c) && c < 1) return false;
     }
     return true;
+}
+
+void op_window_crop(struct graph *g, node_id n, const sym *size)
+{
+    struct symtab *t = g->sym;
+    struct op_window w;
+    sym end[MAX_RANK], one = sym_const(t, 1);
+    op_window_get(g, graph_node(g, n), &w);
+    const struct shape *in = &graph_value(g, graph_node(g, n)->in.v[0])->shape;
+    for (u32 i = 0; i < w.n; i++) {
+        sym last = sym_mul(t, sym_sub(t, size[i], one), sym_const(t, w.stride[i]));
+        sym before = sym_add(t, in->dim[2 + i], w.begin[i]);
+        end[i] = sym_sub(t, sym_add(t, last, sym_const(t, span(&w, i))), before);
+    }
+    op_set_syms(g, n, "ends", end, w.n);
 }
 
 bool op_window_begin(const struct op_eval *v, const struct op_window *w, i64 *begin)
