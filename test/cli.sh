@@ -119,7 +119,7 @@ code 2 run --thraeds 2 small.graph; says "'--threads'"
 code 2 run --threads two small.graph; says "'two'"
 code 2 run small.graph; says 'no input'
 code 2 tune small.graph -o t.dnx --timeout soon; says "'soon'"
-code 2 compile small.graph; says 'missing'
+code 0 compile small.graph; is_file small.dnx
 code 2 compile; says 'missing'
 code 2 show a b; says "'b'"
 code 2 db frob x; says "'frob'"

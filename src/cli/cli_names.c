@@ -21,6 +21,14 @@ struct line {
 
 static void put(struct line *l, const char *word) { l->v[l->n++] = word; }
 
+static bool has_word(int argc, char **argv, const char *option)
+{
+    size_t n = strlen(option);
+    for (int i = 0; i < argc; i++)
+        if (!strncmp(argv[i], option, n) && (!argv[i][n] || argv[i][n] == '=')) return true;
+    return false;
+}
+
 static void put_rest(struct line *l, int argc, char **argv)
 {
     for (int i = 0; i < argc; i++) put(l, argv[i]);
@@ -55,6 +63,12 @@ static const char *long_value(int argc, char **argv, int i, const char *name, in
     return !argv[i][n] && i + 1 < argc ? argv[i + 1] : NULL;
 }
 
+/* Programs are for the GPU unless the line says otherwise. */
+static void put_device(struct line *l, int argc, char **argv)
+{
+    if (!has_word(argc, argv, "--device")) put(l, "--device=vulkan");
+}
+
 /* Without a command: --populate and --bench say what is to be done. */
 static void put_old(struct line *l, int argc, char **argv)
 {
@@ -73,6 +87,7 @@ static void put_old(struct line *l, int argc, char **argv)
     }
     l->v[at] = command;
     if (db) put(l, db);
+    else put_device(l, argc, argv);
 }
 
 /* Its commands that are others here; ours; or none. */
@@ -88,6 +103,7 @@ static void put_denox(struct line *l, int argc, char **argv)
         put_old(l, argc, argv);
         return;
     }
+    if (!strcmp(w, "compile") || !strcmp(w, "populate")) put_device(l, argc, argv);
     put_rest(l, argc - 1, argv + 1);
 }
 

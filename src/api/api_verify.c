@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Programs against the reference evaluator. Declared and documented in include/quern.h.
+#include "api/api_model.h"
+
+#include <string.h>
+
+
+static double network_depth(const quern_model *m, const i64 *var)
+{
+    double layers = 1;
+    for (node_id n = 1; n < m->lowered.node.n; n++)
+        if (!graph_node(&m->lowered, n)->dead &&
+            (op_of(&m->lowered, n)->props & (OP_CONV | OP_MATMUL | OP_REDUCE | OP_HEAVY)))
+            layers++;
+    return graph_depth(&m->lowered, var) * layers;
+}
+
+static double magnitude(const struct tensor *t)
+{
+    double scale = 0;
+    for (i64 i = 0, n = tensor_count(t); i < n; i++) {
+        double x = elem_f64(t->dtype, t->data, i);
+        x = x < 0 ? -x : x;
+        if (x > scale && x < 1e300) scale = x;
+    }
+    return scale;
+}
+
+static bool same_shape(const struct tensor *a, const struct tensor *b)
+{
+    bool same = a->dtype == b->dtype && a->rank == b->rank;
+    for (u32 d = 0; d < b->rank && same; d++) same = a->dim[d] == b->dim[d];
+    return same;
+}
+
+static bool compare(struct quern_check *c, const struct tensor *got, const struct tensor *want,
+                    double rtol, double atol, struct err *e)
+{
+    if (!same_shape(got, want)) return err_set(e, ERR_FAILED, "type or shape differ");
+    struct tensor_diff d = tensor_compare(got, want, rtol, atol);
+    c->n_bad = d.n_bad, c->count = tensor_count(want);
+    c->max_abs = d.max_abs, c->max_rel = d.max_rel;
+    c->tolerance = atol;
+    return true;
+}
+
+quern_status quern_tensor_check(quern *q, const quern_tensor *got, const quern_tensor *want,
+                                double rtol, double atol, struct quern_check *c)
+{
+    struct err *e = api_begin(q);
+    return api_end(q, compare(c, &got->t, &want->t, rtol, atol * magnitude(&want->t), e));
+}
+
+/* Output k of the model against the reference; var: the sizes. */
+static bool check_result(const quern_model *m, u32 k, const struct tensor *got,
+                         const struct tensor *want, const i64 *var, struct quern_check *c)
+{
+    double rtol, atol;
+    enum dtype t = got->dtype, asked = m->io.n ? m->io.v[m->graph.input.n + k].dtype : DT_NONE;
+    bool is_rounded = asked != DT_NONE && dtype_is_int(asked);
+    if (m->is_narrow && dtype_is_float(t)) t = DT_F16; /* whatever is delivered at the end */
+    check_tolerance(t, network_depth(m, var), &rtol, &atol);
+    atol = is_rounded ? 1 : atol * magnitude(want); /* what lies halfway may go either way */
+    return compare(c, got, want, rtol, atol, &m->q->err);
+}
+
+quern_status quern_verify(quern_model *m, quern_program *p, const char *sizes, uint64_t seed,
+                          struct quern_check *c, int max, int *n)
+{
+    quern_tensor *in[64] = {0}, *want[64] = {0}, *got[64] = {0};
+    int n_in = 0, n_out = quern_program_outputs(p);
+    if (n_out > max || n_out > 64)
+        return api_end(m->q, err_set(api_begin(m->q), ERR_USAGE, "more than %d outputs", max));
+    quern_status s = quern_model_random_inputs(m, sizes, seed, in, 64, &n_in);
+    if (!s) s = quern_model_eval(m, in, n_in, want, n_out);
+    if (!s) s = quern_run(p, in, n_in, got, n_out);
+    struct arena a = {0};
+    i64 *var = arena_array(&a, i64, m->sym.var.n + 1);
+    memcpy(var, m->var, sizeof *var * m->sym.var.n);
+    if (!s && sizes) api_parse_sizes(&m->sym, sizes, var, &m->q->err);
+    for (int k = 0; k < n_out && !s; k++) {
+        c[k] = (struct quern_check){.output = quern_program_output_name(p, k)};
+        api_begin(m->q);
+        s = api_end(m->q, check_result(m, (u32)k, &got[k]->t, &want[k]->t, var, &c[k]));
+    }
+    *n = n_out;
+    for (int k = 0; k < 64; k++)
+        quern_tensor_free(in[k]), quern_tensor_free(want[k]), quern_tensor_free(got[k]);
+    arena_release(&a);
+    return s;
+}
