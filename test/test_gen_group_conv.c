@@ -134,11 +134,29 @@ static void test_f16(void **state)
     assert_true(a.n_group > 100 && b.n_group > 60 && b.n_pool > 20 && a.n_matrix + b.n_matrix > 60);
 }
 
+static void test_device(void **state)
+{
+    if (!dev_find(S("vulkan"))->count()) {
+        print_message("no Vulkan device is present\n");
+        skip();
+    }
+    for (u64 seed = first_seed(1000); seed < last_seed(1012); seed++) {
+        struct bed b;
+        bed_open(&b, seed);
+        bed_use_groups(&b);
+        b.type = pick(&b, 0, 1) ? DT_F16 : DT_F32;
+        b.only = family(0);
+        if ((seed % 2 ? random_conv : image_layer)(&b) && b.only->match(&b.t, &b.caps)) try_device(&b, "vulkan", seed);
+        bed_close(&b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_f32),
         cmocka_unit_test(test_f16),
+        cmocka_unit_test(test_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

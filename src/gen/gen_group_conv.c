@@ -95,12 +95,27 @@ static bool takes_output(struct group_conv *g, u32 i)
            is_pointwise_behind(t, v, from, g->c.y);
 }
 
+/* One tap that moves nothing: pixels are merged where all operands allow. An axis that carries several has index 0 on the others,
+   see gen_space.c. */
+static void flatten(struct conv *c)
+{
+    if (!c->point || !c->plain) return;
+    struct space s = conv_space(c);
+    if (!s.n) return;
+    for (u32 a = 0; a < c->rank; a++)
+        if (a != 1) c->in[a] = c->out[a] = sym_const(c->g->sym, 1);
+    for (u32 i = 0; i < s.n; i++) c->in[s.g[i].axis] = c->out[s.g[i].axis] = s.g[i].extent;
+    c->xa = (i32)s.g[s.n - 1].axis;
+    c->ya = s.n > 1 && s.g[s.n - 2].axis ? (i32)s.g[s.n - 2].axis : -1;
+}
+
 bool group_conv_of(struct group_conv *g, const struct task *t)
 {
     *g = (struct group_conv){.n_in = 1};
     if (!conv_anchor(&g->c, t) || t->g.output.n > 32) return false;
     for (u32 i = 0; i < t->g.output.n; i++)
         if (!takes_output(g, i)) return false;
+    if (!g->tail.pool) flatten(&g->c);
     return true;
 }
 

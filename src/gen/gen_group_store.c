@@ -76,7 +76,8 @@ static void place(const struct group_conv *g, const kval *at, bool pooled, kval 
         if (axis[i] < 0) continue;
         i64 win = pooled ? g->tail.win[axis[i]] : 1;
         idx[axis[i]] = kir_add(k, kir_div_i(k, first[i], win), at[i]);
-        and_below(k, ok, idx[axis[i]], emit_dim(g->m, pooled ? g->tail.pool : c->y, (u32)axis[i]));
+        kval end = pooled ? emit_dim(g->m, g->tail.pool, (u32)axis[i]) : emit_size(g->m, c->out[axis[i]]);
+        and_below(k, ok, idx[axis[i]], end);
     }
     idx[1] = channel_of(g, at[AT_C]);
 }

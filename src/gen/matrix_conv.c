@@ -281,17 +281,18 @@ static bool legal(const struct task *task, const struct caps *caps, const struct
     return is_sensible(caps, s->v) && group_conv_of(&t.g, task) && is_legal(&t, caps, s);
 }
 
-/* The least schedule of a shape that the target lists; false: none for this task. */
+/* The least schedule of a shape that the target lists; false: none for this task. Sums of f16 are for those who measure and
+   check, never a default. */
 static bool least_sched(struct matrix_conv *t, const struct caps *caps, const struct caps_matrix *x,
                         struct sched *s)
 {
     u32 sub = caps->subgroup ? caps->subgroup : caps->subgroup_min;
     *s = (struct sched){
         .v = {[P_M] = (i32)x->m, [P_N] = (i32)x->n, [P_K] = (i32)x->k, [P_SUB] = (i32)sub}};
-    s->v[P_ACC] = x->c == DT_F32 ? 32 : 16;
+    s->v[P_ACC] = 32;
     s->v[P_WGM] = s->v[P_WGN] = s->v[P_SGN] = s->v[P_MX] = s->v[P_KB] = 1;
     s->v[P_SGM] = (i32)group_conv_window(&t->g, t->g.c.ya);
-    return x->m <= 64 && x->n <= 64 && x->k <= 64 && is_legal(t, caps, s);
+    return x->c == DT_F32 && x->m <= 64 && x->n <= 64 && x->k <= 64 && is_legal(t, caps, s);
 }
 
 static bool match(const struct task *task, const struct caps *caps)
