@@ -18,6 +18,7 @@
 struct bed {
     struct arena a;
     struct caps caps;
+    u32 subgroup; /* that kernels require */
     struct plan p;
     struct vkdt_model m;
     struct err e;
@@ -58,10 +59,12 @@ static struct str build_kernel(struct bed *t, const char *name, const enum kir_a
     for (u32 i = 0; i < n_buf; i++)
         buf[i] = kir_buf(&k, str_fmt(&t->a, "b%u", i), DT_F32, access[i]);
     k.group[0] = 8;
+    k.subgroup = t->subgroup;
     for (u32 s = 0; s < n_step; s++) {
         kval g = kir_grid(&k, kir_param(&k, S("H")));
         kval i = kir_add(&k, kir_mul_i(&k, g, 8), kir_thread(&k, 0));
         kval v = kir_load(&k, buf[step[s].from], i);
+        if (t->subgroup) v = kir_sg(&k, KI_SGMAX, v);
         if (step[s].adds) v = kir_add(&k, v, kir_load(&k, buf[step[s].to], i));
         kir_store(&k, buf[step[s].to], i, v);
         kir_end(&k);
@@ -259,6 +262,48 @@ static void test_refused(void **state)
     }
 }
 
+static void make_copy(struct bed *t)
+{
+    struct step plain[] = {{0, 1, false}};
+    add_io(t, PB_INPUT), add_io(t, PB_OUTPUT);
+    struct str code = build_kernel(t, "copy", (enum kir_access[]){KA_IN, KA_OUT}, 2, plain, 1);
+    add_dispatch(t, code, "copy", (u32[]){0, 1}, 2, 1);
+}
+
+/* vkdt asks for no size of subgroups: the target's usual one will do, and is checked later. */
+static void test_subgroup(void **state)
+{
+    struct bed t;
+    struct buf text = {0};
+    bed_open(&t);
+    t.caps.has_subgroup = true;
+    t.subgroup = 8;
+    make_copy(&t);
+    if (!make_model(&t)) fail_msg("%s", t.e.msg);
+    assert_int_equal(t.m.subgroup, 8);
+    struct vkdt_names n = {.module = "net"};
+    t.m.prefix = S("net");
+    vkdt_print_model(&text, &t.m, &n);
+    assert_non_null(strstr(text.p, "if(qvk.subgroup_size != 8)"));
+    buf_release(&text);
+    bed_close(&t);
+    bed_open(&t);
+    t.caps.has_subgroup = true;
+    t.caps.subgroup_max = 32;
+    t.subgroup = 32;
+    make_copy(&t);
+    check_refused(&t, "subgroups of 32 threads");
+}
+
+static void test_parameters_in_memory(void **state)
+{
+    struct bed t;
+    bed_open(&t);
+    t.caps.max_push = 4;
+    make_copy(&t);
+    check_refused(&t, "push constants");
+}
+
 /* Whatever is done to a module's words: an answer or an error, nothing outside of it is read. */
 static void test_broken_modules(void **state)
 {
@@ -319,9 +364,10 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_grids),   cmocka_unit_test(test_module),
-        cmocka_unit_test(test_modify),  cmocka_unit_test(test_weights),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_broken_modules),
+        cmocka_unit_test(test_grids),    cmocka_unit_test(test_module),
+        cmocka_unit_test(test_modify),   cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_refused),  cmocka_unit_test(test_broken_modules),
+        cmocka_unit_test(test_subgroup), cmocka_unit_test(test_parameters_in_memory),
         cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

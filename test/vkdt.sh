@@ -215,6 +215,16 @@ same mine.comp modules/deep/output.comp
 make_module deep
 try ./host modules deep 0 6 6 deep.dnx
 
+# under the name of another tool, its command line as it stands
+ln -s "$quern" vkdt-denox
+mkdir -p pipe/modules
+cp a.dnx net.dnx
+cp modules/my-net/input.comp modules/my-net/output.comp .
+try ./vkdt-denox net.dnx -o pipe/modules/ --module-name=denox-conv \
+    --preprocessing=input.comp --post-processing=output.comp
+is_file pipe/modules/denoxcnv/main.c
+same input.comp pipe/modules/denoxcnv/input.comp
+
 # what is not for vkdt
 code 0 compile skip.graph -o cpu.dnx
 code 1 export cpu.dnx --to vkdt -o modules --module-name=x; says "'c'"

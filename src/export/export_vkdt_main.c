@@ -68,10 +68,10 @@ static void put_calls(struct buf *b, const struct vkdt_module *m,
     }
     buf_z(b, "  switch(get_model(module))\n  {\n");
     for (u32 k = 0; k < m->n_model; k++) {
-        if (k + 1 < m->n_model) buf_printf(b, "    case %u: ", k);
-        else buf_z(b, "    default: ");
+        if (k + 1 < m->n_model) buf_printf(b, "    case %u:\n      ", k);
+        else buf_z(b, "    default:\n      ");
         put(b, m, k);
-        buf_z(b, "    break;\n");
+        buf_z(b, "      break;\n");
     }
     buf_z(b, "  }\n");
 }
