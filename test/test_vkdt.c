@@ -58,11 +58,11 @@ static struct str build_kernel(struct bed *t, const char *name, const enum kir_a
     kir_init(&k, &t->a, str_of(name));
     for (u32 i = 0; i < n_buf; i++)
         buf[i] = kir_buf(&k, str_fmt(&t->a, "b%u", i), DT_F32, access[i]);
-    k.group[0] = 8;
+    k.group[0] = 32;
     k.subgroup = t->subgroup;
     for (u32 s = 0; s < n_step; s++) {
         kval g = kir_grid(&k, kir_param(&k, S("H")));
-        kval i = kir_add(&k, kir_mul_i(&k, g, 8), kir_thread(&k, 0));
+        kval i = kir_add(&k, kir_mul_i(&k, g, 32), kir_thread(&k, 0));
         kval v = kir_load(&k, buf[step[s].from], i);
         if (t->subgroup) v = kir_sg(&k, KI_SGMAX, v);
         if (step[s].adds) v = kir_add(&k, v, kir_load(&k, buf[step[s].to], i));
@@ -85,7 +85,7 @@ static u32 add_buf(struct bed *t, enum plan_buf_kind kind)
     *b = (struct plan_buf){.kind = kind, .name = S("buf"), .last = 100};
     b->size = kind == PB_CONST
                   ? sym_const(&t->p.sym, sizeof content)
-                  : sym_mul(&t->p.sym, sym_var(&t->p.sym, S("H")), sym_const(&t->p.sym, 32));
+                  : sym_mul(&t->p.sym, sym_var(&t->p.sym, S("H")), sym_const(&t->p.sym, 128));
     if (kind == PB_CONST) b->data = content, b->data_size = sizeof content;
     return t->p.buf.n - 1;
 }
@@ -95,7 +95,7 @@ static void add_io(struct bed *t, enum plan_buf_kind kind)
     struct plan_io io = {.name = S("io"), .dtype = DT_F32, .rank = 3, .buf = add_buf(t, kind)};
     io.dim[0] = sym_const(&t->p.sym, 1);
     io.dim[1] = sym_var(&t->p.sym, S("H"));
-    io.dim[2] = sym_const(&t->p.sym, 8);
+    io.dim[2] = sym_const(&t->p.sym, 32);
     if (kind == PB_INPUT) *(arr_push(&t->a, &t->p.input)) = io;
     else *(arr_push(&t->a, &t->p.output)) = io;
 }
@@ -178,7 +178,7 @@ static void test_module(void **state)
     assert_true(str_is(info.entry[0].name, "main"));
     assert_int_equal(info.n_set, 2);
     assert_int_equal(info.n_binding, 0); /* of set 0 */
-    assert_int_equal(info.entry[0].local[0], 8);
+    assert_int_equal(info.entry[0].local[0], 32);
     assert_int_equal(conn(&t, 0, 0)->end.kind, END_WEIGHTS);
     assert_int_equal(t.m.weights, 256);
     bed_close(&t);
