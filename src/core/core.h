@@ -372,13 +372,16 @@ struct os_status { enum os_exit how; int code; /* exit code or signal */ };
 /* keeps at most the first 64 MiB of output */
 struct os_status os_run(const struct os_proc_opts *o);
 
-/* os_child.c: a copy of this process that does one piece of work and reports through a pipe. The
+/* os_child.c: a copy of this process that works by itself and talks to it through a socket. The
    parent must not hold threads that the work needs. The child leaves without running exit handlers. */
 struct os_child { int pid, fd; };
 typedef void os_child_fn(void *user, int fd);
 bool os_child_start(struct os_child *c, os_child_fn *fn, void *user, struct err *e);
 /* in the child: false: the parent is gone */
 bool os_child_put(int fd, const void *p, i64 n);
+bool os_child_take(int fd, void *p, i64 n);
+/* in the parent: to the child; false: it is gone */
+bool os_child_send(const struct os_child *c, const void *p, i64 n);
 /* Reads exactly n bytes. OS_EXITED: done; OS_TIMEOUT; OS_SIGNALLED: the child closed the pipe
    before. seconds <= 0: no limit. */
 enum os_exit os_child_get(const struct os_child *c, void *p, i64 n, double seconds);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Work in a child process: what may crash, hang or be wrong runs in a fork of this process, sees all its data and reports bytes
-// through a pipe. The child is the leader of a process group of its own, so that ending it ends whatever it started.
+// Work in a child process: what may crash, hang or be wrong runs in a fork of this process, sees all its data and talks to it
+// through a socket. The child is the leader of a process group of its own, so that ending it ends whatever it started.
 #define _GNU_SOURCE
 #include "core/core.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,7 +28,8 @@ static void child_main(os_child_fn *fn, void *user, int fd, int parent)
 bool os_child_start(struct os_child *c, os_child_fn *fn, void *user, struct err *e)
 {
     int p[2], parent = getpid();
-    if (pipe2(p, O_CLOEXEC) != 0) return err_set(e, ERR_SYSTEM, "cannot make a pipe: %s", strerror(errno));
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, p) != 0)
+        return err_set(e, ERR_SYSTEM, "cannot make a socket: %s", strerror(errno));
     pid_t pid = fork();
     if (pid < 0) {
         close(p[0]), close(p[1]);
@@ -47,6 +48,28 @@ bool os_child_put(int fd, const void *p, i64 n)
 {
     for (const char *at = p; n > 0;) {
         ssize_t k = write(fd, at, (size_t)n);
+        if (k < 0 && errno == EINTR) continue;
+        if (k <= 0) return false;
+        at += k, n -= k;
+    }
+    return true;
+}
+
+bool os_child_take(int fd, void *p, i64 n)
+{
+    for (char *at = p; n > 0;) {
+        ssize_t k = read(fd, at, (size_t)n);
+        if (k < 0 && errno == EINTR) continue;
+        if (k <= 0) return false;
+        at += k, n -= k;
+    }
+    return true;
+}
+
+bool os_child_send(const struct os_child *c, const void *p, i64 n)
+{
+    for (const char *at = p; n > 0;) {
+        ssize_t k = send(c->fd, at, (size_t)n, MSG_NOSIGNAL); /* a child that is gone is no reason to die */
         if (k < 0 && errno == EINTR) continue;
         if (k <= 0) return false;
         at += k, n -= k;

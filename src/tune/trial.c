@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One candidate in a child process. The child opens the device, loads the binary, verifies it on
-// each check (outputs poisoned, guard bands around every buffer, inputs compared afterwards), then
-// times it beside the reference candidate, one sample of each in turn, and reports every step
-// through a pipe. The parent applies the clock: a child that crashes or hangs is a status.
+// Candidates in a child process: one after another until one fails where the device is foreign,
+// because opening a GPU takes longer than measuring a kernel on it, else one each. The child opens the device, loads the binary, verifies it on each check
+// (outputs poisoned, guard bands around every buffer, inputs compared afterwards), then times it
+// beside the reference candidate, one sample of each in turn, and reports every step. The parent
+// says which candidate is next, whether another sample is wanted, and applies the clock: a child
+// that crashes or hangs is a status. After a failure of any kind a new child begins afresh.
 #include "tune/tune.h"
 
 #include <math.h>
@@ -26,19 +28,12 @@ struct message {
     struct sample sample;
 };
 
-struct child {
-    const struct subject *s;
-    const struct check *const *checks;
-    u32 n_checks;
-    const struct check *timing;
-    const struct trial_opts *o;
-    int fd;
-    struct dev *dev;
-    struct arena arena;
-};
+/* What the parent says: which subject is next, and after each sample whether to go on. */
+enum { STOP, GO_ON };
 
 /* A kernel's memory on the device. */
 struct instance {
+    struct arena arena; /* of what follows */
     const struct subject *s;
     struct dev_kernel *kernel;
     struct dev_mem *whole; /* per buffer, guards included; size 0: shared with the other instance */
@@ -49,6 +44,15 @@ struct instance {
         *variant; /* n_variants copies of mem that differ in the memory of the constants */
     struct dev_mem *copies; /* the memory of those */
     u32 n_variants, n_copies, turn;
+};
+
+struct child {
+    const struct trial_session *t;
+    const struct trial_opts *o;
+    const struct subject *s; /* whose turn it is */
+    int fd;
+    struct dev *dev;
+    struct instance base; /* the reference candidate; kernel NULL: not open yet */
 };
 
 static void send_end(struct child *c, enum trial_status st, struct str reason)
@@ -115,15 +119,14 @@ static bool guards_intact(struct child *c, const struct instance *x, u32 k, stru
 
 /* content of buffer k for this check: bytes in the order the kernel expects, in the arena (or the
  * check's own memory) */
-static const void *content(struct child *c, const struct check *k, const struct kernel *kn, u32 arg,
-                           i64 *size)
+static const void *content(struct instance *y, const struct check *k, u32 arg, i64 *size)
 {
-    const struct kernel_arg *a = &kn->arg[arg];
+    const struct kernel_arg *a = &y->s->kernel.arg[arg];
     const struct value *x = graph_value(&k->task->g, a->v);
     const struct tensor *t = &k->value[a->v];
     i64 count;
     if (a->pack) {
-        struct tensor *p = pack_apply(a->pack, t, k->task->g.sym, &c->arena);
+        struct tensor *p = pack_apply(a->pack, t, k->task->g.sym, &y->arena);
         *size = p ? tensor_bytes(p) : -1;
         return p ? p->data : NULL;
     }
@@ -134,7 +137,7 @@ static const void *content(struct child *c, const struct check *k, const struct 
     if (a->is_out) return NULL;
     if (x->layout == LAYOUT_ROWS || (!k->want && *size == tensor_bytes(t)))
         return t->data; /* random either way */
-    void *p = arena_alloc(&c->arena, *size);
+    void *p = arena_alloc(&y->arena, *size);
     layout_store(t, x->layout, p);
     return p;
 }
@@ -160,7 +163,7 @@ static bool fill_buffer(struct child *c, struct instance *x, const struct check 
     i64 size = 0;
     const void *p = NULL;
     if (i < kn->n_arg) {
-        p = content(c, k, kn, i, &size);
+        p = content(x, k, i, &size);
         if (size < 0) return err_set(e, ERR_FAILED, "a constant cannot be rearranged");
     } else if (!sym_eval(k->task->g.sym, kn->temp[i - kn->n_arg], k->var, &size)) {
         return err_set(e, ERR_FAILED, "size of a temporary array cannot be worked out");
@@ -171,12 +174,12 @@ static bool fill_buffer(struct child *c, struct instance *x, const struct check 
     return p ? c->o->driver->upload(c->dev, x->mem[i], p, size, e) : poison(c, x->mem[i], size, e);
 }
 
-static bool set_launch(struct child *c, struct instance *x, const struct check *k, struct err *e)
+static bool set_launch(struct instance *x, const struct check *k, struct err *e)
 {
     const struct kernel *kn = &x->s->kernel;
     const struct symtab *st = k->task->g.sym;
-    i64 *param = arena_array(&c->arena, i64, kn->n_param + 1), work = 0;
-    i64(*grid)[3] = (i64(*)[3])arena_alloc(&c->arena, (i64)sizeof(i64[3]) * (kn->n_grid + 1));
+    i64 *param = arena_array(&x->arena, i64, kn->n_param + 1), work = 0;
+    i64(*grid)[3] = (i64(*)[3])arena_alloc(&x->arena, (i64)sizeof(i64[3]) * (kn->n_grid + 1));
     bool ok = !kn->work || sym_eval(st, kn->work, k->var, &work);
     for (u32 i = 0; i < kn->n_param && ok; i++) ok = sym_eval(st, kn->param[i], k->var, &param[i]);
     for (u32 g = 0; g < kn->n_grid; g++)
@@ -217,22 +220,25 @@ static bool open_instance(struct child *c, struct instance *x, const struct subj
 {
     u32 n = s->kernel.n_arg + s->kernel.n_temp;
     *x = (struct instance){.s = s};
-    x->whole = arena_array(&c->arena, struct dev_mem, n + 1);
-    x->mem = arena_array(&c->arena, struct dev_mem, n + 1);
-    x->size = arena_array(&c->arena, i64, n + 1);
+    x->whole = arena_array(&x->arena, struct dev_mem, n + 1);
+    x->mem = arena_array(&x->arena, struct dev_mem, n + 1);
+    x->size = arena_array(&x->arena, i64, n + 1);
     x->kernel = c->o->driver->load(c->dev, s->code, str_of(s->kernel.name), s->kernel.n_grid, e);
     if (!x->kernel) return false;
     for (u32 i = 0; i < n; i++)
         if (!share_buffer(x, with, i) && !fill_buffer(c, x, k, i, e)) return false;
-    return set_launch(c, x, k, e);
+    return set_launch(x, k, e);
 }
 
 static void close_instance(struct child *c, struct instance *x)
 {
+    if (!x->s) return;
     for (u32 i = 0; i < x->s->kernel.n_arg + x->s->kernel.n_temp; i++)
         if (x->whole && x->whole[i].size) c->o->driver->release(c->dev, &x->whole[i]);
     for (u32 i = 0; i < x->n_copies; i++) c->o->driver->release(c->dev, &x->copies[i]);
     if (x->kernel) c->o->driver->unload(c->dev, x->kernel);
+    arena_release(&x->arena);
+    *x = (struct instance){0};
 }
 
 static bool run_once(struct child *c, struct instance *x, struct err *e)
@@ -268,7 +274,7 @@ static enum trial_status check_buffers(struct child *c, const struct check *k, s
             while (k->task->g.output.v[out] != kn->arg[i].v) out++;
             if (!check_output(k, out, got, why)) st = TRIAL_WRONG;
             out = 0;
-        } else if (memcmp(got, content(c, k, kn, i, &size), (size_t)x->size[i]) != 0) {
+        } else if (memcmp(got, content(x, k, i, &size), (size_t)x->size[i]) != 0) {
             buf_printf(why, "wrote to its input, buffer %u", i);
             st = TRIAL_BOUNDS;
         }
@@ -288,8 +294,10 @@ static enum trial_status verify_one(struct child *c, const struct check *k, stru
     else buf_z(why, e.msg);
     close_instance(c, &x);
     if (st != TRIAL_OK) {
-        struct str sizes = sizes_text(&c->arena, k->task->g.sym, k->var, k->task);
+        struct arena a = {0};
+        struct str sizes = sizes_text(&a, k->task->g.sym, k->var, k->task);
         if (sizes.n) buf_printf(why, " (%.*s)", STR_ARG(sizes));
+        arena_release(&a);
     }
     return st;
 }
@@ -303,7 +311,7 @@ enum { COLD_CONST = 512 << 10, MAX_VARIANTS = 64 };
 
 static bool is_constant(const struct child *c, const struct kernel *kn, u32 arg)
 {
-    return graph_value(&c->timing->task->g, kn->arg[arg].v)->is_const;
+    return graph_value(&c->t->timing->task->g, kn->arg[arg].v)->is_const;
 }
 
 static i64 const_bytes(const struct child *c, const struct instance *x)
@@ -346,10 +354,10 @@ static bool make_variants(struct child *c, struct instance *x, struct err *e)
         bytes < COLD_CONST
             ? 1
             : i64_min(MAX_VARIANTS, ceil_div(2 * i64_max(caps.l3_bytes, caps.l2_bytes), bytes) + 1);
-    x->variant = arena_array(&c->arena, struct dev_mem *, want);
-    x->copies = arena_array(&c->arena, struct dev_mem, want * n_buf);
+    x->variant = arena_array(&x->arena, struct dev_mem *, want);
+    x->copies = arena_array(&x->arena, struct dev_mem, want * n_buf);
     for (x->n_variants = 0; x->n_variants < want; x->n_variants++) {
-        struct dev_mem *v = arena_array(&c->arena, struct dev_mem, n_buf + 1);
+        struct dev_mem *v = arena_array(&x->arena, struct dev_mem, n_buf + 1);
         for (u32 i = 0; i < n_buf; i++) {
             v[i] = x->mem[i];
             bool is_const = i < kn->n_arg && is_constant(c, kn, i);
@@ -382,6 +390,13 @@ static i64 repeats(struct child *c, struct instance *x, struct err *e)
                : i64_min(MAX_REPEAT, (i64)(min_sample_seconds / (t + 1e-8)) + 1);
 }
 
+/* false: the parent has seen enough, or is gone */
+static bool send_sample(struct child *c, const struct message *m)
+{
+    u8 answer = STOP;
+    return os_child_put(c->fd, m, sizeof *m) && os_child_take(c->fd, &answer, 1) && answer == GO_ON;
+}
+
 /* One run with nothing of it in the caches: written over by twice the size of the last level.
    Private caches of other threads keep what they hold, which the candidate's threads may find
    again. */
@@ -400,54 +415,83 @@ static bool time_cold(struct child *c, struct instance *x, struct err *e)
     if (ok) s.sample.seconds = time_runs(c, x, 1, e);
     c->o->driver->release(c->dev, &m);
     if (!ok || s.sample.seconds < 0) return false;
-    os_child_put(c->fd, &s, sizeof s);
+    send_sample(c, &s); /* the answer is for warm ones */
     send_allow(c, c->o->timeout);
     return time_runs(c, x, 1, e) >= 0; /* warm again */
 }
 
-static enum trial_status time_all(struct child *c, struct buf *why)
+/* The reference candidate stays open for all that are timed beside it. */
+static bool open_base(struct child *c, struct err *e)
 {
-    struct instance base = {0}, x = {0};
-    struct err e = {0};
-    bool ok = !c->o->base || open_instance(c, &base, c->o->base, c->timing, NULL, &e);
-    ok = ok && open_instance(c, &x, c->s, c->timing, c->o->base ? &base : NULL, &e);
-    ok = ok && (!c->o->base || make_variants(c, &base, &e)) && make_variants(c, &x, &e);
-    i64 rb = ok && c->o->base ? repeats(c, &base, &e) : 1, rx = ok ? repeats(c, &x, &e) : 0;
-    ok = ok && rb > 0 && rx > 0 && (!c->o->cold || time_cold(c, &x, &e));
-    for (u32 i = 0; i < c->o->max_samples && ok; i++) {
+    if (!c->o->base || c->base.kernel) return true;
+    return open_instance(c, &c->base, c->o->base, c->t->timing, NULL, e) &&
+           make_variants(c, &c->base, e);
+}
+
+static bool take_samples(struct child *c, struct instance *x, struct err *e)
+{
+    struct instance *base = c->o->base ? &c->base : NULL;
+    i64 rb = base ? repeats(c, base, e) : 1, rx = rb ? repeats(c, x, e) : 0;
+    if (rx == 0 || (c->o->cold && !time_cold(c, x, e))) return false;
+    for (u32 i = 0; i < c->o->max_samples; i++) {
         struct message m = {.kind = MSG_SAMPLE};
         send_allow(c, 2 * c->o->timeout);
-        if (c->o->base) m.sample.base = time_runs(c, &base, rb, &e);
-        m.sample.seconds = time_runs(c, &x, rx, &e);
-        ok = m.sample.seconds >= 0 && m.sample.base >= 0;
-        if (ok && !os_child_put(c->fd, &m, sizeof m)) break; /* the parent has seen enough */
+        if (base) m.sample.base = time_runs(c, base, rb, e);
+        m.sample.seconds = time_runs(c, x, rx, e);
+        if (m.sample.seconds < 0 || m.sample.base < 0) return false;
+        if (!send_sample(c, &m)) break;
     }
+    return true;
+}
+
+static enum trial_status time_all(struct child *c, struct buf *why)
+{
+    struct instance x = {0};
+    struct err e = {0};
+    bool ok = open_base(c, &e) &&
+              open_instance(c, &x, c->s, c->t->timing, c->o->base ? &c->base : NULL, &e) &&
+              make_variants(c, &x, &e) && take_samples(c, &x, &e);
     if (!ok) buf_z(why, e.msg);
+    close_instance(c, &x);
     return ok ? TRIAL_OK : TRIAL_LAUNCH;
+}
+
+static void measure(struct child *c)
+{
+    const struct trial_session *t = c->t;
+    struct buf why = {0};
+    enum trial_status st = TRIAL_OK;
+    for (u32 i = 0; i < t->n_checks && st == TRIAL_OK; i++) st = verify_one(c, t->checks[i], &why);
+    if (st == TRIAL_OK && t->timing) st = time_all(c, &why);
+    send_end(c, st, buf_view(&why));
+    buf_release(&why);
 }
 
 static void child_main(void *user, int fd)
 {
-    struct child *c = user;
-    struct buf why = {0};
+    struct child c = {.t = user, .o = ((struct trial_session *)user)->o, .fd = fd};
     struct err e = {0};
-    enum trial_status st = TRIAL_OK;
-    c->fd = fd;
-    c->dev = c->o->driver->open(&c->o->dev, &e);
-    if (!c->dev) {
-        send_end(c, TRIAL_LAUNCH, str_of(e.msg));
-        return;
+    u32 k;
+    c.dev = c.o->driver->open(&c.o->dev, &e);
+    while (os_child_take(fd, &k, sizeof k)) {
+        c.s = &c.t->subject[k];
+        if (c.dev) measure(&c);
+        else send_end(&c, TRIAL_LAUNCH, str_of(e.msg));
     }
-    for (u32 i = 0; i < c->n_checks && st == TRIAL_OK; i++) st = verify_one(c, c->checks[i], &why);
-    if (st == TRIAL_OK && c->timing) st = time_all(c, &why);
-    send_end(c, st, buf_view(&why));
 }
 
 /* the parent's side */
 
-static enum trial_status how_ended(struct os_child *ch, enum os_exit how, struct buf *reason)
+static void end(struct trial_session *t)
 {
-    struct os_status s = os_child_end(ch);
+    os_child_end(&t->child);
+    t->is_running = false;
+}
+
+static enum trial_status how_ended(struct trial_session *t, enum os_exit how, struct buf *reason)
+{
+    struct os_status s = os_child_end(&t->child);
+    t->is_running = false;
     if (how == OS_TIMEOUT) {
         buf_z(reason, "did not end in time");
         return TRIAL_TIMEOUT;
@@ -458,47 +502,78 @@ static enum trial_status how_ended(struct os_child *ch, enum os_exit how, struct
     return TRIAL_CRASH;
 }
 
-static enum trial_status take_end(struct os_child *ch, const struct message *m, double limit,
+static enum trial_status take_end(struct trial_session *t, const struct message *m,
                                   struct buf *reason)
 {
     char text[2048];
     enum os_exit how = OS_EXITED;
     for (i64 left = m->n_text; left > 0 && how == OS_EXITED;) {
         i64 n = i64_min(left, (i64)sizeof text);
-        how = os_child_get(ch, text, n, limit);
+        how = os_child_get(&t->child, text, n, start_seconds);
         if (how == OS_EXITED) buf_put(reason, text, n);
         left -= n;
     }
-    if (how != OS_EXITED) return how_ended(ch, how, reason);
-    os_child_end(ch);
+    if (how != OS_EXITED) return how_ended(t, how, reason);
+    if (m->status != TRIAL_OK || !t->o->driver->is_foreign) end(t);
     return (enum trial_status)m->status;
+}
+
+/* The next message within the time that the child was given. TRIAL_OK: there is one. TRIAL_NEW: the
+   run's own time is over first. */
+static enum trial_status next_message(struct trial_session *t, struct message *m, double limit,
+                                      struct buf *reason)
+{
+    double deadline = t->o->deadline;
+    double left = deadline > 0 ? fmax(deadline - os_now(), 0.001) : limit;
+    enum os_exit how = os_child_get(&t->child, m, sizeof *m, fmin(limit, left));
+    if (how == OS_EXITED) return TRIAL_OK;
+    if (how != OS_TIMEOUT || left >= limit) return how_ended(t, how, reason);
+    end(t);
+    return TRIAL_NEW;
+}
+
+static enum trial_status follow(struct trial_session *t, trial_sample_fn *fn, void *user,
+                                struct buf *reason)
+{
+    double limit = start_seconds;
+    for (u32 n = 0;;) {
+        struct message m;
+        enum trial_status st = next_message(t, &m, limit, reason);
+        if (st != TRIAL_OK) return st;
+        if (m.kind == MSG_END) return take_end(t, &m, reason);
+        if (m.kind == MSG_ALLOW) limit = m.seconds;
+        if (m.kind != MSG_SAMPLE) continue;
+        u8 answer = fn(user, &m.sample, m.sample.is_cold ? n : ++n) ? GO_ON : STOP;
+        os_child_send(&t->child, &answer, 1); /* if it is gone, the next message says how */
+        limit = start_seconds;
+    }
+}
+
+enum trial_status trial_next(struct trial_session *t, u32 k, trial_sample_fn *fn, void *user,
+                             struct buf *reason)
+{
+    struct err e = {0};
+    if (!t->is_running && !os_child_start(&t->child, child_main, t, &e)) {
+        buf_z(reason, e.msg);
+        return TRIAL_LAUNCH;
+    }
+    t->is_running = true;
+    os_child_send(&t->child, &k, sizeof k);
+    return follow(t, fn, user, reason);
+}
+
+void trial_close(struct trial_session *t)
+{
+    if (t->is_running) end(t);
 }
 
 enum trial_status trial_run(const struct subject *s, const struct check *const *checks,
                             u32 n_checks, const struct check *timing, const struct trial_opts *o,
                             trial_sample_fn *fn, void *user, struct buf *reason)
 {
-    struct child c = {.s = s, .checks = checks, .n_checks = n_checks, .timing = timing, .o = o};
-    struct os_child ch;
-    struct err e = {0};
-    if (!os_child_start(&ch, child_main, &c, &e)) {
-        buf_z(reason, e.msg);
-        return TRIAL_LAUNCH;
-    }
-    double limit = start_seconds;
-    for (u32 n = 0;;) {
-        struct message m;
-        double left = o->deadline > 0 ? fmax(o->deadline - os_now(), 0.001) : limit;
-        enum os_exit how = os_child_get(&ch, &m, sizeof m, fmin(limit, left));
-        if (how == OS_TIMEOUT && left < limit) { /* the run's time is over: no verdict */
-            os_child_end(&ch);
-            return TRIAL_NEW;
-        }
-        if (how != OS_EXITED) return how_ended(&ch, how, reason);
-        if (m.kind == MSG_END) return take_end(&ch, &m, start_seconds, reason);
-        if (m.kind == MSG_ALLOW) limit = m.seconds;
-        if (m.kind != MSG_SAMPLE || fn(user, &m.sample, m.sample.is_cold ? n : ++n)) continue;
-        os_child_end(&ch);
-        return TRIAL_OK;
-    }
+    struct trial_session t = {
+        .subject = s, .checks = checks, .n_checks = n_checks, .timing = timing, .o = o};
+    enum trial_status st = trial_next(&t, 0, fn, user, reason);
+    trial_close(&t);
+    return st;
 }

@@ -10,7 +10,8 @@
 #include <math.h>
 
 enum {
-    BATCH = 4,
+    BATCH = 4,          /* candidates built together */
+    BATCH_FOREIGN = 8,  /* where they also share a child process, see trial.c */
     DEFAULT_SAMPLES = 10,
     DEFAULT_CANDIDATES = 256,
     MAX_CHECKS = 3,
@@ -205,9 +206,44 @@ static bool on_sample(void *user, const struct sample *s, u32 n)
     return n < w->want && !w->gave_up && !settled;
 }
 
-static enum trial_status measure(struct tuner *t, struct contest *c, const struct subject *s,
-                                 struct entrant *x, bool verify, struct buf *reason)
+struct heat { /* candidates that are built together */
+    struct candidate cand[BATCH_FOREIGN];
+    i64 trial[BATCH_FOREIGN];
+    struct subject subject[BATCH_FOREIGN];
+    struct str text[BATCH_FOREIGN];
+    struct built built[BATCH_FOREIGN];
+    u32 n;
+    struct trial_session session;
+    struct trial_opts opts;
+    const struct check *checks[MAX_CHECKS];
+};
+
+static u32 batch_of(const struct tuner *t) { return t->o->driver->is_foreign ? BATCH_FOREIGN : BATCH; }
+
+/* Ready to be measured; nothing starts yet. */
+static void open_heat(struct tuner *t, struct contest *c, struct heat *h, bool verify)
 {
+    for (u32 i = 0; i < h->n; i++) h->subject[i].code = h->built[i].code;
+    for (u32 i = 0; i < t->n_checks; i++) h->checks[i] = &t->check[i];
+    h->opts = (struct trial_opts){
+        .driver = t->o->driver,
+        .dev = t->o->dev,
+        .timeout = c->is_ready ? fmax(2, 20 * c->base_time.median) : default_run_timeout,
+        .max_samples = min_samples(t->o),
+        .base = c->is_ready ? &c->base : NULL,
+        .cold = verify,
+        .deadline = t->end};
+    h->session = (struct trial_session){.subject = h->subject,
+                                        .checks = h->checks,
+                                        .n_checks = verify ? t->n_checks : 0,
+                                        .timing = &t->timing,
+                                        .o = &h->opts};
+}
+
+static enum trial_status measure(struct tuner *t, struct contest *c, struct heat *h, u32 i,
+                                 struct entrant *x, struct buf *reason)
+{
+    bool verify = h->session.n_checks > 0;
     u32 want = min_samples(t->o);
     struct watch w = {.t = t,
                       .c = c,
@@ -215,18 +251,7 @@ static enum trial_status measure(struct tuner *t, struct contest *c, const struc
                       .want = want,
                       .may_settle = verify && t->o->add_candidates};
     w.v = arena_array(&t->turn, double, want + 1), w.q = arena_array(&t->turn, double, want + 1);
-    const struct check *checks[MAX_CHECKS];
-    for (u32 i = 0; i < t->n_checks; i++) checks[i] = &t->check[i];
-    double limit = c->is_ready ? fmax(2, 20 * c->base_time.median) : default_run_timeout;
-    struct trial_opts o = {.driver = t->o->driver,
-                           .dev = t->o->dev,
-                           .timeout = limit,
-                           .max_samples = want,
-                           .base = c->is_ready ? &c->base : NULL,
-                           .cold = verify,
-                           .deadline = t->end};
-    enum trial_status st =
-        trial_run(s, checks, verify ? t->n_checks : 0, &t->timing, &o, on_sample, &w, reason);
+    enum trial_status st = trial_next(&h->session, i, on_sample, &w, reason);
     if (st == TRIAL_OK && w.gave_up) st = TRIAL_SLOW;
     if (w.n) {
         x->n += w.n;
@@ -273,15 +298,6 @@ static bool spell(struct tuner *t, const struct contest *c, const struct candida
     return ok;
 }
 
-struct heat { /* candidates that are built together */
-    struct candidate cand[BATCH];
-    i64 trial[BATCH];
-    struct subject subject[BATCH];
-    struct str text[BATCH];
-    struct built built[BATCH];
-    u32 n;
-};
-
 static struct entrant *find_entrant(struct contest *c, i64 trial)
 {
     for (u32 i = 0; i < c->known.n; i++)
@@ -318,8 +334,7 @@ static bool run_one(struct tuner *t, struct contest *c, struct heat *h, u32 i)
         return set_status(t, c, x, h->built[i].timed_out ? TRIAL_BUILD_TIMEOUT : TRIAL_BUILD,
                           h->built[i].message);
     struct buf why = {0};
-    h->subject[i].code = h->built[i].code;
-    enum trial_status st = measure(t, c, &h->subject[i], x, true, &why);
+    enum trial_status st = measure(t, c, h, i, x, &why);
     if (st == TRIAL_NEW) { /* the run's time is over: the next run measures it */
         buf_release(&why);
         return !t->e->code;
@@ -329,6 +344,15 @@ static bool run_one(struct tuner *t, struct contest *c, struct heat *h, u32 i)
     c->n_tried++;
     contest_update_best(c);
     return ok && !t->e->code;
+}
+
+static bool run_heat(struct tuner *t, struct contest *c, struct heat *h)
+{
+    bool ok = true;
+    open_heat(t, c, h, true);
+    for (u32 i = 0; i < h->n && ok && (i == 0 || !out_of_time(t)); i++) ok = run_one(t, c, h, i);
+    trial_close(&h->session);
+    return ok;
 }
 
 /* The default candidate: everything else is timed beside it. Where it fails the next generator's
@@ -347,7 +371,7 @@ static bool find_base(struct tuner *t, struct contest *c)
         struct heat h = {.n = 1, .cand = {cand[i]}};
         if (!build_heat(t, c, &h) || h.n == 0) continue;
         contest_mark(c, &cand[i]);
-        if (!run_one(t, c, &h, 0)) return false;
+        if (!run_heat(t, c, &h)) return false;
         struct entrant *x = find_entrant(c, h.trial[0]);
         if (x->status != TRIAL_OK) continue;
         c->base = h.subject[0];
@@ -384,12 +408,12 @@ static void propose(struct tuner *t, struct contest *c, struct heat *h, u32 max)
 static bool next_heat(struct tuner *t, struct contest *c, struct heat *h)
 {
     h->n = 0;
-    for (u32 i = 0; i < c->known.n && h->n < BATCH;
+    for (u32 i = 0; i < c->known.n && h->n < batch_of(t);
          i++) /* rows of populate, or of a run that was killed */
         if (!is_settled(t->o, c->known.v[i].status, c->known.v[i].n))
             h->cand[h->n++] = c->known.v[i].cand, contest_mark(c, &c->known.v[i].cand);
     u32 limit = t->o->max_candidates ? t->o->max_candidates : DEFAULT_CANDIDATES;
-    if (h->n == 0 && t->o->add_candidates && c->n_tried < limit) propose(t, c, h, BATCH);
+    if (h->n == 0 && t->o->add_candidates && c->n_tried < limit) propose(t, c, h, batch_of(t));
     c->is_done = h->n == 0;
     return h->n > 0;
 }
@@ -409,10 +433,7 @@ static bool turn(struct tuner *t, struct contest *c)
     }
     struct heat h;
     if (!next_heat(t, c, &h)) return true;
-    if (!build_heat(t, c, &h)) return false;
-    for (u32 i = 0; i < h.n && !out_of_time(t); i++)
-        if (!run_one(t, c, &h, i)) return false;
-    return true;
+    return build_heat(t, c, &h) && run_heat(t, c, &h);
 }
 
 /* choosing whose turn it is */
@@ -488,8 +509,9 @@ static bool final_round(struct tuner *t, struct contest *c)
         struct buf why = {0};
         if (!build_heat(t, c, &h)) return false;
         if (h.n == 0 || !h.built[0].ok) continue;
-        h.subject[0].code = h.built[0].code;
-        measure(t, c, &h.subject[0], find_entrant(c, done[n]), false, &why);
+        open_heat(t, c, &h, false);
+        measure(t, c, &h, 0, find_entrant(c, done[n]), &why);
+        trial_close(&h.session);
         buf_release(&why);
     }
     c->best_at = -1;
@@ -508,9 +530,9 @@ static bool populate(struct tuner *t)
             struct heat h = {.n = 1, .cand = {def}};
             if (!build_heat(t, c, &h)) return false;
         }
-        for (u32 n = 1; n < limit && !c->is_done && !out_of_time(t); n += BATCH) {
+        for (u32 n = 1; n < limit && !c->is_done && !out_of_time(t); n += batch_of(t)) {
             struct heat h;
-            propose(t, c, &h, (u32)i64_min(BATCH, limit - n));
+            propose(t, c, &h, (u32)i64_min(batch_of(t), limit - n));
             if (h.n && !build_heat(t, c, &h)) return false;
             report_progress(t, c);
         }

@@ -143,7 +143,21 @@ struct trial_opts {
 };
 /* Called after each sample, the n-th warm one; false ends the trial (it cannot win, or enough is known). */
 typedef bool trial_sample_fn(void *user, const struct sample *s, u32 n);
-/* Verifies on each check, then times on `timing`. Returns the status; reason says why (empty when fine). */
+/* Candidates measured one after another in a child process, which sees everything here as it is when it starts. A failure of any
+   kind ends it and the next candidate gets a new one, always on devices that live in this process. */
+struct trial_session {
+    const struct subject *subject;
+    const struct check *const *checks; /* a candidate is verified on each */
+    u32 n_checks;
+    const struct check *timing;        /* then timed on this; NULL: not at all */
+    const struct trial_opts *o;
+    struct os_child child;
+    bool is_running;
+};
+/* Status of subject k; reason says why (empty when fine). TRIAL_NEW: the deadline came first. */
+enum trial_status trial_next(struct trial_session *t, u32 k, trial_sample_fn *fn, void *user, struct buf *reason);
+void trial_close(struct trial_session *t);
+/* A session of one. */
 enum trial_status trial_run(const struct subject *s, const struct check *const *checks, u32 n_checks, const struct check *timing,
                             const struct trial_opts *o, trial_sample_fn *fn, void *user, struct buf *reason);
 
