@@ -27,6 +27,64 @@ static void test_gemm(void **state) { try_family("group_gemm", random_gemm, 50);
 static void test_gemv(void **state) { try_family("group_gemv", random_gemm, 90); }
 static void test_matrix(void **state) { try_family("matrix_gemm", random_gemm, 60); }
 static void test_row(void **state) { try_family("group_row", random_row, 60); }
+/* What is chosen without measurements on a large device with matrix units. */
+static void expect_default(const char *name, enum dtype t, const char *op, const i64 *a, const i64 *w)
+{
+    struct bed b;
+    struct candidate c;
+    sym dim[2];
+    bed_open(&b, 1);
+    b.type = t;
+    assert_true(caps_parse(&b.caps, S("arch=test is_gpu=1 vector_bytes=16 max_group=1024 subgroup=32 subgroup_min=32 "
+                                      "subgroup_max=32 shared_bytes=49152 has_subgroup=1 has_f16=1 gflops=60000 gbps=4000 "
+                                      "matrix=\"16x16x16:f16,f16,f16,f16 16x16x16:f16,f16,f32,f32\""), &b.e));
+    for (u32 i = 0; i < 2; i++) dim[i] = sym_const(&b.sym, a[i]);
+    value_id x = add_input(&b, "a", 2, dim), y = 0;
+    for (u32 i = 0; w && i < 2; i++) dim[i] = sym_const(&b.sym, w[i]);
+    if (w) y = add_input(&b, "b", 2, dim);
+    *arr_push(&b.arena, &b.g.output) = add_op(&b, op, x, y, 0);
+    assert_true(make_task(&b) && gen_default(&b.t, &b.caps, NULL, &c));
+    assert_string_equal(c.gen->name, name);
+    if (c.gen == &gen_matrix_gemm) assert_int_equal(c.sched.v[3], 32); /* long sums, unless short ones were measured */
+    bed_close(&b);
+}
+
+static void test_choice(void **state)
+{
+    const i64 square[] = {2048, 2048}, line[] = {1, 2048}, column[] = {2048, 1}, rows[] = {512, 1000};
+    expect_default("matrix_gemm", DT_F16, "MatMul", square, square);
+    expect_default("group_gemm", DT_F32, "MatMul", square, square);
+    expect_default("group_gemv", DT_F16, "MatMul", line, square);
+    expect_default("group_gemv", DT_F32, "MatMul", square, column);
+    expect_default("group_row", DT_F32, "Softmax", rows, NULL);
+}
+
+static bool count_one(void *user, const struct candidate *c)
+{
+    ++*(i64 *)user;
+    return true;
+}
+
+/* A search keeps tens of thousands of candidates of a task: no family's must crowd out another's. */
+static void test_space(void **state)
+{
+    for (u64 seed = first_seed(0); seed < last_seed(12); seed++) {
+        struct bed b;
+        sym dim[2];
+        i64 n = 0;
+        bed_open(&b, seed);
+        bed_use_groups(&b);
+        b.type = DT_F16;
+        dim[0] = dim[1] = sym_const(&b.sym, 4096);
+        value_id x = add_input(&b, "a", 2, dim), y = add_input(&b, "b", 2, dim);
+        *arr_push(&b.arena, &b.g.output) = add_op(&b, "MatMul", x, y, 0);
+        assert_true(make_task(&b));
+        gen_each(&b.t, &b.caps, count_one, &n);
+        assert_in_range(n, 1000, 30000);
+        bed_close(&b);
+    }
+}
+
 static void test_device(void **state)
 {
     static const struct { const char *name; bool (*build)(struct bed *); } family[] = {
@@ -56,6 +114,8 @@ int main(void)
         cmocka_unit_test(test_gemv),
         cmocka_unit_test(test_matrix),
         cmocka_unit_test(test_row),
+        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_space),
         cmocka_unit_test(test_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -56,16 +56,14 @@ u32 group_lanes(const struct graph *g, sym extent, enum dtype t, u32 most)
    it is guessed from the peak rate. */
 double group_seconds(const struct caps *c, const struct group_load *l)
 {
-    double gflops = c->gflops ? c->gflops : 5000, gbps = c->gbps ? c->gbps : 200;
-    i64 processors = i64_max(1, (i64)gflops / 400), at_once = i64_max(1, 1024 / l->threads);
-    double slots = (double)(processors * at_once), waves = l->groups / slots;
-    double rounds = (double)ceil_div((i64)l->groups, (i64)slots),
-           tail = rounds / (waves > 0 ? waves : 1);
-    /* A processor with less than some hundred threads waits for its own latencies. */
-    double busy = (double)(l->threads * at_once) / 512;
-    double flops = l->flops / (gflops * 1e9) / (busy < 1 ? busy : 1),
-           bytes = l->bytes / (gbps * 1e9);
-    return 3e-6 + tail * (flops > bytes ? flops : bytes) + rounds * l->barriers * 5e-8;
+    i64 processors = i64_max(1, (i64)(gen_flop_rate(c) / 4e11));
+    i64 slots = processors * i64_max(1, 1024 / l->threads);
+    double waves = l->groups / (double)slots, rounds = (double)ceil_div((i64)l->groups, slots);
+    double idle = waves > 0 ? rounds / waves : 1;
+    double flops = l->flops / gen_flop_rate(c) * idle;
+    /* Half of the processors keep memory busy. */
+    double bytes = l->bytes / gen_byte_rate(c) * (idle > 2 ? idle / 2 : 1);
+    return 3e-6 + (flops > bytes ? flops : bytes) + rounds * l->barriers * 5e-8;
 }
 
 /* Copying. */

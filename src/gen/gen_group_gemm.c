@@ -339,12 +339,15 @@ double product_seconds(const struct gemm *x, const struct caps *c, const struct 
     for (u32 i = 0; i < x->outer.n; i++) batch *= (double)gen_eval(x->g, x->outer.g[i].extent, var);
     double blocks = batch * (double)ceil_div((i64)m, s->bm) * (double)ceil_div((i64)n, s->bn),
            rounds = (double)ceil_div((i64)k, s->bk);
-    double copied = blocks * rounds * (double)(s->bk * (s->bm + s->bn)) * size;
-    /* Of what the groups copy, the caches hold three quarters. */
-    struct group_load load = {.groups = blocks,
-                              .threads = s->threads,
-                              .flops = work * 2 * blocks * rounds * (double)(s->bm * s->bn * s->bk),
-                              .bytes = copied / 4 + size * batch * (m * k + k * n + m * n),
-                              .barriers = rounds * (s->pipe == PRODUCT_DOUBLE ? 1 : 2)};
+    double area = (double)(s->bm * s->bn), edges = (double)(s->bm + s->bn);
+    double copied = blocks * rounds * (double)s->bk * edges;
+    double missed = s->raster > 1 ? 0.2 : 0.25; /* of what is copied, by the caches */
+    /* Copying an element takes some operations. */
+    struct group_load load = {
+        .groups = blocks,
+        .threads = s->threads,
+        .flops = 2 * work * blocks * rounds * (double)s->bk * area + 6 * copied,
+        .bytes = missed * copied * size + size * batch * (m * k + k * n + m * n),
+        .barriers = rounds * (s->pipe == PRODUCT_DOUBLE ? 1 : 2)};
     return group_seconds(c, &load) * (s->pipe ? 0.95 : 1) + (x->simple ? 0 : 4e-6);
 }

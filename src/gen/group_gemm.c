@@ -190,11 +190,21 @@ static bool fits(const struct caps *c, const struct block_sched *s, i64 size)
     return group_is_legal(c, p.threads, product_shared(&p, PAD, s->half ? size : acc_size) + teams);
 }
 
+/* Blocks that are not too long for what they compute, tiles not too small. */
+static bool is_worth_trying(const struct gemm *x, const struct block_sched *s)
+{
+    i64 m = gen_eval(x->g, x->m, NULL), n = gen_eval(x->g, x->n, NULL);
+    if (s->bm > 4 * s->bn && n > s->bn) return false;
+    if (s->bn > 4 * s->bm && m > s->bm) return false;
+    return s->tm * s->tn >= 4 || m * n < 4096;
+}
+
 static bool is_legal(const struct gemm *x, const struct caps *c, const struct block_sched *s)
 {
     struct product_sched p = product_of(s);
     if (!fits(c, s, dtype_size(graph_value(x->g, x->a)->dtype))) return false;
-    return product_is_useful(x, &p) && (s->split == 1 || gen_eval(x->g, x->k, NULL) >= 4 * s->bk);
+    return product_is_useful(x, &p) && is_worth_trying(x, s) &&
+           (s->split == 1 || gen_eval(x->g, x->k, NULL) >= 4 * s->bk);
 }
 
 static bool legal(const struct task *t, const struct caps *c, const struct sched *v)
@@ -211,7 +221,8 @@ static double seconds(const struct gemm *x, const struct caps *c, const struct b
     struct product_sched p = product_of(s);
     double tile = (double)(s->tm * s->tn),
            work = 1 + 2.0 * (double)(s->tm + s->tn) / 4 / tile + 4 / tile;
-    return product_seconds(x, c, &p, work, var) + 2e-7 * (double)(s->split - 1);
+    work += 8 * (double)(s->split - 1) / (double)gen_eval(x->g, x->k, var);
+    return product_seconds(x, c, &p, work, var);
 }
 
 static double predict(const struct task *t, const struct caps *c, const struct sched *v,

@@ -310,7 +310,7 @@ static double seconds(const struct lines *l, const struct caps *c, const struct 
         .groups = batch * (double)ceil_div((i64)lines, (i64)wide),
         .threads = threads,
         .flops = batch * lines * k * n_short * 4,
-        .bytes = batch * lines * k * (double)size * (run < 64 ? 64 / run : 1) +
+        .bytes = batch * lines * k * (double)size * (run < 128 ? 128 / run : 1) +
                  batch * (lines + k) * n_short * (double)size,
         .barriers = s->tk > 1 && !s->sub ? n_short * (double)s->lines * 4 : 0};
     double deep = (double)(s->tk * s->unroll * (l->along_k ? s->lanes : 1));

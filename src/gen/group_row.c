@@ -477,6 +477,17 @@ static bool fits(const struct caps *c, const struct row_sched *s)
     return group_is_legal(c, n, 0) && !(s->keep && (s->chunks > 1 || s->unroll > 1));
 }
 
+/* Walks over a row: reductions, and outputs of the shape before reducing. */
+static u32 pass_count(const struct rows *r)
+{
+    const struct graph *g = r->x.g;
+    u32 n = r->x.n;
+    for (u32 i = 0; i < g->output.n; i++)
+        n += !shape_equal(&graph_value(g, g->output.v[i])->shape,
+                          &graph_value(g, r->x.red[0].out)->shape);
+    return n;
+}
+
 static bool is_legal(const struct rows *r, const struct caps *c, const struct row_sched *s)
 {
     double length = row_length(&r->x, NULL);
@@ -495,6 +506,7 @@ static bool is_legal(const struct rows *r, const struct caps *c, const struct ro
     }
     if (s->chunks > 1 && (double)(s->chunks * s->threads * 4) > length) return false;
     if (!s->keep) return true;
+    if (pass_count(r) < 2) return false;
     i64 n = gen_static(r->x.g, r->length, -1), step = r->sp.across ? 1 : s->lanes;
     return r->x.fused && n > 0 &&
            ceil_div(n, step * s->threads) * s->lanes * (i64)r->x.n <= MAX_KEPT;
@@ -523,18 +535,18 @@ static double seconds(const struct rows *r, const struct caps *c, const struct r
     bool at_once = r->x.fused && s->chunks == 1;
     double full = gen_count(g, r->x.red[0].in, var), length = row_length(&r->x, var),
            rows = full / (length > 1 ? length : 1), groups = rows / (double)s->rows,
-           passes = r->x.n + 1;
+           passes = pass_count(r);
     if (r->sp.across) groups /= (double)s->lanes;
     i64 size = dtype_size(graph_value(g, r->x.red[0].in)->dtype), n = s->threads * s->rows;
     double reads = s->keep ? 1 : at_once ? 1 + 0.3 * (passes - 1) : passes;
     /* Neighbours in memory that threads read at the same time. */
     double run = (double)((r->sp.across ? s->rows : s->threads) * s->lanes * size);
-    double waste = run < 64 ? 64 / run : 1;
+    double waste = run < 128 ? 128 / run : 1;
     struct group_load load = {
         .groups = (groups < 1 ? 1 : groups) * (double)s->chunks,
         .threads = n,
         .flops = full * passes * (double)g->node.n * (s->lanes > 1 ? 1 : 1.3),
-        .bytes = full * (double)size * (reads * waste + 1),
+        .bytes = full * (double)size * (reads * waste + passes - r->x.n),
         .barriers =
             r->x.n * (s->sub ? 2 : 2 + 2 * (double)(63 - __builtin_clzll((u64)s->threads)))};
     /* Rounds of one thread, each as long as memory is away. */
