@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Graph to ONNX ModelProto, opset 18. Operators "quern::Name" go to the domain ai.quern; everything else is ai.onnx, which
-// the graph's vocabulary already is. Sizes that are a constant become dim_value, all others their text as dim_param, so
+// Graph to ONNX ModelProto, opset 18 or the one that its newest operator needs. Operators "quern::Name" go to the domain
+// ai.quern; everything else is ai.onnx, which the graph's vocabulary already is. Sizes that are a constant become dim_value, all others their text as dim_param, so
 // a reader finds the same variables. Constants are initializers with raw content.
 //
 // The protobuf is built of structs that refer to the graph's memory; only packing copies the weights.
@@ -217,7 +217,46 @@ static Onnx__OperatorSetIdProto *make_opset(struct writer *w, const char *domain
     return p;
 }
 
-static void make_head(struct writer *w, Onnx__ModelProto *m)
+/* The opsets, first to last, in which a node means what it means here: the vocabulary is that of
+   opset 18 with operators that came later. */
+static void node_opsets(const struct writer *w, const struct node *n, i64 *first, i64 *last)
+{
+    static const struct {
+        const char *op;
+        i64 first, last;
+    } limits[] = {{"Gelu", 20, 99},
+                  {"RMSNormalization", 23, 99},
+                  {"Swish", 24, 99},
+                  {"GridSample", 1, 19}, /* names of modes */
+                  {"DFT", 1, 19},        /* the axis */
+                  {"GroupNormalization", 1, 20}};
+    i64 size;
+    *first = 1, *last = 99;
+    for (i64 i = 0; i < countof(limits); i++)
+        if (str_is(n->op, limits[i].op)) *first = limits[i].first, *last = limits[i].last;
+    if (str_is(n->op, "GroupNormalization") && n->in.n > 1 && n->in.v[1] &&
+        sym_is_const(w->g->sym, graph_value(w->g, n->in.v[1])->shape.dim[0], &size) &&
+        size != attr_int(n, "num_groups", 0))
+        *first = 21, *last = 99; /* scaled per channel */
+}
+
+static bool choose_opset(const struct writer *w, i64 *opset)
+{
+    i64 newest = OPSET, oldest = 99, first, last;
+    for (node_id n = 1; n < w->g->node.n; n++) {
+        const struct node *nd = graph_node(w->g, n);
+        if (nd->dead) continue;
+        node_opsets(w, nd, &first, &last);
+        newest = i64_max(newest, first), oldest = i64_min(oldest, last);
+    }
+    *opset = newest;
+    return newest <= oldest ||
+           err_set(w->e, ERR_UNSUPPORTED,
+                   "operators of opset %lld and others in their form of opset %lld in one graph",
+                   (long long)newest, (long long)oldest);
+}
+
+static void make_head(struct writer *w, Onnx__ModelProto *m, i64 opset)
 {
     onnx__model_proto__init(m);
     m->has_ir_version = 1;
@@ -225,7 +264,7 @@ static void make_head(struct writer *w, Onnx__ModelProto *m)
     m->producer_name = own_z(w, S("quern"));
     m->n_opset_import = 2;
     m->opset_import = arena_array(&w->a, Onnx__OperatorSetIdProto *, 2);
-    m->opset_import[0] = make_opset(w, "", OPSET);
+    m->opset_import[0] = make_opset(w, "", opset);
     m->opset_import[1] = make_opset(w, "ai.quern", 1);
 }
 
@@ -244,7 +283,9 @@ static bool write_model(struct writer *w, struct buf *out)
 {
     Onnx__ModelProto m;
     Onnx__GraphProto p;
-    make_head(w, &m);
+    i64 opset;
+    if (!choose_opset(w, &opset)) return false;
+    make_head(w, &m, opset);
     onnx__graph_proto__init(&p);
     p.name = own_z(w, S("network"));
     m.graph = &p;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ONNX models, opsets 7 to 18 (and older ones as far as their operators mean the same in opset 7): protobuf to graph,
-// then every node is brought to opset 18 by its operator's `upgrade` and sizes are inferred.
+// ONNX models, opsets 7 to 25 (and older ones as far as their operators mean the same in opset 7): protobuf to graph,
+// then every node is brought to the form of opset 18 by its operator's `upgrade` and sizes are inferred. What later opsets
+// changed is mostly the types that are allowed; operators that are new in them (Gelu, Swish ...) are kept as they are.
 //
 // Names of values are kept; names given by ONNX may come in any order, so a value is made at its first mention and
 // graph_verify finds those that nobody produces. Initializers are constants, even when they are listed as inputs.
@@ -19,7 +20,7 @@
 #include "io/io.h"
 #include "op/op.h"
 
-enum { MIN_OPSET = 1, UPGRADE_OPSET = 7, MAX_OPSET = 18, MAX_ATTRS = 1000 };
+enum { MIN_OPSET = 1, UPGRADE_OPSET = 7, MAX_OPSET = 25, MAX_ATTRS = 1000 };
 
 struct reader {
     struct graph *g;
@@ -343,7 +344,7 @@ static i64 settled_opset(struct str op)
     return 1;
 }
 
-/* Brings all nodes to opset 18. Upgrading may add nodes behind the last; those are of opset 18 already. */
+/* Brings all nodes to the form of opset 18. Upgrading may add nodes behind the last; those have it already. */
 static bool upgrade_all(struct reader *r)
 {
     u32 n_old = r->g->node.n;

@@ -57,6 +57,19 @@ static bool read_dft(struct graph *g, node_id id, struct dft *d, struct err *e)
     return true;
 }
 
+/* From opset 20 on the axis is an input, by default the last but one. */
+static bool upgrade(struct graph *g, node_id n, i64 opset, struct err *e)
+{
+    struct node *x = graph_node(g, n);
+    i64 axis = -2;
+    if (opset < 20) return true;
+    if (op_has_in(x, 2) && op_const_ints(g, x->in.v[2], &axis, 1) != 1)
+        return op_unsupported(e, g, n, "the axis is only known at run time");
+    if (x->in.n > 2) x->in.n = 2;
+    attr_set_int(g, n, "axis", axis);
+    return true;
+}
+
 static bool infer(struct graph *g, node_id n, struct err *e)
 {
     struct dft d;
@@ -198,6 +211,7 @@ static const struct op ops[] = {
      .max_in = 2,
      .min_out = 1,
      .max_out = 1,
+     .upgrade = upgrade,
      .infer = infer,
      .expand = expand,
      .random = random_dft},

@@ -31,10 +31,17 @@ static bool name_index(struct str s, const char *const *names, u32 count, u32 *o
     return false;
 }
 
+/* Opset 20 names modes as Resize does. */
+static struct str mode_word(const struct node *nd)
+{
+    struct str s = attr_str(nd, "mode", "bilinear");
+    return str_is(s, "linear") ? S("bilinear") : str_is(s, "cubic") ? S("bicubic") : s;
+}
+
 static bool sampler_read(const struct node *nd, struct sampler *s)
 {
     s->corners = attr_int(nd, "align_corners", 0);
-    return name_index(attr_str(nd, "mode", "bilinear"), mode_names, N_MODES, &s->mode) &&
+    return name_index(mode_word(nd), mode_names, N_MODES, &s->mode) &&
            name_index(attr_str(nd, "padding_mode", "zeros"), padding_names, N_PADDINGS,
                       &s->padding);
 }

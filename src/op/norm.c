@@ -282,7 +282,7 @@ static void random_ln(const struct op *self, struct graph *g, struct rng *r)
 {
     i64 dim[MAX_RANK];
     u32 rank = (u32)rng_range(r, 1, 4), axis = (u32)rng_range(r, 0, rank - 1),
-        n_in = (u32)rng_range(r, 2, 3);
+        n_in = (u32)rng_range(r, 2, self->max_in);
     random_dims(r, rank, dim);
     dim[axis] = rng_range(r, 3, 6);
     enum dtype type = random_float_type(r);
@@ -290,12 +290,45 @@ static void random_ln(const struct op *self, struct graph *g, struct rng *r)
     random_input(g, "x", type, rank, dim, &in[0]);
     random_input(g, "scale", type, rank - axis, dim + axis, &in[1]);
     if (n_in > 2) random_input(g, "b", type, rank - axis, dim + axis, &in[2]);
-    random_node(g, self, n_in, in, (u32)rng_range(r, 1, 3));
+    random_node(g, self, n_in, in, (u32)rng_range(r, 1, self->max_out));
     attr_set_int(g, g->node.n - 1, "axis", rng_range(r, 0, 1) ? (i64)axis : (i64)axis - (i64)rank);
     attr_set_float(g, g->node.n - 1, "epsilon", 1e-2);
 }
 
-/* GroupNormalization: x, scale, b, the latter two per group (opset 18) */
+/* RMSNormalization: x, scale */
+
+static bool rms_infer(struct graph *g, node_id n, struct err *e)
+{
+    const struct node *nd = graph_node(g, n);
+    if (!ln_infer(g, n, e)) return false;
+    return op_in_dtype(g, nd, 1) == op_in_dtype(g, nd, 0) ||
+           op_unsupported(e, g, n, "scale of another type than the input");
+}
+
+static bool rms_expand(struct graph *g, node_id n, struct err *e)
+{
+    const struct node nd = *graph_node(g, n);
+    enum dtype t = op_in_dtype(g, &nd, 0), f = wide(t);
+    i64 axes[MAX_RANK];
+    u32 rank = op_in_shape(g, &nd, 0)->rank, axis = 0;
+    op_axis(attr_int(&nd, "axis", -1), rank, &axis);
+    for (u32 i = axis; i < rank; i++) axes[i - axis] = i;
+    value_id x = op_as(g, n, nd.in.v[0], f);
+    value_id mean = op_node_axes(g, n, "ReduceMean", op_node2(g, n, "Mul", x, x, 0), axes,
+                                 rank - axis, 0);
+    value_id y = op_node2(g, n, "Div", x, deviation(g, n, mean, f, 1e-5), 0);
+    op_node2(g, n, "Mul", narrow(g, n, y, f, t, 0), nd.in.v[1], nd.out.v[0]);
+    return true;
+}
+
+/* GroupNormalization: x, scale, b, the latter two per group (opset 18) or per channel (21) */
+
+static bool is_per_channel(const struct graph *g, const struct node *nd)
+{
+    i64 n;
+    return sym_is_const(g->sym, op_in_shape(g, nd, 1)->dim[0], &n) &&
+           n != attr_int(nd, "num_groups", 0);
+}
 
 static bool gn_infer(struct graph *g, node_id n, struct err *e)
 {
@@ -305,7 +338,10 @@ static bool gn_infer(struct graph *g, node_id n, struct err *e)
     if (groups < 1) return op_invalid(e, g, n, "num_groups %lld", (long long)groups);
     if (sym_is_const(g->sym, op_in_shape(g, nd, 0)->dim[1], &c) && c % groups)
         return op_invalid(e, g, n, "%lld channels in %lld groups", (long long)c, (long long)groups);
-    return vectors(g, n, 1, 3, sym_const(g->sym, groups), e) && infer_same(g, n, e);
+    sym size = op_in_shape(g, nd, 1)->rank == 1 && is_per_channel(g, nd)
+                   ? op_in_shape(g, nd, 0)->dim[1]
+                   : sym_const(g->sym, groups);
+    return vectors(g, n, 1, 3, size, e) && infer_same(g, n, e);
 }
 
 static bool gn_expand(struct graph *g, node_id n, struct err *e)
@@ -317,10 +353,13 @@ static bool gn_expand(struct graph *g, node_id n, struct err *e)
     value_id x = op_as(g, n, nd.in.v[0], f), shape = op_node1(g, n, "Shape", nd.in.v[0], 0);
     x = op_node2(g, n, "Reshape", x, op_const_i(g, DT_I64, split, 3), 0);
     statistics(g, n, x, &two, 1, 0, &s);
+    bool late = is_per_channel(g, &nd); /* scaled in the shape of x */
+    u32 rank = late ? op_in_shape(g, &nd, 0)->rank : 3;
     value_id y = normalised(g, n, &s, f, 1e-5);
-    y = op_node2(g, n, "Mul", y, per_channel(g, n, nd.in.v[1], 3), 0);
-    y = op_node2(g, n, "Add", y, per_channel(g, n, nd.in.v[2], 3), 0);
-    op_node2(g, n, "Reshape", y, shape, nd.out.v[0]);
+    if (late) y = op_node2(g, n, "Reshape", y, shape, 0);
+    y = op_node2(g, n, "Mul", y, per_channel(g, n, nd.in.v[1], rank), 0);
+    y = op_node2(g, n, "Add", y, per_channel(g, n, nd.in.v[2], rank), late ? nd.out.v[0] : 0);
+    if (!late) op_node2(g, n, "Reshape", y, shape, nd.out.v[0]);
     return true;
 }
 
@@ -333,8 +372,9 @@ static void random_gn(const struct op *self, struct graph *g, struct rng *r)
     enum dtype type = random_float_type(r);
     value_id in[3];
     random_input(g, "x", type, rank, dim, &in[0]);
-    random_input(g, "scale", type, 1, &groups, &in[1]);
-    random_input(g, "b", type, 1, &groups, &in[2]);
+    const i64 *size = rng_range(r, 0, 1) ? &groups : &dim[1];
+    random_input(g, "scale", type, 1, size, &in[1]);
+    random_input(g, "b", type, 1, size, &in[2]);
     random_node(g, self, 3, in, 1);
     attr_set_int(g, g->node.n - 1, "num_groups", groups);
     attr_set_float(g, g->node.n - 1, "epsilon", 1e-2);
@@ -500,6 +540,14 @@ static const struct op ops[] = {
      .max_out = 3,
      .infer = ln_infer,
      .expand = ln_expand,
+     .random = random_ln},
+    {.name = "RMSNormalization",
+     .min_in = 2,
+     .max_in = 2,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = rms_infer,
+     .expand = rms_expand,
      .random = random_ln},
     {.name = "GroupNormalization",
      .min_in = 3,

@@ -79,8 +79,8 @@ struct op {
     u32 props;              /* enum op_prop */
     u8 min_in, max_in;      /* inputs; max 255 = variadic */
     u8 min_out, max_out;
-    /* Brings a node imported with an older opset to the form of opset 18 (attributes that became
-       inputs ...). Optional. */
+    /* Brings a node imported with an older or newer opset to the form of opset 18 (attributes that
+       became inputs ...). Optional. */
     bool (*upgrade)(struct graph *g, node_id n, i64 opset, struct err *e);
     /* Checks attributes, sets dtype and shape of every wanted output from the inputs', folds
        symbolic content (sdata) where it can. Every attribute or combination that is not handled is
@@ -214,7 +214,7 @@ enum resize_round {
 };
 enum resize_coord {
     COORD_HALF_PIXEL, COORD_PYTORCH_HALF_PIXEL, COORD_ALIGN_CORNERS, COORD_ASYMMETRIC,
-    COORD_TF_HALF_PIXEL, COORD_TF_CROP, N_COORDS
+    COORD_TF_HALF_PIXEL, COORD_TF_CROP, COORD_HALF_PIXEL_SYMMETRIC, N_COORDS
 };
 struct op_resize {
     u32 mode, rounding, coord;  /* the enums */

@@ -10,9 +10,10 @@ enum { N_ASPECTS = 3 };
 static const char *const mode_names[N_RESIZE_MODES] = {"nearest", "linear", "cubic"};
 static const char *const rounding_names[N_ROUNDS] = {"floor", "ceil", "round_prefer_floor",
                                                      "round_prefer_ceil", "quern_simple"};
-static const char *const coord_names[N_COORDS] = {"half_pixel",           "pytorch_half_pixel",
-                                                  "align_corners",        "asymmetric",
-                                                  "tf_half_pixel_for_nn", "tf_crop_and_resize"};
+static const char *const coord_names[N_COORDS] = {
+    "half_pixel",           "pytorch_half_pixel", "align_corners",        "asymmetric",
+    "tf_half_pixel_for_nn", "tf_crop_and_resize", "half_pixel_symmetric",
+};
 static const char *const aspect_names[N_ASPECTS] = {"stretch", "not_larger", "not_smaller"};
 
 static bool read_name(struct graph *g, node_id n, const char *attr, const char *const *names,

@@ -76,6 +76,19 @@ static kval softplus(struct kir *k, kval a) /* max(a, 0) + log(1 + exp(-|a|)) */
     return BIN(ADD, BIN(MAX, K(0), a), tail);
 }
 
+/* a/2 (1 + erf(a / sqrt(2))), or 1 + tanh(sqrt(2/pi) (a + 0.044715 a^3)): Hendrycks and Gimpel,
+   Gaussian Error Linear Units, 2016 */
+static const double gelu_erf = 0.70710678118654752440, gelu_tanh = 0.79788456080286535588,
+                    gelu_cube = 0.044715;
+
+static kval gelu(struct kir *k, kval a, bool is_tanh)
+{
+    kval x = is_tanh ? BIN(MUL, K(gelu_tanh),
+                           BIN(ADD, a, BIN(MUL, K(gelu_cube), BIN(MUL, a, BIN(MUL, a, a)))))
+                     : BIN(MUL, K(gelu_erf), a);
+    return BIN(MUL, BIN(MUL, K(0.5), a), BIN(ADD, K(1), is_tanh ? UN(TANH, x) : UN(ERF, x)));
+}
+
 static kval clip(struct kir *k, kval a, kval lo, kval hi)
 {
     if (lo) a = BIN(MAX, lo, a);
@@ -155,6 +168,12 @@ static kval shift_k(struct kir *k, kval a, kval b, bool right)
 }
 
 /* Helpers of reference expressions. */
+
+static double gelu_f(double a, bool is_tanh)
+{
+    return is_tanh ? 0.5 * a * (1 + tanh(gelu_tanh * (a + gelu_cube * a * a * a)))
+                   : 0.5 * a * (1 + erf(gelu_erf * a));
+}
 
 static double softplus_f(double a)
 {
@@ -550,6 +569,10 @@ static void random_chain(const struct op *self, struct graph *g, struct rng *r)
 #define WORD(n0, other, one)                                                                       \
     {                                                                                              \
         n0, NAN, one                                                                               \
+    }
+#define FLAG(n0, one) /* a word that may be left out */                                           \
+    {                                                                                              \
+        n0, 0, one                                                                                 \
     }
 #define X(id, nm, lo, hi, ty, res, pr, fo, pa, ke, ff, fi)                                         \
     static const struct row row_##id = {.types = T_##ty,                                           \

@@ -30,6 +30,16 @@ static bool check_params(const struct graph *g, node_id n, u32 first, u32 end, s
     return true;
 }
 
+/* Blocks of scales and types given by attributes came with opset 21. */
+static bool check_form(const struct graph *g, node_id n, struct err *e)
+{
+    static const char *const later[] = {"block_size", "output_dtype", "precision"};
+    for (u32 i = 0; i < countof(later); i++)
+        if (attr_int(graph_node(g, n), later[i], 0))
+            return op_unsupported(e, g, n, "attribute '%s'", later[i]);
+    return true;
+}
+
 /* A vector along an axis with `behind` axes behind it: (c) -> (c, 1, 1 ...). */
 static value_id along(struct graph *g, node_id n, value_id v, u32 behind)
 {
@@ -82,6 +92,7 @@ static void saturate(struct graph *g, node_id n, value_id x, value_id zero, enum
 
 static bool quantize_infer(struct graph *g, node_id n, struct err *e)
 {
+    if (!check_form(g, n, e)) return false;
     const struct node *nd = graph_node(g, n);
     enum dtype x = op_in_dtype(g, nd, 0), t = op_has_in(nd, 2) ? op_in_dtype(g, nd, 2) : DT_U8;
     struct shape s = *op_in_shape(g, nd, 0);
@@ -119,6 +130,7 @@ static bool quantize_expand(struct graph *g, node_id n, struct err *e)
 
 static bool dequantize_infer(struct graph *g, node_id n, struct err *e)
 {
+    if (!check_form(g, n, e)) return false;
     const struct node *nd = graph_node(g, n);
     enum dtype x = op_in_dtype(g, nd, 0);
     struct shape s = *op_in_shape(g, nd, 0);

@@ -99,6 +99,8 @@ static double position(const struct op_resize *r, u32 i, const struct axis *a, d
     case COORD_TF_CROP:
         if (a->out <= 1) return 0.5 * (from + to) * (a->in - 1);
         return from * (a->in - 1) + x * (to - from) * (a->in - 1) / (a->out - 1);
+    case COORD_HALF_PIXEL_SYMMETRIC: /* what the size lost by rounding is cut off on both sides */
+        return a->in / 2 * (1 - a->out / resized) + (x + 0.5) * a->den / a->num - 0.5;
     case N_COORDS: break;
     }
     unreachable();
@@ -260,6 +262,11 @@ static void place_fraction(struct emit *m, const struct op_resize *r, u32 i, kva
         break;
     case COORD_ASYMMETRIC: p->a = kir_bin(k, KI_MUL, o, den), p->b = num; break;
     case COORD_TF_HALF_PIXEL: p->a = odd; break;
+    case COORD_HALF_PIXEL_SYMMETRIC:
+        p->a = kir_bin(k, KI_SUB, odd, num);
+        p->a = kir_bin(k, KI_ADD, p->a, resized);
+        p->a = kir_bin(k, KI_SUB, p->a, kir_bin(k, KI_MUL, emit_size(m, r->out[i]), den));
+        break;
     case COORD_TF_CROP:
     case N_COORDS: unreachable();
     }
