@@ -10,7 +10,7 @@
 
 struct lang {
     u32 version;        /* of this struct: 1 */
-    const char *name;   /* "c", "kir" */
+    const char *name;   /* "c", "kir", "spirv" */
     const char *suffix; /* of the text's file: ".c" */
     /* Kernel to source text. The kernel is legalised for caps by the caller (lang_render). */
     bool (*print)(struct buf *out, const struct kir *k, const struct caps *c, struct err *e);
@@ -39,6 +39,8 @@ bool lang_render(struct buf *out, const struct lang *l, const struct kir *k, con
    GRID outermost). buf: the BUF arguments, then the TEMP arrays, in order. work: 64-byte aligned
    scratch memory of one worker for all WORK arrays, laid out in order of their ALLOCs, each rounded
    up to 64 bytes. */
+/* Calling convention of language spirv: doc/lang-spirv.md. */
+
 struct kir_memory { /* what the host must provide besides arguments: counts as operands of ALLOC */
     struct {
         kval v[16];
