@@ -416,4 +416,18 @@ static inline void function_kernel(struct run *r, enum kir_op op, u32 lanes, i64
     r->n_arg = 2;
 }
 
+/* The largest error of n results in units in the last place, and where it is. */
+static inline double function_error(const struct function *f, const float *x, const float *got, i64 n, double *at)
+{
+    double worst = 0;
+    *at = 0;
+    for (i64 i = 0; i < n; i++) {
+        double want = f->exact(x[i]);
+        if ((isnan(want) && isnan(got[i])) || (float)want == got[i]) continue;
+        double bad = isnan(want) || isnan(got[i]) || isinf(got[i]) ? (double)INFINITY : fabs(got[i] - want) / ulp_of(want);
+        if (bad > worst) worst = bad, *at = x[i];
+    }
+    return worst;
+}
+
 #endif

@@ -133,20 +133,13 @@ static void check_function(const struct function *f, u32 lanes, const struct cap
     struct run r = {0};
     struct buf binary = {0};
     void *out[MAX_ARGS];
-    double worst = 0, at = 0;
     function_kernel(&r, f->op, lanes, COUNT);
     for (u32 i = 0; i < 2; i++)
         r.arg[i] = (struct kir_arg){arena_alloc(&r.arena, COUNT * 4), COUNT};
     fill_function(f, r.arg[0].p, COUNT);
     build(&r, c, &binary);
     run_native(&r, d, buf_view(&binary), out);
-    for (i64 i = 0; i < COUNT; i++) {
-        double x = ((float *)r.arg[0].p)[i], want = f->exact(x), got = ((float *)out[1])[i];
-        if ((isnan(want) && isnan(got)) || (float)want == got) continue;
-        double bad =
-            isnan(want) || isnan(got) || isinf(got) ? INFINITY : fabs(got - want) / ulp_of(want);
-        if (bad > worst) worst = bad, at = x;
-    }
+    double at, worst = function_error(f, r.arg[0].p, out[1], COUNT, &at);
     if (worst > f->ulp)
         print_message("%s x%u: %g ulp at %.9g\n", kir_op_info(f->op)->name, lanes, worst, at);
     assert_true(worst <= f->ulp);

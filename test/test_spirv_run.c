@@ -262,6 +262,30 @@ static void loops_agree(void **state)
     }
 }
 
+/* On a device whose arithmetic is exact the functions are as good as their expansions promise. */
+static void functions_are_accurate(void **state)
+{
+    enum { COUNT = 1 << 14 };
+    struct bed *b = *state;
+    if (!b->dev) skip();
+    for (i64 i = 0; i < countof(functions); i++) {
+        const struct function *f = &functions[i];
+        struct run r = {0};
+        struct buf binary = {0};
+        void *out[MAX_ARGS];
+        double at;
+        function_kernel(&r, f->op, 1, COUNT);
+        for (u32 j = 0; j < 2; j++) r.arg[j] = (struct kir_arg){arena_alloc(&r.arena, COUNT * 4), COUNT};
+        fill_function(f, r.arg[0].p, COUNT);
+        build_as(&r, "spirv", &b->caps, &binary);
+        run_native(&r, b->dev, buf_view(&binary), out);
+        double worst = function_error(f, r.arg[0].p, out[1], COUNT, &at);
+        if (worst > f->ulp + 2) fail_msg("%s: %g ulp at %.9g", kir_op_info(f->op)->name, worst, at);
+        buf_release(&binary);
+        arena_release(&r.arena);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -272,6 +296,7 @@ int main(void)
         cmocka_unit_test(subgroups_agree),
         cmocka_unit_test(halves_agree),
         cmocka_unit_test(loops_agree),
+        cmocka_unit_test(functions_are_accurate),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);
 }

@@ -269,23 +269,18 @@ static u32 multiply_add(struct spv *s, enum dtype t, enum spv_reg r, const u32 *
     return spv_ins(s, SPV_F_ADD, type, spv_ins(s, SPV_F_MUL, type, x[0], x[1], 0), x[2], 0);
 }
 
+/* Functions that GLSL.std.450 has for all floats, exact or as good as the target's division. Transcendental ones were expanded when
+   the text was made. */
 static u32 function_of(struct spv *s, enum kir_op op, enum spv_reg r, const u32 *x)
 {
     static const u8 glsl[N_KIR_OPS] = {
         [KI_ABS] = GLSL_FABS,   [KI_SQRT] = GLSL_SQRT,   [KI_FLOOR] = GLSL_FLOOR,
         [KI_CEIL] = GLSL_CEIL,  [KI_TRUNC] = GLSL_TRUNC, [KI_RINT] = GLSL_ROUND_EVEN,
-        [KI_EXP] = 27,  [KI_LOG] = 28,  [KI_SIN] = 13,  [KI_COS] = 14,  [KI_TAN] = 15,
-        [KI_ASIN] = 16, [KI_ACOS] = 17, [KI_ATAN] = 18, [KI_SINH] = 19, [KI_COSH] = 20,
-        [KI_TANH] = 21, [KI_ASINH] = 22, [KI_ACOSH] = 23, [KI_ATANH] = 24, [KI_POW] = 26,
     };
-    bool is_exact = op == KI_ABS || op == KI_SQRT || op == KI_FLOOR || op == KI_CEIL ||
-                    op == KI_TRUNC || op == KI_RINT;
-    if (!glsl[op] || (r == SR_F64 && !is_exact)) {
-        err_set(s->err, ERR_UNSUPPORTED, "kernel '%.*s' needs '%s' of %s, which spir-v lacks",
-                STR_ARG(s->k->name), kir_op_info(op)->name, r == SR_F64 ? "f64" : "f32");
-        return x[0];
-    }
-    return spv_ext(s, glsl[op], spv_type_reg(s, r), x[0], op == KI_POW ? x[1] : 0, 0);
+    if (glsl[op]) return spv_ext(s, glsl[op], spv_type_reg(s, r), x[0], 0, 0);
+    err_set(s->err, ERR_UNSUPPORTED, "kernel '%.*s' holds '%s', which is to be expanded first",
+            STR_ARG(s->k->name), kir_op_info(op)->name);
+    return x[0];
 }
 
 u32 spv_scalar(struct spv *s, enum kir_op op, enum dtype t, enum spv_reg r, const u32 *x)
