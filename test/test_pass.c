@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Passes on small graphs: test/golden/pass/NAME.graph becomes NAME.out (text form, doc/graph-ir.md), and still means the same.
+// Passes on small graphs: test/golden/pass/NAME.graph becomes NAME.out (text form, doc/graph-ir.md), and still means the same;
+// f16-NAME.graph with storage in f16, where it means the same but for rounding.
 // Random networks mean the same behind the passes, too. GOLDEN=1 writes the .out files anew: read the difference.
 #include "pass/pass.h"
 #include "random_net.h"
@@ -14,8 +15,8 @@
 
 static const char folder[] = "test/golden/pass";
 
-/* Both graphs on the same inputs. */
-static bool same_meaning(struct net *t, const struct graph *after, const i64 *var)
+/* Both graphs on the same inputs; tolerance of the largest value. */
+static bool same_meaning(struct net *t, const struct graph *after, const i64 *var, double tolerance)
 {
     struct arena a = {0};
     struct err e = {0};
@@ -27,7 +28,7 @@ static bool same_meaning(struct net *t, const struct graph *after, const i64 *va
     for (u32 k = 0; k < t->g.output.n && ran; k++) {
         double top = 1;
         for (i64 i = 0, n = tensor_count(want[k]); i < n; i++) top = fmax(top, fabs(elem_f64(want[k]->dtype, want[k]->data, i)));
-        same = same && tensor_compare(got[k], want[k], 0, 1e-4 * top).n_bad == 0;
+        same = same && tensor_compare(got[k], want[k], 0, tolerance * top).n_bad == 0;
     }
     arena_release(&a);
     return same;
@@ -51,12 +52,14 @@ static void test_golden(void **state)
         assert_true(os_read(&a, str_fmt(&a, "%s/%.*s", folder, STR_ARG(names[i])).p, 1 << 20, &text, &e));
         bool ok = graph_parse(&t.g, &t.arena, &t.sym, text, &e) && op_infer_all(&t.g, &e);
         graph_clone(&g, &t.g, &t.arena);
-        if (!ok || !pass_run_all(&g, NULL, &e)) fail_msg("%.*s: %s", STR_ARG(names[i]), e.msg);
+        bool is_f16 = str_starts(names[i], S("f16-"));
+        const struct pass_env env = {.flags = is_f16 ? PASS_F16 : 0};
+        if (!ok || !pass_run_all(&g, &env, &e)) fail_msg("%.*s: %s", STR_ARG(names[i]), e.msg);
         graph_print(&b, &g, &(struct graph_text_opts){0});
         if (getenv("GOLDEN")) assert_true(os_write(out, b.p, b.n, &e));
         if (!os_read(&a, out, 1 << 20, &want, &e)) fail_msg("%s", e.msg);
         if (!str_eq(want, buf_view(&b))) fail_msg("%s differs:\n%s", out, b.p);
-        assert_true(same_meaning(&t, &g, (i64[]){3, 4, 5, 6}));
+        assert_true(same_meaning(&t, &g, (i64[]){3, 4, 5, 6}, is_f16 ? 4e-3 : 1e-4));
         buf_release(&b);
         net_close(&t);
         done++;
@@ -80,7 +83,7 @@ static void test_random(void **state)
             assert_true(graph_value(&g, g.output.v[k])->producer != 0);
             for (u32 j = 0; j < k; j++) assert_true(g.output.v[j] != g.output.v[k]);
         }
-        if (!same_meaning(&t, &g, (i64[]){5, 7})) fail_msg("seed %d: another meaning", (int)seed);
+        if (!same_meaning(&t, &g, (i64[]){5, 7}, 1e-4)) fail_msg("seed %d: another meaning", (int)seed);
         graph_print(&once, &g, NULL);
         assert_true(pass_run_all(&g, NULL, &t.e));
         graph_print(&twice, &g, NULL);

@@ -76,6 +76,8 @@ static bool is_narrow(const struct narrower *p, node_id n)
 static value_id convert(struct narrower *p, value_id v, enum dtype to)
 {
     value_id c = op_node_cast(p->g, 0, v, to, 0);
+    graph_node(p->g, op_made(p->g, c))->name =
+        str_fmt(p->g->arena, "%.*s/Cast", STR_ARG(graph_value(p->g, v)->name));
     p->failed |= !op_infer(p->g, op_made(p->g, c), p->e);
     return c;
 }

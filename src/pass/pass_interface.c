@@ -149,7 +149,7 @@ static bool join(struct terms *t, u32 a, u32 b, const struct place *p, struct er
     if (x == y) return true;
     i64 value = t->v[y].value;
     if (value >= 0 && !set_value(t, x, value, true, p, e)) return false;
-    bool keep = !t->v[x].is_model || (t->v[y].is_model && x < y);
+    bool keep = t->v[x].is_model == t->v[y].is_model ? x < y : !t->v[x].is_model;
     if (!keep) t->v[y].value = t->v[x].value;
     t->v[keep ? y : x].up = keep ? x : y;
     return true;
@@ -333,16 +333,20 @@ bool interface_check(const struct interface *f, const struct graph *g, struct er
 
 /* nodes at the border */
 
-/* A chain of nodes from one value to the next; after a failure nothing more is added. */
+/* A chain of nodes from one value to the next, named after the value that the caller sees; after a
+ * failure nothing more is added. */
 struct chain {
     struct graph *g;
     value_id at;
+    struct str name;
     bool failed;
     struct err *e;
 };
 
 static void advance(struct chain *c, value_id to)
 {
+    struct node *x = graph_node(c->g, op_made(c->g, to));
+    x->name = str_fmt(c->g->arena, "%.*s/%.*s", STR_ARG(c->name), STR_ARG(x->op));
     c->failed = !op_infer(c->g, op_made(c->g, to), c->e);
     c->at = to;
 }
@@ -413,7 +417,7 @@ static struct chain open_input(struct graph *g, u32 k, enum dtype t, const struc
     graph_value(g, outer)->shape = *s;
     g->input.v[k] = outer;
     graph_swap_names(g, inner, outer);
-    return (struct chain){.g = g, .at = outer, .e = e};
+    return (struct chain){.g = g, .at = outer, .name = graph_value(g, outer)->name, .e = e};
 }
 
 static bool close_input(const struct chain *c, value_id inner)
@@ -424,7 +428,8 @@ static bool close_input(const struct chain *c, value_id inner)
 
 static struct chain open_output(struct graph *g, u32 k, struct err *e)
 {
-    return (struct chain){.g = g, .at = g->output.v[k], .e = e};
+    value_id at = g->output.v[k];
+    return (struct chain){.g = g, .at = at, .name = graph_value(g, at)->name, .e = e};
 }
 
 static bool close_output(const struct chain *c, u32 k)
