@@ -88,7 +88,7 @@ u32 spv_type(struct spv *s, enum spirv_op op, const u32 *w, u32 n)
 {
     u32 key[24] = {(u32)op};
     assert(n + 1 <= countof(key));
-    memcpy(key + 1, w, sizeof *w * n);
+    if (n) memcpy(key + 1, w, sizeof *w * n);
     struct str text = {(const char *)key, (i64)sizeof *w * (n + 1)};
     u64 *found = map_get(&s->known, text);
     if (found) return (u32)*found;
