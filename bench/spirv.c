@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How many candidates a second become SPIR-V modules on one core: kernels of all tasks of a zoo network, under the first schedules of
-// every family that fits a typical GPU.
+// How many candidates a second become SPIR-V modules on one core: kernels of all tasks of a zoo
+// network, under the first schedules of every family that fits a typical GPU.
 //
 //   build/bench/spirv [NETWORK [SCHEDULES]]      default: oidn-small 40
 //
@@ -22,8 +22,8 @@ struct bench {
     struct caps caps;
     const struct lang *lang;
     const struct task *task;
-    u32 most, n, n_task, n_bad;      /* candidates: of a task, seen, of this task, without a module */
-    double emit, print, build;       /* seconds */
+    u32 most, n, n_task, n_bad; /* candidates: of a task, seen, of this task, without a module */
+    double emit, print, build;  /* seconds */
     i64 bytes;
 };
 
@@ -73,11 +73,15 @@ int main(int argc, char **argv)
 {
     struct bench b = {.most = argc > 2 ? (u32)atoi(argv[2]) : 40, .lang = lang_find(S("spirv"))};
     struct err e = {0};
-    const char *target = "arch=\"gpu\" vector_bytes=16 n_vector_regs=255 n_threads=64 l2_bytes=4194304 has_fma=1 is_gpu=1 max_group=1024 "
-                         "subgroup=32 subgroup_min=32 subgroup_max=32 shared_bytes=49152 max_push=128 buffer_align=16 has_subgroup=1 "
-                         "has_f16=1 has_f64=1 has_i8=1 has_i16=1 has_i64=1 has_rte_f16=1 spirv=16 gflops=10000 gbps=500 "
+    const char *target = "arch=\"gpu\" vector_bytes=16 n_vector_regs=255 n_threads=64 "
+                         "l2_bytes=4194304 has_fma=1 is_gpu=1 max_group=1024 "
+                         "subgroup=32 subgroup_min=32 subgroup_max=32 shared_bytes=49152 "
+                         "max_push=128 buffer_align=16 has_subgroup=1 "
+                         "has_f16=1 has_f64=1 has_i8=1 has_i16=1 has_i64=1 has_rte_f16=1 spirv=16 "
+                         "gflops=10000 gbps=500 "
                          "matrix=\"16x16x16:f16,f16,f32,f32\"";
-    if (!caps_parse(&b.caps, str_of(target), &e) || !load(&b, argc > 1 ? argv[1] : "oidn-small", &e)) {
+    if (!caps_parse(&b.caps, str_of(target), &e) ||
+        !load(&b, argc > 1 ? argv[1] : "oidn-small", &e)) {
         fprintf(stderr, "spirv: %s\n", e.msg);
         return 1;
     }
@@ -87,8 +91,10 @@ int main(int argc, char **argv)
         gen_each(b.task, &b.caps, one, &b);
     }
     double all = b.emit + b.print + b.build;
-    printf("%u candidates of %u tasks, %u without a module: %.0f/s; ms each: kernel %.3f, text %.3f, module %.3f; %lld bytes\n", b.n,
-           b.cover.task.n, b.n_bad, b.n / all, 1e3 * b.emit / b.n, 1e3 * b.print / b.n, 1e3 * b.build / b.n, (long long)(b.bytes / b.n));
+    printf("%u candidates of %u tasks, %u without a module: %.0f/s; ms each: kernel %.3f, text "
+           "%.3f, module %.3f; %lld bytes\n",
+           b.n, b.cover.task.n, b.n_bad, b.n / all, 1e3 * b.emit / b.n, 1e3 * b.print / b.n,
+           1e3 * b.build / b.n, (long long)(b.bytes / b.n));
     arena_release(&b.arena);
     return 0;
 }

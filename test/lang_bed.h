@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For the tests of languages: random kernels over all operators, types and forms of access, kernels with every structure,
-// functions of floats with their accuracy; running a binary on a device and comparing with the interpreter.
+// For the tests of languages: random kernels over all operators, types and forms of access, kernels
+// with every structure, functions of floats with their accuracy; running a binary on a device and
+// comparing with the interpreter.
 #ifndef QUERN_TEST_LANG_BED_H
 #define QUERN_TEST_LANG_BED_H
 
@@ -79,7 +80,8 @@ static inline void run_native(struct run *r, struct dev *d, struct str binary, v
     d->driver->unload(d, k);
 }
 
-static inline void build_as(struct run *r, const char *lang, const struct caps *c, struct buf *binary)
+static inline void build_as(struct run *r, const char *lang, const struct caps *c,
+                            struct buf *binary)
 {
     struct err e = {0};
     struct buf text = {0};
@@ -158,7 +160,10 @@ static inline kval pool_cast(struct pool *p, enum dtype to, kval v)
     return kir_cast(k, to, v);
 }
 
-static inline enum dtype random_dtype(struct rng *g) { return (enum dtype)rng_range(g, 1, N_DTYPES - 1); }
+static inline enum dtype random_dtype(struct rng *g)
+{
+    return (enum dtype)rng_range(g, 1, N_DTYPES - 1);
+}
 
 static inline kval pool_as(struct pool *p, enum dtype t) { return pool_cast(p, t, pool_any(p)); }
 
@@ -417,14 +422,16 @@ static inline void function_kernel(struct run *r, enum kir_op op, u32 lanes, i64
 }
 
 /* The largest error of n results in units in the last place, and where it is. */
-static inline double function_error(const struct function *f, const float *x, const float *got, i64 n, double *at)
+static inline double function_error(const struct function *f, const float *x, const float *got,
+                                    i64 n, double *at)
 {
     double worst = 0;
     *at = 0;
     for (i64 i = 0; i < n; i++) {
         double want = f->exact(x[i]);
         if ((isnan(want) && isnan(got[i])) || (float)want == got[i]) continue;
-        double bad = isnan(want) || isnan(got[i]) || isinf(got[i]) ? (double)INFINITY : fabs(got[i] - want) / ulp_of(want);
+        bool is_off = isnan(want) || isnan(got[i]) || isinf(got[i]);
+        double bad = is_off ? (double)INFINITY : fabs(got[i] - want) / ulp_of(want);
         if (bad > worst) worst = bad, *at = x[i];
     }
     return worst;

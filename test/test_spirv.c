@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SPIR-V: what a module declares, and language spirv: modules of random kernels, of every operator and type, and of whole
-// operators' kernels are judged by spirv-val.
+// SPIR-V: what a module declares, and language spirv: modules of random kernels, of every operator
+// and type, and of whole operators' kernels are judged by spirv-val.
 #include "core/spirv.h"
 #include "lang_bed.h"
 #include "spirv_tools.h"
@@ -77,7 +77,10 @@ static void build_and_validate(struct run *r, const struct caps *c, const char *
 }
 
 static i64 n_random(void) { return os_env("QUERN_TEST_N") ? atoi(os_env("QUERN_TEST_N")) : 60; }
-static u64 seed(void) { return os_env("QUERN_TEST_SEED") ? (u64)atoll(os_env("QUERN_TEST_SEED")) : 2000; }
+static u64 seed(void)
+{
+    return os_env("QUERN_TEST_SEED") ? (u64)atoll(os_env("QUERN_TEST_SEED")) : 2000;
+}
 
 static void random_kernels_are_valid(void **state)
 {
@@ -101,12 +104,16 @@ static bool op_kernel(struct run *r, enum kir_op op, enum dtype t, u32 lanes)
     struct err e = {0};
     const struct kir_op_info *info = kir_op_info(op);
     const char *in = dtype_name(t), *out = info->rule == 'B' ? "bool" : in;
-    buf_printf(&b, "kernel op(a: in %s, b: in %s, c: in %s, r: out %s)\ngrid %%1 = 16\n  %%2 = mul %%1, %u\n", in, in, in, out, lanes);
+    buf_printf(
+        &b,
+        "kernel op(a: in %s, b: in %s, c: in %s, r: out %s)\ngrid %%1 = 16\n  %%2 = mul %%1, %u\n",
+        in, in, in, out, lanes);
     if (lanes > 1) buf_printf(&b, "  %%3: i64x%u = ramp %%2, 1\n", lanes);
     else buf_z(&b, "  %3 = add %2, 0\n");
     char type[32] = "";
     if (lanes > 1) snprintf(type, sizeof type, "x%u", lanes);
-    for (u32 i = 0; i < info->n_args; i++) buf_printf(&b, "  %%%u: %s%s = load %c[%%3]\n", 4 + i, in, type, 'a' + (int)i);
+    for (u32 i = 0; i < info->n_args; i++)
+        buf_printf(&b, "  %%%u: %s%s = load %c[%%3]\n", 4 + i, in, type, 'a' + (int)i);
     buf_printf(&b, "  %%7: %s%s = %s", out, type, info->name);
     for (u32 i = 0; i < info->n_args; i++) buf_printf(&b, "%s %%%u", i ? "," : "", 4 + i);
     buf_z(&b, "\n  store r[%3] = %7\nend\n");
@@ -144,7 +151,8 @@ static void conversions_are_valid(void **state)
             struct kir *k = &r.kir;
             kir_init(k, &r.arena, S("convert"));
             kval x = kir_buf(k, S("x"), from, KA_IN), y = kir_buf(k, S("y"), to, KA_OUT);
-            kval at = kir_ramp(k, kir_mul_i(k, kir_grid(k, kir_int(k, 9)), 8), 1, 8), v = kir_load(k, x, at);
+            kval at = kir_ramp(k, kir_mul_i(k, kir_grid(k, kir_int(k, 9)), 8), 1, 8),
+                 v = kir_load(k, x, at);
             bool has_bits = dtype_size(from) == dtype_size(to) && from != DT_BOOL && to != DT_BOOL;
             kir_store(k, y, at, kir_cast(k, to, v));
             kir_end(k);
@@ -180,14 +188,25 @@ static void targets_are_served(void **state)
 /* What is not there is said, not spelt differently. */
 static void lacks_are_errors(void **state)
 {
-    static const struct { const char *kernel, *word; } bad[] = {
-        {"kernel k(x: in f64, y: out f64)\ngrid %1 = 9\n  %2: f64 = load x[%1]\n  store y[%1] = %2\nend\n", "f64"},
-        {"kernel k(x: in i64, y: out i64)\ngrid %1 = 9\n  %2 = load x[%1]\n  store y[%1] = %2\nend\n", "64-bit"},
-        {"kernel k(y: out f32)\ngroup 2048 1 1\ngrid %1 = 9\n  store y[%1] = f32(0)\nend\n", "2048 threads"},
-        {"kernel k(y: out f32)\ngrid %1 = 9\n  shared %2: f32[9000]\n  store %2[0] = f32(0)\n  %3: f32 = load %2[0]\n  store y[%1] = %3\nend\n",
+    static const struct {
+        const char *kernel, *word;
+    } bad[] = {
+        {"kernel k(x: in f64, y: out f64)\ngrid %1 = 9\n  %2: f64 = load x[%1]\n  store y[%1] = "
+         "%2\nend\n",
+         "f64"},
+        {"kernel k(x: in i64, y: out i64)\ngrid %1 = 9\n  %2 = load x[%1]\n  store y[%1] = "
+         "%2\nend\n",
+         "64-bit"},
+        {"kernel k(y: out f32)\ngroup 2048 1 1\ngrid %1 = 9\n  store y[%1] = f32(0)\nend\n",
+         "2048 threads"},
+        {"kernel k(y: out f32)\ngrid %1 = 9\n  shared %2: f32[9000]\n  store %2[0] = f32(0)\n  %3: "
+         "f32 = load %2[0]\n  store y[%1] = %3\nend\n",
          "shared"},
-        {"kernel k(y: out f32)\ngrid %1 = 9\n  work %2: f32[9]\n  store y[%1] = f32(0)\nend\n", "scratch"},
-        {"kernel k(y: out f32)\ngroup 32 1 1\ngrid %1 = 9\n  %2: f32 = sgadd f32(1)\n  store y[%1] = %2\nend\n", "subgroup"},
+        {"kernel k(y: out f32)\ngrid %1 = 9\n  work %2: f32[9]\n  store y[%1] = f32(0)\nend\n",
+         "scratch"},
+        {"kernel k(y: out f32)\ngroup 32 1 1\ngrid %1 = 9\n  %2: f32 = sgadd f32(1)\n  store y[%1] "
+         "= %2\nend\n",
+         "subgroup"},
     };
     struct caps c = gpu_caps();
     c.has_f64 = c.has_i64 = c.has_subgroup = false;
@@ -208,9 +227,10 @@ static void build_text(const char *text, const char *flags, struct buf *out)
     if (!lang_find(S("spirv"))->build(out, str_of(text), &c, 10, &e)) fail_msg("%s", e.msg);
 }
 
-static const char subgroup_kernel[] = "kernel sums(x: in f32, y: out f32)\ngroup 64 2 1 subgroup 32\ngrid %1 = 10\n"
-                                      "  shared %2: f32[100]\n  store %2[%1] = f32(0)\n  %3: f32 = load %2[0]\n"
-                                      "  %4: f32 = sgadd %3\n  store y[%1] = %4\nend\ngrid %5 = 4\n  store y[%5] = f32(1)\nend\n";
+static const char subgroup_kernel[] =
+    "kernel sums(x: in f32, y: out f32)\ngroup 64 2 1 subgroup 32\ngrid %1 = 10\n"
+    "  shared %2: f32[100]\n  store %2[%1] = f32(0)\n  %3: f32 = load %2[0]\n"
+    "  %4: f32 = sgadd %3\n  store y[%1] = %4\nend\ngrid %5 = 4\n  store y[%5] = f32(1)\nend\n";
 
 /* A driver reads from the module what it must know; the optimiser keeps it. */
 static void requirements_are_declared(void **state)
@@ -250,13 +270,17 @@ static void same_text_same_words(void **state)
 
 /* Matrices: Debian's tools do not know them, so the words are looked at here. */
 static const char matrix_kernel[] =
-    "kernel mm(a: in f16, b: in f16, c: out f16; p0 = \"M//16\", p1 = \"K\")\ngroup 64 1 1 subgroup 32\ngrid %1 = p0\n"
-    "  shared %2: f16[512]\n  reg %3: f32_acc16x16[1]\n  %4: f32_acc16x16 = fill f32(0)\n  store %3[0] = %4\n"
+    "kernel mm(a: in f16, b: in f16, c: out f16; p0 = \"M//16\", p1 = \"K\")\ngroup 64 1 1 "
+    "subgroup 32\ngrid %1 = p0\n"
+    "  shared %2: f16[512]\n  reg %3: f32_acc16x16[1]\n  %4: f32_acc16x16 = fill f32(0)\n  store "
+    "%3[0] = %4\n"
     "  %5 = mul %1, 16\n  %6 = mul p1, %5\n"
     "  %7: f16_a16x8 = fload a[%6] pitch p1\n  %8: f16_b8x16 = fload b[0] pitch 8 columns\n"
     "  %9: f32_acc16x16 = load %3[0]\n  %10: f32_acc16x16 = fmma %7, %8, %9\n  store %3[0] = %10\n"
-    "  %11: f32_acc16x16 = load %3[0]\n  %12: f16_acc16x16 = cast %11\n  fstore %2[0] = %12 pitch 16\n  barrier\n"
-    "  %13 = thread 0\n  %14 = mul %13, 8\n  %15: i64x8 = ramp %14, 1\n  %16: f16x8 = load %2[%15]\n  %17 = mul %1, 256\n"
+    "  %11: f32_acc16x16 = load %3[0]\n  %12: f16_acc16x16 = cast %11\n  fstore %2[0] = %12 pitch "
+    "16\n  barrier\n"
+    "  %13 = thread 0\n  %14 = mul %13, 8\n  %15: i64x8 = ramp %14, 1\n  %16: f16x8 = load "
+    "%2[%15]\n  %17 = mul %1, 256\n"
     "  %18 = add %17, %14\n  %19: i64x8 = ramp %18, 1\n  store c[%19] = %16\nend\n";
 
 static u32 count_op(struct str module, enum spirv_op op, u32 n_words)
@@ -278,7 +302,8 @@ static void matrices_are_written(void **state)
     build_text(matrix_kernel, "", &b);
     struct str m = buf_view(&b);
     assert_true(spirv_read_info(&f, m, &e));
-    assert_true(spirv_has_capability(&f, SPV_CAP_MATRIX) && spirv_has_capability(&f, SPV_CAP_VULKAN_MEMORY));
+    assert_true(spirv_has_capability(&f, SPV_CAP_MATRIX) &&
+                spirv_has_capability(&f, SPV_CAP_VULKAN_MEMORY));
     assert_true(spirv_has_capability(&f, SPV_CAP_F16));
     assert_int_equal(f.n_extension, 1);
     assert_true(str_is(f.extension[0], "SPV_KHR_cooperative_matrix"));
@@ -290,7 +315,8 @@ static void matrices_are_written(void **state)
     buf_release(&b);
 }
 
-/* test/golden/spirv/NAME.kir becomes NAME.out, as spirv-dis prints it. GOLDEN=1 writes the .out files anew. */
+/* test/golden/spirv/NAME.kir becomes NAME.out, as spirv-dis prints it. GOLDEN=1 writes the .out
+ * files anew. */
 static void goldens_are_the_same(void **state)
 {
     static const char folder[] = "test/golden/spirv";
@@ -305,7 +331,8 @@ static void goldens_are_the_same(void **state)
         if (!str_ends(names[i], S(".kir"))) continue;
         struct str stem = str_sub(names[i], 0, names[i].n - 4);
         const char *out = str_fmt(&a, "%s/%.*s.out", folder, STR_ARG(stem)).p;
-        assert_true(os_read(&a, str_fmt(&a, "%s/%.*s", folder, STR_ARG(names[i])).p, 1 << 20, &text, &e));
+        assert_true(
+            os_read(&a, str_fmt(&a, "%s/%.*s", folder, STR_ARG(names[i])).p, 1 << 20, &text, &e));
         build_text(text.p, "debug", &module);
         assert_true(run_tool("spirv-dis", option, buf_view(&module), &got));
         if (getenv("GOLDEN")) assert_true(os_write(out, got.p, got.n, &e));
@@ -322,16 +349,11 @@ static void goldens_are_the_same(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_declarations),
-        cmocka_unit_test(refuses_what_is_no_module),
-        cmocka_unit_test(random_kernels_are_valid),
-        cmocka_unit_test(operators_are_valid),
-        cmocka_unit_test(conversions_are_valid),
-        cmocka_unit_test(targets_are_served),
-        cmocka_unit_test(lacks_are_errors),
-        cmocka_unit_test(requirements_are_declared),
-        cmocka_unit_test(same_text_same_words),
-        cmocka_unit_test(matrices_are_written),
+        cmocka_unit_test(reads_declarations),       cmocka_unit_test(refuses_what_is_no_module),
+        cmocka_unit_test(random_kernels_are_valid), cmocka_unit_test(operators_are_valid),
+        cmocka_unit_test(conversions_are_valid),    cmocka_unit_test(targets_are_served),
+        cmocka_unit_test(lacks_are_errors),         cmocka_unit_test(requirements_are_declared),
+        cmocka_unit_test(same_text_same_words),     cmocka_unit_test(matrices_are_written),
         cmocka_unit_test(goldens_are_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kernels of random tasks in language spirv, by every family for groups of threads: spirv-val accepts them for devices from the
-// smallest to large ones, and a Vulkan device, where there is one, computes what the reference evaluator computes.
+// Kernels of random tasks in language spirv, by every family for groups of threads: spirv-val
+// accepts them for devices from the smallest to large ones, and a Vulkan device, where there is
+// one, computes what the reference evaluator computes.
 #include "gen_tasks.h"
 #include "spirv_tools.h"
 
@@ -23,7 +24,8 @@ static int close_device(void **state)
     return 0;
 }
 
-static bool write_module(struct buf *out, const struct kernel *k, const struct caps *c, struct err *e)
+static bool write_module(struct buf *out, const struct kernel *k, const struct caps *c,
+                         struct err *e)
 {
     struct arena a = {0};
     struct buf text = {0};
@@ -55,7 +57,8 @@ static bool validate(struct str module, const struct caps *c, struct err *e)
     return ok;
 }
 
-static bool launch(const struct kernel *k, struct dev_kernel *code, const struct check *c, const struct bound *b, struct err *e)
+static bool launch(const struct kernel *k, struct dev_kernel *code, const struct check *c,
+                   const struct bound *b, struct err *e)
 {
     const struct dev_driver *v = device->driver;
     struct dev_mem mem[64];
@@ -63,26 +66,36 @@ static bool launch(const struct kernel *k, struct dev_kernel *code, const struct
     bool ok = k->n_arg + k->n_temp <= countof(mem) && k->n_grid <= countof(grid);
     for (u32 i = 0; i < k->n_arg; i++) {
         i64 size = b->arg[i].n * dtype_size(kir_dtype(&k->kir, k->kir.buf.v[i].id));
-        ok = ok && v->alloc(device, size, &mem[n++], e) && v->upload(device, mem[i], b->arg[i].p, size, e);
+        ok = ok && v->alloc(device, size, &mem[n++], e) &&
+             v->upload(device, mem[i], b->arg[i].p, size, e);
     }
     for (u32 i = 0; i < k->n_temp; i++) {
         i64 size;
-        ok = ok && sym_eval(c->task->g.sym, k->temp[i], c->var, &size) && v->alloc(device, size, &mem[n++], e);
+        ok = ok && sym_eval(c->task->g.sym, k->temp[i], c->var, &size) &&
+             v->alloc(device, size, &mem[n++], e);
     }
     for (u32 i = 0; i < k->n_grid; i++)
         for (u32 d = 0; d < 3; d++) {
             grid[i][d] = 1;
-            if (d < k->grid[i].n) ok = ok && sym_eval(c->task->g.sym, k->grid[i].extent[d], c->var, &grid[i][d]);
+            if (d < k->grid[i].n)
+                ok = ok && sym_eval(c->task->g.sym, k->grid[i].extent[d], c->var, &grid[i][d]);
         }
-    struct dev_launch l = {.kernel = code, .buf = mem, .n_buf = (u32)n, .param = b->param, .n_param = k->n_param,
-                           .grid = (const i64(*)[3])grid, .n_grid = k->n_grid};
+    struct dev_launch l = {.kernel = code,
+                           .buf = mem,
+                           .n_buf = (u32)n,
+                           .param = b->param,
+                           .n_param = k->n_param,
+                           .grid = (const i64(*)[3])grid,
+                           .n_grid = k->n_grid};
     ok = ok && v->launch(device, &l, e) && v->fence(device, e);
-    for (u32 i = 0; ok && i < k->n_arg; i++) ok = v->download(device, mem[i], b->arg[i].p, mem[i].size, e);
+    for (u32 i = 0; ok && i < k->n_arg; i++)
+        ok = v->download(device, mem[i], b->arg[i].p, mem[i].size, e);
     while (n > 0) v->release(device, &mem[--n]);
     return ok;
 }
 
-static bool run_on_device(const struct kernel *k, struct str module, const struct check *c, struct arena *a, struct err *e)
+static bool run_on_device(const struct kernel *k, struct str module, const struct check *c,
+                          struct arena *a, struct err *e)
 {
     struct bound b;
     if (!bind_arguments(&b, k, c, a, e)) return false;
@@ -92,12 +105,14 @@ static bool run_on_device(const struct kernel *k, struct str module, const struc
     return ok;
 }
 
-static bool try_candidate(struct bed *b, const struct candidate *c, const struct check *k, bool runs)
+static bool try_candidate(struct bed *b, const struct candidate *c, const struct check *k,
+                          bool runs)
 {
     struct arena a = {0};
     struct kernel kernel;
     struct buf module = {0};
-    bool ok = gen_kernel(&kernel, &a, c, &b->t, &b->caps, &b->e) && write_module(&module, &kernel, &b->caps, &b->e) &&
+    bool ok = gen_kernel(&kernel, &a, c, &b->t, &b->caps, &b->e) &&
+              write_module(&module, &kernel, &b->caps, &b->e) &&
               validate(buf_view(&module), &b->caps, &b->e);
     if (ok && runs) ok = run_on_device(&kernel, buf_view(&module), k, &a, &b->e);
     buf_release(&module);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Language spirv on device vulkan against the interpreter: random kernels must give the same bytes, functions of floats the
-// same value within units in the last place. Skipped where there is no Vulkan device.
+// Language spirv on device vulkan against the interpreter: random kernels must give the same bytes,
+// functions of floats the same value within units in the last place. Skipped where there is no
+// Vulkan device.
 #include "lang_bed.h"
 
 struct bed { /* the device, for all tests */
@@ -34,7 +35,8 @@ static void check_run(struct bed *b, struct run *r, const struct caps *c, const 
     struct buf binary = {0};
     void *out[MAX_ARGS];
     build_as(r, "spirv", c, &binary);
-    if (os_env("QUERN_TEST_KEEP")) os_write(os_env("QUERN_TEST_KEEP"), binary.p, binary.n, &(struct err){0});
+    if (os_env("QUERN_TEST_KEEP"))
+        os_write(os_env("QUERN_TEST_KEEP"), binary.p, binary.n, &(struct err){0});
     run_native(r, b->dev, buf_view(&binary), out);
     interpret(r);
     compare(r, out, what);
@@ -42,7 +44,10 @@ static void check_run(struct bed *b, struct run *r, const struct caps *c, const 
 }
 
 static i64 n_random(void) { return os_env("QUERN_TEST_N") ? atoi(os_env("QUERN_TEST_N")) : 8; }
-static u64 seed(void) { return os_env("QUERN_TEST_SEED") ? (u64)atoll(os_env("QUERN_TEST_SEED")) : 3000; }
+static u64 seed(void)
+{
+    return os_env("QUERN_TEST_SEED") ? (u64)atoll(os_env("QUERN_TEST_SEED")) : 3000;
+}
 
 static void random_kernels(struct bed *b, const struct caps *c, u64 first)
 {
@@ -76,8 +81,8 @@ static void random_kernels_agree_on_less(void **state)
     random_kernels(b, &c, seed() + 500);
 }
 
-/* As every generator without groups is run on such a device: one old iteration per thread. The parameters' texts are sizes
-   in A and B. */
+/* As every generator without groups is run on such a device: one old iteration per thread. The
+   parameters' texts are sizes in A and B. */
 static void spread(struct run *r, u32 threads)
 {
     struct kir out;
@@ -137,15 +142,21 @@ static void text_kernel(struct run *r, struct rng *g, const char *text, i64 n)
 static void shared_kernel(struct run *r, struct rng *g, enum dtype t, bool is_wide)
 {
     const char *type = dtype_name(t);
-    struct str text = str_fmt(&r->arena,
-                              "kernel exchange(x: in %s, y: out %s, z: out %s)\ngroup 8 2 1\ngrid %%1 = 5\n"
-                              "  shared %%2: %s[64]\n  %%3 = thread 0\n  %%4 = thread 1\n  %%5 = mul %%4, 8\n  %%6 = add %%5, %%3\n"
-                              "  %%7 = mul %%6, 4\n  %%8 = mul %%1, 64\n  %%9 = add %%8, %%7\n  %%10: i64x4 = ramp %%9, 1\n"
-                              "  %%11: %sx4 = load x[%%10]\n  %%12: i64x4 = ramp %%7, 1\n  store %%2[%%12] = %%11\n  barrier\n"
-                              "  %%13 = sub 60, %%7\n  %%14: i64x4 = ramp %%13, 1\n  %%15: %sx4 = load %%2[%%14]\n  store y[%%10] = %%15\n"
-                              "  barrier\n  store %%2[%%14] = %%15\n  barrier\n  %%16 = add %%7, 3\n  %%17: i64x4 = ramp %%%d, %d\n"
-                              "  %%18: %sx4 = load %%2[%%17]\n  store z[%%10] = %%18\nend\n",
-                              type, type, type, type, type, type, is_wide ? 7 : 16, is_wide ? 1 : -1, type);
+    struct str text =
+        str_fmt(&r->arena,
+                "kernel exchange(x: in %s, y: out %s, z: out %s)\ngroup 8 2 1\ngrid %%1 = 5\n"
+                "  shared %%2: %s[64]\n  %%3 = thread 0\n  %%4 = thread 1\n  %%5 = mul %%4, 8\n  "
+                "%%6 = add %%5, %%3\n"
+                "  %%7 = mul %%6, 4\n  %%8 = mul %%1, 64\n  %%9 = add %%8, %%7\n  %%10: i64x4 = "
+                "ramp %%9, 1\n"
+                "  %%11: %sx4 = load x[%%10]\n  %%12: i64x4 = ramp %%7, 1\n  store %%2[%%12] = "
+                "%%11\n  barrier\n"
+                "  %%13 = sub 60, %%7\n  %%14: i64x4 = ramp %%13, 1\n  %%15: %sx4 = load "
+                "%%2[%%14]\n  store y[%%10] = %%15\n"
+                "  barrier\n  store %%2[%%14] = %%15\n  barrier\n  %%16 = add %%7, 3\n  %%17: "
+                "i64x4 = ramp %%%d, %d\n"
+                "  %%18: %sx4 = load %%2[%%17]\n  store z[%%10] = %%18\nend\n",
+                type, type, type, type, type, type, is_wide ? 7 : 16, is_wide ? 1 : -1, type);
     text_kernel(r, g, text.p, 5 * 64);
     r->grid[0][0] = 5;
     r->grid[0][1] = r->grid[0][2] = 1;
@@ -176,16 +187,21 @@ static void subgroups_agree(void **state)
         struct run r = {0};
         struct rng g = rng_seed((u64)i);
         const char *type = dtype_name(types[i]), *to = dtype_is_float(types[i]) ? "max" : "add";
-        struct str text = str_fmt(&r.arena,
-                                  "kernel across(x: in %s, y: out %s, z: out i32)\ngroup 64 1 1 subgroup %u\ngrid %%1 = 3\n"
-                                  "  %%2 = thread 0\n  %%3 = mul %%1, 64\n  %%4 = add %%3, %%2\n  %%5: %s = load x[%%4]\n"
-                                  "  %%6: %s = sg%s %%5\n  %%7: %s = sgmin %%5\n  %%8 = subgroup 1\n  %%9 = xor %%8, 1\n"
-                                  "  %%10: %s = shuffle %%5, %%9\n  %%11: %s = sub %%6, %%7\n  %%12: %s = add %%11, %%10\n"
-                                  "  store y[%%4] = %%12\n  %%13 = subgroup 0\n  %%14 = mul %%13, 1000\n  %%15 = add %%14, %%8\n"
-                                  "  %%16: i32 = cast %%15\n  store z[%%4] = %%16\nend\n",
-                                  type, type, b->caps.subgroup, type, type, to, type, type, type, type);
+        struct str text = str_fmt(
+            &r.arena,
+            "kernel across(x: in %s, y: out %s, z: out i32)\ngroup 64 1 1 subgroup %u\ngrid %%1 = "
+            "3\n"
+            "  %%2 = thread 0\n  %%3 = mul %%1, 64\n  %%4 = add %%3, %%2\n  %%5: %s = load x[%%4]\n"
+            "  %%6: %s = sg%s %%5\n  %%7: %s = sgmin %%5\n  %%8 = subgroup 1\n  %%9 = xor %%8, 1\n"
+            "  %%10: %s = shuffle %%5, %%9\n  %%11: %s = sub %%6, %%7\n  %%12: %s = add %%11, "
+            "%%10\n"
+            "  store y[%%4] = %%12\n  %%13 = subgroup 0\n  %%14 = mul %%13, 1000\n  %%15 = add "
+            "%%14, %%8\n"
+            "  %%16: i32 = cast %%15\n  store z[%%4] = %%16\nend\n",
+            type, type, b->caps.subgroup, type, type, to, type, type, type, type);
         text_kernel(&r, &g, text.p, 3 * 64);
-        for (i64 j = 0; dtype_is_float(types[i]) && j < 3 * 64; j++) /* no NaN: extremes of them are the device's */
+        for (i64 j = 0; dtype_is_float(types[i]) && j < 3 * 64;
+             j++) /* no NaN: extremes of them are the device's */
             elem_set_f64(types[i], r.arg[0].p, j, (double)rng_range(&g, -1000, 1000) / 8);
         r.grid[0][0] = 3;
         r.grid[0][1] = r.grid[0][2] = 1;
@@ -194,7 +210,8 @@ static void subgroups_agree(void **state)
     }
 }
 
-/* Every f16 to f32 and back, and every f32 near the border between two f16: exact, with and without the target's help. */
+/* Every f16 to f32 and back, and every f32 near the border between two f16: exact, with and without
+ * the target's help. */
 static void halves_agree(void **state)
 {
     enum { COUNT = 1 << 16 };
@@ -206,9 +223,12 @@ static void halves_agree(void **state)
         struct caps c = b->caps;
         const char *half = i & 1 ? "bf16" : "f16";
         struct str text = str_fmt(&r.arena,
-                                  "kernel halves(x: in %s, y: out f32, u: in f32, v: out %s)\ngroup 64 1 1\ngrid %%1 = 512\n"
-                                  "  %%2 = thread 0\n  %%3 = mul %%1, 128\n  %%4 = mul %%2, 2\n  %%5 = add %%3, %%4\n  %%6: i64x2 = ramp %%5, 1\n"
-                                  "  %%7: %sx2 = load x[%%6]\n  %%8: f32x2 = cast %%7\n  store y[%%6] = %%8\n  %%9: f32x2 = load u[%%6]\n"
+                                  "kernel halves(x: in %s, y: out f32, u: in f32, v: out "
+                                  "%s)\ngroup 64 1 1\ngrid %%1 = 512\n"
+                                  "  %%2 = thread 0\n  %%3 = mul %%1, 128\n  %%4 = mul %%2, 2\n  "
+                                  "%%5 = add %%3, %%4\n  %%6: i64x2 = ramp %%5, 1\n"
+                                  "  %%7: %sx2 = load x[%%6]\n  %%8: f32x2 = cast %%7\n  store "
+                                  "y[%%6] = %%8\n  %%9: f32x2 = load u[%%6]\n"
                                   "  %%10: %sx2 = cast %%9\n  store v[%%6] = %%10\nend\n",
                                   half, half, half, half);
         text_kernel(&r, &g, text.p, COUNT);
@@ -231,8 +251,12 @@ static void halves_agree(void **state)
 /* Remainders and powers, whose loops are ours. */
 static void loops_agree(void **state)
 {
-    static const struct { enum dtype t; const char *op; } ops[] = {
-        {DT_F32, "mod"}, {DT_F64, "mod"}, {DT_I32, "pow"}, {DT_U8, "pow"}, {DT_I64, "pow"}, {DT_I32, "mod"}, {DT_I64, "div"},
+    static const struct {
+        enum dtype t;
+        const char *op;
+    } ops[] = {
+        {DT_F32, "mod"}, {DT_F64, "mod"}, {DT_I32, "pow"}, {DT_U8, "pow"},
+        {DT_I64, "pow"}, {DT_I32, "mod"}, {DT_I64, "div"},
     };
     struct bed *b = *state;
     if (!b->dev) skip();
@@ -240,16 +264,19 @@ static void loops_agree(void **state)
         struct run r = {0};
         struct rng g = rng_seed((u64)i);
         const char *type = dtype_name(ops[i].t);
-        struct str text = str_fmt(&r.arena,
-                                  "kernel loops(x: in %s, w: in %s, y: out %s)\ngrid %%1 = 600\n  %%2: %s = load x[%%1]\n"
-                                  "  %%3: %s = load w[%%1]\n  %%4: %s = %s %%2, %%3\n  store y[%%1] = %%4\nend\n",
-                                  type, type, type, type, type, type, ops[i].op);
+        struct str text = str_fmt(
+            &r.arena,
+            "kernel loops(x: in %s, w: in %s, y: out %s)\ngrid %%1 = 600\n  %%2: %s = load x[%%1]\n"
+            "  %%3: %s = load w[%%1]\n  %%4: %s = %s %%2, %%3\n  store y[%%1] = %%4\nend\n",
+            type, type, type, type, type, type, ops[i].op);
         text_kernel(&r, &g, text.p, 600);
         for (i64 j = 0; j < 600; j++) {
             void *w = r.arg[1].p;
             if (dtype_is_float(ops[i].t)) {
                 double v = elem_f64(ops[i].t, w, j);
-                if (j % 3 == 0) elem_set_f64(ops[i].t, r.arg[0].p, j, elem_f64(ops[i].t, w, j) * (double)rng_range(&g, 0, 50));
+                if (j % 3 == 0)
+                    elem_set_f64(ops[i].t, r.arg[0].p, j,
+                                 elem_f64(ops[i].t, w, j) * (double)rng_range(&g, 0, 50));
                 if (fabs(v) < 1e-30) elem_set_f64(ops[i].t, w, j, j % 2 ? 3 : 0);
             } else if (elem_i64(ops[i].t, w, j) == 0 || j % 2) {
                 elem_set_i64(ops[i].t, w, j, j % 7 ? j % 7 : -1);
@@ -275,7 +302,8 @@ static void functions_are_accurate(void **state)
         void *out[MAX_ARGS];
         double at;
         function_kernel(&r, f->op, 1, COUNT);
-        for (u32 j = 0; j < 2; j++) r.arg[j] = (struct kir_arg){arena_alloc(&r.arena, COUNT * 4), COUNT};
+        for (u32 j = 0; j < 2; j++)
+            r.arg[j] = (struct kir_arg){arena_alloc(&r.arena, COUNT * 4), COUNT};
         fill_function(f, r.arg[0].p, COUNT);
         build_as(&r, "spirv", &b->caps, &binary);
         run_native(&r, b->dev, buf_view(&binary), out);
@@ -289,14 +317,10 @@ static void functions_are_accurate(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_kernels_agree),
-        cmocka_unit_test(random_kernels_agree_on_less),
-        cmocka_unit_test(structures_agree),
-        cmocka_unit_test(groups_agree),
-        cmocka_unit_test(subgroups_agree),
-        cmocka_unit_test(halves_agree),
-        cmocka_unit_test(loops_agree),
-        cmocka_unit_test(functions_are_accurate),
+        cmocka_unit_test(random_kernels_agree), cmocka_unit_test(random_kernels_agree_on_less),
+        cmocka_unit_test(structures_agree),     cmocka_unit_test(groups_agree),
+        cmocka_unit_test(subgroups_agree),      cmocka_unit_test(halves_agree),
+        cmocka_unit_test(loops_agree),          cmocka_unit_test(functions_are_accurate),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);
 }

@@ -12,7 +12,7 @@
 
 enum { MAX_BOUND = 1 << 22 /* ids of a module, the specification's own limit */ };
 
-struct id {           /* what is known of a result */
+struct id { /* what is known of a result */
     u16 op;
     u16 storage;      /* of a pointer type */
     u32 stride;       /* of an array type, 0: none given */

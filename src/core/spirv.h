@@ -88,7 +88,7 @@ struct spirv_info {
     u32 capability[SPIRV_MAX_LIST], n_capability;  /* enum spirv_capability and others */
     struct str extension[SPIRV_MAX_LIST];          /* "SPV_KHR_..." */
     u32 n_extension;
-    u32 n_binding;                                 /* of descriptor set 0: the largest binding + 1 */
+    u32 n_binding;                                 /* of set 0: the largest binding + 1 */
     u32 n_set;                                     /* descriptor sets: the largest + 1 */
     i64 push_bytes;                                /* of push constants */
     i64 shared_bytes;                              /* of Workgroup variables, packed tightly */

@@ -2,13 +2,13 @@
 //
 // Private to language spirv: the module being written and what its parts share. lang_spirv_mod.c
 // assembles words, types and constants; _op.c spells scalar operators; _half.c small and packed
-// types; _mem.c variables and accesses; _frag.c fragments; _body.c walks a kernel. Only these files
-// and spirv.c include this header.
+// types; _value.c gives the lanes of values; _array.c variables; _mem.c accesses; _frag.c
+// fragments; _body.c walks a kernel. Only these files and spirv.c include this header.
 //
-// Values are scalarised: a vector of kernel IR is one id per lane, made when it is asked for. What a
-// lane is made of depends on its type only (enum spv_reg): integers of up to 32 bits, halves (their
-// bits) and index arithmetic are unsigned words. Vectors of types smaller than a word may instead
-// exist as packed words; whoever asks for lanes or words gets them converted.
+// Values are scalarised: a vector of kernel IR is one id per lane, made when it is asked for. What
+// a lane is made of depends on its type only (enum spv_reg): integers of up to 32 bits, halves
+// (their bits) and index arithmetic are unsigned words. Vectors of types smaller than a word may
+// instead exist as packed words; whoever asks for lanes or words gets them converted.
 #ifndef QUERN_LANG_SPIRV_H
 #define QUERN_LANG_SPIRV_H
 
@@ -52,7 +52,8 @@ struct spv {
     u32 n_ids;           /* ids given out */
 
     /* sections, in the order of a module */
-    struct buf capabilities, extensions, entries, modes, strings, names, decorations, globals, functions;
+    struct buf capabilities, extensions, entries, modes, strings, names;
+    struct buf decorations, globals, functions;
     struct map known;    /* types, constants, capabilities: their words -> id */
     u32 glsl;            /* the imported instruction set GLSL.std.450, 0: not yet */
 
@@ -127,33 +128,51 @@ void spv_from_half2(struct spv *s, enum dtype t, u32 word, u32 *x, u32 *y);
 u32 spv_unpack(struct spv *s, enum dtype t, u32 word, u32 i); /* lane i of a word */
 u32 spv_pack(struct spv *s, enum dtype t, const u32 *lane);   /* a word of lanes */
 
-/* lang_spirv_body.c: values. */
-u32 spv_lane(struct spv *s, kval v, u32 i);
-u32 spv_lane_as(struct spv *s, kval v, u32 i, enum spv_reg r);
-u32 spv_word(struct spv *s, kval v, u32 i);
+/* lang_spirv_value.c: lanes and words of values. */
+void spv_find_wide(struct spv *s);               /* once: which i64 are 64 bits wide ... */
+void spv_number_values(struct spv *s);           /* ... and where lanes and words lie */
+u32 spv_lanes(const struct spv *s, kval v);
+u32 spv_words(const struct spv *s, kval v);
 bool spv_has_words(const struct spv *s, kval v); /* could exist as packed words */
 bool spv_is_packed(const struct spv *s, kval v); /* does, but not all its lanes */
+u32 spv_lane(struct spv *s, kval v, u32 i);
+u32 spv_lane_as(struct spv *s, kval v, u32 i, enum spv_reg r); /* i64: as wide as asked for */
+u32 spv_word(struct spv *s, kval v, u32 i);
 void spv_set_lane(struct spv *s, kval v, u32 i, u32 id);
 void spv_set_word(struct spv *s, kval v, u32 i, u32 id);
 u32 spv_quot(struct spv *s, kval v, u32 log2);   /* an index divided by 2^log2, known to be whole */
-u32 spv_words(const struct spv *s, kval v);      /* packed words of v */
-void spv_label(struct spv *s, u32 id);           /* begins a block */
-void spv_branch(struct spv *s, u32 to);
 u32 spv_scope(struct spv *s);                    /* what is made from here on ... */
 void spv_leave(struct spv *s, u32 mark);         /* ... is forgotten */
+u32 spv_thread(struct spv *s, u32 dim);          /* of the group */
+u32 spv_group(struct spv *s, u32 dim);           /* WorkgroupId */
+u32 spv_subgroup(struct spv *s, bool is_lane);   /* its number, or the thread's in it */
+u32 spv_parameter(struct spv *s, i64 i);
+
+/* lang_spirv_body.c: the kernel. */
+void spv_label(struct spv *s, u32 id);           /* begins a block */
+void spv_branch(struct spv *s, u32 to);
 void spv_kernel(struct spv *s);
 
-/* lang_spirv_mem.c: arrays. */
+/* lang_spirv_array.c: variables. */
+enum { SPV_UNIT_MAX = 16 };
 void spv_plan_arrays(struct spv *s);
 void spv_alloc(struct spv *s, kval v);
-void spv_load(struct spv *s, kval v);
-void spv_store(struct spv *s, kval v);
-u32 spv_param(struct spv *s, i64 i);
+void spv_declare_rest(struct spv *s);            /* buffers that no grid uses */
+u32 spv_param(struct spv *s, i64 i);             /* loads it */
 /* To unit `at` of a buffer or shared array, element of a REG array. */
 u32 spv_pointer(struct spv *s, kval array, u32 unit, u32 at);
-u32 spv_frag_unit(struct spv *s, kval array, kval index, kval pitch);
-void spv_declare_rest(struct spv *s);            /* buffers that no grid uses */
+u32 spv_unit_of(const struct spv *s, const struct spv_array *a, kval index); /* of an access */
+u32 spv_frag_unit(struct spv *s, kval array, kval index, kval pitch);        /* of a fragment's */
+u32 spv_unit_type(struct spv *s, kval array, u32 unit);
+enum spv_reg spv_part_reg(const struct spv *s, kval array); /* what a unit is made of: lanes, or */
+u32 spv_part_size(const struct spv_array *a);               /* words of small lanes; its bytes */
+u32 spv_reg_type(struct spv *s, kval array);     /* a lane, word or fragment of a REG array */
+bool spv_can_store_small(const struct spv *s, u32 size);
 u32 spv_log2(i64 v);
+
+/* lang_spirv_mem.c */
+void spv_load(struct spv *s, kval v);
+void spv_store(struct spv *s, kval v);
 
 /* lang_spirv_frag.c: fragments, as KHR cooperative matrices. */
 u32 spv_type_frag(struct spv *s, kval v);

@@ -1,282 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_spirv_body.c: values by lanes and words, and the walk over a kernel: every grid becomes a
-// function without arguments, an entry point NAME_0, NAME_1 ...
-//
-// Lanes of ramps, constants, splats and packed words are made when somebody asks, at the place
-// where that is. Such an id serves later users only within the block structure it was made in:
-// what was made in a loop or branch is forgotten at its end.
-//
-// i64 is 32 bits wide, unless its value comes from data and may need more: what is computed from
-// grid indices, threads and sizes does fit, since no buffer has 2^31 elements (lang.h).
+// lang_spirv_body.c: the walk over a kernel. Every grid becomes a function without arguments, an
+// entry point NAME_0, NAME_1 ...; loops and branches become structured control flow.
 #include "lang/lang_spirv.h"
 
 #include <string.h>
-
-/* Which i64 values are 64 bits wide. */
-
-static bool fits_word(struct kir_range r) { return r.lo >= INT32_MIN && r.hi <= INT32_MAX; }
-
-static bool any_operand(const struct spv *s, const bool *is, const struct kir_ins *x)
-{
-    for (u32 i = 0; i < kir_op_info(x->op)->n_args; i++)
-        if (kir_operand(x, i) && kir_dtype(s->k, kir_operand(x, i)) == DT_I64 && is[kir_operand(x, i)])
-            return true;
-    return false;
-}
-
-static bool comes_from_data(const struct spv *s, const bool *data, kval v)
-{
-    const struct kir_ins *x = kir_at(s->k, v);
-    switch ((int)x->op) {
-    case KI_BUF:
-    case KI_BITS:
-    case KI_CAST: return true;
-    case KI_ALLOC: return data[v] || x->aux == KS_TEMP; /* memory of 64 bits an element anyway */
-    case KI_LOAD:
-    case KI_FLOAD: return data[x->a];
-    case KI_CONST: return !fits_word((struct kir_range){x->imm.i, x->imm.i});
-    default: return any_operand(s, data, x);
-    }
-}
-
-static void find_wide(struct spv *s)
-{
-    const struct kir *k = s->k;
-    bool *data = arena_alloc(s->arena, k->ins.n), changed = true;
-    while (changed) { /* an array's later store may make its earlier loads data */
-        changed = false;
-        for (kval v = 1; v < k->ins.n; v++) {
-            const struct kir_ins *x = kir_at(k, v);
-            if (x->dtype == DT_I64) data[v] = comes_from_data(s, data, v);
-            bool stores = (x->op == KI_STORE || x->op == KI_FSTORE) && kir_dtype(k, x->c) == DT_I64;
-            if (!stores || !data[x->c] || data[x->a]) continue;
-            data[x->a] = changed = true;
-        }
-    }
-    s->wide = arena_alloc(s->arena, k->ins.n);
-    for (kval v = 1; v < k->ins.n; v++) {
-        const struct kir_ins *x = kir_at(k, v);
-        bool is_array = x->op == KI_BUF || x->op == KI_ALLOC;
-        s->wide[v] = data[v] && x->op != KI_LOOP && (is_array || x->op == KI_LOAD || !fits_word(kir_range(k, v)));
-    }
-}
-
-/* Slots. */
-
-static void fill(struct spv *s, u32 *slot, u32 id)
-{
-    *slot = id;
-    *arr_push(s->arena, &s->made) = slot;
-}
-
-u32 spv_scope(struct spv *s) { return s->made.n; }
-
-void spv_leave(struct spv *s, u32 mark)
-{
-    while (s->made.n > mark) *s->made.v[--s->made.n] = 0;
-}
-
-void spv_set_lane(struct spv *s, kval v, u32 i, u32 id)
-{
-    fill(s, &s->lane[s->lane_at[v] + i], id);
-    spv_debug_value(s, v, i, id);
-}
-
-void spv_set_word(struct spv *s, kval v, u32 i, u32 id) { fill(s, &s->word[s->word_at[v] + i], id); }
-
-static u32 lanes_of(const struct spv *s, kval v) { return (u32)i64_max(kir_lanes(s->k, v), 1); }
-
-u32 spv_words(const struct spv *s, kval v)
-{
-    return lanes_of(s, v) * (u32)dtype_size(kir_dtype(s->k, v)) / 4;
-}
-
-bool spv_has_words(const struct spv *s, kval v)
-{
-    i64 size = dtype_size(kir_dtype(s->k, v));
-    return size < 4 && lanes_of(s, v) * size >= 4 && !kir_is_frag(s->k, v);
-}
-
-bool spv_is_packed(const struct spv *s, kval v)
-{
-    return spv_has_words(s, v) && s->word[s->word_at[v]] && !s->lane[s->lane_at[v]];
-}
-
-static void number_values(struct spv *s)
-{
-    u32 n_lanes = 0, n_words = 0, n = s->k->ins.n;
-    s->lane_at = arena_array(s->arena, u32, n);
-    s->word_at = arena_array(s->arena, u32, n);
-    for (kval v = 1; v < n; v++) {
-        s->lane_at[v] = n_lanes;
-        s->word_at[v] = n_words;
-        if (kir_op_info(kir_at(s->k, v)->op)->rule == 'V') continue;
-        n_lanes += lanes_of(s, v);
-        n_words += spv_has_words(s, v) ? spv_words(s, v) : 0;
-    }
-    s->lane = arena_array(s->arena, u32, n_lanes + 1);
-    s->word = arena_array(s->arena, u32, n_words + 1);
-    for (i64 i = 1; i < countof(s->quot); i++) s->quot[i] = arena_array(s->arena, u32, n);
-    s->param = arena_array(s->arena, u32, s->n_param + 1);
-}
-
-/* At the top of the function, where what is made serves all of it. */
-
-static u32 builtin_var(struct spv *s, enum spirv_builtin b, u32 type)
-{
-    u32 *var = b < SPV_BI_SUBGROUP_ID ? &s->input[b] : &s->input_lane[b - SPV_BI_SUBGROUP_ID];
-    if (!*var) {
-        u32 pointer = spv_type_pointer(s, SPV_IN_INPUT, type);
-        *var = spv_id(s);
-        SPV_PUT(&s->globals, SPV_VARIABLE, pointer, *var, SPV_IN_INPUT);
-        SPV_PUT(&s->decorations, SPV_DECORATE, *var, SPV_DEC_BUILTIN, (u32)b);
-    }
-    spv_use(s, *var);
-    return *var;
-}
-
-static struct buf to_prologue(struct spv *s)
-{
-    struct buf body = s->code;
-    s->code = s->prologue;
-    return body;
-}
-
-static void to_body(struct spv *s, struct buf body)
-{
-    s->prologue = s->code;
-    s->code = body;
-}
-
-/* Component i of WorkgroupId or LocalInvocationId. */
-static u32 position(struct spv *s, enum spirv_builtin b, u32 i)
-{
-    u32 *slot = &s->input_value[b == SPV_BI_LOCAL_ID][i];
-    if (*slot) return *slot;
-    struct buf body = to_prologue(s);
-    u32 type = spv_type_reg(s, SR_U32), vec = spv_type_vec(s, type, 3), id = spv_id(s);
-    u32 all = spv_ins(s, SPV_LOAD, vec, builtin_var(s, b, vec), 0, 0);
-    SPV_PUT(&s->code, SPV_COMPOSITE_EXTRACT, type, id, all, i);
-    to_body(s, body);
-    return *slot = id;
-}
-
-static u32 subgroup_number(struct spv *s, i64 which)
-{
-    u32 *slot = &s->input_value[2][which != 0], type = spv_type_reg(s, SR_U32);
-    if (*slot) return *slot;
-    spv_need(s, SPV_CAP_SUBGROUP);
-    struct buf body = to_prologue(s);
-    u32 var = builtin_var(s, which ? SPV_BI_LANE : SPV_BI_SUBGROUP_ID, type);
-    *slot = spv_ins(s, SPV_LOAD, type, var, 0, 0);
-    to_body(s, body);
-    return *slot;
-}
-
-static u32 parameter(struct spv *s, i64 i)
-{
-    if (s->param[i]) return s->param[i];
-    struct buf body = to_prologue(s);
-    s->param[i] = spv_param(s, i);
-    to_body(s, body);
-    return s->param[i];
-}
-
-/* Lanes. */
-
-static u32 constant(struct spv *s, kval v)
-{
-    const struct kir_ins *x = kir_at(s->k, v);
-    enum spv_reg r = spv_reg(s, v);
-    if (x->dtype == DT_F16) return spv_u32(s, f16_from_f32((float)x->imm.f));
-    if (x->dtype == DT_BF16) return spv_u32(s, bf16_from_f32((float)x->imm.f));
-    if (dtype_is_float(x->dtype)) return spv_const_f(s, r, x->imm.f);
-    return spv_const_i(s, r, x->imm.i);
-}
-
-static u32 ramp_lane(struct spv *s, kval v, u32 i)
-{
-    const struct kir_ins *x = kir_at(s->k, v);
-    enum spv_reg r = spv_reg(s, v);
-    u32 base = spv_lane_as(s, x->a, 0, r);
-    if (!i) return base;
-    return spv_ins(s, SPV_I_ADD, spv_type_reg(s, r), base, spv_const_i(s, r, x->imm.i * i), 0);
-}
-
-/* A lane that nobody has made yet. */
-static u32 make_lane(struct spv *s, kval v, u32 i)
-{
-    const struct kir_ins *x = kir_at(s->k, v);
-    if (x->op == KI_RAMP) return ramp_lane(s, v, i);
-    if (x->op == KI_SPLAT) return spv_lane_as(s, x->a, 0, spv_reg(s, v));
-    u32 per = 4 / (u32)dtype_size(x->dtype), word = s->word[s->word_at[v] + i / per];
-    assert(spv_has_words(s, v) && word);
-    return spv_unpack(s, x->dtype, word, i % per);
-}
-
-u32 spv_lane(struct spv *s, kval v, u32 i)
-{
-    const struct kir_ins *x = kir_at(s->k, v);
-    if (x->op == KI_CONST) return constant(s, v);
-    if (x->op == KI_PARAM) return parameter(s, x->imm.i);
-    u32 *slot = &s->lane[s->lane_at[v] + i];
-    if (!*slot) fill(s, slot, make_lane(s, v, i));
-    return *slot;
-}
-
-u32 spv_lane_as(struct spv *s, kval v, u32 i, enum spv_reg r)
-{
-    const struct kir_ins *x = kir_at(s->k, v);
-    if (x->op == KI_CONST && x->dtype == DT_I64) return spv_const_i(s, r, x->imm.i);
-    enum spv_reg have = spv_reg(s, v);
-    u32 id = spv_lane(s, v, i);
-    if (have == r) return id;
-    return spv_ins(s, r == SR_U64 ? SPV_S_CONVERT : SPV_U_CONVERT, spv_type_reg(s, r), id, 0, 0);
-}
-
-u32 spv_word(struct spv *s, kval v, u32 i)
-{
-    u32 *slot = &s->word[s->word_at[v] + i];
-    if (*slot) return *slot;
-    u32 lane[4], per = 4 / (u32)dtype_size(kir_dtype(s->k, v));
-    const struct kir_ins *x = kir_at(s->k, v);
-    bool is_same = x->op == KI_CONST || x->op == KI_SPLAT;
-    if (is_same && i) return spv_word(s, v, 0);
-    for (u32 j = 0; j < per; j++) lane[j] = spv_lane(s, v, i * per + j);
-    fill(s, slot, spv_pack(s, kir_dtype(s->k, v), lane));
-    return *slot;
-}
-
-/* Indices in units of 2^log2 elements. The division is known to leave no rest, so it may go down to
-   the factors of a sum of products; only where there are none it is made. */
-static u32 make_quot(struct spv *s, kval v, u32 log2)
-{
-    const struct kir_ins *x = kir_at(s->k, v);
-    u32 type = spv_type_reg(s, SR_U32);
-    i64 c, unit = (i64)1 << log2;
-    bool is_sum = x->op == KI_ADD && !s->wide[v] && kir_multiple(s->k, x->a) >= unit;
-    if (is_sum && kir_multiple(s->k, x->b) >= unit)
-        return spv_ins(s, SPV_I_ADD, type, spv_quot(s, x->a, log2), spv_quot(s, x->b, log2), 0);
-    if (x->op == KI_MUL && !s->wide[v] && kir_is_const(s->k, x->b, &c) && c % unit == 0) {
-        u32 a = spv_lane_as(s, x->a, 0, SR_U32);
-        return c == unit ? a : spv_ins(s, SPV_I_MUL, type, a, spv_u32(s, (u32)(c / unit)), 0);
-    }
-    return spv_ins(s, SPV_SHIFT_RIGHT_ARITHMETIC, type, spv_lane_as(s, v, 0, SR_U32), spv_u32(s, log2), 0);
-}
-
-u32 spv_quot(struct spv *s, kval v, u32 log2)
-{
-    i64 c;
-    if (!log2) return spv_lane_as(s, v, 0, SR_U32);
-    if (kir_is_const(s->k, v, &c)) return spv_u32(s, (u32)(c >> log2));
-    u32 *slot = &s->quot[log2][v];
-    if (!*slot) {
-        u32 id = make_quot(s, v, log2);
-        fill(s, slot, id);
-    }
-    return *slot;
-}
 
 /* Pure values. */
 
@@ -307,14 +35,15 @@ static void by_lanes(struct spv *s, kval v)
     if (kir_dtype(s->k, first) == DT_I64)
         r = is_wide_op(s, x) || (to == SR_U64 && x->dtype == DT_I64) ? SR_U64 : SR_U32;
     enum dtype t = type_for(s, x, r);
-    for (u32 i = 0; i < lanes_of(s, v); i++) {
+    for (u32 i = 0; i < spv_lanes(s, v); i++) {
         u32 arg[3] = {0};
         for (u32 j = 0; j < kir_op_info(x->op)->n_args; j++) {
             bool is_cond = x->op == KI_SELECT && j == 0;
             arg[j] = spv_lane_as(s, kir_operand(x, j), i, is_cond ? SR_BOOL : r);
         }
         u32 id = spv_scalar(s, x->op, t, r, arg);
-        if (x->dtype == DT_I64 && r != to) id = spv_ins(s, SPV_U_CONVERT, spv_type_reg(s, to), id, 0, 0);
+        if (x->dtype == DT_I64 && r != to)
+            id = spv_ins(s, SPV_U_CONVERT, spv_type_reg(s, to), id, 0, 0);
         spv_set_lane(s, v, i, id);
     }
 }
@@ -324,14 +53,16 @@ static void reduce(struct spv *s, kval v)
     const struct kir_ins *x = kir_at(s->k, v);
     enum kir_op op = x->op == KI_HADD ? KI_ADD : x->op == KI_HMIN ? KI_MIN : KI_MAX;
     enum spv_reg r = spv_reg(s, x->a), to = spv_reg(s, v);
-    u32 lane[64], n = lanes_of(s, x->a);
+    u32 lane[64], n = spv_lanes(s, x->a);
     for (u32 i = 0; i < n; i++) lane[i] = spv_lane(s, x->a, i);
     for (n /= 2; n; n /= 2)
         for (u32 i = 0; i < n; i++) {
             const u32 arg[] = {lane[i], lane[i + n], 0};
             lane[i] = spv_scalar(s, op, kir_dtype(s->k, x->a), r, arg);
         }
-    if (r != to) lane[0] = spv_ins(s, to == SR_U64 ? SPV_S_CONVERT : SPV_U_CONVERT, spv_type_reg(s, to), lane[0], 0, 0);
+    if (r != to)
+        lane[0] = spv_ins(s, to == SR_U64 ? SPV_S_CONVERT : SPV_U_CONVERT, spv_type_reg(s, to),
+                          lane[0], 0, 0);
     spv_set_lane(s, v, 0, lane[0]);
 }
 
@@ -341,7 +72,7 @@ static void cast(struct spv *s, kval v)
 {
     const struct kir_ins *x = kir_at(s->k, v);
     enum dtype from = kir_dtype(s->k, x->a);
-    u32 n = lanes_of(s, v);
+    u32 n = spv_lanes(s, v);
     if (is_half(from) && x->dtype == DT_F32 && spv_is_packed(s, x->a)) {
         for (u32 i = 0; i < n; i += 2) {
             u32 a, b;
@@ -351,7 +82,8 @@ static void cast(struct spv *s, kval v)
         }
     } else if (is_half(x->dtype) && from == DT_F32 && n > 1) {
         for (u32 i = 0; i < n; i += 2)
-            spv_set_word(s, v, i / 2, spv_to_half2(s, x->dtype, spv_lane(s, x->a, i), spv_lane(s, x->a, i + 1)));
+            spv_set_word(s, v, i / 2,
+                         spv_to_half2(s, x->dtype, spv_lane(s, x->a, i), spv_lane(s, x->a, i + 1)));
     } else {
         for (u32 i = 0; i < n; i++) spv_set_lane(s, v, i, spv_cast(s, v, spv_lane(s, x->a, i)));
     }
@@ -369,7 +101,9 @@ static void choose(struct spv *s, kval v)
     }
     u32 cond = spv_lane(s, x->a, 0), type = spv_type_reg(s, SR_U32);
     for (u32 i = 0; i < spv_words(s, v); i++)
-        spv_set_word(s, v, i, spv_ins(s, SPV_SELECT, type, cond, spv_word(s, x->b, i), spv_word(s, x->c, i)));
+        spv_set_word(
+            s, v, i,
+            spv_ins(s, SPV_SELECT, type, cond, spv_word(s, x->b, i), spv_word(s, x->c, i)));
 }
 
 static void bits(struct spv *s, kval v)
@@ -377,7 +111,7 @@ static void bits(struct spv *s, kval v)
     const struct kir_ins *x = kir_at(s->k, v);
     enum dtype from = kir_dtype(s->k, x->a);
     enum spv_reg r = dtype_size(from) == 8 && from != DT_F64 ? SR_U64 : spv_reg(s, x->a);
-    for (u32 i = 0; i < lanes_of(s, v); i++)
+    for (u32 i = 0; i < spv_lanes(s, v); i++)
         spv_set_lane(s, v, i, spv_bits(s, from, x->dtype, spv_lane_as(s, x->a, i, r)));
 }
 
@@ -388,8 +122,10 @@ static enum spirv_op subgroup_op(enum kir_op op, enum dtype t)
     bool is_float = dtype_is_float(t), is_signed = dtype_kind(t) == DK_INT;
     switch ((int)op) {
     case KI_SGADD: return is_float ? SPV_GROUP_F_ADD : SPV_GROUP_I_ADD;
-    case KI_SGMIN: return is_float ? SPV_GROUP_F_MIN : is_signed ? SPV_GROUP_S_MIN : SPV_GROUP_U_MIN;
-    case KI_SGMAX: return is_float ? SPV_GROUP_F_MAX : is_signed ? SPV_GROUP_S_MAX : SPV_GROUP_U_MAX;
+    case KI_SGMIN:
+        return is_float ? SPV_GROUP_F_MIN : is_signed ? SPV_GROUP_S_MIN : SPV_GROUP_U_MIN;
+    case KI_SGMAX:
+        return is_float ? SPV_GROUP_F_MAX : is_signed ? SPV_GROUP_S_MAX : SPV_GROUP_U_MAX;
     default: unreachable();
     }
 }
@@ -411,7 +147,9 @@ static void across_subgroup(struct spv *s, kval v)
         SPV_PUT(&s->code, subgroup_op(x->op, x->dtype), type, id, scope, REDUCE, a);
         id = spv_wrap(s, x->dtype, id);
     }
-    if (r != to) id = spv_ins(s, to == SR_U64 ? SPV_S_CONVERT : SPV_U_CONVERT, spv_type_reg(s, to), id, 0, 0);
+    if (r != to)
+        id =
+            spv_ins(s, to == SR_U64 ? SPV_S_CONVERT : SPV_U_CONVERT, spv_type_reg(s, to), id, 0, 0);
     spv_set_lane(s, v, 0, id);
 }
 
@@ -443,9 +181,14 @@ static void open_loop(struct spv *s, struct walk *w, kval v)
 {
     const struct kir_ins *x = kir_at(s->k, v);
     u32 type = spv_type_reg(s, SR_U32), from = spv_lane_as(s, x->a, 0, SR_U32);
-    u32 to = spv_lane_as(s, x->b, 0, SR_U32), before = s->label, body = spv_id(s), index = spv_id(s);
+    u32 to = spv_lane_as(s, x->b, 0, SR_U32), before = s->label, body = spv_id(s),
+        index = spv_id(s);
     struct open *o = &w->open[w->n++];
-    *o = (struct open){.head = v, .merge = spv_id(s), .next = spv_id(s), .header = spv_id(s), .stepped = spv_id(s)};
+    *o = (struct open){.head = v,
+                       .merge = spv_id(s),
+                       .next = spv_id(s),
+                       .header = spv_id(s),
+                       .stepped = spv_id(s)};
     spv_branch(s, o->header);
     spv_label(s, o->header);
     SPV_PUT(&s->code, SPV_PHI, type, index, from, before, o->stepped, o->next);
@@ -498,7 +241,14 @@ static void close_structure(struct spv *s, struct walk *w)
 
 static void barrier(struct spv *s)
 {
-    enum { WORKGROUP = 2, ACQUIRE_RELEASE = 8, BUFFERS = 0x40, SHARED = 0x100, AVAILABLE = 0x2000, VISIBLE = 0x4000 };
+    enum {
+        WORKGROUP = 2,
+        ACQUIRE_RELEASE = 8,
+        BUFFERS = 0x40,
+        SHARED = 0x100,
+        AVAILABLE = 0x2000,
+        VISIBLE = 0x4000
+    };
     u32 semantics = ACQUIRE_RELEASE | BUFFERS | SHARED, scope = spv_u32(s, WORKGROUP);
     if (s->is_vulkan) semantics |= AVAILABLE | VISIBLE;
     SPV_PUT(&s->code, SPV_CONTROL_BARRIER, scope, scope, spv_u32(s, semantics));
@@ -516,8 +266,8 @@ static void pure(struct spv *s, kval v)
     case KI_CAST: cast(s, v); break;
     case KI_BITS: bits(s, v); break;
     case KI_SELECT: choose(s, v); break;
-    case KI_THREAD: spv_set_lane(s, v, 0, position(s, SPV_BI_LOCAL_ID, (u32)x->imm.i)); break;
-    case KI_SUBGROUP: spv_set_lane(s, v, 0, subgroup_number(s, x->imm.i)); break;
+    case KI_THREAD: spv_set_lane(s, v, 0, spv_thread(s, (u32)x->imm.i)); break;
+    case KI_SUBGROUP: spv_set_lane(s, v, 0, spv_subgroup(s, x->imm.i != 0)); break;
     case KI_HADD:
     case KI_HMIN:
     case KI_HMAX: reduce(s, v); break;
@@ -595,9 +345,9 @@ static bool may_need_pieces(const struct kir *k, kval grid)
 
 static u32 group_number(struct spv *s, kval grid, u32 dim)
 {
-    u32 id = position(s, SPV_BI_WORKGROUP_ID, dim);
+    u32 id = spv_group(s, dim);
     if (!may_need_pieces(s->k, grid)) return id;
-    u32 base = parameter(s, s->k->param.n + dim);
+    u32 base = spv_parameter(s, s->k->param.n + dim);
     return spv_ins(s, SPV_I_ADD, spv_type_reg(s, SR_U32), id, base, 0);
 }
 
@@ -618,7 +368,8 @@ static void put_entry(struct spv *s, u32 function, struct str name)
     for (u32 i = 0; i < s->used.n; i++) {
         bool is_input = false;
         for (i64 b = 0; b < countof(s->input); b++) is_input |= s->used.v[i] == s->input[b];
-        for (i64 b = 0; b < countof(s->input_lane); b++) is_input |= s->used.v[i] == s->input_lane[b];
+        for (i64 b = 0; b < countof(s->input_lane); b++)
+            is_input |= s->used.v[i] == s->input_lane[b];
         if (is_input || s->version >= 14) interface[n++] = s->used.v[i];
     }
     const u32 w[] = {COMPUTE, function};
@@ -674,8 +425,8 @@ void spv_kernel(struct spv *s)
 {
     const kval *end = find_ends(s);
     plan_params(s);
-    find_wide(s);
-    number_values(s);
+    spv_find_wide(s);
+    spv_number_values(s);
     spv_plan_arrays(s);
     for (kval v = 1; v < s->k->ins.n && !s->err->code; v++)
         if (kir_at(s->k, v)->op == KI_GRID) {

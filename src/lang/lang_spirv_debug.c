@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_spirv_debug.c: what debuggers and profilers show of a module: names of arrays and values, and lines of the kernel's text,
-// which travels with the module. With "nonsemantic" lines and functions are said in NonSemantic.Shader.DebugInfo.100, which survives
-// optimisation better than OpLine. All of it is optional and changes no instruction.
+// lang_spirv_debug.c: what debuggers and profilers show of a module: names of arrays and values,
+// and lines of the kernel's text, which travels with the module. With "nonsemantic" lines and
+// functions are said in NonSemantic.Shader.DebugInfo.100, which survives optimisation better than
+// OpLine. All of it is optional and changes no instruction.
 #include "lang/lang_spirv.h"
 
-enum { /* of NonSemantic.Shader.DebugInfo.100 */
-    DEBUG_COMPILATION_UNIT = 1, DEBUG_TYPE_FUNCTION = 8, DEBUG_FUNCTION = 20, DEBUG_SCOPE = 23,
-    DEBUG_SOURCE = 35, DEBUG_FUNCTION_DEFINITION = 101, DEBUG_LINE = 103,
+/* Instructions of NonSemantic.Shader.DebugInfo.100. */
+enum {
+    DEBUG_COMPILATION_UNIT = 1,
+    DEBUG_TYPE_FUNCTION = 8,
+    DEBUG_FUNCTION = 20,
+    DEBUG_SCOPE = 23,
+    DEBUG_SOURCE = 35,
+    DEBUG_FUNCTION_DEFINITION = 101,
+    DEBUG_LINE = 103,
 };
 
 bool spv_has_flag(const struct caps *c, const char *word)
@@ -46,11 +53,14 @@ static void declare_source(struct spv *s, struct str text)
     s->debug_set = spv_id(s);
     if (s->version < 16) spv_extension(s, "SPV_KHR_non_semantic_info");
     s->debug_source = SAY(s, &s->globals, DEBUG_SOURCE, s->file, string(s, text));
-    u32 version = spv_u32(s, INFO_VERSION), dwarf = spv_u32(s, DWARF_VERSION), language = spv_u32(s, UNKNOWN_LANGUAGE);
-    s->debug_unit = SAY(s, &s->globals, DEBUG_COMPILATION_UNIT, version, dwarf, s->debug_source, language);
+    u32 version = spv_u32(s, INFO_VERSION), dwarf = spv_u32(s, DWARF_VERSION),
+        language = spv_u32(s, UNKNOWN_LANGUAGE);
+    s->debug_unit =
+        SAY(s, &s->globals, DEBUG_COMPILATION_UNIT, version, dwarf, s->debug_source, language);
 }
 
-/* The line of every instruction in the kernel's text: kir_print gives each one line, but those that stand where they are used. */
+/* The line of every instruction in the kernel's text: kir_print gives each one line, but those that
+ * stand where they are used. */
 static void number_lines(struct spv *s)
 {
     u32 line = kir_threads(s->k) > 1 || s->k->subgroup ? 3 : 2;
@@ -85,7 +95,9 @@ void spv_debug_array(struct spv *s, kval array, u32 id, u32 unit)
 {
     const struct kir_ins *x = kir_at(s->k, array);
     if (!s->file) return;
-    if (x->op == KI_BUF) spv_debug_name(s, id, str_fmt(s->arena, "%.*s_%u", STR_ARG(s->k->buf.v[x->imm.i].name), unit));
+    if (x->op == KI_BUF)
+        spv_debug_name(s, id,
+                       str_fmt(s->arena, "%.*s_%u", STR_ARG(s->k->buf.v[x->imm.i].name), unit));
     else spv_debug_name(s, id, str_fmt(s->arena, "%s%u", kir_space_name(x->aux), s->line[array]));
 }
 
@@ -93,7 +105,9 @@ void spv_debug_value(struct spv *s, kval v, u32 i, u32 id)
 {
     if (!s->line || !s->line[v]) return;
     u32 n = kir_lanes(s->k, v);
-    spv_debug_name(s, id, n > 1 ? str_fmt(s->arena, "line%u.%u", s->line[v], i) : str_fmt(s->arena, "line%u", s->line[v]));
+    spv_debug_name(s, id,
+                   n > 1 ? str_fmt(s->arena, "line%u.%u", s->line[v], i)
+                         : str_fmt(s->arena, "line%u", s->line[v]));
 }
 
 void spv_debug_line(struct spv *s, kval v)
@@ -114,7 +128,8 @@ void spv_debug_function(struct spv *s, u32 function, struct str name, kval grid)
     if (!s->debug_set) return;
     u32 zero = spv_u32(s, 0), line = spv_u32(s, s->line[grid]), text = string(s, name);
     u32 type = SAY(s, &s->globals, DEBUG_TYPE_FUNCTION, zero, spv_type(s, SPV_TYPE_VOID, NULL, 0));
-    u32 id = SAY(s, &s->globals, DEBUG_FUNCTION, text, type, s->debug_source, line, zero, s->debug_unit, text, zero, line);
+    u32 id = SAY(s, &s->globals, DEBUG_FUNCTION, text, type, s->debug_source, line, zero,
+                 s->debug_unit, text, zero, line);
     SAY(s, &s->prologue, DEBUG_FUNCTION_DEFINITION, id, function);
     SAY(s, &s->prologue, DEBUG_SCOPE, id);
 }

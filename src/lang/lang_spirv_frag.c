@@ -5,7 +5,7 @@
 // whatever its width: the extension reads through a pointer to any scalar or vector.
 #include "lang/lang_spirv.h"
 
-enum { SUBGROUP = 3 };                                   /* scope */
+enum { SUBGROUP = 3 }; /* scope */
 enum { USE_A = 0, USE_B = 1, USE_ACC = 2 };
 enum { ROW_MAJOR = 0, COLUMN_MAJOR = 1 };
 enum { SIGNED_A = 1, SIGNED_B = 2, SIGNED_C = 4, SIGNED_RESULT = 8 };
@@ -31,7 +31,10 @@ static u32 component_type(struct spv *s, enum dtype t)
     case N_DTYPES:
     default: unreachable();
     }
-    enum spv_reg r = t == DT_F32 ? SR_F32 : t == DT_F64 ? SR_F64 : dtype_size(t) == 8 ? SR_U64 : SR_U32;
+    enum spv_reg r = t == DT_F32          ? SR_F32
+                     : t == DT_F64        ? SR_F64
+                     : dtype_size(t) == 8 ? SR_U64
+                                          : SR_U32;
     return spv_type_reg(s, r);
 }
 
@@ -55,7 +58,9 @@ static u32 component(struct spv *s, enum dtype t, kval v)
     return id;
 }
 
-struct place { u32 pointer, layout, pitch; };
+struct place {
+    u32 pointer, layout, pitch;
+};
 
 static struct place place_of(struct spv *s, const struct kir_ins *x, kval pitch)
 {
@@ -81,14 +86,17 @@ static void store(struct spv *s, const struct kir_ins *x)
             NON_PRIVATE);
 }
 
-static bool is_signed(const struct spv *s, kval v) { return dtype_kind(kir_dtype(s->k, v)) == DK_INT; }
+static bool is_signed(const struct spv *s, kval v)
+{
+    return dtype_kind(kir_dtype(s->k, v)) == DK_INT;
+}
 
 static void multiply(struct spv *s, kval v)
 {
     const struct kir_ins *x = kir_at(s->k, v);
     u32 flags = (is_signed(s, x->a) ? SIGNED_A : 0) | (is_signed(s, x->b) ? SIGNED_B : 0) |
                 (is_signed(s, x->c) ? SIGNED_C | SIGNED_RESULT : 0);
-    const u32 w[] = {spv_type_frag(s, v), spv_id(s), spv_lane(s, x->a, 0), spv_lane(s, x->b, 0),
+    const u32 w[] = {spv_type_frag(s, v),  spv_id(s), spv_lane(s, x->a, 0), spv_lane(s, x->b, 0),
                      spv_lane(s, x->c, 0), flags};
     spv_put(&s->code, SPV_MATRIX_MULADD, w, flags ? 6 : 5);
     spv_set_lane(s, v, 0, w[1]);
@@ -105,7 +113,8 @@ static u32 cast(struct spv *s, kval v)
     bool extends = is_signed(s, from_float ? v : a);
     enum spirv_op op = to_float     ? extends ? SPV_CONVERT_S_TO_F : SPV_CONVERT_U_TO_F
                        : from_float ? extends ? SPV_CONVERT_F_TO_S : SPV_CONVERT_F_TO_U
-                                    : extends ? SPV_S_CONVERT : SPV_U_CONVERT;
+                       : extends    ? SPV_S_CONVERT
+                                    : SPV_U_CONVERT;
     if (!from_float && !to_float && dtype_size(from) == dtype_size(to)) op = SPV_BITCAST;
     return spv_ins(s, op, type, x, 0, 0);
 }
@@ -119,13 +128,15 @@ void spv_frag(struct spv *s, kval v)
     case KI_FSTORE: store(s, x); break;
     case KI_FMMA: multiply(s, v); break;
     case KI_FILL:
-        spv_set_lane(s, v, 0, spv_ins(s, SPV_COMPOSITE_CONSTRUCT, spv_type_frag(s, v),
-                                      component(s, x->dtype, x->a), 0, 0));
+        spv_set_lane(s, v, 0,
+                     spv_ins(s, SPV_COMPOSITE_CONSTRUCT, spv_type_frag(s, v),
+                             component(s, x->dtype, x->a), 0, 0));
         break;
     case KI_CAST: spv_set_lane(s, v, 0, cast(s, v)); break;
     case KI_ADD:
-        spv_set_lane(s, v, 0, spv_ins(s, add, spv_type_frag(s, v), spv_lane(s, x->a, 0),
-                                      spv_lane(s, x->b, 0), 0));
+        spv_set_lane(
+            s, v, 0,
+            spv_ins(s, add, spv_type_frag(s, v), spv_lane(s, x->a, 0), spv_lane(s, x->b, 0), 0));
         break;
     default: unreachable();
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_spirv_half.c: types smaller than a word. A half is the 16 bits of f16 or bf16 at the bottom of a word; vectors of small
-// types can be packed, two or four lanes a word, lane 0 lowest.
+// lang_spirv_half.c: types smaller than a word. A half is the 16 bits of f16 or bf16 at the bottom
+// of a word; vectors of small types can be packed, two or four lanes a word, lane 0 lowest.
 //
 // Rounding to f16 is to nearest, ties to even, on every device: where the target can be told so
 // (caps.has_rte_f16), by its conversion; else by integer arithmetic, because drivers are free to
@@ -75,15 +75,18 @@ static u32 convert_pair(struct spv *s, u32 x, u32 y)
     return word(s, SPV_BITCAST, pair, 0);
 }
 
-/* The bits of |x|, which is below 2^16, rounded to f16. Below 2^-14, adding 1/2 leaves the denormal's bits at the bottom, rounded;
-   above, the 13 bits that go are rounded by an addition that may carry into the exponent, up to infinity. */
+/* The bits of |x|, which is below 2^16, rounded to f16. Below 2^-14, adding 1/2 leaves the
+   denormal's bits at the bottom, rounded; above, the 13 bits that go are rounded by an addition
+   that may carry into the exponent, up to infinity. */
 static u32 round_f16(struct spv *s, u32 a)
 {
     u32 half = spv_u32(s, 0x3f000000);
-    u32 sum = spv_ins(s, SPV_F_ADD, spv_type_reg(s, SR_F32), as_f32(s, a), spv_const_f(s, SR_F32, 0.5), 0);
+    u32 sum = spv_ins(s, SPV_F_ADD, spv_type_reg(s, SR_F32), as_f32(s, a),
+                      spv_const_f(s, SR_F32, 0.5), 0);
     SPV_PUT(&s->decorations, SPV_DECORATE, sum, SPV_DEC_NO_CONTRACTION);
     u32 tiny = word(s, SPV_I_SUB, word(s, SPV_BITCAST, sum, 0), half);
-    u32 odd = spv_ins(s, SPV_BIT_FIELD_U_EXTRACT, spv_type_reg(s, SR_U32), a, spv_u32(s, 13), spv_u32(s, 1));
+    u32 odd = spv_ins(s, SPV_BIT_FIELD_U_EXTRACT, spv_type_reg(s, SR_U32), a, spv_u32(s, 13),
+                      spv_u32(s, 1));
     u32 normal = word(s, SPV_I_ADD, word(s, SPV_I_ADD, a, spv_u32(s, 0xc8000fff)), odd);
     normal = word(s, SPV_SHIFT_RIGHT_LOGICAL, normal, spv_u32(s, 13));
     return choose(s, test(s, SPV_U_LESS_THAN, a, spv_u32(s, 0x38800000)), tiny, normal);
@@ -96,7 +99,8 @@ static u32 to_f16(struct spv *s, u32 x)
     u32 large = choose(s, is_nan, spv_u32(s, 0x7e00), spv_u32(s, 0x7c00));
     u32 is_small = test(s, SPV_U_LESS_THAN, a, spv_u32(s, 0x47800000));
     u32 r = choose(s, is_small, round_f16(s, a), large);
-    u32 sign = word(s, SPV_BITWISE_AND, word(s, SPV_SHIFT_RIGHT_LOGICAL, u, spv_u32(s, 16)), spv_u32(s, 0x8000));
+    u32 sign = word(s, SPV_BITWISE_AND, word(s, SPV_SHIFT_RIGHT_LOGICAL, u, spv_u32(s, 16)),
+                    spv_u32(s, 0x8000));
     return word(s, SPV_BITWISE_OR, r, sign);
 }
 
@@ -104,7 +108,8 @@ static u32 to_bf16(struct spv *s, u32 x)
 {
     u32 u = word(s, SPV_BITCAST, x, 0), sixteen = spv_u32(s, 16);
     u32 a = word(s, SPV_BITWISE_AND, u, spv_u32(s, 0x7fffffff));
-    u32 odd = spv_ins(s, SPV_BIT_FIELD_U_EXTRACT, spv_type_reg(s, SR_U32), u, sixteen, spv_u32(s, 1));
+    u32 odd =
+        spv_ins(s, SPV_BIT_FIELD_U_EXTRACT, spv_type_reg(s, SR_U32), u, sixteen, spv_u32(s, 1));
     u32 r = word(s, SPV_I_ADD, word(s, SPV_I_ADD, u, spv_u32(s, 0x7fff)), odd);
     u32 nan = word(s, SPV_BITWISE_OR, u, spv_u32(s, 0x400000));
     r = choose(s, test(s, SPV_U_LESS_THAN, spv_u32(s, 0x7f800000), a), nan, r);
@@ -146,8 +151,8 @@ u32 spv_pack(struct spv *s, enum dtype t, const u32 *lane)
             r = x;
             continue;
         }
-        const u32 id = spv_id(s), w[] = {spv_type_reg(s, SR_U32), id,
-                                         r, x, spv_u32(s, i * bits), spv_u32(s, bits)};
+        const u32 id = spv_id(s),
+                  w[] = {spv_type_reg(s, SR_U32), id, r, x, spv_u32(s, i * bits), spv_u32(s, bits)};
         spv_put(&s->code, SPV_BIT_FIELD_INSERT, w, countof(w));
         r = id;
     }

@@ -202,15 +202,15 @@ bool spv_assemble(struct spv *s, struct buf *out)
 {
     put_modes(s);
     if (s->version < 13) spv_extension(s, "SPV_KHR_storage_buffer_storage_class");
-    const u32 minor = s->version % 10, head[SPIRV_HEADER] = {
-        SPIRV_MAGIC, 1u << 16 | minor << 8, 0, s->n_ids + 1, 0};
+    const u32 minor = s->version % 10,
+              head[SPIRV_HEADER] = {SPIRV_MAGIC, 1u << 16 | minor << 8, 0, s->n_ids + 1, 0};
     buf_put(out, head, sizeof head);
     buf_str(out, buf_view(&s->capabilities));
     buf_str(out, buf_view(&s->extensions));
-    if (s->glsl)
-        spv_put_text(out, SPV_EXT_INST_IMPORT, &s->glsl, 1, S("GLSL.std.450"), NULL, 0);
+    if (s->glsl) spv_put_text(out, SPV_EXT_INST_IMPORT, &s->glsl, 1, S("GLSL.std.450"), NULL, 0);
     if (s->debug_set)
-        spv_put_text(out, SPV_EXT_INST_IMPORT, &s->debug_set, 1, S("NonSemantic.Shader.DebugInfo.100"), NULL, 0);
+        spv_put_text(out, SPV_EXT_INST_IMPORT, &s->debug_set, 1,
+                     S("NonSemantic.Shader.DebugInfo.100"), NULL, 0);
     put_memory_model(s, out);
     buf_str(out, buf_view(&s->entries));
     buf_str(out, buf_view(&s->modes));

@@ -9,9 +9,15 @@
 
 #include <math.h>
 
-enum { /* of GLSL.std.450; of bounded error there */
-    GLSL_ROUND_EVEN = 2, GLSL_TRUNC = 3, GLSL_FABS = 4, GLSL_FLOOR = 8, GLSL_CEIL = 9,
-    GLSL_SQRT = 31, GLSL_FMA = 50,
+/* Instructions of GLSL.std.450, of bounded error there. */
+enum {
+    GLSL_ROUND_EVEN = 2,
+    GLSL_TRUNC = 3,
+    GLSL_FABS = 4,
+    GLSL_FLOOR = 8,
+    GLSL_CEIL = 9,
+    GLSL_SQRT = 31,
+    GLSL_FMA = 50,
 };
 
 enum spv_reg spv_reg(const struct spv *s, kval v)
@@ -98,7 +104,8 @@ static u32 by_spelling(struct spv *s, enum kir_op op, enum dtype t, enum spv_reg
     bool is_test = kir_op_info(op)->rule == 'B', is_unary = kir_op_info(op)->n_args == 1;
     u32 id = bin(s, spelling_of(op, t), is_test ? SR_BOOL : r, x[0], is_unary ? 0 : x[1]);
     bool rounds = op == KI_ADD || op == KI_SUB || op == KI_MUL || op == KI_DIV;
-    if (rounds && dtype_is_float(t)) SPV_PUT(&s->decorations, SPV_DECORATE, id, SPV_DEC_NO_CONTRACTION);
+    if (rounds && dtype_is_float(t))
+        SPV_PUT(&s->decorations, SPV_DECORATE, id, SPV_DEC_NO_CONTRACTION);
     return spellings[op].leaves_range ? spv_wrap(s, t, id) : id;
 }
 
@@ -140,9 +147,12 @@ static u32 magnitude(struct spv *s, enum dtype t, enum spv_reg r, u32 x)
     return spv_wrap(s, t, select_id(s, r, is_less, bin(s, SPV_S_NEGATE, r, x, 0), x));
 }
 
-/* Loops. Vulkan's own remainder of floats is as good as x - y*trunc(x/y), and there is no power of integers. */
+/* Loops. Vulkan's own remainder of floats is as good as x - y*trunc(x/y), and there is no power of
+ * integers. */
 
-struct loop { u32 before, header, body, next, merge; };
+struct loop {
+    u32 before, header, body, next, merge;
+};
 
 static struct loop loop_open(struct spv *s)
 {
@@ -153,7 +163,8 @@ static struct loop loop_open(struct spv *s)
 }
 
 /* A value that is `first` in the first round and `later` afterwards. */
-static void loop_value(struct spv *s, const struct loop *l, enum spv_reg r, u32 id, u32 first, u32 later)
+static void loop_value(struct spv *s, const struct loop *l, enum spv_reg r, u32 id, u32 first,
+                       u32 later)
 {
     SPV_PUT(&s->code, SPV_PHI, spv_type_reg(s, r), id, first, l->before, later, l->next);
 }
@@ -186,7 +197,8 @@ static void put_as(struct spv *s, enum spirv_op op, enum spv_reg r, u32 id, u32 
 /* By squaring, as int_pow of kir; negative exponents give 0. */
 static u32 power_int(struct spv *s, enum dtype t, enum spv_reg r, const u32 *x)
 {
-    u32 base = spv_id(s), n = spv_id(s), result = spv_id(s), base2 = spv_id(s), n2 = spv_id(s), result2 = spv_id(s);
+    u32 base = spv_id(s), n = spv_id(s), result = spv_id(s), base2 = spv_id(s), n2 = spv_id(s),
+        result2 = spv_id(s);
     u32 zero = spv_const_i(s, r, 0), one = spv_const_i(s, r, 1), type = spv_type_reg(s, r);
     bool has_sign = is_signed(t) || t == DT_U64;
     struct loop l = loop_open(s);
@@ -205,7 +217,11 @@ static u32 power_int(struct spv *s, enum dtype t, enum spv_reg r, const u32 *x)
     return spv_wrap(s, t, result);
 }
 
-struct format { u64 exponent, mantissa, sign; enum spv_reg bits; double tiny; };
+struct format {
+    u64 exponent, mantissa, sign;
+    enum spv_reg bits;
+    double tiny;
+};
 
 static struct format format_of(enum spv_reg r)
 {
@@ -244,7 +260,8 @@ static u32 remainder_float(struct spv *s, enum spv_reg r, const u32 *x)
     loop_next(s, &l);
     put_as(s, SPV_F_SUB, r, rest2, rest, largest_multiple(s, &f, r, d, rest));
     loop_close(s, &l);
-    u32 sign = bin(s, SPV_BITWISE_AND, f.bits, bin(s, SPV_BITCAST, f.bits, x[0], 0), spv_const_i(s, f.bits, (i64)f.sign));
+    u32 sign = bin(s, SPV_BITWISE_AND, f.bits, bin(s, SPV_BITCAST, f.bits, x[0], 0),
+                   spv_const_i(s, f.bits, (i64)f.sign));
     u32 u = bin(s, SPV_BITWISE_OR, f.bits, bin(s, SPV_BITCAST, f.bits, rest, 0), sign);
     return select_id(s, r, is_valid, bin(s, SPV_BITCAST, r, u, 0), spv_const_f(s, r, (double)NAN));
 }
@@ -269,13 +286,13 @@ static u32 multiply_add(struct spv *s, enum dtype t, enum spv_reg r, const u32 *
     return spv_ins(s, SPV_F_ADD, type, spv_ins(s, SPV_F_MUL, type, x[0], x[1], 0), x[2], 0);
 }
 
-/* Functions that GLSL.std.450 has for all floats, exact or as good as the target's division. Transcendental ones were expanded when
-   the text was made. */
+/* Functions that GLSL.std.450 has for all floats, exact or as good as the target's division.
+   Transcendental ones were expanded when the text was made. */
 static u32 function_of(struct spv *s, enum kir_op op, enum spv_reg r, const u32 *x)
 {
     static const u8 glsl[N_KIR_OPS] = {
-        [KI_ABS] = GLSL_FABS,   [KI_SQRT] = GLSL_SQRT,   [KI_FLOOR] = GLSL_FLOOR,
-        [KI_CEIL] = GLSL_CEIL,  [KI_TRUNC] = GLSL_TRUNC, [KI_RINT] = GLSL_ROUND_EVEN,
+        [KI_ABS] = GLSL_FABS,  [KI_SQRT] = GLSL_SQRT,   [KI_FLOOR] = GLSL_FLOOR,
+        [KI_CEIL] = GLSL_CEIL, [KI_TRUNC] = GLSL_TRUNC, [KI_RINT] = GLSL_ROUND_EVEN,
     };
     if (glsl[op]) return spv_ext(s, glsl[op], spv_type_reg(s, r), x[0], 0, 0);
     err_set(s->err, ERR_UNSUPPORTED, "kernel '%.*s' holds '%s', which is to be expanded first",
@@ -291,8 +308,7 @@ u32 spv_scalar(struct spv *s, enum kir_op op, enum dtype t, enum spv_reg r, cons
     case KI_MIN:
     case KI_MAX: return extreme(s, op, t, r, x);
     case KI_DIV: return quotient(s, t, r, x);
-    case KI_MOD:
-        return is_float ? remainder_float(s, r, x) : remainder_int(s, t, r, x);
+    case KI_MOD: return is_float ? remainder_float(s, r, x) : remainder_int(s, t, r, x);
     case KI_POW:
         if (!is_float) return power_int(s, t, r, x);
         break;
@@ -317,8 +333,7 @@ static u32 cast_to_bool(struct spv *s, enum dtype from, enum spv_reg r, u32 x)
     if (from == DT_BOOL) return x;
     if (is_half(from)) x = spv_from_half(s, from, x), r = SR_F32;
     bool is_float = r == SR_F32 || r == SR_F64;
-    if (is_float)
-        return bin(s, SPV_F_UNORD_NOT_EQUAL, SR_BOOL, x, spv_const_f(s, r, 0));
+    if (is_float) return bin(s, SPV_F_UNORD_NOT_EQUAL, SR_BOOL, x, spv_const_f(s, r, 0));
     return bin(s, SPV_I_NOT_EQUAL, SR_BOOL, x, spv_const_i(s, r, 0));
 }
 
@@ -367,7 +382,9 @@ u32 spv_bits(struct spv *s, enum dtype from, enum dtype to, u32 x)
 {
     bool was_float = from == DT_F32 || from == DT_F64, is_float = to == DT_F32 || to == DT_F64;
     if (was_float != is_float) {
-        enum spv_reg r = dtype_size(to) == 8 ? is_float ? SR_F64 : SR_U64 : is_float ? SR_F32 : SR_U32;
+        enum spv_reg r = dtype_size(to) == 8 ? is_float ? SR_F64 : SR_U64
+                         : is_float          ? SR_F32
+                                             : SR_U32;
         return bin(s, SPV_BITCAST, r, x, 0);
     }
     return spv_wrap(s, to, x); /* from other small types: their low bits, extended anew */

@@ -31,7 +31,8 @@ static bool check(const struct kir *k, const struct caps *c, struct err *e)
 {
     u32 n = kir_threads(k), version = c->spirv;
     if (c->max_group && n > c->max_group)
-        return err_set(e, ERR_UNSUPPORTED, "kernel '%.*s' has groups of %u threads, the target at most %u",
+        return err_set(e, ERR_UNSUPPORTED,
+                       "kernel '%.*s' has groups of %u threads, the target at most %u",
                        STR_ARG(k->name), n, c->max_group);
     if (has_fragments(k) && version < 13)
         return err_set(e, ERR_UNSUPPORTED, "kernel '%.*s' has fragments, which spir-v 1.%u lacks",
@@ -41,9 +42,9 @@ static bool check(const struct kir *k, const struct caps *c, struct err *e)
 
 static void release(struct spv *s)
 {
-    struct buf *const all[] = {&s->capabilities, &s->extensions, &s->entries, &s->modes, &s->strings,
-                               &s->names, &s->decorations, &s->globals, &s->functions, &s->vars, &s->prologue,
-                               &s->code};
+    struct buf *const all[] = {&s->capabilities, &s->extensions, &s->entries,     &s->modes,
+                               &s->strings,      &s->names,      &s->decorations, &s->globals,
+                               &s->functions,    &s->vars,       &s->prologue,    &s->code};
     for (i64 i = 0; i < countof(all); i++) buf_release(all[i]);
 }
 
@@ -54,15 +55,19 @@ static void preamble(struct spv *s)
     spv_debug_open(s);
     if (!s->k->subgroup) return;
     u32 id = spv_id(s);
-    spv_put_text(&s->strings, SPV_STRING, &id, 1, str_fmt(s->arena, "quern subgroup=%u", s->k->subgroup),
-                 NULL, 0);
+    spv_put_text(&s->strings, SPV_STRING, &id, 1,
+                 str_fmt(s->arena, "quern subgroup=%u", s->k->subgroup), NULL, 0);
 }
 
 static bool write_module(struct buf *out, const struct kir *k, const struct caps *c, struct err *e)
 {
     struct arena a = {0};
     struct err why = {0};
-    struct spv s = {.k = k, .caps = c, .arena = &a, .err = &why, .version = c->spirv ? c->spirv : 10,
+    struct spv s = {.k = k,
+                    .caps = c,
+                    .arena = &a,
+                    .err = &why,
+                    .version = c->spirv ? c->spirv : 10,
                     .is_vulkan = has_fragments(k)};
     map_init(&s.known, &a);
     preamble(&s);
