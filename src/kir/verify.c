@@ -198,7 +198,8 @@ static bool check_convert(struct checker *c)
 {
     const struct kir_ins *x = c->x, *a = arg(c, x->a);
     NEED(x->lanes == a->lanes && is_same_shape(x, a), "wrong result type");
-    NEED(!a->role || a->role == KR_ACC, "cast of a fragment that does not accumulate");
+    NEED(!a->role || (a->role == KR_ACC && x->dtype != DT_BOOL),
+         "cast of a fragment that does not accumulate");
     if (x->op == KI_BITS)
         NEED(dtype_size(x->dtype) == dtype_size(a->dtype) && x->dtype != DT_BOOL &&
                  a->dtype != DT_BOOL,
