@@ -26,7 +26,7 @@ static void try_family(const char *name, bool (*build)(struct bed *b), u64 n_see
 static void test_gemm(void **state) { try_family("group_gemm", random_gemm, 50); }
 static void test_gemv(void **state) { try_family("group_gemv", random_gemm, 90); }
 static void test_matrix(void **state) { try_family("matrix_gemm", random_gemm, 60); }
-static void test_row(void **state) { try_family("group_row", random_row, 60); }
+static void test_row(void **state) { try_family("group_row", random_row, 100); }
 /* What is chosen without measurements on a large device with matrix units. */
 static void expect_default(const char *name, enum dtype t, const char *op, const i64 *a, const i64 *w)
 {

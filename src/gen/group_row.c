@@ -450,7 +450,8 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     i64 n = r->s.threads * r->s.rows;
     group_init(&r->g, m, n, r->s.sub ? group_subgroup(c, n) : 0);
     emit_args(m);
-    if (r->x.fused && r->s.chunks == 1) do_rows(r);
+    if (r->s.chunks > 1) r->x.fused = false; /* results are addressed: axes must not be merged */
+    if (r->x.fused) do_rows(r);
     else do_apart(r, t, c);
 }
 
@@ -589,7 +590,7 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
 const struct gen gen_group_row = {
     .version = 1,
     .name = "group_row",
-    .revision = 1,
+    .revision = 2,
     .param = param,
     .n_param = N_PARAM,
     .match = match,
