@@ -95,8 +95,8 @@ static bool takes_output(struct group_conv *g, u32 i)
            is_pointwise_behind(t, v, from, g->c.y);
 }
 
-/* One tap that moves nothing: pixels are merged where all operands allow. An axis that carries several has index 0 on the others,
-   see gen_space.c. */
+/* One tap that moves nothing: pixels are merged where all operands allow. An axis that carries
+   several has index 0 on the others, see gen_space.c. */
 static void flatten(struct conv *c)
 {
     if (!c->point || !c->plain) return;
@@ -221,14 +221,22 @@ static i64 weight_copies(const struct group_conv *g)
     return ceil_div(g->n_weights / g->w_vec, g->s.threads);
 }
 
+i64 group_conv_copies(const struct group_conv *g)
+{
+    return (g->s.patch ? patch_copies(g) : 0) + (g->s.weights ? weight_copies(g) : 0);
+}
+
+/* Loads of a thread go to registers, all of them, before the first is stored: they are under way at
+ * the same time. */
+static bool by_registers(const struct group_conv *g) { return group_conv_copies(g) <= MAX_COPIES; }
+
 bool group_conv_fits(const struct group_conv *g, const struct caps *c)
 {
     const struct group_work *s = &g->s;
     bool staged = s->patch || s->weights;
     if (s->threads > c->max_group || group_conv_shared(g) > c->shared_bytes) return false;
     if (s->pipe != PIPE_NONE && (g->n_in == 1 || !staged)) return false;
-    i64 ahead = (s->patch ? patch_copies(g) : 0) + (s->weights ? weight_copies(g) : 0);
-    if (s->pipe != PIPE_NONE && ahead > MAX_COPIES) return false;
+    if (s->pipe != PIPE_NONE && !by_registers(g)) return false;
     if (s->wide && g->type == graph_value(g->c.g, g->c.x)->dtype) return false;
     if (g->tail.ragged && !s->by_shared) return false;
     return s->ty % group_conv_window(g, g->c.ya) == 0 && s->tx % group_conv_window(g, g->c.xa) == 0;
@@ -311,7 +319,7 @@ void group_conv_open(struct group_conv *g, struct emit *m)
     if (n) g->patch = kir_alloc(k, KS_SHARED, g->cell, 1, kir_int(k, n));
     n = g->n_weights * buffers(g);
     if (g->s.weights) g->weights = kir_alloc(k, KS_SHARED, w, 1, kir_int(k, n));
-    if (g->s.pipe == PIPE_NONE) return;
+    if (!by_registers(g)) return;
     if (g->s.patch)
         g->next_patch = kir_alloc(k, KS_REG, g->cell, (u32)g->vec, kir_int(k, patch_copies(g)));
     if (g->s.weights)
@@ -520,9 +528,10 @@ static kval buffer_of(const struct group_conv *g, kval block, i64 size)
     return g->s.pipe == PIPE_DOUBLE ? kir_mul_i(k, kir_mod_i(k, block, 2), size) : kir_int(k, 0);
 }
 
-static void copy_block(const struct group_conv *g, kval block, bool late)
+/* From memory, to registers where these take all of it, else to shared memory. */
+static void load_block(const struct group_conv *g, kval block)
 {
-    struct piece p = {.late = late, .at = buffer_of(g, block, g->n_patch)};
+    struct piece p = {.late = by_registers(g), .at = buffer_of(g, block, g->n_patch)};
     if (g->s.patch) copy_patch(g, p, block);
     p.at = buffer_of(g, block, g->n_weights);
     if (g->s.weights)
@@ -549,6 +558,7 @@ static void land_weights(const struct group_conv *g, struct piece *p, kval to)
 static void land_block(const struct group_conv *g, kval block)
 {
     struct piece p = {0};
+    if (!by_registers(g)) return;
     if (g->s.patch) each_piece(g, patch_pieces(g), p, land_pixel, buffer_of(g, block, g->n_patch));
     if (g->s.weights)
         each_piece(g, g->n_weights / g->w_vec, p, land_weights, buffer_of(g, block, g->n_weights));
@@ -569,7 +579,8 @@ static void blocks_in_turn(struct group_conv *g, group_step *step, void *user)
     struct kir *k = g->m->k;
     bool staged = g->s.patch || g->s.weights, many = g->n_in > 1;
     kval b = many ? kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, g->n_in), 1) : kir_int(k, 0);
-    copy_block(g, b, false);
+    load_block(g, b);
+    land_block(g, b);
     if (staged) kir_barrier(k);
     do_step(g, b, step, user);
     if (staged && (many || g->n_result)) kir_barrier(k);
@@ -583,12 +594,13 @@ void group_conv_blocks(struct group_conv *g, group_step *step, void *user)
         blocks_in_turn(g, step, user);
         return;
     }
-    copy_block(g, kir_int(k, 0), false);
+    load_block(g, kir_int(k, 0));
+    land_block(g, kir_int(k, 0));
     kir_barrier(k);
     kval b = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, g->n_in), 1);
     kval next = kir_add_i(k, b, 1), more = kir_lt(k, next, kir_int(k, g->n_in));
     kir_if(k, more);
-    copy_block(g, next, true);
+    load_block(g, next);
     kir_end(k);
     do_step(g, b, step, user);
     if (g->s.pipe == PIPE_AHEAD) kir_barrier(k);

@@ -57,7 +57,7 @@ struct group_conv {
     kval thread, group, block;     /* number of the group of channels, of the block of outputs */
     kval pos[MAX_RANK], y0, x0;    /* first output of the tile */
     kval packed, patch, weights;   /* arrays */
-    kval next_patch, next_weights; /* registers of PIPE_AHEAD */
+    kval next_patch, next_weights; /* registers on the way there */
 };
 
 /* Takes the task apart. false: not for these families. */
@@ -67,6 +67,7 @@ void group_conv_plan(struct group_conv *g, const struct group_work *s);
 i64 group_conv_shared(const struct group_conv *g);              /* bytes of shared memory */
 bool group_conv_fits(const struct group_conv *g, const struct caps *c); /* what both families ask of a plan */
 
+i64 group_conv_copies(const struct group_conv *g); /* of a thread, of one block */
 i64 group_conv_window(const struct group_conv *g, i32 axis); /* of the pooling, 1: none */
 i64 group_conv_size(const struct group_conv *g, i32 axis);   /* outputs along a tiled axis, 1: no such axis */
 double group_conv_halo(const struct group_conv *g); /* elements of input copied per element that the tile stands on */

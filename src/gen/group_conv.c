@@ -354,6 +354,7 @@ static double seconds(struct thread_conv *t, const struct caps *caps, const i64 
     double pixels = (double)(t->rx * t->ry);
     struct group_cost x = {.loads = loads_of(t), .rate = 1};
     x.regs = pixels * (double)(t->rc + t->cv) + (double)t->rc + 30;
+    if (t->g.s.pipe != PIPE_NONE) x.regs += 4 * (double)group_conv_copies(&t->g);
     if (x.regs > 220) x.rate = 0.4; /* spilled */
     if (!t->unroll) x.loads += 0.1;
     if (t->g.s.wide) x.loads *= 0.95;

@@ -239,7 +239,8 @@ static double registers(const struct matrix_conv *t)
 {
     double acc = (double)(t->sgm * t->sgn * t->m * t->n * dtype_size(t->acc_type.dtype));
     double a = (double)((t->sgm * t->m + t->n) * t->k * dtype_size(t->a.dtype));
-    return (acc + a) / (4 * (double)t->sub) + (t->g.s.pipe == PIPE_NONE ? 30 : 60);
+    double ahead = t->g.s.pipe == PIPE_NONE ? 0 : 4 * (double)group_conv_copies(&t->g);
+    return (acc + a) / (4 * (double)t->sub) + ahead + 30;
 }
 
 /* Not more than one tile hangs over, by less than half of it, unless it is the smallest. */
@@ -281,8 +282,8 @@ static bool legal(const struct task *task, const struct caps *caps, const struct
     return is_sensible(caps, s->v) && group_conv_of(&t.g, task) && is_legal(&t, caps, s);
 }
 
-/* The least schedule of a shape that the target lists; false: none for this task. Sums of f16 are for those who measure and
-   check, never a default. */
+/* The least schedule of a shape that the target lists; false: none for this task. Sums of f16 are
+   for those who measure and check, never a default. */
 static bool least_sched(struct matrix_conv *t, const struct caps *caps, const struct caps_matrix *x,
                         struct sched *s)
 {
