@@ -153,6 +153,8 @@ done
 printf '#version 460\nvoid main() {}\n' > input.comp
 cp input.comp output.comp
 code 0 sh module.sh; is_file pipe/modules/denoxcnv/main.c
+code 0 "$quern" show pipe/modules/denoxcnv/*.spv; says '^kernel main'
+code 0 "$quern" compile net.onnx -o dump.dnx --device vulkan --untuned -d spirv
 code 0 denox dumpcsv gpu.db -o gpu.csv; is_file gpu.csv
 code 0 denox bench net.dnx --spec H=17 W=31 --samples 3 --timeout 1; says 'median'
 code 0 denox net.onnx --db gpu.db -o other.dnx --device '*NVIDIA*' --input-shape=H:W:C; says 'was populated with'

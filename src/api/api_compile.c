@@ -63,6 +63,18 @@ struct build_env {
     quern *q;
 };
 
+/* The stage is called as the language is. */
+static void dump_binary(const struct build_env *v, struct str code)
+{
+    const struct lang *l = v->b.lang;
+    struct buf text = {0};
+    struct err e = {0};
+    if (!l->disassemble || !api_wants_dump(v->q, l->name)) return;
+    if (l->disassemble(&text, code, &e)) api_dump(v->q, l->name, buf_view(&text));
+    else log_printf(&v->q->log, 1, "%s", e.msg);
+    buf_release(&text);
+}
+
 static bool build_texts(void *user, const struct str *text, u32 n, struct str *out, struct arena *a,
                         struct err *e)
 {
@@ -74,6 +86,7 @@ static bool build_texts(void *user, const struct str *text, u32 n, struct str *o
         if (!r[i].ok)
             return err_set(e, ERR_FAILED, "a kernel does not build: %.*s", STR_ARG(r[i].message));
         out[i] = r[i].code;
+        dump_binary(v, out[i]);
     }
     return true;
 }

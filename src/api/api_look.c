@@ -4,9 +4,11 @@
 // include/quern.h.
 #include "api/api_model.h"
 
+#include "core/spirv.h"
 #include "import/import.h"
 
 #include <jansson.h>
+#include <string.h>
 
 void quern_text_free(char *text) { mem_free(text); }
 
@@ -64,7 +66,9 @@ static void put_ios(struct buf *b, const struct plan *p, const char *what, const
     for (u32 i = 0; i < n; i++) {
         buf_printf(b, "%s %.*s %s [", what, STR_ARG(io[i].name), dtype_name(io[i].dtype));
         put_syms(b, p, io[i].dim, io[i].rank, ", ");
-        buf_z(b, "]\n");
+        buf_char(b, ']');
+        if (io[i].layout.n) buf_printf(b, " %.*s", STR_ARG(io[i].layout));
+        buf_char(b, '\n');
     }
 }
 
@@ -88,7 +92,7 @@ static void put_plan(struct buf *b, const struct plan *p)
             if (g) buf_z(b, " then ");
             put_syms(b, p, d->grid[g].extent, 3, " x ");
         }
-        buf_char(b, '\n');
+        buf_printf(b, "  binary %u, %lld bytes\n", d->bin, (long long)p->bin.v[d->bin].code.n);
     }
 }
 
@@ -222,6 +226,36 @@ static bool show_model(struct buf *b, struct arena *a, const char *path, struct 
     return true;
 }
 
+static bool is_spirv(struct str bytes)
+{
+    u32 word = 0;
+    if (bytes.n >= 4) memcpy(&word, bytes.p, 4);
+    return word == SPIRV_MAGIC;
+}
+
+/* What a module declares, and its text where the tool for that is installed. */
+static bool show_spirv(struct buf *b, struct str module, struct err *e)
+{
+    struct spirv_info info;
+    struct err missing = {0};
+    if (!spirv_read_info(&info, module, e)) return false;
+    buf_printf(b, "SPIR-V %u.%u, %lld bytes, %u bindings, %lld bytes of push constants, %lld shared",
+               info.version / 10, info.version % 10, (long long)module.n, info.n_binding,
+               (long long)info.push_bytes, (long long)info.shared_bytes);
+    if (info.subgroup) buf_printf(b, ", subgroups of %u", info.subgroup);
+    buf_char(b, '\n');
+    for (u32 k = 0; k < info.n_entry; k++) {
+        const struct spirv_entry *x = &info.entry[k];
+        buf_printf(b, "kernel %.*s, groups of %u x %u x %u\n", STR_ARG(x->name), x->local[0],
+                   x->local[1], x->local[2]);
+    }
+    for (u32 k = 0; k < info.n_extension; k++)
+        buf_printf(b, "extension %.*s\n", STR_ARG(info.extension[k]));
+    const struct lang *l = lang_find(S("spirv"));
+    if (l && !l->disassemble(b, module, &missing)) buf_printf(b, "; %s\n", missing.msg);
+    return true;
+}
+
 bool api_is_dnx(const struct os_file *f)
 {
     return f->n > 9 && f->p[8] == '{' && f->p[6] == 0 && f->p[7] == 0;
@@ -236,6 +270,7 @@ static bool show(struct buf *b, struct arena *a, const char *path, struct err *e
     bool ok;
     if (str_starts(bytes, S("SQLite format 3"))) ok = show_database(b, path, e);
     else if (str_starts(bytes, S("kernel "))) ok = show_kernel(b, a, bytes, e);
+    else if (is_spirv(bytes)) ok = show_spirv(b, bytes, e);
     else if (api_is_dnx(&f)) {
         ok = dnx_read(&p, a, bytes, e);
         if (ok) put_plan(b, &p);

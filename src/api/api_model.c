@@ -239,7 +239,8 @@ const char *quern_stages(int k, const char **summary)
     static const char *const more[][2] = {{"import", "the graph as imported"},
                                           {"tasks", "every task of the cover"},
                                           {"kernels", "kernel IR of the program"},
-                                          {"code", "source text of the program's kernels"}};
+                                          {"code", "source text of the program's kernels"},
+                                          {"spirv", "their SPIR-V, as spirv-dis prints it"}};
     const struct pass *p = k > 0 ? pass_at(k - 1) : NULL;
     if (p) {
         if (summary) *summary = p->summary;

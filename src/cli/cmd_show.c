@@ -16,7 +16,7 @@ static int run(struct cli *c)
 
 const struct cmd cmd_show = {
     .name = "show",
-    .summary = "print any file quern knows: model, program, kernel, database",
+    .summary = "print any file quern knows: model, program, kernel, SPIR-V, database",
     .args = "FILE",
     .min_args = 1,
     .max_args = 1,

@@ -21,6 +21,8 @@ struct lang {
     /* One line naming compiler and version: part of the key of every result. */
     bool (*toolchain)(struct buf *out, struct err *e);
     struct kir_limits (*limits)(const struct caps *c);
+    /* Optional: a binary as text for people; may need a tool that is not there. */
+    bool (*disassemble)(struct buf *out, struct str binary, struct err *e);
 };
 
 const struct lang *lang_find(struct str name); /* NULL: unknown */

@@ -187,7 +187,8 @@ void spv_debug_value(struct spv *s, kval v, u32 i, u32 id);
 void spv_debug_line(struct spv *s, kval v);
 void spv_debug_function(struct spv *s, u32 function, struct str name, kval grid);
 
-/* lang_spirv_opt.c */
+/* lang_spirv_tools.c */
 bool spv_optimize(struct buf *module, double timeout, struct err *e);
+bool spv_disassemble(struct buf *out, struct str module, struct err *e); /* text, by spirv-dis */
 
 #endif

@@ -109,4 +109,5 @@ const struct lang lang_spirv = {
     .build = build,
     .toolchain = toolchain,
     .limits = limits,
+    .disassemble = spv_disassemble,
 };
