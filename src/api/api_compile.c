@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From model to program: target, cover, costs, selection, plan. Declared and documented in include/quern.h.
+// From model to program: target, cover, costs, selection, plan. Declared and documented in
+// include/quern.h.
 #include "api/api_model.h"
 
 #include <string.h>

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What callers ask of a network's inputs and outputs, as texts, to what the graph has. Later options
-// win over earlier ones, field by field.
+// What callers ask of a network's inputs and outputs, as texts, to what the graph has. Later
+// options win over earlier ones, field by field.
 #include "api/api_model.h"
 
 /* Kinds of memory that other tools know; here every input and output is a buffer. */
 static bool check_storage(struct str s, struct err *e)
 {
     static const char *const buffers[] = {"ssbo", "storagebuffer", "storage-buffer", "buffer"};
-    static const char *const others[] = {
-        "storageimage", "storage-image", "image", "sampledstorageimage", "ssi", "sampler"};
+    static const char *const others[] = {"storageimage",        "storage-image", "image",
+                                         "sampledstorageimage", "ssi",           "sampler"};
     for (i64 k = 0; k < countof(buffers); k++)
         if (str_glob(str_of(buffers[k]), s)) return true;
     for (i64 k = 0; k < countof(others); k++)
@@ -80,8 +80,8 @@ bool api_interface(struct interface *f, const struct graph *g, const struct quer
         bool found = !x->name;
         for (u32 k = 0; k < f->n; k++) {
             const struct value *v = value_at(g, k);
-            bool is_it = x->name ? str_is(v->name, x->name)
-                                 : (k >= g->input.n) == (x->is_output != 0);
+            bool is_it =
+                x->name ? str_is(v->name, x->name) : (k >= g->input.n) == (x->is_output != 0);
             if (!is_it) continue;
             found = true;
             if (!apply(&f->v[k], v, x, a, e))

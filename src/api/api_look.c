@@ -239,7 +239,8 @@ static bool show_spirv(struct buf *b, struct str module, struct err *e)
     struct spirv_info info;
     struct err missing = {0};
     if (!spirv_read_info(&info, module, e)) return false;
-    buf_printf(b, "SPIR-V %u.%u, %lld bytes, %u bindings, %lld bytes of push constants, %lld shared",
+    buf_printf(b,
+               "SPIR-V %u.%u, %lld bytes, %u bindings, %lld bytes of push constants, %lld shared",
                info.version / 10, info.version % 10, (long long)module.n, info.n_binding,
                (long long)info.push_bytes, (long long)info.shared_bytes);
     if (info.subgroup) buf_printf(b, ", subgroups of %u", info.subgroup);

@@ -66,9 +66,8 @@ static struct str base_name(struct arena *a, const char *path)
 
 static bool model_lower(quern_model *m, const char *optimize_for, struct err *e)
 {
-    struct pass_env env = {.dump = m->q->dump ? dump_graph : NULL,
-                           .flags = m->is_narrow ? PASS_F16 : 0,
-                           .user = m->q};
+    struct pass_env env = {
+        .dump = m->q->dump ? dump_graph : NULL, .flags = m->is_narrow ? PASS_F16 : 0, .user = m->q};
     if (m->io.n && !interface_types(&m->graph, &m->io, e)) return false;
     graph_clone(&m->lowered, &m->graph, &m->arena);
     if (!pass_run_all(&m->lowered, &env, e)) return false;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a database is told of how a network was populated: device, limits, sizes, interface, as one
-// line of JSON. Another set for the same network is refused when it is populated again, and said when
-// it is compiled; measuring later finds the devices in it.
+// line of JSON. Another set for the same network is refused when it is populated again, and said
+// when it is compiled; measuring later finds the devices in it.
 #include "api/api_model.h"
 
 #include <jansson.h>

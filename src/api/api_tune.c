@@ -204,8 +204,7 @@ static bool bench_target(quern_db *db, struct job *j, struct err *e)
 
 static bool same_device(const struct api_device *a, const struct api_device *b)
 {
-    return str_eq(a->name, b->name) && str_eq(a->limits, b->limits) &&
-           a->n_threads == b->n_threads;
+    return str_eq(a->name, b->name) && str_eq(a->limits, b->limits) && a->n_threads == b->n_threads;
 }
 
 /* The devices that models were populated for, each once; how many. */

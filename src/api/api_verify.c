@@ -5,7 +5,6 @@
 
 #include <string.h>
 
-
 static double network_depth(const quern_model *m, const i64 *var)
 {
     double layers = 1;

@@ -2,8 +2,8 @@
 //
 // Pictures to what a network wants and back. A file holds f32 (1, c, h, w) in 0..1; a network may
 // want channels first or last, with or without a batch axis, three channels where there is one, no
-// alpha, or bytes. Programs compiled for a layout say it; of others the channels are where there are
-// one to four.
+// alpha, or bytes. Programs compiled for a layout say it; of others the channels are where there
+// are one to four.
 #include "cli.h"
 
 #include <stdio.h>

@@ -11,9 +11,11 @@
 static const char *default_output(const char *model, char *path, size_t size)
 {
     const char *dot = strrchr(model, '.'), *slash = strrchr(model, '/');
-    size_t n = dot && dot != model && (!slash || dot > slash + 1) ? (size_t)(dot - model) : strlen(model);
+    size_t n =
+        dot && dot != model && (!slash || dot > slash + 1) ? (size_t)(dot - model) : strlen(model);
     bool is_pipe = !strcmp(model, "-");
-    int k = is_pipe ? snprintf(path, size, "a.dnx") : snprintf(path, size, "%.*s.dnx", (int)n, model);
+    int k =
+        is_pipe ? snprintf(path, size, "a.dnx") : snprintf(path, size, "%.*s.dnx", (int)n, model);
     return k > 0 && (size_t)k < size ? path : NULL;
 }
 

@@ -8,7 +8,7 @@
 struct tool {
     const char *program, *reason; /* what it is needed for */
     double timeout;
-    struct str in;                /* the module */
+    struct str in; /* the module */
 };
 
 /* Standard output and messages go to said. */

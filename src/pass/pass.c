@@ -58,8 +58,7 @@ bool pass_run_all(struct graph *g, const struct pass_env *env, struct err *e)
             if (round == MAX_ROUNDS) return err_set(e, ERR_FAILED, "passes do not come to rest");
             changed = false;
             for (i64 k = first; k < end; k++)
-                if (is_due(pass_at(k), env, round) &&
-                    !run_one(pass_at(k), g, env, &changed, e))
+                if (is_due(pass_at(k), env, round) && !run_one(pass_at(k), g, env, &changed, e))
                     return false;
         }
     }

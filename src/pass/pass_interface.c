@@ -2,8 +2,8 @@
 //
 // The interface a caller wants: names or values of sizes, element types, layouts of pictures.
 //
-// Sizes come first, because they decide what can be proven: interface_sizes reads a network that was
-// imported once, finds which of its size variables a caller's names and numbers stand for, and
+// Sizes come first, because they decide what can be proven: interface_sizes reads a network that
+// was imported once, finds which of its size variables a caller's names and numbers stand for, and
 // defines them in a fresh table, with which the network is imported again. A name given twice makes
 // sizes equal, a number fixes one.
 //
@@ -129,8 +129,8 @@ static bool conflict(const struct place *p, i64 given, i64 has, struct err *e)
         return err_set(e, ERR_USAGE, "%s '%.*s', axis %s: '%.*s' is %lld, the network has %lld",
                        p->what, STR_ARG(name), p->axis, STR_ARG(x->name), (long long)given,
                        (long long)has);
-    return err_set(e, ERR_USAGE, "%s '%.*s', axis %s: %lld was given, the network has %lld", p->what,
-                   STR_ARG(name), p->axis, (long long)given, (long long)has);
+    return err_set(e, ERR_USAGE, "%s '%.*s', axis %s: %lld was given, the network has %lld",
+                   p->what, STR_ARG(name), p->axis, (long long)given, (long long)has);
 }
 
 static bool set_value(struct terms *t, u32 k, i64 value, bool value_is_given, const struct place *p,

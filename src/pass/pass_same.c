@@ -2,8 +2,8 @@
 //
 // Nodes that hand their input on unchanged: pointwise nodes with one input and no effect (Identity,
 // Dropout in inference, Cast to the same type), and Reshape and Expand to the shape that is there
-// already: equal shapes mean equal elements. requires: inferred. Graph outputs keep their values, so
-// an Identity that feeds an output from an input or constant stays.
+// already: equal shapes mean equal elements. requires: inferred. Graph outputs keep their values,
+// so an Identity that feeds an output from an input or constant stays.
 #include "pass/pass.h"
 
 static bool hands_on(const struct graph *g, node_id n)

@@ -280,7 +280,8 @@ static bool reads_joined(const struct cutter *c, const struct node_set *s)
         u32 parts = 0;
         if (!p || !node_is(c->g, p, OP_VIEW)) continue;
         const struct node *x = graph_node(c->g, p);
-        for (u32 k = 0; k < x->in.n; k++) parts += x->in.v[k] && !graph_value(c->g, x->in.v[k])->is_const;
+        for (u32 k = 0; k < x->in.n; k++)
+            parts += x->in.v[k] && !graph_value(c->g, x->in.v[k])->is_const;
         if (parts > 1) return true;
     }
     return false;
@@ -363,7 +364,8 @@ bool cover_build(struct cover *c, const struct graph *g, struct arena *a,
                  const struct cover_opts *o, struct err *e)
 {
     *c = (struct cover){.g = g, .arena = a};
-    struct builder b = {.c = c, .e = e, .no_fusion = o && o->no_fusion, .no_concat = o && o->no_concat};
+    struct builder b = {
+        .c = c, .e = e, .no_fusion = o && o->no_fusion, .no_concat = o && o->no_concat};
     cutter_init(&b.cut, g, a);
     map_init(&b.tasks, a);
     map_init(&b.regions, a);
