@@ -4,6 +4,7 @@
 // to large ones, in f32 and f16: the interpreted kernel gives what the reference evaluator gives, without races, divergent barriers
 // or accesses outside. Some run on a Vulkan device, where one is present.
 #include "gen_tasks.h"
+#include "vulkan_bed.h"
 
 extern const struct gen gen_matrix_gemm; /* its operands have 16 bits */
 
@@ -118,5 +119,6 @@ int main(void)
         cmocka_unit_test(test_space),
         cmocka_unit_test(test_device),
     };
+    vulkan_stay_loaded();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 // barriers that not all threads reach and accesses outside; the result is compared with the reference. Every family must have
 // been used, with f16 and f32, and with pooling behind the convolution.
 #include "gen_tasks.h"
+#include "vulkan_bed.h"
 
 struct seen {
     u32 n_group, n_matrix, n_pool;
@@ -158,5 +159,6 @@ int main(void)
         cmocka_unit_test(test_f16),
         cmocka_unit_test(test_device),
     };
+    vulkan_stay_loaded();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

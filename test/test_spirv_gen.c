@@ -5,6 +5,7 @@
 // one, computes what the reference evaluator computes.
 #include "gen_tasks.h"
 #include "spirv_tools.h"
+#include "vulkan_bed.h"
 
 static struct dev *device; /* NULL: none */
 static struct caps device_caps;
@@ -169,5 +170,6 @@ int main(void)
         cmocka_unit_test(kernels_are_valid),
         cmocka_unit_test(kernels_compute),
     };
+    vulkan_stay_loaded();
     return cmocka_run_group_tests(tests, open_device, close_device);
 }

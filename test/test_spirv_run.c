@@ -4,6 +4,7 @@
 // functions of floats the same value within units in the last place. Skipped where there is no
 // Vulkan device.
 #include "lang_bed.h"
+#include "vulkan_bed.h"
 
 struct bed { /* the device, for all tests */
     struct dev *dev;
@@ -322,5 +323,6 @@ int main(void)
         cmocka_unit_test(subgroups_agree),      cmocka_unit_test(halves_agree),
         cmocka_unit_test(loops_agree),          cmocka_unit_test(functions_are_accurate),
     };
+    vulkan_stay_loaded();
     return cmocka_run_group_tests(tests, open_device, close_device);
 }

@@ -8,6 +8,7 @@
 #include "core/spirv.h"
 #include "dev/dev.h"
 #include "lang/lang.h"
+#include "vulkan_bed.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -603,6 +604,7 @@ static void find_real(void)
 {
     struct err e = {0};
     unsetenv("QUERN_VULKAN_LOADER");
+    vulkan_stay_loaded();
     setenv("QUERN_VULKAN_VALIDATE", "1", 1);
     real = driver()->open(&(struct dev_opts){0}, &e);
     unsetenv("QUERN_VULKAN_VALIDATE");

@@ -38,7 +38,8 @@ static bool make_device(struct vulkan *v, struct err *e)
         return false;
     }
     if (!vulkan_load_calls(&v->vk, v->device, e)) {
-        v->device = NULL; /* nothing can be called, not even what ends it */
+        if (v->vk.DestroyDevice) v->vk.DestroyDevice(v->device, NULL);
+        v->device = NULL; /* nothing else can be called */
         return false;
     }
     if (!vulkan_queue_init(v, e)) return false;

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// For tests that open Vulkan devices in their own process. A driver is unloaded with its last
+// instance; what its libraries keep in their globals then looks like a leak to the sanitizer, of
+// code that it cannot name any more. So drivers stay loaded here.
+#ifndef QUERN_VULKAN_BED_H
+#define QUERN_VULKAN_BED_H
+
+#include "dev/dev.h"
+
+/* Before the first device is opened. */
+static inline void vulkan_stay_loaded(void)
+{
+    struct arena a = {0};
+    struct err e = {0};
+    struct str maps = {0}, line, path;
+    struct dev *d = dev_find(S("vulkan"))->open(&(struct dev_opts){0}, &e);
+    e = (struct err){0};
+    os_read(&a, "/proc/self/maps", 1 << 24, &maps, &e);
+    while (d && str_cut(maps, '\n', &line, &maps)) {
+        if (!str_glob(S("*/libvulkan*"), line) || !str_cut(line, '/', &line, &path)) continue;
+        os_dlopen(str_fmt(&a, "/%.*s", STR_ARG(path)).p, &e);
+    }
+    if (d) d->driver->close(d);
+    arena_release(&a);
+}
+
+#endif
