@@ -73,7 +73,7 @@ struct eval_code_list {
 };
 
 bool eval_decode(struct eval_code_list *d, const struct kir *k, struct arena *a); /* false: too large */
-eval_fn *eval_find(enum kir_op op, enum dtype from); /* eval_ops.c */
+eval_fn *eval_find(enum kir_op op, enum dtype from, enum dtype to); /* eval_ops.c */
 
 struct eval_shadow { /* of an element that several threads can reach; agents, 0 = none */
     u32 writer;      /* last */

@@ -39,6 +39,29 @@ OP(bits_and, r[l].i = a[l].i & b[l].i)
 OP(bits_or, r[l].i = a[l].i | b[l].i)
 OP(any_select, r[l] = a[l].i ? b[l] : c[l])
 
+OP(any_copy, r[l] = a[l])
+OP(float_to_half, r[l].f = f16_to_f32(f16_from_f32((float)a[l].f)))
+
+static bool i64_div(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
+{
+    for (u32 l = from; l < from + n; l++) {
+        i64 a = m[o->a + l].i, b = m[o->b + l].i;
+        if (!b) return false;
+        m[o->r + l].i = b == -1 ? (i64)(0 - (u64)a) : a / b;
+    }
+    return true;
+}
+
+static bool i64_mod(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
+{
+    for (u32 l = from; l < from + n; l++) {
+        i64 a = m[o->a + l].i, b = m[o->b + l].i;
+        if (!b) return false;
+        m[o->r + l].i = b == -1 ? 0 : a % b;
+    }
+    return true;
+}
+
 /* Cells of other lanes: r, and operand a, in lane l of thread t. */
 
 static bool any_splat(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
@@ -98,22 +121,32 @@ struct fast {
 static eval_fn *find_fast(enum kir_op op, enum dtype t)
 {
     static const struct fast list[] = {
-        {KI_ADD, DT_I64, i64_add},    {KI_SUB, DT_I64, i64_sub},    {KI_MUL, DT_I64, i64_mul},
-        {KI_MIN, DT_I64, i64_min_op}, {KI_MAX, DT_I64, i64_max_op}, {KI_EQ, DT_I64, i64_eq},
-        {KI_NE, DT_I64, i64_ne},      {KI_LT, DT_I64, i64_lt},      {KI_LE, DT_I64, i64_le},
-        {KI_ADD, DT_F32, f32_add},    {KI_SUB, DT_F32, f32_sub},    {KI_MUL, DT_F32, f32_mul},
-        {KI_DIV, DT_F32, f32_div},    {KI_FMA, DT_F32, f32_fma},    {KI_MIN, DT_F32, float_min},
-        {KI_MAX, DT_F32, float_max},  {KI_LT, DT_F32, float_lt},    {KI_LE, DT_F32, float_le},
-        {KI_AND, DT_BOOL, bits_and},  {KI_OR, DT_BOOL, bits_or},
+        {KI_ADD, DT_I64, i64_add},     {KI_SUB, DT_I64, i64_sub},     {KI_MUL, DT_I64, i64_mul},
+        {KI_MIN, DT_I64, i64_min_op},  {KI_MAX, DT_I64, i64_max_op},  {KI_EQ, DT_I64, i64_eq},
+        {KI_DIV, DT_I64, i64_div},     {KI_MOD, DT_I64, i64_mod},     {KI_NE, DT_I64, i64_ne},
+        {KI_LT, DT_I64, i64_lt},       {KI_LE, DT_I64, i64_le},       {KI_ADD, DT_F32, f32_add},
+        {KI_SUB, DT_F32, f32_sub},     {KI_MUL, DT_F32, f32_mul},     {KI_DIV, DT_F32, f32_div},
+        {KI_FMA, DT_F32, f32_fma},     {KI_MIN, DT_F32, float_min},   {KI_MAX, DT_F32, float_max},
+        {KI_LT, DT_F32, float_lt},     {KI_LE, DT_F32, float_le},     {KI_AND, DT_BOOL, bits_and},
+        {KI_OR, DT_BOOL, bits_or},
     };
     for (i64 i = 0; i < countof(list); i++)
         if (list[i].op == op && list[i].t == t) return list[i].fn;
     return any_scalar;
 }
 
-eval_fn *eval_find(enum kir_op op, enum dtype from)
+/* Between floats; cells hold the same number whatever the type. */
+static eval_fn *find_cast(enum dtype from, enum dtype to)
+{
+    if (!dtype_is_float(from) || !dtype_is_float(to)) return any_scalar;
+    if (dtype_size(to) > dtype_size(from)) return any_copy;
+    return from == DT_F32 && to == DT_F16 ? float_to_half : any_scalar;
+}
+
+eval_fn *eval_find(enum kir_op op, enum dtype from, enum dtype to)
 {
     switch ((int)op) {
+    case KI_CAST: return find_cast(from, to);
     case KI_SELECT: return any_select;
     case KI_SPLAT: return any_splat;
     case KI_RAMP: return any_ramp;
