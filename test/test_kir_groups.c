@@ -11,32 +11,31 @@
 #include <cmocka.h>
 
 /* A product of 32 x K by K x 16 with one subgroup and two accumulators, rows of p0 elements. */
-static const char *const product =
-    "kernel product(x: in f16, w: in f16, y: out f32; p0 = \"K\")\n"
-    "group 32 1 1 subgroup 32\n"
-    "grid %1 = 1\n"
-    "  reg %2: f32_acc16x16[2]\n"
-    "  %3: f32_acc16x16 = fill f32(0)\n"
-    "  store %2[0] = %3\n"
-    "  store %2[1] = %3\n"
-    "  loop %4 = 0..p0 step 16\n"
-    "    %5 = mul %4, 16\n"
-    "    %6: f16_b16x16 = fload w[%5] pitch 16\n"
-    "    loop unroll %7 = 0..2\n"
-    "      %8 = mul p0, %7\n"
-    "      %9 = mul %8, 16\n"
-    "      %10 = add %4, %9\n"
-    "      %11: f16_a16x16 = fload x[%10] pitch p0\n"
-    "      %12: f32_acc16x16 = load %2[%7]\n"
-    "      %13: f32_acc16x16 = fmma %11, %6, %12\n"
-    "      store %2[%7] = %13\n"
-    "    end\n"
-    "  end\n"
-    "  %14: f32_acc16x16 = load %2[0]\n"
-    "  fstore y[0] = %14 pitch 16\n"
-    "  %15: f32_acc16x16 = load %2[1]\n"
-    "  fstore y[256] = %15 pitch 16\n"
-    "end\n";
+static const char *const product = "kernel product(x: in f16, w: in f16, y: out f32; p0 = \"K\")\n"
+                                   "group 32 1 1 subgroup 32\n"
+                                   "grid %1 = 1\n"
+                                   "  reg %2: f32_acc16x16[2]\n"
+                                   "  %3: f32_acc16x16 = fill f32(0)\n"
+                                   "  store %2[0] = %3\n"
+                                   "  store %2[1] = %3\n"
+                                   "  loop %4 = 0..p0 step 16\n"
+                                   "    %5 = mul %4, 16\n"
+                                   "    %6: f16_b16x16 = fload w[%5] pitch 16\n"
+                                   "    loop unroll %7 = 0..2\n"
+                                   "      %8 = mul p0, %7\n"
+                                   "      %9 = mul %8, 16\n"
+                                   "      %10 = add %4, %9\n"
+                                   "      %11: f16_a16x16 = fload x[%10] pitch p0\n"
+                                   "      %12: f32_acc16x16 = load %2[%7]\n"
+                                   "      %13: f32_acc16x16 = fmma %11, %6, %12\n"
+                                   "      store %2[%7] = %13\n"
+                                   "    end\n"
+                                   "  end\n"
+                                   "  %14: f32_acc16x16 = load %2[0]\n"
+                                   "  fstore y[0] = %14 pitch 16\n"
+                                   "  %15: f32_acc16x16 = load %2[1]\n"
+                                   "  fstore y[256] = %15 pitch 16\n"
+                                   "end\n";
 
 static struct str print(struct arena *a, const struct kir *k)
 {
@@ -65,24 +64,23 @@ static void test_text(void **state)
     struct arena a = {0};
     struct kir k = parse(&a, product);
     expect_text(print(&a, &k), product);
-    const char *const all =
-        "kernel all(x: in f16, y: out f32, z: out f16; p0 = \"N\")\n"
-        "group 64 2 1 subgroup 16\n"
-        "grid %1 = p0\n"
-        "  shared %2: f16[256]\n"
-        "  %3 = subgroup 0\n"
-        "  %4 = subgroup 1\n"
-        "  %5 = sgmax %4\n"
-        "  %6: f32 = cast %5\n"
-        "  %7: f32 = sgadd %6\n"
-        "  %8: f32 = shuffle %7, %4\n"
-        "  %9: f32_acc8x4 = fill %8\n"
-        "  %10: f16_acc8x4 = cast %9\n"
-        "  fstore %2[%3] = %10 pitch 8 columns\n"
-        "  %11: f16_acc8x4 = fload %2[0] pitch p0 columns\n"
-        "  %12: f16_acc8x4 = add %10, %11\n"
-        "  fstore z[0] = %12 pitch 4\n"
-        "end\n";
+    const char *const all = "kernel all(x: in f16, y: out f32, z: out f16; p0 = \"N\")\n"
+                            "group 64 2 1 subgroup 16\n"
+                            "grid %1 = p0\n"
+                            "  shared %2: f16[256]\n"
+                            "  %3 = subgroup 0\n"
+                            "  %4 = subgroup 1\n"
+                            "  %5 = sgmax %4\n"
+                            "  %6: f32 = cast %5\n"
+                            "  %7: f32 = sgadd %6\n"
+                            "  %8: f32 = shuffle %7, %4\n"
+                            "  %9: f32_acc8x4 = fill %8\n"
+                            "  %10: f16_acc8x4 = cast %9\n"
+                            "  fstore %2[%3] = %10 pitch 8 columns\n"
+                            "  %11: f16_acc8x4 = fload %2[0] pitch p0 columns\n"
+                            "  %12: f16_acc8x4 = add %10, %11\n"
+                            "  fstore z[0] = %12 pitch 4\n"
+                            "end\n";
     k = parse(&a, all);
     expect_text(print(&a, &k), all);
     assert_int_equal(k.subgroup, 16);
@@ -152,8 +150,7 @@ static void test_legal(void **state)
                   "%2: f16_a8x8 = fload x[0] pitch 8\n%3: f16_b8x8 = fload x[0] pitch 8\n"
                   "%4: f32_acc8x8 = fill f32(0)\n%5: f32_acc8x8 = fmma %2, %3, %4\nend\n");
     assert_true(kir_legalise(&out, &a, &k, &l, &e));
-    expect_text(print(&a, &out),
-                "kernel f(x: in f16)\ngroup 8 1 1 subgroup 8\ngrid %1 = 1\nend\n");
+    expect_text(print(&a, &out), "kernel f(x: in f16)\ngroup 8 1 1 subgroup 8\ngrid %1 = 1\nend\n");
     arena_release(&a);
 }
 
@@ -271,7 +268,8 @@ static void find(const char *body, const char *what)
 static void test_subgroups(void **state)
 {
     float y[64];
-    for (u64 seed = 0; seed < 30; seed++) { /* any size: a sum over subgroups, summed by one thread */
+    for (u64 seed = 0; seed < 30;
+         seed++) { /* any size: a sum over subgroups, summed by one thread */
         struct err e = interpret(
             GROUP("shared %5: f32[64]\nstore %5[%2] = f32(0)\nbarrier\n%6: f32 = load x[%2]\n"
                   "%7: f32 = sgadd %6\n%8 = subgroup 0\n%9: bool = eq %3, 0\nif %9\n"
@@ -283,19 +281,23 @@ static void test_subgroups(void **state)
         if (e.code) fail_msg("%s", e.msg);
         assert_true(y[0] == 63 * 32);
     }
-    struct err e = interpret(GROUP8("%5 = sub 7, %3\n%6: f32 = load x[%2]\n%7: f32 = shuffle %6, %5\n"
-                                    "store y[%2] = %7\n"), 1, y);
+    struct err e =
+        interpret(GROUP8("%5 = sub 7, %3\n%6: f32 = load x[%2]\n%7: f32 = shuffle %6, %5\n"
+                         "store y[%2] = %7\n"),
+                  1, y);
     assert_int_equal(e.code, ERR_NONE);
     for (i64 i = 0; i < 64; i++) assert_true(y[i] == (float)(i / 8 * 8 + 7 - i % 8));
     e = interpret(GROUP8("%5 = sgmax %2\n%6 = sgmin %2\n%7 = sub %5, %6\n%8 = add %7, %6\n"
-                         "%9: f32 = cast %8\nstore y[%2] = %9\n"), 1, y);
+                         "%9: f32 = cast %8\nstore y[%2] = %9\n"),
+                  1, y);
     for (i64 i = 0; i < 64; i++) assert_true(y[i] == (float)(i / 8 * 8 + 7));
 }
 
 static void test_divergence(void **state)
 {
     find(GROUP8("%5: bool = lt %4, 3\nif %5\n%6 = sgadd %2\nstore z[%2] = %6\nelse\n%7 = sgmax %2\n"
-                "store z[%2] = %7\nend\n"), NULL);
+                "store z[%2] = %7\nend\n"),
+         NULL);
     find(GROUP8("%5: bool = lt %2, 12\nif %5\n%6 = sgadd %2\nstore z[%2] = %6\nend\n"),
          "threads of a subgroup in divergent flow at instruction");
     find(GROUP8("loop %5 = 0..%2\n%6 = sgadd %2\nend\n"), "divergent flow");
@@ -303,15 +305,19 @@ static void test_divergence(void **state)
     find(GROUP8("loop %5 = 0..%4\nbarrier\nend\n"), "barrier in divergent flow");
     find(GROUP8("%5 = add %3, 1\n%6 = shuffle %2, %5\n"), "no such thread in the subgroup");
     find(GROUP8("%5 = sub %3, 1\n%6 = shuffle %2, %5\n"), "no such thread in the subgroup");
-    find(GROUP8("%5: bool = eq %2, 9\nif %5\n%6: f32_acc4x4 = fill f32(0)\nend\n"), "divergent flow");
+    find(GROUP8("%5: bool = eq %2, 9\nif %5\n%6: f32_acc4x4 = fill f32(0)\nend\n"),
+         "divergent flow");
     /* what a thread that waits in another branch would divide by does not matter */
-    find(GROUP8("%5: bool = lt 0, %2\nif %5\n%6 = div 64, %2\nstore z[%2] = %6\nelse\n%7 = div 5, 1\n"
-                "%8 = mod %7, 5\nend\n"), NULL);
+    find(GROUP8(
+             "%5: bool = lt 0, %2\nif %5\n%6 = div 64, %2\nstore z[%2] = %6\nelse\n%7 = div 5, 1\n"
+             "%8 = mod %7, 5\nend\n"),
+         NULL);
     find(GROUP8("%5: bool = lt %2, 9\nif %5\n%6 = sub %2, 4\n%7 = div 64, %6\nend\n"),
          "division by zero");
 }
 
-/* Reads by several threads, then a write by the one that was first; no order between two barriers. */
+/* Reads by several threads, then a write by the one that was first; no order between two barriers.
+ */
 static void test_races(void **state)
 {
     find(GROUP("%5 = load z[0]\n%6: bool = eq %2, 0\nif %6\nstore z[0] = 1\nend\n"), "race: write");
@@ -320,7 +326,8 @@ static void test_races(void **state)
     find(GROUP("%5 = load z[0]\nbarrier\n%6: bool = eq %2, 0\nif %6\nstore z[0] = 1\nend\n"), NULL);
     find(GROUP("%6: bool = eq %2, 5\nif %6\n%5 = load z[0]\nstore z[0] = %5\nend\n"), NULL);
     find(GROUP("store z[%2] = 3\n%5 = sgadd %2\n%6: bool = lt 0, %2\nif %6\n%7 = sub %2, 1\n"
-               "%8 = load z[%7]\nend\n"), "race: read");
+               "%8 = load z[%7]\nend\n"),
+         "race: read");
 }
 
 #define ACC "%5: f32_acc8x8 = fill f32(1)\n"
@@ -331,7 +338,8 @@ static void test_fragments(void **state)
     find(GROUP8(ACC "fstore y[0] = %5 pitch 8\n"), "race: second write");
     find(GROUP8("%9: bool = eq %4, 0\nif %9\n" ACC "fstore y[1] = %5 pitch 8\nend\n"),
          "write out of bounds: element 64 of 'y'");
-    find(GROUP8("%9: bool = eq %4, 0\nif %9\n" ACC "fstore y[0] = %5 pitch 7\nend\n"), "race: second");
+    find(GROUP8("%9: bool = eq %4, 0\nif %9\n" ACC "fstore y[0] = %5 pitch 7\nend\n"),
+         "race: second");
     find(GROUP8("%9: bool = eq %4, 0\nif %9\n" ACC "fstore y[0] = %5 pitch 9 columns\nend\n"),
          "write out of bounds");
     find(GROUP8("%5: f32_acc4x4 = fload x[%2] pitch 8\n"), "disagree on an operand");
@@ -385,13 +393,13 @@ static void test_product(void **state)
 static void test_fragment_arithmetic(void **state)
 {
     struct arena a = {0};
-    struct kir k = parse(&a,
-                         "kernel f(x: in i8, y: out i32, z: out f16)\ngroup 4 1 1 subgroup 4\n"
-                         "grid %1 = 1\n%2: i8_a2x4 = fload x[0] pitch 4\n%3: i8_b4x2 = fload x[0] "
-                         "pitch 4 columns\n%4: i32_acc2x2 = fill i32(5)\n%5: i32_acc2x2 = fmma %2, "
-                         "%3, %4\n%6: i32_acc2x2 = add %5, %5\nfstore y[0] = %6 pitch 2 columns\n"
-                         "%7: f32_acc2x2 = fill f32(0.1)\n%8: f16_acc2x2 = cast %7\n"
-                         "fstore z[0] = %8 pitch 2\nend\n");
+    struct kir k =
+        parse(&a, "kernel f(x: in i8, y: out i32, z: out f16)\ngroup 4 1 1 subgroup 4\n"
+                  "grid %1 = 1\n%2: i8_a2x4 = fload x[0] pitch 4\n%3: i8_b4x2 = fload x[0] "
+                  "pitch 4 columns\n%4: i32_acc2x2 = fill i32(5)\n%5: i32_acc2x2 = fmma %2, "
+                  "%3, %4\n%6: i32_acc2x2 = add %5, %5\nfstore y[0] = %6 pitch 2 columns\n"
+                  "%7: f32_acc2x2 = fill f32(0.1)\n%8: f16_acc2x2 = cast %7\n"
+                  "fstore z[0] = %8 pitch 2\nend\n");
     struct err e = {0};
     i8 x[8] = {1, 2, 3, 4, -5, 6, -7, 100};
     i32 y[4];
@@ -407,8 +415,8 @@ static void test_fragment_arithmetic(void **state)
     arena_release(&a);
 }
 
-/* Grids dealt to threads: one to three dimensions of known and unknown extent, scratch arrays small,
-   large and of unknown size, a second grid that reads what the first one left. */
+/* Grids dealt to threads: one to three dimensions of known and unknown extent, scratch arrays
+   small, large and of unknown size, a second grid that reads what the first one left. */
 
 struct spread_case {
     struct rng r;
@@ -473,7 +481,8 @@ static void spread_params(const struct spread_case *c, const struct kir *k, i64 
     const i64 var[] = {c->param[0], c->param[1] / 2, c->param[2]};
     for (u32 i = 0; i < k->param.n; i++) {
         sym s = sym_parse(&t, k->param.v[i], &e);
-        if (!s || !sym_eval(&t, s, var, &param[i])) fail_msg("%.*s: %s", STR_ARG(k->param.v[i]), e.msg);
+        if (!s || !sym_eval(&t, s, var, &param[i]))
+            fail_msg("%.*s: %s", STR_ARG(k->param.v[i]), e.msg);
     }
     arena_release(&a);
 }
@@ -492,7 +501,8 @@ static void test_spread(void **state)
         struct kir out;
         struct err e = {0};
         u32 t = threads[seed % countof(threads)];
-        if (!kir_spread(&out, &a, &c.k, t, &e)) fail_msg("seed %llu: %s", (unsigned long long)seed, e.msg);
+        if (!kir_spread(&out, &a, &c.k, t, &e))
+            fail_msg("seed %llu: %s", (unsigned long long)seed, e.msg);
         assert_int_equal(out.group[0], t);
         spread_params(&c, &out, param);
         memset(y, 0xee, sizeof y);
@@ -500,7 +510,8 @@ static void test_spread(void **state)
         const struct kir_arg arg[] = {{y, n}, {z, n}};
         const struct kir_eval_opts o = {.seed = seed};
         if (!kir_eval(&out, arg, param, &o, &e))
-            fail_msg("seed %llu: %s\n%.*s", (unsigned long long)seed, e.msg, STR_ARG(print(&a, &out)));
+            fail_msg("seed %llu: %s\n%.*s", (unsigned long long)seed, e.msg,
+                     STR_ARG(print(&a, &out)));
         for (i64 i = 0; i < n; i++) {
             assert_int_equal(y[i], 4 * i + 6);
             assert_int_equal(z[i], y[n - 1 - i]);
@@ -513,8 +524,10 @@ static void test_spread(void **state)
 static void test_spread_rounds(void **state)
 {
     struct arena a = {0};
-    struct kir k = parse(&a, "kernel f(y: out i64; p0 = \"H\")\ngrid %1 = p0\n  work %2: i64[400]\n  %4 = mod %1, 400\n"
-                             "  store %2[%4] = %1\n  %3 = load %2[%4]\n  store y[%1] = %3\nend\n");
+    struct kir k = parse(
+        &a,
+        "kernel f(y: out i64; p0 = \"H\")\ngrid %1 = p0\n  work %2: i64[400]\n  %4 = mod %1, 400\n"
+        "  store %2[%4] = %1\n  %3 = load %2[%4]\n  store y[%1] = %3\nend\n");
     struct kir out;
     struct err e = {0};
     enum { N = 399 * 16 };
@@ -534,10 +547,26 @@ static void test_spread_rounds(void **state)
 /* Divisors: the claim holds for the text's value, whatever the sizes; and it is not too weak. */
 static void test_multiple(void **state)
 {
-    static const struct { const char *text; i64 want; } list[] = {
-        {"N", 1}, {"8*N", 8}, {"8*N + 4*M", 4}, {"2*(4*N - 8)*M", 8}, {"-16*N", 16}, {"24", 8},
-        {"8*N//2", 1}, {"(8*N//3)*4", 4}, {"(W+15)//16*256", 256}, {"N%3*8 + 16", 8}, {"min(8, 8*N)", 1}, {"8*N + 'a b'", 1}, {"", 1},
-        {"((((((((((((((((((((8))))))))))))))))))))", 1}, {"8*(N", 1}, {"16*H*W + 32", 16},
+    static const struct {
+        const char *text;
+        i64 want;
+    } list[] = {
+        {"N", 1},
+        {"8*N", 8},
+        {"8*N + 4*M", 4},
+        {"2*(4*N - 8)*M", 8},
+        {"-16*N", 16},
+        {"24", 8},
+        {"8*N//2", 1},
+        {"(8*N//3)*4", 4},
+        {"(W+15)//16*256", 256},
+        {"N%3*8 + 16", 8},
+        {"min(8, 8*N)", 1},
+        {"8*N + 'a b'", 1},
+        {"", 1},
+        {"((((((((((((((((((((8))))))))))))))))))))", 1},
+        {"8*(N", 1},
+        {"16*H*W + 32", 16},
     };
     for (i64 i = 0; i < countof(list); i++) {
         struct arena a = {0};
@@ -567,12 +596,19 @@ static void test_multiple(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text), cmocka_unit_test(test_builder), cmocka_unit_test(test_legal),
-        cmocka_unit_test(test_cost), cmocka_unit_test(test_verify),
-        cmocka_unit_test(test_subgroups), cmocka_unit_test(test_divergence),
-        cmocka_unit_test(test_races), cmocka_unit_test(test_fragments),
-        cmocka_unit_test(test_product), cmocka_unit_test(test_fragment_arithmetic),
-        cmocka_unit_test(test_spread), cmocka_unit_test(test_spread_rounds),
+        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_builder),
+        cmocka_unit_test(test_legal),
+        cmocka_unit_test(test_cost),
+        cmocka_unit_test(test_verify),
+        cmocka_unit_test(test_subgroups),
+        cmocka_unit_test(test_divergence),
+        cmocka_unit_test(test_races),
+        cmocka_unit_test(test_fragments),
+        cmocka_unit_test(test_product),
+        cmocka_unit_test(test_fragment_arithmetic),
+        cmocka_unit_test(test_spread),
+        cmocka_unit_test(test_spread_rounds),
         cmocka_unit_test(test_multiple),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,17 +18,17 @@ enum { N = 4096 };
 struct function {
     enum kir_op op;
     long double (*ref)(long double);
-    double usual; /* arguments up to that are tried more often */
+    double usual;  /* arguments up to that are tried more often */
     double ulp[2]; /* error allowed, f32 and f64, in units of the last place */
 };
 
 static const struct function functions[] = {
-    {KI_EXP, expl, 90, {1.1, 2}},   {KI_LOG, logl, 100, {1.5, 2}},
-    {KI_SIN, sinl, 500, {2.4, 3}},  {KI_COS, cosl, 500, {2.4, 3}},
-    {KI_TAN, tanl, 500, {4, 5}},    {KI_ASIN, asinl, 1, {2.6, 3}},
-    {KI_ACOS, acosl, 1, {2, 3}},    {KI_ATAN, atanl, 10, {2, 3}},
-    {KI_SINH, sinhl, 90, {2.5, 5}}, {KI_COSH, coshl, 90, {2, 5}},
-    {KI_TANH, tanhl, 9, {2.5, 4}},  {KI_ASINH, asinhl, 100, {2.5, 4}},
+    {KI_EXP, expl, 90, {1.1, 2}},    {KI_LOG, logl, 100, {1.5, 2}},
+    {KI_SIN, sinl, 500, {2.4, 3}},   {KI_COS, cosl, 500, {2.4, 3}},
+    {KI_TAN, tanl, 500, {4, 5}},     {KI_ASIN, asinl, 1, {2.6, 3}},
+    {KI_ACOS, acosl, 1, {2, 3}},     {KI_ATAN, atanl, 10, {2, 3}},
+    {KI_SINH, sinhl, 90, {2.5, 5}},  {KI_COSH, coshl, 90, {2, 5}},
+    {KI_TANH, tanhl, 9, {2.5, 4}},   {KI_ASINH, asinhl, 100, {2.5, 4}},
     {KI_ACOSH, acoshl, 100, {3, 4}}, {KI_ATANH, atanhl, 1, {3, 4}},
     {KI_ERF, erfl, 4, {2, 4}},
 };
@@ -103,10 +103,32 @@ static double round_to(enum dtype t, double v) { return kir_round(t, v); }
 
 static double special(struct rng *r, enum dtype t)
 {
-    static const double list[] = {0, 1, 0.5, 2, 3, 1.5, 0.75, 4, 10, 88, 89, 104, 709, 710, 745, 746, 1e30,
-                                  0.41421356237309503, 2.414213562373095, 0.70710678118654752,
-                                  0.78539816339744831, 1.5707963267948966, 3.1415926535897931, 512};
-    double least = t == DT_F32 ? 0x1p-149 : 0x1p-1074, most = t == DT_F32 ? 0x1.fffffep127 : 0x1.fffffffffffffp1023;
+    static const double list[] = {0,
+                                  1,
+                                  0.5,
+                                  2,
+                                  3,
+                                  1.5,
+                                  0.75,
+                                  4,
+                                  10,
+                                  88,
+                                  89,
+                                  104,
+                                  709,
+                                  710,
+                                  745,
+                                  746,
+                                  1e30,
+                                  0.41421356237309503,
+                                  2.414213562373095,
+                                  0.70710678118654752,
+                                  0.78539816339744831,
+                                  1.5707963267948966,
+                                  3.1415926535897931,
+                                  512};
+    double least = t == DT_F32 ? 0x1p-149 : 0x1p-1074,
+           most = t == DT_F32 ? 0x1.fffffep127 : 0x1.fffffffffffffp1023;
     double eps = t == DT_F32 ? 0x1p-23 : 0x1p-52, v;
     switch (rng_range(r, 0, 7)) {
     case 0: v = least * (double)rng_range(r, 0, 5); break;
@@ -114,7 +136,9 @@ static double special(struct rng *r, enum dtype t)
     case 2: v = __builtin_inf(); break;
     case 3: v = __builtin_nan(""); break;
     case 4: v = (double)rng_range(r, 0, 400) * 1.5707963267948966; break;
-    default: v = list[rng_range(r, 0, countof(list) - 1)] * (1 + eps * (double)rng_range(r, -2, 2)); break;
+    default:
+        v = list[rng_range(r, 0, countof(list) - 1)] * (1 + eps * (double)rng_range(r, -2, 2));
+        break;
     }
     return round_to(t, rng_range(r, 0, 1) ? v : -v);
 }
@@ -141,7 +165,9 @@ static double error_of(enum dtype t, double got, long double want)
     double rounded = t == DT_F32 ? (float)want : (double)want;
     if (rounded != rounded || got != got) return rounded != rounded && got != got ? 0 : HUGE_VAL;
     if (isinf(rounded) || isinf(got) || want == 0) {
-        bool near = isinf(got) != isinf(rounded) && fabs(isinf(got) ? rounded : got) > (t == DT_F32 ? 0x1.fffff0p127 : 0x1.fffffffffffp1023);
+        bool near = isinf(got) != isinf(rounded) &&
+                    fabs(isinf(got) ? rounded : got) >
+                        (t == DT_F32 ? 0x1.fffff0p127 : 0x1.fffffffffffp1023);
         return (got == rounded && signbit(got) == signbit(rounded)) || near ? 0 : HUGE_VAL;
     }
     frexpl(want, &e);
@@ -172,7 +198,9 @@ static void check_function(const struct function *f, enum dtype t, u32 lanes, bo
                      dtype_name(t), is_fused ? "fused" : "unfused", r.x[i], r.z[i],
                      (double)f->ref(r.x[i]), e);
     }
-    if (getenv("VERBOSE")) printf("%s %s %s: %.2f at %g\n", kir_op_info(f->op)->name, dtype_name(t), is_fused ? "fused" : "unfused", worst, at);
+    if (getenv("VERBOSE"))
+        printf("%s %s %s: %.2f at %g\n", kir_op_info(f->op)->name, dtype_name(t),
+               is_fused ? "fused" : "unfused", worst, at);
 }
 
 static void check_all(enum dtype t)
@@ -198,11 +226,15 @@ static void check_pow(enum dtype t, u32 lanes, bool is_fused)
     r.is_fused = is_fused;
     for (i64 i = 0; i < N; i++) {
         i64 what = rng_range(&g, 0, 5);
-        r.x[i] = what == 0 ? special(&g, t) : what == 1 ? any_number(&g, t) : round_to(t, rng_f64(&g) * 20);
+        r.x[i] = what == 0   ? special(&g, t)
+                 : what == 1 ? any_number(&g, t)
+                             : round_to(t, rng_f64(&g) * 20);
         r.y[i] = what % 2 == 0 ? (double)rng_range(&g, -8, 8) : round_to(t, rng_f64(&g) * 60 - 30);
         if (rng_range(&g, 0, 9) == 0) r.y[i] = special(&g, t);
         if (rng_range(&g, 0, 4) == 0) /* results near the ends of the range */
-            r.y[i] = round_to(t, (t == DT_F32 ? 89 : 709) / log(fabs(r.x[i])) * (rng_range(&g, 0, 1) ? 1 : -1) * (1 + 0.2 * (rng_f64(&g) - 0.5)));
+            r.y[i] =
+                round_to(t, (t == DT_F32 ? 89 : 709) / log(fabs(r.x[i])) *
+                                (rng_range(&g, 0, 1) ? 1 : -1) * (1 + 0.2 * (rng_f64(&g) - 0.5)));
     }
     run_do(&r);
     for (i64 i = 0; i < N; i++) {
@@ -210,8 +242,8 @@ static void check_pow(enum dtype t, u32 lanes, bool is_fused)
         double e = error_of(t, r.z[i], want);
         worst = e > worst ? e : worst;
         if (e > allowed)
-            fail_msg("pow of %s: %a to the power %a gives %a instead of %a, error %g", dtype_name(t), r.x[i],
-                     r.y[i], r.z[i], (double)want, e);
+            fail_msg("pow of %s: %a to the power %a gives %a instead of %a, error %g",
+                     dtype_name(t), r.x[i], r.y[i], r.z[i], (double)want, e);
     }
     if (getenv("VERBOSE")) printf("pow %s: %.2f\n", dtype_name(t), worst);
 }

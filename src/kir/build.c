@@ -245,7 +245,8 @@ static bool is_same_frag(const struct kir_ins *x, const struct kir_ins *y)
 
 static kval frag_add(struct kir *k, enum kir_op op, kval a, kval b)
 {
-    assert(op == KI_ADD && kir_at(k, a)->role == KR_ACC && is_same_frag(kir_at(k, a), kir_at(k, b)));
+    assert(op == KI_ADD && kir_at(k, a)->role == KR_ACC &&
+           is_same_frag(kir_at(k, a), kir_at(k, b)));
     return emit_shared(k, typed_as(k, a, (struct kir_ins){.op = KI_ADD, .a = a, .b = b}));
 }
 
@@ -341,7 +342,8 @@ kval kir_load_n(struct kir *k, kval buf, kval idx, kval n)
     u32 lanes = (u32)p->lanes * x->lanes;
     if (n && kir_range(k, n).lo >= lanes) n = 0;
     if (n && kir_range(k, n).hi <= 0) return kir_const_i(k, p->dtype, lanes, 0);
-    struct kir_ins r = typed_as(k, buf, (struct kir_ins){.op = KI_LOAD, .a = buf, .b = idx, .c = n});
+    struct kir_ins r =
+        typed_as(k, buf, (struct kir_ins){.op = KI_LOAD, .a = buf, .b = idx, .c = n});
     r.lanes = (u8)lanes;
     kval s = lanes > 1 && !n && p->lanes == 1 ? kir_scalar_of(k, idx) : 0;
     if (s) return kir_splat(k, kir_load(k, buf, s), lanes);
@@ -366,7 +368,8 @@ void kir_store_n(struct kir *k, kval buf, kval idx, kval val, kval n)
 
 void kir_prefetch(struct kir *k, kval buf, kval idx)
 {
-    assert(kir_at(k, buf)->op == KI_BUF && kir_at(k, idx)->dtype == DT_I64 && kir_lanes(k, idx) == 1);
+    assert(kir_at(k, buf)->op == KI_BUF && kir_at(k, idx)->dtype == DT_I64 &&
+           kir_lanes(k, idx) == 1);
     kir_push(k, (struct kir_ins){.op = KI_PREFETCH, .a = buf, .b = idx});
 }
 

@@ -177,8 +177,7 @@ static u32 array_regs(const struct kir *k, kval from, kval to, u8 *seen)
         const struct kir_ins *x = kir_at(k, v), *p = kir_at(k, x->a);
         bool is_reg =
             (x->op == KI_LOAD || x->op == KI_STORE) && p->op == KI_ALLOC && p->aux == KS_REG;
-        if (is_reg && !seen[x->a])
-            n += (u32)i64_min(kir_at(k, p->a)->imm.i, 1024) * regs_of(k, p);
+        if (is_reg && !seen[x->a]) n += (u32)i64_min(kir_at(k, p->a)->imm.i, 1024) * regs_of(k, p);
         if (is_reg) seen[x->a] = 1;
     }
     for (kval v = from; v < to; v++) seen[kir_at(k, v)->a] = 0;

@@ -6,9 +6,9 @@
 //
 // The threads of a group go through the operations together. A value has its own cells, written by
 // its instruction only: lane l of thread t is cell[l * n_threads + t] of the value's first. So
-// arithmetic is one loop over many cells, and threads that wait in another branch may take part in it:
-// what it gives them, they never read. Everything that can fail or is seen by others looks at the
-// mask of active threads. A fragment has rows * cols cells per subgroup, one subgroup after the
+// arithmetic is one loop over many cells, and threads that wait in another branch may take part in
+// it: what it gives them, they never read. Everything that can fail or is seen by others looks at
+// the mask of active threads. A fragment has rows * cols cells per subgroup, one subgroup after the
 // other.
 #ifndef QUERN_KIR_EVAL_H
 #define QUERN_KIR_EVAL_H
@@ -72,7 +72,8 @@ struct eval_code_list {
     i64 n_cells, n_frag_cells;
 };
 
-bool eval_decode(struct eval_code_list *d, const struct kir *k, struct arena *a); /* false: too large */
+bool eval_decode(struct eval_code_list *d, const struct kir *k,
+                 struct arena *a);                                  /* false: too large */
 eval_fn *eval_find(enum kir_op op, enum dtype from, enum dtype to); /* eval_ops.c */
 
 struct eval_shadow { /* of an element that several threads can reach; agents, 0 = none */
@@ -82,13 +83,14 @@ struct eval_shadow { /* of an element that several threads can reach; agents, 0 
 };
 
 struct eval_array {
-    u8 *host;             /* BUF: the caller's memory */
-    union kir_cell *cell; /* ALLOC */
-    u8 *known;            /* private: element was written */
+    u8 *host;                   /* BUF: the caller's memory */
+    union kir_cell *cell;       /* ALLOC */
+    u8 *known;                  /* private: element was written */
     struct eval_shadow *shadow; /* OUT, INOUT, TEMP, SHARED */
-    i64 n;                /* elements */
-    u32 lanes;            /* cells of an element */
-    u32 copies; /* private arrays of threads or subgroups lie side by side, element by element; else 0 */
+    i64 n;                      /* elements */
+    u32 lanes;                  /* cells of an element */
+    u32 copies; /* private arrays of threads or subgroups lie side by side, element by element; else
+                   0 */
     u8 dtype;
     bool must_write; /* an element without a writer is undefined */
 };
@@ -108,15 +110,15 @@ struct machine {
     i64 heap_bytes;
     struct eval_code_list code;
     struct err *e;
-    i64 steps;                      /* left */
-    u32 n_threads;                  /* of a group */
-    u32 subgroup;                   /* threads of a subgroup; the last one may have fewer */
+    i64 steps;     /* left */
+    u32 n_threads; /* of a group */
+    u32 subgroup;  /* threads of a subgroup; the last one may have fewer */
     union kir_cell *cell, *frag;
     struct eval_array *array;       /* by number */
     struct eval_mask mask[66], *on; /* stack, and its top */
     const struct eval_grid *grid;
-    i64 index[3]; /* of the iteration at work */
-    u32 thread;   /* at work */
+    i64 index[3];       /* of the iteration at work */
+    u32 thread;         /* at work */
     u32 agent, several; /* several: more than one thread, or nobody knows which */
     u32 first_of_grid, first_of_iteration, first_of_epoch;
 };

@@ -134,8 +134,7 @@ static bool do_reduce(struct machine *m, const struct eval_op *o, const struct t
     enum kir_op op = o->op == KI_SGADD ? KI_ADD : o->op == KI_SGMIN ? KI_MIN : KI_MAX;
     const union kir_cell *a = m->cell + o->a + g->first;
     union kir_cell *r = m->cell + o->r + g->first, s = a[0];
-    for (u32 i = 1; i < g->n; i++)
-        kir_scalar(op, o->from, o->to, (union kir_cell[3]){s, a[i]}, &s);
+    for (u32 i = 1; i < g->n; i++) kir_scalar(op, o->from, o->to, (union kir_cell[3]){s, a[i]}, &s);
     for (u32 i = 0; i < g->n; i++) r[i] = s;
     return true;
 }
@@ -184,8 +183,7 @@ bool eval_group(struct machine *m, const struct eval_op *o)
         }
         if (!active) continue;
         m->thread = active < g.n ? away : g.first;
-        if (active < g.n)
-            return eval_complain(m, o, "threads of a subgroup in divergent flow", 0);
+        if (active < g.n) return eval_complain(m, o, "threads of a subgroup in divergent flow", 0);
         if (!team_run(m, o, &g)) return false;
     }
     return true;

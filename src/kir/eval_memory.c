@@ -4,11 +4,11 @@
 // with it.
 //
 // Races. Each (grid iteration, stretch between barriers, thread) is an agent with a number; those
-// of a later stretch or iteration are larger. An element remembers its last writer, its first reader
-// in this grid, and its reader since the last barrier or that there were several. Another access
-// conflicts when its agent belongs to this grid and either to another iteration, or to another
-// thread since the last barrier. This finds a race in whatever order iterations and threads run.
-// What a subgroup does together counts as done by an unknown thread of it.
+// of a later stretch or iteration are larger. An element remembers its last writer, its first
+// reader in this grid, and its reader since the last barrier or that there were several. Another
+// access conflicts when its agent belongs to this grid and either to another iteration, or to
+// another thread since the last barrier. This finds a race in whatever order iterations and threads
+// run. What a subgroup does together counts as done by an unknown thread of it.
 //
 // Undefined elements. OUT, TEMP and SHARED elements without a writer are undefined; REG and WORK
 // arrays, which belong to one thread, have one byte per element, cleared when their ALLOC is

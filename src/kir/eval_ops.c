@@ -121,13 +121,13 @@ struct fast {
 static eval_fn *find_fast(enum kir_op op, enum dtype t)
 {
     static const struct fast list[] = {
-        {KI_ADD, DT_I64, i64_add},     {KI_SUB, DT_I64, i64_sub},     {KI_MUL, DT_I64, i64_mul},
-        {KI_MIN, DT_I64, i64_min_op},  {KI_MAX, DT_I64, i64_max_op},  {KI_EQ, DT_I64, i64_eq},
-        {KI_DIV, DT_I64, i64_div},     {KI_MOD, DT_I64, i64_mod},     {KI_NE, DT_I64, i64_ne},
-        {KI_LT, DT_I64, i64_lt},       {KI_LE, DT_I64, i64_le},       {KI_ADD, DT_F32, f32_add},
-        {KI_SUB, DT_F32, f32_sub},     {KI_MUL, DT_F32, f32_mul},     {KI_DIV, DT_F32, f32_div},
-        {KI_FMA, DT_F32, f32_fma},     {KI_MIN, DT_F32, float_min},   {KI_MAX, DT_F32, float_max},
-        {KI_LT, DT_F32, float_lt},     {KI_LE, DT_F32, float_le},     {KI_AND, DT_BOOL, bits_and},
+        {KI_ADD, DT_I64, i64_add},    {KI_SUB, DT_I64, i64_sub},    {KI_MUL, DT_I64, i64_mul},
+        {KI_MIN, DT_I64, i64_min_op}, {KI_MAX, DT_I64, i64_max_op}, {KI_EQ, DT_I64, i64_eq},
+        {KI_DIV, DT_I64, i64_div},    {KI_MOD, DT_I64, i64_mod},    {KI_NE, DT_I64, i64_ne},
+        {KI_LT, DT_I64, i64_lt},      {KI_LE, DT_I64, i64_le},      {KI_ADD, DT_F32, f32_add},
+        {KI_SUB, DT_F32, f32_sub},    {KI_MUL, DT_F32, f32_mul},    {KI_DIV, DT_F32, f32_div},
+        {KI_FMA, DT_F32, f32_fma},    {KI_MIN, DT_F32, float_min},  {KI_MAX, DT_F32, float_max},
+        {KI_LT, DT_F32, float_lt},    {KI_LE, DT_F32, float_le},    {KI_AND, DT_BOOL, bits_and},
         {KI_OR, DT_BOOL, bits_or},
     };
     for (i64 i = 0; i < countof(list); i++)

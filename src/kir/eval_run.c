@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// eval_run.c: the machine. All threads of a group stand at the same operation; a stack of masks says
-// for which of them it happens: a branch and a loop push the threads that go through them. Where
-// threads disagree both branches are run, each for its threads, and a loop until its last thread
-// leaves it. A barrier, or an operation of a subgroup, that not all of its threads have come to is
-// divergence.
+// eval_run.c: the machine. All threads of a group stand at the same operation; a stack of masks
+// says for which of them it happens: a branch and a loop push the threads that go through them.
+// Where threads disagree both branches are run, each for its threads, and a loop until its last
+// thread leaves it. A barrier, or an operation of a subgroup, that not all of its threads have come
+// to is divergence.
 #include "kir/eval.h"
 
 static void mask_count(struct eval_mask *x, u32 lo, u32 hi)

@@ -30,8 +30,7 @@ bool kir_can_expand(enum kir_op op, enum dtype t)
 
 static kval expand(struct kir *k, enum kir_op op, kval a, kval b)
 {
-    const struct math m = {
-        .k = k, .t = math_type(kir_dtype(k, a)), .lanes = kir_lanes(k, a)};
+    const struct math m = {.k = k, .t = math_type(kir_dtype(k, a)), .lanes = kir_lanes(k, a)};
     switch ((int)op) {
     case KI_SIN:
     case KI_COS:

@@ -18,8 +18,8 @@
 //              or PARAM only.
 //   groups   = a grid iteration is run by group[0] * group[1] * group[2] threads, in subgroups of
 //              neighbours (first dimension innermost) of a size the target has, or the kernel
-//              requires. Fragments are matrices that a subgroup holds together: values of a role and
-//              a shape beside their element type, with lanes 1. They are filled, loaded, stored,
+//              requires. Fragments are matrices that a subgroup holds together: values of a role
+//              and a shape beside their element type, with lanes 1. They are filled, loaded, stored,
 //              multiplied, added (ACC), cast (ACC), and kept in REG arrays; nothing else.
 //   lifetime = an ALLOC executed again is a new, undefined array. TEMP stands outside grids, WORK
 //              and SHARED directly in a grid's body (not in LOOP or IF), REG anywhere in a grid
@@ -59,7 +59,8 @@ enum kir_loop {
 
 enum kir_access { KA_IN, KA_OUT, KA_INOUT }; /* OUT: every element is written before it is read */
 
-enum kir_role { KR_NONE, KR_A, KR_B, KR_ACC }; /* of a fragment: (m, k), (k, n), (m, n) of a product */
+/* Of a fragment: (m, k), (k, n), (m, n) of a product. */
+enum kir_role { KR_NONE, KR_A, KR_B, KR_ACC };
 
 typedef u32 kval; /* number of an instruction, 0 = none */
 
@@ -117,9 +118,9 @@ bool kir_is_const(const struct kir *k, kval v, i64 *out);    /* integer or bool,
 bool kir_is_float(const struct kir *k, kval v, double *out); /* float; out may be NULL for both */
 bool kir_is_named(const struct kir_ins *x);                  /* stands as %n in the text */
 u32 kir_text_id(const struct kir *k, kval v);                /* that n; 0: has none */
-bool kir_has_imm(enum kir_op op);                            /* imm.i is a last operand in the text */
+bool kir_has_imm(enum kir_op op);                            /* imm.i is an operand in the text */
 bool kir_is_frag(const struct kir *k, kval v);               /* or an array of fragments */
-struct kir_frag kir_frag_of(const struct kir_ins *x);        /* its type; role KR_NONE: no fragment */
+struct kir_frag kir_frag_of(const struct kir_ins *x);        /* its type; KR_NONE: no fragment */
 bool kir_is_collective(const struct kir *k, kval v);         /* all threads of a subgroup at once */
 u32 kir_threads(const struct kir *k);                        /* of a group */
 kval kir_operand(const struct kir_ins *x, u32 i);            /* a, b, c, d by number */
@@ -139,8 +140,8 @@ double kir_round(enum dtype t, double v); /* to the float type t */
 
 /* build.c: the builder. Folds constants, applies identities, shares equal pure instructions that
    are in scope (loads of KA_IN buffers count as pure), and splats scalars where the other operand
-   is a vector. The result may be any earlier instruction. Types must match (assert). Helpers with lanes
-   accept 1 and then give scalars, so a generator is written once for any vector width. */
+   is a vector. The result may be any earlier instruction. Types must match (assert). Helpers with
+   lanes accept 1 and then give scalars, so a generator is written once for any vector width. */
 
 void kir_init(struct kir *k, struct arena *a, struct str name);
 kval kir_buf(struct kir *k, struct str name, enum dtype t, enum kir_access access);
@@ -162,7 +163,7 @@ kval kir_load(struct kir *k, kval buf, kval idx);           /* lanes of idx time
 kval kir_load_n(struct kir *k, kval buf, kval idx, kval n); /* idx a ramp or scalar; rest 0 */
 void kir_store(struct kir *k, kval buf, kval idx, kval val);
 void kir_store_n(struct kir *k, kval buf, kval idx, kval val, kval n);
-void kir_prefetch(struct kir *k, kval buf, kval idx);       /* a hint, no access: idx may lie outside */
+void kir_prefetch(struct kir *k, kval buf, kval idx);       /* a hint: idx may lie outside */
 kval kir_grid(struct kir *k, kval extent);                  /* opens one dimension */
 kval kir_loop(struct kir *k, enum kir_loop kind, kval from, kval to, i64 step);
 void kir_if(struct kir *k, kval cond);
@@ -172,10 +173,11 @@ void kir_barrier(struct kir *k);
 kval kir_thread(struct kir *k, u32 dim);
 
 /* Subgroups and fragments; k->group and k->subgroup are set before. */
-kval kir_subgroup(struct kir *k, u32 which);                 /* 0: its number, 1: the thread's in it */
+kval kir_subgroup(struct kir *k, u32 which);                 /* its number; 1: the thread's in it */
 kval kir_sg(struct kir *k, enum kir_op op, kval a);          /* SGADD, SGMIN, SGMAX */
 kval kir_shuffle(struct kir *k, kval a, kval b);             /* a of thread b of the subgroup */
-kval kir_alloc_frag(struct kir *k, const struct kir_frag *f, kval count); /* REG; indices become constants */
+/* REG; indices become constants when unrolled. */
+kval kir_alloc_frag(struct kir *k, const struct kir_frag *f, kval count);
 kval kir_frag_fill(struct kir *k, const struct kir_frag *f, kval a);
 kval kir_frag_load(struct kir *k, const struct kir_frag *f, kval buf, kval idx, kval pitch,
                    bool by_columns);
@@ -258,10 +260,11 @@ void kir_count(const struct kir *k, const i64 *param, struct kir_cost *c);
    access outside a buffer or array, reads of elements never written (OUT, REG, WORK, SHARED, TEMP),
    two iterations of one grid touching the same element when one of them writes, threads of a group
    likewise between barriers, barriers in divergent flow, division by zero, grids that did not write
-   all of an OUT buffer; of subgroups divergent flow, different operands, threads that do not exist. */
+   all of an OUT buffer; of subgroups divergent flow, different operands, threads that do not
+   exist. */
 struct kir_arg { void *p; i64 n; }; /* n elements of the BUF's dtype */
 struct kir_eval_opts {
-    u64 seed;            /* order of the grid iterations (shuffled), size of subgroups; 0 = in order, 32 */
+    u64 seed;            /* shuffles grid iterations, chooses the size of subgroups; 0 = in order, 32 */
     i64 max_steps;       /* give up after this many instructions; 0 = 1e10 */
     bool allow_unwritten; /* do not complain of OUT elements left unwritten */
 };

@@ -171,8 +171,7 @@ kval math_trig(const struct math *m, enum kir_op op, kval x)
         return math_flip(m, kir_div(k, t, kir_select(k, odd, s, c)), sign);
     }
     if (op == KI_COS)
-        return math_flip(m, kir_select(k, odd, s, c),
-                         bit1_as_sign(m, kir_add(k, a.quadrant, one)));
+        return math_flip(m, kir_select(k, odd, s, c), bit1_as_sign(m, kir_add(k, a.quadrant, one)));
     assert(op == KI_SIN);
     kval r = math_flip(m, kir_select(k, odd, c, s), bit1_as_sign(m, a.quadrant));
     return math_flip(m, r, sign);

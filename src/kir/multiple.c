@@ -12,7 +12,8 @@ static u32 twos_of_int(i64 v) { return v ? (u32)i64_min(__builtin_ctzll((u64)v),
 
 static u32 less(u32 a, u32 b) { return a < b ? a : b; }
 
-/* Size expressions: sums of products; quotients and remainders say nothing, but what they are multiplied with does. */
+/* Size expressions: sums of products; quotients and remainders say nothing, but what they are
+ * multiplied with does. */
 
 static void skip_space(struct str *s)
 {
@@ -88,7 +89,10 @@ static u32 text_twos(struct str text)
 
 /* Instructions. */
 
-static u32 twos(const struct kir *k, kval v) { return (u32)__builtin_ctzll((u64)kir_multiple(k, v)); }
+static u32 twos(const struct kir *k, kval v)
+{
+    return (u32)__builtin_ctzll((u64)kir_multiple(k, v));
+}
 
 static u32 div_twos(const struct kir *k, const struct kir_ins *x)
 {

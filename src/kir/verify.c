@@ -66,7 +66,8 @@ static bool is_same_shape(const struct kir_ins *x, const struct kir_ins *y)
 
 static bool is_access(enum kir_op op)
 {
-    return op == KI_LOAD || op == KI_STORE || op == KI_PREFETCH || op == KI_FLOAD || op == KI_FSTORE;
+    return op == KI_LOAD || op == KI_STORE || op == KI_PREFETCH || op == KI_FLOAD ||
+           op == KI_FSTORE;
 }
 
 /* Whether operand i of an operator may be a fragment, or an array of them. */
@@ -226,7 +227,8 @@ static bool check_access(struct checker *c, kval n, u32 *lanes)
     NEED(p->lanes == 1 || i->lanes == 1, "vector index into an array of vectors");
     *lanes = (u32)p->lanes * i->lanes;
     if (!n) return true;
-    NEED(p->lanes == 1 && !p->role && (i->lanes == 1 || i->op == KI_RAMP), "partial access without a ramp");
+    NEED(p->lanes == 1 && !p->role && (i->lanes == 1 || i->op == KI_RAMP),
+         "partial access without a ramp");
     NEED(is_index(arg(c, n)), "lane count is not i64");
     return true;
 }
