@@ -19,8 +19,8 @@
 //   groups   = a grid iteration is run by group[0] * group[1] * group[2] threads, in subgroups of
 //              neighbours (first dimension innermost) of a size the target has, or the kernel
 //              requires. Fragments are matrices that a subgroup holds together: values of a role
-//              and a shape beside their element type, with lanes 1. They are filled, loaded, stored,
-//              multiplied, added (ACC), cast (ACC), and kept in REG arrays; nothing else.
+//              and a shape beside their element type, with lanes 1. They are filled, loaded,
+//              stored, multiplied, added (ACC), cast (ACC), and kept in REG arrays; nothing else.
 //   lifetime = an ALLOC executed again is a new, undefined array. TEMP stands outside grids, WORK
 //              and SHARED directly in a grid's body (not in LOOP or IF), REG anywhere in a grid
 //              with a CONST count. Only REG has lanes > 1.
@@ -264,7 +264,7 @@ void kir_count(const struct kir *k, const i64 *param, struct kir_cost *c);
    exist. */
 struct kir_arg { void *p; i64 n; }; /* n elements of the BUF's dtype */
 struct kir_eval_opts {
-    u64 seed;            /* shuffles grid iterations, chooses the size of subgroups; 0 = in order, 32 */
+    u64 seed;            /* shuffles iterations, chooses the size of subgroups; 0 = in order, 32 */
     i64 max_steps;       /* give up after this many instructions; 0 = 1e10 */
     bool allow_unwritten; /* do not complain of OUT elements left unwritten */
 };
