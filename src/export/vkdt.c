@@ -71,10 +71,13 @@ static bool write_weights(struct writer *w, const struct vkdt_model *m)
 
 /* Shaders in front of the network and behind it. */
 
-static bool copy_shader(struct writer *w, const char *from, const char *to)
+static bool copy_shader(struct writer *w, const char *option, const char *to)
 {
+    const char *from = export_option(w->j, option);
     struct str text;
-    return os_read(w->a, from, MAX_SHADER, &text, w->e) && write_file(w, w->src, str_of(to), text);
+    if (!os_read(w->a, from, MAX_SHADER, &text, w->e))
+        return err_prefix(w->e, "--%s (one is made without it)", option);
+    return write_file(w, w->src, str_of(to), text);
 }
 
 static bool make_shader(struct writer *w, const char *what, u32 k, const struct vkdt_image *m)
@@ -105,23 +108,22 @@ static bool make_shaders(struct writer *w, const char *what, const struct vkdt_i
 
 static bool write_shaders(struct writer *w)
 {
-    const char *pre = export_option(w->j, "preprocessing"),
-               *post = export_option(w->j, "post-processing");
     const struct vkdt_model *m = &w->module.model[0];
-    bool ok =
-        pre ? copy_shader(w, pre, "input.comp") : make_shaders(w, "input", m->in, m->plan->input.n);
-    return ok && (post ? copy_shader(w, post, "output.comp")
-                       : make_shaders(w, "output", m->out, m->plan->output.n));
+    bool ok = w->module.has_pre ? copy_shader(w, "preprocessing", "input.comp")
+                                : make_shaders(w, "input", m->in, m->plan->input.n);
+    return ok && (w->module.has_post ? copy_shader(w, "post-processing", "output.comp")
+                                     : make_shaders(w, "output", m->out, m->plan->output.n));
 }
 
 static bool write_all(struct writer *w)
 {
+    if (w->is_whole && !write_shaders(w)) return false;
     for (u32 k = 0; k < w->module.n_model; k++) {
         const struct vkdt_model *m = &w->module.model[k];
         if (!write_header(w, m) || !write_kernels(w, m) || !write_weights(w, m)) return false;
     }
     if (!w->is_whole) return true;
-    return write_shaders(w) && write_printed(w, "main.c", vkdt_print_main) &&
+    return write_printed(w, "main.c", vkdt_print_main) &&
            write_printed(w, "connectors", vkdt_print_connectors) &&
            write_printed(w, "params", vkdt_print_params) &&
            write_printed(w, "params.ui", vkdt_print_params_ui) &&
