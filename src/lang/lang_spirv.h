@@ -54,7 +54,8 @@ struct spv {
     /* sections, in the order of a module */
     struct buf capabilities, extensions, entries, modes, strings, names;
     struct buf decorations, globals, functions;
-    struct map known;    /* types, constants, capabilities: their words -> id */
+    struct map known;    /* types and constants: their words -> id; names of extensions */
+    struct { u32 *v; u32 n, cap; } needed; /* capabilities */
     u32 glsl;            /* the imported instruction set GLSL.std.450, 0: not yet */
 
     /* for debuggers, where asked for */

@@ -52,24 +52,25 @@ static const struct feature features[] = {
     {SPV_CAP_MATRIX, "SPV_KHR_cooperative_matrix", UINT32_MAX},
 };
 
-/* False: it was there already. */
-static bool note_once(struct spv *s, const char *kind, u32 id)
-{
-    struct str key = str_fmt(s->arena, "%s%u", kind, id);
-    if (map_get(&s->known, key)) return false;
-    map_put(&s->known, key, 1);
-    return true;
-}
-
 void spv_extension(struct spv *s, const char *name)
 {
-    if (note_once(s, name, 0))
-        spv_put_text(&s->extensions, SPV_EXTENSION, NULL, 0, str_of(name), NULL, 0);
+    struct str key = str_of(name);
+    if (map_get(&s->known, key)) return;
+    map_put(&s->known, key, 1);
+    spv_put_text(&s->extensions, SPV_EXTENSION, NULL, 0, key, NULL, 0);
+}
+
+static bool has_capability(const struct spv *s, enum spirv_capability c)
+{
+    for (u32 i = 0; i < s->needed.n; i++)
+        if (s->needed.v[i] == (u32)c) return true;
+    return false;
 }
 
 void spv_need(struct spv *s, enum spirv_capability c)
 {
-    if (!note_once(s, "capability ", c)) return;
+    if (has_capability(s, c)) return;
+    *arr_push(s->arena, &s->needed) = (u32)c;
     SPV_PUT(&s->capabilities, SPV_CAPABILITY, (u32)c);
     for (i64 i = 0; i < countof(features); i++)
         if (features[i].id == c && s->version < features[i].core)
@@ -189,7 +190,7 @@ static void put_memory_model(struct spv *s, struct buf *out)
 
 static void put_modes(struct spv *s)
 {
-    bool rounds = map_get(&s->known, str_fmt(s->arena, "capability %u", SPV_CAP_ROUND_EVEN));
+    bool rounds = has_capability(s, SPV_CAP_ROUND_EVEN);
     if (s->caps->has_nan) spv_need(s, SPV_CAP_KEEP_NAN);
     for (u32 i = 0; i < s->function.n; i++) {
         u32 f = s->function.v[i];
