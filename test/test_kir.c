@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Kernel IR: properties over random expressions and random kernels.
-//   - the builder's folding gives what unfolded evaluation gives, bit for bit;
+//   - the builder's folding gives what unfolded evaluation gives, bit for bit, and what it claims
+//     of integers (bounds, divisors) holds;
 //   - printing and parsing are inverse; mutated texts never crash;
 //   - legalised kernels compute what the original computes.
 // Random kernels come from one generator that emits either through the builder or unfolded (`raw`).
@@ -411,6 +412,21 @@ static void same(const struct results *a, const struct results *b, const struct 
              t.p);
 }
 
+/* What the builder claims of the integers that all iterations have stored. */
+static void check_claims(const struct gen *g, const struct results *r, u64 seed)
+{
+    for (u32 i = 0; i < I_PER && i < g->i.n; i++)
+        for (u32 at = 0; at < N_ITERS; at++) {
+            kval v = g->i.v[g->i.n - 1 - i];
+            i64 x = r->z[at * I_PER + i];
+            struct kir_range range = kir_range(&g->k, v);
+            if (x < range.lo || x > range.hi || x % kir_multiple(&g->k, v))
+                fail_msg("seed %llu: %lld is not in %lld..%lld or no multiple of %lld",
+                         (unsigned long long)seed, (long long)x, (long long)range.lo,
+                         (long long)range.hi, (long long)kir_multiple(&g->k, v));
+        }
+}
+
 static void test_folding(void **state)
 {
     struct results want, got;
@@ -432,6 +448,8 @@ static void test_folding(void **state)
         run(&raw.k, &want, seed);
         run(&g.k, &got, seed);
         same(&want, &got, &raw.k, seed);
+        check_claims(&raw, &want, seed);
+        check_claims(&g, &got, seed);
         n_raw += raw.k.ins.n;
         n_folded += g.k.ins.n;
         arena_release(&a);
