@@ -347,6 +347,8 @@ static void test_names(void **state)
         {"", NULL},
         {"1net", NULL},
         {"display", NULL},
+        {"inputs", NULL},
+        {"putin", "putin"},
     };
     char z[VKDT_TOKEN + 1];
     for (i64 i = 0; i < countof(cases); i++) {

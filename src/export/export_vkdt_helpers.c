@@ -9,8 +9,8 @@
 const char vkdt_helpers[] =
     "static inline int64_t\n"
     "denox_div(int64_t a, int64_t b)\n"
-    "{ // rounds down\n"
-    "  return a / b - (a % b != 0 && (a < 0) != (b < 0));\n"
+    "{ // rounds down; what has no value is a size that no check lets pass\n"
+    "  return b ? a / b - (a % b != 0 && (a < 0) != (b < 0)) : -1;\n"
     "}\n"
     "\n"
     "static inline int64_t\n"

@@ -11,13 +11,16 @@ static bool is_letter(char c) { return is_small(c) || (c >= 'A' && c <= 'Z'); }
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 static bool is_vowel(char c) { return c && strchr("aeiouAEIOU", c); }
 
-/* Names that mean something else: in vkdt's own code, or "i-" and "o-" as readers and writers. */
-static bool is_taken(const char *z)
+/* Names that mean something else: in vkdt's own code, "i-" and "o-" as readers and writers; and
+   kernels of such a name could be taken for shaders of an input or output. */
+static bool is_taken(struct str s)
 {
-    static const char *const taken[] = {"display", "thumb", "bvh", "shared"};
-    for (i64 k = 0; k < countof(taken); k++)
-        if (!strcmp(z, taken[k])) return true;
-    return (z[0] == 'i' || z[0] == 'o') && z[1] == '-';
+    static const char *const whole[] = {"display", "thumb", "bvh", "shared"};
+    static const char *const start[] = {"i-", "o-", "input", "output"};
+    bool taken = false;
+    for (i64 k = 0; k < countof(whole); k++) taken |= str_is(s, whole[k]);
+    for (i64 k = 0; k < countof(start); k++) taken |= str_starts(s, str_of(start[k]));
+    return taken;
 }
 
 static void drop(char *z, size_t at) { memmove(z + at, z + at + 1, strlen(z + at)); }
@@ -40,10 +43,11 @@ bool vkdt_module_name(char out[VKDT_TOKEN + 1], struct str name, struct err *e)
         return err_set(e, ERR_USAGE,
                        "'%.*s' is no name for a module: a letter, then letters, digits and dashes",
                        STR_ARG(name));
+    if (is_taken(name))
+        return err_set(e, ERR_USAGE, "module name '%.*s' has a meaning of its own in vkdt",
+                       STR_ARG(name));
     memcpy(z, name.p, (size_t)name.n);
     z[name.n] = 0;
-    if (is_taken(z))
-        return err_set(e, ERR_USAGE, "module name '%s' has a meaning of its own in vkdt", z);
     shorten(z);
     if (strlen(z) > VKDT_TOKEN)
         return err_set(e, ERR_USAGE, "module name '%.*s' is too long, vkdt takes %d characters",
@@ -55,7 +59,7 @@ bool vkdt_module_name(char out[VKDT_TOKEN + 1], struct str name, struct err *e)
 bool vkdt_suffix(char out[VKDT_TOKEN + 1], struct str name, struct err *e)
 {
     enum { MAX = 5 }; /* leaves three digits to kernels */
-    bool ok = name.n > 0 && name.n <= MAX;
+    bool ok = name.n > 0 && name.n <= MAX && !is_taken(name);
     for (i64 i = 0; ok && i < name.n; i++) ok = is_small(name.p[i]);
     if (!ok)
         return err_set(e, ERR_USAGE, "'%.*s' is no suffix: at most %d small letters", STR_ARG(name),
