@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One convolution or matrix product at a time: what do the default schedule and the best predicted ones reach on this processor?
+// One convolution, matrix product or softmax at a time: what do the default schedule and the best predicted ones reach on a device?
 //
-//   build/bench/kernel [-t THREADS] [-n CANDIDATES] [-c CANDIDATE] [-v] [-d] [-C] SHAPE ...
+//   build/bench/kernel [-D DEVICE] [-T TYPE] [-t THREADS] [-n CANDIDATES] [-c CANDIDATE] [-v] [-d] [-C] SHAPE ...
 //
-// SHAPE is conv:C,H,W,OC,K,STRIDE[,rows] (padding K/2, bias and Relu fused), or gemm:M,N,K. -v verifies, -d prints
-// the C text, -C empties the caches before each run. One line per candidate: GFLOP/s, percent of the measured multiply-add peak, predicted time.
+// SHAPE is conv:C,H,W,OC,K,STRIDE[,rows] (padding K/2, bias and Relu fused), gemm:M,N,K, or softmax:ROWS,N. DEVICE is as in
+// `quern devices`, this processor if left out, TYPE f32 or f16. -v verifies, -d prints the kernel's text, -C empties the caches
+// before each run (of one thread of this processor). One line per candidate: GFLOP/s, percent of the peak (measured here, told by
+// other devices), GB/s that inputs and outputs take when each is moved once, predicted time.
 #include "tune/tune.h"
 
 #include <stdio.h>
@@ -14,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-struct opts { u32 threads, n; const char *candidate; bool verify, dump, cold; };
+struct opts { u32 threads, n; const char *candidate, *device; enum dtype type; bool verify, dump, cold; };
 
 struct bench {
     struct opts o;
@@ -22,8 +24,10 @@ struct bench {
     struct symtab sym;
     struct graph g;
     struct task t;
+    const struct dev_driver *driver;
+    struct dev_opts dev;
     struct caps caps;
-    double peak;        /* flops per second of one thread */
+    double peak;        /* flops per second */
 };
 
 typedef float v16 __attribute__((vector_size(64)));
@@ -65,7 +69,7 @@ static value_id add_input(struct bench *b, const char *name, u32 rank, const i64
 {
     value_id v = graph_add_value(&b->g, str_of(name));
     struct value *x = graph_value(&b->g, v);
-    x->dtype = DT_F32;
+    x->dtype = b->o.type;
     x->shape = (struct shape){.known = true, .rank = rank};
     for (u32 i = 0; i < rank; i++) x->shape.dim[i] = sym_const(&b->sym, dim[i]);
     *arr_push(&b->arena, &b->g.input) = v;
@@ -74,7 +78,7 @@ static value_id add_input(struct bench *b, const char *name, u32 rank, const i64
 
 static value_id add_const(struct bench *b, const char *name, u32 rank, const i64 *dim)
 {
-    struct tensor *t = tensor_new(&b->arena, DT_F32, rank, dim);
+    struct tensor *t = tensor_new(&b->arena, b->o.type, rank, dim);
     return graph_add_const(&b->g, str_of(name), t);
 }
 
@@ -109,17 +113,25 @@ static bool make_gemm(struct bench *b, const i64 *s, struct err *e)
     return finish(b, graph_op(&b->g, "MatMul", S("matmul"), 2, in), true, e);
 }
 
+static bool make_softmax(struct bench *b, const i64 *s, struct err *e)
+{
+    value_id x = add_input(b, "x", 2, s);
+    return finish(b, graph_op(&b->g, "Softmax", S("softmax"), 1, &x), true, e);
+}
+
 static bool parse_shape(struct bench *b, const char *text, struct err *e)
 {
     i64 s[6] = {0};
     int n = 0, used = 0;
     bool conv = !strncmp(text, "conv:", 5);
-    for (const char *p = text + 5; n < 6 && sscanf(p, "%lld%n", (long long *)&s[n], &used) == 1; p += used + 1) {
+    const char *numbers = strchr(text, ':');
+    for (const char *p = numbers ? numbers + 1 : text + strlen(text); n < 6 && sscanf(p, "%lld%n", (long long *)&s[n], &used) == 1; p += used + 1) {
         n++;
         if (p[used] != ',') break;
     }
     if (conv && n == 6) return make_conv(b, s, strstr(text, ",rows"), e);
     if (!strncmp(text, "gemm:", 5) && n == 3) return make_gemm(b, s, e);
+    if (!strncmp(text, "softmax:", 8) && n == 2) return make_softmax(b, s, e);
     return err_set(e, ERR_USAGE, "malformed shape '%s'", text);
 }
 
@@ -205,7 +217,7 @@ static void run(struct bench *b, const struct check *timing, const struct candid
     struct arena a = {0};
     struct buf text = {0}, bin = {0}, why = {0}, name = {0};
     struct err e = {0};
-    const struct lang *l = lang_find(S("c"));
+    const struct lang *l = lang_find(str_of(b->driver->lang));
     const struct check *checks[] = {timing};
     double best = 0, wall = 0, t0 = os_now();
     candidate_print(&name, c);
@@ -213,16 +225,18 @@ static void run(struct bench *b, const struct check *timing, const struct candid
               l->build(&bin, buf_view(&text), &b->caps, 60, &e);
     if (b->o.dump) printf("%.*s\n", (int)text.n, text.p);
     s.code = buf_view(&bin);
-    struct trial_opts o = {.driver = dev_find(S("cpu")), .dev = {.n_threads = b->o.threads}, .timeout = 20, .max_samples = 16};
+    struct trial_opts o = {.driver = b->driver, .dev = b->dev, .timeout = 20, .max_samples = 16};
     double built = os_now() - t0;
     enum trial_status st = TRIAL_OK;
-    if (ok && b->o.threads == 1) best = run_here(b, timing, &s, &e);
-    if (!ok || b->o.threads > 1 || b->o.verify) st = ok ? trial_run(&s, checks, b->o.verify, timing, &o, take_sample, &wall, &why) : TRIAL_BUILD;
+    bool here = !b->caps.is_gpu && b->o.threads == 1;
+    if (ok && here) best = run_here(b, timing, &s, &e);
+    if (!ok || !here || b->o.verify) st = ok ? trial_run(&s, checks, b->o.verify, timing, &o, take_sample, &wall, &why) : TRIAL_BUILD;
     if (!best) best = wall;
     double flops = task_flops(&b->t, timing->var);
     if (st == TRIAL_OK)
-        printf("%8.1f GFLOP/s %5.1f %%  %9.1f us (predicted %9.1f, built in %.2f s)  %s\n", flops / best / 1e9,
-               100 * flops / best / b->peak / b->o.threads, best * 1e6, 1e6 * gen_predict(c, &b->t, &b->caps, NULL), built, name.p);
+        printf("%8.1f GFLOP/s %5.1f %% %7.1f GB/s %9.1f us (predicted %9.1f, built in %.2f s)  %s\n", flops / best / 1e9,
+               100 * flops / best / b->peak, task_bytes(&b->t, timing->var) / best / 1e9, best * 1e6,
+               1e6 * gen_predict(c, &b->t, &b->caps, NULL), built, name.p);
     else
         printf("%s: %s %.*s\n", name.p, e.msg[0] ? e.msg : trial_status_name(st), (int)why.n, why.p ? why.p : "");
     fflush(stdout);
@@ -232,17 +246,16 @@ static void run(struct bench *b, const struct check *timing, const struct candid
 
 static bool bench_shape(const char *text, const struct opts *o, double peak, struct err *e)
 {
-    struct bench b = {.o = *o, .peak = peak};
+    struct bench b = {.o = *o, .peak = peak * o->threads};
     struct check timing;
     symtab_init(&b.sym, &b.arena);
     graph_init(&b.g, &b.arena, &b.sym);
-    struct dev *d = dev_find(S("cpu"))->open(&(struct dev_opts){.n_threads = o->threads}, e);
-    if (!d) return false;
-    d->driver->caps(d, &b.caps);
-    d->driver->close(d);
+    b.dev.n_threads = o->threads;
+    if (!dev_select(o->device, &b.driver, &b.dev, e) || !dev_ask(b.driver, &b.dev, &b.caps, NULL, e)) return false;
+    if (b.caps.is_gpu) b.peak = 1e9 * b.caps.gflops;
     i64 none = 0;
     if (!parse_shape(&b, text, e) || !check_init(&timing, &b.t, &none, 1, o->verify, e)) return false;
-    printf("%s, %u threads, peak %.1f GFLOP/s each\n", text, o->threads, peak / 1e9);
+    printf("%s, %s, peak %.1f GFLOP/s\n", text, dtype_name(o->type), b.peak / 1e9);
     struct candidate c;
     if (o->candidate) {
         if (!candidate_parse(&c, str_of(o->candidate), e)) return false;
@@ -261,16 +274,22 @@ static bool bench_shape(const char *text, const struct opts *o, double peak, str
 
 int main(int argc, char **argv)
 {
-    struct opts o = {.threads = 1};
+    struct opts o = {.threads = 1, .type = DT_F32};
     struct err e = {0};
     int c;
-    while ((c = getopt(argc, argv, "t:n:c:vdC")) != -1) {
+    while ((c = getopt(argc, argv, "D:T:t:n:c:vdC")) != -1) {
+        if (c == 'D') o.device = optarg;
+        if (c == 'T') o.type = dtype_parse(str_of(optarg));
         if (c == 't') o.threads = (u32)atoi(optarg);
         if (c == 'n') o.n = (u32)i64_min(atoi(optarg), 64);
         if (c == 'c') o.candidate = optarg;
         if (c == 'v') o.verify = true;
         if (c == 'd') o.dump = true;
         if (c == 'C') o.cold = true;
+    }
+    if (!dtype_is_float(o.type)) {
+        fprintf(stderr, "-T takes a type of floats\n");
+        return 1;
     }
     double peak = measure_peak();
     for (int i = optind; i < argc; i++)
