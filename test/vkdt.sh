@@ -206,6 +206,7 @@ is_file s/denox_model.h; is_file k/hand0.comp.spv; is_file w/data/hand-weights.d
 has s/denox_model.h '"data/hand-weights.dat"'
 [ ! -e s/main.c ] || wrong "main.c in another's module"
 refused a.dnx --to vkdt --module-name=hand --src-dir=s --shader-dir=k --weight-dir=w --bin-dir=s; says "'w'"
+refused a.dnx --to vkdt --module-name=hand --src-dir=s --shader-dir=k --weight-dir='w/a"b' --bin-dir=w -p; says 'in C'
 
 # shaders of one's own
 code 0 compile deep.graph --device vulkan -o deep.dnx
