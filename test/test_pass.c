@@ -94,6 +94,33 @@ static void test_random(void **state)
     }
 }
 
+/* Storage in f16: the interface keeps its names and types, and every product that can take f16 does. */
+static void test_narrow(void **state)
+{
+    u32 n_half = 0;
+    for (u64 seed = 6000; seed < 6100; seed++) {
+        struct net t;
+        struct graph g;
+        net_open(&t, seed);
+        graph_clone(&g, &t.g, &t.arena);
+        if (!pass_run_all(&g, &(struct pass_env){.flags = PASS_F16}, &t.e)) fail_msg("seed %d: %s", (int)seed, t.e.msg);
+        for (u32 k = 0; k < g.output.n; k++) {
+            const struct value *was = graph_value(&t.g, t.g.output.v[k]), *is = graph_value(&g, g.output.v[k]);
+            if (!str_eq(was->name, is->name) || was->dtype != is->dtype) fail_msg("seed %d: output %d", (int)seed, (int)k);
+        }
+        for (node_id n = 1; n < g.node.n; n++) {
+            const struct node *x = graph_node(&g, n);
+            const struct value *out = graph_value(&g, x->out.v[0]);
+            if (!(op_of(&g, n)->props & (OP_CONV | OP_MATMUL)) || !dtype_is_float(out->dtype)) continue;
+            for (u32 k = 0; k < x->in.n; k++)
+                if (x->in.v[k]) assert_int_equal(graph_value(&g, x->in.v[k])->dtype, out->dtype);
+            n_half += out->dtype == DT_F16;
+        }
+        net_close(&t);
+    }
+    assert_true(n_half > 20);
+}
+
 static void test_order(void **state)
 {
     u32 last = 0;
@@ -107,7 +134,7 @@ static void test_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden), cmocka_unit_test(test_random), cmocka_unit_test(test_order),
+        cmocka_unit_test(test_golden), cmocka_unit_test(test_random), cmocka_unit_test(test_narrow), cmocka_unit_test(test_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

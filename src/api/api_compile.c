@@ -52,6 +52,7 @@ bool api_costs_init(struct api_costs *k, struct db *db, const struct api_target 
         double p = known.measured ? gen_predict(&known.best, c->task.v[i], k->caps, var) : 0;
         if (p > 0) ratio[n++] = known.seconds / p;
     }
+    k->n_known = n;
     if (n) k->scale = 2 * stats_of(ratio, n).median;
     arena_release(&a);
     return e->code == ERR_NONE;
@@ -120,11 +121,12 @@ static const struct str *layout_names(const quern_model *m, u32 first, u32 n, st
 }
 
 /* What was measured under other options may be about other kernels: that is said. */
-static bool check_options(const quern_model *m, struct db *d, struct str options, struct err *e)
+static bool check_options(const quern_model *m, struct db *d, const struct api_target *t,
+                          const struct cover_opts *cut, struct err *e)
 {
     struct arena a = {0};
-    struct str known;
-    bool ok = db_get_options(d, m->name, &a, &known, e);
+    struct str known, options = api_options_print(m, t, cut, &a);
+    bool ok = db_get_options(d, api_options_key(m, t, &a), &a, &known, e);
     if (ok && known.n && !str_eq(known, options))
         log_printf(&m->q->log, 1,
                    "'%.*s' was populated with options %.*s and is compiled with %.*s",
@@ -145,11 +147,16 @@ static bool compile(quern_model *m, quern_db *db, const struct quern_compile_opt
     struct cover_opts cut = {.no_fusion = o->no_fusion, .no_concat = o->no_memory_concat};
     bool ok = api_target_open(&t, o->device, o->threads, o->target, e) &&
               cover_build(&c, &m->lowered, &work, &cut, e) &&
-              (!known || check_options(m, known, api_options_print(m, &t, &cut, &work), e));
+              (!known || check_options(m, known, &t, &cut, e));
     if (ok) dump_tasks(m->q, &c);
     ok = ok && api_costs_init(&costs, known, &t, &c, m->var, e) &&
          plan_select(&s, &c, m->var, api_cost, &costs, &work, e);
     if (ok) plan_select_unfused(&s, &c, &work);
+    if (ok && known && !costs.n_known)
+        log_printf(&m->q->log, 1,
+                   "the database knows nothing of '%.*s' on this device as it is asked for: times "
+                   "are predicted",
+                   STR_ARG(m->name));
     struct build_env be = {.q = m->q,
                            .b = {.db = db ? &db->db : NULL,
                                  .lang = t.lang,

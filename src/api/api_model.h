@@ -46,7 +46,8 @@ bool api_target_ask(struct api_target *t, struct err *e);
 bool api_target_open(struct api_target *t, const char *device, int threads, const struct quern_target_opts *o, struct err *e); /* both */
 void api_target_close(struct api_target *t);
 
-/* api_options.c: how a network was populated, for its database. */
+/* api_options.c: how a network was populated, for its database; the key is network and device. */
+struct str api_options_key(const quern_model *m, const struct api_target *t, struct arena *a);
 struct str api_options_print(const quern_model *m, const struct api_target *t, const struct cover_opts *c, struct arena *a);
 struct api_device { struct str name, limits; u32 n_threads; };
 bool api_options_device(struct str options, struct api_device *d, struct arena *a); /* false: it says nothing of one */
@@ -57,6 +58,7 @@ struct api_costs {
     i64 env;
     const struct caps *caps;
     double scale;          /* measured / predicted, median over the tasks known; 1 without any */
+    u32 n_known;           /* tasks that were measured */
 };
 bool api_costs_init(struct api_costs *k, struct db *db, const struct api_target *t, const struct cover *c, const i64 *var, struct err *e);
 plan_cost_fn api_cost;

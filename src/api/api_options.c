@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a database is told of how a network was populated: device, limits, sizes, interface, as one
-// line of JSON. Another set for the same network is refused when it is populated again, and said
-// when it is compiled; measuring later finds the devices in it.
+// line of JSON. Another set for the same network and device is refused when it is populated again,
+// and said when it is compiled; measuring later finds the devices in it.
 #include "api/api_model.h"
 
 #include <jansson.h>
@@ -38,11 +38,21 @@ static void set_interface(json_t *o, const quern_model *m)
     buf_release(&b);
 }
 
+static struct str device_of(const struct api_target *t)
+{
+    return t->dev.name.n ? t->dev.name : str_of(t->driver->name);
+}
+
+struct str api_options_key(const quern_model *m, const struct api_target *t, struct arena *a)
+{
+    return str_fmt(a, "%.*s on %.*s", STR_ARG(m->name), STR_ARG(device_of(t)));
+}
+
 struct str api_options_print(const quern_model *m, const struct api_target *t,
                              const struct cover_opts *c, struct arena *a)
 {
     json_t *o = json_object();
-    set_text(o, "device", t->dev.name.n ? t->dev.name : str_of(t->driver->name));
+    set_text(o, "device", device_of(t));
     set_text(o, "limits", t->dev.limits);
     if (t->dev.n_threads) json_object_set_new(o, "threads", json_integer(t->dev.n_threads));
     if (c->no_fusion) json_object_set_new(o, "fusion", json_false());

@@ -168,7 +168,8 @@ static bool tune_model(quern_db *db, quern_model *m, struct job *j, struct err *
     struct tune_result r;
     bool ok = choose_target(j, e) && cover_build(&c, &m->lowered, &a, &j->cover, e);
     struct tune_task *tasks = ok ? arena_array(&a, struct tune_task, c.task.n + 1) : NULL;
-    ok = ok && db_options(&db->db, m->name, api_options_print(m, &j->target, &j->cover, &a), e);
+    ok = ok && db_options(&db->db, api_options_key(m, &j->target, &a),
+                          api_options_print(m, &j->target, &j->cover, &a), e);
     u32 n = ok ? choose_tasks(m, db, j, &c, tasks, e) : 0;
     ok = ok && !e->code && tune_run(&db->db, tasks, n, &j->t, &r, e);
     api_target_close(&j->target);
