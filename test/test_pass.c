@@ -100,12 +100,14 @@ static void test_narrow(void **state)
     u32 n_half = 0;
     for (u64 seed = 6000; seed < 6100; seed++) {
         struct net t;
-        struct graph g;
+        struct graph g, full;
         net_open(&t, seed);
         graph_clone(&g, &t.g, &t.arena);
+        graph_clone(&full, &t.g, &t.arena);
+        assert_true(pass_run_all(&full, NULL, &t.e));
         if (!pass_run_all(&g, &(struct pass_env){.flags = PASS_F16}, &t.e)) fail_msg("seed %d: %s", (int)seed, t.e.msg);
         for (u32 k = 0; k < g.output.n; k++) {
-            const struct value *was = graph_value(&t.g, t.g.output.v[k]), *is = graph_value(&g, g.output.v[k]);
+            const struct value *was = graph_value(&full, full.output.v[k]), *is = graph_value(&g, g.output.v[k]);
             if (!str_eq(was->name, is->name) || was->dtype != is->dtype) fail_msg("seed %d: output %d", (int)seed, (int)k);
         }
         for (node_id n = 1; n < g.node.n; n++) {

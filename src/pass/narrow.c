@@ -138,13 +138,15 @@ static bool narrow_node(struct narrower *p, node_id n)
     return half;
 }
 
-/* Outputs keep their type. */
+/* Outputs keep their type, also where the same value is delivered twice. */
 static void widen_outputs(struct narrower *p)
 {
-    for (u32 k = 0; k < p->g->output.n; k++) {
-        value_id v = p->g->output.v[k], full = as_full(p, v);
+    struct value_list *out = &p->g->output;
+    for (u32 k = 0; k < out->n; k++) {
+        value_id v = out->v[k], full = as_full(p, v);
         if (full == v) continue;
-        p->g->output.v[k] = full;
+        for (u32 i = k; i < out->n; i++)
+            if (out->v[i] == v) out->v[i] = full;
         graph_swap_names(p->g, v, full);
     }
 }
