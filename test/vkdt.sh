@@ -207,6 +207,10 @@ has s/denox_model.h '"data/hand-weights.dat"'
 [ ! -e s/main.c ] || wrong "main.c in another's module"
 refused a.dnx --to vkdt --module-name=hand --src-dir=s --shader-dir=k --weight-dir=w --bin-dir=s; says "'w'"
 refused a.dnx --to vkdt --module-name=hand --src-dir=s --shader-dir=k --weight-dir='w/a"b' --bin-dir=w -p; says 'in C'
+code 0 export a.dnx --to vkdt -o modules --module-name=apart --weight-dir=w --bin-dir=./w/
+has modules/apart/denox_model.h '"apart-weights.dat"'
+is_file w/apart-weights.dat
+grep -q bin/data modules/apart/flat.mk && wrong "weights that are not there are copied"
 
 # shaders of one's own
 code 0 compile deep.graph --device vulkan -o deep.dnx

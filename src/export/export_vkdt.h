@@ -140,6 +140,7 @@ struct vkdt_module {
     struct vkdt_names name;
     struct vkdt_model *model;
     u32 n_model;             /* their interfaces are alike */
+    bool has_weights;        /* in its folder */
     bool has_pre, has_post;  /* a shader was given: "input" for all inputs, "output" likewise */
 };
 /* Images of one kind share a shader: the first of the kind gives its number. */

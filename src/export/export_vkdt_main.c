@@ -296,23 +296,28 @@ void vkdt_print_params_ui(struct buf *b, const struct vkdt_module *m)
     buf_char(b, '\n');
 }
 
+/* A module's weights are copied to where vkdt looks for them. */
+static bool is_copied(const struct vkdt_module *m, u32 k)
+{
+    return m->has_weights && m->model[k].weights;
+}
+
 void vkdt_print_make(struct buf *b, const struct vkdt_module *m)
 {
     buf_z(b, "MOD_DEPS=");
     for (u32 k = 0; k < m->n_model; k++) {
-        const struct vkdt_model *x = &m->model[k];
         buf_printf(b, "%spipe/modules/%s/", k ? " " : "", m->name.module);
-        put_header_name(b, x);
-        if (x->weights) buf_printf(b, " ../bin/data/%.*s", STR_ARG(x->file));
+        put_header_name(b, &m->model[k]);
+        if (is_copied(m, k)) buf_printf(b, " ../bin/data/%.*s", STR_ARG(m->model[k].file));
     }
     buf_char(b, '\n');
     for (u32 k = 0; k < m->n_model; k++) {
-        const struct vkdt_model *x = &m->model[k];
-        if (x->weights)
+        struct str file = m->model[k].file;
+        if (is_copied(m, k))
             buf_printf(b,
                        "\n../bin/data/%.*s: pipe/modules/%s/%.*s\n\tmkdir -p ../bin/data\n"
                        "\tcp $< $@\n",
-                       STR_ARG(x->file), m->name.module, STR_ARG(x->file));
+                       STR_ARG(file), m->name.module, STR_ARG(file));
     }
 }
 

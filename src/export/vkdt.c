@@ -158,12 +158,12 @@ static bool find_resource(struct writer *w, struct vkdt_model *m)
                            : str_fmt(w->a, "%s-weights.dat", w->module.name.module);
     m->resource = str_fmt(w->a, "data/%.*s", STR_ARG(m->file));
     if (!bin) return true;
-    struct str base = str_fmt(w->a, "%.*s/", STR_ARG(clean_path(bin))), dir = clean_path(w->weight);
+    struct str base = str_fmt(w->a, "%.*s/", STR_ARG(clean_path(bin))),
+               dir = str_fmt(w->a, "%.*s/", STR_ARG(clean_path(w->weight)));
     if (!str_starts(dir, base))
         return err_set(w->e, ERR_USAGE, "'%s' is not in '%s': vkdt would not find the weights",
                        w->weight, bin);
-    m->resource =
-        str_fmt(w->a, "%.*s/%.*s", STR_ARG(str_sub(dir, base.n, dir.n)), STR_ARG(m->file));
+    m->resource = str_fmt(w->a, "%.*s%.*s", STR_ARG(str_sub(dir, base.n, dir.n)), STR_ARG(m->file));
     if (strpbrk(m->resource.p, "\"\\\n%"))
         return err_set(w->e, ERR_USAGE, "'%s' cannot be spelt in C", w->weight);
     return true;
@@ -179,6 +179,7 @@ static bool find_folders(struct writer *w)
     if (src) w->src = src;
     w->shader = shader ? shader : w->src;
     w->weight = weight ? weight : w->src;
+    w->module.has_weights = !weight;
     if (!w->is_whole && !(src && shader && weight))
         return err_set(w->e, ERR_USAGE, "give -o, or --src-dir, --shader-dir and --weight-dir");
     return need_folder(w, w->src) && need_folder(w, w->shader) && need_folder(w, w->weight);
