@@ -270,6 +270,15 @@ static inline u32 try_task(struct bed *b, u64 seed, u32 n)
 /* A random candidate, built for a device and run there in a child process, with guard bands. */
 static inline bool no_sample(void *user, const struct sample *s, u32 n) { return false; }
 
+/* Asked in a child process: what a vendor's library leaks is not ours. */
+static inline bool has_device(const char *driver)
+{
+    struct caps caps;
+    struct dev_opts o = {.n_threads = 1};
+    struct err e = {0};
+    return dev_ask(dev_find(str_of(driver)), &o, &caps, NULL, &e);
+}
+
 static inline void try_device(struct bed *b, const char *driver, u64 seed)
 {
     struct trial_opts o = {.driver = dev_find(str_of(driver)), .dev = {.n_threads = 2}, .timeout = 60, .max_samples = 1};

@@ -93,7 +93,7 @@ static void test_device(void **state)
         {"group_row", random_row},
         {"group_gemv", random_gemm},
     };
-    if (!dev_find(S("vulkan"))->count()) {
+    if (!has_device("vulkan")) {
         print_message("no Vulkan device is present\n");
         skip();
     }

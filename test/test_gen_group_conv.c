@@ -137,7 +137,7 @@ static void test_f16(void **state)
 
 static void test_device(void **state)
 {
-    if (!dev_find(S("vulkan"))->count()) {
+    if (!has_device("vulkan")) {
         print_message("no Vulkan device is present\n");
         skip();
     }
@@ -152,11 +152,70 @@ static void test_device(void **state)
     }
 }
 
+/* Spaces that tuning can walk through, and defaults that need no measurement to be right. */
+
+struct tally {
+    u32 n;
+    const struct gen *gen;
+};
+
+static bool count_one(void *user, const struct candidate *c)
+{
+    struct tally *t = user;
+    t->n += c->gen == t->gen;
+    return true;
+}
+
+static void large_layer(struct bed *b, i64 ic, i64 oc, enum dtype type)
+{
+    bed_open(b, 1);
+    bed_use_groups(b);
+    b->caps.subgroup = b->caps.subgroup_min = b->caps.subgroup_max = 32;
+    b->caps.max_group = 1024, b->caps.shared_bytes = 48 << 10;
+    snprintf(b->caps.matrix, sizeof b->caps.matrix, "16x16x16:f16,f16,f32,f32 16x8x8:f16,f16,f16,f16");
+    b->type = type;
+    sym dim[4] = {sym_const(&b->sym, 1), sym_const(&b->sym, ic), size_of(b, 256, true), size_of(b, 256, true)};
+    value_id y = add_op(b, "Conv", add_input(b, "x", 4, dim), add_const(b, "w", 4, (i64[]){oc, ic, 3, 3}), 0);
+    attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "pads", (i64[]){1, 1, 1, 1}, 4);
+    *arr_push(&b->arena, &b->g.output) = y;
+    assert_true(make_task(b));
+}
+
+static u32 value_of(const struct candidate *c, const char *param)
+{
+    for (u32 i = 0; i < c->gen->n_param; i++)
+        if (!strcmp(c->gen->param[i].name, param)) return (u32)c->sched.v[i];
+    fail_msg("no parameter %s", param);
+    return 0;
+}
+
+static void test_choice(void **state)
+{
+    static const i64 channels[][2] = {{3, 32}, {32, 32}, {96, 64}, {32, 3}, {256, 256}};
+    for (u32 i = 0; i < 2 * countof(channels); i++) {
+        struct bed b;
+        struct candidate c;
+        bool half = i & 1;
+        large_layer(&b, channels[i / 2][0], channels[i / 2][1], half ? DT_F16 : DT_F32);
+        for (u32 f = 0; f < 1u + half; f++) {
+            struct tally t = {.gen = family(f)};
+            gen_each(&b.t, &b.caps, count_one, &t);
+            if (t.n < 100 || t.n > 20000) fail_msg("%lld to %lld channels: %u schedules of %s", (long long)channels[i / 2][0], (long long)channels[i / 2][1], t.n, family(f)->name);
+        }
+        assert_true(gen_default(&b.t, &b.caps, b.var, &c));
+        assert_ptr_equal(c.gen, family(half)); /* matrix units where they take the type */
+        if (half) assert_int_equal(value_of(&c, "acc"), 32);
+        else assert_true(value_of(&c, "stage") > 0 && value_of(&c, "threads") >= 64);
+        bed_close(&b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_f32),
         cmocka_unit_test(test_f16),
+        cmocka_unit_test(test_choice),
         cmocka_unit_test(test_device),
     };
     vulkan_stay_loaded();

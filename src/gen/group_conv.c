@@ -294,9 +294,12 @@ static bool is_worth_trying(const struct thread_conv *t, const struct caps *caps
     if (t->rc < i64_min(4, c->oc) || s->oc < i64_min(16, c->oc)) return false;
     if (s->cb < i64_min(8, c->ic) && !(s->cb == MAX_READ && c->ic < 8)) return false;
     if (!s->patch && t->g.taps > 1) return false;
-    if (s->by_shared && !t->g.tail.pool && !has_rows(c->g)) return false;
+    if (s->patch && !s->weights && t->g.n_weights <= 2048) return false; /* copied in no time */
+    bool rows = has_rows(c->g), pool = t->g.tail.pool != 0;
+    if (s->by_shared ? !rows && !pool : rows && c->oc >= 16)
+        return false; /* rows: stores side by side */
     if (s->tx < i64_min(8, x) || s->tx > 64 || s->ty > 32) return false;
-    if (s->tx < x && s->ty < y && group_conv_halo(&t->g) > 2) return false;
+    if (s->tx < x && s->ty < y && group_conv_halo(&t->g) > 1.75) return false;
     bool large = (double)x * (double)y * (double)c->oc > 1 << 18;
     if (large && t->rx * t->ry * t->rc < 16 && c->oc >= 8) return false;
     return !is_wasteful(s->oc, 4, c->oc) && !is_wasteful(s->cb, MAX_READ, c->ic) &&
