@@ -28,6 +28,29 @@ static void test_gemm(void **state) { try_family("group_gemm", random_gemm, 50);
 static void test_gemv(void **state) { try_family("group_gemv", random_gemm, 90); }
 static void test_matrix(void **state) { try_family("matrix_gemm", random_gemm, 60); }
 static void test_row(void **state) { try_family("group_row", random_row, 100); }
+/* Instances of all operators, of all types, that one of the families takes. */
+static void test_operators(void **state)
+{
+    static const char *const family[] = {"group_gemm", "group_gemv", "group_row"};
+    u32 n = 0;
+    for (u64 seed = first_seed(0); seed < last_seed(6); seed++)
+        for (i64 i = 0; op_all(i); i++) {
+            struct bed b;
+            if (!op_all(i)->random) continue;
+            bed_open(&b, seed * 1000 + (u64)i);
+            bed_use_groups(&b);
+            op_all(i)->random(op_all(i), &b.g, &b.rng);
+            bool made = make_task(&b);
+            for (u32 f = 0; made && f < countof(family); f++) {
+                b.only = gen_find(str_of(family[f]));
+                n += try_task(&b, seed, 2);
+            }
+            bed_close(&b);
+        }
+    print_message("%u kernels\n", n);
+    assert_true(n > 100 || getenv("SEED") || getenv("GEN"));
+}
+
 /* What is chosen without measurements on a large device with matrix units. */
 static void expect_default(const char *name, enum dtype t, const char *op, const i64 *a, const i64 *w)
 {
@@ -115,6 +138,7 @@ int main(void)
         cmocka_unit_test(test_gemv),
         cmocka_unit_test(test_matrix),
         cmocka_unit_test(test_row),
+        cmocka_unit_test(test_operators),
         cmocka_unit_test(test_choice),
         cmocka_unit_test(test_space),
         cmocka_unit_test(test_device),
