@@ -306,12 +306,6 @@ static void grid(struct product *p, const struct task *t)
     for (u32 i = 0; i < 3; i++) kir_end(k);
 }
 
-static kval load_temp(struct emit *m, const void *user, const kval *idx)
-{
-    const struct product *p = user;
-    return emit_load(m, p->temp, tile_temp_index(m, p->x.y, p->x.n_axis, idx));
-}
-
 static void emit(struct emit *m, const struct task *t, const struct caps *caps,
                  const struct sched *v)
 {
@@ -334,7 +328,8 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
         p->temp =
             kir_alloc(m->k, KS_TEMP, p->type, 1, emit_size(m, shape_count(t->g.sym, p->x.ys)));
     grid(p, t);
-    if (!p->x.simple) gen_map_rest(m, t, caps, p->x.y, load_temp, p);
+    struct result r = {p->x.y, p->x.n_axis, p->temp};
+    if (!p->x.simple) gen_map_rest(m, t, caps, p->x.y, result_load, &r);
 }
 
 /* Choice. */

@@ -181,4 +181,14 @@ double tile_step_cycles(i64 pixels, i64 nr); /* predicted cycles of one step */
 bool tile_is_legal(const struct caps *c, i64 pixels, i64 nr);     /* fits the registers and is worth it */
 kval tile_temp_index(struct emit *m, value_id anchor, u32 c_axis, const kval *idx); /* of tile_out.temp */
 
+/* Where the elements of a heavy node's value go: through the epilogue to the task's outputs, or to a TEMP array, dense with one axis
+   innermost, for gen_map_rest. */
+struct result {
+    value_id v;
+    u32 inner;                /* axis */
+    kval temp;                /* 0: to the outputs */
+};
+void result_store(struct emit *m, const struct result *r, const kval *idx, kval val, kval limit); /* first lanes, 0: all */
+kval result_load(struct emit *m, const void *result, const kval *idx); /* emit_fn: from the TEMP array */
+
 #endif

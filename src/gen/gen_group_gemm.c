@@ -137,8 +137,9 @@ void product_init(struct product *p, const struct task *t)
     side_init(p, &p->a, t);
     side_init(p, &p->b, t);
     emit_args(m);
+    p->y = (struct result){p->x.y, p->x.n_axis, 0};
     if (!p->x.simple)
-        p->temp =
+        p->y.temp =
             kir_alloc(m->k, KS_TEMP, p->type, 1, emit_size(m, shape_count(m->g->sym, p->x.ys)));
 }
 
@@ -195,29 +196,6 @@ void product_rounds(struct product *p)
 
 /* Storing. */
 
-static kval current_value(struct emit *m, const void *user, const kval *idx)
-{
-    return *(const kval *)user;
-}
-
-static void store_vector(struct product *p, const kval *idx, kval val, kval limit)
-{
-    struct emit *m = p->m;
-    if (p->temp) {
-        kval at = tile_temp_index(m, p->x.y, p->x.n_axis, idx);
-        kir_store_n(m->k, p->temp, at, val, limit);
-        return;
-    }
-    emit_limit(m, limit);
-    emit_bind(m, p->x.y, current_value, &val);
-    for (u32 i = 0; i < m->g->output.n; i++) {
-        value_id v = m->g->output.v[i];
-        emit_store_n(m, v, idx, emit_value(m, v, idx), limit);
-    }
-    emit_bind(m, p->x.y, NULL, NULL);
-    emit_limit(m, 0);
-}
-
 /* Is i below size, which its block may hang over? 0: certainly. */
 static kval is_inside(struct product *p, kval i, sym size, i64 block)
 {
@@ -240,7 +218,10 @@ void product_store(struct product *p, kval row, kval col, kval val)
     if (p->x.m_axis >= 0) idx[p->x.m_axis] = row;
     idx[p->x.n_axis] = kir_ramp(k, col, 1, lanes);
     if (is_there) kir_if(k, is_there);
-    store_vector(p, idx, val, is_whole ? 0 : kir_sub(k, emit_size(p->m, p->x.n), col));
+    kval limit = is_whole ? 0 : kir_sub(k, emit_size(p->m, p->x.n), col);
+    emit_limit(p->m, limit);
+    result_store(p->m, &p->y, idx, val, limit);
+    emit_limit(p->m, 0);
     if (is_there) kir_end(k);
 }
 
@@ -293,16 +274,10 @@ void product_open(struct product *p)
     side_open(p, &p->b, col);
 }
 
-static kval load_temp(struct emit *m, const void *user, const kval *idx)
-{
-    const struct product *p = user;
-    return emit_load(m, p->temp, tile_temp_index(m, p->x.y, p->x.n_axis, idx));
-}
-
 void product_close(struct product *p, const struct task *t, const struct caps *caps)
 {
     for (u32 i = 0; i < (p->raster > 1 ? 2u : 3u); i++) kir_end(p->m->k);
-    if (!p->x.simple) gen_map_rest(p->m, t, caps, p->x.y, load_temp, p);
+    if (!p->x.simple) gen_map_rest(p->m, t, caps, p->x.y, result_load, &p->y);
 }
 
 /* Choice. */

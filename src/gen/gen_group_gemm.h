@@ -42,7 +42,7 @@ struct product {
     struct side a, b;
     kval pos[MAX_RANK];       /* of y: batches */
     kval round, n_rounds;     /* the one being fetched; all */
-    kval temp;                /* TEMP: y, when the epilogue is a grid of its own */
+    struct result y;          /* TEMP: when the epilogue is a grid of its own */
     /* Adds the products of the round in stage `stage` of the arrays. */
     void (*multiply)(struct product *p, kval stage);
 };

@@ -62,13 +62,9 @@ void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at)
 
 /* Storing. */
 
-struct current {
-    kval val;
-};
-
 static kval current_value(struct emit *m, const void *user, const kval *idx)
 {
-    return ((const struct current *)user)->val;
+    return *(const kval *)user;
 }
 
 kval tile_temp_index(struct emit *m, value_id anchor, u32 c_axis, const kval *idx)
@@ -81,25 +77,26 @@ kval tile_temp_index(struct emit *m, value_id anchor, u32 c_axis, const kval *id
     return kir_add(k, kir_mul(k, at, emit_dim(m, anchor, c_axis)), idx[c_axis]);
 }
 
-static void store_value(const struct tile *t, const struct tile_out *o, const kval *idx, kval val,
-                        kval limit)
+void result_store(struct emit *m, const struct result *r, const kval *idx, kval val, kval limit)
 {
-    struct emit *m = t->m;
     struct kir *k = m->k;
-    struct current cur = {val};
-    if (o->temp) {
-        kval at = tile_temp_index(m, o->anchor, o->c_axis, idx);
-        val = kir_cast(k, kir_dtype(k, o->temp), val);
-        if (limit) kir_store_n(k, o->temp, at, val, limit);
-        else kir_store(k, o->temp, at, val);
+    if (r->temp) {
+        kval at = tile_temp_index(m, r->v, r->inner, idx);
+        kir_store_n(k, r->temp, at, kir_cast(k, kir_dtype(k, r->temp), val), limit);
         return;
     }
-    emit_bind(m, o->anchor, current_value, &cur);
+    emit_bind(m, r->v, current_value, &val);
     for (u32 i = 0; i < m->g->output.n; i++) {
         value_id v = m->g->output.v[i];
         emit_store_n(m, v, idx, emit_value(m, v, idx), limit);
     }
-    emit_bind(m, o->anchor, NULL, NULL);
+    emit_bind(m, r->v, NULL, NULL);
+}
+
+kval result_load(struct emit *m, const void *user, const kval *idx)
+{
+    const struct result *r = user;
+    return emit_load(m, r->temp, tile_temp_index(m, r->v, r->inner, idx));
 }
 
 static i64 x_step_of(const struct tile_out *o) { return o->x_step ? o->x_step : 1; }
@@ -129,6 +126,7 @@ static kval pixel_exists(const struct tile *t, const struct tile_out *o, i64 dy,
 static void store_columns(const struct tile *t, const struct tile_out *o, i64 j, bool guarded)
 {
     struct emit *m = t->m;
+    const struct result r = {o->anchor, o->c_axis, o->temp};
     struct kir *k = m->k;
     kval c = kir_add_i(k, o->c, j * t->lanes), limit = o->c_end ? kir_sub(k, o->c_end, c) : 0;
     emit_limit(m, limit);
@@ -138,7 +136,7 @@ static void store_columns(const struct tile *t, const struct tile_out *o, i64 j,
             pixel_index(t, o, dy, dx, idx);
             idx[o->c_axis] = kir_ramp(k, c, 1, t->lanes);
             if (ok) kir_if(k, ok);
-            store_value(t, o, idx, kir_load(k, t->acc, acc_at(t, dy * t->tx + dx, j)), limit);
+            result_store(m, &r, idx, kir_load(k, t->acc, acc_at(t, dy * t->tx + dx, j)), limit);
             if (ok) kir_end(k);
         }
     emit_limit(m, 0);
@@ -170,6 +168,7 @@ static void turn_round(const struct tile *t, const struct tile_out *o)
 static void store_rows(const struct tile *t, const struct tile_out *o)
 {
     struct emit *m = t->m;
+    const struct result r = {o->anchor, o->c_axis, o->temp};
     struct kir *k = m->k;
     i64 pitch = pitch_of(t), channels = t->nr * t->lanes;
     turn_round(t, o);
@@ -187,7 +186,7 @@ static void store_rows(const struct tile *t, const struct tile_out *o)
         if (o->x_axis >= 0) idx[o->x_axis] = kir_ramp(k, idx[o->x_axis], x_step_of(o), (u32)pitch);
         if (ok) kir_if(k, ok);
         kval at = kir_mul_i(k, kir_add_i(k, c, dy * channels), pitch);
-        store_value(t, o, idx, kir_load_n(k, o->rows, kir_ramp(k, at, 1, (u32)pitch), n_x), n_x);
+        result_store(m, &r, idx, kir_load_n(k, o->rows, kir_ramp(k, at, 1, (u32)pitch), n_x), n_x);
         if (ok) kir_end(k);
     }
     emit_limit(m, 0);

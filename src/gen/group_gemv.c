@@ -76,7 +76,7 @@ struct worker {
     kval block;           /* of lines */
     kval line[4];         /* first line of the thread's vectors, not clamped */
     kval acc;             /* [lines][short] */
-    kval temp;
+    struct result y;
 };
 
 static kval acc_at(const struct worker *w, i64 i, i64 j)
@@ -153,26 +153,6 @@ static void fold_all(struct worker *w)
 
 /* Storing. */
 
-static kval current_value(struct emit *m, const void *user, const kval *idx)
-{
-    return *(const kval *)user;
-}
-
-static void store_vector(struct worker *w, const kval *idx, kval val)
-{
-    struct emit *m = w->m;
-    if (w->temp) {
-        kir_store(m->k, w->temp, tile_temp_index(m, w->l.x.y, w->l.x.n_axis, idx), val);
-        return;
-    }
-    emit_bind(m, w->l.x.y, current_value, &val);
-    for (u32 i = 0; i < m->g->output.n; i++) {
-        value_id v = m->g->output.v[i];
-        emit_store(m, v, idx, emit_value(m, v, idx));
-    }
-    emit_bind(m, w->l.x.y, NULL, NULL);
-}
-
 /* The threads of a line know its results, the first one stores them. */
 static void store_lines(struct worker *w)
 {
@@ -190,7 +170,7 @@ static void store_lines(struct worker *w)
             if (w->l.along_k) v = kir_lane(k, v, 0);
             if (x->m_axis >= 0) idx[x->m_axis] = w->l.long_b ? few : line;
             idx[x->n_axis] = w->l.long_b ? line : few;
-            store_vector(w, idx, v);
+            result_store(w->m, &w->y, idx, v, 0);
         }
         if (!exact) kir_end(k);
     }
@@ -222,12 +202,6 @@ static void open_grid(struct worker *w)
     }
 }
 
-static kval load_temp(struct emit *m, const void *user, const kval *idx)
-{
-    const struct worker *w = user;
-    return emit_load(m, w->temp, tile_temp_index(m, w->l.x.y, w->l.x.n_axis, idx));
-}
-
 static void emit(struct emit *m, const struct task *t, const struct caps *caps,
                  const struct sched *v)
 {
@@ -242,8 +216,9 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
     w->l_lanes = w->l.along_k ? 1 : (u32)w->s.lanes;
     group_init(&w->g, m, threads, w->s.sub ? group_subgroup(caps, threads) : 0);
     emit_args(m);
+    w->y = (struct result){x->y, x->n_axis, 0};
     if (!x->simple)
-        w->temp = kir_alloc(k, KS_TEMP, w->type, 1, emit_size(m, shape_count(m->g->sym, x->ys)));
+        w->y.temp = kir_alloc(k, KS_TEMP, w->type, 1, emit_size(m, shape_count(m->g->sym, x->ys)));
     open_grid(w);
     u32 lanes = w->k_lanes * w->l_lanes;
     w->acc = kir_alloc(k, KS_REG, w->type, lanes, kir_int(k, w->s.lines * w->l.n_short));
@@ -254,7 +229,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
     store_lines(w);
     kir_end(k);
     kir_end(k);
-    if (!x->simple) gen_map_rest(m, t, caps, x->y, load_temp, w);
+    if (!x->simple) gen_map_rest(m, t, caps, x->y, result_load, &w->y);
 }
 
 /* Choice. */
