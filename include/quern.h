@@ -126,8 +126,9 @@ QUERN_API const char *quern_program_output_layout(const quern_program *p, int k)
  * NULL on entry, writes into that tensor, whose shape must fit). */
 QUERN_API quern_status quern_run(quern_program *p, quern_tensor *const *in, int n_in, quern_tensor **out, int n_out);
 QUERN_API void quern_profile(quern_program *p, int on);
-struct quern_step { const char *label, *kernel, *task; double seconds; double flops; };
+struct quern_step { const char *label, *kernel, *task; double seconds, flops, bytes; };
 QUERN_API int quern_profile_steps(const quern_program *p, struct quern_step *steps, int max); /* number of dispatches */
+QUERN_API double quern_program_seconds(const quern_program *p); /* of the last run by the device's clock, data moved before and after */
 QUERN_API int64_t quern_program_memory(const quern_program *p); /* bytes of temporary memory for the last sizes */
 
 /* --- files --- */

@@ -313,10 +313,13 @@ int quern_profile_steps(const quern_program *p, struct quern_step *steps, int ma
                                        .kernel = d->entry.p,
                                        .task = d->task.p,
                                        .seconds = t.seconds[i],
-                                       .flops = t.flops[i]};
+                                       .flops = t.flops[i],
+                                       .bytes = t.bytes[i]};
     }
     return (int)t.n;
 }
+
+double quern_program_seconds(const quern_program *p) { return rt_seconds(p->rt); }
 
 int64_t quern_program_memory(const quern_program *p) { return rt_memory_used(p->rt); }
 

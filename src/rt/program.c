@@ -26,7 +26,8 @@ struct rt_program {
     u32 n_lost;           /* of the device, when the constants were uploaded */
     struct bound bound;
     bool profiling;
-    double *seconds, *flops; /* per dispatch, see struct rt_times */
+    double *seconds, *flops, *bytes; /* per dispatch, see struct rt_times */
+    double last;                     /* seconds of the last run */
 };
 
 /* loading */
@@ -96,6 +97,7 @@ struct rt_program *rt_load(const struct plan *p, struct dev *d, struct err *e)
     r->mem = arena_array(&a, struct dev_mem, p->buf.n + 1);
     r->seconds = arena_array(&a, double, p->dispatch.n + 1);
     r->flops = arena_array(&a, double, p->dispatch.n + 1);
+    r->bytes = arena_array(&a, double, p->dispatch.n + 1);
     r->arena = a;
     if (find_sharing(r, e) && load_kernels(r, e) && load_constants(r, e)) return r;
     rt_unload(r);
@@ -352,9 +354,22 @@ static double dispatch_flops(const struct rt_program *r, u32 i)
     return f && sym_eval(&r->plan->sym, f, r->bound.var, &n) ? (double)n : 0;
 }
 
+static double dispatch_bytes(const struct rt_program *r, u32 i)
+{
+    const struct plan_dispatch *d = &r->plan->dispatch.v[i];
+    double sum = 0;
+    for (u32 k = 0; k < d->n_buf; k++) {
+        bool again = false;
+        for (u32 j = 0; j < k; j++) again |= d->buf[j] == d->buf[k];
+        if (!again) sum += (double)r->bound.buf_size[d->buf[k]];
+    }
+    return sum;
+}
+
 static bool launch_all(struct rt_program *r, struct err *e)
 {
     const struct dev_driver *v = r->dev->driver;
+    double first = os_now();
     for (u32 i = 0; i < r->plan->dispatch.n; i++) {
         double start = r->profiling ? os_now() : 0;
         if (!v->launch(r->dev, &r->bound.launch[i], e))
@@ -364,8 +379,11 @@ static bool launch_all(struct rt_program *r, struct err *e)
         if (!v->fence(r->dev, e)) return false;
         r->seconds[i] += dev_elapsed(r->dev, os_now() - start);
         r->flops[i] += dispatch_flops(r, i);
+        r->bytes[i] += dispatch_bytes(r, i);
     }
-    return v->fence(r->dev, e);
+    if (!v->fence(r->dev, e)) return false;
+    r->last = r->profiling ? os_now() - first : dev_elapsed(r->dev, os_now() - first);
+    return true;
 }
 
 bool rt_run(struct rt_program *r, const struct tensor *in, struct tensor *out, struct arena *a,
@@ -386,12 +404,14 @@ bool rt_run(struct rt_program *r, const struct tensor *in, struct tensor *out, s
 void rt_profile(struct rt_program *r, bool on)
 {
     r->profiling = on;
-    for (u32 i = 0; i < r->plan->dispatch.n; i++) r->seconds[i] = r->flops[i] = 0;
+    for (u32 i = 0; i < r->plan->dispatch.n; i++) r->seconds[i] = r->flops[i] = r->bytes[i] = 0;
 }
 
 struct rt_times rt_profile_times(const struct rt_program *r)
 {
-    return (struct rt_times){r->seconds, r->flops, r->plan->dispatch.n};
+    return (struct rt_times){r->seconds, r->flops, r->bytes, r->plan->dispatch.n};
 }
+
+double rt_seconds(const struct rt_program *r) { return r->last; }
 
 i64 rt_memory_used(const struct rt_program *r) { return r->bound.var ? r->bound.mem.total : 0; }
