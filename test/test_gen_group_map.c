@@ -2,7 +2,8 @@
 //
 // Element by element by groups of threads: random instances of every operator, and views that
 // transpose, in all layouts and element types, under random legal schedules through the
-// interpreter, which sees races, divergent barriers and accesses outside.
+// interpreter, which sees races, divergent barriers and accesses outside. The operators run on a
+// Vulkan device, too, where one is present.
 #include "gen_bed.h"
 
 static void test_operators(void **state)
@@ -18,6 +19,89 @@ static void test_operators(void **state)
             if (make_task(&b)) try_task(&b, seed, 3);
             bed_close(&b);
         }
+}
+
+/* Runs a kernel on a device, in this process; compares with what must come out. */
+static bool run_on(struct dev *d, const struct kernel *k, struct str code, const struct check *c, struct err *e)
+{
+    const struct graph *g = &c->task->g;
+    struct arena a = {0};
+    u32 n = k->n_arg + k->n_temp;
+    struct dev_mem *mem = arena_array(&a, struct dev_mem, n + 1);
+    i64 *param = arena_array(&a, i64, k->n_param + 1), (*grid)[3] = arena_alloc(&a, 24 * k->n_grid + 24);
+    struct dev_launch l = {.buf = mem, .n_buf = n, .param = param, .n_param = k->n_param,
+                           .grid = (const i64(*)[3])grid, .n_grid = k->n_grid};
+    struct dev_kernel *loaded = d->driver->load(d, code, str_of(k->name), k->n_grid, e);
+    bool ok = (l.kernel = loaded) != NULL;
+    for (u32 i = 0; i < k->n_param; i++) ok = ok && sym_eval(g->sym, k->param[i], c->var, &param[i]);
+    for (u32 i = 0; i < 3 * k->n_grid; i++) {
+        sym extent = i % 3 < k->grid[i / 3].n ? k->grid[i / 3].extent[i % 3] : sym_const(g->sym, 1);
+        ok = ok && sym_eval(g->sym, extent, c->var, &grid[i / 3][i % 3]);
+    }
+    for (u32 i = 0; i < n && ok; i++) {
+        const struct value *v = i < k->n_arg ? graph_value(g, k->arg[i].v) : NULL;
+        i64 count = 0, size = v ? dtype_size(v->dtype) : 1;
+        ok = sym_eval(g->sym, v ? layout_count(g->sym, &v->shape, v->layout) : k->temp[i - k->n_arg], c->var, &count) &&
+             d->driver->alloc(d, count * size, &mem[i], e);
+        if (!ok || !v || k->arg[i].is_out) continue;
+        void *host = arena_alloc(&a, count * size + 1);
+        layout_store(&c->value[k->arg[i].v], v->layout, host);
+        ok = d->driver->upload(d, mem[i], host, count * size, e);
+    }
+    ok = ok && d->driver->launch(d, &l, e) && d->driver->fence(d, e);
+    for (u32 i = 0; i < k->n_arg && ok; i++) {
+        if (!k->arg[i].is_out) continue;
+        void *host = arena_alloc(&a, mem[i].size + 1);
+        ok = d->driver->download(d, mem[i], host, mem[i].size, e);
+        for (u32 o = 0; o < g->output.n && ok; o++)
+            if (g->output.v[o] == k->arg[i].v) ok = compare(c, o, host, e);
+    }
+    for (u32 i = 0; i < n; i++) d->driver->release(d, &mem[i]);
+    if (loaded) d->driver->unload(d, loaded);
+    arena_release(&a);
+    return ok;
+}
+
+static void try_on(struct dev *d, struct bed *b, u64 seed)
+{
+    const struct lang *lang = lang_find(str_of(d->driver->lang));
+    struct buf text = {0}, code = {0};
+    struct kernel kernel;
+    struct candidate c;
+    struct check k;
+    if (!check_init(&k, &b->t, b->var, seed, true, &b->e)) return; /* sizes that cannot be */
+    if (!choose(b, pick(b, 0, 1), &c)) report(b, NULL, seed);
+    k.rtol *= 20, k.atol *= 20;
+    bool ok = gen_kernel(&kernel, &b->arena, &c, &b->t, &b->caps, &b->e) &&
+              lang_render(&text, lang, &kernel.kir, &b->caps, &b->arena, &b->e) &&
+              lang->build(&code, buf_view(&text), &b->caps, 60, &b->e) && run_on(d, &kernel, buf_view(&code), &k, &b->e);
+    if (!ok) report(b, &c, seed);
+    buf_release(&text), buf_release(&code);
+    check_release(&k);
+}
+
+static void test_device(void **state)
+{
+    struct err e = {0};
+    const struct dev_driver *vulkan = dev_find(S("vulkan"));
+    if (!vulkan->count()) {
+        print_message("no Vulkan device is present\n");
+        skip();
+    }
+    struct dev *d = vulkan->open(&(struct dev_opts){0}, &e);
+    if (!d) fail_msg("%s", e.msg);
+    for (i64 i = 0; op_all(i); i++) {
+        struct bed b;
+        u64 seed = first_seed(70) * 1000 + (u64)i;
+        if (getenv("OP") && strcmp(getenv("OP"), op_all(i)->name)) continue;
+        if (!op_all(i)->random) continue;
+        bed_open(&b, seed);
+        vulkan->caps(d, &b.caps);
+        op_all(i)->random(op_all(i), &b.g, &b.rng);
+        if (make_task(&b)) try_on(d, &b, seed);
+        bed_close(&b);
+    }
+    vulkan->close(d);
 }
 
 /* A permutation of the axes with something pointwise around it. */
@@ -110,6 +194,7 @@ int main(void)
         cmocka_unit_test(test_operators),
         cmocka_unit_test(test_transposes),
         cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 // graph as it was. The costs are random half of the time, so that every kind of region is chosen somewhere, and so are the
 // schedules. The cover's promises are checked on each, the selection is compared with trying all combinations of regions.
 //
-// TEST_SEED=N runs one network and prints it, TEST_SEEDS=N that many, TEST_DEVICE=cpu|interp that device only.
+// TEST_SEED=N runs one network and prints it, TEST_SEEDS=N that many, TEST_DEVICE=cpu|interp|vulkan that device only.
 #include "pass/pass.h"
 #include "plan/plan.h"
 #include "random_net.h"
@@ -252,6 +252,15 @@ static void try_many(const char *device, u64 n)
 static void test_interp(void **state) { try_many("interp", 300); }
 static void test_cpu(void **state) { try_many("cpu", 6); }
 
+static void test_vulkan(void **state)
+{
+    if (!dev_find(S("vulkan"))->count()) {
+        print_message("no Vulkan device is present\n");
+        skip();
+    }
+    try_many("vulkan", 5);
+}
+
 /* The cheapest of all combinations of regions in which everything needed is delivered, each value by one region (conversions
    aside). What needs what is acyclic: nodes are in order. */
 static double cheapest(const struct made *m)
@@ -320,6 +329,7 @@ int main(void)
         cmocka_unit_test(test_exact),
         cmocka_unit_test(test_interp),
         cmocka_unit_test(test_cpu),
+        cmocka_unit_test(test_vulkan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
