@@ -42,23 +42,37 @@ double gen_bytes(const struct graph *g, value_id v, const i64 *var)
     return (double)dtype_size(graph_value(g, v)->dtype) * gen_count(g, v, var);
 }
 
-static double work_behind(const struct task *t, value_id v, const i64 *var, u32 depth)
+/* Terms per element of what a node sums up; 1: it sums nothing. */
+static double terms_of(const struct graph *g, node_id n, const i64 *var)
 {
-    const struct graph *g = &t->g;
-    node_id p = v ? graph_value(g, v)->producer : 0;
-    if (!p || depth > 40) return 1;
-    const struct node *n = graph_node(g, p);
-    const struct op *op = op_of(g, p);
-    double per = 1, in = 0;
+    const struct node *x = graph_node(g, n);
+    const struct op *op = op_of(g, n);
+    value_id out = 0;
+    for (u32 i = 0; i < x->out.n && !out; i++) out = x->out.v[i];
+    double count = out ? gen_count(g, out, var) : 0;
+    if (count <= 0) return 1;
     if ((op->props & (OP_REDUCE | OP_MATMUL | OP_CONV | OP_WINDOW | OP_HEAVY)) && op->flops)
-        per = 8 * op->flops(g, n, var) / gen_count(g, n->out.v[0] ? n->out.v[0] : v, var);
-    for (u32 i = 0; i < n->in.n; i++) in += work_behind(t, n->in.v[i], var, depth + 1);
-    return per * (op->props & (OP_REDUCE | OP_WINDOW) ? in : 1) + in;
+        return 8 * op->flops(g, x, var) / count;
+    return op->props & OP_REDUCE ? 8 * gen_count(g, x->in.v[0], var) / count : 1;
 }
 
 double gen_work(const struct task *t, value_id v, const i64 *var)
 {
-    return work_behind(t, v, var, 0);
+    const struct graph *g = &t->g;
+    struct arena a = {0};
+    double *work = arena_array(&a, double, g->value.n);
+    for (value_id i = 0; i < g->value.n; i++) work[i] = 1;
+    for (node_id n = 1; n < g->node.n; n++) { /* in topological order */
+        const struct node *x = graph_node(g, n);
+        bool repeats = op_of(g, n)->props & (OP_REDUCE | OP_WINDOW);
+        double in = 0, terms = terms_of(g, n, var);
+        for (u32 i = 0; i < x->in.n; i++) in += work[x->in.v[i]];
+        for (u32 i = 0; i < x->out.n; i++)
+            if (x->out.v[i]) work[x->out.v[i]] = terms * (repeats ? in : 1) + in;
+    }
+    double w = work[v];
+    arena_release(&a);
+    return w;
 }
 
 double gen_flop_rate(const struct caps *c)

@@ -1,0 +1,25 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# device.sh BUILD: a sample of the ONNX node tests and a network on a Vulkan device (tool/verify-all runs them all), and
+# what becomes of a network with skip connections there: how many dispatches, and what explain says of an unfused program.
+# Skipped where there is no device.
+set -u
+quern=$1/quern
+"$quern" devices 2> /dev/null | grep -q '"name":"vulkan"' || {
+    echo "skipped: no Vulkan device (Debian's mesa-vulkan-drivers has one)"
+    exit 0
+}
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+fail() { echo "FAILED: $*"; exit 1; }
+
+SAMPLE=1 tool/verify-all "$1" vulkan || fail "verify-all"
+
+"$quern" zoo oidn-small -o "$dir/net.onnx" -q || fail zoo
+"$quern" compile "$dir/net.onnx" --device vulkan --optimize-for H:1080,W:1920 -o "$dir/net.dnx" || fail compile
+n=$("$quern" show "$dir/net.dnx" | sed -n 's/^\([0-9]*\) dispatches.*/\1/p')
+[ "$n" -le 18 ] || fail "$n dispatches"
+"$quern" explain "$dir/net.dnx" > "$dir/why" || fail explain
+grep -q 'Conv) + enc_conv1.relu(Relu) + pool1(MaxPool)' "$dir/why" || fail "pooling is not considered behind convolutions"
+unfused=$(sed -n 's/^a kernel for each operator: .* in \([0-9]*\) dispatches$/\1/p' "$dir/why")
+[ "${unfused:-0}" -ge 40 ] || fail "explain tells of ${unfused:-no} dispatches without fusion"
