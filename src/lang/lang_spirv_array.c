@@ -10,6 +10,7 @@
 #include "lang/lang_spirv.h"
 
 enum { COHERENT = 23 };
+enum { SHARED_AT_LEAST = 16 << 10 }; /* bytes that every Vulkan device has */
 
 static enum dtype elem(const struct spv *s, kval array) { return kir_dtype(s->k, array); }
 
@@ -217,13 +218,13 @@ static u32 shared_var(struct spv *s, kval array)
 {
     struct spv_array *a = s->array[array];
     if (a->var[0]) return a->var[0];
-    i64 bytes = round_up(a->count * a->size, a->unit);
+    i64 bytes = round_up(a->count * a->size, a->unit), most = s->caps->shared_bytes;
     u32 n = spv_u32(s, (u32)i64_max(bytes / a->unit, 1));
     u32 type = SPV_TYPE(s, SPV_TYPE_ARRAY, spv_unit_type(s, array, a->unit), n);
     a->var[0] = declare(s, SPV_IN_WORKGROUP, type);
     spv_debug_array(s, array, a->var[0], a->unit);
     s->shared_bytes += bytes;
-    if (s->caps->shared_bytes && s->shared_bytes > s->caps->shared_bytes)
+    if (s->shared_bytes > (most ? most : SHARED_AT_LEAST))
         spv_fail(s, "has larger shared arrays than the target");
     return a->var[0];
 }
