@@ -328,7 +328,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
         p->temp =
             kir_alloc(m->k, KS_TEMP, p->type, 1, emit_size(m, shape_count(t->g.sym, p->x.ys)));
     grid(p, t);
-    struct result r = {p->x.y, p->x.n_axis, p->temp};
+    struct result r = {.v = p->x.y, .inner = p->x.n_axis, .temp = p->temp};
     if (!p->x.simple) gen_map_rest(m, t, caps, p->x.y, result_load, &r);
 }
 

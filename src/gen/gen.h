@@ -187,7 +187,10 @@ struct result {
     value_id v;
     u32 inner;                /* axis */
     kval temp;                /* 0: to the outputs */
+    i64 parts;                /* 0: 1. The TEMP array holds as many summands of each element, one array of them after the other */
+    kval part;                /* number of the one being stored */
 };
+void result_open(struct emit *m, struct result *r, enum dtype t); /* allocates the TEMP array */
 void result_store(struct emit *m, const struct result *r, const kval *idx, kval val, kval limit); /* first lanes, 0: all */
 kval result_load(struct emit *m, const void *result, const kval *idx); /* emit_fn: from the TEMP array */
 

@@ -5,6 +5,9 @@
 // transpositions are evaluated while copying, once per block. Constants are packed in the order of
 // the copies, with zeros behind their ends.
 //
+// With few results and many terms the rounds are shared by `chunks` groups, which leave their sums
+// in a TEMP array for a second grid to add.
+//
 // Nothing is branched on inside a round: rows and columns behind the end are copies of the last
 // ones, terms behind the end are zeros.
 #include "gen/gen_group_gemm.h"
@@ -137,10 +140,8 @@ void product_init(struct product *p, const struct task *t)
     side_init(p, &p->a, t);
     side_init(p, &p->b, t);
     emit_args(m);
-    p->y = (struct result){p->x.y, p->x.n_axis, 0};
-    if (!p->x.simple)
-        p->y.temp =
-            kir_alloc(m->k, KS_TEMP, p->type, 1, emit_size(m, shape_count(m->g->sym, p->x.ys)));
+    p->y = (struct result){.v = p->x.y, .inner = p->x.n_axis, .parts = p->chunks};
+    if (!p->x.simple || p->chunks > 1) result_open(m, &p->y, p->type);
 }
 
 /* Rounds. */
@@ -163,9 +164,9 @@ static void put(struct product *p, kval stage)
 static void fetch_first(struct product *p)
 {
     struct kir *k = p->m->k;
-    bool exists = gen_static(p->m->g, p->x.k, 0) > 0;
-    if (!exists) kir_if(k, kir_lt(k, kir_int(k, 0), p->n_rounds));
-    fetch(p, kir_int(k, 0));
+    bool exists = gen_static(p->m->g, p->x.k, 0) > 0 && p->chunks == 1;
+    if (!exists) kir_if(k, kir_lt(k, p->from, p->to));
+    fetch(p, p->from);
     if (p->pipe == PRODUCT_DOUBLE) put(p, kir_int(k, 0));
     if (!exists) kir_end(k);
 }
@@ -176,12 +177,12 @@ void product_rounds(struct product *p)
     kval zero = kir_int(k, 0);
     if (p->pipe != PRODUCT_PLAIN) fetch_first(p);
     if (p->pipe == PRODUCT_DOUBLE) kir_barrier(k);
-    kval r = kir_loop(k, KL_SERIAL, zero, p->n_rounds, 1);
-    kval next = kir_min(k, kir_add_i(k, r, 1), kir_add_i(k, p->n_rounds, -1));
+    kval r = kir_loop(k, KL_SERIAL, p->from, p->to, 1), i = kir_sub(k, r, p->from);
+    kval next = kir_min(k, kir_add_i(k, r, 1), kir_add_i(k, p->to, -1));
     if (p->pipe == PRODUCT_DOUBLE) {
         fetch(p, next);
-        p->multiply(p, kir_mod_i(k, r, 2));
-        put(p, kir_mod_i(k, kir_add_i(k, r, 1), 2));
+        p->multiply(p, kir_mod_i(k, i, 2));
+        put(p, kir_mod_i(k, kir_add_i(k, i, 1), 2));
         kir_barrier(k);
     } else {
         if (p->pipe == PRODUCT_PLAIN) fetch(p, r);
@@ -249,6 +250,21 @@ static void side_open(struct product *p, struct side *s, kval number)
     group_copy_open(&s->copy);
 }
 
+/* The rounds of one chunk. */
+static void open_chunk(struct product *p, kval chunk)
+{
+    struct kir *k = p->m->k;
+    struct symtab *st = p->m->g->sym;
+    sym all = rounds_of(p);
+    kval part = emit_size(p->m, sym_cdiv(st, all, sym_const(st, p->chunks)));
+    p->n_rounds = emit_size(p->m, all);
+    p->from = kir_int(k, 0), p->to = p->n_rounds;
+    if (p->chunks == 1) return;
+    p->y.part = chunk;
+    p->from = kir_mul(k, chunk, part);
+    p->to = kir_min(k, p->n_rounds, kir_add(k, p->from, part));
+}
+
 void product_open(struct product *p)
 {
     struct emit *m = p->m;
@@ -258,7 +274,8 @@ void product_open(struct product *p)
     const struct space *outer = &p->x.outer;
     kval at[MAX_RANK] = {0}, row, col;
     sym rows = blocks_of(p, &p->a), cols = blocks_of(p, &p->b);
-    kval batch = kir_grid(k, emit_size(m, space_count(outer, st, 0, outer->n)));
+    sym batches = space_count(outer, st, 0, outer->n);
+    kval batch = kir_grid(k, emit_size(m, sym_mul(st, batches, sym_const(st, p->chunks))));
     if (p->raster > 1) {
         kval number = kir_grid(k, emit_size(m, sym_mul(st, rows, cols)));
         walk_blocks(p, number, emit_size(m, rows), emit_size(m, cols), &row, &col);
@@ -267,7 +284,8 @@ void product_open(struct product *p)
         col = kir_grid(k, emit_size(m, cols));
     }
     group_enter(&p->g);
-    p->n_rounds = emit_size(m, rounds_of(p));
+    open_chunk(p, kir_mod_i(k, batch, p->chunks));
+    batch = kir_div_i(k, batch, p->chunks);
     space_split(m, outer, all, outer->n, batch, at);
     space_index(k, outer, at, p->pos);
     side_open(p, &p->a, row);
@@ -277,7 +295,7 @@ void product_open(struct product *p)
 void product_close(struct product *p, const struct task *t, const struct caps *caps)
 {
     for (u32 i = 0; i < (p->raster > 1 ? 2u : 3u); i++) kir_end(p->m->k);
-    if (!p->x.simple) gen_map_rest(p->m, t, caps, p->x.y, result_load, &p->y);
+    if (p->y.temp) gen_map_rest(p->m, t, caps, p->x.y, result_load, &p->y);
 }
 
 /* Choice. */
@@ -301,6 +319,7 @@ bool product_is_useful(const struct gemm *x, const struct product_sched *s)
     i64 m = gen_eval(x->g, x->m, NULL), n = gen_eval(x->g, x->n, NULL),
         k = gen_eval(x->g, x->k, NULL);
     if (s->raster > 1 && (m <= s->bm * 2 || n <= s->bn)) return false;
+    if (s->chunks > 1 && (k < 8 * s->chunks * s->bk || m * n > 256 * s->bm * s->bn)) return false;
     return is_block_useful(s->bm, 16, m) && is_block_useful(s->bn, 16, n) &&
            is_block_useful(s->bk, 16, k);
 }
@@ -313,16 +332,18 @@ double product_seconds(const struct gemm *x, const struct caps *c, const struct 
     double size = (double)dtype_size(graph_value(x->g, x->a)->dtype);
     for (u32 i = 0; i < x->outer.n; i++) batch *= (double)gen_eval(x->g, x->outer.g[i].extent, var);
     double blocks = batch * (double)ceil_div((i64)m, s->bm) * (double)ceil_div((i64)n, s->bn),
-           rounds = (double)ceil_div((i64)k, s->bk);
+           rounds = (double)ceil_div((i64)k, s->bk), chunks = (double)s->chunks;
     double area = (double)(s->bm * s->bn), edges = (double)(s->bm + s->bn);
     double copied = blocks * rounds * (double)s->bk * edges;
     double missed = s->raster > 1 ? 0.2 : 0.25; /* of what is copied, by the caches */
     /* Copying an element takes some operations. */
     struct group_load load = {
-        .groups = blocks,
+        .groups = blocks * chunks,
         .threads = s->threads,
         .flops = 2 * work * blocks * rounds * (double)s->bk * area + 6 * copied,
         .bytes = missed * copied * size + size * batch * (m * k + k * n + m * n),
-        .barriers = rounds * (s->pipe == PRODUCT_DOUBLE ? 1 : 2)};
-    return group_seconds(c, &load) * (s->pipe ? 0.95 : 1) + (x->simple ? 0 : 4e-6);
+        .barriers = rounds / chunks * (s->pipe == PRODUCT_DOUBLE ? 1 : 2)};
+    bool is_one_grid = x->simple && s->chunks == 1;
+    double rest = is_one_grid ? 0 : 4e-6 + 8 * chunks * batch * m * n / gen_byte_rate(c);
+    return group_seconds(c, &load) * (s->pipe ? 0.95 : 1) + rest;
 }

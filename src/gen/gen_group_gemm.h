@@ -34,7 +34,7 @@ struct product {
     struct emit *m;
     struct gemm x;
     struct group g;
-    i64 bm, bn, bk, raster;
+    i64 bm, bn, bk, raster, chunks;
     enum product_pipe pipe;
     enum dtype type, held;    /* of the results, of the SHARED arrays */
     i64 pad;                  /* elements behind each line of the arrays: banks of memory */
@@ -42,7 +42,8 @@ struct product {
     struct side a, b;
     kval pos[MAX_RANK];       /* of y: batches */
     kval round, n_rounds;     /* the one being fetched; all */
-    struct result y;          /* TEMP: when the epilogue is a grid of its own */
+    kval from, to;            /* rounds of this group */
+    struct result y;          /* TEMP: when the epilogue is a grid of its own, or with chunks */
     /* Adds the products of the round in stage `stage` of the arrays. */
     void (*multiply)(struct product *p, kval stage);
 };
@@ -55,7 +56,7 @@ void product_store(struct product *p, kval row, kval col, kval val); /* of the b
 void product_close(struct product *p, const struct task *t, const struct caps *caps);
 
 /* Choice. */
-struct product_sched { i64 bm, bn, bk, pipe, raster, threads; };
+struct product_sched { i64 bm, bn, bk, pipe, raster, chunks, threads; };
 i64 product_shared(const struct product_sched *s, i64 pad, i64 size); /* bytes */
 bool product_is_useful(const struct gemm *x, const struct product_sched *s);
 /* Work of a schedule; flops counts `work` operations where one multiply-add counts two. */

@@ -77,11 +77,31 @@ kval tile_temp_index(struct emit *m, value_id anchor, u32 c_axis, const kval *id
     return kir_add(k, kir_mul(k, at, emit_dim(m, anchor, c_axis)), idx[c_axis]);
 }
 
+static sym result_count(struct emit *m, const struct result *r)
+{
+    return shape_count(m->g->sym, &graph_value(m->g, r->v)->shape);
+}
+
+void result_open(struct emit *m, struct result *r, enum dtype t)
+{
+    struct symtab *st = m->g->sym;
+    sym n = sym_mul(st, result_count(m, r), sym_const(st, i64_max(1, r->parts)));
+    r->temp = kir_alloc(m->k, KS_TEMP, t, 1, emit_size(m, n));
+}
+
+/* In the TEMP array, of an element's summand. */
+static kval result_index(struct emit *m, const struct result *r, kval part, const kval *idx)
+{
+    struct kir *k = m->k;
+    kval at = tile_temp_index(m, r->v, r->inner, idx);
+    return part ? kir_add(k, kir_mul(k, part, emit_size(m, result_count(m, r))), at) : at;
+}
+
 void result_store(struct emit *m, const struct result *r, const kval *idx, kval val, kval limit)
 {
     struct kir *k = m->k;
     if (r->temp) {
-        kval at = tile_temp_index(m, r->v, r->inner, idx);
+        kval at = result_index(m, r, r->part, idx);
         kir_store_n(k, r->temp, at, kir_cast(k, kir_dtype(k, r->temp), val), limit);
         return;
     }
@@ -95,8 +115,14 @@ void result_store(struct emit *m, const struct result *r, const kval *idx, kval 
 
 kval result_load(struct emit *m, const void *user, const kval *idx)
 {
+    struct kir *k = m->k;
     const struct result *r = user;
-    return emit_load(m, r->temp, tile_temp_index(m, r->v, r->inner, idx));
+    kval sum = 0;
+    for (i64 i = 0; i < i64_max(1, r->parts); i++) {
+        kval v = emit_load(m, r->temp, result_index(m, r, i ? kir_int(k, i) : 0, idx));
+        sum = sum ? kir_add(k, sum, v) : v;
+    }
+    return sum;
 }
 
 static i64 x_step_of(const struct tile_out *o) { return o->x_step ? o->x_step : 1; }
@@ -126,7 +152,7 @@ static kval pixel_exists(const struct tile *t, const struct tile_out *o, i64 dy,
 static void store_columns(const struct tile *t, const struct tile_out *o, i64 j, bool guarded)
 {
     struct emit *m = t->m;
-    const struct result r = {o->anchor, o->c_axis, o->temp};
+    const struct result r = {.v = o->anchor, .inner = o->c_axis, .temp = o->temp};
     struct kir *k = m->k;
     kval c = kir_add_i(k, o->c, j * t->lanes), limit = o->c_end ? kir_sub(k, o->c_end, c) : 0;
     emit_limit(m, limit);
@@ -168,7 +194,7 @@ static void turn_round(const struct tile *t, const struct tile_out *o)
 static void store_rows(const struct tile *t, const struct tile_out *o)
 {
     struct emit *m = t->m;
-    const struct result r = {o->anchor, o->c_axis, o->temp};
+    const struct result r = {.v = o->anchor, .inner = o->c_axis, .temp = o->temp};
     struct kir *k = m->k;
     i64 pitch = pitch_of(t), channels = t->nr * t->lanes;
     turn_round(t, o);

@@ -9,7 +9,7 @@
 // b [stage][k][bn + pad].
 #include "gen/gen_group_gemm.h"
 
-enum { P_BM, P_BN, P_BK, P_TM, P_TN, P_SPLIT, P_PIPE, P_RASTER, P_HALF, N_PARAM };
+enum { P_BM, P_BN, P_BK, P_TM, P_TN, P_SPLIT, P_PIPE, P_RASTER, P_HALF, P_CHUNKS, N_PARAM };
 
 static const i32 v_bm[] = {8, 16, 32, 64, 128};
 static const i32 v_bn[] = {8, 16, 32, 64, 128};
@@ -20,6 +20,7 @@ static const i32 v_split[] = {1, 4, 16};
 static const i32 v_pipe[] = {0, 1, 2};
 static const i32 v_raster[] = {1, 8};
 static const i32 v_half[] = {0, 1};
+static const i32 v_chunks[] = {1, 8};
 
 static const struct gen_param param[N_PARAM] = {
     [P_BM] = {"bm", "rows of a group's block", v_bm, countof(v_bm)},
@@ -34,6 +35,7 @@ static const struct gen_param param[N_PARAM] = {
                 v_pipe, countof(v_pipe)},
     [P_RASTER] = {"raster", "rows of blocks that are walked column by column", v_raster,
                   countof(v_raster)},
+    [P_CHUNKS] = {"chunks", "groups that share the terms of a block", v_chunks, countof(v_chunks)},
     [P_HALF] = {"half", "1: shared arrays in the operands' own 16-bit type", v_half,
                 countof(v_half)},
 };
@@ -41,14 +43,14 @@ static const struct gen_param param[N_PARAM] = {
 enum { PAD = 4, MAX_REGS = 200 };
 
 struct block_sched {
-    i64 bm, bn, bk, tm, tn, split, pipe, raster, half;
+    i64 bm, bn, bk, tm, tn, split, pipe, raster, half, chunks;
 };
 
 static struct block_sched sched_of(const struct sched *s)
 {
     const i32 *v = s->v;
-    return (struct block_sched){v[P_BM],    v[P_BN],   v[P_BK],     v[P_TM],  v[P_TN],
-                                v[P_SPLIT], v[P_PIPE], v[P_RASTER], v[P_HALF]};
+    return (struct block_sched){v[P_BM],    v[P_BN],   v[P_BK],     v[P_TM],   v[P_TN],
+                                v[P_SPLIT], v[P_PIPE], v[P_RASTER], v[P_HALF], v[P_CHUNKS]};
 }
 
 static i64 team_size(const struct block_sched *s) { return s->bm / s->tm * (s->bn / s->tn); }
@@ -138,6 +140,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
                           .bn = s.bn,
                           .bk = s.bk,
                           .raster = s.raster,
+                          .chunks = s.chunks,
                           .pipe = (enum product_pipe)s.pipe,
                           .pad = PAD,
                           .multiply = multiply};
@@ -176,7 +179,8 @@ static bool match(const struct task *t, const struct caps *c)
 
 static struct product_sched product_of(const struct block_sched *s)
 {
-    return (struct product_sched){s->bm, s->bn, s->bk, s->pipe, s->raster, thread_count(s)};
+    return (struct product_sched){s->bm,     s->bn,     s->bk,          s->pipe,
+                                  s->raster, s->chunks, thread_count(s)};
 }
 
 static bool fits(const struct caps *c, const struct block_sched *s, i64 size)
@@ -257,7 +261,7 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
 const struct gen gen_group_gemm = {
     .version = 1,
     .name = "group_gemm",
-    .revision = 1,
+    .revision = 2,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

@@ -216,9 +216,8 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
     w->l_lanes = w->l.along_k ? 1 : (u32)w->s.lanes;
     group_init(&w->g, m, threads, w->s.sub ? group_subgroup(caps, threads) : 0);
     emit_args(m);
-    w->y = (struct result){x->y, x->n_axis, 0};
-    if (!x->simple)
-        w->y.temp = kir_alloc(k, KS_TEMP, w->type, 1, emit_size(m, shape_count(m->g->sym, x->ys)));
+    w->y = (struct result){.v = x->y, .inner = x->n_axis};
+    if (!x->simple) result_open(m, &w->y, w->type);
     open_grid(w);
     u32 lanes = w->k_lanes * w->l_lanes;
     w->acc = kir_alloc(k, KS_REG, w->type, lanes, kir_int(k, w->s.lines * w->l.n_short));

@@ -11,7 +11,7 @@
 // Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n).
 #include "gen/gen_group_gemm.h"
 
-enum { P_M, P_N, P_K, P_ACC, P_GM, P_GN, P_WM, P_WN, P_BK, P_PIPE, P_RASTER, N_PARAM };
+enum { P_M, P_N, P_K, P_ACC, P_GM, P_GN, P_WM, P_WN, P_BK, P_PIPE, P_RASTER, P_CHUNKS, N_PARAM };
 
 static const i32 v_size[] = {4, 8, 16, 32};
 static const i32 v_acc[] = {16, 32};
@@ -20,6 +20,7 @@ static const i32 v_fragments[] = {1, 2, 4};
 static const i32 v_bk[] = {16, 32, 64};
 static const i32 v_pipe[] = {PRODUCT_PLAIN, PRODUCT_AHEAD, PRODUCT_DOUBLE};
 static const i32 v_raster[] = {1, 8};
+static const i32 v_chunks[] = {1, 8};
 
 static const struct gen_param param[N_PARAM] = {
     [P_M] = {"m", "rows of a fragment", v_size, countof(v_size)},
@@ -37,20 +38,22 @@ static const struct gen_param param[N_PARAM] = {
                 v_pipe, countof(v_pipe)},
     [P_RASTER] = {"raster", "rows of blocks that are walked column by column", v_raster,
                   countof(v_raster)},
+    [P_CHUNKS] = {"chunks", "groups that share the terms of a block", v_chunks, countof(v_chunks)},
 };
 
 enum { PAD = 8, MAX_FRAGMENTS = 16, MAX_REGS = 200 };
 
 struct matrix_sched {
-    i64 m, n, k, acc, gm, gn, wm, wn, bk, pipe, raster;
+    i64 m, n, k, acc, gm, gn, wm, wn, bk, pipe, raster, chunks;
     i64 subgroup;
 };
 
 static struct matrix_sched sched_of(const struct caps *c, const struct sched *s)
 {
     const i32 *v = s->v;
-    return (struct matrix_sched){v[P_M],  v[P_N],  v[P_K],  v[P_ACC],  v[P_GM],     v[P_GN],
-                                 v[P_WM], v[P_WN], v[P_BK], v[P_PIPE], v[P_RASTER], c->subgroup};
+    return (struct matrix_sched){v[P_M],      v[P_N],      v[P_K],     v[P_ACC], v[P_GM],
+                                 v[P_GN],     v[P_WM],     v[P_WN],    v[P_BK],  v[P_PIPE],
+                                 v[P_RASTER], v[P_CHUNKS], c->subgroup};
 }
 
 static struct product_sched product_of(const struct matrix_sched *s)
@@ -60,6 +63,7 @@ static struct product_sched product_of(const struct matrix_sched *s)
                                   .bk = s->bk,
                                   .pipe = s->pipe,
                                   .raster = s->raster,
+                                  .chunks = s->chunks,
                                   .threads = s->gm * s->gn * s->subgroup};
 }
 
@@ -165,6 +169,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
                           .bn = ps.bn,
                           .bk = ps.bk,
                           .raster = ps.raster,
+                          .chunks = ps.chunks,
                           .pipe = (enum product_pipe)ps.pipe,
                           .pad = PAD,
                           .by_source = true,
@@ -241,7 +246,8 @@ static bool least_sched(const struct gemm *x, const struct caps *c, const struct
                                 [P_WN] = 1,
                                 [P_BK] = (i32)i64_max(16, shape->k),
                                 [P_PIPE] = PRODUCT_PLAIN,
-                                [P_RASTER] = 1}};
+                                [P_RASTER] = 1,
+                                [P_CHUNKS] = 1}};
     struct matrix_sched s = sched_of(c, out);
     while (product_of(&s).threads < group_least(c) && s.gm < 4) s.gm *= 2, out->v[P_GM] = (i32)s.gm;
     if (shape->m > 32 || shape->n > 32 || shape->k > 32) return false;
@@ -321,7 +327,7 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
 const struct gen gen_matrix_gemm = {
     .version = 1,
     .name = "matrix_gemm",
-    .revision = 1,
+    .revision = 2,
     .param = param,
     .n_param = N_PARAM,
     .match = match,
