@@ -14,8 +14,9 @@
 #include "gen/gen_group_conv.h"
 
 enum {
-    MAX_COPIES = 8, /* copies of a thread that are written out; more are a loop */
-    MAX_PARTS = 8,
+    MAX_COPIES = 8,      /* copies of a thread that are written out; more are a loop */
+    MAX_PARTS = 8,       /* of a concatenation */
+    MAX_REACH = 1 << 20, /* of a patch along an axis: larger ones fit nowhere */
 };
 
 /* Taking apart. */
@@ -111,7 +112,7 @@ static void flatten(struct conv *c)
 
 bool group_conv_of(struct group_conv *g, const struct task *t)
 {
-    *g = (struct group_conv){.n_in = 1};
+    *g = (struct group_conv){0};
     if (!conv_anchor(&g->c, t) || t->g.output.n > 32) return false;
     for (u32 i = 0; i < t->g.output.n; i++)
         if (!takes_output(g, i)) return false;
@@ -132,7 +133,7 @@ static i64 reach(struct group_conv *g, i32 axis, i64 n)
     if (axis < 0) return 1;
     i64 s = c->stride[axis], d = c->dil[axis], k = c->k[axis];
     g->unit[axis] = k == 1 ? s : gcd(s, d);
-    return ((n - 1) * s + (k - 1) * d) / g->unit[axis] + 1;
+    return i64_min(((n - 1) * s + (k - 1) * d) / g->unit[axis] + 1, MAX_REACH);
 }
 
 /* Readers whose words fall on the same bank, at most. Words of 16 bytes, eight of them at a time.
@@ -210,10 +211,15 @@ i64 group_conv_shared(const struct group_conv *g)
     return patch + weights * dtype_size(graph_value(g->c.g, g->c.w)->dtype);
 }
 
+static i64 patch_pieces(const struct group_conv *g)
+{
+    return g->planes * g->rows * g->cols * (g->s.cb / g->vec);
+}
+
 /* Copies that one thread does of a block. */
 static i64 patch_copies(const struct group_conv *g)
 {
-    return ceil_div(g->planes * g->rows * g->cols * (g->s.cb / g->vec), g->s.threads);
+    return ceil_div(patch_pieces(g), g->s.threads);
 }
 
 static i64 weight_copies(const struct group_conv *g)
@@ -460,11 +466,6 @@ static void each_piece(const struct group_conv *g, i64 n, struct piece p, piece_
         fn(g, &one, arg);
         if (!whole) kir_end(k);
     }
-}
-
-static i64 patch_pieces(const struct group_conv *g)
-{
-    return g->planes * g->rows * g->cols * (g->s.cb / g->vec);
 }
 
 /* Channels at which another part of a concatenation in front of the convolution begins. */

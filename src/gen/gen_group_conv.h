@@ -60,32 +60,29 @@ struct group_conv {
     kval next_patch, next_weights; /* registers on the way there */
 };
 
+/* gen_group_conv.c */
 /* Takes the task apart. false: not for these families. */
 bool group_conv_of(struct group_conv *g, const struct task *t);
-/* Sizes that follow from s. */
-void group_conv_plan(struct group_conv *g, const struct group_work *s);
-i64 group_conv_shared(const struct group_conv *g);              /* bytes of shared memory */
-bool group_conv_fits(const struct group_conv *g, const struct caps *c); /* what both families ask of a plan */
-
-i64 group_conv_copies(const struct group_conv *g); /* of a thread, of one block */
-i64 group_conv_window(const struct group_conv *g, i32 axis); /* of the pooling, 1: none */
-i64 group_conv_size(const struct group_conv *g, i32 axis);   /* outputs along a tiled axis, 1: no such axis */
+void group_conv_plan(struct group_conv *g, const struct group_work *s);  /* sizes that follow from s */
+bool group_conv_fits(const struct group_conv *g, const struct caps *c);  /* what both families ask of a plan */
+i64 group_conv_shared(const struct group_conv *g);                       /* bytes of shared memory */
+i64 group_conv_copies(const struct group_conv *g);                       /* of a thread, of one block */
+i64 group_conv_window(const struct group_conv *g, i32 axis);             /* of the pooling, 1: none */
+i64 group_conv_size(const struct group_conv *g, i32 axis);               /* outputs along a tiled axis, 1: no such axis */
 double group_conv_halo(const struct group_conv *g); /* elements of input copied per element that the tile stands on */
 
 /* Packs, declares arguments, opens the grid (closed by three kir_end) and the arrays. */
 void group_conv_open(struct group_conv *g, struct emit *m);
 
+/* All blocks of input channels: copies them to shared memory and calls step for the arithmetic of one. */
 struct group_block {
     kval first;               /* input channel */
     kval patch, weights;      /* where its part of the arrays begins; weights: of the packed ones where they are not copied */
 };
 typedef void group_step(struct group_conv *g, void *user, const struct group_block *b);
-/* All blocks of input channels: copies them to shared memory and calls step for the arithmetic of one. */
 void group_conv_blocks(struct group_conv *g, group_step *step, void *user);
 
 /* Elements of the input: channels c .. c+lanes-1 (of the group) at positions `at` of the padded input, zeros outside. */
-enum { AT_Y, AT_X, AT_C, N_AT }; /* a place in the tile */
-
 struct group_source {
     kval idx[MAX_RANK];
     kval ok, limit;           /* 0: certainly, all */
@@ -93,19 +90,19 @@ struct group_source {
 void group_conv_source(const struct group_conv *g, struct group_source *p, const kval *at, kval c, i64 lanes);
 kval group_conv_value(const struct group_conv *g, const struct group_source *p); /* under p->ok */
 
-/* gen_group_store.c: outputs. Positions and channels count from the tile's first; y, x: 0 where there is no such axis. */
+/* gen_group_store.c: outputs. A place counts from the tile's first row, pixel and channel; 0 where there is no such axis. */
+enum { AT_Y, AT_X, AT_C, N_AT };
 kval group_conv_bias(const struct group_conv *g, kval c, u32 lanes); /* of channels c and on; 0: none */
 /* Stores the outputs that are not pooled. v: the convolution there, bias included, a vector of channels. */
 void group_conv_store(const struct group_conv *g, const kval *at, kval v);
 /* Stores the pooled outputs of one window: v, its elements in order, the window's first at `at`. */
 void group_conv_store_pool(const struct group_conv *g, const kval *at, const kval *v);
-void group_conv_leave(const struct group_conv *g); /* the tile in shared memory, without bias, to all outputs */
 kval group_conv_result(const struct group_conv *g, const kval *at); /* element of the tile in shared memory */
+void group_conv_leave(const struct group_conv *g); /* the tile in shared memory, without bias, to all outputs */
 
-/* Prediction. */
+/* gen_group_cost.c */
 struct group_cost {
-    double fma;               /* multiply-adds that all threads do */
-    double loads;             /* accesses to shared memory or caches, per multiply-add */
+    double loads;             /* from shared memory or caches, per multiply-add: what they cost, in multiply-adds */
     double regs;              /* 32-bit registers of a thread */
     double rate;              /* of multiply-adds, in multiples of those of scalar ones */
 };
