@@ -5,7 +5,7 @@
 #include "fuzz.h"
 #include "kir/kir.h"
 
-static bool wants_all(const void *user, enum kir_op op, enum dtype t) { return true; }
+static bool wants_all(const void *user, const struct kir_ins *x) { return true; }
 
 static void check(const struct kir *k)
 {

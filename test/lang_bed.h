@@ -373,8 +373,8 @@ struct function {
 
 static const struct function functions[] = {
     {KI_EXP, exp, -104, 90, 2},       {KI_LOG, log, 1e-45, 3.4e38, 2}, {KI_TANH, tanh, -12, 12, 4},
-    {KI_ERF, erf, -5, 5, 4},          {KI_SIN, sin, -1e4, 1e4, 2},     {KI_COS, cos, -1e4, 1e4, 2},
-    {KI_TAN, tan, -1e3, 1e3, 2},      {KI_ASIN, asin, -1, 1, 2},       {KI_ACOS, acos, -1, 1, 2},
+    {KI_ERF, erf, -5, 5, 4},          {KI_SIN, sin, -1e4, 1e4, 2.5},   {KI_COS, cos, -1e4, 1e4, 2.5},
+    {KI_TAN, tan, -1e3, 1e3, 4},      {KI_ASIN, asin, -1, 1, 2.5},     {KI_ACOS, acos, -1, 1, 2},
     {KI_ATAN, atan, -1e3, 1e3, 2},    {KI_SINH, sinh, -89, 89, 3},     {KI_COSH, cosh, -89, 89, 3},
     {KI_ASINH, asinh, -1e9, 1e9, 3},  {KI_ACOSH, acosh, 1, 1e9, 3},    {KI_ATANH, atanh, -1, 1, 3},
     {KI_SQRT, sqrt, 0, 3e38, 0.5001},

@@ -52,7 +52,7 @@ void kir_expand_math(struct kir *out, struct arena *a, const struct kir *in, kir
     kir_copy_init(&c, &scratch);
     for (kval v = 1; v < in->ins.n; v++) {
         const struct kir_ins *x = kir_at(in, v);
-        if (!kir_can_expand(x->op, x->dtype) || !wants(user, x->op, x->dtype)) {
+        if (!kir_can_expand(x->op, x->dtype) || !wants(user, x)) {
             kir_copy_ins(&c, v);
             continue;
         }

@@ -238,7 +238,7 @@ bool kir_legalise(struct kir *out, struct arena *a, const struct kir *in,
 /* expand.c: a new kernel in `out` with transcendental operators (EXP to ERF of f32 and f64, POW) as
    arithmetic wherever the language wants it so; good to about two units in the last place of f32,
    to 1e-14 for f64. It relies on arithmetic that is not reordered. */
-typedef bool kir_wants(const void *user, enum kir_op op, enum dtype t);
+typedef bool kir_wants(const void *user, const struct kir_ins *x);
 bool kir_can_expand(enum kir_op op, enum dtype t);
 void kir_expand_math(struct kir *out, struct arena *a, const struct kir *in, kir_wants *wants,
                      const void *user);

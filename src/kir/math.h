@@ -4,9 +4,9 @@
 // each for f32 and f64. What differs between the types (constants, lengths of polynomials) is a
 // table (math.c). All lanes are computed alike; branches are selects.
 //
-// A language must keep to what is written: no reassociation, and no value of x * y + z may depend
-// on whether it is rounded once or twice. Infinities, NaN, signed zeros and denormals come out as
-// from the C library.
+// A language must keep to what is written: no reassociation. Where a sum takes a product it does
+// not matter whether that is rounded by itself, except in POW. Infinities, NaN, signed zeros and
+// denormals come out as from the C library.
 #ifndef QUERN_KIR_MATH_H
 #define QUERN_KIR_MATH_H
 

@@ -2,7 +2,8 @@
 //
 // math_pow.c: x^y = e^(y log x). The logarithm needs as many digits more as the result has before
 // the point of its exponent, so it is computed as the sum of two numbers, by products and sums that
-// keep what they lose. No fused operation is relied on: factors are split into halves.
+// keep what they lose. No fused operation is relied on, factors are split into halves; and products
+// must not be fused with sums.
 #include "kir/math.h"
 
 struct two { /* h + l, l small against h */

@@ -76,6 +76,23 @@ static void find_digits(const struct math *m, kval a, kval digits[3])
     for (i64 i = 0; i < 3; i++) digits[i] = digits_from(m, word[i], word[i + 1], shift);
 }
 
+/* pi/2 times a fraction below one half, given as two words. The part that a float holds exactly is
+   multiplied by itself. */
+static kval quarter_turns(const struct math *m, kval high, kval low)
+{
+    struct kir *k = m->k;
+    const struct math_type *t = m->t;
+    u32 w = (u32)dtype_size(t->bits) * 8;
+    u64 mask = ((u64)1 << (w - 2 - t->digits)) - 1;
+    double unit = w == 32 ? 0x1p-32 : 0x1p-64;
+    kval head = kir_cast(k, t->type, word_op(m, KI_AND, high, ~mask));
+    kval tail = kir_cast(k, t->type, word_op(m, KI_AND, high, mask));
+    tail = kir_fma(k, kir_cast(k, t->type, low), math_const(m, unit), tail);
+    kval angle = math_const(m, t->pi_2[0] * unit);
+    kval rest = kir_mul(k, head, math_const(m, t->pi_2[1] * unit));
+    return kir_fma(k, head, angle, kir_fma(k, tail, angle, rest));
+}
+
 static struct reduced reduce_large(const struct math *m, kval a)
 {
     struct kir *k = m->k;
@@ -98,10 +115,7 @@ static struct reduced reduce_large(const struct math *m, kval a)
     kval is_neg = kir_bin(k, KI_LE, math_word(m, (u64)1 << (w - 1)), left);
     left = kir_select(k, is_neg, kir_un(k, KI_NOT, left), left);
     rest = kir_select(k, is_neg, kir_un(k, KI_NOT, rest), rest);
-    double unit = 1.5707963267948966 / (w == 32 ? 0x1p32 : 0x1p64);
-    kval r = kir_fma(k, kir_cast(k, t->type, rest), math_const(m, w == 32 ? 0x1p-32 : 0x1p-64),
-                     kir_cast(k, t->type, left));
-    r = kir_mul(k, r, math_const(m, unit));
+    kval r = quarter_turns(m, left, rest);
     r = kir_select(k, is_neg, kir_un(k, KI_NEG, r), r);
     return (struct reduced){.r = r, .quadrant = kir_cast(k, DT_I32, q)};
 }

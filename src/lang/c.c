@@ -378,11 +378,23 @@ static bool check(const struct kir *k, struct err *e)
     return true;
 }
 
-static bool print(struct buf *out, const struct kir *k, const struct caps *c, struct err *e)
+/* Functions of f32 that are faster, or vectors at all, as arithmetic. exp and log have helpers; pow
+   must not be fused, which the compiler is told it may; the branch of scalar sin, cos and tan keeps
+   loops from being vectorised. */
+static bool expands(const void *user, const struct kir_ins *x)
 {
-    if (!check(k, e)) return false;
+    bool is_trig = x->op == KI_SIN || x->op == KI_COS || x->op == KI_TAN;
+    bool is_helper = x->op == KI_EXP || x->op == KI_LOG || x->op == KI_POW;
+    return x->dtype == DT_F32 && !is_helper && (x->lanes > 1 || !is_trig);
+}
+
+static bool print(struct buf *out, const struct kir *in, const struct caps *c, struct err *e)
+{
+    if (!check(in, e)) return false;
     struct arena arena = {0};
     struct err err = {0};
+    struct kir expanded, *k = &expanded;
+    kir_expand_math(k, &arena, in, expands, NULL);
     struct text t = {.style = &style, .caps = c, .arena = &arena, .err = &err};
     struct buf functions = {0};
     u32 n = 0;

@@ -4,10 +4,11 @@
 // them).
 //
 // Most act on one element; their vector forms apply them lane by lane, which gcc and clang turn
-// into single instructions. Functions that no processor has and that networks use often (exp, log,
-// tanh, erf in f32) are branch-free polynomials written so that one text serves scalars, vectors
-// and loops the compiler vectorises: a comparison becomes a mask of all bits by `$M(...)`. Their
-// coefficients are Chebyshev fits. Everything else is a call of the C library per lane.
+// into single instructions. Two functions that networks use most, exp and log in f32, are
+// branch-free polynomials written so that one text serves scalars, vectors and loops the compiler
+// vectorises: a comparison becomes a mask of all bits by `$M(...)`. Their coefficients are
+// Chebyshev fits. Most others of f32 have become arithmetic before (c.c asks kir_expand_math);
+// what is left is a call of the C library per lane.
 #include "lang/lang_text.h"
 
 enum {
@@ -141,43 +142,6 @@ enum {
     "    const $I r = (($I)q_bits_of_$T(p) & ~(zero | top)) | inf | bad;\n"                        \
     "    return q_of_bits_$T(($U)r);\n}\n"
 
-#define TANH_TEXT                                                                                  \
-    "$V $F($V x)\n{\n"                                                                             \
-    "    const $U sign = q_bits_of_$T(x) & 0x80000000u;\n"                                         \
-    "    const $V a = q_of_bits_$T(q_bits_of_$T(x) ^ sign), s = x * x;\n"                          \
-    "    $V p = s * -0x1.8437a2p-8f + 0x1.55fda4p-6f;\n"                                           \
-    "    p = p * s - 0x1.b8ec9ap-5f;\n"                                                            \
-    "    p = p * s + 0x1.110d22p-3f;\n"                                                            \
-    "    p = p * s - 0x1.555552p-2f;\n"                                                            \
-    "    p = x + x * (s * p);\n"                                                                   \
-    "    const $V q = 1.0f - 2.0f / (q_exp_$T(a + a) + 1.0f);\n"                                   \
-    "    const $U small = ($U)$M(a < 0.65f);\n"                                                    \
-    "    return q_of_bits_$T((q_bits_of_$T(p) & small) | ((q_bits_of_$T(q) | sign) & "             \
-    "~small));\n}\n"
-
-#define ERF_TEXT                                                                                   \
-    "$V $F($V x)\n{\n"                                                                             \
-    "    const $U sign = q_bits_of_$T(x) & 0x80000000u;\n"                                         \
-    "    const $V a = q_of_bits_$T(q_bits_of_$T(x) ^ sign), s = x * x;\n"                          \
-    "    $V p = s * -0x1.367b2cp-11f + 0x1.465dd6p-8f;\n"                                          \
-    "    p = p * s - 0x1.b666b8p-6f;\n"                                                            \
-    "    p = p * s + 0x1.ce1802p-4f;\n"                                                            \
-    "    p = p * s - 0x1.8126d8p-2f;\n"                                                            \
-    "    p = p * s + 0x1.06eba6p-3f;\n"                                                            \
-    "    p = x + x * p;\n"                                                                         \
-    "    const $V t = q_min_$T(($V){0} + 4.0f, a);\n"                                              \
-    "    $V q = t * -0x1.cf1dbap-17f + 0x1.5665ecp-12f;\n"                                         \
-    "    q = q * t - 0x1.cb66acp-9f;\n"                                                            \
-    "    q = q * t + 0x1.7735a0p-6f;\n"                                                            \
-    "    q = q * t - 0x1.a9ea3ap-4f;\n"                                                            \
-    "    q = q * t - 0x1.46bf30p-1f;\n"                                                            \
-    "    q = q * t - 0x1.2068f6p+0f;\n"                                                            \
-    "    q = q * t - 0x1.214e98p-11f;\n"                                                           \
-    "    q = 1.0f - q_exp_$T(q);\n"                                                                \
-    "    const $U small = ($U)$M(a < 0.93f);\n"                                                    \
-    "    return q_of_bits_$T((q_bits_of_$T(p) & small) | ((q_bits_of_$T(q) | sign) & "             \
-    "~small));\n}\n"
-
 /* f16: halfway cases to even, denormals, overflow to infinity. $H is the u16 form. */
 #define FROM_F16_TEXT                                                                              \
     "    const $U u = q_wide_$T(h), m = u & 0x7fff;\n"                                             \
@@ -286,8 +250,6 @@ const struct text_helper lang_c_helpers[] = {
     /* Functions of f32. */
     {N("exp", T_F32), GENERIC(EXP_TEXT), .needs = "min max bits_of of_bits"},
     {N("log", T_F32), GENERIC(LOG_TEXT), .needs = "bits_of of_bits float_of"},
-    {N("tanh", T_F32), GENERIC(TANH_TEXT), .needs = "exp bits_of of_bits"},
-    {N("erf", T_F32), GENERIC(ERF_TEXT), .needs = "min exp bits_of of_bits"},
     {N("from_f16", T_F32), .scalar = "f32 $F(u16 h)\n{\n" FROM_F16_TEXT "}\n",
      "$V $F($H h)\n{\n" HALF_FAST(
          "return ($V)__builtin_ia32_vcvtph2ps512_mask((s16)h, ($V){0}, -1, 4);",

@@ -8,7 +8,7 @@
 enum { REVISION = 3 }; /* raise when the same text gives other words */
 
 /* Vulkan's own functions are inaccurate or missing. */
-static bool wants_all(const void *user, enum kir_op op, enum dtype t) { return true; }
+static bool wants_all(const void *user, const struct kir_ins *x) { return true; }
 
 static bool print(struct buf *out, const struct kir *k, const struct caps *c, struct err *e)
 {
