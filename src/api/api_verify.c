@@ -58,7 +58,7 @@ static bool check_result(const quern_model *m, u32 k, const struct tensor *got,
     double rtol, atol;
     enum dtype t = got->dtype, asked = m->io.n ? m->io.v[m->graph.input.n + k].dtype : DT_NONE;
     bool is_rounded = asked != DT_NONE && dtype_is_int(asked);
-    if (m->is_narrow && dtype_is_float(t)) t = DT_F16; /* whatever is delivered at the end */
+    t = graph_precision(&m->lowered, t);
     check_tolerance(t, network_depth(m, var), &rtol, &atol);
     atol = is_rounded ? 1 : atol * magnitude(want); /* what lies halfway may go either way */
     return compare(c, got, want, rtol, atol, &m->q->err);

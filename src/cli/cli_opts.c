@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Options from tables: --name=value, --name value, --no-name, -x value, -xvalue, -- ends them.
+// Options from tables: --name=value, --name value, --no-name, --name=false, -x value, -xvalue; --
+// ends them.
 // Values are checked while parsing, so that commands can trust them; an unknown option names the
 // nearest one that exists. Values point into argv.
 #include "cli.h"
@@ -191,6 +192,13 @@ static bool parse_truth(const char *s, bool *v)
     return false;
 }
 
+/* Such a word behind a flag is its value; numbers might be a file's name. */
+static bool is_truth_word(const char *s)
+{
+    bool v;
+    return s[0] >= 'a' && parse_truth(s, &v);
+}
+
 static bool check_value(const struct cli *c, const struct opt *o, const char *value)
 {
     double x;
@@ -279,6 +287,7 @@ static bool parse_long(struct cli *c, const char *word, struct words *w)
     const struct opt *o = find_option(c->cmd, name, n, &is_off);
     if (!o) return unknown_option(c, word, name);
     if (o->kind != OPT_FLAG) return add_value(c, o, eq ? eq + 1 : NULL, w);
+    if (!eq && w->n && is_truth_word(w->v[0])) parse_truth(take(w), &value);
     if (!eq || parse_truth(eq + 1, &value)) return add(c, o, NULL, is_off == value);
     usage_error(c, "'%s' is neither true nor false for --%s", eq + 1, o->name);
     return false;

@@ -70,21 +70,37 @@ static double median_of(double *v, int n)
     return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
+/* 95 % interval of the median of n sorted times, by order statistics */
+static void interval(const double *ms, int n, double *low, double *high)
+{
+    int a = (int)floor(n / 2.0 - 0.98 * sqrt(n)), b = (int)ceil(n / 2.0 + 0.98 * sqrt(n));
+    *low = ms[a < 0 ? 0 : a];
+    *high = ms[b > n - 1 ? n - 1 : b];
+}
+
 /* ms: whole runs; on_device: what they took there, without moving data to it and back */
 static void print_bench(const struct cli *c, double *ms, double *on_device, int n)
 {
-    double median = median_of(ms, n), device = median_of(on_device, n);
-    /* 95 % interval of the median by order statistics */
-    int low = (int)floor(n / 2.0 - 0.98 * sqrt(n)), high = (int)ceil(n / 2.0 + 0.98 * sqrt(n));
-    if (low < 0) low = 0;
-    if (high > n - 1) high = n - 1;
+    double low, high, median = median_of(ms, n), device = median_of(on_device, n);
+    interval(ms, n, &low, &high);
     if (opts_flag(c, "json", false))
         printf("{\"median_ms\":%.6f,\"min_ms\":%.6f,\"samples\":%d,\"low_ms\":%.6f,\"high_ms\":%."
                "6f,\"device_ms\":%.6f}\n",
-               median, ms[0], n, ms[low], ms[high], device);
+               median, ms[0], n, low, high, device);
     else
-        printf("median %.4f ms (95 %%: %.4f to %.4f), min %.4f ms, %d samples, on the device %.4f ms\n",
-               median, ms[low], ms[high], ms[0], n, device);
+        printf("median %.4f ms (95 %%: %.4f to %.4f), min %.4f ms, %d samples, on the device %.4f "
+               "ms\n",
+               median, low, high, ms[0], n, device);
+}
+
+/* Is the median known well enough? Looked at now and then only: it sorts. */
+static bool is_certain(const struct cli *c, double *ms, int n)
+{
+    double share = opts_number(c, "relative-error", 0), low, high;
+    if (share <= 0 || n % 8) return false;
+    double median = median_of(ms, n);
+    interval(ms, n, &low, &high);
+    return high - low <= share * median;
 }
 
 static quern_status bench(struct cli *c, quern_program *p, struct tensors *in, struct tensors *out)
@@ -99,6 +115,7 @@ static quern_status bench(struct cli *c, quern_program *p, struct tensors *in, s
     int n = 0;
     start = now();
     while (ms && !s && n < MAX_SAMPLES && (n < least || n == 0 || now() - start < budget)) {
+        if (n >= least && is_certain(c, ms, n)) break;
         double t = now();
         s = quern_run(p, in->v, in->n, out->v, out->n);
         on_device[n] = quern_program_seconds(p) * 1e3;
@@ -207,6 +224,8 @@ static const struct opt options[] = {
     OPT_SET,
     {"min-samples", 0, OPT_COUNT, "N", "of --bench (default 10)"},
     {"timeout", 0, OPT_TIME, "TIME", "of --bench (default 3s)"},
+    {"relative-error", 0, OPT_NUMBER, "X",
+     "of --bench: enough, too, when the median is that certain"},
     OPT_SEED,
     OPT_TARGET,
     OPT_INTERFACE,

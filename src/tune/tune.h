@@ -123,6 +123,7 @@ void check_release(struct check *c);
 bool check_output(const struct check *c, u32 k, const void *got, struct buf *why);
 /* Tolerance for a float type and a reduction of that many terms: rtol relative to the reference, atol to its magnitude. */
 void check_tolerance(enum dtype t, double depth, double *rtol, double *atol);
+enum dtype graph_precision(const struct graph *g, enum dtype t); /* the coarsest float type on the way to an output of type t */
 i64 layout_flat(const struct tensor *t, enum layout l, i64 flat); /* where a row-major element lies in a layout */
 void layout_store(const struct tensor *t, enum layout l, void *dst);
 double graph_depth(const struct graph *g, const i64 *var);  /* longest reduction on a path, terms */
