@@ -75,8 +75,10 @@ static double speedup(const struct tuner *t)
 static void report_progress(struct tuner *t, const struct contest *c)
 {
     if (!t->o->progress) return;
-    struct tune_progress p = {
-        .done = t->r->n_measured, .total = -1, .failures = t->r->n_failed, .best = speedup(t)};
+    struct tune_progress p = {.done = t->o->measure ? t->r->n_measured : t->r->n_built,
+                              .total = -1,
+                              .failures = t->r->n_failed,
+                              .best = speedup(t)};
     p.seconds_left = t->end > 0 ? fmax(0, t->end - os_now()) : -1;
     p.what = c ? c->label : (struct str){0};
     t->o->progress(t->o->user, &p);
@@ -529,11 +531,13 @@ static bool populate(struct tuner *t)
         if (gen_default(c->t->task, &t->caps, c->t->var, &def) && contest_mark(c, &def)) {
             struct heat h = {.n = 1, .cand = {def}};
             if (!build_heat(t, c, &h)) return false;
+            t->r->n_built += h.n;
         }
         for (u32 n = 1; n < limit && !c->is_done && !out_of_time(t); n += batch_of(t)) {
             struct heat h;
             propose(t, c, &h, (u32)i64_min(batch_of(t), limit - n));
             if (h.n && !build_heat(t, c, &h)) return false;
+            t->r->n_built += h.n;
             report_progress(t, c);
         }
     }

@@ -194,7 +194,7 @@ struct tune_task {
     const i64 *var;
     double weight;             /* how often the model runs it; 0: an alternative that nothing has chosen yet */
 };
-struct tune_result { i64 n_measured, n_ok, n_failed, n_by_status[N_TRIAL_STATUS]; double speedup, drift, others; };
+struct tune_result { i64 n_built /* by populate */, n_measured, n_ok, n_failed, n_by_status[N_TRIAL_STATUS]; double speedup, drift, others; };
 /* others: share of the processors that other processes used; more than a tenth is reported.
    drift: time of the base candidates at the end of the run over that at its start; reported when it is more than a tenth off 1.
    ERR_NOTHING when nothing was measured and nothing was known, with the reasons counted. */
