@@ -15,6 +15,7 @@
 //   groups     of one dimension in one dispatch (65535)
 //   without    1: lacks vkCmdDispatch   push      bytes of push constants (128)
 //   small      0: no 16-bit storage, no f16 (1)
+//   idle       1: dispatches do nothing (0)
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -388,6 +389,7 @@ static uint32_t *element(const VkDescriptorBufferInfo *b, uint64_t i)
 FAKE void CmdDispatch(VkCommandBuffer c, uint32_t x, uint32_t y, uint32_t z)
 {
     struct object *o = (void *)c;
+    if (option("idle", 0)) return;
     const uint32_t most = (uint32_t)option("groups", 65535);
     if (x > most || y > most || z > most) abort();
     const uint32_t *extent = element(&o->bound[1], 0),

@@ -15,61 +15,7 @@
 
 #include <cmocka.h>
 
-enum { ROWS = 6, COLS = 50, N = ROWS * COLS };
-
-/* One task: y = max(x, 0), of known size, timed on one thread. */
-struct bed {
-    struct arena arena;
-    struct symtab sym;
-    struct graph g;
-    struct task task;
-    struct kernel kernel;
-    struct caps caps;
-    struct check check;
-    struct trial_opts o;
-    const struct lang *lang;
-    struct err e;
-    u32 n_samples;
-};
-
-static void make_task(struct bed *b)
-{
-    value_id x = graph_add_value(&b->g, S("x")), y;
-    struct value *v = graph_value(&b->g, x);
-    v->dtype = DT_F32;
-    v->shape = (struct shape){.known = true, .rank = 2, .dim = {sym_const(&b->sym, ROWS), sym_const(&b->sym, COLS)}};
-    *arr_push(&b->arena, &b->g.input) = x;
-    y = graph_op(&b->g, "Relu", S("y"), 1, &x);
-    *arr_push(&b->arena, &b->g.output) = y;
-    assert_true(op_infer_all(&b->g, &b->e));
-    enum layout *l = arena_array(&b->arena, enum layout, b->g.value.n);
-    assert_true(task_make(&b->task, &b->g, &b->arena, (node_id[]){1}, 1, &y, 1, l, NULL, &b->e));
-}
-
-static void bed_open(struct bed *b)
-{
-    *b = (struct bed){.o = {.driver = dev_find(S("cpu")), .dev = {.n_threads = 1}, .timeout = 0.5, .max_samples = 5}};
-    symtab_init(&b->sym, &b->arena);
-    graph_init(&b->g, &b->arena, &b->sym);
-    make_task(b);
-    struct dev *d = b->o.driver->open(&b->o.dev, &b->e);
-    b->o.driver->caps(d, &b->caps);
-    b->o.driver->close(d);
-    b->lang = lang_find(S("c"));
-    struct candidate c;
-    assert_true(gen_default(&b->task, &b->caps, NULL, &c));
-    assert_true(gen_kernel(&b->kernel, &b->arena, &c, &b->task, &b->caps, &b->e));
-    assert_int_equal(b->kernel.n_arg, 2);
-    assert_int_equal(b->kernel.n_grid, 1);
-    assert_true(check_init(&b->check, &b->task, NULL, 1, true, &b->e));
-}
-
-static void bed_close(struct bed *b)
-{
-    check_release(&b->check);
-    struct arena a = b->arena;
-    arena_release(&a);
-}
+#include "tune_bed.h"
 
 /* A kernel with this body instead of the generator's; x, y: input and output, first: is the first iteration here. */
 static struct subject plant(struct bed *b, const char *body)
@@ -87,14 +33,6 @@ static struct subject plant(struct bed *b, const char *body)
     struct subject s = {.kernel = b->kernel, .code = str_dup(&b->arena, buf_view(&code))};
     buf_release(&code);
     return s;
-}
-
-static bool count_sample(void *user, const struct sample *s, u32 n)
-{
-    struct bed *b = user;
-    assert_true(s->seconds > 0);
-    b->n_samples = n;
-    return true;
 }
 
 static enum trial_status run(struct bed *b, const struct subject *s, struct buf *why)
@@ -133,7 +71,7 @@ static void test_planted(void **state)
 {
     struct bed b;
     struct buf why = {0};
-    bed_open(&b);
+    bed_open(&b, "cpu");
     struct subject right = plant(&b, RIGHT);
     b.o.base = &right;
     for (i64 i = 0; i < countof(planted); i++) {
@@ -155,7 +93,7 @@ static void test_binaries(void **state)
 {
     struct bed b;
     struct buf why = {0};
-    bed_open(&b);
+    bed_open(&b, "cpu");
     struct subject s = plant(&b, RIGHT);
     struct str whole = s.code;
     for (i64 n = 0; n < whole.n; n += whole.n / 7 + 1) {
@@ -176,7 +114,7 @@ static void test_deadline(void **state)
 {
     struct bed b;
     struct buf why = {0};
-    bed_open(&b);
+    bed_open(&b, "cpu");
     struct subject hangs = plant(&b, "for (volatile int go = 1; go;) {}");
     b.o.timeout = 50;
     b.o.deadline = os_now() + 0.3;
@@ -203,7 +141,7 @@ static void test_samples(void **state)
 {
     struct bed b;
     struct buf why = {0};
-    bed_open(&b);
+    bed_open(&b, "cpu");
     struct heard h = {&b, 0, 0, 0};
     struct subject s = plant(&b, "y[0] = x[0];");
     b.o.cold = true;
