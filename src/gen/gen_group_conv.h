@@ -105,6 +105,7 @@ struct group_cost {
     double loads;             /* from shared memory or caches, per multiply-add: what they cost, in multiply-adds */
     double regs;              /* 32-bit registers of a thread */
     double rate;              /* of multiply-adds, in multiples of those of scalar ones */
+    double chains;            /* independent multiply-adds of a thread */
 };
 double group_conv_seconds(const struct group_conv *g, const struct caps *c, const struct group_cost *x, const i64 *var);
 

@@ -16,6 +16,7 @@ static const double unit_shared = 100 << 10; /* bytes */
 static const double copy_cost = 40;      /* of a piece, in multiply-adds: addresses, tests, store */
 static const double barrier_cost = 12e3; /* of a unit waiting, in multiply-adds */
 static const double bytes_per_fma = 0.5; /* a unit's share of the cache between units and memory */
+static const double latency = 1024;      /* multiply-adds under way that keep a unit going */
 static const double launch = 3e-6;       /* seconds */
 
 static double at_least(double x, double least) { return x > least ? x : least; }
@@ -85,9 +86,9 @@ double group_conv_seconds(const struct group_conv *g, const struct caps *caps,
     if (copies > 0) block += (s->pipe == PIPE_DOUBLE ? 1 : 2) * barrier_cost / n / 4;
     double out = (double)(s->ty * s->tx * s->oc) * (s->by_shared ? 6 : 3);
     double group = block * (double)g->n_in + out + 4e3;
-    double busy = n * (double)s->threads; /* threads that hide each other's latencies */
+    double busy = n * (double)s->threads * x->chains; /* what hides latencies */
     double rounds = at_least(tiles(g, var) / units, 1);
     if (rounds < 8 * n) rounds = ceil(rounds);
     return launch +
-           at_least(rounds * group * (1 + 128 / busy) / rate, memory_seconds(g, caps, var));
+           at_least(rounds * group * (1 + latency / busy) / rate, memory_seconds(g, caps, var));
 }

@@ -341,26 +341,26 @@ static bool legal(const struct task *task, const struct caps *caps, const struct
 }
 
 /* Loads of a thread per multiply-add, in multiply-adds: a load of 16 bytes that threads share costs
- * about six. */
+   about six, a conversion to the type of the arithmetic one. */
 static double loads_of(const struct thread_conv *t)
 {
     const struct group_conv *g = &t->g;
-    double size = (double)dtype_size(graph_value(g->c.g, g->c.w)->dtype);
-    double pixels = (double)(t->rx * t->ry), fma = pixels * (double)(t->rc * t->cv);
-    double w = (double)(t->cv * ceil_div(t->rc * (i64)size, 16)) * (g->s.weights ? 1 : 1.5);
+    enum dtype type = graph_value(g->c.g, g->c.w)->dtype;
+    double pixels = (double)(t->rx * t->ry), cv = (double)t->cv, rc = (double)t->rc;
+    double w = cv * (double)ceil_div(t->rc * dtype_size(type), 16) * (g->s.weights ? 1 : 1.5);
     double x = pixels * (double)ceil_div(t->cv * dtype_size(g->cell), 16) * (g->s.patch ? 1 : 12);
-    return 6 * (w + x) / fma;
+    double casts = (type == g->type ? 0 : rc * cv) + (g->cell == g->type ? 0 : pixels * cv);
+    return (6 * (w + x) + casts) / (pixels * rc * cv);
 }
 
 static double seconds(struct thread_conv *t, const struct caps *caps, const i64 *var)
 {
-    double pixels = (double)(t->rx * t->ry);
-    struct group_cost x = {.loads = loads_of(t), .rate = 1};
-    x.regs = pixels * (double)(t->rc + t->cv) + (double)t->rc + 30;
+    double pixels = (double)(t->rx * t->ry), rc = (double)t->rc;
+    struct group_cost x = {.loads = loads_of(t), .rate = 1, .chains = pixels * rc};
+    x.regs = pixels * (rc + (double)t->cv) + rc + 30;
     if (t->g.s.pipe != PIPE_NONE) x.regs += 4 * (double)group_conv_copies(&t->g);
     if (x.regs > 220) x.rate = 0.4; /* spilled */
     if (!t->unroll) x.loads += 0.1;
-    if (t->g.s.wide) x.loads *= 0.95;
     return group_conv_seconds(&t->g, caps, &x, var);
 }
 

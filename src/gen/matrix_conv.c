@@ -316,6 +316,7 @@ static double seconds(struct matrix_conv *t, const struct caps *caps, const i64 
     double fma = (double)(t->m * t->n * t->k * t->sgm * t->sgn);
     double a = (double)(t->sgm * t->m * t->k), b = (double)(t->sgn * t->n * t->k);
     struct group_cost x = {.rate = is_short ? 14 : 8, .regs = registers(t)};
+    x.chains = 8 * (double)(t->sgm * t->sgn);
     x.loads = 0.75 * (a + b * (t->g.s.weights ? 1 : 1.5)) / fma;
     if (x.regs > 220) x.rate /= 3;
     return group_conv_seconds(&t->g, caps, &x, var);
