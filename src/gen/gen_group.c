@@ -154,24 +154,45 @@ kval group_tile_get(const struct group_tile *t, i64 i, i64 j)
     return kir_load(t->g->m->k, t->acc, acc_at(t, i, j));
 }
 
-void group_tile_step(const struct group_tile *t, kval a, kval a_at, kval b, kval b_at)
+/* Vectors of a: along the terms, one of each row; or along rows, for term u. */
+static void load_rows(const struct group_tile *t, const struct group_terms *x, i64 u, kval *rows)
 {
     struct kir *k = t->g->m->k;
-    kval col[16], rows = 0;
-    i64 nj = t->tn / t->lanes;
-    assert(nj <= countof(col));
-    for (i64 j = 0; j < nj; j++) {
-        kval at = kir_ramp(k, kir_add(k, b_at, group_tile_col(t, j)), 1, t->lanes);
-        col[j] = kir_cast(k, t->type, kir_load(k, b, at));
+    bool along = x->a_term == 1;
+    kval at = kir_add_i(k, x->a_at, u * x->a_term);
+    for (i64 i = 0; i < t->tm; i += along ? 1 : t->run) {
+        kval row = kir_add(k, at, kir_mul_i(k, group_tile_row(t, i), x->a_row));
+        kval v = kir_load(k, x->a, kir_ramp(k, row, 1, along ? (u32)x->n : t->run));
+        for (i64 r = 0; r < (along ? 1 : t->run); r++) rows[i + r] = kir_cast(k, t->type, v);
     }
-    for (i64 i = 0; i < t->tm; i++) {
-        if (i % t->run == 0) {
-            kval at = kir_ramp(k, kir_add(k, a_at, group_tile_row(t, i)), 1, t->run);
-            rows = kir_cast(k, t->type, kir_load(k, a, at));
+}
+
+static void load_cols(const struct group_tile *t, const struct group_terms *x, i64 u, kval *cols)
+{
+    struct kir *k = t->g->m->k;
+    kval at = kir_add_i(k, x->b_at, u * x->b_term);
+    for (i64 j = 0; j < t->tn / t->lanes; j++) {
+        kval col = kir_ramp(k, kir_add(k, at, group_tile_col(t, j)), 1, t->lanes);
+        cols[j] = kir_cast(k, t->type, kir_load(k, x->b, col));
+    }
+}
+
+void group_tile_step(const struct group_tile *t, const struct group_terms *x)
+{
+    struct kir *k = t->g->m->k;
+    kval rows[16], cols[16];
+    bool along = x->a_term == 1;
+    assert(t->tm <= countof(rows) && t->tn <= countof(cols));
+    if (along) load_rows(t, x, 0, rows);
+    for (i64 u = 0; u < x->n; u++) {
+        if (!along) load_rows(t, x, u, rows);
+        load_cols(t, x, u, cols);
+        for (i64 i = 0; i < t->tm; i++) {
+            kval row = kir_splat(k, kir_lane(k, rows[i], along ? u : i % t->run), t->lanes);
+            for (i64 j = 0; j < t->tn / t->lanes; j++)
+                kir_store(k, t->acc, acc_at(t, i, j),
+                          kir_fma(k, row, cols[j], group_tile_get(t, i, j)));
         }
-        kval row = kir_splat(k, kir_lane(k, rows, i % t->run), t->lanes);
-        for (i64 j = 0; j < nj; j++)
-            kir_store(k, t->acc, acc_at(t, i, j), kir_fma(k, row, col[j], group_tile_get(t, i, j)));
     }
 }
 

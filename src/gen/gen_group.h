@@ -61,8 +61,12 @@ void group_tile_open(struct group_tile *t, kval thread);            /* thread: 0
 kval group_tile_row(const struct group_tile *t, i64 i);             /* in the block, of the thread's i-th row */
 kval group_tile_col(const struct group_tile *t, i64 j);             /* likewise, first column of the thread's j-th vector */
 kval group_tile_get(const struct group_tile *t, i64 i, i64 j);      /* vector j of row i */
-/* One term: rows a[a_at + row], columns b[b_at + col]. */
-void group_tile_step(const struct group_tile *t, kval a, kval a_at, kval b, kval b_at);
+struct group_terms {          /* some terms: element (row, term) of a at a_at + row*a_row + term*a_term, likewise b */
+    kval a, a_at, b, b_at;
+    i64 a_row, a_term, b_term; /* a_row or a_term is 1: vectors run that way; columns of b are neighbours */
+    i64 n;                    /* terms; at most 4 where a_term is 1 */
+};
+void group_tile_step(const struct group_tile *t, const struct group_terms *x);
 i64 group_tile_count(const struct group_tile *t);                   /* accumulator vectors of a thread */
 
 /* op over the values of `width` threads (a power of two) whose numbers are t, t + step, ...: thread numbers count step fastest, then

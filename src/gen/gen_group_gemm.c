@@ -115,7 +115,7 @@ static void side_init(struct product *p, struct side *s, const struct task *t)
                        .block = is_a ? p->bm : p->bn};
     if (is_packable(&p->x, s->v)) s->packed = pack_side(p, s);
     s->along_k = !s->packed && gemm_is_dense_along_last(t, s->v, 4) == is_a;
-    bool terms_inside = p->by_source && s->along_k;
+    bool terms_inside = (is_a ? p->a_as_is : p->b_as_is) && s->along_k;
     s->term_step = terms_inside ? 1 : s->block + p->pad;
     s->step = terms_inside ? p->bk + p->pad : 1;
     s->size = terms_inside ? s->block * s->step : p->bk * s->term_step;

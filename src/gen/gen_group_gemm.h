@@ -38,7 +38,7 @@ struct product {
     enum product_pipe pipe;
     enum dtype type, held;    /* of the results, of the SHARED arrays */
     i64 pad;                  /* elements behind each line of the arrays: banks of memory */
-    bool by_source;           /* arrays keep the order of memory; else terms are the outer index */
+    bool a_as_is, b_as_is;    /* the array keeps the order of memory; else terms are the outer index */
     struct side a, b;
     kval pos[MAX_RANK];       /* of y: batches */
     kval round, n_rounds;     /* the one being fetched; all */

@@ -5,8 +5,11 @@
 // few results and many terms the threads form `split` teams, each with its share of a round's
 // terms, and add up at the end.
 //
-// Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n). SHARED: a [stage][k][bm + pad],
-// b [stage][k][bn + pad].
+// The left operand's shared array keeps the order of memory, so that copies are wide on both sides:
+// vectors along the terms, or along rows. The right one's are always along columns.
+//
+// Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n). SHARED: a [stage][bm][bk + pad] or
+// [stage][bk][bm + pad], b [stage][bk][bn + pad].
 #include "gen/gen_group_gemm.h"
 
 enum { P_BM, P_BN, P_BK, P_TM, P_TN, P_SPLIT, P_PIPE, P_RASTER, P_HALF, P_CHUNKS, N_PARAM };
@@ -63,23 +66,30 @@ struct tiled {
     kval team; /* of this thread */
 };
 
-/* The terms of this thread's team. */
+/* The terms of this thread's team: `many` at a time, `deep` of them with one vector of each row. */
 static void multiply(struct product *p, kval stage)
 {
     struct tiled *x = (struct tiled *)p;
     struct kir *k = p->m->k;
-    i64 share = x->s.bk / x->s.split, ku = 1;
-    while (ku < share && ku * x->s.tm * x->s.tn < 128) ku *= 2;
+    i64 share = x->s.bk / x->s.split, deep = p->a.term_step == 1 ? i64_min(4, share) : 1,
+        many = deep;
+    while (many < share && many * x->s.tm * x->s.tn < 128) many *= 2;
     kval from = kir_mul_i(k, x->team, share), zero = kir_int(k, 0);
     kval a0 = kir_mul_i(k, stage, p->a.size), b0 = kir_mul_i(k, stage, p->b.size);
-    kval first = ku < share ? kir_loop(k, KL_SERIAL, zero, kir_int(k, share), ku) : zero;
-    for (i64 u = 0; u < ku; u++) {
+    kval first = many < share ? kir_loop(k, KL_SERIAL, zero, kir_int(k, share), many) : zero;
+    for (i64 u = 0; u < many; u += deep) {
         kval term = kir_add_i(k, kir_add(k, from, first), u);
-        kval a = kir_add(k, a0, kir_mul_i(k, term, p->a.term_step));
-        kval b = kir_add(k, b0, kir_mul_i(k, term, p->b.term_step));
-        group_tile_step(&x->t, p->a.array, a, p->b.array, b);
+        struct group_terms t = {.a = p->a.array,
+                                .a_at = kir_add(k, a0, kir_mul_i(k, term, p->a.term_step)),
+                                .b = p->b.array,
+                                .b_at = kir_add(k, b0, kir_mul_i(k, term, p->b.term_step)),
+                                .a_row = p->a.step,
+                                .a_term = p->a.term_step,
+                                .b_term = p->b.term_step,
+                                .n = deep};
+        group_tile_step(&x->t, &t);
     }
-    if (ku < share) kir_end(k);
+    if (many < share) kir_end(k);
 }
 
 /* Teams from..to store their sums (in `array`, counted from team `from`), or add what stands there.
@@ -143,6 +153,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
                           .chunks = s.chunks,
                           .pipe = (enum product_pipe)s.pipe,
                           .pad = PAD,
+                          .a_as_is = true,
                           .multiply = multiply};
     gemm_of(&p->x, t);
     enum dtype own = graph_value(&t->g, p->x.a)->dtype;
@@ -159,6 +170,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
                                .run = (u32)i64_min(4, s.tm),
                                .type = p->type};
     product_init(p, t);
+    if (p->a.term_step == 1) x->t.run = 1; /* rows of neighbouring threads in different banks */
     product_open(p);
     x->team = kir_div_i(m->k, p->g.t, team_size(&s));
     group_tile_open(&x->t, kir_mod_i(m->k, p->g.t, team_size(&s)));
@@ -190,7 +202,7 @@ static bool fits(const struct caps *c, const struct block_sched *s, i64 size)
     i64 acc_size = i64_max(4, size), copied = s->bk * (s->bm + s->bn) / p.threads;
     i64 teams = s->split / 2 * s->bm * s->bn * acc_size;
     if (p.threads < group_least(c) || (s->half && size != 2)) return false;
-    if (s->tm * s->tn + s->tm + s->tn + (s->pipe ? copied : 0) > MAX_REGS) return false;
+    if (s->tm * s->tn + 4 * s->tm + s->tn + (s->pipe ? copied : 0) > MAX_REGS) return false;
     return group_is_legal(c, p.threads, product_shared(&p, PAD, s->half ? size : acc_size) + teams);
 }
 
@@ -261,7 +273,7 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
 const struct gen gen_group_gemm = {
     .version = 1,
     .name = "group_gemm",
-    .revision = 2,
+    .revision = 3,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

@@ -172,7 +172,8 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
                           .chunks = ps.chunks,
                           .pipe = (enum product_pipe)ps.pipe,
                           .pad = PAD,
-                          .by_source = true,
+                          .a_as_is = true,
+                          .b_as_is = true,
                           .multiply = multiply};
     gemm_of(&p->x, t);
     p->held = graph_value(&t->g, p->x.a)->dtype;
