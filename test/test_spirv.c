@@ -257,6 +257,57 @@ static void requirements_are_declared(void **state)
     }
 }
 
+/* Index arithmetic needs no 64-bit integers, not even when it starts from floats; data does. */
+static void indices_are_words(void **state)
+{
+    static const struct {
+        const char *body;
+        bool is_wide;
+    } kernels[] = {
+        {"  %2: f32 = load x[%1]\n  %3 = cast %2\n  %4 = min %3, p0\n  %5: f32 = load x[%4]\n"
+         "  store y[%1] = %5\nend\n",
+         false},
+        {"  %2: f32 = load x[%1]\n  %3 = cast %2\n  %4 = add %3, 1\n  %5: f32 = cast %4\n"
+         "  store y[%1] = %5\nend\n",
+         true},
+        {"  reg %2: i64[2]\n  store %2[0] = %1\n  %3 = load %2[0]\n  %4: f32 = load x[%3]\n"
+         "  store y[%1] = %4\nend\n",
+         false},
+        {"  %2 = load z[%1]\n  %3: f32 = load x[%2]\n  store y[%1] = %3\nend\n", true},
+    };
+    for (i64 i = 0; i < countof(kernels); i++) {
+        struct arena a = {0};
+        struct buf b = {0};
+        struct err e = {0};
+        struct spirv_info f;
+        struct str text = str_fmt(&a,
+                                  "kernel k(x: in f32, y: out f32, z: in i64; p0 = \"N\")\n"
+                                  "grid %%1 = p0\n%s",
+                                  kernels[i].body);
+        build_text(text.p, "", &b);
+        assert_true(spirv_read_info(&f, buf_view(&b), &e));
+        assert_int_equal(spirv_has_capability(&f, SPV_CAP_I64), kernels[i].is_wide);
+        buf_release(&b);
+        arena_release(&a);
+    }
+}
+
+/* Shared arrays of two grids are not in use at the same time. */
+static void shared_arrays_of_grids(void **state)
+{
+    struct buf b = {0};
+    struct err e = {0};
+    struct spirv_info f;
+    build_text(
+        "kernel k(y: out f32)\ngrid %1 = 9\n  shared %2: f32[100]\n  store %2[0] = f32(0)\n"
+        "  %3: f32 = load %2[0]\n  store y[%1] = %3\nend\ngrid %4 = 9\n  shared %5: f32[300]\n"
+        "  store %5[0] = f32(0)\n  %6: f32 = load %5[0]\n  store y[%4] = %6\nend\n",
+        "", &b);
+    assert_true(spirv_read_info(&f, buf_view(&b), &e));
+    assert_int_equal(f.shared_bytes, 1200);
+    buf_release(&b);
+}
+
 static void same_text_same_words(void **state)
 {
     struct buf a = {0}, b = {0};
@@ -359,7 +410,8 @@ int main(void)
         cmocka_unit_test(random_kernels_are_valid), cmocka_unit_test(operators_are_valid),
         cmocka_unit_test(conversions_are_valid),    cmocka_unit_test(targets_are_served),
         cmocka_unit_test(lacks_are_errors),         cmocka_unit_test(requirements_are_declared),
-        cmocka_unit_test(same_text_same_words),     cmocka_unit_test(matrices_are_written),
+        cmocka_unit_test(same_text_same_words),
+        cmocka_unit_test(indices_are_words), cmocka_unit_test(shared_arrays_of_grids),     cmocka_unit_test(matrices_are_written),
         cmocka_unit_test(goldens_are_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,7 +17,7 @@ struct id { /* what is known of a result */
     u16 storage;      /* of a pointer type */
     u32 stride;       /* of an array type, 0: none given */
     u32 binding, set; /* 1 + the number, 0: none */
-    i64 value;        /* size of a type in bytes, value of an integer constant */
+    i64 value;        /* size of a type or Workgroup variable in bytes, value of a constant */
     u32 target;       /* type that a pointer points to */
     u32 entry;        /* 1 + the number of the entry point, 0: is none */
 };
@@ -28,9 +28,13 @@ struct reader {
     struct err *e;
     struct id *id;
     u32 bound;
-    const u32 *word; /* of the module: a copy, for alignment */
-    const u32 *w;    /* the instruction looked at */
-    u32 n;           /* its words */
+    struct {
+        const u32 *id;
+        u32 n;
+    } interface[SPIRV_MAX_ENTRIES]; /* variables of entry points */
+    const u32 *word;                /* of the module: a copy, for alignment */
+    const u32 *w;                   /* the instruction looked at */
+    u32 n;                          /* its words */
 };
 
 static bool bad(struct reader *r, const char *what)
@@ -62,7 +66,7 @@ static i64 mul_sizes(i64 a, i64 b)
 static i64 size_at(const struct reader *r, u32 i)
 {
     const struct id *id = id_of(r, i);
-    return id->op == SPV_CONSTANT ? 0 : id->value;
+    return id->op == SPV_CONSTANT || id->op == SPV_VARIABLE ? 0 : id->value;
 }
 
 /* The string that starts at operand i, within the module's bytes. */
@@ -95,6 +99,9 @@ static bool read_entry(struct reader *r, struct str name)
     if (operand(r, 1) != COMPUTE) return true;
     if (f->n_entry == SPIRV_MAX_ENTRIES) return bad(r, "too many entry points");
     if (!name.n) return bad(r, "entry point without a name");
+    u32 from = 3 + (u32)(name.n / 4 + 1); /* behind the name and its NUL */
+    if (from < r->n)
+        r->interface[f->n_entry].id = r->w + from, r->interface[f->n_entry].n = r->n - from;
     f->entry[f->n_entry++] = (struct spirv_entry){.name = name, .local = {1, 1, 1}};
     if (operand(r, 2) && !id_of(r, 2)->entry) id_of(r, 2)->entry = f->n_entry;
     return true;
@@ -179,12 +186,17 @@ static void read_constant(struct reader *r)
 
 static void read_variable(struct reader *r)
 {
-    const struct id *type = id_of(r, 1), *id = id_of(r, 2);
+    const struct id *type = id_of(r, 1);
+    struct id *id = id_of(r, 2);
     struct spirv_info *f = r->info;
     u32 storage = operand(r, 3);
     i64 size = type->op == SPV_TYPE_POINTER ? r->id[type->target].value : 0;
     if (storage == SPV_IN_PUSH) f->push_bytes = i64_max(f->push_bytes, size);
-    if (storage == SPV_IN_WORKGROUP) f->shared_bytes = add_sizes(f->shared_bytes, size);
+    if (storage == SPV_IN_WORKGROUP) {
+        f->shared_bytes = add_sizes(f->shared_bytes, size);
+        id->op = SPV_VARIABLE;
+        id->value = size;
+    }
     if (id->set > f->n_set) f->n_set = id->set;
     if (id->set <= 1 && id->binding > f->n_binding) f->n_binding = id->binding;
 }
@@ -213,6 +225,22 @@ static bool read_ins(struct reader *r)
     default: break;
     }
     return true;
+}
+
+/* From version 1.4 on entry points name all their variables: of shared arrays, the largest sum. */
+static void share(struct reader *r)
+{
+    i64 most = 0;
+    if (r->info->version < 14) return;
+    for (u32 i = 0; i < r->info->n_entry; i++) {
+        i64 sum = 0;
+        for (u32 j = 0; j < r->interface[i].n; j++) {
+            u32 v = r->interface[i].id[j];
+            if (v < r->bound && r->id[v].op == SPV_VARIABLE) sum = add_sizes(sum, r->id[v].value);
+        }
+        most = i64_max(most, sum);
+    }
+    r->info->shared_bytes = most;
 }
 
 /* The instructions before the first function. */
@@ -251,6 +279,7 @@ bool spirv_read_info(struct spirv_info *info, struct str module, struct err *e)
     r.word = copy;
     r.id = mem_alloc((i64)sizeof *r.id * r.bound);
     bool ok = read_all(&r);
+    if (ok) share(&r);
     mem_free(r.id);
     mem_free(copy);
     return ok;

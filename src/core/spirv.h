@@ -91,7 +91,7 @@ struct spirv_info {
     u32 n_binding;                                 /* of set 0: the largest binding + 1 */
     u32 n_set;                                     /* descriptor sets: the largest + 1 */
     i64 push_bytes;                                /* of push constants */
-    i64 shared_bytes;                              /* of Workgroup variables, packed tightly */
+    i64 shared_bytes;                              /* of shared arrays, packed tightly; of one entry */
     u32 subgroup;                                  /* required size of a subgroup, 0: any */
 };
 

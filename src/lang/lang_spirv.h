@@ -158,7 +158,7 @@ void spv_kernel(struct spv *s);
 enum { SPV_UNIT_MAX = 16 };
 void spv_plan_arrays(struct spv *s);
 void spv_alloc(struct spv *s, kval v);
-void spv_declare_rest(struct spv *s);            /* buffers that no grid uses */
+void spv_finish_arrays(struct spv *s);           /* declares what no grid uses, too */
 u32 spv_param(struct spv *s, i64 i);             /* loads it */
 /* To unit `at` of a buffer or shared array, element of a REG array. */
 u32 spv_pointer(struct spv *s, kval array, u32 unit, u32 at);

@@ -4,9 +4,9 @@
 //
 // A buffer is bound as an array of units of 1 to 16 bytes. A contiguous access uses the widest unit
 // that its length and the provable alignment of its index allow, so one binding may have several
-// variables, decorated Aliased. A shared array has one unit, the widest that all its accesses
-// allow. Arrays of registers are Function variables: of one element a variable per lane, else one
-// array.
+// variables, decorated Aliased where one of them is written. A shared array has one unit, the
+// widest that all its accesses allow. Arrays of registers are Function variables: of one element a
+// variable per lane, else one array.
 #include "lang/lang_spirv.h"
 
 enum { COHERENT = 23 };
@@ -198,19 +198,24 @@ static u32 declare(struct spv *s, enum spirv_storage storage, u32 type)
     return var;
 }
 
+/* A variable of the buffer, as units of a type. */
+static u32 declare_buffer(struct spv *s, kval array, u32 type, u32 unit)
+{
+    const struct spv_array *a = s->array[array];
+    const struct kir_ins *x = kir_at(s->k, array);
+    u32 var = declare(s, SPV_IN_BUFFER, block_type(s, type, unit));
+    spv_debug_array(s, array, var, unit);
+    bind(s, var, a->binding);
+    if (x->op == KI_BUF && x->aux == KA_IN)
+        SPV_PUT(&s->decorations, SPV_DECORATE, var, SPV_DEC_NON_WRITABLE);
+    if (a->is_coherent && !s->is_vulkan) SPV_PUT(&s->decorations, SPV_DECORATE, var, COHERENT);
+    return var;
+}
+
 static u32 buffer_var(struct spv *s, kval array, u32 unit)
 {
-    struct spv_array *a = s->array[array];
-    const struct kir_ins *x = kir_at(s->k, array);
-    u32 *var = &a->var[spv_log2(unit)];
-    if (*var) return *var;
-    *var = declare(s, SPV_IN_BUFFER, block_type(s, spv_unit_type(s, array, unit), unit));
-    spv_debug_array(s, array, *var, unit);
-    bind(s, *var, a->binding);
-    SPV_PUT(&s->decorations, SPV_DECORATE, *var, SPV_DEC_ALIASED);
-    if (x->op == KI_BUF && x->aux == KA_IN)
-        SPV_PUT(&s->decorations, SPV_DECORATE, *var, SPV_DEC_NON_WRITABLE);
-    if (a->is_coherent && !s->is_vulkan) SPV_PUT(&s->decorations, SPV_DECORATE, *var, COHERENT);
+    u32 *var = &s->array[array]->var[spv_log2(unit)];
+    if (!*var) *var = declare_buffer(s, array, spv_unit_type(s, array, unit), unit);
     return *var;
 }
 
@@ -262,14 +267,26 @@ void spv_alloc(struct spv *s, kval v)
     }
 }
 
-void spv_declare_rest(struct spv *s)
+/* Buffers do not overlap, so only variables of one binding may see each other's writes. */
+static void decorate_aliases(struct spv *s, const struct spv_array *a, bool is_read_only)
+{
+    u32 n = 0;
+    for (i64 i = 0; i < countof(a->var); i++) n += a->var[i] != 0;
+    enum spirv_decoration d = n == 1 || is_read_only ? SPV_DEC_RESTRICT : SPV_DEC_ALIASED;
+    for (i64 i = 0; i < countof(a->var); i++)
+        if (a->var[i]) SPV_PUT(&s->decorations, SPV_DECORATE, a->var[i], (u32)d);
+}
+
+void spv_finish_arrays(struct spv *s)
 {
     for (kval v = 1; v < s->k->ins.n; v++) {
-        const struct spv_array *a = s->array[v];
+        struct spv_array *a = s->array[v];
+        const struct kir_ins *x = kir_at(s->k, v);
         if (!a || a->storage != SPV_IN_BUFFER) continue;
         bool has_var = false;
         for (i64 i = 0; i < countof(a->var); i++) has_var |= a->var[i] != 0;
-        if (!has_var) buffer_var(s, v, a->size < 4 ? 4 : a->size);
+        if (!has_var) a->var[0] = declare_buffer(s, v, spv_type_reg(s, SR_U32), 4);
+        decorate_aliases(s, a, x->op == KI_BUF && x->aux == KA_IN);
     }
 }
 

@@ -433,5 +433,5 @@ void spv_kernel(struct spv *s)
             grid(s, v, end);
             v = end[v];
         }
-    spv_declare_rest(s);
+    spv_finish_arrays(s);
 }

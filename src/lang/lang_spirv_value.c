@@ -22,41 +22,69 @@ static bool any_operand(const struct spv *s, const bool *is, const struct kir_in
     return false;
 }
 
-static bool comes_from_data(const struct spv *s, const bool *data, kval v)
+/* Whether a value is more than an index, a bound or a side of a comparison: somebody stores or
+   converts it, or computes from it what is. */
+static void find_kept(const struct spv *s, bool *kept)
+{
+    for (kval v = s->k->ins.n - 1; v; v--) {
+        const struct kir_ins *x = kir_at(s->k, v);
+        bool is_store = x->op == KI_STORE || x->op == KI_FSTORE;
+        if (is_store || x->op == KI_CAST || x->op == KI_BITS) kept[is_store ? x->c : x->a] = true;
+        bool is_memory = is_store || x->op == KI_LOAD || x->op == KI_FLOAD;
+        bool is_test = kir_op_info(x->op)->rule == 'B';
+        if (is_memory || is_test || x->op == KI_LOOP || !kept[v]) continue;
+        for (u32 i = 0; i < kir_op_info(x->op)->n_args; i++) kept[kir_operand(x, i)] = true;
+    }
+}
+
+struct origin { /* of i64 values */
+    bool *data; /* by kval: may need 64 bits */
+    bool *kept;
+};
+
+/* A float's whole part that is only used as an index fits like any index. */
+static bool comes_from_data(const struct spv *s, const struct origin *o, kval v)
 {
     const struct kir_ins *x = kir_at(s->k, v);
     switch ((int)x->op) {
+    case KI_CAST: return o->kept[v] || !dtype_is_float(kir_dtype(s->k, x->a));
     case KI_BUF:
-    case KI_BITS:
-    case KI_CAST: return true;
-    case KI_ALLOC: return data[v] || x->aux == KS_TEMP; /* memory of 64 bits an element anyway */
+    case KI_BITS: return true;
+    case KI_ALLOC: return o->data[v] || x->aux == KS_TEMP; /* memory of 64 bits an element anyway */
     case KI_LOAD:
-    case KI_FLOAD: return data[x->a];
+    case KI_FLOAD: return o->data[x->a];
     case KI_CONST: return !fits_word((struct kir_range){x->imm.i, x->imm.i});
-    default: return any_operand(s, data, x);
+    default: return any_operand(s, o->data, x);
+    }
+}
+
+static void find_data(const struct spv *s, struct origin *o)
+{
+    const struct kir *k = s->k;
+    for (bool changed = true; changed;) { /* a later store may make an array's earlier loads data */
+        changed = false;
+        for (kval v = 1; v < k->ins.n; v++) {
+            const struct kir_ins *x = kir_at(k, v);
+            if (x->dtype == DT_I64) o->data[v] = comes_from_data(s, o, v);
+            bool stores = (x->op == KI_STORE || x->op == KI_FSTORE) && kir_dtype(k, x->c) == DT_I64;
+            if (!stores || !o->data[x->c] || o->data[x->a]) continue;
+            o->data[x->a] = changed = true;
+        }
     }
 }
 
 void spv_find_wide(struct spv *s)
 {
-    const struct kir *k = s->k;
-    bool *data = arena_alloc(s->arena, k->ins.n), changed = true;
-    while (changed) { /* an array's later store may make its earlier loads data */
-        changed = false;
-        for (kval v = 1; v < k->ins.n; v++) {
-            const struct kir_ins *x = kir_at(k, v);
-            if (x->dtype == DT_I64) data[v] = comes_from_data(s, data, v);
-            bool stores = (x->op == KI_STORE || x->op == KI_FSTORE) && kir_dtype(k, x->c) == DT_I64;
-            if (!stores || !data[x->c] || data[x->a]) continue;
-            data[x->a] = changed = true;
-        }
-    }
-    s->wide = arena_alloc(s->arena, k->ins.n);
-    for (kval v = 1; v < k->ins.n; v++) {
-        const struct kir_ins *x = kir_at(k, v);
+    u32 n = s->k->ins.n;
+    struct origin o = {arena_alloc(s->arena, n), arena_alloc(s->arena, n)};
+    find_kept(s, o.kept);
+    find_data(s, &o);
+    s->wide = arena_alloc(s->arena, n);
+    for (kval v = 1; v < n; v++) {
+        const struct kir_ins *x = kir_at(s->k, v);
         bool is_array = x->op == KI_BUF || x->op == KI_ALLOC;
-        s->wide[v] = data[v] && x->op != KI_LOOP &&
-                     (is_array || x->op == KI_LOAD || !fits_word(kir_range(k, v)));
+        s->wide[v] = o.data[v] && x->op != KI_LOOP &&
+                     (is_array || x->op == KI_LOAD || !fits_word(kir_range(s->k, v)));
     }
 }
 
