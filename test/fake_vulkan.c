@@ -43,7 +43,7 @@ struct object {
     uint32_t push[64];
 };
 
-static long n_objects, n_submits;
+static long n_objects, n_submits, cache_size;
 static struct object gpus[8];
 static size_t in_use;
 
@@ -62,6 +62,10 @@ static void destroy(void *p)
 /* Tests ask whether everything was destroyed. */
 __attribute__((visibility("default"))) long fake_objects(void);
 long fake_objects(void) { return n_objects; }
+
+/* Bytes that the last pipeline cache was made from. */
+__attribute__((visibility("default"))) long fake_cache(void);
+long fake_cache(void) { return cache_size; }
 
 /* Instance. */
 
@@ -199,7 +203,6 @@ PLAIN(QueryPool, VkQueryPoolCreateInfo)
 PLAIN(ShaderModule, VkShaderModuleCreateInfo)
 PLAIN(DescriptorSetLayout, VkDescriptorSetLayoutCreateInfo)
 PLAIN(PipelineLayout, VkPipelineLayoutCreateInfo)
-PLAIN(PipelineCache, VkPipelineCacheCreateInfo)
 PLAIN(DescriptorPool, VkDescriptorPoolCreateInfo)
 
 FAKE void DestroyPipeline(VkDevice d, VkPipeline x, const VkAllocationCallbacks *a) { destroy(x); }
@@ -212,9 +215,31 @@ FAKE VkResult CreateComputePipelines(VkDevice d, VkPipelineCache c, uint32_t n,
     return VK_SUCCESS;
 }
 
+/* A cache holds what it was made from, or something of its own. */
+FAKE VkResult CreatePipelineCache(VkDevice d, const VkPipelineCacheCreateInfo *i,
+                                  const VkAllocationCallbacks *a, VkPipelineCache *out)
+{
+    *out = make();
+    cache_size = (long)i->initialDataSize;
+    return VK_SUCCESS;
+}
+
+FAKE void DestroyPipelineCache(VkDevice d, VkPipelineCache x, const VkAllocationCallbacks *a)
+{
+    destroy(x);
+}
+
 FAKE VkResult GetPipelineCacheData(VkDevice d, VkPipelineCache c, size_t *n, void *p)
 {
-    *n = 0;
+    const VkPipelineCacheHeaderVersionOne head = {
+        .headerSize = sizeof head,
+        .headerVersion = VK_PIPELINE_CACHE_HEADER_VERSION_ONE,
+        .vendorID = 0x1234,
+    };
+    *n = sizeof head + 100;
+    if (!p) return VK_SUCCESS;
+    memset(p, 7, *n);
+    memcpy(p, &head, sizeof head);
     return VK_SUCCESS;
 }
 

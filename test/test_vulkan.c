@@ -19,6 +19,7 @@
 #include <cmocka.h>
 
 static char fake_path[4096];
+static struct str cache_dir; /* of this process, instead of the user's */
 
 static const struct dev_driver *driver(void)
 {
@@ -253,16 +254,26 @@ static void test_out_of_memory(void **state)
     d->driver->close(d);
 }
 
+/* A question to the fake library, which stays loaded: lib is the caller's. */
+typedef long question(void);
+static question *ask_fake(void **lib, const char *name)
+{
+    struct err e = {0};
+    question *q;
+    *lib = os_dlopen(fake_path, &e);
+    void *f = os_dlsym(*lib, name);
+    memcpy(&q, &f, sizeof q);
+    return q;
+}
+
 /* Nothing that was made is left, whatever happened before. */
 static void test_leaves_nothing(void **state)
 {
     struct err e = {0};
     struct dev_mem m;
+    void *lib;
+    question *objects = ask_fake(&lib, "fake_objects");
     struct dev *d = open_fake("host=0");
-    void *lib = os_dlopen(fake_path, &e);
-    long (*objects)(void);
-    void *f = os_dlsym(lib, "fake_objects");
-    memcpy(&objects, &f, sizeof objects);
     assert_true(d->driver->alloc(d, 1000, &m, &e));
     struct dev_kernel *k = load(d, module(2, 4, SPV_CAP_SHADER, 64), &e);
     assert_non_null(k);
@@ -271,6 +282,48 @@ static void test_leaves_nothing(void **state)
     d->driver->close(d); /* memory that was not released goes with the device */
     assert_int_equal(objects(), 0);
     os_dlclose(lib);
+}
+
+/* Pipelines are remembered; a file that is damaged anywhere, or cut off, is not given to the driver. */
+static i64 reopen(question *cached)
+{
+    struct err e = {0};
+    struct dev *d = open_fake("host=0");
+    struct dev_kernel *k = load(d, module(2, 4, SPV_CAP_SHADER, 64), &e);
+    assert_non_null(k);
+    i64 n = cached();
+    d->driver->unload(d, k);
+    d->driver->close(d);
+    return n;
+}
+
+static void test_cache(void **state)
+{
+    struct arena a = {0};
+    struct err e = {0};
+    struct str text, *names;
+    i64 n;
+    void *lib;
+    question *cached = ask_fake(&lib, "fake_cache");
+    os_remove_tree(str_fmt(&a, "%s/quern", cache_dir.p).p);
+    assert_int_equal(reopen(cached), 0);
+    i64 good = reopen(cached);
+    assert_true(good > 100);
+    struct str folder = str_fmt(&a, "%s/quern", cache_dir.p);
+    assert_true(os_list(&a, folder.p, &names, &n, &e));
+    assert_int_equal(n, 1);
+    const char *path = str_fmt(&a, "%s/%s", folder.p, names[0].p).p;
+    for (i64 i = 0; i < good + 32; i += 13) {
+        assert_true(os_read(&a, path, 1 << 20, &text, &e));
+        char *p = arena_alloc(&a, text.n + 1);
+        memcpy(p, text.p, (size_t)text.n);
+        p[i] ^= 4;
+        assert_true(os_write(path, p, i % 2 ? text.n : i, &e));
+        assert_int_equal(reopen(cached), 0);
+        assert_int_equal(reopen(cached), good);
+    }
+    os_dlclose(lib);
+    arena_release(&a);
 }
 
 /* Launches. */
@@ -618,6 +671,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_layer_absent),  cmocka_unit_test(test_select),
         cmocka_unit_test(test_memory),        cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_leaves_nothing), cmocka_unit_test(test_grids),
+        cmocka_unit_test(test_cache),
         cmocka_unit_test(test_no_base),       cmocka_unit_test(test_many),
         cmocka_unit_test(test_bad_launches),  cmocka_unit_test(test_features),
         cmocka_unit_test(test_lost),
@@ -629,11 +683,17 @@ int main(int argc, char **argv)
     const char *slash = strrchr(argv[0], '/');
     snprintf(fake_path, sizeof fake_path, "%.*sfake_vulkan.so", slash ? (int)(slash + 1 - argv[0]) : 0,
              argv[0]);
+    struct arena a = {0};
+    struct err e = {0};
+    if (!os_temp_dir(&a, &cache_dir, &e)) return 1;
+    setenv("XDG_CACHE_HOME", cache_dir.p, 1);
     const struct CMUnitTest children[] = {cmocka_unit_test(test_children)};
     int failed = cmocka_run_group_tests(children, NULL, NULL); /* before this process opens anything */
     failed += cmocka_run_group_tests(tests, NULL, NULL);
     find_real();
     failed += cmocka_run_group_tests(real_tests, NULL, NULL);
     if (real) real->driver->close(real);
+    os_remove_tree(cache_dir.p);
+    arena_release(&a);
     return failed;
 }

@@ -151,7 +151,7 @@ struct vulkan {
 
     struct dev_kernel *kernels; /* all that are loaded */
     VkPipelineCache cache;
-    struct hash cache_hash; /* of its content in the user's folder */
+    bool has_compiled; /* something that the cache in the user's folder may lack */
 
     struct { /* descriptor set of the last launch, good while its batch is open */
         const struct dev_kernel *kernel;

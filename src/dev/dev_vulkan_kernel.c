@@ -116,6 +116,7 @@ static bool make_pipeline(struct vulkan *v, struct dev_kernel *k, u32 grid, VkSh
                                                         &k->pipeline[grid]),
                         "vkCreateComputePipelines", e);
     arena_release(&a);
+    v->has_compiled = true;
     return ok;
 }
 
@@ -253,7 +254,7 @@ void vulkan_cache_open(struct vulkan *v)
     VkPipelineCacheCreateInfo info = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO,
                                       .initialDataSize = (size_t)data.n,
                                       .pInitialData = data.p};
-    v->cache_hash = hash_bytes(data.p, data.n);
+    v->has_compiled = false;
     if (v->vk.CreatePipelineCache(v->device, &info, NULL, &v->cache) != VK_SUCCESS)
         v->cache = VK_NULL_HANDLE; /* everything works without */
     arena_release(&a);
@@ -271,7 +272,6 @@ static void write_cache(struct vulkan *v, struct arena *a)
     if (v->vk.GetPipelineCacheData(v->device, v->cache, &n, p + sizeof h) != VK_SUCCESS) return;
     memcpy(h.magic, magic, sizeof magic);
     h.hash = hash_bytes(p + sizeof h, (i64)n);
-    if (h.hash.lo == v->cache_hash.lo && h.hash.hi == v->cache_hash.hi) return;
     memcpy(p, &h, sizeof h);
     if (os_mkdirs(folder.p, &e)) os_write(path.p, p, (i64)(sizeof h + n), &e);
 }
@@ -279,7 +279,7 @@ static void write_cache(struct vulkan *v, struct arena *a)
 void vulkan_cache_close(struct vulkan *v)
 {
     struct arena a = {0};
-    if (v->cache && !v->is_lost) write_cache(v, &a);
+    if (v->cache && v->has_compiled && !v->is_lost) write_cache(v, &a);
     v->vk.DestroyPipelineCache(v->device, v->cache, NULL);
     v->cache = VK_NULL_HANDLE;
     arena_release(&a);
