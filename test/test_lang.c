@@ -304,6 +304,23 @@ static void test_memory(void **state)
     arena_release(&r.arena);
 }
 
+static void test_caps_limit(void **state)
+{
+    struct caps c, cpu = {.vector_bytes = 32};
+    struct err e = {0};
+    bool changed;
+    assert_true(caps_parse(&c, S("is_gpu=1 spirv=15 matrix=\"16x16x16:f16,f16,f32,f32\""), &e));
+    assert_true(caps_limit(&c, S("spirv=16"), &changed, &e) && !changed && c.spirv == 15);
+    assert_true(caps_limit(&c, S(""), &changed, &e) && !changed);
+    assert_true(caps_limit(&c, S("spirv=13 no-matrix debug optimize"), &changed, &e) && changed);
+    assert_true(c.spirv == 13 && !c.matrix[0]);
+    assert_string_equal(c.spirv_flags, "debug optimize");
+    assert_true(caps_limit(&cpu, S("spirv=13 optimize"), &changed, &e) && !changed && !cpu.spirv_flags[0]);
+    assert_false(caps_limit(&c, S("spirv=none"), NULL, &e));
+    e = (struct err){0};
+    assert_false(caps_limit(&c, S("this-word-is-longer-than-what-a-list-of-flags-of-a-target-can-hold"), NULL, &e));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -312,7 +329,9 @@ int main(void)
         cmocka_unit_test(test_functions),    cmocka_unit_test(test_functions_variants),
         cmocka_unit_test(test_build_errors), cmocka_unit_test(test_deterministic),
         cmocka_unit_test(test_load_errors),  cmocka_unit_test(test_interp),
-        cmocka_unit_test(test_caps),         cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_caps),
+        cmocka_unit_test(test_caps_limit),
+        cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

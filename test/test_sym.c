@@ -289,6 +289,24 @@ static void broken_text_is_refused(void **state)
     mem_free(p);
 }
 
+/* Names may stand for expressions, and for each other, until they are themselves again. */
+static void names_are_defined(void **state)
+{
+    struct symtab *t = &((struct fixture *)*state)->t;
+    sym h = sym_var(t, S("H")), w = sym_var(t, S("W"));
+    sym_define(t, S("height"), h);
+    sym_define(t, S("N"), sym_const(t, 1));
+    sym_define(t, S("H"), w);
+    sym_define(t, S("W"), h);
+    assert_int_equal(parse(t, "N*height"), h);
+    assert_int_equal(parse(t, "H"), w);
+    assert_int_equal(parse(t, "W - height"), sym_const(t, 0));
+    sym_undefine(t);
+    assert_int_equal(parse(t, "H"), h);
+    assert_int_equal(parse(t, "height + N"), sym_add(t, h, sym_const(t, 1)));
+    assert_int_equal(t->var.n, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -299,6 +317,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(large_expressions_become_undefined, setup, teardown),
         cmocka_unit_test_setup_teardown(random_expressions_keep_their_value, setup, teardown),
         cmocka_unit_test_setup_teardown(names_are_quoted, setup, teardown),
+        cmocka_unit_test_setup_teardown(names_are_defined, setup, teardown),
         cmocka_unit_test_setup_teardown(broken_text_is_refused, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

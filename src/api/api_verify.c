@@ -3,16 +3,28 @@
 // Programs against the reference evaluator. Declared and documented in include/quern.h.
 #include "api/api_model.h"
 
+#include <math.h>
 #include <string.h>
 
-static double network_depth(const quern_model *m, const i64 *var)
+/* Convolutions, products and reductions: values that pass through them mix errors. */
+static double count_layers(const quern_model *m)
 {
     double layers = 1;
     for (node_id n = 1; n < m->lowered.node.n; n++)
         if (!graph_node(&m->lowered, n)->dead &&
             (op_of(&m->lowered, n)->props & (OP_CONV | OP_MATMUL | OP_REDUCE | OP_HEAVY)))
             layers++;
-    return graph_depth(&m->lowered, var) * layers;
+    return layers;
+}
+
+/* In f32 sums err most, and their lengths add up; in less every layer rounds, and roundings add up
+ * like the steps of a random walk. */
+static void network_tolerance(const quern_model *m, enum dtype t, const i64 *var, double *rtol,
+                              double *atol)
+{
+    double layers = count_layers(m);
+    check_tolerance(t, graph_depth(&m->lowered, var) * layers, rtol, atol);
+    if (t == DT_F16 || t == DT_BF16) *atol *= sqrt(layers);
 }
 
 static double magnitude(const struct tensor *t)
@@ -59,7 +71,7 @@ static bool check_result(const quern_model *m, u32 k, const struct tensor *got,
     enum dtype t = got->dtype, asked = m->io.n ? m->io.v[m->graph.input.n + k].dtype : DT_NONE;
     bool is_rounded = asked != DT_NONE && dtype_is_int(asked);
     t = graph_precision(&m->lowered, t);
-    check_tolerance(t, network_depth(m, var), &rtol, &atol);
+    network_tolerance(m, t, var, &rtol, &atol);
     atol = is_rounded ? 1 : atol * magnitude(want); /* what lies halfway may go either way */
     return compare(c, got, want, rtol, atol, &m->q->err);
 }
