@@ -85,6 +85,7 @@ struct vulkan_facts {
     u32 family;         /* of queues: computes */
     u32 timestamp_bits; /* of that family; 0: the device's clock cannot be used */
     bool is_host;       /* the device is this machine's processor, or shares its memory */
+    i64 max_range;      /* bytes of a buffer that kernels can reach */
     char matrix[1024];  /* for caps */
 };
 

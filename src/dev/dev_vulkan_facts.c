@@ -304,6 +304,16 @@ static bool ask_all(struct vulkan_facts *f, const struct vulkan_loader *l, struc
     return choose_family(f, l, a, e);
 }
 
+/* Kernels count in 32 bits. Mesa's processors state the least that Vulkan allows, but reach all of a
+   buffer; pictures of 4K need that. (The validation layer sees only what is stated.) */
+static i64 reachable(const struct vulkan_facts *f, const struct vulkan_loader *l)
+{
+    const VkPhysicalDeviceProperties *p = &f->prop.core.properties;
+    bool is_nominal = p->deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU &&
+                      p->limits.maxStorageBufferRange == 1 << 27 && !l->messenger;
+    return is_nominal ? INT32_MAX : i64_min(p->limits.maxStorageBufferRange, INT32_MAX);
+}
+
 bool vulkan_facts_init(struct vulkan_facts *f, const struct vulkan_loader *l, VkPhysicalDevice gpu,
                        struct err *e)
 {
@@ -314,6 +324,7 @@ bool vulkan_facts_init(struct vulkan_facts *f, const struct vulkan_loader *l, Vk
     VkPhysicalDeviceType t = f->prop.core.properties.deviceType;
     f->is_host = t == VK_PHYSICAL_DEVICE_TYPE_CPU || t == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
     if (t == VK_PHYSICAL_DEVICE_TYPE_CPU) f->timestamp_bits = 0; /* its queue runs behind them */
+    f->max_range = reachable(f, l);
     arena_release(&a);
     return ok;
 }
@@ -361,11 +372,11 @@ static void caps_subgroups(const struct vulkan_facts *f, struct caps *c)
 
 static i64 max_buffer(const struct vulkan_facts *f)
 {
-    i64 n = f->prop.core.properties.limits.maxStorageBufferRange;
+    i64 n = f->max_range;
     u64 one = f->prop.maintenance3.maxMemoryAllocationSize, buf = f->prop.maintenance4.maxBufferSize;
     if (one && one < (u64)n) n = (i64)one;
     if (buf && buf < (u64)n) n = (i64)buf;
-    return i64_min(n, INT32_MAX); /* kernels count in 32 bits */
+    return n;
 }
 
 void vulkan_caps(const struct vulkan_facts *f, struct caps *c)

@@ -24,13 +24,12 @@ struct call { /* one launch on its way */
 static bool check_buffers(const struct call *c, struct err *e)
 {
     const struct vulkan_facts *f = &c->v->facts;
-    u32 range = f->prop.core.properties.limits.maxStorageBufferRange;
     for (u32 i = 0; i < c->l->n_buf; i++)
-        if (c->l->buf[i].size > i64_min(range, INT32_MAX))
+        if (c->l->buf[i].size > f->max_range)
             return err_set(e, ERR_UNSUPPORTED,
                            "buffer %u has %lld bytes, a kernel on '%s' can reach %lld", i,
                            (long long)c->l->buf[i].size, vulkan_name(f),
-                           (long long)i64_min(range, INT32_MAX));
+                           (long long)f->max_range);
     return true;
 }
 
