@@ -16,14 +16,15 @@ struct gemm { /* the anchor taken apart */
     sym m, n, k;        /* rows, columns, terms */
     struct space outer; /* batches that are not rows */
     bool b_const, a_plain;
-    bool simple;        /* the epilogue is pointwise and may run on tiles of y */
-    bool by_rows;       /* outputs are stored along m */
-    bool merged; /* m_axis stands for batches, too; a has the same axes */
+    bool simple;  /* the epilogue is pointwise and may run on tiles of y */
+    bool by_rows; /* outputs are stored along m */
+    bool merged;  /* m_axis stands for batches, too; a has the same axes */
 };
 /* false: no product of floats with a right operand of rank 2 or more */
 bool gemm_of(struct gemm *x, const struct task *t);
 /* Index of an operand: batches of y (pos, per axis of y) broadcast, then row and column. */
-void gemm_index(struct emit *m, const struct gemm *x, value_id v, const kval *pos, kval row, kval col, kval idx[MAX_RANK]);
+void gemm_index(struct emit *m, const struct gemm *x, value_id v, const kval *pos, kval row,
+                kval col, kval idx[MAX_RANK]);
 /* Is an operand denser along its columns (the last axis) than along its rows? */
 bool gemm_is_dense_along_last(const struct task *t, value_id v, u32 lanes);
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/: a matrix product in blocks of bm x bn results by groups of threads, in rounds of bk terms (group_gemm,
-// matrix_gemm). Who uses it says how a round is multiplied and where results are.
+// Private to gen/: a matrix product in blocks of bm x bn results by groups of threads, in rounds of
+// bk terms (group_gemm, matrix_gemm). Who uses it says how a round is multiplied and where results
+// are.
 #ifndef QUERN_GEN_GROUP_GEMM_H
 #define QUERN_GEN_GROUP_GEMM_H
 
@@ -16,18 +17,20 @@ enum product_pipe {
 
 struct product;
 
-struct side { /* an operand on its way to its SHARED array */
+/* An operand on its way to its SHARED array, whose element (term, i) stands at term*term_step +
+   i*step; i: row of a, column of b. */
+struct side {
     struct product *p;
     struct group_copy copy;
     value_id v;
-    kval packed;              /* BUF of the packed constant, 0: none */
-    sym across;               /* rows of a, columns of b */
-    i64 block;                /* of them in a group's block */
-    bool along_k;             /* vectors run along the terms */
-    i64 term_step, step;      /* element (term, row or column) of the array stands at term*term_step + i*step */
-    i64 size;                 /* of the array, elements of one stage */
-    kval number, first;       /* of the block; its first row or column */
-    kval array;               /* SHARED */
+    kval packed;         /* BUF of the packed constant, 0: none */
+    sym across;          /* rows of a, columns of b */
+    i64 block;           /* of them in a group's block */
+    bool along_k;        /* copied in vectors along the terms */
+    i64 term_step, step;
+    i64 size;            /* elements of one stage of the array */
+    kval number, first;  /* of the block; its first row or column */
+    kval array;          /* SHARED */
 };
 
 struct product {
@@ -36,30 +39,35 @@ struct product {
     struct group g;
     i64 bm, bn, bk, raster, chunks;
     enum product_pipe pipe;
-    enum dtype type, held;    /* of the results, of the SHARED arrays */
-    i64 pad;                  /* elements behind each line of the arrays: banks of memory */
-    bool a_as_is, b_as_is;    /* the array keeps the order of memory; else terms are the outer index */
+    enum dtype type, held; /* of the results, of the SHARED arrays */
+    i64 pad;               /* elements behind each line of the arrays: banks of memory */
+    bool a_as_is, b_as_is; /* the array keeps the order of memory; else terms are the outer index */
     struct side a, b;
-    kval pos[MAX_RANK];       /* of y: batches */
-    kval round, n_rounds;     /* the one being fetched; all */
-    kval from, to;            /* rounds of this group */
-    struct result y;          /* TEMP: when the epilogue is a grid of its own, or with chunks */
+    kval pos[MAX_RANK];    /* of y: batches */
+    kval round, n_rounds;  /* the one being fetched; all */
+    kval from, to;         /* rounds of this group */
+    struct result y;       /* TEMP: when the epilogue is a grid of its own, or with chunks */
     /* Adds the products of the round in stage `stage` of the arrays. */
     void (*multiply)(struct product *p, kval stage);
 };
 
-/* In this order; m, x, sizes and group are set. */
-void product_init(struct product *p, const struct task *t);  /* arguments */
-void product_open(struct product *p);                        /* grid, shared arrays; closed by product_close */
+/* In this order. m, x, sizes, types and the group are set before. */
+void product_init(struct product *p, const struct task *t); /* arguments */
+void product_open(struct product *p); /* grid and shared arrays; closed by product_close */
 void product_rounds(struct product *p);
-void product_store(struct product *p, kval row, kval col, kval val); /* of the block: what exists of a vector along columns */
+/* A vector along columns, or what exists of it, at a place in the block. */
+void product_store(struct product *p, kval row, kval col, kval val);
 void product_close(struct product *p, const struct task *t, const struct caps *caps);
 
 /* Choice. */
-struct product_sched { i64 bm, bn, bk, pipe, raster, chunks, threads; };
+
+struct product_sched {
+    i64 bm, bn, bk, pipe, raster, chunks, threads;
+};
 i64 product_shared(const struct product_sched *s, i64 pad, i64 size); /* bytes */
 bool product_is_useful(const struct gemm *x, const struct product_sched *s);
-/* Work of a schedule; flops counts `work` operations where one multiply-add counts two. */
-double product_seconds(const struct gemm *x, const struct caps *c, const struct product_sched *s, double work, const i64 *var);
+/* A multiply-add takes `work` times as long as one at the peak rate. */
+double product_seconds(const struct gemm *x, const struct caps *c, const struct product_sched *s,
+                       double work, const i64 *var);
 
 #endif

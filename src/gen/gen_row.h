@@ -20,12 +20,14 @@ struct row_task { /* what is to be done */
     u32 n;
     bool fused; /* one row at a time; else one reduction at a time */
 };
-bool row_of(struct row_task *x, const struct task *t); /* false: no reductions, or something that is not for this family */
+/* false: no reductions, or something beside them that rows cannot do */
+bool row_of(struct row_task *x, const struct task *t);
 double row_length(const struct row_task *x, const i64 *var); /* elements that are reduced to one */
 bool row_is_float_only(const struct graph *g);
-bool row_computes(const struct row_task *x); /* does a reduction see anything but values in memory? */
+bool row_computes(const struct row_task *x); /* is an input of a reduction not just read? */
 
-/* The elements a reduction reads, as groups of axes that are either reduced or kept; a row is one index of all kept groups. */
+/* The elements a reduction reads, as groups of axes that are either reduced or kept; a row is one
+   index of all kept groups. */
 struct row_space {
     struct space sp;
     bool reduced[MAX_RANK]; /* per group */
@@ -33,8 +35,9 @@ struct row_space {
     bool across;            /* the innermost group is kept: vectors run across rows */
 };
 void row_space_of(struct row_space *s, const struct row_task *x, const struct reduction *red);
-/* Index of the element before reducing -> of the reduced value, with or without the axes of size 1. */
-void row_less_index(struct emit *m, const struct reduction *red, const kval full[MAX_RANK], kval idx[MAX_RANK]);
-kval row_dense_index(struct emit *m, value_id v, const kval *idx); /* in a dense array of v's shape */
+/* Index of an element before reducing -> of the reduced value, with or without its axes of size 1. */
+void row_less_index(struct emit *m, const struct reduction *red, const kval full[MAX_RANK],
+                    kval idx[MAX_RANK]);
+kval row_dense_index(struct emit *m, value_id v, const kval *idx); /* in an array of v's shape */
 
 #endif
