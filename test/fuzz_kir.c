@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kernel IR as text: what parses verifies, and prints to text that parses again; so do all kernels
-// made of it.
+// Kernel IR as text: what parses verifies, and prints to text that parses again; all kernels made
+// of it verify; and the interpreter runs it, whatever it finds.
 #include "fuzz.h"
 #include "kir/kir.h"
+
+#include <string.h>
 
 static bool wants_all(const void *user, const struct kir_ins *x) { return true; }
 
@@ -28,6 +30,24 @@ static void rewrite(const struct kir *k)
     arena_release(&a);
 }
 
+/* On zeros: 16 elements each, every parameter 3. */
+static void run(const struct kir *k)
+{
+    enum { N = 16, MAX_ARGS = 64 };
+    static u8 memory[MAX_ARGS][N * 8];
+    struct kir_arg arg[MAX_ARGS];
+    i64 param[MAX_ARGS];
+    struct err e = {0};
+    const struct kir_eval_opts o = {.seed = k->ins.n, .max_steps = 20000, .max_bytes = 1 << 24};
+    if (k->buf.n > MAX_ARGS || k->param.n > MAX_ARGS) return;
+    memset(memory, 0, sizeof memory);
+    for (i64 i = 0; i < MAX_ARGS; i++) {
+        arg[i] = (struct kir_arg){memory[i], N};
+        param[i] = 3;
+    }
+    kir_eval(k, arg, param, &o, &e);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
     struct arena a = {0};
@@ -38,6 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
         kir_print(&b, &k);
         if (!kir_parse(&again, &a, buf_view(&b), &e)) __builtin_trap();
         rewrite(&k);
+        run(&k);
     }
     buf_release(&b);
     arena_release(&a);

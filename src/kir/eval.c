@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-static const i64 MAX_HEAP = (i64)1 << 33;
-
 /* Grids. */
 
 static void shared_reset(struct machine *m)
@@ -79,11 +77,11 @@ static bool grid_run(struct machine *m, u64 seed)
 static bool heap_get(struct machine *m, i64 n, i64 size, void *out)
 {
     i64 bytes;
-    if (n < 0 || __builtin_mul_overflow(n, size, &bytes) || bytes > MAX_HEAP - m->heap_bytes)
+    if (n < 0 || __builtin_mul_overflow(n, size, &bytes) || bytes > m->heap_left)
         return err_set(m->e, ERR_FAILED, "kernel '%.*s': impossible amount of memory",
                        STR_ARG(m->k->name));
     void *p = mem_alloc(bytes + 8);
-    m->heap_bytes += bytes;
+    m->heap_left -= bytes;
     *arr_push(&m->arena, &m->heap) = p;
     memcpy(out, &p, sizeof p);
     return true;
@@ -215,6 +213,7 @@ bool kir_eval(const struct kir *k, const struct kir_arg *arg, const i64 *param,
     struct machine m = {.k = k, .e = e, .first_of_epoch = 1};
     u64 seed = o ? o->seed : 0;
     m.steps = o && o->max_steps ? o->max_steps : (i64)1e10;
+    m.heap_left = o && o->max_bytes ? o->max_bytes : (i64)1 << 33;
     bool ok = machine_open(&m, arg, param, seed);
     for (u32 i = 0; ok && i < m.code.grid.n; i++) {
         m.grid = &m.code.grid.v[i];

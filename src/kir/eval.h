@@ -107,7 +107,7 @@ struct machine {
         void **v;
         u32 n, cap;
     } heap; /* large things */
-    i64 heap_bytes;
+    i64 heap_left; /* bytes */
     struct eval_code_list code;
     struct err *e;
     i64 steps;     /* left */

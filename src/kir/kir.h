@@ -266,6 +266,7 @@ struct kir_arg { void *p; i64 n; }; /* n elements of the BUF's dtype */
 struct kir_eval_opts {
     u64 seed;            /* shuffles iterations, chooses the size of subgroups; 0 = in order, 32 */
     i64 max_steps;       /* give up after this many instructions; 0 = 1e10 */
+    i64 max_bytes;       /* of memory for values and arrays; 0 = 8 GiB */
     bool allow_unwritten; /* do not complain of OUT elements left unwritten */
 };
 bool kir_eval(const struct kir *k, const struct kir_arg *arg, const i64 *param,
