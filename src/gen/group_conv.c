@@ -252,10 +252,13 @@ static bool match(const struct task *t, const struct caps *caps)
     return caps->is_gpu && group_conv_of(&g, t);
 }
 
-/* What depends on the schedule alone. */
+/* What depends on the schedule alone: first of all enough threads with enough to do for each, but
+ * see least_sched. */
 static bool is_sensible(const struct caps *caps, const i32 *v)
 {
     i64 pixels = v[P_RX] * v[P_RY];
+    bool is_small = v[P_THREADS] < i64_min(64, caps->max_group) || pixels * v[P_RC] < 8;
+    if (is_small && (v[P_THREADS] != LEAST || v[P_RC] > 1 || v[P_CB] > 1)) return false;
     if ((u32)v[P_THREADS] > caps->max_group || v[P_THREADS] % (v[P_TC] * v[P_PX])) return false;
     if (pixels * v[P_RC] > MAX_CELLS) return false;
     return v[P_STAGE] != STAGE_NONE || (pixels <= 8 && !v[P_PIPE] && !v[P_WIDE]);
@@ -284,13 +287,12 @@ static bool has_rows(const struct graph *g)
     return false;
 }
 
-/* Enough threads with enough to do for each, and tiles not much larger than the convolution. */
-static bool is_worth_trying(const struct thread_conv *t, const struct caps *caps)
+/* Tiles not much larger than the convolution, and parameters that matter. */
+static bool is_worth_trying(const struct thread_conv *t)
 {
     const struct conv *c = &t->g.c;
     const struct group_work *s = &t->g.s;
     i64 x = group_conv_size(&t->g, c->xa), y = group_conv_size(&t->g, c->ya);
-    if (s->threads < i64_min(64, caps->max_group) || t->rx * t->ry * t->rc < 8) return false;
     if (t->rc < i64_min(4, c->oc) || s->oc < i64_min(16, c->oc)) return false;
     if (s->cb < i64_min(8, c->ic) && !(s->cb == MAX_READ && c->ic < 8)) return false;
     if (!s->patch && t->g.taps > 1) return false;
@@ -331,7 +333,7 @@ static bool is_legal(struct thread_conv *t, const struct caps *caps, const struc
 {
     if (!is_sensible(caps, s->v)) return false;
     take(t, s);
-    return (is_worth_trying(t, caps) || is_least(&t->g, s)) && is_possible(t, caps);
+    return (is_worth_trying(t) || is_least(&t->g, s)) && is_possible(t, caps);
 }
 
 static bool legal(const struct task *task, const struct caps *caps, const struct sched *s)
