@@ -5,6 +5,7 @@
 // interpreter, which sees races, divergent barriers and accesses outside. The operators run on a
 // Vulkan device, too, where one is present.
 #include "gen_bed.h"
+#include "vulkan_bed.h"
 
 static void test_operators(void **state)
 {
@@ -93,6 +94,7 @@ static void test_device(void **state)
 {
     struct err e = {0};
     const struct dev_driver *vulkan = dev_find(S("vulkan"));
+    vulkan_stay_loaded();
     if (!vulkan->count()) {
         print_message("no Vulkan device is present\n");
         skip();

@@ -10,6 +10,7 @@
 #include "random_net.h"
 #include "rt/rt.h"
 #include "tune/tune.h"
+#include "vulkan_bed.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -254,6 +255,7 @@ static void test_cpu(void **state) { try_many("cpu", 6); }
 
 static void test_vulkan(void **state)
 {
+    vulkan_stay_loaded();
     if (!dev_find(S("vulkan"))->count()) {
         print_message("no Vulkan device is present\n");
         skip();
