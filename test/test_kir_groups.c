@@ -336,12 +336,17 @@ static void test_fragments(void **state)
 {
     find(GROUP8("%9: bool = eq %4, 0\nif %9\n" ACC "fstore y[0] = %5 pitch 8\nend\n"), NULL);
     find(GROUP8(ACC "fstore y[0] = %5 pitch 8\n"), "race: second write");
-    find(GROUP8("%9: bool = eq %4, 0\nif %9\n" ACC "fstore y[1] = %5 pitch 8\nend\n"),
+    find(GROUP8("%9: bool = eq %4, 0\nif %9\n" ACC "fstore y[4] = %5 pitch 8\nend\n"),
          "write out of bounds: element 64 of 'y'");
-    find(GROUP8("%9: bool = eq %4, 0\nif %9\n" ACC "fstore y[0] = %5 pitch 7\nend\n"),
+    find(GROUP8("%9: bool = eq %4, 0\nif %9\n" ACC "fstore y[0] = %5 pitch 4\nend\n"),
          "race: second");
-    find(GROUP8("%9: bool = eq %4, 0\nif %9\n" ACC "fstore y[0] = %5 pitch 9 columns\nend\n"),
+    find(GROUP8("%9: bool = eq %4, 0\nif %9\n" ACC "fstore y[0] = %5 pitch 12 columns\nend\n"),
          "write out of bounds");
+    find(GROUP8("%5: f32_acc4x4 = fload x[2] pitch 8\n"),
+         "misaligned fragment at element 2 of 'x'");
+    find(GROUP8("%5: f32_acc4x4 = fload x[4] pitch 6\n"), "misaligned fragment");
+    find(GROUP8("%5: f16_acc4x2 = fload h[2] pitch 2\n"), NULL);
+    find(GROUP8("%5: f16_acc4x2 = fload h[2] pitch 2 columns\n"), "misaligned fragment");
     find(GROUP8("%5: f32_acc4x4 = fload x[%2] pitch 8\n"), "disagree on an operand");
     find(GROUP8("%6: f32 = load x[%2]\n%5: f32_acc4x4 = fill %6\n"), "disagree on an operand");
     find(GROUP8("%6 = mul %4, 4\n%5: f32_acc4x4 = fload x[%6] pitch 8\n"), NULL);

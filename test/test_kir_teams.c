@@ -68,28 +68,29 @@ static void step_shuffle(struct gen *g)
     keep(g, &g->f, kir_shuffle(&g->k, choose(g, &g->f), at));
 }
 
-/* An index that is the same in all threads of a subgroup. */
+/* An index that is the same in all threads of a subgroup, and where a fragment may begin. */
 static kval team_index(struct gen *g, i64 most)
 {
     kval v = pick(g, 2) ? kir_sg(&g->k, KI_SGMAX, choose(g, &g->i)) : g->team;
-    return kir_mod_i(&g->k, v, most);
+    return kir_mul_i(&g->k, kir_mod_i(&g->k, v, most / SIDE), SIDE);
 }
 
 static void step_fragment(struct gen *g)
 {
     struct kir *k = &g->k;
-    i64 room = N_IN - SIDE * SIDE * 2;
+    i64 room = N_IN - SIDE * SIDE * 2; /* rows as far apart as two */
     switch (pick(g, 5)) {
     case 0: keep(g, &g->s, kir_add(k, choose(g, &g->s), choose(g, &g->s))); break;
     case 1: keep(g, &g->s, kir_cast(k, DT_F32, kir_cast(k, DT_F16, choose(g, &g->s)))); break;
     case 2:
         keep(g, &g->s,
-             kir_frag_load(k, &sum, g->x, team_index(g, room), kir_int(k, SIDE + pick(g, 4)),
+             kir_frag_load(k, &sum, g->x, team_index(g, room), kir_int(k, SIDE * (1 + pick(g, 2))),
                            pick(g, 2)));
         break;
     default: {
         kval a = kir_frag_load(k, &left, g->h, team_index(g, room), kir_int(k, SIDE), pick(g, 2));
-        kval b = kir_frag_load(k, &right, g->h, team_index(g, room), kir_int(k, 7), pick(g, 2));
+        kval b =
+            kir_frag_load(k, &right, g->h, team_index(g, room), kir_int(k, 2 * SIDE), pick(g, 2));
         keep(g, &g->s, kir_frag_mma(k, a, b, choose(g, &g->s)));
     }
     }

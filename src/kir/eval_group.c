@@ -47,6 +47,14 @@ static bool do_fill(struct machine *m, const struct eval_op *o, const struct tea
     return true;
 }
 
+/* Matrix units move up to 16 bytes of a row (by columns: a column) at a time. */
+static bool is_aligned(const struct kir_ins *x, const struct kir_ins *f, i64 at, i64 pitch)
+{
+    i64 size = dtype_size(f->dtype), line = x->aux ? f->rows : f->cols;
+    i64 unit = i64_min(line, 16 / size);
+    return at % unit == 0 && pitch % unit == 0;
+}
+
 /* FLOAD, FSTORE */
 static bool do_access(struct machine *m, const struct eval_op *o, const struct team *g)
 {
@@ -59,6 +67,7 @@ static bool do_access(struct machine *m, const struct eval_op *o, const struct t
     union kir_cell *c = frag(m, g, value);
     if (!agree(m, o, g, o->b) || !agree(m, o, g, pitch)) return false;
     i64 at = m->cell[o->b + g->first].i, p = m->cell[pitch + g->first].i;
+    if (!is_aligned(x, f, at, p)) return eval_complain(m, o, "misaligned fragment at", at);
     m->agent = m->several;
     for (i64 i = 0; i < frag_cells(f); i++, c++) {
         i64 row = i / f->cols, col = i % f->cols, step;
