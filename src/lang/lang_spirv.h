@@ -109,6 +109,8 @@ u32 spv_const_i(struct spv *s, enum spv_reg r, i64 v);
 u32 spv_const_f(struct spv *s, enum spv_reg r, double v);
 /* An instruction of the function with a result; operands end at the first 0. */
 u32 spv_ins(struct spv *s, enum spirv_op op, u32 type, u32 a, u32 b, u32 c);
+u32 spv_bin(struct spv *s, enum spirv_op op, enum spv_reg r, u32 a, u32 b); /* b may be 0 */
+u32 spv_select(struct spv *s, enum spv_reg r, u32 cond, u32 a, u32 b);
 u32 spv_ext(struct spv *s, u32 number, u32 type, u32 a, u32 b, u32 c); /* of GLSL.std.450 */
 /* A module-level variable that the function uses. */
 void spv_use(struct spv *s, u32 var);
@@ -122,6 +124,7 @@ u32 spv_cast(struct spv *s, kval v, u32 x);       /* one lane of CAST v, x: its 
 u32 spv_bits(struct spv *s, enum dtype from, enum dtype to, u32 x);
 
 /* lang_spirv_half.c: halves as bits, and packed words. */
+static inline bool spv_is_half(enum dtype t) { return t == DT_F16 || t == DT_BF16; }
 u32 spv_from_half(struct spv *s, enum dtype t, u32 bits);  /* to f32 */
 u32 spv_to_half(struct spv *s, enum dtype t, u32 x);       /* from f32, to bits in the low half */
 u32 spv_to_half2(struct spv *s, enum dtype t, u32 x, u32 y); /* to a word */
@@ -138,6 +141,7 @@ bool spv_has_words(const struct spv *s, kval v); /* could exist as packed words 
 bool spv_is_packed(const struct spv *s, kval v); /* does, but not all its lanes */
 u32 spv_lane(struct spv *s, kval v, u32 i);
 u32 spv_lane_as(struct spv *s, kval v, u32 i, enum spv_reg r); /* i64: as wide as asked for */
+u32 spv_resize(struct spv *s, u32 id, enum spv_reg from, enum spv_reg to); /* i64 to that width */
 u32 spv_word(struct spv *s, kval v, u32 i);
 void spv_set_lane(struct spv *s, kval v, u32 i, u32 id);
 void spv_set_word(struct spv *s, kval v, u32 i, u32 id);

@@ -42,9 +42,7 @@ static void by_lanes(struct spv *s, kval v)
             arg[j] = spv_lane_as(s, kir_operand(x, j), i, is_cond ? SR_BOOL : r);
         }
         u32 id = spv_scalar(s, x->op, t, r, arg);
-        if (x->dtype == DT_I64 && r != to)
-            id = spv_ins(s, SPV_U_CONVERT, spv_type_reg(s, to), id, 0, 0);
-        spv_set_lane(s, v, i, id);
+        spv_set_lane(s, v, i, x->dtype == DT_I64 ? spv_resize(s, id, r, to) : id);
     }
 }
 
@@ -60,27 +58,22 @@ static void reduce(struct spv *s, kval v)
             const u32 arg[] = {lane[i], lane[i + n], 0};
             lane[i] = spv_scalar(s, op, kir_dtype(s->k, x->a), r, arg);
         }
-    if (r != to)
-        lane[0] = spv_ins(s, to == SR_U64 ? SPV_S_CONVERT : SPV_U_CONVERT, spv_type_reg(s, to),
-                          lane[0], 0, 0);
-    spv_set_lane(s, v, 0, lane[0]);
+    spv_set_lane(s, v, 0, spv_resize(s, lane[0], r, to));
 }
-
-static bool is_half(enum dtype t) { return t == DT_F16 || t == DT_BF16; }
 
 static void cast(struct spv *s, kval v)
 {
     const struct kir_ins *x = kir_at(s->k, v);
     enum dtype from = kir_dtype(s->k, x->a);
     u32 n = spv_lanes(s, v);
-    if (is_half(from) && x->dtype == DT_F32 && spv_is_packed(s, x->a)) {
+    if (spv_is_half(from) && x->dtype == DT_F32 && spv_is_packed(s, x->a)) {
         for (u32 i = 0; i < n; i += 2) {
             u32 a, b;
             spv_from_half2(s, from, spv_word(s, x->a, i / 2), &a, &b);
             spv_set_lane(s, v, i, a);
             spv_set_lane(s, v, i + 1, b);
         }
-    } else if (is_half(x->dtype) && from == DT_F32 && n > 1) {
+    } else if (spv_is_half(x->dtype) && from == DT_F32 && n > 1) {
         for (u32 i = 0; i < n; i += 2)
             spv_set_word(s, v, i / 2,
                          spv_to_half2(s, x->dtype, spv_lane(s, x->a, i), spv_lane(s, x->a, i + 1)));
@@ -147,10 +140,7 @@ static void across_subgroup(struct spv *s, kval v)
         SPV_PUT(&s->code, subgroup_op(x->op, x->dtype), type, id, scope, REDUCE, a);
         id = spv_wrap(s, x->dtype, id);
     }
-    if (r != to)
-        id =
-            spv_ins(s, to == SR_U64 ? SPV_S_CONVERT : SPV_U_CONVERT, spv_type_reg(s, to), id, 0, 0);
-    spv_set_lane(s, v, 0, id);
+    spv_set_lane(s, v, 0, spv_resize(s, id, r, to));
 }
 
 /* Structure. */
@@ -192,7 +182,7 @@ static void open_loop(struct spv *s, struct walk *w, kval v)
     spv_branch(s, o->header);
     spv_label(s, o->header);
     SPV_PUT(&s->code, SPV_PHI, type, index, from, before, o->stepped, o->next);
-    u32 goes_on = spv_ins(s, SPV_S_LESS_THAN, spv_type_reg(s, SR_BOOL), index, to, 0);
+    u32 goes_on = spv_bin(s, SPV_S_LESS_THAN, SR_BOOL, index, to);
     SPV_PUT(&s->code, SPV_LOOP_MERGE, o->merge, o->next, 0);
     SPV_PUT(&s->code, SPV_BRANCH_CONDITIONAL, goes_on, body, o->merge);
     spv_label(s, body);
@@ -348,7 +338,7 @@ static u32 group_number(struct spv *s, kval grid, u32 dim)
     u32 id = spv_group(s, dim);
     if (!may_need_pieces(s->k, grid)) return id;
     u32 base = spv_parameter(s, s->k->param.n + dim);
-    return spv_ins(s, SPV_I_ADD, spv_type_reg(s, SR_U32), id, base, 0);
+    return spv_bin(s, SPV_I_ADD, SR_U32, id, base);
 }
 
 static void set_grid_indices(struct spv *s, kval from, kval to)

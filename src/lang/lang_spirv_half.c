@@ -10,25 +10,7 @@
 
 enum { GLSL_UNPACK_HALF = 62 };
 
-static u32 word(struct spv *s, enum spirv_op op, u32 a, u32 b)
-{
-    return spv_ins(s, op, spv_type_reg(s, SR_U32), a, b, 0);
-}
-
-static u32 test(struct spv *s, enum spirv_op op, u32 a, u32 b)
-{
-    return spv_ins(s, op, spv_type_reg(s, SR_BOOL), a, b, 0);
-}
-
-static u32 choose(struct spv *s, u32 cond, u32 a, u32 b)
-{
-    return spv_ins(s, SPV_SELECT, spv_type_reg(s, SR_U32), cond, a, b);
-}
-
-static u32 as_f32(struct spv *s, u32 x)
-{
-    return spv_ins(s, SPV_BITCAST, spv_type_reg(s, SR_F32), x, 0, 0);
-}
+static u32 as_f32(struct spv *s, u32 x) { return spv_bin(s, SPV_BITCAST, SR_F32, x, 0); }
 
 /* To f32. */
 
@@ -47,7 +29,7 @@ static u32 extract(struct spv *s, enum spv_reg r, u32 composite, u32 i)
 u32 spv_from_half(struct spv *s, enum dtype t, u32 bits)
 {
     if (t == DT_F16) return extract(s, SR_F32, unpack_pair(s, bits), 0);
-    return as_f32(s, word(s, SPV_SHIFT_LEFT_LOGICAL, bits, spv_u32(s, 16)));
+    return as_f32(s, spv_bin(s, SPV_SHIFT_LEFT_LOGICAL, SR_U32, bits, spv_u32(s, 16)));
 }
 
 void spv_from_half2(struct spv *s, enum dtype t, u32 w, u32 *x, u32 *y)
@@ -58,8 +40,8 @@ void spv_from_half2(struct spv *s, enum dtype t, u32 w, u32 *x, u32 *y)
         *y = extract(s, SR_F32, pair, 1);
         return;
     }
-    *x = as_f32(s, word(s, SPV_SHIFT_LEFT_LOGICAL, w, spv_u32(s, 16)));
-    *y = as_f32(s, word(s, SPV_BITWISE_AND, w, spv_u32(s, 0xffff0000)));
+    *x = as_f32(s, spv_bin(s, SPV_SHIFT_LEFT_LOGICAL, SR_U32, w, spv_u32(s, 16)));
+    *y = as_f32(s, spv_bin(s, SPV_BITWISE_AND, SR_U32, w, spv_u32(s, 0xffff0000)));
 }
 
 /* From f32. */
@@ -72,7 +54,7 @@ static u32 convert_pair(struct spv *s, u32 x, u32 y)
     spv_need(s, SPV_CAP_ROUND_EVEN);
     u32 pair = spv_ins(s, SPV_COMPOSITE_CONSTRUCT, spv_type_vec(s, f32, 2), x, y, 0);
     pair = spv_ins(s, SPV_F_CONVERT, spv_type_vec(s, f16, 2), pair, 0, 0);
-    return word(s, SPV_BITCAST, pair, 0);
+    return spv_bin(s, SPV_BITCAST, SR_U32, pair, 0);
 }
 
 /* The bits of |x|, which is below 2^16, rounded to f16. Below 2^-14, adding 1/2 leaves the
@@ -84,36 +66,42 @@ static u32 round_f16(struct spv *s, u32 a)
     u32 sum = spv_ins(s, SPV_F_ADD, spv_type_reg(s, SR_F32), as_f32(s, a),
                       spv_const_f(s, SR_F32, 0.5), 0);
     SPV_PUT(&s->decorations, SPV_DECORATE, sum, SPV_DEC_NO_CONTRACTION);
-    u32 tiny = word(s, SPV_I_SUB, word(s, SPV_BITCAST, sum, 0), half);
+    u32 tiny = spv_bin(s, SPV_I_SUB, SR_U32, spv_bin(s, SPV_BITCAST, SR_U32, sum, 0), half);
     u32 odd = spv_ins(s, SPV_BIT_FIELD_U_EXTRACT, spv_type_reg(s, SR_U32), a, spv_u32(s, 13),
                       spv_u32(s, 1));
-    u32 normal = word(s, SPV_I_ADD, word(s, SPV_I_ADD, a, spv_u32(s, 0xc8000fff)), odd);
-    normal = word(s, SPV_SHIFT_RIGHT_LOGICAL, normal, spv_u32(s, 13));
-    return choose(s, test(s, SPV_U_LESS_THAN, a, spv_u32(s, 0x38800000)), tiny, normal);
+    u32 normal = spv_bin(s, SPV_I_ADD, SR_U32,
+                         spv_bin(s, SPV_I_ADD, SR_U32, a, spv_u32(s, 0xc8000fff)), odd);
+    normal = spv_bin(s, SPV_SHIFT_RIGHT_LOGICAL, SR_U32, normal, spv_u32(s, 13));
+    return spv_select(s, SR_U32, spv_bin(s, SPV_U_LESS_THAN, SR_BOOL, a, spv_u32(s, 0x38800000)),
+                      tiny, normal);
 }
 
 static u32 to_f16(struct spv *s, u32 x)
 {
-    u32 u = word(s, SPV_BITCAST, x, 0), a = word(s, SPV_BITWISE_AND, u, spv_u32(s, 0x7fffffff));
-    u32 is_nan = test(s, SPV_U_LESS_THAN, spv_u32(s, 0x7f800000), a);
-    u32 large = choose(s, is_nan, spv_u32(s, 0x7e00), spv_u32(s, 0x7c00));
-    u32 is_small = test(s, SPV_U_LESS_THAN, a, spv_u32(s, 0x47800000));
-    u32 r = choose(s, is_small, round_f16(s, a), large);
-    u32 sign = word(s, SPV_BITWISE_AND, word(s, SPV_SHIFT_RIGHT_LOGICAL, u, spv_u32(s, 16)),
-                    spv_u32(s, 0x8000));
-    return word(s, SPV_BITWISE_OR, r, sign);
+    u32 u = spv_bin(s, SPV_BITCAST, SR_U32, x, 0),
+        a = spv_bin(s, SPV_BITWISE_AND, SR_U32, u, spv_u32(s, 0x7fffffff));
+    u32 is_nan = spv_bin(s, SPV_U_LESS_THAN, SR_BOOL, spv_u32(s, 0x7f800000), a);
+    u32 large = spv_select(s, SR_U32, is_nan, spv_u32(s, 0x7e00), spv_u32(s, 0x7c00));
+    u32 is_small = spv_bin(s, SPV_U_LESS_THAN, SR_BOOL, a, spv_u32(s, 0x47800000));
+    u32 r = spv_select(s, SR_U32, is_small, round_f16(s, a), large);
+    u32 sign =
+        spv_bin(s, SPV_BITWISE_AND, SR_U32,
+                spv_bin(s, SPV_SHIFT_RIGHT_LOGICAL, SR_U32, u, spv_u32(s, 16)), spv_u32(s, 0x8000));
+    return spv_bin(s, SPV_BITWISE_OR, SR_U32, r, sign);
 }
 
 static u32 to_bf16(struct spv *s, u32 x)
 {
-    u32 u = word(s, SPV_BITCAST, x, 0), sixteen = spv_u32(s, 16);
-    u32 a = word(s, SPV_BITWISE_AND, u, spv_u32(s, 0x7fffffff));
+    u32 u = spv_bin(s, SPV_BITCAST, SR_U32, x, 0), sixteen = spv_u32(s, 16);
+    u32 a = spv_bin(s, SPV_BITWISE_AND, SR_U32, u, spv_u32(s, 0x7fffffff));
     u32 odd =
         spv_ins(s, SPV_BIT_FIELD_U_EXTRACT, spv_type_reg(s, SR_U32), u, sixteen, spv_u32(s, 1));
-    u32 r = word(s, SPV_I_ADD, word(s, SPV_I_ADD, u, spv_u32(s, 0x7fff)), odd);
-    u32 nan = word(s, SPV_BITWISE_OR, u, spv_u32(s, 0x400000));
-    r = choose(s, test(s, SPV_U_LESS_THAN, spv_u32(s, 0x7f800000), a), nan, r);
-    return word(s, SPV_SHIFT_RIGHT_LOGICAL, r, sixteen);
+    u32 r =
+        spv_bin(s, SPV_I_ADD, SR_U32, spv_bin(s, SPV_I_ADD, SR_U32, u, spv_u32(s, 0x7fff)), odd);
+    u32 nan = spv_bin(s, SPV_BITWISE_OR, SR_U32, u, spv_u32(s, 0x400000));
+    r = spv_select(s, SR_U32, spv_bin(s, SPV_U_LESS_THAN, SR_BOOL, spv_u32(s, 0x7f800000), a), nan,
+                   r);
+    return spv_bin(s, SPV_SHIFT_RIGHT_LOGICAL, SR_U32, r, sixteen);
 }
 
 u32 spv_to_half(struct spv *s, enum dtype t, u32 x)
@@ -135,8 +123,8 @@ u32 spv_unpack(struct spv *s, enum dtype t, u32 w, u32 i)
 {
     u32 bits = (u32)dtype_size(t) * 8;
     if (t == DT_BOOL) {
-        u32 byte = word(s, SPV_BITWISE_AND, w, spv_u32(s, 0xffu << i * 8));
-        return test(s, SPV_I_NOT_EQUAL, byte, spv_u32(s, 0));
+        u32 byte = spv_bin(s, SPV_BITWISE_AND, SR_U32, w, spv_u32(s, 0xffu << i * 8));
+        return spv_bin(s, SPV_I_NOT_EQUAL, SR_BOOL, byte, spv_u32(s, 0));
     }
     enum spirv_op op = dtype_kind(t) == DK_INT ? SPV_BIT_FIELD_S_EXTRACT : SPV_BIT_FIELD_U_EXTRACT;
     return spv_ins(s, op, spv_type_reg(s, SR_U32), w, spv_u32(s, i * bits), spv_u32(s, bits));
@@ -146,7 +134,8 @@ u32 spv_pack(struct spv *s, enum dtype t, const u32 *lane)
 {
     u32 bits = (u32)dtype_size(t) * 8, r = 0;
     for (u32 i = 0; i < 32 / bits; i++) {
-        u32 x = t == DT_BOOL ? choose(s, lane[i], spv_u32(s, 1), spv_u32(s, 0)) : lane[i];
+        u32 x =
+            t == DT_BOOL ? spv_select(s, SR_U32, lane[i], spv_u32(s, 1), spv_u32(s, 0)) : lane[i];
         if (!i) {
             r = x;
             continue;

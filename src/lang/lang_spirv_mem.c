@@ -43,21 +43,16 @@ static void store_unit(struct spv *s, kval array, u32 pointer, u32 x)
 
 /* One element. */
 
-static u32 u32_ins(struct spv *s, enum spirv_op op, u32 a, u32 b)
-{
-    return spv_ins(s, op, spv_type_reg(s, SR_U32), a, b, 0);
-}
-
 struct place {
     u32 word, shift;
 }; /* of a small element: index of its word, bits below it */
 
 static struct place place_of(struct spv *s, u32 size, u32 at)
 {
-    u32 per = 4 / size, inner = u32_ins(s, SPV_BITWISE_AND, at, spv_u32(s, per - 1));
+    u32 per = 4 / size, inner = spv_bin(s, SPV_BITWISE_AND, SR_U32, at, spv_u32(s, per - 1));
     return (struct place){
-        u32_ins(s, SPV_SHIFT_RIGHT_LOGICAL, at, spv_u32(s, spv_log2(per))),
-        u32_ins(s, SPV_SHIFT_LEFT_LOGICAL, inner, spv_u32(s, spv_log2(size * 8)))};
+        spv_bin(s, SPV_SHIFT_RIGHT_LOGICAL, SR_U32, at, spv_u32(s, spv_log2(per))),
+        spv_bin(s, SPV_SHIFT_LEFT_LOGICAL, SR_U32, inner, spv_u32(s, spv_log2(size * 8)))};
 }
 
 static u32 load_within_word(struct spv *s, kval array, u32 at)
@@ -65,7 +60,8 @@ static u32 load_within_word(struct spv *s, kval array, u32 at)
     u32 size = s->array[array]->size;
     struct place p = place_of(s, size, at);
     u32 w = load_unit(s, array, spv_type_reg(s, SR_U32), spv_pointer(s, array, 4, p.word));
-    return u32_ins(s, SPV_SHIFT_RIGHT_LOGICAL, w, p.shift); /* more above it, which goes later */
+    return spv_bin(s, SPV_SHIFT_RIGHT_LOGICAL, SR_U32, w,
+                   p.shift); /* more above it, which goes later */
 }
 
 static void store_within_word(struct spv *s, kval array, u32 at, u32 x)
@@ -74,10 +70,11 @@ static void store_within_word(struct spv *s, kval array, u32 at, u32 x)
     u32 size = s->array[array]->size, type = spv_type_reg(s, SR_U32);
     struct place p = place_of(s, size, at);
     u32 pointer = spv_pointer(s, array, 4, p.word), ones = spv_u32(s, size == 1 ? 0xff : 0xffff);
-    u32 keep = u32_ins(s, SPV_NOT, u32_ins(s, SPV_SHIFT_LEFT_LOGICAL, ones, p.shift), 0);
-    u32 bits = u32_ins(s, SPV_BITWISE_AND, x, ones);
+    u32 keep =
+        spv_bin(s, SPV_NOT, SR_U32, spv_bin(s, SPV_SHIFT_LEFT_LOGICAL, SR_U32, ones, p.shift), 0);
+    u32 bits = spv_bin(s, SPV_BITWISE_AND, SR_U32, x, ones);
     u32 scope = spv_u32(s, s->is_vulkan ? QUEUE_FAMILY : DEVICE), order = spv_u32(s, RELAXED);
-    bits = u32_ins(s, SPV_SHIFT_LEFT_LOGICAL, bits, p.shift);
+    bits = spv_bin(s, SPV_SHIFT_LEFT_LOGICAL, SR_U32, bits, p.shift);
     SPV_PUT(&s->code, SPV_ATOMIC_AND, type, spv_id(s), pointer, scope, order, keep);
     SPV_PUT(&s->code, SPV_ATOMIC_OR, type, spv_id(s), pointer, scope, order, bits);
 }
@@ -122,7 +119,7 @@ static u32 load_element(struct spv *s, kval array, u32 at)
         return lane_of_small(s, t, load_within_word(s, array, at), false);
     u32 x =
         load_unit(s, array, spv_unit_type(s, array, a->size), spv_pointer(s, array, a->size, at));
-    return lane_of_small(s, t, u32_ins(s, SPV_U_CONVERT, x, 0), true);
+    return lane_of_small(s, t, spv_bin(s, SPV_U_CONVERT, SR_U32, x, 0), true);
 }
 
 static void store_element(struct spv *s, kval array, u32 at, u32 x)
@@ -155,8 +152,7 @@ static enum spv_reg element_reg(const struct spv *s, kval array)
 static void set_loaded(struct spv *s, const struct access *x, u32 i, u32 id)
 {
     enum spv_reg from = element_reg(s, x->array), to = spv_reg(s, x->value);
-    if (from != to) id = spv_ins(s, SPV_U_CONVERT, spv_type_reg(s, to), id, 0, 0);
-    spv_set_lane(s, x->value, i, id);
+    spv_set_lane(s, x->value, i, spv_resize(s, id, from, to));
 }
 
 static u32 stored_lane(struct spv *s, const struct access *x, u32 i)
@@ -169,7 +165,7 @@ static u32 stored_lane(struct spv *s, const struct access *x, u32 i)
 static u32 unit_index(struct spv *s, const struct access *x, u32 j)
 {
     u32 first = spv_quot(s, x->base, spv_log2(x->unit / x->a->size));
-    return j ? u32_ins(s, SPV_I_ADD, first, spv_u32(s, j)) : first;
+    return j ? spv_bin(s, SPV_I_ADD, SR_U32, first, spv_u32(s, j)) : first;
 }
 
 static void load_parts(struct spv *s, const struct access *x, u32 j, u32 id)
@@ -340,8 +336,8 @@ static u32 reg_index(struct spv *s, const struct access *x, u32 i)
 {
     if (x->a->lane_var) return 0;
     u32 at = spv_lane_as(s, x->index, 0, SR_U32);
-    if (x->a->per > 1) at = u32_ins(s, SPV_I_MUL, at, spv_u32(s, x->a->per));
-    return i ? u32_ins(s, SPV_I_ADD, at, spv_u32(s, i)) : at;
+    if (x->a->per > 1) at = spv_bin(s, SPV_I_MUL, SR_U32, at, spv_u32(s, x->a->per));
+    return i ? spv_bin(s, SPV_I_ADD, SR_U32, at, spv_u32(s, i)) : at;
 }
 
 static void load_vector(struct spv *s, const struct access *x)

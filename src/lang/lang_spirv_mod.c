@@ -165,6 +165,16 @@ u32 spv_ins(struct spv *s, enum spirv_op op, u32 type, u32 a, u32 b, u32 c)
     return w[1];
 }
 
+u32 spv_bin(struct spv *s, enum spirv_op op, enum spv_reg r, u32 a, u32 b)
+{
+    return spv_ins(s, op, spv_type_reg(s, r), a, b, 0);
+}
+
+u32 spv_select(struct spv *s, enum spv_reg r, u32 cond, u32 a, u32 b)
+{
+    return spv_ins(s, SPV_SELECT, spv_type_reg(s, r), cond, a, b);
+}
+
 u32 spv_ext(struct spv *s, u32 number, u32 type, u32 a, u32 b, u32 c)
 {
     const u32 w[] = {type, spv_id(s), spv_glsl(s), number, a, b, c};

@@ -258,14 +258,17 @@ u32 spv_lane(struct spv *s, kval v, u32 i)
     return *slot;
 }
 
+u32 spv_resize(struct spv *s, u32 id, enum spv_reg from, enum spv_reg to)
+{
+    if (from == to) return id;
+    return spv_bin(s, to == SR_U64 ? SPV_S_CONVERT : SPV_U_CONVERT, to, id, 0);
+}
+
 u32 spv_lane_as(struct spv *s, kval v, u32 i, enum spv_reg r)
 {
     const struct kir_ins *x = kir_at(s->k, v);
     if (x->op == KI_CONST && x->dtype == DT_I64) return spv_const_i(s, r, x->imm.i);
-    enum spv_reg have = spv_reg(s, v);
-    u32 id = spv_lane(s, v, i);
-    if (have == r) return id;
-    return spv_ins(s, r == SR_U64 ? SPV_S_CONVERT : SPV_U_CONVERT, spv_type_reg(s, r), id, 0, 0);
+    return spv_resize(s, spv_lane(s, v, i), spv_reg(s, v), r);
 }
 
 u32 spv_word(struct spv *s, kval v, u32 i)
