@@ -107,11 +107,17 @@ u32 spv_type_pointer(struct spv *s, enum spirv_storage storage, u32 type);
 u32 spv_u32(struct spv *s, u32 v);
 u32 spv_const_i(struct spv *s, enum spv_reg r, i64 v);
 u32 spv_const_f(struct spv *s, enum spv_reg r, double v);
-/* An instruction of the function with a result; operands end at the first 0. */
-u32 spv_ins(struct spv *s, enum spirv_op op, u32 type, u32 a, u32 b, u32 c);
-u32 spv_bin(struct spv *s, enum spirv_op op, enum spv_reg r, u32 a, u32 b); /* b may be 0 */
-u32 spv_select(struct spv *s, enum spv_reg r, u32 cond, u32 a, u32 b);
-u32 spv_ext(struct spv *s, u32 number, u32 type, u32 a, u32 b, u32 c); /* of GLSL.std.450 */
+/* Instructions of the function, with a result; operands end at the first 0. As lists, because
+   compilers evaluate arguments in different orders, and operands may be instructions that were not
+   written yet. arg: the result's type first, but where it is given as enum spv_reg. */
+u32 spv_ins(struct spv *s, enum spirv_op op, const u32 arg[4]);
+u32 spv_bin(struct spv *s, enum spirv_op op, enum spv_reg r, const u32 arg[2]);
+u32 spv_choose(struct spv *s, enum spv_reg r, const u32 arg[3]); /* OpSelect */
+u32 spv_ext(struct spv *s, u32 number, const u32 arg[4]);        /* of GLSL.std.450 */
+#define SPV_INS(s, op, ...) spv_ins((s), (op), (const u32[4]){__VA_ARGS__})
+#define SPV_BIN(s, op, r, ...) spv_bin((s), (op), (r), (const u32[2]){__VA_ARGS__})
+#define SPV_CHOOSE(s, r, ...) spv_choose((s), (r), (const u32[3]){__VA_ARGS__})
+#define SPV_EXT(s, number, ...) spv_ext((s), (number), (const u32[4]){__VA_ARGS__})
 /* A module-level variable that the function uses. */
 void spv_use(struct spv *s, u32 var);
 bool spv_assemble(struct spv *s, struct buf *out);

@@ -321,9 +321,9 @@ u32 spv_param(struct spv *s, i64 i)
     enum spirv_storage storage = s->params_pushed ? SPV_IN_PUSH : SPV_IN_BUFFER;
     spv_use(s, var);
     u32 pointer = spv_type_pointer(s, storage, type), number = spv_u32(s, (u32)i);
-    u32 at = s->params_pushed ? spv_ins(s, SPV_ACCESS_CHAIN, pointer, var, number, 0)
-                              : spv_ins(s, SPV_ACCESS_CHAIN, pointer, var, spv_u32(s, 0), number);
-    return spv_ins(s, SPV_LOAD, type, at, 0, 0);
+    u32 at = s->params_pushed ? SPV_INS(s, SPV_ACCESS_CHAIN, pointer, var, number, 0)
+                              : SPV_INS(s, SPV_ACCESS_CHAIN, pointer, var, spv_u32(s, 0), number);
+    return SPV_INS(s, SPV_LOAD, type, at, 0, 0);
 }
 
 /* Pointers, loads and stores of one unit. */
@@ -333,12 +333,12 @@ u32 spv_pointer(struct spv *s, kval array, u32 unit, u32 at)
     struct spv_array *a = s->array[array];
     if (a->storage == SPV_IN_FUNCTION) {
         u32 pointer = spv_type_pointer(s, SPV_IN_FUNCTION, spv_reg_type(s, array));
-        return spv_ins(s, SPV_ACCESS_CHAIN, pointer, a->var[0], at, 0);
+        return SPV_INS(s, SPV_ACCESS_CHAIN, pointer, a->var[0], at, 0);
     }
     u32 pointer = spv_type_pointer(s, a->storage, spv_unit_type(s, array, unit));
     bool is_shared = a->storage == SPV_IN_WORKGROUP;
     u32 var = is_shared ? shared_var(s, array) : buffer_var(s, array, unit);
     spv_use(s, var);
-    if (is_shared) return spv_ins(s, SPV_ACCESS_CHAIN, pointer, var, at, 0);
-    return spv_ins(s, SPV_ACCESS_CHAIN, pointer, var, spv_u32(s, 0), at);
+    if (is_shared) return SPV_INS(s, SPV_ACCESS_CHAIN, pointer, var, at, 0);
+    return SPV_INS(s, SPV_ACCESS_CHAIN, pointer, var, spv_u32(s, 0), at);
 }

@@ -74,9 +74,10 @@ static void cast(struct spv *s, kval v)
             spv_set_lane(s, v, i + 1, b);
         }
     } else if (spv_is_half(x->dtype) && from == DT_F32 && n > 1) {
-        for (u32 i = 0; i < n; i += 2)
-            spv_set_word(s, v, i / 2,
-                         spv_to_half2(s, x->dtype, spv_lane(s, x->a, i), spv_lane(s, x->a, i + 1)));
+        for (u32 i = 0; i < n; i += 2) {
+            u32 a = spv_lane(s, x->a, i), b = spv_lane(s, x->a, i + 1);
+            spv_set_word(s, v, i / 2, spv_to_half2(s, x->dtype, a, b));
+        }
     } else {
         for (u32 i = 0; i < n; i++) spv_set_lane(s, v, i, spv_cast(s, v, spv_lane(s, x->a, i)));
     }
@@ -96,7 +97,7 @@ static void choose(struct spv *s, kval v)
     for (u32 i = 0; i < spv_words(s, v); i++)
         spv_set_word(
             s, v, i,
-            spv_ins(s, SPV_SELECT, type, cond, spv_word(s, x->b, i), spv_word(s, x->c, i)));
+            SPV_INS(s, SPV_SELECT, type, cond, spv_word(s, x->b, i), spv_word(s, x->c, i)));
 }
 
 static void bits(struct spv *s, kval v)
@@ -133,7 +134,7 @@ static void across_subgroup(struct spv *s, kval v)
     spv_need(s, SPV_CAP_SUBGROUP);
     if (x->op == KI_SHUFFLE) {
         spv_need(s, SPV_CAP_SUBGROUP_SHUFFLE);
-        id = spv_ins(s, SPV_GROUP_SHUFFLE, type, scope, a, spv_lane_as(s, x->b, 0, SR_U32));
+        id = SPV_INS(s, SPV_GROUP_SHUFFLE, type, scope, a, spv_lane_as(s, x->b, 0, SR_U32));
     } else {
         spv_need(s, SPV_CAP_SUBGROUP_ARITHMETIC);
         id = spv_id(s);
@@ -182,7 +183,7 @@ static void open_loop(struct spv *s, struct walk *w, kval v)
     spv_branch(s, o->header);
     spv_label(s, o->header);
     SPV_PUT(&s->code, SPV_PHI, type, index, from, before, o->stepped, o->next);
-    u32 goes_on = spv_bin(s, SPV_S_LESS_THAN, SR_BOOL, index, to);
+    u32 goes_on = SPV_BIN(s, SPV_S_LESS_THAN, SR_BOOL, index, to);
     SPV_PUT(&s->code, SPV_LOOP_MERGE, o->merge, o->next, 0);
     SPV_PUT(&s->code, SPV_BRANCH_CONDITIONAL, goes_on, body, o->merge);
     spv_label(s, body);
@@ -338,7 +339,7 @@ static u32 group_number(struct spv *s, kval grid, u32 dim)
     u32 id = spv_group(s, dim);
     if (!may_need_pieces(s->k, grid)) return id;
     u32 base = spv_parameter(s, s->k->param.n + dim);
-    return spv_bin(s, SPV_I_ADD, SR_U32, id, base);
+    return SPV_BIN(s, SPV_I_ADD, SR_U32, id, base);
 }
 
 static void set_grid_indices(struct spv *s, kval from, kval to)

@@ -52,8 +52,8 @@ static u32 component(struct spv *s, enum dtype t, kval v)
 {
     u32 x = spv_lane_as(s, v, 0, t == DT_I64 ? SR_U64 : spv_reg(s, v)), type = component_type(s, t);
     if (dtype_size(t) >= 4) return x;
-    if (t != DT_F16) return spv_ins(s, SPV_U_CONVERT, type, x, 0, 0);
-    u32 pair = spv_ins(s, SPV_BITCAST, spv_type_vec(s, type, 2), x, 0, 0), id = spv_id(s);
+    if (t != DT_F16) return SPV_INS(s, SPV_U_CONVERT, type, x, 0, 0);
+    u32 pair = SPV_INS(s, SPV_BITCAST, spv_type_vec(s, type, 2), x, 0, 0), id = spv_id(s);
     SPV_PUT(&s->code, SPV_COMPOSITE_EXTRACT, type, id, pair, 0);
     return id;
 }
@@ -109,14 +109,14 @@ static u32 cast(struct spv *s, kval v)
     u32 type = spv_type_frag(s, v), x = spv_lane(s, a, 0);
     bool from_float = dtype_is_float(from), to_float = dtype_is_float(to);
     if (from == to) return x;
-    if (from_float && to_float) return spv_ins(s, SPV_F_CONVERT, type, x, 0, 0);
+    if (from_float && to_float) return SPV_INS(s, SPV_F_CONVERT, type, x, 0, 0);
     bool extends = is_signed(s, from_float ? v : a);
     enum spirv_op op = to_float     ? extends ? SPV_CONVERT_S_TO_F : SPV_CONVERT_U_TO_F
                        : from_float ? extends ? SPV_CONVERT_F_TO_S : SPV_CONVERT_F_TO_U
                        : extends    ? SPV_S_CONVERT
                                     : SPV_U_CONVERT;
     if (!from_float && !to_float && dtype_size(from) == dtype_size(to)) op = SPV_BITCAST;
-    return spv_ins(s, op, type, x, 0, 0);
+    return SPV_INS(s, op, type, x, 0, 0);
 }
 
 void spv_frag(struct spv *s, kval v)
@@ -129,14 +129,14 @@ void spv_frag(struct spv *s, kval v)
     case KI_FMMA: multiply(s, v); break;
     case KI_FILL:
         spv_set_lane(s, v, 0,
-                     spv_ins(s, SPV_COMPOSITE_CONSTRUCT, spv_type_frag(s, v),
+                     SPV_INS(s, SPV_COMPOSITE_CONSTRUCT, spv_type_frag(s, v),
                              component(s, x->dtype, x->a), 0, 0));
         break;
     case KI_CAST: spv_set_lane(s, v, 0, cast(s, v)); break;
     case KI_ADD:
         spv_set_lane(
             s, v, 0,
-            spv_ins(s, add, spv_type_frag(s, v), spv_lane(s, x->a, 0), spv_lane(s, x->b, 0), 0));
+            SPV_INS(s, add, spv_type_frag(s, v), spv_lane(s, x->a, 0), spv_lane(s, x->b, 0), 0));
         break;
     default: unreachable();
     }

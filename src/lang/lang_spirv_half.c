@@ -10,13 +10,13 @@
 
 enum { GLSL_UNPACK_HALF = 62 };
 
-static u32 as_f32(struct spv *s, u32 x) { return spv_bin(s, SPV_BITCAST, SR_F32, x, 0); }
+static u32 as_f32(struct spv *s, u32 x) { return SPV_BIN(s, SPV_BITCAST, SR_F32, x, 0); }
 
 /* To f32. */
 
 static u32 unpack_pair(struct spv *s, u32 w)
 {
-    return spv_ext(s, GLSL_UNPACK_HALF, spv_type_vec(s, spv_type_reg(s, SR_F32), 2), w, 0, 0);
+    return SPV_EXT(s, GLSL_UNPACK_HALF, spv_type_vec(s, spv_type_reg(s, SR_F32), 2), w, 0, 0);
 }
 
 static u32 extract(struct spv *s, enum spv_reg r, u32 composite, u32 i)
@@ -29,7 +29,7 @@ static u32 extract(struct spv *s, enum spv_reg r, u32 composite, u32 i)
 u32 spv_from_half(struct spv *s, enum dtype t, u32 bits)
 {
     if (t == DT_F16) return extract(s, SR_F32, unpack_pair(s, bits), 0);
-    return as_f32(s, spv_bin(s, SPV_SHIFT_LEFT_LOGICAL, SR_U32, bits, spv_u32(s, 16)));
+    return as_f32(s, SPV_BIN(s, SPV_SHIFT_LEFT_LOGICAL, SR_U32, bits, spv_u32(s, 16)));
 }
 
 void spv_from_half2(struct spv *s, enum dtype t, u32 w, u32 *x, u32 *y)
@@ -40,8 +40,8 @@ void spv_from_half2(struct spv *s, enum dtype t, u32 w, u32 *x, u32 *y)
         *y = extract(s, SR_F32, pair, 1);
         return;
     }
-    *x = as_f32(s, spv_bin(s, SPV_SHIFT_LEFT_LOGICAL, SR_U32, w, spv_u32(s, 16)));
-    *y = as_f32(s, spv_bin(s, SPV_BITWISE_AND, SR_U32, w, spv_u32(s, 0xffff0000)));
+    *x = as_f32(s, SPV_BIN(s, SPV_SHIFT_LEFT_LOGICAL, SR_U32, w, spv_u32(s, 16)));
+    *y = as_f32(s, SPV_BIN(s, SPV_BITWISE_AND, SR_U32, w, spv_u32(s, 0xffff0000)));
 }
 
 /* From f32. */
@@ -52,9 +52,9 @@ static u32 convert_pair(struct spv *s, u32 x, u32 y)
     u32 f32 = spv_type_reg(s, SR_F32), f16 = SPV_TYPE(s, SPV_TYPE_FLOAT, 16);
     spv_need(s, SPV_CAP_F16);
     spv_need(s, SPV_CAP_ROUND_EVEN);
-    u32 pair = spv_ins(s, SPV_COMPOSITE_CONSTRUCT, spv_type_vec(s, f32, 2), x, y, 0);
-    pair = spv_ins(s, SPV_F_CONVERT, spv_type_vec(s, f16, 2), pair, 0, 0);
-    return spv_bin(s, SPV_BITCAST, SR_U32, pair, 0);
+    u32 pair = SPV_INS(s, SPV_COMPOSITE_CONSTRUCT, spv_type_vec(s, f32, 2), x, y, 0);
+    pair = SPV_INS(s, SPV_F_CONVERT, spv_type_vec(s, f16, 2), pair, 0, 0);
+    return SPV_BIN(s, SPV_BITCAST, SR_U32, pair, 0);
 }
 
 /* The bits of |x|, which is below 2^16, rounded to f16. Below 2^-14, adding 1/2 leaves the
@@ -63,45 +63,45 @@ static u32 convert_pair(struct spv *s, u32 x, u32 y)
 static u32 round_f16(struct spv *s, u32 a)
 {
     u32 half = spv_u32(s, 0x3f000000);
-    u32 sum = spv_ins(s, SPV_F_ADD, spv_type_reg(s, SR_F32), as_f32(s, a),
+    u32 sum = SPV_INS(s, SPV_F_ADD, spv_type_reg(s, SR_F32), as_f32(s, a),
                       spv_const_f(s, SR_F32, 0.5), 0);
     SPV_PUT(&s->decorations, SPV_DECORATE, sum, SPV_DEC_NO_CONTRACTION);
-    u32 tiny = spv_bin(s, SPV_I_SUB, SR_U32, spv_bin(s, SPV_BITCAST, SR_U32, sum, 0), half);
-    u32 odd = spv_ins(s, SPV_BIT_FIELD_U_EXTRACT, spv_type_reg(s, SR_U32), a, spv_u32(s, 13),
+    u32 tiny = SPV_BIN(s, SPV_I_SUB, SR_U32, SPV_BIN(s, SPV_BITCAST, SR_U32, sum, 0), half);
+    u32 odd = SPV_INS(s, SPV_BIT_FIELD_U_EXTRACT, spv_type_reg(s, SR_U32), a, spv_u32(s, 13),
                       spv_u32(s, 1));
-    u32 normal = spv_bin(s, SPV_I_ADD, SR_U32,
-                         spv_bin(s, SPV_I_ADD, SR_U32, a, spv_u32(s, 0xc8000fff)), odd);
-    normal = spv_bin(s, SPV_SHIFT_RIGHT_LOGICAL, SR_U32, normal, spv_u32(s, 13));
-    return spv_select(s, SR_U32, spv_bin(s, SPV_U_LESS_THAN, SR_BOOL, a, spv_u32(s, 0x38800000)),
+    u32 normal = SPV_BIN(s, SPV_I_ADD, SR_U32,
+                         SPV_BIN(s, SPV_I_ADD, SR_U32, a, spv_u32(s, 0xc8000fff)), odd);
+    normal = SPV_BIN(s, SPV_SHIFT_RIGHT_LOGICAL, SR_U32, normal, spv_u32(s, 13));
+    return SPV_CHOOSE(s, SR_U32, SPV_BIN(s, SPV_U_LESS_THAN, SR_BOOL, a, spv_u32(s, 0x38800000)),
                       tiny, normal);
 }
 
 static u32 to_f16(struct spv *s, u32 x)
 {
-    u32 u = spv_bin(s, SPV_BITCAST, SR_U32, x, 0),
-        a = spv_bin(s, SPV_BITWISE_AND, SR_U32, u, spv_u32(s, 0x7fffffff));
-    u32 is_nan = spv_bin(s, SPV_U_LESS_THAN, SR_BOOL, spv_u32(s, 0x7f800000), a);
-    u32 large = spv_select(s, SR_U32, is_nan, spv_u32(s, 0x7e00), spv_u32(s, 0x7c00));
-    u32 is_small = spv_bin(s, SPV_U_LESS_THAN, SR_BOOL, a, spv_u32(s, 0x47800000));
-    u32 r = spv_select(s, SR_U32, is_small, round_f16(s, a), large);
+    u32 u = SPV_BIN(s, SPV_BITCAST, SR_U32, x, 0),
+        a = SPV_BIN(s, SPV_BITWISE_AND, SR_U32, u, spv_u32(s, 0x7fffffff));
+    u32 is_nan = SPV_BIN(s, SPV_U_LESS_THAN, SR_BOOL, spv_u32(s, 0x7f800000), a);
+    u32 large = SPV_CHOOSE(s, SR_U32, is_nan, spv_u32(s, 0x7e00), spv_u32(s, 0x7c00));
+    u32 is_small = SPV_BIN(s, SPV_U_LESS_THAN, SR_BOOL, a, spv_u32(s, 0x47800000));
+    u32 r = SPV_CHOOSE(s, SR_U32, is_small, round_f16(s, a), large);
     u32 sign =
-        spv_bin(s, SPV_BITWISE_AND, SR_U32,
-                spv_bin(s, SPV_SHIFT_RIGHT_LOGICAL, SR_U32, u, spv_u32(s, 16)), spv_u32(s, 0x8000));
-    return spv_bin(s, SPV_BITWISE_OR, SR_U32, r, sign);
+        SPV_BIN(s, SPV_BITWISE_AND, SR_U32,
+                SPV_BIN(s, SPV_SHIFT_RIGHT_LOGICAL, SR_U32, u, spv_u32(s, 16)), spv_u32(s, 0x8000));
+    return SPV_BIN(s, SPV_BITWISE_OR, SR_U32, r, sign);
 }
 
 static u32 to_bf16(struct spv *s, u32 x)
 {
-    u32 u = spv_bin(s, SPV_BITCAST, SR_U32, x, 0), sixteen = spv_u32(s, 16);
-    u32 a = spv_bin(s, SPV_BITWISE_AND, SR_U32, u, spv_u32(s, 0x7fffffff));
+    u32 u = SPV_BIN(s, SPV_BITCAST, SR_U32, x, 0), sixteen = spv_u32(s, 16);
+    u32 a = SPV_BIN(s, SPV_BITWISE_AND, SR_U32, u, spv_u32(s, 0x7fffffff));
     u32 odd =
-        spv_ins(s, SPV_BIT_FIELD_U_EXTRACT, spv_type_reg(s, SR_U32), u, sixteen, spv_u32(s, 1));
+        SPV_INS(s, SPV_BIT_FIELD_U_EXTRACT, spv_type_reg(s, SR_U32), u, sixteen, spv_u32(s, 1));
     u32 r =
-        spv_bin(s, SPV_I_ADD, SR_U32, spv_bin(s, SPV_I_ADD, SR_U32, u, spv_u32(s, 0x7fff)), odd);
-    u32 nan = spv_bin(s, SPV_BITWISE_OR, SR_U32, u, spv_u32(s, 0x400000));
-    r = spv_select(s, SR_U32, spv_bin(s, SPV_U_LESS_THAN, SR_BOOL, spv_u32(s, 0x7f800000), a), nan,
+        SPV_BIN(s, SPV_I_ADD, SR_U32, SPV_BIN(s, SPV_I_ADD, SR_U32, u, spv_u32(s, 0x7fff)), odd);
+    u32 nan = SPV_BIN(s, SPV_BITWISE_OR, SR_U32, u, spv_u32(s, 0x400000));
+    r = SPV_CHOOSE(s, SR_U32, SPV_BIN(s, SPV_U_LESS_THAN, SR_BOOL, spv_u32(s, 0x7f800000), a), nan,
                    r);
-    return spv_bin(s, SPV_SHIFT_RIGHT_LOGICAL, SR_U32, r, sixteen);
+    return SPV_BIN(s, SPV_SHIFT_RIGHT_LOGICAL, SR_U32, r, sixteen);
 }
 
 u32 spv_to_half(struct spv *s, enum dtype t, u32 x)
@@ -123,11 +123,11 @@ u32 spv_unpack(struct spv *s, enum dtype t, u32 w, u32 i)
 {
     u32 bits = (u32)dtype_size(t) * 8;
     if (t == DT_BOOL) {
-        u32 byte = spv_bin(s, SPV_BITWISE_AND, SR_U32, w, spv_u32(s, 0xffu << i * 8));
-        return spv_bin(s, SPV_I_NOT_EQUAL, SR_BOOL, byte, spv_u32(s, 0));
+        u32 byte = SPV_BIN(s, SPV_BITWISE_AND, SR_U32, w, spv_u32(s, 0xffu << i * 8));
+        return SPV_BIN(s, SPV_I_NOT_EQUAL, SR_BOOL, byte, spv_u32(s, 0));
     }
     enum spirv_op op = dtype_kind(t) == DK_INT ? SPV_BIT_FIELD_S_EXTRACT : SPV_BIT_FIELD_U_EXTRACT;
-    return spv_ins(s, op, spv_type_reg(s, SR_U32), w, spv_u32(s, i * bits), spv_u32(s, bits));
+    return SPV_INS(s, op, spv_type_reg(s, SR_U32), w, spv_u32(s, i * bits), spv_u32(s, bits));
 }
 
 u32 spv_pack(struct spv *s, enum dtype t, const u32 *lane)
@@ -135,7 +135,7 @@ u32 spv_pack(struct spv *s, enum dtype t, const u32 *lane)
     u32 bits = (u32)dtype_size(t) * 8, r = 0;
     for (u32 i = 0; i < 32 / bits; i++) {
         u32 x =
-            t == DT_BOOL ? spv_select(s, SR_U32, lane[i], spv_u32(s, 1), spv_u32(s, 0)) : lane[i];
+            t == DT_BOOL ? SPV_CHOOSE(s, SR_U32, lane[i], spv_u32(s, 1), spv_u32(s, 0)) : lane[i];
         if (!i) {
             r = x;
             continue;

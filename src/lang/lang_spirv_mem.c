@@ -28,8 +28,9 @@ static bool is_non_private(const struct spv *s, const struct spv_array *a)
     return s->is_vulkan && (a->storage == SPV_IN_WORKGROUP || a->is_coherent);
 }
 
-static u32 load_unit(struct spv *s, kval array, u32 type, u32 pointer)
+static u32 load_unit(struct spv *s, kval array, u32 unit, u32 at)
 {
+    u32 type = spv_unit_type(s, array, unit), pointer = spv_pointer(s, array, unit, at);
     const u32 w[] = {type, spv_id(s), pointer, NON_PRIVATE};
     spv_put(&s->code, SPV_LOAD, w, is_non_private(s, s->array[array]) ? 4 : 3);
     return w[1];
@@ -49,18 +50,18 @@ struct place {
 
 static struct place place_of(struct spv *s, u32 size, u32 at)
 {
-    u32 per = 4 / size, inner = spv_bin(s, SPV_BITWISE_AND, SR_U32, at, spv_u32(s, per - 1));
+    u32 per = 4 / size, inner = SPV_BIN(s, SPV_BITWISE_AND, SR_U32, at, spv_u32(s, per - 1));
     return (struct place){
-        spv_bin(s, SPV_SHIFT_RIGHT_LOGICAL, SR_U32, at, spv_u32(s, spv_log2(per))),
-        spv_bin(s, SPV_SHIFT_LEFT_LOGICAL, SR_U32, inner, spv_u32(s, spv_log2(size * 8)))};
+        SPV_BIN(s, SPV_SHIFT_RIGHT_LOGICAL, SR_U32, at, spv_u32(s, spv_log2(per))),
+        SPV_BIN(s, SPV_SHIFT_LEFT_LOGICAL, SR_U32, inner, spv_u32(s, spv_log2(size * 8)))};
 }
 
 static u32 load_within_word(struct spv *s, kval array, u32 at)
 {
     u32 size = s->array[array]->size;
     struct place p = place_of(s, size, at);
-    u32 w = load_unit(s, array, spv_type_reg(s, SR_U32), spv_pointer(s, array, 4, p.word));
-    return spv_bin(s, SPV_SHIFT_RIGHT_LOGICAL, SR_U32, w,
+    u32 w = load_unit(s, array, 4, p.word);
+    return SPV_BIN(s, SPV_SHIFT_RIGHT_LOGICAL, SR_U32, w,
                    p.shift); /* more above it, which goes later */
 }
 
@@ -71,10 +72,10 @@ static void store_within_word(struct spv *s, kval array, u32 at, u32 x)
     struct place p = place_of(s, size, at);
     u32 pointer = spv_pointer(s, array, 4, p.word), ones = spv_u32(s, size == 1 ? 0xff : 0xffff);
     u32 keep =
-        spv_bin(s, SPV_NOT, SR_U32, spv_bin(s, SPV_SHIFT_LEFT_LOGICAL, SR_U32, ones, p.shift), 0);
-    u32 bits = spv_bin(s, SPV_BITWISE_AND, SR_U32, x, ones);
+        SPV_BIN(s, SPV_NOT, SR_U32, SPV_BIN(s, SPV_SHIFT_LEFT_LOGICAL, SR_U32, ones, p.shift), 0);
+    u32 bits = SPV_BIN(s, SPV_BITWISE_AND, SR_U32, x, ones);
     u32 scope = spv_u32(s, s->is_vulkan ? QUEUE_FAMILY : DEVICE), order = spv_u32(s, RELAXED);
-    bits = spv_bin(s, SPV_SHIFT_LEFT_LOGICAL, SR_U32, bits, p.shift);
+    bits = SPV_BIN(s, SPV_SHIFT_LEFT_LOGICAL, SR_U32, bits, p.shift);
     SPV_PUT(&s->code, SPV_ATOMIC_AND, type, spv_id(s), pointer, scope, order, keep);
     SPV_PUT(&s->code, SPV_ATOMIC_OR, type, spv_id(s), pointer, scope, order, bits);
 }
@@ -88,14 +89,14 @@ static u32 lane_of_small(struct spv *s, enum dtype t, u32 x, bool is_clean)
 
 static u32 memory_of_bool(struct spv *s, u32 x)
 {
-    return spv_ins(s, SPV_SELECT, spv_type_reg(s, SR_U32), x, spv_u32(s, 1), spv_u32(s, 0));
+    return SPV_INS(s, SPV_SELECT, spv_type_reg(s, SR_U32), x, spv_u32(s, 1), spv_u32(s, 0));
 }
 
 static u32 load_reg(struct spv *s, kval array, u32 i, u32 at)
 {
     const struct spv_array *a = s->array[array];
     u32 pointer = a->lane_var ? a->lane_var[i] : spv_pointer(s, array, 0, at);
-    return spv_ins(s, SPV_LOAD, spv_reg_type(s, array), pointer, 0, 0);
+    return SPV_INS(s, SPV_LOAD, spv_reg_type(s, array), pointer, 0, 0);
 }
 
 static void store_reg(struct spv *s, kval array, u32 i, u32 at, u32 x)
@@ -111,15 +112,13 @@ static u32 load_element(struct spv *s, kval array, u32 at)
     enum dtype t = elem(s, array);
     if (a->storage == SPV_IN_FUNCTION) return load_reg(s, array, 0, at);
     if (dtype_size(t) >= 4 || a->size == 4) { /* a word each, of whatever type */
-        u32 x = load_unit(s, array, spv_unit_type(s, array, a->size),
-                          spv_pointer(s, array, a->size, at));
+        u32 x = load_unit(s, array, a->size, at);
         return t == DT_BOOL ? spv_unpack(s, t, x, 0) : x;
     }
     if (a->storage == SPV_IN_BUFFER && !spv_can_store_small(s, a->size))
         return lane_of_small(s, t, load_within_word(s, array, at), false);
-    u32 x =
-        load_unit(s, array, spv_unit_type(s, array, a->size), spv_pointer(s, array, a->size, at));
-    return lane_of_small(s, t, spv_bin(s, SPV_U_CONVERT, SR_U32, x, 0), true);
+    u32 x = load_unit(s, array, a->size, at);
+    return lane_of_small(s, t, SPV_BIN(s, SPV_U_CONVERT, SR_U32, x, 0), true);
 }
 
 static void store_element(struct spv *s, kval array, u32 at, u32 x)
@@ -137,7 +136,7 @@ static void store_element(struct spv *s, kval array, u32 at, u32 x)
         return;
     }
     u32 type = spv_unit_type(s, array, a->size);
-    if (is_small) x = spv_ins(s, SPV_U_CONVERT, type, x, 0, 0);
+    if (is_small) x = SPV_INS(s, SPV_U_CONVERT, type, x, 0, 0);
     store_unit(s, array, spv_pointer(s, array, a->size, at), x);
 }
 
@@ -165,7 +164,7 @@ static u32 stored_lane(struct spv *s, const struct access *x, u32 i)
 static u32 unit_index(struct spv *s, const struct access *x, u32 j)
 {
     u32 first = spv_quot(s, x->base, spv_log2(x->unit / x->a->size));
-    return j ? spv_bin(s, SPV_I_ADD, SR_U32, first, spv_u32(s, j)) : first;
+    return j ? SPV_BIN(s, SPV_I_ADD, SR_U32, first, spv_u32(s, j)) : first;
 }
 
 static void load_parts(struct spv *s, const struct access *x, u32 j, u32 id)
@@ -185,10 +184,9 @@ static void load_parts(struct spv *s, const struct access *x, u32 j, u32 id)
 
 static void load_wide(struct spv *s, const struct access *x)
 {
-    u32 type = spv_unit_type(s, x->array, x->unit), n = x->lanes * x->a->size / x->unit;
+    u32 n = x->lanes * x->a->size / x->unit;
     for (u32 j = 0; j < n; j++) {
-        u32 pointer = spv_pointer(s, x->array, x->unit, unit_index(s, x, j));
-        load_parts(s, x, j, load_unit(s, x->array, type, pointer));
+        load_parts(s, x, j, load_unit(s, x->array, x->unit, unit_index(s, x, j)));
     }
 }
 
@@ -212,7 +210,7 @@ static void store_wide(struct spv *s, const struct access *x)
 static u32 is_valid(struct spv *s, const struct access *x, u32 i)
 {
     u32 n = spv_lane_as(s, x->n, 0, SR_U32);
-    return spv_ins(s, SPV_S_LESS_THAN, spv_type_reg(s, SR_BOOL), spv_u32(s, i), n, 0);
+    return SPV_INS(s, SPV_S_LESS_THAN, spv_type_reg(s, SR_BOOL), spv_u32(s, i), n, 0);
 }
 
 static u32 lane_index(struct spv *s, const struct access *x, u32 i)
@@ -226,10 +224,10 @@ static u32 load_guarded_lane(struct spv *s, const struct access *x, u32 i)
     enum spv_reg r = element_reg(s, x->array);
     u32 type = spv_type_reg(s, r), valid = is_valid(s, x, i);
     u32 at =
-        spv_ins(s, SPV_SELECT, spv_type_reg(s, SR_U32), valid, lane_index(s, x, i), spv_u32(s, 0));
+        SPV_INS(s, SPV_SELECT, spv_type_reg(s, SR_U32), valid, lane_index(s, x, i), spv_u32(s, 0));
     bool is_float = r == SR_F32 || r == SR_F64;
     u32 zero = is_float ? spv_const_f(s, r, 0) : spv_const_i(s, r, 0);
-    return spv_ins(s, SPV_SELECT, type, valid, load_element(s, x->array, at), zero);
+    return SPV_INS(s, SPV_SELECT, type, valid, load_element(s, x->array, at), zero);
 }
 
 static void load_guarded(struct spv *s, const struct access *x)
@@ -261,7 +259,7 @@ static struct fork fork_open(struct spv *s, const struct access *x)
 {
     struct fork f = {spv_id(s), spv_id(s), spv_id(s), 0};
     u32 n = spv_lane_as(s, x->n, 0, SR_U32), bool_type = spv_type_reg(s, SR_BOOL);
-    u32 all = spv_ins(s, SPV_S_LESS_THAN_EQUAL, bool_type, spv_u32(s, x->lanes), n, 0);
+    u32 all = SPV_INS(s, SPV_S_LESS_THAN_EQUAL, bool_type, spv_u32(s, x->lanes), n, 0);
     SPV_PUT(&s->code, SPV_SELECTION_MERGE, f.merge, 0);
     SPV_PUT(&s->code, SPV_BRANCH_CONDITIONAL, all, f.full, f.part);
     spv_label(s, f.full);
@@ -336,8 +334,8 @@ static u32 reg_index(struct spv *s, const struct access *x, u32 i)
 {
     if (x->a->lane_var) return 0;
     u32 at = spv_lane_as(s, x->index, 0, SR_U32);
-    if (x->a->per > 1) at = spv_bin(s, SPV_I_MUL, SR_U32, at, spv_u32(s, x->a->per));
-    return i ? spv_bin(s, SPV_I_ADD, SR_U32, at, spv_u32(s, i)) : at;
+    if (x->a->per > 1) at = SPV_BIN(s, SPV_I_MUL, SR_U32, at, spv_u32(s, x->a->per));
+    return i ? SPV_BIN(s, SPV_I_ADD, SR_U32, at, spv_u32(s, i)) : at;
 }
 
 static void load_vector(struct spv *s, const struct access *x)
@@ -396,6 +394,8 @@ void spv_store(struct spv *s, kval v)
     else if (x.n) store_partial(s, &x);
     else if (x.unit > x.a->size) store_wide(s, &x);
     else
-        for (u32 l = 0; l < x.lanes; l++)
-            store_element(s, x.array, lane_index(s, &x, l), stored_lane(s, &x, l));
+        for (u32 l = 0; l < x.lanes; l++) {
+            u32 at = lane_index(s, &x, l);
+            store_element(s, x.array, at, stored_lane(s, &x, l));
+        }
 }

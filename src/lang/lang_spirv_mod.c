@@ -157,29 +157,27 @@ u32 spv_const_f(struct spv *s, enum spv_reg r, double v)
 
 /* Instructions of the function. */
 
-u32 spv_ins(struct spv *s, enum spirv_op op, u32 type, u32 a, u32 b, u32 c)
+u32 spv_ins(struct spv *s, enum spirv_op op, const u32 arg[4])
 {
-    const u32 w[] = {type, spv_id(s), a, b, c};
-    u32 n = a ? b ? c ? 5 : 4 : 3 : 2;
-    spv_put(&s->code, op, w, n);
+    const u32 w[] = {arg[0], spv_id(s), arg[1], arg[2], arg[3]};
+    spv_put(&s->code, op, w, arg[1] ? arg[2] ? arg[3] ? 5 : 4 : 3 : 2);
     return w[1];
 }
 
-u32 spv_bin(struct spv *s, enum spirv_op op, enum spv_reg r, u32 a, u32 b)
+u32 spv_bin(struct spv *s, enum spirv_op op, enum spv_reg r, const u32 arg[2])
 {
-    return spv_ins(s, op, spv_type_reg(s, r), a, b, 0);
+    return SPV_INS(s, op, spv_type_reg(s, r), arg[0], arg[1]);
 }
 
-u32 spv_select(struct spv *s, enum spv_reg r, u32 cond, u32 a, u32 b)
+u32 spv_choose(struct spv *s, enum spv_reg r, const u32 arg[3])
 {
-    return spv_ins(s, SPV_SELECT, spv_type_reg(s, r), cond, a, b);
+    return SPV_INS(s, SPV_SELECT, spv_type_reg(s, r), arg[0], arg[1], arg[2]);
 }
 
-u32 spv_ext(struct spv *s, u32 number, u32 type, u32 a, u32 b, u32 c)
+u32 spv_ext(struct spv *s, u32 number, const u32 arg[4])
 {
-    const u32 w[] = {type, spv_id(s), spv_glsl(s), number, a, b, c};
-    u32 n = b ? c ? 7 : 6 : 5;
-    spv_put(&s->code, SPV_EXT_INST, w, n);
+    const u32 w[] = {arg[0], spv_id(s), spv_glsl(s), number, arg[1], arg[2], arg[3]};
+    spv_put(&s->code, SPV_EXT_INST, w, arg[2] ? arg[3] ? 7 : 6 : 5);
     return w[1];
 }
 

@@ -51,7 +51,7 @@ u32 spv_wrap(struct spv *s, enum dtype t, u32 x)
     u32 bits = (u32)dtype_size(t) * 8;
     if (!dtype_is_int(t) || bits >= 32) return x;
     enum spirv_op op = is_signed(t) ? SPV_BIT_FIELD_S_EXTRACT : SPV_BIT_FIELD_U_EXTRACT;
-    return spv_ins(s, op, spv_type_reg(s, SR_U32), x, spv_u32(s, 0), spv_u32(s, bits));
+    return SPV_INS(s, op, spv_type_reg(s, SR_U32), x, spv_u32(s, 0), spv_u32(s, bits));
 }
 
 /* Operators that one instruction does. */
@@ -92,7 +92,7 @@ static enum spirv_op spelling_of(enum kir_op op, enum dtype t)
 static u32 by_spelling(struct spv *s, enum kir_op op, enum dtype t, enum spv_reg r, const u32 *x)
 {
     bool is_test = kir_op_info(op)->rule == 'B', is_unary = kir_op_info(op)->n_args == 1;
-    u32 id = spv_bin(s, spelling_of(op, t), is_test ? SR_BOOL : r, x[0], is_unary ? 0 : x[1]);
+    u32 id = SPV_BIN(s, spelling_of(op, t), is_test ? SR_BOOL : r, x[0], is_unary ? 0 : x[1]);
     bool rounds = op == KI_ADD || op == KI_SUB || op == KI_MUL || op == KI_DIV;
     if (rounds && dtype_is_float(t))
         SPV_PUT(&s->decorations, SPV_DECORATE, id, SPV_DEC_NO_CONTRACTION);
@@ -103,13 +103,13 @@ static u32 by_spelling(struct spv *s, enum kir_op op, enum dtype t, enum spv_reg
 
 static u32 less(struct spv *s, enum dtype t, u32 a, u32 b)
 {
-    return spv_bin(s, spelling_of(KI_LT, t), SR_BOOL, a, b);
+    return SPV_BIN(s, spelling_of(KI_LT, t), SR_BOOL, a, b);
 }
 
 static u32 extreme(struct spv *s, enum kir_op op, enum dtype t, enum spv_reg r, const u32 *x)
 {
     u32 first = op == KI_MIN ? less(s, t, x[0], x[1]) : less(s, t, x[1], x[0]);
-    return spv_select(s, r, first, x[0], x[1]);
+    return SPV_CHOOSE(s, r, first, x[0], x[1]);
 }
 
 /* The quotient truncated to zero. The least value by -1 must wrap, which OpSDiv does not promise:
@@ -117,24 +117,24 @@ static u32 extreme(struct spv *s, enum kir_op op, enum dtype t, enum spv_reg r, 
 static u32 quotient(struct spv *s, enum dtype t, enum spv_reg r, const u32 *x)
 {
     bool may_overflow = t == DT_I32 || (t == DT_I64 && r == SR_U64);
-    if (!may_overflow) return spv_wrap(s, t, spv_bin(s, SPV_S_DIV, r, x[0], x[1]));
-    u32 is_minus = spv_bin(s, SPV_I_EQUAL, SR_BOOL, x[1], spv_const_i(s, r, -1));
-    u32 by = spv_select(s, r, is_minus, spv_const_i(s, r, 1), x[1]);
-    u32 q = spv_bin(s, SPV_S_DIV, r, x[0], by);
-    return spv_select(s, r, is_minus, spv_bin(s, SPV_S_NEGATE, r, x[0], 0), q);
+    if (!may_overflow) return spv_wrap(s, t, SPV_BIN(s, SPV_S_DIV, r, x[0], x[1]));
+    u32 is_minus = SPV_BIN(s, SPV_I_EQUAL, SR_BOOL, x[1], spv_const_i(s, r, -1));
+    u32 by = SPV_CHOOSE(s, r, is_minus, spv_const_i(s, r, 1), x[1]);
+    u32 q = SPV_BIN(s, SPV_S_DIV, r, x[0], by);
+    return SPV_CHOOSE(s, r, is_minus, SPV_BIN(s, SPV_S_NEGATE, r, x[0], 0), q);
 }
 
 static u32 remainder_int(struct spv *s, enum dtype t, enum spv_reg r, const u32 *x)
 {
-    u32 back = spv_bin(s, SPV_I_MUL, r, quotient(s, t, r, x), x[1]);
-    return spv_wrap(s, t, spv_bin(s, SPV_I_SUB, r, x[0], back));
+    u32 back = SPV_BIN(s, SPV_I_MUL, r, quotient(s, t, r, x), x[1]);
+    return spv_wrap(s, t, SPV_BIN(s, SPV_I_SUB, r, x[0], back));
 }
 
 static u32 magnitude(struct spv *s, enum dtype t, enum spv_reg r, u32 x)
 {
     if (!is_signed(t)) return x;
     u32 is_less = less(s, t, x, spv_const_i(s, r, 0));
-    return spv_wrap(s, t, spv_select(s, r, is_less, spv_bin(s, SPV_S_NEGATE, r, x, 0), x));
+    return spv_wrap(s, t, SPV_CHOOSE(s, r, is_less, SPV_BIN(s, SPV_S_NEGATE, r, x, 0), x));
 }
 
 /* Loops. Vulkan's own remainder of floats is as good as x - y*trunc(x/y), and there is no power of
@@ -195,15 +195,15 @@ static u32 power_int(struct spv *s, enum dtype t, enum spv_reg r, const u32 *x)
     loop_value(s, &l, r, base, x[0], base2);
     loop_value(s, &l, r, n, x[1], n2);
     loop_value(s, &l, r, result, one, result2);
-    loop_while(s, &l, spv_bin(s, has_sign ? SPV_S_LESS_THAN : SPV_U_LESS_THAN, SR_BOOL, zero, n));
+    loop_while(s, &l, SPV_BIN(s, has_sign ? SPV_S_LESS_THAN : SPV_U_LESS_THAN, SR_BOOL, zero, n));
     loop_next(s, &l);
-    u32 odd = spv_bin(s, SPV_I_NOT_EQUAL, SR_BOOL, spv_bin(s, SPV_BITWISE_AND, r, n, one), zero);
-    u32 more = spv_bin(s, SPV_I_MUL, r, result, base);
+    u32 odd = SPV_BIN(s, SPV_I_NOT_EQUAL, SR_BOOL, SPV_BIN(s, SPV_BITWISE_AND, r, n, one), zero);
+    u32 more = SPV_BIN(s, SPV_I_MUL, r, result, base);
     SPV_PUT(&s->code, SPV_SELECT, type, result2, odd, more, result);
     put_as(s, SPV_I_MUL, r, base2, base, base);
     put_as(s, SPV_SHIFT_RIGHT_LOGICAL, r, n2, n, one);
     loop_close(s, &l);
-    if (is_signed(t)) result = spv_select(s, r, less(s, t, x[1], zero), zero, result);
+    if (is_signed(t)) result = SPV_CHOOSE(s, r, less(s, t, x[1], zero), zero, result);
     return spv_wrap(s, t, result);
 }
 
@@ -222,14 +222,14 @@ static struct format format_of(enum spv_reg r)
 /* d times the power of two that makes it the largest such product up to r, where 0 < d <= r. */
 static u32 largest_multiple(struct spv *s, const struct format *f, enum spv_reg r, u32 d, u32 rest)
 {
-    u32 exponent = spv_bin(s, SPV_BITWISE_AND, f->bits, spv_bin(s, SPV_BITCAST, f->bits, rest, 0),
+    u32 exponent = SPV_BIN(s, SPV_BITWISE_AND, f->bits, SPV_BIN(s, SPV_BITCAST, f->bits, rest, 0),
                            spv_const_i(s, f->bits, (i64)f->exponent));
-    u32 mantissa = spv_bin(s, SPV_BITWISE_AND, f->bits, spv_bin(s, SPV_BITCAST, f->bits, d, 0),
+    u32 mantissa = SPV_BIN(s, SPV_BITWISE_AND, f->bits, SPV_BIN(s, SPV_BITCAST, f->bits, d, 0),
                            spv_const_i(s, f->bits, (i64)f->mantissa));
-    u32 u = spv_bin(s, SPV_BITWISE_OR, f->bits, exponent, mantissa);
-    u32 half = spv_bin(s, SPV_I_SUB, f->bits, u, spv_const_i(s, f->bits, (i64)(f->mantissa + 1)));
-    u32 is_over = spv_bin(s, SPV_F_ORD_LESS_THAN, SR_BOOL, rest, spv_bin(s, SPV_BITCAST, r, u, 0));
-    return spv_bin(s, SPV_BITCAST, r, spv_select(s, f->bits, is_over, half, u), 0);
+    u32 u = SPV_BIN(s, SPV_BITWISE_OR, f->bits, exponent, mantissa);
+    u32 half = SPV_BIN(s, SPV_I_SUB, f->bits, u, spv_const_i(s, f->bits, (i64)(f->mantissa + 1)));
+    u32 is_over = SPV_BIN(s, SPV_F_ORD_LESS_THAN, SR_BOOL, rest, SPV_BIN(s, SPV_BITCAST, r, u, 0));
+    return SPV_BIN(s, SPV_BITCAST, r, SPV_CHOOSE(s, f->bits, is_over, half, u), 0);
 }
 
 /* Exact, as fmod: one subtraction for every bit of the quotient that is 1. Denormal divisors count
@@ -238,44 +238,44 @@ static u32 remainder_float(struct spv *s, enum spv_reg r, const u32 *x)
 {
     struct format f = format_of(r);
     u32 type = spv_type_reg(s, r), rest = spv_id(s), rest2 = spv_id(s);
-    u32 a = spv_ext(s, GLSL_FABS, type, x[0], 0, 0), d = spv_ext(s, GLSL_FABS, type, x[1], 0, 0);
+    u32 a = SPV_EXT(s, GLSL_FABS, type, x[0], 0, 0), d = SPV_EXT(s, GLSL_FABS, type, x[1], 0, 0);
     u32 is_finite =
-        spv_bin(s, SPV_F_ORD_LESS_THAN, SR_BOOL, a, spv_const_f(s, r, (double)INFINITY));
-    u32 is_divisor = spv_bin(s, SPV_F_ORD_LESS_THAN_EQUAL, SR_BOOL, spv_const_f(s, r, f.tiny), d);
-    u32 is_valid = spv_bin(s, SPV_LOGICAL_AND, SR_BOOL, is_finite, is_divisor);
-    a = spv_select(s, r, is_valid, a, spv_const_f(s, r, 0));
-    d = spv_select(s, r, is_valid, d, spv_const_f(s, r, 1));
+        SPV_BIN(s, SPV_F_ORD_LESS_THAN, SR_BOOL, a, spv_const_f(s, r, (double)INFINITY));
+    u32 is_divisor = SPV_BIN(s, SPV_F_ORD_LESS_THAN_EQUAL, SR_BOOL, spv_const_f(s, r, f.tiny), d);
+    u32 is_valid = SPV_BIN(s, SPV_LOGICAL_AND, SR_BOOL, is_finite, is_divisor);
+    a = SPV_CHOOSE(s, r, is_valid, a, spv_const_f(s, r, 0));
+    d = SPV_CHOOSE(s, r, is_valid, d, spv_const_f(s, r, 1));
     struct loop l = loop_open(s);
     loop_value(s, &l, r, rest, a, rest2);
-    loop_while(s, &l, spv_bin(s, SPV_F_ORD_LESS_THAN_EQUAL, SR_BOOL, d, rest));
+    loop_while(s, &l, SPV_BIN(s, SPV_F_ORD_LESS_THAN_EQUAL, SR_BOOL, d, rest));
     loop_next(s, &l);
     put_as(s, SPV_F_SUB, r, rest2, rest, largest_multiple(s, &f, r, d, rest));
     loop_close(s, &l);
-    u32 sign = spv_bin(s, SPV_BITWISE_AND, f.bits, spv_bin(s, SPV_BITCAST, f.bits, x[0], 0),
+    u32 sign = SPV_BIN(s, SPV_BITWISE_AND, f.bits, SPV_BIN(s, SPV_BITCAST, f.bits, x[0], 0),
                        spv_const_i(s, f.bits, (i64)f.sign));
-    u32 u = spv_bin(s, SPV_BITWISE_OR, f.bits, spv_bin(s, SPV_BITCAST, f.bits, rest, 0), sign);
-    return spv_select(s, r, is_valid, spv_bin(s, SPV_BITCAST, r, u, 0),
+    u32 u = SPV_BIN(s, SPV_BITWISE_OR, f.bits, SPV_BIN(s, SPV_BITCAST, f.bits, rest, 0), sign);
+    return SPV_CHOOSE(s, r, is_valid, SPV_BIN(s, SPV_BITCAST, r, u, 0),
                       spv_const_f(s, r, (double)NAN));
 }
 
 static u32 is_special(struct spv *s, enum kir_op op, enum spv_reg r, u32 x)
 {
-    if (r == SR_F64) return spv_bin(s, op == KI_ISNAN ? SPV_IS_NAN : SPV_IS_INF, SR_BOOL, x, 0);
-    u32 u = spv_bin(s, SPV_BITCAST, SR_U32, x, 0), inf = spv_u32(s, 0x7f800000);
-    u = spv_bin(s, SPV_BITWISE_AND, SR_U32, u, spv_u32(s, 0x7fffffff));
-    if (op == KI_ISINF) return spv_bin(s, SPV_I_EQUAL, SR_BOOL, u, inf);
-    return spv_bin(s, SPV_U_LESS_THAN, SR_BOOL, inf, u);
+    if (r == SR_F64) return SPV_BIN(s, op == KI_ISNAN ? SPV_IS_NAN : SPV_IS_INF, SR_BOOL, x, 0);
+    u32 u = SPV_BIN(s, SPV_BITCAST, SR_U32, x, 0), inf = spv_u32(s, 0x7f800000);
+    u = SPV_BIN(s, SPV_BITWISE_AND, SR_U32, u, spv_u32(s, 0x7fffffff));
+    if (op == KI_ISINF) return SPV_BIN(s, SPV_I_EQUAL, SR_BOOL, u, inf);
+    return SPV_BIN(s, SPV_U_LESS_THAN, SR_BOOL, inf, u);
 }
 
 static u32 multiply_add(struct spv *s, enum dtype t, enum spv_reg r, const u32 *x)
 {
     u32 type = spv_type_reg(s, r);
     if (!dtype_is_float(t)) {
-        u32 product = spv_ins(s, SPV_I_MUL, type, x[0], x[1], 0);
-        return spv_wrap(s, t, spv_ins(s, SPV_I_ADD, type, product, x[2], 0));
+        u32 product = SPV_INS(s, SPV_I_MUL, type, x[0], x[1], 0);
+        return spv_wrap(s, t, SPV_INS(s, SPV_I_ADD, type, product, x[2], 0));
     }
-    if (s->caps->has_fma) return spv_ext(s, GLSL_FMA, type, x[0], x[1], x[2]);
-    return spv_ins(s, SPV_F_ADD, type, spv_ins(s, SPV_F_MUL, type, x[0], x[1], 0), x[2], 0);
+    if (s->caps->has_fma) return SPV_EXT(s, GLSL_FMA, type, x[0], x[1], x[2]);
+    return SPV_INS(s, SPV_F_ADD, type, SPV_INS(s, SPV_F_MUL, type, x[0], x[1], 0), x[2], 0);
 }
 
 /* Functions that GLSL.std.450 has for all floats, exact or as good as the target's division.
@@ -286,7 +286,7 @@ static u32 function_of(struct spv *s, enum kir_op op, enum spv_reg r, const u32 
         [KI_ABS] = GLSL_FABS,  [KI_SQRT] = GLSL_SQRT,   [KI_FLOOR] = GLSL_FLOOR,
         [KI_CEIL] = GLSL_CEIL, [KI_TRUNC] = GLSL_TRUNC, [KI_RINT] = GLSL_ROUND_EVEN,
     };
-    if (glsl[op]) return spv_ext(s, glsl[op], spv_type_reg(s, r), x[0], 0, 0);
+    if (glsl[op]) return SPV_EXT(s, glsl[op], spv_type_reg(s, r), x[0], 0, 0);
     err_set(s->err, ERR_UNSUPPORTED, "kernel '%.*s' holds '%s', which is to be expanded first",
             STR_ARG(s->k->name), kir_op_info(op)->name);
     return x[0];
@@ -310,7 +310,7 @@ u32 spv_scalar(struct spv *s, enum kir_op op, enum dtype t, enum spv_reg r, cons
     case KI_ISNAN:
     case KI_ISINF: return is_special(s, op, r, x[0]);
     case KI_FMA: return multiply_add(s, t, r, x);
-    case KI_SELECT: return spv_select(s, r, x[0], x[1], x[2]);
+    case KI_SELECT: return SPV_CHOOSE(s, r, x[0], x[1], x[2]);
     default: break;
     }
     return function_of(s, op, r, x);
@@ -323,22 +323,22 @@ static u32 cast_to_bool(struct spv *s, enum dtype from, enum spv_reg r, u32 x)
     if (from == DT_BOOL) return x;
     if (spv_is_half(from)) x = spv_from_half(s, from, x), r = SR_F32;
     bool is_float = r == SR_F32 || r == SR_F64;
-    if (is_float) return spv_bin(s, SPV_F_UNORD_NOT_EQUAL, SR_BOOL, x, spv_const_f(s, r, 0));
-    return spv_bin(s, SPV_I_NOT_EQUAL, SR_BOOL, x, spv_const_i(s, r, 0));
+    if (is_float) return SPV_BIN(s, SPV_F_UNORD_NOT_EQUAL, SR_BOOL, x, spv_const_f(s, r, 0));
+    return SPV_BIN(s, SPV_I_NOT_EQUAL, SR_BOOL, x, spv_const_i(s, r, 0));
 }
 
 static u32 cast_from_bool(struct spv *s, enum dtype to, enum spv_reg r, u32 x)
 {
     if (r == SR_F32 || r == SR_F64)
-        return spv_select(s, r, x, spv_const_f(s, r, 1), spv_const_f(s, r, 0));
+        return SPV_CHOOSE(s, r, x, spv_const_f(s, r, 1), spv_const_f(s, r, 0));
     i64 one = to == DT_F16 ? f16_from_f32(1) : to == DT_BF16 ? bf16_from_f32(1) : 1;
-    return spv_select(s, r, x, spv_const_i(s, r, one), spv_const_i(s, r, 0));
+    return SPV_CHOOSE(s, r, x, spv_const_i(s, r, one), spv_const_i(s, r, 0));
 }
 
 static u32 int_to_int(struct spv *s, enum dtype from, enum dtype to, const enum spv_reg r[2], u32 x)
 {
     bool extends = is_signed(from) && r[0] != r[1] && r[1] == SR_U64;
-    if (r[0] != r[1]) x = spv_bin(s, extends ? SPV_S_CONVERT : SPV_U_CONVERT, r[1], x, 0);
+    if (r[0] != r[1]) x = SPV_BIN(s, extends ? SPV_S_CONVERT : SPV_U_CONVERT, r[1], x, 0);
     bool fits = dtype_size(from) < dtype_size(to) && (is_signed(to) || !is_signed(from));
     return from == to || fits ? x : spv_wrap(s, to, x);
 }
@@ -348,7 +348,7 @@ static u32 float_to_int(struct spv *s, enum dtype to, enum spv_reg r, u32 x)
 {
     bool is_unsigned = to == DT_U32 || to == DT_U64;
     return spv_wrap(s, to,
-                    spv_bin(s, is_unsigned ? SPV_CONVERT_F_TO_U : SPV_CONVERT_F_TO_S, r, x, 0));
+                    SPV_BIN(s, is_unsigned ? SPV_CONVERT_F_TO_U : SPV_CONVERT_F_TO_S, r, x, 0));
 }
 
 u32 spv_cast(struct spv *s, kval v, u32 x)
@@ -364,8 +364,8 @@ u32 spv_cast(struct spv *s, kval v, u32 x)
     if (dtype_is_int(to)) return float_to_int(s, to, r[1], x);
     enum spv_reg target = to == DT_F64 ? SR_F64 : SR_F32;
     if (dtype_is_int(from))
-        x = spv_bin(s, is_signed(from) ? SPV_CONVERT_S_TO_F : SPV_CONVERT_U_TO_F, target, x, 0);
-    else if (r[0] != target) x = spv_bin(s, SPV_F_CONVERT, target, x, 0);
+        x = SPV_BIN(s, is_signed(from) ? SPV_CONVERT_S_TO_F : SPV_CONVERT_U_TO_F, target, x, 0);
+    else if (r[0] != target) x = SPV_BIN(s, SPV_F_CONVERT, target, x, 0);
     return spv_is_half(to) ? spv_to_half(s, to, x) : x;
 }
 
@@ -376,7 +376,7 @@ u32 spv_bits(struct spv *s, enum dtype from, enum dtype to, u32 x)
         enum spv_reg r = dtype_size(to) == 8 ? is_float ? SR_F64 : SR_U64
                          : is_float          ? SR_F32
                                              : SR_U32;
-        return spv_bin(s, SPV_BITCAST, r, x, 0);
+        return SPV_BIN(s, SPV_BITCAST, r, x, 0);
     }
     return spv_wrap(s, to, x); /* from other small types: their low bits, extended anew */
 }

@@ -185,7 +185,7 @@ static u32 position(struct spv *s, enum spirv_builtin b, u32 i)
     if (*slot) return *slot;
     struct buf body = to_prologue(s);
     u32 type = spv_type_reg(s, SR_U32), vec = spv_type_vec(s, type, 3), id = spv_id(s);
-    u32 all = spv_ins(s, SPV_LOAD, vec, builtin_var(s, b, vec), 0, 0);
+    u32 all = SPV_INS(s, SPV_LOAD, vec, builtin_var(s, b, vec), 0, 0);
     SPV_PUT(&s->code, SPV_COMPOSITE_EXTRACT, type, id, all, i);
     to_body(s, body);
     return *slot = id;
@@ -202,7 +202,7 @@ u32 spv_subgroup(struct spv *s, bool is_lane)
     spv_need(s, SPV_CAP_SUBGROUP);
     struct buf body = to_prologue(s);
     u32 var = builtin_var(s, is_lane ? SPV_BI_LANE : SPV_BI_SUBGROUP_ID, type);
-    *slot = spv_ins(s, SPV_LOAD, type, var, 0, 0);
+    *slot = SPV_INS(s, SPV_LOAD, type, var, 0, 0);
     to_body(s, body);
     return *slot;
 }
@@ -234,7 +234,7 @@ static u32 ramp_lane(struct spv *s, kval v, u32 i)
     enum spv_reg r = spv_reg(s, v);
     u32 base = spv_lane_as(s, x->a, 0, r);
     if (!i) return base;
-    return spv_ins(s, SPV_I_ADD, spv_type_reg(s, r), base, spv_const_i(s, r, x->imm.i * i), 0);
+    return SPV_INS(s, SPV_I_ADD, spv_type_reg(s, r), base, spv_const_i(s, r, x->imm.i * i), 0);
 }
 
 /* A lane that nobody has made yet. */
@@ -261,7 +261,7 @@ u32 spv_lane(struct spv *s, kval v, u32 i)
 u32 spv_resize(struct spv *s, u32 id, enum spv_reg from, enum spv_reg to)
 {
     if (from == to) return id;
-    return spv_bin(s, to == SR_U64 ? SPV_S_CONVERT : SPV_U_CONVERT, to, id, 0);
+    return SPV_BIN(s, to == SR_U64 ? SPV_S_CONVERT : SPV_U_CONVERT, to, id, 0);
 }
 
 u32 spv_lane_as(struct spv *s, kval v, u32 i, enum spv_reg r)
@@ -293,12 +293,12 @@ static u32 make_quot(struct spv *s, kval v, u32 log2)
     i64 c, unit = (i64)1 << log2;
     bool is_sum = x->op == KI_ADD && !s->wide[v] && kir_multiple(s->k, x->a) >= unit;
     if (is_sum && kir_multiple(s->k, x->b) >= unit)
-        return spv_ins(s, SPV_I_ADD, type, spv_quot(s, x->a, log2), spv_quot(s, x->b, log2), 0);
+        return SPV_INS(s, SPV_I_ADD, type, spv_quot(s, x->a, log2), spv_quot(s, x->b, log2), 0);
     if (x->op == KI_MUL && !s->wide[v] && kir_is_const(s->k, x->b, &c) && c % unit == 0) {
         u32 a = spv_lane_as(s, x->a, 0, SR_U32);
-        return c == unit ? a : spv_ins(s, SPV_I_MUL, type, a, spv_u32(s, (u32)(c / unit)), 0);
+        return c == unit ? a : SPV_INS(s, SPV_I_MUL, type, a, spv_u32(s, (u32)(c / unit)), 0);
     }
-    return spv_ins(s, SPV_SHIFT_RIGHT_ARITHMETIC, type, spv_lane_as(s, v, 0, SR_U32),
+    return SPV_INS(s, SPV_SHIFT_RIGHT_ARITHMETIC, type, spv_lane_as(s, v, 0, SR_U32),
                    spv_u32(s, log2), 0);
 }
 
