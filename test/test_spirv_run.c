@@ -50,6 +50,8 @@ static u64 seed(void)
     return os_env("QUERN_TEST_SEED") ? (u64)atoll(os_env("QUERN_TEST_SEED")) : 3000;
 }
 
+/* Mesa's software device takes a divisor that it finds to be always 0 for undefined; with many seeds
+   one in some hundred kernels shows that. */
 static void random_kernels(struct bed *b, const struct caps *c, u64 first)
 {
     for (i64 i = 0; i < n_random(); i++) {

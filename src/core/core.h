@@ -425,7 +425,7 @@ struct caps {
     bool has_subgroup;   /* sums, extremes and shuffles within a subgroup */
     bool has_f16, has_f64, has_i8, has_i16, has_i64; /* arithmetic and storage */
     bool has_rte_f16;    /* conversion to f16 can be told to round to nearest even */
-    bool has_nan;        /* f32 arithmetic can be told to keep NaN, infinities and the sign of zero */
+    bool has_nan;        /* f32 and f64 can be told to keep NaN, infinities and the sign of zero */
     /* Matrix units: "MxNxK:a,b,c,d" words, element types of A, B, C and the result, held by a
        subgroup; empty: none */
     char matrix[1024];

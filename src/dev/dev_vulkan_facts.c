@@ -399,7 +399,8 @@ void vulkan_caps(const struct vulkan_facts *f, struct caps *c)
     c->has_i16 = on->storage16.storageBuffer16BitAccess && on->core.features.shaderInt16;
     c->has_i64 = on->core.features.shaderInt64;
     c->has_rte_f16 = f->prop.floats.shaderRoundingModeRTEFloat16;
-    c->has_nan = f->prop.floats.shaderSignedZeroInfNanPreserveFloat32;
+    c->has_nan = f->prop.floats.shaderSignedZeroInfNanPreserveFloat32 &&
+                 (!c->has_f64 || f->prop.floats.shaderSignedZeroInfNanPreserveFloat64);
     c->spirv = spirv_version(f->version);
     if (on->memory_model.vulkanMemoryModel) memcpy(c->matrix, f->matrix, sizeof c->matrix);
 }

@@ -198,12 +198,14 @@ static void put_memory_model(struct spv *s, struct buf *out)
 
 static void put_modes(struct spv *s)
 {
-    bool rounds = has_capability(s, SPV_CAP_ROUND_EVEN);
+    bool rounds = has_capability(s, SPV_CAP_ROUND_EVEN), has_f64 = has_capability(s, SPV_CAP_F64);
     if (s->caps->has_nan) spv_need(s, SPV_CAP_KEEP_NAN);
     for (u32 i = 0; i < s->function.n; i++) {
         u32 f = s->function.v[i];
         if (rounds) SPV_PUT(&s->modes, SPV_EXECUTION_MODE, f, SPV_MODE_ROUND_EVEN, 16);
-        if (s->caps->has_nan) SPV_PUT(&s->modes, SPV_EXECUTION_MODE, f, SPV_MODE_KEEP_NAN, 32);
+        if (!s->caps->has_nan) continue;
+        SPV_PUT(&s->modes, SPV_EXECUTION_MODE, f, SPV_MODE_KEEP_NAN, 32);
+        if (has_f64) SPV_PUT(&s->modes, SPV_EXECUTION_MODE, f, SPV_MODE_KEEP_NAN, 64);
     }
 }
 

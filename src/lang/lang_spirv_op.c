@@ -258,11 +258,28 @@ static u32 remainder_float(struct spv *s, enum spv_reg r, const u32 *x)
                       spv_const_f(s, r, (double)NAN));
 }
 
+/* The upper word of an f64's magnitude, its last bit set where the lower word is not 0: that
+   compares with infinity as the whole does. */
+static u32 high_word(struct spv *s, u32 x)
+{
+    u32 type = spv_type_reg(s, SR_U32), part[2] = {spv_id(s), spv_id(s)};
+    u32 pair = SPV_INS(s, SPV_BITCAST, spv_type_vec(s, type, 2), x);
+    for (u32 i = 0; i < 2; i++) SPV_PUT(&s->code, SPV_COMPOSITE_EXTRACT, type, part[i], pair, i);
+    u32 has_rest = SPV_BIN(s, SPV_I_NOT_EQUAL, SR_BOOL, part[0], spv_u32(s, 0));
+    u32 rest = SPV_CHOOSE(s, SR_U32, has_rest, spv_u32(s, 1), spv_u32(s, 0));
+    u32 high = SPV_BIN(s, SPV_BITWISE_AND, SR_U32, part[1], spv_u32(s, 0x7fffffff));
+    return SPV_BIN(s, SPV_BITWISE_OR, SR_U32, high, rest);
+}
+
 static u32 is_special(struct spv *s, enum kir_op op, enum spv_reg r, u32 x)
 {
-    if (r == SR_F64) return SPV_BIN(s, op == KI_ISNAN ? SPV_IS_NAN : SPV_IS_INF, SR_BOOL, x, 0);
-    u32 u = SPV_BIN(s, SPV_BITCAST, SR_U32, x, 0), inf = spv_u32(s, 0x7f800000);
-    u = SPV_BIN(s, SPV_BITWISE_AND, SR_U32, u, spv_u32(s, 0x7fffffff));
+    u32 u, inf = spv_u32(s, r == SR_F64 ? 0x7ff00000 : 0x7f800000);
+    if (r == SR_F64) {
+        u = high_word(s, x);
+    } else {
+        u = SPV_BIN(s, SPV_BITCAST, SR_U32, x);
+        u = SPV_BIN(s, SPV_BITWISE_AND, SR_U32, u, spv_u32(s, 0x7fffffff));
+    }
     if (op == KI_ISINF) return SPV_BIN(s, SPV_I_EQUAL, SR_BOOL, u, inf);
     return SPV_BIN(s, SPV_U_LESS_THAN, SR_BOOL, inf, u);
 }
