@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/: convolutions by groups of threads (group_conv, matrix_conv).
+// Private to gen/: convolutions by groups of threads (group_conv, group_dw, matrix_conv).
 #ifndef QUERN_GEN_GROUP_CONV_H
 #define QUERN_GEN_GROUP_CONV_H
 
@@ -99,6 +99,15 @@ void group_conv_store(const struct group_conv *g, const kval *at, kval v);
 void group_conv_store_pool(const struct group_conv *g, const kval *at, const kval *v);
 kval group_conv_result(const struct group_conv *g, const kval *at); /* element of the tile in shared memory */
 void group_conv_leave(const struct group_conv *g); /* the tile in shared memory, without bias, to all outputs */
+
+/* Sums that a thread holds: ry rows of rx pixels by rc channels, in whole windows unless they leave through shared memory. */
+struct group_cells {
+    i64 ry, rx, rc;
+    kval at[N_AT];            /* place of the first */
+    kval acc;                 /* vectors of rc channels: [ry][rx], by group_cells_open, which clears them */
+};
+void group_cells_open(const struct group_conv *g, struct group_cells *t);
+void group_cells_store(const struct group_conv *g, const struct group_cells *t); /* to all outputs, with bias */
 
 /* gen_group_cost.c */
 struct group_cost {

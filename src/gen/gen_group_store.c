@@ -10,6 +10,8 @@
 // a window come from wherever they are.
 #include "gen/gen_group_conv.h"
 
+enum { MAX_WINDOW = 16 }; /* elements of one of pooling, see takes_pool */
+
 static kval channel_of(const struct group_conv *g, kval c)
 {
     struct kir *k = g->m->k;
@@ -248,4 +250,63 @@ void group_conv_leave(const struct group_conv *g)
         kir_end(k);
     }
     emit_bind(m, g->c.y, NULL, NULL);
+}
+
+/* The sums of a thread. */
+
+void group_cells_open(const struct group_conv *g, struct group_cells *t)
+{
+    struct kir *k = g->m->k;
+    t->acc = kir_alloc(k, KS_REG, g->type, (u32)t->rc, kir_int(k, t->ry * t->rx));
+    for (i64 i = 0; i < t->ry * t->rx; i++)
+        kir_store(k, t->acc, kir_int(k, i), kir_const_f(k, g->type, (u32)t->rc, 0));
+}
+
+static kval cell_value(const struct group_conv *g, const struct group_cells *t, i64 i, kval bias)
+{
+    struct kir *k = g->m->k;
+    kval v = kir_load(k, t->acc, kir_int(k, i));
+    return bias ? kir_add(k, v, bias) : v;
+}
+
+static void cell_place(const struct group_conv *g, const struct group_cells *t, i64 i, kval *at)
+{
+    at[AT_Y] = kir_add_i(g->m->k, t->at[AT_Y], i / t->rx);
+    at[AT_X] = kir_add_i(g->m->k, t->at[AT_X], i % t->rx);
+    at[AT_C] = t->at[AT_C];
+}
+
+static void store_windows(const struct group_conv *g, const struct group_cells *t, kval bias)
+{
+    i64 wy = group_conv_window(g, g->c.ya), wx = group_conv_window(g, g->c.xa);
+    kval v[MAX_WINDOW], at[N_AT];
+    for (i64 y = 0; y < t->ry; y += wy)
+        for (i64 x = 0; x < t->rx; x += wx) {
+            for (i64 i = 0; i < wy * wx; i++)
+                v[i] = cell_value(g, t, (y + i / wx) * t->rx + x + i % wx, bias);
+            cell_place(g, t, y * t->rx + x, at);
+            group_conv_store_pool(g, at, v);
+        }
+}
+
+void group_cells_store(const struct group_conv *g, const struct group_cells *t)
+{
+    struct kir *k = g->m->k;
+    bool by_shared = g->s.by_shared;
+    kval bias = by_shared ? 0 : group_conv_bias(g, t->at[AT_C], (u32)t->rc), at[N_AT];
+    bool all_pooled = g->tail.pooled == (1u << g->m->g->output.n) - 1;
+    for (i64 i = 0; i < t->ry * t->rx; i++) {
+        kval v = cell_value(g, t, i, bias);
+        cell_place(g, t, i, at);
+        if (by_shared)
+            kir_store(k, g->patch, kir_ramp(k, group_conv_result(g, at), 1, (u32)t->rc),
+                      kir_cast(k, g->cell, v));
+        else if (!all_pooled) group_conv_store(g, at, v);
+    }
+    if (by_shared) {
+        kir_barrier(k);
+        group_conv_leave(g);
+    } else if (g->tail.pool) {
+        store_windows(g, t, bias);
+    }
 }

@@ -183,65 +183,20 @@ static void place_thread(struct thread_conv *t)
     t->y = kir_mul_i(k, kir_div_i(k, rest, t->px), t->ry);
 }
 
-static kval pixel_value(struct thread_conv *t, i64 y, i64 x, kval bias)
-{
-    struct kir *k = t->g.m->k;
-    kval v = kir_load(k, t->acc, kir_int(k, y * t->rx + x));
-    return bias ? kir_add(k, v, bias) : v;
-}
-
-static void store_windows(struct thread_conv *t, kval bias)
-{
-    struct group_conv *g = &t->g;
-    struct kir *k = g->m->k;
-    i64 wy = group_conv_window(g, g->c.ya), wx = group_conv_window(g, g->c.xa);
-    kval v[MAX_CELLS];
-    for (i64 y = 0; y < t->ry; y += wy)
-        for (i64 x = 0; x < t->rx; x += wx) {
-            kval at[N_AT] = {kir_add_i(k, t->y, y), kir_add_i(k, t->x, x), t->c};
-            for (i64 i = 0; i < wy * wx; i++) v[i] = pixel_value(t, y + i / wx, x + i % wx, bias);
-            group_conv_store_pool(g, at, v);
-        }
-}
-
-static void store(struct thread_conv *t)
-{
-    struct group_conv *g = &t->g;
-    struct kir *k = g->m->k;
-    bool by_shared = g->s.by_shared;
-    kval bias = by_shared ? 0 : group_conv_bias(g, t->c, (u32)t->rc);
-    bool all_pooled = g->tail.pooled == (1u << g->m->g->output.n) - 1;
-    for (i64 i = 0; i < t->ry * t->rx; i++) {
-        kval at[N_AT] = {kir_add_i(k, t->y, i / t->rx), kir_add_i(k, t->x, i % t->rx), t->c};
-        kval v = pixel_value(t, i / t->rx, i % t->rx, bias);
-        if (by_shared)
-            kir_store(k, g->patch, kir_ramp(k, group_conv_result(g, at), 1, (u32)t->rc),
-                      kir_cast(k, g->cell, v));
-        else if (!all_pooled) group_conv_store(g, at, v);
-    }
-    if (by_shared) {
-        kir_barrier(k);
-        group_conv_leave(g);
-    } else if (g->tail.pool) {
-        store_windows(t, bias);
-    }
-}
-
 static void emit(struct emit *m, const struct task *task, const struct caps *caps,
                  const struct sched *s)
 {
     struct thread_conv *t = arena_new(m->arena, struct thread_conv);
-    struct kir *k = m->k;
     group_conv_of(&t->g, task);
     take(t, s);
     group_conv_open(&t->g, m);
     place_thread(t);
-    t->acc = kir_alloc(k, KS_REG, t->g.type, (u32)t->rc, kir_int(k, t->ry * t->rx));
-    for (i64 i = 0; i < t->ry * t->rx; i++)
-        kir_store(k, t->acc, kir_int(k, i), kir_const_f(k, t->g.type, (u32)t->rc, 0));
+    struct group_cells cells = {t->ry, t->rx, t->rc, {t->y, t->x, t->c}, 0};
+    group_cells_open(&t->g, &cells);
+    t->acc = cells.acc;
     group_conv_blocks(&t->g, step, t);
-    store(t);
-    for (u32 i = 0; i < 3; i++) kir_end(k);
+    group_cells_store(&t->g, &cells);
+    for (u32 i = 0; i < 3; i++) kir_end(m->k);
 }
 
 /* Choosing. */
