@@ -19,7 +19,9 @@ fail() { echo "FAILED: $*"; exit 1; }
 SAMPLE=1 tool/verify-all "$1" vulkan || fail "verify-all"
 
 "$quern" zoo oidn-small -o "$dir/net.onnx" -q || fail zoo
-"$quern" compile "$dir/net.onnx" --device vulkan --optimize-for H:1080,W:1920 -o "$dir/net.dnx" || fail compile
+hwc="--input-type=f16 --input-layout=HWC --output-type=f16 --output-layout=HWC"
+# shellcheck disable=SC2086 # several words
+"$quern" compile "$dir/net.onnx" --device vulkan --optimize-for H:1080,W:1920 $hwc -o "$dir/net.dnx" || fail compile
 n=$("$quern" show "$dir/net.dnx" | sed -n 's/^\([0-9]*\) dispatches.*/\1/p')
 [ "$n" -le 18 ] || fail "$n dispatches"
 "$quern" explain "$dir/net.dnx" > "$dir/why" || fail explain
