@@ -421,6 +421,7 @@ struct caps {
     i64 shared_bytes;    /* shared arrays of one group */
     u32 max_push;        /* bytes of parameters passed with a launch; more lie in memory */
     i64 max_buffer;      /* bytes of one buffer, 0: any */
+    u32 max_bind;        /* buffers of one kernel, 0: any */
     u32 buffer_align;    /* of a buffer's offset in memory, bytes */
     bool has_subgroup;   /* sums, extremes and shuffles within a subgroup */
     bool has_f16, has_f64, has_i8, has_i16, has_i64; /* arithmetic and storage */

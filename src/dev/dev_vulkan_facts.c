@@ -392,6 +392,7 @@ void vulkan_caps(const struct vulkan_facts *f, struct caps *c)
     c->shared_bytes = l->maxComputeSharedMemorySize;
     c->max_push = l->maxPushConstantsSize;
     c->max_buffer = max_buffer(f);
+    c->max_bind = l->maxPerStageDescriptorStorageBuffers;
     c->buffer_align = (u32)l->minStorageBufferOffsetAlignment;
     c->has_f16 = on->storage16.storageBuffer16BitAccess && on->small.shaderFloat16;
     c->has_f64 = on->core.features.shaderFloat64;

@@ -99,6 +99,21 @@ bool candidate_parse(struct candidate *c, struct str text, struct err *e)
 
 /* Enumeration. */
 
+/* Buffers of a kernel besides its arguments: a temporary array, parameters in memory. */
+enum { SPARE_BUFFERS = 2 };
+
+static bool has_room(const struct task *t, const struct caps *c)
+{
+    u32 n = t->g.input.n + t->g.output.n + SPARE_BUFFERS;
+    for (value_id v = 1; v < t->g.value.n; v++) n += graph_value(&t->g, v)->is_const;
+    return !c->max_bind || n <= c->max_bind;
+}
+
+static bool can_do(const struct gen *g, const struct task *t, const struct caps *c)
+{
+    return has_room(t, c) && g->match(t, c);
+}
+
 static bool sched_next(const struct gen *g, u32 at[MAX_SCHED])
 {
     for (u32 i = 0; i < g->n_param; i++) {
@@ -146,12 +161,12 @@ static bool each_other(const struct gen *g, const struct task *t, const struct c
 void gen_each(const struct task *t, const struct caps *caps, gen_visit *fn, void *user)
 {
     for (i64 i = 0; i < countof(gens); i++) {
-        if (!gens[i]->match(t, caps)) continue;
+        if (!can_do(gens[i], t, caps)) continue;
         struct candidate c = gen_initial(gens[i], t, caps, NULL);
         if (!fn(user, &c)) return;
     }
     for (i64 i = 0; i < countof(gens); i++)
-        if (gens[i]->match(t, caps) && !each_other(gens[i], t, caps, fn, user)) return;
+        if (can_do(gens[i], t, caps) && !each_other(gens[i], t, caps, fn, user)) return;
 }
 
 bool gen_random(const struct task *t, const struct caps *caps, struct rng *r, struct candidate *out)
@@ -159,7 +174,7 @@ bool gen_random(const struct task *t, const struct caps *caps, struct rng *r, st
     const struct gen *m[countof(gens)];
     i64 n = 0;
     for (i64 i = 0; i < countof(gens); i++)
-        if (gens[i]->match(t, caps)) m[n++] = gens[i];
+        if (can_do(gens[i], t, caps)) m[n++] = gens[i];
     if (!n) return false;
     const struct gen *g = m[rng_range(r, 0, n - 1)];
     for (u32 try = 0; try < 400; try++) {
@@ -178,7 +193,7 @@ bool gen_default(const struct task *t, const struct caps *caps, const i64 *var,
     double best = 0;
     bool found = false;
     for (i64 i = 0; i < countof(gens); i++) {
-        if (!gens[i]->match(t, caps)) continue;
+        if (!can_do(gens[i], t, caps)) continue;
         struct candidate c = gen_initial(gens[i], t, caps, var);
         double s = gen_predict(&c, t, caps, var);
         if (found && s >= best) continue;

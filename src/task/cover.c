@@ -119,9 +119,9 @@ static bool seen_region(struct builder *b, const struct region *r)
 }
 
 /* Outer activations of the set, each once. */
-static u32 outer_inputs(const struct cutter *c, const struct node_set *s, value_id *in, u32 max)
+static u32 outer_inputs(const struct cutter *c, const struct node_set *s, value_id **in)
 {
-    u32 n = 0;
+    struct value_list list = {0};
     for (u32 i = 0; i < s->n; i++) {
         const struct node *x = graph_node(c->g, s->v[i]);
         for (u32 k = 0; k < x->in.n; k++) {
@@ -130,11 +130,12 @@ static u32 outer_inputs(const struct cutter *c, const struct node_set *s, value_
             node_id p = graph_value(c->g, v)->producer;
             if (p && s->has[p]) continue;
             bool known = false;
-            for (u32 j = 0; j < n; j++) known |= in[j] == v;
-            if (!known && n < max) in[n++] = v;
+            for (u32 j = 0; j < list.n; j++) known |= list.v[j] == v;
+            if (!known) *(arr_push(c->a, &list)) = v;
         }
     }
-    return n;
+    *in = list.v;
+    return list.n;
 }
 
 /* Adds the region made of the set, delivering `out`, with the layouts of `layout`. */
@@ -142,11 +143,11 @@ static bool add_region(struct builder *b, const struct node_set *s, const value_
                        const enum layout *layout)
 {
     struct arena *a = b->cut.a;
-    value_id in[MAX_REGION * 4];
+    value_id *in;
     struct region r = {.n_nodes = s->n, .n_out = n_out};
     r.nodes = arena_array(a, node_id, s->n);
     for (u32 i = 0; i < s->n; i++) r.nodes[i] = s->v[i];
-    r.n_in = outer_inputs(&b->cut, s, in, countof(in));
+    r.n_in = outer_inputs(&b->cut, s, &in);
     r.in = arena_array(a, struct form, r.n_in);
     for (u32 i = 0; i < r.n_in; i++) r.in[i] = (struct form){in[i], layout[in[i]]};
     r.out = arena_array(a, struct form, n_out);
@@ -205,8 +206,8 @@ static bool only_border_differs(const struct builder *b, value_id v)
 static bool add_layout_variants(struct builder *b, const struct node_set *s, value_id out)
 {
     const struct cutter *c = &b->cut;
-    value_id in[MAX_REGION * 4];
-    u32 n = outer_inputs(c, s, in, countof(in));
+    value_id *in;
+    u32 n = outer_inputs(c, s, &in);
     enum layout *l = arena_array(c->a, enum layout, c->g->value.n);
     bool touches_conv = false;
     for (u32 i = 0; i < s->n; i++) touches_conv |= node_is(c->g, s->v[i], OP_CONV | OP_WINDOW);
@@ -273,8 +274,8 @@ static bool add_parts(struct builder *b, const struct node_set *core, value_id o
 /* Does the set read what a view makes of several values? */
 static bool reads_joined(const struct cutter *c, const struct node_set *s)
 {
-    value_id in[MAX_REGION * 4];
-    u32 n = outer_inputs(c, s, in, countof(in));
+    value_id *in;
+    u32 n = outer_inputs(c, s, &in);
     for (u32 i = 0; i < n; i++) {
         node_id p = graph_value(c->g, in[i])->producer;
         u32 parts = 0;
