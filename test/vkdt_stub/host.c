@@ -147,7 +147,7 @@ static void read_connectors(struct host *t)
     struct str path = str_fmt(&t->a, "%s/%s/connectors", t->dir, t->name);
     must(os_read(&t->a, path.p, 10000, &text, &e), &e);
     while (str_cut(text, '\n', &line, &text) && line.n) {
-        struct str name, type;
+        struct str name, type = {0};
         dt_connector_t *c = &t->module.connector[t->module.num_connectors++];
         CHECK(str_cut(line, ':', &name, &line) && str_cut(line, ':', &type, &line));
         CHECK(name.n <= 8 && str_is(line, "*:*"));
