@@ -64,7 +64,7 @@ struct cli {
 
 /* Rows that several commands share. */
 /* clang-format off */
-#define OPT_DEVICE {"device", 0, OPT_TEXT, "GLOB", "see quern devices (default cpu)"}
+#define OPT_DEVICE {"device", 0, OPT_TEXT, "GLOB", "see quern devices (default cpu; of a program: the first that runs it)"}
 #define OPT_THREADS {"threads", 0, OPT_COUNT, "N", "processor threads (default: all)"}
 #define OPT_SIZES \
     {"optimize-for", 0, OPT_TEXT, "H:1080,W:1920", "sizes to be fast at (default 256 each)"}
