@@ -111,6 +111,8 @@ double gen_work(const struct task *t, value_id v, const i64 *var);   /* per elem
 double gen_flop_rate(const struct caps *c);                 /* rough peak of one thread, of a whole GPU; flops per second */
 double gen_byte_rate(const struct caps *c);                 /* rough memory bandwidth, bytes per second */
 i32 gen_nearest(const struct gen_param *p, i64 want);       /* the largest value <= want, else the smallest */
+/* *best and *out become cost and s where that is cheaper than what was kept (best 0: nothing); not above 0: not legal. */
+void gen_keep(double cost, const struct sched *s, double *best, struct sched *out);
 /* The legal schedule of least cost among all combinations of values; parameters before `first` stay as they are. */
 struct gen_search {
     const struct gen_param *param;

@@ -9,6 +9,13 @@
 
 #include "gen/gen.h"
 
+/* How copies to SHARED arrays and arithmetic take turns. */
+enum group_pipe {
+    PIPE_NONE,   /* load a block, wait, compute, wait */
+    PIPE_AHEAD,  /* the next block's loads go to registers before the arithmetic of this one */
+    PIPE_DOUBLE, /* likewise, and two buffers: one barrier per block */
+};
+
 struct group {
     struct emit *m;
     i64 n;         /* threads, a power of two */

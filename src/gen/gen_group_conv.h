@@ -5,12 +5,7 @@
 #define QUERN_GEN_GROUP_CONV_H
 
 #include "gen/gen_conv.h"
-
-enum group_pipe {
-    PIPE_NONE,   /* load a block, wait, compute, wait */
-    PIPE_AHEAD,  /* the next block's loads go to registers before the arithmetic of this one */
-    PIPE_DOUBLE, /* likewise, and two buffers: one barrier per block */
-};
+#include "gen/gen_group.h"
 
 /* What a family decides about the work of one group; everything else follows from it. */
 struct group_work {

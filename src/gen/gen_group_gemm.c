@@ -167,7 +167,7 @@ static void fetch_first(struct product *p)
     bool exists = gen_static(p->m->g, p->x.k, 0) > 0 && p->chunks == 1;
     if (!exists) kir_if(k, kir_lt(k, p->from, p->to));
     fetch(p, p->from);
-    if (p->pipe == PRODUCT_DOUBLE) put(p, kir_int(k, 0));
+    if (p->pipe == PIPE_DOUBLE) put(p, kir_int(k, 0));
     if (!exists) kir_end(k);
 }
 
@@ -175,21 +175,21 @@ void product_rounds(struct product *p)
 {
     struct kir *k = p->m->k;
     kval zero = kir_int(k, 0);
-    if (p->pipe != PRODUCT_PLAIN) fetch_first(p);
-    if (p->pipe == PRODUCT_DOUBLE) kir_barrier(k);
+    if (p->pipe != PIPE_NONE) fetch_first(p);
+    if (p->pipe == PIPE_DOUBLE) kir_barrier(k);
     kval r = kir_loop(k, KL_SERIAL, p->from, p->to, 1), i = kir_sub(k, r, p->from);
     kval next = kir_min(k, kir_add_i(k, r, 1), kir_add_i(k, p->to, -1));
-    if (p->pipe == PRODUCT_DOUBLE) {
+    if (p->pipe == PIPE_DOUBLE) {
         fetch(p, next);
         p->multiply(p, kir_mod_i(k, i, 2));
         put(p, kir_mod_i(k, kir_add_i(k, i, 1), 2));
         kir_barrier(k);
     } else {
-        if (p->pipe == PRODUCT_PLAIN) fetch(p, r);
+        if (p->pipe == PIPE_NONE) fetch(p, r);
         kir_barrier(k);
         put(p, zero);
         kir_barrier(k);
-        if (p->pipe == PRODUCT_AHEAD) fetch(p, next);
+        if (p->pipe == PIPE_AHEAD) fetch(p, next);
         p->multiply(p, zero);
     }
     kir_end(k);
@@ -246,7 +246,7 @@ static void side_open(struct product *p, struct side *s, kval number)
     s->number = number;
     s->first = kir_mul_i(k, number, s->block);
     s->array = kir_alloc(k, KS_SHARED, p->held, 1,
-                         kir_int(k, s->size * (p->pipe == PRODUCT_DOUBLE ? 2 : 1)));
+                         kir_int(k, s->size * (p->pipe == PIPE_DOUBLE ? 2 : 1)));
     group_copy_open(&s->copy);
 }
 
@@ -302,7 +302,7 @@ void product_close(struct product *p, const struct task *t, const struct caps *c
 
 i64 product_shared(const struct product_sched *s, i64 pad, i64 size)
 {
-    i64 stages = s->pipe == PRODUCT_DOUBLE ? 2 : 1;
+    i64 stages = s->pipe == PIPE_DOUBLE ? 2 : 1;
     i64 lines = i64_max(s->bm, s->bk) * (i64_min(s->bm, s->bk) + pad) +
                 i64_max(s->bn, s->bk) * (i64_min(s->bn, s->bk) + pad);
     return stages * lines * size;
@@ -342,7 +342,7 @@ double product_seconds(const struct gemm *x, const struct caps *c, const struct 
         .threads = s->threads,
         .flops = 2 * work * blocks * rounds * (double)s->bk * area + 6 * copied,
         .bytes = missed * copied * size + size * batch * (m * k + k * n + m * n),
-        .barriers = rounds / chunks * (s->pipe == PRODUCT_DOUBLE ? 1 : 2)};
+        .barriers = rounds / chunks * (s->pipe == PIPE_DOUBLE ? 1 : 2)};
     bool is_one_grid = x->simple && s->chunks == 1;
     double rest = is_one_grid ? 0 : 4e-6 + 8 * chunks * batch * m * n / gen_byte_rate(c);
     return group_seconds(c, &load) * (s->pipe ? 0.95 : 1) + rest;

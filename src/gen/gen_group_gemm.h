@@ -9,12 +9,6 @@
 #include "gen/gen_gemm.h"
 #include "gen/gen_group.h"
 
-enum product_pipe {
-    PRODUCT_PLAIN,  /* copy, then multiply */
-    PRODUCT_AHEAD,  /* the next round is fetched to registers meanwhile */
-    PRODUCT_DOUBLE, /* and has shared arrays of its own */
-};
-
 struct product;
 
 /* An operand on its way to its SHARED array, whose element (term, i) stands at term*term_step +
@@ -38,7 +32,7 @@ struct product {
     struct gemm x;
     struct group g;
     i64 bm, bn, bk, raster, chunks;
-    enum product_pipe pipe;
+    enum group_pipe pipe;
     enum dtype type, held; /* of the results, of the SHARED arrays */
     i64 pad;               /* elements behind each line of the arrays: banks of memory */
     bool a_as_is, b_as_is; /* the array keeps the order of memory; else terms are the outer index */

@@ -94,6 +94,11 @@ i32 gen_nearest(const struct gen_param *p, i64 want)
     return best;
 }
 
+void gen_keep(double cost, const struct sched *s, double *best, struct sched *out)
+{
+    if (cost > 0 && (*best == 0 || cost < *best)) *best = cost, *out = *s;
+}
+
 bool gen_best(const struct gen_search *q, struct sched *s)
 {
     u32 at[MAX_SCHED] = {0}, i;
@@ -101,8 +106,7 @@ bool gen_best(const struct gen_search *q, struct sched *s)
     double best = 0;
     do {
         for (i = q->first; i < q->n; i++) v.v[i] = q->param[i].values[at[i]];
-        double cost = q->cost(q->user, &v);
-        if (cost > 0 && (best == 0 || cost < best)) best = cost, *s = v;
+        gen_keep(q->cost(q->user, &v), &v, &best, s);
         for (i = q->first; i < q->n && ++at[i] == q->param[i].n; i++) at[i] = 0;
     } while (i < q->n);
     return best > 0;

@@ -20,7 +20,7 @@ static const i32 v_bk[] = {8, 16, 32};
 static const i32 v_tm[] = {1, 2, 4, 8};
 static const i32 v_tn[] = {1, 2, 4, 8};
 static const i32 v_split[] = {1, 4, 16};
-static const i32 v_pipe[] = {0, 1, 2};
+static const i32 v_pipe[] = {PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE};
 static const i32 v_raster[] = {1, 8};
 static const i32 v_half[] = {0, 1};
 static const i32 v_chunks[] = {1, 8};
@@ -151,7 +151,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
                           .bk = s.bk,
                           .raster = s.raster,
                           .chunks = s.chunks,
-                          .pipe = (enum product_pipe)s.pipe,
+                          .pipe = (enum group_pipe)s.pipe,
                           .pad = PAD,
                           .a_as_is = true,
                           .multiply = multiply};

@@ -341,11 +341,8 @@ struct choice {
 
 static void try_one(struct choice *c, const struct sched *s)
 {
-    if (!is_legal(&c->t, c->caps, s)) return;
-    double x = seconds(&c->t, c->caps, c->var);
-    if (c->best && x >= c->best) return;
-    c->best = x;
-    *c->out = *s;
+    if (is_legal(&c->t, c->caps, s))
+        gen_keep(seconds(&c->t, c->caps, c->var), s, &c->best, c->out);
 }
 
 /* Subgroups and fragments: wgm, wgn, sgm, sgn. */

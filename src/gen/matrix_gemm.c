@@ -18,7 +18,7 @@ static const i32 v_acc[] = {16, 32};
 static const i32 v_subgroups[] = {1, 2, 4};
 static const i32 v_fragments[] = {1, 2, 4};
 static const i32 v_bk[] = {16, 32, 64};
-static const i32 v_pipe[] = {PRODUCT_PLAIN, PRODUCT_AHEAD, PRODUCT_DOUBLE};
+static const i32 v_pipe[] = {PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE};
 static const i32 v_raster[] = {1, 8};
 static const i32 v_chunks[] = {1, 8};
 
@@ -170,7 +170,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
                           .bk = ps.bk,
                           .raster = ps.raster,
                           .chunks = ps.chunks,
-                          .pipe = (enum product_pipe)ps.pipe,
+                          .pipe = (enum group_pipe)ps.pipe,
                           .pad = PAD,
                           .a_as_is = true,
                           .b_as_is = true,
@@ -246,7 +246,7 @@ static bool least_sched(const struct gemm *x, const struct caps *c, const struct
                                 [P_WM] = 1,
                                 [P_WN] = 1,
                                 [P_BK] = (i32)i64_max(16, shape->k),
-                                [P_PIPE] = PRODUCT_PLAIN,
+                                [P_PIPE] = PIPE_NONE,
                                 [P_RASTER] = 1,
                                 [P_CHUNKS] = 1}};
     struct matrix_sched s = sched_of(c, out);
