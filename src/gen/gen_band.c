@@ -48,37 +48,42 @@ static bool outputs_fit(struct conv *c, const struct task *t)
     return !(c->by_rows && c->xa < 0);
 }
 
-bool conv_anchor(struct conv *c, const struct task *t)
+void conv_window(struct conv *c, const struct graph *g, const struct node *n)
 {
     struct op_window w;
-    *c = (struct conv){.g = &t->g};
-    if (!t->anchor || !(op_of(&t->g, t->anchor)->props & OP_CONV)) return false;
-    const struct node *n = graph_node(&t->g, t->anchor);
-    c->x = n->in.v[0], c->w = n->in.v[1], c->b = op_has_in(n, 2) ? n->in.v[2] : 0,
-    c->y = n->out.v[0];
-    const struct value *x = graph_value(&t->g, c->x), *wt = graph_value(&t->g, c->w),
-                       *y = graph_value(&t->g, c->y);
-    i64 wd[MAX_RANK];
-    if (!wt->is_const || !dtype_is_float(x->dtype) || !shape_is_static(t->g.sym, &wt->shape, wd))
-        return false;
-    op_window_get(&t->g, n, &w);
+    *c = (struct conv){.g = g, .x = n->in.v[0], .y = n->out.v[0], .groups = 1};
+    const struct value *x = graph_value(g, c->x), *y = graph_value(g, c->y);
+    op_window_get(g, n, &w);
     c->rank = x->shape.rank;
-    c->groups = attr_int(n, "group", 1);
-    c->oc = wd[0] / c->groups, c->ic = wd[1];
     c->no_pad = c->point = true;
     for (u32 a = 0; a < c->rank; a++) {
         c->in[a] = x->shape.dim[a], c->out[a] = y->shape.dim[a];
-        c->pad[a] = a < 2 ? sym_const(t->g.sym, 0) : w.begin[a - 2];
+        c->pad[a] = a < 2 ? sym_const(g->sym, 0) : w.begin[a - 2];
         c->k[a] = a < 2 ? 1 : w.kernel[a - 2];
         c->dil[a] = a < 2 ? 1 : w.dilation[a - 2];
         c->stride[a] = a < 2 ? 1 : w.stride[a - 2];
-        bool end_free = a < 2 || sym_is(&t->g, w.end[a - 2], 0);
-        c->no_pad = c->no_pad && sym_is(&t->g, c->pad[a], 0) && end_free;
+        bool end_free = a < 2 || sym_is(g, w.end[a - 2], 0);
+        c->no_pad = c->no_pad && sym_is(g, c->pad[a], 0) && end_free;
         c->point = c->point && c->k[a] == 1 && c->stride[a] == 1;
     }
     c->point = c->point && c->no_pad;
     c->plain = !x->producer && !x->is_const && x->layout == LAYOUT_CLAST && !x->sdata;
     find_tile_axes(c);
+}
+
+bool conv_anchor(struct conv *c, const struct task *t)
+{
+    i64 wd[MAX_RANK];
+    if (!t->anchor || !(op_of(&t->g, t->anchor)->props & OP_CONV)) return false;
+    const struct node *n = graph_node(&t->g, t->anchor);
+    const struct value *wt = graph_value(&t->g, n->in.v[1]);
+    bool is_static = shape_is_static(t->g.sym, &wt->shape, wd);
+    if (!wt->is_const || !dtype_is_float(graph_value(&t->g, n->in.v[0])->dtype) || !is_static)
+        return false;
+    conv_window(c, &t->g, n);
+    c->w = n->in.v[1], c->b = op_has_in(n, 2) ? n->in.v[2] : 0;
+    c->groups = attr_int(n, "group", 1);
+    c->oc = wd[0] / c->groups, c->ic = wd[1];
     return true;
 }
 

@@ -36,6 +36,8 @@ struct conv {            /* the anchor taken apart; axes are those of the output
 bool conv_of(struct conv *c, const struct task *t); /* false: not for this family */
 /* Likewise, but whatever stands behind the convolution: simple and by_rows are not set. */
 bool conv_anchor(struct conv *c, const struct task *t);
+/* What a node with a window says: x, y, sizes and axes. One group, channels and weights not set. */
+void conv_window(struct conv *c, const struct graph *g, const struct node *n);
 /* How the values lie that the input is made of: judged by the first found behind views and pointwise nodes. */
 enum layout conv_input_layout(const struct conv *c);
 void gen_conv_emit(struct emit *m, const struct task *t, const struct caps *caps, const struct conv_sched *s);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/: convolutions by groups of threads (group_conv, group_dw, matrix_conv).
+// Private to gen/: convolutions and windows by groups of threads (group_conv, group_dw, group_pool,
+// matrix_conv).
 #ifndef QUERN_GEN_GROUP_CONV_H
 #define QUERN_GEN_GROUP_CONV_H
 
@@ -13,6 +14,7 @@ struct group_work {
     i64 ty, tx;         /* output tile: rows, pixels of a row */
     i64 oc;             /* output channels */
     i64 cb;             /* input channels per block */
+    i64 groups;         /* of channels, side by side, each with all its input; 0: 1, or a part of one */
     i64 readers, apart; /* pixels read at the same time, and how many outputs apart: for bank conflicts */
     bool patch, weights; /* copied to shared memory: the input with its halo, the weights */
     bool wide;          /* shared memory holds the type of the arithmetic, not that of the input */
@@ -28,7 +30,7 @@ struct conv_tail {
     u32 pooled;         /* bit mask of the task's outputs that stand behind it */
 };
 
-/* A convolution as one group does it. The patch in shared memory is [taps on axes outside the tile][rows][columns][cb], where
+/* A convolution, or windows of a pooling (without weights), as one group does it. The patch in shared memory is [taps on axes outside the tile][rows][columns][cb], where
    rows and columns are those that some tap of the tile meets. Packed weights: [group][block of outputs][block of inputs]
    [taps][cb][oc]. */
 struct group_conv {
@@ -36,7 +38,9 @@ struct group_conv {
     struct conv_tail tail;
     struct group_work s;
     enum dtype type, cell;         /* of the arithmetic; of the arrays in shared memory */
+    i64 groups, ic, oc;            /* those of c, or all channels as one group where tiles hold several */
     i64 n_in, n_out;               /* blocks of channels */
+    i64 terms;                     /* channels of a block that one output meets */
     i64 taps, rows, cols, planes;
     i64 unit[MAX_RANK];            /* input positions from one row (column) of the patch to the next */
     i64 step[MAX_RANK], tap[MAX_RANK]; /* elements of the patch from one output, one tap to the next */
@@ -47,17 +51,21 @@ struct group_conv {
     bool by_pixel;                 /* neighbouring threads copy neighbouring channels, else neighbouring pixels */
     u32 order[MAX_RANK], n_order;  /* axes with taps, in the patch's order */
     i64 n_patch, n_weights, n_result; /* elements of one buffer */
+    i64 buffers;
+    i64 patch_copies, weight_copies;  /* of a thread, of one block */
 
     struct emit *m;
     kval thread, group, block;     /* number of the group of channels, of the block of outputs */
     kval pos[MAX_RANK], y0, x0;    /* first output of the tile */
     kval packed, patch, weights;   /* arrays */
     kval next_patch, next_weights; /* registers on the way there */
+    kval outside;                  /* what stands around the input, 0: zeros */
 };
 
 /* gen_group_conv.c */
 /* Takes the task apart. false: not for these families. */
 bool group_conv_of(struct group_conv *g, const struct task *t);
+bool group_conv_takes(struct group_conv *g, const struct task *t); /* what stands behind g->c */
 void group_conv_plan(struct group_conv *g, const struct group_work *s);  /* sizes that follow from s */
 bool group_conv_fits(const struct group_conv *g, const struct caps *c);  /* what both families ask of a plan */
 i64 group_conv_shared(const struct group_conv *g);                       /* bytes of shared memory */
@@ -68,6 +76,11 @@ double group_conv_halo(const struct group_conv *g); /* elements of input copied 
 
 /* Packs, declares arguments, opens the grid (closed by three kir_end) and the arrays. */
 void group_conv_open(struct group_conv *g, struct emit *m);
+
+/* gen_group_patch.c */
+bool group_conv_by_registers(const struct group_conv *g);    /* all loads of a block at the same time */
+kval group_conv_weights(const struct group_conv *g, kval block); /* where a block's begin in the packed array */
+kval group_conv_outside(const struct group_conv *g, enum dtype t, u32 lanes); /* value outside the input */
 
 /* All blocks of input channels: copies them to shared memory and calls step for the arithmetic of one. */
 struct group_block {

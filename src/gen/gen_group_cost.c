@@ -51,7 +51,7 @@ static double copying(const struct group_conv *g)
 static double tiles(const struct group_conv *g, const i64 *var)
 {
     const struct conv *c = &g->c;
-    double n = (double)(c->groups * g->n_out);
+    double n = (double)(g->groups * g->n_out);
     for (u32 a = 0; a < c->rank; a++) {
         i64 size = gen_eval(c->g, c->out[a], var);
         if ((i32)a == c->xa) size = ceil_div(size, g->s.tx);
@@ -78,7 +78,7 @@ double group_conv_seconds(const struct group_conv *g, const struct caps *caps,
     const struct group_work *s = &g->s;
     double units = at_least(gen_flop_rate(caps) / unit_rate, 1);
     double rate = gen_flop_rate(caps) / 2 / units; /* multiply-adds per second of a unit */
-    double fma = (double)(s->ty * s->tx * s->oc * s->cb * g->taps), n = residents(g, x);
+    double fma = (double)(s->ty * s->tx * s->oc * g->terms * g->taps), n = residents(g, x);
     double pure = fma / x->rate, loads = fma * x->loads, copies = copying(g);
     double arithmetic = at_least(pure, loads) + 0.3 * at_most(pure, loads);
     double hidden = at_most((s->pipe == PIPE_NONE ? 0 : 0.6) + 0.2 * (n - 1), 0.9);

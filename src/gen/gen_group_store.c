@@ -15,7 +15,7 @@ enum { MAX_WINDOW = 16 }; /* elements of one of pooling, see takes_pool */
 static kval channel_of(const struct group_conv *g, kval c)
 {
     struct kir *k = g->m->k;
-    kval first = kir_add(k, kir_mul_i(k, g->group, g->c.oc), kir_mul_i(k, g->block, g->s.oc));
+    kval first = kir_add(k, kir_mul_i(k, g->group, g->oc), kir_mul_i(k, g->block, g->s.oc));
     return kir_add(k, first, c);
 }
 
@@ -23,14 +23,14 @@ static kval channel_of(const struct group_conv *g, kval c)
 static kval channels_left(const struct group_conv *g, kval c)
 {
     struct kir *k = g->m->k;
-    return kir_sub(k, kir_int(k, g->c.oc), kir_add(k, kir_mul_i(k, g->block, g->s.oc), c));
+    return kir_sub(k, kir_int(k, g->oc), kir_add(k, kir_mul_i(k, g->block, g->s.oc), c));
 }
 
 /* How many channels of a vector may be loaded and stored where not all of a tile's exist; 0: all.
  */
 static kval channel_limit(const struct group_conv *g, kval c)
 {
-    return g->c.oc % g->s.oc ? channels_left(g, c) : 0;
+    return g->oc % g->s.oc ? channels_left(g, c) : 0;
 }
 
 kval group_conv_bias(const struct group_conv *g, kval c, u32 lanes)
@@ -39,7 +39,7 @@ kval group_conv_bias(const struct group_conv *g, kval c, u32 lanes)
     if (!g->c.b) return 0;
     kval at = kir_ramp(m->k, channel_of(g, c), 1, lanes);
     if (lanes == 1) /* of a channel that does not exist: any bias will do */
-        at = kir_min(m->k, at, kir_int(m->k, g->c.oc * g->c.groups - 1));
+        at = kir_min(m->k, at, kir_int(m->k, g->oc * g->groups - 1));
     emit_limit(m, lanes > 1 ? channel_limit(g, c) : 0);
     kval v = kir_splat(m->k, kir_cast(m->k, g->type, emit_value(m, g->c.b, &at)), lanes);
     emit_limit(m, 0);
@@ -91,7 +91,7 @@ static kval open_place(const struct group_conv *g, const kval *at, u32 lanes, bo
     struct kir *k = g->m->k;
     kval ok, exists = channels_left(g, at[AT_C]);
     place(g, at, pooled, idx, &ok);
-    if (lanes == 1 || g->c.oc % lanes == 0) and_below(k, &ok, kir_int(k, 0), exists);
+    if (lanes == 1 || g->oc % lanes == 0) and_below(k, &ok, kir_int(k, 0), exists);
     idx[1] = kir_ramp(k, idx[1], 1, lanes);
     if (ok) kir_if(k, ok);
     return ok;
@@ -100,7 +100,7 @@ static kval open_place(const struct group_conv *g, const kval *at, u32 lanes, bo
 /* Of a vector within open_place. */
 static kval limit_of(const struct group_conv *g, kval c, u32 lanes)
 {
-    return lanes > 1 && g->c.oc % lanes ? channel_limit(g, c) : 0;
+    return lanes > 1 && g->oc % lanes ? channel_limit(g, c) : 0;
 }
 
 static void store_outputs(const struct group_conv *g, const kval *idx, kval limit, bool pooled)
@@ -229,7 +229,7 @@ static i64 leaving_vec(const struct group_conv *g, value_id v)
 {
     const struct value *x = graph_value(g->c.g, v);
     i64 vec = 1, most = 16 / dtype_size(x->dtype);
-    if (x->layout == LAYOUT_ROWS || g->c.oc * g->c.groups == 1) return 1;
+    if (x->layout == LAYOUT_ROWS || g->oc * g->groups == 1) return 1;
     while (vec * 2 <= most && g->s.oc % (vec * 2) == 0) vec *= 2;
     return vec;
 }

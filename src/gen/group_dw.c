@@ -9,8 +9,8 @@
 // Neighbours share the footprint's elements through the caches; shared memory would only add
 // barriers to what memory limits. Threads count channels first, then x, then y.
 //
-// To the functions shared with the other convolutions (gen_group_conv.c), all channels are one
-// group whose blocks of outputs need the input's channels of the same number.
+// To the functions shared with the other convolutions (gen_group_conv.c), a tile holds as many
+// groups as channels.
 #include "gen/gen_group.h"
 #include "gen/gen_group_conv.h"
 
@@ -87,12 +87,12 @@ static void take(struct thread_dw *t, const struct sched *s)
                            .ty = t->py * v[P_RY],
                            .tx = t->px * v[P_RX],
                            .oc = t->tc * v[P_RC],
-                           .cb = 1,
+                           .cb = t->tc * v[P_RC],
+                           .groups = t->tc * v[P_RC],
                            .readers = 1,
                            .apart = 1,
                            .by_shared = v[P_OUT]};
     group_conv_plan(g, &w);
-    g->n_in = 1; /* the one that has the output's number */
 }
 
 /* Emission. */
@@ -196,7 +196,7 @@ static void add_up(const struct thread_dw *t, bool inside)
     struct kir *k = g->m->k;
     struct walk p = {.inside = inside};
     u32 n_loops = 0;
-    kval w = kir_add(k, kir_mul_i(k, g->block, g->n_weights), t->cells.at[AT_C]);
+    kval w = kir_add(k, group_conv_weights(g, kir_int(k, 0)), t->cells.at[AT_C]);
     for (u32 i = 0; i < g->n_order; i++) {
         u32 a = g->order[i];
         if (g->c.k[a] == 1 || is_written(t, a)) continue;
@@ -235,10 +235,7 @@ static void place_thread(struct thread_dw *t)
 
 static bool dw_of(struct group_conv *g, const struct task *t)
 {
-    if (!group_conv_of(g, t) || g->c.groups == 1 || g->c.ic != 1 || g->c.oc != 1) return false;
-    g->c.ic = g->c.oc = g->c.groups;
-    g->c.groups = 1;
-    return true;
+    return group_conv_of(g, t) && g->c.groups > 1 && g->c.ic == 1 && g->c.oc == 1;
 }
 
 static void emit(struct emit *m, const struct task *task, const struct caps *caps,
@@ -310,7 +307,7 @@ static bool is_worth_trying(const struct thread_dw *t)
     bool rows = conv_input_layout(c) == LAYOUT_ROWS;
     i64 x = group_conv_size(&t->g, c->xa), y = group_conv_size(&t->g, c->ya);
     i64 kx = c->xa < 2 ? 1 : c->k[c->xa], ky = c->ya < 2 ? 1 : c->k[c->ya];
-    if (rows ? t->tc > 1 || r->rc > 1 : s->oc < i64_min(32, c->oc) || r->rc < i64_min(4, c->oc))
+    if (rows ? t->tc > 1 || r->rc > 1 : s->oc < i64_min(32, c->groups) || r->rc < i64_min(4, c->groups))
         return false;
     if (s->tx > 64 || s->ty > 16 || (rows && s->tx < i64_min(32, x))) return false;
     if (s->by_shared && !has_rows(c->g) && !t->g.tail.pool) return false;
@@ -321,7 +318,7 @@ static bool is_worth_trying(const struct thread_dw *t)
     if (t->reuse == REUSE_X && (kx == 1 || (ky <= 3 && small))) return false;
     if (t->reuse == REUSE_ALL && ky * kx == 1) return false;
     bool wide = s->tx > r->rx && s->tx / 2 >= x, high = s->ty > r->ry && s->ty / 2 >= y;
-    return !wide && !high && !(s->oc > r->rc && s->oc / 2 >= c->oc);
+    return !wide && !high && !(s->oc > r->rc && s->oc / 2 >= c->groups);
 }
 
 /* What depends on the schedule alone. */
@@ -383,7 +380,7 @@ static double bytes_of(const struct thread_dw *t, const i64 *var)
 static double seconds(const struct thread_dw *t, const struct caps *caps, const i64 *var)
 {
     const struct conv *c = &t->g.c;
-    struct group_load l = {.groups = (double)t->g.n_out, .threads = t->g.s.threads};
+    struct group_load l = {.groups = (double)(t->g.groups * t->g.n_out), .threads = t->g.s.threads};
     for (u32 a = 0; a < c->rank; a++) {
         i64 n = gen_eval(c->g, c->out[a], var);
         if ((i32)a == c->xa) n = ceil_div(n, t->g.s.tx);
@@ -434,7 +431,7 @@ static void initial(const struct task *task, const struct caps *caps, const i64 
 const struct gen gen_group_dw = {
     .version = 1,
     .name = "group_dw",
-    .revision = 1,
+    .revision = 2,
     .param = param,
     .n_param = N_PARAM,
     .match = match,
