@@ -240,7 +240,7 @@ static inline u32 try_task(struct bed *b, u64 seed, u32 n)
     struct check k;
     u32 done = 0;
     const char *only = getenv("GEN");
-    if (b->only && !b->only->match(&b->t, &b->caps)) return 0;
+    if (b->only && !gen_matches(b->only, &b->t, &b->caps)) return 0;
     if (!check_init(&k, &b->t, b->var, seed, true, &b->e)) return 0; /* sizes that cannot be: the operators' own tests */
     for (u32 i = 0; i < n; i++) {
         struct candidate c;

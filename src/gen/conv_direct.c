@@ -193,7 +193,7 @@ static void emit(struct emit *m, const struct task *task, const struct caps *cap
     struct conv c;
     conv_of(&c, task);
     struct conv_sched s = sched_of(v, lanes_of(&c, caps));
-    band_init(b, m, task, caps, &s);
+    band_init(b, m, &c, caps, &s);
     struct lane_tile t = {.b = b, .ty = s.ty, .xv = v->v[P_XV], .oc = b->c.oc};
     b->c.by_rows = false; /* its own way of storing */
     b->t.tx = t.xv, b->t.nr = t.oc;

@@ -109,9 +109,9 @@ static bool has_room(const struct task *t, const struct caps *c)
     return !c->max_bind || n <= c->max_bind;
 }
 
-static bool can_do(const struct gen *g, const struct task *t, const struct caps *c)
+bool gen_matches(const struct gen *g, const struct task *t, const struct caps *c)
 {
-    return has_room(t, c) && g->match(t, c);
+    return g->chains == (t->n_heavy > 1) && has_room(t, c) && g->match(t, c);
 }
 
 static bool sched_next(const struct gen *g, u32 at[MAX_SCHED])
@@ -161,12 +161,12 @@ static bool each_other(const struct gen *g, const struct task *t, const struct c
 void gen_each(const struct task *t, const struct caps *caps, gen_visit *fn, void *user)
 {
     for (i64 i = 0; i < countof(gens); i++) {
-        if (!can_do(gens[i], t, caps)) continue;
+        if (!gen_matches(gens[i], t, caps)) continue;
         struct candidate c = gen_initial(gens[i], t, caps, NULL);
         if (!fn(user, &c)) return;
     }
     for (i64 i = 0; i < countof(gens); i++)
-        if (can_do(gens[i], t, caps) && !each_other(gens[i], t, caps, fn, user)) return;
+        if (gen_matches(gens[i], t, caps) && !each_other(gens[i], t, caps, fn, user)) return;
 }
 
 bool gen_random(const struct task *t, const struct caps *caps, struct rng *r, struct candidate *out)
@@ -174,7 +174,7 @@ bool gen_random(const struct task *t, const struct caps *caps, struct rng *r, st
     const struct gen *m[countof(gens)];
     i64 n = 0;
     for (i64 i = 0; i < countof(gens); i++)
-        if (can_do(gens[i], t, caps)) m[n++] = gens[i];
+        if (gen_matches(gens[i], t, caps)) m[n++] = gens[i];
     if (!n) return false;
     const struct gen *g = m[rng_range(r, 0, n - 1)];
     for (u32 try = 0; try < 400; try++) {
@@ -193,7 +193,7 @@ bool gen_default(const struct task *t, const struct caps *caps, const i64 *var,
     double best = 0;
     bool found = false;
     for (i64 i = 0; i < countof(gens); i++) {
-        if (!can_do(gens[i], t, caps)) continue;
+        if (!gen_matches(gens[i], t, caps)) continue;
         struct candidate c = gen_initial(gens[i], t, caps, var);
         double s = gen_predict(&c, t, caps, var);
         if (found && s >= best) continue;

@@ -29,7 +29,8 @@ struct gen {
     u32 revision;        /* raise when the emitted code changes for the same schedule */
     const struct gen_param *param;
     u32 n_param;
-    bool (*match)(const struct task *t, const struct caps *c);
+    bool chains;         /* only tasks of several heavy nodes; else only others */
+    bool (*match)(const struct task *t, const struct caps *c); /* asked through gen_matches */
     /* A legal schedule, good for sizes var[] (symtab order): used with an empty database. */
     void (*initial)(const struct task *t, const struct caps *c, const i64 *var, struct sched *s);
     bool (*legal)(const struct task *t, const struct caps *c, const struct sched *s);
@@ -64,6 +65,8 @@ struct kernel {
 bool gen_kernel(struct kernel *k, struct arena *a, const struct candidate *c, const struct task *t, const struct caps *caps,
                 struct err *e);
 
+/* Can the family do the task within the device's limits? */
+bool gen_matches(const struct gen *g, const struct task *t, const struct caps *c);
 /* Enumerating a task's schedules: calls fn for every generator that matches and every legal schedule, the initial ones first. */
 typedef bool gen_visit(void *user, const struct candidate *c); /* false: stop */
 void gen_each(const struct task *t, const struct caps *c, gen_visit *fn, void *user);
@@ -146,6 +149,15 @@ i64 gen_group_size(const struct kir *k); /* threads of a group */
 double gen_group_reads(const struct probe *p);
 i64 group_map_pitch(i64 row, enum dtype t); /* staged: elements from one row of the tile to the next */
 
+/* Part of a value in scratch memory, from which a later step of the same grid iteration reads. */
+struct scratch {
+    value_id v;               /* computed from the anchor's elements by pointwise nodes only */
+    kval buf;                 /* WORK array */
+    kval origin[MAX_RANK];    /* index of what its element 0 holds */
+    kval step[MAX_RANK];      /* elements from one index to the next */
+    bool whole;               /* vectors that hang over the last channel are stored as a whole */
+};
+
 /* gen_tile.c: the register tile of matrix products and convolutions: ty x tx pixels (rows) times nr vectors of channels (columns),
    accumulators in registers, one multiply-add per accumulator and step. */
 struct tile {
@@ -172,6 +184,7 @@ struct tile_out {
     value_id anchor;
     kval temp;                /* not 0: the anchor's elements go to this TEMP array, dense with c innermost; no epilogue */
     kval rows;                /* not 0: WORK array of lanes*nr x pitch; the epilogue runs along x, for outputs with x innermost */
+    const struct scratch *to; /* not NULL: to scratch memory instead, pixels that hang over, too: there is room */
 };
 void tile_open(struct tile *t);                                   /* allocates the accumulators */
 void tile_clear(struct tile *t, const kval *init);                /* nr vectors, NULL: zeros */
@@ -191,6 +204,7 @@ struct result {
     kval temp;                /* 0: to the outputs */
     i64 parts;                /* 0: 1. The TEMP array holds as many summands of each element, one array of them after the other */
     kval part;                /* number of the one being stored */
+    const struct scratch *to; /* not NULL: there instead */
 };
 void result_open(struct emit *m, struct result *r, enum dtype t); /* allocates the TEMP array */
 void result_store(struct emit *m, const struct result *r, const kval *idx, kval val, kval limit); /* first lanes, 0: all */

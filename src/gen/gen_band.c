@@ -71,20 +71,25 @@ void conv_window(struct conv *c, const struct graph *g, const struct node *n)
     find_tile_axes(c);
 }
 
-bool conv_anchor(struct conv *c, const struct task *t)
+bool conv_take(struct conv *c, const struct graph *g, node_id id)
 {
     i64 wd[MAX_RANK];
-    if (!t->anchor || !(op_of(&t->g, t->anchor)->props & OP_CONV)) return false;
-    const struct node *n = graph_node(&t->g, t->anchor);
-    const struct value *wt = graph_value(&t->g, n->in.v[1]);
-    bool is_static = shape_is_static(t->g.sym, &wt->shape, wd);
-    if (!wt->is_const || !dtype_is_float(graph_value(&t->g, n->in.v[0])->dtype) || !is_static)
+    if (!id || !(op_of(g, id)->props & OP_CONV)) return false;
+    const struct node *n = graph_node(g, id);
+    const struct value *wt = graph_value(g, n->in.v[1]);
+    bool is_static = shape_is_static(g->sym, &wt->shape, wd);
+    if (!wt->is_const || !dtype_is_float(graph_value(g, n->in.v[0])->dtype) || !is_static)
         return false;
-    conv_window(c, &t->g, n);
+    conv_window(c, g, n);
     c->w = n->in.v[1], c->b = op_has_in(n, 2) ? n->in.v[2] : 0;
     c->groups = attr_int(n, "group", 1);
     c->oc = wd[0] / c->groups, c->ic = wd[1];
     return true;
+}
+
+bool conv_anchor(struct conv *c, const struct task *t)
+{
+    return t->n_heavy == 1 && conv_take(c, &t->g, t->anchor);
 }
 
 bool conv_of(struct conv *c, const struct task *t)
@@ -154,8 +159,9 @@ void band_layout(struct band *b)
         b->ext[a] = sym_const(t, a == 0 ? 1 : c->k[a]);
         if (!is_tile_axis(b, a)) continue;
         sym out = (i32)a == b->xa ? b->x_tile : b->y_tile;
+        i64 spare = (i32)a == b->xa ? b->spare_x : b->spare_y;
         b->ext[a] = sym_add(t, scaled(t, sym_sub(t, out, one), c->stride[a]),
-                            sym_const(t, (c->k[a] - 1) * c->dil[a] + 1));
+                            sym_const(t, (c->k[a] - 1) * c->dil[a] + 1 + spare));
     }
     bool planes = b->s.stage == STAGE_PLANES;
     b->c_step = kir_int(b->m->k, 1);
@@ -235,7 +241,7 @@ static bool is_one_piece(const struct band *b)
     bool dense = b->xa >= 2 && kir_is_const(b->m->k, b->step[b->xa], &s) && s == c->ic;
     for (u32 a = b->xa >= 0 ? (u32)b->xa + 1 : 0; a < c->rank; a++)
         dense = dense && sym_is(c->g, c->in[a], 1);
-    dense = dense && !b->channels; /* the block has no channels of padding */
+    dense = dense && !b->channels && !b->is_inner; /* the block has no channels of padding */
     return dense && c->plain && c->groups == 1 && b->s.stage == STAGE_PIXELS &&
            !sym_is(c->g, c->in[b->xa], 1);
 }
@@ -302,7 +308,7 @@ static void fill_row(struct band *b, const struct row *r)
     kval step = b->xa >= 0 ? b->step[b->xa] : kir_int(k, 0);
     if (b->xa >= 2) fill_zero(b, r->at, kir_add(k, r->at, kir_mul(k, r->lo, step)));
     if (is_one_piece(b)) copy_piece(b, r);
-    else copy_pixels(b, r);
+    else if (!b->is_inner) copy_pixels(b, r);
     if (b->xa >= 0)
         fill_zero(b, kir_add(k, r->at, kir_mul(k, r->hi, step)),
                   kir_add(k, r->at, kir_mul(k, r->n, step)));
@@ -388,13 +394,12 @@ void band_fill(struct band *b)
     for (u32 i = 0; i < n_loops; i++) kir_end(k);
 }
 
-void band_init(struct band *b, struct emit *m, const struct task *t, const struct caps *caps,
+void band_init(struct band *b, struct emit *m, const struct conv *c, const struct caps *caps,
                const struct conv_sched *s)
 {
-    struct symtab *st = t->g.sym;
-    *b = (struct band){.m = m, .s = *s};
-    conv_of(&b->c, t);
-    b->type = emit_type(graph_value(&t->g, b->c.x)->dtype);
+    struct symtab *st = m->g->sym;
+    *b = (struct band){.m = m, .s = *s, .c = *c};
+    b->type = emit_type(graph_value(m->g, b->c.x)->dtype);
     b->lanes = gen_lanes(caps, b->type);
     b->width = s->nr * b->lanes;
     b->n_blocks = ceil_div(b->c.oc, b->width);
@@ -439,6 +444,16 @@ static struct space outer_space(const struct band *b)
     return s;
 }
 
+void band_alloc(struct band *b)
+{
+    struct kir *k = b->m->k;
+    if (b->s.stage != STAGE_DIRECT)
+        b->work = kir_alloc(k, KS_WORK, b->type, 1, emit_size(b->m, b->size));
+    if (b->c.by_rows)
+        b->rows = kir_alloc(k, KS_WORK, b->type, 1, kir_int(k, tile_rows_size(&b->t)));
+    tile_open(&b->t);
+}
+
 kval band_open(struct band *b, i64 parts)
 {
     struct emit *m = b->m;
@@ -459,11 +474,7 @@ kval band_open(struct band *b, i64 parts)
     b->y0 = kir_mul(k, kir_div(k, tile, n_x), yt);
     b->x1 = kir_min(k, kir_add(k, b->x0, xt), emit_size(m, b->x_ext));
     b->y1 = kir_min(k, kir_add(k, b->y0, yt), emit_size(m, b->y_ext));
-    if (b->s.stage != STAGE_DIRECT)
-        b->work = kir_alloc(k, KS_WORK, b->type, 1, emit_size(m, b->size));
-    if (b->c.by_rows)
-        b->rows = kir_alloc(k, KS_WORK, b->type, 1, kir_int(k, tile_rows_size(&b->t)));
-    tile_open(&b->t);
+    band_alloc(b);
     return part;
 }
 
@@ -472,7 +483,7 @@ struct tile_out band_target(struct band *b, kval y, kval x)
     struct conv *c = &b->c;
     struct tile_out o = {
         .y_axis = b->ya, .x_axis = b->xa, .c_axis = 1, .y_end = b->y1, .x_end = b->x1};
-    o.anchor = c->y, o.temp = b->temp, o.rows = b->rows;
+    o.anchor = c->y, o.temp = b->temp, o.rows = b->rows, o.to = b->to;
     for (u32 i = 0; i < MAX_RANK; i++)
         o.idx[i] = i < c->rank && i != 1 ? b->pos[i] : kir_int(b->m->k, 0);
     if (b->ya >= 0) o.idx[b->ya] = y;

@@ -13,7 +13,7 @@
 #include "gen/gen_conv.h"
 
 /* Strides of the input where it lies, channels last. */
-static void input_layout(struct band *b)
+void conv_in_place(struct band *b)
 {
     struct symtab *t = b->m->g->sym;
     sym size = b->c.in[1];
@@ -27,7 +27,7 @@ static void input_layout(struct band *b)
 
 /* Packed weights: [group][block][taps in the band's order][channel][nr*lanes], with planes channel
  * before the x taps. */
-static kval pack_weights(struct band *b)
+kval conv_pack(struct band *b)
 {
     struct symtab *t = b->m->g->sym;
     struct conv *c = &b->c;
@@ -207,7 +207,7 @@ static void tile_at(struct band *b, kval y, kval x, kval block)
     tile_store(&b->t, &o);
 }
 
-static void walk_tiles(struct band *b, kval from, kval to)
+void conv_walk(struct band *b, kval from, kval to)
 {
     struct kir *k = b->m->k;
     kval zero = kir_int(k, 0), block = 0, y = zero, x = zero;
@@ -228,7 +228,7 @@ static void conv_grid(struct band *b)
     b->group = kir_div_i(k, part, parts);
     if (b->s.stage != STAGE_DIRECT) band_fill(b);
     kval from = kir_mul_i(k, kir_mod_i(k, part, parts), ob);
-    walk_tiles(b, from, kir_min(k, kir_add_i(k, from, ob), kir_int(k, b->n_blocks)));
+    conv_walk(b, from, kir_min(k, kir_add_i(k, from, ob), kir_int(k, b->n_blocks)));
     for (u32 i = 0; i < 3; i++) kir_end(k);
 }
 
@@ -244,10 +244,12 @@ void gen_conv_emit(struct emit *m, const struct task *t, const struct caps *caps
 {
     struct band *b = arena_new(m->arena, struct band);
     struct symtab *st = t->g.sym;
-    band_init(b, m, t, caps, s);
-    b->wbuf = pack_weights(b);
+    struct conv c;
+    conv_of(&c, t);
+    band_init(b, m, &c, caps, s);
+    b->wbuf = conv_pack(b);
     emit_args(m);
-    if (s->stage == STAGE_DIRECT) input_layout(b);
+    if (s->stage == STAGE_DIRECT) conv_in_place(b);
     else band_layout(b);
     if (!b->c.simple)
         b->temp = kir_alloc(m->k, KS_TEMP, b->type, 1,

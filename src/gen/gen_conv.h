@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/: convolutions taken apart, and the band of input that a grid iteration works on (conv_gemm, conv_dw).
+// Private to gen/: convolutions taken apart, and the band of input that a grid iteration works on (conv_gemm, conv_dw,
+// conv_direct, conv_chain).
 #ifndef QUERN_GEN_CONV_H
 #define QUERN_GEN_CONV_H
 
@@ -20,7 +21,7 @@ struct conv_sched {
     i64 ku;              /* input channels per step */
     i64 ahead;           /* steps that weights are prefetched ahead, 0: not */
 };
-struct conv {            /* the anchor taken apart; axes are those of the output, 1 = channel */
+struct conv {            /* a convolution taken apart; axes are those of the output, 1 = channel */
     const struct graph *g;
     value_id x, w, b, y;
     u32 rank;
@@ -34,7 +35,9 @@ struct conv {            /* the anchor taken apart; axes are those of the output
     bool by_rows;        /* outputs are stored along x */
 };
 bool conv_of(struct conv *c, const struct task *t); /* false: not for this family */
-/* Likewise, but whatever stands behind the convolution: simple and by_rows are not set. */
+/* Any convolution of a graph, whatever stands behind it: simple and by_rows are not set. */
+bool conv_take(struct conv *c, const struct graph *g, node_id n);
+/* Likewise the anchor of a task without another heavy node. */
 bool conv_anchor(struct conv *c, const struct task *t);
 /* What a node with a window says: x, y, sizes and axes. One group, channels and weights not set. */
 void conv_window(struct conv *c, const struct graph *g, const struct node *n);
@@ -62,6 +65,7 @@ struct band {
     kval wbuf, work, rows, temp;
     kval group;                /* number of the group of channels */
     kval channels;             /* channels of this group that exist, 0: all */
+    i64 n_channels;            /* depthwise: in all */
     kval pos[MAX_RANK];        /* output position on the axes outside the tile */
     kval x0, x1, y0, y1;       /* output range of this iteration */
     sym ext[MAX_RANK];         /* of the band in scratch */
@@ -69,15 +73,29 @@ struct band {
     kval c_step;               /* elements from one channel to the next */
     sym size;                  /* elements of the band */
     u32 order[MAX_RANK], n_order; /* axes without channel, outermost first, x last */
+    i64 spare_y, spare_x;      /* rows and columns that whoever fills the band may write behind its end */
+    bool is_inner;             /* the inside of the band is computed, band_fill only adds the zeros around */
+    const struct scratch *to;  /* where results go, NULL: through the epilogue to the outputs */
 };
 
-void band_init(struct band *b, struct emit *m, const struct task *t, const struct caps *caps, const struct conv_sched *s);
+void band_init(struct band *b, struct emit *m, const struct conv *c, const struct caps *caps, const struct conv_sched *s);
 void band_layout(struct band *b);              /* sizes and strides of the scratch band */
 /* Opens the grid (closed by three kir_end): its parts, pixels outside the tile, bands. Returns the number of the part. */
 kval band_open(struct band *b, i64 parts);
+void band_alloc(struct band *b);               /* its arrays; part of band_open */
 void band_fill(struct band *b);
 struct tile_out band_target(struct band *b, kval y, kval x); /* channels are the caller's */
 static inline bool is_tile_axis(const struct band *b, u32 a) { return (i32)a == b->xa || (i32)a == b->ya; }
 bool sym_is(const struct graph *g, sym s, i64 want);
+
+/* gen_conv.c: dense convolutions, b->group is set */
+kval conv_pack(struct band *b);                       /* weights, before emit_args */
+void conv_in_place(struct band *b);                   /* instead of band_layout: pixels are read where they lie */
+void conv_walk(struct band *b, kval from, kval to);   /* all tiles of the iteration, blocks of output channels from..to-1 */
+
+/* gen_dw.c: depthwise ones. The band holds one block of channels. */
+void dw_init(struct band *b);                         /* before emit_args: groups become blocks; packs weights */
+void dw_enter(struct band *b, kval block);            /* before band_fill */
+void dw_walk(struct band *b);                         /* all tiles of the iteration */
 
 #endif

@@ -97,6 +97,17 @@ static kval result_index(struct emit *m, const struct result *r, kval part, cons
     return part ? kir_add(k, kir_mul(k, part, emit_size(m, result_count(m, r))), at) : at;
 }
 
+static void scratch_store(struct emit *m, const struct scratch *to, const kval *idx, kval limit)
+{
+    struct kir *k = m->k;
+    kval at = kir_int(k, 0), val = emit_value(m, to->v, idx);
+    for (u32 a = 0; a < graph_value(m->g, to->v)->shape.rank; a++)
+        if (to->step[a])
+            at = kir_add(k, at, kir_mul(k, kir_sub(k, idx[a], to->origin[a]), to->step[a]));
+    val = kir_splat(k, kir_cast(k, kir_dtype(k, to->buf), val), kir_lanes(k, at));
+    kir_store_n(k, to->buf, at, val, to->whole ? 0 : limit);
+}
+
 void result_store(struct emit *m, const struct result *r, const kval *idx, kval val, kval limit)
 {
     struct kir *k = m->k;
@@ -106,7 +117,8 @@ void result_store(struct emit *m, const struct result *r, const kval *idx, kval 
         return;
     }
     emit_bind(m, r->v, current_value, &val);
-    for (u32 i = 0; i < m->g->output.n; i++) {
+    if (r->to) scratch_store(m, r->to, idx, limit);
+    for (u32 i = 0; !r->to && i < m->g->output.n; i++) {
         value_id v = m->g->output.v[i];
         emit_store_n(m, v, idx, emit_value(m, v, idx), limit);
     }
@@ -152,7 +164,7 @@ static kval pixel_exists(const struct tile *t, const struct tile_out *o, i64 dy,
 static void store_columns(const struct tile *t, const struct tile_out *o, i64 j, bool guarded)
 {
     struct emit *m = t->m;
-    const struct result r = {.v = o->anchor, .inner = o->c_axis, .temp = o->temp};
+    const struct result r = {.v = o->anchor, .inner = o->c_axis, .temp = o->temp, .to = o->to};
     struct kir *k = m->k;
     kval c = kir_add_i(k, o->c, j * t->lanes), limit = o->c_end ? kir_sub(k, o->c_end, c) : 0;
     emit_limit(m, limit);
@@ -236,7 +248,7 @@ void tile_store(const struct tile *t, const struct tile_out *o)
         store_rows(t, o);
         return;
     }
-    kval full = tile_full(t, o);
+    kval full = o->to ? 0 : tile_full(t, o);
     if (!full) {
         store_all(t, o, false);
         return;

@@ -32,11 +32,11 @@ static bool strip_constants(struct graph *g, struct err *e)
     return true;
 }
 
-static node_id find_anchor(const struct graph *g)
+static void find_anchor(struct task *t)
 {
-    for (node_id n = 1; n < g->node.n; n++)
-        if (op_of(g, n)->props & (OP_CONV | OP_MATMUL | OP_HEAVY)) return n;
-    return 0;
+    t->anchor = t->n_heavy = 0;
+    for (node_id n = 1; n < t->g.node.n; n++)
+        if (op_of(&t->g, n)->props & (OP_CONV | OP_MATMUL | OP_HEAVY)) t->anchor = n, t->n_heavy++;
 }
 
 static void task_key(struct task *t)
@@ -63,7 +63,7 @@ bool task_make(struct task *t, const struct graph *from, struct arena *a, const 
         graph_value(&t->g, t->g.output.v[k])->layout = layout[back[t->g.output.v[k]]];
     if (!strip_constants(&t->g, e)) return false;
     if (map_back) *map_back = back;
-    t->anchor = find_anchor(&t->g);
+    find_anchor(t);
     task_key(t);
     return graph_verify(&t->g, e);
 }
@@ -72,7 +72,7 @@ bool task_parse(struct task *t, struct arena *a, struct symtab *st, struct str t
 {
     if (!graph_parse(&t->g, a, st, text, e)) return false;
     if (!op_infer_all(&t->g, e)) return false;
-    t->anchor = find_anchor(&t->g);
+    find_anchor(t);
     task_key(t);
     return true;
 }

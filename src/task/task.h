@@ -2,7 +2,7 @@
 //
 // task: the unit of generating, tuning and choosing. A task is a small graph of primitives that one kernel implements: at
 // most one heavy node (the anchor: convolution, matrix product) or one set of reductions, with views and pointwise nodes in
-// front (prologue) and behind (epilogue). Its values carry layouts. Equal computations have equal text and so equal keys,
+// front (prologue) and behind (epilogue); or a chain of convolutions whose values in between never are in memory as a whole. Its values carry layouts. Equal computations have equal text and so equal keys,
 // wherever they stand in whatever network. The cover lists the tasks a graph could be cut into; the selector chooses.
 // Nothing here knows of schedules, kernels or devices.
 #ifndef QUERN_TASK_H
@@ -12,7 +12,8 @@
 
 struct task {
     struct graph g;      /* inputs, constants (is_const; content stripped but for small ones), nodes, outputs; layouts set */
-    node_id anchor;      /* the node with OP_MATMUL, OP_CONV or OP_HEAVY; 0: none */
+    node_id anchor;      /* the last node with OP_MATMUL, OP_CONV or OP_HEAVY; 0: none */
+    u32 n_heavy;         /* nodes of that kind; more than one: a chain */
     struct str text;     /* graph_print with keys, constants' content left out but for small ones */
     struct hash key;     /* of text */
 };

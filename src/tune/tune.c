@@ -366,7 +366,7 @@ static bool find_base(struct tuner *t, struct contest *c)
     if (gen_default(c->t->task, &t->caps, c->t->var, &cand[n])) n++;
     for (i64 k = 0; gen_at(k) && n < 3; k++) {
         const struct gen *g = gen_at(k);
-        if ((n && cand[0].gen == g) || !g->match(c->t->task, &t->caps)) continue;
+        if ((n && cand[0].gen == g) || !gen_matches(g, c->t->task, &t->caps)) continue;
         cand[n++] = gen_initial(g, c->t->task, &t->caps, c->t->var);
     }
     for (u32 i = 0; i < n && !c->is_ready && !t->e->code; i++) {
