@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A Vulkan library for tests of the driver, named by QUERN_VULKAN_LOADER: devices that do not exist,
-// with faults that real ones show once in a blue moon. Copies and fills are carried out when they
-// are recorded. A dispatch runs the one kernel there is: every group adds 1 to the u32 at its
+// with faults that real ones show once in a blue moon. Commands are carried out when they are
+// submitted, as often as they are; submitting what is being recorded, or never was, or names something
+// that is gone, ends the process. A dispatch runs the one kernel there is: every group adds 1 to the u32 at its
 // number (group + base, x innermost, the extents of the whole grid in elements 0..2 of the second
 // buffer) in the first buffer; the base stands behind the first word of the push constants, or of
 // the third buffer.
@@ -35,15 +36,21 @@ static long option(const char *key, long usual)
 
 /* Objects: one kind for all; handles point to them. */
 
+struct command;
+
 struct object {
     char *p;              /* memory */
     size_t size;
     struct object *under; /* memory of a buffer */
+    struct object *next;  /* of a pool: its sets */
     VkDescriptorBufferInfo bound[64];
     uint32_t push[64];
+    struct command *commands; /* of a command buffer */
+    size_t n_command;
+    enum { INITIAL, RECORDING, EXECUTABLE, GONE } state;
 };
 
-static long n_objects, n_submits, cache_size;
+static long n_objects, n_submits, n_recordings, cache_size;
 static struct object gpus[8];
 static size_t in_use;
 
@@ -53,15 +60,32 @@ static void *make(void)
     return calloc(1, sizeof(struct object));
 }
 
+/* What is destroyed stays known to be so until the instance goes. */
+static struct object *gone;
+
 static void destroy(void *p)
 {
-    n_objects -= p != NULL;
-    free(p);
+    struct object *x = p;
+    if (!x) return;
+    n_objects--;
+    free(x->commands);
+    *x = (struct object){.state = GONE, .next = gone};
+    gone = x;
+}
+
+static void *there(void *p)
+{
+    if (((struct object *)p)->state == GONE) abort();
+    return p;
 }
 
 /* Tests ask whether everything was destroyed. */
 __attribute__((visibility("default"))) long fake_objects(void);
 long fake_objects(void) { return n_objects; }
+
+/* Command buffers that were begun since the instance was made. */
+__attribute__((visibility("default"))) long fake_recordings(void);
+long fake_recordings(void) { return n_recordings; }
 
 /* Bytes that the last pipeline cache was made from. */
 __attribute__((visibility("default"))) long fake_cache(void);
@@ -91,13 +115,17 @@ FAKE VkResult EnumerateInstanceExtensionProperties(const char *layer, uint32_t *
 FAKE VkResult CreateInstance(const VkInstanceCreateInfo *i, const VkAllocationCallbacks *a,
                              VkInstance *out)
 {
-    n_submits = 0;
+    n_submits = n_recordings = 0;
     in_use = 0;
     *out = make();
     return VK_SUCCESS;
 }
 
-FAKE void DestroyInstance(VkInstance i, const VkAllocationCallbacks *a) { destroy(i); }
+FAKE void DestroyInstance(VkInstance i, const VkAllocationCallbacks *a)
+{
+    destroy((void *)i);
+    for (struct object *x; (x = gone); free(x)) gone = x->next;
+}
 
 FAKE VkResult EnumeratePhysicalDevices(VkInstance i, uint32_t *n, VkPhysicalDevice *v)
 {
@@ -197,13 +225,11 @@ FAKE void GetDeviceQueue(VkDevice d, uint32_t family, uint32_t k, VkQueue *q) { 
         return VK_SUCCESS;                                                                         \
     }                                                                                              \
     FAKE void Destroy##type(VkDevice d, Vk##type x, const VkAllocationCallbacks *a) { destroy(x); }
-PLAIN(CommandPool, VkCommandPoolCreateInfo)
 PLAIN(Fence, VkFenceCreateInfo)
 PLAIN(QueryPool, VkQueryPoolCreateInfo)
 PLAIN(ShaderModule, VkShaderModuleCreateInfo)
 PLAIN(DescriptorSetLayout, VkDescriptorSetLayoutCreateInfo)
 PLAIN(PipelineLayout, VkPipelineLayoutCreateInfo)
-PLAIN(DescriptorPool, VkDescriptorPoolCreateInfo)
 
 FAKE void DestroyPipeline(VkDevice d, VkPipeline x, const VkAllocationCallbacks *a) { destroy(x); }
 
@@ -243,32 +269,77 @@ FAKE VkResult GetPipelineCacheData(VkDevice d, VkPipelineCache c, size_t *n, voi
     return VK_SUCCESS;
 }
 
-/* The only set and the only command buffer live in static memory: contents are used at once. */
-static struct object the_set, the_commands[8];
+/* Pools of command buffers and of descriptor sets: what they made goes with them. */
+
+static void *make_in(struct object *pool)
+{
+    struct object *x = make();
+    x->next = pool->next;
+    return pool->next = x;
+}
+
+static void empty(struct object *pool)
+{
+    for (struct object *x; (x = pool->next);) {
+        pool->next = x->next;
+        destroy(x);
+    }
+}
+
+static void destroy_pool(struct object *pool)
+{
+    if (pool) empty(pool);
+    destroy(pool);
+}
+
+FAKE VkResult CreateCommandPool(VkDevice d, const VkCommandPoolCreateInfo *i,
+                                const VkAllocationCallbacks *a, VkCommandPool *out)
+{
+    *out = make();
+    return VK_SUCCESS;
+}
+
+FAKE void DestroyCommandPool(VkDevice d, VkCommandPool x, const VkAllocationCallbacks *a)
+{
+    destroy_pool((void *)x);
+}
 
 FAKE VkResult AllocateCommandBuffers(VkDevice d, const VkCommandBufferAllocateInfo *i,
                                      VkCommandBuffer *out)
 {
-    static int next;
-    *out = (void *)&the_commands[next++ % 8];
+    *out = make_in((void *)i->commandPool);
     return VK_SUCCESS;
+}
+
+FAKE VkResult CreateDescriptorPool(VkDevice d, const VkDescriptorPoolCreateInfo *i,
+                                   const VkAllocationCallbacks *a, VkDescriptorPool *out)
+{
+    *out = make();
+    return VK_SUCCESS;
+}
+
+FAKE void DestroyDescriptorPool(VkDevice d, VkDescriptorPool x, const VkAllocationCallbacks *a)
+{
+    destroy_pool((void *)x);
 }
 
 FAKE VkResult AllocateDescriptorSets(VkDevice d, const VkDescriptorSetAllocateInfo *i,
                                      VkDescriptorSet *out)
 {
-    *out = (void *)&the_set;
+    *out = make_in((void *)i->descriptorPool);
     return VK_SUCCESS;
 }
 
 FAKE void UpdateDescriptorSets(VkDevice d, uint32_t n, const VkWriteDescriptorSet *w, uint32_t m,
                                const VkCopyDescriptorSet *c)
 {
-    for (uint32_t i = 0; i < n; i++) the_set.bound[w[i].dstBinding] = *w[i].pBufferInfo;
+    for (uint32_t i = 0; i < n; i++)
+        ((struct object *)(void *)w[i].dstSet)->bound[w[i].dstBinding] = *w[i].pBufferInfo;
 }
 
 FAKE VkResult ResetDescriptorPool(VkDevice d, VkDescriptorPool p, VkDescriptorPoolResetFlags f)
 {
+    empty((void *)p);
     return VK_SUCCESS;
 }
 
@@ -328,23 +399,88 @@ FAKE VkResult MapMemory(VkDevice d, VkDeviceMemory m, VkDeviceSize at, VkDeviceS
 
 static char *bytes(VkBuffer b, VkDeviceSize at, VkDeviceSize n)
 {
-    struct object *x = (void *)b;
+    const struct object *x = there((void *)b);
     if (at + n > x->size) abort(); /* the validation layer would say so */
     return x->under->p + at;
 }
 
 /* Commands. */
 
+struct command {
+    enum { FILL, COPY, PIPELINE, SET, PUSH, DISPATCH } what;
+    VkBuffer from, to;
+    VkBufferCopy part;
+    int value;
+    struct object *object; /* a pipeline, a set */
+    uint32_t push[64], groups[3];
+};
+
+static struct command *add(VkCommandBuffer c)
+{
+    struct object *o = (void *)c;
+    if (o->state != RECORDING) abort();
+    o->commands = realloc(o->commands, sizeof *o->commands * (o->n_command + 1));
+    memset(&o->commands[o->n_command], 0, sizeof *o->commands);
+    return &o->commands[o->n_command++];
+}
+
+static uint32_t *element(const VkDescriptorBufferInfo *b, uint64_t i)
+{
+    if (4 * i + 4 > b->range) abort();
+    return (uint32_t *)(void *)bytes(b->buffer, b->offset + 4 * i, 4);
+}
+
+static void dispatch(const struct object *o, const uint32_t n[3])
+{
+    const uint32_t *extent = element(&o->bound[1], 0),
+                   *base = (o->bound[2].buffer ? element(&o->bound[2], 0) : o->push) + 1;
+    for (uint64_t k = base[2]; k < base[2] + n[2]; k++)
+        for (uint64_t j = base[1]; j < base[1] + n[1]; j++)
+            for (uint64_t i = base[0]; i < base[0] + n[0]; i++)
+                ++*element(&o->bound[0], (k * extent[1] + j) * extent[0] + i);
+}
+
+static void carry_out(struct object *o, const struct command *x)
+{
+    switch (x->what) {
+    case FILL: memset(bytes(x->to, x->part.dstOffset, x->part.size), x->value, x->part.size); break;
+    case COPY:
+        memmove(bytes(x->to, x->part.dstOffset, x->part.size),
+                bytes(x->from, x->part.srcOffset, x->part.size), x->part.size);
+        break;
+    case PIPELINE: there(x->object); break;
+    case SET: memcpy(o->bound, ((struct object *)there(x->object))->bound, sizeof o->bound); break;
+    case PUSH: memcpy(o->push, x->push, sizeof o->push); break;
+    case DISPATCH: dispatch(o, x->groups); break;
+    default: abort();
+    }
+}
+
 FAKE VkResult BeginCommandBuffer(VkCommandBuffer c, const VkCommandBufferBeginInfo *i)
 {
+    struct object *o = (void *)c;
+    if (o->state == RECORDING) abort();
+    o->state = RECORDING;
+    o->n_command = 0;
+    n_recordings++;
     return VK_SUCCESS;
 }
 
-FAKE VkResult EndCommandBuffer(VkCommandBuffer c) { return VK_SUCCESS; }
+FAKE VkResult EndCommandBuffer(VkCommandBuffer c)
+{
+    ((struct object *)(void *)c)->state = EXECUTABLE;
+    return VK_SUCCESS;
+}
 
 FAKE VkResult QueueSubmit(VkQueue q, uint32_t n, const VkSubmitInfo *i, VkFence f)
 {
-    return ++n_submits == option("lost", 0) ? VK_ERROR_DEVICE_LOST : VK_SUCCESS;
+    struct object *o = (void *)i->pCommandBuffers[0];
+    if (o->state != EXECUTABLE) abort();
+    if (++n_submits == option("lost", 0)) return VK_ERROR_DEVICE_LOST;
+    memset(o->bound, 0, sizeof o->bound);
+    memset(o->push, 0, sizeof o->push);
+    for (size_t k = 0; k < o->n_command; k++) carry_out(o, &o->commands[k]);
+    return VK_SUCCESS;
 }
 
 FAKE VkResult WaitForFences(VkDevice d, uint32_t n, const VkFence *f, VkBool32 all, uint64_t t)
@@ -377,52 +513,41 @@ FAKE void CmdWriteTimestamp(VkCommandBuffer c, VkPipelineStageFlagBits s, VkQuer
 
 FAKE void CmdFillBuffer(VkCommandBuffer c, VkBuffer b, VkDeviceSize at, VkDeviceSize n, uint32_t v)
 {
-    memset(bytes(b, at, n), (int)v & 0xff, n);
+    *add(c) = (struct command){FILL, .to = b, .part = {0, at, n}, .value = (int)v & 0xff};
 }
 
 FAKE void CmdCopyBuffer(VkCommandBuffer c, VkBuffer from, VkBuffer to, uint32_t n,
                         const VkBufferCopy *r)
 {
     for (uint32_t i = 0; i < n; i++)
-        memmove(bytes(to, r[i].dstOffset, r[i].size), bytes(from, r[i].srcOffset, r[i].size),
-                r[i].size);
+        *add(c) = (struct command){COPY, .from = from, .to = to, .part = r[i]};
 }
 
-FAKE void CmdBindPipeline(VkCommandBuffer c, VkPipelineBindPoint b, VkPipeline p) {}
+FAKE void CmdBindPipeline(VkCommandBuffer c, VkPipelineBindPoint b, VkPipeline p)
+{
+    *add(c) = (struct command){PIPELINE, .object = (void *)p};
+}
 
 FAKE void CmdBindDescriptorSets(VkCommandBuffer c, VkPipelineBindPoint b, VkPipelineLayout l,
                                 uint32_t first, uint32_t n, const VkDescriptorSet *s, uint32_t m,
                                 const uint32_t *o)
 {
-    struct object *x = (void *)c;
-    memcpy(x->bound, the_set.bound, sizeof x->bound);
-    memset(x->push, 0, sizeof x->push);
+    *add(c) = (struct command){SET, .object = (void *)s[0]};
 }
 
 FAKE void CmdPushConstants(VkCommandBuffer c, VkPipelineLayout l, VkShaderStageFlags s, uint32_t at,
                            uint32_t n, const void *p)
 {
-    memcpy((char *)((struct object *)(void *)c)->push + at, p, n);
-}
-
-static uint32_t *element(const VkDescriptorBufferInfo *b, uint64_t i)
-{
-    if (4 * i + 4 > b->range) abort();
-    return (uint32_t *)(void *)bytes(b->buffer, b->offset + 4 * i, 4);
+    struct command *x = add(c);
+    x->what = PUSH;
+    memcpy((char *)x->push + at, p, n);
 }
 
 FAKE void CmdDispatch(VkCommandBuffer c, uint32_t x, uint32_t y, uint32_t z)
 {
-    struct object *o = (void *)c;
-    if (option("idle", 0)) return;
     const uint32_t most = (uint32_t)option("groups", 65535);
     if (x > most || y > most || z > most) abort();
-    const uint32_t *extent = element(&o->bound[1], 0),
-                   *base = (o->bound[2].buffer ? element(&o->bound[2], 0) : o->push) + 1;
-    for (uint64_t k = base[2]; k < base[2] + z; k++)
-        for (uint64_t j = base[1]; j < base[1] + y; j++)
-            for (uint64_t i = base[0]; i < base[0] + x; i++)
-                ++*element(&o->bound[0], (k * extent[1] + j) * extent[0] + i);
+    if (!option("idle", 0)) *add(c) = (struct command){DISPATCH, .groups = {x, y, z}};
 }
 
 /* Entry points. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Programs on a device with memory of its own that gets lost (fake_vulkan.c): the run that meets it
-// fails, the next one has its constants again.
+// fails, the next one has its constants again. And programs that run again as they were recorded.
 #include "rt/rt.h"
 #include "vulkan_module.h"
 
@@ -89,9 +89,41 @@ static void test_lost(void **state)
     arena_release(&a);
 }
 
+/* The counts of several programs' runs do not depend on which of them were recorded before, nor on
+   whether every kernel is timed alone. */
+static void test_again(void **state)
+{
+    struct arena a = {0};
+    struct plan p;
+    struct err e = {0};
+    struct module m = module(2, 4, SPV_CAP_SHADER, 64);
+    struct rt_program *r[2];
+    setenv("QUERN_VULKAN_LOADER", fake_path, 1);
+    setenv("QUERN_FAKE_VULKAN", "devices=1", 1);
+    make_plan(&p, &a, buf_view(&m.code));
+    struct dev *d = dev_find(S("vulkan"))->open(&(struct dev_opts){0}, &e);
+    for (int i = 0; i < 2; i++) {
+        r[i] = d ? rt_load(&p, d, &e) : NULL;
+        if (!r[i]) fail_msg("%s", e.msg);
+    }
+    for (u32 n = 1; n <= 20; n++) {
+        rt_profile(r[1], n % 5 == 0);
+        for (int i = 0; i < 2; i++)
+            if (!run(r[i], n, &e)) fail_msg("%s", e.msg);
+        double s = rt_profile_times(r[1]).seconds[0]; /* 1000 ticks of 2 ns */
+        assert_true(n % 5 ? s == 0 : s > 1.99e-6 && s < 2.01e-6);
+    }
+    rt_unload(r[1]);
+    if (!run(r[0], 21, &e)) fail_msg("%s", e.msg);
+    rt_unload(r[0]);
+    d->driver->close(d);
+    buf_release(&m.code);
+    arena_release(&a);
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lost)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lost), cmocka_unit_test(test_again)};
     const char *slash = strrchr(argv[0], '/');
     snprintf(fake_path, sizeof fake_path, "%.*sfake_vulkan.so", slash ? (int)(slash + 1 - argv[0]) : 0,
              argv[0]);

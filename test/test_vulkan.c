@@ -381,6 +381,125 @@ static void test_many(void **state)
     close_bed(&b);
 }
 
+/* What was recorded is submitted again. Programs are random lists of launches and uploads; each is
+   run again and again between others, while kernels and memory come and go, and everything counts as
+   if it had been recorded anew each time. */
+enum { N_COUNTERS = 4, N_STEPS = 12, MAX_GROUPS = 9, N_KERNELS = 2 };
+
+struct again {
+    struct dev *d;
+    struct dev_kernel *kernel[N_KERNELS];
+    struct dev_mem counter[N_COUNTERS], extent;
+    u32 want[N_COUNTERS][MAX_GROUPS];
+};
+
+struct step { /* a launch on that many groups, or an upload of this number to all of a counter */
+    u32 counter, kernel, groups;
+    bool is_upload;
+};
+
+static void load_again(struct again *x, u32 k)
+{
+    struct err e = {0};
+    if (x->kernel[k]) x->d->driver->unload(x->d, x->kernel[k]);
+    x->kernel[k] = load(x->d, k ? module(3, 0, SPV_CAP_SHADER, 64) : module(2, 4, SPV_CAP_SHADER, 64), &e);
+    if (!x->kernel[k]) fail_msg("%s", e.msg);
+}
+
+static void alloc_again(struct again *x, u32 i)
+{
+    struct err e = {0};
+    if (x->counter[i].size) x->d->driver->release(x->d, &x->counter[i]);
+    assert_true(x->d->driver->alloc(x->d, sizeof x->want[i], &x->counter[i], &e));
+    memset(x->want[i], 0, sizeof x->want[i]);
+}
+
+static void run_step(struct again *x, const struct step *s)
+{
+    struct err e = {0};
+    u32 all[MAX_GROUPS], *want = x->want[s->counter];
+    i64 grid[1][3] = {{s->groups, 1, 1}}, param = 5;
+    struct dev_mem buf[2] = {x->counter[s->counter], x->extent};
+    struct dev_launch l = {.kernel = x->kernel[s->kernel], .buf = buf, .n_buf = 2, .param = &param,
+                           .n_param = 1, .grid = (const i64(*)[3])grid, .n_grid = 1};
+    for (u32 i = 0; i < MAX_GROUPS; i++) all[i] = 100 * s->groups;
+    bool ok = s->is_upload ? x->d->driver->upload(x->d, buf[0], all, sizeof all, &e)
+                           : x->d->driver->launch(x->d, &l, &e);
+    if (!ok) fail_msg("%s", e.msg);
+    for (u32 i = 0; i < MAX_GROUPS; i++)
+        if (s->is_upload) want[i] = all[i];
+        else want[i] += i < s->groups;
+}
+
+static void check_again(struct again *x)
+{
+    struct err e = {0};
+    u32 got[MAX_GROUPS];
+    assert_true(x->d->driver->fence(x->d, &e));
+    for (u32 i = 0; i < N_COUNTERS; i++) {
+        assert_true(x->d->driver->download(x->d, x->counter[i], got, sizeof got, &e));
+        assert_memory_equal(got, x->want[i], sizeof got);
+    }
+}
+
+static void random_again(struct again *x, struct rng *r)
+{
+    struct step program[5][N_STEPS];
+    for (u32 p = 0; p < 5; p++)
+        for (u32 s = 0; s < N_STEPS; s++)
+            program[p][s] = (struct step){.counter = (u32)rng_range(r, 0, N_COUNTERS - 1),
+                                          .kernel = (u32)rng_range(r, 0, N_KERNELS - 1),
+                                          .groups = (u32)rng_range(r, 1, MAX_GROUPS),
+                                          .is_upload = rng_range(r, 0, 4) == 0};
+    for (u32 i = 0; i < 300; i++) {
+        const struct step *s = program[rng_range(r, 0, 4)];
+        for (u32 k = 0; k < N_STEPS; k++) run_step(x, &s[k]);
+        check_again(x);
+        u32 change = (u32)rng_range(r, 0, 20);
+        if (change < N_KERNELS) load_again(x, change);
+        else if (change < N_KERNELS + N_COUNTERS) alloc_again(x, change - N_KERNELS);
+    }
+}
+
+/* A program that nothing happens to is not recorded again. */
+static void count_again(struct again *x, question *recordings)
+{
+    static const struct step program[] = {{0, 0, 3, false}, {1, 1, 9, false}, {2, 0, 2, true}, {2, 1, 9, false}};
+    i64 first = 0;
+    for (u32 i = 0; i < 20; i++) {
+        for (u32 k = 0; k < countof(program); k++) run_step(x, &program[k]);
+        check_again(x);
+        if (i == 1) first = recordings(); /* the first run also clears what was just allocated */
+    }
+    assert_int_equal(recordings(), first);
+    load_again(x, 0);
+    run_step(x, &program[0]);
+    check_again(x);
+    assert_true(recordings() > first);
+}
+
+static void test_again(void **state)
+{
+    static const char *const kinds[] = {"groups=8", "groups=8 host=1"};
+    void *lib;
+    question *recordings = ask_fake(&lib, "fake_recordings");
+    for (i64 i = 0; i < countof(kinds); i++) {
+        struct again x = {.d = open_fake(kinds[i])};
+        struct err e = {0};
+        struct rng r = rng_seed(11);
+        const u32 extent[3] = {MAX_GROUPS, 1, 1};
+        assert_true(x.d->driver->alloc(x.d, sizeof extent, &x.extent, &e));
+        assert_true(x.d->driver->upload(x.d, x.extent, extent, sizeof extent, &e));
+        for (u32 k = 0; k < N_KERNELS; k++) load_again(&x, k);
+        for (u32 k = 0; k < N_COUNTERS; k++) alloc_again(&x, k);
+        count_again(&x, recordings);
+        random_again(&x, &r);
+        for (u32 k = 0; k < N_KERNELS; k++) x.d->driver->unload(x.d, x.kernel[k]);
+        x.d->driver->close(x.d);
+    }
+    os_dlclose(lib);
+}
+
 static void test_bad_launches(void **state)
 {
     struct bed b;
@@ -555,17 +674,18 @@ static void test_real_launches(void **state)
         struct dev_mem m[2];
         struct err e = {0};
         i64 n = sizes[i], param[2] = {n, ceil_div(n, 64)}, grid[1][3] = {{param[1], 1, 1}};
-        u32 times = n < 100000 ? 600 : 2;
+        u32 times = n < 100000 ? 600 : 2, rounds = 3; /* the later ones as recorded in the first */
         real_buffers(m, n);
-        for (u32 t = 0; t < times; t++) {
+        for (u32 t = 0; t < times * rounds; t++) {
             struct dev_mem order[2] = {m[t % 2], m[(t + 1) % 2]};
             struct dev_launch l = {.kernel = k, .buf = order, .n_buf = 2, .param = param, .n_param = 2,
                                    .grid = (const i64(*)[3])grid, .n_grid = 1};
             if (!real->driver->launch(real, &l, &e)) fail_msg("%s", e.msg);
+            if ((t + 1) % times) continue;
+            if (!real->driver->fence(real, &e)) fail_msg("%s", e.msg);
+            assert_true(real->driver->elapsed(real) > 0 || n == 0);
         }
-        if (!real->driver->fence(real, &e)) fail_msg("%s", e.msg);
-        assert_true(real->driver->elapsed(real) > 0 || n == 0);
-        check_numbers(m[0], n, (i32)times);
+        check_numbers(m[0], n, (i32)(times * rounds));
         for (int b = 0; b < 2; b++) real->driver->release(real, &m[b]);
     }
     real->driver->unload(real, k);
@@ -618,6 +738,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_leaves_nothing), cmocka_unit_test(test_grids),
         cmocka_unit_test(test_cache),
         cmocka_unit_test(test_no_base),       cmocka_unit_test(test_many),
+        cmocka_unit_test(test_again),
         cmocka_unit_test(test_bad_launches),  cmocka_unit_test(test_features),
         cmocka_unit_test(test_lost),
     };

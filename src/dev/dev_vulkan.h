@@ -114,16 +114,25 @@ struct vulkan_block { /* one piece of memory under one buffer, handed out in par
     u32 n_gap, cap_gap;
 };
 
-enum { VULKAN_BATCHES = 3, VULKAN_SETS = 256, VULKAN_DESCRIPTORS = 4096 };
+/* What a batch does, in words; see dev_vulkan_commands.c. */
+struct vulkan_commands {
+    u64 *v;
+    u32 n, cap;
+    u32 n_set, n_descriptor; /* that it needs */
+    u32 bound;               /* where the last of those sets is told */
+    u32 written;             /* enum vulkan_use bits: since the last barrier */
+    bool is_timed;           /* its launches stand between two timestamps */
+};
+
+enum { VULKAN_BATCHES = 8, VULKAN_SETS = 256, VULKAN_DESCRIPTORS = 4096, VULKAN_WORDS = 1 << 16 };
 
 struct vulkan_batch { /* one command buffer and what its commands use */
     VkCommandBuffer cmd;
     VkFence fence;
     VkDescriptorPool pool;
-    u32 n_set, n_descriptor; /* taken from the pool */
-    bool is_open;            /* being recorded */
-    bool is_running;         /* submitted, not waited for */
-    bool is_timed;           /* its launches stand between two timestamps */
+    struct vulkan_commands commands; /* that it holds; none: nothing that may be submitted */
+    bool is_running;                 /* submitted, not waited for */
+    u64 turn;                        /* when it was submitted last */
 };
 
 struct vulkan {
@@ -144,8 +153,8 @@ struct vulkan {
     VkCommandPool commands;
     VkQueryPool stamps; /* two per batch */
     struct vulkan_batch batch[VULKAN_BATCHES];
-    u32 current;        /* the batch that is open, or will be */
-    u32 written;        /* enum vulkan_use bits: who may have written since the last barrier */
+    u64 turn;                    /* submissions so far */
+    struct vulkan_commands open; /* what the next one will do */
     double seconds;     /* of launches since the last fence */
     double last;        /* between the last two fences; negative: not known */
     double submitted;   /* host's clock at the first submission since the last fence, 0: none */
@@ -153,13 +162,6 @@ struct vulkan {
     struct dev_kernel *kernels; /* all that are loaded */
     VkPipelineCache cache;
     bool has_compiled; /* something that the cache in the user's folder may lack */
-
-    struct { /* descriptor set of the last launch, good while its batch is open */
-        const struct dev_kernel *kernel;
-        VkDescriptorSet set;
-        VkDescriptorBufferInfo *info;
-        u32 n, cap;
-    } bound;
 };
 
 /* Whether a call went well; else the error names the call, and a lost device is remembered. */
@@ -180,21 +182,43 @@ bool vulkan_memory_remake(struct vulkan *v, struct err *e); /* after a loss: the
 void vulkan_memory_destroy(struct vulkan *v); /* the device's objects; what is handed out stays known */
 void vulkan_memory_forget(struct vulkan *v);  /* the rest */
 
-/* dev_vulkan_queue.c */
+/* dev_vulkan_commands.c */
 enum vulkan_use {
     VULKAN_COPY = 1,    /* copies and fills */
     VULKAN_COMPUTE = 2, /* launches */
+    VULKAN_ANY = 3,
 };
+static inline u64 vulkan_word(VkBuffer b) { return (u64)b; }
+static inline VkBuffer vulkan_buffer(u64 w) { return (VkBuffer)w; }
+/* Makes what was written before visible to such uses, which will write, too; 0: to the host. */
+void vulkan_put_barrier(struct vulkan_commands *c, u32 next);
+void vulkan_put_fill(struct vulkan_commands *c, VkBuffer b, i64 at, i64 size);
+void vulkan_put_copy(struct vulkan_commands *c, VkBuffer from, VkBuffer to, VkBufferCopy part);
+void vulkan_put_stamp(struct vulkan_commands *c); /* the first time before, then behind the launches */
+/* info: one per binding of the kernel. */
+void vulkan_put_bind(struct vulkan_commands *c, const struct dev_kernel *k,
+                     const VkDescriptorBufferInfo *info);
+/* push: k->push_bytes. */
+void vulkan_put_dispatch(struct vulkan_commands *c, const struct dev_kernel *k, u32 grid,
+                         const u32 n[3], const u32 *push);
+void vulkan_commands_reset(struct vulkan_commands *c); /* no commands; keeps its memory */
+void vulkan_commands_copy(struct vulkan_commands *to, const struct vulkan_commands *from);
+bool vulkan_commands_equal(const struct vulkan_commands *a, const struct vulkan_commands *b);
+/* The commands of a batch that does not run into its command buffer. */
+bool vulkan_commands_record(struct vulkan *v, struct vulkan_batch *b, struct err *e);
+
+/* dev_vulkan_queue.c */
 bool vulkan_queue_init(struct vulkan *v, struct err *e);
 void vulkan_queue_destroy(struct vulkan *v);
-/* The batch that is recorded, with room for a set of that many descriptors. NULL: failed. */
-struct vulkan_batch *vulkan_record(struct vulkan *v, u32 n_descriptor, struct err *e);
-/* Makes what was written before visible to what comes, which will write, too. */
-void vulkan_barrier(struct vulkan *v, enum vulkan_use next);
-void vulkan_start_clock(struct vulkan *v);        /* before a launch is recorded */
+void vulkan_queue_forget(struct vulkan *v); /* the memory that its words are in */
+/* The commands that are collected, with room for a set of that many descriptors. NULL: failed. */
+struct vulkan_commands *vulkan_open_batch(struct vulkan *v, u32 n_descriptor, struct err *e);
+/* Before something that names buffers or kernels is destroyed, when all was waited for: nothing that
+   was recorded is submitted again. */
+void vulkan_forget(struct vulkan *v);
 bool vulkan_wait(struct vulkan *v, struct err *e); /* submits, waits for everything */
 bool vulkan_fence(struct vulkan *v, struct err *e);
-/* n bytes of host memory for commands being recorded, and its offset in v->stage. NULL: failed. */
+/* n bytes of host memory for commands being collected, and its offset in v->stage. NULL: failed. */
 void *vulkan_stage(struct vulkan *v, i64 n, i64 *at, struct err *e);
 bool vulkan_upload(struct vulkan *v, struct dev_mem m, const void *p, i64 n, struct err *e);
 bool vulkan_download(struct vulkan *v, struct dev_mem m, void *p, i64 n, struct err *e);

@@ -174,6 +174,7 @@ void vulkan_kernel_unload(struct vulkan *v, struct dev_kernel *k)
 {
     if (v->device) {
         if (!v->is_lost) vulkan_wait(v, &v->late); /* it may still run */
+        vulkan_forget(v);
         destroy_pipelines(v, k);
     }
     for (struct dev_kernel **at = &v->kernels; *at; at = &(*at)->next)

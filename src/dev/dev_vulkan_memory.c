@@ -175,6 +175,7 @@ static bool find_part(struct vulkan *v, i64 size, struct dev_mem *m)
 
 static void drop_empty(struct vulkan *v)
 {
+    vulkan_forget(v);
     for (struct vulkan_block **at = &v->blocks, *b; (b = *at);) {
         if (!is_empty(b)) {
             at = &b->next;
@@ -234,10 +235,10 @@ static bool clear(struct vulkan *v, const struct dev_mem *m, i64 size, struct er
         memset(b->map + m->offset, 0, (size_t)size);
         return true;
     }
-    struct vulkan_batch *x = vulkan_record(v, 0, e);
-    if (!x) return false;
-    vulkan_barrier(v, VULKAN_COPY);
-    v->vk.CmdFillBuffer(x->cmd, b->buffer, (VkDeviceSize)m->offset, (VkDeviceSize)size, 0);
+    struct vulkan_commands *c = vulkan_open_batch(v, 0, e);
+    if (!c) return false;
+    vulkan_put_barrier(c, VULKAN_COPY);
+    vulkan_put_fill(c, b->buffer, m->offset, size);
     return true;
 }
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_vulkan_queue.c: commands on their way to the device. They are recorded into batches, a few of
-// which go round: while one is recorded, others run. A batch is submitted when it is full and at
-// every wait.
+// dev_vulkan_queue.c: commands on their way to the device. They are collected into batches, and a
+// batch is submitted when it is full and at every wait: recorded into one of a few command buffers,
+// while others run, or not even that, where a command buffer is there that does exactly the same.
 //
-// Everything runs in order. Between commands that may write and what follows lies one full memory
-// barrier; which buffers they share is not looked at. A batch with launches stands between two
-// timestamps, each taken when all that came before it is done.
+// Everything runs in order. A batch begins with a full memory barrier, and between commands that may
+// write and what follows lies another; which buffers they share is not looked at. So a batch does the
+// same whatever ran before it. One with launches stands between two timestamps, each taken when all
+// that came before it is done.
 #include "dev/dev_vulkan.h"
 
 #include <string.h>
@@ -58,68 +59,25 @@ void vulkan_queue_destroy(struct vulkan *v)
     for (u32 i = 0; i < VULKAN_BATCHES; i++) {
         v->vk.DestroyFence(v->device, v->batch[i].fence, NULL);
         v->vk.DestroyDescriptorPool(v->device, v->batch[i].pool, NULL);
+        mem_free(v->batch[i].commands.v);
         v->batch[i] = (struct vulkan_batch){0};
     }
     v->vk.DestroyCommandPool(v->device, v->commands, NULL); /* with its command buffers */
     v->vk.DestroyQueryPool(v->device, v->stamps, NULL);
     v->commands = VK_NULL_HANDLE;
     v->stamps = VK_NULL_HANDLE;
-    v->current = v->written = 0;
+    vulkan_commands_reset(&v->open);
     v->stage_used = 0;
     v->seconds = v->last = v->submitted = 0;
-    v->bound.kernel = NULL;
 }
 
-/* Barriers and timestamps. */
-
-static VkPipelineStageFlags stages_of(u32 uses)
+void vulkan_queue_forget(struct vulkan *v)
 {
-    return (uses & VULKAN_COPY ? VK_PIPELINE_STAGE_TRANSFER_BIT : 0) |
-           (uses & VULKAN_COMPUTE ? VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT : 0);
+    mem_free(v->open.v);
+    v->open = (struct vulkan_commands){0};
 }
 
-static VkAccessFlags writes_of(u32 uses)
-{
-    return (uses & VULKAN_COPY ? VK_ACCESS_TRANSFER_WRITE_BIT : 0) |
-           (uses & VULKAN_COMPUTE ? VK_ACCESS_SHADER_WRITE_BIT : 0);
-}
-
-static VkAccessFlags reads_of(u32 uses)
-{
-    return (uses & VULKAN_COPY ? VK_ACCESS_TRANSFER_READ_BIT : 0) |
-           (uses & VULKAN_COMPUTE ? VK_ACCESS_SHADER_READ_BIT : 0);
-}
-
-static void put_barrier(struct vulkan *v, VkPipelineStageFlags next, VkAccessFlags access)
-{
-    VkMemoryBarrier m = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
-                         .srcAccessMask = writes_of(v->written),
-                         .dstAccessMask = access};
-    v->vk.CmdPipelineBarrier(v->batch[v->current].cmd, stages_of(v->written), next, 0, 1, &m, 0,
-                             NULL, 0, NULL);
-}
-
-void vulkan_barrier(struct vulkan *v, enum vulkan_use next)
-{
-    if (v->written) put_barrier(v, stages_of(next), reads_of(next) | writes_of(next));
-    v->written = next;
-}
-
-static void put_stamp(struct vulkan *v, u32 which)
-{
-    if (v->stamps)
-        v->vk.CmdWriteTimestamp(v->batch[v->current].cmd, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT,
-                                v->stamps, 2 * v->current + which);
-}
-
-void vulkan_start_clock(struct vulkan *v)
-{
-    struct vulkan_batch *b = &v->batch[v->current];
-    if (b->is_timed) return;
-    b->is_timed = true;
-    if (v->stamps) v->vk.CmdResetQueryPool(b->cmd, v->stamps, 2 * v->current, 2);
-    put_stamp(v, 0);
-}
+/* Batches. */
 
 static bool read_stamps(struct vulkan *v, u32 batch, struct err *e)
 {
@@ -135,69 +93,87 @@ static bool read_stamps(struct vulkan *v, u32 batch, struct err *e)
     return true;
 }
 
-/* Batches. */
-
 static bool finish_batch(struct vulkan *v, u32 i, struct err *e)
 {
     struct vulkan_batch *b = &v->batch[i];
     if (!b->is_running) return true;
     if (!vulkan_ok(v, v->vk.WaitForFences(v->device, 1, &b->fence, VK_TRUE, UINT64_MAX),
                    "vkWaitForFences", e) ||
-        !vulkan_ok(v, v->vk.ResetFences(v->device, 1, &b->fence), "vkResetFences", e) ||
-        !vulkan_ok(v, v->vk.ResetDescriptorPool(v->device, b->pool, 0), "vkResetDescriptorPool", e))
+        !vulkan_ok(v, v->vk.ResetFences(v->device, 1, &b->fence), "vkResetFences", e))
         return false;
     b->is_running = false;
-    b->n_set = b->n_descriptor = 0;
-    return !b->is_timed || read_stamps(v, i, e);
+    return !b->commands.is_timed || read_stamps(v, i, e);
+}
+
+/* What is collected always has a command: one without is equal to none. */
+void vulkan_forget(struct vulkan *v)
+{
+    for (u32 i = 0; i < VULKAN_BATCHES; i++) v->batch[i].commands.n = 0;
+}
+
+/* One at rest that does the same, else the one that was submitted longest ago. */
+static u32 choose_batch(const struct vulkan *v)
+{
+    u32 oldest = 0;
+    for (u32 i = 0; i < VULKAN_BATCHES; i++) {
+        if (!v->batch[i].is_running && vulkan_commands_equal(&v->batch[i].commands, &v->open))
+            return i;
+        if (v->batch[i].turn < v->batch[oldest].turn) oldest = i;
+    }
+    return oldest;
+}
+
+/* A batch that does what was collected, ready to be submitted. */
+static struct vulkan_batch *find_batch(struct vulkan *v, struct err *e)
+{
+    u32 i = choose_batch(v);
+    struct vulkan_batch *b = &v->batch[i];
+    if (!finish_batch(v, i, e)) return NULL;
+    if (vulkan_commands_equal(&b->commands, &v->open)) return b;
+    vulkan_commands_copy(&b->commands, &v->open);
+    if (vulkan_commands_record(v, b, e)) return b;
+    vulkan_commands_reset(&b->commands);
+    return NULL;
 }
 
 static bool submit(struct vulkan *v, struct err *e)
 {
-    struct vulkan_batch *b = &v->batch[v->current];
-    if (!b->is_open) return true;
-    if (b->is_timed) put_stamp(v, 1);
-    if (v->written) put_barrier(v, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
+    if (!v->open.n) return true;
+    if (v->open.is_timed) vulkan_put_stamp(&v->open);
+    vulkan_put_barrier(&v->open, 0);
+    struct vulkan_batch *b = find_batch(v, e);
+    vulkan_commands_reset(&v->open);
+    if (!b) return false;
     VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
                          .commandBufferCount = 1,
                          .pCommandBuffers = &b->cmd};
-    b->is_open = false;
-    v->bound.kernel = NULL;
-    if (!vulkan_ok(v, v->vk.EndCommandBuffer(b->cmd), "vkEndCommandBuffer", e)) return false;
-    if (b->is_timed && v->submitted == 0) v->submitted = os_now();
+    if (b->commands.is_timed && v->submitted == 0) v->submitted = os_now();
     if (!vulkan_ok(v, v->vk.QueueSubmit(v->queue, 1, &info, b->fence), "vkQueueSubmit", e))
         return false;
     b->is_running = true;
-    v->current = (v->current + 1) % VULKAN_BATCHES;
+    b->turn = ++v->turn;
     return true;
 }
 
-static bool begin_batch(struct vulkan *v, struct err *e)
+struct vulkan_commands *vulkan_open_batch(struct vulkan *v, u32 n_descriptor, struct err *e)
 {
-    struct vulkan_batch *b = &v->batch[v->current];
-    VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
-                                     .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
-    if (!finish_batch(v, v->current, e)) return false;
-    b->is_timed = false;
-    b->is_open =
-        vulkan_ok(v, v->vk.BeginCommandBuffer(b->cmd, &info), "vkBeginCommandBuffer", e);
-    return b->is_open;
-}
-
-struct vulkan_batch *vulkan_record(struct vulkan *v, u32 n_descriptor, struct err *e)
-{
-    struct vulkan_batch *b = &v->batch[v->current];
-    bool is_full = n_descriptor && (b->n_set == VULKAN_SETS ||
-                                    b->n_descriptor + n_descriptor > VULKAN_DESCRIPTORS);
-    if (b->is_open && is_full && !submit(v, e)) return NULL;
-    b = &v->batch[v->current];
-    return b->is_open || begin_batch(v, e) ? b : NULL;
+    struct vulkan_commands *c = &v->open;
+    bool is_full = c->n > VULKAN_WORDS ||
+                   (n_descriptor && (c->n_set == VULKAN_SETS ||
+                                     c->n_descriptor + n_descriptor > VULKAN_DESCRIPTORS));
+    if (is_full && !submit(v, e)) return NULL;
+    if (c->n == 0) {
+        c->written = VULKAN_ANY;
+        vulkan_put_barrier(c, VULKAN_ANY);
+    }
+    return c;
 }
 
 bool vulkan_wait(struct vulkan *v, struct err *e)
 {
     if (!submit(v, e)) return false;
-    for (u32 i = 0; i < VULKAN_BATCHES; i++) /* the oldest first */
-        if (!finish_batch(v, (v->current + i) % VULKAN_BATCHES, e)) return false;
+    for (u32 i = 0; i < VULKAN_BATCHES; i++)
+        if (!finish_batch(v, i, e)) return false;
     v->stage_used = 0;
     return true;
 }
@@ -228,10 +204,10 @@ void *vulkan_stage(struct vulkan *v, i64 n, i64 *at, struct err *e)
 
 static bool copy(struct vulkan *v, VkBuffer from, VkBuffer to, VkBufferCopy part, struct err *e)
 {
-    struct vulkan_batch *b = vulkan_record(v, 0, e);
-    if (!b) return false;
-    vulkan_barrier(v, VULKAN_COPY);
-    v->vk.CmdCopyBuffer(b->cmd, from, to, 1, &part);
+    struct vulkan_commands *c = vulkan_open_batch(v, 0, e);
+    if (!c) return false;
+    vulkan_put_barrier(c, VULKAN_COPY);
+    vulkan_put_copy(c, from, to, part);
     return true;
 }
 

@@ -66,7 +66,7 @@ static void vulkan_close(struct dev *d)
     destroy_device(v);
     vulkan_memory_forget(v);
     vulkan_loader_close(&v->loader);
-    mem_free(v->bound.info);
+    vulkan_queue_forget(v);
     mem_free(v);
     mem_free(d);
 }
