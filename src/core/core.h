@@ -354,6 +354,7 @@ void os_remove_tree(const char *path);
 const char *os_env(const char *name); /* NULL: not set */
 
 double os_now(void); /* monotonic seconds */
+double os_thread_seconds(void); /* processor time of this thread: stands still while others have its processor */
 int os_n_cpus(void); /* processors this process may use */
 i64 os_peak_rss(void); /* bytes */
 /* Processor seconds since some fixed moment: of all processors together, and of this process with the children it has waited for.

@@ -294,6 +294,13 @@ double os_now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+double os_thread_seconds(void)
+{
+    struct timespec t;
+    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) != 0) return os_now();
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
 /* Processors that a container's quota amounts to, rounded up; INT_MAX: no quota. */
 static int quota_cpus(void)
 {
