@@ -114,19 +114,40 @@ bool gen_matches(const struct gen *g, const struct task *t, const struct caps *c
     return g->chains == (t->n_heavy > 1) && has_room(t, c) && g->match(t, c);
 }
 
-static bool sched_next(const struct gen *g, u32 at[MAX_SCHED])
+/* A way over all points of a product, each once. */
+struct walk {
+    i64 total, step, at; /* points; from one to the next, modulo total; where it is */
+};
+
+static i64 gcd(i64 x, i64 y)
 {
-    for (u32 i = 0; i < g->n_param; i++) {
-        if (++at[i] < g->param[i].n) return true;
-        at[i] = 0;
+    while (y) {
+        i64 r = x % y;
+        x = y, y = r;
     }
-    return false;
+    return x;
 }
 
-static struct sched sched_at(const struct gen *g, const u32 at[MAX_SCHED])
+/* One after the other; or, in steps of the golden ratio of their number, so that any stretch of the
+   way is spread evenly over the product (Knuth, The Art of Computer Programming 3, section 6.4). */
+static struct walk walk_start(const struct gen *g, bool scattered, u64 seed)
+{
+    struct walk w = {.total = 1, .step = 1};
+    for (u32 i = 0; i < g->n_param; i++) w.total *= g->param[i].n;
+    assert(w.total > 0 && w.total < INT64_MAX / 2);
+    if (!scattered) return w;
+    w.step = i64_max((i64)((double)w.total * 0.6180339887498949), 1);
+    while (gcd(w.total, w.step) != 1) w.step++;
+    w.at = (i64)(seed % (u64)w.total);
+    return w;
+}
+
+/* The first parameter is the fastest. */
+static struct sched sched_at(const struct gen *g, i64 at)
 {
     struct sched s = {0};
-    for (u32 i = 0; i < g->n_param; i++) s.v[i] = g->param[i].values[at[i]];
+    for (u32 i = 0; i < g->n_param; at /= g->param[i++].n)
+        s.v[i] = g->param[i].values[at % g->param[i].n];
     return s;
 }
 
@@ -146,27 +167,46 @@ struct candidate gen_initial(const struct gen *g, const struct task *t, const st
 }
 
 static bool each_other(const struct gen *g, const struct task *t, const struct caps *caps,
-                       gen_visit *fn, void *user)
+                       struct walk w, i64 max, gen_visit *fn, void *user)
 {
     struct candidate first = gen_initial(g, t, caps, NULL), c = {.gen = g};
-    u32 at[MAX_SCHED] = {0};
-    do {
-        c.sched = sched_at(g, at);
+    i64 n = i64_min(max, w.total);
+    for (i64 i = 0; i < n; i++) {
+        c.sched = sched_at(g, w.at);
+        w.at = (w.at + w.step) % w.total;
         if (sched_equal(&c.sched, &first.sched) || !g->legal(t, caps, &c.sched)) continue;
         if (!fn(user, &c)) return false;
-    } while (sched_next(g, at));
+    }
+    return true;
+}
+
+static bool each_initial(const struct task *t, const struct caps *caps, gen_visit *fn, void *user)
+{
+    for (i64 i = 0; i < countof(gens); i++) {
+        if (!gen_matches(gens[i], t, caps)) continue;
+        struct candidate c = gen_initial(gens[i], t, caps, NULL);
+        if (!fn(user, &c)) return false;
+    }
     return true;
 }
 
 void gen_each(const struct task *t, const struct caps *caps, gen_visit *fn, void *user)
 {
-    for (i64 i = 0; i < countof(gens); i++) {
-        if (!gen_matches(gens[i], t, caps)) continue;
-        struct candidate c = gen_initial(gens[i], t, caps, NULL);
-        if (!fn(user, &c)) return;
-    }
+    if (!each_initial(t, caps, fn, user)) return;
     for (i64 i = 0; i < countof(gens); i++)
-        if (gen_matches(gens[i], t, caps) && !each_other(gens[i], t, caps, fn, user)) return;
+        if (gen_matches(gens[i], t, caps) &&
+            !each_other(gens[i], t, caps, walk_start(gens[i], false, 0), INT64_MAX, fn, user))
+            return;
+}
+
+void gen_scatter(const struct task *t, const struct caps *caps, i64 max, u64 seed, gen_visit *fn,
+                 void *user)
+{
+    if (!each_initial(t, caps, fn, user)) return;
+    for (i64 i = 0; i < countof(gens); i++)
+        if (gen_matches(gens[i], t, caps) &&
+            !each_other(gens[i], t, caps, walk_start(gens[i], true, seed), max, fn, user))
+            return;
 }
 
 bool gen_random(const struct task *t, const struct caps *caps, struct rng *r, struct candidate *out)
@@ -178,9 +218,9 @@ bool gen_random(const struct task *t, const struct caps *caps, struct rng *r, st
     if (!n) return false;
     const struct gen *g = m[rng_range(r, 0, n - 1)];
     for (u32 try = 0; try < 400; try++) {
-        u32 at[MAX_SCHED] = {0};
-        for (u32 i = 0; i < g->n_param; i++) at[i] = (u32)rng_range(r, 0, (i64)g->param[i].n - 1);
-        *out = (struct candidate){.gen = g, .sched = sched_at(g, at)};
+        *out = (struct candidate){.gen = g};
+        for (u32 i = 0; i < g->n_param; i++)
+            out->sched.v[i] = g->param[i].values[rng_range(r, 0, (i64)g->param[i].n - 1)];
         if (g->legal(t, caps, &out->sched)) return true;
     }
     *out = gen_initial(g, t, caps, NULL);

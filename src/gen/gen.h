@@ -70,6 +70,9 @@ bool gen_matches(const struct gen *g, const struct task *t, const struct caps *c
 /* Enumerating a task's schedules: calls fn for every generator that matches and every legal schedule, the initial ones first. */
 typedef bool gen_visit(void *user, const struct candidate *c); /* false: stop */
 void gen_each(const struct task *t, const struct caps *c, gen_visit *fn, void *user);
+/* The same, but of each family no more than max schedules, legal or not, are looked at: all of a small space, of a large one a fair
+   sample, spread evenly over it. The seed says where it begins. */
+void gen_scatter(const struct task *t, const struct caps *c, i64 max, u64 seed, gen_visit *fn, void *user);
 struct candidate gen_initial(const struct gen *g, const struct task *t, const struct caps *c, const i64 *var); /* var may be NULL */
 bool gen_random(const struct task *t, const struct caps *c, struct rng *r, struct candidate *out); /* a random legal candidate */
 /* The one used with an empty database: the best predicted of the generators' initial schedules for sizes var[]. */

@@ -41,7 +41,7 @@ struct contest {            /* one task at its sizes */
     u32 n_tried, n_idle;    /* trials; trials since the last improvement */
 };
 
-void contest_fill_pool(struct contest *c, const struct caps *caps, u32 max, struct arena *a);
+void contest_fill_pool(struct contest *c, const struct caps *caps, u64 seed, struct arena *a);
 /* Up to max candidates not tried yet: the best predicted, then variations of the best measured, in turn with the rest of the pool. */
 u32 contest_propose(struct contest *c, const struct caps *caps, struct rng *r, struct candidate *out, u32 max);
 bool contest_mark(struct contest *c, const struct candidate *cand); /* true: was not seen before */

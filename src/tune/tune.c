@@ -18,8 +18,11 @@ enum {
     FINALISTS = 3,
     POPULATE_CANDIDATES = 32
 };
-static const double default_run_timeout = 20, final_share = 0.12, lost_ratio = 1.15,
-                    settled_spread = 1.03, max_drift = 0.1, max_others = 0.1;
+static const double default_run_timeout = 20, final_share = 0.12, settled_spread = 1.03,
+                    max_drift = 0.1, max_others = 0.1;
+/* A candidate is given up after n samples when the best of them is so many times the best known:
+   one sample is enough against what is far off. */
+static const double lost_ratio[] = {2, 1.4, 1.15};
 
 struct tuner {
     struct db *db;
@@ -199,12 +202,12 @@ static bool on_sample(void *user, const struct sample *s, u32 n)
     if (s->base > 0) watch_base(w->c, s->base);
     w->v[w->n] = s->seconds;
     w->q[w->n++] = s->base > 0 ? s->seconds / s->base : 1;
-    if (w->n < 3 || s->base <= 0 || w->c->best_at < 0) return n < w->want;
+    if (s->base <= 0 || w->c->best_at < 0) return n < w->want;
     double least = w->q[0], most = w->q[0];
     for (u32 i = 1; i < w->n; i++) least = fmin(least, w->q[i]), most = fmax(most, w->q[i]);
-    w->gave_up = least > w->c->best_ratio * lost_ratio;
+    w->gave_up = least > w->c->best_ratio * lost_ratio[i64_min(w->n, countof(lost_ratio)) - 1];
     double spread = fmax(w->may_settle ? settled_spread : 1, 1 + w->t->o->relative_error);
-    bool settled = spread > 1 && most < least * spread;
+    bool settled = w->n >= 3 && spread > 1 && most < least * spread;
     return n < w->want && !w->gave_up && !settled;
 }
 
@@ -233,7 +236,7 @@ static void open_heat(struct tuner *t, struct contest *c, struct heat *h, bool v
         .timeout = c->is_ready ? fmax(2, 20 * c->base_time.median) : default_run_timeout,
         .max_samples = min_samples(t->o),
         .base = c->is_ready ? &c->base : NULL,
-        .cold = verify,
+        .cold = !verify || !c->is_ready, /* costs more than all the rest: of the base and of finalists */
         .deadline = t->end};
     h->session = (struct trial_session){.subject = h->subject,
                                         .checks = h->checks,
@@ -401,8 +404,7 @@ static void relate(struct contest *c)
 /* Listing and predicting all schedules takes a while: done for the tasks that get that far. */
 static void propose(struct tuner *t, struct contest *c, struct heat *h, u32 max)
 {
-    u32 limit = t->o->max_candidates ? t->o->max_candidates : DEFAULT_CANDIDATES;
-    if (!c->is_filled) contest_fill_pool(c, &t->caps, limit * 8, &t->arena);
+    if (!c->is_filled) contest_fill_pool(c, &t->caps, t->o->seed, &t->arena);
     c->is_filled = true;
     h->n = contest_propose(c, &t->caps, &t->rng, h->cand, max);
 }
