@@ -110,6 +110,33 @@ static inline bool infer_last(struct bed *b, value_id v)
     return op_infer(&b->g, graph_value(&b->g, v)->producer, &b->e);
 }
 
+/* Now and then an input or an output lies inside a larger value. */
+static inline struct part random_part(struct bed *b, value_id v)
+{
+    const struct value *x = graph_value(&b->t.g, v);
+    struct symtab *t = &b->sym;
+    struct part p = {0};
+    i64 before = pick(b, 0, 2) * pick(b, 0, 9), behind = pick(b, 0, 2) * pick(b, 0, 9);
+    if (pick(b, 0, 4) || x->is_const || x->sdata || x->shape.rank == 0 || x->layout > LAYOUT_CLAST) return p;
+    p.axis = x->shape.rank > 1 && pick(b, 0, 3) ? 1 : (u32)pick(b, 0, x->shape.rank - 1);
+    sym own = x->shape.dim[p.axis], twice = pick(b, 0, 3) ? sym_const(t, 0) : own; /* as in a concatenation of equals */
+    p.from = pick(b, 0, 1) ? sym_add(t, sym_const(t, before), twice) : sym_const(t, before);
+    p.whole = sym_add(t, sym_add(t, sym_const(t, before + behind), twice), own);
+    return p;
+}
+
+static inline bool place_task(struct bed *b)
+{
+    struct part *part = arena_array(&b->arena, struct part, b->t.g.value.n);
+    for (u32 i = 0; i < b->t.g.input.n; i++) part[b->t.g.input.v[i]] = random_part(b, b->t.g.input.v[i]);
+    for (u32 i = 0; i < b->t.g.output.n; i++) {
+        value_id v = b->t.g.output.v[i];
+        if (!part[v].whole) part[v] = random_part(b, v);
+    }
+    struct task own = b->t;
+    return task_with_parts(&b->t, &own, &b->arena, part, &b->e);
+}
+
 /* The whole graph as a task, in random layouts. */
 static inline bool make_task(struct bed *b)
 {
@@ -130,16 +157,21 @@ static inline bool make_task(struct bed *b)
         if (graph_value(&b->g, v)->shape.rank < 3 || r < 3) continue;
         l[v] = r == 3 && !whole ? LAYOUT_C8 : r == 4 && !whole ? LAYOUT_C16 : LAYOUT_CLAST;
     }
-    return task_make(&b->t, &b->g, &b->arena, nodes, n, b->g.output.v, b->g.output.n, l, NULL, &b->e);
+    return task_make(&b->t, &b->g, &b->arena, nodes, n, b->g.output.v, b->g.output.n, l, NULL, &b->e) && place_task(b);
 }
+
+enum { OTHERS_BYTE = 0xff }; /* what lies around parts: NaN, which is not to be read, or written */
 
 /* Kernels sum in f32 where the reference sums in f64, and differences cancel: results near zero may be off by more. */
 static inline bool compare(const struct check *c, u32 k, const void *got, struct err *e)
 {
     const struct tensor *want = c->want[k];
-    enum layout l = graph_value(&c->task->g, c->task->g.output.v[k])->layout;
+    struct place p;
+    if (!place_of(&p, &c->task->g, c->task->g.output.v[k], c->var)) return err_set(e, ERR_FAILED, "output %u has no place", k);
+    i64 other = place_touched(&p, want, got, OTHERS_BYTE);
+    if (other >= 0) return err_set(e, ERR_FAILED, "output %u: wrote element %lld, of another part", k, (long long)other);
     for (i64 i = 0, n = tensor_count(want); i < n; i++) {
-        double x = elem_f64(want->dtype, want->data, i), y = elem_f64(want->dtype, got, layout_flat(want, l, i));
+        double x = elem_f64(want->dtype, want->data, i), y = elem_f64(want->dtype, got, place_flat(&p, want, i));
         if (x == y || (x != x && y != y)) continue;
         if (!(fabs(x - y) <= 20 * (c->rtol * fabs(x) + c->atol)))
             return err_set(e, ERR_FAILED, "output %u, element %lld: %.9g instead of %.9g", k, (long long)i, y, x);
@@ -163,13 +195,15 @@ static inline bool bind_arguments(struct bound *to, const struct kernel *k, cons
     for (u32 i = 0; i < k->n_arg; i++) {
         const struct kernel_arg *x = &k->arg[i];
         const struct value *v = graph_value(g, x->v);
-        i64 n;
-        if (!sym_eval(g->sym, layout_count(g->sym, &v->shape, v->layout), c->var, &n)) return false;
+        struct place at;
+        if (!place_of(&at, g, x->v, c->var)) return err_set(e, ERR_FAILED, "argument %u has no place", i);
+        i64 n = at.count;
         const struct tensor *t = &c->value[x->v];
         struct tensor *p = x->pack ? pack_apply(x->pack, t, g->sym, a) : NULL;
         if (p) n = tensor_count(p);
         arg[i] = (struct kir_arg){p ? p->data : arena_alloc(a, (n + 1) * dtype_size(v->dtype)), n};
-        if (!p && !x->is_out) layout_store(t, v->layout, arg[i].p);
+        if (at.whole) memset(arg[i].p, OTHERS_BYTE, (size_t)(n * dtype_size(v->dtype)));
+        if (!p && !x->is_out) place_store(&at, t, arg[i].p);
     }
     return true;
 }

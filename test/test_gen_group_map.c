@@ -41,12 +41,15 @@ static bool run_on(struct dev *d, const struct kernel *k, struct str code, const
     }
     for (u32 i = 0; i < n && ok; i++) {
         const struct value *v = i < k->n_arg ? graph_value(g, k->arg[i].v) : NULL;
-        i64 count = 0, size = v ? dtype_size(v->dtype) : 1;
-        ok = sym_eval(g->sym, v ? layout_count(g->sym, &v->shape, v->layout) : k->temp[i - k->n_arg], c->var, &count) &&
-             d->driver->alloc(d, count * size, &mem[i], e);
-        if (!ok || !v || k->arg[i].is_out) continue;
+        i64 size = v ? dtype_size(v->dtype) : 1;
+        struct place at = {0};
+        ok = (v ? place_of(&at, g, k->arg[i].v, c->var) : sym_eval(g->sym, k->temp[i - k->n_arg], c->var, &at.count)) &&
+             d->driver->alloc(d, at.count * size, &mem[i], e);
+        if (!ok || !v) continue;
+        i64 count = at.count;
         void *host = arena_alloc(&a, count * size + 1);
-        layout_store(&c->value[k->arg[i].v], v->layout, host);
+        memset(host, OTHERS_BYTE, (size_t)(count * size));
+        if (!k->arg[i].is_out) place_store(&at, &c->value[k->arg[i].v], host);
         ok = d->driver->upload(d, mem[i], host, count * size, e);
     }
     ok = ok && d->driver->launch(d, &l, e) && d->driver->fence(d, e);

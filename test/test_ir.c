@@ -99,6 +99,8 @@ static void build_rich(struct fixture *f)
     d->num[0] = sym_parse(&f->st, S("H*2+1"), NULL);
     d->num[1] = sym_parse(&f->st, S("min(W,7)//2"), NULL);
     graph_value(g, graph_find(g, S("third")))->sdata = d;
+    graph_value(g, graph_find(g, S("third")))->part =
+        (struct part){.whole = sym_parse(&f->st, S("H+3"), NULL), .from = sym_parse(&f->st, S("min(H,1)"), NULL)};
     graph_value(g, z)->layout = LAYOUT_C8;
     set_type(g, z, DT_BF16, "1 max(H,3) (H+63)//64*2 'strange,\\'])'*W ");
     *arr_push(g->arena, &g->output) = z;
@@ -255,6 +257,20 @@ static void break_layout(struct graph *g, value_id y, value_id z)
     graph_value(g, y)->shape.rank = 2;
     graph_value(g, y)->layout = LAYOUT_C8;
 }
+static void break_part(struct graph *g, value_id y, value_id z)
+{
+    graph_value(g, y)->part = (struct part){.axis = 8, .from = sym_const(g->sym, 0), .whole = sym_const(g->sym, 99)};
+}
+static void break_part_layout(struct graph *g, value_id y, value_id z)
+{
+    graph_value(g, y)->layout = LAYOUT_C16;
+    graph_value(g, y)->part = (struct part){.axis = 1, .from = sym_const(g->sym, 0), .whole = sym_const(g->sym, 99)};
+}
+static void break_part_end(struct graph *g, value_id y, value_id z)
+{
+    sym own = graph_value(g, y)->shape.dim[1];
+    graph_value(g, y)->part = (struct part){.axis = 1, .from = sym_const(g->sym, 1), .whole = own};
+}
 static void break_const(struct graph *g, value_id y, value_id z) { graph_value(g, y)->is_const = true; }
 static void break_data(struct graph *g, value_id y, value_id z)
 {
@@ -304,6 +320,9 @@ static const struct breakage breakages[] = {
     {"rank", break_rank},
     {"size", break_dim},
     {"layout", break_layout},
+    {"invalid part", break_part},
+    {"invalid part", break_part_layout},
+    {"outside the whole", break_part_end},
     {"constant has a producer", break_const},
     {"content", break_data},
     {"dtype disagrees", break_data_dtype},
@@ -503,6 +522,9 @@ static void test_parse_errors(void **state)
         "graph { = A() {a=1, a=2} }", "graph { = A() {a=} }", "graph { input %x: f32[] @c8 }",
         "graph { input %x: f32[] %y: f32[] = A(%x) %y: f32[] = B(%x) output %y }",
         "graph { input %x: i64[] sym(1)/0 }",
+        "graph { input %x: f32[2] part(0, 1, 2) }", "graph { input %x: f32[2] part(1, 0, 2) }",
+        "graph { input %x: f32[2] part(-1, 0, 2) }", "graph { input %x: f32[2] part(0, 0, H }",
+        "graph { input %x: f32[2] part(0, -1, 2) }", "graph { input %x: f32[2] part(0, 0) }",
     };
     for (i64 k = 0; k < countof(texts); k++) {
         struct fixture f;

@@ -240,7 +240,7 @@ static void tile_at(struct product *p, kval row, kval block)
         gemm_index(m, &p->x, p->x.a, p->pos, row, kir_int(k, 0), idx);
         in.buf = m->buf[p->x.a];
         in.at = emit_offset(m, p->x.a, idx);
-        in.x_step = p->k;
+        in.x_step = emit_size(m, value_room(graph_value(m->g, p->x.a)).dim[p->x.as->rank - 1]);
         k_step = 1;
     }
     tile_clear(&p->t, NULL);

@@ -67,7 +67,9 @@ void conv_window(struct conv *c, const struct graph *g, const struct node *n)
         c->point = c->point && c->k[a] == 1 && c->stride[a] == 1;
     }
     c->point = c->point && c->no_pad;
-    c->plain = !x->producer && !x->is_const && x->layout == LAYOUT_CLAST && !x->sdata;
+    c->plain = !x->producer && !x->is_const && x->layout == LAYOUT_CLAST && !x->sdata &&
+               (!x->part.whole || x->part.axis == 1);
+    c->pitched = x->part.whole != 0;
     find_tile_axes(c);
 }
 
@@ -242,7 +244,7 @@ static bool is_one_piece(const struct band *b)
     for (u32 a = b->xa >= 0 ? (u32)b->xa + 1 : 0; a < c->rank; a++)
         dense = dense && sym_is(c->g, c->in[a], 1);
     dense = dense && !b->channels && !b->is_inner; /* the block has no channels of padding */
-    return dense && c->plain && c->groups == 1 && b->s.stage == STAGE_PIXELS &&
+    return dense && c->plain && !c->pitched && c->groups == 1 && b->s.stage == STAGE_PIXELS &&
            !sym_is(c->g, c->in[b->xa], 1);
 }
 

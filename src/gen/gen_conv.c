@@ -16,7 +16,8 @@
 void conv_in_place(struct band *b)
 {
     struct symtab *t = b->m->g->sym;
-    sym size = b->c.in[1];
+    const struct shape room = value_room(graph_value(b->m->g, b->c.x));
+    sym size = room.dim[1];
     b->c_step = kir_int(b->m->k, 1);
     for (u32 a = b->c.rank; a-- > 0;) {
         if (a == 1) continue;

@@ -30,6 +30,7 @@ struct conv {            /* a convolution taken apart; axes are those of the out
     i64 k[MAX_RANK], dil[MAX_RANK], stride[MAX_RANK];
     i32 xa, ya;          /* axes of the tile, -1: none */
     bool no_pad, plain;  /* plain: the input lies in memory with channels last */
+    bool pitched;        /* the input is part of a larger value: other channels may lie between its pixels */
     bool point;          /* 1x1, stride 1, no padding */
     bool simple;         /* the epilogue is pointwise; else it is a grid of its own */
     bool by_rows;        /* outputs are stored along x */

@@ -5,7 +5,7 @@
 // Merging works because addresses are sums of index * stride: with all of a group's index on its
 // last axis and zero on the others the address comes out right, provided that every operand has the
 // group's axes dense, in the same order and next to each other, or does not have them at all (size
-// 1, broadcast). Only pointwise nodes pass indices on unchanged; behind any other node nothing is
+// 1, broadcast). A part of a larger value is dense behind its axis, but not across it. Only pointwise nodes pass indices on unchanged; behind any other node nothing is
 // merged.
 #include "gen/gen.h"
 
@@ -48,12 +48,14 @@ static bool leaf_merges(const struct merge *m, const struct value *x)
 {
     i32 p = leaf_axis(m, &x->shape, m->p), q = leaf_axis(m, &x->shape, m->q), before = -1;
     u32 order[MAX_RANK], n = layout_order(x->layout, x->shape.rank, order);
+    const struct shape room = value_room(x);
     if (p < 0 && q < 0) return true;
     if (p < 0 || q < 0) return false;
+    if (x->part.whole && q == (i32)x->part.axis) return false; /* other parts lie between */
     if ((x->layout == LAYOUT_C8 || x->layout == LAYOUT_C16) && (p <= 1 || q <= 1)) return false;
     for (u32 i = 0; i < n; i++) {
         if ((i32)order[i] == q) return before == p;
-        if (!is_one(m->g, x->shape.dim[order[i]])) before = (i32)order[i];
+        if (!is_one(m->g, room.dim[order[i]])) before = (i32)order[i];
     }
     return false;
 }

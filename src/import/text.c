@@ -23,7 +23,7 @@ static bool text_read(const struct import_job *j, struct err *e)
         struct value *val = graph_value(g, v);
         if (val->is_const && !val->data)
             return err_set(e, ERR_INPUT, "constant '%.*s' has no content", STR_ARG(val->name));
-        if (val->layout != LAYOUT_ROWS)
+        if (val->layout != LAYOUT_ROWS || val->part.whole)
             return err_set(e, ERR_INPUT, "value '%.*s' of a network has a layout", STR_ARG(val->name));
         if (!val->producer && val->shape.known && !shape_size_ok(g->sym, &val->shape, val->dtype))
             return err_set(e, ERR_INPUT, "value '%.*s' is too large or of no type", STR_ARG(val->name));

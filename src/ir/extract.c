@@ -32,6 +32,7 @@ static value_id copy_value(struct graph *to, const struct value *from)
     v->dtype = from->dtype;
     v->shape = from->shape;
     v->layout = from->layout;
+    v->part = from->part;
     v->data = from->data;
     v->is_const = from->is_const;
     v->sdata = copy_sdata(to->arena, from->sdata);

@@ -33,6 +33,14 @@ enum layout {
     N_LAYOUTS
 };
 
+/* Where a value lies when its memory is part of a larger value's (a concatenation made in memory): at from, from+1 ...
+   of an axis that has `whole` elements there; the other axes are the value's own. Rows or channels last only. */
+struct part {
+    sym whole;         /* 0: the value has memory of its own */
+    sym from;
+    u32 axis;
+};
+
 /* Known content of a small integer (or integer-valued float) tensor, for shape arithmetic: element i = num[i] / den. */
 struct sym_data {
     i64 n;     /* elements, row-major */
@@ -45,6 +53,7 @@ struct value {
     enum dtype dtype;
     struct shape shape;
     enum layout layout;          /* in tasks; of a graph's inputs and outputs: their caller's. LAYOUT_ROWS in an imported graph */
+    struct part part;            /* in tasks, of inputs and outputs */
     node_id producer;            /* 0: graph input or constant */
     u32 out_index;               /* which output of the producer */
     struct tensor *data;         /* constant content, NULL: not a constant (or content stripped, see is_const) */
@@ -113,6 +122,9 @@ bool shape_equal(const struct shape *a, const struct shape *b);       /* proven 
 bool shape_eval(const struct symtab *t, const struct shape *s, const i64 *var, i64 dim[MAX_RANK]);
 /* Elements of storage of a value of this shape in that layout (padding included). */
 sym layout_count(struct symtab *t, const struct shape *s, enum layout l);
+/* The shape of the memory that a value lies in: its own, or the larger value's. */
+struct shape value_room(const struct value *v);
+sym value_storage(struct symtab *t, const struct value *v); /* elements of that memory, layout_count of value_room */
 const char *layout_name(enum layout l);           /* "rows" "clast" "c8" "c16" */
 enum layout layout_parse(struct str s, bool *ok);
 

@@ -97,3 +97,16 @@ sym layout_count(struct symtab *t, const struct shape *s, enum layout l)
     }
     return shape_count(t, &padded);
 }
+
+struct shape value_room(const struct value *v)
+{
+    struct shape s = v->shape;
+    if (v->part.whole) s.dim[v->part.axis] = v->part.whole;
+    return s;
+}
+
+sym value_storage(struct symtab *t, const struct value *v)
+{
+    struct shape room = value_room(v);
+    return layout_count(t, &room, v->layout);
+}

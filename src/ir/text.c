@@ -99,6 +99,15 @@ static void print_sdata(struct printer *p, const struct sym_data *d)
     if (d->den != 1) buf_printf(p->b, "/%lld", (long long)d->den);
 }
 
+static void print_part(struct printer *p, const struct part *t)
+{
+    buf_printf(p->b, " part(%u, ", t->axis);
+    sym_print(p->b, p->g->sym, t->from);
+    buf_z(p->b, ", ");
+    sym_print(p->b, p->g->sym, t->whole);
+    buf_char(p->b, ')');
+}
+
 static void print_value(struct printer *p, value_id id)
 {
     print_name(p, id);
@@ -114,6 +123,7 @@ static void print_value(struct printer *p, value_id id)
     }
     buf_char(p->b, ']');
     if (v->layout != LAYOUT_ROWS) buf_printf(p->b, " @%s", layout_name(v->layout));
+    if (v->part.whole) print_part(p, &v->part);
     if (v->sdata) print_sdata(p, v->sdata);
 }
 

@@ -223,7 +223,29 @@ static const struct sym_data *parse_sdata(struct parser *p)
     return d;
 }
 
-/* ": dtype[shape] @layout sym(...)" of a value. */
+/* Behind "part(": axis, where it begins there, elements of the axis. */
+static void parse_part(struct parser *p, struct part *t)
+{
+    i64 axis = parse_int(p);
+    if (axis < 0 || axis >= MAX_RANK) fail(p, "axis of a part out of range");
+    t->axis = p->failed ? 0 : (u32)axis;
+    if (!expect(p, ',')) return;
+    t->from = parse_sym(p);
+    if (!expect(p, ',')) return;
+    t->whole = parse_sym(p);
+    expect(p, ')');
+}
+
+/* The word and a bracket, or nothing. */
+static bool accept_word(struct parser *p, const char *word)
+{
+    i64 at = p->at;
+    if (peek(p) == word[0] && str_is(scan_word(p, false), word)) return expect(p, '(');
+    p->at = at;
+    return false;
+}
+
+/* ": dtype[shape] @layout part(...) sym(...)" of a value. */
 static void parse_type(struct parser *p, value_id id)
 {
     if (!expect(p, ':')) return;
@@ -236,12 +258,8 @@ static void parse_type(struct parser *p, value_id id)
         v->layout = layout_parse(scan_word(p, false), &ok);
         if (!ok) fail(p, "unknown layout");
     }
-    i64 at = p->at;
-    if (peek(p) != 's' || !str_is(scan_word(p, false), "sym")) {
-        p->at = at;
-        return;
-    }
-    if (expect(p, '(')) v->sdata = parse_sdata(p);
+    if (accept_word(p, "part")) parse_part(p, &v->part);
+    if (accept_word(p, "sym")) v->sdata = parse_sdata(p);
 }
 
 static void parse_hex(struct parser *p, u8 *out, i64 n)

@@ -36,6 +36,24 @@ static bool check_shape(const struct checker *c, value_id id)
     return true;
 }
 
+static bool check_part(const struct checker *c, value_id id)
+{
+    const struct value *v = graph_value(c->g, id);
+    const struct symtab *t = c->g->sym;
+    u32 n = t->node.n;
+    i64 whole, from, own;
+    if (!v->part.whole) return true;
+    bool fits = v->shape.known && v->part.axis < v->shape.rank && v->part.whole < n &&
+                v->part.from && v->part.from < n;
+    if (!fits || v->is_const || (v->layout != LAYOUT_ROWS && v->layout != LAYOUT_CLAST))
+        return bad_value(c, id, "invalid part of another value");
+    bool known = sym_is_const(t, v->part.whole, &whole) && sym_is_const(t, v->part.from, &from) &&
+                 sym_is_const(t, v->shape.dim[v->part.axis], &own);
+    if (known && (from < 0 || from > whole - own))
+        return bad_value(c, id, "part lies outside the whole");
+    return true;
+}
+
 static bool check_const(const struct checker *c, value_id id)
 {
     const struct value *v = graph_value(c->g, id);
@@ -74,7 +92,7 @@ static bool check_value(const struct checker *c, value_id id)
         if (!p->dead && (v->out_index >= p->out.n || p->out.v[v->out_index] != id))
             return bad_value(c, id, "producer does not list it");
     }
-    return check_shape(c, id) && check_const(c, id) && check_sdata(c, id);
+    return check_shape(c, id) && check_part(c, id) && check_const(c, id) && check_sdata(c, id);
 }
 
 static bool check_node(const struct checker *c, node_id id)

@@ -424,7 +424,7 @@ void emit_bind(struct emit *m, value_id v, emit_fn *fn, const void *user); /* fn
 /* from now on vector loads read the first n lanes only (n = 0: all): the end of a row */
 void emit_limit(struct emit *m, kval n);
 kval emit_load(struct emit *m, kval buf, kval at);                /* a load that heeds the limit */
-/* emit_value would load v's element from its BUF, which holds rows. */
+/* emit_value would load v's element from its BUF, which holds nothing but v, in rows. */
 bool emit_is_stored(const struct emit *m, value_id v);
 /* constant or kernel parameter */
 kval emit_size(struct emit *m, sym s);

@@ -33,7 +33,10 @@ static kval add_arg(struct emit *m, struct kernel_arg arg, const char *prefix)
 {
     struct str name = str_fmt(m->arena, "%s%u", prefix, m->arg.n);
     *arr_push(m->arena, &m->arg) = arg;
-    return kir_buf(m->k, name, graph_value(m->g, arg.v)->dtype, arg.is_out ? KA_OUT : KA_IN);
+    const struct value *x = graph_value(m->g, arg.v);
+    /* of a part only its own elements are written */
+    enum kir_access out = x->part.whole ? KA_INOUT : KA_OUT;
+    return kir_buf(m->k, name, x->dtype, arg.is_out ? out : KA_IN);
 }
 
 kval emit_pack(struct emit *m, value_id v, const struct pack *p)
@@ -104,7 +107,7 @@ static kval add_term(struct emit *m, kval sum, kval idx, sym stride)
     return sum ? kir_bin(m->k, KI_ADD, sum, t) : t;
 }
 
-/* Address over the axes order[0..n), row-major, of a value. */
+/* Address over the axes order[0..n), row-major, of a shape. */
 static kval offset_dense(struct emit *m, const struct shape *s, const u32 *order, u32 n,
                          const kval *idx)
 {
@@ -157,9 +160,20 @@ static kval offset_blocked(struct emit *m, const struct shape *s, i64 block, con
     return kir_bin(m->k, KI_ADD, kir_bin(m->k, KI_MUL, outer, kir_int(m->k, block)), inner);
 }
 
+/* Index in the memory that a part lies in; like everywhere it has no say on an axis of size 1. */
+static void shift_to_part(struct emit *m, const struct value *x, const kval *idx, kval *at)
+{
+    const struct part *p = &x->part;
+    kval from = emit_size(m, p->from);
+    for (u32 i = 0; i < x->shape.rank; i++) at[i] = idx[i];
+    at[p->axis] = is_one(m, x->shape.dim[p->axis]) ? from : kir_bin(m->k, KI_ADD, idx[p->axis], from);
+}
+
 kval emit_offset(struct emit *m, value_id v, const kval *idx)
 {
     const struct value *x = graph_value(m->g, v);
+    const struct shape room = value_room(x);
+    kval at[MAX_RANK];
     u32 order[MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7}, r = x->shape.rank;
     switch (x->layout) {
     case LAYOUT_ROWS: break;
@@ -172,7 +186,8 @@ kval emit_offset(struct emit *m, value_id v, const kval *idx)
     case LAYOUT_C16: return offset_blocked(m, &x->shape, 16, idx);
     case N_LAYOUTS: unreachable();
     }
-    return offset_dense(m, &x->shape, order, r, idx);
+    if (x->part.whole) shift_to_part(m, x, idx, at), idx = at;
+    return offset_dense(m, &room, order, r, idx);
 }
 
 void emit_broadcast(struct emit *m, value_id v, u32 r, const kval *idx, kval *out)
@@ -298,7 +313,7 @@ kval emit_load(struct emit *m, kval buf, kval at)
 bool emit_is_stored(const struct emit *m, value_id v)
 {
     return !m->bind[v].fn && m->buf[v] && m->buf[v] != m->out[v] &&
-           graph_value(m->g, v)->layout == LAYOUT_ROWS;
+           graph_value(m->g, v)->layout == LAYOUT_ROWS && !graph_value(m->g, v)->part.whole;
 }
 
 kval emit_value(struct emit *m, value_id v, const kval *idx)

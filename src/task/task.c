@@ -68,6 +68,17 @@ bool task_make(struct task *t, const struct graph *from, struct arena *a, const 
     return graph_verify(&t->g, e);
 }
 
+bool task_with_parts(struct task *t, const struct task *from, struct arena *a,
+                     const struct part *part, struct err *e)
+{
+    *t = (struct task){.anchor = from->anchor, .n_heavy = from->n_heavy};
+    graph_clone(&t->g, &from->g, a);
+    for (value_id v = 1; v < t->g.value.n; v++)
+        if (part[v].whole) graph_value(&t->g, v)->part = part[v];
+    task_key(t);
+    return graph_verify(&t->g, e);
+}
+
 bool task_parse(struct task *t, struct arena *a, struct symtab *st, struct str text, struct err *e)
 {
     if (!graph_parse(&t->g, a, st, text, e)) return false;

@@ -225,13 +225,14 @@ bool check_output(const struct check *c, u32 k, const void *got, struct buf *why
 {
     const struct tensor *want = c->want[k];
     value_id v = c->task->g.output.v[k];
-    enum layout l = graph_value(&c->task->g, v)->layout;
+    struct place p;
     struct worst w = {0};
     double scale = magnitude(c, want);
     i64 n = c->n_points ? c->n_points : tensor_count(want);
+    if (!place_of(&p, &c->task->g, v, c->var)) unreachable(); /* its buffer has a size */
     for (i64 i = 0; i < n; i++) {
         i64 at = c->n_points ? c->points[i] : i;
-        compare_elem(c, want, at, scale, elem_f64(want->dtype, got, layout_flat(want, l, at)), &w);
+        compare_elem(c, want, at, scale, elem_f64(want->dtype, got, place_flat(&p, want, at)), &w);
     }
     if (w.n_bad == 0) return true;
     buf_printf(why, "output %u: %lld of %lld elements differ, worst at %lld: ", k,
@@ -242,24 +243,57 @@ bool check_output(const struct check *c, u32 k, const void *got, struct buf *why
     return false;
 }
 
-/* Flat row-major index of an element -> where it lies in a layout. */
-i64 layout_flat(const struct tensor *t, enum layout l, i64 flat)
+/* places in buffers */
+
+bool place_of(struct place *p, const struct graph *g, value_id v, const i64 *var)
 {
-    i64 idx[MAX_RANK], rest = flat, spatial = 1, at = 0;
-    if (l == LAYOUT_ROWS) return flat;
-    for (u32 d = t->rank; d-- > 0; rest /= t->dim[d]) idx[d] = rest % t->dim[d];
-    for (u32 d = 2; d < t->rank; d++) spatial *= t->dim[d], at = at * t->dim[d] + idx[d];
-    i64 block = l == LAYOUT_C8 ? 8 : l == LAYOUT_C16 ? 16 : t->dim[1];
-    i64 n_blocks = ceil_div(t->dim[1], block);
+    const struct value *x = graph_value(g, v);
+    *p = (struct place){.layout = x->layout, .axis = x->part.axis};
+    return sym_eval(g->sym, value_storage(g->sym, x), var, &p->count) && p->count >= 0 &&
+           (!x->part.whole || (sym_eval(g->sym, x->part.whole, var, &p->whole) &&
+                               sym_eval(g->sym, x->part.from, var, &p->from) && p->from >= 0));
+}
+
+i64 place_flat(const struct place *p, const struct tensor *t, i64 flat)
+{
+    i64 dim[MAX_RANK] = {0}, idx[MAX_RANK] = {0}, rest = flat, at = 0;
+    bool rows = p->layout == LAYOUT_ROWS;
+    if (rows && !p->whole) return flat;
+    for (u32 d = t->rank; d-- > 0; rest /= t->dim[d]) idx[d] = rest % t->dim[d], dim[d] = t->dim[d];
+    if (p->whole) dim[p->axis] = p->whole, idx[p->axis] += p->from;
+    for (u32 d = 0; d < t->rank && rows; d++) at = at * dim[d] + idx[d];
+    if (rows) return at;
+    i64 spatial = 1, block = p->layout == LAYOUT_C8 ? 8 : p->layout == LAYOUT_C16 ? 16 : dim[1];
+    for (u32 d = 2; d < t->rank; d++) spatial *= dim[d], at = at * dim[d] + idx[d];
+    i64 n_blocks = ceil_div(dim[1], block);
     return ((idx[0] * n_blocks + idx[1] / block) * spatial + at) * block + idx[1] % block;
 }
 
-void layout_store(const struct tensor *t, enum layout l, void *dst)
+void place_store(const struct place *p, const struct tensor *t, void *buffer)
 {
     i64 n = tensor_count(t), size = dtype_size(t->dtype);
-    if (l == LAYOUT_ROWS) memcpy(dst, t->data, (size_t)(n * size));
+    if (p->layout == LAYOUT_ROWS && !p->whole) memcpy(buffer, t->data, (size_t)(n * size));
     else
         for (i64 i = 0; i < n; i++)
-            memcpy((char *)dst + layout_flat(t, l, i) * size, (const char *)t->data + i * size,
+            memcpy((char *)buffer + place_flat(p, t, i) * size, (const char *)t->data + i * size,
                    (size_t)size);
+}
+
+/* In rows and channels last the part's elements are runs in the memory of the whole. */
+i64 place_touched(const struct place *p, const struct tensor *t, const void *buffer, u8 byte)
+{
+    i64 size = dtype_size(t->dtype), inner = 1;
+    const u8 *b = buffer;
+    bool clast = p->layout == LAYOUT_CLAST;
+    if (!p->whole) return -1;
+    for (u32 d = p->axis == 1 && clast ? t->rank : p->axis + 1; d < t->rank; d++) inner *= t->dim[d];
+    if (clast && p->axis == 0) inner = p->count / i64_max(1, p->whole);
+    else if (clast && p->axis > 1) inner *= t->dim[1];
+    for (i64 i = 0; i < p->count; i++) {
+        i64 at = inner > 0 ? i / inner % p->whole - p->from : 0;
+        if (at >= 0 && at < t->dim[p->axis]) continue;
+        for (i64 k = 0; k < size; k++)
+            if (b[i * size + k] != byte) return i;
+    }
+    return -1;
 }

@@ -206,7 +206,9 @@ struct str sizes_text(struct arena *a, const struct symtab *st, const i64 *var,
     bool *used = arena_array(a, bool, st->var.n + 1);
     for (value_id v = 1; v < t->g.value.n; v++) {
         const struct shape *s = &graph_value(&t->g, v)->shape;
+        const struct part *p = &graph_value(&t->g, v)->part;
         for (u32 d = 0; s->known && d < s->rank; d++) mark_vars(st, s->dim[d], used);
+        if (p->whole) mark_vars(st, p->whole, used), mark_vars(st, p->from, used);
     }
     struct buf b = {0};
     for (u32 v = 0; v < st->var.n; v++)

@@ -125,21 +125,20 @@ static const void *content(struct instance *y, const struct check *k, u32 arg, i
     const struct kernel_arg *a = &y->s->kernel.arg[arg];
     const struct value *x = graph_value(&k->task->g, a->v);
     const struct tensor *t = &k->value[a->v];
-    i64 count;
+    struct place at;
     if (a->pack) {
         struct tensor *p = pack_apply(a->pack, t, k->task->g.sym, &y->arena);
         *size = p ? tensor_bytes(p) : -1;
         return p ? p->data : NULL;
     }
-    if (!sym_eval(k->task->g.sym, layout_count(k->task->g.sym, &x->shape, x->layout), k->var,
-                  &count))
-        return NULL;
-    *size = count * dtype_size(x->dtype);
+    if (!place_of(&at, &k->task->g, a->v, k->var)) return NULL;
+    *size = at.count * dtype_size(x->dtype);
     if (a->is_out) return NULL;
-    if (x->layout == LAYOUT_ROWS || (!k->want && *size == tensor_bytes(t)))
+    if (!at.whole && (x->layout == LAYOUT_ROWS || (!k->want && *size == tensor_bytes(t))))
         return t->data; /* random either way */
     void *p = arena_alloc(&y->arena, *size);
-    layout_store(t, x->layout, p);
+    if (at.whole) memset(p, POISON_BYTE, (size_t)*size); /* other parts, which are not to be read */
+    place_store(&at, t, p);
     return p;
 }
 
@@ -280,6 +279,16 @@ static bool run_once(struct child *c, struct instance *x, struct err *e)
 
 /* verifying */
 
+/* A kernel that delivers a part leaves the other parts as they are. */
+static bool others_intact(const struct check *k, u32 out, const void *got, struct buf *why)
+{
+    struct place p;
+    if (!place_of(&p, &k->task->g, k->task->g.output.v[out], k->var)) unreachable();
+    i64 at = place_touched(&p, k->want[out], got, POISON_BYTE);
+    if (at >= 0) buf_printf(why, "output %u: wrote element %lld, of another part", out, (long long)at);
+    return at < 0;
+}
+
 static enum trial_status check_buffers(struct child *c, const struct check *k, struct instance *x,
                                        struct buf *why)
 {
@@ -302,6 +311,7 @@ static enum trial_status check_buffers(struct child *c, const struct check *k, s
         } else if (kn->arg[i].is_out) {
             while (k->task->g.output.v[out] != kn->arg[i].v) out++;
             if (!check_output(k, out, got, why)) st = TRIAL_WRONG;
+            else if (!others_intact(k, out, got, why)) st = TRIAL_BOUNDS;
             out = 0;
         } else if (memcmp(got, content(x, k, i, &size), (size_t)x->size[i]) != 0) {
             buf_printf(why, "wrote to its input, buffer %u", i);

@@ -119,13 +119,23 @@ struct check {
 /* Seeded signed random content in memory of its own; reference by graph_eval, by sampled points above max_flops. */
 bool check_init(struct check *c, const struct task *t, const i64 *var, u64 seed, bool with_reference, struct err *e);
 void check_release(struct check *c);
-/* Compares output k, as the kernel left it in its layout. true: fine; else why. */
+/* Compares output k, as the kernel left it in its place. true: fine; else why. */
 bool check_output(const struct check *c, u32 k, const void *got, struct buf *why);
 /* Tolerance for a float type and a reduction of that many terms: rtol relative to the reference, atol to its magnitude. */
 void check_tolerance(enum dtype t, double depth, double *rtol, double *atol);
 enum dtype graph_precision(const struct graph *g, enum dtype t); /* the coarsest float type on the way to an output of type t */
-i64 layout_flat(const struct tensor *t, enum layout l, i64 flat); /* where a row-major element lies in a layout */
-void layout_store(const struct tensor *t, enum layout l, void *dst);
+/* How a value of a task lies in its buffer, sizes known. */
+struct place {
+    enum layout layout;
+    u32 axis; i64 from, whole; /* a part of a larger value: from .. of an axis of that many elements; whole 0: it is all */
+    i64 count;                 /* elements of the buffer */
+};
+bool place_of(struct place *p, const struct graph *g, value_id v, const i64 *var); /* false: sizes cannot be worked out */
+i64 place_flat(const struct place *p, const struct tensor *t, i64 flat); /* where a row-major element lies in the buffer */
+/* t's elements to where they lie in the buffer; others, of blocks or other parts, stay as they are. */
+void place_store(const struct place *p, const struct tensor *t, void *buffer);
+/* The first element of the buffer that belongs to other parts and has a byte other than this one; -1: none. t: the part's type, sizes. */
+i64 place_touched(const struct place *p, const struct tensor *t, const void *buffer, u8 byte);
 double graph_depth(const struct graph *g, const i64 *var);  /* longest reduction on a path, terms */
 
 /* trial.c */
