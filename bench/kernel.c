@@ -164,13 +164,14 @@ static void *make_buffer(const struct bench *b, const struct check *c, const str
     const struct value *v = graph_value(&b->t.g, x->v);
     const struct tensor *t = &c->value[x->v];
     struct arena a = {0};
-    i64 n = 0;
-    sym_eval(b->t.g.sym, layout_count(b->t.g.sym, &v->shape, v->layout), c->var, &n);
+    struct place at = {0};
+    place_of(&at, &b->t.g, x->v, c->var);
+    i64 n = at.count;
     struct tensor *p = x->pack ? pack_apply(x->pack, t, b->t.g.sym, &a) : NULL;
     if (p) n = tensor_count(p);
     void *m = mem_aligned((n + 16) * dtype_size(v->dtype));
     if (p) memcpy(m, p->data, (size_t)(n * dtype_size(v->dtype)));
-    else if (!x->is_out) layout_store(t, v->layout, m);
+    else if (!x->is_out) place_store(&at, t, m);
     arena_release(&a);
     return m;
 }
