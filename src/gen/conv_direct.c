@@ -125,32 +125,6 @@ static void product(const struct lane_tile *t, kval at, kval y_step)
     for (u32 i = 0; i < n_loops; i++) kir_end(k);
 }
 
-static kval bound_value(struct emit *m, const void *user, const kval *idx)
-{
-    return *(const kval *)user;
-}
-
-static void store_vector(const struct lane_tile *t, const struct tile_out *o, i64 dy, i64 v, i64 c)
-{
-    struct band *b = t->b;
-    struct emit *m = b->m;
-    struct kir *k = m->k;
-    kval idx[MAX_RANK], x = kir_add_i(k, o->idx[b->xa], v * b->lanes), n = kir_sub(k, o->x_end, x);
-    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = o->idx[i];
-    if (b->ya >= 0) idx[b->ya] = kir_add_i(k, o->idx[b->ya], dy);
-    idx[1] = kir_int(k, c);
-    idx[b->xa] = kir_ramp(k, x, 1, b->lanes);
-    kval sum = kir_load(k, b->t.acc, acc_at(t, dy, v, c));
-    emit_limit(m, n);
-    emit_bind(m, b->c.y, bound_value, &sum);
-    for (u32 i = 0; i < m->g->output.n; i++) {
-        value_id out = m->g->output.v[i];
-        emit_store_n(m, out, idx, emit_value(m, out, idx), n);
-    }
-    emit_bind(m, b->c.y, NULL, NULL);
-    emit_limit(m, 0);
-}
-
 static void store(const struct lane_tile *t, kval y, kval x)
 {
     struct band *b = t->b;
@@ -161,7 +135,8 @@ static void store(const struct lane_tile *t, kval y, kval x)
         if (guarded) kir_if(k, kir_lt(k, kir_add_i(k, y, dy), o.y_end));
         for (i64 v = 0; v < t->xv; v++) {
             if (v > 0) kir_if(k, kir_lt(k, kir_add_i(k, x, v * b->lanes), o.x_end));
-            for (i64 c = 0; c < t->oc; c++) store_vector(t, &o, dy, v, c);
+            for (i64 c = 0; c < t->oc; c++)
+                band_store_pixels(b, &o, dy, v * b->lanes, c, kir_load(k, b->t.acc, acc_at(t, dy, v, c)));
             if (v > 0) kir_end(k);
         }
         if (guarded) kir_end(k);

@@ -248,6 +248,14 @@ static bool is_one_piece(const struct band *b)
            !sym_is(c->g, c->in[b->xa], 1);
 }
 
+/* limit: first elements, 0: all. Accesses with a mask take longer. */
+static void copy_piece_vector(struct band *b, kval from, kval to, kval limit)
+{
+    struct kir *k = b->m->k;
+    kval v = kir_load_n(k, b->m->buf[b->c.x], kir_ramp(k, from, 1, b->lanes), limit);
+    kir_store_n(k, b->work, kir_ramp(k, to, 1, b->lanes), kir_cast(k, b->type, v), limit);
+}
+
 static void copy_piece(struct band *b, const struct row *r)
 {
     struct emit *m = b->m;
@@ -259,10 +267,13 @@ static void copy_piece(struct band *b, const struct row *r)
     idx[1] = kir_int(k, 0);
     kval from = kir_mul_i(k, r->lo, ic), to = kir_mul_i(k, r->hi, ic);
     kval src = kir_add(k, emit_offset(m, b->c.x, idx), kir_mul_i(k, r->first, ic));
-    kval i = kir_loop(k, KL_SERIAL, from, to, step), n = kir_sub(k, to, i);
-    kval v = kir_load_n(k, m->buf[b->c.x], kir_ramp(k, kir_add(k, src, i), 1, b->lanes), n);
-    kir_store_n(k, b->work, kir_ramp(k, kir_add(k, r->at, i), 1, b->lanes), kir_cast(k, b->type, v),
-                n);
+    kval whole = ic % step ? kir_add(k, from, kir_mul_i(k, kir_div_i(k, kir_sub(k, to, from), step), step)) : to;
+    kval i = kir_loop(k, KL_SERIAL, from, whole, step);
+    copy_piece_vector(b, kir_add(k, src, i), kir_add(k, r->at, i), 0);
+    kir_end(k);
+    if (ic % step == 0) return;
+    kir_if(k, kir_lt(k, whole, to));
+    copy_piece_vector(b, kir_add(k, src, whole), kir_add(k, r->at, whole), kir_sub(k, to, whole));
     kir_end(k);
 }
 
@@ -495,4 +506,19 @@ struct tile_out band_target(struct band *b, kval y, kval x)
     o.x_exact = b->xa >= 0 && gen_static(c->g, b->x_ext, 1) % b->s.tx == 0 &&
                 gen_static(c->g, b->x_ext, -1) > 0;
     return o;
+}
+
+void band_store_pixels(struct band *b, const struct tile_out *o, i64 dy, i64 dx, i64 c, kval sum)
+{
+    struct emit *m = b->m;
+    struct kir *k = m->k;
+    const struct result r = {.v = b->c.y, .inner = 1};
+    kval idx[MAX_RANK], x = kir_add_i(k, o->idx[b->xa], dx), n = kir_sub(k, o->x_end, x);
+    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = o->idx[i];
+    if (b->ya >= 0) idx[b->ya] = kir_add_i(k, o->idx[b->ya], dy);
+    idx[1] = kir_int(k, c);
+    idx[b->xa] = kir_ramp(k, x, 1, b->lanes);
+    emit_limit(m, n);
+    result_store(m, &r, idx, sum, n);
+    emit_limit(m, 0);
 }

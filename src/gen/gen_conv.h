@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/: convolutions taken apart, and the band of input that a grid iteration works on (conv_gemm, conv_dw,
-// conv_direct, conv_chain).
+// Private to gen/: convolutions taken apart, and the band of input that a grid iteration works on (conv_gemm, conv_direct,
+// conv_dot, conv_dw, conv_chain).
 #ifndef QUERN_GEN_CONV_H
 #define QUERN_GEN_CONV_H
 
@@ -86,6 +86,8 @@ kval band_open(struct band *b, i64 parts);
 void band_alloc(struct band *b);               /* its arrays; part of band_open */
 void band_fill(struct band *b);
 struct tile_out band_target(struct band *b, kval y, kval x); /* channels are the caller's */
+/* The epilogue on one vector of pixels along x of channel c, dy and dx from the target's first; those behind x_end are left out. */
+void band_store_pixels(struct band *b, const struct tile_out *o, i64 dy, i64 dx, i64 c, kval sum);
 static inline bool is_tile_axis(const struct band *b, u32 a) { return (i32)a == b->xa || (i32)a == b->ya; }
 bool sym_is(const struct graph *g, sym s, i64 want);
 

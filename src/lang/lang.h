@@ -18,7 +18,8 @@ struct lang {
      * messages. */
     bool (*build)(struct buf *binary, struct str text, const struct caps *c, double timeout,
                   struct err *e);
-    /* One line naming compiler and version: part of the key of every result. */
+    /* One line naming compiler, version and what else decides about the code: part of the key of every
+       result. */
     bool (*toolchain)(struct buf *out, struct err *e);
     struct kir_limits (*limits)(const struct caps *c);
     /* Optional: a binary as text for people; may need a tool that is not there. */

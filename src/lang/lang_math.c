@@ -99,13 +99,6 @@ enum {
     "    " LANES "if (i < n) p[i] = x[i];\n"                                                       \
     "#endif\n}\n"
 
-/* Sum or extreme of all lanes, halving: lane i with lane i + N/2, and so on. */
-#define ACROSS(expr)                                                                               \
-    "$E $F($V x)\n{\n"                                                                             \
-    "    for (int n = $N / 2; n; n /= 2)\n"                                                        \
-    "        for (int i = 0; i < n; i++) x[i] = " expr ";\n"                                       \
-    "    return x[0];\n}\n"
-
 #define EXP_TEXT                                                                                   \
     "$V $F($V x)\n{\n"                                                                             \
     "    x = q_max_$T(($V){0} - 104.0f, q_min_$T(($V){0} + 89.0f, x));\n"                          \
@@ -171,10 +164,10 @@ const struct text_helper lang_c_helpers[] = {
      .vector = "$V $F($I m, $V x, $V y)\n{\n    return ($V)((m & ($I)x) | (~m & ($I)y));\n}\n"},
     {N("bits", ~0u),
      .scalar = "$E $F($x x)\n{\n    union { $x x; $E y; } u = {x};\n    return u.y;\n}\n"},
-    {N("hadd", T_FLOAT), .vector = ACROSS("x[i] + x[i + n]")},
-    {N("hadd", T_INT), .vector = ACROSS("($E)(($W)x[i] + ($W)x[i + n])")},
-    {N("hmin", T_NUMBER), .vector = ACROSS("x[i] < x[i + n] ? x[i] : x[i + n]")},
-    {N("hmax", T_NUMBER), .vector = ACROSS("x[i] > x[i + n] ? x[i] : x[i + n]")},
+    {N("hadd", T_FLOAT), .across = "x + y"},
+    {N("hadd", T_INT), .across = "($E)(($W)x + ($W)y)"},
+    {N("hmin", T_NUMBER), .across = "x < y ? x : y"},
+    {N("hmax", T_NUMBER), .across = "x > y ? x : y"},
 
     /* Memory. */
     {N("load_n", T_BYTES1), .vector = LOAD_N("__AVX512BW__", "loaddquqi", "char")},

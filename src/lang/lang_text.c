@@ -286,6 +286,37 @@ static void helper_by_lane(struct text *t, struct buf *b, const struct text_help
         STR_ARG(one), calls[h->n_args]);
 }
 
+static void lane_numbers(struct buf *b, u32 from, u32 to)
+{
+    for (u32 i = from; i < to; i++) buf_printf(b, i > from ? ", %u" : "%u", i);
+}
+
+/* All lanes become one. Halves are vectors of their own, because elements that change places within a vector go through memory; four
+ * lanes stay in one, because there are no registers for less. */
+static void helper_across(struct text *t, struct buf *b, const struct text_helper *h,
+                          const struct expansion *x)
+{
+    u32 n = x->lanes / 2, keep = x->lanes > 4 ? n : x->lanes;
+    struct str type = text_type(t, x->d, keep);
+    buf_z(b, "$E $F($V v)\n{\n");
+    if (x->lanes > 2) {
+        buf_printf(b, "    %.*s a = __builtin_shufflevector(v, v, ", STR_ARG(type));
+        lane_numbers(b, 0, keep);
+        buf_printf(b, ");\n    const %.*s b = __builtin_shufflevector(v, v, ", STR_ARG(type));
+        lane_numbers(b, n, 2 * n);
+        if (keep > n) buf_z(b, ", "), lane_numbers(b, n, 2 * n);
+        buf_printf(b, ");\n    for (int i = 0; i < %u; i++) {\n", keep);
+        buf_printf(b, "        const $E x = a[i], y = b[i];\n        a[i] = %s;\n    }\n", h->across);
+    }
+    if (x->lanes > 4) {
+        struct str rest = text_helper(t, h->name, x->d, n, x->other);
+        buf_printf(b, "    return %.*s(a);\n}\n", STR_ARG(rest));
+    } else {
+        const char *from = x->lanes > 2 ? "a" : "v";
+        buf_printf(b, "    const $E x = %s[0], y = %s[1];\n    return %s;\n}\n", from, from, h->across);
+    }
+}
+
 static void helper_needs(struct text *t, const struct text_helper *h, const struct expansion *x)
 {
     struct str rest = str_of(h->needs), word;
@@ -313,6 +344,7 @@ struct str text_helper(struct text *t, const char *name, enum dtype d, u32 lanes
     helper_needs(t, h, &x);
     const char *def = lanes == 1 ? h->scalar : h->vector;
     if (def) buf_z(&text, def);
+    else if (h->across) helper_across(t, &text, h, &x);
     else helper_by_lane(t, &text, h, &x);
     buf_z(&done, t->style->function);
     expand(t, &done, text.p ? text.p : "", &x);

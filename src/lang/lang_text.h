@@ -23,6 +23,7 @@ struct text_helper {
     const char *
         vector; /* definition for lanes > 1; NULL: every lane by the scalar one, n_args arguments */
     u8 n_args;
+    const char *across; /* of all lanes together, halving: lane i (x) and lane i + N/2 (y) become this expression, and so on */
     const char *needs; /* space-separated helpers of the same type that must stand before it */
 };
 
