@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The generators `pool` and `conv_transpose` on random tasks under random legal schedules, with things fused in front and behind,
+// The generators `pool`, `conv_transpose` and `conv_dot` on random tasks under random legal schedules, with things fused in front and behind,
 // sizes known or symbolic, in rows or channels last: the interpreted kernel gives what the reference evaluator gives.
-#include "gen_bed.h"
+#include "gen_tasks.h"
 
 static value_id in_front(struct bed *b, value_id x, u32 rank, const sym *dim)
 {
@@ -104,11 +104,27 @@ static void try_family(bool (*build)(struct bed *b), u64 n_seeds)
 static void test_pool(void **state) { try_family(random_pool, 60); }
 static void test_transpose(void **state) { try_family(random_transpose, 60); }
 
+/* Convolutions that the family can do, which are few among random ones. */
+static void test_dot(void **state)
+{
+    u32 n = 0, n_tasks = 0;
+    for (u64 seed = first_seed(0); seed < last_seed(900); seed++) {
+        struct bed b;
+        bed_open(&b, seed);
+        b.only = gen_find(S("conv_dot"));
+        if (random_conv(&b) && b.only->match(&b.t, &b.caps)) n_tasks++, n += try_task(&b, seed, 4);
+        bed_close(&b);
+    }
+    print_message("%u tasks, %u kernels\n", n_tasks, n);
+    assert_true(n_tasks > 25 || getenv("SEED"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pool),
         cmocka_unit_test(test_transpose),
+        cmocka_unit_test(test_dot),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
