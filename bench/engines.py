@@ -1,0 +1,403 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+#
+# engines.py NAME: one engine in a process of its own, told what to do by lines of JSON on
+# standard input (see bench/worker.py): libraries that bring threads along do not disturb each
+# other so.
+#
+# An engine has load(job), run(), results() and version. job: "row", "threads", and the files
+# "model", and "program" of quern. run() does the row once; `seconds`, where an engine sets it,
+# is what that took by its own clock.
+import ctypes
+import json
+import os
+import sys
+import time
+
+import numpy as np
+
+import onednn
+import operands
+import rows
+
+ROOT = rows.ROOT
+SETTLED = 0.3  # seconds that threads are given to stop spinning
+F32 = ctypes.POINTER(ctypes.c_float)
+
+
+def address(array):
+    return array.ctypes.data_as(F32)
+
+
+def outputs(row):
+    """Arrays for the results of a matrix product."""
+    left, _ = operands.gemm_shapes(row)
+    return [np.zeros(left[:-1] + (row.n,), np.float32) for _ in range(row.copies)]
+
+
+class Unsupported(Exception):
+    """This engine does not do such a row."""
+
+
+class Blas:
+    """cblas_sgemm, one call a matrix; sgemv for one row. There is nothing to prepare weights
+    with."""
+
+    def __init__(self):
+        path, self.prefix = os.environ["BENCH_BLAS"].split(",")
+        self.lib = ctypes.CDLL(path)
+
+    def call(self, name):
+        return getattr(self.lib, self.prefix + name)
+
+    def load(self, job):
+        row = job["row"]
+        if row.kind != "gemm":
+            raise Unsupported
+        x, right = operands.operands(row)
+        self.y = outputs(row)
+        batch = (lambda a: a) if row.batch > 1 else (lambda a: [a])
+        sgemm, sgemv = self.call("cblas_sgemm"), self.call("cblas_sgemv")
+        one, zero, order, plain, trans = ctypes.c_float(1), ctypes.c_float(0), 101, 111, 112
+        m, n, k, t = row.m, row.n, row.k, row.transposed
+        self.keep, self.calls = (x, right), []
+        for w, y in zip(right, self.y):
+            for a, b, c in zip(batch(x), batch(w), batch(y)):
+                a, b, c = address(a), address(b), address(c)
+                if m == 1 and not t:
+                    args = (order, trans, k, n, one, b, n, a, 1, zero, c, 1)
+                    self.calls.append((sgemv, args))
+                else:
+                    args = (m, n, k, one, a, k, b, k if t else n, zero, c, n)
+                    self.calls.append((sgemm, (order, plain, trans if t else plain, *args)))
+
+    def run(self):
+        for f, args in self.calls:
+            f(*args)
+
+    def results(self):
+        return self.y
+
+
+class OpenBlas(Blas):
+    @property
+    def version(self):
+        config, core = self.call("openblas_get_config"), self.call("openblas_get_corename")
+        config.restype = core.restype = ctypes.c_char_p
+        return "%s (%s)" % (" ".join(config().decode().split()[:2]), core().decode())
+
+
+class Blis(Blas):
+    def __init__(self):
+        super().__init__()
+        self.lib.bli_init()
+
+    @property
+    def version(self):
+        self.lib.bli_info_get_version_str.restype = self.lib.bli_arch_string.restype = (
+            ctypes.c_char_p
+        )
+        arch = self.lib.bli_arch_string(self.lib.bli_arch_query_id())
+        return "BLIS %s (%s)" % (self.lib.bli_info_get_version_str().decode(), arch.decode())
+
+
+class OneDnn:
+    """Primitives of oneDNN, weights rearranged beforehand; pictures stay in its own layouts."""
+
+    def __init__(self):
+        self.d = onednn.OneDnn(os.path.join(sys.prefix, "lib/libdnnl.so.3"))
+        self.version = self.d.version()
+
+    def load(self, job):
+        row = job["row"]
+        if row.kind not in ("gemm", "conv"):
+            raise Unsupported
+        x, rest = operands.operands(row)
+        (self.load_gemm if row.kind == "gemm" else self.load_conv)(row, x, rest)
+
+    def load_gemm(self, row, x, right):
+        d = self.d
+        left, shape = operands.gemm_shapes(row)
+        self.y = outputs(row)
+        strides, right_shape = None, shape
+        if row.transposed:
+            right_shape = shape[:-2] + (row.k, row.n)
+            strides = (row.n * row.k,) * (row.batch > 1) + (1, row.k)
+        plain = (right_shape, strides)
+        pd = d.matmul((left,), plain, (self.y[0].shape,), row.constant)
+        p = d.make("dnnl_primitive_create", pd)
+        src = d.memory(d.plain(left), x)
+        self.jobs = []
+        for w, y in zip(right, self.y):
+            desc = d.plain(*plain)
+            weights = d.memory(desc, w)
+            if row.constant:
+                weights = d.reordered(desc, weights, d.asked(pd, onednn.WEIGHTS_MD))
+            dst = d.memory(d.plain(y.shape), y)
+            self.jobs.append((p, d.args(src=src, weights=weights, dst=dst)))
+        self.results = lambda: self.y
+
+    def load_conv(self, row, x, rest):
+        d = self.d
+        pd, shape = d.convolution(row)
+        p = d.make("dnnl_primitive_create", pd)
+        plain_x, plain_w, y = (
+            d.plain(x.shape),
+            d.plain(shape),
+            np.zeros((1, row.oc, *row.out), np.float32),
+        )
+        src = d.reordered(plain_x, d.memory(plain_x, x), d.asked(pd, onednn.SRC_MD))
+        weights = d.reordered(plain_w, d.memory(plain_w, rest[0]), d.asked(pd, onednn.WEIGHTS_MD))
+        wanted, plain_y = d.asked(pd, onednn.DST_MD), d.plain(y.shape)
+        dst = d.memory(wanted)
+        bias = d.memory(d.plain(rest[1].shape), rest[1])
+        self.jobs = [(p, d.args(src=src, weights=weights, bias=bias, dst=dst))]
+
+        def results():
+            self.keep = d.reordered(wanted, dst, plain_y)
+            data = ctypes.c_void_p()
+            d.call("dnnl_memory_get_data_handle", self.keep, ctypes.byref(data))
+            return [np.ctypeslib.as_array(ctypes.cast(data, F32), y.shape)]
+
+        self.results = results
+
+    def run(self):
+        for p, args in self.jobs:
+            self.d.execute(p, args)
+        self.d.wait()
+
+
+def feeds(row, names):
+    """What a model's inputs get, by name."""
+    x, rest = operands.operands(row)
+    given = dict(zip(["x"] + ["w%d" % i for i in range(len(rest))], [x] + rest))
+    return {n: given[n] for n in names}
+
+
+class OnnxRuntime:
+    """Inputs and outputs bound once."""
+
+    def __init__(self):
+        import onnxruntime
+
+        self.ort = onnxruntime
+        self.version = "ONNX Runtime " + onnxruntime.__version__
+
+    def session(self, path, threads):
+        o = self.ort.SessionOptions()
+        o.intra_op_num_threads, o.inter_op_num_threads, o.log_severity_level = threads, 1, 3
+        return self.ort.InferenceSession(path, o, providers=["CPUExecutionProvider"])
+
+    def load(self, job):
+        self.s = self.session(job["model"], job["threads"])
+        self.io = self.s.io_binding()
+        for n, a in feeds(job["row"], [i.name for i in self.s.get_inputs()]).items():
+            self.io.bind_ortvalue_input(n, self.ort.OrtValue.ortvalue_from_numpy(a))
+        self.s.run_with_iobinding(self.bind_outputs())
+
+    def bind_outputs(self):
+        for o in self.s.get_outputs():
+            self.io.bind_output(o.name, "cpu")
+        self.s.run_with_iobinding(self.io)  # their sizes are known now
+        for o, y in zip(self.s.get_outputs(), self.io.get_outputs()):
+            self.io.bind_ortvalue_output(o.name, y)
+        return self.io
+
+    def run(self):
+        self.s.run_with_iobinding(self.io)
+
+    def results(self):
+        return [y.numpy() for y in self.io.get_outputs()]
+
+
+class OpenVino:
+    def __init__(self):
+        import openvino
+
+        self.ov = openvino
+        self.version = "OpenVINO " + openvino.__version__.split("-")[0]
+
+    def load(self, job):
+        config = {
+            "INFERENCE_NUM_THREADS": job["threads"],
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_PRECISION_HINT": "f32",
+        }
+        self.model = self.ov.Core().compile_model(job["model"], "CPU", config)
+        self.request = self.model.create_infer_request()
+        self.x = feeds(job["row"], [i.get_any_name() for i in self.model.inputs])
+        for n, a in self.x.items():
+            self.request.set_tensor(n, self.ov.Tensor(a, shared_memory=True))
+
+    def run(self):
+        self.request.infer()
+
+    def results(self):
+        return [self.request.get_tensor(o).data for o in self.model.outputs]
+
+
+class Torch:
+    """Eager PyTorch; results into the same memory each time."""
+
+    def __init__(self):
+        import torch
+
+        self.t = torch
+        self.version = "PyTorch " + torch.__version__
+        torch.set_grad_enabled(False)
+
+    def load(self, job):
+        row, t = job["row"], self.t
+        if row.kind != "gemm":
+            raise Unsupported
+        t.set_num_threads(job["threads"])
+        x, right = operands.operands(row)
+        self.x, right = t.from_numpy(x), [t.from_numpy(w) for w in right]
+        self.right = [w.transpose(-1, -2) if row.transposed else w for w in right]
+        self.y = [t.from_numpy(y) for y in outputs(row)]
+
+    def run(self):
+        for w, y in zip(self.right, self.y):
+            self.t.matmul(self.x, w, out=y)
+
+    def results(self):
+        return [y.numpy() for y in self.y]
+
+
+class Opts(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("threads", ctypes.c_int),
+        ("device", ctypes.c_char_p),
+    ]
+
+
+class Quern:
+    """A program through the runtime library, inputs and outputs in this process's memory."""
+
+    version = "quern"
+
+    def __init__(self):
+        self.lib = lib = ctypes.CDLL(os.path.join(ROOT, "build/libquern_rt.so"))
+        lib.quern_open.restype = lib.quern_tensor_data.restype = ctypes.c_void_p
+        lib.quern_program_input_name.restype = lib.quern_error.restype = ctypes.c_char_p
+        lib.quern_tensor_dims.restype = ctypes.POINTER(ctypes.c_int64)
+        self.q = ctypes.c_void_p(lib.quern_open(None))
+
+    def check(self, status):
+        if status:
+            raise RuntimeError(self.lib.quern_error(self.q).decode())
+
+    def load(self, job):
+        p, o = ctypes.c_void_p(), Opts(ctypes.sizeof(Opts), job["threads"], None)
+        path = job["program"].encode()
+        self.check(self.lib.quern_program_open(self.q, path, ctypes.byref(o), ctypes.byref(p)))
+        self.p, n = p, self.lib.quern_program_inputs(p)
+        names = [self.lib.quern_program_input_name(p, i).decode() for i in range(n)]
+        given = feeds(job["row"], names)
+        self.x = [given[n] for n in names]
+        self.inputs = (ctypes.c_void_p * n)()
+        for i, x in enumerate(self.x):
+            self.inputs[i] = self.view(x)
+        self.n_out = self.lib.quern_program_outputs(p)
+        self.out = (ctypes.c_void_p * self.n_out)()
+
+    def view(self, x):
+        dims, t = (ctypes.c_int64 * x.ndim)(*x.shape), ctypes.c_void_p()
+        data = x.ctypes.data_as(ctypes.c_void_p)
+        self.check(self.lib.quern_tensor_view(self.q, 1, x.ndim, dims, data, ctypes.byref(t)))
+        return t
+
+    def run(self):
+        self.check(self.lib.quern_run(self.p, self.inputs, len(self.x), self.out, self.n_out))
+
+    def results(self):
+        return [self.array(ctypes.c_void_p(t)) for t in self.out]
+
+    def array(self, t):
+        rank = self.lib.quern_tensor_rank(t)
+        shape = [self.lib.quern_tensor_dims(t)[d] for d in range(rank)]
+        data = ctypes.cast(self.lib.quern_tensor_data(t), F32)
+        return np.ctypeslib.as_array(data, shape)
+
+
+ENGINES = {
+    "quern": Quern,
+    "quern untuned": Quern,
+    "openblas": OpenBlas,
+    "blis": Blis,
+    "onednn": OneDnn,
+    "onnxruntime": OnnxRuntime,
+    "openvino": OpenVino,
+    "torch": Torch,
+}
+
+
+# --- the process ----------------------------------------------------------------------------------
+
+
+def settle():
+    """Waits until this process's other threads have stopped spinning."""
+    end, used = time.time() + SETTLED, time.process_time()
+    while time.time() < end:
+        time.sleep(0.004)
+        last, used = used, time.process_time()
+        if used - last < 0.0005:
+            break
+
+
+def time_runs(engine, count, warm):
+    """Seconds of one run, by the clock and of processor time: the mean of count runs in a row."""
+    for _ in range(warm):
+        engine.run()
+    own, start, used = 0.0, time.perf_counter(), time.process_time()
+    for _ in range(count):
+        engine.run()
+        own += getattr(engine, "seconds", 0.0)
+    wall, used = time.perf_counter() - start, time.process_time() - used
+    settle()
+    return {"wall": (own or wall) / count, "cpu": (own or used) / count}
+
+
+class Server:
+    """Does what the lines say, for one row."""
+
+    def __init__(self, kind):
+        self.engine = ENGINES[kind]()
+
+    def hello(self, ask):
+        return {"version": self.engine.version}
+
+    def load(self, ask):
+        make = {"gemm": rows.Gemm, "conv": rows.Conv}[ask["row"].pop("kind")]
+        frozen = {k: tuple(v) if isinstance(v, list) else v for k, v in ask["row"].items()}
+        try:
+            self.engine.load({**ask, "row": make(**frozen)})
+        except Unsupported:
+            return {"unsupported": True}
+        self.engine.run()
+        return {}
+
+    def time(self, ask):
+        return time_runs(self.engine, ask["count"], ask["warm"])
+
+    def save(self, ask):
+        np.savez(ask["path"], *self.engine.results())
+        return {}
+
+
+def main():
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no answer
+    server = Server(sys.argv[1])
+    for line in sys.stdin:
+        ask = json.loads(line)
+        try:
+            answer = getattr(server, ask["do"])(ask)
+        except Exception as e:  # of any library: the row says so
+            answer = {"error": "%s: %s" % (type(e).__name__, e)}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# The machine that is measured on: what it can do at most, who else uses it, its name.
+import json
+import os
+import subprocess
+import time
+
+from rows import ROOT
+
+
+def peak(threads):
+    """{"gflops", "gbytes", "read"}: multiply-adds, and GB/s of a triad and of reading, of so
+    many threads."""
+    args = [os.path.join(ROOT, "build/bench/peak"), str(threads)]
+    return json.loads(subprocess.run(args, capture_output=True, text=True, check=True).stdout)
+
+
+def busy():
+    """Jiffies of all processors, spent at work and in all."""
+    with open("/proc/stat") as f:
+        v = [int(x) for x in f.readline().split()[1:9]]
+    return sum(v) - v[3] - v[4], sum(v)
+
+
+class Watch:
+    """The share of the processors that other processes use while it is looked at; ours are this
+    one and workers."""
+
+    def __init__(self, workers=()):
+        self.workers = workers
+        self.start = self.now()
+
+    def now(self):
+        t = os.times()
+        own = (t.user + t.system + t.children_user + t.children_system) * os.sysconf("SC_CLK_TCK")
+        return (*busy(), own + sum(w.cpu() for w in self.workers))
+
+    def others(self):
+        """Jiffies of others, and all there were."""
+        work, total, own = [b - a for a, b in zip(self.start, self.now())]
+        return max(0.0, work - own), max(1, total)
+
+
+def wait_for_quiet(limit):
+    end, share = time.time() + limit, 1.0
+    while time.time() < end and share > 0.05:
+        w = Watch()
+        time.sleep(3)
+        others, total = w.others()
+        share = others / total
+
+
+def describe():
+    with open("/proc/cpuinfo") as f:
+        names = [line.split(":")[1].strip() for line in f if line.startswith("model name")]
+    args = ["git", "-C", ROOT, "log", "-1", "--format=%h %cs"]
+    commit = subprocess.run(args, capture_output=True, text=True).stdout.strip()
+    name = names[0] if names else "unknown processor"
+    return "%s, %d processors; quern %s" % (name, os.cpu_count(), commit)

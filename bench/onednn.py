@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# oneDNN through its C interface (version 3). Only what a matrix product or a convolution needs:
+# descriptors are opaque handles there, so no header has to be repeated but a few numbers.
+# Weights are rearranged once into what the library prefers; f32 throughout.
+import ctypes
+
+import numpy as np
+
+F32, ANY, INFERENCE, DIRECT, AUTO, RELU = 3, 1, 96, 1, 3, 0x20
+SRC_MD, WEIGHTS_MD, DST_MD, IMPLEMENTATION = 129, 131, 133, 8
+SRC, DST, WEIGHTS, BIAS = 1, 17, 33, 41
+Handle, Dims = ctypes.c_void_p, ctypes.c_int64 * 12
+
+
+class Arg(ctypes.Structure):
+    _fields_ = [("arg", ctypes.c_int), ("memory", Handle)]
+
+
+class OneDnn:
+    """One engine and stream; what it makes lives as long as it."""
+
+    def __init__(self, path):
+        self.lib = ctypes.CDLL(path)
+        self.engine = self.make("dnnl_engine_create", 1, ctypes.c_size_t(0))
+        self.stream = self.make("dnnl_stream_create", self.engine, 1)
+        self.keep = []
+
+    def call(self, name, *args):
+        status = getattr(self.lib, name)(*args)
+        if status:
+            raise RuntimeError("%s: status %d" % (name, status))
+
+    def make(self, name, *args):
+        h = Handle()
+        self.call(name, ctypes.byref(h), *args)
+        return h
+
+    def version(self):
+        class Version(ctypes.Structure):
+            _fields_ = [(n, ctypes.c_int) for n in ("major", "minor", "patch")]
+
+        self.lib.dnnl_version.restype = ctypes.POINTER(Version)
+        v = self.lib.dnnl_version().contents
+        return "oneDNN %d.%d.%d" % (v.major, v.minor, v.patch)
+
+    def plain(self, shape, strides=None):
+        """Strides in elements, by default those of rows."""
+        strides = strides or [int(np.prod(shape[i + 1 :])) for i in range(len(shape))]
+        name = "dnnl_memory_desc_create_with_strides"
+        return self.make(name, len(shape), Dims(*shape), F32, Dims(*strides))
+
+    def any(self, shape):
+        return self.make("dnnl_memory_desc_create_with_tag", len(shape), Dims(*shape), F32, ANY)
+
+    def asked(self, primitive, what):
+        """The descriptor that a primitive wants; belongs to it."""
+        self.lib.dnnl_primitive_desc_query_md.restype = Handle
+        return Handle(self.lib.dnnl_primitive_desc_query_md(primitive, what, 0))
+
+    def memory(self, desc, array=None):
+        """Of the caller's array, or of the library's own."""
+        if array is not None:
+            self.keep.append(array)
+        data = ctypes.c_void_p(-1 if array is None else array.ctypes.data)
+        return self.make("dnnl_memory_create", desc, self.engine, data)
+
+    def execute(self, primitive, args):
+        self.call("dnnl_primitive_execute", primitive, self.stream, len(args), args)
+
+    def wait(self):
+        self.call("dnnl_stream_wait", self.stream)
+
+    def args(self, **memory):
+        names = {"src": SRC, "dst": DST, "weights": WEIGHTS, "bias": BIAS}
+        return (Arg * len(memory))(*[Arg(names[n], m) for n, m in memory.items()])
+
+    def reordered(self, desc, memory, wanted):
+        """A copy of memory, described by desc, as wanted says."""
+        e, to = self.engine, self.memory(wanted)
+        pd = self.make("dnnl_reorder_primitive_desc_create", desc, e, wanted, e, None)
+        self.execute(self.make("dnnl_primitive_create", pd), self.args(src=memory, dst=to))
+        self.wait()
+        return to
+
+    def relu(self):
+        attr, ops = self.make("dnnl_primitive_attr_create"), self.make("dnnl_post_ops_create")
+        zero = ctypes.c_float(0)
+        self.call("dnnl_post_ops_append_eltwise", ops, RELU, zero, zero)
+        self.call("dnnl_primitive_attr_set_post_ops", attr, ops)
+        return attr
+
+    def matmul(self, left, right, out, free):
+        """(primitive descriptor) of shapes and strides; free: the right operand as the library
+        likes it."""
+        weights = self.any(right[0]) if free else self.plain(*right)
+        return self.make(
+            "dnnl_matmul_primitive_desc_create", self.engine, self.plain(*left), weights, None,
+            self.plain(*out), None,
+        )  # fmt: skip
+
+    def convolution(self, row):
+        """All in the library's own layouts."""
+        weights = row.weights
+        if row.group > 1:
+            weights = (row.group, row.oc // row.group, *weights[1:])
+        two = lambda v: Dims(*v)
+        return self.make(
+            "dnnl_convolution_forward_primitive_desc_create", self.engine, INFERENCE, AUTO,
+            self.any((1, row.c, row.h, row.w)), self.any(weights), self.plain((row.oc,)),
+            self.any((1, row.oc, *row.out)), two(row.strides), two([d - 1 for d in row.dilations]),
+            two(row.pads[:2]), two(row.pads[2:]), self.relu() if row.relu else None,
+        ), weights  # fmt: skip

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# The numbers of a row (signed, seeded by its name: every process makes the same), and its ONNX
+# file.
+import zlib
+
+import numpy as np
+
+
+def random(rng, shape, terms=1):
+    """Uniform, of variance 1 / terms."""
+    x = rng.random(shape, dtype=np.float32)
+    x -= np.float32(0.5)
+    x *= np.float32((12 / terms) ** 0.5)
+    return x
+
+
+def gemm_shapes(row):
+    lead = (row.batch,) if row.batch > 1 else ()
+    right = (row.n, row.k) if row.transposed else (row.k, row.n)
+    return lead + (row.m, row.k), lead + right
+
+
+def operands(row):
+    """The left operand or picture, then what it is multiplied with: [right ...] or [weights,
+    bias]."""
+    rng = np.random.default_rng(zlib.crc32(row.name.encode()))
+    if row.kind == "gemm":
+        left, right = gemm_shapes(row)
+        x = random(rng, left)
+        return x, [random(rng, right, row.k) for _ in range(row.copies)]
+    x = random(rng, (1, row.c, row.h, row.w))
+    terms = row.weights[1] * row.weights[2] * row.weights[3]
+    return x, [random(rng, row.weights, terms), random(rng, (row.oc,))]
+
+
+def gemm_nodes(row, helper):
+    right = ["w%d" % i for i in range(row.copies)]
+    nodes = []
+    if row.transposed:
+        assert row.copies == 1
+        perm = [0, 2, 1] if row.batch > 1 else [1, 0]
+        nodes.append(helper.make_node("Transpose", right, ["wt"], "transpose", perm=perm))
+        right = ["wt"]
+    for i, w in enumerate(right):
+        nodes.append(helper.make_node("MatMul", ["x", w], ["y%d" % i], "matmul_%d" % i))
+    left, _ = gemm_shapes(row)
+    return nodes, left[:-1] + (row.n,)
+
+
+def conv_nodes(row, helper):
+    conv = helper.make_node(
+        "Conv", ["x", "w0", "w1"], ["c" if row.relu else "y0"], "conv",
+        kernel_shape=row.kernel, strides=row.strides, pads=row.pads, group=row.group,
+        dilations=row.dilations,
+    )  # fmt: skip
+    nodes = [conv] + [helper.make_node("Relu", ["c"], ["y0"], "relu")] * row.relu
+    return nodes, (1, row.oc, *row.out)
+
+
+def save_model(row, path):
+    """The row as ONNX, opset 17."""
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    x, rest = operands(row)
+    nodes, out = (gemm_nodes if row.kind == "gemm" else conv_nodes)(row, helper)
+    value = lambda name, shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+    names = ["w%d" % i for i in range(len(rest))]
+    constant, count = (row.constant, row.copies) if row.kind == "gemm" else (True, 1)
+    inputs = [value("x", x.shape)]
+    if not constant:
+        inputs += [value(n, w.shape) for n, w in zip(names, rest)]
+    graph = helper.make_graph(
+        nodes, "row", inputs, [value("y%d" % i, out) for i in range(count)],
+        [numpy_helper.from_array(w, n) for n, w in zip(names, rest)] if constant else [],
+    )  # fmt: skip
+    opset = [helper.make_opsetid("", 17)]
+    save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# What quern runs for a row: a tuned and an untuned program, made by the command from the row's
+# ONNX file. What was measured stays in one database for each number of threads,
+# build/rows/tN.db.
+import os
+import subprocess
+import time
+
+import operands
+from rows import QUERN, ROOT
+
+WORK = os.path.join(ROOT, "build/rows")
+
+
+def quern(*args, show=False):
+    """Seconds that the command took."""
+    start, pipe = time.time(), None if show else subprocess.PIPE
+    err = None if show else subprocess.STDOUT
+    r = subprocess.run([QUERN, *args], stdout=pipe, stderr=err, text=True)
+    if r.returncode:
+        raise RuntimeError("quern %s failed\n%s" % (" ".join(args), r.stdout or ""))
+    return time.time() - start
+
+
+class Programs:
+    """The files of a row for so many threads; remove() when it was measured: some are large."""
+
+    def __init__(self, row, threads, tune):
+        self.threads, base = threads, os.path.join(WORK, "row")
+        self.model, self.tuned, self.untuned = base + ".onnx", base + ".dnx", base + ".untuned.dnx"
+        self.db = os.path.join(WORK, "t%d.db" % threads)
+        os.makedirs(WORK, exist_ok=True)
+        operands.save_model(row, self.model)
+        args = ["--db", self.db, "--threads", str(threads)]
+        if row.kind == "conv":
+            args += ["--input-layout=HWC", "--output-layout=HWC"]
+        if tune:
+            quern("tune", self.model, "-o", self.tuned, "--timeout", "%gs" % tune, "-q", *args)
+        quern("compile", self.model, "-o", self.untuned, "--untuned", *args)
+        quern("compile", self.model, "-o", self.tuned, *args)
+
+    def of(self, engine):
+        """What an engine's process has to know."""
+        program = {"quern": self.tuned, "quern untuned": self.untuned}.get(engine)
+        return {"model": self.model, "program": program}
+
+    def remove(self):
+        for path in (self.model, self.tuned, self.untuned):
+            os.remove(path)

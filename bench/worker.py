@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Engines as processes (bench/engines.py): one for each engine and row, bound to as many
+# processors as it may have threads, idle on a pipe while others have their turn. What this
+# machine's environment says to libraries does not reach them, but the settings found here do: a
+# library older than the processor may not know it, and would compute with kernels for older
+# ones.
+import dataclasses
+import glob
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+LOAD_LIMIT, TIME_LIMIT = 300, 120  # seconds
+SPEAKS_TO_LIBRARIES = (
+    "OPENBLAS_",
+    "BLIS_",
+    "OMP_",
+    "GOMP_",
+    "KMP_",
+    "MKL_",
+    "DNNL_",
+    "ONEDNN_",
+    "ORT_",
+    "OV_",
+)
+
+
+class Failed(Exception):
+    """The engine cannot do this row; says why."""
+
+
+def environment(threads, settings):
+    e = {k: v for k, v in os.environ.items() if not k.startswith(SPEAKS_TO_LIBRARIES)}
+    e.update(
+        {k: str(threads) for k in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "BLIS_NUM_THREADS")}
+    )
+    return {**e, "MKL_NUM_THREADS": str(threads), "OMP_DYNAMIC": "false", **settings}
+
+
+class Worker:
+    """One engine, with a row when load() returns."""
+
+    def __init__(self, engine, threads, settings):
+        self.engine, self.threads = engine, threads
+        cpus = sorted(os.sched_getaffinity(0))[-threads:]
+        self.log = tempfile.TemporaryFile()
+        self.p = subprocess.Popen(
+            [sys.executable, os.path.join(HERE, "engines.py"), engine],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log,
+            env=environment(threads, settings), preexec_fn=lambda: os.sched_setaffinity(0, cpus),
+        )  # fmt: skip
+
+    def ask(self, limit, **what):
+        try:
+            self.p.stdin.write(json.dumps(what).encode() + b"\n")
+            self.p.stdin.flush()
+            ready = select.select([self.p.stdout], [], [], limit)[0]
+            line = self.p.stdout.readline() if ready else b""
+        except BrokenPipeError:
+            ready, line = True, b""
+        if not line:
+            self.close()
+            raise Failed(self.last_words() if ready else "no answer for %d s" % limit)
+        answer = json.loads(line)
+        if "error" in answer:
+            raise Failed(answer["error"])
+        return answer
+
+    def last_words(self):
+        code = self.p.returncode
+        how = signal.Signals(-code).name if code and code < 0 else "exit status %s" % code
+        self.log.seek(0)
+        text = self.log.read().decode(errors="replace").strip().splitlines()
+        return how + (": " + text[-1] if text else "")
+
+    def load(self, row, files):
+        """Whether the engine does such rows."""
+        fields = {**dataclasses.asdict(row), "kind": row.kind}
+        a = self.ask(LOAD_LIMIT, do="load", row=fields, threads=self.threads, **files)
+        return "unsupported" not in a
+
+    def time(self, count=1, warm=0):
+        return self.ask(TIME_LIMIT, do="time", count=count, warm=warm)
+
+    def cpu(self):
+        """Jiffies of processor time so far."""
+        try:
+            with open("/proc/%d/stat" % self.p.pid) as f:
+                return sum(map(int, f.read().rpartition(")")[2].split()[11:13]))
+        except OSError:
+            return 0
+
+    def close(self):
+        if self.p.poll() is None:
+            self.p.kill()
+        self.p.wait()
+        self.p.stdin.close()
+        self.p.stdout.close()
+
+
+# --- which library, with which kernels ------------------------------------------------------------
+
+# Names by which the libraries are told what kernels to take; "" leaves it to them.
+OPENBLAS_KERNELS = ("", "SkylakeX", "Haswell")
+BLIS_KERNELS = ("", "0", "3", "6")  # its own, skx, haswell, zen3
+
+
+def libraries(*patterns):
+    return [p for pattern in patterns for p in sorted(glob.glob(pattern))[:1]]
+
+
+def openblas_settings():
+    packaged = libraries(
+        sys.prefix + "/lib/python*/site-packages/scipy_openblas32/lib/libscipy_openblas.so"
+    )
+    debian = libraries("/usr/lib/*/openblas-pthread/libopenblas.so.0")
+    found = [(p, "scipy_") for p in packaged] + [(p, "") for p in debian]
+    return [
+        {"BENCH_BLAS": ",".join(f), **({"OPENBLAS_CORETYPE": k} if k else {})}
+        for f in found
+        for k in OPENBLAS_KERNELS
+    ]
+
+
+def blis_settings():
+    return [
+        {"BENCH_BLAS": p + ",", **({"BLIS_ARCH_TYPE": k} if k else {})}
+        for p in libraries("/usr/lib/*/blis-*/libblis.so.4")
+        for k in BLIS_KERNELS
+    ]
+
+
+ALTERNATIVES = {"openblas": openblas_settings, "blis": blis_settings}
+
+
+def try_settings(engine, settings, row):
+    """Seconds, and what the engine says it is; infinite and why if it crashes."""
+    w = Worker(engine, 1, settings)
+    try:
+        version = w.ask(LOAD_LIMIT, do="hello")["version"]
+        if engine not in ALTERNATIVES:
+            return 0.0, version
+        w.load(row, {})
+        return min(w.time()["cpu"] for _ in range(5)), version
+    except Failed as e:
+        return float("inf"), str(e)
+    finally:
+        w.close()
+
+
+def find_engine(engine, row):
+    """(settings, version): where there are several libraries or kernels, those that are fastest
+    for this row on one thread. Failed if the engine is not here."""
+    tried = [(*try_settings(engine, s, row), s) for s in ALTERNATIVES.get(engine, lambda: [{}])()]
+    if not tried:
+        raise Failed("not installed")
+    seconds, version, settings = min(tried, key=lambda t: t[0])
+    if seconds == float("inf"):
+        raise Failed(version)
+    return settings, version

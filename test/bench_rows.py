@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# bench_rows.py BUILD: the list of rows and the statistics of bench/compare.
+import math
+import os
+import random
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../bench"))
+sys.dont_write_bytecode = True
+import rows  # noqa: E402
+import stats  # noqa: E402
+
+
+class Rows(unittest.TestCase):
+    def test_names_are_unique_and_work_is_finite(self):
+        for g in rows.GROUPS:
+            found = rows.group(g)
+            self.assertEqual(len({r.name for r in found}), len(found))
+            for r in found:
+                self.assertGreater(r.flops, 0, r.name)
+                self.assertGreater(r.bytes, 0, r.name)
+                self.assertTrue(r.describe())
+            self.assertIn(g, rows.GOALS)
+
+    def test_a_transformer_layer_has_its_arithmetic(self):
+        """Of BERT at 1024 tokens: four projections, two products of attention, two of the feed-
+        forward part."""
+        bert = {r.name: r for r in rows.group("matmul") if r.name.startswith("bert")}
+        count = {"bert proj": 4}
+        flops = sum(count.get(n, 1) * r.flops for n, r in bert.items())
+        d, t = 1024, 1024
+        self.assertEqual(flops, 2 * t * (12 * d * d) + 2 * 2 * t * t * d)
+
+    def test_decoding_streams_more_than_caches_keep(self):
+        for r in rows.group("decode"):
+            self.assertTrue(r.constant)
+            self.assertGreaterEqual(4 * r.n * r.k * r.copies, rows.FAR, r.name)
+            self.assertLess(4 * r.n * r.k * (r.copies - 1), rows.FAR, r.name)
+
+
+class Stats(unittest.TestCase):
+    def test_median(self):
+        self.assertEqual(stats.median([3, 1, 2]), 2)
+        self.assertEqual(stats.median([4, 1, 2, 3]), 2.5)
+        self.assertEqual(stats.median([7]), 7)
+
+    def test_interval_is_within_and_ordered(self):
+        rng = random.Random(1)
+        for n in range(1, 60):
+            x = [rng.random() for _ in range(n)]
+            low, high = stats.interval(x)
+            self.assertLessEqual(min(x), low)
+            self.assertLessEqual(low, stats.median(x))
+            self.assertLessEqual(stats.median(x), high)
+            self.assertLessEqual(high, max(x))
+
+    def test_interval_covers_the_median(self):
+        """Of an exponential distribution: at least 95 %, and not by being far too wide."""
+        rng = random.Random(2)
+        for n in (8, 25, 40):
+            hit = 0
+            for _ in range(4000):
+                low, high = stats.interval([rng.expovariate(1) for _ in range(n)])
+                hit += low <= math.log(2) <= high
+            self.assertGreater(hit / 4000, 0.94)
+            self.assertLess(hit / 4000, 0.995)
+
+    def test_ratio_cancels_slow_rounds(self):
+        rng = random.Random(3)
+        slow = [rng.uniform(1, 5) for _ in range(25)]
+        middle, low, high = stats.ratio([3 * s for s in slow], [2 * s for s in slow])
+        for r in (middle, low, high):
+            self.assertAlmostEqual(r, 1.5)
+
+    def test_geomean(self):
+        self.assertAlmostEqual(stats.geomean([2, 8]), 4)
+
+
+unittest.main(argv=sys.argv[:1])
