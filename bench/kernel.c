@@ -168,9 +168,9 @@ static void *make_buffer(const struct bench *b, const struct check *c, const str
     place_of(&at, &b->t.g, x->v, c->var);
     i64 n = at.count;
     struct tensor *p = x->pack ? pack_apply(x->pack, t, b->t.g.sym, &a) : NULL;
-    if (p) n = tensor_count(p);
-    void *m = mem_aligned((n + 16) * dtype_size(v->dtype));
-    if (p) memcpy(m, p->data, (size_t)(n * dtype_size(v->dtype)));
+    i64 size = p ? tensor_bytes(p) : n * dtype_size(v->dtype);
+    void *m = mem_aligned(size + 128);
+    if (p) memcpy(m, p->data, (size_t)size);
     else if (!x->is_out) place_store(&at, t, m);
     arena_release(&a);
     return m;

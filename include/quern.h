@@ -195,6 +195,7 @@ struct quern_target_opts {
     const char *env;     /* "vulkan1.0" to "vulkan1.4": no newer; NULL: what the device has */
     int no_matrix;       /* no matrix units */
     int optimize, debug_info, source_info; /* SPIR-V: through spirv-opt; with names and lines; with the kernel's text, too */
+    int no_winograd;     /* no minimal filtering, which rounds more than a plain sum does */
 };
 
 struct quern_tune_opts {

@@ -53,24 +53,26 @@ static inline void crop_conv(struct bed *b, value_id y)
     op_window_crop(&b->g, graph_value(&b->g, y)->producer, size);
 }
 
-static inline bool random_conv(struct bed *b)
+/* three: 3x3, one group, stride 1. */
+static inline bool random_conv_like(struct bed *b, bool three)
 {
-    u32 s = (u32)pick(b, 1, 3), rank = s + 2;
-    static const i64 channels[] = {1, 2, 3, 4, 5, 8, 12, 16, 17, 20, 32, 33};
-    i64 groups = pick(b, 0, 4) ? 1 : pick(b, 2, 3);
+    u32 s = three ? 2 : (u32)pick(b, 1, 3), rank = s + 2;
+    static const i64 some[] = {1, 2, 3, 4, 5, 8, 12, 16, 17, 20, 32, 33}, many[] = {1, 3, 7, 16, 17, 20, 32, 33, 34, 35, 40, 48};
+    const i64 *channels = three ? many : some;
+    i64 groups = three || pick(b, 0, 4) ? 1 : pick(b, 2, 3);
     i64 w[MAX_RANK], pads[2 * MAX_RANK], strides[MAX_RANK], dil[MAX_RANK];
     sym dim[MAX_RANK];
-    bool point = pick(b, 0, 3) == 0, symbolic = pick(b, 0, 1);
-    bool depthwise = pick(b, 0, 5) == 0;
-    i64 ic = groups * channels[pick(b, 0, groups > 1 ? 4 : countof(channels) - 1)];
-    w[0] = groups * channels[pick(b, 0, groups > 1 ? 6 : countof(channels) - 1)];
+    bool point = !three && pick(b, 0, 3) == 0, symbolic = pick(b, 0, 1);
+    bool depthwise = !three && pick(b, 0, 5) == 0;
+    i64 ic = groups * channels[pick(b, 0, groups > 1 ? 4 : countof(some) - 1)];
+    w[0] = groups * channels[pick(b, 0, groups > 1 ? 6 : countof(some) - 1)];
     if (depthwise) groups = w[0] = ic = pick(b, 2, 40);
     dim[0] = size_of(b, pick(b, 1, 2), pick(b, 0, 3) == 0);
     dim[1] = sym_const(&b->sym, ic);
     for (u32 i = 0; i < s; i++) {
-        w[2 + i] = point ? 1 : pick(b, 1, s == 3 ? 2 : 3);
-        strides[i] = point && pick(b, 0, 2) ? 1 : pick(b, 1, 2);
-        dil[i] = pick(b, 0, 3) ? 1 : 2;
+        w[2 + i] = three ? 3 : point ? 1 : pick(b, 1, s == 3 ? 2 : 3);
+        strides[i] = three || (point && pick(b, 0, 2)) ? 1 : pick(b, 1, 2);
+        dil[i] = three || pick(b, 0, 3) ? 1 : 2;
         pads[i] = point ? 0 : pick(b, 0, 2), pads[s + i] = point ? 0 : pick(b, 0, 2);
         i64 need = (w[2 + i] - 1) * dil[i] + 1 - pads[i] - pads[s + i];
         dim[2 + i] = size_of(b, i64_max(need, 1) + pick(b, 0, s == 1 ? 40 : i + 1 == s ? 17 : 5), symbolic);
@@ -99,6 +101,8 @@ static inline bool random_conv(struct bed *b)
     *arr_push(&b->arena, &b->g.output) = y;
     return make_task(b);
 }
+
+static inline bool random_conv(struct bed *b) { return random_conv_like(b, false); }
 
 /* One operand of a matrix product, perhaps transposed, perhaps with a Relu in front. */
 static inline value_id operand(struct bed *b, const char *name, u32 rank, const sym *dim, bool constant)

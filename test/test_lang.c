@@ -316,6 +316,8 @@ static void test_caps_limit(void **state)
     assert_true(c.spirv == 13 && !c.matrix[0]);
     assert_string_equal(c.spirv_flags, "debug optimize");
     assert_true(caps_limit(&cpu, S("spirv=13 optimize"), &changed, &e) && !changed && !cpu.spirv_flags[0]);
+    assert_true(caps_limit(&c, S("no-winograd"), &changed, &e) && !changed);
+    assert_true(caps_limit(&cpu, S("spirv=13 no-winograd"), &changed, &e) && changed && cpu.no_winograd);
     assert_false(caps_limit(&c, S("spirv=none"), NULL, &e));
     e = (struct err){0};
     assert_false(caps_limit(&c, S("this-word-is-longer-than-what-a-list-of-flags-of-a-target-can-hold"), NULL, &e));

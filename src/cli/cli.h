@@ -100,6 +100,8 @@ struct cli {
      "take the device from what quern devices printed elsewhere, to compile for it here"}, \
     {"target-env", 0, OPT_TEXT, "vulkan1.N", "no newer Vulkan than this, N 0 to 4"}, \
     {"coopmat", 0, OPT_FLAG, NULL, "matrix units (default where there are any; --no-coopmat)"}, \
+    {"winograd", 0, OPT_FLAG, NULL, \
+     "minimal filtering, which rounds more than a plain sum (default; --no-winograd)"}, \
     {"memory-concat", 0, OPT_FLAG, NULL, \
      "concatenations in memory (default; --no-memory-concat: only in the loads of kernels)"}, \
     {"spirv-optimize", 0, OPT_FLAG, NULL, "by spirv-opt"}, \

@@ -20,7 +20,7 @@ static const struct field {
 } fields[] = {
     FIELD(arch, FIELD_TEXT), FIELD(vector_bytes, FIELD_U32), FIELD(n_vector_regs, FIELD_U32),
     FIELD(n_threads, FIELD_U32), FIELD(l1_bytes, FIELD_I64), FIELD(l2_bytes, FIELD_I64),
-    FIELD(l3_bytes, FIELD_I64), FIELD(has_fma, FIELD_BOOL), FIELD(is_gpu, FIELD_BOOL),
+    FIELD(l3_bytes, FIELD_I64), FIELD(has_fma, FIELD_BOOL), FIELD(no_winograd, FIELD_BOOL), FIELD(is_gpu, FIELD_BOOL),
     FIELD(max_group, FIELD_U32), FIELD(subgroup, FIELD_U32), FIELD(subgroup_min, FIELD_U32),
     FIELD(subgroup_max, FIELD_U32), FIELD(shared_bytes, FIELD_I64), FIELD(max_push, FIELD_U32),
     FIELD(max_buffer, FIELD_I64), FIELD(max_bind, FIELD_U32),
@@ -124,10 +124,11 @@ bool caps_limit(struct caps *c, struct str words, bool *changed, struct err *e)
     struct str word;
     i64 v;
     if (changed) *changed = false;
-    if (c->spirv == 0) return true;
     for (words = str_trim(words); words.n; words = str_trim(words)) {
         str_cut(words, ' ', &word, &words);
-        if (str_is(word, "no-matrix")) memset(c->matrix, 0, sizeof c->matrix);
+        if (str_is(word, "no-winograd")) c->no_winograd = !c->is_gpu;
+        else if (c->spirv == 0) continue;
+        else if (str_is(word, "no-matrix")) memset(c->matrix, 0, sizeof c->matrix);
         else if (str_starts(word, S("spirv="))) {
             if (!str_to_i64(str_sub(word, 6, word.n), &v) || v < 10 || v > 99)
                 return err_set(e, ERR_USAGE, "bad version '%.*s' of SPIR-V", STR_ARG(word));

@@ -416,6 +416,7 @@ struct caps {
     u32 n_threads;       /* processors */
     i64 l1_bytes, l2_bytes, l3_bytes; /* data caches; l3 shared */
     bool has_fma;        /* fused multiply-add in hardware */
+    bool no_winograd;    /* the user wants sums in the order of their terms, no minimal filtering */
     bool is_gpu;         /* groups of threads exist; what follows up to gbps is about them */
     u32 max_group;       /* threads of a group */
     u32 subgroup, subgroup_min, subgroup_max; /* threads: usual size, and what can be required */
@@ -441,8 +442,8 @@ struct caps {
 /* "key=value" words, one line */
 void caps_print(struct buf *b, const struct caps *c);
 bool caps_parse(struct caps *c, struct str text, struct err *e);
-/* Makes less of a target. Words: "spirv=13" no newer version, "no-matrix" no matrix units, others go to spirv_flags; a target
-   without SPIR-V stays as it is. changed may be NULL. */
+/* Makes less of a target. Words: "no-winograd" (of processors), "spirv=13" no newer version, "no-matrix" no matrix units, others go
+   to spirv_flags; all but the first leave a target without SPIR-V as it is. changed may be NULL. */
 bool caps_limit(struct caps *c, struct str words, bool *changed, struct err *e);
 /* One product that matrix units do: D = A*B + C, A of m x k elements. */
 struct caps_matrix { i64 m, n, k; enum dtype a, b, c, d; };

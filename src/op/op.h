@@ -375,12 +375,20 @@ struct emit_memo { value_id v; kval idx[MAX_RANK], val; };
 
 /* A constant rearranged when the program is compiled: element (i0, i1 ...) of the packed array,
    row-major over extent[], is the constant's element at index[axis] = sum over the dims that name
-   the axis of i*stride, or 0 where that is out of range. */
+   the axis of i*stride, or 0 where that is out of range. Before that a constant of floats may be
+   multiplied along some of its axes by small matrices: element i along the axis becomes the sum
+   over k of v[i][k] * element k, in f64, and the axis is `rows` long. */
 struct pack {
     u32 n;
     struct { sym extent; u32 axis; i64 stride; } dim[12];
+    u32 n_mat;
+    struct pack_mat { u32 axis, rows; const double *v; } mat[2]; /* v: rows x size of the axis */
+    enum dtype dtype;         /* of the packed array, a float type; DT_NONE: the constant's */
 };
 
+enum dtype pack_dtype(const struct pack *p, enum dtype t); /* of the packed array; t: the constant's */
+/* Text that tells packs apart: two with the same text make the same of a constant. */
+void pack_print(struct buf *b, const struct pack *p, const struct symtab *st, const struct tensor *t);
 /* op_pack.c: the constant rearranged, one-dimensional; NULL: an extent is not constant or it does
    not fit in memory. */
 struct tensor *pack_apply(const struct pack *p, const struct tensor *t, struct symtab *st,

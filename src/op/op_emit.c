@@ -32,11 +32,12 @@ void emit_init(struct emit *m, struct kir *k, const struct graph *task, struct a
 static kval add_arg(struct emit *m, struct kernel_arg arg, const char *prefix)
 {
     struct str name = str_fmt(m->arena, "%s%u", prefix, m->arg.n);
+    enum dtype type = graph_value(m->g, arg.v)->dtype;
     *arr_push(m->arena, &m->arg) = arg;
-    const struct value *x = graph_value(m->g, arg.v);
+    if (arg.pack) type = pack_dtype(arg.pack, type);
     /* of a part only its own elements are written */
-    enum kir_access out = x->part.whole ? KA_INOUT : KA_OUT;
-    return kir_buf(m->k, name, x->dtype, arg.is_out ? out : KA_IN);
+    enum kir_access out = graph_value(m->g, arg.v)->part.whole ? KA_INOUT : KA_OUT;
+    return kir_buf(m->k, name, type, arg.is_out ? out : KA_IN);
 }
 
 kval emit_pack(struct emit *m, value_id v, const struct pack *p)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Rearranging constants when a program is compiled, as struct pack says: a strided walk over the source with zeros where it leaves
-// the source. Done once per constant, so plain loops will do; the innermost dimension is copied in a tight one.
+// the source. Done once per constant, so plain loops will do; the innermost dimension is copied in a tight one. Where matrices come
+// first, the source of the walk is a product in f64, rounded once when it is copied.
 #include "op/op.h"
 
 #include <string.h>
@@ -14,9 +15,16 @@ struct walk {
     const struct pack *p;
     const struct tensor *src;
     i64 stride[MAX_RANK]; /* of the source's axes, elements */
+    enum dtype type;      /* of dst */
     char *dst;
-    i64 size;             /* bytes of an element */
+    i64 size;             /* bytes of an element of dst */
 };
+
+static void copy_element(const struct walk *w, i64 at)
+{
+    if (w->type == w->src->dtype) memcpy(w->dst, (const char *)w->src->data + at * w->size, (size_t)w->size);
+    else elem_set_f64(w->type, w->dst, 0, elem_f64(w->src->dtype, w->src->data, at));
+}
 
 /* Fills the innermost dimension at source position pos. */
 static void fill_row(struct walk *w, const i64 *pos)
@@ -30,8 +38,7 @@ static void fill_row(struct walk *w, const i64 *pos)
     }
     for (i64 i = 0; i < w->extent[last]; i++, w->dst += w->size) {
         i64 x = pos[axis] + i * step;
-        if (inside && x >= 0 && x < w->src->dim[axis])
-            memcpy(w->dst, (const char *)w->src->data + (base + x * w->stride[axis]) * w->size, (size_t)w->size);
+        if (inside && x >= 0 && x < w->src->dim[axis]) copy_element(w, base + x * w->stride[axis]);
     }
 }
 
@@ -50,20 +57,67 @@ static void walk_dim(struct walk *w, u32 k, i64 *pos)
     pos[axis] = start;
 }
 
-struct tensor *pack_apply(const struct pack *p, const struct tensor *t, struct symtab *st, struct arena *a)
+enum dtype pack_dtype(const struct pack *p, enum dtype t) { return p->dtype ? p->dtype : t; }
+
+void pack_print(struct buf *b, const struct pack *p, const struct symtab *st, const struct tensor *t)
 {
-    struct walk w = {.n = p->n, .p = p, .src = t, .size = dtype_size(t->dtype)};
+    for (u32 k = 0; k < p->n; k++) {
+        buf_char(b, '/');
+        sym_print(b, st, p->dim[k].extent);
+        buf_printf(b, ",%u,%lld", p->dim[k].axis, (long long)p->dim[k].stride);
+    }
+    for (u32 i = 0; i < p->n_mat; i++) {
+        const struct pack_mat *m = &p->mat[i];
+        buf_printf(b, "*%u,%u", m->axis, m->rows);
+        for (i64 k = 0; k < m->rows * t->dim[m->axis]; k++) buf_char(b, ','), buf_f64(b, m->v[k]);
+    }
+    if (p->dtype) buf_printf(b, ":%s", dtype_name(p->dtype));
+}
+
+/* The source times a matrix along an axis; NULL: it does not fit in memory. */
+static struct tensor *multiply(const struct pack_mat *m, const struct tensor *t, struct arena *a)
+{
+    i64 dim[MAX_RANK], bytes, n = t->dim[m->axis];
+    memcpy(dim, t->dim, sizeof dim);
+    dim[m->axis] = m->rows;
+    if (!tensor_size_ok(DT_F64, t->rank, dim, &bytes)) return NULL;
+    struct tensor *r = tensor_new(a, DT_F64, t->rank, dim);
+    i64 outer = i64_product(m->axis, dim), inner = i64_product(t->rank - m->axis - 1, dim + m->axis + 1), at = 0;
+    for (i64 o = 0; o < outer; o++)
+        for (u32 i = 0; i < m->rows; i++)
+            for (i64 x = 0; x < inner; x++) {
+                double sum = 0;
+                for (i64 k = 0; k < n; k++) sum += m->v[i * n + k] * elem_f64(t->dtype, t->data, (o * n + k) * inner + x);
+                elem_set_f64(DT_F64, r->data, at++, sum);
+            }
+    return r;
+}
+
+static struct tensor *rearrange(const struct pack *p, const struct tensor *t, enum dtype type, struct symtab *st, struct arena *a)
+{
+    struct walk w = {.n = p->n, .p = p, .src = t, .type = type, .size = dtype_size(type)};
     assert(p->n > 0 && p->n <= MAX_DIMS && t->rank > 0);
+    assert(type == t->dtype || (dtype_is_float(type) && dtype_is_float(t->dtype)));
     i64 count = 1, s = 1, bytes;
     for (u32 k = 0; k < p->n; k++) {
         if (!sym_is_const(st, p->dim[k].extent, &w.extent[k])) return NULL;
         if (__builtin_mul_overflow(count, w.extent[k], &count)) return NULL;
     }
-    if (!tensor_size_ok(t->dtype, 1, &count, &bytes)) return NULL;
+    if (!tensor_size_ok(type, 1, &count, &bytes)) return NULL;
     for (u32 d = t->rank; d-- > 0; s *= t->dim[d]) w.stride[d] = s;
-    struct tensor *r = tensor_new(a, t->dtype, 1, &count);
+    struct tensor *r = tensor_new(a, type, 1, &count);
     w.dst = r->data;
     i64 pos[MAX_RANK] = {0};
     walk_dim(&w, 0, pos);
+    return r;
+}
+
+struct tensor *pack_apply(const struct pack *p, const struct tensor *t, struct symtab *st, struct arena *a)
+{
+    struct arena tmp = {0};
+    const struct tensor *src = t;
+    for (u32 i = 0; i < p->n_mat && src; i++) src = multiply(&p->mat[i], src, &tmp);
+    struct tensor *r = src ? rearrange(p, src, pack_dtype(p, t->dtype), st, a) : NULL;
+    arena_release(&tmp);
     return r;
 }

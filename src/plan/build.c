@@ -80,22 +80,13 @@ static u32 form_buf(struct maker *m, value_id v, enum layout l)
     return p->buf.n - 1;
 }
 
-static void key_pack(struct buf *b, const struct symtab *st, const struct pack *pk)
-{
-    for (u32 k = 0; pk && k < pk->n; k++) {
-        buf_char(b, '/');
-        sym_print(b, st, pk->dim[k].extent);
-        buf_printf(b, ",%u,%lld", pk->dim[k].axis, (long long)pk->dim[k].stride);
-    }
-}
-
 static bool const_buf(struct maker *m, value_id v, const struct pack *pk, u32 *out)
 {
     struct plan *p = m->p;
     const struct value *x = graph_value(m->c->g, v);
     struct buf key = {0};
     buf_printf(&key, "%u", v);
-    key_pack(&key, m->c->g->sym, pk);
+    if (pk) pack_print(&key, pk, m->c->g->sym, x->data);
     u64 *known = map_get(&m->consts, buf_view(&key));
     if (known) *out = (u32)*known;
     else map_put(&m->consts, buf_view(&key), p->buf.n);

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// conv_winograd: 3x3 convolutions of stride 1 with fewer multiplications (gen_winograd.c). This file says which schedules there are,
+// which make sense for a task, and predicts their time: products at the rate of the register tile, the transforms' arithmetic and
+// traffic, weights that stream by once per iteration, and the balance between threads.
+//
+// Rounding errors grow with m (doc/winograd.md). Those of m = 2 and 4 stay well below the tolerance of the ordinary verification,
+// so the initial schedule has one of them. Those of m = 6 come close to it, for short sums above it: few channels are refused.
+#include "gen/gen_winograd.h"
+
+enum { P_M, P_TX, P_NR, P_TB, P_OB, P_KU, P_AHEAD, N_PARAM };
+enum { LARGE_LEAST_IC = 32 }; /* for m = 6 */
+
+static const i32 v_m[] = {2, 4, 6};
+static const i32 v_tx[] = {1, 2, 4, 6, 7, 8, 10, 12, 14, 28};
+static const i32 v_nr[] = {1, 2, 3, 4, 6};
+static const i32 v_tb[] = {1, 2, 3, 4, 6, 8, 12};
+static const i32 v_ob[] = {0, 1, 2, 4, 8};
+static const i32 v_ku[] = {1, 2, 4};
+static const i32 v_ahead[] = {0, 16, 64};
+
+static const struct gen_param param[N_PARAM] = {
+    [P_M] = {"m", "outputs of a tile along either axis", v_m, countof(v_m)},
+    [P_TX] = {"tx", "tiles of the register tile", v_tx, countof(v_tx)},
+    [P_NR] = {"nr", "vectors of output channels of the register tile", v_nr, countof(v_nr)},
+    [P_TB] = {"tb", "register tiles per grid iteration", v_tb, countof(v_tb)},
+    [P_OB] = {"ob", "blocks of output channels per grid iteration, 0 = all", v_ob, countof(v_ob)},
+    [P_KU] = {"ku", "input channels per step of the inner loop", v_ku, countof(v_ku)},
+    [P_AHEAD] = {"ahead", "steps that weights are prefetched ahead, 0 = not", v_ahead, countof(v_ahead)},
+};
+
+static struct wino_sched sched_of(const struct sched *s)
+{
+    const i32 *v = s->v;
+    return (struct wino_sched){v[P_M], v[P_TX], v[P_NR], v[P_TB], v[P_OB], v[P_KU], v[P_AHEAD]};
+}
+
+static bool match(const struct task *t, const struct caps *caps)
+{
+    struct conv c;
+    return !caps->is_gpu && !caps->no_winograd && caps->vector_bytes >= 8 && wino_of(&c, t);
+}
+
+struct model {
+    struct conv c;
+    i64 lanes, n_blocks, ob, parts, tiles, blocks; /* blocks: of tiles */
+};
+
+static void model_of(struct model *m, const struct caps *caps, const struct wino_sched *s, const i64 *var)
+{
+    const struct conv *c = &m->c;
+    m->lanes = gen_lanes(caps, emit_type(graph_value(c->g, c->x)->dtype));
+    m->n_blocks = ceil_div(c->oc, s->nr * m->lanes);
+    m->ob = s->ob ? i64_min(s->ob, m->n_blocks) : m->n_blocks;
+    m->parts = ceil_div(m->n_blocks, m->ob);
+    m->tiles = gen_eval(c->g, c->out[0], var) * ceil_div(gen_eval(c->g, c->out[2], var), s->m) *
+               ceil_div(gen_eval(c->g, c->out[3], var), s->m);
+    m->blocks = ceil_div(m->tiles, s->tb * s->tx);
+}
+
+static bool is_legal(const struct model *m, const struct caps *caps, const struct wino_sched *s)
+{
+    const struct conv *c = &m->c;
+    if (!tile_is_legal(caps, s->tx, s->nr)) return false;
+    if (s->nr > 1 && (s->nr - 1) * m->lanes >= c->oc) return false;
+    if (s->ob && s->ob >= m->n_blocks) return false;
+    if (s->tb > 1 && (s->tb - 1) * s->tx >= m->tiles) return false;
+    if ((s->ku > 1 && c->ic < 8) || (s->m == 6 && c->ic < LARGE_LEAST_IC)) return false;
+    struct wino_scratch w = wino_scratch(c, s, (u32)m->lanes);
+    return (double)(w.v + w.m) * 4 <= 4 * (double)caps->l2_bytes + 1e6;
+}
+
+static bool legal(const struct task *t, const struct caps *caps, const struct sched *v)
+{
+    struct wino_sched s = sched_of(v);
+    struct model m = {0};
+    if (!tile_is_legal(caps, s.tx, s.nr) || !wino_of(&m.c, t)) return false;
+    model_of(&m, caps, &s, NULL);
+    return is_legal(&m, caps, &s);
+}
+
+/* Additions and multiplications of a transform along one axis (gen_winograd.c), by m/2. */
+static const double ops_in[] = {0, 4, 12, 24}, ops_out[] = {0, 4, 10, 20};
+
+/* Cycles for one vector of channels of one tile: arithmetic, loads from and stores to the second cache, and what does not fit in
+ * registers half way. */
+static double cycles_in(i64 m)
+{
+    double n = (double)(m + WINO_TAPS - 1);
+    return ops_in[m / 2] * n + 2 * n * n + (n * n > 36 ? n * n : 0);
+}
+
+static double cycles_out(i64 m, bool by_rows, i64 lanes)
+{
+    double n = (double)(m + WINO_TAPS - 1), pixels = (double)(m * m);
+    return ops_out[m / 2] * (n + (double)m) / 2 + n * n + pixels * (by_rows ? 3.0 * (double)lanes : 2) + (m > 4 ? n * n : 0);
+}
+
+static double seconds(const struct model *m, const struct caps *caps, const struct wino_sched *s, const i64 *var)
+{
+    const struct conv *c = &m->c;
+    double hz = gen_flop_rate(caps) / (4.0 * i64_max(1, caps->vector_bytes / 4));
+    i64 tiles = i64_min(s->tb * s->tx, m->tiles), n = s->m + WINO_TAPS - 1, rows = ceil_div(tiles, s->tx);
+    struct wino_scratch w = wino_scratch(c, s, (u32)m->lanes);
+    double vectors = (double)ceil_div(c->ic, m->lanes), patch = (double)(n * n) * (c->plain ? 0.7 : 3), points = (double)(n * n);
+    double in = (double)tiles * (vectors * (cycles_in(s->m) + patch) + 60);
+    double product = (double)c->ic * (tile_step_cycles(s->tx, s->nr) + 0.5 / (double)s->ku + (s->ahead ? 0.3 * (double)s->nr : 0));
+    product = (product + 1.5 * (double)(s->tx * s->nr) + 15) * (double)rows * points;
+    double out = (double)tiles * ((double)s->nr * cycles_out(s->m, c->by_rows, m->lanes) + 40);
+    /* Weights stream by once; when all of them do not fit beside the scratch memory, they come from far. */
+    double weights = points * (double)(c->ic * s->nr * m->lanes) * 4, all = weights * (double)m->ob, l2 = (double)caps->l2_bytes;
+    double scratch = 4 * (double)(w.v + w.m);
+    product += weights / (all + scratch > l2 * 0.9 ? (s->ahead ? 20 : 12) : 60);
+    if (scratch > l2 * 0.6) product += 4 * (double)(w.v + w.m) / 16;
+    double iteration = in + (product + out) * (double)m->ob + 300;
+    double rounds = (double)ceil_div(m->parts * m->blocks, i64_max(1, caps->n_threads));
+    double bytes = 4 * (gen_count(c->g, c->y, var) + gen_count(c->g, c->x, var) * (double)m->parts) + weights * (double)m->n_blocks;
+    double epilogue = c->simple ? 0 : 12 * gen_count(c->g, c->y, var) / gen_byte_rate(caps);
+    return 2e-6 + iteration * rounds / hz + 0.3 * bytes / gen_byte_rate(caps) + epilogue;
+}
+
+static double predict(const struct task *t, const struct caps *caps, const struct sched *v, const i64 *var)
+{
+    struct wino_sched s = sched_of(v);
+    struct model m = {0};
+    if (!wino_of(&m.c, t)) return 1e9;
+    model_of(&m, caps, &s, var);
+    return seconds(&m, caps, &s, var);
+}
+
+struct choice {
+    const struct caps *caps;
+    const i64 *var;
+    struct model m;
+    double best;
+    struct sched *out;
+};
+
+static void try_one(struct choice *c, struct sched v)
+{
+    struct wino_sched s = sched_of(&v);
+    model_of(&c->m, c->caps, &s, NULL);
+    if (!is_legal(&c->m, c->caps, &s)) return;
+    model_of(&c->m, c->caps, &s, c->var);
+    gen_keep(seconds(&c->m, c->caps, &s, c->var), &v, &c->best, c->out);
+}
+
+/* Nothing was measured, so only tiles whose error is always small (see the top). */
+static void initial(const struct task *t, const struct caps *caps, const i64 *var, struct sched *out)
+{
+    static const i32 tiles[][2] = {{14, 2}, {12, 2}, {10, 2}, {8, 2}, {7, 2}, {6, 2}, {4, 2}, {8, 3}, {6, 4}, {4, 4}, {4, 6}, {28, 1}, {12, 1},
+                                   {6, 1}, {4, 1}, {2, 1}, {1, 1}};
+    struct choice c = {.caps = caps, .var = var, .out = out};
+    wino_of(&c.m.c, t);
+    for (u32 i = 0; i < countof(tiles); i++)
+        for (i32 m = 2; m <= 4; m += 2)
+            for (u32 tb = 0; tb < countof(v_tb); tb++)
+                for (u32 ob = 0; ob < countof(v_ob); ob++)
+                    for (i32 ahead = 0; ahead <= 16; ahead += 16)
+                        try_one(&c, (struct sched){.v = {[P_M] = m, [P_TX] = tiles[i][0], [P_NR] = tiles[i][1], [P_TB] = v_tb[tb],
+                                                         [P_OB] = v_ob[ob], [P_KU] = c.m.c.ic >= 8 ? 2 : 1, [P_AHEAD] = ahead}});
+    assert(c.best > 0);
+}
+
+static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)
+{
+    struct wino_sched s = sched_of(v);
+    gen_winograd_emit(m, t, caps, &s);
+}
+
+const struct gen gen_conv_winograd = {
+    .version = 1,
+    .name = "conv_winograd",
+    .revision = 1,
+    .param = param,
+    .n_param = N_PARAM,
+    .match = match,
+    .initial = initial,
+    .legal = legal,
+    .emit = emit,
+    .predict = predict,
+};

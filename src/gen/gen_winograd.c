@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// gen_winograd: 3x3 convolutions of stride 1 by Winograd's minimal filtering F(m x m, 3 x 3) (A. Lavin, S. Gray, "Fast Algorithms for
+// Convolutional Neural Networks", 2016, sections 4 and 5). The outputs are cut in tiles of m x m pixels. A tile's n x n inputs
+// (n = m + 2) become values at n x n points; there the convolution is one product per point, of tiles x input channels with input
+// channels x output channels; what comes out is turned back into pixels. m*m*9 multiply-adds become n*n: 2.25, 4 and 5.06 times less.
+//
+// A grid iteration takes tb*tx tiles that follow each other in the image and some blocks of output channels. All tiles are brought
+// to the points once, then block by block the n*n products go through the register tile and back to pixels through the epilogue.
+// So what waits in the second cache is inputs at points [point][tile][channel] and one block of products [point][tile][width];
+// weights, brought to the points in f64 when the program is compiled, stream by once per iteration.
+//
+// Tiles inside the image are read where the input lies, if it lies with channels last; others, and all tiles of inputs that are
+// computed on the way, are first copied with zeros around (gen_band.c).
+//
+// Dims: tiles (image, y, x); n*n points; input channels; output channels in blocks of nr vectors.
+#include "gen/gen_winograd.h"
+
+struct winograd {
+    struct emit *m;
+    struct band b;            /* of one tile; its register tile holds a tile's outputs of one vector of channels */
+    struct wino_sched s;
+    struct wino w;
+    struct wino_scratch at;
+    struct tile t;            /* of the products */
+    u32 lanes;
+    i64 tiles;                /* of a grid iteration */
+    sym n_y, n_x;             /* tiles of an image */
+    kval v, p, wbuf;          /* scratch: inputs by point, products; weights */
+    kval first, n;            /* tiles of this iteration: number of the first, and how many */
+};
+
+/* The transform. */
+
+/* Coefficients of the product of (x - point) over all finite points but `but` and `and_but`: returns their number. */
+static i64 polynomial(const struct wino *w, i64 but, i64 and_but, double c[WINO_MAX])
+{
+    i64 len = 1;
+    c[0] = 1;
+    for (i64 l = 0; l < w->n - 1; l++) {
+        if (l == but || l == and_but) continue;
+        c[len] = 0;
+        for (i64 i = len++; i > 0; i--) c[i] = c[i - 1] - w->point[l] * c[i];
+        c[0] *= -w->point[l];
+    }
+    return len;
+}
+
+/* The points of least error among pairs of eighths (doc/winograd.md): rows and their powers are exact in f32. Rows of Toom and Cook: for a finite point the polynomial that is zero at all others, for infinity the one that is zero at all.
+ * Those of p and -p are q*x*(x + p) and q*x*(x - p), q even: two sums, one multiplied by +-p. */
+void wino_init(struct wino *w, i64 m)
+{
+    static const double all[][WINO_MAX] = {
+        {0, 1, -1}, {0, 0.625, -0.625, 1.5, -1.5}, {0, 1, -1, 2, -2, 0.5, -0.5}};
+    const double *points = all[m / 2 - 1];
+    double c[WINO_MAX + 1];
+    *w = (struct wino){.m = m, .n = m + WINO_TAPS - 1};
+    assert(w->n <= WINO_MAX && w->n % 2 == 0);
+    for (i64 k = 0; k < w->n - 1; k++) w->point[k] = points[k];
+    for (i64 k = 0; k < w->n - 1; k++) {
+        double norm = 1, power = 1;
+        for (i64 l = 0; l < w->n - 1; l++) norm *= l == k ? 1 : w->point[k] - w->point[l];
+        for (i64 i = 0; i < WINO_TAPS; i++, power *= w->point[k]) w->g[k * WINO_TAPS + i] = power / norm;
+    }
+    w->g[w->n * WINO_TAPS - 1] = 1;
+    for (i64 i = polynomial(w, 0, -1, c); i-- > 0;) w->even[0][i] = c[i];
+    for (i64 i = polynomial(w, -1, -1, c); i-- > 0;) w->odd[w->n - 1][i] = c[i];
+    for (i64 k = 1; k < w->n - 1; k += 2) {
+        i64 len = polynomial(w, k, k + 1, c);
+        for (i64 i = 0; i < len; i++) w->even[k][i + 1] = w->odd[k][i] = c[i];
+    }
+}
+
+/* The sum of coefficient times value, those of 1 first. */
+static kval weighted_sum(const struct winograd *w, const double *c, const kval *d)
+{
+    struct kir *k = w->m->k;
+    kval sum = 0;
+    for (u32 pass = 0; pass < 2; pass++)
+        for (i64 i = 0; i < w->w.n; i++) {
+            if (c[i] == 0 || (c[i] == 1) != (pass == 0)) continue;
+            kval f = kir_const_f(k, w->b.type, w->lanes, c[i]);
+            if (!sum) sum = pass ? kir_mul(k, d[i], f) : d[i];
+            else if (c[i] == 1) sum = kir_add(k, sum, d[i]);
+            else if (c[i] == -1) sum = kir_sub(k, sum, d[i]);
+            else sum = kir_fma(k, f, d[i], sum);
+        }
+    return sum;
+}
+
+/* a + f*b */
+static kval add_scaled(const struct winograd *w, kval a, double f, kval b)
+{
+    struct kir *k = w->m->k;
+    if (f == 1) return kir_add(k, a, b);
+    if (f == -1) return kir_sub(k, a, b);
+    return kir_fma(k, kir_const_f(k, w->b.type, w->lanes, f), b, a);
+}
+
+/* n inputs along an axis -> their values at n points */
+static void to_points(const struct winograd *w, const kval *d, kval *out)
+{
+    const struct wino *x = &w->w;
+    out[0] = weighted_sum(w, x->even[0], d);
+    for (i64 k = 1; k < x->n - 1; k += 2) {
+        kval even = weighted_sum(w, x->even[k], d), odd = weighted_sum(w, x->odd[k], d);
+        out[k] = add_scaled(w, even, x->point[k], odd);
+        out[k + 1] = add_scaled(w, even, x->point[k + 1], odd);
+    }
+    out[x->n - 1] = weighted_sum(w, x->odd[x->n - 1], d);
+}
+
+/* products at n points -> m outputs along an axis: sums of product * point^i, infinity to the last one only */
+static void to_outputs(const struct winograd *w, const kval *p, kval *out)
+{
+    struct kir *k = w->m->k;
+    const struct wino *x = &w->w;
+    out[0] = p[0];
+    for (i64 j = 1; j < x->n - 1; j += 2) {
+        kval sum = kir_add(k, p[j], p[j + 1]), dif = kir_sub(k, p[j], p[j + 1]);
+        double power = 1;
+        for (i64 i = 0; i < x->m; i++, power *= x->point[j]) {
+            kval term = i % 2 ? dif : sum;
+            if (i == 0 || j > 1) out[i] = add_scaled(w, out[i], power, term);
+            else out[i] = power == 1 ? term : kir_mul(k, term, kir_const_f(k, w->b.type, w->lanes, power));
+        }
+    }
+    out[x->m - 1] = kir_add(k, out[x->m - 1], p[x->n - 1]);
+}
+
+/* Sizes and weights. */
+
+/* Lines of a cache, an odd number of them, so that the points of one tile do not fall on the same few sets. */
+static i64 odd_lines(i64 elements)
+{
+    const i64 line = 16;
+    return (ceil_div(elements, line) | 1) * line;
+}
+
+static i64 lines_apart(i64 elements) /* tiles likewise, where they would all fall on two sets */
+{
+    const i64 line = 16, far = 512;
+    elements = ceil_div(elements, line) * line;
+    return elements % far ? elements : elements + line;
+}
+
+bool wino_of(struct conv *c, const struct task *t)
+{
+    bool ok = conv_of(c, t) && c->rank == 4 && c->groups == 1 && c->xa == 3 && c->ya == 2;
+    for (u32 a = 2; ok && a < 4; a++) ok = c->k[a] == WINO_TAPS && c->stride[a] == 1 && c->dil[a] == 1;
+    return ok;
+}
+
+struct wino_scratch wino_scratch(const struct conv *c, const struct wino_sched *s, u32 lanes)
+{
+    i64 n = s->m + WINO_TAPS - 1, tiles = s->tb * s->tx;
+    struct wino_scratch r = {.v_pitch = lines_apart(ceil_div(c->ic, lanes) * lanes), .m_pitch = s->nr * lanes};
+    r.v_plane = odd_lines(tiles * r.v_pitch);
+    r.m_plane = odd_lines(tiles * r.m_pitch);
+    r.v = n * n * r.v_plane, r.m = n * n * r.m_plane;
+    return r;
+}
+
+/* Packed weights: [block][point y][point x][input channel][nr*lanes]. */
+static kval pack_weights(const struct winograd *w)
+{
+    const struct conv *c = &w->b.c;
+    struct symtab *t = w->m->g->sym;
+    struct pack *p = arena_new(w->m->arena, struct pack);
+    double *g = arena_array(w->m->arena, double, countof(w->w.g));
+    for (i64 i = 0; i < countof(w->w.g); i++) g[i] = w->w.g[i];
+    const struct { i64 extent; u32 axis; i64 stride; } dim[] = {
+        {w->b.n_blocks, 0, w->b.width}, {w->w.n, 2, 1}, {w->w.n, 3, 1}, {c->ic, 1, 1}, {w->b.width, 0, 1}};
+    for (; p->n < countof(dim); p->n++) {
+        p->dim[p->n].extent = sym_const(t, dim[p->n].extent);
+        p->dim[p->n].axis = dim[p->n].axis, p->dim[p->n].stride = dim[p->n].stride;
+    }
+    for (; p->n_mat < 2; p->n_mat++) p->mat[p->n_mat] = (struct pack_mat){2 + p->n_mat, (u32)w->w.n, g};
+    p->dtype = w->b.type;
+    return emit_pack(w->m, c->w, p);
+}
+
+/* Tiles. */
+
+/* Position of tile t of this iteration: sets the band's image and its output range. */
+static void place_tile(struct winograd *w, kval t)
+{
+    struct kir *k = w->m->k;
+    struct band *b = &w->b;
+    kval at = kir_add(k, w->first, t), n_x = emit_size(w->m, w->n_x), n_y = emit_size(w->m, w->n_y);
+    kval row = kir_div(k, at, n_x);
+    b->pos[0] = kir_div(k, row, n_y);
+    b->x0 = kir_mul_i(k, kir_mod(k, at, n_x), w->s.m);
+    b->y0 = kir_mul_i(k, kir_mod(k, row, n_y), w->s.m);
+    b->x1 = kir_add_i(k, b->x0, w->s.m), b->y1 = kir_add_i(k, b->y0, w->s.m);
+}
+
+struct source { kval buf, at, y_step, x_step; }; /* a tile's inputs: of the first channel, and from pixel to pixel */
+
+/* One vector of channels from a tile's inputs to its values at the points. */
+static void point_vector(const struct winograd *w, const struct source *in, kval t, kval c)
+{
+    struct kir *k = w->m->k;
+    i64 n = w->w.n, ic = w->b.c.ic;
+    kval d[WINO_MAX], rows[WINO_MAX][WINO_MAX], out[WINO_MAX], limit = ic % w->lanes ? kir_sub(k, kir_int(k, ic), c) : 0;
+    for (i64 y = 0; y < n; y++) {
+        for (i64 x = 0; x < n; x++) {
+            kval at = kir_add(k, kir_add(k, in->at, c), kir_add(k, kir_mul_i(k, in->y_step, y), kir_mul_i(k, in->x_step, x)));
+            kval i = kir_ramp(k, at, 1, w->lanes);
+            d[x] = kir_cast(k, w->b.type, limit ? kir_load_n(k, in->buf, i, limit) : kir_load(k, in->buf, i));
+        }
+        to_points(w, d, rows[y]);
+    }
+    kval to = kir_add(k, kir_mul_i(k, t, w->at.v_pitch), c);
+    for (i64 x = 0; x < n; x++) {
+        for (i64 y = 0; y < n; y++) d[y] = rows[y][x];
+        to_points(w, d, out);
+        for (i64 y = 0; y < n; y++)
+            kir_store(k, w->v, kir_ramp(k, kir_add_i(k, to, (y * n + x) * w->at.v_plane), 1, w->lanes), out[y]);
+    }
+}
+
+static void point_vectors(const struct winograd *w, const struct source *in, kval t)
+{
+    struct kir *k = w->m->k;
+    kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, w->b.c.ic), w->lanes);
+    point_vector(w, in, t, c);
+    kir_end(k);
+}
+
+/* The tile's inputs where they lie. */
+static struct source source_in_place(const struct winograd *w, kval y, kval x)
+{
+    struct emit *m = w->m;
+    const struct conv *c = &w->b.c;
+    kval ch = emit_dim(m, c->x, 1), idx[MAX_RANK] = {w->b.pos[0], kir_int(m->k, 0), y, x};
+    return (struct source){m->buf[c->x], emit_offset(m, c->x, idx), kir_mul(m->k, emit_dim(m, c->x, 3), ch), ch};
+}
+
+/* 0 <= from and from + n <= size */
+static kval fits_in(const struct winograd *w, kval from, sym size)
+{
+    struct kir *k = w->m->k;
+    kval last = kir_add_i(k, from, w->w.n);
+    return kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), from), kir_bin(k, KI_LE, last, emit_size(w->m, size)));
+}
+
+static void point_tile(struct winograd *w, kval t)
+{
+    struct kir *k = w->m->k;
+    struct band *b = &w->b;
+    const struct conv *c = &b->c;
+    place_tile(w, t);
+    if (c->plain) {
+        kval y = kir_sub(k, b->y0, emit_size(w->m, c->pad[2])), x = kir_sub(k, b->x0, emit_size(w->m, c->pad[3]));
+        kir_if(k, kir_bin(k, KI_AND, fits_in(w, y, c->in[2]), fits_in(w, x, c->in[3])));
+        struct source in = source_in_place(w, y, x);
+        point_vectors(w, &in, t);
+        kir_else(k);
+    }
+    band_fill(b);
+    struct source in = {b->work, kir_int(k, 0), b->step[2], b->step[3]};
+    point_vectors(w, &in, t);
+    if (c->plain) kir_end(k);
+}
+
+/* Zeros for tiles from..to that a register tile of products takes in but that do not exist. */
+static void clear_points(const struct winograd *w, kval from, kval to)
+{
+    struct kir *k = w->m->k;
+    i64 d;
+    if (kir_is_const(k, kir_sub(k, to, from), &d) && d == 0) return;
+    kval p = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, w->w.n * w->w.n), 1), at = kir_mul_i(k, p, w->at.v_plane);
+    kval i = kir_loop(k, KL_SERIAL, kir_mul_i(k, from, w->at.v_pitch), kir_mul_i(k, to, w->at.v_pitch), w->lanes);
+    kir_store(k, w->v, kir_ramp(k, kir_add(k, at, i), 1, w->lanes), kir_const_f(k, w->b.type, w->lanes, 0));
+    kir_end(k);
+    kir_end(k);
+}
+
+/* Products. */
+
+/* Register tile of tiles t.. at point p (of V and of the products) with one block's weights. */
+static void product_tile(struct winograd *w, kval p, kval t, kval w_at)
+{
+    struct kir *k = w->m->k;
+    i64 ic = w->b.c.ic, ku = i64_min(w->s.ku, ic), whole = ic / ku * ku;
+    kval at = kir_add(k, kir_mul_i(k, p, w->at.v_plane), kir_mul_i(k, t, w->at.v_pitch));
+    struct tile_in in = {.buf = w->v, .x_step = kir_int(k, w->at.v_pitch), .y_step = kir_int(k, 0)};
+    tile_clear(&w->t, NULL);
+    kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), ku);
+    for (i64 u = 0; u < ku; u++) {
+        kval c = kir_add_i(k, i, u);
+        in.at = kir_add(k, at, c);
+        tile_step(&w->t, &in, w->wbuf, kir_add(k, w_at, kir_mul_i(k, c, w->b.width)));
+    }
+    kir_end(k);
+    for (i64 c = whole; c < ic; c++) {
+        in.at = kir_add_i(k, at, c);
+        tile_step(&w->t, &in, w->wbuf, kir_add_i(k, w_at, c * w->b.width));
+    }
+    kval to = kir_add(k, kir_mul_i(k, p, w->at.m_plane), kir_mul_i(k, t, w->at.m_pitch));
+    for (i64 x = 0; x < w->t.tx; x++)
+        for (i64 j = 0; j < w->t.nr; j++)
+            kir_store(k, w->p, kir_ramp(k, kir_add_i(k, to, x * w->at.m_pitch + j * w->lanes), 1, w->lanes),
+                      kir_load(k, w->t.acc, kir_int(k, x * w->t.nr + j)));
+}
+
+static void products(struct winograd *w, kval block, kval tiles)
+{
+    struct kir *k = w->m->k;
+    i64 points = w->w.n * w->w.n, size = w->b.c.ic * w->b.width;
+    kval p = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, points), 1);
+    kval w_at = kir_mul_i(k, kir_add(k, kir_mul_i(k, block, points), p), size);
+    kval t = kir_loop(k, KL_SERIAL, kir_int(k, 0), tiles, w->s.tx);
+    product_tile(w, p, t, w_at);
+    kir_end(k);
+    kir_end(k);
+}
+
+/* Outputs. */
+
+static kval bias_at(const struct winograd *w, kval c, kval limit)
+{
+    struct emit *m = w->m;
+    kval idx = kir_ramp(m->k, c, 1, w->lanes);
+    emit_limit(m, limit);
+    kval v = kir_splat(m->k, kir_cast(m->k, w->b.type, emit_value(m, w->b.c.b, &idx)), w->lanes);
+    emit_limit(m, 0);
+    return v;
+}
+
+/* One vector of output channels, the c-th of its block, of tile t: from the products to the accumulators of the band's tile. */
+static void output_vector(const struct winograd *w, kval t, kval c, kval bias)
+{
+    struct kir *k = w->m->k;
+    i64 n = w->w.n, m = w->w.m;
+    kval p[WINO_MAX], rows[WINO_MAX][WINO_MAX], out[WINO_MAX];
+    kval from = kir_add(k, kir_mul_i(k, t, w->at.m_pitch), c);
+    for (i64 y = 0; y < n; y++) {
+        for (i64 x = 0; x < n; x++)
+            p[x] = kir_load(k, w->p, kir_ramp(k, kir_add_i(k, from, (y * n + x) * w->at.m_plane), 1, w->lanes));
+        to_outputs(w, p, rows[y]);
+    }
+    for (i64 x = 0; x < m; x++) {
+        for (i64 y = 0; y < n; y++) p[y] = rows[y][x];
+        to_outputs(w, p, out);
+        for (i64 y = 0; y < m; y++) kir_store(k, w->b.t.acc, kir_int(k, y * m + x), bias ? kir_add(k, out[y], bias) : out[y]);
+    }
+}
+
+static void outputs(struct winograd *w, kval block)
+{
+    struct kir *k = w->m->k;
+    struct band *b = &w->b;
+    bool ragged = b->c.oc % b->width != 0;
+    kval t = kir_loop(k, KL_SERIAL, kir_int(k, 0), w->n, 1);
+    place_tile(w, t);
+    kval j = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, b->width), w->lanes);
+    kval c = kir_add(k, kir_mul_i(k, block, b->width), j), end = ragged ? kir_int(k, b->c.oc) : 0;
+    if (ragged) kir_if(k, kir_lt(k, c, end));
+    output_vector(w, t, j, b->c.b ? bias_at(w, c, ragged ? kir_sub(k, end, c) : 0) : 0);
+    b->y1 = emit_size(w->m, b->y_ext), b->x1 = emit_size(w->m, b->x_ext);
+    struct tile_out o = band_target(b, b->y0, b->x0);
+    o.c = c, o.c_end = end;
+    tile_store(&b->t, &o);
+    if (ragged) kir_end(k);
+    kir_end(k);
+    kir_end(k);
+}
+
+/* The kernel. */
+
+static void winograd_init(struct winograd *w, struct emit *m, const struct task *t, const struct caps *caps, const struct wino_sched *s)
+{
+    struct symtab *st = t->g.sym;
+    struct conv c;
+    const struct conv_sched cs = {.ty = s->m, .tx = s->m, .nr = s->nr, .th = 1, .tw = 1, .stage = STAGE_PIXELS, .ku = 1};
+    w->m = m, w->s = *s;
+    wino_of(&c, t);
+    band_init(&w->b, m, &c, caps, &cs);
+    wino_init(&w->w, s->m);
+    w->lanes = w->b.lanes, w->tiles = s->tb * s->tx;
+    w->at = wino_scratch(&w->b.c, s, w->lanes);
+    w->n_y = sym_cdiv(st, w->b.c.out[2], sym_const(st, s->m));
+    w->n_x = sym_cdiv(st, w->b.c.out[3], sym_const(st, s->m));
+    w->t = w->b.t;
+    w->t.ty = 1, w->t.tx = s->tx, w->t.ahead = s->ahead;
+    w->b.t.nr = 1;
+}
+
+/* Opens the grid; returns the number of its part of the output channels. */
+static kval open_grid(struct winograd *w, i64 parts)
+{
+    struct kir *k = w->m->k;
+    struct symtab *st = w->m->g->sym;
+    struct band *b = &w->b;
+    sym all = sym_mul(st, b->c.out[0], sym_mul(st, w->n_y, w->n_x));
+    kval part = kir_grid(k, kir_int(k, parts));
+    kval g = kir_grid(k, emit_size(w->m, sym_cdiv(st, all, sym_const(st, w->tiles))));
+    band_alloc(b);
+    w->v = kir_alloc(k, KS_WORK, b->type, 1, kir_int(k, w->at.v));
+    w->p = kir_alloc(k, KS_WORK, b->type, 1, kir_int(k, w->at.m));
+    tile_open(&w->t);
+    b->group = kir_int(k, 0);
+    for (u32 a = 0; a < MAX_RANK; a++) b->pos[a] = kir_int(k, 0);
+    w->first = kir_mul_i(k, g, w->tiles);
+    w->n = kir_min(k, kir_int(k, w->tiles), kir_sub(k, emit_size(w->m, all), w->first));
+    return part;
+}
+
+static void winograd_grid(struct winograd *w)
+{
+    struct kir *k = w->m->k;
+    i64 blocks = w->b.n_blocks, ob = w->s.ob ? i64_min(w->s.ob, blocks) : blocks;
+    kval part = open_grid(w, ceil_div(blocks, ob));
+    kval t = kir_loop(k, KL_SERIAL, kir_int(k, 0), w->n, 1);
+    point_tile(w, t);
+    kir_end(k);
+    kval padded = kir_mul_i(k, kir_div_i(k, kir_add_i(k, w->n, w->s.tx - 1), w->s.tx), w->s.tx);
+    clear_points(w, w->n, padded);
+    kval from = kir_mul_i(k, part, ob), to = kir_min(k, kir_add_i(k, from, ob), kir_int(k, blocks));
+    kval block = kir_loop(k, KL_SERIAL, from, to, 1);
+    products(w, block, padded);
+    outputs(w, block);
+    for (u32 i = 0; i < 3; i++) kir_end(k);
+}
+
+void gen_winograd_emit(struct emit *m, const struct task *t, const struct caps *caps, const struct wino_sched *s)
+{
+    struct winograd *w = arena_new(m->arena, struct winograd);
+    struct result *r = arena_new(m->arena, struct result);
+    winograd_init(w, m, t, caps, s);
+    *r = (struct result){.v = w->b.c.y, .inner = 1};
+    w->wbuf = pack_weights(w);
+    emit_args(m);
+    band_layout(&w->b);
+    if (!w->b.c.simple) result_open(m, r, w->b.type);
+    w->b.temp = r->temp;
+    winograd_grid(w);
+    if (r->temp) gen_map_rest(m, t, caps, r->v, result_load, r);
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Winograd convolutions: random tasks under random legal schedules, interpreted; their rounding errors, which must stay below the
+// tolerance of the ordinary verification without a margin; and packing through small matrices, which brings weights to the points.
+#include "gen_tasks.h"
+
+static void test_random(void **state)
+{
+    u32 n = 0;
+    for (u64 seed = first_seed(0); seed < last_seed(100); seed++) {
+        struct bed b;
+        bed_open(&b, seed);
+        b.only = gen_find(S("conv_winograd"));
+        if (random_conv_like(&b, true)) n += try_task(&b, seed, 6);
+        bed_close(&b);
+    }
+    assert_true(n > 0);
+}
+
+static void test_compiled(void **state)
+{
+    for (u64 seed = first_seed(1000); seed < last_seed(1004); seed++) {
+        struct bed b;
+        bed_open(&b, seed);
+        b.only = gen_find(S("conv_winograd"));
+        if (random_conv_like(&b, true)) try_device(&b, "cpu", seed);
+        bed_close(&b);
+    }
+}
+
+/* Rounding errors. */
+
+/* (1, ic, 12, 12) -> (1, 8, 12, 12), of some type in memory, channels last. */
+static bool make_conv(struct bed *b, enum dtype type, i64 ic)
+{
+    b->type = type;
+    b->caps.vector_bytes = 32;
+    sym dim[4] = {sym_const(&b->sym, 1), sym_const(&b->sym, ic), sym_const(&b->sym, 12), sym_const(&b->sym, 12)};
+    value_id x = add_input(b, "x", 4, dim), y = add_op(b, "Conv", x, add_const(b, "w", 4, (i64[]){8, ic, 3, 3}), 0);
+    attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "pads", (i64[]){1, 1, 1, 1}, 4);
+    *arr_push(&b->arena, &b->g.output) = y;
+    return make_task(b);
+}
+
+/* Says mean and largest error as parts of the largest output. */
+static void say_error(const struct bed *b, const char *text, const struct check *c, const void *got)
+{
+    const struct tensor *want = c->want[0];
+    enum layout l = graph_value(&c->task->g, c->task->g.output.v[0])->layout;
+    i64 n = tensor_count(want);
+    double mean = 0, largest = 0, scale = 0;
+    for (i64 i = 0; i < n; i++) {
+        double w = elem_f64(want->dtype, want->data, i), d = fabs(elem_f64(want->dtype, got, layout_flat(want, l, i)) - w);
+        largest = fmax(largest, d), scale = fmax(scale, fabs(w)), mean += d * d / (double)n;
+    }
+    printf("%s depth %5.0f  %.18s: square mean %.1e, largest %.1e, tolerance %.1e\n", dtype_name(b->type),
+           graph_depth(&b->t.g, b->var), text, sqrt(mean) / scale, largest / scale, c->atol);
+}
+
+static void run_error(struct bed *b, const char *text, const struct check *k)
+{
+    struct candidate c;
+    struct kernel kernel;
+    struct bound args;
+    struct buf why = {0};
+    assert_true(candidate_parse(&c, str_of(text), &b->e));
+    if (!c.gen->legal(&b->t, &b->caps, &c.sched)) return; /* large tiles for few channels */
+    assert_true(gen_kernel(&kernel, &b->arena, &c, &b->t, &b->caps, &b->e));
+    assert_true(bind_arguments(&args, &kernel, k, &b->arena, &b->e));
+    assert_true(kir_eval(&kernel.kir, args.arg, args.param, NULL, &b->e));
+    const void *got = args.arg[kernel.n_arg - 1].p;
+    bool ok = check_output(k, 0, got, &why);
+    if (getenv("VERBOSE")) say_error(b, text, k, got);
+    if (!ok) fail_msg("%s: %.*s", text, (int)why.n, why.p);
+    buf_release(&why);
+}
+
+/* Errors pass the ordinary verification: legal schedules of all sizes of tiles, beside the plain sum. */
+static void test_error(void **state)
+{
+    static const char *const text[] = {
+        "conv_gemm.2 ty=1 tx=4 nr=1 th=1 tw=0 ob=0 stage=1 order=0 ku=1 ahead=0",
+        "conv_winograd.1 m=2 tx=4 nr=1 tb=2 ob=0 ku=1 ahead=0",
+        "conv_winograd.1 m=4 tx=4 nr=1 tb=2 ob=0 ku=1 ahead=0",
+        "conv_winograd.1 m=6 tx=4 nr=1 tb=1 ob=0 ku=1 ahead=0",
+    };
+    i64 most = getenv("VERBOSE") ? 1024 : 128;
+    for (i64 type = 0; type < 2; type++)
+        for (i64 ic = 4; ic <= most; ic *= type ? 8 : 4) {
+            struct bed b;
+            struct check k;
+            bed_open(&b, (u64)ic);
+            assert_true(make_conv(&b, type ? DT_F16 : DT_F32, ic));
+            assert_true(check_init(&k, &b.t, b.var, 1, true, &b.e));
+            for (u32 i = 0; i < countof(text); i++) run_error(&b, text[i], &k);
+            check_release(&k);
+            bed_close(&b);
+        }
+}
+
+/* Packing. */
+
+/* What struct pack says, element by element. */
+static double packed_by_hand(const struct pack *p, const struct tensor *t, const i64 *at)
+{
+    i64 index[MAX_RANK] = {0}, stride[MAX_RANK], s = 1;
+    for (u32 k = 0; k < p->n; k++) index[p->dim[k].axis] += at[k] * p->dim[k].stride;
+    for (u32 a = t->rank; a-- > 0; s *= t->dim[a]) stride[a] = s;
+    const struct pack_mat *y = &p->mat[0], *x = &p->mat[1];
+    double sum = 0;
+    for (u32 a = 0; a < t->rank; a++)
+        if (index[a] < 0 || index[a] >= (a == y->axis ? y->rows : a == x->axis ? x->rows : t->dim[a])) return 0;
+    i64 base = 0;
+    for (u32 a = 0; a < t->rank; a++) base += a == y->axis || a == x->axis ? 0 : index[a] * stride[a];
+    for (i64 i = 0; i < t->dim[y->axis]; i++)
+        for (i64 j = 0; j < t->dim[x->axis]; j++)
+            sum += y->v[index[y->axis] * t->dim[y->axis] + i] * x->v[index[x->axis] * t->dim[x->axis] + j] *
+                   elem_f64(t->dtype, t->data, base + i * stride[y->axis] + j * stride[x->axis]);
+    return sum;
+}
+
+static void test_pack(void **state)
+{
+    for (u64 seed = 0; seed < 20; seed++) {
+        struct bed b;
+        bed_open(&b, seed);
+        b.type = pick(&b, 0, 1) ? DT_F16 : DT_F32;
+        i64 dim[3] = {pick(&b, 1, 7), pick(&b, 1, 4), pick(&b, 1, 4)}, rows[2] = {pick(&b, 1, 6), pick(&b, 1, 6)};
+        const struct tensor *t = graph_value(&b.g, add_const(&b, "w", 3, dim))->data;
+        double v[2][24];
+        for (i64 i = 0; i < 48; i++) v[i / 24][i % 24] = rng_f64(&b.rng) * 2 - 1;
+        struct pack p = {.n = 4, .n_mat = 2, .dtype = DT_F32, .mat = {{1, (u32)rows[0], v[0]}, {2, (u32)rows[1], v[1]}}};
+        i64 width = pick(&b, 1, 4), extent[4] = {ceil_div(dim[0], width), rows[1], rows[0] + pick(&b, 0, 1), width}, at[4] = {0}, flat = 0;
+        static const u32 axis[4] = {0, 2, 1, 0};
+        for (u32 k = 0; k < 4; k++)
+            p.dim[k].extent = sym_const(&b.sym, extent[k]), p.dim[k].axis = axis[k], p.dim[k].stride = k ? 1 : width;
+        const struct tensor *r = pack_apply(&p, t, &b.sym, &b.arena);
+        assert_int_equal(r->dtype, DT_F32);
+        assert_int_equal(tensor_count(r), extent[0] * extent[1] * extent[2] * extent[3]);
+        do assert_true(fabs(elem_f64(DT_F32, r->data, flat++) - packed_by_hand(&p, t, at)) < 1e-6);
+        while (op_next(4, extent, at));
+        bed_close(&b);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_compiled),
+        cmocka_unit_test(test_error),
+        cmocka_unit_test(test_pack),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
