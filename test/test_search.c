@@ -159,12 +159,153 @@ static void test_pool_is_repeatable(void **state)
     bed_close(&a), bed_close(&b), bed_close(&other);
 }
 
+/* measuring, pretended: a machine whose times differ from the predictions by what parameters and kernels are, up to a factor of
+   several, in a way that no generator knows */
+
+static double pretended(const struct candidate *c, const struct bed *b, u64 machine)
+{
+    float fact[N_FACTS];
+    double p = gen_predict(c, b->task.task, &b->caps, b->var), y = 0;
+    if (!facts_of(fact, c, b->task.task, &b->caps, b->var, p)) return 0;
+    struct rng r = rng_seed(machine + c->gen->name[0]);
+    for (u32 i = 0; i < c->gen->n_param; i++) {
+        double at = 6 * rng_f64(&r);
+        y += 0.2 * rng_f64(&r) * fabs(log2(1.0 + abs(c->sched.v[i])) - at);
+    }
+    for (u32 i = 0; i < N_FACTS; i++) y += 0.1 * rng_f64(&r) * sin(fact[i] + 6 * rng_f64(&r));
+    return p * exp(y);
+}
+
+static void tell(struct bed *b, const struct candidate *c, u64 machine)
+{
+    *arr_push(&b->arena, &b->c.known) = (struct entrant){.cand = *c, .status = TRIAL_OK, .n = 3, .median = pretended(c, b, machine)};
+    b->c.n_tried++;
+    contest_update_best(&b->c);
+}
+
+/* What it has not seen is told better than the generators do, what it has seen without doubt. */
+static void test_model(void **state)
+{
+    for (u64 machine = 1; machine <= 3; machine++) {
+        struct bed b;
+        struct rng r = rng_seed(machine);
+        struct model m;
+        struct point p;
+        float fact[N_FACTS];
+        struct candidate c;
+        double own = 0, before = 0, doubt_far = 0, doubt_near = 0, v[200];
+        bed_open(&b, 16, 24, 14);
+        model_init(&m, &b.arena, 200);
+        for (u32 i = 0; i < 160; i++) {
+            assert_true(gen_random(b.task.task, &b.caps, &r, &c));
+            double pred = gen_predict(&c, b.task.task, &b.caps, b.var), y = log(pretended(&c, &b, machine) / pred);
+            assert_true(facts_of(fact, &c, b.task.task, &b.caps, b.var, pred));
+            point_of(&p, &c, fact, 0, 1);
+            if (i < 100) model_add(&m, &p, y - 1);
+            if (i == 100) model_fit(&m), doubt_near = model_doubt(&m, &m.p[7], v);
+            if (i < 100) continue;
+            own += pow(model_mean(&m, &p) + 1 - y, 2), before += pow(1 - y, 2);
+            doubt_far = fmax(doubt_far, model_doubt(&m, &p, v));
+        }
+        if (own > before / 4) fail_msg("machine %llu: squared error %g, was %g", (unsigned long long)machine, own, before);
+        assert_true(doubt_near < doubt_far);
+        bed_close(&b);
+    }
+}
+
+/* The best of many random schedules, or nearly, after a tenth as many trials. */
+static void test_search_finds(void **state)
+{
+    for (u64 machine = 1; machine <= 3; machine++) {
+        struct bed b;
+        struct rng r = rng_seed(machine);
+        struct candidate c[4];
+        double best = INFINITY;
+        bed_open(&b, 16, 24, 14);
+        struct search s = {.caps = &b.caps, .rng = rng_seed(1)};
+        contest_fill_pool(&b.c, &b.caps, 1, &b.arena);
+        for (u32 i = 0; i < 1000 && gen_random(b.task.task, &b.caps, &r, c); i++) best = fmin(best, pretended(c, &b, machine));
+        while (b.c.n_tried < 100) {
+            u32 n = contest_propose(&b.c, &s, c, 4);
+            assert_true(n > 0);
+            for (u32 i = 0; i < n; i++) {
+                assert_true(c[i].gen->legal(b.task.task, &b.caps, &c[i].sched));
+                tell(&b, &c[i], machine);
+            }
+        }
+        for (u32 i = 0; i < b.c.known.n; i++) /* none comes twice */
+            for (u32 k = 0; k < i; k++) assert_memory_not_equal(&b.c.known.v[i].cand, &b.c.known.v[k].cand, sizeof b.c.known.v[i].cand);
+        if (b.c.best > best / 0.95) fail_msg("machine %llu: %g, random %g", (unsigned long long)machine, b.c.best, best);
+        bed_close(&b);
+    }
+}
+
+/* Same database, same seed, same proposals. */
+static void test_search_is_repeatable(void **state)
+{
+    struct bed b[2];
+    struct candidate c[2][4];
+    struct search s[2];
+    for (u32 k = 0; k < 2; k++) {
+        bed_open(&b[k], 16, 24, 14);
+        contest_fill_pool(&b[k].c, &b[k].caps, 1, &b[k].arena);
+        s[k] = (struct search){.caps = &b[k].caps, .rng = rng_seed(1)};
+    }
+    for (u32 round = 0; round < 10; round++) {
+        for (u32 k = 0; k < 2; k++) {
+            assert_int_equal(contest_propose(&b[k].c, &s[k], c[k], 4), 4);
+            for (u32 i = 0; i < 4; i++) tell(&b[k], &c[k][i], 5);
+        }
+        assert_memory_equal(c[0], c[1], sizeof c[0]);
+    }
+    bed_close(&b[0]), bed_close(&b[1]);
+}
+
+/* The best of the nearest task comes first, as it is where it is legal, and is tried in the first batch. */
+static void test_transfer(void **state)
+{
+    struct bed b, near, far;
+    struct rng r = rng_seed(3);
+    struct candidate c[12], x;
+    bed_open(&b, 16, 24, 14), bed_open(&near, 16, 32, 14), bed_open(&far, 256, 512, 56);
+    double to_near = task_nearness(b.task.task, b.var, near.task.task, near.var),
+           to_far = task_nearness(b.task.task, b.var, far.task.task, far.var);
+    assert_true(task_nearness(b.task.task, b.var, b.task.task, b.var) > to_near && to_near > to_far && to_far > 0);
+    for (u32 i = 0; i < 30; i++) {
+        if (gen_random(near.task.task, &near.caps, &r, &x)) tell(&near, &x, 1);
+        if (gen_random(far.task.task, &far.caps, &r, &x)) tell(&far, &x, 1);
+    }
+    struct contest *past[] = {&far.c, &b.c, &near.c};
+    struct search s = {.caps = &b.caps, .rng = rng_seed(1), .past = past, .n_past = 3};
+    struct near order[3];
+    assert_int_equal(nearest(&b.c, &s, order, 3), 2);
+    assert_ptr_equal(order[0].c, &near.c);
+    assert_ptr_equal(order[1].c, &far.c);
+    assert_int_equal(nearest(&b.c, &s, order, 1), 1);
+    assert_ptr_equal(order[0].c, &near.c);
+    u32 n = transfer(&b.c, &s, c, 12);
+    assert_true(n >= 2);
+    for (u32 i = 0; i < n; i++) assert_true(c[i].gen->legal(b.task.task, &b.caps, &c[i].sched));
+    const struct candidate *best = &near.c.known.v[near.c.best_at].cand;
+    assert_ptr_equal(c[0].gen, best->gen);
+    if (best->gen->legal(b.task.task, &b.caps, &best->sched)) assert_memory_equal(&c[0], best, sizeof *best);
+    contest_fill_pool(&b.c, &b.caps, 1, &b.arena);
+    struct candidate batch[4];
+    assert_int_equal(contest_propose(&b.c, &s, batch, 4), 4);
+    assert_memory_equal(&batch[0], &c[0], sizeof batch[0]);
+    bed_close(&b), bed_close(&near), bed_close(&far);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_scatter),
         cmocka_unit_test(test_pool_is_fair),
         cmocka_unit_test(test_pool_is_repeatable),
+        cmocka_unit_test(test_model),
+        cmocka_unit_test(test_search_finds),
+        cmocka_unit_test(test_search_is_repeatable),
+        cmocka_unit_test(test_transfer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,188 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which candidate to try next. Small spaces are tried exhaustively in the order of the model's
-// prediction. Larger ones: the best predicted first, then mutations of the best measured (one or
-// two parameters moved to neighbouring values), every third from the rest of the pool so that the
-// model's mistakes are found. Seeded; the same database and seed propose the same.
+// Which candidate to try next. The generators' predictions are corrected by a model fitted to what was measured, of this task and of
+// the nearest others (model.c); the lowest of predicted time less doubt comes first, of the pool (pool.c) and of offspring of the best
+// measured: mutations (one or two parameters moved to neighbouring values) and crossings of two of one family. A batch is chosen one
+// by one: what is like a candidate already in it is in less doubt. The best schedules of near tasks (near.c) are tried early. Seeded;
+// the same database and seed propose the same.
 #include "tune/search.h"
 
+#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum {
-    POOL_MAX = 2048,    /* candidates of all families together */
-    LOOKED_AT = 400000, /* schedules of a family, legal or not: what a fraction of a second allows */
-    MAX_FAMILIES = 64,
-    FIRST_BY_MODEL = 12,
-    MUTATION_TRIES = 40
+    MAX_ROWS = 512,     /* of the model: a fraction of a trial to fit */
+    OWN_ROWS = 288,
+    NEAR_TASKS = 6,
+    ROWS_OF_EACH = 36,  /* of a near task */
+    EARLY = 12,         /* trials; every second is a schedule of a near task */
+    PARENTS = 6,
+    N_MUTANTS = 40,
+    N_CROSSED = 24,
+    FRINGE = 48,        /* candidates whose doubt is asked for */
+    DARK = 16           /* and so many taken from anywhere */
 };
-
-struct entrants { struct entrant *v; u32 n, cap; };
-
-/* One family's part of the pool, while its schedules come by. */
-struct family {
-    const struct gen *gen;
-    struct entrants best; /* predicted, POOL_MAX of them and up to as many more */
-    struct entrants fair; /* a uniform sample of all */
-    u64 n;                /* schedules that came by */
-};
-
-struct gather {
-    const struct contest *c;
-    const struct caps *caps;
-    struct arena *a;
-    struct rng rng;
-    struct family family[MAX_FAMILIES];
-    u32 n;
-};
-
-/* Ties are broken, so that the order does not depend on the sorting. */
-static int by_prediction(const void *a, const void *b)
-{
-    const struct entrant *x = a, *y = b;
-    if (x->predicted != y->predicted) return x->predicted < y->predicted ? -1 : 1;
-    int families = strcmp(x->cand.gen->name, y->cand.gen->name);
-    for (int i = 0; i < MAX_SCHED && !families; i++)
-        if (x->cand.sched.v[i] != y->cand.sched.v[i])
-            return x->cand.sched.v[i] < y->cand.sched.v[i] ? -1 : 1;
-    return families;
-}
-
-static void sort_by_prediction(struct entrants *e)
-{
-    if (e->n) qsort(e->v, e->n, sizeof *e->v, by_prediction);
-}
-
-static struct family *family_of(struct gather *g, const struct gen *gen)
-{
-    u32 i = 0;
-    while (i < g->n && g->family[i].gen != gen) i++;
-    if (i == MAX_FAMILIES) return NULL;
-    if (i == g->n) g->family[g->n++] = (struct family){.gen = gen};
-    return &g->family[i];
-}
-
-/* Reservoir sampling (Knuth, The Art of Computer Programming 2, section 3.4.2, algorithm R). */
-static void sample_one(struct gather *g, struct family *f, const struct entrant *x)
-{
-    i64 at = rng_range(&g->rng, 0, (i64)f->n++);
-    if (f->fair.n < POOL_MAX) {
-        struct entrant *end = arr_push(g->a, &f->fair);
-        *end = f->fair.v[at];
-        f->fair.v[at] = *x;
-    } else if (at < POOL_MAX) f->fair.v[at] = *x;
-}
-
-static bool gather_one(void *user, const struct candidate *cand)
-{
-    struct gather *g = user;
-    struct family *f = family_of(g, cand->gen);
-    if (!f) return true;
-    struct entrant x = {
-        .cand = *cand, .predicted = gen_predict(cand, g->c->t->task, g->caps, g->c->t->var)};
-    sample_one(g, f, &x);
-    *arr_push(g->a, &f->best) = x;
-    if (f->best.n < 2 * POOL_MAX) return true;
-    sort_by_prediction(&f->best);
-    f->best.n = POOL_MAX;
-    return true;
-}
-
-/* Every family has the same share: one half its best predicted, the other a fair sample. */
-void contest_fill_pool(struct contest *c, const struct caps *caps, u64 seed, struct arena *a)
-{
-    struct arena tmp = {0};
-    struct gather g = {.c = c, .caps = caps, .a = &tmp, .rng = rng_seed(seed)};
-    struct entrants all = {0};
-    gen_scatter(c->t->task, caps, LOOKED_AT, seed, gather_one, &g);
-    for (u32 i = 0; i < g.n; i++) {
-        struct family *f = &g.family[i];
-        u32 half = POOL_MAX / g.n / 2;
-        sort_by_prediction(&f->best);
-        for (u32 k = 0; k < f->best.n && k < half; k++) *arr_push(&tmp, &all) = f->best.v[k];
-        for (u32 k = 0; k < f->fair.n && k < half; k++) *arr_push(&tmp, &all) = f->fair.v[k];
-    }
-    sort_by_prediction(&all);
-    for (u32 i = 0; i < all.n; i++)
-        if (i == 0 || by_prediction(&all.v[i - 1], &all.v[i]))
-            *(arr_push(a, &c->pool)) = all.v[i];
-    arena_release(&tmp);
-}
-
-bool contest_mark(struct contest *c, const struct candidate *cand)
-{
-    struct buf b = {0};
-    candidate_print(&b, cand);
-    bool is_new = !map_get(&c->seen, buf_view(&b));
-    if (is_new) map_put(&c->seen, buf_view(&b), 1);
-    buf_release(&b);
-    return is_new;
-}
-
-static u32 value_index(const struct gen_param *p, i32 v)
-{
-    for (u32 i = 0; i < p->n; i++)
-        if (p->values[i] == v) return i;
-    return 0;
-}
-
-static bool mutate(const struct contest *c, const struct caps *caps, struct rng *r,
-                   struct candidate *out)
-{
-    if (c->best_at < 0) return false;
-    for (int i = 0; i < MUTATION_TRIES; i++) {
-        *out = c->known.v[c->best_at].cand;
-        if (out->gen->n_param == 0) return false;
-        i64 n = rng_range(r, 1, 2);
-        for (i64 k = 0; k < n; k++) {
-            i64 p = rng_range(r, 0, out->gen->n_param - 1);
-            const struct gen_param *q = &out->gen->param[p];
-            i64 at = value_index(q, out->sched.v[p]) + rng_range(r, -2, 2);
-            out->sched.v[p] = q->values[i64_max(0, i64_min(at, (i64)q->n - 1))];
-        }
-        struct buf b = {0};
-        candidate_print(&b, out);
-        bool seen = map_get(&c->seen, buf_view(&b)) != NULL;
-        buf_release(&b);
-        if (!seen && out->gen->legal(c->t->task, caps, &out->sched)) return true;
-    }
-    return false;
-}
-
-static bool from_pool(struct contest *c, struct candidate *out)
-{
-    while (c->next < c->pool.n) {
-        *out = c->pool.v[c->next++].cand;
-        struct buf b = {0};
-        candidate_print(&b, out);
-        bool seen = map_get(&c->seen, buf_view(&b)) != NULL;
-        buf_release(&b);
-        if (!seen) return true;
-    }
-    return false;
-}
-
-u32 contest_propose(struct contest *c, const struct caps *caps, struct rng *r,
-                    struct candidate *out, u32 max)
-{
-    u32 n = 0;
-    while (n < max) {
-        u32 k = c->n_tried + n;
-        bool by_model = k < FIRST_BY_MODEL || k % 3 == 2;
-        bool got = by_model ? from_pool(c, &out[n]) || mutate(c, caps, r, &out[n])
-                            : mutate(c, caps, r, &out[n]) || from_pool(c, &out[n]);
-        if (!got) {
-            c->is_done = n == 0;
-            break;
-        }
-        contest_mark(c, &out[n++]);
-    }
-    return n;
-}
+static const double boldness = 0.7; /* standard deviations */
+static const double failed_ratio = 4; /* what failed counts as so many times slower than predicted */
 
 /* Ratios to the base beside it, not seconds: what else the machine was doing at the time cancels
  * out. */
-static double score(const struct contest *c, const struct entrant *x)
+double contest_seconds(const struct contest *c, const struct entrant *x)
 {
     return x->ratio > 0 && c->base_time.median > 0 ? x->ratio * c->base_time.median : x->median;
 }
@@ -193,9 +38,219 @@ void contest_update_best(struct contest *c)
     for (u32 i = 0; i < c->known.n; i++) {
         const struct entrant *x = &c->known.v[i];
         if (x->status != TRIAL_OK || x->n == 0) continue;
-        double s = score(c, x);
+        double s = contest_seconds(c, x);
         if (c->best_at < 0 || s < c->best)
             c->best = s, c->best_at = (i32)i, c->best_ratio = x->ratio;
     }
     c->n_idle = c->best_at == was ? c->n_idle + 1 : 0;
+}
+
+/* rows of the model */
+
+static bool learn_facts(struct entrant *x, const struct contest *c, const struct search *s)
+{
+    if (x->facts == FACTS_NOT_YET) {
+        if (x->predicted <= 0) x->predicted = gen_predict(&x->cand, c->t->task, s->caps, c->t->var);
+        bool ok = x->predicted > 0 && facts_of(x->fact, &x->cand, c->t->task, s->caps, c->t->var, x->predicted);
+        x->facts = ok ? FACTS_KNOWN : FACTS_NONE;
+    }
+    return x->facts == FACTS_KNOWN;
+}
+
+static bool residual(const struct contest *c, const struct entrant *x, double *y)
+{
+    bool failed = x->status > TRIAL_SLOW;
+    if (x->n == 0 && !failed) return false;
+    *y = failed ? log(failed_ratio) : log(contest_seconds(c, x) / x->predicted);
+    return isfinite(*y);
+}
+
+struct row { struct entrant *x; double y; };
+
+static int by_time(const void *a, const void *b)
+{
+    const struct row *x = a, *y = b;
+    double p = x->y + log(x->x->predicted), q = y->y + log(y->x->predicted);
+    return p != q ? (p > q) - (p < q) : (x->x > y->x) - (x->x < y->x);
+}
+
+/* A task's rows, less their median; of many, the best third and every so manieth of the rest. */
+static void add_rows(struct model *m, const struct contest *c, const struct search *s, u32 task, double near, u32 max)
+{
+    struct arena a = {0};
+    struct row *row = arena_array(&a, struct row, c->known.n + 1);
+    double *y = arena_array(&a, double, c->known.n + 1);
+    u32 n = 0;
+    for (u32 i = 0; i < c->known.n; i++) {
+        struct entrant *x = &c->known.v[i];
+        if (learn_facts(x, c, s) && residual(c, x, &row[n].y)) row[n].x = x, y[n] = row[n].y, n++;
+    }
+    double median = stats_of(y, n).median;
+    u32 best = n > max ? max / 3 : n, rest = max - best;
+    if (n) qsort(row, n, sizeof *row, by_time);
+    for (u32 k = 0; k < n && k < max; k++) {
+        const struct row *r = &row[k < best ? k : best + (u32)((u64)(k - best) * (n - best) / rest)];
+        struct point p;
+        point_of(&p, &r->x->cand, r->x->fact, task, near);
+        model_add(m, &p, r->y - median);
+    }
+    arena_release(&a);
+}
+
+static void fit(struct model *m, const struct contest *c, const struct search *s)
+{
+    struct near near[NEAR_TASKS];
+    u32 n = nearest(c, s, near, NEAR_TASKS);
+    add_rows(m, c, s, 0, 1, OWN_ROWS);
+    for (u32 k = 0; k < n; k++) add_rows(m, near[k].c, s, k + 1, near[k].near, ROWS_OF_EACH);
+    model_fit(m);
+}
+
+/* offspring */
+
+static void cross(struct candidate *c, const struct candidate *other, struct rng *r)
+{
+    for (u32 i = 0; i < c->gen->n_param; i++)
+        if (rng_u64(r) & 1) c->sched.v[i] = other->sched.v[i];
+}
+
+/* The best measured, best first. */
+static u32 parents(const struct contest *c, const struct candidate **out)
+{
+    double at[PARENTS];
+    u32 n = 0;
+    for (u32 i = 0; i < c->known.n; i++) {
+        const struct entrant *x = &c->known.v[i];
+        if (x->status != TRIAL_OK || x->n == 0) continue;
+        double t = contest_seconds(c, x);
+        u32 k = n < PARENTS ? n++ : PARENTS;
+        for (; k > 0 && at[k - 1] > t; k--)
+            if (k < PARENTS) at[k] = at[k - 1], out[k] = out[k - 1];
+        if (k < PARENTS) at[k] = t, out[k] = &x->cand;
+    }
+    return n;
+}
+
+static void add_offspring(struct entrants *e, const struct contest *c, struct search *s, struct arena *a)
+{
+    const struct candidate *p[PARENTS];
+    i64 n = parents(c, p);
+    for (u32 i = 0; i < N_MUTANTS + N_CROSSED && n > 0; i++) {
+        struct candidate x = *p[rng_range(&s->rng, 0, n - 1)];
+        const struct candidate *q = p[rng_range(&s->rng, 0, n - 1)];
+        if (i < N_MUTANTS) candidate_move(&x, &s->rng, rng_range(&s->rng, 1, 2));
+        else if (q->gen == x.gen) cross(&x, q, &s->rng);
+        if (x.gen->legal(c->t->task, s->caps, &x.sched)) *arr_push(a, e) = (struct entrant){.cand = x};
+    }
+}
+
+/* choosing */
+
+struct choice {
+    struct entrant *x;
+    struct point p;
+    double log_time, doubt; /* predicted; standard deviation */
+    double *v;              /* model_doubt */
+};
+struct choices { struct choice *v; u32 n, cap; };
+
+static bool may_propose(const struct contest *c, const struct candidate *cand)
+{
+    struct buf b = {0};
+    candidate_print(&b, cand);
+    bool ok = !map_get(&c->seen, buf_view(&b)) && (!c->only || map_get(c->only, buf_view(&b)));
+    buf_release(&b);
+    return ok;
+}
+
+static void add_choices(struct choices *to, struct entrants *e, const struct contest *c, const struct search *s,
+                        const struct model *m, struct arena *a)
+{
+    for (u32 i = 0; i < e->n; i++) {
+        struct entrant *x = &e->v[i];
+        if (!may_propose(c, &x->cand) || !learn_facts(x, c, s)) continue;
+        struct choice k = {.x = x};
+        point_of(&k.p, &x->cand, x->fact, 0, 1);
+        k.log_time = log(x->predicted) + model_mean(m, &k.p);
+        *arr_push(a, to) = k;
+    }
+}
+
+static int by_log_time(const void *a, const void *b)
+{
+    const struct choice *x = a, *y = b;
+    if (x->log_time != y->log_time) return x->log_time < y->log_time ? -1 : 1;
+    for (int i = 0; i < MAX_SCHED; i++)
+        if (x->x->cand.sched.v[i] != y->x->cand.sched.v[i]) return x->x->cand.sched.v[i] < y->x->cand.sched.v[i] ? -1 : 1;
+    return 0;
+}
+
+/* The most promising and some from anywhere come to the front, with their doubt; how many. */
+static u32 ask_doubt(struct choices *k, const struct model *m, struct rng *r, u32 spare, struct arena *a)
+{
+    u32 n = k->n < FRINGE + DARK ? k->n : FRINGE + DARK;
+    if (k->n) qsort(k->v, k->n, sizeof *k->v, by_log_time);
+    for (u32 i = FRINGE; i < n; i++) {
+        i64 j = rng_range(r, i, (i64)k->n - 1);
+        struct choice x = k->v[i];
+        k->v[i] = k->v[j], k->v[j] = x;
+    }
+    for (u32 i = 0; i < n; i++) {
+        k->v[i].v = arena_array(a, double, m->n + spare + 1);
+        k->v[i].doubt = model_doubt(m, &k->v[i].p, k->v[i].v);
+    }
+    return n;
+}
+
+/* The batch, one by one: each that is chosen takes doubt from those like it, as if it had been
+ * measured where it is expected. */
+static u32 choose(struct contest *c, struct choice *k, u32 n, struct model *m, struct candidate *out, u32 max)
+{
+    u32 chosen = 0, first = m->n;
+    while (chosen < max) {
+        struct choice *best = NULL;
+        for (u32 i = 0; i < n; i++)
+            if (k[i].x && (!best || k[i].log_time - boldness * k[i].doubt < best->log_time - boldness * best->doubt)) best = &k[i];
+        if (!best) break;
+        if (contest_mark(c, &best->x->cand)) {
+            out[chosen++] = best->x->cand;
+            u32 row = m->n;
+            model_add(m, &best->p, 0);
+            for (u32 i = 0; i < n && m->n > row; i++) k[i].doubt = model_doubt_less(m, &k[i].p, k[i].v);
+        }
+        best->x = NULL;
+    }
+    m->n = first;
+    return chosen;
+}
+
+/* Every second of the first trials. */
+static u32 propose_near(struct contest *c, const struct search *s, struct candidate *out, u32 max)
+{
+    struct candidate from[EARLY];
+    u32 n = 0;
+    if (c->n_tried >= EARLY) return 0;
+    u32 n_from = transfer(c, s, from, EARLY);
+    for (u32 i = 0; i < n_from && n < (max + 1) / 2; i++)
+        if (may_propose(c, &from[i]) && contest_mark(c, &from[i])) out[n++] = from[i];
+    return n;
+}
+
+u32 contest_propose(struct contest *c, struct search *s, struct candidate *out, u32 max)
+{
+    struct arena a = {0};
+    struct model m;
+    struct choices k = {0};
+    struct entrants young = {0};
+    u32 n = propose_near(c, s, out, max);
+    model_init(&m, &a, MAX_ROWS + max);
+    fit(&m, c, s);
+    add_offspring(&young, c, s, &a);
+    add_choices(&k, &c->pool, c, s, &m, &a);
+    add_choices(&k, &young, c, s, &m, &a);
+    u32 n_fringe = ask_doubt(&k, &m, &s->rng, max, &a);
+    n += choose(c, k.v, n_fringe, &m, out + n, max - n);
+    c->is_done = n == 0;
+    arena_release(&a);
+    return n;
 }

@@ -6,14 +6,20 @@
 
 #include "tune/tune.h"
 
+enum { N_FACTS = 10 };
+
 struct entrant {            /* one candidate of a task */
     struct candidate cand;
-    double predicted;       /* seconds, by the model */
+    double predicted;       /* seconds, by its generator; 0: not asked yet */
     i64 trial;              /* row id; 0: not in the database yet */
     enum trial_status status;
     u32 n;                  /* samples taken */
     double median, ratio;   /* of all samples, also earlier runs' */
+    enum { FACTS_NOT_YET, FACTS_KNOWN, FACTS_NONE } facts; /* NONE: its kernel cannot be made */
+    float fact[N_FACTS];    /* facts_of */
 };
+
+struct entrants { struct entrant *v; u32 n, cap; };
 
 enum { DRIFT_SAMPLES = 10 };
 
@@ -22,10 +28,10 @@ struct contest {            /* one task at its sizes */
     i64 db_task;
     struct str sizes;
     struct str label;       /* for people */
-    struct { struct entrant *v; u32 n, cap; } known; /* in the database, in order of adding; [0] is the default once measured */
-    struct { struct entrant *v; u32 n, cap; } pool;  /* not tried yet, best predicted first */
-    u32 next;               /* in the pool */
+    struct entrants known;  /* in the database, in order of adding */
+    struct entrants pool;   /* candidates to choose from, best predicted first */
     bool is_filled;         /* the pool: made when it is first asked for */
+    const struct map *only; /* texts of the candidates that may be proposed; NULL: all that are legal */
     struct map seen;        /* candidate text -> 1 */
     double predicted;       /* seconds of the default, by the model */
     bool is_ready;          /* base is built and measured */
@@ -41,10 +47,55 @@ struct contest {            /* one task at its sizes */
     u32 n_tried, n_idle;    /* trials; trials since the last improvement */
 };
 
+/* What is common to all contests on a device. */
+struct search {
+    const struct caps *caps;
+    struct rng rng;
+    struct contest *const *past; u32 n_past; /* contests that others may learn from */
+};
+
+/* pool.c: fills the pool, the same share for each family that can do the task. */
 void contest_fill_pool(struct contest *c, const struct caps *caps, u64 seed, struct arena *a);
-/* Up to max candidates not tried yet: the best predicted, then variations of the best measured, in turn with the rest of the pool. */
-u32 contest_propose(struct contest *c, const struct caps *caps, struct rng *r, struct candidate *out, u32 max);
+bool contest_has_seen(const struct contest *c, const struct candidate *cand);
 bool contest_mark(struct contest *c, const struct candidate *cand); /* true: was not seen before */
+
+/* search.c: up to max candidates not tried yet. */
+u32 contest_propose(struct contest *c, struct search *s, struct candidate *out, u32 max);
 void contest_update_best(struct contest *c);
+double contest_seconds(const struct contest *c, const struct entrant *x); /* of one that was measured */
+
+/* near.c: what other tasks tell. */
+double task_nearness(const struct task *a, const i64 *var_a, const struct task *b, const i64 *var_b); /* 1: the same; 0: nothing */
+void candidate_move(struct candidate *c, struct rng *r, i64 n); /* n parameters, by up to two values; may not be legal then */
+/* The best schedules of the nearest tasks, made legal for this one; how many. */
+u32 transfer(const struct contest *c, const struct search *s, struct candidate *out, u32 max);
+struct near { const struct contest *c; double near; };
+u32 nearest(const struct contest *c, const struct search *s, struct near *out, u32 max); /* those with measurements, nearest first */
+
+/* model.c */
+struct point {              /* a schedule as the model sees it */
+    const struct gen *gen;
+    u32 task;               /* 0: the one that is tuned */
+    float near;             /* how much its task tells of the one that is tuned, 0 to 1 */
+    float fact[N_FACTS], param[MAX_SCHED];
+};
+struct model {
+    u32 n, max;
+    struct point *p;
+    double *y;              /* log(measured / predicted) */
+    double *l;              /* Cholesky factor, rows of the lower triangle */
+    double *weight;
+    double variance;        /* of y */
+};
+/* What a candidate's kernel does, logarithms per operation of the task; false: there is no kernel. */
+bool facts_of(float fact[N_FACTS], const struct candidate *c, const struct task *t, const struct caps *caps, const i64 *var,
+              double predicted);
+void point_of(struct point *p, const struct candidate *c, const float fact[N_FACTS], u32 task, double near);
+void model_init(struct model *m, struct arena *a, u32 max);
+void model_add(struct model *m, const struct point *p, double y); /* beyond max: nothing */
+void model_fit(struct model *m);                    /* after the last is added */
+double model_mean(const struct model *m, const struct point *p);
+double model_doubt(const struct model *m, const struct point *p, double *v); /* standard deviation; v: room for m->n numbers */
+double model_doubt_less(const struct model *m, const struct point *p, double *v); /* after one more row; v as it was left */
 
 #endif

@@ -16,7 +16,8 @@ enum {
     DEFAULT_CANDIDATES = 256,
     MAX_CHECKS = 3,
     FINALISTS = 3,
-    POPULATE_CANDIDATES = 32
+    POPULATE_CANDIDATES = 32,
+    MAX_PAST = 256      /* tasks of the database besides those that are tuned */
 };
 static const double default_run_timeout = 20, final_share = 0.12, settled_spread = 1.03,
                     max_drift = 0.1, max_others = 0.1;
@@ -34,7 +35,7 @@ struct tuner {
     i64 env;
     struct contest *contest;
     u32 n;
-    struct rng rng;
+    struct search search;
     double start, end; /* end 0: no limit */
     struct tune_result *r;
     struct buf toolchain;
@@ -406,7 +407,7 @@ static void propose(struct tuner *t, struct contest *c, struct heat *h, u32 max)
 {
     if (!c->is_filled) contest_fill_pool(c, &t->caps, t->o->seed, &t->arena);
     c->is_filled = true;
-    h->n = contest_propose(c, &t->caps, &t->rng, h->cand, max);
+    h->n = contest_propose(c, &t->search, h->cand, max);
 }
 
 static bool next_heat(struct tuner *t, struct contest *c, struct heat *h)
@@ -597,6 +598,63 @@ static bool load_contest(struct tuner *t, struct contest *c, const struct tune_t
     return true;
 }
 
+static bool parse_sizes(struct symtab *st, struct str text, i64 *var)
+{
+    for (u32 v = 0; v < st->var.n; v++) var[v] = INT64_MIN;
+    while (text.n) {
+        struct str item, name, value;
+        str_cut(text, ' ', &item, &text);
+        i64 x;
+        if (!str_cut(item, '=', &name, &value) || !str_to_i64(value, &x)) return false;
+        sym s = sym_var(st, name);
+        var[st->node.v[s].a] = x;
+    }
+    return true;
+}
+
+/* A task and sizes of the database. */
+static bool read_todo(struct tune_task *to, const struct db_todo *todo, struct arena *a,
+                      struct err *e)
+{
+    struct task *t = arena_new(a, struct task);
+    struct symtab *st = arena_new(a, struct symtab);
+    symtab_init(st, a);
+    i64 *var = arena_array(a, i64, GEN_MAX_VARS);
+    *to = (struct tune_task){.task = t, .var = var, .weight = 1};
+    if (!task_parse(t, a, st, todo->text, e)) return false;
+    return (st->var.n <= GEN_MAX_VARS && parse_sizes(st, todo->sizes, var)) ||
+           err_set(e, ERR_INPUT, "malformed sizes '%.*s'", STR_ARG(todo->sizes));
+}
+
+static bool is_contest(const struct tuner *t, const struct db_todo *todo)
+{
+    for (u32 i = 0; i < t->n; i++)
+        if (t->contest[i].db_task == todo->task && str_eq(t->contest[i].sizes, todo->sizes))
+            return true;
+    return false;
+}
+
+/* What may be learnt from: all tasks of this run, and those that the database knows besides. */
+static bool load_past(struct tuner *t)
+{
+    struct db_todo *todo;
+    u32 n;
+    if (!db_tasks(t->db, t->env, &t->arena, &todo, &n, t->e)) return false;
+    struct contest **past = arena_array(&t->arena, struct contest *, t->n + n + 1);
+    t->search.caps = &t->caps;
+    t->search.past = past;
+    for (u32 i = 0; i < t->n; i++) past[t->search.n_past++] = &t->contest[i];
+    for (u32 i = 0; i < n && t->search.n_past < t->n + MAX_PAST; i++) {
+        struct err gone = {0};
+        struct tune_task *task = arena_new(&t->arena, struct tune_task);
+        struct contest *c = arena_new(&t->arena, struct contest);
+        if (is_contest(t, &todo[i]) || !read_todo(task, &todo[i], &t->arena, &gone)) continue;
+        if (!load_contest(t, c, task)) return false;
+        past[t->search.n_past++] = c;
+    }
+    return true;
+}
+
 static bool open_device(struct tuner *t)
 {
     struct buf fp = {0};
@@ -664,6 +722,7 @@ static bool run(struct tuner *t, const struct tune_task *task)
     t->contest = arena_array(&t->arena, struct contest, t->n + 1);
     for (u32 i = 0; i < t->n; i++)
         if (!load_contest(t, &t->contest[i], &task[i])) return false;
+    if (!load_past(t)) return false;
     if (!t->o->measure) return populate(t);
     for (u32 i = 0; i < t->n; i++) contest_update_best(&t->contest[i]);
     if (!main_loop(t)) return false;
@@ -695,7 +754,7 @@ bool tune_run(struct db *d, const struct tune_task *task, u32 n, const struct tu
     bool counted = os_cpu_seconds(&all, &own);
     *r = (struct tune_result){.speedup = 1, .drift = 1};
     struct tuner t = {
-        .db = d, .o = o, .n = n, .rng = rng_seed(o->seed), .r = r, .e = e, .start = os_now()};
+        .db = d, .o = o, .n = n, .search = {.rng = rng_seed(o->seed)}, .r = r, .e = e, .start = os_now()};
     t.end = o->timeout > 0 ? t.start + o->timeout : 0;
     bool ok = run(&t, task);
     if (counted && o->measure) report_others(&t, all, own);
@@ -707,20 +766,6 @@ bool tune_run(struct db *d, const struct tune_task *task, u32 n, const struct tu
 }
 
 /* all tasks of the database */
-
-static bool parse_sizes(struct symtab *st, struct str text, i64 *var)
-{
-    for (u32 v = 0; v < st->var.n; v++) var[v] = INT64_MIN;
-    while (text.n) {
-        struct str item, name, value;
-        str_cut(text, ' ', &item, &text);
-        i64 x;
-        if (!str_cut(item, '=', &name, &value) || !str_to_i64(value, &x)) return false;
-        sym s = sym_var(st, name);
-        var[st->node.v[s].a] = x;
-    }
-    return true;
-}
 
 /* Is anything of the task left to measure? */
 static bool has_work(struct db *d, i64 env, const struct db_todo *todo, const struct tune_opts *o,
@@ -745,18 +790,10 @@ bool tune_bench(struct db *d, const struct tune_opts *o, struct tune_result *r, 
     bool ok = open_device(&probe) && db_tasks(d, probe.env, &a, &todo, &n, e);
     struct tune_task *tasks = arena_array(&a, struct tune_task, n + 1);
     for (u32 i = 0; i < n && ok; i++) {
-        struct task *t = arena_new(&a, struct task);
-        struct symtab *st = arena_new(&a, struct symtab);
         struct err gone = {0};
         if (!has_work(d, probe.env, &todo[i], o, e)) continue;
-        symtab_init(st, &a);
-        i64 *var = arena_array(&a, i64, 64);
-        if (!task_parse(t, &a, st, todo[i].text, &gone) || st->var.n > 64 ||
-            !parse_sizes(st, todo[i].sizes, var)) {
-            log_printf(o->log, 1, "a task of the database cannot be read: %s", gone.msg);
-            continue;
-        }
-        tasks[n_tasks++] = (struct tune_task){.task = t, .var = var, .weight = 1};
+        if (read_todo(&tasks[n_tasks], &todo[i], &a, &gone)) n_tasks++;
+        else log_printf(o->log, 1, "a task of the database cannot be read: %s", gone.msg);
     }
     if (ok && n == 0)
         ok = err_set(e, ERR_NOTHING,

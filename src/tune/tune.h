@@ -7,6 +7,8 @@
 //   build.c    texts to binaries, cached by content, several at a time
 //   check.c    random inputs, reference results, tolerances
 //   trial.c    one candidate in a child process
+//   pool.c     the candidates to choose from, a fair share for each family
+//   near.c     what other tasks tell         model.c    predictions corrected by what was measured
 //   search.c   which candidate to try next
 //   tune.c     the loop: tasks, budget, progress
 #ifndef QUERN_TUNE_H
