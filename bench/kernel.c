@@ -2,10 +2,12 @@
 //
 // One convolution, matrix product or softmax at a time: what do the default schedule and the best predicted ones reach on a device?
 //
-//   build/bench/kernel [-D DEVICE] [-T TYPE] [-t THREADS] [-n CANDIDATES] [-c CANDIDATE] [-v] [-d] [-C] SHAPE ...
+//   build/bench/kernel [-D DEVICE] [-T TYPE] [-t THREADS] [-n CANDIDATES] [-c CANDIDATE] [-g FAMILY] [-v] [-d] [-C] SHAPE ...
 //
-// SHAPE is conv:C,H,W,OC,K,STRIDE[,rows] (padding K/2, bias and Relu fused), gemm:M,N,K, or softmax:ROWS,N. DEVICE is as in
-// `quern devices`, this processor if left out, TYPE f32 or f16. -v verifies, -d prints the kernel's text, -C empties the caches
+// SHAPE is conv:C,H,W,OC,K,STRIDE,GROUPS (padding K/2, bias and Relu fused), deconv:C,H,W,OC,K,STRIDE,GROUPS (transposed, STRIDE
+// times as large), maxpool:C,H,W,K,STRIDE or meanpool: likewise (padding K/2), gemm:M,N,K, or softmax:ROWS,N. GROUPS may be left
+// out; with `,rows` behind them images have x innermost instead of channels. DEVICE is as in
+// `quern devices`, this processor if left out, TYPE f32 or f16. -g takes candidates of one family only, -v verifies, -d prints the kernel's text, -C empties the caches
 // before each run (of one thread of this processor). One line per candidate: GFLOP/s, percent of the peak (measured here, told by
 // other devices), GB/s that inputs and outputs take when each is moved once, predicted time.
 #include "tune/tune.h"
@@ -16,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-struct opts { u32 threads, n; const char *candidate, *device; enum dtype type; bool verify, dump, cold; };
+struct opts { u32 threads, n; const char *candidate, *device; const struct gen *family; enum dtype type; bool verify, dump, cold; };
 
 struct bench {
     struct opts o;
@@ -96,15 +98,41 @@ static bool finish(struct bench *b, value_id y, bool rows, struct err *e)
     return task_make(&b->t, &b->g, &b->arena, nodes, n, b->g.output.v, b->g.output.n, l, NULL, e);
 }
 
+static void set_window(struct bench *b, value_id y, i64 begin, i64 end, i64 stride)
+{
+    node_id n = graph_value(&b->g, y)->producer;
+    attr_set_ints(&b->g, n, "pads", (i64[]){begin, begin, end, end}, 4);
+    attr_set_ints(&b->g, n, "strides", (i64[]){stride, stride}, 2);
+}
+
 static bool make_conv(struct bench *b, const i64 *s, bool rows, struct err *e)
 {
-    value_id in[3] = {add_input(b, "x", 4, (i64[]){1, s[0], s[1], s[2]}), add_const(b, "w", 4, (i64[]){s[3], s[0], s[4], s[4]}),
+    i64 p = s[4] / 2, groups = s[6] ? s[6] : 1;
+    value_id in[3] = {add_input(b, "x", 4, (i64[]){1, s[0], s[1], s[2]}), add_const(b, "w", 4, (i64[]){s[3], s[0] / groups, s[4], s[4]}),
                       add_const(b, "b", 1, (i64[]){s[3]})};
     value_id y = graph_op(&b->g, "Conv", S("conv"), 3, in);
-    i64 p = s[4] / 2;
-    attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "pads", (i64[]){p, p, p, p}, 4);
-    attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "strides", (i64[]){s[5], s[5]}, 2);
+    set_window(b, y, p, p, s[5]);
+    attr_set_int(&b->g, graph_value(&b->g, y)->producer, "group", groups);
     return finish(b, graph_op(&b->g, "Relu", S("relu"), 1, &y), rows, e);
+}
+
+static bool make_deconv(struct bench *b, const i64 *s, bool rows, struct err *e)
+{
+    i64 groups = s[6] ? s[6] : 1, over = s[4] - s[5], begin = over > 0 ? over / 2 : 0, end = over > 0 ? over - begin : 0;
+    value_id in[3] = {add_input(b, "x", 4, (i64[]){1, s[0], s[1], s[2]}), add_const(b, "w", 4, (i64[]){s[0], s[3] / groups, s[4], s[4]}),
+                      add_const(b, "b", 1, (i64[]){s[3]})};
+    value_id y = graph_op(&b->g, "ConvTranspose", S("deconv"), 3, in);
+    set_window(b, y, begin, end, s[5]);
+    attr_set_int(&b->g, graph_value(&b->g, y)->producer, "group", groups);
+    return finish(b, graph_op(&b->g, "Relu", S("relu"), 1, &y), rows, e);
+}
+
+static bool make_pool(struct bench *b, const char *op, const i64 *s, bool rows, struct err *e)
+{
+    value_id x = add_input(b, "x", 4, (i64[]){1, s[0], s[1], s[2]}), y = graph_op(&b->g, op, S("pool"), 1, &x);
+    attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "kernel_shape", (i64[]){s[3], s[3]}, 2);
+    set_window(b, y, s[3] / 2, s[3] / 2, s[4]);
+    return finish(b, y, rows, e);
 }
 
 static bool make_gemm(struct bench *b, const i64 *s, struct err *e)
@@ -121,15 +149,19 @@ static bool make_softmax(struct bench *b, const i64 *s, struct err *e)
 
 static bool parse_shape(struct bench *b, const char *text, struct err *e)
 {
-    i64 s[6] = {0};
+    i64 s[7] = {0};
     int n = 0, used = 0;
-    bool conv = !strncmp(text, "conv:", 5);
+    bool rows = strstr(text, ",rows") != NULL;
     const char *numbers = strchr(text, ':');
-    for (const char *p = numbers ? numbers + 1 : text + strlen(text); n < 6 && sscanf(p, "%lld%n", (long long *)&s[n], &used) == 1; p += used + 1) {
+    for (const char *p = numbers ? numbers + 1 : text + strlen(text); n < 7 && sscanf(p, "%lld%n", (long long *)&s[n], &used) == 1; p += used + 1) {
         n++;
         if (p[used] != ',') break;
     }
-    if (conv && n == 6) return make_conv(b, s, strstr(text, ",rows"), e);
+    bool images = n >= 6 && s[0] > 0 && s[6] >= 0 && (!s[6] || s[0] % s[6] + s[3] % s[6] == 0);
+    if (!strncmp(text, "conv:", 5) && images) return make_conv(b, s, rows, e);
+    if (!strncmp(text, "deconv:", 7) && images) return make_deconv(b, s, rows, e);
+    if (!strncmp(text, "maxpool:", 8) && n == 5) return make_pool(b, "MaxPool", s, rows, e);
+    if (!strncmp(text, "meanpool:", 9) && n == 5) return make_pool(b, "AveragePool", s, rows, e);
     if (!strncmp(text, "gemm:", 5) && n == 3) return make_gemm(b, s, e);
     if (!strncmp(text, "softmax:", 8) && n == 2) return make_softmax(b, s, e);
     return err_set(e, ERR_USAGE, "malformed shape '%s'", text);
@@ -140,6 +172,8 @@ struct best { struct candidate v[64]; double s[64]; u32 n, max; struct bench *b;
 static bool keep_best(void *user, const struct candidate *c)
 {
     struct best *k = user;
+    const struct gen *only = k->b->o.family;
+    if (only && c->gen != only) return true;
     double s = gen_predict(c, &k->b->t, &k->b->caps, NULL);
     u32 i = k->n;
     if (i == k->max && s >= k->s[i - 1]) return true;
@@ -263,7 +297,9 @@ static bool bench_shape(const char *text, const struct opts *o, double peak, str
         run(&b, &timing, &c);
     } else {
         struct best k = {.max = o->n, .b = &b};
-        if (!gen_default(&b.t, &b.caps, NULL, &c)) return err_set(e, ERR_NOTHING, "no generator");
+        bool any = o->family ? o->family->match(&b.t, &b.caps) : gen_default(&b.t, &b.caps, NULL, &c);
+        if (!any) return err_set(e, ERR_NOTHING, "no generator");
+        if (o->family) c = gen_initial(o->family, &b.t, &b.caps, NULL);
         run(&b, &timing, &c);
         if (o->n) gen_each(&b.t, &b.caps, keep_best, &k);
         for (u32 i = 0; i < k.n; i++) run(&b, &timing, &k.v[i]);
@@ -278,12 +314,16 @@ int main(int argc, char **argv)
     struct opts o = {.threads = 1, .type = DT_F32};
     struct err e = {0};
     int c;
-    while ((c = getopt(argc, argv, "D:T:t:n:c:vdC")) != -1) {
+    while ((c = getopt(argc, argv, "D:T:t:n:c:g:vdC")) != -1) {
         if (c == 'D') o.device = optarg;
         if (c == 'T') o.type = dtype_parse(str_of(optarg));
         if (c == 't') o.threads = (u32)atoi(optarg);
         if (c == 'n') o.n = (u32)i64_min(atoi(optarg), 64);
         if (c == 'c') o.candidate = optarg;
+        if (c == 'g' && !(o.family = gen_find(str_of(optarg)))) {
+            fprintf(stderr, "unknown family '%s'\n", optarg);
+            return 1;
+        }
         if (c == 'v') o.verify = true;
         if (c == 'd') o.dump = true;
         if (c == 'C') o.cold = true;

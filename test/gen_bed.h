@@ -341,6 +341,40 @@ static inline void try_device(struct bed *b, const char *driver, u64 seed)
     check_release(&k);
 }
 
+/* A random legal schedule of one family, not only the first few that exist for small tasks. */
+static inline struct candidate bed_schedule(struct bed *b, const struct gen *g)
+{
+    for (u32 try = 0; try < 2000; try++) {
+        struct candidate c = {.gen = g};
+        for (u32 i = 0; i < g->n_param; i++) c.sched.v[i] = g->param[i].values[pick(b, 0, (i64)g->param[i].n - 1)];
+        if (g->legal(&b->t, &b->caps, &c.sched)) return c;
+    }
+    return gen_initial(g, &b->t, &b->caps, b->var);
+}
+
+/* Legal schedules of one family. */
+static inline u32 bed_count(const struct bed *b, const struct gen *g)
+{
+    u32 n = 0;
+    u64 total = 1;
+    for (u32 i = 0; i < g->n_param; i++) total *= g->param[i].n;
+    for (u64 j = 0; j < total; j++) {
+        struct sched s = {0};
+        u64 rest = j;
+        for (u32 i = 0; i < g->n_param; rest /= g->param[i++].n) s.v[i] = g->param[i].values[rest % g->param[i].n];
+        n += g->legal(&b->t, &b->caps, &s);
+    }
+    return n;
+}
+
+static inline i32 value_of(const struct candidate *c, const char *param)
+{
+    for (u32 i = 0; i < c->gen->n_param; i++)
+        if (!strcmp(c->gen->param[i].name, param)) return c->sched.v[i];
+    fail_msg("no parameter %s", param);
+    return 0;
+}
+
 static inline u64 first_seed(u64 n) { return getenv("SEED") ? strtoull(getenv("SEED"), NULL, 10) : n; }
 static inline u64 last_seed(u64 n) { return getenv("SEED") ? strtoull(getenv("SEED"), NULL, 10) + 1 : n; }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For the tests of generators: random convolutions, matrix products and reductions with things fused in front and behind, sizes
-// known or symbolic, in all layouts. Each builder fills a bed; false: the random choices do not fit together.
+// For the tests of generators: random convolutions, pooling, matrix products and reductions with things fused in front and behind,
+// sizes known or symbolic, in all layouts. Each builder fills a bed; false: the random choices do not fit together.
 #ifndef QUERN_TEST_GEN_TASKS_H
 #define QUERN_TEST_GEN_TASKS_H
 
@@ -103,6 +103,90 @@ static inline bool random_conv_like(struct bed *b, bool three)
 }
 
 static inline bool random_conv(struct bed *b) { return random_conv_like(b, false); }
+
+static inline value_id in_front(struct bed *b, value_id x, u32 rank, const sym *dim)
+{
+    i64 one[MAX_RANK] = {1, gen_static(&b->g, dim[1], 1), 1, 1, 1};
+    switch (pick(b, 0, 3)) {
+    case 0: return add_op(b, "Relu", x, 0, 0);
+    case 1: return add_op(b, "Mul", x, add_const(b, "scale", rank, one), 0);
+    default: return x;
+    }
+}
+
+static inline value_id behind(struct bed *b, value_id y)
+{
+    switch (pick(b, 0, 4)) {
+    case 0: return add_op(b, "Sigmoid", y, 0, 0);
+    case 1: return op_infer_all(&b->g, &b->e) ? add_op(b, "Add", y, add_input(b, "other", graph_value(&b->g, y)->shape.rank,
+                                                                   graph_value(&b->g, y)->shape.dim), 0) : y;
+    default: return y;
+    }
+}
+
+/* n, channels, spatial axes of at least `least` */
+static inline value_id picture(struct bed *b, u32 rank, i64 channels, const i64 *least, sym *dim)
+{
+    dim[0] = sym_const(&b->sym, pick(b, 1, 2));
+    dim[1] = sym_const(&b->sym, channels);
+    for (u32 i = 2; i < rank; i++) dim[i] = size_of(b, least[i] + pick(b, 0, rank > 4 ? 2 : 14), pick(b, 0, 1));
+    return add_input(b, "x", rank, dim);
+}
+
+static inline bool random_pool(struct bed *b)
+{
+    static const char *const ops[] = {"MaxPool", "AveragePool", "LpPool"};
+    static const i64 channels[] = {1, 3, 8, 16, 17, 37, 64, 72};
+    u32 rank = (u32)pick(b, 3, 5), n = rank - 2, kind = (u32)pick(b, 0, 2);
+    i64 kernel[MAX_RANK], stride[MAX_RANK], dil[MAX_RANK], pads[2 * MAX_RANK], least[MAX_RANK];
+    sym dim[MAX_RANK];
+    for (u32 i = 0; i < n; i++) {
+        kernel[i] = pick(b, 1, pick(b, 0, 5) ? 3 : 11), stride[i] = pick(b, 1, 3), dil[i] = pick(b, 0, 3) ? 1 : 2;
+        pads[i] = pick(b, 0, kernel[i] - 1), pads[n + i] = pick(b, 0, kernel[i] - 1);
+        if (pick(b, 0, 2) == 0) pads[i] = pads[n + i] = 0;
+        least[2 + i] = (kernel[i] - 1) * dil[i] + 1;
+    }
+    value_id x = picture(b, rank, channels[pick(b, 0, b->caps.is_gpu ? 7 : 5)], least, dim);
+    value_id y = add_op(b, ops[kind], in_front(b, x, rank, dim), 0, 0);
+    node_id p = graph_value(&b->g, y)->producer;
+    attr_set_ints(&b->g, p, "kernel_shape", kernel, n);
+    attr_set_ints(&b->g, p, "strides", stride, n);
+    attr_set_ints(&b->g, p, "dilations", dil, n);
+    attr_set_ints(&b->g, p, "pads", pads, 2 * n);
+    if (kind == 1) attr_set_int(&b->g, p, "count_include_pad", pick(b, 0, 1));
+    if (kind == 2) attr_set_int(&b->g, p, "p", pick(b, 1, 3));
+    if (pick(b, 0, 3) == 0) attr_set_int(&b->g, p, "ceil_mode", 1);
+    *arr_push(&b->arena, &b->g.output) = behind(b, y);
+    return make_task(b);
+}
+
+static inline bool random_transpose(struct bed *b)
+{
+    static const i64 channels[] = {1, 2, 3, 5, 8, 19};
+    u32 rank = (u32)pick(b, 3, 5), n = rank - 2;
+    i64 group = pick(b, 0, 3) ? 1 : pick(b, 2, 3), ic = channels[pick(b, 0, 4)], oc = channels[pick(b, 0, 5)];
+    i64 wdim[MAX_RANK] = {ic * group, oc}, stride[MAX_RANK], dil[MAX_RANK], pads[2 * MAX_RANK], extra[MAX_RANK];
+    i64 least[MAX_RANK];
+    sym dim[MAX_RANK];
+    for (u32 i = 0; i < n; i++) {
+        wdim[2 + i] = pick(b, 1, rank > 4 ? 3 : 5), stride[i] = pick(b, 1, 3), dil[i] = pick(b, 0, 5) ? 1 : 2;
+        i64 span = (wdim[2 + i] - 1) * dil[i] + 1;
+        pads[i] = pick(b, 0, span / 2), pads[n + i] = pick(b, 0, span / 2);
+        extra[i] = pick(b, 0, stride[i] - 1);
+        least[2 + i] = 2;
+    }
+    value_id x = picture(b, rank, ic * group, least, dim), w = add_const(b, "w", rank, wdim), bias = 0;
+    if (pick(b, 0, 1)) bias = add_const(b, "b", 1, (i64[]){oc * group});
+    value_id y = add_op(b, "ConvTranspose", in_front(b, x, rank, dim), w, bias);
+    node_id p = graph_value(&b->g, y)->producer;
+    attr_set_ints(&b->g, p, "strides", stride, n);
+    attr_set_ints(&b->g, p, "dilations", dil, n);
+    attr_set_ints(&b->g, p, "pads", pads, 2 * n);
+    attr_set_ints(&b->g, p, "output_padding", extra, n);
+    attr_set_int(&b->g, p, "group", group);
+    *arr_push(&b->arena, &b->g.output) = behind(b, y);
+    return make_task(b);
+}
 
 /* One operand of a matrix product, perhaps transposed, perhaps with a Relu in front. */
 static inline value_id operand(struct bed *b, const char *name, u32 rank, const sym *dim, bool constant)

@@ -15,29 +15,14 @@ static const struct gen *family(u32 i)
     return gen_find(i ? S("matrix_conv") : S("group_conv"));
 }
 
-/* A random legal schedule of one family; false: it cannot do the task. */
-static bool random_of(struct bed *b, const struct gen *g, struct candidate *out)
-{
-    if (!g->match(&b->t, &b->caps)) return false;
-    for (u32 try = 0; try < 2000; try++) {
-        *out = (struct candidate){.gen = g};
-        for (u32 i = 0; i < g->n_param; i++) out->sched.v[i] = g->param[i].values[pick(b, 0, (i64)g->param[i].n - 1)];
-        if (g->legal(&b->t, &b->caps, &out->sched)) return true;
-    }
-    *out = gen_initial(g, &b->t, &b->caps, b->var);
-    return true;
-}
-
 static void try_family(struct bed *b, const struct gen *g, u64 seed, struct seen *seen)
 {
     struct check k;
     bool pool = false;
     for (node_id n = 1; n < b->t.g.node.n; n++) pool |= op_of(&b->t.g, n)->props & OP_WINDOW;
-    if (!g || !check_init(&k, &b->t, b->var, seed, true, &b->e)) return;
+    if (!g->match(&b->t, &b->caps) || !check_init(&k, &b->t, b->var, seed, true, &b->e)) return;
     for (u32 i = 0; i < 4; i++) {
-        struct candidate c;
-        if (!random_of(b, g, &c)) break;
-        if (i == 0) c = gen_initial(g, &b->t, &b->caps, b->var);
+        struct candidate c = i ? bed_schedule(b, g) : gen_initial(g, &b->t, &b->caps, b->var);
         if (getenv("VERBOSE")) {
             struct buf text = {0};
             candidate_print(&text, &c);
@@ -179,14 +164,6 @@ static void large_layer(struct bed *b, i64 ic, i64 oc, enum dtype type)
     attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "pads", (i64[]){1, 1, 1, 1}, 4);
     *arr_push(&b->arena, &b->g.output) = y;
     assert_true(make_task(b));
-}
-
-static u32 value_of(const struct candidate *c, const char *param)
-{
-    for (u32 i = 0; i < c->gen->n_param; i++)
-        if (!strcmp(c->gen->param[i].name, param)) return (u32)c->sched.v[i];
-    fail_msg("no parameter %s", param);
-    return 0;
 }
 
 static void test_choice(void **state)

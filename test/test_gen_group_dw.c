@@ -8,26 +8,6 @@
 
 static const struct gen *family(void) { return gen_find(S("group_dw")); }
 
-static i32 value_of(const struct candidate *c, const char *param)
-{
-    for (u32 i = 0; i < c->gen->n_param; i++)
-        if (!strcmp(c->gen->param[i].name, param)) return c->sched.v[i];
-    fail_msg("no parameter %s", param);
-    return 0;
-}
-
-/* A random legal schedule, not only the first few that exist for small tasks. */
-static struct candidate random_of(struct bed *b)
-{
-    const struct gen *g = family();
-    for (u32 try = 0; try < 2000; try++) {
-        struct candidate c = {.gen = g};
-        for (u32 i = 0; i < g->n_param; i++) c.sched.v[i] = g->param[i].values[pick(b, 0, (i64)g->param[i].n - 1)];
-        if (g->legal(&b->t, &b->caps, &c.sched)) return c;
-    }
-    return gen_initial(g, &b->t, &b->caps, b->var);
-}
-
 struct seen {
     u32 n, reuse[3], inner[2], shared, pool;
 };
@@ -39,7 +19,7 @@ static void try_depthwise(struct bed *b, u64 seed, struct seen *seen)
     for (node_id n = 1; n < b->t.g.node.n; n++) pool |= op_of(&b->t.g, n)->props & OP_WINDOW;
     if (!family()->match(&b->t, &b->caps) || !check_init(&k, &b->t, b->var, seed, true, &b->e)) return;
     for (u32 i = 0; i < 5; i++) {
-        struct candidate c = i ? random_of(b) : gen_initial(family(), &b->t, &b->caps, b->var);
+        struct candidate c = i ? bed_schedule(b, family()) : gen_initial(family(), &b->t, &b->caps, b->var);
         if (!run(b, &c, &k)) report(b, &c, seed);
         seen->n++;
         seen->reuse[value_of(&c, "reuse")]++;
@@ -134,22 +114,6 @@ static void test_device(void **state)
     assert_true(getenv("SEED") || n > 4);
 }
 
-/* Legal schedules of the family alone. */
-static u32 count_legal(const struct bed *b)
-{
-    const struct gen *g = family();
-    u32 n = 0;
-    u64 total = 1;
-    for (u32 i = 0; i < g->n_param; i++) total *= g->param[i].n;
-    for (u64 j = 0; j < total; j++) {
-        struct sched s = {0};
-        u64 rest = j;
-        for (u32 i = 0; i < g->n_param; rest /= g->param[i++].n) s.v[i] = g->param[i].values[rest % g->param[i].n];
-        n += g->legal(&b->t, &b->caps, &s);
-    }
-    return n;
-}
-
 struct layer {
     i64 channels, size, k, stride;
 };
@@ -184,7 +148,7 @@ static void test_choice(void **state)
         struct bed b;
         struct candidate c;
         depthwise_layer(&b, &layer[i / 4], i & 1 ? DT_F16 : DT_F32, i & 2 ? LAYOUT_ROWS : LAYOUT_CLAST);
-        u32 n = count_legal(&b);
+        u32 n = bed_count(&b, family());
         assert_true(gen_default(&b.t, &b.caps, b.var, &c));
         if (getenv("VERBOSE")) {
             struct buf text = {0};

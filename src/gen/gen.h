@@ -129,6 +129,9 @@ struct gen_search {
 bool gen_best(const struct gen_search *q, struct sched *s);  /* false: none is legal, s stays */
 bool gen_pointwise_tail(const struct graph *g, value_id out, value_id anchor); /* between them only pointwise nodes of the same shape */
 bool gen_depends(const struct graph *g, value_id v, value_id on);
+/* The task's window of pooling, if there is one and nothing else but what is pointwise or moves elements; positions of maxima are
+   not asked for. */
+node_id gen_pool_node(const struct task *t);
 
 /* gen_map.c: one grid that computes and stores v element by element, as the generator `map` does. */
 struct map_sched { i64 axis, lanes, unroll, ec, pb, ob, edge; };

@@ -254,6 +254,14 @@ i64 group_conv_window(const struct group_conv *g, i32 axis)
     return g->tail.pool && axis >= 0 ? g->tail.win[axis] : 1;
 }
 
+bool group_conv_has_rows(const struct group_conv *g)
+{
+    const struct graph *t = g->c.g;
+    for (u32 i = 0; i < t->output.n; i++)
+        if (graph_value(t, t->output.v[i])->layout == LAYOUT_ROWS) return true;
+    return false;
+}
+
 i64 group_conv_size(const struct group_conv *g, i32 axis)
 {
     return axis < 0 ? 1 : gen_static(g->c.g, g->c.out[axis], GEN_NOMINAL);

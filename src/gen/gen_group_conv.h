@@ -71,6 +71,7 @@ bool group_conv_fits(const struct group_conv *g, const struct caps *c);  /* what
 i64 group_conv_shared(const struct group_conv *g);                       /* bytes of shared memory */
 i64 group_conv_copies(const struct group_conv *g);                       /* of a thread, of one block */
 i64 group_conv_window(const struct group_conv *g, i32 axis);             /* of the pooling, 1: none */
+bool group_conv_has_rows(const struct group_conv *g);                    /* an output with x innermost */
 i64 group_conv_size(const struct group_conv *g, i32 axis);               /* outputs along a tiled axis, 1: no such axis */
 double group_conv_halo(const struct group_conv *g); /* elements of input copied per element that the tile stands on */
 
@@ -110,14 +111,46 @@ void group_conv_leave(const struct group_conv *g); /* the tile in shared memory,
 
 /* Sums that a thread holds: ry rows of rx pixels by rc channels, in whole windows unless they leave through shared memory. */
 struct group_cells {
+    i64 tc, px;               /* threads along channels, then along x, the others along y */
     i64 ry, rx, rc;
     kval at[N_AT];            /* place of the first */
-    kval acc;                 /* vectors of rc channels: [ry][rx], by group_cells_open, which clears them */
+    kval acc;                 /* vectors of rc channels: [ry][rx] */
 };
-void group_cells_open(const struct group_conv *g, struct group_cells *t);
+/* Places the thread; the sums begin as `init`, a scalar, 0: as zeros. */
+void group_cells_open(const struct group_conv *g, struct group_cells *t, kval init);
 void group_cells_store(const struct group_conv *g, const struct group_cells *t); /* to all outputs, with bias */
 
+/* gen_group_window.c */
+enum group_reuse { REUSE_NONE, REUSE_X, REUSE_ALL }; /* the axes whose taps are written out */
+struct group_side {           /* an axis of the tile as one thread sees it */
+    i32 axis;                 /* -1: none */
+    i64 n;                    /* outputs */
+    i64 taps;                 /* written out; 1: they are a loop, or there is one only */
+    i64 unit;                 /* input positions from one element of the footprint to the next */
+    i64 size;                 /* elements of the footprint */
+    i64 step, tap;            /* elements from one output, one tap to the next */
+};
+struct group_foot {           /* the elements that a thread's sums meet; a tile holds as many groups as channels */
+    const struct group_conv *g;
+    const struct group_cells *cells;
+    struct group_side y, x;
+    kval tap[MAX_RANK];       /* where taps that are loops stand; 0: written out, or no such axis */
+    u32 n_loops;
+    kval patch;               /* where the patch begins, if there is one */
+    bool inside;              /* all elements are known to exist */
+};
+void group_foot_of(struct group_foot *f, const struct group_conv *g, const struct group_cells *t,
+                   enum group_reuse reuse);
+i64 group_side_tap(const struct group_side *s, i64 element, i64 output); /* that joins the two, -1: none */
+void group_foot_open(struct group_foot *f); /* the loops */
+void group_foot_close(struct group_foot *f);
+kval group_foot_read(const struct group_foot *f, i64 y, i64 x); /* an element, of the type of the arithmetic */
+kval group_foot_inside(const struct group_foot *f); /* do all elements exist? 0: certainly */
+
 /* gen_group_cost.c */
+double group_conv_tiles(const struct group_conv *g, const i64 *var); /* groups of threads */
+/* Moved by a family whose threads read straight from the input; what threads side by side leave unused included. */
+double group_cells_bytes(const struct group_conv *g, const struct group_cells *t, const i64 *var);
 struct group_cost {
     double loads;             /* from shared memory or caches, per multiply-add: what they cost, in multiply-adds */
     double regs;              /* 32-bit registers of a thread */

@@ -48,7 +48,7 @@ static double copying(const struct group_conv *g)
     return n * copy_cost + bytes / bytes_per_fma;
 }
 
-static double tiles(const struct group_conv *g, const i64 *var)
+double group_conv_tiles(const struct group_conv *g, const i64 *var)
 {
     const struct conv *c = &g->c;
     double n = (double)(g->groups * g->n_out);
@@ -72,6 +72,22 @@ static double memory_seconds(const struct group_conv *g, const struct caps *caps
     return bytes / gen_byte_rate(caps);
 }
 
+double group_cells_bytes(const struct group_conv *g, const struct group_cells *t, const i64 *var)
+{
+    const struct graph *c = g->c.g;
+    double bytes = 0;
+    for (u32 i = 0; i < c->input.n + c->output.n; i++) {
+        bool in = i < c->input.n;
+        value_id v = in ? c->input.v[i] : c->output.v[i - c->input.n];
+        const struct value *x = graph_value(c, v);
+        double run = (double)(g->s.oc * dtype_size(x->dtype)), waste = run < 32 ? 32 / run : 1;
+        if (x->layout == LAYOUT_ROWS) waste = (t->tc > 1 ? 4 : 1) + 0.1 * (double)(t->rx - 1);
+        if (in ? g->s.patch : g->s.by_shared) waste = 1;
+        bytes += waste * gen_bytes(c, v, var);
+    }
+    return bytes;
+}
+
 double group_conv_seconds(const struct group_conv *g, const struct caps *caps,
                           const struct group_cost *x, const i64 *var)
 {
@@ -87,7 +103,7 @@ double group_conv_seconds(const struct group_conv *g, const struct caps *caps,
     double out = (double)(s->ty * s->tx * s->oc) * (s->by_shared ? 6 : 3);
     double group = block * (double)g->n_in + out + 4e3;
     double busy = n * (double)s->threads * x->chains; /* what hides latencies */
-    double rounds = at_least(tiles(g, var) / units, 1);
+    double rounds = at_least(group_conv_tiles(g, var) / units, 1);
     if (rounds < 8 * n) rounds = ceil(rounds);
     return launch +
            at_least(rounds * group * (1 + latency / busy) / rate, memory_seconds(g, caps, var));

@@ -254,12 +254,23 @@ void group_conv_leave(const struct group_conv *g)
 
 /* The sums of a thread. */
 
-void group_cells_open(const struct group_conv *g, struct group_cells *t)
+static void place_thread(const struct group_conv *g, struct group_cells *t)
 {
     struct kir *k = g->m->k;
-    t->acc = kir_alloc(k, KS_REG, g->type, (u32)t->rc, kir_int(k, t->ry * t->rx));
-    for (i64 i = 0; i < t->ry * t->rx; i++)
-        kir_store(k, t->acc, kir_int(k, i), kir_const_f(k, g->type, (u32)t->rc, 0));
+    kval n = g->thread, rest = kir_div_i(k, n, t->tc);
+    t->at[AT_C] = kir_mul_i(k, kir_mod_i(k, n, t->tc), t->rc);
+    t->at[AT_X] = kir_mul_i(k, kir_mod_i(k, rest, t->px), t->rx);
+    t->at[AT_Y] = kir_mul_i(k, kir_div_i(k, rest, t->px), t->ry);
+}
+
+void group_cells_open(const struct group_conv *g, struct group_cells *t, kval init)
+{
+    struct kir *k = g->m->k;
+    u32 lanes = (u32)t->rc;
+    place_thread(g, t);
+    init = init ? kir_splat(k, init, lanes) : kir_const_f(k, g->type, lanes, 0);
+    t->acc = kir_alloc(k, KS_REG, g->type, lanes, kir_int(k, t->ry * t->rx));
+    for (i64 i = 0; i < t->ry * t->rx; i++) kir_store(k, t->acc, kir_int(k, i), init);
 }
 
 static kval cell_value(const struct group_conv *g, const struct group_cells *t, i64 i, kval bias)

@@ -158,3 +158,18 @@ double gen_predict(const struct candidate *c, const struct task *t, const struct
     for (u32 i = 0; i < t->g.output.n; i++) bytes += 4 * gen_count(&t->g, t->g.output.v[i], var);
     return 1e-6 + flops / (gen_flop_rate(caps) * 0.05) + bytes / gen_byte_rate(caps);
 }
+
+node_id gen_pool_node(const struct task *t)
+{
+    const struct graph *g = &t->g;
+    const u32 others = OP_WHOLE | OP_HEAVY | OP_REDUCE | OP_SAMPLE | OP_MATMUL | OP_CONV;
+    node_id found = 0;
+    for (node_id n = 1; n < g->node.n; n++) {
+        const struct op *op = op_of(g, n);
+        bool is_window = op->props & OP_WINDOW;
+        if (op->props & others || (is_window && (found || !op->pool))) return 0;
+        if (is_window) found = n;
+    }
+    const struct node *n = found ? graph_node(g, found) : NULL;
+    return !t->anchor && n && n->out.v[0] && !(n->out.n > 1 && n->out.v[1]) ? found : 0;
+}

@@ -174,15 +174,6 @@ static void step(struct group_conv *g, void *user, const struct group_block *b)
     for (u32 i = 0; i < n_loops; i++) kir_end(k);
 }
 
-static void place_thread(struct thread_conv *t)
-{
-    struct kir *k = t->g.m->k;
-    kval n = t->g.thread, rest = kir_div_i(k, n, t->tc);
-    t->c = kir_mul_i(k, kir_mod_i(k, n, t->tc), t->rc);
-    t->x = kir_mul_i(k, kir_mod_i(k, rest, t->px), t->rx);
-    t->y = kir_mul_i(k, kir_div_i(k, rest, t->px), t->ry);
-}
-
 static void emit(struct emit *m, const struct task *task, const struct caps *caps,
                  const struct sched *s)
 {
@@ -190,10 +181,9 @@ static void emit(struct emit *m, const struct task *task, const struct caps *cap
     group_conv_of(&t->g, task);
     take(t, s);
     group_conv_open(&t->g, m);
-    place_thread(t);
-    struct group_cells cells = {t->ry, t->rx, t->rc, {t->y, t->x, t->c}, 0};
-    group_cells_open(&t->g, &cells);
-    t->acc = cells.acc;
+    struct group_cells cells = {t->tc, t->px, t->ry, t->rx, t->rc, {0}, 0};
+    group_cells_open(&t->g, &cells, 0);
+    t->acc = cells.acc, t->y = cells.at[AT_Y], t->x = cells.at[AT_X], t->c = cells.at[AT_C];
     group_conv_blocks(&t->g, step, t);
     group_cells_store(&t->g, &cells);
     for (u32 i = 0; i < 3; i++) kir_end(m->k);
@@ -235,13 +225,6 @@ static bool is_possible(const struct thread_conv *t, const struct caps *caps)
     return group_conv_fits(&t->g, caps);
 }
 
-static bool has_rows(const struct graph *g)
-{
-    for (u32 i = 0; i < g->output.n; i++)
-        if (graph_value(g, g->output.v[i])->layout == LAYOUT_ROWS) return true;
-    return false;
-}
-
 /* Tiles not much larger than the convolution, and parameters that matter. */
 static bool is_worth_trying(const struct thread_conv *t)
 {
@@ -252,7 +235,7 @@ static bool is_worth_trying(const struct thread_conv *t)
     if (s->cb < i64_min(8, c->ic) && !(s->cb == MAX_READ && c->ic < 8)) return false;
     if (!s->patch && t->g.taps > 1) return false;
     if (s->patch && !s->weights && t->g.n_weights <= 2048) return false; /* copied in no time */
-    bool rows = has_rows(c->g), pool = t->g.tail.pool != 0;
+    bool rows = group_conv_has_rows(&t->g), pool = t->g.tail.pool != 0;
     if (s->by_shared ? !rows && !pool : rows && c->oc >= 16)
         return false; /* rows: stores side by side */
     if (s->tx < i64_min(8, x) || s->tx > 64 || s->ty > 32) return false;

@@ -49,15 +49,9 @@ static bool pool_of(struct pool *p, const struct task *t)
 {
     const struct graph *g = &t->g;
     *p = (struct pool){.g = g, .ya = -1};
-    if (t->anchor) return false;
-    for (node_id n = 1; n < g->node.n; n++) {
-        const struct op *op = op_of(g, n);
-        if (op->props & (OP_WHOLE | OP_HEAVY | OP_REDUCE | OP_SAMPLE | OP_MATMUL | OP_CONV) ||
-            (op->props & OP_WINDOW && p->n))
-            return false;
-        if (op->props & OP_WINDOW && op->pool) p->n = graph_node(g, n);
-    }
-    if (!p->n || !p->n->out.v[0] || (p->n->out.n > 1 && p->n->out.v[1])) return false;
+    node_id n = gen_pool_node(t);
+    if (!n) return false;
+    p->n = graph_node(g, n);
     p->x = p->n->in.v[0], p->y = p->n->out.v[0];
     p->in = graph_value(g, p->x)->shape, p->out = graph_value(g, p->y)->shape;
     p->rank = p->in.rank, p->xa = p->rank - 1;

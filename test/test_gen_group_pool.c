@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Pooling by groups of threads: random tasks on random devices under random legal schedules, in the interpreter, which finds races
+// and accesses outside, and on a device where one is present. All kinds of pooling, both ways to read and all extents of reuse must
+// have been met; layers as in networks of images must find few schedules and prefer this family.
+#include "gen_tasks.h"
+#include "vulkan_bed.h"
+
+static const struct gen *family(void) { return gen_find(S("group_pool")); }
+
+struct seen {
+    u32 n, reuse[3], stage[2], inner, shared, kind[3];
+};
+
+static u32 kind_of(const struct bed *b)
+{
+    struct op_pool p = {0};
+    const struct graph *g = &b->t.g;
+    node_id n = gen_pool_node(&b->t);
+    op_of(g, n)->pool(g, graph_node(g, n), &p);
+    return p.combine == KI_MAX ? 0 : p.mean ? 1 : 2;
+}
+
+static void try_pool(struct bed *b, u64 seed, struct seen *seen)
+{
+    struct check k;
+    if (!family()->match(&b->t, &b->caps) || !check_init(&k, &b->t, b->var, seed, true, &b->e)) return;
+    for (u32 i = 0; i < 5; i++) {
+        struct candidate c = i ? bed_schedule(b, family()) : gen_initial(family(), &b->t, &b->caps, b->var);
+        if (!run(b, &c, &k)) report(b, &c, seed);
+        seen->n++;
+        seen->reuse[value_of(&c, "reuse")]++;
+        seen->stage[value_of(&c, "stage")]++;
+        seen->inner += value_of(&c, "inner") == 1;
+        seen->shared += value_of(&c, "out") == 1;
+        seen->kind[kind_of(b)]++;
+    }
+    check_release(&k);
+}
+
+static void try_tasks(u64 from, u64 to, enum dtype type)
+{
+    struct seen x = {0};
+    for (u64 seed = first_seed(from); seed < last_seed(to); seed++) {
+        struct bed b;
+        bed_open(&b, seed);
+        bed_use_groups(&b);
+        b.type = type;
+        if (random_pool(&b)) try_pool(&b, seed, &x);
+        bed_close(&b);
+    }
+    if (getenv("SEED")) return;
+    if (getenv("VERBOSE"))
+        print_message("%u: reuse %u %u %u, stage %u %u, inner %u, shared %u, kinds %u %u %u\n", x.n, x.reuse[0], x.reuse[1], x.reuse[2],
+                      x.stage[0], x.stage[1], x.inner, x.shared, x.kind[0], x.kind[1], x.kind[2]);
+    assert_true(x.n > 150 && x.reuse[0] > 10 && x.reuse[1] > 1 && x.reuse[2] > 50 && x.stage[0] > 50 && x.stage[1] > 10);
+    assert_true(x.inner > 30 && x.shared > 3 && x.kind[0] > 30 && x.kind[1] > 30 && x.kind[2] > 30);
+}
+
+static void test_f32(void **state) { try_tasks(0, 75, DT_F32); }
+
+static void test_f16(void **state) { try_tasks(1000, 1075, DT_F16); }
+
+static void test_device(void **state)
+{
+    if (!has_device("vulkan")) {
+        print_message("no Vulkan device is present\n");
+        skip();
+    }
+    u32 n = 0;
+    for (u64 seed = first_seed(2000); seed < last_seed(2012); seed++) {
+        struct bed b;
+        bed_open(&b, seed);
+        bed_use_groups(&b);
+        b.type = pick(&b, 0, 1) ? DT_F16 : DT_F32;
+        b.only = family();
+        if (random_pool(&b) && b.only->match(&b.t, &b.caps)) try_device(&b, "vulkan", seed), n++;
+        bed_close(&b);
+    }
+    assert_true(getenv("SEED") || n > 4);
+}
+
+struct layer {
+    const char *op;
+    i64 channels, size, k, stride;
+};
+
+static void pool_layer(struct bed *b, const struct layer *x, enum dtype type, enum layout l)
+{
+    i64 p = x->k / 2;
+    bed_open(b, 1);
+    bed_use_groups(b);
+    b->type = type;
+    sym size = size_of(b, x->size, false), dim[4] = {sym_const(&b->sym, 1), sym_const(&b->sym, x->channels), size, size};
+    value_id y = add_op(b, x->op, add_input(b, "x", 4, dim), 0, 0);
+    node_id pool = graph_value(&b->g, y)->producer;
+    attr_set_ints(&b->g, pool, "kernel_shape", (i64[]){x->k, x->k}, 2);
+    attr_set_ints(&b->g, pool, "pads", (i64[]){p, p, p, p}, 4);
+    attr_set_ints(&b->g, pool, "strides", (i64[]){x->stride, x->stride}, 2);
+    *arr_push(&b->arena, &b->g.output) = y;
+    assert_true(op_infer_all(&b->g, &b->e));
+    enum layout *of = arena_array(&b->arena, enum layout, b->g.value.n);
+    of[b->g.input.v[0]] = of[y] = l;
+    assert_true(task_make(&b->t, &b->g, &b->arena, &pool, 1, b->g.output.v, 1, of, NULL, &b->e));
+}
+
+/* Layers of ResNet, Inception and of pyramids of pooling. */
+static void test_choice(void **state)
+{
+    static const struct layer layer[] = {{"MaxPool", 64, 112, 3, 2}, {"AveragePool", 192, 35, 3, 1}, {"MaxPool", 256, 20, 5, 1},
+                                         {"MaxPool", 512, 13, 13, 1}, {"AveragePool", 24, 56, 3, 2}};
+    for (u32 i = 0; i < 4 * countof(layer); i++) {
+        struct bed b;
+        struct candidate c;
+        pool_layer(&b, &layer[i / 4], i & 1 ? DT_F16 : DT_F32, i & 2 ? LAYOUT_ROWS : LAYOUT_CLAST);
+        u32 n = bed_count(&b, family());
+        assert_true(gen_default(&b.t, &b.caps, b.var, &c));
+        if (getenv("VERBOSE")) {
+            struct buf text = {0};
+            candidate_print(&text, &c);
+            fprintf(stderr, "%u schedules, %.*s\n", n, (int)text.n, text.p);
+            buf_release(&text);
+        }
+        assert_in_range(n, 2, 3000);
+        assert_ptr_equal(c.gen, family());
+        assert_true(value_of(&c, "threads") >= 64 && value_of(&c, "reuse") > 0);
+        bed_close(&b);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_f32),
+        cmocka_unit_test(test_f16),
+        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_device),
+    };
+    vulkan_stay_loaded();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
