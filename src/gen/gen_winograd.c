@@ -233,8 +233,10 @@ static struct source source_in_place(const struct winograd *w, kval y, kval x)
 {
     struct emit *m = w->m;
     const struct conv *c = &w->b.c;
-    kval ch = emit_dim(m, c->x, 1), idx[MAX_RANK] = {w->b.pos[0], kir_int(m->k, 0), y, x};
-    return (struct source){m->buf[c->x], emit_offset(m, c->x, idx), kir_mul(m->k, emit_dim(m, c->x, 3), ch), ch};
+    const struct shape room = value_room(graph_value(m->g, c->x));
+    kval idx[MAX_RANK] = {w->b.pos[0], kir_int(m->k, 0), y, x};
+    return (struct source){m->buf[c->x], emit_offset(m, c->x, idx), emit_size(m, sym_mul(m->g->sym, room.dim[3], room.dim[1])),
+                           emit_size(m, room.dim[1])};
 }
 
 /* 0 <= from and from + n <= size */

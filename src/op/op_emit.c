@@ -32,11 +32,11 @@ void emit_init(struct emit *m, struct kir *k, const struct graph *task, struct a
 static kval add_arg(struct emit *m, struct kernel_arg arg, const char *prefix)
 {
     struct str name = str_fmt(m->arena, "%s%u", prefix, m->arg.n);
-    enum dtype type = graph_value(m->g, arg.v)->dtype;
     *arr_push(m->arena, &m->arg) = arg;
-    if (arg.pack) type = pack_dtype(arg.pack, type);
+    const struct value *x = graph_value(m->g, arg.v);
     /* of a part only its own elements are written */
-    enum kir_access out = graph_value(m->g, arg.v)->part.whole ? KA_INOUT : KA_OUT;
+    enum kir_access out = x->part.whole ? KA_INOUT : KA_OUT;
+    enum dtype type = arg.pack ? pack_dtype(arg.pack, x->dtype) : x->dtype;
     return kir_buf(m->k, name, type, arg.is_out ? out : KA_IN);
 }
 
