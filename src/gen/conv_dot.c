@@ -296,7 +296,7 @@ static double seconds(const struct conv *c, const struct caps *caps, const struc
     double tile = steps * ((one > 4 ? one : 4) + 0.5) + 4 * (double)acc + 10;
     double group = tile * lanes / (double)v->v[P_TX] + 10 * (double)(v->v[P_TY] * c->oc) + 20;
     double iteration = group * (double)(s.tw * s.th) + s.band * (c->plain ? 0.2 : 0.6) + 300;
-    if (s.band * 4 > (double)caps->l2_bytes * 0.6) iteration += s.band / 2;
+    if (s.band * 4 > (double)caps->l2_bytes * 0.6) iteration += s.band / 8; /* written and read once each, in a row */
     double n = (double)(s.outer * ceil_div(s.nx, s.tw) * ceil_div(s.ny, s.th));
     double rounds = (double)ceil_div((i64)n, i64_max(1, caps->n_threads));
     double bytes = 4 * (gen_count(c->g, c->x, var) + gen_count(c->g, c->y, var));
