@@ -245,7 +245,8 @@ static double predict(const struct task *t, const struct caps *caps, const struc
     double tile =
         (double)(taps * c.ic) * ((one > 4 ? one : 4) + 0.5) + 12.0 * (double)(ty * xv * c.oc) + 30;
     double band = band_size(&c, caps, v, var);
-    double iteration = tile * (double)(tw * th) + band * (c.plain ? 0.8 : 1) + 300;
+    bool turned = conv_input_layout(&c) == LAYOUT_CLAST; /* element by element into planes */
+    double iteration = tile * (double)(tw * th) + band * (turned ? 4 : 1) + 300;
     if (band * 4 > (double)caps->l2_bytes / 2) iteration += band / 2;
     double n = (double)(outer * ceil_div(nx, tw) * ceil_div(ny, th)),
            rounds = (double)ceil_div((i64)n, i64_max(1, caps->n_threads));

@@ -244,7 +244,7 @@ static void emit(struct emit *m, const struct task *task, const struct caps *cap
 
 /* choosing */
 
-struct sizes { i64 lanes, nx, ny, tw, th, taps, outer; double band; };
+struct sizes { i64 lanes, nx, ny, tw, th, taps, outer; double rows, band; }; /* of the band: rows, elements */
 
 static struct sizes sizes_of(const struct conv *c, const struct caps *caps, const struct sched *v,
                              const i64 *var)
@@ -262,10 +262,11 @@ static struct sizes sizes_of(const struct conv *c, const struct caps *caps, cons
     s.ny = i64_max(1, ceil_div(y, ty)); /* empty images, too */
     s.tw = v->v[P_TW] ? i64_min(v->v[P_TW], s.nx) : s.nx;
     s.th = v->v[P_TH] ? i64_min(v->v[P_TH], s.ny) : s.ny;
-    s.band = rest * (double)(s.tw * s.lanes * c->stride[c->xa] + c->k[c->xa] * c->dil[c->xa]);
+    s.rows = rest;
     if (c->ya >= 0)
-        s.band *= (double)(s.th * ty * c->stride[c->ya] + c->k[c->ya] * c->dil[c->ya]);
-    s.band *= (double)c->ic;
+        s.rows *= (double)(s.th * ty * c->stride[c->ya] + c->k[c->ya] * c->dil[c->ya]);
+    s.band = s.rows * (double)c->ic *
+             (double)(s.tw * s.lanes * c->stride[c->xa] + c->k[c->xa] * c->dil[c->xa]);
     return s;
 }
 
@@ -295,7 +296,7 @@ static double seconds(const struct conv *c, const struct caps *caps, const struc
     double steps = (double)(s.taps * ceil_div(c->ic, s.lanes));
     double tile = steps * ((one > 4 ? one : 4) + 0.5) + 4 * (double)acc + 10;
     double group = tile * lanes / (double)v->v[P_TX] + 10 * (double)(v->v[P_TY] * c->oc) + 20;
-    double iteration = group * (double)(s.tw * s.th) + s.band * (c->plain ? 0.2 : 0.6) + 300;
+    double iteration = group * (double)(s.tw * s.th) + s.band * (c->plain ? 0.2 : 0.6) + 150 * s.rows + 300;
     if (s.band * 4 > (double)caps->l2_bytes * 0.6) iteration += s.band / 8; /* written and read once each, in a row */
     double n = (double)(s.outer * ceil_div(s.nx, s.tw) * ceil_div(s.ny, s.th));
     double rounds = (double)ceil_div((i64)n, i64_max(1, caps->n_threads));
