@@ -270,6 +270,48 @@ static void test_loop(void **state)
     tuned_close(&t);
 }
 
+/* Counted in the order of adding; what was not verified counts as a trial and is never found. */
+static void test_reach(void **state)
+{
+    struct tuned t;
+    struct db d;
+    struct err e = {0};
+    struct reach r;
+    struct buf b = {0};
+    tuned_open(&t);
+    assert_true(db_open(&d, ":memory:", &e));
+    i64 env = db_env(&d, S("x"), S("cc"), &e), task = db_task(&d, t.task[0].task, &e);
+    const double ratio[] = {0, 1.3, 0.1, 0.52, 0.7, 0.5, 0.6}; /* the first is the reference, the third is wrong */
+    struct candidate c;
+    struct rng rng = rng_seed(1);
+    struct caps caps = {.arch = "test", .vector_bytes = 32, .n_vector_regs = 16, .n_threads = 1};
+    assert_true(tune_reach(&d, env, task, S(""), &r, &e) && r.n_trials == 0 && r.to_near == 0);
+    struct map seen;
+    map_init(&seen, &t.arena);
+    while (seen.n < countof(ratio)) {
+        u32 i = seen.n;
+        assert_true(gen_random(t.task[0].task, &caps, &rng, &c));
+        buf_reset(&b);
+        candidate_print(&b, &c);
+        if (map_get(&seen, buf_view(&b))) continue;
+        map_put(&seen, buf_view(&b), 1);
+        i64 id = db_trial(&d, env, task, S(""), buf_view(&b), &e);
+        assert_true(id && db_sample(&d, id, &(struct sample){i ? 2 * ratio[i] : 2, i ? 2 : 0, false}, &e));
+        assert_true(db_trial_status(&d, id, i == 2 ? TRIAL_WRONG : TRIAL_OK, S(""), &e));
+    }
+    assert_true(tune_reach(&d, env, task, S(""), &r, &e));
+    assert_int_equal(r.n_trials, countof(ratio));
+    assert_int_equal(r.to_near, 4); /* 0.52 is within 5 % of 0.5 */
+    struct reaches all = reaches_of((struct reach[]){r, {1, 1}, {0, 0}, {20, 10}}, 4);
+    assert_true(all.n_tasks == 2 && all.n_trials == 27 && all.median == 7 && all.most == 10);
+    buf_reset(&b);
+    assert_true(db_stats(&d, &b, &e));
+    if (!strstr(b.p, "\"trials\":7,\"trials_to_95_percent\":4")) fail_msg("%s", b.p);
+    buf_release(&b);
+    db_close(&d);
+    tuned_close(&t);
+}
+
 static u32 n_events;
 static void on_event(void *user, struct str json)
 {
@@ -428,7 +470,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_planted), cmocka_unit_test(test_binaries), cmocka_unit_test(test_deadline),
         cmocka_unit_test(test_samples), cmocka_unit_test(test_stats), cmocka_unit_test(test_loop),
-        cmocka_unit_test(test_timeout), cmocka_unit_test(test_nothing), cmocka_unit_test(test_merge),
+        cmocka_unit_test(test_reach), cmocka_unit_test(test_timeout), cmocka_unit_test(test_nothing), cmocka_unit_test(test_merge),
         cmocka_unit_test(test_broken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -58,7 +58,7 @@ static int run_command(struct cli *c)
 {
     struct quern_opts o = QUERN_OPTS(quern_opts);
     o.on_event = progress_event;
-    o.log_level = opts_flag(c, "quiet", false) ? 0 : opts_flag(c, "verbose", false) ? 3 : 1;
+    o.log_level = opts_flag(c, "quiet", false) ? 0 : opts_flag(c, "verbose", false) ? 3 : 2;
     o.dump = opts_text(c, "dump");
     o.dump_dir = opts_text(c, "dump-dir");
     if (o.dump && !strcmp(o.dump, "list")) return help_stages();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the database knows of a task in one environment: its best verified candidate.
+// What the database knows of a task in one environment: its best verified candidate, and how soon it was found.
 #include "tune/tune.h"
 
 /* The reference candidate's time: median over all the trials it ran beside. 0: it never did. */
@@ -19,6 +19,65 @@ static double row_seconds(const struct trial_row *r, double reference)
 {
     if (reference <= 0) return r->median;
     return r->ratio > 0 ? r->ratio * reference : reference;
+}
+
+/* The reference candidate itself has no ratio. */
+static double ratio_of(const struct trial_row *r)
+{
+    if (r->status != TRIAL_OK || r->n == 0) return 0;
+    return r->ratio > 0 ? r->ratio : 1;
+}
+
+double best_ratio(const struct trial_row *rows, u32 n)
+{
+    double best = 0;
+    for (u32 i = 0; i < n; i++) {
+        double r = ratio_of(&rows[i]);
+        if (r > 0 && (best <= 0 || r < best)) best = r;
+    }
+    return best;
+}
+
+u32 trials_to(const struct trial_row *rows, u32 n, double ratio)
+{
+    u32 tried = 0;
+    for (u32 i = 0; i < n; i++) {
+        double r = ratio_of(&rows[i]);
+        tried += rows[i].status != TRIAL_NEW;
+        if (r > 0 && r <= ratio) return tried;
+    }
+    return 0;
+}
+
+static const double near_best = 0.95;
+
+bool tune_reach(struct db *d, i64 env, i64 task, struct str sizes, struct reach *r, struct err *e)
+{
+    struct arena tmp = {0};
+    struct trial_row *rows = NULL;
+    u32 n = 0;
+    *r = (struct reach){0};
+    bool ok = db_trials(d, env, task, sizes, &tmp, &rows, &n, e);
+    for (u32 i = 0; i < n && ok; i++) r->n_trials += rows[i].status != TRIAL_NEW;
+    if (ok) r->to_near = trials_to(rows, n, best_ratio(rows, n) / near_best);
+    arena_release(&tmp);
+    return ok;
+}
+
+struct reaches reaches_of(const struct reach *r, u32 n)
+{
+    struct arena tmp = {0};
+    struct reaches all = {0};
+    double *to = arena_array(&tmp, double, n + 1);
+    for (u32 i = 0; i < n; i++) {
+        if (r[i].n_trials < 2 || r[i].to_near == 0) continue;
+        to[all.n_tasks++] = r[i].to_near;
+        all.n_trials += r[i].n_trials;
+        if (r[i].to_near > all.most) all.most = r[i].to_near;
+    }
+    all.median = stats_of(to, all.n_tasks).median;
+    arena_release(&tmp);
+    return all;
 }
 
 bool tune_best(struct db *d, i64 env, const struct task *t, const i64 *var, struct task_known *k,

@@ -70,6 +70,49 @@ static void put_envs(struct db *d, struct buf *b)
     buf_char(b, ']');
 }
 
+struct found { struct reach *v; u32 n, cap; };
+
+/* How soon the best was found, for each task of an environment. */
+static bool put_env_reach(struct db *d, i64 env, struct found *all, struct arena *a, struct buf *b,
+                          struct err *e)
+{
+    struct db_todo *todo;
+    u32 n;
+    if (!db_tasks(d, env, a, &todo, &n, e)) return false;
+    for (u32 i = 0; i < n; i++) {
+        struct reach r;
+        char hex[33];
+        if (!tune_reach(d, env, todo[i].task, todo[i].sizes, &r, e)) return false;
+        if (r.n_trials < 2 || !r.to_near) continue;
+        hash_hex(hash_bytes(todo[i].text.p, todo[i].text.n), hex);
+        buf_printf(b, "%s{\"environment\":%lld,\"task\":\"%s\",\"sizes\":", all->n ? "," : "",
+                   (long long)env, hex);
+        buf_json_str(b, todo[i].sizes);
+        buf_printf(b, ",\"trials\":%u,\"trials_to_95_percent\":%u}", r.n_trials, r.to_near);
+        *arr_push(a, all) = r;
+    }
+    return true;
+}
+
+static bool put_reach(struct db *d, struct buf *b, struct err *e)
+{
+    struct arena a = {0};
+    struct found all = {0};
+    sqlite3_stmt *st = NULL;
+    bool ok = sqlite3_prepare_v2(d->sql, "SELECT id FROM env ORDER BY id", -1, &st, NULL) == SQLITE_OK;
+    if (!ok) more_fail(d, e, "read");
+    buf_z(b, ",\"searched\":[");
+    while (ok && sqlite3_step(st) == SQLITE_ROW)
+        ok = put_env_reach(d, sqlite3_column_int64(st, 0), &all, &a, b, e);
+    sqlite3_finalize(st);
+    struct reaches r = reaches_of(all.v, all.n);
+    buf_z(b, "],\"trials_to_95_percent\":{\"median\":");
+    buf_f64(b, r.median);
+    buf_printf(b, ",\"most\":%u}", r.most);
+    arena_release(&a);
+    return ok;
+}
+
 bool db_stats(struct db *d, struct buf *b, struct err *e)
 {
     i64 tasks = count(d, "SELECT count(*) FROM task"),
@@ -83,8 +126,9 @@ bool db_stats(struct db *d, struct buf *b, struct err *e)
         (long long)count(d, "SELECT coalesce(sum(length(code)),0) FROM binary"));
     put_status_counts(d, b);
     put_envs(d, b);
+    bool ok = put_reach(d, b, e);
     buf_char(b, '}');
-    return true;
+    return ok;
 }
 
 static void put_csv(struct buf *b, struct str s)

@@ -54,6 +54,13 @@ struct search {
     struct contest *const *past; u32 n_past; /* contests that others may learn from */
 };
 
+/* contest.c */
+struct shelf { struct db *db; i64 env; const struct caps *caps; struct arena *arena; struct err *e; }; /* where contests come from */
+bool contest_load(struct contest *c, const struct tune_task *task, const struct shelf *s); /* with all that is known */
+/* What may be learnt from: n contests, and all other tasks that the database knows. */
+bool contests_past(struct search *to, struct contest *v, u32 n, const struct shelf *s);
+bool tune_read_todo(struct tune_task *to, const struct db_todo *todo, struct arena *a, struct err *e);
+
 /* pool.c: fills the pool, the same share for each family that can do the task. */
 void contest_fill_pool(struct contest *c, const struct caps *caps, u64 seed, struct arena *a);
 bool contest_has_seen(const struct contest *c, const struct candidate *cand);

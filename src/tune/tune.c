@@ -16,8 +16,7 @@ enum {
     DEFAULT_CANDIDATES = 256,
     MAX_CHECKS = 3,
     FINALISTS = 3,
-    POPULATE_CANDIDATES = 32,
-    MAX_PAST = 256      /* tasks of the database besides those that are tuned */
+    POPULATE_CANDIDATES = 32
 };
 static const double default_run_timeout = 20, final_share = 0.12, settled_spread = 1.03,
                     max_drift = 0.1, max_others = 0.1;
@@ -547,114 +546,6 @@ static bool populate(struct tuner *t)
     return true;
 }
 
-/* set-up */
-
-/* "Conv+Relu 1x32x32x48": operators, and the output at these sizes. */
-static struct str contest_label(struct tuner *t, const struct contest *c)
-{
-    const struct graph *g = &c->t->task->g;
-    const struct shape *s = &graph_value(g, g->output.v[0])->shape;
-    struct buf b = {0};
-    i64 dim[MAX_RANK];
-    for (node_id n = 1; n < g->node.n; n++) {
-        if (b.n) buf_char(&b, '+');
-        buf_str(&b, graph_node(g, n)->op);
-    }
-    if (shape_eval(g->sym, s, c->t->var, dim))
-        for (u32 d = 0; d < s->rank; d++)
-            buf_printf(&b, "%c%lld", d ? 'x' : ' ', (long long)dim[d]);
-    struct str label = str_dup(&t->arena, buf_view(&b));
-    buf_release(&b);
-    return label;
-}
-
-static bool load_contest(struct tuner *t, struct contest *c, const struct tune_task *task)
-{
-    struct trial_row *rows;
-    u32 n;
-    *c = (struct contest){.t = task, .best_at = -1, .best_ratio = 1};
-    map_init(&c->seen, &t->arena);
-    c->label = contest_label(t, c);
-    struct candidate def;
-    c->predicted = gen_default(task->task, &t->caps, task->var, &def)
-                       ? gen_predict(&def, task->task, &t->caps, task->var)
-                       : 1e-6;
-    c->sizes = sizes_text(&t->arena, task->task->g.sym, task->var, task->task);
-    c->db_task = db_task(t->db, task->task, t->e);
-    if (!c->db_task || !db_trials(t->db, t->env, c->db_task, c->sizes, &t->arena, &rows, &n, t->e))
-        return false;
-    for (u32 i = 0; i < n; i++) {
-        struct entrant *x = arr_push(&t->arena, &c->known);
-        *x = (struct entrant){.cand = rows[i].cand,
-                              .trial = rows[i].id,
-                              .status = rows[i].status,
-                              .n = rows[i].n,
-                              .median = rows[i].median,
-                              .ratio = rows[i].ratio};
-        /* killed between its samples and its verdict: verified but unfinished, so it is measured
-         * again */
-        if (x->status != TRIAL_NEW) contest_mark(c, &x->cand), c->n_tried++;
-    }
-    return true;
-}
-
-static bool parse_sizes(struct symtab *st, struct str text, i64 *var)
-{
-    for (u32 v = 0; v < st->var.n; v++) var[v] = INT64_MIN;
-    while (text.n) {
-        struct str item, name, value;
-        str_cut(text, ' ', &item, &text);
-        i64 x;
-        if (!str_cut(item, '=', &name, &value) || !str_to_i64(value, &x)) return false;
-        sym s = sym_var(st, name);
-        var[st->node.v[s].a] = x;
-    }
-    return true;
-}
-
-/* A task and sizes of the database. */
-static bool read_todo(struct tune_task *to, const struct db_todo *todo, struct arena *a,
-                      struct err *e)
-{
-    struct task *t = arena_new(a, struct task);
-    struct symtab *st = arena_new(a, struct symtab);
-    symtab_init(st, a);
-    i64 *var = arena_array(a, i64, GEN_MAX_VARS);
-    *to = (struct tune_task){.task = t, .var = var, .weight = 1};
-    if (!task_parse(t, a, st, todo->text, e)) return false;
-    return (st->var.n <= GEN_MAX_VARS && parse_sizes(st, todo->sizes, var)) ||
-           err_set(e, ERR_INPUT, "malformed sizes '%.*s'", STR_ARG(todo->sizes));
-}
-
-static bool is_contest(const struct tuner *t, const struct db_todo *todo)
-{
-    for (u32 i = 0; i < t->n; i++)
-        if (t->contest[i].db_task == todo->task && str_eq(t->contest[i].sizes, todo->sizes))
-            return true;
-    return false;
-}
-
-/* What may be learnt from: all tasks of this run, and those that the database knows besides. */
-static bool load_past(struct tuner *t)
-{
-    struct db_todo *todo;
-    u32 n;
-    if (!db_tasks(t->db, t->env, &t->arena, &todo, &n, t->e)) return false;
-    struct contest **past = arena_array(&t->arena, struct contest *, t->n + n + 1);
-    t->search.caps = &t->caps;
-    t->search.past = past;
-    for (u32 i = 0; i < t->n; i++) past[t->search.n_past++] = &t->contest[i];
-    for (u32 i = 0; i < n && t->search.n_past < t->n + MAX_PAST; i++) {
-        struct err gone = {0};
-        struct tune_task *task = arena_new(&t->arena, struct tune_task);
-        struct contest *c = arena_new(&t->arena, struct contest);
-        if (is_contest(t, &todo[i]) || !read_todo(task, &todo[i], &t->arena, &gone)) continue;
-        if (!load_contest(t, c, task)) return false;
-        past[t->search.n_past++] = c;
-    }
-    return true;
-}
-
 static bool open_device(struct tuner *t)
 {
     struct buf fp = {0};
@@ -695,6 +586,47 @@ static void report_drift(struct tuner *t)
     buf_release(&b);
 }
 
+static void report_task_reach(const struct tuner *t, const struct contest *c, const struct reach *r)
+{
+    log_printf(t->o->log, 3, "%.*s: 95 %% of the best after %u of %u trials", STR_ARG(c->label),
+               r->to_near, r->n_trials);
+    if (!t->o->event) return;
+    struct buf b = {0};
+    char hex[33];
+    hash_hex(c->t->task->key, hex);
+    buf_printf(&b, "{\"task\":\"%s\",\"sizes\":", hex);
+    buf_json_str(&b, c->sizes);
+    buf_printf(&b, ",\"trials\":%u,\"trials_to_95_percent\":%u}", r->n_trials, r->to_near);
+    t->o->event(t->o->user, buf_view(&b));
+    buf_release(&b);
+}
+
+/* How soon the searches came near the best they found, those of earlier runs included. */
+static bool report_reach(struct tuner *t)
+{
+    struct reach *r = arena_array(&t->arena, struct reach, t->n + 1);
+    for (u32 i = 0; i < t->n; i++) {
+        const struct contest *c = &t->contest[i];
+        if (!tune_reach(t->db, t->env, c->db_task, c->sizes, &r[i], t->e)) return false;
+        if (r[i].to_near && r[i].n_trials > 1) report_task_reach(t, c, &r[i]);
+    }
+    struct reaches all = reaches_of(r, t->n);
+    if (all.n_tasks == 0) return true;
+    log_printf(t->o->log, 2,
+               "95 %% of the best kernel was reached after %g trials, at most %u (median of %u "
+               "tasks, %u trials)",
+               all.median, all.most, all.n_tasks, all.n_trials);
+    if (!t->o->event) return true;
+    struct buf b = {0};
+    buf_printf(&b, "{\"tasks\":%u,\"trials\":%u,\"trials_to_95_percent\":{\"median\":", all.n_tasks,
+               all.n_trials);
+    buf_f64(&b, all.median);
+    buf_printf(&b, ",\"most\":%u}}", all.most);
+    t->o->event(t->o->user, buf_view(&b));
+    buf_release(&b);
+    return true;
+}
+
 static bool nothing_measured(struct tuner *t)
 {
     struct buf b = {0};
@@ -719,10 +651,11 @@ static bool run(struct tuner *t, const struct tune_task *task)
 {
     if (!open_device(t)) return false;
     os_temp_sweep();
+    struct shelf shelf = {t->db, t->env, &t->caps, &t->arena, t->e};
     t->contest = arena_array(&t->arena, struct contest, t->n + 1);
     for (u32 i = 0; i < t->n; i++)
-        if (!load_contest(t, &t->contest[i], &task[i])) return false;
-    if (!load_past(t)) return false;
+        if (!contest_load(&t->contest[i], &task[i], &shelf)) return false;
+    if (!contests_past(&t->search, t->contest, t->n, &shelf)) return false;
     if (!t->o->measure) return populate(t);
     for (u32 i = 0; i < t->n; i++) contest_update_best(&t->contest[i]);
     if (!main_loop(t)) return false;
@@ -730,6 +663,7 @@ static bool run(struct tuner *t, const struct tune_task *task)
         if (t->contest[i].t->weight > 0 && !final_round(t, &t->contest[i])) return false;
     t->r->speedup = speedup(t);
     report_drift(t);
+    if (!report_reach(t)) return false;
     return anything_known(t) || nothing_measured(t);
 }
 
@@ -792,7 +726,7 @@ bool tune_bench(struct db *d, const struct tune_opts *o, struct tune_result *r, 
     for (u32 i = 0; i < n && ok; i++) {
         struct err gone = {0};
         if (!has_work(d, probe.env, &todo[i], o, e)) continue;
-        if (read_todo(&tasks[n_tasks], &todo[i], &a, &gone)) n_tasks++;
+        if (tune_read_todo(&tasks[n_tasks], &todo[i], &a, &gone)) n_tasks++;
         else log_printf(o->log, 1, "a task of the database cannot be read: %s", gone.msg);
     }
     if (ok && n == 0)

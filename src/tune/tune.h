@@ -7,6 +7,7 @@
 //   build.c    texts to binaries, cached by content, several at a time
 //   check.c    random inputs, reference results, tolerances
 //   trial.c    one candidate in a child process
+//   contest.c  tasks with what is known of them
 //   pool.c     the candidates to choose from, a fair share for each family
 //   near.c     what other tasks tell         model.c    predictions corrected by what was measured
 //   search.c   which candidate to try next
@@ -215,6 +216,14 @@ bool tune_run(struct db *d, const struct tune_task *t, u32 n, const struct tune_
 bool tune_bench(struct db *d, const struct tune_opts *o, struct tune_result *r, struct err *e);
 
 /* cost.c: what the database knows of a task. */
+/* How many of the rows, in their order, it took to find one of no more than this ratio to the reference candidate; 0: none is. */
+u32 trials_to(const struct trial_row *rows, u32 n, double ratio);
+double best_ratio(const struct trial_row *rows, u32 n); /* 0: none was verified and timed */
+/* How soon a task's search came near the best it found: within 5 %. */
+struct reach { u32 n_trials, to_near; }; /* 0: nothing was verified and timed */
+bool tune_reach(struct db *d, i64 env, i64 task, struct str sizes, struct reach *r, struct err *e);
+struct reaches { u32 n_tasks, n_trials; double median; u32 most; }; /* of tasks with two trials or more; median, most: of to_near */
+struct reaches reaches_of(const struct reach *r, u32 n);
 struct task_known { bool measured; struct candidate best; double seconds; u32 n_trials; };
 bool tune_best(struct db *d, i64 env, const struct task *t, const i64 *var, struct task_known *k, struct err *e);
 

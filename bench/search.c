@@ -1,0 +1,497 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How soon does the search find fast kernels?
+//
+//   build/bench/search [-d DIR] [-l LAYERS] [-s SEED] [-r RANDOM] [-n TRIALS] [-b SECONDS] [STEP ...] [-- LAYER ...]
+//
+// Draws LAYERS (10) at random from the networks of the zoo and a list of matrix products, or takes those named. Steps, all in this
+// order unless named:
+//
+//   random   RANDOM (2000) legal candidates of each layer, drawn alike from all of them, are measured: DIR/LAYER-random.db
+//   empty    a search of TRIALS (200) that starts from an empty database: DIR/LAYER-empty.db
+//   others   one that starts from a database of what `empty` found for the other layers: DIR/LAYER-others.db
+//   table    how many trials it took to come within 5 % of the best of the random ones
+//   replay   the search simulated among the random candidates, by the times recorded; nothing is measured
+//
+// One thread, by its processor time; few samples. Everything is kept in DIR (build/search) and goes on where it was: a step that is
+// complete takes no time, -b SECONDS bounds each step of each layer, and more may be asked for later. `list` prints all layers.
+#include "pass/pass.h"
+#include "plan/plan.h"
+#include "tune/search.h"
+#include "zoo/zoo.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { NOMINAL_SIZE = 256, MAX_LAYERS = 512, BATCH = 4 };
+static const double enough = 0.95;
+
+struct layer {
+    struct str name;        /* "resnet50.12", "gemm:64,1000,2048" */
+    struct task *task;
+    const i64 *var;
+};
+
+struct bench {
+    struct arena arena;
+    const struct dev_driver *driver;
+    struct dev_opts dev;
+    struct caps caps;
+    struct buf fingerprint, toolchain;
+    struct layer layer[MAX_LAYERS];
+    u32 n;
+    struct layer *drawn[MAX_LAYERS];
+    u32 n_drawn;
+    const char *dir;
+    u32 n_random, n_trials;
+    u64 seed;
+    double seconds;
+};
+
+/* layers */
+
+static bool price(void *user, const struct task *t, const i64 *var, struct task_cost *c)
+{
+    const struct bench *b = user;
+    *c = (struct task_cost){0};
+    c->ok = gen_default(t, &b->caps, var, &c->best);
+    if (c->ok) c->seconds = gen_predict(&c->best, t, &b->caps, var);
+    return c->ok;
+}
+
+static bool is_known(const struct bench *b, const struct task *t)
+{
+    for (u32 i = 0; i < b->n; i++)
+        if (str_eq(b->layer[i].task->text, t->text)) return true;
+    return false;
+}
+
+/* The heavy tasks of the program that looks best. */
+static bool add_network(struct bench *b, const struct zoo *z, struct err *e)
+{
+    struct symtab *st = arena_new(&b->arena, struct symtab);
+    struct graph *g = arena_new(&b->arena, struct graph);
+    struct cover *c = arena_new(&b->arena, struct cover);
+    struct selection s;
+    i64 *var = arena_array(&b->arena, i64, GEN_MAX_VARS);
+    for (u32 i = 0; i < GEN_MAX_VARS; i++) var[i] = NOMINAL_SIZE;
+    symtab_init(st, &b->arena);
+    graph_init(g, &b->arena, st);
+    if (!z->build(g, e) || !op_infer_all(g, e) || !pass_run_all(g, NULL, e) || !cover_build(c, g, &b->arena, NULL, e) ||
+        !plan_select(&s, c, var, price, b, &b->arena, e))
+        return false;
+    for (u32 i = 0, k = 0; i < s.choice.n && b->n < MAX_LAYERS; i++) {
+        struct task *t = c->task.v[c->region.v[s.choice.v[i].region].task];
+        if (!t->anchor || is_known(b, t)) continue;
+        b->layer[b->n++] = (struct layer){.name = str_fmt(&b->arena, "%s.%u", z->name, ++k), .task = t, .var = var};
+    }
+    return true;
+}
+
+static bool add_gemm(struct bench *b, i64 m, i64 n, i64 k, struct err *e)
+{
+    struct symtab *st = arena_new(&b->arena, struct symtab);
+    struct graph *g = arena_new(&b->arena, struct graph);
+    symtab_init(st, &b->arena);
+    graph_init(g, &b->arena, st);
+    value_id in[2] = {graph_add_value(g, S("a")), 0};
+    struct value *x = graph_value(g, in[0]);
+    x->dtype = DT_F32;
+    x->shape = (struct shape){.known = true, .rank = 2, .dim = {sym_const(st, m), sym_const(st, k)}};
+    *arr_push(&b->arena, &g->input) = in[0];
+    in[1] = graph_add_const(g, S("b"), tensor_new(&b->arena, DT_F32, 2, (i64[]){k, n}));
+    value_id y = graph_op(g, "MatMul", S("y"), 2, in);
+    *arr_push(&b->arena, &g->output) = y;
+    if (!op_infer_all(g, e) || !op_expand_all(g, e) || !op_infer_all(g, e)) return false;
+    u32 count = 0;
+    node_id *nodes = arena_array(&b->arena, node_id, g->node.n);
+    for (node_id i = 1; i < g->node.n; i++)
+        if (!graph_node(g, i)->dead) nodes[count++] = i;
+    enum layout *l = arena_array(&b->arena, enum layout, g->value.n);
+    struct layer *to = &b->layer[b->n++];
+    *to = (struct layer){.name = str_fmt(&b->arena, "gemm:%lld,%lld,%lld", (long long)m, (long long)n, (long long)k),
+                         .task = arena_new(&b->arena, struct task), .var = arena_array(&b->arena, i64, 1)};
+    return task_make(to->task, g, &b->arena, nodes, count, g->output.v, g->output.n, l, NULL, e);
+}
+
+static bool add_layers(struct bench *b, struct err *e)
+{
+    static const i64 gemm[][3] = {{512, 512, 512}, {1024, 1024, 1024}, {64, 1000, 2048}, {196, 512, 1024},
+                                  {3136, 64, 576}, {128, 3072, 768}, {1, 4096, 1024}, {333, 777, 555}};
+    for (i64 i = 0; zoo_at(i); i++)
+        if (!add_network(b, zoo_at(i), e)) return err_prefix(e, "%s", zoo_at(i)->name);
+    for (i64 i = 0; i < countof(gemm); i++)
+        if (!add_gemm(b, gemm[i][0], gemm[i][1], gemm[i][2], e)) return false;
+    return true;
+}
+
+static bool draw_layers(struct bench *b, u32 n, struct err *e)
+{
+    struct rng r = rng_seed(b->seed);
+    for (u32 i = 0; i < b->n; i++) b->drawn[i] = &b->layer[i];
+    for (u32 i = 0; i < b->n; i++) {
+        i64 k = rng_range(&r, i, b->n - 1);
+        struct layer *l = b->drawn[i];
+        b->drawn[i] = b->drawn[k], b->drawn[k] = l;
+    }
+    b->n_drawn = n < b->n ? n : b->n;
+    return n > 0 || err_set(e, ERR_USAGE, "no layers");
+}
+
+static bool take_layer(struct bench *b, const char *name, struct err *e)
+{
+    for (u32 i = 0; i < b->n; i++)
+        if (str_is(b->layer[i].name, name)) {
+            b->drawn[b->n_drawn++] = &b->layer[i];
+            return true;
+        }
+    return err_set(e, ERR_USAGE, "no layer '%s'; `search list` prints them", name);
+}
+
+static void list(const struct bench *b)
+{
+    for (u32 i = 0; i < b->n; i++)
+        printf("%-24.*s %8.3f GFLOP\n", STR_ARG(b->layer[i].name), task_flops(b->layer[i].task, b->layer[i].var) / 1e9);
+}
+
+/* databases */
+
+static const char *path_of(struct bench *b, const struct layer *l, const char *what)
+{
+    return str_fmt(&b->arena, "%s/%.*s-%s.db", b->dir, STR_ARG(l->name), what).p;
+}
+
+static bool open_db(struct bench *b, const struct layer *l, const char *what, struct db *d, i64 *env, i64 *task, struct err *e)
+{
+    if (!db_open(d, path_of(b, l, what), e)) return false;
+    *env = db_env(d, buf_view(&b->fingerprint), buf_view(&b->toolchain), e);
+    *task = db_task(d, l->task, e);
+    if (*env && *task) return true;
+    db_close(d);
+    return false;
+}
+
+static struct str sizes_of(struct bench *b, const struct layer *l)
+{
+    return sizes_text(&b->arena, l->task->g.sym, l->var, l->task);
+}
+
+struct rows { struct trial_row *v; u32 n; };
+
+static bool load(struct bench *b, const struct layer *l, const char *what, struct rows *r, struct err *e)
+{
+    struct db d;
+    i64 env, task;
+    *r = (struct rows){0};
+    if (!os_exists(path_of(b, l, what))) return true;
+    if (!open_db(b, l, what, &d, &env, &task, e)) return false;
+    bool ok = db_trials(&d, env, task, sizes_of(b, l), &b->arena, &r->v, &r->n, e);
+    db_close(&d);
+    return ok;
+}
+
+static u32 n_done(const struct rows *r)
+{
+    u32 n = 0;
+    for (u32 i = 0; i < r->n; i++) n += r->v[i].status != TRIAL_NEW;
+    return n;
+}
+
+static void show(void *user, const struct tune_progress *p)
+{
+    fprintf(stderr, "\r%s: %lld done, %lld failed, best %.3f   ", (const char *)user, (long long)p->done, (long long)p->failures, p->best);
+}
+
+static struct tune_opts options(const struct bench *b, const char *what)
+{
+    return (struct tune_opts){.driver = b->driver, .dev = b->dev, .timeout = b->seconds, .min_samples = 3, .max_candidates = b->n_trials,
+                              .measure = true, .seed = b->seed, .progress = isatty(2) ? show : NULL, .user = (void *)(uintptr_t)what};
+}
+
+/* random candidates */
+
+struct lot { struct hash at; struct candidate c; };
+struct lots { struct arena arena; struct { struct lot *v; u32 n, cap; } all; };
+
+static bool draw_one(void *user, const struct candidate *c)
+{
+    struct lots *l = user;
+    struct buf b = {0};
+    candidate_print(&b, c);
+    *arr_push(&l->arena, &l->all) = (struct lot){hash_bytes(b.p, b.n), *c};
+    buf_release(&b);
+    return true;
+}
+
+static int by_lot(const void *a, const void *b)
+{
+    const struct lot *x = a, *y = b;
+    return (x->at.lo > y->at.lo) - (x->at.lo < y->at.lo);
+}
+
+/* In the order of their hashes: a larger number has the smaller one's in front. */
+static bool add_random(struct bench *b, const struct layer *l, struct db *d, i64 env, i64 task, struct err *e)
+{
+    struct lots lots = {0};
+    struct buf text = {0};
+    bool ok = true;
+    gen_each(l->task, &b->caps, draw_one, &lots);
+    qsort(lots.all.v, lots.all.n, sizeof *lots.all.v, by_lot);
+    for (u32 i = 0; i < b->n_random && i < lots.all.n && ok; i++) {
+        buf_reset(&text);
+        candidate_print(&text, &lots.all.v[i].c);
+        ok = db_trial(d, env, task, sizes_of(b, l), buf_view(&text), e) != 0;
+    }
+    buf_release(&text);
+    arena_release(&lots.arena);
+    return ok;
+}
+
+static bool measure_random(struct bench *b, struct layer *l, struct err *e)
+{
+    struct db d;
+    i64 env, task;
+    struct rows r;
+    struct tune_result result;
+    struct tune_opts o = options(b, "random");
+    if (!load(b, l, "random", &r, e) || n_done(&r) >= b->n_random) return !e->code;
+    if (!open_db(b, l, "random", &d, &env, &task, e)) return false;
+    bool ok = add_random(b, l, &d, env, task, e) && tune_bench(&d, &o, &result, e);
+    db_close(&d);
+    return ok;
+}
+
+/* searches */
+
+static bool search_in(struct bench *b, struct layer *l, const char *what, struct err *e)
+{
+    struct db d;
+    i64 env, task;
+    struct tune_result result;
+    struct tune_task t = {.task = l->task, .var = l->var, .weight = 1};
+    struct tune_opts o = options(b, what);
+    o.add_candidates = true;
+    if (!open_db(b, l, what, &d, &env, &task, e)) return false;
+    bool ok = tune_run(&d, &t, 1, &o, &result, e);
+    db_close(&d);
+    return ok;
+}
+
+static bool search_empty(struct bench *b, struct layer *l, struct err *e)
+{
+    struct rows r;
+    if (!load(b, l, "empty", &r, e) || n_done(&r) >= b->n_trials) return !e->code;
+    return search_in(b, l, "empty", e);
+}
+
+static bool search_others(struct bench *b, struct layer *l, struct err *e)
+{
+    struct rows r;
+    struct db d;
+    i64 env, task, n;
+    if (!load(b, l, "others", &r, e) || n_done(&r) >= b->n_trials) return !e->code;
+    if (!open_db(b, l, "others", &d, &env, &task, e)) return false;
+    bool ok = true;
+    for (u32 i = 0; i < b->n_drawn && ok; i++)
+        if (b->drawn[i] != l && os_exists(path_of(b, b->drawn[i], "empty"))) ok = db_merge(&d, path_of(b, b->drawn[i], "empty"), &n, e);
+    db_close(&d);
+    return ok && search_in(b, l, "others", e);
+}
+
+/* what came out */
+
+static void print_reach(const struct rows *r, double target, u32 *n_reached)
+{
+    u32 at = trials_to(r->v, r->n, target / enough);
+    double best = best_ratio(r->v, r->n);
+    *n_reached += at > 0;
+    if (r->n == 0) printf("      -       -      -");
+    else if (at) printf(" %6u", at);
+    else printf("  never");
+    if (r->n) printf(" %7.3f %6u", target / best, n_done(r));
+}
+
+static bool print_table(struct bench *b, struct err *e)
+{
+    u32 reached[2] = {0}, n = 0;
+    printf("%-22s %7s %8s |%7s %7s %6s |%7s %7s %6s\n", "layer", "random", "speed-up", "empty", "best", "trials", "others", "best", "trials");
+    for (u32 i = 0; i < b->n_drawn; i++) {
+        struct rows random, empty, others;
+        if (!load(b, b->drawn[i], "random", &random, e) || !load(b, b->drawn[i], "empty", &empty, e) ||
+            !load(b, b->drawn[i], "others", &others, e))
+            return false;
+        double target = best_ratio(random.v, random.n);
+        if (target <= 0) continue;
+        n++;
+        printf("%-22.*s %7u %8.3f |", STR_ARG(b->drawn[i]->name), n_done(&random), 1 / target);
+        print_reach(&empty, target, &reached[0]);
+        printf(" |");
+        print_reach(&others, target, &reached[1]);
+        printf("\n");
+    }
+    printf("%.0f %% of the best random candidate reached: %u of %u from an empty database, %u of %u from one of other layers\n", 100 * enough,
+           reached[0], n, reached[1], n);
+    printf("empty, others: trials needed; best: random best over the search's best; speed-up: over the default schedule\n");
+    return true;
+}
+
+/* replay */
+
+struct tape { struct contest c; struct tune_task t; struct rows rows; struct map at; };
+
+static bool load_tape(struct bench *b, struct layer *l, struct tape *p, struct err *e)
+{
+    *p = (struct tape){.t = {.task = l->task, .var = l->var, .weight = 1}};
+    map_init(&p->at, &b->arena);
+    if (!load(b, l, "random", &p->rows, e)) return false;
+    for (u32 i = 0; i < p->rows.n; i++) /* the reference has no ratio: it would be known from the start */
+        if (p->rows.v[i].ratio > 0 || p->rows.v[i].status > TRIAL_SLOW) map_put(&p->at, p->rows.v[i].text, i);
+    return true;
+}
+
+static void rewind_tape(struct bench *b, struct tape *p)
+{
+    p->c = (struct contest){.t = &p->t, .best_at = -1, .best_ratio = 1, .base_time.median = 1, .only = &p->at};
+    map_init(&p->c.seen, &b->arena);
+    for (u32 i = 0; i < p->at.n; i++) {
+        const struct trial_row *r = &p->rows.v[p->at.v[i].val];
+        *arr_push(&b->arena, &p->c.pool) = (struct entrant){.cand = r->cand};
+    }
+}
+
+static void tell(struct bench *b, struct tape *p, const struct trial_row *r)
+{
+    *arr_push(&b->arena, &p->c.known) =
+        (struct entrant){.cand = r->cand, .status = r->status, .n = r->n, .median = r->ratio, .ratio = r->ratio};
+    p->c.n_tried++;
+    contest_update_best(&p->c);
+}
+
+static const struct trial_row *row_of(const struct tape *p, const struct candidate *c)
+{
+    struct buf text = {0};
+    candidate_print(&text, c);
+    const struct trial_row *r = &p->rows.v[*map_get(&p->at, buf_view(&text))];
+    buf_release(&text);
+    return r;
+}
+
+/* Trials until one came close enough to the best on the tape; 0: never. */
+static u32 play(struct bench *b, struct tape *p, struct search *s)
+{
+    double target = INFINITY;
+    struct candidate c[BATCH];
+    for (u32 i = 0; i < p->at.n; i++) {
+        const struct trial_row *r = &p->rows.v[p->at.v[i].val];
+        if (r->status == TRIAL_OK && r->ratio > 0) target = fmin(target, r->ratio / enough);
+    }
+    rewind_tape(b, p);
+    while (p->c.n_tried < b->n_trials) {
+        u32 n = contest_propose(&p->c, s, c, BATCH);
+        for (u32 i = 0; i < n; i++) {
+            tell(b, p, row_of(p, &c[i]));
+            if (p->c.best_at >= 0 && p->c.best <= target) return p->c.n_tried;
+        }
+        if (n == 0) break;
+    }
+    return 0;
+}
+
+static bool replay(struct bench *b, struct err *e)
+{
+    struct tape *p = arena_array(&b->arena, struct tape, b->n_drawn + 1);
+    struct contest **past = arena_array(&b->arena, struct contest *, b->n_drawn + 1);
+    for (u32 i = 0; i < b->n_drawn; i++) {
+        if (!load_tape(b, b->drawn[i], &p[i], e)) return false;
+        past[i] = &p[i].c;
+    }
+    printf("%-22s %7s %7s %7s\n", "layer", "random", "empty", "others");
+    for (u32 i = 0; i < b->n_drawn; i++) {
+        if (p[i].at.n == 0) continue;
+        struct search s = {.caps = &b->caps, .rng = rng_seed(b->seed)};
+        u32 alone = play(b, &p[i], &s);
+        for (u32 k = 0; k < b->n_drawn; k++) {
+            rewind_tape(b, &p[k]);
+            for (u32 x = 0; x < p[k].at.n && x < b->n_trials; x++) tell(b, &p[k], &p[k].rows.v[p[k].at.v[x].val]);
+        }
+        s = (struct search){.caps = &b->caps, .rng = rng_seed(b->seed), .past = past, .n_past = b->n_drawn};
+        printf("%-22.*s %7u %7u %7u\n", STR_ARG(b->drawn[i]->name), p[i].at.n, alone, play(b, &p[i], &s));
+    }
+    return true;
+}
+
+/* steps */
+
+typedef bool each_fn(struct bench *b, struct layer *l, struct err *e);
+
+static const struct { const char *name; each_fn *each; bool (*all)(struct bench *b, struct err *e); bool unasked; } steps[] = {
+    {"random", measure_random, NULL, true}, {"empty", search_empty, NULL, true}, {"others", search_others, NULL, true},
+    {"table", NULL, print_table, true},     {"replay", NULL, replay, false},
+};
+
+static bool run_step(struct bench *b, i64 k, struct err *e)
+{
+    bool ok = true;
+    for (u32 i = 0; steps[k].each && i < b->n_drawn && ok; i++) {
+        double start = os_now();
+        ok = steps[k].each(b, b->drawn[i], e) || err_prefix(e, "%.*s", STR_ARG(b->drawn[i]->name));
+        fprintf(stderr, "%s%-7s %-22.*s %8.1f s\n", isatty(2) ? "\r" : "", steps[k].name, STR_ARG(b->drawn[i]->name), os_now() - start);
+    }
+    return ok && (!steps[k].all || steps[k].all(b, e));
+}
+
+static bool run(struct bench *b, char **name, u32 n_names, bool by_name, struct err *e)
+{
+    bool ok = true;
+    for (u32 i = 0; i < n_names && ok; i++) {
+        i64 k = 0;
+        while (k < countof(steps) && strcmp(name[i], steps[k].name) != 0) k++;
+        ok = k < countof(steps) ? run_step(b, k, e) : err_set(e, ERR_USAGE, "no step '%s'", name[i]);
+    }
+    for (i64 k = 0; k < countof(steps) && ok && !by_name; k++)
+        if (steps[k].unasked) ok = run_step(b, k, e);
+    return ok;
+}
+
+static bool open_bench(struct bench *b, struct err *e)
+{
+    const char *device = "cpu";
+    return os_mkdirs(b->dir, e) && dev_select(device, &b->driver, &b->dev, e) &&
+           dev_ask(b->driver, &b->dev, &b->caps, &b->fingerprint, e) &&
+           lang_find(str_of(b->driver->lang))->toolchain(&b->toolchain, e) && add_layers(b, e);
+}
+
+int main(int argc, char **argv)
+{
+    struct err e = {0};
+    struct bench *b = mem_alloc(sizeof *b);
+    u32 n_layers = 10, n_steps = 0;
+    int c;
+    *b = (struct bench){.dev.n_threads = 1, .dir = "build/search", .n_random = 2000, .n_trials = 200, .seed = 1};
+    while ((c = getopt(argc, argv, "+d:l:s:r:n:b:")) != -1) {
+        if (c == '?') return 2;
+        if (c == 'd') b->dir = optarg;
+        if (c == 'l') n_layers = (u32)atoi(optarg);
+        if (c == 's') b->seed = (u64)atoll(optarg);
+        if (c == 'r') b->n_random = (u32)atoi(optarg);
+        if (c == 'n') b->n_trials = (u32)atoi(optarg);
+        if (c == 'b') b->seconds = atof(optarg);
+    }
+    while (optind + (int)n_steps < argc && strcmp(argv[optind + (int)n_steps], "--") != 0) n_steps++;
+    int first = optind + (int)n_steps + 1;
+    bool ok = open_bench(b, &e);
+    if (ok && n_steps == 1 && !strcmp(argv[optind], "list")) list(b), n_layers = 0;
+    else {
+        ok = ok && (first < argc || draw_layers(b, n_layers, &e));
+        for (int i = first; i < argc && ok; i++) ok = take_layer(b, argv[i], &e);
+        ok = ok && run(b, argv + optind, n_steps, n_steps > 0, &e);
+    }
+    if (!ok) fprintf(stderr, "search: %s\n", e.msg);
+    buf_release(&b->fingerprint), buf_release(&b->toolchain);
+    arena_release(&b->arena);
+    mem_free(b);
+    return !ok;
+}
