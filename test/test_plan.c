@@ -25,6 +25,9 @@ struct world {             /* where programs run */
     struct caps caps;
     const struct lang *lang;
     u64 seed;              /* of random costs; 0: predicted */
+    bool joins;            /* networks with many concatenations */
+    struct cover_opts cut;
+    u32 n_joins;           /* concatenations made in memory so far */
 };
 
 struct made {              /* a network with its program */
@@ -93,7 +96,7 @@ static bool make_plan(struct made *m, struct world *w, const i64 *var)
 {
     struct arena *a = &m->net.arena;
     struct plan_env env = {.lang = w->lang, .caps = &w->caps, .device = w->driver->name, .model = S("random"), .build = build, .user = w};
-    return cover_build(&m->cover, &m->lowered, a, &(struct cover_opts){0}, &m->net.e) &&
+    return cover_build(&m->cover, &m->lowered, a, &w->cut, &m->net.e) &&
            plan_select(&m->sel, &m->cover, var, any_cost, w, a, &m->net.e) &&
            plan_make(&m->plan, &m->cover, &m->sel, var, &env, a, &m->net.e);
 }
@@ -164,18 +167,24 @@ static bool run_once(struct made *m, struct rt_program *p, const i64 *var, u64 s
 
 /* cover: every form needed is delivered */
 
-static bool cover_delivers(const struct cover *c, value_id v)
+static bool cover_delivers(const struct cover *c, struct form f)
 {
     for (u32 r = 0; r < c->region.n; r++)
         for (u32 i = 0; i < c->region.v[r].n_out; i++)
-            if (c->region.v[r].out[i].v == v && c->region.v[r].n_nodes) return true;
+            if (form_equal(c->region.v[r].out[i], f)) return true;
     return false;
 }
 
 static bool is_given(const struct cover *c, struct form f)
 {
     const struct value *x = graph_value(c->g, f.v);
-    return x->is_const || (x->producer == 0 && f.layout == LAYOUT_ROWS);
+    return x->is_const || (x->producer == 0 && f.layout == LAYOUT_ROWS && !f.join);
+}
+
+static double region_cost(const struct made *m, const struct region *x)
+{
+    const struct task_cost *c = x->task == NO_TASK ? NULL : &m->sel.cost[x->task];
+    return !c ? 0 : c->ok ? c->seconds : INFINITY;
 }
 
 static void check_cover(const struct made *m)
@@ -186,12 +195,17 @@ static void check_cover(const struct made *m)
         for (u32 i = 0; i < x->n_in; i++) {
             if (is_given(c, x->in[i])) continue;
             node_id p = graph_value(c->g, x->in[i].v)->producer;
-            assert_true(p == 0 || cover_delivers(c, x->in[i].v));
+            if (!cover_delivers(c, x->in[i]))
+                fail_msg("nothing delivers '%.*s' %s, join %u", STR_ARG(graph_value(c->g, x->in[i].v)->name),
+                         layout_name(x->in[i].layout), x->in[i].join);
             assert_true(x->n_nodes == 0 || p < x->nodes[x->n_nodes - 1]); /* nothing needs what comes later */
         }
         for (u32 i = 1; i < x->n_nodes; i++) assert_true(x->nodes[i - 1] < x->nodes[i]);
     }
-    for (u32 k = 0; k < c->g->output.n; k++) assert_true(cover_delivers(c, c->g->output.v[k]));
+    for (u32 k = 0; k < c->g->output.n; k++) {
+        struct form f = {c->g->output.v[k], LAYOUT_ROWS, 0};
+        assert_true(is_given(c, f) || cover_delivers(c, f));
+    }
 }
 
 /* The program in order: what a region needs was delivered before, in that layout. */
@@ -201,12 +215,12 @@ static void check_order(const struct made *m)
     double sum = 0;
     for (u32 i = 0; i < m->sel.choice.n; i++) {
         const struct region *x = &c->region.v[m->sel.choice.v[i].region];
-        sum += m->sel.cost[x->task].seconds;
+        sum += region_cost(m, x);
         for (u32 k = 0; k < x->n_in; k++) {
             bool found = is_given(c, x->in[k]);
             for (u32 j = 0; j < i && !found; j++) {
                 const struct region *y = &c->region.v[m->sel.choice.v[j].region];
-                for (u32 o = 0; o < y->n_out; o++) found |= y->out[o].v == x->in[k].v && y->out[o].layout == x->in[k].layout;
+                for (u32 o = 0; o < y->n_out; o++) found |= form_equal(y->out[o], x->in[k]);
             }
             assert_true(found);
         }
@@ -214,44 +228,69 @@ static void check_order(const struct made *m)
     assert_true(fabs(sum - m->sel.seconds) <= 1e-9 * fabs(sum));
 }
 
+/* Concatenations that the program makes in memory. With only_joins: all that could be. */
+static u32 count_joins(const struct made *m)
+{
+    u32 n = 0;
+    for (u32 i = 0; i < m->sel.choice.n; i++) {
+        const struct region *x = &m->cover.region.v[m->sel.choice.v[i].region];
+        n += x->task == NO_TASK;
+    }
+    return n;
+}
+
 static u64 env_number(const char *name, u64 otherwise) { return getenv(name) ? strtoull(getenv(name), NULL, 10) : otherwise; }
 
 static void try_net(struct world *w, u64 seed, u32 *n_done)
 {
     static const i64 sizes[][2] = {{6, 5}, {2, 19}, {3, 3}, {7, 6}};
+    static const i64 extreme[][2] = {{1, 1}, {17, 31}};
     struct made m = {0};
-    net_open(&m.net, seed);
+    net_open_as(&m.net, seed, w->joins);
     if (getenv("VERBOSE")) fprintf(stderr, "seed %llu, %.3f s\n", (unsigned long long)seed, os_now());
     w->seed = seed % 2 ? seed * 7919 + 1 : 0;
     if (getenv("TEST_SEED")) show(&m);
     if (!lower(&m) || !make_plan(&m, w, sizes[seed % 4])) {
         show(&m);
+        if (m.cover.g) check_cover(&m);
         fail_msg("seed %llu: %s", (unsigned long long)seed, m.net.e.msg);
     }
     if (getenv("TEST_SEED")) show(&m);
     check_cover(&m);
     check_order(&m);
+    w->n_joins += count_joins(&m);
     struct rt_program *p = rt_load(&m.plan, w->dev, &m.net.e);
     if (!p) fail_msg("seed %llu: %s", (unsigned long long)seed, m.net.e.msg);
     for (u32 i = 0; i < 3; i++) *n_done += run_once(&m, p, sizes[(seed + i) % 4], seed);
+    for (u32 i = 0; i < 2 && w->joins; i++) *n_done += run_once(&m, p, extreme[i], seed);
     rt_unload(p);
     net_close(&m.net);
 }
 
-static void try_many(const char *device, u64 n)
+/* Networks as they come, or with many concatenations, all in memory or as the costs say. */
+enum how { ANY_NET, SOME_JOINS, ONLY_JOINS };
+
+static void try_many(const char *device, u64 n, enum how how)
 {
     struct world w;
     u32 done = 0;
     if (getenv("TEST_DEVICE") && strcmp(getenv("TEST_DEVICE"), device)) return;
     u64 first = env_number("TEST_SEED", 0), end = getenv("TEST_SEED") ? first + 1 : env_number("TEST_SEEDS", n);
     world_open(&w, device, 2);
+    w.joins = how != ANY_NET, w.cut.only_joins = how == ONLY_JOINS;
     for (u64 s = first; s < end; s++) try_net(&w, s, &done);
     world_close(&w);
-    assert_true(getenv("TEST_SEED") || done > end - first);
+    assert_true(getenv("TEST_SEED") || (done > end - first && (how != ONLY_JOINS || w.n_joins > end - first)));
+    if (getenv("VERBOSE")) fprintf(stderr, "%s: %u runs, %u concatenations in memory\n", device, done, w.n_joins);
 }
 
-static void test_interp(void **state) { try_many("interp", 300); }
-static void test_cpu(void **state) { try_many("cpu", 6); }
+static void test_interp(void **state) { try_many("interp", 300, ANY_NET); }
+static void test_cpu(void **state) { try_many("cpu", 6, ANY_NET); }
+static void test_interp_joins(void **state) {
+    try_many("interp", 60, SOME_JOINS);
+    try_many("interp", 150, ONLY_JOINS);
+}
+static void test_cpu_joins(void **state) { try_many("cpu", 6, ONLY_JOINS); }
 
 static void test_vulkan(void **state)
 {
@@ -260,7 +299,8 @@ static void test_vulkan(void **state)
         print_message("no Vulkan device is present\n");
         skip();
     }
-    try_many("vulkan", 5);
+    try_many("vulkan", 5, ANY_NET);
+    try_many("vulkan", 5, ONLY_JOINS);
 }
 
 /* The cheapest of all combinations of regions in which everything needed is delivered, each value by one region (conversions
@@ -275,12 +315,12 @@ static double cheapest(const struct made *m)
         for (u32 r = 0; r < c->region.n && ok; r++) {
             const struct region *x = &c->region.v[r];
             if (!(mask >> r & 1)) continue;
-            sum += m->sel.cost[x->task].ok ? m->sel.cost[x->task].seconds : INFINITY;
+            sum += region_cost(m, x);
             for (u32 i = 0; i < x->n_in && ok; i++) {
                 bool found = is_given(c, x->in[i]);
                 for (u32 q = 0; q < c->region.n && !found; q++)
                     for (u32 o = 0; (mask >> q & 1) && o < c->region.v[q].n_out; o++)
-                        found |= c->region.v[q].out[o].v == x->in[i].v && c->region.v[q].out[o].layout == x->in[i].layout;
+                        found |= form_equal(c->region.v[q].out[o], x->in[i]);
                 ok = found;
             }
             for (u32 q = 0; q < r && ok; q++) /* one region per value */
@@ -291,7 +331,7 @@ static double cheapest(const struct made *m)
             bool found = false;
             for (u32 q = 0; q < c->region.n && !found; q++)
                 for (u32 o = 0; (mask >> q & 1) && o < c->region.v[q].n_out; o++)
-                    found |= c->region.v[q].out[o].v == c->g->output.v[k] && c->region.v[q].out[o].layout == LAYOUT_ROWS;
+                    found |= form_equal(c->region.v[q].out[o], (struct form){c->g->output.v[k], LAYOUT_ROWS, 0});
             ok = found;
         }
         if (ok && sum < best) best = sum;
@@ -330,7 +370,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exact),
         cmocka_unit_test(test_interp),
+        cmocka_unit_test(test_interp_joins),
         cmocka_unit_test(test_cpu),
+        cmocka_unit_test(test_cpu_joins),
         cmocka_unit_test(test_vulkan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -105,9 +105,16 @@ static bool read_plan(struct plan *p, struct arena *a, struct os_file *f, const 
 
 /* the selector's reasons */
 
+/* A concatenation in memory: no dispatch. */
+static bool is_joined(const json_t *r) { return json_is_true(json_object_get(r, "joined")); }
+
 static void put_ms(struct buf *b, const json_t *r)
 {
     const json_t *s = json_object_get(r, "seconds");
+    if (is_joined(r)) {
+        buf_z(b, "in memory, nothing to do");
+        return;
+    }
     if (!json_is_number(s)) {
         buf_z(b, "no kernel can do it");
         return;
@@ -124,7 +131,7 @@ static void put_region(struct buf *b, const json_t *r)
 {
     const json_t *nodes = json_object_get(r, "nodes"), *ops = json_object_get(r, "ops"),
                  *in = json_object_get(r, "in");
-    if (json_array_size(nodes) == 0) buf_z(b, "layout conversion");
+    if (json_array_size(nodes) == 0) buf_z(b, "copy");
     for (size_t i = 0; i < json_array_size(nodes); i++) {
         const char *name = json_string_value(json_array_get(nodes, i)),
                    *op = json_string_value(json_array_get(ops, i));
@@ -163,10 +170,12 @@ static void put_explain(struct buf *b, const json_t *j)
     json_object_foreach((json_t *)(uintptr_t)sizes, name, v)
         buf_printf(b, ", %s=%lld", name, (long long)json_integer_value(v));
     buf_char(b, '\n');
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *d = json_array_get(list, i), *rivals = json_object_get(d, "rivals");
-        buf_printf(b, "%3zu ", i);
-        put_region(b, json_object_get(d, "chosen"));
+    for (size_t i = 0, n = 0; i < json_array_size(list); i++) {
+        const json_t *d = json_array_get(list, i), *rivals = json_object_get(d, "rivals"),
+                     *chosen = json_object_get(d, "chosen");
+        if (is_joined(chosen)) buf_z(b, "  - ");
+        else buf_printf(b, "%3zu ", n++);
+        put_region(b, chosen);
         for (size_t k = 0; k < json_array_size(rivals); k++) {
             buf_z(b, "      not ");
             put_region(b, json_array_get(rivals, k));

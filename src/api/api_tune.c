@@ -142,7 +142,10 @@ static u32 worth_measuring(quern_model *m, struct api_costs *costs, struct cover
     for (u32 i = 0; i < c->task.n; i++)
         p.cost[i].ok = api_cost(costs, c->task.v[i], m->var, &p.cost[i]);
     bool ok = plan_select(&s, c, m->var, listed_price, &p, &a, e);
-    for (u32 i = 0; i < s.choice.n && ok; i++) uses[c->region.v[s.choice.v[i].region].task]++;
+    for (u32 i = 0; i < s.choice.n && ok; i++) {
+        u32 task = c->region.v[s.choice.v[i].region].task;
+        if (task != NO_TASK) uses[task]++;
+    }
     for (u32 i = 0; i < c->task.n && ok; i++) {
         if (!uses[i] && !(regret(&p, i, m->var, s.seconds) < 0.5 * p.cost[i].seconds)) continue;
         tasks[n++] = (struct tune_task){.task = c->task.v[i], .var = m->var, .weight = uses[i]};

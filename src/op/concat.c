@@ -21,7 +21,7 @@ static i64 map(const void *par, const i64 *out, i64 *in)
     return k;
 }
 
-static bool join(struct graph *g, node_id n, u32 k, u32 axis, struct shape *to)
+static bool add_size(struct graph *g, node_id n, u32 k, u32 axis, struct shape *to)
 {
     const struct shape *s = &graph_value(g, graph_node(g, n)->in.v[k])->shape;
     if (s->rank != to->rank) return false;
@@ -60,7 +60,7 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     for (u32 k = 1; k < nd->in.n; k++) {
         if (graph_value(g, nd->in.v[k])->dtype != first->dtype)
             return op_invalid(e, g, n, "input %u has another type than input 0", k);
-        if (!join(g, n, k, axis, &to))
+        if (!add_size(g, n, k, axis, &to))
             return op_invalid(e, g, n, "sizes of input %u do not fit those of input 0", k);
     }
     op_set_out(g, n, 0, first->dtype, &to);
@@ -166,6 +166,11 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
     return v ? v : emit_zero(m, graph_value(m->g, n->out.v[0])->dtype);
 }
 
+static bool join(const struct graph *g, const struct node *n, u32 *axis)
+{
+    return op_axis(attr_int(n, "axis", 1), graph_value(g, n->out.v[0])->shape.rank, axis);
+}
+
 static void random_concat(const struct op *self, struct graph *g, struct rng *r)
 {
     u32 rank = (u32)rng_range(r, 1, 4), axis = (u32)rng_range(r, 0, rank - 1),
@@ -191,6 +196,7 @@ static const struct op ops[] = {
      .infer = infer,
      .eval = eval,
      .lower = lower,
+     .join = join,
      .random = random_concat},
 };
 

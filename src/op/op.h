@@ -98,6 +98,8 @@ struct op {
        computed element by element (scatter, top-k, cumulative sum). Inputs through emit_value. */
     void (*whole)(struct emit *m, const struct node *n);
     bool (*reduce)(const struct graph *g, const struct node *n, struct op_reduce *r);
+    /* Output 0 is the inputs behind each other along one axis, nothing else. */
+    bool (*join)(const struct graph *g, const struct node *n, u32 *axis);
     /* OP_WINDOW: output 0 as a reduction over windows */
     void (*pool)(const struct graph *g, const struct node *n, struct op_pool *p);
     /* Multiply-adds count two. NULL: one per output element for pointwise, none for views. */

@@ -19,8 +19,9 @@ struct maker {
         struct str *v;
         u32 n, cap;
     } text;            /* per bin */
+    bool *is_joined;   /* per join: the concatenation is made by it */
     struct map consts; /* "value id/pack" -> buf */
-    struct map forms;  /* "value id.layout" -> buf */
+    struct map forms;  /* "value id.layout" -> buf; "join" -> its buf */
     struct err *e;
 };
 
@@ -64,20 +65,59 @@ static void plan_add_io(struct maker *m, value_id v, u32 k, enum plan_buf_kind k
 
 /* buffers */
 
+static struct plan_buf new_temp(struct maker *m, value_id v, enum layout l)
+{
+    const struct value *x = graph_value(m->c->g, v);
+    struct plan *p = m->p;
+    sym count = to_plan(m, layout_count(m->c->g->sym, &x->shape, l));
+    struct plan_buf b = {.kind = PB_TEMP, .name = str_dup(m->a, x->name), .first = UINT32_MAX};
+    b.size = sym_mul(&p->sym, count, sym_const(&p->sym, dtype_size(x->dtype)));
+    return b;
+}
+
 static u32 form_buf(struct maker *m, value_id v, enum layout l)
 {
     char room[64];
     struct str key = fmt_key(room, sizeof room, "%u.%d", v, (int)l);
     u64 *known = map_get(&m->forms, key);
     if (known) return (u32)*known;
-    const struct value *x = graph_value(m->c->g, v);
     struct plan *p = m->p;
-    sym count = to_plan(m, layout_count(m->c->g->sym, &x->shape, l));
-    struct plan_buf *b = arr_push(m->a, &p->buf);
-    *b = (struct plan_buf){.kind = PB_TEMP, .name = str_dup(m->a, x->name), .first = UINT32_MAX};
-    b->size = sym_mul(&p->sym, count, sym_const(&p->sym, dtype_size(x->dtype)));
+    struct plan_buf b = new_temp(m, v, l);
+    *(arr_push(m->a, &p->buf)) = b;
     map_put(&m->forms, key, p->buf.n - 1);
     return p->buf.n - 1;
+}
+
+/* The buffer that the parts of a join lie in. It is the concatenation's where that is made by the
+ * join; a program that only uses some of the parts there has it besides. */
+static u32 join_buf(struct maker *m, u32 join)
+{
+    const struct join *x = &m->c->join.v[join];
+    struct plan *p = m->p;
+    char room[64];
+    struct str key = fmt_key(room, sizeof room, "%u", join);
+    u64 *known = map_get(&m->forms, key);
+    if (known) return (u32)*known;
+    u32 buf = p->buf.n;
+    if (m->is_joined[join]) {
+        buf = form_buf(m, x->v, x->layout);
+    } else {
+        struct plan_buf b = new_temp(m, x->v, x->layout);
+        *(arr_push(m->a, &p->buf)) = b;
+    }
+    map_put(&m->forms, key, buf);
+    return buf;
+}
+
+/* Where a value of the region's task lies. */
+static u32 arg_buf(struct maker *m, const struct region *r, const struct kernel_arg *a)
+{
+    const struct value *x = graph_value(&m->c->task.v[r->task]->g, a->v);
+    value_id v = r->map_back[a->v];
+    const struct form *f = a->is_out ? r->out : r->in;
+    if (!x->part.whole) return form_buf(m, v, x->layout);
+    while (f->v != v) f++;
+    return join_buf(m, f->join - 1);
 }
 
 static bool const_buf(struct maker *m, value_id v, const struct pack *pk, u32 *out)
@@ -119,7 +159,7 @@ static bool dispatch_buffers(struct maker *m, struct plan_dispatch *d, const str
         if (x->is_const) {
             if (!const_buf(m, v, k->arg[i].pack, &d->buf[i])) return false;
         } else {
-            d->buf[i] = form_buf(m, v, x->layout);
+            d->buf[i] = arg_buf(m, r, &k->arg[i]);
         }
     }
     for (u32 i = 0; i < k->n_temp; i++) {
@@ -137,6 +177,14 @@ static bool dispatch_buffers(struct maker *m, struct plan_dispatch *d, const str
     return true;
 }
 
+/* "name:rows->clast", "name:clast->joined" */
+static void put_copy(struct buf *b, const struct cover *c, const struct region *r)
+{
+    buf_printf(b, "%.*s:%s->%s", STR_ARG(graph_value(c->g, r->in[0].v)->name),
+               layout_name(r->in[0].layout),
+               r->out[0].join ? "joined" : layout_name(r->out[0].layout));
+}
+
 static struct str region_label(const struct cover *c, const struct region *r, struct arena *a)
 {
     struct buf b = {0};
@@ -147,8 +195,7 @@ static struct str region_label(const struct cover *c, const struct region *r, st
         buf_str(&b, name);
     }
     if (r->n_nodes == 0)
-        buf_printf(&b, "%.*s:%s->%s", STR_ARG(graph_value(c->g, r->in[0].v)->name),
-                   layout_name(r->in[0].layout), layout_name(r->out[0].layout));
+        put_copy(&b, c, r);
     struct str s = str_dup(a, buf_view(&b));
     buf_release(&b);
     return s;
@@ -259,6 +306,15 @@ static void plan_vars(struct maker *m, const i64 *var)
     }
 }
 
+static void note_joins(struct maker *m, const struct selection *s)
+{
+    m->is_joined = arena_array(&m->scratch, bool, m->c->join.n + 1);
+    for (u32 i = 0; i < s->choice.n; i++) {
+        const struct region *r = &m->c->region.v[s->choice.v[i].region];
+        if (r->task == NO_TASK && !r->out[0].join) m->is_joined[r->in[0].join - 1] = true;
+    }
+}
+
 static bool fill(struct maker *m, const struct selection *s, const i64 *var)
 {
     struct plan *p = m->p;
@@ -272,8 +328,10 @@ static bool fill(struct maker *m, const struct selection *s, const i64 *var)
     buf_release(&caps);
     for (u32 k = 0; k < g->input.n; k++) plan_add_io(m, g->input.v[k], k, PB_INPUT);
     for (u32 k = 0; k < g->output.n; k++) plan_add_io(m, g->output.v[k], k, PB_OUTPUT);
+    note_joins(m, s);
     for (u32 i = 0; i < s->choice.n; i++) {
         const struct region *r = &m->c->region.v[s->choice.v[i].region];
+        if (r->task == NO_TASK) continue;
         if (!add_dispatch(m, r, &s->cost[r->task], var)) return false;
     }
     if (!build_binaries(m)) return false;

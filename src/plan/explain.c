@@ -1,14 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The selector's reasons as JSON: for each dispatch the regions that could have delivered the same
-// value, what each would have cost and on what evidence. Read by `quern explain`; stored in the
+// value, what each would have cost and on what evidence. A concatenation in memory is there, too,
+// though nothing is dispatched for it. Read by `quern explain`; stored in the
 // artifact.
 #include "plan/plan.h"
+
+/* "clast", "clast in cat_3" */
+static void put_form(struct buf *b, const struct cover *c, struct form f)
+{
+    struct buf text = {0};
+    buf_z(&text, layout_name(f.layout));
+    if (f.join)
+        buf_printf(&text, " in %.*s", STR_ARG(graph_value(c->g, c->join.v[f.join - 1].v)->name));
+    buf_json_str(b, buf_view(&text));
+    buf_release(&text);
+}
+
+static void put_cost(struct buf *b, const struct task_cost *t)
+{
+    if (!t->ok) {
+        buf_z(b, "\"seconds\":null}");
+        return;
+    }
+    buf_z(b, "\"seconds\":");
+    buf_f64(b, t->seconds);
+    buf_printf(b, ",\"measured\":%s,\"trials\":%u,\"kernel\":", t->is_measured ? "true" : "false",
+               t->n_trials);
+    struct buf text = {0};
+    candidate_print(&text, &t->best);
+    buf_json_str(b, buf_view(&text));
+    buf_release(&text);
+    buf_char(b, '}');
+}
 
 static void put_region(struct buf *b, const struct cover *c, const struct selection *s,
                        const struct region *r)
 {
-    const struct task_cost *t = &s->cost[r->task];
     buf_z(b, "{\"nodes\":[");
     for (u32 i = 0; i < r->n_nodes; i++) {
         const struct node *x = graph_node(c->g, r->nodes[i]);
@@ -23,22 +51,13 @@ static void put_region(struct buf *b, const struct cover *c, const struct select
     buf_z(b, "],\"in\":[");
     for (u32 i = 0; i < r->n_in; i++) {
         if (i) buf_char(b, ',');
-        buf_json_str(b, str_of(layout_name(r->in[i].layout)));
+        put_form(b, c, r->in[i]);
     }
-    buf_printf(b, "],\"out\":\"%s\",", layout_name(r->out[0].layout));
-    if (!t->ok) {
-        buf_z(b, "\"seconds\":null}");
-        return;
-    }
-    buf_z(b, "\"seconds\":");
-    buf_f64(b, t->seconds);
-    buf_printf(b, ",\"measured\":%s,\"trials\":%u,\"kernel\":", t->is_measured ? "true" : "false",
-               t->n_trials);
-    struct buf text = {0};
-    candidate_print(&text, &t->best);
-    buf_json_str(b, buf_view(&text));
-    buf_release(&text);
-    buf_char(b, '}');
+    buf_z(b, "],\"out\":");
+    put_form(b, c, r->out[0]);
+    buf_char(b, ',');
+    if (r->task == NO_TASK) buf_z(b, "\"seconds\":0,\"joined\":true}");
+    else put_cost(b, &s->cost[r->task]);
 }
 
 static bool is_rival(const struct region *r, const struct region *chosen)

@@ -11,12 +11,12 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_STATES = 200000, MAX_NEED = 256 };
+enum { MAX_STATES = 200000, MAX_NEED = 256, MAX_CONV = 32 };
 
 struct state {
     struct form v[MAX_NEED];
     u32 n;
-}; /* ascending by producer, value, layout */
+}; /* ascending by producer, value, layout, join */
 
 struct decided {
     double cost;
@@ -47,14 +47,15 @@ static bool form_before(const struct chooser *k, struct form a, struct form b)
 {
     node_id pa = producer(k, a.v), pb = producer(k, b.v);
     if (pa != pb) return pa < pb;
-    return a.v != b.v ? a.v < b.v : a.layout < b.layout;
+    if (a.v != b.v) return a.v < b.v;
+    return a.layout != b.layout ? a.layout < b.layout : a.join < b.join;
 }
 
 static bool state_add(const struct chooser *k, struct state *s, struct form f)
 {
     u32 i = s->n;
     while (i > 0 && !form_before(k, s->v[i - 1], f)) {
-        if (s->v[i - 1].v == f.v && s->v[i - 1].layout == f.layout) return true;
+        if (form_equal(s->v[i - 1], f)) return true;
         i--;
     }
     if (s->n == MAX_NEED) return false;
@@ -67,16 +68,16 @@ static bool state_add(const struct chooser *k, struct state *s, struct form f)
 static bool is_given(const struct chooser *k, struct form f)
 {
     const struct value *x = graph_value(k->c->g, f.v);
-    return x->is_const || (x->producer == 0 && f.layout == x->layout);
+    return x->is_const || (x->producer == 0 && f.layout == x->layout && !f.join);
 }
 
-/* The region that only changes the layout of a value; -1: none. */
-static i32 conversion(const struct chooser *k, value_id v, enum layout from, enum layout to)
+/* The region that only copies a value to another place or layout; -1: none. */
+static i32 conversion(const struct chooser *k, struct form from, struct form to)
 {
-    for (u32 i = 0; i < k->by[v].n; i++) {
-        const struct region *r = &k->c->region.v[k->by[v].v[i]];
-        if (r->n_nodes == 0 && r->in[0].layout == from && r->out[0].layout == to)
-            return (i32)k->by[v].v[i];
+    for (u32 i = 0; i < k->by[to.v].n; i++) {
+        const struct region *r = &k->c->region.v[k->by[to.v].v[i]];
+        if (r->n_nodes == 0 && form_equal(r->in[0], from) && form_equal(r->out[0], to))
+            return (i32)k->by[to.v].v[i];
     }
     return -1;
 }
@@ -84,38 +85,43 @@ static i32 conversion(const struct chooser *k, value_id v, enum layout from, enu
 static bool delivers(const struct region *r, struct form f)
 {
     for (u32 i = 0; i < r->n_out; i++)
-        if (r->out[i].v == f.v && r->out[i].layout == f.layout) return true;
+        if (form_equal(r->out[i], f)) return true;
     return false;
 }
 
-/* Which layout region r delivers v in; N_LAYOUTS: none. */
-static enum layout delivered_layout(const struct region *r, value_id v)
+/* The form in which region r delivers v; NULL: none. */
+static const struct form *delivered(const struct region *r, value_id v)
 {
     for (u32 i = 0; i < r->n_out; i++)
-        if (r->out[i].v == v) return r->out[i].layout;
-    return N_LAYOUTS;
+        if (r->out[i].v == v) return &r->out[i];
+    return NULL;
 }
 
 /* Takes region r for the last value of the state: next = what is needed then. Cost includes
-   conversions; INFINITY: impossible. conv (may be NULL) receives the conversions. */
+   conversions; INFINITY: impossible. conv (may be NULL) receives the conversions. What an input of
+   the graph is needed as besides is decided next, from where it is given. */
 static double take(const struct chooser *k, const struct state *s, u32 r, struct state *next,
                    i32 *conv, u32 *n_conv)
 {
     const struct region *x = &k->c->region.v[r];
     double cost = k->cost[r];
+    u32 n = 0;
     next->n = 0;
     for (u32 i = 0; i < s->n; i++) {
         struct form f = s->v[i];
-        enum layout l = delivered_layout(x, f.v);
-        if (l == N_LAYOUTS) {
+        const struct form *from = delivered(x, f.v);
+        if (delivers(x, f)) continue;
+        if (!from || !x->n_nodes) {
             if (!state_add(k, next, f)) return INFINITY;
-        } else if (l != f.layout && !delivers(x, f)) {
-            i32 cv = conversion(k, f.v, l, f.layout);
-            if (cv < 0) return INFINITY;
+        } else {
+            i32 cv = conversion(k, *from, f);
+            if (cv < 0 || n == MAX_CONV) return INFINITY;
             cost += k->cost[cv];
-            if (conv) conv[(*n_conv)++] = cv;
+            if (conv) conv[n] = cv;
+            n++;
         }
     }
+    if (n_conv) *n_conv = n;
     for (u32 i = 0; i < x->n_in; i++)
         if (!is_given(k, x->in[i]) && !state_add(k, next, x->in[i])) return INFINITY;
     return cost;
@@ -136,6 +142,8 @@ static double try_region(struct chooser *k, const struct state *s, u32 r, bool o
     return cost;
 }
 
+static bool is_join(const struct chooser *k, u32 r) { return k->c->region.v[r].task == NO_TASK; }
+
 static double solve_new(struct chooser *k, const struct state *s, i32 *region)
 {
     value_id v = s->v[s->n - 1].v;
@@ -145,7 +153,8 @@ static double solve_new(struct chooser *k, const struct state *s, i32 *region)
     for (u32 i = 0; i < k->by[v].n; i++) {
         u32 r = k->by[v].v[i];
         if (isinf(k->cost[r]) || (k->c->region.v[r].n_nodes == 0) != is_input) continue;
-        if (k->unfused && k->c->region.v[r].n_nodes > 1) continue;
+        if (k->unfused && (k->c->region.v[r].n_nodes > 1 || is_join(k, r))) continue;
+        if (k->greedy && is_join(k, r) && *region >= 0) continue; /* free only at first sight */
         if (is_input && !delivers(&k->c->region.v[r], s->v[s->n - 1])) continue;
         double cost = try_region(k, s, r, k->greedy);
         if (cost < best) best = cost, *region = (i32)r;
@@ -185,8 +194,8 @@ static void cost_regions(struct chooser *k, const struct selection *s)
     const struct cover *c = k->c;
     k->cost = arena_array(k->a, double, c->region.n);
     for (u32 r = 0; r < c->region.n; r++) {
-        const struct task_cost *t = &s->cost[c->region.v[r].task];
-        k->cost[r] = t->ok ? t->seconds : INFINITY;
+        const struct region *x = &c->region.v[r];
+        if (x->task != NO_TASK) k->cost[r] = s->cost[x->task].ok ? s->cost[x->task].seconds : INFINITY;
     }
 }
 
@@ -195,7 +204,7 @@ static bool write_down(struct chooser *k, struct choices *to, struct state *now,
 {
     struct state *next = arena_new(k->a, struct state);
     while (now->n > 0) {
-        i32 region, conv[N_LAYOUTS * 8];
+        i32 region, conv[MAX_CONV];
         u32 n_conv = 0;
         solve(k, now, &region);
         if (region < 0)
@@ -226,7 +235,7 @@ static bool choose(struct chooser *k, struct selection *s, struct choices *to, d
     struct state *start = arena_new(k->a, struct state);
     for (u32 i = 0; i < g->output.n; i++) {
         value_id v = g->output.v[i];
-        if (!state_add(k, start, (struct form){v, graph_value(g, v)->layout}))
+        if (!state_add(k, start, (struct form){v, graph_value(g, v)->layout, 0}))
             return err_set(e, ERR_UNSUPPORTED, "more than %d outputs", MAX_NEED);
     }
     *seconds = solve(k, start, &first);

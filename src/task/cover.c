@@ -4,7 +4,7 @@
 // graph's outputs, then for each of them the alternatives: pooling fused behind a convolution,
 // views kept out of it, every node by itself, other layouts at the graph's border. Alternatives
 // need values that the default may not deliver; demand is followed until everything needed is
-// delivered. Which region wins is not decided here.
+// delivered. Concatenations in memory come last (join.c). Which region wins is not decided here.
 #include "task/grow.h"
 
 struct need {
@@ -91,17 +91,17 @@ static void need_form(struct builder *b, struct form f)
     const struct value *x = graph_value(b->cut.g, f.v);
     if (x->is_const || (x->producer == 0 && f.layout == x->layout)) return;
     for (u32 i = 0; i < b->need.n; i++)
-        if (b->need.v[i].v == f.v && b->need.v[i].layout == f.layout) return;
+        if (form_equal(b->need.v[i], f)) return;
     *(arr_push(b->cut.a, &b->need)) = f;
 }
 
-static u32 share_task(struct builder *b, struct task *t)
+u32 cover_add_task(struct cover *c, struct map *known, struct task *t)
 {
-    u64 *known = map_get(&b->tasks, t->text);
-    if (known) return (u32)*known;
-    *(arr_push(b->cut.a, &b->c->task)) = t;
-    map_put(&b->tasks, t->text, b->c->task.n - 1);
-    return b->c->task.n - 1;
+    u64 *at = map_get(known, t->text);
+    if (at) return (u32)*at;
+    *(arr_push(c->arena, &c->task)) = t;
+    map_put(known, t->text, c->task.n - 1);
+    return c->task.n - 1;
 }
 
 static bool seen_region(struct builder *b, const struct region *r)
@@ -149,16 +149,39 @@ static bool add_region(struct builder *b, const struct node_set *s, const value_
     for (u32 i = 0; i < s->n; i++) r.nodes[i] = s->v[i];
     r.n_in = outer_inputs(&b->cut, s, &in);
     r.in = arena_array(a, struct form, r.n_in);
-    for (u32 i = 0; i < r.n_in; i++) r.in[i] = (struct form){in[i], layout[in[i]]};
+    for (u32 i = 0; i < r.n_in; i++) r.in[i] = (struct form){in[i], layout[in[i]], 0};
     r.out = arena_array(a, struct form, n_out);
-    for (u32 i = 0; i < n_out; i++) r.out[i] = (struct form){out[i], layout[out[i]]};
+    for (u32 i = 0; i < n_out; i++) r.out[i] = (struct form){out[i], layout[out[i]], 0};
     if (seen_region(b, &r)) return true;
     struct task *t = arena_new(a, struct task);
     if (!task_make(t, b->cut.g, a, r.nodes, r.n_nodes, out, n_out, layout, &r.map_back, b->e))
         return false;
-    r.task = share_task(b, t);
+    r.task = cover_add_task(b->c, &b->tasks, t);
     *(arr_push(a, &b->c->region)) = r;
     for (u32 i = 0; i < r.n_in; i++) need_form(b, r.in[i]);
+    return true;
+}
+
+bool cover_conversion(struct cover *c, struct map *known, struct region *r, struct err *e)
+{
+    struct arena *a = c->arena;
+    struct task *t = arena_new(a, struct task);
+    const struct value *x = graph_value(c->g, r->in[0].v);
+    struct graph *g = arena_new(a, struct graph);
+    graph_init(g, a, c->g->sym);
+    value_id in = graph_add_value(g, S("x"));
+    graph_value(g, in)->dtype = x->dtype, graph_value(g, in)->shape = x->shape;
+    *(arr_push(a, &g->input)) = in;
+    value_id out = graph_op(g, "Identity", S("copy"), 1, &in);
+    *(arr_push(a, &g->output)) = out;
+    node_id copy = graph_value(g, out)->producer;
+    if (!op_infer(g, copy, e)) return false;
+    enum layout *layout = arena_array(a, enum layout, g->value.n);
+    layout[in] = r->in[0].layout, layout[out] = r->out[0].layout;
+    if (!task_make(t, g, a, &copy, 1, &out, 1, layout, NULL, e)) return false;
+    r->map_back = arena_array(a, value_id, t->g.value.n);
+    for (value_id k = 1; k < t->g.value.n; k++) r->map_back[k] = r->in[0].v;
+    r->task = cover_add_task(c, known, t);
     return true;
 }
 
@@ -168,26 +191,9 @@ static bool add_conversion(struct builder *b, value_id v, enum layout from, enum
     struct arena *a = b->cut.a;
     struct region r = {.n_in = 1, .n_out = 1};
     r.in = arena_new(a, struct form), r.out = arena_new(a, struct form);
-    *r.in = (struct form){v, from}, *r.out = (struct form){v, to};
+    *r.in = (struct form){v, from, 0}, *r.out = (struct form){v, to, 0};
     if (seen_region(b, &r)) return true;
-    struct task *t = arena_new(a, struct task);
-    const struct value *x = graph_value(b->cut.g, v);
-    struct graph *g = arena_new(a, struct graph);
-    graph_init(g, a, b->cut.g->sym);
-    value_id in = graph_add_value(g, S("x"));
-    graph_value(g, in)->dtype = x->dtype, graph_value(g, in)->shape = x->shape;
-    *(arr_push(a, &g->input)) = in;
-    value_id out = graph_op(g, "Identity", S("copy"), 1, &in);
-    *(arr_push(a, &g->output)) = out;
-    node_id copy = graph_value(g, out)->producer;
-    if (!op_infer(g, copy, b->e)) return false;
-    enum layout *layout = arena_array(a, enum layout, g->value.n);
-    layout[in] = from, layout[out] = to;
-    value_id *back;
-    if (!task_make(t, g, a, &copy, 1, &out, 1, layout, &back, b->e)) return false;
-    r.map_back = arena_array(a, value_id, t->g.value.n);
-    for (value_id k = 1; k < t->g.value.n; k++) r.map_back[k] = v;
-    r.task = share_task(b, t);
+    if (!cover_conversion(b->c, &b->tasks, &r, b->e)) return false;
     *(arr_push(a, &b->c->region)) = r;
     need_form(b, *r.in);
     return true;
@@ -373,8 +379,8 @@ bool cover_build(struct cover *c, const struct graph *g, struct arena *a,
     choose_layouts(&b.cut);
     find_anchors(&b);
     for (u32 k = 0; k < g->output.n; k++)
-        need_form(&b, (struct form){g->output.v[k], border_layout(g, g->output.v[k])});
+        need_form(&b, (struct form){g->output.v[k], border_layout(g, g->output.v[k]), 0});
     for (; b.need.done < b.need.n; b.need.done++)
         if (!deliver(&b, b.need.v[b.need.done])) return false;
-    return true;
+    return b.no_concat || cover_add_joins(c, &b.cut, &b.tasks, o && o->only_joins, e);
 }

@@ -40,4 +40,12 @@ void grow_epilogue(const struct cutter *c, struct node_set *s, node_id anchor);
 /* Pulls views, and pointwise nodes used only here, into the set; not through nodes that anchor regions own. */
 void grow_prologue(const struct cutter *c, struct node_set *s);
 
+/* cover.c: the index of the task, or of the one with its text that is there already; known: from text to index. */
+u32 cover_add_task(struct cover *c, struct map *known, struct task *t);
+/* Task and map_back of a region without nodes, that has one input and one output: Identity from the one layout to the other. */
+bool cover_conversion(struct cover *c, struct map *known, struct region *r, struct err *e);
+
+/* join.c: see there. only: drops the regions that make a concatenation of a join in another way. */
+bool cover_add_joins(struct cover *c, const struct cutter *cut, struct map *tasks, bool only, struct err *e);
+
 #endif

@@ -29,31 +29,62 @@ bool task_parse(struct task *t, struct arena *a, struct symtab *st, struct str t
 double task_flops(const struct task *t, const i64 *var);
 double task_bytes(const struct task *t, const i64 *var); /* inputs, constants and outputs touched once */
 
-/* A value in one layout: what a region needs and delivers. */
-struct form { value_id v; enum layout layout; };
+/* A value in one place: what a region needs and delivers. */
+struct form {
+    value_id v;
+    enum layout layout;
+    u32 join;        /* 0: in memory of its own; else 1 + index of the join whose buffer it lies in */
+};
+
+static inline bool form_equal(struct form a, struct form b)
+{
+    return a.v == b.v && a.layout == b.layout && a.join == b.join;
+}
+
+/* A concatenation whose parts are written into one buffer, so that nothing is left to do for it. */
+struct join_part {
+    value_id v;
+    sym from;        /* where it begins on the axis */
+    bool is_whole;   /* itself a concatenation of parts of this join */
+};
+struct join {
+    value_id v;      /* the concatenation */
+    enum layout layout;
+    u32 axis;
+    sym whole;       /* size of the axis */
+    struct { struct join_part *v; u32 n, cap; } part;
+};
+
+enum { NO_TASK = INT32_MAX }; /* region.task: nothing is to be done */
 
 struct region {
-    node_id *nodes;  u32 n_nodes;     /* of the graph, topological order; 0 nodes: a pure layout conversion */
+    node_id *nodes;  u32 n_nodes;     /* of the graph, topological order; 0 nodes: a copy to another place or layout */
     struct form *in; u32 n_in;        /* activations needed (constants are not listed) */
     struct form *out; u32 n_out;      /* delivered */
-    u32 task;                         /* index into cover.task; equal tasks are shared */
+    u32 task;                         /* index into cover.task; equal tasks are shared. NO_TASK: inputs and output are the same memory */
     value_id *map_back;               /* per value of *this region's* task instance: value of the graph (for arguments) */
 };
 
 /* All regions worth considering, so that every value a region or the graph's interface needs is delivered by at least one.
    Default regions fuse greedily (pointwise chains behind anchors, views in front) and keep values channels last near
-   convolutions; alternatives leave parts out, fuse pooling, or use the other layout at the graph's border. */
+   convolutions; alternatives leave parts out, fuse pooling, use the other layout at the graph's border, or put the parts of
+   concatenations into one buffer (join.c). */
 struct cover {
     const struct graph *g;
     struct arena *arena;
     struct { struct task **v; u32 n, cap; } task;
     struct { struct region *v; u32 n, cap; } region;
+    struct { struct join *v; u32 n, cap; } join;
 };
 
 struct cover_opts {
     bool no_fusion;     /* every node by itself */
-    bool no_concat;     /* nothing reads a concatenation from memory that could do it itself */
+    bool no_concat;     /* nothing reads a concatenation from memory that could do it itself; no joins */
+    bool only_joins;    /* a concatenation that a join can make is made by nothing else */
 };
+
+/* Where the memory of a form's value lies in that of its join; whole 0: it has its own. */
+struct part cover_part(const struct cover *c, struct form f);
 
 /* g: primitives only, inferred. */
 bool cover_build(struct cover *c, const struct graph *g, struct arena *a, const struct cover_opts *o, struct err *e);

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Concatenations in memory. The parts of a concatenation are written straight into one buffer, each
+// by the kernel that computes it, and nothing is left to do for the concatenation itself. A join is
+// such a buffer: the concatenation that it is made for, and every value that lies in it, which are
+// its inputs and, where one of them is a concatenation along the same axis, that one's inputs, too.
+//
+// The cover is extended by what that allows, as alternatives: each region once more with outputs
+// or inputs inside a join in place of memory of their own; the concatenation as a region without a
+// task, whose inputs and output are the same memory; copies into a join of values that have to be
+// elsewhere as well (inputs and outputs of the graph, and what several kernels read).
+//
+// Not offered: constants as parts, the same value twice, contents known in symbols, blocked layouts.
+#include "task/grow.h"
+
+enum { MAX_VARIANTS = 32 /* of one region */ };
+
+struct joiner {
+    struct cover *c;
+    const struct cutter *cut;
+    struct map *tasks;      /* see cover_add_task */
+    u32 *expanded;          /* per node: 1 + index of the join that it dissolves in, 0: none */
+    struct value_list *of;  /* per value: 1 + index of the joins that it is a part of */
+    struct err *e;
+};
+
+static node_id producer(const struct joiner *j, value_id v)
+{
+    return graph_value(j->cut->g, v)->producer;
+}
+
+/* parts */
+
+static const struct join_part *find_part(const struct join *x, value_id v)
+{
+    for (u32 i = 0; i < x->part.n; i++)
+        if (x->part.v[i].v == v) return &x->part.v[i];
+    return NULL;
+}
+
+struct part cover_part(const struct cover *c, struct form f)
+{
+    if (!f.join) return (struct part){0};
+    const struct join *x = &c->join.v[f.join - 1];
+    const struct join_part *p = find_part(x, f.v);
+    return (struct part){.whole = x->whole, .from = p->from, .axis = x->axis};
+}
+
+static bool joins_along(const struct joiner *j, node_id n, u32 axis)
+{
+    u32 a;
+    const struct op *op = op_of(j->cut->g, n);
+    return op->join && op->join(j->cut->g, graph_node(j->cut->g, n), &a) && a == axis;
+}
+
+/* Adds the inputs of a concatenation that begins at `at`, with `deep` the inputs of an input that
+ * is one, too; if it cannot be taken apart it stays one part. */
+static bool add_parts(struct joiner *j, struct join *x, node_id n, sym at, bool deep)
+{
+    const struct graph *g = j->cut->g;
+    const struct node *nd = graph_node(g, n);
+    for (u32 k = 0; k < nd->in.n; k++) {
+        value_id v = nd->in.v[k];
+        const struct value *part = graph_value(g, v);
+        if (part->is_const || part->sdata || find_part(x, v)) return false;
+        *(arr_push(j->c->arena, &x->part)) = (struct join_part){.v = v, .from = at};
+        u32 mine = x->part.n - 1, n_parts = x->part.n;
+        bool is_join = part->producer && joins_along(j, part->producer, x->axis);
+        if (deep && is_join && j->cut->layout[v] == x->layout) {
+            bool whole = add_parts(j, x, part->producer, at, true);
+            x->part.v[mine].is_whole = whole;
+            if (!whole) x->part.n = n_parts;
+        }
+        at = sym_add(g->sym, at, part->shape.dim[x->axis]);
+    }
+    return true;
+}
+
+static bool is_delivered(const struct joiner *j, struct form f)
+{
+    for (u32 r = 0; r < j->c->region.n; r++)
+        for (u32 k = 0; k < j->c->region.v[r].n_out; k++)
+            if (form_equal(j->c->region.v[r].out[k], f)) return true;
+    return false;
+}
+
+/* The concatenation as a region that does nothing. */
+static void add_join_region(struct joiner *j, u32 join, value_id v, u32 as)
+{
+    struct arena *a = j->c->arena;
+    const struct join *x = &j->c->join.v[join];
+    node_id n = producer(j, v);
+    const struct node *nd = graph_node(j->cut->g, n);
+    struct region r = {.n_nodes = 1, .n_in = nd->in.n, .n_out = 1, .task = NO_TASK};
+    r.nodes = arena_new(a, node_id), *r.nodes = n;
+    r.in = arena_array(a, struct form, r.n_in);
+    r.out = arena_new(a, struct form), *r.out = (struct form){v, x->layout, as};
+    for (u32 k = 0; k < r.n_in; k++) r.in[k] = (struct form){nd->in.v[k], x->layout, join + 1};
+    *(arr_push(a, &j->c->region)) = r;
+    j->expanded[n] = join + 1;
+}
+
+static void try_join(struct joiner *j, node_id n)
+{
+    const struct graph *g = j->cut->g;
+    struct join x = {0};
+    const struct op *op = op_of(g, n);
+    if (!op->join || j->expanded[n] || !op->join(g, graph_node(g, n), &x.axis)) return;
+    x.v = node_out(g, n), x.layout = j->cut->layout[x.v];
+    const struct value *v = graph_value(g, x.v);
+    if (v->sdata || (x.layout != LAYOUT_ROWS && x.layout != LAYOUT_CLAST)) return;
+    x.whole = v->shape.dim[x.axis];
+    if (!is_delivered(j, (struct form){x.v, x.layout, 0})) return;
+    bool ok = add_parts(j, &x, n, sym_const(g->sym, 0), true);
+    if (!ok) x.part.n = 0, ok = add_parts(j, &x, n, sym_const(g->sym, 0), false);
+    if (!ok || x.part.n < 2) return;
+    *(arr_push(j->c->arena, &j->c->join)) = x;
+    u32 join = j->c->join.n - 1;
+    for (u32 k = 0; k < x.part.n; k++) *(arr_push(j->c->arena, &j->of[x.part.v[k].v])) = join + 1;
+    add_join_region(j, join, x.v, 0);
+    for (u32 k = 0; k < x.part.n; k++)
+        if (x.part.v[k].is_whole) add_join_region(j, join, x.part.v[k].v, join + 1);
+}
+
+/* regions that write into joins or read from them */
+
+/* The region computes the join's concatenation by itself: to read its parts from there is no use. */
+static bool dissolves(const struct joiner *j, const struct region *r, u32 join)
+{
+    for (u32 i = 0; i < r->n_nodes; i++)
+        if (j->expanded[r->nodes[i]] == join) return true;
+    return false;
+}
+
+/* The k-th way of storing a form of region r: k = 0 as it is. false: there are no more. */
+static bool nth_way(const struct joiner *j, const struct region *r, struct form *f, u32 k)
+{
+    for (u32 i = 0; i < j->of[f->v].n && k; i++) {
+        u32 join = j->of[f->v].v[i];
+        if (j->c->join.v[join - 1].layout != f->layout || dissolves(j, r, join) || --k) continue;
+        f->join = join;
+        return true;
+    }
+    return k == 0;
+}
+
+static struct form *nth_form(const struct region *r, u32 k)
+{
+    return k < r->n_in ? &r->in[k] : &r->out[k - r->n_in];
+}
+
+static struct form *copy_forms(struct arena *a, const struct form *from, u32 n)
+{
+    struct form *f = arena_array(a, struct form, n);
+    for (u32 i = 0; i < n; i++) f[i] = from[i];
+    return f;
+}
+
+/* The task of a region whose forms lie where they now say. */
+static bool place_task(struct joiner *j, struct region *r)
+{
+    struct arena *a = j->c->arena;
+    const struct task *from = j->c->task.v[r->task];
+    struct task *t = arena_new(a, struct task);
+    struct part *part = arena_array(a, struct part, from->g.value.n);
+    for (value_id v = 1; v < from->g.value.n; v++) {
+        bool is_out = graph_is_output(&from->g, v), is_in = !graph_value(&from->g, v)->producer;
+        for (u32 k = 0; k < r->n_in && is_in; k++)
+            if (r->in[k].v == r->map_back[v]) part[v] = cover_part(j->c, r->in[k]);
+        for (u32 k = 0; k < r->n_out && is_out; k++)
+            if (r->out[k].v == r->map_back[v]) part[v] = cover_part(j->c, r->out[k]);
+    }
+    if (!task_with_parts(t, from, a, part, j->e)) return false;
+    r->task = cover_add_task(j->c, j->tasks, t);
+    return true;
+}
+
+static bool add_variant(struct joiner *j, u32 of, const u32 *way)
+{
+    struct arena *a = j->c->arena;
+    struct region r = j->c->region.v[of];
+    r.in = copy_forms(a, r.in, r.n_in);
+    r.out = copy_forms(a, r.out, r.n_out);
+    for (u32 k = 0; k < r.n_in + r.n_out; k++)
+        nth_way(j, &j->c->region.v[of], nth_form(&r, k), way[k]);
+    if (!place_task(j, &r)) return false;
+    *(arr_push(a, &j->c->region)) = r;
+    return true;
+}
+
+/* All combinations of ways, the first being the region as it is; those behind MAX_VARIANTS are not
+ * offered. */
+static bool add_variants(struct joiner *j, u32 of)
+{
+    const struct region r = j->c->region.v[of];
+    u32 n = r.n_in + r.n_out, *way = arena_array(j->cut->a, u32, n);
+    for (u32 made = 0, k = 0; made < MAX_VARIANTS; made++) {
+        for (k = 0; k < n; k++) {
+            struct form f = *nth_form(&r, k);
+            if (nth_way(j, &r, &f, ++way[k])) break;
+            way[k] = 0;
+        }
+        if (k == n) break;
+        if (!add_variant(j, of, way)) return false;
+    }
+    return true;
+}
+
+/* copies */
+
+/* Somebody else wants the value outside the join, or it comes to be there. */
+static bool is_elsewhere(const struct joiner *j, value_id v, u32 join)
+{
+    node_id p = producer(j, v);
+    return !p || (j->expanded[p] && j->expanded[p] != join) || j->cut->is_output[v] ||
+           j->cut->users[v].n > 1;
+}
+
+static bool add_copies(struct joiner *j, value_id v)
+{
+    const struct cutter *c = j->cut;
+    const struct value *x = graph_value(c->g, v);
+    enum layout l = x->producer ? c->layout[v] : x->layout;
+    for (u32 i = 0; i < j->of[v].n; i++) {
+        struct form to = {v, j->c->join.v[j->of[v].v[i] - 1].layout, j->of[v].v[i]};
+        struct region r = {.n_in = 1, .n_out = 1};
+        if (!is_elsewhere(j, v, to.join) && to.layout == l) continue;
+        r.in = copy_forms(j->c->arena, &(struct form){v, l, 0}, 1);
+        r.out = copy_forms(j->c->arena, &to, 1);
+        if (!cover_conversion(j->c, j->tasks, &r, j->e) || !place_task(j, &r)) return false;
+        *(arr_push(j->c->arena, &j->c->region)) = r;
+    }
+    return true;
+}
+
+/* Nothing but joins delivers what joins can: not the inner concatenations of a join that are wanted
+ * elsewhere, too. */
+static void drop_others(struct joiner *j)
+{
+    u32 n = 0;
+    for (value_id v = 1; v < j->cut->g->value.n; v++) {
+        bool inner = j->of[v].n && producer(j, v) && j->expanded[producer(j, v)] == j->of[v].v[0];
+        if (inner && (j->cut->users[v].n > 1 || j->cut->is_output[v])) j->expanded[producer(j, v)] = 0;
+    }
+    for (u32 r = 0; r < j->c->region.n; r++) {
+        const struct region *x = &j->c->region.v[r];
+        bool keep = true;
+        for (u32 i = 0; i < x->n_nodes && x->task != NO_TASK; i++)
+            keep = keep && !j->expanded[x->nodes[i]];
+        if (keep) j->c->region.v[n++] = *x;
+    }
+    j->c->region.n = n;
+}
+
+bool cover_add_joins(struct cover *c, const struct cutter *cut, struct map *tasks, bool only,
+                     struct err *e)
+{
+    struct joiner j = {.c = c, .cut = cut, .tasks = tasks, .e = e};
+    j.expanded = arena_array(cut->a, u32, cut->g->node.n);
+    j.of = arena_array(cut->a, struct value_list, cut->g->value.n);
+    u32 n = c->region.n;
+    for (node_id i = cut->g->node.n; --i;) try_join(&j, i);
+    for (u32 r = 0; r < n && c->join.n; r++)
+        if (c->region.v[r].n_nodes && !add_variants(&j, r)) return false;
+    for (value_id v = 1; v < cut->g->value.n; v++)
+        if (!add_copies(&j, v)) return false;
+    if (only) drop_others(&j);
+    return true;
+}
