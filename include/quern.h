@@ -230,7 +230,7 @@ struct quern_compile_opts {
     int no_fusion;        /* one kernel per operator */
     int untuned;          /* ignore the database: default schedules */
     const struct quern_target_opts *target;
-    int no_memory_concat; /* concatenations are never stored by themselves */
+    int no_memory_concat; /* concatenations are never stored, neither by their parts nor by themselves */
 };
 
 /* db may be NULL: default schedules. The program can run and can be saved. */

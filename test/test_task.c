@@ -28,13 +28,18 @@ struct world {
     struct err e;
 };
 
-static void world_open(struct world *w, bool no_fusion)
+static void world_open_as(struct world *w, const char *text, const struct cover_opts *o)
 {
     *w = (struct world){0};
     symtab_init(&w->sym, &w->a);
-    if (!graph_parse(&w->g, &w->a, &w->sym, S(net), &w->e) || !pass_run_all(&w->g, NULL, &w->e) ||
-        !cover_build(&w->c, &w->g, &w->a, &(struct cover_opts){.no_fusion = no_fusion}, &w->e))
+    if (!graph_parse(&w->g, &w->a, &w->sym, str_of(text), &w->e) || !pass_run_all(&w->g, NULL, &w->e) ||
+        !cover_build(&w->c, &w->g, &w->a, o, &w->e))
         fail_msg("%s", w->e.msg);
+}
+
+static void world_open(struct world *w, bool no_fusion)
+{
+    world_open_as(w, net, &(struct cover_opts){.no_fusion = no_fusion});
 }
 
 static void world_close(struct world *w) { arena_release(&w->a); }
@@ -106,12 +111,134 @@ static void test_selection(void **state)
     world_close(&w);
 }
 
+/* concatenations in memory */
+
+/* "Relu->y in z": the region that delivers y inside z; NULL: there is none. */
+static const struct region *find_variant(struct world *w, const char *name, const char *in)
+{
+    for (u32 i = 0; i < w->c.region.n; i++) {
+        const struct region *r = &w->c.region.v[i];
+        for (u32 k = 0; k < r->n_out && str_is(name_of(w, r), name); k++) {
+            u32 join = r->out[k].join;
+            if (join && str_is(graph_value(&w->g, w->c.join.v[join - 1].v)->name, in)) return r;
+        }
+    }
+    return NULL;
+}
+
+static void test_join_task(void **state)
+{
+    static const char want[] = "graph {\n"
+                               "  input %0: f32[1,4,h*2,w*2]\n"
+                               "  const %1: f32[8,4,3,3]\n"
+                               "  %2: f32[1,8,h*2,w*2] = Conv(%0, %1) {dilations=[1,1], group=1, kernel_shape=[3,3], "
+                               "pads=[1,1,1,1], strides=[1,1]}\n"
+                               "  %3: f32[1,8,h*2,w*2] @clast part(1, 8, 16) = Relu(%2)\n"
+                               "  output %3\n"
+                               "}\n";
+    struct world w;
+    struct task again;
+    world_open(&w, false);
+    assert_int_equal(w.c.join.n, 1);
+    const struct region *r = find_variant(&w, "Conv+Relu->full", "both");
+    assert_non_null(r);
+    struct str text = w.c.task.v[r->task]->text;
+    if (!str_is(text, want)) fail_msg("%.*s", STR_ARG(text));
+    assert_true(task_parse(&again, &w.a, &w.sym, text, &w.e));
+    assert_true(str_eq(again.text, text));
+    assert_non_null(find_variant(&w, "Conv+Relu+MaxPool->full,half", "both")); /* beside the pooling */
+    assert_non_null(find_variant(&w, "quern::Upsample->up", "both"));
+    world_close(&w);
+    world_open_as(&w, net, &(struct cover_opts){.no_concat = true});
+    assert_int_equal(w.c.join.n, 0);
+    world_close(&w);
+}
+
+/* A kernel less than with one for the concatenation, one more than where it is read in loads. */
+static void test_join_selection(void **state)
+{
+    struct world w;
+    struct selection s;
+    u32 n_joins = 0;
+    world_open_as(&w, net, &(struct cover_opts){.only_joins = true});
+    const i64 var[] = {8, 8};
+    assert_true(plan_select(&s, &w.c, var, one_each, NULL, &w.a, &w.e));
+    for (u32 i = 0; i < s.choice.n; i++) n_joins += w.c.region.v[s.choice.v[i].region].task == NO_TASK;
+    assert_int_equal(n_joins, 1);
+    assert_int_equal(s.choice.n, 4);
+    assert_true(s.seconds == 3); /* conv, relu and pool; upsampling; conv */
+    world_close(&w);
+}
+
+/* The same in rows, axis 2, where b is a part of the inner one and c a part of the outer one only. */
+static void test_join_nested(void **state)
+{
+    static const char text[] = "graph {\n"
+                               "  input %x: f32[2,4,H,5]\n"
+                               "  %a: none[?] = Relu(%x)\n"
+                               "  %b: none[?] = Neg(%x)\n"
+                               "  %c: none[?] = Abs(%x)\n"
+                               "  %inner: none[?] = Concat(%a, %b) {axis=2}\n"
+                               "  %i: none[?] = quern::ReduceSum(%inner) {axes=[3], keepdims=1}\n"
+                               "  %outer: none[?] = Concat(%c, %inner) {axis=2}\n"
+                               "  %o: none[?] = quern::ReduceSum(%outer) {axes=[3], keepdims=1}\n"
+                               "  output %i\n"
+                               "  output %o\n"
+                               "}\n";
+    struct world w;
+    world_open_as(&w, text, &(struct cover_opts){0});
+    assert_int_equal(w.c.join.n, 1);
+    const struct join *j = &w.c.join.v[0];
+    assert_string_equal(graph_value(&w.g, j->v)->name.p, "outer");
+    assert_int_equal(j->axis, 2);
+    assert_int_equal(j->whole, sym_parse(&w.sym, S("3*H"), NULL));
+    assert_int_equal(j->part.n, 4);
+    static const char *const name[] = {"c", "inner", "a", "b"}, *const from[] = {"0", "H", "H", "2*H"};
+    for (u32 k = 0; k < 4; k++) {
+        assert_string_equal(graph_value(&w.g, j->part.v[k].v)->name.p, name[k]);
+        assert_int_equal(j->part.v[k].from, sym_parse(&w.sym, str_of(from[k]), NULL));
+        assert_int_equal(j->part.v[k].is_whole, k == 1);
+    }
+    assert_non_null(find_variant(&w, "Concat->inner", "outer"));
+    world_close(&w);
+}
+
+static u32 count_joins_of(const char *parts)
+{
+    struct world w;
+    struct buf b = {0};
+    buf_printf(&b, "graph {\n  input %%x: f32[1,4,H,5]\n  const %%k: f32[1,4,1,5]\n  %%a: none[?] = Relu(%%x)\n"
+                   "  %%z: none[?] = Concat(%s) {axis=2}\n  %%y: none[?] = quern::ReduceMax(%%z) {axes=[2], keepdims=1}\n"
+                   "  output %%y\n}\n", parts);
+    buf_char(&b, 0);
+    world_open_as(&w, b.p, &(struct cover_opts){.only_joins = true});
+    u32 n = w.c.join.n;
+    for (u32 i = 0; i < w.c.region.n && n; i++) { /* an input of the graph comes by a copy */
+        const struct region *r = &w.c.region.v[i];
+        if (r->n_nodes == 0) assert_true(r->out[0].join && graph_value(&w.g, r->in[0].v)->producer == 0);
+    }
+    world_close(&w);
+    buf_release(&b);
+    return n;
+}
+
+static void test_join_offers(void **state)
+{
+    assert_int_equal(count_joins_of("%a, %x"), 1);
+    assert_int_equal(count_joins_of("%a, %a"), 0);     /* in two places at once */
+    assert_int_equal(count_joins_of("%a, %k, %x"), 0); /* a constant */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alternatives),
         cmocka_unit_test(test_no_fusion),
         cmocka_unit_test(test_selection),
+        cmocka_unit_test(test_join_task),
+        cmocka_unit_test(test_join_selection),
+        cmocka_unit_test(test_join_nested),
+        cmocka_unit_test(test_join_offers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
