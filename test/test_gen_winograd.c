@@ -88,9 +88,9 @@ static void test_error(void **state)
 {
     static const char *const text[] = {
         "conv_gemm ty=1 tx=4 nr=1 th=1 tw=0 ob=0 stage=1 order=0 ku=1 ahead=0",
-        "conv_winograd m=2 tx=4 nr=1 tb=2 ob=0 ku=1 ahead=0",
-        "conv_winograd m=4 tx=4 nr=1 tb=2 ob=0 ku=1 ahead=0",
-        "conv_winograd m=6 tx=4 nr=1 tb=1 ob=0 ku=1 ahead=0",
+        "conv_winograd m=2 tx=4 nr=1 tb=2 ob=0 ku=1 ahead=0 far=0",
+        "conv_winograd m=4 tx=4 nr=1 tb=2 ob=0 ku=1 ahead=0 far=0",
+        "conv_winograd m=6 tx=4 nr=1 tb=1 ob=0 ku=1 ahead=0 far=0",
     };
     i64 most = getenv("VERBOSE") ? 1024 : 128;
     for (i64 type = 0; type < 2; type++)

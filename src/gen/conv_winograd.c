@@ -8,7 +8,7 @@
 // so the initial schedule has one of them. Those of m = 6 come close to it, for short sums above it: few channels are refused.
 #include "gen/gen_winograd.h"
 
-enum { P_M, P_TX, P_NR, P_TB, P_OB, P_KU, P_AHEAD, N_PARAM };
+enum { P_M, P_TX, P_NR, P_TB, P_OB, P_KU, P_AHEAD, P_FAR, N_PARAM };
 enum { LARGE_LEAST_IC = 32 }; /* for m = 6 */
 
 static const i32 v_m[] = {2, 4, 6};
@@ -18,6 +18,7 @@ static const i32 v_tb[] = {1, 2, 3, 4, 6, 8, 12};
 static const i32 v_ob[] = {0, 1, 2, 4, 8};
 static const i32 v_ku[] = {1, 2, 4};
 static const i32 v_ahead[] = {0, 16, 64};
+static const i32 v_far[] = {0, 2};
 
 static const struct gen_param param[N_PARAM] = {
     [P_M] = {"m", "outputs of a tile along either axis", v_m, countof(v_m)},
@@ -27,12 +28,13 @@ static const struct gen_param param[N_PARAM] = {
     [P_OB] = {"ob", "blocks of output channels per grid iteration, 0 = all", v_ob, countof(v_ob)},
     [P_KU] = {"ku", "input channels per step of the inner loop", v_ku, countof(v_ku)},
     [P_AHEAD] = {"ahead", "steps that weights are prefetched ahead, 0 = not", v_ahead, countof(v_ahead)},
+    [P_FAR] = {"far", "tiles that inputs are prefetched ahead, 0 = not", v_far, countof(v_far)},
 };
 
 static struct wino_sched sched_of(const struct sched *s)
 {
     const i32 *v = s->v;
-    return (struct wino_sched){v[P_M], v[P_TX], v[P_NR], v[P_TB], v[P_OB], v[P_KU], v[P_AHEAD]};
+    return (struct wino_sched){v[P_M], v[P_TX], v[P_NR], v[P_TB], v[P_OB], v[P_KU], v[P_AHEAD], v[P_FAR]};
 }
 
 static bool match(const struct task *t, const struct caps *caps)
@@ -65,6 +67,7 @@ static bool is_legal(const struct model *m, const struct caps *caps, const struc
     if (s->nr > 1 && (s->nr - 1) * m->lanes >= c->oc) return false;
     if (s->ob && s->ob >= m->n_blocks) return false;
     if (s->tb > 1 && (s->tb - 1) * s->tx >= m->tiles) return false;
+    if (s->far && !c->plain) return false;
     if ((s->ku > 1 && c->ic < 8) || (s->m == 6 && c->ic < LARGE_LEAST_IC)) return false;
     struct wino_scratch w = wino_scratch(c, s, (u32)m->lanes);
     return (double)(w.v + w.m) * 4 <= 4 * (double)caps->l2_bytes + 1e6;
@@ -96,27 +99,39 @@ static double cycles_out(i64 m, bool by_rows, i64 lanes)
     return ops_out[m / 2] * (n + (double)m) / 2 + n * n + pixels * (by_rows ? 3.0 * (double)lanes : 2) + (m > 4 ? n * n : 0);
 }
 
+/* Cycles of the products of one block of output channels. */
+static double cycles_products(const struct model *m, const struct caps *caps, const struct wino_sched *s)
+{
+    const struct conv *c = &m->c;
+    i64 tiles = i64_min(s->tb * s->tx, m->tiles), n = s->m + WINO_TAPS - 1;
+    struct wino_scratch w = wino_scratch(c, s, (u32)m->lanes);
+    double step = tile_step_cycles(s->tx, s->nr) + 0.5 / (double)s->ku + (s->ahead ? 0.1 * (double)s->nr : 0) + (s->nr > 3 ? 1 : 0);
+    double one = (double)c->ic * step + 1.5 * (double)(s->tx * s->nr) + 15;
+    double product = one * (double)ceil_div(tiles, s->tx) * (double)(n * n), scratch = 4 * (double)(w.v + w.m);
+    /* Weights stream by once; when all of them do not fit beside the scratch memory, they come from far. */
+    double weights = (double)(n * n * c->ic * s->nr * m->lanes) * 4, all = weights * (double)m->ob;
+    if (scratch > (double)caps->l2_bytes * 0.6) product += scratch / 16;
+    if (all + scratch < (double)caps->l2_bytes * 0.9) return product + weights / 100;
+    bool is_far = all > (double)caps->l3_bytes / 4;
+    double rate = is_far ? (s->ahead > 16 ? 12 : s->ahead ? 9 : 6) : s->ahead ? 16 : 10;
+    return (product > weights / rate ? product : weights / rate) + weights / (4 * rate);
+}
+
 static double seconds(const struct model *m, const struct caps *caps, const struct wino_sched *s, const i64 *var)
 {
     const struct conv *c = &m->c;
-    double hz = gen_flop_rate(caps) / (4.0 * i64_max(1, caps->vector_bytes / 4));
-    i64 tiles = i64_min(s->tb * s->tx, m->tiles), n = s->m + WINO_TAPS - 1, rows = ceil_div(tiles, s->tx);
-    struct wino_scratch w = wino_scratch(c, s, (u32)m->lanes);
-    double vectors = (double)ceil_div(c->ic, m->lanes), patch = (double)(n * n) * (c->plain ? 0.7 : 3), points = (double)(n * n);
-    double in = (double)tiles * (vectors * (cycles_in(s->m) + patch) + 60);
-    double product = (double)c->ic * (tile_step_cycles(s->tx, s->nr) + 0.5 / (double)s->ku + (s->ahead ? 0.3 * (double)s->nr : 0));
-    product = (product + 1.5 * (double)(s->tx * s->nr) + 15) * (double)rows * points;
+    double hz = gen_flop_rate(caps) / (4.0 * i64_max(1, caps->vector_bytes / 4)), n_threads = i64_max(1, caps->n_threads);
+    i64 tiles = i64_min(s->tb * s->tx, m->tiles), n = s->m + WINO_TAPS - 1;
+    double vector = cycles_in(s->m) + (double)(n * n) * (c->plain ? 0.7 : 3) + (s->far ? 0.5 * (double)(n * s->m) : 0);
+    double in = (double)tiles * ((double)ceil_div(c->ic, m->lanes) * vector + 60);
     double out = (double)tiles * ((double)s->nr * cycles_out(s->m, c->by_rows, m->lanes) + 40);
-    /* Weights stream by once; when all of them do not fit beside the scratch memory, they come from far. */
-    double weights = points * (double)(c->ic * s->nr * m->lanes) * 4, all = weights * (double)m->ob, l2 = (double)caps->l2_bytes;
-    double scratch = 4 * (double)(w.v + w.m);
-    product += weights / (all + scratch > l2 * 0.9 ? (s->ahead ? 20 : 12) : 60);
-    if (scratch > l2 * 0.6) product += 4 * (double)(w.v + w.m) / 16;
-    double iteration = in + (product + out) * (double)m->ob + 300;
+    double iteration = in + (cycles_products(m, caps, s) + out) * (double)m->ob + 300;
     double rounds = (double)ceil_div(m->parts * m->blocks, i64_max(1, caps->n_threads));
-    double bytes = 4 * (gen_count(c->g, c->y, var) + gen_count(c->g, c->x, var) * (double)m->parts) + weights * (double)m->n_blocks;
+    double x = gen_bytes(c->g, c->x, var), y = gen_bytes(c->g, c->y, var);
+    double bytes = y + x * (double)m->parts + 4 * (double)(n * n * c->ic * m->n_blocks * s->nr * m->lanes);
+    double wait = !s->far && x > (double)caps->l3_bytes / 4 ? x / 8e9 / n_threads : 0; /* for inputs */
     double epilogue = c->simple ? 0 : 12 * gen_count(c->g, c->y, var) / gen_byte_rate(caps);
-    return 2e-6 + iteration * rounds / hz + 0.3 * bytes / gen_byte_rate(caps) + epilogue;
+    return 2e-6 + wait + iteration * rounds / hz + 0.3 * bytes / gen_byte_rate(caps) + epilogue;
 }
 
 static double predict(const struct task *t, const struct caps *caps, const struct sched *v, const i64 *var)
@@ -156,9 +171,10 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
         for (i32 m = 2; m <= 4; m += 2)
             for (u32 tb = 0; tb < countof(v_tb); tb++)
                 for (u32 ob = 0; ob < countof(v_ob); ob++)
-                    for (i32 ahead = 0; ahead <= 16; ahead += 16)
+                    for (u32 ask = 0; ask < countof(v_ahead) * countof(v_far); ask++)
                         try_one(&c, (struct sched){.v = {[P_M] = m, [P_TX] = tiles[i][0], [P_NR] = tiles[i][1], [P_TB] = v_tb[tb],
-                                                         [P_OB] = v_ob[ob], [P_KU] = c.m.c.ic >= 8 ? 2 : 1, [P_AHEAD] = ahead}});
+                                                         [P_OB] = v_ob[ob], [P_KU] = c.m.c.ic >= 8 ? 2 : 1,
+                                                         [P_AHEAD] = v_ahead[ask / 2], [P_FAR] = v_far[ask % 2]}});
     assert(c.best > 0);
 }
 
@@ -171,7 +187,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
 const struct gen gen_conv_winograd = {
     .version = 1,
     .name = "conv_winograd",
-    .revision = 1,
+    .revision = 2,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

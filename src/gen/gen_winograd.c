@@ -220,10 +220,21 @@ static void point_vector(const struct winograd *w, const struct source *in, kval
     }
 }
 
+/* Asks for what a tile further along x has and the one before it has not. */
+static void prefetch_inputs(const struct winograd *w, const struct source *in, kval c)
+{
+    struct kir *k = w->m->k;
+    kval at = kir_add(k, kir_add(k, in->at, c), kir_mul_i(k, in->x_step, w->s.far * w->s.m));
+    for (i64 y = 0; y < w->w.n; y++)
+        for (i64 x = w->w.n - w->s.m; x < w->w.n; x++)
+            kir_prefetch(k, in->buf, kir_add(k, at, kir_add(k, kir_mul_i(k, in->y_step, y), kir_mul_i(k, in->x_step, x))));
+}
+
 static void point_vectors(const struct winograd *w, const struct source *in, kval t)
 {
     struct kir *k = w->m->k;
     kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, w->b.c.ic), w->lanes);
+    if (w->s.far && in->buf != w->b.work) prefetch_inputs(w, in, c);
     point_vector(w, in, t, c);
     kir_end(k);
 }
