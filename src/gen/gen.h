@@ -173,6 +173,7 @@ struct tile {
     enum dtype type;          /* of the accumulators */
     kval acc;                 /* REG array */
     i64 ahead;                /* steps that the packed operand is asked for ahead of its use, 0: not */
+    kval limit;               /* not 0: columns that the operand has from the tile's first on; it is not padded */
 };
 struct tile_in {              /* where a step's pixels come from: a[at + dy*y_step + dx*x_step] */
     kval buf, at;
@@ -188,13 +189,17 @@ struct tile_out {
     kval y_end, x_end, c_end; /* behind the last that exists; c_end 0: all channels exist */
     bool y_exact, x_exact;    /* no tile hangs over the end */
     value_id anchor;
-    kval temp;                /* not 0: the anchor's elements go to this TEMP array, dense with c innermost; no epilogue */
+    kval temp;                /* not 0: the anchor's elements go to this array, dense with c innermost; no epilogue */
+    i64 parts;                /* 0: 1. Summands of each element in temp, see struct result */
+    kval part;
     kval rows;                /* not 0: WORK array of lanes*nr x pitch; the epilogue runs along x, for outputs with x innermost */
     const struct scratch *to; /* not NULL: to scratch memory instead, pixels that hang over, too: there is room */
 };
 void tile_open(struct tile *t);                                   /* allocates the accumulators */
 void tile_clear(struct tile *t, const kval *init);                /* nr vectors, NULL: zeros */
-void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at); /* b: packed, nr*lanes per step */
+void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at); /* b: nr*lanes per step, in one piece */
+void tile_add(const struct tile *t, const struct tile_out *o);    /* what an earlier tile left in o->temp */
+void tile_prefetch(const struct tile *t, const struct tile_out *o); /* asks for it */
 kval tile_full(const struct tile *t, const struct tile_out *o);   /* all its pixels exist? 0: certainly */
 void tile_store(const struct tile *t, const struct tile_out *o);
 i64 tile_rows_size(const struct tile *t);                         /* elements of tile_out.rows */

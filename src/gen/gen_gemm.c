@@ -68,6 +68,11 @@ static void find_rows(struct gemm *x)
         x->outer.g[x->outer.n++] = (struct space_group){x->ys->dim[i], i};
 }
 
+static bool is_plain(const struct value *v)
+{
+    return !v->producer && !v->is_const && !v->sdata && v->layout == LAYOUT_ROWS;
+}
+
 bool gemm_of(struct gemm *x, const struct task *t)
 {
     *x = (struct gemm){.g = &t->g};
@@ -86,7 +91,7 @@ bool gemm_of(struct gemm *x, const struct task *t)
     if (x->m_axis >= 0 && is_one(x->g, x->m)) x->m_axis = -1;
     x->b_const = b->is_const && shape_is_static(t->g.sym, x->bs, (i64[MAX_RANK]){0}) &&
                  b->layout == LAYOUT_ROWS;
-    x->a_plain = !a->producer && !a->is_const && !a->sdata && a->layout == LAYOUT_ROWS;
+    x->a_plain = is_plain(a), x->b_plain = is_plain(b);
     find_epilogue(x, t);
     find_rows(x);
     return true;

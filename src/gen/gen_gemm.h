@@ -15,7 +15,8 @@ struct gemm { /* the anchor taken apart */
     u32 n_axis, batch;  /* batch: number of batch axes of y */
     sym m, n, k;        /* rows, columns, terms */
     struct space outer; /* batches that are not rows */
-    bool b_const, a_plain;
+    bool b_const;
+    bool a_plain, b_plain; /* can be read where they lie, in rows */
     bool simple;  /* the epilogue is pointwise and may run on tiles of y */
     bool by_rows; /* outputs are stored along m */
     bool merged;  /* m_axis stands for batches, too; a has the same axes */

@@ -42,9 +42,12 @@ void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at)
     struct kir *k = t->m->k;
     kval w[8];
     assert(t->nr <= countof(w));
-    for (i64 j = 0; j < t->nr; j++)
+    for (i64 j = 0; j < t->nr; j++) {
+        kval at = kir_ramp(k, kir_add_i(k, b_at, j * t->lanes), 1, t->lanes);
         w[j] = kir_cast(k, t->type,
-                        kir_load(k, b, kir_ramp(k, kir_add_i(k, b_at, j * t->lanes), 1, t->lanes)));
+                        t->limit ? kir_load_n(k, b, at, kir_add_i(k, t->limit, -j * t->lanes))
+                                 : kir_load(k, b, at));
+    }
     for (i64 j = 0; t->ahead && j < t->nr; j++)
         kir_prefetch(k, b, kir_add_i(k, b_at, (t->ahead * t->nr + j) * t->lanes));
     for (i64 dy = 0; dy < t->ty; dy++)
@@ -161,10 +164,20 @@ static kval pixel_exists(const struct tile *t, const struct tile_out *o, i64 dy,
     return ok && kir_is_const(k, ok, &c) && c ? 0 : ok;
 }
 
+static struct result result_of(const struct tile_out *o)
+{
+    return (struct result){.v = o->anchor,
+                           .inner = o->c_axis,
+                           .temp = o->temp,
+                           .to = o->to,
+                           .parts = o->parts,
+                           .part = o->parts > 1 ? o->part : 0};
+}
+
 static void store_columns(const struct tile *t, const struct tile_out *o, i64 j, bool guarded)
 {
     struct emit *m = t->m;
-    const struct result r = {.v = o->anchor, .inner = o->c_axis, .temp = o->temp, .to = o->to};
+    const struct result r = result_of(o);
     struct kir *k = m->k;
     kval c = kir_add_i(k, o->c, j * t->lanes), limit = o->c_end ? kir_sub(k, o->c_end, c) : 0;
     emit_limit(m, limit);
@@ -178,6 +191,39 @@ static void store_columns(const struct tile *t, const struct tile_out *o, i64 j,
             if (ok) kir_end(k);
         }
     emit_limit(m, 0);
+}
+
+/* Of a tile's element in o->temp: vector j of a pixel. */
+static kval kept_index(const struct tile *t, const struct tile_out *o, i64 dx, i64 j)
+{
+    kval idx[MAX_RANK];
+    const struct result r = result_of(o);
+    pixel_index(t, o, dx / t->tx, dx % t->tx, idx);
+    idx[o->c_axis] = kir_add_i(t->m->k, o->c, j * t->lanes);
+    return result_index(t->m, &r, r.part, idx);
+}
+
+void tile_prefetch(const struct tile *t, const struct tile_out *o)
+{
+    for (i64 p = 0; p < t->ty * t->tx; p++)
+        for (i64 j = 0; j < t->nr; j++) kir_prefetch(t->m->k, o->temp, kept_index(t, o, p, j));
+}
+
+void tile_add(const struct tile *t, const struct tile_out *o)
+{
+    struct kir *k = t->m->k;
+    for (i64 p = 0; p < t->ty * t->tx; p++) {
+        kval ok = pixel_exists(t, o, p / t->tx, p % t->tx);
+        if (ok) kir_if(k, ok);
+        for (i64 j = 0; j < t->nr; j++) {
+            kval at = kir_ramp(k, kept_index(t, o, p, j), 1, t->lanes);
+            kval limit = o->c_end ? kir_sub(k, o->c_end, kir_add_i(k, o->c, j * t->lanes)) : 0;
+            kval x = limit ? kir_load_n(k, o->temp, at, limit) : kir_load(k, o->temp, at);
+            kval at_acc = acc_at(t, p, j), old = kir_load(k, t->acc, at_acc);
+            kir_store(k, t->acc, at_acc, kir_add(k, old, x));
+        }
+        if (ok) kir_end(k);
+    }
 }
 
 static i64 pitch_of(const struct tile *t)
@@ -206,7 +252,7 @@ static void turn_round(const struct tile *t, const struct tile_out *o)
 static void store_rows(const struct tile *t, const struct tile_out *o)
 {
     struct emit *m = t->m;
-    const struct result r = {.v = o->anchor, .inner = o->c_axis, .temp = o->temp};
+    const struct result r = result_of(o);
     struct kir *k = m->k;
     i64 pitch = pitch_of(t), channels = t->nr * t->lanes;
     turn_round(t, o);

@@ -368,8 +368,8 @@ void kir_store_n(struct kir *k, kval buf, kval idx, kval val, kval n)
 
 void kir_prefetch(struct kir *k, kval buf, kval idx)
 {
-    assert(kir_at(k, buf)->op == KI_BUF && kir_at(k, idx)->dtype == DT_I64 &&
-           kir_lanes(k, idx) == 1);
+    assert(kir_is_far(kir_at(k, buf)) && kir_at(k, idx)->dtype == DT_I64);
+    assert(kir_lanes(k, idx) == 1);
     kir_push(k, (struct kir_ins){.op = KI_PREFETCH, .a = buf, .b = idx});
 }
 

@@ -104,7 +104,7 @@ static void enter_else(struct counter *c)
 static void count_memory(struct counter *c, const struct kir_ins *x)
 {
     const struct kir_ins *p = kir_at(c->k, x->a);
-    bool is_far = p->op == KI_BUF || p->aux == KS_TEMP;
+    bool is_far = kir_is_far(p);
     double n = (double)p->lanes * kir_lanes(c->k, x->b);
     if (x->op == KI_FLOAD || x->op == KI_FSTORE)
         n = elements_of(c->k, x->op == KI_FLOAD ? x : kir_at(c->k, x->c));

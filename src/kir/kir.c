@@ -106,6 +106,11 @@ bool kir_is_named(const struct kir_ins *x)
     return x->dtype != DT_NONE && x->op != KI_CONST && x->op != KI_PARAM && x->op != KI_BUF;
 }
 
+bool kir_is_far(const struct kir_ins *x)
+{
+    return x->op == KI_BUF || (x->op == KI_ALLOC && x->aux == KS_TEMP);
+}
+
 u32 kir_text_id(const struct kir *k, kval v)
 {
     u32 n = 0;

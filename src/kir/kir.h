@@ -117,6 +117,7 @@ enum dtype kir_dtype(const struct kir *k, kval v);
 bool kir_is_const(const struct kir *k, kval v, i64 *out);    /* integer or bool, lanes alike */
 bool kir_is_float(const struct kir *k, kval v, double *out); /* float; out may be NULL for both */
 bool kir_is_named(const struct kir_ins *x);                  /* stands as %n in the text */
+bool kir_is_far(const struct kir_ins *x);                    /* an argument or a TEMP array */
 u32 kir_text_id(const struct kir *k, kval v);                /* that n; 0: has none */
 bool kir_has_imm(enum kir_op op);                            /* imm.i is an operand in the text */
 bool kir_is_frag(const struct kir *k, kval v);               /* or an array of fragments */

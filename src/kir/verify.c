@@ -305,7 +305,7 @@ static bool check_frag_access(struct checker *c, const struct kir_ins *frag, kva
 static bool check_prefetch(struct checker *c)
 {
     NEED(c->n_grid, "memory access outside a grid");
-    NEED(arg(c, c->x->a)->op == KI_BUF, "prefetch from what is not an argument");
+    NEED(kir_is_far(arg(c, c->x->a)), "prefetch from neither an argument nor a temp array");
     NEED(is_index(arg(c, c->x->b)), "index is not an i64 scalar");
     return true;
 }
