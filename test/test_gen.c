@@ -68,12 +68,40 @@ static void test_compiled(void **state)
     }
 }
 
+/* Sizes of any proportions, known or not, too large to be run: there is a schedule, it is emitted, and its time is a number. */
+static void test_large_gemm(void **state)
+{
+    for (u64 seed = first_seed(0); seed < last_seed(150); seed++) {
+        struct bed b;
+        struct candidate c;
+        struct kernel k;
+        sym n[4];
+        bed_open(&b, seed);
+        b.caps.n_threads = 1u << pick(&b, 0, 7), b.caps.n_vector_regs = 16u << pick(&b, 0, 1);
+        b.caps.l2_bytes = (i64)64 << (10 + pick(&b, 0, 6));
+        i64 twos = 30; /* of all sizes together */
+        for (u32 j = 0, first = (u32)pick(&b, 0, 3); j < 4; j++) {
+            i64 own = pick(&b, 0, i64_min(twos, 19));
+            n[(first + j) % 4] = size_of(&b, ((i64)1 << own) + pick(&b, 0, 3), pick(&b, 0, 4) == 0);
+            twos -= own;
+        }
+        value_id x = operand(&b, "a", 3, (sym[]){n[3], n[0], n[2]}, false), w = operand(&b, "b", 2, (sym[]){n[2], n[1]}, false);
+        *arr_push(&b.arena, &b.g.output) = add_op(&b, "MatMul", x, w, 0);
+        assert_true(make_task(&b));
+        assert_true(gen_default(&b.t, &b.caps, NULL, &c));
+        assert_true(gen_predict(&c, &b.t, &b.caps, NULL) > 0);
+        if (!gen_kernel(&k, &b.arena, &c, &b.t, &b.caps, &b.e)) fail_msg("seed %llu: %s", (unsigned long long)seed, b.e.msg);
+        bed_close(&b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_operators),
         cmocka_unit_test(test_conv),
         cmocka_unit_test(test_gemm),
+        cmocka_unit_test(test_large_gemm),
         cmocka_unit_test(test_row),
         cmocka_unit_test(test_compiled),
     };

@@ -122,7 +122,8 @@ static bool is_good_grid(const struct sizes *z, const struct product_sched *s, i
     if (work < 1e6) return true;
     double most = (double)tiles * (double)blocks * (double)z->batch;
     if (n < fmin((double)z->threads, most)) return false;
-    return n <= 8 * (double)z->threads || work / n >= 2e6 || n <= 2 * (double)z->batch;
+    bool large = s->mb == v_mb[countof(v_mb) - 1] || work / n >= 2e6;
+    return n <= 8 * (double)z->threads || large || n <= 2 * (double)z->batch;
 }
 
 static bool is_good_split(const struct sizes *z, const struct product_sched *s, i64 results)
