@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// conv_transpose: transposed convolution taken apart by phases. Outputs whose position (plus the
-// begin pad) leaves the same residues by the strides meet the same taps, and among themselves they
-// are an ordinary convolution of stride 1 with few taps: position p = stride*q + r takes input q +
-// off - t*d for the taps k = first + t*step, t = 0 ... A grid iteration takes a range of q on every
-// spatial axis (one q on axes in front of the last two), copies the input that all phases need to
-// scratch with zeros around, and runs the register tile over it phase by phase.
+// conv_transpose: transposed convolution phase by phase (gen_trans.h), each an ordinary convolution
+// of stride 1 with few taps. A grid iteration takes a range of positions q on every spatial axis
+// (one q on axes in front of the last two), copies the input that all phases need to scratch with
+// zeros around, and runs the register tile over it phase by phase.
 //
 // Weights are packed [group][block of output channels][first tap per axis][t per axis][input
 // channel][nr*lanes], zeros where a phase has fewer taps; those are never read.
-#include "gen/gen.h"
+#include "gen/gen_trans.h"
 
 enum { P_TX, P_NR, P_TH, P_TW, P_OB, N_PARAM };
-enum { MAX_PHASES = 16, KU = 2 };
+enum { KU = 2 };
 
 static const i32 v_tx[] = {1, 2, 4, 6, 7, 8, 12, 14, 28};
 static const i32 v_nr[] = {1, 2, 3, 4, 6};
@@ -28,61 +26,6 @@ static const struct gen_param param[N_PARAM] = {
     [P_OB] = {"ob", "blocks of output channels per grid iteration, 0 = all", v_ob, countof(v_ob)},
 };
 
-struct phase {
-    i64 first, n, off, lead;
-}; /* taps first + t*step, t < n, meet input q + off - t*d; outputs at stride*q + lead */
-
-struct axis {
-    i64 s, k, begin;
-    i64 step;   /* between the taps of a phase */
-    i64 d;      /* between the inputs that they meet */
-    i64 lo, hi; /* least and largest offset of an input, all phases */
-    i64 n_max;  /* most taps of a phase */
-    struct phase phase[MAX_PHASES];
-    sym in, out, q_lo, n_q;
-};
-
-struct trans {
-    const struct graph *g;
-    value_id x, w, b, y;
-    u32 rank;
-    i64 groups, ic, oc; /* channels of one group */
-    struct axis ax[MAX_RANK];
-    enum dtype type;
-    bool clast; /* outputs: channels are innermost */
-};
-
-static i64 gcd(i64 a, i64 b) { return b ? gcd(b, a % b) : a; }
-
-static struct phase phase_of(const struct axis *a, i64 dilation, i64 r)
-{
-    struct phase p = {.lead = r - a->begin};
-    for (i64 k = 0; k < a->step && k < a->k; k++)
-        if (k * dilation % a->s == r)
-            p = (struct phase){k, (a->k - k + a->step - 1) / a->step, (r - k * dilation) / a->s,
-                               r - a->begin};
-    return p;
-}
-
-static void axis_of(struct axis *a, struct symtab *t, i64 dilation)
-{
-    sym begin = sym_const(t, a->begin), s = sym_const(t, a->s);
-    i64 common = gcd(a->s, dilation);
-    a->step = a->s / common, a->d = dilation / common;
-    bool any = false;
-    for (i64 r = 0; r < a->s; r++) {
-        struct phase p = a->phase[r] = phase_of(a, dilation, r);
-        if (!p.n) continue;
-        i64 last = p.off - (p.n - 1) * a->d;
-        a->lo = any ? i64_min(a->lo, last) : last;
-        a->hi = any ? i64_max(a->hi, p.off) : p.off;
-        a->n_max = i64_max(a->n_max, p.n);
-        any = true;
-    }
-    a->q_lo = sym_div(t, begin, s);
-    a->n_q = sym_sub(t, sym_cdiv(t, sym_add(t, a->out, begin), s), a->q_lo);
-}
-
 static bool outputs_fit(const struct trans *c)
 {
     enum layout first = graph_value(c->g, c->g->output.v[0])->layout;
@@ -96,44 +39,21 @@ static bool outputs_fit(const struct trans *c)
     return first == LAYOUT_ROWS || first == LAYOUT_CLAST;
 }
 
-static bool trans_of(struct trans *c, const struct task *t)
+/* Likewise with outputs that tiles can store. */
+static bool cpu_trans_of(struct trans *c, const struct task *t)
 {
     const struct graph *g = &t->g;
-    struct op_window w;
-    i64 wd[MAX_RANK], phases = 1;
-    if (!t->anchor || !g->output.n || !(op_of(g, t->anchor)->props & OP_TRANSPOSED)) return false;
-    const struct node *n = graph_node(g, t->anchor);
-    *c = (struct trans){.g = g,
-                        .x = n->in.v[0],
-                        .w = n->in.v[1],
-                        .b = op_has_in(n, 2) ? n->in.v[2] : 0,
-                        .y = n->out.v[0]};
-    const struct value *x = graph_value(g, c->x), *wt = graph_value(g, c->w),
-                       *y = graph_value(g, c->y);
-    if (!wt->is_const || !shape_is_static(g->sym, &wt->shape, wd) || !dtype_is_float(x->dtype))
-        return false;
-    op_window_get(g, n, &w);
-    c->rank = x->shape.rank, c->type = emit_type(y->dtype);
-    c->groups = attr_int(n, "group", 1), c->ic = wd[0] / c->groups, c->oc = wd[1];
-    for (u32 i = 2; i < c->rank; i++) {
-        struct axis *a = &c->ax[i];
-        a->s = w.stride[i - 2], a->k = w.kernel[i - 2],
-        a->begin = gen_static(g, w.begin[i - 2], -1);
-        a->in = x->shape.dim[i], a->out = y->shape.dim[i];
-        phases = i64_min(phases * a->s, MAX_PHASES + 1);
-        if (phases > MAX_PHASES || a->begin < 0) return false;
-        axis_of(a, g->sym, w.dilation[i - 2]);
-    }
+    if (!g->output.n || !trans_of(c, t)) return false;
     /* Vectors may not run along an axis of one element. */
     bool thin = gen_static(g, c->ax[c->rank - 1].out, 2) == 1, single = c->oc * c->groups == 1;
     c->clast = (graph_value(g, g->output.v[0])->layout == LAYOUT_CLAST || thin) && !single;
-    return c->ic > 0 && c->oc > 0 && !(thin && single) && outputs_fit(c);
+    return !(thin && single) && outputs_fit(c);
 }
 
 static bool match(const struct task *t, const struct caps *caps)
 {
     struct trans c;
-    return !caps->is_gpu && caps->vector_bytes >= 8 && trans_of(&c, t);
+    return !caps->is_gpu && caps->vector_bytes >= 8 && cpu_trans_of(&c, t);
 }
 
 /* Emission. */
@@ -313,7 +233,7 @@ static void channel_steps(struct work *b, struct tile_in in, kval at, kval w_at)
 }
 
 /* All taps of a phase for the tile at q. */
-static void product(struct work *b, const struct phase *const *ph, const kval *q, kval block)
+static void product(struct work *b, const struct trans_phase *const *ph, const kval *q, kval block)
 {
     struct kir *k = b->m->k;
     const struct trans *c = &b->c;
@@ -359,7 +279,7 @@ static void clear_tile(struct work *b, kval ch, kval end)
     tile_clear(&b->t, b->c.b ? init : NULL);
 }
 
-static void tile_at(struct work *b, const struct phase *const *ph, const kval *q, kval block)
+static void tile_at(struct work *b, const struct trans_phase *const *ph, const kval *q, kval block)
 {
     struct kir *k = b->m->k;
     const struct trans *c = &b->c;
@@ -388,14 +308,14 @@ static void tile_at(struct work *b, const struct phase *const *ph, const kval *q
 }
 
 /* Positions of a phase whose outputs exist, within the iteration. */
-static void walk_phase(struct work *b, const struct phase *const *ph, kval block)
+static void walk_phase(struct work *b, const struct trans_phase *const *ph, kval block)
 {
     struct kir *k = b->m->k;
     const struct trans *c = &b->c;
     struct symtab *t = c->g->sym;
     kval q[MAX_RANK];
     for (u32 a = 2; a < c->rank; a++) {
-        const struct axis *x = &c->ax[a];
+        const struct trans_axis *x = &c->ax[a];
         sym s = sym_const(t, x->s),
             end = sym_cdiv(t, sym_sub(t, x->out, sym_const(t, ph[a]->lead)), s);
         kval from = kir_max(k, b->q0[a], kir_int(k, ceil_div(-ph[a]->lead, x->s)));
@@ -409,7 +329,7 @@ static void walk_phase(struct work *b, const struct phase *const *ph, kval block
 static void walk_phases(struct work *b, kval block)
 {
     const struct trans *c = &b->c;
-    const struct phase *ph[MAX_RANK];
+    const struct trans_phase *ph[MAX_RANK];
     i64 n = 1;
     for (u32 a = 2; a < c->rank; a++) n *= c->ax[a].s;
     for (i64 i = 0; i < n; i++) {
@@ -424,7 +344,7 @@ static void walk_phases(struct work *b, kval block)
 static void set_range(struct work *b, u32 a, kval i, i64 size)
 {
     struct kir *k = b->m->k;
-    const struct axis *x = &b->c.ax[a];
+    const struct trans_axis *x = &b->c.ax[a];
     sym stop = sym_add(b->c.g->sym, x->q_lo, x->n_q);
     kval lo = emit_size(b->m, x->q_lo), hi = emit_size(b->m, stop);
     b->q0[a] = size ? kir_add(k, lo, kir_mul_i(k, i, size)) : lo;
@@ -465,7 +385,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
 {
     struct work *b = arena_new(m->arena, struct work);
     struct kir *k = m->k;
-    trans_of(&b->c, t);
+    cpu_trans_of(&b->c, t);
     b->m = m, b->th = v->v[P_TH], b->tw = v->v[P_TW];
     b->t = (struct tile){.m = m,
                          .ty = 1,
@@ -497,7 +417,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
 
 static double band_bytes(const struct trans *c, const i32 *v, const i64 *var)
 {
-    const struct axis *x = &c->ax[c->rank - 1];
+    const struct trans_axis *x = &c->ax[c->rank - 1];
     double n = (double)(c->ic * (v[P_TW] ? v[P_TW] * v[P_TX] : gen_eval(c->g, x->n_q, var)) +
                         v[P_TX] + x->hi - x->lo);
     for (u32 a = 2; a + 1 < c->rank; a++)
@@ -508,7 +428,7 @@ static double band_bytes(const struct trans *c, const i32 *v, const i64 *var)
 static bool is_legal(const struct trans *c, const struct caps *caps, const i32 *v)
 {
     i64 lanes = gen_lanes(caps, c->type), blocks = ceil_div(c->oc, v[P_NR] * lanes);
-    const struct axis *x = &c->ax[c->rank - 1];
+    const struct trans_axis *x = &c->ax[c->rank - 1];
     if (!tile_is_legal(caps, v[P_TX], v[P_NR]) || (v[P_NR] > 1 && (v[P_NR] - 1) * lanes >= c->oc))
         return false;
     if ((v[P_OB] && v[P_OB] >= blocks) || (c->rank == 3 && v[P_TH] > 1)) return false;
@@ -520,14 +440,14 @@ static bool is_legal(const struct trans *c, const struct caps *caps, const i32 *
 static bool legal(const struct task *t, const struct caps *caps, const struct sched *s)
 {
     struct trans c;
-    return trans_of(&c, t) && is_legal(&c, caps, s->v);
+    return cpu_trans_of(&c, t) && is_legal(&c, caps, s->v);
 }
 
 static double seconds(const struct trans *c, const struct caps *caps, const i32 *v, const i64 *var)
 {
     double lanes = gen_lanes(caps, c->type),
            hz = gen_flop_rate(caps) / (4 * gen_lanes(caps, DT_F32));
-    const struct axis *x = &c->ax[c->rank - 1];
+    const struct trans_axis *x = &c->ax[c->rank - 1];
     i64 nx = i64_max(1, gen_eval(c->g, x->n_q, var)), tiles = ceil_div(nx, v[P_TX]),
         tw = v[P_TW] ? i64_min(v[P_TW], tiles) : tiles;
     i64 blocks = ceil_div(c->oc, v[P_NR] * (i64)lanes), ob = v[P_OB] ? v[P_OB] : blocks;
@@ -555,7 +475,7 @@ static double predict(const struct task *t, const struct caps *caps, const struc
                       const i64 *var)
 {
     struct trans c;
-    return trans_of(&c, t) ? seconds(&c, caps, s->v, var) : 1;
+    return cpu_trans_of(&c, t) ? seconds(&c, caps, s->v, var) : 1;
 }
 
 static void initial(const struct task *t, const struct caps *caps, const i64 *var,
@@ -564,7 +484,7 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
     struct trans c;
     double best = 0;
     u32 at[N_PARAM] = {0}, i = 0;
-    trans_of(&c, t);
+    cpu_trans_of(&c, t);
     while (i < N_PARAM) {
         i32 v[N_PARAM];
         for (u32 j = 0; j < N_PARAM; j++) v[j] = param[j].values[at[j]];
