@@ -8,11 +8,29 @@
 
 struct seen {
     u32 n_group, n_matrix, n_pool;
+    u32 n_up;    /* transposed */
+    u32 n_side;  /* tiles of several groups of channels */
+    u32 n_chunks;
 };
 
 static const struct gen *family(u32 i)
 {
     return gen_find(i ? S("matrix_conv") : S("group_conv"));
+}
+
+/* What the family made of the task under a schedule. */
+static void tally_kinds(struct bed *b, const struct candidate *c, struct seen *seen)
+{
+    const struct node *n = graph_node(&b->t.g, b->t.anchor);
+    const struct shape *w = &graph_value(&b->t.g, n->in.v[1])->shape;
+    i64 groups = attr_int(n, "group", 1), oc = 1;
+    bool up = op_of(&b->t.g, b->t.anchor)->props & OP_TRANSPOSED;
+    sym_is_const(&b->sym, w->dim[0], &oc);
+    seen->n_chunks += value_of(c, "chunks") > 1;
+    if (c->gen != family(0)) return;
+    i64 tile = value_of(c, "tc") * value_of(c, "rc");
+    if (up) seen->n_up++;
+    else seen->n_side += groups > 1 && tile >= 2 * (oc / groups) && tile % (oc / groups) == 0;
 }
 
 static void try_family(struct bed *b, const struct gen *g, u64 seed, struct seen *seen)
@@ -32,6 +50,7 @@ static void try_family(struct bed *b, const struct gen *g, u64 seed, struct seen
         if (!run(b, &c, &k)) report(b, &c, seed);
         *(g == family(0) ? &seen->n_group : &seen->n_matrix) += 1;
         seen->n_pool += pool;
+        tally_kinds(b, &c, seen);
     }
     check_release(&k);
 }
@@ -50,6 +69,9 @@ static struct seen try_tasks(builder *build, u64 from, u64 to, enum dtype type)
             for (u32 i = 0; i < 2; i++) try_family(&b, family(i), seed, &seen);
         bed_close(&b);
     }
+    if (getenv("VERBOSE"))
+        print_message("%u %u, pool %u, up %u, side %u, chunks %u\n", seen.n_group, seen.n_matrix, seen.n_pool, seen.n_up,
+                      seen.n_side, seen.n_chunks);
     return seen;
 }
 
@@ -106,18 +128,50 @@ static bool image_layer(struct bed *b)
     return make_task(b);
 }
 
+/* Few pixels of many channels, in groups or not; transposed by a multiple of the stride now and then. */
+static bool wide_layer(struct bed *b)
+{
+    static const i64 each[] = {2, 4, 8, 12, 16};
+    bool up = pick(b, 0, 3) == 0;
+    i64 groups = !up && pick(b, 0, 1) ? pick(b, 2, 20) : 1, k = up ? 2 * pick(b, 1, 2) : pick(b, 0, 1) ? 1 : 3;
+    i64 ic = groups > 1 ? each[pick(b, 0, 4)] : 64 * pick(b, 1, 4), oc = groups > 1 ? each[pick(b, 0, 4)] : pick(b, 3, 24);
+    sym dim[MAX_RANK] = {sym_const(&b->sym, 1), sym_const(&b->sym, groups * ic), size_of(b, pick(b, 1, 7), pick(b, 0, 3) == 0),
+                  size_of(b, pick(b, 1, 9), pick(b, 0, 3) == 0)};
+    i64 w[4] = {groups * oc, ic, k, k}, n = groups * oc;
+    if (up) w[0] = ic, w[1] = oc;
+    value_id x = random_prologue(b, add_input(b, "x", 4, dim), 4, dim);
+    if (graph_value(&b->g, x)->producer) {
+        i64 c;
+        if (!infer_last(b, x) || !sym_is_const(&b->sym, graph_value(&b->g, x)->shape.dim[1], &c) || c != groups * ic) return false;
+    }
+    value_id y = add_op(b, up ? "ConvTranspose" : "Conv", x, add_const(b, "w", 4, w), add_const(b, "b", 1, &n));
+    node_id node = graph_value(&b->g, y)->producer;
+    i64 p = up ? k / 2 - 1 : k / 2;
+    attr_set_ints(&b->g, node, "pads", (i64[]){p, p, p, p}, 4);
+    attr_set_ints(&b->g, node, "strides", up ? (i64[]){2, 2} : (i64[]){1, 1}, 2);
+    attr_set_int(&b->g, node, "group", groups);
+    y = random_epilogue(b, y);
+    if (!up && pick(b, 0, 3) == 0) y = pooled(b, y);
+    *arr_push(&b->arena, &b->g.output) = y;
+    return make_task(b);
+}
+
 static void test_f32(void **state)
 {
-    struct seen a = try_tasks(random_conv, 0, 60, DT_F32), b = try_tasks(image_layer, 0, 30, DT_F32);
+    struct seen a = try_tasks(random_conv, 0, 40, DT_F32), b = try_tasks(image_layer, 0, 30, DT_F32);
+    struct seen t = try_tasks(random_transpose, 0, 25, DT_F32), w = try_tasks(wide_layer, 0, 40, DT_F32);
     if (getenv("SEED")) return;
-    assert_true(a.n_group > 100 && b.n_group > 60 && b.n_pool > 20);
+    assert_true(t.n_up > 50 && w.n_up > 10 && w.n_chunks > 5 && w.n_side > 5);
+    assert_true(a.n_group > 70 && b.n_group > 60 && b.n_pool > 20);
 }
 
 static void test_f16(void **state)
 {
-    struct seen a = try_tasks(random_conv, 100, 160, DT_F16), b = try_tasks(image_layer, 100, 130, DT_F16);
+    struct seen a = try_tasks(random_conv, 100, 140, DT_F16), b = try_tasks(image_layer, 100, 130, DT_F16);
+    struct seen t = try_tasks(random_transpose, 100, 125, DT_F16), w = try_tasks(wide_layer, 100, 140, DT_F16);
     if (getenv("SEED")) return;
-    assert_true(a.n_group > 100 && b.n_group > 60 && b.n_pool > 20 && a.n_matrix + b.n_matrix > 60);
+    assert_true(t.n_up > 50 && t.n_matrix > 20 && w.n_chunks > 5 && w.n_side > 5);
+    assert_true(a.n_group > 70 && b.n_group > 60 && b.n_pool > 20 && a.n_matrix + b.n_matrix > 60);
 }
 
 static void test_device(void **state)

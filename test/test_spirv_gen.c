@@ -146,7 +146,7 @@ static u32 try_spirv(struct bed *b, u64 seed, bool runs)
 
 static void try_tasks(u64 n_seeds, bool runs)
 {
-    static bool (*const make[])(struct bed *) = {random_conv, random_gemm, random_row, random_pool};
+    static bool (*const make[])(struct bed *) = {random_conv, random_gemm, random_row, random_pool, random_transpose};
     u32 n = 0;
     for (u64 seed = first_seed(0); seed < last_seed(n_seeds); seed++) {
         struct bed b;
@@ -160,12 +160,12 @@ static void try_tasks(u64 n_seeds, bool runs)
     assert_true(n > n_seeds / 2 || getenv("SEED") || getenv("GEN"));
 }
 
-static void kernels_are_valid(void **state) { try_tasks(60, false); }
+static void kernels_are_valid(void **state) { try_tasks(70, false); }
 
 static void kernels_compute(void **state)
 {
     if (!device) skip();
-    try_tasks(16, true);
+    try_tasks(20, true);
 }
 
 int main(void)

@@ -85,7 +85,7 @@ static bool takes_output(struct group_conv *g, u32 i)
     const struct graph *t = g->c.g;
     value_id v = t->output.v[i], pool = find_pool(t, v, g->c.y), from = pool ? pool : g->c.y;
     if (!gen_depends(t, v, g->c.y) || !takes_layout(&g->c, v)) return false;
-    if (pool && g->tail.pool && pool != g->tail.pool) return false;
+    if (pool && (g->up.is || (g->tail.pool && pool != g->tail.pool))) return false;
     if (pool && !takes_pool(g, pool)) return false;
     g->tail.pooled |= pool ? 1u << i : 0;
     return shape_equal(&graph_value(t, v)->shape, &graph_value(t, from)->shape) &&
@@ -117,7 +117,8 @@ bool group_conv_takes(struct group_conv *g, const struct task *t)
 bool group_conv_of(struct group_conv *g, const struct task *t)
 {
     *g = (struct group_conv){0};
-    if (!conv_anchor(&g->c, t) || !group_conv_takes(g, t)) return false;
+    if (!conv_anchor(&g->c, t) && !group_up_of(g, t)) return false;
+    if (!group_conv_takes(g, t)) return false;
     if (!g->tail.pool) flatten(&g->c);
     return true;
 }
@@ -135,6 +136,7 @@ static i64 reach(struct group_conv *g, i32 axis, i64 n)
     if (axis < 0) return 1;
     i64 s = c->stride[axis], d = c->dil[axis], k = c->k[axis];
     g->unit[axis] = k == 1 ? s : gcd(s, d);
+    if (g->up.is) return i64_min(n + g->up.span[axis], MAX_REACH);
     return i64_min(((n - 1) * s + (k - 1) * d) / g->unit[axis] + 1, MAX_REACH);
 }
 
@@ -156,7 +158,7 @@ static i64 padded(const struct group_conv *g, i64 n)
     return n % vec == 0 && conflicts(g, n + vec) < conflicts(g, n) ? n + vec : n;
 }
 
-static i64 power_dividing(i64 most, i64 n)
+i64 group_power_dividing(i64 most, i64 n)
 {
     i64 v = 1;
     while (v * 2 <= most && n % (v * 2) == 0) v *= 2;
@@ -167,8 +169,12 @@ static void plan_axes(struct group_conv *g)
 {
     const struct conv *c = &g->c;
     g->planes = g->taps = 1, g->n_order = 0;
-    for (u32 a = 2; a < c->rank; a++)
-        if (!is_tiled(c, a)) g->order[g->n_order++] = a, g->planes *= c->k[a];
+    for (u32 a = 2; a < c->rank; a++) {
+        if (is_tiled(c, a)) continue;
+        g->order[g->n_order++] = a;
+        g->plane[a] = g->up.is ? g->up.span[a] + 1 : c->k[a];
+        g->planes *= g->plane[a];
+    }
     if (c->ya >= 2) g->order[g->n_order++] = (u32)c->ya;
     if (c->xa >= 2) g->order[g->n_order++] = (u32)c->xa;
     i64 plane = g->rows * g->cols * g->pixel;
@@ -177,8 +183,10 @@ static void plan_axes(struct group_conv *g)
         i64 next = (i32)a == c->xa ? g->pixel : g->cols * g->pixel;
         g->w_tap[a] = g->taps * g->terms * g->s.oc;
         g->taps *= c->k[a];
-        if (is_tiled(c, a)) g->tap[a] = c->dil[a] / g->unit[a] * next;
-        else g->tap[a] = plane, plane *= c->k[a];
+        g->place[a] = is_tiled(c, a) ? next : plane;
+        g->tap[a] = is_tiled(c, a) ? c->dil[a] / g->unit[a] * next : plane;
+        if (g->up.is) g->tap[a] = -c->dil[a] * g->place[a];
+        if (!is_tiled(c, a)) plane *= g->plane[a];
     }
     if (c->xa >= 0) g->step[c->xa] = c->stride[c->xa] / g->unit[c->xa] * g->pixel;
     if (c->ya >= 0) g->step[c->ya] = c->stride[c->ya] / g->unit[c->ya] * g->cols * g->pixel;
@@ -193,7 +201,8 @@ static void plan_channels(struct group_conv *g)
     g->groups = many ? 1 : c->groups;
     g->ic = many ? c->ic * c->groups : c->ic, g->oc = many ? c->oc * c->groups : c->oc;
     g->terms = g->s.cb / side;
-    g->n_in = many ? 1 : ceil_div(c->ic, g->s.cb), g->n_out = ceil_div(g->oc, g->s.oc);
+    g->n_in = many ? 1 : ceil_div(c->ic, g->s.cb);
+    group_up_plan(g);
 }
 
 static void plan_copies(struct group_conv *g)
@@ -203,7 +212,7 @@ static void plan_copies(struct group_conv *g)
     i64 pixels = g->planes * g->rows * g->cols;
     g->n_patch = s->patch ? pixels * g->pixel : 0;
     g->n_weights = g->c.w ? g->taps * g->terms * s->oc : 0;
-    g->w_vec = power_dividing(16 / dtype_size(w), g->n_weights);
+    g->w_vec = group_power_dividing(16 / dtype_size(w), g->n_weights);
     g->result = s->oc + (s->oc % 2 ? 0 : i64_max(1, 16 / dtype_size(g->cell)));
     g->n_result = s->by_shared ? s->ty * s->tx * g->result : 0;
     g->buffers = s->pipe == PIPE_DOUBLE ? 2 : 1;
@@ -219,7 +228,7 @@ void group_conv_plan(struct group_conv *g, const struct group_work *s)
     g->type = emit_type(x);
     g->cell = s->wide ? g->type : x;
     g->by_pixel = conv_input_layout(c) != LAYOUT_ROWS;
-    g->vec = g->by_pixel ? power_dividing(16 / dtype_size(x), s->cb) : 1;
+    g->vec = g->by_pixel ? group_power_dividing(16 / dtype_size(x), s->cb) : 1;
     g->rows = reach(g, c->ya, s->ty), g->cols = reach(g, c->xa, s->tx);
     g->pixel = padded(g, s->cb);
     plan_channels(g);
@@ -230,12 +239,20 @@ void group_conv_plan(struct group_conv *g, const struct group_work *s)
 i64 group_conv_shared(const struct group_conv *g)
 {
     i64 patch = i64_max(g->n_patch * g->buffers, g->n_result) * dtype_size(g->cell);
+    if (g->s.chunks > 1)
+        patch = g->n_patch * g->buffers * dtype_size(g->cell) + g->n_result * dtype_size(g->type);
     if (!g->s.weights) return patch;
     i64 weights = g->n_weights * g->buffers;
     return patch + weights * dtype_size(graph_value(g->c.g, g->c.w)->dtype);
 }
 
 i64 group_conv_copies(const struct group_conv *g) { return g->patch_copies + g->weight_copies; }
+
+/* Weights of transposed convolutions lie as [input channel][output]: those behind a group are the next one's. */
+static bool groups_overlap(const struct group_conv *g)
+{
+    return g->groups > 1 && g->ic % g->s.cb;
+}
 
 bool group_conv_fits(const struct group_conv *g, const struct caps *c)
 {
@@ -246,6 +263,9 @@ bool group_conv_fits(const struct group_conv *g, const struct caps *c)
     if (s->pipe != PIPE_NONE && !group_conv_by_registers(g)) return false;
     if (s->wide && g->type == graph_value(g->c.g, g->c.x)->dtype) return false;
     if (g->tail.ragged && !s->by_shared) return false;
+    if (g->up.is && s->groups > 1) return false;
+    if (g->up.is && groups_overlap(g)) return false;
+    if (s->chunks > 1 && (g->n_in % s->chunks || g->n_in / s->chunks < 2)) return false;
     return s->ty % group_conv_window(g, g->c.ya) == 0 && s->tx % group_conv_window(g, g->c.xa) == 0;
 }
 
@@ -288,6 +308,10 @@ static void pack_dim(const struct group_conv *g, struct pack *p, i64 n, u32 axis
 static kval pack_weights(struct group_conv *g)
 {
     struct pack *p = arena_new(g->m->arena, struct pack);
+    if (g->up.is) {
+        group_up_pack(g, p);
+        return emit_pack(g->m, g->c.w, p);
+    }
     pack_dim(g, p, g->groups, 0, g->oc);
     pack_dim(g, p, g->n_out, 0, g->s.oc);
     pack_dim(g, p, g->n_in, 1, g->terms);
@@ -296,6 +320,8 @@ static kval pack_weights(struct group_conv *g)
     pack_dim(g, p, g->s.oc, 0, 1);
     return emit_pack(g->m, g->c.w, p);
 }
+
+static i64 chunks_of(const struct group_conv *g) { return i64_max(1, g->s.chunks); }
 
 static void open_grid(struct group_conv *g)
 {
@@ -307,15 +333,17 @@ static void open_grid(struct group_conv *g)
     u32 list[MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
     kval at[MAX_RANK] = {0};
     sym one = sym_const(t, 1),
-        n = sym_mul(t, space_count(&outer, t, 0, outer.n), sym_const(t, g->groups));
+        n = sym_mul(t, space_count(&outer, t, 0, outer.n), sym_const(t, g->groups * chunks_of(g)));
     sym ny = c->ya < 0 ? one : sym_cdiv(t, c->out[c->ya], sym_const(t, g->s.ty));
     sym nx = c->xa < 0 ? one : sym_cdiv(t, c->out[c->xa], sym_const(t, g->s.tx));
     kval o = kir_grid(k, emit_size(m, n)), y = kir_grid(k, emit_size(m, ny));
     kval x = kir_grid(k, emit_size(m, sym_mul(t, nx, sym_const(t, g->n_out))));
+    g->chunk = kir_mod_i(k, o, chunks_of(g));
+    o = kir_div_i(k, o, chunks_of(g));
     g->group = kir_mod_i(k, o, g->groups);
     space_split(m, &outer, list, outer.n, kir_div_i(k, o, g->groups), at);
     space_index(k, &outer, at, g->pos);
-    g->block = kir_mod_i(k, x, g->n_out);
+    g->block = group_up_open(g, kir_mod_i(k, x, g->n_out));
     g->x0 = kir_mul_i(k, kir_div_i(k, x, g->n_out), g->s.tx);
     g->y0 = kir_mul_i(k, y, g->s.ty);
 }
@@ -323,9 +351,13 @@ static void open_grid(struct group_conv *g)
 static void open_arrays(struct group_conv *g)
 {
     struct kir *k = g->m->k;
-    i64 n = i64_max(g->n_patch * g->buffers, g->n_result);
+    bool own = g->s.chunks > 1; /* sums are longer than inputs */
+    i64 n = i64_max(g->n_patch * g->buffers, own ? 0 : g->n_result);
     enum dtype w = g->c.w ? graph_value(g->c.g, g->c.w)->dtype : g->type;
     if (n) g->patch = kir_alloc(k, KS_SHARED, g->cell, 1, kir_int(k, n));
+    g->left = g->patch;
+    if (own && g->n_result)
+        g->left = kir_alloc(k, KS_SHARED, g->type, 1, kir_int(k, g->n_result));
     n = g->n_weights * g->buffers;
     if (g->s.weights) g->weights = kir_alloc(k, KS_SHARED, w, 1, kir_int(k, n));
     if (!group_conv_by_registers(g)) return;
@@ -341,7 +373,53 @@ void group_conv_open(struct group_conv *g, struct emit *m)
     m->k->group[0] = (u32)g->s.threads;
     if (g->c.w) g->packed = pack_weights(g);
     emit_args(m);
+    g->sums = (struct result){.v = g->c.y, .inner = 1, .parts = chunks_of(g)};
+    if (g->sums.parts > 1) result_open(m, &g->sums, g->type);
     open_grid(g);
+    g->sums.part = g->chunk;
     g->thread = kir_thread(m->k, 0);
     open_arrays(g);
+}
+
+/* A sum of all chunks. */
+static kval whole_sum(struct emit *m, const void *user, const kval *idx)
+{
+    const struct group_conv *g = user;
+    kval v = result_load(m, &g->sums, idx);
+    if (!g->c.b) return v;
+    return kir_add(m->k, v, kir_cast(m->k, g->type, emit_value(m, g->c.b, &idx[1])));
+}
+
+void group_conv_close(struct group_conv *g, const struct task *t, const struct caps *c)
+{
+    for (u32 i = 0; i < 3; i++) kir_end(g->m->k);
+    if (g->sums.temp) gen_map_rest(g->m, t, c, g->c.y, whole_sum, g);
+}
+
+/* Taps. */
+
+void group_conv_taps(const struct group_conv *g, struct group_taps *p, bool unroll)
+{
+    struct kir *k = g->m->k;
+    for (u32 i = 0; i < g->n_order; i++) {
+        u32 a = g->order[i];
+        kval n = group_up_taps(g, a), base = group_up_base(g, a);
+        p->tap[a] = kir_int(k, 0);
+        p->at = kir_add(k, p->at, kir_mul_i(k, base, g->place[a]));
+        if (g->c.k[a] == 1 && !n) continue;
+        enum kir_loop kind = unroll && !n && (i32)a == g->c.xa ? KL_UNROLL : KL_SERIAL;
+        p->tap[a] = kir_loop(k, kind, kir_int(k, 0), n ? n : kir_int(k, g->c.k[a]), 1);
+        p->at = kir_add(k, p->at, kir_mul_i(k, p->tap[a], g->tap[a]));
+        p->w = kir_add(k, p->w, kir_mul_i(k, p->tap[a], g->w_tap[a]));
+        p->n_loops++;
+    }
+}
+
+kval group_conv_meets(const struct group_conv *g, u32 axis, kval o, kval tap)
+{
+    struct kir *k = g->m->k;
+    kval at = kir_mul_i(k, o, g->c.stride[axis]);
+    if (axis < 2) return at;
+    i64 dil = g->up.is ? -g->c.dil[axis] : g->c.dil[axis];
+    return kir_add(k, kir_add(k, at, group_up_base(g, axis)), kir_mul_i(k, tap, dil));
 }

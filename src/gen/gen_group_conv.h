@@ -7,6 +7,7 @@
 
 #include "gen/gen_conv.h"
 #include "gen/gen_group.h"
+#include "gen/gen_trans.h"
 
 /* What a family decides about the work of one group; everything else follows from it. */
 struct group_work {
@@ -15,6 +16,8 @@ struct group_work {
     i64 oc;             /* output channels */
     i64 cb;             /* input channels per block */
     i64 groups;         /* of channels, side by side, each with all its input; 0: 1, or a part of one */
+    i64 run;            /* output channels that stay together in a thread, 0: 1 */
+    i64 chunks;         /* groups of threads that share the blocks of input channels, 0: 1 */
     i64 readers, apart; /* pixels read at the same time, and how many outputs apart: for bank conflicts */
     bool patch, weights; /* copied to shared memory: the input with its halo, the weights */
     bool wide;          /* shared memory holds the type of the arithmetic, not that of the input */
@@ -30,20 +33,34 @@ struct conv_tail {
     u32 pooled;         /* bit mask of the task's outputs that stand behind it */
 };
 
+/* A transposed convolution (gen_trans.h) as one of stride 1: a tile is one of positions q, with the outputs of one phase or, where
+   all phases have as many taps, of all of them, one after the other as if they were channels. */
+struct group_up {
+    bool is;
+    struct trans t;
+    i64 tile;             /* phases of a tile: all, or 1 */
+    i64 span[MAX_RANK];   /* from the first to the last input that a position meets, all phases */
+    kval phase[MAX_RANK]; /* that of the tile, where it has one */
+};
+
 /* A convolution, or windows of a pooling (without weights), as one group does it. The patch in shared memory is [taps on axes outside the tile][rows][columns][cb], where
    rows and columns are those that some tap of the tile meets. Packed weights: [group][block of outputs][block of inputs]
    [taps][cb][oc]. */
 struct group_conv {
     struct conv c;
     struct conv_tail tail;
+    struct group_up up;
     struct group_work s;
     enum dtype type, cell;         /* of the arithmetic; of the arrays in shared memory */
     i64 groups, ic, oc;            /* those of c, or all channels as one group where tiles hold several */
-    i64 n_in, n_out;               /* blocks of channels */
+    i64 n_in, n_out;               /* blocks of channels; of outputs those of all phases */
+    i64 width, n_wide;             /* output channels of a block, of one phase, and blocks of them */
     i64 terms;                     /* channels of a block that one output meets */
     i64 taps, rows, cols, planes;
     i64 unit[MAX_RANK];            /* input positions from one row (column) of the patch to the next */
     i64 step[MAX_RANK], tap[MAX_RANK]; /* elements of the patch from one output, one tap to the next */
+    i64 plane[MAX_RANK];           /* positions of the patch on axes outside the tile */
+    i64 place[MAX_RANK];           /* elements of the patch from one position to the next */
     i64 w_tap[MAX_RANK];           /* elements of the weights from one tap to the next */
     i64 pixel;                     /* elements of the patch from one pixel to the next */
     i64 result;                    /* likewise, of outputs that leave through shared memory */
@@ -56,6 +73,9 @@ struct group_conv {
 
     struct emit *m;
     kval thread, group, block;     /* number of the group of channels, of the block of outputs */
+    kval chunk;                    /* number of the share of input channels */
+    struct result sums;            /* of chunks: TEMP array, without bias */
+    kval left;                     /* shared array by which outputs leave */
     kval pos[MAX_RANK], y0, x0;    /* first output of the tile */
     kval packed, patch, weights;   /* arrays */
     kval next_patch, next_weights; /* registers on the way there */
@@ -63,6 +83,7 @@ struct group_conv {
 };
 
 /* gen_group_conv.c */
+i64 group_power_dividing(i64 most, i64 n); /* the largest power of two up to `most` that divides n */
 /* Takes the task apart. false: not for these families. */
 bool group_conv_of(struct group_conv *g, const struct task *t);
 bool group_conv_takes(struct group_conv *g, const struct task *t); /* what stands behind g->c */
@@ -75,8 +96,31 @@ bool group_conv_has_rows(const struct group_conv *g);                    /* an o
 i64 group_conv_size(const struct group_conv *g, i32 axis);               /* outputs along a tiled axis, 1: no such axis */
 double group_conv_halo(const struct group_conv *g); /* elements of input copied per element that the tile stands on */
 
-/* Packs, declares arguments, opens the grid (closed by three kir_end) and the arrays. */
+/* Packs, declares arguments, opens the grid and the arrays. */
 void group_conv_open(struct group_conv *g, struct emit *m);
+/* Closes the grid; with chunks adds them up in another one. */
+void group_conv_close(struct group_conv *g, const struct task *t, const struct caps *c);
+
+/* Taps of a block, outermost axis first. Elements of the patch and of the weights move along. */
+struct group_taps {
+    kval at, w;
+    kval tap[MAX_RANK];
+    u32 n_loops;              /* that were opened; the caller closes them */
+};
+void group_conv_taps(const struct group_conv *g, struct group_taps *p, bool unroll); /* those along x are written out */
+/* Position in the padded input that output position o meets under a tap. */
+kval group_conv_meets(const struct group_conv *g, u32 axis, kval o, kval tap);
+
+/* gen_group_up.c: transposed convolutions */
+bool group_up_of(struct group_conv *g, const struct task *t);
+void group_up_plan(struct group_conv *g);  /* phases of a tile */
+void group_up_pack(struct group_conv *g, struct pack *p);
+kval group_up_open(struct group_conv *g, kval block); /* sets the phase; returns the number of the block of channels */
+kval group_up_first(const struct group_conv *g, kval number); /* block of weights: number of the one of the tile's first taps */
+kval group_up_base(const struct group_conv *g, u32 axis); /* of tap 0, in positions of the patch */
+kval group_up_taps(const struct group_conv *g, u32 axis); /* taps of the phase; 0: as many as c.k says */
+/* Index of the output that position q of the tile's channel c is. *ok: condition that it exists, 0: certainly. */
+kval group_up_output(const struct group_conv *g, u32 axis, kval q, kval c);
 
 /* gen_group_patch.c */
 bool group_conv_by_registers(const struct group_conv *g);    /* all loads of a block at the same time */

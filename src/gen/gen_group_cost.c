@@ -88,23 +88,40 @@ double group_cells_bytes(const struct group_conv *g, const struct group_cells *t
     return bytes;
 }
 
+/* Of the taps that the tile's loops would have at most. */
+static double taps_there(const struct group_conv *g)
+{
+    double n = 1;
+    for (u32 a = 2; g->up.is && a < g->c.rank; a++)
+        n *= (double)g->up.t.ax[a].k / (double)(g->up.t.ax[a].s * g->c.k[a]);
+    return n;
+}
+
+/* Another grid that adds up what chunks left. */
+static double adding(const struct group_conv *g, const struct caps *caps, const i64 *var)
+{
+    if (g->s.chunks <= 1) return 0;
+    double bytes = gen_count(g->c.g, g->c.y, var) * (double)((g->s.chunks + 1) * dtype_size(g->type));
+    return 2 * launch + 2 * bytes / gen_byte_rate(caps);
+}
+
 double group_conv_seconds(const struct group_conv *g, const struct caps *caps,
                           const struct group_cost *x, const i64 *var)
 {
     const struct group_work *s = &g->s;
     double units = at_least(gen_flop_rate(caps) / unit_rate, 1);
     double rate = gen_flop_rate(caps) / 2 / units; /* multiply-adds per second of a unit */
-    double fma = (double)(s->ty * s->tx * s->oc * g->terms * g->taps), n = residents(g, x);
+    double fma = (double)(s->ty * s->tx * s->oc * g->terms * g->taps) * taps_there(g), n = residents(g, x);
     double pure = fma / x->rate, loads = fma * x->loads, copies = copying(g);
     double arithmetic = at_least(pure, loads) + 0.3 * at_most(pure, loads);
     double hidden = at_most((s->pipe == PIPE_NONE ? 0 : 0.6) + 0.2 * (n - 1), 0.9);
     double block = at_least(arithmetic, copies) + (1 - hidden) * at_most(arithmetic, copies);
     if (copies > 0) block += (s->pipe == PIPE_DOUBLE ? 1 : 2) * barrier_cost / n / 4;
     double out = (double)(s->ty * s->tx * s->oc) * (s->by_shared ? 6 : 3);
-    double group = block * (double)g->n_in + out + 4e3;
+    double chunks = (double)i64_max(1, s->chunks), group = block * (double)g->n_in / chunks + out + 4e3;
     double busy = n * (double)s->threads * x->chains; /* what hides latencies */
-    double rounds = at_least(group_conv_tiles(g, var) / units, 1);
+    double rounds = at_least(group_conv_tiles(g, var) * chunks / units, 1);
     if (rounds < 8 * n) rounds = ceil(rounds);
-    return launch +
+    return launch + adding(g, caps, var) +
            at_least(rounds * group * (1 + latency / busy) / rate, memory_seconds(g, caps, var));
 }

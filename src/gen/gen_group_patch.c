@@ -114,9 +114,10 @@ static void copy_pixel(const struct group_conv *g, struct piece *p, kval first)
         } else if ((i32)a == c->ya) {
             at[a] = kir_add(k, kir_mul_i(k, g->y0, c->stride[a]), kir_mul_i(k, row, g->unit[a]));
         } else if (a >= 2) {
-            kval tap = kir_mul_i(k, kir_mod_i(k, rest, c->k[a]), c->dil[a]);
+            i64 apart = g->up.is ? 1 : c->dil[a];
+            kval tap = kir_mul_i(k, kir_mod_i(k, rest, g->plane[a]), apart);
             at[a] = kir_add(k, kir_mul_i(k, g->pos[a], c->stride[a]), tap);
-            rest = kir_div_i(k, rest, c->k[a]);
+            rest = kir_div_i(k, rest, g->plane[a]);
         }
     }
     struct group_source s;
@@ -132,7 +133,8 @@ static void copy_pixel(const struct group_conv *g, struct piece *p, kval first)
 kval group_conv_weights(const struct group_conv *g, kval block)
 {
     struct kir *k = g->m->k;
-    kval n = kir_add(k, kir_mul_i(k, g->group, g->n_out), g->block);
+    kval n = group_up_first(g, g->group);
+    n = kir_add(k, kir_mul_i(k, n, g->n_wide), g->block);
     return kir_mul_i(k, kir_add(k, kir_mul_i(k, n, g->n_in), block), g->n_weights);
 }
 
@@ -286,11 +288,23 @@ static void do_step(struct group_conv *g, kval block, group_step *step, void *us
     step(g, user, &b);
 }
 
+/* The blocks of this group's chunk. */
+static kval first_block(const struct group_conv *g)
+{
+    i64 chunks = i64_max(1, g->s.chunks);
+    return kir_mul_i(g->m->k, g->chunk, g->n_in / chunks);
+}
+
+static kval last_block(const struct group_conv *g)
+{
+    return kir_add_i(g->m->k, first_block(g), g->n_in / i64_max(1, g->s.chunks));
+}
+
 static void blocks_in_turn(struct group_conv *g, group_step *step, void *user)
 {
     struct kir *k = g->m->k;
     bool staged = g->s.patch || g->s.weights, many = g->n_in > 1;
-    kval b = many ? kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, g->n_in), 1) : kir_int(k, 0);
+    kval b = many ? kir_loop(k, KL_SERIAL, first_block(g), last_block(g), 1) : kir_int(k, 0);
     load_block(g, b);
     land_block(g, b);
     if (staged) kir_barrier(k);
@@ -306,11 +320,12 @@ void group_conv_blocks(struct group_conv *g, group_step *step, void *user)
         blocks_in_turn(g, step, user);
         return;
     }
-    load_block(g, kir_int(k, 0));
-    land_block(g, kir_int(k, 0));
+    kval from = first_block(g), to = last_block(g);
+    load_block(g, from);
+    land_block(g, from);
     kir_barrier(k);
-    kval b = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, g->n_in), 1);
-    kval next = kir_add_i(k, b, 1), more = kir_lt(k, next, kir_int(k, g->n_in));
+    kval b = kir_loop(k, KL_SERIAL, from, to, 1);
+    kval next = kir_add_i(k, b, 1), more = kir_lt(k, next, to);
     kir_if(k, more);
     load_block(g, next);
     kir_end(k);

@@ -12,25 +12,32 @@
 
 enum { MAX_WINDOW = 16 }; /* elements of one of pooling, see takes_pool */
 
+/* A place's channel among those of its phase. */
+static kval in_phase(const struct group_conv *g, kval c)
+{
+    return g->up.tile > 1 ? kir_mod_i(g->m->k, c, g->width) : c;
+}
+
 static kval channel_of(const struct group_conv *g, kval c)
 {
     struct kir *k = g->m->k;
-    kval first = kir_add(k, kir_mul_i(k, g->group, g->oc), kir_mul_i(k, g->block, g->s.oc));
-    return kir_add(k, first, c);
+    kval first = kir_add(k, kir_mul_i(k, g->group, g->oc), kir_mul_i(k, g->block, g->width));
+    return kir_add(k, first, in_phase(g, c));
 }
 
 /* Channels of the group from c on that exist. */
 static kval channels_left(const struct group_conv *g, kval c)
 {
     struct kir *k = g->m->k;
-    return kir_sub(k, kir_int(k, g->oc), kir_add(k, kir_mul_i(k, g->block, g->s.oc), c));
+    kval first = kir_mul_i(k, g->block, g->width);
+    return kir_sub(k, kir_int(k, g->oc), kir_add(k, first, in_phase(g, c)));
 }
 
 /* How many channels of a vector may be loaded and stored where not all of a tile's exist; 0: all.
  */
 static kval channel_limit(const struct group_conv *g, kval c)
 {
-    return g->oc % g->s.oc ? channels_left(g, c) : 0;
+    return g->oc % g->width ? channels_left(g, c) : 0;
 }
 
 kval group_conv_bias(const struct group_conv *g, kval c, u32 lanes)
@@ -71,15 +78,20 @@ static void place(const struct group_conv *g, const kval *at, bool pooled, kval 
     struct kir *k = g->m->k;
     const struct conv *c = &g->c;
     *ok = 0;
-    for (u32 a = 0; a < MAX_RANK; a++) idx[a] = a < c->rank ? g->pos[a] : kir_int(k, 0);
-    const i32 axis[2] = {c->ya, c->xa};
-    const kval first[2] = {g->y0, g->x0};
-    for (u32 i = 0; i < 2; i++) {
-        if (axis[i] < 0) continue;
-        i64 win = pooled ? g->tail.win[axis[i]] : 1;
-        idx[axis[i]] = kir_add(k, kir_div_i(k, first[i], win), at[i]);
-        kval end = pooled ? emit_dim(g->m, g->tail.pool, (u32)axis[i]) : emit_size(g->m, c->out[axis[i]]);
-        and_below(k, ok, idx[axis[i]], end);
+    for (u32 a = 0; a < MAX_RANK; a++) {
+        bool is_y = (i32)a == c->ya, is_x = (i32)a == c->xa;
+        idx[a] = a < c->rank ? g->pos[a] : kir_int(k, 0);
+        if (a >= c->rank) continue;
+        i64 win = pooled && (is_y || is_x) ? g->tail.win[a] : 1;
+        if (is_y) idx[a] = kir_add(k, kir_div_i(k, g->y0, win), at[AT_Y]);
+        if (is_x) idx[a] = kir_add(k, kir_div_i(k, g->x0, win), at[AT_X]);
+        if (g->up.is && a >= 2) {
+            idx[a] = group_up_output(g, a, idx[a], at[AT_C]);
+            and_below(k, ok, kir_int(k, -1), idx[a]);
+            and_below(k, ok, idx[a], emit_dim(g->m, c->y, a));
+        } else if (is_y || is_x) {
+            and_below(k, ok, idx[a], pooled ? emit_dim(g->m, g->tail.pool, a) : emit_size(g->m, c->out[a]));
+        }
     }
     idx[1] = channel_of(g, at[AT_C]);
 }
@@ -121,8 +133,10 @@ void group_conv_store(const struct group_conv *g, const kval *at, kval v)
     u32 lanes = kir_lanes(m->k, v);
     struct bound b = {v};
     kval idx[MAX_RANK], ok = open_place(g, at, lanes, false, idx);
+    kval limit = limit_of(g, at[AT_C], lanes);
     emit_bind(m, g->c.y, bound_value, &b);
-    store_outputs(g, idx, limit_of(g, at[AT_C], lanes), false);
+    if (g->sums.temp) result_store(m, &g->sums, idx, v, limit);
+    else store_outputs(g, idx, limit, false);
     emit_bind(m, g->c.y, NULL, NULL);
     if (ok) kir_end(m->k);
 }
@@ -180,6 +194,14 @@ kval group_conv_result(const struct group_conv *g, const kval *at)
     return kir_add(k, kir_mul_i(k, pixel, g->result), at[AT_C]);
 }
 
+/* What all threads left at a place, `lanes` channels. */
+static kval load_left(const struct group_conv *g, const kval *at, u32 lanes)
+{
+    struct kir *k = g->m->k;
+    kval from = kir_ramp(k, group_conv_result(g, at), 1, lanes);
+    return kir_cast(k, g->type, kir_load(k, g->left, from));
+}
+
 static kval shared_value(struct emit *m, const void *user, const kval *idx)
 {
     const struct group_conv *g = user;
@@ -190,65 +212,88 @@ static kval shared_value(struct emit *m, const void *user, const kval *idx)
     at[AT_C] = kir_sub(k, first, channel_of(g, zero));
     at[AT_Y] = y < 0 ? zero : kir_sub(k, idx[y], g->y0);
     at[AT_X] = x < 0 ? zero : kir_sub(k, idx[x], g->x0);
-    u32 lanes = kir_lanes(k, idx[1]);
-    kval from = kir_ramp(k, group_conv_result(g, at), 1, lanes);
-    kval v = kir_cast(k, g->type, kir_load(k, g->patch, from));
+    kval v = load_left(g, at, kir_lanes(k, idx[1]));
     kval bias = g->c.b ? kir_cast(k, g->type, emit_value(m, g->c.b, &idx[1])) : 0;
     return bias ? kir_add(k, v, bias) : v;
 }
 
 /* One output's tile: ty rows of tx pixels, channels vec at a time. */
 struct leaving {
-    value_id v;
+    value_id v; /* 0: sums of a chunk */
     i64 ty, tx, vec;
-    bool pooled;
+    bool pooled, rows;
 };
 
-static void leave_one(const struct group_conv *g, const struct leaving *l, kval n)
+/* The n-th place, in the order of memory. */
+static void leaving_place(const struct group_conv *g, const struct leaving *l, kval n, kval *at)
 {
-    struct emit *m = g->m;
-    struct kir *k = m->k;
-    kval at[N_AT], idx[MAX_RANK], pixel;
-    if (graph_value(m->g, l->v)->layout == LAYOUT_ROWS) {
+    struct kir *k = g->m->k;
+    i64 side = l->rows && g->up.tile > 1 && g->c.xa >= 2 ? g->up.t.ax[g->c.xa].s : 1;
+    kval pixel, phase = kir_mod_i(k, n, side); /* along x, which is not between those of a row */
+    n = kir_div_i(k, n, side);
+    if (l->rows) {
         pixel = kir_mod_i(k, n, l->ty * l->tx);
-        at[AT_C] = kir_div_i(k, n, l->ty * l->tx);
+        n = kir_div_i(k, n, l->ty * l->tx);
+        phase = kir_add(k, kir_mul_i(k, kir_div_i(k, n, g->width), side), phase);
+        at[AT_C] = kir_add(k, kir_mul_i(k, phase, g->width), kir_mod_i(k, n, g->width));
+        if (side == 1) at[AT_C] = n;
     } else {
         pixel = kir_div_i(k, n, g->s.oc / l->vec);
         at[AT_C] = kir_mul_i(k, kir_mod_i(k, n, g->s.oc / l->vec), l->vec);
     }
     at[AT_Y] = kir_div_i(k, pixel, l->tx), at[AT_X] = kir_mod_i(k, pixel, l->tx);
-    kval ok = open_place(g, at, (u32)l->vec, l->pooled, idx);
-    kval limit = limit_of(g, at[AT_C], (u32)l->vec);
-    emit_limit(m, limit);
-    emit_store_n(m, l->v, idx, emit_value(m, l->v, idx), limit);
-    emit_limit(m, 0);
-    if (ok) kir_end(k);
 }
 
-static i64 leaving_vec(const struct group_conv *g, value_id v)
+static void leave_one(const struct group_conv *g, const struct leaving *l, kval n)
 {
-    const struct value *x = graph_value(g->c.g, v);
-    i64 vec = 1, most = 16 / dtype_size(x->dtype);
-    if (x->layout == LAYOUT_ROWS || g->oc * g->groups == 1) return 1;
-    while (vec * 2 <= most && g->s.oc % (vec * 2) == 0) vec *= 2;
+    struct emit *m = g->m;
+    u32 lanes = (u32)l->vec;
+    kval at[N_AT], idx[MAX_RANK];
+    struct bound b = {0};
+    leaving_place(g, l, n, at);
+    kval ok = open_place(g, at, lanes, l->pooled, idx), limit = limit_of(g, at[AT_C], lanes);
+    if (!l->pooled) {
+        kval bias = l->v ? group_conv_bias(g, at[AT_C], lanes) : 0;
+        b.v = load_left(g, at, lanes);
+        if (bias) b.v = kir_add(m->k, b.v, bias);
+        emit_bind(m, g->c.y, bound_value, &b);
+    }
+    emit_limit(m, limit);
+    if (l->v) emit_store_n(m, l->v, idx, emit_value(m, l->v, idx), limit);
+    else result_store(m, &g->sums, idx, b.v, limit);
+    emit_limit(m, 0);
+    if (!l->pooled) emit_bind(m, g->c.y, shared_value, g);
+    if (ok) kir_end(m->k);
+}
+
+static i64 leaving_vec(const struct group_conv *g, const struct leaving *l)
+{
+    i64 vec = 1, size = dtype_size(l->v ? graph_value(g->c.g, l->v)->dtype : g->type);
+    if (l->rows || g->oc * g->groups == 1) return 1;
+    while (vec * 2 <= 16 / size && g->width % (vec * 2) == 0) vec *= 2;
     return vec;
+}
+
+static void leave(const struct group_conv *g, struct leaving l)
+{
+    struct kir *k = g->m->k;
+    l.rows = l.v && graph_value(g->c.g, l.v)->layout == LAYOUT_ROWS;
+    l.vec = leaving_vec(g, &l);
+    l.ty = g->s.ty / (l.pooled ? group_conv_window(g, g->c.ya) : 1);
+    l.tx = g->s.tx / (l.pooled ? group_conv_window(g, g->c.xa) : 1);
+    i64 n = l.ty * l.tx * g->s.oc / l.vec;
+    kval j = kir_loop(k, KL_SERIAL, g->thread, kir_int(k, n), g->s.threads);
+    leave_one(g, &l, j);
+    kir_end(k);
 }
 
 void group_conv_leave(const struct group_conv *g)
 {
     struct emit *m = g->m;
-    struct kir *k = m->k;
     emit_bind(m, g->c.y, shared_value, g);
-    for (u32 i = 0; i < m->g->output.n; i++) {
-        value_id v = m->g->output.v[i];
-        struct leaving l = {.v = v, .vec = leaving_vec(g, v), .pooled = g->tail.pooled >> i & 1};
-        l.ty = g->s.ty / (l.pooled ? group_conv_window(g, g->c.ya) : 1);
-        l.tx = g->s.tx / (l.pooled ? group_conv_window(g, g->c.xa) : 1);
-        i64 n = l.ty * l.tx * g->s.oc / l.vec;
-        kval j = kir_loop(k, KL_SERIAL, g->thread, kir_int(k, n), g->s.threads);
-        leave_one(g, &l, j);
-        kir_end(k);
-    }
+    if (g->sums.temp) leave(g, (struct leaving){0});
+    for (u32 i = 0; !g->sums.temp && i < m->g->output.n; i++)
+        leave(g, (struct leaving){.v = m->g->output.v[i], .pooled = g->tail.pooled >> i & 1});
     emit_bind(m, g->c.y, NULL, NULL);
 }
 
@@ -304,20 +349,21 @@ void group_cells_store(const struct group_conv *g, const struct group_cells *t)
 {
     struct kir *k = g->m->k;
     bool by_shared = g->s.by_shared;
-    kval bias = by_shared ? 0 : group_conv_bias(g, t->at[AT_C], (u32)t->rc), at[N_AT];
-    bool all_pooled = g->tail.pooled == (1u << g->m->g->output.n) - 1;
+    bool plain = by_shared || g->sums.temp;
+    kval bias = plain ? 0 : group_conv_bias(g, t->at[AT_C], (u32)t->rc), at[N_AT];
+    bool all_pooled = !g->sums.temp && g->tail.pooled == (1u << g->m->g->output.n) - 1;
     for (i64 i = 0; i < t->ry * t->rx; i++) {
         kval v = cell_value(g, t, i, bias);
         cell_place(g, t, i, at);
         if (by_shared)
-            kir_store(k, g->patch, kir_ramp(k, group_conv_result(g, at), 1, (u32)t->rc),
-                      kir_cast(k, g->cell, v));
+            kir_store(k, g->left, kir_ramp(k, group_conv_result(g, at), 1, (u32)t->rc),
+                      kir_cast(k, kir_dtype(k, g->left), v));
         else if (!all_pooled) group_conv_store(g, at, v);
     }
     if (by_shared) {
         kir_barrier(k);
         group_conv_leave(g);
-    } else if (g->tail.pool) {
+    } else if (g->tail.pool && !g->sums.temp) {
         store_windows(g, t, bias);
     }
 }

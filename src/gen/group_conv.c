@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// group_conv: convolution of any rank, groups, strides and dilations by groups of threads, each
-// with a tile of outputs in registers: ry rows by rx pixels by rc channels. A thread reads some
-// input channels of its pixels at a time and multiplies them with a vector of weights for rc
-// channels; sums are kept in the type of the arithmetic whatever the inputs' type. Copying, storing
-// and pooling are gen_group_conv.c and gen_group_store.c.
+// group_conv: convolution of any rank, groups, strides and dilations, transposed or not, by groups
+// of threads, each with a tile of outputs in registers: ry rows by rx pixels by rc channels. A
+// thread reads some input channels of its pixels at a time and multiplies them with a vector of
+// weights for rc channels; sums are kept in the type of the arithmetic whatever the inputs' type.
+// Copying, storing and pooling are gen_group_patch.c and gen_group_store.c.
+//
+// Where a group of channels has few outputs, a tile holds several, and a thread reads its own's
+// inputs. Few tiles of many input channels are computed in chunks, which another grid adds up.
 //
 // Threads count channels first, then x, then y: threads side by side read the same pixels and
 // neighbouring weights, and write neighbouring channels.
@@ -25,6 +28,7 @@ enum {
     P_WIDE,
     P_OUT,
     P_UNROLL,
+    P_CHUNKS,
     N_PARAM
 };
 enum { STAGE_NONE, STAGE_INPUT, STAGE_ALL };
@@ -40,6 +44,7 @@ static const i32 v_cb[] = {1, 4, 8, 16, 32};
 static const i32 v_stage[] = {STAGE_NONE, STAGE_INPUT, STAGE_ALL};
 static const i32 v_pipe[] = {PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE};
 static const i32 v_bool[] = {0, 1};
+static const i32 v_chunks[] = {1, 2, 4, 8};
 
 static const struct gen_param param[N_PARAM] = {
     [P_THREADS] = {"threads", "threads of a group", v_threads, countof(v_threads)},
@@ -58,6 +63,8 @@ static const struct gen_param param[N_PARAM] = {
     [P_OUT] = {"out", "outputs leave 0 from registers, 1 through shared memory", v_bool,
                countof(v_bool)},
     [P_UNROLL] = {"unroll", "1: taps along x are written out", v_bool, countof(v_bool)},
+    [P_CHUNKS] = {"chunks", "groups that share the input channels of a tile", v_chunks,
+                  countof(v_chunks)},
 };
 
 struct thread_conv {
@@ -68,17 +75,29 @@ struct thread_conv {
     kval y, x, c; /* the thread's first place in the tile */
 };
 
+/* Groups of channels in a tile of that many: where a group has fewer, whole ones. */
+static i64 groups_of(const struct group_conv *g, i64 channels, i64 run)
+{
+    const struct conv *c = &g->c;
+    bool many = c->groups > 1 && !g->up.is && c->ic * c->oc > 1 && channels > c->oc;
+    return many && channels % c->oc == 0 && c->oc % run == 0 ? channels / c->oc : 1;
+}
+
 static void take(struct thread_conv *t, const struct sched *s)
 {
     const i32 *v = s->v;
     t->tc = v[P_TC], t->px = v[P_PX], t->py = v[P_THREADS] / (v[P_TC] * v[P_PX]);
     t->rc = v[P_RC], t->rx = v[P_RX], t->ry = v[P_RY], t->unroll = v[P_UNROLL];
-    t->cv = i64_min(v[P_CB], MAX_READ);
+    i64 groups = groups_of(&t->g, v[P_TC] * v[P_RC], v[P_RC]);
+    t->cv = groups > 1 ? group_power_dividing(MAX_READ, t->g.c.ic) : i64_min(v[P_CB], MAX_READ);
     struct group_work w = {.threads = v[P_THREADS],
                            .ty = t->py * t->ry,
                            .tx = t->px * t->rx,
                            .oc = t->tc * t->rc,
-                           .cb = v[P_CB],
+                           .cb = groups > 1 ? groups * t->g.c.ic : v[P_CB],
+                           .groups = groups,
+                           .run = t->rc,
+                           .chunks = v[P_CHUNKS],
                            .readers = i64_max(1, 8 / t->tc),
                            .apart = t->rx,
                            .patch = v[P_STAGE] != STAGE_NONE,
@@ -91,6 +110,14 @@ static void take(struct thread_conv *t, const struct sched *s)
 
 /* Emission. */
 
+/* Where the input channels of the thread's group begin, among those of the tile's groups. */
+static kval first_term(const struct thread_conv *t)
+{
+    struct kir *k = t->g.m->k;
+    if (t->g.s.groups <= 1) return kir_int(k, 0);
+    return kir_mul_i(k, kir_div_i(k, t->c, t->g.c.oc), t->g.terms);
+}
+
 /* cv channels of the pixels of the thread, from c on, under the taps tap[]. */
 static kval read_global(struct thread_conv *t, const kval *tap, kval c, i64 pixel)
 {
@@ -101,8 +128,7 @@ static kval read_global(struct thread_conv *t, const kval *tap, kval c, i64 pixe
         kval o = g->pos[a];
         if ((i32)a == g->c.ya) o = kir_add(k, g->y0, kir_add_i(k, t->y, pixel / t->rx));
         if ((i32)a == g->c.xa) o = kir_add(k, g->x0, kir_add_i(k, t->x, pixel % t->rx));
-        at[a] = kir_mul_i(k, o, g->c.stride[a]);
-        if (a >= 2) at[a] = kir_add(k, at[a], kir_mul_i(k, tap[a], g->c.dil[a]));
+        at[a] = group_conv_meets(g, a, o, tap[a]);
     }
     struct group_source s;
     group_conv_source(g, &s, at, c, t->cv);
@@ -124,25 +150,23 @@ static kval read_shared(struct thread_conv *t, kval at, i64 pixel)
     return kir_cast(k, g->type, kir_load(k, g->patch, kir_ramp(k, at, 1, (u32)t->cv)));
 }
 
-struct walk { /* where the thread is: elements of the patch and of the weights, taps, channel of the
-                 block */
-    kval at, w, tap[MAX_RANK], c;
-};
-
-static void multiply(struct thread_conv *t, const struct group_block *b, const struct walk *p)
+/* p: where the thread is, under a tap. c: channel of the block. */
+static void multiply(struct thread_conv *t, const struct group_block *b, const struct group_taps *p,
+                     kval c)
 {
     struct group_conv *g = &t->g;
     struct kir *k = g->m->k;
     kval x[MAX_CELLS], from = g->s.weights ? g->weights : g->packed;
-    kval c = kir_add(k, b->first, p->c);
+    kval in = kir_add(k, p->at, c), w = kir_add(k, p->w, kir_mul_i(k, c, g->s.oc));
+    c = kir_add(k, kir_add(k, b->first, first_term(t)), c);
     for (i64 i = 0; i < t->ry * t->rx; i++)
-        x[i] = g->s.patch ? read_shared(t, p->at, i) : read_global(t, p->tap, c, i);
+        x[i] = g->s.patch ? read_shared(t, in, i) : read_global(t, p->tap, c, i);
     for (i64 u = 0; u < t->cv; u++) {
-        kval at = kir_ramp(k, kir_add_i(k, p->w, u * g->s.oc), 1, (u32)t->rc);
-        kval w = kir_cast(k, g->type, kir_load(k, from, at));
+        kval at = kir_ramp(k, kir_add_i(k, w, u * g->s.oc), 1, (u32)t->rc);
+        kval v = kir_cast(k, g->type, kir_load(k, from, at));
         for (i64 i = 0; i < t->ry * t->rx; i++) {
             kval n = kir_int(k, i), s = kir_splat(k, kir_lane(k, x[i], u), (u32)t->rc);
-            kir_store(k, t->acc, n, kir_fma(k, s, w, kir_load(k, t->acc, n)));
+            kir_store(k, t->acc, n, kir_fma(k, s, v, kir_load(k, t->acc, n)));
         }
     }
 }
@@ -151,27 +175,16 @@ static void step(struct group_conv *g, void *user, const struct group_block *b)
 {
     struct thread_conv *t = user;
     struct kir *k = g->m->k;
-    struct walk p = {.w = kir_add(k, b->weights, t->c), .at = b->patch};
-    u32 n_loops = 1;
-    kval zero = kir_int(k, 0);
+    struct group_taps p = {.w = kir_add(k, b->weights, t->c),
+                           .at = kir_add(k, b->patch, first_term(t))};
     if (g->c.ya >= 0) p.at = kir_add(k, p.at, kir_mul_i(k, t->y, g->step[g->c.ya]));
     if (g->c.xa >= 0) p.at = kir_add(k, p.at, kir_mul_i(k, t->x, g->step[g->c.xa]));
-    for (u32 i = 0; i < g->n_order; i++) {
-        u32 a = g->order[i];
-        p.tap[a] = zero;
-        if (g->c.k[a] == 1) continue;
-        enum kir_loop kind = t->unroll && (i32)a == g->c.xa ? KL_UNROLL : KL_SERIAL;
-        p.tap[a] = kir_loop(k, kind, zero, kir_int(k, g->c.k[a]), 1);
-        p.at = kir_add(k, p.at, kir_mul_i(k, p.tap[a], g->tap[a]));
-        p.w = kir_add(k, p.w, kir_mul_i(k, p.tap[a], g->w_tap[a]));
-        n_loops++;
-    }
-    bool few = g->s.cb * t->rx * t->ry <= MAX_UNROLLED;
-    p.c = kir_loop(k, few ? KL_UNROLL : KL_SERIAL, zero, kir_int(k, g->s.cb), t->cv);
-    p.at = kir_add(k, p.at, p.c);
-    p.w = kir_add(k, p.w, kir_mul_i(k, p.c, g->s.oc));
-    multiply(t, b, &p);
-    for (u32 i = 0; i < n_loops; i++) kir_end(k);
+    group_conv_taps(g, &p, t->unroll);
+    bool few = g->terms * t->rx * t->ry <= MAX_UNROLLED;
+    kval n = kir_int(k, g->terms);
+    kval c = kir_loop(k, few ? KL_UNROLL : KL_SERIAL, kir_int(k, 0), n, t->cv);
+    multiply(t, b, &p, c);
+    for (u32 i = 0; i < p.n_loops + 1; i++) kir_end(k);
 }
 
 static void emit(struct emit *m, const struct task *task, const struct caps *caps,
@@ -186,7 +199,7 @@ static void emit(struct emit *m, const struct task *task, const struct caps *cap
     t->acc = cells.acc, t->y = cells.at[AT_Y], t->x = cells.at[AT_X], t->c = cells.at[AT_C];
     group_conv_blocks(&t->g, step, t);
     group_cells_store(&t->g, &cells);
-    for (u32 i = 0; i < 3; i++) kir_end(m->k);
+    group_conv_close(&t->g, task, caps);
 }
 
 /* Choosing. */
@@ -219,7 +232,9 @@ static bool is_possible(const struct thread_conv *t, const struct caps *caps)
     if (c->ya < 0 && (t->py > 1 || t->ry > 1)) return false;
     if (c->xa < 0 && (t->px > 1 || t->rx > 1)) return false;
     if (c->oc * c->groups == 1 && t->rc > 1) return false; /* no axis to have vectors on */
+    if (t->g.s.groups > 1 && c->ic % t->cv) return false;
     if (t->unroll && (c->xa < 2 || c->k[c->xa] == 1 || c->k[c->xa] > 7)) return false;
+    if (t->unroll && t->g.up.is && t->g.up.tile == 1) return false; /* how many, only the kernel knows */
     if (t->ry % group_conv_window(&t->g, c->ya) && !by_shared) return false;
     if (t->rx % group_conv_window(&t->g, c->xa) && !by_shared) return false;
     return group_conv_fits(&t->g, caps);
@@ -231,8 +246,10 @@ static bool is_worth_trying(const struct thread_conv *t)
     const struct conv *c = &t->g.c;
     const struct group_work *s = &t->g.s;
     i64 x = group_conv_size(&t->g, c->xa), y = group_conv_size(&t->g, c->ya);
-    if (t->rc < i64_min(4, c->oc) || s->oc < i64_min(16, c->oc)) return false;
-    if (s->cb < i64_min(8, c->ic) && !(s->cb == MAX_READ && c->ic < 8)) return false;
+    i64 ic = t->g.ic, oc = t->g.oc;
+    if (t->rc < i64_min(4, c->oc) || s->oc < i64_min(16, oc)) return false;
+    if (s->cb < i64_min(8, ic) && !(s->cb == MAX_READ && ic < 8)) return false;
+    if (s->chunks > 1 && group_conv_tiles(&t->g, NULL) * (double)s->chunks > 512) return false;
     if (!s->patch && t->g.taps > 1) return false;
     if (s->patch && !s->weights && t->g.n_weights <= 2048) return false; /* copied in no time */
     bool rows = group_conv_has_rows(&t->g), pool = t->g.tail.pool != 0;
@@ -242,7 +259,7 @@ static bool is_worth_trying(const struct thread_conv *t)
     if (s->tx < x && s->ty < y && group_conv_halo(&t->g) > 1.75) return false;
     bool large = (double)x * (double)y * (double)c->oc > 1 << 18;
     if (large && t->rx * t->ry * t->rc < 16 && c->oc >= 8) return false;
-    return !is_wasteful(s->oc, 4, c->oc) && !is_wasteful(s->cb, MAX_READ, c->ic) &&
+    return !is_wasteful(t->g.width, 4, oc) && !is_wasteful(s->cb, MAX_READ, ic) &&
            !is_wasteful(s->tx, 8, x) && !is_wasteful(s->ty, 4, y);
 }
 
@@ -250,7 +267,7 @@ static bool is_worth_trying(const struct thread_conv *t)
  * convolution that matches. */
 static struct sched least_sched(const struct group_conv *g, u32 along)
 {
-    struct sched s = {.v = {[P_THREADS] = LEAST, [P_TC] = 1, [P_PX] = 1, [P_RC] = 1, [P_CB] = 1}};
+    struct sched s = {.v = {[P_THREADS] = LEAST, [P_TC] = 1, [P_PX] = 1, [P_RC] = 1, [P_CB] = 1, [P_CHUNKS] = 1}};
     s.v[P_RX] = (i32)group_conv_window(g, g->c.xa), s.v[P_RY] = (i32)group_conv_window(g, g->c.ya);
     s.v[P_OUT] = g->tail.pool != 0;
     if (along == P_TC || along == P_PX) s.v[along] = LEAST;
@@ -327,6 +344,15 @@ static void try_one(struct choice *c, const struct sched *s)
         gen_keep(seconds(&c->t, c->caps, c->var), s, &c->best, c->out);
 }
 
+/* Chunks where all is copied, which few tiles of many channels want. */
+static void try_chunks(struct choice *c, struct sched s)
+{
+    for (u32 i = 0; i < (s.v[P_STAGE] == STAGE_ALL ? countof(v_chunks) : 1); i++) {
+        s.v[P_CHUNKS] = v_chunks[i];
+        try_one(c, &s);
+    }
+}
+
 /* Register tiles: channels, pixels of a row, rows. */
 static const i32 tiles[][3] = {{8, 4, 2}, {8, 2, 2}, {4, 4, 2}, {4, 2, 2}, {8, 4, 1}, {4, 4, 1},
                                {8, 1, 1}, {4, 2, 1}, {4, 1, 1}, {2, 2, 1}, {1, 4, 2}, {1, 1, 1}};
@@ -341,14 +367,15 @@ static void initial(const struct task *task, const struct caps *caps, const i64 
         struct sched s = {.v = {[P_THREADS] = v_threads[j % countof(v_threads)],
                                 [P_RC] = tiles[shape][0],
                                 [P_RX] = tiles[shape][1],
-                                [P_RY] = tiles[shape][2]}};
+                                [P_RY] = tiles[shape][2],
+                                [P_CHUNKS] = 1}};
         j /= countof(v_threads);
         s.v[P_TC] = v_tc[j % countof(v_tc)], s.v[P_PX] = v_px[j / countof(v_tc)];
         for (u32 cb = 0; cb < countof(v_cb); cb++)
             for (u32 k = 0; k < 8; k++) {
                 s.v[P_CB] = v_cb[cb], s.v[P_OUT] = k & 1, s.v[P_PIPE] = k >> 1 & 1;
                 s.v[P_STAGE] = k >> 2 & 1 ? STAGE_ALL : STAGE_INPUT;
-                try_one(&c, &s);
+                try_chunks(&c, s);
             }
     }
     static const u32 along[] = {P_TC, P_PX, P_RY};
@@ -362,7 +389,7 @@ static void initial(const struct task *task, const struct caps *caps, const i64 
 const struct gen gen_group_conv = {
     .version = 1,
     .name = "group_conv",
-    .revision = 1,
+    .revision = 2,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

@@ -120,7 +120,7 @@ static void add_up(struct thread_dw *t, bool inside)
 
 static bool dw_of(struct group_conv *g, const struct task *t)
 {
-    return group_conv_of(g, t) && g->c.groups > 1 && g->c.ic == 1 && g->c.oc == 1;
+    return group_conv_of(g, t) && !g->up.is && g->c.groups > 1 && g->c.ic == 1 && g->c.oc == 1;
 }
 
 static void emit(struct emit *m, const struct task *task, const struct caps *caps,
@@ -141,7 +141,7 @@ static void emit(struct emit *m, const struct task *task, const struct caps *cap
     add_up(t, false);
     if (inside) kir_end(k);
     group_cells_store(&t->g, &t->cells);
-    for (u32 i = 0; i < 3; i++) kir_end(k);
+    group_conv_close(&t->g, task, caps);
 }
 
 /* Choosing. */
@@ -282,7 +282,7 @@ static void initial(const struct task *task, const struct caps *caps, const i64 
 const struct gen gen_group_dw = {
     .version = 1,
     .name = "group_dw",
-    .revision = 2,
+    .revision = 3,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

@@ -204,7 +204,7 @@ static void emit(struct emit *m, const struct task *task, const struct caps *cap
     group_conv_blocks(g, step, t);
     if (t->op.mean || t->op.finish) finish(t);
     group_cells_store(g, &t->cells);
-    for (u32 i = 0; i < 3; i++) kir_end(m->k);
+    group_conv_close(&t->g, task, caps);
 }
 
 /* Choosing. */
@@ -363,7 +363,7 @@ static void initial(const struct task *task, const struct caps *caps, const i64 
 const struct gen gen_group_pool = {
     .version = 1,
     .name = "group_pool",
-    .revision = 1,
+    .revision = 2,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

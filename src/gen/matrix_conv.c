@@ -4,7 +4,7 @@
 // is the m side of a fragment, k input channels of one tap the inner side, n output channels the
 // other: the patch in shared memory serves all taps, each from another place. Subgroups stand
 // wgm x wgn in the group's tile, each with sgm x sgn sums. Weights come from shared memory or from
-// the packed array. Outputs leave through shared memory, in the input's type.
+// the packed array. Outputs leave through shared memory, in the input's type, sums of chunks in f32.
 //
 // A shape is one that the target lists with the input's type on both sides; sums are f32 or f16.
 #include "gen/gen_group_conv.h"
@@ -25,6 +25,7 @@ enum {
     P_KB,
     P_STAGE,
     P_PIPE,
+    P_CHUNKS,
     N_PARAM
 };
 
@@ -38,6 +39,7 @@ static const i32 v_sgn[] = {1, 2, 3, 4};
 static const i32 v_mx[] = {1, 2, 4};
 static const i32 v_kb[] = {1, 2, 4};
 static const i32 v_bool[] = {0, 1};
+static const i32 v_chunks[] = {1, 4};
 static const i32 v_pipe[] = {PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE};
 
 static const struct gen_param param[N_PARAM] = {
@@ -55,6 +57,8 @@ static const struct gen_param param[N_PARAM] = {
     [P_STAGE] = {"stage", "1: weights are copied to shared memory, too", v_bool, countof(v_bool)},
     [P_PIPE] = {"pipe", "0 blocks in turn, 1 loads ahead, 2 and two buffers", v_pipe,
                 countof(v_pipe)},
+    [P_CHUNKS] = {"chunks", "groups that share the input channels of a tile", v_chunks,
+                  countof(v_chunks)},
 };
 
 struct matrix_conv {
@@ -82,6 +86,7 @@ static void take(struct matrix_conv *t, const struct sched *s)
                            .tx = t->mx * t->m,
                            .oc = t->wgn * t->sgn * t->n,
                            .cb = t->kb * t->k,
+                           .chunks = v[P_CHUNKS],
                            .readers = 8,
                            .apart = 1,
                            .patch = true,
@@ -137,19 +142,11 @@ static void step(struct group_conv *g, void *user, const struct group_block *b)
 {
     struct matrix_conv *t = user;
     struct kir *k = g->m->k;
-    kval at = b->patch, w = b->weights, zero = kir_int(k, 0);
-    u32 n_loops = 1;
-    for (u32 i = 0; i < g->n_order; i++) {
-        u32 a = g->order[i];
-        if (g->c.k[a] == 1) continue;
-        kval tap = kir_loop(k, KL_SERIAL, zero, kir_int(k, g->c.k[a]), 1);
-        at = kir_add(k, at, kir_mul_i(k, tap, g->tap[a]));
-        w = kir_add(k, w, kir_mul_i(k, tap, g->w_tap[a]));
-        n_loops++;
-    }
-    kval c = kir_loop(k, KL_UNROLL, zero, kir_int(k, g->s.cb), t->k);
-    multiply(t, kir_add(k, at, c), kir_add(k, w, kir_mul_i(k, c, g->s.oc)));
-    for (u32 i = 0; i < n_loops; i++) kir_end(k);
+    struct group_taps p = {.at = b->patch, .w = b->weights};
+    group_conv_taps(g, &p, false);
+    kval c = kir_loop(k, KL_UNROLL, kir_int(k, 0), kir_int(k, g->s.cb), t->k);
+    multiply(t, kir_add(k, p.at, c), kir_add(k, p.w, kir_mul_i(k, c, g->s.oc)));
+    for (u32 i = 0; i < p.n_loops + 1; i++) kir_end(k);
 }
 
 static void leave(struct matrix_conv *t)
@@ -160,8 +157,9 @@ static void leave(struct matrix_conv *t)
         for (i64 j = 0; j < t->sgn; j++) {
             kval at[N_AT] = {[AT_C] = kir_add_i(k, t->at_n, j * t->n)};
             fragment_place(t, i, &at[AT_Y], &at[AT_X]);
-            kval sum = kir_cast(k, g->cell, kir_load(k, t->acc, acc_at(t, i, j)));
-            kir_frag_store(k, g->patch, group_conv_result(g, at), sum, kir_int(k, g->result),
+            kval sum = kir_load(k, t->acc, acc_at(t, i, j));
+            sum = kir_cast(k, kir_dtype(k, g->left), sum);
+            kir_frag_store(k, g->left, group_conv_result(g, at), sum, kir_int(k, g->result),
                            false);
         }
     kir_barrier(k);
@@ -185,7 +183,7 @@ static void emit(struct emit *m, const struct task *task, const struct caps *cap
     for (i64 i = 0; i < t->sgm * t->sgn; i++) kir_store(k, t->acc, kir_int(k, i), zero);
     group_conv_blocks(&t->g, step, t);
     leave(t);
-    for (u32 i = 0; i < 3; i++) kir_end(k);
+    group_conv_close(&t->g, task, caps);
 }
 
 /* Choosing. */
@@ -253,11 +251,12 @@ static bool is_worth_trying(const struct matrix_conv *t)
 {
     const struct conv *c = &t->g.c;
     const struct group_work *s = &t->g.s;
+    if (s->chunks > 1 && group_conv_tiles(&t->g, NULL) * (double)s->chunks > 512) return false;
     if (s->threads < 64 || registers(t) > 200 || t->sgm * t->sgn > 16) return false;
     if (s->tx < s->ty && t->mx < 2 && s->ty > 16) return false;
     if (s->cb > t->k && s->cb > round_up(c->ic, t->k)) return false;
     if (s->tx * s->ty > t->m && group_conv_halo(&t->g) > 3) return false;
-    return !is_wasteful(s->oc, t->n, c->oc) && !is_wasteful(s->cb, t->k, c->ic) &&
+    return !is_wasteful(t->g.width, t->n, c->oc) && !is_wasteful(s->cb, t->k, c->ic) &&
            !is_wasteful(s->tx, t->m, group_conv_size(&t->g, c->xa)) &&
            !is_wasteful(s->ty, 4, group_conv_size(&t->g, c->ya));
 }
@@ -265,7 +264,7 @@ static bool is_worth_trying(const struct matrix_conv *t)
 /* One subgroup with as few fragments as pooling allows. */
 static bool is_least(const struct matrix_conv *t)
 {
-    return t->wgm * t->wgn * t->sgn * t->mx * t->kb == 1 && !t->g.s.weights &&
+    return t->wgm * t->wgn * t->sgn * t->mx * t->kb * t->g.s.chunks == 1 && !t->g.s.weights &&
            t->g.s.pipe == PIPE_NONE && t->sgm == group_conv_window(&t->g, t->g.c.ya);
 }
 
@@ -291,7 +290,7 @@ static bool least_sched(struct matrix_conv *t, const struct caps *caps, const st
     *s = (struct sched){
         .v = {[P_M] = (i32)x->m, [P_N] = (i32)x->n, [P_K] = (i32)x->k, [P_SUB] = (i32)sub}};
     s->v[P_ACC] = 32;
-    s->v[P_WGM] = s->v[P_WGN] = s->v[P_SGN] = s->v[P_MX] = s->v[P_KB] = 1;
+    s->v[P_WGM] = s->v[P_WGN] = s->v[P_SGN] = s->v[P_MX] = s->v[P_KB] = s->v[P_CHUNKS] = 1;
     s->v[P_SGM] = (i32)group_conv_window(&t->g, t->g.c.ya);
     return x->c == DT_F32 && x->m <= 64 && x->n <= 64 && x->k <= 64 && is_legal(t, caps, s);
 }
@@ -352,12 +351,13 @@ static const i32 shapes[][4] = {{4, 1, 2, 2}, {4, 1, 2, 1}, {4, 1, 2, 4}, {4, 1,
 
 static void try_shape(struct choice *c, struct sched s)
 {
-    for (u32 i = 0; i < countof(shapes) * countof(v_mx) * countof(v_kb) * 4; i++) {
+    for (u32 i = 0; i < countof(shapes) * countof(v_mx) * countof(v_kb) * 8; i++) {
         u32 j = i / countof(shapes);
         for (u32 p = 0; p < 4; p++) s.v[P_WGM + p] = shapes[i % countof(shapes)][p];
         s.v[P_MX] = v_mx[j % countof(v_mx)], j /= countof(v_mx);
         s.v[P_KB] = v_kb[j % countof(v_kb)], j /= countof(v_kb);
         s.v[P_STAGE] = j & 1, s.v[P_PIPE] = j & 2 ? PIPE_DOUBLE : PIPE_NONE;
+        s.v[P_CHUNKS] = j & 4 ? 4 : 1;
         try_one(c, &s);
     }
 }
@@ -381,7 +381,7 @@ static void initial(const struct task *task, const struct caps *caps, const i64 
 const struct gen gen_matrix_conv = {
     .version = 1,
     .name = "matrix_conv",
-    .revision = 1,
+    .revision = 2,
     .param = param,
     .n_param = N_PARAM,
     .match = match,
