@@ -5,7 +5,8 @@
 //   build/bench/kernel [-D DEVICE] [-T TYPE] [-t THREADS] [-n CANDIDATES] [-c CANDIDATE] [-g FAMILY] [-v] [-d] [-C] SHAPE ...
 //
 // SHAPE is conv:C,H,W,OC,K,STRIDE,GROUPS (padding K/2, bias and Relu fused), deconv:C,H,W,OC,K,STRIDE,GROUPS (transposed, STRIDE
-// times as large), maxpool:C,H,W,K,STRIDE or meanpool: likewise (padding K/2), gemm:M,N,K, or softmax:ROWS,N. GROUPS may be left
+// times as large), maxpool:C,H,W,K,STRIDE or meanpool: likewise (padding K/2), gemm:M,N,K, softmax:ROWS,N, or of two or three
+// convolutions pair:C,H,W,MIDDLE,OC,K (both K x K), residual:C,H,W,MIDDLE,OC,STRIDE (1x1, 3x3 depthwise, 1x1). GROUPS may be left
 // out; with `,rows` behind them images have x innermost instead of channels. DEVICE is as in
 // `quern devices`, this processor if left out, TYPE f32 or f16. -g takes candidates of one family only, -v verifies, -d prints the kernel's text, -C empties the caches
 // before each run (of one thread of this processor). One line per candidate: GFLOP/s, percent of the peak (measured here, told by
@@ -105,15 +106,35 @@ static void set_window(struct bench *b, value_id y, i64 begin, i64 end, i64 stri
     attr_set_ints(&b->g, n, "strides", (i64[]){stride, stride}, 2);
 }
 
-static bool make_conv(struct bench *b, const i64 *s, bool rows, struct err *e)
+/* s: channels, height, width, output channels, size of the kernel, stride, groups. With bias and Relu. */
+static value_id add_conv(struct bench *b, value_id x, const i64 *s)
 {
     i64 p = s[4] / 2, groups = s[6] ? s[6] : 1;
-    value_id in[3] = {add_input(b, "x", 4, (i64[]){1, s[0], s[1], s[2]}), add_const(b, "w", 4, (i64[]){s[3], s[0] / groups, s[4], s[4]}),
-                      add_const(b, "b", 1, (i64[]){s[3]})};
+    value_id in[3] = {x, add_const(b, "w", 4, (i64[]){s[3], s[0] / groups, s[4], s[4]}), add_const(b, "b", 1, (i64[]){s[3]})};
     value_id y = graph_op(&b->g, "Conv", S("conv"), 3, in);
     set_window(b, y, p, p, s[5]);
     attr_set_int(&b->g, graph_value(&b->g, y)->producer, "group", groups);
-    return finish(b, graph_op(&b->g, "Relu", S("relu"), 1, &y), rows, e);
+    return graph_op(&b->g, "Relu", S("relu"), 1, &y);
+}
+
+static value_id add_image(struct bench *b, const i64 *s) { return add_input(b, "x", 4, (i64[]){1, s[0], s[1], s[2]}); }
+
+static bool make_conv(struct bench *b, const i64 *s, bool rows, struct err *e)
+{
+    return finish(b, add_conv(b, add_image(b, s), s), rows, e);
+}
+
+static bool make_pair(struct bench *b, const i64 *s, bool rows, struct err *e)
+{
+    value_id y = add_conv(b, add_image(b, s), (i64[]){s[0], s[1], s[2], s[3], s[5], 1, 1});
+    return finish(b, add_conv(b, y, (i64[]){s[3], s[1], s[2], s[4], s[5], 1, 1}), rows, e);
+}
+
+static bool make_residual(struct bench *b, const i64 *s, bool rows, struct err *e)
+{
+    value_id y = add_conv(b, add_image(b, s), (i64[]){s[0], s[1], s[2], s[3], 1, 1, 1});
+    y = add_conv(b, y, (i64[]){s[3], s[1], s[2], s[3], 3, s[5], s[3]});
+    return finish(b, add_conv(b, y, (i64[]){s[3], s[1], s[2], s[4], 1, 1, 1}), rows, e);
 }
 
 static bool make_deconv(struct bench *b, const i64 *s, bool rows, struct err *e)
@@ -162,6 +183,8 @@ static bool parse_shape(struct bench *b, const char *text, struct err *e)
     if (!strncmp(text, "deconv:", 7) && images) return make_deconv(b, s, rows, e);
     if (!strncmp(text, "maxpool:", 8) && n == 5) return make_pool(b, "MaxPool", s, rows, e);
     if (!strncmp(text, "meanpool:", 9) && n == 5) return make_pool(b, "AveragePool", s, rows, e);
+    if (!strncmp(text, "pair:", 5) && n == 6) return make_pair(b, s, rows, e);
+    if (!strncmp(text, "residual:", 9) && n == 6) return make_residual(b, s, rows, e);
     if (!strncmp(text, "gemm:", 5) && n == 3) return make_gemm(b, s, e);
     if (!strncmp(text, "softmax:", 8) && n == 2) return make_softmax(b, s, e);
     return err_set(e, ERR_USAGE, "malformed shape '%s'", text);

@@ -20,6 +20,27 @@ static const char net[] = "graph {\n"
                           "  output %y\n"
                           "}\n";
 
+/* an inverted residual with a large middle; two convolutions with a small value between them, and two that share one */
+static const char chains[] = "graph {\n"
+                             "  input %x: f32[1,16,64,64]\n"
+                             "  const %e: f32[96,16,1,1]\n"
+                             "  const %d: f32[96,1,3,3]\n"
+                             "  const %p: f32[16,96,1,1]\n"
+                             "  const %s: f32[4,16,9,9]\n"
+                             "  const %t: f32[4,4,1,1]\n"
+                             "  %a: none[?] = Conv(%x, %e)\n"
+                             "  %b: none[?] = Relu(%a)\n"
+                             "  %c: none[?] = Conv(%b, %d) {group=96, pads=[1,1,1,1]}\n"
+                             "  %f: none[?] = Relu(%c)\n"
+                             "  %g: none[?] = Conv(%f, %p)\n"
+                             "  %y: none[?] = Add(%g, %x)\n"
+                             "  %h: none[?] = Conv(%y, %s) {strides=[8,8]}\n"
+                             "  %i: none[?] = Conv(%h, %t)\n"
+                             "  %j: none[?] = Conv(%y, %e)\n"
+                             "  output %i\n"
+                             "  output %j\n"
+                             "}\n";
+
 struct world {
     struct arena a;
     struct symtab sym;
@@ -78,6 +99,43 @@ static void test_alternatives(void **state)
     world_open(&w, false);
     for (u32 i = 0; i < countof(names); i++)
         if (!has_region(&w, names[i])) fail_msg("no region %s", names[i]);
+    world_close(&w);
+}
+
+/* What the convolutions of a region compute nobody else reads but as what it delivers. */
+static void check_delivered(struct world *w, const struct region *r)
+{
+    bool *inside = arena_array(&w->a, bool, w->g.node.n), *out = arena_array(&w->a, bool, w->g.value.n);
+    for (u32 i = 0; i < r->n_nodes; i++) inside[r->nodes[i]] = true;
+    for (u32 i = 0; i < r->n_out; i++) out[r->out[i].v] = true;
+    for (node_id n = 1; n < w->g.node.n; n++) {
+        const struct node *x = graph_node(&w->g, n);
+        for (u32 k = 0; k < x->in.n && !inside[n]; k++) {
+            node_id p = x->in.v[k] ? graph_value(&w->g, x->in.v[k])->producer : 0;
+            assert_false(inside[p] && op_of(&w->g, p)->props & OP_CONV && !out[x->in.v[k]]);
+        }
+    }
+}
+
+static void test_chains(void **state)
+{
+    static const char *const names[] = {"Conv+Relu+Conv+Relu->f", "Conv+Relu+Conv+Add->y", "Conv+Relu+Conv+Relu+Conv+Add->y",
+                                        "Conv+Relu->b", "Conv+Relu->f", "Conv+Add->y"};
+    static const char *const none[] = {"Conv+Conv->i", "Conv+Add+Conv->h", "Conv+Add+Conv->j"};
+    struct world w;
+    world_open_as(&w, chains, &(struct cover_opts){0});
+    for (u32 i = 0; i < countof(names); i++)
+        if (!has_region(&w, names[i])) fail_msg("no region %s", names[i]);
+    for (u32 i = 0; i < countof(none); i++)
+        if (has_region(&w, none[i])) fail_msg("region %s", none[i]);
+    for (u32 i = 0; i < w.c.region.n; i++) {
+        const struct task *t = w.c.task.v[w.c.region.v[i].task];
+        u32 n = 0;
+        for (node_id k = 1; k < t->g.node.n; k++) n += op_of(&t->g, k)->props & OP_CONV ? 1 : 0;
+        assert_int_equal(t->n_heavy, n);
+        assert_true(!n == !t->anchor);
+        check_delivered(&w, &w.c.region.v[i]);
+    }
     world_close(&w);
 }
 
@@ -233,6 +291,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alternatives),
+        cmocka_unit_test(test_chains),
         cmocka_unit_test(test_no_fusion),
         cmocka_unit_test(test_selection),
         cmocka_unit_test(test_join_task),

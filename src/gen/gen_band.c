@@ -30,7 +30,7 @@ static void find_tile_axes(struct conv *c)
     }
 }
 
-static bool outputs_fit(struct conv *c, const struct task *t)
+bool conv_fit(struct conv *c, const struct task *t)
 {
     c->simple = true;
     enum layout first = graph_value(c->g, t->g.output.v[0])->layout;
@@ -96,7 +96,7 @@ bool conv_anchor(struct conv *c, const struct task *t)
 
 bool conv_of(struct conv *c, const struct task *t)
 {
-    return conv_anchor(c, t) && outputs_fit(c, t);
+    return conv_anchor(c, t) && conv_fit(c, t);
 }
 
 static enum layout layout_behind(const struct graph *g, value_id v, u32 depth)
@@ -501,6 +501,7 @@ struct tile_out band_target(struct band *b, kval y, kval x)
         o.idx[i] = i < c->rank && i != 1 ? b->pos[i] : kir_int(b->m->k, 0);
     if (b->ya >= 0) o.idx[b->ya] = y;
     if (b->xa >= 0) o.idx[b->xa] = x;
+    if (b->to) return o; /* tiles begin anywhere */
     o.y_exact = b->ya >= 0 && gen_static(c->g, b->y_ext, 1) % b->s.ty == 0 &&
                 gen_static(c->g, b->y_ext, -1) > 0;
     o.x_exact = b->xa >= 0 && gen_static(c->g, b->x_ext, 1) % b->s.tx == 0 &&

@@ -2,7 +2,8 @@
 //
 // The cover: all regions worth considering. First the default regions, demand-driven from the
 // graph's outputs, then for each of them the alternatives: pooling fused behind a convolution,
-// views kept out of it, every node by itself, other layouts at the graph's border. Alternatives
+// views kept out of it, the convolutions in front in the same kernel, every node by itself, other
+// layouts at the graph's border. Alternatives
 // need values that the default may not deliver; demand is followed until everything needed is
 // delivered. Concatenations in memory come last (join.c). Which region wins is not decided here.
 #include "task/grow.h"
@@ -294,6 +295,20 @@ static bool reads_joined(const struct cutter *c, const struct node_set *s)
     return false;
 }
 
+/* Convolutions that follow each other in one kernel: pairs, and three. */
+static bool add_chains(struct builder *b, const struct node_set *core, value_id out)
+{
+    const struct cutter *c = &b->cut;
+    struct node_set s = set_copy(c, core, core->n);
+    node_id head = core->v[0];
+    for (u32 i = 0; i < 2 && grow_chain(c, &s, &head); i++) {
+        struct node_set whole = set_copy(c, &s, s.n);
+        grow_prologue(c, &whole);
+        if (!add_region(b, &whole, &out, 1, c->layout)) return false;
+    }
+    return true;
+}
+
 static bool add_anchor_alternatives(struct builder *b, const struct node_set *core, value_id out)
 {
     const struct cutter *c = &b->cut;
@@ -302,7 +317,7 @@ static bool add_anchor_alternatives(struct builder *b, const struct node_set *co
     if (!add_layout_variants(b, &fused, out)) return false;
     bool out_kept = !b->no_concat || !reads_joined(c, core); /* views kept out */
     if (out_kept && !add_region(b, core, &out, 1, c->layout)) return false;
-    return add_windows(b, core, out) && add_parts(b, core, out);
+    return add_windows(b, core, out) && add_chains(b, core, out) && add_parts(b, core, out);
 }
 
 /* the default region that delivers a value */

@@ -48,4 +48,8 @@ bool cover_conversion(struct cover *c, struct map *known, struct region *r, stru
 /* join.c: see there. only: drops the regions that make a concatenation of a join in another way. */
 bool cover_add_joins(struct cover *c, const struct cutter *cut, struct map *tasks, bool only, struct err *e);
 
+/* chain.c: the convolution that alone feeds `*head`, a convolution in the set, with what stands between them, where it may be worth to
+   compute both in one kernel. It becomes the new head. false: there is none, the set stays. */
+bool grow_chain(const struct cutter *c, struct node_set *s, node_id *head);
+
 #endif
