@@ -134,7 +134,9 @@ static inline bool place_task(struct bed *b)
         if (!part[v].whole) part[v] = random_part(b, v);
     }
     struct task own = b->t;
-    return task_with_parts(&b->t, &own, &b->arena, part, &b->e);
+    enum layout *layout = arena_array(&b->arena, enum layout, own.g.value.n);
+    for (value_id v = 1; v < own.g.value.n; v++) layout[v] = graph_value(&own.g, v)->layout;
+    return task_with_parts(&b->t, &own, &b->arena, part, layout, &b->e);
 }
 
 /* The whole graph as a task, in random layouts. */

@@ -37,7 +37,7 @@ try() { n=$((n + 1)); "$@" > out 2> err || wrong "fails: $*"; }
 }
 
 # Networks: a skip connection; two inputs and two outputs; an output of another size; sizes that do not
-# change; a mean over the picture; many channels; no picture at all.
+# change; a mean over the picture; many channels; a concatenation in memory; no picture at all.
 weights() {
     awk -v n="$1" 'BEGIN { for (i = 0; i < n; i++) printf "%s%.3f", i ? ", " : "", (i * 37 % 17 - 8) / 40 }'
 }
@@ -94,6 +94,17 @@ graph {
   input %x: f32[1,3,H,W]
   const %w: f32[12,3,1,1] = [$(weights 36)]
   %y: f32[1,12,H,W] = Conv "conv"(%x, %w, _) {kernel_shape=[1,1]}
+  output %y
+}
+X
+cat > join.graph <<X
+graph {
+  input %x: f32[1,3,H,W]
+  const %w0: f32[1,3,3,3] = [$(weights 27)]
+  const %w1: f32[2,3,3,3] = [$(weights 54)]
+  %a: f32[1,1,H,W] = Conv "a"(%x, %w0, _) {kernel_shape=[3,3], pads=[1,1,1,1]}
+  %b: f32[1,2,H,W] = Conv "b"(%x, %w1, _) {kernel_shape=[3,3], pads=[1,1,1,1]}
+  %y: f32[1,3,H,W] = Concat "both"(%a, %b) {axis=1}
   output %y
 }
 X
@@ -165,6 +176,11 @@ has modules/large/main.c modify_roi_out
 module fixed 31 17
 has modules/fixed/main.c modify_roi_in
 module mean 40 52
+# two kernels write one buffer, the second behind the first
+module join 17 31
+try ./host modules join 0 1 1 join.dnx
+code 0 explain join.dnx; says 'both(Concat).*in memory'
+has modules/join/denox_model.h modify
 module skip 14 19 --input-type f16 --input-layout HWC --output-type f16 --output-layout HWC
 has modules/skip/input.comp float16_t
 module skip 8 8 --input-type u8 --input-layout HWC

@@ -132,21 +132,24 @@ static bool dissolves(const struct joiner *j, const struct region *r, u32 join)
     return false;
 }
 
-/* The k-th way of storing a form of region r: k = 0 as it is. false: there are no more. */
-static bool nth_way(const struct joiner *j, const struct region *r, struct form *f, u32 k)
-{
-    for (u32 i = 0; i < j->of[f->v].n && k; i++) {
-        u32 join = j->of[f->v].v[i];
-        if (j->c->join.v[join - 1].layout != f->layout || dissolves(j, r, join) || --k) continue;
-        f->join = join;
-        return true;
-    }
-    return k == 0;
-}
-
 static struct form *nth_form(const struct region *r, u32 k)
 {
     return k < r->n_in ? &r->in[k] : &r->out[k - r->n_in];
+}
+
+/* The k-th way of storing the n-th form of region r: k = 0 as it is. What is read is not brought to
+ * another layout, what is written goes to the join's. false: there are no more. */
+static bool nth_way(const struct joiner *j, const struct region *r, u32 n, u32 k, struct form *f)
+{
+    *f = *nth_form(r, n);
+    for (u32 i = 0; i < j->of[f->v].n && k; i++) {
+        u32 join = j->of[f->v].v[i];
+        enum layout l = j->c->join.v[join - 1].layout;
+        if ((n < r->n_in && l != f->layout) || dissolves(j, r, join) || --k) continue;
+        f->join = join, f->layout = l;
+        return true;
+    }
+    return k == 0;
 }
 
 static struct form *copy_forms(struct arena *a, const struct form *from, u32 n)
@@ -163,14 +166,15 @@ static bool place_task(struct joiner *j, struct region *r)
     const struct task *from = j->c->task.v[r->task];
     struct task *t = arena_new(a, struct task);
     struct part *part = arena_array(a, struct part, from->g.value.n);
+    enum layout *layout = arena_array(a, enum layout, from->g.value.n);
     for (value_id v = 1; v < from->g.value.n; v++) {
         bool is_out = graph_is_output(&from->g, v), is_in = !graph_value(&from->g, v)->producer;
-        for (u32 k = 0; k < r->n_in && is_in; k++)
-            if (r->in[k].v == r->map_back[v]) part[v] = cover_part(j->c, r->in[k]);
-        for (u32 k = 0; k < r->n_out && is_out; k++)
-            if (r->out[k].v == r->map_back[v]) part[v] = cover_part(j->c, r->out[k]);
+        for (u32 k = is_in ? 0 : r->n_in; k < r->n_in + (is_out ? r->n_out : 0); k++) {
+            const struct form *f = nth_form(r, k);
+            if (f->v == r->map_back[v]) part[v] = cover_part(j->c, *f), layout[v] = f->layout;
+        }
     }
-    if (!task_with_parts(t, from, a, part, j->e)) return false;
+    if (!task_with_parts(t, from, a, part, layout, j->e)) return false;
     r->task = cover_add_task(j->c, j->tasks, t);
     return true;
 }
@@ -182,7 +186,7 @@ static bool add_variant(struct joiner *j, u32 of, const u32 *way)
     r.in = copy_forms(a, r.in, r.n_in);
     r.out = copy_forms(a, r.out, r.n_out);
     for (u32 k = 0; k < r.n_in + r.n_out; k++)
-        nth_way(j, &j->c->region.v[of], nth_form(&r, k), way[k]);
+        nth_way(j, &j->c->region.v[of], k, way[k], nth_form(&r, k));
     if (!place_task(j, &r)) return false;
     *(arr_push(a, &j->c->region)) = r;
     return true;
@@ -196,8 +200,8 @@ static bool add_variants(struct joiner *j, u32 of)
     u32 n = r.n_in + r.n_out, *way = arena_array(j->cut->a, u32, n);
     for (u32 made = 0, k = 0; made < MAX_VARIANTS; made++) {
         for (k = 0; k < n; k++) {
-            struct form f = *nth_form(&r, k);
-            if (nth_way(j, &r, &f, ++way[k])) break;
+            struct form f;
+            if (nth_way(j, &r, k, ++way[k], &f)) break;
             way[k] = 0;
         }
         if (k == n) break;

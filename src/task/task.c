@@ -69,12 +69,13 @@ bool task_make(struct task *t, const struct graph *from, struct arena *a, const 
 }
 
 bool task_with_parts(struct task *t, const struct task *from, struct arena *a,
-                     const struct part *part, struct err *e)
+                     const struct part *part, const enum layout *layout, struct err *e)
 {
     *t = (struct task){.anchor = from->anchor, .n_heavy = from->n_heavy};
     graph_clone(&t->g, &from->g, a);
     for (value_id v = 1; v < t->g.value.n; v++)
-        if (part[v].whole) graph_value(&t->g, v)->part = part[v];
+        if (part[v].whole)
+            graph_value(&t->g, v)->part = part[v], graph_value(&t->g, v)->layout = layout[v];
     task_key(t);
     return graph_verify(&t->g, e);
 }

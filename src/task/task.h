@@ -22,9 +22,10 @@ struct task {
    old graph. map_back: per value of the task, the old value. */
 bool task_make(struct task *t, const struct graph *from, struct arena *a, const node_id *nodes, u32 n,
                const value_id *out, u32 n_out, const enum layout *layout, value_id **map_back, struct err *e);
-/* The same computation with some inputs or outputs as parts of larger values: part[v] per value of `from`, whole 0: as it is.
-   Value ids stay. */
-bool task_with_parts(struct task *t, const struct task *from, struct arena *a, const struct part *part, struct err *e);
+/* The same computation with some inputs or outputs as parts of larger values: part[v] per value of `from`, whole 0: as it is, with
+   the larger value's layout[v]. Value ids stay. */
+bool task_with_parts(struct task *t, const struct task *from, struct arena *a, const struct part *part, const enum layout *layout,
+                     struct err *e);
 bool task_parse(struct task *t, struct arena *a, struct symtab *st, struct str text, struct err *e);
 double task_flops(const struct task *t, const i64 *var);
 double task_bytes(const struct task *t, const i64 *var); /* inputs, constants and outputs touched once */
