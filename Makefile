@@ -98,7 +98,7 @@ $(BUILD)/bench/%: $(BUILD)/bench/%.o $(BUILD)/libquern.a
 	$(call say,LINK)$(CC) $(CFLAGS) -o $@ $< $(BUILD)/libquern.a $(LIBS)
 $(BUILD)/bench/peak.o: CFLAGS += -O3 -march=native -ffp-contract=fast
 tests: all $(TESTS) $(FUZZERS) $(BUILD)/test/fake_name.so
-benches: all $(BENCHES) # for bench/nets and bench/slow
+benches: all $(BENCHES) # for bench/compare and bench/slow
 fuzzers: $(FUZZERS)
 fuzz: # libFuzzer, FUZZ_TIME=60 seconds a parser
 	+$(MAKE) CC=clang SAN=1 FUZZ=1 fuzzers

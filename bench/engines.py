@@ -170,47 +170,76 @@ class OneDnn:
 def feeds(row, names):
     """What a model's inputs get, by name."""
     x, rest = operands.operands(row)
+    if row.kind == "net":
+        return {names[0]: x}
     given = dict(zip(["x"] + ["w%d" % i for i in range(len(rest))], [x] + rest))
     return {n: given[n] for n in names}
 
 
 class OnnxRuntime:
-    """Inputs and outputs bound once."""
+    """Inputs and outputs bound once. A convolution alone stays in the blocked layout that the
+    library computes in: the optimised model without the nodes that rearrange its input and
+    output."""
 
     def __init__(self):
         import onnxruntime
+        import ort_blocked
 
-        self.ort = onnxruntime
+        self.ort, self.blocked = onnxruntime, ort_blocked
         self.version = "ONNX Runtime " + onnxruntime.__version__
+        self.block = 0
 
-    def session(self, path, threads):
+    def session(self, path, threads, optimised=None):
         o = self.ort.SessionOptions()
         o.intra_op_num_threads, o.inter_op_num_threads, o.log_severity_level = threads, 1, 3
+        if optimised:
+            o.optimized_model_filepath = optimised
         return self.ort.InferenceSession(path, o, providers=["CPUExecutionProvider"])
 
     def load(self, job):
-        self.s = self.session(job["model"], job["threads"])
-        self.io = self.s.io_binding()
-        for n, a in feeds(job["row"], [i.name for i in self.s.get_inputs()]).items():
-            self.io.bind_ortvalue_input(n, self.ort.OrtValue.ortvalue_from_numpy(a))
-        self.s.run_with_iobinding(self.bind_outputs())
+        row, threads = job["row"], job["threads"]
+        if row.kind != "conv":
+            return self.bind(row, self.session(job["model"], threads))
+        optimised = job["model"] + ".ort.onnx"
+        self.bind(row, self.session(job["model"], threads, optimised))
+        self.run()
+        plain = self.results()
+        self.oc = row.oc
+        if self.blocked.strip(optimised):
+            for self.block in (16, 8):  # of vectors of 512 and 256 bits
+                self.bind(row, self.session(optimised, threads))
+                self.run()
+                if np.allclose(self.results()[0], plain[0], rtol=1e-3, atol=1e-4):
+                    return os.remove(optimised)
+            raise RuntimeError("blocked layout not understood")
+        os.remove(optimised)
 
-    def bind_outputs(self):
-        for o in self.s.get_outputs():
+    def bind(self, row, session):
+        self.s, self.io = session, session.io_binding()
+        given = feeds(row, [i.name for i in session.get_inputs()])
+        for i in session.get_inputs():
+            a = given[i.name]
+            if self.block and isinstance(i.shape[1], str):
+                a = self.blocked.block(a, self.block)
+            self.io.bind_ortvalue_input(i.name, self.ort.OrtValue.ortvalue_from_numpy(a))
+        for o in session.get_outputs():
             self.io.bind_output(o.name, "cpu")
-        self.s.run_with_iobinding(self.io)  # their sizes are known now
-        for o, y in zip(self.s.get_outputs(), self.io.get_outputs()):
+        self.run()  # sizes of outputs are known now
+        for o, y in zip(session.get_outputs(), self.io.get_outputs()):
             self.io.bind_ortvalue_output(o.name, y)
-        return self.io
 
     def run(self):
         self.s.run_with_iobinding(self.io)
 
     def results(self):
-        return [y.numpy() for y in self.io.get_outputs()]
+        y = [y.numpy() for y in self.io.get_outputs()]
+        return [self.blocked.unblock(v, self.oc, self.block) for v in y] if self.block else y
 
 
 class OpenVino:
+    """A convolution alone is timed by the library's own clock: its part of the run, without what
+    rearranges its input and output."""
+
     def __init__(self):
         import openvino
 
@@ -223,6 +252,9 @@ class OpenVino:
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_PRECISION_HINT": "f32",
         }
+        self.own_clock = job["row"].kind == "conv"
+        if self.own_clock:
+            config["PERF_COUNT"] = True
         self.model = self.ov.Core().compile_model(job["model"], "CPU", config)
         self.request = self.model.create_infer_request()
         self.x = feeds(job["row"], [i.get_any_name() for i in self.model.inputs])
@@ -231,13 +263,18 @@ class OpenVino:
 
     def run(self):
         self.request.infer()
+        if self.own_clock:
+            steps = self.request.get_profiling_info()
+            times = [s.real_time for s in steps if "Convolution" in s.node_type]
+            self.seconds = sum(t.total_seconds() for t in times)
 
     def results(self):
         return [self.request.get_tensor(o).data for o in self.model.outputs]
 
 
 class Torch:
-    """Eager PyTorch; results into the same memory each time."""
+    """Eager PyTorch; products into the same memory each time. Convolutions with channels last and
+    weights prepared, activation fused, as its compiler would call them."""
 
     def __init__(self):
         import torch
@@ -247,18 +284,42 @@ class Torch:
         torch.set_grad_enabled(False)
 
     def load(self, job):
-        row, t = job["row"], self.t
-        if row.kind != "gemm":
+        self.t.set_num_threads(job["threads"])
+        loads = {"gemm": self.load_gemm, "conv": self.load_conv}
+        if job["row"].kind not in loads:
             raise Unsupported
-        t.set_num_threads(job["threads"])
-        x, right = operands.operands(row)
-        self.x, right = t.from_numpy(x), [t.from_numpy(w) for w in right]
-        self.right = [w.transpose(-1, -2) if row.transposed else w for w in right]
-        self.y = [t.from_numpy(y) for y in outputs(row)]
+        loads[job["row"].kind](job["row"], *operands.operands(job["row"]))
 
-    def run(self):
-        for w, y in zip(self.right, self.y):
-            self.t.matmul(self.x, w, out=y)
+    def load_gemm(self, row, x, right):
+        x, right = self.t.from_numpy(x), [self.t.from_numpy(w) for w in right]
+        right = [w.transpose(-1, -2) if row.transposed else w for w in right]
+        self.y = [self.t.from_numpy(y) for y in outputs(row)]
+
+        def run():
+            for w, y in zip(right, self.y):
+                self.t.matmul(x, w, out=y)
+
+        self.run = run
+
+    def load_conv(self, row, x, rest):
+        t, ops = self.t, self.t.ops.mkldnn
+        if row.pads[:2] != row.pads[2:]:
+            raise Unsupported
+        x = t.from_numpy(x).contiguous(memory_format=t.channels_last)
+        w, b = t.from_numpy(rest[0]), t.from_numpy(rest[1])
+        fixed = (list(row.pads[:2]), list(row.strides), list(row.dilations), row.group)
+        packed = ops._reorder_convolution_weight(w, *fixed, list(x.shape))
+        then = {
+            "": ("none", [], ""),
+            "Relu": ("relu", [], ""),
+            "Relu6": ("hardtanh", [0.0, 6.0], ""),
+        }
+        then = then[row.activation]
+
+        def run():
+            self.y = [ops._convolution_pointwise(x, packed, b, *fixed, *then)]
+
+        self.run = run
 
     def results(self):
         return [y.numpy() for y in self.y]
@@ -269,6 +330,17 @@ class Opts(ctypes.Structure):
         ("size", ctypes.c_size_t),
         ("threads", ctypes.c_int),
         ("device", ctypes.c_char_p),
+    ]
+
+
+class Step(ctypes.Structure):
+    _fields_ = [
+        ("label", ctypes.c_char_p),
+        ("kernel", ctypes.c_char_p),
+        ("task", ctypes.c_char_p),
+        ("seconds", ctypes.c_double),
+        ("flops", ctypes.c_double),
+        ("bytes", ctypes.c_double),
     ]
 
 
@@ -295,12 +367,17 @@ class Quern:
         self.p, n = p, self.lib.quern_program_inputs(p)
         names = [self.lib.quern_program_input_name(p, i).decode() for i in range(n)]
         given = feeds(job["row"], names)
-        self.x = [given[n] for n in names]
+        self.hwc = job["row"].kind == "conv"
+        self.x = [self.last(given[n]) for n in names]
         self.inputs = (ctypes.c_void_p * n)()
         for i, x in enumerate(self.x):
             self.inputs[i] = self.view(x)
         self.n_out = self.lib.quern_program_outputs(p)
         self.out = (ctypes.c_void_p * self.n_out)()
+
+    def last(self, x):
+        """A picture with channels last, where that is the interface."""
+        return np.ascontiguousarray(x[0].transpose(1, 2, 0)) if self.hwc else x
 
     def view(self, x):
         dims, t = (ctypes.c_int64 * x.ndim)(*x.shape), ctypes.c_void_p()
@@ -311,8 +388,18 @@ class Quern:
     def run(self):
         self.check(self.lib.quern_run(self.p, self.inputs, len(self.x), self.out, self.n_out))
 
+    def flops(self):
+        """Of one run, by what the program says about its steps."""
+        self.lib.quern_profile(self.p, 1)
+        self.run()
+        steps = (Step * 4096)()
+        n = self.lib.quern_profile_steps(self.p, steps, len(steps))
+        self.lib.quern_profile(self.p, 0)
+        return sum(s.flops for s in steps[:n])
+
     def results(self):
-        return [self.array(ctypes.c_void_p(t)) for t in self.out]
+        y = [self.array(ctypes.c_void_p(t)) for t in self.out]
+        return [v.transpose(2, 0, 1)[None] for v in y] if self.hwc else y
 
     def array(self, t):
         rank = self.lib.quern_tensor_rank(t)
@@ -336,6 +423,12 @@ ENGINES = {
 # --- the process ----------------------------------------------------------------------------------
 
 
+def memory(what):
+    """MB of this process."""
+    with open("/proc/self/status") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith(what)) / 1e3
+
+
 def settle():
     """Waits until this process's other threads have stopped spinning."""
     end, used = time.time() + SETTLED, time.process_time()
@@ -347,7 +440,8 @@ def settle():
 
 
 def time_runs(engine, count, warm):
-    """Seconds of one run, by the clock and of processor time: the mean of count runs in a row."""
+    """Seconds of one run, by the clock and of processor time (not known of engines with a clock of
+    their own): the mean of count runs in a row."""
     for _ in range(warm):
         engine.run()
     own, start, used = 0.0, time.perf_counter(), time.process_time()
@@ -356,7 +450,7 @@ def time_runs(engine, count, warm):
         own += getattr(engine, "seconds", 0.0)
     wall, used = time.perf_counter() - start, time.process_time() - used
     settle()
-    return {"wall": (own or wall) / count, "cpu": (own or used) / count}
+    return {"wall": (own or wall) / count, "cpu": None if own else used / count}
 
 
 class Server:
@@ -369,14 +463,16 @@ class Server:
         return {"version": self.engine.version}
 
     def load(self, ask):
-        make = {"gemm": rows.Gemm, "conv": rows.Conv}[ask["row"].pop("kind")]
+        make = {"gemm": rows.Gemm, "conv": rows.Conv, "net": rows.Net}[ask["row"].pop("kind")]
         frozen = {k: tuple(v) if isinstance(v, list) else v for k, v in ask["row"].items()}
+        before = memory("VmRSS")
         try:
             self.engine.load({**ask, "row": make(**frozen)})
         except Unsupported:
             return {"unsupported": True}
         self.engine.run()
-        return {}
+        flops = self.engine.flops() if hasattr(self.engine, "flops") else 0
+        return {"megabytes": memory("VmHWM") - before, "flops": flops}
 
     def time(self, ask):
         return time_runs(self.engine, ask["count"], ask["warm"])

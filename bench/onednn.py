@@ -7,8 +7,8 @@ import ctypes
 
 import numpy as np
 
-F32, ANY, INFERENCE, DIRECT, AUTO, RELU = 3, 1, 96, 1, 3, 0x20
-SRC_MD, WEIGHTS_MD, DST_MD, IMPLEMENTATION = 129, 131, 133, 8
+F32, ANY, INFERENCE, AUTO, RELU, CLIP = 3, 1, 96, 3, 0x20, 0x2E
+SRC_MD, WEIGHTS_MD, DST_MD = 129, 131, 133
 SRC, DST, WEIGHTS, BIAS = 1, 17, 33, 41
 Handle, Dims = ctypes.c_void_p, ctypes.c_int64 * 12
 
@@ -83,10 +83,14 @@ class OneDnn:
         self.wait()
         return to
 
-    def relu(self):
+    def activation(self, name):
+        """Attributes of a primitive that does this to its results."""
+        if not name:
+            return None
         attr, ops = self.make("dnnl_primitive_attr_create"), self.make("dnnl_post_ops_create")
-        zero = ctypes.c_float(0)
-        self.call("dnnl_post_ops_append_eltwise", ops, RELU, zero, zero)
+        what, high = {"Relu": (RELU, 0), "Relu6": (CLIP, 6)}[name]
+        bounds = ctypes.c_float(0), ctypes.c_float(high)
+        self.call("dnnl_post_ops_append_eltwise", ops, what, *bounds)
         self.call("dnnl_primitive_attr_set_post_ops", attr, ops)
         return attr
 
@@ -109,5 +113,5 @@ class OneDnn:
             "dnnl_convolution_forward_primitive_desc_create", self.engine, INFERENCE, AUTO,
             self.any((1, row.c, row.h, row.w)), self.any(weights), self.plain((row.oc,)),
             self.any((1, row.oc, *row.out)), two(row.strides), two([d - 1 for d in row.dilations]),
-            two(row.pads[:2]), two(row.pads[2:]), self.relu() if row.relu else None,
+            two(row.pads[:2]), two(row.pads[2:]), self.activation(row.activation),
         ), weights  # fmt: skip

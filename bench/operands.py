@@ -22,9 +22,11 @@ def gemm_shapes(row):
 
 
 def operands(row):
-    """The left operand or picture, then what it is multiplied with: [right ...] or [weights,
-    bias]."""
+    """The left operand or picture, then what it is multiplied with: [right ...], [weights, bias],
+    or nothing: a network has its own weights."""
     rng = np.random.default_rng(zlib.crc32(row.name.encode()))
+    if row.kind == "net":
+        return random(rng, row.shape), []
     if row.kind == "gemm":
         left, right = gemm_shapes(row)
         x = random(rng, left)
@@ -49,12 +51,19 @@ def gemm_nodes(row, helper):
 
 
 def conv_nodes(row, helper):
-    conv = helper.make_node(
-        "Conv", ["x", "w0", "w1"], ["c" if row.relu else "y0"], "conv",
-        kernel_shape=row.kernel, strides=row.strides, pads=row.pads, group=row.group,
-        dilations=row.dilations,
-    )  # fmt: skip
-    nodes = [conv] + [helper.make_node("Relu", ["c"], ["y0"], "relu")] * row.relu
+    ends = {"": ["y0"], "Relu": ["c", "y0"], "Relu6": ["c", "y0"]}[row.activation]
+    nodes = [
+        helper.make_node(
+            "Conv", ["x", "w0", "w1"], ends[:1], "conv", kernel_shape=row.kernel,
+            strides=row.strides, pads=row.pads, group=row.group, dilations=row.dilations,
+        )
+    ]  # fmt: skip
+    if row.activation == "Relu":
+        nodes.append(helper.make_node("Relu", ["c"], ["y0"], "relu"))
+    if row.activation == "Relu6":
+        bounds = [helper.make_tensor(n, 1, [], [x]) for n, x in (("low", 0.0), ("high", 6.0))]
+        nodes += [helper.make_node("Constant", [], [b.name], value=b) for b in bounds]
+        nodes.append(helper.make_node("Clip", ["c", "low", "high"], ["y0"], "clip"))
     return nodes, (1, row.oc, *row.out)
 
 

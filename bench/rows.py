@@ -8,11 +8,13 @@
 #
 # m, n, k: rows, columns and terms of a matrix product, (m, k) x (k, n). c, h, w: channels,
 # height, width.
+import json
 import math
 import os
 import re
 import subprocess
-from dataclasses import dataclass
+import tempfile
+from dataclasses import dataclass, replace
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 QUERN = os.path.join(ROOT, "build/quern")
@@ -55,8 +57,8 @@ class Gemm:
 
 @dataclass(frozen=True)
 class Conv:
-    """(1, c, h, w) to (1, oc, oh, ow) with bias, and Relu if so. pads: top, left, bottom,
-    right. part: of the rows that the network has, 1 in so many was kept."""
+    """(1, c, h, w) to (1, oc, oh, ow) with bias and an activation: "", "Relu", "Relu6". pads: top,
+    left, bottom, right. part: of the rows that the network has, 1 in so many was kept."""
 
     name: str
     c: int
@@ -66,9 +68,9 @@ class Conv:
     kernel: tuple
     strides: tuple
     pads: tuple
-    group: int = 1
-    dilations: tuple = (1, 1)
-    relu: bool = True
+    group: int
+    dilations: tuple
+    activation: str
     part: int = 1
 
     kind = "conv"
@@ -89,16 +91,36 @@ class Conv:
 
     @property
     def bytes(self):
-        moved = self.c * self.h * self.w + self.oc * math.prod(self.out) + math.prod(self.weights)
-        return 4.0 * moved
+        moved = self.c * self.h * self.w + self.oc * math.prod(self.out)
+        return 4.0 * (moved + math.prod(self.weights))
+
+    def shape(self):
+        text = "%d,%d,%d>%d %dx%d" % (self.c, self.h, self.w, self.oc, *self.kernel)
+        text += "/%d" % self.strides[0] if self.strides != (1, 1) else ""
+        text += " g%d" % self.group if self.group > 1 else ""
+        return text + (" d%d" % self.dilations[0] if self.dilations != (1, 1) else "")
 
     def describe(self):
-        text = "%dx%dx%d to %d, %dx%d" % (self.c, self.h, self.w, self.oc, *self.kernel)
-        text += " stride %d" % self.strides[0] if self.strides != (1, 1) else ""
-        text += " of %d groups" % self.group if self.group > 1 else ""
-        text += " dilated" if self.dilations != (1, 1) else ""
-        text += ", bias" + " and Relu" * self.relu
+        text = "bias" + (" and " + self.activation if self.activation else "")
         return text + (", 1/%d of the rows" % self.part if self.part > 1 else "")
+
+
+@dataclass(frozen=True)
+class Net:
+    """A network of the zoo. goals: how many times as fast as a peer. sizes: of its free sizes;
+    shape: of its input. flops are quern's to tell."""
+
+    name: str
+    goals: dict
+    sizes: tuple = ()
+    shape: tuple = (1, 3, 224, 224)
+    flops: float = 0.0
+
+    kind = "net"
+    bytes = 0.0  # what has to be moved is not known
+
+    def describe(self):
+        return "network, input " + "x".join(map(str, self.shape))
 
 
 # --- matrix products ------------------------------------------------------------------------------
@@ -144,6 +166,91 @@ def decode():
     ]
 
 
+# --- networks and their convolutions --------------------------------------------------------------
+
+PICTURE = {"sizes": (("H", 1088), ("W", 1920)), "shape": (1, 3, 1088, 1920)}
+NETS = (
+    Net("resnet50", {"onnxruntime": 1.1}),
+    Net("mobilenetv2", {"onnxruntime": 1.2}),
+    Net("oidn-small", {"onnxruntime": 2.0}, **PICTURE),
+    Net("oidn", {"onnxruntime": 2.0}, **PICTURE),
+)
+LARGE = 128 << 20  # bytes of input and output, more than caches keep; beyond, rows are left out
+
+
+def nets():
+    return list(NETS)
+
+
+def tasks_of(net):
+    """The parts of a network that one kernel may do, as quern sees them: lists of lines
+    (doc/graph-ir.md)."""
+    with tempfile.TemporaryDirectory() as d:
+        model = os.path.join(d, "net.onnx")
+        subprocess.run([QUERN, "zoo", net.name, "-o", model], check=True, stdout=subprocess.DEVNULL)
+        args = [QUERN, "compile", model, "-o", model + ".dnx", "--untuned", "-d", "tasks,kernels"]
+        if net.sizes:
+            args.append("--input-shape=" + ":".join("%s=%d" % s for s in net.sizes) + ":?")
+        p = subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        task = []
+        for line in p.stdout:
+            if line.startswith("--- kernels"):
+                break
+            task.append(line)
+            if line.startswith("}"):
+                yield task
+                task = []
+        p.kill()  # the program is not wanted
+        p.wait()
+        p.stdout.close()
+
+
+VALUE = re.compile(r"(%\d+): \w+\[([^\]]*)\]")
+NODE = re.compile(r"= (\S+)\(([^)]*)\)")
+ATTRIBUTE = re.compile(r"(\w+)=(\[[-\d,]*\]|-?\d+)")
+
+
+def convs_of(task):
+    """Of pictures, without names."""
+    shape, nodes = {}, []
+    for line in task:
+        v, n = VALUE.search(line), NODE.search(line)
+        if v:
+            shape[v[1]] = tuple(map(int, v[2].split(","))) if v[2] else ()
+        if n:
+            nodes.append((n[1], n[2].split(", "), v[1], dict(ATTRIBUTE.findall(line))))
+    for op, inputs, out, a in nodes:
+        if op == "Conv" and len(shape[out]) == 4:
+            a = {k: tuple(json.loads(v)) if v[0] == "[" else int(v) for k, v in a.items()}
+            users = [n[0] for n in nodes if out in n[1]]
+            yield make_conv(shape[inputs[0]], shape[out], a, users)
+
+
+def make_conv(x, y, a, users):
+    part = 1
+    while 4 * (math.prod(x) + math.prod(y)) > part * LARGE:
+        part *= 2
+    activation = {"Relu": "Relu", "Clip": "Relu6"}.get(users[0], "") if len(users) == 1 else ""
+    return Conv(
+        "", x[1], x[2] // part, x[3], y[1], a["kernel_shape"], a["strides"], a["pads"], a["group"],
+        a["dilations"], activation, part,
+    )  # fmt: skip
+
+
+def conv():
+    """The distinct layers of the networks, each with the activation that it can have behind it."""
+    found = {}
+    for net in NETS:
+        for row in (c for task in tasks_of(net) for c in convs_of(task)):
+            bare = replace(row, activation="")
+            known = found.get(bare, (net, bare))
+            found[bare] = known if known[1].activation else (known[0], row)
+    return [replace(row, name="%s %s" % (net.name, row.shape())) for net, row in found.values()]
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Goal:
     """How many times as fast as the best peer: the geometric mean of a group, and each row at
@@ -154,7 +261,8 @@ class Goal:
 
 
 GOALS = {"squares": Goal(1.0, 1.0), "matmul": Goal(1.1, 0.97), "decode": Goal(1.1, 0.97)}
-GROUPS = {"squares": squares, "matmul": matmul, "decode": decode}
+GOALS["conv"], GOALS["nets"] = Goal(1.15, 0.95), Goal(1.0, 1.0)
+GROUPS = {"squares": squares, "matmul": matmul, "decode": decode, "conv": conv, "nets": nets}
 
 
 def group(name):

@@ -69,7 +69,7 @@ class Worker:
             raise Failed(self.last_words() if ready else "no answer for %d s" % limit)
         answer = json.loads(line)
         if "error" in answer:
-            raise Failed(answer["error"])
+            raise Failed(answer["error"].splitlines()[0][:160])
         return answer
 
     def last_words(self):
@@ -80,10 +80,11 @@ class Worker:
         return how + (": " + text[-1] if text else "")
 
     def load(self, row, files):
-        """Whether the engine does such rows."""
+        """{"megabytes", "flops"}: of the process at most, beyond what it was without a row, and
+        of a run where the engine knows; None if it does no such rows."""
         fields = {**dataclasses.asdict(row), "kind": row.kind}
         a = self.ask(LOAD_LIMIT, do="load", row=fields, threads=self.threads, **files)
-        return "unsupported" not in a
+        return None if "unsupported" in a else a
 
     def time(self, count=1, warm=0):
         return self.ask(TIME_LIMIT, do="time", count=count, warm=warm)

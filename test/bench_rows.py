@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# bench_rows.py BUILD: the list of rows and the statistics of bench/compare.
+# bench_rows.py BUILD: the list of rows and the statistics of bench/compare; networks by
+# BUILD/quern.
 import math
 import os
 import random
@@ -12,6 +13,8 @@ sys.dont_write_bytecode = True
 import rows  # noqa: E402
 import stats  # noqa: E402
 
+rows.QUERN = os.path.join(sys.argv[1], "quern")
+
 
 class Rows(unittest.TestCase):
     def test_names_are_unique_and_work_is_finite(self):
@@ -19,8 +22,9 @@ class Rows(unittest.TestCase):
             found = rows.group(g)
             self.assertEqual(len({r.name for r in found}), len(found))
             for r in found:
-                self.assertGreater(r.flops, 0, r.name)
-                self.assertGreater(r.bytes, 0, r.name)
+                if r.kind != "net":  # its program tells
+                    self.assertGreater(r.flops, 0, r.name)
+                    self.assertGreater(r.bytes, 0, r.name)
                 self.assertTrue(r.describe())
             self.assertIn(g, rows.GOALS)
 
@@ -38,6 +42,34 @@ class Rows(unittest.TestCase):
             self.assertTrue(r.constant)
             self.assertGreaterEqual(4 * r.n * r.k * r.copies, rows.FAR, r.name)
             self.assertLess(4 * r.n * r.k * (r.copies - 1), rows.FAR, r.name)
+
+    def test_a_task_gives_its_convolution(self):
+        task = """graph {
+          input %0: f32[1,8,30,41] @clast
+          const %1: f32[12,4,5,3]
+          const %2: f32[12]
+          %3: f32[1,12,15,42] = Conv(%0, %1, %2) {dilations=[1,1], group=2, kernel_shape=[5,3], \
+pads=[2,1,2,2], strides=[2,1]}
+          const %4: f32[] = [0.0]
+          const %5: f32[] = [6.0]
+          %6: f32[1,12,15,42] @clast = Clip(%3, %4, %5)
+          output %6
+        }"""
+        (row,) = rows.convs_of(task.splitlines())
+        self.assertEqual(row.out, (15, 42))
+        self.assertEqual(row.weights, (12, 4, 5, 3))
+        self.assertEqual(row.activation, "Relu6")
+        self.assertEqual(row.flops, 2 * 12 * 4 * 5 * 3 * 15 * 42)
+
+    def test_layers_of_networks(self):
+        found = {r.name: r for r in rows.group("conv")}
+        first = found["resnet50 3,224,224>64 7x7/2"]
+        self.assertEqual(first.out, (112, 112))
+        self.assertEqual(first.activation, "Relu")
+        self.assertEqual(found["resnet50 64,56,56>256 1x1"].activation, "")
+        self.assertEqual(found["mobilenetv2 960,7,7>960 3x3 g960"].weights, (960, 1, 3, 3))
+        for r in found.values():
+            self.assertLessEqual(4 * (r.c * r.h * r.w + r.oc * r.out[0] * r.out[1]), rows.LARGE)
 
 
 class Stats(unittest.TestCase):

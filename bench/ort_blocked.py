@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# ONNX Runtime's convolutions compute in a layout of blocks of channels, (1, c / b, h, w, b).
+# Within a network they hand it on to each other; around a convolution alone there would be
+# nodes that rearrange its input and output and that take as long as it. Here they are cut off.
+import numpy as np
+import onnx
+
+DOMAIN = "com.microsoft.nchwc"
+
+
+def strip(path):
+    """Rewrites an optimised model of one convolution; whether there was something to cut off. What
+    is blocked then has a name as its number of channels."""
+    model = onnx.load(path)
+    g = model.graph
+    cut = [n for n in g.node if n.domain == DOMAIN and n.op_type.startswith("Reorder")]
+    for n in cut:
+        is_input = n.op_type == "ReorderInput"
+        kept, gone = (n.input[0], n.output[0]) if is_input else (n.output[0], n.input[0])
+        for other in g.node:
+            rename(other.input, gone, kept)
+            rename(other.output, gone, kept)
+        for v in list(g.input) + list(g.output):
+            if v.name == kept:
+                v.type.tensor_type.shape.dim[1].dim_param = "blocked"
+        g.node.remove(n)
+    onnx.save(model, path)
+    return bool(cut)
+
+
+def rename(names, old, new):
+    for i, n in enumerate(names):
+        if n == old:
+            names[i] = new
+
+
+def block(x, b):
+    """(1, c, h, w) in blocks of b channels, filled up with zeros, as (1, c rounded up, h, w)."""
+    _, c, h, w = x.shape
+    full = np.zeros((1, -(-c // b) * b, h, w), x.dtype)
+    full[:, :c] = x
+    blocks = full.reshape(1, -1, b, h, w).transpose(0, 1, 3, 4, 2)
+    return np.ascontiguousarray(blocks).reshape(full.shape)
+
+
+def unblock(y, c, b):
+    """The reverse, of c channels."""
+    _, full, h, w = y.shape
+    return y.reshape(1, full // b, h, w, b).transpose(0, 1, 4, 2, 3).reshape(y.shape)[:, :c]
