@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A real U-Net with its concatenations in memory and without, on every device that is here: the number of dispatches, and the
+// same results as the reference evaluation at several sizes.
+#include "pass/pass.h"
+#include "plan/plan.h"
+#include "rt/rt.h"
+#include "tune/tune.h"
+#include "vulkan_bed.h"
+#include "zoo/zoo.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+struct bed {
+    struct arena arena;
+    struct symtab sym;
+    struct graph g, lowered;
+    struct cover cover;
+    struct selection sel;
+    struct plan plan;
+    struct caps caps;
+    struct dev *dev;
+    struct err e;
+};
+
+static bool predicted(void *user, const struct task *t, const i64 *var, struct task_cost *c)
+{
+    const struct bed *b = user;
+    *c = (struct task_cost){0};
+    c->ok = gen_default(t, &b->caps, var, &c->best);
+    if (c->ok) c->seconds = gen_predict(&c->best, t, &b->caps, var);
+    return c->ok;
+}
+
+static bool build(void *user, const struct str *text, u32 n, struct str *out, struct arena *a, struct err *e)
+{
+    const struct bed *b = user;
+    struct builder with = {.lang = lang_find(str_of(b->dev->driver->lang)), .caps = &b->caps};
+    struct built *r = arena_array(a, struct built, n + 1);
+    if (!build_all(&with, text, n, r, a, e)) return false;
+    for (u32 i = 0; i < n; i++) {
+        if (!r[i].ok) return err_set(e, ERR_FAILED, "does not build: %.*s", STR_ARG(r[i].message));
+        out[i] = r[i].code;
+    }
+    return true;
+}
+
+static void bed_open(struct bed *b, const char *device, const struct cover_opts *cut)
+{
+    static const i64 var[] = {64, 64};
+    const struct dev_driver *d = dev_find(str_of(device));
+    *b = (struct bed){0};
+    symtab_init(&b->sym, &b->arena);
+    graph_init(&b->g, &b->arena, &b->sym);
+    b->dev = d->open(&(struct dev_opts){.n_threads = 2}, &b->e);
+    assert_non_null(b->dev);
+    d->caps(b->dev, &b->caps);
+    bool ok = zoo_find(S("oidn-small"))->build(&b->g, &b->e) && op_infer_all(&b->g, &b->e);
+    if (ok) graph_clone(&b->lowered, &b->g, &b->arena);
+    struct plan_env env = {.lang = lang_find(str_of(d->lang)), .caps = &b->caps, .device = device, .model = S("unet"),
+                           .build = build, .user = b};
+    ok = ok && pass_run_all(&b->lowered, NULL, &b->e) && cover_build(&b->cover, &b->lowered, &b->arena, cut, &b->e) &&
+         plan_select(&b->sel, &b->cover, var, predicted, b, &b->arena, &b->e) &&
+         plan_make(&b->plan, &b->cover, &b->sel, var, &env, &b->arena, &b->e);
+    if (!ok) fail_msg("%s", b->e.msg);
+}
+
+static void bed_close(struct bed *b)
+{
+    b->dev->driver->close(b->dev);
+    struct arena a = b->arena;
+    arena_release(&a);
+}
+
+static u32 count_joins(const struct bed *b)
+{
+    u32 n = 0;
+    for (u32 i = 0; i < b->sel.choice.n; i++) n += b->cover.region.v[b->sel.choice.v[i].region].task == NO_TASK;
+    return n;
+}
+
+/* Nothing is dispatched for the four concatenations, whose buffers have two writers each. */
+static void check_plan(const struct bed *b)
+{
+    assert_int_equal(count_joins(b), 4);
+    assert_int_equal(b->plan.dispatch.n + 4, b->sel.choice.n);
+    for (u32 i = 0; i < b->sel.choice.n; i++) {
+        const struct region *r = &b->cover.region.v[b->sel.choice.v[i].region];
+        for (u32 k = 0; k < r->n_nodes && r->task != NO_TASK; k++) assert_null(op_of(&b->lowered, r->nodes[k])->join);
+    }
+}
+
+static void check_run(struct bed *b, struct rt_program *p, i64 h, i64 w)
+{
+    struct arena a = {0};
+    struct rng r = rng_seed((u64)(h * 1000 + w));
+    struct tensor *in = tensor_new(&a, DT_F32, 4, (i64[]){1, 3, h, w}), *want, got = {0};
+    for (i64 i = 0; i < tensor_count(in); i++) elem_set_f64(DT_F32, in->data, i, rng_f64(&r) * 2 - 1);
+    if (!graph_eval(&b->g, &in, &want, &a, NULL, &b->e) || !rt_run(p, in, &got, &a, &b->e)) fail_msg("%s", b->e.msg);
+    double scale = 1e-6, worst = 0;
+    for (i64 i = 0; i < tensor_count(want); i++) {
+        double x = elem_f64(DT_F32, want->data, i), d = fabs(elem_f64(DT_F32, got.data, i) - x);
+        scale = fmax(scale, fabs(x)), worst = d <= worst ? worst : d;
+    }
+    if (!(worst <= 1e-4 * scale)) fail_msg("%lldx%lld: off by %g of %g", (long long)h, (long long)w, worst, scale);
+    arena_release(&a);
+}
+
+static void try_device(const char *device, i64 h, i64 w)
+{
+    struct bed b;
+    bed_open(&b, device, &(struct cover_opts){.only_joins = true});
+    check_plan(&b);
+    struct rt_program *p = rt_load(&b.plan, b.dev, &b.e);
+    if (!p) fail_msg("%s", b.e.msg);
+    check_run(&b, p, 1, 1);
+    if (h) check_run(&b, p, h, w);
+    rt_unload(p);
+    bed_close(&b);
+}
+
+static void test_cpu(void **state) { try_device("cpu", 17, 31); }
+static void test_interp(void **state) { try_device("interp", 0, 0); }
+
+static void test_vulkan(void **state)
+{
+    vulkan_stay_loaded();
+    if (!dev_find(S("vulkan"))->count()) {
+        print_message("no Vulkan device is present\n");
+        skip();
+    }
+    try_device("vulkan", 17, 31);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cpu),
+        cmocka_unit_test(test_interp),
+        cmocka_unit_test(test_vulkan),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
