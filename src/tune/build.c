@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Building many texts: each in a child process, as many at a time as there are processors, results
+// Building many texts: dealt out to child processes, which go on while the caller does something else. Results are
 // cached in the database by the hash of text, compiler and target. A compiler that crashes or hangs
 // costs one candidate.
 #include "tune/tune.h"
 
 #include <string.h>
 
-enum { MAX_PARALLEL = 64 };
 static const double default_timeout = 60;
 
 struct head {
@@ -15,48 +14,48 @@ struct head {
     i64 n;
 };
 
-struct job {
-    const struct builder *b;
-    struct str text;
-    u32 at;
-    struct os_child child;
-};
-
 static double timeout_of(const struct builder *b)
 {
     return b->timeout > 0 ? b->timeout : default_timeout;
 }
 
-static void job_main(void *user, int fd)
+static void build_one(const struct builder *b, struct str text, int fd)
 {
-    struct job *j = user;
     struct buf code = {0};
     struct err e = {0};
     double start = os_now();
-    bool ok = j->b->lang->build(&code, j->text, j->b->caps, timeout_of(j->b), &e);
-    struct head h = {.ok = ok, .timed_out = !ok && os_now() - start >= timeout_of(j->b)};
+    bool ok = b->lang->build(&code, text, b->caps, timeout_of(b), &e);
+    struct head h = {.ok = ok, .timed_out = !ok && os_now() - start >= timeout_of(b)};
     h.n = ok ? code.n : (i64)strlen(e.msg);
     os_child_put(fd, &h, sizeof h);
     os_child_put(fd, ok ? code.p : e.msg, h.n);
+    buf_release(&code);
 }
 
-static void job_collect(struct job *j, struct built *out, struct arena *a)
+/* Its texts in order; each result waits in the socket until it is asked for. */
+static void job_main(void *user, int fd)
+{
+    const struct build_job *j = user;
+    for (u32 i = j->next; i < j->of->n; i = j->then[i]) build_one(j->of->b, j->of->text[i], fd);
+}
+
+static enum os_exit collect_one(struct build_job *j, struct built *out, struct arena *a)
 {
     struct head h = {0};
-    double limit = timeout_of(j->b) + 10;
+    double limit = timeout_of(j->of->b) + 10;
     enum os_exit how = os_child_get(&j->child, &h, sizeof h, limit);
     char *p = NULL;
     if (how == OS_EXITED) {
         p = arena_alloc(a, h.n + 1);
         how = os_child_get(&j->child, p, h.n, limit);
     }
-    os_child_end(&j->child);
     *out = (struct built){.ok = how == OS_EXITED && h.ok,
                           .timed_out = how == OS_TIMEOUT || h.timed_out};
     if (out->ok) out->code = (struct str){p, h.n};
     else
         out->message =
             how == OS_EXITED ? (struct str){p, h.n} : S("the build process ended without a result");
+    return how;
 }
 
 struct hash build_key(const struct builder *b, struct str text)
@@ -78,37 +77,84 @@ static bool store(const struct builder *b, struct str text, const struct built *
     return !b->db || !r->ok || db_put_binary(b->db, build_key(b, text), r->code, e);
 }
 
+static bool start_jobs(struct building *g, u32 n, struct err *e)
+{
+    bool ok = true;
+    for (u32 k = 0; k < n && ok; k++) {
+        struct build_job *j = &g->job[k];
+        if (j->is_running || j->next == g->n) continue;
+        ok = j->is_running = os_child_start(&j->child, job_main, j, e);
+    }
+    return ok;
+}
+
+enum { SHARES_NOW = 3 }; /* of the texts to one that is dealt to a process that starts later */
+
+/* Whose the k-th text is. */
+static u32 deal(u32 k, u32 n_now, u32 n_later)
+{
+    u32 at = k % (SHARES_NOW * n_now + n_later);
+    return at < SHARES_NOW * n_now ? at % n_now : n_now + at - SHARES_NOW * n_now;
+}
+
+bool build_start(struct building *g, const struct builder *b, const struct str *text, u32 n,
+                 u32 n_now, struct arena *a, struct err *e)
+{
+    u32 *then = arena_array(a, u32, n + 1), last[MAX_BUILD_JOBS], n_new = 0;
+    u32 n_all = b->n_parallel ? b->n_parallel : (u32)os_n_cpus();
+    if (n_all > MAX_BUILD_JOBS) n_all = MAX_BUILD_JOBS;
+    if (n_now == 0 || n_now > n_all) n_now = n_all;
+    *g = (struct building){
+        .b = b, .text = text, .n = n, .n_jobs = n_all, .out = arena_array(a, struct built, n + 1)};
+    for (u32 k = 0; k < n_all; k++) g->job[k] = (struct build_job){.of = g, .next = n, .then = then};
+    for (u32 i = 0; i < n; i++) {
+        g->out[i].ok = b->db && db_get_binary(b->db, build_key(b, text[i]), a, &g->out[i].code);
+        then[i] = n;
+        if (g->out[i].ok) continue;
+        u32 k = deal(n_new++, n_now, n_all - n_now);
+        if (g->job[k].next == n) g->job[k].next = i;
+        else then[last[k]] = i;
+        last[k] = i;
+    }
+    return start_jobs(g, n_now, e);
+}
+
+/* A process that ends too soon takes one candidate with it; another goes on behind. */
+static bool collect(struct build_job *j, struct arena *a, struct err *e)
+{
+    bool ok = true;
+    for (; j->next < j->of->n; j->next = j->then[j->next]) {
+        struct built *out = &j->of->out[j->next];
+        if (!j->is_running) ok = ok && os_child_start(&j->child, job_main, j, e);
+        if (!ok) return false;
+        j->is_running = collect_one(j, out, a) == OS_EXITED;
+        if (!j->is_running) os_child_end(&j->child);
+        ok = store(j->of->b, j->of->text[j->next], out, e);
+    }
+    return ok;
+}
+
+bool build_finish(struct building *g, struct arena *a, struct err *e)
+{
+    bool ok = !e->code && start_jobs(g, g->n_jobs, e);
+    for (u32 k = 0; k < g->n_jobs && ok; k++) ok = collect(&g->job[k], a, e);
+    build_abandon(g);
+    return ok;
+}
+
+void build_abandon(struct building *g)
+{
+    for (u32 k = 0; k < g->n_jobs; k++)
+        if (g->job[k].is_running) os_child_end(&g->job[k].child);
+    g->n_jobs = 0;
+}
+
 bool build_all(const struct builder *b, const struct str *text, u32 n, struct built *out,
                struct arena *a, struct err *e)
 {
-    struct job job[MAX_PARALLEL];
-    u32 limit = b->n_parallel ? b->n_parallel : (u32)os_n_cpus(), first = 0, running = 0;
-    if (limit > MAX_PARALLEL) limit = MAX_PARALLEL;
-    bool ok = true;
-    for (u32 i = 0; i < n; i++) {
-        out[i] = (struct built){0};
-        if (b->db && db_get_binary(b->db, build_key(b, text[i]), a, &out[i].code)) {
-            out[i].ok = true;
-            continue;
-        }
-        if (running == limit) { /* the oldest is the next to be done, near enough */
-            struct job *j = &job[first++ % MAX_PARALLEL];
-            job_collect(j, &out[j->at], a);
-            running--;
-            ok = ok && store(b, text[j->at], &out[j->at], e);
-        }
-        struct job *j = &job[(first + running) % MAX_PARALLEL];
-        *j = (struct job){.b = b, .text = text[i], .at = i};
-        if (!os_child_start(&j->child, job_main, j, e)) {
-            ok = false;
-            break;
-        }
-        running++;
-    }
-    for (; running > 0; running--, first++) {
-        struct job *j = &job[first % MAX_PARALLEL];
-        job_collect(j, &out[j->at], a);
-        ok = ok && store(b, text[j->at], &out[j->at], e);
-    }
+    struct building g;
+    bool ok = build_start(&g, b, text, n, 0, a, e) && build_finish(&g, a, e);
+    build_abandon(&g);
+    for (u32 i = 0; i < n; i++) out[i] = g.out[i];
     return ok;
 }

@@ -28,7 +28,7 @@ bool contest_load(struct contest *c, const struct tune_task *task, const struct 
 {
     struct trial_row *rows;
     u32 n;
-    *c = (struct contest){.t = task, .best_at = -1, .best_ratio = 1};
+    *c = (struct contest){.t = task, .best_at = -1, .best_ratio = 1, .hope = 0.5};
     map_init(&c->seen, t->arena);
     c->label = contest_label(t, c);
     struct candidate def;

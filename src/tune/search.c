@@ -74,8 +74,8 @@ static int by_time(const void *a, const void *b)
     return p != q ? (p > q) - (p < q) : (x->x > y->x) - (x->x < y->x);
 }
 
-/* A task's rows, less their median; of many, the best third and every so manieth of the rest. */
-static void add_rows(struct model *m, const struct contest *c, const struct search *s, u32 task, double near, u32 max)
+/* A task's rows, less their median, which it returns; of many, the best third and every so manieth of the rest. */
+static double add_rows(struct model *m, const struct contest *c, const struct search *s, u32 task, double near, u32 max)
 {
     struct arena a = {0};
     struct row *row = arena_array(&a, struct row, c->known.n + 1);
@@ -95,13 +95,14 @@ static void add_rows(struct model *m, const struct contest *c, const struct sear
         model_add(m, &p, r->y - median);
     }
     arena_release(&a);
+    return median;
 }
 
 static void fit(struct model *m, const struct contest *c, const struct search *s)
 {
     struct near near[NEAR_TASKS];
     u32 n = nearest(c, s, near, NEAR_TASKS);
-    add_rows(m, c, s, 0, 1, OWN_ROWS);
+    m->level = add_rows(m, c, s, 0, 1, OWN_ROWS);
     for (u32 k = 0; k < n; k++) add_rows(m, near[k].c, s, k + 1, near[k].near, ROWS_OF_EACH);
     model_fit(m);
 }
@@ -171,7 +172,7 @@ static void add_choices(struct choices *to, struct entrants *e, const struct con
         if (!may_propose(c, &x->cand) || !learn_facts(x, c, s)) continue;
         struct choice k = {.x = x};
         point_of(&k.p, &x->cand, x->fact, 0, 1);
-        k.log_time = log(x->predicted) + model_mean(m, &k.p);
+        k.log_time = log(x->predicted) + m->level + model_mean(m, &k.p);
         *arr_push(a, to) = k;
     }
 }
@@ -202,6 +203,18 @@ static u32 ask_doubt(struct choices *k, const struct model *m, struct rng *r, u3
     return n;
 }
 
+static double promise(const struct choice *k) { return k->log_time - boldness * k->doubt; }
+
+static const double least_hope = 0.01, most_hope = 0.5;
+
+/* What the most promising may save. The model is not sure of itself: never nothing. */
+static void update_hope(struct contest *c, const struct choice *k, u32 n)
+{
+    double least = INFINITY;
+    for (u32 i = 0; i < n; i++) least = fmin(least, promise(&k[i]));
+    if (n && c->best_at >= 0) c->hope = fmin(fmax(1 - exp(least) / c->best, least_hope), most_hope);
+}
+
 /* The batch, one by one: each that is chosen takes doubt from those like it, as if it had been
  * measured where it is expected. */
 static u32 choose(struct contest *c, struct choice *k, u32 n, struct model *m, struct candidate *out, u32 max)
@@ -210,7 +223,7 @@ static u32 choose(struct contest *c, struct choice *k, u32 n, struct model *m, s
     while (chosen < max) {
         struct choice *best = NULL;
         for (u32 i = 0; i < n; i++)
-            if (k[i].x && (!best || k[i].log_time - boldness * k[i].doubt < best->log_time - boldness * best->doubt)) best = &k[i];
+            if (k[i].x && (!best || promise(&k[i]) < promise(best))) best = &k[i];
         if (!best) break;
         if (contest_mark(c, &best->x->cand)) {
             out[chosen++] = best->x->cand;
@@ -249,6 +262,7 @@ u32 contest_propose(struct contest *c, struct search *s, struct candidate *out, 
     add_choices(&k, &c->pool, c, s, &m, &a);
     add_choices(&k, &young, c, s, &m, &a);
     u32 n_fringe = ask_doubt(&k, &m, &s->rng, max, &a);
+    update_hope(c, k.v, n_fringe);
     n += choose(c, k.v, n_fringe, &m, out + n, max - n);
     c->is_done = n == 0;
     arena_release(&a);

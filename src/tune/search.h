@@ -14,6 +14,7 @@ struct entrant {            /* one candidate of a task */
     i64 trial;              /* row id; 0: not in the database yet */
     enum trial_status status;
     u32 n;                  /* samples taken */
+    bool is_queued;         /* being built, or waiting for its turn */
     double median, ratio;   /* of all samples, also earlier runs' */
     enum { FACTS_NOT_YET, FACTS_KNOWN, FACTS_NONE } facts; /* NONE: its kernel cannot be made */
     float fact[N_FACTS];    /* facts_of */
@@ -45,6 +46,7 @@ struct contest {            /* one task at its sizes */
     double best_ratio;      /* of its time and the base's */
     i32 best_at;            /* in known, -1: none */
     u32 n_tried, n_idle;    /* trials; trials since the last improvement */
+    double hope;            /* share of the best time that the next trial may save, as the model has it */
 };
 
 /* What is common to all contests on a device. */
@@ -93,6 +95,7 @@ struct model {
     double *l;              /* Cholesky factor, rows of the lower triangle */
     double *weight;
     double variance;        /* of y */
+    double level;           /* what was taken off all y of the task that is tuned */
 };
 /* What a candidate's kernel does, logarithms per operation of the task; false: there is no kernel. */
 bool facts_of(float fact[N_FACTS], const struct candidate *c, const struct task *t, const struct caps *caps, const i64 *var,

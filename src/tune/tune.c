@@ -1,48 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The tuning loop. One contest per task. Each turn goes to the contest with most to gain (its share
-// of the program's time, less the longer nothing better was found): a few candidates are built
-// together, then each is verified and timed by itself while nothing else runs. What cannot win is
+// of the program's time, times what the model hopes to save of it, less the longer nothing better
+// was found): a few candidates are built together, then each is verified and timed by itself. Where
+// the kernels leave processors alone the next ones are built there meanwhile. What cannot win is
 // given up early; what may have won is measured again at the end. Everything learnt is in the
 // database at once, so a killed run goes on where it was.
-#include "tune/search.h"
+#include "tune/tuner.h"
 
 #include <math.h>
 
 enum {
     BATCH = 4,          /* candidates built together */
-    BATCH_FOREIGN = 8,  /* where they also share a child process, see trial.c */
     DEFAULT_SAMPLES = 10,
     DEFAULT_CANDIDATES = 256,
-    MAX_CHECKS = 3,
     FINALISTS = 3,
+    HEATS_PER_TURN = 4,
     POPULATE_CANDIDATES = 32
 };
-static const double default_run_timeout = 20, final_share = 0.12, settled_spread = 1.03,
-                    max_drift = 0.1, max_others = 0.1;
+static const double default_run_timeout = 20, final_share = 0.12, settled_spread = 1.03;
 /* A candidate is given up after n samples when the best of them is so many times the best known:
    one sample is enough against what is far off. */
 static const double lost_ratio[] = {2, 1.4, 1.15};
-
-struct tuner {
-    struct db *db;
-    const struct tune_opts *o;
-    struct arena arena; /* the whole run */
-    struct arena turn;  /* one turn */
-    struct builder builder;
-    struct caps caps;
-    i64 env;
-    struct contest *contest;
-    u32 n;
-    struct search search;
-    double start, end; /* end 0: no limit */
-    struct tune_result *r;
-    struct buf toolchain;
-    struct check check[MAX_CHECKS], timing; /* of the contest whose turn it is */
-    u32 n_checks;
-    const struct contest *checks_of;
-    struct err *e;
-};
 
 static bool out_of_time(const struct tuner *t) { return t->end > 0 && os_now() >= t->end; }
 
@@ -59,65 +38,6 @@ static bool is_settled(const struct tune_opts *o, enum trial_status s, u32 n)
     if (o->relative_error > 0) want = (u32)i64_min(want, 3);
     if (s != TRIAL_OK || o->add_candidates) return s != TRIAL_NEW;
     return n >= want;
-}
-
-/* reporting */
-
-static double speedup(const struct tuner *t)
-{
-    double base = 0, best = 0;
-    for (u32 i = 0; i < t->n; i++) {
-        const struct contest *c = &t->contest[i];
-        if (!c->is_ready || c->best_at < 0 || c->t->weight <= 0) continue;
-        base += c->t->weight * c->base_time.median;
-        best += c->t->weight * c->base_time.median * fmin(1, c->best_ratio > 0 ? c->best_ratio : 1);
-    }
-    return best > 0 ? base / best : 1;
-}
-
-static void report_progress(struct tuner *t, const struct contest *c)
-{
-    if (!t->o->progress) return;
-    struct tune_progress p = {.done = t->o->measure ? t->r->n_measured : t->r->n_built,
-                              .total = -1,
-                              .failures = t->r->n_failed,
-                              .best = speedup(t)};
-    p.seconds_left = t->end > 0 ? fmax(0, t->end - os_now()) : -1;
-    p.what = c ? c->label : (struct str){0};
-    t->o->progress(t->o->user, &p);
-}
-
-static void report_trial(struct tuner *t, const struct contest *c, const struct entrant *x,
-                         struct str reason)
-{
-    t->r->n_measured++;
-    t->r->n_by_status[x->status]++;
-    if (x->status == TRIAL_OK || x->status == TRIAL_SLOW) t->r->n_ok++;
-    else t->r->n_failed++;
-    if (t->o->event) {
-        struct buf b = {0};
-        char hex[33];
-        hash_hex(c->t->task->key, hex);
-        buf_printf(&b, "{\"task\":\"%s\",\"candidate\":", hex);
-        struct buf text = {0};
-        candidate_print(&text, &x->cand);
-        buf_json_str(&b, buf_view(&text));
-        buf_release(&text);
-        buf_printf(&b,
-                   ",\"status\":\"%s\",\"samples\":%u,\"median_ms\":", trial_status_name(x->status),
-                   x->n);
-        if (x->n) buf_f64(&b, x->median * 1e3);
-        else buf_z(&b, "null");
-        buf_z(&b, ",\"ratio\":");
-        if (x->ratio > 0) buf_f64(&b, x->ratio);
-        else buf_z(&b, "null");
-        buf_z(&b, ",\"reason\":");
-        buf_json_str(&b, reason);
-        buf_char(&b, '}');
-        t->o->event(t->o->user, buf_view(&b));
-        buf_release(&b);
-    }
-    report_progress(t, c);
 }
 
 /* checks of a task: odd small sizes where sizes are symbolic, and the sizes it is timed at while
@@ -211,24 +131,12 @@ static bool on_sample(void *user, const struct sample *s, u32 n)
     return n < w->want && !w->gave_up && !settled;
 }
 
-struct heat { /* candidates that are built together */
-    struct candidate cand[BATCH_FOREIGN];
-    i64 trial[BATCH_FOREIGN];
-    struct subject subject[BATCH_FOREIGN];
-    struct str text[BATCH_FOREIGN];
-    struct built built[BATCH_FOREIGN];
-    u32 n;
-    struct trial_session session;
-    struct trial_opts opts;
-    const struct check *checks[MAX_CHECKS];
-};
-
 static u32 batch_of(const struct tuner *t) { return t->o->driver->is_foreign ? BATCH_FOREIGN : BATCH; }
 
 /* Ready to be measured; nothing starts yet. */
 static void open_heat(struct tuner *t, struct contest *c, struct heat *h, bool verify)
 {
-    for (u32 i = 0; i < h->n; i++) h->subject[i].code = h->built[i].code;
+    for (u32 i = 0; i < h->n; i++) h->subject[i].code = h->building.out[i].code;
     for (u32 i = 0; i < t->n_checks; i++) h->checks[i] = &t->check[i];
     h->opts = (struct trial_opts){
         .driver = t->o->driver,
@@ -310,8 +218,8 @@ static struct entrant *find_entrant(struct contest *c, i64 trial)
     return NULL;
 }
 
-/* Enters, spells and builds; those that fail are rows and drop out. */
-static bool build_heat(struct tuner *t, struct contest *c, struct heat *h)
+/* Enters and spells; those that fail are rows and drop out. */
+static bool spell_heat(struct tuner *t, struct contest *c, struct heat *h)
 {
     u32 n = 0;
     for (u32 i = 0; i < h->n; i++) {
@@ -326,18 +234,34 @@ static bool build_heat(struct tuner *t, struct contest *c, struct heat *h)
         buf_release(&why);
         if (!fine) return false;
         h->cand[n] = h->cand[i];
+        x->is_queued = ok;
         n += ok;
     }
     h->n = n;
-    return build_all(&t->builder, h->text, n, h->built, &t->arena, t->e);
+    return true;
+}
+
+/* Builds while others are measured, where the kernels that are timed leave a processor alone. */
+static bool start_heat(struct tuner *t, struct heat *h, u32 n_now)
+{
+    return build_start(&h->building, &t->builder, h->text, h->n, n_now, &t->arena, t->e);
+}
+
+static bool build_heat(struct tuner *t, struct contest *c, struct heat *h)
+{
+    if (!spell_heat(t, c, h)) return false;
+    bool ok = start_heat(t, h, 0) && build_finish(&h->building, &t->arena, t->e);
+    build_abandon(&h->building);
+    return ok;
 }
 
 static bool run_one(struct tuner *t, struct contest *c, struct heat *h, u32 i)
 {
     struct entrant *x = find_entrant(c, h->trial[i]);
-    if (!h->built[i].ok)
-        return set_status(t, c, x, h->built[i].timed_out ? TRIAL_BUILD_TIMEOUT : TRIAL_BUILD,
-                          h->built[i].message);
+    x->is_queued = false;
+    if (!h->building.out[i].ok)
+        return set_status(t, c, x, h->building.out[i].timed_out ? TRIAL_BUILD_TIMEOUT : TRIAL_BUILD,
+                          h->building.out[i].message);
     struct buf why = {0};
     enum trial_status st = measure(t, c, h, i, x, &why);
     if (st == TRIAL_NEW) { /* the run's time is over: the next run measures it */
@@ -409,20 +333,63 @@ static void propose(struct tuner *t, struct contest *c, struct heat *h, u32 max)
     h->n = contest_propose(c, &t->search, h->cand, max);
 }
 
+static u32 n_queued(const struct contest *c)
+{
+    u32 n = 0;
+    for (u32 i = 0; i < c->known.n; i++) n += c->known.v[i].is_queued;
+    return n;
+}
+
 static bool next_heat(struct tuner *t, struct contest *c, struct heat *h)
 {
     h->n = 0;
     for (u32 i = 0; i < c->known.n && h->n < batch_of(t);
          i++) /* rows of populate, or of a run that was killed */
-        if (!is_settled(t->o, c->known.v[i].status, c->known.v[i].n))
+        if (!c->known.v[i].is_queued && !is_settled(t->o, c->known.v[i].status, c->known.v[i].n))
             h->cand[h->n++] = c->known.v[i].cand, contest_mark(c, &c->known.v[i].cand);
     u32 limit = t->o->max_candidates ? t->o->max_candidates : DEFAULT_CANDIDATES;
-    if (h->n == 0 && t->o->add_candidates && c->n_tried < limit) propose(t, c, h, batch_of(t));
+    u32 n = c->n_tried + n_queued(c);
+    if (h->n == 0 && t->o->add_candidates && n < limit)
+        propose(t, c, h, (u32)i64_min(batch_of(t), limit - n));
     c->is_done = h->n == 0;
     return h->n > 0;
 }
 
-static bool turn(struct tuner *t, struct contest *c)
+/* Processors that the kernels being timed do not use. A foreign device's kernels are built in no time. */
+static u32 spare_processors(const struct tuner *t)
+{
+    i64 spare = (i64)os_n_cpus() - t->caps.n_threads;
+    return !t->o->driver->is_foreign && spare > 0 ? (u32)spare : 0;
+}
+
+/* The next heat is chosen before this one is measured, so that it can be built meanwhile. */
+static bool look_ahead(struct tuner *t, struct contest *c, const struct heat *now)
+{
+    struct heat *h = &t->heat[now == &t->heat[0]];
+    if (!next_heat(t, c, h)) {
+        c->is_done = false; /* what is measured now may lead to more */
+        return true;
+    }
+    if (!spell_heat(t, c, h) || !start_heat(t, h, spare_processors(t))) return false;
+    t->ahead = h;
+    return true;
+}
+
+static bool take_turn(struct tuner *t, struct contest *c, bool is_last)
+{
+    struct heat *h = t->ahead ? t->ahead : &t->heat[0];
+    bool was_ahead = t->ahead != NULL;
+    t->ahead = NULL;
+    if (was_ahead && !build_finish(&h->building, &t->arena, t->e)) return false;
+    if (!was_ahead) {
+        if (!next_heat(t, c, h)) return true;
+        if (!build_heat(t, c, h)) return false;
+    }
+    if (!is_last && spare_processors(t) && !look_ahead(t, c, h)) return false;
+    return run_heat(t, c, h);
+}
+
+static bool turn(struct tuner *t, struct contest *c, bool is_last)
 {
     if (!make_checks(t, c)) { /* this task cannot be fed or evaluated: said once, the run goes on */
         log_printf(t->o->log, 1, "task left out: %s", t->e->msg);
@@ -430,27 +397,24 @@ static bool turn(struct tuner *t, struct contest *c)
         c->is_hopeless = true;
         return true;
     }
-    if (!c->is_ready) {
-        if (!find_base(t, c)) return false;
-        relate(c);
-        return true;
-    }
-    struct heat h;
-    if (!next_heat(t, c, &h)) return true;
-    return build_heat(t, c, &h) && run_heat(t, c, &h);
+    if (c->is_ready) return take_turn(t, c, is_last);
+    if (!find_base(t, c)) return false;
+    relate(c);
+    return true;
 }
 
 /* choosing whose turn it is */
 
 /* Every task of the program gets its default measured first; alternatives wait until what they
    could take over is known to be worth it: they count by their predicted time and a quarter of a
-   use. */
+   use. Else the turn goes where most is to be gained: a task's share of the program's time, times
+   what its search still hopes to save of it, less the longer it hoped in vain. */
 static double promise(const struct contest *c)
 {
     if (c->is_hopeless || c->is_done) return -1;
     if (!c->is_ready && c->t->weight > 0) return 1e6 + c->t->weight * c->predicted;
     double seconds = c->is_ready && c->best_at >= 0 ? c->best : c->predicted;
-    return (c->t->weight > 0 ? c->t->weight : 0.25) * seconds / (1 + (double)c->n_idle / 12);
+    return (c->t->weight > 0 ? c->t->weight : 0.25) * seconds * c->hope / (1 + (double)c->n_idle / 12);
 }
 
 static struct contest *whose_turn(struct tuner *t)
@@ -471,12 +435,12 @@ static bool main_loop(struct tuner *t)
     for (;;) {
         struct contest *c = whose_turn(t);
         if (!c) return true;
-        bool first = !c->is_ready;
-        for (u32 k = 0; k < (first ? 1 : 3) && promise(c) > 0; k++) {
+        u32 n = c->is_ready ? HEATS_PER_TURN : 1;
+        for (u32 k = 0; k < n && (t->ahead || promise(c) > 0); k++) {
             if (t->end > 0 && os_now() >= t->end - reserve) return true;
-            if (t->o->stop_at_speedup > 0 && speedup(t) >= t->o->stop_at_speedup) return true;
+            if (t->o->stop_at_speedup > 0 && tune_speedup(t) >= t->o->stop_at_speedup) return true;
             struct arena_mark m = arena_mark(&t->turn);
-            bool ok = turn(t, c);
+            bool ok = turn(t, c, k + 1 == n);
             if (t->checks_of != c) arena_rewind(&t->turn, m);
             if (!ok) return false;
         }
@@ -512,7 +476,7 @@ static bool final_round(struct tuner *t, struct contest *c)
         struct heat h = {.n = 1, .cand = {x->cand}};
         struct buf why = {0};
         if (!build_heat(t, c, &h)) return false;
-        if (h.n == 0 || !h.built[0].ok) continue;
+        if (h.n == 0 || !h.building.out[0].ok) continue;
         open_heat(t, c, &h, false);
         measure(t, c, &h, 0, find_entrant(c, done[n]), &why);
         trial_close(&h.session);
@@ -559,87 +523,6 @@ static bool open_device(struct tuner *t)
     return ok && t->env != 0;
 }
 
-/* Candidates are compared with times of the same base at the start and at the end of the run: did
- * the machine change? */
-static void report_drift(struct tuner *t)
-{
-    double *change = arena_array(&t->arena, double, t->n + 1);
-    u32 n = 0;
-    for (u32 i = 0; i < t->n; i++) {
-        struct contest *c = &t->contest[i];
-        if (c->n_beside < 2 * DRIFT_SAMPLES) continue;
-        change[n++] =
-            stats_of(c->late, DRIFT_SAMPLES).median / stats_of(c->early, DRIFT_SAMPLES).median;
-    }
-    t->r->drift = n ? stats_of(change, n).median : 1;
-    if (fabs(t->r->drift - 1) <= max_drift) return;
-    log_printf(t->o->log, 1,
-               "the machine changed while measuring: the same kernels took %.2f times as long at "
-               "the end as at the start",
-               t->r->drift);
-    if (!t->o->event) return;
-    struct buf b = {0};
-    buf_z(&b, "{\"drift\":");
-    buf_f64(&b, t->r->drift);
-    buf_char(&b, '}');
-    t->o->event(t->o->user, buf_view(&b));
-    buf_release(&b);
-}
-
-static void report_task_reach(const struct tuner *t, const struct contest *c, const struct reach *r)
-{
-    log_printf(t->o->log, 3, "%.*s: 95 %% of the best after %u of %u trials", STR_ARG(c->label),
-               r->to_near, r->n_trials);
-    if (!t->o->event) return;
-    struct buf b = {0};
-    char hex[33];
-    hash_hex(c->t->task->key, hex);
-    buf_printf(&b, "{\"task\":\"%s\",\"sizes\":", hex);
-    buf_json_str(&b, c->sizes);
-    buf_printf(&b, ",\"trials\":%u,\"trials_to_95_percent\":%u}", r->n_trials, r->to_near);
-    t->o->event(t->o->user, buf_view(&b));
-    buf_release(&b);
-}
-
-/* How soon the searches came near the best they found, those of earlier runs included. */
-static bool report_reach(struct tuner *t)
-{
-    struct reach *r = arena_array(&t->arena, struct reach, t->n + 1);
-    for (u32 i = 0; i < t->n; i++) {
-        const struct contest *c = &t->contest[i];
-        if (!tune_reach(t->db, t->env, c->db_task, c->sizes, &r[i], t->e)) return false;
-        if (r[i].to_near && r[i].n_trials > 1) report_task_reach(t, c, &r[i]);
-    }
-    struct reaches all = reaches_of(r, t->n);
-    if (all.n_tasks == 0) return true;
-    log_printf(t->o->log, 2,
-               "95 %% of the best kernel was reached after %g trials, at most %u (median of %u "
-               "tasks, %u trials)",
-               all.median, all.most, all.n_tasks, all.n_trials);
-    if (!t->o->event) return true;
-    struct buf b = {0};
-    buf_printf(&b, "{\"tasks\":%u,\"trials\":%u,\"trials_to_95_percent\":{\"median\":", all.n_tasks,
-               all.n_trials);
-    buf_f64(&b, all.median);
-    buf_printf(&b, ",\"most\":%u}}", all.most);
-    t->o->event(t->o->user, buf_view(&b));
-    buf_release(&b);
-    return true;
-}
-
-static bool nothing_measured(struct tuner *t)
-{
-    struct buf b = {0};
-    for (int s = 0; s < N_TRIAL_STATUS; s++)
-        if (t->r->n_by_status[s])
-            buf_printf(&b, "%s%lld %s", b.n ? ", " : "", (long long)t->r->n_by_status[s],
-                       trial_status_name((enum trial_status)s));
-    err_set(t->e, ERR_NOTHING, "nothing was measured: %s",
-            b.n ? b.p : "no candidate was tried within the time");
-    buf_release(&b);
-    return false;
-}
-
 static bool anything_known(const struct tuner *t)
 {
     for (u32 i = 0; i < t->n; i++)
@@ -659,26 +542,14 @@ static bool run(struct tuner *t, const struct tune_task *task)
     if (!t->o->measure) return populate(t);
     for (u32 i = 0; i < t->n; i++) contest_update_best(&t->contest[i]);
     if (!main_loop(t)) return false;
+    if (t->ahead) build_abandon(&t->ahead->building);
+    t->ahead = NULL;
     for (u32 i = 0; i < t->n && !out_of_time(t); i++)
         if (t->contest[i].t->weight > 0 && !final_round(t, &t->contest[i])) return false;
-    t->r->speedup = speedup(t);
+    t->r->speedup = tune_speedup(t);
     report_drift(t);
     if (!report_reach(t)) return false;
-    return anything_known(t) || nothing_measured(t);
-}
-
-/* Kernels on several threads wait milliseconds for a processor that something else uses; no ratio cancels that. */
-static void report_others(const struct tuner *t, double all, double own)
-{
-    double all_now, own_now, share;
-    if (!os_cpu_seconds(&all_now, &own_now)) return;
-    share = (all_now - all - (own_now - own)) / ((os_now() - t->start) * os_n_cpus() + 1e-9);
-    t->r->others = fmax(0, share);
-    if (share <= max_others) return;
-    log_printf(t->o->log, 1,
-               "other processes used %.0f %% of the processors meanwhile: results are less certain, "
-               "above all on several threads; measure again when the machine is quiet",
-               100 * share);
+    return anything_known(t) || report_nothing(t);
 }
 
 bool tune_run(struct db *d, const struct tune_task *task, u32 n, const struct tune_opts *o,
@@ -692,6 +563,7 @@ bool tune_run(struct db *d, const struct tune_task *task, u32 n, const struct tu
     t.end = o->timeout > 0 ? t.start + o->timeout : 0;
     bool ok = run(&t, task);
     if (counted && o->measure) report_others(&t, all, own);
+    if (t.ahead) build_abandon(&t.ahead->building);
     release_checks(&t);
     buf_release(&t.toolchain);
     arena_release(&t.turn);

@@ -11,7 +11,7 @@
 //   pool.c     the candidates to choose from, a fair share for each family
 //   near.c     what other tasks tell         model.c    predictions corrected by what was measured
 //   search.c   which candidate to try next
-//   tune.c     the loop: tasks, budget, progress
+//   tune.c     the loop: tasks, budget       report.c   progress and results of a run
 #ifndef QUERN_TUNE_H
 #define QUERN_TUNE_H
 
@@ -105,6 +105,20 @@ struct builder {
     u32 n_parallel;           /* processes, 0: one per processor */
 };
 struct built { bool ok; bool timed_out; struct str code, message; };
+/* Texts that are being built, by n_now processes at once (0: as many as the builder allows); the others that it allows join in when
+   the results are waited for. b and text are kept until the end. */
+enum { MAX_BUILD_JOBS = 64 };
+struct build_job { const struct building *of; u32 next; const u32 *then; struct os_child child; bool is_running; }; /* text, and the one behind */
+struct building {
+    const struct builder *b;
+    const struct str *text; u32 n;
+    struct built *out;        /* complete after build_finish */
+    struct build_job job[MAX_BUILD_JOBS]; u32 n_jobs;
+};
+/* It must not move until build_finish or build_abandon. false only when the database or the system failed. */
+bool build_start(struct building *g, const struct builder *b, const struct str *text, u32 n, u32 n_now, struct arena *a, struct err *e);
+bool build_finish(struct building *g, struct arena *a, struct err *e); /* waits */
+void build_abandon(struct building *g);
 /* Builds each text (cached ones are looked up); results in out[0..n). false only when the database or the system failed. */
 bool build_all(const struct builder *b, const struct str *text, u32 n, struct built *out, struct arena *a, struct err *e);
 struct hash build_key(const struct builder *b, struct str text);

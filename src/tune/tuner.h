@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Private to tune.c and report.c: the state of a run.
+#ifndef QUERN_TUNE_TUNER_H
+#define QUERN_TUNE_TUNER_H
+
+#include "tune/search.h"
+
+enum {
+    BATCH_FOREIGN = 8,      /* candidates built together where they also share a child process, see trial.c */
+    MAX_CHECKS = 3
+};
+
+struct heat { /* candidates that are built together */
+    struct candidate cand[BATCH_FOREIGN];
+    i64 trial[BATCH_FOREIGN];
+    struct subject subject[BATCH_FOREIGN];
+    struct str text[BATCH_FOREIGN];
+    struct building building;
+    u32 n;
+    struct trial_session session;
+    struct trial_opts opts;
+    const struct check *checks[MAX_CHECKS];
+};
+
+struct tuner {
+    struct db *db;
+    const struct tune_opts *o;
+    struct arena arena; /* the whole run */
+    struct arena turn;  /* one turn */
+    struct builder builder;
+    struct caps caps;
+    i64 env;
+    struct contest *contest;
+    u32 n;
+    struct search search;
+    double start, end; /* end 0: no limit */
+    struct tune_result *r;
+    struct buf toolchain;
+    struct check check[MAX_CHECKS], timing; /* of the contest whose turn it is */
+    u32 n_checks;
+    const struct contest *checks_of;
+    struct heat heat[2];             /* one is measured, the other built */
+    struct heat *ahead;              /* built for the contest whose turn it is; NULL: none */
+    struct err *e;
+};
+
+/* report.c: what callers are told. */
+double tune_speedup(const struct tuner *t);
+void report_progress(struct tuner *t, const struct contest *c);
+void report_trial(struct tuner *t, const struct contest *c, const struct entrant *x, struct str reason);
+void report_drift(struct tuner *t);
+bool report_reach(struct tuner *t);
+void report_others(const struct tuner *t, double all, double own); /* all, own: os_cpu_seconds at the start */
+bool report_nothing(struct tuner *t); /* false, with the reasons counted */
+
+#endif
