@@ -366,6 +366,13 @@ static bool spread(struct kernel *k, struct arena *a, const struct candidate *c,
     return kir_spread(&k->kir, a, &plain, spread_threads(c), e);
 }
 
+/* The text is a key: it must not depend on what quern was built with. */
+static void order(struct kernel *k, struct arena *a)
+{
+    struct kir any = k->kir;
+    kir_order(&k->kir, a, &any);
+}
+
 bool gen_kernel(struct kernel *k, struct arena *a, const struct candidate *c, const struct task *t,
                 const struct caps *caps, struct err *e)
 {
@@ -380,6 +387,7 @@ bool gen_kernel(struct kernel *k, struct arena *a, const struct candidate *c, co
     k->n_arg = m.arg.n;
     bool ok = kir_verify(&k->kir, &why);
     if (ok && caps->is_gpu && kir_threads(&k->kir) == 1) ok = spread(k, a, c, &why);
+    if (ok) order(k, a);
     if (!ok || !read_params(k, a, t->g.sym, &why))
         return err_set(e, ERR_FAILED, "kernel '%s': %s", k->name, why.msg);
     read_sizes(k, a, t->g.sym);

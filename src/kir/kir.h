@@ -206,6 +206,7 @@ kval kir_simplify_bin(struct kir *k, enum kir_op op, kval a, kval b); /* lanes a
 kval kir_simplify_select(struct kir *k, kval cond, kval a, kval b);
 kval kir_simplify_fma(struct kir *k, kval a, kval b, kval c);
 kval kir_simplify_cast(struct kir *k, enum dtype t, kval a);
+bool kir_commutes(enum kir_op op, bool is_float);
 kval kir_scalar_of(struct kir *k, kval v); /* of which v is a splat; 0: none known */
 
 /* range.c: bounds of i64 values, of all lanes: from constants, loop bounds, min, max, mod ... */
@@ -247,6 +248,10 @@ void kir_expand_math(struct kir *out, struct arena *a, const struct kir *in, kir
 /* spread.c: a new kernel in `out` for groups of `threads`, of one that has no groups: one old
    iteration per thread. Scratch arrays become REG or, when large, slices of TEMP arrays. */
 bool kir_spread(struct kir *out, struct arena *a, const struct kir *in, u32 threads, struct err *e);
+
+/* order.c: a new kernel in `out` that computes the same, with its instructions, its parameters and the operands that commute in the
+   one order that follows from what is computed; values that nobody needs are left out. */
+void kir_order(struct kir *out, struct arena *a, const struct kir *in);
 
 /* cost.c: static counts for one launch, parameters given. */
 struct kir_cost {

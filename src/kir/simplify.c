@@ -429,7 +429,7 @@ static kval simplify_vector(struct kir *k, enum kir_op op, kval a, kval b)
     return p && q ? kir_splat(k, kir_bin(k, op, p, q), lanes) : 0;
 }
 
-static bool commutes(enum kir_op op, bool is_float)
+bool kir_commutes(enum kir_op op, bool is_float)
 {
     switch ((int)op) {
     case KI_ADD:
@@ -452,7 +452,7 @@ kval kir_simplify_bin(struct kir *k, enum kir_op op, kval a, kval b)
     kval r = fold(k, op, to, (kval[3]){a, b});
     if (r) return r;
     bool is_a = kir_at(k, a)->op == KI_CONST, is_b = kir_at(k, b)->op == KI_CONST;
-    if (commutes(op, is_float) && (is_a || (!is_b && a > b))) return kir_bin(k, op, b, a);
+    if (kir_commutes(op, is_float) && (is_a || (!is_b && a > b))) return kir_bin(k, op, b, a);
     r = simplify_vector(k, op, a, b);
     if (r) return r;
     return is_float ? simplify_float(k, op, a, b) : simplify_int(k, op, a, b);

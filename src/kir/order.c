@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// order.c: one order for the instructions of a kernel. In which order C evaluates the arguments of nested
+// calls of the builder is the compiler's choice, and with it the order of instructions that do not depend
+// on each other, which operand of a sum is the older one, and which parameter is the first. Here all
+// that follows from what the kernel computes, so that the same kernel is the same text, whatever quern
+// was built with.
+//
+// What has an effect stays where it is, relative to each other: structure, arrays, stores, barriers.
+// Everything else stays in its structure and goes down to where it is needed first: a pure value to its
+// first use, or to the loop or branch that holds it, a load likewise, but never across something that
+// stays (fetching early may be what a schedule is about). What goes to the same place is in the order in
+// which a walk over the operands, from the first thing that stays to the last, meets it; of operands
+// that commute the deeper comes first, as in Sethi and Ullman (The Generation of Optimal Code for
+// Arithmetic Expressions, 1970), and among equally deep ones a hash of what they compute decides. Values
+// that nobody needs are left out.
+#include "kir/kir.h"
+
+struct node {       /* what is known of an instruction of the old kernel */
+    kval structure; /* innermost one around it: GRID, LOOP, IF, ELSE; of an END: what it closes */
+    kval place;     /* before which of those that stay it goes; 0: nobody needs it; itself: it stays */
+    kval next;      /* another one that goes there, behind it */
+    kval now;       /* in the new kernel */
+    u32 depth;      /* of its expression */
+    bool is_met;    /* by the walk */
+    u64 hash;       /* of what it computes */
+};
+
+struct orderer {
+    const struct kir *in;
+    struct kir *out;
+    struct node *at;    /* per instruction */
+    kval *first;        /* per instruction that stays: those that go before it, a list */
+    kval *met;          /* the others in the order of the walk */
+    u32 n_met;
+    struct { kval v; u32 operand; } *stack; /* of the walk */
+};
+
+static bool is_load(const struct kir_ins *x) { return x->op == KI_LOAD || x->op == KI_FLOAD; }
+
+static bool stays(const struct kir_ins *x)
+{
+    return kir_op_info(x->op)->cls != 'P' && !is_load(x);
+}
+
+/* Places. */
+
+static void find_structures(struct orderer *o)
+{
+    kval open[65] = {0};
+    u32 n = 0;
+    for (kval v = 1; v < o->in->ins.n; v++) {
+        enum kir_op op = kir_at(o->in, v)->op;
+        o->at[v].structure = open[n];
+        if (op == KI_END) n--;
+        if (kir_opens(op)) n++;
+        if (kir_opens(op) || op == KI_ELSE) open[n] = v;
+    }
+}
+
+/* The head of a structure: of an ELSE its IF, in whose structure the ELSE is. */
+static kval head_of(const struct orderer *o, kval s)
+{
+    return kir_at(o->in, s)->op == KI_ELSE ? o->at[s].structure : s;
+}
+
+/* Somebody at `user` (a place) needs v. */
+static void need(struct orderer *o, kval v, kval user, kval structure)
+{
+    struct node *x = &o->at[v];
+    if (!v || stays(kir_at(o->in, v))) return;
+    while (structure != x->structure) {
+        user = head_of(o, structure);
+        structure = o->at[user].structure;
+    }
+    if (!x->place || user < x->place) x->place = user;
+}
+
+/* Backwards: users come before what they use. */
+static void find_places(struct orderer *o, struct arena *scratch)
+{
+    kval *next = arena_array(scratch, kval, o->in->ins.n); /* per structure: the next that stays */
+    for (kval v = o->in->ins.n - 1; v; v--) {
+        const struct kir_ins *x = kir_at(o->in, v);
+        struct node *s = &o->at[v];
+        if (stays(x)) s->place = next[s->structure] = v;
+        else if (is_load(x) && s->place) s->place = next[s->structure];
+        for (u32 i = 0; i < kir_op_info(x->op)->n_args && s->place; i++)
+            need(o, kir_operand(x, i), s->place, s->structure);
+    }
+}
+
+/* What is computed. */
+
+static bool swaps(const struct kir_ins *x)
+{
+    return x->op == KI_FMA || (!x->role && kir_commutes(x->op, dtype_is_float(x->dtype)));
+}
+
+/* A load of what may be written computes something else behind what stays. */
+static u64 moment(const struct orderer *o, const struct kir_ins *x, kval next)
+{
+    const struct kir_ins *array = kir_at(o->in, x->a);
+    return is_load(x) && (array->op != KI_BUF || array->aux != KA_IN) ? next : 0;
+}
+
+/* n_stay: how many that stay are in front. */
+static void describe(struct orderer *o, kval v, u32 n_stay)
+{
+    const struct kir_ins *x = kir_at(o->in, v);
+    struct node *s = &o->at[v];
+    u64 w[8] = {x->op | x->aux << 8 | (u64)x->dtype << 16 | (u64)x->lanes << 24 | (u64)x->role << 32 |
+                (u64)x->rows << 40 | (u64)x->cols << 48};
+    w[1] = stays(x) ? n_stay : (u64)x->imm.i;
+    w[2] = is_load(x) ? moment(o, x, n_stay) : 0;
+    if (x->op == KI_PARAM) w[1] = hash_u64(o->in->param.v[x->imm.i].p, o->in->param.v[x->imm.i].n);
+    for (u32 i = 0; i < kir_op_info(x->op)->n_args && !stays(x); i++) {
+        const struct node *y = &o->at[kir_operand(x, i)];
+        w[3 + i] = y->hash;
+        if (y->depth >= s->depth) s->depth = y->depth + 1;
+    }
+    if (swaps(x) && w[3] > w[4]) {
+        u64 t = w[3];
+        w[3] = w[4], w[4] = t;
+    }
+    s->hash = hash_u64(w, sizeof w);
+}
+
+/* The walk. */
+
+static bool is_before(const struct node *x, const struct node *y)
+{
+    return x->depth != y->depth ? x->depth > y->depth : x->hash < y->hash;
+}
+
+/* Operand i in the order of the walk. */
+static kval nth_operand(const struct orderer *o, const struct kir_ins *x, u32 i)
+{
+    bool is_turned = swaps(x) && is_before(&o->at[x->b], &o->at[x->a]);
+    return kir_operand(x, is_turned && i < 2 ? 1 - i : i);
+}
+
+static void meet(struct orderer *o, kval from)
+{
+    u32 n = 0;
+    o->stack[n].v = from, o->stack[n++].operand = 0;
+    while (n) {
+        kval v = o->stack[n - 1].v;
+        const struct kir_ins *x = kir_at(o->in, v);
+        if (o->stack[n - 1].operand < kir_op_info(x->op)->n_args) {
+            kval y = nth_operand(o, x, o->stack[n - 1].operand++);
+            if (!y || o->at[y].is_met || stays(kir_at(o->in, y))) continue;
+            o->at[y].is_met = true;
+            o->stack[n].v = y, o->stack[n++].operand = 0;
+            continue;
+        }
+        if (!stays(x)) o->met[o->n_met++] = v;
+        n--;
+    }
+}
+
+/* The new kernel. */
+
+/* Constants stand last, parameters before them: they have no number in the text. */
+static u64 rank_of(const struct orderer *o, kval v)
+{
+    enum kir_op op = kir_at(o->in, v)->op;
+    return (u64)(op == KI_CONST ? 2 : op == KI_PARAM) << 32 |
+           (op == KI_PARAM ? (u64)kir_at(o->out, o->at[v].now)->imm.i : o->at[v].now);
+}
+
+static i64 param_number(struct kir *k, struct str text)
+{
+    u32 i = 0;
+    while (i < k->param.n && !str_eq(k->param.v[i], text)) i++;
+    if (i == k->param.n) *arr_push(k->arena, &k->param) = text;
+    return i;
+}
+
+static void copy(struct orderer *o, kval v)
+{
+    struct kir_ins x = *kir_at(o->in, v);
+    struct node *s = &o->at[v];
+    if (x.op == KI_BUF) {
+        s->now = kir_buf(o->out, o->in->buf.v[x.imm.i].name, x.dtype, x.aux);
+        return;
+    }
+    if (swaps(&x) && rank_of(o, x.b) < rank_of(o, x.a)) {
+        kval t = x.a;
+        x.a = x.b, x.b = t;
+    }
+    if (x.op == KI_PARAM) x.imm.i = param_number(o->out, o->in->param.v[x.imm.i]);
+    x.a = o->at[x.a].now, x.b = o->at[x.b].now;
+    x.c = o->at[x.c].now, x.d = o->at[x.d].now;
+    s->now = kir_push(o->out, x);
+}
+
+void kir_order(struct kir *out, struct arena *a, const struct kir *in)
+{
+    struct arena scratch = {0};
+    u32 n = in->ins.n, n_stay = 0;
+    struct orderer o = {.in = in, .out = out};
+    o.at = arena_array(&scratch, struct node, n);
+    o.first = arena_array(&scratch, kval, n);
+    o.met = arena_array(&scratch, kval, n);
+    o.stack = arena_alloc(&scratch, (i64)sizeof *o.stack * (n + 1));
+    kir_init(out, a, in->name);
+    for (u32 i = 0; i < countof(in->group); i++) out->group[i] = in->group[i];
+    out->subgroup = in->subgroup;
+    find_structures(&o);
+    find_places(&o, &scratch);
+    for (kval v = 1; v < n; v++) {
+        describe(&o, v, n_stay);
+        n_stay += stays(kir_at(in, v));
+    }
+    for (kval v = 1; v < n; v++)
+        if (stays(kir_at(in, v))) meet(&o, v);
+    while (o.n_met) {
+        kval v = o.met[--o.n_met], place = o.at[v].place;
+        o.at[v].next = o.first[place];
+        o.first[place] = v;
+    }
+    for (kval v = 1; v < n; v++) {
+        if (!stays(kir_at(in, v))) continue;
+        for (kval x = o.first[v]; x; x = o.at[x].next) copy(&o, x);
+        copy(&o, v);
+    }
+    arena_release(&scratch);
+}
