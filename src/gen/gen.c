@@ -370,7 +370,7 @@ static bool spread(struct kernel *k, struct arena *a, const struct candidate *c,
 static void order(struct kernel *k, struct arena *a)
 {
     struct kir any = k->kir;
-    kir_order(&k->kir, a, &any);
+    kir_order(&k->kir, a, &any, false);
 }
 
 bool gen_kernel(struct kernel *k, struct arena *a, const struct candidate *c, const struct task *t,

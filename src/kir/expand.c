@@ -43,21 +43,39 @@ static kval expand(struct kir *k, enum kir_op op, kval a, kval b)
     }
 }
 
-void kir_expand_math(struct kir *out, struct arena *a, const struct kir *in, kir_wants *wants,
-                     const void *user)
+static bool is_wanted(const struct kir *k, kval v, kir_wants *wants, const void *user)
+{
+    const struct kir_ins *x = kir_at(k, v);
+    return kir_can_expand(x->op, x->dtype) && wants(user, x);
+}
+
+/* true: something was expanded */
+static bool expand_all(struct kir *out, const struct kir *in, kir_wants *wants, const void *user)
 {
     struct arena scratch = {0};
     struct kir_copy c = {.in = in, .out = out};
-    kir_init(out, a, in->name);
+    bool any = false;
     kir_copy_init(&c, &scratch);
     for (kval v = 1; v < in->ins.n; v++) {
         const struct kir_ins *x = kir_at(in, v);
-        if (!kir_can_expand(x->op, x->dtype) || !wants(user, x)) {
+        if (!is_wanted(in, v, wants, user)) {
             kir_copy_ins(&c, v);
             continue;
         }
         kval p = kir_copy_get(&c, x->a, 0), q = kir_copy_get(&c, x->b, 0);
         kir_copy_set(&c, v, expand(out, x->op, p, q));
+        any = true;
     }
     arena_release(&scratch);
+    return any;
+}
+
+void kir_expand_math(struct kir *out, struct arena *a, const struct kir *in, kir_wants *wants,
+                     const void *user)
+{
+    struct kir any;
+    kir_init(out, a, in->name);
+    if (!expand_all(out, in, wants, user)) return;
+    any = *out;
+    kir_order(out, a, &any, true);
 }

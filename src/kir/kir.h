@@ -249,9 +249,11 @@ void kir_expand_math(struct kir *out, struct arena *a, const struct kir *in, kir
    iteration per thread. Scratch arrays become REG or, when large, slices of TEMP arrays. */
 bool kir_spread(struct kir *out, struct arena *a, const struct kir *in, u32 threads, struct err *e);
 
-/* order.c: a new kernel in `out` that computes the same, with its instructions, its parameters and the operands that commute in the
-   one order that follows from what is computed; values that nobody needs are left out. */
-void kir_order(struct kir *out, struct arena *a, const struct kir *in);
+/* order.c: a new kernel in `out` that computes the same, with its instructions, and the operands that
+   commute, in the one order that follows from what is computed; values that nobody needs are left
+   out. So are parameters, which follow the same order, unless they are kept because the host knows
+   them already. */
+void kir_order(struct kir *out, struct arena *a, const struct kir *in, bool keep_params);
 
 /* cost.c: static counts for one launch, parameters given. */
 struct kir_cost {

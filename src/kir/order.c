@@ -173,7 +173,7 @@ static i64 param_number(struct kir *k, struct str text)
 {
     u32 i = 0;
     while (i < k->param.n && !str_eq(k->param.v[i], text)) i++;
-    if (i == k->param.n) *arr_push(k->arena, &k->param) = text;
+    if (i == k->param.n) *arr_push(k->arena, &k->param) = str_dup(k->arena, text);
     return i;
 }
 
@@ -195,7 +195,7 @@ static void copy(struct orderer *o, kval v)
     s->now = kir_push(o->out, x);
 }
 
-void kir_order(struct kir *out, struct arena *a, const struct kir *in)
+void kir_order(struct kir *out, struct arena *a, const struct kir *in, bool keep_params)
 {
     struct arena scratch = {0};
     u32 n = in->ins.n, n_stay = 0;
@@ -207,6 +207,7 @@ void kir_order(struct kir *out, struct arena *a, const struct kir *in)
     kir_init(out, a, in->name);
     for (u32 i = 0; i < countof(in->group); i++) out->group[i] = in->group[i];
     out->subgroup = in->subgroup;
+    for (u32 i = 0; i < in->param.n && keep_params; i++) *arr_push(a, &out->param) = str_dup(a, in->param.v[i]);
     find_structures(&o);
     find_places(&o, &scratch);
     for (kval v = 1; v < n; v++) {
