@@ -363,7 +363,7 @@ static void initial(const struct task *task, const struct caps *caps, const i64 
 const struct gen gen_group_pool = {
     .version = 1,
     .name = "group_pool",
-    .revision = 2,
+    .revision = 3,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

@@ -381,7 +381,7 @@ static void initial(const struct task *task, const struct caps *caps, const i64 
 const struct gen gen_matrix_conv = {
     .version = 1,
     .name = "matrix_conv",
-    .revision = 2,
+    .revision = 3,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

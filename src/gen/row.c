@@ -404,7 +404,7 @@ static double predict(const struct task *t, const struct caps *c, const struct s
 const struct gen gen_row = {
     .version = 1,
     .name = "row",
-    .revision = 1,
+    .revision = 2,
     .param = param,
     .n_param = N_PARAM,
     .match = match,
