@@ -24,22 +24,20 @@ def busy():
 
 
 class Watch:
-    """The share of the processors that other processes use while it is looked at; ours are this
-    one and workers."""
+    """The share of the processors that other processes use from now on; children of this one that
+    have ended are ours."""
 
-    def __init__(self, workers=()):
-        self.workers = workers
+    def __init__(self):
         self.start = self.now()
 
     def now(self):
         t = os.times()
-        own = (t.user + t.system + t.children_user + t.children_system) * os.sysconf("SC_CLK_TCK")
-        return (*busy(), own + sum(w.cpu() for w in self.workers))
+        own = t.user + t.system + t.children_user + t.children_system
+        return (*busy(), own * os.sysconf("SC_CLK_TCK"))
 
     def others(self):
-        """Jiffies of others, and all there were."""
         work, total, own = [b - a for a, b in zip(self.start, self.now())]
-        return max(0.0, work - own), max(1, total)
+        return max(0.0, work - own) / max(1, total)
 
 
 def wait_for_quiet(limit):
@@ -47,8 +45,7 @@ def wait_for_quiet(limit):
     while time.time() < end and share > 0.05:
         w = Watch()
         time.sleep(3)
-        others, total = w.others()
-        share = others / total
+        share = w.others()
 
 
 def describe():

@@ -3,6 +3,7 @@
 # What quern runs for a row: a tuned and an untuned program, made by the command from the row's
 # ONNX file. What was measured stays in one database for each number of threads,
 # build/rows/tN.db.
+import json
 import os
 import subprocess
 import time
@@ -18,9 +19,23 @@ def quern(*args, show=False):
     start, pipe = time.time(), None if show else subprocess.PIPE
     err = None if show else subprocess.STDOUT
     r = subprocess.run([QUERN, *args], stdout=pipe, stderr=err, text=True)
-    if r.returncode:
+    nothing_new = args[0] == "tune" and r.returncode == 3
+    if r.returncode and not nothing_new:
         raise RuntimeError("quern %s failed\n%s" % (" ".join(args), r.stdout or ""))
     return time.time() - start
+
+
+def database(threads):
+    return os.path.join(WORK, "t%d.db" % threads)
+
+
+def known(threads):
+    """What tuned programs are chosen from."""
+    if not os.path.exists(database(threads)):
+        return "nothing tuned"
+    args = [QUERN, "db", "stats", database(threads), "--json"]
+    s = json.loads(subprocess.run(args, capture_output=True, check=True).stdout)
+    return "%d candidates measured when tuning" % s["trials"]
 
 
 def interface(row):
@@ -38,13 +53,12 @@ class Programs:
     def __init__(self, row, threads, tune):
         self.threads, base = threads, os.path.join(WORK, "row")
         self.model, self.tuned, self.untuned = base + ".onnx", base + ".dnx", base + ".untuned.dnx"
-        self.db = os.path.join(WORK, "t%d.db" % threads)
         os.makedirs(WORK, exist_ok=True)
         if row.kind == "net":
             quern("zoo", row.name, "-o", self.model)
         else:
             operands.save_model(row, self.model)
-        args = ["--db", self.db, "--threads", str(threads), *interface(row)]
+        args = ["--db", database(threads), "--threads", str(threads), *interface(row)]
         if tune:
             quern("tune", self.model, "-o", self.tuned, "--timeout", "%gs" % tune, "-q", *args)
         quern("compile", self.model, "-o", self.untuned, "--untuned", *args)
