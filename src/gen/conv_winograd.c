@@ -70,7 +70,7 @@ static bool is_legal(const struct model *m, const struct caps *caps, const struc
     if (s->far && !c->plain) return false;
     if ((s->ku > 1 && c->ic < 8) || (s->m == 6 && c->ic < LARGE_LEAST_IC)) return false;
     struct wino_scratch w = wino_scratch(c, s, (u32)m->lanes);
-    return (double)(w.v + w.m) * 4 <= 4 * (double)caps->l2_bytes + 1e6;
+    return (double)(w.v + w.m + w.strip) * 4 <= 4 * (double)caps->l2_bytes + 1e6;
 }
 
 static bool legal(const struct task *t, const struct caps *caps, const struct sched *v)
@@ -107,7 +107,7 @@ static double cycles_products(const struct model *m, const struct caps *caps, co
     struct wino_scratch w = wino_scratch(c, s, (u32)m->lanes);
     double step = tile_step_cycles(s->tx, s->nr) + 0.5 / (double)s->ku + (s->ahead ? 0.1 * (double)s->nr : 0) + (s->nr > 3 ? 1 : 0);
     double one = (double)c->ic * step + 1.5 * (double)(s->tx * s->nr) + 15;
-    double product = one * (double)ceil_div(tiles, s->tx) * (double)(n * n), scratch = 4 * (double)(w.v + w.m);
+    double product = one * (double)ceil_div(tiles, s->tx) * (double)(n * n), scratch = 4 * (double)(w.v + w.m + w.strip);
     /* Weights stream by once; when all of them do not fit beside the scratch memory, they come from far. */
     double weights = (double)(n * n * c->ic * s->nr * m->lanes) * 4, all = weights * (double)m->ob;
     if (scratch > (double)caps->l2_bytes * 0.6) product += scratch / 16;
@@ -122,7 +122,7 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
     const struct conv *c = &m->c;
     double hz = gen_flop_rate(caps) / (4.0 * i64_max(1, caps->vector_bytes / 4)), n_threads = i64_max(1, caps->n_threads);
     i64 tiles = i64_min(s->tb * s->tx, m->tiles), n = s->m + WINO_TAPS - 1;
-    double vector = cycles_in(s->m) + (double)(n * n) * (c->plain ? 0.7 : 3) + (s->far ? 0.5 * (double)(n * s->m) : 0);
+    double vector = cycles_in(s->m) + (double)(n * n) * (c->plain ? 0.7 : 2) + (s->far ? 0.5 * (double)(n * s->m) : 0);
     double in = (double)tiles * ((double)ceil_div(c->ic, m->lanes) * vector + 60);
     double out = (double)tiles * ((double)s->nr * cycles_out(s->m, c->by_rows, m->lanes) + 40);
     double iteration = in + (cycles_products(m, caps, s) + out) * (double)m->ob + 300;

@@ -10,15 +10,15 @@
 // So what waits in the second cache is inputs at points [point][tile][channel] and one block of products [point][tile][width];
 // weights, brought to the points in f64 when the program is compiled, stream by once per iteration.
 //
-// Tiles inside the image are read where the input lies, if it lies with channels last; others, and all tiles of inputs that are
-// computed on the way, are first copied with zeros around (gen_band.c).
+// Tiles inside the image are read where the input lies, if it lies with channels last; others are first copied with zeros around
+// (gen_band.c). Inputs that are computed on the way are copied likewise, a row of the iteration's tiles at a time.
 //
 // Dims: tiles (image, y, x); n*n points; input channels; output channels in blocks of nr vectors.
 #include "gen/gen_winograd.h"
 
 struct winograd {
     struct emit *m;
-    struct band b;            /* of one tile; its register tile holds a tile's outputs of one vector of channels */
+    struct band b;            /* of a strip; its register tile holds a tile's outputs of one vector of channels */
     struct wino_sched s;
     struct wino w;
     struct wino_scratch at;
@@ -158,6 +158,7 @@ struct wino_scratch wino_scratch(const struct conv *c, const struct wino_sched *
     r.v_plane = odd_lines(tiles * r.v_pitch);
     r.m_plane = odd_lines(tiles * r.m_pitch);
     r.v = n * n * r.v_plane, r.m = n * n * r.m_plane;
+    r.strip = n * ((c->plain ? 1 : tiles) * s->m + WINO_TAPS - 1) * c->ic;
     return r;
 }
 
@@ -258,23 +259,51 @@ static kval fits_in(const struct winograd *w, kval from, sym size)
     return kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), from), kir_bin(k, KI_LE, last, emit_size(w->m, size)));
 }
 
-static void point_tile(struct winograd *w, kval t)
+/* Tile x of the strip in scratch, number t of the iteration. */
+static void point_copied(const struct winograd *w, kval x, kval t)
+{
+    struct kir *k = w->m->k;
+    const struct band *b = &w->b;
+    struct source in = {b->work, kir_mul(k, kir_mul_i(k, x, w->s.m), b->step[3]), b->step[2], b->step[3]};
+    point_vectors(w, &in, t);
+}
+
+/* All tiles of inputs that lie in memory. */
+static void point_in_place(struct winograd *w)
 {
     struct kir *k = w->m->k;
     struct band *b = &w->b;
     const struct conv *c = &b->c;
+    kval t = kir_loop(k, KL_SERIAL, kir_int(k, 0), w->n, 1);
     place_tile(w, t);
-    if (c->plain) {
-        kval y = kir_sub(k, b->y0, emit_size(w->m, c->pad[2])), x = kir_sub(k, b->x0, emit_size(w->m, c->pad[3]));
-        kir_if(k, kir_bin(k, KI_AND, fits_in(w, y, c->in[2]), fits_in(w, x, c->in[3])));
-        struct source in = source_in_place(w, y, x);
-        point_vectors(w, &in, t);
-        kir_else(k);
-    }
-    band_fill(b);
-    struct source in = {b->work, kir_int(k, 0), b->step[2], b->step[3]};
+    kval y = kir_sub(k, b->y0, emit_size(w->m, c->pad[2])), x = kir_sub(k, b->x0, emit_size(w->m, c->pad[3]));
+    kir_if(k, kir_bin(k, KI_AND, fits_in(w, y, c->in[2]), fits_in(w, x, c->in[3])));
+    struct source in = source_in_place(w, y, x);
     point_vectors(w, &in, t);
-    if (c->plain) kir_end(k);
+    kir_else(k);
+    band_fill(b);
+    point_copied(w, kir_int(k, 0), t);
+    kir_end(k);
+    kir_end(k);
+}
+
+/* All tiles of inputs that are computed: those of one row of the image after those of another. */
+static void point_rows(struct winograd *w)
+{
+    struct kir *k = w->m->k;
+    struct band *b = &w->b;
+    kval n_x = emit_size(w->m, w->n_x), end = kir_add(k, w->first, w->n);
+    kval last = kir_div(k, kir_add_i(k, end, -1), n_x);
+    kval row = kir_loop(k, KL_SERIAL, kir_div(k, w->first, n_x), kir_add_i(k, last, 1), 1);
+    kval from = kir_sub(k, kir_max(k, w->first, kir_mul(k, row, n_x)), w->first);
+    kval to = kir_sub(k, kir_min(k, end, kir_mul(k, kir_add_i(k, row, 1), n_x)), w->first);
+    place_tile(w, from);
+    b->x1 = kir_add(k, b->x0, kir_mul_i(k, kir_sub(k, to, from), w->s.m));
+    band_fill(b);
+    kval t = kir_loop(k, KL_SERIAL, from, to, 1);
+    point_copied(w, kir_sub(k, t, from), t);
+    kir_end(k);
+    kir_end(k);
 }
 
 /* Zeros for tiles from..to that a register tile of products takes in but that do not exist. */
@@ -387,9 +416,10 @@ static void winograd_init(struct winograd *w, struct emit *m, const struct task 
 {
     struct symtab *st = t->g.sym;
     struct conv c;
-    const struct conv_sched cs = {.ty = s->m, .tx = s->m, .nr = s->nr, .th = 1, .tw = 1, .stage = STAGE_PIXELS, .ku = 1};
-    w->m = m, w->s = *s;
     wino_of(&c, t);
+    const struct conv_sched cs = {
+        .ty = s->m, .tx = s->m, .nr = s->nr, .th = 1, .tw = c.plain ? 1 : s->tb * s->tx, .stage = STAGE_PIXELS, .ku = 1};
+    w->m = m, w->s = *s;
     band_init(&w->b, m, &c, caps, &cs);
     wino_init(&w->w, s->m);
     w->lanes = w->b.lanes, w->tiles = s->tb * s->tx;
@@ -426,9 +456,8 @@ static void winograd_grid(struct winograd *w)
     struct kir *k = w->m->k;
     i64 blocks = w->b.n_blocks, ob = w->s.ob ? i64_min(w->s.ob, blocks) : blocks;
     kval part = open_grid(w, ceil_div(blocks, ob));
-    kval t = kir_loop(k, KL_SERIAL, kir_int(k, 0), w->n, 1);
-    point_tile(w, t);
-    kir_end(k);
+    if (w->b.c.plain) point_in_place(w);
+    else point_rows(w);
     kval padded = kir_mul_i(k, kir_div_i(k, kir_add_i(k, w->n, w->s.tx - 1), w->s.tx), w->s.tx);
     clear_points(w, w->n, padded);
     kval from = kir_mul_i(k, part, ob), to = kir_min(k, kir_add_i(k, from, ob), kir_int(k, blocks));

@@ -35,6 +35,7 @@ struct wino_scratch {
     i64 v_pitch, v_plane; /* inputs by point: from tile to tile, from point to point */
     i64 m_pitch, m_plane; /* products */
     i64 v, m;             /* all of them */
+    i64 strip;            /* inputs copied at a time: of one tile that lies at the border, or of a row of tiles */
 };
 struct wino_scratch wino_scratch(const struct conv *c, const struct wino_sched *s, u32 lanes);
 
