@@ -143,7 +143,7 @@ static bool suits(const struct sizes *z, const struct product_sched *s)
     if ((s->nr > 1 && (s->nr - 1) * z->lanes >= z->n) || (s->mr > 1 && s->mr > z->m)) return false;
     if (s->mr * s->nr < z->cells && s->mr * 4 <= z->m && s->nr * z->lanes * 2 <= z->n && z->m > 16)
         return false;
-    if (s->ahead == 1 ? tiles == 1 : s->ahead > 1 && tiles > 2) return false;
+    if (s->ahead && (s->ahead == 1) != (tiles > 1)) return false;
     if (!is_good_group(s->mb, tiles) || !is_good_group(s->nb, blocks)) return false;
     if (!is_good_pass(z, s) || !is_good_split(z, s, tiles * blocks * z->batch)) return false;
     if (s->ku == 1 && z->k > 64) return false;
@@ -196,18 +196,28 @@ static double tiles_cycles(const struct work *w)
     return steps * w->k * (1 + 0.02 / (double)s->ku) + tiles * w->passes * ends;
 }
 
-/* The right operand flows through the caches once per iteration; its first tile waits for it. */
+/* The right operand flows through the caches once per iteration; the first tile of a block waits
+   for it, less when it was asked for before. Steps ahead of the end of a pass are asked for in
+   vain. */
+static double stream_rate(const struct work *w, double tiles)
+{
+    const struct product_sched *s = w->s;
+    if (4 * w->k * w->n < (double)w->c->l2_bytes / 2 && !w->x->b_const) return 30;
+    if (s->ahead > 1) return (s->ahead > 16 ? 13 : 12) / (1 + (double)s->ahead / w->kc);
+    return s->ahead && tiles > 1 ? 12 : 4;
+}
+
 static double right_cycles(const struct work *w)
 {
     const struct product_sched *s = w->s;
-    double width = (double)s->nr * w->lanes, l2 = (double)w->c->l2_bytes;
+    double width = (double)s->nr * w->lanes, tiles = ceil(w->m / (double)s->mr);
     double bytes = 4 * w->k * w->n, panel = 4 * w->kc * width;
-    double rate = bytes < l2 / 2 && !w->x->b_const ? 30 : s->ahead ? 12 : 4;
-    double c = bytes / rate;
+    double c = bytes / stream_rate(w, tiles);
     if (s->right == RIGHT_BLOCKS) c += w->k * w->n * 0.35 + w->passes * ceil(w->n / width) * 20;
     if (s->right == RIGHT_PLACE && w->n > 2 * width && w->kc > 64) c += bytes / 4;
-    if (panel > (double)w->c->l1_bytes * 0.75) /* again for every tile */
-        c += bytes / (panel > l2 * 0.7 ? 12 : 60) * ceil(w->m / (double)s->mr);
+    if (panel + 4 * w->kc * (double)s->mr >
+        (double)w->c->l1_bytes * 0.95) /* again for every tile */
+        c += bytes / (panel > (double)w->c->l2_bytes * 0.7 ? 12 : 150) * (tiles - 1);
     return c;
 }
 
