@@ -168,7 +168,7 @@ struct work { /* of one grid iteration */
     const struct caps *c;
     const struct product_sched *s;
     double m, n, k, kc, passes, lanes; /* its rows, columns, terms; terms of a pass */
-    double n_all;                      /* columns of the whole result */
+    double m_all, n_all;               /* rows and columns of the whole result */
 };
 
 /* Steps of the register tile for all rows, left over ones included, and `nr` vectors of columns. */
@@ -215,6 +215,11 @@ static double right_cycles(const struct work *w)
     double c = bytes / stream_rate(w, tiles);
     if (s->right == RIGHT_BLOCKS) c += w->k * w->n * 0.35 + w->passes * ceil(w->n / width) * 20;
     if (s->right == RIGHT_PLACE && w->n > 2 * width && w->kc > 64) c += bytes / 4;
+    if (s->right == RIGHT_PLACE && tiles > 2) { /* its rows lie apart, in few sets of a cache */
+        bool meet = (i64)(w->n_all * 4) % 4096 == 0;
+        bool near = w->k * w->n_all * 4 < (double)w->c->l2_bytes / 2;
+        c += bytes * (tiles - 1) / (meet ? 25 : near ? 250 : 100);
+    }
     if (panel + 4 * w->kc * (double)s->mr >
         (double)w->c->l1_bytes * 0.95) /* again for every tile */
         c += bytes / (panel > (double)w->c->l2_bytes * 0.7 ? 12 : 150) * (tiles - 1);
@@ -225,12 +230,13 @@ static double left_cycles(const struct work *w)
 {
     const struct product_sched *s = w->s;
     double cells = w->m * w->k, c = 0, tiles = ceil(w->m / (double)s->mr);
-    if (s->pack) c = cells * 0.35 + w->m * w->passes * 8;
+    if (s->pack) c = cells * 0.8 + w->m * w->passes * 8;
     else if (tiles > 1 && gen_static(w->x->g, w->x->k, -1) < 0 && s->mr > 4)
         c = cells; /* distances not known */
     else if (s->mr > 8 && (i64)w->k * 4 % 1024 == 0)
         c = cells * ceil(w->n / ((double)s->nr * w->lanes)) * 0.1;
-    if (w->m * w->kc * 4 > (double)w->c->l2_bytes * 0.6)
+    if (w->m_all * w->k * 4 > (double)w->c->l2_bytes / 2) c += cells * 0.4; /* from afar */
+    if (w->m * w->kc * 4 > (double)w->c->l2_bytes * 0.4)
         c += cells * ceil(w->n / ((double)s->nr * w->lanes)) * 4 / 24;
     return c;
 }
@@ -244,7 +250,8 @@ static double seconds(const struct gemm *x, const struct caps *c, const struct p
     u32 lanes = gen_lanes(c, emit_type(graph_value(x->g, x->a)->dtype));
     for (u32 i = 0; i < x->outer.n; i++) batch *= (double)gen_eval(x->g, x->outer.g[i].extent, var);
     struct product_split d = product_split_of(x, s, lanes);
-    struct work w = {.x = x, .c = c, .s = s, .lanes = lanes, .m = m, .n = n, .n_all = n};
+    struct work w = {
+        .x = x, .c = c, .s = s, .lanes = lanes, .m = m, .n = n, .m_all = m, .n_all = n};
     if (d.mb) w.m = fmin(m, (double)(d.mb * s->mr));
     if (d.nb) w.n = fmin(n, (double)(d.nb * s->nr) * lanes);
     w.k = d.chunk ? (double)d.chunk : k;
