@@ -38,10 +38,10 @@ struct conv {            /* a convolution taken apart; axes are those of the out
 bool conv_of(struct conv *c, const struct task *t); /* false: not for this family */
 /* Any convolution of a graph, whatever stands behind it: simple and by_rows are not set. */
 bool conv_take(struct conv *c, const struct graph *g, node_id n);
-/* What the task's outputs make of the anchor: sets simple and by_rows; false: not for these families. */
-bool conv_fit(struct conv *c, const struct task *t);
 /* Likewise the anchor of a task without another heavy node. */
 bool conv_anchor(struct conv *c, const struct task *t);
+/* What the task's outputs make of the anchor: sets simple and by_rows; false: not for these families. */
+bool conv_fit(struct conv *c, const struct task *t);
 /* What a node with a window says: x, y, sizes and axes. One group, channels and weights not set. */
 void conv_window(struct conv *c, const struct graph *g, const struct node *n);
 /* How the values lie that the input is made of: judged by the first found behind views and pointwise nodes. */
