@@ -112,8 +112,10 @@ static bool listed_price(void *user, const struct task *t, const i64 *var, struc
     return c->ok;
 }
 
-/* How much slower the best program with this task is than the best of all; NAN: there is none. */
-static double regret(struct price_list *p, u32 task, const i64 *var, double best)
+/* How much slower the best program with this task is than the best of all, which runs the tasks
+   used[]; NAN: there is none. changed: cost of what it runs in place of others. */
+static double regret(struct price_list *p, u32 task, const i64 *var, double best, const u32 *used,
+                     double *changed)
 {
     struct arena a = {0};
     struct selection s;
@@ -121,11 +123,30 @@ static double regret(struct price_list *p, u32 task, const i64 *var, double best
     u32 n = 0;
     p->forced = task;
     bool ok = plan_select(&s, p->c, var, listed_price, p, &a, &e);
-    for (u32 i = 0; i < s.choice.n && ok; i++)
-        n += p->c->region.v[s.choice.v[i].region].task == task;
+    *changed = 0;
+    for (u32 i = 0; i < s.choice.n && ok; i++) {
+        u32 t = p->c->region.v[s.choice.v[i].region].task;
+        n += t == task;
+        *changed += t == NO_TASK || used[t] ? 0 : p->cost[t].seconds;
+    }
     double r = ok && n ? s.seconds + bonus * n - best : NAN;
     arena_release(&a);
     return r;
+}
+
+static bool has_parts(const struct task *t)
+{
+    for (value_id v = 1; v < t->g.value.n; v++)
+        if (graph_value(&t->g, v)->part.whole) return true;
+    return false;
+}
+
+/* Predictions may be wrong by a factor, of a task that is chosen in place of another. A task with
+   parts comes with others, the whole change is what may be wrong. */
+static bool is_rival(struct price_list *p, u32 task, const i64 *var, double best, const u32 *used)
+{
+    double changed, r = regret(p, task, var, best, used, &changed);
+    return r < 0.5 * (has_parts(p->c->task.v[task]) ? changed : p->cost[task].seconds);
 }
 
 /* The tasks worth measuring: those of the program that looks best, weighed by how often it runs
@@ -147,7 +168,7 @@ static u32 worth_measuring(quern_model *m, struct api_costs *costs, struct cover
         if (task != NO_TASK) uses[task]++;
     }
     for (u32 i = 0; i < c->task.n && ok; i++) {
-        if (!uses[i] && !(regret(&p, i, m->var, s.seconds) < 0.5 * p.cost[i].seconds)) continue;
+        if (!uses[i] && !is_rival(&p, i, m->var, s.seconds, uses)) continue;
         tasks[n++] = (struct tune_task){.task = c->task.v[i], .var = m->var, .weight = uses[i]};
     }
     arena_release(&a);
