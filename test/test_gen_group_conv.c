@@ -243,9 +243,65 @@ static void test_choice(void **state)
     }
 }
 
+struct layer {
+    const char *op;
+    i64 ic, oc, size, k, stride, groups;
+};
+
+static void known_layer(struct bed *b, const struct layer *x, enum dtype type)
+{
+    bool up = !strcmp(x->op, "ConvTranspose");
+    i64 n = x->oc, p = up ? (x->k - x->stride) / 2 : x->k / 2, w[4] = {x->oc, x->ic / x->groups, x->k, x->k};
+    bed_open(b, 1);
+    bed_use_groups(b);
+    b->caps.subgroup = b->caps.subgroup_min = b->caps.subgroup_max = 32;
+    b->caps.max_group = 1024, b->caps.shared_bytes = 48 << 10;
+    if (x->size < 14) b->caps.gflops = 60000, b->caps.gbps = 3000; /* too few tiles for so large a device */
+    snprintf(b->caps.matrix, sizeof b->caps.matrix, "16x16x16:f16,f16,f32,f32");
+    b->type = type;
+    if (up) w[0] = x->ic, w[1] = x->oc / x->groups;
+    sym size = size_of(b, x->size, false), dim[4] = {sym_const(&b->sym, 1), sym_const(&b->sym, x->ic), size, size};
+    value_id y = add_op(b, x->op, add_input(b, "x", 4, dim), add_const(b, "w", 4, w), add_const(b, "b", 1, &n));
+    node_id node = graph_value(&b->g, y)->producer;
+    attr_set_ints(&b->g, node, "pads", (i64[]){p, p, p, p}, 4);
+    attr_set_ints(&b->g, node, "strides", (i64[]){x->stride, x->stride}, 2);
+    attr_set_int(&b->g, node, "group", x->groups);
+    *arr_push(&b->arena, &b->g.output) = y;
+    assert_true(op_infer_all(&b->g, &b->e));
+    enum layout *of = arena_array(&b->arena, enum layout, b->g.value.n);
+    of[b->g.input.v[0]] = of[y] = LAYOUT_CLAST;
+    assert_true(task_make(&b->t, &b->g, &b->arena, &node, 1, b->g.output.v, 1, of, NULL, &b->e));
+}
+
+/* Layers that are transposed, grouped, or have few pixels of many channels. */
+static void test_layers(void **state)
+{
+    static const struct layer layer[] = {{"ConvTranspose", 64, 32, 64, 2, 2, 1}, {"ConvTranspose", 128, 64, 32, 4, 2, 1},
+                                         {"ConvTranspose", 64, 64, 56, 3, 2, 1}, {"Conv", 128, 128, 56, 3, 1, 32},
+                                         {"Conv", 512, 512, 7, 3, 1, 1},         {"Conv", 2048, 512, 7, 1, 1, 1}};
+    for (u32 i = 0; i < 2 * countof(layer); i++) {
+        const struct layer *x = &layer[i / 2];
+        struct bed b;
+        struct candidate c;
+        known_layer(&b, x, i & 1 ? DT_F16 : DT_F32);
+        assert_true(gen_default(&b.t, &b.caps, b.var, &c));
+        if (getenv("VERBOSE")) {
+            struct buf text = {0};
+            candidate_print(&text, &c);
+            fprintf(stderr, "%s %lld to %lld: %.*s\n", x->op, (long long)x->ic, (long long)x->oc, (int)text.n, text.p);
+            buf_release(&text);
+        }
+        assert_true(c.gen == family(0) || c.gen == family(1));
+        if (x->groups > 1) assert_true(c.gen == family(0) && value_of(&c, "tc") * value_of(&c, "rc") > x->oc / x->groups);
+        if (x->size == 7 && x->k == 3 && c.gen == family(0)) assert_true(value_of(&c, "chunks") > 1);
+        bed_close(&b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layers),
         cmocka_unit_test(test_f32),
         cmocka_unit_test(test_f16),
         cmocka_unit_test(test_choice),

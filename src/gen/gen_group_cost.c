@@ -32,6 +32,17 @@ static double residents(const struct group_conv *g, const struct group_cost *x)
     return at_least(at_most(floor(n), 16), 1);
 }
 
+/* Memory moves 32 bytes at a time: how often those of a run of n elements are moved. */
+static double sectors(i64 n, enum dtype t) { return at_least(32 / (double)(n * dtype_size(t)), 1); }
+
+/* Likewise, of a value that a tile reads, or writes. */
+static double waste_of(const struct group_conv *g, const struct value *v, bool is_out)
+{
+    if (v->layout == LAYOUT_ROWS || v->shape.rank < 3) return 1;
+    i64 channels = g->oc * g->groups, n = is_out ? i64_min(g->width, channels) : g->s.cb;
+    return sectors(i64_max(1, n), v->dtype);
+}
+
 /* Multiply-adds that copying takes as long as. */
 static double copying(const struct group_conv *g)
 {
@@ -67,7 +78,8 @@ static double memory_seconds(const struct group_conv *g, const struct caps *caps
     double bytes = 0;
     for (u32 i = 0; i < t->input.n + t->output.n; i++) {
         value_id v = i < t->input.n ? t->input.v[i] : t->output.v[i - t->input.n];
-        bytes += gen_count(t, v, var) * (double)dtype_size(graph_value(t, v)->dtype);
+        double waste = v == g->c.x || i >= t->input.n ? waste_of(g, graph_value(t, v), i >= t->input.n) : 1;
+        bytes += waste * gen_count(t, v, var) * (double)dtype_size(graph_value(t, v)->dtype);
     }
     return bytes / gen_byte_rate(caps);
 }

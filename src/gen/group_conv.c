@@ -232,7 +232,6 @@ static bool is_possible(const struct thread_conv *t, const struct caps *caps)
     if (c->ya < 0 && (t->py > 1 || t->ry > 1)) return false;
     if (c->xa < 0 && (t->px > 1 || t->rx > 1)) return false;
     if (c->oc * c->groups == 1 && t->rc > 1) return false; /* no axis to have vectors on */
-    if (t->g.s.groups > 1 && c->ic % t->cv) return false;
     if (t->unroll && (c->xa < 2 || c->k[c->xa] == 1 || c->k[c->xa] > 7)) return false;
     if (t->unroll && t->g.up.is && t->g.up.tile == 1) return false; /* how many, only the kernel knows */
     if (t->ry % group_conv_window(&t->g, c->ya) && !by_shared) return false;
@@ -288,6 +287,7 @@ static bool is_legal(struct thread_conv *t, const struct caps *caps, const struc
 {
     if (!is_sensible(caps, s->v)) return false;
     take(t, s);
+    if (t->g.s.groups > 1 && s->v[P_CB] != v_cb[0]) return false; /* all input channels are one block */
     return (is_worth_trying(t) || is_least(&t->g, s)) && is_possible(t, caps);
 }
 
