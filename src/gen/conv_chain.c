@@ -131,7 +131,7 @@ static struct conv_sched sched_of(const struct chain *h, u32 i, const struct sch
     if (is_last) r.th = v[P_TH], r.tw = v[P_TW];
     r.stage = STAGE_PIXELS;
     if (i == 0 && !is_dw && conv_input_layout(c) != LAYOUT_CLAST) r.stage = STAGE_PLANES;
-    if (i == 0 && c->plain && c->point) r.stage = STAGE_DIRECT;
+    if (i == 0 && !is_dw && c->plain && c->point) r.stage = STAGE_DIRECT;
     r.ku = c->ic >= 8 ? 2 : 1;
     return r;
 }
