@@ -54,6 +54,6 @@ fi
 sleep 1 # compilers whose parents were killed end by themselves
 [ -z "$(ls "$TMPDIR")" ] || fail "left behind: $(ls -lR "$TMPDIR")"
 grep -lsa "$dir" /proc/[0-9]*/cmdline | grep -v "/$$/" | while read -r f; do
-    tr '\0' ' ' < "$f" 2> /dev/null | grep -q '^.*quern tune\|cc1' && echo "$f"
+    { tr '\0' ' ' < "$f"; } 2> /dev/null | grep -q '^.*quern tune\|cc1' && echo "$f"
 done | grep -q . && fail "processes left behind"
 echo "$now samples at the end"

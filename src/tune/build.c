@@ -144,8 +144,11 @@ bool build_finish(struct building *g, struct arena *a, struct err *e)
 
 void build_abandon(struct building *g)
 {
+    bool killed = false;
     for (u32 k = 0; k < g->n_jobs; k++)
-        if (g->job[k].is_running) os_child_end(&g->job[k].child);
+        if (g->job[k].is_running)
+            killed = os_child_end(&g->job[k].child).how == OS_TIMEOUT || killed;
+    if (killed) os_temp_sweep(); /* they could not do it themselves */
     g->n_jobs = 0;
 }
 
