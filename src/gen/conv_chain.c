@@ -286,7 +286,7 @@ static void model_of(struct model *m, const struct chain *h, const struct caps *
 {
     const struct conv *last = &h->c[h->n - 1];
     *m = (struct model){.h = h};
-    m->lanes = gen_lanes(caps, emit_type(graph_value(last->g, last->x)->dtype));
+    m->lanes = conv_lanes(last, caps);
     for (u32 i = h->n; i-- > 0;) {
         const struct conv *c = &h->c[i];
         struct conv_sched s = sched_of(h, i, v);

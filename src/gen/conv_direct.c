@@ -25,11 +25,6 @@ static const struct gen_param param[N_PARAM] = {
     [P_TW] = {"tw", "tiles per band in x, 0 = all", v_tw, countof(v_tw)},
 };
 
-static i64 lanes_of(const struct conv *c, const struct caps *caps)
-{
-    return gen_lanes(caps, emit_type(graph_value(c->g, c->x)->dtype));
-}
-
 static struct conv_sched sched_of(const struct sched *s, i64 lanes)
 {
     const i32 *v = s->v;
@@ -167,7 +162,7 @@ static void emit(struct emit *m, const struct task *task, const struct caps *cap
     struct kir *k = m->k;
     struct conv c;
     conv_of(&c, task);
-    struct conv_sched s = sched_of(v, lanes_of(&c, caps));
+    struct conv_sched s = sched_of(v, conv_lanes(&c, caps));
     band_init(b, m, &c, caps, &s);
     struct lane_tile t = {.b = b, .ty = s.ty, .xv = v->v[P_XV], .oc = b->c.oc};
     b->c.by_rows = false; /* its own way of storing */
@@ -198,7 +193,7 @@ static void emit(struct emit *m, const struct task *task, const struct caps *cap
 static double band_size(const struct conv *c, const struct caps *caps, const struct sched *v,
                         const i64 *var)
 {
-    i64 ty = v->v[P_TY], xv = v->v[P_XV], lanes = lanes_of(c, caps);
+    i64 ty = v->v[P_TY], xv = v->v[P_XV], lanes = conv_lanes(c, caps);
     i64 x = gen_eval(c->g, c->out[c->xa], var),
         y = c->ya >= 0 ? gen_eval(c->g, c->out[c->ya], var) : 1;
     double w = (double)(v->v[P_TW] ? v->v[P_TW] * xv * lanes : round_up(i64_max(1, x), xv * lanes));
@@ -229,7 +224,7 @@ static double predict(const struct task *t, const struct caps *caps, const struc
 {
     struct conv c;
     conv_of(&c, t);
-    double lanes = (double)lanes_of(&c, caps), hz = gen_flop_rate(caps) / (4 * lanes);
+    double lanes = (double)conv_lanes(&c, caps), hz = gen_flop_rate(caps) / (4 * lanes);
     i64 ty = v->v[P_TY], xv = v->v[P_XV], taps = 1, outer = 1;
     i64 x = gen_eval(c.g, c.out[c.xa], var), y = c.ya >= 0 ? gen_eval(c.g, c.out[c.ya], var) : 1;
     for (u32 a = 0; a < c.rank; a++) {

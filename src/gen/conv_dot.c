@@ -27,11 +27,6 @@ static const struct gen_param param[N_PARAM] = {
     [P_TW] = {"tw", "vectors of pixels per band in x, 0 = all", v_tw, countof(v_tw)},
 };
 
-static i64 lanes_of(const struct conv *c, const struct caps *caps)
-{
-    return gen_lanes(caps, emit_type(graph_value(c->g, c->x)->dtype));
-}
-
 static struct conv_sched sched_of(const struct sched *s, i64 lanes)
 {
     const i32 *v = s->v;
@@ -53,7 +48,7 @@ static bool match(const struct task *t, const struct caps *caps)
         .v = {[P_TY] = 1, [P_TX] = 1, [P_TH] = 1, [P_TW] = 1}}; /* some schedule must do */
     if (caps->is_gpu || caps->vector_bytes < 16 || !conv_of(&c, t)) return false;
     return c.simple && c.groups == 1 && c.oc <= MAX_OC && c.xa >= 2 &&
-           2 * c.ic >= lanes_of(&c, caps) && conv_input_layout(&c) == LAYOUT_CLAST &&
+           2 * c.ic >= conv_lanes(&c, caps) && conv_input_layout(&c) == LAYOUT_CLAST &&
            is_legal(&c, caps, &least);
 }
 
@@ -220,7 +215,7 @@ static void emit(struct emit *m, const struct task *task, const struct caps *cap
     struct kir *k = m->k;
     struct conv c;
     conv_of(&c, task);
-    struct conv_sched s = sched_of(v, lanes_of(&c, caps));
+    struct conv_sched s = sched_of(v, conv_lanes(&c, caps));
     band_init(b, m, &c, caps, &s);
     struct dot_tile t = {.b = b,
                          .ty = s.ty,
@@ -249,7 +244,7 @@ struct sizes { i64 lanes, nx, ny, tw, th, taps, outer; double rows, band; }; /* 
 static struct sizes sizes_of(const struct conv *c, const struct caps *caps, const struct sched *v,
                              const i64 *var)
 {
-    struct sizes s = {.lanes = lanes_of(c, caps), .taps = 1, .outer = 1};
+    struct sizes s = {.lanes = conv_lanes(c, caps), .taps = 1, .outer = 1};
     double rest = 1;
     for (u32 a = 0; a < c->rank; a++) {
         s.taps *= c->k[a];
@@ -272,8 +267,8 @@ static struct sizes sizes_of(const struct conv *c, const struct caps *caps, cons
 
 static bool is_legal(const struct conv *c, const struct caps *caps, const struct sched *v)
 {
-    i64 pixels = v->v[P_TY] * v->v[P_TX], n_vec = ceil_div(c->ic, lanes_of(c, caps));
-    if (v->v[P_TX] > lanes_of(c, caps) || pixels * c->oc + c->oc + 1 > caps->n_vector_regs)
+    i64 pixels = v->v[P_TY] * v->v[P_TX], n_vec = ceil_div(c->ic, conv_lanes(c, caps));
+    if (v->v[P_TX] > conv_lanes(c, caps) || pixels * c->oc + c->oc + 1 > caps->n_vector_regs)
         return false;
     if (n_vec <= UNROLLED && n_vec * pixels * c->oc > 600) return false;
     if (sizes_of(c, caps, v, NULL).band * 4 > 4 * (double)caps->l2_bytes + 1e6) return false;

@@ -81,7 +81,7 @@ static void model_of(struct model *m, const struct task *t, const i64 *var)
 static bool is_legal(const struct model *m, const struct caps *caps, const struct conv_sched *s)
 {
     const struct conv *c = &m->c;
-    i64 lanes = gen_lanes(caps, emit_type(graph_value(c->g, c->x)->dtype));
+    i64 lanes = conv_lanes(c, caps);
     if (s->ty * s->tx * s->nr + s->nr + 2 > caps->n_vector_regs ||
         m->taps * s->ty * s->tx * s->nr > 1500)
         return false;

@@ -85,7 +85,7 @@ static void model_of(struct model *m, const struct caps *caps, const struct conv
                      const i64 *var)
 {
     const struct conv *c = &m->c;
-    m->lanes = gen_lanes(caps, emit_type(graph_value(c->g, c->x)->dtype));
+    m->lanes = conv_lanes(c, caps);
     model_axes(m, s, var);
     m->n_blocks = ceil_div(c->oc, s->nr * m->lanes);
     m->ob = s->ob ? i64_min(s->ob, m->n_blocks) : m->n_blocks;

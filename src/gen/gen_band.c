@@ -113,6 +113,11 @@ static enum layout layout_behind(const struct graph *g, value_id v, u32 depth)
 
 enum layout conv_input_layout(const struct conv *c) { return layout_behind(c->g, c->x, 0); }
 
+i64 conv_lanes(const struct conv *c, const struct caps *caps)
+{
+    return gen_lanes(caps, emit_type(graph_value(c->g, c->x)->dtype));
+}
+
 bool conv_is_flat(const struct conv *c, const struct conv_sched *s)
 {
     return s->stage == STAGE_DIRECT && c->point && c->simple;

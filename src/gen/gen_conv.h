@@ -46,6 +46,7 @@ bool conv_fit(struct conv *c, const struct task *t);
 void conv_window(struct conv *c, const struct graph *g, const struct node *n);
 /* How the values lie that the input is made of: judged by the first found behind views and pointwise nodes. */
 enum layout conv_input_layout(const struct conv *c);
+i64 conv_lanes(const struct conv *c, const struct caps *caps); /* of vectors that hold the input's elements in kernels */
 void gen_conv_emit(struct emit *m, const struct task *t, const struct caps *caps, const struct conv_sched *s);
 bool conv_is_flat(const struct conv *c, const struct conv_sched *s);
 struct space conv_space(const struct conv *c);      /* pixels of a flat convolution, merged */
