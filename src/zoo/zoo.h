@@ -25,12 +25,13 @@ const struct zoo *zoo_at(i64 k);             /* k-th, NULL behind the last */
 struct net {
     struct graph *g;
     struct rng rng;
+    u32 axes; /* of the last input's pictures: 2, 3 for volumes */
 };
 
 struct net_conv {
     const char *name;
     i64 in, out;           /* channels */
-    i64 size, stride, pad; /* the same on both axes; stride 0: 1 */
+    i64 size, stride, pad; /* the same on all axes; stride 0: 1 */
     i64 groups;            /* 0: 1 */
     bool no_bias;
 };
@@ -55,6 +56,8 @@ value_id net_concat(struct net *n, value_id a, value_id b, const char *name); /*
 /* Pads (1, c, h, w) by its border to multiples of `align`; *size is what net_crop needs. */
 value_id net_pad_to(struct net *n, value_id x, i64 align, value_id *size);
 value_id net_crop(struct net *n, value_id x, value_id size);
+/* (1, in) -> (1, out) by a Gemm with bias; of the weights, whose mean is 0. */
+value_id net_linear(struct net *n, value_id x, const char *name, i64 in, i64 out, double deviation);
 value_id net_classify(struct net *n, value_id x, i64 channels,
                       i64 classes); /* mean over the picture, Gemm */
 
@@ -63,5 +66,8 @@ struct unet_oidn {
     i64 ec1, ec2, ec3, ec4, ec5, dc4, dc3, dc2a, dc2b, dc1a, dc1b;
 };
 void unet_oidn(struct graph *g, const struct unet_oidn *c, u64 seed);
+
+/* zoo_cosmoflow.c: cubes of edge^3 cells, edge a multiple of 32 */
+void cosmoflow(struct graph *g, i64 edge, u64 seed);
 
 #endif

@@ -21,6 +21,7 @@ value_id net_input(struct net *n, const char *name, const char *dims)
         str_cut(rest, ' ', &head, &rest);
         s.dim[s.rank++] = sym_parse(n->g->sym, head, NULL);
     }
+    n->axes = s.rank > 2 ? s.rank - 2 : 0;
     graph_value(n->g, v)->dtype = DT_F32;
     graph_value(n->g, v)->shape = s;
     *arr_push(n->g->arena, &n->g->input) = v;
@@ -60,10 +61,12 @@ value_id net_op(struct net *n, const char *op, const char *name, value_id a, val
 
 static node_id producer(const struct net *n, value_id v) { return graph_value(n->g, v)->producer; }
 
-static void set_pair(struct net *n, value_id v, const char *attr, i64 x)
+/* An attribute with one number per axis of a picture, or two: at the beginning and the end. */
+static void set_window(struct net *n, value_id v, const char *attr, i64 x)
 {
-    attr_set_ints(n->g, producer(n, v), attr, (i64[]){x, x, x, x},
-                  str_is(str_of(attr), "pads") ? 4 : 2);
+    i64 all[2 * MAX_RANK];
+    for (u32 i = 0; i < countof(all); i++) all[i] = x;
+    attr_set_ints(n->g, producer(n, v), attr, all, str_is(str_of(attr), "pads") ? 2 * n->axes : n->axes);
 }
 
 static const char *part_name(struct net *n, const char *name, const char *part)
@@ -73,14 +76,14 @@ static const char *part_name(struct net *n, const char *name, const char *part)
 
 value_id net_conv(struct net *n, value_id x, const struct net_conv *c)
 {
-    i64 groups = c->groups ? c->groups : 1, dim[] = {c->out, c->in / groups, c->size, c->size};
-    double deviation = sqrt(2.0 / (double)(dim[1] * c->size * c->size));
-    value_id in[3] = {x, net_normal(n, part_name(n, c->name, "weight"), 4, dim, 0, deviation)};
+    i64 groups = c->groups ? c->groups : 1, dim[MAX_RANK] = {c->out, c->in / groups}, terms = dim[1];
+    for (u32 a = 0; a < n->axes; a++) dim[2 + a] = c->size, terms *= c->size;
+    value_id in[3] = {x, net_normal(n, part_name(n, c->name, "weight"), 2 + n->axes, dim, 0, sqrt(2.0 / (double)terms))};
     if (!c->no_bias) in[2] = net_normal(n, part_name(n, c->name, "bias"), 1, dim, 0, 0.02);
     value_id v = graph_op(n->g, "Conv", str_of(c->name), c->no_bias ? 2 : 3, in);
-    set_pair(n, v, "kernel_shape", c->size);
-    set_pair(n, v, "strides", c->stride ? c->stride : 1);
-    set_pair(n, v, "pads", c->pad);
+    set_window(n, v, "kernel_shape", c->size);
+    set_window(n, v, "strides", c->stride ? c->stride : 1);
+    set_window(n, v, "pads", c->pad);
     attr_set_int(n->g, producer(n, v), "group", groups);
     return v;
 }
@@ -107,9 +110,9 @@ value_id net_batch_norm(struct net *n, value_id x, const char *name, i64 channel
 value_id net_pool(struct net *n, value_id x, const char *name, i64 size, i64 stride, i64 pad)
 {
     value_id v = net_op(n, "MaxPool", name, x, 0);
-    set_pair(n, v, "kernel_shape", size);
-    set_pair(n, v, "strides", stride);
-    set_pair(n, v, "pads", pad);
+    set_window(n, v, "kernel_shape", size);
+    set_window(n, v, "strides", stride);
+    set_window(n, v, "pads", pad);
     return v;
 }
 
@@ -157,14 +160,18 @@ value_id net_crop(struct net *n, value_id x, value_id size)
     return graph_op(n->g, "Slice", S("crop"), 4, in);
 }
 
+value_id net_linear(struct net *n, value_id x, const char *name, i64 in, i64 out, double deviation)
+{
+    value_id w = net_normal(n, part_name(n, name, "weight"), 2, (i64[]){out, in}, 0, deviation);
+    value_id b = net_normal(n, part_name(n, name, "bias"), 1, &out, 0, 0.02);
+    value_id v = graph_op(n->g, "Gemm", str_of(name), 3, (value_id[]){x, w, b});
+    attr_set_int(n->g, producer(n, v), "transB", 1);
+    return v;
+}
+
 value_id net_classify(struct net *n, value_id x, i64 channels, i64 classes)
 {
     value_id mean =
         net_op(n, "Flatten", "flatten", net_op(n, "GlobalAveragePool", "mean", x, 0), 0);
-    value_id w =
-        net_normal(n, "fc.weight", 2, (i64[]){classes, channels}, 0, sqrt(1.0 / (double)channels));
-    value_id b = net_normal(n, "fc.bias", 1, &classes, 0, 0.02);
-    value_id v = graph_op(n->g, "Gemm", S("fc"), 3, (value_id[]){mean, w, b});
-    attr_set_int(n->g, producer(n, v), "transB", 1);
-    return v;
+    return net_linear(n, mean, "fc", channels, classes, sqrt(1.0 / (double)channels));
 }
