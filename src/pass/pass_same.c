@@ -1,19 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Nodes that hand their input on unchanged: pointwise nodes with one input and no effect (Identity,
-// Dropout in inference, Cast to the same type), and Reshape and Expand to the shape that is there
-// already: equal shapes mean equal elements. requires: inferred. Graph outputs keep their values,
-// so an Identity that feeds an output from an input or constant stays.
+// Dropout in inference, Cast to the same type), Reshape and Expand to the shape that is there
+// already: equal shapes mean equal elements, and Pad and Slice that add and cut nothing, as those of
+// a network that brings pictures to a multiple of some size are for sizes that are one. requires:
+// inferred. Graph outputs keep their values, so an Identity that feeds an output from an input or
+// constant stays.
 #include "pass/pass.h"
+
+/* Sizes of an attribute, all 0? */
+static bool is_nothing(const struct graph *g, const struct node *x, const char *attr)
+{
+    sym v[MAX_RANK];
+    i64 n = op_get_syms(g, x, attr, v, MAX_RANK), c = 0;
+    for (i64 a = 0; a < n; a++)
+        if (!sym_is_const(g->sym, v[a], &c) || c) return false;
+    return n >= 0;
+}
+
+/* Of a Slice whose output has its input's shape: does it begin at the front and go forwards? */
+static bool takes_all(const struct graph *g, const struct node *x)
+{
+    const i64 *step;
+    i64 n = attr_ints(x, "step", &step);
+    for (i64 a = 0; a < n; a++)
+        if (step[a] != 1) return false;
+    return is_nothing(g, x, "start");
+}
+
+static bool has_no_effect(const struct graph *g, const struct node *x)
+{
+    static const char *const ops[] = {"Identity", "Cast", "Reshape", "quern::Reshape",
+                                      "quern::Expand"};
+    for (u32 k = 0; k < countof(ops); k++)
+        if (str_is(x->op, ops[k])) return true;
+    if (str_is(x->op, "quern::Slice")) return takes_all(g, x);
+    return str_is(x->op, "quern::Pad") && is_nothing(g, x, "before") && is_nothing(g, x, "after");
+}
 
 static bool hands_on(const struct graph *g, node_id n)
 {
     const struct node *x = graph_node(g, n);
-    static const char *const ops[] = {"Identity", "Cast", "Reshape", "quern::Reshape",
-                                      "quern::Expand"};
-    i64 k = 0;
-    while (k < countof(ops) && !str_is(x->op, ops[k])) k++;
-    if (k == countof(ops)) return false;
+    if (!has_no_effect(g, x)) return false;
     if (x->out.n != 1 || x->in.n < 1 || !x->in.v[0] || !x->out.v[0]) return false;
     const struct value *in = graph_value(g, x->in.v[0]), *out = graph_value(g, x->out.v[0]);
     return in->dtype == out->dtype && shape_equal(&in->shape, &out->shape);
