@@ -104,6 +104,26 @@ static inline bool random_conv_like(struct bed *b, bool three)
 
 static inline bool random_conv(struct bed *b) { return random_conv_like(b, false); }
 
+/* Kernels of one pixel, sometimes with strides; sums long enough for several passes. */
+static inline bool random_point(struct bed *b)
+{
+    static const i64 some[] = {1, 3, 16, 17, 32, 33, 50}, many[] = {1, 5, 8, 33, 64, 100, 290};
+    u32 s = (u32)pick(b, 1, 3), rank = s + 2;
+    i64 w[MAX_RANK] = {some[pick(b, 0, countof(some) - 1)], many[pick(b, 0, countof(many) - 1)], 1, 1, 1};
+    i64 strides[MAX_RANK];
+    bool symbolic = pick(b, 0, 3) == 0, strided = pick(b, 0, 1);
+    sym dim[MAX_RANK] = {size_of(b, pick(b, 1, 2), pick(b, 0, 5) == 0), sym_const(&b->sym, w[1])};
+    for (u32 i = 0; i < s; i++) {
+        strides[i] = strided ? pick(b, 1, 3) : 1;
+        dim[2 + i] = size_of(b, pick(b, 1, i + 1 == s ? 12 : 4), symbolic);
+    }
+    value_id x = add_input(b, "x", rank, dim), bias = pick(b, 0, 1) ? add_const(b, "b", 1, w) : 0;
+    value_id y = add_op(b, "Conv", x, add_const(b, "w", rank, w), bias);
+    attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "strides", strides, s);
+    *arr_push(&b->arena, &b->g.output) = random_epilogue(b, y);
+    return make_task(b);
+}
+
 static inline value_id in_front(struct bed *b, value_id x, u32 rank, const sym *dim)
 {
     i64 one[MAX_RANK] = {1, gen_static(&b->g, dim[1], 1), 1, 1, 1};

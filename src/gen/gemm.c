@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gemm: matrix products on processors, batched and broadcast, of any sizes: the schedules and which
-// of them is good. gen_product.c emits them.
+// gemm: matrix products on processors, batched and broadcast, of any sizes, and convolutions of
+// single pixels, which are such: the schedules and which of them is good. gen_product.c emits them.
 //
-// Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n).
+// Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n); pixels m, output channels n, input channels k.
 #include "gen/gen_product.h"
 
 #include <math.h>
@@ -61,7 +61,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
 static bool match(const struct task *t, const struct caps *c)
 {
     struct gemm x;
-    return !c->is_gpu && c->vector_bytes >= 8 && gemm_of(&x, t);
+    return !c->is_gpu && c->vector_bytes >= 8 && gemm_take(&x, t);
 }
 
 struct sizes { /* of a task, for what is asked of every schedule */
@@ -156,7 +156,7 @@ static bool legal(const struct task *t, const struct caps *c, const struct sched
 {
     struct gemm x;
     struct product_sched s = sched_of(v);
-    if (!is_sane(c, &s) || !gemm_of(&x, t)) return false;
+    if (!is_sane(c, &s) || !gemm_take(&x, t)) return false;
     struct sizes z = sizes_of(&x, c);
     return suits(&z, &s);
 }
@@ -275,7 +275,7 @@ static double predict(const struct task *t, const struct caps *c, const struct s
 {
     struct gemm x;
     struct product_sched s = sched_of(v);
-    return gemm_of(&x, t) ? seconds(&x, c, &s, var) : 1e9;
+    return gemm_take(&x, t) ? seconds(&x, c, &s, var) : 1e9;
 }
 
 struct choice {
@@ -314,7 +314,7 @@ static void narrow(struct gen_param *p, const struct sizes *z)
 static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
 {
     struct choice q = {.c = c, .var = var};
-    gemm_of(&q.x, t);
+    gemm_take(&q.x, t);
     q.z = sizes_of(&q.x, c);
     *out = (struct sched){0};
     struct gen_param own[N_PARAM];

@@ -4,7 +4,12 @@
 // rows like any others, merged where memory allows. The epilogue may run on tiles of the result
 // when it is pointwise and its outputs are stored along columns or along rows; else it needs a grid
 // of its own.
+//
+// A convolution with kernels of one pixel is a matrix product, too: pixels are the rows, merged
+// where the outputs allow, and weights (n, k) the right operand. Its strides only move the rows of
+// the left operand apart; then it is read by its axes and packed.
 #include "gen/gen_gemm.h"
+#include "gen/gen_conv.h"
 
 static bool is_one(const struct graph *g, sym s) { return gen_static(g, s, 0) == 1; }
 
@@ -97,12 +102,73 @@ bool gemm_of(struct gemm *x, const struct task *t)
     return true;
 }
 
+/* Axes that a merged group stands for: all from the one before it in memory on. */
+static u32 axes_of_rows(const struct conv *c, const struct space *s)
+{
+    i32 from = s->n > 1 ? (i32)s->g[s->n - 2].axis + 1 : 0;
+    u32 set = 0;
+    for (i32 a = from; s->n && a <= (i32)s->g[s->n - 1].axis; a++)
+        if (a != 1 && a < (i32)c->rank) set |= 1u << a;
+    return set;
+}
+
+static bool gemm_of_pixels(struct gemm *x, const struct task *t)
+{
+    struct conv c;
+    if (!conv_of(&c, t) || !c.plain || !c.no_pad || !c.simple || c.groups > 1) return false;
+    *x = (struct gemm){.g = &t->g, .a = c.x, .b = c.w, .y = c.y, .bias = c.b, .pixels = true};
+    x->a_plain = x->b_const = x->simple = true;
+    for (u32 a = 0; a < c.rank; a++) {
+        if (c.k[a] != 1) return false;
+        x->stride[a] = c.stride[a];
+        x->a_plain = x->a_plain && c.stride[a] == 1;
+    }
+    x->as = &graph_value(x->g, c.x)->shape, x->ys = &graph_value(x->g, c.y)->shape;
+    x->by_rows = c.by_rows;
+    x->n_axis = 1, x->m_axis = -1;
+    x->m = sym_const(t->g.sym, 1), x->n = x->ys->dim[1], x->k = x->as->dim[1];
+    x->outer = conv_space(&c);
+    x->rows = axes_of_rows(&c, &x->outer);
+    if (!x->outer.n) return true;
+    struct space_group last = x->outer.g[--x->outer.n];
+    x->m_axis = (i32)last.axis, x->m = last.extent;
+    return true;
+}
+
+bool gemm_take(struct gemm *x, const struct task *t)
+{
+    return gemm_of(x, t) || gemm_of_pixels(x, t);
+}
+
+/* The pixel of a row: its index on every axis that rows stand for. */
+static void pixel_index(struct emit *m, const struct gemm *x, const kval *pos, kval row,
+                        kval idx[MAX_RANK])
+{
+    struct kir *k = m->k;
+    u32 left = x->rows;
+    for (u32 a = 0; a < x->ys->rank; a++) idx[a] = pos[a];
+    if (x->a_plain && x->m_axis >= 0) idx[x->m_axis] = row;
+    for (u32 a = x->ys->rank; !x->a_plain && a-- > 0;) {
+        if (!(left >> a & 1)) continue;
+        left &= ~(1u << a);
+        kval n = emit_size(m, x->ys->dim[a]);
+        idx[a] = left ? kir_mod(k, row, n) : row;
+        row = left ? kir_div(k, row, n) : row;
+    }
+    for (u32 a = 0; a < x->ys->rank; a++) idx[a] = kir_mul_i(k, idx[a], x->stride[a]);
+}
+
 void gemm_index(struct emit *m, const struct gemm *x, value_id v, const kval *pos, kval row,
                 kval col, kval idx[MAX_RANK])
 {
     const struct shape *s = &graph_value(m->g, v)->shape;
     u32 own = s->rank > 2 ? s->rank - 2 : 0;
     for (u32 i = 0; i < MAX_RANK; i++) idx[i] = kir_int(m->k, 0);
+    if (x->pixels) {
+        pixel_index(m, x, pos, row, idx);
+        idx[1] = col;
+        return;
+    }
     for (u32 i = 0; i < own; i++)
         if (!is_one(m->g, s->dim[i])) idx[i] = pos[x->batch - own + i];
     if (s->rank > 1) idx[x->merged && v == x->a ? (u32)x->m_axis : s->rank - 2] = row;

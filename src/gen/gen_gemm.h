@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/: matrix products taken apart (gemm, group_gemm, group_gemv, matrix_gemm).
+// Private to gen/: matrix products taken apart (gemm, group_gemm, group_gemv, matrix_gemm), and
+// convolutions of single pixels as such.
 // Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n).
 #ifndef QUERN_GEN_GEMM_H
 #define QUERN_GEN_GEMM_H
@@ -20,9 +21,16 @@ struct gemm { /* the anchor taken apart */
     bool simple;  /* the epilogue is pointwise and may run on tiles of y */
     bool by_rows; /* outputs are stored along m */
     bool merged;  /* m_axis stands for batches, too; a has the same axes */
+    /* A convolution of single pixels: rows are pixels, columns are channels, axis 1 of a and y. */
+    bool pixels;
+    value_id bias;        /* one per column, 0: none */
+    u32 rows;             /* bit mask: axes of y that m_axis stands for */
+    i64 stride[MAX_RANK]; /* from one row to the next in a, per axis of y */
 };
 /* false: no product of floats with a right operand of rank 2 or more */
 bool gemm_of(struct gemm *x, const struct task *t);
+/* Likewise, or a convolution that is one: 1x1 kernels, channels last, no padding, constant weights. */
+bool gemm_take(struct gemm *x, const struct task *t);
 /* Index of an operand: batches of y (pos, per axis of y) broadcast, then row and column. */
 void gemm_index(struct emit *m, const struct gemm *x, value_id v, const kval *pos, kval row,
                 kval col, kval idx[MAX_RANK]);

@@ -102,7 +102,7 @@ static struct tile_out target(struct product *p, const struct piece *e)
 static kval room_columns(struct product *p, value_id v)
 {
     struct shape s = value_room(graph_value(p->m->g, v));
-    return emit_size(p->m, s.dim[s.rank - 1]);
+    return emit_size(p->m, s.dim[p->x.pixels ? 1 : s.rank - 1]);
 }
 
 /* Where a tile's rows are, and how far apart their terms. */
@@ -168,6 +168,31 @@ static void finish(struct product *p, const struct tile *t, const struct tile_ou
     kir_end(k);
 }
 
+/* Accumulators begin with zeros, those of the first terms with the bias. */
+static void clear(struct product *p, struct tile *t, const struct tile_out *o)
+{
+    struct kir *k = p->m->k;
+    kval init[8];
+    i64 at;
+    if (!p->x.bias) {
+        tile_clear(t, NULL);
+        return;
+    }
+    bool first = kir_is_const(k, p->at, &at) && at == 0;
+    if (!first) kir_if(k, kir_lt(k, p->at, kir_int(k, 1)));
+    for (i64 j = 0; j < t->nr; j++) {
+        kval c = kir_add_i(k, o->c, j * t->lanes), idx = kir_ramp(k, c, 1, t->lanes);
+        emit_limit(p->m, o->c_end ? kir_sub(k, o->c_end, c) : 0);
+        init[j] = kir_splat(k, kir_cast(k, t->type, emit_value(p->m, p->x.bias, &idx)), t->lanes);
+    }
+    emit_limit(p->m, 0);
+    tile_clear(t, init);
+    if (first) return;
+    kir_else(k);
+    tile_clear(t, NULL);
+    kir_end(k);
+}
+
 static void tile_at(struct product *p, const struct piece *e)
 {
     struct kir *k = p->m->k;
@@ -178,7 +203,7 @@ static void tile_at(struct product *p, const struct piece *e)
     struct tile_in in = left_of(p, e, px, &a_step);
     kval b_at = right_of(p, e, &b_step);
     if (p->s.right == RIGHT_PLACE && !e->full) t.limit = kir_sub(k, p->n, o.c);
-    tile_clear(&t, NULL);
+    clear(p, &t, &o);
     kept.temp = p->sums;
     if (p->d.many && !e->over) tile_prefetch(&t, &kept);
     sum(p, &t, e, in, b_at, a_step, b_step);
@@ -312,8 +337,8 @@ static void open_temps(struct product *p)
     sym n = shape_count(st, x->ys);
     if (!x->simple || p->s.parts > 1)
         p->sums = p->temp = new_temp(p, p->type, sym_mul(st, n, sym_const(st, p->s.parts)));
-    else if (p->d.many && y->dtype == p->type && y->layout == LAYOUT_ROWS && !y->part.whole &&
-             !x->by_rows)
+    else if (p->d.many && y->dtype == p->type && !y->part.whole && !x->by_rows &&
+             y->layout == (x->pixels ? LAYOUT_CLAST : LAYOUT_ROWS))
         p->sums = m->buf[out];
     else if (p->d.many) p->sums = new_temp(p, p->type, n);
     if (p->right || p->s.right != RIGHT_ONCE) return;
@@ -328,14 +353,14 @@ void product_emit(struct emit *m, const struct task *t, const struct caps *c,
 {
     struct product *p = arena_new(m->arena, struct product);
     *p = (struct product){.m = m, .t = t, .s = *s};
-    gemm_of(&p->x, t);
+    gemm_take(&p->x, t);
     p->type = emit_type(graph_value(&t->g, p->x.a)->dtype);
     p->lanes = gen_lanes(c, p->type);
     p->width = s->nr * p->lanes;
     p->d = product_split_of(&p->x, s, p->lanes);
     p->static_m = gen_static(p->x.g, p->x.m, -1), p->static_n = gen_static(p->x.g, p->x.n, -1),
     p->static_k = gen_static(p->x.g, p->x.k, -1);
-    p->left_by_terms = !gemm_is_dense_along_last(t, p->x.a, p->lanes);
+    p->left_by_terms = !p->x.pixels && !gemm_is_dense_along_last(t, p->x.a, p->lanes);
     p->tile = (struct tile){.m = m,
                             .ty = 1,
                             .tx = s->mr,

@@ -12,19 +12,21 @@
 
 enum { LINE = 64 }; /* bytes */
 
+static void pack_dim(struct pack *k, sym extent, u32 axis, i64 stride)
+{
+    k->dim[k->n].extent = extent, k->dim[k->n].axis = axis, k->dim[k->n++].stride = stride;
+}
+
 kval product_pack_const(struct product *p)
 {
     struct symtab *t = p->m->g->sym;
     struct pack *k = arena_new(p->m->arena, struct pack);
-    const struct shape *s = p->x.bs;
-    u32 r = s->rank;
-    for (u32 i = 0; i + 2 < r; i++)
-        k->dim[k->n].extent = s->dim[i], k->dim[k->n].axis = i, k->dim[k->n++].stride = 1;
-    k->dim[k->n].extent = sym_cdiv(t, p->x.n, sym_const(t, p->width)), k->dim[k->n].axis = r - 1,
-    k->dim[k->n++].stride = p->width;
-    k->dim[k->n].extent = p->x.k, k->dim[k->n].axis = r - 2, k->dim[k->n++].stride = 1;
-    k->dim[k->n].extent = sym_const(t, p->width), k->dim[k->n].axis = r - 1,
-    k->dim[k->n++].stride = 1;
+    const struct shape *s = &graph_value(p->m->g, p->x.b)->shape;
+    u32 columns = p->x.pixels ? 0 : s->rank - 1, terms = p->x.pixels ? 1 : s->rank - 2;
+    for (u32 i = 0; !p->x.pixels && i < terms; i++) pack_dim(k, s->dim[i], i, 1);
+    pack_dim(k, sym_cdiv(t, p->x.n, sym_const(t, p->width)), columns, p->width);
+    pack_dim(k, p->x.k, terms, 1);
+    pack_dim(k, sym_const(t, p->width), columns, 1);
     return emit_pack(p->m, p->x.b, k);
 }
 
@@ -33,8 +35,8 @@ kval product_block(struct product *p, kval block)
 {
     struct kir *k = p->m->k;
     kval idx[MAX_RANK], at = kir_int(k, 0);
-    gemm_index(p->m, &p->x, p->x.b, p->pos, at, at, idx);
-    for (u32 i = 0; i + 2 < p->x.bs->rank; i++)
+    if (!p->x.pixels) gemm_index(p->m, &p->x, p->x.b, p->pos, at, at, idx);
+    for (u32 i = 0; !p->x.pixels && i + 2 < p->x.bs->rank; i++)
         at = kir_add(k, kir_mul(k, at, emit_size(p->m, p->x.bs->dim[i])), idx[i]);
     at = kir_add(k, kir_mul(k, at, p->n_blocks), block);
     return kir_mul_i(k, kir_mul(k, at, p->k), p->width);
