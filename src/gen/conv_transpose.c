@@ -266,19 +266,6 @@ static void product(struct work *b, const struct trans_phase *const *ph, const k
     while (open--) kir_end(k);
 }
 
-static void clear_tile(struct work *b, kval ch, kval end)
-{
-    struct kir *k = b->m->k;
-    kval init[8];
-    for (i64 j = 0; b->c.b && j < b->t.nr; j++) {
-        kval at = kir_add_i(k, ch, j * b->t.lanes), idx = kir_ramp(k, at, 1, b->t.lanes);
-        emit_limit(b->m, end ? kir_sub(k, end, at) : 0);
-        init[j] = kir_splat(k, kir_cast(k, b->c.type, emit_value(b->m, b->c.b, &idx)), b->t.lanes);
-    }
-    emit_limit(b->m, 0);
-    tile_clear(&b->t, b->c.b ? init : NULL);
-}
-
 static void tile_at(struct work *b, const struct trans_phase *const *ph, const kval *q, kval block)
 {
     struct kir *k = b->m->k;
@@ -302,7 +289,7 @@ static void tile_at(struct work *b, const struct trans_phase *const *ph, const k
     /* The next iteration's outputs are its own. */
     kval stop = kir_add_i(k, kir_mul_i(k, b->q1[xa], c->ax[xa].s), ph[xa]->lead);
     o.x_end = kir_min(k, o.x_end, stop);
-    clear_tile(b, ch, end);
+    tile_clear(&b->t, b->c.b, ch, end);
     product(b, ph, q, block);
     tile_store(&b->t, &o);
 }

@@ -196,7 +196,8 @@ struct tile_out {
     const struct scratch *to; /* not NULL: to scratch memory instead, pixels that hang over, too: there is room */
 };
 void tile_open(struct tile *t);                                   /* allocates the accumulators */
-void tile_clear(struct tile *t, const kval *init);                /* nr vectors, NULL: zeros */
+/* Accumulators begin with the bias (0: zeros) of the channels from c on; end: behind the last that exists, 0: all of them do. */
+void tile_clear(struct tile *t, value_id bias, kval c, kval end);
 void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at); /* b: nr*lanes per step, in one piece */
 void tile_add(const struct tile *t, const struct tile_out *o);    /* what an earlier tile left in o->temp */
 void tile_prefetch(const struct tile *t, const struct tile_out *o); /* asks for it */

@@ -172,18 +172,12 @@ static void tile_at(struct band *b, kval y, kval x, kval block)
     struct emit *m = b->m;
     struct kir *k = m->k;
     struct conv *c = &b->c;
-    kval init[8], px[64];
+    kval px[64];
     kval ch = kir_add(k, kir_mul_i(k, b->group, c->oc),
                       kir_mul_i(k, block, b->width)); /* first output channel */
     kval end = kir_mul_i(k, kir_add_i(k, b->group, 1), c->oc);
     bool ragged = c->oc % b->width != 0;
-    for (i64 j = 0; c->b && j < b->s.nr; j++) {
-        kval at = kir_add_i(k, ch, j * b->lanes), idx = kir_ramp(k, at, 1, b->lanes);
-        emit_limit(m, ragged ? kir_sub(k, end, at) : 0);
-        init[j] = kir_splat(k, kir_cast(k, b->type, emit_value(m, c->b, &idx)), b->lanes);
-    }
-    emit_limit(m, 0);
-    tile_clear(&b->t, c->b ? init : NULL);
+    tile_clear(&b->t, c->b, ch, ragged ? end : 0);
     i64 per_block = c->ic * b->width;
     for (u32 a = 2; a < c->rank; a++) per_block *= c->k[a];
     kval w_at = kir_mul_i(k, kir_add(k, kir_mul_i(k, b->group, b->n_blocks), block), per_block);

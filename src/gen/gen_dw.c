@@ -95,17 +95,11 @@ static void tile_at(struct band *b, kval y, kval x)
     struct emit *m = b->m;
     struct kir *k = m->k;
     struct conv *c = &b->c;
-    kval init[8], ch = kir_mul_i(k, b->group, b->width), at = kir_int(k, 0);
+    kval ch = kir_mul_i(k, b->group, b->width), at = kir_int(k, 0);
     kval end = b->channels ? kir_add(k, ch, b->channels) : 0;
     i64 taps = b->width;
     for (u32 a = 2; a < c->rank; a++) taps *= c->k[a];
-    for (i64 j = 0; c->b && j < b->s.nr; j++) {
-        kval i = kir_add_i(k, ch, j * b->lanes), idx = kir_ramp(k, i, 1, b->lanes);
-        emit_limit(m, end ? kir_sub(k, end, i) : 0);
-        init[j] = kir_splat(k, kir_cast(k, b->type, emit_value(m, c->b, &idx)), b->lanes);
-    }
-    emit_limit(m, 0);
-    tile_clear(&b->t, c->b ? init : NULL);
+    tile_clear(&b->t, c->b, ch, end);
     if (b->ya >= 0)
         at = kir_mul(k, kir_mul_i(k, kir_sub(k, y, b->y0), c->stride[b->ya]), b->step[b->ya]);
     if (b->xa >= 0)

@@ -168,28 +168,17 @@ static void finish(struct product *p, const struct tile *t, const struct tile_ou
     kir_end(k);
 }
 
-/* Accumulators begin with zeros, those of the first terms with the bias. */
+/* The bias goes to the first terms' sums. */
 static void clear(struct product *p, struct tile *t, const struct tile_out *o)
 {
     struct kir *k = p->m->k;
-    kval init[8];
     i64 at;
-    if (!p->x.bias) {
-        tile_clear(t, NULL);
-        return;
-    }
-    bool first = kir_is_const(k, p->at, &at) && at == 0;
+    bool first = !p->x.bias || (kir_is_const(k, p->at, &at) && at == 0);
     if (!first) kir_if(k, kir_lt(k, p->at, kir_int(k, 1)));
-    for (i64 j = 0; j < t->nr; j++) {
-        kval c = kir_add_i(k, o->c, j * t->lanes), idx = kir_ramp(k, c, 1, t->lanes);
-        emit_limit(p->m, o->c_end ? kir_sub(k, o->c_end, c) : 0);
-        init[j] = kir_splat(k, kir_cast(k, t->type, emit_value(p->m, p->x.bias, &idx)), t->lanes);
-    }
-    emit_limit(p->m, 0);
-    tile_clear(t, init);
+    tile_clear(t, p->x.bias, o->c, o->c_end);
     if (first) return;
     kir_else(k);
-    tile_clear(t, NULL);
+    tile_clear(t, 0, 0, 0);
     kir_end(k);
 }
 

@@ -21,13 +21,21 @@ static kval acc_at(const struct tile *t, i64 pixel, i64 j)
     return kir_int(t->m->k, pixel * t->nr + j);
 }
 
-void tile_clear(struct tile *t, const kval *init)
+void tile_clear(struct tile *t, value_id bias, kval c, kval end)
 {
     struct kir *k = t->m->k;
+    kval init[8];
+    assert(t->nr <= countof(init));
+    for (i64 j = 0; j < t->nr; j++) {
+        init[j] = kir_const_f(k, t->type, t->lanes, 0);
+        if (!bias) continue;
+        kval at = kir_add_i(k, c, j * t->lanes), idx = kir_ramp(k, at, 1, t->lanes);
+        emit_limit(t->m, end ? kir_sub(k, end, at) : 0);
+        init[j] = kir_splat(k, kir_cast(k, t->type, emit_value(t->m, bias, &idx)), t->lanes);
+    }
+    emit_limit(t->m, 0);
     for (i64 p = 0; p < t->ty * t->tx; p++)
-        for (i64 j = 0; j < t->nr; j++)
-            kir_store(k, t->acc, acc_at(t, p, j),
-                      init ? init[j] : kir_const_f(k, t->type, t->lanes, 0));
+        for (i64 j = 0; j < t->nr; j++) kir_store(k, t->acc, acc_at(t, p, j), init[j]);
 }
 
 static kval pixel_at(const struct kir *k, const struct tile_in *a, i64 dy, i64 dx)

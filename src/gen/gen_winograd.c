@@ -328,7 +328,7 @@ static void product_tile(struct winograd *w, kval p, kval t, kval w_at)
     i64 ic = w->b.c.ic, ku = i64_min(w->s.ku, ic), whole = ic / ku * ku;
     kval at = kir_add(k, kir_mul_i(k, p, w->at.v_plane), kir_mul_i(k, t, w->at.v_pitch));
     struct tile_in in = {.buf = w->v, .x_step = kir_int(k, w->at.v_pitch), .y_step = kir_int(k, 0)};
-    tile_clear(&w->t, NULL);
+    tile_clear(&w->t, 0, 0, 0);
     kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), ku);
     for (i64 u = 0; u < ku; u++) {
         kval c = kir_add_i(k, i, u);
