@@ -7,6 +7,8 @@
 // Draws LAYERS (10) at random from the networks of the zoo and a list of matrix products, or takes those named. Steps, all in this
 // order unless named:
 //
+//   build    the candidates of `random` are built (only when named; else `random` does it): it does not matter what else the machine
+//            does meanwhile
 //   random   RANDOM (2000) legal candidates of each layer, drawn alike from all of them, are measured: DIR/LAYER-random.db
 //   empty    a search of TRIALS (200) that starts from an empty database: DIR/LAYER-empty.db
 //   others   one that starts from a database of what `empty` found for the other layers: DIR/LAYER-others.db
@@ -26,7 +28,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NOMINAL_SIZE = 256, MAX_LAYERS = 512, BATCH = 4 };
+enum { NOMINAL_SIZE = 256, MAX_LAYERS = 512, BATCH = 4, BUILT_AT_ONCE = 64 };
 static const double enough = 0.95;
 
 struct layer {
@@ -250,6 +252,43 @@ static bool add_random(struct bench *b, const struct layer *l, struct db *d, i64
     return ok;
 }
 
+/* What is not in the database yet, of these rows; how many are built now. Whatever else the machine does meanwhile does not matter. */
+static bool build_batch(struct bench *b, const struct layer *l, struct db *d, const struct trial_row *rows, u32 n, struct err *e)
+{
+    struct arena a = {0};
+    struct builder with = {.db = d, .lang = lang_find(str_of(b->driver->lang)), .caps = &b->caps, .toolchain = buf_view(&b->toolchain)};
+    struct str *text = arena_array(&a, struct str, n + 1);
+    struct built *out = arena_array(&a, struct built, n + 1);
+    u32 n_texts = 0;
+    for (u32 i = 0; i < n; i++) {
+        struct err refused = {0}; /* a row when it is measured */
+        struct kernel k;
+        struct buf t = {0};
+        if (rows[i].status == TRIAL_NEW && gen_kernel(&k, &a, &rows[i].cand, l->task, &b->caps, &refused) &&
+            lang_render(&t, with.lang, &k.kir, &b->caps, &a, &refused))
+            text[n_texts++] = str_dup(&a, buf_view(&t));
+        buf_release(&t);
+    }
+    bool ok = build_all(&with, text, n_texts, out, &a, e);
+    arena_release(&a);
+    return ok;
+}
+
+static bool build_random(struct bench *b, struct layer *l, struct err *e)
+{
+    struct db d;
+    i64 env, task;
+    struct rows r;
+    double start = os_now();
+    if (!load(b, l, "random", &r, e) || n_done(&r) >= b->n_random) return !e->code;
+    if (!open_db(b, l, "random", &d, &env, &task, e)) return false;
+    bool ok = add_random(b, l, &d, env, task, e) && db_trials(&d, env, task, sizes_of(b, l), &b->arena, &r.v, &r.n, e);
+    for (u32 i = 0; i < r.n && ok && (b->seconds <= 0 || os_now() < start + b->seconds); i += BUILT_AT_ONCE)
+        ok = build_batch(b, l, &d, r.v + i, (u32)i64_min(BUILT_AT_ONCE, r.n - i), e);
+    db_close(&d);
+    return ok;
+}
+
 static bool measure_random(struct bench *b, struct layer *l, struct err *e)
 {
     struct db d;
@@ -428,7 +467,7 @@ static bool replay(struct bench *b, struct err *e)
 typedef bool each_fn(struct bench *b, struct layer *l, struct err *e);
 
 static const struct { const char *name; each_fn *each; bool (*all)(struct bench *b, struct err *e); bool unasked; } steps[] = {
-    {"random", measure_random, NULL, true}, {"empty", search_empty, NULL, true}, {"others", search_others, NULL, true},
+    {"build", build_random, NULL, false},  {"random", measure_random, NULL, true}, {"empty", search_empty, NULL, true}, {"others", search_others, NULL, true},
     {"table", NULL, print_table, true},     {"replay", NULL, replay, false},
 };
 
