@@ -5,29 +5,25 @@
 // it is written is not counted) and when it is only read.
 //
 //   build/bench/peak [THREADS]      one JSON object: {"threads":..,"gflops":..,"gbytes":..,"read":..}
+//   build/bench/peak THREADS turns  does one of them whenever it is told to, for bench/compare: see turns()
 //
-// All are the best of several short tries, because a shared machine only ever makes them slower.
-// Vectors are as wide as a processor may have them; two widths with enough chains each cover
-// processors whose vectors are narrower or whose registers are fewer. Built for the host, with
-// contraction of a * b + c.
+// The object has the best of several short tries, because a shared machine only ever makes them slower; what is sustained beside
+// other work is less, and turns() measures that. Vectors are as wide as a processor may have them; two widths with enough chains each
+// cover processors whose vectors are narrower or whose registers are fewer. Built for the host, with contraction of a * b + c.
+#include <jansson.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
-enum { TRIES = 15, STEPS = 400000, MAX_THREADS = 256, STREAMS = 8 };
+enum { TRIES = 15, STEPS = 400000, MAX_THREADS = 256, STREAMS = 8, MAX_LINE = 4096 };
 static const size_t n_triad = 16u << 20; /* elements of each array, far beyond any cache */
 
 typedef float v16 __attribute__((vector_size(64)));
 typedef float v8 __attribute__((vector_size(32)));
 typedef float v16_at __attribute__((vector_size(64), aligned(4)));
-
-static double now(clockid_t clock)
-{
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* One step is twelve independent multiply-adds. */
 #define CHAINS(name, vec)                                                                          \
@@ -46,129 +42,186 @@ static double now(clockid_t clock)
 CHAINS(chains16, v16)
 CHAINS(chains8, v8)
 
-struct job {
-    pthread_barrier_t *start;
-    clockid_t clock; /* of one thread alone its processor time, which others on the machine disturb less */
-    float *a, *b, *c; /* triad: this thread's part */
-    size_t n;
-    double flops[TRIES], bytes[TRIES], read[TRIES]; /* seconds */
-    int wide;
+enum kind { FLOPS, TRIAD, READ, TOUCH };
+
+struct seconds { double wall, cpu; };
+
+struct team {
+    int n;               /* threads */
+    bool wide;           /* vectors of 512 bits */
+    float *a, *b, *c;    /* n_triad elements each */
+    enum kind kind;      /* of the work at hand */
+    long count, warm;    /* how often, and so often before, untimed */
+    pthread_barrier_t start;
 };
 
-static double time_chains(struct job *j)
+struct member { struct team *team; int i; pthread_t thread; struct seconds took; };
+
+static void do_chains(const struct team *t)
 {
     v16 x = {0};
     v8 y = {0};
-    double t = now(j->clock);
-    if (j->wide) chains16(&x, STEPS);
+    if (t->wide) chains16(&x, STEPS);
     else chains8(&y, STEPS);
-    t = now(j->clock) - t;
     volatile float sink = x[0] + y[0];
     (void)sink;
-    return t;
 }
 
-static double time_triad(struct job *j)
+static void do_triad(float *restrict a, const float *b, const float *c, size_t n)
 {
-    double t = now(j->clock);
-    for (size_t i = 0; i < j->n; i++) j->a[i] = j->b[i] + 0.5f * j->c[i];
-    return now(j->clock) - t;
+    for (size_t i = 0; i < n; i++) a[i] = b[i] + 0.5f * c[i];
 }
 
-/* Of all three arrays: several streams, which one core needs to keep the memory busy, and sums that do not wait for
- * each other. */
-static double time_read(struct job *j)
+/* Several streams, which one core needs to keep the memory busy, and sums that do not wait for each other. */
+static void do_read(const float *array, size_t n)
 {
-    const float *array[] = {j->a, j->b, j->c};
-    size_t part = j->n / STREAMS;
+    size_t part = n / STREAMS;
     v16 x = {0}, y = x, z = x, w = x;
-    double t = now(j->clock);
-    for (int k = 0; k < 3; k++)
-        for (size_t i = 0; i + 64 <= part; i += 64)
-            for (size_t s = 0; s < STREAMS; s++) {
-                const v16_at *p = (const v16_at *)(array[k] + s * part + i);
-                x += p[0], y += p[1], z += p[2], w += p[3];
-            }
-    t = now(j->clock) - t;
+    for (size_t i = 0; i + 64 <= part; i += 64)
+        for (size_t s = 0; s < STREAMS; s++) {
+            const v16_at *p = (const v16_at *)(array + s * part + i);
+            x += p[0], y += p[1], z += p[2], w += p[3];
+        }
     volatile float sink = x[0] + y[0] + z[0] + w[0];
     (void)sink;
-    return t;
+}
+
+static void do_touch(float *a, float *b, float *c, size_t n)
+{
+    for (size_t i = 0; i < n; i++) a[i] = 0, b[i] = 1, c[i] = 2;
+}
+
+/* Its part of the work, once. */
+static void do_once(const struct member *m)
+{
+    const struct team *t = m->team;
+    size_t n = n_triad / (size_t)t->n, at = n * (size_t)m->i;
+    float *a = t->a + at, *b = t->b + at, *c = t->c + at;
+    switch (t->kind) {
+    case FLOPS: do_chains(t); break;
+    case TRIAD: do_triad(a, b, c, n); break;
+    case READ: do_read(a, n), do_read(b, n), do_read(c, n); break;
+    case TOUCH: do_touch(a, b, c, n); break;
+    }
+}
+
+static double now(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static void *work(void *arg)
 {
-    struct job *j = arg;
-    for (size_t i = 0; i < j->n; i++) j->a[i] = 0, j->b[i] = 1, j->c[i] = 2;
-    for (int k = 0; k < TRIES; k++) {
-        pthread_barrier_wait(j->start);
-        j->flops[k] = time_chains(j);
-        pthread_barrier_wait(j->start);
-        j->bytes[k] = time_triad(j);
-        pthread_barrier_wait(j->start);
-        j->read[k] = time_read(j);
-    }
+    struct member *m = arg;
+    for (long i = 0; i < m->team->warm; i++) do_once(m);
+    pthread_barrier_wait(&m->team->start);
+    double wall = now(CLOCK_MONOTONIC), cpu = now(CLOCK_THREAD_CPUTIME_ID);
+    for (long i = 0; i < m->team->count; i++) do_once(m);
+    m->took.wall = now(CLOCK_MONOTONIC) - wall;
+    m->took.cpu = now(CLOCK_THREAD_CPUTIME_ID) - cpu;
     return NULL;
 }
 
-/* The slowest thread of each try counts; the best try is the result. */
-static double best_time(const struct job *j, int n, const double *(*of)(const struct job *))
+/* Of one of count runs, of the slowest thread. */
+static struct seconds run(struct team *t, enum kind kind, long count, long warm)
+{
+    struct member m[MAX_THREADS];
+    struct seconds s = {0};
+    t->kind = kind, t->count = count, t->warm = warm;
+    pthread_barrier_init(&t->start, NULL, (unsigned)t->n);
+    for (int i = 0; i < t->n; i++) {
+        m[i] = (struct member){.team = t, .i = i};
+        if (pthread_create(&m[i].thread, NULL, work, &m[i])) exit(1);
+    }
+    for (int i = 0; i < t->n; i++) {
+        pthread_join(m[i].thread, NULL);
+        if (m[i].took.wall > s.wall) s.wall = m[i].took.wall;
+        if (m[i].took.cpu > s.cpu) s.cpu = m[i].took.cpu;
+    }
+    pthread_barrier_destroy(&t->start);
+    return (struct seconds){s.wall / (double)count, s.cpu / (double)count};
+}
+
+/* Flops or bytes of a run. */
+static double amount(const struct team *t, enum kind kind)
+{
+    if (kind == FLOPS) return 2.0 * 12 * (t->wide ? 16 : 8) * STEPS * t->n;
+    return 12.0 * (double)(n_triad / (size_t)t->n * (size_t)t->n);
+}
+
+/* Per second, of the fastest run. One thread alone is given its processor time, which others on the machine disturb less. */
+static double best_rate(struct team *t, enum kind kind)
 {
     double best = 1e9;
     for (int k = 0; k < TRIES; k++) {
-        double slowest = 0;
-        for (int i = 0; i < n; i++)
-            if (of(&j[i])[k] > slowest) slowest = of(&j[i])[k];
-        if (slowest < best) best = slowest;
+        struct seconds s = run(t, kind, 1, 0);
+        double took = t->n == 1 ? s.cpu : s.wall;
+        if (took < best) best = took;
     }
-    return best;
+    return amount(t, kind) / best;
 }
 
-static const double *flops_of(const struct job *j) { return j->flops; }
-static const double *bytes_of(const struct job *j) { return j->bytes; }
-static const double *read_of(const struct job *j) { return j->read; }
-
-struct peak { double gflops, gbytes, read; };
-
-static void keep_greater(double *best, double x)
+/* Sets the width that is faster; its rate. */
+static double choose_width(struct team *t)
 {
-    if (x > *best) *best = x;
+    double rate[2];
+    for (int wide = 0; wide < 2; wide++) t->wide = wide, rate[wide] = best_rate(t, FLOPS);
+    t->wide = rate[1] > rate[0];
+    return rate[t->wide];
 }
 
-static void run(int n, int wide, float *memory, struct peak *p)
+/* turns */
+
+static json_t *answer(struct team *t, json_t *ask, enum kind *kind)
 {
-    static struct job j[MAX_THREADS];
-    pthread_t thread[MAX_THREADS];
-    pthread_barrier_t start;
-    size_t part = n_triad / (size_t)n;
-    pthread_barrier_init(&start, NULL, (unsigned)n);
-    for (int i = 0; i < n; i++) {
-        float *at = memory + part * (size_t)i;
-        j[i] = (struct job){.start = &start,
-                            .clock = n == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC,
-                            .a = at,
-                            .b = at + n_triad,
-                            .c = at + 2 * n_triad,
-                            .n = part,
-                            .wide = wide};
-        if (pthread_create(&thread[i], NULL, work, &j[i])) exit(1);
+    const char *what = "", *of = "";
+    json_int_t count = 0, warm = 0;
+    json_unpack(ask, "{s?s s?s s?I s?I}", "do", &what, "of", &of, "count", &count, "warm", &warm);
+    if (!strcmp(what, "load")) {
+        *kind = !strcmp(of, "read") ? READ : FLOPS;
+        return json_pack("{s:f}", "amount", amount(t, *kind));
     }
-    for (int i = 0; i < n; i++) pthread_join(thread[i], NULL);
-    pthread_barrier_destroy(&start);
-    double bytes = 12.0 * (double)(part * (size_t)n) * 1e-9;
-    keep_greater(&p->gflops, 2.0 * 12 * (wide ? 16 : 8) * STEPS * n / best_time(j, n, flops_of) * 1e-9);
-    keep_greater(&p->gbytes, bytes / best_time(j, n, bytes_of));
-    keep_greater(&p->read, bytes / best_time(j, n, read_of));
+    if (strcmp(what, "time") != 0 || count < 1 || warm < 0) return json_pack("{s:s}", "error", "not understood");
+    struct seconds s = run(t, *kind, (long)count, (long)warm);
+    return json_pack("{s:f s:f}", "wall", s.wall, "cpu", s.cpu);
+}
+
+/* Lines of JSON, as bench/worker.py writes them, each with an answer: {"do": "load", "of": "flops"} or "read": what is to be done
+   from now on; the answer says how many flops or bytes a run has. {"do": "time", "count": N, "warm": M}: N runs behind M untimed ones;
+   the answer is what one took, by the clock and of processor time, of the slowest thread. */
+static void turns(struct team *t)
+{
+    char line[MAX_LINE];
+    enum kind kind = FLOPS;
+    choose_width(t);
+    while (fgets(line, sizeof line, stdin)) {
+        json_t *ask = json_loads(line, 0, NULL), *a = answer(t, ask, &kind);
+        json_dumpf(a, stdout, JSON_COMPACT);
+        putchar('\n');
+        fflush(stdout);
+        json_decref(ask), json_decref(a);
+    }
+}
+
+static void print_best(struct team *t)
+{
+    double flops = choose_width(t);
+    printf("{\"threads\":%d,\"gflops\":%.1f,\"gbytes\":%.1f,\"read\":%.1f}\n", t->n, flops * 1e-9, best_rate(t, TRIAD) * 1e-9,
+           best_rate(t, READ) * 1e-9);
 }
 
 int main(int argc, char **argv)
 {
-    int n = argc > 1 ? atoi(argv[1]) : 1;
-    struct peak p = {0};
-    if (n < 1 || n > MAX_THREADS) return fprintf(stderr, "peak: 1 to %d threads\n", MAX_THREADS), 2;
-    float *memory = malloc(3 * n_triad * sizeof *memory);
-    if (!memory) return fprintf(stderr, "peak: out of memory\n"), 1;
-    for (int wide = 0; wide < 2; wide++) run(n, wide, memory, &p);
-    printf("{\"threads\":%d,\"gflops\":%.1f,\"gbytes\":%.1f,\"read\":%.1f}\n", n, p.gflops, p.gbytes, p.read);
-    free(memory);
+    struct team t = {.n = argc > 1 ? atoi(argv[1]) : 1};
+    if (t.n < 1 || t.n > MAX_THREADS) return fprintf(stderr, "peak: 1 to %d threads\n", MAX_THREADS), 2;
+    t.a = malloc(3 * n_triad * sizeof *t.a);
+    if (!t.a) return fprintf(stderr, "peak: out of memory\n"), 1;
+    t.b = t.a + n_triad, t.c = t.b + n_triad;
+    run(&t, TOUCH, 1, 0);
+    if (argc > 2 && !strcmp(argv[2], "turns")) turns(&t);
+    else print_best(&t);
+    free(t.a);
     return 0;
 }

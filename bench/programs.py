@@ -3,6 +3,7 @@
 # What quern runs for a row: a tuned and an untuned program, made by the command from the row's
 # ONNX file. What was measured stays in one database for each number of threads,
 # build/rows/tN.db.
+import contextlib
 import json
 import os
 import subprocess
@@ -47,10 +48,39 @@ def interface(row):
     return []
 
 
+class Tuning:
+    """Seconds for tuning: so many for a row, so many for all n rows of a group, of which each gets
+    an equal share of what those before it have left; 0: not bounded so, both 0: nothing is
+    tuned."""
+
+    def __init__(self, of_row, of_group, n):
+        self.of_row, self.of_group, self.n, self.spent = of_row, of_group, n, 0.0
+
+    @property
+    def most(self):
+        bounds = [b for b in (self.of_row * self.n, self.of_group) if b > 0]
+        return min(bounds, default=0.0) * (self.n > 0)
+
+    def describe(self):
+        row, group = ", %g s a row" % self.of_row, ", %g s for all rows" % self.of_group
+        text = row * (self.of_row > 0) + group * (self.of_group > 0)
+        return ", tuned" + text if text else ""
+
+    @contextlib.contextmanager
+    def turn(self):
+        """Of the next row: its seconds."""
+        left = max(0.0, self.of_group - self.spent) / self.n if self.of_group > 0 else self.of_row
+        start, self.n = time.time(), self.n - 1
+        try:
+            yield min(left, self.of_row) if self.of_row > 0 else left
+        finally:
+            self.spent += time.time() - start
+
+
 class Programs:
     """The files of a row for so many threads; remove() when it was measured: some are large."""
 
-    def __init__(self, row, threads, tune):
+    def __init__(self, row, threads, tuning):
         self.threads, base = threads, os.path.join(WORK, "row")
         self.model, self.tuned, self.untuned = base + ".onnx", base + ".dnx", base + ".untuned.dnx"
         os.makedirs(WORK, exist_ok=True)
@@ -59,8 +89,10 @@ class Programs:
         else:
             operands.save_model(row, self.model)
         args = ["--db", database(threads), "--threads", str(threads), *interface(row)]
-        if tune:
-            quern("tune", self.model, "-o", self.tuned, "--timeout", "%gs" % tune, "-q", *args)
+        with tuning.turn() as seconds:
+            if seconds > 0:
+                bound = ("--timeout", "%gs" % seconds)
+                quern("tune", self.model, "-o", self.tuned, *bound, "-q", *args)
         quern("compile", self.model, "-o", self.untuned, "--untuned", *args)
         quern("compile", self.model, "-o", self.tuned, *args)
         again = ("compile", self.model, "-o", self.tuned, *args)

@@ -4,7 +4,7 @@
 # processors as it may have threads, idle on a pipe while others have their turn. What this
 # machine's environment says to libraries does not reach them, but the settings found here do: a
 # library older than the processor may not know it, and would compute with kernels for older
-# ones.
+# ones. What the machine can do at most is measured by a process of the same kind (bench/peak.c).
 import dataclasses
 import glob
 import json
@@ -14,6 +14,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+
+from rows import ROOT
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LOAD_LIMIT, TIME_LIMIT = 300, 120  # seconds
@@ -43,6 +45,12 @@ def environment(threads, settings):
     return {**e, "MKL_NUM_THREADS": str(threads), "OMP_DYNAMIC": "false", **settings}
 
 
+def command(engine, threads):
+    if engine == "peak":
+        return [os.path.join(ROOT, "build/bench/peak"), str(threads), "turns"]
+    return [sys.executable, os.path.join(HERE, "engines.py"), engine]
+
+
 class Worker:
     """One engine, with a row when load() returns."""
 
@@ -51,7 +59,7 @@ class Worker:
         cpus = sorted(os.sched_getaffinity(0))[-threads:]
         self.log = tempfile.TemporaryFile()
         self.p = subprocess.Popen(
-            [sys.executable, os.path.join(HERE, "engines.py"), engine],
+            command(engine, threads),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log,
             env=environment(threads, settings), preexec_fn=lambda: os.sched_setaffinity(0, cpus),
         )  # fmt: skip
@@ -80,11 +88,17 @@ class Worker:
         return how + (": " + text[-1] if text else "")
 
     def load(self, row, files):
-        """{"megabytes", "flops"}: of the process at most, beyond what it was without a row, and
-        of a run where the engine knows; None if it does no such rows."""
+        """{"most", "running", "flops"}: MB of the process at most and after a run, beyond what it
+        was without a row, and operations of a run where the engine knows; None if it does no such
+        rows."""
         fields = {**dataclasses.asdict(row), "kind": row.kind}
         a = self.ask(LOAD_LIMIT, do="load", row=fields, threads=self.threads, **files)
         return None if "unsupported" in a else a
+
+    def load_peak(self, of):
+        """Of an engine "peak": "flops" or "read" is what it does from now on; flops or bytes of a
+        run."""
+        return self.ask(LOAD_LIMIT, do="load", of=of)["amount"]
 
     def time(self, count=1, warm=0):
         return self.ask(TIME_LIMIT, do="time", count=count, warm=warm)
