@@ -6,7 +6,7 @@
 //
 // SHAPE is conv:C,H,W,OC,K,STRIDE,GROUPS (padding K/2, bias and Relu fused), deconv:C,H,W,OC,K,STRIDE,GROUPS (transposed, STRIDE
 // times as large), maxpool:C,H,W,K,STRIDE or meanpool: likewise (padding K/2), gemm:M,N,K, softmax:ROWS,N, or of two or three
-// convolutions pair:C,H,W,MIDDLE,OC,K (both K x K), residual:C,H,W,MIDDLE,OC,STRIDE (1x1, 3x3 depthwise, 1x1). GROUPS may be left
+// convolutions pair:C,H,W,MIDDLE,OC,K (both K x K), residual:C,H,W,MIDDLE,OC,STRIDE (1x1, 3x3 depthwise, 1x1). Of volumes: volume:C,D,H,W,OC,K and pooled:C,D,H,W,OC,K (then halved by a maximum pool). GROUPS may be left
 // out; with `,rows` behind them images have x innermost instead of channels. DEVICE is as in
 // `quern devices`, this processor if left out, TYPE f32 or f16. -g takes candidates of one family only, -v verifies, -d prints the kernel's text, -C empties the caches
 // before each run (of one thread of this processor). One line per candidate: GFLOP/s, percent of the peak (measured here, told by
@@ -156,6 +156,22 @@ static bool make_pool(struct bench *b, const char *op, const i64 *s, bool rows, 
     return finish(b, y, rows, e);
 }
 
+/* s: channels, depth, height, width, output channels, size of the kernel. With bias and Relu. */
+static bool make_volume(struct bench *b, const i64 *s, bool pool, bool rows, struct err *e)
+{
+    i64 p = s[5] / 2, two[] = {2, 2, 2};
+    value_id in[3] = {add_input(b, "x", 5, (i64[]){1, s[0], s[1], s[2], s[3]}),
+                      add_const(b, "w", 5, (i64[]){s[4], s[0], s[5], s[5], s[5]}), add_const(b, "b", 1, (i64[]){s[4]})};
+    value_id y = graph_op(&b->g, "Conv", S("conv"), 3, in);
+    attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "pads", (i64[]){p, p, p, p, p, p}, 6);
+    y = graph_op(&b->g, "Relu", S("relu"), 1, &y);
+    if (!pool) return finish(b, y, rows, e);
+    y = graph_op(&b->g, "MaxPool", S("pool"), 1, &y);
+    attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "kernel_shape", two, 3);
+    attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "strides", two, 3);
+    return finish(b, y, rows, e);
+}
+
 static bool make_gemm(struct bench *b, const i64 *s, struct err *e)
 {
     value_id in[2] = {add_input(b, "a", 2, (i64[]){s[0], s[2]}), add_const(b, "b", 2, (i64[]){s[2], s[1]})};
@@ -180,6 +196,8 @@ static bool parse_shape(struct bench *b, const char *text, struct err *e)
     }
     bool images = n >= 6 && s[0] > 0 && s[6] >= 0 && (!s[6] || s[0] % s[6] + s[3] % s[6] == 0);
     if (!strncmp(text, "conv:", 5) && images) return make_conv(b, s, rows, e);
+    if (!strncmp(text, "volume:", 7) && n == 6) return make_volume(b, s, false, rows, e);
+    if (!strncmp(text, "pooled:", 7) && n == 6) return make_volume(b, s, true, rows, e);
     if (!strncmp(text, "deconv:", 7) && images) return make_deconv(b, s, rows, e);
     if (!strncmp(text, "maxpool:", 8) && n == 5) return make_pool(b, "MaxPool", s, rows, e);
     if (!strncmp(text, "meanpool:", 9) && n == 5) return make_pool(b, "AveragePool", s, rows, e);

@@ -56,7 +56,7 @@ static inline void crop_conv(struct bed *b, value_id y)
 /* three: 3x3, one group, stride 1. */
 static inline bool random_conv_like(struct bed *b, bool three)
 {
-    u32 s = three ? 2 : (u32)pick(b, 1, 3), rank = s + 2;
+    u32 s = (u32)pick(b, three ? 2 : 1, 3), rank = s + 2;
     static const i64 some[] = {1, 2, 3, 4, 5, 8, 12, 16, 17, 20, 32, 33}, many[] = {1, 3, 7, 16, 17, 20, 32, 33, 34, 35, 40, 48};
     const i64 *channels = three ? many : some;
     i64 groups = three || pick(b, 0, 4) ? 1 : pick(b, 2, 3);
@@ -70,7 +70,7 @@ static inline bool random_conv_like(struct bed *b, bool three)
     dim[0] = size_of(b, pick(b, 1, 2), pick(b, 0, 3) == 0);
     dim[1] = sym_const(&b->sym, ic);
     for (u32 i = 0; i < s; i++) {
-        w[2 + i] = three ? 3 : point ? 1 : pick(b, 1, s == 3 ? 2 : 3);
+        w[2 + i] = three ? (s == 3 && i == 0 && pick(b, 0, 3) == 0 ? 1 : 3) : point ? 1 : pick(b, 1, s == 3 ? 2 : 3);
         strides[i] = three || (point && pick(b, 0, 2)) ? 1 : pick(b, 1, 2);
         dil[i] = three || pick(b, 0, 3) ? 1 : 2;
         pads[i] = point ? 0 : pick(b, 0, 2), pads[s + i] = point ? 0 : pick(b, 0, 2);
@@ -93,10 +93,10 @@ static inline bool random_conv_like(struct bed *b, bool three)
     attr_set_ints(&b->g, n, "pads", pads, 2 * s);
     if (pick(b, 0, 5) == 0) crop_conv(b, y);
     y = random_epilogue(b, y);
-    if (s == 2 && pick(b, 0, 4) == 0) {
+    if (s >= 2 && pick(b, 0, 4) == 0) {
         y = add_op(b, "MaxPool", y, 0, 0);
-        attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "kernel_shape", (i64[]){2, 2}, 2);
-        attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "strides", (i64[]){2, 2}, 2);
+        attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "kernel_shape", (i64[]){2, 2, 2}, s);
+        attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "strides", (i64[]){2, 2, 2}, s);
     }
     *arr_push(&b->arena, &b->g.output) = y;
     return make_task(b);

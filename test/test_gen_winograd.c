@@ -30,14 +30,16 @@ static void test_compiled(void **state)
 
 /* Rounding errors. */
 
-/* (1, ic, 12, 12) -> (1, 8, 12, 12), of some type in memory, channels last. */
-static bool make_conv(struct bed *b, enum dtype type, i64 ic)
+/* (1, ic, 12, 12) -> (1, 8, 12, 12), of some type in memory, channels last; of volumes (1, ic, 6, 12, 12). */
+static bool make_conv(struct bed *b, enum dtype type, i64 ic, bool volume)
 {
+    u32 axes = volume ? 3 : 2;
+    sym dim[5] = {sym_const(&b->sym, 1), sym_const(&b->sym, ic)};
+    for (u32 i = 0; i < axes; i++) dim[2 + i] = sym_const(&b->sym, volume && i == 0 ? 6 : 12);
     b->type = type;
     b->caps.vector_bytes = 32;
-    sym dim[4] = {sym_const(&b->sym, 1), sym_const(&b->sym, ic), sym_const(&b->sym, 12), sym_const(&b->sym, 12)};
-    value_id x = add_input(b, "x", 4, dim), y = add_op(b, "Conv", x, add_const(b, "w", 4, (i64[]){8, ic, 3, 3}), 0);
-    attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "pads", (i64[]){1, 1, 1, 1}, 4);
+    value_id x = add_input(b, "x", 2 + axes, dim), w = add_const(b, "w", 2 + axes, (i64[]){8, ic, 3, 3, 3}), y = add_op(b, "Conv", x, w, 0);
+    attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "pads", (i64[]){1, 1, 1, 1, 1, 1}, 2 * axes);
     *arr_push(&b->arena, &b->g.output) = y;
     return make_task(b);
 }
@@ -53,7 +55,7 @@ static void say_error(const struct bed *b, const char *text, const struct check 
         double w = elem_f64(want->dtype, want->data, i), d = fabs(elem_f64(want->dtype, got, place_flat(&at, want, i)) - w);
         largest = fmax(largest, d), scale = fmax(scale, fabs(w)), mean += d * d / (double)n;
     }
-    printf("%s depth %5.0f  %.18s: square mean %.1e, largest %.1e, tolerance %.1e\n", dtype_name(b->type),
+    printf("%s depth %5.0f  %.23s: square mean %.1e, largest %.1e, tolerance %.1e\n", dtype_name(b->type),
            graph_depth(&b->t.g, b->var), text, sqrt(mean) / scale, largest / scale, c->atol);
 }
 
@@ -83,26 +85,42 @@ static void run_error(struct bed *b, const char *text, const struct check *k)
     buf_release(&why);
 }
 
+static void run_errors(enum dtype type, i64 ic, bool volume, const char *const *text)
+{
+    struct bed b;
+    struct check k;
+    bed_open(&b, (u64)ic);
+    assert_true(make_conv(&b, type, ic, volume));
+    assert_true(check_init(&k, &b.t, b.var, 1, true, &b.e));
+    for (; *text; text++) run_error(&b, *text, &k);
+    check_release(&k);
+    bed_close(&b);
+}
+
 /* Errors pass the ordinary verification: legal schedules of all sizes of tiles, beside the plain sum. */
 static void test_error(void **state)
 {
-    static const char *const text[] = {
+    static const char *const flat[] = {
         "conv_gemm ty=1 tx=4 nr=1 th=1 tw=0 ob=0 stage=1 order=0 ku=1 ahead=0",
-        "conv_winograd m=2 tx=4 nr=1 tb=2 ob=0 ku=1 ahead=0 far=0",
-        "conv_winograd m=4 tx=4 nr=1 tb=2 ob=0 ku=1 ahead=0 far=0",
-        "conv_winograd m=6 tx=4 nr=1 tb=1 ob=0 ku=1 ahead=0 far=0",
+        "conv_winograd m=2 mz=1 tx=4 nr=1 tb=2 ob=0 ku=1 ahead=0 far=0",
+        "conv_winograd m=4 mz=1 tx=4 nr=1 tb=2 ob=0 ku=1 ahead=0 far=0",
+        "conv_winograd m=6 mz=1 tx=4 nr=1 tb=1 ob=0 ku=1 ahead=0 far=0",
+        NULL,
+    };
+    static const char *const deep[] = {
+        "conv_gemm ty=1 tx=4 nr=1 th=1 tw=0 ob=0 stage=1 order=0 ku=1 ahead=0",
+        "conv_winograd m=2 mz=1 tx=4 nr=1 tb=2 ob=0 ku=1 ahead=0 far=0",
+        "conv_winograd m=2 mz=2 tx=4 nr=1 tb=2 ob=0 ku=1 ahead=0 far=0",
+        "conv_winograd m=4 mz=1 tx=4 nr=1 tb=2 ob=0 ku=1 ahead=0 far=0",
+        "conv_winograd m=4 mz=2 tx=4 nr=1 tb=2 ob=0 ku=1 ahead=0 far=0",
+        "conv_winograd m=6 mz=2 tx=4 nr=1 tb=1 ob=0 ku=1 ahead=0 far=0",
+        NULL,
     };
     i64 most = getenv("VERBOSE") ? 1024 : 128;
     for (i64 type = 0; type < 2; type++)
         for (i64 ic = 4; ic <= most; ic *= type ? 8 : 4) {
-            struct bed b;
-            struct check k;
-            bed_open(&b, (u64)ic);
-            assert_true(make_conv(&b, type ? DT_F16 : DT_F32, ic));
-            assert_true(check_init(&k, &b.t, b.var, 1, true, &b.e));
-            for (u32 i = 0; i < countof(text); i++) run_error(&b, text[i], &k);
-            check_release(&k);
-            bed_close(&b);
+            run_errors(type ? DT_F16 : DT_F32, ic, false, flat);
+            if (ic <= most / 2) run_errors(type ? DT_F16 : DT_F32, ic, true, deep);
         }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// conv_winograd: 3x3 convolutions of stride 1 with fewer multiplications (gen_winograd.c). This file says which schedules there are,
+// conv_winograd: 3x3 and 3x3x3 convolutions of stride 1 with fewer multiplications (gen_winograd.c). This file says which schedules there are,
 // which make sense for a task, and predicts their time: products at the rate of the register tile, the transforms' arithmetic and
 // traffic, weights that stream by once per iteration, and the balance between threads.
 //
@@ -8,10 +8,11 @@
 // so the initial schedule has one of them. Those of m = 6 come close to it, for short sums above it: few channels are refused.
 #include "gen/gen_winograd.h"
 
-enum { P_M, P_TX, P_NR, P_TB, P_OB, P_KU, P_AHEAD, P_FAR, N_PARAM };
+enum { P_M, P_MZ, P_TX, P_NR, P_TB, P_OB, P_KU, P_AHEAD, P_FAR, N_PARAM };
 enum { LARGE_LEAST_IC = 32 }; /* for m = 6 */
 
 static const i32 v_m[] = {2, 4, 6};
+static const i32 v_mz[] = {1, 2};
 static const i32 v_tx[] = {1, 2, 4, 6, 7, 8, 10, 12, 14, 28};
 static const i32 v_nr[] = {1, 2, 3, 4, 6};
 static const i32 v_tb[] = {1, 2, 3, 4, 6, 8, 12};
@@ -21,7 +22,8 @@ static const i32 v_ahead[] = {0, 16, 64};
 static const i32 v_far[] = {0, 2};
 
 static const struct gen_param param[N_PARAM] = {
-    [P_M] = {"m", "outputs of a tile along either axis", v_m, countof(v_m)},
+    [P_M] = {"m", "outputs of a tile along y and x", v_m, countof(v_m)},
+    [P_MZ] = {"mz", "outputs of a tile along z, 1 = without savings there", v_mz, countof(v_mz)},
     [P_TX] = {"tx", "tiles of the register tile", v_tx, countof(v_tx)},
     [P_NR] = {"nr", "vectors of output channels of the register tile", v_nr, countof(v_nr)},
     [P_TB] = {"tb", "register tiles per grid iteration", v_tb, countof(v_tb)},
@@ -34,7 +36,7 @@ static const struct gen_param param[N_PARAM] = {
 static struct wino_sched sched_of(const struct sched *s)
 {
     const i32 *v = s->v;
-    return (struct wino_sched){v[P_M], v[P_TX], v[P_NR], v[P_TB], v[P_OB], v[P_KU], v[P_AHEAD], v[P_FAR]};
+    return (struct wino_sched){v[P_M], v[P_MZ], v[P_TX], v[P_NR], v[P_TB], v[P_OB], v[P_KU], v[P_AHEAD], v[P_FAR]};
 }
 
 static bool match(const struct task *t, const struct caps *caps)
@@ -55,8 +57,9 @@ static void model_of(struct model *m, const struct caps *caps, const struct wino
     m->n_blocks = ceil_div(c->oc, s->nr * m->lanes);
     m->ob = s->ob ? i64_min(s->ob, m->n_blocks) : m->n_blocks;
     m->parts = ceil_div(m->n_blocks, m->ob);
-    m->tiles = gen_eval(c->g, c->out[0], var) * ceil_div(gen_eval(c->g, c->out[2], var), s->m) *
-               ceil_div(gen_eval(c->g, c->out[3], var), s->m);
+    m->tiles = gen_eval(c->g, c->out[0], var) * ceil_div(gen_eval(c->g, c->out[c->ya], var), s->m) *
+               ceil_div(gen_eval(c->g, c->out[c->xa], var), s->m);
+    if (wino_z(c) >= 0) m->tiles *= ceil_div(gen_eval(c->g, c->out[wino_z(c)], var), s->mz);
     m->blocks = ceil_div(m->tiles, s->tb * s->tx);
 }
 
@@ -67,7 +70,7 @@ static bool is_legal(const struct model *m, const struct caps *caps, const struc
     if (s->nr > 1 && (s->nr - 1) * m->lanes >= c->oc) return false;
     if (s->ob && s->ob >= m->n_blocks) return false;
     if (s->tb > 1 && (s->tb - 1) * s->tx >= m->tiles) return false;
-    if (s->far && !c->plain) return false;
+    if ((s->far && !c->plain) || (s->mz > 1 && wino_z_taps(c) < WINO_TAPS)) return false;
     if ((s->ku > 1 && c->ic < 8) || (s->m == 6 && c->ic < LARGE_LEAST_IC)) return false;
     struct wino_scratch w = wino_scratch(c, s, (u32)m->lanes);
     return (double)(w.v + w.m + w.strip) * 4 <= 4 * (double)caps->l2_bytes + 1e6;
@@ -86,30 +89,31 @@ static bool legal(const struct task *t, const struct caps *caps, const struct sc
 static const double ops_in[] = {0, 4, 12, 24}, ops_out[] = {0, 4, 10, 20};
 
 /* Cycles for one vector of channels of one tile: arithmetic, loads from and stores to the second cache, and what does not fit in
- * registers half way. */
-static double cycles_in(i64 m)
+ * registers half way. Sums along z load two planes for each point, and all products of a point for each output. */
+static double cycles_in(const struct wino_sched *s, i64 z_taps)
 {
-    double n = (double)(m + WINO_TAPS - 1);
-    return ops_in[m / 2] * n + 2 * n * n + (n * n > 36 ? n * n : 0);
+    double n = (double)(s->m + WINO_TAPS - 1), planes = (double)(s->mz + z_taps - 1);
+    return planes * (ops_in[s->m / 2] * n + 2 * n * n + (n * n > 36 ? n * n : 0) + (s->mz > 1 ? n * n : 0));
 }
 
-static double cycles_out(i64 m, bool by_rows, i64 lanes)
+static double cycles_out(const struct wino_sched *s, i64 z_taps, double per_pixel)
 {
-    double n = (double)(m + WINO_TAPS - 1), pixels = (double)(m * m);
-    return ops_out[m / 2] * (n + (double)m) / 2 + n * n + pixels * (by_rows ? 3.0 * (double)lanes : 2) + (m > 4 ? n * n : 0);
+    double n = (double)(s->m + WINO_TAPS - 1), pixels = (double)(s->m * s->m), more = (double)(z_taps - 1);
+    double plane = ops_out[s->m / 2] * (n + (double)s->m) / 2 + (1 + more) * n * n + pixels * per_pixel + (s->m > 4 ? n * n : 0);
+    return (double)s->mz * plane;
 }
 
 /* Cycles of the products of one block of output channels. */
 static double cycles_products(const struct model *m, const struct caps *caps, const struct wino_sched *s)
 {
     const struct conv *c = &m->c;
-    i64 tiles = i64_min(s->tb * s->tx, m->tiles), n = s->m + WINO_TAPS - 1;
+    i64 tiles = i64_min(s->tb * s->tx, m->tiles), points = wino_points(c, s);
     struct wino_scratch w = wino_scratch(c, s, (u32)m->lanes);
     double step = tile_step_cycles(s->tx, s->nr) + 0.5 / (double)s->ku + (s->ahead ? 0.1 * (double)s->nr : 0) + (s->nr > 3 ? 1 : 0);
     double one = (double)c->ic * step + 1.5 * (double)(s->tx * s->nr) + 15;
-    double product = one * (double)ceil_div(tiles, s->tx) * (double)(n * n), scratch = 4 * (double)(w.v + w.m + w.strip);
+    double product = one * (double)ceil_div(tiles, s->tx) * (double)points, scratch = 4 * (double)(w.v + w.m + w.strip);
     /* Weights stream by once; when all of them do not fit beside the scratch memory, they come from far. */
-    double weights = (double)(n * n * c->ic * s->nr * m->lanes) * 4, all = weights * (double)m->ob;
+    double weights = (double)(points * c->ic * s->nr * m->lanes) * 4, all = weights * (double)m->ob;
     if (scratch > (double)caps->l2_bytes * 0.6) product += scratch / 16;
     if (all + scratch < (double)caps->l2_bytes * 0.9) return product + weights / 100;
     bool is_far = all > (double)caps->l3_bytes / 4;
@@ -121,14 +125,15 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
 {
     const struct conv *c = &m->c;
     double hz = gen_flop_rate(caps) / (4.0 * i64_max(1, caps->vector_bytes / 4)), n_threads = i64_max(1, caps->n_threads);
-    i64 tiles = i64_min(s->tb * s->tx, m->tiles), n = s->m + WINO_TAPS - 1;
-    double vector = cycles_in(s->m) + (double)(n * n) * (c->plain ? 0.7 : 2) + (s->far ? 0.5 * (double)(n * s->m) : 0);
+    i64 tiles = i64_min(s->tb * s->tx, m->tiles), points = wino_points(c, s), n = s->m + WINO_TAPS - 1;
+    double vector = cycles_in(s, wino_z_taps(c)) + (double)points * (c->plain ? 0.7 : 2);
+    vector += s->far ? 0.5 * (double)(points / n * s->m) : 0;
     double in = (double)tiles * ((double)ceil_div(c->ic, m->lanes) * vector + 60);
-    double out = (double)tiles * ((double)s->nr * cycles_out(s->m, c->by_rows, m->lanes) + 40);
+    double out = (double)tiles * ((double)s->nr * cycles_out(s, wino_z_taps(c), c->by_rows ? 3.0 * (double)m->lanes : 2) + 40);
     double iteration = in + (cycles_products(m, caps, s) + out) * (double)m->ob + 300;
     double rounds = (double)ceil_div(m->parts * m->blocks, i64_max(1, caps->n_threads));
     double x = gen_bytes(c->g, c->x, var), y = gen_bytes(c->g, c->y, var);
-    double bytes = y + x * (double)m->parts + 4 * (double)(n * n * c->ic * m->n_blocks * s->nr * m->lanes);
+    double bytes = y + x * (double)m->parts + 4 * (double)(points * c->ic * m->n_blocks * s->nr * m->lanes);
     double wait = !s->far && x > (double)caps->l3_bytes / 4 ? x / 8e9 / n_threads : 0; /* for inputs */
     double epilogue = c->simple ? 0 : 12 * gen_count(c->g, c->y, var) / gen_byte_rate(caps);
     return 2e-6 + wait + iteration * rounds / hz + 0.3 * bytes / gen_byte_rate(caps) + epilogue;
@@ -168,11 +173,11 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
     struct choice c = {.caps = caps, .var = var, .out = out};
     wino_of(&c.m.c, t);
     for (u32 i = 0; i < countof(tiles); i++)
-        for (i32 m = 2; m <= 4; m += 2)
+        for (i32 m = 0; m < 4; m++)
             for (u32 tb = 0; tb < countof(v_tb); tb++)
                 for (u32 ob = 0; ob < countof(v_ob); ob++)
                     for (u32 ask = 0; ask < countof(v_ahead) * countof(v_far); ask++)
-                        try_one(&c, (struct sched){.v = {[P_M] = m, [P_TX] = tiles[i][0], [P_NR] = tiles[i][1], [P_TB] = v_tb[tb],
+                        try_one(&c, (struct sched){.v = {[P_M] = 2 + m / 2 * 2, [P_MZ] = 1 + m % 2, [P_TX] = tiles[i][0], [P_NR] = tiles[i][1], [P_TB] = v_tb[tb],
                                                          [P_OB] = v_ob[ob], [P_KU] = c.m.c.ic >= 8 ? 2 : 1,
                                                          [P_AHEAD] = v_ahead[ask / 2], [P_FAR] = v_far[ask % 2]}});
     assert(c.best > 0);
@@ -187,7 +192,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
 const struct gen gen_conv_winograd = {
     .version = 1,
     .name = "conv_winograd",
-    .revision = 3,
+    .revision = 4,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

@@ -1,31 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gen_winograd: 3x3 convolutions of stride 1 by Winograd's minimal filtering F(m x m, 3 x 3) (A. Lavin, S. Gray, "Fast Algorithms for
-// Convolutional Neural Networks", 2016, sections 4 and 5). The outputs are cut in tiles of m x m pixels. A tile's n x n inputs
-// (n = m + 2) become values at n x n points; there the convolution is one product per point, of tiles x input channels with input
-// channels x output channels; what comes out is turned back into pixels. m*m*9 multiply-adds become n*n: 2.25, 4 and 5.06 times less.
+// gen_winograd: 3x3 and 3x3x3 convolutions of stride 1 by Winograd's minimal filtering F(m x m, 3 x 3) (A. Lavin, S. Gray, "Fast
+// Algorithms for Convolutional Neural Networks", 2016, sections 4 and 5). The outputs are cut in tiles of m x m pixels. A tile's n x n
+// inputs (n = m + 2) become values at n x n points; there the convolution is one product per point, of tiles x input channels with
+// input channels x output channels; what comes out is turned back into pixels. m*m*9 multiply-adds become n*n: 2.25, 4 and 5.06 times
+// less. Volumes have a third axis, z, nested outside: tiles of mz x m x m, mz = 1 without savings along z, mz = 2 with 1.5 times less.
 //
 // A grid iteration takes tb*tx tiles that follow each other in the image and some blocks of output channels. All tiles are brought
-// to the points once, then block by block the n*n products go through the register tile and back to pixels through the epilogue.
-// So what waits in the second cache is inputs at points [point][tile][channel] and one block of products [point][tile][width];
-// weights, brought to the points in f64 when the program is compiled, stream by once per iteration.
+// to the points once, then block by block the products of all points go through the register tile and back to pixels through the
+// epilogue. So what waits in the second cache is inputs at points [point][tile][channel] and one block of products
+// [point][tile][width]; weights, brought to the points in f64 when the program is compiled, stream by once per iteration.
 //
 // Tiles inside the image are read where the input lies, if it lies with channels last; others are first copied with zeros around
-// (gen_band.c). Inputs that are computed on the way are copied likewise, a row of the iteration's tiles at a time.
+// (gen_band.c). Inputs that are computed on the way are copied likewise, a row of the iteration's tiles at a time. Sums along z are
+// taken while loading: along that axis, points are few and their rows short.
 //
-// Dims: tiles (image, y, x); n*n points; input channels; output channels in blocks of nr vectors.
+// Dims: tiles (image, z, y, x); nz*n*n points; input channels; output channels in blocks of nr vectors.
 #include "gen/gen_winograd.h"
 
 struct winograd {
     struct emit *m;
-    struct band b;            /* of a strip; its register tile holds a tile's outputs of one vector of channels */
+    struct band b;            /* of a strip, window along z: a tile's; its register tile holds outputs of one vector of channels */
     struct wino_sched s;
-    struct wino w;
+    struct wino w, wz;        /* along y and x; along z: one tap where there is none */
+    i32 za;                   /* axis z, -1: none */
     struct wino_scratch at;
     struct tile t;            /* of the products */
     u32 lanes;
     i64 tiles;                /* of a grid iteration */
-    sym n_y, n_x;             /* tiles of an image */
+    sym n_z, n_y, n_x;        /* tiles of an image */
+    kval z0;                  /* first output along z of the tile at hand */
     kval v, p, wbuf;          /* scratch: inputs by point, products; weights */
     kval first, n;            /* tiles of this iteration: number of the first, and how many */
 };
@@ -46,17 +50,37 @@ static i64 polynomial(const struct wino *w, i64 but, i64 and_but, double c[WINO_
     return len;
 }
 
-/* The points of least error among pairs of eighths (doc/winograd.md): rows and their powers are exact in f32. Rows of Toom and Cook: for a finite point the polynomial that is zero at all others, for infinity the one that is zero at all.
- * Those of p and -p are q*x*(x + p) and q*x*(x - p), q even: two sums, one multiplied by +-p. */
-void wino_init(struct wino *w, i64 m)
+/* The matrices in full, of points whose rows are known. */
+static void wino_fill(struct wino *w)
+{
+    for (i64 k = 0; k < w->n; k++) {
+        i64 pair = k > 0 && k < w->n - 1 ? (k - 1) / 2 * 2 + 1 : k; /* its row */
+        double x = k < w->n - 1 ? w->point[k] : 1, power = 1;
+        for (i64 i = 0; i < w->n; i++) w->in[k][i] = w->even[pair][i] + x * w->odd[pair][i];
+        for (i64 i = 0; i < w->m; i++, power *= x) w->out[i][k] = k < w->n - 1 ? power : i == w->m - 1;
+    }
+}
+
+static void wino_plain(struct wino *w)
+{
+    for (i64 k = 0; k < w->n; k++) w->in[k][k] = w->g[k * w->taps + k] = w->out[0][k] = 1;
+}
+
+/* The points of least error among pairs of eighths (doc/winograd.md): rows and their powers are exact in f32. Rows of Toom and Cook:
+ * for a finite point the polynomial that is zero at all others, for infinity the one that is zero at all. Those of p and -p are
+ * q*x*(x + p) and q*x*(x - p), q even: two sums, one multiplied by +-p. */
+void wino_init(struct wino *w, i64 m, i64 taps)
 {
     static const double all[][WINO_MAX] = {
         {0, 1, -1}, {0, 0.625, -0.625, 1.5, -1.5}, {0, 1, -1, 2, -2, 0.5, -0.5}};
-    const double *points = all[m / 2 - 1];
     double c[WINO_MAX + 1];
-    *w = (struct wino){.m = m, .n = m + WINO_TAPS - 1};
-    assert(w->n <= WINO_MAX && w->n % 2 == 0);
-    for (i64 k = 0; k < w->n - 1; k++) w->point[k] = points[k];
+    *w = (struct wino){.m = m, .n = m + taps - 1, .taps = taps};
+    if (m == 1) {
+        wino_plain(w);
+        return;
+    }
+    assert(taps == WINO_TAPS && w->n <= WINO_MAX && w->n % 2 == 0);
+    for (i64 k = 0; k < w->n - 1; k++) w->point[k] = all[m / 2 - 1][k];
     for (i64 k = 0; k < w->n - 1; k++) {
         double norm = 1, power = 1;
         for (i64 l = 0; l < w->n - 1; l++) norm *= l == k ? 1 : w->point[k] - w->point[l];
@@ -69,15 +93,16 @@ void wino_init(struct wino *w, i64 m)
         i64 len = polynomial(w, k, k + 1, c);
         for (i64 i = 0; i < len; i++) w->even[k][i + 1] = w->odd[k][i] = c[i];
     }
+    wino_fill(w);
 }
 
-/* The sum of coefficient times value, those of 1 first. */
-static kval weighted_sum(const struct winograd *w, const double *c, const kval *d)
+/* The sum of n coefficients times values, those of 1 first. */
+static kval weighted_sum(const struct winograd *w, const double *c, const kval *d, i64 n)
 {
     struct kir *k = w->m->k;
     kval sum = 0;
     for (u32 pass = 0; pass < 2; pass++)
-        for (i64 i = 0; i < w->w.n; i++) {
+        for (i64 i = 0; i < n; i++) {
             if (c[i] == 0 || (c[i] == 1) != (pass == 0)) continue;
             kval f = kir_const_f(k, w->b.type, w->lanes, c[i]);
             if (!sum) sum = pass ? kir_mul(k, d[i], f) : d[i];
@@ -101,13 +126,13 @@ static kval add_scaled(const struct winograd *w, kval a, double f, kval b)
 static void to_points(const struct winograd *w, const kval *d, kval *out)
 {
     const struct wino *x = &w->w;
-    out[0] = weighted_sum(w, x->even[0], d);
+    out[0] = weighted_sum(w, x->even[0], d, x->n);
     for (i64 k = 1; k < x->n - 1; k += 2) {
-        kval even = weighted_sum(w, x->even[k], d), odd = weighted_sum(w, x->odd[k], d);
+        kval even = weighted_sum(w, x->even[k], d, x->n), odd = weighted_sum(w, x->odd[k], d, x->n);
         out[k] = add_scaled(w, even, x->point[k], odd);
         out[k + 1] = add_scaled(w, even, x->point[k + 1], odd);
     }
-    out[x->n - 1] = weighted_sum(w, x->odd[x->n - 1], d);
+    out[x->n - 1] = weighted_sum(w, x->odd[x->n - 1], d, x->n);
 }
 
 /* products at n points -> m outputs along an axis: sums of product * point^i, infinity to the last one only */
@@ -146,37 +171,50 @@ static i64 lines_apart(i64 elements) /* tiles likewise, where they would all fal
 
 bool wino_of(struct conv *c, const struct task *t)
 {
-    bool ok = conv_of(c, t) && c->rank == 4 && c->groups == 1 && c->xa == 3 && c->ya == 2;
-    for (u32 a = 2; ok && a < 4; a++) ok = c->k[a] == WINO_TAPS && c->stride[a] == 1 && c->dil[a] == 1;
+    if (!conv_of(c, t) || c->groups != 1 || c->rank < 4 || c->rank > 5) return false;
+    bool ok = c->xa == (i32)c->rank - 1 && c->ya == c->xa - 1;
+    for (u32 a = 2; ok && a < c->rank; a++)
+        ok = (c->k[a] == WINO_TAPS || ((i32)a < c->ya && c->k[a] == 1)) && c->stride[a] == 1 && c->dil[a] == 1;
     return ok;
 }
 
 struct wino_scratch wino_scratch(const struct conv *c, const struct wino_sched *s, u32 lanes)
 {
-    i64 n = s->m + WINO_TAPS - 1, tiles = s->tb * s->tx;
+    i64 n = s->m + WINO_TAPS - 1, nz = s->mz + wino_z_taps(c) - 1, tiles = s->tb * s->tx;
     struct wino_scratch r = {.v_pitch = lines_apart(ceil_div(c->ic, lanes) * lanes), .m_pitch = s->nr * lanes};
     r.v_plane = odd_lines(tiles * r.v_pitch);
     r.m_plane = odd_lines(tiles * r.m_pitch);
-    r.v = n * n * r.v_plane, r.m = n * n * r.m_plane;
-    r.strip = n * ((c->plain ? 1 : tiles) * s->m + WINO_TAPS - 1) * c->ic;
+    r.v = wino_points(c, s) * r.v_plane, r.m = wino_points(c, s) * r.m_plane;
+    r.strip = nz * n * ((c->plain ? 1 : tiles) * s->m + WINO_TAPS - 1) * c->ic;
     return r;
 }
 
-/* Packed weights: [block][point y][point x][input channel][nr*lanes]. */
+static i64 n_points(const struct winograd *w) { return w->wz.n * w->w.n * w->w.n; }
+
+static struct pack_mat pack_points(struct emit *m, const struct wino *w, u32 axis)
+{
+    double *g = arena_array(m->arena, double, countof(w->g));
+    for (i64 i = 0; i < countof(w->g); i++) g[i] = w->g[i];
+    return (struct pack_mat){axis, (u32)w->n, g};
+}
+
+/* Packed weights: [block][point z][point y][point x][input channel][nr*lanes]. */
 static kval pack_weights(const struct winograd *w)
 {
     const struct conv *c = &w->b.c;
     struct symtab *t = w->m->g->sym;
     struct pack *p = arena_new(w->m->arena, struct pack);
-    double *g = arena_array(w->m->arena, double, countof(w->w.g));
-    for (i64 i = 0; i < countof(w->w.g); i++) g[i] = w->w.g[i];
+    u32 ya = (u32)c->ya, xa = (u32)c->xa, za = w->za >= 0 ? (u32)w->za : ya;
     const struct { i64 extent; u32 axis; i64 stride; } dim[] = {
-        {w->b.n_blocks, 0, w->b.width}, {w->w.n, 2, 1}, {w->w.n, 3, 1}, {c->ic, 1, 1}, {w->b.width, 0, 1}};
-    for (; p->n < countof(dim); p->n++) {
-        p->dim[p->n].extent = sym_const(t, dim[p->n].extent);
-        p->dim[p->n].axis = dim[p->n].axis, p->dim[p->n].stride = dim[p->n].stride;
+        {w->b.n_blocks, 0, w->b.width}, {w->wz.n, za, 1}, {w->w.n, ya, 1}, {w->w.n, xa, 1}, {c->ic, 1, 1}, {w->b.width, 0, 1}};
+    for (u32 i = 0; i < countof(dim); i++) {
+        if (i == 1 && w->za < 0) continue;
+        p->dim[p->n].extent = sym_const(t, dim[i].extent);
+        p->dim[p->n].axis = dim[i].axis, p->dim[p->n++].stride = dim[i].stride;
     }
-    for (; p->n_mat < 2; p->n_mat++) p->mat[p->n_mat] = (struct pack_mat){2 + p->n_mat, (u32)w->w.n, g};
+    if (w->za >= 0) p->mat[p->n_mat++] = pack_points(w->m, &w->wz, za);
+    p->mat[p->n_mat++] = pack_points(w->m, &w->w, ya);
+    p->mat[p->n_mat++] = pack_points(w->m, &w->w, xa);
     p->dtype = w->b.type;
     return emit_pack(w->m, c->w, p);
 }
@@ -189,27 +227,49 @@ static void place_tile(struct winograd *w, kval t)
     struct kir *k = w->m->k;
     struct band *b = &w->b;
     kval at = kir_add(k, w->first, t), n_x = emit_size(w->m, w->n_x), n_y = emit_size(w->m, w->n_y);
-    kval row = kir_div(k, at, n_x);
-    b->pos[0] = kir_div(k, row, n_y);
+    kval row = kir_div(k, at, n_x), plane = kir_div(k, row, n_y);
+    b->pos[0] = plane;
+    if (w->za >= 0) {
+        kval n_z = emit_size(w->m, w->n_z);
+        b->pos[0] = kir_div(k, plane, n_z);
+        b->pos[w->za] = w->z0 = kir_mul_i(k, kir_mod(k, plane, n_z), w->s.mz);
+    }
     b->x0 = kir_mul_i(k, kir_mod(k, at, n_x), w->s.m);
     b->y0 = kir_mul_i(k, kir_mod(k, row, n_y), w->s.m);
     b->x1 = kir_add_i(k, b->x0, w->s.m), b->y1 = kir_add_i(k, b->y0, w->s.m);
 }
 
-struct source { kval buf, at, y_step, x_step; }; /* a tile's inputs: of the first channel, and from pixel to pixel */
+struct source { kval buf, at, z_step, y_step, x_step; }; /* a tile's inputs: of the first channel, and from pixel to pixel */
 
-/* One vector of channels from a tile's inputs to its values at the points. */
-static void point_vector(const struct winograd *w, const struct source *in, kval t, kval c)
+static kval source_at(const struct winograd *w, const struct source *in, i64 z, i64 y, i64 x)
+{
+    struct kir *k = w->m->k;
+    kval at = kir_add(k, kir_mul_i(k, in->y_step, y), kir_mul_i(k, in->x_step, x));
+    return kir_add(k, in->at, z ? kir_add(k, at, kir_mul_i(k, in->z_step, z)) : at);
+}
+
+/* One vector of channels of a pixel, summed along z to point kz; limit: channels, 0: all. */
+static kval load_point(const struct winograd *w, const struct source *in, kval c, kval limit, const i64 at[3])
+{
+    struct kir *k = w->m->k;
+    const double *sum = w->wz.in[at[0]];
+    kval d[WINO_MAX] = {0};
+    for (i64 z = 0; z < w->wz.n; z++) {
+        if (sum[z] == 0) continue;
+        kval i = kir_ramp(k, kir_add(k, source_at(w, in, z, at[1], at[2]), c), 1, w->lanes);
+        d[z] = kir_cast(k, w->b.type, limit ? kir_load_n(k, in->buf, i, limit) : kir_load(k, in->buf, i));
+    }
+    return weighted_sum(w, sum, d, w->wz.n);
+}
+
+/* One vector of channels from a tile's inputs to its values at the points of one plane. */
+static void point_vector(const struct winograd *w, const struct source *in, kval t, kval c, i64 kz)
 {
     struct kir *k = w->m->k;
     i64 n = w->w.n, ic = w->b.c.ic;
     kval d[WINO_MAX], rows[WINO_MAX][WINO_MAX], out[WINO_MAX], limit = ic % w->lanes ? kir_sub(k, kir_int(k, ic), c) : 0;
     for (i64 y = 0; y < n; y++) {
-        for (i64 x = 0; x < n; x++) {
-            kval at = kir_add(k, kir_add(k, in->at, c), kir_add(k, kir_mul_i(k, in->y_step, y), kir_mul_i(k, in->x_step, x)));
-            kval i = kir_ramp(k, at, 1, w->lanes);
-            d[x] = kir_cast(k, w->b.type, limit ? kir_load_n(k, in->buf, i, limit) : kir_load(k, in->buf, i));
-        }
+        for (i64 x = 0; x < n; x++) d[x] = load_point(w, in, c, limit, (i64[]){kz, y, x});
         to_points(w, d, rows[y]);
     }
     kval to = kir_add(k, kir_mul_i(k, t, w->at.v_pitch), c);
@@ -217,7 +277,7 @@ static void point_vector(const struct winograd *w, const struct source *in, kval
         for (i64 y = 0; y < n; y++) d[y] = rows[y][x];
         to_points(w, d, out);
         for (i64 y = 0; y < n; y++)
-            kir_store(k, w->v, kir_ramp(k, kir_add_i(k, to, (y * n + x) * w->at.v_plane), 1, w->lanes), out[y]);
+            kir_store(k, w->v, kir_ramp(k, kir_add_i(k, to, ((kz * n + y) * n + x) * w->at.v_plane), 1, w->lanes), out[y]);
     }
 }
 
@@ -225,10 +285,11 @@ static void point_vector(const struct winograd *w, const struct source *in, kval
 static void prefetch_inputs(const struct winograd *w, const struct source *in, kval c)
 {
     struct kir *k = w->m->k;
-    kval at = kir_add(k, kir_add(k, in->at, c), kir_mul_i(k, in->x_step, w->s.far * w->s.m));
-    for (i64 y = 0; y < w->w.n; y++)
-        for (i64 x = w->w.n - w->s.m; x < w->w.n; x++)
-            kir_prefetch(k, in->buf, kir_add(k, at, kir_add(k, kir_mul_i(k, in->y_step, y), kir_mul_i(k, in->x_step, x))));
+    struct source far = *in;
+    far.at = kir_add(k, kir_add(k, in->at, c), kir_mul_i(k, in->x_step, w->s.far * w->s.m));
+    for (i64 z = 0; z < w->wz.n; z++)
+        for (i64 y = 0; y < w->w.n; y++)
+            for (i64 x = w->w.n - w->s.m; x < w->w.n; x++) kir_prefetch(k, in->buf, source_at(w, &far, z, y, x));
 }
 
 static void point_vectors(const struct winograd *w, const struct source *in, kval t)
@@ -236,27 +297,46 @@ static void point_vectors(const struct winograd *w, const struct source *in, kva
     struct kir *k = w->m->k;
     kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, w->b.c.ic), w->lanes);
     if (w->s.far && in->buf != w->b.work) prefetch_inputs(w, in, c);
-    point_vector(w, in, t, c);
+    for (i64 kz = 0; kz < w->wz.n; kz++) point_vector(w, in, t, c, kz);
     kir_end(k);
 }
 
-/* The tile's inputs where they lie. */
-static struct source source_in_place(const struct winograd *w, kval y, kval x)
+/* The tile's inputs where they lie, from pixel at[z, y, x]. */
+static struct source source_in_place(const struct winograd *w, const kval at[3])
 {
     struct emit *m = w->m;
     const struct conv *c = &w->b.c;
+    struct symtab *t = m->g->sym;
     const struct shape room = value_room(graph_value(m->g, c->x));
-    kval idx[MAX_RANK] = {w->b.pos[0], kir_int(m->k, 0), y, x};
-    return (struct source){m->buf[c->x], emit_offset(m, c->x, idx), emit_size(m, sym_mul(m->g->sym, room.dim[3], room.dim[1])),
-                           emit_size(m, room.dim[1])};
+    sym row = sym_mul(t, room.dim[c->xa], room.dim[1]);
+    kval idx[MAX_RANK] = {w->b.pos[0], kir_int(m->k, 0)};
+    if (w->za >= 0) idx[w->za] = at[0];
+    idx[c->ya] = at[1], idx[c->xa] = at[2];
+    return (struct source){.buf = m->buf[c->x],
+                           .at = emit_offset(m, c->x, idx),
+                           .z_step = emit_size(m, sym_mul(t, room.dim[c->ya], row)),
+                           .y_step = emit_size(m, row),
+                           .x_step = emit_size(m, room.dim[1])};
 }
 
 /* 0 <= from and from + n <= size */
-static kval fits_in(const struct winograd *w, kval from, sym size)
+static kval fits_in(const struct winograd *w, kval from, i64 n, sym size)
 {
     struct kir *k = w->m->k;
-    kval last = kir_add_i(k, from, w->w.n);
+    kval last = kir_add_i(k, from, n);
     return kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), from), kir_bin(k, KI_LE, last, emit_size(w->m, size)));
+}
+
+/* Do all inputs exist of the tile at hand? Sets its first one. */
+static kval is_inside(const struct winograd *w, kval at[3])
+{
+    struct kir *k = w->m->k;
+    const struct conv *c = &w->b.c;
+    at[1] = kir_sub(k, w->b.y0, emit_size(w->m, c->pad[c->ya])), at[2] = kir_sub(k, w->b.x0, emit_size(w->m, c->pad[c->xa]));
+    kval ok = kir_bin(k, KI_AND, fits_in(w, at[1], w->w.n, c->in[c->ya]), fits_in(w, at[2], w->w.n, c->in[c->xa]));
+    if (w->za < 0) return ok;
+    at[0] = kir_sub(k, w->z0, emit_size(w->m, c->pad[w->za]));
+    return kir_bin(k, KI_AND, ok, fits_in(w, at[0], w->wz.n, c->in[w->za]));
 }
 
 /* Tile x of the strip in scratch, number t of the iteration. */
@@ -264,7 +344,9 @@ static void point_copied(const struct winograd *w, kval x, kval t)
 {
     struct kir *k = w->m->k;
     const struct band *b = &w->b;
-    struct source in = {b->work, kir_mul(k, kir_mul_i(k, x, w->s.m), b->step[3]), b->step[2], b->step[3]};
+    struct source in = {.buf = b->work, .at = kir_mul(k, kir_mul_i(k, x, w->s.m), b->step[b->xa])};
+    in.y_step = b->step[b->ya], in.x_step = b->step[b->xa];
+    if (w->za >= 0) in.z_step = b->step[w->za];
     point_vectors(w, &in, t);
 }
 
@@ -272,16 +354,13 @@ static void point_copied(const struct winograd *w, kval x, kval t)
 static void point_in_place(struct winograd *w)
 {
     struct kir *k = w->m->k;
-    struct band *b = &w->b;
-    const struct conv *c = &b->c;
-    kval t = kir_loop(k, KL_SERIAL, kir_int(k, 0), w->n, 1);
+    kval at[3] = {0}, t = kir_loop(k, KL_SERIAL, kir_int(k, 0), w->n, 1);
     place_tile(w, t);
-    kval y = kir_sub(k, b->y0, emit_size(w->m, c->pad[2])), x = kir_sub(k, b->x0, emit_size(w->m, c->pad[3]));
-    kir_if(k, kir_bin(k, KI_AND, fits_in(w, y, c->in[2]), fits_in(w, x, c->in[3])));
-    struct source in = source_in_place(w, y, x);
+    kir_if(k, is_inside(w, at));
+    struct source in = source_in_place(w, at);
     point_vectors(w, &in, t);
     kir_else(k);
-    band_fill(b);
+    band_fill(&w->b);
     point_copied(w, kir_int(k, 0), t);
     kir_end(k);
     kir_end(k);
@@ -312,7 +391,7 @@ static void clear_points(const struct winograd *w, kval from, kval to)
     struct kir *k = w->m->k;
     i64 d;
     if (kir_is_const(k, kir_sub(k, to, from), &d) && d == 0) return;
-    kval p = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, w->w.n * w->w.n), 1), at = kir_mul_i(k, p, w->at.v_plane);
+    kval p = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, n_points(w)), 1), at = kir_mul_i(k, p, w->at.v_plane);
     kval i = kir_loop(k, KL_SERIAL, kir_mul_i(k, from, w->at.v_pitch), kir_mul_i(k, to, w->at.v_pitch), w->lanes);
     kir_store(k, w->v, kir_ramp(k, kir_add(k, at, i), 1, w->lanes), kir_const_f(k, w->b.type, w->lanes, 0));
     kir_end(k);
@@ -350,7 +429,7 @@ static void product_tile(struct winograd *w, kval p, kval t, kval w_at)
 static void products(struct winograd *w, kval block, kval tiles)
 {
     struct kir *k = w->m->k;
-    i64 points = w->w.n * w->w.n, size = w->b.c.ic * w->b.width;
+    i64 points = n_points(w), size = w->b.c.ic * w->b.width;
     kval p = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, points), 1);
     kval w_at = kir_mul_i(k, kir_add(k, kir_mul_i(k, block, points), p), size);
     kval t = kir_loop(k, KL_SERIAL, kir_int(k, 0), tiles, w->s.tx);
@@ -371,16 +450,28 @@ static kval bias_at(const struct winograd *w, kval c, kval limit)
     return v;
 }
 
-/* One vector of output channels, the c-th of its block, of tile t: from the products to the accumulators of the band's tile. */
-static void output_vector(const struct winograd *w, kval t, kval c, kval bias)
+/* One vector of products of a plane's point (y, x), summed along z to output iz. */
+static kval load_product(const struct winograd *w, kval from, i64 iz, i64 y, i64 x)
+{
+    struct kir *k = w->m->k;
+    i64 n = w->w.n;
+    kval p[WINO_MAX] = {0};
+    for (i64 z = 0; z < w->wz.n; z++)
+        if (w->wz.out[iz][z] != 0)
+            p[z] = kir_load(k, w->p, kir_ramp(k, kir_add_i(k, from, ((z * n + y) * n + x) * w->at.m_plane), 1, w->lanes));
+    return weighted_sum(w, w->wz.out[iz], p, w->wz.n);
+}
+
+/* One vector of output channels, the c-th of its block, of plane iz of tile t: from the products to the accumulators of the band's
+ * tile. */
+static void output_vector(const struct winograd *w, kval t, i64 iz, kval c, kval bias)
 {
     struct kir *k = w->m->k;
     i64 n = w->w.n, m = w->w.m;
     kval p[WINO_MAX], rows[WINO_MAX][WINO_MAX], out[WINO_MAX];
     kval from = kir_add(k, kir_mul_i(k, t, w->at.m_pitch), c);
     for (i64 y = 0; y < n; y++) {
-        for (i64 x = 0; x < n; x++)
-            p[x] = kir_load(k, w->p, kir_ramp(k, kir_add_i(k, from, (y * n + x) * w->at.m_plane), 1, w->lanes));
+        for (i64 x = 0; x < n; x++) p[x] = load_product(w, from, iz, y, x);
         to_outputs(w, p, rows[y]);
     }
     for (i64 x = 0; x < m; x++) {
@@ -390,6 +481,24 @@ static void output_vector(const struct winograd *w, kval t, kval c, kval bias)
     }
 }
 
+/* Plane iz of a tile, one vector of channels; those that do not exist along z are left out. */
+static void output_plane(struct winograd *w, kval t, i64 iz, kval j, kval c, kval c_end)
+{
+    struct kir *k = w->m->k;
+    struct band *b = &w->b;
+    kval limit = c_end ? kir_sub(k, c_end, c) : 0, exists = 0;
+    if (iz && gen_static(b->c.g, b->c.out[w->za], 1) % w->s.mz) {
+        exists = kir_lt(k, kir_add_i(k, w->z0, iz), emit_size(w->m, b->c.out[w->za]));
+        kir_if(k, exists);
+    }
+    output_vector(w, t, iz, j, b->c.b ? bias_at(w, c, limit) : 0);
+    if (w->za >= 0) b->pos[w->za] = kir_add_i(k, w->z0, iz);
+    struct tile_out o = band_target(b, b->y0, b->x0);
+    o.c = c, o.c_end = c_end;
+    tile_store(&b->t, &o);
+    if (exists) kir_end(k);
+}
+
 static void outputs(struct winograd *w, kval block)
 {
     struct kir *k = w->m->k;
@@ -397,14 +506,11 @@ static void outputs(struct winograd *w, kval block)
     bool ragged = b->c.oc % b->width != 0;
     kval t = kir_loop(k, KL_SERIAL, kir_int(k, 0), w->n, 1);
     place_tile(w, t);
+    b->y1 = emit_size(w->m, b->y_ext), b->x1 = emit_size(w->m, b->x_ext);
     kval j = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, b->width), w->lanes);
     kval c = kir_add(k, kir_mul_i(k, block, b->width), j), end = ragged ? kir_int(k, b->c.oc) : 0;
     if (ragged) kir_if(k, kir_lt(k, c, end));
-    output_vector(w, t, j, b->c.b ? bias_at(w, c, ragged ? kir_sub(k, end, c) : 0) : 0);
-    b->y1 = emit_size(w->m, b->y_ext), b->x1 = emit_size(w->m, b->x_ext);
-    struct tile_out o = band_target(b, b->y0, b->x0);
-    o.c = c, o.c_end = end;
-    tile_store(&b->t, &o);
+    for (i64 iz = 0; iz < w->s.mz; iz++) output_plane(w, t, iz, j, c, end);
     if (ragged) kir_end(k);
     kir_end(k);
     kir_end(k);
@@ -417,15 +523,19 @@ static void winograd_init(struct winograd *w, struct emit *m, const struct task 
     struct symtab *st = t->g.sym;
     struct conv c;
     wino_of(&c, t);
+    w->za = wino_z(&c);
+    wino_init(&w->w, s->m, WINO_TAPS);
+    wino_init(&w->wz, s->mz, wino_z_taps(&c));
     const struct conv_sched cs = {
         .ty = s->m, .tx = s->m, .nr = s->nr, .th = 1, .tw = c.plain ? 1 : s->tb * s->tx, .stage = STAGE_PIXELS, .ku = 1};
     w->m = m, w->s = *s;
     band_init(&w->b, m, &c, caps, &cs);
-    wino_init(&w->w, s->m);
+    w->at = wino_scratch(&c, s, w->b.lanes);
+    if (w->za >= 0) w->b.c.k[w->za] = w->wz.n;
     w->lanes = w->b.lanes, w->tiles = s->tb * s->tx;
-    w->at = wino_scratch(&w->b.c, s, w->lanes);
-    w->n_y = sym_cdiv(st, w->b.c.out[2], sym_const(st, s->m));
-    w->n_x = sym_cdiv(st, w->b.c.out[3], sym_const(st, s->m));
+    w->n_z = w->za >= 0 ? sym_cdiv(st, c.out[w->za], sym_const(st, s->mz)) : sym_const(st, 1);
+    w->n_y = sym_cdiv(st, c.out[c.ya], sym_const(st, s->m));
+    w->n_x = sym_cdiv(st, c.out[c.xa], sym_const(st, s->m));
     w->t = w->b.t;
     w->t.ty = 1, w->t.tx = s->tx, w->t.ahead = s->ahead;
     w->b.t.nr = 1;
@@ -437,7 +547,7 @@ static kval open_grid(struct winograd *w, i64 parts)
     struct kir *k = w->m->k;
     struct symtab *st = w->m->g->sym;
     struct band *b = &w->b;
-    sym all = sym_mul(st, b->c.out[0], sym_mul(st, w->n_y, w->n_x));
+    sym all = sym_mul(st, sym_mul(st, b->c.out[0], w->n_z), sym_mul(st, w->n_y, w->n_x));
     kval part = kir_grid(k, kir_int(k, parts));
     kval g = kir_grid(k, emit_size(w->m, sym_cdiv(st, all, sym_const(st, w->tiles))));
     band_alloc(b);

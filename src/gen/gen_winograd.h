@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/: convolutions of 3x3 by Winograd's minimal filtering (conv_winograd).
+// Private to gen/: convolutions of 3x3 and 3x3x3 by Winograd's minimal filtering (conv_winograd).
 #ifndef QUERN_GEN_WINOGRAD_H
 #define QUERN_GEN_WINOGRAD_H
 
 #include "gen/gen_conv.h"
 
 struct wino_sched {
-    i64 m;     /* outputs of a tile along either axis: 2, 4, 6 */
+    i64 m;     /* outputs of a tile along y and x: 2, 4, 6 */
+    i64 mz;    /* along z: 1 (the plain sum over its taps), 2; 1 where there is no z */
     i64 tx, nr; /* register tile of the products: tiles by vectors of output channels */
     i64 tb;    /* register tiles per grid iteration */
     i64 ob;    /* blocks of output channels per grid iteration, 0 = all */
@@ -18,17 +19,26 @@ struct wino_sched {
 
 enum { WINO_TAPS = 3, WINO_MAX = 8 }; /* most points: inputs of a tile along an axis */
 
-/* F(m,3), one axis at a time: inputs are brought to n points, of which the last is infinity, multiplied there with g times the
-   weights, and summed to outputs. */
+/* F(m, taps), one axis at a time: inputs are brought to n points, of which the last is infinity, multiplied there with g times the
+   weights, and summed to outputs. m = 1 is the plain sum: n = taps, and `in` and g are the identity. */
 struct wino {
-    i64 m, n;                         /* outputs, points = inputs; n = m + 2 */
+    i64 m, n, taps;                   /* outputs, points = inputs, taps; n = m + taps - 1 */
     double point[WINO_MAX];           /* n - 1 finite ones: 0, then pairs of opposite sign */
-    double g[WINO_MAX * WINO_TAPS];   /* n x 3 */
+    double g[WINO_MAX * WINO_TAPS];   /* n x taps */
     double even[WINO_MAX][WINO_MAX];  /* rows of to_points: of point k and its opposite, terms with even index ... */
     double odd[WINO_MAX][WINO_MAX];   /* ... and with odd index, which the point's value multiplies and its sign turns */
+    double in[WINO_MAX][WINO_MAX];    /* n x n: the same in full, inputs -> values at points */
+    double out[WINO_MAX][WINO_MAX];   /* m x n: products -> outputs */
 };
-void wino_init(struct wino *w, i64 m);
-bool wino_of(struct conv *c, const struct task *t); /* false: not a convolution of this kind */
+void wino_init(struct wino *w, i64 m, i64 taps); /* m: 1, 2, 4, 6; taps: 3, for m = 1 fewer, too */
+/* false: not a convolution of this kind. Its window is 3x3 along the last two axes, which are the tile's; a third axis is wino_z. */
+bool wino_of(struct conv *c, const struct task *t);
+static inline i32 wino_z(const struct conv *c) { return c->rank == 5 ? 2 : -1; }
+static inline i64 wino_z_taps(const struct conv *c) { return c->rank == 5 ? c->k[2] : 1; }
+static inline i64 wino_points(const struct conv *c, const struct wino_sched *s) /* of a tile */
+{
+    return (s->mz + wino_z_taps(c) - 1) * (s->m + WINO_TAPS - 1) * (s->m + WINO_TAPS - 1);
+}
 
 /* Scratch memory of a grid iteration, elements. */
 struct wino_scratch {

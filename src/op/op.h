@@ -384,7 +384,7 @@ struct pack {
     u32 n;
     struct { sym extent; u32 axis; i64 stride; } dim[12];
     u32 n_mat;
-    struct pack_mat { u32 axis, rows; const double *v; } mat[2]; /* v: rows x size of the axis */
+    struct pack_mat { u32 axis, rows; const double *v; } mat[3]; /* v: rows x size of the axis */
     enum dtype dtype;         /* of the packed array, a float type; DT_NONE: the constant's */
 };
 
