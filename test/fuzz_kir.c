@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-static bool wants_all(const void *user, const struct kir_ins *x) { return true; }
+static bool wants_all(const void *user, const struct kir *k, kval v) { return true; }
 
 static void check(const struct kir *k)
 {

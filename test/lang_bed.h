@@ -208,6 +208,35 @@ static inline kval random_reduction(struct pool *p, kval a)
     return kir_splat(k, s, p->lanes);
 }
 
+/* `lanes` values of type t that are small whole numbers when t is a float: the pool's again and again, or
+   neighbours from memory. */
+static inline kval wide_value(struct pool *p, enum dtype t, u32 lanes)
+{
+    struct kir *k = &p->r->kir;
+    struct pool wide = *p;
+    enum dtype via = dtype_is_float(t) ? DT_I8 : t;
+    if (rng_range(p->g, 0, 2) == 0) return kir_cast(k, t, kir_repeat(k, pool_as(p, via), lanes));
+    wide.lanes = lanes;
+    kval at = kir_ramp(k, kir_int(k, rng_range(p->g, 0, N - 64)), 1, lanes);
+    return kir_cast(k, t, pool_cast(&wide, via, kir_load(k, k->buf.v[rng_range(p->g, 0, 3)].id, at)));
+}
+
+static inline void random_dot(struct pool *p)
+{
+    static const enum dtype of[][3] = {{DT_U8, DT_I8, DT_I32},     {DT_I8, DT_U8, DT_I32},
+                                       {DT_I8, DT_I8, DT_I32},     {DT_U16, DT_I16, DT_I32},
+                                       {DT_I16, DT_I16, DT_I32},   {DT_BF16, DT_BF16, DT_F32},
+                                       {DT_F16, DT_F16, DT_F32}};
+    struct kir *k = &p->r->kir;
+    const enum dtype *t = of[rng_range(p->g, 0, countof(of) - 1)];
+    u32 terms = kir_dot_terms(t[0], t[1], t[2]), lanes = terms * p->lanes;
+    if (lanes > 64) return;
+    kval a = wide_value(p, t[0], lanes), b = wide_value(p, t[1], lanes);
+    kval sum = kir_cast(k, t[2], pool_as(p, t[2] == DT_F32 ? DT_I8 : DT_I32));
+    pool_add(p, kir_dot(k, a, b, sum));
+    pool_add(p, kir_every(k, a, rng_range(p->g, 0, terms - 1), p->lanes));
+}
+
 static inline void pool_step(struct pool *p)
 {
     struct kir *k = &p->r->kir;
@@ -215,7 +244,8 @@ static inline void pool_step(struct pool *p)
     if (half) t = DT_F32; /* halves are for storage only */
     kval a = pool_as(p, t), b = pool_as(p, t);
     i64 what = rng_range(p->g, 0, 9);
-    if (what == 0) pool_add(p, kir_select(k, pool_as(p, DT_BOOL), a, b));
+    if (what == 2) random_dot(p);
+    else if (what == 0) pool_add(p, kir_select(k, pool_as(p, DT_BOOL), a, b));
     else if (what == 1 && p->lanes > 1 && t != DT_BOOL) pool_add(p, random_reduction(p, a));
     else if (dtype_is_float(t)) pool_add(p, random_float_op(p, a, b));
     else if (t == DT_BOOL) pool_add(p, random_bool_op(p, a, b));

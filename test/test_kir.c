@@ -223,6 +223,46 @@ static void step_lane(struct gen *g)
     keep(g, &g->f, g_splat(g, v, g->lanes));
 }
 
+static kval g_typed(struct gen *g, struct kir_ins x, enum dtype t, u32 lanes)
+{
+    x.dtype = (u8)t;
+    x.lanes = (u8)lanes;
+    return emit(g, x);
+}
+
+/* Lanes of x, or a pool's value again and again. */
+static kval g_wide(struct gen *g, enum dtype t, u32 lanes)
+{
+    struct kir *k = &g->k;
+    if (pick(g, 3)) {
+        kval at = kir_ramp(k, kir_int(k, pick(g, N_ELEMS - 64)), 1, lanes);
+        return g_cast(g, t, g_load(g, g->x, at));
+    }
+    kval a = g_cast(g, t, choose(g, &g->f));
+    if (!g->raw || lanes == kir_lanes(k, a)) return kir_repeat(k, a, lanes);
+    return g_typed(g, (struct kir_ins){.op = KI_SPLAT, .a = a}, t, lanes);
+}
+
+static kval g_every(struct gen *g, kval a, i64 from, u32 lanes)
+{
+    if (!g->raw || lanes == kir_lanes(&g->k, a)) return kir_every(&g->k, a, from, lanes);
+    return g_typed(g, (struct kir_ins){.op = KI_LANE, .a = a, .imm.i = from}, kir_dtype(&g->k, a), lanes);
+}
+
+static void step_dot(struct gen *g)
+{
+    static const enum dtype of[][3] = {{DT_U8, DT_I8, DT_I32},   {DT_I8, DT_I8, DT_I32},
+                                       {DT_I16, DT_U16, DT_I32}, {DT_BF16, DT_BF16, DT_F32},
+                                       {DT_F16, DT_F16, DT_F32}};
+    const enum dtype *t = of[pick(g, countof(of))];
+    u32 terms = kir_dot_terms(t[0], t[1], t[2]), lanes = terms * g->lanes;
+    kval a = g_wide(g, t[0], lanes), b = g_wide(g, t[1], lanes), sum = g_cast(g, t[2], choose(g, &g->f)), v;
+    if (g->raw) v = g_typed(g, (struct kir_ins){.op = KI_DOT, .a = a, .b = b, .c = sum}, t[2], g->lanes);
+    else v = kir_dot(&g->k, a, b, sum);
+    keep(g, &g->f, g_cast(g, DT_F32, v));
+    keep(g, &g->f, g_cast(g, DT_F32, g_every(g, a, pick(g, terms), g->lanes)));
+}
+
 static void step_cast(struct gen *g)
 {
     static const enum dtype list[] = {DT_I32, DT_U8, DT_F16, DT_F64, DT_BF16, DT_BOOL, DT_I16};
@@ -234,7 +274,7 @@ static void step_cast(struct gen *g)
 
 static void step_value(struct gen *g)
 {
-    switch (pick(g, 9)) {
+    switch (pick(g, 10)) {
     case 0:
     case 1:
     case 2: step_int(g); break;
@@ -242,6 +282,7 @@ static void step_value(struct gen *g)
     case 4: step_gather(g); break;
     case 5: step_lane(g); break;
     case 6: step_cast(g); break;
+    case 7: step_dot(g); break;
     default: step_float(g); break;
     }
 }

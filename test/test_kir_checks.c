@@ -62,6 +62,12 @@ static void test_verify(void **state)
     refuse("grid %1 = p0\n%2: f32x3 = splat f32(0)\nend\n", "impossible number of lanes");
     refuse("grid %1 = p7\nend\n", "no such parameter");
     refuse("grid %1 = p0\n%2: f32x4 = splat f32(1)\n%3: f32 = lane %2, 4\nend\n", "no such lane");
+    refuse("grid %1 = p0\n%2: f32x4 = splat f32(1)\n%3: f32x2 = lane %2, 2\nend\n", "no such lane");
+    refuse("grid %1 = p0\n%2: f32x4 = splat f32(1)\n%3: f32x2 = splat %2\nend\n", "fewer lanes");
+    refuse("grid %1 = p0\n%2: i32 = dot i8x4(1), i16x4(1), i32(0)\nend\n", "for these types");
+    refuse("grid %1 = p0\n%2: i32 = dot i8x8(1), i8x8(1), i32(0)\nend\n", "different lanes");
+    refuse("grid %1 = p0\n%2: f32 = dot bf16x2(1), bf16x2(1), i32(0)\nend\n", "for these types");
+    refuse("grid %1 = p0\n%2: f32x2 = dot bf16x2(1), bf16x2(1), f32(0)\nend\n", "wrong result type");
 }
 
 /* The interpreter's findings: 8 iterations, buffers of 8 elements. */

@@ -33,7 +33,7 @@ static const struct function functions[] = {
     {KI_ERF, erfl, 4, {2, 4}},
 };
 
-static bool wants_all(const void *user, const struct kir_ins *x) { return true; }
+static bool wants_all(const void *user, const struct kir *k, kval v) { return true; }
 
 /* Multiply-adds as two operations. */
 static void unfuse(struct kir *out, struct arena *a, const struct kir *in)

@@ -47,7 +47,7 @@ static void random_kernels(u64 seed, i64 n, const char *flags, u32 vector_bytes)
     struct dev *d = open_cpu(1);
     struct caps c;
     native_caps(d, &c, flags);
-    if (vector_bytes) c.vector_bytes = vector_bytes;
+    if (vector_bytes) c.vector_bytes = vector_bytes, c.dot[0] = 0;
     for (i64 i = 0; i < n; i++) {
         struct run r = {0};
         struct rng g = rng_seed(seed + (u64)i);
@@ -281,6 +281,9 @@ static void test_caps(void **state)
     assert_true(caps_parse(&back, buf_view(&a), &e));
     caps_print(&b, &back);
     assert_string_equal(a.p, b.p);
+    assert_true(caps_parse(&back, S("dot=\"u8,i8,i32 bf16,bf16,f32\""), &e));
+    assert_true(caps_has_dot(&back, DT_U8, DT_I8, DT_I32) && caps_has_dot(&back, DT_BF16, DT_BF16, DT_F32));
+    assert_false(caps_has_dot(&back, DT_I8, DT_U8, DT_I32) || caps_has_dot(&c, DT_U8, DT_I8, DT_F32));
     assert_false(caps_parse(&back, S("nonsense=1"), &e));
     assert_false(caps_parse(&back, S("n_threads=-1"), &e));
     assert_false(caps_parse(&back, S("arch=\"open"), &e));

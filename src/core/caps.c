@@ -28,6 +28,7 @@ static const struct field {
     FIELD(has_f16, FIELD_BOOL), FIELD(has_f64, FIELD_BOOL), FIELD(has_i8, FIELD_BOOL),
     FIELD(has_i16, FIELD_BOOL), FIELD(has_i64, FIELD_BOOL),
     FIELD(has_rte_f16, FIELD_BOOL), FIELD(has_nan, FIELD_BOOL), FIELD(matrix, FIELD_TEXT),
+    FIELD(dot, FIELD_TEXT),
     FIELD(spirv, FIELD_U32), FIELD(spirv_flags, FIELD_TEXT), FIELD(gflops, FIELD_U32), FIELD(gbps, FIELD_U32),
     FIELD(cflags, FIELD_TEXT),
 };
@@ -139,6 +140,17 @@ bool caps_limit(struct caps *c, struct str words, bool *changed, struct err *e)
     }
     if (changed) *changed = memcmp(&before, c, sizeof before) != 0;
     return true;
+}
+
+bool caps_has_dot(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum)
+{
+    struct str list = str_of(c->dot), word, part[3];
+    while (list.n) {
+        str_cut(list, ' ', &word, &list);
+        bool ok = str_cut(word, ',', &part[0], &word) && str_cut(word, ',', &part[1], &part[2]);
+        if (ok && dtype_parse(part[0]) == a && dtype_parse(part[1]) == b && dtype_parse(part[2]) == sum) return true;
+    }
+    return false;
 }
 
 static bool matrix_parse(struct str word, struct caps_matrix *m)

@@ -432,6 +432,9 @@ struct caps {
     /* Matrix units: "MxNxK:a,b,c,d" words, element types of A, B, C and the result, held by a
        subgroup; empty: none */
     char matrix[1024];
+    /* Sums of products of neighbours (DOT of kernel IR) that are one instruction: "a,b,c" words, element types
+       of the operands and of the sum; empty: none */
+    char dot[128];
     u32 spirv;           /* newest version of SPIR-V taken: 10, 13, 15, 16 for 1.0 ... 1.6 */
     /* For language spirv, words: "debug" names and lines, "nonsemantic" their source as well,
        "optimize" by spirv-opt */
@@ -447,6 +450,7 @@ bool caps_parse(struct caps *c, struct str text, struct err *e);
 bool caps_limit(struct caps *c, struct str words, bool *changed, struct err *e);
 /* One product that matrix units do: D = A*B + C, A of m x k elements. */
 struct caps_matrix { i64 m, n, k; enum dtype a, b, c, d; };
+bool caps_has_dot(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum); /* in this order */
 bool caps_matrix_next(struct str *list, struct caps_matrix *out); /* of caps.matrix; takes it off the list; false: no more */
 
 #endif

@@ -102,6 +102,25 @@ static const struct {
     {"Features", "asimd", "aarch64-neon", "-mcpu=native", 16, 32},
 };
 
+/* Sums of products of neighbours, for vectors of the arch's width. A processor of another kind is a row here,
+   its instruction a helper of language c. */
+static const struct {
+    const char *arch, *flag, *dot;
+} dots[] = {
+    {"x86_64-avx512", "avx512_vnni", "u8,i8,i32 i16,i16,i32"},
+    {"x86_64-avx512", "avx512_bf16", "bf16,bf16,f32"},
+    {"x86_64-avx2", "avx_vnni", "u8,i8,i32 i16,i16,i32"},
+};
+
+static void caps_dots(struct caps *c, struct arena *a, struct str words)
+{
+    struct str list = S("");
+    for (i64 i = 0; i < countof(dots); i++)
+        if (str_is(str_of(c->arch), dots[i].arch) && has_word(words, dots[i].flag))
+            list = str_fmt(a, "%.*s%s%s", STR_ARG(list), list.n ? " " : "", dots[i].dot);
+    set_text(c->dot, sizeof c->dot, str_z(a, list));
+}
+
 static void caps_extension(struct caps *c)
 {
     struct arena a = {0};
@@ -116,6 +135,7 @@ static void caps_extension(struct caps *c)
         c->vector_bytes = extensions[i].vector_bytes;
         c->n_vector_regs = extensions[i].n_vector_regs;
         c->has_fma = has_word(words, "fma") || has_word(words, "asimd");
+        caps_dots(c, &a, words);
         break;
     }
     arena_release(&a);

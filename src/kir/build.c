@@ -166,9 +166,16 @@ kval kir_thread(struct kir *k, u32 dim)
 
 kval kir_splat(struct kir *k, kval a, u32 lanes)
 {
+    assert(kir_lanes(k, a) == 1 || kir_lanes(k, a) == lanes);
+    return kir_repeat(k, a, lanes);
+}
+
+kval kir_repeat(struct kir *k, kval a, u32 lanes)
+{
     const struct kir_ins *x = kir_at(k, a);
     if (x->lanes == lanes) return a;
-    assert(x->lanes == 1);
+    if (x->op == KI_SPLAT) return kir_repeat(k, x->a, lanes);
+    assert(lanes % x->lanes == 0 && (x->lanes == 1 || x->dtype != DT_BOOL));
     struct kir_ins r = {.op = KI_SPLAT, .dtype = x->dtype, .lanes = (u8)lanes, .a = a};
     if (x->op == KI_CONST) {
         r = *x;
@@ -193,8 +200,23 @@ kval kir_lane(struct kir *k, kval a, i64 lane)
     kval s = kir_scalar_of(k, a);
     if (s) return s;
     if (x->op == KI_RAMP) return kir_add_i(k, x->a, lane * x->imm.i);
+    if (x->op == KI_SPLAT) return kir_lane(k, x->a, lane % kir_lanes(k, x->a));
     return emit_shared(
         k, (struct kir_ins){.op = KI_LANE, .dtype = x->dtype, .lanes = 1, .a = a, .imm.i = lane});
+}
+
+kval kir_every(struct kir *k, kval a, i64 from, u32 lanes)
+{
+    const struct kir_ins *x = kir_at(k, a);
+    if (lanes == 1) return kir_lane(k, a, from);
+    assert(x->lanes % lanes == 0 && from >= 0 && from < x->lanes / lanes && x->dtype != DT_BOOL);
+    kval s = kir_scalar_of(k, a);
+    i64 step = x->lanes / lanes;
+    if (step == 1) return a;
+    if (s) return kir_splat(k, s, lanes);
+    if (x->op == KI_RAMP) return kir_ramp(k, kir_add_i(k, x->a, from * x->imm.i), step * x->imm.i, lanes);
+    return emit_shared(k, (struct kir_ins){
+                              .op = KI_LANE, .dtype = x->dtype, .lanes = (u8)lanes, .a = a, .imm.i = from});
 }
 
 /* Arithmetic. */
@@ -278,6 +300,16 @@ kval kir_fma(struct kir *k, kval a, kval b, kval c)
     struct kir_ins x = {
         .op = KI_FMA, .dtype = kir_at(k, a)->dtype, .lanes = (u8)n, .a = a, .b = b, .c = c};
     return emit_shared(k, x);
+}
+
+kval kir_dot(struct kir *k, kval a, kval b, kval c)
+{
+    const struct kir_ins *x = kir_at(k, a), *sum = kir_at(k, c);
+    assert(x->lanes == kir_lanes(k, b) && !kir_is_frag(k, a) && !kir_is_frag(k, c));
+    assert(x->lanes == sum->lanes * kir_dot_terms(x->dtype, kir_dtype(k, b), sum->dtype));
+    kval s = kir_simplify_dot(k, a, b, c);
+    if (s) return s;
+    return emit_shared(k, typed_as(k, c, (struct kir_ins){.op = KI_DOT, .a = a, .b = b, .c = c}));
 }
 
 kval kir_select(struct kir *k, kval cond, kval a, kval b)

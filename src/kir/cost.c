@@ -117,6 +117,7 @@ static double flops_of(const struct kir *k, const struct kir_ins *x)
 {
     const struct kir_ins *a = kir_at(k, x->a);
     if (x->op == KI_FMMA) return 2 * elements_of(k, x) * a->cols;
+    if (x->op == KI_DOT) return 2.0 * a->lanes;
     bool is_arithmetic = kir_op_info(x->op)->rule == 'S' && kir_op_info(x->op)->cls == 'P';
     if (x->op == KI_HADD || x->op == KI_HMIN || x->op == KI_HMAX)
         return dtype_is_float(a->dtype) ? a->lanes - 1 : 0;

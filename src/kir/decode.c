@@ -32,7 +32,7 @@ static void open_push(struct decoder *c, u32 op) { *arr_push(c->arena, &c->open)
 static bool mixes_lanes(enum kir_op op)
 {
     return op == KI_SPLAT || op == KI_RAMP || op == KI_LANE || op == KI_HADD || op == KI_HMIN ||
-           op == KI_HMAX;
+           op == KI_HMAX || op == KI_DOT;
 }
 
 static void decode_pure(struct decoder *c, kval v)
@@ -43,7 +43,8 @@ static void decode_pure(struct decoder *c, kval v)
     struct eval_op *o = add_op(c, is_group ? EC_GROUP : is_shape ? EC_SHAPE : EC_PURE, v);
     if (!is_group) o->fn = eval_find(x->op, a->dtype, x->dtype);
     o->imm = x->imm.i;
-    o->lanes = is_shape && x->lanes == 1 ? a->lanes : x->lanes;
+    o->lanes = x->lanes;
+    o->lanes_a = a->lanes;
     o->from = a->dtype;
     o->to = x->dtype;
     o->r = c->d->cell[v];

@@ -40,7 +40,8 @@ struct eval_op {
     i64 imm;
     u8 code;     /* enum eval_code */
     u8 op;       /* enum kir_op */
-    u8 lanes;    /* of the result; of the index for memory; of the operand for HADD, HMIN, HMAX */
+    u8 lanes;    /* of the result; of the index for memory */
+    u8 lanes_a;  /* of operand a */
     u8 from, to; /* enum dtype of operand a (b for SELECT) and of the result */
     u32 r, a, b, c, d; /* first cells; for memory a is the number of the array; 0 = none */
     u32 threads;       /* of a group: cells from one lane to the next */

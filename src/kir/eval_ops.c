@@ -67,7 +67,8 @@ static bool i64_mod(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
 static bool any_splat(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
 {
     for (u32 l = 0; l < o->lanes; l++)
-        for (u32 t = from; t < from + n; t++) m[o->r + l * o->threads + t] = m[o->a + t];
+        for (u32 t = from; t < from + n; t++)
+            m[o->r + l * o->threads + t] = m[o->a + l % o->lanes_a * o->threads + t];
     return true;
 }
 
@@ -81,7 +82,27 @@ static bool any_ramp(union kir_cell *m, const struct eval_op *o, u32 from, u32 n
 
 static bool any_lane(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
 {
-    for (u32 t = from; t < from + n; t++) m[o->r + t] = m[o->a + (u32)o->imm * o->threads + t];
+    u32 step = o->lanes_a / o->lanes;
+    for (u32 l = 0; l < o->lanes; l++)
+        for (u32 t = from; t < from + n; t++)
+            m[o->r + l * o->threads + t] = m[o->a + ((u32)o->imm + l * step) * o->threads + t];
+    return true;
+}
+
+static bool any_dot(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
+{
+    u32 terms = o->lanes_a / o->lanes;
+    assert(terms <= 4);
+    for (u32 i = from; i < from + n; i++)
+        for (u32 l = 0; l < o->lanes; l++) {
+            union kir_cell a[4], b[4];
+            for (u32 j = 0; j < terms; j++) {
+                a[j] = m[o->a + (l * terms + j) * o->threads + i];
+                b[j] = m[o->b + (l * terms + j) * o->threads + i];
+            }
+            u32 at = l * o->threads + i;
+            m[o->r + at] = kir_dot_cell(o->to, a, b, terms, m[o->c + at]);
+        }
     return true;
 }
 
@@ -91,8 +112,8 @@ static bool any_reduce(union kir_cell *m, const struct eval_op *o, u32 from, u32
     enum kir_op op = o->op == KI_HADD ? KI_ADD : o->op == KI_HMIN ? KI_MIN : KI_MAX;
     for (u32 i = from; i < from + n; i++) {
         union kir_cell t[64];
-        for (u32 l = 0; l < o->lanes; l++) t[l] = m[o->a + l * o->threads + i];
-        for (u32 h = o->lanes / 2; h; h /= 2)
+        for (u32 l = 0; l < o->lanes_a; l++) t[l] = m[o->a + l * o->threads + i];
+        for (u32 h = o->lanes_a / 2; h; h /= 2)
             for (u32 l = 0; l < h; l++)
                 kir_scalar(op, o->from, o->to, (union kir_cell[3]){t[l], t[l + h]}, &t[l]);
         m[o->r + i] = t[0];
@@ -151,6 +172,7 @@ eval_fn *eval_find(enum kir_op op, enum dtype from, enum dtype to)
     case KI_SPLAT: return any_splat;
     case KI_RAMP: return any_ramp;
     case KI_LANE: return any_lane;
+    case KI_DOT: return any_dot;
     case KI_HADD:
     case KI_HMIN:
     case KI_HMAX: return any_reduce;

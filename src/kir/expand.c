@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // expand.c: replaces transcendental operators by arithmetic, for languages whose target computes
-// them not at all or not well enough. math.h says what the result relies on.
+// them not at all or not well enough (math.h says what the result relies on), and sums of products of
+// neighbours by multiply-adds, for those that have no such instruction.
 #include "kir/legal.h"
 #include "kir/math.h"
 
@@ -24,6 +25,7 @@ bool kir_can_expand(enum kir_op op, enum dtype t)
     case KI_ATANH:
     case KI_ERF:
     case KI_POW: return math_type(t) != NULL;
+    case KI_DOT: return true;
     default: return false;
     }
 }
@@ -43,10 +45,19 @@ static kval expand(struct kir *k, enum kir_op op, kval a, kval b)
     }
 }
 
+static kval expand_dot(struct kir *k, kval a, kval b, kval c)
+{
+    enum dtype t = kir_dtype(k, c);
+    u32 lanes = kir_lanes(k, c);
+    for (u32 i = 0, n = kir_lanes(k, a) / lanes; i < n; i++)
+        c = kir_fma(k, kir_cast(k, t, kir_every(k, a, i, lanes)), kir_cast(k, t, kir_every(k, b, i, lanes)), c);
+    return c;
+}
+
 static bool is_wanted(const struct kir *k, kval v, kir_wants *wants, const void *user)
 {
     const struct kir_ins *x = kir_at(k, v);
-    return kir_can_expand(x->op, x->dtype) && wants(user, x);
+    return kir_can_expand(x->op, x->dtype) && wants(user, k, v);
 }
 
 /* true: something was expanded */
@@ -62,8 +73,8 @@ static bool expand_all(struct kir *out, const struct kir *in, kir_wants *wants, 
             kir_copy_ins(&c, v);
             continue;
         }
-        kval p = kir_copy_get(&c, x->a, 0), q = kir_copy_get(&c, x->b, 0);
-        kir_copy_set(&c, v, expand(out, x->op, p, q));
+        kval p = kir_copy_get(&c, x->a, 0), q = kir_copy_get(&c, x->b, 0), r = kir_copy_get(&c, x->c, 0);
+        kir_copy_set(&c, v, x->op == KI_DOT ? expand_dot(out, p, q, r) : expand(out, x->op, p, q));
         any = true;
     }
     arena_release(&scratch);

@@ -175,6 +175,14 @@ static bool scalar_int(enum kir_op op, enum dtype t, const union kir_cell x[3], 
     return true;
 }
 
+union kir_cell kir_dot_cell(enum dtype t, const union kir_cell *a, const union kir_cell *b, u32 n_terms,
+                            union kir_cell sum)
+{
+    for (u32 i = 0; i < n_terms; i++)
+        kir_scalar(KI_FMA, t, t, (union kir_cell[3]){a[i], b[i], sum}, &sum);
+    return sum;
+}
+
 static i64 float_to_int(enum dtype to, double v)
 {
     if (to == DT_BOOL) return v != 0;

@@ -75,6 +75,15 @@ bool kir_is_collective(const struct kir *k, kval v)
     }
 }
 
+u32 kir_dot_terms(enum dtype a, enum dtype b, enum dtype sum)
+{
+    bool is_half = a == b && (a == DT_F16 || a == DT_BF16);
+    if (sum == DT_F32) return is_half ? 2 : 0;
+    if (sum != DT_I32 || !dtype_is_int(a) || !dtype_is_int(b)) return 0;
+    i64 size = dtype_size(a);
+    return size == dtype_size(b) && size < 4 ? (u32)(4 / size) : 0;
+}
+
 u32 kir_threads(const struct kir *k)
 {
     u32 n = 1;

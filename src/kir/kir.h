@@ -125,6 +125,9 @@ struct kir_frag kir_frag_of(const struct kir_ins *x);        /* its type; KR_NON
 bool kir_is_collective(const struct kir *k, kval v);         /* all threads of a subgroup at once */
 u32 kir_threads(const struct kir *k);                        /* of a group */
 kval kir_operand(const struct kir_ins *x, u32 i);            /* a, b, c, d by number */
+/* Terms that DOT adds to a lane of type sum: 4 of 8-bit, 2 of 16-bit integers (signs may differ) to
+   i32, 2 of bf16 or of f16 to f32; 0: there is no such operation. */
+u32 kir_dot_terms(enum dtype a, enum dtype b, enum dtype sum);
 bool kir_opens(enum kir_op op);                              /* GRID, LOOP, IF: need an END */
 const char *kir_space_name(enum kir_space s);
 const char *kir_loop_name(enum kir_loop l);
@@ -136,6 +139,9 @@ const char *kir_role_name(enum kir_role r);
    division by zero). */
 bool kir_scalar(enum kir_op op, enum dtype t, enum dtype to, const union kir_cell x[3],
                 union kir_cell *out);
+/* One lane of DOT: sum of type t. */
+union kir_cell kir_dot_cell(enum dtype t, const union kir_cell *a, const union kir_cell *b, u32 n_terms,
+                            union kir_cell sum);
 i64 kir_wrap(enum dtype t, i64 v);        /* to the integer or bool type t */
 double kir_round(enum dtype t, double v); /* to the float type t */
 
@@ -152,10 +158,13 @@ kval kir_const_i(struct kir *k, enum dtype t, u32 lanes, i64 v);
 kval kir_const_f(struct kir *k, enum dtype t, u32 lanes, double v);
 kval kir_ramp(struct kir *k, kval base, i64 stride, u32 lanes);
 kval kir_splat(struct kir *k, kval a, u32 lanes);           /* lanes 1 or equal: a itself */
+kval kir_repeat(struct kir *k, kval a, u32 lanes);          /* the lanes of a again and again */
 kval kir_lane(struct kir *k, kval a, i64 lane);
+kval kir_every(struct kir *k, kval a, i64 from, u32 lanes); /* so many lanes, evenly spaced, a number: LANE */
 kval kir_un(struct kir *k, enum kir_op op, kval a);
 kval kir_bin(struct kir *k, enum kir_op op, kval a, kval b);
 kval kir_fma(struct kir *k, kval a, kval b, kval c);
+kval kir_dot(struct kir *k, kval a, kval b, kval c);         /* c's lanes, a and b kir_dot_terms times as many */
 kval kir_select(struct kir *k, kval cond, kval a, kval b);
 kval kir_cast(struct kir *k, enum dtype t, kval a);
 kval kir_bits(struct kir *k, enum dtype t, kval a);
@@ -203,6 +212,7 @@ kval kir_push(struct kir *k, struct kir_ins x); /* appends x as it is, unchecked
 /* simplify.c: what the builder knows. Each gives an earlier or simpler value, or 0. */
 kval kir_simplify_un(struct kir *k, enum kir_op op, kval a);
 kval kir_simplify_bin(struct kir *k, enum kir_op op, kval a, kval b); /* lanes alike */
+kval kir_simplify_dot(struct kir *k, kval a, kval b, kval c);
 kval kir_simplify_select(struct kir *k, kval cond, kval a, kval b);
 kval kir_simplify_fma(struct kir *k, kval a, kval b, kval c);
 kval kir_simplify_cast(struct kir *k, enum dtype t, kval a);
@@ -239,8 +249,9 @@ bool kir_legalise(struct kir *out, struct arena *a, const struct kir *in,
 
 /* expand.c: a new kernel in `out` with transcendental operators (EXP to ERF of f32 and f64, POW) as
    arithmetic wherever the language wants it so; good to about two units in the last place of f32,
-   to 1e-14 for f64. It relies on arithmetic that is not reordered. */
-typedef bool kir_wants(const void *user, const struct kir_ins *x);
+   to 1e-14 for f64. It relies on arithmetic that is not reordered. DOT becomes multiply-adds of its sum's
+   type. */
+typedef bool kir_wants(const void *user, const struct kir *k, kval v);
 bool kir_can_expand(enum kir_op op, enum dtype t);
 void kir_expand_math(struct kir *out, struct arena *a, const struct kir *in, kir_wants *wants,
                      const void *user);

@@ -8,7 +8,9 @@
 //
 // Splitting is by number of lanes: all vectors of, say, 16 lanes become vectors of 8 when some
 // f32x16 is too wide. So operands always have equal pieces. i64 and bool vectors are addresses and
-// masks; they are split with the others, but do not count as too wide themselves.
+// masks; they are split with the others, but do not count as too wide themselves. Where a lane stands for
+// several of another vector (DOT, LANE, SPLAT of vectors), both are split into equally many pieces; where that
+// would be less than a lane, lane by lane.
 #include "kir/legal.h"
 
 /* Copying. */
@@ -70,6 +72,33 @@ static kval copy_fill(struct kir_copy *c, const struct kir_ins *x)
     return kir_frag_fill(c->out, &f, get0(c, x->a));
 }
 
+static kval lane_at(const struct kir_copy *c, kval v, u32 i)
+{
+    u32 narrow = c->narrow[kir_lanes(c->in, v)];
+    return kir_lane(c->out, kir_copy_get(c, v, i / narrow), i % narrow);
+}
+
+/* Piece i of a DOT. */
+static kval copy_dot(struct kir_copy *c, const struct kir_ins *x, u32 i)
+{
+    struct kir *k = c->out;
+    u32 lanes = kir_lanes(c->in, x->a), terms = lanes / x->lanes;
+    kval sum = kir_copy_get(c, x->c, i);
+    if (c->narrow[x->lanes] > 1 || c->narrow[lanes] == terms)
+        return kir_dot(k, kir_copy_get(c, x->a, i), kir_copy_get(c, x->b, i), sum);
+    for (u32 j = i * terms; j < (i + 1) * terms; j++)
+        sum = kir_fma(k, kir_cast(k, x->dtype, lane_at(c, x->a, j)), kir_cast(k, x->dtype, lane_at(c, x->b, j)), sum);
+    return sum;
+}
+
+/* Piece i of a LANE. */
+static kval copy_lanes(struct kir_copy *c, const struct kir_ins *x, u32 i)
+{
+    u32 lanes = c->narrow[x->lanes];
+    if (lanes > 1) return kir_every(c->out, kir_copy_get(c, x->a, i), x->imm.i, lanes);
+    return lane_at(c, x->a, (u32)x->imm.i + i * (kir_lanes(c->in, x->a) / x->lanes));
+}
+
 /* Piece i of a pure value. */
 static kval copy_pure(struct kir_copy *c, const struct kir_ins *x, u32 i)
 {
@@ -80,12 +109,11 @@ static kval copy_pure(struct kir_copy *c, const struct kir_ins *x, u32 i)
     case KI_PARAM: return kir_param(k, c->in->param.v[x->imm.i]);
     case KI_THREAD: return kir_thread(k, (u32)x->imm.i);
     case KI_SUBGROUP: return kir_subgroup(k, (u32)x->imm.i);
-    case KI_SPLAT: return kir_splat(k, get0(c, x->a), lanes);
+    case KI_SPLAT: return kir_repeat(k, kir_copy_get(c, x->a, i % kir_copy_n(c, x->a)), lanes);
     case KI_RAMP:
         return kir_ramp(k, kir_add_i(k, get0(c, x->a), x->imm.i * i * lanes), x->imm.i, lanes);
-    case KI_LANE:
-        lanes = c->narrow[kir_lanes(c->in, x->a)];
-        return kir_lane(k, kir_copy_get(c, x->a, (u32)x->imm.i / lanes), x->imm.i % lanes);
+    case KI_LANE: return copy_lanes(c, x, i);
+    case KI_DOT: return copy_dot(c, x, i);
     case KI_HADD:
     case KI_HMIN:
     case KI_HMAX: return copy_reduce(c, x);
@@ -312,6 +340,50 @@ static void limit_type(struct kir_copy *c, const struct kir_ins *x, u32 max_byte
     if (n < c->narrow[x->lanes]) c->narrow[x->lanes] = (u8)n;
 }
 
+/* Makes *a at most b. True: it was more. */
+static bool lower(u8 *a, u32 b)
+{
+    if (*a <= b) return false;
+    *a = (u8)b;
+    return true;
+}
+
+/* Pieces of vectors of `many` and of `few` lanes, of which each stands for many / few: equally many, or
+   single lanes of the latter. */
+static bool couple(struct kir_copy *c, u32 many, u32 few)
+{
+    u32 g = many / few;
+    if (c->narrow[many] < g) return lower(&c->narrow[few], 1);
+    return lower(&c->narrow[many], g * c->narrow[few]) | lower(&c->narrow[few], c->narrow[many] / g);
+}
+
+/* Pieces of a vector that repeats another: whole copies of it, or as wide as its pieces. */
+static bool couple_repeat(struct kir_copy *c, u32 many, u32 few)
+{
+    bool is_cut = c->narrow[many] < few || c->narrow[few] < few;
+    return is_cut && (lower(&c->narrow[few], c->narrow[many]) | lower(&c->narrow[many], c->narrow[few]));
+}
+
+static bool couple_widths(struct kir_copy *c)
+{
+    bool changed = false;
+    for (kval v = 1; v < c->in->ins.n; v++) {
+        const struct kir_ins *x = kir_at(c->in, v);
+        u32 a = kir_lanes(c->in, x->a);
+        if (x->op == KI_DOT || (x->op == KI_LANE && x->lanes > 1)) changed |= couple(c, a, x->lanes);
+        if (x->op == KI_SPLAT && a > 1) changed |= couple_repeat(c, x->lanes, a);
+    }
+    return changed;
+}
+
+/* What the pieces of vectors are. */
+static void limit_widths(struct kir_copy *c, u32 max_bytes)
+{
+    if (!max_bytes) return;
+    for (kval v = 1; v < c->in->ins.n; v++) limit_type(c, kir_at(c->in, v), max_bytes);
+    while (couple_widths(c)) {}
+}
+
 bool kir_legalise(struct kir *out, struct arena *a, const struct kir *in,
                   const struct kir_limits *l, struct err *e)
 {
@@ -322,8 +394,7 @@ bool kir_legalise(struct kir *out, struct arena *a, const struct kir *in,
     kir_init(&flat, &scratch, in->name);
     kir_copy_init(&u.copy, &scratch);
     find_ends(&u, &scratch);
-    for (kval v = 1; l->max_lanes_bytes && v < in->ins.n; v++)
-        limit_type(&u.copy, kir_at(in, v), l->max_lanes_bytes);
+    limit_widths(&u.copy, l->max_lanes_bytes);
     bool ok = copy_range(&u, 1, in->ins.n);
     if (ok) {
         kir_init(&split, &scratch, in->name);

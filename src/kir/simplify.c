@@ -43,7 +43,7 @@ kval kir_scalar_of(struct kir *k, kval v)
 {
     const struct kir_ins *x = kir_at(k, v);
     if (x->lanes == 1) return v;
-    if (x->op == KI_SPLAT) return x->a;
+    if (x->op == KI_SPLAT) return kir_scalar_of(k, x->a);
     if (x->op != KI_CONST) return 0;
     return dtype_is_float(x->dtype) ? kir_const_f(k, x->dtype, 1, x->imm.f)
                                     : kir_const_i(k, x->dtype, 1, x->imm.i);
@@ -89,7 +89,7 @@ kval kir_simplify_un(struct kir *k, enum kir_op op, kval a)
     enum dtype to = kir_op_info(op)->rule == 'B' ? DT_BOOL : (enum dtype)x.dtype;
     kval r = fold(k, op, to, (kval[3]){a});
     if (r) return r;
-    if (x.op == KI_SPLAT) return kir_splat(k, kir_un(k, op, x.a), x.lanes);
+    if (x.op == KI_SPLAT) return kir_repeat(k, kir_un(k, op, x.a), x.lanes);
     if (op == KI_NEG && x.op == KI_NEG) return x.a;
     if (op == KI_NEG && !dtype_is_float(x.dtype)) return mul_const(k, a, -1);
     if (op == KI_ABS && x.op == KI_ABS) return a;
@@ -473,6 +473,19 @@ kval kir_simplify_fma(struct kir *k, kval a, kval b, kval c)
     return p && q && s ? kir_splat(k, kir_fma(k, p, q, s), x.lanes) : 0;
 }
 
+kval kir_simplify_dot(struct kir *k, kval a, kval b, kval c)
+{
+    enum dtype t = kir_dtype(k, c);
+    u32 lanes = kir_lanes(k, c), n = kir_lanes(k, a) / lanes;
+    union kir_cell x, y, sum;
+    bool is_a = cell_of(k, a, &x), is_b = cell_of(k, b, &y);
+    if (t == DT_I32 && ((is_a && !x.i) || (is_b && !y.i))) return c;
+    if (!is_a || !is_b || !cell_of(k, c, &sum)) return 0;
+    assert(n <= 4);
+    sum = kir_dot_cell(t, (union kir_cell[4]){x, x, x, x}, (union kir_cell[4]){y, y, y, y}, n, sum);
+    return t == DT_I32 ? kir_const_i(k, t, lanes, sum.i) : kir_const_f(k, t, lanes, sum.f);
+}
+
 kval kir_simplify_select(struct kir *k, kval cond, kval a, kval b)
 {
     struct kir_ins x = *kir_at(k, cond);
@@ -482,7 +495,7 @@ kval kir_simplify_select(struct kir *k, kval cond, kval a, kval b)
     if (x.op == KI_NOT) return kir_select(k, x.a, b, a);
     bool is_bool = kir_dtype(k, a) == DT_BOOL && kir_is_const(k, a, &d) && kir_is_const(k, b, &e);
     if (is_bool && d != e) return d ? cond : kir_un(k, KI_NOT, cond);
-    if (x.op != KI_SPLAT) return 0;
+    if (x.op != KI_SPLAT || kir_lanes(k, x.a) > 1) return 0;
     kval p = kir_scalar_of(k, a), q = kir_scalar_of(k, b);
     return p && q ? kir_splat(k, kir_select(k, x.a, p, q), x.lanes) : 0;
 }
@@ -504,7 +517,7 @@ kval kir_simplify_cast(struct kir *k, enum dtype t, kval a)
     if (x.dtype == t) return a;
     kval r = fold(k, KI_CAST, t, (kval[3]){a});
     if (r) return r;
-    if (x.op == KI_SPLAT) return kir_splat(k, kir_cast(k, t, x.a), x.lanes);
+    if (x.op == KI_SPLAT) return kir_repeat(k, kir_cast(k, t, x.a), x.lanes);
     if (x.op == KI_CAST && kir_dtype(k, x.a) == t && is_widening(t, x.dtype)) return x.a;
     return 0;
 }

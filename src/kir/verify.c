@@ -180,12 +180,13 @@ static bool check_shape_op(struct checker *c)
         NEED(x->imm.i, "ramp of stride 0");
         return true;
     case KI_SPLAT:
-        NEED(a->lanes == 1 && a->dtype == x->dtype && x->lanes > 1,
-             "splat needs a scalar of its type");
+        NEED(a->lanes < x->lanes && a->dtype == x->dtype, "splat needs fewer lanes of its type");
+        NEED(a->lanes == 1 || x->dtype != DT_BOOL, "splat of a vector of truth values");
         return true;
     case KI_LANE:
-        NEED(x->lanes == 1 && a->dtype == x->dtype, "wrong result type");
-        NEED(x->imm.i >= 0 && x->imm.i < a->lanes, "no such lane");
+        NEED(a->lanes > x->lanes && a->dtype == x->dtype, "wrong result type");
+        NEED(x->lanes == 1 || x->dtype != DT_BOOL, "some lanes of a vector of truth values");
+        NEED(x->imm.i >= 0 && x->imm.i < a->lanes / x->lanes, "no such lane");
         return true;
     default:
         NEED(dtype_fits(x->op, a->dtype) && !is_half(a->dtype),
@@ -205,6 +206,16 @@ static bool check_convert(struct checker *c)
         NEED(dtype_size(x->dtype) == dtype_size(a->dtype) && x->dtype != DT_BOOL &&
                  a->dtype != DT_BOOL,
              "types of different size");
+    return true;
+}
+
+static bool check_dot(struct checker *c)
+{
+    const struct kir_ins *x = c->x, *a = arg(c, x->a), *b = arg(c, x->b), *s = arg(c, x->c);
+    u32 terms = kir_dot_terms(a->dtype, b->dtype, s->dtype);
+    NEED(terms, "operation does not exist for these types");
+    NEED(a->lanes == b->lanes && a->lanes == terms * s->lanes, "operands of different lanes");
+    NEED(x->dtype == s->dtype && x->lanes == s->lanes, "wrong result type");
     return true;
 }
 
@@ -458,6 +469,7 @@ static bool check_rules(struct checker *c)
     case KI_HMAX: return check_shape_op(c);
     case KI_CAST:
     case KI_BITS: return check_convert(c);
+    case KI_DOT: return check_dot(c);
     case KI_SELECT: return check_select(c);
     case KI_BUF: return check_buf(c);
     case KI_ALLOC: return check_alloc(c);

@@ -380,10 +380,12 @@ static bool check(const struct kir *k, struct err *e)
 
 /* Functions of f32 that are faster, or vectors at all, as arithmetic. exp and log have helpers; pow
    must not be fused, which the compiler is told it may; the branch of scalar sin, cos and tan keeps
-   loops from being vectorised. */
-static bool expands(const void *user, const struct kir_ins *x)
+   loops from being vectorised. DOT where the target lacks it. user: caps */
+static bool expands(const void *user, const struct kir *k, kval v)
 {
+    const struct kir_ins *x = kir_at(k, v);
     bool is_trig = x->op == KI_SIN || x->op == KI_COS || x->op == KI_TAN;
+    if (x->op == KI_DOT) return !text_has_dot(user, k, v);
     bool is_helper = x->op == KI_EXP || x->op == KI_LOG || x->op == KI_POW;
     return x->dtype == DT_F32 && !is_helper && (x->lanes > 1 || !is_trig);
 }
@@ -394,7 +396,7 @@ static bool print(struct buf *out, const struct kir *in, const struct caps *c, s
     struct arena arena = {0};
     struct err err = {0};
     struct kir expanded, *k = &expanded;
-    kir_expand_math(k, &arena, in, expands, NULL);
+    kir_expand_math(k, &arena, in, expands, c);
     struct text t = {.style = &style, .caps = c, .arena = &arena, .err = &err};
     struct buf functions = {0};
     u32 n = 0;

@@ -255,8 +255,61 @@ static struct str splat_text(struct text *t, const struct kir_ins *x, struct str
     return call(t, "splat", DT_I8, x->lanes, text_fmt(t, "-%.*s", STR_ARG(s)));
 }
 
+/* The lanes of a vector again and again: as one word of so many bytes, else lane by lane. */
+static struct str repeat_text(struct text *t, const struct kir_ins *x)
+{
+    const struct kir_ins *a = kir_at(t->k, x->a);
+    u32 bytes = a->lanes * (u32)dtype_size(a->dtype);
+    struct str type = text_type(t, x->dtype, x->lanes), v = text_value(t, x->a);
+    if (bytes <= 8) {
+        enum dtype word = bytes == 2 ? DT_U16 : bytes == 4 ? DT_U32 : DT_U64;
+        u32 n = x->lanes / a->lanes;
+        struct str s = call(t, "splat", word, n, text_fmt(t, "(%s)%.*s", dtype_name(word), STR_ARG(v)));
+        return text_fmt(t, "((%.*s)%.*s)", STR_ARG(type), STR_ARG(s));
+    }
+    struct str s = text_fmt(t, "__builtin_shufflevector(%.*s, %.*s", STR_ARG(v), STR_ARG(v));
+    for (u32 i = 0; i < x->lanes; i++) s = text_fmt(t, "%.*s, %u", STR_ARG(s), i % a->lanes);
+    return text_fmt(t, "%.*s)", STR_ARG(s));
+}
+
+/* Lanes at a distance. */
+static struct str every_text(struct text *t, const struct kir_ins *x)
+{
+    u32 step = kir_lanes(t->k, x->a) / x->lanes;
+    struct str v = text_value(t, x->a);
+    struct str s = text_fmt(t, "__builtin_shufflevector(%.*s, %.*s", STR_ARG(v), STR_ARG(v));
+    for (u32 i = 0; i < x->lanes; i++) s = text_fmt(t, "%.*s, %u", STR_ARG(s), (u32)x->imm.i + i * step);
+    return text_fmt(t, "%.*s)", STR_ARG(s));
+}
+
+/* Signed operands of instructions that take an unsigned and a signed one stand second. */
+static bool dot_turns(enum dtype a, enum dtype b) { return a == DT_I8 && b == DT_U8; }
+
+bool text_has_dot(const struct caps *c, const struct kir *k, kval v)
+{
+    const struct kir_ins *x = kir_at(k, v);
+    u32 bytes = 4u * x->lanes;
+    enum dtype a = kir_dtype(k, x->a), b = kir_dtype(k, x->b);
+    return bytes >= 16 && bytes <= c->vector_bytes &&
+           (dot_turns(a, b) ? caps_has_dot(c, b, a, x->dtype) : caps_has_dot(c, a, b, x->dtype));
+}
+
+/* The helper sees words. */
+static struct str dot_text(struct text *t, const struct kir_ins *x)
+{
+    enum dtype a = kir_dtype(t->k, x->a), b = kir_dtype(t->k, x->b);
+    bool turns = dot_turns(a, b);
+    struct str p = text_value(t, turns ? x->b : x->a), q = text_value(t, turns ? x->a : x->b);
+    struct str word = text_type(t, DT_I32, x->lanes), sum = text_bare(t, x->c);
+    struct str of = text_fmt(t, "dot_%s_%s", dtype_name(turns ? b : a), dtype_name(turns ? a : b));
+    return call(t, str_z(t->arena, of), x->dtype, x->lanes,
+                text_fmt(t, "%.*s, (%.*s)%.*s, (%.*s)%.*s", STR_ARG(sum), STR_ARG(word), STR_ARG(p), STR_ARG(word),
+                         STR_ARG(q)));
+}
+
 static struct str lane_text(struct text *t, const struct kir_ins *x)
 {
+    if (x->lanes > 1) return every_text(t, x);
     struct str v = text_value(t, x->a);
     return text_fmt(t, x->dtype == DT_BOOL ? "(%.*s[%lld] != 0)" : "%.*s[%lld]", STR_ARG(v),
                     (long long)x->imm.i);
@@ -277,8 +330,10 @@ static struct str expression(struct text *t, kval v)
     case KI_THREAD: return S("0");
     case KI_RAMP: return ramp_text(t, x);
     case KI_SPLAT:
+        if (kir_lanes(t->k, x->a) > 1) return repeat_text(t, x);
         return splat_text(t, x, x->dtype == DT_BOOL ? text_value(t, x->a) : text_bare(t, x->a));
     case KI_LANE: return lane_text(t, x);
+    case KI_DOT: return dot_text(t, x);
     case KI_CAST: return cast(t, x);
     case KI_BITS: return bits(t, x);
     case KI_SELECT: return select_text(t, x);

@@ -99,6 +99,11 @@ enum {
     "    " LANES "if (i < n) p[i] = x[i];\n"                                                       \
     "#endif\n}\n"
 
+#define DOT_INT(name)                                                                              \
+    "$V $F($V z, $I x, $I y)\n{\n"                                                                 \
+    "#ifdef __clang__\n    return ($V)__builtin_ia32_" name "$b(z, x, y);\n"                       \
+    "#else\n    return __builtin_ia32_" name "_v$Nsi(z, x, y);\n#endif\n}\n"
+
 #define EXP_TEXT                                                                                   \
     "$V $F($V x)\n{\n"                                                                             \
     "    x = q_max_$T(($V){0} - 104.0f, q_min_$T(($V){0} + 89.0f, x));\n"                          \
@@ -212,6 +217,19 @@ const struct text_helper lang_c_helpers[] = {
      .scalar = "$E $F($E x, $E y)\n{\n    $W r = 1, f = ($W)x;\n    if (y < 0) return 0;\n"
                "    for (; y > 0; y >>= 1, f *= f) r = y & 1 ? r * f : r;\n    return ($E)r;\n}\n",
      .n_args = 2},
+
+    /* Sums of products of neighbours, which x86's instructions add to z without saturation. */
+    {N("dot_u8_i8", 1 << DT_I32), .vector = DOT_INT("vpdpbusd")},
+    {N("dot_i16_i16", 1 << DT_I32), .vector = DOT_INT("vpdpwssd")},
+    {N("dot_bf16_bf16", T_F32),
+     .vector = "$V $F($V z, $I x, $I y)\n{\n"
+               "#if defined __clang__ && __clang_major__ < 16\n"
+               "    return __builtin_ia32_dpbf16ps_$b(z, x, y);\n#else\n"
+               "#if __GNUC__ < 13 && !defined __clang__\n    typedef short half;\n"
+               "#else\n    typedef __bf16 half;\n#endif\n"
+               "    typedef half pairs __attribute__((vector_size($B)));\n"
+               "#ifdef __clang__\n    return __builtin_ia32_dpbf16ps_$b(z, (pairs)x, (pairs)y);\n"
+               "#else\n    return __builtin_ia32_dpbf16ps_v$Nsf(z, (pairs)x, (pairs)y);\n#endif\n#endif\n}\n"},
 
     /* Numbers. */
     {N("min", T_NUMBER), .scalar = BINARY("x < y ? x : y"), .n_args = 2},

@@ -87,7 +87,7 @@ static void cast(struct spv *s, kval v)
 static void choose(struct spv *s, kval v)
 {
     const struct kir_ins *x = kir_at(s->k, v), *c = kir_at(s->k, x->a);
-    bool is_one = c->op == KI_SPLAT || c->op == KI_CONST;
+    bool is_one = c->op == KI_SPLAT || c->op == KI_CONST; /* of truth values, so a scalar's */
     bool packed = spv_is_packed(s, x->b) || spv_is_packed(s, x->c);
     if (!is_one || !packed) {
         by_lanes(s, v);
@@ -245,6 +245,14 @@ static void barrier(struct spv *s)
     SPV_PUT(&s->code, SPV_CONTROL_BARRIER, scope, scope, spv_u32(s, semantics));
 }
 
+static void some_lanes(struct spv *s, kval v)
+{
+    const struct kir_ins *x = kir_at(s->k, v);
+    u32 step = kir_lanes(s->k, x->a) / x->lanes;
+    for (u32 i = 0; i < x->lanes; i++)
+        spv_set_lane(s, v, i, spv_lane_as(s, x->a, (u32)x->imm.i + i * step, spv_reg(s, v)));
+}
+
 static void pure(struct spv *s, kval v)
 {
     const struct kir_ins *x = kir_at(s->k, v);
@@ -253,7 +261,7 @@ static void pure(struct spv *s, kval v)
     case KI_PARAM:
     case KI_RAMP:
     case KI_SPLAT: break; /* made where they are used */
-    case KI_LANE: spv_set_lane(s, v, 0, spv_lane_as(s, x->a, (u32)x->imm.i, spv_reg(s, v))); break;
+    case KI_LANE: some_lanes(s, v); break;
     case KI_CAST: cast(s, v); break;
     case KI_BITS: bits(s, v); break;
     case KI_SELECT: choose(s, v); break;
@@ -279,7 +287,7 @@ static void pure(struct spv *s, kval v)
     // clang-format off
     case KI_NONE: case KI_BUF: case KI_ALLOC: case KI_LOAD: case KI_STORE: case KI_PREFETCH:
     case KI_GRID: case KI_LOOP: case KI_IF: case KI_ELSE: case KI_END: case KI_BARRIER:
-    case KI_FILL: case KI_FLOAD: case KI_FSTORE: case KI_FMMA: case N_KIR_OPS:
+    case KI_FILL: case KI_FLOAD: case KI_FSTORE: case KI_FMMA: case KI_DOT: case N_KIR_OPS:
     // clang-format on
     default: unreachable();
     }

@@ -242,7 +242,7 @@ static u32 make_lane(struct spv *s, kval v, u32 i)
 {
     const struct kir_ins *x = kir_at(s->k, v);
     if (x->op == KI_RAMP) return ramp_lane(s, v, i);
-    if (x->op == KI_SPLAT) return spv_lane_as(s, x->a, 0, spv_reg(s, v));
+    if (x->op == KI_SPLAT) return spv_lane_as(s, x->a, i % kir_lanes(s->k, x->a), spv_reg(s, v));
     u32 per = 4 / (u32)dtype_size(x->dtype), word = s->word[s->word_at[v] + i / per];
     assert(spv_has_words(s, v) && word);
     return spv_unpack(s, x->dtype, word, i % per);
@@ -277,7 +277,7 @@ u32 spv_word(struct spv *s, kval v, u32 i)
     if (*slot) return *slot;
     u32 lane[4], per = 4 / (u32)dtype_size(kir_dtype(s->k, v));
     const struct kir_ins *x = kir_at(s->k, v);
-    bool is_same = x->op == KI_CONST || x->op == KI_SPLAT;
+    bool is_same = x->op == KI_CONST || (x->op == KI_SPLAT && kir_lanes(s->k, x->a) == 1);
     if (is_same && i) return spv_word(s, v, 0);
     for (u32 j = 0; j < per; j++) lane[j] = spv_lane(s, v, i * per + j);
     fill(s, slot, spv_pack(s, kir_dtype(s->k, v), lane));

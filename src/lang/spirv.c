@@ -8,7 +8,7 @@
 enum { REVISION = 6 }; /* raise when the same text gives other words */
 
 /* Vulkan's own functions are inaccurate or missing. */
-static bool wants_all(const void *user, const struct kir_ins *x) { return true; }
+static bool wants_all(const void *user, const struct kir *k, kval v) { return true; }
 
 static bool print(struct buf *out, const struct kir *k, const struct caps *c, struct err *e)
 {
@@ -27,6 +27,13 @@ static bool has_fragments(const struct kir *k)
     return false;
 }
 
+static bool has_dot(const struct kir *k)
+{
+    for (kval v = 1; v < k->ins.n; v++)
+        if (kir_at(k, v)->op == KI_DOT) return true;
+    return false;
+}
+
 static bool check(const struct kir *k, const struct caps *c, struct err *e)
 {
     u32 n = kir_threads(k), version = c->spirv;
@@ -37,6 +44,8 @@ static bool check(const struct kir *k, const struct caps *c, struct err *e)
     if (has_fragments(k) && version < 13)
         return err_set(e, ERR_UNSUPPORTED, "kernel '%.*s' has fragments, which spir-v 1.%u lacks",
                        STR_ARG(k->name), version % 10);
+    if (has_dot(k)) /* print expands it */
+        return err_set(e, ERR_UNSUPPORTED, "'dot' in kernel '%.*s'", STR_ARG(k->name));
     return true;
 }
 
