@@ -7,7 +7,7 @@
 // SHAPE is conv:C,H,W,OC,K,STRIDE,GROUPS (padding K/2, bias and Relu fused), deconv:C,H,W,OC,K,STRIDE,GROUPS (transposed, STRIDE
 // times as large), maxpool:C,H,W,K,STRIDE or meanpool: likewise (padding K/2), gemm:M,N,K, softmax:ROWS,N, or of two or three
 // convolutions pair:C,H,W,MIDDLE,OC,K (both K x K), residual:C,H,W,MIDDLE,OC,STRIDE (1x1, 3x3 depthwise, 1x1). Of volumes: volume:C,D,H,W,OC,K and pooled:C,D,H,W,OC,K (then halved by a maximum pool). GROUPS may be left
-// out; with `,rows` behind them images have x innermost instead of channels. DEVICE is as in
+// out; with `,rows`, `,c8` or `,c16` behind them images have x innermost, or channels in blocks, instead of channels last. DEVICE is as in
 // `quern devices`, this processor if left out, TYPE f32 or f16. -g takes candidates of one family only, -v verifies, -d prints the kernel's text, -C empties the caches
 // before each run (of one thread of this processor). One line per candidate: GFLOP/s, percent of the peak (measured here, told by
 // other devices), GB/s that inputs and outputs take when each is moved once, predicted time.
@@ -85,7 +85,7 @@ static value_id add_const(struct bench *b, const char *name, u32 rank, const i64
     return graph_add_const(&b->g, str_of(name), t);
 }
 
-static bool finish(struct bench *b, value_id y, bool rows, struct err *e)
+static bool finish(struct bench *b, value_id y, enum layout layout, struct err *e)
 {
     *arr_push(&b->arena, &b->g.output) = y;
     if (!op_infer_all(&b->g, e) || !op_expand_all(&b->g, e) || !op_infer_all(&b->g, e)) return false;
@@ -95,7 +95,7 @@ static bool finish(struct bench *b, value_id y, bool rows, struct err *e)
         if (!graph_node(&b->g, i)->dead) nodes[n++] = i;
     enum layout *l = arena_array(&b->arena, enum layout, b->g.value.n);
     for (value_id v = 1; v < b->g.value.n; v++)
-        l[v] = graph_value(&b->g, v)->shape.rank >= 3 && !rows ? LAYOUT_CLAST : LAYOUT_ROWS;
+        l[v] = graph_value(&b->g, v)->shape.rank >= 3 ? layout : LAYOUT_ROWS;
     return task_make(&b->t, &b->g, &b->arena, nodes, n, b->g.output.v, b->g.output.n, l, NULL, e);
 }
 
@@ -119,25 +119,25 @@ static value_id add_conv(struct bench *b, value_id x, const i64 *s)
 
 static value_id add_image(struct bench *b, const i64 *s) { return add_input(b, "x", 4, (i64[]){1, s[0], s[1], s[2]}); }
 
-static bool make_conv(struct bench *b, const i64 *s, bool rows, struct err *e)
+static bool make_conv(struct bench *b, const i64 *s, enum layout layout, struct err *e)
 {
-    return finish(b, add_conv(b, add_image(b, s), s), rows, e);
+    return finish(b, add_conv(b, add_image(b, s), s), layout, e);
 }
 
-static bool make_pair(struct bench *b, const i64 *s, bool rows, struct err *e)
+static bool make_pair(struct bench *b, const i64 *s, enum layout layout, struct err *e)
 {
     value_id y = add_conv(b, add_image(b, s), (i64[]){s[0], s[1], s[2], s[3], s[5], 1, 1});
-    return finish(b, add_conv(b, y, (i64[]){s[3], s[1], s[2], s[4], s[5], 1, 1}), rows, e);
+    return finish(b, add_conv(b, y, (i64[]){s[3], s[1], s[2], s[4], s[5], 1, 1}), layout, e);
 }
 
-static bool make_residual(struct bench *b, const i64 *s, bool rows, struct err *e)
+static bool make_residual(struct bench *b, const i64 *s, enum layout layout, struct err *e)
 {
     value_id y = add_conv(b, add_image(b, s), (i64[]){s[0], s[1], s[2], s[3], 1, 1, 1});
     y = add_conv(b, y, (i64[]){s[3], s[1], s[2], s[3], 3, s[5], s[3]});
-    return finish(b, add_conv(b, y, (i64[]){s[3], s[1], s[2], s[4], 1, 1, 1}), rows, e);
+    return finish(b, add_conv(b, y, (i64[]){s[3], s[1], s[2], s[4], 1, 1, 1}), layout, e);
 }
 
-static bool make_deconv(struct bench *b, const i64 *s, bool rows, struct err *e)
+static bool make_deconv(struct bench *b, const i64 *s, enum layout layout, struct err *e)
 {
     i64 groups = s[6] ? s[6] : 1, over = s[4] - s[5], begin = over > 0 ? over / 2 : 0, end = over > 0 ? over - begin : 0;
     value_id in[3] = {add_input(b, "x", 4, (i64[]){1, s[0], s[1], s[2]}), add_const(b, "w", 4, (i64[]){s[0], s[3] / groups, s[4], s[4]}),
@@ -145,19 +145,19 @@ static bool make_deconv(struct bench *b, const i64 *s, bool rows, struct err *e)
     value_id y = graph_op(&b->g, "ConvTranspose", S("deconv"), 3, in);
     set_window(b, y, begin, end, s[5]);
     attr_set_int(&b->g, graph_value(&b->g, y)->producer, "group", groups);
-    return finish(b, graph_op(&b->g, "Relu", S("relu"), 1, &y), rows, e);
+    return finish(b, graph_op(&b->g, "Relu", S("relu"), 1, &y), layout, e);
 }
 
-static bool make_pool(struct bench *b, const char *op, const i64 *s, bool rows, struct err *e)
+static bool make_pool(struct bench *b, const char *op, const i64 *s, enum layout layout, struct err *e)
 {
     value_id x = add_input(b, "x", 4, (i64[]){1, s[0], s[1], s[2]}), y = graph_op(&b->g, op, S("pool"), 1, &x);
     attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "kernel_shape", (i64[]){s[3], s[3]}, 2);
     set_window(b, y, s[3] / 2, s[3] / 2, s[4]);
-    return finish(b, y, rows, e);
+    return finish(b, y, layout, e);
 }
 
 /* s: channels, depth, height, width, output channels, size of the kernel. With bias and Relu. */
-static bool make_volume(struct bench *b, const i64 *s, bool pool, bool rows, struct err *e)
+static bool make_volume(struct bench *b, const i64 *s, bool pool, enum layout layout, struct err *e)
 {
     i64 p = s[5] / 2, two[] = {2, 2, 2};
     value_id in[3] = {add_input(b, "x", 5, (i64[]){1, s[0], s[1], s[2], s[3]}),
@@ -165,44 +165,53 @@ static bool make_volume(struct bench *b, const i64 *s, bool pool, bool rows, str
     value_id y = graph_op(&b->g, "Conv", S("conv"), 3, in);
     attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "pads", (i64[]){p, p, p, p, p, p}, 6);
     y = graph_op(&b->g, "Relu", S("relu"), 1, &y);
-    if (!pool) return finish(b, y, rows, e);
+    if (!pool) return finish(b, y, layout, e);
     y = graph_op(&b->g, "MaxPool", S("pool"), 1, &y);
     attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "kernel_shape", two, 3);
     attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "strides", two, 3);
-    return finish(b, y, rows, e);
+    return finish(b, y, layout, e);
 }
 
 static bool make_gemm(struct bench *b, const i64 *s, struct err *e)
 {
     value_id in[2] = {add_input(b, "a", 2, (i64[]){s[0], s[2]}), add_const(b, "b", 2, (i64[]){s[2], s[1]})};
-    return finish(b, graph_op(&b->g, "MatMul", S("matmul"), 2, in), true, e);
+    return finish(b, graph_op(&b->g, "MatMul", S("matmul"), 2, in), LAYOUT_ROWS, e);
 }
 
 static bool make_softmax(struct bench *b, const i64 *s, struct err *e)
 {
     value_id x = add_input(b, "x", 2, s);
-    return finish(b, graph_op(&b->g, "Softmax", S("softmax"), 1, &x), true, e);
+    return finish(b, graph_op(&b->g, "Softmax", S("softmax"), 1, &x), LAYOUT_ROWS, e);
+}
+
+/* Of images: the name behind the last comma, channels last where there is none. */
+static enum layout layout_behind(const char *text)
+{
+    const char *comma = strrchr(text, ',');
+    bool named = false;
+    enum layout l = comma ? layout_parse(str_of(comma + 1), &named) : LAYOUT_CLAST;
+    return named ? l : LAYOUT_CLAST;
 }
 
 static bool parse_shape(struct bench *b, const char *text, struct err *e)
 {
     i64 s[7] = {0};
     int n = 0, used = 0;
-    bool rows = strstr(text, ",rows") != NULL;
+    enum layout layout = layout_behind(text);
     const char *numbers = strchr(text, ':');
     for (const char *p = numbers ? numbers + 1 : text + strlen(text); n < 7 && sscanf(p, "%lld%n", (long long *)&s[n], &used) == 1; p += used + 1) {
         n++;
         if (p[used] != ',') break;
     }
     bool images = n >= 6 && s[0] > 0 && s[6] >= 0 && (!s[6] || s[0] % s[6] + s[3] % s[6] == 0);
-    if (!strncmp(text, "conv:", 5) && images) return make_conv(b, s, rows, e);
-    if (!strncmp(text, "volume:", 7) && n == 6) return make_volume(b, s, false, rows, e);
-    if (!strncmp(text, "pooled:", 7) && n == 6) return make_volume(b, s, true, rows, e);
-    if (!strncmp(text, "deconv:", 7) && images) return make_deconv(b, s, rows, e);
-    if (!strncmp(text, "maxpool:", 8) && n == 5) return make_pool(b, "MaxPool", s, rows, e);
-    if (!strncmp(text, "meanpool:", 9) && n == 5) return make_pool(b, "AveragePool", s, rows, e);
-    if (!strncmp(text, "pair:", 5) && n == 6) return make_pair(b, s, rows, e);
-    if (!strncmp(text, "residual:", 9) && n == 6) return make_residual(b, s, rows, e);
+    if (!strncmp(text, "conv:", 5) && images) return make_conv(b, s, layout, e);
+    if (!strncmp(text, "volume:", 7) && n == 6) return make_volume(b, s, false, layout, e);
+    if (!strncmp(text, "pooled:", 7) && n == 6) return make_volume(b, s, true, layout, e);
+    if (!strncmp(text, "deconv:", 7) && images) return make_deconv(b, s, layout, e);
+    if (!strncmp(text, "maxpool:", 8) && n == 5) return make_pool(b, "MaxPool", s, layout, e);
+    if (!strncmp(text, "meanpool:", 9) && n == 5) return make_pool(b, "AveragePool", s, layout, e);
+    if (!strncmp(text, "pair:", 5) && n == 6) return make_pair(b, s, layout, e);
+    if (!strncmp(text, "residual:", 9) && n == 6) return make_residual(b, s, layout, e);
     if (!strncmp(text, "gemm:", 5) && n == 3) return make_gemm(b, s, e);
     if (!strncmp(text, "softmax:", 8) && n == 2) return make_softmax(b, s, e);
     return err_set(e, ERR_USAGE, "malformed shape '%s'", text);

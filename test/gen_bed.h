@@ -26,6 +26,7 @@ struct bed {              /* one task and its sizes */
     struct caps caps;
     enum dtype type;      /* of inputs and constants */
     const struct gen *only; /* the family to try, NULL: all that match */
+    bool in_blocks;       /* most inputs and outputs have their channels in blocks */
     struct err e;
 };
 
@@ -153,7 +154,7 @@ static inline bool make_task(struct bed *b)
     if (n_whole && n > 1) return false; /* such a node is always a task of its own */
     enum layout *l = arena_array(&b->arena, enum layout, b->g.value.n);
     for (value_id v = 1; v < b->g.value.n; v++) {
-        i64 r = pick(b, 0, 7);
+        i64 r = b->in_blocks && pick(b, 0, 4) ? pick(b, 3, 4) : pick(b, 0, 7);
         node_id p = graph_value(&b->g, v)->producer;
         bool whole = p && op_of(&b->g, p)->props & OP_WHOLE; /* writes elements only, no padding */
         if (graph_value(&b->g, v)->shape.rank < 3 || r < 3) continue;

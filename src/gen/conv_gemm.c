@@ -275,7 +275,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
 const struct gen gen_conv_gemm = {
     .version = 1,
     .name = "conv_gemm",
-    .revision = 4,
+    .revision = 5,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

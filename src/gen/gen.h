@@ -178,7 +178,8 @@ struct tile {
 struct tile_in {              /* where a step's pixels come from: a[at + dy*y_step + dx*x_step] */
     kval buf, at;
     kval y_step, x_step;      /* x_step 0: per pixel index px[] instead */
-    const kval *px;
+    const kval *px;           /* a pixel whose index is 0 takes no part in the step */
+    const kval *inside;       /* not NULL, with px: per pixel, is it one of the input? Others are zero */
 };
 struct tile_out {
     kval idx[MAX_RANK];       /* of the anchor's output: first pixel */

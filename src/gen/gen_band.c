@@ -37,8 +37,8 @@ bool conv_fit(struct conv *c, const struct task *t)
     for (u32 i = 0; i < t->g.output.n; i++) {
         value_id v = t->g.output.v[i];
         enum layout l = graph_value(c->g, v)->layout;
-        bool is_dense = l == LAYOUT_ROWS || l == LAYOUT_CLAST;
-        c->simple = c->simple && is_dense && l == first && gen_depends(c->g, v, c->y) &&
+        i64 block = layout_block(l);
+        c->simple = c->simple && c->oc * c->groups % block == 0 && l == first && gen_depends(c->g, v, c->y) &&
                     gen_pointwise_tail(c->g, v, c->y) &&
                     shape_equal(&graph_value(c->g, v)->shape, &graph_value(c->g, c->y)->shape);
     }
@@ -120,6 +120,8 @@ i64 conv_lanes(const struct conv *c, const struct caps *caps)
 
 bool conv_is_flat(const struct conv *c, const struct conv_sched *s)
 {
+    bool apart = layout_block(graph_value(c->g, c->x)->layout) > 1; /* the images of a batch do */
+    if (apart && !sym_is(c->g, c->in[0], 1)) return false;
     return s->stage == STAGE_DIRECT && c->point && c->simple;
 }
 

@@ -167,29 +167,20 @@ static void clamp_pixels(struct band *b, const struct tile_in *in, kval y, kval 
         }
 }
 
-static void tile_at(struct band *b, kval y, kval x, kval block)
+/* Multiply-adds of one tile into its accumulators. */
+static void tile_product(struct band *b, kval y, kval x, kval block, const struct tile_out *o)
 {
-    struct emit *m = b->m;
-    struct kir *k = m->k;
+    struct kir *k = b->m->k;
     struct conv *c = &b->c;
     kval px[64];
-    kval ch = kir_add(k, kir_mul_i(k, b->group, c->oc),
-                      kir_mul_i(k, block, b->width)); /* first output channel */
-    kval end = kir_mul_i(k, kir_add_i(k, b->group, 1), c->oc);
-    bool ragged = c->oc % b->width != 0;
-    tile_clear(&b->t, c->b, ch, ragged ? end : 0);
     i64 per_block = c->ic * b->width;
     for (u32 a = 2; a < c->rank; a++) per_block *= c->k[a];
     kval w_at = kir_mul_i(k, kir_add(k, kir_mul_i(k, b->group, b->n_blocks), block), per_block);
-    struct tile_in in = {.buf = b->s.stage == STAGE_DIRECT ? m->buf[c->x] : b->work,
+    struct tile_in in = {.buf = b->s.stage == STAGE_DIRECT ? b->m->buf[c->x] : b->work,
                          .at = tile_start(b, y, x)};
     in.x_step = b->xa >= 0 ? kir_mul_i(k, b->step[b->xa], c->stride[b->xa]) : kir_int(k, 0);
     in.y_step = b->ya >= 0 ? kir_mul_i(k, b->step[b->ya], c->stride[b->ya]) : kir_int(k, 0);
-
-    struct tile_out o = band_target(b, y, x);
-    o.c = ch, o.c_end = ragged ? end : 0;
-
-    kval full = b->s.stage == STAGE_DIRECT ? tile_full(&b->t, &o) : 0;
+    kval full = b->s.stage == STAGE_DIRECT ? tile_full(&b->t, o) : 0;
     if (full) kir_if(k, full);
     product(b, in, w_at);
     if (full) {
@@ -199,6 +190,22 @@ static void tile_at(struct band *b, kval y, kval x, kval block)
         product(b, in, w_at);
         kir_end(k);
     }
+}
+
+static void tile_at(struct band *b, kval y, kval x, kval block)
+{
+    struct emit *m = b->m;
+    struct kir *k = m->k;
+    struct conv *c = &b->c;
+    kval ch = kir_add(k, kir_mul_i(k, b->group, c->oc),
+                      kir_mul_i(k, block, b->width)); /* first output channel */
+    kval end = kir_mul_i(k, kir_add_i(k, b->group, 1), c->oc);
+    bool ragged = c->oc % b->width != 0;
+    tile_clear(&b->t, c->b, ch, ragged ? end : 0);
+    struct tile_out o = band_target(b, y, x);
+    o.c = ch, o.c_end = ragged ? end : 0;
+    if (b->product) b->product(b, y, x, block);
+    else tile_product(b, y, x, block, &o);
     tile_store(&b->t, &o);
 }
 
@@ -234,11 +241,20 @@ static kval load_temp(struct emit *m, const void *user, const kval *idx)
     return kir_cast(m->k, b->type, v);
 }
 
+void conv_emit_grids(struct band *b, const struct task *t, const struct caps *caps)
+{
+    struct emit *m = b->m;
+    if (!b->c.simple)
+        b->temp = kir_alloc(m->k, KS_TEMP, b->type, 1,
+                            emit_size(m, shape_count(t->g.sym, &graph_value(&t->g, b->c.y)->shape)));
+    conv_grid(b);
+    if (!b->c.simple) gen_map_rest(m, t, caps, b->c.y, load_temp, b);
+}
+
 void gen_conv_emit(struct emit *m, const struct task *t, const struct caps *caps,
                    const struct conv_sched *s)
 {
     struct band *b = arena_new(m->arena, struct band);
-    struct symtab *st = t->g.sym;
     struct conv c;
     conv_of(&c, t);
     band_init(b, m, &c, caps, s);
@@ -246,9 +262,5 @@ void gen_conv_emit(struct emit *m, const struct task *t, const struct caps *caps
     emit_args(m);
     if (s->stage == STAGE_DIRECT) conv_in_place(b);
     else band_layout(b);
-    if (!b->c.simple)
-        b->temp = kir_alloc(m->k, KS_TEMP, b->type, 1,
-                            emit_size(m, shape_count(st, &graph_value(&t->g, b->c.y)->shape)));
-    conv_grid(b);
-    if (!b->c.simple) gen_map_rest(m, t, caps, b->c.y, load_temp, b);
+    conv_emit_grids(b, t, caps);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/: convolutions taken apart, and the band of input that a grid iteration works on (conv_gemm, conv_direct,
-// conv_dot, conv_dw, conv_chain).
+// Private to gen/: convolutions taken apart, and the band of input that a grid iteration works on (conv_gemm, conv_blocked,
+// conv_direct, conv_dot, conv_dw, conv_chain).
 #ifndef QUERN_GEN_CONV_H
 #define QUERN_GEN_CONV_H
 
@@ -80,6 +80,8 @@ struct band {
     i64 spare_y, spare_x;      /* rows and columns that whoever fills the band may write behind its end */
     bool is_inner;             /* the inside of the band is computed, band_fill only adds the zeros around */
     const struct scratch *to;  /* where results go, NULL: through the epilogue to the outputs */
+    /* Multiply-adds of the tile at (y, x) and a block of output channels, accumulators set; NULL: gen_conv.c's own. */
+    void (*product)(struct band *b, kval y, kval x, kval block);
 };
 
 void band_init(struct band *b, struct emit *m, const struct conv *c, const struct caps *caps, const struct conv_sched *s);
@@ -97,6 +99,7 @@ bool sym_is(const struct graph *g, sym s, i64 want);
 /* gen_conv.c: dense convolutions, b->group is set */
 kval conv_pack(struct band *b);                       /* weights, before emit_args */
 void conv_in_place(struct band *b);                   /* instead of band_layout: pixels are read where they lie */
+void conv_emit_grids(struct band *b, const struct task *t, const struct caps *caps); /* behind emit_args and the strides: all of the kernel */
 void conv_walk(struct band *b, kval from, kval to);   /* all tiles of the iteration, blocks of output channels from..to-1 */
 
 /* gen_dw.c: depthwise ones. The band holds one block of channels. */

@@ -69,15 +69,7 @@ static bool takes_pool(struct group_conv *g, value_id pool)
 /* Blocked layouts have channels of padding, which nobody here would write. */
 static bool takes_layout(const struct conv *c, value_id v)
 {
-    i64 channels = c->oc * c->groups;
-    switch (graph_value(c->g, v)->layout) {
-    case LAYOUT_ROWS:
-    case LAYOUT_CLAST: return true;
-    case LAYOUT_C8: return channels % 8 == 0;
-    case LAYOUT_C16: return channels % 16 == 0;
-    case N_LAYOUTS: break;
-    }
-    unreachable();
+    return c->oc * c->groups % layout_block(graph_value(c->g, v)->layout) == 0;
 }
 
 static bool takes_output(struct group_conv *g, u32 i)

@@ -269,9 +269,9 @@ static void walk_init(struct walk *x, struct emit *m, value_id v, const struct g
 void gen_group_map_grid(struct emit *m, value_id v, const struct group_map *s, const value_id *stop)
 {
     struct walk x;
-    enum layout l = graph_value(m->g, v)->layout;
+    i64 block = layout_block(graph_value(m->g, v)->layout);
     walk_init(&x, m, v, s, stop);
-    if (l == LAYOUT_C8 || l == LAYOUT_C16) walk_blocked(&x, l == LAYOUT_C8 ? 8 : 16);
+    if (block > 1) walk_blocked(&x, block);
     else if (!s->row) walk_flat(&x);
     else if (s->stage && x.e != x.sp.n - 1) walk_staged(&x);
     else walk_tiles(&x);

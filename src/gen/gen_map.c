@@ -176,9 +176,9 @@ void gen_map_grid(struct emit *m, value_id v, const struct map_sched *s, const v
 {
     struct kir *k = m->k;
     struct nest x;
-    enum layout l = graph_value(m->g, v)->layout;
-    if (l == LAYOUT_C8 || l == LAYOUT_C16) {
-        map_blocked(m, v, l == LAYOUT_C8 ? 8 : 16);
+    i64 block = layout_block(graph_value(m->g, v)->layout);
+    if (block > 1) {
+        map_blocked(m, v, block);
         return;
     }
     nest_init(&x, m, v, s, stop);

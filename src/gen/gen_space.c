@@ -52,7 +52,7 @@ static bool leaf_merges(const struct merge *m, const struct value *x)
     if (p < 0 && q < 0) return true;
     if (p < 0 || q < 0) return false;
     if (x->part.whole && q == (i32)x->part.axis) return false; /* other parts lie between */
-    if ((x->layout == LAYOUT_C8 || x->layout == LAYOUT_C16) && (p <= 1 || q <= 1)) return false;
+    if (layout_block(x->layout) > 1 && (p <= 1 || q <= 1)) return false;
     for (u32 i = 0; i < n; i++) {
         if ((i32)order[i] == q) return before == p;
         if (!is_one(m->g, room.dim[order[i]])) before = (i32)order[i];
@@ -100,7 +100,6 @@ void space_of_all(struct space *s, const struct graph *g, const value_id *v, u32
 {
     const struct value *x = graph_value(g, v[0]);
     u32 order[MAX_RANK], rank = layout_order(l, x->shape.rank, order);
-    bool blocked = l == LAYOUT_C8 || l == LAYOUT_C16;
     struct merge m = {.g = g, .stop = stop, .rank = rank};
     *s = (struct space){.rank = rank};
     for (u32 i = 0; i < rank; i++) {
@@ -110,7 +109,7 @@ void space_of_all(struct space *s, const struct graph *g, const value_id *v, u32
         m.p = last ? last->axis : 0;
         m.q = new.axis;
         bool apart = (set >> m.p & 1) != (set >> m.q & 1);
-        if (last && !blocked && !apart && all_merge(&m, v, n))
+        if (last && !apart && all_merge(&m, v, n))
             *last = (struct space_group){sym_mul(g->sym, last->extent, new.extent), new.axis};
         else s->g[s->n++] = new;
     }

@@ -61,8 +61,10 @@ void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at)
     for (i64 dy = 0; dy < t->ty; dy++)
         for (i64 dx = 0; dx < t->tx; dx++) {
             i64 p = dy * t->tx + dx;
+            if (a->px && !a->px[p]) continue;
             kval at = a->px ? kir_add(k, a->at, a->px[p]) : pixel_at(k, a, dy, dx);
             kval x = kir_cast(k, t->type, kir_load(k, a->buf, at));
+            if (a->inside) x = kir_select(k, a->inside[p], x, kir_const_f(k, t->type, 1, 0));
             for (i64 j = 0; j < t->nr; j++) {
                 kval old = kir_load(k, t->acc, acc_at(t, p, j));
                 kir_store(k, t->acc, acc_at(t, p, j),

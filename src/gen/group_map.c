@@ -54,7 +54,7 @@ static u32 most_groups(const struct task *t, value_id *v, i64 *size)
         struct space s;
         space_of(&s, &t->g, t->g.output.v[i], NULL, 0);
         *size = i64_max(*size, dtype_size(x->dtype));
-        if (x->layout == LAYOUT_C8 || x->layout == LAYOUT_C16 || s.n <= most) continue;
+        if (layout_block(x->layout) > 1 || s.n <= most) continue;
         most = s.n;
         *v = t->g.output.v[i];
     }

@@ -125,6 +125,7 @@ sym layout_count(struct symtab *t, const struct shape *s, enum layout l);
 /* The shape of the memory that a value lies in: its own, or the larger value's. */
 struct shape value_room(const struct value *v);
 sym value_storage(struct symtab *t, const struct value *v); /* elements of that memory, layout_count of value_room */
+i64 layout_block(enum layout l);                   /* channels that lie together: 8, 16; 1: not in blocks */
 const char *layout_name(enum layout l);           /* "rows" "clast" "c8" "c16" */
 enum layout layout_parse(struct str s, bool *ok);
 

@@ -74,7 +74,7 @@ bool shape_eval(const struct symtab *t, const struct shape *s, const i64 *var, i
     return true;
 }
 
-static i64 layout_block(enum layout l)
+i64 layout_block(enum layout l)
 {
     switch (l) {
     case LAYOUT_ROWS:

@@ -252,7 +252,7 @@ void emit_padding(struct emit *m, value_id v)
 {
     const struct value *x = graph_value(m->g, v);
     struct symtab *t = m->g->sym;
-    const i64 block = x->layout == LAYOUT_C8 ? 8 : x->layout == LAYOUT_C16 ? 16 : 1;
+    const i64 block = layout_block(x->layout);
     const bool inside[MAX_RANK] = {[1] = true};
     kval idx[MAX_RANK];
     if (block == 1 || sym_divides(t, block, x->shape.dim[1])) return;
