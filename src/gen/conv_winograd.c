@@ -19,7 +19,7 @@ static const i32 v_tb[] = {1, 2, 3, 4, 6, 8, 12};
 static const i32 v_ob[] = {0, 1, 2, 4, 8};
 static const i32 v_ku[] = {1, 2, 4};
 static const i32 v_ahead[] = {0, 16, 64};
-static const i32 v_far[] = {0, 2};
+static const i32 v_far[] = {0, 1};
 
 static const struct gen_param param[N_PARAM] = {
     [P_M] = {"m", "outputs of a tile along y and x", v_m, countof(v_m)},
@@ -30,7 +30,7 @@ static const struct gen_param param[N_PARAM] = {
     [P_OB] = {"ob", "blocks of output channels per grid iteration, 0 = all", v_ob, countof(v_ob)},
     [P_KU] = {"ku", "input channels per step of the inner loop", v_ku, countof(v_ku)},
     [P_AHEAD] = {"ahead", "steps that weights are prefetched ahead, 0 = not", v_ahead, countof(v_ahead)},
-    [P_FAR] = {"far", "tiles that inputs are prefetched ahead, 0 = not", v_far, countof(v_far)},
+    [P_FAR] = {"far", "1: products ask for the next tiles' inputs and these ones' outputs", v_far, countof(v_far)},
 };
 
 static struct wino_sched sched_of(const struct sched *s)
@@ -70,7 +70,7 @@ static bool is_legal(const struct model *m, const struct caps *caps, const struc
     if (s->nr > 1 && (s->nr - 1) * m->lanes >= c->oc) return false;
     if (s->ob && s->ob >= m->n_blocks) return false;
     if (s->tb > 1 && (s->tb - 1) * s->tx >= m->tiles) return false;
-    if ((s->far && !c->plain) || (s->mz > 1 && wino_z_taps(c) < WINO_TAPS)) return false;
+    if (s->mz > 1 && wino_z_taps(c) < WINO_TAPS) return false;
     if ((s->ku > 1 && c->ic < 8) || (s->m == 6 && c->ic < LARGE_LEAST_IC)) return false;
     struct wino_scratch w = wino_scratch(c, s, (u32)m->lanes);
     return (double)(w.v + w.m + w.strip) * 4 <= 4 * (double)caps->l2_bytes + 1e6;
@@ -103,40 +103,60 @@ static double cycles_out(const struct wino_sched *s, i64 z_taps, double per_pixe
     return (double)s->mz * plane;
 }
 
+/* Bytes of inputs and outputs that n tiles and one block of output channels touch. */
+static double tile_bytes(const struct model *m, const struct wino_sched *s, i64 n)
+{
+    i64 in = (s->mz + wino_z_taps(&m->c) - 1) * (s->m + WINO_TAPS - 1) * m->c.ic, out = s->mz * s->m * s->nr * m->lanes;
+    return 4 * (double)(n * s->m * (in + out));
+}
+
 /* Cycles of the products of one block of output channels. */
 static double cycles_products(const struct model *m, const struct caps *caps, const struct wino_sched *s)
 {
     const struct conv *c = &m->c;
     i64 tiles = i64_min(s->tb * s->tx, m->tiles), points = wino_points(c, s);
     struct wino_scratch w = wino_scratch(c, s, (u32)m->lanes);
-    double step = tile_step_cycles(s->tx, s->nr) + 0.5 / (double)s->ku + (s->ahead ? 0.1 * (double)s->nr : 0) + (s->nr > 3 ? 1 : 0);
+    double step = tile_step_cycles(s->tx, s->nr) + 0.3 / (double)s->ku + (s->far ? 0.1 : 0) +
+                  (s->ahead ? 0.1 * (double)s->nr : 0) + (s->nr > 3 ? 1 : 0);
     double one = (double)c->ic * step + 1.5 * (double)(s->tx * s->nr) + 15;
     double product = one * (double)ceil_div(tiles, s->tx) * (double)points, scratch = 4 * (double)(w.v + w.m + w.strip);
     /* Weights stream by once; when all of them do not fit beside the scratch memory, they come from far. */
     double weights = (double)(points * c->ic * s->nr * m->lanes) * 4, all = weights * (double)m->ob;
-    if (scratch > (double)caps->l2_bytes * 0.6) product += scratch / 16;
+    double l2 = (double)caps->l2_bytes, used = scratch + weights + (s->far ? tile_bytes(m, s, tiles) : 0);
+    if (scratch > l2 * 0.6) product += scratch / 16;
+    if (used > l2 / 2) product += scratch / 100 * (used < 1.5 * l2 ? used / l2 - 0.5 : 1);
     if (all + scratch < (double)caps->l2_bytes * 0.9) return product + weights / 100;
     bool is_far = all > (double)caps->l3_bytes / 4;
     double rate = is_far ? (s->ahead > 16 ? 12 : s->ahead ? 9 : 6) : s->ahead ? 16 : 10;
     return (product > weights / rate ? product : weights / rate) + weights / (4 * rate);
 }
 
+/* Seconds of waiting for inputs and outputs that nothing asked for in time. Their first touch is latency, not the memory's rate. */
+static double wait(const struct model *m, const struct caps *caps, const struct wino_sched *s, const i64 *var)
+{
+    const struct conv *c = &m->c;
+    double x = gen_bytes(c->g, c->x, var) * (double)m->parts, y = gen_bytes(c->g, c->y, var), all = x + y;
+    double rate = all > (double)caps->l3_bytes / 4 ? 15e9 : 30e9;
+    if (all < (double)caps->l2_bytes) return 0;
+    if (s->far && c->plain) x = 0;
+    if (s->far && c->simple && !c->by_rows) y = 0;
+    return (x + y) / rate / (double)i64_max(1, caps->n_threads);
+}
+
 static double seconds(const struct model *m, const struct caps *caps, const struct wino_sched *s, const i64 *var)
 {
     const struct conv *c = &m->c;
-    double hz = gen_flop_rate(caps) / (4.0 * i64_max(1, caps->vector_bytes / 4)), n_threads = i64_max(1, caps->n_threads);
-    i64 tiles = i64_min(s->tb * s->tx, m->tiles), points = wino_points(c, s), n = s->m + WINO_TAPS - 1;
-    double vector = cycles_in(s, wino_z_taps(c)) + (double)points * (c->plain ? 0.7 : 2);
-    vector += s->far ? 0.5 * (double)(points / n * s->m) : 0;
+    double hz = gen_flop_rate(caps) / (4.0 * i64_max(1, caps->vector_bytes / 4));
+    i64 tiles = i64_min(s->tb * s->tx, m->tiles), points = wino_points(c, s);
+    double vector = cycles_in(s, wino_z_taps(c)) + (double)points * (c->plain ? 0.4 : 1.5);
     double in = (double)tiles * ((double)ceil_div(c->ic, m->lanes) * vector + 60);
     double out = (double)tiles * ((double)s->nr * cycles_out(s, wino_z_taps(c), c->by_rows ? 3.0 * (double)m->lanes : 2) + 40);
     double iteration = in + (cycles_products(m, caps, s) + out) * (double)m->ob + 300;
     double rounds = (double)ceil_div(m->parts * m->blocks, i64_max(1, caps->n_threads));
-    double x = gen_bytes(c->g, c->x, var), y = gen_bytes(c->g, c->y, var);
-    double bytes = y + x * (double)m->parts + 4 * (double)(points * c->ic * m->n_blocks * s->nr * m->lanes);
-    double wait = !s->far && x > (double)caps->l3_bytes / 4 ? x / 8e9 / n_threads : 0; /* for inputs */
+    double weights = 4 * (double)(points * c->ic * m->n_blocks * s->nr * m->lanes);
     double epilogue = c->simple ? 0 : 12 * gen_count(c->g, c->y, var) / gen_byte_rate(caps);
-    return 2e-6 + wait + iteration * rounds / hz + 0.3 * bytes / gen_byte_rate(caps) + epilogue;
+    double bytes = gen_bytes(c->g, c->x, var) + gen_bytes(c->g, c->y, var);
+    return 2e-6 + wait(m, caps, s, var) + iteration * rounds / hz + (0.3 * weights + 0.05 * bytes) / gen_byte_rate(caps) + epilogue;
 }
 
 static double predict(const struct task *t, const struct caps *caps, const struct sched *v, const i64 *var)
@@ -192,7 +212,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
 const struct gen gen_conv_winograd = {
     .version = 1,
     .name = "conv_winograd",
-    .revision = 4,
+    .revision = 5,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

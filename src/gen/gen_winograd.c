@@ -11,12 +11,28 @@
 // epilogue. So what waits in the second cache is inputs at points [point][tile][channel] and one block of products
 // [point][tile][width]; weights, brought to the points in f64 when the program is compiled, stream by once per iteration.
 //
+// The products touch nothing but scratch memory and weights, so they are the time to fetch from far: step by step they ask for the inputs
+// of the next iteration's tiles and for the places where this one's outputs will go.
+//
 // Tiles inside the image are read where the input lies, if it lies with channels last; others are first copied with zeros around
 // (gen_band.c). Inputs that are computed on the way are copied likewise, a row of the iteration's tiles at a time. Sums along z are
 // taken while loading: along that axis, points are few and their rows short.
 //
 // Dims: tiles (image, z, y, x); nz*n*n points; input channels; output channels in blocks of nr vectors.
 #include "gen/gen_winograd.h"
+
+enum { LINE = 64, MAX_LINES = 4 }; /* bytes of a line of memory; streams of them that products ask for */
+
+struct source { kval buf, at, z_step, y_step, x_step; }; /* a tile's inputs: of the first channel, and from pixel to pixel */
+
+/* A row of tiles in memory, as many as a register tile holds: its lines are asked for one by one while products are computed. */
+struct lines {
+    struct source at;            /* its first pixel */
+    i64 planes, rows, pixels, per_pixel; /* the last in lines */
+    i64 each;                    /* elements of a line */
+    i64 per_step;                /* lines asked for with each step of the product */
+    kval first;                  /* step */
+};
 
 struct winograd {
     struct emit *m;
@@ -32,6 +48,8 @@ struct winograd {
     kval z0;                  /* first output along z of the tile at hand */
     kval v, p, wbuf;          /* scratch: inputs by point, products; weights */
     kval first, n;            /* tiles of this iteration: number of the first, and how many */
+    struct lines lines[MAX_LINES]; /* asked for by the products */
+    u32 n_lines;
 };
 
 /* The transform. */
@@ -239,8 +257,6 @@ static void place_tile(struct winograd *w, kval t)
     b->x1 = kir_add_i(k, b->x0, w->s.m), b->y1 = kir_add_i(k, b->y0, w->s.m);
 }
 
-struct source { kval buf, at, z_step, y_step, x_step; }; /* a tile's inputs: of the first channel, and from pixel to pixel */
-
 static kval source_at(const struct winograd *w, const struct source *in, i64 z, i64 y, i64 x)
 {
     struct kir *k = w->m->k;
@@ -281,40 +297,28 @@ static void point_vector(const struct winograd *w, const struct source *in, kval
     }
 }
 
-/* Asks for what a tile further along x has and the one before it has not. */
-static void prefetch_inputs(const struct winograd *w, const struct source *in, kval c)
-{
-    struct kir *k = w->m->k;
-    struct source far = *in;
-    far.at = kir_add(k, kir_add(k, in->at, c), kir_mul_i(k, in->x_step, w->s.far * w->s.m));
-    for (i64 z = 0; z < w->wz.n; z++)
-        for (i64 y = 0; y < w->w.n; y++)
-            for (i64 x = w->w.n - w->s.m; x < w->w.n; x++) kir_prefetch(k, in->buf, source_at(w, &far, z, y, x));
-}
-
 static void point_vectors(const struct winograd *w, const struct source *in, kval t)
 {
     struct kir *k = w->m->k;
     kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, w->b.c.ic), w->lanes);
-    if (w->s.far && in->buf != w->b.work) prefetch_inputs(w, in, c);
     for (i64 kz = 0; kz < w->wz.n; kz++) point_vector(w, in, t, c, kz);
     kir_end(k);
 }
 
-/* The tile's inputs where they lie, from pixel at[z, y, x]. */
-static struct source source_in_place(const struct winograd *w, const kval at[3])
+/* A value with channels last where it lies, from channel c of pixel at[z, y, x] on. */
+static struct source source_in(const struct winograd *w, value_id v, kval buf, kval c, const kval at[3])
 {
     struct emit *m = w->m;
-    const struct conv *c = &w->b.c;
+    const struct band *b = &w->b;
     struct symtab *t = m->g->sym;
-    const struct shape room = value_room(graph_value(m->g, c->x));
-    sym row = sym_mul(t, room.dim[c->xa], room.dim[1]);
-    kval idx[MAX_RANK] = {w->b.pos[0], kir_int(m->k, 0)};
+    const struct shape room = value_room(graph_value(m->g, v));
+    sym row = sym_mul(t, room.dim[b->xa], room.dim[1]);
+    kval idx[MAX_RANK] = {b->pos[0], c};
     if (w->za >= 0) idx[w->za] = at[0];
-    idx[c->ya] = at[1], idx[c->xa] = at[2];
-    return (struct source){.buf = m->buf[c->x],
-                           .at = emit_offset(m, c->x, idx),
-                           .z_step = emit_size(m, sym_mul(t, room.dim[c->ya], row)),
+    idx[b->ya] = at[1], idx[b->xa] = at[2];
+    return (struct source){.buf = buf,
+                           .at = emit_offset(m, v, idx),
+                           .z_step = emit_size(m, sym_mul(t, room.dim[b->ya], row)),
                            .y_step = emit_size(m, row),
                            .x_step = emit_size(m, room.dim[1])};
 }
@@ -327,16 +331,22 @@ static kval fits_in(const struct winograd *w, kval from, i64 n, sym size)
     return kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), from), kir_bin(k, KI_LE, last, emit_size(w->m, size)));
 }
 
-/* Do all inputs exist of the tile at hand? Sets its first one. */
-static kval is_inside(const struct winograd *w, kval at[3])
+/* The first input of the tile at hand. */
+static void first_input(const struct winograd *w, kval at[3])
 {
     struct kir *k = w->m->k;
     const struct conv *c = &w->b.c;
     at[1] = kir_sub(k, w->b.y0, emit_size(w->m, c->pad[c->ya])), at[2] = kir_sub(k, w->b.x0, emit_size(w->m, c->pad[c->xa]));
+    if (w->za >= 0) at[0] = kir_sub(k, w->z0, emit_size(w->m, c->pad[w->za]));
+}
+
+/* Do all inputs exist, from the first on? */
+static kval is_inside(const struct winograd *w, const kval at[3])
+{
+    struct kir *k = w->m->k;
+    const struct conv *c = &w->b.c;
     kval ok = kir_bin(k, KI_AND, fits_in(w, at[1], w->w.n, c->in[c->ya]), fits_in(w, at[2], w->w.n, c->in[c->xa]));
-    if (w->za < 0) return ok;
-    at[0] = kir_sub(k, w->z0, emit_size(w->m, c->pad[w->za]));
-    return kir_bin(k, KI_AND, ok, fits_in(w, at[0], w->wz.n, c->in[w->za]));
+    return w->za < 0 ? ok : kir_bin(k, KI_AND, ok, fits_in(w, at[0], w->wz.n, c->in[w->za]));
 }
 
 /* Tile x of the strip in scratch, number t of the iteration. */
@@ -356,8 +366,9 @@ static void point_in_place(struct winograd *w)
     struct kir *k = w->m->k;
     kval at[3] = {0}, t = kir_loop(k, KL_SERIAL, kir_int(k, 0), w->n, 1);
     place_tile(w, t);
+    first_input(w, at);
     kir_if(k, is_inside(w, at));
-    struct source in = source_in_place(w, at);
+    struct source in = source_in(w, w->b.c.x, w->m->buf[w->b.c.x], kir_int(k, 0), at);
     point_vectors(w, &in, t);
     kir_else(k);
     band_fill(&w->b);
@@ -400,6 +411,57 @@ static void clear_points(const struct winograd *w, kval from, kval to)
 
 /* Products. */
 
+/* Of a value with channels last, `channels` of them; steps: of all products that the lines are spread over. */
+static void lines_size(const struct winograd *w, struct lines *l, value_id v, i64 channels, i64 steps)
+{
+    l->each = LINE / dtype_size(graph_value(w->m->g, v)->dtype);
+    l->per_pixel = ceil_div(channels, l->each), l->pixels = w->s.tx * w->s.m;
+    l->per_step = ceil_div(l->planes * l->rows * l->pixels * l->per_pixel, steps);
+}
+
+static void lines_ask(const struct winograd *w, const struct lines *l, kval step)
+{
+    struct kir *k = w->m->k;
+    const struct source *s = &l->at;
+    i64 row = l->pixels * l->per_pixel, last = l->planes * l->rows * row - 1;
+    step = kir_mul_i(k, kir_add(k, l->first, step), l->per_step);
+    for (i64 i = 0; i < l->per_step; i++) {
+        kval n = kir_min(k, kir_add_i(k, step, i), kir_int(k, last)), y = kir_div_i(k, n, row), x = kir_mod_i(k, n, row), at = s->at;
+        if (l->planes > 1) at = kir_add(k, at, kir_mul(k, kir_div_i(k, y, l->rows), s->z_step)), y = kir_mod_i(k, y, l->rows);
+        at = kir_add(k, kir_add(k, at, kir_mul(k, y, s->y_step)), kir_mul(k, kir_div_i(k, x, l->per_pixel), s->x_step));
+        kir_prefetch(k, s->buf, kir_add(k, at, kir_mul_i(k, kir_mod_i(k, x, l->per_pixel), l->each)));
+    }
+}
+
+/* What the products of the register tile of tiles t.. ask for: inputs of the next iteration's tiles, and the places of the outputs. */
+static void lines_open(struct winograd *w, kval block, kval t)
+{
+    struct kir *k = w->m->k;
+    struct band *b = &w->b;
+    const struct graph *g = w->m->g;
+    i64 steps = n_points(w) * (b->c.ic / i64_min(w->s.ku, b->c.ic));
+    i64 blocks = w->s.ob ? i64_min(w->s.ob, b->n_blocks) : b->n_blocks;
+    kval at[3] = {0};
+    w->n_lines = 0;
+    if (b->c.plain) {
+        struct lines *in = &w->lines[w->n_lines++];
+        place_tile(w, kir_add_i(k, t, w->tiles));
+        first_input(w, at);
+        *in = (struct lines){.planes = w->wz.n, .rows = w->w.n, .first = kir_mul_i(k, kir_mod_i(k, block, blocks), steps)};
+        in->at = source_in(w, b->c.x, w->m->buf[b->c.x], kir_int(k, 0), at);
+        lines_size(w, in, b->c.x, b->c.ic, steps * blocks);
+    }
+    place_tile(w, t);
+    at[0] = w->z0, at[1] = b->y0, at[2] = b->x0;
+    for (u32 i = 0; !w->b.temp && !w->b.rows && i < g->output.n && w->n_lines < countof(w->lines); i++) {
+        value_id v = g->output.v[i];
+        struct lines *out = &w->lines[w->n_lines++];
+        *out = (struct lines){.planes = w->s.mz, .rows = w->w.m, .first = kir_int(k, 0)};
+        out->at = source_in(w, v, w->m->out[v], kir_mul_i(k, block, b->width), at);
+        lines_size(w, out, v, b->width, steps);
+    }
+}
+
 /* Register tile of tiles t.. at point p (of V and of the products) with one block's weights. */
 static void product_tile(struct winograd *w, kval p, kval t, kval w_at)
 {
@@ -414,6 +476,8 @@ static void product_tile(struct winograd *w, kval p, kval t, kval w_at)
         in.at = kir_add(k, at, c);
         tile_step(&w->t, &in, w->wbuf, kir_add(k, w_at, kir_mul_i(k, c, w->b.width)));
     }
+    for (u32 j = 0; j < w->n_lines; j++)
+        lines_ask(w, &w->lines[j], kir_add(k, kir_mul_i(k, p, ic / ku), kir_div_i(k, i, ku)));
     kir_end(k);
     for (i64 c = whole; c < ic; c++) {
         in.at = kir_add_i(k, at, c);
@@ -433,6 +497,7 @@ static void products(struct winograd *w, kval block, kval tiles)
     kval p = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, points), 1);
     kval w_at = kir_mul_i(k, kir_add(k, kir_mul_i(k, block, points), p), size);
     kval t = kir_loop(k, KL_SERIAL, kir_int(k, 0), tiles, w->s.tx);
+    if (w->s.far) lines_open(w, block, t);
     product_tile(w, p, t, w_at);
     kir_end(k);
     kir_end(k);
