@@ -104,25 +104,35 @@ static inline bool random_conv_like(struct bed *b, bool three)
 
 static inline bool random_conv(struct bed *b) { return random_conv_like(b, false); }
 
-/* Kernels of one pixel, sometimes with strides; sums long enough for several passes. */
-static inline bool random_point(struct bed *b)
+/* With nothing in front. Either kernels of one pixel without padding, and sums long enough for several passes, or depthwise. */
+static inline bool random_plain(struct bed *b, bool depthwise)
 {
     static const i64 some[] = {1, 3, 16, 17, 32, 33, 50}, many[] = {1, 5, 8, 33, 64, 100, 290};
     u32 s = (u32)pick(b, 1, 3), rank = s + 2;
     i64 w[MAX_RANK] = {some[pick(b, 0, countof(some) - 1)], many[pick(b, 0, countof(many) - 1)], 1, 1, 1};
-    i64 strides[MAX_RANK];
+    i64 strides[MAX_RANK], dil[MAX_RANK], pads[2 * MAX_RANK] = {0}, channels = depthwise ? w[0] = pick(b, 2, 40) : w[1];
     bool symbolic = pick(b, 0, 3) == 0, strided = pick(b, 0, 1);
-    sym dim[MAX_RANK] = {size_of(b, pick(b, 1, 2), pick(b, 0, 5) == 0), sym_const(&b->sym, w[1])};
+    sym dim[MAX_RANK] = {size_of(b, pick(b, 1, 2), pick(b, 0, 5) == 0), sym_const(&b->sym, channels)};
     for (u32 i = 0; i < s; i++) {
-        strides[i] = strided ? pick(b, 1, 3) : 1;
-        dim[2 + i] = size_of(b, pick(b, 1, i + 1 == s ? 12 : 4), symbolic);
+        strides[i] = strided ? pick(b, 1, 3) : 1, dil[i] = pick(b, 0, 4) ? 1 : 2;
+        if (depthwise) w[2 + i] = pick(b, 1, 4), pads[i] = pick(b, 0, 2), pads[s + i] = pick(b, 0, 2);
+        i64 need = (w[2 + i] - 1) * dil[i] + 1 - pads[i] - pads[s + i];
+        dim[2 + i] = size_of(b, i64_max(need, 1) + pick(b, 0, i + 1 == s ? depthwise ? 24 : 11 : 4), symbolic);
     }
+    if (depthwise) w[1] = 1;
     value_id x = add_input(b, "x", rank, dim), bias = pick(b, 0, 1) ? add_const(b, "b", 1, w) : 0;
     value_id y = add_op(b, "Conv", x, add_const(b, "w", rank, w), bias);
-    attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "strides", strides, s);
+    node_id n = graph_value(&b->g, y)->producer;
+    attr_set_int(&b->g, n, "group", depthwise ? channels : 1);
+    attr_set_ints(&b->g, n, "strides", strides, s);
+    attr_set_ints(&b->g, n, "dilations", dil, s);
+    attr_set_ints(&b->g, n, "pads", pads, 2 * s);
     *arr_push(&b->arena, &b->g.output) = random_epilogue(b, y);
     return make_task(b);
 }
+
+static inline bool random_point(struct bed *b) { return random_plain(b, false); }
+static inline bool random_depthwise(struct bed *b) { return random_plain(b, true); }
 
 static inline value_id in_front(struct bed *b, value_id x, u32 rank, const sym *dim)
 {

@@ -2,16 +2,21 @@
 //
 // conv_dw: depthwise convolution (one input and one output channel per group), channels vectorised.
 // A grid iteration takes a block of nr vectors of channels and a band of rows, copied to scratch
-// with its zeros (gen_band.c), and runs register tiles of ty x tx pixels over it (gen_dw.c).
+// with its zeros (gen_band.c), and runs register tiles of ty x tx pixels over it (gen_dw.c). Or the
+// input is read where it lies with channels last, by some or all blocks of channels: nothing is
+// copied, and with all blocks a pixel's channels are read in one piece, so that large images
+// stream.
 #include "gen/gen_conv.h"
 
-enum { P_TY, P_TX, P_NR, P_TH, P_TW, N_PARAM };
+enum { P_TY, P_TX, P_NR, P_TH, P_TW, P_STAGE, P_OB, N_PARAM };
 
 static const i32 v_ty[] = {1, 2, 3, 4};
 static const i32 v_tx[] = {1, 2, 4, 6, 7, 8, 14};
 static const i32 v_nr[] = {1, 2, 3, 4};
 static const i32 v_th[] = {0, 1, 2, 4, 7, 8, 16, 28};
 static const i32 v_tw[] = {0, 1, 2, 4, 8, 16};
+static const i32 v_stage[] = {STAGE_DIRECT, STAGE_PIXELS};
+static const i32 v_ob[] = {0, 1, 2, 4};
 
 static const struct gen_param param[N_PARAM] = {
     [P_TY] = {"ty", "rows of the register tile", v_ty, countof(v_ty)},
@@ -19,6 +24,9 @@ static const struct gen_param param[N_PARAM] = {
     [P_NR] = {"nr", "vectors of channels of the register tile", v_nr, countof(v_nr)},
     [P_TH] = {"th", "tiles per band in y, 0 = all", v_th, countof(v_th)},
     [P_TW] = {"tw", "tiles per band in x, 0 = all", v_tw, countof(v_tw)},
+    [P_STAGE] = {"stage", "input: 0 where it lies, 1 copied as pixels", v_stage, countof(v_stage)},
+    [P_OB] = {"ob", "where it lies: blocks of channels per grid iteration, 0 = all", v_ob,
+              countof(v_ob)},
 };
 
 static struct conv_sched sched_of(const struct sched *s)
@@ -29,7 +37,8 @@ static struct conv_sched sched_of(const struct sched *s)
                                .nr = v[P_NR],
                                .th = v[P_TH],
                                .tw = v[P_TW],
-                               .stage = STAGE_PIXELS,
+                               .stage = v[P_STAGE],
+                               .ob = v[P_OB],
                                .ku = 1};
 }
 
@@ -38,6 +47,15 @@ static bool match(const struct task *t, const struct caps *caps)
     struct conv c;
     return !caps->is_gpu && caps->vector_bytes >= 8 && conv_of(&c, t) && c.groups > 1 &&
            c.ic == 1 && c.oc == 1 && c.simple;
+}
+
+static void walk_in_place(struct band *b)
+{
+    struct kir *k = b->m->k;
+    i64 ob = b->s.ob ? b->s.ob : b->c.groups;
+    conv_in_place(b);
+    kval from = kir_mul_i(k, band_open(b, ceil_div(b->c.groups, ob)), ob);
+    dw_walk_in_place(b, from, kir_min(k, kir_add_i(k, from, ob), kir_int(k, b->c.groups)));
 }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps,
@@ -50,10 +68,14 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
     band_init(b, m, &c, caps, &s);
     dw_init(b);
     emit_args(m);
-    band_layout(b);
-    dw_enter(b, band_open(b, b->c.groups));
-    band_fill(b);
-    dw_walk(b);
+    if (s.stage == STAGE_DIRECT) {
+        walk_in_place(b);
+    } else {
+        band_layout(b);
+        dw_enter(b, band_open(b, b->c.groups));
+        band_fill(b);
+        dw_walk(b);
+    }
     for (u32 i = 0; i < 3; i++) kir_end(m->k);
 }
 
@@ -78,6 +100,16 @@ static void model_of(struct model *m, const struct task *t, const i64 *var)
     }
 }
 
+/* Taps on other axes than the tile's would need tests of their own. */
+static bool fits_in_place(const struct model *m, const struct conv_sched *s, i64 lanes)
+{
+    const struct conv *c = &m->c;
+    for (u32 a = 2; a < c->rank; a++)
+        if ((i32)a != c->xa && (i32)a != c->ya && (c->k[a] > 1 || !c->free[a])) return false;
+    return c->plain && !c->point && s->tw == 0 && s->ob < ceil_div(c->groups, s->nr * lanes) &&
+           m->taps * s->ty * s->tx * s->nr <= 400;
+}
+
 static bool is_legal(const struct model *m, const struct caps *caps, const struct conv_sched *s)
 {
     const struct conv *c = &m->c;
@@ -88,8 +120,10 @@ static bool is_legal(const struct model *m, const struct caps *caps, const struc
     if ((c->ya < 0 && (s->ty > 1 || s->th != 1)) || (c->xa < 0 && (s->tx > 1 || s->tw != 1)))
         return false;
     if (s->nr > 1 && (s->nr - 1) * lanes >= c->groups) return false;
+    if (s->stage == STAGE_DIRECT ? !fits_in_place(m, s, lanes) : s->ob != 0) return false;
     i64 tx = ceil_div(m->x, s->tx), ty = ceil_div(m->y, s->ty);
     if ((s->th > 1 && s->th > ty) || (s->tw > 1 && s->tw > tx)) return false;
+    if (s->stage == STAGE_DIRECT) return true;
     double w = (double)((s->tw ? s->tw : tx) * s->tx), h = (double)((s->th ? s->th : ty) * s->ty);
     for (u32 a = 2; a < c->rank; a++) { /* rough: halo as large as the kernel */
         if ((i32)a == c->xa) w = w * (double)c->stride[a] + (double)(c->k[a] * c->dil[a]);
@@ -107,6 +141,23 @@ static bool legal(const struct task *t, const struct caps *caps, const struct sc
     return is_legal(&m, caps, &s);
 }
 
+/* Loads of a tile, where the input lies: every element of its footprint once, every weight once.
+ * They come from the second cache where the rows of a band with all their channels fill the first;
+ * one block of channels after the other lets the input stream by in small pieces. */
+static double loads_in_place(const struct model *m, const struct caps *caps,
+                             const struct conv_sched *s, double foot, i64 rows, const i64 *var)
+{
+    const struct conv *c = &m->c;
+    double row = (double)m->x * (double)(c->xa >= 0 ? c->stride[c->xa] : 1) * 4,
+           all = 4 * gen_count(c->g, c->x, var);
+    double l1 = (double)caps->l1_bytes,
+           channels = s->ob ? (double)(s->ob * s->nr * conv_lanes(c, caps)) : (double)c->groups;
+    double loads = foot + (double)(m->taps * s->nr);
+    if (row * channels * (double)rows > l1 / 2) loads += 0.15 * foot;
+    if (s->ob && all > (double)caps->l2_bytes / 2) loads += 0.2 * foot;
+    return 0.6 * loads;
+}
+
 static double seconds(const struct model *m, const struct caps *caps, const struct conv_sched *s,
                       const i64 *var)
 {
@@ -119,15 +170,25 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
     i64 sx = c->xa >= 0 ? c->stride[c->xa] : 1, sy = c->ya >= 0 ? c->stride[c->ya] : 1;
     i64 kx = c->xa >= 0 ? c->k[c->xa] * c->dil[c->xa] : 1,
         ky = c->ya >= 0 ? c->k[c->ya] * c->dil[c->ya] : 1;
-    double foot = (double)(((s->tx - 1) * sx + kx) * ((s->ty - 1) * sy + ky) * s->nr),
+    i64 rows = (s->ty - 1) * sy + ky;
+    double foot = (double)(((s->tx - 1) * sx + kx) * rows * s->nr),
            acc = (double)(s->tx * s->ty * s->nr);
+    bool in_place = s->stage == STAGE_DIRECT;
     double fma = (double)m->taps * acc / 2, load = (foot + (double)m->taps * acc * 0.7) / 2;
-    double tile = (fma > load ? fma : load) + 4 * acc + 20;
-    double band = (double)((tw * s->tx - 1) * sx + kx) * (double)((th * s->ty - 1) * sy + ky) *
-                  (double)s->nr * 2.5;
+    if (in_place) load = loads_in_place(m, caps, s, foot, rows, var);
+    double tile = (fma > load ? fma : load) + (in_place ? 1.5 : 4) * acc + 20, band = 0;
+    if (!in_place) {
+        band = (double)((tw * s->tx - 1) * sx + kx) * (double)((th * s->ty - 1) * sy + ky) *
+               (double)s->nr * 2.5;
+        if (band * 4 * lanes > (double)caps->l2_bytes / 2) band *= 2;
+    } else { /* the last block is as small as it can be */
+        i64 ob = s->ob ? s->ob : blocks;
+        double vectors = (double)ceil_div(c->groups, (i64)lanes) / (double)s->nr;
+        tile *= s->ob ? (double)ob : vectors;
+        blocks = ceil_div(blocks, ob);
+    }
     double n = (double)(blocks * m->outer * ceil_div(tx, tw) * ceil_div(ty, th));
     double rounds = (double)ceil_div((i64)n, i64_max(1, caps->n_threads));
-    if (band * 4 * lanes > (double)caps->l2_bytes / 2) band *= 2;
     double bytes = 4 * (gen_count(c->g, c->x, var) + gen_count(c->g, c->y, var));
     return 2e-6 + ((double)(tw * th) * tile + band + 300) * rounds / hz +
            0.3 * bytes / gen_byte_rate(caps);
@@ -142,27 +203,28 @@ static double predict(const struct task *t, const struct caps *caps, const struc
     return seconds(&m, caps, &s, var);
 }
 
+struct choice {
+    struct model least, real; /* sizes that legality is about, and those that time is */
+    const struct caps *caps;
+    const i64 *var;
+};
+
+static double cost(const void *user, const struct sched *v)
+{
+    const struct choice *q = user;
+    struct conv_sched s = sched_of(v);
+    return is_legal(&q->least, q->caps, &s) ? seconds(&q->real, q->caps, &s, q->var) : 0;
+}
+
 static void initial(const struct task *t, const struct caps *caps, const i64 *var,
                     struct sched *out)
 {
-    struct model m;
-    u32 n[N_PARAM] = {countof(v_ty), countof(v_tx), countof(v_nr), countof(v_th), countof(v_tw)},
-        at[N_PARAM] = {0};
-    double best = 0;
-    struct model real;
-    model_of(&m, t, NULL);
-    model_of(&real, t, var);
-    for (;;) {
-        struct sched v = {0};
-        for (u32 i = 0; i < N_PARAM; i++) v.v[i] = param[i].values[at[i]];
-        struct conv_sched s = sched_of(&v);
-        double sec = is_legal(&m, caps, &s) ? seconds(&real, caps, &s, var) : 0;
-        if (sec > 0 && (best == 0 || sec < best)) best = sec, *out = v;
-        u32 i = 0;
-        while (i < N_PARAM && ++at[i] == n[i]) at[i++] = 0;
-        if (i == N_PARAM) break;
-    }
-    assert(best > 0);
+    struct choice q = {.caps = caps, .var = var};
+    model_of(&q.least, t, NULL);
+    model_of(&q.real, t, var);
+    *out = (struct sched){0};
+    bool found = gen_best(&(struct gen_search){param, 0, N_PARAM, cost, &q}, out);
+    assert(found);
 }
 
 const struct gen gen_conv_dw = {

@@ -63,7 +63,8 @@ void conv_window(struct conv *c, const struct graph *g, const struct node *n)
         c->dil[a] = a < 2 ? 1 : w.dilation[a - 2];
         c->stride[a] = a < 2 ? 1 : w.stride[a - 2];
         bool end_free = a < 2 || sym_is(g, w.end[a - 2], 0);
-        c->no_pad = c->no_pad && sym_is(g, c->pad[a], 0) && end_free;
+        c->free[a] = sym_is(g, c->pad[a], 0) && end_free;
+        c->no_pad = c->no_pad && c->free[a];
         c->point = c->point && c->k[a] == 1 && c->stride[a] == 1;
     }
     c->point = c->point && c->no_pad;

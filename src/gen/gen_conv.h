@@ -29,7 +29,8 @@ struct conv {            /* a convolution taken apart; axes are those of the out
     sym in[MAX_RANK], out[MAX_RANK], pad[MAX_RANK];
     i64 k[MAX_RANK], dil[MAX_RANK], stride[MAX_RANK];
     i32 xa, ya;          /* axes of the tile, -1: none */
-    bool no_pad, plain;  /* plain: the input lies in memory with channels last */
+    bool free[MAX_RANK]; /* nothing is padded or cut off on the axis */
+    bool no_pad, plain;  /* on no axis; plain: the input lies in memory with channels last */
     bool pitched;        /* the input is part of a larger value: other channels may lie between its pixels */
     bool point;          /* 1x1, stride 1, no padding */
     bool simple;         /* the epilogue is pointwise; else it is a grid of its own */
@@ -106,5 +107,7 @@ void conv_walk(struct band *b, kval from, kval to);   /* all tiles of the iterat
 void dw_init(struct band *b);                         /* before emit_args: groups become blocks; packs weights */
 void dw_enter(struct band *b, kval block);            /* before band_fill */
 void dw_walk(struct band *b);                         /* all tiles of the iteration */
+/* Without a band (conv_in_place): all tiles of the iteration, blocks of channels from..to-1; its columns are all there are. */
+void dw_walk_in_place(struct band *b, kval from, kval to);
 
 #endif
