@@ -329,7 +329,7 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
 const struct gen gen_conv_dot = {
     .version = 1,
     .name = "conv_dot",
-    .revision = 2,
+    .revision = 3,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

@@ -126,6 +126,8 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
     double weights = steps * (double)(s->nr * m->lanes) * 4; /* bytes of one block */
     tile += s->ahead ? 0.3 * steps * (double)s->nr : 0;
     tile += 12.0 * (double)(m->taps / (c->xa >= 0 ? c->k[c->xa] : 1)); /* loops */
+    /* A run of few taps per channel; compilers unroll loops over few channels, too, and spill accumulators. */
+    if (s->stage == STAGE_PLANES && c->xa >= 0) tile += (c->ic <= 8 ? 50.0 : 10.0) * steps / (double)c->k[c->xa];
     tile += (double)(s->ty * s->tx * s->nr) * (c->by_rows ? 3.0 * m->lanes : 3);
     i64 tiles = m->tw * m->th;
     /* Weights stream from the second cache for every tile; far ones cost more. */
@@ -139,7 +141,8 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
     if (s->stage != STAGE_DIRECT) {
         bool last = conv_input_layout(c) == LAYOUT_CLAST;
         double per = s->stage == STAGE_PLANES ? (last ? 2 : 0.4) : !last ? 2 : c->plain ? 0.2 : 0.5;
-        iteration += m->band * per * (c->ic < 16 && s->stage == STAGE_PIXELS && !c->plain ? 3 : 1);
+        bool few = c->ic < m->lanes && s->stage == STAGE_PIXELS && !c->plain;
+        iteration += m->band * (few ? 1.5 : per); /* few channels one by one */
         if (band_bytes > (double)caps->l2_bytes * 0.6)
             iteration += band_bytes / 8 * (s->order == 0 ? (double)m->ob : 1);
     } else {
@@ -275,7 +278,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
 const struct gen gen_conv_gemm = {
     .version = 1,
     .name = "conv_gemm",
-    .revision = 5,
+    .revision = 6,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

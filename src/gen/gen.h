@@ -105,6 +105,8 @@ struct probe { u32 n_dense, n_gather, n_scalar, n_ins; u32 n_step, n_near; /* of
 void space_probe(struct probe *p, const struct task *t, const struct space *s, value_id v, u32 group, u32 lanes);
 /* Likewise, but for `edge` elements at both ends of the group. */
 void space_probe_inside(struct probe *p, const struct task *t, const struct space *s, value_id v, u32 group, u32 lanes, i64 edge);
+/* Likewise, of channels c .. c+lanes-1 of v at one pixel. */
+void space_probe_channels(struct probe *p, const struct graph *g, value_id v, i64 c, u32 lanes);
 
 /* gen_util.c */
 u32 gen_lanes(const struct caps *c, enum dtype t);          /* of the widest useful vector */

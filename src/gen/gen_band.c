@@ -222,6 +222,24 @@ static void copy_channels(struct band *b, const struct row *r, kval at, kval *id
     emit_limit(m, 0);
 }
 
+/* The last channels, less than a vector, at the same place in every pixel. Where they lie apart (planes of a picture) one by one: a
+ * vector of them would be as many reads and more. */
+static void copy_last_channels(struct band *b, const struct row *r, kval at, kval *idx, i64 from)
+{
+    struct kir *k = b->m->k;
+    struct probe p;
+    i64 ic = b->c.ic;
+    space_probe_channels(&p, b->m->g, b->c.x, from, b->lanes);
+    if (!p.n_gather || b->c.groups > 1 || b->channels) {
+        copy_channels(b, r, at, idx, kir_int(k, from), kir_int(k, ic - from));
+        return;
+    }
+    for (i64 c = from; c < ic; c++) {
+        idx[1] = kir_int(k, c);
+        kir_store(k, b->work, kir_add_i(k, at, c), kir_cast(k, b->type, emit_value(b->m, b->c.x, idx)));
+    }
+}
+
 /* [x][channel]: pixel by pixel. */
 static void copy_pixels(struct band *b, const struct row *r)
 {
@@ -239,7 +257,7 @@ static void copy_pixels(struct band *b, const struct row *r)
     } else { /* written out, so that the choices of a concatenation are known */
         for (i64 c = 0; c < whole; c += b->lanes) copy_channels(b, r, at, idx, kir_int(k, c), 0);
     }
-    if (ic > whole) copy_channels(b, r, at, idx, kir_int(k, whole), kir_int(k, ic - whole));
+    if (ic > whole) copy_last_channels(b, r, at, idx, whole);
     if (b->xa >= 0) kir_end(k);
 }
 

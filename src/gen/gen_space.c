@@ -145,6 +145,39 @@ void space_split(struct emit *m, const struct space *s, const u32 *group, u32 n,
     }
 }
 
+/* Reads from arguments in what was emitted. */
+static void count_reads(struct probe *p, const struct kir *k)
+{
+    for (kval i = 1; i < k->ins.n; i++) {
+        const struct kir_ins *x = kir_at(k, i), *at_ins = kir_at(k, x->b);
+        p->n_ins++;
+        if (x->op != KI_LOAD || kir_at(k, x->a)->op != KI_BUF) continue;
+        if (x->lanes == 1) p->n_scalar++;
+        else if (at_ins->op == KI_RAMP && at_ins->imm.i == 1) p->n_dense++;
+        else p->n_gather++, p->n_step += at_ins->op == KI_RAMP;
+        if (at_ins->op == KI_RAMP && at_ins->imm.i != 1) p->n_near += at_ins->imm.i >= -4 && at_ins->imm.i <= 4;
+    }
+}
+
+void space_probe_channels(struct probe *p, const struct graph *g, value_id v, i64 c, u32 lanes)
+{
+    struct arena a = {0};
+    struct kir k;
+    struct emit m;
+    kval idx[MAX_RANK] = {0};
+    *p = (struct probe){0};
+    kir_init(&k, &a, S("probe"));
+    emit_init(&m, &k, g, &a);
+    emit_args(&m);
+    kir_grid(&k, kir_param(&k, S("probe")));
+    for (u32 i = 0; i < graph_value(g, v)->shape.rank; i++)
+        if (i != 1) idx[i] = kir_loop(&k, KL_SERIAL, kir_int(&k, 0), emit_dim(&m, v, i), 1);
+    idx[1] = kir_ramp(&k, kir_int(&k, c), 1, lanes);
+    emit_value(&m, v, idx);
+    count_reads(p, &k);
+    arena_release(&a);
+}
+
 void space_probe_inside(struct probe *p, const struct task *t, const struct space *s, value_id v,
                         u32 group, u32 lanes, i64 edge)
 {
@@ -168,15 +201,7 @@ void space_probe_inside(struct probe *p, const struct task *t, const struct spac
     at[group] = kir_ramp(&k, at[group], 1, lanes);
     space_index(&k, s, at, idx);
     emit_value(&m, v, idx);
-    for (kval i = 1; i < k.ins.n; i++) {
-        const struct kir_ins *x = kir_at(&k, i), *at_ins = kir_at(&k, x->b);
-        p->n_ins++;
-        if (x->op != KI_LOAD || kir_at(&k, x->a)->op != KI_BUF) continue;
-        if (x->lanes == 1) p->n_scalar++;
-        else if (at_ins->op == KI_RAMP && at_ins->imm.i == 1) p->n_dense++;
-        else p->n_gather++, p->n_step += at_ins->op == KI_RAMP;
-        if (at_ins->op == KI_RAMP && at_ins->imm.i != 1) p->n_near += at_ins->imm.i >= -4 && at_ins->imm.i <= 4;
-    }
+    count_reads(p, &k);
     arena_release(&a);
 }
 
