@@ -207,6 +207,18 @@ static double stream_rate(const struct work *w, double tiles)
     return s->ahead && tiles > 1 ? 12 : 4;
 }
 
+/* A panel that the first cache does not keep comes again for every tile: from the second cache at
+   25 bytes per cycle, hidden behind the multiplications as long as it takes no more than a quarter
+   of that cache; less well in short passes. */
+static double again_cycles(const struct work *w, double panel)
+{
+    double l2 = (double)w->c->l2_bytes, bytes = 4 * w->k * w->n;
+    double terms = w->k * ceil(w->n / ((double)w->s->nr * w->lanes));
+    double need = bytes / 25 - terms * tile_step_cycles(w->s->mr, w->s->nr);
+    double rate = panel > l2 * 0.7 ? 12 : panel > l2 * 0.26 ? 100 : w->passes > 1 ? 400 : 1500;
+    return fmax(need, 0) + bytes / rate;
+}
+
 static double right_cycles(const struct work *w)
 {
     const struct product_sched *s = w->s;
@@ -220,10 +232,24 @@ static double right_cycles(const struct work *w)
         bool near = w->k * w->n_all * 4 < (double)w->c->l2_bytes / 2;
         c += bytes * (tiles - 1) / (meet ? 25 : near ? 250 : 100);
     }
-    if (panel + 4 * w->kc * (double)s->mr >
-        (double)w->c->l1_bytes * 0.95) /* again for every tile */
-        c += bytes / (panel > (double)w->c->l2_bytes * 0.7 ? 12 : 150) * (tiles - 1);
+    if (panel + 4 * w->kc * (double)s->mr > (double)w->c->l1_bytes * 0.95)
+        c += again_cycles(w, panel) * (tiles - 1);
     return c;
+}
+
+/* The left operand from beyond the second cache, for every block of columns where a pass' rows do
+   not stay there: the wider the tile, the more is there to do meanwhile, unless they come from
+   memory. Rows of a short pass are short streams. */
+static double far_cycles(const struct work *w)
+{
+    const struct product_sched *s = w->s;
+    double cells = w->m * w->k, l2 = (double)w->c->l2_bytes, bytes = w->m * w->kc * 4;
+    double share = (double)w->c->l3_bytes / (double)i64_max(1, w->c->n_threads);
+    double cell = bytes > share / 2 ? 0.5 : 0.35 / (double)s->nr;
+    bool is_far = w->m_all * w->k * 4 > l2 / 2, stays = bytes <= l2 * 0.4;
+    double reads = stays ? is_far : ceil(w->n / ((double)s->nr * w->lanes));
+    if (s->pack && is_far) return cells * 0.4 + (stays ? 0 : reads * cells / 6);
+    return cells * reads * (cell + (is_far && w->passes > 1 ? stays ? 0.1 : 0.2 : 0));
 }
 
 static double left_cycles(const struct work *w)
@@ -235,10 +261,7 @@ static double left_cycles(const struct work *w)
         c = cells; /* distances not known */
     else if (s->mr > 8 && (i64)w->k * 4 % 1024 == 0)
         c = cells * ceil(w->n / ((double)s->nr * w->lanes)) * 0.1;
-    if (w->m_all * w->k * 4 > (double)w->c->l2_bytes / 2) c += cells * 0.4; /* from afar */
-    if (w->m * w->kc * 4 > (double)w->c->l2_bytes * 0.4)
-        c += cells * ceil(w->n / ((double)s->nr * w->lanes)) * 4 / 24;
-    return c;
+    return c + far_cycles(w);
 }
 
 static double seconds(const struct gemm *x, const struct caps *c, const struct product_sched *s,
