@@ -270,6 +270,38 @@ static void test_loop(void **state)
     tuned_close(&t);
 }
 
+/* Whatever looked best by a few lucky samples was measured again in the end: the best has more samples than the search takes. */
+static void test_lucky(void **state)
+{
+    struct tuned t;
+    struct db d;
+    struct err e = {0};
+    struct tune_result r;
+    struct trial_row *row;
+    u32 n;
+    tuned_open(&t);
+    const char *path = temp_db(&t.arena, "a.db");
+    assert_true(db_open(&d, path, &e));
+    struct tune_opts o = options(1);
+    o.measure = false, o.max_candidates = 8;
+    if (!tune_run(&d, t.task, 1, &o, &r, &e)) fail_msg("%s", e.msg);
+    i64 task = db_task(&d, t.task[0].task, &e);
+    assert_true(db_trials(&d, 1, task, S(""), &t.arena, &row, &n, &e) && n > 5);
+    for (u32 i = 1; i < n; i++)
+        for (u32 k = 0; k < o.min_samples; k++) {
+            struct sample lucky = {.seconds = 1e-9 * (1 + i), .base = 1};
+            assert_true(db_sample(&d, row[i].id, &lucky, &e) && db_trial_status(&d, row[i].id, TRIAL_OK, S(""), &e));
+        }
+    o.measure = true;
+    if (!tune_run(&d, t.task, 1, &o, &r, &e)) fail_msg("%s", e.msg);
+    assert_true(db_trials(&d, 1, task, S(""), &t.arena, &row, &n, &e));
+    double best = best_ratio(row, n);
+    for (u32 i = 0; i < n; i++) assert_true(row[i].ratio != best || row[i].n > o.min_samples);
+    db_close(&d);
+    os_remove_tree(str_z(&t.arena, str_sub(str_of(path), 0, (i64)strlen(path) - 5)));
+    tuned_close(&t);
+}
+
 /* Counted in the order of adding; what was not verified counts as a trial and is never found. */
 static void test_reach(void **state)
 {
@@ -469,7 +501,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_planted), cmocka_unit_test(test_binaries), cmocka_unit_test(test_deadline),
-        cmocka_unit_test(test_samples), cmocka_unit_test(test_stats), cmocka_unit_test(test_loop),
+        cmocka_unit_test(test_samples), cmocka_unit_test(test_stats), cmocka_unit_test(test_loop), cmocka_unit_test(test_lucky),
         cmocka_unit_test(test_reach), cmocka_unit_test(test_timeout), cmocka_unit_test(test_nothing), cmocka_unit_test(test_merge),
         cmocka_unit_test(test_broken),
     };

@@ -15,10 +15,11 @@ enum {
     DEFAULT_SAMPLES = 10,
     DEFAULT_CANDIDATES = 256,
     FINALISTS = 3,
+    MOST_FINALISTS = 8,
     HEATS_PER_TURN = 4,
     POPULATE_CANDIDATES = 32
 };
-static const double default_run_timeout = 20, final_share = 0.12, settled_spread = 1.03;
+static const double default_run_timeout = 20, final_share = 0.12, settled_spread = 1.03, near_best = 1.05;
 /* A candidate is given up after n samples when the best of them is so many times the best known:
    one sample is enough against what is far off. */
 static const double lost_ratio[] = {2, 1.4, 1.15};
@@ -448,42 +449,60 @@ static bool main_loop(struct tuner *t)
 }
 
 /* The best of those near the best that have not had their samples yet; NULL: none. */
-static struct entrant *next_finalist(const struct tuner *t, struct contest *c, double limit,
-                                     const i64 *done, u32 n_done)
+static struct entrant *next_finalist(const struct tuner *t, struct contest *c, const i64 *done, u32 n_done)
 {
     struct entrant *best = NULL;
     for (u32 i = 0; i < c->known.n; i++) {
         struct entrant *x = &c->known.v[i];
         bool again = false;
         for (u32 k = 0; k < n_done; k++) again |= done[k] == x->trial;
-        if (again || x->status != TRIAL_OK || x->ratio > limit || x->n >= 2 * min_samples(t->o))
+        if (again || x->status != TRIAL_OK || x->ratio > c->best_ratio * near_best || x->n >= 2 * min_samples(t->o))
             continue;
         if (!best || x->ratio < best->ratio) best = x;
     }
     return best;
 }
 
-/* Those within a few percent of the best are measured once more, side by side with the base. */
-static bool final_round(struct tuner *t, struct contest *c)
+/* By all its samples, as programs are chosen. */
+static bool reread(struct tuner *t, struct contest *c, struct entrant *x)
 {
-    if (!c->is_ready || c->best_at < 0 || !make_checks(t, c)) return true;
-    double limit = c->best_ratio * 1.05;
-    i64 done[FINALISTS] = {0};
-    for (u32 n = 0; n < FINALISTS && !out_of_time(t); n++) {
-        struct entrant *x = next_finalist(t, c, limit, done, n);
-        if (!x) break;
-        done[n] = x->trial;
-        struct heat h = {.n = 1, .cand = {x->cand}};
-        struct buf why = {0};
-        if (!build_heat(t, c, &h)) return false;
-        if (h.n == 0 || !h.building.out[0].ok) continue;
-        open_heat(t, c, &h, false);
-        measure(t, c, &h, 0, find_entrant(c, done[n]), &why);
-        trial_close(&h.session);
-        buf_release(&why);
-    }
+    struct arena a = {0};
+    struct trial_row *rows;
+    u32 n;
+    bool ok = db_trials(t->db, t->env, c->db_task, c->sizes, &a, &rows, &n, t->e);
+    for (u32 i = 0; i < n && ok; i++)
+        if (rows[i].id == x->trial && rows[i].ratio > 0) x->ratio = rows[i].ratio, x->median = rows[i].median;
+    arena_release(&a);
     c->best_at = -1;
     contest_update_best(c);
+    return ok;
+}
+
+static bool measure_again(struct tuner *t, struct contest *c, struct entrant *x)
+{
+    struct heat h = {.n = 1, .cand = {x->cand}};
+    struct buf why = {0};
+    if (!build_heat(t, c, &h)) return false;
+    if (h.n == 0 || !h.building.out[0].ok) return true;
+    open_heat(t, c, &h, false);
+    measure(t, c, &h, 0, x, &why);
+    trial_close(&h.session);
+    buf_release(&why);
+    return !t->e->code && reread(t, c, x);
+}
+
+/* Those within a few percent of the best are measured once more, side by side with the base and with nothing built meanwhile; and
+   because of many that had a few samples each the one that looks best was lucky, too, until the best is one that has stood this. */
+static bool final_round(struct tuner *t, struct contest *c)
+{
+    i64 done[MOST_FINALISTS] = {0};
+    if (!c->is_ready || c->best_at < 0 || !make_checks(t, c)) return true;
+    for (u32 n = 0; n < MOST_FINALISTS && !out_of_time(t); n++) {
+        struct entrant *x = next_finalist(t, c, done, n);
+        if (!x || (n >= FINALISTS && x != &c->known.v[c->best_at])) break;
+        done[n] = x->trial;
+        if (!measure_again(t, c, x)) return false;
+    }
     return !t->e->code;
 }
 
