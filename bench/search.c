@@ -12,11 +12,12 @@
 //   random   RANDOM (2000) legal candidates of each layer, drawn alike from all of them, are measured: DIR/LAYER-random.db
 //   empty    a search of TRIALS (200) that starts from an empty database: DIR/LAYER-empty.db
 //   others   one that starts from a database of what `empty` found for the other layers: DIR/LAYER-others.db
+//   side     the best three of each, as they were measured, once more side by side (only when named)
 //   table    how many trials it took to come within 5 % of the best of the random ones
 //   replay   the search simulated among the random candidates, by the times recorded; nothing is measured
 //
 // One thread, by its processor time; few samples. Everything is kept in DIR (build/search) and goes on where it was: a step that is
-// complete takes no time, -b SECONDS bounds each step of each layer, and more may be asked for later. `list` prints all layers.
+// complete takes no time, -b SECONDS bounds all of them together, and more may be asked for later. `list` prints all layers.
 #include "pass/pass.h"
 #include "plan/plan.h"
 #include "tune/search.h"
@@ -28,7 +29,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NOMINAL_SIZE = 256, MAX_LAYERS = 512, BATCH = 4, BUILT_AT_ONCE = 64 };
+enum { NOMINAL_SIZE = 256, MAX_LAYERS = 512, BATCH = 4, BUILT_AT_ONCE = 64, CONTENDERS = 3, SIDE_SAMPLES = 25 };
 static const double enough = 0.95;
 
 struct layer {
@@ -50,7 +51,7 @@ struct bench {
     const char *dir;
     u32 n_random, n_trials;
     u64 seed;
-    double seconds;
+    double end;             /* by os_now; 0: none */
 };
 
 /* layers */
@@ -209,8 +210,19 @@ static void show(void *user, const struct tune_progress *p)
 
 static struct tune_opts options(const struct bench *b, const char *what)
 {
-    return (struct tune_opts){.driver = b->driver, .dev = b->dev, .timeout = b->seconds, .min_samples = 3, .max_candidates = b->n_trials,
+    double left = b->end > 0 ? fmax(b->end - os_now(), 1e-3) : 0;
+    return (struct tune_opts){.driver = b->driver, .dev = b->dev, .timeout = left, .min_samples = 3, .max_candidates = b->n_trials,
                               .measure = true, .seed = b->seed, .progress = isatty(2) ? show : NULL, .user = (void *)(uintptr_t)what};
+}
+
+static bool is_over(const struct bench *b) { return b->end > 0 && os_now() >= b->end; }
+
+/* What was too little for a first trial is no failure. */
+static bool out_of_time(const struct bench *b, struct err *e)
+{
+    bool ok = is_over(b) && e->code == ERR_NOTHING;
+    if (ok) *e = (struct err){0};
+    return ok;
 }
 
 /* random candidates */
@@ -252,22 +264,35 @@ static bool add_random(struct bench *b, const struct layer *l, struct db *d, i64
     return ok;
 }
 
-/* What is not in the database yet, of these rows; how many are built now. Whatever else the machine does meanwhile does not matter. */
+static struct builder builder_of(const struct bench *b, struct db *d)
+{
+    return (struct builder){
+        .db = d, .lang = lang_find(str_of(b->driver->lang)), .caps = &b->caps, .toolchain = buf_view(&b->toolchain)};
+}
+
+static bool spell(const struct bench *b, const struct layer *l, const struct candidate *c, struct kernel *k, struct str *text,
+                  struct arena *a, struct err *e)
+{
+    struct buf t = {0};
+    bool ok = gen_kernel(k, a, c, l->task, &b->caps, e) &&
+              lang_render(&t, lang_find(str_of(b->driver->lang)), &k->kir, &b->caps, a, e);
+    if (ok) *text = str_dup(a, buf_view(&t));
+    buf_release(&t);
+    return ok;
+}
+
+/* What is not in the database yet, of these rows. Those that cannot be spelt are failures when they are measured. */
 static bool build_batch(struct bench *b, const struct layer *l, struct db *d, const struct trial_row *rows, u32 n, struct err *e)
 {
     struct arena a = {0};
-    struct builder with = {.db = d, .lang = lang_find(str_of(b->driver->lang)), .caps = &b->caps, .toolchain = buf_view(&b->toolchain)};
+    struct builder with = builder_of(b, d);
     struct str *text = arena_array(&a, struct str, n + 1);
     struct built *out = arena_array(&a, struct built, n + 1);
     u32 n_texts = 0;
     for (u32 i = 0; i < n; i++) {
-        struct err refused = {0}; /* a row when it is measured */
+        struct err refused = {0};
         struct kernel k;
-        struct buf t = {0};
-        if (rows[i].status == TRIAL_NEW && gen_kernel(&k, &a, &rows[i].cand, l->task, &b->caps, &refused) &&
-            lang_render(&t, with.lang, &k.kir, &b->caps, &a, &refused))
-            text[n_texts++] = str_dup(&a, buf_view(&t));
-        buf_release(&t);
+        if (rows[i].status == TRIAL_NEW && spell(b, l, &rows[i].cand, &k, &text[n_texts], &a, &refused)) n_texts++;
     }
     bool ok = build_all(&with, text, n_texts, out, &a, e);
     arena_release(&a);
@@ -279,11 +304,10 @@ static bool build_random(struct bench *b, struct layer *l, struct err *e)
     struct db d;
     i64 env, task;
     struct rows r;
-    double start = os_now();
     if (!load(b, l, "random", &r, e) || n_done(&r) >= b->n_random) return !e->code;
     if (!open_db(b, l, "random", &d, &env, &task, e)) return false;
     bool ok = add_random(b, l, &d, env, task, e) && db_trials(&d, env, task, sizes_of(b, l), &b->arena, &r.v, &r.n, e);
-    for (u32 i = 0; i < r.n && ok && (b->seconds <= 0 || os_now() < start + b->seconds); i += BUILT_AT_ONCE)
+    for (u32 i = 0; i < r.n && ok && !is_over(b); i += BUILT_AT_ONCE)
         ok = build_batch(b, l, &d, r.v + i, (u32)i64_min(BUILT_AT_ONCE, r.n - i), e);
     db_close(&d);
     return ok;
@@ -356,7 +380,9 @@ static void print_reach(const struct rows *r, double target, u32 *n_reached)
 static bool print_table(struct bench *b, struct err *e)
 {
     u32 reached[2] = {0}, n = 0;
-    printf("%-22s %7s %8s |%7s %7s %6s |%7s %7s %6s\n", "layer", "random", "speed-up", "empty", "best", "trials", "others", "best", "trials");
+    printf("%.*s; %.*s; seed %llu\n", STR_ARG(buf_view(&b->fingerprint)), STR_ARG(buf_view(&b->toolchain)), (unsigned long long)b->seed);
+    printf("%-22s %7s %8s %6s |%7s %7s %6s |%7s %7s %6s\n", "layer", "random", "speed-up", "half", "empty", "best", "trials", "others", "best",
+           "trials");
     for (u32 i = 0; i < b->n_drawn; i++) {
         struct rows random, empty, others;
         if (!load(b, b->drawn[i], "random", &random, e) || !load(b, b->drawn[i], "empty", &empty, e) ||
@@ -365,7 +391,8 @@ static bool print_table(struct bench *b, struct err *e)
         double target = best_ratio(random.v, random.n);
         if (target <= 0) continue;
         n++;
-        printf("%-22.*s %7u %8.3f |", STR_ARG(b->drawn[i]->name), n_done(&random), 1 / target);
+        double half = best_ratio(random.v, n_done(&random) / 2);
+        printf("%-22.*s %7u %8.3f %6.3f |", STR_ARG(b->drawn[i]->name), n_done(&random), 1 / target, half > 0 ? target / half : 0);
         print_reach(&empty, target, &reached[0]);
         printf(" |");
         print_reach(&others, target, &reached[1]);
@@ -373,7 +400,132 @@ static bool print_table(struct bench *b, struct err *e)
     }
     printf("%.0f %% of the best random candidate reached: %u of %u from an empty database, %u of %u from one of other layers\n", 100 * enough,
            reached[0], n, reached[1], n);
-    printf("empty, others: trials needed; best: random best over the search's best; speed-up: over the default schedule\n");
+    printf("speed-up: of the best random candidate over the default schedule; half: what the first half of them reached of it;\n"
+           "empty, others: trials needed; best: random best over the search's best\n");
+    return true;
+}
+
+/* side by side */
+
+struct contender { struct subject s; double ratio, low, high; };
+struct contest_of { struct contender best[CONTENDERS]; u32 n; };
+
+/* The best measured, best first; the reference has no ratio of its own. */
+static u32 best_rows(const struct rows *r, const struct trial_row **out)
+{
+    u32 n = 0;
+    for (u32 i = 0; i < r->n; i++) {
+        const struct trial_row *x = &r->v[i];
+        if (x->status != TRIAL_OK || x->ratio <= 0) continue;
+        u32 k = n < CONTENDERS ? n++ : CONTENDERS;
+        for (; k > 0 && out[k - 1]->ratio > x->ratio; k--)
+            if (k < CONTENDERS) out[k] = out[k - 1];
+        if (k < CONTENDERS) out[k] = x;
+    }
+    return n;
+}
+
+/* The kernels of the best rows; they are in the database, or built. */
+static bool take_best(struct bench *b, const struct layer *l, const char *what, struct contest_of *c, struct err *e)
+{
+    const struct trial_row *row[CONTENDERS];
+    struct str text[CONTENDERS];
+    struct built out[CONTENDERS];
+    struct rows r;
+    struct db d;
+    i64 env, task;
+    *c = (struct contest_of){0};
+    if (!load(b, l, what, &r, e)) return false;
+    u32 n = best_rows(&r, row);
+    for (u32 i = 0; i < n; i++)
+        if (!spell(b, l, &row[i]->cand, &c->best[i].s.kernel, &text[i], &b->arena, e)) return false;
+    if (n == 0) return true;
+    if (!open_db(b, l, what, &d, &env, &task, e)) return false;
+    struct builder with = builder_of(b, &d);
+    bool ok = build_all(&with, text, n, out, &b->arena, e);
+    for (u32 i = 0; i < n && ok; i++) {
+        ok = out[i].ok || err_set(e, ERR_FAILED, "%.*s", STR_ARG(out[i].message));
+        c->best[i].s.code = out[i].code;
+    }
+    c->n = n;
+    db_close(&d);
+    return ok;
+}
+
+struct beside { double q[SIDE_SAMPLES]; u32 n; };
+
+static bool keep_ratio(void *user, const struct sample *s, u32 n)
+{
+    struct beside *x = user;
+    if (!s->is_cold && x->n < SIDE_SAMPLES) x->q[x->n++] = s->seconds / s->base;
+    return x->n < SIDE_SAMPLES;
+}
+
+/* One sample of each in turn. */
+static bool time_beside(struct bench *b, const struct check *timing, const struct subject *base, struct contender *c, struct err *e)
+{
+    struct beside x = {0};
+    struct buf why = {0};
+    struct trial_opts o = {.driver = b->driver, .dev = b->dev, .timeout = 60, .max_samples = SIDE_SAMPLES, .base = base};
+    bool ok = trial_run(&c->s, NULL, 0, timing, &o, keep_ratio, &x, &why) == TRIAL_OK && x.n > 0;
+    if (!ok) err_set(e, ERR_FAILED, "%.*s", STR_ARG(buf_view(&why)));
+    struct stats s = stats_of(x.q, x.n);
+    c->ratio = s.median, c->low = s.low, c->high = s.high;
+    buf_release(&why);
+    return ok;
+}
+
+static const struct contender *fastest(const struct contest_of *c)
+{
+    const struct contender *best = &c->best[0];
+    for (u32 i = 1; i < c->n; i++)
+        if (c->best[i].ratio < best->ratio) best = &c->best[i];
+    return best;
+}
+
+static bool time_layer(struct bench *b, const struct layer *l, struct contest_of c[3], struct err *e)
+{
+    static const char *const what[] = {"random", "empty", "others"};
+    struct check timing;
+    for (u32 i = 0; i < 3; i++)
+        if (!take_best(b, l, what[i], &c[i], e)) return false;
+    if (c[0].n == 0) return true;
+    if (!check_init(&timing, l->task, l->var, b->seed, false, e)) return false;
+    bool ok = true;
+    for (u32 i = 0; i < 3; i++)
+        for (u32 k = 0; k < c[i].n && ok; k++) ok = time_beside(b, &timing, &c[0].best[0].s, &c[i].best[k], e);
+    check_release(&timing);
+    return ok;
+}
+
+/* How many times as fast as the best random one the best of a search is. */
+static void print_side(const struct contest_of *random, const struct contest_of *search, u32 *n_reached)
+{
+    if (search->n == 0) {
+        printf(" | %-23s", "-");
+        return;
+    }
+    const struct contender *x = fastest(random), *y = fastest(search);
+    *n_reached += x->ratio / y->ratio >= enough;
+    printf(" | %.3f (%.3f to %.3f)", x->ratio / y->ratio, x->ratio / y->high, x->ratio / y->low);
+}
+
+static bool side(struct bench *b, struct err *e)
+{
+    u32 reached[2] = {0}, n = 0;
+    printf("%-22s   %-23s   %s\n", "layer", "empty", "others");
+    for (u32 i = 0; i < b->n_drawn; i++) {
+        struct contest_of c[3];
+        if (!time_layer(b, b->drawn[i], c, e)) return err_prefix(e, "%.*s", STR_ARG(b->drawn[i]->name));
+        if (c[0].n == 0) continue;
+        n++;
+        printf("%-22.*s", STR_ARG(b->drawn[i]->name));
+        print_side(&c[0], &c[1], &reached[0]);
+        print_side(&c[0], &c[2], &reached[1]);
+        printf("\n");
+    }
+    printf("at least %.2f times as fast as the best random candidate: %u of %u from an empty database, %u of %u from one of other layers\n",
+           enough, reached[0], n, reached[1], n);
     return true;
 }
 
@@ -468,15 +620,15 @@ typedef bool each_fn(struct bench *b, struct layer *l, struct err *e);
 
 static const struct { const char *name; each_fn *each; bool (*all)(struct bench *b, struct err *e); bool unasked; } steps[] = {
     {"build", build_random, NULL, false},  {"random", measure_random, NULL, true}, {"empty", search_empty, NULL, true}, {"others", search_others, NULL, true},
-    {"table", NULL, print_table, true},     {"replay", NULL, replay, false},
+    {"table", NULL, print_table, true},     {"side", NULL, side, false},             {"replay", NULL, replay, false},
 };
 
 static bool run_step(struct bench *b, i64 k, struct err *e)
 {
     bool ok = true;
-    for (u32 i = 0; steps[k].each && i < b->n_drawn && ok; i++) {
+    for (u32 i = 0; steps[k].each && i < b->n_drawn && ok && !is_over(b); i++) {
         double start = os_now();
-        ok = steps[k].each(b, b->drawn[i], e) || err_prefix(e, "%.*s", STR_ARG(b->drawn[i]->name));
+        ok = steps[k].each(b, b->drawn[i], e) || out_of_time(b, e) || err_prefix(e, "%.*s", STR_ARG(b->drawn[i]->name));
         fprintf(stderr, "%s%-7s %-22.*s %8.1f s\n", isatty(2) ? "\r" : "", steps[k].name, STR_ARG(b->drawn[i]->name), os_now() - start);
     }
     return ok && (!steps[k].all || steps[k].all(b, e));
@@ -517,7 +669,7 @@ int main(int argc, char **argv)
         if (c == 's') b->seed = (u64)atoll(optarg);
         if (c == 'r') b->n_random = (u32)atoi(optarg);
         if (c == 'n') b->n_trials = (u32)atoi(optarg);
-        if (c == 'b') b->seconds = atof(optarg);
+        if (c == 'b') b->end = os_now() + atof(optarg);
     }
     while (optind + (int)n_steps < argc && strcmp(argv[optind + (int)n_steps], "--") != 0) n_steps++;
     int first = optind + (int)n_steps + 1;
