@@ -111,9 +111,21 @@ static void model_of(struct model *m, const struct caps *caps, const struct conv
 static double set_conflicts(const struct conv *c, const struct conv_sched *s)
 {
     i64 step = c->ic * c->groups * 4 * (c->xa >= 0 ? c->stride[c->xa] : 1), pixels = s->tx * s->ty;
-    if (step % 2048 || pixels <= 8) return 1;
+    if (step % 1024 || pixels <= 8) return 1;
+    if (step % 2048) return 1.1;
     i64 sets = step % 4096 ? 2 : 1;
     return pixels <= 10 * sets ? 1.15 : 1.15 + 0.1 * (double)(pixels / sets - 10);
+}
+
+/* Those of a block flow through the first cache once per iteration, or for every tile where they do
+ * not fit; far ones cost more. */
+static double weights_cycles(const struct model *m, const struct caps *caps,
+                             const struct conv_sched *s, double block)
+{
+    double all = block * (double)m->ob, again = s->order == 1 ? all : block;
+    double far = (double)caps->l2_bytes * 0.7, near = (double)caps->l1_bytes / 2;
+    if (again > near) return all * (double)(m->tw * m->th) / (again > far ? 12 : 150);
+    return all > near ? all / (all > far ? 12 : 40) : 0;
 }
 
 static double seconds(const struct model *m, const struct caps *caps, const struct conv_sched *s,
@@ -130,13 +142,7 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
     if (s->stage == STAGE_PLANES && c->xa >= 0) tile += (c->ic <= 8 ? 50.0 : 10.0) * steps / (double)c->k[c->xa];
     tile += (double)(s->ty * s->tx * s->nr) * (c->by_rows ? 3.0 * m->lanes : 3);
     i64 tiles = m->tw * m->th;
-    /* Weights stream from the second cache for every tile; far ones cost more. */
-    double per_tile_bytes = weights > (double)caps->l1_bytes / 2 ? weights : 0;
-    double all_weights = weights * (double)m->ob;
-    if (s->order == 1) per_tile_bytes = all_weights > (double)caps->l1_bytes / 2 ? weights : 0;
-    double far = s->order == 1 ? all_weights : weights;
-    tile += per_tile_bytes / (far > (double)caps->l2_bytes * 0.7 ? 8 : 40);
-    double iteration = tile * (double)(tiles * m->ob);
+    double iteration = tile * (double)(tiles * m->ob) + weights_cycles(m, caps, s, weights);
     double band_bytes = m->band * 4;
     if (s->stage != STAGE_DIRECT) {
         bool last = conv_input_layout(c) == LAYOUT_CLAST;
@@ -147,6 +153,8 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
             iteration += band_bytes / 8 * (s->order == 0 ? (double)m->ob : 1);
     } else {
         iteration *= set_conflicts(c, s);
+        if (gen_count(c->g, c->x, var) * 4 > (double)caps->l2_bytes / 2) /* from afar */
+            iteration += 0.4 * (double)(tiles * s->ty * s->tx * c->ic);
     }
     double rounds = (double)ceil_div(m->iterations, i64_max(1, caps->n_threads));
     double y = gen_count(c->g, c->y, var),
@@ -250,10 +258,10 @@ static void try_bands(struct choice *c, struct sched v)
 static void initial(const struct task *t, const struct caps *caps, const i64 *var,
                     struct sched *out)
 {
-    static const i32 tiles[][3] = {{1, 14, 2}, {1, 12, 2}, {1, 7, 4}, {1, 6, 4}, {2, 7, 2},
-                                   {4, 7, 1},  {1, 28, 1}, {1, 8, 3}, {1, 4, 6}, {1, 6, 2},
-                                   {1, 4, 2},  {1, 12, 1}, {1, 4, 1}, {1, 1, 1}, {1, 1, 6},
-                                   {1, 1, 4},  {2, 6, 2},  {2, 2, 6}, {4, 4, 1}};
+    static const i32 tiles[][3] = {
+        {1, 14, 2}, {1, 12, 2}, {1, 7, 4}, {1, 6, 4}, {2, 7, 2}, {4, 7, 1}, {1, 28, 1},
+        {1, 8, 3},  {1, 4, 6},  {1, 6, 2}, {1, 7, 2}, {1, 7, 3}, {1, 4, 2}, {1, 12, 1},
+        {1, 4, 1},  {1, 1, 1},  {1, 1, 6}, {1, 1, 4}, {2, 6, 2}, {2, 2, 6}, {4, 4, 1}};
     struct choice c = {.t = t, .caps = caps, .var = var, .out = out};
     conv_of(&c.m.c, t);
     for (u32 i = 0; i < countof(tiles); i++)
