@@ -153,9 +153,9 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
             iteration += band_bytes / 8 * (s->order == 0 ? (double)m->ob : 1);
     } else {
         iteration *= set_conflicts(c, s);
-        if (gen_count(c->g, c->x, var) * 4 > (double)caps->l2_bytes / 2) /* from afar */
-            iteration += 0.4 * (double)(tiles * s->ty * s->tx * c->ic);
     }
+    if (gen_count(c->g, c->x, var) * 4 > (double)caps->l2_bytes / 2) /* read from afar */
+        iteration += 0.4 * m->band;
     double rounds = (double)ceil_div(m->iterations, i64_max(1, caps->n_threads));
     double y = gen_count(c->g, c->y, var),
            bytes =
