@@ -94,6 +94,7 @@ static inline bool random_conv_like(struct bed *b, bool three)
     if (pick(b, 0, 5) == 0) crop_conv(b, y);
     y = random_epilogue(b, y);
     if (s >= 2 && pick(b, 0, 4) == 0) {
+        if (three && pick(b, 0, 1)) *arr_push(&b->arena, &b->g.output) = y;
         y = add_op(b, "MaxPool", y, 0, 0);
         attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "kernel_shape", (i64[]){2, 2, 2}, s);
         attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "strides", (i64[]){2, 2, 2}, s);

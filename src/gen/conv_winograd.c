@@ -42,11 +42,13 @@ static struct wino_sched sched_of(const struct sched *s)
 static bool match(const struct task *t, const struct caps *caps)
 {
     struct conv c;
-    return !caps->is_gpu && !caps->no_winograd && caps->vector_bytes >= 8 && wino_of(&c, t);
+    struct conv_tail tail;
+    return !caps->is_gpu && !caps->no_winograd && caps->vector_bytes >= 8 && wino_of(&c, &tail, t);
 }
 
 struct model {
     struct conv c;
+    struct conv_tail tail;
     i64 lanes, n_blocks, ob, parts, tiles, blocks; /* blocks: of tiles */
 };
 
@@ -80,7 +82,7 @@ static bool legal(const struct task *t, const struct caps *caps, const struct sc
 {
     struct wino_sched s = sched_of(v);
     struct model m = {0};
-    if (!tile_is_legal(caps, s.tx, s.nr) || !wino_of(&m.c, t)) return false;
+    if (!tile_is_legal(caps, s.tx, s.nr) || !wino_of(&m.c, &m.tail, t)) return false;
     model_of(&m, caps, &s, NULL);
     return is_legal(&m, caps, &s);
 }
@@ -135,11 +137,12 @@ static double cycles_products(const struct model *m, const struct caps *caps, co
 static double wait(const struct model *m, const struct caps *caps, const struct wino_sched *s, const i64 *var)
 {
     const struct conv *c = &m->c;
-    double x = gen_bytes(c->g, c->x, var) * (double)m->parts, y = gen_bytes(c->g, c->y, var), all = x + y;
+    bool pools = wino_pools(c, &m->tail, s);
+    double x = gen_bytes(c->g, c->x, var) * (double)m->parts, y = gen_bytes(c->g, pools ? m->tail.pool : c->y, var), all = x + y;
     double rate = all > (double)caps->l3_bytes / 4 ? 15e9 : 30e9;
     if (all < (double)caps->l2_bytes) return 0;
     if (s->far && c->plain) x = 0;
-    if (s->far && c->simple && !c->by_rows) y = 0;
+    if (s->far && (pools || (c->simple && !c->by_rows))) y = 0;
     return (x + y) / rate / (double)i64_max(1, caps->n_threads);
 }
 
@@ -150,12 +153,13 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
     i64 tiles = i64_min(s->tb * s->tx, m->tiles), points = wino_points(c, s);
     double vector = cycles_in(s, wino_z_taps(c)) + (double)points * (c->plain ? 0.4 : 1.5);
     double in = (double)tiles * ((double)ceil_div(c->ic, m->lanes) * vector + 60);
+    bool pools = wino_pools(c, &m->tail, s);
     double out = (double)tiles * ((double)s->nr * cycles_out(s, wino_z_taps(c), c->by_rows ? 3.0 * (double)m->lanes : 2) + 40);
     double iteration = in + (cycles_products(m, caps, s) + out) * (double)m->ob + 300;
     double rounds = (double)ceil_div(m->parts * m->blocks, i64_max(1, caps->n_threads));
     double weights = 4 * (double)(points * c->ic * m->n_blocks * s->nr * m->lanes);
-    double epilogue = c->simple ? 0 : 12 * gen_count(c->g, c->y, var) / gen_byte_rate(caps);
-    double bytes = gen_bytes(c->g, c->x, var) + gen_bytes(c->g, c->y, var);
+    double epilogue = c->simple || pools ? 0 : 12 * gen_count(c->g, c->y, var) / gen_byte_rate(caps);
+    double bytes = gen_bytes(c->g, c->x, var) + gen_bytes(c->g, pools ? m->tail.pool : c->y, var);
     return 2e-6 + wait(m, caps, s, var) + iteration * rounds / hz + (0.3 * weights + 0.05 * bytes) / gen_byte_rate(caps) + epilogue;
 }
 
@@ -163,7 +167,7 @@ static double predict(const struct task *t, const struct caps *caps, const struc
 {
     struct wino_sched s = sched_of(v);
     struct model m = {0};
-    if (!wino_of(&m.c, t)) return 1e9;
+    if (!wino_of(&m.c, &m.tail, t)) return 1e9;
     model_of(&m, caps, &s, var);
     return seconds(&m, caps, &s, var);
 }
@@ -191,7 +195,7 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
     static const i32 tiles[][2] = {{14, 2}, {12, 2}, {10, 2}, {8, 2}, {7, 2}, {6, 2}, {4, 2}, {8, 3}, {6, 4}, {4, 4}, {4, 6}, {28, 1}, {12, 1},
                                    {6, 1}, {4, 1}, {2, 1}, {1, 1}};
     struct choice c = {.caps = caps, .var = var, .out = out};
-    wino_of(&c.m.c, t);
+    wino_of(&c.m.c, &c.m.tail, t);
     for (u32 i = 0; i < countof(tiles); i++)
         for (i32 m = 0; m < 4; m++)
             for (u32 tb = 0; tb < countof(v_tb); tb++)

@@ -134,6 +134,7 @@ bool gen_depends(const struct graph *g, value_id v, value_id on);
 /* The task's window of pooling, if there is one and nothing else but what is pointwise or moves elements; positions of maxima are
    not asked for. */
 node_id gen_pool_node(const struct task *t);
+kval gen_given(struct emit *m, const void *user, const kval *idx); /* emit_fn: the kval that user points to, at any index */
 
 /* gen_map.c: one grid that computes and stores v element by element, as the generator `map` does. */
 struct map_sched { i64 axis, lanes, unroll, ec, pb, ob, edge; };

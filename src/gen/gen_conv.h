@@ -103,6 +103,23 @@ void conv_in_place(struct band *b);                   /* instead of band_layout:
 void conv_emit_grids(struct band *b, const struct task *t, const struct caps *caps); /* behind emit_args and the strides: all of the kernel */
 void conv_walk(struct band *b, kval from, kval to);   /* all tiles of the iteration, blocks of output channels from..to-1 */
 
+/* gen_tail.c: what stands behind a convolution: pointwise nodes, then perhaps windows side by side (pooling) and pointwise nodes
+   again. */
+struct conv_tail {
+    value_id pool;      /* output of the pooling, 0: none */
+    i64 win[MAX_RANK];  /* its windows, in outputs of the convolution */
+    bool ragged;        /* the last windows may be smaller */
+    u32 pooled;         /* bit mask of the task's outputs that stand behind it */
+};
+/* false: something else stands there. Layouts are the caller's business. */
+bool conv_tail_of(struct conv_tail *t, const struct conv *c);
+/* The pooling's operand at idx where the convolution's element there is v, a vector of channels, of which limit exist (0: all). */
+kval conv_tail_element(struct emit *m, const struct conv_tail *t, value_id y, const kval *idx, kval v, kval limit);
+/* What the pooling makes of the n operands of a window. */
+kval conv_tail_pool(struct emit *m, const struct conv_tail *t, const kval *x, i64 n);
+/* Those outputs that stand behind the pooling, or before it, through their epilogues: v is the pooling's or the convolution's element. */
+void conv_tail_store(struct emit *m, const struct conv_tail *t, value_id of, const kval *idx, kval v, kval limit);
+
 /* gen_dw.c: depthwise ones. The band holds one block of channels. */
 void dw_init(struct band *b);                         /* before emit_args: groups become blocks; packs weights */
 void dw_enter(struct band *b, kval block);            /* before band_fill */

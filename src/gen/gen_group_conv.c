@@ -17,71 +17,22 @@ enum { MAX_REACH = 1 << 20 /* of a patch along an axis: larger ones fit nowhere 
 
 /* Taking apart. */
 
-/* The pooling that stands between v and y. */
-static value_id find_pool(const struct graph *g, value_id v, value_id y)
-{
-    value_id found = 0;
-    if (v == y || !gen_depends(g, v, y)) return 0;
-    node_id p = graph_value(g, v)->producer;
-    if (op_of(g, p)->props & OP_WINDOW) return v;
-    const struct node *n = graph_node(g, p);
-    for (u32 i = 0; i < n->in.n && !found; i++)
-        found = n->in.v[i] ? find_pool(g, n->in.v[i], y) : 0;
-    return found;
-}
-
-/* Between v and `from` stand pointwise nodes of one shape only, and v sees y through it alone. */
-static bool is_pointwise_behind(const struct graph *g, value_id v, value_id from, value_id y)
-{
-    if (v == from || !gen_depends(g, v, y)) return true;
-    node_id p = graph_value(g, v)->producer;
-    if (!(op_of(g, p)->props & OP_POINTWISE)) return false;
-    if (!shape_equal(&graph_value(g, v)->shape, &graph_value(g, from)->shape)) return false;
-    const struct node *n = graph_node(g, p);
-    for (u32 i = 0; i < n->in.n; i++)
-        if (n->in.v[i] && !is_pointwise_behind(g, n->in.v[i], from, y)) return false;
-    return true;
-}
-
-/* Windows side by side, on the tile's axes, without padding. */
-static bool takes_pool(struct group_conv *g, value_id pool)
+/* Of pooling: on the tile's axes only. */
+static bool takes_windows(const struct group_conv *g)
 {
     const struct conv *c = &g->c;
-    node_id p = graph_value(c->g, pool)->producer;
-    const struct node *n = graph_node(c->g, p);
-    struct op_window w;
-    if (!op_of(c->g, p)->pool || n->out.v[0] != pool || (n->out.n > 1 && n->out.v[1])) return false;
-    if (!is_pointwise_behind(c->g, n->in.v[0], c->y, c->y)) return false;
-    op_window_get(c->g, n, &w);
+    if (!g->tail.pool) return true;
     for (u32 a = 0; a < c->rank; a++) {
-        g->tail.win[a] = a < 2 ? 1 : w.kernel[a - 2];
-        if (a < 2 || (w.kernel[a - 2] == 1 && w.stride[a - 2] == 1)) continue;
-        if ((i32)a != c->xa && (i32)a != c->ya) return false;
-        bool apart = w.stride[a - 2] == w.kernel[a - 2] && w.dilation[a - 2] == 1;
-        if (!apart || (w.kernel[a - 2] != 2 && w.kernel[a - 2] != 4)) return false;
+        bool tiled = (i32)a == c->xa || (i32)a == c->ya;
+        if (g->tail.win[a] != 1 && (!tiled || (g->tail.win[a] != 2 && g->tail.win[a] != 4))) return false;
     }
-    for (u32 i = 0; i < w.n; i++)
-        if (!sym_is(c->g, w.begin[i], 0) || !sym_is(c->g, w.end[i], 0)) return false;
-    g->tail.pool = pool, g->tail.ragged = w.ceil;
-    return true;
+    return !g->up.is;
 }
 
 /* Blocked layouts have channels of padding, which nobody here would write. */
 static bool takes_layout(const struct conv *c, value_id v)
 {
     return c->oc * c->groups % layout_block(graph_value(c->g, v)->layout) == 0;
-}
-
-static bool takes_output(struct group_conv *g, u32 i)
-{
-    const struct graph *t = g->c.g;
-    value_id v = t->output.v[i], pool = find_pool(t, v, g->c.y), from = pool ? pool : g->c.y;
-    if (!gen_depends(t, v, g->c.y) || !takes_layout(&g->c, v)) return false;
-    if (pool && (g->up.is || (g->tail.pool && pool != g->tail.pool))) return false;
-    if (pool && !takes_pool(g, pool)) return false;
-    g->tail.pooled |= pool ? 1u << i : 0;
-    return shape_equal(&graph_value(t, v)->shape, &graph_value(t, from)->shape) &&
-           is_pointwise_behind(t, v, from, g->c.y);
 }
 
 /* One tap that moves nothing: pixels are merged where all operands allow. An axis that carries
@@ -100,10 +51,9 @@ static void flatten(struct conv *c)
 
 bool group_conv_takes(struct group_conv *g, const struct task *t)
 {
-    if (t->g.output.n > 32) return false;
     for (u32 i = 0; i < t->g.output.n; i++)
-        if (!takes_output(g, i)) return false;
-    return true;
+        if (!takes_layout(&g->c, t->g.output.v[i])) return false;
+    return conv_tail_of(&g->tail, &g->c) && takes_windows(g);
 }
 
 bool group_conv_of(struct group_conv *g, const struct task *t)

@@ -25,14 +25,6 @@ struct group_work {
     enum group_pipe pipe;
 };
 
-/* What stands behind the convolution: pointwise nodes, then perhaps windows side by side (pooling) and pointwise nodes again. */
-struct conv_tail {
-    value_id pool;      /* output of the pooling, 0: none */
-    i64 win[MAX_RANK];  /* its windows, in outputs of the convolution */
-    bool ragged;        /* the last windows may be smaller */
-    u32 pooled;         /* bit mask of the task's outputs that stand behind it */
-};
-
 /* A transposed convolution (gen_trans.h) as one of stride 1: a tile is one of positions q, with the outputs of one phase or, where
    all phases have as many taps, of all of them, one after the other as if they were channels. */
 struct group_up {

@@ -10,7 +10,7 @@
 // a window come from wherever they are.
 #include "gen/gen_group_conv.h"
 
-enum { MAX_WINDOW = 16 }; /* elements of one of pooling, see takes_pool */
+enum { MAX_WINDOW = 16 }; /* elements of one of pooling, see takes_windows */
 
 /* A place's channel among those of its phase. */
 static kval in_phase(const struct group_conv *g, kval c)
@@ -51,15 +51,6 @@ kval group_conv_bias(const struct group_conv *g, kval c, u32 lanes)
     kval v = kir_splat(m->k, kir_cast(m->k, g->type, emit_value(m, g->c.b, &at)), lanes);
     emit_limit(m, 0);
     return v;
-}
-
-struct bound {
-    kval v;
-};
-
-static kval bound_value(struct emit *m, const void *user, const kval *idx)
-{
-    return ((const struct bound *)user)->v;
 }
 
 static void and_below(struct kir *k, kval *all, kval i, kval n)
@@ -115,73 +106,42 @@ static kval limit_of(const struct group_conv *g, kval c, u32 lanes)
     return lanes > 1 && g->oc % lanes ? channel_limit(g, c) : 0;
 }
 
-static void store_outputs(const struct group_conv *g, const kval *idx, kval limit, bool pooled)
-{
-    struct emit *m = g->m;
-    emit_limit(m, limit);
-    for (u32 i = 0; i < m->g->output.n; i++) {
-        value_id v = m->g->output.v[i];
-        if ((g->tail.pooled >> i & 1) == pooled)
-            emit_store_n(m, v, idx, emit_value(m, v, idx), limit);
-    }
-    emit_limit(m, 0);
-}
-
 void group_conv_store(const struct group_conv *g, const kval *at, kval v)
 {
     struct emit *m = g->m;
     u32 lanes = kir_lanes(m->k, v);
-    struct bound b = {v};
     kval idx[MAX_RANK], ok = open_place(g, at, lanes, false, idx);
     kval limit = limit_of(g, at[AT_C], lanes);
-    emit_bind(m, g->c.y, bound_value, &b);
     if (g->sums.temp) result_store(m, &g->sums, idx, v, limit);
-    else store_outputs(g, idx, limit, false);
-    emit_bind(m, g->c.y, NULL, NULL);
+    else conv_tail_store(m, &g->tail, g->c.y, idx, v, limit);
     if (ok) kir_end(m->k);
 }
 
 /* Pooling from registers. */
 
 /* The pooling's operand at one element of the window. */
-static kval window_element(const struct group_conv *g, const struct op_pool *p, const kval *at,
-                           kval v)
+static kval window_element(const struct group_conv *g, const kval *at, kval v)
 {
-    struct emit *m = g->m;
-    const struct node *n = graph_node(m->g, graph_value(m->g, g->tail.pool)->producer);
-    struct bound b = {v};
+    struct kir *k = g->m->k;
     kval idx[MAX_RANK], ok;
     place(g, at, false, idx, &ok);
-    idx[1] = kir_ramp(m->k, idx[1], 1, kir_lanes(m->k, v));
-    emit_bind(m, g->c.y, bound_value, &b);
-    emit_limit(m, limit_of(g, at[AT_C], kir_lanes(m->k, v)));
-    v = emit_value(m, n->in.v[0], idx);
-    emit_limit(m, 0);
-    emit_bind(m, g->c.y, NULL, NULL);
-    return p->tap ? p->tap(m->k, v, p->p) : v;
+    idx[1] = kir_ramp(k, idx[1], 1, kir_lanes(k, v));
+    return conv_tail_element(g->m, &g->tail, g->c.y, idx, v, limit_of(g, at[AT_C], kir_lanes(k, v)));
 }
 
 void group_conv_store_pool(const struct group_conv *g, const kval *at, const kval *v)
 {
-    struct emit *m = g->m;
-    struct kir *k = m->k;
-    node_id node = graph_value(m->g, g->tail.pool)->producer;
-    struct op_pool p = {0};
-    op_of(m->g, node)->pool(m->g, graph_node(m->g, node), &p);
+    struct kir *k = g->m->k;
     i64 wy = group_conv_window(g, g->c.ya), wx = group_conv_window(g, g->c.xa);
     u32 lanes = kir_lanes(k, v[0]);
-    kval to[N_AT] = {kir_div_i(k, at[AT_Y], wy), kir_div_i(k, at[AT_X], wx), at[AT_C]}, sum = 0;
+    kval to[N_AT] = {kir_div_i(k, at[AT_Y], wy), kir_div_i(k, at[AT_X], wx), at[AT_C]}, x[MAX_WINDOW];
     kval idx[MAX_RANK], ok = open_place(g, to, lanes, true, idx);
     for (i64 i = 0; i < wy * wx; i++) {
         kval one[N_AT] = {kir_add_i(k, at[AT_Y], i / wx), kir_add_i(k, at[AT_X], i % wx), at[AT_C]};
-        kval x = window_element(g, &p, one, v[i]);
-        sum = sum ? kir_bin(k, p.combine, sum, x) : x;
+        x[i] = window_element(g, one, v[i]);
     }
-    if (p.mean) sum = kir_mul(k, sum, kir_const_f(k, g->type, lanes, 1.0 / (double)(wy * wx)));
-    struct bound b = {p.finish ? p.finish(k, sum, p.p) : sum};
-    emit_bind(m, g->tail.pool, bound_value, &b);
-    store_outputs(g, idx, limit_of(g, at[AT_C], lanes), true);
-    emit_bind(m, g->tail.pool, NULL, NULL);
+    kval pooled = conv_tail_pool(g->m, &g->tail, x, wy * wx);
+    conv_tail_store(g->m, &g->tail, g->tail.pool, idx, pooled, limit_of(g, at[AT_C], lanes));
     if (ok) kir_end(k);
 }
 
@@ -249,18 +209,18 @@ static void leave_one(const struct group_conv *g, const struct leaving *l, kval 
     struct emit *m = g->m;
     u32 lanes = (u32)l->vec;
     kval at[N_AT], idx[MAX_RANK];
-    struct bound b = {0};
+    kval v = 0;
     leaving_place(g, l, n, at);
     kval ok = open_place(g, at, lanes, l->pooled, idx), limit = limit_of(g, at[AT_C], lanes);
     if (!l->pooled) {
         kval bias = l->v ? group_conv_bias(g, at[AT_C], lanes) : 0;
-        b.v = load_left(g, at, lanes);
-        if (bias) b.v = kir_add(m->k, b.v, bias);
-        emit_bind(m, g->c.y, bound_value, &b);
+        v = load_left(g, at, lanes);
+        if (bias) v = kir_add(m->k, v, bias);
+        emit_bind(m, g->c.y, gen_given, &v);
     }
     emit_limit(m, limit);
     if (l->v) emit_store_n(m, l->v, idx, emit_value(m, l->v, idx), limit);
-    else result_store(m, &g->sums, idx, b.v, limit);
+    else result_store(m, &g->sums, idx, v, limit);
     emit_limit(m, 0);
     if (!l->pooled) emit_bind(m, g->c.y, shared_value, g);
     if (ok) kir_end(m->k);

@@ -75,11 +75,6 @@ void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at)
 
 /* Storing. */
 
-static kval current_value(struct emit *m, const void *user, const kval *idx)
-{
-    return *(const kval *)user;
-}
-
 kval tile_temp_index(struct emit *m, value_id anchor, u32 c_axis, const kval *idx)
 {
     struct kir *k = m->k;
@@ -129,7 +124,7 @@ void result_store(struct emit *m, const struct result *r, const kval *idx, kval 
         kir_store_n(k, r->temp, at, kir_cast(k, kir_dtype(k, r->temp), val), limit);
         return;
     }
-    emit_bind(m, r->v, current_value, &val);
+    emit_bind(m, r->v, gen_given, &val);
     if (r->to) scratch_store(m, r->to, idx, limit);
     for (u32 i = 0; !r->to && i < m->g->output.n; i++) {
         value_id v = m->g->output.v[i];

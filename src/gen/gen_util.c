@@ -173,3 +173,5 @@ node_id gen_pool_node(const struct task *t)
     const struct node *n = found ? graph_node(g, found) : NULL;
     return !t->anchor && n && n->out.v[0] && !(n->out.n > 1 && n->out.v[1]) ? found : 0;
 }
+
+kval gen_given(struct emit *m, const void *user, const kval *idx) { return *(const kval *)user; }

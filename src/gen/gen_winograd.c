@@ -16,7 +16,8 @@
 //
 // Tiles inside the image are read where the input lies, if it lies with channels last; others are first copied with zeros around
 // (gen_band.c). Inputs that are computed on the way are copied likewise, a row of the iteration's tiles at a time. Sums along z are
-// taken while loading: along that axis, points are few and their rows short.
+// taken while loading: along that axis, points are few and their rows short. Where windows of pooling divide the tile, a tile's
+// outputs are pooled before they are stored.
 //
 // Dims: tiles (image, z, y, x); nz*n*n points; input channels; output channels in blocks of nr vectors.
 #include "gen/gen_winograd.h"
@@ -40,6 +41,8 @@ struct winograd {
     struct wino_sched s;
     struct wino w, wz;        /* along y and x; along z: one tap where there is none */
     i32 za;                   /* axis z, -1: none */
+    struct conv_tail tail;
+    bool pools;               /* the tail's pooling, before anything is stored */
     struct wino_scratch at;
     struct tile t;            /* of the products */
     u32 lanes;
@@ -53,66 +56,6 @@ struct winograd {
 };
 
 /* The transform. */
-
-/* Coefficients of the product of (x - point) over all finite points but `but` and `and_but`: returns their number. */
-static i64 polynomial(const struct wino *w, i64 but, i64 and_but, double c[WINO_MAX])
-{
-    i64 len = 1;
-    c[0] = 1;
-    for (i64 l = 0; l < w->n - 1; l++) {
-        if (l == but || l == and_but) continue;
-        c[len] = 0;
-        for (i64 i = len++; i > 0; i--) c[i] = c[i - 1] - w->point[l] * c[i];
-        c[0] *= -w->point[l];
-    }
-    return len;
-}
-
-/* The matrices in full, of points whose rows are known. */
-static void wino_fill(struct wino *w)
-{
-    for (i64 k = 0; k < w->n; k++) {
-        i64 pair = k > 0 && k < w->n - 1 ? (k - 1) / 2 * 2 + 1 : k; /* its row */
-        double x = k < w->n - 1 ? w->point[k] : 1, power = 1;
-        for (i64 i = 0; i < w->n; i++) w->in[k][i] = w->even[pair][i] + x * w->odd[pair][i];
-        for (i64 i = 0; i < w->m; i++, power *= x) w->out[i][k] = k < w->n - 1 ? power : i == w->m - 1;
-    }
-}
-
-static void wino_plain(struct wino *w)
-{
-    for (i64 k = 0; k < w->n; k++) w->in[k][k] = w->g[k * w->taps + k] = w->out[0][k] = 1;
-}
-
-/* The points of least error among pairs of eighths (doc/winograd.md): rows and their powers are exact in f32. Rows of Toom and Cook:
- * for a finite point the polynomial that is zero at all others, for infinity the one that is zero at all. Those of p and -p are
- * q*x*(x + p) and q*x*(x - p), q even: two sums, one multiplied by +-p. */
-void wino_init(struct wino *w, i64 m, i64 taps)
-{
-    static const double all[][WINO_MAX] = {
-        {0, 1, -1}, {0, 0.625, -0.625, 1.5, -1.5}, {0, 1, -1, 2, -2, 0.5, -0.5}};
-    double c[WINO_MAX + 1];
-    *w = (struct wino){.m = m, .n = m + taps - 1, .taps = taps};
-    if (m == 1) {
-        wino_plain(w);
-        return;
-    }
-    assert(taps == WINO_TAPS && w->n <= WINO_MAX && w->n % 2 == 0);
-    for (i64 k = 0; k < w->n - 1; k++) w->point[k] = all[m / 2 - 1][k];
-    for (i64 k = 0; k < w->n - 1; k++) {
-        double norm = 1, power = 1;
-        for (i64 l = 0; l < w->n - 1; l++) norm *= l == k ? 1 : w->point[k] - w->point[l];
-        for (i64 i = 0; i < WINO_TAPS; i++, power *= w->point[k]) w->g[k * WINO_TAPS + i] = power / norm;
-    }
-    w->g[w->n * WINO_TAPS - 1] = 1;
-    for (i64 i = polynomial(w, 0, -1, c); i-- > 0;) w->even[0][i] = c[i];
-    for (i64 i = polynomial(w, -1, -1, c); i-- > 0;) w->odd[w->n - 1][i] = c[i];
-    for (i64 k = 1; k < w->n - 1; k += 2) {
-        i64 len = polynomial(w, k, k + 1, c);
-        for (i64 i = 0; i < len; i++) w->even[k][i + 1] = w->odd[k][i] = c[i];
-    }
-    wino_fill(w);
-}
 
 /* The sum of n coefficients times values, those of 1 first. */
 static kval weighted_sum(const struct winograd *w, const double *c, const kval *d, i64 n)
@@ -171,41 +114,7 @@ static void to_outputs(const struct winograd *w, const kval *p, kval *out)
     out[x->m - 1] = kir_add(k, out[x->m - 1], p[x->n - 1]);
 }
 
-/* Sizes and weights. */
-
-/* Lines of a cache, an odd number of them, so that the points of one tile do not fall on the same few sets. */
-static i64 odd_lines(i64 elements)
-{
-    const i64 line = 16;
-    return (ceil_div(elements, line) | 1) * line;
-}
-
-static i64 lines_apart(i64 elements) /* tiles likewise, where they would all fall on two sets */
-{
-    const i64 line = 16, far = 512;
-    elements = ceil_div(elements, line) * line;
-    return elements % far ? elements : elements + line;
-}
-
-bool wino_of(struct conv *c, const struct task *t)
-{
-    if (!conv_of(c, t) || c->groups != 1 || c->rank < 4 || c->rank > 5) return false;
-    bool ok = c->xa == (i32)c->rank - 1 && c->ya == c->xa - 1;
-    for (u32 a = 2; ok && a < c->rank; a++)
-        ok = (c->k[a] == WINO_TAPS || ((i32)a < c->ya && c->k[a] == 1)) && c->stride[a] == 1 && c->dil[a] == 1;
-    return ok;
-}
-
-struct wino_scratch wino_scratch(const struct conv *c, const struct wino_sched *s, u32 lanes)
-{
-    i64 n = s->m + WINO_TAPS - 1, nz = s->mz + wino_z_taps(c) - 1, tiles = s->tb * s->tx;
-    struct wino_scratch r = {.v_pitch = lines_apart(ceil_div(c->ic, lanes) * lanes), .m_pitch = s->nr * lanes};
-    r.v_plane = odd_lines(tiles * r.v_pitch);
-    r.m_plane = odd_lines(tiles * r.m_pitch);
-    r.v = wino_points(c, s) * r.v_plane, r.m = wino_points(c, s) * r.m_plane;
-    r.strip = nz * n * ((c->plain ? 1 : tiles) * s->m + WINO_TAPS - 1) * c->ic;
-    return r;
-}
+/* Weights. */
 
 static i64 n_points(const struct winograd *w) { return w->wz.n * w->w.n * w->w.n; }
 
@@ -238,6 +147,9 @@ static kval pack_weights(const struct winograd *w)
 }
 
 /* Tiles. */
+
+/* z, y, x; -1: there is none */
+static i32 tile_axis(const struct winograd *w, u32 i) { return i == 0 ? w->za : i == 1 ? w->b.c.ya : w->b.c.xa; }
 
 /* Position of tile t of this iteration: sets the band's image and its output range. */
 static void place_tile(struct winograd *w, kval t)
@@ -415,7 +327,7 @@ static void clear_points(const struct winograd *w, kval from, kval to)
 static void lines_size(const struct winograd *w, struct lines *l, value_id v, i64 channels, i64 steps)
 {
     l->each = LINE / dtype_size(graph_value(w->m->g, v)->dtype);
-    l->per_pixel = ceil_div(channels, l->each), l->pixels = w->s.tx * w->s.m;
+    l->per_pixel = ceil_div(channels, l->each);
     l->per_step = ceil_div(l->planes * l->rows * l->pixels * l->per_pixel, steps);
 }
 
@@ -447,16 +359,22 @@ static void lines_open(struct winograd *w, kval block, kval t)
         struct lines *in = &w->lines[w->n_lines++];
         place_tile(w, kir_add_i(k, t, w->tiles));
         first_input(w, at);
-        *in = (struct lines){.planes = w->wz.n, .rows = w->w.n, .first = kir_mul_i(k, kir_mod_i(k, block, blocks), steps)};
+        *in = (struct lines){.planes = w->wz.n, .rows = w->w.n, .pixels = w->s.tx * w->s.m};
+        in->first = kir_mul_i(k, kir_mod_i(k, block, blocks), steps);
         in->at = source_in(w, b->c.x, w->m->buf[b->c.x], kir_int(k, 0), at);
         lines_size(w, in, b->c.x, b->c.ic, steps * blocks);
     }
     place_tile(w, t);
-    at[0] = w->z0, at[1] = b->y0, at[2] = b->x0;
     for (u32 i = 0; !w->b.temp && !w->b.rows && i < g->output.n && w->n_lines < countof(w->lines); i++) {
         value_id v = g->output.v[i];
         struct lines *out = &w->lines[w->n_lines++];
-        *out = (struct lines){.planes = w->s.mz, .rows = w->w.m, .first = kir_int(k, 0)};
+        i64 n[3] = {w->s.mz, w->s.m, w->s.m};
+        at[0] = w->z0, at[1] = b->y0, at[2] = b->x0;
+        for (u32 d = w->za < 0; d < 3 && w->tail.pooled >> i & 1; d++) {
+            i64 win = w->tail.win[tile_axis(w, d)];
+            n[d] /= win, at[d] = kir_div_i(k, at[d], win);
+        }
+        *out = (struct lines){.planes = n[0], .rows = n[1], .pixels = w->s.tx * n[2], .first = kir_int(k, 0)};
         out->at = source_in(w, v, w->m->out[v], kir_mul_i(k, block, b->width), at);
         lines_size(w, out, v, b->width, steps);
     }
@@ -527,9 +445,8 @@ static kval load_product(const struct winograd *w, kval from, i64 iz, i64 y, i64
     return weighted_sum(w, w->wz.out[iz], p, w->wz.n);
 }
 
-/* One vector of output channels, the c-th of its block, of plane iz of tile t: from the products to the accumulators of the band's
- * tile. */
-static void output_vector(const struct winograd *w, kval t, i64 iz, kval c, kval bias)
+/* One vector of output channels, the c-th of its block, of plane iz of tile t: from the products to m x m pixels. */
+static void output_vector(const struct winograd *w, kval t, i64 iz, kval c, kval *pixel)
 {
     struct kir *k = w->m->k;
     i64 n = w->w.n, m = w->w.m;
@@ -542,26 +459,132 @@ static void output_vector(const struct winograd *w, kval t, i64 iz, kval c, kval
     for (i64 x = 0; x < m; x++) {
         for (i64 y = 0; y < n; y++) p[y] = rows[y][x];
         to_outputs(w, p, out);
-        for (i64 y = 0; y < m; y++) kir_store(k, w->b.t.acc, kir_int(k, y * m + x), bias ? kir_add(k, out[y], bias) : out[y]);
+        for (i64 y = 0; y < m; y++) pixel[y * m + x] = out[y];
     }
 }
 
-/* Plane iz of a tile, one vector of channels; those that do not exist along z are left out. */
-static void output_plane(struct winograd *w, kval t, i64 iz, kval j, kval c, kval c_end)
+/* Channels c.. of the tile at hand: their numbers as a vector, and how many of them exist (0: all). */
+struct channels { kval c, end, limit, bias; };
+
+/* Plane iz of a tile, one vector of channels, through the register tile; nothing where it does not exist along z. */
+static void output_plane(struct winograd *w, kval t, i64 iz, kval j, const struct channels *c)
 {
     struct kir *k = w->m->k;
     struct band *b = &w->b;
-    kval limit = c_end ? kir_sub(k, c_end, c) : 0, exists = 0;
+    kval exists = 0, pixel[WINO_MAX * WINO_MAX];
     if (iz && gen_static(b->c.g, b->c.out[w->za], 1) % w->s.mz) {
         exists = kir_lt(k, kir_add_i(k, w->z0, iz), emit_size(w->m, b->c.out[w->za]));
         kir_if(k, exists);
     }
-    output_vector(w, t, iz, j, b->c.b ? bias_at(w, c, limit) : 0);
+    output_vector(w, t, iz, j, pixel);
+    for (i64 i = 0; i < w->s.m * w->s.m; i++)
+        kir_store(k, b->t.acc, kir_int(k, i), c->bias ? kir_add(k, pixel[i], c->bias) : pixel[i]);
     if (w->za >= 0) b->pos[w->za] = kir_add_i(k, w->z0, iz);
     struct tile_out o = band_target(b, b->y0, b->x0);
-    o.c = c, o.c_end = c_end;
+    o.c = c->c, o.c_end = c->end;
     tile_store(&b->t, &o);
     if (exists) kir_end(k);
+}
+
+/* Pooling. */
+
+/* n[0] x n[1] x n[2] elements of a value along z, y and x, the first at idx: those in v, or windows of another box, pooled. */
+struct box {
+    value_id of;
+    kval idx[MAX_RANK];
+    i64 n[3];
+    const kval *v;
+    const struct box *in; /* NULL: v */
+};
+
+/* Of the box's element (d[0], d[1], d[2]): its index, and the condition that it exists (0: certainly). */
+static kval box_place(const struct winograd *w, const struct box *x, const i64 d[3], kval idx[MAX_RANK])
+{
+    struct kir *k = w->m->k;
+    const struct shape *s = &graph_value(w->m->g, x->of)->shape;
+    kval ok = 0;
+    for (u32 a = 0; a < MAX_RANK; a++) idx[a] = x->idx[a];
+    for (u32 i = 0; i < 3; i++) {
+        i32 a = tile_axis(w, i);
+        if (a < 0) continue;
+        idx[a] = kir_add_i(k, idx[a], d[i]);
+        if (d[i] == 0 && x->of != w->tail.pool) continue; /* a tile's first output exists, a window's first may not */
+        if (gen_static(w->m->g, w->b.c.out[a], 1) % (i ? w->s.m : w->s.mz) == 0) continue;
+        kval in = kir_lt(k, idx[a], emit_size(w->m, s->dim[a]));
+        ok = ok ? kir_bin(k, KI_AND, ok, in) : in;
+    }
+    return ok;
+}
+
+/* What pooling makes of the window at (d[0], d[1], d[2]), of which all elements exist. */
+static kval pool_window(const struct winograd *w, const struct box *x, const i64 d[3], kval limit)
+{
+    const struct box *in = x->in;
+    kval win[2 * WINO_MAX * WINO_MAX], idx[MAX_RANK];
+    i64 s[3] = {in->n[0] / x->n[0], in->n[1] / x->n[1], in->n[2] / x->n[2]}, n = s[0] * s[1] * s[2];
+    for (i64 i = 0; i < n; i++) {
+        i64 at[3] = {d[0] * s[0] + i / s[2] / s[1], d[1] * s[1] + i / s[2] % s[1], d[2] * s[2] + i % s[2]};
+        kval v = in->v[(at[0] * in->n[1] + at[1]) * in->n[2] + at[2]];
+        box_place(w, in, at, idx);
+        win[i] = conv_tail_element(w->m, &w->tail, in->of, idx, v, limit);
+    }
+    return conv_tail_pool(w->m, &w->tail, win, n);
+}
+
+static void box_each(const struct winograd *w, const struct box *x, kval limit, bool guarded)
+{
+    struct kir *k = w->m->k;
+    for (i64 i = 0; i < x->n[0] * x->n[1] * x->n[2]; i++) {
+        const i64 d[3] = {i / x->n[2] / x->n[1], i / x->n[2] % x->n[1], i % x->n[2]};
+        kval idx[MAX_RANK], ok = guarded ? box_place(w, x, d, idx) : 0;
+        if (!guarded) box_place(w, x, d, idx);
+        if (ok) kir_if(k, ok);
+        conv_tail_store(w->m, &w->tail, x->of, idx, x->in ? pool_window(w, x, d, limit) : x->v[i], limit);
+        if (ok) kir_end(k);
+    }
+}
+
+/* Stores those that exist. */
+static void box_store(const struct winograd *w, const struct box *x, kval limit)
+{
+    struct kir *k = w->m->k;
+    kval idx[MAX_RANK], all = box_place(w, x, (i64[]){x->n[0] - 1, x->n[1] - 1, x->n[2] - 1}, idx);
+    if (all) kir_if(k, all);
+    box_each(w, x, limit, false);
+    if (!all) return;
+    kir_else(k);
+    box_each(w, x, limit, true);
+    kir_end(k);
+}
+
+/* Stores the windows of a tile. */
+static void pool_tile(const struct winograd *w, const struct box *x, kval limit)
+{
+    struct box p = {.of = w->tail.pool, .in = x};
+    for (u32 a = 0; a < MAX_RANK; a++) p.idx[a] = x->idx[a];
+    for (u32 i = 0; i < 3; i++) {
+        i32 a = tile_axis(w, i);
+        i64 win = a < 0 ? 1 : w->tail.win[a];
+        p.n[i] = x->n[i] / win;
+        if (a >= 0) p.idx[a] = kir_div_i(w->m->k, x->idx[a], win);
+    }
+    box_store(w, &p, limit);
+}
+
+/* All planes of a tile, one vector of channels, pooled. */
+static void output_pooled(struct winograd *w, kval t, kval j, const struct channels *c)
+{
+    struct kir *k = w->m->k;
+    i64 plane = w->s.m * w->s.m;
+    kval pixel[2 * WINO_MAX * WINO_MAX];
+    struct box x = {.of = w->b.c.y, .n = {w->s.mz, w->s.m, w->s.m}, .v = pixel};
+    for (u32 a = 0; a < MAX_RANK; a++) x.idx[a] = w->b.pos[a];
+    if (w->za >= 0) x.idx[w->za] = w->z0;
+    x.idx[1] = kir_ramp(k, c->c, 1, w->lanes), x.idx[w->b.c.ya] = w->b.y0, x.idx[w->b.c.xa] = w->b.x0;
+    for (i64 iz = 0; iz < w->s.mz; iz++) output_vector(w, t, iz, j, pixel + iz * plane);
+    for (i64 i = 0; c->bias && i < w->s.mz * plane; i++) pixel[i] = kir_add(k, pixel[i], c->bias);
+    if (w->tail.pooled != (1u << w->m->g->output.n) - 1) box_store(w, &x, c->limit);
+    pool_tile(w, &x, c->limit);
 }
 
 static void outputs(struct winograd *w, kval block)
@@ -573,9 +596,12 @@ static void outputs(struct winograd *w, kval block)
     place_tile(w, t);
     b->y1 = emit_size(w->m, b->y_ext), b->x1 = emit_size(w->m, b->x_ext);
     kval j = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, b->width), w->lanes);
-    kval c = kir_add(k, kir_mul_i(k, block, b->width), j), end = ragged ? kir_int(k, b->c.oc) : 0;
-    if (ragged) kir_if(k, kir_lt(k, c, end));
-    for (i64 iz = 0; iz < w->s.mz; iz++) output_plane(w, t, iz, j, c, end);
+    struct channels c = {.c = kir_add(k, kir_mul_i(k, block, b->width), j), .end = ragged ? kir_int(k, b->c.oc) : 0};
+    if (ragged) kir_if(k, kir_lt(k, c.c, c.end));
+    c.limit = ragged ? kir_sub(k, c.end, c.c) : 0;
+    c.bias = b->c.b ? bias_at(w, c.c, c.limit) : 0;
+    if (w->pools) output_pooled(w, t, j, &c);
+    for (i64 iz = 0; !w->pools && iz < w->s.mz; iz++) output_plane(w, t, iz, j, &c);
     if (ragged) kir_end(k);
     kir_end(k);
     kir_end(k);
@@ -587,7 +613,8 @@ static void winograd_init(struct winograd *w, struct emit *m, const struct task 
 {
     struct symtab *st = t->g.sym;
     struct conv c;
-    wino_of(&c, t);
+    wino_of(&c, &w->tail, t);
+    w->pools = wino_pools(&c, &w->tail, s);
     w->za = wino_z(&c);
     wino_init(&w->w, s->m, WINO_TAPS);
     wino_init(&w->wz, s->mz, wino_z_taps(&c));
@@ -651,7 +678,7 @@ void gen_winograd_emit(struct emit *m, const struct task *t, const struct caps *
     w->wbuf = pack_weights(w);
     emit_args(m);
     band_layout(&w->b);
-    if (!w->b.c.simple) result_open(m, r, w->b.type);
+    if (!w->b.c.simple && !w->pools) result_open(m, r, w->b.type);
     w->b.temp = r->temp;
     winograd_grid(w);
     if (r->temp) gen_map_rest(m, t, caps, r->v, result_load, r);

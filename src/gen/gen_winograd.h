@@ -30,9 +30,12 @@ struct wino {
     double in[WINO_MAX][WINO_MAX];    /* n x n: the same in full, inputs -> values at points */
     double out[WINO_MAX][WINO_MAX];   /* m x n: products -> outputs */
 };
+/* gen_winograd_points.c */
 void wino_init(struct wino *w, i64 m, i64 taps); /* m: 1, 2, 4, 6; taps: 3, for m = 1 fewer, too */
-/* false: not a convolution of this kind. Its window is 3x3 along the last two axes, which are the tile's; a third axis is wino_z. */
-bool wino_of(struct conv *c, const struct task *t);
+/* false: not a convolution of this kind. Its window is 3x3 along the last two axes, which are the tile's; a third axis is wino_z.
+   tail->pool: what is pooled where tiles hold whole windows, wino_pools; else it is a grid of its own. */
+bool wino_of(struct conv *c, struct conv_tail *tail, const struct task *t);
+bool wino_pools(const struct conv *c, const struct conv_tail *tail, const struct wino_sched *s);
 static inline i32 wino_z(const struct conv *c) { return c->rank == 5 ? 2 : -1; }
 static inline i64 wino_z_taps(const struct conv *c) { return c->rank == 5 ? c->k[2] : 1; }
 static inline i64 wino_points(const struct conv *c, const struct wino_sched *s) /* of a tile */
@@ -49,6 +52,7 @@ struct wino_scratch {
 };
 struct wino_scratch wino_scratch(const struct conv *c, const struct wino_sched *s, u32 lanes);
 
+/* gen_winograd.c */
 void gen_winograd_emit(struct emit *m, const struct task *t, const struct caps *caps, const struct wino_sched *s);
 
 #endif

@@ -234,8 +234,6 @@ static kval scale_of(const struct pool *p, const struct step *s)
     return kir_bin(k, KI_DIV, kir_const_f(k, p->type, 1, 1), kir_cast(k, p->type, n));
 }
 
-static kval given(struct emit *m, const void *user, const kval *idx) { return *(const kval *)user; }
-
 static void store_outputs(const struct pool *p, const kval *idx, kval limit)
 {
     for (u32 i = 0; i < p->g->output.n; i++) {
@@ -259,7 +257,7 @@ static void finish(const struct pool *p, const struct step *s)
                 idx[va] = kir_ramp(k, kir_add_i(k, idx[va], j * p->lanes), 1, p->lanes);
                 v = scale ? kir_bin(k, KI_MUL, v, scale) : v;
                 v = p->op.finish ? p->op.finish(k, v, p->op.p) : v;
-                emit_bind(p->m, p->y, given, &v);
+                emit_bind(p->m, p->y, gen_given, &v);
                 store_outputs(p, idx, s->limit);
                 emit_bind(p->m, p->y, NULL, NULL);
             }
