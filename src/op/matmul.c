@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // MatMul (NumPy semantics: batches broadcast, 1-d operands are a row or a column) is a primitive
-// with property OP_MATMUL; Gemm is Transpose, MatMul, Mul and Add.
+// with property OP_MATMUL; Gemm is Transpose, MatMul, Mul and Add. Operands of 8 bits, which may differ in their
+// signs, give i32: the product of the quantised operators without zero points.
 //
 // Dims: b.. batch, i rows of the result, j columns, k summed. Integers are summed with wrapping
 // 64-bit arithmetic.
@@ -15,11 +16,15 @@ static bool types_fit(const struct graph *g, node_id n, struct err *e)
     return op_same_types(g, n, 0, e);
 }
 
+static enum dtype sum_type(enum dtype t) { return t == DT_U8 || t == DT_I8 ? DT_I32 : t; }
+
 static bool infer(struct graph *g, node_id n, struct err *e)
 {
     struct shape out;
-    if (!types_fit(g, n, e) || !op_matmul_shape(g, n, 0, 1, &out, e)) return false;
-    op_set_out(g, n, 0, op_in_dtype(g, graph_node(g, n), 0), &out);
+    enum dtype a = op_in_dtype(g, graph_node(g, n), 0), b = op_in_dtype(g, graph_node(g, n), 1);
+    bool are_bytes = sum_type(a) != a && sum_type(b) != b;
+    if ((!are_bytes && !types_fit(g, n, e)) || !op_matmul_shape(g, n, 0, 1, &out, e)) return false;
+    op_set_out(g, n, 0, sum_type(a), &out);
     return true;
 }
 
@@ -60,18 +65,18 @@ static i64 batch_offset(const struct matmul *mm, const struct tensor *t, i64 at)
 
 static void dot(const struct matmul *mm, i64 y, i64 a, i64 b)
 {
-    enum dtype t = mm->a->dtype;
+    enum dtype t = mm->a->dtype, tb = mm->b->dtype;
     double sum = 0;
     u64 isum = 0;
     for (i64 k = 0; k < mm->nk; k++) {
         if (dtype_is_float(t))
-            sum += elem_f64(t, mm->a->data, a + k) * elem_f64(t, mm->b->data, b + k * mm->sk);
+            sum += elem_f64(t, mm->a->data, a + k) * elem_f64(tb, mm->b->data, b + k * mm->sk);
         else
             isum += (u64)elem_i64(t, mm->a->data, a + k) *
-                    (u64)elem_i64(t, mm->b->data, b + k * mm->sk);
+                    (u64)elem_i64(tb, mm->b->data, b + k * mm->sk);
     }
     if (dtype_is_float(t)) elem_set_f64(t, mm->y->data, y, sum);
-    else elem_set_i64(t, mm->y->data, y, (i64)isum);
+    else elem_set_i64(mm->y->dtype, mm->y->data, y, (i64)isum);
 }
 
 static void eval_points(const struct matmul *mm, const i64 *points, i64 n)
@@ -137,7 +142,7 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
     const struct shape *a = op_in_shape(m->g, n, 0), *b = op_in_shape(m->g, n, 1);
     u32 rank = graph_value(m->g, n->out.v[0])->shape.rank, ra = a->rank > 1, rb = b->rank > 1,
         batch = rank - ra - rb;
-    enum dtype t = op_in_dtype(m->g, n, 0), type = op_acc_type(m, t);
+    enum dtype t = sum_type(op_in_dtype(m->g, n, 0)), type = op_acc_type(m, t);
     struct op_acc acc;
     op_acc_open(m, &acc, op_lanes(m, rank, idx), kir_cast(k, type, emit_neutral(m, KI_ADD, t)));
     kval i = ra ? idx[batch] : 0, j = rb ? idx[rank - 1] : 0;
@@ -164,7 +169,8 @@ static void random_matmul(const struct op *self, struct graph *g, struct rng *r)
 {
     i64 a[MAX_RANK], b[MAX_RANK], k = rng_range(r, 0, 15) ? rng_range(r, 1, 9) : 0;
     u32 ra = (u32)rng_range(r, 1, 4), rb = (u32)rng_range(r, 1, 4);
-    enum dtype t = rng_range(r, 0, 4) ? random_float_type(r) : DT_I32;
+    static const enum dtype ints[] = {DT_I32, DT_I8, DT_U8};
+    enum dtype t = rng_range(r, 0, 4) ? random_float_type(r) : ints[rng_range(r, 0, 2)];
     for (u32 i = 0; i < 4; i++) {
         i64 d = rng_range(r, 1, 3),
             one = rng_range(r, 0, 3); /* counted from the last axis: batches broadcast */
@@ -174,7 +180,7 @@ static void random_matmul(const struct op *self, struct graph *g, struct rng *r)
     a[ra - 1] = b[rb > 1 ? rb - 2 : 0] = k;
     value_id in[2];
     random_input(g, "a", t, ra, a, &in[0]);
-    random_input(g, "b", t, rb, b, &in[1]);
+    random_input(g, "b", t == DT_U8 ? DT_I8 : t, rb, b, &in[1]);
     random_node(g, self, 2, in, 1);
 }
 
@@ -196,6 +202,7 @@ static bool gemm_infer(struct graph *g, node_id n, struct err *e)
     const struct node *nd = graph_node(g, n);
     enum dtype t = op_in_dtype(g, nd, 0);
     sym a[2], b[2];
+    if (sum_type(t) != t) return op_unsupported(e, g, n, "type %s", dtype_name(t));
     if (!types_fit(g, n, e) || !gemm_operand(g, n, 0, a, e) || !gemm_operand(g, n, 1, b, e))
         return false;
     if (!op_sizes_agree(g, a[1], b[0])) return op_invalid(e, g, n, "inner sizes differ");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The quantised operators, all composites with exact integers: products are Conv and MatMul of i32
-// over values less their zero points; scales are applied in f32; rounding is to nearest even, and
-// what does not fit saturates.
+// The quantised operators, all composites with exact integers: convolutions are Conv of i32 over values
+// less their zero points, matrix products are MatMul of u8 and i8, from which what the zero points give is
+// taken; scales are applied in f32; rounding is to nearest even, and what does not fit saturates.
 //
 //   real = (quantised - zero_point) * scale
 #include "op/op.h"
@@ -212,12 +212,62 @@ static bool product_shape(struct graph *g, node_id n, u32 b, struct shape *out, 
                 : op_matmul_shape(g, n, 0, b, out, e);
 }
 
-static value_id plain_product(struct graph *g, node_id n, const char *op, value_id a, value_id b,
-                              value_id bias, value_id out)
+static value_id conv_product(struct graph *g, node_id n, value_id a, value_id b, value_id bias, value_id out)
 {
     const struct node nd = *graph_node(g, n);
-    value_id y = op_node(g, n, op, bias ? 3 : 2, (value_id[]){a, b, bias}, out);
+    value_id y = op_node(g, n, "Conv", bias ? 3 : 2, (value_id[]){a, b, bias}, out);
     for (u32 i = 0; i < nd.attr.n; i++) attr_copy(g, op_made(g, y), &nd.attr.v[i]);
+    return y;
+}
+
+/* 8-bit v as type t, of the same values plus what is returned in *shift. */
+static value_id as_bytes(struct graph *g, node_id n, value_id v, enum dtype t, i64 *shift)
+{
+    *shift = 0;
+    if (graph_value(g, v)->dtype == t) return v;
+    *shift = t == DT_U8 ? 128 : -128;
+    value_id wide = op_node_cast(g, n, v, DT_I32, 0);
+    return op_node_cast(g, n, op_node_binf(g, n, "Add", wide, DT_I32, (double)*shift, 0), t, 0);
+}
+
+static bool is_zero(const struct graph *g, value_id v)
+{
+    const struct tensor *t = graph_value(g, v)->is_const ? graph_value(g, v)->data : NULL;
+    for (i64 i = 0; t && i < tensor_count(t); i++)
+        if (elem_i64(t->dtype, t->data, i)) return false;
+    return t != NULL;
+}
+
+/* Zero point z plus shift, i32; 0: there is none. */
+static value_id shifted_zero(struct graph *g, node_id n, u32 z, u32 behind, i64 shift)
+{
+    const struct node nd = *graph_node(g, n);
+    if (!op_has_in(&nd, z) || is_zero(g, nd.in.v[z]))
+        return shift ? op_const_f(g, DT_I32, (double)shift) : 0;
+    value_id zero = op_node_cast(g, n, scalar_if_single(g, n, param(g, n, z, behind)), DT_I32, 0);
+    return shift ? op_node_binf(g, n, "Add", zero, DT_I32, (double)shift, 0) : zero;
+}
+
+/* y - zero * (sum of v, i32, over an axis counted from the end) */
+static value_id less_sums(struct graph *g, node_id n, value_id y, value_id zero, value_id v, i64 axis)
+{
+    value_id sums = op_node_axes(g, n, "ReduceSum", v, &axis, 1, 0);
+    return op_node2(g, n, "Sub", y, op_node2(g, n, "Mul", sums, zero, 0), 0);
+}
+
+/* The matrix product of inputs a and b, each less its zero point, inputs za and zb:
+   the sum of (a - za) * (b - zb) is that of a*b, less za times that of b, less zb times that of a - za. */
+static value_id matrix_product(struct graph *g, node_id n, u32 a, u32 za, u32 b, u32 zb)
+{
+    const struct node nd = *graph_node(g, n);
+    i64 up, down;
+    if (op_in_shape(g, &nd, a)->rank < 2 || op_in_shape(g, &nd, b)->rank < 2)
+        return op_node2(g, n, "MatMul", centred(g, n, a, za, 1), centred(g, n, b, zb, 0), 0);
+    value_id x = as_bytes(g, n, nd.in.v[a], DT_U8, &up), w = as_bytes(g, n, nd.in.v[b], DT_I8, &down);
+    value_id zx = shifted_zero(g, n, za, 1, up), zw = shifted_zero(g, n, zb, 0, down);
+    value_id y = op_node2(g, n, "MatMul", x, w, 0);
+    if (zx) y = less_sums(g, n, y, zx, op_node_cast(g, n, w, DT_I32, 0), -2);
+    if (zw) y = less_sums(g, n, y, zw, centred(g, n, a, za, 1), -1);
     return y;
 }
 
@@ -235,8 +285,8 @@ static bool integer_expand(struct graph *g, node_id n, struct err *e)
     const struct node nd = *graph_node(g, n);
     bool conv = str_is(nd.op, "ConvInteger");
     u32 behind = op_in_shape(g, &nd, 1)->rank - 1; /* weights: per output channel */
-    value_id a = centred(g, n, 0, 2, conv ? 0 : 1), b = centred(g, n, 1, 3, conv ? behind : 0);
-    plain_product(g, n, conv ? "Conv" : "MatMul", a, b, 0, nd.out.v[0]);
+    if (conv) conv_product(g, n, centred(g, n, 0, 2, 0), centred(g, n, 1, 3, behind), 0, nd.out.v[0]);
+    else op_node1(g, n, "Identity", matrix_product(g, n, 0, 2, 1, 3), nd.out.v[0]);
     return true;
 }
 
@@ -264,11 +314,10 @@ static bool linear_expand(struct graph *g, node_id n, struct err *e)
     const struct node nd = *graph_node(g, n);
     bool conv = str_is(nd.op, "QLinearConv");
     u32 wide = op_in_shape(g, &nd, QB)->rank - 1, out_behind = op_in_shape(g, &nd, QA)->rank - 2;
-    value_id a = centred(g, n, QA, QA_ZERO, conv ? 0 : 1),
-             b = centred(g, n, QB, QB_ZERO, conv ? wide : 0);
-    value_id bias = conv && op_has_in(&nd, Q_BIAS) ? nd.in.v[Q_BIAS] : 0;
-    value_id y =
-        op_node_cast(g, n, plain_product(g, n, conv ? "Conv" : "MatMul", a, b, bias, 0), DT_F32, 0);
+    value_id bias = conv && op_has_in(&nd, Q_BIAS) ? nd.in.v[Q_BIAS] : 0, y;
+    if (conv) y = conv_product(g, n, centred(g, n, QA, QA_ZERO, 0), centred(g, n, QB, QB_ZERO, wide), bias, 0);
+    else y = matrix_product(g, n, QA, QA_ZERO, QB, QB_ZERO);
+    y = op_node_cast(g, n, y, DT_F32, 0);
     value_id sa = scalar_if_single(g, n, param(g, n, QA_SCALE, conv ? 0 : 1));
     value_id sb = scalar_if_single(g, n, param(g, n, QB_SCALE, conv ? out_behind : 0));
     value_id scale = op_node2(g, n, "Mul", sa, sb, 0);
