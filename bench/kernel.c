@@ -8,7 +8,8 @@
 // times as large), maxpool:C,H,W,K,STRIDE or meanpool: likewise (padding K/2), gemm:M,N,K, softmax:ROWS,N, or of two or three
 // convolutions pair:C,H,W,MIDDLE,OC,K (both K x K), residual:C,H,W,MIDDLE,OC,STRIDE (1x1, 3x3 depthwise, 1x1). Of volumes: volume:C,D,H,W,OC,K and pooled:C,D,H,W,OC,K (then halved by a maximum pool). GROUPS may be left
 // out; with `,rows`, `,c8` or `,c16` behind them images have x innermost, or channels in blocks, instead of channels last. DEVICE is as in
-// `quern devices`, this processor if left out, TYPE f32 or f16. -g takes candidates of one family only, -v verifies, -d prints the kernel's text, -C empties the caches
+// `quern devices`, this processor if left out, TYPE f32, f16 or bf16,
+// of matrix products u8, too: then b is i8 and the result i32. -g takes candidates of one family only, -v verifies, -d prints the kernel's text, -C empties the caches
 // before each run (of one thread of this processor). One line per candidate: GFLOP/s, percent of the peak (measured here, told by
 // other devices), GB/s that inputs and outputs take when each is moved once, predicted time.
 #include "tune/tune.h"
@@ -81,7 +82,7 @@ static value_id add_input(struct bench *b, const char *name, u32 rank, const i64
 
 static value_id add_const(struct bench *b, const char *name, u32 rank, const i64 *dim)
 {
-    struct tensor *t = tensor_new(&b->arena, b->o.type, rank, dim);
+    struct tensor *t = tensor_new(&b->arena, b->o.type == DT_U8 ? DT_I8 : b->o.type, rank, dim);
     return graph_add_const(&b->g, str_of(name), t);
 }
 
@@ -378,8 +379,8 @@ int main(int argc, char **argv)
         if (c == 'd') o.dump = true;
         if (c == 'C') o.cold = true;
     }
-    if (!dtype_is_float(o.type)) {
-        fprintf(stderr, "-T takes a type of floats\n");
+    if (!dtype_is_float(o.type) && o.type != DT_U8) {
+        fprintf(stderr, "-T takes a type of floats, or u8\n");
         return 1;
     }
     double peak = measure_peak();

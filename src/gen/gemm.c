@@ -70,19 +70,26 @@ struct sizes { /* of a task, for what is asked of every schedule */
     bool has_rows, static_k, a_plain, b_plain, b_const;
 };
 
+/* Groups of terms are whole in memory where the left operand lies. */
+static bool has_whole_groups(const struct gemm *x, const struct caps *c)
+{
+    i64 g = product_group(x, c), k = gen_static(x->g, x->k, -1);
+    return g == 1 || (k > 0 && k % g == 0);
+}
+
 static struct sizes sizes_of(const struct gemm *x, const struct caps *c)
 {
     struct sizes z = {.m = gen_eval(x->g, x->m, NULL),
                       .n = gen_eval(x->g, x->n, NULL),
                       .k = gen_eval(x->g, x->k, NULL),
-                      .lanes = gen_lanes(c, emit_type(graph_value(x->g, x->a)->dtype)),
+                      .lanes = gen_lanes(c, x->type),
                       .batch = 1,
                       .threads = i64_max(1, c->n_threads),
                       .l2_bytes = c->l2_bytes,
                       .cells = c->n_vector_regs / 2,
                       .has_rows = x->m_axis >= 0,
                       .static_k = gen_static(x->g, x->k, -1) > 0,
-                      .a_plain = x->a_plain,
+                      .a_plain = x->a_plain && has_whole_groups(x, c),
                       .b_plain = x->b_plain,
                       .b_const = x->b_const};
     for (u32 i = 0; i < x->outer.n; i++) z.batch *= gen_eval(x->g, x->outer.g[i].extent, NULL);
@@ -270,15 +277,17 @@ static double seconds(const struct gemm *x, const struct caps *c, const struct p
     double m = (double)i64_max(1, gen_eval(x->g, x->m, var)),
            n = (double)i64_max(1, gen_eval(x->g, x->n, var)),
            k = (double)i64_max(1, gen_eval(x->g, x->k, var)), batch = 1;
-    u32 lanes = gen_lanes(c, emit_type(graph_value(x->g, x->a)->dtype));
+    double group = (double)product_group(x, c); /* counts as one term of four bytes */
+    u32 lanes = gen_lanes(c, x->type);
     for (u32 i = 0; i < x->outer.n; i++) batch *= (double)gen_eval(x->g, x->outer.g[i].extent, var);
     struct product_split d = product_split_of(x, s, lanes);
     struct work w = {
         .x = x, .c = c, .s = s, .lanes = lanes, .m = m, .n = n, .m_all = m, .n_all = n};
     if (d.mb) w.m = fmin(m, (double)(d.mb * s->mr));
     if (d.nb) w.n = fmin(n, (double)(d.nb * s->nr) * lanes);
-    w.k = d.chunk ? (double)d.chunk : k;
-    w.kc = s->kc ? fmin(w.k, (double)s->kc) : w.k;
+    k = ceil(k / group);
+    w.k = d.chunk ? (double)d.chunk / group : k;
+    w.kc = s->kc ? fmin(w.k, (double)s->kc / group) : w.k;
     w.passes = ceil(w.k / w.kc);
     double threads = (double)i64_max(1, c->n_threads),
            hz = gen_flop_rate(c) / (4.0 * gen_lanes(c, DT_F32));
@@ -350,7 +359,7 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
 const struct gen gen_gemm = {
     .version = 1,
     .name = "gemm",
-    .revision = 4,
+    .revision = 5,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

@@ -174,6 +174,7 @@ struct tile {
     i64 ty, tx, nr;
     u32 lanes;
     enum dtype type;          /* of the accumulators */
+    i64 group;                /* terms that a step adds, neighbours in both operands (DOT); 0, 1: one */
     kval acc;                 /* REG array */
     i64 ahead;                /* steps that the packed operand is asked for ahead of its use, 0: not */
     kval limit;               /* not 0: columns that the operand has from the tile's first on; it is not padded */
@@ -202,7 +203,7 @@ struct tile_out {
 void tile_open(struct tile *t);                                   /* allocates the accumulators */
 /* Accumulators begin with the bias (0: zeros) of the channels from c on; end: behind the last that exists, 0: all of them do. */
 void tile_clear(struct tile *t, value_id bias, kval c, kval end);
-void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at); /* b: nr*lanes per step, in one piece */
+void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at); /* b: nr*lanes groups per step, in one piece */
 void tile_add(const struct tile *t, const struct tile_out *o);    /* what an earlier tile left in o->temp */
 void tile_prefetch(const struct tile *t, const struct tile_out *o); /* asks for it */
 kval tile_full(const struct tile *t, const struct tile_out *o);   /* all its pixels exist? 0: certainly */

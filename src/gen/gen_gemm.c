@@ -78,7 +78,9 @@ static bool is_plain(const struct value *v)
     return !v->producer && !v->is_const && !v->sdata && v->layout == LAYOUT_ROWS;
 }
 
-bool gemm_of(struct gemm *x, const struct task *t)
+static bool is_byte(enum dtype t) { return t == DT_U8 || t == DT_I8; }
+
+static bool gemm_of_matrices(struct gemm *x, const struct task *t)
 {
     *x = (struct gemm){.g = &t->g};
     if (!t->anchor || !(op_of(&t->g, t->anchor)->props & OP_MATMUL)) return false;
@@ -86,7 +88,9 @@ bool gemm_of(struct gemm *x, const struct task *t)
     x->a = n->in.v[0], x->b = n->in.v[1], x->y = n->out.v[0];
     const struct value *a = graph_value(&t->g, x->a), *b = graph_value(&t->g, x->b);
     x->as = &a->shape, x->bs = &b->shape, x->ys = &graph_value(&t->g, x->y)->shape;
-    if (!dtype_is_float(a->dtype) || x->bs->rank < 2 || x->as->rank < 1) return false;
+    x->type = is_byte(a->dtype) && is_byte(b->dtype) ? DT_I32 : emit_type(a->dtype);
+    if (!dtype_is_float(x->type) && x->type != DT_I32) return false;
+    if (x->bs->rank < 2 || x->as->rank < 1) return false;
     x->n_axis = x->ys->rank - 1;
     x->m_axis = x->as->rank > 1 ? (i32)x->ys->rank - 2 : -1;
     x->batch = x->ys->rank - 1 - (x->m_axis >= 0);
@@ -100,6 +104,11 @@ bool gemm_of(struct gemm *x, const struct task *t)
     find_epilogue(x, t);
     find_rows(x);
     return true;
+}
+
+bool gemm_of(struct gemm *x, const struct task *t)
+{
+    return gemm_of_matrices(x, t) && dtype_is_float(x->type);
 }
 
 /* Axes that a merged group stands for: all from the one before it in memory on. */
@@ -118,6 +127,7 @@ static bool gemm_of_pixels(struct gemm *x, const struct task *t)
     if (!conv_of(&c, t) || !c.plain || !c.no_pad || !c.simple || c.groups > 1) return false;
     *x = (struct gemm){.g = &t->g, .a = c.x, .b = c.w, .y = c.y, .bias = c.b, .pixels = true};
     x->a_plain = x->b_const = x->simple = true;
+    x->type = emit_type(graph_value(x->g, c.x)->dtype);
     for (u32 a = 0; a < c.rank; a++) {
         if (c.k[a] != 1) return false;
         x->stride[a] = c.stride[a];
@@ -137,7 +147,7 @@ static bool gemm_of_pixels(struct gemm *x, const struct task *t)
 
 bool gemm_take(struct gemm *x, const struct task *t)
 {
-    return gemm_of(x, t) || gemm_of_pixels(x, t);
+    return gemm_of_matrices(x, t) || gemm_of_pixels(x, t);
 }
 
 /* The pixel of a row: its index on every axis that rows stand for. */

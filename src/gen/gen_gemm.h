@@ -16,6 +16,7 @@ struct gemm { /* the anchor taken apart */
     u32 n_axis, batch;  /* batch: number of batch axes of y */
     sym m, n, k;        /* rows, columns, terms */
     struct space outer; /* batches that are not rows */
+    enum dtype type;    /* of the sums */
     bool b_const;
     bool a_plain, b_plain; /* can be read where they lie, in rows */
     bool simple;  /* the epilogue is pointwise and may run on tiles of y */
@@ -29,7 +30,8 @@ struct gemm { /* the anchor taken apart */
 };
 /* false: no product of floats with a right operand of rank 2 or more */
 bool gemm_of(struct gemm *x, const struct task *t);
-/* Likewise, or a convolution that is one: 1x1 kernels, channels last, no padding, constant weights. */
+/* Likewise, of i32 or 8-bit integers, too, or a convolution that is one: 1x1 kernels, channels last, no padding,
+   constant weights. */
 bool gemm_take(struct gemm *x, const struct task *t);
 /* Index of an operand: batches of y (pos, per axis of y) broadcast, then row and column. */
 void gemm_index(struct emit *m, const struct gemm *x, value_id v, const kval *pos, kval row,

@@ -26,6 +26,13 @@ struct product_split product_split_of(const struct gemm *x, const struct product
     return d;
 }
 
+i64 product_group(const struct gemm *x, const struct caps *c)
+{
+    enum dtype a = graph_value(x->g, x->a)->dtype, b = graph_value(x->g, x->b)->dtype;
+    bool has = x->b_const && c->vector_bytes >= 16 && caps_has_dot(c, a, b, x->type);
+    return has ? kir_dot_terms(a, b, x->type) : 1;
+}
+
 struct piece { /* of the result, one register tile */
     i64 mr, nr;
     bool over; /* hangs over the last row */
@@ -43,28 +50,29 @@ static void prefetch_next(struct product *p, const struct piece *e, kval i, i64 
     kval next =
         kir_add(k, product_block(p, kir_add_i(k, e->block, 1)), kir_mul_i(k, p->at, p->width));
     kval tile = kir_div_i(k, kir_sub(k, e->row, p->m0), p->s.mr);
-    kval at = kir_add(k, kir_mul(k, tile, p->len), i);
+    kval at = kir_add(k, kir_mul(k, tile, p->len), kir_mul_i(k, i, p->group));
     i64 lines = i64_max(1, ceil_div(p->s.nr * n_terms, share));
     kval end = kir_mul_i(k, p->len, p->width);
     for (i64 j = 0; j < lines; j++) {
-        kval to = kir_add_i(k, kir_div_i(k, kir_mul_i(k, at, p->width), share), j * p->lanes);
+        kval to = kir_add_i(k, kir_div_i(k, kir_mul_i(k, at, p->width), share), j * p->lanes * p->group);
         kir_prefetch(k, p->right, kir_add(k, next, kir_min(k, to, end)));
     }
 }
 
-/* The terms of a pass: ku at a time, then one at a time. */
+/* The terms of a pass, by groups: ku at a time, then one at a time. */
 static void sum(struct product *p, const struct tile *t, const struct piece *e, struct tile_in in,
                 kval b_at, kval a_step, kval b_step)
 {
     struct kir *k = p->m->k;
-    i64 ku = p->s.ku, chunk = p->d.chunk ? 16 : p->static_k;
-    bool exact = ku == 1 || (p->s.kc % ku == 0 && chunk >= 0 && chunk % ku == 0 &&
-                             p->static_k >= 0 && p->static_k % ku == 0);
-    kval at = in.at, zero = kir_int(k, 0);
-    kval whole = exact ? p->len : kir_mul_i(k, kir_div_i(k, p->len, ku), ku);
+    i64 ku = p->s.ku, g = p->group, all = p->static_k < 0 ? -1 : ceil_div(p->static_k, g);
+    i64 chunk = p->d.chunk ? 16 / g : all;
+    bool exact = ku == 1 || (p->s.kc / g % ku == 0 && chunk >= 0 && chunk % ku == 0 && all >= 0 &&
+                             all % ku == 0);
+    kval at = in.at, zero = kir_int(k, 0), len = kir_div_i(k, kir_add_i(k, p->len, g - 1), g);
+    kval whole = exact ? len : kir_mul_i(k, kir_div_i(k, len, ku), ku);
     for (u32 part = 0; part < (exact ? 1u : 2u); part++) {
         i64 u = part ? 1 : ku, d;
-        kval from = part ? whole : zero, to = part ? p->len : whole;
+        kval from = part ? whole : zero, to = part ? len : whole;
         if (kir_is_const(k, kir_sub(k, to, from), &d) && d <= 0) continue;
         kval i = kir_loop(k, KL_SERIAL, from, to, u);
         if (p->s.ahead == 1 && !part) prefetch_next(p, e, i, u);
@@ -111,7 +119,7 @@ static struct tile_in left_of(struct product *p, const struct piece *e, kval px[
     struct kir *k = p->m->k;
     kval idx[MAX_RANK], row = kir_sub(k, e->row, p->m0);
     struct tile_in in = {.buf = p->left, .y_step = kir_int(k, 0), .x_step = kir_int(k, 1)};
-    *step = in.x_step;
+    *step = kir_int(k, p->group);
     if (p->s.pack && p->left_by_terms) {
         in.at = kir_mul(k, row, p->len);
         *step = kir_int(k, p->s.mr);
@@ -134,7 +142,7 @@ static kval right_of(struct product *p, const struct piece *e, kval *step)
 {
     struct kir *k = p->m->k;
     kval idx[MAX_RANK];
-    *step = kir_int(k, p->width);
+    *step = kir_int(k, p->width * p->group);
     if (p->s.right == RIGHT_BLOCKS) return kir_int(k, 0);
     if (p->s.right == RIGHT_ONCE)
         return kir_add(k, product_block(p, e->block), kir_mul_i(k, p->at, p->width));
@@ -267,9 +275,9 @@ static void open_arrays(struct product *p, sym rows)
     p->left = m->buf[p->x.a];
     if (p->s.pack) {
         i64 n = p->d.chunk && !p->d.many ? p->d.chunk : p->static_k;
-        sym pitch = p->left_by_terms ? terms : sym_const(st, product_pitch(&p->s, n, p->type));
+        sym pitch = p->left_by_terms ? terms : sym_const(st, product_pitch(&p->s, n, p->left_type));
         p->pitch = emit_size(m, pitch);
-        p->left = kir_alloc(k, KS_WORK, p->type, 1, emit_size(m, sym_mul(st, rows, pitch)));
+        p->left = kir_alloc(k, KS_WORK, p->left_type, 1, emit_size(m, sym_mul(st, rows, pitch)));
     }
     if (p->s.right == RIGHT_BLOCKS)
         p->right = kir_alloc(k, KS_WORK, p->type, 1,
@@ -343,19 +351,22 @@ void product_emit(struct emit *m, const struct task *t, const struct caps *c,
     struct product *p = arena_new(m->arena, struct product);
     *p = (struct product){.m = m, .t = t, .s = *s};
     gemm_take(&p->x, t);
-    p->type = emit_type(graph_value(&t->g, p->x.a)->dtype);
+    p->type = p->left_type = p->x.type;
+    p->group = product_group(&p->x, c);
+    if (p->group > 1) p->left_type = graph_value(&t->g, p->x.a)->dtype;
     p->lanes = gen_lanes(c, p->type);
     p->width = s->nr * p->lanes;
     p->d = product_split_of(&p->x, s, p->lanes);
     p->static_m = gen_static(p->x.g, p->x.m, -1), p->static_n = gen_static(p->x.g, p->x.n, -1),
     p->static_k = gen_static(p->x.g, p->x.k, -1);
-    p->left_by_terms = !p->x.pixels && !gemm_is_dense_along_last(t, p->x.a, p->lanes);
+    p->left_by_terms = !p->x.pixels && p->group == 1 && !gemm_is_dense_along_last(t, p->x.a, p->lanes);
     p->tile = (struct tile){.m = m,
                             .ty = 1,
                             .tx = s->mr,
                             .nr = s->nr,
                             .lanes = p->lanes,
                             .type = p->type,
+                            .group = p->group,
                             .ahead = s->ahead > 1 ? s->ahead : 0};
     if (p->x.b_const) p->right = product_pack_const(p);
     emit_args(m);

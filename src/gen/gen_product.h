@@ -41,7 +41,9 @@ struct product {
     struct product_sched s;
     struct product_split d;
     struct tile tile;
-    enum dtype type;
+    enum dtype type;                  /* of the sums */
+    enum dtype left_type;             /* of the packed left operand; a constant right one keeps its own */
+    i64 group;                        /* neighbouring terms that one DOT adds, 1: multiply-adds */
     u32 lanes;
     i64 width;                        /* columns of a block */
     i64 static_m, static_n, static_k; /* -1: not known */
@@ -56,6 +58,10 @@ struct product {
     bool left_by_terms;  /* packed left operand: [tile][term][row], else [row][term] */
     kval pitch;          /* of the latter */
 };
+
+/* Terms that one instruction of the target adds (DOT): both operands' types have one, and the right operand, which
+   is packed by groups, is constant. 1: none. */
+i64 product_group(const struct gemm *x, const struct caps *c);
 
 /* gen_product_pack.c */
 kval product_pack_const(struct product *p);             /* BUF */

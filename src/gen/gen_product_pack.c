@@ -3,7 +3,8 @@
 // gen_product_pack: operands of matrix products rearranged for the register tile.
 //
 // The right operand becomes blocks of nr vectors of columns, [block][term][column], zeros behind
-// the last column; a pass of any length is a contiguous piece of a block. The left operand becomes
+// the last column; a pass of any length is a contiguous piece of a block. Where one instruction adds a group of
+// terms it is [block][group of terms][column][term], zeros behind the last term. The left operand becomes
 // [row][term], a plain copy, when its terms are neighbours in memory: the tile reads scalars, one
 // row at a time, and only the rows' distance matters. A power of two would put the rows of a tile
 // into one set of the first cache, so that it is an odd number of cache lines. When rows are the
@@ -25,9 +26,18 @@ kval product_pack_const(struct product *p)
     u32 columns = p->x.pixels ? 0 : s->rank - 1, terms = p->x.pixels ? 1 : s->rank - 2;
     for (u32 i = 0; !p->x.pixels && i < terms; i++) pack_dim(k, s->dim[i], i, 1);
     pack_dim(k, sym_cdiv(t, p->x.n, sym_const(t, p->width)), columns, p->width);
-    pack_dim(k, p->x.k, terms, 1);
+    sym group = sym_const(t, p->group);
+    pack_dim(k, sym_cdiv(t, p->x.k, group), terms, p->group);
     pack_dim(k, sym_const(t, p->width), columns, 1);
+    if (p->group > 1) pack_dim(k, group, terms, 1);
     return emit_pack(p->m, p->x.b, k);
+}
+
+/* n rounded up. */
+static kval whole_groups(struct product *p, kval n)
+{
+    struct kir *k = p->m->k;
+    return kir_mul_i(k, kir_div_i(k, kir_add_i(k, n, p->group - 1), p->group), p->group);
 }
 
 /* In the whole packed operand. */
@@ -39,7 +49,7 @@ kval product_block(struct product *p, kval block)
     for (u32 i = 0; !p->x.pixels && i + 2 < p->x.bs->rank; i++)
         at = kir_add(k, kir_mul(k, at, emit_size(p->m, p->x.bs->dim[i])), idx[i]);
     at = kir_add(k, kir_mul(k, at, p->n_blocks), block);
-    return kir_mul_i(k, kir_mul(k, at, p->k), p->width);
+    return kir_mul_i(k, kir_mul(k, at, whole_groups(p, p->k)), p->width);
 }
 
 i64 product_pitch(const struct product_sched *s, i64 k, enum dtype t)
@@ -70,7 +80,7 @@ static void copy_vector(struct product *p, const struct panel *q, kval i, kval j
     gemm_index(m, &p->x, q->v, p->pos, row, col, idx);
     kir_is_const(k, q->along_j ? q->j_step : q->i_step, &step);
     emit_limit(m, n);
-    kval v = kir_cast(k, p->type, emit_value(m, q->v, idx));
+    kval v = kir_cast(k, kir_dtype(k, q->array), emit_value(m, q->v, idx));
     kir_store_n(k, q->array, kir_ramp(k, at, step, p->lanes), v, n);
     emit_limit(m, 0);
 }
@@ -178,6 +188,17 @@ static void pack_by_terms(struct product *p)
     kir_end(k);
 }
 
+/* Zeros behind the last term of every row, so that its group is whole. */
+static void clear_terms(struct product *p, kval rows)
+{
+    struct kir *k = p->m->k;
+    kval r = kir_loop(k, KL_SERIAL, kir_int(k, 0), rows, 1);
+    kval j = kir_loop(k, KL_SERIAL, p->len, whole_groups(p, p->len), 1);
+    kir_store(k, p->left, kir_add(k, kir_mul(k, r, p->pitch), j), kir_const_f(k, p->left_type, 1, 0));
+    kir_end(k);
+    kir_end(k);
+}
+
 void product_pack_left(struct product *p)
 {
     struct kir *k = p->m->k;
@@ -199,4 +220,5 @@ void product_pack_left(struct product *p)
     if (p->static_m < 0)
         q.repeat = kir_mul_i(k, kir_div_i(k, kir_add_i(k, n, p->s.mr - 1), p->s.mr), p->s.mr);
     copy_panel(p, &q);
+    if (p->group > 1 && (p->static_k < 0 || p->static_k % p->group)) clear_terms(p, q.repeat ? q.repeat : n);
 }

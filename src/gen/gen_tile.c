@@ -48,27 +48,28 @@ static kval pixel_at(const struct kir *k, const struct tile_in *a, i64 dy, i64 d
 void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at)
 {
     struct kir *k = t->m->k;
+    i64 g = i64_max(1, t->group), lanes = t->lanes * g; /* of a vector of the operand */
     kval w[8];
-    assert(t->nr <= countof(w));
+    assert(t->nr <= countof(w) && (g == 1 || !t->limit));
     for (i64 j = 0; j < t->nr; j++) {
-        kval at = kir_ramp(k, kir_add_i(k, b_at, j * t->lanes), 1, t->lanes);
-        w[j] = kir_cast(k, t->type,
-                        t->limit ? kir_load_n(k, b, at, kir_add_i(k, t->limit, -j * t->lanes))
-                                 : kir_load(k, b, at));
+        kval at = kir_ramp(k, kir_add_i(k, b_at, j * lanes), 1, (u32)lanes);
+        w[j] = t->limit ? kir_load_n(k, b, at, kir_add_i(k, t->limit, -j * lanes)) : kir_load(k, b, at);
+        if (g == 1) w[j] = kir_cast(k, t->type, w[j]);
     }
     for (i64 j = 0; t->ahead && j < t->nr; j++)
-        kir_prefetch(k, b, kir_add_i(k, b_at, (t->ahead * t->nr + j) * t->lanes));
+        kir_prefetch(k, b, kir_add_i(k, b_at, (t->ahead * t->nr + j) * lanes));
     for (i64 dy = 0; dy < t->ty; dy++)
         for (i64 dx = 0; dx < t->tx; dx++) {
             i64 p = dy * t->tx + dx;
             if (a->px && !a->px[p]) continue;
             kval at = a->px ? kir_add(k, a->at, a->px[p]) : pixel_at(k, a, dy, dx);
-            kval x = kir_cast(k, t->type, kir_load(k, a->buf, at));
+            kval x = kir_load(k, a->buf, kir_ramp(k, at, 1, (u32)g));
+            x = kir_repeat(k, g == 1 ? kir_cast(k, t->type, x) : x, (u32)lanes);
             if (a->inside) x = kir_select(k, a->inside[p], x, kir_const_f(k, t->type, 1, 0));
             for (i64 j = 0; j < t->nr; j++) {
                 kval old = kir_load(k, t->acc, acc_at(t, p, j));
                 kir_store(k, t->acc, acc_at(t, p, j),
-                          kir_fma(k, kir_splat(k, x, t->lanes), w[j], old));
+                          g == 1 ? kir_fma(k, x, w[j], old) : kir_dot(k, x, w[j], old));
             }
         }
 }
