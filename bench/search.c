@@ -366,11 +366,13 @@ static bool search_others(struct bench *b, struct layer *l, struct err *e)
 
 /* what came out */
 
-static void print_reach(const struct rows *r, double target, u32 *n_reached)
+struct tally { u32 reached, n; }; /* layers */
+
+static void print_reach(const struct rows *r, double target, struct tally *t)
 {
     u32 at = trials_to(r->v, r->n, target / enough);
     double best = best_ratio(r->v, r->n);
-    *n_reached += at > 0;
+    t->reached += at > 0, t->n += r->n > 0;
     if (r->n == 0) printf("      -       -      -");
     else if (at) printf(" %6u", at);
     else printf("  never");
@@ -379,7 +381,7 @@ static void print_reach(const struct rows *r, double target, u32 *n_reached)
 
 static bool print_table(struct bench *b, struct err *e)
 {
-    u32 reached[2] = {0}, n = 0;
+    struct tally t[2] = {0};
     printf("%.*s; %.*s; seed %llu\n", STR_ARG(buf_view(&b->fingerprint)), STR_ARG(buf_view(&b->toolchain)), (unsigned long long)b->seed);
     printf("%-22s %7s %8s %6s |%7s %7s %6s |%7s %7s %6s\n", "layer", "random", "speed-up", "half", "empty", "best", "trials", "others", "best",
            "trials");
@@ -390,16 +392,15 @@ static bool print_table(struct bench *b, struct err *e)
             return false;
         double target = best_ratio(random.v, random.n);
         if (target <= 0) continue;
-        n++;
         double half = best_ratio(random.v, n_done(&random) / 2);
         printf("%-22.*s %7u %8.3f %6.3f |", STR_ARG(b->drawn[i]->name), n_done(&random), 1 / target, half > 0 ? target / half : 0);
-        print_reach(&empty, target, &reached[0]);
+        print_reach(&empty, target, &t[0]);
         printf(" |");
-        print_reach(&others, target, &reached[1]);
+        print_reach(&others, target, &t[1]);
         printf("\n");
     }
     printf("%.0f %% of the best random candidate reached: %u of %u from an empty database, %u of %u from one of other layers\n", 100 * enough,
-           reached[0], n, reached[1], n);
+           t[0].reached, t[0].n, t[1].reached, t[1].n);
     printf("speed-up: of the best random candidate over the default schedule; half: what the first half of them reached of it;\n"
            "empty, others: trials needed; best: random best over the search's best\n");
     return true;
@@ -499,33 +500,32 @@ static bool time_layer(struct bench *b, const struct layer *l, struct contest_of
 }
 
 /* How many times as fast as the best random one the best of a search is. */
-static void print_side(const struct contest_of *random, const struct contest_of *search, u32 *n_reached)
+static void print_side(const struct contest_of *random, const struct contest_of *search, struct tally *t)
 {
     if (search->n == 0) {
         printf(" | %-23s", "-");
         return;
     }
     const struct contender *x = fastest(random), *y = fastest(search);
-    *n_reached += x->ratio / y->ratio >= enough;
+    t->reached += x->ratio / y->ratio >= enough, t->n++;
     printf(" | %.3f (%.3f to %.3f)", x->ratio / y->ratio, x->ratio / y->high, x->ratio / y->low);
 }
 
 static bool side(struct bench *b, struct err *e)
 {
-    u32 reached[2] = {0}, n = 0;
+    struct tally t[2] = {0};
     printf("%-22s   %-23s   %s\n", "layer", "empty", "others");
     for (u32 i = 0; i < b->n_drawn; i++) {
         struct contest_of c[3];
         if (!time_layer(b, b->drawn[i], c, e)) return err_prefix(e, "%.*s", STR_ARG(b->drawn[i]->name));
         if (c[0].n == 0) continue;
-        n++;
         printf("%-22.*s", STR_ARG(b->drawn[i]->name));
-        print_side(&c[0], &c[1], &reached[0]);
-        print_side(&c[0], &c[2], &reached[1]);
+        print_side(&c[0], &c[1], &t[0]);
+        print_side(&c[0], &c[2], &t[1]);
         printf("\n");
     }
     printf("at least %.2f times as fast as the best random candidate: %u of %u from an empty database, %u of %u from one of other layers\n",
-           enough, reached[0], n, reached[1], n);
+           enough, t[0].reached, t[0].n, t[1].reached, t[1].n);
     return true;
 }
 
