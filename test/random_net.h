@@ -10,13 +10,19 @@
 
 #include <string.h>
 
+enum net_kind {
+    NET_ANY,
+    NET_JOINS, /* many concatenations, of different values */
+    NET_CONVS, /* many convolutions, of channels in multiples of 8 */
+};
+
 struct net {
     struct arena arena;
     struct symtab sym;
     struct graph g;
     struct rng rng;
     struct { value_id *v; u32 n, cap; } have; /* values to go on from */
-    bool joins;                               /* many concatenations, of different values */
+    enum net_kind kind;
     struct err e;
 };
 
@@ -65,6 +71,7 @@ static node_id net_conv(struct net *t, value_id x)
     static const i64 channels[] = {1, 3, 4, 8, 9, 16, 20};
     i64 c = net_dim(t, x, 1), kh = net_pick(t, 1, 3), kw = net_pick(t, 0, 3) ? kh : net_pick(t, 1, 3);
     i64 group = c > 1 && net_pick(t, 0, 4) == 0 ? c : 1, m = group > 1 ? group * net_pick(t, 1, 2) : channels[net_pick(t, 0, 6)];
+    if (t->kind == NET_CONVS && net_pick(t, 0, 4)) group = 1, m = 8 * net_pick(t, 1, 3);
     i64 w[4] = {m, c / group, kh, kw}, pads[4] = {kh / 2, kw / 2, (kh - 1) / 2, (kw - 1) / 2};
     bool transposed = group == 1 && net_pick(t, 0, 9) == 0;
     if (transposed) w[0] = c, w[1] = m;
@@ -120,16 +127,16 @@ static node_id net_concat(struct net *t, value_id x)
     const struct shape *s = net_shape(t, x);
     value_id in[3] = {x, x, x};
     u32 n = 1, axis = (u32)net_pick(t, 0, s->rank - 1);
-    if (t->joins && s->rank > 1 && net_pick(t, 0, 3)) axis = 1;
+    if (t->kind == NET_JOINS && s->rank > 1 && net_pick(t, 0, 3)) axis = 1;
     for (int i = 0; i < 12 && n < 3; i++) {
         value_id y = t->have.v[net_pick(t, 0, t->have.n - 1)];
         const struct shape *o = net_shape(t, y);
         bool fits = o->rank == s->rank;
         for (u32 d = 0; d < s->rank && fits; d++) fits = d == axis || o->dim[d] == s->dim[d];
-        if (t->joins) fits = fits && y != in[0] && (n == 1 || y != in[1]);
+        if (t->kind == NET_JOINS) fits = fits && y != in[0] && (n == 1 || y != in[1]);
         if (fits) in[n++] = y;
     }
-    if (t->joins && n == 1) return net_unary(t, x);
+    if (t->kind == NET_JOINS && n == 1) return net_unary(t, x);
     node_id c = net_node(t, "Concat", n < 2 ? 2 : n, in);
     attr_set_int(&t->g, c, "axis", axis);
     return c;
@@ -236,8 +243,11 @@ static node_id net_split(struct net *t, value_id x)
 static node_id net_any(struct net *t, value_id x)
 {
     bool image = net_shape(t, x)->rank == 4 && net_dim(t, x, 1) > 0;
-    if (t->joins && net_pick(t, 0, 2) == 0) return net_concat(t, x);
-    if (t->joins && image && net_pick(t, 0, 1)) return net_conv(t, x);
+    if (t->kind == NET_JOINS && net_pick(t, 0, 2) == 0) return net_concat(t, x);
+    if (t->kind == NET_JOINS && image && net_pick(t, 0, 1)) return net_conv(t, x);
+    if (t->kind == NET_CONVS && image && net_pick(t, 0, 2)) return net_conv(t, x);
+    if (t->kind == NET_CONVS && image && net_pick(t, 0, 3)) return net_pick(t, 0, 1) ? net_binary(t, x) : net_unary(t, x);
+    if (t->kind == NET_CONVS && image) return net_pick(t, 0, 1) ? net_pool(t, x) : net_concat(t, x);
     switch (net_pick(t, 0, image ? 19 : 12)) {
     case 0: case 1: case 2: return net_unary(t, x);
     case 3: case 4: case 5: return net_binary(t, x);
@@ -290,9 +300,9 @@ static void net_outputs(struct net *t)
     if (t->g.output.n == 0) *arr_push(&t->arena, &t->g.output) = t->have.v[t->have.n - 1];
 }
 
-static void net_open_as(struct net *t, u64 seed, bool joins)
+static void net_open_as(struct net *t, u64 seed, enum net_kind kind)
 {
-    *t = (struct net){.rng = rng_seed(seed), .joins = joins};
+    *t = (struct net){.rng = rng_seed(seed), .kind = kind};
     symtab_init(&t->sym, &t->arena);
     graph_init(&t->g, &t->arena, &t->sym);
     sym dim[4] = {sym_const(&t->sym, net_pick(t, 1, 2)), sym_const(&t->sym, net_pick(t, 1, 9)), sym_var(&t->sym, S("H")),
@@ -303,7 +313,7 @@ static void net_open_as(struct net *t, u64 seed, bool joins)
     net_outputs(t);
 }
 
-static void net_open(struct net *t, u64 seed) { net_open_as(t, seed, false); }
+static void net_open(struct net *t, u64 seed) { net_open_as(t, seed, NET_ANY); }
 
 static void net_close(struct net *t)
 {

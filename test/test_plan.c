@@ -25,9 +25,10 @@ struct world {             /* where programs run */
     struct caps caps;
     const struct lang *lang;
     u64 seed;              /* of random costs; 0: predicted */
-    bool joins;            /* networks with many concatenations */
+    enum net_kind kind;
     struct cover_opts cut;
     u32 n_joins;           /* concatenations made in memory so far */
+    u32 n_blocked;         /* kernels chosen so far that deliver channels in blocks */
 };
 
 struct made {              /* a network with its program */
@@ -239,6 +240,16 @@ static u32 count_joins(const struct made *m)
     return n;
 }
 
+static u32 count_blocked(const struct made *m)
+{
+    u32 n = 0;
+    for (u32 i = 0; i < m->sel.choice.n; i++) {
+        const struct region *x = &m->cover.region.v[m->sel.choice.v[i].region];
+        for (u32 k = 0; k < x->n_out; k++) n += layout_block(x->out[k].layout) > 1;
+    }
+    return n;
+}
+
 static u64 env_number(const char *name, u64 otherwise) { return getenv(name) ? strtoull(getenv(name), NULL, 10) : otherwise; }
 
 static void try_net(struct world *w, u64 seed, u32 *n_done)
@@ -246,7 +257,7 @@ static void try_net(struct world *w, u64 seed, u32 *n_done)
     static const i64 sizes[][2] = {{6, 5}, {2, 19}, {3, 3}, {7, 6}};
     static const i64 extreme[][2] = {{1, 1}, {17, 31}};
     struct made m = {0};
-    net_open_as(&m.net, seed, w->joins);
+    net_open_as(&m.net, seed, w->kind);
     if (getenv("VERBOSE")) fprintf(stderr, "seed %llu, %.3f s\n", (unsigned long long)seed, os_now());
     w->seed = seed % 2 ? seed * 7919 + 1 : 0;
     if (getenv("TEST_SEED")) show(&m);
@@ -258,17 +269,17 @@ static void try_net(struct world *w, u64 seed, u32 *n_done)
     if (getenv("TEST_SEED")) show(&m);
     check_cover(&m);
     check_order(&m);
-    w->n_joins += count_joins(&m);
+    w->n_joins += count_joins(&m), w->n_blocked += count_blocked(&m);
     struct rt_program *p = rt_load(&m.plan, w->dev, &m.net.e);
     if (!p) fail_msg("seed %llu: %s", (unsigned long long)seed, m.net.e.msg);
     for (u32 i = 0; i < 3; i++) *n_done += run_once(&m, p, sizes[(seed + i) % 4], seed);
-    for (u32 i = 0; i < 2 && w->joins; i++) *n_done += run_once(&m, p, extreme[i], seed);
+    for (u32 i = 0; i < 2 && w->kind == NET_JOINS; i++) *n_done += run_once(&m, p, extreme[i], seed);
     rt_unload(p);
     net_close(&m.net);
 }
 
-/* Networks as they come, or with many concatenations, all in memory or as the costs say. */
-enum how { ANY_NET, SOME_JOINS, ONLY_JOINS };
+/* Networks as they come, or with many concatenations, all in memory or as the costs say, or with channels in blocks. */
+enum how { ANY_NET, SOME_JOINS, ONLY_JOINS, IN_BLOCKS };
 
 static void try_many(const char *device, u64 n, enum how how)
 {
@@ -277,10 +288,12 @@ static void try_many(const char *device, u64 n, enum how how)
     if (getenv("TEST_DEVICE") && strcmp(getenv("TEST_DEVICE"), device)) return;
     u64 first = env_number("TEST_SEED", 0), end = getenv("TEST_SEED") ? first + 1 : env_number("TEST_SEEDS", n);
     world_open(&w, device, 2);
-    w.joins = how != ANY_NET, w.cut.only_joins = how == ONLY_JOINS;
+    w.kind = how == ANY_NET ? NET_ANY : how == IN_BLOCKS ? NET_CONVS : NET_JOINS, w.cut.only_joins = how == ONLY_JOINS;
+    if (how == IN_BLOCKS) w.cut.blocks = LAYOUT_C8;
     for (u64 s = first; s < end; s++) try_net(&w, s, &done);
     world_close(&w);
     assert_true(getenv("TEST_SEED") || (done > end - first && (how != ONLY_JOINS || w.n_joins > end - first)));
+    assert_true(getenv("TEST_SEED") || how != IN_BLOCKS || w.n_blocked > 0);
     if (getenv("VERBOSE")) fprintf(stderr, "%s: %u runs, %u concatenations in memory\n", device, done, w.n_joins);
 }
 
@@ -290,6 +303,7 @@ static void test_interp_joins(void **state) {
     try_many("interp", 60, SOME_JOINS);
     try_many("interp", 150, ONLY_JOINS);
 }
+static void test_interp_blocks(void **state) { try_many("interp", 40, IN_BLOCKS); }
 static void test_cpu_joins(void **state) { try_many("cpu", 6, ONLY_JOINS); }
 
 static void test_vulkan(void **state)
@@ -349,7 +363,8 @@ static void test_exact(void **state)
         i64 var[2] = {6, 5};
         net_open(&m.net, seed);
         w.seed = seed;
-        assert_true(lower(&m) && cover_build(&m.cover, &m.lowered, &m.net.arena, NULL, &m.net.e));
+        const struct cover_opts cut = {.blocks = seed & 2 ? LAYOUT_C8 : LAYOUT_ROWS};
+        assert_true(lower(&m) && cover_build(&m.cover, &m.lowered, &m.net.arena, &cut, &m.net.e));
         if (m.cover.region.n > 0 && m.cover.region.n <= 14) {
             assert_true(plan_select(&m.sel, &m.cover, var, any_cost, &w, &m.net.arena, &m.net.e));
             double best = cheapest(&m);
@@ -371,6 +386,7 @@ int main(void)
         cmocka_unit_test(test_exact),
         cmocka_unit_test(test_interp),
         cmocka_unit_test(test_interp_joins),
+        cmocka_unit_test(test_interp_blocks),
         cmocka_unit_test(test_cpu),
         cmocka_unit_test(test_cpu_joins),
         cmocka_unit_test(test_vulkan),

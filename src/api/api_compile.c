@@ -145,9 +145,10 @@ static bool compile(quern_model *m, quern_db *db, const struct quern_compile_opt
     struct selection s;
     struct db *known = db && !o->untuned ? &db->db : NULL;
     struct cover_opts cut = {.no_fusion = o->no_fusion, .no_concat = o->no_memory_concat};
-    bool ok = api_target_open(&t, o->device, o->threads, o->target, e) &&
-              cover_build(&c, &m->lowered, &work, &cut, e) &&
-              (!known || check_options(m, known, &t, &cut, e));
+    bool ok = api_target_open(&t, o->device, o->threads, o->target, e);
+    if (ok && known) api_offer_blocks(&cut, &t.caps);
+    ok = ok && cover_build(&c, &m->lowered, &work, &cut, e) &&
+         (!known || check_options(m, known, &t, &cut, e));
     if (ok) dump_tasks(m->q, &c);
     ok = ok && api_costs_init(&costs, known, &t, &c, m->var, e) &&
          plan_select(&s, &c, m->var, api_cost, &costs, &work, e);

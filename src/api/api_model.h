@@ -45,6 +45,8 @@ bool api_target_choose(struct api_target *t, const char *device, int threads, co
 bool api_target_ask(struct api_target *t, struct err *e);
 bool api_target_open(struct api_target *t, const char *device, int threads, const struct quern_target_opts *o, struct err *e); /* both */
 void api_target_close(struct api_target *t);
+/* Where times are measured channels in blocks are offered between convolutions, too. */
+void api_offer_blocks(struct cover_opts *c, const struct caps *caps);
 
 /* api_options.c: how a network was populated, for its database; the key is network and device. */
 struct str api_options_key(const quern_model *m, const struct api_target *t, struct arena *a);

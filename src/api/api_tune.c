@@ -179,8 +179,7 @@ static u32 choose_tasks(quern_model *m, quern_db *db, struct job *j, struct cove
                         struct tune_task *tasks, struct err *e)
 {
     struct api_costs costs;
-    if (!api_target_ask(&j->target, e) ||
-        !api_costs_init(&costs, &db->db, &j->target, c, m->var, e))
+    if (!api_costs_init(&costs, &db->db, &j->target, c, m->var, e))
         return 0;
     return worth_measuring(m, &costs, c, tasks, e);
 }
@@ -190,7 +189,9 @@ static bool tune_model(quern_db *db, quern_model *m, struct job *j, struct err *
     struct arena a = {0};
     struct cover c;
     struct tune_result r;
-    bool ok = choose_target(j, e) && cover_build(&c, &m->lowered, &a, &j->cover, e);
+    bool ok = choose_target(j, e) && api_target_ask(&j->target, e);
+    if (ok) api_offer_blocks(&j->cover, &j->target.caps);
+    ok = ok && cover_build(&c, &m->lowered, &a, &j->cover, e);
     struct tune_task *tasks = ok ? arena_array(&a, struct tune_task, c.task.n + 1) : NULL;
     ok = ok && db_options(&db->db, api_options_key(m, &j->target, &a),
                           api_options_print(m, &j->target, &j->cover, &a), e);

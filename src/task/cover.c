@@ -3,7 +3,7 @@
 // The cover: all regions worth considering. First the default regions, demand-driven from the
 // graph's outputs, then for each of them the alternatives: pooling fused behind a convolution,
 // views kept out of it, the convolutions in front in the same kernel, every node by itself, other
-// layouts at the graph's border. Alternatives
+// layouts at the graph's border, channels in blocks between convolutions. Alternatives
 // need values that the default may not deliver; demand is followed until everything needed is
 // delivered. Concatenations in memory come last (join.c). Which region wins is not decided here.
 #include "task/grow.h"
@@ -21,6 +21,7 @@ struct builder {
     struct map tasks;   /* key bytes -> index of cover.task */
     struct map regions; /* nodes, forms -> 1: seen */
     bool no_fusion, no_concat;
+    enum layout blocks; /* as in cover_opts */
     struct err *e;
 };
 
@@ -83,6 +84,36 @@ static void choose_layouts(struct cutter *c)
     for (u32 k = 0; k < g->input.n; k++) choose_border(c, g->input.v[k]);
     for (u32 k = 0; k < g->output.n; k++)
         if (c->users[g->output.v[k]].n == 0) choose_border(c, g->output.v[k]);
+}
+
+/* Blocks of channels are for values that convolutions alone make and read, each of which may as well
+ * read the one layout and write the other: so nothing ever has to be converted. */
+
+static bool is_in_conv(const struct cutter *c, node_id n)
+{
+    return n && c->owner[n] && node_is(c->g, c->anchored[c->owner[n] - 1].v[0], OP_CONV);
+}
+
+static bool may_have_blocks(const struct cutter *c, value_id v, i64 block, i64 least)
+{
+    const struct value *x = graph_value(c->g, v);
+    i64 channels;
+    value_id live[2];
+    if (c->is_output[v] || !has_channels(c->g, v) || !is_in_conv(c, x->producer)) return false;
+    if (!sym_is_const(c->g->sym, x->shape.dim[1], &channels) || channels % block || channels < least)
+        return false;
+    if (set_live_outs(c, &c->anchored[c->owner[x->producer] - 1], live, 2) != 1 || live[0] != v) return false;
+    for (u32 i = 0; i < c->users[v].n; i++)
+        if (!is_in_conv(c, c->users[v].v[i])) return false;
+    return c->users[v].n > 0;
+}
+
+static void choose_blocks(struct builder *b, const struct cover_opts *o)
+{
+    struct cutter *c = &b->cut;
+    b->blocks = o && !o->no_fusion ? o->blocks : LAYOUT_ROWS;
+    for (value_id v = 1; v < c->g->value.n && layout_block(b->blocks) > 1; v++)
+        c->in_blocks[v] = may_have_blocks(c, v, layout_block(b->blocks), o->blocks_from);
 }
 
 /* demand */
@@ -232,6 +263,26 @@ static bool add_layout_variants(struct builder *b, const struct node_set *s, val
     return true;
 }
 
+/* The same nodes with all inputs, or the output, or both in blocks of channels that may be. */
+static bool add_blocked(struct builder *b, const struct node_set *s, value_id out)
+{
+    const struct cutter *c = &b->cut;
+    value_id *in;
+    u32 n = outer_inputs(c, s, &in), n_in = 0;
+    enum layout *l = arena_array(c->a, enum layout, c->g->value.n);
+    for (u32 k = 0; k < n; k++) n_in += c->in_blocks[in[k]];
+    for (u32 way = 1; way < 4; way++) {
+        bool reads = way & 1, writes = way & 2;
+        if ((reads && !n_in) || (writes && !c->in_blocks[out])) continue;
+        for (value_id v = 1; v < c->g->value.n; v++) l[v] = c->layout[v];
+        for (u32 k = 0; k < n && reads; k++)
+            if (c->in_blocks[in[k]]) l[in[k]] = b->blocks;
+        if (writes) l[out] = b->blocks;
+        if (!add_region(b, s, &out, 1, l)) return false;
+    }
+    return true;
+}
+
 /* anchor + epilogue + a window over the result, which is delivered as well where others need it: a
    skip connection stands beside its pooling. */
 static bool add_with_window(struct builder *b, const struct node_set *core, value_id out, node_id w)
@@ -315,6 +366,7 @@ static bool add_anchor_alternatives(struct builder *b, const struct node_set *co
     struct node_set fused = set_copy(c, core, core->n);
     grow_prologue(c, &fused);
     if (!add_layout_variants(b, &fused, out)) return false;
+    if (!add_blocked(b, &fused, out)) return false;
     bool out_kept = !b->no_concat || !reads_joined(c, core); /* views kept out */
     if (out_kept && !add_region(b, core, &out, 1, c->layout)) return false;
     return add_windows(b, core, out) && add_chains(b, core, out) && add_parts(b, core, out);
@@ -360,7 +412,8 @@ static bool deliver(struct builder *b, struct form f)
     const struct cutter *c = &b->cut;
     bool is_input = graph_value(c->g, f.v)->producer == 0;
     enum layout from = is_input ? border_layout(c->g, f.v) : c->layout[f.v];
-    if (f.layout != from && !add_conversion(b, f.v, from, f.layout)) return false;
+    bool converted = f.layout != from && !(c->in_blocks[f.v] && f.layout == b->blocks);
+    if (converted && !add_conversion(b, f.v, from, f.layout)) return false;
     return is_input || add_default(b, f.v);
 }
 
@@ -393,6 +446,7 @@ bool cover_build(struct cover *c, const struct graph *g, struct arena *a,
     map_init(&b.regions, a);
     choose_layouts(&b.cut);
     find_anchors(&b);
+    choose_blocks(&b, o);
     for (u32 k = 0; k < g->output.n; k++)
         need_form(&b, (struct form){g->output.v[k], border_layout(g, g->output.v[k]), 0});
     for (; b.need.done < b.need.n; b.need.done++)

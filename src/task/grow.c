@@ -26,6 +26,7 @@ void cutter_init(struct cutter *c, const struct graph *g, struct arena *a)
     c->users = arena_array(a, struct value_list, g->value.n);
     c->is_output = arena_array(a, bool, g->value.n);
     c->layout = arena_array(a, enum layout, g->value.n);
+    c->in_blocks = arena_array(a, bool, g->value.n);
     c->owner = arena_array(a, u32, g->node.n);
     c->anchored = arena_array(a, struct node_set, g->node.n);
     note_users(c);

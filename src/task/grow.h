@@ -18,6 +18,7 @@ struct cutter {
     struct value_list *users;  /* per value: consuming nodes (ids), each once */
     bool *is_output;           /* per value: in the graph's interface */
     enum layout *layout;       /* per value: preferred */
+    bool *in_blocks;           /* per value: offered in blocks of channels, too */
     u32 *owner;                /* per node: 1 + index of the anchor region that contains it, 0 = free */
     struct node_set *anchored; /* the anchor regions */
     u32 n_anchored;

@@ -68,8 +68,8 @@ struct region {
 
 /* All regions worth considering, so that every value a region or the graph's interface needs is delivered by at least one.
    Default regions fuse greedily (pointwise chains behind anchors, views in front) and keep values channels last near
-   convolutions; alternatives leave parts out, fuse pooling, use the other layout at the graph's border, or put the parts of
-   concatenations into one buffer (join.c). */
+   convolutions; alternatives leave parts out, fuse pooling, use the other layout at the graph's border, keep channels in blocks between
+   convolutions, or put the parts of concatenations into one buffer (join.c). */
 struct cover {
     const struct graph *g;
     struct arena *arena;
@@ -82,6 +82,8 @@ struct cover_opts {
     bool no_fusion;     /* every node by itself */
     bool no_concat;     /* nothing reads a concatenation from memory that could do it itself; no joins */
     bool only_joins;    /* a concatenation that a join can make is made by nothing else */
+    enum layout blocks; /* offered between convolutions, too: a layout with blocks of channels; LAYOUT_ROWS: none */
+    i64 blocks_from;    /* for values of at least so many channels */
 };
 
 /* Where the memory of a form's value lies in that of its join; whole 0: it has its own. */
