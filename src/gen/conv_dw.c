@@ -190,8 +190,12 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
     double n = (double)(blocks * m->outer * ceil_div(tx, tw) * ceil_div(ty, th));
     double rounds = (double)ceil_div((i64)n, i64_max(1, caps->n_threads));
     double bytes = 4 * (gen_count(c->g, c->x, var) + gen_count(c->g, c->y, var));
+    /* Nothing is copied: what a cache holds flows while tiles are computed. */
+    double open = !in_place || bytes > (double)caps->l3_bytes / 2 ? 0.3
+                  : bytes > (double)caps->l2_bytes / 2            ? 0.1
+                                                                  : 0.05;
     return 2e-6 + ((double)(tw * th) * tile + band + 300) * rounds / hz +
-           0.3 * bytes / gen_byte_rate(caps);
+           open * bytes / gen_byte_rate(caps);
 }
 
 static double predict(const struct task *t, const struct caps *caps, const struct sched *v,
