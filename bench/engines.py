@@ -378,7 +378,7 @@ class Quern:
 
     def last(self, x):
         """A picture with channels last, where that is the interface."""
-        return np.ascontiguousarray(x[0].transpose(1, 2, 0)) if self.hwc else x
+        return operands.aligned(x[0].transpose(1, 2, 0)) if self.hwc else x
 
     def view(self, x):
         dims, t = (ctypes.c_int64 * x.ndim)(*x.shape), ctypes.c_void_p()
