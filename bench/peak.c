@@ -4,12 +4,14 @@
 // in registers and the rates of memory, in a triad (a = b + s * c; the fetch of a line before
 // it is written is not counted) and when it is only read.
 //
-//   build/bench/peak [THREADS]      one JSON object: {"threads":..,"gflops":..,"gbytes":..,"read":..}
+//   build/bench/peak [THREADS]      one JSON object: {"threads":..,"gflops":..,"gbytes":..,"read":..}, and where there are such
+//                                   instructions "bf16":.. and "int8":.., in 10^9 operations: sums of products of neighbours
 //   build/bench/peak THREADS turns  does one of them whenever it is told to, for bench/compare: see turns()
 //
 // The object has the best of several short tries, because a shared machine only ever makes them slower; what is sustained beside
 // other work is less, and turns() measures that. Vectors are as wide as a processor may have them; two widths with enough chains each
 // cover processors whose vectors are narrower or whose registers are fewer. Built for the host, with contraction of a * b + c.
+#include <immintrin.h>
 #include <jansson.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -42,7 +44,28 @@ typedef float v16_at __attribute__((vector_size(64), aligned(4)));
 CHAINS(chains16, v16)
 CHAINS(chains8, v8)
 
-enum kind { FLOPS, TRIAD, READ, TOUCH };
+/* One step is twelve independent sums of products of two or four neighbours a lane. */
+#define DOT_CHAINS(name, features, vec, dot)                                                       \
+    __attribute__((target(features), noinline)) static void name(float *out, long n)               \
+    {                                                                                              \
+        __m512i x = _mm512_set1_epi32((int)*out), y = x;                                           \
+        vec a = {0}, b = a + 1, c = a + 2, d = a + 3, e = a + 4, f = a + 5, g = a + 6, h = a + 7,  \
+            i = a + 8, j = a + 9, k = a + 10, l = a + 11;                                          \
+        for (; n; n--) {                                                                           \
+            a = dot(a, x, y), b = dot(b, x, y), c = dot(c, x, y), d = dot(d, x, y);                \
+            e = dot(e, x, y), f = dot(f, x, y), g = dot(g, x, y), h = dot(h, x, y);                \
+            i = dot(i, x, y), j = dot(j, x, y), k = dot(k, x, y), l = dot(l, x, y);                \
+        }                                                                                          \
+        a += b + c + d + e + f + g + h + i + j + k + l;                                            \
+        *out = (float)a[0];                                                                        \
+    }
+#define DOT_BF16(s, x, y) _mm512_dpbf16_ps(s, (__m512bh)(x), (__m512bh)(y))
+#define DOT_INT8(s, x, y) (v16_int)_mm512_dpbusd_epi32((__m512i)(s), x, y)
+typedef int v16_int __attribute__((vector_size(64)));
+DOT_CHAINS(dots_bf16, "avx512f,avx512bf16", v16, DOT_BF16)
+DOT_CHAINS(dots_int8, "avx512f,avx512vnni", v16_int, DOT_INT8)
+
+enum kind { FLOPS, BF16, INT8, TRIAD, READ, TOUCH };
 
 struct seconds { double wall, cpu; };
 
@@ -65,6 +88,14 @@ static void do_chains(const struct team *t)
     else chains8(&y, STEPS);
     volatile float sink = x[0] + y[0];
     (void)sink;
+}
+
+static void do_dots(void (*chains)(float *, long))
+{
+    volatile float sink = 1;
+    float x = sink;
+    chains(&x, STEPS);
+    sink = x;
 }
 
 static void do_triad(float *restrict a, const float *b, const float *c, size_t n)
@@ -99,6 +130,8 @@ static void do_once(const struct member *m)
     float *a = t->a + at, *b = t->b + at, *c = t->c + at;
     switch (t->kind) {
     case FLOPS: do_chains(t); break;
+    case BF16: do_dots(dots_bf16); break;
+    case INT8: do_dots(dots_int8); break;
     case TRIAD: do_triad(a, b, c, n); break;
     case READ: do_read(a, n), do_read(b, n), do_read(c, n); break;
     case TOUCH: do_touch(a, b, c, n); break;
@@ -148,6 +181,7 @@ static struct seconds run(struct team *t, enum kind kind, long count, long warm)
 static double amount(const struct team *t, enum kind kind)
 {
     if (kind == FLOPS) return 2.0 * 12 * (t->wide ? 16 : 8) * STEPS * t->n;
+    if (kind == BF16 || kind == INT8) return 2.0 * 12 * (kind == INT8 ? 64 : 32) * STEPS * t->n;
     return 12.0 * (double)(n_triad / (size_t)t->n * (size_t)t->n);
 }
 
@@ -208,8 +242,11 @@ static void turns(struct team *t)
 static void print_best(struct team *t)
 {
     double flops = choose_width(t);
-    printf("{\"threads\":%d,\"gflops\":%.1f,\"gbytes\":%.1f,\"read\":%.1f}\n", t->n, flops * 1e-9, best_rate(t, TRIAD) * 1e-9,
+    printf("{\"threads\":%d,\"gflops\":%.1f,\"gbytes\":%.1f,\"read\":%.1f", t->n, flops * 1e-9, best_rate(t, TRIAD) * 1e-9,
            best_rate(t, READ) * 1e-9);
+    if (__builtin_cpu_supports("avx512bf16")) printf(",\"bf16\":%.1f", best_rate(t, BF16) * 1e-9);
+    if (__builtin_cpu_supports("avx512vnni")) printf(",\"int8\":%.1f", best_rate(t, INT8) * 1e-9);
+    puts("}");
 }
 
 int main(int argc, char **argv)
