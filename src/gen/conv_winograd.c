@@ -216,7 +216,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
 const struct gen gen_conv_winograd = {
     .version = 1,
     .name = "conv_winograd",
-    .revision = 6,
+    .revision = 7,
     .param = param,
     .n_param = N_PARAM,
     .match = match,
