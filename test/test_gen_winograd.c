@@ -28,6 +28,51 @@ static void test_compiled(void **state)
     }
 }
 
+/* Pooling. */
+
+/* A convolution, something pointwise behind it, and pooling whose windows lie side by side; now and then what is pooled is wanted, too. */
+static bool make_pooled(struct bed *b)
+{
+    static const i64 channels[] = {3, 8, 16, 20, 33};
+    u32 axes = (u32)pick(b, 2, 3);
+    i64 ic = channels[pick(b, 0, 4)], oc = channels[pick(b, 0, 4)], win[] = {2, 2, 2}, ones[] = {1, 1, 1, 1, 1, 1};
+    sym dim[MAX_RANK] = {sym_const(&b->sym, pick(b, 1, 2)), sym_const(&b->sym, ic)};
+    for (u32 i = 0; i < axes; i++) dim[2 + i] = size_of(b, pick(b, 2, axes == 3 ? 7 : 11), pick(b, 0, 1));
+    if (axes == 3 && pick(b, 0, 1)) win[0] = 1;
+    value_id x = add_input(b, "x", 2 + axes, dim), w = add_const(b, "w", 2 + axes, (i64[]){oc, ic, 3, 3, 3});
+    value_id y = add_op(b, "Conv", x, w, add_const(b, "b", 1, &oc));
+    attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "pads", ones, 2 * axes);
+    if (pick(b, 0, 1)) y = add_op(b, "LeakyRelu", y, 0, 0);
+    if (pick(b, 0, 2) == 0) *arr_push(&b->arena, &b->g.output) = y;
+    y = add_op(b, pick(b, 0, 1) ? "MaxPool" : "AveragePool", y, 0, 0);
+    attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "kernel_shape", win, axes);
+    attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "strides", win, axes);
+    *arr_push(&b->arena, &b->g.output) = y;
+    return make_task(b);
+}
+
+/* Does the initial schedule pool without a temporary array? */
+static bool pools_at_once(struct bed *b)
+{
+    struct candidate c = gen_initial(b->only, &b->t, &b->caps, b->var);
+    struct kernel k;
+    assert_true(gen_kernel(&k, &b->arena, &c, &b->t, &b->caps, &b->e));
+    return k.n_temp == 0;
+}
+
+static void test_pooled(void **state)
+{
+    u32 n = 0;
+    for (u64 seed = first_seed(2000); seed < last_seed(2050); seed++) {
+        struct bed b;
+        bed_open(&b, seed);
+        b.only = gen_find(S("conv_winograd"));
+        if (make_pooled(&b) && gen_matches(b.only, &b.t, &b.caps)) n += try_task(&b, seed, 4) && pools_at_once(&b);
+        bed_close(&b);
+    }
+    assert_true(n > 0);
+}
+
 /* Rounding errors. */
 
 /* (1, ic, 12, 12) -> (1, 8, 12, 12), of some type in memory, channels last; of volumes (1, ic, 6, 12, 12). */
@@ -174,6 +219,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_compiled),
+        cmocka_unit_test(test_pooled),
         cmocka_unit_test(test_error),
         cmocka_unit_test(test_pack),
     };
