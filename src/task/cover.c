@@ -94,6 +94,21 @@ static bool is_in_conv(const struct cutter *c, node_id n)
     return n && c->owner[n] && node_is(c->g, c->anchored[c->owner[n] - 1].v[0], OP_CONV);
 }
 
+/* Some convolution reads it with a window: those of single pixels are matrix products, which pack. */
+static bool has_window(const struct cutter *c, value_id v)
+{
+    const u32 axes = graph_value(c->g, v)->shape.rank - 2;
+    for (u32 i = 0; i < c->users[v].n; i++) {
+        node_id n = c->users[v].v[i];
+        struct op_window w;
+        if (!node_is(c->g, n, OP_CONV)) continue;
+        op_window_get(c->g, graph_node(c->g, n), &w);
+        for (u32 a = 0; a < axes; a++)
+            if (w.kernel[a] > 1) return true;
+    }
+    return false;
+}
+
 static bool may_have_blocks(const struct cutter *c, value_id v, i64 block, i64 least)
 {
     const struct value *x = graph_value(c->g, v);
@@ -105,7 +120,7 @@ static bool may_have_blocks(const struct cutter *c, value_id v, i64 block, i64 l
     if (set_live_outs(c, &c->anchored[c->owner[x->producer] - 1], live, 2) != 1 || live[0] != v) return false;
     for (u32 i = 0; i < c->users[v].n; i++)
         if (!is_in_conv(c, c->users[v].v[i])) return false;
-    return c->users[v].n > 0;
+    return has_window(c, v);
 }
 
 static void choose_blocks(struct builder *b, const struct cover_opts *o)
