@@ -354,14 +354,16 @@ static bool couple(struct kir_copy *c, u32 many, u32 few)
 {
     u32 g = many / few;
     if (c->narrow[many] < g) return lower(&c->narrow[few], 1);
-    return lower(&c->narrow[many], g * c->narrow[few]) | lower(&c->narrow[few], c->narrow[many] / g);
+    bool less = lower(&c->narrow[many], g * c->narrow[few]);
+    return lower(&c->narrow[few], c->narrow[many] / g) || less;
 }
 
 /* Pieces of a vector that repeats another: whole copies of it, or as wide as its pieces. */
 static bool couple_repeat(struct kir_copy *c, u32 many, u32 few)
 {
-    bool is_cut = c->narrow[many] < few || c->narrow[few] < few;
-    return is_cut && (lower(&c->narrow[few], c->narrow[many]) | lower(&c->narrow[many], c->narrow[few]));
+    if (c->narrow[many] >= few && c->narrow[few] >= few) return false;
+    bool less = lower(&c->narrow[few], c->narrow[many]);
+    return lower(&c->narrow[many], c->narrow[few]) || less;
 }
 
 static bool couple_widths(struct kir_copy *c)
