@@ -356,6 +356,11 @@ const char *os_env(const char *name); /* NULL: not set */
 double os_now(void); /* monotonic seconds */
 double os_thread_seconds(void); /* processor time of this thread: stands still while others have its processor */
 int os_n_cpus(void); /* processors this process may use */
+int os_cpu(void);    /* that the calling thread runs on; < 0: not known */
+i64 os_thread_id(void); /* of the calling thread */
+void os_yield(void); /* others first */
+/* From now on these n threads may use all processors that the caller may, but for that one. Fewer than n would be left: nothing changes. */
+void os_keep_off(const i64 *thread, u32 n, int cpu);
 i64 os_peak_rss(void); /* bytes */
 /* Processor seconds since some fixed moment: of all processors together, and of this process with the children it has waited for.
    false: the system does not tell. */

@@ -322,6 +322,19 @@ int os_n_cpus(void)
     return (int)i64_max(1, i64_min(n, quota_cpus()));
 }
 
+int os_cpu(void) { return sched_getcpu(); }
+i64 os_thread_id(void) { return (i64)gettid(); }
+void os_yield(void) { sched_yield(); }
+
+void os_keep_off(const i64 *thread, u32 n, int cpu)
+{
+    cpu_set_t set;
+    if (cpu < 0 || cpu >= CPU_SETSIZE || sched_getaffinity(0, sizeof set, &set)) return;
+    CPU_CLR(cpu, &set);
+    if (CPU_COUNT(&set) < (int)n) return;
+    for (u32 i = 0; i < n; i++) sched_setaffinity((pid_t)thread[i], sizeof set, &set);
+}
+
 i64 os_peak_rss(void)
 {
     struct rusage r;

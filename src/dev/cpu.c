@@ -19,6 +19,8 @@ typedef void (*grid_function)(void *const *buf, const i64 *param, i64 begin, i64
 struct cpu {
     pthreadpool_t pool; /* NULL: one thread */
     u32 n_threads;
+    i64 *worker;   /* ids of the pool's threads but for the caller, n_threads - 1 */
+    int caller_at; /* processor that the workers were last kept off; < 0: none */
     void **work;   /* scratch memory per thread */
     i64 work_size; /* bytes of each */
     void **buf;    /* addresses of the launch's buffers */
@@ -41,9 +43,47 @@ static void cpu_close(struct dev *d)
     if (c->pool) pthreadpool_destroy(c->pool);
     for (u32 i = 0; i < c->n_threads; i++) mem_free(c->work[i]);
     mem_free(c->work);
+    mem_free(c->worker);
     mem_free(c->buf);
     mem_free(c);
     mem_free(d);
+}
+
+/* A thread that is woken may be put on the waker's processor, and wait there for milliseconds while others are idle. So the
+ * workers are kept off the processor that the caller runs on, wherever that is when it launches. */
+
+struct roll_call {
+    i64 *id; /* per iteration */
+    _Atomic u32 n; /* that have begun */
+    u32 all;
+};
+
+/* Iterations wait for each other, so that each has a thread of its own. */
+static void answer(void *context, size_t i)
+{
+    struct roll_call *r = context;
+    r->id[i] = os_thread_id();
+    atomic_fetch_add(&r->n, 1);
+    while (atomic_load(&r->n) < r->all) os_yield();
+}
+
+static void find_workers(struct cpu *c)
+{
+    i64 self = os_thread_id();
+    struct roll_call r = {.id = mem_alloc((i64)sizeof *r.id * c->n_threads), .all = c->n_threads};
+    c->worker = mem_alloc((i64)sizeof *c->worker * c->n_threads);
+    pthreadpool_parallelize_1d(c->pool, answer, &r, c->n_threads, 0);
+    for (u32 i = 0, n = 0; i < c->n_threads; i++)
+        if (r.id[i] != self) c->worker[n++] = r.id[i];
+    mem_free(r.id);
+}
+
+static void make_way(struct cpu *c)
+{
+    int at = os_cpu();
+    if (at == c->caller_at) return;
+    os_keep_off(c->worker, c->n_threads - 1, at);
+    c->caller_at = at;
 }
 
 static struct dev *cpu_open(const struct dev_opts *o, struct err *e)
@@ -55,6 +95,8 @@ static struct dev *cpu_open(const struct dev_opts *o, struct err *e)
     c->n_threads = o->n_threads ? o->n_threads : (u32)os_n_cpus();
     c->work = mem_alloc((i64)sizeof *c->work * c->n_threads);
     if (c->n_threads > 1) c->pool = pthreadpool_create(c->n_threads);
+    c->caller_at = -1;
+    if (c->pool) find_workers(c);
     if (c->n_threads == 1 || c->pool) return d;
     err_set(e, ERR_SYSTEM, "cannot start %u threads", c->n_threads);
     cpu_close(d);
@@ -270,7 +312,10 @@ static void run_grid(struct cpu *c, grid_function f, const i64 *param, i64 total
     i64 chunk = i64_max(1, total / ((i64)c->n_threads * CHUNKS_PER_THREAD));
     struct job j = {.f = f, .cpu = c, .param = param, .total = total, .chunk = chunk};
     if (!c->pool || total == 1) f(c->buf, param, 0, total, c->work[0]);
-    else pthreadpool_parallelize_1d(c->pool, job_run, &j, c->n_threads, 0);
+    else {
+        make_way(c);
+        pthreadpool_parallelize_1d(c->pool, job_run, &j, c->n_threads, 0);
+    }
 }
 
 static bool launch(struct dev *d, const struct dev_launch *l, struct err *e)
