@@ -148,19 +148,7 @@ struct pixels {
 static void channel_steps(struct walk *x, struct tile_in in, kval w_at, i64 n)
 {
     struct band *b = &x->b;
-    struct kir *k = b->m->k;
-    i64 ku = i64_min(b->s.ku, n), whole = n / ku * ku;
-    kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), ku), at = in.at;
-    for (i64 u = 0; u < ku; u++) {
-        kval j = kir_add_i(k, i, u);
-        in.at = kir_add(k, at, j);
-        tile_step(&b->t, &in, b->wbuf, kir_add(k, w_at, kir_mul_i(k, j, b->width)));
-    }
-    kir_end(k);
-    for (i64 j = whole; j < n; j++) {
-        in.at = kir_add_i(k, at, j);
-        tile_step(&b->t, &in, b->wbuf, kir_add_i(k, w_at, j * b->width));
-    }
+    tile_steps(&b->t, in, kir_int(b->m->k, 1), b->wbuf, w_at, n, i64_min(b->s.ku, n));
 }
 
 /* A tap along x of a tile whose place is known: without the pixels that lie outside. */

@@ -213,25 +213,6 @@ static void fill_band(struct work *b)
     for (u32 a = 2; a + 1 < c->rank; a++) kir_end(k);
 }
 
-static void channel_steps(struct work *b, struct tile_in in, kval at, kval w_at)
-{
-    struct kir *k = b->m->k;
-    i64 n = b->c.ic, whole = n > 4 ? n / KU * KU : 0;
-    if (whole) {
-        kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), KU);
-        for (i64 u = 0; u < KU; u++) {
-            kval j = kir_add_i(k, i, u);
-            in.at = kir_add(k, at, j);
-            tile_step(&b->t, &in, b->wbuf, kir_add(k, w_at, kir_mul_i(k, j, b->width)));
-        }
-        kir_end(k);
-    }
-    for (i64 j = whole; j < n; j++) {
-        in.at = kir_add_i(k, at, j);
-        tile_step(&b->t, &in, b->wbuf, kir_add_i(k, w_at, j * b->width));
-    }
-}
-
 /* All taps of a phase for the tile at q. */
 static void product(struct work *b, const struct trans_phase *const *ph, const kval *q, kval block)
 {
@@ -259,10 +240,8 @@ static void product(struct work *b, const struct trans_phase *const *ph, const k
         w_at = kir_add(k, w_at, kir_mul_i(k, t, taps[a]));
         open++;
     }
-    channel_steps(
-        b,
-        (struct tile_in){.buf = b->band, .x_step = b->step[c->rank - 1], .y_step = kir_int(k, 0)},
-        at, w_at);
+    struct tile_in in = {.buf = b->band, .at = at, .x_step = b->step[c->rank - 1], .y_step = kir_int(k, 0)};
+    tile_steps(&b->t, in, kir_int(k, 1), b->wbuf, w_at, c->ic, c->ic > 4 ? KU : 0);
     while (open--) kir_end(k);
 }
 

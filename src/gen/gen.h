@@ -204,6 +204,9 @@ void tile_open(struct tile *t);                                   /* allocates t
 /* Accumulators begin with the bias (0: zeros) of the channels from c on; end: behind the last that exists, 0: all of them do. */
 void tile_clear(struct tile *t, value_id bias, kval c, kval end);
 void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at); /* b: nr*lanes groups per step, in one piece */
+/* n steps, whose elements of the left operand lie `step` apart from a.at on, and of b behind each other from b_at on; ku of them in an iteration of
+   a loop, the rest behind it. ku 0: all are written out. */
+void tile_steps(const struct tile *t, struct tile_in a, kval step, kval b, kval b_at, i64 n, i64 ku);
 void tile_add(const struct tile *t, const struct tile_out *o);    /* what an earlier tile left in o->temp */
 void tile_prefetch(const struct tile *t, const struct tile_out *o); /* asks for it */
 kval tile_full(const struct tile *t, const struct tile_out *o);   /* all its pixels exist? 0: certainly */

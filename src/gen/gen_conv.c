@@ -55,26 +55,6 @@ kval conv_pack(struct band *b)
 
 /* The product. */
 
-static void k_steps(struct band *b, struct tile_in in, kval at, kval w_at, i64 n, kval step)
-{
-    struct kir *k = b->m->k;
-    i64 ku = b->s.ku, whole = n / ku * ku;
-    if (n <= 4) ku = n, whole = 0;
-    if (whole) {
-        kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), ku);
-        for (i64 u = 0; u < ku; u++) {
-            kval j = kir_add_i(k, i, u);
-            in.at = kir_add(k, at, kir_mul(k, j, step));
-            tile_step(&b->t, &in, b->wbuf, kir_add(k, w_at, kir_mul_i(k, j, b->width)));
-        }
-        kir_end(k);
-    }
-    for (i64 j = whole; j < n; j++) {
-        in.at = kir_add(k, at, kir_mul_i(k, step, j));
-        tile_step(&b->t, &in, b->wbuf, kir_add_i(k, w_at, j * b->width));
-    }
-}
-
 /* Loops over taps, then channels; taps that follow each other in memory like channels become one
  * long run. */
 static void product(struct band *b, struct tile_in in, kval w_at)
@@ -112,15 +92,17 @@ static void product(struct band *b, struct tile_in in, kval w_at)
         w_at = kir_add(k, w_at, kir_mul_i(k, tap, after[i]));
         n_loops++;
     }
+    kval step = b->c_step;
+    i64 terms = run;
     if (planes) {
         kval ch = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, c->ic), 1);
         at = kir_add(k, at, kir_mul(k, ch, b->c_step));
         w_at = kir_add(k, w_at, kir_mul_i(k, ch, kx * b->width));
-        k_steps(b, in, at, w_at, kx, kir_int(k, c->dil[b->xa]));
-        kir_end(k);
-    } else {
-        k_steps(b, in, at, w_at, run, b->c_step);
+        step = kir_int(k, c->dil[b->xa]), terms = kx;
+        n_loops++;
     }
+    in.at = at;
+    tile_steps(&b->t, in, step, b->wbuf, w_at, terms, terms > 4 ? b->s.ku : 0);
     for (u32 i = 0; i < n_loops; i++) kir_end(k);
 }
 

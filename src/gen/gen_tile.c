@@ -74,6 +74,26 @@ void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at)
         }
 }
 
+void tile_steps(const struct tile *t, struct tile_in a, kval step, kval b, kval b_at, i64 n, i64 ku)
+{
+    struct kir *k = t->m->k;
+    i64 width = t->nr * t->lanes, whole = ku ? n / ku * ku : 0;
+    kval at = a.at;
+    if (whole) {
+        kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), ku);
+        for (i64 u = 0; u < ku; u++) {
+            kval j = kir_add_i(k, i, u);
+            a.at = kir_add(k, at, kir_mul(k, j, step));
+            tile_step(t, &a, b, kir_add(k, b_at, kir_mul_i(k, j, width)));
+        }
+        kir_end(k);
+    }
+    for (i64 j = whole; j < n; j++) {
+        a.at = kir_add(k, at, kir_mul_i(k, step, j));
+        tile_step(t, &a, b, kir_add_i(k, b_at, j * width));
+    }
+}
+
 /* Storing. */
 
 kval tile_temp_index(struct emit *m, value_id anchor, u32 c_axis, const kval *idx)
