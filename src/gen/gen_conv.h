@@ -110,6 +110,7 @@ struct conv_tail {
     i64 win[MAX_RANK];  /* its windows, in outputs of the convolution */
     bool ragged;        /* the last windows may be smaller */
     u32 pooled;         /* bit mask of the task's outputs that stand behind it */
+    bool all_pooled;    /* that is all of them */
 };
 /* false: something else stands there. Layouts are the caller's business. */
 bool conv_tail_of(struct conv_tail *t, const struct conv *c);

@@ -311,7 +311,7 @@ void group_cells_store(const struct group_conv *g, const struct group_cells *t)
     bool by_shared = g->s.by_shared;
     bool plain = by_shared || g->sums.temp;
     kval bias = plain ? 0 : group_conv_bias(g, t->at[AT_C], (u32)t->rc), at[N_AT];
-    bool all_pooled = !g->sums.temp && g->tail.pooled == (1u << g->m->g->output.n) - 1;
+    bool all_pooled = !g->sums.temp && g->tail.all_pooled;
     for (i64 i = 0; i < t->ry * t->rx; i++) {
         kval v = cell_value(g, t, i, bias);
         cell_place(g, t, i, at);

@@ -57,12 +57,13 @@ static bool takes_output(struct conv_tail *t, const struct conv *c, u32 i)
     if (!gen_depends(g, v, c->y) || (pool && t->pool && pool != t->pool)) return false;
     if (pool && !takes_pool(t, c, pool)) return false;
     t->pooled |= pool ? 1u << i : 0;
+    t->all_pooled &= pool != 0;
     return shape_equal(&graph_value(g, v)->shape, &graph_value(g, from)->shape) && is_pointwise_behind(g, v, from, c->y);
 }
 
 bool conv_tail_of(struct conv_tail *t, const struct conv *c)
 {
-    *t = (struct conv_tail){0};
+    *t = (struct conv_tail){.all_pooled = true};
     if (c->g->output.n > 32) return false;
     for (u32 i = 0; i < c->g->output.n; i++)
         if (!takes_output(t, c, i)) return false;

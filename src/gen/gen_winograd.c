@@ -583,7 +583,7 @@ static void output_pooled(struct winograd *w, kval t, kval j, const struct chann
     x.idx[1] = kir_ramp(k, c->c, 1, w->lanes), x.idx[w->b.c.ya] = w->b.y0, x.idx[w->b.c.xa] = w->b.x0;
     for (i64 iz = 0; iz < w->s.mz; iz++) output_vector(w, t, iz, j, pixel + iz * plane);
     for (i64 i = 0; c->bias && i < w->s.mz * plane; i++) pixel[i] = kir_add(k, pixel[i], c->bias);
-    if (w->tail.pooled != (1u << w->m->g->output.n) - 1) box_store(w, &x, c->limit);
+    if (!w->tail.all_pooled) box_store(w, &x, c->limit);
     pool_tile(w, &x, c->limit);
 }
 
