@@ -179,6 +179,32 @@ static void test_groups(void **state)
          "race:");
 }
 
+/* The same by copies: all may be under way until they are awaited, and then they are the others' behind a barrier. */
+static void test_copies(void **state)
+{
+#define COPIES(before, between, newest)                                                            \
+    "group 8 1 1\ngrid %1 = 1\nshared %2: f32[16]\n%3 = thread 0\n%4: f32 = load x[%3]\ncopy %2[%3] = %4\n" before \
+    "await 9\n%7 = sub 7, %3\n%8 = add %3, 8\n%9: f32 = load x[%7]\ncopy %2[%8] = %9\nawait " newest "\n" between \
+    "%5 = sub 7, %3\n%6: f32 = load %2[%5]\nstore y[%3] = %6\nend\n"
+    find(COPIES("", "barrier\n", "1"), NULL);
+    find(COPIES("", "barrier\n", "0"), NULL);
+    find(COPIES("", "barrier\n", "2"), "before its copy was awaited");
+    find(COPIES("", "", "1"), "race: read");
+    find(COPIES("store %2[%3] = f32(1)\n", "barrier\n", "1"), "before a copy was awaited");
+    find(COPIES("%11: f32 = load %2[%3]\nstore y[%3] = %11\n", "barrier\n", "1"), "before its copy was awaited");
+    find(COPIES("%11 = add %3, 9\n%12: f32 = load x[0]\ncopy %2[%11] = %12\n", "barrier\n", "1"), "write out of bounds");
+    find(COPIES("%12: f32 = load x[0]\ncopy %2[5] = %12\n", "barrier\n", "1"), "before a copy was awaited");
+    refuse("grid %1 = p0\nwork %2: f32[8]\n%3: f32 = load x[0]\ncopy %2[0] = %3\nend\n", "shared array");
+    refuse("grid %1 = p0\nshared %2: f32[8]\ncopy %2[0] = f32(1)\nend\n", "copy of anything but a load");
+    refuse("grid %1 = p0\nshared %2: f32[8]\n%3: f32 = load x[0]\nstore %2[0] = %3\n%4: f32 = load %2[0]\ncopy %2[1] = %4\nend\n",
+           "copy of anything but a load");
+    refuse("grid %1 = p0\nshared %2: f32[8]\n%3: i64x2 = ramp 0, 2\n%4: f32x2 = load x[%3]\n%5: i64x2 = ramp 0, 1\n"
+           "copy %2[%5] = %4\nend\n",
+           "scattered");
+    refuse("await 1\n", "outside a grid");
+    refuse("grid %1 = p0\nawait 65\nend\n", "impossible await");
+}
+
 /* A fault stays a fault when legalised: an index behind an array does not become an index into
  * something else. */
 static void test_legal_faults(void **state)
@@ -350,7 +376,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_verify),       cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_groups),       cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_groups),       cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_addresses),
         cmocka_unit_test(test_legal_faults), cmocka_unit_test(test_scalar),
         cmocka_unit_test(test_cost),
     };

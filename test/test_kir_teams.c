@@ -26,7 +26,7 @@ struct gen {
     struct rng r;
     struct pool i, f, s; /* i64 from 0 to N_IN - 1, f32, accumulators */
     kval x, h, y, z, w;  /* arguments: f32, f16 in; f32, i64 per thread, f32 per subgroup out */
-    kval it, thread, team, lane, reg, regs;
+    kval it, thread, team, lane, reg, regs, copies;
     u32 depth;
     bool divided; /* in a branch that some subgroups take */
 };
@@ -107,6 +107,23 @@ static void step_stage(struct gen *g, kval shared)
     kir_barrier(k);
 }
 
+/* The same by copies, two groups of them under way at once. */
+static void step_copy(struct gen *g)
+{
+    struct kir *k = &g->k;
+    kval at = kir_mod_i(k, kir_add(k, g->thread, choose(g, &g->i)), GROUP), next = kir_add_i(k, g->thread, GROUP);
+    kir_store_async(k, g->copies, g->thread, kir_load(k, g->x, choose(g, &g->i)));
+    kir_await(k, 1 + pick(g, 3));
+    kir_store_async(k, g->copies, next, kir_load(k, g->x, choose(g, &g->i)));
+    kir_await(k, pick(g, 2));
+    kir_barrier(k);
+    keep(g, &g->f, kir_load(k, g->copies, at));
+    kir_await(k, 0);
+    kir_barrier(k);
+    keep(g, &g->f, kir_load(k, g->copies, kir_add_i(k, at, GROUP)));
+    kir_barrier(k);
+}
+
 static void block(struct gen *g, kval shared, i64 n);
 
 static void step_loop(struct gen *g, kval shared)
@@ -147,7 +164,7 @@ static void block(struct gen *g, kval shared, i64 n)
 {
     g->depth++;
     for (; n > 0; n--) {
-        switch (pick(g, 9)) {
+        switch (pick(g, 10)) {
         case 0: step_subgroup(g); break;
         case 1: step_shuffle(g); break;
         case 2: step_fragment(g); break;
@@ -161,6 +178,9 @@ static void block(struct gen *g, kval shared, i64 n)
             if (g->depth < 4) step_if(g, shared);
             break;
         case 6: keep(g, &g->f, kir_load(&g->k, g->reg, kir_int(&g->k, pick(g, 2)))); break;
+        case 8:
+            if (!g->divided) step_copy(g);
+            break;
         case 7: keep(g, &g->s, kir_load(&g->k, g->regs, kir_int(&g->k, pick(g, 2)))); break;
         default: step_arithmetic(g); break;
         }
@@ -202,6 +222,7 @@ static void make(struct gen *g, struct arena *a, u64 seed)
     begin(g, a, seed);
     struct kir *k = &g->k;
     kval shared = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, GROUP));
+    g->copies = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, 2 * GROUP));
     block(g, shared, 3 + pick(g, 14));
     kval at = kir_mul_i(k, kir_add(k, kir_mul_i(k, g->it, GROUP), g->thread), OUTS);
     for (u32 i = 0; i < OUTS; i++) {

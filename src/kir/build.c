@@ -398,6 +398,21 @@ void kir_store_n(struct kir *k, kval buf, kval idx, kval val, kval n)
     kir_push(k, (struct kir_ins){.op = KI_STORE, .a = buf, .b = idx, .c = val, .d = n});
 }
 
+void kir_store_async(struct kir *k, kval buf, kval idx, kval val)
+{
+    const struct kir_ins *x = kir_at(k, val);
+    bool is_plain = x->op != KI_LOAD || !kir_is_far(kir_at(k, x->a));
+    is_plain = is_plain || !kir_is_contiguous(k, x->b) || !kir_is_contiguous(k, idx);
+    kir_store(k, buf, idx, val);
+    if (!is_plain) k->ins.v[k->ins.n - 1].aux = 1;
+}
+
+void kir_await(struct kir *k, i64 newest)
+{
+    assert(k->scope.n && newest >= 0);
+    kir_push(k, (struct kir_ins){.op = KI_AWAIT, .imm.i = newest});
+}
+
 void kir_prefetch(struct kir *k, kval buf, kval idx)
 {
     assert(kir_is_far(kir_at(k, buf)) && kir_at(k, idx)->dtype == DT_I64);

@@ -57,7 +57,7 @@ static void decode_memory(struct decoder *c, kval v)
 {
     const struct kir_ins *x = kir_at(c->k, v);
     bool is_load = x->op == KI_LOAD, is_group = kir_is_collective(c->k, v);
-    struct eval_op *o = add_op(c, is_group ? EC_GROUP : is_load ? EC_LOAD : EC_STORE, v);
+    struct eval_op *o = add_op(c, is_group ? EC_GROUP : is_load ? EC_LOAD : kir_is_copy(c->k, v) ? EC_COPY : EC_STORE, v);
     o->lanes = kir_at(c->k, x->b)->lanes;
     o->r = c->d->cell[v];
     o->a = c->d->cell[x->a];
@@ -144,6 +144,7 @@ static void decode_ins(struct decoder *c, kval v)
     case KI_ELSE: decode_else(c, v); break;
     case KI_END: decode_end(c, v); break;
     case KI_BARRIER: add_op(c, EC_BARRIER, v); break;
+    case KI_AWAIT: add_op(c, EC_AWAIT, v)->imm = kir_at(c->k, v)->imm.i; break;
     default: decode_pure(c, v); break;
     }
 }

@@ -176,6 +176,7 @@ static bool machine_open(struct machine *m, const struct kir_arg *arg, const i64
     m->code.n_subgroups = (m->n_threads - 1) / m->subgroup + 1;
     if (!eval_decode(&m->code, m->k, &m->arena))
         return err_set(m->e, ERR_FAILED, "kernel '%.*s' too large", STR_ARG(m->k->name));
+    m->n_groups = arena_array(&m->arena, u64, m->n_threads);
     for (i64 i = 0; i < countof(m->mask); i++) m->mask[i].on = arena_alloc(&m->arena, m->n_threads);
     m->mask[0].n = m->mask[0].hi = m->n_threads;
     memset(m->mask[0].on, 1, m->n_threads);

@@ -25,6 +25,8 @@ enum eval_code {
     EC_GROUP, /* of a whole subgroup */
     EC_LOAD,
     EC_STORE,
+    EC_COPY, /* a store that ends later */
+    EC_AWAIT,
     EC_ALLOC,
     EC_LOOP, /* to `jump` when nobody has anything to do */
     EC_NEXT, /* back to `jump` */
@@ -81,6 +83,7 @@ struct eval_shadow { /* of an element that several threads can reach; agents, 0 
     u32 writer;      /* last */
     u32 reader;      /* first of this grid */
     u32 late;        /* of those since the last barrier: the one, or `several` */
+    bool is_coming;  /* a copy to it is under way */
 };
 
 struct eval_array {
@@ -94,6 +97,13 @@ struct eval_array {
                    0 */
     u8 dtype;
     bool must_write; /* an element without a writer is undefined */
+};
+
+struct eval_copy { /* one element under way */
+    u32 array, thread;
+    i64 index;
+    union kir_cell value;
+    u64 group; /* of the thread's copies */
 };
 
 struct eval_mask { /* the active threads */
@@ -117,12 +127,20 @@ struct machine {
     union kir_cell *cell, *frag;
     struct eval_array *array;       /* by number */
     struct eval_mask mask[66], *on; /* stack, and its top */
+    struct { struct eval_copy *v; u32 n, cap; } copy; /* under way, in the order of their instructions */
+    u64 *n_groups; /* of copies, closed, per thread */
     const struct eval_grid *grid;
     i64 index[3];       /* of the iteration at work */
     u32 thread;         /* at work */
     u32 agent, several; /* several: more than one thread, or nobody knows which */
     u32 first_of_grid, first_of_iteration, first_of_epoch;
 };
+
+/* Is the thread active? */
+static inline bool eval_is_on(const struct machine *m, u32 t)
+{
+    return t >= m->on->lo && t < m->on->hi && m->on->on[t];
+}
 
 /* eval_run.c: one grid iteration. */
 bool eval_iteration(struct machine *m);
@@ -132,6 +150,8 @@ bool eval_complain(struct machine *m, const struct eval_op *o, const char *what,
 bool eval_load(struct machine *m, const struct eval_op *o);
 bool eval_store(struct machine *m, const struct eval_op *o);
 void eval_alloc(struct machine *m, const struct eval_op *o);
+bool eval_copy(struct machine *m, const struct eval_op *o);
+void eval_await(struct machine *m, const struct eval_op *o);
 /* Element i of an array that is not private, for m->agent. NULL or what is wrong. */
 const char *eval_get(const struct machine *m, const struct eval_array *a, i64 i, union kir_cell *c);
 const char *eval_set(const struct machine *m, const struct eval_array *a, i64 i,

@@ -11,11 +11,6 @@ struct team { /* the subgroup at work */
     u32 number, first, n;
 };
 
-static bool is_on(const struct machine *m, u32 t)
-{
-    return t >= m->on->lo && t < m->on->hi && m->on->on[t];
-}
-
 /* A cell that must be the same in all threads. */
 static bool agree(struct machine *m, const struct eval_op *o, const struct team *g, u32 cell)
 {
@@ -187,7 +182,7 @@ bool eval_group(struct machine *m, const struct eval_op *o)
         u32 active = 0, away = 0;
         g.n = (u32)i64_min(m->subgroup, m->n_threads - g.first);
         for (u32 i = 0; i < g.n; i++) {
-            if (is_on(m, g.first + i)) active++;
+            if (eval_is_on(m, g.first + i)) active++;
             else away = g.first + i;
         }
         if (!active) continue;

@@ -13,6 +13,9 @@
 // Undefined elements. OUT, TEMP and SHARED elements without a writer are undefined; REG and WORK
 // arrays, which belong to one thread, have one byte per element, cleared when their ALLOC is
 // executed.
+//
+// Copies. What a copy stores waits in a list until its thread asks for it: any access to such an element
+// before is an error, whoever makes it.
 #include "kir/eval.h"
 
 #include <string.h>
@@ -63,6 +66,7 @@ static bool is_conflict(const struct machine *m, u32 other)
 static const char *shadow_read(const struct machine *m, const struct eval_array *a, i64 i)
 {
     struct eval_shadow *s = &a->shadow[i];
+    if (s->is_coming) return "read before its copy was awaited of";
     if (is_conflict(m, s->writer))
         return "race: read, after a write by another iteration or thread, of";
     if (!s->writer && a->must_write) return "read of undefined";
@@ -75,6 +79,7 @@ static const char *shadow_read(const struct machine *m, const struct eval_array 
 static const char *shadow_write(const struct machine *m, const struct eval_array *a, i64 i)
 {
     struct eval_shadow *s = &a->shadow[i];
+    if (s->is_coming) return "write before a copy was awaited to";
     if (is_conflict(m, s->writer)) return "race: second write by another iteration or thread to";
     if (is_conflict(m, s->reader) || is_conflict(m, s->late))
         return "race: write, after a read by another iteration or thread, to";
@@ -195,6 +200,56 @@ bool eval_store(struct machine *m, const struct eval_op *o)
         if (!store_one(m, a, o)) return false;
     }
     return true;
+}
+
+/* Copies. */
+
+static bool copy_one(struct machine *m, const struct eval_array *a, const struct eval_op *o)
+{
+    const union kir_cell *c = m->cell + m->thread;
+    for (u32 l = 0; l < o->lanes; l++) {
+        i64 i = c[o->b + l * o->threads].i;
+        const union kir_cell *v = c + o->c + l * o->threads;
+        const char *bad = (u64)i >= (u64)a->n ? "write out of bounds:" : shadow_write(m, a, i);
+        if (bad) return eval_complain(m, o, bad, i);
+        a->shadow[i].is_coming = true;
+        *arr_push(&m->arena, &m->copy) = (struct eval_copy){.array = o->a,
+                                                            .thread = m->thread,
+                                                            .index = i,
+                                                            .value = *v,
+                                                            .group = m->n_groups[m->thread]};
+    }
+    return true;
+}
+
+bool eval_copy(struct machine *m, const struct eval_op *o)
+{
+    const struct eval_array *a = &m->array[o->a];
+    for (u32 t = m->on->lo; t < m->on->hi; t++) {
+        if (!m->on->on[t]) continue;
+        m->thread = t;
+        m->agent = m->first_of_epoch + t;
+        if (!copy_one(m, a, o)) return false;
+    }
+    return true;
+}
+
+void eval_await(struct machine *m, const struct eval_op *o)
+{
+    u32 left = 0;
+    for (u32 t = m->on->lo; t < m->on->hi; t++) m->n_groups[t] += m->on->on[t];
+    for (u32 i = 0; i < m->copy.n; i++) {
+        const struct eval_copy *x = &m->copy.v[i];
+        struct eval_array *a = &m->array[x->array];
+        if (!eval_is_on(m, x->thread) || x->group + (u64)o->imm >= m->n_groups[x->thread]) {
+            m->copy.v[left++] = *x;
+            continue;
+        }
+        a->cell[x->index] = x->value;
+        a->shadow[x->index].writer = m->first_of_epoch + x->thread;
+        a->shadow[x->index].is_coming = false;
+    }
+    m->copy.n = left;
 }
 
 /* Arrays of fragments: their subgroup clears them with any of its threads. */

@@ -108,6 +108,8 @@ static bool run(struct machine *m)
         case EC_GROUP: ok = eval_group(m, o); break;
         case EC_LOAD: ok = eval_load(m, o); break;
         case EC_STORE: ok = eval_store(m, o); break;
+        case EC_COPY: ok = eval_copy(m, o); break;
+        case EC_AWAIT: eval_await(m, o); break;
         case EC_ALLOC: eval_alloc(m, o); break;
         case EC_LOOP: do_loop(m, o, &pc); break;
         case EC_NEXT: do_next(m, o, &pc); break;
@@ -132,6 +134,7 @@ bool eval_iteration(struct machine *m)
 {
     m->on = m->mask;
     m->first_of_iteration = m->first_of_epoch;
+    m->copy.n = 0;
     for (u32 d = 0; d < m->grid->n_dims; d++)
         for (u32 t = 0; t < m->n_threads; t++) m->cell[m->grid->index[d] + t].i = m->index[d];
     return run(m) && epoch_next(m);

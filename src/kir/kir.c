@@ -115,6 +115,18 @@ bool kir_is_named(const struct kir_ins *x)
     return x->dtype != DT_NONE && x->op != KI_CONST && x->op != KI_PARAM && x->op != KI_BUF;
 }
 
+bool kir_is_contiguous(const struct kir *k, kval idx)
+{
+    const struct kir_ins *x = kir_at(k, idx);
+    return x->lanes == 1 || (x->op == KI_RAMP && x->imm.i == 1);
+}
+
+bool kir_is_copy(const struct kir *k, kval store)
+{
+    const struct kir_ins *x = kir_at(k, store);
+    return x->op == KI_STORE && x->aux;
+}
+
 bool kir_is_far(const struct kir_ins *x)
 {
     return x->op == KI_BUF || (x->op == KI_ALLOC && x->aux == KS_TEMP);

@@ -69,7 +69,7 @@ struct kir_ins {
     u8 dtype;   /* enum dtype of the result (element type for BUF and ALLOC); DT_NONE: no result */
     u8 lanes;   /* 1 = scalar */
     u8 aux;     /* LOOP: enum kir_loop, ALLOC: enum kir_space, BUF: enum kir_access; FLOAD, FSTORE:
-                   1 = by columns */
+                   1 = by columns; STORE: 1 = a copy */
     kval a, b, c, d;
     u8 role, rows, cols; /* fragment, or array of them: enum kir_role and shape; else 0 */
     union { i64 i; double f; } imm;
@@ -117,6 +117,8 @@ enum dtype kir_dtype(const struct kir *k, kval v);
 bool kir_is_const(const struct kir *k, kval v, i64 *out);    /* integer or bool, lanes alike */
 bool kir_is_float(const struct kir *k, kval v, double *out); /* float; out may be NULL for both */
 bool kir_is_named(const struct kir_ins *x);                  /* stands as %n in the text */
+bool kir_is_copy(const struct kir *k, kval store);           /* a store that may end later: kir_store_async */
+bool kir_is_contiguous(const struct kir *k, kval idx);       /* one element, or neighbours in order */
 bool kir_is_far(const struct kir_ins *x);                    /* an argument or a TEMP array */
 u32 kir_text_id(const struct kir *k, kval v);                /* that n; 0: has none */
 bool kir_has_imm(enum kir_op op);                            /* imm.i is an operand in the text */
@@ -173,6 +175,10 @@ kval kir_load(struct kir *k, kval buf, kval idx);           /* lanes of idx time
 kval kir_load_n(struct kir *k, kval buf, kval idx, kval n); /* idx a ramp or scalar; rest 0 */
 void kir_store(struct kir *k, kval buf, kval idx, kval val);
 void kir_store_n(struct kir *k, kval buf, kval idx, kval val, kval n);
+/* A store to a SHARED array that need not have happened before an await: nobody may touch the elements until
+   then. What is no contiguous load of an argument or a TEMP array is stored at once. */
+void kir_store_async(struct kir *k, kval buf, kval idx, kval val);
+void kir_await(struct kir *k, i64 newest); /* all the thread's copies have ended but for so many groups: see AWAIT */
 void kir_prefetch(struct kir *k, kval buf, kval idx);       /* a hint: idx may lie outside */
 kval kir_grid(struct kir *k, kval extent);                  /* opens one dimension */
 kval kir_loop(struct kir *k, enum kir_loop kind, kval from, kval to, i64 step);

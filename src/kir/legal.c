@@ -167,7 +167,8 @@ static void copy_store(struct kir_copy *c, const struct kir_ins *x)
     u32 lanes = access_lanes(c, x), narrow = c->narrow[lanes], n = lanes / narrow;
     for (u32 i = 0; i < n; i++) {
         kval idx = copy_index(c, x, i, n), count = copy_count(c, x->d, (i64)i * narrow);
-        kir_store_n(c->out, get0(c, x->a), idx, kir_copy_get(c, x->c, i), count);
+        if (x->aux) kir_store_async(c->out, get0(c, x->a), idx, kir_copy_get(c, x->c, i));
+        else kir_store_n(c->out, get0(c, x->a), idx, kir_copy_get(c, x->c, i), count);
     }
 }
 
@@ -209,6 +210,7 @@ void kir_copy_ins(struct kir_copy *c, kval v)
     case KI_ELSE: kir_else(k); return;
     case KI_END: kir_end(k); return;
     case KI_BARRIER: kir_barrier(k); return;
+    case KI_AWAIT: kir_await(k, x->imm.i); return;
     default:
         for (u32 i = 0; i < kir_copy_n(c, v); i++) c->piece[c->first[v] + i] = copy_pure(c, x, i);
         return;

@@ -275,14 +275,14 @@ static void line_pure(struct parser *s)
     define(s, id, x);
 }
 
-static void line_store(struct parser *s, enum kir_op op)
+static void line_store(struct parser *s, enum kir_op op, bool is_copy)
 {
-    struct kir_ins x = {.op = (u8)op};
+    struct kir_ins x = {.op = (u8)op, .aux = is_copy};
     access_to(s, &x);
     expect(s, "=");
     x.c = value(s);
-    if (op == KI_STORE) x.d = first(s);
-    else pitch(s, &x, &x.d);
+    if (op == KI_FSTORE) pitch(s, &x, &x.d);
+    else if (!is_copy) x.d = first(s);
     push(s, x);
 }
 
@@ -336,8 +336,9 @@ static void line(struct parser *s)
             line_alloc(s, i);
             return;
         }
-    if (accept(s, "store")) line_store(s, KI_STORE);
-    else if (accept(s, "fstore")) line_store(s, KI_FSTORE);
+    if (accept(s, "store")) line_store(s, KI_STORE, false);
+    else if (accept(s, "copy")) line_store(s, KI_STORE, true);
+    else if (accept(s, "fstore")) line_store(s, KI_FSTORE, false);
     else if (accept(s, "prefetch")) line_prefetch(s);
     else if (accept(s, "grid")) line_grid(s);
     else if (accept(s, "loop")) line_loop(s);
@@ -345,6 +346,7 @@ static void line(struct parser *s)
     else if (accept(s, "else")) push(s, (struct kir_ins){.op = KI_ELSE});
     else if (accept(s, "end")) push(s, (struct kir_ins){.op = KI_END});
     else if (accept(s, "barrier")) push(s, (struct kir_ins){.op = KI_BARRIER});
+    else if (accept(s, "await")) push(s, (struct kir_ins){.op = KI_AWAIT, .imm.i = number(s)});
     else line_pure(s);
 }
 

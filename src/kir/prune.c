@@ -118,7 +118,7 @@ static bool is_root(const struct pruner *p, kval v)
     const struct kir_ins *x = kir_at(p->k, v);
     if (x->op == KI_STORE || x->op == KI_FSTORE)
         return kir_at(p->k, x->a)->op == KI_BUF || p->live[x->a];
-    return x->op == KI_GRID || x->op == KI_BARRIER || x->op == KI_BUF || x->op == KI_PREFETCH;
+    return x->op == KI_GRID || x->op == KI_BARRIER || x->op == KI_AWAIT || x->op == KI_BUF || x->op == KI_PREFETCH;
 }
 
 /* Backwards, so that uses come before definitions; again while a loop's load brought an array to

@@ -207,7 +207,7 @@ static void spread_ins(struct spreader *s, kval v)
         copy_sliced(s, v);
     } else if (x->op == KI_THREAD) {
         kir_copy_set(&s->copy, v, kir_int(s->copy.out, 0));
-    } else if (x->op != KI_BARRIER) {
+    } else if (x->op != KI_BARRIER && x->op != KI_AWAIT) {
         kir_copy_ins(&s->copy, v);
     }
 }

@@ -92,7 +92,7 @@ static void put_pure(struct printer *p, kval v)
 
 static void put_store(struct printer *p, const struct kir_ins *x)
 {
-    buf_z(p->b, kir_op_info(x->op)->name);
+    buf_z(p->b, x->op == KI_STORE && x->aux ? "copy" : kir_op_info(x->op)->name);
     put_access(p, x->a, x->b);
     buf_z(p->b, " = ");
     put_value(p, x->c);
@@ -149,6 +149,7 @@ static void put_ins(struct printer *p, kval v)
     case KI_ELSE:
     case KI_END:
     case KI_BARRIER: buf_z(p->b, kir_op_info(x->op)->name); break;
+    case KI_AWAIT: buf_printf(p->b, "await %lld", (long long)x->imm.i); break;
     default: put_pure(p, v); break;
     }
     buf_char(p->b, '\n');

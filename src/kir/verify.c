@@ -254,6 +254,17 @@ static bool check_load(struct checker *c)
     return true;
 }
 
+/* A store that may end later. */
+static bool check_copy(struct checker *c)
+{
+    const struct kir_ins *p = arg(c, c->x->a), *val = arg(c, c->x->c);
+    NEED(c->x->aux == 1 && p->op == KI_ALLOC && p->aux == KS_SHARED && !c->x->d,
+         "copy to anything but all of a piece of a shared array");
+    NEED(val->op == KI_LOAD && kir_is_far(arg(c, val->a)), "copy of anything but a load of an argument or a temp array");
+    NEED(kir_is_contiguous(c->k, c->x->b) && kir_is_contiguous(c->k, val->b), "copy of scattered elements");
+    return true;
+}
+
 static bool check_store(struct checker *c)
 {
     u32 lanes;
@@ -262,7 +273,7 @@ static bool check_store(struct checker *c)
     NEED(p->op != KI_BUF || p->aux != KA_IN, "store to a read-only buffer");
     NEED(val->dtype == p->dtype && val->lanes == lanes && is_same_shape(val, p),
          "value of the wrong type");
-    return true;
+    return !c->x->aux || check_copy(c);
 }
 
 /* Of subgroups. */
@@ -482,6 +493,9 @@ static bool check_rules(struct checker *c)
     case KI_ELSE: return check_else(c);
     case KI_END: return check_end(c);
     case KI_BARRIER: return check_barrier(c);
+    case KI_AWAIT:
+        NEED(c->n_grid && x->imm.i >= 0 && x->imm.i <= 64, "impossible await");
+        return true;
     default: return check_arithmetic(c);
     }
 }

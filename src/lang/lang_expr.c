@@ -350,7 +350,7 @@ static struct str expression(struct text *t, kval v)
     case KI_HMAX: return arithmetic(t, x);
     // clang-format off
     case KI_NONE: case KI_BUF: case KI_ALLOC: case KI_STORE: case KI_GRID: case KI_LOOP:
-    case KI_IF: case KI_ELSE: case KI_END: case KI_BARRIER: case KI_PREFETCH: case KI_SUBGROUP:
+    case KI_IF: case KI_ELSE: case KI_END: case KI_BARRIER: case KI_AWAIT: case KI_PREFETCH: case KI_SUBGROUP:
     case KI_SGADD: case KI_SGMIN: case KI_SGMAX: case KI_SHUFFLE: case KI_FILL: case KI_FLOAD:
     case KI_FSTORE: case KI_FMMA: case N_KIR_OPS: /* no language of this family has subgroups */
     // clang-format on
@@ -424,6 +424,7 @@ static void statement(struct text *t, kval v)
     case KI_GRID:
     case KI_BUF:
     case KI_BARRIER:
+    case KI_AWAIT:
     case KI_NONE: break;
     default: name_value(t, v); break;
     }
