@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Looking inside: devices, any file quern knows, the selector's reasons. Declared and documented in
+// Looking inside: devices, any file and name of a kernel quern knows, the selector's reasons. Declared and documented in
 // include/quern.h.
 #include "api/api_model.h"
 
 #include "core/spirv.h"
 #include "import/import.h"
+#include "lab/lab.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -271,6 +272,14 @@ bool api_is_dnx(const struct os_file *f)
     return f->n > 9 && f->p[8] == '{' && f->p[6] == 0 && f->p[7] == 0;
 }
 
+static bool show_name(struct buf *b, struct str name, struct err *e)
+{
+    struct lab_config c;
+    if (!lab_name_parse(&c, name, e)) return false;
+    lab_explain(b, &c);
+    return true;
+}
+
 static bool show(struct buf *b, struct arena *a, const char *path, struct err *e)
 {
     struct os_file f;
@@ -297,7 +306,7 @@ quern_status quern_show(quern *q, const char *path, char **text)
     struct err *e = api_begin(q);
     struct arena a = {0};
     struct buf b = {0};
-    bool ok = show(&b, &a, path, e);
+    bool ok = lab_is_name(str_of(path)) ? show_name(&b, str_of(path), e) : show(&b, &a, path, e);
     if (ok) *text = api_text(&b);
     else buf_release(&b);
     arena_release(&a);

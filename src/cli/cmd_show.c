@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern show: any file quern knows, as text.
+// quern show: any file quern knows, as text; a kernel's name, in words.
 #include "cli.h"
 
 #include <stdio.h>
@@ -16,8 +16,8 @@ static int run(struct cli *c)
 
 const struct cmd cmd_show = {
     .name = "show",
-    .summary = "print any file quern knows: model, program, kernel, SPIR-V, database",
-    .args = "FILE",
+    .summary = "print any file quern knows: model, program, kernel, SPIR-V, database; explain a kernel's name",
+    .args = "FILE|NAME",
     .min_args = 1,
     .max_args = 1,
     .run = run,
