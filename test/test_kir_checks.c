@@ -201,6 +201,10 @@ static void test_copies(void **state)
     refuse("grid %1 = p0\nshared %2: f32[8]\n%3: i64x2 = ramp 0, 2\n%4: f32x2 = load x[%3]\n%5: i64x2 = ramp 0, 1\n"
            "copy %2[%5] = %4\nend\n",
            "scattered");
+    find("group 8 1 1\ngrid %1 = 1\nshared %2: f32[8] swizzled\n%3 = thread 0\n%4: f32 = load x[%3]\ncopy %2[%3] = %4\n"
+         "await 0\n%5: f32 = load %2[%3]\nstore y[%3] = %5\nend\n",
+         NULL);
+    refuse("grid %1 = p0\nwork %2: f32[8] swizzled\nend\n", "not shared");
     refuse("await 1\n", "outside a grid");
     refuse("grid %1 = p0\nawait 65\nend\n", "impossible await");
 }

@@ -222,7 +222,8 @@ static void make(struct gen *g, struct arena *a, u64 seed)
     begin(g, a, seed);
     struct kir *k = &g->k;
     kval shared = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, GROUP));
-    g->copies = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, 2 * GROUP));
+    g->copies = pick(g, 2) ? kir_alloc_swizzled(k, DT_F32, kir_int(k, 2 * GROUP))
+                           : kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, 2 * GROUP));
     block(g, shared, 3 + pick(g, 14));
     kval at = kir_mul_i(k, kir_add(k, kir_mul_i(k, g->it, GROUP), g->thread), OUTS);
     for (u32 i = 0; i < OUTS; i++) {

@@ -358,6 +358,13 @@ kval kir_alloc(struct kir *k, enum kir_space s, enum dtype t, u32 lanes, kval co
     return kir_push(k, x);
 }
 
+kval kir_alloc_swizzled(struct kir *k, enum dtype t, kval count)
+{
+    kval v = kir_alloc(k, KS_SHARED, t, 1, count);
+    k->ins.v[v].imm.i = 1;
+    return v;
+}
+
 static bool is_read_only(const struct kir *k, kval buf)
 {
     return kir_at(k, buf)->op == KI_BUF && kir_at(k, buf)->aux == KA_IN;

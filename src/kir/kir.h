@@ -171,6 +171,9 @@ kval kir_select(struct kir *k, kval cond, kval a, kval b);
 kval kir_cast(struct kir *k, enum dtype t, kval a);
 kval kir_bits(struct kir *k, enum dtype t, kval a);
 kval kir_alloc(struct kir *k, enum kir_space s, enum dtype t, u32 lanes, kval count);
+/* A SHARED array whose bytes a target may place in another order, so that equal columns of neighbouring rows of 128 bytes
+   lie in different banks: byte b at b ^ (b >> 7 & 7) << 4. Pieces of 16 bytes stay whole; nothing else is to be seen of it. */
+kval kir_alloc_swizzled(struct kir *k, enum dtype t, kval count);
 kval kir_load(struct kir *k, kval buf, kval idx);           /* lanes of idx times the array's */
 kval kir_load_n(struct kir *k, kval buf, kval idx, kval n); /* idx a ramp or scalar; rest 0 */
 void kir_store(struct kir *k, kval buf, kval idx, kval val);

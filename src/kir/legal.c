@@ -182,6 +182,7 @@ static kval copy_alloc(struct kir_copy *c, const struct kir_ins *x)
 {
     struct kir_frag f = kir_frag_of(x);
     if (f.role) return kir_alloc_frag(c->out, &f, get0(c, x->a));
+    if (x->imm.i) return kir_alloc_swizzled(c->out, x->dtype, get0(c, x->a));
     u32 narrow = c->narrow[x->lanes];
     kval count = kir_mul_i(c->out, get0(c, x->a), x->lanes / narrow);
     return kir_alloc(c->out, x->aux, x->dtype, narrow, count);

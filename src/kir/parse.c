@@ -302,6 +302,7 @@ static void line_alloc(struct parser *s, enum kir_space space)
     expect(s, "[");
     x.a = value(s);
     expect(s, "]");
+    x.imm.i = accept(s, "swizzled");
     define(s, id, x);
 }
 

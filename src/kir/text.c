@@ -108,6 +108,7 @@ static void put_alloc(struct printer *p, kval v)
     buf_char(p->b, '[');
     put_value(p, x->a);
     buf_char(p->b, ']');
+    if (x->imm.i) buf_z(p->b, " swizzled");
 }
 
 static void put_loop(struct printer *p, kval v)

@@ -338,6 +338,7 @@ static bool check_alloc(struct checker *c)
     bool in_grid = c->n_grid > 0, direct = c->n_open == c->n_grid;
     NEED(x->aux <= KS_TEMP, "unknown memory space");
     NEED(is_size(count), "size is neither constant nor parameter");
+    NEED(!x->imm.i || (x->imm.i == 1 && x->aux == KS_SHARED), "swizzled array that is not shared");
     i64 n;
     if (kir_is_const(c->k, x->a, &n)) NEED(n >= 0 && n <= (i64)1 << 40, "impossible size");
     switch ((enum kir_space)x->aux) {
