@@ -6,8 +6,9 @@
 //   c, k..],  g = m / (M/G)
 //
 // After infer a generator finds kernel_shape, strides, dilations, pads and group explicit
-// (op_window_get). Besides floats it takes i32 (ConvInteger and QLinearConv expand to that), with
-// wrapping arithmetic.
+// (op_window_get). Besides floats it takes what ConvInteger and QLinearConv expand to: i32, with wrapping
+// arithmetic; bytes of any signs, with sums and bias of i32, and then a scalar fourth input, of x's type, may say what
+// lies in the pads instead of zeros.
 //
 // The reference evaluation goes row by row: for a weight, the row of inputs it meets is added to
 // the row of outputs.
@@ -15,19 +16,30 @@
 
 /* Dims: n, m outputs channels, c input channels of a group, spatial axes behind. */
 
+enum { BIAS = 2, PAD }; /* inputs */
+
 static bool types_fit(const struct graph *g, node_id n, struct err *e)
 {
-    enum dtype t = op_in_dtype(g, graph_node(g, n), 0);
-    if (!op_same_types(g, n, 0, e)) return false;
-    if (!dtype_is_float(t) && t != DT_I32) return op_unsupported(e, g, n, "type %s", dtype_name(t));
+    const struct node *nd = graph_node(g, n);
+    enum dtype t = op_in_dtype(g, nd, 0), w = op_in_dtype(g, nd, 1);
+    if (t == op_sum_type(t)) {
+        if (op_has_in(nd, PAD)) return op_invalid(e, g, n, "input %u for type %s", PAD, dtype_name(t));
+        if (!op_same_types(g, n, 0, e)) return false;
+        if (!dtype_is_float(t) && t != DT_I32) return op_unsupported(e, g, n, "type %s", dtype_name(t));
+        return true;
+    }
+    if (w == op_sum_type(w)) return op_invalid(e, g, n, "weight of type %s", dtype_name(w));
+    if (op_has_in(nd, BIAS) && op_in_dtype(g, nd, BIAS) != DT_I32) return op_invalid(e, g, n, "bias is not i32");
+    if (op_has_in(nd, PAD) && (op_in_dtype(g, nd, PAD) != t || op_in_shape(g, nd, PAD)->rank))
+        return op_invalid(e, g, n, "pad is not a scalar of type %s", dtype_name(t));
     return true;
 }
 
 static bool infer(struct graph *g, node_id n, struct err *e)
 {
     struct shape out;
-    if (!types_fit(g, n, e) || !op_conv_shape(g, n, 1, 2, &out, e)) return false;
-    op_set_out(g, n, 0, op_in_dtype(g, graph_node(g, n), 0), &out);
+    if (!types_fit(g, n, e) || !op_conv_shape(g, n, 1, BIAS, &out, e)) return false;
+    op_set_out(g, n, 0, op_sum_type(op_in_dtype(g, graph_node(g, n), 0)), &out);
     return true;
 }
 
@@ -37,6 +49,7 @@ struct conv {
     struct op_window w;
     i64 begin[MAX_RANK];
     const struct tensor *x, *wt, *b, *y;
+    double pad;              /* what lies outside */
     i64 group, cg, mg;       /* channels in and out of one group */
     i64 in_plane, out_plane; /* elements of one channel */
     i64 taps;
@@ -51,7 +64,8 @@ static bool conv_open(const struct op_eval *v, struct conv *c)
     if (!op_window_begin(v, &c->w, c->begin)) return false;
     u32 s = c->w.n;
     c->x = v->in[0], c->wt = v->in[1], c->y = v->out[0];
-    c->b = v->n->in.n > 2 ? v->in[2] : NULL;
+    c->b = v->n->in.n > BIAS ? v->in[BIAS] : NULL;
+    if (op_has_in(v->n, PAD)) c->pad = elem_f64(v->in[PAD]->dtype, v->in[PAD]->data, 0);
     c->group = attr_int(v->n, "group", 1);
     c->cg = c->wt->dim[1], c->mg = c->wt->dim[0] / c->group;
     c->in_plane = i64_product(s, c->x->dim + 2), c->out_plane = i64_product(s, c->y->dim + 2);
@@ -62,8 +76,8 @@ static bool conv_open(const struct op_eval *v, struct conv *c)
     return true;
 }
 
-/* Adds what one channel and one row of taps contribute to one channel of outputs. x, wt: flat
- * positions. */
+/* Adds what one channel and one row of taps contribute to one channel of outputs, which begins as if there were
+ * nothing but pad. x, wt: flat positions. */
 static void add_row_taps(const struct conv *c, double *acc, i64 tap, i64 x, i64 wt)
 {
     u32 l = c->w.n - 1;
@@ -79,6 +93,7 @@ static void add_row_taps(const struct conv *c, double *acc, i64 tap, i64 x, i64 
             struct op_row row = {acc + r * out + lo,           1,      c->x,
                                  x + at + first + lo * stride, stride, hi - lo};
             op_row_add(&row, w);
+            for (i64 i = 0; c->pad != 0 && i < row.n; i++) row.acc[i] -= w * c->pad;
         }
     }
 }
@@ -87,6 +102,8 @@ static void conv_channel(const struct conv *c, double *acc, i64 n, i64 m)
 {
     i64 plane = c->out_plane, y = (n * c->y->dim[1] + m) * plane, ch = m / c->mg * c->cg;
     double bias = c->b ? elem_f64(c->b->dtype, c->b->data, m) : 0;
+    for (i64 i = 0; c->pad != 0 && i < c->cg * c->taps; i++)
+        bias += c->pad * elem_f64(c->wt->dtype, c->wt->data, m * c->cg * c->taps + i);
     for (i64 i = 0; i < plane; i++) acc[i] = bias;
     for (i64 j = 0; j < c->cg; j++)
         for (i64 t = 0; t < c->row_taps; t++)
@@ -116,10 +133,11 @@ static double conv_point(const struct conv *c, i64 point)
     double sum = c->b ? elem_f64(c->b->dtype, c->b->data, m) : 0;
     for (i64 t = 0; t < c->taps; t++) {
         i64 at = tap_offset(c, t, o);
-        for (i64 j = 0; at >= 0 && j < c->cg; j++)
-            sum +=
-                elem_f64(c->x->dtype, c->x->data, (n * c->x->dim[1] + ch + j) * c->in_plane + at) *
-                elem_f64(c->wt->dtype, c->wt->data, (m * c->cg + j) * c->taps + t);
+        for (i64 j = 0; j < c->cg; j++) {
+            i64 x = (n * c->x->dim[1] + ch + j) * c->in_plane + at;
+            sum += (at < 0 ? c->pad : elem_f64(c->x->dtype, c->x->data, x)) *
+                   elem_f64(c->wt->dtype, c->wt->data, (m * c->cg + j) * c->taps + t);
+        }
     }
     return sum;
 }
@@ -147,8 +165,9 @@ static void add_tap(struct emit *m, const struct node *n, const struct op_taps *
     kval xi[MAX_RANK] = {xw[0], xw[1]}, wi[MAX_RANK] = {xw[2], xw[3]};
     for (u32 i = 2; i < rank; i++) xi[i] = t->at[i - 2], wi[i] = t->k[i - 2];
     kval x = emit_value(m, n->in.v[0], xi);
-    if (t->ok) x = kir_select(k, t->ok, x, emit_neutral(m, KI_ADD, kir_dtype(k, x)));
-    enum dtype type = op_acc_type(m, op_in_dtype(m->g, n, 0));
+    kval zero = kir_int(k, 0), pad = op_has_in(n, PAD) ? emit_value(m, n->in.v[PAD], &zero) : 0;
+    if (t->ok) x = kir_select(k, t->ok, x, pad ? pad : emit_neutral(m, KI_ADD, kir_dtype(k, x)));
+    enum dtype type = op_acc_type(m, op_sum_type(op_in_dtype(m->g, n, 0)));
     op_acc_fma(m, a, kir_cast(k, type, x), kir_cast(k, type, emit_value(m, n->in.v[1], wi)));
 }
 
@@ -160,12 +179,12 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
     struct op_acc a;
     i64 dim[MAX_RANK] = {0}, group = attr_int(n, "group", 1);
     const struct value *x = graph_value(m->g, n->in.v[0]);
+    enum dtype type = op_sum_type(x->dtype);
     op_window_get(m->g, n, &w);
+    w.every = op_has_in(n, PAD);
     shape_is_static(m->g->sym, op_in_shape(m->g, n, 1), dim);
-    kval init =
-        op_has_in(n, 2) ? emit_value(m, n->in.v[2], &idx[1]) : emit_neutral(m, KI_ADD, x->dtype);
-    op_acc_open(m, &a, op_lanes(m, x->shape.rank, idx),
-                kir_cast(k, op_acc_type(m, x->dtype), init));
+    kval init = op_has_in(n, BIAS) ? emit_value(m, n->in.v[BIAS], &idx[1]) : emit_neutral(m, KI_ADD, type);
+    op_acc_open(m, &a, op_lanes(m, x->shape.rank, idx), kir_cast(k, op_acc_type(m, type), init));
     kval of = kir_int(k, i64_max(dim[0] / group, 1)), cg = kir_int(k, dim[1]);
     kval base = group > 1 ? kir_bin(k, KI_MUL, kir_bin(k, KI_DIV, idx[1], of), cg) : kir_int(k, 0);
     kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), cg, 1);
@@ -173,7 +192,7 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
     add_tap(m, n, &t, &a, (kval[]){idx[0], kir_bin(k, KI_ADD, base, c), idx[1], c});
     op_taps_close(m, &w);
     kir_end(k);
-    return kir_cast(k, emit_type(x->dtype), op_acc_get(m, &a));
+    return kir_cast(k, emit_type(type), op_acc_get(m, &a));
 }
 
 static double flops(const struct graph *g, const struct node *n, const i64 *var)
@@ -183,6 +202,8 @@ static double flops(const struct graph *g, const struct node *n, const i64 *var)
     if (!shape_eval(g->sym, ys, var, y) || !shape_eval(g->sym, ws, var, w)) return 0;
     return 2.0 * (double)i64_product(ys->rank, y) * (double)i64_product(ws->rank - 1, w + 1);
 }
+
+static enum dtype random_byte(struct rng *r) { return rng_range(r, 0, 1) ? DT_U8 : DT_I8; }
 
 /* Windows that fit: pads first, then a size large enough. */
 static void random_conv(const struct op *self, struct graph *g, struct rng *r)
@@ -200,12 +221,14 @@ static void random_conv(const struct op *self, struct graph *g, struct rng *r)
         i64 need = (w[2 + i] - 1) * dil[i] + 1 - (same < 3 ? 0 : pads[i] + pads[s + i]);
         x[2 + i] = i64_max(need, 1) + rng_range(r, 0, 4);
     }
-    enum dtype type = random_float_type(r);
-    value_id in[3] = {0};
+    bool bytes = rng_range(r, 0, 3) == 0;
+    enum dtype type = bytes ? random_byte(r) : random_float_type(r);
+    value_id in[4] = {0};
     random_input(g, "x", type, s + 2, x, &in[0]);
-    random_input(g, "w", type, s + 2, w, &in[1]);
-    if (rng_range(r, 0, 1)) random_input(g, "b", type, 1, w, &in[2]);
-    random_node(g, self, in[2] ? 3 : 2, in, 1);
+    random_input(g, "w", bytes ? random_byte(r) : type, s + 2, w, &in[1]);
+    if (rng_range(r, 0, 1)) random_input(g, "b", op_sum_type(type), 1, w, &in[BIAS]);
+    if (bytes && rng_range(r, 0, 1)) random_input(g, "pad", type, 0, NULL, &in[PAD]);
+    random_node(g, self, in[PAD] ? 4 : in[BIAS] ? 3 : 2, in, 1);
     node_id n = g->node.n - 1;
     attr_set_int(g, n, "group", group);
     attr_set_ints(g, n, "strides", strides, s);
@@ -218,7 +241,7 @@ static const struct op ops[] = {
     {.name = "Conv",
      .props = OP_CONV | OP_HEAVY,
      .min_in = 2,
-     .max_in = 3,
+     .max_in = 4,
      .min_out = 1,
      .max_out = 1,
      .infer = infer,

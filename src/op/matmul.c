@@ -16,15 +16,13 @@ static bool types_fit(const struct graph *g, node_id n, struct err *e)
     return op_same_types(g, n, 0, e);
 }
 
-static enum dtype sum_type(enum dtype t) { return t == DT_U8 || t == DT_I8 ? DT_I32 : t; }
-
 static bool infer(struct graph *g, node_id n, struct err *e)
 {
     struct shape out;
     enum dtype a = op_in_dtype(g, graph_node(g, n), 0), b = op_in_dtype(g, graph_node(g, n), 1);
-    bool are_bytes = sum_type(a) != a && sum_type(b) != b;
+    bool are_bytes = op_sum_type(a) != a && op_sum_type(b) != b;
     if ((!are_bytes && !types_fit(g, n, e)) || !op_matmul_shape(g, n, 0, 1, &out, e)) return false;
-    op_set_out(g, n, 0, sum_type(a), &out);
+    op_set_out(g, n, 0, op_sum_type(a), &out);
     return true;
 }
 
@@ -142,7 +140,7 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
     const struct shape *a = op_in_shape(m->g, n, 0), *b = op_in_shape(m->g, n, 1);
     u32 rank = graph_value(m->g, n->out.v[0])->shape.rank, ra = a->rank > 1, rb = b->rank > 1,
         batch = rank - ra - rb;
-    enum dtype t = sum_type(op_in_dtype(m->g, n, 0)), type = op_acc_type(m, t);
+    enum dtype t = op_sum_type(op_in_dtype(m->g, n, 0)), type = op_acc_type(m, t);
     struct op_acc acc;
     op_acc_open(m, &acc, op_lanes(m, rank, idx), kir_cast(k, type, emit_neutral(m, KI_ADD, t)));
     kval i = ra ? idx[batch] : 0, j = rb ? idx[rank - 1] : 0;
@@ -202,7 +200,7 @@ static bool gemm_infer(struct graph *g, node_id n, struct err *e)
     const struct node *nd = graph_node(g, n);
     enum dtype t = op_in_dtype(g, nd, 0);
     sym a[2], b[2];
-    if (sum_type(t) != t) return op_unsupported(e, g, n, "type %s", dtype_name(t));
+    if (op_sum_type(t) != t) return op_unsupported(e, g, n, "type %s", dtype_name(t));
     if (!types_fit(g, n, e) || !gemm_operand(g, n, 0, a, e) || !gemm_operand(g, n, 1, b, e))
         return false;
     if (!op_sizes_agree(g, a[1], b[0])) return op_invalid(e, g, n, "inner sizes differ");

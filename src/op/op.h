@@ -206,6 +206,7 @@ bool op_conv_shape(struct graph *g, node_id n, u32 weight, u32 bias, struct shap
                    struct err *e);
 bool op_matmul_shape(struct graph *g, node_id n, u32 ia, u32 ib, struct shape *out, struct err *e);
 bool op_sizes_agree(const struct graph *g, sym a, sym b); /* not known to differ */
+enum dtype op_sum_type(enum dtype t); /* of a product's result: i32 of bytes, else as its operands */
 
 /* op_resize.c: what Resize and its primitives share (see resize.c). */
 enum resize_mode { RESIZE_NEAREST, RESIZE_LINEAR, RESIZE_CUBIC, N_RESIZE_MODES };
@@ -304,6 +305,7 @@ struct op_window {
     /* pads; constants but for auto_pad SAME_* with stride > 1 over a symbolic size */
     sym begin[MAX_RANK], end[MAX_RANK];
     bool ceil;                           /* the last window may hang over the end pad */
+    bool every;                          /* for op_taps_open: taps outside of the input, too */
 };
 /* Checks the attributes and writes them back explicit: kernel_shape (given by `kernel` unless
    NULL), strides, dilations, pads. auto_pad remains only where pads are symbolic. */
@@ -327,8 +329,8 @@ const i64 *op_window_rows(const struct op_eval *v, const struct op_window *w, co
                           const i64 *from, const i64 *to);
 
 /* Loops over the taps of the window at output position o[0..n). Loop limits are clamped to the
-   input of shape x where o is scalar; on axes where it is a vector `at` is clamped and `ok` tells
-   whether the tap is inside (0: always). Closed by n x kir_end. */
+   input of shape x where o is scalar; on axes where it is a vector, or with w->every, `at` is
+   clamped and `ok` tells whether the tap is inside (0: always). Closed by n x kir_end. */
 struct op_taps {
     kval k[MAX_RANK];  /* position in the kernel */
     kval at[MAX_RANK]; /* position in the input */

@@ -50,6 +50,8 @@ bool op_sizes_agree(const struct graph *g, sym a, sym b)
     return !sym_is_const(g->sym, sym_sub(g->sym, a, b), &d) || d == 0;
 }
 
+enum dtype op_sum_type(enum dtype t) { return t == DT_U8 || t == DT_I8 ? DT_I32 : t; }
+
 bool op_matmul_shape(struct graph *g, node_id n, u32 ia, u32 ib, struct shape *out, struct err *e)
 {
     const struct node *nd = graph_node(g, n);

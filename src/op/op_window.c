@@ -270,7 +270,7 @@ static void both(struct kir *k, kval *all, kval cond)
     *all = *all ? kir_bin(k, KI_AND, *all, cond) : cond;
 }
 
-/* A tap at a vector of positions, some of which may lie outside. */
+/* A tap at positions some of which may lie outside. */
 static void tap_check(struct emit *m, const struct op_window *w, sym size, u32 i, struct op_taps *t)
 {
     struct kir *k = m->k;
@@ -286,7 +286,7 @@ void op_taps_open(struct emit *m, const struct op_window *w, const struct shape 
     struct kir *k = m->k;
     *t = (struct op_taps){0};
     for (u32 i = 0; i < w->n; i++) {
-        bool vector = kir_lanes(k, o[i]) > 1;
+        bool vector = w->every || kir_lanes(k, o[i]) > 1;
         kval lohi[2] = {kir_int(k, 0), kir_int(k, w->kernel[i])};
         if (!vector) op_taps_range(m, w, x, i, o[i], false, lohi);
         t->k[i] = kir_loop(k, KL_SERIAL, lohi[0], lohi[1], 1);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The quantised operators, all composites with exact integers: convolutions are Conv of i32 over values
-// less their zero points, matrix products are MatMul of u8 and i8, from which what the zero points give is
-// taken; scales are applied in f32; rounding is to nearest even, and what does not fit saturates.
+// The quantised operators, all composites with exact integers: convolutions and matrix products are Conv and
+// MatMul of u8 and i8, from which what the zero points give is taken (Conv of i32 over values less their zero points
+// where weights less theirs are no bytes); scales are applied in f32; rounding is to nearest even, and what does
+// not fit saturates.
 //
 //   real = (quantised - zero_point) * scale
 #include "op/op.h"
@@ -194,7 +195,14 @@ static bool dynamic_expand(struct graph *g, node_id n, struct err *e)
     return true;
 }
 
-/* Products. Inputs x, w and their zero points at z, z + 1 (ConvInteger, MatMulInteger). */
+/* Products. */
+
+struct operands { /* inputs: left and right operand and their zero points */
+    u32 a, za, b, zb;
+};
+static const struct operands of_integer = {.a = 0, .b = 1, .za = 2, .zb = 3}, /* ConvInteger, MatMulInteger */
+    of_linear = {.a = QA, .za = QA_ZERO, .b = QB, .zb = QB_ZERO};             /* QLinearConv, QLinearMatMul */
+enum { BIAS = 2, PAD }; /* inputs of Conv */
 
 static bool types_8bit(const struct graph *g, node_id n, u32 a, u32 b, struct err *e)
 {
@@ -212,13 +220,6 @@ static bool product_shape(struct graph *g, node_id n, u32 b, struct shape *out, 
                 : op_matmul_shape(g, n, 0, b, out, e);
 }
 
-static value_id conv_product(struct graph *g, node_id n, value_id a, value_id b, value_id bias, value_id out)
-{
-    const struct node nd = *graph_node(g, n);
-    value_id y = op_node(g, n, "Conv", bias ? 3 : 2, (value_id[]){a, b, bias}, out);
-    for (u32 i = 0; i < nd.attr.n; i++) attr_copy(g, op_made(g, y), &nd.attr.v[i]);
-    return y;
-}
 
 /* 8-bit v as type t, of the same values plus what is returned in *shift. */
 static value_id as_bytes(struct graph *g, node_id n, value_id v, enum dtype t, i64 *shift)
@@ -255,11 +256,56 @@ static value_id less_sums(struct graph *g, node_id n, value_id y, value_id zero,
     return op_node2(g, n, "Sub", y, op_node2(g, n, "Mul", sums, zero, 0), 0);
 }
 
-/* The matrix product of inputs a and b, each less its zero point, inputs za and zb:
-   the sum of (a - za) * (b - zb) is that of a*b, less za times that of b, less zb times that of a - za. */
-static value_id matrix_product(struct graph *g, node_id n, u32 a, u32 za, u32 b, u32 zb)
+/* Constant weights w of a convolution, less their zero points, as i8, if that holds them; else 0. */
+static value_id centred_bytes(struct graph *g, node_id n, u32 b, u32 z)
 {
     const struct node nd = *graph_node(g, n);
+    const struct tensor *w = graph_value(g, nd.in.v[b])->data, *zero = NULL;
+    if (!w) return 0;
+    if (op_has_in(&nd, z) && !(zero = graph_value(g, nd.in.v[z])->data)) return 0;
+    i64 count = tensor_count(w), n_zero = zero ? tensor_count(zero) : 0, per = w->dim[0] ? count / w->dim[0] : 0;
+    struct tensor *t = tensor_new(g->arena, DT_I8, w->rank, w->dim);
+    for (i64 i = 0; i < count; i++) {
+        i64 less = n_zero ? elem_i64(zero->dtype, zero->data, n_zero > 1 ? i / per : 0) : 0;
+        i64 x = elem_i64(w->dtype, w->data, i) - less;
+        if (x < -128 || x > 127) return 0;
+        elem_set_i64(DT_I8, t->data, i, x);
+    }
+    return graph_add_const(g, graph_value(g, nd.in.v[b])->name, t);
+}
+
+/* A convolution of inputs a and b, each less its zero point, inputs za and zb. The pads of bytes hold a's zero point,
+   so that every sum of products has the same terms: it is that of bytes, less a's zero point times the sum of weights. */
+static value_id conv_product(struct graph *g, node_id n, struct operands o, value_id bias, value_id out)
+{
+    const struct node nd = *graph_node(g, n);
+    u32 rank = op_in_shape(g, &nd, o.b)->rank;
+    i64 up, axes[MAX_RANK];
+    value_id w = centred_bytes(g, n, o.b, o.zb), in[4] = {0, w, bias, 0};
+    if (w) {
+        in[0] = as_bytes(g, n, nd.in.v[o.a], DT_U8, &up);
+        value_id zero = shifted_zero(g, n, o.za, 0, up);
+        for (u32 i = 0; i + 1 < rank; i++) axes[i] = 1 + i;
+        if (zero) {
+            value_id sums = op_node_axes(g, n, "ReduceSum", op_node_cast(g, n, w, DT_I32, 0), axes, rank - 1, 0);
+            sums = op_node2(g, n, "Mul", op_node_axes(g, n, "Squeeze", sums, axes, rank - 1, 0), zero, 0);
+            in[BIAS] = bias ? op_node2(g, n, "Sub", bias, sums, 0) : op_node1(g, n, "Neg", sums, 0);
+            in[PAD] = op_node_cast(g, n, zero, DT_U8, 0);
+        }
+    } else {
+        in[0] = centred(g, n, o.a, o.za, 0), in[1] = centred(g, n, o.b, o.zb, rank - 1);
+    }
+    value_id y = op_node(g, n, "Conv", in[PAD] ? 4 : in[BIAS] ? 3 : 2, in, out);
+    for (u32 i = 0; i < nd.attr.n; i++) attr_copy(g, op_made(g, y), &nd.attr.v[i]);
+    return y;
+}
+
+/* The matrix product of inputs a and b, each less its zero point, inputs za and zb:
+   the sum of (a - za) * (b - zb) is that of a*b, less za times that of b, less zb times that of a - za. */
+static value_id matrix_product(struct graph *g, node_id n, struct operands o)
+{
+    const struct node nd = *graph_node(g, n);
+    const u32 a = o.a, za = o.za, b = o.b, zb = o.zb;
     i64 up, down;
     if (op_in_shape(g, &nd, a)->rank < 2 || op_in_shape(g, &nd, b)->rank < 2)
         return op_node2(g, n, "MatMul", centred(g, n, a, za, 1), centred(g, n, b, zb, 0), 0);
@@ -284,9 +330,8 @@ static bool integer_expand(struct graph *g, node_id n, struct err *e)
 {
     const struct node nd = *graph_node(g, n);
     bool conv = str_is(nd.op, "ConvInteger");
-    u32 behind = op_in_shape(g, &nd, 1)->rank - 1; /* weights: per output channel */
-    if (conv) conv_product(g, n, centred(g, n, 0, 2, 0), centred(g, n, 1, 3, behind), 0, nd.out.v[0]);
-    else op_node1(g, n, "Identity", matrix_product(g, n, 0, 2, 1, 3), nd.out.v[0]);
+    if (conv) conv_product(g, n, of_integer, 0, nd.out.v[0]);
+    else op_node1(g, n, "Identity", matrix_product(g, n, of_integer), nd.out.v[0]);
     return true;
 }
 
@@ -313,10 +358,9 @@ static bool linear_expand(struct graph *g, node_id n, struct err *e)
 {
     const struct node nd = *graph_node(g, n);
     bool conv = str_is(nd.op, "QLinearConv");
-    u32 wide = op_in_shape(g, &nd, QB)->rank - 1, out_behind = op_in_shape(g, &nd, QA)->rank - 2;
+    u32 out_behind = op_in_shape(g, &nd, QA)->rank - 2;
     value_id bias = conv && op_has_in(&nd, Q_BIAS) ? nd.in.v[Q_BIAS] : 0, y;
-    if (conv) y = conv_product(g, n, centred(g, n, QA, QA_ZERO, 0), centred(g, n, QB, QB_ZERO, wide), bias, 0);
-    else y = matrix_product(g, n, QA, QA_ZERO, QB, QB_ZERO);
+    y = conv ? conv_product(g, n, of_linear, bias, 0) : matrix_product(g, n, of_linear);
     y = op_node_cast(g, n, y, DT_F32, 0);
     value_id sa = scalar_if_single(g, n, param(g, n, QA_SCALE, conv ? 0 : 1));
     value_id sb = scalar_if_single(g, n, param(g, n, QB_SCALE, conv ? out_behind : 0));
@@ -379,7 +423,15 @@ static void random_operands(struct graph *g, bool conv, value_id in[2], i64 *cha
     if (!conv) a[0] = rng_range(r, 1, 3), b[0] = c, b[1] = rng_range(r, 1, 5);
     *channels = conv ? b[0] : b[1];
     random_input(g, "a", rng_range(r, 0, 1) ? DT_U8 : DT_I8, conv ? 4 : 2, a, &in[0]);
-    random_input(g, "b", rng_range(r, 0, 1) ? DT_U8 : DT_I8, conv ? 4 : 2, b, &in[1]);
+    enum dtype t = rng_range(r, 0, 1) ? DT_U8 : DT_I8;
+    if (!conv || rng_range(r, 0, 3) == 0) {
+        random_input(g, "b", t, conv ? 4 : 2, b, &in[1]);
+        return;
+    }
+    struct tensor *w = tensor_new(g->arena, t, 4, b); /* bytes less zero points may be bytes or not */
+    i64 most = rng_range(r, 0, 1) ? 127 : 20, base = t == DT_I8 ? -most : 0;
+    for (i64 i = 0; i < tensor_count(w); i++) elem_set_i64(t, w->data, i, rng_range(r, base, most));
+    in[1] = graph_add_const(g, S("b"), w);
 }
 
 static void random_integer(const struct op *self, struct graph *g, struct rng *r)
