@@ -9,7 +9,7 @@
 // convolutions pair:C,H,W,MIDDLE,OC,K (both K x K), residual:C,H,W,MIDDLE,OC,STRIDE (1x1, 3x3 depthwise, 1x1). Of volumes: volume:C,D,H,W,OC,K and pooled:C,D,H,W,OC,K (then halved by a maximum pool). GROUPS may be left
 // out; with `,rows`, `,c8` or `,c16` behind them images have x innermost, or channels in blocks, instead of channels last. DEVICE is as in
 // `quern devices`, this processor if left out, TYPE f32, f16 or bf16,
-// of matrix products u8, too: then b is i8 and the result i32. -g takes candidates of one family only, -v verifies, -d prints the kernel's text, -C empties the caches
+// of matrix products and convolutions u8, too: then weights are i8 and the sums i32, those of convolutions scaled back to u8. -g takes candidates of one family only, -v verifies, -d prints the kernel's text, -C empties the caches
 // before each run (of one thread of this processor). One line per candidate: GFLOP/s, percent of the peak (measured here, told by
 // other devices), GB/s that inputs and outputs take when each is moved once, predicted time.
 #include "tune/tune.h"
@@ -107,14 +107,37 @@ static void set_window(struct bench *b, value_id y, i64 begin, i64 end, i64 stri
     attr_set_ints(&b->g, n, "strides", (i64[]){stride, stride}, 2);
 }
 
+static value_id add_cast(struct bench *b, value_id x, enum dtype t)
+{
+    value_id y = graph_op(&b->g, "Cast", S("cast"), 1, &x);
+    attr_set_int(&b->g, graph_value(&b->g, y)->producer, "to", dtype_onnx(t));
+    return y;
+}
+
+static value_id add_scalar_op(struct bench *b, const char *op, value_id x, double c)
+{
+    return graph_op(&b->g, op, str_of(op), 2, (value_id[]){x, op_const_f(&b->g, DT_F32, c)});
+}
+
+/* Sums of `channels` channels as u8, as quantised networks scale them. */
+static value_id requantised(struct bench *b, value_id y, i64 channels)
+{
+    struct tensor *t = tensor_new(&b->arena, DT_F32, 3, (i64[]){channels, 1, 1});
+    y = graph_op(&b->g, "Mul", S("scale"), 2, (value_id[]){add_cast(b, y, DT_F32), graph_add_const(&b->g, S("scales"), t)});
+    y = graph_op(&b->g, "Round", S("round"), 1, &y);
+    return add_cast(b, add_scalar_op(b, "Min", add_scalar_op(b, "Max", y, 0), 255), DT_U8);
+}
+
 /* s: channels, height, width, output channels, size of the kernel, stride, groups. With bias and Relu. */
 static value_id add_conv(struct bench *b, value_id x, const i64 *s)
 {
     i64 p = s[4] / 2, groups = s[6] ? s[6] : 1;
-    value_id in[3] = {x, add_const(b, "w", 4, (i64[]){s[3], s[0] / groups, s[4], s[4]}), add_const(b, "b", 1, (i64[]){s[3]})};
+    struct tensor *bias = tensor_new(&b->arena, op_sum_type(b->o.type), 1, (i64[]){s[3]});
+    value_id in[3] = {x, add_const(b, "w", 4, (i64[]){s[3], s[0] / groups, s[4], s[4]}), graph_add_const(&b->g, S("b"), bias)};
     value_id y = graph_op(&b->g, "Conv", S("conv"), 3, in);
     set_window(b, y, p, p, s[5]);
     attr_set_int(&b->g, graph_value(&b->g, y)->producer, "group", groups);
+    if (b->o.type == DT_U8) return requantised(b, y, s[3]);
     return graph_op(&b->g, "Relu", S("relu"), 1, &y);
 }
 

@@ -45,7 +45,7 @@ static struct conv_sched sched_of(const struct sched *s)
 static bool match(const struct task *t, const struct caps *caps)
 {
     struct conv c;
-    return !caps->is_gpu && caps->vector_bytes >= 8 && conv_of(&c, t) && c.groups > 1 &&
+    return !caps->is_gpu && caps->vector_bytes >= 8 && conv_of_any(&c, t) && c.groups > 1 &&
            c.ic == 1 && c.oc == 1 && c.simple;
 }
 
@@ -64,7 +64,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
     struct band *b = arena_new(m->arena, struct band);
     struct conv_sched s = sched_of(v);
     struct conv c;
-    conv_of(&c, t);
+    conv_of_any(&c, t);
     band_init(b, m, &c, caps, &s);
     dw_init(b);
     emit_args(m);
@@ -88,7 +88,7 @@ struct model {
 
 static void model_of(struct model *m, const struct task *t, const i64 *var)
 {
-    conv_of(&m->c, t);
+    conv_of_any(&m->c, t);
     const struct conv *c = &m->c;
     m->x = c->xa >= 0 ? gen_eval(c->g, c->out[c->xa], var) : 1;
     m->y = c->ya >= 0 ? gen_eval(c->g, c->out[c->ya], var) : 1;
@@ -106,6 +106,7 @@ static bool fits_in_place(const struct model *m, const struct conv_sched *s, i64
     const struct conv *c = &m->c;
     for (u32 a = 2; a < c->rank; a++)
         if ((i32)a != c->xa && (i32)a != c->ya && (c->k[a] > 1 || !c->free[a])) return false;
+    if (c->fill && !c->no_pad) return false;
     return c->plain && !c->point && s->tw == 0 && s->ob < ceil_div(c->groups, s->nr * lanes) &&
            m->taps * s->ty * s->tx * s->nr <= 400;
 }

@@ -56,7 +56,8 @@ struct model {
     struct conv c;
     u32 lanes;
     i64 x, y, outer; /* output pixels along the tile's axes, and others */
-    i64 taps;
+    i64 taps, terms; /* terms: steps per tap */
+    double size;     /* bytes of an element of the band */
     i64 n_blocks, ob, parts;
     i64 tx_all, ty_all, tw, th; /* tiles in all, and per iteration */
     double band;                /* elements of the band */
@@ -85,7 +86,10 @@ static void model_of(struct model *m, const struct caps *caps, const struct conv
                      const i64 *var)
 {
     const struct conv *c = &m->c;
+    i64 group = conv_dot_terms(c, caps);
     m->lanes = conv_lanes(c, caps);
+    m->terms = ceil_div(c->ic, group);
+    m->size = group > 1 ? 1 : 4;
     model_axes(m, s, var);
     m->n_blocks = ceil_div(c->oc, s->nr * m->lanes);
     m->ob = s->ob ? i64_min(s->ob, m->n_blocks) : m->n_blocks;
@@ -110,7 +114,7 @@ static void model_of(struct model *m, const struct caps *caps, const struct conv
  * channel is read. */
 static double set_conflicts(const struct conv *c, const struct conv_sched *s)
 {
-    i64 step = c->ic * c->groups * 4 * (c->xa >= 0 ? c->stride[c->xa] : 1), pixels = s->tx * s->ty;
+    i64 bytes = dtype_size(graph_value(c->g, c->x)->dtype), step = c->ic * c->groups * bytes * (c->xa >= 0 ? c->stride[c->xa] : 1), pixels = s->tx * s->ty;
     if (step % 1024 || pixels <= 8) return 1;
     if (step % 2048) return 1.1;
     i64 sets = step % 4096 ? 2 : 1;
@@ -133,7 +137,7 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
 {
     const struct conv *c = &m->c;
     double hz = gen_flop_rate(caps) / (4.0 * i64_max(1, caps->vector_bytes / 4));
-    double steps = (double)(m->taps * c->ic),
+    double steps = (double)(m->taps * m->terms),
            tile = steps * (tile_step_cycles(s->ty * s->tx, s->nr) + 0.5 / (double)s->ku);
     double weights = steps * (double)(s->nr * m->lanes) * 4; /* bytes of one block */
     tile += s->ahead ? 0.3 * steps * (double)s->nr : 0;
@@ -143,7 +147,7 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
     tile += (double)(s->ty * s->tx * s->nr) * (c->by_rows ? 3.0 * m->lanes : 3);
     i64 tiles = m->tw * m->th;
     double iteration = tile * (double)(tiles * m->ob) + weights_cycles(m, caps, s, weights);
-    double band_bytes = m->band * 4;
+    double band_bytes = m->band * m->size;
     if (s->stage != STAGE_DIRECT) {
         bool last = conv_input_layout(c) == LAYOUT_CLAST;
         double per = s->stage == STAGE_PLANES ? (last ? 2 : 0.4) : !last ? 2 : c->plain ? 0.2 : 0.5;
@@ -171,7 +175,7 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
 static bool match(const struct task *t, const struct caps *c)
 {
     struct conv k;
-    return !c->is_gpu && c->vector_bytes >= 8 && conv_of(&k, t);
+    return !c->is_gpu && c->vector_bytes >= 8 && conv_of_any(&k, t);
 }
 
 /* What depends on the schedule and few facts only. */
@@ -182,7 +186,8 @@ static bool is_sensible(const struct conv *c, const struct caps *caps, const str
     if ((c->ya < 0 || flat) && (s->ty > 1 || s->th != 1)) return false;
     if (c->xa < 0 && (s->tx > 1 || s->tw != 1)) return false;
     if (s->stage == STAGE_DIRECT && !(c->plain && c->no_pad)) return false;
-    if (s->stage == STAGE_PLANES && c->xa < 2) return false;
+    if (s->stage == STAGE_PLANES && (c->xa < 2 || conv_dot_terms(c, caps) > 1)) return false;
+    if (s->stage == STAGE_DIRECT && c->ic % conv_dot_terms(c, caps)) return false;
     return s->ku == 1 || c->ic >= 8;
 }
 
@@ -194,7 +199,7 @@ static bool is_legal(const struct model *m, const struct caps *caps, const struc
         (m->n_blocks == 1 && (s->ob != 0 || s->order != 0)))
         return false;
     if (s->order == 1 && m->ob == 1) return false;
-    if (s->stage != STAGE_DIRECT && m->band * 4 > 4 * (double)caps->l2_bytes + 1e6) return false;
+    if (s->stage != STAGE_DIRECT && m->band * m->size > 4 * (double)caps->l2_bytes + 1e6) return false;
     return (s->th <= 1 || s->th <= m->ty_all) && (s->tw <= 1 || s->tw <= m->tx_all);
 }
 
@@ -202,7 +207,7 @@ static bool legal(const struct task *t, const struct caps *caps, const struct sc
 {
     struct conv_sched s = sched_of(v);
     struct model m = {0};
-    if (!tile_is_legal(caps, s.ty * s.tx, s.nr) || !conv_of(&m.c, t) ||
+    if (!tile_is_legal(caps, s.ty * s.tx, s.nr) || !conv_of_any(&m.c, t) ||
         !is_sensible(&m.c, caps, &s))
         return false;
     model_of(&m, caps, &s, NULL);
@@ -214,7 +219,7 @@ static double predict(const struct task *t, const struct caps *caps, const struc
 {
     struct conv_sched s = sched_of(v);
     struct model m = {0};
-    if (!conv_of(&m.c, t)) return 1e9;
+    if (!conv_of_any(&m.c, t)) return 1e9;
     model_of(&m, caps, &s, var);
     return seconds(&m, caps, &s, var);
 }
@@ -264,7 +269,7 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
         {1, 8, 3},  {1, 4, 6},  {1, 6, 2}, {1, 7, 2}, {1, 7, 3}, {1, 4, 2}, {1, 12, 1},
         {1, 4, 1},  {1, 1, 1},  {1, 1, 6}, {1, 1, 4}, {2, 6, 2}, {2, 2, 6}, {4, 4, 1}};
     struct choice c = {.t = t, .caps = caps, .var = var, .out = out};
-    conv_of(&c.m.c, t);
+    conv_of_any(&c.m.c, t);
     for (u32 i = 0; i < countof(tiles); i++)
         for (i32 stage = 0; stage < 3; stage++) {
             struct sched v = {.v = {[P_TY] = tiles[i][0],

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // gen_band: convolutions taken apart, and the band: the input that one grid iteration needs,
-// evaluated once per element into scratch memory, with zeros around. Padding, upsampling,
+// evaluated once per element into scratch memory, with zeros (or what the pads hold) around. Padding, upsampling,
 // concatenation, activation and layout are paid here, and the loops that follow need no tests.
 //
 // The band is [axes in order, x last][channel], or with planes [axes][channel][x].
@@ -71,23 +71,29 @@ void conv_window(struct conv *c, const struct graph *g, const struct node *n)
     c->plain = !x->producer && !x->is_const && x->layout == LAYOUT_CLAST && !x->sdata &&
                (!x->part.whole || x->part.axis == 1);
     c->pitched = x->part.whole != 0;
+    c->type = emit_type(op_sum_type(x->dtype));
     find_tile_axes(c);
 }
 
-bool conv_take(struct conv *c, const struct graph *g, node_id id)
+static bool take_any(struct conv *c, const struct graph *g, node_id id)
 {
     i64 wd[MAX_RANK];
     if (!id || !(op_of(g, id)->props & OP_CONV)) return false;
     const struct node *n = graph_node(g, id);
     const struct value *wt = graph_value(g, n->in.v[1]);
     bool is_static = shape_is_static(g->sym, &wt->shape, wd);
-    if (!wt->is_const || !dtype_is_float(graph_value(g, n->in.v[0])->dtype) || !is_static)
-        return false;
+    if (!wt->is_const || !is_static) return false;
     conv_window(c, g, n);
     c->w = n->in.v[1], c->b = op_has_in(n, 2) ? n->in.v[2] : 0;
+    c->fill = op_has_in(n, 3) ? n->in.v[3] : 0;
     c->groups = attr_int(n, "group", 1);
     c->oc = wd[0] / c->groups, c->ic = wd[1];
     return true;
+}
+
+bool conv_take(struct conv *c, const struct graph *g, node_id id)
+{
+    return take_any(c, g, id) && dtype_is_float(c->type);
 }
 
 bool conv_anchor(struct conv *c, const struct task *t)
@@ -98,6 +104,11 @@ bool conv_anchor(struct conv *c, const struct task *t)
 bool conv_of(struct conv *c, const struct task *t)
 {
     return conv_anchor(c, t) && conv_fit(c, t);
+}
+
+bool conv_of_any(struct conv *c, const struct task *t)
+{
+    return t->n_heavy == 1 && take_any(c, &t->g, t->anchor) && conv_fit(c, t);
 }
 
 static enum layout layout_behind(const struct graph *g, value_id v, u32 depth)
@@ -116,7 +127,14 @@ enum layout conv_input_layout(const struct conv *c) { return layout_behind(c->g,
 
 i64 conv_lanes(const struct conv *c, const struct caps *caps)
 {
-    return gen_lanes(caps, emit_type(graph_value(c->g, c->x)->dtype));
+    return gen_lanes(caps, c->type);
+}
+
+i64 conv_dot_terms(const struct conv *c, const struct caps *caps)
+{
+    enum dtype x = graph_value(c->g, c->x)->dtype, w = graph_value(c->g, c->w)->dtype;
+    bool has = dtype_size(x) == 1 && c->ic > 1 && caps->vector_bytes >= 16 && caps_has_dot(caps, x, w, c->type);
+    return has ? kir_dot_terms(x, w, c->type) : 1;
 }
 
 bool conv_is_flat(const struct conv *c, const struct conv_sched *s)
@@ -146,8 +164,8 @@ struct space conv_space(const struct conv *c)
 
 static i64 round_pitch(const struct band *b)
 {
-    i64 bytes = b->c.ic * 4;
-    return bytes % 2048 ? b->c.ic : b->c.ic + 16; /* pixels must not fall on the same cache sets */
+    i64 size = dtype_size(b->band_type);
+    return b->terms * size % 2048 ? b->terms : b->terms + 64 / size; /* pixels must not fall on the same cache sets */
 }
 
 static sym scaled(struct symtab *t, sym n, i64 k) { return sym_mul(t, n, sym_const(t, k)); }
@@ -197,14 +215,15 @@ struct row {            /* one row of the band along x */
     kval first;         /* input x of column 0 */
 };
 
-static void fill_zero(struct band *b, kval from, kval to)
+static void fill_pad(struct band *b, kval from, kval to)
 {
     struct kir *k = b->m->k;
     i64 d;
     if (kir_is_const(k, kir_sub(k, to, from), &d) && d <= 0) return;
-    kval i = kir_loop(k, KL_SERIAL, from, to, b->lanes);
-    kir_store_n(k, b->work, kir_ramp(k, i, 1, b->lanes), kir_const_f(k, b->type, b->lanes, 0),
-                kir_sub(k, to, i));
+    kval zero = kir_int(k, 0), v = b->c.fill ? emit_value(b->m, b->c.fill, &zero) : kir_const_f(k, b->band_type, 1, 0);
+    v = kir_splat(k, kir_cast(k, b->band_type, v), b->band_lanes);
+    kval i = kir_loop(k, KL_SERIAL, from, to, b->band_lanes);
+    kir_store_n(k, b->work, kir_ramp(k, i, 1, b->band_lanes), v, kir_sub(k, to, i));
     kir_end(k);
 }
 
@@ -214,10 +233,10 @@ static void copy_channels(struct band *b, const struct row *r, kval at, kval *id
     struct emit *m = b->m;
     struct kir *k = m->k;
     kval base = kir_mul_i(k, b->group, b->c.ic);
-    idx[1] = kir_ramp(k, kir_add(k, base, c), 1, b->lanes);
+    idx[1] = kir_ramp(k, kir_add(k, base, c), 1, b->band_lanes);
     emit_limit(m, b->channels ? kir_sub(k, b->channels, c) : limit);
     kval v = emit_value(m, b->c.x, idx);
-    kir_store_n(k, b->work, kir_ramp(k, kir_add(k, at, c), 1, b->lanes), kir_cast(k, b->type, v),
+    kir_store_n(k, b->work, kir_ramp(k, kir_add(k, at, c), 1, b->band_lanes), kir_cast(k, b->band_type, v),
                 limit);
     emit_limit(m, 0);
 }
@@ -229,14 +248,14 @@ static void copy_last_channels(struct band *b, const struct row *r, kval at, kva
     struct kir *k = b->m->k;
     struct probe p;
     i64 ic = b->c.ic;
-    space_probe_channels(&p, b->m->g, b->c.x, from, b->lanes);
+    space_probe_channels(&p, b->m->g, b->c.x, from, b->band_lanes);
     if (!p.n_gather || b->c.groups > 1 || b->channels) {
         copy_channels(b, r, at, idx, kir_int(k, from), kir_int(k, ic - from));
         return;
     }
     for (i64 c = from; c < ic; c++) {
         idx[1] = kir_int(k, c);
-        kir_store(k, b->work, kir_add_i(k, at, c), kir_cast(k, b->type, emit_value(b->m, b->c.x, idx)));
+        kir_store(k, b->work, kir_add_i(k, at, c), kir_cast(k, b->band_type, emit_value(b->m, b->c.x, idx)));
     }
 }
 
@@ -245,17 +264,20 @@ static void copy_pixels(struct band *b, const struct row *r)
 {
     struct kir *k = b->m->k;
     kval idx[MAX_RANK];
-    i64 ic = b->c.ic, whole = ic / b->lanes * b->lanes;
+    i64 ic = b->c.ic, whole = ic / b->band_lanes * b->band_lanes;
     memcpy(idx, r->idx, sizeof idx);
     kval col = b->xa >= 0 ? kir_loop(k, KL_SERIAL, r->lo, r->hi, 1) : kir_int(k, 0);
     if (b->xa >= 0) idx[b->xa] = kir_add(k, r->first, col);
     kval at = b->xa >= 0 ? kir_add(k, r->at, kir_mul(k, col, b->step[b->xa])) : r->at;
-    if (b->c.plain && whole > 8 * (i64)b->lanes) {
-        kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), b->lanes);
+    if (b->terms > ic) /* zeros behind the last channel; the others of its group are stored over them */
+        kir_store(k, b->work, kir_ramp(k, kir_add_i(k, at, b->terms - b->dot), 1, (u32)b->dot),
+                  kir_const_f(k, b->band_type, (u32)b->dot, 0));
+    if (b->c.plain && whole > 8 * (i64)b->band_lanes) {
+        kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), b->band_lanes);
         copy_channels(b, r, at, idx, c, 0);
         kir_end(k);
     } else { /* written out, so that the choices of a concatenation are known */
-        for (i64 c = 0; c < whole; c += b->lanes) copy_channels(b, r, at, idx, kir_int(k, c), 0);
+        for (i64 c = 0; c < whole; c += b->band_lanes) copy_channels(b, r, at, idx, kir_int(k, c), 0);
     }
     if (ic > whole) copy_last_channels(b, r, at, idx, whole);
     if (b->xa >= 0) kir_end(k);
@@ -278,15 +300,15 @@ static bool is_one_piece(const struct band *b)
 static void copy_piece_vector(struct band *b, kval from, kval to, kval limit)
 {
     struct kir *k = b->m->k;
-    kval v = kir_load_n(k, b->m->buf[b->c.x], kir_ramp(k, from, 1, b->lanes), limit);
-    kir_store_n(k, b->work, kir_ramp(k, to, 1, b->lanes), kir_cast(k, b->type, v), limit);
+    kval v = kir_load_n(k, b->m->buf[b->c.x], kir_ramp(k, from, 1, b->band_lanes), limit);
+    kir_store_n(k, b->work, kir_ramp(k, to, 1, b->band_lanes), kir_cast(k, b->band_type, v), limit);
 }
 
 static void copy_piece(struct band *b, const struct row *r)
 {
     struct emit *m = b->m;
     struct kir *k = m->k;
-    i64 ic = b->c.ic, step = b->lanes;
+    i64 ic = b->c.ic, step = b->band_lanes;
     kval idx[MAX_RANK];
     memcpy(idx, r->idx, sizeof idx);
     idx[b->xa] = kir_int(k, 0);
@@ -309,9 +331,9 @@ static void copy_plane_vector(struct band *b, const struct row *r, kval *idx, kv
     struct emit *m = b->m;
     struct kir *k = m->k;
     emit_limit(m, limit);
-    idx[b->xa] = kir_ramp(k, kir_add(k, r->first, col), 1, b->lanes);
-    kval v = kir_cast(k, b->type, emit_value(m, b->c.x, idx));
-    kir_store_n(k, b->work, kir_ramp(k, kir_add(k, at, col), 1, b->lanes), v, limit);
+    idx[b->xa] = kir_ramp(k, kir_add(k, r->first, col), 1, b->band_lanes);
+    kval v = kir_cast(k, b->band_type, emit_value(m, b->c.x, idx));
+    kir_store_n(k, b->work, kir_ramp(k, kir_add(k, at, col), 1, b->band_lanes), v, limit);
     emit_limit(m, 0);
 }
 
@@ -324,16 +346,16 @@ static void copy_planes(struct band *b, const struct row *r)
     kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, b->c.ic), 1);
     kval at = kir_add(k, r->at, kir_mul(k, c, b->c_step));
     idx[1] = kir_add(k, kir_mul_i(k, b->group, b->c.ic), c);
-    fill_zero(b, at, kir_add(k, at, r->lo));
+    fill_pad(b, at, kir_add(k, at, r->lo));
     kval whole =
-        kir_add(k, r->lo, kir_mul_i(k, kir_div_i(k, kir_sub(k, r->hi, r->lo), b->lanes), b->lanes));
-    kval col = kir_loop(k, KL_SERIAL, r->lo, whole, b->lanes);
+        kir_add(k, r->lo, kir_mul_i(k, kir_div_i(k, kir_sub(k, r->hi, r->lo), b->band_lanes), b->band_lanes));
+    kval col = kir_loop(k, KL_SERIAL, r->lo, whole, b->band_lanes);
     copy_plane_vector(b, r, idx, at, col, 0);
     kir_end(k);
     kir_if(k, kir_lt(k, whole, r->hi));
     copy_plane_vector(b, r, idx, at, whole, kir_sub(k, r->hi, whole));
     kir_end(k);
-    fill_zero(b, kir_add(k, at, r->hi), kir_add(k, at, r->n));
+    fill_pad(b, kir_add(k, at, r->hi), kir_add(k, at, r->n));
     kir_end(k);
 }
 
@@ -345,26 +367,26 @@ static void fill_row(struct band *b, const struct row *r)
         return;
     }
     kval step = b->xa >= 0 ? b->step[b->xa] : kir_int(k, 0);
-    if (b->xa >= 2) fill_zero(b, r->at, kir_add(k, r->at, kir_mul(k, r->lo, step)));
+    if (b->xa >= 2) fill_pad(b, r->at, kir_add(k, r->at, kir_mul(k, r->lo, step)));
     if (is_one_piece(b)) copy_piece(b, r);
     else if (!b->is_inner) copy_pixels(b, r);
     if (b->xa >= 0)
-        fill_zero(b, kir_add(k, r->at, kir_mul(k, r->hi, step)),
+        fill_pad(b, kir_add(k, r->at, kir_mul(k, r->hi, step)),
                   kir_add(k, r->at, kir_mul(k, r->n, step)));
 }
 
-/* Zeros for a row that lies outside of the input. */
+/* Pads for a row that lies outside of the input. */
 static void clear_row(struct band *b, const struct row *r)
 {
     struct kir *k = b->m->k;
     if (b->s.stage == STAGE_PIXELS) {
         kval n = b->xa >= 0 ? kir_mul(k, r->n, b->step[b->xa]) : kir_int(k, b->c.ic);
-        fill_zero(b, r->at, kir_add(k, r->at, n));
+        fill_pad(b, r->at, kir_add(k, r->at, n));
         return;
     }
     kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, b->c.ic), 1);
     kval at = kir_add(k, r->at, kir_mul(k, c, b->c_step));
-    fill_zero(b, at, kir_add(k, at, r->n));
+    fill_pad(b, at, kir_add(k, at, r->n));
     kir_end(k);
 }
 
@@ -433,13 +455,25 @@ void band_fill(struct band *b)
     for (u32 i = 0; i < n_loops; i++) kir_end(k);
 }
 
+/* Vectors of bytes are as long as the channels are many, at least as those of sums. */
+static void band_elements(struct band *b, const struct caps *caps)
+{
+    b->band_type = b->dot > 1 ? graph_value(b->m->g, b->c.x)->dtype : b->type;
+    b->band_lanes = b->lanes;
+    while (b->dot > 1 && 2 * b->band_lanes <= caps->vector_bytes && 2 * (i64)b->band_lanes <= b->c.ic)
+        b->band_lanes *= 2;
+}
+
 void band_init(struct band *b, struct emit *m, const struct conv *c, const struct caps *caps,
                const struct conv_sched *s)
 {
     struct symtab *st = m->g->sym;
     *b = (struct band){.m = m, .s = *s, .c = *c};
-    b->type = emit_type(graph_value(m->g, b->c.x)->dtype);
+    b->type = b->c.type;
     b->lanes = gen_lanes(caps, b->type);
+    b->dot = conv_dot_terms(c, caps);
+    b->terms = round_up(c->ic, b->dot);
+    band_elements(b, caps);
     b->width = s->nr * b->lanes;
     b->n_blocks = ceil_div(b->c.oc, b->width);
     b->is_flat = conv_is_flat(&b->c, s);
@@ -459,6 +493,7 @@ void band_init(struct band *b, struct emit *m, const struct conv *c, const struc
                          .nr = s->nr,
                          .lanes = b->lanes,
                          .type = b->type,
+                         .group = b->dot,
                          .ahead = s->ahead};
     axis_order(b);
     sym tx = sym_const(st, s->tx), ty = sym_const(st, s->ty);
@@ -487,7 +522,7 @@ void band_alloc(struct band *b)
 {
     struct kir *k = b->m->k;
     if (b->s.stage != STAGE_DIRECT)
-        b->work = kir_alloc(k, KS_WORK, b->type, 1, emit_size(b->m, b->size));
+        b->work = kir_alloc(k, KS_WORK, b->band_type, 1, emit_size(b->m, b->size));
     if (b->c.by_rows)
         b->rows = kir_alloc(k, KS_WORK, b->type, 1, kir_int(k, tile_rows_size(&b->t)));
     tile_open(&b->t);

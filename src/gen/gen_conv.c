@@ -27,7 +27,7 @@ void conv_in_place(struct band *b)
 }
 
 /* Packed weights: [group][block][taps in the band's order][channel][nr*lanes], with planes channel
- * before the x taps. */
+ * before the x taps; for a DOT [group of channels][nr*lanes][channel], zeros behind the last channel. */
 kval conv_pack(struct band *b)
 {
     struct symtab *t = b->m->g->sym;
@@ -46,10 +46,12 @@ kval conv_pack(struct band *b)
                 p->dim[p->n].extent = sym_const(t, c->k[a]), p->dim[p->n].axis = a,
                 p->dim[p->n++].stride = 1, n_outer++;
         if (pass == (planes ? 0 : 1))
-            p->dim[p->n].extent = sym_const(t, c->ic), p->dim[p->n].axis = 1,
-            p->dim[p->n++].stride = 1;
+            p->dim[p->n].extent = sym_const(t, b->terms / b->dot), p->dim[p->n].axis = 1,
+            p->dim[p->n++].stride = b->dot;
     }
     p->dim[p->n].extent = sym_const(t, b->width), p->dim[p->n].axis = 0, p->dim[p->n++].stride = 1;
+    if (b->dot > 1)
+        p->dim[p->n].extent = sym_const(t, b->dot), p->dim[p->n].axis = 1, p->dim[p->n++].stride = 1;
     return emit_pack(b->m, c->w, p);
 }
 
@@ -62,7 +64,7 @@ static void product(struct band *b, struct tile_in in, kval w_at)
     struct kir *k = b->m->k;
     struct conv *c = &b->c;
     u32 n_taps = b->n_order, n_loops = 0;
-    i64 run = c->ic, after[MAX_RANK + 1], s;
+    i64 run = b->terms, after[MAX_RANK + 1], s;
     bool planes = b->s.stage == STAGE_PLANES && b->xa >= 2;
     kval at = in.at;
     if (planes) {
@@ -102,7 +104,8 @@ static void product(struct band *b, struct tile_in in, kval w_at)
         n_loops++;
     }
     in.at = at;
-    tile_steps(&b->t, in, step, b->wbuf, w_at, terms, terms > 4 ? b->s.ku : 0);
+    terms /= b->dot;
+    tile_steps(&b->t, in, kir_mul_i(k, step, b->dot), b->wbuf, w_at, terms, terms > 4 ? b->s.ku : 0);
     for (u32 i = 0; i < n_loops; i++) kir_end(k);
 }
 
@@ -155,7 +158,7 @@ static void tile_product(struct band *b, kval y, kval x, kval block, const struc
     struct kir *k = b->m->k;
     struct conv *c = &b->c;
     kval px[64];
-    i64 per_block = c->ic * b->width;
+    i64 per_block = b->terms * b->width;
     for (u32 a = 2; a < c->rank; a++) per_block *= c->k[a];
     kval w_at = kir_mul_i(k, kir_add(k, kir_mul_i(k, b->group, b->n_blocks), block), per_block);
     struct tile_in in = {.buf = b->s.stage == STAGE_DIRECT ? b->m->buf[c->x] : b->work,
@@ -238,7 +241,7 @@ void gen_conv_emit(struct emit *m, const struct task *t, const struct caps *caps
 {
     struct band *b = arena_new(m->arena, struct band);
     struct conv c;
-    conv_of(&c, t);
+    conv_of_any(&c, t);
     band_init(b, m, &c, caps, s);
     b->wbuf = conv_pack(b);
     emit_args(m);

@@ -24,6 +24,8 @@ struct conv_sched {
 struct conv {            /* a convolution taken apart; axes are those of the output, 1 = channel */
     const struct graph *g;
     value_id x, w, b, y;
+    value_id fill;       /* what lies in the pads, a scalar, 0: zeros */
+    enum dtype type;     /* of the sums: i32 of bytes and i32 */
     u32 rank;
     i64 groups, ic, oc;  /* channels of one group */
     sym in[MAX_RANK], out[MAX_RANK], pad[MAX_RANK];
@@ -36,8 +38,11 @@ struct conv {            /* a convolution taken apart; axes are those of the out
     bool simple;         /* the epilogue is pointwise; else it is a grid of its own */
     bool by_rows;        /* outputs are stored along x */
 };
-bool conv_of(struct conv *c, const struct task *t); /* false: not for this family */
-/* Any convolution of a graph, whatever stands behind it: simple and by_rows are not set. */
+bool conv_of(struct conv *c, const struct task *t); /* of floats; false: not for this family */
+bool conv_of_any(struct conv *c, const struct task *t); /* of integers, too */
+/* Channels, neighbours, that one instruction of the target adds (DOT): of bytes. 1: none. */
+i64 conv_dot_terms(const struct conv *c, const struct caps *caps);
+/* Any convolution of floats of a graph, whatever stands behind it: simple and by_rows are not set. */
 bool conv_take(struct conv *c, const struct graph *g, node_id n);
 /* Likewise the anchor of a task without another heavy node. */
 bool conv_anchor(struct conv *c, const struct task *t);
@@ -47,7 +52,7 @@ bool conv_fit(struct conv *c, const struct task *t);
 void conv_window(struct conv *c, const struct graph *g, const struct node *n);
 /* How the values lie that the input is made of: judged by the first found behind views and pointwise nodes. */
 enum layout conv_input_layout(const struct conv *c);
-i64 conv_lanes(const struct conv *c, const struct caps *caps); /* of vectors that hold the input's elements in kernels */
+i64 conv_lanes(const struct conv *c, const struct caps *caps); /* of vectors that hold sums */
 void gen_conv_emit(struct emit *m, const struct task *t, const struct caps *caps, const struct conv_sched *s);
 bool conv_is_flat(const struct conv *c, const struct conv_sched *s);
 struct space conv_space(const struct conv *c);      /* pixels of a flat convolution, merged */
@@ -60,8 +65,12 @@ struct band {
     struct conv c;
     struct conv_sched s;
     struct tile t;
-    enum dtype type;
+    enum dtype type;           /* of the sums */
     u32 lanes;
+    i64 dot;                   /* channels that one DOT adds, 1: multiply-adds */
+    i64 terms;                 /* channels of a group of the convolution, in whole groups of a DOT */
+    enum dtype band_type;      /* of the band: the input's for a DOT, else as the sums */
+    u32 band_lanes;            /* of the vectors that fill it */
     i64 n_blocks, width;       /* blocks of output channels and channels per block */
     struct space flat;         /* pixels, when flat */
     bool is_flat;

@@ -163,7 +163,7 @@ static void tile_at(struct band *b, kval y, kval x)
 void dw_init(struct band *b)
 {
     b->n_channels = b->c.groups;
-    b->c.ic = b->width;
+    b->c.ic = b->terms = b->width;
     b->c.groups = ceil_div(b->n_channels, b->width);
     b->wbuf = pack_weights(b);
 }

@@ -78,8 +78,6 @@ static bool is_plain(const struct value *v)
     return !v->producer && !v->is_const && !v->sdata && v->layout == LAYOUT_ROWS;
 }
 
-static bool is_byte(enum dtype t) { return t == DT_U8 || t == DT_I8; }
-
 static bool gemm_of_matrices(struct gemm *x, const struct task *t)
 {
     *x = (struct gemm){.g = &t->g};
@@ -88,7 +86,7 @@ static bool gemm_of_matrices(struct gemm *x, const struct task *t)
     x->a = n->in.v[0], x->b = n->in.v[1], x->y = n->out.v[0];
     const struct value *a = graph_value(&t->g, x->a), *b = graph_value(&t->g, x->b);
     x->as = &a->shape, x->bs = &b->shape, x->ys = &graph_value(&t->g, x->y)->shape;
-    x->type = is_byte(a->dtype) && is_byte(b->dtype) ? DT_I32 : emit_type(a->dtype);
+    x->type = emit_type(op_sum_type(a->dtype));
     if (!dtype_is_float(x->type) && x->type != DT_I32) return false;
     if (x->bs->rank < 2 || x->as->rank < 1) return false;
     x->n_axis = x->ys->rank - 1;
@@ -124,10 +122,10 @@ static u32 axes_of_rows(const struct conv *c, const struct space *s)
 static bool gemm_of_pixels(struct gemm *x, const struct task *t)
 {
     struct conv c;
-    if (!conv_of(&c, t) || !c.plain || !c.no_pad || !c.simple || c.groups > 1) return false;
+    if (!conv_of_any(&c, t) || !c.plain || !c.no_pad || !c.simple || c.groups > 1) return false;
     *x = (struct gemm){.g = &t->g, .a = c.x, .b = c.w, .y = c.y, .bias = c.b, .pixels = true};
     x->a_plain = x->b_const = x->simple = true;
-    x->type = emit_type(graph_value(x->g, c.x)->dtype);
+    x->type = c.type;
     for (u32 a = 0; a < c.rank; a++) {
         if (c.k[a] != 1) return false;
         x->stride[a] = c.stride[a];
