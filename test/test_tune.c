@@ -88,6 +88,75 @@ static void test_planted(void **state)
     bed_close(&b);
 }
 
+static struct trial_session session(struct bed *b, const struct subject *s, const struct check *const *checks)
+{
+    return (struct trial_session){.subject = s, .checks = checks, .n_checks = 1, .timing = &b->check, .o = &b->o};
+}
+
+/* Candidates share a child, and what one does to it is not the fault of those behind it. */
+static void test_shared(void **state)
+{
+    static const struct { const char *body; enum trial_status want; } turn[] = {
+        {RIGHT "setenv(\"QUERN_PLANTED\", \"1\", 1);", TRIAL_OK},
+        {"if (!getenv(\"QUERN_PLANTED\")) return; " RIGHT, TRIAL_OK}, /* the same child */
+        {"if (getenv(\"QUERN_PLANTED\")) abort(); " RIGHT, TRIAL_OK}, /* a new one */
+        {RIGHT, TRIAL_OK},
+        {RIGHT "y[N] = 1;", TRIAL_BOUNDS}, /* in both */
+        {"if (!getenv(\"QUERN_PLANTED\")) return; " RIGHT, TRIAL_WRONG},
+        {RIGHT "if (n_runs > 6) setenv(\"QUERN_PLANTED\", \"1\", 1);", TRIAL_OK},
+        {RIGHT "if (n_runs > 4 && getenv(\"QUERN_PLANTED\")) abort();", TRIAL_OK}, /* in the middle of its samples */
+    };
+    struct bed b;
+    struct buf why = {0};
+    struct subject s[countof(turn)];
+    bed_open(&b, "cpu");
+    for (i64 i = 0; i < countof(turn); i++) s[i] = plant(&b, turn[i].body);
+    struct subject base = s[3];
+    b.o.base = &base;
+    struct trial_session t = session(&b, s, (const struct check *[]){&b.check});
+    for (u32 i = 0; i < countof(turn); i++) {
+        b.n_samples = 0;
+        buf_reset(&why);
+        enum trial_status st = trial_next(&t, i, count_sample, &b, &why);
+        if (st != turn[i].want) fail_msg("%u: %s, %s", i, trial_status_name(st), why.p ? why.p : "");
+        assert_int_equal(b.n_samples, st == TRIAL_OK ? 5 : 0);
+        assert_true(st != TRIAL_OK || why.n == 0); /* nothing of the first attempt */
+    }
+    trial_close(&t);
+    buf_release(&why);
+    bed_close(&b);
+}
+
+static bool enough(void *user, const struct sample *s, u32 n)
+{
+    struct bed *b = user;
+    assert_true(s->base > 0 && s->seconds > s->base);
+    return count_sample(user, s, n) && n < b->o.max_samples - 2;
+}
+
+static bool one_is_enough(void *user, const struct sample *s, u32 n) { return count_sample(user, s, n) && false; }
+
+/* What is lost by its first run is said so at once; whoever asks goes on all the same. */
+static void test_hopeless(void **state)
+{
+    struct bed b;
+    struct buf why = {0};
+    bed_open(&b, "cpu");
+    struct subject base = plant(&b, RIGHT), slow = plant(&b, RIGHT "for (volatile int i = 0; i < 3000000; i++) {}");
+    b.o.base = &base;
+    for (int k = 0; k < 2; k++) {
+        b.o.lost = k ? 2 : 0;
+        struct trial_session t = session(&b, &slow, (const struct check *[]){&b.check});
+        assert_int_equal(trial_next(&t, 0, one_is_enough, &b, &why), TRIAL_OK);
+        assert_int_equal(b.n_samples, 1);
+        assert_int_equal(trial_next(&t, 0, enough, &b, &why), TRIAL_OK);
+        assert_int_equal(b.n_samples, 3);
+        trial_close(&t);
+    }
+    buf_release(&why);
+    bed_close(&b);
+}
+
 /* What is not a kernel at all. */
 static void test_binaries(void **state)
 {
@@ -169,6 +238,34 @@ static void test_stats(void **state)
     double one[] = {3}, two[] = {4, 2};
     assert_true(stats_of(one, 1).median == 3 && stats_of(two, 2).median == 3 && stats_of(two, 2).high == 4);
     assert_true(stats_of(NULL, 0).median == 0);
+}
+
+/* Runs of a value in its place: where its elements lie, one by one, and where they are stored. */
+static void test_places(void **state)
+{
+    static const enum layout layout[] = {LAYOUT_ROWS, LAYOUT_CLAST, LAYOUT_C8, LAYOUT_C16};
+    struct rng r = rng_seed(11);
+    for (i64 round = 0; round < 400; round++) {
+        struct tensor t = {.dtype = DT_F32, .rank = (u32)rng_range(&r, 2, 5)};
+        struct place p = {.layout = layout[rng_range(&r, 0, 3)]};
+        i64 room = 1;
+        for (u32 d = 0; d < t.rank; d++) t.dim[d] = rng_range(&r, 1, d == 1 ? 20 : 6);
+        if (rng_u64(&r) & 1) p.axis = (u32)rng_range(&r, 0, t.rank - 1), p.from = 16 * rng_range(&r, 0, 2), p.whole = p.from + t.dim[p.axis] + rng_range(&r, 0, 9);
+        for (u32 d = 0; d < t.rank; d++) room *= round_up(p.whole && d == p.axis ? p.whole : t.dim[d], d == 1 ? 16 : 1);
+        float *in = mem_alloc(tensor_count(&t) * 4), *out = mem_alloc(room * 4);
+        for (i64 i = 0; i < tensor_count(&t); i++) in[i] = (float)(i + 1);
+        t.data = in;
+        place_store(&p, &t, out);
+        for (i64 k = 0; k < tensor_count(&t);) {
+            i64 stride, n = place_run(&p, &t, k, &stride), at = place_flat(&p, &t, k);
+            assert_true(n >= 1 && k + n <= tensor_count(&t));
+            for (i64 i = 0; i < n; i++, k++) {
+                assert_int_equal(place_flat(&p, &t, k), at + i * stride);
+                assert_true(at + i * stride < room && out[at + i * stride] == in[k]);
+            }
+        }
+        mem_free(in), mem_free(out);
+    }
 }
 
 /* the loop */
@@ -500,7 +597,8 @@ static void test_broken(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_planted), cmocka_unit_test(test_binaries), cmocka_unit_test(test_deadline),
+        cmocka_unit_test(test_planted), cmocka_unit_test(test_shared), cmocka_unit_test(test_hopeless),
+        cmocka_unit_test(test_binaries), cmocka_unit_test(test_deadline), cmocka_unit_test(test_places),
         cmocka_unit_test(test_samples), cmocka_unit_test(test_stats), cmocka_unit_test(test_loop), cmocka_unit_test(test_lucky),
         cmocka_unit_test(test_reach), cmocka_unit_test(test_timeout), cmocka_unit_test(test_nothing), cmocka_unit_test(test_merge),
         cmocka_unit_test(test_broken),

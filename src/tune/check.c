@@ -197,46 +197,73 @@ struct worst {
     i64 n_bad;
 };
 
-static void compare_elem(const struct check *c, const struct tensor *want, i64 i, double scale,
-                         double got, struct worst *w)
+enum { RUN = 256 /* elements taken together */ };
+
+static void compare_elem(const struct check *c, i64 at, double x, double scale, double got, struct worst *w)
 {
-    double x = elem_f64(want->dtype, want->data, i);
     if ((isnan(x) && isnan(got)) || x == got) return;
     double err = fabs(got - x), allowed = c->rtol * fabs(x) + c->atol * scale;
     if (err <= allowed) return;
     w->n_bad++;
-    if (w->n_bad == 1 || err > w->err) *w = (struct worst){err, i, got, x, w->n_bad};
+    if (w->n_bad == 1 || err > w->err) *w = (struct worst){err, at, got, x, w->n_bad};
+}
+
+/* Elements at a distance, as numbers. */
+static void read_elems(double *to, enum dtype t, const void *p, i64 at, i64 stride, i64 n)
+{
+    if (t == DT_F32)
+        for (i64 i = 0; i < n; i++) to[i] = (double)((const float *)p)[at + i * stride];
+    else
+        for (i64 i = 0; i < n; i++) to[i] = elem_f64(t, p, at + i * stride);
+}
+
+/* From row-major element at on, n elements. Nearly all are fine, so that is asked first, of all together. */
+static void compare_run(const struct check *c, const struct tensor *want, i64 at, i64 n, double scale, const double *got, struct worst *w)
+{
+    double x[RUN];
+    int bad = 0;
+    read_elems(x, want->dtype, want->data, at, 1, n);
+    for (i64 i = 0; i < n; i++) bad |= !(fabs(got[i] - x[i]) <= c->rtol * fabs(x[i]) + c->atol * scale);
+    for (i64 i = 0; i < n && bad; i++) compare_elem(c, at + i, x[i], scale, got[i], w);
 }
 
 /* Not below 1e-6: contents are of order one, and what cancels completely leaves rounding errors of
  * that order. */
 static double magnitude(const struct check *c, const struct tensor *t)
 {
-    double m = 1e-6;
+    double m = 1e-6, x[RUN];
     i64 n = c->n_points ? c->n_points : tensor_count(t);
-    for (i64 k = 0; k < n; k++) {
-        double x = fabs(elem_f64(t->dtype, t->data, c->n_points ? c->points[k] : k));
-        if (isfinite(x) && x > m) m = x;
+    for (i64 k = 0, run; k < n; k += run) {
+        run = c->n_points ? 1 : i64_min(RUN, n - k);
+        read_elems(x, t->dtype, t->data, c->n_points ? c->points[k] : k, 1, run);
+        for (i64 i = 0; i < run; i++)
+            if (isfinite(x[i]) && fabs(x[i]) > m) m = fabs(x[i]);
     }
     return m;
+}
+
+static void compare_all(const struct check *c, const struct tensor *want, const struct place *p, const void *got, struct worst *w)
+{
+    double scale = magnitude(c, want), x[RUN];
+    i64 n = c->n_points ? c->n_points : tensor_count(want), stride = 1;
+    for (i64 k = 0, run; k < n; k += run) {
+        i64 at = c->n_points ? c->points[k] : k;
+        run = c->n_points ? 1 : i64_min(RUN, place_run(p, want, at, &stride));
+        read_elems(x, want->dtype, got, place_flat(p, want, at), stride, run);
+        compare_run(c, want, at, run, scale, x, w);
+    }
 }
 
 bool check_output(const struct check *c, u32 k, const void *got, struct buf *why)
 {
     const struct tensor *want = c->want[k];
-    value_id v = c->task->g.output.v[k];
     struct place p;
     struct worst w = {0};
-    double scale = magnitude(c, want);
-    i64 n = c->n_points ? c->n_points : tensor_count(want);
-    if (!place_of(&p, &c->task->g, v, c->var)) unreachable(); /* its buffer has a size */
-    for (i64 i = 0; i < n; i++) {
-        i64 at = c->n_points ? c->points[i] : i;
-        compare_elem(c, want, at, scale, elem_f64(want->dtype, got, place_flat(&p, want, at)), &w);
-    }
+    if (!place_of(&p, &c->task->g, c->task->g.output.v[k], c->var)) unreachable(); /* its buffer has a size */
+    compare_all(c, want, &p, got, &w);
     if (w.n_bad == 0) return true;
-    buf_printf(why, "output %u: %lld of %lld elements differ, worst at %lld: ", k,
-               (long long)w.n_bad, (long long)n, (long long)w.at);
+    buf_printf(why, "output %u: %lld of %lld elements differ, worst at %lld: ", k, (long long)w.n_bad,
+               (long long)(c->n_points ? c->n_points : tensor_count(want)), (long long)w.at);
     buf_f64(why, w.got);
     buf_z(why, ", expected ");
     buf_f64(why, w.want);
@@ -269,14 +296,27 @@ i64 place_flat(const struct place *p, const struct tensor *t, i64 flat)
     return ((idx[0] * n_blocks + idx[1] / block) * spatial + at) * block + idx[1] % block;
 }
 
+i64 place_run(const struct place *p, const struct tensor *t, i64 flat, i64 *stride)
+{
+    bool rows = p->layout == LAYOUT_ROWS;
+    i64 last = t->rank ? t->dim[t->rank - 1] : 1;
+    *stride = 1;
+    if (rows && !p->whole) return tensor_count(t) - flat;
+    if (!rows && t->rank < 3) return 1; /* the last axis is the channels' */
+    if (!rows) *stride = p->layout == LAYOUT_C8 ? 8 : p->layout == LAYOUT_C16 ? 16 : p->whole && p->axis == 1 ? p->whole : t->dim[1];
+    return last - flat % last;
+}
+
 void place_store(const struct place *p, const struct tensor *t, void *buffer)
 {
-    i64 n = tensor_count(t), size = dtype_size(t->dtype);
-    if (p->layout == LAYOUT_ROWS && !p->whole) memcpy(buffer, t->data, (size_t)(n * size));
-    else
-        for (i64 i = 0; i < n; i++)
-            memcpy((char *)buffer + place_flat(p, t, i) * size, (const char *)t->data + i * size,
-                   (size_t)size);
+    i64 n = tensor_count(t), size = dtype_size(t->dtype), stride = 1;
+    for (i64 k = 0, run; k < n; k += run) {
+        char *to = (char *)buffer + place_flat(p, t, k) * size;
+        const char *from = (const char *)t->data + k * size;
+        run = place_run(p, t, k, &stride);
+        if (stride == 1) memcpy(to, from, (size_t)(run * size));
+        for (i64 i = 0; i < run && stride > 1; i++) memcpy(to + i * stride * size, from + i * size, (size_t)size);
+    }
 }
 
 /* In rows and channels last the part's elements are runs in the memory of the whole. */

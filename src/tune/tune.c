@@ -11,7 +11,7 @@
 #include <math.h>
 
 enum {
-    BATCH = 4,          /* candidates built together */
+    BATCH = 4,          /* candidates proposed together: each learns from those before them */
     DEFAULT_SAMPLES = 10,
     DEFAULT_CANDIDATES = 256,
     FINALISTS = 3,
@@ -46,9 +46,10 @@ static bool is_settled(const struct tune_opts *o, enum trial_status s, u32 n)
 
 static void release_checks(struct tuner *t)
 {
-    for (u32 i = 0; i < t->n_checks; i++) check_release(&t->check[i]);
-    if (t->checks_of) check_release(&t->timing);
+    for (u32 i = 0; i < MAX_CHECKS; i++)
+        if (t->check[i].task) check_release(&t->check[i]);
     t->n_checks = 0;
+    t->timing = NULL;
     t->checks_of = NULL;
 }
 
@@ -64,32 +65,31 @@ static bool sizes_fit(const struct task *t, const i64 *var)
     return true;
 }
 
+static bool add_check(struct tuner *t, const struct contest *c, const i64 *var, bool with_reference)
+{
+    u32 n = t->n_checks;
+    t->n_checks += with_reference;
+    return check_init(&t->check[n], c->t->task, var, t->o->seed + n, with_reference, t->e);
+}
+
 static bool add_small_check(struct tuner *t, const struct contest *c, const i64 *value)
 {
     const struct symtab *st = c->t->task->g.sym;
     i64 *var = arena_array(&t->turn, i64, st->var.n + 1);
     for (u32 v = 0; v < st->var.n; v++) var[v] = value[v % 2];
-    if (!sizes_fit(c->t->task, var)) return true;
-    if (!check_init(&t->check[t->n_checks], c->t->task, var, t->o->seed + t->n_checks, true, t->e))
-        return false;
-    t->n_checks++;
-    return true;
+    return !sizes_fit(c->t->task, var) || add_check(t, c, var, true);
 }
 
+/* Where nothing smaller is to be had it is verified on what it is timed on. */
 static bool make_checks(struct tuner *t, const struct contest *c)
 {
     static const i64 small[2][2] = {{37, 43}, {80, 19}};
     if (t->checks_of == c) return true;
     release_checks(t);
-    bool symbolic = c->sizes.n > 0;
-    for (u32 i = 0; i < 2 && symbolic; i++)
+    for (u32 i = 0; i < 2 && c->sizes.n > 0; i++)
         if (!add_small_check(t, c, small[i])) return false;
-    if (!symbolic || t->n_checks == 0) {
-        if (!check_init(&t->check[t->n_checks], c->t->task, c->t->var, t->o->seed, true, t->e))
-            return false;
-        t->n_checks++;
-    }
-    if (!check_init(&t->timing, c->t->task, c->t->var, t->o->seed, false, t->e)) return false;
+    t->timing = &t->check[t->n_checks];
+    if (!add_check(t, c, c->t->var, t->n_checks == 0)) return false;
     t->checks_of = c;
     return true;
 }
@@ -120,6 +120,7 @@ static bool on_sample(void *user, const struct sample *s, u32 n)
         return false;
     }
     if (s->is_cold) return true;
+    w->n = n - 1;
     if (s->base > 0) watch_base(w->c, s->base);
     w->v[w->n] = s->seconds;
     w->q[w->n++] = s->base > 0 ? s->seconds / s->base : 1;
@@ -132,7 +133,10 @@ static bool on_sample(void *user, const struct sample *s, u32 n)
     return n < w->want && !w->gave_up && !settled;
 }
 
-static u32 batch_of(const struct tuner *t) { return t->o->driver->is_foreign ? BATCH_FOREIGN : BATCH; }
+static u32 batch_of(const struct tuner *t)
+{
+    return t->o->driver->is_foreign || !t->o->add_candidates ? MAX_HEAT : BATCH;
+}
 
 /* Ready to be measured; nothing starts yet. */
 static void open_heat(struct tuner *t, struct contest *c, struct heat *h, bool verify)
@@ -146,11 +150,12 @@ static void open_heat(struct tuner *t, struct contest *c, struct heat *h, bool v
         .max_samples = min_samples(t->o),
         .base = c->is_ready ? &c->base : NULL,
         .cold = !verify || !c->is_ready, /* costs more than all the rest: of the base and of finalists */
+        .lost = verify && c->is_ready ? c->best_ratio * lost_ratio[0] : 0,
         .deadline = t->end};
     h->session = (struct trial_session){.subject = h->subject,
                                         .checks = h->checks,
                                         .n_checks = verify ? t->n_checks : 0,
-                                        .timing = &t->timing,
+                                        .timing = t->timing,
                                         .o = &h->opts};
 }
 

@@ -149,6 +149,8 @@ struct place {
 };
 bool place_of(struct place *p, const struct graph *g, value_id v, const i64 *var); /* false: sizes cannot be worked out */
 i64 place_flat(const struct place *p, const struct tensor *t, i64 flat); /* where a row-major element lies in the buffer */
+/* Elements from this one on, in row-major order, that lie at one distance from each other, and that distance; at least one. */
+i64 place_run(const struct place *p, const struct tensor *t, i64 flat, i64 *stride);
 /* t's elements to where they lie in the buffer; others, of blocks or other parts, stay as they are. */
 void place_store(const struct place *p, const struct tensor *t, void *buffer);
 /* The first element of the buffer that belongs to other parts and has a byte other than this one; -1: none. t: the part's type, sizes. */
@@ -167,12 +169,15 @@ struct trial_opts {
     u32 max_samples;
     const struct subject *base; /* timed beside it; NULL: none */
     bool cold;                 /* the first sample is one with empty caches */
+    double lost;               /* a run of more than so many times base's, and long enough, shows that it cannot win; 0: no run does */
     double deadline;           /* by os_now: no verdict (TRIAL_NEW) when it comes first; 0: none */
 };
-/* Called after each sample, the n-th warm one; false ends the trial (it cannot win, or enough is known). */
+/* Called after each sample, the n-th warm one; false ends the trial (it cannot win, or enough is known). n is 1 again where the trial
+   begins again in a new child. */
 typedef bool trial_sample_fn(void *user, const struct sample *s, u32 n);
 /* Candidates measured one after another in a child process, which sees everything here as it is when it starts. A failure of any
-   kind ends it and the next candidate gets a new one, always on devices that live in this process. */
+   kind ends it and the next candidate gets a new one; on devices that live in the process the one that failed is tried in it, unless
+   it was the first in its child: what those before it did to their memory must not be its fault. */
 struct trial_session {
     const struct subject *subject;
     const struct check *const *checks; /* a candidate is verified on each */

@@ -7,15 +7,15 @@
 #include "tune/search.h"
 
 enum {
-    BATCH_FOREIGN = 8,      /* candidates built together where they also share a child process, see trial.c */
+    MAX_HEAT = 8,
     MAX_CHECKS = 3
 };
 
-struct heat { /* candidates that are built together */
-    struct candidate cand[BATCH_FOREIGN];
-    i64 trial[BATCH_FOREIGN];
-    struct subject subject[BATCH_FOREIGN];
-    struct str text[BATCH_FOREIGN];
+struct heat { /* candidates that are built together and share a child process */
+    struct candidate cand[MAX_HEAT];
+    i64 trial[MAX_HEAT];
+    struct subject subject[MAX_HEAT];
+    struct str text[MAX_HEAT];
     struct building building;
     u32 n;
     struct trial_session session;
@@ -37,8 +37,9 @@ struct tuner {
     double start, end; /* end 0: no limit */
     struct tune_result *r;
     struct buf toolchain;
-    struct check check[MAX_CHECKS], timing; /* of the contest whose turn it is */
-    u32 n_checks;
+    struct check check[MAX_CHECKS]; /* of the contest whose turn it is */
+    u32 n_checks;                    /* those that candidates are verified on */
+    struct check *timing;            /* one of these, or the one behind them */
     const struct contest *checks_of;
     struct heat heat[2];             /* one is measured, the other built */
     struct heat *ahead;              /* built for the contest whose turn it is; NULL: none */
