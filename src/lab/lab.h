@@ -5,6 +5,7 @@
 //
 //   field.inc  the fields of a configuration      name.c     names of kernels, both ways
 //   config.c   what a configuration says: threads, groups, memory; in words
+//   read.c     files of value lists               space.c    the space that they span, and the rules that prune it
 #ifndef QUERN_LAB_H
 #define QUERN_LAB_H
 
@@ -46,5 +47,40 @@ i64 lab_registers(const struct lab_config *c); /* of a thread: sums and operands
 /* Do the fields agree with each other? false: a kernel cannot be made of them, ERR_INPUT with the fields that disagree. */
 bool lab_config_check(const struct lab_config *c, struct err *e);
 void lab_explain(struct buf *b, const struct lab_config *c); /* every field in words, lines */
+
+/* read.c: {"BLOCK_SIZE_M": [32, 64], ..., "M_SIZE": [2048], ..., "BATCH_SIZE": [1, 12]}: every key once or, the last one counts, more
+   often; or {"template": that, "cfgs": [number, ...]}, whose decimal digits are indices into the lists. */
+struct lab_list { i32 *v; u32 n; };
+struct lab_space {
+    struct lab_config base;   /* sizes, and the fields that have one value: W, isAT */
+    enum dtype dtype;
+    struct lab_list list[N_LAB_FIELDS];
+    struct { struct lab_config *v; u32 n, cap; } listed; /* of "cfgs"; when there are any these are the space */
+    i64 max_threads, max_shared; /* of a group, bytes; for LAB_RULES_OWN */
+};
+/* Texts of errors name key and value. Limits are those of a large device. */
+bool lab_space_read(struct lab_space *s, struct arena *a, struct str json, struct err *e);
+
+/* space.c */
+enum lab_rules {
+    LAB_RULES_OWN,    /* what a kernel can be made of, with sensible amounts of registers and memory */
+    LAB_RULES_DEEPGEN, /* those of the tool whose files these are, 2026-04 */
+    LAB_RULES_2025_06, /* as it was when its published results were measured */
+    N_LAB_RULES
+};
+const char *lab_rules_name(enum lab_rules r); /* "own" "deepgen" "deepgen-2025-06" */
+enum { N_LAB_STAGES = 9 };
+struct lab_stage { const char *what; double before, after; }; /* partial choices: of the fields that were looked at so far */
+struct lab_count {
+    struct lab_stage stage[N_LAB_STAGES];
+    double raw;      /* of the product of all lists */
+    double n;        /* what is left */
+};
+/* Counts without visiting every point. ERR_NOTHING, where nothing is left, names the rule that removed the last; ERR_UNSUPPORTED: too many
+   combinations of tiles even to count. */
+bool lab_space_count(const struct lab_space *s, enum lab_rules r, struct lab_count *c, struct err *e);
+/* The points that are left from number `start` on, in the order that the files' own tool gives them; fn false: stop. The space can be counted. */
+typedef bool lab_visit(void *user, const struct lab_config *c, i64 number);
+void lab_space_each(const struct lab_space *s, enum lab_rules r, i64 start, lab_visit *fn, void *user);
 
 #endif
