@@ -26,7 +26,7 @@ struct gen {
     struct rng r;
     struct pool i, f, s; /* i64 from 0 to N_IN - 1, f32, accumulators */
     kval x, h, y, z, w;  /* arguments: f32, f16 in; f32, i64 per thread, f32 per subgroup out */
-    kval it, thread, team, lane, reg, regs, copies;
+    kval it, thread, team, crew, lane, reg, regs, copies;
     u32 depth;
     bool divided; /* in a branch that some subgroups take */
 };
@@ -68,10 +68,10 @@ static void step_shuffle(struct gen *g)
     keep(g, &g->f, kir_shuffle(&g->k, choose(g, &g->f), at));
 }
 
-/* An index that is the same in all threads of a subgroup, and where a fragment may begin. */
+/* An index that is the same in all threads that hold a fragment, and where a fragment may begin. */
 static kval team_index(struct gen *g, i64 most)
 {
-    kval v = pick(g, 2) ? kir_sg(&g->k, KI_SGMAX, choose(g, &g->i)) : g->team;
+    kval v = kir_team(&g->k) == 1 && pick(g, 2) ? kir_sg(&g->k, KI_SGMAX, choose(g, &g->i)) : g->crew;
     return kir_mul_i(&g->k, kir_mod_i(&g->k, v, most / SIDE), SIDE);
 }
 
@@ -149,7 +149,7 @@ static void step_if(struct gen *g, kval shared)
     const struct pool save[3] = {g->i, g->f, g->s};
     bool before = g->divided;
     g->divided = true;
-    kir_if(k, kir_lt(k, g->team, kir_int(k, 1 + pick(g, 3))));
+    kir_if(k, kir_lt(k, g->crew, kir_int(k, 1 + pick(g, 3))));
     block(g, shared, 1 + pick(g, 3));
     kir_store(k, g->reg, kir_int(k, 1), choose(g, &g->f));
     kir_store(k, g->regs, kir_int(k, 1), choose(g, &g->s));
@@ -195,6 +195,8 @@ static void begin(struct gen *g, struct arena *a, u64 seed)
     kir_init(k, a, S("random"));
     k->group[0] = GROUP;
     k->subgroup = 4u << pick(g, 4);
+    k->team = 1u << pick(g, 3);
+    while (k->subgroup * k->team > GROUP) k->team /= 2;
     g->x = kir_buf(k, S("x"), DT_F32, KA_IN);
     g->h = kir_buf(k, S("h"), DT_F16, KA_IN);
     g->y = kir_buf(k, S("y"), DT_F32, KA_OUT);
@@ -203,6 +205,7 @@ static void begin(struct gen *g, struct arena *a, u64 seed)
     g->it = kir_grid(k, kir_int(k, ITERS));
     g->thread = kir_thread(k, 0);
     g->team = kir_subgroup(k, 0);
+    g->crew = kir_div_i(k, g->team, k->team);
     g->lane = kir_subgroup(k, 1);
     keep_int(g, g->thread);
     keep_int(g, kir_add(k, kir_mul_i(k, g->it, 40), g->lane));
@@ -230,8 +233,8 @@ static void make(struct gen *g, struct arena *a, u64 seed)
         kir_store(k, g->y, kir_add_i(k, at, i), choose(g, &g->f));
         kir_store(k, g->z, kir_add_i(k, at, i), choose(g, &g->i));
     }
-    kval team = kir_add(k, kir_mul_i(k, g->it, GROUP / k->subgroup), g->team);
-    kir_frag_store(k, g->w, kir_mul_i(k, team, SIDE * SIDE), choose(g, &g->s), kir_int(k, SIDE),
+    kval crew = kir_add(k, kir_mul_i(k, g->it, GROUP / k->subgroup / k->team), g->crew);
+    kir_frag_store(k, g->w, kir_mul_i(k, crew, SIDE * SIDE), choose(g, &g->s), kir_int(k, SIDE),
                    pick(g, 2));
     kir_end(k);
 }

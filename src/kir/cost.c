@@ -34,7 +34,7 @@ static void learn(struct counter *c, kval v, i64 value)
 /* Threads that share a fragment; some size where any will do. */
 static u32 sharers(const struct kir *k)
 {
-    return k->subgroup ? k->subgroup : (u32)i64_min(kir_threads(k), 32);
+    return k->subgroup ? k->subgroup * kir_team(k) : (u32)i64_min(kir_threads(k), 32);
 }
 
 /* Elements of a value that one thread holds. */

@@ -8,8 +8,7 @@
 // its instruction only: lane l of thread t is cell[l * n_threads + t] of the value's first. So
 // arithmetic is one loop over many cells, and threads that wait in another branch may take part in
 // it: what it gives them, they never read. Everything that can fail or is seen by others looks at
-// the mask of active threads. A fragment has rows * cols cells per subgroup, one subgroup after the
-// other.
+// the mask of active threads. A fragment has rows * cols cells per team, one team after the other.
 #ifndef QUERN_KIR_EVAL_H
 #define QUERN_KIR_EVAL_H
 
@@ -58,7 +57,7 @@ struct eval_grid {
 };
 
 struct eval_code_list {
-    u32 n_threads, n_subgroups; /* given */
+    u32 n_threads, n_teams; /* given; teams: that hold fragments */
     struct {
         struct eval_op *v;
         u32 n, cap;
@@ -124,6 +123,7 @@ struct machine {
     i64 steps;     /* left */
     u32 n_threads; /* of a group */
     u32 subgroup;  /* threads of a subgroup; the last one may have fewer */
+    u32 team;      /* threads that hold a fragment together: a subgroup, or several */
     union kir_cell *cell, *frag;
     struct eval_array *array;       /* by number */
     struct eval_mask mask[66], *on; /* stack, and its top */

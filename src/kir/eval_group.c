@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// eval_group.c: what a subgroup does together. Its threads arrive all or none, and bring the same
+// eval_group.c: what a subgroup, or a team of them, does together. Its threads arrive all or none, and bring the same
 // indices and pitches. Memory is accessed as by an unknown thread of the subgroup, since nobody may
 // rely on which thread holds which element of a fragment.
 #include "kir/eval.h"
 
 #include <string.h>
 
-struct team { /* the subgroup at work */
+struct team { /* the subgroup at work, or the several that hold a fragment */
     u32 number, first, n;
 };
 
@@ -175,12 +175,18 @@ static bool team_run(struct machine *m, const struct eval_op *o, const struct te
     }
 }
 
+static bool is_of_subgroup(enum kir_op op)
+{
+    return op == KI_SGADD || op == KI_SGMIN || op == KI_SGMAX || op == KI_SHUFFLE;
+}
+
 bool eval_group(struct machine *m, const struct eval_op *o)
 {
     struct team g = {0};
-    for (; g.first < m->n_threads; g.number++, g.first += m->subgroup) {
+    u32 size = is_of_subgroup((enum kir_op)o->op) ? m->subgroup : m->team;
+    for (; g.first < m->n_threads; g.number++, g.first += size) {
         u32 active = 0, away = 0;
-        g.n = (u32)i64_min(m->subgroup, m->n_threads - g.first);
+        g.n = (u32)i64_min(size, m->n_threads - g.first);
         for (u32 i = 0; i < g.n; i++) {
             if (eval_is_on(m, g.first + i)) active++;
             else away = g.first + i;

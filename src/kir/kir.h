@@ -18,7 +18,7 @@
 //              or PARAM only.
 //   groups   = a grid iteration is run by group[0] * group[1] * group[2] threads, in subgroups of
 //              neighbours (first dimension innermost) of a size the target has, or the kernel
-//              requires. Fragments are matrices that a subgroup holds together: values of a role
+//              requires. Fragments are matrices that a subgroup, or a team of them, holds together: values of a role
 //              and a shape beside their element type, with lanes 1. They are filled, loaded,
 //              stored, multiplied, added (ACC), cast (ACC), and kept in REG arrays; nothing else.
 //   lifetime = an ALLOC executed again is a new, undefined array. TEMP stands outside grids, WORK
@@ -102,6 +102,7 @@ struct kir {
     struct { struct str *v; u32 n, cap; } param;      /* size expression of each parameter */
     u32 group[3];                                     /* threads of a group per dimension, 0 = 1 */
     u32 subgroup;                                     /* its size, where that matters; 0: any */
+    u32 team;                                         /* neighbouring subgroups that hold a fragment together; 0: 1 */
     struct { struct kir_side *v; u32 n, cap; } side;  /* builder: parallel to ins */
     struct { kval *v; u32 n; } head;                  /* builder: hash table of shared values */
     struct { struct kir_scope *v; u32 n, cap; } scope; /* builder: open structures */
@@ -126,6 +127,7 @@ bool kir_is_frag(const struct kir *k, kval v);               /* or an array of f
 struct kir_frag kir_frag_of(const struct kir_ins *x);        /* its type; KR_NONE: no fragment */
 bool kir_is_collective(const struct kir *k, kval v);         /* all threads of a subgroup at once */
 u32 kir_threads(const struct kir *k);                        /* of a group */
+u32 kir_team(const struct kir *k);                           /* subgroups of a team */
 kval kir_operand(const struct kir_ins *x, u32 i);            /* a, b, c, d by number */
 /* Terms that DOT adds to a lane of type sum: 4 of 8-bit, 2 of 16-bit integers (signs may differ) to
    i32, 2 of bf16 or of f16 to f32; 0: there is no such operation. */

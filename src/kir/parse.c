@@ -408,6 +408,11 @@ static void group(struct parser *s)
         if (!s->failed && (n < 1 || n > 128)) fail(s, "impossible subgroup before", rest(s));
         s->k->subgroup = (u32)n;
     }
+    if (accept(s, "team")) {
+        i64 n = number(s);
+        if (!s->failed && (n < 1 || n > 8)) fail(s, "impossible team before", rest(s));
+        s->k->team = (u32)n;
+    }
     end_line(s);
 }
 

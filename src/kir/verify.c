@@ -588,6 +588,10 @@ static bool check_group(const struct kir *k, struct err *e)
     if (n && (n > 128 || (n & (n - 1)) || width % n))
         return err_set(e, ERR_INPUT, "kernel '%.*s': subgroups of %u in a group of width %u",
                        STR_ARG(k->name), n, width);
+    u32 team = kir_team(k);
+    if (team > 1 && (!n || team > 8 || (team & (team - 1)) || threads % (n * team)))
+        return err_set(e, ERR_INPUT, "kernel '%.*s': teams of %u subgroups of %u in a group of %llu",
+                       STR_ARG(k->name), team, n, (unsigned long long)threads);
     return true;
 }
 

@@ -44,6 +44,8 @@ static bool check(const struct kir *k, const struct caps *c, struct err *e)
     if (has_fragments(k) && version < 13)
         return err_set(e, ERR_UNSUPPORTED, "kernel '%.*s' has fragments, which spir-v 1.%u lacks",
                        STR_ARG(k->name), version % 10);
+    if (kir_team(k) > 1)
+        return err_set(e, ERR_UNSUPPORTED, "teams of subgroups in kernel '%.*s'", STR_ARG(k->name));
     if (has_dot(k)) /* print expands it */
         return err_set(e, ERR_UNSUPPORTED, "'dot' in kernel '%.*s'", STR_ARG(k->name));
     return true;
