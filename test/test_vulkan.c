@@ -16,6 +16,8 @@
 
 #include <cmocka.h>
 
+#include "dev_bed.h"
+
 static char fake_path[4096];
 static struct str cache_dir; /* of this process, instead of the user's */
 
@@ -121,56 +123,6 @@ static void test_select(void **state)
 }
 
 /* Memory. */
-
-enum { N_PARTS = 40 };
-
-static u8 byte_of(u32 part, i64 i) { return (u8)(part * 31 + (u32)i * 7 + 1); }
-
-static void fill_part(struct dev *d, struct dev_mem m, u32 part)
-{
-    struct err e = {0};
-    u8 *p = mem_alloc(m.size + 1);
-    assert_true(d->driver->download(d, m, p, m.size, &e));
-    for (i64 i = 0; i < m.size; i++) assert_int_equal(p[i], 0); /* fresh */
-    for (i64 i = 0; i < m.size; i++) p[i] = byte_of(part, i);
-    assert_true(d->driver->upload(d, m, p, m.size, &e));
-    mem_free(p);
-}
-
-static void check_part(struct dev *d, struct dev_mem m, u32 part)
-{
-    struct err e = {0};
-    u8 *p = mem_alloc(m.size + 1);
-    assert_true(d->driver->download(d, m, p, m.size, &e));
-    for (i64 i = 0; i < m.size; i++)
-        if (p[i] != byte_of(part, i)) fail_msg("part %u, byte %lld", part, (long long)i);
-    mem_free(p);
-}
-
-/* Random allocations and releases: always zero when fresh, never overlapping, contents kept. */
-static void use_memory(struct dev *d, u64 seed)
-{
-    struct dev_mem m[N_PARTS] = {0};
-    bool there[N_PARTS] = {0};
-    struct rng r = rng_seed(seed);
-    for (u32 step = 0; step < 200; step++) {
-        u32 k = (u32)rng_range(&r, 0, N_PARTS - 1);
-        if (there[k]) {
-            check_part(d, m[k], k);
-            d->driver->release(d, &m[k]);
-        } else {
-            struct err e = {0};
-            i64 size = (i64[]){0, rng_range(&r, 1, 600), rng_range(&r, 1, 100000), 65 << 20}
-                [step % 67 == 66 ? 3 : rng_range(&r, 0, 2)];
-            assert_true(d->driver->alloc(d, size, &m[k], &e));
-            assert_true(m[k].size == size && m[k].offset % 256 == 0 && !m[k].host);
-            fill_part(d, m[k], k);
-        }
-        there[k] = !there[k];
-    }
-    for (u32 k = 0; k < N_PARTS; k++)
-        if (there[k]) check_part(d, m[k], k), d->driver->release(d, &m[k]);
-}
 
 static void test_memory(void **state)
 {
@@ -642,27 +594,6 @@ static struct dev_kernel *compile(const char *text)
     return x;
 }
 
-/* Buffers of n numbers, the first holding 0, 1, 2 ... */
-static void real_buffers(struct dev_mem m[2], i64 n)
-{
-    struct err e = {0};
-    i32 *p = mem_alloc(4 * n + 4);
-    for (i64 i = 0; i < n; i++) p[i] = (i32)i;
-    for (int k = 0; k < 2; k++) assert_true(real->driver->alloc(real, 4 * n, &m[k], &e));
-    assert_true(real->driver->upload(real, m[0], p, 4 * n, &e));
-    mem_free(p);
-}
-
-static void check_numbers(struct dev_mem m, i64 n, i32 plus)
-{
-    struct err e = {0};
-    i32 *p = mem_alloc(4 * n + 4);
-    assert_true(real->driver->download(real, m, p, 4 * n, &e));
-    for (i64 i = 0; i < n; i++)
-        if (p[i] != (i32)i + plus) fail_msg("element %lld is %d", (long long)i, p[i]);
-    mem_free(p);
-}
-
 /* Launches that depend on each other, more than a batch holds; sizes down to nothing, and grids
    beyond 65535 groups. */
 static void test_real_launches(void **state)
@@ -675,7 +606,7 @@ static void test_real_launches(void **state)
         struct err e = {0};
         i64 n = sizes[i], param[2] = {n, ceil_div(n, 64)}, grid[1][3] = {{param[1], 1, 1}};
         u32 times = n < 100000 ? 600 : 2, rounds = 3; /* the later ones as recorded in the first */
-        real_buffers(m, n);
+        number_buffers(real, m, n);
         for (u32 t = 0; t < times * rounds; t++) {
             struct dev_mem order[2] = {m[t % 2], m[(t + 1) % 2]};
             struct dev_launch l = {.kernel = k, .buf = order, .n_buf = 2, .param = param, .n_param = 2,
@@ -685,7 +616,7 @@ static void test_real_launches(void **state)
             if (!real->driver->fence(real, &e)) fail_msg("%s", e.msg);
             assert_true(real->driver->elapsed(real) > 0 || n == 0);
         }
-        check_numbers(m[0], n, (i32)(times * rounds));
+        check_numbers(real, m[0], n, (i32)(times * rounds));
         for (int b = 0; b < 2; b++) real->driver->release(real, &m[b]);
     }
     real->driver->unload(real, k);

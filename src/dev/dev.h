@@ -107,6 +107,10 @@ bool dev_select(const char *glob, const struct dev_driver **driver, struct dev_o
 bool dev_ask(const struct dev_driver *v, const struct dev_opts *o, struct caps *caps,
              struct buf *fingerprint, struct err *e);
 
+/* Pieces of memory that belong to something else (rt's plans) begin at multiples of this. A device that needs
+   more cannot be used. */
+enum { DEV_ALIGN = 512 };
+
 /* dev_host.c: memory and fence of drivers that work in the host's memory. */
 bool dev_host_alloc(struct dev *d, i64 size, struct dev_mem *m,
                     struct err *e); /* 64-byte aligned, zero */
@@ -114,5 +118,36 @@ void dev_host_release(struct dev *d, struct dev_mem *m);
 bool dev_host_upload(struct dev *d, struct dev_mem m, const void *p, i64 n, struct err *e);
 bool dev_host_download(struct dev *d, struct dev_mem m, void *p, i64 n, struct err *e);
 bool dev_host_fence(struct dev *d, struct err *e);
+
+/* dev_library.c: libraries of vendors. */
+
+struct dev_library {
+    const char *what;     /* for messages: "OpenCL" */
+    const char *variable; /* of the environment; names the library instead of the usual one */
+    const char *usual;    /* names, the first that is there is taken: "libx.so.2 libx.so.1" */
+    const struct dev_call {
+        const char *name;
+        size_t at;     /* where the pointer goes */
+        bool may_lack; /* NULL there if the library has none */
+    } *call;
+    i64 n_call;
+};
+/* The library, for os_dlclose, with the pointers to its functions in *calls. NULL: not there. */
+void *dev_library_open(const struct dev_library *l, void *calls, struct err *e);
+
+/* dev_grid.c: launches on GPUs. most: the groups that go at once in x, y and z, not 0; device: its name, for messages. */
+
+/* The grids of the kernel are as many as the launch's, extents make sense and parameters fit 32 bits. */
+bool dev_check_launch(const struct dev_launch *l, u32 n_grid, const u32 most[3], const char *device,
+                      struct err *e);
+/* No buffer has more bytes than a kernel can reach. */
+bool dev_check_reach(const struct dev_launch *l, i64 most, const char *device, struct err *e);
+
+struct dev_piece { /* of a grid */
+    i64 base[3]; /* its first group */
+    u32 n[3];    /* groups */
+};
+/* All zero at first, then the next piece each time; false: no more. */
+bool dev_next_piece(struct dev_piece *p, const i64 extent[3], const u32 most[3]);
 
 #endif

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { N_BASE = 3, MAX_PIECES = 1 << 16 };
+enum { N_BASE = 3 };
 
 struct call { /* one launch on its way */
     struct vulkan *v;
@@ -20,48 +20,31 @@ struct call { /* one launch on its way */
     bool by_push, has_base;
 };
 
+static const u32 *groups_at_once(const struct call *c)
+{
+    return c->v->facts.prop.core.properties.limits.maxComputeWorkGroupCount;
+}
+
 /* Checks. */
 
-static bool check_buffers(const struct call *c, struct err *e)
+/* Without the base a grid cannot go in pieces. */
+static bool check_whole(const struct call *c, struct err *e)
+{
+    const u32 *most = groups_at_once(c);
+    for (u32 g = 0; g < c->l->n_grid && !c->has_base; g++)
+        for (int d = 0; d < 3; d++)
+            if (c->l->grid[g][d] > most[d])
+                return err_set(e, ERR_UNSUPPORTED, "grid %u has extent %lld, '%s' allows %u", g,
+                               (long long)c->l->grid[g][d], vulkan_name(&c->v->facts), most[d]);
+    return true;
+}
+
+static bool check(const struct call *c, struct err *e)
 {
     const struct vulkan_facts *f = &c->v->facts;
-    for (u32 i = 0; i < c->l->n_buf; i++)
-        if (c->l->buf[i].size > f->max_range)
-            return err_set(e, ERR_UNSUPPORTED,
-                           "buffer %u has %lld bytes, a kernel on '%s' can reach %lld", i,
-                           (long long)c->l->buf[i].size, vulkan_name(f),
-                           (long long)f->max_range);
-    return true;
-}
-
-static bool check_params(const struct call *c, struct err *e)
-{
-    for (u32 i = 0; i < c->l->n_param; i++)
-        if (c->l->param[i] < INT32_MIN || c->l->param[i] > INT32_MAX)
-            return err_set(e, ERR_UNSUPPORTED, "parameter %u is %lld, beyond 32 bits", i,
-                           (long long)c->l->param[i]);
-    return true;
-}
-
-static bool check_grids(const struct call *c, struct err *e)
-{
-    const u32 *most = c->v->facts.prop.core.properties.limits.maxComputeWorkGroupCount;
-    for (u32 g = 0; g < c->l->n_grid; g++) {
-        i64 pieces = 1;
-        for (int d = 0; d < 3; d++) {
-            i64 n = c->l->grid[g][d];
-            if (n < 0 || n > INT32_MAX)
-                return err_set(e, ERR_USAGE, "grid %u has extent %lld", g, (long long)n);
-            if (n > most[d] && !c->has_base)
-                return err_set(e, ERR_UNSUPPORTED, "grid %u has extent %lld, '%s' allows %u", g,
-                               (long long)n, vulkan_name(&c->v->facts), most[d]);
-            pieces *= i64_max(1, i64_min(ceil_div(n, most[d]), MAX_PIECES));
-            if (pieces > MAX_PIECES)
-                return err_set(e, ERR_UNSUPPORTED, "grid %u is too large for '%s'", g,
-                               vulkan_name(&c->v->facts));
-        }
-    }
-    return true;
+    const char *name = vulkan_name(f);
+    return dev_check_launch(c->l, c->l->kernel->n_grid, groups_at_once(c), name, e) &&
+           dev_check_reach(c->l, f->max_range, name, e) && check_whole(c, e);
 }
 
 /* How the kernel takes its parameters: told by what it declares. */
@@ -70,8 +53,6 @@ static bool check_form(struct call *c, struct err *e)
     const struct dev_launch *l = c->l;
     const struct dev_kernel *k = l->kernel;
     u32 plain = 4 * l->n_param, with_base = 4 * (l->n_param + N_BASE);
-    if (l->n_grid != k->n_grid)
-        return err_set(e, ERR_USAGE, "kernel has %u grids, not %u", k->n_grid, l->n_grid);
     c->by_push = k->n_binding <= l->n_buf;
     c->has_base = !c->by_push || k->push_bytes == with_base;
     bool fits = c->by_push ? k->push_bytes == 0 || k->push_bytes == plain || c->has_base
@@ -112,34 +93,26 @@ static struct vulkan_commands *bind(struct call *c, struct err *e)
 
 /* Dispatches. */
 
-static bool put_piece(struct call *c, u32 grid, const i64 base[3], struct err *e)
+static bool put_piece(struct call *c, u32 grid, const struct dev_piece *p, struct err *e)
 {
-    const u32 *most = c->v->facts.prop.core.properties.limits.maxComputeWorkGroupCount;
-    u32 n[3];
-    for (int d = 0; d < 3; d++) {
-        c->block[c->l->n_param + (u32)d] = (u32)base[d];
-        n[d] = (u32)i64_min(c->l->grid[grid][d] - base[d], most[d]);
-    }
+    for (int d = 0; d < 3; d++) c->block[c->l->n_param + (u32)d] = (u32)p->base[d];
     struct vulkan_commands *to = bind(c, e);
     if (!to) return false;
     if (!to->is_timed) vulkan_put_stamp(to);
-    vulkan_put_dispatch(to, c->l->kernel, grid, n, c->block);
+    vulkan_put_dispatch(to, c->l->kernel, grid, p->n, c->block);
     return true;
 }
 
 static bool put_grid(struct call *c, u32 grid, struct err *e)
 {
-    const i64 *extent = c->l->grid[grid];
-    const u32 *most = c->v->facts.prop.core.properties.limits.maxComputeWorkGroupCount;
-    if (extent[0] == 0 || extent[1] == 0 || extent[2] == 0) return true;
-    struct vulkan_commands *to = vulkan_open_batch(c->v, 0, e);
-    if (!to) return false;
-    vulkan_put_barrier(to, VULKAN_COMPUTE);
-    i64 at[3];
-    for (at[2] = 0; at[2] < extent[2]; at[2] += most[2])
-        for (at[1] = 0; at[1] < extent[1]; at[1] += most[1])
-            for (at[0] = 0; at[0] < extent[0]; at[0] += most[0])
-                if (!put_piece(c, grid, at, e)) return false;
+    struct dev_piece p = {0};
+    while (dev_next_piece(&p, c->l->grid[grid], groups_at_once(c))) {
+        bool is_first = !p.base[0] && !p.base[1] && !p.base[2];
+        struct vulkan_commands *to = is_first ? vulkan_open_batch(c->v, 0, e) : NULL;
+        if (is_first && !to) return false;
+        if (is_first) vulkan_put_barrier(to, VULKAN_COMPUTE);
+        if (!put_piece(c, grid, &p, e)) return false;
+    }
     return true;
 }
 
@@ -148,7 +121,7 @@ bool vulkan_launch(struct vulkan *v, const struct dev_launch *l, struct err *e)
     struct arena a = {0};
     struct call c = {.v = v, .l = l};
     c.block = arena_array(&a, u32, l->n_param + N_BASE);
-    bool ok = check_form(&c, e) && check_buffers(&c, e) && check_params(&c, e) && check_grids(&c, e);
+    bool ok = check_form(&c, e) && check(&c, e);
     c.info = arena_array(&a, VkDescriptorBufferInfo, l->n_buf + 1);
     for (u32 i = 0; i < l->n_buf && ok; i++) c.info[i] = describe(&l->buf[i]);
     for (u32 i = 0; i < l->n_param && ok; i++) c.block[i] = (u32)(i32)l->param[i];

@@ -6,7 +6,7 @@
 // best possible for networks with skip connections.
 #include "rt/rt.h"
 
-enum { MEM_ALIGN = 256 /* the most that devices ask for */ };
+enum { MEM_ALIGN = DEV_ALIGN };
 
 struct piece {
     u32 buf;

@@ -14,7 +14,7 @@ struct rt_program;
 struct rt_program *rt_load(const struct plan *p, struct dev *d, struct err *e);
 void rt_unload(struct rt_program *p);
 
-/* Where each TEMP buffer lies for given sizes: greedy by size over lifetimes, 256-byte aligned, one block. */
+/* Where each TEMP buffer lies for given sizes: greedy by size over lifetimes, at multiples of DEV_ALIGN, one block. */
 struct rt_memory { i64 *offset; i64 total; i64 unshared; }; /* unshared: sum of all sizes, for reports */
 bool rt_plan_memory(const struct plan *p, const i64 *var, struct arena *a, struct rt_memory *m, struct err *e);
 
