@@ -18,10 +18,13 @@ import numpy as np
 
 import onednn
 import operands
+import places
 import rows
+import stats
 
 ROOT = rows.ROOT
 SETTLED = 0.3  # seconds that threads are given to stop spinning
+PLACING = 1.0  # seconds of runs, about, for finding out where threads should be
 F32 = ctypes.POINTER(ctypes.c_float)
 
 
@@ -485,6 +488,22 @@ class Server:
 
     def time(self, ask):
         return time_runs(self.engine, ask["count"], ask["warm"])
+
+    def place(self, ask):
+        """Its threads where the system puts them or each on a processor of its own, whichever is
+        faster, by samples in turn of so many runs."""
+        there, samples = places.Places(), {"anywhere": [], "apart": []}
+        sample = lambda: time_runs(self.engine, ask["count"], 1)["wall"]
+        rounds = max(3, min(9, int(PLACING / (2 * sample()))))
+        for _ in range(rounds):
+            there.anywhere()
+            samples["anywhere"].append(sample())
+            there.apart(sample, ask["threads"])
+            samples["apart"].append(sample())
+        best = min(samples, key=lambda w: stats.median(samples[w]))
+        if best == "anywhere":
+            there.anywhere()
+        return {"where": best}
 
     def save(self, ask):
         np.savez(ask["path"], *self.engine.results())

@@ -103,6 +103,11 @@ class Worker:
     def time(self, count=1, warm=0):
         return self.ask(TIME_LIMIT, do="time", count=count, warm=warm)
 
+    def place(self, count):
+        """Threads get the places where samples of so many runs are faster: "anywhere", which leaves
+        them to the system, or "apart", a processor for each."""
+        return self.ask(TIME_LIMIT, do="place", count=count, threads=self.threads)["where"]
+
     def cpu(self):
         """Jiffies of processor time so far."""
         try:

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# bench_rows.py BUILD: the list of rows and the statistics of bench/compare; networks by
-# BUILD/quern.
+# bench_rows.py BUILD: the list of rows and the statistics of bench/compare, where it puts threads;
+# networks by BUILD/quern.
+import hashlib
 import math
 import os
 import random
 import sys
+import threading
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../bench"))
 sys.dont_write_bytecode = True
+import places  # noqa: E402
 import rows  # noqa: E402
 import stats  # noqa: E402
 
@@ -108,6 +111,56 @@ class Stats(unittest.TestCase):
 
     def test_geomean(self):
         self.assertAlmostEqual(stats.geomean([2, 8]), 4)
+
+class Crew:
+    """Threads that each do so much whenever they are told to."""
+
+    def __init__(self, amounts):
+        self.amounts, self.done = amounts, threading.Barrier(len(amounts) + 1)
+        self.start = threading.Barrier(len(amounts) + 1)
+        self.threads = [threading.Thread(target=self.member, args=(a,)) for a in amounts]
+        for t in self.threads:
+            t.start()
+
+    def member(self, amount):
+        while self.start.wait() is not None and amount[0]:
+            hashlib.sha256(bytes(amount[0])).digest()  # others go on meanwhile
+            self.done.wait()
+
+    def work(self):
+        self.start.wait()
+        self.done.wait()
+
+    def end(self):
+        for a in self.amounts:
+            a[0] = 0
+        self.start.wait()
+        for t in self.threads:
+            t.join()
+
+
+class Places(unittest.TestCase):
+    def test_busy_threads_are_kept_apart(self):
+        """Busy ones get a processor each, idle ones and those that start later none of their own."""
+        if not places.used():
+            self.skipTest("the system does not tell what threads use")
+        all_cpus = os.sched_getaffinity(0)
+        there, crew = places.Places(), Crew([[32 << 20], [1], [16 << 20]])
+        try:
+            ids = [t.native_id for t in crew.threads]
+            n = min(2, len(all_cpus))
+            moved = there.apart(crew.work, 2)
+            self.assertEqual(moved, [ids[0], ids[2]][:n])
+            given = [os.sched_getaffinity(t) for t in moved]
+            self.assertEqual([len(g) for g in given], [1] * n)
+            self.assertEqual(len(set().union(*given)), n)
+            for t in [ids[1], os.getpid()]:
+                self.assertEqual(os.sched_getaffinity(t), all_cpus)
+            there.anywhere()
+            for t in ids + [os.getpid()]:
+                self.assertEqual(os.sched_getaffinity(t), all_cpus)
+        finally:
+            crew.end()
 
 
 unittest.main(argv=sys.argv[:1])
