@@ -227,13 +227,6 @@ static void loop_hint(struct text *t, const struct kir_ins *loop)
     if (loop->aux == KL_VECTOR) text_line(t, "VECTOR_LOOP");
 }
 
-static u32 grid_rank(const struct kir *k, kval open)
-{
-    u32 n = 0;
-    for (kval v = open, end = text_end(k, open); v < end; v++) n += kir_at(k, v)->op == KI_GRID;
-    return n;
-}
-
 /* Indices of the first iteration, and the step to the next one: an odometer. */
 static void grid_open(struct text *t, const kval *dim, const struct str *extent, u32 n)
 {
@@ -263,23 +256,14 @@ static void grid_close(struct text *t, const kval *dim, const struct str *extent
     text_line(t, "}");
 }
 
-static void grid_body(struct text *t, kval open, kval end)
+static void grid_body(struct text *t, kval open)
 {
-    kval dim[3] = {0}, v = end;
+    kval dim[3] = {0}, end;
     struct str extent[3];
-    u32 n = 0;
-    for (kval g = open; g < end; g++)
-        if (kir_at(t->k, g)->op == KI_GRID) {
-            dim[n] = g;
-            extent[n++] = text_value(t, kir_at(t->k, g)->a);
-        }
-    for (u32 i = 1; i < n; i++) { /* END of the inner dimensions follow each other */
-        if (kir_at(t->k, --v)->op != KI_END)
-            err_set(t->err, ERR_UNSUPPORTED, "work between dimensions of a grid of kernel '%.*s'",
-                    STR_ARG(t->k->name));
-    }
+    u32 n = text_grid(t, open, dim, &end);
+    for (u32 i = 0; i < n; i++) extent[i] = text_value(t, kir_at(t->k, dim[i])->a);
     grid_open(t, dim, extent, n);
-    text_body(t, open, v);
+    text_body(t, open, end);
     grid_close(t, dim, extent, n);
 }
 
@@ -295,10 +279,7 @@ static void declare_arguments(struct text *t)
     }
     for (u32 i = 0; i < k->param.n; i++) {
         if (!t->param_used[i]) continue;
-        struct buf note = {0};
-        text_comment(&note, k->param.v[i]);
-        text_line(t, "const i64 p%u = param[%u]; /* %.*s */", i, i, STR_ARG(buf_view(&note)));
-        buf_release(&note);
+        text_line(t, "const i64 p%u = param[%u]; %.*s", i, i, STR_ARG(text_param_note(t, i)));
     }
 }
 
@@ -312,7 +293,7 @@ static void grid_function(struct text *t, struct buf *out, u32 number, kval open
     t->out = &arrays;
     declare_arrays(t, open, end);
     t->out = &body;
-    grid_body(t, open, end);
+    grid_body(t, open);
     t->out = out;
     buf_printf(
         out,
@@ -347,9 +328,13 @@ static void preamble(struct buf *out)
 }
 
 static const struct text_style style = {
-    .helper = lang_c_helpers,
     .function = "static inline __attribute__((always_inline)) ",
+    .math = "__builtin_",
+    .math_end = {"f", ""},
+    .infinity = {"__builtin_inff()", "__builtin_inf()"},
+    .nan = {"__builtin_nanf(\"\")", "__builtin_nan(\"\")"},
     .has_vectors = true,
+    .index = DT_I64,
     .load = load,
     .store = store,
     .prefetch = prefetch,
@@ -371,9 +356,6 @@ static bool check(const struct kir *k, struct err *e)
         if (kir_is_collective(k, v) || kir_at(k, v)->op == KI_SUBGROUP)
             return err_set(e, ERR_UNSUPPORTED, "'%s' of subgroups in kernel '%.*s'",
                            kir_op_info(kir_at(k, v)->op)->name, STR_ARG(k->name));
-        if (kir_at(k, v)->op == KI_GRID && grid_rank(k, v) > 3)
-            return err_set(e, ERR_UNSUPPORTED, "grid of more than 3 dimensions in kernel '%.*s'",
-                           STR_ARG(k->name));
     }
     return true;
 }

@@ -7,13 +7,16 @@
 
 #include <math.h>
 
+/* Lanes of what is written at once. */
+static u32 width(const struct text *t, u32 lanes) { return t->style->has_vectors ? lanes : 1; }
+
 /* Literals. */
 
 static struct str float_text(struct text *t, enum dtype d, double v)
 {
     const char *f = d == DT_F64 ? "" : "f";
-    if (isnan(v)) return text_fmt(t, "__builtin_nan%s(\"\")", f);
-    if (isinf(v)) return text_fmt(t, "%s__builtin_inf%s()", v < 0 ? "-" : "", f);
+    if (isnan(v)) return str_of(t->style->nan[d == DT_F64]);
+    if (isinf(v)) return text_fmt(t, "%s%s", v < 0 ? "-" : "", t->style->infinity[d == DT_F64]);
     struct buf b = {0};
     buf_f64(&b, d == DT_F64 ? v : (float)v);
     struct str s = buf_view(&b);
@@ -92,7 +95,7 @@ static struct str convert(struct text *t, enum dtype to, u32 lanes, struct str s
 static struct str cast_bool(struct text *t, const struct kir_ins *x)
 {
     enum dtype to = is_half(x->dtype) ? DT_F32 : x->dtype;
-    if (x->lanes == 1) return convert(t, to, 1, text_value(t, x->a));
+    if (width(t, x->lanes) == 1) return convert(t, to, 1, text_value(t, x->a));
     struct str type = text_type(t, to, x->lanes), m = text_mask(t, x->a, (u32)dtype_size(to));
     if (dtype_is_float(to))
         return text_fmt(t, "__builtin_convertvector(-%.*s, %.*s)", STR_ARG(m), STR_ARG(type));
@@ -110,28 +113,30 @@ static struct str cast_float_to_int(struct text *t, enum dtype to, u32 lanes, st
 static struct str cast(struct text *t, const struct kir_ins *x)
 {
     enum dtype from = kir_dtype(t->k, x->a), to = x->dtype;
+    u32 lanes = width(t, x->lanes);
     if (from == to) return text_value(t, x->a);
     struct str s;
     if (from == DT_BOOL) s = cast_bool(t, x);
-    else if (is_half(from)) s = half_to_f32(t, from, x->lanes, text_bare(t, x->a));
+    else if (is_half(from)) s = half_to_f32(t, from, lanes, text_bare(t, x->a));
     else s = text_value(t, x->a);
     if (from == DT_BOOL || is_half(from)) from = is_half(to) || is_half(from) ? DT_F32 : to;
     if (to == DT_BOOL) return text_fmt(t, "(%.*s != 0)", STR_ARG(s));
     if (is_half(to)) {
-        if (from != DT_F32) s = convert(t, DT_F32, x->lanes, s);
-        return half_from_f32(t, to, x->lanes, s);
+        if (from != DT_F32) s = convert(t, DT_F32, lanes, s);
+        return half_from_f32(t, to, lanes, s);
     }
     if (from == to) return s;
-    if (dtype_is_float(from) && dtype_is_int(to)) return cast_float_to_int(t, to, x->lanes, s);
-    return convert(t, to, x->lanes, s);
+    if (dtype_is_float(from) && dtype_is_int(to)) return cast_float_to_int(t, to, lanes, s);
+    return convert(t, to, lanes, s);
 }
 
 static struct str bits(struct text *t, const struct kir_ins *x)
 {
     enum dtype from = text_rep(kir_dtype(t->k, x->a)), to = text_rep(x->dtype);
-    struct str s = text_value(t, x->a), type = text_type(t, to, x->lanes);
+    u32 lanes = width(t, x->lanes);
+    struct str s = text_value(t, x->a), type = text_type(t, to, lanes);
     if (from == to) return s;
-    if (x->lanes > 1 || (dtype_is_int(from) && dtype_is_int(to)))
+    if (lanes > 1 || (dtype_is_int(from) && dtype_is_int(to)))
         return text_fmt(t, "((%.*s)%.*s)", STR_ARG(type), STR_ARG(s));
     struct str f = text_helper(t, "bits", to, 1, from);
     return text_fmt(t, "%.*s(%.*s)", STR_ARG(f), STR_ARG(s));
@@ -159,19 +164,19 @@ static bool is_plain(const struct text *t, const struct kir_ins *x, enum dtype d
     if (!infix(x->op)) return false;
     if (is_compare(x->op) || is_bitwise(x->op)) return true;
     if (dtype_is_float(d)) return x->op != KI_MOD;
-    return d == DT_I64 && !t->val[x->a].is_data && !t->val[x->b].is_data;
+    return x->dtype == DT_I64 && !t->val[x->a].is_data && !t->val[x->b].is_data;
 }
 
 static struct str operand(struct text *t, kval v, bool bare)
 {
     enum dtype d = kir_dtype(t->k, v);
-    if (is_half(d)) return half_to_f32(t, d, kir_lanes(t->k, v), text_bare(t, v));
+    if (is_half(d)) return half_to_f32(t, d, width(t, kir_lanes(t->k, v)), text_bare(t, v));
     return bare ? text_bare(t, v) : text_value(t, v);
 }
 
 static struct str select_text(struct text *t, const struct kir_ins *x)
 {
-    if (x->lanes == 1) {
+    if (width(t, x->lanes) == 1) {
         struct str c = text_value(t, x->a), a = text_value(t, x->b), b = text_value(t, x->c);
         return text_fmt(t, "(%.*s ? %.*s : %.*s)", STR_ARG(c), STR_ARG(a), STR_ARG(b));
     }
@@ -205,7 +210,7 @@ static struct str call_op(struct text *t, const struct kir_ins *x, enum dtype d)
         struct str s = operand(t, arg[i], true);
         args = text_fmt(t, "%.*s%s%.*s", STR_ARG(args), i ? ", " : "", STR_ARG(s));
     }
-    return call(t, info->name, d, kir_lanes(t->k, x->a), args);
+    return call(t, info->name, d, width(t, kir_lanes(t->k, x->a)), args);
 }
 
 /* Not negative i64 divided by a power of two, or its remainder; compilers divide vectors lane by lane. Empty: something else. */
@@ -221,11 +226,22 @@ static struct str by_power_of_two(struct text *t, const struct kir_ins *x)
     return text_fmt(t, "(%.*s & %lld)", STR_ARG(a), (long long)(d - 1));
 }
 
-static struct str arithmetic(struct text *t, const struct kir_ins *x)
+/* What an operator computes in: i64 where a result or an operand needs it. */
+static enum dtype type_of_arithmetic(const struct text *t, kval v)
 {
-    enum dtype d = kir_dtype(t->k, x->a);
-    if (d == DT_BOOL && kir_lanes(t->k, x->a) > 1) return mask_op(t, x);
-    if (is_half(d)) d = DT_F32;
+    const struct kir_ins *x = kir_at(t->k, v);
+    enum dtype d = text_dtype(t, x->a);
+    for (u32 i = 1; i < kir_op_info(x->op)->n_args; i++)
+        if (kir_dtype(t->k, kir_operand(x, i)) == DT_I64 && t->val[kir_operand(x, i)].is_wide) d = DT_I64;
+    if (t->val[v].is_wide) d = DT_I64;
+    return is_half(d) ? DT_F32 : d;
+}
+
+static struct str arithmetic(struct text *t, kval v)
+{
+    const struct kir_ins *x = kir_at(t->k, v);
+    enum dtype d = type_of_arithmetic(t, v);
+    if (d == DT_BOOL && width(t, kir_lanes(t->k, x->a)) > 1) return mask_op(t, x);
     struct str s = by_power_of_two(t, x);
     if (s.n) return s;
     if (is_plain(t, x, d) && dtype_kind(d) != DK_NONE) {
@@ -233,7 +249,7 @@ static struct str arithmetic(struct text *t, const struct kir_ins *x)
         s = text_fmt(t, "(%.*s %s %.*s)", STR_ARG(a), infix(x->op), STR_ARG(b));
     } else if (x->op == KI_NEG && dtype_is_float(d)) {
         s = text_fmt(t, "(-%.*s)", STR_ARG(operand(t, x->a, false)));
-    } else if (x->op == KI_FMA && dtype_is_float(d)) {
+    } else if (x->op == KI_FMA && dtype_is_float(d) && t->style->has_vectors) {
         struct str a = operand(t, x->a, false), b = operand(t, x->b, false),
                    c = operand(t, x->c, false);
         s = text_fmt(t, "(%.*s * %.*s + %.*s)", STR_ARG(a), STR_ARG(b), STR_ARG(c));
@@ -245,7 +261,7 @@ static struct str arithmetic(struct text *t, const struct kir_ins *x)
     } else {
         s = call_op(t, x, d);
     }
-    return is_half(x->dtype) ? half_from_f32(t, x->dtype, x->lanes, s) : s;
+    return is_half(x->dtype) ? half_from_f32(t, x->dtype, width(t, x->lanes), s) : s;
 }
 
 static struct str splat_text(struct text *t, const struct kir_ins *x, struct str s)
@@ -307,8 +323,31 @@ static struct str dot_text(struct text *t, const struct kir_ins *x)
                          STR_ARG(q)));
 }
 
+/* Without vectors: an operand's lane. */
+static struct str value_at(struct text *t, kval v, u32 lane)
+{
+    u32 was = t->lane;
+    t->lane = lane;
+    struct str s = text_value(t, v);
+    t->lane = was;
+    return s;
+}
+
+/* Lanes from..from+n-1 of them at a distance, folded in halves. */
+static struct str fold_text(struct text *t, const struct kir_ins *x, u32 from, u32 step)
+{
+    enum dtype d = text_rep(kir_dtype(t->k, x->a));
+    if (step == kir_lanes(t->k, x->a)) return value_at(t, x->a, from);
+    struct str a = fold_text(t, x, from, 2 * step), b = fold_text(t, x, from + step, 2 * step);
+    if (x->op == KI_HADD && dtype_is_float(d)) return text_fmt(t, "(%.*s + %.*s)", STR_ARG(a), STR_ARG(b));
+    return call(t, x->op == KI_HADD ? "add" : x->op == KI_HMIN ? "min" : "max", d, 1,
+                text_fmt(t, "%.*s, %.*s", STR_ARG(a), STR_ARG(b)));
+}
+
 static struct str lane_text(struct text *t, const struct kir_ins *x)
 {
+    if (!t->style->has_vectors)
+        return value_at(t, x->a, (u32)x->imm.i + (x->lanes > 1 ? t->lane * (kir_lanes(t->k, x->a) / x->lanes) : 0));
     if (x->lanes > 1) return every_text(t, x);
     struct str v = text_value(t, x->a);
     return text_fmt(t, x->dtype == DT_BOOL ? "(%.*s[%lld] != 0)" : "%.*s[%lld]", STR_ARG(v),
@@ -317,6 +356,11 @@ static struct str lane_text(struct text *t, const struct kir_ins *x)
 
 static struct str ramp_text(struct text *t, const struct kir_ins *x)
 {
+    if (!t->style->has_vectors) {
+        struct str base = text_value(t, x->a);
+        i64 far = x->imm.i * t->lane;
+        return far ? text_fmt(t, "(%.*s + %lld)", STR_ARG(base), (long long)far) : base;
+    }
     return call(t, "ramp", DT_I64, x->lanes,
                 text_fmt(t, "%.*s, %lld", STR_ARG(text_bare(t, x->a)), (long long)x->imm.i));
 }
@@ -325,11 +369,12 @@ static struct str expression(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
     switch ((enum kir_op)x->op) {
-    case KI_CONST: return x->lanes > 1 ? splat_text(t, x, literal(t, x)) : literal(t, x);
+    case KI_CONST: return width(t, x->lanes) > 1 ? splat_text(t, x, literal(t, x)) : literal(t, x);
     case KI_PARAM: t->param_used[x->imm.i] = true; return text_fmt(t, "p%lld", (long long)x->imm.i);
-    case KI_THREAD: return S("0");
+    case KI_THREAD: return t->style->thread ? t->style->thread(t, v) : S("0");
     case KI_RAMP: return ramp_text(t, x);
     case KI_SPLAT:
+        if (!t->style->has_vectors) return value_at(t, x->a, t->lane % kir_lanes(t->k, x->a));
         if (kir_lanes(t->k, x->a) > 1) return repeat_text(t, x);
         return splat_text(t, x, x->dtype == DT_BOOL ? text_value(t, x->a) : text_bare(t, x->a));
     case KI_LANE: return lane_text(t, x);
@@ -345,25 +390,30 @@ static struct str expression(struct text *t, kval v)
     case KI_FLOOR: case KI_CEIL: case KI_TRUNC: case KI_RINT: case KI_ISNAN: case KI_ISINF:
     case KI_ADD: case KI_SUB: case KI_MUL: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX:
     case KI_POW: case KI_AND: case KI_OR: case KI_XOR: case KI_SHL: case KI_SHR: case KI_EQ:
-    case KI_NE: case KI_LT: case KI_LE: case KI_FMA: case KI_HADD: case KI_HMIN:
-    // clang-format on
-    case KI_HMAX: return arithmetic(t, x);
-    // clang-format off
+    case KI_NE: case KI_LT: case KI_LE: case KI_FMA: return arithmetic(t, v);
+    case KI_HADD: case KI_HMIN: case KI_HMAX:
+        return t->style->has_vectors ? arithmetic(t, v) : fold_text(t, x, 0, 1);
+    case KI_SUBGROUP: case KI_SGADD: case KI_SGMIN: case KI_SGMAX: case KI_SHUFFLE:
+        return t->style->thread(t, v);
     case KI_NONE: case KI_BUF: case KI_ALLOC: case KI_STORE: case KI_GRID: case KI_LOOP:
-    case KI_IF: case KI_ELSE: case KI_END: case KI_BARRIER: case KI_AWAIT: case KI_PREFETCH: case KI_SUBGROUP:
-    case KI_SGADD: case KI_SGMIN: case KI_SGMAX: case KI_SHUFFLE: case KI_FILL: case KI_FLOAD:
-    case KI_FSTORE: case KI_FMMA: case N_KIR_OPS: /* no language of this family has subgroups */
+    case KI_IF: case KI_ELSE: case KI_END: case KI_BARRIER: case KI_AWAIT: case KI_PREFETCH:
+    case KI_FILL: case KI_FLOAD: case KI_FSTORE: case KI_FMMA: case N_KIR_OPS:
     // clang-format on
     default: unreachable();
     }
 }
 
-struct str text_value(struct text *t, kval v)
+struct str text_name(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
     if (x->op == KI_LOOP) return text_fmt(t, "k%u", v);
     if (x->op == KI_GRID) return text_fmt(t, "g%u", v);
-    return t->val[v].nested ? expression(t, v) : text_fmt(t, "v%u", v);
+    return x->lanes > width(t, x->lanes) ? text_fmt(t, "v%u_%u", v, t->lane) : text_fmt(t, "v%u", v);
+}
+
+struct str text_value(struct text *t, kval v)
+{
+    return t->val[v].nested ? expression(t, v) : text_name(t, v);
 }
 
 /* Without the outer brackets, if they belong together. */
@@ -387,17 +437,23 @@ static void open_loop(struct text *t, kval v)
     const struct kir_ins *x = kir_at(t->k, v);
     struct str from = text_bare(t, x->a), to = text_bare(t, x->b), step = text_bare(t, x->c);
     if (t->style->loop_hint) t->style->loop_hint(t, x);
-    text_line(t, "for (i64 k%u = %.*s; k%u < %.*s; k%u += %.*s) {", v, STR_ARG(from), v,
+    text_line(t, "for (%s k%u = %.*s; k%u < %.*s; k%u += %.*s) {", dtype_name(text_dtype(t, v)), v, STR_ARG(from), v,
               STR_ARG(to), v, STR_ARG(step));
     t->depth++;
 }
 
 static void name_value(struct text *t, kval v)
 {
+    const struct kir_ins *x = kir_at(t->k, v);
     if (t->val[v].nested || t->val[v].uses == 0) return;
-    struct str type = text_value_type(t, v), s = expression(t, v);
-    s = strip(s);
-    text_line(t, "const %.*s v%u = %.*s;", STR_ARG(type), v, STR_ARG(s));
+    if (x->op == KI_LOAD && t->style->load_lanes && t->style->load_lanes(t, v)) return;
+    struct str type = text_value_type(t, v);
+    u32 n = x->lanes / width(t, x->lanes);
+    for (t->lane = 0; t->lane < n; t->lane++) {
+        struct str name = text_name(t, v), s = strip(expression(t, v));
+        text_line(t, "const %.*s %.*s = %.*s;", STR_ARG(type), STR_ARG(name), STR_ARG(s));
+    }
+    t->lane = 0;
 }
 
 static void statement(struct text *t, kval v)
@@ -421,9 +477,11 @@ static void statement(struct text *t, kval v)
     case KI_STORE: t->style->store(t, v); break;
     case KI_PREFETCH: t->style->prefetch(t, v); break;
     case KI_ALLOC: t->style->alloc(t, v); break;
+    case KI_BARRIER:
+        if (t->style->barrier) t->style->barrier(t);
+        break;
     case KI_GRID:
     case KI_BUF:
-    case KI_BARRIER:
     case KI_AWAIT:
     case KI_NONE: break;
     default: name_value(t, v); break;

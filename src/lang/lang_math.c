@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_math.c: the helper functions of language c, as text with placeholders (lang_text.h lists
-// them).
+// lang_math.c: the helper functions of language c, and of those that have nothing better, as text with
+// placeholders (lang_text.h lists them).
 //
 // Most act on one element; their vector forms apply them lane by lane, which gcc and clang turn
 // into single instructions. Two functions that networks use most, exp and log in f32, are
@@ -32,7 +32,7 @@ enum {
 #define BINARY(expr) "$V $F($V x, $V y)\n{\n    return " expr ";\n}\n"
 #define N(id, set) .name = id, .types = set
 // clang-format off
-#define LIBRARY(id) {N(#id, T_FLOAT), .scalar = UNARY("__builtin_" #id "$f(x)"), .n_args = 1}
+#define LIBRARY(id) {N(#id, T_FLOAT), .scalar = UNARY("$m" #id "$f(x)"), .n_args = 1}
 // clang-format on
 #define GENERIC(text) .scalar = text, .vector = text
 
@@ -160,7 +160,7 @@ enum {
     "#if defined __AVX512F__ && $N == 16\n    " fast16                                             \
     "\n#elif defined __F16C__ && $N == 8\n    " fast8 "\n#else\n"
 
-const struct text_helper lang_c_helpers[] = {
+const struct text_helper text_helpers[] = {
     /* Shape. */
     {N("splat", ~0u), .vector = "$V $F($e x)\n{\n    return ($V){$A};\n}\n"},
     {N("ramp", T_I64), .vector = "$V $F(i64 x, i64 step)\n{\n    $V r;\n    " LANES
@@ -235,14 +235,14 @@ const struct text_helper lang_c_helpers[] = {
     {N("min", T_NUMBER), .scalar = BINARY("x < y ? x : y"), .n_args = 2},
     {N("max", T_NUMBER), .scalar = BINARY("x > y ? x : y"), .n_args = 2},
     {N("isinf", T_F32),
-     .scalar = "_Bool $F($E x)\n{\n    return __builtin_fabsf(x) == __builtin_inff();\n}\n",
+     .scalar = "_Bool $F($E x)\n{\n    return $mfabs$f(x) == $0;\n}\n",
      "$I $F($V x)\n{\n    return (($I)x & 0x7fffffff) == 0x7f800000;\n}\n"},
     {N("isinf", T_F64),
-     .scalar = "_Bool $F($E x)\n{\n    return __builtin_fabs(x) == __builtin_inf();\n}\n",
+     .scalar = "_Bool $F($E x)\n{\n    return $mfabs$f(x) == $0;\n}\n",
      "$I $F($V x)\n{\n    return (($I)x & 0x7fffffffffffffff) == 0x7ff0000000000000;\n}\n"},
-    {N("abs", T_FLOAT), .scalar = UNARY("__builtin_fabs$f(x)"), .n_args = 1},
-    {N("mod", T_FLOAT), .scalar = BINARY("__builtin_fmod$f(x, y)"), .n_args = 2},
-    {N("pow", T_FLOAT), .scalar = BINARY("__builtin_pow$f(x, y)"), .n_args = 2},
+    {N("abs", T_FLOAT), .scalar = UNARY("$mfabs$f(x)"), .n_args = 1},
+    {N("mod", T_FLOAT), .scalar = BINARY("$mfmod$f(x, y)"), .n_args = 2},
+    {N("pow", T_FLOAT), .scalar = BINARY("$mpow$f(x, y)"), .n_args = 2},
 
     /* Bits of f32, in one spelling for scalars and vectors. */
     {N("bits_of", T_F32),

@@ -39,12 +39,27 @@ kval text_end(const struct kir *k, kval open)
     unreachable();
 }
 
+u32 text_grid(struct text *t, kval open, kval dim[3], kval *body_end)
+{
+    kval end = text_end(t->k, open);
+    u32 n = 0;
+    for (kval v = open; v < end; v++) {
+        if (kir_at(t->k, v)->op != KI_GRID) continue;
+        assert(n < 3); /* the verifier sees to it */
+        dim[n++] = v;
+    }
+    for (*body_end = end; *body_end > end - (n - 1);) /* END of the inner dimensions follow each other */
+        if (kir_at(t->k, --*body_end)->op != KI_END)
+            err_set(t->err, ERR_UNSUPPORTED, "work between dimensions of a grid of kernel '%.*s'", STR_ARG(t->k->name));
+    return n;
+}
+
 /* Analysis before writing. */
 
 static u8 mask_bytes(const struct text *t, const struct kir_ins *x)
 {
     const struct kir *k = t->k;
-    if (x->dtype != DT_BOOL || x->lanes == 1) return 0;
+    if (x->dtype != DT_BOOL || x->lanes == 1 || !t->style->has_vectors) return 0;
     switch (x->op) {
     case KI_EQ:
     case KI_NE:
@@ -66,6 +81,15 @@ static u8 mask_bytes(const struct text *t, const struct kir_ins *x)
     }
 }
 
+/* Is operand i written more than once, because every lane needs it? */
+static bool is_repeated(const struct text *t, const struct kir_ins *x, u32 i)
+{
+    if (t->style->has_vectors) return false;
+    if (x->op == KI_LOAD) return i > 0 && x->lanes > 1;
+    if (x->op == KI_STORE) return i > 0 && kir_lanes(t->k, x->c) > 1;
+    return x->lanes > 1 && (x->op == KI_RAMP || (x->op == KI_SPLAT && i == 0));
+}
+
 static void count_uses(struct text *t)
 {
     for (kval v = t->k->ins.n - 1; v > 0; v--) {
@@ -74,7 +98,8 @@ static void count_uses(struct text *t)
         if (is_pure(x) && me->uses == 0) continue;      /* dead */
         u32 n = is_always_nested(x->op) ? me->uses : 1; /* written once per use */
         const kval arg[] = {x->a, x->b, x->c, x->d};
-        for (i64 i = 0; i < countof(arg); i++) t->val[arg[i]].uses += n;
+        for (u32 i = 0; i < countof(arg); i++)
+            t->val[arg[i]].uses += is_repeated(t, x, i) && kir_lanes(t->k, arg[i]) == 1 ? 2 * n : n;
     }
 }
 
@@ -86,6 +111,23 @@ static bool derives_from_data(const struct text *t, const struct kir_ins *x)
     for (i64 i = 0; i < countof(arg); i++)
         if (arg[i] && t->val[arg[i]].is_data) return true;
     return x->dtype != DT_I64 && dtype_is_int(x->dtype) && is_pure(x);
+}
+
+static bool is_wide(const struct text *t, kval v)
+{
+    const struct kir_ins *x = kir_at(t->k, v);
+    if (x->dtype != DT_I64 || t->style->index == DT_I64 || x->op == KI_LOOP) return false;
+    struct kir_range r = {INT64_MIN, INT64_MAX};
+    if (x->op == KI_CONST) r.lo = r.hi = x->imm.i;
+    else if (!t->val[v].is_data) return false;
+    else if (is_pure(x)) r = kir_range(t->k, v);
+    return r.lo < INT32_MIN || r.hi > INT32_MAX;
+}
+
+enum dtype text_dtype(const struct text *t, kval v)
+{
+    enum dtype d = kir_dtype(t->k, v);
+    return d == DT_I64 && !t->val[v].is_wide ? t->style->index : d;
 }
 
 static void decide_nesting(struct text *t, kval v, const u32 *user_block)
@@ -120,6 +162,7 @@ static void analyse(struct text *t)
     for (kval v = 1; v < n; v++) {
         const struct kir_ins *x = kir_at(k, v);
         t->val[v].is_data = derives_from_data(t, x);
+        t->val[v].is_wide = is_wide(t, v);
         t->val[v].mask = mask_bytes(t, x);
         decide_nesting(t, v, user);
     }
@@ -175,6 +218,15 @@ void text_comment(struct buf *b, struct str s)
     }
 }
 
+struct str text_param_note(struct text *t, u32 param)
+{
+    struct buf note = {0};
+    text_comment(&note, t->k->param.v[param]);
+    struct str s = text_fmt(t, "/* %.*s */", STR_ARG(buf_view(&note)));
+    buf_release(&note);
+    return s;
+}
+
 /* Types and helpers. */
 
 static bool text_first_use(struct text *t, struct str name)
@@ -214,7 +266,8 @@ struct str text_value_type(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
     u8 mask = t->val[v].mask;
-    return mask ? text_type(t, int_of(mask, true), x->lanes) : text_type(t, x->dtype, x->lanes);
+    if (mask) return text_type(t, int_of(mask, true), x->lanes);
+    return text_type(t, text_dtype(t, v), t->style->has_vectors ? x->lanes : 1);
 }
 
 struct expansion {
@@ -244,7 +297,9 @@ static void expand_one(struct text *t, struct buf *b, char what, const struct ex
     case 'W': buf_z(b, size == 8 ? "u64" : "u32"); break;
     case 'X': buf_str(b, text_type(t, x->other, x->lanes)); break;
     case 'x': buf_str(b, text_type(t, x->other, 1)); break;
-    case 'f': buf_z(b, x->d == DT_F32 ? "f" : ""); break;
+    case 'm': buf_z(b, t->style->math); break;
+    case 'f': buf_z(b, t->style->math_end[x->d == DT_F64]); break;
+    case '0': buf_z(b, t->style->infinity[x->d == DT_F64]); break;
     case 's': buf_printf(b, "%lld", (long long)size * 8); break;
     case 'T': buf_printf(b, x->lanes > 1 ? "%sx%u" : "%s", dtype_name(x->d), x->lanes); break;
     case 'H': buf_str(b, text_type(t, DT_U16, x->lanes)); break;
@@ -263,11 +318,14 @@ static void expand(struct text *t, struct buf *b, const char *text, const struct
         else buf_char(b, *text);
 }
 
+/* The first that fits serves. */
 static const struct text_helper *helper_find(const struct text_style *s, const char *name,
                                              enum dtype d)
 {
-    for (const struct text_helper *h = s->helper; h->name; h++)
-        if (str_is(str_of(h->name), name) && h->types >> d & 1) return h;
+    const struct text_helper *const table[] = {s->helper, text_helpers};
+    for (i64 i = 0; i < countof(table); i++)
+        for (const struct text_helper *h = table[i]; h && h->name; h++)
+            if (str_is(str_of(h->name), name) && h->types >> d & 1) return h;
     return NULL;
 }
 

@@ -13,9 +13,9 @@
    In texts: $F name of the function   $V the type   $E element type   $N lanes   $I $U signed,
    unsigned integer type of the same lanes and width   $e $i $u their elements   $W unsigned element
    type of arithmetic (>= 32 bit) $X the second type   $H u16 of the same lanes   $B $b bytes, bits
-   $T the suffix   $f suffix of builtins (f or nothing)   $s bits per element   $A "x, x, ..." N
-   times $M makes a mask of a comparison: - before a scalar's 0 or 1, nothing before a vector's 0 or
-   -1. */
+   $T the suffix   $m $f before and behind the name of a function of the language's library   $0 infinity
+   $s bits per element   $A "x, x, ..." N times $M makes a mask of a comparison: - before a scalar's
+   0 or 1, nothing before a vector's 0 or -1. */
 struct text_helper {
     const char *name;
     u32 types;          /* set of 1 << enum dtype it serves */
@@ -30,14 +30,20 @@ struct text_helper {
 struct text;
 
 struct text_style {
-    const struct text_helper *helper; /* ends with a NULL name; the first that fits serves */
+    const struct text_helper *helper; /* those before text_helpers; ends with a NULL name; optional */
     const char *function;             /* before a helper: "static inline ..." */
-    bool has_vectors;                 /* arithmetic on vectors is written as on scalars */
-    struct str (*load)(struct text *t, kval v);
+    const char *math, *math_end[2];   /* around the name of a function of the library: f32, f64 */
+    const char *infinity[2], *nan[2]; /* of f32, f64 */
+    bool has_vectors; /* arithmetic on vectors is written as on scalars; else a vector is a scalar per lane */
+    enum dtype index; /* what i64 is held as where it is no data: numbers of elements and iterations */
+    struct str (*load)(struct text *t, kval v);        /* as an expression */
+    bool (*load_lanes)(struct text *t, kval v);        /* as statements that define its lanes; false: it is an expression; optional */
     void (*store)(struct text *t, kval v);
     void (*prefetch)(struct text *t, kval v);
     void (*alloc)(struct text *t, kval v);
     void (*loop_hint)(struct text *t, const struct kir_ins *loop); /* before a for; optional */
+    struct str (*thread)(struct text *t, kval v);      /* THREAD, SUBGROUP and what subgroups do; optional */
+    void (*barrier)(struct text *t);                   /* optional */
 };
 
 struct text_value { /* what the emitter knows of an instruction */
@@ -47,6 +53,7 @@ struct text_value { /* what the emitter knows of an instruction */
     u8 mask;        /* bytes per lane of a vector of bool, kept as 0 and -1 */
     bool nested;    /* has no name of its own */
     bool is_data;   /* an integer that came from memory: must wrap */
+    bool is_wide;   /* an i64 that the style's index may not hold */
 };
 
 struct text {
@@ -61,6 +68,7 @@ struct text {
     struct text_value *val;      /* by kval */
     bool *param_used, *buf_used; /* by number, of the function being written */
     u32 depth;                   /* indentation */
+    u32 lane;                    /* without vectors: the lane that expressions are written for */
     struct err *err;             /* sticky */
 };
 
@@ -71,6 +79,8 @@ struct str text_bare(struct text *t, kval v);  /* the same without brackets, bet
 struct str text_type(struct text *t, enum dtype d,
                      u32 lanes); /* defines it where needed; bool: the mask of bytes */
 struct str text_value_type(struct text *t, kval v);
+struct str text_name(struct text *t, kval v);  /* of a value; of its lane t->lane without vectors */
+enum dtype text_dtype(const struct text *t, kval v); /* what v is written as: i64 may be the style's index */
 struct str text_mask(struct text *t, kval v,
                      u32 bytes);   /* a vector of bool with lanes of so many bytes */
 enum dtype text_rep(enum dtype d); /* the type that holds it: u16 for f16 and bf16 */
@@ -84,12 +94,16 @@ void text_body(struct text *t, kval from, kval to);
 bool text_has_dot(const struct caps *c, const struct kir *k, kval v);
 void text_comment(struct buf *b, struct str s); /* untrusted text, made safe inside a comment */
 kval text_end(const struct kir *k, kval open);  /* the END that closes a structure */
+/* The dimensions of a grid, outermost first; gives how many. body_end: the first of the ENDs that close it. */
+u32 text_grid(struct text *t, kval open, kval dim[3], kval *body_end);
+/* A parameter's text as a comment. */
+struct str text_param_note(struct text *t, u32 param);
 
 /* lang_cc.c: the system's C compiler, as lang.build and lang.toolchain. */
 bool lang_cc_build(struct buf *binary, struct str text, const struct caps *c, double timeout,
                    struct err *e);
 bool lang_cc_toolchain(struct buf *out, struct err *e);
 
-extern const struct text_helper lang_c_helpers[]; /* lang_math.c: of language c */
+extern const struct text_helper text_helpers[]; /* lang_math.c: of all languages */
 
 #endif

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// lang_gpu: what languages cuda, hip and opencl share: kernel functions for groups of threads, a scalar per lane of a
+// vector, wide loads and stores where the index is provably a multiple (lang_gpu_mem.c). A language gives the
+// words in which it differs. doc/lang-gpu.md has the calling convention. Only files of this folder include this header.
+#ifndef QUERN_LANG_GPU_H
+#define QUERN_LANG_GPU_H
+
+#include "lang/lang_text.h"
+
+struct gpu_words {
+    struct text_style text;  /* first: t->style of the emitter; lang_gpu.c's functions belong into it */
+    const char *entry;       /* before a kernel's "void NAME(" */
+    const char *far, *close; /* address space of pointers to buffers, to shared arrays; with a space behind */
+    const char *restricted;  /* "restrict": arguments of one launch do not overlap */
+    const char *shared;      /* before a shared array */
+    const char *group[3], *thread[3]; /* numbers of a group and of a thread in it, dimension 0 innermost */
+    const char *barrier;     /* statement: threads of a group meet, their memory accesses are ordered */
+    const char *subgroup[2]; /* expressions: number of a thread's subgroup, of the thread in it; may use 'thread' */
+    i64 max_static;          /* bytes of shared arrays beyond which they lie in one dynamic block; 0: never */
+    u32 lanes;               /* largest size of a subgroup; 0: the target's caps say it */
+    bool has_info;           /* the binary says what a launcher must know: NAME_info */
+    void (*preamble)(struct buf *out, const struct kir *k, u32 subgroup); /* types, macros */
+    /* Qualifiers of grids' functions that depend on the kernel: its group. */
+    void (*qualify)(struct buf *out, const struct kir *k);
+    /* The type of n elements at once, members s0, s1 ...; n = 1: of d, aliasing everything. */
+    void (*define_wide)(struct buf *out, enum dtype d, u32 n);
+};
+
+static inline const struct gpu_words *gpu_words(const struct text *t)
+{
+    return (const struct gpu_words *)t->style;
+}
+
+/* lang_gpu.c: a legalised kernel as text. What the language or the target lacks is an error that names it. */
+bool gpu_print(struct buf *out, const struct kir *k, const struct caps *c, const struct gpu_words *w, struct err *e);
+struct kir_limits gpu_limits(const struct caps *c);
+/* The size of subgroups that a kernel is written for: the required one, else one that groups are a
+   multiple of. max: the target's. */
+u32 gpu_subgroup(const struct kir *k, u32 max);
+bool gpu_has_type(const struct kir *k, enum dtype d);
+bool gpu_has_subgroups(const struct kir *k);
+i64 gpu_shared_bytes(const struct kir *k, kval from, kval to); /* of the shared arrays among these instructions, aligned */
+void gpu_barrier(struct text *t);
+struct str gpu_thread(struct text *t, kval v);
+/* typedefs of u8 .. f64 by the language's names of types, those of 64-bit floats only where k has them. */
+struct gpu_type { const char *name, *type; };
+void gpu_typedefs(struct buf *out, const struct kir *k, const struct gpu_type *type, i64 n);
+
+/* lang_gpu_mem.c: arrays and access to them; hooks of struct text_style. */
+struct str gpu_load(struct text *t, kval v);
+bool gpu_load_lanes(struct text *t, kval v);
+void gpu_store(struct text *t, kval v);
+void gpu_prefetch(struct text *t, kval v);
+void gpu_alloc(struct text *t, kval v);
+struct str gpu_element_type(struct text *t, const struct kir_ins *array);
+struct str gpu_array_name(struct text *t, kval v);
+
+/* Sums, extremes and exchange within a subgroup by FROM_LANE(x, i), which the preamble defines: x of thread i
+   of the subgroup; 'thread' is the thread's number in its group. Rows of a language's table of helpers. */
+#define GPU_SUBGROUP_HELPERS(all, floats, ints)                                                                       \
+    {.name = "sgadd", .types = floats, .n_args = 1, .scalar = "$E $F($E x, i32 thread)\n{\n"                           \
+     "    for (i32 i = SUBGROUP / 2; i > 0; i /= 2) x = x + FROM_LANE(x, (thread % SUBGROUP) ^ i);\n    return x;\n}\n"}, \
+    {.name = "sgadd", .types = ints, .n_args = 1, .scalar = "$E $F($E x, i32 thread)\n{\n"                             \
+     "    for (i32 i = SUBGROUP / 2; i > 0; i /= 2)\n"                                                                \
+     "        x = ($E)(($W)x + ($W)FROM_LANE(x, (thread % SUBGROUP) ^ i));\n    return x;\n}\n"},                      \
+    {.name = "sgmin", .types = all, .n_args = 1, .scalar = GPU_EXTREME("<")},                                         \
+    {.name = "sgmax", .types = all, .n_args = 1, .scalar = GPU_EXTREME(">")},                                         \
+    {.name = "shuffle", .types = ~0u, .n_args = 2,                                                                    \
+     .scalar = "$E $F($E x, i32 lane, i32 thread)\n{\n    return ($E)FROM_LANE(x, lane);\n}\n"}
+#define GPU_EXTREME(less)                                                                                             \
+    "$E $F($E x, i32 thread)\n{\n    for (i32 i = SUBGROUP / 2; i > 0; i /= 2) {\n"                                    \
+    "        const $E y = ($E)FROM_LANE(x, (thread % SUBGROUP) ^ i);\n        x = x " less " y ? x : y;\n    }\n"      \
+    "    return x;\n}\n"
+
+#endif
