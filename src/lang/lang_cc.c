@@ -6,8 +6,9 @@
 // bytes: no paths, symbols or build numbers in the result. Never -ffast-math: NaN and infinities
 // matter.
 #include "lang/lang_text.h"
+#include "lang/lang_tool.h"
 
-enum { MAX_ARGS = 64, MAX_MESSAGE = 600 };
+enum { MAX_ARGS = 64 };
 
 struct command {
     const char *argv[MAX_ARGS];
@@ -29,16 +30,6 @@ static void add_words(struct command *c, struct arena *a, struct str text)
     }
 }
 
-static bool in_path(struct arena *a, const char *name)
-{
-    struct str dir, rest = str_of(os_env("PATH"));
-    while (rest.n) {
-        str_cut(rest, ':', &dir, &rest);
-        if (dir.n && os_exists(str_fmt(a, "%.*s/%s", STR_ARG(dir), name).p)) return true;
-    }
-    return false;
-}
-
 static bool add_compiler(struct command *c, struct arena *a, struct err *e)
 {
     static const char *const names[] = {"gcc", "clang", "cc"};
@@ -46,7 +37,7 @@ static bool add_compiler(struct command *c, struct arena *a, struct err *e)
     add_words(c, a, str_of(os_env("QUERN_CC")));
     if (c->n > c->compiler) return true;
     for (i64 i = 0; i < countof(names); i++) {
-        if (!in_path(a, names[i])) continue;
+        if (!lang_tool_in_path(a, names[i])) continue;
         add_word(c, names[i]);
         return true;
     }
@@ -67,20 +58,8 @@ static const char *optimisation(const struct command *c)
 
 static bool run(struct command *c, double timeout, struct buf *out, struct err *e)
 {
-    const char *name = c->argv[c->compiler];
-    struct os_proc_opts o = {.argv = c->argv, .timeout = timeout, .out = out};
-    struct os_status s = os_run(&o);
-    if (s.how == OS_EXITED && s.code == 127) s.how = OS_NOT_STARTED; /* says env */
-    switch (s.how) {
-    case OS_EXITED:
-        if (s.code == 0) return true;
-        return err_set(e, ERR_FAILED, "'%s' failed: %.*s", name, (int)i64_min(out->n, MAX_MESSAGE),
-                       out->p ? out->p : "");
-    case OS_SIGNALLED: return err_set(e, ERR_FAILED, "'%s' died of signal %d", name, s.code);
-    case OS_TIMEOUT: return err_set(e, ERR_FAILED, "'%s' took longer than %g s", name, timeout);
-    case OS_NOT_STARTED: return err_set(e, ERR_SYSTEM, "cannot run compiler '%s'", name);
-    default: unreachable();
-    }
+    struct lang_tool t = {.program = c->argv[c->compiler], .timeout = timeout};
+    return lang_tool_run(&t, c->argv, out, e);
 }
 
 static bool compile(struct command *c, struct arena *a, struct str dir, struct buf *binary,
@@ -130,16 +109,13 @@ bool lang_cc_toolchain(struct buf *out, struct err *e)
 {
     struct arena a = {0};
     struct command cmd = {0};
-    struct buf text = {0};
     bool ok = add_compiler(&cmd, &a, e);
     if (ok) {
+        struct lang_tool t = {.program = cmd.argv[cmd.compiler], .timeout = 10};
         add_word(&cmd, "--version");
-        ok = run(&cmd, 10, &text, e);
+        ok = lang_tool_line(out, &t, cmd.argv, false, e);
     }
-    struct str line = buf_view(&text), rest;
-    str_cut(line, '\n', &line, &rest);
-    if (ok) buf_str(out, str_trim(line)), buf_printf(out, ", %s", optimisation(&cmd));
-    buf_release(&text);
+    if (ok) buf_printf(out, ", %s", optimisation(&cmd));
     arena_release(&a);
     return ok;
 }

@@ -46,11 +46,13 @@ i64 gpu_shared_bytes(const struct kir *k, kval from, kval to)
     return n;
 }
 
-void gpu_typedefs(struct buf *out, const struct kir *k, const struct gpu_type *type, i64 n)
+void gpu_typedefs(struct buf *out, const struct kir *k, const char *i64_name)
 {
-    for (i64 i = 0; i < n; i++)
-        if (!str_is(S("f64"), type[i].name) || gpu_has_type(k, DT_F64))
-            buf_printf(out, "typedef %s %s;\n", type[i].type, type[i].name);
+    buf_z(out, "#define _Bool bool\n" /* C's name, which the emitter writes */
+               "typedef unsigned char u8;\ntypedef unsigned short u16;\ntypedef unsigned int u32;\n"
+               "typedef signed char i8;\ntypedef short i16;\ntypedef int i32;\ntypedef float f32;\n");
+    buf_printf(out, "typedef unsigned %s u64;\ntypedef %s i64;\n", i64_name, i64_name);
+    if (gpu_has_type(k, DT_F64)) buf_z(out, "typedef double f64;\n");
 }
 
 /* Checks. */

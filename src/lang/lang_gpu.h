@@ -43,9 +43,8 @@ bool gpu_has_subgroups(const struct kir *k);
 i64 gpu_shared_bytes(const struct kir *k, kval from, kval to); /* of the shared arrays among these instructions, aligned */
 void gpu_barrier(struct text *t);
 struct str gpu_thread(struct text *t, kval v);
-/* typedefs of u8 .. f64 by the language's names of types, those of 64-bit floats only where k has them. */
-struct gpu_type { const char *name, *type; };
-void gpu_typedefs(struct buf *out, const struct kir *k, const struct gpu_type *type, i64 n);
+/* typedefs of u8 .. f64, that of 64-bit floats only where k has them; of 64-bit integers by this name. */
+void gpu_typedefs(struct buf *out, const struct kir *k, const char *i64_name);
 
 /* lang_gpu_mem.c: arrays and access to them; hooks of struct text_style. */
 struct str gpu_load(struct text *t, kval v);
@@ -55,6 +54,11 @@ void gpu_prefetch(struct text *t, kval v);
 void gpu_alloc(struct text *t, kval v);
 struct str gpu_element_type(struct text *t, const struct kir_ins *array);
 struct str gpu_array_name(struct text *t, kval v);
+
+/* What the text style of such a language has. */
+#define GPU_HOOKS                                                                                                     \
+    .index = DT_I32, .load = gpu_load, .load_lanes = gpu_load_lanes, .store = gpu_store, .prefetch = gpu_prefetch,    \
+    .alloc = gpu_alloc, .thread = gpu_thread, .barrier = gpu_barrier
 
 /* Sums, extremes and exchange within a subgroup by FROM_LANE(x, i), which the preamble defines: x of thread i
    of the subgroup; 'thread' is the thread's number in its group. Rows of a language's table of helpers. */

@@ -27,6 +27,23 @@ struct text_helper {
     const char *needs; /* space-separated helpers of the same type that must stand before it */
 };
 
+/* Sets of types that helpers serve. */
+enum {
+    T_F32 = 1 << DT_F32,
+    T_F64 = 1 << DT_F64,
+    T_FLOAT = T_F32 | T_F64,
+    T_UINT = 1 << DT_U8 | 1 << DT_U16 | 1 << DT_U32 | 1 << DT_U64,
+    T_SINT = 1 << DT_I8 | 1 << DT_I16 | 1 << DT_I32 | 1 << DT_I64,
+    T_INT = T_UINT | T_SINT,
+    T_NUMBER = T_FLOAT | T_INT,
+    T_I64 = 1 << DT_I64,
+    T_BOOL = 1 << DT_BOOL,
+    T_BYTES1 = 1 << DT_U8 | 1 << DT_I8,
+    T_BYTES2 = 1 << DT_U16 | 1 << DT_I16,
+    T_BYTES4 = 1 << DT_U32 | 1 << DT_I32 | T_F32,
+    T_BYTES8 = 1 << DT_U64 | 1 << DT_I64 | T_F64,
+};
+
 struct text;
 
 struct text_style {

@@ -5,23 +5,19 @@
 // one by one, division and square root as well as the driver does it (doc/lang-gpu.md).
 #include "lang/lang_gpu.h"
 
-enum { T_F32 = 1 << DT_F32, T_F64 = 1 << DT_F64 };
-
 #define SG_FN(id, fn) {.name = id, .types = ~0u, .n_args = 1, .scalar = "$E $F($E x, i32 thread)\n{\n    return ($E)" fn "(x);\n}\n"}
 #define WORD_FN(id, types_, fn, word) \
     {.name = id, .types = types_, .n_args = 1, .scalar = "$E $F($E x, i32 thread)\n{\n    return ($E)" fn "((" word ")x);\n}\n"}
-enum { T_SMALL = 1 << DT_I8 | 1 << DT_I16 | 1 << DT_U8 | 1 << DT_U16 };
-
 static const struct text_helper helpers[] = {
-    {.name = "fma", .types = T_F32 | T_F64, .n_args = 3,
+    {.name = "fma", .types = T_FLOAT, .n_args = 3,
      .scalar = "$E $F($E x, $E y, $E z)\n{\n    return fma(x, y, z);\n}\n"},
     {.name = "from_f16", .types = T_F32,
      .scalar = "f32 $F(u16 h)\n{\n    return vload_half(0, (const half *)&h);\n}\n"},
     {.name = "to_f16", .types = T_F32,
      .scalar = "u16 $F(f32 x)\n{\n    u16 h;\n    vstore_half_rte(x, 0, (half *)&h);\n    return h;\n}\n"},
-    WORD_FN("sgadd", T_SMALL, "sub_group_reduce_add", "i32"), SG_FN("sgadd", "sub_group_reduce_add"),
-    WORD_FN("sgmin", T_SMALL, "sub_group_reduce_min", "i32"), SG_FN("sgmin", "sub_group_reduce_min"),
-    WORD_FN("sgmax", T_SMALL, "sub_group_reduce_max", "i32"), SG_FN("sgmax", "sub_group_reduce_max"),
+    WORD_FN("sgadd", T_BYTES1 | T_BYTES2, "sub_group_reduce_add", "i32"), SG_FN("sgadd", "sub_group_reduce_add"),
+    WORD_FN("sgmin", T_BYTES1 | T_BYTES2, "sub_group_reduce_min", "i32"), SG_FN("sgmin", "sub_group_reduce_min"),
+    WORD_FN("sgmax", T_BYTES1 | T_BYTES2, "sub_group_reduce_max", "i32"), SG_FN("sgmax", "sub_group_reduce_max"),
     {.name = "shuffle", .types = ~0u, .n_args = 2,
      .scalar = "$E $F($E x, i32 lane, i32 thread)\n{\n    return SHUFFLE(x, (u32)lane);\n}\n"},
     {0},
@@ -42,13 +38,9 @@ static void subgroup_words(struct buf *out, const struct kir *k)
 
 static void preamble(struct buf *out, const struct kir *k, u32 subgroup)
 {
-    static const struct gpu_type types[] = {
-        {"u8", "uchar"}, {"u16", "ushort"}, {"u32", "uint"}, {"u64", "ulong"}, {"i8", "char"},
-        {"i16", "short"}, {"i32", "int"}, {"i64", "long"}, {"f32", "float"}, {"f64", "double"},
-    };
     buf_z(out, "#pragma OPENCL FP_CONTRACT OFF\n");
     if (gpu_has_type(k, DT_F64)) buf_z(out, "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n");
-    gpu_typedefs(out, k, types, countof(types));
+    gpu_typedefs(out, k, "long");
     if (gpu_has_subgroups(k)) subgroup_words(out, k);
 }
 
@@ -77,14 +69,7 @@ static const struct gpu_words words = {
              .math_end = {"", ""},
              .infinity = {"INFINITY", "((f64)INFINITY)"},
              .nan = {"NAN", "((f64)NAN)"},
-             .index = DT_I32,
-             .load = gpu_load,
-             .load_lanes = gpu_load_lanes,
-             .store = gpu_store,
-             .prefetch = gpu_prefetch,
-             .alloc = gpu_alloc,
-             .thread = gpu_thread,
-             .barrier = gpu_barrier},
+             GPU_HOOKS},
     .entry = "__kernel",
     .far = "__global ",
     .close = "__local ",

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// lang_nvrtc: CUDA C++ to a cubin. Only files of this folder include this header.
+#ifndef QUERN_LANG_NVRTC_H
+#define QUERN_LANG_NVRTC_H
+
+#include "lang/lang.h"
+
+/* lang_nvrtc.c: for caps.arch "sm_70" .., by NVRTC where that library is, else by nvcc; ERR_SYSTEM where neither is. The library
+   keeps no time-out. */
+bool nvrtc_build(struct buf *binary, struct str text, const struct caps *c, double timeout, struct err *e);
+bool nvrtc_toolchain(struct buf *out, struct err *e); /* "nvrtc 13.0 -fmad=false ..." */
+
+#endif

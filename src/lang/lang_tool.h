@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// lang_tool: compilers and other tools that languages run as programs. Only files of this folder include this header.
+#ifndef QUERN_LANG_TOOL_H
+#define QUERN_LANG_TOOL_H
+
+#include "lang/lang.h"
+
+struct lang_tool {
+    const char *program; /* as messages name it */
+    const char *hint;    /* what to do when it cannot be run: "install spirv-tools"; NULL: nothing */
+    double timeout;      /* seconds */
+};
+
+/* lang_tool.c: runs argv (NULL-terminated; looked up in PATH). What it writes goes to said, and into the error when it
+   fails. */
+bool lang_tool_run(const struct lang_tool *t, const char *const *argv, struct buf *said, struct err *e);
+
+/* A program from a file to a file, in a private folder that is removed. The words "@in" and "@out" of argv become the
+   paths of files of these names; temporary files of the program's own go into the folder, too: it may be killed.
+   Without out_name its output is what it says. */
+struct lang_convert {
+    const char *const *argv;
+    const char *in_name, *out_name; /* "k.cu"; suffixes matter to compilers */
+    struct str in;
+};
+bool lang_tool_convert(struct buf *out, const struct lang_tool *t, const struct lang_convert *c, struct err *e);
+
+bool lang_tool_in_path(struct arena *a, const char *program);
+/* The last line but empty ones of what it says, or the first. */
+bool lang_tool_line(struct buf *out, const struct lang_tool *t, const char *const *argv, bool is_last, struct err *e);
+
+#endif

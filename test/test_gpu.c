@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Languages cuda, hip and opencl without a device: random kernels build for several architectures where their
+// compilers are; what a target lacks is an error.
+#include "lang_bed.h"
+
+struct target {
+    const char *lang, *arch;
+};
+
+static const struct target targets[] = {
+    {"cuda", "sm_75"}, {"cuda", "sm_80"}, {"cuda", "sm_90"}, {"hip", "gfx906"}, {"hip", "gfx90a"}, {"opencl", "any"},
+};
+
+static bool has_toolchain(const char *lang)
+{
+    struct buf b = {0};
+    struct err e = {0};
+    bool ok = lang_find(str_of(lang))->toolchain(&b, &e);
+    if (ok) print_message("%s: %s\n", lang, b.p);
+    else print_message("%s: skipped: %s\n", lang, e.msg);
+    buf_release(&b);
+    return ok;
+}
+
+static struct caps caps_of(const struct target *t)
+{
+    struct caps c = {.is_gpu = true, .has_f64 = true, .has_i64 = true, .max_group = 1024, .shared_bytes = 64 << 10};
+    snprintf(c.arch, sizeof c.arch, "%s", t->arch);
+    return c;
+}
+
+/* Launchers find what they must know by the symbol NAME_0_info. */
+static bool has_symbol(struct buf *b, const char *name)
+{
+    i64 n = (i64)strlen(name) + 1;
+    for (i64 i = 0; i + n <= b->n; i++)
+        if (memcmp(b->p + i, name, (size_t)n) == 0) return true;
+    return false;
+}
+
+/* OpenCL's driver is the compiler; here clang, where it is. */
+static bool check_opencl(struct str text, struct err *e)
+{
+    struct arena a = {0};
+    struct buf said = {0};
+    struct str dir;
+    if (!os_temp_dir(&a, &dir, e)) return false;
+    const char *file = str_fmt(&a, "%.*s/k.cl", STR_ARG(dir)).p;
+    const char *argv[] = {"clang", "-x", "cl", "-cl-std=CL1.2", "-target", "spir64", "-Xclang", "-finclude-default-header",
+                          "-fsyntax-only", "-Werror", "-Wno-unused", file, NULL};
+    bool ok = os_write(file, text.p, text.n, e);
+    struct os_status s = os_run(&(struct os_proc_opts){.argv = argv, .timeout = 60, .out = &said});
+    if (ok && s.how == OS_EXITED && s.code && s.code != 127) ok = err_set(e, ERR_FAILED, "%s", said.p);
+    os_remove_tree(dir.p);
+    buf_release(&said);
+    arena_release(&a);
+    return ok;
+}
+
+static void check_build(struct run *r, const struct target *t)
+{
+    struct caps c = caps_of(t);
+    struct buf binary = {0};
+    struct err e = {0};
+    build_as(r, t->lang, &c, &binary);
+    if (str_is(S("opencl"), t->lang)) {
+        if (!check_opencl(buf_view(&binary), &e)) fail_with(r, "clang", &e);
+    } else {
+        assert_true(has_symbol(&binary, str_fmt(&r->arena, "%.*s_0_info", STR_ARG(r->kir.name)).p));
+    }
+    buf_release(&binary);
+}
+
+static i64 n_random(void) { return os_env("QUERN_TEST_N") ? atoi(os_env("QUERN_TEST_N")) : 6; }
+static u64 seed(void) { return os_env("QUERN_TEST_SEED") ? (u64)atoll(os_env("QUERN_TEST_SEED")) : 4000; }
+
+static void random_kernels_build(const char *lang)
+{
+    if (!has_toolchain(lang)) skip();
+    for (i64 i = 0; i < n_random(); i++)
+        for (i64 j = 0; j < countof(targets); j++) {
+            struct run r = {0};
+            struct rng g = rng_seed(seed() + (u64)i);
+            if (!str_is(str_of(lang), targets[j].lang)) continue;
+            random_kernel(&r, &g);
+            check_build(&r, &targets[j]);
+            arena_release(&r.arena);
+        }
+}
+
+static void cuda_builds(void **state) { random_kernels_build("cuda"); }
+static void hip_builds(void **state) { random_kernels_build("hip"); }
+static void opencl_builds(void **state) { random_kernels_build("opencl"); }
+
+static void parse(struct run *r, const char *text)
+{
+    struct err e = {0};
+    if (!kir_parse(&r->kir, &r->arena, str_of(text), &e)) fail_msg("%s\n%s", e.msg, text);
+}
+
+/* Threads that share an array, and subgroups, of every type that can be exchanged. */
+static const char teams[] =
+    "kernel teams(x: in %s, y: out %s; p0 = \"n\")\ngroup 64 2 1 subgroup 32\ngrid %%1 = p0\ngrid %%2 = 3\n"
+    "  shared %%3: %s[%d]\n  %%4 = thread 0\n  %%5 = thread 1\n  %%6 = mul %%5, 64\n  %%7 = add %%6, %%4\n"
+    "  %%8 = mul %%1, 384\n  %%9 = mul %%2, 128\n  %%10 = add %%8, %%9\n  %%11 = add %%10, %%7\n"
+    "  %%12: %s = load x[%%11]\n  store %%3[%%7] = %%12\n  barrier\n  %%13 = sub 127, %%7\n"
+    "  %%14: %s = load %%3[%%13]\n  %%15: %s = sgadd %%14\n  %%16: %s = sgmax %%12\n  %%17 = subgroup 1\n"
+    "  %%18 = xor %%17, 1\n  %%19: %s = shuffle %%15, %%18\n  %%20: %s = add %%19, %%16\n"
+    "  %%21 = subgroup 0\n  %%22: %s = cast %%21\n  %%23: %s = add %%20, %%22\n  store y[%%11] = %%23\nend\nend\n";
+
+static void teams_build(void **state)
+{
+    static const enum dtype types[] = {DT_F32, DT_I32, DT_U8, DT_I64};
+    bool cuda = has_toolchain("cuda"), hip = has_toolchain("hip");
+    if (!cuda && !hip) skip();
+    for (i64 i = 0; i < countof(types); i++)
+        for (i64 j = 0; j < countof(targets); j++) {
+            struct run r = {0};
+            const char *t = dtype_name(types[i]);
+            bool is_cuda = str_is(S("cuda"), targets[j].lang), is_hip = str_is(S("hip"), targets[j].lang);
+            if (!(is_cuda && cuda) && !(is_hip && hip)) continue;
+            int n = is_cuda && types[i] == DT_F32 ? 16000 : 128; /* too much for a static array */
+            parse(&r, str_fmt(&r.arena, teams, t, t, t, n, t, t, t, t, t, t, t, t).p);
+            check_build(&r, &targets[j]);
+            arena_release(&r.arena);
+        }
+}
+
+static void expect(const char *kernel, const char *lang, const struct caps *c, const char *message)
+{
+    struct run r = {0};
+    struct buf out = {0};
+    struct err e = {0};
+    parse(&r, kernel);
+    assert_false(lang_render(&out, lang_find(str_of(lang)), &r.kir, c, &r.arena, &e));
+    if (!strstr(e.msg, message)) fail_msg("'%s' is not in '%s'", message, e.msg);
+    buf_release(&out);
+    arena_release(&r.arena);
+}
+
+static void errors_are_named(void **state)
+{
+    static const char *const langs[] = {"cuda", "hip", "opencl"};
+    static const char doubles[] = "kernel d(x: out f64)\ngrid %1 = 4\n  store x[%1] = f64(1)\nend\n";
+    static const char large[] = "kernel l(x: out f32)\ngroup 128 1 1\ngrid %1 = 4\n  store x[%1] = f32(1)\nend\n";
+    static const char shared[] = "kernel s(x: out f32)\ngroup 32 1 1\ngrid %1 = 4\n  shared %2: f32[1000]\n  %3 = thread 0\n"
+                                 "  store %2[%3] = f32(1)\n  barrier\n  %4: f32 = load %2[%3]\n  store x[%3] = %4\nend\n";
+    static const char across[] = "kernel a(x: in f32, y: out f32)\ngroup 32 1 1\ngrid %1 = 1\n  %2 = thread 0\n"
+                                 "  %3: f32 = load x[%2]\n  %4: f32 = sgadd %3\n  store y[%2] = %4\nend\n";
+    static const char work[] = "kernel w(x: in f32, y: out f32)\ngrid %1 = 1\n  work %2: f32[8]\n  %3: f32 = load x[%1]\n"
+                               "  store %2[%1] = %3\n  %4: f32 = load %2[%1]\n  store y[%1] = %4\nend\n";
+    for (i64 i = 0; i < countof(langs); i++) {
+        struct caps c = {.is_gpu = true, .max_group = 64, .shared_bytes = 2048};
+        expect(doubles, langs[i], &c, "f64");
+        expect(large, langs[i], &c, "128 threads");
+        expect(shared, langs[i], &c, "4000 bytes");
+        expect(work, langs[i], &c, "scratch memory");
+    }
+    expect(across, "opencl", &(struct caps){.is_gpu = true}, "subgroups");
+}
+
+/* What is no architecture never reaches a compiler's command line. */
+static void architectures_are_checked(void **state)
+{
+    static const struct target bad[] = {{"cuda", "x86_64"}, {"cuda", "sm_80 -x"}, {"cuda", "sm_"}, {"hip", "sm_80"}, {"hip", "gfx9/.."}};
+    for (i64 i = 0; i < countof(bad); i++) {
+        struct caps c = caps_of(&bad[i]);
+        struct buf out = {0};
+        struct err e = {0};
+        assert_false(lang_find(str_of(bad[i].lang))->build(&out, S("int x;"), &c, 10, &e));
+        assert_non_null(strstr(e.msg, bad[i].arch));
+        buf_release(&out);
+    }
+}
+
+/* A compiler's message comes through, also of an architecture it does not know. */
+static void build_errors(void **state)
+{
+    for (i64 i = 0; i < countof(targets); i++) {
+        struct caps c = caps_of(&targets[i]);
+        struct buf out = {0};
+        struct err e = {0};
+        if (str_is(S("opencl"), targets[i].lang) || !has_toolchain(targets[i].lang)) continue;
+        assert_false(lang_find(str_of(targets[i].lang))->build(&out, S("int x = nonsense;"), &c, 60, &e));
+        assert_non_null(strstr(e.msg, "nonsense"));
+        assert_int_equal(out.n, 0);
+        buf_release(&out);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(opencl_builds),
+        cmocka_unit_test(cuda_builds),
+        cmocka_unit_test(hip_builds),
+        cmocka_unit_test(teams_build),
+        cmocka_unit_test(errors_are_named),
+        cmocka_unit_test(architectures_are_checked),
+        cmocka_unit_test(build_errors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
