@@ -102,6 +102,14 @@ static struct str cast_bool(struct text *t, const struct kir_ins *x)
     return text_fmt(t, "((%.*s)-%.*s)", STR_ARG(type), STR_ARG(m));
 }
 
+/* Vectors of bytes to words, which some compilers convert element by element, have a helper. */
+static struct str widened(struct text *t, enum dtype *from, u32 lanes, struct str s)
+{
+    struct str f = text_helper(t, *from == DT_U8 ? "widen_u8" : "widen_i8", DT_I32, lanes, *from);
+    *from = DT_I32;
+    return text_fmt(t, "%.*s(%.*s)", STR_ARG(f), STR_ARG(s));
+}
+
 /* Numbers to integers narrower than the machine likes go through a wide signed one, and wrap. */
 static struct str cast_float_to_int(struct text *t, enum dtype to, u32 lanes, struct str s)
 {
@@ -125,6 +133,7 @@ static struct str cast(struct text *t, const struct kir_ins *x)
         if (from != DT_F32) s = convert(t, DT_F32, lanes, s);
         return half_from_f32(t, to, lanes, s);
     }
+    if (x->lanes > 1 && (from == DT_U8 || from == DT_I8) && dtype_size(to) == 4) s = widened(t, &from, x->lanes, s);
     if (from == to) return s;
     if (dtype_is_float(from) && dtype_is_int(to)) return cast_float_to_int(t, to, lanes, s);
     return convert(t, to, lanes, s);

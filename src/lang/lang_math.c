@@ -88,6 +88,18 @@
     "#ifdef __clang__\n    return ($V)__builtin_ia32_" name "$b(z, x, y);\n"                       \
     "#else\n    return __builtin_ia32_" name "_v$Nsi(z, x, y);\n#endif\n}\n"
 
+#define WIDEN(half, letter)                                                                        \
+    "$V $F($X x)\n{\n    typedef char c16 __attribute__((vector_size(16)));\n"                      \
+    "    typedef long long l2 __attribute__((vector_size(16)));\n"                                  \
+    "    typedef " half " halves __attribute__((vector_size(2 * $N)));\n"                            \
+    "#if defined __clang__\n    return __builtin_convertvector(x, $V);\n"                           \
+    "#elif defined __AVX512F__ && $N == 16\n"                                                       \
+    "    return ($V)__builtin_ia32_pmov" letter "xbd512_mask((c16)x, ($I){0}, -1);\n"               \
+    "#elif defined __AVX2__ && $N == 8\n"                                                           \
+    "    return ($V)__builtin_ia32_pmov" letter "xbd256((c16)(l2){(long long)x, 0});\n"             \
+    "#else\n    return __builtin_convertvector(__builtin_convertvector(x, halves), $V);\n"          \
+    "#endif\n}\n"
+
 #define EXP_TEXT                                                                                   \
     "$V $F($V x)\n{\n"                                                                             \
     "    x = q_max_$T(($V){0} - 104.0f, q_min_$T(($V){0} + 89.0f, x));\n"                          \
@@ -201,6 +213,10 @@ const struct text_helper text_helpers[] = {
      .scalar = "$E $F($E x, $E y)\n{\n    $W r = 1, f = ($W)x;\n    if (y < 0) return 0;\n"
                "    for (; y > 0; y >>= 1, f *= f) r = y & 1 ? r * f : r;\n    return ($E)r;\n}\n",
      .n_args = 2},
+
+    /* Bytes to words. */
+    {N("widen_u8", 1 << DT_I32), .vector = WIDEN("unsigned short", "z")},
+    {N("widen_i8", 1 << DT_I32), .vector = WIDEN("short", "s")},
 
     /* Sums of products of neighbours, which x86's instructions add to z without saturation. */
     {N("dot_u8_i8", 1 << DT_I32), .vector = DOT_INT("vpdpbusd")},
