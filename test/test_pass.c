@@ -124,6 +124,89 @@ static void test_narrow(void **state)
     assert_true(n_half > 20);
 }
 
+static value_id random_bytes(struct net *t, const char *name, enum dtype type, u32 rank, const i64 *dim)
+{
+    struct tensor *x = tensor_new(&t->arena, type, rank, dim);
+    for (i64 i = 0; i < tensor_count(x); i++) elem_set_i64(type, x->data, i, rng_range(&t->rng, type == DT_U8 ? 0 : -128, type == DT_U8 ? 255 : 127));
+    return graph_add_const(&t->g, str_of(name), x);
+}
+
+static value_id random_floats(struct net *t, const char *name, u32 rank, const i64 *dim)
+{
+    struct tensor *x = tensor_new(&t->arena, DT_F32, rank, dim);
+    for (i64 i = 0; i < tensor_count(x); i++) elem_set_f64(DT_F32, x->data, i, 0.001 + rng_f64(&t->rng) / 50);
+    return graph_add_const(&t->g, str_of(name), x);
+}
+
+/* Of columns: numbers per column, or (0) a single one, as a scalar or a vector. */
+static value_id scaled_back(struct net *t, value_id q, enum dtype type, i64 columns, i64 axis)
+{
+    i64 n = columns ? columns : 1;
+    u32 rank = columns ? 1 : (u32)rng_range(&t->rng, 0, 1);
+    value_id in[3] = {q, random_floats(t, "scale", rank, &n), random_bytes(t, "zero", type, rank, &n)};
+    value_id y = graph_op(&t->g, "DequantizeLinear", S("back"), rng_range(&t->rng, 0, 2) ? 3 : 2, in);
+    attr_set_int(&t->g, graph_value(&t->g, y)->producer, "axis", axis);
+    return y;
+}
+
+/* A product as quantisers write it, of an input in bytes. */
+static void random_quantised(struct net *t)
+{
+    static const char *const ops[] = {"Conv", "MatMul", "Gemm"};
+    struct rng *r = &t->rng;
+    struct graph *g = &t->g;
+    u32 op = (u32)rng_range(r, 0, 2), rank = op == 0 ? 4 : 2;
+    enum dtype tx = rng_range(r, 0, 1) ? DT_U8 : DT_I8, tw = rng_range(r, 0, 3) ? DT_I8 : DT_U8;
+    i64 k = rng_range(r, 1, 40), n = rng_range(r, 1, 9), turned = op == 2 && rng_range(r, 0, 1);
+    i64 w[2][4] = {{n, k, rng_range(r, 1, 3), rng_range(r, 1, 3)}, {turned ? n : k, turned ? k : n}};
+    value_id x = graph_add_value(g, S("x"));
+    sym dim[4] = {sym_const(&t->sym, rng_range(r, 1, 3)), sym_const(&t->sym, k), sym_var(&t->sym, S("H")), sym_const(&t->sym, 5)};
+    graph_value(g, x)->dtype = DT_F32;
+    graph_value(g, x)->shape = (struct shape){.known = true, .rank = rank, .dim = {dim[0], dim[1], dim[2], dim[3]}};
+    *arr_push(&t->arena, &g->input) = x;
+    value_id q[3] = {x, op_const_f(g, DT_F32, 0.01), random_bytes(t, "offset", tx, 0, NULL)};
+    value_id in[3] = {scaled_back(t, graph_op(g, "QuantizeLinear", S("bytes"), 3, q), tx, 0, 1)};
+    bool per_column = rng_range(r, 0, 1);
+    in[1] = scaled_back(t, random_bytes(t, "w", tw, rank, w[op > 0]), tw, per_column ? n : 0, op == 0 || turned ? 0 : 1);
+    if (op != 1 && rng_range(r, 0, 1)) in[2] = random_floats(t, "bias", 1, &n);
+    value_id y = graph_op(g, ops[op], S("product"), in[2] ? 3 : 2, in);
+    node_id id = graph_value(g, y)->producer;
+    if (op == 0) attr_set_ints(g, id, "pads", (i64[]){rng_range(r, 0, 2), 1, rng_range(r, 0, 1), rng_range(r, 0, 2)}, 4);
+    if (op == 2) attr_set_int(g, id, "transB", turned);
+    *arr_push(&t->arena, &g->output) = graph_op(g, "Relu", S("relu"), 1, &y);
+}
+
+/* Products of dequantised operands become products of bytes, where asked for, and mean the same. */
+static void test_integer(void **state)
+{
+    u32 n_bytes = 0;
+    for (u64 seed = 7000; seed < 7150; seed++) {
+        struct net t = {.rng = rng_seed(seed)};
+        struct graph g, full;
+        u32 n_products = 0;
+        symtab_init(&t.sym, &t.arena);
+        graph_init(&t.g, &t.arena, &t.sym);
+        random_quantised(&t);
+        if (!op_infer_all(&t.g, &t.e)) fail_msg("seed %d: %s", (int)seed, t.e.msg);
+        assert_true(pass_has_integer(&t.g));
+        graph_clone(&g, &t.g, &t.arena);
+        graph_clone(&full, &t.g, &t.arena);
+        if (!pass_run_all(&g, &(struct pass_env){.flags = PASS_INTEGER}, &t.e)) fail_msg("seed %d: %s", (int)seed, t.e.msg);
+        assert_true(pass_run_all(&full, NULL, &t.e) && !pass_has_integer(&g));
+        for (node_id n = 1; n < g.node.n; n++) {
+            if (!(op_of(&g, n)->props & (OP_CONV | OP_MATMUL))) continue;
+            enum dtype in = graph_value(&g, graph_node(&g, n)->in.v[0])->dtype;
+            n_products++, n_bytes += in == DT_U8;
+            assert_true(in == DT_U8 || in == DT_I32);
+        }
+        assert_int_equal(n_products, 1);
+        if (!same_meaning(&t, &g, (i64[]){6}, 1e-5) || !same_meaning(&t, &full, (i64[]){6}, 1e-5))
+            fail_msg("seed %d: another meaning", (int)seed);
+        net_close(&t);
+    }
+    assert_true(n_bytes > 50);
+}
+
 static void test_order(void **state)
 {
     u32 last = 0;
@@ -137,7 +220,8 @@ static void test_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden), cmocka_unit_test(test_random), cmocka_unit_test(test_narrow), cmocka_unit_test(test_order),
+        cmocka_unit_test(test_golden), cmocka_unit_test(test_random), cmocka_unit_test(test_narrow),
+        cmocka_unit_test(test_integer), cmocka_unit_test(test_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -147,7 +147,7 @@ static bool compile(quern_model *m, quern_db *db, const struct quern_compile_opt
     struct cover_opts cut = {.no_fusion = o->no_fusion, .no_concat = o->no_memory_concat};
     bool ok = api_target_open(&t, o->device, o->threads, o->target, e);
     if (ok && known) api_offer_blocks(&cut, &t.caps);
-    ok = ok && cover_build(&c, &m->lowered, &work, &cut, e) &&
+    ok = ok && cover_build(&c, api_lowered(m, &t.caps), &work, &cut, e) &&
          (!known || check_options(m, known, &t, &cut, e));
     if (ok) dump_tasks(m->q, &c);
     ok = ok && api_costs_init(&costs, known, &t, &c, m->var, e) &&

@@ -64,14 +64,27 @@ static struct str base_name(struct arena *a, const char *path)
     return str_dup(a, str_sub(s, 0, end));
 }
 
+static bool lower(quern_model *m, struct graph *to, u32 flags, struct err *e)
+{
+    struct pass_env env = {.dump = m->q->dump ? dump_graph : NULL, .flags = flags, .user = m->q};
+    graph_clone(to, &m->graph, &m->arena);
+    if (!pass_run_all(to, &env, e)) return false;
+    interface_layouts(to, &m->io);
+    return true;
+}
+
+const struct graph *api_lowered(const quern_model *m, const struct caps *c)
+{
+    bool has = m->integer.node.n && caps_has_dot(c, DT_U8, DT_I8, DT_I32);
+    return has ? &m->integer : &m->lowered;
+}
+
 static bool model_lower(quern_model *m, const char *optimize_for, struct err *e)
 {
-    struct pass_env env = {
-        .dump = m->q->dump ? dump_graph : NULL, .flags = m->is_narrow ? PASS_F16 : 0, .user = m->q};
+    u32 flags = m->is_narrow ? PASS_F16 : 0;
     if (m->io.n && !interface_types(&m->graph, &m->io, e)) return false;
-    graph_clone(&m->lowered, &m->graph, &m->arena);
-    if (!pass_run_all(&m->lowered, &env, e)) return false;
-    interface_layouts(&m->lowered, &m->io);
+    if (!lower(m, &m->lowered, flags, e)) return false;
+    if (pass_has_integer(&m->graph) && !lower(m, &m->integer, flags | PASS_INTEGER, e)) return false;
     if (m->io.n && !interface_show(&m->graph, &m->io, e)) return false;
     m->var = arena_array(&m->arena, i64, m->sym.var.n + 1);
     for (u32 v = 0; v < m->sym.var.n; v++) m->var[v] = DEFAULT_SIZE;

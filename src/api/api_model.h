@@ -16,11 +16,15 @@ struct quern_model {
     struct symtab sym;
     struct graph graph;    /* as callers see it, inferred: what is right is decided by it */
     struct graph lowered;  /* after the passes: primitives; layouts of the interface are its values' */
+    struct graph integer;  /* likewise for devices with products of bytes; without nodes: no other */
     struct interface io;   /* what callers asked for, per input and output; n 0: nothing */
     bool is_narrow;        /* values are stored in f16 */
     i64 *var;              /* sizes that times refer to, per variable */
     struct str name;       /* file name without folder and suffix */
 };
+
+/* api_model.c: of the two, the one for a device. */
+const struct graph *api_lowered(const quern_model *m, const struct caps *c);
 
 /* api_interface.c: options to what graph g has. Texts are kept in the arena. */
 bool api_interface(struct interface *f, const struct graph *g, const struct quern_model_opts *o, struct arena *a, struct err *e);

@@ -191,7 +191,7 @@ static bool tune_model(quern_db *db, quern_model *m, struct job *j, struct err *
     struct tune_result r;
     bool ok = choose_target(j, e) && api_target_ask(&j->target, e);
     if (ok) api_offer_blocks(&j->cover, &j->target.caps);
-    ok = ok && cover_build(&c, &m->lowered, &a, &j->cover, e);
+    ok = ok && cover_build(&c, api_lowered(m, &j->target.caps), &a, &j->cover, e);
     struct tune_task *tasks = ok ? arena_array(&a, struct tune_task, c.task.n + 1) : NULL;
     ok = ok && db_options(&db->db, api_options_key(m, &j->target, &a),
                           api_options_print(m, &j->target, &j->cover, &a), e);

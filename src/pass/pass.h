@@ -10,6 +10,7 @@
 
 enum pass_flag {
     PASS_F16 = 1 << 0, /* values are stored in f16 wherever that is safe */
+    PASS_INTEGER = 1 << 1, /* products of dequantised operands are of integers */
 };
 
 struct pass {
@@ -32,6 +33,9 @@ struct pass_env {
 /* Runs all passes in order of rank. Afterwards the graph holds primitives only, sorted and inferred. */
 bool pass_run_all(struct graph *g, const struct pass_env *env, struct err *e);
 const struct pass *pass_at(i64 k); /* in order of rank; NULL behind the last */
+
+/* integer.c: does the pass find something to do in a graph as imported, inferred? */
+bool pass_has_integer(const struct graph *g);
 
 /* pass_same.c: nodes that hand their input on unchanged disappear. Returns whether there were any. */
 bool pass_drop_same(struct graph *g);

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// integer: a convolution or matrix product of two dequantised operands (what quantisers export) is one of integers,
+// behind which the scales are multiplied. For devices that have instructions for it; elsewhere dequantised operands
+// are faster. Scales stand before the sum: the left operand has one, the right one may have one per column (output
+// channel). Integer sums are exact, and short enough not to overflow.
+// requires: inferred, not yet expanded, constants not yet folded. ensures: new nodes are inferred.
+//
+//   sum of (a - za) * sa * (b - zb) * sb = sa * sb * (sum of (a - za) * (b - zb))
+#include "pass/pass.h"
+
+enum { X, SCALE, ZERO, BIAS = 2, MAX_TERMS = 1 << 16 }; /* inputs; of 255 * 128 a sum has that many */
+
+struct side { /* of a product */
+    value_id x, scale, zero; /* zero 0: none */
+    bool is_vector;          /* one scale per column */
+};
+
+static i64 count_of(const struct graph *g, value_id v)
+{
+    i64 dim[MAX_RANK];
+    const struct shape *s = &graph_value(g, v)->shape;
+    return shape_is_static(g->sym, s, dim) ? i64_product(s->rank, dim) : -1;
+}
+
+/* v was dequantised, with one scale, or (axis >= 0) with one per index of that axis. */
+static bool find_side(const struct graph *g, value_id v, i64 axis, struct side *s)
+{
+    node_id p = graph_value(g, v)->producer;
+    if (!p || !str_is(graph_node(g, p)->op, "DequantizeLinear")) return false;
+    const struct node *n = graph_node(g, p);
+    const struct value *x = graph_value(g, n->in.v[X]);
+    u32 own;
+    if (dtype_size(x->dtype) != 1 || graph_value(g, v)->dtype != DT_F32) return false;
+    *s = (struct side){.x = n->in.v[X], .scale = n->in.v[SCALE], .zero = op_has_in(n, ZERO) ? n->in.v[ZERO] : 0};
+    s->is_vector = count_of(g, s->scale) != 1;
+    if (s->zero && !s->is_vector && count_of(g, s->zero) != 1) return false;
+    if (!s->is_vector) return true;
+    return graph_value(g, s->scale)->shape.rank == 1 && op_axis(attr_int(n, "axis", 1), x->shape.rank, &own) &&
+           (i64)own == axis;
+}
+
+struct product {
+    struct side a, b;
+    value_id bias;
+    bool conv, turned; /* turned: the right operand is transposed */
+};
+
+/* What is summed, at most so long. */
+static bool is_short(const struct graph *g, const struct node *n, const struct product *p)
+{
+    i64 dim[MAX_RANK], terms = 1;
+    const struct shape *s = op_in_shape(g, n, 1);
+    if (p->conv) {
+        if (!shape_is_static(g->sym, s, dim)) return false;
+        for (u32 i = 1; i < s->rank && terms < MAX_TERMS; i++) terms *= dim[i];
+    } else if (!sym_is_const(g->sym, s->dim[s->rank - (p->turned ? 1 : 2)], &terms)) {
+        return false;
+    }
+    return terms < MAX_TERMS;
+}
+
+static bool find_product(const struct graph *g, node_id id, struct product *p)
+{
+    const struct node *n = graph_node(g, id);
+    bool gemm = str_is(n->op, "Gemm"), matmul = op_of(g, id)->props & OP_MATMUL;
+    *p = (struct product){.conv = op_of(g, id)->props & OP_CONV};
+    if (n->dead || (!p->conv && !gemm && !matmul)) return false;
+    u32 rank = op_in_shape(g, n, 1)->rank;
+    if (rank < 2 || op_in_shape(g, n, 0)->rank < 2) return false;
+    if (gemm && (attr_int(n, "transA", 0) || attr_float(n, "alpha", 1) != 1 || attr_float(n, "beta", 1) != 1))
+        return false;
+    p->turned = gemm && attr_int(n, "transB", 0);
+    p->bias = op_has_in(n, BIAS) ? n->in.v[BIAS] : 0;
+    i64 columns = p->conv || p->turned ? 0 : rank - 1;
+    return find_side(g, n->in.v[0], -1, &p->a) && find_side(g, n->in.v[1], columns, &p->b) && is_short(g, n, p);
+}
+
+static value_id transposed(struct graph *g, node_id n, value_id v)
+{
+    value_id t = op_node1(g, n, "Transpose", v, 0);
+    attr_set_ints(g, op_made(g, t), "perm", (i64[]){1, 0}, 2);
+    return t;
+}
+
+/* A vector per output channel of a convolution, laid along axis 1. */
+static value_id along_channels(struct graph *g, node_id n, value_id v, u32 rank)
+{
+    i64 axes[MAX_RANK];
+    for (u32 i = 0; i + 2 < rank; i++) axes[i] = 1 + i;
+    return op_node_axes(g, n, "Unsqueeze", v, axes, rank - 2, 0);
+}
+
+static bool rewrite(struct graph *g, node_id id, const struct product *p, struct err *e)
+{
+    const struct node n = *graph_node(g, id);
+    node_id first = g->node.n;
+    u32 rank = op_in_shape(g, &n, 1)->rank;
+    value_id b = p->turned ? transposed(g, id, p->b.x) : p->b.x, scale = p->b.scale, bias = p->bias;
+    graph_node(g, id)->dead = true;
+    value_id y = op_node(g, id, p->conv ? "ConvInteger" : "MatMulInteger", 4, (value_id[]){p->a.x, b, p->a.zero, p->b.zero}, 0);
+    for (u32 i = 0; p->conv && i < n.attr.n; i++) attr_copy(g, op_made(g, y), &n.attr.v[i]);
+    if (p->conv && p->b.is_vector) scale = along_channels(g, id, scale, rank);
+    if (p->conv && bias) bias = along_channels(g, id, bias, rank);
+    scale = op_node2(g, id, "Mul", p->a.scale, scale, 0);
+    y = op_node2(g, id, "Mul", op_node_cast(g, id, y, DT_F32, 0), scale, bias ? 0 : n.out.v[0]);
+    if (bias) op_node2(g, id, "Add", y, bias, n.out.v[0]);
+    for (node_id k = first; k < g->node.n; k++)
+        if (!op_infer(g, k, e)) return false;
+    return true;
+}
+
+bool pass_has_integer(const struct graph *g)
+{
+    struct product p;
+    for (node_id n = 1; n < g->node.n; n++)
+        if (!graph_node(g, n)->dead && find_product(g, n, &p)) return true;
+    return false;
+}
+
+static bool run(struct graph *g, bool *ok, struct err *e)
+{
+    bool changed = false;
+    struct product p;
+    for (node_id n = 1, end = g->node.n; n < end && *ok; n++) {
+        if (graph_node(g, n)->dead || !find_product(g, n, &p)) continue;
+        *ok = rewrite(g, n, &p, e);
+        changed = true;
+    }
+    return changed;
+}
+
+const struct pass pass_integer = {
+    .version = 1,
+    .name = "integer",
+    .summary = "products of dequantised operands are of integers",
+    .when = PASS_INTEGER,
+    .rank = 105,
+    .run = run,
+};
