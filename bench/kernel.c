@@ -243,6 +243,8 @@ static bool parse_shape(struct bench *b, const char *text, struct err *e)
 
 struct best { struct candidate v[64]; double s[64]; u32 n, max; struct bench *b; };
 
+enum { LOOKED_AT = 4000000 }; /* schedules of a family */
+
 static bool keep_best(void *user, const struct candidate *c)
 {
     struct best *k = user;
@@ -375,7 +377,7 @@ static bool bench_shape(const char *text, const struct opts *o, double peak, str
         if (!any) return err_set(e, ERR_NOTHING, "no generator");
         if (o->family) c = gen_initial(o->family, &b.t, &b.caps, NULL);
         run(&b, &timing, &c);
-        if (o->n) gen_each(&b.t, &b.caps, keep_best, &k);
+        if (o->n) gen_scatter(&b.t, &b.caps, LOOKED_AT, 1, keep_best, &k);
         for (u32 i = 0; i < k.n; i++) run(&b, &timing, &k.v[i]);
     }
     check_release(&timing);

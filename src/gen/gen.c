@@ -4,10 +4,11 @@
 // that the host can launch.
 //
 // A schedule is a point of the product of its generator's value lists; enumerating walks that
-// product like an odometer and asks `legal`. Nothing is remembered between calls. What the host
+// product like an odometer and asks `legal`, or a tree where the family says what is worth trying
+// (gen_tree.c). Nothing is remembered between calls. What the host
 // must know (extents, sizes of scratch and temporary arrays, the expressions behind kernel
 // parameters) is read back from the finished kernel, so that a generator cannot state it wrongly.
-#include "gen/gen.h"
+#include "gen/gen_tree.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -166,16 +167,33 @@ struct candidate gen_initial(const struct gen *g, const struct task *t, const st
     return c;
 }
 
+struct others { /* all but the initial one */
+    struct candidate first;
+    gen_visit *fn;
+    void *user;
+};
+
+static bool visit_other(void *user, const struct candidate *c)
+{
+    const struct others *x = user;
+    return sched_equal(&c->sched, &x->first.sched) || x->fn(x->user, c);
+}
+
+static struct gen_tree tree_of(const struct gen *g, const struct task *t, const struct caps *caps)
+{
+    return (struct gen_tree){.gen = g, .task = t, .caps = caps};
+}
+
 static bool each_other(const struct gen *g, const struct task *t, const struct caps *caps,
                        struct walk w, i64 max, gen_visit *fn, void *user)
 {
-    struct candidate first = gen_initial(g, t, caps, NULL), c = {.gen = g};
+    struct others x = {gen_initial(g, t, caps, NULL), fn, user};
+    struct candidate c = {.gen = g};
     i64 n = i64_min(max, w.total);
     for (i64 i = 0; i < n; i++) {
         c.sched = sched_at(g, w.at);
         w.at = (w.at + w.step) % w.total;
-        if (sched_equal(&c.sched, &first.sched) || !g->legal(t, caps, &c.sched)) continue;
-        if (!fn(user, &c)) return false;
+        if (g->legal(t, caps, &c.sched) && !visit_other(&x, &c)) return false;
     }
     return true;
 }
@@ -190,23 +208,50 @@ static bool each_initial(const struct task *t, const struct caps *caps, gen_visi
     return true;
 }
 
+/* The leaves of a family's tree. */
+static bool each_leaf(const struct gen *g, const struct task *t, const struct caps *caps, i64 max,
+                      u64 seed, gen_visit *fn, void *user)
+{
+    struct others x = {gen_initial(g, t, caps, NULL), fn, user};
+    struct gen_tree tree = tree_of(g, t, caps);
+    return gen_tree_scatter(&tree, max, seed, visit_other, &x);
+}
+
+static void each(const struct task *t, const struct caps *caps, bool scattered, i64 max, u64 seed,
+                 gen_visit *fn, void *user)
+{
+    bool go_on = each_initial(t, caps, fn, user);
+    for (i64 i = 0; i < countof(gens) && go_on; i++) {
+        const struct gen *g = gens[i];
+        if (!gen_matches(g, t, caps)) continue;
+        if (g->worth) go_on = each_leaf(g, t, caps, max, seed, fn, user);
+        else go_on = each_other(g, t, caps, walk_start(g, scattered, seed), max, fn, user);
+    }
+}
+
 void gen_each(const struct task *t, const struct caps *caps, gen_visit *fn, void *user)
 {
-    if (!each_initial(t, caps, fn, user)) return;
-    for (i64 i = 0; i < countof(gens); i++)
-        if (gen_matches(gens[i], t, caps) &&
-            !each_other(gens[i], t, caps, walk_start(gens[i], false, 0), INT64_MAX, fn, user))
-            return;
+    each(t, caps, false, INT64_MAX, 0, fn, user);
 }
 
 void gen_scatter(const struct task *t, const struct caps *caps, i64 max, u64 seed, gen_visit *fn,
                  void *user)
 {
-    if (!each_initial(t, caps, fn, user)) return;
-    for (i64 i = 0; i < countof(gens); i++)
-        if (gen_matches(gens[i], t, caps) &&
-            !each_other(gens[i], t, caps, walk_start(gens[i], true, seed), max, fn, user))
-            return;
+    each(t, caps, true, max, seed, fn, user);
+}
+
+static bool random_sched(const struct gen *g, const struct task *t, const struct caps *caps,
+                         struct rng *r, struct sched *out)
+{
+    struct gen_tree tree = tree_of(g, t, caps);
+    if (g->worth) return gen_tree_draw(&tree, r, out);
+    for (u32 try = 0; try < 400; try++) {
+        *out = (struct sched){0};
+        for (u32 i = 0; i < g->n_param; i++)
+            out->v[i] = g->param[i].values[rng_range(r, 0, (i64)g->param[i].n - 1)];
+        if (g->legal(t, caps, out)) return true;
+    }
+    return false;
 }
 
 bool gen_random(const struct task *t, const struct caps *caps, struct rng *r, struct candidate *out)
@@ -216,15 +261,16 @@ bool gen_random(const struct task *t, const struct caps *caps, struct rng *r, st
     for (i64 i = 0; i < countof(gens); i++)
         if (gen_matches(gens[i], t, caps)) m[n++] = gens[i];
     if (!n) return false;
-    const struct gen *g = m[rng_range(r, 0, n - 1)];
-    for (u32 try = 0; try < 400; try++) {
-        *out = (struct candidate){.gen = g};
-        for (u32 i = 0; i < g->n_param; i++)
-            out->sched.v[i] = g->param[i].values[rng_range(r, 0, (i64)g->param[i].n - 1)];
-        if (g->legal(t, caps, &out->sched)) return true;
-    }
-    *out = gen_initial(g, t, caps, NULL);
+    *out = (struct candidate){.gen = m[rng_range(r, 0, n - 1)]};
+    if (!random_sched(out->gen, t, caps, r, &out->sched)) *out = gen_initial(out->gen, t, caps, NULL);
     return true;
+}
+
+bool gen_mend(struct candidate *c, const struct task *t, const struct caps *caps)
+{
+    struct gen_tree tree = tree_of(c->gen, t, caps);
+    if (!c->gen->worth) return c->gen->legal(t, caps, &c->sched);
+    return gen_tree_near(&tree, &c->sched, &c->sched);
 }
 
 bool gen_default(const struct task *t, const struct caps *caps, const i64 *var,

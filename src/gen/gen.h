@@ -9,7 +9,7 @@
 #include "task/task.h"
 
 enum {
-    MAX_SCHED = 16,
+    MAX_SCHED = 32,
     GEN_NOMINAL = 1024, /* what a size is taken for that is not known */
     GEN_MAX_VARS = 256,
 };
@@ -34,6 +34,10 @@ struct gen {
     /* A legal schedule, good for sizes var[] (symtab order): used with an empty database. */
     void (*initial)(const struct task *t, const struct caps *c, const i64 *var, struct sched *s);
     bool (*legal)(const struct task *t, const struct caps *c, const struct sched *s);
+    /* May a schedule that begins with the first n values of s be worth trying? For spaces whose product of values is too large to be
+       walked: enumerations leave out what begins like this, so that only what is worth trying, with n = n_param, and legal comes by.
+       true for a prefix of every schedule that it is true for. NULL: whatever is legal is worth trying. */
+    bool (*worth)(const struct task *t, const struct caps *c, const struct sched *s, u32 n);
     /* Emits the kernel body into m->k: emit_pack, emit_args, grids ... */
     void (*emit)(struct emit *m, const struct task *t, const struct caps *c, const struct sched *s);
     /* Predicted seconds for sizes var[] (symtab order): orders candidates before anything is measured. NULL: flops and bytes. */
@@ -67,7 +71,8 @@ bool gen_kernel(struct kernel *k, struct arena *a, const struct candidate *c, co
 
 /* Can the family do the task within the device's limits? */
 bool gen_matches(const struct gen *g, const struct task *t, const struct caps *c);
-/* Enumerating a task's schedules: calls fn for every generator that matches and every legal schedule, the initial ones first. */
+/* Enumerating a task's schedules: calls fn for every generator that matches and every legal schedule that is worth trying, the
+   initial ones first. */
 typedef bool gen_visit(void *user, const struct candidate *c); /* false: stop */
 void gen_each(const struct task *t, const struct caps *c, gen_visit *fn, void *user);
 /* The same, but of each family no more than max schedules, legal or not, are looked at: all of a small space, of a large one a fair
@@ -75,6 +80,9 @@ void gen_each(const struct task *t, const struct caps *c, gen_visit *fn, void *u
 void gen_scatter(const struct task *t, const struct caps *c, i64 max, u64 seed, gen_visit *fn, void *user);
 struct candidate gen_initial(const struct gen *g, const struct task *t, const struct caps *c, const i64 *var); /* var may be NULL */
 bool gen_random(const struct task *t, const struct caps *c, struct rng *r, struct candidate *out); /* a random legal candidate */
+/* Makes c legal where the family says what is worth trying: values stay, from the first on, as near as possible. Others' candidates
+   stay as they are. false: c is not legal. */
+bool gen_mend(struct candidate *c, const struct task *t, const struct caps *caps);
 /* The one used with an empty database: the best predicted of the generators' initial schedules for sizes var[]. */
 bool gen_default(const struct task *t, const struct caps *c, const i64 *var, struct candidate *out);
 double gen_predict(const struct candidate *c, const struct task *t, const struct caps *caps, const i64 *var);
@@ -129,6 +137,8 @@ struct gen_search {
     const void *user;
 };
 bool gen_best(const struct gen_search *q, struct sched *s);  /* false: none is legal, s stays */
+/* From a legal schedule to cheaper ones, one parameter at a time, until none is cheaper. */
+void gen_descend(const struct gen_search *q, struct sched *s);
 bool gen_pointwise_tail(const struct graph *g, value_id out, value_id anchor); /* between them only pointwise nodes of the same shape */
 bool gen_depends(const struct graph *g, value_id v, value_id on);
 /* The task's window of pooling, if there is one and nothing else but what is pointwise or moves elements; positions of maxima are

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gen_group: copying, register tiles and reductions by groups of threads.
+// gen_group: copying and reductions by groups of threads.
 //
 // Where a thread stands in its subgroup is asked for (SUBGROUP), never worked out from its number:
 // a target may number them as it likes. When subgroups are used, the number in the group is made of
@@ -66,133 +66,73 @@ double group_seconds(const struct caps *c, const struct group_load *l)
     return 3e-6 + (flops > bytes ? flops : bytes) + rounds * l->barriers * 5e-8;
 }
 
-/* Copying. */
+/* Sharing a tile, copying. */
 
-static i64 copy_units(const struct group_copy *c) { return c->rows * c->cols / c->lanes; }
+/* Threads side by side in a row, where threads stay in rows. */
+static i64 row_threads(const struct group_share *s)
+{
+    return i64_min(s->cols / s->lanes, i64_max(1, s->g->n / s->rows));
+}
 
-static i64 copy_turns(const struct group_copy *c) { return ceil_div(copy_units(c), c->g->n); }
+i64 group_share_turns(const struct group_share *s)
+{
+    i64 units = s->cols / s->lanes;
+    if (!s->by_rows) return ceil_div(s->rows * units, s->g->n);
+    return ceil_div(s->rows, s->g->n / row_threads(s)) * (units / row_threads(s));
+}
+
+static bool share_by_rows(const struct group_share *s, i64 turn, kval *row, kval *col)
+{
+    struct kir *k = s->g->m->k;
+    i64 n = row_threads(s), at_once = s->g->n / n, per_row = s->cols / s->lanes / n;
+    i64 r = turn / per_row * at_once, c = turn % per_row * n;
+    *row = kir_add_i(k, kir_div_i(k, s->g->t, n), r);
+    *col = kir_mul_i(k, kir_add_i(k, kir_mod_i(k, s->g->t, n), c), s->lanes);
+    bool some = r + at_once > s->rows;
+    if (some) kir_if(k, kir_lt(k, *row, kir_int(k, s->rows)));
+    return some;
+}
+
+bool group_share_at(const struct group_share *s, i64 turn, kval *row, kval *col)
+{
+    struct kir *k = s->g->m->k;
+    assert(s->cols % s->lanes == 0);
+    if (s->by_rows) return share_by_rows(s, turn, row, col);
+    i64 per_row = s->cols / s->lanes, all = s->rows * per_row;
+    kval unit = kir_add_i(k, s->g->t, turn * s->g->n);
+    bool some = (turn + 1) * s->g->n > all;
+    if (some) kir_if(k, kir_lt(k, unit, kir_int(k, all)));
+    *row = kir_div_i(k, unit, per_row);
+    *col = kir_mul_i(k, kir_mod_i(k, unit, per_row), s->lanes);
+    return some;
+}
 
 void group_copy_open(struct group_copy *c)
 {
-    struct kir *k = c->g->m->k;
-    assert(c->cols % c->lanes == 0);
-    c->reg = kir_alloc(k, KS_REG, c->type, c->lanes, kir_int(k, copy_turns(c)));
-}
-
-/* Vector number t + turn * n: where it stands in the tile. Opens an IF when not every thread has
- * one. */
-static bool copy_unit(const struct group_copy *c, i64 turn, kval *row, kval *col)
-{
-    struct kir *k = c->g->m->k;
-    i64 per_row = c->cols / c->lanes;
-    kval unit = kir_add_i(k, c->g->t, turn * c->g->n);
-    bool some = (turn + 1) * c->g->n > copy_units(c);
-    if (some) kir_if(k, kir_lt(k, unit, kir_int(k, copy_units(c))));
-    *row = kir_div_i(k, unit, per_row);
-    *col = kir_mul_i(k, kir_mod_i(k, unit, per_row), c->lanes);
-    return some;
+    struct kir *k = c->share.g->m->k;
+    c->reg = kir_alloc(k, KS_REG, c->type, c->share.lanes, kir_int(k, group_share_turns(&c->share)));
 }
 
 void group_copy_fetch(const struct group_copy *c)
 {
-    struct kir *k = c->g->m->k;
-    for (i64 i = 0; i < copy_turns(c); i++) {
+    struct kir *k = c->share.g->m->k;
+    for (i64 i = 0; i < group_share_turns(&c->share); i++) {
         kval row, col;
-        bool some = copy_unit(c, i, &row, &col);
+        bool some = group_share_at(&c->share, i, &row, &col);
         kir_store(k, c->reg, kir_int(k, i), c->read(c->user, row, col));
         if (some) kir_end(k);
     }
 }
 
-void group_copy_put(const struct group_copy *c, kval array, kval at)
+void group_copy_put(const struct group_copy *c, kval array)
 {
-    struct kir *k = c->g->m->k;
-    for (i64 i = 0; i < copy_turns(c); i++) {
+    struct kir *k = c->share.g->m->k;
+    for (i64 i = 0; i < group_share_turns(&c->share); i++) {
         kval row, col;
-        bool some = copy_unit(c, i, &row, &col);
-        kval to = kir_add(k, kir_mul_i(k, row, c->row_step), kir_mul_i(k, col, c->col_step));
-        kir_store(k, array, kir_ramp(k, kir_add(k, at, to), c->col_step, c->lanes),
+        bool some = group_share_at(&c->share, i, &row, &col);
+        kir_store(k, array, kir_ramp(k, c->at(c->user, row, col), c->col_step, c->share.lanes),
                   kir_load(k, c->reg, kir_int(k, i)));
         if (some) kir_end(k);
-    }
-}
-
-/* The register tile. */
-
-i64 group_tile_count(const struct group_tile *t) { return t->tm * t->tn / t->lanes; }
-
-static kval acc_at(const struct group_tile *t, i64 i, i64 j)
-{
-    return kir_int(t->g->m->k, i * (t->tn / t->lanes) + j);
-}
-
-void group_tile_open(struct group_tile *t, kval thread)
-{
-    struct kir *k = t->g->m->k;
-    assert(t->tn % t->lanes == 0 && t->tm % t->run == 0);
-    t->y = kir_div_i(k, thread, t->nn);
-    t->x = kir_mod_i(k, thread, t->nn);
-    t->acc = kir_alloc(k, KS_REG, t->type, t->lanes, kir_int(k, group_tile_count(t)));
-    for (i64 i = 0; i < group_tile_count(t); i++)
-        kir_store(k, t->acc, kir_int(k, i), kir_const_f(k, t->type, t->lanes, 0));
-}
-
-kval group_tile_row(const struct group_tile *t, i64 i)
-{
-    struct kir *k = t->g->m->k;
-    return kir_add_i(k, kir_mul_i(k, t->y, t->run), i / t->run * t->nm * t->run + i % t->run);
-}
-
-kval group_tile_col(const struct group_tile *t, i64 j)
-{
-    struct kir *k = t->g->m->k;
-    return kir_add_i(k, kir_mul_i(k, t->x, t->lanes), j * t->nn * t->lanes);
-}
-
-kval group_tile_get(const struct group_tile *t, i64 i, i64 j)
-{
-    return kir_load(t->g->m->k, t->acc, acc_at(t, i, j));
-}
-
-/* Vectors of a: along the terms, one of each row; or along rows, for term u. */
-static void load_rows(const struct group_tile *t, const struct group_terms *x, i64 u, kval *rows)
-{
-    struct kir *k = t->g->m->k;
-    bool along = x->a_term == 1;
-    kval at = kir_add_i(k, x->a_at, u * x->a_term);
-    for (i64 i = 0; i < t->tm; i += along ? 1 : t->run) {
-        kval row = kir_add(k, at, kir_mul_i(k, group_tile_row(t, i), x->a_row));
-        kval v = kir_load(k, x->a, kir_ramp(k, row, 1, along ? (u32)x->n : t->run));
-        for (i64 r = 0; r < (along ? 1 : t->run); r++) rows[i + r] = kir_cast(k, t->type, v);
-    }
-}
-
-static void load_cols(const struct group_tile *t, const struct group_terms *x, i64 u, kval *cols)
-{
-    struct kir *k = t->g->m->k;
-    kval at = kir_add_i(k, x->b_at, u * x->b_term);
-    for (i64 j = 0; j < t->tn / t->lanes; j++) {
-        kval col = kir_ramp(k, kir_add(k, at, group_tile_col(t, j)), 1, t->lanes);
-        cols[j] = kir_cast(k, t->type, kir_load(k, x->b, col));
-    }
-}
-
-void group_tile_step(const struct group_tile *t, const struct group_terms *x)
-{
-    struct kir *k = t->g->m->k;
-    kval rows[16], cols[16];
-    bool along = x->a_term == 1;
-    assert(t->tm <= countof(rows) && t->tn <= countof(cols));
-    if (along) load_rows(t, x, 0, rows);
-    for (i64 u = 0; u < x->n; u++) {
-        if (!along) load_rows(t, x, u, rows);
-        load_cols(t, x, u, cols);
-        for (i64 i = 0; i < t->tm; i++) {
-            kval row = kir_splat(k, kir_lane(k, rows[i], along ? u : i % t->run), t->lanes);
-            for (i64 j = 0; j < t->tn / t->lanes; j++)
-                kir_store(k, t->acc, acc_at(t, i, j),
-                          kir_fma(k, row, cols[j], group_tile_get(t, i, j)));
-        }
     }
 }
 

@@ -43,36 +43,57 @@ struct group_load { /* what a grid does, for predictions */
 };
 double group_seconds(const struct caps *c, const struct group_load *l);
 
-/* A tile of rows x cols elements, copied by all threads, neighbours along cols. In two steps, from
-   memory to registers and from there to a SHARED array, so that the arithmetic on the last tile can
-   stand between. Element (row, col) stands at row*row_step + col*col_step of the array. */
-struct group_copy {
+/* A tile of rows x cols elements in the hands of all threads, in vectors of `lanes` along cols. */
+struct group_share {
     struct group *g;
-    i64 rows, cols;
-    u32 lanes;       /* elements at a time along cols; divides cols */
+    i64 rows, cols; /* powers of two */
+    u32 lanes;      /* divides cols */
+    bool by_rows;   /* a thread stays in its row as long as there are as many threads as rows; else
+                       vectors are counted through the whole tile */
+};
+i64 group_share_turns(const struct group_share *s); /* vectors of a thread, at most */
+/* The thread's vector number `turn`. true: not every thread has one, an IF was opened. */
+bool group_share_at(const struct group_share *s, i64 turn, kval *row, kval *col);
+
+/* Such a tile, copied in two steps, from memory to registers and from there to a SHARED array, so
+   that the arithmetic on the last tile can stand between. */
+struct group_copy {
+    struct group_share share;
     enum dtype type; /* of the SHARED array */
     kval (*read)(void *user, kval row, kval col); /* `lanes` elements of `type` from there on */
+    kval (*at)(void *user, kval row, kval col);   /* where (row, col) stands in the array */
     void *user;
-    i64 row_step, col_step;
-    kval reg; /* REG array, by group_copy_open */
+    i64 col_step;    /* elements of the array from one column to the next, within a vector */
+    kval reg;        /* REG array, by group_copy_open */
 };
 void group_copy_open(struct group_copy *c);
-void group_copy_fetch(const struct group_copy *c); /* memory -> registers */
-/* Registers -> array, from element `at` on. */
-void group_copy_put(const struct group_copy *c, kval array, kval at);
+void group_copy_fetch(const struct group_copy *c);           /* memory -> registers */
+void group_copy_put(const struct group_copy *c, kval array); /* registers -> array */
 
-/* A block of (nm*tm) x (nn*tn) sums: nm x nn threads with tm x tn accumulators each. Rows of a
-   thread come in runs of `run` neighbours, columns in vectors of `lanes`, so that neighbouring
-   threads touch neighbouring elements. */
+/* gen_group_tile.c: which elements of an axis of a block belong to which thread, from the inside out:
+   `near` neighbours of a thread, those of the other threads of its subgroup, the next `near` of the
+   thread until it has `within` of them, the other subgroups' parts, and so on until it has n. */
+struct group_axis {
+    i64 n, near, within;    /* powers of two, near <= within <= n */
+    i64 threads, subgroups; /* threads of a subgroup, subgroups of a group, along this axis */
+};
+i64 group_axis_size(const struct group_axis *x);
+i64 group_axis_at(const struct group_axis *x, i64 i); /* from the thread's first element to its i-th */
+
+/* A block of sums: a thread has row.n x col.n accumulators, in vectors of `lanes` columns; rows are
+   read in vectors of `run`. */
 struct group_tile {
     struct group *g;
-    i64 nm, nn, tm, tn;
-    u32 lanes, run;
-    enum dtype type; /* of the accumulators */
-    kval y, x;       /* the thread's place among nm x nn */
+    struct group_axis row, col;
+    u32 lanes, run;    /* at most .near */
+    enum dtype type;   /* of the accumulators */
+    bool keeps;        /* fragments of two steps in registers */
+    i64 deep;          /* terms of a step; more than one: the rows' vectors run along them */
+    kval row0, col0;   /* the thread's first */
     kval acc;
+    kval rows, cols;   /* fragments, where they are kept */
 };
-/* Of the threads 0 .. nm*nn-1. The accumulators are zero. */
+/* Of the threads 0 .. n-1 of a team. The accumulators are zero. */
 void group_tile_open(struct group_tile *t, kval thread);
 /* In the block: the thread's i-th row, the first column of its j-th vector. */
 kval group_tile_row(const struct group_tile *t, i64 i);
@@ -80,14 +101,20 @@ kval group_tile_col(const struct group_tile *t, i64 j);
 kval group_tile_get(const struct group_tile *t, i64 i, i64 j); /* vector j of row i */
 i64 group_tile_count(const struct group_tile *t);              /* vectors of a thread */
 
-/* Some terms in two arrays: (row, term) of a at a_at + row*a_row + term*a_term, where one of the
-   steps is 1 and vectors run that way; (term, column) of b at b_at + term*b_term + column. */
+/* What a step multiplies: elements of the two operands at (term, row or column), in vectors of
+   `run` rows or `deep` terms, and of `lanes` columns. */
+enum { GROUP_FRAG_ROWS = 16, GROUP_FRAG_COLS = 64 };
+struct group_frag { kval row[GROUP_FRAG_ROWS], col[GROUP_FRAG_COLS]; };
 struct group_terms {
-    kval a, a_at, b, b_at;
-    i64 a_row, a_term, b_term;
-    i64 n; /* terms; at most 4 where a_term is 1 */
+    kval a, b; /* arrays */
+    kval (*a_at)(void *user, kval term, kval row);
+    kval (*b_at)(void *user, kval term, kval col);
+    void *a_user, *b_user;
 };
-void group_tile_step(const struct group_tile *t, const struct group_terms *x);
+void group_tile_fetch(const struct group_tile *t, const struct group_terms *x, kval term, struct group_frag *f);
+void group_tile_keep(const struct group_tile *t, i64 slot, const struct group_frag *f); /* slot 0, 1 */
+void group_tile_kept(const struct group_tile *t, i64 slot, struct group_frag *f);
+void group_tile_multiply(const struct group_tile *t, const struct group_frag *f);
 
 /* op over the values of `width` threads (a power of two) whose numbers are t, t + step, ...: thread
    numbers count step fastest, then width. Every thread gets its result. */

@@ -68,7 +68,7 @@ static kval read_packed(const struct side *s, kval term, kval i)
     at = kir_add(k, kir_mul(k, at, p->n_rounds), p->round);
     at = kir_add(k, kir_mul_i(k, at, p->bk), term);
     at = kir_add(k, kir_mul_i(k, at, s->block), i);
-    return kir_load(k, s->packed, kir_ramp(k, at, 1, s->copy.lanes));
+    return kir_load(k, s->packed, kir_ramp(k, at, 1, s->copy.share.lanes));
 }
 
 /* i, but where size need not be a multiple of `block` so that a vector of `lanes` lies within. */
@@ -83,7 +83,7 @@ static kval read_value(const struct side *s, kval term, kval i)
 {
     struct product *p = s->p;
     struct kir *k = p->m->k;
-    u32 lanes = s->copy.lanes;
+    u32 lanes = s->copy.share.lanes;
     bool is_a = s == &p->a;
     kval idx[MAX_RANK], t = kir_add(k, kir_mul_i(k, p->round, p->bk), term);
     kval at = clamp(p, kir_add(k, s->first, i), s->across, s->block, s->along_k ? 1 : lanes);
@@ -103,7 +103,22 @@ static kval read_side(void *user, kval row, kval col)
     struct kir *k = s->p->m->k;
     kval term = s->along_k ? col : row, i = s->along_k ? row : col;
     kval v = s->packed ? read_packed(s, term, i) : read_value(s, term, i);
-    return kir_splat(k, kir_cast(k, s->p->held, v), s->copy.lanes);
+    return kir_splat(k, kir_cast(k, s->p->held, v), s->copy.share.lanes);
+}
+
+kval side_at(void *side, kval term, kval i)
+{
+    const struct side *s = side;
+    struct kir *k = s->p->m->k;
+    kval stage = kir_add_i(k, kir_mul_i(k, s->stage, s->size), s->base);
+    kval at = kir_add(k, stage, kir_mul_i(k, term, s->term_step));
+    return kir_add(k, at, kir_mul_i(k, i, s->step));
+}
+
+static kval copy_at(void *user, kval row, kval col)
+{
+    struct side *s = user;
+    return side_at(s, s->along_k ? col : row, s->along_k ? row : col);
 }
 
 static void side_init(struct product *p, struct side *s, const struct task *t)
@@ -120,17 +135,18 @@ static void side_init(struct product *p, struct side *s, const struct task *t)
     s->step = terms_inside ? p->bk + p->pad : 1;
     s->size = terms_inside ? s->block * s->step : p->bk * s->term_step;
     i64 rows = s->along_k ? s->block : p->bk, cols = s->along_k ? p->bk : s->block;
-    i64 most = i64_min(cols, i64_max(1, rows * cols / p->g.n));
+    i64 most = i64_min(i64_min(cols, i64_max(1, rows * cols / p->g.n)), is_a ? p->a_wide : p->b_wide);
     sym dense = s->packed ? sym_const(p->m->g->sym, cols) : s->along_k ? p->x.k : s->across;
     enum dtype type = graph_value(p->m->g, s->v)->dtype;
-    s->copy = (struct group_copy){.g = &p->g,
-                                  .rows = rows,
-                                  .cols = cols,
-                                  .lanes = group_lanes(p->m->g, dense, type, (u32)most),
+    s->copy = (struct group_copy){.share = {.g = &p->g,
+                                            .rows = rows,
+                                            .cols = cols,
+                                            .lanes = group_lanes(p->m->g, dense, type, (u32)most),
+                                            .by_rows = p->by_rows},
                                   .type = p->held,
                                   .read = read_side,
+                                  .at = copy_at,
                                   .user = s,
-                                  .row_step = s->along_k ? s->step : s->term_step,
                                   .col_step = s->along_k ? s->term_step : s->step};
 }
 
@@ -155,9 +171,15 @@ static void fetch(struct product *p, kval round)
 
 static void put(struct product *p, kval stage)
 {
-    struct kir *k = p->m->k;
-    group_copy_put(&p->a.copy, p->a.array, kir_mul_i(k, stage, p->a.size));
-    group_copy_put(&p->b.copy, p->b.array, kir_mul_i(k, stage, p->b.size));
+    p->a.stage = p->b.stage = stage;
+    group_copy_put(&p->a.copy, p->array);
+    group_copy_put(&p->b.copy, p->array);
+}
+
+static void multiply(struct product *p, kval stage)
+{
+    p->a.stage = p->b.stage = stage;
+    p->multiply(p);
 }
 
 /* The first round, which need not exist. */
@@ -181,7 +203,7 @@ void product_rounds(struct product *p)
     kval next = kir_min(k, kir_add_i(k, r, 1), kir_add_i(k, p->to, -1));
     if (p->pipe == PIPE_DOUBLE) {
         fetch(p, next);
-        p->multiply(p, kir_mod_i(k, i, 2));
+        multiply(p, kir_mod_i(k, i, 2));
         put(p, kir_mod_i(k, kir_add_i(k, i, 1), 2));
         kir_barrier(k);
     } else {
@@ -190,7 +212,7 @@ void product_rounds(struct product *p)
         put(p, zero);
         kir_barrier(k);
         if (p->pipe == PIPE_AHEAD) fetch(p, next);
-        p->multiply(p, zero);
+        multiply(p, zero);
     }
     kir_end(k);
 }
@@ -245,9 +267,15 @@ static void side_open(struct product *p, struct side *s, kval number)
     struct kir *k = p->m->k;
     s->number = number;
     s->first = kir_mul_i(k, number, s->block);
-    s->array = kir_alloc(k, KS_SHARED, p->held, 1,
-                         kir_int(k, s->size * (p->pipe == PIPE_DOUBLE ? 2 : 1)));
     group_copy_open(&s->copy);
+}
+
+static void array_open(struct product *p)
+{
+    i64 stages = p->pipe == PIPE_DOUBLE ? 2 : 1;
+    p->a.base = 0, p->b.base = stages * p->a.size;
+    i64 n = i64_max(stages * (p->a.size + p->b.size), p->least);
+    p->array = kir_alloc(p->m->k, KS_SHARED, p->held, 1, kir_int(p->m->k, n));
 }
 
 /* The rounds of one chunk. */
@@ -290,6 +318,7 @@ void product_open(struct product *p)
     space_index(k, outer, at, p->pos);
     side_open(p, &p->a, row);
     side_open(p, &p->b, col);
+    array_open(p);
 }
 
 void product_close(struct product *p, const struct task *t, const struct caps *caps)
@@ -300,12 +329,12 @@ void product_close(struct product *p, const struct task *t, const struct caps *c
 
 /* Choice. */
 
-i64 product_shared(const struct product_sched *s, i64 pad, i64 size)
+i64 product_shared(const struct product_sched *s, i64 pad)
 {
     i64 stages = s->pipe == PIPE_DOUBLE ? 2 : 1;
     i64 lines = i64_max(s->bm, s->bk) * (i64_min(s->bm, s->bk) + pad) +
                 i64_max(s->bn, s->bk) * (i64_min(s->bn, s->bk) + pad);
-    return stages * lines * size;
+    return stages * lines;
 }
 
 /* A block is at most twice too large. */

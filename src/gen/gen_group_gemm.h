@@ -11,8 +11,8 @@
 
 struct product;
 
-/* An operand on its way to its SHARED array, whose element (term, i) stands at term*term_step +
-   i*step; i: row of a, column of b. */
+/* An operand on its way to its part of the SHARED array, where element (term, i) stands at
+   side_at; i: row of a, column of b. */
 struct side {
     struct product *p;
     struct group_copy copy;
@@ -22,10 +22,11 @@ struct side {
     i64 block;           /* of them in a group's block */
     bool along_k;        /* copied in vectors along the terms */
     i64 term_step, step;
-    i64 size;            /* elements of one stage of the array */
+    i64 base, size;      /* of its part: first element, elements of one stage */
+    kval stage;          /* the one that side_at speaks of */
     kval number, first;  /* of the block; its first row or column */
-    kval array;          /* SHARED */
 };
+kval side_at(void *side, kval term, kval i);
 
 struct product {
     struct emit *m;
@@ -36,13 +37,16 @@ struct product {
     enum dtype type, held; /* of the results, of the SHARED arrays */
     i64 pad;               /* elements behind each line of the arrays: banks of memory */
     bool a_as_is, b_as_is; /* the array keeps the order of memory; else terms are the outer index */
+    i64 a_wide, b_wide;    /* elements of a load, at most */
+    bool by_rows;          /* how threads share what is copied, struct group_share */
+    i64 least;             /* elements that the SHARED array has at least, for other uses */
     struct side a, b;
+    kval array;            /* SHARED: stages of a, then of b */
     kval pos[MAX_RANK];    /* of y: batches */
     kval round, n_rounds;  /* the one being fetched; all */
     kval from, to;         /* rounds of this group */
     struct result y;       /* TEMP: when the epilogue is a grid of its own, or with chunks */
-    /* Adds the products of the round in stage `stage` of the arrays. */
-    void (*multiply)(struct product *p, kval stage);
+    void (*multiply)(struct product *p); /* adds the products of the round in the sides' stage */
 };
 
 /* In this order. m, x, sizes, types and the group are set before. */
@@ -58,7 +62,7 @@ void product_close(struct product *p, const struct task *t, const struct caps *c
 struct product_sched {
     i64 bm, bn, bk, pipe, raster, chunks, threads;
 };
-i64 product_shared(const struct product_sched *s, i64 pad, i64 size); /* bytes */
+i64 product_shared(const struct product_sched *s, i64 pad); /* elements of the SHARED array */
 bool product_is_useful(const struct gemm *x, const struct product_sched *s);
 /* A multiply-add takes `work` times as long as one at the peak rate. */
 double product_seconds(const struct gemm *x, const struct caps *c, const struct product_sched *s,

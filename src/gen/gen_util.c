@@ -112,6 +112,22 @@ bool gen_best(const struct gen_search *q, struct sched *s)
     return best > 0;
 }
 
+void gen_descend(const struct gen_search *q, struct sched *s)
+{
+    double best = q->cost(q->user, s);
+    assert(best > 0);
+    for (bool better = true; better;) {
+        double before = best;
+        for (u32 i = q->first; i < q->n; i++)
+            for (u32 j = 0; j < q->param[i].n; j++) {
+                struct sched v = *s;
+                v.v[i] = q->param[i].values[j];
+                gen_keep(q->cost(q->user, &v), &v, &best, s);
+            }
+        better = best < before;
+    }
+}
+
 bool gen_depends(const struct graph *g, value_id v, value_id on)
 {
     if (!v || v == on) return v == on;

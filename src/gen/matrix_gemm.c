@@ -41,7 +41,7 @@ static const struct gen_param param[N_PARAM] = {
     [P_CHUNKS] = {"chunks", "groups that share the terms of a block", v_chunks, countof(v_chunks)},
 };
 
-enum { PAD = 8, MAX_FRAGMENTS = 16, MAX_REGS = 200 };
+enum { PAD = 8, WIDE = 16, MAX_FRAGMENTS = 16, MAX_REGS = 200 };
 
 struct matrix_sched {
     i64 m, n, k, acc, gm, gn, wm, wn, bk, pipe, raster, chunks;
@@ -83,26 +83,24 @@ static kval slot(const struct fragments *x, i64 i, i64 j)
 }
 
 /* The fragment at (term, i) of an operand: by columns where its own rows are the inner ones. */
-static kval load(const struct fragments *x, const struct side *s, kval stage, kval term, kval i)
+static kval load(struct fragments *x, struct side *s, kval term, kval i)
 {
     struct kir *k = x->p.m->k;
     bool is_a = s == &x->p.a, terms_inside = s->term_step == 1;
-    kval at = kir_add(k, kir_mul_i(k, term, s->term_step), kir_mul_i(k, i, s->step));
-    return kir_frag_load(k, is_a ? &x->a : &x->b, s->array,
-                         kir_add(k, kir_mul_i(k, stage, s->size), at),
+    return kir_frag_load(k, is_a ? &x->a : &x->b, x->p.array, side_at(s, term, i),
                          kir_int(k, terms_inside ? s->step : s->term_step), terms_inside != is_a);
 }
 
-static void multiply(struct product *p, kval stage)
+static void multiply(struct product *p)
 {
     struct fragments *x = (struct fragments *)p;
     struct kir *k = p->m->k;
     for (i64 t = 0; t < x->s.bk; t += x->s.k) {
         kval term = kir_int(k, t), a[4], b;
         for (i64 i = 0; i < x->s.wm; i++)
-            a[i] = load(x, &p->a, stage, term, kir_add_i(k, x->row, i * x->s.m));
+            a[i] = load(x, &p->a, term, kir_add_i(k, x->row, i * x->s.m));
         for (i64 j = 0; j < x->s.wn; j++) {
-            b = load(x, &p->b, stage, term, kir_add_i(k, x->col, j * x->s.n));
+            b = load(x, &p->b, term, kir_add_i(k, x->col, j * x->s.n));
             for (i64 i = 0; i < x->s.wm; i++)
                 kir_store(k, x->acc, slot(x, i, j),
                           kir_frag_mma(k, a[i], b, kir_load(k, x->acc, slot(x, i, j))));
@@ -174,6 +172,8 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
                           .pad = PAD,
                           .a_as_is = true,
                           .b_as_is = true,
+                          .a_wide = WIDE,
+                          .b_wide = WIDE,
                           .multiply = multiply};
     gemm_of(&p->x, t);
     p->held = graph_value(&t->g, p->x.a)->dtype;
@@ -217,7 +217,7 @@ static bool fits(const struct caps *c, const struct matrix_sched *s)
     if (s->bk % s->k || s->wm * s->wn > MAX_FRAGMENTS || p.threads < group_least(c)) return false;
     if (sums + operands + (s->pipe ? copied : 0) > MAX_REGS) return false;
     i64 out = s->gm * s->gn * s->m * line(s) * s->acc / 8;
-    return group_is_legal(c, p.threads, product_shared(&p, PAD, 2) + out);
+    return group_is_legal(c, p.threads, 2 * product_shared(&p, PAD) + out);
 }
 
 static bool is_legal(const struct gemm *x, const struct caps *c, const struct matrix_sched *s)
@@ -328,7 +328,7 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
 const struct gen gen_matrix_gemm = {
     .version = 1,
     .name = "matrix_gemm",
-    .revision = 3,
+    .revision = 4,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// gen_block_cost: predicted seconds of group_gemm, and its schedule for an empty database. A device
+// is some units of the same size, each with 128 multiply-adds and one access of 32 words to shared
+// memory per cycle. Groups share a unit as long as registers, shared memory and threads last. A
+// round takes as long as the slower of arithmetic and shared memory, for all groups on a unit; or,
+// with few of them, as one group waits for memory. The last wave of groups leaves units idle.
+// Memory and what lies between it and the units are limits of the whole. All constants are rough:
+// what counts is the order of candidates.
+#include "gen/gen_block.h"
+
+#include <math.h>
+
+static const double unit_rate = 250e9;    /* flops per second of a unit */
+static const double unit_fmas = 128;      /* per cycle */
+static const double unit_regs = 65536;
+static const double unit_threads = 2048;
+static const double unit_shared = 100 << 10;
+static const double spare_regs = 28;      /* of a thread: addresses, indices */
+static const double latency = 700;        /* cycles of a load from memory */
+static const double copy_issue = 8;       /* instructions of a vector on its way to shared memory */
+static const double barrier = 40;         /* cycles */
+static const double missed = 0.2;         /* of what is copied, by the caches */
+static const double launch = 3e-6;        /* seconds */
+
+static double at_least(double x, double least) { return x > least ? x : least; }
+static double at_most(double x, double most) { return x < most ? x : most; }
+
+/* Of the left operand's array: do vectors run along terms? */
+static bool terms_inside(const struct block_task *x, const struct block *s)
+{
+    return x->x.a_plain && !s->v[B_TA];
+}
+
+/* Cycles of shared memory for one thread's part of a term, per subgroup of 32 threads: what is read by
+   several at once counts once, what lies in the same bank waits. */
+static double reads(const struct block_task *x, const struct block *s)
+{
+    const i64 *v = s->v;
+    i64 run = i64_min(4, v[B_WSWM]), lanes = x->is_column ? 1 : i64_min(4, v[B_WSWN]);
+    double rows = (double)(v[B_TM] / run) * at_least((double)(i64_min(v[B_WLY], 32) * v[B_WSWM]) / 32, 1),
+           cols = (double)(v[B_TN] / lanes) * at_least((double)(i64_min(v[B_WLX], 32) * v[B_WSWN]) / 32, 1);
+    if (terms_inside(x, s)) { /* vectors of four terms, in eight places of four banks */
+        i64 step = v[B_WSWM] * (v[B_BK] + v[B_PAD]) / 4, places = 8;
+        while (places > 1 && step % 2 == 0) step /= 2, places /= 2;
+        rows = (double)v[B_TM] / 4 * at_least((double)i64_min(v[B_WLY], 32) / (double)places, 1);
+    }
+    return (rows + cols) * (v[B_HALF] ? 0.75 : 1);
+}
+
+/* Instructions of one thread for a round, without multiply-adds. */
+static double others(const struct block_task *x, const struct block *s)
+{
+    const i64 *v = s->v;
+    double share = (double)(v[B_BK] / v[B_LSU]), tm = (double)v[B_TM], tn = (double)v[B_TN];
+    double frags = tm / (double)(terms_inside(x, s) ? 4 : i64_min(4, v[B_WSWM])) + tn / (double)i64_min(4, v[B_WSWN]);
+    double copies = (double)(v[B_BK] * s->bm) / (double)(s->threads * v[B_GLWA]) +
+                    (double)(v[B_BK] * s->bn) / (double)(s->threads * v[B_GLWB]);
+    double stores = x->x.a_plain && v[B_TA] ? (double)(v[B_BK] * s->bm) / (double)s->threads * 2 : 0;
+    return share * (frags + 4 / (double)i64_min(v[B_UN], (i64)share)) + at_least(copies, 2) * copy_issue + stores + 12;
+}
+
+struct round { double cycles, alone; }; /* of a unit per group; of one group by itself */
+
+static struct round round_of(const struct block_task *x, const struct block *s)
+{
+    const i64 *v = s->v;
+    double warps = (double)s->threads / 32, share = (double)(v[B_BK] / v[B_LSU]);
+    double fmas = warps * share * (double)(v[B_TM] * v[B_TN]) * 32 / unit_fmas;
+    double issue = fmas + warps * others(x, s) * 32 / unit_fmas, shared = warps * share * reads(x, s);
+    double both = at_least(issue, shared) + 0.2 * at_most(issue, shared);
+    double busy = at_least(both, both / at_most(warps / 4, 1)); /* a unit issues from four subgroups */
+    double hides = v[B_RP] ? 20 : 30; /* reading a fragment, little of it behind other subgroups */
+    double chain = share * hides / at_least(warps / 4, 1) * 0.3;
+    double waits = v[B_SP] ? at_least(latency - busy, 0) : latency;
+    return (struct round){both, busy + chain + waits + barrier * (v[B_SP] == SP_DOUBLE ? 1 : 2)};
+}
+
+/* Groups on one unit at the same time. */
+static double residents(const struct block_task *x, const struct block *s)
+{
+    const i64 *v = s->v;
+    double regs = (double)(v[B_TM] * v[B_TN] + (v[B_RP] + 1) * (v[B_TM] + v[B_TN])) + spare_regs;
+    if (v[B_SP]) regs += (double)(v[B_BK] * (s->bm + s->bn)) / (double)s->threads;
+    double n = at_most(unit_threads, unit_regs / regs) / (double)s->threads;
+    n = at_most(n, unit_shared / (double)block_shared(s, x->size));
+    return at_least(at_most(floor(n), 32), 1);
+}
+
+static double memory_bytes(const struct block_task *x, const struct block *s, double copied)
+{
+    double m = (double)x->m, n = (double)x->n, k = (double)x->k, size = (double)x->size;
+    double all = (double)x->batch * (m * k + k * n + m * n);
+    return size * (all + at_least(copied - all, 0) * missed * (s->v[B_MAP] > 1 ? 0.8 : 1));
+}
+
+/* Waves: the last one need not fill the units. */
+static double wave_count(double groups, double slots)
+{
+    double n = groups / slots;
+    return n < 8 ? ceil(n) : n + 0.5;
+}
+
+double block_seconds(const struct block_task *x, const struct caps *c, const struct block *s)
+{
+    const i64 *v = s->v;
+    double units = at_least(floor(gen_flop_rate(c) / unit_rate), 1), rate = gen_flop_rate(c) / units / 2 / unit_fmas;
+    double blocks = (double)(x->batch * ceil_div(x->m, s->bm) * ceil_div(x->n, s->bn)), groups = blocks * (double)v[B_CHUNKS];
+    double rounds = ceil((double)ceil_div(x->k, v[B_BK]) / (double)v[B_CHUNKS]);
+    double n = at_most(residents(x, s), at_least(ceil(groups / units), 1));
+    struct round r = round_of(x, s);
+    double out = (double)(s->bm * s->bn) / unit_fmas * (v[B_LSU] > 1 ? 8 + 2 * (double)v[B_LSU] : 6);
+    double group = n * out + latency + rounds * at_least(n * r.cycles, r.alone); /* n of them together */
+    double copied = blocks * (double)(ceil_div(x->k, v[B_BK]) * v[B_BK] * (s->bm + s->bn));
+    double seconds = wave_count(groups, n * units) * group / rate, bytes = memory_bytes(x, s, copied) / gen_byte_rate(c);
+    bool is_one_grid = x->x.simple && v[B_CHUNKS] == 1;
+    double rest = is_one_grid ? 0 : 4e-6 + 8 * (double)(v[B_CHUNKS] * x->batch * x->m * x->n) / gen_byte_rate(c);
+    return launch + rest + at_least(seconds, bytes) + 0.1 * at_most(seconds, bytes);
+}
+
+/* Choice. */
+
+struct choice {
+    const struct block_task *x;
+    const struct caps *c;
+};
+
+static double cost_of(const void *user, const struct sched *v)
+{
+    const struct choice *q = user;
+    struct block s = block_of(v);
+    for (u32 p = 0; p < N_BLOCK; p++)
+        if (!block_fits(q->x, q->c, &s, p) || !block_is_worth(q->x, q->c, &s, p)) return 0;
+    return block_seconds(q->x, q->c, &s);
+}
+
+/* For every parameter from p on, where it is not set: the largest value that is worth trying. */
+static bool complete(const struct choice *q, struct sched *v, u32 p)
+{
+    static const u8 first[N_BLOCK] = {[B_BSWM] = 1, [B_BSWN] = 1, [B_WSWM] = 1, [B_WSWN] = 1, [B_UN] = 1,
+                                      [B_GLWA] = 1, [B_GLWB] = 1, [B_LC] = 1, [B_GSW] = 1, [B_RC] = 1};
+    for (; p < N_BLOCK; p++) {
+        const struct gen_param *d = &block_param[p];
+        bool found = false;
+        for (u32 i = 0; i < d->n && !found; i++) {
+            v->v[p] = d->values[first[p] ? d->n - 1 - i : i];
+            struct block s = block_of(v);
+            found = block_fits(q->x, q->c, &s, p) && block_is_worth(q->x, q->c, &s, p);
+        }
+        if (!found) return false;
+    }
+    return true;
+}
+
+/* Everything up to the teams tried, the rest as usual. */
+static void best_frame(const struct choice *q, struct sched *v, u32 p, double *best, struct sched *out)
+{
+    const struct gen_param *d = &block_param[p];
+    if (p == B_BSWM) {
+        struct sched all = *v;
+        if (complete(q, &all, p)) gen_keep(cost_of(q, &all), &all, best, out);
+        return;
+    }
+    for (u32 i = 0; i < d->n; i++) {
+        v->v[p] = d->values[i];
+        struct block s = block_of(v);
+        if (block_fits(q->x, q->c, &s, p) && block_is_worth(q->x, q->c, &s, p)) best_frame(q, v, p + 1, best, out);
+    }
+}
+
+void block_initial(const struct block_task *x, const struct caps *c, struct sched *out)
+{
+    struct choice q = {x, c};
+    struct sched v = {0};
+    double best = 0;
+    best_frame(&q, &v, 0, &best, out);
+    assert(best > 0);
+    gen_descend(&(struct gen_search){block_param, 0, N_BLOCK, cost_of, &q}, out);
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Private to gen/: spaces of families that say what is worth trying (struct gen), as trees.
+#ifndef QUERN_GEN_TREE_H
+#define QUERN_GEN_TREE_H
+
+#include "gen/gen.h"
+
+struct gen_tree {
+    const struct gen *gen;
+    const struct task *task;
+    const struct caps *caps;
+    struct sched s;            /* where it stands; the rest is private */
+    i64 left;
+    struct rng *rng;
+    const struct sched *want;
+};
+/* Calls fn (may be NULL) for all leaves; false: it said so, or more than max branches were looked at. */
+bool gen_tree_walk(struct gen_tree *x, i64 max, gen_visit *fn, void *user);
+/* A random leaf; the leaf nearest to `want`, whose first values count most. false: none was found. */
+bool gen_tree_draw(struct gen_tree *x, struct rng *r, struct sched *out);
+bool gen_tree_near(struct gen_tree *x, const struct sched *want, struct sched *out);
+/* As gen_scatter, of one family. false: fn said so. */
+bool gen_tree_scatter(struct gen_tree *x, i64 max, u64 seed, gen_visit *fn, void *user);
+
+#endif
