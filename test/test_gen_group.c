@@ -112,7 +112,7 @@ static void test_space(void **state)
         assert_true(make_task(&b));
         gen_scatter(&b.t, &b.caps, LOOKED_AT, seed, count_one, &x);
         for (u32 i = 0; i < x.count; i++)
-            if (x.gen[i] == gen_find(S("group_gemm")) || x.gen[i] == &gen_matrix_gemm) assert_in_range(x.n[i], 200, LOOKED_AT);
+            if (x.gen[i] == gen_find(S("group_gemm")) || x.gen[i] == &gen_matrix_gemm) assert_in_range(x.n[i], 50, LOOKED_AT);
         bed_close(&b);
     }
 }

@@ -149,15 +149,15 @@ static struct product product_of(struct emit *m, const struct task *t, const str
 static struct group_tile tile_of(struct product *p, const struct block *s)
 {
     const i64 *v = s->v;
-    bool is_column = gen_static(p->m->g, p->x.n, 0) == 1;
+    bool is_column = gen_static(p->m->g, p->x.n, 0) == 1, terms_inside = p->a.term_step == 1;
     return (struct group_tile){.g = &p->g,
                                .row = {v[B_TM], v[B_WSWM], v[B_BSWM], v[B_WLY], v[B_BLY]},
                                .col = {v[B_TN], v[B_WSWN], v[B_BSWN], v[B_WLX], v[B_BLX]},
                                .lanes = is_column ? 1 : (u32)i64_min(4, v[B_WSWN]),
-                               .run = (u32)i64_min(4, v[B_WSWM]),
+                               .run = terms_inside ? 1 : (u32)i64_min(4, v[B_WSWM]),
                                .type = p->type,
                                .keeps = v[B_RP],
-                               .deep = p->a.term_step == 1 ? i64_min(4, v[B_BK] / v[B_LSU]) : 1};
+                               .deep = terms_inside ? i64_min(4, v[B_BK] / v[B_LSU]) : 1};
 }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps,

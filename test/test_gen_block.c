@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// group_gemm's schedules: random legal ones, those that a search would not try included, for random products (primes, batches,
+// transposed operands, fused ones) in all types give what the reference gives in the interpreter, without races or accesses outside.
+// COUNT is how many. And schedules that were found to be fast elsewhere exist in this family, and are predicted to be.
+#include "gen_tasks.h"
+
+#include "gen/gen_block.h"
+
+extern const struct gen gen_group_gemm;
+
+static void set(struct candidate *c, const char *name, i64 v)
+{
+    for (u32 i = 0; i < c->gen->n_param; i++)
+        if (!strcmp(c->gen->param[i].name, name)) {
+            c->sched.v[i] = (i32)v;
+            return;
+        }
+    fail_msg("no parameter %s", name);
+}
+
+/* Random legal schedules. */
+
+/* What the interpreter runs in a moment. */
+static bool is_small(const struct bed *b, const struct candidate *c)
+{
+    struct block s = block_of(&c->sched);
+    struct block_task x;
+    assert_true(block_task_of(&x, &b->t, b->var));
+    double blocks = (double)(x.batch * ceil_div(x.m, s.bm) * ceil_div(x.n, s.bn)), rounds = (double)ceil_div(x.k, s.v[B_BK]);
+    return blocks * rounds * (double)(s.bm * s.bn * s.v[B_BK]) < 4e6 && s.bm * s.bn <= 4096;
+}
+
+static struct candidate random_legal(struct bed *b)
+{
+    struct candidate c = {.gen = &gen_group_gemm}, other;
+    if (gen_random(&b->t, &b->caps, &b->rng, &other) && other.gen == c.gen && is_small(b, &other)) c = other;
+    else c = gen_initial(c.gen, &b->t, &b->caps, b->var);
+    for (u32 i = 0; i < 40; i++) { /* away from what is worth trying */
+        other = c;
+        for (i64 n = pick(b, 1, 3); n > 0; n--) {
+            i64 p = pick(b, 0, N_BLOCK - 1);
+            other.sched.v[p] = block_param[p].values[pick(b, 0, (i64)block_param[p].n - 1)];
+        }
+        if (c.gen->legal(&b->t, &b->caps, &other.sched) && is_small(b, &other)) c = other;
+    }
+    return c;
+}
+
+static void test_random(void **state)
+{
+    static const enum dtype types[] = {DT_F32, DT_F32, DT_F16, DT_BF16};
+    u64 count = getenv("COUNT") ? strtoull(getenv("COUNT"), NULL, 10) : 120, n = 0;
+    for (u64 seed = first_seed(0); n < count && (!getenv("SEED") || seed == first_seed(0)); seed++) {
+        struct bed b;
+        struct check k;
+        bed_open(&b, seed);
+        bed_use_groups(&b);
+        b.only = &gen_group_gemm;
+        b.type = types[pick(&b, 0, countof(types) - 1)];
+        bool ok = random_gemm(&b) && gen_matches(b.only, &b.t, &b.caps) && check_init(&k, &b.t, b.var, seed, true, &b.e);
+        for (u32 i = 0; ok && i < 2; i++, n++) {
+            struct candidate c = random_legal(&b);
+            if (!run(&b, &c, &k)) report(&b, &c, seed);
+        }
+        if (ok) check_release(&k);
+        bed_close(&b);
+    }
+    print_message("%llu schedules\n", (unsigned long long)n);
+}
+
+/* Fast elsewhere. */
+
+/* W subgroup, BMxBNxBK/TMxTN, BL, WL subgroups' and threads' layout, BS, WS scatter along rows and columns. */
+static const char *const known[] = {
+    "W64 64x64x16/4x4 BL2x2 WL8x8 BS4/4 WS4/4 LSU1 Map4 GSW0 UN16 RP0 SP1",
+    "W64 64x64x16/4x4 BL2x2 WL8x8 BS4/4 WS4/4 LSU1 Map8 GSW0 UN16 RP0 SP1",
+    "W64 64x64x16/4x4 BL4x1 WL4x16 BS4/4 WS4/2 LSU1 Map8 GSW0 UN4 RP0 SP1",
+    "W64 64x64x16/4x4 BL2x2 WL8x8 BS2/4 WS1/4 LSU1 Map8 GSW0 UN16 RP0 SP0",
+    "W64 128x64x8/8x8 BL1x2 WL16x4 BS2/2 WS1/2 LSU1 Map4 GSW0 UN16 RP0 SP0",
+    "W64 128x64x8/8x8 BL1x2 WL16x4 BS2/2 WS1/2 LSU1 Map4 GSW0 UN8 RP0 SP0",
+    "W64 32x32x8/4x4 BL1x1 WL8x8 BS4/2 WS1/2 LSU1 Map4 GSW0 UN16 RP0 SP0",
+    "W64 64x64x16/4x4 BL2x2 WL8x8 BS2/4 WS1/4 LSU1 Map4 GSW0 UN16 RP0 SP0",
+    "W64 32x32x8/4x4 BL1x1 WL8x8 BS2/2 WS1/2 LSU1 Map4 GSW0 UN8 RP0 SP0",
+    "W64 64x32x16/4x4 BL2x1 WL8x8 BS2/4 WS1/2 LSU1 Map4 GSW0 UN16 RP1 SP0",
+    "W64 32x32x8/4x4 BL1x1 WL8x8 BS2/2 WS1/2 LSU1 Map8 GSW0 UN8 RP0 SP0",
+    "W64 64x64x16/4x4 BL1x4 WL16x4 BS4/4 WS2/4 LSU1 Map4 GSW0 UN16 RP1 SP0",
+    "W64 64x64x8/8x4 BL1x2 WL8x8 BS2/4 WS2/4 LSU1 Map4 GSW0 UN8 RP0 SP0",
+    "W64 64x64x8/8x4 BL2x1 WL4x16 BS8/4 WS4/4 LSU1 Map4 GSW0 UN8 RP0 SP0",
+    "W64 64x64x16/4x4 BL1x4 WL16x4 BS4/4 WS1/4 LSU1 Map4 GSW0 UN16 RP1 SP0",
+    "W64 64x64x16/4x4 BL4x1 WL4x16 BS4/4 WS1/2 LSU1 Map4 GSW0 UN16 RP1 SP0",
+    "W64 64x64x16/4x4 BL4x1 WL4x16 BS4/4 WS2/4 LSU1 Map8 GSW0 UN16 RP1 SP0",
+    "W64 64x64x16/4x4 BL4x1 WL4x16 BS4/4 WS4/2 LSU1 Map4 GSW0 UN16 RP1 SP0",
+    "W64 64x64x8/8x4 BL1x2 WL8x8 BS8/4 WS4/4 LSU1 Map4 GSW0 UN8 RP0 SP0",
+    "W64 64x64x16/4x4 BL4x1 WL4x16 BS4/4 WS2/4 LSU1 Map8 GSW0 UN16 RP0 SP0",
+    "W32 32x32x16/2x4 BL1x4 WL16x2 BS2/4 WS2/4 LSU2 Map8 GSW4 UN32 RP0 SP1",
+    "W32 32x32x16/2x4 BL1x4 WL16x2 BS2/4 WS2/4 LSU2 Map16 GSW4 UN16 RP0 SP1",
+    "W32 64x32x16/8x4 BL2x1 WL4x8 BS4/4 WS4/4 LSU2 Map8 GSW4 UN8 RP0 SP1",
+    "W32 64x32x16/4x4 BL1x4 WL16x2 BS4/4 WS4/4 LSU2 Map8 GSW4 UN8 RP0 SP1",
+    "W32 64x64x8/8x8 BL2x1 WL4x8 BS4/4 WS4/4 LSU2 Map16 GSW4 UN8 RP0 SP1",
+    "W32 64x64x16/8x4 BL1x4 WL8x4 BS4/4 WS4/4 LSU2 Map16 GSW4 UN8 RP0 SP1",
+    "W32 64x64x32/4x8 BL1x4 WL16x2 BS4/4 WS4/4 LSU2 Map8 GSW4 UN16 RP0 SP1",
+    "W32 64x64x32/8x8 BL2x1 WL4x8 BS4/4 WS4/4 LSU2 Map16 GSW4 UN8 RP0 SP0",
+    "W32 128x64x8/8x4 BL4x2 WL4x8 BS4/4 WS4/4 LSU1 Map8 GSW0 UN8 RP0 SP1",
+    "W32 64x64x32/8x8 BL2x1 WL4x8 BS4/4 WS4/4 LSU2 Map8 GSW4 UN8 RP0 SP0",
+    "W32 64x64x16/4x8 BL1x4 WL16x2 BS4/4 WS4/4 LSU1 Map8 GSW0 UN32 RP0 SP1",
+    "W32 64x128x16/8x8 BL4x1 WL2x16 BS4/4 WS4/4 LSU1 Map16 GSW0 UN32 RP0 SP0",
+    "W32 64x128x16/8x8 BL4x1 WL2x16 BS4/4 WS4/4 LSU1 Map8 GSW0 UN8 RP0 SP0",
+    "W32 128x64x16/8x8 BL4x1 WL4x8 BS4/4 WS4/4 LSU1 Map8 GSW0 UN16 RP0 SP0",
+    "W32 128x64x16/8x8 BL4x1 WL4x8 BS4/4 WS4/4 LSU1 Map8 GSW0 UN32 RP0 SP0",
+    "W32 128x64x16/8x8 BL1x4 WL16x2 BS4/4 WS4/4 LSU1 Map8 GSW0 UN32 RP0 SP0",
+    "W32 64x128x16/8x8 BL4x1 WL2x16 BS4/4 WS4/4 LSU1 Map8 GSW0 UN32 RP0 SP0",
+    "W32 64x128x16/8x8 BL4x1 WL2x16 BS4/4 WS4/4 LSU1 Map8 GSW0 UN16 RP0 SP0",
+    "W32 128x64x16/8x8 BL1x4 WL16x2 BS4/4 WS4/4 LSU1 Map8 GSW0 UN8 RP0 SP0",
+    "W64 64x64x16/4x4 BL2x2 WL8x8 BS2/2 WS1/2 LSU1 Map4 GSW0 UN16 RP1 SP0",
+    "W64 64x64x16/4x4 BL4x1 WL4x16 BS4/4 WS1/4 LSU1 Map4 GSW0 UN16 RP1 SP0",
+    "W64 64x64x16/4x4 BL2x2 WL8x8 BS2/2 WS2/1 LSU1 Map4 GSW0 UN16 RP1 SP0",
+    "W64 64x64x16/4x4 BL1x4 WL16x4 BS4/4 WS4/4 LSU1 Map4 GSW0 UN16 RP0 SP0",
+};
+
+static struct candidate known_one(const char *text)
+{
+    struct candidate c = {.gen = &gen_group_gemm};
+    int w, bm, bn, bk, tm, tn, bly, blx, wly, wlx, bsm, bsn, wsm, wsn, lsu, map, gsw, un, rp, sp;
+    int n = sscanf(text, "W%d %dx%dx%d/%dx%d BL%dx%d WL%dx%d BS%d/%d WS%d/%d LSU%d Map%d GSW%d UN%d RP%d SP%d", &w, &bm, &bn, &bk, &tm,
+                   &tn, &bly, &blx, &wly, &wlx, &bsm, &bsn, &wsm, &wsn, &lsu, &map, &gsw, &un, &rp, &sp);
+    assert_int_equal(n, 20);
+    int threads = bm / tm * (bn / tn) * lsu;
+    const struct { const char *name; int v; } all[] = {
+        {"w", w}, {"tm", tm}, {"tn", tn}, {"bk", bk}, {"bly", bly}, {"blx", blx}, {"wly", wly}, {"wlx", wlx}, {"bswm", bsm},
+        {"bswn", bsn}, {"wswm", wsm}, {"wswn", wsn}, {"lsu", lsu}, {"map", map}, {"gsw", gsw}, {"un", un}, {"rp", rp}, {"sp", sp},
+        {"glwa", bm * bk / threads % 4 ? 2 : 4}, {"glwb", bn * bk / threads % 4 ? 2 : 4}, {"lc", 1}, {"rc", lsu > 1}, {"chunks", 1}};
+    for (u32 i = 0; i < countof(all); i++) set(&c, all[i].name, all[i].v);
+    struct block s = block_of(&c.sched);
+    assert_int_equal(s.bm, bm);
+    assert_int_equal(s.bn, bn);
+    assert_int_equal(s.threads, threads);
+    return c;
+}
+
+/* y = a^T x b, a stored by terms; on a device with subgroups of w threads. */
+static void open_product(struct bed *b, i64 w, i64 batch, i64 m, i64 n, i64 k)
+{
+    sym one[3], two[3];
+    i64 perm[] = {0, 2, 1}, dim[] = {batch, k, m};
+    bed_open(b, 1);
+    bed_use_groups(b);
+    b->caps.subgroup = b->caps.subgroup_min = b->caps.subgroup_max = (u32)w;
+    b->caps.max_group = 1024;
+    b->caps.shared_bytes = 64 << 10;
+    b->caps.gflops = w == 64 ? 12200 : 19500, b->caps.gbps = w == 64 ? 1000 : 1500;
+    for (u32 i = 0; i < 3; i++) one[i] = sym_const(&b->sym, dim[i]), two[i] = one[i];
+    two[2] = sym_const(&b->sym, n);
+    value_id x = add_op(b, "Transpose", add_input(b, "a", 3, one), 0, 0), y = add_input(b, "b", 3, two);
+    attr_set_ints(&b->g, graph_value(&b->g, x)->producer, "perm", perm, 3);
+    y = add_op(b, "MatMul", x, y, 0);
+    *arr_push(&b->arena, &b->g.output) = y;
+    assert_true(op_infer_all(&b->g, &b->e));
+    node_id nodes[] = {graph_value(&b->g, x)->producer, graph_value(&b->g, y)->producer};
+    enum layout *l = arena_array(&b->arena, enum layout, b->g.value.n);
+    assert_true(task_make(&b->t, &b->g, &b->arena, nodes, 2, b->g.output.v, 1, l, NULL, &b->e));
+}
+
+static void test_known(void **state)
+{
+    for (u32 i = 0; i < countof(known); i++) {
+        struct candidate c = known_one(known[i]);
+        struct block s = block_of(&c.sched);
+        struct bed b;
+        struct check k;
+        open_product(&b, s.v[B_W], 1 + i % 2, 2 * s.bm, s.bn, 2 * s.v[B_BK]);
+        if (!c.gen->legal(&b.t, &b.caps, &c.sched)) fail_msg("not legal: %s", known[i]);
+        assert_true(check_init(&k, &b.t, b.var, i, true, &b.e));
+        if (!run(&b, &c, &k)) report(&b, &c, i);
+        check_release(&k);
+        bed_close(&b);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_known)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
