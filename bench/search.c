@@ -12,12 +12,14 @@
 //   random   RANDOM (2000) legal candidates of each layer, drawn alike from all of them, are measured: DIR/LAYER-random.db
 //   empty    a search of TRIALS (200) that starts from an empty database: DIR/LAYER-empty.db
 //   others   one that starts from a database of what `empty` found for the other layers: DIR/LAYER-others.db
-//   side     the best three of each, as they were measured, once more side by side (only when named)
+//   side     the best of each, as they were measured, once more side by side: five random ones, whose few samples each make lucky ones
+//            look best, and three of each search (only when named)
 //   table    how many trials it took to come within 5 % of the best of the random ones
 //   replay   the search simulated among the random candidates, by the times recorded; nothing is measured
 //
 // One thread, by its processor time; few samples. Everything is kept in DIR (build/search) and goes on where it was: a step that is
-// complete takes no time, -b SECONDS bounds all of them together, and more may be asked for later. `list` prints all layers.
+// complete takes no time, -b SECONDS bounds all of them together, and more may be asked for later, or fewer: then the first RANDOM count.
+// `list` prints all layers.
 #include "pass/pass.h"
 #include "plan/plan.h"
 #include "tune/search.h"
@@ -29,7 +31,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NOMINAL_SIZE = 256, MAX_LAYERS = 512, BATCH = 4, BUILT_AT_ONCE = 64, CONTENDERS = 3, SIDE_SAMPLES = 25 };
+enum { NOMINAL_SIZE = 256, MAX_LAYERS = 512, BATCH = 4, BUILT_AT_ONCE = 64, CONTENDERS = 5, SIDE_SAMPLES = 25 };
 static const double enough = 0.95;
 
 struct layer {
@@ -192,6 +194,7 @@ static bool load(struct bench *b, const struct layer *l, const char *what, struc
     if (!os_exists(path_of(b, l, what))) return true;
     if (!open_db(b, l, what, &d, &env, &task, e)) return false;
     bool ok = db_trials(&d, env, task, sizes_of(b, l), &b->arena, &r->v, &r->n, e);
+    if (!strcmp(what, "random") && r->n > b->n_random) r->n = b->n_random;
     db_close(&d);
     return ok;
 }
@@ -408,27 +411,30 @@ static bool print_table(struct bench *b, struct err *e)
 
 /* side by side */
 
-struct contender { struct subject s; double ratio, low, high; };
-struct contest_of { struct contender best[CONTENDERS]; u32 n; };
+struct contestant { double ratio, low, high; };
+struct contest_of { struct subject s[CONTENDERS]; struct contestant best[CONTENDERS]; u32 n; };
+
+static const struct { const char *name; u32 contenders; } party[] = {{"random", CONTENDERS}, {"empty", 3}, {"others", 3}};
 
 /* The best measured, best first; the reference has no ratio of its own. */
-static u32 best_rows(const struct rows *r, const struct trial_row **out)
+static u32 best_rows(const struct rows *r, const struct trial_row **out, u32 max)
 {
     u32 n = 0;
     for (u32 i = 0; i < r->n; i++) {
         const struct trial_row *x = &r->v[i];
         if (x->status != TRIAL_OK || x->ratio <= 0) continue;
-        u32 k = n < CONTENDERS ? n++ : CONTENDERS;
+        u32 k = n < max ? n++ : max;
         for (; k > 0 && out[k - 1]->ratio > x->ratio; k--)
-            if (k < CONTENDERS) out[k] = out[k - 1];
-        if (k < CONTENDERS) out[k] = x;
+            if (k < max) out[k] = out[k - 1];
+        if (k < max) out[k] = x;
     }
     return n;
 }
 
 /* The kernels of the best rows; they are in the database, or built. */
-static bool take_best(struct bench *b, const struct layer *l, const char *what, struct contest_of *c, struct err *e)
+static bool take_best(struct bench *b, const struct layer *l, u32 who, struct contest_of *c, struct err *e)
 {
+    const char *what = party[who].name;
     const struct trial_row *row[CONTENDERS];
     struct str text[CONTENDERS];
     struct built out[CONTENDERS];
@@ -437,16 +443,16 @@ static bool take_best(struct bench *b, const struct layer *l, const char *what, 
     i64 env, task;
     *c = (struct contest_of){0};
     if (!load(b, l, what, &r, e)) return false;
-    u32 n = best_rows(&r, row);
+    u32 n = best_rows(&r, row, party[who].contenders);
     for (u32 i = 0; i < n; i++)
-        if (!spell(b, l, &row[i]->cand, &c->best[i].s.kernel, &text[i], &b->arena, e)) return false;
+        if (!spell(b, l, &row[i]->cand, &c->s[i].kernel, &text[i], &b->arena, e)) return false;
     if (n == 0) return true;
     if (!open_db(b, l, what, &d, &env, &task, e)) return false;
     struct builder with = builder_of(b, &d);
     bool ok = build_all(&with, text, n, out, &b->arena, e);
     for (u32 i = 0; i < n && ok; i++) {
         ok = out[i].ok || err_set(e, ERR_FAILED, "%.*s", STR_ARG(out[i].message));
-        c->best[i].s.code = out[i].code;
+        c->s[i].code = out[i].code;
     }
     c->n = n;
     db_close(&d);
@@ -462,23 +468,32 @@ static bool keep_ratio(void *user, const struct sample *s, u32 n)
     return x->n < SIDE_SAMPLES;
 }
 
-/* One sample of each in turn. */
-static bool time_beside(struct bench *b, const struct check *timing, const struct subject *base, struct contender *c, struct err *e)
+/* One sample of each and of the base in turn. */
+static bool time_beside(struct trial_session *t, u32 k, struct contestant *c, struct err *e)
 {
     struct beside x = {0};
     struct buf why = {0};
-    struct trial_opts o = {.driver = b->driver, .dev = b->dev, .timeout = 60, .max_samples = SIDE_SAMPLES, .base = base};
-    bool ok = trial_run(&c->s, NULL, 0, timing, &o, keep_ratio, &x, &why) == TRIAL_OK && x.n > 0;
+    bool ok = trial_next(t, k, keep_ratio, &x, &why) == TRIAL_OK && x.n > 0;
     if (!ok) err_set(e, ERR_FAILED, "%.*s", STR_ARG(buf_view(&why)));
     struct stats s = stats_of(x.q, x.n);
-    c->ratio = s.median, c->low = s.low, c->high = s.high;
+    *c = (struct contestant){s.median, s.low, s.high};
     buf_release(&why);
     return ok;
 }
 
-static const struct contender *fastest(const struct contest_of *c)
+static bool time_party(const struct bench *b, const struct check *timing, const struct subject *base, struct contest_of *c, struct err *e)
 {
-    const struct contender *best = &c->best[0];
+    struct trial_opts o = {.driver = b->driver, .dev = b->dev, .timeout = 60, .max_samples = SIDE_SAMPLES, .base = base};
+    struct trial_session t = {.subject = c->s, .timing = timing, .o = &o};
+    bool ok = true;
+    for (u32 i = 0; i < c->n && ok; i++) ok = time_beside(&t, i, &c->best[i], e);
+    trial_close(&t);
+    return ok;
+}
+
+static const struct contestant *fastest(const struct contest_of *c)
+{
+    const struct contestant *best = &c->best[0];
     for (u32 i = 1; i < c->n; i++)
         if (c->best[i].ratio < best->ratio) best = &c->best[i];
     return best;
@@ -486,15 +501,13 @@ static const struct contender *fastest(const struct contest_of *c)
 
 static bool time_layer(struct bench *b, const struct layer *l, struct contest_of c[3], struct err *e)
 {
-    static const char *const what[] = {"random", "empty", "others"};
     struct check timing;
     for (u32 i = 0; i < 3; i++)
-        if (!take_best(b, l, what[i], &c[i], e)) return false;
+        if (!take_best(b, l, i, &c[i], e)) return false;
     if (c[0].n == 0) return true;
     if (!check_init(&timing, l->task, l->var, b->seed, false, e)) return false;
     bool ok = true;
-    for (u32 i = 0; i < 3; i++)
-        for (u32 k = 0; k < c[i].n && ok; k++) ok = time_beside(b, &timing, &c[0].best[0].s, &c[i].best[k], e);
+    for (u32 i = 0; i < 3 && ok; i++) ok = time_party(b, &timing, &c[0].s[0], &c[i], e);
     check_release(&timing);
     return ok;
 }
@@ -506,7 +519,7 @@ static void print_side(const struct contest_of *random, const struct contest_of 
         printf(" | %-23s", "-");
         return;
     }
-    const struct contender *x = fastest(random), *y = fastest(search);
+    const struct contestant *x = fastest(random), *y = fastest(search);
     t->reached += x->ratio / y->ratio >= enough, t->n++;
     printf(" | %.3f (%.3f to %.3f)", x->ratio / y->ratio, x->ratio / y->high, x->ratio / y->low);
 }
