@@ -237,6 +237,25 @@ struct quern_compile_opts {
 QUERN_API quern_status quern_compile(quern_model *m, quern_db *db, const struct quern_compile_opts *o, quern_program **out);
 QUERN_API quern_status quern_program_save(quern_program *p, const char *path);
 
+/* --- matrix products for GPUs by configurations (doc/gemm.md) --- */
+
+struct quern_gemm_opts {
+    size_t size;
+    const char *result;      /* JSON file of the best; what is there is kept beside; NULL: none */
+    int64_t start, max;      /* points of the space from this number on, so many; 0: all */
+    int stop_at_tflops;      /* not 0: enough at 60 % of the device's rough peak */
+    const char *rules;       /* "own" "deepgen" "deepgen-2025-06"; NULL: own */
+    const char *type;        /* "f32" "f16" "bf16" and other spellings; NULL: as the file says */
+    const struct quern_tune_opts *tune; /* device, time, samples, speed-up at which to stop; NULL: defaults */
+};
+struct quern_gemm_best {     /* of what the database knows of this product */
+    char name[512];          /* "" when nothing was verified */
+    double seconds, base_seconds, speedup, tflops;
+    int64_t n_points, n_refused; /* of this run: looked at; not taken by the generator */
+};
+/* Measures the points of a configuration file's space, beside the reference schedule. Space and rules are told as notes. */
+QUERN_API quern_status quern_gemm(quern_db *db, const char *config, const struct quern_gemm_opts *o, struct quern_gemm_best *best);
+
 /* --- other forms --- */
 
 struct quern_export_opts {

@@ -52,6 +52,16 @@ void api_target_close(struct api_target *t);
 /* Where times are measured channels in blocks are offered between convolutions, too. */
 void api_offer_blocks(struct cover_opts *c, const struct caps *caps);
 
+/* api_tune.c: what a call asks for: the options, where to run, what may be cut. */
+struct api_job {
+    struct quern_tune_opts x;
+    struct tune_opts t;
+    struct api_target target;
+    struct cover_opts cover;
+};
+bool api_job_read(struct api_job *j, quern *q, const struct quern_tune_opts *o, struct err *e);
+bool api_job_choose(struct api_job *j, struct err *e); /* the device; closed by api_target_close */
+
 /* api_options.c: how a network was populated, for its database; the key is network and device. */
 struct str api_options_key(const quern_model *m, const struct api_target *t, struct arena *a);
 struct str api_options_print(const quern_model *m, const struct api_target *t, const struct cover_opts *c, struct arena *a);

@@ -49,17 +49,9 @@ static void send_result(void *user, struct str json)
     buf_release(&b);
 }
 
-/* What a call asks for: the options, where to run, what may be cut. */
-struct job {
-    struct quern_tune_opts x;
-    struct tune_opts t;
-    struct api_target target;
-    struct cover_opts cover;
-};
-
-static bool read_opts(quern *q, const struct quern_tune_opts *o, struct job *j, struct err *e)
+bool api_job_read(struct api_job *j, quern *q, const struct quern_tune_opts *o, struct err *e)
 {
-    *j = (struct job){0};
+    *j = (struct api_job){0};
     struct quern_tune_opts *x = &j->x;
     if (o) memcpy(x, o, o->size < sizeof *x ? o->size : sizeof *x);
     if (x->timeout < 0 || x->min_samples < 0 || x->max_candidates < 0 || x->threads < 0)
@@ -82,7 +74,7 @@ static bool read_opts(quern *q, const struct quern_tune_opts *o, struct job *j, 
     return true;
 }
 
-static bool choose_target(struct job *j, struct err *e)
+bool api_job_choose(struct api_job *j, struct err *e)
 {
     bool ok = api_target_choose(&j->target, j->x.device, j->x.threads, j->x.target, e);
     j->t.driver = j->target.driver;
@@ -175,7 +167,7 @@ static u32 worth_measuring(quern_model *m, struct api_costs *costs, struct cover
     return ok ? n : 0;
 }
 
-static u32 choose_tasks(quern_model *m, quern_db *db, struct job *j, struct cover *c,
+static u32 choose_tasks(quern_model *m, quern_db *db, struct api_job *j, struct cover *c,
                         struct tune_task *tasks, struct err *e)
 {
     struct api_costs costs;
@@ -184,12 +176,12 @@ static u32 choose_tasks(quern_model *m, quern_db *db, struct job *j, struct cove
     return worth_measuring(m, &costs, c, tasks, e);
 }
 
-static bool tune_model(quern_db *db, quern_model *m, struct job *j, struct err *e)
+static bool tune_model(quern_db *db, quern_model *m, struct api_job *j, struct err *e)
 {
     struct arena a = {0};
     struct cover c;
     struct tune_result r;
-    bool ok = choose_target(j, e) && api_target_ask(&j->target, e);
+    bool ok = api_job_choose(j, e) && api_target_ask(&j->target, e);
     if (ok) api_offer_blocks(&j->cover, &j->target.caps);
     ok = ok && cover_build(&c, api_lowered(m, &j->target.caps), &a, &j->cover, e);
     struct tune_task *tasks = ok ? arena_array(&a, struct tune_task, c.task.n + 1) : NULL;
@@ -205,8 +197,8 @@ static bool tune_model(quern_db *db, quern_model *m, struct job *j, struct err *
 quern_status quern_populate(quern_db *db, quern_model *m, const struct quern_tune_opts *o)
 {
     struct err *e = api_begin(db->q);
-    struct job j;
-    bool ok = read_opts(db->q, o, &j, e);
+    struct api_job j;
+    bool ok = api_job_read(&j, db->q, o, e);
     j.t.measure = false;
     return api_end(db->q, ok && tune_model(db, m, &j, e));
 }
@@ -214,16 +206,16 @@ quern_status quern_populate(quern_db *db, quern_model *m, const struct quern_tun
 quern_status quern_tune(quern_db *db, quern_model *m, const struct quern_tune_opts *o)
 {
     struct err *e = api_begin(db->q);
-    struct job j;
-    return api_end(db->q, read_opts(db->q, o, &j, e) && tune_model(db, m, &j, e));
+    struct api_job j;
+    return api_end(db->q, api_job_read(&j, db->q, o, e) && tune_model(db, m, &j, e));
 }
 
 /* measuring a database: on the device that is asked for, or on each that it was populated for */
 
-static bool bench_target(quern_db *db, struct job *j, struct err *e)
+static bool bench_target(quern_db *db, struct api_job *j, struct err *e)
 {
     struct tune_result r;
-    bool ok = choose_target(j, e) && tune_bench(&db->db, &j->t, &r, e);
+    bool ok = api_job_choose(j, e) && tune_bench(&db->db, &j->t, &r, e);
     api_target_close(&j->target);
     return ok;
 }
@@ -249,7 +241,7 @@ static u32 known_devices(quern_db *db, struct api_device *d, u32 max, struct are
     return n;
 }
 
-static bool bench_known(quern_db *db, struct job *j, struct err *e)
+static bool bench_known(quern_db *db, struct api_job *j, struct err *e)
 {
     enum { MAX_DEVICES = 64 };
     struct arena a = {0};
@@ -262,7 +254,7 @@ static bool bench_known(quern_db *db, struct job *j, struct err *e)
         j->x.device = str_z(&a, d[k].name);
         j->x.threads = threads ? threads : (int)d[k].n_threads;
         if (j->x.timeout > 0) j->t.timeout = fmax((end - os_now()) / (n - k), 1e-3);
-        ok = choose_target(j, e);
+        ok = api_job_choose(j, e);
         j->t.dev.limits = d[k].limits;
         struct tune_result r;
         ok = ok && tune_bench(&db->db, &j->t, &r, e);
@@ -275,8 +267,8 @@ static bool bench_known(quern_db *db, struct job *j, struct err *e)
 quern_status quern_bench(quern_db *db, const struct quern_tune_opts *o)
 {
     struct err *e = api_begin(db->q);
-    struct job j;
-    bool ok = read_opts(db->q, o, &j, e);
+    struct api_job j;
+    bool ok = api_job_read(&j, db->q, o, e);
     j.t.add_candidates = false;
     if (ok) ok = j.x.device ? bench_target(db, &j, e) : bench_known(db, &j, e);
     return api_end(db->q, ok);

@@ -6,10 +6,13 @@
 //   field.inc  the fields of a configuration      name.c     names of kernels, both ways
 //   config.c   what a configuration says: threads, groups, memory; in words
 //   read.c     files of value lists               space.c    the space that they span, and the rules that prune it
+//   product.c  configurations as tasks and candidates, and back
+//   sweep.c    points of a space built, verified and timed one after the other
+//   results.c  files of the best: names, times, speed-ups
 #ifndef QUERN_LAB_H
 #define QUERN_LAB_H
 
-#include "core/core.h"
+#include "tune/tune.h"
 
 enum lab_field {
 #define X(id, tag, key, old, param, least, most, what) LF_##id,
@@ -82,5 +85,46 @@ bool lab_space_count(const struct lab_space *s, enum lab_rules r, struct lab_cou
 /* The points that are left from number `start` on, in the order that the files' own tool gives them; fn false: stop. The space can be counted. */
 typedef bool lab_visit(void *user, const struct lab_config *c, i64 number);
 void lab_space_each(const struct lab_space *s, enum lab_rules r, i64 start, lab_visit *fn, void *user);
+
+/* product.c. Inputs a and b, output y; a transposed left operand is a Transpose in front. Not inferred. */
+void lab_graph(struct graph *g, const struct lab_config *c, enum dtype type);
+/* The task of a configuration's product, of one type. */
+bool lab_task(struct task *t, struct arena *a, struct symtab *st, const struct lab_config *c, enum dtype type, struct err *e);
+/* The same kernel as a candidate of the family for products by groups of threads; what a name does not say is as such names mean it:
+   nothing between rows of shared arrays, no terms shared by groups. ERR_UNSUPPORTED: the family has no such parameter or value. Whether it
+   is legal for task and device is the family's to say. */
+bool lab_candidate(struct candidate *x, const struct lab_config *c, enum dtype type, struct err *e);
+/* And back, for the product of `like`; false: it has something that no name says. */
+bool lab_config_of(struct lab_config *c, const struct candidate *x, const struct lab_config *like, enum dtype type);
+
+/* results.c: {"testResult": [{"name": ..., "speedup": x, "time": ms, "time_base": ms}, ...]}, the best first. */
+enum { LAB_BEST = 10 };
+struct lab_result { struct str name; double speedup, ms, base_ms; }; /* 0: not known */
+struct lab_results { struct lab_result *v; u32 n, cap; };
+/* Fields other than the name may be missing. ERR_INPUT names what is wrong. */
+bool lab_results_read(struct lab_results *r, struct arena *a, struct str json, struct err *e);
+void lab_results_add(struct lab_results *r, struct arena *a, const struct lab_result *x); /* in the place of one of that name */
+void lab_results_print(struct buf *b, struct lab_results *r, u32 max); /* sorts; the best max */
+
+/* sweep.c */
+struct lab_sweep {
+    const struct lab_space *space;
+    enum lab_rules rules;
+    i64 start, max;           /* points from this number on, so many; 0: all */
+    struct db *db;
+    i64 env;                  /* of db, of the device of tune */
+    const struct caps *caps;
+    const struct tune_opts *tune;
+};
+struct lab_swept {
+    i64 n_points, n_refused;  /* looked at; of those, what the family does not take */
+    struct buf why;           /* the first of them, and the reason */
+    struct tune_result tuned;
+};
+/* Builds, verifies, times and remembers the points, beside the reference schedule; known ones are not measured again. ERR_NOTHING: none could
+   be taken, or measured. */
+bool lab_sweep(const struct lab_sweep *s, struct lab_swept *r, struct err *e);
+/* What the database knows of this product by names, measured in this or earlier runs. */
+bool lab_sweep_results(const struct lab_sweep *s, struct lab_results *r, struct arena *a, struct err *e);
 
 #endif

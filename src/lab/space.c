@@ -22,6 +22,7 @@ struct rules {
     /* The cut: does a thread load enough, does a tile of so many lanes meet the banks well? */
     bool (*loads)(const struct lab_config *c);
     bool (*banks)(i32 tile, i32 lanes, i32 warp);
+    bool (*raster)(const struct lab_space *s, const struct lab_config *c);
     bool (*grid)(const struct lab_config *c);
 };
 
@@ -70,6 +71,11 @@ static bool deepgen_banks(i32 tile, i32 lanes, i32 warp)
     return pieces * warp == tile;
 }
 static bool any_banks(i32 tile, i32 lanes, i32 warp) { return true; }
+/* No more rows of blocks are walked together than there are. */
+static bool deepgen_raster(const struct lab_space *s, const struct lab_config *c)
+{
+    return c->m >= (i64)c->v[LF_MAP] * c->v[LF_BM];
+}
 static bool deepgen_grid(const struct lab_config *c)
 {
     return (double)c->m / c->v[LF_BM] * (double)c->n / c->v[LF_BN] < 65535;
@@ -97,15 +103,20 @@ static bool own_loads(const struct lab_config *c)
     return bk % c->v[LF_LSU] == 0 && bk * c->v[LF_BM] % (step * c->v[LF_GLWA]) == 0 &&
            bk * c->v[LF_BN] % (step * c->v[LF_GLWB]) == 0;
 }
+/* Or, where there are few, the first choice of all that come to the same. */
+static bool own_raster(const struct lab_space *s, const struct lab_config *c)
+{
+    return deepgen_raster(s, c) || c->v[LF_MAP] == s->list[LF_MAP].v[0];
+}
 static bool any_grid(const struct lab_config *c) { return true; }
 
 static const struct rules rules[N_LAB_RULES] = {
     [LAB_RULES_OWN] = {"own", own_thread_tile, own_block_tile, own_threads, own_scatter, own_memory, own_loads,
-                       any_banks, any_grid},
+                       any_banks, own_raster, any_grid},
     [LAB_RULES_DEEPGEN] = {"deepgen", deepgen_thread_tile, deepgen_block_tile, deepgen_threads, deepgen_scatter, deepgen_memory,
-                        deepgen_loads, deepgen_banks, deepgen_grid},
+                        deepgen_loads, deepgen_banks, deepgen_raster, deepgen_grid},
     [LAB_RULES_2025_06] = {"deepgen-2025-06", deepgen_thread_tile, deepgen_block_tile, deepgen_threads, deepgen_scatter,
-                           june_memory, june_loads, any_banks, deepgen_grid},
+                           june_memory, june_loads, any_banks, deepgen_raster, deepgen_grid},
 };
 
 const char *lab_rules_name(enum lab_rules r) { return rules[r].name; }
@@ -174,17 +185,17 @@ static bool head_fits(struct walk *w, enum lab_field last)
 /* Tails. */
 
 enum { MAX_PART = 3, N_PARTS = 5 };
-struct part { /* fields that rules couple with each other only, and the choices left */
+struct field_part { /* fields that rules couple with each other only, and the choices left */
     u32 n_fields;
     enum lab_field field[MAX_PART];
     struct { struct choice { i32 v[MAX_PART]; } *v; u32 n, cap; } choice;
 };
-static const struct part parts[N_PARTS] = {
+static const struct field_part parts[N_PARTS] = {
     {2, {LF_BSWM, LF_WSWM}, {0}}, {2, {LF_BSWN, LF_WSWN}, {0}}, {3, {LF_LC, LF_SP, LF_RP}, {0}},
     {2, {LF_GSW, LF_RC}, {0}},    {2, {LF_UN, LF_MAP}, {0}},
 };
 
-static void set_choice(struct lab_config *c, const struct part *p, u32 k)
+static void set_choice(struct lab_config *c, const struct field_part *p, u32 k)
 {
     for (u32 i = 0; i < p->n_fields; i++) c->v[p->field[i]] = p->choice.v[k].v[i];
 }
@@ -203,11 +214,11 @@ static bool part_fits(const struct walk *w, u32 part, const struct lab_config *c
     case 1: return w->r->scatter(c->v[LF_TN], c->v[LF_BSWN], c->v[LF_WSWN]);
     case 2: return w->r->memory(w->s, c);
     case 3: return store_fits(c);
-    default: return c->m >= (i64)c->v[LF_MAP] * c->v[LF_BM];
+    default: return w->r->raster(w->s, c);
     }
 }
 
-static void fill_part(struct walk *w, u32 part, struct part *p)
+static void fill_part(struct walk *w, u32 part, struct field_part *p)
 {
     struct lab_config c = w->c;
     const struct lab_list *l = w->s->list;
@@ -223,7 +234,7 @@ static void fill_part(struct walk *w, u32 part, struct part *p)
 }
 
 /* With one team nothing is added up. */
-static void fill_parts(struct walk *w, struct part p[N_PARTS])
+static void fill_parts(struct walk *w, struct field_part p[N_PARTS])
 {
     for (u32 i = 0; i < N_PARTS; i++) {
         p[i] = parts[i];
@@ -233,7 +244,7 @@ static void fill_parts(struct walk *w, struct part p[N_PARTS])
 }
 
 /* The cut of one side's scatter. */
-static void cut_part(const struct walk *w, struct part *p, enum lab_field tile, enum lab_field lanes)
+static void cut_part(const struct walk *w, struct field_part *p, enum lab_field tile, enum lab_field lanes)
 {
     u32 n = 0;
     for (u32 k = 0; k < p->choice.n; k++)
@@ -241,7 +252,7 @@ static void cut_part(const struct walk *w, struct part *p, enum lab_field tile, 
     p->choice.n = n;
 }
 
-static double choices(const struct part *p, u32 n)
+static double choices(const struct field_part *p, u32 n)
 {
     double all = 1;
     for (u32 i = 0; i < n; i++) all *= p[i].choice.n;
@@ -261,7 +272,7 @@ static double list_sizes(const struct walk *w, u32 n, const enum lab_field *f)
     return all;
 }
 
-static void count_tail(struct walk *w, const struct part p[N_PARTS])
+static void count_tail(struct walk *w, const struct field_part p[N_PARTS])
 {
     double scatter = choices(p, 2), memory = choices(p, 3), other = choices(p, 5);
     add_stage(w, ST_SCATTER, list_sizes(w, 2, p[0].field) * list_sizes(w, 2, p[1].field), scatter);
@@ -271,7 +282,7 @@ static void count_tail(struct walk *w, const struct part p[N_PARTS])
 }
 
 /* Points of this head from number w->number on. */
-static bool visit_tail(struct walk *w, const struct part p[N_PARTS], i64 n)
+static bool visit_tail(struct walk *w, const struct field_part p[N_PARTS], i64 n)
 {
     for (i64 k = w->skip; k < n; k++) {
         struct lab_config c = w->c;
@@ -286,7 +297,7 @@ static bool visit_tail(struct walk *w, const struct part p[N_PARTS], i64 n)
 static bool end_head(struct walk *w)
 {
     struct arena_mark mark = arena_mark(w->a);
-    struct part p[N_PARTS];
+    struct field_part p[N_PARTS];
     fill_parts(w, p);
     count_tail(w, p);
     double before = choices(p, N_PARTS), n = 0;

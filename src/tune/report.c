@@ -20,6 +20,18 @@ double tune_speedup(const struct tuner *t)
     return best > 0 ? base / best : 1;
 }
 
+double tune_seconds(const struct tuner *t)
+{
+    double best = 0;
+    for (u32 i = 0; i < t->n; i++) {
+        const struct contest *c = &t->contest[i];
+        if (c->t->weight <= 0) continue;
+        if (!c->is_ready || c->best_at < 0) return 0;
+        best += c->t->weight * c->base_time.median * fmin(1, c->best_ratio);
+    }
+    return best;
+}
+
 void report_progress(struct tuner *t, const struct contest *c)
 {
     if (!t->o->progress) return;

@@ -331,9 +331,21 @@ static void relate(struct contest *c)
     if (c->best_at < 0) c->best_ratio = 1;
 }
 
+static void take_given(const struct tune_source *s, struct contest *c, struct heat *h, u32 max)
+{
+    while (h->n < max && s->next(s->user, &h->cand[h->n]))
+        h->n += contest_mark(c, &h->cand[h->n]);
+}
+
 /* Listing and predicting all schedules takes a while: done for the tasks that get that far. */
 static void propose(struct tuner *t, struct contest *c, struct heat *h, u32 max)
 {
+    h->n = 0;
+    if (t->o->source) {
+        take_given(t->o->source, c, h, max);
+        c->is_done = h->n == 0;
+        return;
+    }
     if (!c->is_filled) contest_fill_pool(c, &t->caps, t->o->seed, &t->arena);
     c->is_filled = true;
     h->n = contest_propose(c, &t->search, h->cand, max);
@@ -349,6 +361,10 @@ static u32 n_queued(const struct contest *c)
 static bool next_heat(struct tuner *t, struct contest *c, struct heat *h)
 {
     h->n = 0;
+    if (t->o->source) {
+        propose(t, c, h, batch_of(t));
+        return h->n > 0;
+    }
     for (u32 i = 0; i < c->known.n && h->n < batch_of(t);
          i++) /* rows of populate, or of a run that was killed */
         if (!c->known.v[i].is_queued && !is_settled(t->o, c->known.v[i].status, c->known.v[i].n))
@@ -433,6 +449,15 @@ static struct contest *whose_turn(struct tuner *t)
     return best;
 }
 
+/* Where candidates are given, one of them must have been tried, whatever the reference reaches. */
+static bool is_enough(const struct tuner *t)
+{
+    const struct tune_opts *o = t->o;
+    double best = tune_seconds(t);
+    if (best <= 0 || (o->source && t->contest[0].n_tried < 2)) return false;
+    return (o->stop_at_speedup > 0 && tune_speedup(t) >= o->stop_at_speedup) || best <= o->stop_at_seconds;
+}
+
 /* A contest keeps its turn for a while, because making its checks costs more than a trial; but the
  * defaults come first. */
 static bool main_loop(struct tuner *t)
@@ -444,7 +469,7 @@ static bool main_loop(struct tuner *t)
         u32 n = c->is_ready ? HEATS_PER_TURN : 1;
         for (u32 k = 0; k < n && (t->ahead || promise(c) > 0); k++) {
             if (t->end > 0 && os_now() >= t->end - reserve) return true;
-            if (t->o->stop_at_speedup > 0 && tune_speedup(t) >= t->o->stop_at_speedup) return true;
+            if (is_enough(t)) return true;
             struct arena_mark m = arena_mark(&t->turn);
             bool ok = turn(t, c, k + 1 == n);
             if (t->checks_of != c) arena_rewind(&t->turn, m);
@@ -514,7 +539,7 @@ static bool final_round(struct tuner *t, struct contest *c)
 /* populate: rows and binaries only */
 static bool populate(struct tuner *t)
 {
-    u32 limit = t->o->max_candidates ? t->o->max_candidates : POPULATE_CANDIDATES;
+    u32 usual = t->o->source ? UINT32_MAX : POPULATE_CANDIDATES, limit = t->o->max_candidates ? t->o->max_candidates : usual;
     for (u32 i = 0; i < t->n; i++) {
         struct contest *c = &t->contest[i];
         struct candidate def;

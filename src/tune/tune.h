@@ -205,6 +205,8 @@ struct tune_progress {
     double seconds_left;
     struct str what;
 };
+/* Candidates of one task in an order of the caller's; false: no more. */
+struct tune_source { bool (*next)(void *user, struct candidate *c); void *user; };
 struct tune_opts {
     const struct dev_driver *driver;
     struct dev_opts dev;
@@ -212,6 +214,8 @@ struct tune_opts {
     u32 min_samples;           /* 0: 10 */
     u32 max_candidates;        /* per task; 0: 256 */
     double stop_at_speedup;    /* 0: never */
+    double stop_at_seconds;    /* when the tasks' best add up to no more; 0: never */
+    const struct tune_source *source; /* of candidates, instead of a search; those measured before are passed over. NULL: the search */
     double relative_error;     /* three samples or more that differ by no more are enough; 0: min_samples are taken */
     u64 seed;
     bool add_candidates;       /* search; false: only what the database lists */

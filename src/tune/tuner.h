@@ -48,6 +48,7 @@ struct tuner {
 
 /* report.c: what callers are told. */
 double tune_speedup(const struct tuner *t);
+double tune_seconds(const struct tuner *t); /* of the program's tasks by their best candidates; 0: one has none yet */
 void report_progress(struct tuner *t, const struct contest *c);
 void report_trial(struct tuner *t, const struct contest *c, const struct entrant *x, struct str reason);
 void report_drift(struct tuner *t);

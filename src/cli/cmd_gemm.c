@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// quern gemm: a matrix product in every configuration of a file, verified and timed. Arguments stand as other tools of this kind have
+// them; the database lies beside the results unless named, so that a second run goes on where the first ended.
+#include "cli.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ARG_CONFIG, ARG_RESULT, ARG_START, ARG_MAX, ARG_TFLOPS, ARG_SPEEDUP, N_ARGS };
+
+static const char *arg_at(const struct cli *c, int k) { return k < c->n_args ? c->arg[k] : NULL; }
+
+static bool whole(const char *s, int64_t *v)
+{
+    char *end;
+    if (!s) return true;
+    errno = 0;
+    long long x = strtoll(s, &end, 10);
+    *v = x;
+    return end != s && !*end && !errno && x >= 0;
+}
+
+static bool factor(const char *s, double *v)
+{
+    char *end;
+    if (!s) return true;
+    *v = strtod(s, &end);
+    return end != s && !*end && *v >= 0 && *v < 1e9;
+}
+
+/* The exit code; 0: understood. */
+static int read_args(struct cli *c, struct quern_gemm_opts *o, double *speedup)
+{
+    int64_t check = 0;
+    o->result = arg_at(c, ARG_RESULT);
+    if (!whole(arg_at(c, ARG_START), &o->start)) return usage_error(c, "START '%s' is not a number", c->arg[ARG_START]);
+    if (!whole(arg_at(c, ARG_MAX), &o->max)) return usage_error(c, "MAX '%s' is not a number", c->arg[ARG_MAX]);
+    if (!whole(arg_at(c, ARG_TFLOPS), &check) || check > 1)
+        return usage_error(c, "CHECKTFLOPS '%s' is neither 0 nor 1", c->arg[ARG_TFLOPS]);
+    if (!factor(arg_at(c, ARG_SPEEDUP), speedup)) return usage_error(c, "SPEEDUP '%s' is not a number", c->arg[ARG_SPEEDUP]);
+    o->stop_at_tflops = (int)check;
+    return 0;
+}
+
+static const char *default_db(const char *result, char *path, size_t size)
+{
+    size_t n = strlen(result) - (has_suffix(result, ".json") ? 5 : 0);
+    int k = snprintf(path, size, "%.*s.db", (int)n, result);
+    return k > 0 && (size_t)k < size ? path : NULL;
+}
+
+static void print_best(const struct cli *c, const struct quern_gemm_best *b)
+{
+    if (opts_flag(c, "json", false)) {
+        printf("{\"event\":\"done\",\"points\":%lld,\"refused\":%lld,\"name\":", (long long)b->n_points, (long long)b->n_refused);
+        json_text(b->name);
+        printf(",\"speedup\":%.4f,\"time\":%.6f,\"time_base\":%.6f,\"tflops\":%.4f}\n", b->speedup, b->seconds * 1e3,
+               b->base_seconds * 1e3, b->tflops);
+        return;
+    }
+    printf("%s\n", b->name[0] ? b->name : "nothing was verified");
+    if (b->name[0])
+        printf("%.4f ms, %.3f TFLOP/s, %.3f times as fast as the reference's %.4f ms\n", b->seconds * 1e3, b->tflops, b->speedup,
+               b->base_seconds * 1e3);
+}
+
+static int run(struct cli *c)
+{
+    char path[4096];
+    const char *db_path = opts_text(c, "db"), *baseline = opts_text(c, "baseline");
+    quern_db *db = NULL;
+    struct quern_tune_opts t;
+    struct quern_target_opts target;
+    struct quern_gemm_opts o = QUERN_OPTS(quern_gemm_opts);
+    struct quern_gemm_best best;
+    tune_options(c, &t, &target);
+    if (baseline && strcmp(baseline, "reference"))
+        return usage_error(c, "no baseline '%s', there is: reference", baseline);
+    int code = read_args(c, &o, &t.stop_at_speedup);
+    if (code) return code;
+    if (!db_path && !(db_path = default_db(o.result, path, sizeof path)))
+        return usage_error(c, "the name of the result is too long");
+    o.rules = opts_text(c, "rules");
+    o.type = opts_text(c, "dtype");
+    o.tune = &t;
+    quern_status s = quern_db_open(c->q, db_path, &db);
+    if (!s) s = quern_gemm(db, c->arg[ARG_CONFIG], &o, &best);
+    code = fail(c, s);
+    if (!s) print_best(c, &best);
+    quern_db_close(db);
+    return code;
+}
+
+static const struct opt options[] = {
+    {"rules", 0, OPT_TEXT, "RULES", "what is left out of the space: own (default), deepgen, deepgen-2025-06"},
+    {"dtype", 0, OPT_TEXT, "TYPE", "float32, float16 or bfloat16 (default: as the file says)"},
+    {"baseline", 0, OPT_TEXT, "NAME", "what speed-ups are over: reference, the default schedule"},
+    {"db", 0, OPT_TEXT, "DB", "database of measurements (default RESULT.db, beside the results)"},
+    OPT_TIMEOUT,
+    OPT_SAMPLES,
+    OPT_SEED,
+    OPT_TARGET,
+    OPT_THREADS,
+    OPT_END,
+};
+
+const struct cmd cmd_gemm = {
+    .name = "gemm",
+    .summary = "measure a matrix product in every configuration of a file (doc/gemm.md)",
+    .args = "CONFIG.json RESULT.json [START] [MAX] [CHECKTFLOPS] [SPEEDUP]",
+    .min_args = 2,
+    .max_args = N_ARGS,
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,58 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# gemm.sh BUILD: quern gemm on a device with groups of threads: part of a space measured, gone on with, joined in one file; a speed-up
+# at which to stop; and what it says of wrong arguments. Skipped where there is no such device.
+set -u
+# Mesa's driver leaks what cannot be told from our leaks once it is unloaded.
+ASAN_OPTIONS=detect_leaks=0; export ASAN_OPTIONS
+quern=$(cd "$1" && pwd)/quern
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+fail() { echo "FAILED: $*"; cat "$dir/err" "$dir/out"; exit 1; }
+sed 's/"\([MN]\)_SIZE": \[2048\]/"\1_SIZE": [72]/; s/"K_SIZE": \[2048\]/"K_SIZE": [40]/; s/"BATCH_SIZE": \[1\]/"BATCH_SIZE": [1, 2]/' \
+    test/corpus/lab_space/cfg_32.json > "$dir/cfg.json"
+cd "$dir" || exit 1
+
+# code CODE ARGUMENTS: ends with this exit code; output in out and err.
+code() {
+    want=$1; shift
+    timeout 200 "$quern" gemm "$@" > out 2> err < /dev/null
+    got=$?
+    [ $got -eq "$want" ] || fail "exit code $got instead of $want: quern gemm $*"
+}
+says() { grep -q -e "$1" out err || fail "not said: $1"; }
+names() { grep -c '"name"' "$1"; }
+
+code 2 cfg.json
+code 2 cfg.json r.json x; says "START 'x'"
+code 2 cfg.json r.json 0 1 2; says "CHECKTFLOPS '2'"
+code 2 cfg.json r.json 0 1 0 fast; says "SPEEDUP 'fast'"
+code 2 cfg.json r.json --rules mine; says "no rules 'mine'"
+code 2 cfg.json r.json --dtype f8; says "no element type 'f8'"
+code 1 none.json r.json; says 'none.json'
+code 1 cfg.json r.json; says "has no groups of threads"
+echo '{"testResult": 3}' > broken.json
+code 1 cfg.json broken.json; says "broken.json.*no list 'testResult'"
+sed 's/BLOCK_SIZE_M/BLOCK_SIZE/' cfg.json > odd.json
+code 1 odd.json r.json; says "odd.json.*unknown key 'BLOCK_SIZE'"
+sed 's/"WARP_SIZE": \[64\]/"WARP_SIZE": [7]/' cfg.json > empty.json
+code 3 empty.json r.json --device '*'; says "the rule for layouts of threads and subgroups removed the last"
+
+"$quern" devices 2> /dev/null | grep -q '"name":"vulkan"' || {
+    echo "the rest is skipped: no Vulkan device (Debian's mesa-vulkan-drivers has one)"
+    exit 0
+}
+# The reference's own name may be among the results, too.
+code 0 cfg.json r.json 0 3 --device vulkan --min-samples 2
+says "rules 'own': [0-9]* points"
+[ "$(names r.json)" -ge 3 ] || fail "no three results"
+before=$(names r.json)
+code 0 cfg.json r.json 3 2 0 0 --device vulkan --min-samples 2
+[ "$(names r.json)" -ge "$before" ] || fail "results are lost"
+code 0 cfg.json r.json 0 3 --device vulkan --min-samples 2 --json
+says '"name":"kcg_MM_b2_M72N72K40isAT1W'
+code 0 cfg.json stop.json 0 40 0 0.001 --device vulkan --min-samples 2
+[ "$(names stop.json)" -le 10 ] || fail "not stopped"
+code 0 cfg.json half.json 0 2 --device vulkan --min-samples 2 --dtype fp16
+code 3 cfg.json r.json 99999999 1 --device vulkan; says "no point has number 99999999"
+echo "quern gemm: measured, resumed, stopped"
