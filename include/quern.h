@@ -273,7 +273,7 @@ QUERN_API const char *quern_exporter(int k, const char **summary); /* NULL behin
 
 QUERN_API quern_status quern_explain(quern *q, const char *dnx, char **text);       /* what was chosen and why */
 QUERN_API quern_status quern_show(quern *q, const char *path, char **text);         /* any file quern knows, or a kernel's name, kcg_MM_... */
-QUERN_API quern_status quern_devices(quern *q, char **json);                        /* array of {name, language, device, fingerprint, caps} */
+QUERN_API quern_status quern_devices(quern *q, char **json);                        /* array of {name, language, device, fingerprint, caps}; "described" where no device is here */
 QUERN_API quern_status quern_db_stats(quern_db *db, char **json);
 QUERN_API quern_status quern_db_export(quern_db *db, const char *csv);              /* one row per sample */
 QUERN_API quern_status quern_db_merge(quern_db *db, const char *other, int64_t *n_new);

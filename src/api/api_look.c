@@ -27,6 +27,7 @@ static void put_device(struct buf *b, const struct dev_info *x)
     caps_print(&caps, &x->caps);
     buf_printf(b, "{\"name\":\"%s\",\"language\":\"%s\"", x->driver->name, x->driver->lang);
     put_text(b, "device", x->name);
+    if (dev_is_described(&x->opts)) buf_z(b, ",\"described\":true");
     if (x->trouble.n) put_text(b, "trouble", x->trouble);
     put_text(b, "fingerprint", x->fingerprint);
     put_text(b, "caps", buf_view(&caps));

@@ -79,9 +79,9 @@ bool api_job_choose(struct api_job *j, struct err *e)
     bool ok = api_target_choose(&j->target, j->x.device, j->x.threads, j->x.target, e);
     j->t.driver = j->target.driver;
     j->t.dev = j->target.dev;
-    if (ok && j->t.measure && j->t.dev.as)
+    if (ok && j->t.measure && dev_is_described(&j->t.dev))
         ok = err_set(e, ERR_USAGE, "device '%.*s' is not here, nothing can be measured on it",
-                     STR_ARG(j->t.dev.as->name));
+                     STR_ARG(j->t.dev.as ? j->t.dev.as->name : j->t.dev.target));
     return ok;
 }
 

@@ -39,7 +39,11 @@ struct dev_opts {
     /* What dev_ask says of it: limits taken away (caps_limit), or all of it: the device is absent. */
     struct str limits;
     const struct dev_info *as;
+    /* An architecture that dev_target knows: kernels can be made for it, it cannot be opened. */
+    struct str target;
 };
+/* What is meant is told by what was said of it, it need not be here. */
+static inline bool dev_is_described(const struct dev_opts *o) { return o->as || o->target.n; }
 
 struct dev_driver {
     u32 version;      /* of this struct: 1 */
@@ -96,9 +100,10 @@ struct dev_info {
     struct str fingerprint;
     struct str trouble; /* why it cannot be used; empty: it can */
 };
-/* Every device of every driver, in the order of the drivers' names; how many. All in the arena. */
+/* Every device of every driver, in the order of the drivers' names, behind them the architectures that each driver's kernels can
+   be made for without one (opts.target); how many. All in the arena. */
 u32 dev_list(struct arena *a, struct dev_info **v);
-/* glob: a driver's name (its first device), else a pattern over drivers' and devices' names of which
+/* glob: a driver's name (its first device), "cuda:sm_90" for an architecture that need not be here, else a pattern over drivers' and devices' names of which
    the first that matches is taken; NULL: "cpu". Sets driver and opts->name, which points into glob.
    The error lists what is there. */
 bool dev_select(const char *glob, const struct dev_driver **driver, struct dev_opts *opts,
@@ -119,6 +124,14 @@ bool dev_host_upload(struct dev *d, struct dev_mem m, const void *p, i64 n, stru
 bool dev_host_download(struct dev *d, struct dev_mem m, void *p, i64 n, struct err *e);
 bool dev_host_fence(struct dev *d, struct err *e);
 
+/* dev_target.c: architectures of GPUs that need not be here. */
+
+enum { DEV_MAX_PARAMETERS = 4096 }; /* bytes of a launch on them */
+bool dev_target(struct caps *c, const char *driver, struct str arch); /* false: not known */
+/* The newest known one that is not newer, named arch. */
+void dev_target_near(struct caps *c, const char *driver, struct str arch);
+void dev_target_names(const char *driver, struct buf *out); /* "cuda:sm_90", one a line */
+
 /* dev_library.c: libraries of vendors. */
 
 struct dev_library {
@@ -126,9 +139,9 @@ struct dev_library {
     const char *variable; /* of the environment; names the library instead of the usual one */
     const char *usual;    /* names, the first that is there is taken: "libx.so.2 libx.so.1" */
     const struct dev_call {
-        const char *name;
-        size_t at;     /* where the pointer goes */
-        bool may_lack; /* NULL there if the library has none */
+        const char *name; /* NULL: nothing to look up */
+        size_t at;        /* where the pointer goes */
+        bool may_lack;    /* NULL there if the library has none */
     } *call;
     i64 n_call;
 };

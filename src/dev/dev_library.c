@@ -25,6 +25,7 @@ static void *open_usual(const char *names, struct err *e)
 static bool find_calls(const struct dev_library *l, void *lib, void *calls, struct err *e)
 {
     for (i64 i = 0; i < l->n_call; i++) {
+        if (!l->call[i].name) continue;
         void *f = os_dlsym(lib, l->call[i].name);
         if (!f && !l->call[i].may_lack)
             return err_set(e, ERR_SYSTEM, "the %s library has no '%s'", l->what, l->call[i].name);

@@ -84,9 +84,20 @@ static bool ask(const struct question *q, struct head *h, struct buf *text, stru
     return h->e.code == ERR_NONE || err_set(e, h->e.code, "%s", h->e.msg);
 }
 
+static bool look_up(const struct dev_driver *v, struct str arch, struct head *h, struct buf *text,
+                    struct err *e)
+{
+    *h = (struct head){0};
+    if (!dev_target(&h->caps, v->name, arch))
+        return err_set(e, ERR_USAGE, "device '%s' knows no architecture '%.*s'", v->name, STR_ARG(arch));
+    buf_printf(text, "%s %.*s as it is described, not measured", v->name, STR_ARG(arch));
+    return true;
+}
+
 static bool ask_or_look(const struct dev_driver *v, const struct dev_opts *o, struct head *h,
                         struct buf *text, struct err *e)
 {
+    if (o->target.n) return look_up(v, o->target, h, text, e);
     if (!o->as) return ask(&(struct question){v, o}, h, text, e);
     *h = (struct head){.caps = o->as->caps};
     buf_str(text, o->as->fingerprint);
@@ -128,12 +139,27 @@ static void fill_info(struct dev_info *x, struct arena *a)
     buf_release(&fp);
 }
 
+struct list {
+    struct dev_info *v;
+    u32 n, cap;
+};
+
+static void add_targets(struct list *list, const struct dev_driver *v, struct arena *a)
+{
+    struct buf b = {0};
+    dev_target_names(v->name, &b);
+    struct str rest = str_dup(a, buf_view(&b)), name, driver, arch;
+    buf_release(&b);
+    while (str_cut(rest, '\n', &name, &rest) && str_cut(name, ':', &driver, &arch)) {
+        struct dev_info *x = arr_push(a, list);
+        *x = (struct dev_info){.driver = v, .opts = {.target = arch}, .name = name};
+        fill_info(x, a);
+    }
+}
+
 u32 dev_list(struct arena *a, struct dev_info **v)
 {
-    struct {
-        struct dev_info *v;
-        u32 n, cap;
-    } list = {0};
+    struct list list = {0};
     i64 n_drivers;
     const struct dev_driver *const *all = dev_all(&n_drivers);
     for (i64 i = 0; i < n_drivers; i++) {
@@ -143,6 +169,7 @@ u32 dev_list(struct arena *a, struct dev_info **v)
             *x = (struct dev_info){.driver = all[i], .opts = {.index = k}, .name = name};
             fill_info(x, a);
         }
+        add_targets(&list, all[i], a);
     }
     *v = list.v;
     return list.n;
@@ -170,16 +197,44 @@ static const struct dev_driver *match_device(struct str glob, struct dev_opts *o
     return NULL;
 }
 
+/* "cuda:sm_90": driver and architecture, if the driver has such. */
+static bool is_target(struct str want, const struct dev_driver **driver, struct str *arch, struct buf *known)
+{
+    struct str name;
+    if (!str_cut(want, ':', &name, arch)) return false;
+    *driver = dev_find(name);
+    if (*driver) dev_target_names((*driver)->name, known);
+    return known->n > 0;
+}
+
+static bool select_target(const struct dev_driver *v, struct str arch, struct buf *known,
+                          struct dev_opts *opts, struct err *e)
+{
+    struct caps c;
+    opts->target = arch;
+    if (dev_target(&c, v->name, arch)) return true;
+    for (i64 i = 0; i < known->n; i++)
+        if (known->p[i] == '\n') known->p[i] = i + 1 < known->n ? ' ' : 0;
+    return err_set(e, ERR_USAGE, "device '%s' knows no architecture '%.*s'; there are: %s", v->name, STR_ARG(arch), known->p);
+}
+
 bool dev_select(const char *glob, const struct dev_driver **driver, struct dev_opts *opts,
                 struct err *e)
 {
     struct str want = str_of(glob ? glob : "cpu");
     opts->name = (struct str){0};
     opts->index = 0;
+    opts->target = (struct str){0};
     *driver = dev_find(want);
     if (*driver) return true; /* opening it says what is wrong, if it is not there */
     struct arena a = {0};
     struct buf there = {0};
+    struct str arch;
+    if (is_target(want, driver, &arch, &there)) {
+        bool ok = select_target(*driver, arch, &there, opts, e);
+        buf_release(&there);
+        return ok;
+    }
     *driver = match_device(want, opts, &a, &there);
     if (!*driver)
         err_set(e, ERR_USAGE, "no device matches '%.*s'; there are: %.*s", STR_ARG(want),

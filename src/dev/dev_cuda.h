@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// dev_cuda: one driver for two interfaces that correspond function by function, CUDA's driver interface and HIP
+// (struct cuda_api tells them apart). From the bottom: the interface; facts about one device; binaries; memory and launches;
+// cuda.c and hip.c are the two drivers. Nothing outside dev/ includes this. Types and numbers are declared here after the vendors'
+// manuals, so that no header of theirs is needed to build.
+#ifndef QUERN_DEV_CUDA_H
+#define QUERN_DEV_CUDA_H
+
+#include "dev/dev.h"
+
+struct cuda_calls {
+#define X(field, cuda, hip, parameters) i32(*field) parameters;
+#include "dev/dev_cuda.inc"
+#undef X
+    const char *(*HipErrorName)(i32 r);
+};
+
+enum cuda_attribute { /* of devices; their numbers differ between the interfaces */
+    CUDA_MAX_THREADS,
+    CUDA_MAX_BLOCK_X,
+    CUDA_MAX_BLOCK_Y,
+    CUDA_MAX_BLOCK_Z,
+    CUDA_MAX_GRID_X,
+    CUDA_MAX_GRID_Y,
+    CUDA_MAX_GRID_Z,
+    CUDA_SHARED,
+    CUDA_SHARED_OPTIN, /* what a function can be given beyond that */
+    CUDA_WARP,
+    CUDA_CLOCK_KHZ,
+    CUDA_UNITS,
+    CUDA_MEMORY_KHZ,
+    CUDA_BUS_BITS,
+    CUDA_L2,
+    CUDA_MAJOR,
+    CUDA_MINOR,
+    CUDA_N_ATTRIBUTES
+};
+
+enum { /* of functions, the same in both */
+    CUDA_FUNC_MAX_THREADS = 0,
+    CUDA_FUNC_SHARED = 1,
+    CUDA_FUNC_MAX_DYNAMIC_SHARED = 8,
+};
+
+struct cuda_api {
+    const char *name, *what; /* "cuda", "CUDA" */
+    struct dev_library library;
+    bool has_gfx; /* architectures are named gfx..., by the device's properties, not sm_... by its version */
+    i32 attribute[CUDA_N_ATTRIBUTES]; /* < 0: the interface has none */
+};
+
+/* dev_cuda_api.c */
+
+const struct cuda_api *cuda_api(void);
+const struct cuda_api *hip_api(void);
+
+struct cuda_facts {
+    char name[256], arch[64];
+    i32 version; /* of the driver */
+    i32 value[CUDA_N_ATTRIBUTES];
+    u64 memory; /* bytes */
+};
+
+struct cuda {
+    const struct cuda_api *api;
+    void *lib;
+    struct cuda_calls cu;
+    struct cuda_facts facts;
+    i32 device;
+    void *context, *stream, *start, *stop; /* events */
+    bool has_context, is_lost, is_timing;
+    struct cuda_memory *memory;
+    struct dev_kernel *kernels;
+    double seconds, last; /* of launches since the last fence, between the last two; < 0: not known */
+};
+
+bool cuda_start(struct cuda *c, const struct cuda_api *api, struct err *e); /* opens library and interface */
+/* false, with an error that names the call, unless r says success. */
+bool cuda_ok(struct cuda *c, i32 r, const char *call, struct err *e);
+
+/* dev_cuda_facts.c */
+
+bool cuda_facts_init(struct cuda *c, i32 ordinal, struct err *e); /* sets device and facts */
+void cuda_caps(const struct cuda *c, struct caps *out);
+void cuda_fingerprint(const struct cuda *c, struct buf *out);
+
+/* dev_cuda_binary.c: vendors' loaders take an address without a length; this looks whether all that the
+   headers of an image speak of lies within it. */
+bool cuda_binary_check(struct str binary, struct err *e);
+
+/* dev_cuda_kernel.c: modules, launches, times. */
+
+struct dev_kernel *cuda_load(struct cuda *c, struct str binary, struct str entry, u32 n_grid, struct err *e);
+void cuda_unload(struct cuda *c, struct dev_kernel *k);
+bool cuda_launch(struct cuda *c, const struct dev_launch *l, struct err *e);
+bool cuda_fence(struct cuda *c, struct err *e);
+/* Waits; launches that follow are timed anew. */
+bool cuda_pause(struct cuda *c, struct err *e);
+
+/* dev_cuda_device.c: what the two drivers' descriptors are made of. */
+
+u32 cuda_names(const struct cuda_api *api, struct buf *out); /* how many; out may be NULL */
+struct dev *cuda_open(const struct cuda_api *api, const struct dev_driver *driver, const struct dev_opts *o, struct err *e);
+void cuda_device_close(struct dev *d);
+void cuda_device_caps(struct dev *d, struct caps *c);
+void cuda_device_fingerprint(struct dev *d, struct buf *out);
+bool cuda_device_alloc(struct dev *d, i64 size, struct dev_mem *m, struct err *e);
+void cuda_device_release(struct dev *d, struct dev_mem *m);
+bool cuda_device_upload(struct dev *d, struct dev_mem m, const void *p, i64 n, struct err *e);
+bool cuda_device_download(struct dev *d, struct dev_mem m, void *p, i64 n, struct err *e);
+struct dev_kernel *cuda_device_load(struct dev *d, struct str binary, struct str entry, u32 n_grid, struct err *e);
+void cuda_device_unload(struct dev *d, struct dev_kernel *k);
+bool cuda_device_launch(struct dev *d, const struct dev_launch *l, struct err *e);
+bool cuda_device_fence(struct dev *d, struct err *e);
+double cuda_device_elapsed(struct dev *d);
+
+#define CUDA_DEVICE_CALLS                                                                          \
+    .close = cuda_device_close, .caps = cuda_device_caps, .fingerprint = cuda_device_fingerprint,  \
+    .alloc = cuda_device_alloc, .release = cuda_device_release, .upload = cuda_device_upload,      \
+    .download = cuda_device_download, .load = cuda_device_load, .unload = cuda_device_unload,      \
+    .launch = cuda_device_launch, .fence = cuda_device_fence, .elapsed = cuda_device_elapsed
+
+#endif

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// dev_cuda_device.c: a device from opening to closing, and its memory. CUDA's primary context is used, the one that
+// the vendor's own libraries share; HIP has a current device instead. Either is made current by every operation, because it belongs to a thread.
+//
+// After an error that leaves the process unusable (an illegal address, say) the device stays lost: CUDA's
+// documentation asks for a new process. One thread at a time. doc/device-cuda.md
+#include "dev/dev_cuda.h"
+
+#include <string.h>
+
+struct cuda_memory { /* what is allocated: goes with the device if it is not released */
+    struct cuda_memory *next;
+    u64 at;
+    i64 size;
+};
+
+static bool make_current(struct cuda *c, struct err *e)
+{
+    if (c->api->has_gfx) return cuda_ok(c, c->cu.SetDevice(c->device), "SetDevice", e);
+    return cuda_ok(c, c->cu.CtxSetCurrent(c->context), "CtxSetCurrent", e);
+}
+
+static bool ready(struct dev *d, struct err *e)
+{
+    struct cuda *c = d->priv;
+    if (c->is_lost)
+        return err_set(e, ERR_SYSTEM, "'%s' was lost by an earlier failure, a new process has to open it again", c->facts.name);
+    return make_current(c, e);
+}
+
+/* Opening and closing. */
+
+static void drop_all(struct cuda *c)
+{
+    struct err e = {0};
+    if (!c->is_lost) make_current(c, &e);
+    if (c->stream && !c->is_lost) c->cu.StreamSynchronize(c->stream);
+    while (c->kernels) cuda_unload(c, c->kernels);
+    while (c->memory) {
+        struct cuda_memory *m = c->memory;
+        c->memory = m->next;
+        c->cu.MemFree(m->at);
+        mem_free(m);
+    }
+    if (c->start) c->cu.EventDestroy(c->start);
+    if (c->stop) c->cu.EventDestroy(c->stop);
+    if (c->stream) c->cu.StreamDestroy(c->stream);
+}
+
+void cuda_device_close(struct dev *d)
+{
+    struct cuda *c = d->priv;
+    if (c->has_context) drop_all(c);
+    if (c->has_context && c->cu.CtxRelease) {
+        c->cu.CtxSetCurrent(NULL);
+        c->cu.CtxRelease(c->device);
+    }
+    if (c->lib) os_dlclose(c->lib);
+    mem_free(c);
+    mem_free(d);
+}
+
+static i32 name_of(const struct cuda_calls *cu, i32 ordinal, char *name, i32 size)
+{
+    i32 d, r = cu->DeviceGet(&d, ordinal);
+    memset(name, 0, (size_t)size);
+    return r ? r : cu->DeviceGetName(name, size - 1, d);
+}
+
+/* The index-th of the devices whose names match. */
+static bool choose(struct cuda *c, const struct dev_opts *o, i32 *ordinal, struct err *e)
+{
+    enum { NO_DEVICE = 100 };
+    i32 n = 0, r = c->cu.DeviceGetCount(&n);
+    u32 k = 0;
+    char name[256];
+    if (r == NO_DEVICE) r = 0, n = 0;
+    if (!cuda_ok(c, r, "DeviceGetCount", e)) return false;
+    for (*ordinal = 0; *ordinal < n; ++*ordinal) {
+        if (!cuda_ok(c, name_of(&c->cu, *ordinal, name, sizeof name), "DeviceGetName", e)) return false;
+        if (o->name.n && !str_glob(o->name, str_of(name))) continue;
+        if (k++ == o->index) return true;
+    }
+    if (n == 0) return err_set(e, ERR_USAGE, "%s lists no devices", c->api->what);
+    return err_set(e, ERR_USAGE, "%s has %d devices, none of which matches '%.*s'", c->api->what, n, STR_ARG(o->name));
+}
+
+static bool make_context(struct cuda *c, struct err *e)
+{
+    enum { NON_BLOCKING = 1 };
+    if (c->cu.CtxRetain && !cuda_ok(c, c->cu.CtxRetain(&c->context, c->device), "DevicePrimaryCtxRetain", e))
+        return false;
+    c->has_context = true;
+    return make_current(c, e) &&
+           cuda_ok(c, c->cu.StreamCreate(&c->stream, NON_BLOCKING), "StreamCreate", e) &&
+           cuda_ok(c, c->cu.EventCreate(&c->start, 0), "EventCreate", e) &&
+           cuda_ok(c, c->cu.EventCreate(&c->stop, 0), "EventCreate", e);
+}
+
+struct dev *cuda_open(const struct cuda_api *api, const struct dev_driver *driver, const struct dev_opts *o, struct err *e)
+{
+    struct cuda *c = mem_alloc((i64)sizeof *c);
+    struct dev *d = mem_alloc((i64)sizeof *d);
+    i32 ordinal = 0;
+    *d = (struct dev){.driver = driver, .priv = c};
+    if (o->target.n)
+        err_set(e, ERR_USAGE, "'%s:%.*s' is described only: kernels can be made for it, not run", api->name, STR_ARG(o->target));
+    else if (cuda_start(c, api, e) && choose(c, o, &ordinal, e) && cuda_facts_init(c, ordinal, e) && make_context(c, e))
+        return d;
+    cuda_device_close(d);
+    return NULL;
+}
+
+u32 cuda_names(const struct cuda_api *api, struct buf *out)
+{
+    struct cuda c;
+    struct err e = {0};
+    i32 n = 0, found = 0;
+    char name[256];
+    if (cuda_start(&c, api, &e) && c.cu.DeviceGetCount(&n) == 0)
+        for (i32 i = 0; i < n; i++) {
+            if (name_of(&c.cu, i, name, sizeof name)) continue;
+            if (out) buf_printf(out, "%s\n", name);
+            found++;
+        }
+    if (c.lib) os_dlclose(c.lib);
+    return (u32)found;
+}
+
+/* Telling. */
+
+void cuda_device_caps(struct dev *d, struct caps *c) { cuda_caps(d->priv, c); }
+
+void cuda_device_fingerprint(struct dev *d, struct buf *out) { cuda_fingerprint(d->priv, out); }
+
+double cuda_device_elapsed(struct dev *d)
+{
+    const struct cuda *c = d->priv;
+    return c->last;
+}
+
+/* Memory. */
+
+bool cuda_device_alloc(struct dev *d, i64 size, struct dev_mem *m, struct err *e)
+{
+    struct cuda *c = d->priv;
+    u64 at = 0;
+    *m = (struct dev_mem){0};
+    if (!ready(d, e)) return false;
+    if (size < 0 || (u64)size > c->facts.memory)
+        return err_set(e, ERR_UNSUPPORTED, "cannot allocate %lld bytes on '%s', which has %llu", (long long)size,
+                       c->facts.name, (unsigned long long)c->facts.memory);
+    i64 n = round_up(i64_max(size, 1), 256);
+    if (!cuda_ok(c, c->cu.MemAlloc(&at, (size_t)n), "MemAlloc", e))
+        return err_prefix(e, "cannot allocate %lld bytes", (long long)size);
+    struct cuda_memory *x = mem_alloc((i64)sizeof *x);
+    *x = (struct cuda_memory){c->memory, at, n};
+    c->memory = x;
+    *m = (struct dev_mem){.handle = at, .size = size};
+    if (cuda_ok(c, c->cu.MemsetAsync(at, 0, (size_t)n, c->stream), "MemsetD8Async", e)) return true;
+    cuda_device_release(d, m);
+    return false;
+}
+
+void cuda_device_release(struct dev *d, struct dev_mem *m)
+{
+    struct cuda *c = d->priv;
+    struct err e = {0};
+    for (struct cuda_memory **at = &c->memory, *x; (x = *at); at = &x->next) {
+        if (x->at != m->handle) continue;
+        *at = x->next;
+        if (!c->is_lost && make_current(c, &e)) c->cu.StreamSynchronize(c->stream); /* launches may still use it */
+        c->cu.MemFree(x->at);
+        mem_free(x);
+        break;
+    }
+    *m = (struct dev_mem){0};
+}
+
+static bool is_inside(const struct cuda *c, const struct dev_mem *m, i64 n)
+{
+    const struct cuda_memory *x = c->memory;
+    while (x && x->at != m->handle) x = x->next;
+    return x && n >= 0 && m->offset >= 0 && n <= x->size && m->offset <= x->size - n;
+}
+
+bool cuda_device_upload(struct dev *d, struct dev_mem m, const void *p, i64 n, struct err *e)
+{
+    struct cuda *c = d->priv;
+    if (n == 0) return true;
+    if (!ready(d, e) || !cuda_pause(c, e)) return false;
+    assert(is_inside(c, &m, n));
+    return cuda_ok(c, c->cu.CopyIn(m.handle + (u64)m.offset, p, (size_t)n, c->stream), "MemcpyHtoDAsync", e) &&
+           cuda_ok(c, c->cu.StreamSynchronize(c->stream), "StreamSynchronize", e);
+}
+
+bool cuda_device_download(struct dev *d, struct dev_mem m, void *p, i64 n, struct err *e)
+{
+    struct cuda *c = d->priv;
+    if (n == 0) return true;
+    if (!ready(d, e) || !cuda_pause(c, e)) return false;
+    assert(is_inside(c, &m, n));
+    return cuda_ok(c, c->cu.CopyOut(p, m.handle + (u64)m.offset, (size_t)n, c->stream), "MemcpyDtoHAsync", e) &&
+           cuda_ok(c, c->cu.StreamSynchronize(c->stream), "StreamSynchronize", e);
+}
+
+/* Kernels. */
+
+struct dev_kernel *cuda_device_load(struct dev *d, struct str binary, struct str entry, u32 n_grid, struct err *e)
+{
+    return ready(d, e) ? cuda_load(d->priv, binary, entry, n_grid, e) : NULL;
+}
+
+void cuda_device_unload(struct dev *d, struct dev_kernel *k) { cuda_unload(d->priv, k); }
+
+/* Every buffer must be allocated: a kernel that runs elsewhere takes the whole process with it. */
+static bool check_memory(const struct cuda *c, const struct dev_launch *l, struct err *e)
+{
+    for (u32 i = 0; i < l->n_buf; i++)
+        if (!is_inside(c, &l->buf[i], l->buf[i].size))
+            return err_set(e, ERR_USAGE, "buffer %u: a launch names memory that was not allocated", i);
+    return true;
+}
+
+bool cuda_device_launch(struct dev *d, const struct dev_launch *l, struct err *e)
+{
+    return ready(d, e) && check_memory(d->priv, l, e) && cuda_launch(d->priv, l, e);
+}
+
+bool cuda_device_fence(struct dev *d, struct err *e) { return ready(d, e) && cuda_fence(d->priv, e); }

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// dev_cuda_kernel.c: modules and launches. A module holds a function NAME_0, NAME_1, ... for each grid, and for each of them
+// a constant NAME_0_info[8] that says how to launch it: version 1, the group's size in x, y, z, the size of subgroups (0: any),
+// bytes of dynamic shared memory. Parameters of a function: a pointer per buffer, the kernel's parameters as 32-bit int, then the number of the
+// first group of the piece that is launched.
+//
+// Launches go to one stream, in order. Two events around all launches between two fences tell the time; a transfer in between stops the clock.
+#include "dev/dev_cuda.h"
+
+#include <string.h>
+
+enum { N_INFO = 8, INFO_VERSION = 1, N_BASE = 3 };
+
+struct function { /* one grid */
+    void *function;
+    u32 group[3], shared; /* threads; bytes of dynamic shared memory */
+};
+
+struct dev_kernel {
+    struct arena arena; /* with a copy of the image: HIP goes on reading it */
+    struct dev_kernel *next;
+    void *module;
+    u32 n_grid;
+    struct function *function; /* per grid */
+};
+
+/* Loading. */
+
+static bool read_info(struct cuda *c, struct dev_kernel *k, struct str name, i32 info[N_INFO], struct err *e)
+{
+    u64 at = 0;
+    size_t n = 0;
+    struct str symbol = str_fmt(&k->arena, "%.*s_info", STR_ARG(name));
+    i32 r = c->cu.ModuleGetGlobal(&at, &n, k->module, symbol.p);
+    if (!cuda_ok(c, r, "ModuleGetGlobal", e)) return err_prefix(e, "no '%.*s' in binary", STR_ARG(symbol));
+    if (n < N_INFO * sizeof *info)
+        return err_set(e, ERR_INPUT, "'%.*s' in binary has %zu bytes", STR_ARG(symbol), n);
+    return cuda_ok(c, c->cu.CopyOut(info, at, N_INFO * sizeof *info, c->stream), "MemcpyDtoHAsync", e) &&
+           cuda_ok(c, c->cu.StreamSynchronize(c->stream), "StreamSynchronize", e);
+}
+
+static bool check_group(struct cuda *c, struct function *f, const i32 info[N_INFO], struct str name, struct err *e)
+{
+    const i32 *v = c->facts.value;
+    i32 most = 0;
+    if (info[0] != INFO_VERSION)
+        return err_set(e, ERR_INPUT, "'%.*s' is of version %d of the calling convention, %d is known", STR_ARG(name), info[0], INFO_VERSION);
+    if (!cuda_ok(c, c->cu.FuncGetAttribute(&most, CUDA_FUNC_MAX_THREADS, f->function), "FuncGetAttribute", e)) return false;
+    i64 threads = 1;
+    bool ok = true;
+    for (int d = 0; d < 3; d++) {
+        ok = ok && info[1 + d] > 0 && info[1 + d] <= v[CUDA_MAX_BLOCK_X + d];
+        threads = ok ? threads * info[1 + d] : threads;
+        f->group[d] = (u32)info[1 + d];
+    }
+    if (!ok || threads > most || threads > v[CUDA_MAX_THREADS])
+        return err_set(e, ERR_UNSUPPORTED, "groups of %d x %d x %d threads in '%.*s', '%s' allows %d", info[1], info[2],
+                       info[3], STR_ARG(name), c->facts.name, most);
+    return info[4] == 0 || info[4] == v[CUDA_WARP] ||
+           err_set(e, ERR_UNSUPPORTED, "'%.*s' needs subgroups of %d threads, '%s' has %d", STR_ARG(name), info[4],
+                   c->facts.name, v[CUDA_WARP]);
+}
+
+/* Beyond what every function has, shared memory is asked for. */
+static bool set_shared(struct cuda *c, struct function *f, i32 want, struct str name, struct err *e)
+{
+    const i32 *v = c->facts.value;
+    i32 fixed = 0;
+    if (!cuda_ok(c, c->cu.FuncGetAttribute(&fixed, CUDA_FUNC_SHARED, f->function), "FuncGetAttribute", e)) return false;
+    i64 most = i64_max(v[CUDA_SHARED], v[CUDA_SHARED_OPTIN]);
+    if (want < 0 || fixed < 0 || (i64)fixed + want > most)
+        return err_set(e, ERR_UNSUPPORTED, "'%.*s' needs %lld bytes of shared memory, '%s' has %lld", STR_ARG(name),
+                       (long long)fixed + want, c->facts.name, (long long)most);
+    f->shared = (u32)want;
+    if ((i64)fixed + want <= v[CUDA_SHARED] || !c->cu.FuncSetAttribute) return true;
+    return cuda_ok(c, c->cu.FuncSetAttribute(f->function, CUDA_FUNC_MAX_DYNAMIC_SHARED, want), "FuncSetAttribute", e);
+}
+
+static bool find_function(struct cuda *c, struct dev_kernel *k, struct str entry, u32 grid, struct err *e)
+{
+    struct function *f = &k->function[grid];
+    struct str name = str_fmt(&k->arena, "%.*s_%u", STR_ARG(entry), grid);
+    i32 info[N_INFO] = {0}, r = c->cu.ModuleGetFunction(&f->function, k->module, name.p);
+    if (!cuda_ok(c, r, "ModuleGetFunction", e)) return err_prefix(e, "no function '%.*s' in binary", STR_ARG(name));
+    return read_info(c, k, name, info, e) && check_group(c, f, info, name, e) && set_shared(c, f, info[5], name, e);
+}
+
+static void destroy(struct cuda *c, struct dev_kernel *k)
+{
+    if (k->module) c->cu.ModuleUnload(k->module);
+    struct arena a = k->arena;
+    arena_release(&a);
+}
+
+struct dev_kernel *cuda_load(struct cuda *c, struct str binary, struct str entry, u32 n_grid, struct err *e)
+{
+    if (!cuda_binary_check(binary, e)) return NULL;
+    struct arena a = {0};
+    struct dev_kernel *k = arena_new(&a, struct dev_kernel);
+    *k = (struct dev_kernel){.n_grid = n_grid};
+    k->function = arena_array(&a, struct function, n_grid + 1);
+    struct str image = str_dup(&a, binary); /* also aligned */
+    k->arena = a;
+    i32 r = c->cu.ModuleLoadData(&k->module, image.p);
+    if (r != 0) k->module = NULL;
+    bool ok = cuda_ok(c, r, "ModuleLoadData", e);
+    for (u32 g = 0; g < n_grid && ok; g++) ok = find_function(c, k, entry, g, e);
+    if (ok) {
+        k->next = c->kernels;
+        c->kernels = k;
+        return k;
+    }
+    destroy(c, k);
+    return NULL;
+}
+
+void cuda_unload(struct cuda *c, struct dev_kernel *k)
+{
+    for (struct dev_kernel **at = &c->kernels; k && *at; at = &(*at)->next) {
+        if (*at != k) continue;
+        *at = k->next;
+        if (!c->is_lost) c->cu.StreamSynchronize(c->stream); /* it may still run */
+        destroy(c, k);
+        break;
+    }
+}
+
+/* The clock. */
+
+bool cuda_pause(struct cuda *c, struct err *e)
+{
+    float ms = 0;
+    bool timed = c->is_timing;
+    c->is_timing = false;
+    if (timed && !cuda_ok(c, c->cu.EventRecord(c->stop, c->stream), "EventRecord", e)) return false;
+    if (!cuda_ok(c, c->cu.StreamSynchronize(c->stream), "StreamSynchronize", e)) return false;
+    if (!timed) return true;
+    if (!cuda_ok(c, c->cu.EventElapsedTime(&ms, c->start, c->stop), "EventElapsedTime", e)) return false;
+    if (c->seconds >= 0) c->seconds += (double)ms * 1e-3;
+    return true;
+}
+
+bool cuda_fence(struct cuda *c, struct err *e)
+{
+    bool ok = cuda_pause(c, e);
+    c->last = ok ? c->seconds : -1;
+    c->seconds = 0;
+    return ok;
+}
+
+/* Launching. */
+
+static void groups_at_once(const struct cuda *c, const struct function *f, u32 most[3])
+{
+    const i32 *v = c->facts.value;
+    most[0] = (u32)i64_min(v[CUDA_MAX_GRID_X], INT32_MAX / (i64)f->group[0]); /* threads are counted in 32 bits */
+    most[1] = (u32)v[CUDA_MAX_GRID_Y];
+    most[2] = (u32)v[CUDA_MAX_GRID_Z];
+}
+
+static bool check(struct cuda *c, const struct dev_launch *l, struct err *e)
+{
+    u32 most[3];
+    if (8 * l->n_buf + 4 * (l->n_param + N_BASE) > DEV_MAX_PARAMETERS)
+        return err_set(e, ERR_UNSUPPORTED, "%u buffers and %u parameters are more than a launch can pass", l->n_buf, l->n_param);
+    for (u32 g = 0; g < l->kernel->n_grid; g++) {
+        groups_at_once(c, &l->kernel->function[g], most);
+        if (!dev_check_launch(l, l->kernel->n_grid, most, c->facts.name, e)) return false;
+    }
+    return dev_check_reach(l, INT32_MAX, c->facts.name, e);
+}
+
+struct arguments {
+    void **p; /* one per parameter: where its value is */
+    u64 *address;
+    i32 *number; /* the last three: the base */
+};
+
+static struct arguments gather(const struct dev_launch *l, struct arena *a)
+{
+    u32 n = l->n_param + N_BASE;
+    struct arguments x = {arena_array(a, void *, l->n_buf + n), arena_array(a, u64, l->n_buf + 1), arena_array(a, i32, n)};
+    for (u32 i = 0; i < l->n_buf; i++) {
+        x.address[i] = l->buf[i].handle + (u64)l->buf[i].offset;
+        x.p[i] = &x.address[i];
+    }
+    for (u32 i = 0; i < n; i++) {
+        x.number[i] = i < l->n_param ? (i32)l->param[i] : 0;
+        x.p[l->n_buf + i] = &x.number[i];
+    }
+    return x;
+}
+
+static bool start_clock(struct cuda *c, struct err *e)
+{
+    if (c->is_timing) return true;
+    c->is_timing = true;
+    return cuda_ok(c, c->cu.EventRecord(c->start, c->stream), "EventRecord", e);
+}
+
+static bool launch_grid(struct cuda *c, const struct dev_launch *l, u32 grid, const struct arguments *x, struct err *e)
+{
+    const struct function *f = &l->kernel->function[grid];
+    struct dev_piece p = {0};
+    u32 most[3];
+    groups_at_once(c, f, most);
+    while (dev_next_piece(&p, l->grid[grid], most)) {
+        if (!start_clock(c, e)) return false;
+        for (int d = 0; d < N_BASE; d++) x->number[l->n_param + (u32)d] = (i32)p.base[d];
+        i32 r = c->cu.LaunchKernel(f->function, p.n[0], p.n[1], p.n[2], f->group[0], f->group[1], f->group[2],
+                                   f->shared, c->stream, x->p, NULL);
+        if (!cuda_ok(c, r, "LaunchKernel", e)) return false;
+    }
+    return true;
+}
+
+bool cuda_launch(struct cuda *c, const struct dev_launch *l, struct err *e)
+{
+    struct arena a = {0};
+    bool ok = check(c, l, e);
+    if (ok) {
+        struct arguments x = gather(l, &a);
+        for (u32 g = 0; g < l->n_grid && ok; g++) ok = launch_grid(c, l, g, &x, e);
+    }
+    arena_release(&a);
+    return ok;
+}

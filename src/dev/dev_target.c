@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// dev_target.c: limits of GPUs by architecture, so that kernels can be made for one that is not in this machine.
+// Sources: CUDA C++ Programming Guide, "Compute Capabilities" (threads, shared memory of a block, shapes of mma from the PTX ISA,
+// "Matrix multiply-accumulate"); AMD's Instinct ISA and CDNA whitepapers. Speeds are those of a usual card, rough: predictions order candidates
+// before anything is measured.
+#include "dev/dev.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Of mma.sync: f16 with sums of f32 and f16, then bf16. */
+#define MMA_8 "16x8x8:f16,f16,f32,f32 16x8x8:f16,f16,f16,f16"
+#define MMA_16 "16x8x16:f16,f16,f32,f32 16x8x16:f16,f16,f16,f16 16x8x16:bf16,bf16,f32,f32"
+/* Of v_mfma. */
+#define MFMA "16x16x16:f16,f16,f32,f32 32x32x8:f16,f16,f32,f32"
+#define MFMA_BF16 " 16x16x16:bf16,bf16,f32,f32 32x32x8:bf16,bf16,f32,f32"
+
+static const struct target {
+    const char *driver, *arch;
+    u32 subgroup;
+    i64 shared_bytes, l1_bytes, l2_bytes;
+    u32 n_units, lanes, mhz, gbps; /* lanes: multiply-adds of f32 that a unit does in a cycle */
+    const char *matrix;
+} targets[] = {
+    {"cuda", "sm_70", 32, 98304, 128 << 10, 6 << 20, 80, 64, 1530, 900, ""},
+    {"cuda", "sm_75", 32, 65536, 96 << 10, 4 << 20, 40, 64, 1590, 320, MMA_8},
+    {"cuda", "sm_80", 32, 166912, 192 << 10, 40 << 20, 108, 64, 1410, 1555, MMA_16},
+    {"cuda", "sm_86", 32, 101376, 128 << 10, 6 << 20, 82, 128, 1695, 936, MMA_16},
+    {"cuda", "sm_89", 32, 101376, 128 << 10, 72 << 20, 128, 128, 2520, 1008, MMA_16},
+    {"cuda", "sm_90", 32, 232448, 256 << 10, 50 << 20, 132, 128, 1755, 3350, MMA_16},
+    {"cuda", "sm_90a", 32, 232448, 256 << 10, 50 << 20, 132, 128, 1755, 3350, MMA_16},
+    {"hip", "gfx906", 64, 65536, 16 << 10, 4 << 20, 60, 64, 1725, 1024, ""},
+    {"hip", "gfx90a", 64, 65536, 16 << 10, 8 << 20, 110, 64, 1700, 1638, MFMA MFMA_BF16},
+    {"hip", "gfx942", 64, 65536, 32 << 10, 4 << 20, 304, 128, 2100, 5300, MFMA MFMA_BF16},
+};
+
+static void fill(const struct target *t, struct caps *c)
+{
+    *c = (struct caps){.is_gpu = true,
+                       .vector_bytes = 16,
+                       .n_vector_regs = 64,
+                       .has_fma = true,
+                       .max_group = 1024,
+                       .subgroup = t->subgroup,
+                       .subgroup_min = t->subgroup,
+                       .subgroup_max = t->subgroup,
+                       .shared_bytes = t->shared_bytes,
+                       .l1_bytes = t->l1_bytes,
+                       .l2_bytes = t->l2_bytes,
+                       .max_bind = 128,
+                       .max_push = DEV_MAX_PARAMETERS - 128 * 8 - 12,
+                       .max_buffer = INT32_MAX, /* kernels count in 32 bits */
+                       .buffer_align = 16,
+                       .has_subgroup = true,
+                       .has_f16 = true,
+                       .has_f64 = true,
+                       .has_i8 = true,
+                       .has_i16 = true,
+                       .has_i64 = true,
+                       .has_rte_f16 = true,
+                       .has_nan = true,
+                       .n_threads = t->n_units,
+                       .gflops = (u32)((u64)t->n_units * t->lanes * 2 * t->mhz / 1000),
+                       .gbps = t->gbps};
+    snprintf(c->arch, sizeof c->arch, "%s", t->arch);
+    snprintf(c->matrix, sizeof c->matrix, "%s", t->matrix);
+}
+
+bool dev_target(struct caps *c, const char *driver, struct str arch)
+{
+    for (i64 i = 0; i < countof(targets); i++) {
+        if (strcmp(targets[i].driver, driver) || !str_is(arch, targets[i].arch)) continue;
+        fill(&targets[i], c);
+        return true;
+    }
+    return false;
+}
+
+void dev_target_names(const char *driver, struct buf *out)
+{
+    for (i64 i = 0; i < countof(targets); i++)
+        if (strcmp(targets[i].driver, driver) == 0) buf_printf(out, "%s:%s\n", driver, targets[i].arch);
+}
+
+static i64 version_of(struct str arch) /* of sm_90a: 90; -1: none */
+{
+    i64 v;
+    if (!str_starts(arch, S("sm_"))) return -1;
+    arch = str_sub(arch, 3, arch.n);
+    while (arch.n && (arch.p[arch.n - 1] < '0' || arch.p[arch.n - 1] > '9')) arch.n--;
+    return str_to_i64(arch, &v) ? v : -1;
+}
+
+void dev_target_near(struct caps *c, const char *driver, struct str arch)
+{
+    if (dev_target(c, driver, arch)) return;
+    const struct target *best = NULL;
+    for (i64 i = 0; i < countof(targets); i++) {
+        i64 v = version_of(str_of(targets[i].arch));
+        if (strcmp(targets[i].driver, driver)) continue;
+        if (!best || (v >= 0 && v <= version_of(arch))) best = &targets[i];
+    }
+    struct target plain = best ? *best : (struct target){0};
+    fill(&plain, c);
+    snprintf(c->arch, sizeof c->arch, "%.*s", STR_ARG(arch));
+}
