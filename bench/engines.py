@@ -190,7 +190,7 @@ class OnnxRuntime:
 
         self.ort, self.blocked = onnxruntime, ort_blocked
         self.version = "ONNX Runtime " + onnxruntime.__version__
-        self.block = 0
+        self.block, self.last = 0, False
 
     def session(self, path, threads, optimised=None):
         o = self.ort.SessionOptions()
@@ -201,14 +201,20 @@ class OnnxRuntime:
 
     def load(self, job):
         row, threads = job["row"], job["threads"]
-        if row.kind != "conv":
+        if row.kind not in ("conv", "qconv"):
             return self.bind(row, self.session(job["model"], threads))
         optimised = job["model"] + ".ort.onnx"
         self.bind(row, self.session(job["model"], threads, optimised))
         self.run()
         plain = self.results()
         self.oc = row.oc
-        if self.blocked.strip(optimised):
+        if self.blocked.strip_last(optimised):
+            self.last = True
+            self.bind(row, self.session(optimised, threads))
+            self.run()
+            if not np.array_equal(self.results()[0], plain[0]):
+                raise RuntimeError("layout not understood")
+        elif self.blocked.strip(optimised):
             for self.block in (16, 8):  # of vectors of 512 and 256 bits
                 self.bind(row, self.session(optimised, threads))
                 self.run()
@@ -224,6 +230,8 @@ class OnnxRuntime:
             a = given[i.name]
             if self.block and isinstance(i.shape[1], str):
                 a = self.blocked.block(a, self.block)
+            if self.last:
+                a = np.ascontiguousarray(a.transpose(0, 2, 3, 1))
             self.io.bind_ortvalue_input(i.name, self.ort.OrtValue.ortvalue_from_numpy(a))
         for o in session.get_outputs():
             self.io.bind_output(o.name, "cpu")
@@ -236,6 +244,8 @@ class OnnxRuntime:
 
     def results(self):
         y = [y.numpy() for y in self.io.get_outputs()]
+        if self.last:
+            return [v.transpose(0, 3, 1, 2) for v in y]
         return [self.blocked.unblock(v, self.oc, self.block) for v in y] if self.block else y
 
 
@@ -256,7 +266,7 @@ class OpenVino:
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_PRECISION_HINT": "f32",
         }
-        self.own_clock = job["row"].kind == "conv"
+        self.own_clock = job["row"].kind in ("conv", "qconv")
         if self.own_clock:
             config["PERF_COUNT"] = True
         self.model = self.ov.Core().compile_model(job["model"], "CPU", config)
@@ -371,7 +381,7 @@ class Quern:
         self.p, n = p, self.lib.quern_program_inputs(p)
         names = [self.lib.quern_program_input_name(p, i).decode() for i in range(n)]
         given = feeds(job["row"], names)
-        self.hwc = job["row"].kind == "conv"
+        self.hwc = job["row"].kind in ("conv", "qconv")
         self.x = [self.last(given[n]) for n in names]
         self.inputs = (ctypes.c_void_p * n)()
         for i, x in enumerate(self.x):
@@ -386,7 +396,8 @@ class Quern:
     def view(self, x):
         dims, t = (ctypes.c_int64 * x.ndim)(*x.shape), ctypes.c_void_p()
         data = x.ctypes.data_as(ctypes.c_void_p)
-        self.check(self.lib.quern_tensor_view(self.q, 1, x.ndim, dims, data, ctypes.byref(t)))
+        kind = {"float32": 1, "uint8": 2}[x.dtype.name]
+        self.check(self.lib.quern_tensor_view(self.q, kind, x.ndim, dims, data, ctypes.byref(t)))
         return t
 
     def run(self):
@@ -408,7 +419,8 @@ class Quern:
     def array(self, t):
         rank = self.lib.quern_tensor_rank(t)
         shape = [self.lib.quern_tensor_dims(t)[d] for d in range(rank)]
-        data = ctypes.cast(self.lib.quern_tensor_data(t), F32)
+        kind = {1: ctypes.c_float, 2: ctypes.c_uint8}[self.lib.quern_tensor_dtype(t)]
+        data = ctypes.cast(self.lib.quern_tensor_data(t), ctypes.POINTER(kind))
         return np.ctypeslib.as_array(data, shape)
 
 
@@ -474,7 +486,8 @@ class Server:
         return {"version": self.engine.version}
 
     def load(self, ask):
-        make = {"gemm": rows.Gemm, "conv": rows.Conv, "net": rows.Net}[ask["row"].pop("kind")]
+        kinds = (rows.Gemm, rows.Conv, rows.Net, rows.QuantisedGemm, rows.QuantisedConv)
+        make = {k.kind: k for k in kinds}[ask["row"].pop("kind")]
         frozen = {k: tuple(v) if isinstance(v, list) else v for k, v in ask["row"].items()}
         before = forget_most()
         try:

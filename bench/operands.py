@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The numbers of a row (signed, seeded by its name: every process makes the same), and its ONNX
-# file.
+# The numbers of a row (signed, seeded by its name: every process makes the same; of quantised rows u8 and i8), and its
+# ONNX file.
 import zlib
 
 import numpy as np
@@ -30,12 +30,27 @@ def gemm_shapes(row):
     return lead + (row.m, row.k), lead + right
 
 
+def is_quantised(row):
+    return row.kind in ("qgemm", "qconv")
+
+
+def quantised_operands(row, rng):
+    any_of = lambda shape, least, most, t: rng.integers(least, most, shape, endpoint=True).astype(t)
+    if row.kind == "qgemm":
+        return any_of((row.m, row.k), 0, 255, np.uint8), [any_of((row.k, row.n), -127, 127, np.int8)]
+    weights = any_of(row.weights, -127, 127, np.int8)
+    bias = any_of((row.oc,), -1000, 1000, np.int32)
+    return any_of((1, row.c, row.h, row.w), 0, 255, np.uint8), [weights, bias]
+
+
 def operands(row):
     """The left operand or picture, then what it is multiplied with: [right ...], [weights, bias],
     or nothing: a network has its own weights."""
     rng = np.random.default_rng(zlib.crc32(row.name.encode()))
     if row.kind == "net":
         return random(rng, row.shape), []
+    if is_quantised(row):
+        return quantised_operands(row, rng)
     if row.kind == "gemm":
         left, right = gemm_shapes(row)
         x = random(rng, left)
@@ -76,13 +91,36 @@ def conv_nodes(row, helper):
     return nodes, (1, row.oc, *row.out)
 
 
+def quantised_nodes(row, helper):
+    """Also their parameters: zero points within the range, sums that spread over the range of results."""
+    conv = row.kind == "qconv"
+    terms = row.weights[1] * row.weights[2] * row.weights[3] if conv else row.k
+    scales = np.linspace(0.8, 1.2, row.oc, dtype=np.float32) if conv else np.float32(1)
+    given = {
+        "sx": np.float32(1), "zx": np.uint8(128), "sw": scales, "zw": np.zeros_like(scales, np.int8),
+        "sy": np.float32(100 * terms**0.5), "zy": np.uint8(100),
+    }  # fmt: skip
+    names = ["x", "sx", "zx", "w0", "sw", "zw", "sy", "zy"] + ["w1"] * conv
+    if not conv:
+        return [helper.make_node("QLinearMatMul", names, ["y0"], "matmul")], (row.m, row.n), given
+    node = helper.make_node(
+        "QLinearConv", names, ["y0"], "conv", kernel_shape=row.kernel, strides=row.strides,
+        pads=row.pads, group=row.group, dilations=row.dilations,
+    )  # fmt: skip
+    return [node], (1, row.oc, *row.out), given
+
+
 def save_model(row, path):
     """The row as ONNX, opset 17."""
     from onnx import TensorProto, helper, numpy_helper, save
 
     x, rest = operands(row)
-    nodes, out = (gemm_nodes if row.kind == "gemm" else conv_nodes)(row, helper)
-    value = lambda name, shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+    more, t = {}, TensorProto.FLOAT
+    if is_quantised(row):
+        (nodes, out, more), t = quantised_nodes(row, helper), TensorProto.UINT8
+    else:
+        nodes, out = (gemm_nodes if row.kind == "gemm" else conv_nodes)(row, helper)
+    value = lambda name, shape: helper.make_tensor_value_info(name, t, shape)
     names = ["w%d" % i for i in range(len(rest))]
     constant, count = (row.constant, row.copies) if row.kind == "gemm" else (True, 1)
     inputs = [value("x", x.shape)]
@@ -90,7 +128,9 @@ def save_model(row, path):
         inputs += [value(n, w.shape) for n, w in zip(names, rest)]
     graph = helper.make_graph(
         nodes, "row", inputs, [value("y%d" % i, out) for i in range(count)],
-        [numpy_helper.from_array(w, n) for n, w in zip(names, rest)] if constant else [],
+        [numpy_helper.from_array(np.asarray(w), n) for n, w in [*zip(names, rest), *more.items()]]
+        if constant
+        else [],
     )  # fmt: skip
     opset = [helper.make_opsetid("", 17)]
     save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)

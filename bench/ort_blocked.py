@@ -29,6 +29,28 @@ def strip(path):
     return bool(cut)
 
 
+def strip_last(path):
+    """Likewise of one in 8 bits, which is computed with channels last: without the transpositions at both ends."""
+    model = onnx.load(path)
+    g = model.graph
+    cut = [n for n in g.node if n.op_type == "Transpose"]
+    if not any(n.op_type == "QLinearConv" for n in g.node) or not cut:
+        return False
+    for n in cut:
+        is_input = n.input[0] == g.input[0].name
+        kept, gone = (n.input[0], n.output[0]) if is_input else (n.output[0], n.input[0])
+        g.node.remove(n)
+        for other in g.node:
+            rename(other.input, gone, kept)
+            rename(other.output, gone, kept)
+        for v in [v for v in list(g.input) + list(g.output) if v.name == kept]:
+            sizes = [d.dim_value for d in v.type.tensor_type.shape.dim]
+            for d, size in zip(v.type.tensor_type.shape.dim, sizes[:1] + sizes[2:] + sizes[1:2]):
+                d.dim_value = size
+    onnx.save(model, path)
+    return True
+
+
 def rename(names, old, new):
     for i, n in enumerate(names):
         if n == old:

@@ -41,7 +41,7 @@ def known(threads):
 
 def interface(row):
     """Options: pictures of a layer alone have channels last, as between the layers of a network."""
-    if row.kind == "conv":
+    if row.kind in ("conv", "qconv"):
         return ["--input-layout=HWC", "--output-layout=HWC"]
     if row.kind == "net" and row.sizes:
         return ["--optimize-for", ",".join("%s:%d" % s for s in row.sizes)]

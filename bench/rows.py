@@ -106,6 +106,34 @@ class Conv:
 
 
 @dataclass(frozen=True)
+class QuantisedGemm(Gemm):
+    """u8 by i8, sums of i32 scaled back to u8 (QLinearMatMul)."""
+
+    kind = "qgemm"
+
+    @property
+    def bytes(self):
+        return super().bytes / 4
+
+    def describe(self):
+        return super().describe() + ", in 8 bits"
+
+
+@dataclass(frozen=True)
+class QuantisedConv(Conv):
+    """Likewise (QLinearConv), a scale for each output channel. The activation is the saturation."""
+
+    kind = "qconv"
+
+    @property
+    def bytes(self):
+        return super().bytes / 4
+
+    def describe(self):
+        return "bias, in 8 bits" + (", 1/%d of the rows" % self.part if self.part > 1 else "")
+
+
+@dataclass(frozen=True)
 class Net:
     """A network of the zoo. goals: how many times as fast as a peer. sizes: of its free sizes;
     shape: of its input. flops are quern's to tell."""
@@ -249,6 +277,14 @@ def conv():
     return [replace(row, name="%s %s" % (net.name, row.shape())) for net, row in found.values()]
 
 
+def int8():
+    """Convolutions of the networks that are used in 8 bits, and the layers of BERT with weights."""
+    used = ("resnet50", "mobilenetv2")
+    found = {QuantisedConv(**{**vars(r), "activation": ""}) for r in conv() if r.name.split()[0] in used}
+    layers = [QuantisedGemm(**vars(r)) for r in matmul() if r.name.startswith("bert") and r.constant]
+    return sorted(found, key=lambda r: r.name) + layers
+
+
 # --- groups ---------------------------------------------------------------------------------------
 
 
@@ -268,8 +304,11 @@ GOALS = {
     "decode": Goal(1.0, 0.97, 0.9),
     "conv": Goal(1.15, 0.95),
     "nets": Goal(1.0, 1.0),
+    "int8": Goal(1.0, 1.0),
 }
-GROUPS = {"squares": squares, "matmul": matmul, "decode": decode, "conv": conv, "nets": nets}
+GROUPS = {
+    "squares": squares, "matmul": matmul, "decode": decode, "conv": conv, "nets": nets, "int8": int8,
+}  # fmt: skip
 
 
 def group(name):
