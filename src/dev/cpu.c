@@ -152,6 +152,8 @@ static const struct {
     {"x86_64-avx512", "avx512_vnni", "u8,i8,i32 i16,i16,i32"},
     {"x86_64-avx512", "avx512_bf16", "bf16,bf16,f32"},
     {"x86_64-avx2", "avx_vnni", "u8,i8,i32 i16,i16,i32"},
+    {"aarch64-neon", "asimddp", "u8,i8,i32 i8,i8,i32 u8,u8,i32"}, /* u8,i8: with i8mm one instruction */
+    {"aarch64-neon", "bf16", "bf16,bf16,f32"},
 };
 
 static void caps_dots(struct caps *c, struct arena *a, struct str words)

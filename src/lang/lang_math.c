@@ -83,10 +83,13 @@
     "    " LANES "if (i < n) p[i] = x[i];\n"                                                       \
     "#endif\n}\n"
 
-#define DOT_INT(name)                                                                              \
-    "$V $F($V z, $I x, $I y)\n{\n"                                                                 \
+#define DOT_X86(name)                                                                              \
     "#ifdef __clang__\n    return ($V)__builtin_ia32_" name "$b(z, x, y);\n"                       \
-    "#else\n    return __builtin_ia32_" name "_v$Nsi(z, x, y);\n#endif\n}\n"
+    "#else\n    return __builtin_ia32_" name "_v$Nsi(z, x, y);\n#endif\n"
+/* One instruction of ARM. */
+#define DOT_ARM(name, x) "    __asm__(\"" name "\" : \"+w\"(z) : \"w\"(" x "), \"w\"(y));\n"
+#define DOT_BYTES(name) name " %0.4s, %1.16b, %2.16b"
+#define DOT_HEAD "$V $F($V z, $I x, $I y)\n{\n"
 
 #define WIDEN(half, letter)                                                                        \
     "$V $F($X x)\n{\n    typedef char c16 __attribute__((vector_size(16)));\n"                      \
@@ -218,12 +221,21 @@ const struct text_helper text_helpers[] = {
     {N("widen_u8", 1 << DT_I32), .vector = WIDEN("unsigned short", "z")},
     {N("widen_i8", 1 << DT_I32), .vector = WIDEN("short", "s")},
 
-    /* Sums of products of neighbours, which x86's instructions add to z without saturation. */
-    {N("dot_u8_i8", 1 << DT_I32), .vector = DOT_INT("vpdpbusd")},
-    {N("dot_i16_i16", 1 << DT_I32), .vector = DOT_INT("vpdpwssd")},
+    /* Sums of products of neighbours, added to z without saturation. ARM's older processors have them for bytes of
+       equal signs only: u*i is (u - 128)*i less -128*i. */
+    {N("dot_u8_i8", 1 << DT_I32),
+     .vector = DOT_HEAD
+     "#ifndef __aarch64__\n" DOT_X86("vpdpbusd")
+     "#elif defined __ARM_FEATURE_MATMUL_INT8\n" DOT_ARM(DOT_BYTES("usdot"), "x") "    return z;\n"
+     "#else\n    $V w = z, low = ($I){0} + (int)0x80808080;\n    z = ($V){0};\n" DOT_ARM(DOT_BYTES("sdot"), "low")
+     "    low = z, z = w;\n" DOT_ARM(DOT_BYTES("sdot"), "x ^ (int)0x80808080") "    return z - low;\n#endif\n}\n"},
+    {N("dot_i8_i8", 1 << DT_I32), .vector = DOT_HEAD DOT_ARM(DOT_BYTES("sdot"), "x") "    return z;\n}\n"},
+    {N("dot_u8_u8", 1 << DT_I32), .vector = DOT_HEAD DOT_ARM(DOT_BYTES("udot"), "x") "    return z;\n}\n"},
+    {N("dot_i16_i16", 1 << DT_I32), .vector = DOT_HEAD DOT_X86("vpdpwssd") "}\n"},
     {N("dot_bf16_bf16", T_F32),
-     .vector = "$V $F($V z, $I x, $I y)\n{\n"
-               "#if defined __clang__ && __clang_major__ < 16\n"
+     .vector = DOT_HEAD
+               "#ifdef __aarch64__\n" DOT_ARM("bfdot %0.4s, %1.8h, %2.8h", "x") "    return z;\n"
+               "#elif defined __clang__ && __clang_major__ < 16\n"
                "    return __builtin_ia32_dpbf16ps_$b(z, x, y);\n#else\n"
                "#if __GNUC__ < 13 && !defined __clang__\n    typedef short half;\n"
                "#else\n    typedef __bf16 half;\n#endif\n"
