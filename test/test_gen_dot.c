@@ -32,7 +32,20 @@ static value_id shifted(struct bed *b, value_id x)
     return cast_to(b, DT_U8, add_op(b, "Add", cast_to(b, DT_I32, x), shift, 0));
 }
 
-/* Bytes x bytes, of any signs, the left ones from memory or computed, and what quantised networks do behind. */
+/* (k, n), as it is or transposed. */
+static value_id right_input(struct bed *b, enum dtype t, i64 k, i64 n)
+{
+    bool turned = pick(b, 0, 1);
+    sym dim[2] = {size_of(b, turned ? n : k, false), size_of(b, turned ? k : n, false)};
+    b->type = t;
+    value_id w = add_input(b, "right", 2, dim);
+    if (!turned) return w;
+    w = add_op(b, "Transpose", w, 0, 0);
+    attr_set_ints(&b->g, graph_value(&b->g, w)->producer, "perm", (i64[]){1, 0}, 2);
+    return w;
+}
+
+/* Bytes x bytes, of any signs, the operands from memory or computed, and what quantised networks do behind. */
 static bool random_bytes(struct bed *b)
 {
     static const i64 sizes[] = {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 40, 64, 65};
@@ -48,7 +61,7 @@ static bool random_bytes(struct bed *b)
     b->type = is_computed ? DT_I8 : t[0];
     value_id x = add_input(b, "x", rank, dim + 3 - rank);
     if (is_computed) x = shifted(b, x);
-    value_id y = add_op(b, "MatMul", x, const_ints(b, "w", t[1], 2, (i64[]){k, n}), 0);
+    value_id y = add_op(b, "MatMul", x, pick(b, 0, 2) ? const_ints(b, "w", t[1], 2, (i64[]){k, n}) : right_input(b, t[1], k, n), 0);
     if (pick(b, 0, 1)) y = add_op(b, "Sub", y, const_ints(b, "sums", DT_I32, 1, &n), 0);
     b->type = DT_F32;
     if (pick(b, 0, 1)) y = add_op(b, "Mul", cast_to(b, DT_F32, y), add_const(b, "scale", 1, &n), 0);

@@ -90,7 +90,7 @@ static struct sizes sizes_of(const struct gemm *x, const struct caps *c)
                       .has_rows = x->m_axis >= 0,
                       .static_k = gen_static(x->g, x->k, -1) > 0,
                       .a_plain = x->a_plain && has_whole_groups(x, c),
-                      .b_plain = x->b_plain,
+                      .b_plain = x->b_plain && product_group(x, c) == 1,
                       .b_const = x->b_const};
     for (u32 i = 0; i < x->outer.n; i++) z.batch *= gen_eval(x->g, x->outer.g[i].extent, NULL);
     return z;
@@ -359,7 +359,7 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
 const struct gen gen_gemm = {
     .version = 1,
     .name = "gemm",
-    .revision = 5,
+    .revision = 6,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

@@ -29,7 +29,7 @@ struct product_split product_split_of(const struct gemm *x, const struct product
 i64 product_group(const struct gemm *x, const struct caps *c)
 {
     enum dtype a = graph_value(x->g, x->a)->dtype, b = graph_value(x->g, x->b)->dtype;
-    bool has = x->b_const && c->vector_bytes >= 16 && caps_has_dot(c, a, b, x->type);
+    bool has = c->vector_bytes >= 16 && caps_has_dot(c, a, b, x->type);
     return has ? kir_dot_terms(a, b, x->type) : 1;
 }
 
@@ -263,6 +263,14 @@ static void passes(struct product *p, kval from, kval to)
     if (p->d.many) kir_end(k);
 }
 
+/* n rounded up. */
+static sym in_groups(const struct product *p, sym n)
+{
+    struct symtab *st = p->m->g->sym;
+    sym group = sym_const(st, p->group);
+    return sym_mul(st, sym_cdiv(st, n, group), group);
+}
+
 /* Scratch memory of an iteration of `rows` rows. */
 static void open_arrays(struct product *p, sym rows)
 {
@@ -280,8 +288,8 @@ static void open_arrays(struct product *p, sym rows)
         p->left = kir_alloc(k, KS_WORK, p->left_type, 1, emit_size(m, sym_mul(st, rows, pitch)));
     }
     if (p->s.right == RIGHT_BLOCKS)
-        p->right = kir_alloc(k, KS_WORK, p->type, 1,
-                             emit_size(m, sym_mul(st, terms, sym_const(st, p->width))));
+        p->right = kir_alloc(k, KS_WORK, p->right_type, 1,
+                             emit_size(m, sym_mul(st, in_groups(p, terms), sym_const(st, p->width))));
     if (p->s.right == RIGHT_PLACE) p->right = m->buf[p->x.b];
     if (p->x.by_rows && !p->temp)
         p->rows = kir_alloc(k, KS_WORK, p->type, 1, kir_int(k, tile_rows_size(&p->tile)));
@@ -340,9 +348,9 @@ static void open_temps(struct product *p)
     else if (p->d.many) p->sums = new_temp(p, p->type, n);
     if (p->right || p->s.right != RIGHT_ONCE) return;
     sym width = sym_const(st, p->width), size = sym_mul(st, sym_cdiv(st, x->n, width), width);
-    size = sym_mul(st, size, x->k);
+    size = sym_mul(st, size, in_groups(p, x->k));
     for (u32 i = 0; i + 2 < x->bs->rank; i++) size = sym_mul(st, size, x->bs->dim[i]);
-    p->right = new_temp(p, p->type, size);
+    p->right = new_temp(p, p->right_type, size);
 }
 
 void product_emit(struct emit *m, const struct task *t, const struct caps *c,
@@ -351,9 +359,9 @@ void product_emit(struct emit *m, const struct task *t, const struct caps *c,
     struct product *p = arena_new(m->arena, struct product);
     *p = (struct product){.m = m, .t = t, .s = *s};
     gemm_take(&p->x, t);
-    p->type = p->left_type = p->x.type;
+    p->type = p->left_type = p->right_type = p->x.type;
     p->group = product_group(&p->x, c);
-    if (p->group > 1) p->left_type = graph_value(&t->g, p->x.a)->dtype;
+    if (p->group > 1) p->left_type = graph_value(&t->g, p->x.a)->dtype, p->right_type = graph_value(&t->g, p->x.b)->dtype;
     p->lanes = gen_lanes(c, p->type);
     p->width = s->nr * p->lanes;
     p->d = product_split_of(&p->x, s, p->lanes);

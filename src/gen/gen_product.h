@@ -42,7 +42,7 @@ struct product {
     struct product_split d;
     struct tile tile;
     enum dtype type;                  /* of the sums */
-    enum dtype left_type;             /* of the packed left operand; a constant right one keeps its own */
+    enum dtype left_type, right_type; /* of the packed operands; a constant right one keeps its own */
     i64 group;                        /* neighbouring terms that one DOT adds, 1: multiply-adds */
     u32 lanes;
     i64 width;                        /* columns of a block */
@@ -59,8 +59,8 @@ struct product {
     kval pitch;          /* of the latter */
 };
 
-/* Terms that one instruction of the target adds (DOT): both operands' types have one, and the right operand, which
-   is packed by groups, is constant. 1: none. */
+/* Terms that one instruction of the target adds (DOT): both operands' types have one; the right operand is packed by
+   groups. 1: none. */
 i64 product_group(const struct gemm *x, const struct caps *c);
 
 /* gen_product_pack.c */

@@ -65,6 +65,7 @@ struct panel { /* element (i, j) goes to at + i*i_step + j*j_step */
     kval i_step, j_step;
     kval repeat;  /* not 0: so many rows, those behind ni are the last one again */
     bool along_j; /* vectors run along j */
+    i64 group;    /* > 1, along j: so many rows lie side by side, i_step is from one group to the next */
 };
 
 static void copy_vector(struct product *p, const struct panel *q, kval i, kval j, kval n)
@@ -74,7 +75,9 @@ static void copy_vector(struct product *p, const struct panel *q, kval i, kval j
     i64 step = 1;
     kval idx[MAX_RANK], from = q->repeat ? kir_min(k, i, kir_add_i(k, q->ni, -1)) : i;
     kval row = kir_add(k, q->i0, from), col = kir_add(k, q->j0, j);
-    kval at = kir_add(k, q->at, kir_add(k, kir_mul(k, i, q->i_step), kir_mul(k, j, q->j_step)));
+    kval at = kir_add(k, q->at, kir_mul(k, j, q->j_step));
+    if (q->group > 1) at = kir_add(k, at, kir_mod_i(k, i, q->group)), i = kir_div_i(k, i, q->group);
+    at = kir_add(k, at, kir_mul(k, i, q->i_step));
     if (q->along_j) col = kir_ramp(k, col, 1, p->lanes);
     else row = kir_ramp(k, row, 1, p->lanes);
     gemm_index(m, &p->x, q->v, p->pos, row, col, idx);
@@ -111,8 +114,23 @@ static void clear_behind(struct product *p, kval array, kval at, kval rows, kval
     kval r = kir_loop(k, KL_SERIAL, kir_int(k, 0), rows, 1);
     kval j = kir_loop(k, KL_SERIAL, have, kir_int(k, width), 1);
     kir_store(k, array, kir_add(k, at, kir_add(k, kir_mul_i(k, r, width), j)),
-              kir_const_f(k, p->type, 1, 0));
+              kir_const_f(k, kir_dtype(k, array), 1, 0));
     kir_end(k);
+    kir_end(k);
+    kir_end(k);
+}
+
+/* Zeros in the last group of n terms of a block, if it is not whole. */
+static void clear_last_group(struct product *p, kval at, kval n)
+{
+    struct kir *k = p->m->k;
+    i64 size = p->width * p->group, c;
+    kval rest = kir_mod_i(k, n, p->group);
+    if (kir_is_const(k, rest, &c) && c == 0) return;
+    kir_if(k, kir_lt(k, kir_int(k, 0), rest));
+    kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, size), p->lanes);
+    kval to = kir_add(k, at, kir_add(k, kir_mul_i(k, kir_div_i(k, n, p->group), size), i));
+    kir_store(k, p->right, kir_ramp(k, to, 1, p->lanes), kir_const_f(k, p->right_type, p->lanes, 0));
     kir_end(k);
     kir_end(k);
 }
@@ -130,10 +148,13 @@ static void pack_block(struct product *p, kval block, kval at, kval from, kval n
                       .j0 = first,
                       .ni = n,
                       .nj = have,
-                      .i_step = kir_int(k, p->width),
-                      .j_step = kir_int(k, 1),
-                      .along_j = gemm_is_dense_along_last(p->t, p->x.b, p->lanes)};
-    clear_behind(p, p->right, at, n, have, p->width);
+                      .i_step = kir_int(k, p->width * p->group),
+                      .j_step = kir_int(k, p->group),
+                      .along_j = p->group > 1 || gemm_is_dense_along_last(p->t, p->x.b, p->lanes),
+                      .group = p->group};
+    kval groups = kir_div_i(k, whole_groups(p, n), p->group);
+    clear_behind(p, p->right, at, groups, kir_mul_i(k, have, p->group), p->width * p->group);
+    if (p->group > 1) clear_last_group(p, at, n);
     copy_panel(p, &q);
 }
 
