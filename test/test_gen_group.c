@@ -16,7 +16,8 @@ static void try_family(const char *name, bool (*build)(struct bed *b), u64 n_see
         bed_open(&b, seed);
         bed_use_groups(&b);
         b.only = gen_find(str_of(name));
-        if (pick(&b, 0, 2) == 0 || b.only == &gen_matrix_gemm) b.type = DT_F16;
+        if (pick(&b, 0, 2) == 0) b.type = DT_F16;
+        else if (b.only == &gen_matrix_gemm) b.type = strstr(b.caps.matrix, "bf16") ? DT_BF16 : DT_F16;
         if (build(&b)) n_tasks++, n += try_task(&b, seed, 5);
         bed_close(&b);
     }

@@ -17,7 +17,7 @@ static const i32 v_bl[] = {1, 2, 4, 8, 16};
 static const i32 v_t[] = {1, 2, 4, 8, 16};
 static const i32 v_bk[] = {1, 2, 4, 8, 16, 32, 64};
 static const i32 v_lsu[] = {1, 2, 4, 8, 16};
-static const i32 v_sp[] = {SP_NONE, SP_DOUBLE, SP_AHEAD};
+static const i32 v_sp[] = {SP_NONE, SP_DOUBLE, SP_AHEAD, SP_ASYNC, SP_ASYNC_3};
 static const i32 v_un[] = {1, 2, 4, 8, 16, 32, 64};
 static const i32 v_pad[] = {0, 4, 8};
 static const i32 v_glw[] = {1, 2, 4, 8};
@@ -42,11 +42,13 @@ const struct gen_param block_param[N_BLOCK] = {
     [B_WSWM] = {"wswm", "neighbouring rows of a thread", v_t, countof(v_t)},
     [B_WSWN] = {"wswn", "neighbouring columns of a thread", v_t, countof(v_t)},
     [B_SP] = {"sp", "0: copy, then multiply; 1: the next round is fetched meanwhile, to shared arrays "
-                    "of its own; 2: to registers", v_sp, countof(v_sp)},
+                    "of its own; 2: to registers; 3, 4: rounds are copied ahead without registers, "
+                    "2 and 3 in shared arrays", v_sp, countof(v_sp)},
     [B_RP] = {"rp", "1: fragments of the next term are read before this one's are multiplied", v_bool,
               countof(v_bool)},
     [B_UN] = {"un", "terms written out at once", v_un, countof(v_un)},
     [B_PAD] = {"pad", "elements behind each row of a shared array", v_pad, countof(v_pad)},
+    [B_SWZ] = {"swz", "1: the shared array is swizzled", v_bool, countof(v_bool)},
     [B_TA] = {"ta", "1: the left operand's shared array has its terms outside whatever memory has", v_bool,
               countof(v_bool)},
     [B_GLWA] = {"glwa", "elements of a load of the left operand, at most", v_glw, countof(v_glw)},
@@ -83,13 +85,20 @@ struct block block_of(const struct sched *s)
 enum group_pipe block_pipe(const struct block *s)
 {
     if (s->v[B_SP] == SP_DOUBLE) return PIPE_DOUBLE;
+    if (s->v[B_SP] >= SP_ASYNC) return PIPE_ASYNC;
     return s->v[B_SP] == SP_AHEAD ? PIPE_AHEAD : PIPE_NONE;
+}
+
+i64 block_stages(const struct block *s)
+{
+    static const u8 stages[] = {[SP_NONE] = 1, [SP_DOUBLE] = 2, [SP_AHEAD] = 1, [SP_ASYNC] = 2, [SP_ASYNC_3] = 3};
+    return stages[s->v[B_SP]];
 }
 
 /* The teams' sums take the place of the operands where they are of one type. */
 i64 block_shared(const struct block *s, i64 size)
 {
-    struct product_sched p = {.bm = s->bm, .bn = s->bn, .bk = s->v[B_BK], .pipe = block_pipe(s)};
+    struct product_sched p = {.bm = s->bm, .bn = s->bn, .bk = s->v[B_BK], .stages = block_stages(s)};
     i64 sum = i64_max(4, size), n = product_shared(&p, s->v[B_PAD]);
     i64 sums = s->v[B_LSU] > 1 ? s->v[B_LSU] * s->bm * s->bn * sum : 0;
     return s->v[B_HALF] ? n * size + sums : i64_max(n * sum, sums);
@@ -113,7 +122,7 @@ bool block_task_of(struct block_task *x, const struct task *t, const i64 *var)
 static i64 registers(const struct block *s)
 {
     const i64 *v = s->v;
-    i64 copied = v[B_SP] ? v[B_BK] * (s->bm + s->bn) / s->threads : 0;
+    i64 copied = v[B_SP] == SP_DOUBLE || v[B_SP] == SP_AHEAD ? v[B_BK] * (s->bm + s->bn) / s->threads : 0;
     return v[B_TM] * v[B_TN] + (v[B_RP] + 1) * (v[B_TM] + v[B_TN]) + copied;
 }
 
@@ -238,9 +247,11 @@ bool block_is_worth(const struct block_task *x, const struct caps *c, const stru
     case B_BSWN: return is_part_worth(v[B_BSWN], v[B_TN], v[B_BLX]);
     case B_WSWM: return v[B_WSWM] <= 4;
     case B_WSWN: return v[B_WSWN] <= 4;
+    case B_SP: return v[B_SP] < SP_ASYNC || x->x.a_plain || x->x.b_plain;
     case B_UN: return v[B_UN] <= share && (v[B_UN] >= 4 || v[B_UN] == share) &&
                       v[B_TM] * v[B_TN] * v[B_UN] <= USUAL_CODE;
     case B_PAD: return v[B_PAD] < 8 || v[B_HALF];
+    case B_SWZ: return !v[B_SWZ] || !v[B_PAD];
     case B_GLWA: return is_load_worth(x, s, v[B_GLWA], s->bm, x->x.a_plain ? x->k : x->m, x->x.a_plain);
     case B_GLWB: return is_load_worth(x, s, v[B_GLWB], s->bn, x->n, x->x.b_plain);
     case B_LC: return v[B_LC] == 1;

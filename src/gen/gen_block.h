@@ -16,12 +16,12 @@ enum {
     B_BK, B_LSU,       /* terms of a round, teams */
     B_BSWM, B_BSWN, B_WSWM, B_WSWN,
     B_SP, B_RP, B_UN,
-    B_PAD, B_TA, B_GLWA, B_GLWB, B_LC,
+    B_PAD, B_SWZ, B_TA, B_GLWA, B_GLWB, B_LC,
     B_GSW, B_RC,
     B_MAP, B_CHUNKS,
     N_BLOCK
 };
-enum { SP_NONE, SP_DOUBLE, SP_AHEAD }; /* of sp */
+enum { SP_NONE, SP_DOUBLE, SP_AHEAD, SP_ASYNC, SP_ASYNC_3 }; /* of sp */
 
 extern const struct gen_param block_param[N_BLOCK];
 
@@ -32,6 +32,7 @@ struct block {
 };
 struct block block_of(const struct sched *s);
 enum group_pipe block_pipe(const struct block *s);
+i64 block_stages(const struct block *s);
 i64 block_shared(const struct block *s, i64 size); /* bytes of shared arrays; size of an operand's element */
 
 struct block_task { /* the product, sizes as far as they are known */

@@ -73,7 +73,7 @@ static struct round round_of(const struct block_task *x, const struct block *s)
     double hides = v[B_RP] ? 20 : 30; /* reading a fragment, little of it behind other subgroups */
     double chain = share * hides / at_least(warps / 4, 1) * 0.3;
     double waits = v[B_SP] ? at_least(latency - busy, 0) : latency;
-    return (struct round){both, busy + chain + waits + barrier * (v[B_SP] == SP_DOUBLE ? 1 : 2)};
+    return (struct round){both, busy + chain + waits + barrier * (block_stages(s) > 1 ? 1 : 2)};
 }
 
 /* Groups on one unit at the same time. */
@@ -81,7 +81,7 @@ static double residents(const struct block_task *x, const struct block *s)
 {
     const i64 *v = s->v;
     double regs = (double)(v[B_TM] * v[B_TN] + (v[B_RP] + 1) * (v[B_TM] + v[B_TN])) + spare_regs;
-    if (v[B_SP]) regs += (double)(v[B_BK] * (s->bm + s->bn)) / (double)s->threads;
+    if (v[B_SP] == SP_DOUBLE || v[B_SP] == SP_AHEAD) regs += (double)(v[B_BK] * (s->bm + s->bn)) / (double)s->threads;
     double n = at_most(unit_threads, unit_regs / regs) / (double)s->threads;
     n = at_most(n, unit_shared / (double)block_shared(s, x->size));
     return at_least(at_most(floor(n), 32), 1);
@@ -112,6 +112,7 @@ double block_seconds(const struct block_task *x, const struct caps *c, const str
     double out = (double)(s->bm * s->bn) / unit_fmas * (v[B_LSU] > 1 ? 8 + 2 * (double)v[B_LSU] : 6);
     double group = n * out + latency + rounds * at_least(n * r.cycles, r.alone); /* n of them together */
     double copied = blocks * (double)(ceil_div(x->k, v[B_BK]) * v[B_BK] * (s->bm + s->bn));
+    if (v[B_SP] >= SP_ASYNC) group *= 1.01; /* not every target has such copies */
     double seconds = wave_count(groups, n * units) * group / rate, bytes = memory_bytes(x, s, copied) / gen_byte_rate(c);
     bool is_one_grid = x->x.simple && v[B_CHUNKS] == 1;
     double rest = is_one_grid ? 0 : 4e-6 + 8 * (double)(v[B_CHUNKS] * x->batch * x->m * x->n) / gen_byte_rate(c);

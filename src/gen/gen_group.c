@@ -124,14 +124,29 @@ void group_copy_fetch(const struct group_copy *c)
     }
 }
 
+static kval place_of_vector(const struct group_copy *c, kval row, kval col)
+{
+    return kir_ramp(c->share.g->m->k, c->at(c->user, row, col), c->col_step, c->share.lanes);
+}
+
 void group_copy_put(const struct group_copy *c, kval array)
 {
     struct kir *k = c->share.g->m->k;
     for (i64 i = 0; i < group_share_turns(&c->share); i++) {
         kval row, col;
         bool some = group_share_at(&c->share, i, &row, &col);
-        kir_store(k, array, kir_ramp(k, c->at(c->user, row, col), c->col_step, c->share.lanes),
-                  kir_load(k, c->reg, kir_int(k, i)));
+        kir_store(k, array, place_of_vector(c, row, col), kir_load(k, c->reg, kir_int(k, i)));
+        if (some) kir_end(k);
+    }
+}
+
+void group_copy_async(const struct group_copy *c, kval array)
+{
+    struct kir *k = c->share.g->m->k;
+    for (i64 i = 0; i < group_share_turns(&c->share); i++) {
+        kval row, col;
+        bool some = group_share_at(&c->share, i, &row, &col);
+        kir_store_async(k, array, place_of_vector(c, row, col), c->read(c->user, row, col));
         if (some) kir_end(k);
     }
 }

@@ -14,6 +14,7 @@ enum group_pipe {
     PIPE_NONE,   /* load a block, wait, compute, wait */
     PIPE_AHEAD,  /* the next block's loads go to registers before the arithmetic of this one */
     PIPE_DOUBLE, /* likewise, and two buffers: one barrier per block */
+    PIPE_ASYNC,  /* several buffers, copied to without registers, by copies that may end later */
 };
 
 struct group {
@@ -69,6 +70,8 @@ struct group_copy {
 void group_copy_open(struct group_copy *c);
 void group_copy_fetch(const struct group_copy *c);           /* memory -> registers */
 void group_copy_put(const struct group_copy *c, kval array); /* registers -> array */
+/* Memory -> array; what is read may arrive as late as the thread's next kir_await. */
+void group_copy_async(const struct group_copy *c, kval array);
 
 /* gen_group_tile.c: which elements of an axis of a block belong to which thread, from the inside out:
    `near` neighbours of a thread, those of the other threads of its subgroup, the next `near` of the

@@ -193,28 +193,76 @@ static void fetch_first(struct product *p)
     if (!exists) kir_end(k);
 }
 
-void product_rounds(struct product *p)
+/* Round number `ahead` after r, or the last. */
+static kval round_after(struct product *p, kval r, i64 ahead)
+{
+    struct kir *k = p->m->k;
+    return kir_min(k, kir_add_i(k, r, ahead), kir_add_i(k, p->to, -1));
+}
+
+static void copy_async(struct product *p, kval round, kval stage)
+{
+    p->round = round;
+    p->a.stage = p->b.stage = stage;
+    group_copy_async(&p->a.copy, p->array);
+    group_copy_async(&p->b.copy, p->array);
+}
+
+/* All stages but one are on their way while one is multiplied. Behind the barrier nobody reads any more the stage
+   that is copied to next. */
+static void rounds_async(struct product *p)
+{
+    struct kir *k = p->m->k;
+    i64 ahead = p->stages - 1;
+    for (i64 i = 0; i < ahead; i++) {
+        kir_if(k, kir_lt(k, p->from, p->to));
+        copy_async(p, round_after(p, p->from, i), kir_int(k, i));
+        kir_end(k);
+        if (i + 1 < ahead) kir_await(k, ahead);
+    }
+    kval r = kir_loop(k, KL_SERIAL, p->from, p->to, 1), i = kir_sub(k, r, p->from);
+    kir_await(k, ahead - 1);
+    kir_barrier(k);
+    copy_async(p, round_after(p, r, ahead), kir_mod_i(k, kir_add_i(k, i, ahead), p->stages));
+    multiply(p, kir_mod_i(k, i, p->stages));
+    kir_end(k);
+    kir_await(k, 0);
+}
+
+/* The next round is fetched to registers while this one is multiplied. */
+static void rounds_double(struct product *p)
+{
+    struct kir *k = p->m->k;
+    fetch_first(p);
+    kir_barrier(k);
+    kval r = kir_loop(k, KL_SERIAL, p->from, p->to, 1), i = kir_sub(k, r, p->from);
+    fetch(p, round_after(p, r, 1));
+    multiply(p, kir_mod_i(k, i, 2));
+    put(p, kir_mod_i(k, kir_add_i(k, i, 1), 2));
+    kir_barrier(k);
+    kir_end(k);
+}
+
+static void rounds_single(struct product *p)
 {
     struct kir *k = p->m->k;
     kval zero = kir_int(k, 0);
-    if (p->pipe != PIPE_NONE) fetch_first(p);
-    if (p->pipe == PIPE_DOUBLE) kir_barrier(k);
-    kval r = kir_loop(k, KL_SERIAL, p->from, p->to, 1), i = kir_sub(k, r, p->from);
-    kval next = kir_min(k, kir_add_i(k, r, 1), kir_add_i(k, p->to, -1));
-    if (p->pipe == PIPE_DOUBLE) {
-        fetch(p, next);
-        multiply(p, kir_mod_i(k, i, 2));
-        put(p, kir_mod_i(k, kir_add_i(k, i, 1), 2));
-        kir_barrier(k);
-    } else {
-        if (p->pipe == PIPE_NONE) fetch(p, r);
-        kir_barrier(k);
-        put(p, zero);
-        kir_barrier(k);
-        if (p->pipe == PIPE_AHEAD) fetch(p, next);
-        multiply(p, zero);
-    }
+    if (p->pipe == PIPE_AHEAD) fetch_first(p);
+    kval r = kir_loop(k, KL_SERIAL, p->from, p->to, 1);
+    if (p->pipe == PIPE_NONE) fetch(p, r);
+    kir_barrier(k);
+    put(p, zero);
+    kir_barrier(k);
+    if (p->pipe == PIPE_AHEAD) fetch(p, round_after(p, r, 1));
+    multiply(p, zero);
     kir_end(k);
+}
+
+void product_rounds(struct product *p)
+{
+    if (p->pipe == PIPE_ASYNC) rounds_async(p);
+    else if (p->pipe == PIPE_DOUBLE) rounds_double(p);
+    else rounds_single(p);
 }
 
 /* Storing. */
@@ -267,15 +315,15 @@ static void side_open(struct product *p, struct side *s, kval number)
     struct kir *k = p->m->k;
     s->number = number;
     s->first = kir_mul_i(k, number, s->block);
-    group_copy_open(&s->copy);
+    if (s->p->pipe != PIPE_ASYNC) group_copy_open(&s->copy);
 }
 
 static void array_open(struct product *p)
 {
-    i64 stages = p->pipe == PIPE_DOUBLE ? 2 : 1;
-    p->a.base = 0, p->b.base = stages * p->a.size;
-    i64 n = i64_max(stages * (p->a.size + p->b.size), p->least);
-    p->array = kir_alloc(p->m->k, KS_SHARED, p->held, 1, kir_int(p->m->k, n));
+    struct kir *k = p->m->k;
+    p->a.base = 0, p->b.base = p->stages * p->a.size;
+    kval n = kir_int(k, i64_max(p->stages * (p->a.size + p->b.size), p->least));
+    p->array = p->swizzled ? kir_alloc_swizzled(k, p->held, n) : kir_alloc(k, KS_SHARED, p->held, 1, n);
 }
 
 /* The rounds of one chunk. */
@@ -331,10 +379,9 @@ void product_close(struct product *p, const struct task *t, const struct caps *c
 
 i64 product_shared(const struct product_sched *s, i64 pad)
 {
-    i64 stages = s->pipe == PIPE_DOUBLE ? 2 : 1;
     i64 lines = i64_max(s->bm, s->bk) * (i64_min(s->bm, s->bk) + pad) +
                 i64_max(s->bn, s->bk) * (i64_min(s->bn, s->bk) + pad);
-    return stages * lines;
+    return s->stages * lines;
 }
 
 /* A block is at most twice too large. */
@@ -371,7 +418,7 @@ double product_seconds(const struct gemm *x, const struct caps *c, const struct 
         .threads = s->threads,
         .flops = 2 * work * blocks * rounds * (double)s->bk * area + 6 * copied,
         .bytes = missed * copied * size + size * batch * (m * k + k * n + m * n),
-        .barriers = rounds / chunks * (s->pipe == PIPE_DOUBLE ? 1 : 2)};
+        .barriers = rounds / chunks * (s->stages > 1 ? 1 : 2)};
     bool is_one_grid = x->simple && s->chunks == 1;
     double rest = is_one_grid ? 0 : 4e-6 + 8 * chunks * batch * m * n / gen_byte_rate(c);
     return group_seconds(c, &load) * (s->pipe ? 0.95 : 1) + rest;

@@ -34,6 +34,8 @@ struct product {
     struct group g;
     i64 bm, bn, bk, raster, chunks;
     enum group_pipe pipe;
+    i64 stages;            /* rounds in the SHARED array, PIPE_ASYNC: at least 2 */
+    bool swizzled;         /* the SHARED array is */
     enum dtype type, held; /* of the results, of the SHARED arrays */
     i64 pad;               /* elements behind each line of the arrays: banks of memory */
     bool a_as_is, b_as_is; /* the array keeps the order of memory; else terms are the outer index */
@@ -60,7 +62,7 @@ void product_close(struct product *p, const struct task *t, const struct caps *c
 /* Choice. */
 
 struct product_sched {
-    i64 bm, bn, bk, pipe, raster, chunks, threads;
+    i64 bm, bn, bk, pipe, stages, raster, chunks, threads;
 };
 i64 product_shared(const struct product_sched *s, i64 pad); /* elements of the SHARED array */
 bool product_is_useful(const struct gemm *x, const struct product_sched *s);

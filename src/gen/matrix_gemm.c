@@ -11,14 +11,15 @@
 // Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n).
 #include "gen/gen_group_gemm.h"
 
-enum { P_M, P_N, P_K, P_ACC, P_GM, P_GN, P_WM, P_WN, P_BK, P_PIPE, P_RASTER, P_CHUNKS, N_PARAM };
+enum { P_M, P_N, P_K, P_ACC, P_GM, P_GN, P_WM, P_WN, P_BK, P_PIPE, P_SWZ, P_RASTER, P_CHUNKS, N_PARAM };
 
 static const i32 v_size[] = {4, 8, 16, 32};
 static const i32 v_acc[] = {16, 32};
 static const i32 v_subgroups[] = {1, 2, 4};
 static const i32 v_fragments[] = {1, 2, 4};
 static const i32 v_bk[] = {16, 32, 64};
-static const i32 v_pipe[] = {PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE};
+static const i32 v_pipe[] = {PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE, PIPE_ASYNC, PIPE_ASYNC + 1};
+static const i32 v_swz[] = {0, 1};
 static const i32 v_raster[] = {1, 8};
 static const i32 v_chunks[] = {1, 8};
 
@@ -34,8 +35,10 @@ static const struct gen_param param[N_PARAM] = {
     [P_BK] = {"bk", "terms per round", v_bk, countof(v_bk)},
     [P_PIPE] = {"pipe",
                 "0: copy, then multiply; 1: the next round is fetched to registers "
-                "meanwhile; 2: and has shared arrays of its own",
+                "meanwhile; 2: and has shared arrays of its own; 3, 4: rounds are copied ahead "
+                "without registers, 2 and 3 in shared arrays",
                 v_pipe, countof(v_pipe)},
+    [P_SWZ] = {"swz", "1: the shared array is swizzled, else its rows are padded", v_swz, countof(v_swz)},
     [P_RASTER] = {"raster", "rows of blocks that are walked column by column", v_raster,
                   countof(v_raster)},
     [P_CHUNKS] = {"chunks", "groups that share the terms of a block", v_chunks, countof(v_chunks)},
@@ -44,7 +47,7 @@ static const struct gen_param param[N_PARAM] = {
 enum { PAD = 8, WIDE = 16, MAX_FRAGMENTS = 16, MAX_REGS = 200 };
 
 struct matrix_sched {
-    i64 m, n, k, acc, gm, gn, wm, wn, bk, pipe, raster, chunks;
+    i64 m, n, k, acc, gm, gn, wm, wn, bk, pipe, swz, raster, chunks;
     i64 subgroup;
 };
 
@@ -53,15 +56,18 @@ static struct matrix_sched sched_of(const struct caps *c, const struct sched *s)
     const i32 *v = s->v;
     return (struct matrix_sched){v[P_M],      v[P_N],      v[P_K],     v[P_ACC], v[P_GM],
                                  v[P_GN],     v[P_WM],     v[P_WN],    v[P_BK],  v[P_PIPE],
-                                 v[P_RASTER], v[P_CHUNKS], c->subgroup};
+                                 v[P_SWZ],    v[P_RASTER], v[P_CHUNKS], c->subgroup};
 }
+
+static i64 pad_of(const struct matrix_sched *s) { return s->swz ? 0 : PAD; }
 
 static struct product_sched product_of(const struct matrix_sched *s)
 {
     return (struct product_sched){.bm = s->gm * s->wm * s->m,
                                   .bn = s->gn * s->wn * s->n,
                                   .bk = s->bk,
-                                  .pipe = s->pipe,
+                                  .pipe = i64_min(s->pipe, PIPE_ASYNC),
+                                  .stages = s->pipe < PIPE_DOUBLE ? 1 : s->pipe > PIPE_ASYNC ? 3 : 2,
                                   .raster = s->raster,
                                   .chunks = s->chunks,
                                   .threads = s->gm * s->gn * s->subgroup};
@@ -169,7 +175,9 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
                           .raster = ps.raster,
                           .chunks = ps.chunks,
                           .pipe = (enum group_pipe)ps.pipe,
-                          .pad = PAD,
+                          .stages = ps.stages,
+                          .swizzled = s.swz,
+                          .pad = pad_of(&s),
                           .a_as_is = true,
                           .b_as_is = true,
                           .a_wide = WIDE,
@@ -215,9 +223,9 @@ static bool fits(const struct caps *c, const struct matrix_sched *s)
     i64 sums = s->wm * s->wn * s->m * s->n * s->acc / 32 / s->subgroup,
         operands = (s->wm * s->m + s->n) * s->k / 2 / s->subgroup;
     if (s->bk % s->k || s->wm * s->wn > MAX_FRAGMENTS || p.threads < group_least(c)) return false;
-    if (sums + operands + (s->pipe ? copied : 0) > MAX_REGS) return false;
+    if (sums + operands + (s->pipe && s->pipe < PIPE_ASYNC ? copied : 0) > MAX_REGS) return false;
     i64 out = s->gm * s->gn * s->m * line(s) * s->acc / 8;
-    return group_is_legal(c, p.threads, 2 * product_shared(&p, PAD) + out);
+    return group_is_legal(c, p.threads, 2 * product_shared(&p, pad_of(s)) + out);
 }
 
 static bool is_legal(const struct gemm *x, const struct caps *c, const struct matrix_sched *s)
@@ -247,6 +255,7 @@ static bool least_sched(const struct gemm *x, const struct caps *c, const struct
                                 [P_WN] = 1,
                                 [P_BK] = (i32)i64_max(16, shape->k),
                                 [P_PIPE] = PIPE_NONE,
+                                [P_SWZ] = 0,
                                 [P_RASTER] = 1,
                                 [P_CHUNKS] = 1}};
     struct matrix_sched s = sched_of(c, out);
@@ -328,7 +337,7 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
 const struct gen gen_matrix_gemm = {
     .version = 1,
     .name = "matrix_gemm",
-    .revision = 4,
+    .revision = 5,
     .param = param,
     .n_param = N_PARAM,
     .match = match,
