@@ -127,6 +127,39 @@ static void teams_build(void **state)
         }
 }
 
+/* A product of fragments as a subgroup does it: m, n, k of the target's matrix units. */
+static const char product[] =
+    "kernel product(x: in %s, y: in %s, z: out %s)\ngroup %d 1 1 subgroup %d\ngrid %%1 = 1\n"
+    "  shared %%2: %s[%d]\n  %%3: %s_a%dx%d = fload x[0] pitch %d\n  %%4: %s_b%dx%d = fload y[0] pitch %d columns\n"
+    "  %%5: %s_acc%dx%d = fill %s(0)\n  %%6: %s_acc%dx%d = fmma %%3, %%4, %%5\n  %%7: %s_acc%dx%d = add %%6, %%6\n"
+    "  fstore %%2[0] = %%7 pitch %d\n  barrier\n  %%8: %s_acc%dx%d = fload %%2[0] pitch %d\n  fstore z[0] = %%8 pitch %d columns\nend\n";
+
+static void fragments_build(void **state)
+{
+    static const struct {
+        struct target on;
+        int w, m, n, k;
+        enum dtype in, sum;
+    } p[] = {
+        {{"cuda", "sm_80"}, 32, 16, 8, 16, DT_F16, DT_F32},   {{"cuda", "sm_80"}, 32, 16, 8, 16, DT_F16, DT_F16},
+        {{"cuda", "sm_75"}, 32, 16, 8, 8, DT_F16, DT_F32},    {{"cuda", "sm_90"}, 32, 16, 8, 16, DT_BF16, DT_F32},
+        {{"hip", "gfx90a"}, 64, 16, 16, 16, DT_F16, DT_F32},  {{"hip", "gfx90a"}, 64, 32, 32, 8, DT_F16, DT_F32},
+        {{"hip", "gfx90a"}, 64, 16, 16, 16, DT_BF16, DT_F32}, {{"hip", "gfx90a"}, 64, 32, 32, 8, DT_BF16, DT_F32},
+    };
+    bool cuda = has_toolchain("cuda"), hip = has_toolchain("hip");
+    if (!cuda && !hip) skip();
+    for (i64 i = 0; i < countof(p); i++) {
+        struct run r = {0};
+        const char *t = dtype_name(p[i].in), *s = dtype_name(p[i].sum);
+        int m = p[i].m, n = p[i].n, k = p[i].k, w = p[i].w;
+        if (!(str_is(S("cuda"), p[i].on.lang) ? cuda : hip)) continue;
+        parse(&r, str_fmt(&r.arena, product, t, t, s, w, w, s, m * n, t, m, k, k, t, k, n, k, s, m, n, s, s, m, n, s, m, n,
+                          n, s, m, n, n, m).p);
+        check_build(&r, &p[i].on);
+        arena_release(&r.arena);
+    }
+}
+
 static void expect(const char *kernel, const char *lang, const struct caps *c, const char *message)
 {
     struct run r = {0};
@@ -196,6 +229,7 @@ int main(void)
         cmocka_unit_test(cuda_builds),
         cmocka_unit_test(hip_builds),
         cmocka_unit_test(teams_build),
+        cmocka_unit_test(fragments_build),
         cmocka_unit_test(errors_are_named),
         cmocka_unit_test(architectures_are_checked),
         cmocka_unit_test(build_errors),

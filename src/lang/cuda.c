@@ -44,6 +44,42 @@ static void define_wide(struct buf *out, enum dtype d, u32 n)
     buf_z(out, ";\n};\n");
 }
 
+/* mma.sync.m16n8k16 and m16n8k8 of f16 and bf16: PTX ISA, "Matrix fragments for mma". */
+static bool place(struct gpu_place *p, const struct kir_frag *f)
+{
+    bool is_half = f->dtype == DT_F16 || f->dtype == DT_BF16, is_sum = f->dtype == DT_F32 || f->dtype == DT_F16;
+    if (f->role == KR_A && is_half && f->rows == 16 && (f->cols == 16 || f->cols == 8))
+        *p = (struct gpu_place){f->cols / 2u, "lane / 4 + (i >> 1 & 1) * 8", "lane % 4 * 2 + (i & 1) + (i >> 2) * 8", false};
+    else if (f->role == KR_B && is_half && f->cols == 8 && (f->rows == 16 || f->rows == 8))
+        *p = (struct gpu_place){f->rows / 4u, "lane % 4 * 2 + (i & 1) + (i >> 1) * 8", "lane / 4", true};
+    else if (f->role == KR_ACC && is_sum && f->rows == 16 && f->cols == 8)
+        *p = (struct gpu_place){4, "lane / 4 + (i >> 1) * 8", "lane % 4 * 2 + (i & 1)", false};
+    return p->n > 0;
+}
+
+static bool multiply(struct buf *out, const struct caps_matrix *m)
+{
+    const char *in = dtype_name(m->a), *sum = dtype_name(m->c);
+    bool is_known = m->a == m->b && m->m == 16 && m->n == 8 && (m->k == 16 || m->k == 8);
+    u32 n = m->c == DT_F32 ? 4 : 2, at = n, n_a = (u32)m->k / 4, n_b = (u32)m->k / 8;
+    if (!is_known || (m->a == DT_BF16 && m->c != DT_F32)) return false;
+    buf_printf(out, "    asm volatile(\"mma.sync.aligned.m16n8k%lld.row.col.%s.%s.%s.%s {", (long long)m->k, sum, in, in, sum);
+    for (u32 i = 0; i < n; i++) buf_printf(out, i ? ", %%%u" : "%%%u", i);
+    buf_z(out, "}, {");
+    for (u32 i = 0; i < n_a; i++) buf_printf(out, i ? ", %%%u" : "%%%u", at++);
+    buf_z(out, "}, {");
+    for (u32 i = 0; i < n_b; i++) buf_printf(out, i ? ", %%%u" : "%%%u", at++);
+    buf_z(out, "}, {");
+    for (u32 i = 0; i < n; i++) buf_printf(out, i ? ", %%%u" : "%%%u", i);
+    buf_z(out, "};\"\n                 : ");
+    for (u32 i = 0; i < n; i++) buf_printf(out, "%s\"+%s\"(c.%s[%u])", i ? ", " : "", n == 4 ? "f" : "r", n == 4 ? "x" : "w", i);
+    buf_z(out, "\n                 : ");
+    for (u32 i = 0; i < n_a; i++) buf_printf(out, "%s\"r\"(a.w[%u])", i ? ", " : "", i);
+    for (u32 i = 0; i < n_b; i++) buf_printf(out, ", \"r\"(b.w[%u])", i);
+    buf_z(out, ");\n");
+    return true;
+}
+
 static const struct gpu_words words = {
     .text = {.helper = helpers,
              .function = "static __device__ __forceinline__ ",
@@ -67,6 +103,8 @@ static const struct gpu_words words = {
     .preamble = preamble,
     .qualify = qualify,
     .define_wide = define_wide,
+    .place = place,
+    .multiply = multiply,
 };
 
 static bool print(struct buf *out, const struct kir *k, const struct caps *c, struct err *e)

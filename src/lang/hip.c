@@ -54,6 +54,40 @@ static void define_wide(struct buf *out, enum dtype d, u32 n)
     else buf_printf(out, "typedef %s %sx%u __attribute__((ext_vector_type(%u), may_alias));\n", name, name, n, n);
 }
 
+/* v_mfma_f32_16x16x16 and 32x32x8 of f16 and bf16: AMD's CDNA2 ISA, "Matrix arithmetic", register layouts. */
+static bool place(struct gpu_place *p, const struct kir_frag *f)
+{
+    bool is_half = f->dtype == DT_F16 || f->dtype == DT_BF16, is_sum = f->dtype == DT_F32;
+    if (f->role == KR_A && is_half && f->rows == 16 && f->cols == 16)
+        *p = (struct gpu_place){4, "lane % 16", "lane / 16 * 4 + i", false};
+    else if (f->role == KR_B && is_half && f->rows == 16 && f->cols == 16)
+        *p = (struct gpu_place){4, "lane / 16 * 4 + i", "lane % 16", true};
+    else if (f->role == KR_ACC && is_sum && f->rows == 16 && f->cols == 16)
+        *p = (struct gpu_place){4, "lane / 16 * 4 + i", "lane % 16", true};
+    else if (f->role == KR_A && is_half && f->rows == 32 && f->cols == 8)
+        *p = (struct gpu_place){4, "lane % 32", "lane / 32 * 4 + i", false};
+    else if (f->role == KR_B && is_half && f->rows == 8 && f->cols == 32)
+        *p = (struct gpu_place){4, "lane / 32 * 4 + i", "lane % 32", true};
+    else if (f->role == KR_ACC && is_sum && f->rows == 32 && f->cols == 32)
+        *p = (struct gpu_place){16, "i / 4 * 8 + lane / 32 * 4 + i % 4", "lane % 32", true};
+    return p->n > 0;
+}
+
+static bool multiply(struct buf *out, const struct caps_matrix *m)
+{
+    bool is_small = m->m == 16 && m->n == 16 && m->k == 16, is_large = m->m == 32 && m->n == 32 && m->k == 8;
+    bool is_bf16 = m->a == DT_BF16;
+    if ((!is_small && !is_large) || m->a != m->b || m->c != DT_F32) return false;
+    buf_printf(out, "    typedef %s in4 __attribute__((ext_vector_type(4)));\n", is_bf16 ? "i16" : "_Float16");
+    buf_printf(out, "    typedef f32 sums __attribute__((ext_vector_type(%d)));\n", is_small ? 4 : 16);
+    buf_z(out, "    in4 x, y;\n    sums z;\n    __builtin_memcpy(&x, a.x, sizeof x);\n"
+               "    __builtin_memcpy(&y, b.x, sizeof y);\n    __builtin_memcpy(&z, c.x, sizeof z);\n");
+    buf_printf(out, "    z = __builtin_amdgcn_mfma_f32_%s%s(x, y, z, 0, 0, 0);\n", is_small ? "16x16x16" : "32x32x8",
+               is_bf16 ? "bf16_1k" : "f16");
+    buf_z(out, "    __builtin_memcpy(c.x, &z, sizeof z);\n");
+    return true;
+}
+
 static const struct gpu_words words = {
     .text = {.helper = helpers,
              .function = "static __device__ inline __attribute__((always_inline)) ",
@@ -79,6 +113,8 @@ static const struct gpu_words words = {
     .preamble = preamble,
     .qualify = qualify,
     .define_wide = define_wide,
+    .place = place,
+    .multiply = multiply,
 };
 
 static bool print(struct buf *out, const struct kir *k, const struct caps *c, struct err *e)

@@ -377,6 +377,7 @@ static struct str ramp_text(struct text *t, const struct kir_ins *x)
 static struct str expression(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
+    if (x->role) return t->style->frag(t, v);
     switch ((enum kir_op)x->op) {
     case KI_CONST: return width(t, x->lanes) > 1 ? splat_text(t, x, literal(t, x)) : literal(t, x);
     case KI_PARAM: t->param_used[x->imm.i] = true; return text_fmt(t, "p%lld", (long long)x->imm.i);
@@ -484,6 +485,7 @@ static void statement(struct text *t, kval v)
         text_line(t, "}");
         break;
     case KI_STORE: t->style->store(t, v); break;
+    case KI_FSTORE: t->style->frag_store(t, v); break;
     case KI_PREFETCH: t->style->prefetch(t, v); break;
     case KI_ALLOC: t->style->alloc(t, v); break;
     case KI_BARRIER:

@@ -19,6 +19,13 @@ bool gpu_has_subgroups(const struct kir *k)
     return false;
 }
 
+static bool has_fragments(const struct kir *k)
+{
+    for (kval v = 1; v < k->ins.n; v++)
+        if (kir_at(k, v)->role) return true;
+    return false;
+}
+
 u32 gpu_subgroup(const struct kir *k, u32 max)
 {
     u32 n = k->subgroup ? k->subgroup : max;
@@ -67,7 +74,6 @@ static bool check_ins(const struct kir *k, kval v, struct err *e)
         REFUSE("scratch memory of iterations in kernel '%.*s'", STR_ARG(k->name));
     if (is_shared(k, v) && !kir_is_const(k, x->a, &n))
         REFUSE("shared array of unknown size in kernel '%.*s'", STR_ARG(k->name));
-    if (x->role) REFUSE("fragments in kernel '%.*s'", STR_ARG(k->name));
     return true;
 }
 
@@ -76,6 +82,8 @@ static bool check_subgroup(const struct kir *k, const struct caps *c, const stru
     u32 max = w->lanes ? w->lanes : c->subgroup_max, n = gpu_subgroup(k, max);
     if (!gpu_has_subgroups(k)) return true;
     if (!w->lanes && !c->has_subgroup) REFUSE("kernel '%.*s' needs subgroups, which the target lacks", STR_ARG(k->name));
+    if (has_fragments(k) && (!w->place || n != max))
+        REFUSE("kernel '%.*s' has fragments, which the language lacks for subgroups of %u", STR_ARG(k->name), n);
     if (n > max || (n & (n - 1)) || kir_threads(k) % n)
         REFUSE("subgroups of %u of %u threads in kernel '%.*s'", n, kir_threads(k), STR_ARG(k->name));
     return true;

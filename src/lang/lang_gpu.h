@@ -8,6 +8,14 @@
 
 #include "lang/lang_text.h"
 
+/* Where element i of the n that thread `lane` of a subgroup holds of a fragment lies in it: expressions of i and
+   lane. Elements 2i and 2i + 1 are neighbours: in a column if is_down, else in a row. */
+struct gpu_place {
+    u32 n;
+    const char *row, *col;
+    bool is_down;
+};
+
 struct gpu_words {
     struct text_style text;  /* first: t->style of the emitter; lang_gpu.c's functions belong into it */
     const char *entry;       /* before a kernel's "void NAME(" */
@@ -25,6 +33,10 @@ struct gpu_words {
     void (*qualify)(struct buf *out, const struct kir *k);
     /* The type of n elements at once, members s0, s1 ...; n = 1: of d, aliasing everything. */
     void (*define_wide)(struct buf *out, enum dtype d, u32 n);
+    /* Fragments, optional: false: there are no such ones. The statements of c = a * b + c, of structs whose elements are
+       x, or words w of two elements of 16 bits. */
+    bool (*place)(struct gpu_place *p, const struct kir_frag *f);
+    bool (*multiply)(struct buf *out, const struct caps_matrix *m);
 };
 
 static inline const struct gpu_words *gpu_words(const struct text *t)
@@ -55,10 +67,16 @@ void gpu_alloc(struct text *t, kval v);
 struct str gpu_element_type(struct text *t, const struct kir_ins *array);
 struct str gpu_array_name(struct text *t, kval v);
 
+/* lang_gpu_frag.c */
+struct str gpu_frag(struct text *t, kval v);
+struct str gpu_frag_type(struct text *t, const struct kir_ins *x);
+void gpu_frag_store(struct text *t, kval v);
+
 /* What the text style of such a language has. */
 #define GPU_HOOKS                                                                                                     \
     .index = DT_I32, .load = gpu_load, .load_lanes = gpu_load_lanes, .store = gpu_store, .prefetch = gpu_prefetch,    \
-    .alloc = gpu_alloc, .thread = gpu_thread, .barrier = gpu_barrier
+    .alloc = gpu_alloc, .thread = gpu_thread, .barrier = gpu_barrier, .frag = gpu_frag, .frag_type = gpu_frag_type,   \
+    .frag_store = gpu_frag_store
 
 /* Sums, extremes and exchange within a subgroup by FROM_LANE(x, i), which the preamble defines: x of thread i
    of the subgroup; 'thread' is the thread's number in its group. Rows of a language's table of helpers. */

@@ -37,6 +37,7 @@ struct str gpu_array_name(struct text *t, kval v)
 struct str gpu_element_type(struct text *t, const struct kir_ins *x)
 {
     bool is_reg = x->op == KI_ALLOC && x->aux == KS_REG;
+    if (x->role) return gpu_frag_type(t, x);
     return text_type(t, x->dtype == DT_BOOL && !is_reg ? DT_U8 : text_rep(x->dtype), 1);
 }
 
@@ -273,7 +274,5 @@ static void alloc_registers(struct text *t, kval v)
 void gpu_alloc(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
-    if (x->role)
-        err_set(t->err, ERR_UNSUPPORTED, "fragments in kernel '%.*s'", STR_ARG(t->k->name));
-    else if (x->aux == KS_REG) alloc_registers(t, v);
+    if (x->aux == KS_REG) alloc_registers(t, v);
 }

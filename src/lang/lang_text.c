@@ -266,6 +266,7 @@ struct str text_value_type(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
     u8 mask = t->val[v].mask;
+    if (x->role) return t->style->frag_type(t, x);
     if (mask) return text_type(t, int_of(mask, true), x->lanes);
     return text_type(t, text_dtype(t, v), t->style->has_vectors ? x->lanes : 1);
 }

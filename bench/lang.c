@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How many candidates a second become SPIR-V modules on one core: kernels of all tasks of a zoo
+// How many candidates a second become binaries of a GPU's language on one core: kernels of all tasks of a zoo
 // network, under the first schedules of every family that fits a typical GPU.
 //
-//   build/bench/spirv [NETWORK [SCHEDULES]]      default: oidn-small 40
+//   build/bench/lang [LANGUAGE [NETWORK [SCHEDULES [ARCH]]]]      default: spirv oidn-small 40 gpu
 //
 // One line: candidates, candidates per second, processor time per candidate by step, mean size.
 #include "pass/pass.h"
@@ -71,7 +71,8 @@ static bool load(struct bench *b, const char *name, struct err *e)
 
 int main(int argc, char **argv)
 {
-    struct bench b = {.most = argc > 2 ? (u32)atoi(argv[2]) : 40, .lang = lang_find(S("spirv"))};
+    const char *name = argc > 1 ? argv[1] : "spirv", *net = argc > 2 ? argv[2] : "oidn-small";
+    struct bench b = {.most = argc > 3 ? (u32)atoi(argv[3]) : 40, .lang = lang_find(str_of(name))};
     struct err e = {0};
     const char *target = "arch=\"gpu\" vector_bytes=16 n_vector_regs=255 n_threads=64 "
                          "l2_bytes=4194304 has_fma=1 is_gpu=1 max_group=1024 "
@@ -80,11 +81,14 @@ int main(int argc, char **argv)
                          "has_f16=1 has_f64=1 has_i8=1 has_i16=1 has_i64=1 has_rte_f16=1 spirv=16 "
                          "gflops=10000 gbps=500 "
                          "matrix=\"16x16x16:f16,f16,f32,f32\"";
-    if (!caps_parse(&b.caps, str_of(target), &e) ||
-        !load(&b, argc > 1 ? argv[1] : "oidn-small", &e)) {
-        fprintf(stderr, "spirv: %s\n", e.msg);
+    bool ok = b.lang || err_set(&e, ERR_USAGE, "no language '%s'", name);
+    ok = ok && caps_parse(&b.caps, str_of(target), &e) && load(&b, net, &e);
+    if (!ok) {
+        fprintf(stderr, "lang: %s\n", e.msg);
         return 1;
     }
+    if (argc > 4) snprintf(b.caps.arch, sizeof b.caps.arch, "%s", argv[4]);
+    if (!str_is(S("spirv"), name)) b.caps.matrix[0] = 0;
     for (u32 i = 0; i < b.cover.task.n; i++) {
         b.task = b.cover.task.v[i];
         b.n_task = 0;

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// lang_gpu_frag.c: fragments of cuda and hip: a struct of the elements that a thread of the subgroup holds. Which
+// those are is the machine's, and a language says it as the row and the column of element i of thread `lane`; loads,
+// stores, sums and casts are loops over the elements, which compilers unroll. Neighbours of 16 bits are moved
+// in pairs: addresses and pitches of fragments are multiples of 16 bytes or of a row.
+#include "lang/lang_gpu.h"
+
+static const char *const roles[] = {[KR_NONE] = "", [KR_A] = "a", [KR_B] = "b", [KR_ACC] = "acc"};
+
+static struct str tag_of(struct text *t, const struct kir_frag *f)
+{
+    return text_fmt(t, "%s%ux%u_%s", roles[f->role], f->rows, f->cols, dtype_name(f->dtype));
+}
+
+static bool first_use(struct text *t, struct str name)
+{
+    if (map_get(&t->known, name)) return false;
+    map_put(&t->known, name, 1);
+    return true;
+}
+
+static struct gpu_place place_of(struct text *t, const struct kir_frag *f)
+{
+    struct gpu_place p = {0};
+    bool (*place)(struct gpu_place *, const struct kir_frag *) = gpu_words(t)->place;
+    if (!place || !place(&p, f))
+        err_set(t->err, ERR_UNSUPPORTED, "no fragments of %ux%u %s in this language (kernel '%.*s')", f->rows, f->cols,
+                dtype_name(f->dtype), STR_ARG(t->k->name));
+    return p;
+}
+
+struct str gpu_frag_type(struct text *t, const struct kir_ins *x)
+{
+    struct kir_frag f = kir_frag_of(x);
+    struct str name = text_fmt(t, "frag_%.*s", STR_ARG(tag_of(t, &f)));
+    if (!first_use(t, name)) return name;
+    struct gpu_place p = place_of(t, &f);
+    const char *type = dtype_name(text_rep(f.dtype));
+    if (p.n && dtype_size(f.dtype) == 2)
+        buf_printf(&t->types, "struct %.*s {\n    union { %s x[%u]; u32 w[%u]; };\n};\n", STR_ARG(name), type, p.n, p.n / 2);
+    else buf_printf(&t->types, "struct %.*s {\n    %s x[%u];\n};\n", STR_ARG(name), type, p.n ? p.n : 1);
+    return name;
+}
+
+/* A function of the prelude that makes a fragment f, element by element. R in its head is the type of the result. */
+static void define(struct text *t, struct str type, struct str head, u32 n, struct str body)
+{
+    buf_printf(&t->prelude, "#define R %.*s\n%s%.*s\n{\n    R f;\n#pragma unroll\n", STR_ARG(type), t->style->function, STR_ARG(head));
+    buf_printf(&t->prelude, "    for (i32 i = 0; i < %u; i++) %.*s\n    return f;\n}\n#undef R\n", n, STR_ARG(body));
+}
+
+static struct str address(struct text *t, const struct gpu_place *p, bool by_columns)
+{
+    return by_columns ? text_fmt(t, "p[(%s) + (%s) * pitch]", p->row, p->col)
+                      : text_fmt(t, "p[(%s) * pitch + (%s)]", p->row, p->col);
+}
+
+/* Elements i and i + 1 lie side by side. */
+static bool is_paired(const struct kir_frag *f, const struct gpu_place *p, bool by_columns)
+{
+    return dtype_size(f->dtype) == 2 && p->is_down == by_columns;
+}
+
+static struct str pair_type(struct text *t)
+{
+    if (first_use(t, S("u32x1"))) gpu_words(t)->define_wide(&t->types, DT_U32, 1);
+    return S("u32x1");
+}
+
+static struct str move_function(struct text *t, const struct kir_ins *x, const struct kir_ins *frag, bool is_load)
+{
+    struct kir_frag f = kir_frag_of(frag);
+    struct gpu_place p = place_of(t, &f);
+    struct str type = gpu_frag_type(t, frag), tag = tag_of(t, &f), at = address(t, &p, x->aux);
+    struct str name = text_fmt(t, "q_%s_%s_%.*s", is_load ? "fload" : "fstore", x->aux ? "columns" : "rows", STR_ARG(tag));
+    if (t->err->code || !first_use(t, name)) return name;
+    const char *elem = dtype_name(text_rep(f.dtype));
+    bool pairs = is_paired(&f, &p, x->aux);
+    struct str one = text_fmt(t, "f.x[i]");
+    if (pairs) {
+        struct str word = pair_type(t);
+        one = S("f.w[i / 2]");
+        at = text_fmt(t, "*(%s%.*s *)&%.*s", is_load ? "const " : "", STR_ARG(word), STR_ARG(at));
+    }
+    if (is_load)
+        buf_printf(&t->prelude, "%s%.*s %.*s(const %s *p, i32 pitch, i32 lane)\n{\n    %.*s f;\n", t->style->function,
+                   STR_ARG(type), STR_ARG(name), elem, STR_ARG(type));
+    else buf_printf(&t->prelude, "%svoid %.*s(%s *p, i32 pitch, i32 lane, %.*s f)\n{\n", t->style->function,
+                    STR_ARG(name), elem, STR_ARG(type));
+    buf_printf(&t->prelude, "#pragma unroll\n    for (i32 i = 0; i < %u; i += %d) ", p.n, pairs ? 2 : 1);
+    if (is_load) buf_printf(&t->prelude, "%.*s = %.*s;\n    return f;\n}\n", STR_ARG(one), STR_ARG(at));
+    else buf_printf(&t->prelude, "%.*s = %.*s;\n}\n", STR_ARG(at), STR_ARG(one));
+    return name;
+}
+
+static struct str place_text(struct text *t, kval array, kval index, kval pitch)
+{
+    struct str a = gpu_array_name(t, array), i = text_bare(t, index), n = text_bare(t, pitch);
+    return text_fmt(t, "%.*s + (%.*s), %.*s, thread %% SUBGROUP", STR_ARG(a), STR_ARG(i), STR_ARG(n));
+}
+
+void gpu_frag_store(struct text *t, kval v)
+{
+    const struct kir_ins *x = kir_at(t->k, v);
+    struct str f = move_function(t, x, kir_at(t->k, x->c), false), at = place_text(t, x->a, x->b, x->d);
+    text_line(t, "%.*s(%.*s, %.*s);", STR_ARG(f), STR_ARG(at), STR_ARG(text_bare(t, x->c)));
+}
+
+static struct str fill(struct text *t, const struct kir_ins *x)
+{
+    struct kir_frag f = kir_frag_of(x);
+    struct str type = gpu_frag_type(t, x), name = text_fmt(t, "q_fill_%.*s", STR_ARG(tag_of(t, &f)));
+    if (first_use(t, name))
+        define(t, type, text_fmt(t, "R %.*s(%s a)", STR_ARG(name), dtype_name(text_rep(f.dtype))), place_of(t, &f).n,
+                 S("f.x[i] = a;"));
+    return text_fmt(t, "%.*s(%.*s)", STR_ARG(name), STR_ARG(text_bare(t, x->a)));
+}
+
+/* An element of a fragment as f32, if it is a half. */
+static struct str wide(struct text *t, enum dtype d, const char *s)
+{
+    if (text_rep(d) == d) return str_of(s);
+    struct str h = text_helper(t, d == DT_F16 ? "from_f16" : "from_bf16", DT_F32, 1, DT_NONE);
+    return text_fmt(t, "%.*s(%s)", STR_ARG(h), s);
+}
+
+static struct str narrow(struct text *t, enum dtype d, struct str s)
+{
+    if (text_rep(d) == d) return text_fmt(t, "(%s)(%.*s)", dtype_name(d), STR_ARG(s));
+    struct str h = text_helper(t, d == DT_F16 ? "to_f16" : "to_bf16", DT_F32, 1, DT_NONE);
+    return text_fmt(t, "%.*s(%.*s)", STR_ARG(h), STR_ARG(s));
+}
+
+static struct str add(struct text *t, const struct kir_ins *x)
+{
+    struct kir_frag f = kir_frag_of(x);
+    struct str type = gpu_frag_type(t, x), name = text_fmt(t, "q_fadd_%.*s", STR_ARG(tag_of(t, &f)));
+    struct str a = wide(t, f.dtype, "a.x[i]"), b = wide(t, f.dtype, "b.x[i]");
+    struct str sum = narrow(t, f.dtype, text_fmt(t, "%.*s + %.*s", STR_ARG(a), STR_ARG(b)));
+    if (first_use(t, name))
+        define(t, type, text_fmt(t, "R %.*s(R a, R b)", STR_ARG(name)), place_of(t, &f).n,
+                 text_fmt(t, "f.x[i] = %.*s;", STR_ARG(sum)));
+    return text_fmt(t, "%.*s(%.*s, %.*s)", STR_ARG(name), STR_ARG(text_bare(t, x->a)), STR_ARG(text_bare(t, x->b)));
+}
+
+static struct str cast(struct text *t, const struct kir_ins *x)
+{
+    const struct kir_ins *from = kir_at(t->k, x->a);
+    struct kir_frag f = kir_frag_of(x), g = kir_frag_of(from);
+    struct str type = gpu_frag_type(t, x), arg = gpu_frag_type(t, from);
+    struct str name = text_fmt(t, "q_fcast_%s_%.*s", dtype_name(g.dtype), STR_ARG(tag_of(t, &f)));
+    struct str value = narrow(t, f.dtype, wide(t, g.dtype, "a.x[i]"));
+    if (first_use(t, name))
+        define(t, type, text_fmt(t, "R %.*s(%.*s a)", STR_ARG(name), STR_ARG(arg)), place_of(t, &f).n,
+                 text_fmt(t, "f.x[i] = %.*s;", STR_ARG(value)));
+    return text_fmt(t, "%.*s(%.*s)", STR_ARG(name), STR_ARG(text_bare(t, x->a)));
+}
+
+static struct str multiply(struct text *t, const struct kir_ins *x)
+{
+    struct kir_frag a = kir_frag_of(kir_at(t->k, x->a)), b = kir_frag_of(kir_at(t->k, x->b)), c = kir_frag_of(x);
+    struct caps_matrix m = {.m = c.rows, .n = c.cols, .k = a.cols, .a = a.dtype, .b = b.dtype, .c = c.dtype, .d = c.dtype};
+    struct str type = gpu_frag_type(t, x), ta = gpu_frag_type(t, kir_at(t->k, x->a)),
+               tb = gpu_frag_type(t, kir_at(t->k, x->b));
+    struct str name = text_fmt(t, "q_fmma_%.*s_%.*s", STR_ARG(tag_of(t, &a)), STR_ARG(tag_of(t, &c)));
+    if (first_use(t, name)) {
+        buf_printf(&t->prelude, "%s%.*s %.*s(%.*s a, %.*s b, %.*s c)\n{\n", t->style->function, STR_ARG(type), STR_ARG(name),
+                   STR_ARG(ta), STR_ARG(tb), STR_ARG(type));
+        if (!gpu_words(t)->multiply || !gpu_words(t)->multiply(&t->prelude, &m))
+            err_set(t->err, ERR_UNSUPPORTED, "no products of fragments of %s, %lldx%lldx%lld, in this language (kernel '%.*s')",
+                    dtype_name(a.dtype), (long long)m.m, (long long)m.n, (long long)m.k, STR_ARG(t->k->name));
+        buf_z(&t->prelude, "    return c;\n}\n");
+    }
+    return text_fmt(t, "%.*s(%.*s, %.*s, %.*s)", STR_ARG(name), STR_ARG(text_bare(t, x->a)), STR_ARG(text_bare(t, x->b)),
+                    STR_ARG(text_bare(t, x->c)));
+}
+
+struct str gpu_frag(struct text *t, kval v)
+{
+    const struct kir_ins *x = kir_at(t->k, v);
+    switch ((int)x->op) {
+    case KI_FILL: return fill(t, x);
+    case KI_ADD: return add(t, x);
+    case KI_CAST: return cast(t, x);
+    case KI_FMMA: return multiply(t, x);
+    case KI_LOAD: return gpu_load(t, v);
+    case KI_FLOAD: {
+        struct str f = move_function(t, x, x, true), at = place_text(t, x->a, x->b, x->c);
+        return text_fmt(t, "%.*s(%.*s)", STR_ARG(f), STR_ARG(at));
+    }
+    default: unreachable();
+    }
+}
