@@ -71,60 +71,81 @@ static void test_random(void **state)
 
 /* Fast elsewhere. */
 
-/* W subgroup, BMxBNxBK/TMxTN, BL, WL subgroups' and threads' layout, BS, WS scatter along rows and columns. */
+/* batch, m, n, k; W subgroup, BMxBNxBK/TMxTN, BL, WL subgroups' and threads' layout, BS, WS scatter along rows and columns. */
 static const char *const known[] = {
-    "W64 64x64x16/4x4 BL2x2 WL8x8 BS4/4 WS4/4 LSU1 Map4 GSW0 UN16 RP0 SP1",
-    "W64 64x64x16/4x4 BL2x2 WL8x8 BS4/4 WS4/4 LSU1 Map8 GSW0 UN16 RP0 SP1",
-    "W64 64x64x16/4x4 BL4x1 WL4x16 BS4/4 WS4/2 LSU1 Map8 GSW0 UN4 RP0 SP1",
-    "W64 64x64x16/4x4 BL2x2 WL8x8 BS2/4 WS1/4 LSU1 Map8 GSW0 UN16 RP0 SP0",
-    "W64 128x64x8/8x8 BL1x2 WL16x4 BS2/2 WS1/2 LSU1 Map4 GSW0 UN16 RP0 SP0",
-    "W64 128x64x8/8x8 BL1x2 WL16x4 BS2/2 WS1/2 LSU1 Map4 GSW0 UN8 RP0 SP0",
-    "W64 32x32x8/4x4 BL1x1 WL8x8 BS4/2 WS1/2 LSU1 Map4 GSW0 UN16 RP0 SP0",
-    "W64 64x64x16/4x4 BL2x2 WL8x8 BS2/4 WS1/4 LSU1 Map4 GSW0 UN16 RP0 SP0",
-    "W64 32x32x8/4x4 BL1x1 WL8x8 BS2/2 WS1/2 LSU1 Map4 GSW0 UN8 RP0 SP0",
-    "W64 64x32x16/4x4 BL2x1 WL8x8 BS2/4 WS1/2 LSU1 Map4 GSW0 UN16 RP1 SP0",
-    "W64 32x32x8/4x4 BL1x1 WL8x8 BS2/2 WS1/2 LSU1 Map8 GSW0 UN8 RP0 SP0",
-    "W64 64x64x16/4x4 BL1x4 WL16x4 BS4/4 WS2/4 LSU1 Map4 GSW0 UN16 RP1 SP0",
-    "W64 64x64x8/8x4 BL1x2 WL8x8 BS2/4 WS2/4 LSU1 Map4 GSW0 UN8 RP0 SP0",
-    "W64 64x64x8/8x4 BL2x1 WL4x16 BS8/4 WS4/4 LSU1 Map4 GSW0 UN8 RP0 SP0",
-    "W64 64x64x16/4x4 BL1x4 WL16x4 BS4/4 WS1/4 LSU1 Map4 GSW0 UN16 RP1 SP0",
-    "W64 64x64x16/4x4 BL4x1 WL4x16 BS4/4 WS1/2 LSU1 Map4 GSW0 UN16 RP1 SP0",
-    "W64 64x64x16/4x4 BL4x1 WL4x16 BS4/4 WS2/4 LSU1 Map8 GSW0 UN16 RP1 SP0",
-    "W64 64x64x16/4x4 BL4x1 WL4x16 BS4/4 WS4/2 LSU1 Map4 GSW0 UN16 RP1 SP0",
-    "W64 64x64x8/8x4 BL1x2 WL8x8 BS8/4 WS4/4 LSU1 Map4 GSW0 UN8 RP0 SP0",
-    "W64 64x64x16/4x4 BL4x1 WL4x16 BS4/4 WS2/4 LSU1 Map8 GSW0 UN16 RP0 SP0",
-    "W32 32x32x16/2x4 BL1x4 WL16x2 BS2/4 WS2/4 LSU2 Map8 GSW4 UN32 RP0 SP1",
-    "W32 32x32x16/2x4 BL1x4 WL16x2 BS2/4 WS2/4 LSU2 Map16 GSW4 UN16 RP0 SP1",
-    "W32 64x32x16/8x4 BL2x1 WL4x8 BS4/4 WS4/4 LSU2 Map8 GSW4 UN8 RP0 SP1",
-    "W32 64x32x16/4x4 BL1x4 WL16x2 BS4/4 WS4/4 LSU2 Map8 GSW4 UN8 RP0 SP1",
-    "W32 64x64x8/8x8 BL2x1 WL4x8 BS4/4 WS4/4 LSU2 Map16 GSW4 UN8 RP0 SP1",
-    "W32 64x64x16/8x4 BL1x4 WL8x4 BS4/4 WS4/4 LSU2 Map16 GSW4 UN8 RP0 SP1",
-    "W32 64x64x32/4x8 BL1x4 WL16x2 BS4/4 WS4/4 LSU2 Map8 GSW4 UN16 RP0 SP1",
-    "W32 64x64x32/8x8 BL2x1 WL4x8 BS4/4 WS4/4 LSU2 Map16 GSW4 UN8 RP0 SP0",
-    "W32 128x64x8/8x4 BL4x2 WL4x8 BS4/4 WS4/4 LSU1 Map8 GSW0 UN8 RP0 SP1",
-    "W32 64x64x32/8x8 BL2x1 WL4x8 BS4/4 WS4/4 LSU2 Map8 GSW4 UN8 RP0 SP0",
-    "W32 64x64x16/4x8 BL1x4 WL16x2 BS4/4 WS4/4 LSU1 Map8 GSW0 UN32 RP0 SP1",
-    "W32 64x128x16/8x8 BL4x1 WL2x16 BS4/4 WS4/4 LSU1 Map16 GSW0 UN32 RP0 SP0",
-    "W32 64x128x16/8x8 BL4x1 WL2x16 BS4/4 WS4/4 LSU1 Map8 GSW0 UN8 RP0 SP0",
-    "W32 128x64x16/8x8 BL4x1 WL4x8 BS4/4 WS4/4 LSU1 Map8 GSW0 UN16 RP0 SP0",
-    "W32 128x64x16/8x8 BL4x1 WL4x8 BS4/4 WS4/4 LSU1 Map8 GSW0 UN32 RP0 SP0",
-    "W32 128x64x16/8x8 BL1x4 WL16x2 BS4/4 WS4/4 LSU1 Map8 GSW0 UN32 RP0 SP0",
-    "W32 64x128x16/8x8 BL4x1 WL2x16 BS4/4 WS4/4 LSU1 Map8 GSW0 UN32 RP0 SP0",
-    "W32 64x128x16/8x8 BL4x1 WL2x16 BS4/4 WS4/4 LSU1 Map8 GSW0 UN16 RP0 SP0",
-    "W32 128x64x16/8x8 BL1x4 WL16x2 BS4/4 WS4/4 LSU1 Map8 GSW0 UN8 RP0 SP0",
-    "W64 64x64x16/4x4 BL2x2 WL8x8 BS2/2 WS1/2 LSU1 Map4 GSW0 UN16 RP1 SP0",
-    "W64 64x64x16/4x4 BL4x1 WL4x16 BS4/4 WS1/4 LSU1 Map4 GSW0 UN16 RP1 SP0",
-    "W64 64x64x16/4x4 BL2x2 WL8x8 BS2/2 WS2/1 LSU1 Map4 GSW0 UN16 RP1 SP0",
-    "W64 64x64x16/4x4 BL1x4 WL16x4 BS4/4 WS4/4 LSU1 Map4 GSW0 UN16 RP0 SP0",
+    "1 512 2048 8192 W64 64x64x16/4x4 BL2x2 WL8x8 BS4/4 WS4/4 LSU1 Map4 GSW0 UN16 RP0 SP1",
+    "1 1024 2048 4096 W64 64x64x16/4x4 BL2x2 WL8x8 BS4/4 WS4/4 LSU1 Map8 GSW0 UN16 RP0 SP1",
+    "1 1024 4096 2048 W64 64x64x16/4x4 BL2x2 WL8x8 BS4/4 WS4/4 LSU1 Map8 GSW0 UN16 RP0 SP1",
+    "1 2048 2048 2048 W64 64x64x16/4x4 BL2x2 WL8x8 BS4/4 WS4/4 LSU1 Map8 GSW0 UN16 RP0 SP1",
+    "1 2048 8192 2048 W64 64x64x16/4x4 BL4x1 WL4x16 BS4/4 WS4/2 LSU1 Map8 GSW0 UN4 RP0 SP1",
+    "1 4096 4096 4096 W64 64x64x16/4x4 BL4x1 WL4x16 BS4/4 WS4/2 LSU1 Map8 GSW0 UN4 RP0 SP1",
+    "4 1024 1024 2048 W64 64x64x16/4x4 BL2x2 WL8x8 BS2/4 WS1/4 LSU1 Map8 GSW0 UN16 RP0 SP0",
+    "16 1024 4096 256 W64 128x64x8/8x8 BL1x2 WL16x4 BS2/2 WS1/2 LSU1 Map4 GSW0 UN16 RP0 SP0",
+    "8 2048 1024 1024 W64 128x64x8/8x8 BL1x2 WL16x4 BS2/2 WS1/2 LSU1 Map4 GSW0 UN8 RP0 SP0",
+    "2 2048 2048 1024 W64 32x32x8/4x4 BL1x1 WL8x8 BS4/2 WS1/2 LSU1 Map4 GSW0 UN16 RP0 SP0",
+    "1 2048 2048 2048 W64 64x64x16/4x4 BL2x2 WL8x8 BS2/4 WS1/4 LSU1 Map4 GSW0 UN16 RP0 SP0",
+    "1 2048 4096 1024 W64 64x64x16/4x4 BL2x2 WL8x8 BS2/4 WS1/4 LSU1 Map4 GSW0 UN16 RP0 SP0",
+    "1 4096 8192 512 W64 128x64x8/8x8 BL1x2 WL16x4 BS2/2 WS1/2 LSU1 Map4 GSW0 UN16 RP0 SP0",
+    "1 8192 2048 512 W64 32x32x8/4x4 BL1x1 WL8x8 BS2/2 WS1/2 LSU1 Map4 GSW0 UN8 RP0 SP0",
+    "1 8192 2048 1024 W64 128x64x8/8x8 BL1x2 WL16x4 BS2/2 WS1/2 LSU1 Map4 GSW0 UN16 RP0 SP0",
+    "1 256 16384 4096 W64 64x64x16/4x4 BL2x2 WL8x8 BS2/4 WS1/4 LSU1 Map4 GSW0 UN16 RP0 SP0",
+    "1 256 65536 4096 W64 64x32x16/4x4 BL2x1 WL8x8 BS2/4 WS1/2 LSU1 Map4 GSW0 UN16 RP1 SP0",
+    "2 512 4096 8192 W64 32x32x8/4x4 BL1x1 WL8x8 BS2/2 WS1/2 LSU1 Map8 GSW0 UN8 RP0 SP0",
+    "12 1024 64 1024 W64 64x64x16/4x4 BL1x4 WL16x4 BS4/4 WS2/4 LSU1 Map4 GSW0 UN16 RP1 SP0",
+    "16 1024 64 1024 W64 64x64x16/4x4 BL1x4 WL16x4 BS4/4 WS2/4 LSU1 Map4 GSW0 UN16 RP1 SP0",
+    "12 1024 1024 64 W64 64x64x8/8x4 BL1x2 WL8x8 BS2/4 WS2/4 LSU1 Map4 GSW0 UN8 RP0 SP0",
+    "16 1024 1024 64 W64 64x64x8/8x4 BL2x1 WL4x16 BS8/4 WS4/4 LSU1 Map4 GSW0 UN8 RP0 SP0",
+    "1 1024 1024 1024 W64 64x64x16/4x4 BL1x4 WL16x4 BS4/4 WS1/4 LSU1 Map4 GSW0 UN16 RP1 SP0",
+    "1 1024 1024 4096 W64 64x64x16/4x4 BL4x1 WL4x16 BS4/4 WS1/2 LSU1 Map4 GSW0 UN16 RP1 SP0",
+    "1 1024 4096 1024 W64 64x64x16/4x4 BL4x1 WL4x16 BS4/4 WS2/4 LSU1 Map8 GSW0 UN16 RP1 SP0",
+    "32 2048 128 2048 W64 64x64x16/4x4 BL4x1 WL4x16 BS4/4 WS4/2 LSU1 Map4 GSW0 UN16 RP1 SP0",
+    "32 2048 2048 128 W64 64x64x8/8x4 BL1x2 WL8x8 BS8/4 WS4/4 LSU1 Map4 GSW0 UN8 RP0 SP0",
+    "1 2048 4096 4096 W64 64x64x16/4x4 BL4x1 WL4x16 BS4/4 WS2/4 LSU1 Map8 GSW0 UN16 RP0 SP0",
+    "1 512 1024 512 W32 32x32x16/2x4 BL1x4 WL16x2 BS2/4 WS2/4 LSU2 Map8 GSW4 UN32 RP0 SP1",
+    "1 512 1024 1024 W32 32x32x16/2x4 BL1x4 WL16x2 BS2/4 WS2/4 LSU2 Map16 GSW4 UN16 RP0 SP1",
+    "1 512 1024 2048 W32 32x32x16/2x4 BL1x4 WL16x2 BS2/4 WS2/4 LSU2 Map16 GSW4 UN16 RP0 SP1",
+    "1 512 2048 512 W32 64x32x16/8x4 BL2x1 WL4x8 BS4/4 WS4/4 LSU2 Map8 GSW4 UN8 RP0 SP1",
+    "1 512 2048 1024 W32 64x32x16/4x4 BL1x4 WL16x2 BS4/4 WS4/4 LSU2 Map8 GSW4 UN8 RP0 SP1",
+    "1 1024 2048 1024 W32 64x64x8/8x8 BL2x1 WL4x8 BS4/4 WS4/4 LSU2 Map16 GSW4 UN8 RP0 SP1",
+    "1 1024 2048 2048 W32 64x64x16/8x4 BL1x4 WL8x4 BS4/4 WS4/4 LSU2 Map16 GSW4 UN8 RP0 SP1",
+    "1 1024 2048 4096 W32 64x64x32/4x8 BL1x4 WL16x2 BS4/4 WS4/4 LSU2 Map8 GSW4 UN16 RP0 SP1",
+    "1 1024 4096 1024 W32 64x64x32/8x8 BL2x1 WL4x8 BS4/4 WS4/4 LSU2 Map16 GSW4 UN8 RP0 SP0",
+    "1 1024 4096 2048 W32 128x64x8/8x4 BL4x2 WL4x8 BS4/4 WS4/4 LSU1 Map8 GSW0 UN8 RP0 SP1",
+    "1 2048 4096 2048 W32 64x64x32/8x8 BL2x1 WL4x8 BS4/4 WS4/4 LSU2 Map16 GSW4 UN8 RP0 SP0",
+    "1 2048 4096 4096 W32 64x64x32/8x8 BL2x1 WL4x8 BS4/4 WS4/4 LSU2 Map8 GSW4 UN8 RP0 SP0",
+    "1 2048 4096 8192 W32 64x64x16/4x8 BL1x4 WL16x2 BS4/4 WS4/4 LSU1 Map8 GSW0 UN32 RP0 SP1",
+    "1 2048 8192 2048 W32 64x128x16/8x8 BL4x1 WL2x16 BS4/4 WS4/4 LSU1 Map16 GSW0 UN32 RP0 SP0",
+    "1 2048 8192 4096 W32 64x128x16/8x8 BL4x1 WL2x16 BS4/4 WS4/4 LSU1 Map8 GSW0 UN8 RP0 SP0",
+    "1 4096 8192 4096 W32 128x64x16/8x8 BL4x1 WL4x8 BS4/4 WS4/4 LSU1 Map8 GSW0 UN16 RP0 SP0",
+    "1 4096 8192 8192 W32 128x64x16/8x8 BL4x1 WL4x8 BS4/4 WS4/4 LSU1 Map8 GSW0 UN32 RP0 SP0",
+    "1 4096 8192 16384 W32 128x64x16/8x8 BL1x4 WL16x2 BS4/4 WS4/4 LSU1 Map8 GSW0 UN32 RP0 SP0",
+    "1 4096 16384 4096 W32 64x128x16/8x8 BL4x1 WL2x16 BS4/4 WS4/4 LSU1 Map8 GSW0 UN32 RP0 SP0",
+    "1 4096 16384 8192 W32 64x128x16/8x8 BL4x1 WL2x16 BS4/4 WS4/4 LSU1 Map8 GSW0 UN32 RP0 SP0",
+    "1 8192 16384 8192 W32 64x128x16/8x8 BL4x1 WL2x16 BS4/4 WS4/4 LSU1 Map8 GSW0 UN16 RP0 SP0",
+    "1 8192 16384 16384 W32 64x128x16/8x8 BL4x1 WL2x16 BS4/4 WS4/4 LSU1 Map8 GSW0 UN16 RP0 SP0",
+    "1 8192 16384 32768 W32 128x64x16/8x8 BL1x4 WL16x2 BS4/4 WS4/4 LSU1 Map8 GSW0 UN8 RP0 SP0",
+    "1 8192 32768 8192 W32 64x128x16/8x8 BL4x1 WL2x16 BS4/4 WS4/4 LSU1 Map8 GSW0 UN32 RP0 SP0",
+    "1 8192 32768 16384 W32 128x64x16/8x8 BL1x4 WL16x2 BS4/4 WS4/4 LSU1 Map8 GSW0 UN8 RP0 SP0",
+    "1 1024 1024 1024 W64 32x32x8/4x4 BL1x1 WL8x8 BS2/2 WS1/2 LSU1 Map4 GSW0 UN8 RP0 SP0",
+    "1 1024 1024 4096 W64 64x64x16/4x4 BL4x1 WL4x16 BS4/4 WS1/2 LSU1 Map4 GSW0 UN16 RP1 SP0",
+    "1 1024 4096 1024 W64 64x64x16/4x4 BL4x1 WL4x16 BS4/4 WS2/4 LSU1 Map8 GSW0 UN16 RP1 SP0",
+    "1 2048 4096 4096 W64 64x64x16/4x4 BL4x1 WL4x16 BS4/4 WS2/4 LSU1 Map8 GSW0 UN16 RP0 SP0",
+    "12 1024 64 1024 W64 64x64x16/4x4 BL2x2 WL8x8 BS2/2 WS1/2 LSU1 Map4 GSW0 UN16 RP1 SP0",
+    "12 1024 1024 64 W64 64x64x16/4x4 BL4x1 WL4x16 BS4/4 WS1/4 LSU1 Map4 GSW0 UN16 RP1 SP0",
+    "16 1024 64 1024 W64 64x64x16/4x4 BL2x2 WL8x8 BS2/2 WS2/1 LSU1 Map4 GSW0 UN16 RP1 SP0",
+    "16 1024 1024 64 W64 64x64x8/8x4 BL2x1 WL4x16 BS8/4 WS4/4 LSU1 Map4 GSW0 UN8 RP0 SP0",
+    "32 2048 128 2048 W64 64x64x16/4x4 BL1x4 WL16x4 BS4/4 WS4/4 LSU1 Map4 GSW0 UN16 RP0 SP0",
 };
 
-static struct candidate known_one(const char *text)
+struct product_case { struct candidate c; i64 batch, m, n, k; };
+
+static struct product_case known_one(const char *text)
 {
     struct candidate c = {.gen = &gen_group_gemm};
-    int w, bm, bn, bk, tm, tn, bly, blx, wly, wlx, bsm, bsn, wsm, wsn, lsu, map, gsw, un, rp, sp;
-    int n = sscanf(text, "W%d %dx%dx%d/%dx%d BL%dx%d WL%dx%d BS%d/%d WS%d/%d LSU%d Map%d GSW%d UN%d RP%d SP%d", &w, &bm, &bn, &bk, &tm,
+    int batch, m, n, k, w, bm, bn, bk, tm, tn, bly, blx, wly, wlx, bsm, bsn, wsm, wsn, lsu, map, gsw, un, rp, sp;
+    int read = sscanf(text, "%d %d %d %d W%d %dx%dx%d/%dx%d BL%dx%d WL%dx%d BS%d/%d WS%d/%d LSU%d Map%d GSW%d UN%d RP%d SP%d", &batch, &m, &n, &k, &w, &bm, &bn, &bk, &tm,
                    &tn, &bly, &blx, &wly, &wlx, &bsm, &bsn, &wsm, &wsn, &lsu, &map, &gsw, &un, &rp, &sp);
-    assert_int_equal(n, 20);
+    assert_int_equal(read, 24);
     int threads = bm / tm * (bn / tn) * lsu;
     const struct { const char *name; int v; } all[] = {
         {"w", w}, {"tm", tm}, {"tn", tn}, {"bk", bk}, {"bly", bly}, {"blx", blx}, {"wly", wly}, {"wlx", wlx}, {"bswm", bsm},
@@ -135,7 +156,7 @@ static struct candidate known_one(const char *text)
     assert_int_equal(s.bm, bm);
     assert_int_equal(s.bn, bn);
     assert_int_equal(s.threads, threads);
-    return c;
+    return (struct product_case){c, batch, m, n, k};
 }
 
 /* y = a^T x b, a stored by terms; on a device with subgroups of w threads. */
@@ -164,21 +185,98 @@ static void open_product(struct bed *b, i64 w, i64 batch, i64 m, i64 n, i64 k)
 static void test_known(void **state)
 {
     for (u32 i = 0; i < countof(known); i++) {
-        struct candidate c = known_one(known[i]);
-        struct block s = block_of(&c.sched);
+        struct product_case x = known_one(known[i]);
+        struct block s = block_of(&x.c.sched);
         struct bed b;
         struct check k;
         open_product(&b, s.v[B_W], 1 + i % 2, 2 * s.bm, s.bn, 2 * s.v[B_BK]);
-        if (!c.gen->legal(&b.t, &b.caps, &c.sched)) fail_msg("not legal: %s", known[i]);
+        if (!x.c.gen->legal(&b.t, &b.caps, &x.c.sched)) fail_msg("not legal: %s", known[i]);
         assert_true(check_init(&k, &b.t, b.var, i, true, &b.e));
-        if (!run(&b, &c, &k)) report(&b, &c, i);
+        if (!run(&b, &x.c, &k)) report(&b, &x.c, i);
         check_release(&k);
         bed_close(&b);
     }
 }
 
+/* Those of one subgroup's size, built for a target whose tools are here. */
+static void build_known(const char *lang, const char *arch, u32 step)
+{
+    const struct lang *l = lang_find(str_of(lang));
+    struct buf which = {0};
+    struct err e = {0};
+    bool there = l->toolchain(&which, &e);
+    buf_release(&which);
+    if (!there) {
+        print_message("%s\n", e.msg);
+        skip();
+    }
+    for (u32 i = 0; i < countof(known); i += step) {
+        struct product_case x = known_one(known[i]);
+        struct bed b;
+        struct kernel kernel;
+        struct buf text = {0}, bin = {0};
+        open_product(&b, x.c.sched.v[B_W], x.batch, x.m, x.n, x.k);
+        snprintf(b.caps.arch, sizeof b.caps.arch, "%s", arch);
+        bool ok = gen_kernel(&kernel, &b.arena, &x.c, &b.t, &b.caps, &b.e) && lang_render(&text, l, &kernel.kir, &b.caps, &b.arena, &b.e) &&
+                  l->build(&bin, buf_view(&text), &b.caps, 60, &b.e);
+        if (!ok) fail_msg("%s: %s", known[i], b.e.msg);
+        buf_release(&text), buf_release(&bin);
+        bed_close(&b);
+    }
+}
+
+static void test_cuda(void **state) { build_known("cuda", "sm_80", getenv("COUNT") ? 1 : 7); }
+static void test_hip(void **state) { build_known("hip", "gfx906", getenv("COUNT") ? 1 : 31); }
+
+/* Predictions. */
+
+/* A schedule like the known ones: values drawn from what their spaces hold. */
+static bool draw_like(struct bed *b, struct candidate *c)
+{
+    static const i32 few[] = {1, 2, 4, 8}, wide[] = {8, 16, 32};
+    i32 w = (i32)b->caps.subgroup, wly = 2 << pick(b, 0, 3);
+    const struct { const char *name; i32 v; } all[] = {
+        {"w", w}, {"wly", wly}, {"wlx", w / wly}, {"bly", few[pick(b, 0, 3)]}, {"blx", few[pick(b, 0, 3)]}, {"tm", few[pick(b, 1, 3)]},
+        {"tn", few[pick(b, 1, 3)]}, {"bk", wide[pick(b, 0, 2)]}, {"lsu", few[pick(b, 0, 1)]}, {"bswm", few[pick(b, 1, 3)]},
+        {"bswn", few[pick(b, 1, 3)]}, {"wswm", few[pick(b, 0, 2)]}, {"wswn", few[pick(b, 0, 2)]}, {"sp", (i32)pick(b, 0, 1)},
+        {"rp", (i32)pick(b, 0, 1)}, {"un", wide[pick(b, 0, 2)]}, {"map", few[pick(b, 2, 3)]}, {"glwa", 4}, {"glwb", 4}, {"lc", 1}, {"chunks", 1}};
+    *c = (struct candidate){.gen = &gen_group_gemm};
+    for (u32 i = 0; i < countof(all); i++) set(c, all[i].name, all[i].v);
+    set(c, "gsw", c->sched.v[B_LSU] > 1 ? 4 : 0), set(c, "rc", c->sched.v[B_LSU] > 1);
+    struct block s = block_of(&c->sched);
+    return s.threads <= 256 && c->gen->legal(&b->t, &b->caps, &c->sched);
+}
+
+/* What was best among such is predicted to be better than most of them. */
+static void test_predicted(void **state)
+{
+    enum { OTHERS = 300 };
+    double sum = 0;
+    u32 n_upper = 0;
+    for (u32 i = 0; i < countof(known); i++) {
+        struct product_case x = known_one(known[i]);
+        struct bed b;
+        u32 slower = 0, n = 0;
+        open_product(&b, x.c.sched.v[B_W], x.batch, x.m, x.n, x.k);
+        double own = gen_predict(&x.c, &b.t, &b.caps, b.var);
+        while (n < OTHERS) {
+            struct candidate c;
+            if (!draw_like(&b, &c)) continue;
+            slower += gen_predict(&c, &b.t, &b.caps, b.var) > own;
+            n++;
+        }
+        sum += (double)slower / OTHERS, n_upper += 2 * slower > OTHERS;
+        if (getenv("VERBOSE")) print_message("%3.0f %% slower than %s\n", 100.0 * slower / OTHERS, known[i]);
+        bed_close(&b);
+    }
+    print_message("%.0f %% of the others predicted slower, %u of %u known ones in the upper half\n", 100 * sum / countof(known), n_upper,
+                  (u32)countof(known));
+    assert_true(3 * n_upper > 2 * countof(known) && sum > 0.6 * countof(known));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_known)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_known), cmocka_unit_test(test_predicted),
+                                       cmocka_unit_test(test_cuda), cmocka_unit_test(test_hip)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // gen_block_cost: predicted seconds of group_gemm, and its schedule for an empty database. A device
-// is some units of the same size, each with 128 multiply-adds and one access of 32 words to shared
-// memory per cycle. Groups share a unit as long as registers, shared memory and threads last. A
+// is some units of the same size, each with 128 multiply-adds (64 where subgroups have 64 threads)
+// and one access of 32 words to shared memory per cycle. Groups share a unit as long as registers, shared memory and threads last. A
 // round takes as long as the slower of arithmetic and shared memory, for all groups on a unit; or,
 // with few of them, as one group waits for memory. The last wave of groups leaves units idle.
 // Memory and what lies between it and the units are limits of the whole. All constants are rough:
@@ -11,8 +11,7 @@
 
 #include <math.h>
 
-static const double unit_rate = 250e9;    /* flops per second of a unit */
-static const double unit_fmas = 128;      /* per cycle */
+static const double unit_rate = 180e9;    /* flops per second of a unit */
 static const double unit_regs = 65536;
 static const double unit_threads = 2048;
 static const double unit_shared = 100 << 10;
@@ -25,6 +24,9 @@ static const double launch = 3e-6;        /* seconds */
 
 static double at_least(double x, double least) { return x > least ? x : least; }
 static double at_most(double x, double most) { return x < most ? x : most; }
+
+/* Of a unit, per cycle. */
+static double fmas_of(const struct caps *c) { return c->subgroup >= 64 ? 64 : 128; }
 
 /* Of the left operand's array: do vectors run along terms? */
 static bool terms_inside(const struct block_task *x, const struct block *s)
@@ -62,10 +64,10 @@ static double others(const struct block_task *x, const struct block *s)
 
 struct round { double cycles, alone; }; /* of a unit per group; of one group by itself */
 
-static struct round round_of(const struct block_task *x, const struct block *s)
+static struct round round_of(const struct block_task *x, const struct caps *c, const struct block *s)
 {
     const i64 *v = s->v;
-    double warps = (double)s->threads / 32, share = (double)(v[B_BK] / v[B_LSU]);
+    double unit_fmas = fmas_of(c), warps = (double)s->threads / 32, share = (double)(v[B_BK] / v[B_LSU]);
     double fmas = warps * share * (double)(v[B_TM] * v[B_TN]) * 32 / unit_fmas;
     double issue = fmas + warps * others(x, s) * 32 / unit_fmas, shared = warps * share * reads(x, s);
     double both = at_least(issue, shared) + 0.2 * at_most(issue, shared);
@@ -104,12 +106,12 @@ static double wave_count(double groups, double slots)
 double block_seconds(const struct block_task *x, const struct caps *c, const struct block *s)
 {
     const i64 *v = s->v;
-    double units = at_least(floor(gen_flop_rate(c) / unit_rate), 1), rate = gen_flop_rate(c) / units / 2 / unit_fmas;
+    double units = at_least(floor(gen_flop_rate(c) / unit_rate), 1), rate = gen_flop_rate(c) / units / 2 / fmas_of(c);
     double blocks = (double)(x->batch * ceil_div(x->m, s->bm) * ceil_div(x->n, s->bn)), groups = blocks * (double)v[B_CHUNKS];
     double rounds = ceil((double)ceil_div(x->k, v[B_BK]) / (double)v[B_CHUNKS]);
     double n = at_most(residents(x, s), at_least(ceil(groups / units), 1));
-    struct round r = round_of(x, s);
-    double out = (double)(s->bm * s->bn) / unit_fmas * (v[B_LSU] > 1 ? 8 + 2 * (double)v[B_LSU] : 6);
+    struct round r = round_of(x, c, s);
+    double out = (double)(s->bm * s->bn) / fmas_of(c) * (v[B_LSU] > 1 ? 8 + 2 * (double)v[B_LSU] : 6);
     double group = n * out + latency + rounds * at_least(n * r.cycles, r.alone); /* n of them together */
     double copied = blocks * (double)(ceil_div(x->k, v[B_BK]) * v[B_BK] * (s->bm + s->bn));
     if (v[B_SP] >= SP_ASYNC) group *= 1.01; /* not every target has such copies */
