@@ -44,7 +44,7 @@ static bool may_pay(const struct cutter *c, node_id first, node_id second)
     const struct value *x = graph_value(g, graph_node(g, second)->in.v[0]);
     i64 *var = arena_array(c->a, i64, g->sym->var.n + 1), dim[MAX_RANK];
     for (u32 i = 0; i < g->sym->var.n; i++) var[i] = NOMINAL;
-    if (!shape_eval(g->sym, &x->shape, var, dim)) return false;
+    if (!dtype_is_float(x->dtype) || !shape_eval(g->sym, &x->shape, var, dim)) return false; /* none is of bytes */
     double bytes = (double)dtype_size(x->dtype);
     for (u32 i = 0; i < x->shape.rank; i++) bytes *= (double)dim[i];
     double flops = op_flops(g, first, var) + op_flops(g, second, var);

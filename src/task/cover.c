@@ -115,6 +115,7 @@ static bool may_have_blocks(const struct cutter *c, value_id v, i64 block, i64 l
     i64 channels;
     value_id live[2];
     if (c->is_output[v] || !has_channels(c->g, v) || !is_in_conv(c, x->producer)) return false;
+    if (!dtype_is_float(x->dtype)) return false; /* bytes are read by pixels, groups of channels at a time */
     if (!sym_is_const(c->g->sym, x->shape.dim[1], &channels) || channels % block || channels < least)
         return false;
     if (set_live_outs(c, &c->anchored[c->owner[x->producer] - 1], live, 2) != 1 || live[0] != v) return false;
