@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { P_MR, P_NR, P_KC, P_MB, P_NB, P_PACK, P_RIGHT, P_PARTS, P_KU, P_AHEAD, N_PARAM };
+enum { P_MR, P_NR, P_KC, P_MB, P_NB, P_PACK, P_RIGHT, P_PARTS, P_KU, P_AHEAD, P_FETCH, N_PARAM };
 
 static const i32 v_mr[] = {1, 2, 3, 4, 6, 8, 10, 12, 14, 28};
 static const i32 v_nr[] = {1, 2, 3, 4, 6, 8};
@@ -21,6 +21,7 @@ static const i32 v_right[] = {RIGHT_PLACE, RIGHT_BLOCKS, RIGHT_ONCE};
 static const i32 v_parts[] = {1, 2, 4};
 static const i32 v_ku[] = {1, 4};
 static const i32 v_ahead[] = {0, 1, 16, 64};
+static const i32 v_fetch[] = {0, 1};
 
 static const struct gen_param param[N_PARAM] = {
     [P_MR] = {"mr", "rows of the register tile", v_mr, countof(v_mr)},
@@ -35,6 +36,8 @@ static const struct gen_param param[N_PARAM] = {
     [P_KU] = {"ku", "terms per step of the inner loop", v_ku, countof(v_ku)},
     [P_AHEAD] = {"ahead", "terms that a constant right operand is prefetched ahead, 0 = not",
                  v_ahead, countof(v_ahead)},
+    [P_FETCH] = {"fetch", "left operand: 1 the next tile's rows are asked for while a tile is computed", v_fetch,
+                 countof(v_fetch)},
 };
 
 static struct product_sched sched_of(const struct sched *s)
@@ -49,7 +52,8 @@ static struct product_sched sched_of(const struct sched *s)
                                   .right = (enum product_right)v[P_RIGHT],
                                   .parts = v[P_PARTS],
                                   .ku = v[P_KU],
-                                  .ahead = v[P_AHEAD]};
+                                  .ahead = v[P_AHEAD],
+                                  .fetch = v[P_FETCH]};
 }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *v)
@@ -68,6 +72,7 @@ struct sizes { /* of a task, for what is asked of every schedule */
     i64 m, n, k, lanes, batch, threads, l2_bytes;
     i64 cells; /* accumulators of a tile that keeps the multipliers busy */
     bool has_rows, static_k, a_plain, b_plain, b_const;
+    bool a_far; /* the left operand is more than the second cache keeps */
 };
 
 /* Groups of terms are whole in memory where the left operand lies. */
@@ -93,6 +98,7 @@ static struct sizes sizes_of(const struct gemm *x, const struct caps *c)
                       .b_plain = x->b_plain && product_group(x, c) == 1,
                       .b_const = x->b_const};
     for (u32 i = 0; i < x->outer.n; i++) z.batch *= gen_eval(x->g, x->outer.g[i].extent, NULL);
+    z.a_far = 4.0 * (double)z.batch * (double)z.m * (double)z.k > (double)z.l2_bytes;
     return z;
 }
 
@@ -154,6 +160,7 @@ static bool suits(const struct sizes *z, const struct product_sched *s)
     if (!is_good_group(s->mb, tiles) || !is_good_group(s->nb, blocks)) return false;
     if (!is_good_pass(z, s) || !is_good_split(z, s, tiles * blocks * z->batch)) return false;
     if (s->ku == 1 && z->k > 64) return false;
+    if (s->fetch && (s->pack || s->kc || !z->a_far || tiles < 2 || z->k <= 64)) return false;
     i64 rows = s->mb ? s->mb * s->mr : z->m, terms = s->kc ? s->kc : z->k;
     if (s->pack && (double)rows * (double)terms * 4 > 4 * (double)z->l2_bytes + 1e6) return false;
     return is_good_grid(z, s, tiles, blocks);
@@ -176,6 +183,7 @@ struct work { /* of one grid iteration */
     const struct product_sched *s;
     double m, n, k, kc, passes, lanes; /* its rows, columns, terms; terms of a pass */
     double m_all, n_all;               /* rows and columns of the whole result */
+    double batch;                      /* such results */
 };
 
 /* Steps of the register tile for all rows, left over ones included, and `nr` vectors of columns. */
@@ -196,6 +204,8 @@ static double tiles_cycles(const struct work *w)
     if (rest) steps += steps_cycles(w, ceil_div(rest, (i64)w->lanes));
     double cells = (double)(s->mr * s->nr),
            ends = 30 + cells * (w->x->by_rows ? 3 * w->lanes : 1.5);
+    if (!w->x->by_rows && w->m_all * w->n_all * 4 > (double)w->c->l2_bytes / 2)
+        ends = cells * (s->nr >= 4 ? 1 : 1.9); /* results leave the caches: better in long pieces */
     if (w->passes > 1) ends += cells * 2 + 60;
     if (s->mr > 10 && (i64)(w->n_all * 4) % 4096 == 0 &&
         w->n_all * w->m * 4 > (double)w->c->l1_bytes)
@@ -246,14 +256,16 @@ static double right_cycles(const struct work *w)
 
 /* The left operand from beyond the second cache, for every block of columns where a pass' rows do
    not stay there: the wider the tile, the more is there to do meanwhile, unless they come from
-   memory. Rows of a short pass are short streams. */
+   memory, or were asked for. Rows of a short pass are short streams. */
 static double far_cycles(const struct work *w)
 {
     const struct product_sched *s = w->s;
     double cells = w->m * w->k, l2 = (double)w->c->l2_bytes, bytes = w->m * w->kc * 4;
     double share = (double)w->c->l3_bytes / (double)i64_max(1, w->c->n_threads);
-    double cell = bytes > share / 2 ? 0.5 : 0.35 / (double)s->nr;
+    double all = 4 * w->m_all * w->k * w->batch, cell = bytes > share / 2 ? 0.5 : 0.35 / (double)s->nr;
     bool is_far = w->m_all * w->k * 4 > l2 / 2, stays = bytes <= l2 * 0.4;
+    if (all > share) cell = fmax(cell, 0.25);
+    if (s->fetch) cell = fmin(cell, 0.4 / (double)s->nr) + 0.005;
     double reads = stays ? is_far : ceil(w->n / ((double)s->nr * w->lanes));
     if (s->pack && is_far) return cells * 0.4 + (stays ? 0 : reads * cells / 6);
     return cells * reads * (cell + (is_far && w->passes > 1 ? stays ? 0.1 : 0.2 : 0));
@@ -271,6 +283,14 @@ static double left_cycles(const struct work *w)
     return c + far_cycles(w);
 }
 
+/* Right operands, of which a batch may share one. */
+static double right_count(const struct gemm *x, const i64 *var)
+{
+    double n = 1;
+    for (u32 i = 0; !x->pixels && i + 2 < x->bs->rank; i++) n *= (double)gen_eval(x->g, x->bs->dim[i], var);
+    return n;
+}
+
 static double seconds(const struct gemm *x, const struct caps *c, const struct product_sched *s,
                       const i64 *var)
 {
@@ -283,6 +303,7 @@ static double seconds(const struct gemm *x, const struct caps *c, const struct p
     struct product_split d = product_split_of(x, s, lanes);
     struct work w = {
         .x = x, .c = c, .s = s, .lanes = lanes, .m = m, .n = n, .m_all = m, .n_all = n};
+    w.batch = batch;
     if (d.mb) w.m = fmin(m, (double)(d.mb * s->mr));
     if (d.nb) w.n = fmin(n, (double)(d.nb * s->nr) * lanes);
     k = ceil(k / group);
@@ -296,7 +317,7 @@ static double seconds(const struct gemm *x, const struct caps *c, const struct p
         (tiles_cycles(&w) + right_cycles(&w) + left_cycles(&w) + 200) * ceil(iterations / threads);
     double bytes = 4 * (batch * m * (n + k)), wait = 2e-6;
     if (s->right == RIGHT_ONCE && !x->b_const)
-        cycles += k * n * 0.6 / threads, wait += 2e-6 * (threads > 1);
+        cycles += k * n * right_count(x, var) * 0.6 / threads, wait += 2e-6 * (threads > 1);
     if (!x->simple || s->parts > 1)
         bytes += 12 * batch * m * n * (double)s->parts, wait += 2e-6 * (threads > 1);
     return wait + cycles / hz + 0.3 * bytes / gen_byte_rate(c);
@@ -336,6 +357,7 @@ static void narrow(struct gen_param *p, const struct sizes *z)
     if (!z->a_plain) keep_values(&p[P_PACK], 1, 2);
     if (z->b_const) keep_values(&p[P_RIGHT], RIGHT_ONCE, RIGHT_ONCE + 1);
     else keep_values(&p[P_AHEAD], 0, 2);
+    if (!z->a_far || z->k <= 64) keep_values(&p[P_FETCH], 0, 1);
     if (!z->b_const && !z->b_plain) keep_values(&p[P_RIGHT], RIGHT_BLOCKS, RIGHT_ONCE + 1);
     if (z->k > 64) keep_values(&p[P_KU], 1, 2);
     if (!z->static_k || z->m * z->n * z->batch > z->k * z->threads * 16)

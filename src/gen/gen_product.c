@@ -59,6 +59,15 @@ static void prefetch_next(struct product *p, const struct piece *e, kval i, i64 
     }
 }
 
+/* Asks for the rows of the next tile where the left operand lies, the terms that this one is at: rows far apart are
+   short streams, which hardware notices late. */
+static void fetch_next(struct product *p, const struct tile *t, const struct tile_in *in)
+{
+    struct kir *k = p->m->k;
+    for (i64 i = 0; i < t->tx; i++)
+        kir_prefetch(k, in->buf, kir_add(k, in->at, kir_mul_i(k, in->x_step, t->tx + i)));
+}
+
 /* The terms of a pass, by groups: ku at a time, then one at a time. */
 static void sum(struct product *p, const struct tile *t, const struct piece *e, struct tile_in in,
                 kval b_at, kval a_step, kval b_step)
@@ -79,6 +88,7 @@ static void sum(struct product *p, const struct tile *t, const struct piece *e, 
         for (i64 v = 0; v < u; v++) {
             kval term = kir_add_i(k, i, v);
             in.at = kir_add(k, at, kir_mul(k, term, a_step));
+            if (p->s.fetch && !part && !v && !e->over) fetch_next(p, t, &in);
             tile_step(t, &in, p->right, kir_add(k, b_at, kir_mul(k, term, b_step)));
         }
         kir_end(k);

@@ -23,6 +23,7 @@ struct product_sched { /* 0 in kc, mb, nb: all */
     enum product_right right;
     i64 ku,
         ahead; /* terms per step of the inner loop; steps that the right one is asked for ahead */
+    bool fetch; /* the left one's rows of the next tile are asked for while a tile is computed */
 };
 
 /* The numbers behind a schedule: pieces of equal size, as far as sizes are known. */
