@@ -253,8 +253,33 @@ struct quern_gemm_best {     /* of what the database knows of this product */
     double seconds, base_seconds, speedup, tflops;
     int64_t n_points, n_refused; /* of this run: looked at; not taken by the generator */
 };
-/* Measures the points of a configuration file's space, beside the reference schedule. Space and rules are told as notes. */
+/* Measures the points of a configuration file's space, or the kernels that a registry lists by their names (start, max 0), beside the
+ * reference schedule. Space and rules are told as notes. */
 QUERN_API quern_status quern_gemm(quern_db *db, const char *config, const struct quern_gemm_opts *o, struct quern_gemm_best *best);
+
+/* One product: y (b.., m, n) = a (b.., m, k) x b (b.., k, n). */
+struct quern_gemm_shape {
+    size_t size;
+    int n_batch;             /* 0 to 4 */
+    int64_t batch[4], m, n, k;
+    int is_transposed;       /* a is stored as (b.., k, m) */
+    quern_dtype type;        /* 0: f32 */
+};
+/* The product as a model with inputs "a" and "b" and output "y": to be tuned, compiled (with what the database knows) and run on
+ * tensors like any other. */
+QUERN_API quern_status quern_model_gemm(quern *q, const struct quern_gemm_shape *shape, quern_model **out);
+struct quern_gemm_found {
+    char name[512];          /* of the kernel for this product; "" when it has something that names do not say */
+    char candidate[512];     /* as in the database */
+    double seconds;          /* measured, for the product below */
+    double distance;         /* 0: of this very product; else how far the nearest one that was measured is: the sum of the logarithms to
+                              * base 2 of the ratios of its sizes to these */
+    int64_t m, n, k;
+};
+/* The best kernel that the database knows for the product on that device, or of the nearest product where it is legal here, too.
+ * QUERN_NOTHING: none. */
+QUERN_API quern_status quern_gemm_find(quern_db *db, const struct quern_gemm_shape *shape, const char *device,
+                                       struct quern_gemm_found *out);
 
 /* --- other forms --- */
 

@@ -11,6 +11,10 @@ trap 'rm -rf "$dir"' EXIT
 fail() { echo "FAILED: $*"; cat "$dir/err" "$dir/out"; exit 1; }
 sed 's/"\([MN]\)_SIZE": \[2048\]/"\1_SIZE": [72]/; s/"K_SIZE": \[2048\]/"K_SIZE": [40]/; s/"BATCH_SIZE": \[1\]/"BATCH_SIZE": [1, 2]/' \
     test/corpus/lab_space/cfg_32.json > "$dir/cfg.json"
+example=$dir/example
+case $1 in *san*) flags=-fsanitize=address,undefined ;; *) flags= ;; esac
+# shellcheck disable=SC2086 # none or one word
+${CC:-cc} -std=gnu11 $flags -Iinclude -o "$example" examples/gemm.c -L"$1" -lquern -Wl,-rpath,"$(cd "$1" && pwd)" || exit 1
 cd "$dir" || exit 1
 
 # code CODE ARGUMENTS: ends with this exit code; output in out and err.
@@ -55,4 +59,14 @@ code 0 cfg.json stop.json 0 40 0 0.001 --device vulkan --min-samples 2
 [ "$(names stop.json)" -le 10 ] || fail "not stopped"
 code 0 cfg.json half.json 0 2 --device vulkan --min-samples 2 --dtype fp16
 code 3 cfg.json r.json 99999999 1 --device vulkan; says "no point has number 99999999"
+sed 's/.*/{"kernels": [{"type": "matmul", "kernelName": "&", "pklpath": ""}, {"type": "attention"}]}/' > list.json << END
+kcg_MM_bM72N72K40isAT0W64_BM32BN32BK8TM4TN4BLY1BLX1WLY8WLX8GLWA4GLWB4BSWM2BSWN2WSWM1WSWN2LSU1Map4GSW0UN8RP0SP0LC1RC0
+END
+code 2 list.json list.out.json 1 --device vulkan; says "a registry has no points"
+code 0 list.json list.out.json --device vulkan --min-samples 2; says "1 kernels that are no matrix products"
+grep -q 'M72N72K40isAT0W64_BM32' list.out.json || fail "the listed kernel is not among the results"
+"$example" list.out.db 72 72 40 > out 2> err || fail example
+says "^ran in"
+"$example" list.out.db 100 72 40 > out 2> err || fail example
+says "measured for 72 x 72 x 40"
 echo "quern gemm: measured, resumed, stopped"

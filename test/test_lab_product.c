@@ -125,6 +125,116 @@ static void test_refused(void **state)
     assert_non_null(strstr(why.msg, "'BN64' is not TN4 x WLX4 x BLX2"));
 }
 
+/* What a network's cover makes of such a product is the same task: what is measured for one is known for the other. */
+static void test_task(void **state)
+{
+    for (i32 k = 0; k < 4; k++) {
+        struct arena a = {0};
+        struct symtab st;
+        struct graph g;
+        struct task t;
+        struct cover c;
+        struct lab_config x = {.n_batch = (u32)k / 2, .batch = {k / 2 * 3}, .m = 24, .n = 40, .k = 16}, back;
+        struct err e = {0};
+        enum dtype type;
+        u32 n = 0;
+        x.v[LF_TRANS] = k % 2;
+        symtab_init(&st, &a);
+        graph_init(&g, &a, &st);
+        lab_graph(&g, &x, DT_F32);
+        assert_true(op_infer_all(&g, &e) && lab_task(&t, &a, &st, &x, DT_F32, &e));
+        assert_true(cover_build(&c, &g, &a, &(struct cover_opts){0}, &e));
+        for (u32 i = 0; i < c.task.n; i++) n += str_eq(c.task.v[i]->text, t.text);
+        assert_int_equal(n, 1);
+        assert_true(lab_product_of(&back, &type, &t) && type == DT_F32);
+        assert_memory_equal(&back, &x, sizeof x);
+        arena_release(&a);
+    }
+}
+
+/* The registry. */
+
+static void test_registry(void **state)
+{
+    struct arena a = {0};
+    struct lab_registry r;
+    struct str names, name;
+    struct buf b = {0};
+    struct err e = {0};
+    assert_true(os_read(&a, "test/corpus/lab_name/registered", 1 << 20, &names, &e));
+    buf_z(&b, "{\"kernels\": [{\"type\": \"attention\", \"kernelName\": \"x\", \"pklpath\": \"\"}");
+    while (str_cut(names, '\n', &name, &names))
+        for (int twice = 0; twice < 2; twice++)
+            buf_printf(&b, ", {\"type\": \"matmul\", \"kernelName\": \"%.*s\", \"pklpath\": \"gone\"}", STR_ARG(name));
+    buf_z(&b, "]}");
+    assert_true(lab_is_registry(buf_view(&b)));
+    assert_true(lab_registry_read(&r, &a, buf_view(&b), &e));
+    assert_int_equal(r.n, 9);
+    assert_int_equal(r.n_others, 1);
+    for (u32 i = 0; i < r.n; i++) assert_int_equal(r.v[i].listed.n, 2);
+    assert_false(lab_is_registry(S("{\"BLOCK_SIZE_M\": [1]}")));
+    assert_false(lab_registry_read(&r, &a, S("{\"kernels\": [{\"type\": \"matmul\", \"kernelName\": \"kcg_MM_bM1\"}]}"), &e));
+    assert_non_null(strstr(e.msg, "kernel 0: kernel name 'kcg_MM_bM1': column 11: expected 'N', found the end"));
+    buf_release(&b);
+    arena_release(&a);
+}
+
+struct shelf_of { struct arena a; struct db d; i64 env; struct err e; };
+
+/* One verified trial of a configuration. */
+static void remember(struct shelf_of *s, const struct lab_config *c, double seconds)
+{
+    struct symtab st;
+    struct task t;
+    struct candidate x;
+    struct buf text = {0};
+    symtab_init(&st, &s->a);
+    assert_true(lab_task(&t, &s->a, &st, c, DT_F32, &s->e) && lab_candidate(&x, c, DT_F32, &s->e));
+    candidate_print(&text, &x);
+    i64 trial = db_trial(&s->d, s->env, db_task(&s->d, &t, &s->e), S(""), buf_view(&text), &s->e);
+    assert_true(trial && db_sample(&s->d, trial, &(struct sample){.seconds = seconds}, &s->e));
+    assert_true(db_trial_status(&s->d, trial, TRIAL_OK, S(""), &s->e));
+    buf_release(&text);
+}
+
+static struct lab_config sized(const char *fields, i64 m, i64 n, i64 k)
+{
+    struct lab_config c;
+    struct err e = {0};
+    struct buf b = {0};
+    buf_printf(&b, "kcg_MM_bM%lldN%lldK%lldisAT0W64_BM%s", (long long)m, (long long)n, (long long)k, fields);
+    if (!lab_name_parse(&c, buf_view(&b), &e)) fail_msg("%s", e.msg);
+    buf_release(&b);
+    return c;
+}
+
+/* The fastest of a product that is known, else that of the nearest one; not what is too large for this device. */
+static void test_find(void **state)
+{
+    static const char small[] = "32BN32BK8TM4TN4BLY1BLX1WLY8WLX8GLWA4GLWB4BSWM2BSWN2WSWM1WSWN2LSU1Map4GSW0UN8RP0SP0LC1RC0",
+                      large[] = "64BN64BK16TM4TN4BLY2BLX2WLY8WLX8GLWA4GLWB4BSWM2BSWN2WSWM1WSWN2LSU1Map4GSW0UN16RP1SP0LC1RC0";
+    struct shelf_of s = {0};
+    struct caps caps = large_device();
+    struct lab_found f;
+    struct lab_config x = sized(small, 1000, 100, 64), y = sized(large, 1000, 100, 64), z = sized(large, 2000, 100, 64), c;
+    assert_true(db_open(&s.d, ":memory:", &s.e));
+    s.env = db_env(&s.d, S("device"), S("compiler"), &s.e);
+    assert_false(lab_find(&f, &s.d, s.env, &caps, &x, DT_F32, &s.e) || s.e.code);
+    remember(&s, &x, 3), remember(&s, &y, 2), remember(&s, &z, 5);
+    assert_true(lab_find(&f, &s.d, s.env, &caps, &x, DT_F32, &s.e));
+    assert_true(f.distance == 0 && f.seconds == 2 && lab_config_of(&c, &f.cand, &x, DT_F32));
+    expect_name(&c, &y);
+    c = sized(small, 4000, 100, 64);
+    assert_true(lab_find(&f, &s.d, s.env, &caps, &c, DT_F32, &s.e));
+    assert_true(f.distance == 1 && f.product.m == 2000);
+    caps.max_group = 128; /* the large one has 256 threads */
+    assert_false(lab_find(&f, &s.d, s.env, &caps, &c, DT_F32, &s.e) || s.e.code);
+    caps.max_group = 1024;
+    assert_false(lab_find(&f, &s.d, s.env, &caps, &c, DT_F16, &s.e) || s.e.code);
+    db_close(&s.d);
+    arena_release(&s.a);
+}
+
 /* Results. */
 
 static void test_results(void **state)
@@ -161,6 +271,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_published), cmocka_unit_test(test_points), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_task),      cmocka_unit_test(test_registry), cmocka_unit_test(test_find),
         cmocka_unit_test(test_results),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,7 +13,8 @@ static const double share_of_peak = 0.6;
 struct gemm_call {
     struct quern_gemm_opts x;
     struct api_job job;
-    struct lab_space space;
+    struct lab_registry products;
+    struct lab_space space;     /* of the product in work */
     struct lab_sweep sweep;
     struct lab_results results; /* what the file says already, then the database's beside */
     struct arena arena;
@@ -42,11 +43,16 @@ static bool find_type(const char *name, enum dtype *t, struct err *e)
     return !name || err_set(e, ERR_USAGE, "no element type '%s', expected float32, float16 or bfloat16", name);
 }
 
+/* A space, or one for each product that a registry lists. */
 static bool read_config(struct gemm_call *g, const char *path, struct err *e)
 {
     struct str text;
     if (!os_read(&g->arena, path, MAX_CONFIG, &text, e)) return false;
-    return lab_space_read(&g->space, &g->arena, text, e) || err_prefix(e, "'%s'", path);
+    bool is_registry = lab_is_registry(text);
+    bool ok = is_registry ? lab_registry_read(&g->products, &g->arena, text, e)
+                          : lab_space_read(arr_push(&g->arena, &g->products), &g->arena, text, e);
+    if (ok && is_registry && (g->x.start || g->x.max)) ok = err_set(e, ERR_USAGE, "a registry has no points to start from");
+    return ok || err_prefix(e, "'%s'", path);
 }
 
 /* Before anything is measured: a file that cannot be merged must not be found at the end. */
@@ -85,11 +91,8 @@ static bool open_target(struct gemm_call *g, quern_db *db, struct err *e)
 {
     struct api_job *j = &g->job;
     if (!api_job_choose(j, e) || !api_target_ask(&j->target, e)) return false;
-    const struct caps *c = &j->target.caps;
-    g->sweep.caps = c;
+    g->sweep.caps = &j->target.caps;
     g->sweep.env = db_env(&db->db, buf_view(&j->target.fingerprint), buf_view(&j->target.toolchain), e);
-    if (c->max_group) g->space.max_threads = c->max_group;
-    if (c->shared_bytes) g->space.max_shared = c->shared_bytes;
     return g->sweep.env != 0;
 }
 
@@ -116,15 +119,18 @@ static void tell_best(const struct gemm_call *g, const struct lab_swept *r, stru
     i64 n = i64_min(x->name.n, (i64)sizeof best->name - 1);
     memcpy(best->name, x->name.p, (size_t)n);
     best->seconds = x->ms / 1e3, best->base_seconds = x->base_ms / 1e3, best->speedup = x->speedup;
-    if (x->ms > 0) best->tflops = flops_of(&g->space.base) / best->seconds / 1e12;
+    struct lab_config c; /* of whichever product it is */
+    if (x->ms > 0 && lab_name_parse(&c, x->name, &(struct err){0})) best->tflops = flops_of(&c) / best->seconds / 1e12;
 }
 
-static bool run(struct gemm_call *g, quern_db *db, struct quern_gemm_best *best, struct err *e)
+static bool run_one(struct gemm_call *g, quern_db *db, struct quern_gemm_best *best, struct err *e)
 {
     struct lab_swept r = {0};
-    g->sweep.space = &g->space, g->sweep.db = &db->db, g->sweep.tune = &g->job.t;
-    g->sweep.start = g->x.start, g->sweep.max = g->x.max;
-    if (!open_target(g, db, e) || !tell_space(g, &db->q->log, e)) return false;
+    g->sweep.space = &g->space;
+    const struct caps *c = g->sweep.caps;
+    if (c->max_group) g->space.max_threads = c->max_group;
+    if (c->shared_bytes) g->space.max_shared = c->shared_bytes;
+    if (!tell_space(g, &db->q->log, e)) return false;
     set_goal(g, &db->q->log);
     bool ok = lab_sweep(&g->sweep, &r, e);
     if (ok && r.n_refused)
@@ -133,6 +139,20 @@ static bool run(struct gemm_call *g, quern_db *db, struct quern_gemm_best *best,
     ok = ok && lab_sweep_results(&g->sweep, &g->results, &g->arena, e) && write_results(g, g->x.result, e);
     if (ok) tell_best(g, &r, best);
     buf_release(&r.why);
+    return ok;
+}
+
+static bool run(struct gemm_call *g, quern_db *db, struct quern_gemm_best *best, struct err *e)
+{
+    bool ok = open_target(g, db, e);
+    g->sweep.db = &db->db, g->sweep.tune = &g->job.t;
+    g->sweep.start = g->x.start, g->sweep.max = g->x.max;
+    for (u32 i = 0; i < g->products.n && ok; i++) {
+        g->space = g->products.v[i];
+        ok = find_type(g->x.type, &g->space.dtype, e) && run_one(g, db, best, e);
+    }
+    if (ok && g->products.n_others)
+        log_printf(&db->q->log, 1, "%u kernels that are no matrix products are left out", g->products.n_others);
     return ok;
 }
 
@@ -145,10 +165,76 @@ quern_status quern_gemm(quern_db *db, const char *config, const struct quern_gem
     bool ok = g.x.start >= 0 && g.x.max >= 0;
     if (!ok) err_set(e, ERR_USAGE, "start and number of points cannot be negative");
     ok = ok && find_rules(g.x.rules ? g.x.rules : lab_rules_name(LAB_RULES_OWN), &g.sweep.rules, e) &&
-         read_config(&g, config, e) && find_type(g.x.type, &g.space.dtype, e) && read_results(&g, g.x.result, e) &&
+         find_type(g.x.type, &g.space.dtype, e) && read_config(&g, config, e) && read_results(&g, g.x.result, e) &&
          api_job_read(&g.job, db->q, g.x.tune, e);
     ok = ok && run(&g, db, best, e);
     api_target_close(&g.job.target);
     arena_release(&g.arena);
+    return api_end(db->q, ok);
+}
+
+/* One product. */
+
+static bool read_shape(const struct quern_gemm_shape *s, struct lab_config *c, enum dtype *type, struct err *e)
+{
+    struct quern_gemm_shape x = {0};
+    memcpy(&x, s, s->size < sizeof x ? s->size : sizeof x);
+    if (x.n_batch < 0 || x.n_batch > LAB_MAX_BATCH)
+        return err_set(e, ERR_USAGE, "%d batch sizes, expected 0 to %d", x.n_batch, LAB_MAX_BATCH);
+    *c = (struct lab_config){.n_batch = (u32)x.n_batch, .m = x.m, .n = x.n, .k = x.k};
+    c->v[LF_TRANS] = x.is_transposed != 0;
+    bool ok = x.m > 0 && x.n > 0 && x.k > 0 && x.m <= LAB_MAX_SIZE && x.n <= LAB_MAX_SIZE && x.k <= LAB_MAX_SIZE;
+    for (int i = 0; i < x.n_batch; i++) ok &= x.batch[i] > 0 && x.batch[i] <= LAB_MAX_SIZE, c->batch[i] = x.batch[i];
+    *type = x.type ? dtype_from_onnx((int)x.type) : DT_F32;
+    if (!ok) return err_set(e, ERR_USAGE, "sizes of a product are 1 to %d", LAB_MAX_SIZE);
+    return dtype_is_float(*type) || err_set(e, ERR_USAGE, "products are of floats");
+}
+
+quern_status quern_model_gemm(quern *q, const struct quern_gemm_shape *shape, quern_model **out)
+{
+    struct err *e = api_begin(q);
+    struct lab_config c;
+    enum dtype type;
+    if (!read_shape(shape, &c, &type, e)) return api_end(q, false);
+    quern_model *m = api_model_start(q, S("gemm"));
+    lab_graph(&m->graph, &c, type);
+    return api_model_finish(m, true, out);
+}
+
+static void put_text(char *to, i64 size, const struct buf *b)
+{
+    i64 n = b->n < size ? b->n : 0; /* too long: nothing, rather than a part */
+    memcpy(to, b->p ? b->p : "", (size_t)n);
+    to[n] = 0;
+}
+
+static void tell_found(struct quern_gemm_found *to, const struct lab_found *f, const struct lab_config *like, enum dtype type)
+{
+    struct lab_config c;
+    struct buf name = {0}, text = {0};
+    *to = (struct quern_gemm_found){.seconds = f->seconds, .distance = f->distance, .m = f->product.m, .n = f->product.n,
+                                    .k = f->product.k};
+    if (lab_config_of(&c, &f->cand, like, type)) lab_name_print(&name, &c);
+    candidate_print(&text, &f->cand);
+    put_text(to->name, sizeof to->name, &name);
+    put_text(to->candidate, sizeof to->candidate, &text);
+    buf_release(&name);
+    buf_release(&text);
+}
+
+quern_status quern_gemm_find(quern_db *db, const struct quern_gemm_shape *shape, const char *device, struct quern_gemm_found *out)
+{
+    struct err *e = api_begin(db->q);
+    struct api_target t = {0};
+    struct lab_config c;
+    struct lab_found f;
+    enum dtype type;
+    bool ok = read_shape(shape, &c, &type, e) && api_target_open(&t, device, 0, NULL, e);
+    i64 env = ok ? db_env(&db->db, buf_view(&t.fingerprint), buf_view(&t.toolchain), e) : 0;
+    ok = ok && env;
+    if (ok && !lab_find(&f, &db->db, env, &t.caps, &c, type, e))
+        ok = err_set(e, ERR_NOTHING, "the database knows no kernel for such a product on this device");
+    if (ok) tell_found(out, &f, &c, type);
+    api_target_close(&t);
     return api_end(db->q, ok);
 }

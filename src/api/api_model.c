@@ -177,6 +177,23 @@ quern_status quern_model_open(quern *q, const char *path, const struct quern_mod
     return api_end(q, ok);
 }
 
+quern_model *api_model_start(quern *q, struct str name)
+{
+    quern_model *m = model_new(q);
+    m->name = str_dup(&m->arena, name);
+    graph_init(&m->graph, &m->arena, &m->sym);
+    return m;
+}
+
+quern_status api_model_finish(quern_model *m, bool ok, quern_model **out)
+{
+    quern *q = m->q;
+    ok = ok && op_infer_all(&m->graph, &q->err) && model_lower(m, NULL, &q->err);
+    if (ok) *out = m;
+    else quern_model_close(m);
+    return api_end(q, ok);
+}
+
 quern_status quern_model_zoo(quern *q, const char *name, quern_model **out)
 {
     struct err *e = api_begin(q);
@@ -184,13 +201,8 @@ quern_status quern_model_zoo(quern *q, const char *name, quern_model **out)
     if (!z)
         return api_end(
             q, err_set(e, ERR_USAGE, "no network named '%s'; `quern zoo` lists them", name));
-    quern_model *m = model_new(q);
-    m->name = str_dup(&m->arena, str_of(name));
-    graph_init(&m->graph, &m->arena, &m->sym);
-    bool ok = z->build(&m->graph, e) && op_infer_all(&m->graph, e) && model_lower(m, NULL, e);
-    if (ok) *out = m;
-    else quern_model_close(m);
-    return api_end(q, ok);
+    quern_model *m = api_model_start(q, str_of(name));
+    return api_model_finish(m, z->build(&m->graph, e), out);
 }
 
 void quern_model_close(quern_model *m)

@@ -29,6 +29,10 @@ const struct graph *api_lowered(const quern_model *m, const struct caps *c);
 /* api_interface.c: options to what graph g has. Texts are kept in the arena. */
 bool api_interface(struct interface *f, const struct graph *g, const struct quern_model_opts *o, struct arena *a, struct err *e);
 
+/* api_model.c: a model whose graph the caller makes between these two; finish ends the call. */
+quern_model *api_model_start(quern *q, struct str name);
+quern_status api_model_finish(quern_model *m, bool ok, quern_model **out);
+
 struct quern_db {
     quern *q;
     struct db db;

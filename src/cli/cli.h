@@ -160,6 +160,8 @@ int exit_code(quern_status s);
 int fail(struct cli *c, quern_status s); /* prints the context's error; the exit code */
 double now(void);                        /* seconds, monotonic */
 bool has_suffix(const char *path, const char *suffix);
+/* Name of the database beside a file: its suffix becomes .db. NULL: too long. */
+const char *db_beside(const char *file, const char *suffix, char *path, size_t size);
 bool is_dnx(const char *path); /* by suffix, or by the first bytes */
 void json_text(const char *s); /* prints it quoted and escaped */
 /* The model of the positional argument `path`, compiled as the options say. db may be NULL. *m NULL

@@ -44,6 +44,13 @@ bool has_suffix(const char *path, const char *suffix)
     return n >= k && !strcmp(path + n - k, suffix);
 }
 
+const char *db_beside(const char *file, const char *suffix, char *path, size_t size)
+{
+    size_t n = strlen(file) - (has_suffix(file, suffix) ? strlen(suffix) : 0);
+    int k = snprintf(path, size, "%.*s.db", (int)n, file);
+    return k > 0 && (size_t)k < size ? path : NULL;
+}
+
 bool is_dnx(const char *path)
 {
     unsigned char head[9] = {0};

@@ -45,13 +45,6 @@ static int read_args(struct cli *c, struct quern_gemm_opts *o, double *speedup)
     return 0;
 }
 
-static const char *default_db(const char *result, char *path, size_t size)
-{
-    size_t n = strlen(result) - (has_suffix(result, ".json") ? 5 : 0);
-    int k = snprintf(path, size, "%.*s.db", (int)n, result);
-    return k > 0 && (size_t)k < size ? path : NULL;
-}
-
 static void print_best(const struct cli *c, const struct quern_gemm_best *b)
 {
     if (opts_flag(c, "json", false)) {
@@ -81,7 +74,7 @@ static int run(struct cli *c)
         return usage_error(c, "no baseline '%s', there is: reference", baseline);
     int code = read_args(c, &o, &t.stop_at_speedup);
     if (code) return code;
-    if (!db_path && !(db_path = default_db(o.result, path, sizeof path)))
+    if (!db_path && !(db_path = db_beside(o.result, ".json", path, sizeof path)))
         return usage_error(c, "the name of the result is too long");
     o.rules = opts_text(c, "rules");
     o.type = opts_text(c, "dtype");

@@ -7,13 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *default_db(const char *out, char *path, size_t size)
-{
-    size_t n = strlen(out) - (has_suffix(out, ".dnx") ? 4 : 0);
-    int k = snprintf(path, size, "%.*s.db", (int)n, out);
-    return k > 0 && (size_t)k < size ? path : NULL;
-}
-
 static void print_end(const struct cli *c, const char *out)
 {
     double best = progress_best(c->progress);
@@ -36,7 +29,7 @@ static int run(struct cli *c)
     struct quern_tune_opts o;
     struct quern_target_opts t;
     if (!out) return usage_error(c, "-o is missing");
-    if (!db_path && !(db_path = default_db(out, path, sizeof path)))
+    if (!db_path && !(db_path = db_beside(out, ".dnx", path, sizeof path)))
         return usage_error(c, "the name of the output is too long");
     tune_options(c, &o, &t);
     quern_status s = open_model(c, c->arg[0], &m);

@@ -9,6 +9,7 @@
 //   product.c  configurations as tasks and candidates, and back
 //   sweep.c    points of a space built, verified and timed one after the other
 //   results.c  files of the best: names, times, speed-ups
+//   registry.c lists of names; the kernel that is known for a product, or for the nearest one
 #ifndef QUERN_LAB_H
 #define QUERN_LAB_H
 
@@ -126,5 +127,23 @@ struct lab_swept {
 bool lab_sweep(const struct lab_sweep *s, struct lab_swept *r, struct err *e);
 /* What the database knows of this product by names, measured in this or earlier runs. */
 bool lab_sweep_results(const struct lab_sweep *s, struct lab_results *r, struct arena *a, struct err *e);
+
+/* registry.c: {"kernels": [{"type": "matmul", "kernelName": "kcg_MM_...", "pklpath": ""}, ...]}. One space of listed points for each
+   product; kernels of another type are counted. Nothing but the names is needed. */
+struct lab_registry { struct lab_space *v; u32 n, cap; u32 n_others; };
+bool lab_is_registry(struct str json); /* has it a list of kernels? */
+bool lab_registry_read(struct lab_registry *r, struct arena *a, struct str json, struct err *e);
+/* The product that a task computes and nothing else, fields 0 but isAT; false: it does something else. */
+bool lab_product_of(struct lab_config *c, enum dtype *type, const struct task *t);
+struct lab_found {
+    struct candidate cand;
+    struct lab_config product; /* it was measured for */
+    double seconds;            /* then */
+    double distance;           /* sum of the logarithms to base 2 of how many times a size is larger or smaller; 0: this very product */
+};
+/* The fastest kernel known for the product, else that of the nearest product of its type for which one is legal here, too. false without an
+   error: nothing is known. */
+bool lab_find(struct lab_found *f, struct db *d, i64 env, const struct caps *caps, const struct lab_config *product, enum dtype type,
+              struct err *e);
 
 #endif

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which kernel for which product. Lists of names, as other tools keep them, and the database, which knows what was measured here: by
+// architecture (its environments), type and sizes (its tasks). A product that was never measured gets the best kernel of the nearest
+// one that was, as long as the family takes it there.
+#include "lab/lab.h"
+
+#include "op/op.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+/* Lists of names. */
+
+static bool same_product(const struct lab_config *a, const struct lab_config *b)
+{
+    bool same = a->n_batch == b->n_batch && a->m == b->m && a->n == b->n && a->k == b->k && a->v[LF_TRANS] == b->v[LF_TRANS];
+    for (u32 i = 0; same && i < a->n_batch; i++) same = a->batch[i] == b->batch[i];
+    return same;
+}
+
+static struct lab_space *space_for(struct lab_registry *r, struct arena *a, const struct lab_config *c)
+{
+    for (u32 i = 0; i < r->n; i++)
+        if (same_product(&r->v[i].base, c)) return &r->v[i];
+    struct lab_space *s = arr_push(a, r);
+    s->base = *c, s->dtype = DT_F32;
+    return s;
+}
+
+static bool read_kernel(struct lab_registry *r, struct arena *a, const json_t *j, struct err *e)
+{
+    const char *type = json_string_value(json_object_get(j, "type")), *name = json_string_value(json_object_get(j, "kernelName"));
+    struct lab_config c;
+    if (!type) return err_set(e, ERR_INPUT, "no 'type'");
+    r->n_others += strcmp(type, "matmul") != 0;
+    if (strcmp(type, "matmul")) return true;
+    if (!name) return err_set(e, ERR_INPUT, "no 'kernelName'");
+    if (!lab_name_parse(&c, str_of(name), e)) return false;
+    *arr_push(a, &space_for(r, a, &c)->listed) = c;
+    return true;
+}
+
+bool lab_is_registry(struct str json)
+{
+    json_t *j = json_loadb(json.p ? json.p : "", (size_t)json.n, 0, NULL);
+    bool is = json_object_get(j, "kernels") != NULL;
+    json_decref(j);
+    return is;
+}
+
+bool lab_registry_read(struct lab_registry *r, struct arena *a, struct str json, struct err *e)
+{
+    json_error_t je;
+    json_t *j = json_loadb(json.p ? json.p : "", (size_t)json.n, 0, &je);
+    const json_t *list = json_object_get(j, "kernels");
+    bool ok = j || err_set(e, ERR_INPUT, "line %d, column %d: %s", je.line, je.column, je.text);
+    *r = (struct lab_registry){0};
+    ok = ok && (json_is_array(list) || err_set(e, ERR_INPUT, "no list 'kernels'"));
+    for (size_t i = 0; ok && i < json_array_size(list); i++)
+        ok = read_kernel(r, a, json_array_get(list, i), e) || err_prefix(e, "kernel %zu", i);
+    json_decref(j);
+    return ok && (r->n || err_set(e, ERR_NOTHING, "no kernel of type 'matmul' is listed"));
+}
+
+/* What the database knows. */
+
+static bool swaps_last_axes(const struct node *x, u32 rank)
+{
+    const i64 *perm;
+    i64 n = attr_ints(x, "perm", &perm);
+    if (!str_is(x->op, "Transpose") || n != rank) return false;
+    for (u32 i = 0; i + 2 < rank; i++)
+        if (perm[i] != i) return false;
+    return perm[rank - 2] == rank - 1 && perm[rank - 1] == rank - 2;
+}
+
+/* Is the node's k-th operand an input of the task, or with `swapped` one that is transposed in front? */
+static bool is_operand(const struct graph *g, const struct node *x, u32 k, bool swapped)
+{
+    node_id p = graph_value(g, x->in.v[k])->producer;
+    value_id v = x->in.v[k];
+    if (swapped != (p != 0)) return false;
+    if (p && !swaps_last_axes(graph_node(g, p), graph_value(g, v)->shape.rank)) return false;
+    if (p) v = graph_node(g, p)->in.v[0];
+    return !graph_value(g, v)->producer && !graph_value(g, v)->is_const && !graph_value(g, v)->part.whole;
+}
+
+static bool is_product(const struct graph *g, bool *swapped)
+{
+    if (g->output.n != 1 || g->input.n != 2 || g->node.n < 2 || g->node.n > 3) return false;
+    const struct value *y = graph_value(g, g->output.v[0]);
+    if (!y->producer || y->part.whole) return false;
+    const struct node *x = graph_node(g, y->producer);
+    if (!str_is(x->op, "MatMul") || x->in.n != 2) return false;
+    *swapped = g->node.n == 3;
+    return is_operand(g, x, 0, *swapped) && is_operand(g, x, 1, false);
+}
+
+bool lab_product_of(struct lab_config *c, enum dtype *type, const struct task *t)
+{
+    i64 a[MAX_RANK], b[MAX_RANK], y[MAX_RANK];
+    bool swapped = false;
+    if (!is_product(&t->g, &swapped)) return false;
+    const struct value *va = graph_value(&t->g, t->g.input.v[0]), *vb = graph_value(&t->g, t->g.input.v[1]),
+                       *vy = graph_value(&t->g, t->g.output.v[0]);
+    u32 rank = vy->shape.rank;
+    if (rank < 2 || rank - 2 > LAB_MAX_BATCH || va->shape.rank != rank || vb->shape.rank != rank) return false;
+    if (!shape_is_static(t->g.sym, &va->shape, a) || !shape_is_static(t->g.sym, &vb->shape, b) ||
+        !shape_is_static(t->g.sym, &vy->shape, y))
+        return false;
+    *c = (struct lab_config){.n_batch = rank - 2, .m = y[rank - 2], .n = y[rank - 1], .k = b[rank - 2]};
+    c->v[LF_TRANS] = swapped;
+    *type = vy->dtype;
+    for (u32 i = 0; i < c->n_batch; i++) {
+        if (a[i] != y[i] || b[i] != y[i]) return false;
+        c->batch[i] = y[i];
+    }
+    return va->dtype == vy->dtype && vb->dtype == vy->dtype;
+}
+
+static double batches(const struct lab_config *c)
+{
+    double n = 1;
+    for (u32 i = 0; i < c->n_batch; i++) n *= (double)c->batch[i];
+    return n;
+}
+
+static double ratio(double x, double y) { return fabs(log2(x / y)); }
+
+static double distance(const struct lab_config *a, const struct lab_config *b)
+{
+    double d = ratio((double)a->m, (double)b->m) + ratio((double)a->n, (double)b->n) + ratio((double)a->k, (double)b->k);
+    return d + ratio(batches(a), batches(b)) + (a->v[LF_TRANS] != b->v[LF_TRANS]);
+}
+
+struct finder {
+    struct db *d;
+    i64 env;
+    const struct caps *caps;
+    const struct lab_config *product;
+    enum dtype type;
+    const struct task *task; /* of the product */
+    struct lab_found *f;
+    bool found;
+    struct err *e;
+};
+
+/* A task of the database: is what is best for it nearer than what was found so far, and legal here? */
+static bool look_at(struct finder *q, const struct db_todo *todo, struct arena *a)
+{
+    struct symtab st;
+    struct task t;
+    struct task_known known;
+    struct lab_config c;
+    enum dtype type;
+    i64 none = 0;
+    symtab_init(&st, a);
+    if (todo->sizes.n || !task_parse(&t, a, &st, todo->text, &(struct err){0})) return true;
+    if (!lab_product_of(&c, &type, &t) || type != q->type) return true;
+    double d = distance(&c, q->product);
+    if (q->found && d >= q->f->distance) return true;
+    if (!tune_best(q->d, q->env, &t, &none, &known, q->e)) return false;
+    if (!known.measured || !gen_matches(known.best.gen, q->task, q->caps) ||
+        !known.best.gen->legal(q->task, q->caps, &known.best.sched))
+        return true;
+    *q->f = (struct lab_found){known.best, c, known.seconds, d};
+    q->found = true;
+    return true;
+}
+
+bool lab_find(struct lab_found *f, struct db *d, i64 env, const struct caps *caps, const struct lab_config *product, enum dtype type,
+              struct err *e)
+{
+    struct arena a = {0};
+    struct symtab st;
+    struct task t;
+    struct db_todo *v = NULL;
+    u32 n = 0;
+    struct finder q = {d, env, caps, product, type, &t, f, false, e};
+    symtab_init(&st, &a);
+    bool ok = lab_task(&t, &a, &st, product, type, e) && db_tasks(d, env, &a, &v, &n, e);
+    for (u32 i = 0; i < n && ok; i++) {
+        struct arena_mark m = arena_mark(&a);
+        ok = look_at(&q, &v[i], &a);
+        arena_rewind(&a, m);
+    }
+    arena_release(&a);
+    return ok && q.found;
+}
