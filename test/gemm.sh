@@ -42,31 +42,34 @@ code 1 odd.json r.json; says "odd.json.*unknown key 'BLOCK_SIZE'"
 sed 's/"WARP_SIZE": \[64\]/"WARP_SIZE": [7]/' cfg.json > empty.json
 code 3 empty.json r.json --device '*'; says "the rule for layouts of threads and subgroups removed the last"
 
-"$quern" devices 2> /dev/null | grep -q '"name":"vulkan"' || {
-    echo "the rest is skipped: no Vulkan device (Debian's mesa-vulkan-drivers has one)"
-    exit 0
-}
-# The reference's own name may be among the results, too.
-code 0 cfg.json r.json 0 3 --device vulkan --min-samples 2
-says "rules 'own': [0-9]* points"
-[ "$(names r.json)" -ge 3 ] || fail "no three results"
-before=$(names r.json)
-code 0 cfg.json r.json 3 2 0 0 --device vulkan --min-samples 2
-[ "$(names r.json)" -ge "$before" ] || fail "results are lost"
-code 0 cfg.json r.json 0 3 --device vulkan --min-samples 2 --json
-says '"name":"kcg_MM_b2_M72N72K40isAT1W'
-code 0 cfg.json stop.json 0 40 0 0.001 --device vulkan --min-samples 2
-[ "$(names stop.json)" -le 10 ] || fail "not stopped"
-code 0 cfg.json half.json 0 2 --device vulkan --min-samples 2 --dtype fp16
-code 3 cfg.json r.json 99999999 1 --device vulkan; says "no point has number 99999999"
-sed 's/.*/{"kernels": [{"type": "matmul", "kernelName": "&", "pklpath": ""}, {"type": "attention"}]}/' > list.json << END
+measure() {
+    # The reference's own name may be among the results, too.
+    code 0 cfg.json "$1.json" 0 3 --device "$1" --min-samples 2
+    says "rules 'own': [0-9]* points"
+    [ "$(names "$1.json")" -ge 3 ] || fail "no three results"
+    before=$(names "$1.json")
+    code 0 cfg.json "$1.json" 3 2 0 0 --device "$1" --min-samples 2
+    [ "$(names "$1.json")" -ge "$before" ] || fail "results are lost"
+    code 0 cfg.json "$1.json" 0 3 --device "$1" --min-samples 2 --json
+    says '"name":"kcg_MM_b2_M72N72K40isAT1W'
+    code 0 cfg.json "stop-$1.json" 0 40 0 0.001 --device "$1" --min-samples 2
+    [ "$(names "stop-$1.json")" -le 10 ] || fail "not stopped"
+    code 0 cfg.json "half-$1.json" 0 2 --device "$1" --min-samples 2 --dtype fp16
+    code 3 cfg.json "$1.json" 99999999 1 --device "$1"; says "no point has number 99999999"
+    sed 's/.*/{"kernels": [{"type": "matmul", "kernelName": "&", "pklpath": ""}, {"type": "attention"}]}/' > list.json << END
 kcg_MM_bM72N72K40isAT0W64_BM32BN32BK8TM4TN4BLY1BLX1WLY8WLX8GLWA4GLWB4BSWM2BSWN2WSWM1WSWN2LSU1Map4GSW0UN8RP0SP0LC1RC0
 END
-code 2 list.json list.out.json 1 --device vulkan; says "a registry has no points"
-code 0 list.json list.out.json --device vulkan --min-samples 2; says "1 kernels that are no matrix products"
-grep -q 'M72N72K40isAT0W64_BM32' list.out.json || fail "the listed kernel is not among the results"
-"$example" list.out.db 72 72 40 > out 2> err || fail example
-says "^ran in"
-"$example" list.out.db 100 72 40 > out 2> err || fail example
-says "measured for 72 x 72 x 40"
-echo "quern gemm: measured, resumed, stopped"
+    code 2 list.json "list-$1.json" 1 --device "$1"; says "a registry has no points"
+    code 0 list.json "list-$1.json" --device "$1" --min-samples 2; says "1 kernels that are no matrix products"
+    grep -q 'M72N72K40isAT0W64_BM32' "list-$1.json" || fail "the listed kernel is not among the results"
+    "$example" "list-$1.db" 72 72 40 "$1" > out 2> err || fail example
+    says "^ran in"
+    "$example" "list-$1.db" 100 72 40 "$1" > out 2> err || fail example
+    says "measured for 72 x 72 x 40"
+    echo "quern gemm on $1: measured, resumed, stopped"
+}
+for device in vulkan opencl; do
+    if "$quern" devices 2> /dev/null | grep -q "\"name\":\"$device\""; then measure "$device"
+    else echo "skipped: no device '$device' (Debian's mesa-vulkan-drivers, pocl-opencl-icd)"
+    fi
+done
