@@ -310,8 +310,9 @@ static bool build_random(struct bench *b, struct layer *l, struct err *e)
     if (!load(b, l, "random", &r, e) || n_done(&r) >= b->n_random) return !e->code;
     if (!open_db(b, l, "random", &d, &env, &task, e)) return false;
     bool ok = add_random(b, l, &d, env, task, e) && db_trials(&d, env, task, sizes_of(b, l), &b->arena, &r.v, &r.n, e);
-    for (u32 i = 0; i < r.n && ok && !is_over(b); i += BUILT_AT_ONCE)
-        ok = build_batch(b, l, &d, r.v + i, (u32)i64_min(BUILT_AT_ONCE, r.n - i), e);
+    u32 n = r.n < b->n_random ? r.n : b->n_random;
+    for (u32 i = 0; i < n && ok && !is_over(b); i += BUILT_AT_ONCE)
+        ok = build_batch(b, l, &d, r.v + i, (u32)i64_min(BUILT_AT_ONCE, n - i), e);
     db_close(&d);
     return ok;
 }
