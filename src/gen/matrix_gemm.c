@@ -11,7 +11,7 @@
 // Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n).
 #include "gen/gen_group_gemm.h"
 
-enum { P_M, P_N, P_K, P_ACC, P_GM, P_GN, P_WM, P_WN, P_BK, P_PIPE, P_SWZ, P_RASTER, P_CHUNKS, N_PARAM };
+enum { P_M, P_N, P_K, P_ACC, P_GM, P_GN, P_WM, P_WN, P_BK, P_PIPE, P_RP, P_SWZ, P_RASTER, P_CHUNKS, N_PARAM };
 
 static const i32 v_size[] = {4, 8, 16, 32};
 static const i32 v_acc[] = {16, 32};
@@ -19,7 +19,7 @@ static const i32 v_subgroups[] = {1, 2, 4};
 static const i32 v_fragments[] = {1, 2, 4};
 static const i32 v_bk[] = {16, 32, 64};
 static const i32 v_pipe[] = {PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE, PIPE_ASYNC, PIPE_ASYNC + 1};
-static const i32 v_swz[] = {0, 1};
+static const i32 v_bool[] = {0, 1};
 static const i32 v_raster[] = {1, 8};
 static const i32 v_chunks[] = {1, 8};
 
@@ -38,7 +38,8 @@ static const struct gen_param param[N_PARAM] = {
                 "meanwhile; 2: and has shared arrays of its own; 3, 4: rounds are copied ahead "
                 "without registers, 2 and 3 in shared arrays",
                 v_pipe, countof(v_pipe)},
-    [P_SWZ] = {"swz", "1: the shared array is swizzled, else its rows are padded", v_swz, countof(v_swz)},
+    [P_RP] = {"rp", "1: a step's fragments are read before the last one's are multiplied", v_bool, countof(v_bool)},
+    [P_SWZ] = {"swz", "1: the shared array is swizzled, else its rows are padded", v_bool, countof(v_bool)},
     [P_RASTER] = {"raster", "rows of blocks that are walked column by column", v_raster,
                   countof(v_raster)},
     [P_CHUNKS] = {"chunks", "groups that share the terms of a block", v_chunks, countof(v_chunks)},
@@ -47,7 +48,7 @@ static const struct gen_param param[N_PARAM] = {
 enum { PAD = 8, WIDE = 16, MAX_FRAGMENTS = 16, MAX_REGS = 200 };
 
 struct matrix_sched {
-    i64 m, n, k, acc, gm, gn, wm, wn, bk, pipe, swz, raster, chunks;
+    i64 m, n, k, acc, gm, gn, wm, wn, bk, pipe, rp, swz, raster, chunks;
     i64 subgroup;
 };
 
@@ -56,7 +57,7 @@ static struct matrix_sched sched_of(const struct caps *c, const struct sched *s)
     const i32 *v = s->v;
     return (struct matrix_sched){v[P_M],      v[P_N],      v[P_K],     v[P_ACC], v[P_GM],
                                  v[P_GN],     v[P_WM],     v[P_WN],    v[P_BK],  v[P_PIPE],
-                                 v[P_SWZ],    v[P_RASTER], v[P_CHUNKS], c->subgroup};
+                                 v[P_RP],     v[P_SWZ],    v[P_RASTER], v[P_CHUNKS], c->subgroup};
 }
 
 static i64 pad_of(const struct matrix_sched *s) { return s->swz ? 0 : PAD; }
@@ -97,20 +98,58 @@ static kval load(struct fragments *x, struct side *s, kval term, kval i)
                          kir_int(k, terms_inside ? s->step : s->term_step), terms_inside != is_a);
 }
 
+static kval load_a(struct fragments *x, i64 t, i64 i)
+{
+    struct kir *k = x->p.m->k;
+    return load(x, &x->p.a, kir_int(k, t), kir_add_i(k, x->row, i * x->s.m));
+}
+
+static kval load_b(struct fragments *x, i64 t, i64 j)
+{
+    struct kir *k = x->p.m->k;
+    return load(x, &x->p.b, kir_int(k, t), kir_add_i(k, x->col, j * x->s.n));
+}
+
+/* Adds a column of fragments' products. */
+static void multiply_column(struct fragments *x, const kval *a, kval b, i64 j)
+{
+    struct kir *k = x->p.m->k;
+    for (i64 i = 0; i < x->s.wm; i++)
+        kir_store(k, x->acc, slot(x, i, j), kir_frag_mma(k, a[i], b, kir_load(k, x->acc, slot(x, i, j))));
+}
+
+struct step { kval a[4], b[4]; };
+
+static struct step load_step(struct fragments *x, i64 t)
+{
+    struct step s;
+    for (i64 i = 0; i < x->s.wm; i++) s.a[i] = load_a(x, t, i);
+    for (i64 j = 0; j < x->s.wn; j++) s.b[j] = load_b(x, t, j);
+    return s;
+}
+
+/* The order is kept: loads do not go down across the stores of sums. */
+static void multiply_ahead(struct fragments *x)
+{
+    struct step now = load_step(x, 0), next = now;
+    for (i64 t = 0; t < x->s.bk; t += x->s.k) {
+        if (t + x->s.k < x->s.bk) next = load_step(x, t + x->s.k);
+        for (i64 j = 0; j < x->s.wn; j++) multiply_column(x, now.a, now.b[j], j);
+        now = next;
+    }
+}
+
 static void multiply(struct product *p)
 {
     struct fragments *x = (struct fragments *)p;
-    struct kir *k = p->m->k;
+    if (x->s.rp) {
+        multiply_ahead(x);
+        return;
+    }
     for (i64 t = 0; t < x->s.bk; t += x->s.k) {
-        kval term = kir_int(k, t), a[4], b;
-        for (i64 i = 0; i < x->s.wm; i++)
-            a[i] = load(x, &p->a, term, kir_add_i(k, x->row, i * x->s.m));
-        for (i64 j = 0; j < x->s.wn; j++) {
-            b = load(x, &p->b, term, kir_add_i(k, x->col, j * x->s.n));
-            for (i64 i = 0; i < x->s.wm; i++)
-                kir_store(k, x->acc, slot(x, i, j),
-                          kir_frag_mma(k, a[i], b, kir_load(k, x->acc, slot(x, i, j))));
-        }
+        kval a[4];
+        for (i64 i = 0; i < x->s.wm; i++) a[i] = load_a(x, t, i);
+        for (i64 j = 0; j < x->s.wn; j++) multiply_column(x, a, load_b(x, t, j), j);
     }
 }
 
@@ -221,7 +260,8 @@ static bool fits(const struct caps *c, const struct matrix_sched *s)
     struct product_sched p = product_of(s);
     i64 copied = s->bk * (p.bm + p.bn) / p.threads / 2;
     i64 sums = s->wm * s->wn * s->m * s->n * s->acc / 32 / s->subgroup,
-        operands = (s->wm * s->m + s->n) * s->k / 2 / s->subgroup;
+        operands = (s->wm * s->m + (s->rp ? s->wn : 1) * s->n) * s->k / 2 / s->subgroup * (1 + s->rp);
+    if (s->rp && s->bk == s->k) return false; /* one step */
     if (s->bk % s->k || s->wm * s->wn > MAX_FRAGMENTS || p.threads < group_least(c)) return false;
     if (sums + operands + (s->pipe && s->pipe < PIPE_ASYNC ? copied : 0) > MAX_REGS) return false;
     i64 out = s->gm * s->gn * s->m * line(s) * s->acc / 8;
@@ -255,6 +295,7 @@ static bool least_sched(const struct gemm *x, const struct caps *c, const struct
                                 [P_WN] = 1,
                                 [P_BK] = (i32)i64_max(16, shape->k),
                                 [P_PIPE] = PIPE_NONE,
+                                [P_RP] = 0,
                                 [P_SWZ] = 0,
                                 [P_RASTER] = 1,
                                 [P_CHUNKS] = 1}};
@@ -337,7 +378,7 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
 const struct gen gen_matrix_gemm = {
     .version = 1,
     .name = "matrix_gemm",
-    .revision = 5,
+    .revision = 6,
     .param = param,
     .n_param = N_PARAM,
     .match = match,
