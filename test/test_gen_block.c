@@ -228,6 +228,26 @@ static void build_known(const char *lang, const char *arch, u32 step)
 static void test_cuda(void **state) { build_known("cuda", "sm_80", getenv("COUNT") ? 1 : 7); }
 static void test_hip(void **state) { build_known("hip", "gfx906", getenv("COUNT") ? 1 : 31); }
 
+/* Random schedules run on OpenCL's device, where one is present. */
+static void test_opencl(void **state)
+{
+    u64 n = getenv("COUNT") ? strtoull(getenv("COUNT"), NULL, 10) / 10 : 6, done = 0;
+    if (!has_device("opencl")) {
+        print_message("no OpenCL device is present\n");
+        skip();
+    }
+    for (u64 seed = first_seed(5000); done < n && (!getenv("SEED") || seed == first_seed(0)); seed++) {
+        struct bed b;
+        bed_open(&b, seed);
+        bed_use_groups(&b);
+        b.only = &gen_group_gemm;
+        bool ok = random_gemm(&b) && gen_matches(b.only, &b.t, &b.caps);
+        if (ok) try_device(&b, "opencl", seed), done++;
+        bed_close(&b);
+    }
+    print_message("%llu schedules\n", (unsigned long long)done);
+}
+
 /* Predictions. */
 
 /* A schedule like the known ones: values drawn from what their spaces hold. */
@@ -277,6 +297,6 @@ static void test_predicted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_known), cmocka_unit_test(test_predicted),
-                                       cmocka_unit_test(test_cuda), cmocka_unit_test(test_hip)};
+                                       cmocka_unit_test(test_cuda), cmocka_unit_test(test_hip), cmocka_unit_test(test_opencl)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
