@@ -344,6 +344,42 @@ static inline void try_device(struct bed *b, const char *driver, u64 seed)
     check_release(&k);
 }
 
+/* Drivers of GPUs, or of what poses as one, whose first device is here and whose kernels can be built. Skips the test where there are none. */
+struct gpus {
+    const char *v[4];
+    u32 n;
+};
+
+static inline struct gpus find_gpus(void)
+{
+    static const char *const all[] = {"vulkan", "opencl", "cuda", "hip"};
+    struct gpus g = {0};
+    struct buf said = {0};
+    for (i64 i = 0; i < countof(all); i++) {
+        struct err e = {0};
+        if (!has_device(all[i])) continue;
+        if (lang_find(str_of(dev_find(str_of(all[i]))->lang))->toolchain(&said, &e)) g.v[g.n++] = all[i];
+        else print_message("device %s is here, but nothing builds kernels for it: %s\n", all[i], e.msg);
+    }
+    buf_release(&said);
+    if (g.n == 0) {
+        print_message("no device of groups of threads is present\n");
+        skip();
+    }
+    return g;
+}
+
+/* On one of them, in turn with the seeds, if the family takes the task for it; how many. */
+static inline u32 try_gpu(struct bed *b, const struct gpus *g, u64 seed)
+{
+    const char *driver = g->v[seed / 2 % g->n];
+    struct dev_opts o = {.n_threads = 2};
+    assert_true(dev_ask(dev_find(str_of(driver)), &o, &b->caps, NULL, &b->e));
+    if (!b->only->match(&b->t, &b->caps)) return 0;
+    try_device(b, driver, seed);
+    return 1;
+}
+
 /* A random legal schedule of one family, not only the first few that exist for small tasks. */
 static inline struct candidate bed_schedule(struct bed *b, const struct gen *g)
 {

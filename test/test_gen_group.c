@@ -125,17 +125,14 @@ static void test_device(void **state)
         {"group_row", random_row},
         {"group_gemv", random_gemm},
     };
-    if (!has_device("vulkan")) {
-        print_message("no Vulkan device is present\n");
-        skip();
-    }
+    struct gpus g = find_gpus();
     for (u64 seed = first_seed(1000); seed < last_seed(1012); seed++) {
         struct bed b;
         bed_open(&b, seed);
         bed_use_groups(&b);
         if (pick(&b, 0, 2) == 0) b.type = DT_F16;
         b.only = gen_find(str_of(family[seed % countof(family)].name));
-        if (family[seed % countof(family)].build(&b) && b.only->match(&b.t, &b.caps)) try_device(&b, "vulkan", seed);
+        if (family[seed % countof(family)].build(&b)) try_gpu(&b, &g, seed);
         bed_close(&b);
     }
 }

@@ -176,17 +176,14 @@ static void test_f16(void **state)
 
 static void test_device(void **state)
 {
-    if (!has_device("vulkan")) {
-        print_message("no Vulkan device is present\n");
-        skip();
-    }
+    struct gpus g = find_gpus();
     for (u64 seed = first_seed(1000); seed < last_seed(1012); seed++) {
         struct bed b;
         bed_open(&b, seed);
         bed_use_groups(&b);
         b.type = pick(&b, 0, 1) ? DT_F16 : DT_F32;
         b.only = family(0);
-        if ((seed % 2 ? random_conv : image_layer)(&b) && b.only->match(&b.t, &b.caps)) try_device(&b, "vulkan", seed);
+        if ((seed % 2 ? random_conv : image_layer)(&b)) try_gpu(&b, &g, seed);
         bed_close(&b);
     }
 }

@@ -97,10 +97,7 @@ static void test_f16(void **state) { try_tasks(1000, 1070, DT_F16); }
 
 static void test_device(void **state)
 {
-    if (!has_device("vulkan")) {
-        print_message("no Vulkan device is present\n");
-        skip();
-    }
+    struct gpus g = find_gpus();
     u32 n = 0;
     for (u64 seed = first_seed(2000); seed < last_seed(2010); seed++) {
         struct bed b;
@@ -108,7 +105,7 @@ static void test_device(void **state)
         bed_use_groups(&b);
         b.type = pick(&b, 0, 1) ? DT_F16 : DT_F32;
         b.only = family();
-        if (depthwise(&b) && b.only->match(&b.t, &b.caps)) try_device(&b, "vulkan", seed), n++;
+        if (depthwise(&b)) n += try_gpu(&b, &g, seed);
         bed_close(&b);
     }
     assert_true(getenv("SEED") || n > 4);
