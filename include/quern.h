@@ -247,6 +247,7 @@ struct quern_gemm_opts {
     const char *rules;       /* "own" "deepgen" "deepgen-2025-06"; NULL: own */
     const char *type;        /* "f32" "f16" "bf16" and other spellings; NULL: as the file says */
     const struct quern_tune_opts *tune; /* device, time, samples, speed-up at which to stop; NULL: defaults */
+    int search;              /* not 0: only the product counts, and the tuner's search chooses among all families */
 };
 struct quern_gemm_best {     /* of what the database knows of this product */
     char name[512];          /* "" when nothing was verified */

@@ -56,6 +56,8 @@ measure() {
     [ "$(names "stop-$1.json")" -le 10 ] || fail "not stopped"
     code 0 cfg.json "half-$1.json" 0 2 --device "$1" --min-samples 2 --dtype fp16
     code 3 cfg.json "$1.json" 99999999 1 --device "$1"; says "no point has number 99999999"
+    code 0 cfg.json "found-$1.json" --search --max-candidates 3 --device "$1" --min-samples 2 --json
+    says '"points":0'
     sed 's/.*/{"kernels": [{"type": "matmul", "kernelName": "&", "pklpath": ""}, {"type": "attention"}]}/' > list.json << END
 kcg_MM_bM72N72K40isAT0W64_BM32BN32BK8TM4TN4BLY1BLX1WLY8WLX8GLWA4GLWB4BSWM2BSWN2WSWM1WSWN2LSU1Map4GSW0UN8RP0SP0LC1RC0
 END

@@ -130,7 +130,7 @@ static bool run_one(struct gemm_call *g, quern_db *db, struct quern_gemm_best *b
     const struct caps *c = g->sweep.caps;
     if (c->max_group) g->space.max_threads = c->max_group;
     if (c->shared_bytes) g->space.max_shared = c->shared_bytes;
-    if (!tell_space(g, &db->q->log, e)) return false;
+    if (!g->x.search && !tell_space(g, &db->q->log, e)) return false;
     set_goal(g, &db->q->log);
     bool ok = lab_sweep(&g->sweep, &r, e);
     if (ok && r.n_refused)
@@ -146,7 +146,7 @@ static bool run(struct gemm_call *g, quern_db *db, struct quern_gemm_best *best,
 {
     bool ok = open_target(g, db, e);
     g->sweep.db = &db->db, g->sweep.tune = &g->job.t;
-    g->sweep.start = g->x.start, g->sweep.max = g->x.max;
+    g->sweep.start = g->x.start, g->sweep.max = g->x.max, g->sweep.search = g->x.search != 0;
     for (u32 i = 0; i < g->products.n && ok; i++) {
         g->space = g->products.v[i];
         ok = find_type(g->x.type, &g->space.dtype, e) && run_one(g, db, best, e);

@@ -78,6 +78,7 @@ static int run(struct cli *c)
         return usage_error(c, "the name of the result is too long");
     o.rules = opts_text(c, "rules");
     o.type = opts_text(c, "dtype");
+    o.search = opts_flag(c, "search", false);
     o.tune = &t;
     quern_status s = quern_db_open(c->q, db_path, &db);
     if (!s) s = quern_gemm(db, c->arg[ARG_CONFIG], &o, &best);
@@ -91,6 +92,8 @@ static const struct opt options[] = {
     {"rules", 0, OPT_TEXT, "RULES", "what is left out of the space: own (default), deepgen, deepgen-2025-06"},
     {"dtype", 0, OPT_TEXT, "TYPE", "float32, float16 or bfloat16 (default: as the file says)"},
     {"baseline", 0, OPT_TEXT, "NAME", "what speed-ups are over: reference, the default schedule"},
+    {"search", 0, OPT_FLAG, NULL, "not the points one after the other: what the tuner's search proposes of every family"},
+    {"max-candidates", 0, OPT_COUNT, "N", "of a search (default 256)"},
     {"db", 0, OPT_TEXT, "DB", "database of measurements (default RESULT.db, beside the results)"},
     OPT_TIMEOUT,
     OPT_SAMPLES,

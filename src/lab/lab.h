@@ -112,6 +112,7 @@ struct lab_sweep {
     const struct lab_space *space;
     enum lab_rules rules;
     i64 start, max;           /* points from this number on, so many; 0: all */
+    bool search;              /* not the points, but what the tuner's search proposes of every family */
     struct db *db;
     i64 env;                  /* of db, of the device of tune */
     const struct caps *caps;
