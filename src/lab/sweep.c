@@ -78,7 +78,8 @@ static bool sweep(const struct lab_sweep *s, struct lab_swept *r, struct arena *
     if (!lab_task(&t, a, &st, &s->space->base, s->space->dtype, e) || !check_device(s, &t, e)) return false;
     q.piece = arena_array(a, struct lab_config, PIECE);
     struct tune_opts o = *s->tune;
-    if (!s->search) o.source = &(struct tune_source){next_candidate, &q};
+    const struct tune_source points = {next_candidate, &q};
+    o.source = s->search ? NULL : &points;
     o.add_candidates = true;
     struct tune_task one = {.task = &t, .var = arena_array(a, i64, 1), .weight = 1};
     bool ok = tune_run(s->db, &one, 1, &o, &r->tuned, e);
