@@ -133,7 +133,7 @@ static struct str cast(struct text *t, const struct kir_ins *x)
         if (from != DT_F32) s = convert(t, DT_F32, lanes, s);
         return half_from_f32(t, to, lanes, s);
     }
-    if (x->lanes > 1 && (from == DT_U8 || from == DT_I8) && dtype_size(to) == 4) s = widened(t, &from, x->lanes, s);
+    if (lanes > 1 && (from == DT_U8 || from == DT_I8) && dtype_size(to) == 4) s = widened(t, &from, lanes, s);
     if (from == to) return s;
     if (dtype_is_float(from) && dtype_is_int(to)) return cast_float_to_int(t, to, lanes, s);
     return convert(t, to, lanes, s);
