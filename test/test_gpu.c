@@ -127,6 +127,37 @@ static void teams_build(void **state)
         }
 }
 
+/* Rounds copied ahead into shared arrays, all of a piece or its first elements. */
+static const char ahead[] =
+    "kernel ahead(x: in %s, y: out %s; p0 = \"n\")\ngroup 32 1 1\ngrid %%1 = p0\n  shared %%2: %s[256]\n  %%3 = thread 0\n"
+    "  %%4 = mul %%3, %d\n  %%5 = mul %%1, 256\n  %%6 = add %%5, %%4\n  %%7: i64x%d = ramp %%6, 1\n  %%8: i64x%d = ramp %%4, 1\n"
+    "  %%9 = sub p0, %%3\n  %%10: %sx%d = load x[%%7]%s\n  copy %%2[%%8] = %%10\n  await 0\n  barrier\n"
+    "  %%11: %sx%d = load %%2[%%8]\n  store y[%%7] = %%11\nend\n";
+
+static void copies_build(void **state)
+{
+    static const struct { enum dtype t; int lanes; const char *first; bool is_copy; } p[] = {
+        {DT_F32, 4, "", true}, {DT_F32, 8, " first %9", true}, {DT_F16, 8, " first %9", true}, {DT_U8, 2, "", false},
+    };
+    if (!has_toolchain("cuda")) skip();
+    for (i64 i = 0; i < countof(p); i++)
+        for (int old = 0; old < 2; old++) {
+            struct run r = {0};
+            struct target on = {"cuda", old ? "sm_75" : "sm_80"};
+            struct caps c = caps_of(&on);
+            struct buf text = {0};
+            struct err e = {0};
+            const char *t = dtype_name(p[i].t);
+            int n = p[i].lanes;
+            parse(&r, str_fmt(&r.arena, ahead, t, t, t, n, n, n, t, n, p[i].first, t, n).p);
+            assert_true(lang_render(&text, lang_find(S("cuda")), &r.kir, &c, &r.arena, &e));
+            assert_true((strstr(text.p, "    COPY(") != NULL) == (p[i].is_copy && !old));
+            check_build(&r, &on);
+            buf_release(&text);
+            arena_release(&r.arena);
+        }
+}
+
 /* A product of fragments as a subgroup does it: m, n, k of the target's matrix units. */
 static const char product[] =
     "kernel product(x: in %s, y: in %s, z: out %s)\ngroup %d 1 1 subgroup %d\ngrid %%1 = 1\n"
@@ -229,6 +260,7 @@ int main(void)
         cmocka_unit_test(cuda_builds),
         cmocka_unit_test(hip_builds),
         cmocka_unit_test(teams_build),
+        cmocka_unit_test(copies_build),
         cmocka_unit_test(fragments_build),
         cmocka_unit_test(errors_are_named),
         cmocka_unit_test(architectures_are_checked),

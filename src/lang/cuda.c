@@ -18,9 +18,24 @@ static const struct text_helper helpers[] = {
     {0},
 };
 
+#define COPIES                                                                                                \
+    "#define COPY(to, from, bytes, valid) asm volatile(\"cp.async.ca.shared.global [%0], [%1], %2, %3;\" :: "       \
+    "\"r\"((u32)__cvta_generic_to_shared(to)), \"l\"(from), \"n\"(bytes), \"r\"(valid) : \"memory\")\n"              \
+    "#define VALID(n, most) ((n) <= 0 ? 0 : (n) >= (most) ? (most) : (n))\n"                                        \
+    "#define AWAIT(n) asm volatile(\"cp.async.commit_group;\\n\\tcp.async.wait_group %0;\" :: \"n\"(n) : \"memory\")\n"
+
+static bool has_copies(const struct caps *c)
+{
+    i64 n = 0;
+    for (const char *p = str_starts(str_of(c->arch), S("sm_")) ? c->arch + 3 : ""; *p >= '0' && *p <= '9' && n < 1000; p++)
+        n = n * 10 + (*p - '0');
+    return n >= 80;
+}
+
 static void preamble(struct buf *out, const struct kir *k, u32 subgroup)
 {
     gpu_typedefs(out, k, "long long");
+    if (gpu_has_op(k, KI_AWAIT)) buf_z(out, COPIES);
     if (!gpu_has_subgroups(k)) return;
     buf_printf(out, "#define SUBGROUP %u\n", subgroup);
     buf_z(out, "#define MEMBERS (~0u >> (32 - SUBGROUP) << (thread % 32 / SUBGROUP * SUBGROUP))\n"
@@ -103,6 +118,7 @@ static const struct gpu_words words = {
     .preamble = preamble,
     .qualify = qualify,
     .define_wide = define_wide,
+    .has_copies = has_copies,
     .place = place,
     .multiply = multiply,
 };

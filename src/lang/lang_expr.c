@@ -491,9 +491,11 @@ static void statement(struct text *t, kval v)
     case KI_BARRIER:
         if (t->style->barrier) t->style->barrier(t);
         break;
+    case KI_AWAIT:
+        if (t->style->await) t->style->await(t, v);
+        break;
     case KI_GRID:
     case KI_BUF:
-    case KI_AWAIT:
     case KI_NONE: break;
     default: name_value(t, v); break;
     }

@@ -33,6 +33,9 @@ struct gpu_words {
     void (*qualify)(struct buf *out, const struct kir *k);
     /* The type of n elements at once, members s0, s1 ...; n = 1: of d, aliasing everything. */
     void (*define_wide)(struct buf *out, enum dtype d, u32 n);
+    /* Copies into shared arrays that end later, optional: a call "COPY(to, from, bytes, valid)" of 4, 8 or 16 bytes, which the
+       preamble defines; the valid first ones come from memory, the others are 0. "AWAIT(n)" is kernel IR's. */
+    bool (*has_copies)(const struct caps *c);
     /* Fragments, optional: false: there are no such ones. The statements of c = a * b + c, of structs whose elements are
        x, or words w of two elements of 16 bits. */
     bool (*place)(struct gpu_place *p, const struct kir_frag *f);
@@ -52,6 +55,7 @@ struct kir_limits gpu_limits(const struct caps *c);
 u32 gpu_subgroup(const struct kir *k, u32 max);
 bool gpu_has_type(const struct kir *k, enum dtype d);
 bool gpu_has_subgroups(const struct kir *k);
+bool gpu_has_op(const struct kir *k, enum kir_op op);
 i64 gpu_shared_bytes(const struct kir *k, kval from, kval to); /* of the shared arrays among these instructions, aligned */
 void gpu_barrier(struct text *t);
 struct str gpu_thread(struct text *t, kval v);
@@ -64,6 +68,7 @@ bool gpu_load_lanes(struct text *t, kval v);
 void gpu_store(struct text *t, kval v);
 void gpu_prefetch(struct text *t, kval v);
 void gpu_alloc(struct text *t, kval v);
+void gpu_await(struct text *t, kval v);
 struct str gpu_element_type(struct text *t, const struct kir_ins *array);
 struct str gpu_array_name(struct text *t, kval v);
 
@@ -76,7 +81,7 @@ void gpu_frag_store(struct text *t, kval v);
 #define GPU_HOOKS                                                                                                     \
     .index = DT_I32, .load = gpu_load, .load_lanes = gpu_load_lanes, .store = gpu_store, .prefetch = gpu_prefetch,    \
     .alloc = gpu_alloc, .thread = gpu_thread, .barrier = gpu_barrier, .frag = gpu_frag, .frag_type = gpu_frag_type,   \
-    .frag_store = gpu_frag_store
+    .frag_store = gpu_frag_store, .await = gpu_await
 
 /* Sums, extremes and exchange within a subgroup by FROM_LANE(x, i), which the preamble defines: x of thread i
    of the subgroup; 'thread' is the thread's number in its group. Rows of a language's table of helpers. */

@@ -176,9 +176,57 @@ static void end_if(struct text *t)
     text_line(t, "}");
 }
 
+/* Copies: a store to a shared array that may end later, of what an argument's load delivers. Memory is read where the store
+   stands: it must be one that nobody writes. */
+
+/* Elements of load and store that one copy moves; 0: none does, and the load and the store are what they are otherwise. */
+static u32 copied_at_once(struct text *t, kval store)
+{
+    const struct kir_ins *x = kir_at(t->k, store), *load = kir_at(t->k, x->c);
+    const struct gpu_words *w = gpu_words(t);
+    bool is_in = x->aux && load->op == KI_LOAD && kir_at(t->k, load->a)->op == KI_BUF && kir_at(t->k, load->a)->aux == KA_IN;
+    if (!is_in || t->val[x->c].uses != 1 || !w->has_copies || !w->has_copies(t->caps)) return 0;
+    struct access to = access_of(t, x->a, x->b, 0, load->lanes), from = access_of(t, load->a, load->b, 0, load->lanes);
+    u32 n = (u32)i64_min(to.wide, from.wide), bytes = n * (u32)dtype_size(to.dtype);
+    return bytes >= 4 ? n : 0;
+}
+
+/* Is a load only there for such a copy? */
+static bool is_copied(struct text *t, kval load)
+{
+    if (t->val[load].uses != 1 || !gpu_words(t)->has_copies || !gpu_words(t)->has_copies(t->caps)) return false;
+    for (kval v = load + 1; v < t->k->ins.n; v++) {
+        const struct kir_ins *x = kir_at(t->k, v);
+        for (u32 i = 0; i < kir_op_info(x->op)->n_args; i++)
+            if (kir_operand(x, i) == load) return x->op == KI_STORE && i == 2 && copied_at_once(t, v);
+    }
+    return false;
+}
+
+static void copy(struct text *t, const struct kir_ins *x, u32 n)
+{
+    const struct kir_ins *load = kir_at(t->k, x->c);
+    struct access to = access_of(t, x->a, x->b, 0, load->lanes), from = access_of(t, load->a, load->b, load->c, load->lanes);
+    u32 size = (u32)dtype_size(to.dtype);
+    for (t->lane = 0; t->lane < load->lanes; t->lane += n) {
+        struct str a = element(t, &to), b = element(t, &from), valid = text_fmt(t, "%u", n * size);
+        if (from.n.n)
+            valid = text_fmt(t, "VALID(%.*s - %u, %u) * %u", STR_ARG(from.n), t->lane, n, size);
+        text_line(t, "COPY(&%.*s, &%.*s, %u, %.*s);", STR_ARG(a), STR_ARG(b), n * size, STR_ARG(valid));
+    }
+    t->lane = 0;
+}
+
+void gpu_await(struct text *t, kval v)
+{
+    const struct gpu_words *w = gpu_words(t);
+    if (w->has_copies && w->has_copies(t->caps)) text_line(t, "AWAIT(%lld);", (long long)kir_at(t->k, v)->imm.i);
+}
+
 bool gpu_load_lanes(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
+    if (is_copied(t, v)) return true;
     struct access a = access_of(t, x->a, x->b, x->c, x->lanes);
     if (a.wide == 1) return false;
     declare_lanes(t, v, a.lanes);
@@ -242,6 +290,11 @@ static void store_single(struct text *t, const struct access *a, kval value)
 void gpu_store(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
+    u32 n = copied_at_once(t, v);
+    if (n) {
+        copy(t, x, n);
+        return;
+    }
     struct access a = access_of(t, x->a, x->b, x->d, kir_lanes(t->k, x->c));
     if (a.wide > 1) {
         if_all(t, &a);
