@@ -205,7 +205,21 @@ static bool is_shape_worth(const struct block_task *x, const struct block *s)
 static bool is_round_worth(const struct block_task *x, const struct block *s)
 {
     i64 bk = s->v[B_BK];
-    return is_useful(bk, 16, x->k) && (bk >= 8 || bk >= x->k);
+    return is_useful(bk, 16, x->k) && (bk >= 8 || bk >= x->k) && bk * x->size <= 128;
+}
+
+static i64 block_count(const struct block_task *x, const struct block *s)
+{
+    return x->batch * ceil_div(x->m, s->bm) * ceil_div(x->n, s->bn);
+}
+
+/* More than two teams only where few groups leave the device idle. */
+static bool are_teams_worth(const struct block_task *x, const struct caps *c, const struct block *s)
+{
+    i64 n = s->v[B_LSU];
+    if (s->threads < group_least(c) || s->threads > USUAL_THREADS) return false;
+    if (n > 1 && (2 * n > s->v[B_BK] || x->k < 4 * s->v[B_BK])) return false;
+    return n <= 2 || block_count(x, s) <= 256 || s->team < group_least(c);
 }
 
 /* As wide as possible, or half of that. */
@@ -227,8 +241,8 @@ static bool is_part_worth(i64 within, i64 n, i64 subgroups)
 
 static bool are_chunks_worth(const struct block_task *x, const struct block *s)
 {
-    i64 chunks = s->v[B_CHUNKS], blocks = x->batch * ceil_div(x->m, s->bm) * ceil_div(x->n, s->bn);
-    return chunks == 1 || (x->k >= 8 * chunks * s->v[B_BK] && blocks <= 256);
+    i64 chunks = s->v[B_CHUNKS];
+    return chunks == 1 || (x->k >= 8 * chunks * s->v[B_BK] && block_count(x, s) <= 256);
 }
 
 bool block_is_worth(const struct block_task *x, const struct caps *c, const struct block *s, u32 p)
@@ -241,8 +255,7 @@ bool block_is_worth(const struct block_task *x, const struct caps *c, const stru
     case B_TM: return is_useful(s->bm, 16, x->m) && s->bm <= 256;
     case B_TN: return is_shape_worth(x, s) && s->bn <= 256;
     case B_BK: return is_round_worth(x, s);
-    case B_LSU: return s->threads >= group_least(c) && s->threads <= USUAL_THREADS &&
-                       (v[B_LSU] == 1 || (share >= 2 && x->k >= 4 * v[B_BK]));
+    case B_LSU: return are_teams_worth(x, c, s);
     case B_BSWM: return is_part_worth(v[B_BSWM], v[B_TM], v[B_BLY]);
     case B_BSWN: return is_part_worth(v[B_BSWN], v[B_TN], v[B_BLX]);
     case B_WSWM: return v[B_WSWM] <= 4;

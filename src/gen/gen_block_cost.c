@@ -20,6 +20,7 @@ static const double latency = 700;        /* cycles of a load from memory */
 static const double copy_issue = 8;       /* instructions of a vector on its way to shared memory */
 static const double barrier = 40;         /* cycles */
 static const double missed = 0.2;         /* of what is copied, by the caches */
+static const double between = 2;          /* bandwidth of caches that units share, in memory's */
 static const double launch = 3e-6;        /* seconds */
 
 static double at_least(double x, double least) { return x > least ? x : least; }
@@ -82,18 +83,22 @@ static struct round round_of(const struct block_task *x, const struct caps *c, c
 static double residents(const struct block_task *x, const struct block *s)
 {
     const i64 *v = s->v;
-    double regs = (double)(v[B_TM] * v[B_TN] + (v[B_RP] + 1) * (v[B_TM] + v[B_TN])) + spare_regs;
-    if (v[B_SP] == SP_DOUBLE || v[B_SP] == SP_AHEAD) regs += (double)(v[B_BK] * (s->bm + s->bn)) / (double)s->threads;
+    bool meanwhile = v[B_SP] == SP_DOUBLE || v[B_SP] == SP_AHEAD;
+    double sums = (double)(v[B_TM] * v[B_TN]) + spare_regs, frags = (double)((v[B_RP] + 1) * (v[B_TM] + v[B_TN]));
+    double copied = v[B_SP] >= SP_ASYNC ? 0 : (double)(v[B_BK] * (s->bm + s->bn)) / (double)s->threads;
+    double regs = sums + (meanwhile ? frags + copied : at_least(frags, copied));
     double n = at_most(unit_threads, unit_regs / regs) / (double)s->threads;
     n = at_most(n, unit_shared / (double)block_shared(s, x->size));
     return at_least(at_most(floor(n), 32), 1);
 }
 
+/* What memory moves, or the caches in as much time. */
 static double memory_bytes(const struct block_task *x, const struct block *s, double copied)
 {
     double m = (double)x->m, n = (double)x->n, k = (double)x->k, size = (double)x->size;
     double all = (double)x->batch * (m * k + k * n + m * n);
-    return size * (all + at_least(copied - all, 0) * missed * (s->v[B_MAP] > 1 ? 0.8 : 1));
+    double behind = all + at_least(copied - all, 0) * missed * (s->v[B_MAP] > 1 ? 0.8 : 1);
+    return size * (at_least(behind, copied / between) + 0.1 * at_most(behind, copied / between));
 }
 
 /* Waves: the last one need not fill the units. */
