@@ -139,24 +139,25 @@ static inline void text_kernel(struct run *r, struct rng *g, const char *text, i
 }
 
 /* Threads exchange elements through shared arrays: wide, by elements, backwards. */
-static inline void shared_kernel(struct run *r, struct rng *g, enum dtype t, bool is_wide)
+static inline void shared_kernel(struct run *r, struct rng *g, enum dtype t, bool is_wide, bool is_copied)
 {
     const char *type = dtype_name(t);
     struct str text =
         str_fmt(&r->arena,
                 "kernel exchange(x: in %s, y: out %s, z: out %s)\ngroup 8 2 1\ngrid %%1 = 5\n"
-                "  shared %%2: %s[64]\n  %%3 = thread 0\n  %%4 = thread 1\n  %%5 = mul %%4, 8\n  "
+                "  shared %%2: %s[64]%s\n  %%3 = thread 0\n  %%4 = thread 1\n  %%5 = mul %%4, 8\n  "
                 "%%6 = add %%5, %%3\n"
                 "  %%7 = mul %%6, 4\n  %%8 = mul %%1, 64\n  %%9 = add %%8, %%7\n  %%10: i64x4 = "
                 "ramp %%9, 1\n"
-                "  %%11: %sx4 = load x[%%10]\n  %%12: i64x4 = ramp %%7, 1\n  store %%2[%%12] = "
-                "%%11\n  barrier\n"
+                "  %%11: %sx4 = load x[%%10]\n  %%12: i64x4 = ramp %%7, 1\n  %s %%2[%%12] = "
+                "%%11\n%s  barrier\n"
                 "  %%13 = sub 60, %%7\n  %%14: i64x4 = ramp %%13, 1\n  %%15: %sx4 = load "
                 "%%2[%%14]\n  store y[%%10] = %%15\n"
                 "  barrier\n  store %%2[%%14] = %%15\n  barrier\n  %%16 = add %%7, 3\n  %%17: "
                 "i64x4 = ramp %%%d, %d\n"
                 "  %%18: %sx4 = load %%2[%%17]\n  store z[%%10] = %%18\nend\n",
-                type, type, type, type, type, type, is_wide ? 7 : 16, is_wide ? 1 : -1, type);
+                type, type, type, type, is_copied ? " swizzled" : "", type, is_copied ? "copy" : "store",
+                is_copied ? "  await 0\n" : "", type, is_wide ? 7 : 16, is_wide ? 1 : -1, type);
     text_kernel(r, g, text.p, 5 * 64);
     r->grid[0][0] = 5;
     r->grid[0][1] = r->grid[0][2] = 1;
@@ -167,12 +168,12 @@ static inline void groups_agree(void **state)
     struct bed *b = *state;
     if (!b->dev) skip();
     for (enum dtype t = 1; t < N_DTYPES; t++)
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < 4; i++) {
             struct run r = {0};
             struct rng g = rng_seed(t);
             struct caps c = b->caps;
             if (i == 2) c.has_i8 = c.has_i16 = c.has_f16 = false;
-            shared_kernel(&r, &g, t, i == 0);
+            shared_kernel(&r, &g, t, i == 0, i == 3);
             check_run(b, &r, &c, "exchange");
             arena_release(&r.arena);
         }

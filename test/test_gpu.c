@@ -161,7 +161,7 @@ static void copies_build(void **state)
 /* A product of fragments as a subgroup does it: m, n, k of the target's matrix units. */
 static const char product[] =
     "kernel product(x: in %s, y: in %s, z: out %s)\ngroup %d 1 1 subgroup %d\ngrid %%1 = 1\n"
-    "  shared %%2: %s[%d]\n  %%3: %s_a%dx%d = fload x[0] pitch %d\n  %%4: %s_b%dx%d = fload y[0] pitch %d columns\n"
+    "  shared %%2: %s[%d] swizzled\n  %%3: %s_a%dx%d = fload x[0] pitch %d\n  %%4: %s_b%dx%d = fload y[0] pitch %d columns\n"
     "  %%5: %s_acc%dx%d = fill %s(0)\n  %%6: %s_acc%dx%d = fmma %%3, %%4, %%5\n  %%7: %s_acc%dx%d = add %%6, %%6\n"
     "  fstore %%2[0] = %%7 pitch %d\n  barrier\n  %%8: %s_acc%dx%d = fload %%2[0] pitch %d\n  fstore z[0] = %%8 pitch %d columns\nend\n";
 

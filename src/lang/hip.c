@@ -100,7 +100,7 @@ static const struct gpu_words words = {
     .far = "",
     .close = "",
     .restricted = "__restrict__",
-    .shared = "__attribute__((shared, aligned(16)))",
+    .shared = "__attribute__((shared))",
     .group = {"(i32)__builtin_amdgcn_workgroup_id_x()", "(i32)__builtin_amdgcn_workgroup_id_y()",
               "(i32)__builtin_amdgcn_workgroup_id_z()"},
     .thread = {"(i32)__builtin_amdgcn_workitem_id_x()", "(i32)__builtin_amdgcn_workitem_id_y()",

@@ -47,6 +47,9 @@ static i64 array_bytes(const struct kir *k, kval v)
     return kir_is_const(k, x->a, &n) ? round_up(n * dtype_size(x->dtype), 16) : 0;
 }
 
+/* Of a shared array: rows of 128 bytes that are swizzled begin where the banks do. */
+static i64 array_align(const struct kir_ins *x) { return x->imm.i ? 1024 : 16; }
+
 static bool is_shared(const struct kir *k, kval v)
 {
     return kir_at(k, v)->op == KI_ALLOC && kir_at(k, v)->aux == KS_SHARED;
@@ -56,7 +59,7 @@ i64 gpu_shared_bytes(const struct kir *k, kval from, kval to)
 {
     i64 n = 0;
     for (kval v = from; v < to; v++)
-        if (is_shared(k, v)) n += array_bytes(k, v);
+        if (is_shared(k, v)) n = round_up(n, array_align(kir_at(k, v))) + array_bytes(k, v);
     return n;
 }
 
@@ -154,14 +157,15 @@ static void declare_shared(struct text *t, kval from, kval to)
     const struct gpu_words *w = gpu_words(t);
     i64 sum = gpu_shared_bytes(t->k, from, to), at = 0;
     bool is_dynamic = w->max_static && sum > w->max_static;
-    if (is_dynamic) text_line(t, "extern %s u32 q_shared[];", w->shared);
+    if (is_dynamic) text_line(t, "extern %s __attribute__((aligned(1024))) u32 q_shared[];", w->shared);
     for (kval v = from; v < to; v++) {
         if (!is_shared(t->k, v)) continue;
         const struct kir_ins *x = kir_at(t->k, v);
         struct str type = gpu_element_type(t, x), name = gpu_array_name(t, v);
+        at = round_up(at, array_align(x));
         if (is_dynamic) text_line(t, "%s%.*s *const %.*s = (%s%.*s *)(q_shared + %lld);", w->close, STR_ARG(type),
                                   STR_ARG(name), w->close, STR_ARG(type), (long long)at / 4);
-        else text_line(t, "%s %.*s %.*s[%lld];", w->shared, STR_ARG(type), STR_ARG(name),
+        else text_line(t, "%s __attribute__((aligned(%lld))) %.*s %.*s[%lld];", w->shared, (long long)array_align(x), STR_ARG(type), STR_ARG(name),
                        (long long)kir_at(t->k, x->a)->imm.i);
         at += array_bytes(t->k, v);
     }

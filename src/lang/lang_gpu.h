@@ -71,6 +71,9 @@ void gpu_alloc(struct text *t, kval v);
 void gpu_await(struct text *t, kval v);
 struct str gpu_element_type(struct text *t, const struct kir_ins *array);
 struct str gpu_array_name(struct text *t, kval v);
+/* Where element i of an array lies, an expression in brackets: elsewhere in swizzled ones. */
+bool gpu_is_swizzled(const struct kir *k, kval array);
+struct str gpu_swizzled(struct text *t, kval array, struct str i);
 
 /* lang_gpu_frag.c */
 struct str gpu_frag(struct text *t, kval v);

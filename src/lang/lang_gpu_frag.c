@@ -50,10 +50,11 @@ static void define(struct text *t, struct str type, struct str head, u32 n, stru
     buf_printf(&t->prelude, "    for (i32 i = 0; i < %u; i++) %.*s\n    return f;\n}\n#undef R\n", n, STR_ARG(body));
 }
 
-static struct str address(struct text *t, const struct gpu_place *p, bool by_columns)
+static struct str address(struct text *t, const struct gpu_place *p, const struct kir_ins *access)
 {
-    return by_columns ? text_fmt(t, "p[(%s) + (%s) * pitch]", p->row, p->col)
-                      : text_fmt(t, "p[(%s) * pitch + (%s)]", p->row, p->col);
+    struct str i = access->aux ? text_fmt(t, "(at + (%s) + (%s) * pitch)", p->row, p->col)
+                               : text_fmt(t, "(at + (%s) * pitch + (%s))", p->row, p->col);
+    return text_fmt(t, "p[%.*s]", STR_ARG(gpu_swizzled(t, access->a, i)));
 }
 
 /* Elements i and i + 1 lie side by side. */
@@ -72,8 +73,9 @@ static struct str move_function(struct text *t, const struct kir_ins *x, const s
 {
     struct kir_frag f = kir_frag_of(frag);
     struct gpu_place p = place_of(t, &f);
-    struct str type = gpu_frag_type(t, frag), tag = tag_of(t, &f), at = address(t, &p, x->aux);
-    struct str name = text_fmt(t, "q_%s_%s_%.*s", is_load ? "fload" : "fstore", x->aux ? "columns" : "rows", STR_ARG(tag));
+    struct str type = gpu_frag_type(t, frag), tag = tag_of(t, &f), at = address(t, &p, x);
+    const char *swizzled = gpu_is_swizzled(t->k, x->a) ? "swizzled_" : "";
+    struct str name = text_fmt(t, "q_%s_%s_%s%.*s", is_load ? "fload" : "fstore", x->aux ? "columns" : "rows", swizzled, STR_ARG(tag));
     if (t->err->code || !first_use(t, name)) return name;
     const char *elem = dtype_name(text_rep(f.dtype));
     bool pairs = is_paired(&f, &p, x->aux);
@@ -84,9 +86,9 @@ static struct str move_function(struct text *t, const struct kir_ins *x, const s
         at = text_fmt(t, "*(%s%.*s *)&%.*s", is_load ? "const " : "", STR_ARG(word), STR_ARG(at));
     }
     if (is_load)
-        buf_printf(&t->prelude, "%s%.*s %.*s(const %s *p, i32 pitch, i32 lane)\n{\n    %.*s f;\n", t->style->function,
+        buf_printf(&t->prelude, "%s%.*s %.*s(const %s *p, i32 at, i32 pitch, i32 lane)\n{\n    %.*s f;\n", t->style->function,
                    STR_ARG(type), STR_ARG(name), elem, STR_ARG(type));
-    else buf_printf(&t->prelude, "%svoid %.*s(%s *p, i32 pitch, i32 lane, %.*s f)\n{\n", t->style->function,
+    else buf_printf(&t->prelude, "%svoid %.*s(%s *p, i32 at, i32 pitch, i32 lane, %.*s f)\n{\n", t->style->function,
                     STR_ARG(name), elem, STR_ARG(type));
     buf_printf(&t->prelude, "#pragma unroll\n    for (i32 i = 0; i < %u; i += %d) ", p.n, pairs ? 2 : 1);
     if (is_load) buf_printf(&t->prelude, "%.*s = %.*s;\n    return f;\n}\n", STR_ARG(one), STR_ARG(at));
@@ -97,7 +99,7 @@ static struct str move_function(struct text *t, const struct kir_ins *x, const s
 static struct str place_text(struct text *t, kval array, kval index, kval pitch)
 {
     struct str a = gpu_array_name(t, array), i = text_bare(t, index), n = text_bare(t, pitch);
-    return text_fmt(t, "%.*s + (%.*s), %.*s, thread %% SUBGROUP", STR_ARG(a), STR_ARG(i), STR_ARG(n));
+    return text_fmt(t, "%.*s, %.*s, %.*s, thread %% SUBGROUP", STR_ARG(a), STR_ARG(i), STR_ARG(n));
 }
 
 void gpu_frag_store(struct text *t, kval v)

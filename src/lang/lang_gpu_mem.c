@@ -21,7 +21,7 @@ struct access {         /* one LOAD or STORE, taken apart */
     u32 lanes;          /* of the value */
     u32 wide;           /* elements moved at once */
     bool is_ramp;       /* neighbours */
-    kval index;
+    kval of, index;
     struct str n;       /* valid lanes; empty: all */
     i64 count;          /* REG: elements */
 };
@@ -59,6 +59,7 @@ static struct access access_of(struct text *t, kval array, kval index, kval n, u
                        .pointer = text_fmt(t, "%s%s", is_shared ? w->close : w->far, is_in ? "const " : ""),
                        .unit = x->lanes ? x->lanes : 1,
                        .lanes = lanes,
+                       .of = array,
                        .index = index,
                        .is_reg = x->op == KI_ALLOC && x->aux == KS_REG,
                        .is_ramp = i->op == KI_RAMP && i->imm.i == 1};
@@ -73,12 +74,33 @@ static struct access access_of(struct text *t, kval array, kval index, kval n, u
     return a;
 }
 
+bool gpu_is_swizzled(const struct kir *k, kval array)
+{
+    const struct kir_ins *x = kir_at(k, array);
+    return x->op == KI_ALLOC && x->imm.i;
+}
+
+/* Bytes lie at b ^ (b >> 7 & 7) << 4: here of elements. */
+struct str gpu_swizzled(struct text *t, kval array, struct str i)
+{
+    u32 log = (u32)__builtin_ctzll((u64)dtype_size(kir_dtype(t->k, array)));
+    if (!gpu_is_swizzled(t->k, array)) return i;
+    return text_fmt(t, "%.*s ^ (%.*s >> %u & 7) << %u", STR_ARG(i), STR_ARG(i), 7 - log, 4 - log);
+}
+
+/* The place of lane t->lane in the array. */
+static struct str place(struct text *t, const struct access *a)
+{
+    if (!gpu_is_swizzled(t->k, a->of)) return text_bare(t, a->index);
+    return gpu_swizzled(t, a->of, text_value(t, a->index));
+}
+
 /* The element of lane t->lane as the left side of an assignment. */
 static struct str element(struct text *t, const struct access *a)
 {
     if (a->is_reg && a->count == 1)
         return a->unit > 1 ? text_fmt(t, "%.*s_%u", STR_ARG(a->array), t->lane) : a->array;
-    if (a->unit == 1) return text_fmt(t, "%.*s[%.*s]", STR_ARG(a->array), STR_ARG(text_bare(t, a->index)));
+    if (a->unit == 1) return text_fmt(t, "%.*s[%.*s]", STR_ARG(a->array), STR_ARG(place(t, a)));
     struct str i = text_value(t, a->index);
     return text_fmt(t, "%.*s[%.*s * %u + %u]", STR_ARG(a->array), STR_ARG(i), a->unit, t->lane);
 }
@@ -108,7 +130,7 @@ static struct words words_of(struct text *t, const struct access *a)
         map_put(&t->known, w.type, 1);
         gpu_words(t)->define_wide(&t->types, w.dtype, w.n);
     }
-    struct str at = text_bare(t, a->index);
+    struct str at = place(t, a);
     w.at = text_fmt(t, "*(%.*s%.*s *)(%.*s + (%.*s))", STR_ARG(a->pointer), STR_ARG(w.type), STR_ARG(a->array), STR_ARG(at));
     return w;
 }
