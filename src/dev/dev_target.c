@@ -12,8 +12,10 @@
 /* Of mma.sync: f16 with sums of f32 and f16, then bf16. */
 #define MMA_8 "16x8x8:f16,f16,f32,f32 16x8x8:f16,f16,f16,f16"
 #define MMA_16 "16x8x16:f16,f16,f32,f32 16x8x16:f16,f16,f16,f16 16x8x16:bf16,bf16,f32,f32"
+/* Of v_mfma. */
+#define MFMA "16x16x16:f16,f16,f32,f32 32x32x8:f16,f16,f32,f32"
+#define MFMA_BF16 " 16x16x16:bf16,bf16,f32,f32 32x32x8:bf16,bf16,f32,f32"
 
-/* What language hip spells of v_mfma does not hold tiles of f16, which kernels store results of that type by: no shapes there yet. */
 static const struct target {
     const char *driver, *arch;
     u32 subgroup;
@@ -29,8 +31,8 @@ static const struct target {
     {"cuda", "sm_90", 32, 232448, 256 << 10, 50 << 20, 132, 128, 1755, 3350, MMA_16},
     {"cuda", "sm_90a", 32, 232448, 256 << 10, 50 << 20, 132, 128, 1755, 3350, MMA_16},
     {"hip", "gfx906", 64, 65536, 16 << 10, 4 << 20, 60, 64, 1725, 1024, ""},
-    {"hip", "gfx90a", 64, 65536, 16 << 10, 8 << 20, 110, 64, 1700, 1638, ""},
-    {"hip", "gfx942", 64, 65536, 32 << 10, 4 << 20, 304, 128, 2100, 5300, ""},
+    {"hip", "gfx90a", 64, 65536, 16 << 10, 8 << 20, 110, 64, 1700, 1638, MFMA MFMA_BF16},
+    {"hip", "gfx942", 64, 65536, 32 << 10, 4 << 20, 304, 128, 2100, 5300, MFMA MFMA_BF16},
 };
 
 static void fill(const struct target *t, struct caps *c)

@@ -54,10 +54,11 @@ static void define_wide(struct buf *out, enum dtype d, u32 n)
     else buf_printf(out, "typedef %s %sx%u __attribute__((ext_vector_type(%u), may_alias));\n", name, name, n, n);
 }
 
-/* v_mfma_f32_16x16x16 and 32x32x8 of f16 and bf16: AMD's CDNA2 ISA, "Matrix arithmetic", register layouts. */
+/* v_mfma_f32_16x16x16 and 32x32x8 of f16 and bf16: AMD's CDNA2 ISA, "Matrix arithmetic", register layouts. Sums are
+   f32; as halves, in which they may be stored, they stay where they are. */
 static bool place(struct gpu_place *p, const struct kir_frag *f)
 {
-    bool is_half = f->dtype == DT_F16 || f->dtype == DT_BF16, is_sum = f->dtype == DT_F32;
+    bool is_half = f->dtype == DT_F16 || f->dtype == DT_BF16, is_sum = is_half || f->dtype == DT_F32;
     if (f->role == KR_A && is_half && f->rows == 16 && f->cols == 16)
         *p = (struct gpu_place){4, "lane % 16", "lane / 16 * 4 + i", false};
     else if (f->role == KR_B && is_half && f->rows == 16 && f->cols == 16)
