@@ -48,6 +48,8 @@ def environment(threads, settings):
 def command(engine, threads):
     if engine == "peak":
         return [os.path.join(ROOT, "build/bench/peak"), str(threads), "turns"]
+    if engine == "cublas":
+        return [sys.executable, os.path.join(HERE, "cublas.py")]
     return [sys.executable, os.path.join(HERE, "engines.py"), engine]
 
 
