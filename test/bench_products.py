@@ -4,7 +4,6 @@
 # cuBLAS's documentation defines them, by a stand-in in memory of this process; no GPU is needed.
 import ctypes
 import json
-import math
 import os
 import random
 import subprocess
@@ -242,7 +241,8 @@ class Time(unittest.TestCase):
         """Rows that take longer than their share leave less for those behind, and all end in time."""
         rng = random.Random(1)
         for n in (1, 7, 60):
-            budget, now, skipped = products.Budget(400.0, n), 0.0, 0
+            weights = [rng.choice((1, 1.5, 4)) for _ in range(n)]
+            budget, now, skipped = products.Budget(400.0, weights), 0.0, 0
             for _ in range(n):
                 seconds = budget.search(now)
                 skipped += seconds == 0
@@ -253,8 +253,14 @@ class Time(unittest.TestCase):
             self.assertLess(now, 410)
             self.assertEqual(skipped, 0)
             self.assertGreater(now, 330)
-        self.assertEqual(products.Budget(0.0, 3).search(1.0), 0)
-        self.assertTrue(math.isfinite(products.Budget(10.0, 0).search(1.0)))
+        self.assertEqual(products.Budget(0.0, [1, 1, 1]).search(1.0), 0)
+
+    def test_large_products_get_more(self):
+        small, large = (products.Measured(r, "fp32") for r in products.read_shapes("64x64x64,8192x8192x8192"))
+        weights = [products.weight(x) for x in (small, large)]
+        self.assertAlmostEqual(weights[1], 4)
+        budget = products.Budget(100.0, weights)
+        self.assertEqual([budget.search(0.0), budget.search(20.0)], [19, 79])
 
 
 unittest.main(argv=sys.argv[:1])
