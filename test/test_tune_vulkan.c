@@ -118,6 +118,7 @@ static void test_stop(void **state)
         assert_int_equal(n, i + 1);
     }
     trial_close(&t);
+    buf_release(&why);
     bed_close(&b);
 }
 

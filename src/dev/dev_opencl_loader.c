@@ -67,11 +67,8 @@ bool opencl_loader_open(struct opencl_loader *l, struct err *e)
     return l->lib != NULL;
 }
 
-void opencl_loader_close(struct opencl_loader *l)
-{
-    if (l->lib) os_dlclose(l->lib);
-    l->lib = NULL;
-}
+/* OpenCL has no end: implementations keep threads and memory, which the library must outlive. It stays loaded. */
+void opencl_loader_close(struct opencl_loader *l) { l->lib = NULL; }
 
 static struct str name_of(const struct opencl_loader *l, cl_device d, struct arena *a)
 {
