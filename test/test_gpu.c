@@ -212,6 +212,9 @@ static void errors_are_named(void **state)
                                  "  store %2[%3] = f32(1)\n  barrier\n  %4: f32 = load %2[%3]\n  store x[%3] = %4\nend\n";
     static const char across[] = "kernel a(x: in f32, y: out f32)\ngroup 32 1 1\ngrid %1 = 1\n  %2 = thread 0\n"
                                  "  %3: f32 = load x[%2]\n  %4: f32 = sgadd %3\n  store y[%2] = %4\nend\n";
+    static const char team[] = "kernel t(x: in f16, y: out f32)\ngroup 128 1 1 subgroup 32 team 4\ngrid %1 = 1\n"
+                               "  %2: f16_a16x16 = fload x[0] pitch 16\n  %3: f16_b16x8 = fload x[0] pitch 16 columns\n"
+                               "  %4: f32_acc16x8 = fill f32(0)\n  %5: f32_acc16x8 = fmma %2, %3, %4\n  fstore y[0] = %5 pitch 8\nend\n";
     static const char work[] = "kernel w(x: in f32, y: out f32)\ngrid %1 = 1\n  work %2: f32[8]\n  %3: f32 = load x[%1]\n"
                                "  store %2[%1] = %3\n  %4: f32 = load %2[%1]\n  store y[%1] = %4\nend\n";
     for (i64 i = 0; i < countof(langs); i++) {
@@ -221,6 +224,7 @@ static void errors_are_named(void **state)
         expect(shared, langs[i], &c, "4000 bytes");
         expect(work, langs[i], &c, "scratch memory");
     }
+    expect(team, "cuda", &(struct caps){.is_gpu = true}, "teams of 4");
     expect(across, "opencl", &(struct caps){.is_gpu = true}, "subgroups");
 }
 

@@ -94,6 +94,8 @@ static bool check_subgroup(const struct kir *k, const struct caps *c, const stru
     if (!w->lanes && !c->has_subgroup) REFUSE("kernel '%.*s' needs subgroups, which the target lacks", STR_ARG(k->name));
     if (has_fragments(k) && (!w->place || n != max))
         REFUSE("kernel '%.*s' has fragments, which the language lacks for subgroups of %u", STR_ARG(k->name), n);
+    if (has_fragments(k) && kir_team(k) > 1)
+        REFUSE("fragments of teams of %u subgroups in kernel '%.*s'", kir_team(k), STR_ARG(k->name));
     if (n > max || (n & (n - 1)) || kir_threads(k) % n)
         REFUSE("subgroups of %u of %u threads in kernel '%.*s'", n, kir_threads(k), STR_ARG(k->name));
     return true;
