@@ -10,6 +10,7 @@
 //   sweep.c    points of a space built, verified and timed one after the other
 //   results.c  files of the best: names, times, speed-ups
 //   registry.c lists of names; the kernel that is known for a product, or for the nearest one
+//   json.c     what the readers of files share
 #ifndef QUERN_LAB_H
 #define QUERN_LAB_H
 

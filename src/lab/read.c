@@ -5,9 +5,9 @@
 //
 // Files with "cfgs" list points of their template's space as decimal numbers, a digit per key in the order of the keys, which outgrow
 // every integer type: they are read as texts.
+#include "lab/json.h"
 #include "lab/lab.h"
 
-#include <jansson.h>
 #include <string.h>
 
 enum { MAX_VALUES = 64, MAX_DEPTH_DIGITS = 15 };
@@ -254,12 +254,10 @@ bool lab_space_read(struct lab_space *s, struct arena *a, struct str json, struc
 {
     struct file f = {.s = s, .a = a, .e = e};
     struct buf b = {0};
-    json_error_t je;
     *s = (struct lab_space){.max_threads = 1024, .max_shared = 64 << 10};
     quote_long_numbers(&b, json);
-    json_t *j = json_loadb(b.p ? b.p : "", (size_t)b.n, 0, &je);
-    bool ok = j || err_set(e, ERR_INPUT, "line %d, column %d: %s", je.line, je.column, je.text);
-    ok = ok && read_json(&f, j);
+    json_t *j = lab_json_read(buf_view(&b), e);
+    bool ok = j && read_json(&f, j);
     json_decref(j);
     buf_release(&b);
     return ok;

@@ -3,11 +3,11 @@
 // Which kernel for which product. Lists of names, as other tools keep them, and the database, which knows what was measured here: by
 // architecture (its environments), type and sizes (its tasks). A product that was never measured gets the best kernel of the nearest
 // one that was, as long as the family takes it there.
+#include "lab/json.h"
 #include "lab/lab.h"
 
 #include "op/op.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <string.h>
 
@@ -44,7 +44,8 @@ static bool read_kernel(struct lab_registry *r, struct arena *a, const json_t *j
 
 bool lab_is_registry(struct str json)
 {
-    json_t *j = json_loadb(json.p ? json.p : "", (size_t)json.n, 0, NULL);
+    struct err none = {0};
+    json_t *j = lab_json_read(json, &none);
     bool is = json_object_get(j, "kernels") != NULL;
     json_decref(j);
     return is;
@@ -52,12 +53,10 @@ bool lab_is_registry(struct str json)
 
 bool lab_registry_read(struct lab_registry *r, struct arena *a, struct str json, struct err *e)
 {
-    json_error_t je;
-    json_t *j = json_loadb(json.p ? json.p : "", (size_t)json.n, 0, &je);
-    const json_t *list = json_object_get(j, "kernels");
-    bool ok = j || err_set(e, ERR_INPUT, "line %d, column %d: %s", je.line, je.column, je.text);
+    json_t *j = lab_json_read(json, e);
+    const json_t *list = lab_json_list(j, "kernels", e);
+    bool ok = list != NULL;
     *r = (struct lab_registry){0};
-    ok = ok && (json_is_array(list) || err_set(e, ERR_INPUT, "no list 'kernels'"));
     for (size_t i = 0; ok && i < json_array_size(list); i++)
         ok = read_kernel(r, a, json_array_get(list, i), e) || err_prefix(e, "kernel %zu", i);
     json_decref(j);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Files of results. Those of other tools may lack all but the name; several runs over parts of a space write one file.
+#include "lab/json.h"
 #include "lab/lab.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 
 static bool read_one(struct lab_results *r, struct arena *a, const json_t *j, struct err *e)
@@ -20,11 +20,9 @@ static bool read_one(struct lab_results *r, struct arena *a, const json_t *j, st
 
 bool lab_results_read(struct lab_results *r, struct arena *a, struct str json, struct err *e)
 {
-    json_error_t je;
-    json_t *j = json_loadb(json.p ? json.p : "", (size_t)json.n, 0, &je);
-    const json_t *list = json_object_get(j, "testResult");
-    bool ok = j || err_set(e, ERR_INPUT, "line %d, column %d: %s", je.line, je.column, je.text);
-    ok = ok && (json_is_array(list) || err_set(e, ERR_INPUT, "no list 'testResult'"));
+    json_t *j = lab_json_read(json, e);
+    const json_t *list = lab_json_list(j, "testResult", e);
+    bool ok = list != NULL;
     for (size_t i = 0; ok && i < json_array_size(list); i++) ok = read_one(r, a, json_array_get(list, i), e);
     json_decref(j);
     return ok;
