@@ -191,6 +191,36 @@ static void fragments_build(void **state)
     }
 }
 
+/* Operands in shared arrays: lines of 48 bytes or swizzled ones of 128, of either order. */
+static const char staged[] =
+    "kernel staged(x: in %s, z: out f32)\ngroup 32 1 1 subgroup 32\ngrid %%1 = 1\n  shared %%2: %s[2048]%s\n  %%3 = thread 0\n"
+    "  loop %%4 = 0..2048 step 32\n    %%5 = add %%4, %%3\n    %%6: %s = load x[%%5]\n    store %%2[%%5] = %%6\n  end\n  barrier\n"
+    "  %%7: %s_a16x%d = fload %%2[0] pitch %d%s\n  %%8: %s_b%dx8 = fload %%2[1024] pitch %d%s\n  %%9: f32_acc16x8 = fill f32(0)\n"
+    "  %%10: f32_acc16x8 = fmma %%7, %%8, %%9\n  fstore z[0] = %%10 pitch 8\nend\n";
+
+/* They are fetched by pieces of 8x8, transposed where neighbours of a register do not lie side by side. */
+static void fetches_build(void **state)
+{
+    if (!has_toolchain("cuda")) skip();
+    for (u32 i = 0; i < 16; i++) {
+        bool a = i & 1, b = i & 2, swizzled = i & 4, small = i & 8;
+        const struct target on = {"cuda", small ? "sm_75" : "sm_80"};
+        struct caps c = caps_of(&on);
+        struct run r = {0};
+        struct buf text = {0};
+        struct err e = {0};
+        const char *t = small ? "f16" : "bf16";
+        int k = small ? 8 : 16, pitch = swizzled ? 64 : 24;
+        parse(&r, str_fmt(&r.arena, staged, t, t, swizzled ? " swizzled" : "", t, t, k, pitch, a ? " columns" : "", t, k, pitch, b ? " columns" : "").p);
+        assert_true(lang_render(&text, lang_find(S("cuda")), &r.kir, &c, &r.arena, &e));
+        assert_non_null(strstr(text.p, str_fmt(&r.arena, "ldmatrix.sync.aligned.m8n8.x%d%s.shared", k / 4, a ? ".trans" : "").p));
+        assert_non_null(strstr(text.p, str_fmt(&r.arena, "ldmatrix.sync.aligned.m8n8.x%d%s.shared", k / 8, b ? "" : ".trans").p));
+        check_build(&r, &on);
+        buf_release(&text);
+        arena_release(&r.arena);
+    }
+}
+
 static void expect(const char *kernel, const char *lang, const struct caps *c, const char *message)
 {
     struct run r = {0};
@@ -266,6 +296,7 @@ int main(void)
         cmocka_unit_test(teams_build),
         cmocka_unit_test(copies_build),
         cmocka_unit_test(fragments_build),
+        cmocka_unit_test(fetches_build),
         cmocka_unit_test(errors_are_named),
         cmocka_unit_test(architectures_are_checked),
         cmocka_unit_test(build_errors),

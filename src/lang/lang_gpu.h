@@ -40,6 +40,10 @@ struct gpu_words {
        x, or words w of two elements of 16 bits. */
     bool (*place)(struct gpu_place *p, const struct kir_frag *f);
     bool (*multiply)(struct buf *out, const struct caps_matrix *m);
+    /* Optional: statements that fetch f.w[0 .. n - 1] from a shared array at once. Word w is elements 2w and 2w + 1 of place, a piece of
+       8 rows and columns, which eight threads say where to find: thread 8w + r has in `from` the address of line r of it, 16 bytes. The
+       elements of a word lie side by side in a line; is_across: on two lines. */
+    void (*fetch)(struct buf *out, u32 n, bool is_across);
 };
 
 static inline const struct gpu_words *gpu_words(const struct text *t)

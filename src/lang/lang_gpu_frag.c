@@ -3,7 +3,8 @@
 // lang_gpu_frag.c: fragments of cuda and hip: a struct of the elements that a thread of the subgroup holds. Which
 // those are is the machine's, and a language says it as the row and the column of element i of thread `lane`; loads,
 // stores, sums and casts are loops over the elements, which compilers unroll. Neighbours of 16 bits are moved
-// in pairs: addresses and pitches of fragments are multiples of 16 bytes or of a row.
+// in pairs: addresses and pitches of fragments are multiples of 16 bytes or of a row. What a language fetches from shared
+// arrays by 8x8 elements comes so, whatever their order there.
 #include "lang/lang_gpu.h"
 
 static const char *const roles[] = {[KR_NONE] = "", [KR_A] = "a", [KR_B] = "b", [KR_ACC] = "acc"};
@@ -69,13 +70,39 @@ static struct str pair_type(struct text *t)
     return S("u32x1");
 }
 
+static bool is_shared(const struct text *t, kval array)
+{
+    const struct kir_ins *x = kir_at(t->k, array);
+    return x->op == KI_ALLOC && x->aux == KS_SHARED;
+}
+
+/* Pieces of 8x8 halves of shared arrays, whose lines are 16 bytes and begin at multiples of that. */
+static bool is_fetched(const struct text *t, const struct kir_ins *x, const struct kir_frag *f)
+{
+    return gpu_words(t)->fetch && is_shared(t, x->a) && dtype_size(f->dtype) == 2 && (f->role == KR_A || f->role == KR_B);
+}
+
+/* The first element of word w in thread 0 is the corner of piece w: there thread 8w + r finds its line. */
+static void fetch_body(struct text *t, const struct kir_ins *x, const struct kir_frag *f, const struct gpu_place *p)
+{
+    const char *elem = dtype_name(text_rep(f->dtype));
+    struct gpu_place line = {.row = text_fmt(t, x->aux ? "%s" : "%s + line", p->row).p,
+                             .col = text_fmt(t, x->aux ? "%s + line" : "%s", p->col).p};
+    buf_printf(&t->prelude, "    const i32 line = lane %% 8, i = lane / 8 %% %u * 2;\n    lane = 0;\n", p->n / 2);
+    buf_printf(&t->prelude, "    const %s *from = &%.*s;\n", elem, STR_ARG(address(t, &line, x)));
+    gpu_words(t)->fetch(&t->prelude, p->n / 2, !is_paired(f, p, x->aux));
+    buf_z(&t->prelude, "    return f;\n}\n");
+}
+
 static struct str move_function(struct text *t, const struct kir_ins *x, const struct kir_ins *frag, bool is_load)
 {
     struct kir_frag f = kir_frag_of(frag);
     struct gpu_place p = place_of(t, &f);
     struct str type = gpu_frag_type(t, frag), tag = tag_of(t, &f), at = address(t, &p, x);
     const char *swizzled = gpu_is_swizzled(t->k, x->a) ? "swizzled_" : "";
-    struct str name = text_fmt(t, "q_%s_%s_%s%.*s", is_load ? "fload" : "fstore", x->aux ? "columns" : "rows", swizzled, STR_ARG(tag));
+    bool fetched = is_load && is_fetched(t, x, &f);
+    struct str name = text_fmt(t, "q_%s_%s_%s%.*s", fetched ? "ffetch" : is_load ? "fload" : "fstore", x->aux ? "columns" : "rows", swizzled,
+                               STR_ARG(tag));
     if (t->err->code || !first_use(t, name)) return name;
     const char *elem = dtype_name(text_rep(f.dtype));
     bool pairs = is_paired(&f, &p, x->aux);
@@ -90,6 +117,10 @@ static struct str move_function(struct text *t, const struct kir_ins *x, const s
                    STR_ARG(type), STR_ARG(name), elem, STR_ARG(type));
     else buf_printf(&t->prelude, "%svoid %.*s(%s *p, i32 at, i32 pitch, i32 lane, %.*s f)\n{\n", t->style->function,
                     STR_ARG(name), elem, STR_ARG(type));
+    if (fetched) {
+        fetch_body(t, x, &f, &p);
+        return name;
+    }
     buf_printf(&t->prelude, "#pragma unroll\n    for (i32 i = 0; i < %u; i += %d) ", p.n, pairs ? 2 : 1);
     if (is_load) buf_printf(&t->prelude, "%.*s = %.*s;\n    return f;\n}\n", STR_ARG(one), STR_ARG(at));
     else buf_printf(&t->prelude, "%.*s = %.*s;\n}\n", STR_ARG(at), STR_ARG(one));
