@@ -304,7 +304,6 @@ static inline u32 try_task(struct bed *b, u64 seed, u32 n)
     return done;
 }
 
-/* A random candidate, built for a device and run there in a child process, with guard bands. */
 static inline bool no_sample(void *user, const struct sample *s, u32 n) { return false; }
 
 /* Asked in a child process: what a vendor's library leaks is not ours. */
@@ -316,31 +315,46 @@ static inline bool has_device(const char *driver)
     return dev_ask(dev_find(str_of(driver)), &o, &caps, NULL, &e);
 }
 
-static inline void try_device(struct bed *b, const char *driver, u64 seed)
+/* A candidate built for a device, verified there in a child process, with guard bands. */
+static inline bool verify_on(struct bed *b, const char *driver, const struct candidate *c, const struct check *k)
 {
     struct trial_opts o = {.driver = dev_find(str_of(driver)), .dev = {.n_threads = 2}, .timeout = 60, .max_samples = 1};
     const struct lang *l = lang_find(str_of(o.driver->lang));
     struct subject s = {0};
-    struct check k;
-    struct candidate c;
     struct buf text = {0}, bin = {0}, why = {0};
-    const struct check *checks[] = {&k};
-    assert_true(dev_ask(o.driver, &o.dev, &b->caps, NULL, &b->e));
-    if (!check_init(&k, &b->t, b->var, seed, true, &b->e) || !choose(b, 1, &c)) report(b, NULL, seed);
-    k.rtol *= 20, k.atol *= 20;
     if (getenv("VERBOSE")) {
-        candidate_print(&text, &c);
-        fprintf(stderr, "seed %llu on %s: %.*s\n", (unsigned long long)seed, driver, (int)text.n, text.p);
+        candidate_print(&text, c);
+        fprintf(stderr, "%s: %.*s\n", driver, (int)text.n, text.p);
         text.n = 0;
     }
-    bool ok = gen_kernel(&s.kernel, &b->arena, &c, &b->t, &b->caps, &b->e) &&
+    bool ok = gen_kernel(&s.kernel, &b->arena, c, &b->t, &b->caps, &b->e) &&
               lang_render(&text, l, &s.kernel.kir, &b->caps, &b->arena, &b->e) &&
               l->build(&bin, buf_view(&text), &b->caps, 60, &b->e);
     s.code = buf_view(&bin);
-    if (ok && trial_run(&s, checks, 1, &k, &o, no_sample, NULL, &why) != TRIAL_OK)
+    if (ok && trial_run(&s, &k, 1, k, &o, no_sample, NULL, &why) != TRIAL_OK)
         ok = err_set(&b->e, ERR_FAILED, "%.*s", (int)why.n, why.p);
-    if (!ok) report(b, &c, seed);
+    if (!ok && getenv("DUMP")) printf("%.*s\n", STR_ARG(buf_view(&text)));
     buf_release(&text), buf_release(&bin), buf_release(&why);
+    return ok;
+}
+
+/* Kernels sum in f32 where the reference sums in f64. */
+static inline void open_device_check(struct bed *b, struct check *k, u64 seed)
+{
+    if (!check_init(k, &b->t, b->var, seed, true, &b->e)) report(b, NULL, seed);
+    k->rtol *= 20, k->atol *= 20;
+}
+
+/* A random candidate on a device, which b is opened for. */
+static inline void try_device(struct bed *b, const char *driver, u64 seed)
+{
+    struct dev_opts o = {.n_threads = 2};
+    struct check k;
+    struct candidate c;
+    assert_true(dev_ask(dev_find(str_of(driver)), &o, &b->caps, NULL, &b->e));
+    open_device_check(b, &k, seed);
+    if (!choose(b, 1, &c)) report(b, NULL, seed);
+    if (!verify_on(b, driver, &c, &k)) report(b, &c, seed);
     check_release(&k);
 }
 
