@@ -28,6 +28,7 @@ struct run { /* a kernel, its arguments' bytes, and where it goes */
     i64 grid[2][3];
     u32 n_grid;
     i64 work_size;
+    i64 shift; /* elements that arguments in the host's memory begin behind an aligned address */
 };
 
 static inline void fail_with(const struct run *r, const char *what, const struct err *e)
@@ -51,17 +52,21 @@ static inline void run_native(struct run *r, struct dev *d, struct str binary, v
 {
     struct err e = {0};
     struct kir_memory arrays;
-    struct dev_mem mem[MAX_ARGS + 16];
+    struct dev_mem mem[MAX_ARGS + 16], whole[MAX_ARGS + 16];
     assert_true(kir_memory(&r->kir, &arrays, &e));
     struct dev_kernel *k = d->driver->load(d, binary, r->kir.name, r->n_grid, &e);
     if (!k) fail_with(r, "load", &e);
     for (u32 i = 0; i < r->n_arg; i++) {
         i64 size = r->arg[i].n * dtype_size(kir_dtype(&r->kir, r->kir.buf.v[i].id));
-        assert_true(d->driver->alloc(d, size, &mem[i], &e));
+        i64 shift = r->shift * dtype_size(kir_dtype(&r->kir, r->kir.buf.v[i].id));
+        assert_true(d->driver->alloc(d, size + shift, &whole[i], &e));
+        mem[i] = whole[i];
+        if (mem[i].host) mem[i].host = (char *)mem[i].host + shift, mem[i].size = size;
         assert_true(d->driver->upload(d, mem[i], r->arg[i].p, size, &e));
     }
     for (u32 i = 0; i < arrays.temp.n; i++)
-        assert_true(d->driver->alloc(d, temp_size(r, arrays.temp.v[i]), &mem[r->n_arg + i], &e));
+        assert_true(d->driver->alloc(d, temp_size(r, arrays.temp.v[i]), &whole[r->n_arg + i], &e));
+    for (u32 i = r->n_arg; i < r->n_arg + arrays.temp.n; i++) mem[i] = whole[i];
     struct dev_launch l = {.kernel = k,
                            .buf = mem,
                            .n_buf = r->n_arg + arrays.temp.n,
@@ -76,7 +81,7 @@ static inline void run_native(struct run *r, struct dev *d, struct str binary, v
         out[i] = arena_alloc(&r->arena, mem[i].size);
         assert_true(d->driver->download(d, mem[i], out[i], mem[i].size, &e));
     }
-    for (u32 i = 0; i < l.n_buf; i++) d->driver->release(d, &mem[i]);
+    for (u32 i = 0; i < l.n_buf; i++) d->driver->release(d, &whole[i]);
     d->driver->unload(d, k);
 }
 
@@ -304,7 +309,9 @@ static inline void random_kernel(struct run *r, struct rng *g)
     for (i64 i = rng_range(g, 5, 30); i > 0; i--) pool_step(&p);
     for (u32 i = 0; i < countof(names); i++) {
         kval v = i ? pool_as(&p, t[i]) : pool_cast(&p, t[i], p.v[p.n - 1]);
-        kir_store_n(k, k->buf.v[4 + i].id, kir_ramp(k, base, 1, lanes), v, n);
+        kval to = k->buf.v[4 + i].id, idx = kir_ramp(k, base, 1, lanes);
+        if (rng_range(g, 0, 2) == 0) kir_stream(k, to, idx, v, n);
+        else kir_store_n(k, to, idx, v, n);
     }
     kir_end(k);
 }
@@ -376,7 +383,7 @@ static inline void structured_kernel(struct run *r, struct rng *g, const char *c
     kval sum = kir_add(k, kir_load(k, acc, kir_int(k, 0)), kir_load(k, acc, kir_int(k, 1)));
     kir_store(k, wide, kir_ramp(k, kir_int(k, 0), 1, lanes), kir_cast(k, DT_F64, sum));
     sum = kir_cast(k, DT_F32, kir_load(k, wide, kir_ramp(k, kir_int(k, 0), 1, lanes)));
-    kir_store(k, temp, kir_ramp(k, kir_mul_i(k, row, lanes), 1, lanes), sum);
+    kir_stream(k, temp, kir_ramp(k, kir_mul_i(k, row, lanes), 1, lanes), sum, 0);
     for (int j = 0; j < 3; j++) kir_end(k);
     a = kir_grid(k, kir_int(k, rows));
     b = kir_grid(k, kir_int(k, depth));

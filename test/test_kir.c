@@ -394,7 +394,9 @@ static void frame_end(struct gen *g)
     i64 n = i64_min(g->f.n, F_PER / g->lanes);
     for (i64 i = 0; i < n; i++) {
         kval idx = kir_ramp(k, kir_add_i(k, g->out_f, i * g->lanes), 1, g->lanes);
-        kir_store(k, g->y, idx, g->f.v[g->f.n - n + i]);
+        kval v = g->f.v[g->f.n - n + i];
+        if (i % 2) kir_stream(k, g->y, idx, v, 0);
+        else kir_store(k, g->y, idx, v);
     }
     kval j = kir_loop(k, KL_SERIAL, kir_int(k, n * g->lanes), kir_int(k, F_PER), 1);
     kir_store(k, g->y, kir_add(k, g->out_f, j), kir_const_f(k, DT_F32, 1, 0));

@@ -209,6 +209,16 @@ static void test_copies(void **state)
     refuse("grid %1 = p0\nawait 65\nend\n", "impossible await");
 }
 
+static void test_streams(void **state)
+{
+    find("grid %1 = 8\n%2: f32 = load x[%1]\nstream y[%1] = %2\nend\n", NULL);
+    find("grid %1 = 2\n%2 = mul %1, 4\n%3: i64x4 = ramp %2, 1\nstream y[%3] = f32x4(1) first 4\nend\n", NULL);
+    find("grid %1 = 9\nstream y[%1] = f32(1)\nend\n", "write out of bounds");
+    find("grid %1 = 2\nstream y[0] = f32(1)\nend\n", "race");
+    refuse("grid %1 = p0\nwork %2: f32[8]\nstream %2[0] = f32(1)\nend\n", "stream to anything but");
+    refuse("grid %1 = p0\nstream x[0] = f32(1)\nend\n", "read-only");
+}
+
 /* A fault stays a fault when legalised: an index behind an array does not become an index into
  * something else. */
 static void test_legal_faults(void **state)
@@ -380,7 +390,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_verify),       cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_groups),       cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_groups),       cmocka_unit_test(test_copies), cmocka_unit_test(test_streams),
         cmocka_unit_test(test_addresses),
         cmocka_unit_test(test_legal_faults), cmocka_unit_test(test_scalar),
         cmocka_unit_test(test_cost),

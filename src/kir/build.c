@@ -389,9 +389,7 @@ kval kir_load_n(struct kir *k, kval buf, kval idx, kval n)
     return is_read_only(k, buf) ? emit_shared(k, r) : kir_push(k, r);
 }
 
-void kir_store(struct kir *k, kval buf, kval idx, kval val) { kir_store_n(k, buf, idx, val, 0); }
-
-void kir_store_n(struct kir *k, kval buf, kval idx, kval val, kval n)
+static void push_store(struct kir *k, enum kir_way way, kval buf, kval idx, kval val, kval n)
 {
     const struct kir_ins *p = kir_at(k, buf), *x = kir_at(k, idx);
     assert(p->op == KI_BUF || p->op == KI_ALLOC);
@@ -402,7 +400,20 @@ void kir_store_n(struct kir *k, kval buf, kval idx, kval val, kval n)
     if (n && kir_range(k, n).lo >= lanes) n = 0;
     if (n && kir_range(k, n).hi <= 0) return;
     val = kir_splat(k, val, lanes);
-    kir_push(k, (struct kir_ins){.op = KI_STORE, .a = buf, .b = idx, .c = val, .d = n});
+    kir_push(k, (struct kir_ins){.op = KI_STORE, .aux = (u8)way, .a = buf, .b = idx, .c = val, .d = n});
+}
+
+void kir_store(struct kir *k, kval buf, kval idx, kval val) { push_store(k, KW_PLAIN, buf, idx, val, 0); }
+
+void kir_store_n(struct kir *k, kval buf, kval idx, kval val, kval n)
+{
+    push_store(k, KW_PLAIN, buf, idx, val, n);
+}
+
+void kir_stream(struct kir *k, kval buf, kval idx, kval val, kval n)
+{
+    assert(kir_is_far(kir_at(k, buf)));
+    push_store(k, KW_STREAM, buf, idx, val, n);
 }
 
 void kir_store_async(struct kir *k, kval buf, kval idx, kval val)
@@ -411,7 +422,7 @@ void kir_store_async(struct kir *k, kval buf, kval idx, kval val)
     bool is_plain = x->op != KI_LOAD || !kir_is_far(kir_at(k, x->a));
     is_plain = is_plain || !kir_is_contiguous(k, x->b) || !kir_is_contiguous(k, idx);
     kir_store(k, buf, idx, val);
-    if (!is_plain) k->ins.v[k->ins.n - 1].aux = 1;
+    if (!is_plain) k->ins.v[k->ins.n - 1].aux = KW_COPY;
 }
 
 void kir_await(struct kir *k, i64 newest)

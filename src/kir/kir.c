@@ -126,7 +126,7 @@ bool kir_is_contiguous(const struct kir *k, kval idx)
 bool kir_is_copy(const struct kir *k, kval store)
 {
     const struct kir_ins *x = kir_at(k, store);
-    return x->op == KI_STORE && x->aux;
+    return x->op == KI_STORE && x->aux == KW_COPY;
 }
 
 bool kir_is_far(const struct kir_ins *x)
@@ -169,6 +169,16 @@ const char *kir_access_name(enum kir_access a)
     case KA_IN: return "in";
     case KA_OUT: return "out";
     case KA_INOUT: return "inout";
+    }
+    unreachable();
+}
+
+const char *kir_way_name(enum kir_way w)
+{
+    switch (w) {
+    case KW_PLAIN: return "store";
+    case KW_COPY: return "copy";
+    case KW_STREAM: return "stream";
     }
     unreachable();
 }

@@ -59,6 +59,13 @@ enum kir_loop {
 
 enum kir_access { KA_IN, KA_OUT, KA_INOUT }; /* OUT: every element is written before it is read */
 
+/* Of a STORE. */
+enum kir_way {
+    KW_PLAIN,
+    KW_COPY,   /* may end later: see AWAIT */
+    KW_STREAM, /* hint: nobody reads it soon, caches need not hold it */
+};
+
 /* Of a fragment: (m, k), (k, n), (m, n) of a product. */
 enum kir_role { KR_NONE, KR_A, KR_B, KR_ACC };
 
@@ -68,8 +75,8 @@ struct kir_ins {
     u8 op;      /* enum kir_op */
     u8 dtype;   /* enum dtype of the result (element type for BUF and ALLOC); DT_NONE: no result */
     u8 lanes;   /* 1 = scalar */
-    u8 aux;     /* LOOP: enum kir_loop, ALLOC: enum kir_space, BUF: enum kir_access; FLOAD, FSTORE:
-                   1 = by columns; STORE: 1 = a copy */
+    u8 aux;     /* LOOP: enum kir_loop, ALLOC: enum kir_space, BUF: enum kir_access, STORE: enum kir_way;
+                   FLOAD, FSTORE: 1 = by columns */
     kval a, b, c, d;
     u8 role, rows, cols; /* fragment, or array of them: enum kir_role and shape; else 0 */
     union { i64 i; double f; } imm;
@@ -136,6 +143,7 @@ bool kir_opens(enum kir_op op);                              /* GRID, LOOP, IF: 
 const char *kir_space_name(enum kir_space s);
 const char *kir_loop_name(enum kir_loop l);
 const char *kir_access_name(enum kir_access a);
+const char *kir_way_name(enum kir_way w); /* the word a STORE begins with */
 const char *kir_role_name(enum kir_role r);
 
 /* fold.c: the meaning of the pure scalar operators, shared by builder and interpreter. t is the
@@ -183,6 +191,8 @@ void kir_store_n(struct kir *k, kval buf, kval idx, kval val, kval n);
 /* A store to a SHARED array that need not have happened before an await: nobody may touch the elements until
    then. What is no contiguous load of an argument or a TEMP array is stored at once. */
 void kir_store_async(struct kir *k, kval buf, kval idx, kval val);
+/* A store to an argument or a TEMP array that says: nobody reads this before much else was stored. n 0: all lanes. */
+void kir_stream(struct kir *k, kval buf, kval idx, kval val, kval n);
 void kir_await(struct kir *k, i64 newest); /* all the thread's copies have ended but for so many groups: see AWAIT */
 void kir_prefetch(struct kir *k, kval buf, kval idx);       /* a hint: idx may lie outside */
 kval kir_grid(struct kir *k, kval extent);                  /* opens one dimension */

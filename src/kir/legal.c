@@ -168,8 +168,10 @@ static void copy_store(struct kir_copy *c, const struct kir_ins *x)
     u32 lanes = access_lanes(c, x), narrow = c->narrow[lanes], n = lanes / narrow;
     for (u32 i = 0; i < n; i++) {
         kval idx = copy_index(c, x, i, n), count = copy_count(c, x->d, (i64)i * narrow);
-        if (x->aux) kir_store_async(c->out, get0(c, x->a), idx, kir_copy_get(c, x->c, i));
-        else kir_store_n(c->out, get0(c, x->a), idx, kir_copy_get(c, x->c, i), count);
+        kval array = get0(c, x->a), val = kir_copy_get(c, x->c, i);
+        if (x->aux == KW_COPY) kir_store_async(c->out, array, idx, val);
+        else if (x->aux == KW_STREAM) kir_stream(c->out, array, idx, val, count);
+        else kir_store_n(c->out, array, idx, val, count);
     }
 }
 

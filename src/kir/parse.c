@@ -275,14 +275,14 @@ static void line_pure(struct parser *s)
     define(s, id, x);
 }
 
-static void line_store(struct parser *s, enum kir_op op, bool is_copy)
+static void line_store(struct parser *s, enum kir_op op, enum kir_way way)
 {
-    struct kir_ins x = {.op = (u8)op, .aux = is_copy};
+    struct kir_ins x = {.op = (u8)op, .aux = (u8)way};
     access_to(s, &x);
     expect(s, "=");
     x.c = value(s);
     if (op == KI_FSTORE) pitch(s, &x, &x.d);
-    else if (!is_copy) x.d = first(s);
+    else if (way != KW_COPY) x.d = first(s);
     push(s, x);
 }
 
@@ -337,9 +337,12 @@ static void line(struct parser *s)
             line_alloc(s, i);
             return;
         }
-    if (accept(s, "store")) line_store(s, KI_STORE, false);
-    else if (accept(s, "copy")) line_store(s, KI_STORE, true);
-    else if (accept(s, "fstore")) line_store(s, KI_FSTORE, false);
+    for (int i = KW_PLAIN; i <= KW_STREAM; i++)
+        if (accept(s, kir_way_name(i))) {
+            line_store(s, KI_STORE, i);
+            return;
+        }
+    if (accept(s, "fstore")) line_store(s, KI_FSTORE, KW_PLAIN);
     else if (accept(s, "prefetch")) line_prefetch(s);
     else if (accept(s, "grid")) line_grid(s);
     else if (accept(s, "loop")) line_loop(s);

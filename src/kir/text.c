@@ -92,7 +92,7 @@ static void put_pure(struct printer *p, kval v)
 
 static void put_store(struct printer *p, const struct kir_ins *x)
 {
-    buf_z(p->b, x->op == KI_STORE && x->aux ? "copy" : kir_op_info(x->op)->name);
+    buf_z(p->b, x->op == KI_STORE ? kir_way_name(x->aux) : kir_op_info(x->op)->name);
     put_access(p, x->a, x->b);
     buf_z(p->b, " = ");
     put_value(p, x->c);

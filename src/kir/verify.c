@@ -258,7 +258,7 @@ static bool check_load(struct checker *c)
 static bool check_copy(struct checker *c)
 {
     const struct kir_ins *p = arg(c, c->x->a), *val = arg(c, c->x->c);
-    NEED(c->x->aux == 1 && p->op == KI_ALLOC && p->aux == KS_SHARED && !c->x->d,
+    NEED(p->op == KI_ALLOC && p->aux == KS_SHARED && !c->x->d,
          "copy to anything but all of a piece of a shared array");
     NEED(val->op == KI_LOAD && kir_is_far(arg(c, val->a)), "copy of anything but a load of an argument or a temp array");
     NEED(kir_is_contiguous(c->k, c->x->b) && kir_is_contiguous(c->k, val->b), "copy of scattered elements");
@@ -273,7 +273,9 @@ static bool check_store(struct checker *c)
     NEED(p->op != KI_BUF || p->aux != KA_IN, "store to a read-only buffer");
     NEED(val->dtype == p->dtype && val->lanes == lanes && is_same_shape(val, p),
          "value of the wrong type");
-    return !c->x->aux || check_copy(c);
+    NEED(c->x->aux <= KW_STREAM, "unknown way to store");
+    NEED(c->x->aux != KW_STREAM || kir_is_far(p), "stream to anything but an argument or a temp array");
+    return c->x->aux != KW_COPY || check_copy(c);
 }
 
 /* Of subgroups. */

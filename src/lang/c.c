@@ -3,7 +3,9 @@
 // c.c: the language c. One exported function per grid (lang.h has the convention), vectors through
 // the vector extension that gcc and clang share, memory through element-aligned vector types. A
 // contiguous vector access is one expression, any other index is a loop over lanes; partial access
-// uses masked instructions where there are any. Arrays of values (REG) are variables, so that a
+// uses masked instructions where there are any. Whole vectors go past the caches where a store says so, an
+// instruction does it and the address is a multiple of the vector, which is asked when it runs: a
+// caller's memory may begin anywhere. Arrays of values (REG) are variables, so that a
 // tile of accumulators lives in registers; WORK arrays are pieces of the worker's scratch memory.
 #include "lang/lang_text.h"
 
@@ -123,11 +125,12 @@ static void store_lanes(struct text *t, const struct access *a, const struct kir
     struct str n = a->n.n ? a->n : text_fmt(t, "%u", a->lanes);
     if (is_ramp(a, 1)) {
         struct str at = ramp_address(t, a);
-        if (!a->n.n) {
+        bool is_stream = x->aux == KW_STREAM;
+        if (!a->n.n && !is_stream) {
             text_line(t, "AT(%.*s, %.*s) = %.*s;", STR_ARG(type), STR_ARG(at), STR_ARG(val));
             return;
         }
-        struct str f = text_helper(t, "store_n", a->dtype, a->lanes, DT_NONE);
+        struct str f = text_helper(t, is_stream ? "stream_n" : "store_n", a->dtype, a->lanes, DT_NONE);
         text_line(t, "%.*s(%.*s, %.*s, %.*s);", STR_ARG(f), STR_ARG(at), STR_ARG(val), STR_ARG(n));
     } else if (a->index->op == KI_RAMP) {
         struct str f = text_helper(t, "scatter_step", a->dtype, a->lanes, DT_NONE),
@@ -283,6 +286,15 @@ static void declare_arguments(struct text *t)
     }
 }
 
+/* Stores past the caches are in no order with others: they are finished before whoever synchronises with
+   this thread reads what it stored. */
+static void finish_streams(struct text *t, kval open, kval end)
+{
+    kval v = open;
+    while (v < end && !(kir_at(t->k, v)->op == KI_STORE && kir_at(t->k, v)->aux == KW_STREAM)) v++;
+    if (v < end) buf_z(t->out, "#ifdef __SSE2__\n    __builtin_ia32_sfence();\n#endif\n");
+}
+
 static void grid_function(struct text *t, struct buf *out, u32 number, kval open)
 {
     struct buf body = {0}, arrays = {0};
@@ -294,6 +306,7 @@ static void grid_function(struct text *t, struct buf *out, u32 number, kval open
     declare_arrays(t, open, end);
     t->out = &body;
     grid_body(t, open);
+    finish_streams(t, open, end);
     t->out = out;
     buf_printf(
         out,

@@ -83,6 +83,21 @@
     "    " LANES "if (i < n) p[i] = x[i];\n"                                                       \
     "#endif\n}\n"
 
+#define STREAM_N                                                                                   \
+    "void $F($E *p, $V x, i64 n)\n{\n"                                                             \
+    "#if defined __clang__\n#define STREAM(p, x) __builtin_nontemporal_store(x, ($V *)(p))\n"      \
+    "#elif defined __AVX512F__ && $B == 64\n"                                                      \
+    "#define STREAM(p, x) __builtin_ia32_movntps512((void *)(p), (floats)(x))\n"                   \
+    "#elif defined __AVX__ && $B == 32\n"                                                          \
+    "#define STREAM(p, x) __builtin_ia32_movntps256((void *)(p), (floats)(x))\n"                   \
+    "#elif defined __SSE2__ && $B == 16\n"                                                         \
+    "#define STREAM(p, x) __builtin_ia32_movntps((void *)(p), (floats)(x))\n"                      \
+    "#else\n#define STREAM(p, x) AT($V, p) = (x)\n#endif\n"                                       \
+    "#if $B >= 16 && $B <= 64\n"                                                                   \
+    "    typedef float floats __attribute__((vector_size($B)));\n"                                 \
+    "    if (n >= $N && (u64)p % $B == 0) {\n        STREAM(p, x);\n        return;\n    }\n"      \
+    "#endif\n    q_store_n_$T(p, x, n);\n#undef STREAM\n}\n"
+
 #define DOT_X86(name)                                                                              \
     "#ifdef __clang__\n    return ($V)__builtin_ia32_" name "$b(z, x, y);\n"                       \
     "#else\n    return __builtin_ia32_" name "_v$Nsi(z, x, y);\n#endif\n"
@@ -182,6 +197,7 @@ const struct text_helper text_helpers[] = {
     {N("store_n", T_BYTES2), .vector = STORE_N("__AVX512BW__", "storedquhi", "short")},
     {N("store_n", T_BYTES4), .vector = STORE_N("__AVX512F__", "storedqusi", "int")},
     {N("store_n", T_BYTES8), .vector = STORE_N("__AVX512F__", "storedqudi", "long long")},
+    {N("stream_n", T_NUMBER), .vector = STREAM_N, .needs = "store_n"},
     {N("gather", T_BYTES4), .vector = GATHER4},
     {N("gather", T_NUMBER), .vector =
                                 "$V $F(const $E *p, $X at, i64 n)\n{\n    $V r = {0};\n    " LANES

@@ -420,6 +420,8 @@ struct emit {
     /* leading lanes that vector loads read, 0: all */
     kval limit;
     u32 *n_uses;                                                  /* per value */
+    /* outputs are stored past the caches */
+    bool streams;
     /* the value being lowered depends on a bound one */
     bool touched_bind;
     /* values lowered before, see op_emit.c */
@@ -435,6 +437,8 @@ void emit_args(struct emit *m);
 void emit_bind(struct emit *m, value_id v, emit_fn *fn, const void *user); /* fn NULL: unbind */
 /* from now on vector loads read the first n lanes only (n = 0: all): the end of a row */
 void emit_limit(struct emit *m, kval n);
+/* from now on outputs are stored as what nobody reads soon (kir_stream) */
+void emit_stream(struct emit *m, bool on);
 kval emit_load(struct emit *m, kval buf, kval at);                /* a load that heeds the limit */
 /* emit_value would load v's element from its BUF, which holds nothing but v, in rows. */
 bool emit_is_stored(const struct emit *m, value_id v);

@@ -342,6 +342,8 @@ static void store_some(struct emit *m, kval buf, kval at, kval val, kval n)
     }
 }
 
+void emit_stream(struct emit *m, bool on) { m->streams = on; }
+
 void emit_store(struct emit *m, value_id v, const kval *idx, kval val)
 {
     emit_store_n(m, v, idx, val, 0);
@@ -352,8 +354,9 @@ void emit_store_n(struct emit *m, value_id v, const kval *idx, kval val, kval n)
     assert(m->out[v]);
     kval at = emit_offset(m, v, idx);
     val = kir_splat(m->k, kir_cast(m->k, graph_value(m->g, v)->dtype, val), kir_lanes(m->k, at));
-    if (!n) kir_store(m->k, m->out[v], at, val);
-    else if (kir_lanes(m->k, at) == 1 || kir_at(m->k, at)->op == KI_RAMP) kir_store_n(m->k, m->out[v], at, val, n);
+    bool is_whole = !n || kir_lanes(m->k, at) == 1 || kir_at(m->k, at)->op == KI_RAMP;
+    if (is_whole && m->streams) kir_stream(m->k, m->out[v], at, val, n);
+    else if (is_whole) kir_store_n(m->k, m->out[v], at, val, n);
     else store_some(m, m->out[v], at, val, n);
 }
 
