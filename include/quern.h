@@ -233,7 +233,8 @@ struct quern_compile_opts {
     int no_memory_concat; /* concatenations are never stored, neither by their parts nor by themselves */
 };
 
-/* db may be NULL: default schedules. The program can run and can be saved. */
+/* db may be NULL: default schedules. What the database never measured gets the fastest schedule of the nearest task that it knows, where
+ * that is hoped to be faster than the default. The program can run and can be saved. */
 QUERN_API quern_status quern_compile(quern_model *m, quern_db *db, const struct quern_compile_opts *o, quern_program **out);
 QUERN_API quern_status quern_program_save(quern_program *p, const char *path);
 

@@ -227,7 +227,11 @@ static void test_find(void **state)
     c = sized(small, 4000, 100, 64);
     assert_true(lab_find(&f, &s.d, s.env, &caps, &c, DT_F32, &s.e));
     assert_true(f.distance == 1 && f.product.m == 2000);
-    caps.max_group = 128; /* the large one has 256 threads */
+    caps.max_group = 128; /* the large one has 256 threads: the nearest that has another */
+    assert_true(lab_find(&f, &s.d, s.env, &caps, &c, DT_F32, &s.e));
+    assert_true(f.distance == 2 && f.seconds == 3 && lab_config_of(&z, &f.cand, &c, DT_F32));
+    expect_name(&z, &c);
+    caps.max_group = 32;
     assert_false(lab_find(&f, &s.d, s.env, &caps, &c, DT_F32, &s.e) || s.e.code);
     caps.max_group = 1024;
     assert_false(lab_find(&f, &s.d, s.env, &caps, &c, DT_F16, &s.e) || s.e.code);

@@ -58,6 +58,25 @@ bool api_costs_init(struct api_costs *k, struct db *db, const struct api_target 
     return e->code == ERR_NONE;
 }
 
+/* What was chosen by its prediction gets the schedule of the nearest task that was measured, where that is hoped to be faster than
+   the default. Costs stay as they were: a schedule that is borrowed is no more than a promise. */
+static bool borrow(struct selection *s, const struct api_costs *k, const struct cover *c, const i64 *var, struct err *e)
+{
+    struct arena a = {0};
+    struct known known;
+    bool ok = known_load(&known, k->db, k->env, &a, e);
+    for (u32 i = 0; i < s->choice.n && ok; i++) {
+        u32 task = c->region.v[s->choice.v[i].region].task;
+        if (task == NO_TASK || s->cost[task].is_measured) continue;
+        const struct known_for f = {.task = c->task.v[task], .var = var, .caps = k->caps};
+        struct known_found x;
+        if (!known_nearest(&known, &f, &x, e)) ok = e->code == ERR_NONE;
+        else if (known_improves(&x, &f, &s->cost[task].best)) s->cost[task].best = x.cand;
+    }
+    arena_release(&a);
+    return ok;
+}
+
 /* building */
 
 struct build_env {
@@ -151,7 +170,7 @@ static bool compile(quern_model *m, quern_db *db, const struct quern_compile_opt
          (!known || check_options(m, known, &t, &cut, e));
     if (ok) dump_tasks(m->q, &c);
     ok = ok && api_costs_init(&costs, known, &t, &c, m->var, e) &&
-         plan_select(&s, &c, m->var, api_cost, &costs, &work, e);
+         plan_select(&s, &c, m->var, api_cost, &costs, &work, e) && (!known || borrow(&s, &costs, &c, m->var, e));
     if (ok) plan_select_unfused(&s, &c, &work);
     if (ok && known && !costs.n_known)
         log_printf(&m->q->log, 1,

@@ -143,8 +143,8 @@ struct lab_found {
     double seconds;            /* then */
     double distance;           /* sum of the logarithms to base 2 of how many times a size is larger or smaller; 0: this very product */
 };
-/* The fastest kernel known for the product, else that of the nearest product of its type for which one is legal here, too. false without an
-   error: nothing is known. */
+/* The fastest kernel known for the product, else the fastest that is legal here of the nearest product of its type that has one
+   (tune/nearest.c). false without an error: nothing is known. */
 bool lab_find(struct lab_found *f, struct db *d, i64 env, const struct caps *caps, const struct lab_config *product, enum dtype type,
               struct err *e);
 

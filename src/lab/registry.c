@@ -134,39 +134,14 @@ static double distance(const struct lab_config *a, const struct lab_config *b)
     return d + ratio(batches(a), batches(b)) + (a->v[LF_TRANS] != b->v[LF_TRANS]);
 }
 
-struct finder {
-    struct db *d;
-    i64 env;
-    const struct caps *caps;
-    const struct lab_config *product;
-    enum dtype type;
-    const struct task *task; /* of the product */
-    struct lab_found *f;
-    bool found;
-    struct err *e;
-};
+struct wanted { enum dtype type; };
 
-/* A task of the database: is what is best for it nearer than what was found so far, and legal here? */
-static bool look_at(struct finder *q, const struct db_todo *todo, struct arena *a)
+static bool is_such(void *user, const struct task *t)
 {
-    struct symtab st;
-    struct task t;
-    struct task_known known;
+    const struct wanted *w = user;
     struct lab_config c;
     enum dtype type;
-    i64 none = 0;
-    symtab_init(&st, a);
-    if (todo->sizes.n || !task_parse(&t, a, &st, todo->text, &(struct err){0})) return true;
-    if (!lab_product_of(&c, &type, &t) || type != q->type) return true;
-    double d = distance(&c, q->product);
-    if (q->found && d >= q->f->distance) return true;
-    if (!tune_best(q->d, q->env, &t, &none, &known, q->e)) return false;
-    if (!known.measured || !gen_matches(known.best.gen, q->task, q->caps) ||
-        !known.best.gen->legal(q->task, q->caps, &known.best.sched))
-        return true;
-    *q->f = (struct lab_found){known.best, c, known.seconds, d};
-    q->found = true;
-    return true;
+    return lab_product_of(&c, &type, t) && type == w->type;
 }
 
 bool lab_find(struct lab_found *f, struct db *d, i64 env, const struct caps *caps, const struct lab_config *product, enum dtype type,
@@ -175,16 +150,19 @@ bool lab_find(struct lab_found *f, struct db *d, i64 env, const struct caps *cap
     struct arena a = {0};
     struct symtab st;
     struct task t;
-    struct db_todo *v = NULL;
-    u32 n = 0;
-    struct finder q = {d, env, caps, product, type, &t, f, false, e};
+    struct known known;
+    struct known_found x;
+    struct wanted w = {type};
+    enum dtype same;
+    i64 none = 0;
+    const struct known_for want = {&t, &none, caps, is_such, &w};
     symtab_init(&st, &a);
-    bool ok = lab_task(&t, &a, &st, product, type, e) && db_tasks(d, env, &a, &v, &n, e);
-    for (u32 i = 0; i < n && ok; i++) {
-        struct arena_mark m = arena_mark(&a);
-        ok = look_at(&q, &v[i], &a);
-        arena_rewind(&a, m);
+    bool ok = lab_task(&t, &a, &st, product, type, e) && known_load(&known, d, env, &a, e) && known_nearest(&known, &want, &x, e);
+    if (ok) {
+        *f = (struct lab_found){.cand = x.cand, .seconds = x.seconds};
+        if (!lab_product_of(&f->product, &same, x.task->task)) unreachable();
+        f->distance = distance(&f->product, product);
     }
     arena_release(&a);
-    return ok && q.found;
+    return ok;
 }

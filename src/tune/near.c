@@ -23,7 +23,7 @@ static double value_distance(const struct graph *a, value_id x, const i64 *var_a
     return d;
 }
 
-static double task_distance(const struct task *a, const i64 *var_a, const struct task *b, const i64 *var_b)
+double task_distance(const struct task *a, const i64 *var_a, const struct task *b, const i64 *var_b)
 {
     if (!a->anchor != !b->anchor || a->n_heavy != b->n_heavy) return INFINITY;
     double d = value_distance(&a->g, a->g.output.v[0], var_a, &b->g, b->g.output.v[0], var_b) +

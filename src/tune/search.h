@@ -74,6 +74,7 @@ void contest_update_best(struct contest *c);
 double contest_seconds(const struct contest *c, const struct entrant *x); /* of one that was measured */
 
 /* near.c: what other tasks tell. */
+double task_distance(const struct task *a, const i64 *var_a, const struct task *b, const i64 *var_b); /* INFINITY: not of the same kind */
 double task_nearness(const struct task *a, const i64 *var_a, const struct task *b, const i64 *var_b); /* 1: the same; 0: nothing */
 void candidate_move(struct candidate *c, struct rng *r, i64 n); /* n parameters, by up to two values; may not be legal then */
 /* The best schedules of the nearest tasks, made legal for this one; how many. */

@@ -10,6 +10,7 @@
 //   contest.c  tasks with what is known of them
 //   pool.c     the candidates to choose from, a fair share for each family
 //   near.c     what other tasks tell         model.c    predictions corrected by what was measured
+//   nearest.c  what is fast for the nearest task that was measured
 //   search.c   which candidate to try next
 //   tune.c     the loop: tasks, budget       report.c   progress and results of a run
 #ifndef QUERN_TUNE_H
@@ -247,7 +248,29 @@ struct reach { u32 n_trials, to_near; }; /* 0: nothing was verified and timed */
 bool tune_reach(struct db *d, i64 env, i64 task, struct str sizes, struct reach *r, struct err *e);
 struct reaches { u32 n_tasks, n_trials; double median; u32 most; }; /* of tasks with two trials or more; median, most: of to_near */
 struct reaches reaches_of(const struct reach *r, u32 n);
+double tune_reference_seconds(const struct trial_row *rows, u32 n); /* median over the trials it ran beside; 0: it never did */
+/* Seconds of a candidate with the machine's moods taken out: its ratio to the reference, times the reference's time. */
+double tune_row_seconds(const struct trial_row *r, double reference);
 struct task_known { bool measured; struct candidate best; double seconds; u32 n_trials; };
 bool tune_best(struct db *d, i64 env, const struct task *t, const i64 *var, struct task_known *k, struct err *e);
+
+/* nearest.c: for tasks that were never measured. */
+struct known { struct db *d; i64 env; struct arena *a; struct known_task *v; u32 n; }; /* the tasks of a database; candidates are read when asked for */
+bool known_load(struct known *k, struct db *d, i64 env, struct arena *a, struct err *e);
+struct known_for {
+    const struct task *task; const i64 *var; const struct caps *caps;
+    bool (*accept)(void *user, const struct task *t); /* may this one be asked? NULL: each */
+    void *user;
+};
+struct known_found {
+    const struct tune_task *task;  /* where it was measured */
+    struct candidate cand, base;   /* base: what it was timed beside; gen NULL: not known */
+    double seconds, ratio;         /* measured there, and over the base's */
+    double distance;               /* sum of the logarithms to base 2 of the ratios of the extents of result and operands, and more where they differ else */
+};
+/* The fastest candidate of the nearest task of the same operator for which one is legal here. false without an error: there is none. */
+bool known_nearest(const struct known *k, const struct known_for *f, struct known_found *out, struct err *e);
+/* Is it faster here than this candidate, by what was measured there and by how predictions change? */
+bool known_improves(const struct known_found *found, const struct known_for *f, const struct candidate *now);
 
 #endif

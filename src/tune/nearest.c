@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A task that was never measured gets the schedule that is fastest for the nearest one that was, if it is legal here, too. Tasks of the
+// database are parsed once; their candidates are read when they are first asked for, so that asking for a few tasks costs little.
+//
+// Near is not enough: a block for large products wastes most of its work on small ones. What was measured there says how much faster
+// than the default a schedule is, and the generators say how that changes from there to here:
+//
+//   measured ratio to the default, there x predicted ratio to the default, here / predicted ratio, there
+//
+// No less than 1, and the default is kept.
+#include "tune/search.h"
+
+#include <math.h>
+
+struct rival { struct candidate cand; double seconds; };
+
+struct known_task {
+    struct db_todo todo;
+    struct tune_task task;
+    struct rival base;               /* what was timed beside all others; gen NULL: not known */
+    struct { struct rival *v; u32 n, cap; } rival; /* fastest first; read when asked for */
+    bool is_read;
+};
+
+bool known_load(struct known *k, struct db *d, i64 env, struct arena *a, struct err *e)
+{
+    struct db_todo *todo = NULL;
+    u32 n = 0;
+    *k = (struct known){.d = d, .env = env, .a = a};
+    if (!db_tasks(d, env, a, &todo, &n, e)) return false;
+    k->v = arena_array(a, struct known_task, n + 1);
+    for (u32 i = 0; i < n; i++) {
+        struct known_task *x = &k->v[k->n];
+        x->todo = todo[i];
+        k->n += tune_read_todo(&x->task, &todo[i], a, &(struct err){0}); /* others are of an older vocabulary */
+    }
+    return true;
+}
+
+/* By the time, then in the order of measuring. */
+static void put_rival(struct arena *a, struct known_task *x, struct rival r)
+{
+    u32 at = x->rival.n;
+    arr_push(a, &x->rival);
+    for (; at > 0 && x->rival.v[at - 1].seconds > r.seconds; at--) x->rival.v[at] = x->rival.v[at - 1];
+    x->rival.v[at] = r;
+}
+
+static bool read_rivals(const struct known *k, struct known_task *x, struct err *e)
+{
+    struct trial_row *row = NULL;
+    u32 n = 0;
+    if (x->is_read) return true;
+    x->is_read = true;
+    if (!db_trials(k->d, k->env, x->todo.task, x->todo.sizes, k->a, &row, &n, e)) return false;
+    double reference = tune_reference_seconds(row, n);
+    for (u32 i = 0; i < n; i++) {
+        if (row[i].status != TRIAL_OK || row[i].n == 0) continue;
+        struct rival r = {row[i].cand, tune_row_seconds(&row[i], reference)};
+        if (row[i].ratio <= 0 && !x->base.cand.gen) x->base = r;
+        put_rival(k->a, x, r);
+    }
+    return true;
+}
+
+static bool is_legal(const struct candidate *c, const struct known_for *f)
+{
+    return gen_matches(c->gen, f->task, f->caps) && c->gen->legal(f->task, f->caps, &c->sched);
+}
+
+/* The fastest that is legal. */
+static const struct rival *first_legal(const struct known_task *x, const struct known_for *f)
+{
+    for (u32 i = 0; i < x->rival.n; i++)
+        if (is_legal(&x->rival.v[i].cand, f)) return &x->rival.v[i];
+    return NULL;
+}
+
+/* Index of the nearest task that was not looked at yet; k->n: none. */
+static u32 next_nearest(const struct known *k, const double *distance, const bool *seen)
+{
+    u32 at = k->n;
+    for (u32 i = 0; i < k->n; i++)
+        if (!seen[i] && distance[i] < INFINITY && (at == k->n || distance[i] < distance[at])) at = i;
+    return at;
+}
+
+static bool search(const struct known *k, const struct known_for *f, struct arena *tmp, struct known_found *out, struct err *e)
+{
+    double *distance = arena_array(tmp, double, k->n + 1);
+    bool *seen = arena_array(tmp, bool, k->n + 1);
+    for (u32 i = 0; i < k->n; i++) {
+        const struct tune_task *x = &k->v[i].task;
+        bool may = !f->accept || f->accept(f->user, x->task);
+        distance[i] = may ? task_distance(x->task, x->var, f->task, f->var) : INFINITY;
+    }
+    for (u32 i; (i = next_nearest(k, distance, seen)) < k->n; seen[i] = true) {
+        if (!read_rivals(k, &k->v[i], e)) return false;
+        const struct rival *r = first_legal(&k->v[i], f);
+        if (!r) continue;
+        const struct rival *base = k->v[i].base.cand.gen ? &k->v[i].base : NULL;
+        *out = (struct known_found){.task = &k->v[i].task, .cand = r->cand, .seconds = r->seconds, .distance = distance[i]};
+        if (base) out->base = base->cand, out->ratio = r->seconds / base->seconds;
+        return true;
+    }
+    return false;
+}
+
+bool known_nearest(const struct known *k, const struct known_for *f, struct known_found *out, struct err *e)
+{
+    struct arena tmp = {0};
+    bool found = search(k, f, &tmp, out, e);
+    arena_release(&tmp);
+    return found;
+}
+
+static double predicted_ratio(const struct candidate *c, const struct candidate *base, const struct tune_task *t, const struct caps *caps)
+{
+    double p = gen_predict(c, t->task, caps, t->var), q = gen_predict(base, t->task, caps, t->var);
+    return p > 0 && q > 0 ? p / q : 1;
+}
+
+bool known_improves(const struct known_found *found, const struct known_for *f, const struct candidate *now)
+{
+    const struct tune_task here = {f->task, f->var, 1};
+    if (!found->base.gen) return false;
+    double there = predicted_ratio(&found->cand, &found->base, found->task, f->caps);
+    return found->ratio * predicted_ratio(&found->cand, now, &here, f->caps) / there < 1;
+}
