@@ -399,8 +399,11 @@ static void test_targets(void **state)
     expect(&e, "no device matches 'cpu:sm_90'");
     dev_target_near(&c, "cuda", S("sm_120"));
     assert_true(!strcmp(c.arch, "sm_120") && c.max_group == 1024 && strstr(c.matrix, "16x8x16"));
+    assert_true(c.has_copy && !c.team && !c.team_matrix[0]); /* teams are an architecture's own */
     dev_target_near(&c, "cuda", S("sm_61"));
-    assert_true(!strcmp(c.arch, "sm_61") && !c.matrix[0]);
+    assert_true(!strcmp(c.arch, "sm_61") && !c.matrix[0] && !c.has_copy);
+    dev_target_near(&c, "cuda", S("sm_90a"));
+    assert_true(c.has_copy && c.team == 4 && strstr(c.team_matrix, "64x256x16:bf16"));
 }
 
 int main(int argc, char **argv)

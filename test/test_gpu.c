@@ -26,6 +26,11 @@ static bool has_toolchain(const char *lang)
 static struct caps caps_of(const struct target *t)
 {
     struct caps c = {.is_gpu = true, .has_f64 = true, .has_i64 = true, .max_group = 1024, .shared_bytes = 64 << 10};
+    struct caps known;
+    dev_target_near(&known, t->lang, str_of(t->arch));
+    c.has_copy = known.has_copy;
+    c.team = known.team;
+    memcpy(c.team_matrix, known.team_matrix, sizeof c.team_matrix);
     snprintf(c.arch, sizeof c.arch, "%s", t->arch);
     return c;
 }
@@ -221,6 +226,130 @@ static void fetches_build(void **state)
     }
 }
 
+/* Products of two teams in four steps, as their units read operands: `rows` of terms or terms of rows, in lines of 128 bytes. */
+struct team_case {
+    int n;
+    enum dtype in, sum;
+    bool a_across, b_across, in_branch;
+};
+
+static struct str team_kernel(struct arena *a, const struct team_case *p)
+{
+    struct buf b = {0};
+    const char *t = dtype_name(p->in), *s = dtype_name(p->sum);
+    int panel_b = p->b_across ? 4096 : 0, all = (128 + p->n) * 64, n = p->n;
+    buf_printf(&b, "kernel team(x: in %s, z: out %s; p0 = \"n\")\ngroup 256 1 1 subgroup 32 team 4\ngrid %%1 = p0\n"
+                   "  shared %%2: %s[%d] swizzled\n  shared %%3: %s[%d]\n  %%4 = thread 0\n  %%5 = mul %%4, 8\n  %%6 = subgroup 0\n"
+                   "  %%7 = div %%6, 4\n  %%8 = mul %%7, 4096\n  reg %%9: %s_acc64x%d[1]\n  %%10: %s_acc64x%d = fill %s(0)\n"
+                   "  store %%9[0] = %%10\n  loop %%11 = 0..4\n    barrier\n    loop %%12 = 0..%d step 2048\n"
+                   "      %%13 = add %%5, %%12\n      %%14: i64x8 = ramp %%13, 1\n      %%15: %sx8 = load x[%%14]\n"
+                   "      copy %%2[%%14] = %%15\n    end\n    await 0\n    barrier\n",
+               t, s, t, all, s, 2 * 64 * (n + 8), s, n, s, n, s, all, t);
+    if (p->in_branch) buf_z(&b, "    %100: bool = lt %11, 3\n    if %100\n");
+    for (int i = 0; i < 4; i++) {
+        int at = 20 + 10 * i, step_a = p->a_across ? 1024 * i : 16 * i, step_b = p->b_across ? 1024 * i : 16 * i;
+        buf_printf(&b, "    %%%d = add %%8, %d\n    %%%d: %s_a64x16 = fload %%2[%%%d] pitch 64%s\n", at, step_a, at + 1, t, at,
+                   p->a_across ? " columns" : "");
+        buf_printf(&b, "    %%%d: %s_b16x%d = fload %%2[%d] pitch 64%s", at + 2, t, n, 128 * 64 + step_b, p->b_across ? "" : " columns");
+        if (panel_b && n > 64) buf_printf(&b, " panels %d", panel_b);
+        buf_printf(&b, "\n    %%%d: %s_acc64x%d = load %%9[0]\n    %%%d: %s_acc64x%d = fmma %%%d, %%%d, %%%d\n    store %%9[0] = %%%d\n",
+                   at + 3, s, n, at + 4, s, n, at + 1, at + 2, at + 3, at + 4);
+    }
+    if (p->in_branch) buf_z(&b, "    end\n");
+    buf_printf(&b, "  end\n  %%60: %s_acc64x%d = load %%9[0]\n  %%61: %s_acc64x%d = add %%60, %%60\n  %%62 = mul %%7, %d\n"
+                   "  fstore %%3[%%62] = %%61 pitch %d\n  barrier\n  loop %%63 = 0..%d step 256\n    %%64 = add %%63, %%4\n    %%65 = mul %%64, 1\n"
+                   "    %%66: %s = load %%3[%%65]\n    store z[%%65] = %%66\n  end\nend\n", s, n, s, n, 64 * n, n, 2 * 64 * n, s);
+    struct str text = str_dup(a, buf_view(&b));
+    buf_release(&b);
+    return text;
+}
+
+static i64 count_of(const char *text, const char *word)
+{
+    i64 n = 0;
+    for (; (text = strstr(text, word)) != NULL; text++) n++;
+    return n;
+}
+
+static void team_products_build(void **state)
+{
+    static const struct team_case p[] = {
+        {64, DT_F16, DT_F32, false, false, false},  {128, DT_F16, DT_F16, false, true, false}, {256, DT_BF16, DT_F32, true, true, false},
+        {128, DT_BF16, DT_F32, true, false, false}, {64, DT_F16, DT_F32, false, true, true},
+    };
+    static const struct target on = {"cuda", "sm_90a"};
+    bool builds = has_toolchain("cuda");
+    for (i64 i = 0; i < countof(p); i++) {
+        struct run r = {0};
+        struct caps c = caps_of(&on);
+        struct buf text = {0};
+        struct err e = {0};
+        c.shared_bytes = 232448;
+        parse(&r, team_kernel(&r.arena, &p[i]).p);
+        if (!lang_render(&text, lang_find(S("cuda")), &r.kir, &c, &r.arena, &e)) fail_msg("%s", e.msg);
+        assert_int_equal(count_of(text.p, "  TEAM_BEGIN;"), 1);
+        assert_int_equal(count_of(text.p, "  TEAM_END;"), 1);
+        assert_int_equal(count_of(text.p, "    q_fmma_"), 4);
+        if (os_env("QUERN_TEST_KEEP")) os_write(os_env("QUERN_TEST_KEEP"), text.p, text.n, &(struct err){0});
+        struct buf binary = {0};
+        if (builds && !lang_find(S("cuda"))->build(&binary, buf_view(&text), &c, 120, &e)) fail_msg("%s", e.msg);
+        buf_release(&text);
+        buf_release(&binary);
+        arena_release(&r.arena);
+    }
+    if (!builds) skip();
+}
+
+/* Where the unit finds element (line, at) of an operand that is described so: PTX ISA, "Strides" and "Shared memory matrix layout" of
+   wgmma, for a swizzle of 128 bytes and elements of two. across: lines are terms, panels of 64 elements lie `lead` apart. */
+static u32 found_at(u64 d, bool across, u32 line, u32 at)
+{
+    u32 start = (u32)(d & 0x3fff) << 4, lead = (u32)(d >> 16 & 0x3fff) << 4, stride = (u32)(d >> 32 & 0x3fff) << 4;
+    u32 b = start + line / 8 * stride + line % 8 * 128 + (across ? at / 64 * lead + at % 64 * 2 : at * 2);
+    return b ^ (b >> 7 & 7) << 4;
+}
+
+/* The description that a kernel computes, by the host's compiler. */
+static void descriptions_are_right(void **state)
+{
+    static const struct { bool across; u32 lines, length, panels; } p[] = {
+        {false, 64, 16, 0}, {false, 256, 16, 0}, {true, 16, 64, 0}, {true, 16, 256, 2048}, {true, 16, 128, 8192},
+    };
+    static const struct target on = {"cuda", "sm_90a"};
+    struct run r = {0};
+    struct caps c = caps_of(&on);
+    struct buf text = {0}, code = {0}, binary = {0};
+    struct err e = {0};
+    c.shared_bytes = 232448;
+    parse(&r, team_kernel(&r.arena, &(struct team_case){128, DT_F16, DT_F32, false, true, false}).p);
+    if (!lang_render(&text, lang_find(S("cuda")), &r.kir, &c, &r.arena, &e)) fail_msg("%s", e.msg);
+    const char *from = strstr(text.p, "#define OPERAND"), *to = from ? strchr(from, '\n') : NULL;
+    assert_non_null(to);
+    buf_printf(&code, "typedef unsigned u32;\ntypedef unsigned long long u64;\n#define __cvta_generic_to_shared(p) (p)\n%.*s\n"
+                      "u64 describe(u32 p, u32 lead);\nu64 describe(u32 p, u32 lead) { return OPERAND(p, lead); }\n", (int)(to - from), from);
+    if (!lang_find(S("c"))->build(&binary, buf_view(&code), &(struct caps){.arch = "generic"}, 60, &e)) fail_msg("%s", e.msg);
+    void *lib = os_dlopen_bytes(binary.p, binary.n, &e), *symbol = lib ? os_dlsym(lib, "describe") : NULL;
+    u64 (*describe)(u32, u32);
+    if (!symbol) fail_msg("%s", e.msg);
+    memcpy(&describe, &symbol, sizeof symbol);
+    for (i64 i = 0; i < countof(p); i++)
+        for (u32 first = 0; first < 60000; first += p[i].across ? 1024 : first % 128 == 96 ? 1024 - 96 : 32) {
+            u64 d = describe(first, p[i].panels ? p[i].panels * 2 : 16);
+            assert_int_equal(d >> 62, 1); /* 128 bytes */
+            assert_int_equal(d >> 46 & 0xffff, 0);
+            for (u32 line = 0; line < p[i].lines; line++)
+                for (u32 at = 0; at < p[i].length; at++) {
+                    u32 b = first + (line * 64 + at % 64 + at / 64 * p[i].panels) * 2; /* kernel IR's byte of FLOAD */
+                    assert_int_equal(found_at(d, p[i].across, line, at), b ^ (b >> 7 & 7) << 4);
+                }
+        }
+    os_dlclose(lib);
+    buf_release(&text);
+    buf_release(&code);
+    buf_release(&binary);
+    arena_release(&r.arena);
+}
+
 static void expect(const char *kernel, const char *lang, const struct caps *c, const char *message)
 {
     struct run r = {0};
@@ -231,6 +360,29 @@ static void expect(const char *kernel, const char *lang, const struct caps *c, c
     if (!strstr(e.msg, message)) fail_msg("'%s' is not in '%s'", message, e.msg);
     buf_release(&out);
     arena_release(&r.arena);
+}
+
+/* What units cannot read as it lies, or could be changed before they do. */
+static void team_errors(void **state)
+{
+    static const struct { const char *from, *to, *message; } p[] = {
+        {"[24576] swizzled", "[24576]", "lies not as"}, {"team 4", "team 2", "teams of 2"},
+        {"pitch 64\n    %22", "pitch 128\n    %22", "lies not as"}, {"= add %8, 16\n", "= add %8, 8\n", "lies not as"},
+        {"= add %8, 16\n", "= add %8, 64\n", "lies not as"}, {"panels 4096", "panels 4100", "lies not as"},
+        {"    %23: f32", "    barrier\n    %23: f32", "a barrier between"},
+    };
+    static const struct target on = {"cuda", "sm_90a"};
+    for (i64 i = 0; i < countof(p); i++) {
+        struct run r = {0};
+        struct caps c = caps_of(&on);
+        c.shared_bytes = 232448;
+        const char *text = team_kernel(&r.arena, &(struct team_case){256, DT_F16, DT_F32, false, true, false}).p;
+        const char *at = strstr(text, p[i].from);
+        if (!at) fail_msg("'%s' is not in\n%s", p[i].from, text);
+        text = str_fmt(&r.arena, "%.*s%s%s", (int)(at - text), text, p[i].to, at + strlen(p[i].from)).p;
+        expect(text, "cuda", &c, p[i].message);
+        arena_release(&r.arena);
+    }
 }
 
 static void errors_are_named(void **state)
@@ -297,6 +449,9 @@ int main(void)
         cmocka_unit_test(copies_build),
         cmocka_unit_test(fragments_build),
         cmocka_unit_test(fetches_build),
+        cmocka_unit_test(team_products_build),
+        cmocka_unit_test(descriptions_are_right),
+        cmocka_unit_test(team_errors),
         cmocka_unit_test(errors_are_named),
         cmocka_unit_test(architectures_are_checked),
         cmocka_unit_test(build_errors),

@@ -206,7 +206,7 @@ static void test_verify(void **state)
            "memory of one thread");
     refuse("grid %1 = p0\n%2: f16_c8x8 = fload h[0] pitch 16\nend\n", "bad type");
     refuse("grid %1 = p0\n%2: f16_a0x8 = fload h[0] pitch 16\nend\n", "bad type");
-    refuse("grid %1 = p0\n%2: f16_a8x200 = fload h[0] pitch 16\nend\n", "impossible fragment");
+    refuse("grid %1 = p0\n%2: f16_a8x300 = fload h[0] pitch 16\nend\n", "impossible fragment");
     refuse("grid %1 = p0\n%2: f16x2_a8x8 = fload h[0] pitch 16\nend\n", "impossible fragment");
     refuse("grid %1 = p0\n%2: f32_a8x8 = load x[0]\nend\n", "wrong result type");
     refuse("grid %1 = p0\nwork %2: f32_a8x8[4]\nend\n", "outside registers");

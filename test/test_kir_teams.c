@@ -304,8 +304,46 @@ static void test_random(void **state)
     assert_true(n_collective > 600 * 3);
 }
 
+/* Fragments of arrays in panels: element by element, also as legalised and parsed again; the last element that exists is the last. */
+static void test_panels(void **state)
+{
+    enum { ROWS = 16, COLS = 32, SIZE = 4096 };
+    static float x[SIZE], y[ROWS * COLS];
+    for (i64 i = 0; i < SIZE; i++) x[i] = (float)i;
+    for (u64 seed = 1; seed <= 200; seed++) {
+        struct arena a = {0};
+        struct rng r = rng_seed(seed);
+        struct kir k, out;
+        struct err e = {0};
+        struct kir_frag f = {KR_ACC, DT_F32, ROWS, COLS};
+        bool columns = rng_range(&r, 0, 1);
+        i64 pitch = 4 << rng_range(&r, 0, 3), panels = 4 * rng_range(&r, 0, 60), at = 4 * rng_range(&r, 0, 60);
+        i64 line = columns ? ROWS : COLS, lines = columns ? COLS : ROWS, last = 0;
+        for (i64 i = 0; i < line; i++) last = i64_max(last, at + (lines - 1) * pitch + i % pitch + i / pitch * panels);
+        kir_init(&k, &a, S("panels"));
+        k.group[0] = 32, k.subgroup = 8, k.team = 4;
+        kval from = kir_buf(&k, S("x"), DT_F32, KA_IN), to = kir_buf(&k, S("y"), DT_F32, KA_OUT);
+        kir_grid(&k, kir_int(&k, 1));
+        struct kir_frag_place p = {from, kir_int(&k, at), kir_int(&k, pitch), kir_int(&k, panels), columns};
+        kir_frag_store(&k, to, kir_int(&k, 0), kir_frag_load_at(&k, &f, &p), kir_int(&k, COLS), false);
+        kir_end(&k);
+        check_text(&k, &a, seed);
+        assert_true(kir_legalise(&out, &a, &k, &(struct kir_limits){0}, &e));
+        struct kir_arg arg[] = {{x, last + 1}, {y, ROWS * COLS}};
+        if (!kir_eval(&out, arg, NULL, &(struct kir_eval_opts){.seed = seed}, &e)) fail_msg("seed %llu: %s", (unsigned long long)seed, e.msg);
+        for (i64 i = 0; i < ROWS * COLS; i++) {
+            i64 row = i / COLS, col = i % COLS, n = columns ? col : row, j = columns ? row : col;
+            assert_true(y[i] == (float)(at + n * pitch + j % pitch + j / pitch * panels));
+        }
+        arg[0].n = last;
+        assert_false(kir_eval(&out, arg, NULL, &(struct kir_eval_opts){.seed = seed}, &e));
+        assert_non_null(strstr(e.msg, "out of bounds"));
+        arena_release(&a);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_panels)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,6 +28,7 @@ static const struct field {
     FIELD(has_f16, FIELD_BOOL), FIELD(has_f64, FIELD_BOOL), FIELD(has_i8, FIELD_BOOL),
     FIELD(has_i16, FIELD_BOOL), FIELD(has_i64, FIELD_BOOL),
     FIELD(has_rte_f16, FIELD_BOOL), FIELD(has_nan, FIELD_BOOL), FIELD(matrix, FIELD_TEXT),
+    FIELD(team_matrix, FIELD_TEXT), FIELD(team, FIELD_U32), FIELD(has_copy, FIELD_BOOL),
     FIELD(dot, FIELD_TEXT),
     FIELD(spirv, FIELD_U32), FIELD(spirv_flags, FIELD_TEXT), FIELD(gflops, FIELD_U32), FIELD(gbps, FIELD_U32),
     FIELD(cflags, FIELD_TEXT),
@@ -129,7 +130,7 @@ bool caps_limit(struct caps *c, struct str words, bool *changed, struct err *e)
         str_cut(words, ' ', &word, &words);
         if (str_is(word, "no-winograd")) c->no_winograd = !c->is_gpu;
         else if (c->spirv == 0) continue;
-        else if (str_is(word, "no-matrix")) memset(c->matrix, 0, sizeof c->matrix);
+        else if (str_is(word, "no-matrix")) memset(c->matrix, 0, sizeof c->matrix), memset(c->team_matrix, 0, sizeof c->team_matrix);
         else if (str_starts(word, S("spirv="))) {
             if (!str_to_i64(str_sub(word, 6, word.n), &v) || v < 10 || v > 99)
                 return err_set(e, ERR_USAGE, "bad version '%.*s' of SPIR-V", STR_ARG(word));

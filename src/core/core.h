@@ -437,6 +437,10 @@ struct caps {
     /* Matrix units: "MxNxK:a,b,c,d" words, element types of A, B, C and the result, held by a
        subgroup; empty: none */
     char matrix[1024];
+    /* Likewise of fragments that `team` neighbouring subgroups hold together, both operands in swizzled shared arrays */
+    char team_matrix[1024];
+    u32 team;
+    bool has_copy;       /* copies into shared arrays that end later */
     /* Sums of products of neighbours (DOT of kernel IR) that are one instruction: "a,b,c" words, element types
        of the operands and of the sum; empty: none */
     char dot[128];

@@ -12,6 +12,9 @@
 /* Of mma.sync: f16 with sums of f32 and f16, then bf16. */
 #define MMA_8 "16x8x8:f16,f16,f32,f32 16x8x8:f16,f16,f16,f16"
 #define MMA_16 "16x8x16:f16,f16,f32,f32 16x8x16:f16,f16,f16,f16 16x8x16:bf16,bf16,f32,f32"
+/* Of wgmma, by teams of four subgroups. */
+#define WGMMA(n) "64x" n "x16:f16,f16,f32,f32 64x" n "x16:f16,f16,f16,f16 64x" n "x16:bf16,bf16,f32,f32"
+#define WGMMA_ALL WGMMA("64") " " WGMMA("128") " " WGMMA("256")
 /* Of v_mfma. */
 #define MFMA "16x16x16:f16,f16,f32,f32 32x32x8:f16,f16,f32,f32"
 #define MFMA_BF16 " 16x16x16:bf16,bf16,f32,f32 32x32x8:bf16,bf16,f32,f32"
@@ -35,6 +38,18 @@ static const struct target {
     {"hip", "gfx942", 64, 65536, 32 << 10, 4 << 20, 304, 128, 2100, 5300, MFMA MFMA_BF16},
 };
 
+/* What several subgroups hold together. */
+static const struct { const char *arch; u32 team; const char *matrix; } teams[] = {{"sm_90a", 4, WGMMA_ALL}};
+
+static i64 version_of(struct str arch) /* of sm_90a: 90; -1: none */
+{
+    i64 v;
+    if (!str_starts(arch, S("sm_"))) return -1;
+    arch = str_sub(arch, 3, arch.n);
+    while (arch.n && (arch.p[arch.n - 1] < '0' || arch.p[arch.n - 1] > '9')) arch.n--;
+    return str_to_i64(arch, &v) ? v : -1;
+}
+
 static void fill(const struct target *t, struct caps *c)
 {
     *c = (struct caps){.is_gpu = true,
@@ -53,6 +68,7 @@ static void fill(const struct target *t, struct caps *c)
                        .max_buffer = INT32_MAX, /* kernels count in 32 bits */
                        .buffer_align = 16,
                        .has_subgroup = true,
+                       .has_copy = t->arch && version_of(str_of(t->arch)) >= 80, /* cp.async */
                        .has_f16 = true,
                        .has_f64 = true,
                        .has_i8 = true,
@@ -65,6 +81,11 @@ static void fill(const struct target *t, struct caps *c)
                        .gbps = t->gbps};
     snprintf(c->arch, sizeof c->arch, "%s", t->arch);
     snprintf(c->matrix, sizeof c->matrix, "%s", t->matrix);
+    for (i64 i = 0; i < countof(teams) && t->arch; i++) {
+        if (strcmp(teams[i].arch, t->arch)) continue;
+        c->team = teams[i].team;
+        snprintf(c->team_matrix, sizeof c->team_matrix, "%s", teams[i].matrix);
+    }
 }
 
 bool dev_target(struct caps *c, const char *driver, struct str arch)
@@ -83,21 +104,13 @@ void dev_target_names(const char *driver, struct buf *out)
         if (strcmp(targets[i].driver, driver) == 0) buf_printf(out, "%s:%s\n", driver, targets[i].arch);
 }
 
-static i64 version_of(struct str arch) /* of sm_90a: 90; -1: none */
-{
-    i64 v;
-    if (!str_starts(arch, S("sm_"))) return -1;
-    arch = str_sub(arch, 3, arch.n);
-    while (arch.n && (arch.p[arch.n - 1] < '0' || arch.p[arch.n - 1] > '9')) arch.n--;
-    return str_to_i64(arch, &v) ? v : -1;
-}
-
 void dev_target_near(struct caps *c, const char *driver, struct str arch)
 {
     if (dev_target(c, driver, arch)) return;
     const struct target *best = NULL;
     for (i64 i = 0; i < countof(targets); i++) {
         i64 v = version_of(str_of(targets[i].arch));
+        if (v >= 0 && targets[i].arch[strlen(targets[i].arch) - 1] == 'a') continue; /* what sm_90a has, later ones lack */
         if (strcmp(targets[i].driver, driver)) continue;
         if (!best || (v >= 0 && v <= version_of(arch))) best = &targets[i];
     }

@@ -56,7 +56,7 @@ static u64 imm_bits(const struct kir_ins *x)
 
 static u32 ins_hash(const struct kir_ins *x)
 {
-    u64 type = x->dtype | x->lanes << 8 | x->role << 16 | (u64)x->rows << 24 | (u64)x->cols << 32;
+    u64 type = x->dtype | x->lanes << 8 | x->role << 16 | (u64)x->rows << 24 | (u64)x->cols << 36;
     u64 w[5] = {x->op | x->aux << 8, type, x->a | (u64)x->b << 32, x->c | (u64)x->d << 32,
                 imm_bits(x)};
     return (u32)hash_u64(w, sizeof w);
@@ -499,13 +499,19 @@ static bool is_frag_access(const struct kir *k, kval buf, kval idx, kval pitch)
 kval kir_frag_load(struct kir *k, const struct kir_frag *f, kval buf, kval idx, kval pitch,
                    bool by_columns)
 {
-    assert(is_frag_access(k, buf, idx, pitch) && kir_dtype(k, buf) == f->dtype);
+    return kir_frag_load_at(k, f, &(struct kir_frag_place){buf, idx, pitch, 0, by_columns});
+}
+
+kval kir_frag_load_at(struct kir *k, const struct kir_frag *f, const struct kir_frag_place *p)
+{
+    assert(is_frag_access(k, p->array, p->at, p->pitch) && kir_dtype(k, p->array) == f->dtype);
     struct kir_ins x = frag_value(f, KI_FLOAD);
-    x.aux = by_columns;
-    x.a = buf;
-    x.b = idx;
-    x.c = pitch;
-    return is_read_only(k, buf) ? emit_shared(k, x) : kir_push(k, x);
+    x.aux = p->by_columns;
+    x.a = p->array;
+    x.b = p->at;
+    x.c = p->pitch;
+    x.d = p->panels;
+    return is_read_only(k, p->array) ? emit_shared(k, x) : kir_push(k, x);
 }
 
 void kir_frag_store(struct kir *k, kval buf, kval idx, kval frag, kval pitch, bool by_columns)

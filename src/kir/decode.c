@@ -63,7 +63,7 @@ static void decode_memory(struct decoder *c, kval v)
     o->a = c->d->cell[x->a];
     o->b = c->d->cell[x->b];
     o->c = c->d->cell[x->c]; /* LOAD: count of lanes; FLOAD: pitch; STORE, FSTORE: value */
-    o->d = c->d->cell[x->d]; /* STORE: count of lanes; FSTORE: pitch */
+    o->d = c->d->cell[x->d]; /* STORE: count of lanes; FSTORE: pitch; FLOAD: distance of panels */
 }
 
 static void decode_grid(struct decoder *c, kval v)

@@ -50,6 +50,16 @@ static bool is_aligned(const struct kir_ins *x, const struct kir_ins *f, i64 at,
     return at % unit == 0 && pitch % unit == 0;
 }
 
+/* How far line and place in it are from the first element; what overflows is out of bounds. */
+static i64 distance(i64 line, i64 at, i64 pitch, const i64 *panels)
+{
+    i64 step, panel = 0;
+    if (panels && pitch > 0 && __builtin_mul_overflow(at / pitch, *panels, &panel)) return INT64_MIN / 2;
+    if (panels && pitch > 0) at %= pitch;
+    if (__builtin_mul_overflow(line, pitch, &step)) return INT64_MIN / 2;
+    return (i64)((u64)step + (u64)panel + (u64)at);
+}
+
 /* FLOAD, FSTORE */
 static bool do_access(struct machine *m, const struct eval_op *o, const struct team *g)
 {
@@ -60,14 +70,14 @@ static bool do_access(struct machine *m, const struct eval_op *o, const struct t
     const struct eval_array *a = &m->array[o->a];
     u32 pitch = is_load ? o->c : o->d;
     union kir_cell *c = frag(m, g, value);
-    if (!agree(m, o, g, o->b) || !agree(m, o, g, pitch)) return false;
+    const i64 *panels = is_load && x->d ? &m->cell[o->d + g->first].i : NULL;
+    if (!agree(m, o, g, o->b) || !agree(m, o, g, pitch) || (panels && !agree(m, o, g, o->d))) return false;
     i64 at = m->cell[o->b + g->first].i, p = m->cell[pitch + g->first].i;
-    if (!is_aligned(x, f, at, p)) return eval_complain(m, o, "misaligned fragment at", at);
+    if (!is_aligned(x, f, at, p) || (panels && *panels % i64_max(1, 16 / dtype_size(f->dtype)))) return eval_complain(m, o, "misaligned fragment at", at);
     m->agent = m->several;
     for (i64 i = 0; i < frag_cells(f); i++, c++) {
-        i64 row = i / f->cols, col = i % f->cols, step;
-        if (__builtin_mul_overflow(x->aux ? col : row, p, &step)) step = INT64_MIN / 2;
-        i64 e = (i64)((u64)at + (u64)step + (u64)(x->aux ? row : col));
+        i64 row = i / f->cols, col = i % f->cols;
+        i64 e = (i64)((u64)at + (u64)distance(x->aux ? col : row, x->aux ? row : col, p, panels));
         const char *bad = is_load ? eval_get(m, a, e, c) : eval_set(m, a, e, c);
         if (bad) return eval_complain(m, o, bad, e);
     }

@@ -66,7 +66,8 @@ enum kir_way {
     KW_STREAM, /* hint: nobody reads it soon, caches need not hold it */
 };
 
-/* Of a fragment: (m, k), (k, n), (m, n) of a product. */
+/* Of a fragment: (m, k), (k, n), (m, n) of a product. At most KIR_MAX_SIDE rows and columns. */
+enum { KIR_MAX_SIDE = 256 };
 enum kir_role { KR_NONE, KR_A, KR_B, KR_ACC };
 
 typedef u32 kval; /* number of an instruction, 0 = none */
@@ -78,14 +79,14 @@ struct kir_ins {
     u8 aux;     /* LOOP: enum kir_loop, ALLOC: enum kir_space, BUF: enum kir_access, STORE: enum kir_way;
                    FLOAD, FSTORE: 1 = by columns */
     kval a, b, c, d;
-    u8 role, rows, cols; /* fragment, or array of them: enum kir_role and shape; else 0 */
+    u32 role : 8, rows : 12, cols : 12; /* fragment, or array of them: enum kir_role and shape; else 0 */
     union { i64 i; double f; } imm;
 };
 
 struct kir_frag { /* the type of a fragment */
     enum kir_role role;
     enum dtype dtype;
-    u8 rows, cols;
+    u16 rows, cols;
 };
 
 struct kir_buf {
@@ -212,6 +213,10 @@ kval kir_alloc_frag(struct kir *k, const struct kir_frag *f, kval count);
 kval kir_frag_fill(struct kir *k, const struct kir_frag *f, kval a);
 kval kir_frag_load(struct kir *k, const struct kir_frag *f, kval buf, kval idx, kval pitch,
                    bool by_columns);
+/* Of an array that lies in panels: lines are `pitch` elements long, and where a fragment's is longer it goes on `panels`
+   elements behind its beginning: element (r, c) is array[at + r*pitch + c % pitch + c / pitch * panels]. */
+struct kir_frag_place { kval array, at, pitch, panels; bool by_columns; };
+kval kir_frag_load_at(struct kir *k, const struct kir_frag *f, const struct kir_frag_place *p);
 void kir_frag_store(struct kir *k, kval buf, kval idx, kval frag, kval pitch, bool by_columns);
 kval kir_frag_mma(struct kir *k, kval a, kval b, kval c);
 

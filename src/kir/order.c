@@ -110,7 +110,7 @@ static void describe(struct orderer *o, kval v, u32 n_stay)
     const struct kir_ins *x = kir_at(o->in, v);
     struct node *s = &o->at[v];
     u64 w[8] = {x->op | x->aux << 8 | (u64)x->dtype << 16 | (u64)x->lanes << 24 | (u64)x->role << 32 |
-                (u64)x->rows << 40 | (u64)x->cols << 48};
+                (u64)x->rows << 40 | (u64)x->cols << 52};
     w[1] = stays(x) ? n_stay : (u64)x->imm.i;
     w[2] = is_load(x) ? moment(o, x, n_stay) : 0;
     if (x->op == KI_PARAM) w[1] = hash_u64(o->in->param.v[x->imm.i].p, o->in->param.v[x->imm.i].n);

@@ -121,9 +121,9 @@ static bool frag_shape(struct str w, struct kir_ins *x)
         if (!str_starts(w, name) || !str_cut(str_sub(w, name.n, w.n), 'x', &rows, &cols)) continue;
         if (!str_to_i64(rows, &m) || !str_to_i64(cols, &n)) continue;
         x->role = (u8)r;
-        x->rows = (u8)m;
-        x->cols = (u8)n;
-        return m > 0 && n > 0 && m <= UINT8_MAX && n <= UINT8_MAX;
+        x->rows = (u32)m & 0xfff;
+        x->cols = (u32)n & 0xfff;
+        return m > 0 && n > 0 && m <= 0xfff && n <= 0xfff; /* what there is room for */
     }
     return false;
 }
@@ -271,6 +271,7 @@ static void line_pure(struct parser *s)
         access_to(s, &x);
         if (x.op == KI_LOAD) x.c = first(s);
         else pitch(s, &x, &x.c);
+        if (x.op == KI_FLOAD && accept(s, "panels")) x.d = value(s);
     }
     define(s, id, x);
 }

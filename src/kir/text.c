@@ -59,11 +59,14 @@ static void put_first(struct printer *p, kval n)
     put_value(p, n);
 }
 
-static void put_pitch(struct printer *p, kval pitch, bool by_columns)
+static void put_pitch(struct printer *p, kval pitch, bool by_columns, kval panels)
 {
     buf_z(p->b, " pitch ");
     put_value(p, pitch);
     if (by_columns) buf_z(p->b, " columns");
+    if (!panels) return;
+    buf_z(p->b, " panels ");
+    put_value(p, panels);
 }
 
 /* "%5: f32x8 = add %3, %4" */
@@ -79,7 +82,7 @@ static void put_pure(struct printer *p, kval v)
     if (x->op == KI_LOAD || x->op == KI_FLOAD) {
         put_access(p, x->a, x->b);
         if (x->op == KI_LOAD) put_first(p, x->c);
-        else put_pitch(p, x->c, x->aux);
+        else put_pitch(p, x->c, x->aux, x->d);
         return;
     }
     const char *sep = " ";
@@ -97,7 +100,7 @@ static void put_store(struct printer *p, const struct kir_ins *x)
     buf_z(p->b, " = ");
     put_value(p, x->c);
     if (x->op == KI_STORE) put_first(p, x->d);
-    else put_pitch(p, x->d, x->aux);
+    else put_pitch(p, x->d, x->aux, 0);
 }
 
 static void put_alloc(struct printer *p, kval v)

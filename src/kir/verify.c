@@ -93,7 +93,7 @@ static bool check_operands(struct checker *c)
             NEED(!v, "too many operands");
             continue;
         }
-        bool is_optional = (c->x->op == KI_LOAD && i == 2) || (c->x->op == KI_STORE && i == 3);
+        bool is_optional = (c->x->op == KI_LOAD && i == 2) || ((c->x->op == KI_STORE || c->x->op == KI_FLOAD) && i == 3);
         if (!v && is_optional) continue;
         NEED(v && v < c->v, "operand does not precede its use");
         NEED(c->visible[v], "operand is not in scope");
@@ -322,6 +322,7 @@ static bool check_frag_access(struct checker *c, const struct kir_ins *frag, kva
     NEED(is_index(arg(c, c->x->b)) && is_index(arg(c, pitch)), "index or pitch is no i64 scalar");
     NEED(frag->role && frag->dtype == p->dtype, "fragment of the wrong type");
     NEED(c->x->aux <= 1, "unknown order of elements");
+    NEED(c->x->op == KI_FSTORE || !c->x->d || is_index(arg(c, c->x->d)), "distance of panels is no i64 scalar");
     NEED(c->x->op == KI_FLOAD || p->op != KI_BUF || p->aux != KA_IN, "store to a read-only buffer");
     return true;
 }
@@ -510,7 +511,7 @@ static bool check_frag_type(struct checker *c)
     NEED(x->role <= KR_ACC && (x->role != 0) == (x->rows != 0) && (x->role != 0) == (x->cols != 0),
          "impossible fragment");
     if (!x->role) return true;
-    NEED(x->lanes == 1 && x->rows <= 128 && x->cols <= 128, "impossible fragment");
+    NEED(x->lanes == 1 && x->rows <= KIR_MAX_SIDE && x->cols <= KIR_MAX_SIDE, "impossible fragment");
     bool is_array = x->op == KI_ALLOC || x->op == KI_LOAD;
     NEED(is_array || x->op == KI_FILL || x->op == KI_FLOAD || x->op == KI_FMMA ||
              takes_frag(x->op, 0),

@@ -24,18 +24,22 @@ static const struct text_helper helpers[] = {
     "#define VALID(n, most) ((n) <= 0 ? 0 : (n) >= (most) ? (most) : (n))\n"                                        \
     "#define AWAIT(n) asm volatile(\"cp.async.commit_group;\\n\\tcp.async.wait_group %0;\" :: \"n\"(n) : \"memory\")\n"
 
-static bool has_copies(const struct caps *c)
-{
-    i64 n = 0;
-    for (const char *p = str_starts(str_of(c->arch), S("sm_")) ? c->arch + 3 : ""; *p >= '0' && *p <= '9' && n < 1000; p++)
-        n = n * 10 + (*p - '0');
-    return n >= 80;
-}
+/* PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions", "Matrix Descriptor Format": a swizzle of 128 bytes, eight rows of them 1024
+   bytes behind the last eight; the lead is from panel to panel where lines lie across the terms, and unused else. */
+#define TEAMS                                                                                                       \
+    "#define OPERAND(p, lead) ((u64)((u32)__cvta_generic_to_shared(p) >> 4 & 0x3fff) | (u64)((lead) >> 4) << 16 | "   \
+    "(u64)(1024 >> 4) << 32 | (u64)1 << 62)\n"                                                                       \
+    "#define TEAM_BEGIN asm volatile(\"wgmma.fence.sync.aligned;\" ::: \"memory\")\n"                               \
+    "#define TEAM_END asm volatile(\"wgmma.commit_group.sync.aligned;\\n\\twgmma.wait_group.sync.aligned 0;\" ::: \"memory\")\n" \
+    "#define TEAM_SEES asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\")\n"                           \
+    "#define PIN_FLOAT(v) asm volatile(\"\" : \"+f\"(v) :: \"memory\")\n"                                           \
+    "#define PIN_WORD(v) asm volatile(\"\" : \"+r\"(v) :: \"memory\")\n"
 
 static void preamble(struct buf *out, const struct kir *k, u32 subgroup)
 {
     gpu_typedefs(out, k, "long long");
     if (gpu_has_op(k, KI_AWAIT)) buf_z(out, COPIES);
+    if (kir_team(k) > 1) buf_z(out, TEAMS);
     if (!gpu_has_subgroups(k)) return;
     buf_printf(out, "#define SUBGROUP %u\n", subgroup);
     buf_z(out, "#define MEMBERS (~0u >> (32 - SUBGROUP) << (thread % 32 / SUBGROUP * SUBGROUP))\n"
@@ -59,9 +63,19 @@ static void define_wide(struct buf *out, enum dtype d, u32 n)
     buf_z(out, ";\n};\n");
 }
 
-/* mma.sync.m16n8k16 and m16n8k8 of f16 and bf16: PTX ISA, "Matrix fragments for mma". */
-static bool place(struct gpu_place *p, const struct kir_frag *f)
+/* The sums of wgmma.m64nNk16: PTX ISA, "Register Fragments for wgmma". */
+static bool team_place(struct gpu_place *p, const struct kir_frag *f)
 {
+    bool is_sum = f->role == KR_ACC && (f->dtype == DT_F32 || f->dtype == DT_F16);
+    if (!is_sum || f->rows != 64 || f->cols % 8) return false;
+    *p = (struct gpu_place){f->cols / 2u, "lane / 32 * 16 + lane % 32 / 4 + (i >> 1 & 1) * 8", "(i >> 2) * 8 + lane % 4 * 2 + (i & 1)", false};
+    return true;
+}
+
+/* mma.sync.m16n8k16 and m16n8k8 of f16 and bf16: PTX ISA, "Matrix fragments for mma". */
+static bool place(struct gpu_place *p, const struct kir_frag *f, u32 team)
+{
+    if (team > 1) return team_place(p, f);
     bool is_half = f->dtype == DT_F16 || f->dtype == DT_BF16, is_sum = f->dtype == DT_F32 || f->dtype == DT_F16;
     if (f->role == KR_A && is_half && f->rows == 16 && (f->cols == 16 || f->cols == 8))
         *p = (struct gpu_place){f->cols / 2u, "lane / 4 + (i >> 1 & 1) * 8", "lane % 4 * 2 + (i & 1) + (i >> 2) * 8", false};
@@ -72,20 +86,25 @@ static bool place(struct gpu_place *p, const struct kir_frag *f)
     return p->n > 0;
 }
 
+static void registers(struct buf *out, u32 from, u32 to)
+{
+    for (u32 i = from; i < to; i++) buf_printf(out, i > from ? ", %%%u" : "%%%u", i);
+}
+
 static bool multiply(struct buf *out, const struct caps_matrix *m)
 {
     const char *in = dtype_name(m->a), *sum = dtype_name(m->c);
     bool is_known = m->a == m->b && m->m == 16 && m->n == 8 && (m->k == 16 || m->k == 8);
-    u32 n = m->c == DT_F32 ? 4 : 2, at = n, n_a = (u32)m->k / 4, n_b = (u32)m->k / 8;
+    u32 n = m->c == DT_F32 ? 4 : 2, n_a = (u32)m->k / 4, n_b = (u32)m->k / 8;
     if (!is_known || (m->a == DT_BF16 && m->c != DT_F32)) return false;
     buf_printf(out, "    asm volatile(\"mma.sync.aligned.m16n8k%lld.row.col.%s.%s.%s.%s {", (long long)m->k, sum, in, in, sum);
-    for (u32 i = 0; i < n; i++) buf_printf(out, i ? ", %%%u" : "%%%u", i);
+    registers(out, 0, n);
     buf_z(out, "}, {");
-    for (u32 i = 0; i < n_a; i++) buf_printf(out, i ? ", %%%u" : "%%%u", at++);
+    registers(out, n, n + n_a);
     buf_z(out, "}, {");
-    for (u32 i = 0; i < n_b; i++) buf_printf(out, i ? ", %%%u" : "%%%u", at++);
+    registers(out, n + n_a, n + n_a + n_b);
     buf_z(out, "}, {");
-    for (u32 i = 0; i < n; i++) buf_printf(out, i ? ", %%%u" : "%%%u", i);
+    registers(out, 0, n);
     buf_z(out, "};\"\n                 : ");
     for (u32 i = 0; i < n; i++) buf_printf(out, "%s\"+%s\"(c.%s[%u])", i ? ", " : "", n == 4 ? "f" : "r", n == 4 ? "x" : "w", i);
     buf_z(out, "\n                 : ");
@@ -99,10 +118,25 @@ static bool multiply(struct buf *out, const struct caps_matrix *m)
 static void fetch(struct buf *out, u32 n, bool is_across)
 {
     buf_printf(out, "    asm volatile(\"ldmatrix.sync.aligned.m8n8.x%u%s.shared.b16 {", n, is_across ? ".trans" : "");
-    for (u32 i = 0; i < n; i++) buf_printf(out, i ? ", %%%u" : "%%%u", i);
+    registers(out, 0, n);
     buf_printf(out, "}, [%%%u];\" : ", n);
     for (u32 i = 0; i < n; i++) buf_printf(out, "%s\"=r\"(f.w[%u])", i ? ", " : "", i);
     buf_z(out, " : \"r\"((u32)__cvta_generic_to_shared(from)) : \"memory\");\n");
+}
+
+static bool team_multiply(struct buf *out, const struct caps_matrix *m, bool a_across, bool b_across)
+{
+    bool is_half = m->a == DT_F16 || m->a == DT_BF16, is_sum = m->c == DT_F32 || (m->c == DT_F16 && m->a == DT_F16);
+    u32 n = (u32)m->n / (m->c == DT_F32 ? 2 : 4);
+    if (!is_half || !is_sum || m->m != 64 || m->k != 16 || m->n % 8 || m->n > 256) return false;
+    buf_printf(out, "    asm volatile(\"wgmma.mma_async.sync.aligned.m64n%lldk16.%s.%s.%s {", (long long)m->n, dtype_name(m->c),
+               dtype_name(m->a), dtype_name(m->b));
+    registers(out, 0, n);
+    buf_printf(out, "}, %%%u, %%%u, 1, 1, 1, %d, %d;\"\n                 : ", n, n + 1, a_across, b_across);
+    for (u32 i = 0; i < n; i++)
+        buf_printf(out, "%s\"+%s\"(c.%s[%u])", i ? ", " : "", m->c == DT_F32 ? "f" : "r", m->c == DT_F32 ? "x" : "w", i);
+    buf_z(out, "\n                 : \"l\"(a), \"l\"(b));\n");
+    return true;
 }
 
 static const struct gpu_words words = {
@@ -128,10 +162,12 @@ static const struct gpu_words words = {
     .preamble = preamble,
     .qualify = qualify,
     .define_wide = define_wide,
-    .has_copies = has_copies,
+    .has_copies = true,
     .place = place,
     .multiply = multiply,
     .fetch = fetch,
+    .team = 4,
+    .team_multiply = team_multiply,
 };
 
 static bool print(struct buf *out, const struct kir *k, const struct caps *c, struct err *e)

@@ -56,7 +56,7 @@ static void define_wide(struct buf *out, enum dtype d, u32 n)
 
 /* v_mfma_f32_16x16x16 and 32x32x8 of f16 and bf16: AMD's CDNA2 ISA, "Matrix arithmetic", register layouts. Sums are
    f32; as halves, in which they may be stored, they stay where they are. */
-static bool place(struct gpu_place *p, const struct kir_frag *f)
+static bool place(struct gpu_place *p, const struct kir_frag *f, u32 team)
 {
     bool is_half = f->dtype == DT_F16 || f->dtype == DT_BF16, is_sum = is_half || f->dtype == DT_F32;
     if (f->role == KR_A && is_half && f->rows == 16 && f->cols == 16)

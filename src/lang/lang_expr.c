@@ -469,6 +469,7 @@ static void name_value(struct text *t, kval v)
 static void statement(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
+    if (t->style->statement && t->style->statement(t, v)) return;
     switch ((int)x->op) {
     case KI_LOOP: open_loop(t, v); break;
     case KI_IF:

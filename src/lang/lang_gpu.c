@@ -82,6 +82,7 @@ static bool check_ins(const struct kir *k, kval v, struct err *e)
     i64 n;
     if (x->op == KI_ALLOC && x->aux == KS_WORK)
         REFUSE("scratch memory of iterations in kernel '%.*s'", STR_ARG(k->name));
+    if (x->op == KI_FLOAD && x->d && kir_team(k) == 1) REFUSE("a subgroup's fragment in panels in kernel '%.*s'", STR_ARG(k->name));
     if (is_shared(k, v) && !kir_is_const(k, x->a, &n))
         REFUSE("shared array of unknown size in kernel '%.*s'", STR_ARG(k->name));
     return true;
@@ -94,8 +95,7 @@ static bool check_subgroup(const struct kir *k, const struct caps *c, const stru
     if (!w->lanes && !c->has_subgroup) REFUSE("kernel '%.*s' needs subgroups, which the target lacks", STR_ARG(k->name));
     if (has_fragments(k) && (!w->place || n != max))
         REFUSE("kernel '%.*s' has fragments, which the language lacks for subgroups of %u", STR_ARG(k->name), n);
-    if (has_fragments(k) && kir_team(k) > 1)
-        REFUSE("fragments of teams of %u subgroups in kernel '%.*s'", kir_team(k), STR_ARG(k->name));
+    if (has_fragments(k) && kir_team(k) > 1 && !gpu_check_team(k, c, w, e)) return false;
     if (n > max || (n & (n - 1)) || kir_threads(k) % n)
         REFUSE("subgroups of %u of %u threads in kernel '%.*s'", n, kir_threads(k), STR_ARG(k->name));
     return true;
@@ -259,6 +259,7 @@ bool gpu_print(struct buf *out, const struct kir *in, const struct caps *c, cons
     kir_expand_math(&k, &arena, in, wants_all, NULL);
     struct text t = {.style = &w->text, .caps = c, .arena = &arena, .err = &err};
     text_open(&t, &k);
+    gpu_team_open(&t);
     write_text(&t, out);
     text_close(&t);
     arena_release(&arena);

@@ -33,17 +33,22 @@ struct gpu_words {
     void (*qualify)(struct buf *out, const struct kir *k);
     /* The type of n elements at once, members s0, s1 ...; n = 1: of d, aliasing everything. */
     void (*define_wide)(struct buf *out, enum dtype d, u32 n);
-    /* Copies into shared arrays that end later, optional: a call "COPY(to, from, bytes, valid)" of 4, 8 or 16 bytes, which the
+    /* Copies into shared arrays that end later, where the target has them: a call "COPY(to, from, bytes, valid)" of 4, 8 or 16 bytes, which the
        preamble defines; the valid first ones come from memory, the others are 0. "AWAIT(n)" is kernel IR's. */
-    bool (*has_copies)(const struct caps *c);
+    bool has_copies;
     /* Fragments, optional: false: there are no such ones. The statements of c = a * b + c, of structs whose elements are
        x, or words w of two elements of 16 bits. */
-    bool (*place)(struct gpu_place *p, const struct kir_frag *f);
+    bool (*place)(struct gpu_place *p, const struct kir_frag *f, u32 team);
     bool (*multiply)(struct buf *out, const struct caps_matrix *m);
     /* Optional: statements that fetch f.w[0 .. n - 1] from a shared array at once. Word w is elements 2w and 2w + 1 of place, a piece of
        8 rows and columns, which eight threads say where to find: thread 8w + r has in `from` the address of line r of it, 16 bytes. The
        elements of a word lie side by side in a line; is_across: on two lines. */
     void (*fetch)(struct buf *out, u32 n, bool is_across);
+    /* Of teams of so many subgroups, 0: none. c += a * b begins, of descriptions of a and b; a_across: a's lines are columns, b_across: b's
+       are rows. The preamble defines "TEAM_BEGIN" before and "TEAM_END" behind a run of them, "TEAM_SEES" before a barrier behind
+       which they read, "OPERAND(pointer, bytes from panel to panel)" a description, "PIN(x)" that x may be anything now. */
+    u32 team;
+    bool (*team_multiply)(struct buf *out, const struct caps_matrix *m, bool a_across, bool b_across);
 };
 
 static inline const struct gpu_words *gpu_words(const struct text *t)
@@ -83,12 +88,19 @@ struct str gpu_swizzled(struct text *t, kval array, struct str i);
 struct str gpu_frag(struct text *t, kval v);
 struct str gpu_frag_type(struct text *t, const struct kir_ins *x);
 void gpu_frag_store(struct text *t, kval v);
+struct str gpu_frag_pin(struct text *t, const struct kir_ins *x); /* a function: a fragment may be anything now, to the compiler */
+
+/* lang_gpu_team.c: products of fragments of teams. */
+bool gpu_check_team(const struct kir *k, const struct caps *c, const struct gpu_words *w, struct err *e);
+void gpu_team_open(struct text *t);
+bool gpu_team_statement(struct text *t, kval v);
+struct str gpu_team_operand(struct text *t, kval v);
 
 /* What the text style of such a language has. */
 #define GPU_HOOKS                                                                                                     \
     .index = DT_I32, .load = gpu_load, .load_lanes = gpu_load_lanes, .store = gpu_store, .prefetch = gpu_prefetch,    \
     .alloc = gpu_alloc, .thread = gpu_thread, .barrier = gpu_barrier, .frag = gpu_frag, .frag_type = gpu_frag_type,   \
-    .frag_store = gpu_frag_store, .await = gpu_await
+    .frag_store = gpu_frag_store, .await = gpu_await, .statement = gpu_team_statement
 
 /* Sums, extremes and exchange within a subgroup by FROM_LANE(x, i), which the preamble defines: x of thread i
    of the subgroup; 'thread' is the thread's number in its group. Rows of a language's table of helpers. */

@@ -24,16 +24,20 @@ static bool first_use(struct text *t, struct str name)
 static struct gpu_place place_of(struct text *t, const struct kir_frag *f)
 {
     struct gpu_place p = {0};
-    bool (*place)(struct gpu_place *, const struct kir_frag *) = gpu_words(t)->place;
-    if (!place || !place(&p, f))
+    bool (*place)(struct gpu_place *, const struct kir_frag *, u32) = gpu_words(t)->place;
+    if (!place || !place(&p, f, kir_team(t->k)))
         err_set(t->err, ERR_UNSUPPORTED, "no fragments of %ux%u %s in this language (kernel '%.*s')", f->rows, f->cols,
                 dtype_name(f->dtype), STR_ARG(t->k->name));
     return p;
 }
 
+/* Operands of teams' products are no registers. */
+static bool is_described(const struct text *t, const struct kir_ins *x) { return kir_team(t->k) > 1 && x->role != KR_ACC; }
+
 struct str gpu_frag_type(struct text *t, const struct kir_ins *x)
 {
     struct kir_frag f = kir_frag_of(x);
+    if (is_described(t, x)) return S("u64");
     struct str name = text_fmt(t, "frag_%.*s", STR_ARG(tag_of(t, &f)));
     if (!first_use(t, name)) return name;
     struct gpu_place p = place_of(t, &f);
@@ -44,11 +48,30 @@ struct str gpu_frag_type(struct text *t, const struct kir_ins *x)
     return name;
 }
 
-/* A function of the prelude that makes a fragment f, element by element. R in its head is the type of the result. */
-static void define(struct text *t, struct str type, struct str head, u32 n, struct str body)
+struct str gpu_frag_pin(struct text *t, const struct kir_ins *x)
 {
+    struct kir_frag f = kir_frag_of(x);
+    struct str type = gpu_frag_type(t, x), name = text_fmt(t, "q_pin_%.*s", STR_ARG(tag_of(t, &f)));
+    bool in_words = dtype_size(f.dtype) == 2;
+    u32 n = place_of(t, &f).n;
+    if (!first_use(t, name)) return name;
+    buf_printf(&t->prelude, "%svoid %.*s(%.*s &f)\n{\n#pragma unroll\n    for (i32 i = 0; i < %u; i++) PIN_%s(f.%s[i]);\n}\n",
+               t->style->function, STR_ARG(name), STR_ARG(type), in_words ? n / 2 : n, in_words ? "WORD" : "FLOAT", in_words ? "w" : "x");
+    return name;
+}
+
+/* Sums of teams are where products will find them, not what compilers know of them. */
+static struct str pin_call(struct text *t, const struct kir_ins *x)
+{
+    return kir_team(t->k) > 1 ? text_fmt(t, "    %.*s(f);\n", STR_ARG(gpu_frag_pin(t, x))) : S("");
+}
+
+/* A function of the prelude that makes a fragment f, element by element. R in its head is the type of the result. */
+static void define(struct text *t, const struct kir_ins *x, struct str head, u32 n, struct str body)
+{
+    struct str type = gpu_frag_type(t, x), pin = pin_call(t, x);
     buf_printf(&t->prelude, "#define R %.*s\n%s%.*s\n{\n    R f;\n#pragma unroll\n", STR_ARG(type), t->style->function, STR_ARG(head));
-    buf_printf(&t->prelude, "    for (i32 i = 0; i < %u; i++) %.*s\n    return f;\n}\n#undef R\n", n, STR_ARG(body));
+    buf_printf(&t->prelude, "    for (i32 i = 0; i < %u; i++) %.*s\n%.*s    return f;\n}\n#undef R\n", n, STR_ARG(body), STR_ARG(pin));
 }
 
 static struct str address(struct text *t, const struct gpu_place *p, const struct kir_ins *access)
@@ -106,6 +129,7 @@ static struct str move_function(struct text *t, const struct kir_ins *x, const s
     if (t->err->code || !first_use(t, name)) return name;
     const char *elem = dtype_name(text_rep(f.dtype));
     bool pairs = is_paired(&f, &p, x->aux);
+    struct str pin = is_load ? pin_call(t, frag) : S("");
     struct str one = text_fmt(t, "f.x[i]");
     if (pairs) {
         struct str word = pair_type(t);
@@ -122,7 +146,7 @@ static struct str move_function(struct text *t, const struct kir_ins *x, const s
         return name;
     }
     buf_printf(&t->prelude, "#pragma unroll\n    for (i32 i = 0; i < %u; i += %d) ", p.n, pairs ? 2 : 1);
-    if (is_load) buf_printf(&t->prelude, "%.*s = %.*s;\n    return f;\n}\n", STR_ARG(one), STR_ARG(at));
+    if (is_load) buf_printf(&t->prelude, "%.*s = %.*s;\n%.*s    return f;\n}\n", STR_ARG(one), STR_ARG(at), STR_ARG(pin));
     else buf_printf(&t->prelude, "%.*s = %.*s;\n}\n", STR_ARG(at), STR_ARG(one));
     return name;
 }
@@ -130,7 +154,7 @@ static struct str move_function(struct text *t, const struct kir_ins *x, const s
 static struct str place_text(struct text *t, kval array, kval index, kval pitch)
 {
     struct str a = gpu_array_name(t, array), i = text_bare(t, index), n = text_bare(t, pitch);
-    return text_fmt(t, "%.*s, %.*s, %.*s, thread %% SUBGROUP", STR_ARG(a), STR_ARG(i), STR_ARG(n));
+    return text_fmt(t, "%.*s, %.*s, %.*s, thread %% (SUBGROUP * %u)", STR_ARG(a), STR_ARG(i), STR_ARG(n), kir_team(t->k));
 }
 
 void gpu_frag_store(struct text *t, kval v)
@@ -143,9 +167,9 @@ void gpu_frag_store(struct text *t, kval v)
 static struct str fill(struct text *t, const struct kir_ins *x)
 {
     struct kir_frag f = kir_frag_of(x);
-    struct str type = gpu_frag_type(t, x), name = text_fmt(t, "q_fill_%.*s", STR_ARG(tag_of(t, &f)));
+    struct str name = text_fmt(t, "q_fill_%.*s", STR_ARG(tag_of(t, &f)));
     if (first_use(t, name))
-        define(t, type, text_fmt(t, "R %.*s(%s a)", STR_ARG(name), dtype_name(text_rep(f.dtype))), place_of(t, &f).n,
+        define(t, x, text_fmt(t, "R %.*s(%s a)", STR_ARG(name), dtype_name(text_rep(f.dtype))), place_of(t, &f).n,
                  S("f.x[i] = a;"));
     return text_fmt(t, "%.*s(%.*s)", STR_ARG(name), STR_ARG(text_bare(t, x->a)));
 }
@@ -168,11 +192,11 @@ static struct str narrow(struct text *t, enum dtype d, struct str s)
 static struct str add(struct text *t, const struct kir_ins *x)
 {
     struct kir_frag f = kir_frag_of(x);
-    struct str type = gpu_frag_type(t, x), name = text_fmt(t, "q_fadd_%.*s", STR_ARG(tag_of(t, &f)));
+    struct str name = text_fmt(t, "q_fadd_%.*s", STR_ARG(tag_of(t, &f)));
     struct str a = wide(t, f.dtype, "a.x[i]"), b = wide(t, f.dtype, "b.x[i]");
     struct str sum = narrow(t, f.dtype, text_fmt(t, "%.*s + %.*s", STR_ARG(a), STR_ARG(b)));
     if (first_use(t, name))
-        define(t, type, text_fmt(t, "R %.*s(R a, R b)", STR_ARG(name)), place_of(t, &f).n,
+        define(t, x, text_fmt(t, "R %.*s(R a, R b)", STR_ARG(name)), place_of(t, &f).n,
                  text_fmt(t, "f.x[i] = %.*s;", STR_ARG(sum)));
     return text_fmt(t, "%.*s(%.*s, %.*s)", STR_ARG(name), STR_ARG(text_bare(t, x->a)), STR_ARG(text_bare(t, x->b)));
 }
@@ -181,11 +205,11 @@ static struct str cast(struct text *t, const struct kir_ins *x)
 {
     const struct kir_ins *from = kir_at(t->k, x->a);
     struct kir_frag f = kir_frag_of(x), g = kir_frag_of(from);
-    struct str type = gpu_frag_type(t, x), arg = gpu_frag_type(t, from);
+    struct str arg = gpu_frag_type(t, from);
     struct str name = text_fmt(t, "q_fcast_%s_%.*s", dtype_name(g.dtype), STR_ARG(tag_of(t, &f)));
     struct str value = narrow(t, f.dtype, wide(t, g.dtype, "a.x[i]"));
     if (first_use(t, name))
-        define(t, type, text_fmt(t, "R %.*s(%.*s a)", STR_ARG(name), STR_ARG(arg)), place_of(t, &f).n,
+        define(t, x, text_fmt(t, "R %.*s(%.*s a)", STR_ARG(name), STR_ARG(arg)), place_of(t, &f).n,
                  text_fmt(t, "f.x[i] = %.*s;", STR_ARG(value)));
     return text_fmt(t, "%.*s(%.*s)", STR_ARG(name), STR_ARG(text_bare(t, x->a)));
 }
@@ -219,6 +243,7 @@ struct str gpu_frag(struct text *t, kval v)
     case KI_FMMA: return multiply(t, x);
     case KI_LOAD: return gpu_load(t, v);
     case KI_FLOAD: {
+        if (is_described(t, x)) return gpu_team_operand(t, v);
         struct str f = move_function(t, x, x, true), at = place_text(t, x->a, x->b, x->c);
         return text_fmt(t, "%.*s(%.*s)", STR_ARG(f), STR_ARG(at));
     }

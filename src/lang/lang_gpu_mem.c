@@ -201,13 +201,14 @@ static void end_if(struct text *t)
 /* Copies: a store to a shared array that may end later, of what an argument's load delivers. Memory is read where the store
    stands: it must be one that nobody writes. */
 
+static bool has_copies(const struct text *t) { return gpu_words(t)->has_copies && t->caps->has_copy; }
+
 /* Elements of load and store that one copy moves; 0: none does, and the load and the store are what they are otherwise. */
 static u32 copied_at_once(struct text *t, kval store)
 {
     const struct kir_ins *x = kir_at(t->k, store), *load = kir_at(t->k, x->c);
-    const struct gpu_words *w = gpu_words(t);
     bool is_in = x->aux && load->op == KI_LOAD && kir_at(t->k, load->a)->op == KI_BUF && kir_at(t->k, load->a)->aux == KA_IN;
-    if (!is_in || t->val[x->c].uses != 1 || !w->has_copies || !w->has_copies(t->caps)) return 0;
+    if (!is_in || t->val[x->c].uses != 1 || !has_copies(t)) return 0;
     struct access to = access_of(t, x->a, x->b, 0, load->lanes), from = access_of(t, load->a, load->b, 0, load->lanes);
     u32 n = (u32)i64_min(to.wide, from.wide), bytes = n * (u32)dtype_size(to.dtype);
     return bytes >= 4 ? n : 0;
@@ -216,7 +217,7 @@ static u32 copied_at_once(struct text *t, kval store)
 /* Is a load only there for such a copy? */
 static bool is_copied(struct text *t, kval load)
 {
-    if (t->val[load].uses != 1 || !gpu_words(t)->has_copies || !gpu_words(t)->has_copies(t->caps)) return false;
+    if (t->val[load].uses != 1 || !has_copies(t)) return false;
     for (kval v = load + 1; v < t->k->ins.n; v++) {
         const struct kir_ins *x = kir_at(t->k, v);
         for (u32 i = 0; i < kir_op_info(x->op)->n_args; i++)
@@ -241,8 +242,7 @@ static void copy(struct text *t, const struct kir_ins *x, u32 n)
 
 void gpu_await(struct text *t, kval v)
 {
-    const struct gpu_words *w = gpu_words(t);
-    if (w->has_copies && w->has_copies(t->caps)) text_line(t, "AWAIT(%lld);", (long long)kir_at(t->k, v)->imm.i);
+    if (has_copies(t)) text_line(t, "AWAIT(%lld);", (long long)kir_at(t->k, v)->imm.i);
 }
 
 bool gpu_load_lanes(struct text *t, kval v)

@@ -65,6 +65,7 @@ struct text_style {
     struct str (*frag)(struct text *t, kval v);        /* a fragment as an expression; these three optional together */
     struct str (*frag_type)(struct text *t, const struct kir_ins *x); /* of one, or of an array's elements */
     void (*frag_store)(struct text *t, kval v);
+    bool (*statement)(struct text *t, kval v);         /* before an instruction's statement, in order; true: this was it; optional */
 };
 
 struct text_value { /* what the emitter knows of an instruction */
@@ -91,6 +92,7 @@ struct text {
     u32 depth;                   /* indentation */
     u32 lane;                    /* without vectors: the lane that expressions are written for */
     struct err *err;             /* sticky */
+    void *own;                   /* the language's */
 };
 
 void text_open(struct text *t, const struct kir *k);

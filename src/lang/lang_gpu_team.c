@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// lang_gpu_team.c: products of fragments that several subgroups hold together (teams). Their units read both operands
+// from swizzled shared arrays by themselves: a fragment of an operand is no registers but a description of where it
+// lies. Products go on while the threads do: they are issued in runs, at whose end the threads wait for them. Sums
+// are registers that nobody may touch in between.
+//
+// Kernel IR knows nothing of that. A fragment's elements are those at the time of its FLOAD; here they are read later,
+// so no BARRIER may stand between a load and the product that uses it: without one, nobody writes what others
+// read (the interpreter calls it a race). A run ends before anything that needs or makes sums otherwise, before a
+// BARRIER, and with its structure.
+#include "lang/lang_gpu.h"
+
+enum { LINE_BYTES = 128, ATOM_BYTES = 1024, CHUNK_BYTES = 16 }; /* of swizzled rows; eight of them; pieces that stay whole */
+
+struct team {
+    kval from, to;  /* the run: from its first product to the instruction before which it ends; to = 0: none is open */
+    kval *last;     /* per instruction: the last that names it */
+    bool *is_sum;   /* per instruction: only products and stores to REG arrays name it */
+};
+
+/* What can be spelt. */
+
+static bool is_operand(const struct kir_ins *x) { return x->role == KR_A || x->role == KR_B; }
+
+/* The end of what is executed again, or not left, between a load and its user: loops that hold only the user. */
+static kval reach_of(const struct kir *k, kval load, kval user)
+{
+    kval open[64];
+    u32 n = 0;
+    for (kval v = load; v < user; v++) {
+        if (kir_opens(kir_at(k, v)->op) && n < countof(open)) open[n++] = v;
+        if (kir_at(k, v)->op == KI_END && n) n--;
+    }
+    for (u32 i = 0; i < n; i++)
+        if (kir_at(k, open[i])->op == KI_LOOP) return text_end(k, open[i]);
+    return user;
+}
+
+static bool is_still_there(const struct kir *k, kval load, kval user)
+{
+    kval end = reach_of(k, load, user);
+    for (kval v = load; v < end; v++)
+        if (kir_at(k, v)->op == KI_BARRIER) return false;
+    return true;
+}
+
+/* Lines lie across the terms: the fragment is described by its panels; else terms are neighbours. */
+static bool is_across(const struct kir_ins *x) { return (x->role == KR_B) != x->aux; }
+
+/* The index of terms in a line: those of rows are whole atoms. */
+static bool is_term_index(const struct kir *k, kval index, i64 size)
+{
+    const struct kir_ins *i = kir_at(k, index);
+    i64 at = 0, atom = ATOM_BYTES / size, line = LINE_BYTES / size;
+    if (!kir_is_const(k, index, &at)) {
+        if (i->op != KI_ADD || !kir_is_const(k, i->b, &at)) at = 0;
+        else index = i->a;
+        if (kir_multiple(k, index) % atom) return false;
+    }
+    return at >= 0 && at % atom + 2 * CHUNK_BYTES / size <= line && at % (2 * CHUNK_BYTES / size) == 0;
+}
+
+static bool is_place(const struct kir *k, const struct kir_ins *x)
+{
+    const struct kir_ins *array = kir_at(k, x->a);
+    i64 size = dtype_size(x->dtype), pitch = 0, panels = 0;
+    i64 across = x->role == KR_A ? x->rows : x->cols;
+    if (array->op != KI_ALLOC || array->aux != KS_SHARED || !array->imm.i) return false;
+    if (!kir_is_const(k, x->c, &pitch) || pitch * size != LINE_BYTES) return false;
+    if (!is_across(x)) return is_term_index(k, x->b, size);
+    if (x->d && (!kir_is_const(k, x->d, &panels) || panels <= 0 || panels * size % ATOM_BYTES)) return false;
+    return across % pitch == 0 && (across == pitch || x->d) && kir_multiple(k, x->b) * size % ATOM_BYTES == 0;
+}
+
+bool gpu_check_team(const struct kir *k, const struct caps *c, const struct gpu_words *w, struct err *e)
+{
+#define REFUSE(...) return err_set(e, ERR_UNSUPPORTED, __VA_ARGS__)
+    if (kir_team(k) != w->team || kir_team(k) != c->team)
+        REFUSE("fragments of teams of %u subgroups in kernel '%.*s'", kir_team(k), STR_ARG(k->name));
+    for (kval v = 1; v < k->ins.n; v++) {
+        const struct kir_ins *x = kir_at(k, v);
+        if (is_operand(x) && (x->op != KI_FLOAD || !is_place(k, x)))
+            REFUSE("an operand of a team's products that lies not as its units read it, in kernel '%.*s'", STR_ARG(k->name));
+        if (x->op == KI_FSTORE && is_operand(kir_at(k, x->c)))
+            REFUSE("a store of an operand of a team's products in kernel '%.*s'", STR_ARG(k->name));
+        if (x->op == KI_FMMA && (!is_still_there(k, x->a, v) || !is_still_there(k, x->b, v)))
+            REFUSE("a barrier between an operand's load and its product in kernel '%.*s'", STR_ARG(k->name));
+    }
+#undef REFUSE
+    return true;
+}
+
+/* Runs. */
+
+static bool is_sums(const struct kir_ins *x) { return x->op == KI_ALLOC && x->role == KR_ACC; }
+
+void gpu_team_open(struct text *t)
+{
+    const struct kir *k = t->k;
+    if (kir_team(k) == 1) return;
+    struct team *s = t->own = arena_new(t->arena, struct team);
+    s->last = arena_array(t->arena, kval, k->ins.n + 1);
+    s->is_sum = arena_array(t->arena, bool, k->ins.n + 1);
+    for (kval v = 1; v < k->ins.n; v++) {
+        const struct kir_ins *x = kir_at(k, v);
+        s->is_sum[v] = true;
+        if (x->op == KI_FMMA) t->val[v].nested = false; /* statements */
+        for (u32 i = 0; i < kir_op_info(x->op)->n_args; i++) {
+            kval a = kir_operand(x, i);
+            if (!a) continue;
+            s->last[a] = v;
+            if (!(x->op == KI_FMMA && i == 2) && !(x->op == KI_STORE && i == 2 && x->role == KR_NONE)) s->is_sum[a] = false;
+        }
+    }
+}
+
+/* A branch in which only single threads' work is done: the last instruction of it, 0: another one. */
+static kval plain_branch(const struct kir *k, kval open)
+{
+    kval end = text_end(k, open);
+    for (kval v = open; v < end; v++) {
+        const struct kir_ins *x = kir_at(k, v);
+        if (x->op == KI_BARRIER || x->op == KI_LOOP || kir_is_collective(k, v)) return 0;
+    }
+    return end;
+}
+
+static bool goes_on(const struct kir *k, const struct team *s, kval v)
+{
+    const struct kir_ins *x = kir_at(k, v);
+    switch ((int)x->op) {
+    case KI_FMMA: return true;
+    case KI_LOOP:
+    case KI_ELSE:
+    case KI_END:
+    case KI_BARRIER: return false;
+    case KI_STORE: return !is_sums(kir_at(k, x->a)) || kir_at(k, x->c)->op == KI_FMMA;
+    case KI_LOAD: return !is_sums(kir_at(k, x->a)) || s->is_sum[v];
+    case KI_FLOAD: return is_operand(x);
+    default: return !kir_is_collective(k, v);
+    }
+}
+
+static kval run_end(const struct kir *k, const struct team *s, kval v)
+{
+    for (v++; v < k->ins.n && goes_on(k, s, v); v++) {
+        if (kir_at(k, v)->op != KI_IF) continue;
+        kval end = plain_branch(k, v);
+        if (!end) break;
+        v = end;
+    }
+    return v;
+}
+
+/* What is in registers now is what the products left there: compilers may not look at it before. */
+static void settle(struct text *t, const struct team *s)
+{
+    struct map done;
+    map_init(&done, t->arena);
+    for (kval v = s->from; v < s->to; v++) {
+        const struct kir_ins *x = kir_at(t->k, v);
+        if (x->op == KI_FMMA && s->last[v] >= s->to) text_line(t, "%.*s(v%u);", STR_ARG(gpu_frag_pin(t, x)), v);
+        if (x->op != KI_STORE || kir_at(t->k, x->c)->op != KI_FMMA) continue;
+        const struct kir_ins *array = kir_at(t->k, x->a);
+        struct str name = gpu_array_name(t, x->a), pin = gpu_frag_pin(t, array);
+        i64 n = kir_at(t->k, array->a)->imm.i;
+        if (map_get(&done, name)) continue;
+        map_put(&done, name, 1);
+        if (n == 1) text_line(t, "%.*s(%.*s);", STR_ARG(pin), STR_ARG(name));
+        for (i64 i = 0; i < n && n > 1; i++) text_line(t, "%.*s(%.*s[%lld]);", STR_ARG(pin), STR_ARG(name), (long long)i);
+    }
+}
+
+static void close_run(struct text *t, struct team *s)
+{
+    text_line(t, "TEAM_END;");
+    settle(t, s);
+    s->to = 0;
+}
+
+static struct str product(struct text *t, const struct kir_ins *x)
+{
+    const struct kir_ins *a = kir_at(t->k, x->a), *b = kir_at(t->k, x->b);
+    struct caps_matrix m = {.m = x->rows, .n = x->cols, .k = a->cols, .a = a->dtype, .b = b->dtype, .c = x->dtype, .d = x->dtype};
+    struct str type = gpu_frag_type(t, x);
+    struct str name = text_fmt(t, "q_fmma_%s%s_%s_%.*s", is_across(a) ? "t" : "n", is_across(b) ? "t" : "n", dtype_name(m.a), STR_ARG(type));
+    if (map_get(&t->known, name)) return name;
+    map_put(&t->known, name, 1);
+    buf_printf(&t->prelude, "%svoid %.*s(%.*s &c, u64 a, u64 b)\n{\n", t->style->function, STR_ARG(name), STR_ARG(type));
+    if (m.a != m.b || !gpu_words(t)->team_multiply(&t->prelude, &m, is_across(a), is_across(b)))
+        err_set(t->err, ERR_UNSUPPORTED, "no products of fragments of teams of %s, %lldx%lldx%lld, in this language (kernel '%.*s')",
+                dtype_name(m.a), (long long)m.m, (long long)m.n, (long long)m.k, STR_ARG(t->k->name));
+    buf_z(&t->prelude, "}\n");
+    return name;
+}
+
+static void issue(struct text *t, struct team *s, kval v)
+{
+    const struct kir_ins *x = kir_at(t->k, v);
+    if (t->val[v].uses == 0) return;
+    struct str type = gpu_frag_type(t, x), f = product(t, x);
+    text_line(t, "%.*s v%u = %.*s;", STR_ARG(type), v, STR_ARG(text_bare(t, x->c)));
+    if (!s->to) {
+        s->from = v;
+        s->to = run_end(t->k, s, v);
+        text_line(t, "TEAM_BEGIN;");
+    }
+    text_line(t, "%.*s(v%u, %.*s, %.*s);", STR_ARG(f), v, STR_ARG(text_bare(t, x->a)), STR_ARG(text_bare(t, x->b)));
+}
+
+bool gpu_team_statement(struct text *t, kval v)
+{
+    struct team *s = t->own;
+    if (!s) return false;
+    if (s->to && v >= s->to) close_run(t, s);
+    if (kir_at(t->k, v)->op == KI_BARRIER) text_line(t, "TEAM_SEES;");
+    if (kir_at(t->k, v)->op != KI_FMMA) return false;
+    issue(t, s, v);
+    return true;
+}
+
+/* Where an operand lies: its first element, and where its lines go on. */
+struct str gpu_team_operand(struct text *t, kval v)
+{
+    const struct kir_ins *x = kir_at(t->k, v);
+    i64 panels = 0;
+    if (is_across(x) && x->d) kir_is_const(t->k, x->d, &panels);
+    return text_fmt(t, "OPERAND(%.*s + (%.*s), %lld)", STR_ARG(gpu_array_name(t, x->a)), STR_ARG(text_bare(t, x->b)),
+                    (long long)i64_max(panels * dtype_size(x->dtype), CHUNK_BYTES));
+}
