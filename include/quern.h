@@ -249,14 +249,17 @@ struct quern_gemm_opts {
     const char *type;        /* "f32" "f16" "bf16" and other spellings; NULL: as the file says */
     const struct quern_tune_opts *tune; /* device, time, samples, speed-up at which to stop; NULL: defaults */
     int search;              /* not 0: only the product counts, and the tuner's search chooses among all families */
+    const char *baseline;    /* what speed-ups are over: "vendor", the product of the device's own library, "reference", the default
+                              * schedule; NULL: the library's where it is there and right */
 };
 struct quern_gemm_best {     /* of what the database knows of this product */
-    char name[512];          /* "" when nothing was verified */
+    char name[768];          /* "" when nothing was verified; product, family and schedule where no name says it */
     double seconds, base_seconds, speedup, tflops;
     int64_t n_points, n_refused; /* of this run: looked at; not taken by the generator */
+    char baseline[64];       /* "reference", or library and version; "" where a file of results did not say */
 };
 /* Measures the points of a configuration file's space, or the kernels that a registry lists by their names (start, max 0), beside the
- * reference schedule. Space and rules are told as notes. */
+ * reference schedule, and the device's library where it is the baseline. Space and rules are told as notes. */
 QUERN_API quern_status quern_gemm(quern_db *db, const char *config, const struct quern_gemm_opts *o, struct quern_gemm_best *best);
 
 /* One product: y (b.., m, n) = a (b.., m, k) x b (b.., k, n). */

@@ -7,12 +7,15 @@
 //
 // An image is an ELF header, then the number of functions and for each its info[8]; functions are k_0, k_1 ... Each takes y, extents, a number p
 // and the base, and adds p to y[group], the groups counted in a grid of these extents.
+//
+// It looks like cuBLAS and rocBLAS, too (QUERN_CUBLAS_LIBRARY, QUERN_ROCBLAS_LIBRARY): products of f32, f64 and bf16, columns behind
+// each other.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { STREAM = 1, EVENT, MODULE, FUNCTION };
+enum kind { STREAM = 1, EVENT, MODULE, FUNCTION, PRODUCTS };
 enum { OK, INVALID = 1, OUT_OF_MEMORY = 2, NO_CONTEXT = 201, NO_BINARY = 209, NOT_FOUND = 500, ILLEGAL = 700 };
 
 struct object {
@@ -395,4 +398,132 @@ BOTH(cuLaunchKernel, hipModuleLaunchKernel,
                 *y += add;
             }
     return OK;
+}
+
+/* Products. */
+
+FAKE int32_t cublasCreate_v2(void **h);
+FAKE int32_t rocblas_create_handle(void **h) __attribute__((alias("cublasCreate_v2")));
+int32_t cublasCreate_v2(void **h)
+{
+    READY;
+    *h = make(PRODUCTS);
+    return OK;
+}
+FAKE int32_t cublasDestroy_v2(void *h);
+FAKE int32_t rocblas_destroy_handle(void *h) __attribute__((alias("cublasDestroy_v2")));
+int32_t cublasDestroy_v2(void *h) { return destroy(h, PRODUCTS); }
+
+FAKE int32_t cublasSetStream_v2(void *h, void *s);
+FAKE int32_t rocblas_set_stream(void *h, void *s) __attribute__((alias("cublasSetStream_v2")));
+int32_t cublasSetStream_v2(void *h, void *s)
+{
+    there(h, PRODUCTS), there(s, STREAM);
+    return OK;
+}
+FAKE int32_t cublasGetVersion_v2(void *h, int32_t *v);
+int32_t cublasGetVersion_v2(void *h, int32_t *v)
+{
+    there(h, PRODUCTS);
+    *v = 130002;
+    return OK;
+}
+FAKE int32_t rocblas_get_version_string(char *text, size_t n);
+int32_t rocblas_get_version_string(char *text, size_t n) { return snprintf(text, n, "4.1.0") < (int)n ? OK : INVALID; }
+
+enum { F32, F64, BF16 };
+
+static double element(uint64_t at, int type, int64_t i)
+{
+    const size_t size = type == F64 ? 8 : type == F32 ? 4 : 2;
+    const char *p = bytes(at + (uint64_t)i * size, size);
+    uint32_t bits = 0;
+    float f;
+    double d;
+    if (!p) abort();
+    if (type == F64) return memcpy(&d, p, 8), d;
+    memcpy((char *)&bits + (type == BF16 ? 2 : 0), p, size);
+    return memcpy(&f, &bits, 4), (double)f;
+}
+
+static void put(uint64_t at, int type, int64_t i, double v)
+{
+    const size_t size = type == F64 ? 8 : type == F32 ? 4 : 2;
+    char *p = bytes(at + (uint64_t)i * size, size);
+    float f = (float)v;
+    if (!p) abort();
+    memcpy(p, type == F64 ? (char *)&v : (char *)&f + (type == BF16 ? 2 : 0), size);
+}
+
+struct matrix { uint64_t at; int64_t ld, step; int is_transposed; };
+
+static int32_t multiply(int type, const int32_t size[3], struct matrix a, struct matrix b, struct matrix c, int32_t batch)
+{
+    READY;
+    n_launches++;
+    for (int32_t x = 0; x < batch; x++)
+        for (int32_t j = 0; j < size[1]; j++)
+            for (int32_t i = 0; i < size[0]; i++) {
+                double sum = 0;
+                for (int32_t k = 0; k < size[2]; k++) {
+                    int64_t in_a = a.is_transposed ? k + i * a.ld : i + k * a.ld, in_b = b.is_transposed ? j + k * b.ld : k + j * b.ld;
+                    sum += element(a.at, type, x * a.step + in_a) * element(b.at, type, x * b.step + in_b);
+                }
+                put(c.at, type, x * c.step + i + j * c.ld, sum);
+            }
+    return OK;
+}
+
+/* cudaDataType_t and cublasComputeType_t; operands all of one type. -1: none of these. */
+static int cuda_type(int32_t a, int32_t b, int32_t c, int32_t compute)
+{
+    if (a != b || a != c) return -1;
+    if (a == 0 && (compute == 68 || compute == 77)) return F32;
+    return a == 1 && compute == 70 ? F64 : a == 14 && compute == 68 ? BF16 : -1;
+}
+
+FAKE int32_t cublasGemmStridedBatchedEx(void *h, int32_t op_a, int32_t op_b, int32_t m, int32_t n, int32_t k, const void *alpha,
+                                        uint64_t a, int32_t type_a, int32_t lda, long long step_a, uint64_t b, int32_t type_b,
+                                        int32_t ldb, long long step_b, const void *beta, uint64_t c, int32_t type_c, int32_t ldc,
+                                        long long step_c, int32_t batch, int32_t compute, int32_t algorithm);
+int32_t cublasGemmStridedBatchedEx(void *h, int32_t op_a, int32_t op_b, int32_t m, int32_t n, int32_t k, const void *alpha,
+                                   uint64_t a, int32_t type_a, int32_t lda, long long step_a, uint64_t b, int32_t type_b,
+                                   int32_t ldb, long long step_b, const void *beta, uint64_t c, int32_t type_c, int32_t ldc,
+                                   long long step_c, int32_t batch, int32_t compute, int32_t algorithm)
+{
+    int type = cuda_type(type_a, type_b, type_c, compute);
+    there(h, PRODUCTS);
+    if (type < 0 || (type == F64 ? *(const double *)alpha != 1 : *(const float *)alpha != 1)) return INVALID;
+    return multiply(type, (int32_t[]){m, n, k}, (struct matrix){a, lda, step_a, op_a}, (struct matrix){b, ldb, step_b, op_b},
+                    (struct matrix){c, ldc, step_c, 0}, batch);
+}
+
+FAKE int32_t cublasGemmEx(void *h, int32_t op_a, int32_t op_b, int32_t m, int32_t n, int32_t k, const void *alpha, uint64_t a,
+                          int32_t type_a, int32_t lda, uint64_t b, int32_t type_b, int32_t ldb, const void *beta, uint64_t c,
+                          int32_t type_c, int32_t ldc, int32_t compute, int32_t algorithm);
+int32_t cublasGemmEx(void *h, int32_t op_a, int32_t op_b, int32_t m, int32_t n, int32_t k, const void *alpha, uint64_t a,
+                     int32_t type_a, int32_t lda, uint64_t b, int32_t type_b, int32_t ldb, const void *beta, uint64_t c,
+                     int32_t type_c, int32_t ldc, int32_t compute, int32_t algorithm)
+{
+    return cublasGemmStridedBatchedEx(h, op_a, op_b, m, n, k, alpha, a, type_a, lda, 0, b, type_b, ldb, 0, beta, c, type_c, ldc, 0, 1,
+                                      compute, algorithm);
+}
+
+FAKE int32_t rocblas_gemm_strided_batched_ex(void *h, int32_t op_a, int32_t op_b, int32_t m, int32_t n, int32_t k, const void *alpha,
+                                             uint64_t a, int32_t type_a, int32_t lda, int64_t step_a, uint64_t b, int32_t type_b,
+                                             int32_t ldb, int64_t step_b, const void *beta, uint64_t c, int32_t type_c, int32_t ldc,
+                                             int64_t step_c, uint64_t d, int32_t type_d, int32_t ldd, int64_t step_d, int32_t batch,
+                                             int32_t compute, int32_t algorithm, int32_t solution, uint32_t flags);
+int32_t rocblas_gemm_strided_batched_ex(void *h, int32_t op_a, int32_t op_b, int32_t m, int32_t n, int32_t k, const void *alpha,
+                                        uint64_t a, int32_t type_a, int32_t lda, int64_t step_a, uint64_t b, int32_t type_b,
+                                        int32_t ldb, int64_t step_b, const void *beta, uint64_t c, int32_t type_c, int32_t ldc,
+                                        int64_t step_c, uint64_t d, int32_t type_d, int32_t ldd, int64_t step_d, int32_t batch,
+                                        int32_t compute, int32_t algorithm, int32_t solution, uint32_t flags)
+{
+    int type = type_a == 151 ? F32 : type_a == 152 ? F64 : type_a == 168 ? BF16 : -1;
+    there(h, PRODUCTS);
+    if (type < 0 || type_b != type_a || type_c != type_a || type_d != type_a || compute != (type == F64 ? 152 : 151)) return INVALID;
+    if (op_a < 111 || op_a > 112 || op_b < 111 || op_b > 112 || c != d || ldc != ldd || step_c != step_d || flags) return INVALID;
+    return multiply(type, (int32_t[]){m, n, k}, (struct matrix){a, lda, step_a, op_a == 112},
+                    (struct matrix){b, ldb, step_b, op_b == 112}, (struct matrix){d, ldd, step_d, 0}, batch);
 }

@@ -249,14 +249,14 @@ static void test_results(void **state)
     struct buf b = {0};
     assert_true(lab_results_read(&r, &a, S("{\"testResult\": [{\"name\": \"a\", \"speedup\": 1.5, \"time\": 2, \"time_base\": 3},"
                                            "{\"name\": \"b\", \"time\": 7}, {\"name\": \"c\", \"time\": 6}]}"), &e));
-    lab_results_add(&r, &a, &(struct lab_result){S("a"), 1.25, 4, 5});
-    lab_results_add(&r, &a, &(struct lab_result){S("d"), 2, 1, 2});
+    lab_results_add(&r, &a, &(struct lab_result){S("a"), 1.25, 4, 5, S("")});
+    lab_results_add(&r, &a, &(struct lab_result){S("d"), 2, 1, 2, S("")});
     lab_results_print(&b, &r, LAB_BEST);
     assert_true(lab_results_read(&again, &a, buf_view(&b), &e));
     assert_int_equal(again.n, 4);
     for (u32 i = 0; i < 4; i++) assert_int_equal(again.v[i].name.p[0], "dacb"[i]);
     assert_true(again.v[1].speedup == 1.25 && again.v[1].ms == 4 && again.v[1].base_ms == 5);
-    for (int i = 0; i < 20; i++) lab_results_add(&r, &a, &(struct lab_result){str_fmt(&a, "x%d", i), 3 + i, 1, 1});
+    for (int i = 0; i < 20; i++) lab_results_add(&r, &a, &(struct lab_result){str_fmt(&a, "x%d", i), 3 + i, 1, 1, S("blas 1")});
     buf_reset(&b);
     lab_results_print(&b, &r, LAB_BEST);
     again = (struct lab_results){0};

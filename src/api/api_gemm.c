@@ -16,6 +16,7 @@ struct gemm_call {
     struct lab_registry products;
     struct lab_space space;     /* of the product in work */
     struct lab_sweep sweep;
+    struct buf vendor;          /* the device's library, for the product in work */
     struct lab_results results; /* what the file says already, then the database's beside */
     struct arena arena;
 };
@@ -111,6 +112,19 @@ static void set_goal(struct gemm_call *g, const struct log *log)
     else log_printf(log, 1, "the device does not say how fast it is: no stop at a share of that");
 }
 
+/* Of whichever product it is; 0: the name does not say. */
+static double named_flops(const struct gemm_call *g, struct str name)
+{
+    struct lab_config c;
+    struct buf b = {0};
+    if (lab_name_parse(&c, name, &(struct err){0})) return flops_of(&c);
+    lab_name_product(&b, &g->space.base);
+    buf_char(&b, ' ');
+    bool is_this = str_starts(name, buf_view(&b));
+    buf_release(&b);
+    return is_this ? flops_of(&g->space.base) : 0;
+}
+
 static void tell_best(const struct gemm_call *g, const struct lab_swept *r, struct quern_gemm_best *best)
 {
     *best = (struct quern_gemm_best){.n_points = r->n_points, .n_refused = r->n_refused};
@@ -119,8 +133,38 @@ static void tell_best(const struct gemm_call *g, const struct lab_swept *r, stru
     i64 n = i64_min(x->name.n, (i64)sizeof best->name - 1);
     memcpy(best->name, x->name.p, (size_t)n);
     best->seconds = x->ms / 1e3, best->base_seconds = x->base_ms / 1e3, best->speedup = x->speedup;
-    struct lab_config c; /* of whichever product it is */
-    if (x->ms > 0 && lab_name_parse(&c, x->name, &(struct err){0})) best->tflops = flops_of(&c) / best->seconds / 1e12;
+    n = i64_min(x->baseline.n, (i64)sizeof best->baseline - 1);
+    memcpy(best->baseline, x->baseline.p, (size_t)n);
+    if (x->ms > 0) best->tflops = named_flops(g, x->name) / best->seconds / 1e12;
+}
+
+/* What speed-ups are over: the device's library where it is there, unless one or the other is asked for. */
+static bool find_baseline(struct gemm_call *g, const struct log *log, struct err *e)
+{
+    const char *want = g->x.baseline;
+    bool is_forced = want && !strcmp(want, "vendor");
+    struct dev_product p;
+    struct err why = {0};
+    buf_reset(&g->vendor);
+    if (want && !strcmp(want, "reference")) return true;
+    lab_vendor_product(&p, &g->space.base, g->space.dtype);
+    if (!dev_ask_product(g->job.target.driver, &g->job.target.dev, &p, &g->vendor, &why)) {
+        buf_reset(&g->vendor);
+        if (is_forced) return err_set(e, why.code, "no baseline 'vendor': %s", why.msg);
+        log_printf(log, 2, "baseline: the reference schedule (%s)", why.msg);
+    }
+    g->sweep.vendor = buf_view(&g->vendor);
+    return true;
+}
+
+/* A library that fails leaves the reference as baseline, unless it was asked for. */
+static bool check_rival(const struct gemm_call *g, const struct lab_swept *r, struct err *e)
+{
+    bool is_forced = g->x.baseline && !strcmp(g->x.baseline, "vendor");
+    enum trial_status st = r->tuned.rival;
+    if (!is_forced || st == TRIAL_OK || st == TRIAL_NEW) return true;
+    return err_set(e, ERR_FAILED, "no baseline 'vendor': %.*s: %s: %.*s", STR_ARG(buf_view(&g->vendor)), trial_status_name(st),
+                   STR_ARG(buf_view(&r->tuned.rival_reason)));
 }
 
 static bool run_one(struct gemm_call *g, quern_db *db, struct quern_gemm_best *best, struct err *e)
@@ -132,13 +176,14 @@ static bool run_one(struct gemm_call *g, quern_db *db, struct quern_gemm_best *b
     if (c->shared_bytes) g->space.max_shared = c->shared_bytes;
     if (!g->x.search && !tell_space(g, &db->q->log, e)) return false;
     set_goal(g, &db->q->log);
-    bool ok = lab_sweep(&g->sweep, &r, e);
+    bool ok = find_baseline(g, &db->q->log, e) && lab_sweep(&g->sweep, &r, e) && check_rival(g, &r, e);
     if (ok && r.n_refused)
         log_printf(&db->q->log, 2, "%lld of %lld points cannot be taken, the first: %.*s", (long long)r.n_refused,
                    (long long)r.n_points, STR_ARG(buf_view(&r.why)));
     ok = ok && lab_sweep_results(&g->sweep, &g->results, &g->arena, e) && write_results(g, g->x.result, e);
     if (ok) tell_best(g, &r, best);
     buf_release(&r.why);
+    buf_release(&r.tuned.rival_reason);
     return ok;
 }
 
@@ -164,11 +209,15 @@ quern_status quern_gemm(quern_db *db, const char *config, const struct quern_gem
     *best = (struct quern_gemm_best){0};
     bool ok = g.x.start >= 0 && g.x.max >= 0;
     if (!ok) err_set(e, ERR_USAGE, "start and number of points cannot be negative");
+    const char *baseline = g.x.baseline;
+    if (ok && baseline && strcmp(baseline, "vendor") && strcmp(baseline, "reference"))
+        ok = err_set(e, ERR_USAGE, "no baseline '%s', expected vendor or reference", baseline);
     ok = ok && find_rules(g.x.rules ? g.x.rules : lab_rules_name(LAB_RULES_OWN), &g.sweep.rules, e) &&
          find_type(g.x.type, &g.space.dtype, e) && read_config(&g, config, e) && read_results(&g, g.x.result, e) &&
          api_job_read(&g.job, db->q, g.x.tune, e);
     ok = ok && run(&g, db, best, e);
     api_target_close(&g.job.target);
+    buf_release(&g.vendor);
     arena_release(&g.arena);
     return api_end(db->q, ok);
 }

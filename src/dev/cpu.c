@@ -31,6 +31,7 @@ struct dev_kernel {
     void *lib;
     u32 n_grid;
     grid_function *grid;
+    struct host_product *product; /* NULL: grids of a shared object */
 };
 
 /* Opening. */
@@ -241,6 +242,7 @@ static void fingerprint(struct dev *d, struct buf *out)
 static void unload(struct dev *d, struct dev_kernel *k)
 {
     if (k->lib) os_dlclose(k->lib);
+    host_product_close(k->product);
     mem_free(k->grid);
     mem_free(k);
 }
@@ -263,6 +265,16 @@ static struct dev_kernel *load(struct dev *d, struct str binary, struct str entr
     if (ok) return k;
     unload(d, k);
     return NULL;
+}
+
+static struct dev_kernel *product(struct dev *d, const struct dev_product *p, struct buf *name, struct err *e)
+{
+    const struct cpu *c = d->priv;
+    struct host_product *x = host_product_open(p, c->n_threads, name, e);
+    if (!x) return NULL;
+    struct dev_kernel *k = mem_alloc((i64)sizeof *k);
+    *k = (struct dev_kernel){.n_grid = 1, .product = x};
+    return k;
 }
 
 struct job { /* one grid, shared by the threads */
@@ -323,6 +335,7 @@ static void run_grid(struct cpu *c, grid_function f, const i64 *param, i64 total
 static bool launch(struct dev *d, const struct dev_launch *l, struct err *e)
 {
     struct cpu *c = d->priv;
+    if (l->kernel->product) return host_product_run(l->kernel->product, l, e);
     if (l->n_grid != l->kernel->n_grid)
         return err_set(e, ERR_USAGE, "kernel has %u grids, not %u", l->kernel->n_grid, l->n_grid);
     if (!grow_work(c, l->work_size, e)) return false;
@@ -354,4 +367,5 @@ const struct dev_driver dev_cpu = {
     .unload = unload,
     .launch = launch,
     .fence = dev_host_fence,
+    .product = product,
 };

@@ -32,6 +32,13 @@ struct dev_launch {
     i64 work_size; /* bytes of scratch memory one worker needs */
 };
 
+/* y (batch, m, n) = a (batch, m, k) x b (batch, k, n), rows behind each other; a_transposed: a is stored as (batch, k, m). */
+struct dev_product {
+    enum dtype type;
+    bool a_transposed;
+    i64 batch, m, n, k;
+};
+
 struct dev_opts {
     u32 n_threads;   /* 0 = all processors */
     struct str name; /* glob over device names, empty = any */
@@ -76,6 +83,10 @@ struct dev_driver {
     /* Optional: seconds that the launches between the last two fences took by the device's clock,
      * waiting for the host and moving data left out. Negative: not known. */
     double (*elapsed)(struct dev *d);
+    /* Optional: a matrix product by the library that the device's vendor (or who comes next to it) has for them, opened at run
+     * time; launched and unloaded like a kernel: buffers a, b, y, no parameters, one grid. Its name with the version goes to
+     * `name`. NULL: the library is not there, or has no such product. */
+    struct dev_kernel *(*product)(struct dev *d, const struct dev_product *p, struct buf *name, struct err *e);
 };
 
 struct dev {
@@ -111,10 +122,34 @@ bool dev_select(const char *glob, const struct dev_driver **driver, struct dev_o
 /* Limits and fingerprint of a device; either may be NULL. Limits that were taken away are part of the fingerprint. */
 bool dev_ask(const struct dev_driver *v, const struct dev_opts *o, struct caps *caps,
              struct buf *fingerprint, struct err *e);
+/* Whether the device has a library with such a product, and the library's name with its version. */
+bool dev_ask_product(const struct dev_driver *v, const struct dev_opts *o, const struct dev_product *p, struct buf *name,
+                     struct err *e);
 
 /* Pieces of memory that belong to something else (rt's plans) begin at multiples of this. A device that needs
    more cannot be used. */
 enum { DEV_ALIGN = 512 };
+
+/* dev_product.c: products by libraries of vendors. */
+
+/* Elements of y = a x b as the libraries count them, columns behind each other: y' (n, m) = b' (n, k) x a' (k, m), which is the
+   same memory. */
+struct dev_columns {
+    i32 m, n, k;                  /* rows of y', its columns, terms */
+    i32 lda, ldb, ldc;            /* of b', a' and y' */
+    i64 step_a, step_b, step_c;   /* between matrices of a batch */
+    bool b_transposed;            /* a' is stored as (m, k) */
+};
+/* false: sizes that do not fit the libraries' 32 bits. */
+bool dev_columns_of(struct dev_columns *c, const struct dev_product *p, struct err *e);
+/* The buffers of a launch are those of the product. */
+bool dev_product_check(const struct dev_product *p, const struct dev_launch *l, struct err *e);
+
+/* dev_host_product.c: of the processor. NULL: no library, or no such product. */
+struct host_product;
+struct host_product *host_product_open(const struct dev_product *p, u32 n_threads, struct buf *name, struct err *e);
+bool host_product_run(const struct host_product *x, const struct dev_launch *l, struct err *e);
+void host_product_close(struct host_product *x); /* NULL: nothing */
 
 /* dev_host.c: memory and fence of drivers that work in the host's memory. */
 bool dev_host_alloc(struct dev *d, i64 size, struct dev_mem *m,

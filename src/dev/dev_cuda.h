@@ -72,6 +72,7 @@ struct cuda {
     bool has_context, is_lost, is_timing;
     struct cuda_memory *memory;
     struct dev_kernel *kernels;
+    struct cuda_blas *blas; /* the vendor's products; NULL: not opened yet */
     double seconds, last; /* of launches since the last fence, between the last two; < 0: not known */
 };
 
@@ -95,8 +96,19 @@ struct dev_kernel *cuda_load(struct cuda *c, struct str binary, struct str entry
 void cuda_unload(struct cuda *c, struct dev_kernel *k);
 bool cuda_launch(struct cuda *c, const struct dev_launch *l, struct err *e);
 bool cuda_fence(struct cuda *c, struct err *e);
+/* Before what is timed goes to the stream. */
+bool cuda_start_clock(struct cuda *c, struct err *e);
 /* Waits; launches that follow are timed anew. */
 bool cuda_pause(struct cuda *c, struct err *e);
+/* A product by the vendor's library, as a kernel. */
+struct dev_kernel *cuda_load_product(struct cuda *c, const struct dev_product *p, struct buf *name, struct err *e);
+
+/* dev_cuda_product.c: cuBLAS and rocBLAS. */
+
+/* Opens the library if that was not done; has it such a product, and what is its name? */
+bool cuda_product_check(struct cuda *c, const struct dev_product *p, struct buf *name, struct err *e);
+bool cuda_product_launch(struct cuda *c, const struct dev_product *p, const struct dev_launch *l, struct err *e);
+void cuda_blas_close(struct cuda *c);
 
 /* dev_cuda_device.c: what the two drivers' descriptors are made of. */
 
@@ -114,11 +126,13 @@ void cuda_device_unload(struct dev *d, struct dev_kernel *k);
 bool cuda_device_launch(struct dev *d, const struct dev_launch *l, struct err *e);
 bool cuda_device_fence(struct dev *d, struct err *e);
 double cuda_device_elapsed(struct dev *d);
+struct dev_kernel *cuda_device_product(struct dev *d, const struct dev_product *p, struct buf *name, struct err *e);
 
 #define CUDA_DEVICE_CALLS                                                                          \
     .close = cuda_device_close, .caps = cuda_device_caps, .fingerprint = cuda_device_fingerprint,  \
     .alloc = cuda_device_alloc, .release = cuda_device_release, .upload = cuda_device_upload,      \
     .download = cuda_device_download, .load = cuda_device_load, .unload = cuda_device_unload,      \
-    .launch = cuda_device_launch, .fence = cuda_device_fence, .elapsed = cuda_device_elapsed
+    .launch = cuda_device_launch, .fence = cuda_device_fence, .elapsed = cuda_device_elapsed, \
+    .product = cuda_device_product
 
 #endif

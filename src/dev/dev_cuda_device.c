@@ -37,6 +37,7 @@ static void drop_all(struct cuda *c)
     if (!c->is_lost) make_current(c, &e);
     if (c->stream && !c->is_lost) c->cu.StreamSynchronize(c->stream);
     while (c->kernels) cuda_unload(c, c->kernels);
+    cuda_blas_close(c);
     while (c->memory) {
         struct cuda_memory *m = c->memory;
         c->memory = m->next;
@@ -210,6 +211,11 @@ bool cuda_device_download(struct dev *d, struct dev_mem m, void *p, i64 n, struc
 struct dev_kernel *cuda_device_load(struct dev *d, struct str binary, struct str entry, u32 n_grid, struct err *e)
 {
     return ready(d, e) ? cuda_load(d->priv, binary, entry, n_grid, e) : NULL;
+}
+
+struct dev_kernel *cuda_device_product(struct dev *d, const struct dev_product *p, struct buf *name, struct err *e)
+{
+    return ready(d, e) ? cuda_load_product(d->priv, p, name, e) : NULL;
 }
 
 void cuda_device_unload(struct dev *d, struct dev_kernel *k) { cuda_unload(d->priv, k); }

@@ -23,6 +23,7 @@ struct dev_kernel {
     void *module;
     u32 n_grid;
     struct function *function; /* per grid */
+    const struct dev_product *product; /* NULL: functions of a module */
 };
 
 /* Loading. */
@@ -93,6 +94,23 @@ static void destroy(struct cuda *c, struct dev_kernel *k)
     arena_release(&a);
 }
 
+static struct dev_kernel *keep(struct cuda *c, struct dev_kernel *k)
+{
+    k->next = c->kernels;
+    return c->kernels = k;
+}
+
+struct dev_kernel *cuda_load_product(struct cuda *c, const struct dev_product *p, struct buf *name, struct err *e)
+{
+    struct arena a = {0};
+    if (!cuda_product_check(c, p, name, e)) return NULL;
+    struct dev_kernel *k = arena_new(&a, struct dev_kernel);
+    struct dev_product *own = arena_new(&a, struct dev_product);
+    *own = *p;
+    *k = (struct dev_kernel){.arena = a, .n_grid = 1, .product = own};
+    return keep(c, k);
+}
+
 struct dev_kernel *cuda_load(struct cuda *c, struct str binary, struct str entry, u32 n_grid, struct err *e)
 {
     if (!cuda_binary_check(binary, e)) return NULL;
@@ -106,11 +124,7 @@ struct dev_kernel *cuda_load(struct cuda *c, struct str binary, struct str entry
     if (r != 0) k->module = NULL;
     bool ok = cuda_ok(c, r, "ModuleLoadData", e);
     for (u32 g = 0; g < n_grid && ok; g++) ok = find_function(c, k, entry, g, e);
-    if (ok) {
-        k->next = c->kernels;
-        c->kernels = k;
-        return k;
-    }
+    if (ok) return keep(c, k);
     destroy(c, k);
     return NULL;
 }
@@ -192,7 +206,7 @@ static struct arguments gather(const struct dev_launch *l, struct arena *a)
     return x;
 }
 
-static bool start_clock(struct cuda *c, struct err *e)
+bool cuda_start_clock(struct cuda *c, struct err *e)
 {
     if (c->is_timing) return true;
     c->is_timing = true;
@@ -206,7 +220,7 @@ static bool launch_grid(struct cuda *c, const struct dev_launch *l, u32 grid, co
     u32 most[3];
     groups_at_once(c, f, most);
     while (dev_next_piece(&p, l->grid[grid], most)) {
-        if (!start_clock(c, e)) return false;
+        if (!cuda_start_clock(c, e)) return false;
         for (int d = 0; d < N_BASE; d++) x->number[l->n_param + (u32)d] = (i32)p.base[d];
         i32 r = c->cu.LaunchKernel(f->function, p.n[0], p.n[1], p.n[2], f->group[0], f->group[1], f->group[2],
                                    f->shared, c->stream, x->p, NULL);
@@ -218,6 +232,7 @@ static bool launch_grid(struct cuda *c, const struct dev_launch *l, u32 grid, co
 bool cuda_launch(struct cuda *c, const struct dev_launch *l, struct err *e)
 {
     struct arena a = {0};
+    if (l->kernel->product) return cuda_product_launch(c, l->kernel->product, l, e);
     bool ok = check(c, l, e);
     if (ok) {
         struct arguments x = gather(l, &a);

@@ -136,6 +136,7 @@ struct opencl {
     bool is_lost;
     struct opencl_buffer *buffers;
     struct dev_kernel *kernels;
+    struct opencl_blas *blas; /* products by a library; NULL: not opened yet */
     u64 serial; /* of the newest memory object: an address alone may be that of an older one */
     cl_event event[OPENCL_EVENTS]; /* of launches whose times have not been asked for */
     u32 n_event;
@@ -167,9 +168,18 @@ bool opencl_piece(struct opencl *o, const struct dev_mem *m, struct opencl_objec
 
 struct dev_kernel *opencl_kernel_load(struct opencl *o, struct str binary, struct str entry,
                                       u32 n_grid, struct err *e);
+/* A product by a library, as a kernel. */
+struct dev_kernel *opencl_kernel_product(struct opencl *o, const struct dev_product *p, struct buf *name, struct err *e);
 void opencl_kernel_unload(struct opencl *o, struct dev_kernel *k);
 void opencl_kernels_destroy(struct opencl *o);
 bool opencl_launch(struct opencl *o, const struct dev_launch *l, struct err *e);
 bool opencl_fence(struct opencl *o, struct err *e);
+
+/* dev_opencl_product.c: CLBlast. */
+
+/* Opens the library if that was not done; has it such a product, and what is its name? */
+bool opencl_product_check(struct opencl *o, const struct dev_product *p, struct buf *name, struct err *e);
+bool opencl_product_launch(struct opencl *o, const struct dev_product *p, const struct dev_launch *l, struct err *e);
+void opencl_blas_close(struct opencl *o);
 
 #endif

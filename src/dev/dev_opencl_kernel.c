@@ -29,6 +29,7 @@ struct dev_kernel {
     cl_program program;
     u32 n_grid;
     struct function *function; /* per grid */
+    const struct dev_product *product; /* NULL: functions of a program */
 };
 
 /* Building. */
@@ -118,11 +119,28 @@ static bool find_function(struct opencl *o, struct dev_kernel *k, struct str ent
 
 static void destroy(struct opencl *o, struct dev_kernel *k)
 {
-    for (u32 g = 0; g < k->n_grid; g++)
+    for (u32 g = 0; g < k->n_grid && !k->product; g++)
         if (k->function[g].kernel) o->cl.ReleaseKernel(k->function[g].kernel);
     if (k->program) o->cl.ReleaseProgram(k->program);
     struct arena a = k->arena;
     arena_release(&a);
+}
+
+static struct dev_kernel *keep(struct opencl *o, struct dev_kernel *k)
+{
+    k->next = o->kernels;
+    return o->kernels = k;
+}
+
+struct dev_kernel *opencl_kernel_product(struct opencl *o, const struct dev_product *p, struct buf *name, struct err *e)
+{
+    struct arena a = {0};
+    if (!opencl_product_check(o, p, name, e)) return NULL;
+    struct dev_kernel *k = arena_new(&a, struct dev_kernel);
+    struct dev_product *own = arena_new(&a, struct dev_product);
+    *own = *p;
+    *k = (struct dev_kernel){.arena = a, .n_grid = 1, .product = own};
+    return keep(o, k);
 }
 
 struct dev_kernel *opencl_kernel_load(struct opencl *o, struct str binary, struct str entry,
@@ -135,11 +153,7 @@ struct dev_kernel *opencl_kernel_load(struct opencl *o, struct str binary, struc
     k->arena = a;
     bool ok = build(o, k, binary, e);
     for (u32 g = 0; g < n_grid && ok; g++) ok = find_function(o, k, entry, g, e);
-    if (ok) {
-        k->next = o->kernels;
-        o->kernels = k;
-        return k;
-    }
+    if (ok) return keep(o, k);
     destroy(o, k);
     return NULL;
 }
@@ -251,6 +265,7 @@ static bool check(struct opencl *o, const struct dev_launch *l, struct err *e)
 
 bool opencl_launch(struct opencl *o, const struct dev_launch *l, struct err *e)
 {
+    if (l->kernel->product) return opencl_product_launch(o, l->kernel->product, l, e);
     if (!check(o, l, e)) return false;
     opencl_spare_parts(o, l);
     for (u32 g = 0; g < l->n_grid; g++)

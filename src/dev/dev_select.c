@@ -18,6 +18,7 @@ enum { MAX_ANSWER = 1 << 20 };
 struct question {
     const struct dev_driver *driver;
     const struct dev_opts *opts; /* NULL: only names are wanted */
+    const struct dev_product *product; /* whether it has one; NULL: what it is */
 };
 
 struct head { /* of an answer; text follows: names, or a fingerprint */
@@ -32,12 +33,21 @@ static void names_of(const struct dev_driver *v, struct buf *out)
     else if (v->count() > 0) buf_printf(out, "%s\n", v->name);
 }
 
+static void try_product(const struct question *q, struct dev *d, struct head *h, struct buf *text)
+{
+    struct dev_kernel *k = q->driver->product(d, q->product, text, &h->e);
+    if (k) q->driver->unload(d, k);
+}
+
 static void describe(const struct question *q, struct head *h, struct buf *text)
 {
     struct dev *d = q->driver->open(q->opts, &h->e);
     if (!d) return;
-    q->driver->caps(d, &h->caps);
-    q->driver->fingerprint(d, text);
+    if (q->product) try_product(q, d, h, text);
+    else {
+        q->driver->caps(d, &h->caps);
+        q->driver->fingerprint(d, text);
+    }
     q->driver->close(d);
 }
 
@@ -98,7 +108,7 @@ static bool ask_or_look(const struct dev_driver *v, const struct dev_opts *o, st
                         struct buf *text, struct err *e)
 {
     if (o->target.n) return look_up(v, o->target, h, text, e);
-    if (!o->as) return ask(&(struct question){v, o}, h, text, e);
+    if (!o->as) return ask(&(struct question){v, o, NULL}, h, text, e);
     *h = (struct head){.caps = o->as->caps};
     buf_str(text, o->as->fingerprint);
     return true;
@@ -118,13 +128,22 @@ bool dev_ask(const struct dev_driver *v, const struct dev_opts *o, struct caps *
     return ok;
 }
 
+bool dev_ask_product(const struct dev_driver *v, const struct dev_opts *o, const struct dev_product *p, struct buf *name,
+                     struct err *e)
+{
+    struct head h;
+    if (!v->product) return err_set(e, ERR_UNSUPPORTED, "device '%s' knows no library with matrix products", v->name);
+    if (dev_is_described(o)) return err_set(e, ERR_USAGE, "device '%s' is described only, nothing runs on it", v->name);
+    return ask(&(struct question){v, o, p}, &h, name, e);
+}
+
 /* Names of a driver's devices, one a line; none when it cannot be asked. */
 static struct str device_names(const struct dev_driver *v, struct arena *a)
 {
     struct head h;
     struct buf text = {0};
     struct err e = {0};
-    ask(&(struct question){v, NULL}, &h, &text, &e);
+    ask(&(struct question){v, NULL, NULL}, &h, &text, &e);
     struct str names = str_dup(a, buf_view(&text));
     buf_release(&text);
     return names;

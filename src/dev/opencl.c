@@ -29,6 +29,7 @@ static void opencl_close(struct dev *d)
     struct err e = {0};
     if (o->queue) opencl_fence(o, &e);
     opencl_kernels_destroy(o);
+    opencl_blas_close(o);
     opencl_memory_destroy(o);
     if (o->queue) o->cl.ReleaseCommandQueue(o->queue);
     if (o->context) o->cl.ReleaseContext(o->context);
@@ -151,6 +152,11 @@ static struct dev_kernel *load(struct dev *d, struct str binary, struct str entr
     return ready(d, e) ? opencl_kernel_load(d->priv, binary, entry, n_grid, e) : NULL;
 }
 
+static struct dev_kernel *product(struct dev *d, const struct dev_product *p, struct buf *name, struct err *e)
+{
+    return ready(d, e) ? opencl_kernel_product(d->priv, p, name, e) : NULL;
+}
+
 static void unload(struct dev *d, struct dev_kernel *k) { opencl_kernel_unload(d->priv, k); }
 
 static bool launch(struct dev *d, const struct dev_launch *l, struct err *e)
@@ -189,4 +195,5 @@ const struct dev_driver dev_opencl = {
     .launch = launch,
     .fence = fence,
     .elapsed = elapsed,
+    .product = product,
 };

@@ -42,6 +42,7 @@ struct lab_config {
 /* name.c: "kcg_MM_b12_M1024N64K1024isAT1W64_BM64 ... RC0", the grammar in doc/gemm.md. What prints parses back to an equal
    configuration; what parses prints back identically, but for "isATTrue", which is "isAT1". */
 void lab_name_print(struct buf *b, const struct lab_config *c);
+void lab_name_product(struct buf *b, const struct lab_config *c); /* the part that says which product: "b12_M1024N64K1024" */
 bool lab_name_parse(struct lab_config *c, struct str name, struct err *e); /* ERR_INPUT with field, what was found, column */
 bool lab_is_name(struct str text); /* does it begin like one? */
 
@@ -101,7 +102,7 @@ bool lab_config_of(struct lab_config *c, const struct candidate *x, const struct
 
 /* results.c: {"testResult": [{"name": ..., "speedup": x, "time": ms, "time_base": ms}, ...]}, the best first. */
 enum { LAB_BEST = 10 };
-struct lab_result { struct str name; double speedup, ms, base_ms; }; /* 0: not known */
+struct lab_result { struct str name; double speedup, ms, base_ms; struct str baseline; }; /* 0, empty: not known */
 struct lab_results { struct lab_result *v; u32 n, cap; };
 /* Fields other than the name may be missing. ERR_INPUT names what is wrong. */
 bool lab_results_read(struct lab_results *r, struct arena *a, struct str json, struct err *e);
@@ -113,6 +114,7 @@ struct lab_sweep {
     const struct lab_space *space;
     enum lab_rules rules;
     i64 start, max;           /* points from this number on, so many; 0: all */
+    struct str vendor;        /* library of the device whose product speed-ups are over; empty: over the reference schedule */
     bool search;              /* not the points, but what the tuner's search proposes of every family */
     struct db *db;
     i64 env;                  /* of db, of the device of tune */
@@ -127,7 +129,10 @@ struct lab_swept {
 /* Builds, verifies, times and remembers the points, beside the reference schedule; known ones are not measured again. ERR_NOTHING: none could
    be taken, or measured. */
 bool lab_sweep(const struct lab_sweep *s, struct lab_swept *r, struct err *e);
-/* What the database knows of this product by names, measured in this or earlier runs. */
+/* The product as a device's library is asked for it. */
+void lab_vendor_product(struct dev_product *p, const struct lab_config *c, enum dtype type);
+/* What the database knows of this product, measured in this or earlier runs: verified candidates by their names; those of a search
+   that no name says by family and schedule. Over the vendor's product where that was verified. */
 bool lab_sweep_results(const struct lab_sweep *s, struct lab_results *r, struct arena *a, struct err *e);
 
 /* registry.c: {"kernels": [{"type": "matmul", "kernelName": "kcg_MM_...", "pklpath": ""}, ...]}. One space of listed points for each

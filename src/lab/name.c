@@ -21,11 +21,17 @@ const struct lab_field_info *lab_field(enum lab_field f)
     return &info[f];
 }
 
-void lab_name_print(struct buf *b, const struct lab_config *c)
+void lab_name_product(struct buf *b, const struct lab_config *c)
 {
-    buf_z(b, "kcg_MM_b");
+    buf_char(b, 'b');
     for (u32 i = 0; i < c->n_batch; i++) buf_printf(b, "%lld_", (long long)c->batch[i]);
     buf_printf(b, "M%lldN%lldK%lld", (long long)c->m, (long long)c->n, (long long)c->k);
+}
+
+void lab_name_print(struct buf *b, const struct lab_config *c)
+{
+    buf_z(b, "kcg_MM_");
+    lab_name_product(b, c);
     for (u32 f = 0; f < N_LAB_FIELDS; f++)
         buf_printf(b, "%s%s%d", f == LF_BM ? "_" : "", info[f].tag, c->v[f]);
 }

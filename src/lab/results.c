@@ -14,6 +14,8 @@ static bool read_one(struct lab_results *r, struct arena *a, const json_t *j, st
                            .speedup = json_number_value(json_object_get(j, "speedup")),
                            .ms = json_number_value(json_object_get(j, "time")),
                            .base_ms = json_number_value(json_object_get(j, "time_base"))};
+    const char *baseline = json_string_value(json_object_get(j, "baseline"));
+    if (baseline) x.baseline = str_dup(a, str_of(baseline));
     lab_results_add(r, a, &x);
     return true;
 }
@@ -54,6 +56,13 @@ static void put_number(struct buf *b, const char *key, double v)
     buf_f64(b, v);
 }
 
+static void put_text(struct buf *b, const char *key, struct str v)
+{
+    if (!v.n) return;
+    buf_printf(b, ", \"%s\": ", key);
+    buf_json_str(b, v);
+}
+
 void lab_results_print(struct buf *b, struct lab_results *r, u32 max)
 {
     if (r->n) qsort(r->v, r->n, sizeof *r->v, by_speedup);
@@ -64,6 +73,7 @@ void lab_results_print(struct buf *b, struct lab_results *r, u32 max)
         put_number(b, "speedup", r->v[i].speedup);
         put_number(b, "time", r->v[i].ms);
         put_number(b, "time_base", r->v[i].base_ms);
+        put_text(b, "baseline", r->v[i].baseline);
         buf_char(b, '}');
     }
     buf_z(b, r->n ? "\n]}\n" : "]}\n");

@@ -61,12 +61,28 @@ static bool next_candidate(void *user, struct candidate *x)
     return false;
 }
 
+/* Points are of one family; a search takes what there is. */
 static bool check_device(const struct lab_sweep *s, const struct task *t, struct err *e)
 {
     struct candidate x = {.gen = gen_find(S("group_gemm"))};
-    return (x.gen && gen_matches(x.gen, t, s->caps)) ||
+    return s->search || (x.gen && gen_matches(x.gen, t, s->caps)) ||
            err_set(e, ERR_UNSUPPORTED, "device '%s' has no groups of threads, or cannot do such a product",
                    s->tune->driver->name);
+}
+
+/* The values that the task's product multiplies, as they lie in memory. */
+static value_id operand(const struct graph *g, u32 k)
+{
+    const struct node *x = graph_node(g, graph_value(g, g->output.v[0])->producer);
+    const struct value *v = graph_value(g, x->in.v[k]);
+    return v->producer ? graph_node(g, v->producer)->in.v[0] : x->in.v[k];
+}
+
+static struct tune_rival rival_of(const struct lab_sweep *s, const struct task *t)
+{
+    struct tune_rival r = {.name = s->vendor, .a = operand(&t->g, 0), .b = operand(&t->g, 1)};
+    lab_vendor_product(&r.product, &s->space->base, s->space->dtype);
+    return r;
 }
 
 static bool sweep(const struct lab_sweep *s, struct lab_swept *r, struct arena *a, struct err *e)
@@ -79,6 +95,8 @@ static bool sweep(const struct lab_sweep *s, struct lab_swept *r, struct arena *
     q.piece = arena_array(a, struct lab_config, PIECE);
     struct tune_opts o = *s->tune;
     const struct tune_source points = {next_candidate, &q};
+    const struct tune_rival rival = rival_of(s, &t);
+    o.rival = s->vendor.n ? &rival : NULL;
     o.source = s->search ? NULL : &points;
     o.add_candidates = true;
     struct tune_task one = {.task = &t, .var = arena_array(a, i64, 1), .weight = 1};
@@ -98,18 +116,49 @@ bool lab_sweep(const struct lab_sweep *s, struct lab_swept *r, struct err *e)
     return ok;
 }
 
-/* A verified candidate that has a name, given up early or not. */
-static bool result_of(struct lab_result *x, const struct lab_sweep *s, const struct trial_row *row, struct arena *a)
+/* What results are made of, and where they go. */
+struct teller {
+    const struct lab_sweep *s;
+    const struct task *task;
+    struct arena *a;
+    struct str baseline; /* its name */
+    double base;         /* its time over the reference schedule's */
+};
+
+/* Configurations by their names; of a search, which has every family, others by product, family and schedule. */
+static struct str name_of(const struct teller *q, const struct trial_row *row)
 {
     struct lab_config c;
-    struct buf name = {0};
+    struct buf b = {0};
+    bool has_name = lab_config_of(&c, &row->cand, &q->s->space->base, q->s->space->dtype);
+    if (has_name) lab_name_print(&b, &c);
+    else if (q->s->search) {
+        lab_name_product(&b, &q->s->space->base);
+        buf_printf(&b, " %.*s", STR_ARG(row->text));
+    }
+    struct str name = str_dup(q->a, buf_view(&b));
+    buf_release(&b);
+    return name;
+}
+
+/* A verified candidate, given up early or not. The reference itself may have been timed beside nothing. */
+static bool result_of(struct lab_result *x, const struct teller *q, const struct trial_row *row)
+{
     bool is_verified = row->status == TRIAL_OK || row->status == TRIAL_SLOW;
-    if (!is_verified || !row->n || row->ratio <= 0) return false;
-    if (!lab_config_of(&c, &row->cand, &s->space->base, s->space->dtype)) return false;
-    lab_name_print(&name, &c);
-    *x = (struct lab_result){str_dup(a, buf_view(&name)), 1 / row->ratio, row->ratio * row->reference * 1e3,
-                             row->reference * 1e3};
-    buf_release(&name);
+    double ratio = row->ratio > 0 ? row->ratio : 1, reference = row->reference > 0 ? row->reference : row->median;
+    if (!is_verified || !row->n) return false;
+    *x = (struct lab_result){name_of(q, row), q->base / ratio, ratio * reference * 1e3, q->base * reference * 1e3, q->baseline};
+    return x->name.n > 0;
+}
+
+/* The vendor's product, where it was verified. */
+static bool find_base(struct teller *q, const i64 *var, struct err *e)
+{
+    struct trial_row row;
+    q->baseline = S("reference"), q->base = 1;
+    if (!q->s->vendor.n) return true;
+    if (!tune_rival_row(q->s->db, q->s->env, q->task, var, q->s->vendor, q->a, &row, e)) return false;
+    if (row.status == TRIAL_OK && row.ratio > 0) q->baseline = q->s->vendor, q->base = row.ratio;
     return true;
 }
 
@@ -119,13 +168,14 @@ bool lab_sweep_results(const struct lab_sweep *s, struct lab_results *r, struct 
     struct task t;
     struct trial_row *rows = NULL;
     struct lab_result x;
+    struct teller q = {.s = s, .task = &t, .a = a};
     u32 n = 0;
     i64 *none = arena_array(a, i64, 1);
     symtab_init(&st, a);
-    if (!lab_task(&t, a, &st, &s->space->base, s->space->dtype, e)) return false;
+    if (!lab_task(&t, a, &st, &s->space->base, s->space->dtype, e) || !find_base(&q, none, e)) return false;
     i64 task = db_task(s->db, &t, e);
     if (!task || !db_trials(s->db, s->env, task, sizes_text(a, &st, none, &t), a, &rows, &n, e)) return false;
     for (u32 i = 0; i < n; i++)
-        if (result_of(&x, s, &rows[i], a)) lab_results_add(r, a, &x);
+        if (result_of(&x, &q, &rows[i])) lab_results_add(r, a, &x);
     return true;
 }

@@ -302,6 +302,20 @@ bool db_trials(struct db *d, i64 env, i64 task, struct str sizes, struct arena *
     return ok;
 }
 
+bool db_trial_row(struct db *d, i64 trial, struct arena *a, struct trial_row *row, struct err *e)
+{
+    *row = (struct trial_row){.id = trial};
+    sqlite3_stmt *st = db_query(d, e, "SELECT candidate, status, reason FROM trial WHERE id=?", "i", trial);
+    if (!st) return false;
+    bool found = sqlite3_step(st) == SQLITE_ROW;
+    i64 status = found ? sqlite3_column_int64(st, 1) : -1;
+    if (found) row->text = column(st, 0, a), row->reason = column(st, 2, a);
+    sqlite3_finalize(st);
+    if (status < 0 || status >= N_TRIAL_STATUS) return err_set(e, ERR_FAILED, "database: no trial %lld", (long long)trial);
+    row->status = (enum trial_status)status;
+    return add_samples(d, row, a, e);
+}
+
 bool db_tasks(struct db *d, i64 env, struct arena *a, struct db_todo **v, u32 *n, struct err *e)
 {
     struct {

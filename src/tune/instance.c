@@ -179,7 +179,10 @@ bool instance_open(struct instance *x, const struct on *d, const struct subject 
     x->content = arena_array(&x->arena, const void *, n + 1);
     x->variant = arena_array(&x->arena, struct dev_mem *, MAX_VARIANTS);
     x->variant[0] = x->mem;
-    x->kernel = d->driver->load(d->dev, s->code, str_of(s->kernel.name), s->kernel.n_grid, e);
+    struct buf name = {0};
+    x->kernel = s->product ? d->driver->product(d->dev, s->product, &name, e)
+                           : d->driver->load(d->dev, s->code, str_of(s->kernel.name), s->kernel.n_grid, e);
+    buf_release(&name);
     if (!x->kernel) return false;
     for (u32 i = 0; i < n; i++)
         if (!share_buffer(x, with, i) && !fill_buffer(x, d, i, e)) return false;

@@ -8,8 +8,10 @@
 
 static const double max_drift = 0.1, max_others = 0.1;
 
+/* Over the rival, where there is one. */
 double tune_speedup(const struct tuner *t)
 {
+    double rival = t->n == 1 && t->contest[0].rival_ratio > 0 ? t->contest[0].rival_ratio : 1;
     double base = 0, best = 0;
     for (u32 i = 0; i < t->n; i++) {
         const struct contest *c = &t->contest[i];
@@ -17,7 +19,7 @@ double tune_speedup(const struct tuner *t)
         base += c->t->weight * c->base_time.median;
         best += c->t->weight * c->base_time.median * fmin(1, c->best_ratio > 0 ? c->best_ratio : 1);
     }
-    return best > 0 ? base / best : 1;
+    return best > 0 ? rival * base / best : 1;
 }
 
 double tune_seconds(const struct tuner *t)

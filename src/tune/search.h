@@ -46,6 +46,7 @@ struct contest {            /* one task at its sizes */
     double best_ratio;      /* of its time and the base's */
     i32 best_at;            /* in known, -1: none */
     u32 n_tried, n_idle;    /* trials; trials since the last improvement */
+    double rival_ratio;     /* of the rival's time and the base's; 0: there is none, or it failed */
     double hope;            /* share of the best time that the next trial may save, as the model has it */
 };
 

@@ -422,7 +422,7 @@ static bool turn(struct tuner *t, struct contest *c, bool is_last)
     if (c->is_ready) return take_turn(t, c, is_last);
     if (!find_base(t, c)) return false;
     relate(c);
-    return true;
+    return !c->is_ready || rival_measure(t, c);
 }
 
 /* choosing whose turn it is */
@@ -533,6 +533,7 @@ static bool final_round(struct tuner *t, struct contest *c)
         done[n] = x->trial;
         if (!measure_again(t, c, x)) return false;
     }
+    if (!rival_again(t, c)) return false;
     return !t->e->code;
 }
 

@@ -11,7 +11,7 @@
 //   pool.c     the candidates to choose from, a fair share for each family
 //   near.c     what other tasks tell         model.c    predictions corrected by what was measured
 //   nearest.c  what is fast for the nearest task that was measured
-//   search.c   which candidate to try next
+//   search.c   which candidate to try next          rival.c    the device's own library, beside
 //   tune.c     the loop: tasks, budget       report.c   progress and results of a run
 #ifndef QUERN_TUNE_H
 #define QUERN_TUNE_H
@@ -78,6 +78,9 @@ bool db_sample(struct db *d, i64 trial, const struct sample *s, struct err *e); 
 /* All trials of a task at these sizes, in order of adding, with statistics of their samples. Candidates of generators or revisions
    that are no longer there are left out. */
 bool db_trials(struct db *d, i64 env, i64 task, struct str sizes, struct arena *a, struct trial_row **rows, u32 *n, struct err *e);
+
+/* One trial; its candidate may be of no generator and is not parsed. */
+bool db_trial_row(struct db *d, i64 trial, struct arena *a, struct trial_row *row, struct err *e);
 
 struct db_todo { i64 task; struct str text, sizes; };  /* a task and sizes that have trials */
 bool db_tasks(struct db *d, i64 env, struct arena *a, struct db_todo **v, u32 *n, struct err *e);
@@ -162,6 +165,7 @@ double graph_depth(const struct graph *g, const i64 *var);  /* longest reduction
 struct subject {               /* a kernel ready to run */
     struct kernel kernel;
     struct str code;
+    const struct dev_product *product; /* instead of code: by the device's own library; NULL: code */
 };
 struct trial_opts {
     const struct dev_driver *driver;
@@ -208,12 +212,20 @@ struct tune_progress {
 };
 /* Candidates of one task in an order of the caller's; false: no more. */
 struct tune_source { bool (*next)(void *user, struct candidate *c); void *user; };
+/* A product by the device's own library, measured like a candidate beside the reference and remembered as one: it tells how good the
+   candidates are, and is never chosen. Of runs with one task, which is that product. */
+struct tune_rival {
+    struct str name;           /* as dev_ask_product says */
+    struct dev_product product;
+    value_id a, b;             /* of the task: its operands */
+};
 struct tune_opts {
     const struct dev_driver *driver;
     struct dev_opts dev;
     double timeout;            /* seconds, 0: until nothing is left to learn */
     u32 min_samples;           /* 0: 10 */
     u32 max_candidates;        /* per task; 0: 256 */
+    const struct tune_rival *rival; /* speed-ups are over it, once it was verified; NULL: over the reference */
     double stop_at_speedup;    /* 0: never */
     double stop_at_seconds;    /* when the tasks' best add up to no more; 0: never */
     const struct tune_source *source; /* of candidates, instead of a search; those measured before are passed over. NULL: the search */
@@ -231,11 +243,15 @@ struct tune_task {
     const i64 *var;
     double weight;             /* how often the model runs it; 0: an alternative that nothing has chosen yet */
 };
-struct tune_result { i64 n_built /* by populate */, n_measured, n_ok, n_failed, n_by_status[N_TRIAL_STATUS]; double speedup, drift, others; };
+struct tune_result { i64 n_built /* by populate */, n_measured, n_ok, n_failed, n_by_status[N_TRIAL_STATUS]; double speedup, drift, others;
+                     enum trial_status rival; struct buf rival_reason; /* of the rival: TRIAL_NEW, it was not measured; the caller releases the reason */ };
 /* others: share of the processors that other processes used; more than a tenth is reported.
    drift: time of the base candidates at the end of the run over that at its start; reported when it is more than a tenth off 1.
    ERR_NOTHING when nothing was measured and nothing was known, with the reasons counted. */
 bool tune_run(struct db *d, const struct tune_task *t, u32 n, const struct tune_opts *o, struct tune_result *r, struct err *e);
+/* The rival's row of a task, added as TRIAL_NEW when missing. */
+bool tune_rival_row(struct db *d, i64 env, const struct task *t, const i64 *var, struct str name, struct arena *a, struct trial_row *row,
+                    struct err *e);
 /* The same for all tasks of the database (quern bench). */
 bool tune_bench(struct db *d, const struct tune_opts *o, struct tune_result *r, struct err *e);
 

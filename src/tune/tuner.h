@@ -46,6 +46,11 @@ struct tuner {
     struct err *e;
 };
 
+/* rival.c: verifies and times the rival beside the base, which is ready, on the checks of the contest whose turn it is. A rival that
+   fails is a row like any other. false: the database failed. */
+bool rival_measure(struct tuner *t, struct contest *c);
+bool rival_again(struct tuner *t, struct contest *c); /* when finalists are: timed only, if it was verified */
+
 /* report.c: what callers are told. */
 double tune_speedup(const struct tuner *t);
 double tune_seconds(const struct tuner *t); /* of the program's tasks by their best candidates; 0: one has none yet */

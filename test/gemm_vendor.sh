@@ -1,0 +1,41 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# gemm_vendor.sh BUILD: quern gemm beside the library of the device: on the processor, where a library of BLAS is, and what it says where
+# there is none. Results over either baseline come from the same database.
+set -u
+quern=$(cd "$1" && pwd)/quern
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+fail() { echo "FAILED: $*"; cat "$dir/err" "$dir/out"; exit 1; }
+sed 's/"\([MN]\)_SIZE": \[2048\]/"\1_SIZE": [72]/; s/"K_SIZE": \[2048\]/"K_SIZE": [40]/; s/"BATCH_SIZE": \[1\]/"BATCH_SIZE": [1, 2]/' \
+    test/corpus/lab_space/cfg_32.json > "$dir/cfg.json"
+cd "$dir" || exit 1
+
+# code CODE ARGUMENTS: ends with this exit code; output in out and err.
+code() {
+    want=$1; shift
+    timeout 200 "$quern" gemm cfg.json r.json --search --max-candidates 2 --min-samples 2 --threads 1 "$@" > out 2> err < /dev/null
+    got=$?
+    [ $got -eq "$want" ] || fail "exit code $got instead of $want: quern gemm $*"
+}
+says() { grep -q -e "$1" "${2:-out}" || fail "not said: $1"; }
+
+code 2 --baseline mine; says "no baseline 'mine', expected vendor or reference" err
+code 0 --baseline reference; says ' ms by reference'; says '"baseline": "reference"' r.json
+# What wins has a name or, as here, is said by product, family and schedule.
+says '^b2_M72N72K40 [a-z_]*gemm\.[0-9]* '
+QUERN_BLAS_LIBRARY=libthere_is_none.so.7; export QUERN_BLAS_LIBRARY
+code 1 --baseline vendor; says "no baseline 'vendor': no BLAS" err
+code 0; says ' ms by reference'
+unset QUERN_BLAS_LIBRARY
+"$quern" gemm cfg.json x.json --search --max-candidates 1 --min-samples 1 --threads 1 --baseline vendor > out 2> err || {
+    says 'no BLAS' err
+    echo "quern gemm beside a library: skipped, there is none (Debian's libopenblas0-pthread or libblis4-openmp)"
+    exit 0
+}
+code 0; says ' ms by .*BL[AI]S'; says '"baseline": ".*BL[AI]S' r.json
+code 0 --baseline vendor --json; says '"baseline":".*BL[AI]S'
+code 0 --baseline reference --json; says '"baseline":"reference"'
+code 0 --dtype f16; says ' ms by reference'
+code 1 --dtype f16 --baseline vendor; says "has no products of 'f16'" err
+echo "quern gemm beside a library: over it, over the reference, and where it is missing"
