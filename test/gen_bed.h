@@ -39,6 +39,7 @@ static inline void bed_open(struct bed *b, u64 seed)
     b->type = DT_F32;
     b->caps = (struct caps){.arch = "test", .vector_bytes = 16u << rng_range(&b->rng, 0, 2), .n_vector_regs = 32, .n_threads = 2,
                             .l1_bytes = 32 << 10, .l2_bytes = 1 << 20, .l3_bytes = 8 << 20, .has_fma = true};
+    if (seed % 2) b->caps.l3_bytes = 1 << 8; /* that results may be stored past */
 }
 
 /* From the smallest device with groups to a large one: sizes of subgroups 4 to 64, shared arrays of 16 to 64 KiB, groups of 64 to

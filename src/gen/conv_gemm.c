@@ -7,7 +7,7 @@
 // schedule is the best predicted one of a short list.
 #include "gen/gen_conv.h"
 
-enum { P_TY, P_TX, P_NR, P_TH, P_TW, P_OB, P_STAGE, P_ORDER, P_KU, P_AHEAD, N_PARAM };
+enum { P_TY, P_TX, P_NR, P_TH, P_TW, P_OB, P_STAGE, P_ORDER, P_KU, P_AHEAD, P_NT, N_PARAM };
 
 static const i32 v_ty[] = {1, 2, 4, 7};
 static const i32 v_tx[] = {1, 2, 4, 6, 7, 8, 10, 12, 14, 28};
@@ -19,6 +19,7 @@ static const i32 v_stage[] = {STAGE_DIRECT, STAGE_PIXELS, STAGE_PLANES};
 static const i32 v_order[] = {0, 1};
 static const i32 v_ku[] = {1, 2, 4};
 static const i32 v_ahead[] = {0, 16, 64};
+static const i32 v_nt[] = {0, 1};
 
 static const struct gen_param param[N_PARAM] = {
     [P_TY] = {"ty", "rows of the register tile", v_ty, countof(v_ty)},
@@ -34,6 +35,7 @@ static const struct gen_param param[N_PARAM] = {
     [P_KU] = {"ku", "input channels per step of the inner loop", v_ku, countof(v_ku)},
     [P_AHEAD] = {"ahead", "steps that weights are prefetched ahead, 0 = not", v_ahead,
                  countof(v_ahead)},
+    [P_NT] = {"nt", "outputs: 1 stored past the caches", v_nt, countof(v_nt)},
 };
 
 static struct conv_sched sched_of(const struct sched *s)
@@ -48,7 +50,8 @@ static struct conv_sched sched_of(const struct sched *s)
                                .stage = v[P_STAGE],
                                .order = v[P_ORDER],
                                .ku = v[P_KU],
-                               .ahead = v[P_AHEAD]};
+                               .ahead = v[P_AHEAD],
+                               .nt = v[P_NT]};
 }
 
 /* Sizes for given variables. */
@@ -191,6 +194,11 @@ static bool is_sensible(const struct conv *c, const struct caps *caps, const str
     return s->ku == 1 || c->ic >= 8;
 }
 
+static bool may_stream(const struct conv *c, const struct caps *caps, const struct conv_sched *s)
+{
+    return !s->nt || gen_may_stream(c->g, caps, conv_run(c, s->nr * conv_lanes(c, caps)));
+}
+
 static bool is_legal(const struct model *m, const struct caps *caps, const struct conv_sched *s)
 {
     const struct conv *c = &m->c;
@@ -211,7 +219,7 @@ static bool legal(const struct task *t, const struct caps *caps, const struct sc
         !is_sensible(&m.c, caps, &s))
         return false;
     model_of(&m, caps, &s, NULL);
-    return is_legal(&m, caps, &s);
+    return is_legal(&m, caps, &s) && may_stream(&m.c, caps, &s);
 }
 
 static double predict(const struct task *t, const struct caps *caps, const struct sched *v,
@@ -221,7 +229,7 @@ static double predict(const struct task *t, const struct caps *caps, const struc
     struct model m = {0};
     if (!conv_of_any(&m.c, t)) return 1e9;
     model_of(&m, caps, &s, var);
-    return seconds(&m, caps, &s, var);
+    return seconds(&m, caps, &s, var) + (s.nt ? gen_stream_seconds(&t->g, caps, var) : 0);
 }
 
 struct choice {
@@ -280,6 +288,9 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
             if (tile_is_legal(caps, tiles[i][0] * tiles[i][1], tiles[i][2])) try_bands(&c, v);
         }
     assert(c.best > 0);
+    out->v[P_NT] = gen_stream_seconds(&t->g, caps, var) < 0;
+    struct conv_sched s = sched_of(out);
+    if (!may_stream(&c.m.c, caps, &s)) out->v[P_NT] = 0;
 }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps,
@@ -292,7 +303,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
 const struct gen gen_conv_gemm = {
     .version = 1,
     .name = "conv_gemm",
-    .revision = 6,
+    .revision = 7,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { P_MR, P_NR, P_KC, P_MB, P_NB, P_PACK, P_RIGHT, P_PARTS, P_KU, P_AHEAD, P_FETCH, N_PARAM };
+enum { P_MR, P_NR, P_KC, P_MB, P_NB, P_PACK, P_RIGHT, P_PARTS, P_KU, P_AHEAD, P_FETCH, P_NT, N_PARAM };
 
 static const i32 v_mr[] = {1, 2, 3, 4, 6, 8, 10, 12, 14, 28};
 static const i32 v_nr[] = {1, 2, 3, 4, 6, 8};
@@ -22,6 +22,7 @@ static const i32 v_parts[] = {1, 2, 4};
 static const i32 v_ku[] = {1, 4};
 static const i32 v_ahead[] = {0, 1, 16, 64};
 static const i32 v_fetch[] = {0, 1};
+static const i32 v_nt[] = {0, 1};
 
 static const struct gen_param param[N_PARAM] = {
     [P_MR] = {"mr", "rows of the register tile", v_mr, countof(v_mr)},
@@ -38,6 +39,7 @@ static const struct gen_param param[N_PARAM] = {
                  v_ahead, countof(v_ahead)},
     [P_FETCH] = {"fetch", "left operand: 1 the next tile's rows are asked for while a tile is computed", v_fetch,
                  countof(v_fetch)},
+    [P_NT] = {"nt", "results: 1 stored past the caches", v_nt, countof(v_nt)},
 };
 
 static struct product_sched sched_of(const struct sched *s)
@@ -53,7 +55,8 @@ static struct product_sched sched_of(const struct sched *s)
                                   .parts = v[P_PARTS],
                                   .ku = v[P_KU],
                                   .ahead = v[P_AHEAD],
-                                  .fetch = v[P_FETCH]};
+                                  .fetch = v[P_FETCH],
+                                  .nt = v[P_NT]};
 }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *v)
@@ -72,6 +75,7 @@ struct sizes { /* of a task, for what is asked of every schedule */
     i64 m, n, k, lanes, batch, threads, l2_bytes;
     i64 cells; /* accumulators of a tile that keeps the multipliers busy */
     bool has_rows, static_k, a_plain, b_plain, b_const;
+    i64 run;    /* bytes of a vector of results stored past the caches; 0: they are not */
     bool a_far; /* the left operand is more than the second cache keeps */
 };
 
@@ -98,6 +102,8 @@ static struct sizes sizes_of(const struct gemm *x, const struct caps *c)
                       .b_plain = x->b_plain && product_group(x, c) == 1,
                       .b_const = x->b_const};
     for (u32 i = 0; i < x->outer.n; i++) z.batch *= gen_eval(x->g, x->outer.g[i].extent, NULL);
+    i64 size = dtype_size(graph_value(x->g, x->g->output.v[0])->dtype), n = gen_static(x->g, x->n, 0);
+    if (x->simple && !x->by_rows && n * size % 64 == 0 && gen_may_stream(x->g, c, 64)) z.run = z.lanes * size;
     z.a_far = 4.0 * (double)z.batch * (double)z.m * (double)z.k > (double)z.l2_bytes;
     return z;
 }
@@ -161,6 +167,7 @@ static bool suits(const struct sizes *z, const struct product_sched *s)
     if (!is_good_pass(z, s) || !is_good_split(z, s, tiles * blocks * z->batch)) return false;
     if (s->ku == 1 && z->k > 64) return false;
     if (s->fetch && (s->pack || s->kc || !z->a_far || tiles < 2 || z->k <= 64)) return false;
+    if (s->nt && (!z->run || s->nr * z->run % 64 || s->kc || s->parts > 1)) return false;
     i64 rows = s->mb ? s->mb * s->mr : z->m, terms = s->kc ? s->kc : z->k;
     if (s->pack && (double)rows * (double)terms * 4 > 4 * (double)z->l2_bytes + 1e6) return false;
     return is_good_grid(z, s, tiles, blocks);
@@ -328,7 +335,7 @@ static double predict(const struct task *t, const struct caps *c, const struct s
 {
     struct gemm x;
     struct product_sched s = sched_of(v);
-    return gemm_take(&x, t) ? seconds(&x, c, &s, var) : 1e9;
+    return gemm_take(&x, t) ? seconds(&x, c, &s, var) + (s.nt ? gen_stream_seconds(&t->g, c, var) : 0) : 1e9;
 }
 
 struct choice {
@@ -336,13 +343,14 @@ struct choice {
     struct sizes z;
     const struct caps *c;
     const i64 *var;
+    double stream; /* seconds that storing past the caches adds */
 };
 
 static double cost(const void *user, const struct sched *v)
 {
     const struct choice *q = user;
     struct product_sched s = sched_of(v);
-    return is_sane(q->c, &s) && suits(&q->z, &s) ? seconds(&q->x, q->c, &s, q->var) : 0;
+    return is_sane(q->c, &s) && suits(&q->z, &s) ? seconds(&q->x, q->c, &s, q->var) + (s.nt ? q->stream : 0) : 0;
 }
 
 static void keep_values(struct gen_param *p, u32 from, u32 to)
@@ -370,10 +378,12 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
     struct choice q = {.c = c, .var = var};
     gemm_take(&q.x, t);
     q.z = sizes_of(&q.x, c);
+    q.stream = gen_stream_seconds(&t->g, c, var);
     *out = (struct sched){0};
     struct gen_param own[N_PARAM];
     memcpy(own, param, sizeof own);
     narrow(own, &q.z);
+    if (!q.z.run || q.stream >= 0) keep_values(&own[P_NT], 0, 1);
     bool found = gen_best(&(struct gen_search){own, 0, N_PARAM, cost, &q}, out);
     assert(found);
 }
@@ -381,7 +391,7 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
 const struct gen gen_gemm = {
     .version = 1,
     .name = "gemm",
-    .revision = 6,
+    .revision = 7,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

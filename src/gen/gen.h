@@ -126,6 +126,11 @@ double gen_bytes(const struct graph *g, value_id v, const i64 *var); /* of all i
 double gen_work(const struct task *t, value_id v, const i64 *var);   /* per element: operations behind it, reductions and products in full */
 double gen_flop_rate(const struct caps *c);                 /* rough peak of one thread, of a whole GPU; flops per second */
 double gen_byte_rate(const struct caps *c);                 /* rough memory bandwidth, bytes per second */
+/* Storing the task's outputs past the caches (emit_stream) in runs of so many bytes. May it be worth it? Runs are whole lines and outputs
+   fill a good part of the last cache. */
+bool gen_may_stream(const struct graph *task, const struct caps *c, i64 run);
+/* Seconds that it adds: below 0 where the last cache could not hold the outputs anyway, because lines are no longer read to be overwritten. */
+double gen_stream_seconds(const struct graph *task, const struct caps *c, const i64 *var);
 i32 gen_nearest(const struct gen_param *p, i64 want);       /* the largest value <= want, else the smallest */
 /* *best and *out become cost and s where that is cheaper than what was kept (best 0: nothing); not above 0: not legal. */
 void gen_keep(double cost, const struct sched *s, double *best, struct sched *out);

@@ -48,6 +48,15 @@ bool conv_fit(struct conv *c, const struct task *t)
     return !(c->by_rows && c->xa < 0);
 }
 
+i64 conv_run(const struct conv *c, i64 channels)
+{
+    const struct value *y = graph_value(c->g, c->g->output.v[0]);
+    i64 size = dtype_size(y->dtype), block = layout_block(y->layout);
+    if (!c->simple || c->by_rows || c->oc * size % 64) return 0;
+    channels = i64_min(channels, c->oc);
+    return size * (block > 1 ? i64_min(channels, block) : channels);
+}
+
 void conv_window(struct conv *c, const struct graph *g, const struct node *n)
 {
     struct op_window w;

@@ -245,6 +245,7 @@ void gen_conv_emit(struct emit *m, const struct task *t, const struct caps *caps
     band_init(b, m, &c, caps, s);
     b->wbuf = conv_pack(b);
     emit_args(m);
+    emit_stream(m, s->nt);
     if (s->stage == STAGE_DIRECT) conv_in_place(b);
     else band_layout(b);
     conv_emit_grids(b, t, caps);

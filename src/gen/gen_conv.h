@@ -20,6 +20,7 @@ struct conv_sched {
     i64 order;           /* 0: channel blocks outside (weights stay), 1: pixels outside (pixels stay) */
     i64 ku;              /* input channels per step */
     i64 ahead;           /* steps that weights are prefetched ahead, 0: not */
+    bool nt;             /* outputs are stored past the caches */
 };
 struct conv {            /* a convolution taken apart; axes are those of the output, 1 = channel */
     const struct graph *g;
@@ -56,6 +57,8 @@ i64 conv_lanes(const struct conv *c, const struct caps *caps); /* of vectors tha
 void gen_conv_emit(struct emit *m, const struct task *t, const struct caps *caps, const struct conv_sched *s);
 bool conv_is_flat(const struct conv *c, const struct conv_sched *s);
 struct space conv_space(const struct conv *c);      /* pixels of a flat convolution, merged */
+/* Bytes that are stored side by side where `channels` channels of a pixel are; 0: none, or other kernels' business. */
+i64 conv_run(const struct conv *c, i64 channels);
 struct space conv_outer(const struct conv *c);      /* axes outside the tile, channels left out */
 
 

@@ -389,6 +389,7 @@ void product_emit(struct emit *m, const struct task *t, const struct caps *c,
     if (p->x.b_const) p->right = product_pack_const(p);
     emit_args(m);
     open_temps(p);
+    emit_stream(m, s->nt);
     if (!p->x.b_const && s->right == RIGHT_ONCE) product_pack_once(p);
     grid(p);
     struct result r = {.v = p->x.y, .inner = p->x.n_axis, .temp = p->temp, .parts = s->parts};

@@ -23,6 +23,7 @@ struct product_sched { /* 0 in kc, mb, nb: all */
     enum product_right right;
     i64 ku,
         ahead; /* terms per step of the inner loop; steps that the right one is asked for ahead */
+    bool nt;    /* results are stored past the caches */
     bool fetch; /* the left one's rows of the next tile are asked for while a tile is computed */
 };
 

@@ -200,22 +200,22 @@ static struct result result_of(const struct tile_out *o)
                            .part = o->parts > 1 ? o->part : 0};
 }
 
-static void store_columns(const struct tile *t, const struct tile_out *o, i64 j, bool guarded)
+/* Vectors from..to-1 of a pixel. */
+static void store_pixel(const struct tile *t, const struct tile_out *o, i64 p, i64 from, i64 to, bool guarded)
 {
     struct emit *m = t->m;
     const struct result r = result_of(o);
     struct kir *k = m->k;
-    kval c = kir_add_i(k, o->c, j * t->lanes), limit = o->c_end ? kir_sub(k, o->c_end, c) : 0;
-    emit_limit(m, limit);
-    for (i64 dy = 0; dy < t->ty; dy++)
-        for (i64 dx = 0; dx < t->tx; dx++) {
-            kval idx[MAX_RANK], ok = guarded ? pixel_exists(t, o, dy, dx) : 0;
-            pixel_index(t, o, dy, dx, idx);
-            idx[o->c_axis] = kir_ramp(k, c, 1, t->lanes);
-            if (ok) kir_if(k, ok);
-            result_store(m, &r, idx, kir_load(k, t->acc, acc_at(t, dy * t->tx + dx, j)), limit);
-            if (ok) kir_end(k);
-        }
+    kval idx[MAX_RANK], ok = guarded ? pixel_exists(t, o, p / t->tx, p % t->tx) : 0;
+    pixel_index(t, o, p / t->tx, p % t->tx, idx);
+    if (ok) kir_if(k, ok);
+    for (i64 j = from; j < to; j++) {
+        kval c = kir_add_i(k, o->c, j * t->lanes), limit = o->c_end ? kir_sub(k, o->c_end, c) : 0;
+        emit_limit(m, limit);
+        idx[o->c_axis] = kir_ramp(k, c, 1, t->lanes);
+        result_store(m, &r, idx, kir_load(k, t->acc, acc_at(t, p, j)), limit);
+    }
+    if (ok) kir_end(k);
     emit_limit(m, 0);
 }
 
@@ -305,7 +305,9 @@ static void store_rows(const struct tile *t, const struct tile_out *o)
 
 static void store_all(const struct tile *t, const struct tile_out *o, bool guarded)
 {
-    for (i64 j = 0; j < t->nr; j++) store_columns(t, o, j, guarded);
+    i64 piece = t->m->streams ? t->nr : 1; /* whole lines at once go past the caches as such */
+    for (i64 j = 0; j < t->nr; j += piece)
+        for (i64 p = 0; p < t->ty * t->tx; p++) store_pixel(t, o, p, j, j + piece, guarded);
 }
 
 kval tile_full(const struct tile *t, const struct tile_out *o)

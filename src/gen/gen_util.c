@@ -86,6 +86,24 @@ double gen_byte_rate(const struct caps *c)
     return c->is_gpu ? 1e9 * (c->gbps ? c->gbps : 100) : 12e9;
 }
 
+static double output_bytes(const struct graph *g, const i64 *var)
+{
+    double bytes = 0;
+    for (u32 i = 0; i < g->output.n; i++) bytes += gen_bytes(g, g->output.v[i], var);
+    return bytes;
+}
+
+bool gen_may_stream(const struct graph *g, const struct caps *c, i64 run)
+{
+    return run > 0 && run % 64 == 0 && output_bytes(g, NULL) > (double)c->l3_bytes / 2;
+}
+
+double gen_stream_seconds(const struct graph *g, const struct caps *c, const i64 *var)
+{
+    double bytes = output_bytes(g, var);
+    return (bytes > (double)c->l3_bytes ? -0.1 : 0.3) * bytes / gen_byte_rate(c);
+}
+
 i32 gen_nearest(const struct gen_param *p, i64 want)
 {
     i32 best = p->values[0];
