@@ -147,18 +147,18 @@ static void test_error(void **state)
 {
     static const char *const flat[] = {
         "conv_gemm ty=1 tx=4 nr=1 th=1 tw=0 ob=0 stage=1 order=0 ku=1 ahead=0 nt=0",
-        "conv_winograd m=2 mz=1 tx=4 nr=1 tb=2 ob=0 ku=1 ahead=0 far=0",
-        "conv_winograd m=4 mz=1 tx=4 nr=1 tb=2 ob=0 ku=1 ahead=0 far=0",
-        "conv_winograd m=6 mz=1 tx=4 nr=1 tb=1 ob=0 ku=1 ahead=0 far=0",
+        "conv_winograd m=2 mz=1 tx=4 nr=1 tb=2 ob=0 ku=1 ahead=0 far=0 nt=0",
+        "conv_winograd m=4 mz=1 tx=4 nr=1 tb=2 ob=0 ku=1 ahead=0 far=0 nt=0",
+        "conv_winograd m=6 mz=1 tx=4 nr=1 tb=1 ob=0 ku=1 ahead=0 far=0 nt=0",
         NULL,
     };
     static const char *const deep[] = {
         "conv_gemm ty=1 tx=4 nr=1 th=1 tw=0 ob=0 stage=1 order=0 ku=1 ahead=0 nt=0",
-        "conv_winograd m=2 mz=1 tx=4 nr=1 tb=2 ob=0 ku=1 ahead=0 far=0",
-        "conv_winograd m=2 mz=2 tx=4 nr=1 tb=2 ob=0 ku=1 ahead=0 far=0",
-        "conv_winograd m=4 mz=1 tx=4 nr=1 tb=2 ob=0 ku=1 ahead=0 far=0",
-        "conv_winograd m=4 mz=2 tx=4 nr=1 tb=2 ob=0 ku=1 ahead=0 far=0",
-        "conv_winograd m=6 mz=2 tx=4 nr=1 tb=1 ob=0 ku=1 ahead=0 far=0",
+        "conv_winograd m=2 mz=1 tx=4 nr=1 tb=2 ob=0 ku=1 ahead=0 far=0 nt=0",
+        "conv_winograd m=2 mz=2 tx=4 nr=1 tb=2 ob=0 ku=1 ahead=0 far=0 nt=0",
+        "conv_winograd m=4 mz=1 tx=4 nr=1 tb=2 ob=0 ku=1 ahead=0 far=0 nt=0",
+        "conv_winograd m=4 mz=2 tx=4 nr=1 tb=2 ob=0 ku=1 ahead=0 far=0 nt=0",
+        "conv_winograd m=6 mz=2 tx=4 nr=1 tb=1 ob=0 ku=1 ahead=0 far=0 nt=0",
         NULL,
     };
     i64 most = getenv("VERBOSE") ? 1024 : 128;

@@ -8,7 +8,7 @@
 // so the initial schedule has one of them. Those of m = 6 come close to it, for short sums above it: few channels are refused.
 #include "gen/gen_winograd.h"
 
-enum { P_M, P_MZ, P_TX, P_NR, P_TB, P_OB, P_KU, P_AHEAD, P_FAR, N_PARAM };
+enum { P_M, P_MZ, P_TX, P_NR, P_TB, P_OB, P_KU, P_AHEAD, P_FAR, P_NT, N_PARAM };
 enum { LARGE_LEAST_IC = 32 }; /* for m = 6 */
 
 static const i32 v_m[] = {2, 4, 6};
@@ -20,6 +20,7 @@ static const i32 v_ob[] = {0, 1, 2, 4, 8};
 static const i32 v_ku[] = {1, 2, 4};
 static const i32 v_ahead[] = {0, 16, 64};
 static const i32 v_far[] = {0, 1};
+static const i32 v_nt[] = {0, 1};
 
 static const struct gen_param param[N_PARAM] = {
     [P_M] = {"m", "outputs of a tile along y and x", v_m, countof(v_m)},
@@ -31,12 +32,13 @@ static const struct gen_param param[N_PARAM] = {
     [P_KU] = {"ku", "input channels per step of the inner loop", v_ku, countof(v_ku)},
     [P_AHEAD] = {"ahead", "steps that weights are prefetched ahead, 0 = not", v_ahead, countof(v_ahead)},
     [P_FAR] = {"far", "1: products ask for the next tiles' inputs and these ones' outputs", v_far, countof(v_far)},
+    [P_NT] = {"nt", "outputs: 1 stored past the caches", v_nt, countof(v_nt)},
 };
 
 static struct wino_sched sched_of(const struct sched *s)
 {
     const i32 *v = s->v;
-    return (struct wino_sched){v[P_M], v[P_MZ], v[P_TX], v[P_NR], v[P_TB], v[P_OB], v[P_KU], v[P_AHEAD], v[P_FAR]};
+    return (struct wino_sched){v[P_M], v[P_MZ], v[P_TX], v[P_NR], v[P_TB], v[P_OB], v[P_KU], v[P_AHEAD], v[P_FAR], v[P_NT]};
 }
 
 static bool match(const struct task *t, const struct caps *caps)
@@ -74,6 +76,7 @@ static bool is_legal(const struct model *m, const struct caps *caps, const struc
     if (s->tb > 1 && (s->tb - 1) * s->tx >= m->tiles) return false;
     if (s->mz > 1 && wino_z_taps(c) < WINO_TAPS) return false;
     if ((s->ku > 1 && c->ic < 8) || (s->m == 6 && c->ic < LARGE_LEAST_IC)) return false;
+    if (s->nt && (wino_pools(c, &m->tail, s) || !gen_may_stream(c->g, caps, conv_run(c, m->lanes)))) return false;
     struct wino_scratch w = wino_scratch(c, s, (u32)m->lanes);
     return (double)(w.v + w.m + w.strip) * 4 <= 4 * (double)caps->l2_bytes + 1e6;
 }
@@ -142,7 +145,7 @@ static double wait(const struct model *m, const struct caps *caps, const struct 
     double rate = all > (double)caps->l3_bytes / 4 ? 15e9 : 30e9;
     if (all < (double)caps->l2_bytes) return 0;
     if (s->far && c->plain) x = 0;
-    if (s->far && (pools || (c->simple && !c->by_rows))) y = 0;
+    if (s->nt || (s->far && (pools || (c->simple && !c->by_rows)))) y = 0;
     return (x + y) / rate / (double)i64_max(1, caps->n_threads);
 }
 
@@ -169,7 +172,7 @@ static double predict(const struct task *t, const struct caps *caps, const struc
     struct model m = {0};
     if (!wino_of(&m.c, &m.tail, t)) return 1e9;
     model_of(&m, caps, &s, var);
-    return seconds(&m, caps, &s, var);
+    return seconds(&m, caps, &s, var) + (s.nt ? gen_stream_seconds(&t->g, caps, var) : 0);
 }
 
 struct choice {
@@ -205,6 +208,9 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
                                                          [P_OB] = v_ob[ob], [P_KU] = c.m.c.ic >= 8 ? 2 : 1,
                                                          [P_AHEAD] = v_ahead[ask / 2], [P_FAR] = v_far[ask % 2]}});
     assert(c.best > 0);
+    struct sched past = *out;
+    past.v[P_NT] = 1;
+    if (gen_stream_seconds(&t->g, caps, var) < 0 && legal(t, caps, &past)) *out = past;
 }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)
@@ -216,7 +222,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
 const struct gen gen_conv_winograd = {
     .version = 1,
     .name = "conv_winograd",
-    .revision = 7,
+    .revision = 8,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

@@ -365,7 +365,7 @@ static void lines_open(struct winograd *w, kval block, kval t)
         lines_size(w, in, b->c.x, b->c.ic, steps * blocks);
     }
     place_tile(w, t);
-    for (u32 i = 0; !w->b.temp && !w->b.rows && i < g->output.n && w->n_lines < countof(w->lines); i++) {
+    for (u32 i = 0; !w->s.nt && !w->b.temp && !w->b.rows && i < g->output.n && w->n_lines < countof(w->lines); i++) {
         value_id v = g->output.v[i];
         struct lines *out = &w->lines[w->n_lines++];
         i64 n[3] = {w->s.mz, w->s.m, w->s.m};
@@ -677,6 +677,7 @@ void gen_winograd_emit(struct emit *m, const struct task *t, const struct caps *
     *r = (struct result){.v = w->b.c.y, .inner = 1};
     w->wbuf = pack_weights(w);
     emit_args(m);
+    emit_stream(m, s->nt);
     band_layout(&w->b);
     if (!w->b.c.simple && !w->pools) result_open(m, r, w->b.type);
     w->b.temp = r->temp;

@@ -15,6 +15,7 @@ struct wino_sched {
     i64 ku;    /* input channels per step of the inner loop */
     i64 ahead; /* steps that weights are prefetched ahead, 0: not */
     i64 far;   /* 1: inputs of the next iteration and the places of outputs are prefetched during the products */
+    bool nt;   /* outputs are stored past the caches, and their places not asked for */
 };
 
 enum { WINO_TAPS = 3, WINO_MAX = 8 }; /* most points: inputs of a tile along an axis */
