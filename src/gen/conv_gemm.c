@@ -229,7 +229,8 @@ static double predict(const struct task *t, const struct caps *caps, const struc
     struct model m = {0};
     if (!conv_of_any(&m.c, t)) return 1e9;
     model_of(&m, caps, &s, var);
-    return seconds(&m, caps, &s, var) + (s.nt ? gen_stream_seconds(&t->g, caps, var) : 0);
+    double plain = seconds(&m, caps, &s, var);
+    return s.nt ? gen_stream_seconds(&t->g, caps, var, plain) : plain;
 }
 
 struct choice {
@@ -288,7 +289,7 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
             if (tile_is_legal(caps, tiles[i][0] * tiles[i][1], tiles[i][2])) try_bands(&c, v);
         }
     assert(c.best > 0);
-    out->v[P_NT] = gen_stream_seconds(&t->g, caps, var) < 0;
+    out->v[P_NT] = gen_streams(&t->g, caps, var);
     struct conv_sched s = sched_of(out);
     if (!may_stream(&c.m.c, caps, &s)) out->v[P_NT] = 0;
 }

@@ -172,7 +172,8 @@ static double predict(const struct task *t, const struct caps *caps, const struc
     struct model m = {0};
     if (!wino_of(&m.c, &m.tail, t)) return 1e9;
     model_of(&m, caps, &s, var);
-    return seconds(&m, caps, &s, var) + (s.nt ? gen_stream_seconds(&t->g, caps, var) : 0);
+    double plain = seconds(&m, caps, &s, var);
+    return s.nt ? gen_stream_seconds(&t->g, caps, var, plain) : plain;
 }
 
 struct choice {
@@ -210,7 +211,7 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
     assert(c.best > 0);
     struct sched past = *out;
     past.v[P_NT] = 1;
-    if (gen_stream_seconds(&t->g, caps, var) < 0 && legal(t, caps, &past)) *out = past;
+    if (gen_streams(&t->g, caps, var) && legal(t, caps, &past)) *out = past;
 }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)

@@ -327,7 +327,8 @@ static double seconds(const struct gemm *x, const struct caps *c, const struct p
         cycles += k * n * right_count(x, var) * 0.6 / threads, wait += 2e-6 * (threads > 1);
     if (!x->simple || s->parts > 1)
         bytes += 12 * batch * m * n * (double)s->parts, wait += 2e-6 * (threads > 1);
-    return wait + cycles / hz + 0.3 * bytes / gen_byte_rate(c);
+    double plain = wait + cycles / hz + 0.3 * bytes / gen_byte_rate(c);
+    return s->nt ? gen_stream_seconds(x->g, c, var, plain) : plain;
 }
 
 static double predict(const struct task *t, const struct caps *c, const struct sched *v,
@@ -335,7 +336,7 @@ static double predict(const struct task *t, const struct caps *c, const struct s
 {
     struct gemm x;
     struct product_sched s = sched_of(v);
-    return gemm_take(&x, t) ? seconds(&x, c, &s, var) + (s.nt ? gen_stream_seconds(&t->g, c, var) : 0) : 1e9;
+    return gemm_take(&x, t) ? seconds(&x, c, &s, var) : 1e9;
 }
 
 struct choice {
@@ -343,14 +344,13 @@ struct choice {
     struct sizes z;
     const struct caps *c;
     const i64 *var;
-    double stream; /* seconds that storing past the caches adds */
 };
 
 static double cost(const void *user, const struct sched *v)
 {
     const struct choice *q = user;
     struct product_sched s = sched_of(v);
-    return is_sane(q->c, &s) && suits(&q->z, &s) ? seconds(&q->x, q->c, &s, q->var) + (s.nt ? q->stream : 0) : 0;
+    return is_sane(q->c, &s) && suits(&q->z, &s) ? seconds(&q->x, q->c, &s, q->var) : 0;
 }
 
 static void keep_values(struct gen_param *p, u32 from, u32 to)
@@ -378,12 +378,11 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
     struct choice q = {.c = c, .var = var};
     gemm_take(&q.x, t);
     q.z = sizes_of(&q.x, c);
-    q.stream = gen_stream_seconds(&t->g, c, var);
     *out = (struct sched){0};
     struct gen_param own[N_PARAM];
     memcpy(own, param, sizeof own);
     narrow(own, &q.z);
-    if (!q.z.run || q.stream >= 0) keep_values(&own[P_NT], 0, 1);
+    if (!q.z.run || !gen_streams(&t->g, c, var)) keep_values(&own[P_NT], 0, 1);
     bool found = gen_best(&(struct gen_search){own, 0, N_PARAM, cost, &q}, out);
     assert(found);
 }

@@ -129,8 +129,11 @@ double gen_byte_rate(const struct caps *c);                 /* rough memory band
 /* Storing the task's outputs past the caches (emit_stream) in runs of so many bytes. May it be worth it? Runs are whole lines and outputs
    fill a good part of the last cache. */
 bool gen_may_stream(const struct graph *task, const struct caps *c, i64 run);
-/* Seconds that it adds: below 0 where the last cache could not hold the outputs anyway, because lines are no longer read to be overwritten. */
-double gen_stream_seconds(const struct graph *task, const struct caps *c, const i64 *var);
+/* Likewise for sizes var[]: should it be done as long as nothing was measured? The last cache could not hold the outputs anyway. */
+bool gen_streams(const struct graph *task, const struct caps *c, const i64 *var);
+/* Predicted seconds with such stores of what takes `plain` seconds with ordinary ones: lines are no longer read to be overwritten, but who
+   reads the outputs next finds none of them in a cache. */
+double gen_stream_seconds(const struct graph *task, const struct caps *c, const i64 *var, double plain);
 i32 gen_nearest(const struct gen_param *p, i64 want);       /* the largest value <= want, else the smallest */
 /* *best and *out become cost and s where that is cheaper than what was kept (best 0: nothing); not above 0: not legal. */
 void gen_keep(double cost, const struct sched *s, double *best, struct sched *out);

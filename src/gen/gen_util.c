@@ -5,6 +5,8 @@
 // candidates before anything is measured.
 #include "gen/gen.h"
 
+#include <math.h>
+
 u32 gen_lanes(const struct caps *c, enum dtype t)
 {
     i64 n = c->vector_bytes / i64_max(4, dtype_size(t));
@@ -98,10 +100,16 @@ bool gen_may_stream(const struct graph *g, const struct caps *c, i64 run)
     return run > 0 && run % 64 == 0 && output_bytes(g, NULL) > (double)c->l3_bytes / 2;
 }
 
-double gen_stream_seconds(const struct graph *g, const struct caps *c, const i64 *var)
+bool gen_streams(const struct graph *g, const struct caps *c, const i64 *var)
 {
-    double bytes = output_bytes(g, var);
-    return (bytes > (double)c->l3_bytes ? -0.1 : 0.3) * bytes / gen_byte_rate(c);
+    return output_bytes(g, var) > (double)c->l3_bytes;
+}
+
+double gen_stream_seconds(const struct graph *g, const struct caps *c, const i64 *var, double plain)
+{
+    double moved = output_bytes(g, var) / gen_byte_rate(c);
+    if (!gen_streams(g, c, var)) return plain + 0.3 * moved;
+    return fmax(plain - 0.1 * moved, 0.8 * plain);
 }
 
 i32 gen_nearest(const struct gen_param *p, i64 want)
