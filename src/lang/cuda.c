@@ -189,4 +189,5 @@ const struct lang lang_cuda = {
     .build = nvrtc_build,
     .toolchain = toolchain,
     .limits = gpu_limits,
+    .join = gpu_join,
 };

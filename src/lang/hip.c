@@ -174,4 +174,5 @@ const struct lang lang_hip = {
     .build = build,
     .toolchain = toolchain,
     .limits = gpu_limits,
+    .join = gpu_join,
 };

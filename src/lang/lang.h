@@ -22,6 +22,9 @@ struct lang {
        result. */
     bool (*toolchain)(struct buf *out, struct err *e);
     struct kir_limits (*limits)(const struct caps *c);
+    /* Optional: n texts as one, whose binary has the functions of all: a compiler begins and ends once for many small kernels. Each
+       means in it what it means alone. Functions of the same name do not build. */
+    void (*join)(struct buf *out, const struct str *text, u32 n);
     /* Optional: a binary as text for people; may need a tool that is not there. */
     bool (*disassemble)(struct buf *out, struct str binary, struct err *e);
 };

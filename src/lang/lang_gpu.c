@@ -268,3 +268,28 @@ bool gpu_print(struct buf *out, const struct kir *in, const struct caps *c, cons
 
 /* Vectors are taken apart anyway; wide ones say which accesses are contiguous. */
 struct kir_limits gpu_limits(const struct caps *c) { return (struct kir_limits){.max_unroll = 20000}; }
+
+/* Joining. */
+
+static void undefine(struct buf *out, struct str text)
+{
+    struct str line, rest, word = S("#define ");
+    for (rest = text; rest.n;) {
+        i64 n = 0;
+        str_cut(rest, '\n', &line, &rest);
+        if (!str_starts(line, word)) continue;
+        const char *name = line.p + word.n;
+        while (word.n + n < line.n && name[n] != ' ' && name[n] != '(') n++;
+        buf_printf(out, "#undef %.*s\n", (int)n, name);
+    }
+}
+
+void gpu_join(struct buf *out, const struct str *text, u32 n)
+{
+    for (u32 i = 0; i < n; i++) {
+        buf_printf(out, "namespace joined_%u {\n", i);
+        buf_str(out, text[i]);
+        buf_z(out, "}\n");
+        undefine(out, text[i]);
+    }
+}

@@ -59,6 +59,8 @@ static inline const struct gpu_words *gpu_words(const struct text *t)
 /* lang_gpu.c: a legalised kernel as text. What the language or the target lacks is an error that names it. */
 bool gpu_print(struct buf *out, const struct kir *k, const struct caps *c, const struct gpu_words *w, struct err *e);
 struct kir_limits gpu_limits(const struct caps *c);
+/* Texts of C++ as one: each in a namespace of its own, and no macro outlives the text that defines it. */
+void gpu_join(struct buf *out, const struct str *text, u32 n);
 /* The size of subgroups that a kernel is written for: the required one, else one that groups are a
    multiple of. max: the target's. */
 u32 gpu_subgroup(const struct kir *k, u32 max);

@@ -2,22 +2,29 @@
 //
 // Building many texts: dealt out to child processes, which go on while the caller does something else. Results are
 // cached in the database by the hash of text, compiler and target. A compiler that crashes or hangs
-// costs one candidate.
+// costs one candidate. Where a language joins texts and the caller has no use for each by itself, a process builds its
+// texts as programs of many: compilers of GPUs' languages take as long to begin as for a small kernel. A program
+// that does not build is halved until those are found that do not.
 #include "tune/tune.h"
 
 #include <string.h>
 
 static const double default_timeout = 60;
 
+/* Of a program: what its parts share is sent with the first, n is 0 for the others. */
 struct head {
-    u8 ok, timed_out;
+    u8 ok, timed_out, is_part;
     i64 n;
 };
+
+enum { MAX_JOINED = 16, MAX_JOINED_BYTES = 256 << 10 /* of text: beyond that nothing is gained */ };
 
 static double timeout_of(const struct builder *b)
 {
     return b->timeout > 0 ? b->timeout : default_timeout;
 }
+
+static bool may_join(const struct builder *b) { return b->may_join && b->lang->join; }
 
 static void build_one(const struct builder *b, struct str text, int fd)
 {
@@ -32,11 +39,43 @@ static void build_one(const struct builder *b, struct str text, int fd)
     buf_release(&code);
 }
 
+static void build_joined(const struct builder *b, const struct str *text, u32 n, int fd)
+{
+    struct buf code = {0}, all = {0};
+    struct err e = {0};
+    if (n == 1) {
+        build_one(b, text[0], fd);
+        return;
+    }
+    b->lang->join(&all, text, n);
+    bool ok = !all.failed && b->lang->build(&code, buf_view(&all), b->caps, timeout_of(b), &e);
+    buf_release(&all);
+    ok = ok && code.n > 0;
+    for (u32 i = 0; i < n && ok; i++) {
+        struct head h = {.ok = true, .is_part = true, .n = i ? 0 : code.n};
+        os_child_put(fd, &h, sizeof h);
+        os_child_put(fd, code.p, h.n);
+    }
+    buf_release(&code);
+    if (ok) return;
+    build_joined(b, text, n / 2, fd);
+    build_joined(b, text + n / 2, n - n / 2, fd);
+}
+
 /* Its texts in order; each result waits in the socket until it is asked for. */
 static void job_main(void *user, int fd)
 {
     const struct build_job *j = user;
-    for (u32 i = j->next; i < j->of->n; i = j->then[i]) build_one(j->of->b, j->of->text[i], fd);
+    const struct building *g = j->of;
+    u32 most = may_join(g->b) && !j->is_wary ? MAX_JOINED : 1;
+    for (u32 i = j->next; i < g->n;) {
+        struct str text[MAX_JOINED];
+        i64 bytes = 0;
+        u32 n = 0;
+        for (; i < g->n && n < most && (n == 0 || bytes + g->text[i].n <= MAX_JOINED_BYTES); i = j->then[i])
+            bytes += g->text[i].n, text[n++] = g->text[i];
+        build_joined(g->b, text, n, fd);
+    }
 }
 
 static enum os_exit collect_one(struct build_job *j, struct built *out, struct arena *a)
@@ -50,8 +89,10 @@ static enum os_exit collect_one(struct build_job *j, struct built *out, struct a
         how = os_child_get(&j->child, p, h.n, limit);
     }
     *out = (struct built){.ok = how == OS_EXITED && h.ok,
-                          .timed_out = how == OS_TIMEOUT || h.timed_out};
-    if (out->ok) out->code = (struct str){p, h.n};
+                          .timed_out = how == OS_TIMEOUT || h.timed_out,
+                          .is_part = h.is_part};
+    if (out->ok && h.is_part && h.n) j->program = (struct str){p, h.n};
+    if (out->ok) out->code = h.is_part ? j->program : (struct str){p, h.n};
     else
         out->message =
             how == OS_EXITED ? (struct str){p, h.n} : S("the build process ended without a result");
@@ -74,7 +115,19 @@ struct hash build_key(const struct builder *b, struct str text)
 
 static bool store(const struct builder *b, struct str text, const struct built *r, struct err *e)
 {
-    return !b->db || !r->ok || db_put_binary(b->db, build_key(b, text), r->code, e);
+    if (!b->db || !r->ok) return true;
+    struct hash key = build_key(b, text);
+    return r->is_part ? db_put_part(b->db, key, r->code, e) : db_put_binary(b->db, key, r->code, e);
+}
+
+/* What was built before. */
+static bool find(const struct builder *b, struct str text, struct built *out, struct arena *a)
+{
+    if (!b->db) return false;
+    struct hash key = build_key(b, text);
+    out->ok = db_get_binary(b->db, key, a, &out->code);
+    if (out->ok || !b->may_join) return out->ok;
+    return out->ok = out->is_part = db_get_part(b->db, key, a, &out->code);
 }
 
 static bool start_jobs(struct building *g, u32 n, struct err *e)
@@ -108,9 +161,8 @@ bool build_start(struct building *g, const struct builder *b, const struct str *
         .b = b, .text = text, .n = n, .n_jobs = n_all, .out = arena_array(a, struct built, n + 1)};
     for (u32 k = 0; k < n_all; k++) g->job[k] = (struct build_job){.of = g, .next = n, .then = then};
     for (u32 i = 0; i < n; i++) {
-        g->out[i].ok = b->db && db_get_binary(b->db, build_key(b, text[i]), a, &g->out[i].code);
         then[i] = n;
-        if (g->out[i].ok) continue;
+        if (find(b, text[i], &g->out[i], a)) continue;
         u32 k = deal(n_new++, n_now, n_all - n_now);
         if (g->job[k].next == n) g->job[k].next = i;
         else then[last[k]] = i;
@@ -119,17 +171,29 @@ bool build_start(struct building *g, const struct builder *b, const struct str *
     return start_jobs(g, n_now, e);
 }
 
+/* The result of the next text. A process that ended too soon while it may have built a program is no verdict on this text: it is
+   built by itself. */
+static bool collect_next(struct build_job *j, struct built *out, struct arena *a, struct err *e)
+{
+    bool was_wary;
+    do {
+        if (!j->is_running && !os_child_start(&j->child, job_main, j, e)) return false;
+        was_wary = j->is_wary || !may_join(j->of->b);
+        j->is_running = collect_one(j, out, a) == OS_EXITED;
+        if (j->is_running) return true;
+        os_child_end(&j->child);
+        j->is_wary = true;
+    } while (!was_wary);
+    return true;
+}
+
 /* A process that ends too soon takes one candidate with it; another goes on behind. */
 static bool collect(struct build_job *j, struct arena *a, struct err *e)
 {
     bool ok = true;
-    for (; j->next < j->of->n; j->next = j->then[j->next]) {
+    for (; j->next < j->of->n && ok; j->next = j->then[j->next]) {
         struct built *out = &j->of->out[j->next];
-        if (!j->is_running) ok = ok && os_child_start(&j->child, job_main, j, e);
-        if (!ok) return false;
-        j->is_running = collect_one(j, out, a) == OS_EXITED;
-        if (!j->is_running) os_child_end(&j->child);
-        ok = store(j->of->b, j->of->text[j->next], out, e);
+        ok = collect_next(j, out, a, e) && store(j->of->b, j->of->text[j->next], out, e);
     }
     return ok;
 }

@@ -25,6 +25,7 @@ static const char schema[] =
     "  reference REAL NOT NULL, cold INTEGER NOT NULL DEFAULT 0);"
     "CREATE INDEX IF NOT EXISTS sample_trial ON sample (trial);"
     "CREATE TABLE IF NOT EXISTS binary (key TEXT PRIMARY KEY, code BLOB NOT NULL);"
+    "CREATE TABLE IF NOT EXISTS part (key TEXT PRIMARY KEY, program TEXT NOT NULL);"
     "CREATE TABLE IF NOT EXISTS model (name TEXT PRIMARY KEY, options TEXT NOT NULL);";
 
 static const char *const status_name[N_TRIAL_STATUS] = {
@@ -336,16 +337,36 @@ bool db_tasks(struct db *d, i64 env, struct arena *a, struct db_todo **v, u32 *n
     return true;
 }
 
-bool db_get_binary(struct db *d, struct hash key, struct arena *a, struct str *code)
+static bool get_code(struct db *d, const char *sql, struct hash key, struct arena *a, struct str *code)
 {
     char hex[33];
     struct err e = {0};
     hash_hex(key, hex);
-    sqlite3_stmt *st = db_query(d, &e, "SELECT code FROM binary WHERE key=?", "t", str_of(hex));
+    sqlite3_stmt *st = db_query(d, &e, sql, "t", str_of(hex));
     bool found = st && sqlite3_step(st) == SQLITE_ROW;
     if (found) *code = column(st, 0, a);
     sqlite3_finalize(st);
     return found;
+}
+
+bool db_get_binary(struct db *d, struct hash key, struct arena *a, struct str *code)
+{
+    return get_code(d, "SELECT code FROM binary WHERE key=?", key, a, code);
+}
+
+bool db_get_part(struct db *d, struct hash key, struct arena *a, struct str *program)
+{
+    return get_code(d, "SELECT code FROM part JOIN binary ON binary.key=part.program WHERE part.key=?", key, a, program);
+}
+
+bool db_put_part(struct db *d, struct hash key, struct str program, struct err *e)
+{
+    char hex[33], of[33];
+    struct hash h = hash_bytes(program.p, program.n);
+    hash_hex(key, hex);
+    hash_hex(h, of);
+    return db_put_binary(d, h, program, e) &&
+           db_do(d, e, "INSERT OR IGNORE INTO part VALUES (?,?)", "tt", str_of(hex), str_of(of));
 }
 
 bool db_put_binary(struct db *d, struct hash key, struct str code, struct err *e)

@@ -198,6 +198,7 @@ bool db_merge(struct db *d, const char *other, i64 *n_new, struct err *e)
         "m.candidate=f.candidate"
         " JOIN other.sample s ON s.trial=f.old ORDER BY s.id;"
         "INSERT OR IGNORE INTO main.binary SELECT * FROM other.binary ORDER BY key;"
+        "INSERT OR IGNORE INTO main.part SELECT * FROM other.part ORDER BY key;"
         "INSERT OR IGNORE INTO main.model SELECT * FROM other.model ORDER BY name;"
         "COMMIT;";
     sqlite3_stmt *st = NULL;

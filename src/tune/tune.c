@@ -12,6 +12,7 @@
 
 enum {
     BATCH = 4,          /* candidates proposed together: each learns from those before them */
+    LARGE_BATCH = 8,    /* where building and starting take longer than measuring */
     DEFAULT_SAMPLES = 10,
     DEFAULT_CANDIDATES = 256,
     FINALISTS = 3,
@@ -135,7 +136,8 @@ static bool on_sample(void *user, const struct sample *s, u32 n)
 
 static u32 batch_of(const struct tuner *t)
 {
-    return t->o->driver->is_foreign || !t->o->add_candidates ? MAX_HEAT : BATCH;
+    if (!t->o->measure) return MAX_HEAT; /* nothing is learnt: the more texts a compiler gets at once, the better */
+    return t->o->driver->is_foreign || !t->o->add_candidates ? LARGE_BATCH : BATCH;
 }
 
 /* Ready to be measured; nothing starts yet. */
@@ -512,7 +514,10 @@ static bool measure_again(struct tuner *t, struct contest *c, struct entrant *x)
 {
     struct heat h = {.n = 1, .cand = {x->cand}};
     struct buf why = {0};
-    if (!build_heat(t, c, &h)) return false;
+    t->builder.may_join = false; /* what may be kept is measured as it is kept, without others in its program */
+    bool ok = build_heat(t, c, &h);
+    t->builder.may_join = true;
+    if (!ok) return false;
     if (h.n == 0 || !h.building.out[0].ok) return true;
     open_heat(t, c, &h, false);
     measure(t, c, &h, 0, x, &why);
@@ -565,7 +570,7 @@ static bool open_device(struct tuner *t)
     struct buf fp = {0};
     bool ok = dev_ask(t->o->driver, &t->o->dev, &t->caps, &fp, t->e); /* children open it */
     t->builder = (struct builder){
-        .db = t->db, .lang = lang_find(str_of(t->o->driver->lang)), .caps = &t->caps};
+        .db = t->db, .lang = lang_find(str_of(t->o->driver->lang)), .caps = &t->caps, .may_join = true};
     ok = ok && t->builder.lang && t->builder.lang->toolchain(&t->toolchain, t->e);
     t->builder.toolchain = buf_view(&t->toolchain);
     if (ok) t->env = db_env(t->db, buf_view(&fp), t->builder.toolchain, t->e);

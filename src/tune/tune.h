@@ -87,6 +87,9 @@ bool db_tasks(struct db *d, i64 env, struct arena *a, struct db_todo **v, u32 *n
 
 bool db_get_binary(struct db *d, struct hash key, struct arena *a, struct str *code);       /* false: not there */
 bool db_put_binary(struct db *d, struct hash key, struct str code, struct err *e);
+/* The same for a kernel in a program that has others, too: the program is stored once. */
+bool db_get_part(struct db *d, struct hash key, struct arena *a, struct str *program);
+bool db_put_part(struct db *d, struct hash key, struct str program, struct err *e);
 /* The options a model was populated with: a second set that differs is an error that names both. */
 bool db_options(struct db *d, struct str model, struct str options, struct err *e);
 /* Those of a model, empty when it is not there; and of all models, in order of their names. */
@@ -107,12 +110,20 @@ struct builder {
     struct str toolchain;
     double timeout;           /* seconds for one build, 0: 60 */
     u32 n_parallel;           /* processes, 0: one per processor */
+    bool may_join;            /* code may have other kernels, too, where the language can join texts: many are built sooner, but what is
+                                 built depends on what else was. For what is tried, not for what is kept */
 };
-struct built { bool ok; bool timed_out; struct str code, message; };
+struct built { bool ok, timed_out, is_part /* of a program, which code is */; struct str code, message; };
 /* Texts that are being built, by n_now processes at once (0: as many as the builder allows); the others that it allows join in when
    the results are waited for. b and text are kept until the end. */
 enum { MAX_BUILD_JOBS = 64 };
-struct build_job { const struct building *of; u32 next; const u32 *then; struct os_child child; bool is_running; }; /* text, and the one behind */
+struct build_job {
+    const struct building *of;
+    u32 next; const u32 *then; /* text, and the one behind */
+    struct os_child child;
+    bool is_running, is_wary;  /* wary: a program of its texts brought a process down, the others are built one by one */
+    struct str program;        /* that the last result is part of */
+};
 struct building {
     const struct builder *b;
     const struct str *text; u32 n;

@@ -7,7 +7,7 @@
 #include "tune/search.h"
 
 enum {
-    MAX_HEAT = 8,
+    MAX_HEAT = 64,
     MAX_CHECKS = 3
 };
 

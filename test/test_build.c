@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Building many texts, with a language whose compiler does what a text asks for: fail, end its process, take too long, refuse two
+// texts in one program. Whether texts are joined or not and in whatever order, each gets the verdict that it deserves alone; what
+// was built is found again; code that has others' kernels is given only to those who may have it.
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "tune/tune.h"
+
+static i64 count_of(struct str s, const char *word)
+{
+    i64 n = 0, w = (i64)strlen(word);
+    for (i64 i = 0; i + w <= s.n; i++) n += memcmp(s.p + i, word, (size_t)w) == 0;
+    return n;
+}
+
+static bool compile(struct buf *binary, struct str text, const struct caps *c, double timeout, struct err *e)
+{
+    if (count_of(text, "dies")) kill(getpid(), SIGKILL);
+    if (count_of(text, "slow")) usleep((unsigned)(timeout * 1.2e6));
+    if (count_of(text, "slow") || count_of(text, "bad")) return err_set(e, ERR_FAILED, "refused: %.*s", STR_ARG(text));
+    if (count_of(text, "same") > 1) return err_set(e, ERR_FAILED, "defined twice");
+    buf_str(binary, text);
+    return true;
+}
+
+static bool refuse(struct buf *binary, struct str text, const struct caps *c, double timeout, struct err *e)
+{
+    return err_set(e, ERR_FAILED, "refused: %.*s", STR_ARG(text));
+}
+
+static void join(struct buf *out, const struct str *text, u32 n)
+{
+    for (u32 i = 0; i < n; i++) buf_str(out, text[i]);
+}
+
+static const struct lang fake = {.version = 1, .name = "fake", .build = compile, .join = join};
+static const struct lang spent = {.version = 1, .name = "fake", .build = refuse, .join = join}; /* knows only what was built before */
+
+enum { MOST = 60 };
+static const char *const kinds[] = {"fine", "fine", "fine", "fine", "fine", "fine", "fine", "same", "bad", "dies", "slow"};
+
+static bool is_good(struct str text) { return count_of(text, "fine") || count_of(text, "same"); }
+
+static void check_one(struct str text, const struct built *b)
+{
+    assert_int_equal(b->ok, is_good(text));
+    assert_int_equal(b->timed_out, count_of(text, "slow"));
+    if (b->ok && b->is_part) assert_int_equal(count_of(b->code, text.p), 1);
+    if (b->ok && !b->is_part) assert_true(str_eq(b->code, text));
+    if (b->ok) return;
+    struct str want = count_of(text, "dies") ? S("ended without a result") : str_trim(text);
+    char word[64];
+    snprintf(word, sizeof word, "%.*s", STR_ARG(want));
+    if (!count_of(b->message, word)) fail_msg("'%.*s' does not say '%s'", STR_ARG(b->message), word);
+    assert_int_equal(count_of(b->message, "\n"), count_of(text, "dies") ? 0 : 1); /* of itself alone */
+}
+
+struct bed {
+    struct arena arena;
+    struct db db;
+    struct caps caps;
+    struct builder builder;
+    struct str text[MOST];
+    struct built out[MOST];
+    u32 n;
+};
+
+static void open_bed(struct bed *b, u64 seed, u32 n_kinds)
+{
+    struct rng r = rng_seed(seed);
+    struct err e = {0};
+    *b = (struct bed){.n = (u32)rng_range(&r, 1, MOST)};
+    assert_true(db_open(&b->db, ":memory:", &e));
+    b->builder = (struct builder){.db = &b->db, .lang = &fake, .caps = &b->caps, .toolchain = S("t"), .timeout = 0.02,
+                                  .n_parallel = (u32)rng_range(&r, 1, 4), .may_join = true};
+    for (u32 i = 0; i < b->n; i++) {
+        struct buf t = {0};
+        buf_printf(&t, "<%u %s>\n", i, kinds[rng_range(&r, 0, n_kinds - 1)]);
+        for (i64 k = rng_range(&r, 0, 9) ? 0 : 90000; k > 0; k--) buf_char(&t, '.'); /* a few are too large to join many */
+        b->text[i] = str_dup(&b->arena, buf_view(&t));
+        buf_release(&t);
+    }
+}
+
+static void close_bed(struct bed *b)
+{
+    db_close(&b->db);
+    arena_release(&b->arena);
+}
+
+static void build(struct bed *b)
+{
+    struct err e = {0};
+    if (!build_all(&b->builder, b->text, b->n, b->out, &b->arena, &e)) fail_msg("%s", e.msg);
+}
+
+static void shuffle(struct bed *b, struct rng *r)
+{
+    for (u32 i = b->n; i > 1; i--) {
+        u32 k = (u32)rng_range(r, 0, i - 1);
+        struct str t = b->text[i - 1];
+        b->text[i - 1] = b->text[k], b->text[k] = t;
+    }
+}
+
+static void test_verdicts(void **state)
+{
+    for (u64 seed = 0; seed < 25; seed++) {
+        struct bed b;
+        struct rng r = rng_seed(seed);
+        open_bed(&b, seed, countof(kinds));
+        for (int order = 0; order < 2; order++) {
+            if (order) b.builder.db = NULL; /* built anew, among others */
+            build(&b);
+            for (u32 i = 0; i < b.n; i++) check_one(b.text[i], &b.out[i]);
+            shuffle(&b, &r);
+        }
+        close_bed(&b);
+    }
+}
+
+static void test_found_again(void **state)
+{
+    u32 n_parts = 0, n_alone = 0;
+    for (u64 seed = 100; seed < 125; seed++) {
+        struct bed b;
+        bool was_part[MOST];
+        open_bed(&b, seed, countof(kinds) - 1);
+        build(&b);
+        for (u32 i = 0; i < b.n; i++) was_part[i] = b.out[i].is_part;
+        b.builder.lang = &spent;
+        build(&b);
+        for (u32 i = 0; i < b.n; i++) {
+            assert_int_equal(b.out[i].ok, is_good(b.text[i]));
+            assert_int_equal(b.out[i].is_part, was_part[i]);
+            if (b.out[i].ok) check_one(b.text[i], &b.out[i]);
+        }
+        b.builder.may_join = false; /* of a program for keeps */
+        build(&b);
+        for (u32 i = 0; i < b.n; i++) {
+            assert_int_equal(b.out[i].ok, is_good(b.text[i]) && !was_part[i]);
+            assert_false(b.out[i].is_part);
+            n_parts += was_part[i], n_alone += b.out[i].ok;
+        }
+        b.builder.lang = &fake;
+        build(&b);
+        for (u32 i = 0; i < b.n; i++)
+            if (is_good(b.text[i])) assert_true(b.out[i].ok && str_eq(b.out[i].code, b.text[i]));
+        close_bed(&b);
+    }
+    assert_true(n_parts > 100 && n_alone > 5);
+}
+
+/* One run of the compiler, one program in the database. */
+static void test_one_program(void **state)
+{
+    struct bed b;
+    struct buf json = {0};
+    struct err e = {0};
+    open_bed(&b, 7, 1);
+    b.n = 16, b.builder.n_parallel = 1;
+    for (u32 i = 0; i < b.n; i++) b.text[i] = str_fmt(&b.arena, "<%u fine>\n", i);
+    build(&b);
+    for (u32 i = 0; i < b.n; i++) {
+        check_one(b.text[i], &b.out[i]);
+        assert_true(b.out[i].is_part && b.out[i].code.p == b.out[0].code.p);
+    }
+    assert_true(db_stats(&b.db, &json, &e));
+    assert_non_null(strstr(json.p, "\"binaries\":1,"));
+    buf_release(&json);
+    close_bed(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_verdicts),
+        cmocka_unit_test(test_found_again),
+        cmocka_unit_test(test_one_program),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

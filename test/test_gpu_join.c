@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Texts of languages cuda and hip that are joined: each means what it means alone, a preprocessor makes the same of it, and where the
+// compilers are all functions are in the program.
+#include "lang_bed.h"
+
+static bool has_toolchain(const char *lang)
+{
+    struct buf b = {0};
+    struct err e = {0};
+    bool ok = lang_find(str_of(lang))->toolchain(&b, &e);
+    if (!ok) print_message("%s: not built: %s\n", lang, e.msg);
+    buf_release(&b);
+    return ok;
+}
+
+static struct caps caps_of(const char *arch)
+{
+    struct caps c = {.is_gpu = true, .has_f64 = true, .has_i64 = true, .max_group = 1024, .shared_bytes = 64 << 10};
+    snprintf(c.arch, sizeof c.arch, "%s", arch);
+    return c;
+}
+
+static void parse(struct run *r, const char *text)
+{
+    struct err e = {0};
+    if (!kir_parse(&r->kir, &r->arena, str_of(text), &e)) fail_msg("%s\n%s", e.msg, text);
+}
+
+static u64 seed(void) { return os_env("QUERN_TEST_SEED") ? (u64)atoll(os_env("QUERN_TEST_SEED")) : 4000; }
+
+static bool has_symbol(const struct buf *b, const char *name)
+{
+    i64 n = (i64)strlen(name) + 1;
+    for (i64 i = 0; i + n <= b->n; i++)
+        if (memcmp(b->p + i, name, (size_t)n) == 0) return true;
+    return false;
+}
+
+/* Without space, which preprocessors may change. */
+static struct str preprocess(struct arena *a, struct str text)
+{
+    struct err e = {0};
+    struct buf said = {0}, out = {0};
+    struct str dir;
+    assert_true(os_temp_dir(a, &dir, &e));
+    const char *file = str_fmt(a, "%.*s/k.cc", STR_ARG(dir)).p;
+    assert_true(os_write(file, text.p, text.n, &e));
+    struct os_status s = os_run(&(struct os_proc_opts){.argv = (const char *const[]){"cc", "-E", "-P", "-w", file, NULL}, .timeout = 60, .out = &said});
+    assert_true(s.how == OS_EXITED && s.code == 0);
+    for (i64 i = 0; i < said.n; i++)
+        if (said.p[i] > ' ') buf_char(&out, said.p[i]);
+    struct str result = str_dup(a, buf_view(&out));
+    os_remove_tree(dir.p);
+    buf_release(&said);
+    buf_release(&out);
+    return result;
+}
+
+/* Macros differ with the size of subgroups, and are there for copies. */
+static const char ahead[] =
+    "kernel ahead(x: in %s, y: out %s; p0 = \"n\")\ngroup 32 1 1\ngrid %%1 = p0\n  shared %%2: %s[256]\n  %%3 = thread 0\n"
+    "  %%4 = mul %%3, %d\n  %%5 = mul %%1, 256\n  %%6 = add %%5, %%4\n  %%7: i64x%d = ramp %%6, 1\n  %%8: i64x%d = ramp %%4, 1\n"
+    "  %%9 = sub p0, %%3\n  %%10: %sx%d = load x[%%7]%s\n  copy %%2[%%8] = %%10\n  await 0\n  barrier\n"
+    "  %%11: %sx%d = load %%2[%%8]\n  store y[%%7] = %%11\nend\n";
+static const char across[] = "kernel across%d(x: in f32, y: out f32)\ngroup %d 1 1\ngrid %%1 = 1\n  %%2 = thread 0\n"
+                             "  %%3: f32 = load x[%%2]\n  %%4: f32 = sgadd %%3\n  store y[%%2] = %%4\nend\n";
+
+static void check_joined(const char *lang, const char *arch, u64 first)
+{
+    enum { COUNT = 8 };
+    struct caps c = caps_of(arch);
+    struct run r[COUNT] = {0};
+    struct arena arena = {0};
+    struct str text[COUNT];
+    struct buf all = {0}, alone = {0}, binary = {0};
+    struct err e = {0};
+    for (u32 i = 0; i < COUNT; i++) {
+        struct rng g = rng_seed(first + i);
+        struct buf one = {0};
+        if (i % 4 == 0) parse(&r[i], str_fmt(&arena, across, i, i ? 32 : 8).p);
+        else if (i == 2) parse(&r[i], str_fmt(&arena, ahead, "f32", "f32", "f32", 4, 4, 4, "f32", 4, "", "f32", 4).p);
+        else random_kernel(&r[i], &g);
+        r[i].kir.name = str_fmt(&arena, "part%u", i);
+        if (!lang_render(&one, lang_find(str_of(lang)), &r[i].kir, &c, &arena, &e)) fail_msg("%s", e.msg);
+        text[i] = str_dup(&arena, buf_view(&one));
+        struct str plain = preprocess(&arena, text[i]);
+        buf_printf(&alone, "namespacejoined_%u{%.*s}", i, STR_ARG(plain));
+        buf_release(&one);
+    }
+    lang_find(str_of(lang))->join(&all, text, COUNT);
+    assert_true(str_eq(preprocess(&arena, buf_view(&all)), buf_view(&alone)));
+    if (has_toolchain(lang)) {
+        if (!lang_find(str_of(lang))->build(&binary, buf_view(&all), &c, 120, &e)) fail_msg("%s", e.msg);
+        for (u32 i = 0; i < COUNT; i++) assert_true(has_symbol(&binary, str_fmt(&arena, "part%u_0_info", i).p));
+    }
+    buf_release(&all);
+    buf_release(&alone);
+    buf_release(&binary);
+    for (u32 i = 0; i < COUNT; i++) arena_release(&r[i].arena);
+    arena_release(&arena);
+}
+
+static void joined_texts_mean_the_same(void **state)
+{
+    check_joined("cuda", "sm_75", seed());
+    check_joined("cuda", "sm_80", seed() + 100);
+    check_joined("hip", "gfx90a", seed() + 200);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(joined_texts_mean_the_same),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
