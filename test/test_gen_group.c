@@ -28,6 +28,95 @@ static void try_family(const char *name, bool (*build)(struct bed *b), u64 n_see
 static void test_gemm(void **state) { try_family("group_gemm", random_gemm, 50); }
 static void test_gemv(void **state) { try_family("group_gemv", random_gemm, 90); }
 static void test_matrix(void **state) { try_family("matrix_gemm", random_gemm, 60); }
+
+/* Teams of the size that a device has. */
+static void use_teams(struct bed *b)
+{
+    b->caps.subgroup = b->caps.subgroup_min = b->caps.subgroup_max = 32;
+    b->caps.max_group = 1024;
+    b->caps.shared_bytes = 227 << 10;
+    b->caps.has_subgroup = b->caps.has_copy = true;
+    b->caps.team = 4;
+    snprintf(b->caps.team_matrix, sizeof b->caps.team_matrix, "64x64x16:f16,f16,f32,f32 64x64x16:f16,f16,f16,f16 "
+             "64x64x16:bf16,bf16,f32,f32 64x128x16:f16,f16,f32,f32 64x128x16:bf16,bf16,f32,f32 64x256x16:f16,f16,f16,f16");
+}
+
+/* Products of the sizes that their blocks are for. */
+static bool random_large(struct bed *b)
+{
+    sym n[3], a[3], w[3];
+    u32 ra = (u32)pick(b, 2, 3), rb = (u32)pick(b, 2, 3);
+    bool symbolic = pick(b, 0, 2) == 0;
+    for (u32 i = 0; i < 3; i++) {
+        i64 whole = pick(b, 0, 1) ? 8 * pick(b, 5, 20) : pick(b, 33, 160);
+        n[i] = size_of(b, whole, symbolic && pick(b, 0, 1));
+    }
+    a[0] = w[0] = size_of(b, pick(b, 1, 2), false);
+    a[ra - 2] = n[0], a[ra - 1] = w[rb - 2] = n[2], w[rb - 1] = n[1];
+    value_id y = add_op(b, "MatMul", operand(b, "a", ra, a, false), operand(b, "b", rb, w, pick(b, 0, 1)), 0);
+    for (node_id i = 1; i < b->g.node.n; i++)
+        if (!op_infer(&b->g, i, &b->e)) return false;
+    if (pick(b, 0, 1)) y = add_op(b, "Add", y, operand(b, "c", 1, &n[1], true), 0);
+    if (pick(b, 0, 2) == 0) y = add_op(b, "Sigmoid", y, 0, 0);
+    *arr_push(&b->arena, &b->g.output) = y;
+    return make_task(b);
+}
+
+static void test_teams(void **state)
+{
+    u32 n = 0, n_tasks = 0;
+    for (u64 seed = first_seed(0); seed < last_seed(40); seed++) {
+        struct bed b;
+        bed_open(&b, seed);
+        bed_use_groups(&b);
+        use_teams(&b);
+        b.only = gen_find(S("team_gemm"));
+        b.type = pick(&b, 0, 1) ? DT_F16 : DT_BF16;
+        if (random_large(&b)) n_tasks++, n += try_task(&b, seed, 3);
+        bed_close(&b);
+    }
+    print_message("%u tasks, %u kernels\n", n_tasks, n);
+    assert_true(n > 60 || getenv("SEED") || getenv("GEN"));
+}
+
+/* Language cuda spells every legal schedule for the architecture that has teams, in one run of products per round; some are built where
+   there is a compiler. */
+static void test_teams_build(void **state)
+{
+    const struct lang *cuda = lang_find(S("cuda"));
+    struct buf tool = {0};
+    struct err none = {0};
+    bool builds = cuda->toolchain(&tool, &none);
+    u32 n = 0, n_built = 0;
+    for (u64 seed = first_seed(0); seed < last_seed(24); seed++) {
+        struct bed b;
+        struct candidate c;
+        bed_open(&b, seed);
+        assert_true(dev_target(&b.caps, "cuda", S("sm_90a")));
+        b.only = gen_find(S("team_gemm"));
+        b.type = pick(&b, 0, 1) ? DT_F16 : DT_BF16;
+        if (!random_large(&b)) fail_msg("seed %llu: %s", (unsigned long long)seed, b.e.msg);
+        for (u32 i = 0; i < 4 && choose(&b, i, &c); i++) {
+            struct kernel k;
+            struct buf text = {0}, binary = {0};
+            if (c.gen != b.only) continue;
+            bool ok = gen_kernel(&k, &b.arena, &c, &b.t, &b.caps, &b.e) && lang_render(&text, cuda, &k.kir, &b.caps, &b.arena, &b.e);
+            if (ok && os_env("QUERN_TEST_KEEP")) ok = os_write(os_env("QUERN_TEST_KEEP"), text.p, text.n, &b.e);
+            if (ok && builds && n % 8 == 0) ok = cuda->build(&binary, buf_view(&text), &b.caps, 120, &b.e), n_built++;
+            if (!ok) report(&b, &c, seed);
+            const char *first = strstr(text.p, " TEAM_BEGIN;");
+            assert_true(first && !strstr(first + 1, " TEAM_BEGIN;"));
+            buf_release(&text);
+            buf_release(&binary);
+            n++;
+        }
+        bed_close(&b);
+    }
+    buf_release(&tool);
+    print_message("%u kernels, %u built%s%s\n", n, n_built, builds ? "" : ", others not: ", none.msg);
+    assert_true(n > 40 || getenv("SEED"));
+}
+
 static void test_row(void **state) { try_family("group_row", random_row, 100); }
 /* Instances of all operators, of all types, that one of the families takes. */
 static void test_operators(void **state)
@@ -142,7 +231,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gemm),
         cmocka_unit_test(test_gemv),
-        cmocka_unit_test(test_matrix),
+        cmocka_unit_test(test_matrix), cmocka_unit_test(test_teams), cmocka_unit_test(test_teams_build),
         cmocka_unit_test(test_row),
         cmocka_unit_test(test_operators),
         cmocka_unit_test(test_choice),

@@ -79,6 +79,17 @@ static kval clamp(struct product *p, kval i, sym size, i64 block, u32 lanes)
     return kir_min(k, i, kir_add_i(k, emit_size(p->m, size), -(i64)lanes));
 }
 
+/* v, of which `rest` terms exist from its first on, with zeros behind them, as a load of those that exist: a copy of it need not pass
+   through registers. 0: v is no plain load of what is held. A vector has its terms side by side or of one number, and is whole or none. */
+static kval load_existing(const struct side *s, kval v, kval rest)
+{
+    struct kir *k = s->p->m->k;
+    const struct kir_ins x = *kir_at(k, kir_cast(k, s->p->held, v));
+    if (s->p->pipe != PIPE_ASYNC || x.op != KI_LOAD || x.c || x.lanes != s->copy.share.lanes) return 0;
+    if (!kir_is_far(kir_at(k, x.a)) || !kir_is_contiguous(k, x.b)) return 0;
+    return kir_load_n(k, x.a, x.b, kir_mul_i(k, rest, s->along_k ? 1 : x.lanes));
+}
+
 static kval read_value(const struct side *s, kval term, kval i)
 {
     struct product *p = s->p;
@@ -93,6 +104,8 @@ static kval read_value(const struct side *s, kval term, kval i)
     gemm_index(p->m, &p->x, s->v, p->pos, is_a ? at : term_at, is_a ? term_at : at, idx);
     kval v = emit_value(p->m, s->v, idx);
     if (inside == t) return v;
+    kval some = load_existing(s, v, kir_sub(k, emit_size(p->m, p->x.k), t));
+    if (some) return some;
     return kir_select(k, kir_lt(k, t, emit_size(p->m, p->x.k)), v,
                       kir_const_f(k, kir_dtype(k, v), 1, 0));
 }
@@ -111,6 +124,11 @@ kval side_at(void *side, kval term, kval i)
     const struct side *s = side;
     struct kir *k = s->p->m->k;
     kval stage = kir_add_i(k, kir_mul_i(k, s->stage, s->size), s->base);
+    if (s->p->panel) {
+        kval *inner = s->term_step == 1 ? &term : &i;
+        stage = kir_add(k, stage, kir_mul_i(k, kir_div_i(k, *inner, s->p->panel), s->panel_step));
+        *inner = kir_mod_i(k, *inner, s->p->panel);
+    }
     kval at = kir_add(k, stage, kir_mul_i(k, term, s->term_step));
     return kir_add(k, at, kir_mul_i(k, i, s->step));
 }
@@ -119,6 +137,17 @@ static kval copy_at(void *user, kval row, kval col)
 {
     struct side *s = user;
     return side_at(s, s->along_k ? col : row, s->along_k ? row : col);
+}
+
+static void lay_panels(struct side *s, bool terms_inside)
+{
+    struct product *p = s->p;
+    i64 lines = terms_inside ? s->block : p->bk;
+    assert(p->pad == 0 && (terms_inside ? p->bk : s->block) % p->panel == 0);
+    s->term_step = terms_inside ? 1 : p->panel;
+    s->step = terms_inside ? p->panel : 1;
+    s->panel_step = lines * p->panel;
+    s->size = s->block * p->bk;
 }
 
 static void side_init(struct product *p, struct side *s, const struct task *t)
@@ -135,6 +164,7 @@ static void side_init(struct product *p, struct side *s, const struct task *t)
     s->step = terms_inside ? p->bk + p->pad : 1;
     s->size = terms_inside ? s->block * s->step : p->bk * s->term_step;
     i64 rows = s->along_k ? s->block : p->bk, cols = s->along_k ? p->bk : s->block;
+    if (p->panel) lay_panels(s, terms_inside);
     i64 most = i64_min(i64_min(cols, i64_max(1, rows * cols / p->g.n)), is_a ? p->a_wide : p->b_wide);
     sym dense = s->packed ? sym_const(p->m->g->sym, cols) : s->along_k ? p->x.k : s->across;
     enum dtype type = graph_value(p->m->g, s->v)->dtype;
@@ -223,8 +253,9 @@ static void rounds_async(struct product *p)
     kval r = kir_loop(k, KL_SERIAL, p->from, p->to, 1), i = kir_sub(k, r, p->from);
     kir_await(k, ahead - 1);
     kir_barrier(k);
+    if (p->copies_last) multiply(p, kir_mod_i(k, i, p->stages));
     copy_async(p, round_after(p, r, ahead), kir_mod_i(k, kir_add_i(k, i, ahead), p->stages));
-    multiply(p, kir_mod_i(k, i, p->stages));
+    if (!p->copies_last) multiply(p, kir_mod_i(k, i, p->stages));
     kir_end(k);
     kir_await(k, 0);
 }

@@ -22,6 +22,7 @@ struct side {
     i64 block;           /* of them in a group's block */
     bool along_k;        /* copied in vectors along the terms */
     i64 term_step, step;
+    i64 panel_step;      /* from one panel to the next */
     i64 base, size;      /* of its part: first element, elements of one stage */
     kval stage;          /* the one that side_at speaks of */
     kval number, first;  /* of the block; its first row or column */
@@ -36,6 +37,8 @@ struct product {
     enum group_pipe pipe;
     i64 stages;            /* rounds in the SHARED array, PIPE_ASYNC: at least 2 */
     bool swizzled;         /* the SHARED array is */
+    i64 panel;             /* elements of a line of it, longer ones go on in the next panel; 0: no panels */
+    bool copies_last;      /* PIPE_ASYNC: a round is multiplied before the next copies begin */
     enum dtype type, held; /* of the results, of the SHARED arrays */
     i64 pad;               /* elements behind each line of the arrays: banks of memory */
     bool a_as_is, b_as_is; /* the array keeps the order of memory; else terms are the outer index */

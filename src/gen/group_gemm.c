@@ -222,7 +222,7 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
 const struct gen gen_group_gemm = {
     .version = 1,
     .name = "group_gemm",
-    .revision = 6,
+    .revision = 7,
     .param = block_param,
     .n_param = N_BLOCK,
     .match = match,

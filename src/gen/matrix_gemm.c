@@ -378,7 +378,7 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
 const struct gen gen_matrix_gemm = {
     .version = 1,
     .name = "matrix_gemm",
-    .revision = 6,
+    .revision = 7,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// team_gemm: matrix products by matrix units that teams of subgroups feed together, and that read both operands from
+// swizzled shared arrays by themselves. A group computes a block of results in rounds (gen_group_gemm.c), copied ahead
+// without registers; gm x gn teams stand in it, each with wm x wn fragments of sums, its only registers. The
+// arrays keep the order in which operands lie in memory, in panels: lines of 128 bytes, which is what units read.
+// A round's products are asked for before the next copies are, so that both go on at once. Results pass through shared memory,
+// a fragment at a time, where every thread gets vectors of them for the epilogue.
+//
+// A shape is one that the target lists for teams with the operands' type on both sides; sums are f32 or f16.
+//
+// Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n).
+#include "gen/gen_group_gemm.h"
+
+enum { P_N, P_ACC, P_GM, P_GN, P_WM, P_WN, P_BK, P_STAGES, P_RASTER, P_CHUNKS, N_PARAM };
+
+static const i32 v_n[] = {64, 128, 256};
+static const i32 v_acc[] = {16, 32};
+static const i32 v_teams[] = {1, 2, 4};
+static const i32 v_fragments[] = {1, 2};
+static const i32 v_bk[] = {64, 128};
+static const i32 v_stages[] = {2, 3, 4, 5};
+static const i32 v_raster[] = {1, 8, 16};
+static const i32 v_chunks[] = {1, 8};
+
+static const struct gen_param param[N_PARAM] = {
+    [P_N] = {"n", "columns of a fragment", v_n, countof(v_n)},
+    [P_ACC] = {"acc", "bits of a sum", v_acc, countof(v_acc)},
+    [P_GM] = {"gm", "teams along rows", v_teams, countof(v_teams)},
+    [P_GN] = {"gn", "teams along columns", v_teams, countof(v_teams)},
+    [P_WM] = {"wm", "fragments of a team along rows", v_fragments, countof(v_fragments)},
+    [P_WN] = {"wn", "fragments of a team along columns", v_fragments, countof(v_fragments)},
+    [P_BK] = {"bk", "terms per round", v_bk, countof(v_bk)},
+    [P_STAGES] = {"stages", "rounds in shared arrays: all but one are on their way", v_stages, countof(v_stages)},
+    [P_RASTER] = {"raster", "rows of blocks that are walked column by column", v_raster, countof(v_raster)},
+    [P_CHUNKS] = {"chunks", "groups that share the terms of a block", v_chunks, countof(v_chunks)},
+};
+
+enum {
+    LINE_BYTES = 128,   /* of a swizzled array: doc/kernel-ir.md */
+    PAD = 8, WIDE = 16,
+    MAX_REGS = 232,     /* of a thread, and what of them are no sums: */
+    OTHER_REGS = 40,
+    ALL_REGS = 1 << 16, /* of a group */
+};
+
+struct team_sched {
+    i64 n, acc, gm, gn, wm, wn, bk, stages, raster, chunks;
+    i64 m, k;           /* the shape's */
+    i64 team;           /* threads */
+};
+
+static enum dtype acc_type(const struct team_sched *s) { return s->acc == 32 ? DT_F32 : DT_F16; }
+
+/* The shape with so many columns. false: there is none with the type on both sides and such sums. */
+static bool find_shape(const struct caps *c, enum dtype t, struct team_sched *s)
+{
+    struct str list = str_of(c->team_matrix);
+    struct caps_matrix x;
+    while (caps_matrix_next(&list, &x)) {
+        if (x.n != s->n || x.a != t || x.b != t || x.c != acc_type(s) || x.d != acc_type(s)) continue;
+        s->m = x.m, s->k = x.k;
+        return true;
+    }
+    return false;
+}
+
+static bool sched_of(const struct caps *c, enum dtype t, const struct sched *v, struct team_sched *s)
+{
+    const i32 *p = v->v;
+    *s = (struct team_sched){.n = p[P_N], .acc = p[P_ACC], .gm = p[P_GM], .gn = p[P_GN], .wm = p[P_WM], .wn = p[P_WN],
+                             .bk = p[P_BK], .stages = p[P_STAGES], .raster = p[P_RASTER], .chunks = p[P_CHUNKS],
+                             .team = (i64)c->team * c->subgroup};
+    return find_shape(c, t, s);
+}
+
+static struct product_sched product_of(const struct team_sched *s)
+{
+    return (struct product_sched){.bm = s->gm * s->wm * s->m,
+                                  .bn = s->gn * s->wn * s->n,
+                                  .bk = s->bk,
+                                  .pipe = PIPE_ASYNC,
+                                  .stages = s->stages,
+                                  .raster = s->raster,
+                                  .chunks = s->chunks,
+                                  .threads = s->gm * s->gn * s->team};
+}
+
+struct teams {
+    struct product p;
+    struct team_sched s;
+    struct kir_frag a, b, c;
+    kval team;     /* of this thread */
+    kval acc;      /* REG: wm x wn fragments of sums */
+    kval row, col; /* in the block, of the team's first sum */
+};
+
+/* The fragment at (term, i) of an operand. */
+static kval load(struct teams *x, struct side *s, i64 term, kval i)
+{
+    struct kir *k = x->p.m->k;
+    bool is_a = s == &x->p.a, terms_inside = s->term_step == 1;
+    const struct kir_frag *f = is_a ? &x->a : &x->b;
+    bool is_long = !terms_inside && (is_a ? f->rows : f->cols) > x->p.panel;
+    struct kir_frag_place at = {.array = x->p.array,
+                                .at = side_at(s, kir_int(k, term), i),
+                                .pitch = kir_int(k, x->p.panel),
+                                .panels = is_long ? kir_int(k, s->panel_step) : 0,
+                                .by_columns = terms_inside != is_a};
+    return kir_frag_load_at(k, f, &at);
+}
+
+static kval slot(const struct teams *x, i64 i, i64 j) { return kir_int(x->p.m->k, i * x->s.wn + j); }
+
+static void multiply(struct product *p)
+{
+    struct teams *x = (struct teams *)p;
+    struct kir *k = p->m->k;
+    for (i64 t = 0; t < x->s.bk; t += x->s.k) {
+        kval a[2];
+        for (i64 i = 0; i < x->s.wm; i++) a[i] = load(x, &p->a, t, kir_add_i(k, x->row, i * x->s.m));
+        for (i64 j = 0; j < x->s.wn; j++) {
+            kval b = load(x, &p->b, t, kir_add_i(k, x->col, j * x->s.n));
+            for (i64 i = 0; i < x->s.wm; i++)
+                kir_store(k, x->acc, slot(x, i, j), kir_frag_mma(k, a[i], b, kir_load(k, x->acc, slot(x, i, j))));
+        }
+    }
+}
+
+/* Storing: a fragment of each team at a time. */
+
+static i64 line(const struct team_sched *s) { return s->n + PAD; }
+
+static i64 out_bytes(const struct team_sched *s) { return s->gm * s->gn * s->m * line(s) * s->acc / 8; }
+
+enum { STORE_LANES = 4 };
+
+static void store_fragment(struct teams *x, kval array, kval at, i64 i, i64 j)
+{
+    struct product *p = &x->p;
+    struct kir *k = p->m->k;
+    i64 per_line = x->s.n / STORE_LANES, at_once = x->s.team / per_line;
+    kval t = kir_mod_i(k, p->g.t, x->s.team), row = kir_div_i(k, t, per_line), col = kir_mul_i(k, kir_mod_i(k, t, per_line), STORE_LANES);
+    at = kir_add(k, at, kir_add(k, kir_mul_i(k, row, line(&x->s)), col));
+    row = kir_add_i(k, kir_add(k, x->row, row), i * x->s.m);
+    col = kir_add_i(k, kir_add(k, x->col, col), j * x->s.n);
+    for (i64 r = 0; r < x->s.m; r += at_once) {
+        kval val = kir_load(k, array, kir_ramp(k, kir_add_i(k, at, r * line(&x->s)), 1, STORE_LANES));
+        product_store(p, kir_add_i(k, row, r), col, kir_cast(k, p->type, val));
+    }
+}
+
+static void store_all(struct teams *x)
+{
+    struct kir *k = x->p.m->k;
+    i64 part = x->s.m * line(&x->s);
+    kval array = kir_alloc(k, KS_SHARED, x->c.dtype, 1, kir_int(k, x->s.gm * x->s.gn * part));
+    kval at = kir_mul_i(k, x->team, part), pitch = kir_int(k, line(&x->s));
+    for (i64 i = 0; i < x->s.wm; i++)
+        for (i64 j = 0; j < x->s.wn; j++) {
+            kir_barrier(k);
+            kir_frag_store(k, array, at, kir_load(k, x->acc, slot(x, i, j)), pitch, false);
+            kir_barrier(k);
+            store_fragment(x, array, at, i, j);
+        }
+}
+
+static void init(struct teams *x, struct emit *m, const struct task *t, const struct caps *c, const struct team_sched *s)
+{
+    struct product *p = &x->p;
+    struct product_sched ps = product_of(s);
+    *x = (struct teams){.s = *s};
+    *p = (struct product){.m = m,
+                          .bm = ps.bm,
+                          .bn = ps.bn,
+                          .bk = ps.bk,
+                          .raster = ps.raster,
+                          .chunks = ps.chunks,
+                          .pipe = PIPE_ASYNC,
+                          .stages = ps.stages,
+                          .swizzled = true,
+                          .copies_last = true,
+                          .a_as_is = true,
+                          .b_as_is = true,
+                          .a_wide = WIDE,
+                          .b_wide = WIDE,
+                          .multiply = multiply};
+    gemm_of(&p->x, t);
+    p->held = graph_value(&t->g, p->x.a)->dtype;
+    p->type = emit_type(p->held);
+    p->panel = LINE_BYTES / dtype_size(p->held);
+    x->a = (struct kir_frag){KR_A, p->held, (u16)s->m, (u16)s->k};
+    x->b = (struct kir_frag){KR_B, p->held, (u16)s->k, (u16)s->n};
+    x->c = (struct kir_frag){KR_ACC, acc_type(s), (u16)s->m, (u16)s->n};
+    group_init(&p->g, m, ps.threads, c->subgroup);
+    m->k->team = c->team;
+    product_init(p, t);
+}
+
+static enum dtype type_of(const struct task *t)
+{
+    struct gemm x;
+    return gemm_of(&x, t) ? graph_value(x.g, x.a)->dtype : DT_NONE;
+}
+
+static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)
+{
+    struct teams *x = arena_new(m->arena, struct teams);
+    struct product *p = &x->p;
+    struct team_sched s;
+    struct kir *k = m->k;
+    sched_of(caps, type_of(t), v, &s);
+    init(x, m, t, caps, &s);
+    product_open(p);
+    x->team = kir_div_i(k, p->g.sg, caps->team);
+    x->row = kir_mul_i(k, kir_div_i(k, x->team, s.gn), s.wm * s.m);
+    x->col = kir_mul_i(k, kir_mod_i(k, x->team, s.gn), s.wn * s.n);
+    x->acc = kir_alloc_frag(k, &x->c, kir_int(k, s.wm * s.wn));
+    kval zero = kir_frag_fill(k, &x->c, kir_const_f(k, x->c.dtype, 1, 0));
+    for (i64 i = 0; i < s.wm * s.wn; i++) kir_store(k, x->acc, kir_int(k, i), zero);
+    product_rounds(p);
+    store_all(x);
+    product_close(p, t, caps);
+}
+
+/* Choice. */
+
+/* Rules of numbers alone: cheap. */
+static bool fits(const struct caps *c, enum dtype t, const struct team_sched *s)
+{
+    struct product_sched p = product_of(s);
+    i64 sums = s->wm * s->wn * s->m * s->n * s->acc / 32 / s->team, per_line = s->n / STORE_LANES;
+    if (sums + OTHER_REGS > MAX_REGS || (sums + OTHER_REGS) * p.threads > ALL_REGS) return false;
+    if (s->bk % s->k || s->team % per_line || s->m % (s->team / per_line) || s->m % (LINE_BYTES / dtype_size(t))) return false;
+    return group_is_legal(c, p.threads, product_shared(&p, 0) * dtype_size(t) + out_bytes(s));
+}
+
+static bool is_legal(const struct gemm *x, const struct caps *c, const struct sched *v)
+{
+    struct team_sched s;
+    enum dtype t = graph_value(x->g, x->a)->dtype;
+    if (!sched_of(c, t, v, &s) || !fits(c, t, &s) || gen_static(x->g, x->n, 0) == 1) return false;
+    struct product_sched p = product_of(&s);
+    return product_is_useful(x, &p);
+}
+
+static bool legal(const struct task *t, const struct caps *c, const struct sched *v)
+{
+    struct gemm x;
+    return gemm_of(&x, t) && is_legal(&x, c, v);
+}
+
+/* The smallest block of the shapes with such sums. */
+static bool least_sched(const struct gemm *x, const struct caps *c, i32 acc, struct sched *out)
+{
+    for (i64 i = 0; i < countof(v_n); i++) {
+        *out = (struct sched){.v = {[P_N] = v_n[i],
+                                    [P_ACC] = acc,
+                                    [P_GM] = 1,
+                                    [P_GN] = 1,
+                                    [P_WM] = 1,
+                                    [P_WN] = 1,
+                                    [P_BK] = v_bk[0],
+                                    [P_STAGES] = v_stages[0],
+                                    [P_RASTER] = 1,
+                                    [P_CHUNKS] = 1}};
+        if (is_legal(x, c, out)) return true;
+    }
+    return false;
+}
+
+static bool match(const struct task *t, const struct caps *c)
+{
+    struct gemm x;
+    struct sched s;
+    if (!c->is_gpu || c->team < 2 || c->subgroup < 2 || !gemm_of(&x, t) || gen_static(&t->g, x.k, 1) <= 0) return false;
+    return least_sched(&x, c, 32, &s) || least_sched(&x, c, 16, &s);
+}
+
+/* Fifteen products of such units in the time of one multiply-add of the others; their operands pass through shared memory once per fragment. */
+static double seconds(const struct gemm *x, const struct caps *c, const struct sched *v, const i64 *var)
+{
+    struct team_sched s;
+    if (!sched_of(c, graph_value(x->g, x->a)->dtype, v, &s)) return 1e9;
+    struct product_sched p = product_of(&s);
+    double read = (double)(s.m + s.n) / (double)(s.m * s.n);
+    return product_seconds(x, c, &p, 0.065 * (1 + 20 * read) * (s.stages > 2 ? 1 : 1.05), var) + 1e-7 * (double)(s.wm * s.wn);
+}
+
+static double predict(const struct task *t, const struct caps *c, const struct sched *v, const i64 *var)
+{
+    struct gemm x;
+    return gemm_of(&x, t) ? seconds(&x, c, v, var) : 1e9;
+}
+
+struct choice {
+    struct gemm x;
+    const struct caps *c;
+    const i64 *var;
+};
+
+static double cost_of(const void *user, const struct sched *v)
+{
+    const struct choice *x = user;
+    return is_legal(&x->x, x->c, v) ? seconds(&x->x, x->c, v, x->var) : 0;
+}
+
+/* Short sums are for the measurements to choose. */
+static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
+{
+    struct choice x = {.c = c, .var = var};
+    gemm_of(&x.x, t);
+    bool found = least_sched(&x.x, c, 32, out) || least_sched(&x.x, c, 16, out);
+    assert(found);
+    i32 acc = out->v[P_ACC], n = out->v[P_N];
+    struct sched best = *out;
+    for (i64 i = 0; i < countof(v_n); i++) {
+        struct sched v = *out;
+        v.v[P_N] = v_n[i], v.v[P_ACC] = acc;
+        if (v_n[i] < n || cost_of(&x, &v) <= 0) continue;
+        gen_best(&(struct gen_search){param, P_GM, N_PARAM, cost_of, &x}, &v);
+        if (cost_of(&x, &v) < cost_of(&x, &best)) best = v;
+    }
+    *out = best;
+}
+
+const struct gen gen_team_gemm = {
+    .version = 1,
+    .name = "team_gemm",
+    .revision = 1,
+    .param = param,
+    .n_param = N_PARAM,
+    .match = match,
+    .initial = initial,
+    .legal = legal,
+    .emit = emit,
+    .predict = predict,
+};
