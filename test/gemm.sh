@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # gemm.sh BUILD: quern gemm on a device with groups of threads: part of a space measured, gone on with, joined in one file; a speed-up
-# at which to stop; and what it says of wrong arguments. Skipped where there is no such device.
+# at which to stop; a run that is killed; and what it says of wrong arguments. Skipped where there is no such device.
 set -u
 # Mesa's driver leaks what cannot be told from our leaks once it is unloaded.
 ASAN_OPTIONS=detect_leaks=0; export ASAN_OPTIONS
@@ -26,6 +26,7 @@ code() {
 }
 says() { grep -q -e "$1" out err || fail "not said: $1"; }
 names() { grep -c '"name"' "$1"; }
+trials() { grep -c '"candidate"' "$1"; }
 
 code 2 cfg.json
 code 2 cfg.json r.json x; says "START 'x'"
@@ -42,6 +43,23 @@ code 1 odd.json r.json; says "odd.json.*unknown key 'BLOCK_SIZE'"
 sed 's/"WARP_SIZE": \[64\]/"WARP_SIZE": [7]/' cfg.json > empty.json
 code 3 empty.json r.json --device '*'; says "the rule for layouts of threads and subgroups removed the last"
 
+# Killed in the middle and started again: every point is measured, and none twice, but for one whose verdict was on its way. The
+# reference is measured in each run.
+killed() {
+    "$quern" gemm cfg.json "kill-$1.json" 0 12 --device "$1" --min-samples 2 --json > first 2> err < /dev/null &
+    pid=$!
+    for i in $(seq 600); do
+        if [ "$(trials first)" -ge 4 ] || ! kill -0 $pid 2> /dev/null; then break; fi
+        sleep 0.1
+    done
+    kill -9 $pid 2> /dev/null
+    wait $pid 2> /dev/null
+    code 0 cfg.json "kill-$1.json" 0 12 --device "$1" --min-samples 2 --json
+    both=$(($(trials first) + $(trials out) - 2))
+    { [ $both -eq 12 ] || [ $both -eq 11 ]; } || fail "$both trials of 12 points in a run that was killed and the next"
+    says '"trials":13,'
+}
+
 measure() {
     # The reference's own name may be among the results, too.
     code 0 cfg.json "$1.json" 0 3 --device "$1" --min-samples 2
@@ -54,6 +72,7 @@ measure() {
     says '"name":"kcg_MM_b2_M72N72K40isAT1W'
     code 0 cfg.json "stop-$1.json" 0 40 0 0.001 --device "$1" --min-samples 2
     [ "$(names "stop-$1.json")" -le 10 ] || fail "not stopped"
+    killed "$1"
     code 0 cfg.json "half-$1.json" 0 2 --device "$1" --min-samples 2 --dtype fp16
     code 3 cfg.json "$1.json" 99999999 1 --device "$1"; says "no point has number 99999999"
     code 0 cfg.json "found-$1.json" --search --max-candidates 3 --device "$1" --min-samples 2 --json
