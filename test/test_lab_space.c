@@ -246,15 +246,15 @@ static void test_nothing(void **state)
     static const struct {
         enum lab_field f;
         i32 v;
-        const char *message;
+        const char *message, *wants;
     } bad[] = {
-        {LF_TN, 1024, "the rule for thread tiles removed the last"},
-        {LF_BN, 1024, "the rule for block tiles removed the last"},
-        {LF_WLY, 7, "the rule for layouts of threads and subgroups removed the last"},
-        {LF_GLWB, 1024, "the rule for terms and loads removed the last"},
-        {LF_BSWM, 64, "the rule for scatter removed the last"},
-        {LF_MAP, 4096, "the rule for stores and loops removed the last"},
-        {LF_BK, 65536, "the rule for memory removed the last"},
+        {LF_TN, 1024, "the rule for thread tiles removed the last", "THREAD_SIZE_N"},
+        {LF_BN, 1024, "the rule for block tiles removed the last", "BLOCK_SIZE_N"},
+        {LF_WLY, 7, "the rule for layouts of threads and subgroups removed the last", "WARP_SIZE = WARP_LAYOUT_Y x WARP_LAYOUT_X"},
+        {LF_GLWB, 1024, "the rule for terms and loads removed the last", "GLOB_LOAD_WIDTH_B"},
+        {LF_BSWM, 64, "the rule for scatter removed the last", "BLOCK_SCATTER_WIDTH_M that divides THREAD_SIZE_M"},
+        {LF_MAP, 4096, "the rule for stores and loops removed the last", "BLOCK_MAPPING"},
+        {LF_BK, 65536, "the rule for memory removed the last", "shared memory"},
     };
     for (i64 i = 0; i < countof(bad); i++) {
         struct arena a = {0};
@@ -266,6 +266,7 @@ static void test_nothing(void **state)
         assert_false(lab_space_count(&s, LAB_RULES_DEEPGEN, &c, &e));
         assert_int_equal(e.code, ERR_NOTHING);
         if (!strstr(e.msg, bad[i].message)) fail_msg("'%s', not '%s'", e.msg, bad[i].message);
+        if (!strstr(e.msg, bad[i].wants)) fail_msg("'%s' without '%s'", e.msg, bad[i].wants);
         arena_release(&a);
     }
 }

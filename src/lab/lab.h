@@ -97,6 +97,8 @@ bool lab_task(struct task *t, struct arena *a, struct symtab *st, const struct l
    nothing between rows of shared arrays, no terms shared by groups. ERR_UNSUPPORTED: the family has no such parameter or value. Whether it
    is legal for task and device is the family's to say. */
 bool lab_candidate(struct candidate *x, const struct lab_config *c, enum dtype type, struct err *e);
+/* Has the device the threads and the shared memory? ERR_UNSUPPORTED says what is wanted and what there is. */
+bool lab_fits(const struct lab_config *c, enum dtype type, const struct caps *caps, struct err *e);
 /* And back, for the product of `like`; false: it has something that no name says. */
 bool lab_config_of(struct lab_config *c, const struct candidate *x, const struct lab_config *like, enum dtype type);
 

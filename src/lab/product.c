@@ -107,6 +107,26 @@ static const struct gen *find_family(struct err *e)
     return g;
 }
 
+/* A parameter without a field has a value that names leave unsaid. */
+static bool say_values(const struct gen_param *p, u32 f, i32 v, struct err *e)
+{
+    struct buf b = {0};
+    for (u32 i = 0; i < p->n; i++) buf_printf(&b, "%s%d", i ? ", " : "", p->values[i]);
+    err_set(e, ERR_UNSUPPORTED, "'%s%d': generator '%s' has %.*s for it", f < N_LAB_FIELDS ? lab_field(f)->tag : p->name, v, family,
+            STR_ARG(buf_view(&b)));
+    buf_release(&b);
+    return false;
+}
+
+bool lab_fits(const struct lab_config *c, enum dtype type, const struct caps *caps, struct err *e)
+{
+    i64 threads = lab_threads(c), shared = lab_shared(c, dtype_size(type));
+    if (threads > caps->max_group)
+        return err_set(e, ERR_UNSUPPORTED, "groups of %lld threads, the device allows %u", (long long)threads, caps->max_group);
+    return shared <= caps->shared_bytes || err_set(e, ERR_UNSUPPORTED, "%lld bytes of shared memory of a group, the device has %lld",
+                                                   (long long)shared, (long long)caps->shared_bytes);
+}
+
 bool lab_candidate(struct candidate *x, const struct lab_config *c, enum dtype type, struct err *e)
 {
     *x = (struct candidate){.gen = find_family(e)};
@@ -115,8 +135,7 @@ bool lab_candidate(struct candidate *x, const struct lab_config *c, enum dtype t
         const struct gen_param *p = &x->gen->param[i];
         u32 f = field_of(p);
         x->sched.v[i] = f < N_LAB_FIELDS ? c->v[f] : unsaid(p, c, type);
-        if (!has_value(p, x->sched.v[i]))
-            return err_set(e, ERR_UNSUPPORTED, "parameter '%s' of generator '%s' cannot be %d", p->name, family, x->sched.v[i]);
+        if (!has_value(p, x->sched.v[i])) return say_values(p, f, x->sched.v[i], e);
     }
     return true;
 }

@@ -127,6 +127,19 @@ enum stage { ST_THREAD, ST_BLOCK, ST_LAYOUT, ST_LOADS, ST_SCATTER, ST_MEMORY, ST
 static const char *const stage_name[N_LAB_STAGES] = {
     "thread tiles", "block tiles",      "layouts of threads and subgroups", "terms and loads", "scatter",
     "memory",       "stores and loops", "loads of a thread and banks",      "grid"};
+/* What a rule looks at, by the keys of a file. */
+static const char *const stage_asks[N_LAB_STAGES] = {
+    [ST_THREAD] = "THREAD_SIZE_M x THREAD_SIZE_N that is neither too large nor too long",
+    [ST_BLOCK] = "BLOCK_SIZE_M and BLOCK_SIZE_N that do not differ too much",
+    [ST_LAYOUT] = "BLOCK_SIZE_M = THREAD_SIZE_M x WARP_LAYOUT_Y x BLOCK_LAYOUT_Y, BLOCK_SIZE_N = THREAD_SIZE_N x WARP_LAYOUT_X x BLOCK_LAYOUT_X, "
+                  "WARP_SIZE = WARP_LAYOUT_Y x WARP_LAYOUT_X, no more threads than a group may have",
+    [ST_LOADS] = "BLOCK_SIZE_K such that each thread's share of a tile is whole loads of GLOB_LOAD_WIDTH_A, GLOB_LOAD_WIDTH_B elements",
+    [ST_SCATTER] = "BLOCK_SCATTER_WIDTH_M that divides THREAD_SIZE_M, WARP_SCATTER_WIDTH_M that divides it, and so for N",
+    [ST_MEMORY] = "tiles, SHARED_PREFETCH and REG_PREFETCH that leave shared memory and registers enough",
+    [ST_OTHER] = "GLOB_STORE_WIDTH that divides each thread's share of a block, BLOCK_MAPPING of no more blocks than M_SIZE has",
+    [ST_CUT] = "BLOCK_SIZE_K that gives each thread enough to load, WARP_SCATTER_WIDTH_M, WARP_SCATTER_WIDTH_N that keep threads off each other's banks",
+    [ST_GRID] = "fewer blocks of BLOCK_SIZE_M x BLOCK_SIZE_N",
+};
 
 enum { N_HEAD = 10, MAX_STEPS = 1 << 28 };
 static const enum lab_field head_field[N_HEAD] = {LF_LSU, LF_BM,  LF_BN, LF_TM,   LF_TN,
@@ -382,8 +395,8 @@ static bool say_nothing_left(const struct lab_count *c, struct err *e)
 {
     u32 s = 0;
     while (s + 1 < N_LAB_STAGES && c->stage[s].after > 0) s++;
-    return err_set(e, ERR_NOTHING, "nothing is left of the space: the rule for %s removed the last %.0f of %.0f", c->stage[s].what,
-                   c->stage[s].before, c->raw);
+    return err_set(e, ERR_NOTHING, "nothing is left of the space: the rule for %s removed the last %.0f of %.0f, it wants %s",
+                   c->stage[s].what, c->stage[s].before, c->raw, stage_asks[s]);
 }
 
 bool lab_space_count(const struct lab_space *s, enum lab_rules r, struct lab_count *c, struct err *e)

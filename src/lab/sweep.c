@@ -41,9 +41,12 @@ static bool next_point(struct source *q, struct lab_config *c)
 
 static bool take(const struct source *q, const struct lab_config *c, struct candidate *x, struct err *e)
 {
-    if (!lab_candidate(x, c, q->s->space->dtype, e)) return false;
-    return x->gen->legal(q->task, q->s->caps, &x->sched) ||
-           err_set(e, ERR_UNSUPPORTED, "generator '%s': not within the device's limits, or nothing it can emit", x->gen->name);
+    const struct lab_sweep *s = q->s;
+    if (!lab_candidate(x, c, s->space->dtype, e) || !lab_fits(c, s->space->dtype, s->caps, e)) return false;
+    return x->gen->legal(q->task, s->caps, &x->sched) ||
+           err_set(e, ERR_UNSUPPORTED, "generator '%s' does not take it: %lld registers of a thread, %lld + %lld elements that it loads in a round",
+                   x->gen->name, (long long)lab_registers(c), (long long)c->v[LF_BM] * c->v[LF_BK] / lab_threads(c),
+                   (long long)c->v[LF_BN] * c->v[LF_BK] / lab_threads(c));
 }
 
 /* The next candidate that the family takes. */
