@@ -43,7 +43,7 @@ static inline void bed_open(struct bed *b, u64 seed)
 }
 
 /* From the smallest device with groups to a large one: sizes of subgroups 4 to 64, shared arrays of 16 to 64 KiB, groups of 64 to
-   1024 threads, with and without matrix units. */
+   1024 threads, 1 to 13 processors, with and without matrix units. */
 static inline void bed_use_groups(struct bed *b)
 {
     static const struct { u32 subgroup, subgroup_min, subgroup_max, max_group; i64 shared_bytes; bool has_subgroup; const char *matrix; }
@@ -57,7 +57,7 @@ static inline void bed_use_groups(struct bed *b)
         {64, 64, 64, 256, 32 << 10, true, ""},
     };
     i64 i = rng_range(&b->rng, 0, countof(device) - 1);
-    b->caps = (struct caps){.arch = "test", .vector_bytes = 16, .n_vector_regs = 255, .n_threads = 1, .l1_bytes = 64 << 10,
+    b->caps = (struct caps){.arch = "test", .vector_bytes = 16, .n_vector_regs = 255, .n_threads = 1 + 2 * (u32)i, .l1_bytes = 64 << 10,
                             .l2_bytes = 4 << 20, .has_fma = true, .is_gpu = true, .max_group = device[i].max_group,
                             .subgroup = device[i].subgroup, .subgroup_min = device[i].subgroup_min,
                             .subgroup_max = device[i].subgroup_max, .shared_bytes = device[i].shared_bytes, .max_push = 128,

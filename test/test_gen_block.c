@@ -2,13 +2,13 @@
 //
 // group_gemm's schedules: random legal ones, those that a search would not try included, for random products (primes, batches,
 // transposed operands, fused ones) in all types give what the reference gives in the interpreter, without races or accesses outside.
-// COUNT is how many, a tenth of them on OpenCL's device. And schedules that were found to be fast elsewhere exist in this family, and
+// COUNT is how many, a tenth of them on OpenCL's device. Streams of matrix_gemm do so, too. And schedules that were found to be fast elsewhere exist in this family, and
 // are predicted to be.
 #include "gen_tasks.h"
 
 #include "gen/gen_block.h"
 
-extern const struct gen gen_group_gemm;
+extern const struct gen gen_group_gemm, gen_matrix_gemm;
 
 static void set(struct candidate *c, const char *name, i64 v)
 {
@@ -51,7 +51,7 @@ static struct candidate random_legal(struct bed *b)
 static void test_random(void **state)
 {
     static const enum dtype types[] = {DT_F32, DT_F32, DT_F16, DT_BF16};
-    u64 count = getenv("COUNT") ? strtoull(getenv("COUNT"), NULL, 10) : 120, n = 0;
+    u64 count = getenv("COUNT") ? strtoull(getenv("COUNT"), NULL, 10) : 120, n = 0, streams = 0;
     for (u64 seed = first_seed(0); n < count && (!getenv("SEED") || seed == first_seed(0)); seed++) {
         struct bed b;
         struct check k;
@@ -62,12 +62,41 @@ static void test_random(void **state)
         bool ok = random_gemm(&b) && gen_matches(b.only, &b.t, &b.caps) && check_init(&k, &b.t, b.var, seed, true, &b.e);
         for (u32 i = 0; ok && i < 2; i++, n++) {
             struct candidate c = random_legal(&b);
+            streams += c.sched.v[B_STREAM] > 0;
             if (!run(&b, &c, &k)) report(&b, &c, seed);
         }
         if (ok) check_release(&k);
         bed_close(&b);
     }
-    print_message("%llu schedules\n", (unsigned long long)n);
+    print_message("%llu schedules, %llu of streams\n", (unsigned long long)n, (unsigned long long)streams);
+    assert_true(getenv("SEED") || 8 * streams > n);
+}
+
+/* Matrix units: groups share the rounds of random legal schedules. */
+static void test_matrix_streams(void **state)
+{
+    u32 n = 0;
+    for (u64 seed = first_seed(9000); seed < last_seed(9080); seed++) {
+        struct bed b;
+        struct check k;
+        struct candidate c;
+        bed_open(&b, seed);
+        bed_use_groups(&b);
+        b.only = &gen_matrix_gemm;
+        b.type = strstr(b.caps.matrix, "bf16") && pick(&b, 0, 1) ? DT_BF16 : DT_F16;
+        bool ok = random_gemm(&b) && gen_matches(b.only, &b.t, &b.caps) && check_init(&k, &b.t, b.var, seed, true, &b.e);
+        for (i64 i = 0; ok && i < 6; i++) {
+            if (!gen_random(&b.t, &b.caps, &b.rng, &c) || c.gen != b.only) c = gen_initial(b.only, &b.t, &b.caps, b.var);
+            set(&c, "chunks", 1), set(&c, "stream", 1 << i % 3);
+            if (!c.gen->legal(&b.t, &b.caps, &c.sched)) continue;
+            if (!run(&b, &c, &k)) report(&b, &c, seed);
+            n++;
+        }
+        if (ok) check_release(&k);
+        bed_close(&b);
+    }
+    print_message("%u streams\n", n);
+    assert_true(n >= 20 || getenv("SEED"));
 }
 
 /* Fast elsewhere. */
@@ -217,6 +246,7 @@ static void build_known(const char *lang, const char *arch, u32 step)
         struct kernel kernel;
         struct buf text = {0}, bin = {0};
         open_product(&b, x.c.sched.v[B_W], x.batch, x.m, x.n, x.k);
+        set(&x.c, "stream", i / step % 2);
         snprintf(b.caps.arch, sizeof b.caps.arch, "%s", arch);
         bool ok = gen_kernel(&kernel, &b.arena, &x.c, &b.t, &b.caps, &b.e) && lang_render(&text, l, &kernel.kir, &b.caps, &b.arena, &b.e) &&
                   l->build(&bin, buf_view(&text), &b.caps, 60, &b.e);
@@ -312,7 +342,7 @@ static void test_predicted(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_known), cmocka_unit_test(test_predicted),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_matrix_streams), cmocka_unit_test(test_known), cmocka_unit_test(test_predicted),
                                        cmocka_unit_test(test_cuda), cmocka_unit_test(test_hip), cmocka_unit_test(test_opencl)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,6 +24,7 @@ static const i32 v_glw[] = {1, 2, 4, 8};
 static const i32 v_gsw[] = {0, 1, 2, 4};
 static const i32 v_map[] = {0, 1, 2, 4, 8, 16, 32};
 static const i32 v_chunks[] = {1, 2, 4, 8, 16};
+static const i32 v_stream[] = {0, 1, 2, 4, 8};
 
 // clang-format off
 const struct gen_param block_param[N_BLOCK] = {
@@ -59,6 +60,8 @@ const struct gen_param block_param[N_BLOCK] = {
               countof(v_bool)},
     [B_MAP] = {"map", "rows of blocks that are walked column by column; 0, 1: none", v_map, countof(v_map)},
     [B_CHUNKS] = {"chunks", "groups that share the terms of a block", v_chunks, countof(v_chunks)},
+    [B_STREAM] = {"stream", "groups of a processor; all of them share all rounds evenly; 0: each has a block", v_stream,
+                  countof(v_stream)},
 };
 // clang-format on
 
@@ -172,6 +175,7 @@ bool block_fits(const struct block_task *x, const struct caps *c, const struct b
     case B_GLWB: return v[B_GLWB] * x->size <= WIDE && shares(s->bn * v[B_BK], s->threads, v[B_GLWB]);
     case B_GSW: return fits_store(x, s);
     case B_RC: return v[B_LSU] > 1 || !v[B_RC];
+    case B_STREAM: return !v[B_STREAM] || stream_is_legal(c, s->bm, s->bn, v[B_BK], v[B_CHUNKS]);
     default: return true;
     }
 }
@@ -208,7 +212,7 @@ static bool is_round_worth(const struct block_task *x, const struct block *s)
     return is_useful(bk, 16, x->k) && (bk >= 8 || bk >= x->k) && bk * x->size <= 128;
 }
 
-static i64 block_count(const struct block_task *x, const struct block *s)
+i64 block_count(const struct block_task *x, const struct block *s)
 {
     return x->batch * ceil_div(x->m, s->bm) * ceil_div(x->n, s->bn);
 }
@@ -245,6 +249,13 @@ static bool are_chunks_worth(const struct block_task *x, const struct block *s)
     return chunks == 1 || (x->k >= 8 * chunks * s->v[B_BK] && block_count(x, s) <= 256);
 }
 
+/* The last wave of blocks would leave some groups idle, and nobody gets less than a few rounds. */
+static bool is_stream_worth(const struct block_task *x, const struct caps *c, const struct block *s)
+{
+    i64 groups = s->v[B_STREAM] * c->n_threads, blocks = block_count(x, s);
+    return !groups || (blocks % groups && blocks < 8 * groups && blocks * ceil_div(x->k, s->v[B_BK]) >= 4 * groups);
+}
+
 bool block_is_worth(const struct block_task *x, const struct caps *c, const struct block *s, u32 p)
 {
     const i64 *v = s->v;
@@ -272,6 +283,7 @@ bool block_is_worth(const struct block_task *x, const struct caps *c, const stru
     case B_RC: return v[B_RC] == (v[B_LSU] > 1);
     case B_MAP: return v[B_MAP] == 0 || (v[B_MAP] > 2 && x->m > 2 * s->bm && x->n > s->bn);
     case B_CHUNKS: return are_chunks_worth(x, s);
+    case B_STREAM: return is_stream_worth(x, c, s);
     default: return true;
     }
 }

@@ -18,7 +18,7 @@ enum {
     B_SP, B_RP, B_UN,
     B_PAD, B_SWZ, B_TA, B_GLWA, B_GLWB, B_LC,
     B_GSW, B_RC,
-    B_MAP, B_CHUNKS,
+    B_MAP, B_CHUNKS, B_STREAM,
     N_BLOCK
 };
 enum { SP_NONE, SP_DOUBLE, SP_AHEAD, SP_ASYNC, SP_ASYNC_3 }; /* of sp */
@@ -40,6 +40,7 @@ struct block_task { /* the product, sizes as far as they are known */
     i64 m, n, k, batch, size; /* size: bytes of an operand's element */
     bool is_column;           /* one column */
 };
+i64 block_count(const struct block_task *x, const struct block *s); /* of all batches */
 bool block_task_of(struct block_task *x, const struct task *t, const i64 *var);
 
 /* Rules about parameter p and those before it: can it be emitted; is it worth trying? */

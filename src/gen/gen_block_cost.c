@@ -108,21 +108,34 @@ static double wave_count(double groups, double slots)
     return n < 8 ? ceil(n) : n + 0.5;
 }
 
+struct shares { /* how groups share the work */
+    double groups, rounds, pieces; /* rounds and blocks of a group */
+    double bytes;                  /* of sums that wait for another grid, which adds them */
+};
+
+static struct shares shares_of(const struct block_task *x, const struct caps *c, const struct block *s)
+{
+    const i64 *v = s->v;
+    double blocks = (double)block_count(x, s), rounds = (double)ceil_div(x->k, v[B_BK]), groups = (double)(v[B_STREAM] * c->n_threads);
+    if (v[B_STREAM])
+        return (struct shares){groups, ceil(blocks * rounds / groups), blocks / groups + 1, 16 * groups * (double)(s->bm * s->bn)};
+    double bytes = x->x.simple && v[B_CHUNKS] == 1 ? 0 : 8 * (double)(v[B_CHUNKS] * x->batch * x->m * x->n);
+    return (struct shares){blocks * (double)v[B_CHUNKS], ceil(rounds / (double)v[B_CHUNKS]), 1, bytes};
+}
+
 double block_seconds(const struct block_task *x, const struct caps *c, const struct block *s)
 {
     const i64 *v = s->v;
     double units = at_least(floor(gen_flop_rate(c) / unit_rate), 1), rate = gen_flop_rate(c) / units / 2 / fmas_of(c);
-    double blocks = (double)(x->batch * ceil_div(x->m, s->bm) * ceil_div(x->n, s->bn)), groups = blocks * (double)v[B_CHUNKS];
-    double rounds = ceil((double)ceil_div(x->k, v[B_BK]) / (double)v[B_CHUNKS]);
-    double n = at_most(residents(x, s), at_least(ceil(groups / units), 1));
+    struct shares q = shares_of(x, c, s);
+    double n = at_most(residents(x, s), at_least(ceil(q.groups / units), 1));
     struct round r = round_of(x, c, s);
     double out = (double)(s->bm * s->bn) / fmas_of(c) * (v[B_LSU] > 1 ? 8 + 2 * (double)v[B_LSU] : 6);
-    double group = n * out + latency + rounds * at_least(n * r.cycles, r.alone); /* n of them together */
-    double copied = blocks * (double)(ceil_div(x->k, v[B_BK]) * v[B_BK] * (s->bm + s->bn));
+    double group = q.pieces * (n * out + latency) + q.rounds * at_least(n * r.cycles, r.alone); /* n of them together */
+    double copied = (double)(block_count(x, s) * ceil_div(x->k, v[B_BK]) * v[B_BK] * (s->bm + s->bn));
     if (v[B_SP] >= SP_ASYNC) group *= 1.01; /* not every target has such copies */
-    double seconds = wave_count(groups, n * units) * group / rate, bytes = memory_bytes(x, s, copied) / gen_byte_rate(c);
-    bool is_one_grid = x->x.simple && v[B_CHUNKS] == 1;
-    double rest = is_one_grid ? 0 : 4e-6 + 8 * (double)(v[B_CHUNKS] * x->batch * x->m * x->n) / gen_byte_rate(c);
+    double seconds = wave_count(q.groups, n * units) * group / rate, bytes = memory_bytes(x, s, copied) / gen_byte_rate(c);
+    double rest = q.bytes > 0 ? 4e-6 + q.bytes / gen_byte_rate(c) : 0;
     return launch + rest + at_least(seconds, bytes) + 0.1 * at_most(seconds, bytes);
 }
 

@@ -188,6 +188,7 @@ void product_init(struct product *p, const struct task *t)
     emit_args(m);
     p->y = (struct result){.v = p->x.y, .inner = p->x.n_axis, .parts = p->chunks};
     if (!p->x.simple || p->chunks > 1) result_open(m, &p->y, p->type);
+    if (p->stream) stream_init(p);
 }
 
 /* Rounds. */
@@ -216,7 +217,7 @@ static void multiply(struct product *p, kval stage)
 static void fetch_first(struct product *p)
 {
     struct kir *k = p->m->k;
-    bool exists = gen_static(p->m->g, p->x.k, 0) > 0 && p->chunks == 1;
+    bool exists = gen_static(p->m->g, p->x.k, 0) > 0 && p->chunks == 1; /* a stream has no piece without rounds */
     if (!exists) kir_if(k, kir_lt(k, p->from, p->to));
     fetch(p, p->from);
     if (p->pipe == PIPE_DOUBLE) put(p, kir_int(k, 0));
@@ -306,7 +307,7 @@ static kval is_inside(struct product *p, kval i, sym size, i64 block)
     return kir_lt(k, i, emit_size(p->m, size));
 }
 
-void product_store(struct product *p, kval row, kval col, kval val)
+static void store(struct product *p, kval row, kval col, kval val)
 {
     struct kir *k = p->m->k;
     u32 lanes = kir_lanes(k, val);
@@ -327,12 +328,41 @@ void product_store(struct product *p, kval row, kval col, kval val)
     if (is_there) kir_end(k);
 }
 
-/* The grid. */
-
-/* Number `at` of the blocks, walked column by column within each `raster` rows of them. */
-static void walk_blocks(struct product *p, kval at, kval rows, kval cols, kval *row, kval *col)
+void product_store(struct product *p, kval row, kval col, kval val)
 {
     struct kir *k = p->m->k;
+    if (p->is_whole) kir_if(k, p->is_whole);
+    store(p, row, col, val);
+    if (!p->is_whole) return;
+    kir_else(k);
+    stream_keep(p, row, col, val);
+    kir_end(k);
+}
+
+/* The grid. */
+
+static sym block_count(const struct product *p)
+{
+    return sym_mul(p->m->g->sym, blocks_of(p, &p->a), blocks_of(p, &p->b));
+}
+
+static sym batch_count(const struct product *p)
+{
+    return space_count(&p->x.outer, p->m->g->sym, 0, p->x.outer.n);
+}
+
+kval product_blocks(const struct product *p)
+{
+    return emit_size(p->m, sym_mul(p->m->g->sym, batch_count(p), block_count(p)));
+}
+
+kval product_block_rounds(const struct product *p) { return emit_size(p->m, rounds_of(p)); }
+
+/* Number `at` of a batch's blocks, walked column by column within each `raster` rows of them. */
+static void walk_blocks(struct product *p, kval at, kval *row, kval *col)
+{
+    struct kir *k = p->m->k;
+    kval rows = emit_size(p->m, blocks_of(p, &p->a)), cols = emit_size(p->m, blocks_of(p, &p->b));
     kval area = kir_mul_i(k, cols, p->raster);
     kval first = kir_mul_i(k, kir_div(k, at, area), p->raster);
     kval height = kir_min(k, kir_sub(k, rows, first), kir_int(k, p->raster));
@@ -341,20 +371,52 @@ static void walk_blocks(struct product *p, kval at, kval rows, kval cols, kval *
     *col = kir_div(k, at, height);
 }
 
-static void side_open(struct product *p, struct side *s, kval number)
+static void side_place(struct side *s, kval number)
 {
-    struct kir *k = p->m->k;
     s->number = number;
-    s->first = kir_mul_i(k, number, s->block);
-    if (s->p->pipe != PIPE_ASYNC) group_copy_open(&s->copy);
+    s->first = kir_mul_i(s->p->m->k, number, s->block);
 }
 
-static void array_open(struct product *p)
+static void place(struct product *p, kval batch, kval row, kval col)
+{
+    const u32 all[MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
+    const struct space *outer = &p->x.outer;
+    kval at[MAX_RANK] = {0};
+    space_split(p->m, outer, all, outer->n, batch, at);
+    space_index(p->m->k, outer, at, p->pos);
+    side_place(&p->a, row);
+    side_place(&p->b, col);
+}
+
+void product_place(struct product *p, kval number)
+{
+    struct kir *k = p->m->k;
+    kval batch = kir_int(k, 0), row, col;
+    if (p->x.outer.n) {
+        kval n = emit_size(p->m, block_count(p));
+        batch = kir_div(k, number, n), number = kir_mod(k, number, n);
+    }
+    walk_blocks(p, number, &row, &col);
+    place(p, batch, row, col);
+}
+
+static void arrays_open(struct product *p)
 {
     struct kir *k = p->m->k;
     p->a.base = 0, p->b.base = p->stages * p->a.size;
     kval n = kir_int(k, i64_max(p->stages * (p->a.size + p->b.size), p->least));
     p->array = p->swizzled ? kir_alloc_swizzled(k, p->held, n) : kir_alloc(k, KS_SHARED, p->held, 1, n);
+    if (p->n_out) p->out = kir_alloc(k, KS_SHARED, p->out_type, 1, kir_int(k, p->n_out));
+}
+
+void product_enter(struct product *p)
+{
+    group_enter(&p->g);
+    p->n_rounds = product_block_rounds(p);
+    arrays_open(p);
+    if (p->pipe == PIPE_ASYNC) return;
+    group_copy_open(&p->a.copy);
+    group_copy_open(&p->b.copy);
 }
 
 /* The rounds of one chunk. */
@@ -362,9 +424,7 @@ static void open_chunk(struct product *p, kval chunk)
 {
     struct kir *k = p->m->k;
     struct symtab *st = p->m->g->sym;
-    sym all = rounds_of(p);
-    kval part = emit_size(p->m, sym_cdiv(st, all, sym_const(st, p->chunks)));
-    p->n_rounds = emit_size(p->m, all);
+    kval part = emit_size(p->m, sym_cdiv(st, rounds_of(p), sym_const(st, p->chunks)));
     p->from = kir_int(k, 0), p->to = p->n_rounds;
     if (p->chunks == 1) return;
     p->y.part = chunk;
@@ -372,37 +432,36 @@ static void open_chunk(struct product *p, kval chunk)
     p->to = kir_min(k, p->n_rounds, kir_add(k, p->from, part));
 }
 
-void product_open(struct product *p)
+/* A group has a block, or a chunk of its rounds. */
+static void open_blocks(struct product *p)
 {
     struct emit *m = p->m;
     struct kir *k = m->k;
     struct symtab *st = m->g->sym;
-    const u32 all[MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
-    const struct space *outer = &p->x.outer;
-    kval at[MAX_RANK] = {0}, row, col;
-    sym rows = blocks_of(p, &p->a), cols = blocks_of(p, &p->b);
-    sym batches = space_count(outer, st, 0, outer->n);
-    kval batch = kir_grid(k, emit_size(m, sym_mul(st, batches, sym_const(st, p->chunks))));
+    kval row, col;
+    kval batch = kir_grid(k, emit_size(m, sym_mul(st, batch_count(p), sym_const(st, p->chunks))));
     if (p->raster > 1) {
-        kval number = kir_grid(k, emit_size(m, sym_mul(st, rows, cols)));
-        walk_blocks(p, number, emit_size(m, rows), emit_size(m, cols), &row, &col);
+        walk_blocks(p, kir_grid(k, emit_size(m, block_count(p))), &row, &col);
     } else {
-        row = kir_grid(k, emit_size(m, rows));
-        col = kir_grid(k, emit_size(m, cols));
+        row = kir_grid(k, emit_size(m, blocks_of(p, &p->a)));
+        col = kir_grid(k, emit_size(m, blocks_of(p, &p->b)));
     }
-    group_enter(&p->g);
+    product_enter(p);
     open_chunk(p, kir_mod_i(k, batch, p->chunks));
-    batch = kir_div_i(k, batch, p->chunks);
-    space_split(m, outer, all, outer->n, batch, at);
-    space_index(k, outer, at, p->pos);
-    side_open(p, &p->a, row);
-    side_open(p, &p->b, col);
-    array_open(p);
+    place(p, kir_div_i(k, batch, p->chunks), row, col);
+}
+
+void product_open(struct product *p)
+{
+    if (p->stream) stream_open(p);
+    else open_blocks(p);
 }
 
 void product_close(struct product *p, const struct task *t, const struct caps *caps)
 {
-    for (u32 i = 0; i < (p->raster > 1 ? 2u : 3u); i++) kir_end(p->m->k);
+    if (p->stream) stream_close(p);
+    else
+        for (u32 i = 0; i < (p->raster > 1 ? 2u : 3u); i++) kir_end(p->m->k);
     if (p->y.temp) gen_map_rest(p->m, t, caps, p->x.y, result_load, &p->y);
 }
 
@@ -427,6 +486,8 @@ bool product_is_useful(const struct gemm *x, const struct product_sched *s)
         k = gen_eval(x->g, x->k, NULL);
     if (s->raster > 1 && (m <= s->bm * 2 || n <= s->bn)) return false;
     if (s->chunks > 1 && (k < 8 * s->chunks * s->bk || m * n > 256 * s->bm * s->bn)) return false;
+    i64 blocks = ceil_div(m, s->bm) * ceil_div(n, s->bn); /* of a batch */
+    if (s->stream && blocks * ceil_div(k, s->bk) < s->stream) return false;
     return is_block_useful(s->bm, 16, m) && is_block_useful(s->bn, 16, n) &&
            is_block_useful(s->bk, 16, k);
 }
@@ -445,12 +506,12 @@ double product_seconds(const struct gemm *x, const struct caps *c, const struct 
     double missed = s->raster > 1 ? 0.2 : 0.25; /* of what is copied, by the caches */
     /* Copying an element takes some operations. */
     struct group_load load = {
-        .groups = blocks * chunks,
+        .groups = s->stream ? (double)s->stream : blocks * chunks,
         .threads = s->threads,
         .flops = 2 * work * blocks * rounds * (double)s->bk * area + 6 * copied,
         .bytes = missed * copied * size + size * batch * (m * k + k * n + m * n),
-        .barriers = rounds / chunks * (s->stages > 1 ? 1 : 2)};
-    bool is_one_grid = x->simple && s->chunks == 1;
-    double rest = is_one_grid ? 0 : 4e-6 + 8 * chunks * batch * m * n / gen_byte_rate(c);
+        .barriers = rounds * (s->stream ? blocks / (double)s->stream : 1 / chunks) * (s->stages > 1 ? 1 : 2)};
+    double later = s->stream ? 16 * (double)s->stream * area : x->simple && s->chunks == 1 ? 0 : 8 * chunks * batch * m * n;
+    double rest = later > 0 ? 4e-6 + later / gen_byte_rate(c) : 0;
     return group_seconds(c, &load) * (s->pipe ? 0.95 : 1) + rest;
 }

@@ -34,6 +34,7 @@ struct product {
     struct gemm x;
     struct group g;
     i64 bm, bn, bk, raster, chunks;
+    i64 stream;            /* groups that share all rounds evenly (gen_group_stream.c), with one chunk; 0: each has a block */
     enum group_pipe pipe;
     i64 stages;            /* rounds in the SHARED array, PIPE_ASYNC: at least 2 */
     bool swizzled;         /* the SHARED array is */
@@ -45,12 +46,16 @@ struct product {
     i64 a_wide, b_wide;    /* elements of a load, at most */
     bool by_rows;          /* how threads share what is copied, struct group_share */
     i64 least;             /* elements that the SHARED array has at least, for other uses */
+    i64 n_out;             /* elements of another SHARED array, for sums on their way out; 0: there is none */
+    enum dtype out_type;
     struct side a, b;
-    kval array;            /* SHARED: stages of a, then of b */
+    kval array, out;       /* SHARED: stages of a, then of b; the other one */
     kval pos[MAX_RANK];    /* of y: batches */
     kval round, n_rounds;  /* the one being fetched; all */
     kval from, to;         /* rounds of this group */
     struct result y;       /* TEMP: when the epilogue is a grid of its own, or with chunks */
+    kval partial;          /* TEMP, with a stream: [group][begun before, ended by others][bm][bn] */
+    kval sums, is_whole;   /* with a stream: where there; does the group have all rounds of the block? 0: certainly */
     void (*multiply)(struct product *p); /* adds the products of the round in the sides' stage */
 };
 
@@ -62,10 +67,25 @@ void product_rounds(struct product *p);
 void product_store(struct product *p, kval row, kval col, kval val);
 void product_close(struct product *p, const struct task *t, const struct caps *caps);
 
+/* For gen_group_stream.c. */
+kval product_blocks(const struct product *p);       /* of all batches */
+kval product_block_rounds(const struct product *p); /* of one block */
+void product_enter(struct product *p);        /* first thing inside a grid */
+void product_place(struct product *p, kval number); /* the block of that number in the walk */
+
+/* gen_group_stream.c */
+void stream_init(struct product *p);
+void stream_open(struct product *p);  /* the group's pieces, one after the other; closed by stream_close */
+void stream_keep(struct product *p, kval row, kval col, kval val); /* a vector of an incomplete sum */
+void stream_close(struct product *p); /* and a grid that completes the sums */
+/* Can groups share the rounds of such blocks, on a device that says how many groups that are? */
+bool stream_is_legal(const struct caps *c, i64 bm, i64 bn, i64 bk, i64 chunks);
+
 /* Choice. */
 
 struct product_sched {
     i64 bm, bn, bk, pipe, stages, raster, chunks, threads;
+    i64 stream; /* groups, 0: none */
 };
 i64 product_shared(const struct product_sched *s, i64 pad); /* elements of the SHARED array */
 bool product_is_useful(const struct gemm *x, const struct product_sched *s);

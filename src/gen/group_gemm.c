@@ -101,9 +101,7 @@ static void store_teams(struct tiled *x)
     struct kir *k = x->p.m->k;
     const i64 *v = x->s.v;
     struct group_share all = {&x->p.g, x->p.bm, x->p.bn, (u32)v[B_GSW], !v[B_RC]};
-    bool is_own = x->p.held == x->p.type;
-    i64 n = v[B_LSU] * x->p.bm * x->p.bn;
-    kval array = is_own ? x->p.array : kir_alloc(k, KS_SHARED, x->p.type, 1, kir_int(k, n));
+    kval array = x->p.n_out ? x->p.out : x->p.array;
     kir_barrier(k);
     for (i64 i = 0; i < x->t.row.n; i++)
         for (i64 j = 0; j < x->t.col.n / x->t.lanes; j++)
@@ -122,15 +120,17 @@ static void store_teams(struct tiled *x)
     }
 }
 
-static struct product product_of(struct emit *m, const struct task *t, const struct block *s)
+static struct product product_of(struct emit *m, const struct task *t, const struct caps *caps, const struct block *s)
 {
     const i64 *v = s->v;
+    i64 n_sums = v[B_LSU] > 1 ? v[B_LSU] * s->bm * s->bn : 0;
     struct product p = {.m = m,
                         .bm = s->bm,
                         .bn = s->bn,
                         .bk = v[B_BK],
                         .raster = i64_max(1, v[B_MAP]),
                         .chunks = v[B_CHUNKS],
+                        .stream = v[B_STREAM] * caps->n_threads,
                         .pipe = block_pipe(s),
                         .stages = block_stages(s),
                         .swizzled = v[B_SWZ],
@@ -144,7 +144,9 @@ static struct product product_of(struct emit *m, const struct task *t, const str
     enum dtype own = graph_value(&t->g, p.x.a)->dtype;
     p.type = emit_type(own);
     p.held = v[B_HALF] ? own : p.type;
-    if (v[B_LSU] > 1 && p.held == p.type) p.least = v[B_LSU] * s->bm * s->bn;
+    p.out_type = p.type;
+    if (p.held == p.type) p.least = n_sums;
+    else p.n_out = n_sums;
     return p;
 }
 
@@ -168,7 +170,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
     struct tiled *x = arena_new(m->arena, struct tiled);
     struct product *p = &x->p;
     x->s = block_of(v);
-    *p = product_of(m, t, &x->s);
+    *p = product_of(m, t, caps, &x->s);
     group_init(&p->g, m, x->s.threads, 0);
     product_init(p, t);
     x->t = tile_of(p, &x->s);

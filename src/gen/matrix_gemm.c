@@ -11,7 +11,7 @@
 // Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n).
 #include "gen/gen_group_gemm.h"
 
-enum { P_M, P_N, P_K, P_ACC, P_GM, P_GN, P_WM, P_WN, P_BK, P_PIPE, P_RP, P_SWZ, P_RASTER, P_CHUNKS, N_PARAM };
+enum { P_M, P_N, P_K, P_ACC, P_GM, P_GN, P_WM, P_WN, P_BK, P_PIPE, P_RP, P_SWZ, P_RASTER, P_CHUNKS, P_STREAM, N_PARAM };
 
 static const i32 v_size[] = {4, 8, 16, 32};
 static const i32 v_acc[] = {16, 32};
@@ -22,6 +22,7 @@ static const i32 v_pipe[] = {PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE, PIPE_ASYNC, PIP
 static const i32 v_bool[] = {0, 1};
 static const i32 v_raster[] = {1, 8};
 static const i32 v_chunks[] = {1, 8};
+static const i32 v_stream[] = {0, 1, 2, 4};
 
 static const struct gen_param param[N_PARAM] = {
     [P_M] = {"m", "rows of a fragment", v_size, countof(v_size)},
@@ -43,13 +44,16 @@ static const struct gen_param param[N_PARAM] = {
     [P_RASTER] = {"raster", "rows of blocks that are walked column by column", v_raster,
                   countof(v_raster)},
     [P_CHUNKS] = {"chunks", "groups that share the terms of a block", v_chunks, countof(v_chunks)},
+    [P_STREAM] = {"stream", "groups of a processor; all of them share all rounds evenly; 0: each has a block", v_stream,
+                  countof(v_stream)},
 };
 
 enum { PAD = 8, WIDE = 16, MAX_FRAGMENTS = 16, MAX_REGS = 200 };
 
 struct matrix_sched {
-    i64 m, n, k, acc, gm, gn, wm, wn, bk, pipe, rp, swz, raster, chunks;
+    i64 m, n, k, acc, gm, gn, wm, wn, bk, pipe, rp, swz, raster, chunks, stream;
     i64 subgroup;
+    i64 units; /* processors */
 };
 
 static struct matrix_sched sched_of(const struct caps *c, const struct sched *s)
@@ -57,7 +61,7 @@ static struct matrix_sched sched_of(const struct caps *c, const struct sched *s)
     const i32 *v = s->v;
     return (struct matrix_sched){v[P_M],      v[P_N],      v[P_K],     v[P_ACC], v[P_GM],
                                  v[P_GN],     v[P_WM],     v[P_WN],    v[P_BK],  v[P_PIPE],
-                                 v[P_RP],     v[P_SWZ],    v[P_RASTER], v[P_CHUNKS], c->subgroup};
+                                 v[P_RP],     v[P_SWZ],    v[P_RASTER], v[P_CHUNKS], v[P_STREAM], c->subgroup, c->n_threads};
 }
 
 static i64 pad_of(const struct matrix_sched *s) { return s->swz ? 0 : PAD; }
@@ -71,7 +75,8 @@ static struct product_sched product_of(const struct matrix_sched *s)
                                   .stages = s->pipe < PIPE_DOUBLE ? 1 : s->pipe > PIPE_ASYNC ? 3 : 2,
                                   .raster = s->raster,
                                   .chunks = s->chunks,
-                                  .threads = s->gm * s->gn * s->subgroup};
+                                  .threads = s->gm * s->gn * s->subgroup,
+                                  .stream = s->stream * s->units};
 }
 
 struct fragments {
@@ -185,9 +190,8 @@ static void store_row(struct fragments *x, kval array, kval at, i64 i)
 static void store_all(struct fragments *x)
 {
     struct kir *k = x->p.m->k;
-    i64 part = x->s.m * line(&x->s);
-    kval array = kir_alloc(k, KS_SHARED, x->c.dtype, 1, kir_int(k, x->s.gm * x->s.gn * part));
-    kval at = kir_mul_i(k, x->p.g.sg, part), pitch = kir_int(k, line(&x->s));
+    kval array = x->p.out, pitch = kir_int(k, line(&x->s));
+    kval at = kir_mul_i(k, x->p.g.sg, x->s.m * line(&x->s));
     for (i64 i = 0; i < x->s.wm; i++) {
         if (i) kir_barrier(k);
         for (i64 j = 0; j < x->s.wn; j++)
@@ -213,6 +217,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
                           .bk = ps.bk,
                           .raster = ps.raster,
                           .chunks = ps.chunks,
+                          .stream = ps.stream,
                           .pipe = (enum group_pipe)ps.pipe,
                           .stages = ps.stages,
                           .swizzled = s.swz,
@@ -221,6 +226,8 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
                           .b_as_is = true,
                           .a_wide = WIDE,
                           .b_wide = WIDE,
+                          .n_out = s.gm * s.gn * s.m * line(&s),
+                          .out_type = acc_type(&s),
                           .multiply = multiply};
     gemm_of(&p->x, t);
     p->held = graph_value(&t->g, p->x.a)->dtype;
@@ -262,6 +269,7 @@ static bool fits(const struct caps *c, const struct matrix_sched *s)
     i64 sums = s->wm * s->wn * s->m * s->n * s->acc / 32 / s->subgroup,
         operands = (s->wm * s->m + (s->rp ? s->wn : 1) * s->n) * s->k / 2 / s->subgroup * (1 + s->rp);
     if (s->rp && s->bk == s->k) return false; /* one step */
+    if (s->stream && !stream_is_legal(c, p.bm, p.bn, p.bk, p.chunks)) return false;
     if (s->bk % s->k || s->wm * s->wn > MAX_FRAGMENTS || p.threads < group_least(c)) return false;
     if (sums + operands + (s->pipe && s->pipe < PIPE_ASYNC ? copied : 0) > MAX_REGS) return false;
     i64 out = s->gm * s->gn * s->m * line(s) * s->acc / 8;
@@ -298,7 +306,8 @@ static bool least_sched(const struct gemm *x, const struct caps *c, const struct
                                 [P_RP] = 0,
                                 [P_SWZ] = 0,
                                 [P_RASTER] = 1,
-                                [P_CHUNKS] = 1}};
+                                [P_CHUNKS] = 1,
+                                [P_STREAM] = 0}};
     struct matrix_sched s = sched_of(c, out);
     while (product_of(&s).threads < group_least(c) && s.gm < 4) s.gm *= 2, out->v[P_GM] = (i32)s.gm;
     if (shape->m > 32 || shape->n > 32 || shape->k > 32) return false;

@@ -3,7 +3,7 @@
 // prune.c: the last stages of legalisation. REG arrays that are only indexed by constants become
 // one array per element, which a language declares as plain variables, so that the target's
 // compiler keeps them in registers. Then what has no effect is dropped: pure values and loads
-// nobody uses, stores to arrays nobody reads, loops and branches left empty.
+// nobody uses, stores to arrays nobody reads, loops and branches left empty. Arguments and TEMP arrays stay: a launch passes them.
 #include "kir/legal.h"
 
 /* Arrays. */
@@ -118,6 +118,7 @@ static bool is_root(const struct pruner *p, kval v)
     const struct kir_ins *x = kir_at(p->k, v);
     if (x->op == KI_STORE || x->op == KI_FSTORE)
         return kir_at(p->k, x->a)->op == KI_BUF || p->live[x->a];
+    if (x->op == KI_ALLOC && x->aux == KS_TEMP) return true; /* who launches the kernel counts them */
     return x->op == KI_GRID || x->op == KI_BARRIER || x->op == KI_AWAIT || x->op == KI_BUF || x->op == KI_PREFETCH;
 }
 
