@@ -131,8 +131,8 @@ static const char *const stage_name[N_LAB_STAGES] = {
 static const char *const stage_asks[N_LAB_STAGES] = {
     [ST_THREAD] = "THREAD_SIZE_M x THREAD_SIZE_N that is neither too large nor too long",
     [ST_BLOCK] = "BLOCK_SIZE_M and BLOCK_SIZE_N that do not differ too much",
-    [ST_LAYOUT] = "BLOCK_SIZE_M = THREAD_SIZE_M x WARP_LAYOUT_Y x BLOCK_LAYOUT_Y, BLOCK_SIZE_N = THREAD_SIZE_N x WARP_LAYOUT_X x BLOCK_LAYOUT_X, "
-                  "WARP_SIZE = WARP_LAYOUT_Y x WARP_LAYOUT_X, no more threads than a group may have",
+    [ST_LAYOUT] = ("BLOCK_SIZE_M = THREAD_SIZE_M x WARP_LAYOUT_Y x BLOCK_LAYOUT_Y, BLOCK_SIZE_N = THREAD_SIZE_N x WARP_LAYOUT_X x BLOCK_LAYOUT_X, "
+                   "WARP_SIZE = WARP_LAYOUT_Y x WARP_LAYOUT_X, no more threads than a group may have"),
     [ST_LOADS] = "BLOCK_SIZE_K such that each thread's share of a tile is whole loads of GLOB_LOAD_WIDTH_A, GLOB_LOAD_WIDTH_B elements",
     [ST_SCATTER] = "BLOCK_SCATTER_WIDTH_M that divides THREAD_SIZE_M, WARP_SCATTER_WIDTH_M that divides it, and so for N",
     [ST_MEMORY] = "tiles, SHARED_PREFETCH and REG_PREFETCH that leave shared memory and registers enough",
