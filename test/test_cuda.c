@@ -379,6 +379,7 @@ static void test_targets(void **state)
         assert_true(dev_ask(v, &o, &c, NULL, &e));
         assert_string_equal(c.arch, strchr(known[i], ':') + 1);
         assert_true(c.is_gpu && c.max_group == 1024 && c.shared_bytes >= 65536 && c.gflops > 1000 && c.gbps > 100);
+        assert_true(c.thread_regs >= 255 && c.unit_regs >= 65536 && c.unit_threads >= 1024 && c.unit_shared >= c.shared_bytes);
         caps_print(&text, &c);
         assert_true(caps_parse(&again, buf_view(&text), &e));
         struct str list = str_of(c.matrix);

@@ -199,6 +199,8 @@ static void open_product(struct bed *b, i64 w, i64 batch, i64 m, i64 n, i64 k)
     b->caps.subgroup = b->caps.subgroup_min = b->caps.subgroup_max = (u32)w;
     b->caps.max_group = 1024;
     b->caps.shared_bytes = 64 << 10;
+    b->caps.thread_regs = 255, b->caps.unit_regs = 65536;
+    b->caps.unit_threads = w == 64 ? 2560 : 2048, b->caps.unit_shared = w == 64 ? 65536 : 167936;
     b->caps.gflops = w == 64 ? 12200 : 19500, b->caps.gbps = w == 64 ? 1000 : 1500;
     for (u32 i = 0; i < 3; i++) one[i] = sym_const(&b->sym, dim[i]), two[i] = one[i];
     two[2] = sym_const(&b->sym, n);

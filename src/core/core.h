@@ -426,6 +426,9 @@ struct caps {
     u32 max_group;       /* threads of a group */
     u32 subgroup, subgroup_min, subgroup_max; /* threads: usual size, and what can be required */
     i64 shared_bytes;    /* shared arrays of one group */
+    u32 thread_regs;     /* 32-bit registers that a thread can have; 0: unknown, as all of the next ones */
+    u32 unit_regs, unit_threads; /* of all groups that a processor runs at once: registers, threads */
+    i64 unit_shared;     /* and bytes of shared arrays */
     u32 max_push;        /* bytes of parameters passed with a launch; more lie in memory */
     i64 max_buffer;      /* bytes of one buffer, 0: any */
     u32 max_bind;        /* buffers of one kernel, 0: any */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // dev_target.c: limits of GPUs by architecture, so that kernels can be made for one that is not in this machine.
-// Sources: CUDA C++ Programming Guide, "Compute Capabilities" (threads, shared memory of a block, shapes of mma from the PTX ISA,
+// Sources: CUDA C++ Programming Guide, "Compute Capabilities" (threads, registers, shared memory of a block and of a processor, shapes of mma from the PTX ISA,
 // "Matrix multiply-accumulate"); AMD's Instinct ISA and CDNA whitepapers. Speeds are those of a usual card, rough: predictions order candidates
 // before anything is measured.
 #include "dev/dev.h"
@@ -24,18 +24,20 @@ static const struct target {
     u32 subgroup;
     i64 shared_bytes, l1_bytes, l2_bytes;
     u32 n_units, lanes, mhz, gbps; /* lanes: multiply-adds of f32 that a unit does in a cycle */
+    u32 thread_regs, unit_regs, unit_threads;
+    i64 unit_shared;
     const char *matrix;
 } targets[] = {
-    {"cuda", "sm_70", 32, 98304, 128 << 10, 6 << 20, 80, 64, 1530, 900, ""},
-    {"cuda", "sm_75", 32, 65536, 96 << 10, 4 << 20, 40, 64, 1590, 320, MMA_8},
-    {"cuda", "sm_80", 32, 166912, 192 << 10, 40 << 20, 108, 64, 1410, 1555, MMA_16},
-    {"cuda", "sm_86", 32, 101376, 128 << 10, 6 << 20, 82, 128, 1695, 936, MMA_16},
-    {"cuda", "sm_89", 32, 101376, 128 << 10, 72 << 20, 128, 128, 2520, 1008, MMA_16},
-    {"cuda", "sm_90", 32, 232448, 256 << 10, 50 << 20, 132, 128, 1755, 3350, MMA_16},
-    {"cuda", "sm_90a", 32, 232448, 256 << 10, 50 << 20, 132, 128, 1755, 3350, MMA_16},
-    {"hip", "gfx906", 64, 65536, 16 << 10, 4 << 20, 60, 64, 1725, 1024, ""},
-    {"hip", "gfx90a", 64, 65536, 16 << 10, 8 << 20, 110, 64, 1700, 1638, MFMA MFMA_BF16},
-    {"hip", "gfx942", 64, 65536, 32 << 10, 4 << 20, 304, 128, 2100, 5300, MFMA MFMA_BF16},
+    {"cuda", "sm_70", 32, 98304, 128 << 10, 6 << 20, 80, 64, 1530, 900, 255, 65536, 2048, 98304, ""},
+    {"cuda", "sm_75", 32, 65536, 96 << 10, 4 << 20, 40, 64, 1590, 320, 255, 65536, 1024, 65536, MMA_8},
+    {"cuda", "sm_80", 32, 166912, 192 << 10, 40 << 20, 108, 64, 1410, 1555, 255, 65536, 2048, 167936, MMA_16},
+    {"cuda", "sm_86", 32, 101376, 128 << 10, 6 << 20, 82, 128, 1695, 936, 255, 65536, 1536, 102400, MMA_16},
+    {"cuda", "sm_89", 32, 101376, 128 << 10, 72 << 20, 128, 128, 2520, 1008, 255, 65536, 1536, 102400, MMA_16},
+    {"cuda", "sm_90", 32, 232448, 256 << 10, 50 << 20, 132, 128, 1755, 3350, 255, 65536, 2048, 233472, MMA_16},
+    {"cuda", "sm_90a", 32, 232448, 256 << 10, 50 << 20, 132, 128, 1755, 3350, 255, 65536, 2048, 233472, MMA_16},
+    {"hip", "gfx906", 64, 65536, 16 << 10, 4 << 20, 60, 64, 1725, 1024, 256, 65536, 2560, 65536, ""},
+    {"hip", "gfx90a", 64, 65536, 16 << 10, 8 << 20, 110, 64, 1700, 1638, 512, 131072, 2048, 65536, MFMA MFMA_BF16},
+    {"hip", "gfx942", 64, 65536, 32 << 10, 4 << 20, 304, 128, 2100, 5300, 512, 131072, 2048, 65536, MFMA MFMA_BF16},
 };
 
 /* What several subgroups hold together. */
@@ -61,6 +63,10 @@ static void fill(const struct target *t, struct caps *c)
                        .subgroup_min = t->subgroup,
                        .subgroup_max = t->subgroup,
                        .shared_bytes = t->shared_bytes,
+                       .thread_regs = t->thread_regs,
+                       .unit_regs = t->unit_regs,
+                       .unit_threads = t->unit_threads,
+                       .unit_shared = t->unit_shared,
                        .l1_bytes = t->l1_bytes,
                        .l2_bytes = t->l2_bytes,
                        .max_bind = 128,

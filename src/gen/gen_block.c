@@ -66,7 +66,6 @@ const struct gen_param block_param[N_BLOCK] = {
 // clang-format on
 
 enum {
-    MAX_REGS = 200,     /* of a thread, without addresses */
     MAX_CODE = 8192,    /* multiply-adds written out */
     USUAL_CODE = 2048,
     MAX_COPIED = 128,   /* elements of one operand that a thread copies per round */
@@ -160,14 +159,14 @@ bool block_fits(const struct block_task *x, const struct caps *c, const struct b
     case B_HALF: return !v[B_HALF] || x->size == 2;
     case B_WLX: return v[B_WLY] * v[B_WLX] == v[B_W];
     case B_BLX: return s->team <= c->max_group;
-    case B_TN: return v[B_TM] * v[B_TN] + v[B_TM] + v[B_TN] <= MAX_REGS;
+    case B_TN: return group_has_registers(c, s->team, v[B_TM] * v[B_TN] + v[B_TM] + v[B_TN]);
     case B_LSU: return fits_threads(c, s) && fits_shared(x, c, s);
     case B_BSWM: return v[B_BSWM] <= v[B_TM];
     case B_BSWN: return v[B_BSWN] <= v[B_TN];
     case B_WSWM: return v[B_WSWM] <= v[B_BSWM];
     case B_WSWN: return v[B_WSWN] <= v[B_BSWN];
     case B_SP: return fits_shared(x, c, s);
-    case B_RP: return registers(s) <= MAX_REGS;
+    case B_RP: return group_has_registers(c, s->threads, registers(s));
     case B_UN: return v[B_TM] * v[B_TN] * i64_min(v[B_UN], v[B_BK] / v[B_LSU]) <= MAX_CODE;
     case B_PAD: return fits_shared(x, c, s);
     case B_TA: return !v[B_TA] || x->x.a_plain;

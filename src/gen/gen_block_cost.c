@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-static const double unit_rate = 180e9;    /* flops per second of a unit */
+static const double unit_rate = 180e9;    /* flops per second of a unit; this and the next, where the target does not say */
 static const double unit_regs = 65536;
 static const double unit_threads = 2048;
 static const double unit_shared = 100 << 10;
@@ -25,6 +25,7 @@ static const double launch = 3e-6;        /* seconds */
 
 static double at_least(double x, double least) { return x > least ? x : least; }
 static double at_most(double x, double most) { return x < most ? x : most; }
+static double known(double x, double otherwise) { return x > 0 ? x : otherwise; }
 
 /* Of a unit, per cycle. */
 static double fmas_of(const struct caps *c) { return c->subgroup >= 64 ? 64 : 128; }
@@ -80,15 +81,15 @@ static struct round round_of(const struct block_task *x, const struct caps *c, c
 }
 
 /* Groups on one unit at the same time. */
-static double residents(const struct block_task *x, const struct block *s)
+static double residents(const struct block_task *x, const struct caps *c, const struct block *s)
 {
     const i64 *v = s->v;
     bool meanwhile = v[B_SP] == SP_DOUBLE || v[B_SP] == SP_AHEAD;
     double sums = (double)(v[B_TM] * v[B_TN]) + spare_regs, frags = (double)((v[B_RP] + 1) * (v[B_TM] + v[B_TN]));
     double copied = v[B_SP] >= SP_ASYNC ? 0 : (double)(v[B_BK] * (s->bm + s->bn)) / (double)s->threads;
     double regs = sums + (meanwhile ? frags + copied : at_least(frags, copied));
-    double n = at_most(unit_threads, unit_regs / regs) / (double)s->threads;
-    n = at_most(n, unit_shared / (double)block_shared(s, x->size));
+    double n = at_most(known(c->unit_threads, unit_threads), known(c->unit_regs, unit_regs) / regs) / (double)s->threads;
+    n = at_most(n, known((double)c->unit_shared, unit_shared) / (double)block_shared(s, x->size));
     return at_least(at_most(floor(n), 32), 1);
 }
 
@@ -128,7 +129,7 @@ double block_seconds(const struct block_task *x, const struct caps *c, const str
     const i64 *v = s->v;
     double units = at_least(floor(gen_flop_rate(c) / unit_rate), 1), rate = gen_flop_rate(c) / units / 2 / fmas_of(c);
     struct shares q = shares_of(x, c, s);
-    double n = at_most(residents(x, s), at_least(ceil(q.groups / units), 1));
+    double n = at_most(residents(x, c, s), at_least(ceil(q.groups / units), 1));
     struct round r = round_of(x, c, s);
     double out = (double)(s->bm * s->bn) / fmas_of(c) * (v[B_LSU] > 1 ? 8 + 2 * (double)v[B_LSU] : 6);
     double group = q.pieces * (n * out + latency) + q.rounds * at_least(n * r.cycles, r.alone); /* n of them together */

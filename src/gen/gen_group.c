@@ -35,6 +35,14 @@ bool group_is_legal(const struct caps *c, i64 n, i64 shared_bytes)
     return n <= c->max_group && shared_bytes <= c->shared_bytes;
 }
 
+/* Compilers keep some addresses, and spill the rest: where one group needs all registers of a processor, few. */
+bool group_has_registers(const struct caps *c, i64 n, i64 regs)
+{
+    enum { USUAL = 255, ADDRESSES = 55, FEW = 24 };
+    i64 most = c->thread_regs ? c->thread_regs : USUAL;
+    return regs + ADDRESSES <= most && (!c->unit_regs || (regs + FEW) * n <= c->unit_regs);
+}
+
 i64 group_least(const struct caps *c)
 {
     return i64_min(i64_max(8, c->subgroup_min), i64_min(64, c->max_group));

@@ -31,6 +31,8 @@ void group_enter(struct group *g); /* first thing inside a grid */
 
 /* Threads and shared memory of one group. */
 bool group_is_legal(const struct caps *c, i64 n, i64 shared_bytes);
+/* Registers of a thread, as far as they are counted: without addresses. */
+bool group_has_registers(const struct caps *c, i64 n, i64 regs);
 i64 group_least(const struct caps *c); /* threads of the smallest group that is worth it */
 /* The usual size of a subgroup, if a group of n may add up within subgroups; else 0. */
 u32 group_subgroup(const struct caps *c, i64 n);

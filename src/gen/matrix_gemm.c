@@ -48,7 +48,7 @@ static const struct gen_param param[N_PARAM] = {
                   countof(v_stream)},
 };
 
-enum { PAD = 8, WIDE = 16, MAX_FRAGMENTS = 16, MAX_REGS = 200 };
+enum { PAD = 8, WIDE = 16, MAX_FRAGMENTS = 16 };
 
 struct matrix_sched {
     i64 m, n, k, acc, gm, gn, wm, wn, bk, pipe, rp, swz, raster, chunks, stream;
@@ -271,7 +271,8 @@ static bool fits(const struct caps *c, const struct matrix_sched *s)
     if (s->rp && s->bk == s->k) return false; /* one step */
     if (s->stream && !stream_is_legal(c, p.bm, p.bn, p.bk, p.chunks)) return false;
     if (s->bk % s->k || s->wm * s->wn > MAX_FRAGMENTS || p.threads < group_least(c)) return false;
-    if (sums + operands + (s->pipe && s->pipe < PIPE_ASYNC ? copied : 0) > MAX_REGS) return false;
+    i64 regs = sums + operands + (s->pipe && s->pipe < PIPE_ASYNC ? copied : 0);
+    if (!group_has_registers(c, p.threads, regs)) return false;
     i64 out = s->gm * s->gn * s->m * line(s) * s->acc / 8;
     return group_is_legal(c, p.threads, 2 * product_shared(&p, pad_of(s)) + out);
 }
