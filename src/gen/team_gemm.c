@@ -5,7 +5,7 @@
 // without registers; gm x gn teams stand in it, each with wm x wn fragments of sums, its only registers. The
 // arrays keep the order in which operands lie in memory, in panels: lines of 128 bytes, which is what units read.
 // A round's products are asked for before the next copies are, so that both go on at once. Results pass through shared memory,
-// a fragment at a time, where every thread gets vectors of them for the epilogue.
+// a fragment at a time, of some teams at once, where every thread gets vectors of them for the epilogue.
 //
 // A shape is one that the target lists for teams with the operands' type on both sides; sums are f32 or f16.
 //
@@ -127,42 +127,71 @@ static void multiply(struct product *p)
     }
 }
 
-/* Storing: a fragment of each team at a time. */
-
-static i64 line(const struct team_sched *s) { return s->n + PAD; }
-
-static i64 out_bytes(const struct team_sched *s) { return s->gm * s->gn * s->m * line(s) * s->acc / 8; }
+/* Storing: a fragment of a team at a time, of as many teams at once as there is room for; all threads take part. */
 
 enum { STORE_LANES = 4 };
 
-static void store_fragment(struct teams *x, kval array, kval at, i64 i, i64 j)
+static i64 line(const struct team_sched *s) { return s->n + PAD; }
+
+static i64 part_bytes(const struct team_sched *s) { return s->m * line(s) * s->acc / 8; }
+
+static i64 held_bytes(enum dtype t, const struct team_sched *s)
+{
+    struct product_sched p = product_of(s);
+    return product_shared(&p, 0) * dtype_size(t);
+}
+
+/* Teams whose fragments are stored at once: a power of two. */
+static i64 stored_at_once(const struct caps *c, enum dtype t, const struct team_sched *s)
+{
+    i64 n = s->gm * s->gn;
+    while (n > 1 && held_bytes(t, s) + n * part_bytes(s) > c->shared_bytes) n /= 2;
+    return n;
+}
+
+/* The threads that share a fragment: its thread t stores vectors of rows. team: whose it is. */
+static void store_fragment(struct teams *x, kval array, kval at, kval team, kval t, i64 threads, i64 i, i64 j)
 {
     struct product *p = &x->p;
     struct kir *k = p->m->k;
-    i64 per_line = x->s.n / STORE_LANES, at_once = x->s.team / per_line;
-    kval t = kir_mod_i(k, p->g.t, x->s.team), row = kir_div_i(k, t, per_line), col = kir_mul_i(k, kir_mod_i(k, t, per_line), STORE_LANES);
-    at = kir_add(k, at, kir_add(k, kir_mul_i(k, row, line(&x->s)), col));
-    row = kir_add_i(k, kir_add(k, x->row, row), i * x->s.m);
-    col = kir_add_i(k, kir_add(k, x->col, col), j * x->s.n);
-    for (i64 r = 0; r < x->s.m; r += at_once) {
-        kval val = kir_load(k, array, kir_ramp(k, kir_add_i(k, at, r * line(&x->s)), 1, STORE_LANES));
-        product_store(p, kir_add_i(k, row, r), col, kir_cast(k, p->type, val));
+    const struct team_sched *s = &x->s;
+    i64 per_line = s->n / STORE_LANES, rows = threads / per_line;
+    kval row = kir_div_i(k, t, per_line), col = kir_mul_i(k, kir_mod_i(k, t, per_line), STORE_LANES);
+    bool some = rows > s->m;
+    if (some) kir_if(k, kir_lt(k, row, kir_int(k, s->m)));
+    at = kir_add(k, at, kir_add(k, kir_mul_i(k, row, line(s)), col));
+    row = kir_add(k, row, kir_mul_i(k, kir_div_i(k, team, s->gn), s->wm * s->m));
+    col = kir_add(k, col, kir_mul_i(k, kir_mod_i(k, team, s->gn), s->wn * s->n));
+    for (i64 r = 0; r < s->m; r += rows) {
+        kval val = kir_load(k, array, kir_ramp(k, kir_add_i(k, at, r * line(s)), 1, STORE_LANES));
+        product_store(p, kir_add_i(k, row, i * s->m + r), kir_add_i(k, col, j * s->n), kir_cast(k, p->type, val));
     }
+    if (some) kir_end(k);
 }
 
-static void store_all(struct teams *x)
+/* Fragments (i, j) of the teams from `first` on. */
+static void store_some(struct teams *x, kval array, i64 first, i64 at_once, i64 i, i64 j)
 {
     struct kir *k = x->p.m->k;
-    i64 part = x->s.m * line(&x->s);
-    kval array = kir_alloc(k, KS_SHARED, x->c.dtype, 1, kir_int(k, x->s.gm * x->s.gn * part));
-    kval at = kir_mul_i(k, x->team, part), pitch = kir_int(k, line(&x->s));
+    i64 part = x->s.m * line(&x->s), teams = x->s.gm * x->s.gn, threads = x->p.g.n / at_once;
+    kir_barrier(k);
+    if (at_once < teams) kir_if(k, kir_bin(k, KI_EQ, kir_div_i(k, x->team, at_once), kir_int(k, first / at_once)));
+    kir_frag_store(k, array, kir_mul_i(k, kir_mod_i(k, x->team, at_once), part), kir_load(k, x->acc, slot(x, i, j)),
+                   kir_int(k, line(&x->s)), false);
+    if (at_once < teams) kir_end(k);
+    kir_barrier(k);
+    kval mine = kir_div_i(k, x->p.g.t, threads);
+    store_fragment(x, array, kir_mul_i(k, mine, part), kir_add_i(k, mine, first), kir_mod_i(k, x->p.g.t, threads), threads, i, j);
+}
+
+static void store_all(struct teams *x, const struct caps *c)
+{
+    struct kir *k = x->p.m->k;
+    i64 at_once = stored_at_once(c, x->p.held, &x->s);
+    kval array = kir_alloc(k, KS_SHARED, x->c.dtype, 1, kir_int(k, at_once * x->s.m * line(&x->s)));
     for (i64 i = 0; i < x->s.wm; i++)
-        for (i64 j = 0; j < x->s.wn; j++) {
-            kir_barrier(k);
-            kir_frag_store(k, array, at, kir_load(k, x->acc, slot(x, i, j)), pitch, false);
-            kir_barrier(k);
-            store_fragment(x, array, at, i, j);
-        }
+        for (i64 j = 0; j < x->s.wn; j++)
+            for (i64 first = 0; first < x->s.gm * x->s.gn; first += at_once) store_some(x, array, first, at_once, i, j);
 }
 
 static void init(struct teams *x, struct emit *m, const struct task *t, const struct caps *c, const struct team_sched *s)
@@ -219,7 +248,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     kval zero = kir_frag_fill(k, &x->c, kir_const_f(k, x->c.dtype, 1, 0));
     for (i64 i = 0; i < s.wm * s.wn; i++) kir_store(k, x->acc, kir_int(k, i), zero);
     product_rounds(p);
-    store_all(x);
+    store_all(x, caps);
     product_close(p, t, caps);
 }
 
@@ -232,7 +261,7 @@ static bool fits(const struct caps *c, enum dtype t, const struct team_sched *s)
     i64 sums = s->wm * s->wn * s->m * s->n * s->acc / 32 / s->team, per_line = s->n / STORE_LANES;
     if (sums + OTHER_REGS > MAX_REGS || (sums + OTHER_REGS) * p.threads > ALL_REGS) return false;
     if (s->bk % s->k || s->team % per_line || s->m % (s->team / per_line) || s->m % (LINE_BYTES / dtype_size(t))) return false;
-    return group_is_legal(c, p.threads, product_shared(&p, 0) * dtype_size(t) + out_bytes(s));
+    return group_is_legal(c, p.threads, held_bytes(t, s) + part_bytes(s));
 }
 
 static bool is_legal(const struct gemm *x, const struct caps *c, const struct sched *v)
@@ -327,7 +356,7 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
 const struct gen gen_team_gemm = {
     .version = 1,
     .name = "team_gemm",
-    .revision = 1,
+    .revision = 2,
     .param = param,
     .n_param = N_PARAM,
     .match = match,
