@@ -108,10 +108,26 @@ static void joined_texts_mean_the_same(void **state)
     check_joined("hip", "gfx90a", seed() + 200);
 }
 
+/* What one text calls a macro may be a variable of the next. */
+static void macros_end(void **state)
+{
+    static const char *const lang[] = {"cuda", "hip"};
+    const struct str text[] = {S("#define R(x) x\n#define ONE \\\n  1\nint a = R(ONE);\n"), S("int R, ONE;\n"), S("#define R 2\nint b = R;\n")};
+    for (i64 i = 0; i < countof(lang); i++) {
+        struct arena a = {0};
+        struct buf all = {0};
+        lang_find(str_of(lang[i]))->join(&all, text, countof(text));
+        assert_true(str_eq(preprocess(&a, buf_view(&all)), S("namespacejoined_0{inta=1;}namespacejoined_1{intR,ONE;}namespacejoined_2{intb=2;}")));
+        buf_release(&all);
+        arena_release(&a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(joined_texts_mean_the_same),
+        cmocka_unit_test(macros_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
