@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gemm DB M N K [DEVICE]: the best kernel that a database knows for a matrix product, built into a program and run on tensors. Without
-// one for this very product it says which is nearest.
+// gemm DB M N K [DEVICE [t]]: the best kernel that a database knows for a matrix product, built into a program and run on tensors. Without
+// one for this very product it says which is nearest, and its schedule is used where that is hoped to be faster than the default. t: the
+// left operand is transposed.
 //     cc -o gemm gemm.c $(pkg-config --cflags --libs quern)
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,8 @@ static void tell(const struct quern_gemm_found *f)
 {
     printf("%s\n", f->name[0] ? f->name : f->candidate);
     if (f->distance > 0)
-        printf("measured for %lld x %lld x %lld, 2^%.1f times away\n", (long long)f->m, (long long)f->n, (long long)f->k, f->distance);
+        printf("measured for %lld x %lld x %lld%s, 2^%.1f times away\n", (long long)f->m, (long long)f->n, (long long)f->k,
+               f->is_transposed ? ", transposed" : "", f->distance);
     else printf("%.4f ms\n", f->seconds * 1e3);
 }
 
@@ -36,7 +38,7 @@ static quern_status multiply(quern_model *m, quern_db *db, const char *device)
 
 int main(int argc, char **argv)
 {
-    if (argc < 5) return fprintf(stderr, "usage: gemm DB M N K [DEVICE]\n"), 2;
+    if (argc < 5) return fprintf(stderr, "usage: gemm DB M N K [DEVICE [t]]\n"), 2;
     quern *q = quern_open(NULL);
     quern_db *db = NULL;
     quern_model *m = NULL;
@@ -44,6 +46,7 @@ int main(int argc, char **argv)
     const char *device = argc > 5 ? argv[5] : "vulkan";
     struct quern_gemm_shape x = QUERN_OPTS(quern_gemm_shape);
     x.m = atoll(argv[2]), x.n = atoll(argv[3]), x.k = atoll(argv[4]);
+    x.is_transposed = argc > 6 && argv[6][0] == 't';
     quern_status s = quern_db_open(q, argv[1], &db);
     if (!s) s = quern_gemm_find(db, &x, device, &found);
     if (!s) tell(&found);

@@ -278,8 +278,9 @@ struct quern_gemm_found {
     char candidate[512];     /* as in the database */
     double seconds;          /* measured, for the product below */
     double distance;         /* 0: of this very product; else how far the nearest one that was measured is: the sum of the logarithms to
-                              * base 2 of the ratios of its sizes to these */
+                              * base 2 of the ratios of its sizes to these, and 1 where only one of them has its left operand transposed */
     int64_t m, n, k;
+    int is_transposed;       /* of that product */
 };
 /* The best kernel that the database knows for the product on that device, or of the nearest product where it is legal here, too.
  * QUERN_NOTHING: none. */

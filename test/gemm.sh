@@ -86,7 +86,11 @@ END
     "$example" "list-$1.db" 72 72 40 "$1" > out 2> err || fail example
     says "^ran in"
     "$example" "list-$1.db" 100 72 40 "$1" > out 2> err || fail example
-    says "measured for 72 x 72 x 40"
+    says "measured for 72 x 72 x 40, 2"
+    "$example" "$1.db" 100 72 40 "$1" > out 2> err || fail example
+    says "measured for 72 x 72 x 40, transposed, 2"
+    "$example" "list-$1.db" 72 72 40 "$1" t > out 2> err || fail example
+    says "measured for 72 x 72 x 40, 2^1.0"
     echo "quern gemm on $1: measured, resumed, stopped"
 }
 for device in vulkan opencl; do

@@ -238,6 +238,9 @@ static void test_find(void **state)
     assert_true(lab_find(&f, &s.d, s.env, &caps, &c, DT_F32, &s.e));
     assert_true(f.distance == 2 && f.seconds == 3 && lab_config_of(&z, &f.cand, &c, DT_F32));
     expect_name(&z, &c);
+    c.n_batch = 1, c.batch[0] = 4; /* of another rank */
+    assert_true(lab_find(&f, &s.d, s.env, &caps, &c, DT_F32, &s.e) && f.distance == 4 && f.product.m == 1000);
+    c.n_batch = 0;
     caps.max_group = 32;
     assert_false(lab_find(&f, &s.d, s.env, &caps, &c, DT_F32, &s.e) || s.e.code);
     caps.max_group = 1024;

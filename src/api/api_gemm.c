@@ -262,7 +262,7 @@ static void tell_found(struct quern_gemm_found *to, const struct lab_found *f, c
     struct lab_config c;
     struct buf name = {0}, text = {0};
     *to = (struct quern_gemm_found){.seconds = f->seconds, .distance = f->distance, .m = f->product.m, .n = f->product.n,
-                                    .k = f->product.k};
+                                    .k = f->product.k, .is_transposed = f->product.v[LF_TRANS]};
     if (lab_config_of(&c, &f->cand, like, type)) lab_name_print(&name, &c);
     candidate_print(&text, &f->cand);
     put_text(to->name, sizeof to->name, &name);

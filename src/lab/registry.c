@@ -134,14 +134,14 @@ static double distance(const struct lab_config *a, const struct lab_config *b)
     return d + ratio(batches(a), batches(b)) + (a->v[LF_TRANS] != b->v[LF_TRANS]);
 }
 
-struct wanted { enum dtype type; };
+struct wanted { const struct lab_config *product; enum dtype type; };
 
-static bool is_such(void *user, const struct task *t)
+static double distance_of(void *user, const struct task *t)
 {
     const struct wanted *w = user;
     struct lab_config c;
     enum dtype type;
-    return lab_product_of(&c, &type, t) && type == w->type;
+    return lab_product_of(&c, &type, t) && type == w->type ? distance(&c, w->product) : INFINITY;
 }
 
 bool lab_find(struct lab_found *f, struct db *d, i64 env, const struct caps *caps, const struct lab_config *product, enum dtype type,
@@ -152,16 +152,15 @@ bool lab_find(struct lab_found *f, struct db *d, i64 env, const struct caps *cap
     struct task t;
     struct known known;
     struct known_found x;
-    struct wanted w = {type};
+    struct wanted w = {product, type};
     enum dtype same;
     i64 none = 0;
-    const struct known_for want = {&t, &none, caps, is_such, &w};
+    const struct known_for want = {&t, &none, caps, distance_of, &w};
     symtab_init(&st, &a);
     bool ok = lab_task(&t, &a, &st, product, type, e) && known_load(&known, d, env, &a, e) && known_nearest(&known, &want, &x, e);
     if (ok) {
-        *f = (struct lab_found){.cand = x.cand, .seconds = x.seconds};
+        *f = (struct lab_found){.cand = x.cand, .seconds = x.seconds, .distance = x.distance};
         if (!lab_product_of(&f->product, &same, x.task->task)) unreachable();
-        f->distance = distance(&f->product, product);
     }
     arena_release(&a);
     return ok;

@@ -13,13 +13,13 @@
 
 #include <math.h>
 
-struct rival { struct candidate cand; double seconds; };
+struct timed { struct candidate cand; double seconds; };
 
 struct known_task {
     struct db_todo todo;
     struct tune_task task;
-    struct rival base;               /* what was timed beside all others; gen NULL: not known */
-    struct { struct rival *v; u32 n, cap; } rival; /* fastest first; read when asked for */
+    struct timed base;               /* what was timed beside all others; gen NULL: not known */
+    struct { struct timed *v; u32 n, cap; } timed; /* fastest first; read when asked for */
     bool is_read;
 };
 
@@ -39,15 +39,15 @@ bool known_load(struct known *k, struct db *d, i64 env, struct arena *a, struct 
 }
 
 /* By the time, then in the order of measuring. */
-static void put_rival(struct arena *a, struct known_task *x, struct rival r)
+static void put_timed(struct arena *a, struct known_task *x, struct timed r)
 {
-    u32 at = x->rival.n;
-    arr_push(a, &x->rival);
-    for (; at > 0 && x->rival.v[at - 1].seconds > r.seconds; at--) x->rival.v[at] = x->rival.v[at - 1];
-    x->rival.v[at] = r;
+    u32 at = x->timed.n;
+    arr_push(a, &x->timed);
+    for (; at > 0 && x->timed.v[at - 1].seconds > r.seconds; at--) x->timed.v[at] = x->timed.v[at - 1];
+    x->timed.v[at] = r;
 }
 
-static bool read_rivals(const struct known *k, struct known_task *x, struct err *e)
+static bool read_timed(const struct known *k, struct known_task *x, struct err *e)
 {
     struct trial_row *row = NULL;
     u32 n = 0;
@@ -57,9 +57,9 @@ static bool read_rivals(const struct known *k, struct known_task *x, struct err 
     double reference = tune_reference_seconds(row, n);
     for (u32 i = 0; i < n; i++) {
         if (row[i].status != TRIAL_OK || row[i].n == 0) continue;
-        struct rival r = {row[i].cand, tune_row_seconds(&row[i], reference)};
+        struct timed r = {row[i].cand, tune_row_seconds(&row[i], reference)};
         if (row[i].ratio <= 0 && !x->base.cand.gen) x->base = r;
-        put_rival(k->a, x, r);
+        put_timed(k->a, x, r);
     }
     return true;
 }
@@ -70,10 +70,10 @@ static bool is_legal(const struct candidate *c, const struct known_for *f)
 }
 
 /* The fastest that is legal. */
-static const struct rival *first_legal(const struct known_task *x, const struct known_for *f)
+static const struct timed *first_legal(const struct known_task *x, const struct known_for *f)
 {
-    for (u32 i = 0; i < x->rival.n; i++)
-        if (is_legal(&x->rival.v[i].cand, f)) return &x->rival.v[i];
+    for (u32 i = 0; i < x->timed.n; i++)
+        if (is_legal(&x->timed.v[i].cand, f)) return &x->timed.v[i];
     return NULL;
 }
 
@@ -92,14 +92,13 @@ static bool search(const struct known *k, const struct known_for *f, struct aren
     bool *seen = arena_array(tmp, bool, k->n + 1);
     for (u32 i = 0; i < k->n; i++) {
         const struct tune_task *x = &k->v[i].task;
-        bool may = !f->accept || f->accept(f->user, x->task);
-        distance[i] = may ? task_distance(x->task, x->var, f->task, f->var) : INFINITY;
+        distance[i] = f->distance ? f->distance(f->user, x->task) : task_distance(x->task, x->var, f->task, f->var);
     }
     for (u32 i; (i = next_nearest(k, distance, seen)) < k->n; seen[i] = true) {
-        if (!read_rivals(k, &k->v[i], e)) return false;
-        const struct rival *r = first_legal(&k->v[i], f);
+        if (!read_timed(k, &k->v[i], e)) return false;
+        const struct timed *r = first_legal(&k->v[i], f);
         if (!r) continue;
-        const struct rival *base = k->v[i].base.cand.gen ? &k->v[i].base : NULL;
+        const struct timed *base = k->v[i].base.cand.gen ? &k->v[i].base : NULL;
         *out = (struct known_found){.task = &k->v[i].task, .cand = r->cand, .seconds = r->seconds, .distance = distance[i]};
         if (base) out->base = base->cand, out->ratio = r->seconds / base->seconds;
         return true;

@@ -286,14 +286,14 @@ struct known { struct db *d; i64 env; struct arena *a; struct known_task *v; u32
 bool known_load(struct known *k, struct db *d, i64 env, struct arena *a, struct err *e);
 struct known_for {
     const struct task *task; const i64 *var; const struct caps *caps;
-    bool (*accept)(void *user, const struct task *t); /* may this one be asked? NULL: each */
+    double (*distance)(void *user, const struct task *t); /* INFINITY: it is not to be asked. NULL: tasks of the same operator and rank, see below */
     void *user;
 };
 struct known_found {
     const struct tune_task *task;  /* where it was measured */
     struct candidate cand, base;   /* base: what it was timed beside; gen NULL: not known */
     double seconds, ratio;         /* measured there, and over the base's */
-    double distance;               /* sum of the logarithms to base 2 of the ratios of the extents of result and operands, and more where they differ else */
+    double distance;               /* the caller's; else the sum of the logarithms to base 2 of the ratios of the extents of result and operands, and more where they differ else */
 };
 /* The fastest candidate of the nearest task of the same operator for which one is legal here. false without an error: there is none. */
 bool known_nearest(const struct known *k, const struct known_for *f, struct known_found *out, struct err *e);
