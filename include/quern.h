@@ -246,7 +246,7 @@ struct quern_gemm_opts {
     int64_t start, max;      /* points of the space from this number on, so many; 0: all */
     int stop_at_tflops;      /* not 0: enough at 60 % of the device's rough peak */
     const char *rules;       /* "own" "deepgen" "deepgen-2025-06"; NULL: own */
-    const char *type;        /* "f32" "f16" "bf16" and other spellings; NULL: as the file says */
+    const char *type;        /* "f32" "tf32" "f16" "bf16" and other spellings; NULL: as the file says */
     const struct quern_tune_opts *tune; /* device, time, samples, speed-up at which to stop; NULL: defaults */
     int search;              /* not 0: only the product counts, and the tuner's search chooses among all families */
     const char *baseline;    /* what speed-ups are over: "vendor", the product of the device's own library, "reference", the default

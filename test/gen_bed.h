@@ -25,6 +25,7 @@ struct bed {              /* one task and its sizes */
     struct rng rng;
     struct caps caps;
     enum dtype type;      /* of inputs and constants */
+    bool tf32;            /* products may round operands of f32 */
     const struct gen *only; /* the family to try, NULL: all that match */
     bool in_blocks;       /* most inputs and outputs have their channels in blocks */
     struct err e;
@@ -52,7 +53,7 @@ static inline void bed_use_groups(struct bed *b)
         {4, 4, 4, 128, 16 << 10, true, "4x4x4:f16,f16,f32,f32"},
         {8, 8, 8, 1024, 32 << 10, true, ""},
         {16, 8, 32, 512, 64 << 10, true, "8x8x16:f16,f16,f32,f32 8x16x16:f16,f16,f16,f16"},
-        {32, 32, 32, 1024, 48 << 10, true, "16x16x16:f16,f16,f32,f32 16x8x16:f16,f16,f32,f32 16x8x8:f16,f16,f16,f16 16x8x16:bf16,bf16,f32,f32"},
+        {32, 32, 32, 1024, 48 << 10, true, "16x16x16:f16,f16,f32,f32 16x8x16:f16,f16,f32,f32 16x8x8:f16,f16,f16,f16 16x8x16:bf16,bf16,f32,f32 16x8x8:tf32,tf32,f32,f32"},
         {64, 32, 64, 1024, 64 << 10, true, "16x16x16:f16,f16,f32,f32 32x32x8:bf16,bf16,f32,f32"},
         {64, 64, 64, 256, 32 << 10, true, ""},
     };

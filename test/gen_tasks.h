@@ -257,6 +257,7 @@ static inline bool random_gemm(struct bed *b)
     a[ra - 1] = n[2], w[rb - 2] = n[2], w[rb - 1] = n[1];
     if (ra > 1) a[ra - 2] = n[0];
     value_id y = add_op(b, "MatMul", operand(b, "a", ra, a, false), operand(b, "b", rb, w, pick(b, 0, 1)), 0);
+    if (b->tf32) attr_set_int(&b->g, graph_value(&b->g, y)->producer, "tf32", 1);
     for (node_id i = 1; i < b->g.node.n; i++)
         if (!op_infer(&b->g, i, &b->e)) return false;
     struct shape s = graph_value(&b->g, y)->shape;

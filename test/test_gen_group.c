@@ -6,7 +6,7 @@
 #include "gen_tasks.h"
 #include "vulkan_bed.h"
 
-extern const struct gen gen_matrix_gemm; /* its operands have 16 bits */
+extern const struct gen gen_matrix_gemm; /* its operands have 16 bits, or are tf32 */
 
 static void try_family(const char *name, bool (*build)(struct bed *b), u64 n_seeds)
 {
@@ -16,7 +16,9 @@ static void try_family(const char *name, bool (*build)(struct bed *b), u64 n_see
         bed_open(&b, seed);
         bed_use_groups(&b);
         b.only = gen_find(str_of(name));
-        if (pick(&b, 0, 2) == 0) b.type = DT_F16;
+        bool has_tf32 = b.only == &gen_matrix_gemm && strstr(b.caps.matrix, "tf32");
+        if (has_tf32 && pick(&b, 0, 1)) b.tf32 = true;
+        else if (pick(&b, 0, 2) == 0) b.type = DT_F16;
         else if (b.only == &gen_matrix_gemm) b.type = strstr(b.caps.matrix, "bf16") ? DT_BF16 : DT_F16;
         if (build(&b)) n_tasks++, n += try_task(&b, seed, 5);
         bed_close(&b);

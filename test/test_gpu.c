@@ -350,6 +350,34 @@ static void descriptions_are_right(void **state)
     arena_release(&r.arena);
 }
 
+/* Operands of f32 as tf32: rounded when they are loaded, from memory or shared arrays, never fetched by pieces of 16 bits. */
+static void tf32_builds(void **state)
+{
+    static const char kernel[] =
+        "kernel product(x: in f32, y: in f32, z: out f32)\ngroup 32 1 1 subgroup 32\ngrid %%1 = 1\n  shared %%2: f32[256]%s\n"
+        "  %%3 = thread 0\n  store %%2[%%3] = f32(1)\n  barrier\n  %%4: tf32_a16x%d = fload %s[0] pitch 16%s\n"
+        "  %%5: tf32_b%dx8 = fload y[0] pitch 8%s\n  %%6: f32_acc16x8 = fill f32(0)\n  %%7: f32_acc16x8 = fmma %%4, %%5, %%6\n"
+        "  fstore z[0] = %%7 pitch 8\nend\n";
+    const struct target on = {"cuda", "sm_80"};
+    struct caps c = caps_of(&on);
+    if (!has_toolchain("cuda")) skip();
+    for (u32 i = 0; i < 16; i++) {
+        struct run r = {0};
+        struct buf text = {0};
+        struct err e = {0};
+        int k = i & 8 ? 4 : 8;
+        parse(&r, str_fmt(&r.arena, kernel, i & 4 ? " swizzled" : "", k, i & 1 ? "%2" : "x", i & 2 ? " columns" : "", k,
+                          i & 2 ? "" : " columns").p);
+        assert_true(lang_render(&text, lang_find(S("cuda")), &r.kir, &c, &r.arena, &e));
+        assert_non_null(strstr(text.p, str_fmt(&r.arena, "mma.sync.aligned.m16n8k%d.row.col.f32.tf32.tf32.f32", k).p));
+        assert_non_null(strstr(text.p, "cvt.rna.tf32.f32"));
+        assert_null(strstr(text.p, "ldmatrix"));
+        check_build(&r, &on);
+        buf_release(&text);
+        arena_release(&r.arena);
+    }
+}
+
 static void expect(const char *kernel, const char *lang, const struct caps *c, const char *message)
 {
     struct run r = {0};
@@ -448,6 +476,7 @@ int main(void)
         cmocka_unit_test(teams_build),
         cmocka_unit_test(copies_build),
         cmocka_unit_test(fragments_build),
+        cmocka_unit_test(tf32_builds),
         cmocka_unit_test(fetches_build),
         cmocka_unit_test(team_products_build),
         cmocka_unit_test(descriptions_are_right),

@@ -91,7 +91,7 @@ static int run(struct cli *c)
 
 static const struct opt options[] = {
     {"rules", 0, OPT_TEXT, "RULES", "what is left out of the space: own (default), deepgen, deepgen-2025-06"},
-    {"dtype", 0, OPT_TEXT, "TYPE", "float32, float16 or bfloat16 (default: as the file says)"},
+    {"dtype", 0, OPT_TEXT, "TYPE", "float32, tf32, float16 or bfloat16 (default: as the file says)"},
     {"baseline", 0, OPT_TEXT, "NAME", "what speed-ups are over: vendor, the library of the device's vendor, or reference, the default schedule "
      "(default: vendor where it is installed)"},
     {"search", 0, OPT_FLAG, NULL, "not the points one after the other: what the tuner's search proposes of every family"},

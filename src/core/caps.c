@@ -169,7 +169,7 @@ static bool matrix_parse(struct str word, struct caps_matrix *m)
         if (str_cut(types, ',', &t[i], &rest) != (i < 3)) return false;
         if (i == 3) t[i] = types;
     }
-    m->a = dtype_parse(t[0]), m->b = dtype_parse(t[1]);
+    m->a = dtype_parse_operand(t[0]), m->b = dtype_parse_operand(t[1]);
     m->c = dtype_parse(t[2]), m->d = dtype_parse(t[3]);
     return m->a != DT_NONE && m->b != DT_NONE && m->c != DT_NONE && m->d != DT_NONE;
 }

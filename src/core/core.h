@@ -204,13 +204,16 @@ enum dtype {
 #define X(id, name, size, kind, onnx) DT_##id,
 #include "core/dtype.inc"
 #undef X
-    N_DTYPES
+    N_DTYPES,
+    /* No type of tensors: operands of matrix units, 10 bits of mantissa held as f32. */
+    DT_TF32
 };
 
 enum dtype_kind { DK_NONE, DK_FLOAT, DK_INT, DK_UINT, DK_BOOL };
 
 const char *dtype_name(enum dtype t);            /* "f32", "i64", "bool" ... */
-enum dtype dtype_parse(struct str s);            /* DT_NONE: no such name */
+enum dtype dtype_parse(struct str s);            /* of tensors; DT_NONE: no such name */
+enum dtype dtype_parse_operand(struct str s);    /* of operands of matrix units: tf32, too */
 i64 dtype_size(enum dtype t);                    /* bytes */
 enum dtype_kind dtype_kind(enum dtype t);
 int dtype_onnx(enum dtype t);                    /* TensorProto.DataType */
@@ -218,7 +221,7 @@ enum dtype dtype_from_onnx(int onnx);            /* DT_NONE: not supported */
 bool dtype_is_float(enum dtype t);
 bool dtype_is_int(enum dtype t);                 /* signed or unsigned, not bool */
 
-/* Element i of an array of dtype, as double or as i64. f16 and bf16 round to nearest even,
+/* Element i of an array of dtype, as double or as i64. f16 and bf16 round to nearest even, tf32 as tf32_from_f32,
    integers wrap. */
 double elem_f64(enum dtype t, const void *p, i64 i);
 i64 elem_i64(enum dtype t, const void *p, i64 i);
@@ -229,6 +232,7 @@ u16 f16_from_f32(float f); /* half.c */
 float f16_to_f32(u16 h);
 u16 bf16_from_f32(float f);
 float bf16_to_f32(u16 h);
+float tf32_from_f32(float f); /* 10 bits of mantissa, to nearest, away from zero in the middle */
 
 /* tensor.c: a dense row-major host tensor. */
 

@@ -17,16 +17,17 @@ struct dtype_row {
     int onnx;
 };
 
-static const struct dtype_row rows[N_DTYPES] = {
+static const struct dtype_row rows[DT_TF32 + 1] = {
     [DT_NONE] = {"none", 0, DK_NONE, 0},
 #define X(id, name, size, kind, onnx) [DT_##id] = {name, size, kind, onnx},
 #include "core/dtype.inc"
 #undef X
+    [DT_TF32] = {"tf32", 4, DK_FLOAT, 0},
 };
 
 static const struct dtype_row *row(enum dtype t)
 {
-    assert((unsigned)t < N_DTYPES);
+    assert((unsigned)t <= DT_TF32 && rows[t].name);
     return &rows[t];
 }
 
@@ -43,6 +44,8 @@ enum dtype dtype_parse(struct str s)
         if (str_is(s, rows[t].name)) return (enum dtype)t;
     return DT_NONE;
 }
+
+enum dtype dtype_parse_operand(struct str s) { return str_is(s, rows[DT_TF32].name) ? DT_TF32 : dtype_parse(s); }
 
 enum dtype dtype_from_onnx(int onnx)
 {
@@ -77,7 +80,7 @@ static i64 f64_to_int(double v, bool to_u64)
 double elem_f64(enum dtype t, const void *p, i64 i)
 {
     switch (t) {
-    case DT_F32: return (double)((const float *)p)[i];
+    case DT_F32: case DT_TF32: return (double)((const float *)p)[i];
     case DT_F64: return ((const double *)p)[i];
     case DT_F16: return (double)f16_to_f32(((const u16 *)p)[i]);
     case DT_BF16: return (double)bf16_to_f32(((const u16 *)p)[i]);
@@ -101,7 +104,7 @@ i64 elem_i64(enum dtype t, const void *p, i64 i)
     case DT_U64: return (i64)((const u64 *)p)[i];
     case DT_I64: return ((const i64 *)p)[i];
     case DT_BOOL: return ((const u8 *)p)[i] != 0;
-    case DT_F32: case DT_F64: case DT_F16: case DT_BF16:
+    case DT_F32: case DT_F64: case DT_F16: case DT_BF16: case DT_TF32:
         return f64_to_int(elem_f64(t, p, i), false);
     case DT_NONE: case N_DTYPES: break;
     }
@@ -112,6 +115,7 @@ void elem_set_f64(enum dtype t, void *p, i64 i, double v)
 {
     switch (t) {
     case DT_F32: ((float *)p)[i] = (float)v; return;
+    case DT_TF32: ((float *)p)[i] = tf32_from_f32(f32_to_odd(v)); return;
     case DT_F64: ((double *)p)[i] = v; return;
     case DT_F16: ((u16 *)p)[i] = f16_from_f32(f32_to_odd(v)); return;
     case DT_BF16: ((u16 *)p)[i] = bf16_from_f32(f32_to_odd(v)); return;
@@ -132,7 +136,7 @@ void elem_set_i64(enum dtype t, void *p, i64 i, i64 v)
     case DT_U64: case DT_I64: ((u64 *)p)[i] = (u64)v; return;
     case DT_BOOL: ((u8 *)p)[i] = v != 0; return;
     case DT_F32: ((float *)p)[i] = (float)v; return; /* not through f64: one rounding */
-    case DT_F64: case DT_F16: case DT_BF16: elem_set_f64(t, p, i, (double)v); return;
+    case DT_F64: case DT_F16: case DT_BF16: case DT_TF32: elem_set_f64(t, p, i, (double)v); return;
     case DT_NONE: case N_DTYPES: break;
     }
     unreachable();

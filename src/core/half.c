@@ -58,3 +58,11 @@ u16 bf16_from_f32(float f)
 }
 
 float bf16_to_f32(u16 h) { return float_of((u32)h << 16); }
+
+/* A carry into the exponent is right, up to infinity; so NaN is left alone. */
+float tf32_from_f32(float f)
+{
+    u32 u = bits_of(f);
+    if ((u & 0x7f800000) == 0x7f800000) return f;
+    return float_of((u + 0x1000) & ~0x1fffu);
+}

@@ -71,7 +71,7 @@ static const struct number {
     i32 cu, cu_compute, roc, roc_compute;
 } numbers[] = {
     {DT_F32, 0, 68, 151, 151},  {DT_F16, 2, 68, 150, 151}, {DT_BF16, 14, 68, 168, 151},
-    {DT_F64, 1, 70, 152, 152},
+    {DT_F64, 1, 70, 152, 152},  {DT_TF32, 0, 77, 0, 0},
 };
 
 static const struct number *number_of(enum dtype t)

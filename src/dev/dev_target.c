@@ -9,9 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of mma.sync: f16 with sums of f32 and f16, then bf16. */
+/* Of mma.sync: f16 with sums of f32 and f16, then bf16, from sm_80 on tf32. */
 #define MMA_8 "16x8x8:f16,f16,f32,f32 16x8x8:f16,f16,f16,f16"
-#define MMA_16 "16x8x16:f16,f16,f32,f32 16x8x16:f16,f16,f16,f16 16x8x16:bf16,bf16,f32,f32"
+#define MMA_TF32 " 16x8x8:tf32,tf32,f32,f32"
+#define MMA_16 "16x8x16:f16,f16,f32,f32 16x8x16:f16,f16,f16,f16 16x8x16:bf16,bf16,f32,f32" MMA_TF32
 /* Of wgmma, by teams of four subgroups. */
 #define WGMMA(n) "64x" n "x16:f16,f16,f32,f32 64x" n "x16:f16,f16,f16,f16 64x" n "x16:bf16,bf16,f32,f32"
 #define WGMMA_ALL WGMMA("64") " " WGMMA("128") " " WGMMA("256")

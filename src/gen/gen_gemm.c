@@ -86,6 +86,7 @@ static bool gemm_of_matrices(struct gemm *x, const struct task *t)
     x->a = n->in.v[0], x->b = n->in.v[1], x->y = n->out.v[0];
     const struct value *a = graph_value(&t->g, x->a), *b = graph_value(&t->g, x->b);
     x->as = &a->shape, x->bs = &b->shape, x->ys = &graph_value(&t->g, x->y)->shape;
+    x->tf32 = a->dtype == DT_F32 && attr_int(n, "tf32", 0);
     x->type = emit_type(op_sum_type(a->dtype));
     if (!dtype_is_float(x->type) && x->type != DT_I32) return false;
     if (x->bs->rank < 2 || x->as->rank < 1) return false;

@@ -16,6 +16,7 @@ struct gemm { /* the anchor taken apart */
     u32 n_axis, batch;  /* batch: number of batch axes of y */
     sym m, n, k;        /* rows, columns, terms */
     struct space outer; /* batches that are not rows */
+    bool tf32;          /* operands of f32 may be rounded to tf32: the product's attribute */
     enum dtype type;    /* of the sums */
     bool b_const;
     bool a_plain, b_plain; /* can be read where they lie, in rows */

@@ -6,7 +6,8 @@
 // wide on both sides: fragments are loaded by rows or by columns. Results pass through shared
 // memory, a row of fragments at a time, where every thread gets vectors of them for the epilogue.
 //
-// A shape is one that the target lists with the operands' type on both sides; sums are f32 or f16.
+// A shape is one that the target lists with the operands' type on both sides; sums are f32 or f16. Operands of f32 have one where the
+// product may round them to tf32; they lie in the shared arrays as they are and are rounded when fragments are loaded.
 //
 // Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n).
 #include "gen/gen_group_gemm.h"
@@ -48,7 +49,7 @@ static const struct gen_param param[N_PARAM] = {
                   countof(v_stream)},
 };
 
-enum { PAD = 8, WIDE = 16, MAX_FRAGMENTS = 16 };
+enum { PAD = 8, WIDE = 32 /* bytes */, MAX_FRAGMENTS = 16, SHORT = 2 /* bytes of the shortest operands */ };
 
 struct matrix_sched {
     i64 m, n, k, acc, gm, gn, wm, wn, bk, pipe, rp, swz, raster, chunks, stream;
@@ -86,6 +87,9 @@ struct fragments {
     kval acc;      /* REG: wm x wn fragments of sums */
     kval row, col; /* in the block, of the subgroup's first sum */
 };
+
+/* Of fragments. */
+static enum dtype operand_type(const struct gemm *x) { return x->tf32 ? DT_TF32 : graph_value(x->g, x->a)->dtype; }
 
 static enum dtype acc_type(const struct matrix_sched *s) { return s->acc == 32 ? DT_F32 : DT_F16; }
 
@@ -224,16 +228,15 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
                           .pad = pad_of(&s),
                           .a_as_is = true,
                           .b_as_is = true,
-                          .a_wide = WIDE,
-                          .b_wide = WIDE,
                           .n_out = s.gm * s.gn * s.m * line(&s),
                           .out_type = acc_type(&s),
                           .multiply = multiply};
     gemm_of(&p->x, t);
     p->held = graph_value(&t->g, p->x.a)->dtype;
     p->type = emit_type(p->held);
-    x->a = (struct kir_frag){KR_A, p->held, (u8)s.m, (u8)s.k};
-    x->b = (struct kir_frag){KR_B, p->held, (u8)s.k, (u8)s.n};
+    p->a_wide = p->b_wide = WIDE / dtype_size(p->held);
+    x->a = (struct kir_frag){KR_A, operand_type(&p->x), (u8)s.m, (u8)s.k};
+    x->b = (struct kir_frag){KR_B, operand_type(&p->x), (u8)s.k, (u8)s.n};
     x->c = (struct kir_frag){KR_ACC, acc_type(&s), (u8)s.m, (u8)s.n};
     group_init(&p->g, m, ps.threads, (u32)s.subgroup);
     product_init(p, t);
@@ -261,33 +264,35 @@ static bool is_listed(const struct caps *c, const struct matrix_sched *s, enum d
     return false;
 }
 
-/* Rules of numbers alone: cheap. */
-static bool fits(const struct caps *c, const struct matrix_sched *s)
+/* Rules of numbers alone: cheap. size: bytes of an operand's element. */
+static bool fits(const struct caps *c, const struct matrix_sched *s, i64 size)
 {
     struct product_sched p = product_of(s);
-    i64 copied = s->bk * (p.bm + p.bn) / p.threads / 2;
+    i64 copied = s->bk * (p.bm + p.bn) / p.threads * size / 4;
     i64 sums = s->wm * s->wn * s->m * s->n * s->acc / 32 / s->subgroup,
-        operands = (s->wm * s->m + (s->rp ? s->wn : 1) * s->n) * s->k / 2 / s->subgroup * (1 + s->rp);
+        operands = (s->wm * s->m + (s->rp ? s->wn : 1) * s->n) * s->k * size / 4 / s->subgroup * (1 + s->rp);
     if (s->rp && s->bk == s->k) return false; /* one step */
     if (s->stream && !stream_is_legal(c, p.bm, p.bn, p.bk, p.chunks)) return false;
     if (s->bk % s->k || s->wm * s->wn > MAX_FRAGMENTS || p.threads < group_least(c)) return false;
     i64 regs = sums + operands + (s->pipe && s->pipe < PIPE_ASYNC ? copied : 0);
     if (!group_has_registers(c, p.threads, regs)) return false;
     i64 out = s->gm * s->gn * s->m * line(s) * s->acc / 8;
-    return group_is_legal(c, p.threads, 2 * product_shared(&p, pad_of(s)) + out);
+    return group_is_legal(c, p.threads, size * product_shared(&p, pad_of(s)) + out);
 }
 
+/* What fits with the shortest operands. */
 static bool is_legal(const struct gemm *x, const struct caps *c, const struct matrix_sched *s)
 {
     struct product_sched p = product_of(s);
-    return is_listed(c, s, graph_value(x->g, x->a)->dtype) && product_is_useful(x, &p);
+    i64 size = dtype_size(operand_type(x));
+    return is_listed(c, s, operand_type(x)) && (size <= SHORT || fits(c, s, size)) && product_is_useful(x, &p);
 }
 
 static bool legal(const struct task *t, const struct caps *c, const struct sched *v)
 {
     struct gemm x;
     struct matrix_sched s = sched_of(c, v);
-    return fits(c, &s) && gemm_of(&x, t) && is_legal(&x, c, &s);
+    return fits(c, &s, SHORT) && gemm_of(&x, t) && is_legal(&x, c, &s);
 }
 
 /* A listed shape's smallest schedule. */
@@ -312,7 +317,7 @@ static bool least_sched(const struct gemm *x, const struct caps *c, const struct
     struct matrix_sched s = sched_of(c, out);
     while (product_of(&s).threads < group_least(c) && s.gm < 4) s.gm *= 2, out->v[P_GM] = (i32)s.gm;
     if (shape->m > 32 || shape->n > 32 || shape->k > 32) return false;
-    return fits(c, &s) && is_legal(x, c, &s);
+    return fits(c, &s, SHORT) && is_legal(x, c, &s);
 }
 
 static bool match(const struct task *t, const struct caps *c)
@@ -328,14 +333,14 @@ static bool match(const struct task *t, const struct caps *c)
     return false;
 }
 
-/* Matrix units are eight times as fast, sums of 16 bits twice that; loads of fragments from shared
+/* Matrix units are eight times as fast, half that with tf32, sums of 16 bits twice that; loads of fragments from shared
    arrays keep them waiting. */
 static double seconds(const struct gemm *x, const struct caps *c, const struct matrix_sched *s,
                       const i64 *var)
 {
     struct product_sched p = product_of(s);
     double wm = (double)(s->wm * s->m), wn = (double)(s->wn * s->n);
-    double work = (s->acc == 32 ? 0.125 : 0.07) + 2 * (wm + wn) / (wm * wn);
+    double work = (x->tf32 ? 0.25 : s->acc == 32 ? 0.125 : 0.07) + 2 * (wm + wn) / (wm * wn);
     return product_seconds(x, c, &p, work, var) + 1e-7 * (double)s->wm;
 }
 
@@ -357,7 +362,7 @@ static double cost_of(const void *user, const struct sched *v)
 {
     const struct choice *x = user;
     struct matrix_sched s = sched_of(x->c, v);
-    return fits(x->c, &s) && is_legal(&x->x, x->c, &s) ? seconds(&x->x, x->c, &s, x->var) : 0;
+    return fits(x->c, &s, SHORT) && is_legal(&x->x, x->c, &s) ? seconds(&x->x, x->c, &s, x->var) : 0;
 }
 
 /* The best of all shapes with such sums, all parameters but the shape's tried; 0: there is none. */

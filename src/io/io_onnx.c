@@ -124,6 +124,7 @@ static struct typed typed_field(const Onnx__TensorProto *p, enum dtype t)
     case DT_F16:
     case DT_BF16: return (struct typed){p->int32_data, DT_I32, p->n_int32_data};
     case DT_NONE:
+    case DT_TF32: /* no type of tensors */
     case N_DTYPES: break;
     }
     unreachable();

@@ -504,7 +504,7 @@ kval kir_frag_load(struct kir *k, const struct kir_frag *f, kval buf, kval idx, 
 
 kval kir_frag_load_at(struct kir *k, const struct kir_frag *f, const struct kir_frag_place *p)
 {
-    assert(is_frag_access(k, p->array, p->at, p->pitch) && kir_dtype(k, p->array) == f->dtype);
+    assert(is_frag_access(k, p->array, p->at, p->pitch) && kir_dtype(k, p->array) == kir_frag_stored(f->dtype));
     struct kir_ins x = frag_value(f, KI_FLOAD);
     x.aux = p->by_columns;
     x.a = p->array;

@@ -80,6 +80,7 @@ static bool do_access(struct machine *m, const struct eval_op *o, const struct t
         i64 e = (i64)((u64)at + (u64)distance(x->aux ? col : row, x->aux ? row : col, p, panels));
         const char *bad = is_load ? eval_get(m, a, e, c) : eval_set(m, a, e, c);
         if (bad) return eval_complain(m, o, bad, e);
+        if (is_load && f->dtype == DT_TF32) c->f = kir_round(DT_TF32, c->f);
     }
     return true;
 }

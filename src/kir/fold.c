@@ -30,6 +30,7 @@ i64 kir_wrap(enum dtype t, i64 v)
     case DT_F16:
     case DT_F64:
     case DT_BF16:
+    case DT_TF32:
     case N_DTYPES: break;
     }
     unreachable();
@@ -39,6 +40,7 @@ double kir_round(enum dtype t, double v)
 {
     if (t == DT_F64) return v;
     if (t == DT_F32) return (float)v;
+    if (t == DT_TF32) return tf32_from_f32((float)v);
     return t == DT_F16 ? f16_to_f32(f16_from_f32((float)v)) : bf16_to_f32(bf16_from_f32((float)v));
 }
 

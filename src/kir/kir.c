@@ -50,6 +50,8 @@ bool kir_has_imm(enum kir_op op)
 
 bool kir_is_frag(const struct kir *k, kval v) { return kir_at(k, v)->role != KR_NONE; }
 
+enum dtype kir_frag_stored(enum dtype t) { return t == DT_TF32 ? DT_F32 : t; }
+
 struct kir_frag kir_frag_of(const struct kir_ins *x)
 {
     return (struct kir_frag){.role = x->role, .dtype = x->dtype, .rows = x->rows, .cols = x->cols};

@@ -83,6 +83,7 @@ struct kir_ins {
     union { i64 i; double f; } imm;
 };
 
+/* Fragments of roles A and B may be of tf32, and nothing else: they are loaded from arrays of f32, rounded as tf32_from_f32. */
 struct kir_frag { /* the type of a fragment */
     enum kir_role role;
     enum dtype dtype;
@@ -132,6 +133,7 @@ bool kir_is_far(const struct kir_ins *x);                    /* an argument or a
 u32 kir_text_id(const struct kir *k, kval v);                /* that n; 0: has none */
 bool kir_has_imm(enum kir_op op);                            /* imm.i is an operand in the text */
 bool kir_is_frag(const struct kir *k, kval v);               /* or an array of fragments */
+enum dtype kir_frag_stored(enum dtype t);                    /* of the arrays that a fragment of that type is loaded from */
 struct kir_frag kir_frag_of(const struct kir_ins *x);        /* its type; KR_NONE: no fragment */
 bool kir_is_collective(const struct kir *k, kval v);         /* all threads of a subgroup at once */
 u32 kir_threads(const struct kir *k);                        /* of a group */

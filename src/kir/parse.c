@@ -106,7 +106,7 @@ static bool type_of(struct str w, struct kir_ins *x)
     struct str head = w, tail;
     i64 n = 1;
     if (str_cut(w, 'x', &head, &tail) && !str_to_i64(tail, &n)) return false;
-    x->dtype = (u8)dtype_parse(head);
+    x->dtype = (u8)dtype_parse_operand(head);
     x->lanes = (u8)n;
     return x->dtype != DT_NONE && n >= 1 && n <= 64;
 }

@@ -25,6 +25,7 @@ static struct kir_range type_range(enum dtype t)
     case DT_F16:
     case DT_F64:
     case DT_BF16:
+    case DT_TF32:
     case N_DTYPES: break;
     }
     return full;

@@ -320,7 +320,7 @@ static bool check_frag_access(struct checker *c, const struct kir_ins *frag, kva
     NEED(p->op == KI_BUF || p->aux == KS_SHARED || p->aux == KS_TEMP,
          "fragment in memory of one thread");
     NEED(is_index(arg(c, c->x->b)) && is_index(arg(c, pitch)), "index or pitch is no i64 scalar");
-    NEED(frag->role && frag->dtype == p->dtype, "fragment of the wrong type");
+    NEED(frag->role && kir_frag_stored(frag->dtype) == p->dtype, "fragment of the wrong type");
     NEED(c->x->aux <= 1, "unknown order of elements");
     NEED(c->x->op == KI_FSTORE || !c->x->d || is_index(arg(c, c->x->d)), "distance of panels is no i64 scalar");
     NEED(c->x->op == KI_FLOAD || p->op != KI_BUF || p->aux != KA_IN, "store to a read-only buffer");
@@ -510,6 +510,7 @@ static bool check_frag_type(struct checker *c)
     const struct kir_ins *x = c->x;
     NEED(x->role <= KR_ACC && (x->role != 0) == (x->rows != 0) && (x->role != 0) == (x->cols != 0),
          "impossible fragment");
+    NEED(x->dtype != DT_TF32 || x->role == KR_A || x->role == KR_B, "tf32 that is no operand of a product of fragments");
     if (!x->role) return true;
     NEED(x->lanes == 1 && x->rows <= KIR_MAX_SIDE && x->cols <= KIR_MAX_SIDE, "impossible fragment");
     bool is_array = x->op == KI_ALLOC || x->op == KI_LOAD;
@@ -524,7 +525,7 @@ static bool check_ins(struct checker *c)
     const struct kir_ins *x = c->x;
     bool has_value = kir_op_info(x->op)->rule != 'V';
     NEED(x->op != KI_NONE, "no instruction");
-    NEED(x->dtype < N_DTYPES && (x->dtype != DT_NONE) == has_value, "wrong result type");
+    NEED((x->dtype < N_DTYPES || x->dtype == DT_TF32) && (x->dtype != DT_NONE) == has_value, "wrong result type");
     NEED(!has_value || is_lanes(x->lanes), "impossible number of lanes");
     if (!check_frag_type(c) || !check_place(c) || !check_operands(c) || !check_rules(c))
         return false;

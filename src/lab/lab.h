@@ -89,7 +89,7 @@ bool lab_space_count(const struct lab_space *s, enum lab_rules r, struct lab_cou
 typedef bool lab_visit(void *user, const struct lab_config *c, i64 number);
 void lab_space_each(const struct lab_space *s, enum lab_rules r, i64 start, lab_visit *fn, void *user);
 
-/* product.c. Inputs a and b, output y; a transposed left operand is a Transpose in front. Not inferred. */
+/* product.c. Types are of operands; DT_TF32: f32 that may be rounded to it. Inputs a and b, output y; a transposed left operand is a Transpose in front. Not inferred. */
 void lab_graph(struct graph *g, const struct lab_config *c, enum dtype type);
 /* The task of a configuration's product, of one type. */
 bool lab_task(struct task *t, struct arena *a, struct symtab *st, const struct lab_config *c, enum dtype type, struct err *e);

@@ -38,11 +38,14 @@ static value_id add_transpose(struct graph *g, value_id v, u32 rank)
 
 void lab_graph(struct graph *g, const struct lab_config *c, enum dtype type)
 {
-    bool t = c->v[LF_TRANS];
+    bool t = c->v[LF_TRANS], tf32 = type == DT_TF32;
+    if (tf32) type = DT_F32;
     value_id in[2] = {add_input(g, "a", type, c, t ? c->k : c->m, t ? c->m : c->k)};
     in[1] = add_input(g, "b", type, c, c->k, c->n);
     if (t) in[0] = add_transpose(g, in[0], c->n_batch + 2);
-    *arr_push(g->arena, &g->output) = graph_op(g, "MatMul", S("y"), 2, in);
+    value_id y = graph_op(g, "MatMul", S("y"), 2, in);
+    if (tf32) attr_set_int(g, graph_value(g, y)->producer, "tf32", 1);
+    *arr_push(g->arena, &g->output) = y;
 }
 
 bool lab_task(struct task *t, struct arena *a, struct symtab *st, const struct lab_config *c, enum dtype type, struct err *e)

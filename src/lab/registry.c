@@ -111,7 +111,8 @@ bool lab_product_of(struct lab_config *c, enum dtype *type, const struct task *t
         return false;
     *c = (struct lab_config){.n_batch = rank - 2, .m = y[rank - 2], .n = y[rank - 1], .k = b[rank - 2]};
     c->v[LF_TRANS] = swapped;
-    *type = vy->dtype;
+    bool tf32 = attr_int(graph_node(&t->g, vy->producer), "tf32", 0);
+    *type = tf32 ? DT_TF32 : vy->dtype;
     for (u32 i = 0; i < c->n_batch; i++) {
         if (a[i] != y[i] || b[i] != y[i]) return false;
         c->batch[i] = y[i];

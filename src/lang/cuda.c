@@ -14,6 +14,8 @@ static const struct text_helper helpers[] = {
      .scalar = "f32 $F(u16 h)\n{\n    f32 x;\n    asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(x) : \"h\"(h));\n    return x;\n}\n"},
     {.name = "to_f16", .types = T_F32,
      .scalar = "u16 $F(f32 x)\n{\n    u16 h;\n    asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(h) : \"f\"(x));\n    return h;\n}\n"},
+    {.name = "to_tf32", .types = T_F32,
+     .scalar = "u32 $F(f32 x)\n{\n    u32 r;\n    asm(\"cvt.rna.tf32.f32 %0, %1;\" : \"=r\"(r) : \"f\"(x));\n    return r;\n}\n"},
     GPU_SUBGROUP_HELPERS(T_NUMBER, T_FLOAT, T_INT),
     {0},
 };
@@ -72,7 +74,7 @@ static bool team_place(struct gpu_place *p, const struct kir_frag *f)
     return true;
 }
 
-/* mma.sync.m16n8k16 and m16n8k8 of f16 and bf16: PTX ISA, "Matrix fragments for mma". */
+/* mma.sync.m16n8k16 and m16n8k8 of f16 and bf16, m16n8k8 and m16n8k4 of tf32: PTX ISA, "Matrix fragments for mma". */
 static bool place(struct gpu_place *p, const struct kir_frag *f, u32 team)
 {
     if (team > 1) return team_place(p, f);
@@ -81,6 +83,10 @@ static bool place(struct gpu_place *p, const struct kir_frag *f, u32 team)
         *p = (struct gpu_place){f->cols / 2u, "lane / 4 + (i >> 1 & 1) * 8", "lane % 4 * 2 + (i & 1) + (i >> 2) * 8", false};
     else if (f->role == KR_B && is_half && f->cols == 8 && (f->rows == 16 || f->rows == 8))
         *p = (struct gpu_place){f->rows / 4u, "lane % 4 * 2 + (i & 1) + (i >> 1) * 8", "lane / 4", true};
+    else if (f->role == KR_A && f->dtype == DT_TF32 && f->rows == 16 && (f->cols == 8 || f->cols == 4))
+        *p = (struct gpu_place){f->cols / 2u, "lane / 4 + (i & 1) * 8", "lane % 4 + (i >> 1) * 4", false};
+    else if (f->role == KR_B && f->dtype == DT_TF32 && f->cols == 8 && (f->rows == 8 || f->rows == 4))
+        *p = (struct gpu_place){f->rows / 4u, "lane % 4 + i * 4", "lane / 4", true};
     else if (f->role == KR_ACC && is_sum && f->rows == 16 && f->cols == 8)
         *p = (struct gpu_place){4, "lane / 4 + (i >> 1) * 8", "lane % 4 * 2 + (i & 1)", false};
     return p->n > 0;
@@ -94,9 +100,11 @@ static void registers(struct buf *out, u32 from, u32 to)
 static bool multiply(struct buf *out, const struct caps_matrix *m)
 {
     const char *in = dtype_name(m->a), *sum = dtype_name(m->c);
-    bool is_known = m->a == m->b && m->m == 16 && m->n == 8 && (m->k == 16 || m->k == 8);
-    u32 n = m->c == DT_F32 ? 4 : 2, n_a = (u32)m->k / 4, n_b = (u32)m->k / 8;
-    if (!is_known || (m->a == DT_BF16 && m->c != DT_F32)) return false;
+    i64 most = m->a == DT_TF32 ? 8 : 16, per_word = most / 8;
+    bool is_known = m->a == m->b && m->m == 16 && m->n == 8 && (m->k == most || m->k == most / 2);
+    u32 n = m->c == DT_F32 ? 4 : 2, n_a = (u32)(m->k / 2 / per_word), n_b = n_a / 2;
+    char held = per_word == 1 ? 'x' : 'w';
+    if (!is_known || (m->a != DT_F16 && m->c != DT_F32)) return false;
     buf_printf(out, "    asm volatile(\"mma.sync.aligned.m16n8k%lld.row.col.%s.%s.%s.%s {", (long long)m->k, sum, in, in, sum);
     registers(out, 0, n);
     buf_z(out, "}, {");
@@ -108,8 +116,8 @@ static bool multiply(struct buf *out, const struct caps_matrix *m)
     buf_z(out, "};\"\n                 : ");
     for (u32 i = 0; i < n; i++) buf_printf(out, "%s\"+%s\"(c.%s[%u])", i ? ", " : "", n == 4 ? "f" : "r", n == 4 ? "x" : "w", i);
     buf_z(out, "\n                 : ");
-    for (u32 i = 0; i < n_a; i++) buf_printf(out, "%s\"r\"(a.w[%u])", i ? ", " : "", i);
-    for (u32 i = 0; i < n_b; i++) buf_printf(out, ", \"r\"(b.w[%u])", i);
+    for (u32 i = 0; i < n_a; i++) buf_printf(out, "%s\"r\"(a.%c[%u])", i ? ", " : "", held, i);
+    for (u32 i = 0; i < n_b; i++) buf_printf(out, ", \"r\"(b.%c[%u])", held, i);
     buf_z(out, ");\n");
     return true;
 }

@@ -41,7 +41,7 @@ struct str gpu_frag_type(struct text *t, const struct kir_ins *x)
     struct str name = text_fmt(t, "frag_%.*s", STR_ARG(tag_of(t, &f)));
     if (!first_use(t, name)) return name;
     struct gpu_place p = place_of(t, &f);
-    const char *type = dtype_name(text_rep(f.dtype));
+    const char *type = dtype_name(f.dtype == DT_TF32 ? DT_U32 : text_rep(f.dtype));
     if (p.n && dtype_size(f.dtype) == 2)
         buf_printf(&t->types, "struct %.*s {\n    union { %s x[%u]; u32 w[%u]; };\n};\n", STR_ARG(name), type, p.n, p.n / 2);
     else buf_printf(&t->types, "struct %.*s {\n    %s x[%u];\n};\n", STR_ARG(name), type, p.n ? p.n : 1);
@@ -127,7 +127,7 @@ static struct str move_function(struct text *t, const struct kir_ins *x, const s
     struct str name = text_fmt(t, "q_%s_%s_%s%.*s", fetched ? "ffetch" : is_load ? "fload" : "fstore", x->aux ? "columns" : "rows", swizzled,
                                STR_ARG(tag));
     if (t->err->code || !first_use(t, name)) return name;
-    const char *elem = dtype_name(text_rep(f.dtype));
+    const char *elem = dtype_name(text_rep(kir_frag_stored(f.dtype)));
     bool pairs = is_paired(&f, &p, x->aux);
     struct str pin = is_load ? pin_call(t, frag) : S("");
     struct str one = text_fmt(t, "f.x[i]");
@@ -136,6 +136,7 @@ static struct str move_function(struct text *t, const struct kir_ins *x, const s
         one = S("f.w[i / 2]");
         at = text_fmt(t, "*(%s%.*s *)&%.*s", is_load ? "const " : "", STR_ARG(word), STR_ARG(at));
     }
+    if (f.dtype == DT_TF32) at = text_fmt(t, "%.*s(%.*s)", STR_ARG(text_helper(t, "to_tf32", DT_F32, 1, DT_NONE)), STR_ARG(at));
     if (is_load)
         buf_printf(&t->prelude, "%s%.*s %.*s(const %s *p, i32 at, i32 pitch, i32 lane)\n{\n    %.*s f;\n", t->style->function,
                    STR_ARG(type), STR_ARG(name), elem, STR_ARG(type));

@@ -26,6 +26,7 @@ static u32 component_type(struct spv *s, enum dtype t)
     case DT_U64:
     case DT_I64: break;
     case DT_BF16: spv_fail(s, "has fragments of bf16, which spir-v lacks"); break;
+    case DT_TF32: spv_fail(s, "has fragments of tf32, which spir-v lacks"); break;
     case DT_BOOL:
     case DT_NONE:
     case N_DTYPES:

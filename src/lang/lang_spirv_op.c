@@ -35,6 +35,7 @@ enum spv_reg spv_reg(const struct spv *s, kval v)
     case DT_U32:
     case DT_I32:
     case DT_F16:
+    case DT_TF32: /* of fragments only, which have other types */
     case DT_BF16: return SR_U32;
     case DT_NONE:
     case N_DTYPES:

@@ -4,6 +4,9 @@
 // with property OP_MATMUL; Gemm is Transpose, MatMul, Mul and Add. Operands of 8 bits, which may differ in their
 // signs, give i32: the product of the quantised operators without zero points.
 //
+// Attribute tf32 (quern's own, 1: operands of f32 may be rounded to tf32 wherever that is faster; sums are f32) allows, it does not ask
+// for anything: the reference is the exact product, and its tolerance that of such operands.
+//
 // Dims: b.. batch, i rows of the result, j columns, k summed. Integers are summed with wrapping
 // 64-bit arithmetic.
 #include "op/op.h"
@@ -21,6 +24,7 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     struct shape out;
     enum dtype a = op_in_dtype(g, graph_node(g, n), 0), b = op_in_dtype(g, graph_node(g, n), 1);
     bool are_bytes = op_sum_type(a) != a && op_sum_type(b) != b;
+    if (attr_int(graph_node(g, n), "tf32", 0) && a != DT_F32) return op_invalid(e, g, n, "attribute 'tf32' with operands of %s", dtype_name(a));
     if ((!are_bytes && !types_fit(g, n, e)) || !op_matmul_shape(g, n, 0, 1, &out, e)) return false;
     op_set_out(g, n, 0, op_sum_type(a), &out);
     return true;

@@ -5,6 +5,11 @@
 // sampled elements of the output are known, corners included. Tolerances follow type and depth of
 // the reductions: errors of a sum of n terms grow like sqrt(n) in the mean (Higham, Accuracy and
 // Stability of Numerical Algorithms, section 2.8), times a margin for transcendental functions.
+//
+// tf32 keeps 10 bits of mantissa of each operand, u = 2^-10 at most off where they are cut off instead of rounded (libraries may). A product
+// is then 2u + u^2 off. The signs of the content are random, so the errors of a sum's terms are independent with mean zero: a sum's error
+// spreads at most 2u times as far as the sums themselves, and the largest of many errors is to the largest of as many sums as their
+// spreads are, 2u; twice that where the sums are few.
 #include "tune/tune.h"
 
 #include <math.h>
@@ -15,10 +20,10 @@ static const double max_reference_flops = 2e9;
 
 void check_tolerance(enum dtype t, double depth, double *rtol, double *atol)
 {
-    double eps = t == DT_F64 ? 0x1p-52 : t == DT_F16 ? 0x1p-11 : t == DT_BF16 ? 0x1p-8 : 0x1p-23;
+    double eps = t == DT_F64 ? 0x1p-52 : t == DT_F16 ? 0x1p-11 : t == DT_BF16 ? 0x1p-8 : t == DT_TF32 ? 0x1p-10 : 0x1p-23;
     /* sums are kept in f32 at least */
     double sum = (t == DT_F64 ? 0x1p-52 : 0x1p-23) * 4 * sqrt(depth < 1 ? 1 : depth);
-    *rtol = 16 * eps;
+    *rtol = t == DT_TF32 ? 2 * eps + eps * eps : 16 * eps;
     *atol = 4 * eps + sum;
     if (!dtype_is_float(t)) *rtol = *atol = 0;
 }
@@ -31,6 +36,7 @@ enum dtype graph_precision(const struct graph *g, enum dtype t)
     for (value_id v = 1; v < g->value.n; v++) {
         const struct value *x = graph_value(g, v);
         if (!x->producer || graph_node(g, x->producer)->dead) continue;
+        if (t == DT_F32 && attr_int(graph_node(g, x->producer), "tf32", 0)) t = DT_TF32;
         if (x->dtype == DT_BF16 || (x->dtype == DT_F16 && t != DT_BF16)) t = x->dtype;
     }
     return t;
