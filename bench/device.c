@@ -224,7 +224,7 @@ static bool read_shape(struct str word, struct shape *s)
     enum dtype t[4];
     for (int i = 0; i < 4; i++) {
         str_cut(types, ',', &part, &types);
-        t[i] = dtype_parse(part);
+        t[i] = dtype_parse_operand(part);
     }
     *s = (struct shape){(u32)n[0], (u32)n[1], (u32)n[2], t[0], t[1], t[2]};
     return t[0] && t[1] && t[2] && t[2] == t[3];
@@ -235,7 +235,7 @@ static void product_text(struct buf *t, const struct shape *s, u32 subgroup, u32
 {
     buf_printf(t, "kernel k(a: in %s, b: in %s, c: out %s; p0 = \"G\")\ngroup %u 1 1 subgroup %u\n"
                   "grid %%1 = p0\n",
-               dtype_name(s->a), dtype_name(s->b), dtype_name(s->c), subgroup, subgroup);
+               dtype_name(kir_frag_stored(s->a)), dtype_name(kir_frag_stored(s->b)), dtype_name(s->c), subgroup, subgroup);
     buf_printf(t, "  %%2: %s_a%ux%u = fload a[0] pitch %u\n", dtype_name(s->a), s->m, s->k, s->k);
     buf_printf(t, "  %%3: %s_b%ux%u = fload b[0] pitch %u\n", dtype_name(s->b), s->k, s->n, s->n);
     char acc[48];

@@ -10,8 +10,8 @@ import re
 import rows
 import stats
 
-# what quern calls an element type; None: it does not do products of this kind
-TYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "tf32": None}
+# what quern calls an element type
+TYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "tf32": "tf32"}
 SQUARES = (1024, 2048, 4096, 8192)
 VERIFIED = ("ok", "slow")
 DRIFT = 0.05
@@ -136,9 +136,9 @@ def ratio(ours, theirs):
 def limits(text):
     """{type: TFLOP/s} of what bench/device printed: matrix units with f32 sums, or multiply-adds
     where there are none."""
-    found = {k: 0.0 for k, name in TYPES.items() if name}
+    found = {k: 0.0 for k in TYPES}
     for line in re.finditer(r"^\d+x\d+x\d+:(\w+),\w+,f32,f32 +([\d.]+) GFLOP/s, right", text, re.M):
-        kind = {"f16": "fp16", "bf16": "bf16", "f32": "fp32"}.get(line.group(1))
+        kind = {"f16": "fp16", "bf16": "bf16", "tf32": "tf32", "f32": "fp32"}.get(line.group(1))
         if kind:
             found[kind] = max(found[kind], float(line.group(2)) * 1e-3)
     fma = re.search(r"^f32 multiply-adds +([\d.]+) GFLOP/s", text, re.M)

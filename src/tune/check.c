@@ -6,10 +6,10 @@
 // the reductions: errors of a sum of n terms grow like sqrt(n) in the mean (Higham, Accuracy and
 // Stability of Numerical Algorithms, section 2.8), times a margin for transcendental functions.
 //
-// tf32 keeps 10 bits of mantissa of each operand, u = 2^-10 at most off where they are cut off instead of rounded (libraries may). A product
-// is then 2u + u^2 off. The signs of the content are random, so the errors of a sum's terms are independent with mean zero: a sum's error
-// spreads at most 2u times as far as the sums themselves, and the largest of many errors is to the largest of as many sums as their
-// spreads are, 2u; twice that where the sums are few.
+// tf32 keeps 10 bits of the mantissa of each operand: u = 2^-10 at most off where they are cut off instead of rounded, as libraries may. A
+// product of two is 2u + u^2 off at most. The signs of the content are random, so errors of a sum's terms are independent with mean zero;
+// of an operand they are spread over 0 .. u, u / sqrt(3) in the mean square, of both sqrt(2/3) u: a sum's error spreads that much of what
+// the sums themselves do, and the largest of many errors is to the largest of as many sums as their spreads are, less than u.
 #include "tune/tune.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ void check_tolerance(enum dtype t, double depth, double *rtol, double *atol)
     /* sums are kept in f32 at least */
     double sum = (t == DT_F64 ? 0x1p-52 : 0x1p-23) * 4 * sqrt(depth < 1 ? 1 : depth);
     *rtol = t == DT_TF32 ? 2 * eps + eps * eps : 16 * eps;
-    *atol = 4 * eps + sum;
+    *atol = (t == DT_TF32 ? 1 : 4) * eps + sum;
     if (!dtype_is_float(t)) *rtol = *atol = 0;
 }
 
