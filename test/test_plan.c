@@ -318,7 +318,8 @@ static void test_vulkan(void **state)
 }
 
 /* The cheapest of all combinations of regions in which everything needed is delivered, each value by one region (conversions
-   aside). What needs what is acyclic: nodes are in order. */
+   aside). What needs what is acyclic: nodes are in order, and nothing is converted that was converted (there and back would be
+   delivered by each other). */
 static double cheapest(const struct made *m)
 {
     const struct cover *c = &m->cover;
@@ -333,7 +334,7 @@ static double cheapest(const struct made *m)
             for (u32 i = 0; i < x->n_in && ok; i++) {
                 bool found = is_given(c, x->in[i]);
                 for (u32 q = 0; q < c->region.n && !found; q++)
-                    for (u32 o = 0; (mask >> q & 1) && o < c->region.v[q].n_out; o++)
+                    for (u32 o = 0; (mask >> q & 1) && (x->n_nodes || c->region.v[q].n_nodes) && o < c->region.v[q].n_out; o++)
                         found |= form_equal(c->region.v[q].out[o], x->in[i]);
                 ok = found;
             }
