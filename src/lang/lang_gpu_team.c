@@ -64,13 +64,13 @@ static bool is_term_index(const struct kir *k, kval index, i64 size)
 static bool is_place(const struct kir *k, const struct kir_ins *x)
 {
     const struct kir_ins *array = kir_at(k, x->a);
-    i64 size = dtype_size(x->dtype), pitch = 0, panels = 0;
+    i64 size = dtype_size(x->dtype), atom = ATOM_BYTES / size, pitch = 0, panels = 0;
     i64 across = x->role == KR_A ? x->rows : x->cols;
     if (array->op != KI_ALLOC || array->aux != KS_SHARED || !array->imm.i) return false;
-    if (!kir_is_const(k, x->c, &pitch) || pitch * size != LINE_BYTES) return false;
+    if (!kir_is_const(k, x->c, &pitch) || pitch != LINE_BYTES / size) return false;
     if (!is_across(x)) return is_term_index(k, x->b, size);
-    if (x->d && (!kir_is_const(k, x->d, &panels) || panels <= 0 || panels * size % ATOM_BYTES)) return false;
-    return across % pitch == 0 && (across == pitch || x->d) && kir_multiple(k, x->b) * size % ATOM_BYTES == 0;
+    if (x->d && (!kir_is_const(k, x->d, &panels) || panels <= 0 || panels % atom)) return false;
+    return across % pitch == 0 && (across == pitch || x->d) && kir_multiple(k, x->b) % atom == 0;
 }
 
 bool gpu_check_team(const struct kir *k, const struct caps *c, const struct gpu_words *w, struct err *e)
