@@ -448,6 +448,7 @@ struct caps {
     char team_matrix[1024];
     u32 team;
     bool has_copy;       /* copies into shared arrays that end later */
+    bool has_tile;       /* and of boxes of matrices, by one thread */
     /* Sums of products of neighbours (DOT of kernel IR) that are one instruction: "a,b,c" words, element types
        of the operands and of the sum; empty: none */
     char dot[128];

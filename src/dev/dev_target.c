@@ -91,6 +91,7 @@ static void fill(const struct target *t, struct caps *c)
     for (i64 i = 0; i < countof(teams) && t->arch; i++) {
         if (strcmp(teams[i].arch, t->arch)) continue;
         c->team = teams[i].team;
+        c->has_tile = true;
         snprintf(c->team_matrix, sizeof c->team_matrix, "%s", teams[i].matrix);
     }
 }

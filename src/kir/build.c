@@ -425,6 +425,27 @@ void kir_store_async(struct kir *k, kval buf, kval idx, kval val)
     if (!is_plain) k->ins.v[k->ins.n - 1].aux = KW_COPY;
 }
 
+static bool is_same_map(const struct kir_map *a, const struct kir_map *b)
+{
+    return a->buf == b->buf && a->rows == b->rows && a->cols == b->cols && a->pitch == b->pitch && a->box_rows == b->box_rows &&
+           a->box_cols == b->box_cols;
+}
+
+u32 kir_map(struct kir *k, const struct kir_map *m)
+{
+    u32 i = 0;
+    while (i < k->map.n && !is_same_map(&k->map.v[i], m)) i++;
+    if (i == k->map.n) *arr_push(k->arena, &k->map) = *m;
+    return i;
+}
+
+void kir_tile(struct kir *k, const struct kir_tile *x)
+{
+    assert(k->scope.n && x->map < k->map.n && kir_at(k, x->array)->op == KI_ALLOC && kir_at(k, x->array)->aux == KS_SHARED);
+    assert(kir_at(k, x->at)->dtype == DT_I64 && kir_at(k, x->row)->dtype == DT_I64 && kir_at(k, x->col)->dtype == DT_I64);
+    kir_push(k, (struct kir_ins){.op = KI_TILE, .a = x->array, .b = x->at, .c = x->row, .d = x->col, .imm.i = x->map});
+}
+
 void kir_await(struct kir *k, i64 newest)
 {
     assert(k->scope.n && newest >= 0);

@@ -113,6 +113,13 @@ static void count_memory(struct counter *c, const struct kir_ins *x)
     else c->cost->bytes_stored += bytes;
 }
 
+/* By one thread of a group: the weight counts all of them where no branch says which. */
+static void count_tile(struct counter *c, const struct kir_ins *x)
+{
+    const struct kir_map *m = &c->k->map.v[x->imm.i];
+    c->cost->bytes_loaded += c->weight * m->box_rows * m->box_cols * (double)dtype_size(kir_dtype(c->k, x->a));
+}
+
 static double flops_of(const struct kir *k, const struct kir_ins *x)
 {
     const struct kir_ins *a = kir_at(k, x->a);
@@ -139,6 +146,7 @@ static void count_ins(struct counter *c, kval v)
     case KI_BUF:
     case KI_ALLOC: return;
     case KI_PREFETCH: break;
+    case KI_TILE: count_tile(c, x); break;
     case KI_LOAD:
     case KI_STORE:
     case KI_FLOAD:

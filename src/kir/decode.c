@@ -94,6 +94,15 @@ static void decode_if(struct decoder *c, kval v)
     o->a = c->d->cell[kir_at(c->k, v)->a];
 }
 
+static void decode_tile(struct decoder *c, kval v)
+{
+    const struct kir_ins *x = kir_at(c->k, v);
+    struct eval_op *o = add_op(c, EC_TILE, v);
+    o->imm = x->imm.i;
+    o->a = c->d->cell[x->a], o->b = c->d->cell[x->b];
+    o->c = c->d->cell[x->c], o->d = c->d->cell[x->d];
+}
+
 static void decode_else(struct decoder *c, kval v)
 {
     u32 head = c->open.v[c->open.n - 1];
@@ -138,6 +147,7 @@ static void decode_ins(struct decoder *c, kval v)
     case KI_STORE:
     case KI_FLOAD:
     case KI_FSTORE: decode_memory(c, v); break;
+    case KI_TILE: decode_tile(c, v); break;
     case KI_GRID: decode_grid(c, v); break;
     case KI_LOOP: decode_loop(c, v); break;
     case KI_IF: decode_if(c, v); break;

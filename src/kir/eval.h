@@ -25,6 +25,7 @@ enum eval_code {
     EC_LOAD,
     EC_STORE,
     EC_COPY, /* a store that ends later */
+    EC_TILE, /* many of them */
     EC_AWAIT,
     EC_ALLOC,
     EC_LOOP, /* to `jump` when nobody has anything to do */
@@ -151,6 +152,7 @@ bool eval_load(struct machine *m, const struct eval_op *o);
 bool eval_store(struct machine *m, const struct eval_op *o);
 void eval_alloc(struct machine *m, const struct eval_op *o);
 bool eval_copy(struct machine *m, const struct eval_op *o);
+bool eval_tile(struct machine *m, const struct eval_op *o);
 void eval_await(struct machine *m, const struct eval_op *o);
 /* Element i of an array that is not private, for m->agent. NULL or what is wrong. */
 const char *eval_get(const struct machine *m, const struct eval_array *a, i64 i, union kir_cell *c);

@@ -31,7 +31,7 @@ static void put_array(struct buf *b, const struct kir *k, kval v)
 
 static bool is_access(enum kir_op op)
 {
-    return op == KI_LOAD || op == KI_STORE || op == KI_FLOAD || op == KI_FSTORE;
+    return op == KI_LOAD || op == KI_STORE || op == KI_FLOAD || op == KI_FSTORE || op == KI_TILE;
 }
 
 bool eval_complain(struct machine *m, const struct eval_op *o, const char *what, i64 at)
@@ -204,32 +204,76 @@ bool eval_store(struct machine *m, const struct eval_op *o)
 
 /* Copies. */
 
-static bool copy_one(struct machine *m, const struct eval_array *a, const struct eval_op *o)
+/* v is on its way to element i. */
+static bool send(struct machine *m, const struct eval_op *o, i64 i, union kir_cell v)
+{
+    const struct eval_array *a = &m->array[o->a];
+    const char *bad = (u64)i >= (u64)a->n ? "write out of bounds:" : shadow_write(m, a, i);
+    if (bad) return eval_complain(m, o, bad, i);
+    a->shadow[i].is_coming = true;
+    *arr_push(&m->arena, &m->copy) = (struct eval_copy){.array = o->a,
+                                                        .thread = m->thread,
+                                                        .index = i,
+                                                        .value = v,
+                                                        .group = m->n_groups[m->thread]};
+    return true;
+}
+
+static bool copy_one(struct machine *m, const struct eval_op *o)
 {
     const union kir_cell *c = m->cell + m->thread;
-    for (u32 l = 0; l < o->lanes; l++) {
-        i64 i = c[o->b + l * o->threads].i;
-        const union kir_cell *v = c + o->c + l * o->threads;
-        const char *bad = (u64)i >= (u64)a->n ? "write out of bounds:" : shadow_write(m, a, i);
-        if (bad) return eval_complain(m, o, bad, i);
-        a->shadow[i].is_coming = true;
-        *arr_push(&m->arena, &m->copy) = (struct eval_copy){.array = o->a,
-                                                            .thread = m->thread,
-                                                            .index = i,
-                                                            .value = *v,
-                                                            .group = m->n_groups[m->thread]};
+    for (u32 l = 0; l < o->lanes; l++)
+        if (!send(m, o, c[o->b + l * o->threads].i, c[o->c + l * o->threads])) return false;
+    return true;
+}
+
+/* Of a matrix at (row, col): zero outside. */
+static bool map_get_at(struct machine *m, const struct eval_op *o, i64 row, i64 col, union kir_cell *v)
+{
+    const struct kir_map *p = &m->k->map.v[o->imm];
+    const struct eval_array *from = &m->array[m->code.cell[m->k->buf.v[p->buf].id]];
+    v->i = 0;
+    if (row < 0 || row >= p->rows || col < 0 || col >= p->cols) return true;
+    const char *bad = eval_get(m, from, row * p->pitch + col, v);
+    return !bad || eval_complain(m, o, "matrix beyond its buffer, to", row * p->pitch + col);
+}
+
+static bool tile_one(struct machine *m, const struct eval_op *o)
+{
+    const struct kir_map *p = &m->k->map.v[o->imm];
+    const struct kir_ins *array = kir_at(m->k, kir_at(m->k, o->src)->a);
+    const union kir_cell *c = m->cell + m->thread;
+    i64 at = c[o->b].i, row = c[o->c].i, col = c[o->d].i, unit = (array->imm.i ? 1024 : 128) / dtype_size(array->dtype);
+    if (at % unit) return eval_complain(m, o, "misaligned tile at", at);
+    if (row != (i32)row || col != (i32)col) return eval_complain(m, o, "place beyond 32 bits of a tile at", at);
+    for (i64 i = 0; i < p->box_rows; i++)
+        for (i64 j = 0; j < p->box_cols; j++) {
+            union kir_cell v;
+            if (!map_get_at(m, o, row + i, col + j, &v) || !send(m, o, at + i * p->box_cols + j, v)) return false;
+        }
+    return true;
+}
+
+/* The group's first thread alone does it. */
+bool eval_tile(struct machine *m, const struct eval_op *o)
+{
+    for (u32 t = m->on->lo; t < m->on->hi; t++) {
+        if (!m->on->on[t]) continue;
+        m->thread = t;
+        m->agent = m->first_of_epoch + t;
+        if (t) return eval_complain(m, o, "tile by another thread than the first, at", m->cell[o->b + t].i);
+        if (!tile_one(m, o)) return false;
     }
     return true;
 }
 
 bool eval_copy(struct machine *m, const struct eval_op *o)
 {
-    const struct eval_array *a = &m->array[o->a];
     for (u32 t = m->on->lo; t < m->on->hi; t++) {
         if (!m->on->on[t]) continue;
         m->thread = t;
         m->agent = m->first_of_epoch + t;
-        if (!copy_one(m, a, o)) return false;
+        if (!copy_one(m, o)) return false;
     }
     return true;
 }

@@ -109,6 +109,7 @@ static bool run(struct machine *m)
         case EC_LOAD: ok = eval_load(m, o); break;
         case EC_STORE: ok = eval_store(m, o); break;
         case EC_COPY: ok = eval_copy(m, o); break;
+        case EC_TILE: ok = eval_tile(m, o); break;
         case EC_AWAIT: eval_await(m, o); break;
         case EC_ALLOC: eval_alloc(m, o); break;
         case EC_LOOP: do_loop(m, o, &pc); break;

@@ -95,6 +95,14 @@ struct kir_buf {
     kval id;         /* its BUF instruction */
 };
 
+/* A matrix in an IN buffer of which TILE copies boxes: all sizes in elements. Its rows, the pitch of rows, and those of a box are whole
+   pieces of 16 bytes but for the number of columns. */
+struct kir_map {
+    u32 buf; /* number of the argument */
+    i64 rows, cols, pitch;
+    u32 box_rows, box_cols; /* at most KIR_MAX_SIDE */
+};
+
 union kir_cell { /* one lane of a value: integers and bool extended to 64 bits, floats as double */
     i64 i;
     double f;
@@ -109,6 +117,7 @@ struct kir {
     struct { struct kir_ins *v; u32 n, cap; } ins;    /* v[0] unused */
     struct { struct kir_buf *v; u32 n, cap; } buf;    /* arguments in order */
     struct { struct str *v; u32 n, cap; } param;      /* size expression of each parameter */
+    struct { struct kir_map *v; u32 n, cap; } map;    /* matrices that TILE copies from */
     u32 group[3];                                     /* threads of a group per dimension, 0 = 1 */
     u32 subgroup;                                     /* its size, where that matters; 0: any */
     u32 team;                                         /* neighbouring subgroups that hold a fragment together; 0: 1 */
@@ -196,6 +205,13 @@ void kir_store_n(struct kir *k, kval buf, kval idx, kval val, kval n);
 void kir_store_async(struct kir *k, kval buf, kval idx, kval val);
 /* A store to an argument or a TEMP array that says: nobody reads this before much else was stored. n 0: all lanes. */
 void kir_stream(struct kir *k, kval buf, kval idx, kval val, kval n);
+/* The number of a matrix; equal ones share it. */
+u32 kir_map(struct kir *k, const struct kir_map *m);
+/* A box of the matrix as a copy that the group's first thread makes, and nobody else: row by row, without gaps, to the SHARED array of the
+   same type from a multiple of 128 bytes on (a swizzled one: of 1024); zeros for what is outside of the matrix. It may end later, like
+   kir_store_async. */
+struct kir_tile { kval array, at; u32 map; kval row, col; };
+void kir_tile(struct kir *k, const struct kir_tile *x);
 void kir_await(struct kir *k, i64 newest); /* all the thread's copies have ended but for so many groups: see AWAIT */
 void kir_prefetch(struct kir *k, kval buf, kval idx);       /* a hint: idx may lie outside */
 kval kir_grid(struct kir *k, kval extent);                  /* opens one dimension */

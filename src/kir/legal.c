@@ -22,6 +22,7 @@ void kir_copy_init(struct kir_copy *c, struct arena *scratch)
     for (u32 i = 0; i < countof(in->group); i++) out->group[i] = in->group[i];
     out->subgroup = in->subgroup;
     out->team = in->team;
+    for (u32 i = 0; i < in->map.n; i++) *arr_push(out->arena, &out->map) = in->map.v[i];
     for (u32 i = 0; i < in->param.n; i++) /* their order is the caller's */
         *arr_push(out->arena, &out->param) = str_dup(out->arena, in->param.v[i]);
     u32 n = 0;
@@ -215,6 +216,9 @@ void kir_copy_ins(struct kir_copy *c, kval v)
     case KI_ELSE: kir_else(k); return;
     case KI_END: kir_end(k); return;
     case KI_BARRIER: kir_barrier(k); return;
+    case KI_TILE:
+        kir_tile(k, &(struct kir_tile){get0(c, x->a), get0(c, x->b), (u32)x->imm.i, get0(c, x->c), get0(c, x->d)});
+        return;
     case KI_AWAIT: kir_await(k, x->imm.i); return;
     default:
         for (u32 i = 0; i < kir_copy_n(c, v); i++) c->piece[c->first[v] + i] = copy_pure(c, x, i);

@@ -294,6 +294,22 @@ static void line_prefetch(struct parser *s)
     push(s, x);
 }
 
+/* "tile %3[0] = m0[%4, 64]" */
+static void line_tile(struct parser *s)
+{
+    struct kir_ins x = {.op = KI_TILE};
+    access_to(s, &x);
+    expect(s, "=");
+    struct str w = take(s, is_letter);
+    if (!str_starts(w, S("m")) || !str_to_i64(str_sub(w, 1, w.n), &x.imm.i)) fail(s, "unknown matrix", w.n ? w : rest(s));
+    expect(s, "[");
+    x.c = value(s);
+    expect(s, ",");
+    x.d = value(s);
+    expect(s, "]");
+    push(s, x);
+}
+
 static void line_alloc(struct parser *s, enum kir_space space)
 {
     struct kir_ins x = {.op = KI_ALLOC, .aux = (u8)space};
@@ -345,6 +361,7 @@ static void line(struct parser *s)
         }
     if (accept(s, "fstore")) line_store(s, KI_FSTORE, KW_PLAIN);
     else if (accept(s, "prefetch")) line_prefetch(s);
+    else if (accept(s, "tile")) line_tile(s);
     else if (accept(s, "grid")) line_grid(s);
     else if (accept(s, "loop")) line_loop(s);
     else if (accept(s, "if")) push(s, (struct kir_ins){.op = KI_IF, .a = value(s)});
@@ -400,6 +417,24 @@ static void header(struct parser *s)
     }
 }
 
+/* "x 100 64 pitch 64 box 16 8" */
+static void map(struct parser *s)
+{
+    struct str w = take(s, is_letter);
+    u64 *v = map_get(&s->buf, w);
+    if (!v) fail(s, "unknown buffer", w.n ? w : rest(s));
+    struct kir_map m = {.buf = v ? (u32)kir_at(s->k, (kval)*v)->imm.i : 0};
+    m.rows = number(s), m.cols = number(s);
+    expect(s, "pitch");
+    m.pitch = number(s);
+    expect(s, "box");
+    i64 rows = number(s), cols = number(s);
+    if (!s->failed && (rows < 1 || rows > KIR_MAX_SIDE || cols < 1 || cols > KIR_MAX_SIDE)) fail(s, "impossible box before", rest(s));
+    m.box_rows = (u32)rows, m.box_cols = (u32)cols;
+    if (!s->failed) *arr_push(s->k->arena, &s->k->map) = m;
+    end_line(s);
+}
+
 static void group(struct parser *s)
 {
     for (u32 i = 0; i < 3; i++) {
@@ -433,6 +468,7 @@ bool kir_parse(struct kir *k, struct arena *a, struct str text, struct err *e)
     expect(&s, "(");
     header(&s);
     end_line(&s);
+    while (accept(&s, "map")) map(&s);
     if (accept(&s, "group")) group(&s);
     while (!s.failed && s.p < s.end) {
         line(&s);

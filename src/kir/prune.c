@@ -116,7 +116,7 @@ static void find_parents(struct pruner *p, struct arena *a)
 static bool is_root(const struct pruner *p, kval v)
 {
     const struct kir_ins *x = kir_at(p->k, v);
-    if (x->op == KI_STORE || x->op == KI_FSTORE)
+    if (x->op == KI_STORE || x->op == KI_FSTORE || x->op == KI_TILE)
         return kir_at(p->k, x->a)->op == KI_BUF || p->live[x->a];
     if (x->op == KI_ALLOC && x->aux == KS_TEMP) return true; /* who launches the kernel counts them */
     return x->op == KI_GRID || x->op == KI_BARRIER || x->op == KI_AWAIT || x->op == KI_BUF || x->op == KI_PREFETCH;

@@ -103,6 +103,18 @@ static void put_store(struct printer *p, const struct kir_ins *x)
     else put_pitch(p, x->d, x->aux, 0);
 }
 
+/* "tile %3[0] = m0[%4, 64]" */
+static void put_tile(struct printer *p, const struct kir_ins *x)
+{
+    buf_z(p->b, "tile");
+    put_access(p, x->a, x->b);
+    buf_printf(p->b, " = m%lld[", (long long)x->imm.i);
+    put_value(p, x->c);
+    buf_z(p->b, ", ");
+    put_value(p, x->d);
+    buf_char(p->b, ']');
+}
+
 static void put_alloc(struct printer *p, kval v)
 {
     const struct kir_ins *x = kir_at(p->k, v);
@@ -153,6 +165,7 @@ static void put_ins(struct printer *p, kval v)
     case KI_ELSE:
     case KI_END:
     case KI_BARRIER: buf_z(p->b, kir_op_info(x->op)->name); break;
+    case KI_TILE: put_tile(p, x); break;
     case KI_AWAIT: buf_printf(p->b, "await %lld", (long long)x->imm.i); break;
     default: put_pure(p, v); break;
     }
@@ -174,6 +187,11 @@ static void put_header(struct printer *p)
     for (u32 i = 0; i < k->param.n; i++)
         buf_printf(p->b, "%s p%u = \"%.*s\"", i ? "," : ";", i, STR_ARG(k->param.v[i]));
     buf_z(p->b, ")\n");
+    for (u32 i = 0; i < k->map.n; i++) {
+        const struct kir_map *m = &k->map.v[i];
+        buf_printf(p->b, "map %.*s %lld %lld pitch %lld box %u %u\n", STR_ARG(k->buf.v[m->buf].name), (long long)m->rows,
+                   (long long)m->cols, (long long)m->pitch, m->box_rows, m->box_cols);
+    }
     if (kir_threads(k) == 1 && !k->subgroup) return;
     buf_printf(p->b, "group %u %u %u", group_size(k, 0), group_size(k, 1), group_size(k, 2));
     if (k->subgroup) buf_printf(p->b, " subgroup %u", k->subgroup);

@@ -67,7 +67,7 @@ static bool is_same_shape(const struct kir_ins *x, const struct kir_ins *y)
 static bool is_access(enum kir_op op)
 {
     return op == KI_LOAD || op == KI_STORE || op == KI_PREFETCH || op == KI_FLOAD ||
-           op == KI_FSTORE;
+           op == KI_FSTORE || op == KI_TILE;
 }
 
 /* Whether operand i of an operator may be a fragment, or an array of them. */
@@ -335,6 +335,17 @@ static bool check_prefetch(struct checker *c)
     return true;
 }
 
+static bool check_tile(struct checker *c)
+{
+    const struct kir_ins *x = c->x, *p = arg(c, x->a);
+    NEED(c->n_grid, "memory access outside a grid");
+    NEED(x->imm.i >= 0 && x->imm.i < c->k->map.n, "no such matrix");
+    const struct kir_buf *from = &c->k->buf.v[c->k->map.v[x->imm.i].buf];
+    NEED(p->op == KI_ALLOC && p->aux == KS_SHARED && p->dtype == arg(c, from->id)->dtype, "tile to anything but a shared array of its type");
+    NEED(is_index(arg(c, x->b)) && is_index(arg(c, x->c)) && is_index(arg(c, x->d)), "index is not an i64 scalar");
+    return true;
+}
+
 static bool check_alloc(struct checker *c)
 {
     const struct kir_ins *x = c->x, *count = arg(c, x->a);
@@ -491,6 +502,7 @@ static bool check_rules(struct checker *c)
     case KI_LOAD: return check_load(c);
     case KI_STORE: return check_store(c);
     case KI_PREFETCH: return check_prefetch(c);
+    case KI_TILE: return check_tile(c);
     case KI_GRID: return check_grid(c);
     case KI_LOOP: return check_loop(c);
     case KI_IF: return check_if(c);
@@ -557,6 +569,17 @@ static bool check_param(const struct kir *k, u32 i)
     return true;
 }
 
+static bool check_map(const struct kir *k, const struct kir_map *m, struct err *e)
+{
+    const struct kir_ins *b = m->buf < k->buf.n ? kir_at(k, k->buf.v[m->buf].id) : NULL;
+    bool is_known = b && b->aux == KA_IN && m->rows > 0 && m->cols > 0 && m->cols <= m->pitch && m->rows <= INT32_MAX / m->pitch;
+    i64 size = b ? dtype_size(b->dtype) : 1;
+    is_known = is_known && m->box_rows > 0 && m->box_rows <= KIR_MAX_SIDE && m->box_cols > 0 && m->box_cols <= KIR_MAX_SIDE;
+    if (is_known && m->pitch * size % 16 == 0 && m->box_cols * size % 16 == 0) return true;
+    return err_set(e, ERR_INPUT, "kernel '%.*s': impossible matrix of %lld x %lld in boxes of %u x %u", STR_ARG(k->name), (long long)m->rows,
+                   (long long)m->cols, m->box_rows, m->box_cols);
+}
+
 static bool check_header(const struct kir *k, struct err *e)
 {
     if (!is_word(k->name))
@@ -575,6 +598,8 @@ static bool check_header(const struct kir *k, struct err *e)
             return err_set(e, ERR_INPUT, "buffer '%.*s' has no instruction",
                            STR_ARG(k->buf.v[i].name));
     }
+    for (u32 i = 0; i < k->map.n; i++)
+        if (!check_map(k, &k->map.v[i], e)) return false;
     for (u32 i = 0; i < k->param.n; i++)
         if (!check_param(k, i)) return err_set(e, ERR_INPUT, "impossible text of parameter p%u", i);
     return true;

@@ -37,11 +37,35 @@ static const struct text_helper helpers[] = {
     "#define PIN_FLOAT(v) asm volatile(\"\" : \"+f\"(v) :: \"memory\")\n"                                           \
     "#define PIN_WORD(v) asm volatile(\"\" : \"+r\"(v) :: \"memory\")\n"
 
+/* PTX ISA, "Tensors", "mbarrier" and "cp.async.bulk.tensor": an object's phase ends when its one arrival has come, which closes the group, and all bytes that
+   were announced. The fence before a copy orders it behind what threads did with the memory, before a barrier, by themselves. */
+#define TILES                                                                                                       \
+    "struct __align__(64) q_map {\n    u64 w[16];\n};\n"                                                             \
+    "#define TILE_PLACE(p) ((u32)__cvta_generic_to_shared(p))\n"                                                     \
+    "static __device__ __forceinline__ bool TILE_FIRST()\n{\n    return (threadIdx.x | threadIdx.y | threadIdx.z) == 0;\n}\n" \
+    "static __device__ __forceinline__ void TILES_OPEN(u64 *objects, u32 n)\n{\n    if (!TILE_FIRST()) return;\n"       \
+    "    for (u32 i = 0; i < n; i++)\n"                                                                              \
+    "        asm volatile(\"mbarrier.init.shared::cta.b64 [%0], 1;\" :: \"r\"(TILE_PLACE(objects + i)) : \"memory\");\n" \
+    "    asm volatile(\"fence.mbarrier_init.release.cluster;\\n\\tfence.proxy.async.shared::cta;\" ::: \"memory\");\n}\n" \
+    "static __device__ __forceinline__ void TILE(u64 *object, const void *to, const q_map *map, i32 row, i32 col, u32 bytes)\n{\n" \
+    "    asm volatile(\"fence.proxy.async.shared::cta;\\n\\tmbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;\" :: "  \
+    "\"r\"(TILE_PLACE(object)), \"r\"(bytes) : \"memory\");\n"                                                       \
+    "    asm volatile(\"cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];\" :: " \
+    "\"r\"(TILE_PLACE(to)), \"l\"(map), \"r\"(col), \"r\"(row), \"r\"(TILE_PLACE(object)) : \"memory\");\n}\n"         \
+    "static __device__ __forceinline__ void TILES_AWAIT(u64 *objects, u32 n, u32 &made, u32 &ended, u32 newest)\n{\n"  \
+    "    if (!TILE_FIRST()) return;\n    u64 state;\n"                                                               \
+    "    asm volatile(\"mbarrier.arrive.shared::cta.b64 %0, [%1];\" : \"=l\"(state) : \"r\"(TILE_PLACE(objects + made % n)) : \"memory\");\n" \
+    "    for (made++; ended + newest < made; ended++) {\n        u32 done = 0;\n        while (!done)\n"              \
+    "            asm volatile(\"{\\n\\t.reg .pred p;\\n\\tmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\\n\\t" \
+    "selp.u32 %0, 1, 0, p;\\n\\t}\" : \"=r\"(done) : \"r\"(TILE_PLACE(objects + ended % n)), \"r\"(ended / n & 1) : \"memory\");\n" \
+    "    }\n}\n"
+
 static void preamble(struct buf *out, const struct kir *k, u32 subgroup)
 {
     gpu_typedefs(out, k, "long long");
     if (gpu_has_op(k, KI_AWAIT)) buf_z(out, COPIES);
     if (kir_team(k) > 1) buf_z(out, TEAMS);
+    if (gpu_has_op(k, KI_TILE)) buf_z(out, TILES);
     if (!gpu_has_subgroups(k)) return;
     buf_printf(out, "#define SUBGROUP %u\n", subgroup);
     buf_z(out, "#define MEMBERS (~0u >> (32 - SUBGROUP) << (thread % 32 / SUBGROUP * SUBGROUP))\n"
@@ -171,6 +195,7 @@ static const struct gpu_words words = {
     .qualify = qualify,
     .define_wide = define_wide,
     .has_copies = true,
+    .has_tiles = true,
     .place = place,
     .multiply = multiply,
     .fetch = fetch,

@@ -406,7 +406,7 @@ static struct str expression(struct text *t, kval v)
     case KI_SUBGROUP: case KI_SGADD: case KI_SGMIN: case KI_SGMAX: case KI_SHUFFLE:
         return t->style->thread(t, v);
     case KI_NONE: case KI_BUF: case KI_ALLOC: case KI_STORE: case KI_GRID: case KI_LOOP:
-    case KI_IF: case KI_ELSE: case KI_END: case KI_BARRIER: case KI_AWAIT: case KI_PREFETCH:
+    case KI_IF: case KI_ELSE: case KI_END: case KI_BARRIER: case KI_AWAIT: case KI_PREFETCH: case KI_TILE:
     case KI_FILL: case KI_FLOAD: case KI_FSTORE: case KI_FMMA: case N_KIR_OPS:
     // clang-format on
     default: unreachable();
@@ -492,6 +492,7 @@ static void statement(struct text *t, kval v)
     case KI_BARRIER:
         if (t->style->barrier) t->style->barrier(t);
         break;
+    case KI_TILE: t->style->tile(t, v); break;
     case KI_AWAIT:
         if (t->style->await) t->style->await(t, v);
         break;

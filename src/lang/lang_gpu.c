@@ -60,7 +60,7 @@ i64 gpu_shared_bytes(const struct kir *k, kval from, kval to)
     i64 n = 0;
     for (kval v = from; v < to; v++)
         if (is_shared(k, v)) n = round_up(n, array_align(kir_at(k, v))) + array_bytes(k, v);
-    return n;
+    return n + gpu_tile_bytes(k, from, to);
 }
 
 void gpu_typedefs(struct buf *out, const struct kir *k, const char *i64_name)
@@ -105,7 +105,7 @@ static bool check(const struct kir *k, const struct caps *c, const struct gpu_wo
 {
     u32 n = kir_threads(k);
     for (kval v = 1; v < k->ins.n; v++)
-        if (!check_ins(k, v, e)) return false;
+        if (!check_ins(k, v, e) || (kir_at(k, v)->op == KI_TILE && !gpu_check_tile(k, v, c, w, e))) return false;
     if (c->max_group && n > c->max_group)
         REFUSE("kernel '%.*s' has groups of %u threads, the target at most %u", STR_ARG(k->name), n, c->max_group);
     if (gpu_has_type(k, DT_F64) && !c->has_f64)
@@ -171,6 +171,9 @@ static void declare_shared(struct text *t, kval from, kval to)
                        (long long)kir_at(t->k, x->a)->imm.i);
         at += array_bytes(t->k, v);
     }
+    i64 n_tile = gpu_tile_slots(t->k, from, to);
+    if (n_tile && !is_dynamic) text_line(t, "%s u64 q_objects[%lld];", w->shared, (long long)n_tile);
+    gpu_tile_open(t, is_dynamic ? text_fmt(t, "(u64 *)(q_shared + %lld)", (long long)at / 4) : S("q_objects"), from, to);
 }
 
 static void comma(struct buf *out, bool *any)
@@ -179,7 +182,7 @@ static void comma(struct buf *out, bool *any)
     *any = true;
 }
 
-static void parameters(struct text *t, struct buf *out)
+static void parameters(struct text *t, struct buf *out, kval from, kval to)
 {
     const struct kir *k = t->k;
     const struct gpu_words *w = gpu_words(t);
@@ -198,6 +201,7 @@ static void parameters(struct text *t, struct buf *out)
     }
     comma(out, &any);
     buf_z(out, "const i32 base_x, const i32 base_y, const i32 base_z");
+    gpu_tile_parameters(out, k, from, to);
 }
 
 static void grid_function(struct text *t, struct buf *out, u32 number, kval open)
@@ -209,7 +213,7 @@ static void grid_function(struct text *t, struct buf *out, u32 number, kval open
     buf_printf(out, "\n%s ", w->entry);
     w->qualify(out, t->k);
     buf_printf(out, "void %.*s(\n", STR_ARG(name));
-    parameters(t, out);
+    parameters(t, out, open, end);
     buf_z(out, ")\n{\n");
     t->out = out;
     t->depth = 1;
@@ -218,14 +222,16 @@ static void grid_function(struct text *t, struct buf *out, u32 number, kval open
     for (u32 i = 0; i < n; i++) /* the last is the innermost */
         text_line(t, "const i32 g%u = %s + base_%c;", dim[i], w->group[n - 1 - i], "xyz"[n - 1 - i]);
     text_body(t, open, end);
+    gpu_tile_close(t, open, end);
     buf_z(out, "}\n");
+    u32 n_map = gpu_tile_maps(t, out, name, open, end);
     i64 shared = gpu_shared_bytes(t->k, open, end);
     u32 group[3];
     for (u32 i = 0; i < 3; i++) group[i] = t->k->group[i] ? t->k->group[i] : 1;
     if (w->has_info)
-        buf_printf(out, "extern \"C\" __device__ const int %.*s_info[8] = {1, %u, %u, %u, %u, %lld, 0, 0};\n",
+        buf_printf(out, "extern \"C\" __device__ const int %.*s_info[8] = {1, %u, %u, %u, %u, %lld, %u, 0};\n",
                    STR_ARG(name), group[0], group[1], group[2], t->k->subgroup,
-                   (long long)(w->max_static && shared > w->max_static ? shared : 0));
+                   (long long)(w->max_static && shared > w->max_static ? shared : 0), n_map);
 }
 
 /* Every transcendental function and DOT becomes arithmetic: targets' own are inaccurate or missing. */

@@ -36,6 +36,9 @@ struct gpu_words {
     /* Copies into shared arrays that end later, where the target has them: a call "COPY(to, from, bytes, valid)" of 4, 8 or 16 bytes, which the
        preamble defines; the valid first ones come from memory, the others are 0. "AWAIT(n)" is kernel IR's. */
     bool has_copies;
+    /* Copies of boxes of matrices, where the target has them: the preamble defines q_map, a matrix for the device's unit, and "TILES_OPEN(objects,
+       n)", "TILE(object, to, map, row, col, bytes)" by the first thread, "TILES_AWAIT(objects, n, made, ended, newest)" by any. */
+    bool has_tiles;
     /* Fragments, optional: false: there are no such ones. The statements of c = a * b + c, of structs whose elements are
        x, or words w of two elements of 16 bits. */
     bool (*place)(struct gpu_place *p, const struct kir_frag *f, u32 team);
@@ -98,11 +101,22 @@ void gpu_team_open(struct text *t);
 bool gpu_team_statement(struct text *t, kval v);
 struct str gpu_team_operand(struct text *t, kval v);
 
+/* lang_gpu_tile.c: copies of boxes of matrices. Of the grid whose instructions are from .. to - 1: */
+bool gpu_check_tile(const struct kir *k, kval v, const struct caps *c, const struct gpu_words *w, struct err *e);
+i64 gpu_tile_slots(const struct kir *k, kval from, kval to); /* groups of copies at once, 0: it has none */
+i64 gpu_tile_bytes(const struct kir *k, kval from, kval to); /* of shared memory for them */
+void gpu_tile_parameters(struct buf *out, const struct kir *k, kval from, kval to);
+u32 gpu_tile_maps(struct text *t, struct buf *out, struct str name, kval from, kval to); /* NAME_maps; how many */
+void gpu_tile_open(struct text *t, struct str objects, kval from, kval to); /* objects: an expression, where they lie */
+void gpu_tile_close(struct text *t, kval from, kval to);
+void gpu_tile(struct text *t, kval v);
+void gpu_tile_await(struct text *t, kval v);
+
 /* What the text style of such a language has. */
 #define GPU_HOOKS                                                                                                     \
     .index = DT_I32, .load = gpu_load, .load_lanes = gpu_load_lanes, .store = gpu_store, .prefetch = gpu_prefetch,    \
     .alloc = gpu_alloc, .thread = gpu_thread, .barrier = gpu_barrier, .frag = gpu_frag, .frag_type = gpu_frag_type,   \
-    .frag_store = gpu_frag_store, .await = gpu_await, .statement = gpu_team_statement
+    .frag_store = gpu_frag_store, .await = gpu_await, .tile = gpu_tile, .statement = gpu_team_statement
 
 /* Sums, extremes and exchange within a subgroup by FROM_LANE(x, i), which the preamble defines: x of thread i
    of the subgroup; 'thread' is the thread's number in its group. Rows of a language's table of helpers. */

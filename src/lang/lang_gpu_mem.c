@@ -240,9 +240,18 @@ static void copy(struct text *t, const struct kir_ins *x, u32 n)
     t->lane = 0;
 }
 
+static bool stores_copies(const struct kir *k)
+{
+    for (kval v = 1; v < k->ins.n; v++)
+        if (kir_is_copy(k, v)) return true;
+    return false;
+}
+
 void gpu_await(struct text *t, kval v)
 {
-    if (has_copies(t)) text_line(t, "AWAIT(%lld);", (long long)kir_at(t->k, v)->imm.i);
+    bool is_tiles = gpu_has_op(t->k, KI_TILE);
+    if (is_tiles) gpu_tile_await(t, v);
+    if (has_copies(t) && (!is_tiles || stores_copies(t->k))) text_line(t, "AWAIT(%lld);", (long long)kir_at(t->k, v)->imm.i);
 }
 
 bool gpu_load_lanes(struct text *t, kval v)

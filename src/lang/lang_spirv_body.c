@@ -286,7 +286,7 @@ static void pure(struct spv *s, kval v)
     case KI_FMA: by_lanes(s, v); break;
     // clang-format off
     case KI_NONE: case KI_BUF: case KI_ALLOC: case KI_LOAD: case KI_STORE: case KI_PREFETCH:
-    case KI_GRID: case KI_LOOP: case KI_IF: case KI_ELSE: case KI_END: case KI_BARRIER: case KI_AWAIT:
+    case KI_GRID: case KI_LOOP: case KI_IF: case KI_ELSE: case KI_END: case KI_BARRIER: case KI_AWAIT: case KI_TILE:
     case KI_FILL: case KI_FLOAD: case KI_FSTORE: case KI_FMMA: case KI_DOT: case N_KIR_OPS:
     // clang-format on
     default: unreachable();

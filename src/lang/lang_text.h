@@ -62,6 +62,7 @@ struct text_style {
     struct str (*thread)(struct text *t, kval v);      /* THREAD, SUBGROUP and what subgroups do; optional */
     void (*barrier)(struct text *t);                   /* optional */
     void (*await)(struct text *t, kval v);             /* optional: stores of copies have happened already */
+    void (*tile)(struct text *t, kval v);              /* TILE; NULL: there is none */
     struct str (*frag)(struct text *t, kval v);        /* a fragment as an expression; these three optional together */
     struct str (*frag_type)(struct text *t, const struct kir_ins *x); /* of one, or of an array's elements */
     void (*frag_store)(struct text *t, kval v);

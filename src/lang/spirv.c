@@ -41,6 +41,13 @@ static bool has_panels(const struct kir *k)
     return false;
 }
 
+static bool has_tiles(const struct kir *k)
+{
+    for (kval v = 1; v < k->ins.n; v++)
+        if (kir_at(k, v)->op == KI_TILE) return true;
+    return false;
+}
+
 static bool check(const struct kir *k, const struct caps *c, struct err *e)
 {
     u32 n = kir_threads(k), version = c->spirv;
@@ -54,6 +61,7 @@ static bool check(const struct kir *k, const struct caps *c, struct err *e)
     if (kir_team(k) > 1)
         return err_set(e, ERR_UNSUPPORTED, "teams of subgroups in kernel '%.*s'", STR_ARG(k->name));
     if (has_panels(k)) return err_set(e, ERR_UNSUPPORTED, "a fragment in panels in kernel '%.*s'", STR_ARG(k->name));
+    if (has_tiles(k)) return err_set(e, ERR_UNSUPPORTED, "kernel '%.*s' copies tiles, which the target lacks", STR_ARG(k->name));
     if (has_dot(k)) /* print expands it */
         return err_set(e, ERR_UNSUPPORTED, "'dot' in kernel '%.*s'", STR_ARG(k->name));
     return true;
