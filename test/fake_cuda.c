@@ -6,7 +6,8 @@
 // likewise), rows=N (groups along y and z at once, 65535), optin=BYTES (shared memory that can be asked for, 101376).
 //
 // An image is an ELF header, then the number of functions and for each its info[8]; functions are k_0, k_1 ... Each takes y, extents, a number p
-// and the base, and adds p to y[group], the groups counted in a grid of these extents.
+// and the base, and adds p to y[group], the groups counted in a grid of these extents. With info[6] = 1 it takes a matrix, too, whose eight numbers stand
+// behind those of three functions, and adds its number of columns.
 //
 // It looks like cuBLAS and rocBLAS, too (QUERN_CUBLAS_LIBRARY, QUERN_ROCBLAS_LIBRARY): products of f32, f64 and bf16, columns behind
 // each other.
@@ -18,12 +19,14 @@
 enum kind { STREAM = 1, EVENT, MODULE, FUNCTION, PRODUCTS };
 enum { OK, INVALID = 1, OUT_OF_MEMORY = 2, NO_CONTEXT = 201, NO_BINARY = 209, NOT_FOUND = 500, ILLEGAL = 700 };
 
+enum { MATRIX = 68 + 3 * 32 }; /* in an image */
+
 struct object {
     enum kind kind;
     struct object *next;
     int32_t info[8];  /* FUNCTION */
     int32_t dynamic;  /* that may be asked for */
-    const char *image; /* MODULE */
+    const char *image; /* MODULE, FUNCTION */
     struct object *parts;
     long at; /* EVENT: launches before it; -1: not recorded */
 };
@@ -288,7 +291,12 @@ BOTH(cuMemcpyDtoHAsync_v2, hipMemcpyDtoHAsync, (void *to, uint64_t from, size_t 
 {
     READY;
     there(s, STREAM);
-    for (struct object *x = alive; x; x = x->next) /* a constant of a module */
+    for (struct object *x = alive; x; x = x->next) /* constants of a module */
+        if (x->kind == MODULE && from == (uint64_t)(uintptr_t)x->image + MATRIX && n <= 32) {
+            memcpy(to, x->image + MATRIX, n);
+            return OK;
+        }
+    for (struct object *x = alive; x; x = x->next)
         if (x->kind == FUNCTION && from == (uint64_t)(uintptr_t)x->info && n <= sizeof x->info) {
             memcpy(to, x->info, n);
             return OK;
@@ -321,7 +329,7 @@ BOTH(cuModuleGetFunction, hipModuleGetFunction, (void **f, void *module, const c
     if (sscanf(name, "k_%d", &i) != 1 || i < 0 || i >= n) return NOT_FOUND;
     x = make(FUNCTION);
     memcpy(x->info, m->image + 68 + 32 * i, 32);
-    x->dynamic = 49152;
+    x->dynamic = 49152, x->image = m->image;
     struct object *link = malloc(sizeof *link); /* goes with its module */
     link->next = x, link->parts = m->parts, m->parts = link;
     *f = x;
@@ -347,7 +355,12 @@ BOTH(cuModuleGetGlobal_v2, hipModuleGetGlobal, (uint64_t * p, size_t *n, void *m
     const struct object *m = there(module, MODULE);
     int32_t i;
     char rest[8] = "";
-    if (sscanf(name, "k_%d_%7s", &i, rest) != 2 || strcmp(rest, "info") || !m->parts) return NOT_FOUND;
+    if (sscanf(name, "k_%d_%7s", &i, rest) != 2 || !m->parts) return NOT_FOUND;
+    if (!strcmp(rest, "maps")) {
+        *p = (uint64_t)(uintptr_t)m->image + MATRIX, *n = 32;
+        return OK;
+    }
+    if (strcmp(rest, "info")) return NOT_FOUND;
     *p = (uint64_t)(uintptr_t)m->parts->next->info;
     *n = m->parts->next->info[0] == 77 ? 4 : 32;
     return OK;
@@ -358,7 +371,7 @@ BOTH(cuFuncGetAttribute, hipFuncGetAttribute, (int32_t * v, int32_t what, void *
     READY;
     const struct object *x = there(f, FUNCTION);
     if (what != 0 && what != 1) return INVALID;
-    *v = what == 0 ? 512 : x->info[6]; /* threads, static shared memory */
+    *v = what == 0 ? 512 : x->info[7]; /* threads, static shared memory */
     return OK;
 }
 
@@ -369,6 +382,44 @@ int32_t cuFuncSetAttribute(void *f, int32_t what, int32_t v)
     if (what != 8 || v > option("optin", 101376)) return INVALID;
     there(f, FUNCTION)->dynamic = v;
     return OK;
+}
+
+/* What a matrix's 128 bytes are made of here. */
+struct code { uint64_t address, size[2], stride; uint32_t box[2], every[2]; int32_t type, swizzle; };
+static long n_codes;
+FAKE long fake_codes(void);
+long fake_codes(void) { return n_codes; }
+
+FAKE int32_t cuTensorMapEncodeTiled(void *to, int32_t type, uint32_t rank, void *address, const uint64_t *size, const uint64_t *stride,
+                                    const uint32_t *box, const uint32_t *every, int32_t interleave, int32_t swizzle, int32_t promotion, int32_t fill);
+int32_t cuTensorMapEncodeTiled(void *to, int32_t type, uint32_t rank, void *address, const uint64_t *size, const uint64_t *stride,
+                               const uint32_t *box, const uint32_t *every, int32_t interleave, int32_t swizzle, int32_t promotion, int32_t fill)
+{
+    static const uint32_t bytes_of[] = {1, 2, 4, 4, 8};
+    if ((uintptr_t)to % 64) abort();
+    if (rank != 2 || type < 0 || type > 4 || (uintptr_t)address % 16 || stride[0] % 16 || interleave || fill) return INVALID;
+    uint32_t line = box[0] * bytes_of[type];
+    if (line % 16 || box[0] > 256 || box[1] > 256 || !box[1] || (swizzle == 3 && line > 128) || (swizzle && swizzle != 3)) return INVALID;
+    if (!bytes((uint64_t)(uintptr_t)address, (size_t)((size[1] - 1) * stride[0] + size[0] * bytes_of[type]))) abort();
+    struct code x = {(uint64_t)(uintptr_t)address, {size[0], size[1]}, stride[0], {box[0], box[1]}, {every[0], every[1]}, type, swizzle};
+    if (x.every[0] != 1 || x.every[1] != 1 || promotion < 0 || promotion > 3) return INVALID;
+    memset(to, 0, 128);
+    memcpy(to, &x, sizeof x);
+    n_codes++;
+    return OK;
+}
+
+/* The matrix that a launch brings must be that of the image, in the argument as it is now. */
+static int32_t columns(const struct object *f, void **parameters)
+{
+    int32_t fact[8];
+    struct code x;
+    memcpy(fact, f->image + MATRIX, sizeof fact);
+    memcpy(&x, parameters[6], sizeof x);
+    if (x.address != *(uint64_t *)parameters[fact[0]] || x.size[0] != (uint64_t)fact[3] || x.size[1] != (uint64_t)fact[2]) abort();
+    if (x.stride != (uint64_t)(fact[4] * fact[1]) || x.box[0] != (uint32_t)fact[6] || x.box[1] != (uint32_t)fact[5]) abort();
+    if (x.swizzle != (fact[7] ? 3 : 0)) abort();
+    return fact[3];
 }
 
 BOTH(cuLaunchKernel, hipModuleLaunchKernel,
@@ -387,6 +438,7 @@ BOTH(cuLaunchKernel, hipModuleLaunchKernel,
     uint64_t *address[2] = {parameters[0], parameters[1]};
     int32_t add = *(int32_t *)parameters[2], base[3];
     for (int d = 0; d < 3; d++) base[d] = *(int32_t *)parameters[3 + d];
+    if (x->info[6]) add += columns(x, parameters);
     if (!bytes(*address[1], sizeof extent)) abort();
     memcpy(extent, bytes(*address[1], sizeof extent), sizeof extent);
     for (uint64_t k = 0; k < gz; k++)

@@ -42,7 +42,7 @@ static void expect(const struct err *e, const char *words)
 /* What the fake library takes for an image. */
 struct image {
     char elf[64];
-    i32 n, info[3][8];
+    i32 n, info[3][8], matrix[8];
 };
 
 static struct image image(u32 n)
@@ -248,15 +248,72 @@ static void test_shared(void **state)
     struct bed b;
     struct err e = {0};
     struct image x = image(2);
-    x.info[1][5] = 90000, x.info[1][6] = 1000;
+    x.info[1][5] = 90000, x.info[1][7] = 1000;
     open_bed(&b, 0, "", &x, (const i64[]){2, 1, 1});
     assert_true(b.d->driver->launch(b.d, &b.launch, &e) && b.d->driver->fence(b.d, &e));
     check_groups(&b, 6);
     close_bed(&b);
-    x.info[1][6] = 20000;
+    x.info[1][7] = 20000;
     struct dev *d = open_fake(0, "");
     refuse_image(d, &x, 2, "110000 bytes of shared memory");
     d->driver->close(d);
+}
+
+static void refuse_matrix(struct dev *d, int at, i32 v, const char *words)
+{
+    struct image x = image(1);
+    x.info[0][6] = 1;
+    memcpy(x.matrix, (i32[]){1, 4, 1, 3, 4, 1, 4, 0}, sizeof x.matrix);
+    if (at < 8) x.matrix[at] = v;
+    else x.info[0][6] = v;
+    refuse_image(d, &x, 1, words);
+}
+
+/* A function gets its matrices as the arguments lie now; the driver makes them once for an address. */
+static void test_matrices(void **state)
+{
+    struct bed b;
+    struct err e = {0};
+    struct image x = image(2);
+    void *lib;
+    question *codes = ask_fake(&lib, "fake_codes");
+    x.info[1][6] = 1;
+    memcpy(x.matrix, (i32[]){1, 4, 1, 3, 4, 1, 4, 0}, sizeof x.matrix); /* the three extents */
+    open_bed(&b, 0, "rows=1", &x, (const i64[]){2, 2, 1});
+    long before = codes();
+    for (int i = 0; i < 3; i++) assert_true(b.d->driver->launch(b.d, &b.launch, &e));
+    assert_int_equal(codes() - before, 1);
+    check_groups(&b, 3 * (3 + 6));
+    struct dev_mem other, first = b.buf[1];
+    u32 extent[3] = {2, 2, 1};
+    assert_true(b.d->driver->alloc(b.d, 64, &other, &e) && b.d->driver->upload(b.d, other, extent, sizeof extent, &e));
+    b.buf[1] = other;
+    for (int i = 0; i < 2; i++) assert_true(b.d->driver->launch(b.d, &b.launch, &e));
+    assert_int_equal(codes() - before, 2);
+    check_groups(&b, 5 * (3 + 6));
+    b.buf[1].size = 11;
+    assert_false(b.d->driver->launch(b.d, &b.launch, &e));
+    expect(&e, "a matrix of 12 bytes in buffer 1, which has 11");
+    b.buf[1] = first;
+    b.d->driver->release(b.d, &other);
+    close_bed(&b);
+    static const i32 bad[][2] = {{0, -1}, {1, 3}, {2, 0}, {3, 5}, {4, 3}, {4, 6}, {5, 257}, {6, 3}, {6, 0}, {7, 2}};
+    struct dev *d = open_fake(0, "");
+    for (i64 i = 0; i < countof(bad); i++) refuse_matrix(d, bad[i][0], bad[i][1], "matrix 0 of 'k_0' in binary is impossible");
+    refuse_matrix(d, 8, -1, "has -1 matrices");
+    refuse_matrix(d, 8, 33, "has 33 matrices");
+    refuse_matrix(d, 8, 2, "'k_0_maps' in binary has 32 bytes");
+    d->driver->close(d);
+    d = open_fake(1, ""); /* an interface that has none */
+    refuse_matrix(d, 7, 0, "cuTensorMapEncodeTiled");
+    d->driver->close(d);
+    x.matrix[0] = 7;
+    open_bed(&b, 0, "", &x, (const i64[]){2, 1, 1});
+    e = (struct err){0};
+    assert_false(b.d->driver->launch(b.d, &b.launch, &e));
+    expect(&e, "a matrix in buffer 7, of 2");
+    close_bed(&b);
+    os_dlclose(lib);
 }
 
 /* Images: nothing that points outside is taken. */
@@ -414,6 +471,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_absent),        cmocka_unit_test(test_memory),
         cmocka_unit_test(test_grids),         cmocka_unit_test(test_clock),
         cmocka_unit_test(test_binaries),      cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_matrices),
         cmocka_unit_test(test_images),        cmocka_unit_test(test_bad_launches),
         cmocka_unit_test(test_lost),          cmocka_unit_test(test_leaves_nothing),
         cmocka_unit_test(test_targets),

@@ -259,7 +259,7 @@ static void test_languages(void **state)
         assert_non_null(strstr(text.p, "const __grid_constant__ q_map m0)"));
         if (os_env("QUERN_TEST_KEEP")) os_write(os_env("QUERN_TEST_KEEP"), text.p, text.n, &bad);
         if (builds && seed % 4 == 1 && !cuda->build(&binary, buf_view(&text), &c, 120, &bad)) fail_msg("%s\n%s", bad.msg, text.p);
-        if (os_env("QUERN_TEST_KEEP")) os_write(str_fmt(&x.arena, "%s.cubin", os_env("QUERN_TEST_KEEP")).p, binary.p, binary.n, &bad);
+        if (os_env("QUERN_TEST_KEEP") && binary.n) os_write(str_fmt(&x.arena, "%s.cubin", os_env("QUERN_TEST_KEEP")).p, binary.p, binary.n, &bad);
         buf_release(&text);
         buf_release(&binary);
         arena_release(&x.arena);

@@ -14,6 +14,8 @@ struct cuda_calls {
 #include "dev/dev_cuda.inc"
 #undef X
     const char *(*HipErrorName)(i32 r);
+    i32 (*TensorMapEncode)(void *map, i32 type, u32 rank, u64 address, const u64 *size, const u64 *stride, const u32 *box, const u32 *every, i32 interleave,
+                           i32 swizzle, i32 promotion, i32 fill); /* drivers of CUDA 12 and later */
 };
 
 enum cuda_attribute { /* of devices; their numbers differ between the interfaces */
@@ -89,6 +91,18 @@ void cuda_fingerprint(const struct cuda *c, struct buf *out);
 /* dev_cuda_binary.c: vendors' loaders take an address without a length; this looks whether all that the
    headers of an image speak of lies within it. */
 bool cuda_binary_check(struct str binary, struct err *e);
+
+/* dev_cuda_map.c: matrices that functions copy tiles from. */
+
+enum { CUDA_MAP_INTS = 8, CUDA_MAP_BYTES = 128 };
+struct cuda_map {
+    i32 fact[CUDA_MAP_INTS];  /* as the binary has it */
+    u64 address;              /* that the code is for; 0: there is none yet */
+    u8 code[CUDA_MAP_BYTES];
+};
+bool cuda_map_check(struct cuda *c, const struct cuda_map *m, u32 n, struct str name, struct err *e); /* facts, and the driver */
+/* Codes for the arguments of a launch, which have room for the matrices. */
+bool cuda_map_prepare(struct cuda *c, struct cuda_map *m, u32 n, const struct dev_launch *l, struct err *e);
 
 /* dev_cuda_kernel.c: modules, launches, times. */
 

@@ -10,6 +10,7 @@ static const struct dev_call cuda_entries[] = {
 #define X(field, cuda, hip, parameters) {cuda, offsetof(struct cuda_calls, field), false},
 #include "dev/dev_cuda.inc"
 #undef X
+    {"cuTensorMapEncodeTiled", offsetof(struct cuda_calls, TensorMapEncode), true},
 };
 
 static const struct dev_call hip_entries[] = {

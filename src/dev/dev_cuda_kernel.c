@@ -2,8 +2,8 @@
 //
 // dev_cuda_kernel.c: modules and launches. A module holds a function NAME_0, NAME_1, ... for each grid, and for each of them
 // a constant NAME_0_info[8] that says how to launch it: version 1, the group's size in x, y, z, the size of subgroups (0: any),
-// bytes of dynamic shared memory. Parameters of a function: a pointer per buffer, the kernel's parameters as 32-bit int, then the number of the
-// first group of the piece that is launched.
+// bytes of dynamic shared memory, number of matrices (dev_cuda_map.c). Parameters of a function: a pointer per buffer, the kernel's parameters as 32-bit
+// int, then the number of the first group of the piece that is launched, then the matrices' codes.
 //
 // Launches go to one stream, in order. Two events around all launches between two fences tell the time; a transfer in between stops the clock.
 #include "dev/dev_cuda.h"
@@ -15,6 +15,8 @@ enum { N_INFO = 8, INFO_VERSION = 1, N_BASE = 3 };
 struct function { /* one grid */
     void *function;
     u32 group[3], shared; /* threads; bytes of dynamic shared memory */
+    u32 n_map;
+    struct cuda_map *map;
 };
 
 struct dev_kernel {
@@ -28,16 +30,17 @@ struct dev_kernel {
 
 /* Loading. */
 
-static bool read_info(struct cuda *c, struct dev_kernel *k, struct str name, i32 info[N_INFO], struct err *e)
+/* So many numbers of the constant NAME_what. */
+static bool read_constant(struct cuda *c, struct dev_kernel *k, struct str name, const char *what, i32 *out, u32 count, struct err *e)
 {
     u64 at = 0;
     size_t n = 0;
-    struct str symbol = str_fmt(&k->arena, "%.*s_info", STR_ARG(name));
+    struct str symbol = str_fmt(&k->arena, "%.*s_%s", STR_ARG(name), what);
     i32 r = c->cu.ModuleGetGlobal(&at, &n, k->module, symbol.p);
     if (!cuda_ok(c, r, "ModuleGetGlobal", e)) return err_prefix(e, "no '%.*s' in binary", STR_ARG(symbol));
-    if (n < N_INFO * sizeof *info)
+    if (n < count * sizeof *out)
         return err_set(e, ERR_INPUT, "'%.*s' in binary has %zu bytes", STR_ARG(symbol), n);
-    return cuda_ok(c, c->cu.CopyOut(info, at, N_INFO * sizeof *info, c->stream), "MemcpyDtoHAsync", e) &&
+    return cuda_ok(c, c->cu.CopyOut(out, at, count * sizeof *out, c->stream), "MemcpyDtoHAsync", e) &&
            cuda_ok(c, c->cu.StreamSynchronize(c->stream), "StreamSynchronize", e);
 }
 
@@ -78,13 +81,27 @@ static bool set_shared(struct cuda *c, struct function *f, i32 want, struct str 
     return cuda_ok(c, c->cu.FuncSetAttribute(f->function, CUDA_FUNC_MAX_DYNAMIC_SHARED, want), "FuncSetAttribute", e);
 }
 
+static bool read_maps(struct cuda *c, struct dev_kernel *k, struct function *f, i32 n, struct str name, struct err *e)
+{
+    if (n < 0 || n > DEV_MAX_PARAMETERS / CUDA_MAP_BYTES)
+        return err_set(e, ERR_INPUT, "'%.*s' in binary has %d matrices", STR_ARG(name), n);
+    if (n == 0) return true;
+    i32 *fact = arena_array(&k->arena, i32, n * CUDA_MAP_INTS);
+    if (!read_constant(c, k, name, "maps", fact, (u32)n * CUDA_MAP_INTS, e)) return false;
+    f->n_map = (u32)n;
+    f->map = arena_array(&k->arena, struct cuda_map, n);
+    for (i32 i = 0; i < n; i++) memcpy(f->map[i].fact, fact + i * CUDA_MAP_INTS, sizeof f->map[i].fact);
+    return cuda_map_check(c, f->map, f->n_map, name, e);
+}
+
 static bool find_function(struct cuda *c, struct dev_kernel *k, struct str entry, u32 grid, struct err *e)
 {
     struct function *f = &k->function[grid];
     struct str name = str_fmt(&k->arena, "%.*s_%u", STR_ARG(entry), grid);
     i32 info[N_INFO] = {0}, r = c->cu.ModuleGetFunction(&f->function, k->module, name.p);
     if (!cuda_ok(c, r, "ModuleGetFunction", e)) return err_prefix(e, "no function '%.*s' in binary", STR_ARG(name));
-    return read_info(c, k, name, info, e) && check_group(c, f, info, name, e) && set_shared(c, f, info[5], name, e);
+    return read_constant(c, k, name, "info", info, N_INFO, e) && check_group(c, f, info, name, e) && set_shared(c, f, info[5], name, e) &&
+           read_maps(c, k, f, info[6], name, e);
 }
 
 static void destroy(struct cuda *c, struct dev_kernel *k)
@@ -176,9 +193,11 @@ static void groups_at_once(const struct cuda *c, const struct function *f, u32 m
 static bool check(struct cuda *c, const struct dev_launch *l, struct err *e)
 {
     u32 most[3];
-    if (8 * l->n_buf + 4 * (l->n_param + N_BASE) > DEV_MAX_PARAMETERS)
-        return err_set(e, ERR_UNSUPPORTED, "%u buffers and %u parameters are more than a launch can pass", l->n_buf, l->n_param);
+    i64 bytes = 8 * (i64)l->n_buf + 4 * ((i64)l->n_param + N_BASE);
     for (u32 g = 0; g < l->kernel->n_grid; g++) {
+        u32 n = l->kernel->function[g].n_map;
+        if (bytes > DEV_MAX_PARAMETERS || (n && round_up(bytes, 64) + n * CUDA_MAP_BYTES > DEV_MAX_PARAMETERS))
+            return err_set(e, ERR_UNSUPPORTED, "%u buffers, %u parameters and %u matrices are more than a launch can pass", l->n_buf, l->n_param, n);
         groups_at_once(c, &l->kernel->function[g], most);
         if (!dev_check_launch(l, l->kernel->n_grid, most, c->facts.name, e)) return false;
     }
@@ -189,12 +208,15 @@ struct arguments {
     void **p; /* one per parameter: where its value is */
     u64 *address;
     i32 *number; /* the last three: the base */
+    void **map;  /* the last of p: the codes of a function's matrices */
 };
 
 static struct arguments gather(const struct dev_launch *l, struct arena *a)
 {
-    u32 n = l->n_param + N_BASE;
-    struct arguments x = {arena_array(a, void *, l->n_buf + n), arena_array(a, u64, l->n_buf + 1), arena_array(a, i32, n)};
+    u32 n = l->n_param + N_BASE, n_map = 0;
+    for (u32 g = 0; g < l->kernel->n_grid; g++) n_map = l->kernel->function[g].n_map > n_map ? l->kernel->function[g].n_map : n_map;
+    void **p = arena_array(a, void *, l->n_buf + n + n_map);
+    struct arguments x = {p, arena_array(a, u64, l->n_buf + 1), arena_array(a, i32, n), p + l->n_buf + n};
     for (u32 i = 0; i < l->n_buf; i++) {
         x.address[i] = l->buf[i].handle + (u64)l->buf[i].offset;
         x.p[i] = &x.address[i];
@@ -219,6 +241,8 @@ static bool launch_grid(struct cuda *c, const struct dev_launch *l, u32 grid, co
     struct dev_piece p = {0};
     u32 most[3];
     groups_at_once(c, f, most);
+    if (!cuda_map_prepare(c, f->map, f->n_map, l, e)) return false;
+    for (u32 i = 0; i < f->n_map; i++) x->map[i] = f->map[i].code;
     while (dev_next_piece(&p, l->grid[grid], most)) {
         if (!cuda_start_clock(c, e)) return false;
         for (int d = 0; d < N_BASE; d++) x->number[l->n_param + (u32)d] = (i32)p.base[d];
