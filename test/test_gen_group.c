@@ -38,6 +38,7 @@ static void use_teams(struct bed *b)
     b->caps.max_group = 1024;
     b->caps.shared_bytes = pick(b, 64, 227) << 10; /* little: not all teams store at once */
     b->caps.has_subgroup = b->caps.has_copy = true;
+    b->caps.has_tile = pick(b, 0, 3) > 0;
     b->caps.team = 4;
     snprintf(b->caps.team_matrix, sizeof b->caps.team_matrix, "64x64x16:f16,f16,f32,f32 64x64x16:f16,f16,f16,f16 "
              "64x64x16:bf16,bf16,f32,f32 64x128x16:f16,f16,f32,f32 64x128x16:bf16,bf16,f32,f32 64x256x16:f16,f16,f16,f16");
@@ -81,6 +82,63 @@ static void test_teams(void **state)
     assert_true(n > 60 || getenv("SEED") || getenv("GEN"));
 }
 
+/* Operands in rows of known sizes: m and batches as they come, others in whole pieces of 16 bytes. */
+static bool random_rows(struct bed *b)
+{
+    sym a[3], w[3];
+    u32 ra = (u32)pick(b, 2, 3), rb = (u32)pick(b, 2, 3);
+    sym m = sym_const(&b->sym, pick(b, 33, 150)), n = sym_const(&b->sym, 8 * pick(b, 5, 20)), k = sym_const(&b->sym, pick(b, 0, 1) ? 64 * pick(b, 1, 3) : 8 * pick(b, 5, 20));
+    a[0] = w[0] = sym_const(&b->sym, pick(b, 1, 2));
+    a[ra - 2] = m, a[ra - 1] = w[rb - 2] = k, w[rb - 1] = n;
+    value_id x = add_input(b, "a", ra, a), y = add_input(b, "b", rb, w);
+    y = add_op(b, "MatMul", x, y, 0);
+    if (pick(b, 0, 1)) y = add_op(b, "Sigmoid", y, 0, 0);
+    *arr_push(&b->arena, &b->g.output) = y;
+    return make_task(b);
+}
+
+/* A random schedule of team_gemm that lets the device copy operands in boxes. */
+static bool choose_boxes(struct bed *b, struct candidate *c)
+{
+    for (u32 try = 0; try < 60; try++) {
+        if (!gen_random(&b->t, &b->caps, &b->rng, c)) return false;
+        if (c->gen != b->only) continue;
+        for (u32 i = 0; i < c->gen->n_param; i++)
+            if (!strcmp(c->gen->param[i].name, "boxes")) c->sched.v[i] = 1;
+        if (c->gen->legal(&b->t, &b->caps, &c->sched)) return true;
+    }
+    return false;
+}
+
+static void test_boxes(void **state)
+{
+    u32 n = 0;
+    for (u64 seed = first_seed(0); seed < last_seed(60); seed++) {
+        struct bed b;
+        struct check k;
+        struct candidate c;
+        bed_open(&b, seed);
+        bed_use_groups(&b);
+        use_teams(&b);
+        b.caps.has_tile = true;
+        b.only = gen_find(S("team_gemm"));
+        b.type = pick(&b, 0, 1) ? DT_F16 : DT_BF16;
+        if (random_rows(&b) && gen_matches(b.only, &b.t, &b.caps) && check_init(&k, &b.t, b.var, seed, true, &b.e)) {
+            for (u32 i = 0; i < 3 && choose_boxes(&b, &c); i++, n++) {
+                struct kernel kernel;
+                struct arena a = {0};
+                if (!run(&b, &c, &k) || !gen_kernel(&kernel, &a, &c, &b.t, &b.caps, &b.e)) report(&b, &c, seed);
+                assert_int_equal(kernel.kir.map.n, 2);
+                arena_release(&a);
+            }
+            check_release(&k);
+        }
+        bed_close(&b);
+    }
+    print_message("%u kernels\n", n);
+    assert_true(n > 40 || getenv("SEED") || getenv("GEN"));
+}
+
 static bool make_square(struct bed *b, i64 size)
 {
     sym dim[2];
@@ -98,7 +156,7 @@ static void test_teams_build(void **state)
     struct buf tool = {0};
     struct err none = {0};
     bool builds = cuda->toolchain(&tool, &none);
-    u32 n = 0, n_built = 0;
+    u32 n = 0, n_built = 0, n_boxes = 0;
     for (u64 seed = first_seed(0); seed < last_seed(24); seed++) {
         struct bed b;
         struct candidate c;
@@ -114,7 +172,9 @@ static void test_teams_build(void **state)
             if (c.gen != b.only) continue;
             bool ok = gen_kernel(&k, &b.arena, &c, &b.t, &b.caps, &b.e) && lang_render(&text, cuda, &k.kir, &b.caps, &b.arena, &b.e);
             if (ok && os_env("QUERN_TEST_KEEP")) ok = os_write(str_fmt(&b.arena, "%s.%llu.%u", os_env("QUERN_TEST_KEEP"), (unsigned long long)seed, i).p, text.p, text.n, &b.e);
-            if (ok && builds && n % 8 == 0) ok = cuda->build(&binary, buf_view(&text), &b.caps, 120, &b.e), n_built++;
+            bool boxes = ok && strstr(text.p, " TILE(q_tiles");
+            n_boxes += boxes;
+            if (ok && builds && (n % 8 == 0 || (boxes && n_boxes % 4 == 1))) ok = cuda->build(&binary, buf_view(&text), &b.caps, 120, &b.e), n_built++;
             if (!ok) report(&b, &c, seed);
             const char *first = strstr(text.p, " TEAM_BEGIN;");
             assert_true(first && !strstr(first + 1, " TEAM_BEGIN;"));
@@ -125,8 +185,8 @@ static void test_teams_build(void **state)
         bed_close(&b);
     }
     buf_release(&tool);
-    print_message("%u kernels, %u built%s%s\n", n, n_built, builds ? "" : ", others not: ", none.msg);
-    assert_true(n > 40 || getenv("SEED"));
+    print_message("%u kernels, %u in boxes, %u built%s%s\n", n, n_boxes, n_built, builds ? "" : ", others not: ", none.msg);
+    assert_true((n > 40 && n_boxes > 0) || getenv("SEED"));
 }
 
 static void test_row(void **state) { try_family("group_row", random_row, 100); }
@@ -240,6 +300,7 @@ int main(void)
         cmocka_unit_test(test_gemm),
         cmocka_unit_test(test_gemv),
         cmocka_unit_test(test_matrix), cmocka_unit_test(test_teams), cmocka_unit_test(test_teams_build),
+        cmocka_unit_test(test_boxes),
         cmocka_unit_test(test_row),
         cmocka_unit_test(test_operators),
         cmocka_unit_test(test_choice),

@@ -235,6 +235,10 @@ static void copy_async(struct product *p, kval round, kval stage)
 {
     p->round = round;
     p->a.stage = p->b.stage = stage;
+    if (p->in_boxes) {
+        product_copy_boxes(p);
+        return;
+    }
     group_copy_async(&p->a.copy, p->array);
     group_copy_async(&p->b.copy, p->array);
 }

@@ -39,6 +39,7 @@ struct product {
     i64 stages;            /* rounds in the SHARED array, PIPE_ASYNC: at least 2 */
     bool swizzled;         /* the SHARED array is */
     i64 panel;             /* elements of a line of it, longer ones go on in the next panel; 0: no panels */
+    bool in_boxes;         /* PIPE_ASYNC, in panels: operands are copied by the device, gen_group_box.c */
     bool copies_last;      /* PIPE_ASYNC: a round is multiplied before the next copies begin */
     enum dtype type, held; /* of the results, of the SHARED arrays */
     i64 pad;               /* elements behind each line of the arrays: banks of memory */
@@ -72,6 +73,10 @@ kval product_blocks(const struct product *p);       /* of all batches */
 kval product_block_rounds(const struct product *p); /* of one block */
 void product_enter(struct product *p);        /* first thing inside a grid */
 void product_place(struct product *p, kval number); /* the block of that number in the walk */
+
+/* gen_group_box.c */
+bool product_is_boxable(const struct gemm *x, i64 bk); /* sizes that are known, both operands in rows of whole pieces of 16 bytes */
+void product_copy_boxes(struct product *p); /* the round to the sides' stage, as copies of the first thread */
 
 /* gen_group_stream.c */
 void stream_init(struct product *p);

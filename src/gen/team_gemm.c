@@ -7,12 +7,14 @@
 // A round's products are asked for before the next copies are, so that both go on at once. Results pass through shared memory,
 // a fragment at a time, of some teams at once, where every thread gets vectors of them for the epilogue.
 //
+// With `boxes` the device itself copies operands of known sizes, in boxes that the group's first thread asks for.
+//
 // A shape is one that the target lists for teams with the operands' type on both sides; sums are f32 or f16.
 //
 // Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n).
 #include "gen/gen_group_gemm.h"
 
-enum { P_N, P_ACC, P_GM, P_GN, P_WM, P_WN, P_BK, P_STAGES, P_RASTER, P_CHUNKS, N_PARAM };
+enum { P_N, P_ACC, P_GM, P_GN, P_WM, P_WN, P_BK, P_STAGES, P_RASTER, P_CHUNKS, P_BOXES, N_PARAM };
 
 static const i32 v_n[] = {64, 128, 256};
 static const i32 v_acc[] = {16, 32};
@@ -22,6 +24,7 @@ static const i32 v_bk[] = {64, 128};
 static const i32 v_stages[] = {2, 3, 4, 5};
 static const i32 v_raster[] = {1, 8, 16};
 static const i32 v_chunks[] = {1, 8};
+static const i32 v_boxes[] = {0, 1};
 
 static const struct gen_param param[N_PARAM] = {
     [P_N] = {"n", "columns of a fragment", v_n, countof(v_n)},
@@ -34,18 +37,20 @@ static const struct gen_param param[N_PARAM] = {
     [P_STAGES] = {"stages", "rounds in shared arrays: all but one are on their way", v_stages, countof(v_stages)},
     [P_RASTER] = {"raster", "rows of blocks that are walked column by column", v_raster, countof(v_raster)},
     [P_CHUNKS] = {"chunks", "groups that share the terms of a block", v_chunks, countof(v_chunks)},
+    [P_BOXES] = {"boxes", "1: the device copies operands, in boxes that one thread asks for", v_boxes, countof(v_boxes)},
 };
 
 enum {
     LINE_BYTES = 128,   /* of a swizzled array: doc/kernel-ir.md */
     PAD = 8, WIDE = 16,
+    GROUP_BYTES = 8,    /* of shared memory for a group of copies of boxes under way */
     MAX_REGS = 232,     /* of a thread, and what of them are no sums: */
     OTHER_REGS = 40,
     ALL_REGS = 1 << 16, /* of a group */
 };
 
 struct team_sched {
-    i64 n, acc, gm, gn, wm, wn, bk, stages, raster, chunks;
+    i64 n, acc, gm, gn, wm, wn, bk, stages, raster, chunks, boxes;
     i64 m, k;           /* the shape's */
     i64 team;           /* threads */
 };
@@ -69,7 +74,7 @@ static bool sched_of(const struct caps *c, enum dtype t, const struct sched *v, 
 {
     const i32 *p = v->v;
     *s = (struct team_sched){.n = p[P_N], .acc = p[P_ACC], .gm = p[P_GM], .gn = p[P_GN], .wm = p[P_WM], .wn = p[P_WN],
-                             .bk = p[P_BK], .stages = p[P_STAGES], .raster = p[P_RASTER], .chunks = p[P_CHUNKS],
+                             .bk = p[P_BK], .stages = p[P_STAGES], .raster = p[P_RASTER], .chunks = p[P_CHUNKS], .boxes = p[P_BOXES],
                              .team = (i64)c->team * c->subgroup};
     return find_shape(c, t, s);
 }
@@ -138,7 +143,7 @@ static i64 part_bytes(const struct team_sched *s) { return s->m * line(s) * s->a
 static i64 held_bytes(enum dtype t, const struct team_sched *s)
 {
     struct product_sched p = product_of(s);
-    return product_shared(&p, 0) * dtype_size(t);
+    return product_shared(&p, 0) * dtype_size(t) + (s->boxes ? s->stages * GROUP_BYTES : 0);
 }
 
 /* Teams whose fragments are stored at once: a power of two. */
@@ -208,6 +213,7 @@ static void init(struct teams *x, struct emit *m, const struct task *t, const st
                           .pipe = PIPE_ASYNC,
                           .stages = ps.stages,
                           .swizzled = true,
+                          .in_boxes = s->boxes,
                           .copies_last = true,
                           .a_as_is = true,
                           .b_as_is = true,
@@ -269,6 +275,7 @@ static bool is_legal(const struct gemm *x, const struct caps *c, const struct sc
     struct team_sched s;
     enum dtype t = graph_value(x->g, x->a)->dtype;
     if (!sched_of(c, t, v, &s) || !fits(c, t, &s) || gen_static(x->g, x->n, 0) == 1) return false;
+    if (s.boxes && (!c->has_tile || !product_is_boxable(x, s.bk))) return false;
     struct product_sched p = product_of(&s);
     return product_is_useful(x, &p);
 }
@@ -292,7 +299,8 @@ static bool least_sched(const struct gemm *x, const struct caps *c, i32 acc, str
                                     [P_BK] = v_bk[0],
                                     [P_STAGES] = v_stages[0],
                                     [P_RASTER] = 1,
-                                    [P_CHUNKS] = 1}};
+                                    [P_CHUNKS] = 1,
+                                    [P_BOXES] = 0}};
         if (is_legal(x, c, out)) return true;
     }
     return false;
@@ -334,7 +342,7 @@ static double cost_of(const void *user, const struct sched *v)
     return is_legal(&x->x, x->c, v) ? seconds(&x->x, x->c, v, x->var) : 0;
 }
 
-/* Short sums are for the measurements to choose. */
+/* Short sums and boxes are for the measurements to choose. */
 static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
 {
     struct choice x = {.c = c, .var = var};
@@ -356,7 +364,7 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
 const struct gen gen_team_gemm = {
     .version = 1,
     .name = "team_gemm",
-    .revision = 2,
+    .revision = 3,
     .param = param,
     .n_param = N_PARAM,
     .match = match,
