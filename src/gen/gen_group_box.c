@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gen_group_box: operands of a product by groups that come to the SHARED array in boxes, which the group's first thread asks for and the
-// device copies by itself (TILE of kernel IR): no thread has addresses to compute. An operand is a matrix where it lies, batches one below the other; a box is a panel of a round, or 256 lines of it. Terms behind the end are zeros: of an operand whose lines are
-// terms, with several batches, rounds must be whole, since the next batch follows.
+// gen_group_box: operands of a product by groups that come to the SHARED array in boxes, which the group's first thread
+// asks for and the device copies by itself (TILE of kernel IR): no thread has addresses to compute. An operand is a matrix
+// where it lies, batches one below the other; a box is a panel of a round, or 256 lines of it.
+//
+// What is behind a matrix's end is zero. So are terms behind the end of the left operand, whose columns they are; those of
+// the right one are rows, behind which the next batch follows: with several batches rounds must be whole there.
 #include "gen/gen_group_gemm.h"
 
 enum { PIECE = 16 }; /* bytes */

@@ -113,11 +113,12 @@ static void count_memory(struct counter *c, const struct kir_ins *x)
     else c->cost->bytes_stored += bytes;
 }
 
-/* By one thread of a group: the weight counts all of them where no branch says which. */
+/* By one thread of a group; the branch that it stands in is taken to be all threads'. */
 static void count_tile(struct counter *c, const struct kir_ins *x)
 {
     const struct kir_map *m = &c->k->map.v[x->imm.i];
-    c->cost->bytes_loaded += c->weight * m->box_rows * m->box_cols * (double)dtype_size(kir_dtype(c->k, x->a));
+    double n = (double)m->box_rows * m->box_cols / kir_threads(c->k);
+    c->cost->bytes_loaded += c->weight * n * (double)dtype_size(kir_dtype(c->k, x->a));
 }
 
 static double flops_of(const struct kir *k, const struct kir_ins *x)
