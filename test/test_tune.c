@@ -179,6 +179,67 @@ static void test_binaries(void **state)
     bed_close(&b);
 }
 
+/* What is kept from one run to the next: seen when the same inputs come again, or others in the same memory. */
+static void test_again(void **state)
+{
+    static const struct { const char *body; enum trial_status alone, twice, others; } planted_again[] = {
+        {RIGHT, TRIAL_OK, TRIAL_OK, TRIAL_OK},
+        {RIGHT "if (n_runs > 1) y[3] += 1;", TRIAL_OK, TRIAL_WRONG, TRIAL_WRONG},
+        {RIGHT "if (n_runs > 1) y[N] = 1;", TRIAL_OK, TRIAL_BOUNDS, TRIAL_BOUNDS},
+        {"for (int i = 0; i < N; i++) y[i] = (n_runs > 1 ? y[i] : 0) + (x[i] > 0 ? x[i] : 0);", TRIAL_OK, TRIAL_WRONG, TRIAL_WRONG},
+        {"static float kept[N]; for (int i = 0; i < N; i++) if (n_runs == 1) kept[i] = x[i]; "
+         "for (int i = 0; i < N; i++) y[i] = kept[i] > 0 ? kept[i] : 0;", TRIAL_OK, TRIAL_OK, TRIAL_WRONG},
+        {"if (n_runs > 1) return; " RIGHT, TRIAL_OK, TRIAL_OK, TRIAL_WRONG}, /* what is there already stays */
+    };
+    struct bed b;
+    struct buf why = {0};
+    struct check other;
+    bed_open(&b, "cpu");
+    assert_true(check_init(&other, &b.task, NULL, 2, true, &b.e));
+    other.in_place = true;
+    const struct check *checks[] = {&b.check, &other};
+    for (i64 i = 0; i < countof(planted_again); i++) {
+        struct subject s = plant(&b, planted_again[i].body);
+        b.check.twice = false;
+        assert_int_equal(trial_run(&s, checks, 1, NULL, &b.o, count_sample, &b, &why), planted_again[i].alone);
+        assert_int_equal(trial_run(&s, checks, 2, NULL, &b.o, count_sample, &b, &why), planted_again[i].others);
+        b.check.twice = true;
+        assert_int_equal(trial_run(&s, checks, 1, NULL, &b.o, count_sample, &b, &why), planted_again[i].twice);
+    }
+    buf_release(&why);
+    check_release(&other);
+    bed_close(&b);
+}
+
+struct sum { double of; };
+
+static bool look(const struct check *c, u32 k, const void *got, struct buf *why)
+{
+    struct sum *s = c->judge->found;
+    for (i64 i = 0; i < N; i++) s->of += ((const float *)got)[i];
+    if (s->of != 3 * N) buf_z(why, "not threes");
+    return s->of == 3 * N;
+}
+
+/* A judge of one's own, whose findings come back whether it is content or not. */
+static void test_judge(void **state)
+{
+    struct bed b;
+    struct buf why = {0};
+    struct sum sum = {0};
+    const struct judge judge = {look, &sum, sizeof sum};
+    bed_open(&b, "cpu");
+    struct subject threes = plant(&b, "for (int i = 0; i < N; i++) y[i] = 3;"), one = plant(&b, "for (int i = 0; i < N; i++) y[i] = i ? 3 : 4;");
+    b.check.judge = &judge;
+    assert_int_equal(run(&b, &threes, &why), TRIAL_OK);
+    assert_true(sum.of == 3 * N && b.n_samples == 5);
+    sum.of = 0;
+    assert_int_equal(run(&b, &one, &why), TRIAL_WRONG);
+    assert_true(sum.of == 3 * N + 1 && str_is(buf_view(&why), "not threes"));
+    buf_release(&why);
+    bed_close(&b);
+}
+
 static void test_deadline(void **state)
 {
     struct bed b;
@@ -598,7 +659,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_planted), cmocka_unit_test(test_shared), cmocka_unit_test(test_hopeless),
-        cmocka_unit_test(test_binaries), cmocka_unit_test(test_deadline), cmocka_unit_test(test_places),
+        cmocka_unit_test(test_binaries), cmocka_unit_test(test_again), cmocka_unit_test(test_judge), cmocka_unit_test(test_deadline), cmocka_unit_test(test_places),
         cmocka_unit_test(test_samples), cmocka_unit_test(test_stats), cmocka_unit_test(test_loop), cmocka_unit_test(test_lucky),
         cmocka_unit_test(test_reach), cmocka_unit_test(test_timeout), cmocka_unit_test(test_nothing), cmocka_unit_test(test_merge),
         cmocka_unit_test(test_broken),

@@ -214,8 +214,7 @@ static void compare_elem(const struct check *c, i64 at, double x, double scale, 
     if (w->n_bad == 1 || err > w->err) *w = (struct worst){err, at, got, x, w->n_bad};
 }
 
-/* Elements at a distance, as numbers. */
-static void read_elems(double *to, enum dtype t, const void *p, i64 at, i64 stride, i64 n)
+void read_elems(double *to, enum dtype t, const void *p, i64 at, i64 stride, i64 n)
 {
     if (t == DT_F32)
         for (i64 i = 0; i < n; i++) to[i] = (double)((const float *)p)[at + i * stride];

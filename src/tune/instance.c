@@ -189,6 +189,29 @@ bool instance_open(struct instance *x, const struct on *d, const struct subject 
     return set_launch(x, d, e);
 }
 
+/* What is shared becomes its own. */
+static bool feed_buffer(struct instance *x, const struct on *d, u32 i, struct err *e)
+{
+    i64 size = 0;
+    if (x->is_shared[i]) {
+        x->is_shared[i] = false;
+        x->whole[i] = (struct dev_mem){0};
+        return fill_buffer(x, d, i, e);
+    }
+    x->content[i] = content(x, i, &size);
+    if (size != x->size[i]) return err_set(e, ERR_FAILED, "a constant cannot be rearranged");
+    return d->driver->upload(d->dev, x->mem[i], x->content[i], size, e);
+}
+
+bool instance_feed(struct instance *x, const struct on *d, const struct check *k, struct err *e)
+{
+    assert(k->task == x->k->task);
+    x->k = k;
+    for (u32 i = 0; i < x->s->kernel.n_arg; i++)
+        if (!x->s->kernel.arg[i].is_out && !feed_buffer(x, d, i, e)) return false;
+    return set_launch(x, d, e);
+}
+
 void instance_close(struct instance *x, const struct on *d)
 {
     if (!x->s) return;

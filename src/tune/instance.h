@@ -31,6 +31,8 @@ struct instance {
    check) are shared, NULL: none are. One variant, of mem itself. After a failure it is to be closed, too. */
 bool instance_open(struct instance *x, const struct on *d, const struct subject *s, const struct check *k, const struct instance *with,
                    struct err *e);
+/* Other inputs in the same memory; outputs and temporary arrays stay as the last run left them. k is of the same task and sizes. */
+bool instance_feed(struct instance *x, const struct on *d, const struct check *k, struct err *e);
 void instance_close(struct instance *x, const struct on *d); /* of one that is not open: nothing */
 /* As many variants as leave large constants cold. */
 bool instance_vary(struct instance *x, const struct on *d, struct err *e);

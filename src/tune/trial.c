@@ -20,10 +20,11 @@ static const i64 max_evict = 256 << 20;
 
 /* What the child says. ALLOW: the next message comes within that many seconds, or the child hangs:
    runs of the candidate are given its time-out, opening the device and moving data much more. */
-enum message_kind { MSG_ALLOW, MSG_SAMPLE, MSG_END };
+enum message_kind { MSG_ALLOW, MSG_SAMPLE, MSG_FOUND, MSG_END };
 
 struct message {
     u8 kind, status;
+    u32 check; /* FOUND: by this one's judge */
     i64 n_text;
     double seconds;
     struct sample sample;
@@ -48,6 +49,15 @@ static void send_end(struct child *c, enum trial_status st, struct str reason)
     struct message m = {.kind = MSG_END, .status = (u8)st, .n_text = reason.n};
     os_child_put(c->fd, &m, sizeof m);
     os_child_put(c->fd, reason.p, reason.n);
+}
+
+static void send_found(const struct child *c, u32 check)
+{
+    const struct judge *j = c->t->checks[check]->judge;
+    struct message m = {.kind = MSG_FOUND, .check = check, .n_text = j ? j->n_found : 0};
+    if (!j) return;
+    os_child_put(c->fd, &m, sizeof m);
+    os_child_put(c->fd, j->found, j->n_found);
 }
 
 static void send_allow(const struct child *c, double seconds)
@@ -113,7 +123,7 @@ static enum trial_status check_out(const struct check *k, value_id v, const void
 {
     u32 out = 0;
     while (k->task->g.output.v[out] != v) out++;
-    if (!check_output(k, out, got, why)) return TRIAL_WRONG;
+    if (!(k->judge ? k->judge->look : check_output)(k, out, got, why)) return TRIAL_WRONG;
     return others_intact(k, out, got, why) ? TRIAL_OK : TRIAL_BOUNDS;
 }
 
@@ -132,18 +142,54 @@ static enum trial_status check_buffer(struct child *c, const struct instance *x,
     return TRIAL_BOUNDS;
 }
 
-static enum trial_status check_buffers(struct child *c, const struct instance *x, struct buf *why)
+static enum trial_status check_guards(struct child *c, const struct instance *x, struct buf *why)
 {
     const struct kernel *kn = &x->s->kernel;
     struct err e = {0};
-    enum trial_status st = TRIAL_OK;
     for (u32 i = 0; i < kn->n_arg + kn->n_temp; i++)
         if (!instance_guards_intact(x, &c->on, i, &e)) {
             buf_z(why, e.msg);
             return TRIAL_BOUNDS;
         }
+    return TRIAL_OK;
+}
+
+static enum trial_status check_buffers(struct child *c, const struct instance *x, struct buf *why)
+{
+    const struct kernel *kn = &x->s->kernel;
+    enum trial_status st = check_guards(c, x, why);
     for (u32 i = 0; i < kn->n_arg && st == TRIAL_OK; i++) st = check_buffer(c, x, i, why);
     return st;
+}
+
+static struct hash both(struct hash a, struct hash b)
+{
+    struct hash v[2] = {a, b};
+    return hash_bytes(v, sizeof v);
+}
+
+/* The outputs' bytes. */
+static bool hash_outputs(struct child *c, const struct instance *x, struct hash *h, struct err *e)
+{
+    *h = (struct hash){0};
+    for (u32 i = 0; i < x->s->kernel.n_arg; i++) {
+        if (!x->s->kernel.arg[i].is_out) continue;
+        const void *got = read_buffer(c, x, i, e);
+        if (!got) return false;
+        *h = both(*h, hash_bytes(got, x->size[i]));
+    }
+    return true;
+}
+
+/* Nothing is kept from run to run, and nothing depends on who comes first. */
+static enum trial_status run_again(struct child *c, struct instance *x, struct buf *why)
+{
+    struct hash first, second;
+    struct err e = {0};
+    bool ok = hash_outputs(c, x, &first, &e) && run_once(c, x, &e) && hash_outputs(c, x, &second, &e);
+    if (ok && memcmp(&first, &second, sizeof first) == 0) return check_guards(c, x, why);
+    buf_z(why, ok ? "a second run on the same inputs left other bytes" : e.msg);
+    return ok ? TRIAL_WRONG : TRIAL_LAUNCH;
 }
 
 /* The reference candidate stays open for all that are timed beside it. */
@@ -154,13 +200,22 @@ static bool open_base(struct child *c, struct err *e)
            wake(c, &c->base, e);
 }
 
-/* x is left open. */
-static enum trial_status verify(struct child *c, const struct check *k, struct instance *x, struct buf *why)
+static bool open_for(struct child *c, const struct check *k, struct instance *x, struct err *e)
 {
+    if (k->in_place && x->kernel) return instance_feed(x, &c->on, k, e);
+    instance_close(x, &c->on);
+    return instance_open(x, &c->on, c->s, k, &c->base, e);
+}
+
+/* x is left open. */
+static enum trial_status verify(struct child *c, u32 check, struct instance *x, struct buf *why)
+{
+    const struct check *k = c->t->checks[check];
     struct err e = {0};
     enum trial_status st = TRIAL_LAUNCH;
-    if (open_base(c, &e) && instance_open(x, &c->on, c->s, k, &c->base, &e) && run_once(c, x, &e)) st = check_buffers(c, x, why);
+    if (open_base(c, &e) && open_for(c, k, x, &e) && run_once(c, x, &e)) st = check_buffers(c, x, why), send_found(c, check);
     else buf_z(why, e.msg);
+    if (st == TRIAL_OK && k->twice) st = run_again(c, x, why);
     if (st != TRIAL_OK) {
         struct arena a = {0};
         struct str sizes = sizes_text(&a, k->task->g.sym, k->var, k->task);
@@ -283,10 +338,7 @@ static void measure(struct child *c)
     struct instance x = {0};
     struct buf why = {0};
     enum trial_status st = TRIAL_OK;
-    for (u32 i = 0; i < t->n_checks && st == TRIAL_OK; i++) {
-        instance_close(&x, &c->on);
-        st = verify(c, t->checks[i], &x, &why);
-    }
+    for (u32 i = 0; i < t->n_checks && st == TRIAL_OK; i++) st = verify(c, i, &x, &why);
     if (x.k != t->timing) instance_close(&x, &c->on);
     if (st == TRIAL_OK && t->timing) st = time_all(c, &x, &why);
     instance_close(&x, &c->on);
@@ -360,6 +412,16 @@ static enum trial_status next_message(struct trial_session *t, struct message *m
     return TRIAL_NEW;
 }
 
+/* What a judge found, to where the caller has it. TRIAL_OK: it is there. A child that says other things than it should is as good as
+   crashed. */
+static enum trial_status take_found(struct trial_session *t, const struct message *m, struct buf *reason)
+{
+    const struct judge *j = m->check < t->n_checks ? t->checks[m->check]->judge : NULL;
+    enum os_exit how = OS_SIGNALLED;
+    if (j && m->n_text == j->n_found) how = os_child_get(&t->child, j->found, j->n_found, start_seconds);
+    return how == OS_EXITED ? TRIAL_OK : how_ended(t, how, reason);
+}
+
 static enum trial_status follow(struct trial_session *t, trial_sample_fn *fn, void *user,
                                 struct buf *reason)
 {
@@ -370,6 +432,7 @@ static enum trial_status follow(struct trial_session *t, trial_sample_fn *fn, vo
         if (st != TRIAL_OK) return st;
         if (m.kind == MSG_END) return take_end(t, &m, reason);
         if (m.kind == MSG_ALLOW) limit = m.seconds;
+        if (m.kind == MSG_FOUND && (st = take_found(t, &m, reason)) != TRIAL_OK) return st;
         if (m.kind != MSG_SAMPLE) continue;
         u8 answer = fn(user, &m.sample, m.sample.is_cold ? n : ++n) ? GO_ON : STOP;
         os_child_send(&t->child, &answer, 1); /* if it is gone, the next message says how */

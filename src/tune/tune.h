@@ -139,6 +139,12 @@ bool build_all(const struct builder *b, const struct str *text, u32 n, struct bu
 struct hash build_key(const struct builder *b, struct str text);
 
 /* check.c: a task's inputs and what must come out, for one set of sizes. */
+struct check;
+/* Looks at outputs instead of check_output, in the child process that runs the kernel. */
+struct judge {
+    bool (*look)(const struct check *c, u32 k, const void *got, struct buf *why); /* output k, in its place; false: wrong */
+    void *found; i64 n_found;  /* bytes that look leaves here come back to the same place of the caller's memory */
+};
 struct check {
     struct arena arena;        /* its own */
     const struct task *task;
@@ -147,6 +153,9 @@ struct check {
     struct tensor **want;      /* per output, row-major; NULL: not computed (timing only) */
     i64 *points; i64 n_points; /* only these elements of the outputs are known; 0: all */
     double rtol, atol;
+    const struct judge *judge; /* NULL: check_output; else want may have no content */
+    bool in_place;             /* runs in the memory that the check before has left, where there is one: nothing but inputs is written before */
+    bool twice;                /* a second run in the same memory must leave the same bytes */
 };
 /* Seeded signed random content in memory of its own; reference by graph_eval, by sampled points above max_flops. */
 bool check_init(struct check *c, const struct task *t, const i64 *var, u64 seed, bool with_reference, struct err *e);
@@ -155,6 +164,7 @@ void check_release(struct check *c);
 bool check_output(const struct check *c, u32 k, const void *got, struct buf *why);
 /* Tolerance for a float type and a reduction of that many terms: rtol relative to the reference, atol to its magnitude. */
 void check_tolerance(enum dtype t, double depth, double *rtol, double *atol);
+void read_elems(double *to, enum dtype t, const void *p, i64 at, i64 stride, i64 n); /* n elements at a distance, as numbers */
 enum dtype graph_precision(const struct graph *g, enum dtype t); /* the coarsest float type on the way to an output of type t */
 /* How a value of a task lies in its buffer, sizes known. */
 struct place {
