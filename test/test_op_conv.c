@@ -2,7 +2,8 @@
 //
 // Convolution, pooling, products, resizing against facts that do not come from their own code: a
 // convolution of an input whose zeros were really written into memory; the adjoint identity
-// <conv(x), y> = <x, conv_transpose(y)>; linearity; pooling of known images; identities between
+// <conv(x), y> = <x, conv_transpose(y)>; linearity; gradients against the same identity, in one to three
+// dimensions, and against differences; pooling of known images; identities between
 // resize modes; shapes with symbolic sizes; refusals and their words; sampling of points; speed of
 // the reference.
 #include "op/op.h"
@@ -202,6 +203,137 @@ static void test_linear(void **state) /* conv(x + 2 y) = conv(x) + 2 conv(y) */
     struct tensor *cz = run_conv(&t[2], "Conv", &s, z, w, NULL);
     for (i64 i = 0; i < tensor_count(cz); i++) assert_close(at(cz, i), at(cx, i) + 2 * at(cy, i));
     for (u32 i = 0; i < 3; i++) arena_release(&t[i].a);
+}
+
+/* Gradients. */
+
+struct window { /* of a convolution in one to three dimensions: of y = conv(x, w) */
+    u32 n;
+    i64 x[5], w[5], y[5], pads[6], strides[3], dil[3], group;
+};
+
+static struct window random_window(struct rng *r)
+{
+    struct window s = {.n = (u32)rng_range(r, 1, 3), .group = rng_range(r, 1, 3)};
+    s.w[1] = rng_range(r, 1, 3), s.w[0] = s.y[1] = s.group * rng_range(r, 1, 3);
+    s.x[0] = s.y[0] = rng_range(r, 1, 3), s.x[1] = s.group * s.w[1];
+    for (u32 i = 0; i < s.n; i++) {
+        s.w[2 + i] = rng_range(r, 1, 4), s.dil[i] = rng_range(r, 1, 3), s.strides[i] = rng_range(r, 1, 4);
+        s.pads[i] = rng_range(r, 0, 5), s.pads[s.n + i] = rng_range(r, 0, 3);
+        i64 pad = s.pads[i] + s.pads[s.n + i], span = (s.w[2 + i] - 1) * s.dil[i] + 1;
+        s.x[2 + i] = i64_max(span - pad, 1) + rng_range(r, 0, 5);
+        s.y[2 + i] = (s.x[2 + i] + pad - span) / s.strides[i] + 1;
+    }
+    return s;
+}
+
+static struct tensor *run_window(struct net *t, const char *op, const struct window *s, struct tensor *a, struct tensor *b)
+{
+    net_open(t);
+    value_id in[2] = {net_input(t, a), net_input(t, b)};
+    node_id n = net_node(t, op, 2, in);
+    attr_set_int(&t->g, n, "group", s->group);
+    attr_set_ints(&t->g, n, "pads", s->pads, 2 * s->n);
+    attr_set_ints(&t->g, n, "strides", s->strides, s->n);
+    attr_set_ints(&t->g, n, "dilations", s->dil, s->n);
+    attr_set_ints(&t->g, n, "kernel_shape", s->w + 2, s->n);
+    if (strstr(op, "GradInput")) attr_set_ints(&t->g, n, "input_shape", s->x + 2, s->n);
+    return net_run(t);
+}
+
+static void assert_dims(const struct tensor *t, u32 rank, const i64 *dim)
+{
+    assert_int_equal(t->rank, rank);
+    for (u32 i = 0; i < rank; i++) assert_int_equal(t->dim[i], dim[i]);
+}
+
+/* <dy, conv(x, w)> = <dx, x> = <dw, w>, since the convolution is linear in either. */
+static void test_gradients(void **state)
+{
+    struct rng r = rng_seed(11);
+    for (int k = 0; k < 3 * N_TRIES; k++) {
+        struct arena a = {0};
+        struct net t[3];
+        struct window s = random_window(&r);
+        u32 rank = s.n + 2;
+        struct tensor *x = random_tensor(&a, rank, s.x, &r), *w = random_tensor(&a, rank, s.w, &r),
+                      *dy = random_tensor(&a, rank, s.y, &r);
+        double want = inner(run_window(&t[0], "Conv", &s, x, w), dy);
+        struct tensor *dx = run_window(&t[1], "quern::ConvGradInput", &s, dy, w),
+                      *dw = run_window(&t[2], "quern::ConvGradWeight", &s, x, dy);
+        assert_dims(dx, rank, s.x);
+        assert_dims(dw, rank, s.w);
+        assert_close(inner(dx, x), want);
+        assert_close(inner(dw, w), want);
+        for (u32 i = 0; i < 3; i++) arena_release(&t[i].a);
+        arena_release(&a);
+    }
+}
+
+/* Each element: what <dy, conv(x, w)> changes by when it does. The function is linear in x and in w, so differences are exact
+ * but for rounding. */
+static void test_differences(void **state)
+{
+    struct rng r = rng_seed(12);
+    for (int k = 0; k < N_TRIES; k++) {
+        struct arena a = {0};
+        struct net t, u;
+        struct window s = random_window(&r);
+        u32 rank = s.n + 2;
+        bool of_weight = k % 2;
+        struct tensor *x = random_tensor(&a, rank, s.x, &r), *w = random_tensor(&a, rank, s.w, &r),
+                      *dy = random_tensor(&a, rank, s.y, &r), *of = of_weight ? w : x;
+        struct tensor *d = of_weight ? run_window(&u, "quern::ConvGradWeight", &s, x, dy)
+                                     : run_window(&u, "quern::ConvGradInput", &s, dy, w);
+        for (int j = 0; j < 4; j++) {
+            i64 i = rng_range(&r, 0, tensor_count(of) - 1);
+            double f[2], old = at(of, i);
+            for (int side = 0; side < 2; side++) {
+                elem_set_f64(DT_F64, of->data, i, old + (side ? 0.5 : -0.5));
+                f[side] = inner(run_window(&t, "Conv", &s, x, w), dy);
+                arena_release(&t.a);
+            }
+            elem_set_f64(DT_F64, of->data, i, old);
+            if (!(fabs(f[1] - f[0] - at(d, i)) <= 1e-9 * (1 + fabs(f[0]) + fabs(f[1]))))
+                fail_msg("element %d: %.17g is not %.17g", (int)i, at(d, i), f[1] - f[0]);
+        }
+        arena_release(&u.a);
+        arena_release(&a);
+    }
+}
+
+/* Sizes as expressions give what sizes as numbers give, also where the stride does not divide them. */
+static void test_symbolic_gradient(void **state)
+{
+    static const char *const text[] = {
+        "graph {\n  input %dy: f64[2,4,(H-1)//3+1]\n  input %w: f64[4,3,3]\n  %dx: f64[] = quern::ConvGradInput "
+        "(%dy, %w) {strides=[3], pads=[1,1], input_shape=strs[\"H\"]}\n  output %dx\n}\n",
+        "graph {\n  input %dy: f64[2,4,D]\n  input %w: f64[4,3,3]\n  %dx: f64[] = quern::ConvGradInput "
+        "(%dy, %w) {strides=[3], pads=[1,1]}\n  output %dx\n}\n",
+    };
+    struct rng r = rng_seed(13);
+    for (i64 size = 3; size < 12; size++) {
+        struct window s = {.n = 1, .x = {2, 3, size}, .w = {4, 3, 3}, .y = {2, 4, (size - 1) / 3 + 1}, .pads = {1, 1}, .strides = {3},
+                           .dil = {1}, .group = 1};
+        struct arena a = {0};
+        struct net t[2], u;
+        struct tensor *in[2] = {random_tensor(&a, 3, s.y, &r), random_tensor(&a, 3, s.w, &r)}, *dx[2];
+        for (u32 i = 0; i < 2; i++) {
+            i64 var = i ? s.y[2] : size;
+            struct graph_eval_opts o = {.var = &var};
+            net_open(&t[i]);
+            if (!graph_parse(&t[i].g, &t[i].a, &t[i].sym, str_of(text[i]), &t[i].e) || !op_infer_all(&t[i].g, &t[i].e) ||
+                !graph_eval(&t[i].g, in, &dx[i], &t[i].a, &o, &t[i].e))
+                fail_msg("%s", t[i].e.msg);
+        }
+        assert_same(dx[0], run_window(&u, "quern::ConvGradInput", &s, in[0], in[1]));
+        arena_release(&u.a);
+        s.x[2] = 3 * s.y[2] - 2; /* what is read, without pads */
+        assert_same(dx[1], run_window(&u, "quern::ConvGradInput", &s, in[0], in[1]));
+        arena_release(&u.a);
+        for (u32 i = 0; i < 2; i++) arena_release(&t[i].a);
+        arena_release(&a);
+    }
 }
 
 /* Sampling: the chosen elements alone. */
@@ -438,6 +570,31 @@ static void refuse(const char *text, const char *want)
 #define ONE(op, x, attr)                                                                           \
     "graph {\n  input %x: " x "\n  %y: f32[] = " op " \"bad\"(%x)" attr "\n  output %y\n}\n"
 
+#define GRADIENT(op, a, b, attr)                                                                   \
+    "graph {\n  input %a: f32[" a "]\n  input %b: f32[" b "]\n  %y: f32[] = quern::ConvGrad" op     \
+    " \"bad\"(%a, %b) {" attr "}\n  output %y\n}\n"
+
+static void test_gradient_refusals(void **state)
+{
+    refuse(GRADIENT("Input", "1,2,4,4", "2,3,3,3", "input_shape=[6]"), "'input_shape' does not have 2 sizes");
+    refuse(GRADIENT("Input", "1,2,4,4", "2,3,3,3", "input_shape=[6,7]"), "the gradient's size on axis 3");
+    refuse(GRADIENT("Input", "1,2,4,4", "2,3,3,3", "input_shape=[6,0]"), "input of size 0 on axis 3");
+    refuse(GRADIENT("Input", "1,2,4,4", "2,3,3,3", "input_shape=[6,1]"), "kernel larger than the padded input");
+    refuse(GRADIENT("Input", "1,2,4,H", "2,3,3,3", "input_shape=[6,9]"), "not known to lead to");
+    refuse(GRADIENT("Input", "1,3,4,4", "2,3,3,3", "group=1"), "gradient of 3 channels in 1 groups, weight for 2");
+    refuse(GRADIENT("Input", "1,2,4", "2,3,3,3", "group=1"), "weight of rank 4");
+    refuse(GRADIENT("Input", "1,2,4,4", "2,3,3,3", "group=3"), "in 3 groups");
+    refuse(GRADIENT("Input", "1,2,1,1", "2,3,1,1", "pads=[1,0,0,0]"), "input of size 0 on axis 2");
+    refuse(GRADIENT("Input", "1,2,4,4", "2,3,3,3", "auto_pad=\"SAME_UPPER\""), "auto_pad 'SAME_UPPER'");
+    refuse(GRADIENT("Weight", "1,3,4,4", "1,2,2,2", "group=1"), "'kernel_shape' is missing");
+    refuse(GRADIENT("Weight", "1,3,4,4", "1,2,3,2", "kernel_shape=[3,3]"), "output's size on axis 2");
+    refuse(GRADIENT("Weight", "1,3,4,4", "2,2,2,2", "kernel_shape=[3,3]"), "batch sizes differ");
+    refuse(GRADIENT("Weight", "1,3,4,4", "1,2,2,2", "kernel_shape=[3,3], group=2"), "group 2 for 3 input");
+    refuse(GRADIENT("Weight", "1,3,4,4", "1,2,2,2", "kernel_shape=[5,5]"), "kernel larger than the padded input");
+    refuse(GRADIENT("Weight", "1,3,4,4", "1,2,2", "kernel_shape=[3,3]"), "gradient of rank 3");
+    refuse(GRADIENT("Weight", "1,3,4,4", "1,C,2,2", "kernel_shape=[3,3]"), "number of channels is not known");
+}
+
 static void test_refusals(void **state)
 {
     refuse(CONV("1,3,4,4", "2,3,5,5", ""), "kernel larger than the padded input");
@@ -488,6 +645,8 @@ int main(void)
         cmocka_unit_test(test_cubic_line), cmocka_unit_test(test_symbolic),
         cmocka_unit_test(test_explicit),   cmocka_unit_test(test_upsample_view),
         cmocka_unit_test(test_refusals),   cmocka_unit_test(test_speed),
+        cmocka_unit_test(test_gradients),  cmocka_unit_test(test_differences),
+        cmocka_unit_test(test_symbolic_gradient), cmocka_unit_test(test_gradient_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
