@@ -46,7 +46,7 @@ PLUGINS    = op pass gen lang dev io zoo export import cmd
 SRC_cmd = $(wildcard src/cli/*.c)
 SRC     = $(foreach f,$(FOLDERS),$(wildcard src/$(f)/*.c))
 SRC_RT  = $(foreach f,$(FOLDERS_RT),$(wildcard src/$(f)/*.c)) $(wildcard src/api/api_rt*.c)
-GEN     = $(BUILD)/gen/onnx.pb-c.h $(PLUGINS:%=$(BUILD)/gen/%.inc)
+GEN     = $(BUILD)/gen/onnx.pb-c.h $(PLUGINS:%=$(BUILD)/gen/%.inc) $(BUILD)/gen/conv_data.inc
 obj     = $(patsubst %.c,$(BUILD)/%.o,$(1))
 OBJ     = $(call obj,$(SRC)) $(BUILD)/gen/onnx.pb-c.o
 OBJ_RT  = $(call obj,$(SRC_RT))

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// lab, second half: convolutions by data sets and named implementations (doc/conv.md). A data set is a file of rows, a row is one
+// convolution of one to three axes; as a task it is what a network's layer is. An implementation is a name with a layout and with a
+// schedule of its own for each kind of device.
+//
+//   conv_read.c   files of rows, in this project's schema and in other tools'; the data sets that are built in (data/conv)
+//   conv_row.c    what a row computes: sizes, operations, bytes, name, graph, task
+#ifndef QUERN_LAB_CONV_H
+#define QUERN_LAB_CONV_H
+
+#include "tune/tune.h"
+
+enum { CONV_AXES = 3, CONV_MAX_SIZE = 1 << 30 /* of any number of a row */ };
+
+/* y (batch, out_channels, outputs ..) = x (batch, channels, size ..) convolved with
+     w (out_channels, channels / groups, kernel ..), transposed: w (channels, out_channels / groups, kernel ..).
+   Arrays have an entry per axis, outermost first: (depth, height, width), (height, width) or (width). */
+struct conv_row {
+    struct str name;               /* of the layer; empty: it has none */
+    u32 axes;                      /* 1 to CONV_AXES */
+    bool is_transposed;
+    i64 batch, channels, out_channels, groups;
+    i64 size[CONV_AXES], kernel[CONV_AXES], stride[CONV_AXES], dilation[CONV_AXES];
+    i64 pad_begin[CONV_AXES], pad_end[CONV_AXES];
+    i64 output_pad[CONV_AXES];     /* of transposed ones: further outputs at the end */
+};
+
+/* conv_read.c */
+
+struct conv_data {
+    struct { struct conv_row *v; u32 n, cap; } row;
+    struct { struct str *v; u32 n, cap; } note; /* what is odd without being wrong: "line 3: the row says ..., the convolution gives ..." */
+};
+/* Text of a file: a line with the names of columns, then a row a line; fields may be quoted. The schema is in doc/conv.md; columns that are
+   not there, and empty fields, have defaults. Headers of other tools are known by their columns. ERR_INPUT with line, column, and what was
+   found; all rows are checked (conv_row_check). Texts are kept in the arena. */
+bool conv_read(struct conv_data *d, struct arena *a, struct str text, struct err *e);
+/* In this project's schema, all columns; reads back to equal rows. */
+void conv_print(struct buf *b, const struct conv_data *d);
+/* The k-th data set that is built in: its name, and its text, as a file has it; NULL behind the last. Names are sorted. */
+const char *conv_data_at(u32 k, struct str *text);
+/* A built-in data set, else a file. ERR_USAGE lists the names when it is neither; errors begin with the path. */
+bool conv_data_open(struct conv_data *d, struct arena *a, const char *name_or_path, struct err *e);
+
+/* conv_row.c */
+
+/* Sizes are in range, windows fit, groups divide channels, nothing has more elements than can be counted. ERR_INPUT says what does not. */
+bool conv_row_check(const struct conv_row *r, struct err *e);
+/* Of checked rows: */
+void conv_row_outputs(const struct conv_row *r, i64 out[CONV_AXES]);
+double conv_row_flops(const struct conv_row *r);                /* 2 per product; those with pads count, too */
+double conv_row_bytes(const struct conv_row *r, enum dtype t);  /* input, weights and output touched once */
+double conv_row_terms(const struct conv_row *r);                /* products of one output, at most */
+/* "in_16X1X130X130X130_k_3X3X3_och_16", and behind it what is not usual: "_s_2X2X2_p_1X1X1_.." */
+void conv_row_label(struct buf *b, const struct conv_row *r);
+/* The same convolution with fewer images, channels and outputs, until it needs no more operations than that or nothing can be made
+   smaller; kernel, stride, dilation and pads stay, groups as far as there are channels. */
+void conv_row_shrink(struct conv_row *r, double flops);
+/* Input "x", constant "w" (without content), output "y"; not inferred. */
+void conv_row_graph(struct graph *g, const struct conv_row *r, enum dtype t);
+/* As a task, input and output in that layout (LAYOUT_ROWS: channels outside; LAYOUT_CLAST). */
+bool conv_row_task(struct task *t, struct arena *a, struct symtab *st, const struct conv_row *r, enum dtype type, enum layout l,
+                   struct err *e);
+
+/* conv_names.c: the implementations. */
+
+struct conv_impl {
+    const char *name, *what;  /* what: one line */
+    bool channels_last;       /* layout of input and output */
+};
+const struct conv_impl *conv_impl_at(u32 i);             /* NULL behind the last */
+const struct conv_impl *conv_impl_find(struct str name); /* NULL: there is none of that name */
+/* The implementation's own schedule for a task (a Conv in the implementation's layout): false with ERR_UNSUPPORTED and why, where the
+   device's family cannot. Tiles are made to fit, nothing that the label says is given up. */
+bool conv_impl_candidate(const struct conv_impl *x, const struct task *t, const struct caps *caps, const i64 *var, struct candidate *out,
+                         struct err *e);
+/* Does a candidate keep to the label? For the tuned form: the tuner searches among those of the family for which it is true. */
+bool conv_impl_keeps(const struct conv_impl *x, const struct candidate *c, const struct caps *caps);
+
+#endif
