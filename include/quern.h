@@ -119,7 +119,7 @@ QUERN_API const char *quern_program_output_name(const quern_program *p, int k);
 QUERN_API quern_dtype quern_program_input_dtype(const quern_program *p, int k);
 /* Rank; dim[d] is the size or -1 where it is symbolic, sym[d] then its text ("H"), valid as long as the program. Both hold 8. */
 QUERN_API int quern_program_input_shape(const quern_program *p, int k, int64_t dim[8], const char *sym[8]);
-/* "HWC", "CHW", "CHWC8" where the program was compiled for such a layout, else "". */
+/* "HWC", "CHW", "CHWC8", "NWC", "NHWC", "NDHWC" where the program was compiled for such a layout, else "". */
 QUERN_API const char *quern_program_input_layout(const quern_program *p, int k);
 QUERN_API const char *quern_program_output_layout(const quern_program *p, int k);
 /* Runs once: n_in tensors in order of the inputs; out receives quern_program_outputs() new tensors (or, where out[k] is not
@@ -150,7 +150,8 @@ struct quern_io_opts {
     const char *shape;
     const char *type;    /* "f16" "f32" "f64" "u8" "i8"; floats that become integers are rounded and clamped. Without a name it is
                           * for inputs and outputs of floats */
-    const char *layout;  /* "HWC" "CHW" "CHWC8": a picture without its batch axis, channels by eights filled up with zeros */
+    const char *layout;  /* "HWC" "CHW" "CHWC8": a picture without its batch axis, channels by eights filled up with zeros;
+                            "NWC" "NHWC" "NDHWC": all axes, channels last */
     const char *storage; /* "SSBO": a buffer; there is no other */
 };
 

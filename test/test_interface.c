@@ -123,10 +123,13 @@ static i64 place(enum io_layout l, i64 n, i64 h, i64 w, const i64 at[3])
 {
     i64 c = at[0], y = at[1], x = at[2];
     switch (l) {
-    case IO_HWC: return (y * w + x) * n + c;
+    case IO_HWC:
+    case IO_NHWC: return (y * w + x) * n + c;
     case IO_CHWC8: return ((c / 8 * h + y) * w + x) * 8 + c % 8;
     case IO_AS_IS:
     case IO_CHW: break;
+    case IO_NWC:
+    case IO_NDHWC: unreachable();
     }
     return (c * h + y) * w + x;
 }
@@ -151,6 +154,9 @@ static struct tensor *picture(struct arena *a, enum dtype t, enum io_layout l, i
     case IO_HWC: return tensor_new(a, t, 3, (i64[]){HEIGHT, WIDTH, c});
     case IO_CHW: return tensor_new(a, t, 3, (i64[]){c, HEIGHT, WIDTH});
     case IO_CHWC8: return tensor_new(a, t, 4, (i64[]){(c + 7) / 8, HEIGHT, WIDTH, 8});
+    case IO_NHWC: return tensor_new(a, t, 4, (i64[]){1, HEIGHT, WIDTH, c});
+    case IO_NWC:
+    case IO_NDHWC: break;
     }
     unreachable();
 }
@@ -164,8 +170,9 @@ static struct tensor *evaluate(struct bed *b, const struct graph *g, struct tens
 
 static void test_layouts(void **state)
 {
-    for (int k = 0; k < 16; k++) {
-        enum io_layout lx = (enum io_layout)(k / 4), ly = (enum io_layout)(k % 4);
+    static const enum io_layout layouts[] = {IO_AS_IS, IO_HWC, IO_CHW, IO_CHWC8, IO_NHWC};
+    for (int k = 0; k < countof(layouts) * countof(layouts); k++) {
+        enum io_layout lx = layouts[k / countof(layouts)], ly = layouts[k % countof(layouts)];
         const i64 in[3] = {3, HEIGHT, WIDTH}, out[3] = {10, HEIGHT, WIDTH};
         struct bed b;
         struct rng r = rng_seed((u64)k);
@@ -210,7 +217,48 @@ static void test_refused(void **state)
     b.view[0].layout = IO_HWC; /* asked for after the batch size could have been fixed */
     assert_false(interface_check(&b.f, &b.g, &b.e));
     assert_non_null(strstr(b.e.msg, "more than one picture"));
+    b.view[0].layout = IO_NDHWC, b.e = (struct err){0};
+    assert_false(interface_check(&b.f, &b.g, &b.e));
+    assert_non_null(strstr(b.e.msg, "has 4 axes, layout NDHWC has 5"));
+    b.view[0].layout = IO_NHWC, b.e = (struct err){0}; /* of any number */
+    assert_true(interface_check(&b.f, &b.g, &b.e));
     close_bed(&b);
+}
+
+/* Of every rank that has a name: channels behind the others on one side, where they are on the other. */
+static void test_all_axes(void **state)
+{
+    static const struct {
+        const char *text;
+        enum io_layout layout;
+        u32 rank;
+    } row[] = {{"graph { input %x: f32[2,3,4]\n %y: f32[2,3,4] = Neg(%x)\n output %y }", IO_NWC, 3},
+               {"graph { input %x: f32[2,3,4,5]\n %y: f32[2,3,4,5] = Neg(%x)\n output %y }", IO_NHWC, 4},
+               {"graph { input %x: f32[2,3,2,4,5]\n %y: f32[2,3,2,4,5] = Neg(%x)\n output %y }", IO_NDHWC, 5}};
+    for (int k = 0; k < 2 * countof(row); k++) {
+        bool is_output = k % 2;
+        struct bed b = {.f = {b.view, 2}};
+        symtab_init(&b.st, &b.a);
+        if (!graph_parse(&b.g, &b.a, &b.st, str_of(row[k / 2].text), &b.e) || !op_infer_all(&b.g, &b.e)) fail_msg("%s", b.e.msg);
+        b.view[is_output].layout = row[k / 2].layout;
+        i64 dim[MAX_RANK], last[MAX_RANK], pixels = 1;
+        assert_true(shape_is_static(&b.st, &graph_value(&b.g, b.g.input.v[0])->shape, dim));
+        u32 rank = row[k / 2].rank;
+        for (u32 a = 2; a < rank; a++) pixels *= last[a - 1] = dim[a];
+        last[0] = dim[0], last[rank - 1] = dim[1];
+        assert_true(interface_check(&b.f, &b.g, &b.e) && interface_types(&b.g, &b.f, &b.e) && interface_show(&b.g, &b.f, &b.e));
+        struct tensor *x = tensor_new(&b.a, DT_F32, rank, is_output ? dim : last);
+        for (i64 i = 0; i < tensor_count(x); i++) elem_set_f64(DT_F32, x->data, i, (double)i + 1);
+        struct tensor *y = evaluate(&b, &b.g, x);
+        assert_memory_equal(y->dim, is_output ? last : dim, sizeof dim[0] * rank);
+        for (i64 n = 0; n < dim[0]; n++)
+            for (i64 c = 0; c < dim[1]; c++)
+                for (i64 p = 0; p < pixels; p++) {
+                    i64 rows = (n * dim[1] + c) * pixels + p, back = (n * pixels + p) * dim[1] + c;
+                    assert_true(elem_f64(DT_F32, y->data, is_output ? back : rows) == -(double)(is_output ? rows : back) - 1);
+                }
+        close_bed(&b);
+    }
 }
 
 /* Every value is f16 behind an interface of f16, and the result is right but for rounding. */
@@ -241,6 +289,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes), cmocka_unit_test(test_names),   cmocka_unit_test(test_layouts),
         cmocka_unit_test(test_types), cmocka_unit_test(test_refused), cmocka_unit_test(test_f16),
+        cmocka_unit_test(test_all_axes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,7 +39,7 @@ static bool read_layout(struct str s, enum io_layout *l, struct err *e)
         if (str_glob(str_of(images[k]), s))
             return err_set(e, ERR_UNSUPPORTED, "layout '%.*s' is of images, not of buffers",
                            STR_ARG(s));
-    return ok || err_set(e, ERR_USAGE, "no layout '%.*s', expected HWC, CHW or CHWC8", STR_ARG(s));
+    return ok || err_set(e, ERR_USAGE, "no layout '%.*s', expected HWC, CHW, CHWC8, NWC, NHWC or NDHWC", STR_ARG(s));
 }
 
 static bool apply(struct io_view *f, const struct value *x, const struct quern_io_opts *o,

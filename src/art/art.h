@@ -56,7 +56,7 @@ struct plan_io {
     u32 rank;
     sym dim[MAX_RANK];
     u32 buf;
-    struct str layout;   /* what the axes are, where the caller asked for a layout: "HWC" "CHW" "CHWC8"; empty: as the network has them */
+    struct str layout;   /* what the axes are, where the caller asked for a layout: "HWC" "CHW" "CHWC8" "NWC" "NHWC" "NDHWC"; empty: as the network has them */
 };
 
 struct plan_var { i64 optimised_for; }; /* value that costs refer to; INT64_MIN: none */

@@ -79,7 +79,7 @@ struct cli {
 #define OPT_INTERFACE \
     {"input-shape", 0, OPT_TEXT, "H:W:C", "sizes of every input: NAME, NAME=N, N or ? each"}, \
     {"input-type", 0, OPT_TEXT, "TYPE", "f16, f32, u8 or i8 (default: as in the model)"}, \
-    {"input-layout", 0, OPT_TEXT, "LAYOUT", "HWC, CHW or CHWC8 (default: as in the model)"}, \
+    {"input-layout", 0, OPT_TEXT, "LAYOUT", "HWC, CHW, CHWC8, NWC, NHWC or NDHWC (default: as in the model)"}, \
     {"input-storage", 0, OPT_TEXT, "SSBO", "buffers, there is nothing else"}, \
     {"output-shape", 0, OPT_TEXT, "H:W:C", "likewise of every output"}, \
     {"output-type", 0, OPT_TEXT, "TYPE", NULL}, \

@@ -28,7 +28,7 @@ static bool is_channels(int64_t d) { return d >= 1 && d <= 4; }
 
 static bool is_last(const struct want *want, const int64_t *d)
 {
-    if (!strcmp(want->layout, "HWC")) return true;
+    if (!strcmp(want->layout, "HWC") || !strcmp(want->layout, "NHWC")) return true;
     if (!strcmp(want->layout, "CHW")) return false;
     return is_channels(d[2]) && !is_channels(d[0]);
 }
@@ -112,7 +112,7 @@ static void scale(quern_tensor *t, float by)
 /* f32 (h, w, c) to (1, c, h, w) */
 static quern_status to_planes(struct cli *c, quern_tensor **t)
 {
-    const int64_t *d = quern_tensor_dims(*t), h = d[0], w = d[1], n = d[2];
+    const int64_t *d = quern_tensor_dims(*t) + (quern_tensor_rank(*t) == 4), h = d[0], w = d[1], n = d[2];
     const float *from = quern_tensor_data(*t);
     quern_tensor *planes = NULL;
     quern_status s = quern_tensor_new(c->q, QUERN_F32, 4, (int64_t[]){1, n, h, w}, NULL, &planes);
@@ -127,9 +127,9 @@ static quern_status to_planes(struct cli *c, quern_tensor **t)
 
 int picture_of_output(struct cli *c, const char *layout, quern_tensor **t)
 {
-    bool is_byte = quern_tensor_dtype(*t) == QUERN_U8, is_hwc = !strcmp(layout, "HWC");
+    bool is_byte = quern_tensor_dtype(*t) == QUERN_U8, is_all = !strcmp(layout, "NHWC"), is_hwc = is_all || !strcmp(layout, "HWC");
     quern_tensor *f = NULL;
-    if (!strcmp(layout, "CHWC8")) return no_picture(c, layout);
+    if (!strcmp(layout, "CHWC8") || (is_all && quern_tensor_dims(*t)[0] != 1)) return no_picture(c, layout);
     if (!is_byte && !is_hwc) return EXIT_DONE; /* the file's writer takes it as it is */
     quern_status s = quern_tensor_cast(c->q, *t, QUERN_F32, &f);
     if (s) return fail(c, s);

@@ -47,6 +47,9 @@ enum io_layout {
     IO_HWC,   /* (h, w, c) */
     IO_CHW,   /* (c, h, w) */
     IO_CHWC8, /* (c/8, h, w, 8), the last channels filled up with zeros */
+    IO_NWC,   /* all axes of the network, channels behind the others */
+    IO_NHWC,
+    IO_NDHWC,
 };
 enum io_layout io_layout_parse(struct str s, bool *ok); /* in any case of letters */
 struct str io_layout_name(enum io_layout l);            /* empty: IO_AS_IS */

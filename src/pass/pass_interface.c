@@ -8,7 +8,7 @@
 // sizes equal, a number fixes one.
 //
 // Types and layouts are put around the network. A picture (n, c, h, w) of one image is seen without
-// its batch axis. For the reference all of it is nodes (interface_show), which the evaluator runs;
+// its batch axis, except where the layout's name has one. For the reference all of it is nodes (interface_show), which the evaluator runs;
 // for compiling only the element types are nodes, and a layout is what it is in memory anyway: a
 // layout of the value (interface_layouts). Each is checked against the other by verifying.
 #include "pass/pass.h"
@@ -21,7 +21,7 @@ enum { MAX_TERMS = 64, BLOCK = 8 };
 
 enum io_layout io_layout_parse(struct str s, bool *ok)
 {
-    static const char *const name[] = {"hwc", "chw", "chwc8"};
+    static const char *const name[] = {"hwc", "chw", "chwc8", "nwc", "nhwc", "ndhwc"};
     for (u32 k = 0; k < countof(name); k++)
         if (str_glob(str_of(name[k]), s)) {
             *ok = true;
@@ -38,9 +38,18 @@ struct str io_layout_name(enum io_layout l)
     case IO_HWC: return S("HWC");
     case IO_CHW: return S("CHW");
     case IO_CHWC8: return S("CHWC8");
+    case IO_NWC: return S("NWC");
+    case IO_NHWC: return S("NHWC");
+    case IO_NDHWC: return S("NDHWC");
     }
     unreachable();
 }
+
+/* With channels behind the other axes, all of which are there: how many; 0: it is not such a layout. */
+static u32 last_rank(enum io_layout l) { return l >= IO_NWC ? 3 + (u32)(l - IO_NWC) : 0; }
+
+/* Of one picture, without its batch axis. */
+static bool is_picture(enum io_layout l) { return l != IO_AS_IS && !last_rank(l); }
 
 /* One extent: NAME, NAME=INT, INT or ?. */
 static bool parse_extent(struct io_extent *x, struct str s, struct err *e)
@@ -212,7 +221,7 @@ static bool find_axes(struct axes *a, const struct place *p, const struct io_sha
 
 static bool drops_batch(const struct io_view *f, const struct value *x)
 {
-    return x->shape.rank == 4 && (f->layout != IO_AS_IS || f->shape.n == 3);
+    return x->shape.rank == 4 && (is_picture(f->layout) || f->shape.n == 3);
 }
 
 /* One image: the batch axis becomes 1 where it is free. */
@@ -306,7 +315,10 @@ static bool check_layout(const struct place *p, enum io_layout l, struct err *e)
     struct str name = io_layout_name(l);
     u32 rank = x->shape.rank;
     i64 batch;
-    if (l == IO_AS_IS) return true;
+    if (last_rank(l) && rank != last_rank(l))
+        return err_set(e, ERR_USAGE, "%s '%.*s' has %u axes, layout %.*s has %u", p->what, STR_ARG(x->name), rank,
+                       STR_ARG(name), last_rank(l));
+    if (!is_picture(l)) return true;
     if (rank != 3 && rank != 4)
         return err_set(e, ERR_USAGE, "%s '%.*s' has %u axes, layout %.*s is of pictures", p->what,
                        STR_ARG(x->name), rank, STR_ARG(name));
@@ -361,11 +373,18 @@ static void add_cast(struct chain *c, enum dtype t)
     if (!c->failed) advance(c, op_node_cast(c->g, 0, c->at, t, 0));
 }
 
-static void add_transpose(struct chain *c, const i64 perm[4])
+/* Axis `from` moved to where `to` is, the others in order. */
+static void add_move(struct chain *c, u32 from, u32 to)
 {
+    i64 perm[MAX_RANK];
     if (c->failed) return;
+    u32 rank = graph_value(c->g, c->at)->shape.rank, other = 0;
+    for (u32 k = 0; k < rank; k++) {
+        other += k != to && other == from;
+        perm[k] = k == to ? from : other++;
+    }
     value_id v = op_node1(c->g, 0, "Transpose", c->at, 0);
-    attr_set_ints(c->g, op_made(c->g, v), "perm", perm, 4);
+    attr_set_ints(c->g, op_made(c->g, v), "perm", perm, rank);
     advance(c, v);
 }
 
@@ -493,9 +512,7 @@ bool interface_types(struct graph *g, const struct interface *f, struct err *e)
     return true;
 }
 
-/* layouts: a picture (1, c, h, w) as its caller sees it */
-
-static const i64 to_front[4] = {0, 3, 1, 2}, to_back[4] = {0, 2, 3, 1};
+/* layouts: a value (n, c, spatial axes), a picture (1, c, h, w), as its caller sees it */
 
 static i64 channels(const struct graph *g, const struct value *x)
 {
@@ -509,6 +526,13 @@ static struct shape seen_shape(struct graph *g, enum io_layout l, const struct v
     const sym *d = x->shape.dim;
     struct shape s = {.known = true, .rank = l == IO_CHWC8 ? 4 : 3};
     switch (l) {
+    case IO_NWC:
+    case IO_NHWC:
+    case IO_NDHWC:
+        s = x->shape;
+        for (u32 k = 2; k < s.rank; k++) s.dim[k - 1] = d[k];
+        s.dim[s.rank - 1] = d[1];
+        break;
     case IO_HWC: s.dim[0] = d[2], s.dim[1] = d[3], s.dim[2] = d[1]; break;
     case IO_CHW: s.dim[0] = d[1], s.dim[1] = d[2], s.dim[2] = d[3]; break;
     case IO_CHWC8:
@@ -524,12 +548,12 @@ static bool show_input(struct graph *g, u32 k, enum io_layout l, struct err *e)
 {
     value_id inner = g->input.v[k];
     const struct value x = *graph_value(g, inner);
-    if (l == IO_AS_IS || x.shape.rank != 4) return true;
+    if (l == IO_AS_IS || (is_picture(l) && x.shape.rank != 4)) return true;
     i64 c = channels(g, &x), whole = round_up(c, BLOCK);
     struct shape s = seen_shape(g, l, &x);
     struct chain chain = open_input(g, k, x.dtype, &s, e);
-    if (l != IO_CHWC8) add_axes(&chain, "Unsqueeze", 0);
-    if (l != IO_CHW) add_transpose(&chain, to_front);
+    if (is_picture(l) && l != IO_CHWC8) add_axes(&chain, "Unsqueeze", 0);
+    if (l != IO_CHW) add_move(&chain, x.shape.rank - 1, 1);
     if (l == IO_CHWC8) add_reshape(&chain, (i64[]){1, whole, 0, 0});
     if (l == IO_CHWC8 && whole != c) add_slice(&chain, c);
     return close_input(&chain, inner);
@@ -539,12 +563,12 @@ static bool show_output(struct graph *g, u32 k, enum io_layout l, struct err *e)
 {
     struct chain chain = open_output(g, k, e);
     const struct value x = *graph_value(g, chain.at);
-    if (l == IO_AS_IS || x.shape.rank != 4) return true;
+    if (l == IO_AS_IS || (is_picture(l) && x.shape.rank != 4)) return true;
     i64 c = channels(g, &x), whole = round_up(c, BLOCK);
     if (l == IO_CHWC8 && whole != c) add_pad(&chain, whole - c);
     if (l == IO_CHWC8) add_reshape(&chain, (i64[]){whole / BLOCK, BLOCK, 0, 0});
-    if (l != IO_CHW) add_transpose(&chain, to_back);
-    if (l != IO_CHWC8) add_axes(&chain, "Squeeze", 0);
+    if (l != IO_CHW) add_move(&chain, 1, x.shape.rank - 1);
+    if (is_picture(l) && l != IO_CHWC8) add_axes(&chain, "Squeeze", 0);
     return close_output(&chain, k);
 }
 
@@ -562,7 +586,7 @@ void interface_layouts(struct graph *g, const struct interface *f)
     for (u32 k = 0; k < f->n; k++) {
         value_id v = k < g->input.n ? g->input.v[k] : g->output.v[k - g->input.n];
         struct value *x = graph_value(g, v);
-        if (f->v[k].layout == IO_HWC) x->layout = LAYOUT_CLAST;
+        if (f->v[k].layout == IO_HWC || last_rank(f->v[k].layout)) x->layout = LAYOUT_CLAST;
         if (f->v[k].layout == IO_CHWC8) x->layout = LAYOUT_C8;
     }
 }
