@@ -38,6 +38,10 @@ def outputs(row):
     return [np.zeros(left[:-1] + (row.n,), np.float32) for _ in range(row.copies)]
 
 
+def channels_last(a):
+    return operands.aligned(np.moveaxis(a, 1, -1))
+
+
 class Unsupported(Exception):
     """This engine does not do such a row."""
 
@@ -144,11 +148,7 @@ class OneDnn:
         d = self.d
         pd, shape = d.convolution(row)
         p = d.make("dnnl_primitive_create", pd)
-        plain_x, plain_w, y = (
-            d.plain(x.shape),
-            d.plain(shape),
-            np.zeros((1, row.oc, *row.out), np.float32),
-        )
+        plain_x, plain_w, y = d.plain(x.shape), d.plain(shape), np.zeros(row.y, np.float32)
         src = d.reordered(plain_x, d.memory(plain_x, x), d.asked(pd, onednn.SRC_MD))
         weights = d.reordered(plain_w, d.memory(plain_w, rest[0]), d.asked(pd, onednn.WEIGHTS_MD))
         wanted, plain_y = d.asked(pd, onednn.DST_MD), d.plain(y.shape)
@@ -231,7 +231,7 @@ class OnnxRuntime:
             if self.block and isinstance(i.shape[1], str):
                 a = self.blocked.block(a, self.block)
             if self.last:
-                a = np.ascontiguousarray(a.transpose(0, 2, 3, 1))
+                a = channels_last(a)
             self.io.bind_ortvalue_input(i.name, self.ort.OrtValue.ortvalue_from_numpy(a))
         for o in session.get_outputs():
             self.io.bind_output(o.name, "cpu")
@@ -245,7 +245,7 @@ class OnnxRuntime:
     def results(self):
         y = [y.numpy() for y in self.io.get_outputs()]
         if self.last:
-            return [v.transpose(0, 3, 1, 2) for v in y]
+            return [np.moveaxis(v, -1, 1) for v in y]
         return [self.blocked.unblock(v, self.oc, self.block) for v in y] if self.block else y
 
 
@@ -317,11 +317,12 @@ class Torch:
 
     def load_conv(self, row, x, rest):
         t, ops = self.t, self.t.ops.mkldnn
-        if row.pads[:2] != row.pads[2:]:
+        if row.begins != row.ends:
             raise Unsupported
-        x = t.from_numpy(x).contiguous(memory_format=t.channels_last)
+        last = t.channels_last if x.ndim == 4 else t.channels_last_3d
+        x = t.from_numpy(x).contiguous(memory_format=last)
         w, b = t.from_numpy(rest[0]), t.from_numpy(rest[1])
-        fixed = (list(row.pads[:2]), list(row.strides), list(row.dilations), row.group)
+        fixed = (list(row.begins), list(row.strides), list(row.dilations), row.group)
         packed = ops._reorder_convolution_weight(w, *fixed, list(x.shape))
         then = {
             "": ("none", [], ""),
@@ -381,17 +382,13 @@ class Quern:
         self.p, n = p, self.lib.quern_program_inputs(p)
         names = [self.lib.quern_program_input_name(p, i).decode() for i in range(n)]
         given = feeds(job["row"], names)
-        self.hwc = job["row"].kind in ("conv", "qconv")
-        self.x = [self.last(given[n]) for n in names]
+        self.last = job["row"].kind in ("conv", "qconv")
+        self.x = [channels_last(given[n]) if self.last else given[n] for n in names]
         self.inputs = (ctypes.c_void_p * n)()
         for i, x in enumerate(self.x):
             self.inputs[i] = self.view(x)
         self.n_out = self.lib.quern_program_outputs(p)
         self.out = (ctypes.c_void_p * self.n_out)()
-
-    def last(self, x):
-        """A picture with channels last, where that is the interface."""
-        return operands.aligned(x[0].transpose(1, 2, 0)) if self.hwc else x
 
     def view(self, x):
         dims, t = (ctypes.c_int64 * x.ndim)(*x.shape), ctypes.c_void_p()
@@ -414,7 +411,7 @@ class Quern:
 
     def results(self):
         y = [self.array(ctypes.c_void_p(t)) for t in self.out]
-        return [v.transpose(2, 0, 1)[None] for v in y] if self.hwc else y
+        return [np.moveaxis(v, -1, 1) for v in y] if self.last else y
 
     def array(self, t):
         rank = self.lib.quern_tensor_rank(t)

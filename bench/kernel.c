@@ -6,7 +6,8 @@
 //
 // SHAPE is conv:C,H,W,OC,K,STRIDE,GROUPS (padding K/2, bias and Relu fused), deconv:C,H,W,OC,K,STRIDE,GROUPS (transposed, STRIDE
 // times as large), maxpool:C,H,W,K,STRIDE or meanpool: likewise (padding K/2), gemm:M,N,K, softmax:ROWS,N, or of two or three
-// convolutions pair:C,H,W,MIDDLE,OC,K (both K x K), residual:C,H,W,MIDDLE,OC,STRIDE (1x1, 3x3 depthwise, 1x1). Of volumes: volume:C,D,H,W,OC,K and pooled:C,D,H,W,OC,K (then halved by a maximum pool). GROUPS may be left
+// convolutions pair:C,H,W,MIDDLE,OC,K (both K x K), residual:C,H,W,MIDDLE,OC,STRIDE (1x1, 3x3 depthwise, 1x1). Of volumes: volume:C,D,H,W,OC,K,PADDING,BATCH and pooled: likewise (then halved by a maximum pool), padding
+// K/2 and one image where these are left out. GROUPS may be left
 // out; with `,rows`, `,c8` or `,c16` behind them images have x innermost, or channels in blocks, instead of channels last. DEVICE is as in
 // `quern devices`, this processor if left out, TYPE f32, f16 or bf16,
 // of matrix products and convolutions u8, too: then weights are i8 and the sums i32, those of convolutions scaled back to u8. -g takes candidates of one family only, -v verifies, -d prints the kernel's text, -C empties the caches
@@ -180,11 +181,11 @@ static bool make_pool(struct bench *b, const char *op, const i64 *s, enum layout
     return finish(b, y, layout, e);
 }
 
-/* s: channels, depth, height, width, output channels, size of the kernel. With bias and Relu. */
+/* s: channels, depth, height, width, output channels, size of the kernel, padding, images. With bias and Relu. */
 static bool make_volume(struct bench *b, const i64 *s, bool pool, enum layout layout, struct err *e)
 {
-    i64 p = s[5] / 2, two[] = {2, 2, 2};
-    value_id in[3] = {add_input(b, "x", 5, (i64[]){1, s[0], s[1], s[2], s[3]}),
+    i64 p = s[6], two[] = {2, 2, 2};
+    value_id in[3] = {add_input(b, "x", 5, (i64[]){s[7], s[0], s[1], s[2], s[3]}),
                       add_const(b, "w", 5, (i64[]){s[4], s[0], s[5], s[5], s[5]}), add_const(b, "b", 1, (i64[]){s[4]})};
     value_id y = graph_op(&b->g, "Conv", S("conv"), 3, in);
     attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "pads", (i64[]){p, p, p, p, p, p}, 6);
@@ -219,18 +220,21 @@ static enum layout layout_behind(const char *text)
 
 static bool parse_shape(struct bench *b, const char *text, struct err *e)
 {
-    i64 s[7] = {0};
+    i64 s[8] = {0};
     int n = 0, used = 0;
     enum layout layout = layout_behind(text);
     const char *numbers = strchr(text, ':');
-    for (const char *p = numbers ? numbers + 1 : text + strlen(text); n < 7 && sscanf(p, "%lld%n", (long long *)&s[n], &used) == 1; p += used + 1) {
+    for (const char *p = numbers ? numbers + 1 : text + strlen(text); n < 8 && sscanf(p, "%lld%n", (long long *)&s[n], &used) == 1; p += used + 1) {
         n++;
         if (p[used] != ',') break;
     }
-    bool images = n >= 6 && s[0] > 0 && s[6] >= 0 && (!s[6] || s[0] % s[6] + s[3] % s[6] == 0);
+    bool images = (n == 6 || n == 7) && s[0] > 0 && s[6] >= 0 && (!s[6] || s[0] % s[6] + s[3] % s[6] == 0);
     if (!strncmp(text, "conv:", 5) && images) return make_conv(b, s, layout, e);
-    if (!strncmp(text, "volume:", 7) && n == 6) return make_volume(b, s, false, layout, e);
-    if (!strncmp(text, "pooled:", 7) && n == 6) return make_volume(b, s, true, layout, e);
+    bool volumes = n >= 6 && s[6] >= 0 && s[7] >= 0;
+    if (volumes && n == 6) s[6] = s[5] / 2;
+    if (volumes && n < 8) s[7] = 1;
+    if (!strncmp(text, "volume:", 7) && volumes) return make_volume(b, s, false, layout, e);
+    if (!strncmp(text, "pooled:", 7) && volumes) return make_volume(b, s, true, layout, e);
     if (!strncmp(text, "deconv:", 7) && images) return make_deconv(b, s, layout, e);
     if (!strncmp(text, "maxpool:", 8) && n == 5) return make_pool(b, "MaxPool", s, layout, e);
     if (!strncmp(text, "meanpool:", 9) && n == 5) return make_pool(b, "AveragePool", s, layout, e);

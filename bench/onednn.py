@@ -108,10 +108,10 @@ class OneDnn:
         weights = row.weights
         if row.group > 1:
             weights = (row.group, row.oc // row.group, *weights[1:])
-        two = lambda v: Dims(*v)
+        dims = lambda v: Dims(*v)
         return self.make(
             "dnnl_convolution_forward_primitive_desc_create", self.engine, INFERENCE, AUTO,
-            self.any((1, row.c, row.h, row.w)), self.any(weights), self.plain((row.oc,)),
-            self.any((1, row.oc, *row.out)), two(row.strides), two([d - 1 for d in row.dilations]),
-            two(row.pads[:2]), two(row.pads[2:]), self.activation(row.activation),
+            self.any(row.x), self.any(weights), self.plain((row.oc,)),
+            self.any(row.y), dims(row.strides), dims([d - 1 for d in row.dilations]),
+            dims(row.begins), dims(row.ends), self.activation(row.activation),
         ), weights  # fmt: skip

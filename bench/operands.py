@@ -2,6 +2,7 @@
 #
 # The numbers of a row (signed, seeded by its name: every process makes the same; of quantised rows u8 and i8), and its
 # ONNX file.
+import math
 import zlib
 
 import numpy as np
@@ -40,7 +41,7 @@ def quantised_operands(row, rng):
         return any_of((row.m, row.k), 0, 255, np.uint8), [any_of((row.k, row.n), -127, 127, np.int8)]
     weights = any_of(row.weights, -127, 127, np.int8)
     bias = any_of((row.oc,), -1000, 1000, np.int32)
-    return any_of((1, row.c, row.h, row.w), 0, 255, np.uint8), [weights, bias]
+    return any_of(row.x, 0, 255, np.uint8), [weights, bias]
 
 
 def operands(row):
@@ -55,8 +56,8 @@ def operands(row):
         left, right = gemm_shapes(row)
         x = random(rng, left)
         return x, [random(rng, right, row.k) for _ in range(row.copies)]
-    x = random(rng, (1, row.c, row.h, row.w))
-    terms = row.weights[1] * row.weights[2] * row.weights[3]
+    x = random(rng, row.x)
+    terms = math.prod(row.weights[1:])
     return x, [random(rng, row.weights, terms), random(rng, (row.oc,))]
 
 
@@ -88,13 +89,13 @@ def conv_nodes(row, helper):
         bounds = [helper.make_tensor(n, 1, [], [x]) for n, x in (("low", 0.0), ("high", 6.0))]
         nodes += [helper.make_node("Constant", [], [b.name], value=b) for b in bounds]
         nodes.append(helper.make_node("Clip", ["c", "low", "high"], ["y0"], "clip"))
-    return nodes, (1, row.oc, *row.out)
+    return nodes, row.y
 
 
 def quantised_nodes(row, helper):
     """Also their parameters: zero points within the range, sums that spread over the range of results."""
     conv = row.kind == "qconv"
-    terms = row.weights[1] * row.weights[2] * row.weights[3] if conv else row.k
+    terms = math.prod(row.weights[1:]) if conv else row.k
     scales = np.linspace(0.8, 1.2, row.oc, dtype=np.float32) if conv else np.float32(1)
     given = {
         "sx": np.float32(1), "zx": np.uint8(128), "sw": scales, "zw": np.zeros_like(scales, np.int8),
@@ -107,7 +108,7 @@ def quantised_nodes(row, helper):
         "QLinearConv", names, ["y0"], "conv", kernel_shape=row.kernel, strides=row.strides,
         pads=row.pads, group=row.group, dilations=row.dilations,
     )  # fmt: skip
-    return [node], (1, row.oc, *row.out), given
+    return [node], row.y, given
 
 
 def save_model(row, path):

@@ -42,7 +42,8 @@ def known(threads):
 def interface(row):
     """Options: pictures of a layer alone have channels last, as between the layers of a network."""
     if row.kind in ("conv", "qconv"):
-        return ["--input-layout=HWC", "--output-layout=HWC"]
+        layout = {1: "NWC", 2: "NHWC", 3: "NDHWC"}[len(row.size)]
+        return ["--input-layout=" + layout, "--output-layout=" + layout]
     if row.kind == "net" and row.sizes:
         return ["--optimize-for", ",".join("%s:%d" % s for s in row.sizes)]
     return []

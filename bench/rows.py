@@ -6,8 +6,8 @@
 #
 #   import rows; rows.group("matmul")
 #
-# m, n, k: rows, columns and terms of a matrix product, (m, k) x (k, n). c, h, w: channels,
-# height, width.
+# m, n, k: rows, columns and terms of a matrix product, (m, k) x (k, n). n, c, size: images,
+# channels, height and width, or depth, height and width.
 import json
 import math
 import os
@@ -55,15 +55,19 @@ class Gemm:
         return text + (", %d of them" % self.copies if self.copies > 1 else "")
 
 
+def joined(mark, numbers):
+    return mark.join(map(str, numbers))
+
+
 @dataclass(frozen=True)
 class Conv:
-    """(1, c, h, w) to (1, oc, oh, ow) with bias and an activation: "", "Relu", "Relu6". pads: top,
-    left, bottom, right. part: of the rows that the network has, 1 in so many was kept."""
+    """(n, c, *size) to (n, oc, *out) with bias and an activation: "", "Relu", "Relu6". pads: at the
+    beginnings of the axes, then at their ends. part: of the rows that the network has, 1 in so
+    many was kept."""
 
     name: str
     c: int
-    h: int
-    w: int
+    size: tuple
     oc: int
     kernel: tuple
     strides: tuple
@@ -72,14 +76,28 @@ class Conv:
     dilations: tuple
     activation: str
     part: int = 1
+    n: int = 1
 
     kind = "conv"
 
     @property
-    def out(self):
-        pads = (self.pads[0] + self.pads[2], self.pads[1] + self.pads[3])
-        size = zip((self.h, self.w), self.kernel, self.strides, self.dilations, pads)
-        return tuple((x + p - d * (k - 1) - 1) // s + 1 for x, k, s, d, p in size)
+    def begins(self):
+        return self.pads[: len(self.size)]
+
+    @property
+    def ends(self):
+        return self.pads[len(self.size) :]
+
+    @property
+    def x(self):
+        """The shape of the input, and of the output."""
+        return (self.n, self.c, *self.size)
+
+    @property
+    def y(self):
+        axes = zip(self.size, self.kernel, self.strides, self.dilations, self.begins, self.ends)
+        size = ((x + p + q - d * (k - 1) - 1) // s + 1 for x, k, s, d, p, q in axes)
+        return (self.n, self.oc, *size)
 
     @property
     def weights(self):
@@ -87,18 +105,18 @@ class Conv:
 
     @property
     def flops(self):
-        return 2.0 * math.prod(self.weights) * math.prod(self.out)
+        return 2.0 * math.prod(self.weights[1:]) * math.prod(self.y)
 
     @property
     def bytes(self):
-        moved = self.c * self.h * self.w + self.oc * math.prod(self.out)
-        return 4.0 * (moved + math.prod(self.weights))
+        return 4.0 * sum(map(math.prod, (self.x, self.y, self.weights)))
 
     def shape(self):
-        text = "%d,%d,%d>%d %dx%d" % (self.c, self.h, self.w, self.oc, *self.kernel)
-        text += "/%d" % self.strides[0] if self.strides != (1, 1) else ""
+        text = "%dx" % self.n if self.n > 1 else ""
+        text += "%s>%d %s" % (joined(",", (self.c, *self.size)), self.oc, joined("x", self.kernel))
+        text += "/%d" % self.strides[0] if max(self.strides) > 1 else ""
         text += " g%d" % self.group if self.group > 1 else ""
-        return text + (" d%d" % self.dilations[0] if self.dilations != (1, 1) else "")
+        return text + (" d%d" % self.dilations[0] if max(self.dilations) > 1 else "")
 
     def describe(self):
         text = "bias" + (" and " + self.activation if self.activation else "")
@@ -261,7 +279,7 @@ def make_conv(x, y, a, users):
         part *= 2
     activation = {"Relu": "Relu", "Clip": "Relu6"}.get(users[0], "") if len(users) == 1 else ""
     return Conv(
-        "", x[1], x[2] // part, x[3], y[1], a["kernel_shape"], a["strides"], a["pads"], a["group"],
+        "", x[1], (x[2] // part, x[3]), y[1], a["kernel_shape"], a["strides"], a["pads"], a["group"],
         a["dilations"], activation, part,
     )  # fmt: skip
 
@@ -275,6 +293,21 @@ def conv():
             known = found.get(bare, (net, bare))
             found[bare] = known if known[1].activation else (known[0], row)
     return [replace(row, name="%s %s" % (net.name, row.shape())) for net, row in found.values()]
+
+
+# Channels, size of the cube with its padding, output channels.
+COSMOFLOW = ((1, 130, 16), (16, 66, 32), (32, 34, 64), (64, 18, 128), (128, 10, 256), (256, 6, 256),
+             (256, 4, 256))  # fmt: skip
+
+
+def conv3d():
+    """The convolutions of the first CosmoFlow, for one and four volumes."""
+    rows = [
+        Conv("", c, (s,) * 3, oc, (3,) * 3, (1,) * 3, (0,) * 6, 1, (1,) * 3, "", n=n)
+        for n in (1, 4)
+        for c, s, oc in COSMOFLOW
+    ]
+    return [replace(r, name="cosmoflow %s" % r.shape()) for r in rows]
 
 
 def int8():
@@ -303,11 +336,12 @@ GOALS = {
     "matmul": Goal(1.1, 0.97),
     "decode": Goal(1.0, 0.97, 0.9),
     "conv": Goal(1.15, 0.95),
+    "conv3d": Goal(1.5, 1.0),
     "nets": Goal(1.0, 1.0),
     "int8": Goal(1.0, 1.0),
 }
 GROUPS = {
-    "squares": squares, "matmul": matmul, "decode": decode, "conv": conv, "nets": nets, "int8": int8,
+    "squares": squares, "matmul": matmul, "decode": decode, "conv": conv, "conv3d": conv3d, "nets": nets, "int8": int8,
 }  # fmt: skip
 
 
