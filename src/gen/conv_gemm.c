@@ -135,13 +135,22 @@ static double weights_cycles(const struct model *m, const struct caps *caps,
     return all > near ? all / (all > far ? 12 : 40) : 0;
 }
 
+/* Of one input channel neighbouring taps of a row are written out together and share pixels: compilers keep each in a register
+ * until its last use, and spill accumulators where there are not enough; cycles per step. */
+static double shared_cycles(const struct conv *c, const struct caps *caps, const struct conv_sched *s)
+{
+    if (c->ic > 1 || c->groups > 1 || c->xa < 0 || c->k[c->xa] == 1 || s->stage == STAGE_PLANES) return 0;
+    i64 used = s->ty * s->tx * s->nr + s->tx + 2 * c->k[c->xa] - 1, over = used - caps->n_vector_regs - 1;
+    return 1.2 * (double)i64_max(0, i64_min(over, 8));
+}
+
 static double seconds(const struct model *m, const struct caps *caps, const struct conv_sched *s,
                       const i64 *var)
 {
     const struct conv *c = &m->c;
     double hz = gen_flop_rate(caps) / (4.0 * i64_max(1, caps->vector_bytes / 4));
     double steps = (double)(m->taps * m->terms),
-           tile = steps * (tile_step_cycles(s->ty * s->tx, s->nr) + 0.5 / (double)s->ku);
+           tile = steps * (tile_step_cycles(s->ty * s->tx, s->nr) + 0.5 / (double)s->ku + shared_cycles(c, caps, s));
     double weights = steps * (double)(s->nr * m->lanes) * 4; /* bytes of one block */
     tile += s->ahead ? 0.3 * steps * (double)s->nr : 0;
     tile += 12.0 * (double)(m->taps / (c->xa >= 0 ? c->k[c->xa] : 1)); /* loops */
@@ -276,7 +285,7 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
     static const i32 tiles[][3] = {
         {1, 14, 2}, {1, 12, 2}, {1, 7, 4}, {1, 6, 4}, {2, 7, 2}, {4, 7, 1}, {1, 28, 1},
         {1, 8, 3},  {1, 4, 6},  {1, 6, 2}, {1, 7, 2}, {1, 7, 3}, {1, 4, 2}, {1, 12, 1},
-        {1, 4, 1},  {1, 1, 1},  {1, 1, 6}, {1, 1, 4}, {2, 6, 2}, {2, 2, 6}, {4, 4, 1}};
+        {1, 4, 1},  {1, 1, 1},  {1, 1, 6}, {1, 1, 4}, {2, 6, 2}, {2, 2, 6}, {4, 4, 1}, {2, 8, 1}};
     struct choice c = {.t = t, .caps = caps, .var = var, .out = out};
     conv_of_any(&c.m.c, t);
     for (u32 i = 0; i < countof(tiles); i++)
