@@ -6,7 +6,7 @@
 #include "gen_tasks.h"
 #include "vulkan_bed.h"
 
-extern const struct gen gen_matrix_gemm; /* its operands have 16 bits, or are tf32 */
+extern const struct gen gen_matrix_gemm; /* its operands have types that the matrix units have */
 
 static void try_family(const char *name, bool (*build)(struct bed *b), u64 n_seeds)
 {
@@ -19,7 +19,7 @@ static void try_family(const char *name, bool (*build)(struct bed *b), u64 n_see
         bool has_tf32 = b.only == &gen_matrix_gemm && strstr(b.caps.matrix, "tf32");
         if (has_tf32 && pick(&b, 0, 1)) b.tf32 = true;
         else if (pick(&b, 0, 2) == 0) b.type = DT_F16;
-        else if (b.only == &gen_matrix_gemm) b.type = strstr(b.caps.matrix, "bf16") ? DT_BF16 : DT_F16;
+        else if (b.only == &gen_matrix_gemm) b.type = strstr(b.caps.matrix, ":f32") && pick(&b, 0, 1) ? DT_F32 : strstr(b.caps.matrix, "bf16") ? DT_BF16 : DT_F16;
         if (build(&b)) n_tasks++, n += try_task(&b, seed, 5);
         bed_close(&b);
     }
@@ -189,6 +189,67 @@ static void test_teams_build(void **state)
     assert_true((n > 40 && n_boxes > 0) || getenv("SEED"));
 }
 
+/* Language hip spells every schedule of matrix units for the architectures that have them, and the interpreter runs it; some are built where the compiler
+   knows the architecture. */
+static void try_mfma(const char *arch, const char *as, u32 *n, u32 *n_built)
+{
+    static const enum dtype types[] = {DT_F32, DT_F32, DT_F16, DT_BF16};
+    const struct lang *hip = lang_find(S("hip"));
+    for (u64 seed = first_seed(0); seed < last_seed(12); seed++) {
+        struct bed b;
+        struct candidate c;
+        struct check k;
+        bed_open(&b, seed);
+        assert_true(dev_target(&b.caps, "hip", str_of(arch)));
+        b.only = &gen_matrix_gemm;
+        b.type = types[pick(&b, 0, 3)];
+        b.tf32 = b.type == DT_F32 && strstr(b.caps.matrix, "tf32") && pick(&b, 0, 1);
+        if (random_gemm(&b) && gen_matches(b.only, &b.t, &b.caps) && check_init(&k, &b.t, b.var, seed, true, &b.e)) {
+            for (u32 i = 0; i < 3 && choose(&b, i, &c); i++) {
+                struct kernel kernel;
+                struct buf text = {0}, binary = {0};
+                if (c.gen != b.only) continue;
+                bool ok = run(&b, &c, &k) && gen_kernel(&kernel, &b.arena, &c, &b.t, &b.caps, &b.e) &&
+                          lang_render(&text, hip, &kernel.kir, &b.caps, &b.arena, &b.e);
+                struct caps to = b.caps;
+                if (as) snprintf(to.arch, sizeof to.arch, "%s", as);
+                if (ok && as && *n % 8 == 0) ok = hip->build(&binary, buf_view(&text), &to, 120, &b.e), ++*n_built;
+                if (!ok) report(&b, &c, seed);
+                assert_non_null(strstr(text.p, "__builtin_amdgcn_mfma_f32_"));
+                buf_release(&text), buf_release(&binary);
+                ++*n;
+            }
+            check_release(&k);
+        }
+        bed_close(&b);
+    }
+}
+
+static void test_mfma(void **state)
+{
+    static const struct { const char *arch, *as; } p[] = {{"gfx908", "gfx908"}, {"gfx90a", "gfx90a"}, {"gfx942", "gfx942"}, {"gfx942", "gfx940"}};
+    const struct lang *hip = lang_find(S("hip"));
+    struct bed b;
+    u32 n = 0, n_built = 0;
+    for (u32 i = 0; i < countof(p); i++) {
+        struct caps c = {0};
+        struct buf binary = {0};
+        struct err e = {0};
+        u32 before = n;
+        snprintf(c.arch, sizeof c.arch, "%s", p[i].as);
+        bool builds = hip->build(&binary, S("extern \"C\" __attribute__((global)) void k(void) {}"), &c, 120, &e);
+        buf_release(&binary);
+        if (!builds && strcmp(p[i].arch, p[i].as)) continue; /* once without building */
+        try_mfma(p[i].arch, builds ? p[i].as : NULL, &n, &n_built);
+        print_message("%s: %u kernels, %u built in all%s\n", p[i].arch, n - before, n_built, builds ? "" : ", here none: hipcc does not know it");
+    }
+    assert_true(n > 60 || getenv("SEED"));
+    bed_open(&b, 1);
+    assert_true(make_square(&b, 64) && dev_target(&b.caps, "hip", S("gfx90a")) && gen_matches(&gen_matrix_gemm, &b.t, &b.caps));
+    assert_true(dev_target(&b.caps, "hip", S("gfx906")) && !gen_matches(&gen_matrix_gemm, &b.t, &b.caps));
+    bed_close(&b);
+}
+
 static void test_row(void **state) { try_family("group_row", random_row, 100); }
 /* Instances of all operators, of all types, that one of the families takes. */
 static void test_operators(void **state)
@@ -299,7 +360,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gemm),
         cmocka_unit_test(test_gemv),
-        cmocka_unit_test(test_matrix), cmocka_unit_test(test_teams), cmocka_unit_test(test_teams_build),
+        cmocka_unit_test(test_matrix), cmocka_unit_test(test_teams), cmocka_unit_test(test_teams_build), cmocka_unit_test(test_mfma),
         cmocka_unit_test(test_boxes),
         cmocka_unit_test(test_row),
         cmocka_unit_test(test_operators),

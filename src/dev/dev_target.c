@@ -16,9 +16,12 @@
 /* Of wgmma, by teams of four subgroups. */
 #define WGMMA(n) "64x" n "x16:f16,f16,f32,f32 64x" n "x16:f16,f16,f16,f16 64x" n "x16:bf16,bf16,f32,f32"
 #define WGMMA_ALL WGMMA("64") " " WGMMA("128") " " WGMMA("256")
-/* Of v_mfma. */
-#define MFMA "16x16x16:f16,f16,f32,f32 32x32x8:f16,f16,f32,f32"
+/* Of v_mfma: f16 and f32, also with the terms of several instructions; bf16 as the first that have them, and from gfx90a on; tf32 from gfx942 on. */
+#define MFMA "16x16x16:f16,f16,f32,f32 32x32x8:f16,f16,f32,f32 " \
+             "16x16x4:f32,f32,f32,f32 32x32x2:f32,f32,f32,f32 16x16x16:f32,f32,f32,f32 32x32x8:f32,f32,f32,f32"
+#define MFMA_OLD_BF16 " 16x16x8:bf16,bf16,f32,f32 32x32x4:bf16,bf16,f32,f32"
 #define MFMA_BF16 " 16x16x16:bf16,bf16,f32,f32 32x32x8:bf16,bf16,f32,f32"
+#define MFMA_TF32 " 16x16x8:tf32,tf32,f32,f32 32x32x4:tf32,tf32,f32,f32"
 
 static const struct target {
     const char *driver, *arch;
@@ -37,8 +40,9 @@ static const struct target {
     {"cuda", "sm_90", 32, 232448, 256 << 10, 50 << 20, 132, 128, 1755, 3350, 255, 65536, 2048, 233472, MMA_16},
     {"cuda", "sm_90a", 32, 232448, 256 << 10, 50 << 20, 132, 128, 1755, 3350, 255, 65536, 2048, 233472, MMA_16},
     {"hip", "gfx906", 64, 65536, 16 << 10, 4 << 20, 60, 64, 1725, 1024, 256, 65536, 2560, 65536, ""},
+    {"hip", "gfx908", 64, 65536, 16 << 10, 8 << 20, 120, 64, 1502, 1228, 256, 65536, 2560, 65536, MFMA MFMA_OLD_BF16},
     {"hip", "gfx90a", 64, 65536, 16 << 10, 8 << 20, 110, 64, 1700, 1638, 512, 131072, 2048, 65536, MFMA MFMA_BF16},
-    {"hip", "gfx942", 64, 65536, 32 << 10, 4 << 20, 304, 128, 2100, 5300, 512, 131072, 2048, 65536, MFMA MFMA_BF16},
+    {"hip", "gfx942", 64, 65536, 32 << 10, 4 << 20, 304, 128, 2100, 5300, 512, 131072, 2048, 65536, MFMA MFMA_BF16 MFMA_TF32},
 };
 
 /* What several subgroups hold together. */

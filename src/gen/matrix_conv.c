@@ -30,6 +30,7 @@ enum {
 };
 
 static const i32 v_size[] = {4, 8, 16, 32, 64};
+static const i32 v_terms[] = {2, 4, 8, 16, 32, 64};
 static const i32 v_acc[] = {16, 32};
 static const i32 v_sub[] = {4, 8, 16, 32, 64};
 static const i32 v_wgm[] = {1, 2, 4, 8};
@@ -45,7 +46,7 @@ static const i32 v_pipe[] = {PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE};
 static const struct gen_param param[N_PARAM] = {
     [P_M] = {"m", "pixels of a fragment", v_size, countof(v_size)},
     [P_N] = {"n", "output channels of a fragment", v_size, countof(v_size)},
-    [P_K] = {"k", "input channels of a fragment", v_size, countof(v_size)},
+    [P_K] = {"k", "input channels of a fragment", v_terms, countof(v_terms)},
     [P_ACC] = {"acc", "bits of a sum", v_acc, countof(v_acc)},
     [P_SUB] = {"sub", "threads of a subgroup", v_sub, countof(v_sub)},
     [P_WGM] = {"wgm", "subgroups along pixels", v_wgm, countof(v_wgm)},
@@ -308,13 +309,14 @@ static bool match(const struct task *task, const struct caps *caps)
 }
 
 /* Fragments are loaded at about the cost of six multiply-adds per 16 bytes of a thread; matrix
-   units are eight times as fast with sums of f32, twice that with shorter ones. */
+   units are eight times as fast with sums of f32, twice that with shorter ones, twice as fast with
+   operands of f32. */
 static double seconds(struct matrix_conv *t, const struct caps *caps, const i64 *var)
 {
-    bool is_short = t->acc_type.dtype == DT_F16;
+    bool is_short = t->acc_type.dtype == DT_F16, is_long = t->a.dtype == DT_F32;
     double fma = (double)(t->m * t->n * t->k * t->sgm * t->sgn);
     double a = (double)(t->sgm * t->m * t->k), b = (double)(t->sgn * t->n * t->k);
-    struct group_cost x = {.rate = is_short ? 14 : 8, .regs = registers(t)};
+    struct group_cost x = {.rate = is_short ? 14 : is_long ? 2 : 8, .regs = registers(t)};
     x.chains = 8 * (double)(t->sgm * t->sgn);
     x.loads = 0.75 * (a + b * (t->g.s.weights ? 1 : 1.5)) / fma;
     if (x.regs > 220) x.rate /= 3;

@@ -6,8 +6,8 @@
 // wide on both sides: fragments are loaded by rows or by columns. Results pass through shared
 // memory, a row of fragments at a time, where every thread gets vectors of them for the epilogue.
 //
-// A shape is one that the target lists with the operands' type on both sides; sums are f32 or f16. Operands of f32 have one where the
-// product may round them to tf32; they lie in the shared arrays as they are and are rounded when fragments are loaded.
+// A shape is one that the target lists with the operands' type on both sides; sums are f32 or f16. Operands of f32 that the product may
+// round have one where tf32 has; they lie in the shared arrays as they are and are rounded when fragments are loaded.
 //
 // Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n).
 #include "gen/gen_group_gemm.h"
@@ -15,6 +15,7 @@
 enum { P_M, P_N, P_K, P_ACC, P_GM, P_GN, P_WM, P_WN, P_BK, P_PIPE, P_RP, P_SWZ, P_RASTER, P_CHUNKS, P_STREAM, N_PARAM };
 
 static const i32 v_size[] = {4, 8, 16, 32};
+static const i32 v_terms[] = {2, 4, 8, 16, 32};
 static const i32 v_acc[] = {16, 32};
 static const i32 v_subgroups[] = {1, 2, 4};
 static const i32 v_fragments[] = {1, 2, 4};
@@ -28,7 +29,7 @@ static const i32 v_stream[] = {0, 1, 2, 4};
 static const struct gen_param param[N_PARAM] = {
     [P_M] = {"m", "rows of a fragment", v_size, countof(v_size)},
     [P_N] = {"n", "columns of a fragment", v_size, countof(v_size)},
-    [P_K] = {"k", "terms of a fragment", v_size, countof(v_size)},
+    [P_K] = {"k", "terms of a fragment", v_terms, countof(v_terms)},
     [P_ACC] = {"acc", "bits of a sum", v_acc, countof(v_acc)},
     [P_GM] = {"gm", "subgroups along rows", v_subgroups, countof(v_subgroups)},
     [P_GN] = {"gn", "subgroups along columns", v_subgroups, countof(v_subgroups)},
@@ -49,7 +50,7 @@ static const struct gen_param param[N_PARAM] = {
                   countof(v_stream)},
 };
 
-enum { PAD = 8, WIDE = 32 /* bytes */, MAX_FRAGMENTS = 16, SHORT = 2 /* bytes of the shortest operands */ };
+enum { PAD = 8, WIDE = 32 /* bytes */, MAX_FRAGMENTS = 16, MAX_STEPS = 16 /* of a round */, SHORT = 2 /* bytes of the shortest operands */ };
 
 struct matrix_sched {
     i64 m, n, k, acc, gm, gn, wm, wn, bk, pipe, rp, swz, raster, chunks, stream;
@@ -273,7 +274,7 @@ static bool fits(const struct caps *c, const struct matrix_sched *s, i64 size)
         operands = (s->wm * s->m + (s->rp ? s->wn : 1) * s->n) * s->k * size / 4 / s->subgroup * (1 + s->rp);
     if (s->rp && s->bk == s->k) return false; /* one step */
     if (s->stream && !stream_is_legal(c, p.bm, p.bn, p.bk, p.chunks)) return false;
-    if (s->bk % s->k || s->wm * s->wn > MAX_FRAGMENTS || p.threads < group_least(c)) return false;
+    if (s->bk % s->k || s->bk / s->k > MAX_STEPS || s->wm * s->wn > MAX_FRAGMENTS || p.threads < group_least(c)) return false;
     i64 regs = sums + operands + (s->pipe && s->pipe < PIPE_ASYNC ? copied : 0);
     if (!group_has_registers(c, p.threads, regs)) return false;
     i64 out = s->gm * s->gn * s->m * line(s) * s->acc / 8;
@@ -333,14 +334,20 @@ static bool match(const struct task *t, const struct caps *c)
     return false;
 }
 
-/* Matrix units are eight times as fast, half that with tf32, sums of 16 bits twice that; loads of fragments from shared
-   arrays keep them waiting. */
+/* Matrix units are eight times as fast, half that with tf32, twice as fast with f32, sums of 16 bits twice the first; loads of fragments from
+   shared arrays keep them waiting. */
+static double product_work(const struct gemm *x, const struct matrix_sched *s)
+{
+    if (s->acc == 16) return 0.07;
+    return x->tf32 ? 0.25 : operand_type(x) == DT_F32 ? 0.5 : 0.125;
+}
+
 static double seconds(const struct gemm *x, const struct caps *c, const struct matrix_sched *s,
                       const i64 *var)
 {
     struct product_sched p = product_of(s);
     double wm = (double)(s->wm * s->m), wn = (double)(s->wn * s->n);
-    double work = (x->tf32 ? 0.25 : s->acc == 32 ? 0.125 : 0.07) + 2 * (wm + wn) / (wm * wn);
+    double work = product_work(x, s) + 2 * (wm + wn) / (wm * wn);
     return product_seconds(x, c, &p, work, var) + 1e-7 * (double)s->wm;
 }
 

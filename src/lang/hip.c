@@ -6,7 +6,7 @@
 #include "lang/lang_gpu.h"
 #include "lang/lang_tool.h"
 
-enum { REVISION = 1 /* raise when the same kernel gives another text */ };
+enum { REVISION = 2 /* raise when the same kernel gives another text */ };
 
 #define OPTIONS "-O3", "-nogpuinc", "-ffp-contract=off", "-fno-fast-math", "-fhip-fp32-correctly-rounded-divide-sqrt", "-w"
 
@@ -16,6 +16,9 @@ static const struct text_helper helpers[] = {
      .scalar = "f32 $F(u16 h)\n{\n    _Float16 x;\n    __builtin_memcpy(&x, &h, 2);\n    return (f32)x;\n}\n"},
     {.name = "to_f16", .types = T_F32,
      .scalar = "u16 $F(f32 x)\n{\n    const _Float16 y = (_Float16)x;\n    u16 h;\n    __builtin_memcpy(&h, &y, 2);\n    return h;\n}\n"},
+    {.name = "to_tf32", .types = T_F32, /* tf32_from_f32 of the host */
+     .scalar = "u32 $F(f32 x)\n{\n    u32 w;\n    __builtin_memcpy(&w, &x, 4);\n"
+               "    return (w & 0x7f800000u) == 0x7f800000u ? w : (w + 0x1000u) & ~0x1fffu;\n}\n"},
     GPU_SUBGROUP_HELPERS(T_NUMBER, T_FLOAT, T_INT),
     {0},
 };
@@ -54,37 +57,64 @@ static void define_wide(struct buf *out, enum dtype d, u32 n)
     else buf_printf(out, "typedef %s %sx%u __attribute__((ext_vector_type(%u), may_alias));\n", name, name, n, n);
 }
 
-/* v_mfma_f32_16x16x16 and 32x32x8 of f16 and bf16: AMD's CDNA2 ISA, "Matrix arithmetic", register layouts. Sums are
-   f32; as halves, in which they may be stored, they stay where they are. */
+/* Products by v_mfma: AMD's CDNA1 to CDNA3 ISA, "Matrix arithmetic instructions" and their register layouts. With sides of m = 16 or 32, 64 / m
+   threads share a row of the left operand or a column of the right one, each with so many neighbours of its terms. A product of more terms than an instruction has is
+   several of them, of a thread's first terms, its next ones ..: both operands agree about which those are, and neighbours are loaded at once. Sums are f32. */
+static const struct mfma {
+    enum dtype type;
+    u32 side, terms; /* of the fragments */
+    u32 steps;       /* instructions */
+    const char *name, *in; /* of the operands of one, in C */
+} mfma[] = {
+    {DT_F16, 16, 16, 1, "16x16x16f16", "_Float16"}, {DT_F16, 32, 8, 1, "32x32x8f16", "_Float16"},
+    {DT_BF16, 16, 16, 1, "16x16x16bf16_1k", "i16"}, {DT_BF16, 32, 8, 1, "32x32x8bf16_1k", "i16"},
+    {DT_BF16, 16, 8, 1, "16x16x8bf16", "i16"},      {DT_BF16, 32, 4, 1, "32x32x4bf16", "i16"},
+    {DT_F32, 16, 4, 1, "16x16x4f32", "f32"},        {DT_F32, 32, 2, 1, "32x32x2f32", "f32"},
+    {DT_F32, 16, 16, 4, "16x16x4f32", "f32"},       {DT_F32, 32, 8, 4, "32x32x2f32", "f32"},
+    {DT_TF32, 16, 8, 1, "16x16x8_xf32", "f32"},     {DT_TF32, 32, 4, 1, "32x32x4_xf32", "f32"},
+};
+
+static const struct mfma *find_mfma(enum dtype type, i64 side, i64 terms)
+{
+    for (i64 i = 0; i < countof(mfma); i++)
+        if (mfma[i].type == type && mfma[i].side == side && mfma[i].terms == terms) return &mfma[i];
+    return NULL;
+}
+
+/* Sums stay where they are when they become halves, as which they may be stored. */
+static bool place_sums(struct gpu_place *p, const struct kir_frag *f)
+{
+    bool is_sum = f->dtype == DT_F32 || f->dtype == DT_F16 || f->dtype == DT_BF16, is_small = f->rows == 16;
+    if (!is_sum || f->rows != f->cols || (f->rows != 16 && f->rows != 32)) return false;
+    if (is_small) *p = (struct gpu_place){4, "lane / 16 * 4 + i", "lane % 16", true};
+    else *p = (struct gpu_place){16, "i / 4 * 8 + lane / 32 * 4 + i % 4", "lane % 32", true};
+    return true;
+}
+
 static bool place(struct gpu_place *p, const struct kir_frag *f, u32 team)
 {
-    bool is_half = f->dtype == DT_F16 || f->dtype == DT_BF16, is_sum = is_half || f->dtype == DT_F32;
-    if (f->role == KR_A && is_half && f->rows == 16 && f->cols == 16)
-        *p = (struct gpu_place){4, "lane % 16", "lane / 16 * 4 + i", false};
-    else if (f->role == KR_B && is_half && f->rows == 16 && f->cols == 16)
-        *p = (struct gpu_place){4, "lane / 16 * 4 + i", "lane % 16", true};
-    else if (f->role == KR_ACC && is_sum && f->rows == 16 && f->cols == 16)
-        *p = (struct gpu_place){4, "lane / 16 * 4 + i", "lane % 16", true};
-    else if (f->role == KR_A && is_half && f->rows == 32 && f->cols == 8)
-        *p = (struct gpu_place){4, "lane % 32", "lane / 32 * 4 + i", false};
-    else if (f->role == KR_B && is_half && f->rows == 8 && f->cols == 32)
-        *p = (struct gpu_place){4, "lane / 32 * 4 + i", "lane % 32", true};
-    else if (f->role == KR_ACC && is_sum && f->rows == 32 && f->cols == 32)
-        *p = (struct gpu_place){16, "i / 4 * 8 + lane / 32 * 4 + i % 4", "lane % 32", true};
-    return p->n > 0;
+    static const char *const across[] = {"lane % 16", "lane % 32"};
+    static const char *const along[][3] = {{"lane / 16", "lane / 16 * 2 + i", "lane / 16 * 4 + i"},
+                                           {"lane / 32", "lane / 32 * 2 + i", "lane / 32 * 4 + i"}};
+    if (f->role == KR_ACC) return place_sums(p, f);
+    bool is_a = f->role == KR_A;
+    u32 side = is_a ? f->rows : f->cols, terms = is_a ? f->cols : f->rows, n = side * terms / 64;
+    if (!find_mfma(f->dtype, side, terms)) return false;
+    const char *i = across[side / 32], *t = along[side / 32][n / 2];
+    *p = (struct gpu_place){n, is_a ? i : t, is_a ? t : i, !is_a};
+    return true;
 }
 
 static bool multiply(struct buf *out, const struct caps_matrix *m)
 {
-    bool is_small = m->m == 16 && m->n == 16 && m->k == 16, is_large = m->m == 32 && m->n == 32 && m->k == 8;
-    bool is_bf16 = m->a == DT_BF16;
-    if ((!is_small && !is_large) || m->a != m->b || m->c != DT_F32) return false;
-    buf_printf(out, "    typedef %s in4 __attribute__((ext_vector_type(4)));\n", is_bf16 ? "i16" : "_Float16");
-    buf_printf(out, "    typedef f32 sums __attribute__((ext_vector_type(%d)));\n", is_small ? 4 : 16);
-    buf_z(out, "    in4 x, y;\n    sums z;\n    __builtin_memcpy(&x, a.x, sizeof x);\n"
-               "    __builtin_memcpy(&y, b.x, sizeof y);\n    __builtin_memcpy(&z, c.x, sizeof z);\n");
-    buf_printf(out, "    z = __builtin_amdgcn_mfma_f32_%s%s(x, y, z, 0, 0, 0);\n", is_small ? "16x16x16" : "32x32x8",
-               is_bf16 ? "bf16_1k" : "f16");
+    const struct mfma *x = m->m == m->n && m->a == m->b && m->c == DT_F32 ? find_mfma(m->a, m->m, m->k) : NULL;
+    if (!x) return false;
+    u32 n = x->side * x->terms / 64 / x->steps;
+    buf_printf(out, n > 1 ? "    typedef %s in __attribute__((ext_vector_type(%u)));\n" : "    typedef %s in;\n", x->in, n);
+    buf_printf(out, "    typedef f32 sums __attribute__((ext_vector_type(%u)));\n", x->side * x->side / 64);
+    buf_printf(out, "    in x[%u], y[%u];\n    sums z;\n", x->steps, x->steps);
+    buf_z(out, "    __builtin_memcpy(x, a.x, sizeof x);\n    __builtin_memcpy(y, b.x, sizeof y);\n    __builtin_memcpy(&z, c.x, sizeof z);\n");
+    buf_printf(out, "#pragma unroll\n    for (i32 i = 0; i < %u; i++) z = __builtin_amdgcn_mfma_f32_%s(x[i], y[i], z, 0, 0, 0);\n", x->steps, x->name);
     buf_z(out, "    __builtin_memcpy(c.x, &z, sizeof z);\n");
     return true;
 }
