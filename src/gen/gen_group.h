@@ -111,7 +111,7 @@ i64 group_tile_count(const struct group_tile *t);              /* vectors of a t
 enum { GROUP_FRAG_ROWS = 16, GROUP_FRAG_COLS = 64 };
 struct group_frag { kval row[GROUP_FRAG_ROWS], col[GROUP_FRAG_COLS]; };
 struct group_terms {
-    kval a, b; /* arrays */
+    kval a, b; /* arrays; 0: what is at a place is not its index but the elements themselves */
     kval (*a_at)(void *user, kval term, kval row);
     kval (*b_at)(void *user, kval term, kval col);
     void *a_user, *b_user;

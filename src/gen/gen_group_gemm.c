@@ -6,7 +6,10 @@
 // the copies, with zeros behind their ends.
 //
 // With few results and many terms the rounds are shared by `chunks` groups, which leave their sums
-// in a TEMP array for a second grid to add.
+// in a TEMP array for a second grid to add. The bias is added to whole sums.
+//
+// Operands need not be matrices (struct product_form), and need not be copied where threads read what they
+// multiply from memory.
 //
 // Nothing is branched on inside a round: rows and columns behind the end are copies of the last
 // ones, terms behind the end are zeros.
@@ -114,8 +117,9 @@ static kval read_side(void *user, kval row, kval col)
 {
     const struct side *s = user;
     struct kir *k = s->p->m->k;
-    kval term = s->along_k ? col : row, i = s->along_k ? row : col;
-    kval v = s->packed ? read_packed(s, term, i) : read_value(s, term, i);
+    kval term = s->along_k ? col : row, i = s->along_k ? row : col, v;
+    if (s->p->form) v = s->p->form->read(s, term, i, s->copy.share.lanes);
+    else v = s->packed ? read_packed(s, term, i) : read_value(s, term, i);
     return kir_splat(k, kir_cast(k, s->p->held, v), s->copy.share.lanes);
 }
 
@@ -150,6 +154,21 @@ static void lay_panels(struct side *s, bool terms_inside)
     s->size = s->block * p->bk;
 }
 
+/* Along which elements lie side by side; their number, or what divides it. */
+static sym find_dense(struct product *p, struct side *s, const struct task *t)
+{
+    const struct product_form *f = p->form;
+    struct symtab *st = p->m->g->sym;
+    bool is_a = s == &p->a;
+    if (f) {
+        s->along_k = is_a && f->a_along_k;
+        return sym_const(st, is_a ? f->a_run : f->b_run);
+    }
+    if (is_packable(&p->x, s->v)) s->packed = pack_side(p, s);
+    s->along_k = !s->packed && gemm_is_dense_along_last(t, s->v, 4) == is_a;
+    return s->packed ? sym_const(st, s->block) : s->along_k ? p->x.k : s->across;
+}
+
 static void side_init(struct product *p, struct side *s, const struct task *t)
 {
     bool is_a = s == &p->a;
@@ -157,8 +176,7 @@ static void side_init(struct product *p, struct side *s, const struct task *t)
                        .v = is_a ? p->x.a : p->x.b,
                        .across = is_a ? p->x.m : p->x.n,
                        .block = is_a ? p->bm : p->bn};
-    if (is_packable(&p->x, s->v)) s->packed = pack_side(p, s);
-    s->along_k = !s->packed && gemm_is_dense_along_last(t, s->v, 4) == is_a;
+    sym dense = find_dense(p, s, t);
     bool terms_inside = (is_a ? p->a_as_is : p->b_as_is) && s->along_k;
     s->term_step = terms_inside ? 1 : s->block + p->pad;
     s->step = terms_inside ? p->bk + p->pad : 1;
@@ -166,7 +184,6 @@ static void side_init(struct product *p, struct side *s, const struct task *t)
     i64 rows = s->along_k ? s->block : p->bk, cols = s->along_k ? p->bk : s->block;
     if (p->panel) lay_panels(s, terms_inside);
     i64 most = i64_min(i64_min(cols, i64_max(1, rows * cols / p->g.n)), is_a ? p->a_wide : p->b_wide);
-    sym dense = s->packed ? sym_const(p->m->g->sym, cols) : s->along_k ? p->x.k : s->across;
     enum dtype type = graph_value(p->m->g, s->v)->dtype;
     s->copy = (struct group_copy){.share = {.g = &p->g,
                                             .rows = rows,
@@ -196,19 +213,21 @@ void product_init(struct product *p, const struct task *t)
 static void fetch(struct product *p, kval round)
 {
     p->round = round;
-    group_copy_fetch(&p->a.copy);
-    group_copy_fetch(&p->b.copy);
+    if (!p->a_near) group_copy_fetch(&p->a.copy);
+    if (!p->b_near) group_copy_fetch(&p->b.copy);
 }
 
 static void put(struct product *p, kval stage)
 {
     p->a.stage = p->b.stage = stage;
-    group_copy_put(&p->a.copy, p->array);
-    group_copy_put(&p->b.copy, p->array);
+    if (!p->a_near) group_copy_put(&p->a.copy, p->array);
+    if (!p->b_near) group_copy_put(&p->b.copy, p->array);
 }
 
-static void multiply(struct product *p, kval stage)
+/* Round r, which is in a stage. */
+static void multiply(struct product *p, kval r, kval stage)
 {
+    p->now = r;
     p->a.stage = p->b.stage = stage;
     p->multiply(p);
 }
@@ -239,8 +258,8 @@ static void copy_async(struct product *p, kval round, kval stage)
         product_copy_boxes(p);
         return;
     }
-    group_copy_async(&p->a.copy, p->array);
-    group_copy_async(&p->b.copy, p->array);
+    if (!p->a_near) group_copy_async(&p->a.copy, p->array);
+    if (!p->b_near) group_copy_async(&p->b.copy, p->array);
 }
 
 /* All stages but one are on their way while one is multiplied. Behind the barrier nobody reads any more the stage
@@ -258,9 +277,9 @@ static void rounds_async(struct product *p)
     kval r = kir_loop(k, KL_SERIAL, p->from, p->to, 1), i = kir_sub(k, r, p->from);
     kir_await(k, ahead - 1);
     kir_barrier(k);
-    if (p->copies_last) multiply(p, kir_mod_i(k, i, p->stages));
+    if (p->copies_last) multiply(p, r, kir_mod_i(k, i, p->stages));
     copy_async(p, round_after(p, r, ahead), kir_mod_i(k, kir_add_i(k, i, ahead), p->stages));
-    if (!p->copies_last) multiply(p, kir_mod_i(k, i, p->stages));
+    if (!p->copies_last) multiply(p, r, kir_mod_i(k, i, p->stages));
     kir_end(k);
     kir_await(k, 0);
 }
@@ -273,7 +292,7 @@ static void rounds_double(struct product *p)
     kir_barrier(k);
     kval r = kir_loop(k, KL_SERIAL, p->from, p->to, 1), i = kir_sub(k, r, p->from);
     fetch(p, round_after(p, r, 1));
-    multiply(p, kir_mod_i(k, i, 2));
+    multiply(p, r, kir_mod_i(k, i, 2));
     put(p, kir_mod_i(k, kir_add_i(k, i, 1), 2));
     kir_barrier(k);
     kir_end(k);
@@ -290,13 +309,23 @@ static void rounds_single(struct product *p)
     put(p, zero);
     kir_barrier(k);
     if (p->pipe == PIPE_AHEAD) fetch(p, round_after(p, r, 1));
-    multiply(p, zero);
+    multiply(p, r, zero);
+    kir_end(k);
+}
+
+/* Nothing is copied. */
+static void rounds_near(struct product *p)
+{
+    struct kir *k = p->m->k;
+    p->round = kir_loop(k, KL_SERIAL, p->from, p->to, 1);
+    multiply(p, p->round, kir_int(k, 0));
     kir_end(k);
 }
 
 void product_rounds(struct product *p)
 {
-    if (p->pipe == PIPE_ASYNC) rounds_async(p);
+    if (p->a_near && p->b_near) rounds_near(p);
+    else if (p->pipe == PIPE_ASYNC) rounds_async(p);
     else if (p->pipe == PIPE_DOUBLE) rounds_double(p);
     else rounds_single(p);
 }
@@ -311,6 +340,27 @@ static kval is_inside(struct product *p, kval i, sym size, i64 block)
     return kir_lt(k, i, emit_size(p->m, size));
 }
 
+static void index_of(const struct product *p, kval row, kval col, kval idx[MAX_RANK])
+{
+    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = p->pos[i];
+    if (p->x.m_axis >= 0) idx[p->x.m_axis] = row;
+    idx[p->x.n_axis] = col;
+}
+
+/* Of the columns at idx, which the limit is set for. */
+static kval bias_at(struct emit *m, const struct product *p, const kval *idx, kval val)
+{
+    if (!p->x.bias) return val;
+    kval v = kir_cast(m->k, p->type, emit_value(m, p->x.bias, &idx[p->x.n_axis]));
+    return kir_add(m->k, val, kir_splat(m->k, v, kir_lanes(m->k, val)));
+}
+
+static kval whole_sum(struct emit *m, const void *user, const kval *idx)
+{
+    const struct product *p = user;
+    return bias_at(m, p, idx, result_load(m, &p->y, idx));
+}
+
 static void store(struct product *p, kval row, kval col, kval val)
 {
     struct kir *k = p->m->k;
@@ -321,12 +371,12 @@ static void store(struct product *p, kval row, kval col, kval val)
     kval a = is_inside(p, row, p->x.m, p->bm), b = is_inside(p, col, p->x.n, p->bn);
     kval is_there = a && b ? kir_bin(k, KI_AND, a, b) : a ? a : b;
     bool is_whole = sym_divides(p->m->g->sym, lanes, p->x.n);
-    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = p->pos[i];
-    if (p->x.m_axis >= 0) idx[p->x.m_axis] = row;
-    idx[p->x.n_axis] = kir_ramp(k, col, 1, lanes);
+    (p->form ? p->form->index : index_of)(p, row, col, idx);
+    idx[p->x.n_axis] = kir_ramp(k, idx[p->x.n_axis], 1, lanes);
     if (is_there) kir_if(k, is_there);
     kval limit = is_whole ? 0 : kir_sub(k, emit_size(p->m, p->x.n), col);
     emit_limit(p->m, limit);
+    if (!p->y.temp) val = bias_at(p->m, p, idx, val);
     result_store(p->m, &p->y, idx, val, limit);
     emit_limit(p->m, 0);
     if (is_there) kir_end(k);
@@ -341,6 +391,13 @@ void product_store(struct product *p, kval row, kval col, kval val)
     kir_else(k);
     stream_keep(p, row, col, val);
     kir_end(k);
+}
+
+void product_store_tile(struct product *p, const struct group_tile *t)
+{
+    for (i64 j = 0; j < t->col.n / t->lanes; j++)
+        for (i64 i = 0; i < t->row.n; i++)
+            product_store(p, group_tile_row(t, i), group_tile_col(t, j), group_tile_get(t, i, j));
 }
 
 /* The grid. */
@@ -407,8 +464,10 @@ void product_place(struct product *p, kval number)
 static void arrays_open(struct product *p)
 {
     struct kir *k = p->m->k;
-    p->a.base = 0, p->b.base = p->stages * p->a.size;
-    kval n = kir_int(k, i64_max(p->stages * (p->a.size + p->b.size), p->least));
+    i64 a = p->a_near ? 0 : p->stages * p->a.size, b = p->b_near ? 0 : p->stages * p->b.size;
+    p->a.base = 0, p->b.base = a;
+    kval n = kir_int(k, i64_max(a + b, p->least));
+    if (a + b + p->least == 0) return;
     p->array = p->swizzled ? kir_alloc_swizzled(k, p->held, n) : kir_alloc(k, KS_SHARED, p->held, 1, n);
     if (p->n_out) p->out = kir_alloc(k, KS_SHARED, p->out_type, 1, kir_int(k, p->n_out));
 }
@@ -419,8 +478,8 @@ void product_enter(struct product *p)
     p->n_rounds = product_block_rounds(p);
     arrays_open(p);
     if (p->pipe == PIPE_ASYNC) return;
-    group_copy_open(&p->a.copy);
-    group_copy_open(&p->b.copy);
+    if (!p->a_near) group_copy_open(&p->a.copy);
+    if (!p->b_near) group_copy_open(&p->b.copy);
 }
 
 /* The rounds of one chunk. */
@@ -466,7 +525,7 @@ void product_close(struct product *p, const struct task *t, const struct caps *c
     if (p->stream) stream_close(p);
     else
         for (u32 i = 0; i < (p->raster > 1 ? 2u : 3u); i++) kir_end(p->m->k);
-    if (p->y.temp) gen_map_rest(p->m, t, caps, p->x.y, result_load, &p->y);
+    if (p->y.temp) gen_map_rest(p->m, t, caps, p->x.y, whole_sum, p);
 }
 
 /* Choice. */

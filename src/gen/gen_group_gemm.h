@@ -29,9 +29,21 @@ struct side {
 };
 kval side_at(void *side, kval term, kval i);
 
+/* Where operands and results are no matrices of which struct gemm knows how they lie (gen_group_merge.c). */
+struct product_form {
+    const void *user;    /* whoever made it */
+    bool a_along_k;      /* elements of a that lie side by side are terms; else rows */
+    i64 a_run, b_run;    /* which are read in vectors of at most so many: they lie side by side, as many or a multiple; those of b are columns */
+    /* `lanes` elements from a term of the round p->round and row or column i of the block on; zeros of terms behind the end. */
+    kval (*read)(const struct side *s, kval term, kval i, u32 lanes);
+    /* Of y, where row and column of the whole are. */
+    void (*index)(const struct product *p, kval row, kval col, kval idx[MAX_RANK]);
+};
+
 struct product {
     struct emit *m;
     struct gemm x;
+    const struct product_form *form; /* NULL: matrices */
     struct group g;
     i64 bm, bn, bk, raster, chunks;
     i64 stream;            /* groups that share all rounds evenly (gen_group_stream.c), with one chunk; 0: each has a block */
@@ -43,6 +55,7 @@ struct product {
     bool copies_last;      /* PIPE_ASYNC: a round is multiplied before the next copies begin */
     enum dtype type, held; /* of the results, of the SHARED arrays */
     i64 pad;               /* elements behind each line of the arrays: banks of memory */
+    bool a_near, b_near;   /* not copied: threads read the operand where it lies */
     bool a_as_is, b_as_is; /* the array keeps the order of memory; else terms are the outer index */
     i64 a_wide, b_wide;    /* elements of a load, at most */
     bool by_rows;          /* how threads share what is copied, struct group_share */
@@ -52,7 +65,8 @@ struct product {
     struct side a, b;
     kval array, out;       /* SHARED: stages of a, then of b; the other one */
     kval pos[MAX_RANK];    /* of y: batches */
-    kval round, n_rounds;  /* the one being fetched; all */
+    kval round, n_rounds;  /* the one being fetched, or multiplied where nothing is copied; all */
+    kval now;              /* the one being multiplied */
     kval from, to;         /* rounds of this group */
     struct result y;       /* TEMP: when the epilogue is a grid of its own, or with chunks */
     kval partial;          /* TEMP, with a stream: [group][begun before, ended by others][bm][bn] */
@@ -66,6 +80,7 @@ void product_open(struct product *p); /* grid and shared arrays; closed by produ
 void product_rounds(struct product *p);
 /* A vector along columns, or what exists of it, at a place in the block. */
 void product_store(struct product *p, kval row, kval col, kval val);
+void product_store_tile(struct product *p, const struct group_tile *t); /* all of a thread's */
 void product_close(struct product *p, const struct task *t, const struct caps *caps);
 
 /* For gen_group_stream.c. */

@@ -70,18 +70,23 @@ kval group_tile_get(const struct group_tile *t, i64 i, i64 j)
 
 /* Steps. */
 
+static kval element(const struct group_tile *t, kval array, kval at, u32 lanes)
+{
+    struct kir *k = t->g->m->k;
+    return kir_cast(k, t->type, array ? kir_load(k, array, kir_ramp(k, at, 1, lanes)) : kir_splat(k, at, lanes));
+}
+
 void group_tile_fetch(const struct group_tile *t, const struct group_terms *x, kval term, struct group_frag *f)
 {
     struct kir *k = t->g->m->k;
     for (i64 i = 0; i < row_vectors(t); i++) {
         kval row = group_tile_row(t, t->deep > 1 ? i : i * t->run);
-        kval at = kir_ramp(k, x->a_at(x->a_user, term, row), 1, row_lanes(t));
-        f->row[i] = kir_cast(k, t->type, kir_load(k, x->a, at));
+        f->row[i] = element(t, x->a, x->a_at(x->a_user, term, row), row_lanes(t));
     }
     for (i64 u = 0; u < t->deep; u++)
         for (i64 j = 0; j < vectors(t); j++) {
             kval at = x->b_at(x->b_user, kir_add_i(k, term, u), group_tile_col(t, j));
-            f->col[u * vectors(t) + j] = kir_cast(k, t->type, kir_load(k, x->b, kir_ramp(k, at, 1, t->lanes)));
+            f->col[u * vectors(t) + j] = element(t, x->b, at, t->lanes);
         }
 }
 

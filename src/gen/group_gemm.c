@@ -79,14 +79,6 @@ static void multiply(struct product *p)
 
 /* Storing. */
 
-static void store_tile(struct tiled *x)
-{
-    for (i64 j = 0; j < x->t.col.n / x->t.lanes; j++)
-        for (i64 i = 0; i < x->t.row.n; i++)
-            product_store(&x->p, group_tile_row(&x->t, i), group_tile_col(&x->t, j),
-                          group_tile_get(&x->t, i, j));
-}
-
 /* Where the sums of a team begin: [row][column]. */
 static kval sum_at(const struct tiled *x, kval team, kval row, kval col, u32 lanes)
 {
@@ -179,7 +171,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
     group_tile_open(&x->t, kir_mod_i(m->k, p->g.t, x->s.team));
     product_rounds(p);
     if (v->v[B_LSU] > 1) store_teams(x);
-    else store_tile(x);
+    else product_store_tile(p, &x->t);
     product_close(p, t, caps);
 }
 

@@ -6,6 +6,7 @@
 //
 //   conv_read.c   files of rows, in this project's schema and in other tools'; the data sets that are built in (data/conv)
 //   conv_row.c    what a row computes: sizes, operations, bytes, name, graph, task
+//   conv_names.c  implementations by name (conv_names.inc): their schedules
 #ifndef QUERN_LAB_CONV_H
 #define QUERN_LAB_CONV_H
 
@@ -75,7 +76,12 @@ const struct conv_impl *conv_impl_find(struct str name); /* NULL: there is none 
    device's family cannot. Tiles are made to fit, nothing that the label says is given up. */
 bool conv_impl_candidate(const struct conv_impl *x, const struct task *t, const struct caps *caps, const i64 *var, struct candidate *out,
                          struct err *e);
-/* Does a candidate keep to the label? For the tuned form: the tuner searches among those of the family for which it is true. */
+/* Does a candidate keep to the label? */
 bool conv_impl_keeps(const struct conv_impl *x, const struct candidate *c, const struct caps *caps);
+/* The tuned form: schedules that keep to the label, the implementation's own first, then by what is predicted; looked for among all of
+   them, or among random ones where they are many. Returns how many, at most max; 0: an error, as above. */
+u32 conv_impl_tuned(const struct conv_impl *x, const struct task *t, const struct caps *caps, const i64 *var, u64 seed,
+                    struct candidate *out, u32 max, struct err *e);
+bool conv_impl_check(const struct conv_impl *x, const struct caps *caps); /* is the table's entry well formed? */
 
 #endif

@@ -47,7 +47,7 @@ static struct access access_of(struct text *t, kval array, kval index, kval n)
     a.is_register = x->op == KI_ALLOC && (x->aux == KS_REG || x->aux == KS_SHARED);
     a.is_single =
         a.is_register && x->aux == KS_REG && kir_is_const(t->k, x->a, &count) && count == 1;
-    if (n) a.n = text_bare(t, n);
+    if (n) a.n = text_value(t, n);
     if (a.unit > 1 && (a.lanes > 1 || n))
         err_set(t->err, ERR_UNSUPPORTED, "vector index into an array of vectors in kernel '%.*s'",
                 STR_ARG(t->k->name));

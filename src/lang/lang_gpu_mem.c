@@ -67,7 +67,7 @@ static struct access access_of(struct text *t, kval array, kval index, kval n, u
     a.dtype = a.is_bool ? DT_U8 : text_rep(x->dtype);
     a.wide = widest(t, &a);
     if (a.is_reg) kir_is_const(t->k, x->a, &a.count);
-    if (n) a.n = text_bare(t, n);
+    if (n) a.n = text_value(t, n);
     if (a.unit > 1 && (i->lanes > 1 || n))
         err_set(t->err, ERR_UNSUPPORTED, "vector index into an array of vectors in kernel '%.*s'",
                 STR_ARG(t->k->name));

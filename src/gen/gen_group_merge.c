@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// gen_group_merge: a convolution as a product of matrices that are never built: Chetlur, Woolley, Vandermersch, Cohen, Tran,
+// Catanzaro and Shelhamer, cuDNN: Efficient Primitives for Deep Learning, 2014, section 3.1. Numbers of rows and terms are taken
+// apart where an element is read: the pixel of a row once for all rounds, taps and channels of a term by constants, and not at
+// all where a round is one tap, or all of them.
+//
+// Outside of the input, and behind the last term, both operands are zeros, so that nothing is branched on.
+//
+// Dims: rows m = n, out[2..] merged; columns oc; packed weights [group][block of columns][term][column], zeros behind the last
+// column and, with MERGE_LOOPS, behind the last channel.
+#include "gen/gen_group_merge.h"
+
+/* Taking apart. */
+
+static bool is_stored(const struct value *v) { return !v->producer && !v->is_const && !v->sdata; }
+
+static bool takes_layouts(const struct conv *c)
+{
+    for (u32 i = 0; i < c->g->output.n; i++)
+        if (c->oc * c->groups % layout_block(graph_value(c->g, c->g->output.v[i])->layout)) return false;
+    return true;
+}
+
+static void product_of(const struct merge *g, struct gemm *x)
+{
+    const struct conv *c = &g->c;
+    struct symtab *st = c->g->sym;
+    const struct value *in = graph_value(c->g, c->x), *w = graph_value(c->g, c->w), *out = graph_value(c->g, c->y);
+    *x = (struct gemm){.g = c->g, .a = c->x, .b = c->w, .y = c->y, .bias = c->b, .m_axis = -1, .n_axis = 1};
+    x->as = &in->shape, x->bs = &w->shape, x->ys = &out->shape;
+    x->m = sym_const(st, 1), x->n = sym_const(st, c->oc), x->k = sym_const(st, merge_terms(g));
+    for (u32 a = 0; a < c->rank; a++)
+        if (a != 1) x->m = sym_mul(st, x->m, c->out[a]);
+    x->type = c->type, x->b_const = true, x->simple = c->simple;
+    x->outer = (struct space){.rank = c->rank};
+    if (c->groups > 1) x->outer.g[x->outer.n++] = (struct space_group){sym_const(st, c->groups), 1};
+}
+
+bool merge_of(struct merge *g, struct gemm *x, const struct task *t)
+{
+    *g = (struct merge){0};
+    if (!conv_anchor(&g->c, t) || g->c.fill || !takes_layouts(&g->c)) return false;
+    conv_fit(&g->c, t); /* that it is for CPUs, or not, is not asked */
+    g->taps = 1;
+    for (u32 a = 2; a < g->c.rank; a++) g->taps *= g->c.k[a];
+    g->is_stored = is_stored(graph_value(g->c.g, g->c.x));
+    g->by_channel = conv_input_layout(&g->c) == LAYOUT_CLAST && g->c.ic * g->c.groups > 1;
+    product_of(g, x);
+    return true;
+}
+
+i64 merge_terms(const struct merge *g) { return g->taps * g->c.ic; }
+
+i64 merge_round(const struct merge *g, enum merge_order o, i64 bk) { return o == MERGE_LOOPS ? bk * g->taps : bk; }
+
+bool merge_is_dense(const struct merge *g, enum merge_order o) { return g->by_channel && o == MERGE_CHANNELS && !g->c.pitched; }
+
+/* Terms. */
+
+static const struct merge *merge_in(const struct product *p) { return p->form->user; }
+
+/* Number of a tap -> its index on every axis, the last one innermost. */
+static void split_tap(struct kir *k, const struct conv *c, kval n, kval tap[MAX_RANK])
+{
+    for (u32 a = c->rank; a-- > 2;) {
+        tap[a] = kir_mod_i(k, n, c->k[a]);
+        n = kir_div_i(k, n, c->k[a]);
+    }
+}
+
+/* Terms that count channels innermost: a round that is within one tap, or whole taps, is one division for all of it. */
+static kval by_channels(const struct merge *g, struct kir *k, i64 bk, kval round, struct merge_term *t)
+{
+    i64 ic = g->c.ic;
+    if (ic % bk == 0) {
+        t->channel = kir_add(k, kir_mul_i(k, kir_mod_i(k, round, ic / bk), bk), t->at);
+        return kir_div_i(k, round, ic / bk);
+    }
+    if (bk % ic == 0) {
+        t->channel = kir_mod_i(k, t->at, ic);
+        return kir_add(k, kir_mul_i(k, round, bk / ic), kir_div_i(k, t->at, ic));
+    }
+    kval n = kir_add(k, kir_mul_i(k, round, bk), t->at);
+    t->channel = kir_mod_i(k, n, ic);
+    return kir_div_i(k, n, ic);
+}
+
+static kval by_taps(const struct merge *g, struct kir *k, i64 bk, kval round, struct merge_term *t)
+{
+    i64 taps = g->taps;
+    if (bk % taps == 0) {
+        t->channel = kir_add(k, kir_mul_i(k, round, bk / taps), kir_div_i(k, t->at, taps));
+        return kir_mod_i(k, t->at, taps);
+    }
+    kval n = kir_add(k, kir_mul_i(k, round, bk), t->at);
+    t->channel = kir_div_i(k, n, taps);
+    return kir_mod_i(k, n, taps);
+}
+
+static kval term_exists(const struct product *p, kval round, kval at)
+{
+    struct kir *k = p->m->k;
+    i64 n = merge_terms(merge_in(p));
+    if (n % p->bk == 0) return 0;
+    return kir_lt(k, kir_add(k, kir_mul_i(k, round, p->bk), at), kir_int(k, n));
+}
+
+void merge_term_of(const struct product *p, kval round, kval at, struct merge_term *t)
+{
+    const struct merge *g = merge_in(p);
+    struct kir *k = p->m->k;
+    *t = (struct merge_term){.at = at, .ok = term_exists(p, round, at)};
+    kval tap = g->order == MERGE_CHANNELS ? by_channels(g, k, p->bk, round, t) : by_taps(g, k, p->bk, round, t);
+    split_tap(k, &g->c, tap, t->tap);
+}
+
+u32 merge_loops(const struct product *p, kval round, i64 written_out, struct merge_term *t)
+{
+    const struct merge *g = merge_in(p);
+    const struct conv *c = &g->c;
+    struct kir *k = p->m->k;
+    kval zero = kir_int(k, 0), own = zero;
+    u32 n = 0;
+    if (g->channels > 1) own = kir_loop(k, KL_SERIAL, zero, kir_int(k, g->channels), 1), n++;
+    *t = (struct merge_term){.at = own, .channel = kir_add(k, kir_mul_i(k, round, g->channels), own)};
+    for (u32 a = 2; a < c->rank; a++) {
+        bool written = a + 1 == c->rank && c->k[a] <= written_out;
+        t->tap[a] = zero;
+        if (c->k[a] > 1) t->tap[a] = kir_loop(k, written ? KL_UNROLL : KL_SERIAL, zero, kir_int(k, c->k[a]), 1), n++;
+        t->at = kir_add(k, kir_mul_i(k, t->at, c->k[a]), t->tap[a]);
+    }
+    if (c->ic % g->channels) t->ok = kir_lt(k, t->channel, kir_int(k, c->ic));
+    return n;
+}
+
+/* Elements. */
+
+/* The pixel of a row: its index on every axis but that of channels. */
+static void pixel_of(const struct product *p, kval row, kval idx[MAX_RANK])
+{
+    struct emit *m = p->m;
+    const struct conv *c = &merge_in(p)->c;
+    for (u32 a = c->rank; a-- > 0;) {
+        if (a == 1) continue;
+        kval n = emit_size(m, c->out[a]);
+        idx[a] = a ? kir_mod(m->k, row, n) : row;
+        row = a ? kir_div(m->k, row, n) : row;
+    }
+}
+
+static void also(struct kir *k, kval *all, kval cond)
+{
+    i64 c;
+    if (!cond || (kir_is_const(k, cond, &c) && c)) return;
+    *all = *all ? kir_bin(k, KI_AND, *all, cond) : cond;
+}
+
+/* Index of the input that a term meets from an output on, per axis; the condition that it is one, 0: certainly. What is in front of the
+   input is only asked for elements that exist. */
+static kval find_input(const struct product *p, const struct merge_term *t, kval idx[MAX_RANK])
+{
+    const struct merge *g = merge_in(p);
+    const struct conv *c = &g->c;
+    struct kir *k = p->m->k;
+    kval ok = 0, zero = kir_int(k, 0);
+    for (u32 a = 2; a < c->rank; a++) {
+        kval at = kir_add(k, kir_mul_i(k, idx[a], c->stride[a]), kir_mul_i(k, t->tap[a], c->dil[a]));
+        kval n = emit_size(p->m, c->in[a]);
+        idx[a] = kir_sub(k, at, emit_size(p->m, c->pad[a]));
+        if (!c->free[a]) {
+            also(k, &ok, kir_bin(k, KI_LE, zero, idx[a]));
+            also(k, &ok, kir_lt(k, idx[a], n));
+        }
+        if (!g->is_stored && (!c->free[a] || t->ok)) idx[a] = kir_max(k, kir_min(k, idx[a], kir_add_i(k, n, -1)), zero);
+    }
+    also(k, &ok, t->ok);
+    return ok;
+}
+
+kval merge_input(const struct product *p, const struct merge_term *t, kval i, u32 lanes)
+{
+    const struct merge *g = merge_in(p);
+    struct kir *k = p->m->k;
+    kval idx[MAX_RANK] = {0}, row = kir_add(k, p->a.first, i), c = t->channel;
+    if (!sym_divides(p->m->g->sym, p->bm, p->x.m)) row = kir_min(k, row, kir_add_i(k, emit_size(p->m, p->x.m), -1));
+    pixel_of(p, row, idx);
+    kval ok = find_input(p, t, idx);
+    if (!g->is_stored && t->ok) c = kir_min(k, c, kir_int(k, g->c.ic - lanes));
+    idx[1] = kir_ramp(k, kir_add(k, kir_mul_i(k, p->pos[1], g->c.ic), c), 1, lanes);
+    if (g->is_stored && ok) {
+        kval n = kir_select(k, ok, kir_int(k, lanes), kir_int(k, 0));
+        return kir_load_n(k, p->m->buf[g->c.x], emit_offset(p->m, g->c.x, idx), n);
+    }
+    kval v = kir_splat(k, emit_value(p->m, g->c.x, idx), lanes);
+    return ok ? kir_select(k, ok, v, kir_const_f(k, kir_dtype(k, v), 1, 0)) : v;
+}
+
+kval merge_weights(const struct product *p, const struct merge_term *t, kval round, kval i, u32 lanes)
+{
+    const struct merge *g = merge_in(p);
+    struct kir *k = p->m->k;
+    bool whole = g->order == MERGE_LOOPS; /* rounds are */
+    i64 n = whole ? round_up(g->c.ic * g->taps, p->bk) : merge_terms(g);
+    kval block = kir_add(k, kir_mul_i(k, p->pos[1], ceil_div(g->c.oc, p->bn)), p->b.number);
+    kval term = kir_add(k, kir_mul_i(k, round, p->bk), t->at);
+    kval at = kir_add(k, kir_mul_i(k, kir_add(k, kir_mul_i(k, block, n), term), p->bn), i);
+    at = kir_ramp(k, at, 1, lanes);
+    kval ok = whole ? 0 : term_exists(p, round, t->at);
+    if (!ok) return kir_load(k, g->packed, at);
+    return kir_load_n(k, g->packed, at, kir_select(k, ok, kir_int(k, lanes), kir_int(k, 0)));
+}
+
+static kval read(const struct side *s, kval at, kval i, u32 lanes)
+{
+    const struct product *p = s->p;
+    struct merge_term t = {.at = at};
+    if (s == &p->b) return merge_weights(p, &t, p->round, i, lanes);
+    merge_term_of(p, p->round, at, &t);
+    return merge_input(p, &t, i, lanes);
+}
+
+static void output_index(const struct product *p, kval row, kval col, kval idx[MAX_RANK])
+{
+    struct kir *k = p->m->k;
+    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = kir_int(k, 0);
+    pixel_of(p, row, idx);
+    idx[1] = kir_add(k, kir_mul_i(k, p->pos[1], merge_in(p)->c.oc), col);
+}
+
+/* Opening. */
+
+static void pack_dim(const struct merge *g, struct pack *p, i64 n, u32 axis, i64 stride)
+{
+    p->dim[p->n].extent = sym_const(g->c.g->sym, n);
+    p->dim[p->n].axis = axis;
+    p->dim[p->n++].stride = stride;
+}
+
+static kval pack_weights(const struct merge *g, const struct product *p)
+{
+    struct pack *w = arena_new(p->m->arena, struct pack);
+    i64 ic = g->order == MERGE_LOOPS ? round_up(g->c.ic, g->channels) : g->c.ic;
+    if (g->c.groups > 1) pack_dim(g, w, g->c.groups, 0, g->c.oc);
+    pack_dim(g, w, ceil_div(g->c.oc, p->bn), 0, p->bn);
+    if (g->order != MERGE_CHANNELS) pack_dim(g, w, ic, 1, 1);
+    for (u32 a = 2; a < g->c.rank; a++) pack_dim(g, w, g->c.k[a], a, 1);
+    if (g->order == MERGE_CHANNELS) pack_dim(g, w, ic, 1, 1);
+    pack_dim(g, w, p->bn, 0, 1);
+    return emit_pack(p->m, g->c.w, w);
+}
+
+void merge_open(struct merge *g, struct product *p, enum merge_order o, i64 bk)
+{
+    bool side_by_side = merge_is_dense(g, o);
+    g->order = o, g->channels = bk;
+    p->bk = merge_round(g, o, bk);
+    g->form = (struct product_form){.user = g,
+                                    .a_along_k = side_by_side,
+                                    .a_run = side_by_side ? g->c.ic : 1,
+                                    .b_run = p->bn,
+                                    .read = read,
+                                    .index = output_index};
+    p->form = &g->form;
+    g->packed = pack_weights(g, p);
+}

@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// group_igemm: convolution of any rank, layout, stride, padding, dilation and groups by groups of threads, as a product whose
+// rows are all outputs of a channel merged to one axis, so that the work is divided evenly whatever the sizes of the axes are
+// (gen_group_merge.c). A group computes bm = tr*tm outputs by bn = tc*tn channels in rounds of terms, each thread a tile of tm
+// by tn in registers; rounds, copies and chunks are those of products (gen_group_gemm.c), the tile is group_gemm's.
+//
+// The input, or the input and the weights, may be read from memory where they are multiplied instead: then the taps are
+// loops and nothing is taken apart. Where group_conv copies the patch of a spatial tile once for all taps, this family reads an
+// element once per tap, but has no halo and no tiles that hang over the ends of rows.
+//
+// Dims: y (m, n) of a group of channels, m = batch and pixels, n = its output channels; terms k = taps x input channels.
+#include "gen/gen_group_merge.h"
+
+#include <math.h>
+
+enum { P_TR, P_TC, P_TM, P_TN, P_NEAR, P_ORDER, P_BK, P_STAGE, P_PIPE, P_CHUNKS, N_PARAM };
+enum { STAGE_NONE, STAGE_WEIGHTS, STAGE_ALL };
+enum {
+    MAX_COPIED = 64, /* elements of one operand that a thread copies per round */
+    MAX_CODE = 512,  /* multiply-adds written out */
+    MAX_ROW = 7,     /* taps written out */
+    STAGES = 3       /* of PIPE_ASYNC */
+};
+
+static const i32 v_tr[] = {1, 2, 4, 8, 16, 32, 64, 128};
+static const i32 v_tc[] = {1, 2, 4, 8, 16, 32};
+static const i32 v_tm[] = {1, 2, 4, 8};
+static const i32 v_tn[] = {1, 2, 4, 8, 16};
+static const i32 v_near[] = {1, 2, 4, 8};
+static const i32 v_order[] = {MERGE_CHANNELS, MERGE_TAPS, MERGE_LOOPS};
+static const i32 v_bk[] = {1, 2, 4, 8, 16, 32};
+static const i32 v_stage[] = {STAGE_NONE, STAGE_WEIGHTS, STAGE_ALL};
+static const i32 v_pipe[] = {PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE, PIPE_ASYNC};
+static const i32 v_chunks[] = {1, 2, 4, 8, 16};
+
+/* In the order in which a choice of one narrows down the next ones. */
+// clang-format off
+static const struct gen_param param[N_PARAM] = {
+    [P_TR] = {"tr", "threads along outputs", v_tr, countof(v_tr)},
+    [P_TC] = {"tc", "threads along output channels", v_tc, countof(v_tc)},
+    [P_TM] = {"tm", "outputs of a thread, of a channel", v_tm, countof(v_tm)},
+    [P_TN] = {"tn", "output channels of a thread", v_tn, countof(v_tn)},
+    [P_NEAR] = {"near", "neighbouring outputs of a thread", v_near, countof(v_near)},
+    [P_ORDER] = {"order", "terms: 0 input channels innermost, 1 taps innermost, 2 likewise in rounds of all taps", v_order, countof(v_order)},
+    [P_BK] = {"bk", "terms of a round; order 2: input channels", v_bk, countof(v_bk)},
+    [P_STAGE] = {"stage", "in shared memory: 0 nothing, 1 the weights, 2 the input, too", v_stage, countof(v_stage)},
+    [P_PIPE] = {"pipe", "0 rounds in turn, 1 loads ahead, 2 and two buffers, 3 copies ahead without registers", v_pipe, countof(v_pipe)},
+    [P_CHUNKS] = {"chunks", "groups of threads that share the terms of a block", v_chunks, countof(v_chunks)},
+};
+// clang-format on
+
+struct igemm {
+    struct product p; /* first: see multiply */
+    struct merge g;
+    struct group_tile t;
+    struct merge_term term; /* being multiplied */
+};
+
+/* The task and a schedule, as far as they are known. */
+struct view {
+    struct merge g;
+    struct gemm x;
+    i64 m, n, k, size; /* m of the whole batch; size: bytes of an operand's element */
+    const i32 *v;
+    i64 bm, bn, bk, threads;
+};
+
+static bool view_of(struct view *w, const struct task *t, const i64 *var)
+{
+    *w = (struct view){0};
+    if (!merge_of(&w->g, &w->x, t)) return false;
+    w->m = gen_eval(&t->g, w->x.m, var), w->n = w->g.c.oc, w->k = merge_terms(&w->g);
+    w->size = dtype_size(graph_value(&t->g, w->x.a)->dtype);
+    return true;
+}
+
+static void look_at(struct view *w, const i32 *v)
+{
+    w->v = v;
+    w->bm = (i64)v[P_TR] * v[P_TM], w->bn = (i64)v[P_TC] * v[P_TN];
+    w->threads = (i64)v[P_TR] * v[P_TC];
+    w->bk = merge_round(&w->g, (enum merge_order)v[P_ORDER], v[P_BK]);
+}
+
+static i64 stages_of(const i32 *v)
+{
+    return v[P_PIPE] == PIPE_DOUBLE ? 2 : v[P_PIPE] == PIPE_ASYNC ? STAGES : 1;
+}
+
+/* Elements behind a line of shared memory: rows of terms that lie side by side are turned on their way there. */
+static i64 pad_of(const struct merge *g, const i32 *v)
+{
+    return v[P_STAGE] == STAGE_ALL && merge_is_dense(g, (enum merge_order)v[P_ORDER]) ? 4 : 0;
+}
+
+/* Terms that a thread reads at a time from the input. */
+static i64 deep_of(const struct merge *g, const i32 *v)
+{
+    i64 n = 1;
+    bool reads = v[P_STAGE] != STAGE_ALL && merge_is_dense(g, (enum merge_order)v[P_ORDER]);
+    while (reads && n < 4 && g->c.ic % (2 * n) == 0 && v[P_BK] % (2 * n) == 0) n *= 2;
+    return n;
+}
+
+static u32 lanes_of(const struct merge *g, const i32 *v) { return g->c.oc == 1 ? 1 : (u32)i64_min(4, v[P_TN]); }
+
+/* Emission. */
+
+static kval input_at(void *user, kval term, kval row)
+{
+    const struct igemm *x = user;
+    return merge_input(&x->p, &x->term, row, (u32)x->t.deep);
+}
+
+static kval weights_at(void *user, kval term, kval col)
+{
+    const struct igemm *x = user;
+    struct merge_term t = {.at = term};
+    return merge_weights(&x->p, &t, x->p.now, col, x->t.lanes);
+}
+
+static void step(struct igemm *x)
+{
+    struct product *p = &x->p;
+    struct group_frag f;
+    struct group_terms from = {p->a_near ? 0 : p->array, p->b_near ? 0 : p->array, p->a_near ? input_at : side_at,
+                               p->b_near ? weights_at : side_at, p->a_near ? (void *)x : &p->a, p->b_near ? (void *)x : &p->b};
+    group_tile_fetch(&x->t, &from, x->term.at, &f);
+    group_tile_multiply(&x->t, &f);
+}
+
+static i64 written_out(const struct igemm *x) { return i64_max(1, MAX_CODE / (x->t.row.n * x->t.col.n)); }
+
+static void multiply(struct product *p)
+{
+    struct igemm *x = (struct igemm *)p;
+    struct kir *k = p->m->k;
+    if (x->g.order == MERGE_LOOPS) {
+        u32 n = merge_loops(p, p->now, i64_min(MAX_ROW, written_out(x)), &x->term);
+        step(x);
+        for (u32 i = 0; i < n; i++) kir_end(k);
+        return;
+    }
+    i64 many = x->t.deep;
+    while (many < p->bk && 2 * many <= written_out(x)) many *= 2;
+    kval first = many < p->bk ? kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, p->bk), many) : kir_int(k, 0);
+    for (i64 i = 0; i < many; i += x->t.deep) {
+        merge_term_of(p, p->now, kir_add_i(k, first, i), &x->term);
+        step(x);
+    }
+    if (many < p->bk) kir_end(k);
+}
+
+static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *s)
+{
+    struct igemm *x = arena_new(m->arena, struct igemm);
+    struct product *p = &x->p;
+    const i32 *v = s->v;
+    *p = (struct product){.m = m,
+                          .bm = v[P_TR] * v[P_TM],
+                          .bn = v[P_TC] * v[P_TN],
+                          .raster = 1,
+                          .chunks = v[P_CHUNKS],
+                          .pipe = (enum group_pipe)v[P_PIPE],
+                          .stages = stages_of(v),
+                          .a_near = v[P_STAGE] != STAGE_ALL,
+                          .b_near = v[P_STAGE] == STAGE_NONE,
+                          .a_wide = 8,
+                          .b_wide = 8,
+                          .multiply = multiply};
+    merge_of(&x->g, &p->x, t);
+    p->pad = pad_of(&x->g, v);
+    p->type = p->out_type = p->x.type;
+    p->held = graph_value(&t->g, p->x.a)->dtype;
+    group_init(&p->g, m, (i64)v[P_TR] * v[P_TC], 0);
+    merge_open(&x->g, p, (enum merge_order)v[P_ORDER], v[P_BK]);
+    product_init(p, t);
+    u32 lanes = lanes_of(&x->g, v);
+    x->t = (struct group_tile){.g = &p->g,
+                               .row = {v[P_TM], v[P_NEAR], v[P_TM], v[P_TR], 1},
+                               .col = {v[P_TN], lanes, v[P_TN], v[P_TC], 1},
+                               .lanes = lanes,
+                               .run = p->a_near ? 1 : (u32)i64_min(4, v[P_NEAR]),
+                               .type = p->type,
+                               .deep = deep_of(&x->g, v)};
+    product_open(p);
+    group_tile_open(&x->t, p->g.t);
+    product_rounds(p);
+    product_store_tile(p, &x->t);
+    product_close(p, t, caps);
+}
+
+/* Choice: rules about a parameter and those before it. */
+
+static i64 copied(const struct view *w, i64 block) { return ceil_div(block * w->bk, w->threads); }
+
+static i64 shared_bytes(const struct view *w)
+{
+    i64 pad = pad_of(&w->g, w->v), lines = 0;
+    if (w->v[P_STAGE] == STAGE_ALL) lines += w->bm + pad;
+    if (w->v[P_STAGE] != STAGE_NONE) lines += w->bn + pad;
+    return stages_of(w->v) * w->bk * lines * w->size;
+}
+
+static bool fits_stage(const struct view *w, const struct caps *c)
+{
+    i64 stage = w->v[P_STAGE];
+    if (stage != STAGE_NONE && copied(w, w->bn) > MAX_COPIED) return false;
+    if (stage == STAGE_ALL && copied(w, w->bm) > MAX_COPIED) return false;
+    return shared_bytes(w) <= c->shared_bytes;
+}
+
+static bool fits_pipe(const struct view *w, const struct caps *c)
+{
+    const i32 *v = w->v;
+    if (v[P_PIPE] != PIPE_NONE && v[P_STAGE] == STAGE_NONE) return false;
+    i64 regs = v[P_TM] * v[P_TN] + v[P_TM] + v[P_TN], held = 0;
+    if (v[P_STAGE] == STAGE_ALL) held += copied(w, w->bm);
+    if (v[P_STAGE] != STAGE_NONE) held += copied(w, w->bn);
+    bool meanwhile = v[P_PIPE] == PIPE_AHEAD || v[P_PIPE] == PIPE_DOUBLE;
+    return shared_bytes(w) <= c->shared_bytes && group_has_registers(c, w->threads, regs + (meanwhile ? held : 0));
+}
+
+static bool fits(const struct view *w, const struct caps *c, u32 p)
+{
+    const i32 *v = w->v;
+    switch (p) {
+    case P_TC: return w->threads > 1 && w->threads <= c->max_group; /* a group of one is none */
+    case P_TN: return group_has_registers(c, w->threads, v[P_TM] * v[P_TN] + v[P_TM] + v[P_TN]);
+    case P_NEAR: return v[P_NEAR] <= v[P_TM];
+    case P_STAGE: return fits_stage(w, c);
+    case P_PIPE: return fits_pipe(w, c);
+    default: return true;
+    }
+}
+
+/* A block is at most twice too large. */
+static bool is_useful(i64 block, i64 least, i64 size) { return block <= least || block < 2 * size; }
+
+static i64 block_count(const struct view *w) { return w->g.c.groups * ceil_div(w->m, w->bm) * ceil_div(w->n, w->bn); }
+
+static bool is_tile_worth(const struct view *w)
+{
+    i64 sums = (i64)w->v[P_TM] * w->v[P_TN];
+    if (!is_useful(w->bn, 4, w->n) || w->bn > 256 || sums > 64) return false;
+    if (w->n == 1 && w->bn > 1) return false;
+    if (w->m * w->n < 4096) return sums == 2 || sums == 4 || (w->m * w->n < 64 && sums == 1);
+    return sums >= 8 || (sums >= 4 && w->n < 8);
+}
+
+/* Taps innermost where channels are few, or planes. */
+static bool is_order_worth(const struct view *w)
+{
+    i64 order = w->v[P_ORDER];
+    if (order == MERGE_CHANNELS) return true;
+    return w->g.taps > 1 && (!w->g.by_channel || w->g.c.ic < 4) && (order == MERGE_LOOPS || w->g.taps * w->g.c.ic < 64);
+}
+
+static bool is_round_worth(const struct view *w)
+{
+    i64 bk = w->v[P_BK];
+    if (w->v[P_ORDER] == MERGE_LOOPS) return (bk == 1 || bk < 2 * w->g.c.ic) && (bk == 1 || w->bk <= 64);
+    return is_useful(bk, 4, w->k) && (bk >= (w->k < 256 ? 8 : 16) || bk >= w->k);
+}
+
+/* Reading straight from the input pays where few threads want the same element. */
+static bool is_stage_worth(const struct view *w)
+{
+    if (w->v[P_STAGE] == STAGE_ALL) return w->bn > 1;
+    return w->v[P_TN] >= i64_min(w->n, 8) || deep_of(&w->g, w->v) > 1;
+}
+
+static bool is_worth(const struct view *w, const struct caps *c, u32 p)
+{
+    const i32 *v = w->v;
+    i64 rounds = ceil_div(w->k, w->bk ? w->bk : 1);
+    switch (p) {
+    case P_TC: return w->threads >= group_least(c) && w->threads <= 256 && is_useful(v[P_TC], 1, w->n);
+    case P_TM: return is_useful(w->bm, 16, w->m) && w->bm <= 256;
+    case P_TN: return is_tile_worth(w);
+    case P_NEAR: return v[P_NEAR] == 1 || v[P_NEAR] == i64_min(4, v[P_TM]);
+    case P_ORDER: return is_order_worth(w);
+    case P_BK: return is_round_worth(w);
+    case P_STAGE: return is_stage_worth(w);
+    case P_PIPE: return v[P_PIPE] == PIPE_NONE || (rounds > 1 && v[P_PIPE] != PIPE_AHEAD);
+    case P_CHUNKS: return v[P_CHUNKS] == 1 || (rounds >= 4 * v[P_CHUNKS] && block_count(w) * v[P_CHUNKS] <= 512);
+    default: return true;
+    }
+}
+
+static bool match(const struct task *t, const struct caps *c)
+{
+    struct view w;
+    return c->is_gpu && group_least(c) > 1 && view_of(&w, t, NULL) && (c->has_f64 || w.x.type != DT_F64);
+}
+
+static bool is_legal(struct view *w, const struct caps *c, const i32 *v)
+{
+    look_at(w, v);
+    for (u32 p = 0; p < N_PARAM; p++)
+        if (!fits(w, c, p)) return false;
+    return true;
+}
+
+static bool legal(const struct task *t, const struct caps *c, const struct sched *s)
+{
+    struct view w;
+    return view_of(&w, t, NULL) && is_legal(&w, c, s->v);
+}
+
+static bool may_begin(struct view *w, const struct caps *c, const i32 *v, u32 p)
+{
+    look_at(w, v);
+    return fits(w, c, p) && is_worth(w, c, p);
+}
+
+static bool worth(const struct task *t, const struct caps *c, const struct sched *s, u32 n)
+{
+    struct view w;
+    return view_of(&w, t, NULL) && may_begin(&w, c, s->v, n - 1);
+}
+
+/* Prediction: instructions of all threads in multiply-adds, bytes, barriers. */
+
+/* Of a thread, to read what a term multiplies: from shared memory in vectors, or from caches with the place to find. */
+static double reads_of(const struct view *w)
+{
+    const i32 *v = w->v;
+    double tm = (double)v[P_TM], cols = (double)v[P_TN] / (double)lanes_of(&w->g, v), deep = (double)deep_of(&w->g, v);
+    double rows = v[P_STAGE] == STAGE_ALL ? 4 * tm / (double)i64_min(4, v[P_NEAR]) : tm * (w->g.c.no_pad ? 12 : 18) / deep;
+    return rows + cols * (v[P_STAGE] == STAGE_NONE ? 7 : 4);
+}
+
+/* Of a group, to copy a round. */
+static double copies_of(const struct view *w)
+{
+    const i32 *v = w->v;
+    double n = 0, bk = (double)w->bk;
+    bool dense = merge_is_dense(&w->g, (enum merge_order)v[P_ORDER]) && w->g.c.ic % 4 == 0;
+    if (v[P_STAGE] == STAGE_ALL) n += bk * (double)w->bm * (dense ? 8 : 20);
+    if (v[P_STAGE] != STAGE_NONE) n += bk * (double)w->bn * 2;
+    return n;
+}
+
+static double seconds(const struct view *w, const struct caps *c)
+{
+    const i32 *v = w->v;
+    double blocks = (double)block_count(w), rounds = (double)ceil_div(w->k, w->bk), bk = (double)w->bk, chunks = (double)v[P_CHUNKS];
+    double own = (double)(v[P_TM] * v[P_TN]), size = (double)w->size, groups = (double)w->g.c.groups;
+    double work = (double)w->threads * (bk * (own + reads_of(w)) + 4 * own / rounds) + copies_of(w);
+    double read = blocks * rounds * bk * (double)(w->bm + w->bn) * size, ic = (double)w->g.c.ic, n = (double)w->n;
+    double all = size * groups * ((double)w->m * (ic + n) + (double)w->k * n);
+    struct group_load load = {.groups = blocks * chunks,
+                              .flops = 2 * 1.2 * blocks * rounds * work,
+                              .bytes = all + 0.2 * (read > all ? read - all : 0),
+                              .barriers = v[P_STAGE] == STAGE_NONE ? 0 : ceil(rounds / chunks) * (stages_of(v) > 1 ? 1 : 2),
+                              .threads = w->threads};
+    double later = w->x.simple && v[P_CHUNKS] == 1 ? 0 : 8 * chunks * groups * (double)w->m * n;
+    return group_seconds(c, &load) * (v[P_PIPE] ? 0.95 : 1) + (later > 0 ? 4e-6 + later / gen_byte_rate(c) : 0);
+}
+
+static double predict(const struct task *t, const struct caps *c, const struct sched *s, const i64 *var)
+{
+    struct view w;
+    if (!view_of(&w, t, var)) return 1e9;
+    look_at(&w, s->v);
+    return seconds(&w, c);
+}
+
+/* The best predicted of all that are worth trying. */
+static void try_all(struct view *w, const struct caps *c, struct sched *s, u32 p, double *best, struct sched *out)
+{
+    for (u32 i = 0; i < param[p].n; i++) {
+        s->v[p] = param[p].values[i];
+        if (!may_begin(w, c, s->v, p)) continue;
+        if (p + 1 < N_PARAM) try_all(w, c, s, p + 1, best, out);
+        else gen_keep(seconds(w, c), s, best, out);
+    }
+}
+
+static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
+{
+    struct view w;
+    struct sched s = {0};
+    double best = 0;
+    view_of(&w, t, var);
+    try_all(&w, c, &s, 0, &best, out);
+    if (best > 0) return;
+    *out = (struct sched){.v = {[P_TC] = 1, [P_TM] = 1, [P_TN] = 1, [P_NEAR] = 1, [P_BK] = 1, [P_CHUNKS] = 1}};
+    out->v[P_TR] = gen_nearest(&param[P_TR], group_least(c));
+}
+
+const struct gen gen_group_igemm = {
+    .version = 1,
+    .name = "group_igemm",
+    .revision = 1,
+    .param = param,
+    .n_param = N_PARAM,
+    .match = match,
+    .initial = initial,
+    .legal = legal,
+    .worth = worth,
+    .emit = emit,
+    .predict = predict,
+};

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// group_igemm: random convolutions of one to three axes (strides, padding, dilation, groups, bias, something in front and behind,
+// all layouts, known and unknown sizes) on random devices under random legal schedules give in the interpreter, which finds races
+// and accesses outside, what the reference gives; some do on devices. Every way to stage, order of terms, way to copy and number of
+// chunks must have been met, in f32 and in 16 bits.
+#include "gen_tasks.h"
+#include "vulkan_bed.h"
+
+enum { N_STAGES = 3, N_ORDERS = 3, N_PIPES = 4 };
+
+struct seen {
+    u32 n, stage[N_STAGES], order[N_ORDERS], pipe[N_PIPES], chunks, near, groups, dense, axes[4];
+};
+
+static const struct gen *family(void) { return gen_find(S("group_igemm")); }
+
+static void tally(struct bed *b, const struct candidate *c, struct seen *s)
+{
+    const struct node *n = graph_node(&b->t.g, b->t.anchor);
+    const struct value *x = graph_value(&b->t.g, n->in.v[0]);
+    s->n++;
+    s->stage[value_of(c, "stage")]++;
+    s->order[value_of(c, "order")]++;
+    s->pipe[value_of(c, "pipe")]++;
+    s->chunks += value_of(c, "chunks") > 1;
+    s->near += value_of(c, "near") > 1;
+    s->groups += attr_int(n, "group", 1) > 1;
+    s->dense += !x->producer && x->layout == LAYOUT_CLAST && value_of(c, "order") == 0;
+    s->axes[x->shape.rank - 2]++;
+}
+
+static void try_conv(struct bed *b, u64 seed, struct seen *seen)
+{
+    struct check k;
+    if (!family()->match(&b->t, &b->caps) || !check_init(&k, &b->t, b->var, seed, true, &b->e)) return;
+    for (u32 i = 0; i < 5; i++) {
+        struct candidate c = i ? bed_schedule(b, family()) : gen_initial(family(), &b->t, &b->caps, b->var);
+        if (!run(b, &c, &k)) report(b, &c, seed);
+        tally(b, &c, seen);
+    }
+    check_release(&k);
+}
+
+/* Nothing in front: elements are loaded where they are, in vectors where channels lie side by side. */
+static bool plain(struct bed *b)
+{
+    static const i64 channels[] = {1, 2, 3, 4, 8, 12, 16, 20, 32};
+    u32 s = (u32)pick(b, 1, 3), rank = s + 2;
+    i64 groups = pick(b, 0, 3) ? 1 : pick(b, 2, 4), ic = channels[pick(b, 0, 8)], oc = channels[pick(b, 0, 8)];
+    i64 w[MAX_RANK] = {groups * oc, ic}, strides[3], dil[3], pads[6], n = groups * oc;
+    sym dim[MAX_RANK] = {size_of(b, pick(b, 1, 3), pick(b, 0, 3) == 0), sym_const(&b->sym, groups * ic)};
+    bool symbolic = pick(b, 0, 2) == 0;
+    for (u32 i = 0; i < s; i++) {
+        w[2 + i] = pick(b, 1, s == 3 ? 3 : 4), strides[i] = pick(b, 1, 3), dil[i] = pick(b, 0, 2) ? 1 : pick(b, 2, 3);
+        pads[i] = pick(b, 0, 2), pads[s + i] = pick(b, 0, 2);
+        i64 need = (w[2 + i] - 1) * dil[i] + 1 - pads[i] - pads[s + i];
+        dim[2 + i] = size_of(b, i64_max(need, 1) + pick(b, 0, s == 1 ? 40 : i + 1 == s ? 14 : 5), symbolic);
+    }
+    value_id y = add_op(b, "Conv", add_input(b, "x", rank, dim), add_const(b, "w", rank, w), pick(b, 0, 1) ? add_const(b, "b", 1, &n) : 0);
+    node_id node = graph_value(&b->g, y)->producer;
+    attr_set_int(&b->g, node, "group", groups);
+    attr_set_ints(&b->g, node, "strides", strides, s);
+    attr_set_ints(&b->g, node, "dilations", dil, s);
+    attr_set_ints(&b->g, node, "pads", pads, 2 * s);
+    if (pick(b, 0, 1)) y = add_op(b, pick(b, 0, 1) ? "Relu" : "Sigmoid", y, 0, 0);
+    *arr_push(&b->arena, &b->g.output) = y;
+    return make_task(b);
+}
+
+static void try_tasks(u64 from, u64 to, enum dtype type, struct seen *seen)
+{
+    for (u64 seed = first_seed(from); seed < last_seed(to); seed++) {
+        struct bed b;
+        bed_open(&b, seed);
+        bed_use_groups(&b);
+        b.type = type;
+        if (seed % 2 ? random_conv(&b) : plain(&b)) try_conv(&b, seed, seen);
+        bed_close(&b);
+    }
+}
+
+static void all_seen(const struct seen *s)
+{
+    if (getenv("VERBOSE"))
+        print_message("%u: stage %u %u %u, order %u %u %u, pipe %u %u %u %u, chunks %u, near %u, groups %u, dense %u, axes %u %u %u\n", s->n,
+                      s->stage[0], s->stage[1], s->stage[2], s->order[0], s->order[1], s->order[2], s->pipe[0], s->pipe[1],
+                      s->pipe[2], s->pipe[3], s->chunks, s->near, s->groups, s->dense, s->axes[1], s->axes[2], s->axes[3]);
+    if (getenv("SEED")) return;
+    for (u32 i = 0; i < N_STAGES; i++) assert_true(s->stage[i] > 20);
+    for (u32 i = 0; i < N_ORDERS; i++) assert_true(s->order[i] > 20);
+    for (u32 i = 0; i < N_PIPES; i++) assert_true(s->pipe[i] > 10);
+    for (u32 i = 1; i < countof(s->axes); i++) assert_true(s->axes[i] > 20);
+    assert_true(s->chunks > 50 && s->near > 50 && s->groups > 20 && s->dense > 10);
+}
+
+static void test_f32(void **state)
+{
+    struct seen s = {0};
+    try_tasks(0, 80, DT_F32, &s);
+    all_seen(&s);
+}
+
+static void test_16_bits(void **state)
+{
+    struct seen s = {0};
+    try_tasks(200, 240, DT_F16, &s);
+    try_tasks(300, 340, DT_BF16, &s);
+    all_seen(&s);
+}
+
+static void test_f64(void **state)
+{
+    struct seen s = {0};
+    try_tasks(400, 410, DT_F64, &s);
+}
+
+static void test_device(void **state)
+{
+    struct gpus g = find_gpus();
+    u32 n = 0;
+    for (u64 seed = first_seed(1000); seed < last_seed(1016); seed++) {
+        struct bed b;
+        bed_open(&b, seed);
+        bed_use_groups(&b);
+        b.type = pick(&b, 0, 1) ? DT_F16 : DT_F32;
+        b.only = family();
+        if ((seed % 2 ? random_conv : plain)(&b)) n += try_gpu(&b, &g, seed);
+        bed_close(&b);
+    }
+    assert_true(n > 8 || getenv("SEED"));
+}
+
+/* Spaces that a search can walk, of layers as in networks; the default is among them. */
+struct tally {
+    u32 n;
+    bool has_initial;
+    struct candidate initial;
+};
+
+static bool count_one(void *user, const struct candidate *c)
+{
+    struct tally *t = user;
+    t->n += c->gen == family();
+    t->has_initial |= !memcmp(c, &t->initial, sizeof *c);
+    return true;
+}
+
+static void test_choice(void **state)
+{
+    static const i64 layer[][5] = {{1, 16, 128, 1, 4}, {16, 32, 64, 0, 1}, {128, 256, 4, 0, 1}, {3, 32, 64, 1, 1}, {256, 256, 2, 1, 4}};
+    for (u32 i = 0; i < 2 * countof(layer); i++) {
+        const i64 *x = layer[i / 2];
+        struct bed b;
+        bed_open(&b, 1);
+        bed_use_groups(&b);
+        b.caps.subgroup = b.caps.subgroup_min = b.caps.subgroup_max = 32;
+        b.caps.max_group = 1024, b.caps.shared_bytes = 48 << 10;
+        sym size = sym_const(&b.sym, x[2]), dim[5] = {sym_const(&b.sym, x[4]), sym_const(&b.sym, x[0]), size, size, size};
+        value_id y = add_op(&b, "Conv", add_input(&b, "x", 5, dim), add_const(&b, "w", 5, (i64[]){x[1], x[0], 3, 3, 3}), 0);
+        if (x[3]) attr_set_ints(&b.g, graph_value(&b.g, y)->producer, "pads", (i64[]){1, 1, 1, 1, 1, 1}, 6);
+        *arr_push(&b.arena, &b.g.output) = y;
+        node_id node = graph_value(&b.g, y)->producer;
+        assert_true(op_infer_all(&b.g, &b.e));
+        enum layout *of = arena_array(&b.arena, enum layout, b.g.value.n);
+        if (i & 1) of[b.g.input.v[0]] = of[y] = LAYOUT_CLAST;
+        assert_true(task_make(&b.t, &b.g, &b.arena, &node, 1, b.g.output.v, 1, of, NULL, &b.e));
+        struct tally t = {.initial = gen_initial(family(), &b.t, &b.caps, b.var)};
+        gen_each(&b.t, &b.caps, count_one, &t);
+        if (getenv("VERBOSE")) {
+            struct buf text = {0};
+            candidate_print(&text, &t.initial);
+            fprintf(stderr, "%lld to %lld: %u, %.*s\n", (long long)x[0], (long long)x[1], t.n, (int)text.n, text.p);
+            buf_release(&text);
+        }
+        if (t.n < 50 || t.n > 20000) fail_msg("layer %u: %u schedules", i, t.n);
+        assert_true(t.has_initial);
+        bed_close(&b);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_f32),    cmocka_unit_test(test_16_bits), cmocka_unit_test(test_f64),
+        cmocka_unit_test(test_choice), cmocka_unit_test(test_device),
+    };
+    vulkan_stay_loaded();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
