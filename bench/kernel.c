@@ -6,8 +6,8 @@
 //
 // SHAPE is conv:C,H,W,OC,K,STRIDE,GROUPS (padding K/2, bias and Relu fused), deconv:C,H,W,OC,K,STRIDE,GROUPS (transposed, STRIDE
 // times as large), maxpool:C,H,W,K,STRIDE or meanpool: likewise (padding K/2), gemm:M,N,K, softmax:ROWS,N, or of two or three
-// convolutions pair:C,H,W,MIDDLE,OC,K (both K x K), residual:C,H,W,MIDDLE,OC,STRIDE (1x1, 3x3 depthwise, 1x1). Of volumes: volume:C,D,H,W,OC,K,PADDING,BATCH and pooled: likewise (then halved by a maximum pool), padding
-// K/2 and one image where these are left out. GROUPS may be left
+// convolutions pair:C,H,W,MIDDLE,OC,K (both K x K), residual:C,H,W,MIDDLE,OC,STRIDE (1x1, 3x3 depthwise, 1x1). Of volumes: volume:C,D,H,W,OC,K,PADDING,BATCH, pooled: likewise (then halved by a maximum pool),
+// weights: likewise (the gradient of the convolution's weights), padding K/2 and one image where these are left out. GROUPS may be left
 // out; with `,rows`, `,c8` or `,c16` behind them images have x innermost, or channels in blocks, instead of channels last. DEVICE is as in
 // `quern devices`, this processor if left out, TYPE f32, f16 or bf16,
 // of matrix products and convolutions u8, too: then weights are i8 and the sums i32, those of convolutions scaled back to u8. -g takes candidates of one family only, -v verifies, -d prints the kernel's text, -C empties the caches
@@ -197,6 +197,18 @@ static bool make_volume(struct bench *b, const i64 *s, bool pool, enum layout la
     return finish(b, y, layout, e);
 }
 
+/* Likewise: the gradient of the weights. */
+static bool make_weights(struct bench *b, const i64 *s, enum layout layout, struct err *e)
+{
+    i64 p = s[6], less = s[5] - 1 - 2 * p;
+    value_id in[2] = {add_input(b, "x", 5, (i64[]){s[7], s[0], s[1], s[2], s[3]}),
+                      add_input(b, "dy", 5, (i64[]){s[7], s[4], s[1] - less, s[2] - less, s[3] - less})};
+    value_id y = graph_op(&b->g, "quern::ConvGradWeight", S("weights"), 2, in);
+    attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "pads", (i64[]){p, p, p, p, p, p}, 6);
+    attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "kernel_shape", (i64[]){s[5], s[5], s[5]}, 3);
+    return finish(b, y, layout, e);
+}
+
 static bool make_gemm(struct bench *b, const i64 *s, struct err *e)
 {
     value_id in[2] = {add_input(b, "a", 2, (i64[]){s[0], s[2]}), add_const(b, "b", 2, (i64[]){s[2], s[1]})};
@@ -235,6 +247,7 @@ static bool parse_shape(struct bench *b, const char *text, struct err *e)
     if (volumes && n < 8) s[7] = 1;
     if (!strncmp(text, "volume:", 7) && volumes) return make_volume(b, s, false, layout, e);
     if (!strncmp(text, "pooled:", 7) && volumes) return make_volume(b, s, true, layout, e);
+    if (!strncmp(text, "weights:", 8) && volumes) return make_weights(b, s, layout, e);
     if (!strncmp(text, "deconv:", 7) && images) return make_deconv(b, s, layout, e);
     if (!strncmp(text, "maxpool:", 8) && n == 5) return make_pool(b, "MaxPool", s, layout, e);
     if (!strncmp(text, "meanpool:", 9) && n == 5) return make_pool(b, "AveragePool", s, layout, e);

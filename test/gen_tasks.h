@@ -219,6 +219,41 @@ static inline bool random_transpose(struct bed *b)
     return make_task(b);
 }
 
+/* The gradient of a convolution's weights. */
+static inline bool random_grad(struct bed *b)
+{
+    static const i64 channels[] = {1, 2, 3, 5, 8, 16, 19, 33};
+    struct symtab *t = &b->sym;
+    u32 rank = (u32)pick(b, 3, 5), n = rank - 2;
+    i64 group = pick(b, 0, 3) ? 1 : pick(b, 2, 3), ic = channels[pick(b, 0, 6)], oc = channels[pick(b, 0, 7)];
+    i64 kernel[MAX_RANK], stride[MAX_RANK], dil[MAX_RANK], pads[2 * MAX_RANK], least[MAX_RANK];
+    sym dim[MAX_RANK], out[MAX_RANK];
+    bool padded = pick(b, 0, 2), single = pick(b, 0, 7) == 0; /* single: one position along most axes */
+    for (u32 i = 0; i < n; i++) {
+        kernel[i] = pick(b, 1, rank > 4 ? 3 : 5), stride[i] = pick(b, 0, 1) ? 1 : pick(b, 2, 3), dil[i] = pick(b, 0, 5) ? 1 : 2;
+        i64 span = (kernel[i] - 1) * dil[i] + 1;
+        pads[i] = padded ? pick(b, 0, span / 2) : 0, pads[n + i] = padded ? pick(b, 0, span / 2) : 0;
+        least[2 + i] = i64_max(1, span - pads[i] - pads[n + i]);
+        if (single && pick(b, 0, 3)) stride[i] = 20;
+    }
+    value_id x = picture(b, rank, ic * group, least, dim);
+    out[0] = dim[0], out[1] = sym_const(t, oc * group);
+    for (u32 i = 0; i < n; i++) {
+        sym room = sym_sub(t, sym_add(t, dim[2 + i], sym_const(t, pads[i] + pads[n + i])), sym_const(t, (kernel[i] - 1) * dil[i] + 1));
+        out[2 + i] = sym_add(t, sym_div(t, room, sym_const(t, stride[i])), sym_const(t, 1));
+    }
+    value_id dy = in_front(b, add_input(b, "dy", rank, out), rank, out);
+    value_id dw = add_op(b, "quern::ConvGradWeight", in_front(b, x, rank, dim), dy, 0);
+    node_id p = graph_value(&b->g, dw)->producer;
+    attr_set_ints(&b->g, p, "kernel_shape", kernel, n);
+    attr_set_ints(&b->g, p, "strides", stride, n);
+    attr_set_ints(&b->g, p, "dilations", dil, n);
+    attr_set_ints(&b->g, p, "pads", pads, 2 * n);
+    attr_set_int(&b->g, p, "group", group);
+    *arr_push(&b->arena, &b->g.output) = behind(b, dw);
+    return make_task(b);
+}
+
 /* One operand of a matrix product, perhaps transposed, perhaps with a Relu in front. */
 static inline value_id operand(struct bed *b, const char *name, u32 rank, const sym *dim, bool constant)
 {

@@ -60,7 +60,8 @@ i64 conv_run(const struct conv *c, i64 channels)
 void conv_window(struct conv *c, const struct graph *g, const struct node *n)
 {
     struct op_window w;
-    *c = (struct conv){.g = g, .x = n->in.v[0], .y = n->out.v[0], .groups = 1};
+    bool is_grad = op_of(g, (node_id)(n - g->node.v))->props & OP_CONV_GRAD;
+    *c = (struct conv){.g = g, .x = n->in.v[0], .y = is_grad ? n->in.v[1] : n->out.v[0], .groups = 1};
     const struct value *x = graph_value(g, c->x), *y = graph_value(g, c->y);
     op_window_get(g, n, &w);
     c->rank = x->shape.rank;

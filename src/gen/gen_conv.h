@@ -49,7 +49,7 @@ bool conv_take(struct conv *c, const struct graph *g, node_id n);
 bool conv_anchor(struct conv *c, const struct task *t);
 /* What the task's outputs make of the anchor: sets simple and by_rows; false: not for these families. */
 bool conv_fit(struct conv *c, const struct task *t);
-/* What a node with a window says: x, y, sizes and axes. One group, channels and weights not set. */
+/* What a node with a window says: x, y (of a gradient of weights: that of the output), sizes and axes. One group, channels and weights not set. */
 void conv_window(struct conv *c, const struct graph *g, const struct node *n);
 /* How the values lie that the input is made of: judged by the first found behind views and pointwise nodes. */
 enum layout conv_input_layout(const struct conv *c);

@@ -37,6 +37,8 @@ enum op_prop {
     OP_WHOLE     = 1 << 9, /* has `whole` instead of `lower` */
     /* transposed convolution (ConvTranspose semantics, explicit pads); is OP_HEAVY, too */
     OP_TRANSPOSED = 1 << 10,
+    /* gradient of a convolution's weights (quern::ConvGradWeight semantics); is OP_HEAVY, too */
+    OP_CONV_GRAD = 1 << 11,
 };
 
 /* A reduction over `axes` of input 0: out = combine over i of in[i], from init. */
