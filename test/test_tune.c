@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <setjmp.h>
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -411,10 +412,9 @@ static void test_loop(void **state)
         u32 n;
         assert_true(tune_best(&d, env, t.task[i].task, t.var, &k, &e) && k.measured && k.seconds > 0);
         assert_true(db_trials(&d, env, db_task(&d, t.task[i].task, &e), S(""), &t.arena, &row, &n, &e) && n > 0);
-        double best = 0; /* by time beside the reference */
-        for (u32 j = 0; j < n; j++)
-            if (memcmp(&row[j].cand, &k.best, sizeof k.best) == 0) best = row[j].ratio > 0 ? row[j].ratio : 1;
-        for (u32 j = 0; j < n; j++) assert_true(row[j].status != TRIAL_OK || row[j].ratio <= 0 || row[j].ratio >= best);
+        const struct trial_row *best = tune_choice(row, n); /* the reference, or shown to be faster */
+        assert_true(best && memcmp(&best->cand, &k.best, sizeof k.best) == 0);
+        assert_true(best->status == TRIAL_OK && (best->alone > 0 || best->ratio_high < 1));
     }
     /* another environment knows nothing of it */
     i64 other = db_env(&d, S("cpu of somebody else"), S("gcc"), &e);
@@ -428,7 +428,7 @@ static void test_loop(void **state)
     tuned_close(&t);
 }
 
-/* Whatever looked best by a few lucky samples was measured again in the end: the best has more samples than the search takes. */
+/* Whatever looked best by a few lucky samples was measured again in the end, and only that counts. */
 static void test_lucky(void **state)
 {
     struct tuned t;
@@ -453,8 +453,9 @@ static void test_lucky(void **state)
     o.measure = true;
     if (!tune_run(&d, t.task, 1, &o, &r, &e)) fail_msg("%s", e.msg);
     assert_true(db_trials(&d, 1, task, S(""), &t.arena, &row, &n, &e));
-    double best = best_ratio(row, n);
-    for (u32 i = 0; i < n; i++) assert_true(row[i].ratio != best || row[i].n > o.min_samples);
+    const struct trial_row *best = tune_choice(row, n);
+    assert_true(best && (best->alone > 0 || best->n_final > 0) && best->median > 1e-8);
+    for (u32 i = 0; i < n; i++) assert_true(row[i].n_final == 0 || row[i].n >= o.min_samples + row[i].n_final);
     db_close(&d);
     os_remove_tree(str_z(&t.arena, str_sub(str_of(path), 0, (i64)strlen(path) - 5)));
     tuned_close(&t);
@@ -486,7 +487,7 @@ static void test_reach(void **state)
         if (map_get(&seen, buf_view(&b))) continue;
         map_put(&seen, buf_view(&b), 1);
         i64 id = db_trial(&d, env, task, S(""), buf_view(&b), &e);
-        assert_true(id && db_sample(&d, id, &(struct sample){i ? 2 * ratio[i] : 2, i ? 2 : 0, false}, &e));
+        assert_true(id && db_sample(&d, id, &(struct sample){.seconds = i ? 2 * ratio[i] : 2, .base = i ? 2 : 0}, &e));
         assert_true(db_trial_status(&d, id, i == 2 ? TRIAL_WRONG : TRIAL_OK, S(""), &e));
     }
     assert_true(tune_reach(&d, env, task, S(""), &r, &e));
@@ -562,7 +563,7 @@ static void add_rows(struct db *d, const struct task *t, const char *env, u32 n)
         char text[32];
         snprintf(text, sizeof text, "c%u", i);
         i64 id = db_trial(d, ev, task, S("H=4"), str_of(text), &e);
-        for (u32 k = 0; k < 3; k++) assert_true(db_sample(d, id, &(struct sample){1 + i + k, 2, k == 0}, &e));
+        for (u32 k = 0; k < 3; k++) assert_true(db_sample(d, id, &(struct sample){.seconds = 1 + i + k, .base = 2, .is_cold = k == 0}, &e));
         assert_true(db_trial_status(d, id, TRIAL_OK, S(""), &e));
         assert_int_equal(db_trial(d, ev, task, S("H=4"), str_of(text), &e), id);
     }
@@ -607,6 +608,35 @@ static void test_merge(void **state)
     db_close(&a);
     db_close(&b);
     os_remove_tree(str_z(&t.arena, str_sub(str_of(pa), 0, (i64)strlen(pa) - 5)));
+    tuned_close(&t);
+}
+
+/* A database of a version before keeps what it has. */
+static void test_upgrade(void **state)
+{
+    struct tuned t;
+    struct db d;
+    struct err e = {0};
+    struct trial_row row;
+    tuned_open(&t);
+    const char *path = temp_db(&t.arena, "a.db");
+    for (int version = 1; version <= 2; version++) {
+        assert_true(db_open(&d, path, &e));
+        add_rows(&d, t.task[0].task, "x", 3);
+        i64 samples = number(&d, "samples");
+        const char *back = version == 2 ? "ALTER TABLE sample DROP COLUMN final; PRAGMA user_version=2"
+                                        : "ALTER TABLE sample DROP COLUMN final; ALTER TABLE sample DROP COLUMN cold; PRAGMA user_version=1";
+        assert_int_equal(sqlite3_exec(d.sql, back, NULL, NULL, NULL), SQLITE_OK);
+        db_close(&d);
+        if (!db_open(&d, path, &e)) fail_msg("%s", e.msg);
+        assert_int_equal(number(&d, "samples"), samples);
+        assert_true(db_trial_row(&d, 1, &t.arena, &row, &e) && row.n > 0 && row.n_final == 0);
+        assert_true(db_sample(&d, 1, &(struct sample){.seconds = 1, .base = 2, .is_final = true}, &e));
+        assert_true(db_trial_row(&d, 1, &t.arena, &row, &e) && row.n_final == 1 && row.ratio == 0.5);
+        db_close(&d);
+        os_remove_tree(str_z(&t.arena, str_sub(str_of(path), 0, (i64)strlen(path) - 5)));
+        path = temp_db(&t.arena, "a.db");
+    }
     tuned_close(&t);
 }
 
@@ -662,7 +692,7 @@ int main(void)
         cmocka_unit_test(test_binaries), cmocka_unit_test(test_again), cmocka_unit_test(test_judge), cmocka_unit_test(test_deadline), cmocka_unit_test(test_places),
         cmocka_unit_test(test_samples), cmocka_unit_test(test_stats), cmocka_unit_test(test_loop), cmocka_unit_test(test_lucky),
         cmocka_unit_test(test_reach), cmocka_unit_test(test_timeout), cmocka_unit_test(test_nothing), cmocka_unit_test(test_merge),
-        cmocka_unit_test(test_broken),
+        cmocka_unit_test(test_upgrade), cmocka_unit_test(test_broken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,6 +24,33 @@ static struct str contest_label(const struct shelf *t, const struct contest *c)
     return label;
 }
 
+void entrant_take(struct entrant *x, const struct trial_row *row)
+{
+    x->n = row->n, x->n_final = row->n_final;
+    x->median = row->median, x->ratio = row->ratio;
+    x->ratio_low = row->ratio_low, x->ratio_high = row->ratio_high;
+    x->reference = row->reference;
+}
+
+bool contest_reread(struct contest *c, const struct shelf *s)
+{
+    struct arena a = {0};
+    struct trial_row *rows;
+    u32 n;
+    bool ok = db_trials(s->db, s->env, c->db_task, c->sizes, &a, &rows, &n, s->e);
+    const struct trial_row *best = ok ? tune_choice(rows, n) : NULL;
+    for (u32 i = 0; i < n && ok; i++)
+        for (u32 k = 0; k < c->known.n; k++) {
+            struct entrant *x = &c->known.v[k];
+            if (x->trial != rows[i].id) continue;
+            if (rows[i].id != c->base_trial) entrant_take(x, &rows[i]);
+            if (&rows[i] != best) continue;
+            c->best_at = (i32)k, c->best_ratio = x->ratio, c->best = contest_seconds(c, x);
+        }
+    arena_release(&a);
+    return ok;
+}
+
 bool contest_load(struct contest *c, const struct tune_task *task, const struct shelf *t)
 {
     struct trial_row *rows;
@@ -41,12 +68,8 @@ bool contest_load(struct contest *c, const struct tune_task *task, const struct 
         return false;
     for (u32 i = 0; i < n; i++) {
         struct entrant *x = arr_push(t->arena, &c->known);
-        *x = (struct entrant){.cand = rows[i].cand,
-                              .trial = rows[i].id,
-                              .status = rows[i].status,
-                              .n = rows[i].n,
-                              .median = rows[i].median,
-                              .ratio = rows[i].ratio};
+        *x = (struct entrant){.cand = rows[i].cand, .trial = rows[i].id, .status = rows[i].status};
+        entrant_take(x, &rows[i]);
         /* killed between its samples and its verdict: verified but unfinished, so it is measured
          * again */
         if (x->status != TRIAL_NEW) contest_mark(c, &x->cand), c->n_tried++;

@@ -3,13 +3,23 @@
 // What the database knows of a task in one environment: its best verified candidate, and how soon it was found.
 #include "tune/tune.h"
 
+static bool is_timed(const struct trial_row *r) { return r->status == TRIAL_OK && r->n > 0; }
+
+static bool any_final(const struct trial_row *rows, u32 n)
+{
+    for (u32 i = 0; i < n; i++)
+        if (is_timed(&rows[i]) && rows[i].n_final > 0) return true;
+    return false;
+}
+
 double tune_reference_seconds(const struct trial_row *rows, u32 n)
 {
     struct arena tmp = {0};
     double *v = arena_array(&tmp, double, n + 1);
+    bool finals = any_final(rows, n);
     u32 k = 0;
     for (u32 i = 0; i < n; i++)
-        if (rows[i].reference > 0) v[k++] = rows[i].reference;
+        if (rows[i].reference > 0 && !rows[i].is_odd && (!finals || rows[i].n_final > 0)) v[k++] = rows[i].reference;
     double median = stats_of(v, k).median;
     arena_release(&tmp);
     return median;
@@ -19,6 +29,47 @@ double tune_row_seconds(const struct trial_row *r, double reference)
 {
     if (reference <= 0) return r->median;
     return r->ratio > 0 ? r->ratio * reference : reference;
+}
+
+double tune_typical(const double *median, u32 n)
+{
+    struct arena tmp = {0};
+    double *v = arena_array(&tmp, double, n + 1);
+    u32 k = 0;
+    for (u32 i = 0; i < n; i++)
+        if (median[i] > 0) v[k++] = median[i];
+    stats_of(v, k); /* sorts */
+    double quartile = k ? v[(k - 1) / 4] : 0;
+    arena_release(&tmp);
+    return quartile;
+}
+
+bool tune_is_typical(double reference, double typical)
+{
+    static const double most = 1.25; /* times as long: more than clocks make of a quiet machine */
+    return typical <= 0 || reference <= most * typical;
+}
+
+/* The one that was the reference last; NULL: none was. */
+static const struct trial_row *last_reference(const struct trial_row *rows, u32 n)
+{
+    const struct trial_row *last = NULL;
+    for (u32 i = 0; i < n; i++)
+        if (is_timed(&rows[i]) && rows[i].alone > 0 && (!last || rows[i].alone > last->alone)) last = &rows[i];
+    return last;
+}
+
+const struct trial_row *tune_choice(const struct trial_row *rows, u32 n)
+{
+    const struct trial_row *base = last_reference(rows, n), *best = NULL;
+    bool finals = any_final(rows, n);
+    for (u32 i = 0; i < n; i++) {
+        const struct trial_row *r = &rows[i];
+        if (r == base || !is_timed(r) || r->is_odd || r->ratio <= 0) continue;
+        if ((finals && r->n_final == 0) || (base && r->ratio_high >= 1)) continue;
+        if (!best || r->ratio_high < best->ratio_high) best = r;
+    }
+    return best ? best : base;
 }
 
 /* The reference candidate itself has no ratio. */
@@ -80,6 +131,14 @@ struct reaches reaches_of(const struct reach *r, u32 n)
     return all;
 }
 
+/* The reference's own time is what it took beside others. */
+static double choice_seconds(const struct trial_row *r, const struct trial_row *rows, u32 n)
+{
+    double reference = tune_reference_seconds(rows, n);
+    if (r != last_reference(rows, n)) return tune_row_seconds(r, reference);
+    return reference > 0 ? reference : r->median;
+}
+
 bool tune_best(struct db *d, i64 env, const struct task *t, const i64 *var, struct task_known *k,
                struct err *e)
 {
@@ -90,15 +149,12 @@ bool tune_best(struct db *d, i64 env, const struct task *t, const i64 *var, stru
     i64 id = db_task(d, t, e);
     bool ok =
         id != 0 && db_trials(d, env, id, sizes_text(&tmp, t->g.sym, var, t), &tmp, &rows, &n, e);
-    double reference = ok ? tune_reference_seconds(rows, n) : 0;
-    for (u32 i = 0; i < n && ok; i++) {
-        k->n_trials += rows[i].n > 0;
-        if (rows[i].status != TRIAL_OK || rows[i].n == 0) continue;
-        double seconds = tune_row_seconds(&rows[i], reference);
-        if (k->measured && seconds >= k->seconds) continue;
+    const struct trial_row *r = ok ? tune_choice(rows, n) : NULL;
+    for (u32 i = 0; i < n && ok; i++) k->n_trials += rows[i].n > 0;
+    if (r) {
         k->measured = true;
-        k->best = rows[i].cand;
-        k->seconds = seconds;
+        k->best = r->cand;
+        k->seconds = choice_seconds(r, rows, n);
     }
     arena_release(&tmp);
     return ok;

@@ -7,7 +7,7 @@
 
 #include <sqlite3.h>
 
-enum { SCHEMA_VERSION = 2, BUSY_MS = 30000 };
+enum { SCHEMA_VERSION = 3, BUSY_MS = 30000 };
 
 static const char schema[] =
     "CREATE TABLE IF NOT EXISTS env (id INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL, toolchain "
@@ -22,7 +22,7 @@ static const char schema[] =
     "  DEFAULT 0, reason TEXT NOT NULL DEFAULT '', UNIQUE (env, task, sizes, candidate));"
     "CREATE TABLE IF NOT EXISTS sample (id INTEGER PRIMARY KEY, trial INTEGER NOT NULL REFERENCES "
     "trial, seconds REAL NOT NULL,"
-    "  reference REAL NOT NULL, cold INTEGER NOT NULL DEFAULT 0);"
+    "  reference REAL NOT NULL, cold INTEGER NOT NULL DEFAULT 0, final INTEGER NOT NULL DEFAULT 0);"
     "CREATE INDEX IF NOT EXISTS sample_trial ON sample (trial);"
     "CREATE TABLE IF NOT EXISTS binary (key TEXT PRIMARY KEY, code BLOB NOT NULL);"
     "CREATE TABLE IF NOT EXISTS part (key TEXT PRIMARY KEY, program TEXT NOT NULL);"
@@ -111,10 +111,11 @@ static struct str column(sqlite3_stmt *st, int k, struct arena *a)
 
 /* opening */
 
-/* Version 1 had no cold samples. */
-static bool upgrade(struct db *d, struct err *e)
+/* Version 1 had no cold samples, version 2 did not tell which are final. */
+static bool upgrade(struct db *d, i64 version, struct err *e)
 {
-    return db_do(d, e, "ALTER TABLE sample ADD COLUMN cold INTEGER NOT NULL DEFAULT 0", "");
+    return (version > 1 || db_do(d, e, "ALTER TABLE sample ADD COLUMN cold INTEGER NOT NULL DEFAULT 0", "")) &&
+           db_do(d, e, "ALTER TABLE sample ADD COLUMN final INTEGER NOT NULL DEFAULT 0", "");
 }
 
 static bool check_version(struct db *d, const char *path, struct err *e)
@@ -134,7 +135,7 @@ static bool check_version(struct db *d, const char *path, struct err *e)
     if (e->code) return err_prefix(e, "%s", path);
     if (v == 0 ? all > 0 && ours == 0 : ours < 4)
         return err_set(e, ERR_INPUT, "%s: not a database of quern", path);
-    return v != 1 || upgrade(d, e) || err_prefix(e, "%s", path);
+    return v <= 0 || v == SCHEMA_VERSION || upgrade(d, v, e) || err_prefix(e, "%s", path);
 }
 
 bool db_open(struct db *d, const char *path, struct err *e)
@@ -155,7 +156,7 @@ bool db_open(struct db *d, const char *path, struct err *e)
                       "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;",
                       NULL, NULL, NULL) == SQLITE_OK;
     ok = ok && sqlite3_exec(d->sql, schema, NULL, NULL, NULL) == SQLITE_OK;
-    ok = ok && sqlite3_exec(d->sql, "PRAGMA user_version=2", NULL, NULL, NULL) == SQLITE_OK;
+    ok = ok && sqlite3_exec(d->sql, "PRAGMA user_version=3", NULL, NULL, NULL) == SQLITE_OK;
     if (ok) return true;
     if (q.code) err_set(e, q.code, "%s", q.msg);
     else err_set(e, ERR_INPUT, "cannot use database '%s': %s", path, sqlite3_errmsg(d->sql));
@@ -247,30 +248,88 @@ bool db_trial_status(struct db *d, i64 trial, enum trial_status s, struct str re
 
 bool db_sample(struct db *d, i64 trial, const struct sample *s, struct err *e)
 {
-    return db_do(d, e, "INSERT INTO sample (trial, seconds, reference, cold) VALUES (?,?,?,?)",
-                 "iffi", trial, s->seconds, s->base, (i64)s->is_cold);
+    return db_do(d, e, "INSERT INTO sample (trial, seconds, reference, cold, final) VALUES (?,?,?,?,?)",
+                 "iffii", trial, s->seconds, s->base, (i64)s->is_cold, (i64)s->is_final);
 }
 
-static bool add_samples(struct db *d, struct trial_row *r, struct arena *a, struct err *e)
+struct warm { double seconds, base; bool is_final; };
+struct warms { struct warm *v; u32 n, cap; };
+
+static bool read_samples(struct db *d, struct trial_row *r, struct warms *s, struct arena *a, struct err *e)
 {
-    struct {
-        double *v;
-        u32 n, cap;
-    } s = {0}, q = {0}, ref = {0};
     sqlite3_stmt *st = db_query(
-        d, e, "SELECT seconds, reference FROM sample WHERE trial=? AND cold=0", "i", r->id);
+        d, e, "SELECT id, seconds, reference, final FROM sample WHERE trial=? AND cold=0 ORDER BY id", "i", r->id);
     if (!st) return false;
     while (sqlite3_step(st) == SQLITE_ROW) {
-        double t = sqlite3_column_double(st, 0), base = sqlite3_column_double(st, 1);
-        *(arr_push(a, &s)) = t;
-        if (base > 0) *(arr_push(a, &q)) = t / base, *(arr_push(a, &ref)) = base;
+        struct warm x = {sqlite3_column_double(st, 1), sqlite3_column_double(st, 2), sqlite3_column_int64(st, 3) != 0};
+        if (x.base <= 0) r->alone = sqlite3_column_int64(st, 0);
+        *arr_push(a, s) = x;
     }
     sqlite3_finalize(st);
-    struct stats x = stats_of(s.v, s.n);
-    r->n = s.n, r->median = x.median, r->low = x.low, r->high = x.high;
-    r->ratio = stats_of(q.v, q.n).median;
-    r->reference = stats_of(ref.v, ref.n).median;
+    r->n = s->n;
     return true;
+}
+
+static double reference_of(const struct warms *s)
+{
+    struct arena tmp = {0};
+    double *v = arena_array(&tmp, double, s->n + 1);
+    u32 n = 0;
+    for (u32 i = 0; i < s->n; i++)
+        if (s->v[i].base > 0) v[n++] = s->v[i].base;
+    double median = stats_of(v, n).median;
+    arena_release(&tmp);
+    return median;
+}
+
+/* Samples that count: all; beside a reference; while that took its usual time; and final. */
+enum sieve { SIEVE_NONE, SIEVE_BESIDE, SIEVE_TYPICAL, SIEVE_FINAL };
+
+static bool passes(const struct warm *x, enum sieve s, double typical)
+{
+    return (s < SIEVE_BESIDE || x->base > 0) && (s < SIEVE_TYPICAL || tune_is_typical(x->base, typical)) &&
+           (s < SIEVE_FINAL || x->is_final);
+}
+
+/* By the finest sieve that leaves any. typical: of the task; 0: all are. */
+static void judge(struct trial_row *r, const struct warms *s, double typical)
+{
+    struct arena tmp = {0};
+    double *v = arena_array(&tmp, double, s->n + 1), *q = arena_array(&tmp, double, s->n + 1);
+    double *base = arena_array(&tmp, double, s->n + 1);
+    enum sieve by = SIEVE_FINAL;
+    u32 n = 0;
+    for (;; by--) {
+        for (u32 i = 0; i < s->n; i++) {
+            const struct warm *x = &s->v[i];
+            if (passes(x, by, typical)) v[n] = x->seconds, q[n] = x->seconds / x->base, base[n++] = x->base;
+        }
+        if (n || by == SIEVE_NONE) break;
+    }
+    struct stats t = stats_of(v, n), ratio = stats_of(q, by == SIEVE_NONE ? 0 : n);
+    r->n_final = by == SIEVE_FINAL ? n : 0;
+    r->is_odd = by == SIEVE_BESIDE;
+    r->median = t.median, r->low = t.low, r->high = t.high;
+    r->ratio = ratio.median, r->ratio_low = ratio.low, r->ratio_high = ratio.high;
+    r->reference = stats_of(base, by == SIEVE_NONE ? 0 : n).median;
+    arena_release(&tmp);
+}
+
+static bool add_samples(struct db *d, struct trial_row *rows, u32 n, struct err *e)
+{
+    struct arena tmp = {0};
+    struct warms *s = (struct warms *)arena_alloc(&tmp, (i64)sizeof *s * (n + 1));
+    double *reference = arena_array(&tmp, double, n + 1);
+    bool ok = true;
+    for (u32 i = 0; i < n && ok; i++) {
+        s[i] = (struct warms){0};
+        ok = read_samples(d, &rows[i], &s[i], &tmp, e);
+        reference[i] = reference_of(&s[i]);
+    }
+    double typical = tune_typical(reference, n);
+    for (u32 i = 0; i < n && ok; i++) judge(&rows[i], &s[i], typical);
+    arena_release(&tmp);
+    return ok;
 }
 
 bool db_trials(struct db *d, i64 env, i64 task, struct str sizes, struct arena *a,
@@ -297,10 +356,8 @@ bool db_trials(struct db *d, i64 env, i64 task, struct str sizes, struct arena *
         *(arr_push(a, &list)) = r;
     }
     sqlite3_finalize(st);
-    bool ok = true;
-    for (u32 i = 0; i < list.n && ok; i++) ok = add_samples(d, &list.v[i], a, e);
     *rows = list.v, *n = list.n;
-    return ok;
+    return add_samples(d, list.v, list.n, e);
 }
 
 bool db_trial_row(struct db *d, i64 trial, struct arena *a, struct trial_row *row, struct err *e)
@@ -314,7 +371,7 @@ bool db_trial_row(struct db *d, i64 trial, struct arena *a, struct trial_row *ro
     sqlite3_finalize(st);
     if (status < 0 || status >= N_TRIAL_STATUS) return err_set(e, ERR_FAILED, "database: no trial %lld", (long long)trial);
     row->status = (enum trial_status)status;
-    return add_samples(d, row, a, e);
+    return add_samples(d, row, 1, e);
 }
 
 bool db_tasks(struct db *d, i64 env, struct arena *a, struct db_todo **v, u32 *n, struct err *e)

@@ -147,12 +147,12 @@ bool db_export(struct db *d, struct buf *b, struct err *e)
     static const char sql[] =
         "SELECT env.fingerprint, env.toolchain, task.key, trial.sizes, trial.candidate, "
         "trial.kernel, trial.status, trial.reason,"
-        " sample.seconds, sample.reference, sample.cold FROM trial JOIN env ON env.id=trial.env "
+        " sample.seconds, sample.reference, sample.cold, sample.final FROM trial JOIN env ON env.id=trial.env "
         "JOIN task ON task.id=trial.task"
         " LEFT JOIN sample ON sample.trial=trial.id ORDER BY trial.id, sample.id";
     if (sqlite3_prepare_v2(d->sql, sql, -1, &st, NULL) != SQLITE_OK) return more_fail(d, e, "read");
     buf_z(b, "device,toolchain,task,sizes,candidate,kernel,status,reason,seconds,reference_seconds,"
-             "cold\n");
+             "cold,final\n");
     while (sqlite3_step(st) == SQLITE_ROW) {
         for (int k = 0; k < 6; k++) put_csv(b, col(st, k)), buf_char(b, ',');
         i64 s = sqlite3_column_int64(st, 6);
@@ -160,7 +160,7 @@ bool db_export(struct db *d, struct buf *b, struct err *e)
               s >= 0 && s < N_TRIAL_STATUS ? trial_status_name((enum trial_status)s) : "unknown");
         buf_char(b, ',');
         put_csv(b, col(st, 7));
-        for (int k = 8; k < 11; k++) {
+        for (int k = 8; k < 12; k++) {
             buf_char(b, ',');
             if (sqlite3_column_type(st, k) != SQLITE_NULL) buf_f64(b, sqlite3_column_double(st, k));
         }
@@ -192,8 +192,8 @@ bool db_merge(struct db *d, const char *other, i64 *n_new, struct err *e)
         "m.sizes=o.sizes AND m.candidate=o.candidate);"
         "INSERT INTO main.trial (env, task, sizes, candidate, kernel, status, reason)"
         " SELECT env, task, sizes, candidate, kernel, status, reason FROM fresh ORDER BY old;"
-        "INSERT INTO main.sample (trial, seconds, reference, cold) SELECT m.id, s.seconds, "
-        "s.reference, s.cold FROM fresh f"
+        "INSERT INTO main.sample (trial, seconds, reference, cold, final) SELECT m.id, s.seconds, "
+        "s.reference, s.cold, s.final FROM fresh f"
         " JOIN main.trial m ON m.env=f.env AND m.task=f.task AND m.sizes=f.sizes AND "
         "m.candidate=f.candidate"
         " JOIN other.sample s ON s.trial=f.old ORDER BY s.id;"
@@ -221,8 +221,9 @@ bool db_prune(struct db *d, struct str what, i64 env, i64 *n_gone, struct err *e
     static const char *const which[][2] = {
         {"failed", "status NOT IN (0, 1, 2)"},
         {"foreign", "env <> ?1"},
-        {"losers", "id NOT IN (SELECT id FROM (SELECT trial.id AS id, row_number() OVER (PARTITION "
-                   "BY env, task, sizes ORDER BY"
+        {"losers", "id NOT IN (SELECT trial FROM sample WHERE reference=0 AND cold=0) AND "
+                   "id NOT IN (SELECT id FROM (SELECT trial.id AS id, row_number() OVER (PARTITION "
+                   "BY env, task, sizes ORDER BY (SELECT max(final) FROM sample WHERE sample.trial=trial.id) DESC,"
                    " (SELECT avg(seconds) FROM sample WHERE sample.trial=trial.id AND cold=0)) AS "
                    "place FROM trial WHERE status=1) WHERE place<=3)"}};
     i64 k = 0;

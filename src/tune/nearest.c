@@ -38,12 +38,12 @@ bool known_load(struct known *k, struct db *d, i64 env, struct arena *a, struct 
     return true;
 }
 
-/* By the time, then in the order of measuring. */
-static void put_timed(struct arena *a, struct known_task *x, struct timed r)
+/* By the time, then in the order of measuring; what the task itself takes comes before all. */
+static void put_timed(struct arena *a, struct known_task *x, struct timed r, bool is_choice)
 {
     u32 at = x->timed.n;
     arr_push(a, &x->timed);
-    for (; at > 0 && x->timed.v[at - 1].seconds > r.seconds; at--) x->timed.v[at] = x->timed.v[at - 1];
+    for (; at > 0 && (is_choice || x->timed.v[at - 1].seconds > r.seconds); at--) x->timed.v[at] = x->timed.v[at - 1];
     x->timed.v[at] = r;
 }
 
@@ -55,12 +55,14 @@ static bool read_timed(const struct known *k, struct known_task *x, struct err *
     x->is_read = true;
     if (!db_trials(k->d, k->env, x->todo.task, x->todo.sizes, k->a, &row, &n, e)) return false;
     double reference = tune_reference_seconds(row, n);
+    const struct trial_row *choice = tune_choice(row, n);
     for (u32 i = 0; i < n; i++) {
         if (row[i].status != TRIAL_OK || row[i].n == 0) continue;
         struct timed r = {row[i].cand, tune_row_seconds(&row[i], reference)};
         if (row[i].ratio <= 0 && !x->base.cand.gen) x->base = r;
-        put_timed(k->a, x, r);
+        if (&row[i] != choice) put_timed(k->a, x, r, false);
     }
+    if (choice) put_timed(k->a, x, (struct timed){choice->cand, tune_row_seconds(choice, reference)}, true);
     return true;
 }
 

@@ -32,12 +32,30 @@ double contest_seconds(const struct contest *c, const struct entrant *x)
     return x->ratio > 0 && c->base_time.median > 0 ? x->ratio * c->base_time.median : x->median;
 }
 
+double contest_typical(const struct contest *c)
+{
+    struct arena tmp = {0};
+    double *v = arena_array(&tmp, double, c->known.n + 1);
+    for (u32 i = 0; i < c->known.n; i++) v[i] = c->known.v[i].reference;
+    double typical = tune_typical(v, c->known.n);
+    arena_release(&tmp);
+    return typical;
+}
+
+bool contest_trusts(const struct entrant *x, double typical)
+{
+    return x->status == TRIAL_OK && x->n > 0 && (x->n_final > 0 || tune_is_typical(x->reference, typical));
+}
+
+/* Who looked fast while the machine did something else is no yardstick for others. */
 void contest_update_best(struct contest *c)
 {
     i32 was = c->best_at;
+    double typical = contest_typical(c);
+    c->best_at = -1;
     for (u32 i = 0; i < c->known.n; i++) {
         const struct entrant *x = &c->known.v[i];
-        if (x->status != TRIAL_OK || x->n == 0) continue;
+        if (!contest_trusts(x, typical)) continue;
         double s = contest_seconds(c, x);
         if (c->best_at < 0 || s < c->best)
             c->best = s, c->best_at = (i32)i, c->best_ratio = x->ratio;

@@ -15,7 +15,10 @@ struct entrant {            /* one candidate of a task */
     enum trial_status status;
     u32 n;                  /* samples taken */
     bool is_queued;         /* being built, or waiting for its turn */
-    double median, ratio;   /* of all samples, also earlier runs' */
+    bool was_final;         /* in finals of this run */
+    u32 n_final;            /* of them */
+    double median, ratio;   /* as in its row, also by earlier runs' samples */
+    double ratio_low, ratio_high, reference;
     enum { FACTS_NOT_YET, FACTS_KNOWN, FACTS_NONE } facts; /* NONE: its kernel cannot be made */
     float fact[N_FACTS];    /* facts_of */
 };
@@ -39,6 +42,7 @@ struct contest {            /* one task at its sizes */
     bool is_hopeless;       /* not even the default works */
     bool is_done;           /* nothing new to try */
     struct subject base;
+    i64 base_trial;         /* its row */
     struct stats base_time;
     double early[DRIFT_SAMPLES], late[DRIFT_SAMPLES]; /* the base's first samples beside candidates, and its last, a ring */
     u32 n_beside;           /* samples of the base beside candidates */
@@ -62,6 +66,8 @@ struct shelf { struct db *db; i64 env; const struct caps *caps; struct arena *ar
 bool contest_load(struct contest *c, const struct tune_task *task, const struct shelf *s); /* with all that is known */
 /* What may be learnt from: n contests, and all other tasks that the database knows. */
 bool contests_past(struct search *to, struct contest *v, u32 n, const struct shelf *s);
+void entrant_take(struct entrant *x, const struct trial_row *row); /* what its samples say */
+bool contest_reread(struct contest *c, const struct shelf *s); /* what all samples say, and the best as programs choose it */
 bool tune_read_todo(struct tune_task *to, const struct db_todo *todo, struct arena *a, struct err *e);
 
 /* pool.c: fills the pool, the same share for each family that can do the task. */
@@ -72,6 +78,9 @@ bool contest_mark(struct contest *c, const struct candidate *cand); /* true: was
 /* search.c: up to max candidates not tried yet. */
 u32 contest_propose(struct contest *c, struct search *s, struct candidate *out, u32 max);
 void contest_update_best(struct contest *c);
+/* Verified, and timed while the reference took no longer than usual, or in finals, whatever it took. */
+bool contest_trusts(const struct entrant *x, double typical);
+double contest_typical(const struct contest *c); /* reference time beside its trials */
 double contest_seconds(const struct contest *c, const struct entrant *x); /* of one that was measured */
 
 /* near.c: what other tasks tell. */

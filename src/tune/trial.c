@@ -15,6 +15,7 @@ enum { MAX_REPEAT = 10000 };
 static const double min_sample_seconds =
     200e-6; /* shorter runs are repeated: the timer's noise stays below a percent */
 static const double start_seconds = 30; /* opening the device and moving data may take this long */
+static const double long_seconds = 20e-3; /* a run that is the first of its kind, or follows one of another, is no slower for it */
 static const double wake_seconds = 0.03; /* of work before a device is timed for the first time */
 static const i64 max_evict = 256 << 20;
 
@@ -304,7 +305,7 @@ static bool is_lost(const struct child *c, const struct message *m)
     return c->o->lost > 0 && c->o->base && m->sample.seconds >= min_sample_seconds && m->sample.seconds > c->o->lost * m->sample.base;
 }
 
-/* Where one run is enough for a sample, the run that showed it is the first. */
+/* Where one run is long enough for a sample, the run that showed it is the first. */
 static bool take_samples(struct child *c, struct instance *x, struct err *e)
 {
     struct message m = {.kind = MSG_SAMPLE};
@@ -312,10 +313,10 @@ static bool take_samples(struct child *c, struct instance *x, struct err *e)
     if (repeat == 0 || !time_base(c, &m, e)) return false;
     if (is_lost(c, &m) && !send_sample(c, &m)) return true;
     if (!instance_vary(x, &c->on, e) || (c->o->cold && !time_cold(c, x, e))) return false;
-    bool is_first = repeat == 1 && x->n_variants == 1 && !c->o->cold && !is_lost(c, &m);
+    bool is_first = repeat == 1 && x->n_variants == 1 && !c->o->cold && !is_lost(c, &m) && m.sample.seconds >= long_seconds;
     for (u32 i = 0; i < c->o->max_samples; i++) {
         send_allow(c, 2 * c->o->timeout);
-        if (i > 0 && !time_base(c, &m, e)) return false;
+        if ((i > 0 || !is_first) && !time_base(c, &m, e)) return false;
         if (i > 0 || !is_first) m.sample.seconds = time_runs(c, x, repeat, e);
         if (m.sample.seconds < 0) return false;
         if (!send_sample(c, &m)) break;

@@ -15,19 +15,18 @@ enum {
     LARGE_BATCH = 8,    /* where building and starting take longer than measuring */
     DEFAULT_SAMPLES = 10,
     DEFAULT_CANDIDATES = 256,
-    FINALISTS = 3,
-    MOST_FINALISTS = 8,
+    ROUND_SAMPLES = 4,  /* of each finalist */
     HEATS_PER_TURN = 4,
     POPULATE_CANDIDATES = 32
 };
-static const double default_run_timeout = 20, final_share = 0.12, settled_spread = 1.03, near_best = 1.05;
+static const double default_run_timeout = 20, final_share = 0.18, settled_spread = 1.03;
 /* A candidate is given up after n samples when the best of them is so many times the best known:
    one sample is enough against what is far off. */
 static const double lost_ratio[] = {2, 1.4, 1.15};
 
-static bool out_of_time(const struct tuner *t) { return t->end > 0 && os_now() >= t->end; }
+bool tuner_is_late(const struct tuner *t) { return t->end > 0 && os_now() >= t->end; }
 
-static u32 min_samples(const struct tune_opts *o)
+u32 tuner_min_samples(const struct tune_opts *o)
 {
     return o->min_samples ? o->min_samples : DEFAULT_SAMPLES;
 }
@@ -36,7 +35,7 @@ static u32 min_samples(const struct tune_opts *o)
  * are added) gives each its samples. */
 static bool is_settled(const struct tune_opts *o, enum trial_status s, u32 n)
 {
-    u32 want = min_samples(o);
+    u32 want = tuner_min_samples(o);
     if (o->relative_error > 0) want = (u32)i64_min(want, 3);
     if (s != TRIAL_OK || o->add_candidates) return s != TRIAL_NEW;
     return n >= want;
@@ -101,9 +100,10 @@ struct watch { /* decides after each sample whether to go on */
     struct tuner *t;
     struct contest *c;
     i64 trial;
-    double *v, *q; /* seconds, ratios of this run */
+    double *v, *q, *base; /* seconds, ratios, seconds of the base, of this run */
     u32 n, want;
-    bool may_settle; /* searching: a few samples that agree are enough, finalists get more */
+    bool may_settle; /* searching: a few samples that agree are enough */
+    bool is_final;   /* all samples are taken, whatever they say: who was lucky before must not keep that */
     bool gave_up, failed;
 };
 
@@ -116,7 +116,9 @@ static void watch_base(struct contest *c, double seconds)
 static bool on_sample(void *user, const struct sample *s, u32 n)
 {
     struct watch *w = user;
-    if (!db_sample(w->t->db, w->trial, s, w->t->e)) {
+    struct sample kept = *s;
+    kept.is_final = w->is_final;
+    if (!db_sample(w->t->db, w->trial, &kept, w->t->e)) {
         w->failed = true;
         return false;
     }
@@ -124,8 +126,9 @@ static bool on_sample(void *user, const struct sample *s, u32 n)
     w->n = n - 1;
     if (s->base > 0) watch_base(w->c, s->base);
     w->v[w->n] = s->seconds;
+    w->base[w->n] = s->base;
     w->q[w->n++] = s->base > 0 ? s->seconds / s->base : 1;
-    if (s->base <= 0 || w->c->best_at < 0) return n < w->want;
+    if (s->base <= 0 || w->c->best_at < 0 || w->is_final) return n < w->want;
     double least = w->q[0], most = w->q[0];
     for (u32 i = 1; i < w->n; i++) least = fmin(least, w->q[i]), most = fmax(most, w->q[i]);
     w->gave_up = least > w->c->best_ratio * lost_ratio[i64_min(w->n, countof(lost_ratio)) - 1];
@@ -140,18 +143,19 @@ static u32 batch_of(const struct tuner *t)
     return t->o->driver->is_foreign || !t->o->add_candidates ? LARGE_BATCH : BATCH;
 }
 
-/* Ready to be measured; nothing starts yet. */
-static void open_heat(struct tuner *t, struct contest *c, struct heat *h, bool verify)
+void heat_open(struct tuner *t, struct contest *c, struct heat *h, enum heat_kind kind)
 {
+    bool verify = kind == HEAT_TRIALS;
+    h->is_final = !verify;
     for (u32 i = 0; i < h->n; i++) h->subject[i].code = h->building.out[i].code;
     for (u32 i = 0; i < t->n_checks; i++) h->checks[i] = &t->check[i];
     h->opts = (struct trial_opts){
         .driver = t->o->driver,
         .dev = t->o->dev,
         .timeout = c->is_ready ? fmax(2, 20 * c->base_time.median) : default_run_timeout,
-        .max_samples = min_samples(t->o),
+        .max_samples = verify ? tuner_min_samples(t->o) : ROUND_SAMPLES,
         .base = c->is_ready ? &c->base : NULL,
-        .cold = !verify || !c->is_ready, /* costs more than all the rest: of the base and of finalists */
+        .cold = kind == HEAT_FINAL_COLD || !c->is_ready, /* costs more than all the rest: of the base and of finalists */
         .lost = verify && c->is_ready ? c->best_ratio * lost_ratio[0] : 0,
         .deadline = t->end};
     h->session = (struct trial_session){.subject = h->subject,
@@ -161,29 +165,33 @@ static void open_heat(struct tuner *t, struct contest *c, struct heat *h, bool v
                                         .o = &h->opts};
 }
 
-static enum trial_status measure(struct tuner *t, struct contest *c, struct heat *h, u32 i,
-                                 struct entrant *x, struct buf *reason)
+static struct entrant *find_entrant(struct contest *c, i64 trial)
 {
-    bool verify = h->session.n_checks > 0;
-    u32 want = min_samples(t->o);
-    struct watch w = {.t = t,
-                      .c = c,
-                      .trial = x->trial,
-                      .want = want,
-                      .may_settle = verify && t->o->add_candidates};
+    for (u32 i = 0; i < c->known.n; i++)
+        if (c->known.v[i].trial == trial) return &c->known.v[i];
+    return NULL;
+}
+
+enum trial_status heat_measure(struct tuner *t, struct contest *c, struct heat *h, u32 i, struct buf *reason)
+{
+    u32 want = h->opts.max_samples;
+    struct entrant *x = find_entrant(c, h->trial[i]);
+    struct watch w = {.t = t, .c = c, .trial = x->trial, .want = want, .is_final = h->is_final, .may_settle = t->o->add_candidates};
     w.v = arena_array(&t->turn, double, want + 1), w.q = arena_array(&t->turn, double, want + 1);
+    w.base = arena_array(&t->turn, double, want + 1);
     enum trial_status st = trial_next(&h->session, i, on_sample, &w, reason);
     if (st == TRIAL_OK && w.gave_up) st = TRIAL_SLOW;
-    if (w.n) {
+    if (w.n && !h->is_final) { /* what finals say is read when a round is over */
+        struct stats q = stats_of(w.q, w.n);
         x->n += w.n;
         x->median = stats_of(w.v, w.n).median;
-        x->ratio = stats_of(w.q, w.n).median;
+        x->ratio = q.median, x->ratio_low = q.low, x->ratio_high = q.high;
+        x->reference = stats_of(w.base, w.n).median;
     }
     return st;
 }
 
-static bool set_status(struct tuner *t, struct contest *c, struct entrant *x, enum trial_status st,
-                       struct str reason)
+bool entrant_set_status(struct tuner *t, struct contest *c, struct entrant *x, enum trial_status st, struct str reason)
 {
     x->status = st;
     if (!db_trial_status(t->db, x->trial, st, reason, t->e)) return false;
@@ -219,13 +227,6 @@ static bool spell(struct tuner *t, const struct contest *c, const struct candida
     return ok;
 }
 
-static struct entrant *find_entrant(struct contest *c, i64 trial)
-{
-    for (u32 i = 0; i < c->known.n; i++)
-        if (c->known.v[i].trial == trial) return &c->known.v[i];
-    return NULL;
-}
-
 /* Enters and spells; those that fail are rows and drop out. */
 static bool spell_heat(struct tuner *t, struct contest *c, struct heat *h)
 {
@@ -238,7 +239,7 @@ static bool spell_heat(struct tuner *t, struct contest *c, struct heat *h)
         bool ok = spell(t, c, &h->cand[i], &h->subject[n], &h->text[n], &why);
         bool fine =
             ok ? db_trial_kernel(t->db, x->trial, hash_bytes(h->text[n].p, h->text[n].n), t->e)
-               : set_status(t, c, x, TRIAL_EMIT, buf_view(&why));
+               : entrant_set_status(t, c, x, TRIAL_EMIT, buf_view(&why));
         buf_release(&why);
         if (!fine) return false;
         h->cand[n] = h->cand[i];
@@ -255,7 +256,7 @@ static bool start_heat(struct tuner *t, struct heat *h, u32 n_now)
     return build_start(&h->building, &t->builder, h->text, h->n, n_now, &t->arena, t->e);
 }
 
-static bool build_heat(struct tuner *t, struct contest *c, struct heat *h)
+bool heat_build(struct tuner *t, struct contest *c, struct heat *h)
 {
     if (!spell_heat(t, c, h)) return false;
     bool ok = start_heat(t, h, 0) && build_finish(&h->building, &t->arena, t->e);
@@ -268,15 +269,15 @@ static bool run_one(struct tuner *t, struct contest *c, struct heat *h, u32 i)
     struct entrant *x = find_entrant(c, h->trial[i]);
     x->is_queued = false;
     if (!h->building.out[i].ok)
-        return set_status(t, c, x, h->building.out[i].timed_out ? TRIAL_BUILD_TIMEOUT : TRIAL_BUILD,
+        return entrant_set_status(t, c, x, h->building.out[i].timed_out ? TRIAL_BUILD_TIMEOUT : TRIAL_BUILD,
                           h->building.out[i].message);
     struct buf why = {0};
-    enum trial_status st = measure(t, c, h, i, x, &why);
+    enum trial_status st = heat_measure(t, c, h, i, &why);
     if (st == TRIAL_NEW) { /* the run's time is over: the next run measures it */
         buf_release(&why);
         return !t->e->code;
     }
-    bool ok = set_status(t, c, x, st, buf_view(&why));
+    bool ok = entrant_set_status(t, c, x, st, buf_view(&why));
     buf_release(&why);
     c->n_tried++;
     contest_update_best(c);
@@ -286,8 +287,8 @@ static bool run_one(struct tuner *t, struct contest *c, struct heat *h, u32 i)
 static bool run_heat(struct tuner *t, struct contest *c, struct heat *h)
 {
     bool ok = true;
-    open_heat(t, c, h, true);
-    for (u32 i = 0; i < h->n && ok && (i == 0 || !out_of_time(t)); i++) ok = run_one(t, c, h, i);
+    heat_open(t, c, h, HEAT_TRIALS);
+    for (u32 i = 0; i < h->n && ok && (i == 0 || !tuner_is_late(t)); i++) ok = run_one(t, c, h, i);
     trial_close(&h->session);
     return ok;
 }
@@ -306,14 +307,16 @@ static bool find_base(struct tuner *t, struct contest *c)
     }
     for (u32 i = 0; i < n && !c->is_ready && !t->e->code; i++) {
         struct heat h = {.n = 1, .cand = {cand[i]}};
-        if (!build_heat(t, c, &h) || h.n == 0) continue;
+        if (!heat_build(t, c, &h) || h.n == 0) continue;
         contest_mark(c, &cand[i]);
         if (!run_heat(t, c, &h)) return false;
         struct entrant *x = find_entrant(c, h.trial[0]);
         if (x->status != TRIAL_OK) continue;
         c->base = h.subject[0];
+        c->base_trial = x->trial;
         c->base_time = (struct stats){.median = x->median};
-        x->ratio = 1;
+        x->ratio = x->ratio_low = x->ratio_high = 1;
+        x->reference = 0;
         c->best_ratio = 1;
         c->is_ready = true;
     }
@@ -407,20 +410,25 @@ static bool take_turn(struct tuner *t, struct contest *c, bool is_last)
     if (was_ahead && !build_finish(&h->building, &t->arena, t->e)) return false;
     if (!was_ahead) {
         if (!next_heat(t, c, h)) return true;
-        if (!build_heat(t, c, h)) return false;
+        if (!heat_build(t, c, h)) return false;
     }
     if (!is_last && spare_processors(t) && !look_ahead(t, c, h)) return false;
     return run_heat(t, c, h);
 }
 
+/* false: the task cannot be fed or evaluated; said once, the run goes on. */
+static bool is_checkable(struct tuner *t, struct contest *c)
+{
+    if (make_checks(t, c)) return true;
+    log_printf(t->o->log, 1, "task left out: %s", t->e->msg);
+    *t->e = (struct err){0};
+    c->is_hopeless = true;
+    return false;
+}
+
 static bool turn(struct tuner *t, struct contest *c, bool is_last)
 {
-    if (!make_checks(t, c)) { /* this task cannot be fed or evaluated: said once, the run goes on */
-        log_printf(t->o->log, 1, "task left out: %s", t->e->msg);
-        *t->e = (struct err){0};
-        c->is_hopeless = true;
-        return true;
-    }
+    if (!is_checkable(t, c)) return true;
     if (c->is_ready) return take_turn(t, c, is_last);
     if (!find_base(t, c)) return false;
     relate(c);
@@ -480,66 +488,25 @@ static bool main_loop(struct tuner *t)
     }
 }
 
-/* The best of those near the best that have not had their samples yet; NULL: none. */
-static struct entrant *next_finalist(const struct tuner *t, struct contest *c, const i64 *done, u32 n_done)
+static bool has_finals(const struct contest *c, bool of_program)
 {
-    struct entrant *best = NULL;
-    for (u32 i = 0; i < c->known.n; i++) {
-        struct entrant *x = &c->known.v[i];
-        bool again = false;
-        for (u32 k = 0; k < n_done; k++) again |= done[k] == x->trial;
-        if (again || x->status != TRIAL_OK || x->ratio > c->best_ratio * near_best || x->n >= 2 * min_samples(t->o))
-            continue;
-        if (!best || x->ratio < best->ratio) best = x;
+    return (c->t->weight > 0) == of_program && c->is_ready && c->best_at >= 0;
+}
+
+/* Of the program's tasks first, each with an equal share of the time that those before it have left; then of the alternatives. */
+static bool run_finals(struct tuner *t, bool of_program)
+{
+    u32 left = 0;
+    for (u32 i = 0; i < t->n; i++) left += has_finals(&t->contest[i], of_program);
+    for (u32 i = 0; i < t->n && !tuner_is_late(t); i++) {
+        struct contest *c = &t->contest[i];
+        double now = os_now();
+        if (!has_finals(c, of_program)) continue;
+        double end = t->end > 0 ? now + (t->end - now) / left-- : 0;
+        if (!is_checkable(t, c)) continue;
+        if (!contest_finals(t, c, end) || (of_program && !rival_again(t, c))) return false;
     }
-    return best;
-}
-
-/* By all its samples, as programs are chosen. */
-static bool reread(struct tuner *t, struct contest *c, struct entrant *x)
-{
-    struct arena a = {0};
-    struct trial_row *rows;
-    u32 n;
-    bool ok = db_trials(t->db, t->env, c->db_task, c->sizes, &a, &rows, &n, t->e);
-    for (u32 i = 0; i < n && ok; i++)
-        if (rows[i].id == x->trial && rows[i].ratio > 0) x->ratio = rows[i].ratio, x->median = rows[i].median;
-    arena_release(&a);
-    c->best_at = -1;
-    contest_update_best(c);
-    return ok;
-}
-
-static bool measure_again(struct tuner *t, struct contest *c, struct entrant *x)
-{
-    struct heat h = {.n = 1, .cand = {x->cand}};
-    struct buf why = {0};
-    t->builder.may_join = false; /* what may be kept is measured as it is kept, without others in its program */
-    bool ok = build_heat(t, c, &h);
-    t->builder.may_join = true;
-    if (!ok) return false;
-    if (h.n == 0 || !h.building.out[0].ok) return true;
-    open_heat(t, c, &h, false);
-    measure(t, c, &h, 0, x, &why);
-    trial_close(&h.session);
-    buf_release(&why);
-    return !t->e->code && reread(t, c, x);
-}
-
-/* Those within a few percent of the best are measured once more, side by side with the base and with nothing built meanwhile; and
-   because of many that had a few samples each the one that looks best was lucky, too, until the best is one that has stood this. */
-static bool final_round(struct tuner *t, struct contest *c)
-{
-    i64 done[MOST_FINALISTS] = {0};
-    if (!c->is_ready || c->best_at < 0 || !make_checks(t, c)) return true;
-    for (u32 n = 0; n < MOST_FINALISTS && !out_of_time(t); n++) {
-        struct entrant *x = next_finalist(t, c, done, n);
-        if (!x || (n >= FINALISTS && x != &c->known.v[c->best_at])) break;
-        done[n] = x->trial;
-        if (!measure_again(t, c, x)) return false;
-    }
-    if (!rival_again(t, c)) return false;
-    return !t->e->code;
+    return true;
 }
 
 /* populate: rows and binaries only */
@@ -551,13 +518,13 @@ static bool populate(struct tuner *t)
         struct candidate def;
         if (gen_default(c->t->task, &t->caps, c->t->var, &def) && contest_mark(c, &def)) {
             struct heat h = {.n = 1, .cand = {def}};
-            if (!build_heat(t, c, &h)) return false;
+            if (!heat_build(t, c, &h)) return false;
             t->r->n_built += h.n;
         }
-        for (u32 n = 1; n < limit && !c->is_done && !out_of_time(t); n += batch_of(t)) {
+        for (u32 n = 1; n < limit && !c->is_done && !tuner_is_late(t); n += batch_of(t)) {
             struct heat h;
             propose(t, c, &h, (u32)i64_min(batch_of(t), limit - n));
-            if (h.n && !build_heat(t, c, &h)) return false;
+            if (h.n && !heat_build(t, c, &h)) return false;
             t->r->n_built += h.n;
             report_progress(t, c);
         }
@@ -599,8 +566,7 @@ static bool run(struct tuner *t, const struct tune_task *task)
     if (!main_loop(t)) return false;
     if (t->ahead) build_abandon(&t->ahead->building);
     t->ahead = NULL;
-    for (u32 i = 0; i < t->n && !out_of_time(t); i++)
-        if (t->contest[i].t->weight > 0 && !final_round(t, &t->contest[i])) return false;
+    if (!run_finals(t, true) || !run_finals(t, false)) return false;
     t->r->speedup = tune_speedup(t);
     report_drift(t);
     if (!report_reach(t)) return false;

@@ -12,7 +12,9 @@
 //   near.c     what other tasks tell         model.c    predictions corrected by what was measured
 //   nearest.c  what is fast for the nearest task that was measured
 //   search.c   which candidate to try next          rival.c    the device's own library, beside
-//   tune.c     the loop: tasks, budget       report.c   progress and results of a run
+//   tune.c     the loop: tasks, budget       final.c    what looked best is compared again
+//   report.c   progress and results of a run
+//   cost.c     what the database knows of a task, and which candidate it says to take
 #ifndef QUERN_TUNE_H
 #define QUERN_TUNE_H
 
@@ -57,9 +59,16 @@ struct trial_row {
     enum trial_status status;
     struct str reason;
     u32 n;                   /* samples */
+    /* What follows is of samples that were taken while the reference beside them took no longer than usual for the task: else the machine
+       did something else, too, which meets kernels differently. Of these, where there are any, of those that were taken after the candidate
+       had been picked to be compared again: what it was picked for may have been luck. */
+    u32 n_final;             /* of the latter */
+    bool is_odd;             /* there are none of the former: of all samples */
     double median, low, high; /* seconds; 95 % interval of the median */
     double ratio;            /* median of sample / reference sample taken beside it; 0: timed alone, it is the reference */
+    double ratio_low, ratio_high; /* 95 % interval of that median */
     double reference;        /* median of those reference samples */
+    i64 alone;               /* id of its last sample without a reference; 0: it has none */
 };
 
 i64 db_env(struct db *d, struct str fingerprint, struct str toolchain, struct err *e);       /* id; 0: failed */
@@ -73,6 +82,7 @@ bool db_trial_status(struct db *d, i64 trial, enum trial_status s, struct str re
 struct sample {
     double seconds, base;    /* of one run; of the reference candidate beside it, 0: none */
     bool is_cold;            /* caches were emptied before; kept for reports, statistics are of warm samples */
+    bool is_final;           /* taken after the candidate had been picked, so not what it was picked for */
 };
 bool db_sample(struct db *d, i64 trial, const struct sample *s, struct err *e); /* committed on return */
 /* All trials of a task at these sizes, in order of adding, with statistics of their samples. Candidates of generators or revisions
@@ -224,6 +234,12 @@ enum trial_status trial_run(const struct subject *s, const struct check *const *
 struct stats { double median, low, high; };
 struct stats stats_of(double *v, u32 n);                   /* sorts v; low, high: 95 % interval of the median (order statistics) */
 
+/* final.c */
+struct finalist { struct stats ratio; u32 n; bool is_out; }; /* samples' ratios to the reference beside them, and how many */
+/* Who has at least so many samples and is shown to be slower than the leader or than the reference is out. false: decided, because nobody
+   is left, or one that is shown to be faster than the reference. */
+bool finals_are_open(struct finalist *f, u32 n, u32 least);
+
 /* tune.c */
 struct tune_progress {
     i64 done, total, failures; /* trials; total < 0: open */
@@ -285,7 +301,16 @@ struct reach { u32 n_trials, to_near; }; /* 0: nothing was verified and timed */
 bool tune_reach(struct db *d, i64 env, i64 task, struct str sizes, struct reach *r, struct err *e);
 struct reaches { u32 n_tasks, n_trials; double median; u32 most; }; /* of tasks with two trials or more; median, most: of to_near */
 struct reaches reaches_of(const struct reach *r, u32 n);
-double tune_reference_seconds(const struct trial_row *rows, u32 n); /* median over the trials it ran beside; 0: it never did */
+/* Which row to take; NULL: none was verified and timed. It is the reference (of several: the one that was it last) unless another is
+   shown to be faster: the upper end of its ratio's 95 % interval is below 1. Of several that are the one whose end is lowest. Where some
+   were compared again only they are asked, and never those that are odd. A function of the rows alone. */
+const struct trial_row *tune_choice(const struct trial_row *rows, u32 n);
+/* The usual time of a reference: the lower quartile of its medians beside trials (those that are 0 are left out). Half of them may be
+   of a machine that is slower for a while, but hardly any of one that is faster. */
+double tune_typical(const double *median, u32 n);
+bool tune_is_typical(double reference, double typical); /* no more than a quarter longer; true when nothing is known */
+/* Median over the trials it ran beside that are not odd, those that were compared again if any were; 0: it never did. */
+double tune_reference_seconds(const struct trial_row *rows, u32 n);
 /* Seconds of a candidate with the machine's moods taken out: its ratio to the reference, times the reference's time. */
 double tune_row_seconds(const struct trial_row *r, double reference);
 struct task_known { bool measured; struct candidate best; double seconds; u32 n_trials; };

@@ -19,6 +19,7 @@ struct heat { /* candidates that are built together and share a child process */
     struct building building;
     u32 n;
     struct trial_session session;
+    bool is_final;
     struct trial_opts opts;
     const struct check *checks[MAX_CHECKS];
 };
@@ -45,6 +46,19 @@ struct tuner {
     struct heat *ahead;              /* built for the contest whose turn it is; NULL: none */
     struct err *e;
 };
+
+/* tune.c */
+enum heat_kind { HEAT_TRIALS, HEAT_FINAL, HEAT_FINAL_COLD /* with a sample of empty caches */ };
+bool tuner_is_late(const struct tuner *t); /* the run's time is over */
+u32 tuner_min_samples(const struct tune_opts *o);
+bool heat_build(struct tuner *t, struct contest *c, struct heat *h); /* enters, spells and builds; those that cannot be spelt are rows and drop out */
+void heat_open(struct tuner *t, struct contest *c, struct heat *h, enum heat_kind kind); /* ready to be measured; nothing starts yet */
+enum trial_status heat_measure(struct tuner *t, struct contest *c, struct heat *h, u32 i, struct buf *reason);
+bool entrant_set_status(struct tuner *t, struct contest *c, struct entrant *x, enum trial_status st, struct str reason);
+
+/* final.c: compares the best of a contest again, on the checks of the contest whose turn it is, until that is decided, or by os_now the
+   end has come (0: none); the contest's best is then what programs choose. false: the database failed. */
+bool contest_finals(struct tuner *t, struct contest *c, double end);
 
 /* rival.c: verifies and times the rival beside the base, which is ready, on the checks of the contest whose turn it is. A rival that
    fails is a row like any other. false: the database failed. */
