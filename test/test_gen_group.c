@@ -191,38 +191,42 @@ static void test_teams_build(void **state)
 
 /* Language hip spells every schedule of matrix units for the architectures that have them, and the interpreter runs it; some are built where the compiler
    knows the architecture. */
-static void try_mfma(const char *arch, const char *as, u32 *n, u32 *n_built)
+struct mfma_run {
+    const char *arch, *as; /* as: that it is built for; NULL: it is not */
+    u32 n, n_built;
+};
+
+static void try_mfma(struct mfma_run *r, const char *family, bool (*build)(struct bed *b), u64 seed)
 {
     static const enum dtype types[] = {DT_F32, DT_F32, DT_F16, DT_BF16};
     const struct lang *hip = lang_find(S("hip"));
-    for (u64 seed = first_seed(0); seed < last_seed(12); seed++) {
-        struct bed b;
-        struct candidate c;
-        struct check k;
-        bed_open(&b, seed);
-        assert_true(dev_target(&b.caps, "hip", str_of(arch)));
-        b.only = &gen_matrix_gemm;
-        b.type = types[pick(&b, 0, 3)];
-        b.tf32 = b.type == DT_F32 && strstr(b.caps.matrix, "tf32") && pick(&b, 0, 1);
-        if (random_gemm(&b) && gen_matches(b.only, &b.t, &b.caps) && check_init(&k, &b.t, b.var, seed, true, &b.e)) {
-            for (u32 i = 0; i < 3 && choose(&b, i, &c); i++) {
-                struct kernel kernel;
-                struct buf text = {0}, binary = {0};
-                if (c.gen != b.only) continue;
-                bool ok = run(&b, &c, &k) && gen_kernel(&kernel, &b.arena, &c, &b.t, &b.caps, &b.e) &&
-                          lang_render(&text, hip, &kernel.kir, &b.caps, &b.arena, &b.e);
-                struct caps to = b.caps;
-                if (as) snprintf(to.arch, sizeof to.arch, "%s", as);
-                if (ok && as && *n % 8 == 0) ok = hip->build(&binary, buf_view(&text), &to, 120, &b.e), ++*n_built;
-                if (!ok) report(&b, &c, seed);
-                assert_non_null(strstr(text.p, "__builtin_amdgcn_mfma_f32_"));
-                buf_release(&text), buf_release(&binary);
-                ++*n;
-            }
-            check_release(&k);
+    struct bed b;
+    struct candidate c;
+    struct check k;
+    bed_open(&b, seed);
+    assert_true(dev_target(&b.caps, "hip", str_of(r->arch)));
+    b.only = gen_find(str_of(family));
+    b.type = types[pick(&b, 0, 3)];
+    b.tf32 = b.type == DT_F32 && strstr(b.caps.matrix, "tf32") && pick(&b, 0, 1);
+    if (build(&b) && gen_matches(b.only, &b.t, &b.caps) && check_init(&k, &b.t, b.var, seed, true, &b.e)) {
+        for (u32 i = 0; i < 3 && choose(&b, i, &c); i++) {
+            struct kernel kernel;
+            struct caps to = b.caps;
+            struct buf text = {0}, binary = {0};
+            if (c.gen != b.only) continue;
+            bool ok = run(&b, &c, &k) && gen_kernel(&kernel, &b.arena, &c, &b.t, &b.caps, &b.e) &&
+                      lang_render(&text, hip, &kernel.kir, &b.caps, &b.arena, &b.e);
+            if (ok && os_env("QUERN_TEST_KEEP")) ok = os_write(str_fmt(&b.arena, "%s.%llu.%u", os_env("QUERN_TEST_KEEP"), (unsigned long long)seed, i).p, text.p, text.n, &b.e);
+            if (r->as) snprintf(to.arch, sizeof to.arch, "%s", r->as);
+            if (ok && r->as && r->n % 8 == 0) ok = hip->build(&binary, buf_view(&text), &to, 120, &b.e), r->n_built++;
+            if (!ok) report(&b, &c, seed);
+            assert_non_null(strstr(text.p, "__builtin_amdgcn_mfma_f32_"));
+            buf_release(&text), buf_release(&binary);
+            r->n++;
         }
-        bed_close(&b);
+        check_release(&k);
     }
+    bed_close(&b);
 }
 
 static void test_mfma(void **state)
@@ -230,20 +234,22 @@ static void test_mfma(void **state)
     static const struct { const char *arch, *as; } p[] = {{"gfx908", "gfx908"}, {"gfx90a", "gfx90a"}, {"gfx942", "gfx942"}, {"gfx942", "gfx940"}};
     const struct lang *hip = lang_find(S("hip"));
     struct bed b;
-    u32 n = 0, n_built = 0;
     for (u32 i = 0; i < countof(p); i++) {
         struct caps c = {0};
         struct buf binary = {0};
         struct err e = {0};
-        u32 before = n;
         snprintf(c.arch, sizeof c.arch, "%s", p[i].as);
         bool builds = hip->build(&binary, S("extern \"C\" __attribute__((global)) void k(void) {}"), &c, 120, &e);
+        struct mfma_run r = {.arch = p[i].arch, .as = builds ? p[i].as : NULL};
         buf_release(&binary);
         if (!builds && strcmp(p[i].arch, p[i].as)) continue; /* once without building */
-        try_mfma(p[i].arch, builds ? p[i].as : NULL, &n, &n_built);
-        print_message("%s: %u kernels, %u built in all%s\n", p[i].arch, n - before, n_built, builds ? "" : ", here none: hipcc does not know it");
+        for (u64 seed = first_seed(0); seed < last_seed(9); seed++) {
+            try_mfma(&r, "matrix_gemm", random_gemm, seed);
+            try_mfma(&r, "matrix_conv", random_conv, seed);
+        }
+        print_message("%s: %u kernels, %u built for %s\n", r.arch, r.n, r.n_built, p[i].as);
+        assert_true(r.n > 20 || getenv("SEED"));
     }
-    assert_true(n > 60 || getenv("SEED"));
     bed_open(&b, 1);
     assert_true(make_square(&b, 64) && dev_target(&b.caps, "hip", S("gfx90a")) && gen_matches(&gen_matrix_gemm, &b.t, &b.caps));
     assert_true(dev_target(&b.caps, "hip", S("gfx906")) && !gen_matches(&gen_matrix_gemm, &b.t, &b.caps));
