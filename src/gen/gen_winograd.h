@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/: convolutions of 3x3 and 3x3x3 by Winograd's minimal filtering (conv_winograd).
+// Convolutions of 3x3 and 3x3x3 by Winograd's minimal filtering (conv_winograd). Private to gen/, but for wino_init: how much larger errors
+// may be follows from its matrices (lab/conv_check.c).
 #ifndef QUERN_GEN_WINOGRAD_H
 #define QUERN_GEN_WINOGRAD_H
 

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A convolution's kernel before it is believed: random contents, exact ones, once more on the same inputs, and on others in memory that has
+// results already; each in a child process, between guard bands, on poisoned outputs (tune/trial.c). Beside them the figure that the tool
+// whose data sets these are judged by, which is the norm of the errors over their number: it falls with the square root of that number, so
+// that for large outputs hardly anything fails it.
+#include "lab/conv_check.h"
+
+#include "gen/gen_winograd.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_ROUNDS = 4, LEAST_SAMPLE = 512, MOST_SAMPLE = 1 << 18, DEFAULT_TERMS = 50000000 };
+
+double conv_seed_figure(double rms, double n_outputs) { return rms / sqrt(n_outputs); }
+
+/* Of F(m, 3) along one axis, beside the plain sum's. */
+static double growth_of(i64 m)
+{
+    struct wino w;
+    double most = 0;
+    wino_init(&w, m, WINO_TAPS);
+    for (i64 i = 0; i < w.m; i++) {
+        double row = 0;
+        for (i64 k = 0; k < w.n; k++) {
+            double in = 0, g = 0;
+            for (i64 j = 0; j < w.n; j++) in += fabs(w.in[k][j]);
+            for (i64 j = 0; j < WINO_TAPS; j++) g += fabs(w.g[k * WINO_TAPS + j]);
+            row += fabs(w.out[i][k]) * in * g;
+        }
+        most = fmax(most, row);
+    }
+    return most / WINO_TAPS;
+}
+
+static i64 parameter(const struct candidate *c, const char *name)
+{
+    for (u32 i = 0; i < c->gen->n_param; i++)
+        if (strcmp(c->gen->param[i].name, name) == 0) return c->sched.v[i];
+    return 1;
+}
+
+double conv_growth(const struct candidate *c)
+{
+    if (strcmp(c->gen->name, "conv_winograd") != 0) return 1;
+    i64 m = parameter(c, "m"), mz = parameter(c, "mz");
+    return growth_of(m) * growth_of(m) * (mz > 1 ? growth_of(mz) : 1);
+}
+
+struct run {
+    struct conv_report *r;
+    const struct task *task;
+    const i64 *var;
+    const struct subject *subject;
+    const struct conv_check_opts *o;
+    const struct conv_sum *s;
+    struct conv_exam_opts exam; /* but for round */
+};
+
+static bool no_sample(void *user, const struct sample *s, u32 n) { return false; }
+
+static enum trial_status try(const struct run *c, const struct check *const *v, u32 n, struct buf *why)
+{
+    buf_reset(why);
+    return trial_run(c->subject, v, n, NULL, &c->o->trial, no_sample, NULL, why);
+}
+
+/* Rounds of one kind are one exam: numbers of outputs add up, the worst stays. */
+static void add_found(struct conv_found *to, const struct conv_found *f)
+{
+    struct conv_found sum = f->ratio > to->ratio ? *f : *to;
+    sum.n_seen = to->n_seen + f->n_seen, sum.n_border = to->n_border + f->n_border;
+    sum.n_bad = to->n_bad + f->n_bad, sum.n_nonfinite = to->n_nonfinite + f->n_nonfinite;
+    sum.max_abs = fmax(to->max_abs, f->max_abs), sum.max_rel = fmax(to->max_rel, f->max_rel);
+    sum.err2 = to->err2 + f->err2, sum.want2 = to->want2 + f->want2, sum.limit2 = to->limit2 + f->limit2;
+    *to = sum;
+}
+
+static void note(struct run *c, const struct conv_exam *x, enum trial_status st, const char *before, const struct buf *why)
+{
+    struct conv_exam_result *to = &c->r->exam[x->kind];
+    if (to->n_rounds) add_found(&to->found, &x->found);
+    else to->found = x->found;
+    if (st != TRIAL_OK && (!to->n_rounds || to->status == TRIAL_OK)) {
+        to->status = st;
+        snprintf(to->reason, sizeof to->reason, "%s%.*s", before, STR_ARG(buf_view(why)));
+    } else if (!to->n_rounds) to->status = st;
+    to->n_rounds++;
+    c->r->ok = c->r->ok && st == TRIAL_OK;
+}
+
+/* The second one in the memory that the first has left. Where that fails each by itself, so that both are known. */
+static void run_pair(struct run *c, struct conv_exam *a, struct conv_exam *b)
+{
+    struct buf why = {0}, pair = {0};
+    const struct check *v[] = {&a->check, &b->check};
+    b->check.in_place = true;
+    enum trial_status both = try(c, v, 2, &pair), st;
+    if (both == TRIAL_OK) {
+        note(c, a, both, "", &pair), note(c, b, both, "", &pair);
+    } else {
+        struct conv_found found = b->found;
+        st = try(c, v, 1, &why);
+        note(c, a, st, "", &why);
+        bool is_a = st != TRIAL_OK;
+        b->found = (struct conv_found){.worst = -1};
+        st = try(c, v + 1, 1, &why);
+        if (st == TRIAL_OK && !is_a) b->found = found, note(c, b, both, "after a run on other inputs: ", &pair);
+        else note(c, b, st, "", &why);
+    }
+    buf_release(&why);
+    buf_release(&pair);
+}
+
+static bool run_two(struct run *c, enum conv_exam_kind ka, enum conv_exam_kind kb, struct err *e)
+{
+    struct conv_exam a, b;
+    if (!conv_exam_init(&a, c->s, c->task, c->var, ka, &c->exam, e)) return false;
+    a.check.twice = true;
+    bool ok = conv_exam_init(&b, c->s, c->task, c->var, kb, &c->exam, e);
+    if (ok) run_pair(c, &a, &b), conv_exam_release(&b);
+    conv_exam_release(&a);
+    return ok;
+}
+
+static bool run_one(struct run *c, enum conv_exam_kind kind, u32 round, struct err *e)
+{
+    struct conv_exam x;
+    struct conv_exam_opts o = c->exam;
+    struct buf why = {0};
+    o.round = round;
+    if (!conv_exam_init(&x, c->s, c->task, c->var, kind, &o, e)) return false;
+    note(c, &x, try(c, (const struct check *[]){&x.check}, 1, &why), "", &why);
+    buf_release(&why);
+    conv_exam_release(&x);
+    return true;
+}
+
+static bool run_all(struct run *c, struct err *e)
+{
+    i64 rounds = i64_min(MAX_ROUNDS, ceil_div(c->s->taps, c->s->m));
+    if (!run_two(c, CE_RANDOM, CE_INTEGERS, e) || !run_two(c, CE_TAPS, CE_POINTS, e)) return false;
+    for (i64 k = 1; k < rounds; k++)
+        if (!run_one(c, CE_TAPS, (u32)k, e)) return false;
+    return !dtype_is_float(c->s->type) || run_one(c, CE_UNIT, 0, e);
+}
+
+static void set_dims(struct conv_report *r, const struct conv_sum *s)
+{
+    i64 *x = r->in_dim, *w = r->w_dim, *y = r->dim;
+    r->rank = s->n + 2;
+    x[0] = s->batch, x[1] = s->c, y[0] = s->batch, y[1] = s->m;
+    w[0] = s->is_transposed ? s->c : s->m, w[1] = s->is_transposed ? s->mg : s->cg;
+    for (u32 i = 0; i < s->n; i++) x[2 + i] = s->in[i], w[2 + i] = s->kernel[i], y[2 + i] = s->out[i];
+}
+
+static bool check(struct run *c, struct arena *a, struct err *e)
+{
+    struct conv_sum s;
+    const struct conv_check_opts *o = c->o;
+    if (!conv_sum_of(&s, c->task, c->var, a, e)) return false;
+    for (value_id v = 1; v < c->task->g.value.n; v++)
+        if (graph_value(&c->task->g, v)->data) return err_set(e, ERR_UNSUPPORTED, "contents of '%.*s' are part of the task", STR_ARG(graph_value(&c->task->g, v)->name));
+    i64 n = (o->max_terms ? o->max_terms : DEFAULT_TERMS) / s.n_terms;
+    c->s = &s;
+    c->exam = (struct conv_exam_opts){.seed = o->seed, .growth = o->growth};
+    c->exam.at = conv_sample(&s, i64_max(LEAST_SAMPLE, i64_min(MOST_SAMPLE, n)), o->seed, a, &c->exam.n_at);
+    *c->r = (struct conv_report){.ok = true, .type = s.type, .n_outputs = s.count, .n_terms = s.n_terms, .code = conv_code(&s, o->growth)};
+    set_dims(c->r, &s);
+    return run_all(c, e);
+}
+
+bool conv_check(struct conv_report *r, const struct task *t, const i64 *var, const struct subject *s, const struct conv_check_opts *o,
+                struct err *e)
+{
+    struct arena a = {0};
+    struct run c = {.r = r, .task = t, .var = var, .subject = s, .o = o};
+    bool ok = check(&c, &a, e);
+    arena_release(&a);
+    return ok;
+}
+
+/* The report. */
+
+static const char *const title[N_CONV_EXAMS] = {
+    [CE_RANDOM] = "random numbers", [CE_INTEGERS] = "integers", [CE_TAPS] = "single taps", [CE_POINTS] = "single elements", [CE_UNIT] = "numbers in 0..1"};
+
+static void print_index(struct buf *b, const i64 *dim, u32 rank, i64 at)
+{
+    i64 idx[MAX_RANK];
+    for (u32 i = rank; i-- > 0; at /= dim[i]) idx[i] = at % dim[i];
+    for (u32 i = 0; i < rank; i++) buf_printf(b, "%s%lld", i ? ", " : "(", (long long)idx[i]);
+    buf_char(b, ')');
+}
+
+/* What a number stands for, where every element has its own. */
+static void print_meaning(struct buf *b, const struct conv_report *r, enum conv_exam_kind k, double v)
+{
+    const i64 *dim = k == CE_TAPS ? r->in_dim : r->w_dim;
+    bool is_one = v >= 1 && v == floor(v) && v <= (double)i64_product(r->rank, dim);
+    if (i64_product(r->rank, dim) > r->code) return;
+    buf_z(b, v == 0 ? " [nothing]" : is_one ? k == CE_TAPS ? " [input " : " [weight " : "");
+    if (!is_one) return;
+    print_index(b, dim, r->rank, (i64)v - 1);
+    buf_char(b, ']');
+}
+
+static void print_worst(struct buf *b, const struct conv_report *r, enum conv_exam_kind k)
+{
+    const struct conv_found *f = &r->exam[k].found;
+    bool is_numbered = k == CE_TAPS || k == CE_POINTS;
+    if (f->worst < 0 || f->worst >= r->n_outputs) return;
+    buf_z(b, "    worst at ");
+    print_index(b, r->dim, r->rank, f->worst);
+    buf_printf(b, ": %.9g", isnan(f->got) ? fabs(f->got) : f->got);
+    if (is_numbered) print_meaning(b, r, k, f->got);
+    buf_printf(b, " instead of %.9g", f->want);
+    if (is_numbered) print_meaning(b, r, k, f->want);
+    buf_printf(b, ", allowed %.3g\n", f->bound);
+}
+
+static void print_errors(struct buf *b, const struct conv_found *f)
+{
+    double n = (double)i64_max(f->n_seen, 1);
+    buf_printf(b, "; errors to %.3g, relative %.3g, L2 %.3g (rounding: %.3g), at most %.2g of the bound", f->max_abs, f->max_rel,
+               f->want2 > 0 ? sqrt(f->err2 / f->want2) : sqrt(f->err2 / n), f->want2 > 0 ? sqrt(f->limit2 / f->want2) : 0, f->ratio);
+}
+
+static void print_exam(struct buf *b, const struct conv_report *r, enum conv_exam_kind k)
+{
+    const struct conv_exam_result *x = &r->exam[k];
+    const struct conv_found *f = &x->found;
+    bool are_integers = k != CE_RANDOM && k != CE_UNIT;
+    buf_printf(b, "  %-16s", title[k]);
+    if (f->n_seen == 0) {
+        buf_printf(b, "%s: %s\n", trial_status_name(x->status), x->reason);
+        return;
+    }
+    buf_printf(b, "%lld of %lld outputs, %lld at borders", (long long)(f->n_seen / x->n_rounds), (long long)r->n_outputs,
+               (long long)(f->n_border / x->n_rounds));
+    if (x->n_rounds > 1) buf_printf(b, ", %u rounds", x->n_rounds);
+    if (are_integers) buf_printf(b, "; %lld differ", (long long)f->n_bad);
+    else print_errors(b, f);
+    if (f->n_nonfinite) buf_printf(b, "; %lld not finite", (long long)f->n_nonfinite);
+    buf_printf(b, ": %s%s%s\n", x->status == TRIAL_OK ? "right" : trial_status_name(x->status), x->reason[0] ? ", " : "", x->reason);
+    if (f->n_bad || x->status == TRIAL_WRONG) print_worst(b, r, k);
+}
+
+/* What held for all runs together. */
+static void print_runs(struct buf *b, const struct conv_report *r)
+{
+    bool inside = true, again = true, has_run = true;
+    for (u32 k = 0; k < N_CONV_EXAMS; k++) {
+        const struct conv_exam_result *x = &r->exam[k];
+        inside = inside && (!x->n_rounds || (x->status != TRIAL_BOUNDS && x->status != TRIAL_CRASH));
+        again = again && (!x->n_rounds || x->status == TRIAL_OK || k == CE_UNIT);
+        has_run = has_run && (!x->n_rounds || x->found.n_seen);
+    }
+    if (inside && has_run) buf_z(b, "  guard bands     nothing but outputs was written\n");
+    if (again) buf_z(b, "  run again       the same bytes; others in the same memory are right, too\n");
+}
+
+static void print_seed(struct buf *b, const struct conv_report *r)
+{
+    const struct conv_exam_result *x = &r->exam[CE_UNIT];
+    double n = (double)i64_max(x->found.n_seen, 1), figure = conv_seed_figure(sqrt(x->found.err2 / n), (double)r->n_outputs);
+    if (!x->n_rounds || !x->found.n_seen) return;
+    buf_printf(b, "  norm/count      %.3g: the old criterion %s it at 1e-4 and %s it at 1e-5%s\n", figure, figure <= 1e-4 ? "passes" : "fails",
+               figure <= 1e-5 ? "passes" : "fails", x->found.n_seen < r->n_outputs ? " (from the sample)" : "");
+}
+
+void conv_report_print(struct buf *b, const struct conv_report *r)
+{
+    buf_printf(b, "%s: %s, %lld terms in f64\n", r->ok ? "right" : "wrong", dtype_name(r->type), (long long)r->n_terms);
+    for (u32 k = 0; k < N_CONV_EXAMS; k++)
+        if (r->exam[k].n_rounds) print_exam(b, r, (enum conv_exam_kind)k);
+    print_runs(b, r);
+    print_seed(b, r);
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Convolutions by their definition, one output at a time, in double: what kernels are compared with, so it shares nothing with them, nor with
+// the operator's own evaluation. Both kinds are one sum here, over channels and taps; they differ in which position of the input a tap
+// at an output is (source): o*stride + k*dilation - begin of Conv; of ConvTranspose the i with i*stride + k*dilation - begin = o.
+#include "lab/conv_check.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static const i64 max_count = (i64)1 << 40; /* of elements, so that products of sizes stay far from overflow */
+
+static i64 source(const struct conv_sum *s, const struct op_window *w, u32 i, i64 begin, i64 o, i64 k)
+{
+    i64 at = s->is_transposed ? o + begin - k * w->dilation[i] : o * w->stride[i] + k * w->dilation[i] - begin;
+    if (s->is_transposed && (at < 0 || at % w->stride[i])) return -1;
+    if (s->is_transposed) at /= w->stride[i];
+    return at >= 0 && at < s->in[i] ? at : -1;
+}
+
+static bool make_sources(struct conv_sum *s, const struct op_window *w, const struct symtab *st, const i64 *var, struct arena *a)
+{
+    for (u32 i = 0; i < s->n; i++) {
+        i64 begin, *v = arena_array(a, i64, s->out[i] * s->kernel[i] + 1);
+        if (!sym_eval(st, w->begin[i], var, &begin)) return false;
+        for (i64 o = 0; o < s->out[i]; o++)
+            for (i64 k = 0; k < s->kernel[i]; k++) v[o * s->kernel[i] + k] = source(s, w, i, begin, o, k);
+        s->source[i] = v;
+    }
+    return true;
+}
+
+/* The one node of the task. */
+static const struct node *only_node(const struct graph *g)
+{
+    const struct node *found = NULL;
+    for (node_id n = 1; n < g->node.n; n++) {
+        if (graph_node(g, n)->dead) continue;
+        if (found) return NULL;
+        found = graph_node(g, n);
+    }
+    return found;
+}
+
+static bool set_sizes(struct conv_sum *s, const struct graph *g, const struct node *n, const i64 *var)
+{
+    i64 x[MAX_RANK], w[MAX_RANK], y[MAX_RANK], bytes, group = attr_int(n, "group", 1);
+    bool ok = shape_eval(g->sym, op_in_shape(g, n, 0), var, x) && shape_eval(g->sym, op_in_shape(g, n, 1), var, w) &&
+              shape_eval(g->sym, &graph_value(g, s->y)->shape, var, y) && tensor_size_ok(s->out_type, s->n + 2, y, &bytes);
+    if (!ok || group < 1) return false;
+    s->batch = x[0], s->c = x[1], s->m = y[1];
+    s->cg = x[1] / group, s->mg = y[1] / group;
+    for (u32 i = 0; i < s->n; i++) s->in[i] = x[2 + i], s->out[i] = y[2 + i], s->kernel[i] = w[2 + i];
+    s->taps = i64_product(s->n, s->kernel);
+    s->in_plane = i64_product(s->n, s->in), s->out_plane = i64_product(s->n, s->out);
+    s->count = s->batch * s->m * s->out_plane;
+    s->n_terms = s->cg * s->taps + (s->b != 0);
+    return s->count > 0 && s->count < max_count && s->taps > 0 && s->taps < max_count && s->cg > 0;
+}
+
+bool conv_sum_of(struct conv_sum *s, const struct task *t, const i64 *var, struct arena *a, struct err *e)
+{
+    const struct graph *g = &t->g;
+    const struct node *n = only_node(g);
+    bool is_conv = n && str_is(n->op, "Conv"), is_transposed = n && str_is(n->op, "ConvTranspose");
+    struct op_window w;
+    if (!is_conv && !is_transposed) return err_set(e, ERR_UNSUPPORTED, "the task is not a single convolution");
+    if (n->in.n > 3 && n->in.v[3]) return err_set(e, ERR_UNSUPPORTED, "convolution with values in its pads");
+    *s = (struct conv_sum){.x = n->in.v[0], .w = n->in.v[1], .b = n->in.n > 2 ? n->in.v[2] : 0, .y = n->out.v[0], .is_transposed = is_transposed,
+                           .tf32 = attr_int(n, "tf32", 0) != 0};
+    s->type = graph_value(g, s->x)->dtype, s->out_type = graph_value(g, s->y)->dtype;
+    op_window_get(g, n, &w);
+    s->n = w.n;
+    for (u32 i = 0; i < w.n; i++) s->dilation[i] = w.dilation[i];
+    bool ok = set_sizes(s, g, n, var) && make_sources(s, &w, g->sym, var, a);
+    return ok || err_set(e, ERR_FAILED, "sizes of the convolution cannot be worked out");
+}
+
+i64 conv_weight(const struct conv_sum *s, i64 m, i64 c, i64 tap)
+{
+    return (s->is_transposed ? c * s->mg + m % s->mg : m * s->cg + c % s->cg) * s->taps + tap;
+}
+
+static double number(const struct tensor *t, i64 i)
+{
+    return t->dtype == DT_F32 ? (double)((const float *)t->data)[i] : elem_f64(t->dtype, t->data, i);
+}
+
+/* Of the output at o: positions in a plane of the input and numbers of the taps that are inside, in pairs. */
+static i64 taps_inside(const struct conv_sum *s, const i64 *o, i64 *pick)
+{
+    i64 n = 0;
+    for (i64 tap = 0; tap < s->taps; tap++) {
+        i64 rest = tap, at = 0, scale = 1, i = s->n;
+        while (i-- > 0) {
+            i64 p = s->source[i][o[i] * s->kernel[i] + rest % s->kernel[i]];
+            if (p < 0) break;
+            at += p * scale, scale *= s->in[i], rest /= s->kernel[i];
+        }
+        if (i < 0) pick[2 * n] = at, pick[2 * n++ + 1] = tap;
+    }
+    return n;
+}
+
+static void split(const struct conv_sum *s, i64 at, i64 *n, i64 *m, i64 *o)
+{
+    for (u32 i = s->n; i-- > 0; at /= s->out[i]) o[i] = at % s->out[i];
+    *m = at % s->m, *n = at / s->m;
+}
+
+struct conv_terms conv_sum_at(const struct conv_sum *s, const struct tensor *value, i64 at, i64 *pick)
+{
+    const struct tensor *x = &value[s->x], *w = &value[s->w];
+    i64 o[MAX_RANK], n, m;
+    split(s, at, &n, &m, o);
+    i64 n_taps = taps_inside(s, o, pick), first = m / s->mg * s->cg;
+    struct conv_terms t = {0};
+    if (s->b) t.sum = number(&value[s->b], m), t.size = fabs(t.sum);
+    for (i64 c = first; c < first + s->cg; c++) {
+        i64 plane = (n * s->c + c) * s->in_plane, weights = conv_weight(s, m, c, 0);
+        for (i64 k = 0; k < n_taps; k++) {
+            double v = number(x, plane + pick[2 * k]) * number(w, weights + pick[2 * k + 1]);
+            t.sum += v, t.size += fabs(v);
+        }
+    }
+    return t;
+}
+
+bool conv_is_border(const struct conv_sum *s, i64 at)
+{
+    i64 o[MAX_RANK], n, m;
+    split(s, at, &n, &m, o);
+    for (u32 i = 0; i < s->n; i++)
+        if (o[i] == 0 || o[i] == s->out[i] - 1) return true;
+    return false;
+}
+
+/* Samples. */
+
+static int ascending(const void *a, const void *b)
+{
+    i64 x = *(const i64 *)a, y = *(const i64 *)b;
+    return (x > y) - (x < y);
+}
+
+/* A random output; bit 2i of the mask: the first along spatial axis i, bit 2i + 1: the last. */
+static i64 random_output(const struct conv_sum *s, u32 mask, struct rng *r)
+{
+    i64 at = rng_range(r, 0, s->batch * s->m - 1);
+    for (u32 i = 0; i < s->n; i++) {
+        u32 side = mask >> 2 * i & 3;
+        at = at * s->out[i] + (side == 1 ? 0 : side == 2 ? s->out[i] - 1 : rng_range(r, 0, s->out[i] - 1));
+    }
+    return at;
+}
+
+/* Every combination of sides: 0 any, 1 first, 2 last along each axis. */
+static u32 sides(const struct conv_sum *s, i64 which)
+{
+    u32 mask = 0;
+    for (u32 i = 0; i < s->n; i++, which /= 3) mask |= (u32)(which % 3) << 2 * i;
+    return mask;
+}
+
+/* Half of them are spread over all; the others over all combinations of sides. */
+i64 *conv_sample(const struct conv_sum *s, i64 n, u64 seed, struct arena *a, i64 *n_out)
+{
+    i64 n_sides = 1, kept = 0, total = i64_min(n, s->count);
+    i64 *v = arena_array(a, i64, total + 2);
+    struct rng r = rng_seed(seed);
+    for (u32 i = 0; i < s->n; i++) n_sides *= 3;
+    for (i64 k = 0; k < total; k++) v[k] = n >= s->count ? k : random_output(s, k % 2 ? sides(s, k / 2 % n_sides) : 0, &r);
+    if (n < s->count) {
+        v[total++] = 0, v[total++] = s->count - 1;
+        qsort(v, (size_t)total, sizeof *v, ascending);
+    }
+    for (i64 k = 0; k < total; k++)
+        if (k == 0 || v[k] != v[kept - 1]) v[kept++] = v[k];
+    *n_out = kept;
+    return v;
+}

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The verification of convolutions must fail. Planted kernels, compiled from C text: one wrong tap, swapped axes, a border that is not
+// written, a constant image, a sum in parts that counts terms twice, and others, in all seven layers of CosmoFlow with fewer channels and
+// pixels. What the criterion would have said whose figure falls with the number of outputs is arithmetic, with the layers' true sizes.
+// Generated kernels of random convolutions must pass; of those with one number of their text changed, all that pass must be the same.
+#include "lab/conv_check.h"
+#include "gen_bed.h"
+
+struct layer { i64 c, size, m, true_size, true_m; }; /* channels, pixels along each axis, output channels; without pads, kernel 3x3x3 */
+static const struct layer layers[] = {
+    {1, 18, 16, 130, 16}, {16, 10, 32, 66, 32}, {32, 8, 32, 34, 64}, {64, 6, 32, 18, 128}, {128, 5, 16, 10, 256}, {256, 4, 16, 6, 256}, {256, 4, 32, 4, 256},
+};
+enum { TRUE_BATCH = 16, BATCH = 2 };
+
+enum fault { RIGHT, WRONG_TAP, SWAPPED, BORDER, CONSTANT, SPLIT, ADDS, BEHIND, KEEPS, ONCE, CHANNELS, FLIPPED, N_FAULTS };
+
+static const char source[] =
+    "#include <stdint.h>\n"
+    "enum { RIGHT, WRONG_TAP, SWAPPED, BORDER, CONSTANT, SPLIT, ADDS, BEHIND, KEEPS, ONCE, CHANNELS, FLIPPED };\n"
+    "static float term(const float *x, const float *w, int f, int m, int d, int h, int v, int k) {\n"
+    "    int c = k / 27, t = k % 27, a = t / 9, b = t / 3 % 3, e = t % 3;\n"
+    "    if (f == FLIPPED) t = 26 - t;\n"
+    "    if (f == WRONG_TAP && m == 1 && c == C - 1 && t == 5) t = 6;\n"
+    "    int p = f == SWAPPED ? ((d + a) * S + v + e) * S + h + b : ((d + a) * S + h + b) * S + v + e;\n"
+    "    int from = f == CHANNELS && C > 1 ? c ^ 1 : c;\n"
+    "    return x[from * S * S * S + p] * w[(m * C + c) * 27 + t];\n}\n"
+    "static float sum(const float *x, const float *w, int f, int m, int d, int h, int v) {\n"
+    "    float s = 0;\n    int n = C == 1 ? 4 : C / 2, part = 27 * C / n;\n"
+    "    if (f == CONSTANT) return 27.0f * C / 4;\n"
+    "    if (f != SPLIT) for (int k = 0; k < 27 * C; k++) s += term(x, w, f, m, d, h, v, k);\n"
+    "    else for (int i = 0; i < n; i++) for (int k = i * part; k < (i + 1) * part; k += 4)\n"
+    "        for (int j = 0; j < 4 && k + j < 27 * C; j++) s += term(x, w, f, m, d, h, v, k + j);\n"
+    "    return s;\n}\n"
+    "static void conv(void *const *buf, int64_t begin, int f) {\n"
+    "    enum { O = S - 2 };\n"
+    "    const float *x = buf[X], *w = buf[W];\n    float *y = buf[Y];\n    static int n_runs;\n    static float kept[M * C * 27];\n"
+    "    if (begin) return;\n    n_runs++;\n"
+    "    for (int i = 0; f == KEEPS && n_runs == 1 && i < M * C * 27; i++) kept[i] = w[i];\n"
+    "    if (f == KEEPS) w = kept;\n    if (f == ONCE && n_runs > 1) return;\n"
+    "    for (int n = 0; n < N; n++) for (int m = 0; m < M; m++) for (int d = 0; d < O; d++) for (int h = 0; h < O; h++) for (int v = 0; v < O; v++) {\n"
+    "        float *to = &y[(((n * M + m) * O + d) * O + h) * O + v];\n"
+    "        if (f == BORDER && m == M - 1 && n == N - 1 && h == O - 1) continue;\n"
+    "        *to = sum(x + n * C * S * S * S, w, f, m, d, h, v) + (f == ADDS ? *to : 0);\n    }\n"
+    "    if (f == BEHIND) y[N * M * O * O * O] = 1;\n}\n";
+
+struct plant {
+    struct arena arena;
+    struct symtab sym;
+    struct graph g;
+    struct task task;
+    struct kernel kernel;
+    struct caps caps;
+    struct conv_check_opts o;
+    struct subject s;
+    struct err e;
+};
+
+static value_id add_value(struct plant *p, const char *name, const i64 dim[5], bool is_const)
+{
+    value_id v = graph_add_value(&p->g, str_of(name));
+    struct value *x = graph_value(&p->g, v);
+    x->dtype = DT_F32, x->is_const = is_const;
+    x->shape = (struct shape){.known = true, .rank = 5};
+    for (u32 i = 0; i < 5; i++) x->shape.dim[i] = sym_const(&p->sym, dim[i]);
+    if (!is_const) *arr_push(&p->arena, &p->g.input) = v;
+    return v;
+}
+
+static void open_layer(struct plant *p, const struct layer *l)
+{
+    *p = (struct plant){.o = {.trial = {.driver = dev_find(S("cpu")), .dev = {.n_threads = 1}, .timeout = 30}, .seed = 3, .max_terms = 2000000}};
+    symtab_init(&p->sym, &p->arena);
+    graph_init(&p->g, &p->arena, &p->sym);
+    value_id in[] = {add_value(p, "x", (i64[]){BATCH, l->c, l->size, l->size, l->size}, false), add_value(p, "w", (i64[]){l->m, l->c, 3, 3, 3}, true)};
+    value_id y = graph_op(&p->g, "Conv", S("y"), 2, in);
+    *arr_push(&p->arena, &p->g.output) = y;
+    assert_true(op_infer_all(&p->g, &p->e));
+    assert_true(task_make(&p->task, &p->g, &p->arena, (node_id[]){1}, 1, &y, 1, arena_array(&p->arena, enum layout, p->g.value.n), NULL, &p->e));
+    assert_true(dev_ask(p->o.trial.driver, &p->o.trial.dev, &p->caps, NULL, &p->e));
+}
+
+/* The arguments of kernels element by element, and code of all faults. */
+static void plant_faults(struct plant *p, const struct layer *l)
+{
+    struct candidate c = gen_initial(gen_find(S("map")), &p->task, &p->caps, NULL);
+    struct buf text = {0}, code = {0};
+    const struct lang *lang = lang_find(S("c"));
+    if (!gen_kernel(&p->kernel, &p->arena, &c, &p->task, &p->caps, &p->e)) fail_msg("%s", p->e.msg);
+    assert_true(p->kernel.n_arg == 3 && p->kernel.n_grid == 1);
+    buf_printf(&text, "enum { N = %d, C = %lld, S = %lld, M = %lld", BATCH, (long long)l->c, (long long)l->size, (long long)l->m);
+    for (u32 i = 0; i < 3; i++) {
+        const struct kernel_arg *a = &p->kernel.arg[i];
+        assert_true(!a->pack);
+        buf_printf(&text, ", %s = %u", a->is_out ? "Y" : graph_value(&p->task.g, a->v)->is_const ? "W" : "X", i);
+    }
+    buf_printf(&text, " };\n%s", source);
+    for (int f = 0; f < N_FAULTS; f++)
+        buf_printf(&text, "void fault%d_0(void *const *buf, const int64_t *param, int64_t begin, int64_t end, void *work) { conv(buf, begin, %d); }\n", f, f);
+    if (!lang->build(&code, buf_view(&text), &p->caps, 60, &p->e)) fail_msg("%s", p->e.msg);
+    p->s = (struct subject){.kernel = p->kernel, .code = str_dup(&p->arena, buf_view(&code))};
+    buf_release(&text);
+    buf_release(&code);
+}
+
+static void close_layer(struct plant *p)
+{
+    struct arena a = p->arena;
+    arena_release(&a);
+}
+
+static void check_fault(struct plant *p, enum fault f, struct conv_report *r)
+{
+    struct subject s = p->s;
+    snprintf(s.kernel.name, sizeof s.kernel.name, "fault%d", (int)f);
+    if (!conv_check(r, &p->task, NULL, &s, &p->o, &p->e)) fail_msg("%s", p->e.msg);
+    if (!getenv("VERBOSE")) return;
+    struct buf b = {0};
+    conv_report_print(&b, r);
+    printf("fault %d: %s", (int)f, b.p);
+    buf_release(&b);
+}
+
+/* With the layer's own number of outputs, from the errors of one. */
+static double true_figure(const struct conv_report *r, const struct layer *l)
+{
+    const struct conv_found *f = &r->exam[CE_UNIT].found;
+    double side = (double)l->true_size - 2;
+    return conv_seed_figure(sqrt(f->err2 / (double)f->n_seen), TRUE_BATCH * (double)l->true_m * side * side * side);
+}
+
+static bool is_wrong(const struct conv_report *r, enum conv_exam_kind k) { return r->exam[k].n_rounds && r->exam[k].status == TRIAL_WRONG; }
+
+/* Which content shows which fault. */
+static bool is_caught(const struct conv_report *r, enum fault f, const struct layer *l)
+{
+    bool all = is_wrong(r, CE_RANDOM) && is_wrong(r, CE_INTEGERS);
+    bool kept = is_wrong(r, CE_INTEGERS) && strstr(r->exam[CE_INTEGERS].reason, "after a run on other inputs");
+    switch (f) {
+    case RIGHT: return r->ok;
+    case CHANNELS: return l->c == 1 ? r->ok : !r->ok && all && is_wrong(r, CE_TAPS) && is_wrong(r, CE_POINTS);
+    case WRONG_TAP: return !r->ok && is_wrong(r, CE_INTEGERS) && r->exam[CE_INTEGERS].found.worst >= 0;
+    case SWAPPED: case FLIPPED: return !r->ok && all && is_wrong(r, CE_TAPS) && is_wrong(r, CE_POINTS);
+    case BORDER: return !r->ok && all && is_wrong(r, CE_TAPS) && r->exam[CE_RANDOM].found.n_nonfinite == (l->size - 2) * (l->size - 2);
+    case CONSTANT: case SPLIT: return !r->ok && all;
+    case ADDS: return !r->ok && all && r->exam[CE_RANDOM].found.n_nonfinite == r->n_outputs;
+    case BEHIND: return !r->ok && r->exam[CE_RANDOM].status == TRIAL_BOUNDS && strstr(r->exam[CE_RANDOM].reason, "behind buffer");
+    case KEEPS: case ONCE: return !r->ok && kept;
+    case N_FAULTS: break;
+    }
+    unreachable();
+}
+
+static void compile(struct plant *p, const struct candidate *c)
+{
+    struct buf text = {0}, code = {0};
+    const struct lang *lang = lang_find(S("c"));
+    bool ok = gen_kernel(&p->kernel, &p->arena, c, &p->task, &p->caps, &p->e) &&
+              lang_render(&text, lang, &p->kernel.kir, &p->caps, &p->arena, &p->e) &&
+              lang->build(&code, buf_view(&text), &p->caps, 60, &p->e);
+    if (!ok) fail_msg("%s", p->e.msg);
+    p->s = (struct subject){.kernel = p->kernel, .code = str_dup(&p->arena, buf_view(&code))};
+    buf_release(&text);
+    buf_release(&code);
+}
+
+/* Fewer products have larger errors, which are allowed as far as their transforms explain them; faults are found all the same. */
+static void test_fewer_products(void **state)
+{
+    static const char *const schedules[] = {"m=2 mz=1", "m=2 mz=2", "m=4 mz=2", "m=6 mz=1"};
+    const struct layer l = {32, 10, 16, 0, 0};
+    struct plant p;
+    struct conv_report r;
+    open_layer(&p, &l);
+    struct candidate c = gen_initial(gen_find(S("conv_winograd")), &p.task, &p.caps, NULL);
+    if (!gen_matches(c.gen, &p.task, &p.caps)) skip();
+    double least = 1;
+    for (i64 k = 0; k < countof(schedules); k++) {
+        i32 m = schedules[k][2] - '0', mz = schedules[k][7] - '0';
+        for (u32 i = 0; i < c.gen->n_param; i++) {
+            if (strcmp(c.gen->param[i].name, "m") == 0) c.sched.v[i] = m;
+            if (strcmp(c.gen->param[i].name, "mz") == 0) c.sched.v[i] = mz;
+        }
+        if (!gen_mend(&c, &p.task, &p.caps)) continue;
+        compile(&p, &c);
+        p.o.growth = conv_growth(&c);
+        assert_true(p.o.growth > least);
+        if (!conv_check(&r, &p.task, NULL, &p.s, &p.o, &p.e)) fail_msg("%s", p.e.msg);
+        struct buf b = {0};
+        conv_report_print(&b, &r);
+        if (getenv("VERBOSE")) printf("%s, growth %g: %s", schedules[k], p.o.growth, b.p);
+        if (!r.ok) fail_msg("%s: %s", schedules[k], b.p);
+        buf_release(&b);
+    }
+    plant_faults(&p, &l);
+    for (int f = 0; f < N_FAULTS; f++) {
+        check_fault(&p, (enum fault)f, &r);
+        if (r.ok != (f == RIGHT)) fail_msg("fault %d", f);
+    }
+    close_layer(&p);
+}
+
+static void test_planted(void **state)
+{
+    for (i64 k = 0; k < countof(layers); k++) {
+        struct plant p;
+        open_layer(&p, &layers[k]);
+        plant_faults(&p, &layers[k]);
+        for (int f = 0; f < N_FAULTS; f++) {
+            struct conv_report r;
+            check_fault(&p, (enum fault)f, &r);
+            struct buf b = {0};
+            conv_report_print(&b, &r);
+            if (!is_caught(&r, (enum fault)f, &layers[k])) fail_msg("layer %lld, fault %d: %s", (long long)k, f, b.p);
+            buf_release(&b);
+        }
+        close_layer(&p);
+    }
+}
+
+/* The figure that falls with the number of outputs: in the first layer a constant image passes its criterion, and so does a sum that has some
+   terms twice and one not at all. Both are wrong here; in the last layers the figure is larger. */
+static void test_old_criterion(void **state)
+{
+    struct plant p;
+    struct conv_report constant, split, last;
+    open_layer(&p, &layers[0]);
+    plant_faults(&p, &layers[0]);
+    check_fault(&p, CONSTANT, &constant);
+    check_fault(&p, SPLIT, &split);
+    close_layer(&p);
+    open_layer(&p, &layers[6]);
+    plant_faults(&p, &layers[6]);
+    check_fault(&p, CONSTANT, &last);
+    close_layer(&p);
+    assert_true(!constant.ok && !split.ok && !last.ok);
+    double rms = sqrt(27 * (1 / 9. - 1 / 16.)), figure = true_figure(&constant, &layers[0]); /* spread of a sum of products of two numbers in 0..1 */
+    assert_true(figure > 4e-5 && figure < 6e-5 && fabs(figure - conv_seed_figure(rms, 536870912)) < 0.2 * figure);
+    assert_true(true_figure(&split, &layers[0]) < 1e-4);
+    assert_true(true_figure(&last, &layers[6]) > 1e-3);
+}
+
+/* A random convolution, in any type, layout and place; false: none that has outputs, or of values in its pads. */
+static bool random_task(struct bed *b, u64 seed)
+{
+    const struct op *op = op_find(seed % 3 ? S("Conv") : S("ConvTranspose"));
+    struct conv_sum s;
+    struct err e = {0};
+    bed_open(b, seed);
+    op->random(op, &b->g, &b->rng);
+    if (!make_task(b)) return false;
+    return conv_sum_of(&s, &b->t, b->var, &b->arena, &e) || (bed_close(b), false);
+}
+
+static void check_types(struct bed *b, u64 seed)
+{
+    struct conv_sum s;
+    struct conv_exam x;
+    i64 n_at;
+    assert_true(conv_sum_of(&s, &b->t, b->var, &b->arena, &b->e));
+    const i64 *at = conv_sample(&s, 1 << pick(b, 4, 12), seed, &b->arena, &n_at);
+    for (u32 k = 0; k < N_CONV_EXAMS; k++) {
+        struct conv_exam_opts o = {.seed = seed, .at = at, .n_at = n_at};
+        struct buf why = {0};
+        struct place p;
+        if (!conv_exam_init(&x, &s, &b->t, b->var, (enum conv_exam_kind)k, &o, &b->e)) fail_msg("%s", b->e.msg);
+        struct tensor **in = arena_array(&b->arena, struct tensor *, 4), *out;
+        for (u32 i = 0; i < b->t.g.input.n; i++) in[i] = &x.check.value[b->t.g.input.v[i]];
+        if (!graph_eval(&b->t.g, in, &out, &b->arena, &(struct graph_eval_opts){.var = x.check.var}, &b->e)) fail_msg("%s", b->e.msg);
+        assert_true(place_of(&p, &b->t.g, s.y, x.check.var));
+        char *memory = arena_alloc(&b->arena, (p.count + 1) * dtype_size(s.out_type));
+        place_store(&p, out, memory);
+        if (!x.judge.look(&x.check, 0, memory, &why)) fail_msg("seed %llu, exam %u: %s", (unsigned long long)seed, k, why.p);
+        assert_true(x.found.n_seen >= (k == CE_TAPS || k == CE_POINTS ? s.count : 1));
+        i64 one = place_flat(&p, out, at[pick(b, 0, n_at - 1)]);
+        double was = elem_f64(s.out_type, memory, one);
+        elem_set_f64(s.out_type, memory, one, was == 1 ? 3 : was + fabs(was) / 64 + (k == CE_RANDOM || k == CE_UNIT ? (double)s.n_terms : 1));
+        assert_false(x.judge.look(&x.check, 0, memory, &why)); /* one output is another */
+        buf_release(&why);
+        conv_exam_release(&x);
+    }
+}
+
+/* The operators' own evaluation and the definition here know nothing of each other; whatever the one gives is right for the other. */
+static void test_definition(void **state)
+{
+    u32 n = 0;
+    for (u64 seed = 1; seed < 400; seed++) {
+        struct bed b;
+        if (!random_task(&b, seed)) continue;
+        check_types(&b, seed);
+        bed_close(&b);
+        n++;
+    }
+    assert_true(n > 200);
+}
+
+/* Kernels as texts, in the interpreter. */
+
+static struct subject text_subject(struct bed *b, const struct candidate *c)
+{
+    struct subject s = {0};
+    struct buf text = {0};
+    if (!gen_kernel(&s.kernel, &b->arena, c, &b->t, &b->caps, &b->e)) report(b, c, 0);
+    kir_print(&text, &s.kernel.kir);
+    s.code = str_dup(&b->arena, buf_view(&text));
+    buf_release(&text);
+    return s;
+}
+
+static bool check_text(struct bed *b, const struct subject *s, const struct candidate *c, struct conv_report *r)
+{
+    struct conv_check_opts o = {.trial = {.driver = dev_find(S("interp")), .timeout = 60}, .seed = 5, .max_terms = 1000000, .growth = conv_growth(c)};
+    bool ok = conv_check(r, &b->t, b->var, s, &o, &b->e);
+    if (!ok && b->e.code != ERR_UNSUPPORTED) fail_msg("%s", b->e.msg);
+    return ok;
+}
+
+/* What families make of random convolutions is right. */
+static void test_generated(void **state)
+{
+    u32 n = 0;
+    for (u64 seed = 1000; seed < 1150; seed++) {
+        struct bed b;
+        struct candidate c;
+        struct conv_report r;
+        if (!random_task(&b, seed)) continue;
+        if (choose(&b, (u32)pick(&b, 0, 3), &c)) {
+            struct subject s = text_subject(&b, &c);
+            struct buf text = {0};
+            bool was_checked = check_text(&b, &s, &c, &r);
+            if (was_checked) conv_report_print(&text, &r);
+            if (was_checked && !r.ok) snprintf(b.e.msg, sizeof b.e.msg, "%.*s", STR_ARG(buf_view(&text))), report(&b, &c, seed);
+            n += was_checked;
+            buf_release(&text);
+        }
+        bed_close(&b);
+    }
+    assert_true(n > 60);
+}
+
+/* The text with one of its whole numbers another: 1 more or less. */
+static struct str change_number(struct bed *b, struct str text)
+{
+    i64 from = 0, n = 0, at[4096];
+    while (from < text.n && text.p[from] != '\n') from++; /* not in the line with its name and buffers */
+    for (i64 i = from; i < text.n && n < countof(at); i++)
+        if (text.p[i] >= '0' && text.p[i] <= '9' && (text.p[i - 1] == ' ' || text.p[i - 1] == '-')) at[n++] = i;
+    if (n == 0) return text;
+    i64 i = at[pick(b, 0, n - 1)], end = i, v = 0;
+    while (end < text.n && text.p[end] >= '0' && text.p[end] <= '9') end++;
+    if (!str_to_i64(str_sub(text, i, end), &v)) return text;
+    return str_fmt(&b->arena, "%.*s%lld%.*s", (int)i, text.p, (long long)(v + (v > 0 && pick(b, 0, 1) ? -1 : 1)), (int)(text.n - end), text.p + end);
+}
+
+/* On contents that the verification has not seen. */
+static bool is_right_elsewhere(struct bed *b, const struct subject *s)
+{
+    struct arena a = {0};
+    struct check k;
+    struct kir kir = {0};
+    struct kernel kernel = s->kernel;
+    bool ok = kir_parse(&kir, &a, s->code, &b->e) && check_init(&k, &b->t, b->var, 77, true, &b->e);
+    assert_true(ok);
+    kernel.kir = kir;
+    ok = interpret(&kernel, &k, &a, &b->e);
+    check_release(&k);
+    arena_release(&a);
+    return ok;
+}
+
+/* Mutants: a changed kernel that passes is one that still computes the convolution. */
+static void test_changed(void **state)
+{
+    u32 n = 0, n_caught = 0;
+    for (u64 seed = 2000; seed < 2150; seed++) {
+        struct bed b;
+        struct candidate c;
+        struct conv_report r;
+        if (!random_task(&b, seed)) continue;
+        if (choose(&b, 1, &c)) {
+            struct subject s = text_subject(&b, &c);
+            struct str text = s.code;
+            s.code = change_number(&b, text);
+            if (!str_eq(s.code, text) && check_text(&b, &s, &c, &r)) {
+                n++, n_caught += !r.ok;
+                if (r.ok && !is_right_elsewhere(&b, &s)) report(&b, &c, seed);
+            }
+        }
+        bed_close(&b);
+    }
+    if (getenv("VERBOSE")) printf("%u of %u changed kernels caught\n", n_caught, n);
+    assert_true(n > 60 && n_caught > n / 2);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_planted), cmocka_unit_test(test_fewer_products), cmocka_unit_test(test_old_criterion), cmocka_unit_test(test_definition),
+    cmocka_unit_test(test_generated), cmocka_unit_test(test_changed),
+};
+
+int main(void) { return cmocka_run_group_tests(tests, NULL, NULL); }
