@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The generators `pool`, `conv_transpose`, `conv_grad`, `conv_dot`, `conv_dw` and `gemm` (on convolutions of single pixels) on random tasks under random legal schedules, with things fused in front and behind,
+// The generators `pool`, `conv_transpose`, `conv_grad`, `conv_dot`, `conv_dw`, `conv_igemm` and `gemm` (on convolutions of single pixels) on random tasks under random legal schedules, with things fused in front and behind,
 // sizes known or symbolic, in rows or channels last: the interpreted kernel gives what the reference evaluator gives.
 #include "gen_tasks.h"
 
@@ -38,6 +38,7 @@ static void try_few(const char *family, bool (*build)(struct bed *b), u64 n_seed
 static void test_dot(void **state) { try_few("conv_dot", random_conv, 900, 25); }
 static void test_depthwise(void **state) { try_few("conv_dw", random_depthwise, 300, 100); }
 static void test_grad(void **state) { try_few("conv_grad", random_grad, 250, 150); }
+static void test_merged(void **state) { try_few("conv_igemm", random_conv, 400, 150); }
 static void test_point(void **state) { try_few("gemm", random_point, 400, 60); }
 
 int main(void)
@@ -48,6 +49,7 @@ int main(void)
         cmocka_unit_test(test_dot),
         cmocka_unit_test(test_depthwise),
         cmocka_unit_test(test_grad),
+        cmocka_unit_test(test_merged),
         cmocka_unit_test(test_point),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -121,16 +121,6 @@ static kval pack_weights(struct walk *x)
     return emit_pack(b->m, c->w, p);
 }
 
-/* All windows along the axis lie inside the input. */
-static bool is_inside(const struct conv *c, u32 a)
-{
-    i64 pad = gen_static(c->g, c->pad[a], -1), in = gen_static(c->g, c->in[a], -1),
-        out = gen_static(c->g, c->out[a], -1);
-    if (c->no_pad || a == 0) return true;
-    return pad == 0 && in >= 0 && out >= 0 &&
-           (out - 1) * c->stride[a] + (c->k[a] - 1) * c->dil[a] < in;
-}
-
 /* What the pixels of a tile are, before the taps along x. */
 enum where {
     WHERE_INSIDE, /* all of them, at every tap */
@@ -264,7 +254,7 @@ static kval axis_taps(struct walk *x, u32 a, kval at)
     kval zero = kir_int(k, 0), n = kir_int(k, c->k[a]);
     kval first = kir_sub(k, kir_mul_i(k, at, c->stride[a]), emit_size(b->m, c->pad[a]));
     x->lo[a] = zero, x->hi[a] = n;
-    if (is_inside(c, a)) {
+    if (conv_is_inside(c, a)) {
         if (c->k[a] == 1) x->hi[a] = 0;
         return first;
     }

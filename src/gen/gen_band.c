@@ -147,8 +147,18 @@ i64 conv_dot_terms(const struct conv *c, const struct caps *caps)
     return has ? kir_dot_terms(x, w, c->type) : 1;
 }
 
+bool conv_is_inside(const struct conv *c, u32 a)
+{
+    i64 pad = gen_static(c->g, c->pad[a], -1), in = gen_static(c->g, c->in[a], -1),
+        out = gen_static(c->g, c->out[a], -1);
+    if (c->no_pad || a == 0) return true;
+    return pad == 0 && in >= 0 && out >= 0 &&
+           (out - 1) * c->stride[a] + (c->k[a] - 1) * c->dil[a] < in;
+}
+
 bool conv_is_flat(const struct conv *c, const struct conv_sched *s)
 {
+    if (s->merged) return true;
     bool apart = layout_block(graph_value(c->g, c->x)->layout) > 1; /* the images of a batch do */
     if (apart && !sym_is(c->g, c->in[0], 1)) return false;
     return s->stage == STAGE_DIRECT && c->point && c->simple;
@@ -158,8 +168,8 @@ struct space conv_space(const struct conv *c)
 {
     struct space s, r = {0};
     const value_id stop[] = {c->y, 0};
-    space_of(&s, c->g, c->g->output.v[0], stop, 1u << 1);
-    for (u32 i = 1; i < c->g->output.n; i++) {
+    space_of(&s, c->g, c->simple ? c->g->output.v[0] : c->y, stop, 1u << 1);
+    for (u32 i = 1; c->simple && i < c->g->output.n; i++) {
         struct space o;
         space_of(&o, c->g, c->g->output.v[i], stop, 1u << 1);
         if (o.n > s.n) s = o;
@@ -568,6 +578,7 @@ struct tile_out band_target(struct band *b, kval y, kval x)
     struct tile_out o = {
         .y_axis = b->ya, .x_axis = b->xa, .c_axis = 1, .y_end = b->y1, .x_end = b->x1};
     o.anchor = c->y, o.temp = b->temp, o.rows = b->rows, o.to = b->to;
+    o.parts = b->s.ks, o.part = b->share;
     for (u32 i = 0; i < MAX_RANK; i++)
         o.idx[i] = i < c->rank && i != 1 ? b->pos[i] : kir_int(b->m->k, 0);
     if (b->ya >= 0) o.idx[b->ya] = y;

@@ -21,6 +21,8 @@ struct conv_sched {
     i64 ku;              /* input channels per step */
     i64 ahead;           /* steps that weights are prefetched ahead, 0: not */
     bool nt;             /* outputs are stored past the caches */
+    bool merged;         /* output pixels are numbered through, whatever the window (conv_igemm) */
+    i64 ks;              /* iterations that share the terms of a result, 0: 1 */
 };
 struct conv {            /* a convolution taken apart; axes are those of the output, 1 = channel */
     const struct graph *g;
@@ -49,6 +51,8 @@ bool conv_take(struct conv *c, const struct graph *g, node_id n);
 bool conv_anchor(struct conv *c, const struct task *t);
 /* What the task's outputs make of the anchor: sets simple and by_rows; false: not for these families. */
 bool conv_fit(struct conv *c, const struct task *t);
+/* All windows along the axis certainly lie inside the input. */
+bool conv_is_inside(const struct conv *c, u32 a);
 /* What a node with a window says: x, y (of a gradient of weights: that of the output), sizes and axes. One group, channels and weights not set. */
 void conv_window(struct conv *c, const struct graph *g, const struct node *n);
 /* How the values lie that the input is made of: judged by the first found behind views and pointwise nodes. */
@@ -92,6 +96,7 @@ struct band {
     u32 order[MAX_RANK], n_order; /* axes without channel, outermost first, x last */
     i64 spare_y, spare_x;      /* rows and columns that whoever fills the band may write behind its end */
     bool is_inner;             /* the inside of the band is computed, band_fill only adds the zeros around */
+    kval share;                /* number of the iteration among those that share the terms */
     const struct scratch *to;  /* where results go, NULL: through the epilogue to the outputs */
     /* Multiply-adds of the tile at (y, x) and a block of output channels, accumulators set; NULL: gen_conv.c's own. */
     void (*product)(struct band *b, kval y, kval x, kval block);

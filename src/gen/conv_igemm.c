@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// conv_igemm: convolution as a matrix product whose rows are the output pixels numbered through, of all axes and, with channels last,
+// of all images. A register tile is tx rows by nr vectors of output channels, whatever the volume's shape: outputs of 2 x 2 x 2 are one
+// tile, so that weights stream by once. Elements of the input are read where they lie, with channels last or outside, and each is
+// spread to all lanes. Where a row's window begins is found once for each tile, by divisions; taps are added to that.
+//
+// Windows may hang over the input: then each tap asks for each row whether it is inside, and elements of pads are zeros that are never
+// read. The terms are walked as [channels, ib at a time][taps][channel]: with ib = all channels are innermost, with few of them planes
+// are gone through one after the other. Several iterations may share the terms (ks); their sums are added in order by a second grid.
+//
+// Dims: n, spatial axes 2.., output channels in blocks of nr vectors, slices: blocks of ib input channels x taps of the first spatial axis.
+#include "gen/gen_conv.h"
+
+enum { P_TX, P_NR, P_TB, P_OB, P_IB, P_KS, P_ORDER, P_KU, P_AHEAD, P_NT, N_PARAM };
+enum { MAX_ROWS = 32, MAX_WRITTEN = 128 /* multiply-adds of taps written out together */ };
+
+static const i32 v_tx[] = {1, 2, 4, 6, 7, 8, 10, 12, 14, 16, 28};
+static const i32 v_nr[] = {1, 2, 3, 4, 6};
+static const i32 v_tb[] = {0, 1, 2, 4, 8, 32};
+static const i32 v_ob[] = {0, 1, 2, 4, 8};
+static const i32 v_ib[] = {0, 1, 4, 16, 64};
+static const i32 v_ks[] = {1, 2, 4, 8};
+static const i32 v_order[] = {0, 1};
+static const i32 v_ku[] = {1, 2, 4};
+static const i32 v_ahead[] = {0, 16, 64};
+static const i32 v_nt[] = {0, 1};
+
+static const struct gen_param param[N_PARAM] = {
+    [P_TX] = {"tx", "output pixels of the register tile", v_tx, countof(v_tx)},
+    [P_NR] = {"nr", "vectors of output channels of the register tile", v_nr, countof(v_nr)},
+    [P_TB] = {"tb", "tiles of pixels per grid iteration, 0 = all", v_tb, countof(v_tb)},
+    [P_OB] = {"ob", "blocks of output channels per grid iteration, 0 = all", v_ob, countof(v_ob)},
+    [P_IB] = {"ib", "input channels that are gone through inside of the taps, 0 = all", v_ib, countof(v_ib)},
+    [P_KS] = {"ks", "grid iterations that share the terms of a result", v_ks, countof(v_ks)},
+    [P_ORDER] = {"order", "0: weights stay, pixels change fastest; 1: pixels stay", v_order, countof(v_order)},
+    [P_KU] = {"ku", "input channels per step of the inner loop", v_ku, countof(v_ku)},
+    [P_AHEAD] = {"ahead", "steps that weights are prefetched ahead, 0 = not", v_ahead, countof(v_ahead)},
+    [P_NT] = {"nt", "outputs: 1 stored past the caches", v_nt, countof(v_nt)},
+};
+
+static struct conv_sched sched_of(const struct sched *s)
+{
+    const i32 *v = s->v;
+    return (struct conv_sched){.ty = 1,
+                               .tx = v[P_TX],
+                               .nr = v[P_NR],
+                               .th = 1,
+                               .tw = v[P_TB],
+                               .ob = v[P_OB],
+                               .stage = STAGE_DIRECT,
+                               .order = v[P_ORDER],
+                               .ku = v[P_KU],
+                               .ahead = v[P_AHEAD],
+                               .nt = v[P_NT],
+                               .merged = true,
+                               .ks = v[P_KS]};
+}
+
+/* The task: its convolution, and which axes one number stands for. */
+struct igemm {
+    struct conv c;
+    struct space space;
+    bool has_batch;      /* images, too; else they lie outside */
+    bool is_last;        /* the input has channels last, else outside */
+    bool is_inside;      /* no window hangs over */
+};
+
+static bool igemm_of(struct igemm *x, const struct task *t)
+{
+    struct conv *c = &x->c;
+    if (!conv_of(c, t)) return false;
+    const struct value *in = graph_value(c->g, c->x);
+    x->is_last = in->layout == LAYOUT_CLAST;
+    bool is_stored = !in->producer && !in->is_const && !in->sdata;
+    if (!is_stored || c->rank < 3 || (!x->is_last && in->layout != LAYOUT_ROWS)) return false;
+    x->space = conv_space(c);
+    x->has_batch = x->space.n < 2;
+    x->is_inside = true;
+    for (u32 a = 2; a < c->rank; a++) x->is_inside = x->is_inside && conv_is_inside(c, a);
+    return x->space.n < 2 || (x->space.n == 2 && x->space.g[0].axis == 0 && x->space.g[0].extent == c->out[0]);
+}
+
+/* Input channels of a slice, and slices; the first spatial axis has its taps in them. */
+static i64 slice_channels(const struct conv *c, const struct sched *s) { return s->v[P_IB] ? s->v[P_IB] : c->ic; }
+static i64 slice_count(const struct conv *c, const struct sched *s) { return ceil_div(c->ic, slice_channels(c, s)) * c->k[2]; }
+
+static bool match(const struct task *t, const struct caps *caps)
+{
+    struct igemm x;
+    return !caps->is_gpu && caps->vector_bytes >= 8 && igemm_of(&x, t);
+}
+
+/* Emission. */
+
+struct walk {            /* one task */
+    struct band b;       /* first: its product gets the walk from there */
+    struct igemm x;
+    i64 channels, slices;
+    i64 slice_size;      /* elements of a slice's packed weights */
+};
+
+/* Strides of the input where it lies. */
+static void walk_input(struct walk *w)
+{
+    struct band *b = &w->b;
+    struct symtab *t = b->m->g->sym;
+    const struct value *x = graph_value(b->m->g, b->c.x);
+    const struct shape room = value_room(x);
+    u32 order[MAX_RANK], n = layout_order(x->layout, x->shape.rank, order);
+    sym size = sym_const(t, 1);
+    while (n--) {
+        kval step = emit_size(b->m, size);
+        if (order[n] == 1) b->c_step = step;
+        else b->step[order[n]] = step;
+        size = sym_mul(t, size, room.dim[order[n]]);
+    }
+}
+
+/* Packed weights: [group][block of outputs][slice: block of inputs, tap of axis 2][other taps][input][nr*lanes]. */
+static kval pack_weights(struct walk *w)
+{
+    struct band *b = &w->b;
+    struct symtab *t = b->m->g->sym;
+    struct pack *p = arena_new(b->m->arena, struct pack);
+    const struct conv *c = &b->c;
+    w->slice_size = w->channels * b->width;
+    for (u32 a = 3; a < c->rank; a++) w->slice_size *= c->k[a];
+#define DIM(n_, axis_, stride_) \
+    (p->dim[p->n].extent = sym_const(t, n_), p->dim[p->n].axis = axis_, p->dim[p->n++].stride = stride_)
+    if (c->groups > 1) DIM(c->groups, 0, c->oc);
+    DIM(b->n_blocks, 0, b->width);
+    DIM(c->ic / w->channels, 1, w->channels);
+    for (u32 a = 2; a < c->rank; a++) DIM(c->k[a], a, 1);
+    DIM(w->channels, 1, 1);
+    DIM(b->width, 0, 1);
+#undef DIM
+    return emit_pack(b->m, c->w, p);
+}
+
+struct rows {            /* of one tile */
+    kval base[MAX_ROWS]; /* elements from the input's first to the first tap's of channel 0; outside it, too */
+    kval first[MAX_ROWS][MAX_RANK]; /* input index there, of spatial axes */
+    kval inside[MAX_ROWS]; /* at the taps opened so far; 0: certainly */
+};
+
+/* The outputs that row number m stands for. */
+static void split_row(const struct walk *w, kval m, kval idx[MAX_RANK])
+{
+    const struct band *b = &w->b;
+    const struct conv *c = &b->c;
+    struct kir *k = b->m->k;
+    idx[0] = w->x.has_batch ? m : b->pos[0];
+    for (u32 a = c->rank; a-- > 2;) {
+        bool is_first = a == 2 && !w->x.has_batch;
+        kval n = emit_size(b->m, c->out[a]);
+        idx[a] = is_first ? m : kir_mod(k, m, n);
+        if (!is_first) m = kir_div(k, m, n);
+    }
+    if (w->x.has_batch) idx[0] = m;
+}
+
+/* Rows behind the last one are the last again. */
+static void find_rows(struct walk *w, kval from, struct rows *r)
+{
+    struct band *b = &w->b;
+    const struct conv *c = &b->c;
+    struct kir *k = b->m->k;
+    kval last = kir_add_i(k, b->x1, -1), idx[MAX_RANK];
+    for (i64 p = 0; p < b->s.tx; p++) {
+        kval m = kir_add_i(k, from, p);
+        split_row(w, p ? kir_min(k, m, last) : m, idx);
+        kval at = kir_mul(k, idx[0], b->step[0]);
+        for (u32 a = 2; a < c->rank; a++) {
+            r->first[p][a] = kir_sub(k, kir_mul_i(k, idx[a], c->stride[a]), emit_size(b->m, c->pad[a]));
+            at = kir_add(k, at, kir_mul(k, r->first[p][a], b->step[a]));
+        }
+        r->base[p] = at, r->inside[p] = 0;
+    }
+}
+
+/* At a tap of axis a. */
+static void ask_rows(struct walk *w, struct rows *r, u32 a, kval tap)
+{
+    struct band *b = &w->b;
+    struct kir *k = b->m->k;
+    if (conv_is_inside(&b->c, a)) return;
+    kval end = emit_size(b->m, b->c.in[a]), by = kir_mul_i(k, tap, b->c.dil[a]);
+    for (i64 p = 0; p < b->s.tx; p++) {
+        kval i = kir_add(k, r->first[p][a], by);
+        kval ok = kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), i), kir_lt(k, i, end));
+        r->inside[p] = r->inside[p] ? kir_bin(k, KI_AND, r->inside[p], ok) : ok;
+    }
+}
+
+/* The channels of one tap, which lies `by` elements behind the first one. */
+static void tap_steps(struct walk *w, const struct rows *r, kval channel, kval by, kval w_at)
+{
+    struct band *b = &w->b;
+    struct kir *k = b->m->k;
+    kval px[MAX_ROWS], start = kir_mul(k, channel, b->c_step), zero[MAX_RANK];
+    for (u32 i = 0; i < MAX_RANK; i++) zero[i] = kir_int(k, 0);
+    start = kir_add(k, start, emit_offset(b->m, b->c.x, zero));
+    struct tile_in in = {.buf = b->m->buf[b->c.x], .at = start, .px = px};
+    in.x_step = in.y_step = kir_int(k, 0);
+    if (w->x.is_inside) in.at = kir_add(k, start, by);
+    else in.inside = r->inside;
+    for (i64 p = 0; p < b->s.tx; p++)
+        px[p] = w->x.is_inside ? r->base[p] : kir_select(k, r->inside[p], kir_add(k, r->base[p], by), zero[0]);
+    tile_steps(&b->t, in, b->c_step, b->wbuf, w_at, w->channels, i64_min(b->s.ku, w->channels));
+}
+
+/* Few terms of neighbouring taps are written out together. */
+static bool writes_out(const struct walk *w, u32 a)
+{
+    const struct band *b = &w->b;
+    return a + 1 == b->c.rank && w->x.is_inside && b->c.k[a] * w->channels * b->s.tx * b->s.nr <= MAX_WRITTEN;
+}
+
+/* The terms of one slice. */
+static void slice_product(struct walk *w, const struct rows *first, kval slice, kval w_at)
+{
+    struct band *b = &w->b;
+    const struct conv *c = &b->c;
+    struct kir *k = b->m->k;
+    struct rows r = *first;
+    kval tap = kir_mod_i(k, slice, c->k[2]), channel = kir_mul_i(k, kir_div_i(k, slice, c->k[2]), w->channels);
+    kval by = kir_mul(k, kir_mul_i(k, tap, c->dil[2]), b->step[2]);
+    i64 size = w->slice_size;
+    u32 loops = 0;
+    ask_rows(w, &r, 2, tap);
+    for (u32 a = 3; a < c->rank; a++) {
+        size /= c->k[a];
+        tap = kir_int(k, 0);
+        if (c->k[a] > 1) tap = kir_loop(k, writes_out(w, a) ? KL_UNROLL : KL_SERIAL, tap, kir_int(k, c->k[a]), 1), loops++;
+        by = kir_add(k, by, kir_mul(k, kir_mul_i(k, tap, c->dil[a]), b->step[a]));
+        w_at = kir_add(k, w_at, kir_mul_i(k, tap, size));
+        ask_rows(w, &r, a, tap);
+    }
+    tap_steps(w, &r, kir_add(k, kir_mul_i(k, b->group, c->ic), channel), by, w_at);
+    while (loops--) kir_end(k);
+}
+
+/* The tile of rows from x_at on and a block of output channels: this iteration's share of the slices. */
+static void product(struct band *b, kval y, kval x_at, kval block)
+{
+    (void)y;
+    struct walk *w = (struct walk *)b;
+    struct kir *k = b->m->k;
+    struct rows r;
+    i64 ks = b->s.ks;
+    kval w_at = kir_mul_i(k, kir_add(k, kir_mul_i(k, b->group, b->n_blocks), block), w->slices * w->slice_size);
+    find_rows(w, x_at, &r);
+    kval from = kir_div_i(k, kir_mul_i(k, b->share, w->slices), ks),
+         to = kir_div_i(k, kir_mul_i(k, kir_add_i(k, b->share, 1), w->slices), ks);
+    kval slice = kir_loop(k, KL_SERIAL, from, to, 1);
+    slice_product(w, &r, slice, kir_add(k, w_at, kir_mul_i(k, slice, w->slice_size)));
+    kir_end(k);
+}
+
+static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)
+{
+    struct walk *w = arena_new(m->arena, struct walk);
+    struct conv_sched s = sched_of(v);
+    igemm_of(&w->x, t);
+    band_init(&w->b, m, &w->x.c, caps, &s);
+    w->b.product = product;
+    w->channels = slice_channels(&w->x.c, v), w->slices = slice_count(&w->x.c, v);
+    w->b.wbuf = pack_weights(w);
+    emit_args(m);
+    emit_stream(m, s.nt);
+    walk_input(w);
+    conv_emit_grids(&w->b, t, caps);
+}
+
+/* Choice. */
+
+struct model {
+    struct igemm x;
+    i64 lanes, taps, rows, outer; /* rows: output pixels that are numbered through; outer: images outside */
+    i64 blocks, ob, tiles, tb, iterations;
+};
+
+static void model_of(struct model *m, const struct caps *caps, const struct conv_sched *s, const i64 *var)
+{
+    const struct conv *c = &m->x.c;
+    m->lanes = conv_lanes(c, caps);
+    m->taps = 1, m->rows = 1, m->outer = 1;
+    for (u32 a = 2; a < c->rank; a++) m->taps *= c->k[a];
+    for (u32 i = 0; i < m->x.space.n; i++)
+        *(i + 1 == m->x.space.n ? &m->rows : &m->outer) *= gen_eval(c->g, m->x.space.g[i].extent, var);
+    m->blocks = ceil_div(c->oc, s->nr * m->lanes);
+    m->ob = s->ob ? i64_min(s->ob, m->blocks) : m->blocks;
+    m->tiles = ceil_div(i64_max(1, m->rows), s->tx);
+    m->tb = s->tw ? i64_min(s->tw, m->tiles) : m->tiles;
+    m->iterations = c->groups * ceil_div(m->blocks, m->ob) * m->outer * ceil_div(m->tiles, m->tb) * s->ks;
+}
+
+static bool is_sensible(const struct igemm *x, const struct caps *caps, const struct sched *v)
+{
+    const struct conv *c = &x->c;
+    i64 channels = slice_channels(c, v), ks = v->v[P_KS];
+    if (!tile_is_legal(caps, v->v[P_TX], v->v[P_NR]) || v->v[P_TX] > MAX_ROWS) return false;
+    if (!x->space.n && (v->v[P_TX] > 1 || v->v[P_TB] != 1)) return false;
+    if (v->v[P_IB] && (channels >= c->ic || c->ic % channels)) return false;
+    if (v->v[P_KU] > 1 && channels < 8) return false;
+    return ks == 1 || (ks <= slice_count(c, v) && !v->v[P_NT]);
+}
+
+static bool is_legal(const struct model *m, const struct caps *caps, const struct conv_sched *s)
+{
+    const struct conv *c = &m->x.c;
+    if (s->nr > 1 && (s->nr - 1) * m->lanes >= c->oc) return false;
+    if (m->blocks == 1 ? s->ob != 0 || s->order != 0 : s->ob >= m->blocks) return false;
+    if (s->order == 1 && m->ob == 1) return false;
+    if (s->nt && !gen_may_stream(c->g, caps, conv_run(c, s->nr * m->lanes))) return false;
+    return s->tw <= 1 || s->tw <= m->tiles;
+}
+
+static bool legal(const struct task *t, const struct caps *caps, const struct sched *v)
+{
+    struct conv_sched s = sched_of(v);
+    struct model m = {0};
+    if (!tile_is_legal(caps, s.tx, s.nr) || !igemm_of(&m.x, t) || !is_sensible(&m.x, caps, v)) return false;
+    model_of(&m, caps, &s, NULL);
+    return is_legal(&m, caps, &s);
+}
+
+/* Cycles of a tile beside its multiply-adds: addresses that do not fit in registers, pads asked for and left out, lines of planes. */
+static double other_cycles(const struct model *m, const struct sched *v)
+{
+    const struct conv *c = &m->x.c;
+    double rows = (double)v->v[P_TX], steps = (double)(m->taps * c->ic), ku = (double)v->v[P_KU];
+    double axes = (double)(c->rank - 2), taps = (double)(m->taps * ceil_div(c->ic, slice_channels(c, v)));
+    double cycles = steps * ((rows > 10 ? (rows - 10) * 0.5 / ku : 0) + 0.5 / ku);
+    if (!m->x.is_last) cycles += steps * 0.2 * rows;
+    if (graph_value(c->g, c->x)->dtype != c->type) cycles += steps * rows; /* converted one by one */
+    if (!m->x.is_inside) cycles += steps * 1.5 * rows + taps * 2 * axes * rows;
+    return cycles + taps * 12 + rows * axes * 6 + 60;
+}
+
+static double seconds(const struct model *m, const struct caps *caps, const struct sched *v, const i64 *var)
+{
+    const struct conv_sched s = sched_of(v);
+    const struct conv *c = &m->x.c;
+    double hz = gen_flop_rate(caps) / (4.0 * (double)i64_max(1, caps->vector_bytes / 4)), ks = (double)s.ks;
+    double steps = (double)(m->taps * c->ic), tile = (steps * (tile_step_cycles(s.tx, s.nr) + (s.ahead ? 0.1 * (double)s.nr : 0)) + other_cycles(m, v)) / ks;
+    double weights = steps * (double)(s.nr * m->lanes) * 4 / ks, kept = s.order == 1 ? weights * (double)m->ob : weights;
+    tile += (double)(s.tx * s.nr) * (c->by_rows ? 3.0 * (double)m->lanes : 3);
+    if (kept > (double)caps->l1_bytes / 2) tile += weights / (kept > (double)caps->l2_bytes * 0.7 ? 12 : 40);
+    double iteration = tile * (double)(m->tb * m->ob) + 300;
+    double rounds = (double)ceil_div(m->iterations, i64_max(1, caps->n_threads));
+    double parts = (double)ceil_div(m->blocks, m->ob), y = gen_count(c->g, c->y, var);
+    double bytes = 4 * (y + gen_count(c->g, c->x, var) * parts + gen_count(c->g, c->w, var) * (s.ahead ? 1 : 4));
+    double rest = c->simple && s.ks == 1 ? 0 : 2e-6 + 4 * (1 + 2 * ks) * y / gen_byte_rate(caps);
+    return 2e-6 + iteration * rounds / hz + 0.3 * bytes / gen_byte_rate(caps) + rest;
+}
+
+static double predict(const struct task *t, const struct caps *caps, const struct sched *v, const i64 *var)
+{
+    struct conv_sched s = sched_of(v);
+    struct model m = {0};
+    if (!igemm_of(&m.x, t)) return 1e9;
+    model_of(&m, caps, &s, var);
+    double plain = seconds(&m, caps, v, var);
+    return s.nt ? gen_stream_seconds(&t->g, caps, var, plain) : plain;
+}
+
+struct choice {
+    struct model m;
+    const struct caps *caps;
+    const i64 *var;
+};
+
+static double cost_of(const void *user, const struct sched *v)
+{
+    const struct choice *c = user;
+    struct conv_sched s = sched_of(v);
+    struct model m = c->m;
+    if (v->v[P_NT] || !is_sensible(&m.x, c->caps, v)) return 0;
+    model_of(&m, c->caps, &s, NULL);
+    if (!is_legal(&m, c->caps, &s)) return 0;
+    model_of(&m, c->caps, &s, c->var);
+    return seconds(&m, c->caps, v, c->var);
+}
+
+/* The best tile alone, then all else from there. */
+static void initial(const struct task *t, const struct caps *caps, const i64 *var, struct sched *out)
+{
+    struct choice c = {.caps = caps, .var = var};
+    igemm_of(&c.m.x, t);
+    struct gen_search q = {.param = param, .n = N_PARAM, .cost = cost_of, .user = &c};
+    double best = 0;
+    for (u32 x = 0; x < countof(v_tx); x++)
+        for (u32 n = 0; n < countof(v_nr); n++)
+            for (u32 b = 0; b < countof(v_tb); b++)
+                for (u32 o = 0; o < countof(v_ob); o++) {
+                    struct sched v = {.v = {[P_TX] = v_tx[x], [P_NR] = v_nr[n], [P_TB] = v_tb[b], [P_OB] = v_ob[o], [P_KS] = 1, [P_KU] = 1}};
+                    gen_keep(cost_of(&c, &v), &v, &best, out);
+                }
+    assert(best > 0);
+    gen_descend(&q, out);
+    struct sched past = *out;
+    past.v[P_NT] = 1;
+    if (gen_streams(&t->g, caps, var) && legal(t, caps, &past)) *out = past;
+}
+
+const struct gen gen_conv_igemm = {
+    .version = 1,
+    .name = "conv_igemm",
+    .revision = 1,
+    .param = param,
+    .n_param = N_PARAM,
+    .match = match,
+    .initial = initial,
+    .legal = legal,
+    .emit = emit,
+    .predict = predict,
+};
