@@ -5,8 +5,8 @@
 // taps and input channels, columns output channels; the left operand, the input under each tap, is never built.
 //
 // A grid iteration has some output channels and a share of the positions, taken as bands: the piece of the input that a
-// band's positions meet, and the gradient of the output there, are copied to scratch memory (gen_band.c) or read where
-// they lie. Then the register tile (gen_tile.c) runs over the band's positions: its pixels are taps times input channels,
+// band's positions meet, and the gradient of the output there, are copied to scratch memory (gen_band.c; the gradient in
+// blocks of the tile's width, so that its vectors follow each other) or read where they lie. Then the register tile (gen_tile.c) runs over the band's positions: its pixels are taps times input channels,
 // its columns vectors of output channels. Sums of several bands are added up in scratch memory; those of several
 // iterations wait in a TEMP array and are added in the order of the positions by a second grid, so that the same input
 // gives the same bytes whatever the number of threads.
@@ -16,7 +16,7 @@
 
 #include <math.h>
 
-enum { P_TX, P_TAPS, P_NR, P_TH, P_TW, P_MB, P_PARTS, P_STAGE, N_PARAM };
+enum { P_TX, P_TAPS, P_NR, P_TH, P_TW, P_MB, P_PARTS, P_STAGE, P_COPY, N_PARAM };
 enum { KU = 2, MAX_PIXELS = 32 };
 
 static const i32 v_tx[] = {1, 2, 3, 4, 6, 8, 12, 14, 28};
@@ -27,6 +27,7 @@ static const i32 v_tw[] = {0, 16, 64, 256};
 static const i32 v_mb[] = {0, 1, 2, 4, 8};
 static const i32 v_parts[] = {1, 2, 4, 8, 16, 32, 64};
 static const i32 v_stage[] = {STAGE_DIRECT, STAGE_PIXELS, STAGE_PLANES};
+static const i32 v_copy[] = {0, 1};
 
 static const struct gen_param param[N_PARAM] = {
     [P_TX] = {"tx", "input channels of the register tile", v_tx, countof(v_tx)},
@@ -38,6 +39,7 @@ static const struct gen_param param[N_PARAM] = {
     [P_PARTS] = {"parts", "summands of a result: shares of the bands", v_parts, countof(v_parts)},
     [P_STAGE] = {"stage", "input: 0 where it lies, 1 copied with channels innermost, 2 copied in planes", v_stage,
                  countof(v_stage)},
+    [P_COPY] = {"copy", "gradient of the output: 0 where it lies, 1 copied in blocks", v_copy, countof(v_copy)},
 };
 
 struct grad { /* the anchor taken apart */
@@ -139,6 +141,8 @@ struct work {
     i64 width, mb, n_tiles; /* of a block of output channels; blocks per iteration, in all */
     i64 combos, rest;       /* taps in the tile, other taps */
     bool many;              /* bands per iteration: not one */
+    bool copies;            /* dy to y_array: [block][row][column][width] */
+    kval y_array;
     kval sums;              /* [block][other tap][tap of the tile][input channel][width], with many */
     kval part, group, from, to; /* of the positions, of channels; blocks of this iteration */
     kval outer[MAX_RANK];   /* per axis outside the tile: its tap */
@@ -179,6 +183,24 @@ static kval band_first(const struct band *b)
 
 static kval band_array(const struct band *b) { return b->s.stage == STAGE_DIRECT ? b->m->buf[b->c.x] : b->work; }
 
+static kval y_array(const struct work *w) { return w->copies ? w->y_array : w->m->buf[w->q.y.x]; }
+
+/* From one position of dy to the next along an axis of the band. */
+static kval y_step(const struct work *w, i32 a)
+{
+    struct kir *k = w->m->k;
+    if (!w->copies) return w->y.step[a];
+    return a == w->x.xa ? kir_int(k, w->width) : kir_mul_i(k, emit_size(w->m, w->x.x_tile), w->width);
+}
+
+static kval y_block(const struct work *w, kval block)
+{
+    struct kir *k = w->m->k;
+    if (!w->copies) return kir_add(k, band_first(&w->y), kir_mul_i(k, block, w->width));
+    sym n = sym_mul(w->q.g->sym, w->x.x_tile, w->x.y_tile);
+    return kir_mul(k, kir_sub(k, block, w->from), kir_mul_i(k, emit_size(w->m, n), w->width));
+}
+
 /* From one position to the next along an axis of the band. */
 static kval position_step(const struct band *b, i32 a) { return kir_mul_i(b->m->k, b->step[a], b->c.stride[a]); }
 
@@ -188,11 +210,11 @@ static void add_row(const struct work *w, const struct tile *t, struct tile_in i
     struct kir *k = w->m->k;
     kval zero = kir_int(k, 0), at = in.at;
     if (w->x.xa < 0) {
-        tile_step(t, &in, band_array(&w->y), y_at);
+        tile_step(t, &in, y_array(w), y_at);
         return;
     }
     kval n = kir_sub(k, w->x.x1, w->x.x0), whole = kir_mul_i(k, kir_div_i(k, n, KU), KU);
-    kval step = position_step(&w->x, w->x.xa), y_step = position_step(&w->y, w->x.xa);
+    kval step = position_step(&w->x, w->x.xa), row_step = y_step(w, w->x.xa);
     for (i64 u = KU; u > 0; u -= KU - 1) {
         i64 none;
         kval lo = u > 1 ? zero : whole, hi = u > 1 ? whole : n;
@@ -201,7 +223,7 @@ static void add_row(const struct work *w, const struct tile *t, struct tile_in i
         for (i64 v = 0; v < u; v++) {
             kval o = kir_add_i(k, i, v);
             in.at = kir_add(k, at, kir_mul(k, o, step));
-            tile_step(t, &in, band_array(&w->y), kir_add(k, y_at, kir_mul(k, o, y_step)));
+            tile_step(t, &in, y_array(w), kir_add(k, y_at, kir_mul(k, o, row_step)));
         }
         kir_end(k);
     }
@@ -224,11 +246,11 @@ static void product(const struct work *w, const struct tile *t, const struct col
     in.at = kir_add(k, in.at, kir_mul(k, c, w->x.c_step));
     for (u32 j = (u32)w->in_tile; j < w->q.n_taps; j++)
         in.at = kir_add(k, in.at, kir_mul(k, tap_step(w, w->q.tap[j]), w->outer[w->q.tap[j]]));
-    kval y_at = kir_add(k, band_first(&w->y), kir_mul_i(k, cols->block, w->width));
+    kval y_at = y_block(w, cols->block);
     if (w->x.ya >= 0) {
         kval o = kir_loop(k, KL_SERIAL, zero, kir_sub(k, w->x.y1, w->x.y0), 1);
         in.at = kir_add(k, in.at, kir_mul(k, o, position_step(&w->x, w->x.ya)));
-        y_at = kir_add(k, y_at, kir_mul(k, o, position_step(&w->y, w->x.ya)));
+        y_at = kir_add(k, y_at, kir_mul(k, o, y_step(w, w->x.ya)));
     }
     add_row(w, t, in, y_at);
     if (w->x.ya >= 0) kir_end(k);
@@ -304,8 +326,7 @@ static void tile_at(struct work *w, const struct columns *cols, kval c, i64 tx)
 {
     struct tile t = w->t;
     t.tx = tx, t.nr = cols->nr;
-    bool ragged = w->y.s.stage == STAGE_DIRECT || w->q.oc % w->width;
-    if (ragged && cols->n % t.lanes) t.limit = kir_int(w->m->k, cols->n);
+    if (cols->n % t.lanes) t.limit = kir_int(w->m->k, cols->n);
     tile_clear(&t, 0, 0, 0);
     product(w, &t, cols, c);
     take(w, &t, cols, c);
@@ -360,6 +381,71 @@ static void each_block(struct work *w, void (*fn)(struct work *, const struct co
     kir_end(k);
 }
 
+/* Copying the gradient of the output. */
+
+/* Channels of a block at one position. */
+static void copy_channels(const struct work *w, const struct columns *cols, kval *idx, kval to)
+{
+    struct kir *k = w->m->k;
+    kval first = kir_add(k, kir_mul_i(k, w->group, w->q.oc), kir_mul_i(k, cols->block, w->width));
+    for (i64 j = 0; j < cols->nr; j++) {
+        i64 left = cols->n - j * w->t.lanes;
+        emit_limit(w->m, left < w->t.lanes ? kir_int(k, left) : 0);
+        idx[1] = kir_ramp(k, kir_add_i(k, first, j * w->t.lanes), 1, w->t.lanes);
+        kval v = kir_splat(k, kir_cast(k, w->t.type, emit_value(w->m, w->q.y.x, idx)), w->t.lanes);
+        kir_store(k, w->y_array, kir_ramp(k, kir_add_i(k, to, j * w->t.lanes), 1, w->t.lanes), v);
+    }
+    emit_limit(w->m, 0);
+}
+
+/* A vector of columns of one channel, or the first `limit` of it. */
+static void copy_columns(const struct work *w, kval *idx, kval column, kval to, kval limit)
+{
+    struct kir *k = w->m->k;
+    emit_limit(w->m, limit);
+    idx[w->x.xa] = kir_ramp(k, kir_add(k, w->x.x0, column), 1, w->t.lanes);
+    kval v = kir_splat(k, kir_cast(k, w->t.type, emit_value(w->m, w->q.y.x, idx)), w->t.lanes);
+    to = kir_add(k, to, kir_mul_i(k, column, w->width));
+    kir_store_n(k, w->y_array, kir_ramp(k, to, w->width, w->t.lanes), v, limit);
+    emit_limit(w->m, 0);
+}
+
+static void copy_row(const struct work *w, const struct columns *cols, kval *idx, kval to)
+{
+    struct kir *k = w->m->k;
+    kval zero = kir_int(k, 0), n = kir_sub(k, w->x.x1, w->x.x0);
+    if (w->x.xa < 2 || conv_input_layout(&w->q.y) != LAYOUT_ROWS) {
+        kval i = w->x.xa >= 0 ? kir_loop(k, KL_SERIAL, zero, n, 1) : zero;
+        if (w->x.xa >= 0) idx[w->x.xa] = kir_add(k, w->x.x0, i);
+        copy_channels(w, cols, idx, kir_add(k, to, kir_mul_i(k, i, w->width)));
+        if (w->x.xa >= 0) kir_end(k);
+        return;
+    }
+    kval whole = kir_mul_i(k, kir_div_i(k, n, w->t.lanes), w->t.lanes), c = kir_loop(k, KL_SERIAL, zero, kir_int(k, cols->n), 1);
+    idx[1] = kir_add(k, kir_add(k, kir_mul_i(k, w->group, w->q.oc), kir_mul_i(k, cols->block, w->width)), c);
+    to = kir_add(k, to, c);
+    copy_columns(w, idx, kir_loop(k, KL_SERIAL, zero, whole, w->t.lanes), to, 0);
+    kir_end(k);
+    kir_if(k, kir_lt(k, whole, n));
+    copy_columns(w, idx, whole, to, kir_sub(k, n, whole));
+    kir_end(k);
+    kir_end(k);
+}
+
+static void copy_block(struct work *w, const struct columns *cols)
+{
+    struct kir *k = w->m->k;
+    kval idx[MAX_RANK], to = y_block(w, cols->block), zero = kir_int(k, 0);
+    for (u32 a = 0; a < MAX_RANK; a++) idx[a] = w->x.pos[a] ? w->x.pos[a] : zero;
+    if (w->x.ya >= 0) {
+        kval o = kir_loop(k, KL_SERIAL, zero, kir_sub(k, w->x.y1, w->x.y0), 1);
+        idx[w->x.ya] = kir_add(k, w->x.y0, o);
+        to = kir_add(k, to, kir_mul(k, o, y_step(w, w->x.ya)));
+    }
+    copy_row(w, cols, idx, to);
+    if (w->x.ya >= 0) kir_end(k);
+}
+
 /* Bands. */
 
 static sym bands_across(const struct band *b) { return b->s.tw ? sym_cdiv(b->m->g->sym, b->x_ext, b->x_tile) : sym_const(b->m->g->sym, 1); }
@@ -387,23 +473,24 @@ static void place_band(struct work *w, struct band *b, kval number)
     b->x0 = kir_mul(k, x, xt), b->y0 = kir_mul(k, y, yt);
     b->x1 = kir_min(k, kir_add(k, b->x0, xt), emit_size(m, b->x_ext));
     b->y1 = kir_min(k, kir_add(k, b->y0, yt), emit_size(m, b->y_ext));
-    if (b->s.stage != STAGE_DIRECT) band_fill(b);
 }
 
 static void add_band(struct work *w, kval number)
 {
     place_band(w, &w->x, number);
     place_band(w, &w->y, number);
+    if (w->x.s.stage != STAGE_DIRECT) band_fill(&w->x);
+    if (w->copies) each_block(w, copy_block);
     each_block(w, add_block);
 }
 
 static void open_arrays(struct work *w)
 {
     struct kir *k = w->m->k;
-    struct band *const both[] = {&w->x, &w->y};
-    for (u32 i = 0; i < 2; i++)
-        if (both[i]->s.stage != STAGE_DIRECT)
-            both[i]->work = kir_alloc(k, KS_WORK, both[i]->band_type, 1, emit_size(w->m, both[i]->size));
+    struct symtab *t = w->q.g->sym;
+    sym n = sym_mul(t, sym_mul(t, w->x.x_tile, w->x.y_tile), sym_const(t, w->mb * w->width));
+    if (w->x.s.stage != STAGE_DIRECT) w->x.work = kir_alloc(k, KS_WORK, w->x.band_type, 1, emit_size(w->m, w->x.size));
+    if (w->copies) w->y_array = kir_alloc(k, KS_WORK, w->t.type, 1, emit_size(w->m, n));
     i64 sums = w->mb * w->combos * w->rest * w->q.ic * w->width;
     if (w->many) w->sums = kir_alloc(k, KS_WORK, w->t.type, 1, kir_int(k, sums));
     tile_open(&w->t);
@@ -448,8 +535,8 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     const i32 *v = s->v;
     grad_of(&w->q, t);
     struct conv_sched x = {.ty = 1, .tx = 1, .nr = 1, .th = v[P_TH], .tw = v[P_TW], .stage = v[P_STAGE]}, y = x;
-    y.stage = w->q.y.plain ? STAGE_DIRECT : STAGE_PIXELS;
-    w->m = m;
+    y.stage = STAGE_DIRECT;
+    w->m = m, w->copies = v[P_COPY];
     band_init(&w->x, m, &w->q.x, caps, &x);
     band_init(&w->y, m, &w->q.y, caps, &y);
     w->in_tile = v[P_TAPS];
@@ -458,8 +545,11 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     w->width = w->t.nr * w->t.lanes, w->n_tiles = ceil_div(w->q.oc, w->width);
     w->mb = v[P_MB] ? i64_min(v[P_MB], w->n_tiles) : w->n_tiles;
     emit_args(m);
-    struct band *const both[] = {&w->x, &w->y};
-    for (u32 i = 0; i < 2; i++) both[i]->s.stage == STAGE_DIRECT ? conv_in_place(both[i]) : band_layout(both[i]);
+    /* A tile meets few channels of many positions, which must not fall on the same cache sets. */
+    if (v[P_STAGE] == STAGE_PIXELS && w->q.ic * dtype_size(w->x.type) % 512 == 0) w->x.terms += 64 / dtype_size(w->x.type);
+    if (v[P_STAGE] == STAGE_DIRECT) conv_in_place(&w->x);
+    else band_layout(&w->x);
+    if (!w->copies) conv_in_place(&w->y);
     w->r = (struct result){.v = w->q.dw, .inner = 0, .parts = v[P_PARTS]};
     if (v[P_PARTS] > 1 || !w->q.simple) result_open(m, &w->r, w->t.type);
     grid(w, v[P_PARTS]);
@@ -490,9 +580,9 @@ static struct sizes sizes_of(const struct grad *q, const struct caps *caps, cons
         i64 n = (i32)a == c->xa ? tw : (i32)a == c->ya ? th : 0;
         z.x_band *= n ? (double)((n - 1) * c->stride[a] + (c->k[a] - 1) * c->dil[a] + 1) : (double)c->k[a];
     }
-    z.y_band = z.terms * (double)q->oc;
     z.blocks = (double)ceil_div(q->oc, width), z.tiles = z.taps / z.combos * (double)ceil_div(q->ic, v[P_TX]);
-    z.sums = (v[P_MB] ? fmin(v[P_MB], z.blocks) : z.blocks) * (double)width * z.taps * (double)q->ic;
+    double channels = (v[P_MB] ? fmin(v[P_MB], z.blocks) : z.blocks) * (double)width;
+    z.y_band = z.terms * channels, z.sums = channels * z.taps * (double)q->ic;
     return z;
 }
 
@@ -507,6 +597,7 @@ static bool is_sane(const struct grad *q, const struct caps *caps, const i32 *v)
     if (pixels * v[P_NR] < (i64)caps->n_vector_regs / 4 && (v[P_TX] * 4 <= q->ic || v[P_NR] * lanes * 2 <= q->oc)) return false;
     if (v[P_MB] && (v[P_MB] >= blocks || (v[P_MB] > 1 && ceil_div(blocks, v[P_MB] / 2) == ceil_div(blocks, v[P_MB])))) return false;
     if (v[P_STAGE] == STAGE_DIRECT && !(q->x.plain && q->x.no_pad && q->exact)) return false;
+    if (!v[P_COPY] && !q->y.plain) return false;
     if (v[P_STAGE] == STAGE_PLANES && (q->x.xa < 2 || (q->ic == 1 && q->x.plain))) return false;
     return (q->x.ya >= 0 || v[P_TH] == 0) && (q->x.xa >= 0 || v[P_TW] == 0);
 }
@@ -538,6 +629,14 @@ static double copy_cycles(const struct conv *c, i64 stage)
     return clast || c->ic == 1 ? 0.3 : 1.6;
 }
 
+/* In blocks; columns that lie side by side are strewn, short rows of them come from many pages. */
+static double block_cycles(const struct grad *q, const i32 *v, const i64 *var)
+{
+    if (!v[P_COPY]) return 0;
+    if (conv_input_layout(&q->y) == LAYOUT_CLAST) return 0.3;
+    return v[P_TW] && v[P_TW] * 4 < 256 && extent(q, q->x.xa, var) >= 64 ? 5 : 2.6;
+}
+
 static double seconds(const struct grad *q, const struct caps *caps, const i32 *v, const i64 *var)
 {
     double lanes = gen_lanes(caps, q->x.type), hz = gen_flop_rate(caps) / (4 * gen_lanes(caps, DT_F32));
@@ -546,12 +645,14 @@ static double seconds(const struct grad *q, const struct caps *caps, const i32 *
     double share = ceil(z.bands / parts), blocks = fmin(z.blocks, v[P_MB] ? v[P_MB] : z.blocks);
     double tile = z.terms * (tile_step_cycles((i64)pixels, v[P_NR]) + 0.4) + pixels * v[P_NR] * 2 + 40;
     double ic_waste = (double)q->ic / ((double)v[P_TX] * ceil((double)q->ic / v[P_TX]));
-    double y_bytes = z.terms * v[P_NR] * lanes * 4;
-    if (y_bytes > (double)caps->l1_bytes * 0.6) tile *= 1.15;
+    double y_bytes = z.terms * v[P_NR] * lanes * 4, l1 = (double)caps->l1_bytes;
+    if (!v[P_COPY] && q->oc * q->groups * 4 % 512 == 0) l1 /= (double)i64_min(q->oc * q->groups, 1024) / 128; /* few sets */
+    if (y_bytes > l1 * 0.6) tile *= 1.15;
     if (4 * (z.x_band + z.y_band + z.sums) > (double)caps->l2_bytes * 0.7) tile *= 1.2;
     double band = blocks * z.tiles * tile * (0.3 + 0.7 * ic_waste) + z.x_band * copy_cycles(&q->x, v[P_STAGE]) +
-                  z.y_band * copy_cycles(&q->y, q->y.plain ? STAGE_DIRECT : STAGE_PIXELS) + 300;
-    double ends = z.sums * (parts > 1 ? 0.5 : 1.6) + 500, rounds = ceil(parts * pieces * (double)q->groups / i64_max(1, caps->n_threads));
+                  z.y_band * block_cycles(q, v, var) + 300;
+    double stored = parts > 1 ? 0.5 : z.combos > 9 ? 6 : 1.6; /* tiles of few channels and many taps store to lines far apart */
+    double ends = z.sums * stored + 500, rounds = ceil(parts * pieces * (double)q->groups / i64_max(1, caps->n_threads));
     double rest = parts > 1 || !q->simple ? (parts * 0.3 + 1.6) * z.sums * pieces * (double)q->groups / i64_max(1, caps->n_threads) : 0;
     return 2e-6 + (rounds * (share * band + ends) + rest) / hz;
 }
@@ -581,7 +682,7 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
 const struct gen gen_conv_grad = {
     .version = 1,
     .name = "conv_grad",
-    .revision = 1,
+    .revision = 2,
     .param = param,
     .n_param = N_PARAM,
     .match = match,
