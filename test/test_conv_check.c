@@ -4,6 +4,7 @@
 // written, a constant image, a sum in parts that counts terms twice, and others, in all seven layers of CosmoFlow with fewer channels and
 // pixels. What the criterion would have said whose figure falls with the number of outputs is arithmetic, with the layers' true sizes.
 // Generated kernels of random convolutions must pass; of those with one number of their text changed, all that pass must be the same.
+#include "lab/conv.h"
 #include "lab/conv_check.h"
 #include "gen_bed.h"
 
@@ -47,7 +48,6 @@ static const char source[] =
 struct plant {
     struct arena arena;
     struct symtab sym;
-    struct graph g;
     struct task task;
     struct kernel kernel;
     struct caps caps;
@@ -56,28 +56,18 @@ struct plant {
     struct err e;
 };
 
-static value_id add_value(struct plant *p, const char *name, const i64 dim[5], bool is_const)
+static void open_row(struct plant *p, const struct conv_row *r, enum dtype type)
 {
-    value_id v = graph_add_value(&p->g, str_of(name));
-    struct value *x = graph_value(&p->g, v);
-    x->dtype = DT_F32, x->is_const = is_const;
-    x->shape = (struct shape){.known = true, .rank = 5};
-    for (u32 i = 0; i < 5; i++) x->shape.dim[i] = sym_const(&p->sym, dim[i]);
-    if (!is_const) *arr_push(&p->arena, &p->g.input) = v;
-    return v;
+    *p = (struct plant){.o = {.trial = {.driver = dev_find(S("cpu")), .dev = {.n_threads = 1}, .timeout = 30}, .seed = 3, .max_terms = 2000000}};
+    symtab_init(&p->sym, &p->arena);
+    if (!conv_row_task(&p->task, &p->arena, &p->sym, r, type, LAYOUT_ROWS, &p->e)) fail_msg("%s", p->e.msg);
+    assert_true(dev_ask(p->o.trial.driver, &p->o.trial.dev, &p->caps, NULL, &p->e));
 }
 
 static void open_layer(struct plant *p, const struct layer *l)
 {
-    *p = (struct plant){.o = {.trial = {.driver = dev_find(S("cpu")), .dev = {.n_threads = 1}, .timeout = 30}, .seed = 3, .max_terms = 2000000}};
-    symtab_init(&p->sym, &p->arena);
-    graph_init(&p->g, &p->arena, &p->sym);
-    value_id in[] = {add_value(p, "x", (i64[]){BATCH, l->c, l->size, l->size, l->size}, false), add_value(p, "w", (i64[]){l->m, l->c, 3, 3, 3}, true)};
-    value_id y = graph_op(&p->g, "Conv", S("y"), 2, in);
-    *arr_push(&p->arena, &p->g.output) = y;
-    assert_true(op_infer_all(&p->g, &p->e));
-    assert_true(task_make(&p->task, &p->g, &p->arena, (node_id[]){1}, 1, &y, 1, arena_array(&p->arena, enum layout, p->g.value.n), NULL, &p->e));
-    assert_true(dev_ask(p->o.trial.driver, &p->o.trial.dev, &p->caps, NULL, &p->e));
+    open_row(p, &(struct conv_row){.axes = 3, .batch = BATCH, .channels = l->c, .out_channels = l->m, .groups = 1, .size = {l->size, l->size, l->size},
+                                   .kernel = {3, 3, 3}, .stride = {1, 1, 1}, .dilation = {1, 1, 1}}, DT_F32);
 }
 
 /* The arguments of kernels element by element, and code of all faults. */
@@ -295,6 +285,55 @@ static void test_definition(void **state)
     assert_true(n > 200);
 }
 
+/* Two weights of each output channel, of 12288, change places. */
+static void swap_weights(const struct conv_sum *s, struct tensor *w)
+{
+    for (i64 m = 0; m < s->m; m++) {
+        i64 a = conv_weight(s, m, 5, 0), b = conv_weight(s, m, 5, 2);
+        double was = elem_f64(w->dtype, w->data, a);
+        elem_set_f64(w->dtype, w->data, a, elem_f64(w->dtype, w->data, b));
+        elem_set_f64(w->dtype, w->data, b, was);
+    }
+}
+
+static bool passes(struct plant *p, const struct conv_sum *s, enum conv_exam_kind k, bool is_swapped)
+{
+    struct conv_exam x;
+    struct buf why = {0};
+    struct tensor *in[2], *out;
+    struct graph full;
+    i64 n_at;
+    const i64 *at = conv_sample(s, s->count, 1, &p->arena, &n_at);
+    assert_true(conv_exam_init(&x, s, &p->task, NULL, k, &(struct conv_exam_opts){.seed = 9, .at = at, .n_at = n_at}, &p->e));
+    if (is_swapped) swap_weights(s, &x.check.value[s->w]);
+    graph_clone(&full, &p->task.g, &p->arena);
+    graph_value(&full, s->w)->data = &x.check.value[s->w];
+    in[0] = &x.check.value[s->x];
+    if (!graph_eval(&full, in, &out, &p->arena, NULL, &p->e)) fail_msg("%s", p->e.msg);
+    bool ok = x.judge.look(&x.check, 0, out->data, &why);
+    buf_release(&why);
+    conv_exam_release(&x);
+    return ok;
+}
+
+/* Among thousands of terms of few bits a wrong one hides behind the bound of random numbers; among exact integers it does not. */
+static void test_deep(void **state)
+{
+    static const enum dtype types[] = {DT_F64, DT_F32, DT_F16, DT_BF16};
+    const struct conv_row r = {.axes = 1, .batch = 1, .channels = 4096, .out_channels = 24, .groups = 1, .size = {20}, .kernel = {3}, .stride = {1}, .dilation = {1}};
+    for (i64 i = 0; i < countof(types); i++) {
+        struct plant p;
+        struct conv_sum s;
+        open_row(&p, &r, types[i]);
+        assert_true(conv_sum_of(&s, &p.task, NULL, &p.arena, &p.e));
+        for (u32 k = 0; k < N_CONV_EXAMS; k++)
+            if (!passes(&p, &s, (enum conv_exam_kind)k, false)) fail_msg("%s, exam %u", dtype_name(types[i]), k);
+        assert_false(passes(&p, &s, CE_INTEGERS, true));
+        assert_int_equal(passes(&p, &s, CE_RANDOM, true), types[i] == DT_BF16);
+        close_layer(&p);
+    }
+}
+
 /* Kernels as texts, in the interpreter. */
 
 static struct subject text_subject(struct bed *b, const struct candidate *c)
@@ -395,7 +434,7 @@ static void test_changed(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_planted), cmocka_unit_test(test_fewer_products), cmocka_unit_test(test_old_criterion), cmocka_unit_test(test_definition),
-    cmocka_unit_test(test_generated), cmocka_unit_test(test_changed),
+    cmocka_unit_test(test_deep),    cmocka_unit_test(test_generated), cmocka_unit_test(test_changed),
 };
 
 int main(void) { return cmocka_run_group_tests(tests, NULL, NULL); }

@@ -76,11 +76,12 @@ static void fill_integers(struct tensor *t, i64 most, struct rng *r)
     for (i64 i = 0, n = tensor_count(t); i < n; i++) elem_set_f64(t->dtype, t->data, i, (double)rng_range(r, least, most));
 }
 
-/* So that no sum of absolute values is beyond what is exact, but for those that the output rounds. */
+/* So that no sum of absolute values is beyond what sums hold exactly, and nearly no sum, which is of about sqrt(terms) / 2 products, beyond what
+   outputs do. */
 static i64 largest_integer(const struct conv_exam *x)
 {
-    i64 most = (i64)sqrt(0x1p24 / (double)x->s->n_terms);
-    return i64_max(1, i64_min(most, x->growth > 1 ? 3 : LARGEST));
+    double n = (double)x->s->n_terms, most = fmin(0x1p24 / n, exact_up_to(x->s->out_type, false) / sqrt(n));
+    return i64_max(1, i64_min((i64)sqrt(most), x->growth > 1 ? 3 : LARGEST));
 }
 
 static void fill_unit(struct tensor *t)
