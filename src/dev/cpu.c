@@ -25,13 +25,15 @@ struct cpu {
     i64 work_size; /* bytes of each */
     void **buf;    /* addresses of the launch's buffers */
     u32 buf_cap;
+    u64 n_uploads; /* so far */
 };
 
 struct dev_kernel {
     void *lib;
     u32 n_grid;
     grid_function *grid;
-    struct host_product *product; /* NULL: grids of a shared object */
+    struct host_product *product; /* both NULL: grids of a shared object */
+    struct host_conv *conv;
 };
 
 /* Opening. */
@@ -243,6 +245,7 @@ static void unload(struct dev *d, struct dev_kernel *k)
 {
     if (k->lib) os_dlclose(k->lib);
     host_product_close(k->product);
+    host_conv_close(k->conv);
     mem_free(k->grid);
     mem_free(k);
 }
@@ -275,6 +278,23 @@ static struct dev_kernel *product(struct dev *d, const struct dev_product *p, st
     struct dev_kernel *k = mem_alloc((i64)sizeof *k);
     *k = (struct dev_kernel){.n_grid = 1, .product = x};
     return k;
+}
+
+static struct dev_kernel *conv(struct dev *d, const struct dev_conv *s, struct buf *name, struct err *e)
+{
+    const struct cpu *c = d->priv;
+    struct host_conv *x = host_conv_open(s, c->n_threads, name, e);
+    if (!x) return NULL;
+    struct dev_kernel *k = mem_alloc((i64)sizeof *k);
+    *k = (struct dev_kernel){.n_grid = 1, .conv = x};
+    return k;
+}
+
+static bool upload(struct dev *d, struct dev_mem m, const void *p, i64 n, struct err *e)
+{
+    struct cpu *c = d->priv;
+    c->n_uploads++;
+    return dev_host_upload(d, m, p, n, e);
 }
 
 struct job { /* one grid, shared by the threads */
@@ -336,6 +356,7 @@ static bool launch(struct dev *d, const struct dev_launch *l, struct err *e)
 {
     struct cpu *c = d->priv;
     if (l->kernel->product) return host_product_run(l->kernel->product, l, e);
+    if (l->kernel->conv) return host_conv_run(l->kernel->conv, l, c->n_uploads, e);
     if (l->n_grid != l->kernel->n_grid)
         return err_set(e, ERR_USAGE, "kernel has %u grids, not %u", l->kernel->n_grid, l->n_grid);
     if (!grow_work(c, l->work_size, e)) return false;
@@ -361,11 +382,12 @@ const struct dev_driver dev_cpu = {
     .fingerprint = fingerprint,
     .alloc = dev_host_alloc,
     .release = dev_host_release,
-    .upload = dev_host_upload,
+    .upload = upload,
     .download = dev_host_download,
     .load = load,
     .unload = unload,
     .launch = launch,
     .fence = dev_host_fence,
     .product = product,
+    .conv = conv,
 };

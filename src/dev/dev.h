@@ -39,6 +39,18 @@ struct dev_product {
     i64 batch, m, n, k;
 };
 
+/* y (batch, out_channels, outputs ..) = x (batch, channels, size ..) convolved with w (out_channels, channels / groups, kernel ..);
+   transposed: w is (channels, out_channels / groups, kernel ..). channels_last: x and y have their channels behind the axes. */
+enum { DEV_CONV_AXES = 3 };
+struct dev_conv {
+    enum dtype type;
+    bool is_transposed, channels_last;
+    u32 axes; /* 1 to 3; lists have an entry for each, outermost first */
+    i64 batch, channels, out_channels, groups;
+    i64 size[DEV_CONV_AXES], kernel[DEV_CONV_AXES], outputs[DEV_CONV_AXES];
+    i64 stride[DEV_CONV_AXES], dilation[DEV_CONV_AXES], pad_begin[DEV_CONV_AXES], pad_end[DEV_CONV_AXES];
+};
+
 struct dev_opts {
     u32 n_threads;   /* 0 = all processors */
     struct str name; /* glob over device names, empty = any */
@@ -87,6 +99,8 @@ struct dev_driver {
      * time; launched and unloaded like a kernel: buffers a, b, y, no parameters, one grid. Its name with the version goes to
      * `name`. NULL: the library is not there, or has no such product. */
     struct dev_kernel *(*product)(struct dev *d, const struct dev_product *p, struct buf *name, struct err *e);
+    /* Optional: likewise a convolution: buffers x, w, y. */
+    struct dev_kernel *(*conv)(struct dev *d, const struct dev_conv *c, struct buf *name, struct err *e);
 };
 
 struct dev {
@@ -126,6 +140,8 @@ bool dev_ask(const struct dev_driver *v, const struct dev_opts *o, struct caps *
 bool dev_ask_product(const struct dev_driver *v, const struct dev_opts *o, const struct dev_product *p, struct buf *name,
                      struct err *e);
 
+bool dev_ask_conv(const struct dev_driver *v, const struct dev_opts *o, const struct dev_conv *c, struct buf *name, struct err *e);
+
 /* Pieces of memory that belong to something else (rt's plans) begin at multiples of this. A device that needs
    more cannot be used. */
 enum { DEV_ALIGN = 512 };
@@ -142,6 +158,8 @@ struct dev_columns {
 };
 /* false: sizes that do not fit the libraries' 32 bits. */
 bool dev_columns_of(struct dev_columns *c, const struct dev_product *p, struct err *e);
+/* The buffers of a launch are those of the convolution. */
+bool dev_conv_check(const struct dev_conv *c, const struct dev_launch *l, struct err *e);
 /* The buffers of a launch are those of the product. */
 bool dev_product_check(const struct dev_product *p, const struct dev_launch *l, struct err *e);
 
@@ -150,6 +168,12 @@ struct host_product;
 struct host_product *host_product_open(const struct dev_product *p, u32 n_threads, struct buf *name, struct err *e);
 bool host_product_run(const struct host_product *x, const struct dev_launch *l, struct err *e);
 void host_product_close(struct host_product *x); /* NULL: nothing */
+
+/* dev_host_conv.c: likewise. n_uploads: how often anything was copied to the device so far. */
+struct host_conv;
+struct host_conv *host_conv_open(const struct dev_conv *c, u32 n_threads, struct buf *name, struct err *e);
+bool host_conv_run(struct host_conv *x, const struct dev_launch *l, u64 n_uploads, struct err *e);
+void host_conv_close(struct host_conv *x); /* NULL: nothing */
 
 /* dev_host.c: memory and fence of drivers that work in the host's memory. */
 bool dev_host_alloc(struct dev *d, i64 size, struct dev_mem *m,

@@ -18,7 +18,8 @@ enum { MAX_ANSWER = 1 << 20 };
 struct question {
     const struct dev_driver *driver;
     const struct dev_opts *opts; /* NULL: only names are wanted */
-    const struct dev_product *product; /* whether it has one; NULL: what it is */
+    const struct dev_product *product; /* whether it has one; both NULL: what it is */
+    const struct dev_conv *conv;       /* likewise */
 };
 
 struct head { /* of an answer; text follows: names, or a fingerprint */
@@ -33,9 +34,9 @@ static void names_of(const struct dev_driver *v, struct buf *out)
     else if (v->count() > 0) buf_printf(out, "%s\n", v->name);
 }
 
-static void try_product(const struct question *q, struct dev *d, struct head *h, struct buf *text)
+static void try_library(const struct question *q, struct dev *d, struct head *h, struct buf *text)
 {
-    struct dev_kernel *k = q->driver->product(d, q->product, text, &h->e);
+    struct dev_kernel *k = q->product ? q->driver->product(d, q->product, text, &h->e) : q->driver->conv(d, q->conv, text, &h->e);
     if (k) q->driver->unload(d, k);
 }
 
@@ -43,7 +44,7 @@ static void describe(const struct question *q, struct head *h, struct buf *text)
 {
     struct dev *d = q->driver->open(q->opts, &h->e);
     if (!d) return;
-    if (q->product) try_product(q, d, h, text);
+    if (q->product || q->conv) try_library(q, d, h, text);
     else {
         q->driver->caps(d, &h->caps);
         q->driver->fingerprint(d, text);
@@ -108,7 +109,7 @@ static bool ask_or_look(const struct dev_driver *v, const struct dev_opts *o, st
                         struct buf *text, struct err *e)
 {
     if (o->target.n) return look_up(v, o->target, h, text, e);
-    if (!o->as) return ask(&(struct question){v, o, NULL}, h, text, e);
+    if (!o->as) return ask(&(struct question){.driver = v, .opts = o}, h, text, e);
     *h = (struct head){.caps = o->as->caps};
     buf_str(text, o->as->fingerprint);
     return true;
@@ -128,13 +129,24 @@ bool dev_ask(const struct dev_driver *v, const struct dev_opts *o, struct caps *
     return ok;
 }
 
+static bool ask_library(const struct question *q, bool has, const char *what, struct buf *name, struct err *e)
+{
+    struct head h;
+    const char *device = q->driver->name;
+    if (!has) return err_set(e, ERR_UNSUPPORTED, "device '%s' knows no library with %s", device, what);
+    if (dev_is_described(q->opts)) return err_set(e, ERR_USAGE, "device '%s' is described only, nothing runs on it", device);
+    return ask(q, &h, name, e);
+}
+
 bool dev_ask_product(const struct dev_driver *v, const struct dev_opts *o, const struct dev_product *p, struct buf *name,
                      struct err *e)
 {
-    struct head h;
-    if (!v->product) return err_set(e, ERR_UNSUPPORTED, "device '%s' knows no library with matrix products", v->name);
-    if (dev_is_described(o)) return err_set(e, ERR_USAGE, "device '%s' is described only, nothing runs on it", v->name);
-    return ask(&(struct question){v, o, p}, &h, name, e);
+    return ask_library(&(struct question){.driver = v, .opts = o, .product = p}, v->product != NULL, "matrix products", name, e);
+}
+
+bool dev_ask_conv(const struct dev_driver *v, const struct dev_opts *o, const struct dev_conv *c, struct buf *name, struct err *e)
+{
+    return ask_library(&(struct question){.driver = v, .opts = o, .conv = c}, v->conv != NULL, "convolutions", name, e);
 }
 
 /* Names of a driver's devices, one a line; none when it cannot be asked. */
@@ -143,7 +155,7 @@ static struct str device_names(const struct dev_driver *v, struct arena *a)
     struct head h;
     struct buf text = {0};
     struct err e = {0};
-    ask(&(struct question){v, NULL, NULL}, &h, &text, &e);
+    ask(&(struct question){.driver = v}, &h, &text, &e);
     struct str names = str_dup(a, buf_view(&text));
     buf_release(&text);
     return names;

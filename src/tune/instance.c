@@ -167,6 +167,16 @@ static bool share_buffer(struct instance *x, const struct instance *with, u32 i)
     return false;
 }
 
+static struct dev_kernel *load(const struct on *d, const struct subject *s, struct err *e)
+{
+    struct buf name = {0};
+    struct dev_kernel *k = s->product ? d->driver->product(d->dev, s->product, &name, e)
+                           : s->conv  ? d->driver->conv(d->dev, s->conv, &name, e)
+                                      : d->driver->load(d->dev, s->code, str_of(s->kernel.name), s->kernel.n_grid, e);
+    buf_release(&name);
+    return k;
+}
+
 bool instance_open(struct instance *x, const struct on *d, const struct subject *s, const struct check *k, const struct instance *with,
                    struct err *e)
 {
@@ -179,10 +189,7 @@ bool instance_open(struct instance *x, const struct on *d, const struct subject 
     x->content = arena_array(&x->arena, const void *, n + 1);
     x->variant = arena_array(&x->arena, struct dev_mem *, MAX_VARIANTS);
     x->variant[0] = x->mem;
-    struct buf name = {0};
-    x->kernel = s->product ? d->driver->product(d->dev, s->product, &name, e)
-                           : d->driver->load(d->dev, s->code, str_of(s->kernel.name), s->kernel.n_grid, e);
-    buf_release(&name);
+    x->kernel = load(d, s, e);
     if (!x->kernel) return false;
     for (u32 i = 0; i < n; i++)
         if (!share_buffer(x, with, i) && !fill_buffer(x, d, i, e)) return false;

@@ -312,7 +312,7 @@ static bool take_samples(struct child *c, struct instance *x, struct err *e)
     i64 repeat = repeats(c, x, &m.sample.seconds, e);
     if (repeat == 0 || !time_base(c, &m, e)) return false;
     if (is_lost(c, &m) && !send_sample(c, &m)) return true;
-    if (!instance_vary(x, &c->on, e) || (c->o->cold && !time_cold(c, x, e))) return false;
+    if ((!c->o->same_constants && !instance_vary(x, &c->on, e)) || (c->o->cold && !time_cold(c, x, e))) return false;
     bool is_first = repeat == 1 && x->n_variants == 1 && !c->o->cold && !is_lost(c, &m) && m.sample.seconds >= long_seconds;
     for (u32 i = 0; i < c->o->max_samples; i++) {
         send_allow(c, 2 * c->o->timeout);

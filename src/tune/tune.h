@@ -196,7 +196,8 @@ double graph_depth(const struct graph *g, const i64 *var);  /* longest reduction
 struct subject {               /* a kernel ready to run */
     struct kernel kernel;
     struct str code;
-    const struct dev_product *product; /* instead of code: by the device's own library; NULL: code */
+    const struct dev_product *product; /* instead of code: by the device's own library; both NULL: code */
+    const struct dev_conv *conv;       /* likewise */
 };
 struct trial_opts {
     const struct dev_driver *driver;
@@ -205,6 +206,7 @@ struct trial_opts {
     u32 max_samples;
     const struct subject *base; /* timed beside it; NULL: none */
     bool cold;                 /* the first sample is one with empty caches */
+    bool same_constants;       /* constants stay in one place; false: of large ones there are copies, which a run finds cold */
     double lost;               /* a run of more than so many times base's, and long enough, shows that it cannot win; 0: no run does */
     double deadline;           /* by os_now: no verdict (TRIAL_NEW) when it comes first; 0: none */
 };
