@@ -288,6 +288,44 @@ struct quern_gemm_found {
 QUERN_API quern_status quern_gemm_find(quern_db *db, const struct quern_gemm_shape *shape, const char *device,
                                        struct quern_gemm_found *out);
 
+/* --- convolutions by data sets and named implementations (doc/conv.md) --- */
+
+struct quern_conv_opts {
+    size_t size;
+    const char *data;        /* a data set that is built in, or a file; NULL: "cosmoflow" */
+    int first, last;         /* rows from first on, before last; last 0: all. More than there are are not asked for */
+    int64_t batch;           /* 0: as the rows say */
+    const char *type;        /* "f32" "f16" "bf16" and other spellings; NULL: f32 */
+    const char *implementation; /* a name, see quern_conv_implementation; NULL: "tuned" */
+    int verify, compare;     /* not 0: to be verified; to be timed beside the baseline */
+    int no_build;            /* only kernels that were built before and are in the database */
+    int launch_wait;         /* times without the latency of launches: those of devices with a clock of their own never have it, of others
+                              * it is told that they do */
+    int warm_up, total;      /* rounds that are not counted, 0: none; that are, 0: 100 */
+    double seconds;          /* before that each row is searched for so long, 0: not at all */
+    const char *baseline;    /* "vendor", the device's own library; "reference", the default schedule; NULL: the library where it is there */
+    const char *out;         /* folder for the files of a run with compare; NULL: "outputplots/out_IMPLEMENTATION_BATCH" */
+    const struct quern_tune_opts *tune; /* device, threads, target, seed; samples and candidates of a search; NULL: defaults */
+};
+struct quern_conv_times { double median, low, high, min, mean, deviation, max; }; /* milliseconds; low, high: 95 % interval of the median */
+struct quern_conv_layer {    /* valid during the call */
+    int layer;
+    const char *name;        /* "in_16X1X130X130X130_k_3X3X3_och_16" */
+    const char *implementation, *candidate, *baseline; /* "" where there is none */
+    int ok, base_ok;         /* nothing was found to be wrong with either */
+    const char *report;      /* of verify, lines; and what went wrong */
+    int n;                   /* rounds; 0: not timed */
+    struct quern_conv_times times, base_times;
+    double ratio, ratio_low, ratio_high; /* baseline / implementation, round by round */
+    double gflop, gbytes;
+};
+typedef void quern_conv_fn(void *user, const struct quern_conv_layer *l);
+/* Each row in turn: searched for, built, verified, timed, as the options say, and told to fn (NULL: nobody). QUERN_FAILED at the end when
+ * a kernel was wrong or could not be had. */
+QUERN_API quern_status quern_conv(quern_db *db, const struct quern_conv_opts *o, quern_conv_fn *fn, void *user);
+QUERN_API const char *quern_conv_implementation(int k, const char **summary); /* NULL behind the last */
+QUERN_API const char *quern_conv_data(int k);                                 /* names of data sets; NULL behind the last */
+
 /* --- other forms --- */
 
 struct quern_export_opts {

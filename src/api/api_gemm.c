@@ -29,21 +29,6 @@ static bool find_rules(const char *name, enum lab_rules *r, struct err *e)
     return k < N_LAB_RULES || err_set(e, ERR_USAGE, "no rules '%s', expected own, deepgen or deepgen-2025-06", name);
 }
 
-/* Spellings of other tools, too. */
-static bool find_type(const char *name, enum dtype *t, struct err *e)
-{
-    static const struct { const char *name; enum dtype type; } known[] = {
-        {"float32", DT_F32}, {"fp32", DT_F32},      {"f32", DT_F32},   {"float16", DT_F16}, {"fp16", DT_F16},
-        {"f16", DT_F16},     {"bfloat16", DT_BF16}, {"bf16", DT_BF16}, {"float64", DT_F64}, {"f64", DT_F64}, {"tf32", DT_TF32},
-    };
-    for (i64 k = 0; name && k < countof(known); k++)
-        if (!strcmp(name, known[k].name)) {
-            *t = known[k].type;
-            return true;
-        }
-    return !name || err_set(e, ERR_USAGE, "no element type '%s', expected float32, tf32, float16 or bfloat16", name);
-}
-
 /* A space, or one for each product that a registry lists. */
 static bool read_config(struct gemm_call *g, const char *path, struct err *e)
 {
@@ -194,7 +179,7 @@ static bool run(struct gemm_call *g, quern_db *db, struct quern_gemm_best *best,
     g->sweep.start = g->x.start, g->sweep.max = g->x.max, g->sweep.search = g->x.search != 0;
     for (u32 i = 0; i < g->products.n && ok; i++) {
         g->space = g->products.v[i];
-        ok = find_type(g->x.type, &g->space.dtype, e) && run_one(g, db, best, e);
+        ok = api_float_type(g->x.type, &g->space.dtype, e) && run_one(g, db, best, e);
     }
     if (ok && g->products.n_others)
         log_printf(&db->q->log, 1, "%u kernels that are no matrix products are left out", g->products.n_others);
@@ -213,7 +198,7 @@ quern_status quern_gemm(quern_db *db, const char *config, const struct quern_gem
     if (ok && baseline && strcmp(baseline, "vendor") && strcmp(baseline, "reference"))
         ok = err_set(e, ERR_USAGE, "no baseline '%s', expected vendor or reference", baseline);
     ok = ok && find_rules(g.x.rules ? g.x.rules : lab_rules_name(LAB_RULES_OWN), &g.sweep.rules, e) &&
-         find_type(g.x.type, &g.space.dtype, e) && read_config(&g, config, e) && read_results(&g, g.x.result, e) &&
+         api_float_type(g.x.type, &g.space.dtype, e) && read_config(&g, config, e) && read_results(&g, g.x.result, e) &&
          api_job_read(&g.job, db->q, g.x.tune, e);
     ok = ok && run(&g, db, best, e);
     api_target_close(&g.job.target);

@@ -53,6 +53,8 @@ bool api_target_choose(struct api_target *t, const char *device, int threads, co
 bool api_target_ask(struct api_target *t, struct err *e);
 bool api_target_open(struct api_target *t, const char *device, int threads, const struct quern_target_opts *o, struct err *e); /* both */
 void api_target_close(struct api_target *t);
+/* "f32" "tf32" "f16" "bf16" "f64" and other tools' spellings; NULL: *t stays. */
+bool api_float_type(const char *name, enum dtype *t, struct err *e);
 /* Where times are measured channels in blocks are offered between convolutions, too. */
 void api_offer_blocks(struct cover_opts *c, const struct caps *caps);
 

@@ -144,3 +144,17 @@ void api_target_close(struct api_target *t)
     buf_release(&t->toolchain);
     arena_release(&t->arena);
 }
+
+bool api_float_type(const char *name, enum dtype *t, struct err *e)
+{
+    static const struct { const char *name; enum dtype type; } known[] = {
+        {"float32", DT_F32}, {"fp32", DT_F32},      {"f32", DT_F32},   {"float16", DT_F16}, {"fp16", DT_F16},
+        {"f16", DT_F16},     {"bfloat16", DT_BF16}, {"bf16", DT_BF16}, {"float64", DT_F64}, {"f64", DT_F64}, {"tf32", DT_TF32},
+    };
+    for (i64 k = 0; name && k < countof(known); k++)
+        if (!strcmp(name, known[k].name)) {
+            *t = known[k].type;
+            return true;
+        }
+    return !name || err_set(e, ERR_USAGE, "no element type '%s', expected float32, tf32, float16 or bfloat16", name);
+}

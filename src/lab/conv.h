@@ -7,6 +7,10 @@
 //   conv_read.c   files of rows, in this project's schema and in other tools'; the data sets that are built in (data/conv)
 //   conv_row.c    what a row computes: sizes, operations, bytes, name, graph, task
 //   conv_names.c  implementations by name (conv_names.inc): their schedules
+//   conv_build.c  which candidate is meant, and its kernel
+//   conv_library.c  the device's own library as a kernel
+//   conv_profile.c  two kernels timed in turn
+//   conv_table.c  the files of a run
 #ifndef QUERN_LAB_CONV_H
 #define QUERN_LAB_CONV_H
 
@@ -83,5 +87,63 @@ bool conv_impl_keeps(const struct conv_impl *x, const struct candidate *c, const
 u32 conv_impl_tuned(const struct conv_impl *x, const struct task *t, const struct caps *caps, const i64 *var, u64 seed,
                     struct candidate *out, u32 max, struct err *e);
 bool conv_impl_check(const struct conv_impl *x, const struct caps *caps); /* is the table's entry well formed? */
+
+/* conv_build.c: candidates, and kernels that are ready to run. */
+
+struct conv_place {              /* where kernels are built and run */
+    struct db *db;
+    i64 env;                     /* of db */
+    const struct dev_driver *driver;
+    struct dev_opts dev;
+    const struct caps *caps;
+    const struct lang *lang;
+    struct str toolchain;
+};
+/* The candidate that is meant by the name of an implementation, or by "tuned": any schedule. Of what the database has measured and verified
+   for the task, the fastest that keeps to the label; where it has none, the implementation's own schedule, or the default one. */
+bool conv_choose(struct candidate *c, const struct conv_place *p, const struct task *t, struct str name, struct err *e);
+/* The layout that the implementation of this name has; of "tuned": channels last. ERR_USAGE lists the names. */
+bool conv_layout(enum layout *l, struct str name, struct err *e);
+/* Searches for it: measures what keeps to the label beside the default schedule, everything is remembered. */
+bool conv_tune(const struct conv_place *p, const struct task *t, struct str name, const struct tune_opts *o, struct err *e);
+/* Its kernel. only_known: what was built before and is in the database; ERR_NOTHING: it is not there. */
+bool conv_build(struct subject *s, const struct conv_place *p, const struct task *t, const struct candidate *c, bool only_known,
+                struct arena *a, struct err *e);
+/* conv_library.c: the convolution by the device's own library, see dev_ask_conv; library: storage, kept as long as the subject. */
+void conv_library(struct dev_conv *library, const struct conv_row *r, enum dtype t, enum layout l);
+void conv_library_subject(struct subject *s, const struct dev_conv *library, const struct task *t, struct arena *a);
+
+/* conv_profile.c */
+
+struct conv_pair {               /* of kernels of one task */
+    const struct subject *subject, *base; /* base NULL: alone */
+    u32 warm_up, total;          /* rounds that are not counted, and those that are */
+    u64 seed;                    /* of the content */
+};
+struct conv_times {
+    double *seconds, *base;      /* per round */
+    u32 n;
+    struct stats of, of_base, ratio; /* medians with 95 % intervals; ratio: base / subject of each round */
+};
+/* In a child process, one run of each in turn in every round, on the same memory throughout; runs too short for the clock are repeated.
+   false with ERR_FAILED: how a kernel failed. */
+bool conv_profile(struct conv_times *t, const struct conv_place *p, const struct task *task, const struct conv_pair *k, struct arena *a,
+                  struct err *e);
+
+/* conv_table.c: the files of a run (doc/conv.md). */
+
+struct conv_result {             /* of one layer */
+    u32 layer;
+    const struct conv_row *row;
+    struct conv_times times;     /* n 0: not timed */
+};
+struct conv_run {
+    struct str who, base;        /* the implementation; what it was timed beside, empty: nothing */
+    enum dtype type;
+    struct { struct conv_result *v; u32 n, cap; } result;
+};
+void conv_print_summary(struct buf *b, const struct conv_run *r);
+void conv_print_samples(struct buf *b, const struct conv_run *r);
+void conv_print_roofline(struct buf *b, const struct conv_run *r);
 
 #endif

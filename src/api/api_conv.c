@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Convolutions by data sets and named implementations. Declared and documented in include/quern.h.
+#include "api/api_model.h"
+
+#include "lab/conv.h"
+#include "lab/conv_check.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { DEFAULT_TOTAL = 100 };
+
+struct conv_call {
+    struct quern_conv_opts x;
+    struct api_job job;
+    struct conv_data data;
+    struct conv_place place;
+    struct conv_run run;         /* what the files are made of */
+    struct str name;             /* of the implementation */
+    enum layout layout;
+    u32 first, last;
+    quern_conv_fn *fn;
+    void *user;
+    quern *q;
+    struct arena arena;
+    u32 n_bad;                   /* layers */
+    struct buf first_bad;        /* why the first of them is */
+};
+
+/* A layer in work. */
+struct layer {
+    struct conv_call *g;
+    struct arena arena;
+    struct symtab st;
+    struct task task;
+    const i64 *var;
+    const struct conv_row *row;
+    struct candidate candidate;
+    struct dev_conv library;
+    struct subject subject, base;
+    bool has_base, by_library, ok, base_ok;
+    struct buf text, label, base_name, report;
+};
+
+/* What is asked for. */
+
+static bool read_options(struct conv_call *g, const struct quern_conv_opts *o, struct err *e)
+{
+    struct quern_conv_opts *x = &g->x;
+    if (o) memcpy(x, o, o->size < sizeof *x ? o->size : sizeof *x);
+    if (x->first < 0 || x->last < 0 || (x->last && x->last <= x->first))
+        return err_set(e, ERR_USAGE, "rows %d to %d: the first cannot be behind the last", x->first, x->last);
+    if (x->batch < 0 || x->batch > CONV_MAX_SIZE || x->warm_up < 0 || x->total < 0 || x->seconds < 0)
+        return err_set(e, ERR_USAGE, "batch, rounds and seconds cannot be negative");
+    if (x->baseline && strcmp(x->baseline, "vendor") && strcmp(x->baseline, "reference"))
+        return err_set(e, ERR_USAGE, "no baseline '%s', expected vendor or reference", x->baseline);
+    if (!x->verify && !x->compare) return err_set(e, ERR_USAGE, "nothing to do: neither to be verified nor to be timed");
+    if (x->no_build && x->seconds > 0) return err_set(e, ERR_USAGE, "a search builds kernels, which is not to be done");
+    g->run.type = DT_F32;
+    g->name = str_of(x->implementation ? x->implementation : "tuned");
+    return api_float_type(x->type, &g->run.type, e) && conv_layout(&g->layout, g->name, e);
+}
+
+static bool read_rows(struct conv_call *g, const struct log *log, struct err *e)
+{
+    const char *data = g->x.data ? g->x.data : "cosmoflow";
+    if (!conv_data_open(&g->data, &g->arena, data, e)) return false;
+    for (u32 i = 0; i < g->data.note.n; i++) log_printf(log, 1, "'%s': %.*s", data, STR_ARG(g->data.note.v[i]));
+    g->first = (u32)g->x.first;
+    g->last = g->x.last && (u32)g->x.last < g->data.row.n ? (u32)g->x.last : g->data.row.n;
+    if (g->first >= g->last) return err_set(e, ERR_USAGE, "'%s' has %u rows, there is no row %u", data, g->data.row.n, g->first);
+    for (u32 i = g->first; i < g->last && g->x.batch; i++) {
+        g->data.row.v[i].batch = g->x.batch;
+        if (!conv_row_check(&g->data.row.v[i], e)) return err_prefix(e, "row %u with batch %lld", i, (long long)g->x.batch);
+    }
+    return true;
+}
+
+static bool open_place(struct conv_call *g, struct db *db, struct err *e)
+{
+    struct api_job *j = &g->job;
+    if (!api_job_choose(j, e) || !api_target_ask(&j->target, e)) return false;
+    j->t.timeout = g->x.seconds;
+    g->place = (struct conv_place){.db = db, .driver = j->target.driver, .dev = j->target.dev, .caps = &j->target.caps,
+                                   .lang = j->target.lang, .toolchain = buf_view(&j->target.toolchain)};
+    g->place.env = db_env(db, buf_view(&j->target.fingerprint), buf_view(&j->target.toolchain), e);
+    return g->place.env != 0;
+}
+
+/* One layer. */
+
+static void note_bad(struct layer *l, const char *who, struct str why)
+{
+    struct conv_call *g = l->g;
+    if (g->n_bad++ == 0) buf_printf(&g->first_bad, "%.*s: %s: %.*s", STR_ARG(buf_view(&l->label)), who, STR_ARG(why));
+    buf_printf(&l->report, "%s: %.*s\n", who, STR_ARG(why));
+}
+
+static bool find_candidate(struct layer *l, struct err *e)
+{
+    struct conv_call *g = l->g;
+    const struct conv_place *p = &g->place;
+    if (!conv_row_task(&l->task, &l->arena, &l->st, l->row, g->run.type, g->layout, e)) return false;
+    if (g->x.seconds > 0 && !conv_tune(p, &l->task, g->name, &g->job.t, e)) return false;
+    if (!conv_choose(&l->candidate, p, &l->task, g->name, e)) return false;
+    candidate_print(&l->text, &l->candidate);
+    return conv_build(&l->subject, p, &l->task, &l->candidate, g->x.no_build, &l->arena, e);
+}
+
+static bool find_reference(struct layer *l, struct err *e)
+{
+    struct candidate c;
+    buf_z(&l->base_name, "reference");
+    return (gen_default(&l->task, l->g->place.caps, l->var, &c) ||
+            err_set(e, ERR_UNSUPPORTED, "no generator for this convolution on device '%s'", l->g->place.driver->name)) &&
+           conv_build(&l->base, &l->g->place, &l->task, &c, false, &l->arena, e);
+}
+
+/* The device's library, unless it lacks it or another is asked for. */
+static bool find_base(struct layer *l, struct err *e)
+{
+    struct conv_call *g = l->g;
+    const char *want = g->x.baseline;
+    struct err why = {0};
+    if (want && !strcmp(want, "reference")) return find_reference(l, e);
+    conv_library(&l->library, l->row, g->run.type, g->layout);
+    l->by_library = dev_ask_conv(g->place.driver, &g->place.dev, &l->library, &l->base_name, &why);
+    if (l->by_library) {
+        conv_library_subject(&l->base, &l->library, &l->task, &l->arena);
+        return true;
+    }
+    buf_reset(&l->base_name);
+    if (want) return err_set(e, why.code, "no baseline 'vendor': %s", why.msg);
+    log_printf(&g->q->log, 2, "baseline: the reference schedule (%s)", why.msg);
+    return find_reference(l, e);
+}
+
+/* Is a kernel right? What is wrong with it is told. */
+static bool check_subject(struct layer *l, const struct subject *s, const char *who, bool *ok, struct err *e)
+{
+    struct conv_report r;
+    const struct conv_check_opts o = {.trial = {.driver = l->g->place.driver, .dev = l->g->place.dev, .timeout = 60},
+                                      .seed = l->g->job.x.seed,
+                                      .growth = s == &l->subject ? conv_growth(&l->candidate) : 0};
+    if (!conv_check(&r, &l->task, l->var, s, &o, e)) return false;
+    buf_printf(&l->report, "%s:\n", who);
+    conv_report_print(&l->report, &r);
+    *ok = r.ok;
+    if (!r.ok) note_bad(l, who, S("wrong"));
+    return true;
+}
+
+static bool time_layer(struct layer *l, struct conv_result *r, struct err *e)
+{
+    const struct conv_call *g = l->g;
+    const struct conv_pair pair = {.subject = &l->subject, .base = l->has_base ? &l->base : NULL, .warm_up = (u32)g->x.warm_up,
+                                   .total = g->x.total ? (u32)g->x.total : DEFAULT_TOTAL, .seed = g->job.x.seed};
+    return conv_profile(&r->times, &g->place, &l->task, &pair, &l->g->arena, e);
+}
+
+static bool work(struct layer *l, struct conv_result *r, struct err *e)
+{
+    const struct conv_call *g = l->g;
+    if (!find_candidate(l, e)) return false;
+    l->ok = true;
+    if (g->x.compare) l->has_base = l->base_ok = find_base(l, e);
+    if (e->code) return false;
+    const char *name = l->has_base ? str_z(&l->arena, buf_view(&l->base_name)) : "";
+    if (g->x.verify && !check_subject(l, &l->subject, str_z(&l->arena, g->name), &l->ok, e)) return false;
+    if (g->x.verify && l->by_library && !check_subject(l, &l->base, name, &l->base_ok, e)) return false;
+    return !g->x.compare || !l->ok || time_layer(l, r, e);
+}
+
+static struct quern_conv_times times_of(const double *v, u32 n, struct stats s)
+{
+    struct quern_conv_times t = {.median = s.median * 1e3, .low = s.low * 1e3, .high = s.high * 1e3};
+    double sum = 0, squares = 0;
+    for (u32 i = 0; i < n; i++) {
+        double ms = v[i] * 1e3;
+        sum += ms;
+        t.min = i ? fmin(t.min, ms) : ms, t.max = fmax(t.max, ms);
+    }
+    if (n) t.mean = sum / n;
+    for (u32 i = 0; i < n; i++) squares += (v[i] * 1e3 - t.mean) * (v[i] * 1e3 - t.mean);
+    if (n > 1) t.deviation = sqrt(squares / (n - 1));
+    return t;
+}
+
+static const char *text_of(struct layer *l, const struct buf *b) { return str_z(&l->arena, buf_view(b)); }
+
+static void tell(struct layer *l, const struct conv_result *r)
+{
+    const struct conv_call *g = l->g;
+    const struct conv_times *t = &r->times;
+    const struct quern_conv_layer x = {.layer = (int)r->layer, .name = text_of(l, &l->label), .candidate = text_of(l, &l->text),
+                                       .implementation = str_z(&l->arena, g->name), .baseline = text_of(l, &l->base_name),
+                                       .ok = l->ok, .base_ok = l->base_ok, .report = text_of(l, &l->report), .n = (int)t->n,
+                                       .times = times_of(t->seconds, t->n, t->of),
+                                       .base_times = times_of(t->base, l->has_base ? t->n : 0, t->of_base), .ratio = t->ratio.median,
+                                       .ratio_low = t->ratio.low, .ratio_high = t->ratio.high, .gflop = conv_row_flops(l->row) * 1e-9,
+                                       .gbytes = conv_row_bytes(l->row, g->run.type) * 1e-9};
+    if (g->fn) g->fn(g->user, &x);
+}
+
+/* What cannot be done with one layer does not keep others from their turn. false: the database or the system failed. */
+static bool run_layer(struct conv_call *g, u32 k, struct err *e)
+{
+    struct layer l = {.g = g, .row = &g->data.row.v[k]};
+    struct conv_result *r = arr_push(&g->arena, &g->run.result);
+    struct err why = {0};
+    *r = (struct conv_result){.layer = k, .row = l.row};
+    l.var = arena_array(&l.arena, i64, 1);
+    symtab_init(&l.st, &l.arena);
+    conv_row_label(&l.label, l.row);
+    if (!work(&l, r, &why)) {
+        l.ok = false;
+        note_bad(&l, str_z(&l.arena, g->name), str_of(why.msg));
+    }
+    if (l.has_base && !g->run.base.n) g->run.base = str_dup(&g->arena, buf_view(&l.base_name));
+    tell(&l, r);
+    buf_release(&l.text);
+    buf_release(&l.label);
+    buf_release(&l.base_name);
+    buf_release(&l.report);
+    arena_release(&l.arena);
+    return why.code != ERR_SYSTEM || err_set(e, why.code, "%s", why.msg);
+}
+
+/* The files. */
+
+static void put_params(struct buf *b, const struct conv_call *g)
+{
+    const struct quern_conv_opts *x = &g->x;
+    buf_printf(b, "csv = %s\nlayers = %u:%u\n", x->data ? x->data : "cosmoflow", g->first, g->last);
+    buf_printf(b, "batch = %lld\ndtype = %s\n", (long long)g->data.row.v[g->first].batch, dtype_name(g->run.type));
+    buf_printf(b, "device = %s\nthreads = %u\n", g->place.driver->name, g->place.caps->n_threads);
+    buf_printf(b, "warm-up iterations = %d\ntotal iterations = %d\n", x->warm_up, x->total ? x->total : DEFAULT_TOTAL);
+    buf_printf(b, "launch wait = %d\nimplementation = %.*s\n", x->launch_wait != 0, STR_ARG(g->name));
+    buf_printf(b, "baseline = %.*s\nenvironment = %.*s\n", STR_ARG(g->run.base), STR_ARG(buf_view(&g->job.target.fingerprint)));
+}
+
+static void put_params_file(struct buf *b, const struct conv_call *g) { put_params(b, g); }
+static void put_samples(struct buf *b, const struct conv_call *g) { conv_print_samples(b, &g->run); }
+static void put_summary(struct buf *b, const struct conv_call *g) { conv_print_summary(b, &g->run); }
+static void put_roofline(struct buf *b, const struct conv_call *g) { conv_print_roofline(b, &g->run); }
+
+static bool write_files(struct conv_call *g, struct err *e)
+{
+    static const struct { const char *name; void (*put)(struct buf *b, const struct conv_call *g); } files[] = {
+        {"params.txt", put_params_file}, {"samples.csv", put_samples}, {"summary.csv", put_summary}, {"roofline.csv", put_roofline},
+    };
+    struct str dir = g->x.out ? str_of(g->x.out)
+                              : str_fmt(&g->arena, "outputplots/out_%.*s_%lld", STR_ARG(g->name), (long long)g->data.row.v[g->first].batch);
+    bool ok = os_mkdirs(str_z(&g->arena, dir), e);
+    for (i64 i = 0; i < countof(files) && ok; i++) {
+        struct buf b = {0};
+        files[i].put(&b, g);
+        ok = os_write(str_fmt(&g->arena, "%.*s/%s", STR_ARG(dir), files[i].name).p, b.p, b.n, e);
+        buf_release(&b);
+    }
+    if (ok) log_printf(&g->q->log, 2, "files of this run: %.*s", STR_ARG(dir));
+    return ok;
+}
+
+static bool run(struct conv_call *g, struct err *e)
+{
+    const struct dev_driver *v = g->place.driver;
+    bool ok = true;
+    g->run.who = g->name;
+    if (g->x.launch_wait && g->x.compare)
+        log_printf(&g->q->log, 2, v->elapsed ? "times are by the clock of device '%s': they have no latency of launches"
+                                             : "device '%s' has no clock of its own: a launch is a call, times have it in them", v->name);
+    for (u32 k = g->first; k < g->last && ok; k++) ok = run_layer(g, k, e);
+    ok = ok && (!g->x.compare || write_files(g, e));
+    if (ok && g->n_bad)
+        return err_set(e, ERR_FAILED, "%u of %u layers are not as they should be, the first: %.*s", g->n_bad, g->last - g->first,
+                       STR_ARG(buf_view(&g->first_bad)));
+    return ok;
+}
+
+quern_status quern_conv(quern_db *db, const struct quern_conv_opts *o, quern_conv_fn *fn, void *user)
+{
+    struct err *e = api_begin(db->q);
+    struct conv_call g = {.fn = fn, .user = user, .q = db->q};
+    bool ok = read_options(&g, o, e) && read_rows(&g, &db->q->log, e) && api_job_read(&g.job, db->q, g.x.tune, e) &&
+              open_place(&g, &db->db, e) && run(&g, e);
+    api_target_close(&g.job.target);
+    buf_release(&g.first_bad);
+    arena_release(&g.arena);
+    return api_end(db->q, ok);
+}
+
+const char *quern_conv_implementation(int k, const char **summary)
+{
+    const struct conv_impl *x = k >= 0 ? conv_impl_at((u32)k) : NULL;
+    if (x && summary) *summary = x->what;
+    return x ? x->name : NULL;
+}
+
+const char *quern_conv_data(int k)
+{
+    struct str text;
+    return k >= 0 ? conv_data_at((u32)k, &text) : NULL;
+}

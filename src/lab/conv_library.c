@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A row as the device's own library is asked for it, and that as a kernel like any other: verified and timed in the same way.
+#include "lab/conv.h"
+
+void conv_library(struct dev_conv *x, const struct conv_row *r, enum dtype t, enum layout l)
+{
+    *x = (struct dev_conv){.type = t, .is_transposed = r->is_transposed, .channels_last = l == LAYOUT_CLAST, .axes = r->axes,
+                           .batch = r->batch, .channels = r->channels, .out_channels = r->out_channels, .groups = r->groups};
+    conv_row_outputs(r, x->outputs);
+    for (u32 i = 0; i < r->axes; i++) {
+        x->size[i] = r->size[i], x->kernel[i] = r->kernel[i], x->stride[i] = r->stride[i], x->dilation[i] = r->dilation[i];
+        x->pad_begin[i] = r->pad_begin[i], x->pad_end[i] = r->pad_end[i] - r->output_pad[i];
+    }
+}
+
+void conv_library_subject(struct subject *s, const struct dev_conv *library, const struct task *t, struct arena *a)
+{
+    const struct node *n = graph_node(&t->g, t->anchor);
+    const value_id v[] = {n->in.v[0], n->in.v[1], n->out.v[0]};
+    *s = (struct subject){.conv = library};
+    s->kernel.arg = arena_array(a, struct kernel_arg, countof(v));
+    for (u32 i = 0; i < countof(v); i++) s->kernel.arg[i].v = v[i];
+    s->kernel.arg[2].is_out = true;
+    s->kernel.n_arg = countof(v);
+    s->kernel.grid = arena_alloc(a, (i64)sizeof *s->kernel.grid);
+    s->kernel.n_grid = 1;
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The files of a run as comma-separated values: every sample, a summary of each layer, and where layers lie under a roofline. Milliseconds
+// with six digits behind the point; names have no commas.
+#include "lab/conv.h"
+
+/* "_", where a name has what would end a field. */
+static void put_name(struct buf *b, struct str s)
+{
+    for (i64 i = 0; i < s.n; i++) buf_char(b, s.p[i] == ',' || s.p[i] == '"' || s.p[i] == '\n' ? '_' : s.p[i]);
+}
+
+/* "2,in_1X32..": number and name of the layer. */
+static void put_layer(struct buf *b, const struct conv_result *x)
+{
+    buf_printf(b, "%u,", x->layer);
+    conv_row_label(b, x->row);
+    buf_char(b, ',');
+}
+
+void conv_print_samples(struct buf *b, const struct conv_run *r)
+{
+    buf_z(b, "layer,layer_name,who,iteration,ms\n");
+    for (u32 i = 0; i < r->result.n; i++) {
+        const struct conv_result *x = &r->result.v[i];
+        for (u32 k = 0; k < x->times.n; k++)
+            for (u32 side = 0; side <= (r->base.n > 0); side++) {
+                put_layer(b, x);
+                put_name(b, side ? r->base : r->who);
+                buf_printf(b, ",%u,%.6f\n", k, (side ? x->times.base : x->times.seconds)[k] * 1e3);
+            }
+    }
+}
+
+static void put_interval(struct buf *b, struct stats s, double unit)
+{
+    buf_printf(b, ",%.6f,%.6f", s.low * unit, s.high * unit);
+}
+
+void conv_print_summary(struct buf *b, const struct conv_run *r)
+{
+    buf_z(b, "layer_name,");
+    put_name(b, r->who);
+    buf_z(b, "_median,");
+    put_name(b, r->base.n ? r->base : S("none"));
+    buf_z(b, "_median,low_ms,high_ms,base_low_ms,base_high_ms,ratio,ratio_low,ratio_high,gflop,gbytes,gflops\n");
+    for (u32 i = 0; i < r->result.n; i++) {
+        const struct conv_result *x = &r->result.v[i];
+        if (!x->times.n) continue;
+        double flop = conv_row_flops(x->row), bytes = conv_row_bytes(x->row, r->type);
+        conv_row_label(b, x->row);
+        buf_printf(b, ",%.6f,%.6f", x->times.of.median * 1e3, x->times.of_base.median * 1e3);
+        put_interval(b, x->times.of, 1e3);
+        put_interval(b, x->times.of_base, 1e3);
+        buf_printf(b, ",%.6f", x->times.ratio.median);
+        put_interval(b, x->times.ratio, 1);
+        buf_printf(b, ",%.6f,%.6f,%.3f\n", flop * 1e-9, bytes * 1e-9, flop * 1e-9 / x->times.of.median);
+    }
+}
+
+void conv_print_roofline(struct buf *b, const struct conv_run *r)
+{
+    buf_z(b, "layer,layer_name,who,flops,bytes,seconds\n");
+    for (u32 i = 0; i < r->result.n; i++) {
+        const struct conv_result *x = &r->result.v[i];
+        for (u32 side = 0; x->times.n && side <= (r->base.n > 0); side++) {
+            put_layer(b, x);
+            put_name(b, side ? r->base : r->who);
+            buf_printf(b, ",%.0f,%.0f,%.9f\n", conv_row_flops(x->row), conv_row_bytes(x->row, r->type),
+                       (side ? x->times.of_base : x->times.of).median);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Convolutions by the processor's library: random rows, in both layouts, against the reference evaluation; weights that change in the
+// same memory; buffers that are too small. Skipped where there is no such library.
+#include "lab/conv.h"
+
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct dev_opts two = {.n_threads = 2};
+
+static struct conv_row any_row(struct rng *r)
+{
+    struct conv_row x;
+    do {
+        x = (struct conv_row){.axes = (u32)rng_range(r, 1, CONV_AXES), .batch = rng_range(r, 1, 3), .groups = rng_range(r, 1, 3)};
+        x.is_transposed = rng_range(r, 0, 2) == 0;
+        x.channels = x.groups * rng_range(r, 1, 20), x.out_channels = x.groups * rng_range(r, 1, 20);
+        for (u32 i = 0; i < x.axes; i++) {
+            x.size[i] = rng_range(r, 1, 9), x.kernel[i] = rng_range(r, 1, 3), x.stride[i] = rng_range(r, 1, 2);
+            x.dilation[i] = rng_range(r, 1, 2), x.pad_begin[i] = rng_range(r, 0, 1), x.pad_end[i] = rng_range(r, 0, 1);
+            if (x.is_transposed) x.output_pad[i] = rng_range(r, 0, x.stride[i] - 1);
+        }
+    } while (!conv_row_check(&x, &(struct err){0}));
+    return x;
+}
+
+/* false: the library says that it has no such convolution, or is not there. */
+static bool has_library(const struct dev_conv *c)
+{
+    struct buf name = {0};
+    struct err e = {0};
+    bool has = dev_ask_conv(dev_find(S("cpu")), &two, c, &name, &e);
+    assert_int_equal(has, e.code == ERR_NONE);
+    if (has) assert_true(str_starts(buf_view(&name), S("oneDNN ")));
+    else assert_true(e.msg[0]);
+    buf_release(&name);
+    return has;
+}
+
+/* Two checks of different content share memory; n: of runs that the library took. */
+static u32 try_row(const struct conv_row *r, enum dtype t, enum layout l)
+{
+    struct arena a = {0};
+    struct symtab st;
+    struct task task;
+    struct dev_conv library;
+    struct subject s;
+    struct check c[2];
+    struct buf why = {0};
+    struct err e = {0};
+    i64 none = 0;
+    conv_library(&library, r, t, l);
+    if (!has_library(&library)) return 0;
+    symtab_init(&st, &a);
+    assert_true(conv_row_task(&task, &a, &st, r, t, l, &e));
+    conv_library_subject(&s, &library, &task, &a);
+    for (u32 i = 0; i < 2; i++) assert_true(check_init(&c[i], &task, &none, i + 1, true, &e));
+    c[1].in_place = true;
+    const struct check *const checks[] = {&c[0], &c[1]};
+    const struct trial_opts o = {.driver = dev_find(S("cpu")), .dev = two, .timeout = 20};
+    enum trial_status st_of = trial_run(&s, checks, 2, NULL, &o, NULL, NULL, &why);
+    if (st_of != TRIAL_OK) {
+        conv_row_label(&why, r);
+        fail_msg("%s %s %s", trial_status_name(st_of), why.p, layout_name(l));
+    }
+    check_release(&c[0]);
+    check_release(&c[1]);
+    buf_release(&why);
+    arena_release(&a);
+    return 1;
+}
+
+static void test_random(void **state)
+{
+    struct rng r = rng_seed(1);
+    const struct conv_row plain = {.axes = 2, .batch = 1, .groups = 1, .channels = 3, .out_channels = 5, .size = {6, 7}, .kernel = {3, 3},
+                                   .stride = {1, 1}, .dilation = {1, 1}};
+    struct dev_conv library;
+    u32 n = 0;
+    conv_library(&library, &plain, DT_F32, LAYOUT_ROWS);
+    if (!has_library(&library)) {
+        print_message("skipped: no oneDNN\n");
+        skip();
+    }
+    for (int i = 0; i < 60; i++) {
+        struct conv_row x = any_row(&r);
+        n += try_row(&x, i % 5 ? DT_F32 : DT_BF16, i % 2 ? LAYOUT_CLAST : LAYOUT_ROWS);
+    }
+    assert_true(n >= 30);
+    conv_library(&library, &plain, DT_F64, LAYOUT_ROWS);
+    assert_false(has_library(&library));
+}
+
+/* Sizes are looked at before anything is called. */
+static void test_buffers(void **state)
+{
+    const struct dev_conv c = {.type = DT_F32, .axes = 1, .batch = 2, .channels = 3, .out_channels = 4, .groups = 1, .size = {5},
+                               .kernel = {2}, .outputs = {4}, .stride = {1}, .dilation = {1}};
+    struct dev_mem buf[] = {{.size = 4 * 30}, {.size = 4 * 24}, {.size = 4 * 32}};
+    struct dev_launch l = {.buf = buf, .n_buf = 3, .n_grid = 1};
+    for (u32 i = 0; i < 3; i++) {
+        struct err e = {0};
+        assert_true(dev_conv_check(&c, &l, &e));
+        buf[i].size--;
+        assert_false(dev_conv_check(&c, &l, &e));
+        assert_non_null(strstr(e.msg, "of a convolution has"));
+        buf[i].size++;
+    }
+    l.n_buf = 2;
+    struct err e = {0};
+    assert_false(dev_conv_check(&c, &l, &e));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_buffers)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
