@@ -67,20 +67,23 @@ static void each_row(bool on_gpu, row_fn *fn, void *user)
     }
 }
 
-static void on_groups(struct bed *b, const struct conv_impl *x, u64 seed, void *user)
+static void on_kind(struct bed *b, const struct conv_impl *x, u64 seed, void *user)
 {
     if (getenv("SEED") && seed != first_seed(0)) return;
     try_impl(b, x, seed);
     ++*(u32 *)user;
 }
 
-static void test_gpu(void **state)
+static void try_kind(bool on_gpu)
 {
     u32 n = 0;
-    each_row(true, on_groups, &n);
+    each_row(on_gpu, on_kind, &n);
     print_message("%u rows\n", n);
     assert_true(n > 50 || getenv("SEED") || getenv("COUNT"));
 }
+
+static void test_gpu(void **state) { try_kind(true); }
+static void test_processor(void **state) { try_kind(false); }
 
 static void on_devices(struct bed *b, const struct conv_impl *x, u64 seed, void *user)
 {
@@ -127,6 +130,8 @@ static void test_table(void **state)
     assert_false(conv_impl_keeps(split, &c, &gpu));
     assert_true(candidate_parse(&c, S("group_igemm.1 tr=128 tc=2 tm=1 tn=1 near=1 order=0 bk=16 stage=0 pipe=0 chunks=1"), &e));
     assert_true(conv_impl_keeps(one, &c, &gpu) && !conv_impl_keeps(split, &c, &gpu));
+    assert_true(candidate_parse(&c, S("conv_igemm.2 tx=12 nr=2 tb=8 ob=0 ib=1 ks=4 copy=1 order=0 ku=1 ahead=0 nt=0"), &e));
+    assert_true(conv_impl_keeps(split, &c, &cpu) && !conv_impl_keeps(one, &c, &cpu) && !conv_impl_keeps(split, &c, &gpu));
 }
 
 /* What the family does not take is said with the family's name. */
@@ -152,6 +157,7 @@ int main(void)
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_gpu),
+        cmocka_unit_test(test_processor),
         cmocka_unit_test(test_device),
     };
     vulkan_stay_loaded();

@@ -7,12 +7,14 @@
 //
 // Windows may hang over the input: then each tap asks for each row whether it is inside, and elements of pads are zeros that are never
 // read. The terms are walked as [channels, ib at a time][taps][channel]: with ib = all channels are innermost, with few of them planes
-// are gone through one after the other. Several iterations may share the terms (ks); their sums are added in order by a second grid.
+// are gone through one after the other. The ib elements of a tap of all rows may be copied first (copy): pads are asked for and types converted
+// there, once for all columns of the tile. Several iterations may share the terms (ks); their sums are added in order by a second grid.
 //
-// Dims: n, spatial axes 2.., output channels in blocks of nr vectors, slices: blocks of ib input channels x taps of the first spatial axis.
+// Dims: n, spatial axes 2.., output channels in blocks of nr vectors, slices: blocks of ib input channels x taps
+// of the first spatial axis that has several.
 #include "gen/gen_conv.h"
 
-enum { P_TX, P_NR, P_TB, P_OB, P_IB, P_KS, P_ORDER, P_KU, P_AHEAD, P_NT, N_PARAM };
+enum { P_TX, P_NR, P_TB, P_OB, P_IB, P_KS, P_COPY, P_ORDER, P_KU, P_AHEAD, P_NT, N_PARAM };
 enum { MAX_ROWS = 32, MAX_WRITTEN = 128 /* multiply-adds of taps written out together */ };
 
 static const i32 v_tx[] = {1, 2, 4, 6, 7, 8, 10, 12, 14, 16, 28};
@@ -21,6 +23,7 @@ static const i32 v_tb[] = {0, 1, 2, 4, 8, 32};
 static const i32 v_ob[] = {0, 1, 2, 4, 8};
 static const i32 v_ib[] = {0, 1, 4, 16, 64};
 static const i32 v_ks[] = {1, 2, 4, 8};
+static const i32 v_copy[] = {0, 1};
 static const i32 v_order[] = {0, 1};
 static const i32 v_ku[] = {1, 2, 4};
 static const i32 v_ahead[] = {0, 16, 64};
@@ -33,6 +36,7 @@ static const struct gen_param param[N_PARAM] = {
     [P_OB] = {"ob", "blocks of output channels per grid iteration, 0 = all", v_ob, countof(v_ob)},
     [P_IB] = {"ib", "input channels that are gone through inside of the taps, 0 = all", v_ib, countof(v_ib)},
     [P_KS] = {"ks", "grid iterations that share the terms of a result", v_ks, countof(v_ks)},
+    [P_COPY] = {"copy", "input: 1 elements of a tap are copied to scratch first", v_copy, countof(v_copy)},
     [P_ORDER] = {"order", "0: weights stay, pixels change fastest; 1: pixels stay", v_order, countof(v_order)},
     [P_KU] = {"ku", "input channels per step of the inner loop", v_ku, countof(v_ku)},
     [P_AHEAD] = {"ahead", "steps that weights are prefetched ahead, 0 = not", v_ahead, countof(v_ahead)},
@@ -64,6 +68,7 @@ struct igemm {
     bool has_batch;      /* images, too; else they lie outside */
     bool is_last;        /* the input has channels last, else outside */
     bool is_inside;      /* no window hangs over */
+    u32 axis;            /* whose taps are in slices */
 };
 
 static bool igemm_of(struct igemm *x, const struct task *t)
@@ -78,12 +83,14 @@ static bool igemm_of(struct igemm *x, const struct task *t)
     x->has_batch = x->space.n < 2;
     x->is_inside = true;
     for (u32 a = 2; a < c->rank; a++) x->is_inside = x->is_inside && conv_is_inside(c, a);
+    x->axis = 2;
+    while (x->axis + 1 < c->rank && c->k[x->axis] == 1) x->axis++;
     return x->space.n < 2 || (x->space.n == 2 && x->space.g[0].axis == 0 && x->space.g[0].extent == c->out[0]);
 }
 
-/* Input channels of a slice, and slices; the first spatial axis has its taps in them. */
-static i64 slice_channels(const struct conv *c, const struct sched *s) { return s->v[P_IB] ? s->v[P_IB] : c->ic; }
-static i64 slice_count(const struct conv *c, const struct sched *s) { return ceil_div(c->ic, slice_channels(c, s)) * c->k[2]; }
+/* Input channels of a slice, and slices. */
+static i64 slice_channels(const struct igemm *x, const struct sched *s) { return s->v[P_IB] ? s->v[P_IB] : x->c.ic; }
+static i64 slice_count(const struct igemm *x, const struct sched *s) { return ceil_div(x->c.ic, slice_channels(x, s)) * x->c.k[x->axis]; }
 
 static bool match(const struct task *t, const struct caps *caps)
 {
@@ -97,6 +104,7 @@ struct walk {            /* one task */
     struct band b;       /* first: its product gets the walk from there */
     struct igemm x;
     i64 channels, slices;
+    bool copies;
     i64 slice_size;      /* elements of a slice's packed weights */
 };
 
@@ -117,7 +125,7 @@ static void walk_input(struct walk *w)
     }
 }
 
-/* Packed weights: [group][block of outputs][slice: block of inputs, tap of axis 2][other taps][input][nr*lanes]. */
+/* Packed weights: [group][block of outputs][slice: block of inputs, tap of its axis][other taps][input][nr*lanes]. */
 static kval pack_weights(struct walk *w)
 {
     struct band *b = &w->b;
@@ -125,7 +133,7 @@ static kval pack_weights(struct walk *w)
     struct pack *p = arena_new(b->m->arena, struct pack);
     const struct conv *c = &b->c;
     w->slice_size = w->channels * b->width;
-    for (u32 a = 3; a < c->rank; a++) w->slice_size *= c->k[a];
+    for (u32 a = w->x.axis + 1; a < c->rank; a++) w->slice_size *= c->k[a];
 #define DIM(n_, axis_, stride_) \
     (p->dim[p->n].extent = sym_const(t, n_), p->dim[p->n].axis = axis_, p->dim[p->n++].stride = stride_)
     if (c->groups > 1) DIM(c->groups, 0, c->oc);
@@ -193,6 +201,23 @@ static void ask_rows(struct walk *w, struct rows *r, u32 a, kval tap)
     }
 }
 
+/* The elements of `in` to scratch memory, as [channel][row]. */
+static struct tile_in copy_rows(struct walk *w, const struct tile_in *in)
+{
+    struct band *b = &w->b;
+    struct kir *k = b->m->k;
+    i64 n = b->s.tx;
+    kval ch = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, w->channels), 1);
+    kval at = kir_add(k, in->at, kir_mul(k, ch, b->c_step)), to = kir_mul_i(k, ch, n);
+    for (i64 p = 0; p < n; p++) {
+        kval x = kir_cast(k, b->type, kir_load(k, in->buf, kir_add(k, at, in->px[p])));
+        if (in->inside) x = kir_select(k, in->inside[p], x, kir_const_f(k, b->type, 1, 0));
+        kir_store(k, b->work, kir_add_i(k, to, p), x);
+    }
+    kir_end(k);
+    return (struct tile_in){.buf = b->work, .at = kir_int(k, 0), .x_step = kir_int(k, 1), .y_step = kir_int(k, 0)};
+}
+
 /* The channels of one tap, which lies `by` elements behind the first one. */
 static void tap_steps(struct walk *w, const struct rows *r, kval channel, kval by, kval w_at)
 {
@@ -207,7 +232,9 @@ static void tap_steps(struct walk *w, const struct rows *r, kval channel, kval b
     else in.inside = r->inside;
     for (i64 p = 0; p < b->s.tx; p++)
         px[p] = w->x.is_inside ? r->base[p] : kir_select(k, r->inside[p], kir_add(k, r->base[p], by), zero[0]);
-    tile_steps(&b->t, in, b->c_step, b->wbuf, w_at, w->channels, i64_min(b->s.ku, w->channels));
+    if (w->copies) in = copy_rows(w, &in);
+    kval step = w->copies ? kir_int(k, b->s.tx) : b->c_step;
+    tile_steps(&b->t, in, step, b->wbuf, w_at, w->channels, i64_min(b->s.ku, w->channels));
 }
 
 /* Few terms of neighbouring taps are written out together. */
@@ -224,12 +251,13 @@ static void slice_product(struct walk *w, const struct rows *first, kval slice, 
     const struct conv *c = &b->c;
     struct kir *k = b->m->k;
     struct rows r = *first;
-    kval tap = kir_mod_i(k, slice, c->k[2]), channel = kir_mul_i(k, kir_div_i(k, slice, c->k[2]), w->channels);
-    kval by = kir_mul(k, kir_mul_i(k, tap, c->dil[2]), b->step[2]);
+    u32 loops = 0, axis = w->x.axis;
+    kval tap = kir_mod_i(k, slice, c->k[axis]), channel = kir_mul_i(k, kir_div_i(k, slice, c->k[axis]), w->channels);
+    kval by = kir_mul(k, kir_mul_i(k, tap, c->dil[axis]), b->step[axis]);
     i64 size = w->slice_size;
-    u32 loops = 0;
-    ask_rows(w, &r, 2, tap);
-    for (u32 a = 3; a < c->rank; a++) {
+    ask_rows(w, &r, axis, tap);
+    for (u32 a = 2; a < c->rank; a++) {
+        if (a == axis) continue;
         size /= c->k[a];
         tap = kir_int(k, 0);
         if (c->k[a] > 1) tap = kir_loop(k, writes_out(w, a) ? KL_UNROLL : KL_SERIAL, tap, kir_int(k, c->k[a]), 1), loops++;
@@ -265,7 +293,8 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     igemm_of(&w->x, t);
     band_init(&w->b, m, &w->x.c, caps, &s);
     w->b.product = product;
-    w->channels = slice_channels(&w->x.c, v), w->slices = slice_count(&w->x.c, v);
+    w->channels = slice_channels(&w->x, v), w->slices = slice_count(&w->x, v), w->copies = v->v[P_COPY];
+    if (w->copies) w->b.size = sym_const(m->g->sym, w->channels * s.tx);
     w->b.wbuf = pack_weights(w);
     emit_args(m);
     emit_stream(m, s.nt);
@@ -299,12 +328,13 @@ static void model_of(struct model *m, const struct caps *caps, const struct conv
 static bool is_sensible(const struct igemm *x, const struct caps *caps, const struct sched *v)
 {
     const struct conv *c = &x->c;
-    i64 channels = slice_channels(c, v), ks = v->v[P_KS];
+    i64 channels = slice_channels(x, v), ks = v->v[P_KS];
     if (!tile_is_legal(caps, v->v[P_TX], v->v[P_NR]) || v->v[P_TX] > MAX_ROWS) return false;
     if (!x->space.n && (v->v[P_TX] > 1 || v->v[P_TB] != 1)) return false;
-    if (v->v[P_IB] && (channels >= c->ic || c->ic % channels)) return false;
+    if (v->v[P_IB] && c->ic > 1 && (channels >= c->ic || c->ic % channels)) return false;
+    if (channels > c->ic || (v->v[P_COPY] && 4 * channels * v->v[P_TX] > caps->l2_bytes)) return false;
     if (v->v[P_KU] > 1 && channels < 8) return false;
-    return ks == 1 || (ks <= slice_count(c, v) && !v->v[P_NT]);
+    return ks == 1 || (ks <= slice_count(x, v) && !v->v[P_NT]);
 }
 
 static bool is_legal(const struct model *m, const struct caps *caps, const struct conv_sched *s)
@@ -331,11 +361,13 @@ static double other_cycles(const struct model *m, const struct sched *v)
 {
     const struct conv *c = &m->x.c;
     double rows = (double)v->v[P_TX], steps = (double)(m->taps * c->ic), ku = (double)v->v[P_KU];
-    double axes = (double)(c->rank - 2), taps = (double)(m->taps * ceil_div(c->ic, slice_channels(c, v)));
-    double cycles = steps * ((rows > 10 ? (rows - 10) * 0.5 / ku : 0) + 0.5 / ku);
+    double axes = (double)(c->rank - 2), taps = (double)(m->taps * ceil_div(c->ic, slice_channels(&m->x, v)));
+    bool copies = v->v[P_COPY];
+    double cycles = steps * ((rows > 10 && !copies ? (rows - 10) * 0.5 / ku : 0) + 0.5 / ku);
+    if (copies) cycles += steps * (rows + 1) + taps * 20;
     if (!m->x.is_last) cycles += steps * 0.2 * rows;
-    if (graph_value(c->g, c->x)->dtype != c->type) cycles += steps * rows; /* converted one by one */
-    if (!m->x.is_inside) cycles += steps * 1.5 * rows + taps * 2 * axes * rows;
+    if (!copies && graph_value(c->g, c->x)->dtype != c->type) cycles += steps * rows; /* converted one by one */
+    if (!m->x.is_inside) cycles += steps * (copies ? 0.5 : 1.5) * rows + taps * 2 * axes * rows;
     return cycles + taps * 12 + rows * axes * 6 + 60;
 }
 
@@ -408,7 +440,7 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
 const struct gen gen_conv_igemm = {
     .version = 1,
     .name = "conv_igemm",
-    .revision = 1,
+    .revision = 2,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

@@ -541,7 +541,7 @@ static struct space outer_space(const struct band *b)
 void band_alloc(struct band *b)
 {
     struct kir *k = b->m->k;
-    if (b->s.stage != STAGE_DIRECT)
+    if (b->size)
         b->work = kir_alloc(k, KS_WORK, b->band_type, 1, emit_size(b->m, b->size));
     if (b->c.by_rows)
         b->rows = kir_alloc(k, KS_WORK, b->type, 1, kir_int(k, tile_rows_size(&b->t)));
