@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// group_igemm: random convolutions of one to three axes (strides, padding, dilation, groups, bias, something in front and behind,
+// group_igemm: random convolutions of one to three axes (strides, padding, dilation, groups, transposed ones, bias, something in front and behind,
 // all layouts, known and unknown sizes) on random devices under random legal schedules give in the interpreter, which finds races
 // and accesses outside, what the reference gives; some do on devices. Every way to stage, order of terms, way to copy and number of
 // chunks must have been met, in f32 and in 16 bits.
@@ -10,7 +10,7 @@
 enum { N_STAGES = 3, N_ORDERS = 3, N_PIPES = 4 };
 
 struct seen {
-    u32 n, stage[N_STAGES], order[N_ORDERS], pipe[N_PIPES], chunks, near, groups, dense, axes[4];
+    u32 n, stage[N_STAGES], order[N_ORDERS], pipe[N_PIPES], chunks, near, groups, dense, up, axes[4];
 };
 
 static const struct gen *family(void) { return gen_find(S("group_igemm")); }
@@ -26,6 +26,7 @@ static void tally(struct bed *b, const struct candidate *c, struct seen *s)
     s->chunks += value_of(c, "chunks") > 1;
     s->near += value_of(c, "near") > 1;
     s->groups += attr_int(n, "group", 1) > 1;
+    s->up += op_of(&b->t.g, b->t.anchor)->props & OP_TRANSPOSED ? 1 : 0;
     s->dense += !x->producer && x->layout == LAYOUT_CLAST && value_of(c, "order") == 0;
     s->axes[x->shape.rank - 2]++;
 }
@@ -75,7 +76,7 @@ static void try_tasks(u64 from, u64 to, enum dtype type, struct seen *seen)
         bed_open(&b, seed);
         bed_use_groups(&b);
         b.type = type;
-        if (seed % 2 ? random_conv(&b) : plain(&b)) try_conv(&b, seed, seen);
+        if ((seed % 4 == 3 ? random_transpose : seed % 2 ? random_conv : plain)(&b)) try_conv(&b, seed, seen);
         bed_close(&b);
     }
 }
@@ -83,15 +84,15 @@ static void try_tasks(u64 from, u64 to, enum dtype type, struct seen *seen)
 static void all_seen(const struct seen *s)
 {
     if (getenv("VERBOSE"))
-        print_message("%u: stage %u %u %u, order %u %u %u, pipe %u %u %u %u, chunks %u, near %u, groups %u, dense %u, axes %u %u %u\n", s->n,
+        print_message("%u: stage %u %u %u, order %u %u %u, pipe %u %u %u %u, chunks %u, near %u, groups %u, dense %u, up %u, axes %u %u %u\n", s->n,
                       s->stage[0], s->stage[1], s->stage[2], s->order[0], s->order[1], s->order[2], s->pipe[0], s->pipe[1],
-                      s->pipe[2], s->pipe[3], s->chunks, s->near, s->groups, s->dense, s->axes[1], s->axes[2], s->axes[3]);
+                      s->pipe[2], s->pipe[3], s->chunks, s->near, s->groups, s->dense, s->up, s->axes[1], s->axes[2], s->axes[3]);
     if (getenv("SEED")) return;
     for (u32 i = 0; i < N_STAGES; i++) assert_true(s->stage[i] > 20);
     for (u32 i = 0; i < N_ORDERS; i++) assert_true(s->order[i] > 20);
     for (u32 i = 0; i < N_PIPES; i++) assert_true(s->pipe[i] > 10);
     for (u32 i = 1; i < countof(s->axes); i++) assert_true(s->axes[i] > 20);
-    assert_true(s->chunks > 50 && s->near > 50 && s->groups > 20 && s->dense > 10);
+    assert_true(s->chunks > 50 && s->near > 50 && s->groups > 20 && s->dense > 10 && s->up > 30);
 }
 
 static void test_f32(void **state)
@@ -125,7 +126,7 @@ static void test_device(void **state)
         bed_use_groups(&b);
         b.type = pick(&b, 0, 1) ? DT_F16 : DT_F32;
         b.only = family();
-        if ((seed % 2 ? random_conv : plain)(&b)) n += try_gpu(&b, &g, seed);
+        if ((seed % 4 == 3 ? random_transpose : seed % 2 ? random_conv : plain)(&b)) n += try_gpu(&b, &g, seed);
         bed_close(&b);
     }
     assert_true(n > 8 || getenv("SEED"));

@@ -43,7 +43,7 @@ static bool outputs_fit(const struct trans *c)
 static bool cpu_trans_of(struct trans *c, const struct task *t)
 {
     const struct graph *g = &t->g;
-    if (!g->output.n || !trans_of(c, t)) return false;
+    if (!g->output.n || !trans_of(c, t) || c->phases > MAX_PHASES) return false;
     /* Vectors may not run along an axis of one element. */
     bool thin = gen_static(g, c->ax[c->rank - 1].out, 2) == 1, single = c->oc * c->groups == 1;
     c->clast = (graph_value(g, g->output.v[0])->layout == LAYOUT_CLAST || thin) && !single;
@@ -89,7 +89,7 @@ static kval pack_weights(struct work *b)
     return emit_pack(b->m, c->w, p);
 }
 
-static void band_layout(struct work *b)
+static void lay_band(struct work *b)
 {
     const struct trans *c = &b->c;
     struct symtab *t = c->g->sym;
@@ -367,7 +367,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
     emit_args(m);
     kval part = open_grid(b, parts * b->c.groups);
     b->group = kir_div_i(k, part, parts);
-    band_layout(b);
+    lay_band(b);
     if (!b->c.clast)
         b->rows = kir_alloc(k, KS_WORK, b->c.type, 1, kir_int(k, tile_rows_size(&b->t)));
     tile_open(&b->t);

@@ -340,12 +340,15 @@ static kval is_inside(struct product *p, kval i, sym size, i64 block)
     return kir_lt(k, i, emit_size(p->m, size));
 }
 
-static void index_of(const struct product *p, kval row, kval col, kval idx[MAX_RANK])
+static kval index_of(const struct product *p, kval row, kval col, kval idx[MAX_RANK])
 {
     for (u32 i = 0; i < MAX_RANK; i++) idx[i] = p->pos[i];
     if (p->x.m_axis >= 0) idx[p->x.m_axis] = row;
     idx[p->x.n_axis] = col;
+    return 0;
 }
+
+static kval both(struct kir *k, kval a, kval b) { return a && b ? kir_bin(k, KI_AND, a, b) : a ? a : b; }
 
 /* Of the columns at idx, which the limit is set for. */
 static kval bias_at(struct emit *m, const struct product *p, const kval *idx, kval val)
@@ -369,9 +372,8 @@ static void store(struct product *p, kval row, kval col, kval val)
     row = kir_add(k, p->a.first, row);
     col = kir_add(k, p->b.first, col);
     kval a = is_inside(p, row, p->x.m, p->bm), b = is_inside(p, col, p->x.n, p->bn);
-    kval is_there = a && b ? kir_bin(k, KI_AND, a, b) : a ? a : b;
+    kval is_any = (p->form ? p->form->index : index_of)(p, row, col, idx), is_there = both(k, both(k, a, b), is_any);
     bool is_whole = sym_divides(p->m->g->sym, lanes, p->x.n);
-    (p->form ? p->form->index : index_of)(p, row, col, idx);
     idx[p->x.n_axis] = kir_ramp(k, idx[p->x.n_axis], 1, lanes);
     if (is_there) kir_if(k, is_there);
     kval limit = is_whole ? 0 : kir_sub(k, emit_size(p->m, p->x.n), col);

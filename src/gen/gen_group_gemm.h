@@ -36,8 +36,8 @@ struct product_form {
     i64 a_run, b_run;    /* which are read in vectors of at most so many: they lie side by side, as many or a multiple; those of b are columns */
     /* `lanes` elements from a term of the round p->round and row or column i of the block on; zeros of terms behind the end. */
     kval (*read)(const struct side *s, kval term, kval i, u32 lanes);
-    /* Of y, where row and column of the whole are. */
-    void (*index)(const struct product *p, kval row, kval col, kval idx[MAX_RANK]);
+    /* Of y, where row and column of the whole are; returns a condition that they are any, 0: certainly. */
+    kval (*index)(const struct product *p, kval row, kval col, kval idx[MAX_RANK]);
 };
 
 struct product {

@@ -7,8 +7,11 @@
 //
 // Outside of the input, and behind the last term, both operands are zeros, so that nothing is branched on.
 //
-// Dims: rows m = n, out[2..] merged; columns oc; packed weights [group][block of columns][term][column], zeros behind the last
-// column and, with MERGE_LOOPS, behind the last channel.
+// A transposed convolution is as many of stride 1 as it has phases. They are all multiplied with as many taps; those that a phase
+// lacks are zeros, too.
+//
+// Dims: rows m = n, out[2..] merged; columns oc; packed weights [group][first taps][block of columns][term][column], zeros behind
+// the last column and, with MERGE_LOOPS, behind the last channel.
 #include "gen/gen_group_merge.h"
 
 /* Taking apart. */
@@ -33,14 +36,18 @@ static void product_of(const struct merge *g, struct gemm *x)
     for (u32 a = 0; a < c->rank; a++)
         if (a != 1) x->m = sym_mul(st, x->m, c->out[a]);
     x->type = c->type, x->b_const = true, x->simple = c->simple;
-    x->outer = (struct space){.rank = c->rank};
+    x->outer = (struct space){.rank = c->rank}; /* an axis that rows or columns are on carries the number */
+    if (g->phases > 1) x->outer.g[x->outer.n++] = (struct space_group){sym_const(st, g->phases), 0};
     if (c->groups > 1) x->outer.g[x->outer.n++] = (struct space_group){sym_const(st, c->groups), 1};
 }
 
 bool merge_of(struct merge *g, struct gemm *x, const struct task *t)
 {
     *g = (struct merge){0};
-    if (!conv_anchor(&g->c, t) || g->c.fill || !takes_layouts(&g->c)) return false;
+    g->up = !conv_anchor(&g->c, t);
+    if (g->up && (t->n_heavy != 1 || !trans_as_conv(&g->trans, &g->c, t))) return false;
+    g->phases = g->up ? g->trans.phases : 1;
+    if (g->c.fill || !takes_layouts(&g->c)) return false;
     conv_fit(&g->c, t); /* that it is for CPUs, or not, is not asked */
     g->taps = 1;
     for (u32 a = 2; a < g->c.rank; a++) g->taps *= g->c.k[a];
@@ -56,9 +63,46 @@ i64 merge_round(const struct merge *g, enum merge_order o, i64 bk) { return o ==
 
 bool merge_is_dense(const struct merge *g, enum merge_order o) { return g->by_channel && o == MERGE_CHANNELS && !g->c.pitched; }
 
-/* Terms. */
+/* Phases of a transposed convolution. */
 
 static const struct merge *merge_in(const struct product *p) { return p->form->user; }
+
+/* The group's phase along an axis. */
+static kval phase_of(const struct product *p, u32 axis)
+{
+    const struct merge *g = merge_in(p);
+    struct kir *k = p->m->k;
+    kval n = p->pos[0];
+    for (u32 a = g->c.rank - 1; a > axis; a--) n = kir_div_i(k, n, g->trans.ax[a].s);
+    return kir_mod_i(k, n, g->trans.ax[axis].s);
+}
+
+static kval fact(const struct product *p, u32 axis, enum trans_fact f)
+{
+    return trans_fact(p->m->k, &merge_in(p)->trans.ax[axis], f, phase_of(p, axis));
+}
+
+static void also(struct kir *k, kval *all, kval cond)
+{
+    i64 c;
+    if (!cond || (kir_is_const(k, cond, &c) && c)) return;
+    *all = *all ? kir_bin(k, KI_AND, *all, cond) : cond;
+}
+
+/* Has the phase any taps? 0: certainly. */
+static kval phase_has_taps(const struct product *p)
+{
+    const struct merge *g = merge_in(p);
+    kval ok = 0;
+    for (u32 a = 2; g->up && a < g->c.rank; a++) {
+        bool lacks = false;
+        for (i64 r = 0; r < g->trans.ax[a].s; r++) lacks |= !g->trans.ax[a].phase[r].n;
+        if (lacks) also(p->m->k, &ok, kir_lt(p->m->k, kir_int(p->m->k, 0), fact(p, a, FACT_TAPS)));
+    }
+    return ok;
+}
+
+/* Terms. */
 
 /* Number of a tap -> its index on every axis, the last one innermost. */
 static void split_tap(struct kir *k, const struct conv *c, kval n, kval tap[MAX_RANK])
@@ -149,13 +193,6 @@ static void pixel_of(const struct product *p, kval row, kval idx[MAX_RANK])
     }
 }
 
-static void also(struct kir *k, kval *all, kval cond)
-{
-    i64 c;
-    if (!cond || (kir_is_const(k, cond, &c) && c)) return;
-    *all = *all ? kir_bin(k, KI_AND, *all, cond) : cond;
-}
-
 /* Index of the input that a term meets from an output on, per axis; the condition that it is one, 0: certainly. What is in front of the
    input is only asked for elements that exist. */
 static kval find_input(const struct product *p, const struct merge_term *t, kval idx[MAX_RANK])
@@ -165,7 +202,9 @@ static kval find_input(const struct product *p, const struct merge_term *t, kval
     struct kir *k = p->m->k;
     kval ok = 0, zero = kir_int(k, 0);
     for (u32 a = 2; a < c->rank; a++) {
-        kval at = kir_add(k, kir_mul_i(k, idx[a], c->stride[a]), kir_mul_i(k, t->tap[a], c->dil[a]));
+        kval at = kir_add(k, kir_mul_i(k, idx[a], c->stride[a]), kir_mul_i(k, t->tap[a], g->up ? -c->dil[a] : c->dil[a]));
+        if (g->up) at = kir_add(k, at, kir_add_i(k, fact(p, a, FACT_OFFSET), -g->trans.ax[a].lo));
+        if (g->up && !trans_same_taps(&g->trans.ax[a])) also(k, &ok, kir_lt(k, t->tap[a], fact(p, a, FACT_TAPS)));
         kval n = emit_size(p->m, c->in[a]);
         idx[a] = kir_sub(k, at, emit_size(p->m, c->pad[a]));
         if (!c->free[a]) {
@@ -196,17 +235,22 @@ kval merge_input(const struct product *p, const struct merge_term *t, kval i, u3
     return ok ? kir_select(k, ok, v, kir_const_f(k, kir_dtype(k, v), 1, 0)) : v;
 }
 
+/* Are rounds of whole channels packed as such, with zeros behind the last? The group's last channel must be the weights'. */
+static bool has_zeros(const struct merge *g) { return g->order == MERGE_LOOPS && !(g->up && g->c.groups > 1); }
+
 kval merge_weights(const struct product *p, const struct merge_term *t, kval round, kval i, u32 lanes)
 {
     const struct merge *g = merge_in(p);
     struct kir *k = p->m->k;
-    bool whole = g->order == MERGE_LOOPS; /* rounds are */
-    i64 n = whole ? round_up(g->c.ic * g->taps, p->bk) : merge_terms(g);
-    kval block = kir_add(k, kir_mul_i(k, p->pos[1], ceil_div(g->c.oc, p->bn)), p->b.number);
-    kval term = kir_add(k, kir_mul_i(k, round, p->bk), t->at);
+    i64 n = has_zeros(g) ? round_up(merge_terms(g), p->bk) : merge_terms(g);
+    kval block = p->pos[1], term = kir_add(k, kir_mul_i(k, round, p->bk), t->at);
+    for (u32 a = 2; g->up && a < g->c.rank; a++)
+        block = kir_add(k, kir_mul_i(k, block, g->trans.ax[a].step), fact(p, a, FACT_FIRST));
+    block = kir_add(k, kir_mul_i(k, block, ceil_div(g->c.oc, p->bn)), p->b.number);
     kval at = kir_add(k, kir_mul_i(k, kir_add(k, kir_mul_i(k, block, n), term), p->bn), i);
+    kval ok = phase_has_taps(p);
     at = kir_ramp(k, at, 1, lanes);
-    kval ok = whole ? 0 : term_exists(p, round, t->at);
+    if (!has_zeros(g)) also(k, &ok, term_exists(p, round, t->at));
     if (!ok) return kir_load(k, g->packed, at);
     return kir_load_n(k, g->packed, at, kir_select(k, ok, kir_int(k, lanes), kir_int(k, 0)));
 }
@@ -220,12 +264,20 @@ static kval read(const struct side *s, kval at, kval i, u32 lanes)
     return merge_input(p, &t, i, lanes);
 }
 
-static void output_index(const struct product *p, kval row, kval col, kval idx[MAX_RANK])
+static kval output_index(const struct product *p, kval row, kval col, kval idx[MAX_RANK])
 {
+    const struct merge *g = merge_in(p);
     struct kir *k = p->m->k;
+    kval ok = 0;
     for (u32 i = 0; i < MAX_RANK; i++) idx[i] = kir_int(k, 0);
     pixel_of(p, row, idx);
-    idx[1] = kir_add(k, kir_mul_i(k, p->pos[1], merge_in(p)->c.oc), col);
+    idx[1] = kir_add(k, kir_mul_i(k, p->pos[1], g->c.oc), col);
+    for (u32 a = 2; g->up && a < g->c.rank; a++) {
+        idx[a] = trans_output(p->m, &g->trans.ax[a], idx[a], phase_of(p, a));
+        also(k, &ok, kir_bin(k, KI_LE, kir_int(k, 0), idx[a]));
+        also(k, &ok, kir_lt(k, idx[a], emit_size(p->m, g->trans.ax[a].out)));
+    }
+    return ok;
 }
 
 /* Opening. */
@@ -237,16 +289,23 @@ static void pack_dim(const struct merge *g, struct pack *p, i64 n, u32 axis, i64
     p->dim[p->n++].stride = stride;
 }
 
+static void pack_taps(const struct merge *g, struct pack *w)
+{
+    for (u32 a = 2; a < g->c.rank; a++) pack_dim(g, w, g->c.k[a], a, g->up ? g->trans.ax[a].step : 1);
+}
+
 static kval pack_weights(const struct merge *g, const struct product *p)
 {
     struct pack *w = arena_new(p->m->arena, struct pack);
-    i64 ic = g->order == MERGE_LOOPS ? round_up(g->c.ic, g->channels) : g->c.ic;
-    if (g->c.groups > 1) pack_dim(g, w, g->c.groups, 0, g->c.oc);
-    pack_dim(g, w, ceil_div(g->c.oc, p->bn), 0, p->bn);
-    if (g->order != MERGE_CHANNELS) pack_dim(g, w, ic, 1, 1);
-    for (u32 a = 2; a < g->c.rank; a++) pack_dim(g, w, g->c.k[a], a, 1);
-    if (g->order == MERGE_CHANNELS) pack_dim(g, w, ic, 1, 1);
-    pack_dim(g, w, p->bn, 0, 1);
+    u32 in = g->up ? 0 : 1, out = g->up ? 1 : 0; /* axes */
+    i64 ic = has_zeros(g) ? round_up(g->c.ic, g->channels) : g->c.ic;
+    if (g->c.groups > 1) pack_dim(g, w, g->c.groups, 0, g->up ? g->c.ic : g->c.oc);
+    for (u32 a = 2; g->up && a < g->c.rank; a++) pack_dim(g, w, g->trans.ax[a].step, a, 1);
+    pack_dim(g, w, ceil_div(g->c.oc, p->bn), out, p->bn);
+    if (g->order != MERGE_CHANNELS) pack_dim(g, w, ic, in, 1);
+    pack_taps(g, w);
+    if (g->order == MERGE_CHANNELS) pack_dim(g, w, ic, in, 1);
+    pack_dim(g, w, p->bn, out, 1);
     return emit_pack(p->m, g->c.w, w);
 }
 

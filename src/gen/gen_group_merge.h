@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Private to gen/: a convolution as a product of matrices that are never built (group_igemm). Rows are all outputs of a channel,
-// batch included, merged to one axis; columns are the output channels of a group; terms are taps times input channels.
+// batch included, merged to one axis; columns are the output channels of a group; terms are taps times input channels. Of a
+// transposed one rows are the outputs of a phase (gen_trans.h).
 #ifndef QUERN_GEN_GROUP_MERGE_H
 #define QUERN_GEN_GROUP_MERGE_H
 
 #include "gen/gen_conv.h"
 #include "gen/gen_group_gemm.h"
+#include "gen/gen_trans.h"
 
 enum merge_order {
     MERGE_CHANNELS, /* terms count input channels innermost, then taps */
@@ -16,6 +18,9 @@ enum merge_order {
 
 struct merge {
     struct conv c;
+    bool up;            /* transposed: c is of stride 1 over positions, of which each has an output of every phase */
+    struct trans trans;
+    i64 phases;         /* 1: not transposed, or as good as */
     enum merge_order order;
     i64 taps, channels; /* of a kernel; with MERGE_LOOPS: of a round */
     bool by_channel;    /* the channels of a pixel lie side by side */

@@ -12,28 +12,11 @@
 // [group][first taps][block of outputs][block of inputs][taps][cb][channel].
 #include "gen/gen_group_conv.h"
 
-static void set_axis(struct group_conv *g, u32 i)
-{
-    struct conv *c = &g->c;
-    struct symtab *t = c->g->sym;
-    const struct trans_axis *a = &g->up.t.ax[i];
-    g->up.span[i] = a->hi - a->lo;
-    c->stride[i] = 1, c->dil[i] = a->d, c->k[i] = i64_max(1, a->n_max);
-    c->out[i] = a->n_q;
-    c->pad[i] = sym_sub(t, sym_const(t, -a->lo), a->q_lo);
-}
-
 bool group_up_of(struct group_conv *g, const struct task *t)
 {
-    struct conv *c = &g->c;
-    const struct trans *x = &g->up.t;
-    if (!trans_of(&g->up.t, t)) return false;
-    conv_window(c, &t->g, graph_node(&t->g, t->anchor));
-    c->w = x->w, c->b = x->b;
-    c->groups = x->groups, c->ic = x->ic, c->oc = x->oc;
-    c->no_pad = c->point = false;
+    if (!trans_as_conv(&g->up.t, &g->c, t) || g->up.t.phases > MAX_PHASES) return false;
     g->up.is = true;
-    for (u32 i = 2; i < c->rank; i++) set_axis(g, i);
+    for (u32 i = 2; i < g->c.rank; i++) g->up.span[i] = g->up.t.ax[i].hi - g->up.t.ax[i].lo;
     return true;
 }
 
@@ -93,32 +76,12 @@ kval group_up_open(struct group_conv *g, kval block)
     return kir_div_i(k, block, g->up.t.phases);
 }
 
-/* What differs from phase to phase. */
-enum fact { FACT_FIRST, FACT_TAPS, FACT_OFFSET };
-
-static i64 fact_of(const struct trans_phase *p, enum fact f)
-{
-    switch (f) {
-    case FACT_FIRST: return p->n ? p->first : 0;
-    case FACT_TAPS: return p->n;
-    case FACT_OFFSET: return p->off;
-    }
-    unreachable();
-}
-
 /* A fact of the tile's phase along an axis. */
-static kval fact(const struct group_conv *g, u32 axis, enum fact f)
+static kval fact(const struct group_conv *g, u32 axis, enum trans_fact f)
 {
-    struct kir *k = g->m->k;
     const struct trans_axis *a = &g->up.t.ax[axis];
-    kval v = kir_int(k, fact_of(&a->phase[0], f));
-    if (g->up.tile > 1) return v;
-    for (i64 r = 1; r < a->s; r++) {
-        i64 x = fact_of(&a->phase[r], f);
-        if (x == fact_of(&a->phase[r - 1], f)) continue;
-        v = kir_select(k, kir_lt(k, g->up.phase[axis], kir_int(k, r)), v, kir_int(k, x));
-    }
-    return v;
+    kval zero = kir_int(g->m->k, 0); /* of all phases alike */
+    return trans_fact(g->m->k, a, f, g->up.tile > 1 ? zero : g->up.phase[axis]);
 }
 
 kval group_up_first(const struct group_conv *g, kval number)
@@ -137,10 +100,7 @@ kval group_up_base(const struct group_conv *g, u32 axis)
 
 kval group_up_taps(const struct group_conv *g, u32 axis)
 {
-    const struct trans_axis *a = &g->up.t.ax[axis];
-    bool same = true;
-    for (i64 r = 1; g->up.is && r < a->s; r++) same = same && a->phase[r].n == a->phase[0].n;
-    return same && (!g->up.is || a->phase[0].n) ? 0 : fact(g, axis, FACT_TAPS);
+    return !g->up.is || trans_same_taps(&g->up.t.ax[axis]) ? 0 : fact(g, axis, FACT_TAPS);
 }
 
 kval group_up_output(const struct group_conv *g, u32 axis, kval q, kval c)
@@ -155,6 +115,5 @@ kval group_up_output(const struct group_conv *g, u32 axis, kval q, kval c)
         for (u32 i = axis + 1; i < g->c.rank; i++) inner *= g->up.t.ax[i].s;
         r = kir_mod_i(k, kir_div_i(k, c, inner), a->s);
     }
-    q = kir_add(k, q, emit_size(m, a->q_lo));
-    return kir_add_i(k, kir_add(k, kir_mul_i(k, q, a->s), r), -a->begin);
+    return trans_output(m, a, q, r);
 }

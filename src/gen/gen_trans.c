@@ -62,9 +62,64 @@ bool trans_of(struct trans *c, const struct task *t)
         a->s = w.stride[i - 2], a->k = w.kernel[i - 2],
         a->begin = gen_static(g, w.begin[i - 2], -1);
         a->in = x->shape.dim[i], a->out = y->shape.dim[i];
-        c->phases = i64_min(c->phases * a->s, MAX_PHASES + 1);
-        if (c->phases > MAX_PHASES || a->begin < 0) return false;
+        c->phases *= a->s;
+        if (a->s > MAX_PHASES || a->begin < 0) return false;
         axis_of(a, g->sym, w.dilation[i - 2]);
     }
     return c->ic > 0 && c->oc > 0;
+}
+
+static void set_axis(struct conv *c, const struct trans_axis *a, u32 i)
+{
+    struct symtab *t = c->g->sym;
+    c->stride[i] = 1, c->dil[i] = a->d, c->k[i] = i64_max(1, a->n_max);
+    c->out[i] = a->n_q;
+    c->pad[i] = sym_sub(t, sym_const(t, -a->lo), a->q_lo);
+    c->free[i] = false;
+}
+
+bool trans_as_conv(struct trans *x, struct conv *c, const struct task *t)
+{
+    if (!trans_of(x, t)) return false;
+    conv_window(c, &t->g, graph_node(&t->g, t->anchor));
+    c->w = x->w, c->b = x->b;
+    c->groups = x->groups, c->ic = x->ic, c->oc = x->oc;
+    c->no_pad = c->point = false;
+    for (u32 i = 2; i < c->rank; i++) set_axis(c, &x->ax[i], i);
+    return true;
+}
+
+static i64 fact_of(const struct trans_phase *p, enum trans_fact f)
+{
+    switch (f) {
+    case FACT_FIRST: return p->n ? p->first : 0;
+    case FACT_TAPS: return p->n;
+    case FACT_OFFSET: return p->off;
+    }
+    unreachable();
+}
+
+kval trans_fact(struct kir *k, const struct trans_axis *a, enum trans_fact f, kval phase)
+{
+    kval v = kir_int(k, fact_of(&a->phase[0], f));
+    for (i64 r = 1; r < a->s; r++) {
+        i64 x = fact_of(&a->phase[r], f);
+        if (x == fact_of(&a->phase[r - 1], f)) continue;
+        v = kir_select(k, kir_lt(k, phase, kir_int(k, r)), v, kir_int(k, x));
+    }
+    return v;
+}
+
+bool trans_same_taps(const struct trans_axis *a)
+{
+    bool same = a->phase[0].n > 0;
+    for (i64 r = 1; r < a->s; r++) same = same && a->phase[r].n == a->phase[0].n;
+    return same;
+}
+
+kval trans_output(struct emit *m, const struct trans_axis *a, kval q, kval phase)
+{
+    struct kir *k = m->k;
+    q = kir_add(k, q, emit_size(m, a->q_lo));
+    return kir_add_i(k, kir_add(k, kir_mul_i(k, q, a->s), phase), -a->begin);
 }

@@ -4,9 +4,9 @@
 #ifndef QUERN_GEN_TRANS_H
 #define QUERN_GEN_TRANS_H
 
-#include "gen/gen.h"
+#include "gen/gen_conv.h"
 
-enum { MAX_PHASES = 16 };
+enum { MAX_PHASES = 16 /* along an axis */ };
 
 /* Outputs of a phase: those whose position (plus the begin pad) leaves residue r by the stride, at stride*q + lead. Its taps first +
    t*step, t < n, meet the inputs q + off - t*d. */
@@ -32,7 +32,16 @@ struct trans {
     enum dtype type;
     bool clast; /* conv_transpose: outputs have channels innermost */
 };
-/* false: the anchor is none, or one of more than MAX_PHASES phases, or pads that are not known. */
+/* false: the anchor is none, or one of more than MAX_PHASES phases along an axis, or pads that are not known. */
 bool trans_of(struct trans *c, const struct task *t);
+/* Likewise as a convolution of stride 1 over positions q, of the most taps of a phase, in descending order of inputs: position q of a phase
+   meets under tap t the input q + c->pad + lo + off - t*d. */
+bool trans_as_conv(struct trans *x, struct conv *c, const struct task *t);
+
+/* What differs from phase to phase along an axis: the first tap, 0 where there is none; how many; the offset of its input. */
+enum trans_fact { FACT_FIRST, FACT_TAPS, FACT_OFFSET };
+kval trans_fact(struct kir *k, const struct trans_axis *a, enum trans_fact f, kval phase); /* of a phase that the kernel knows */
+bool trans_same_taps(const struct trans_axis *a); /* have all phases as many, and any? */
+kval trans_output(struct emit *m, const struct trans_axis *a, kval q, kval phase); /* index of the output, which need not exist */
 
 #endif

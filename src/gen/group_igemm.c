@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// group_igemm: convolution of any rank, layout, stride, padding, dilation and groups by groups of threads, as a product whose
+// group_igemm: convolution of any rank, layout, stride, padding, dilation and groups, transposed or not, by groups of threads, as a product whose
 // rows are all outputs of a channel merged to one axis, so that the work is divided evenly whatever the sizes of the axes are
 // (gen_group_merge.c). A group computes bm = tr*tm outputs by bn = tc*tn channels in rounds of terms, each thread a tile of tm
 // by tn in registers; rounds, copies and chunks are those of products (gen_group_gemm.c), the tile is group_gemm's.
@@ -238,7 +238,7 @@ static bool fits(const struct view *w, const struct caps *c, u32 p)
 /* A block is at most twice too large. */
 static bool is_useful(i64 block, i64 least, i64 size) { return block <= least || block < 2 * size; }
 
-static i64 block_count(const struct view *w) { return w->g.c.groups * ceil_div(w->m, w->bm) * ceil_div(w->n, w->bn); }
+static i64 block_count(const struct view *w) { return w->g.phases * w->g.c.groups * ceil_div(w->m, w->bm) * ceil_div(w->n, w->bn); }
 
 static bool is_tile_worth(const struct view *w)
 {
@@ -347,7 +347,7 @@ static double seconds(const struct view *w, const struct caps *c)
 {
     const i32 *v = w->v;
     double blocks = (double)block_count(w), rounds = (double)ceil_div(w->k, w->bk), bk = (double)w->bk, chunks = (double)v[P_CHUNKS];
-    double own = (double)(v[P_TM] * v[P_TN]), size = (double)w->size, groups = (double)w->g.c.groups;
+    double own = (double)(v[P_TM] * v[P_TN]), size = (double)w->size, groups = (double)(w->g.c.groups * w->g.phases);
     double work = (double)w->threads * (bk * (own + reads_of(w)) + 4 * own / rounds) + copies_of(w);
     double read = blocks * rounds * bk * (double)(w->bm + w->bn) * size, ic = (double)w->g.c.ic, n = (double)w->n;
     double all = size * groups * ((double)w->m * (ic + n) + (double)w->k * n);
