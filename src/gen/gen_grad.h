@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Private to gen/: gradients of convolutions' weights taken apart (conv_grad, group_grad).
+#ifndef QUERN_GEN_GRAD_H
+#define QUERN_GEN_GRAD_H
+
+#include "gen/gen_conv.h"
+
+struct grad { /* the anchor taken apart */
+    const struct graph *g;
+    value_id dw;
+    struct conv x;       /* the convolution: reads x, its output is dy */
+    struct conv y;       /* dy read as if by a convolution of single pixels */
+    i64 groups, ic, oc;  /* channels of one group */
+    bool exact;          /* dy is known to have the sizes of the convolution's output */
+    bool simple;         /* the epilogue is pointwise; else it is a grid of its own */
+    u32 tap[MAX_RANK], n_taps; /* axes with several taps, innermost in the band first */
+    struct space outer;  /* positions outside a band */
+};
+/* false: the anchor is none, or none of floats. */
+bool grad_of(struct grad *q, const struct task *t);
+
+#endif

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// group_grad: the gradient of a convolution's weights by groups of threads, as a product whose terms are the positions of the batch's
+// outputs (gen_group_gemm.c). Rows are output channels, columns input channels and taps, the one innermost that lies densely; a group
+// computes bm = tr*tm by bn = tc*tn of them in rounds of bk positions, each thread a tile of tm by tn in registers. Where the
+// input is met under a tap is found while it is copied to shared memory; outside of it, and behind the last position, there are zeros.
+//
+// Weights are few and positions many: chunks of groups share the positions, and a second grid adds their sums in order. The results
+// pass through a TEMP array in any case, which has rows and columns as the product has, and the epilogue is that grid.
+//
+// Dims: rows m, columns n = taps x c (or c x taps) of a group of channels, terms k = n, o...
+#include "gen/gen_grad.h"
+#include "gen/gen_group_gemm.h"
+
+enum { P_TR, P_TC, P_TM, P_TN, P_BK, P_PIPE, P_CHUNKS, N_PARAM };
+enum { MAX_COPIED = 64 /* elements of one operand that a thread copies per round */, MAX_CODE = 512 /* multiply-adds written out */, PAD = 4 };
+
+static const i32 v_threads[] = {1, 2, 4, 8, 16, 32};
+static const i32 v_tile[] = {1, 2, 4, 8};
+static const i32 v_bk[] = {4, 8, 16, 32};
+static const i32 v_pipe[] = {PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE};
+static const i32 v_chunks[] = {1, 2, 4, 8, 16, 32, 64, 128};
+
+static const struct gen_param param[N_PARAM] = {
+    [P_TR] = {"tr", "threads along output channels", v_threads, countof(v_threads)},
+    [P_TC] = {"tc", "threads along input channels and taps", v_threads, countof(v_threads)},
+    [P_TM] = {"tm", "output channels of a thread", v_tile, countof(v_tile)},
+    [P_TN] = {"tn", "input channels and taps of a thread", v_tile, countof(v_tile)},
+    [P_BK] = {"bk", "positions of a round", v_bk, countof(v_bk)},
+    [P_PIPE] = {"pipe", "0 rounds in turn, 1 loads ahead, 2 and two buffers", v_pipe, countof(v_pipe)},
+    [P_CHUNKS] = {"chunks", "groups of threads that share the positions of a block", v_chunks, countof(v_chunks)},
+};
+
+/* The task as a product. */
+struct shape_of { struct grad q; struct gemm x; bool by_channel; i64 taps; };
+
+struct kernel_of {
+    struct product p; /* first: see multiply */
+    struct shape_of s;
+    struct product_form form;
+    struct group_tile t;
+};
+
+static bool take(struct shape_of *s, const struct task *t)
+{
+    const struct grad *q = &s->q;
+    if (!grad_of(&s->q, t)) return false;
+    struct symtab *st = t->g.sym;
+    const struct conv *c = &q->x;
+    s->by_channel = conv_input_layout(c) == LAYOUT_CLAST && q->ic > 1, s->taps = 1;
+    for (u32 a = 2; a < c->rank; a++) s->taps *= c->k[a];
+    s->x = (struct gemm){.g = &t->g, .a = q->y.x, .b = c->x, .y = q->dw, .m_axis = 0, .n_axis = s->by_channel ? 1 : c->rank - 1};
+    struct gemm *x = &s->x;
+    x->as = &graph_value(x->g, x->a)->shape, x->bs = &graph_value(x->g, x->b)->shape, x->ys = &graph_value(x->g, x->y)->shape;
+    x->type = c->type;
+    x->m = sym_const(st, q->oc), x->n = sym_const(st, q->ic * s->taps), x->k = sym_const(st, 1);
+    for (u32 a = 0; a < c->rank; a++)
+        if (a != 1) x->k = sym_mul(st, x->k, c->out[a]);
+    x->outer = (struct space){.rank = c->rank};
+    if (q->groups > 1) x->outer.g[x->outer.n++] = (struct space_group){sym_const(st, q->groups), 0};
+    return true;
+}
+
+/* Operands. */
+
+/* A position of the outputs: its index on every axis but that of channels. */
+static void position(struct emit *m, const struct conv *c, kval number, kval idx[MAX_RANK])
+{
+    for (u32 a = c->rank; a-- > 0;) {
+        if (a == 1) continue;
+        kval n = emit_size(m, c->out[a]);
+        idx[a] = a ? kir_mod(m->k, number, n) : number;
+        number = a ? kir_div(m->k, number, n) : number;
+    }
+}
+
+static void also(struct kir *k, kval *all, kval cond) { *all = *all ? kir_bin(k, KI_AND, *all, cond) : cond; }
+
+/* From the index of an output to that of the input under a tap, clamped; is it inside? */
+static void under_tap(struct emit *m, const struct conv *c, kval tap, kval idx[MAX_RANK], kval *ok)
+{
+    struct kir *k = m->k;
+    kval zero = kir_int(k, 0);
+    for (u32 a = c->rank; a-- > 2;) {
+        kval n = emit_size(m, c->in[a]), own = kir_mul_i(k, kir_mod_i(k, tap, c->k[a]), c->dil[a]);
+        tap = kir_div_i(k, tap, c->k[a]);
+        kval at = kir_sub(k, kir_add(k, kir_mul_i(k, idx[a], c->stride[a]), own), emit_size(m, c->pad[a]));
+        also(k, ok, kir_bin(k, KI_LE, zero, at));
+        also(k, ok, kir_lt(k, at, n));
+        idx[a] = kir_max(k, kir_min(k, at, kir_add_i(k, n, -1)), zero);
+    }
+}
+
+/* Row or column i of a block; those behind the end are the last ones again. */
+static kval across(const struct side *s, kval i, u32 lanes)
+{
+    struct product *p = s->p;
+    struct kir *k = p->m->k;
+    kval at = kir_add(k, s->first, i);
+    if (sym_divides(p->m->g->sym, s->block, s->across)) return at;
+    return kir_min(k, at, kir_add_i(k, emit_size(p->m, s->across), -(i64)lanes));
+}
+
+static kval read(const struct side *s, kval term, kval i, u32 lanes)
+{
+    struct product *p = s->p;
+    struct kir *k = p->m->k;
+    const struct shape_of *x = p->form->user;
+    const struct conv *c = s == &p->a ? &x->q.y : &x->q.x;
+    kval idx[MAX_RANK] = {0}, ok = 0, n = emit_size(p->m, p->x.k), at = across(s, i, lanes), channel = at;
+    term = kir_add(k, kir_mul_i(k, p->round, p->bk), term);
+    if (!sym_divides(p->m->g->sym, p->bk, p->x.k)) {
+        ok = kir_lt(k, term, n);
+        term = kir_min(k, term, kir_add_i(k, n, -1));
+    }
+    position(p->m, c, term, idx);
+    if (s == &p->b) {
+        kval tap = x->by_channel ? kir_div_i(k, at, c->ic) : kir_mod_i(k, at, x->taps);
+        channel = x->by_channel ? kir_mod_i(k, at, c->ic) : kir_div_i(k, at, x->taps);
+        under_tap(p->m, c, tap, idx, &ok);
+    }
+    idx[1] = kir_ramp(k, kir_add(k, kir_mul_i(k, p->pos[0], c->ic), channel), 1, lanes);
+    kval v = kir_splat(k, emit_value(p->m, c->x, idx), lanes);
+    return ok ? kir_select(k, ok, v, kir_const_f(k, kir_dtype(k, v), 1, 0)) : v;
+}
+
+/* In the TEMP array, where columns follow each other across the axes that they stand for. */
+static kval index_of(const struct product *p, kval row, kval col, kval idx[MAX_RANK])
+{
+    struct kir *k = p->m->k;
+    const struct shape_of *x = p->form->user;
+    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = kir_int(k, 0);
+    idx[0] = kir_add(k, kir_mul_i(k, p->pos[0], x->q.oc), row);
+    idx[p->x.n_axis] = col;
+    return 0;
+}
+
+/* Emission. */
+
+static void multiply(struct product *p)
+{
+    struct kernel_of *x = (struct kernel_of *)p;
+    struct kir *k = p->m->k;
+    struct group_terms from = {p->array, p->array, side_at, side_at, &p->a, &p->b};
+    struct group_frag f;
+    i64 many = 1;
+    while (many < p->bk && 2 * many * x->t.row.n * x->t.col.n <= MAX_CODE) many *= 2;
+    kval first = many < p->bk ? kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, p->bk), many) : kir_int(k, 0);
+    for (i64 i = 0; i < many; i++) {
+        group_tile_fetch(&x->t, &from, kir_add_i(k, first, i), &f);
+        group_tile_multiply(&x->t, &f);
+    }
+    if (many < p->bk) kir_end(k);
+}
+
+static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *s)
+{
+    struct kernel_of *x = arena_new(m->arena, struct kernel_of);
+    struct product *p = &x->p;
+    const i32 *v = s->v;
+    take(&x->s, t);
+    bool dense = conv_input_layout(&x->s.q.y) == LAYOUT_CLAST;
+    x->form = (struct product_form){.user = &x->s,
+                                    .a_along_k = !dense,
+                                    .a_run = dense ? x->s.q.oc : 1,
+                                    .b_run = x->s.by_channel ? x->s.q.ic : 1,
+                                    .read = read,
+                                    .index = index_of};
+    *p = (struct product){.m = m,
+                          .x = x->s.x,
+                          .form = &x->form,
+                          .bm = v[P_TR] * v[P_TM],
+                          .bn = v[P_TC] * v[P_TN],
+                          .bk = v[P_BK],
+                          .raster = 1,
+                          .chunks = v[P_CHUNKS],
+                          .pipe = (enum group_pipe)v[P_PIPE],
+                          .stages = v[P_PIPE] == PIPE_DOUBLE ? 2 : 1,
+                          .type = x->s.x.type,
+                          .out_type = x->s.x.type,
+                          .held = graph_value(&t->g, x->s.x.a)->dtype,
+                          .pad = PAD,
+                          .a_wide = 8,
+                          .b_wide = 8,
+                          .multiply = multiply};
+    group_init(&p->g, m, (i64)v[P_TR] * v[P_TC], 0);
+    product_init(p, t);
+    i64 run = i64_min(4, v[P_TM]), lanes = i64_min(4, v[P_TN]);
+    x->t = (struct group_tile){.g = &p->g,
+                               .row = {v[P_TM], run, v[P_TM], v[P_TR], 1},
+                               .col = {v[P_TN], lanes, v[P_TN], v[P_TC], 1},
+                               .lanes = (u32)lanes,
+                               .run = (u32)run,
+                               .type = p->type,
+                               .deep = 1};
+    product_open(p);
+    group_tile_open(&x->t, p->g.t);
+    product_rounds(p);
+    product_store_tile(p, &x->t);
+    product_close(p, t, caps);
+}
+
+/* Choice. */
+
+struct view { struct shape_of s; i64 m, n, k, size; };
+
+static bool view_of(struct view *w, const struct task *t, const i64 *var)
+{
+    if (!take(&w->s, t)) return false;
+    w->m = w->s.q.oc, w->n = w->s.q.ic * w->s.taps, w->k = gen_eval(&t->g, w->s.x.k, var);
+    w->size = dtype_size(graph_value(&t->g, w->s.x.a)->dtype);
+    return true;
+}
+
+static bool match(const struct task *t, const struct caps *c)
+{
+    struct view w;
+    return c->is_gpu && group_least(c) > 1 && view_of(&w, t, NULL) && (c->has_f64 || w.s.x.type != DT_F64);
+}
+
+/* A block is at most twice too large. */
+static bool is_useful(i64 block, i64 least, i64 size) { return block <= least || block < 2 * size; }
+
+static i64 copied(const i32 *v, i64 block) { return ceil_div(block * v[P_BK], (i64)v[P_TR] * v[P_TC]); }
+
+static bool is_legal(const struct view *w, const struct caps *c, const i32 *v)
+{
+    i64 threads = (i64)v[P_TR] * v[P_TC], bm = (i64)v[P_TR] * v[P_TM], bn = (i64)v[P_TC] * v[P_TN];
+    i64 stages = v[P_PIPE] == PIPE_DOUBLE ? 2 : 1, rounds = ceil_div(w->k, v[P_BK]);
+    if (threads < 2 || threads < i64_min(group_least(c), 32) || copied(v, bm) > MAX_COPIED || copied(v, bn) > MAX_COPIED) return false;
+    if (!is_useful(bm, 8, w->m) || !is_useful(bn, 8, w->n) || !is_useful(v[P_BK], 4, w->k)) return false;
+    if (v[P_TM] * v[P_TN] < 4 && w->m * w->n > 64) return false;
+    if (v[P_CHUNKS] > 1 && rounds < 2 * v[P_CHUNKS]) return false;
+    i64 regs = v[P_TM] * v[P_TN] + v[P_TM] + v[P_TN] + (v[P_PIPE] ? copied(v, bm) + copied(v, bn) : 0);
+    return group_has_registers(c, threads, regs) &&
+           group_is_legal(c, threads, stages * v[P_BK] * (bm + bn + 2 * PAD) * w->size);
+}
+
+static bool legal(const struct task *t, const struct caps *c, const struct sched *s)
+{
+    struct view w;
+    return view_of(&w, t, NULL) && is_legal(&w, c, s->v);
+}
+
+/* Finding an element costs some twenty operations before it is copied. */
+static double seconds(const struct view *w, const struct caps *c, const i32 *v, const i64 *var)
+{
+    i64 bm = (i64)v[P_TR] * v[P_TM], bn = (i64)v[P_TC] * v[P_TN];
+    struct product_sched s = {.bm = bm,
+                              .bn = bn,
+                              .bk = v[P_BK],
+                              .pipe = v[P_PIPE],
+                              .stages = v[P_PIPE] == PIPE_DOUBLE ? 2 : 1,
+                              .raster = 1,
+                              .chunks = v[P_CHUNKS],
+                              .threads = (i64)v[P_TR] * v[P_TC]};
+    double tm = (double)v[P_TM], tn = (double)v[P_TN];
+    double work = 1 + (tm / (double)i64_min(4, v[P_TM]) + tn / (double)i64_min(4, v[P_TN])) * 4 / (tm * tn);
+    work += 20 * (double)(bm + bn) / (double)(bm * bn);
+    return product_seconds(&w->s.x, c, &s, work, var);
+}
+
+static double predict(const struct task *t, const struct caps *c, const struct sched *s, const i64 *var)
+{
+    struct view w;
+    return view_of(&w, t, var) ? seconds(&w, c, s->v, var) : 1e9;
+}
+
+struct choice { struct view w; const struct caps *c; const i64 *var; };
+
+static double cost(const void *user, const struct sched *s)
+{
+    const struct choice *x = user;
+    return is_legal(&x->w, x->c, s->v) ? seconds(&x->w, x->c, s->v, x->var) : 0;
+}
+
+static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
+{
+    struct choice x = {.c = c, .var = var};
+    view_of(&x.w, t, NULL);
+    bool found = gen_best(&(struct gen_search){param, 0, N_PARAM, cost, &x}, out);
+    assert(found);
+}
+
+const struct gen gen_group_grad = {
+    .version = 1,
+    .name = "group_grad",
+    .revision = 1,
+    .param = param,
+    .n_param = N_PARAM,
+    .match = match,
+    .initial = initial,
+    .legal = legal,
+    .emit = emit,
+    .predict = predict,
+};
