@@ -82,7 +82,8 @@ class Programs:
     """The files of a row for so many threads; remove() when it was measured: some are large."""
 
     def __init__(self, row, threads, tuning):
-        self.threads, base = threads, os.path.join(WORK, "row")
+        # a database knows a network by its file's name, with the interface that it was tuned for
+        self.threads, base = threads, os.path.join(WORK, row.kind)
         self.model, self.tuned, self.untuned = base + ".onnx", base + ".dnx", base + ".untuned.dnx"
         os.makedirs(WORK, exist_ok=True)
         if row.kind == "net":
