@@ -17,6 +17,7 @@ import time
 import warnings
 
 import numpy as np
+import onnx
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -527,11 +528,66 @@ def check_refused(build, folder, name, make, size, word):
     return "refused: " + text.splitlines()[-1]
 
 
+def export_gradient(path, op, shapes, attributes):
+    """A model of one operator of ours."""
+    value = onnx.helper.make_tensor_value_info
+    names = ["x%d" % k for k in range(len(shapes))]
+    node = onnx.helper.make_node(op, names, ["y"], domain="ai.quern", **attributes)
+    graph = onnx.helper.make_graph(
+        [node],
+        op,
+        [value(n, onnx.TensorProto.FLOAT, s) for n, s in zip(names, shapes)],
+        [value("y", onnx.TensorProto.FLOAT, None)],
+    )
+    opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("ai.quern", 1)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+
+
+def check_gradients(build, folder, name, conv, shape):
+    """Of a convolution with respect to its input and its weights."""
+    torch.manual_seed(1)
+    path, dnx = "%s/%s.onnx" % (folder, name), "%s/%s.dnx" % (folder, name)
+    x, w, worst = torch.randn(shape), conv.weight.detach(), 0.0
+    with torch.enable_grad():
+        inputs = x.requires_grad_(), conv.weight
+        y = conv(x)
+        dy = torch.randn(y.shape)
+        want = torch.autograd.grad(y, inputs, dy)
+    attributes = {
+        "kernel_shape": conv.kernel_size,
+        "strides": conv.stride,
+        "dilations": conv.dilation,
+        "pads": conv.padding + conv.padding,
+        "group": conv.groups,
+    }
+    of_input = {**attributes, "input_shape": shape[2:]}
+    for op, args, attrs, grad in (
+        ("ConvGradInput", (dy, w), of_input, want[0]),
+        ("ConvGradWeight", (x.detach(), dy), attributes, want[1]),
+    ):
+        export_gradient(path, op, [a.shape for a in args], attrs)
+        quern_ok(build, "compile", path, "-o", dnx, "--untuned", "--db", folder + "/torch.db")
+        d = difference(run(build, dnx, folder, args), grad.numpy())
+        if d > TOLERANCE:
+            raise Failed("%s differs by %.3g of the largest value" % (op, d))
+        worst = max(worst, d)
+    return "worst %.2g" % worst
+
+
+# The stride leaves rows of the input out.
+GRADIENTS = {
+    "gradients-1d": (nn.Conv1d(8, 12, 5, 3, 2, 2, groups=4, bias=False), (3, 8, 50)),
+    "gradients-2d": (nn.Conv2d(7, 20, (3, 5), (2, 1), (1, 2), bias=False), (2, 7, 30, 41)),
+    "gradients-3d": (nn.Conv3d(4, 17, 3, (1, 2, 2), 1, bias=False), (2, 4, 9, 16, 20)),
+}
+
+
 def main(build, names):
     folder = os.path.join(build, "torch")
     os.makedirs(folder, exist_ok=True)
     table = {n: (check, *v) for n, v in {**NETS, **ODD}.items()}
     table.update({n: (check_refused, *v) for n, v in REFUSED.items()})
+    table.update({n: (check_gradients, *v) for n, v in GRADIENTS.items()})
     passed = failed = 0
     for name in names or table:
         start, word = time.time(), "ok"
