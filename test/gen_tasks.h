@@ -226,6 +226,7 @@ static inline bool random_grad(struct bed *b)
     struct symtab *t = &b->sym;
     u32 rank = (u32)pick(b, 3, 5), n = rank - 2;
     i64 group = pick(b, 0, 3) ? 1 : pick(b, 2, 3), ic = channels[pick(b, 0, 6)], oc = channels[pick(b, 0, 7)];
+    if (pick(b, 0, 7) == 0) group = pick(b, 2, 37), ic = oc = 1;
     i64 kernel[MAX_RANK], stride[MAX_RANK], dil[MAX_RANK], pads[2 * MAX_RANK], least[MAX_RANK];
     sym dim[MAX_RANK], out[MAX_RANK];
     bool padded = pick(b, 0, 2), single = pick(b, 0, 7) == 0; /* single: one position along most axes */

@@ -11,6 +11,9 @@
 // iterations wait in a TEMP array and are added in the order of the positions by a second grid, so that the same input
 // gives the same bytes whatever the number of threads.
 //
+// Depthwise convolutions, whose groups have one channel on either side, are one group of which each channel of y meets one of
+// x: its vectors are loaded where others' elements are repeated to all lanes.
+//
 // Dims: n, m channels of y, c channels of x (both of one group), taps k.., positions o...
 #include "gen/gen_grad.h"
 
@@ -42,10 +45,17 @@ static const struct gen_param param[N_PARAM] = {
     [P_COPY] = {"copy", "gradient of the output: 0 where it lies, 1 copied in blocks", v_copy, countof(v_copy)},
 };
 
+static bool take_apart(struct grad *q, const struct task *t)
+{
+    if (!grad_of(q, t)) return false;
+    grad_join_groups(q);
+    return true;
+}
+
 static bool match(const struct task *t, const struct caps *c)
 {
     struct grad q;
-    return !c->is_gpu && c->vector_bytes >= 8 && grad_of(&q, t);
+    return !c->is_gpu && c->vector_bytes >= 8 && take_apart(&q, t);
 }
 
 /* Emission. */
@@ -123,26 +133,47 @@ static kval y_block(const struct work *w, kval block)
 /* From one position to the next along an axis of the band. */
 static kval position_step(const struct band *b, i32 a) { return kir_mul_i(b->m->k, b->step[a], b->c.stride[a]); }
 
-/* Adds the products of one row of positions to the tile's accumulators. */
+/* Depthwise: every channel of the gradient with its own of the input, beside each other. */
+static void step_channels(const struct tile *t, const struct tile_in *in, kval y, kval y_at)
+{
+    struct kir *k = t->m->k;
+    for (i64 j = 0; j < t->nr; j++) {
+        kval to = kir_ramp(k, kir_add_i(k, y_at, j * t->lanes), 1, t->lanes), limit = t->limit ? kir_add_i(k, t->limit, -j * t->lanes) : 0;
+        kval v = kir_cast(k, t->type, kir_load_n(k, y, to, limit));
+        for (i64 p = 0; p < t->ty * t->tx; p++) {
+            kval from = kir_add_i(k, kir_add(k, in->at, in->px[p]), j * t->lanes), at = kir_int(k, p * t->nr + j);
+            kval x = kir_cast(k, t->type, kir_load_n(k, in->buf, kir_ramp(k, from, 1, t->lanes), limit));
+            kir_store(k, t->acc, at, kir_fma(k, x, v, kir_load(k, t->acc, at)));
+        }
+    }
+}
+
+static void step(const struct work *w, const struct tile *t, const struct tile_in *in, kval y_at)
+{
+    if (w->q.depthwise) step_channels(t, in, y_array(w), y_at);
+    else tile_step(t, in, y_array(w), y_at);
+}
+
+/* Adds the products of one row of positions to the tile's accumulators: KU at a time, then one at a time. */
 static void add_row(const struct work *w, const struct tile *t, struct tile_in in, kval y_at)
 {
     struct kir *k = w->m->k;
     kval zero = kir_int(k, 0), at = in.at;
     if (w->x.xa < 0) {
-        tile_step(t, &in, y_array(w), y_at);
+        step(w, t, &in, y_at);
         return;
     }
     kval n = kir_sub(k, w->x.x1, w->x.x0), whole = kir_mul_i(k, kir_div_i(k, n, KU), KU);
-    kval step = position_step(&w->x, w->x.xa), row_step = y_step(w, w->x.xa);
-    for (i64 u = KU; u > 0; u -= KU - 1) {
-        i64 none;
-        kval lo = u > 1 ? zero : whole, hi = u > 1 ? whole : n;
+    kval x_step = position_step(&w->x, w->x.xa), row_step = y_step(w, w->x.xa);
+    for (u32 part = 0; part < 2; part++) {
+        i64 none, u = part ? 1 : KU;
+        kval lo = part ? whole : zero, hi = part ? n : whole;
         if (kir_is_const(k, kir_sub(k, hi, lo), &none) && none <= 0) continue;
         kval i = kir_loop(k, KL_SERIAL, lo, hi, u);
         for (i64 v = 0; v < u; v++) {
             kval o = kir_add_i(k, i, v);
-            in.at = kir_add(k, at, kir_mul(k, o, step));
-            tile_step(t, &in, y_array(w), kir_add(k, y_at, kir_mul(k, o, row_step)));
+            in.at = kir_add(k, at, kir_mul(k, o, x_step));
+            step(w, t, &in, kir_add(k, y_at, kir_mul(k, o, row_step)));
         }
         kir_end(k);
     }
@@ -162,7 +193,7 @@ static void product(const struct work *w, const struct tile *t, const struct col
             at = kir_add(k, at, kir_mul_i(k, tap_step(w, w->q.tap[j]), tap[w->q.tap[j]]));
         for (i64 j = 0; j < t->tx; j++) px[i * t->tx + j] = kir_add(k, at, kir_mul_i(k, w->x.c_step, j));
     }
-    in.at = kir_add(k, in.at, kir_mul(k, c, w->x.c_step));
+    in.at = kir_add(k, in.at, w->q.depthwise ? kir_mul_i(k, cols->block, w->width) : kir_mul(k, c, w->x.c_step));
     for (u32 j = (u32)w->in_tile; j < w->q.n_taps; j++)
         in.at = kir_add(k, in.at, kir_mul(k, tap_step(w, w->q.tap[j]), w->outer[w->q.tap[j]]));
     kval y_at = y_block(w, cols->block);
@@ -452,7 +483,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
 {
     struct work *w = arena_new(m->arena, struct work);
     const i32 *v = s->v;
-    grad_of(&w->q, t);
+    take_apart(&w->q, t);
     struct conv_sched x = {.ty = 1, .tx = 1, .nr = 1, .th = v[P_TH], .tw = v[P_TW], .stage = v[P_STAGE]}, y = x;
     y.stage = STAGE_DIRECT;
     w->m = m, w->copies = v[P_COPY];
@@ -465,7 +496,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     w->mb = v[P_MB] ? i64_min(v[P_MB], w->n_tiles) : w->n_tiles;
     emit_args(m);
     /* A tile meets few channels of many positions, which must not fall on the same cache sets. */
-    if (v[P_STAGE] == STAGE_PIXELS && w->q.ic * dtype_size(w->x.type) % 512 == 0) w->x.terms += 64 / dtype_size(w->x.type);
+    if (v[P_STAGE] == STAGE_PIXELS && w->q.x.ic * dtype_size(w->x.type) % 512 == 0) w->x.terms += 64 / dtype_size(w->x.type);
     if (v[P_STAGE] == STAGE_DIRECT) conv_in_place(&w->x);
     else band_layout(&w->x);
     if (!w->copies) conv_in_place(&w->y);
@@ -492,7 +523,7 @@ static struct sizes sizes_of(const struct grad *q, const struct caps *caps, cons
     i64 width = v[P_NR] * lanes;
     struct sizes z = {.combos = (double)combos_of(q, v[P_TAPS]), .taps = (double)combos_of(q, q->n_taps), .terms = (double)(tw * th)};
     z.bands = (double)(ceil_div(nx, tw) * ceil_div(ny, th));
-    z.x_band = (double)q->ic;
+    z.x_band = (double)q->x.ic;
     for (u32 i = 0; i < q->outer.n; i++) z.bands *= (double)i64_max(1, gen_eval(q->g, q->outer.g[i].extent, var));
     for (u32 a = 2; a < q->x.rank; a++) {
         const struct conv *c = &q->x;
@@ -517,7 +548,7 @@ static bool is_sane(const struct grad *q, const struct caps *caps, const i32 *v)
     if (v[P_MB] && (v[P_MB] >= blocks || (v[P_MB] > 1 && ceil_div(blocks, v[P_MB] / 2) == ceil_div(blocks, v[P_MB])))) return false;
     if (v[P_STAGE] == STAGE_DIRECT && !(q->x.plain && q->x.no_pad && q->exact)) return false;
     if (!v[P_COPY] && !q->y.plain) return false;
-    if (v[P_STAGE] == STAGE_PLANES && (q->x.xa < 2 || (q->ic == 1 && q->x.plain))) return false;
+    if (v[P_STAGE] == STAGE_PLANES && (q->depthwise || q->x.xa < 2 || (q->ic == 1 && q->x.plain))) return false;
     return (q->x.ya >= 0 || v[P_TH] == 0) && (q->x.xa >= 0 || v[P_TW] == 0);
 }
 
@@ -536,7 +567,7 @@ static bool is_legal(const struct grad *q, const struct caps *caps, const i32 *v
 static bool legal(const struct task *t, const struct caps *caps, const struct sched *s)
 {
     struct grad q;
-    return grad_of(&q, t) && is_legal(&q, caps, s->v);
+    return take_apart(&q, t) && is_legal(&q, caps, s->v);
 }
 
 /* Cycles to copy an element to a band. */
@@ -556,13 +587,20 @@ static double block_cycles(const struct grad *q, const i32 *v, const i64 *var)
     return v[P_TW] && v[P_TW] * 4 < 256 && extent(q, q->x.xa, var) >= 64 ? 5 : 2.6;
 }
 
+/* Of a position, where inputs are repeated to all lanes, or loaded for each. */
+static double step_cycles(const struct grad *q, double pixels, i64 nr)
+{
+    if (!q->depthwise) return tile_step_cycles((i64)pixels, nr);
+    return fmax(4, (pixels + 1) * (double)nr / 2) + 0.3;
+}
+
 static double seconds(const struct grad *q, const struct caps *caps, const i32 *v, const i64 *var)
 {
     double lanes = gen_lanes(caps, q->x.type), hz = gen_flop_rate(caps) / (4 * gen_lanes(caps, DT_F32));
     struct sizes z = sizes_of(q, caps, v, var);
     double pixels = z.combos * v[P_TX], pieces = v[P_MB] ? ceil(z.blocks / v[P_MB]) : 1, parts = v[P_PARTS];
     double share = ceil(z.bands / parts), blocks = fmin(z.blocks, v[P_MB] ? v[P_MB] : z.blocks);
-    double tile = z.terms * (tile_step_cycles((i64)pixels, v[P_NR]) + 0.4) + pixels * v[P_NR] * 2 + 40;
+    double tile = z.terms * (step_cycles(q, pixels, v[P_NR]) + 0.4) + pixels * v[P_NR] * 2 + 40;
     double ic_waste = (double)q->ic / ((double)v[P_TX] * ceil((double)q->ic / v[P_TX]));
     double y_bytes = z.terms * v[P_NR] * lanes * 4, l1 = (double)caps->l1_bytes;
     if (!v[P_COPY] && q->oc * q->groups * 4 % 512 == 0) l1 /= (double)i64_min(q->oc * q->groups, 1024) / 128; /* few sets */
@@ -579,7 +617,7 @@ static double seconds(const struct grad *q, const struct caps *caps, const i32 *
 static double predict(const struct task *t, const struct caps *caps, const struct sched *s, const i64 *var)
 {
     struct grad q;
-    return grad_of(&q, t) ? seconds(&q, caps, s->v, var) : 1;
+    return take_apart(&q, t) ? seconds(&q, caps, s->v, var) : 1;
 }
 
 struct choice { struct grad q; const struct caps *caps; const i64 *var; };
@@ -593,7 +631,7 @@ static double cost(const void *user, const struct sched *s)
 static void initial(const struct task *t, const struct caps *caps, const i64 *var, struct sched *out)
 {
     struct choice c = {.caps = caps, .var = var};
-    grad_of(&c.q, t);
+    take_apart(&c.q, t);
     bool found = gen_best(&(struct gen_search){param, 0, N_PARAM, cost, &c}, out);
     assert(found);
 }
@@ -601,7 +639,7 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
 const struct gen gen_conv_grad = {
     .version = 1,
     .name = "conv_grad",
-    .revision = 2,
+    .revision = 3,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

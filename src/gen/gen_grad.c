@@ -72,3 +72,11 @@ bool grad_of(struct grad *q, const struct task *t)
     find_taps(q);
     return true;
 }
+
+void grad_join_groups(struct grad *q)
+{
+    if (q->groups == 1 || q->ic > 1 || q->oc > 1) return;
+    q->depthwise = true;
+    q->oc = q->x.ic = q->x.oc = q->y.ic = q->y.oc = q->groups;
+    q->groups = q->x.groups = q->y.groups = 1;
+}

@@ -12,6 +12,7 @@ struct grad { /* the anchor taken apart */
     struct conv x;       /* the convolution: reads x, its output is dy */
     struct conv y;       /* dy read as if by a convolution of single pixels */
     i64 groups, ic, oc;  /* channels of one group */
+    bool depthwise;      /* grad_join_groups has joined them */
     bool exact;          /* dy is known to have the sizes of the convolution's output */
     bool simple;         /* the epilogue is pointwise; else it is a grid of its own */
     u32 tap[MAX_RANK], n_taps; /* axes with several taps, innermost in the band first */
@@ -19,5 +20,7 @@ struct grad { /* the anchor taken apart */
 };
 /* false: the anchor is none, or none of floats. */
 bool grad_of(struct grad *q, const struct task *t);
+/* Groups of one channel on either side become one group whose channels y has, and x beside them: x.ic = oc, and ic 1. */
+void grad_join_groups(struct grad *q);
 
 #endif
