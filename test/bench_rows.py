@@ -59,7 +59,8 @@ pads=[2,1,2,2], strides=[2,1]}
           output %6
         }"""
         (row,) = rows.convs_of(task.splitlines())
-        self.assertEqual(row.out, (15, 42))
+        self.assertEqual(row.x, (1, 8, 30, 41))
+        self.assertEqual(row.y, (1, 12, 15, 42))
         self.assertEqual(row.weights, (12, 4, 5, 3))
         self.assertEqual(row.activation, "Relu6")
         self.assertEqual(row.flops, 2 * 12 * 4 * 5 * 3 * 15 * 42)
@@ -67,12 +68,12 @@ pads=[2,1,2,2], strides=[2,1]}
     def test_layers_of_networks(self):
         found = {r.name: r for r in rows.group("conv")}
         first = found["resnet50 3,224,224>64 7x7/2"]
-        self.assertEqual(first.out, (112, 112))
+        self.assertEqual(first.y, (1, 64, 112, 112))
         self.assertEqual(first.activation, "Relu")
         self.assertEqual(found["resnet50 64,56,56>256 1x1"].activation, "")
         self.assertEqual(found["mobilenetv2 960,7,7>960 3x3 g960"].weights, (960, 1, 3, 3))
         for r in found.values():
-            self.assertLessEqual(4 * (r.c * r.h * r.w + r.oc * r.out[0] * r.out[1]), rows.LARGE)
+            self.assertLessEqual(4 * (math.prod(r.x) + math.prod(r.y)), rows.LARGE)
 
 
 class Stats(unittest.TestCase):
