@@ -2,7 +2,7 @@
 //
 // Convolutions by the processor's library: random rows, in both layouts, against the reference evaluation; weights that change in the
 // same memory; buffers that are too small. Skipped where there is no such library.
-#include "lab/conv.h"
+#include "conv_bed.h"
 
 #include <setjmp.h>
 #include <stdlib.h>
@@ -11,22 +11,6 @@
 #include <cmocka.h>
 
 static const struct dev_opts two = {.n_threads = 2};
-
-static struct conv_row any_row(struct rng *r)
-{
-    struct conv_row x;
-    do {
-        x = (struct conv_row){.axes = (u32)rng_range(r, 1, CONV_AXES), .batch = rng_range(r, 1, 3), .groups = rng_range(r, 1, 3)};
-        x.is_transposed = rng_range(r, 0, 2) == 0;
-        x.channels = x.groups * rng_range(r, 1, 20), x.out_channels = x.groups * rng_range(r, 1, 20);
-        for (u32 i = 0; i < x.axes; i++) {
-            x.size[i] = rng_range(r, 1, 9), x.kernel[i] = rng_range(r, 1, 3), x.stride[i] = rng_range(r, 1, 2);
-            x.dilation[i] = rng_range(r, 1, 2), x.pad_begin[i] = rng_range(r, 0, 1), x.pad_end[i] = rng_range(r, 0, 1);
-            if (x.is_transposed) x.output_pad[i] = rng_range(r, 0, x.stride[i] - 1);
-        }
-    } while (!conv_row_check(&x, &(struct err){0}));
-    return x;
-}
 
 /* false: the library says that it has no such convolution, or is not there. */
 static bool has_library(const struct dev_conv *c)
@@ -87,7 +71,7 @@ static void test_random(void **state)
         skip();
     }
     for (int i = 0; i < 60; i++) {
-        struct conv_row x = any_row(&r);
+        struct conv_row x = any_row(&r, 20);
         n += try_row(&x, i % 5 ? DT_F32 : DT_BF16, i % 2 ? LAYOUT_CLAST : LAYOUT_ROWS);
     }
     assert_true(n >= 30);

@@ -114,7 +114,7 @@ static bool find_reference(struct layer *l, struct err *e)
     buf_z(&l->base_name, "reference");
     return (gen_default(&l->task, l->g->place.caps, l->var, &c) ||
             err_set(e, ERR_UNSUPPORTED, "no generator for this convolution on device '%s'", l->g->place.driver->name)) &&
-           conv_build(&l->base, &l->g->place, &l->task, &c, false, &l->arena, e);
+           conv_build(&l->base, &l->g->place, &l->task, &c, l->g->x.no_build, &l->arena, e);
 }
 
 /* The device's library, unless it lacks it or another is asked for. */

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// For the tests of convolutions by rows: random rows.
+#ifndef QUERN_TEST_CONV_BED_H
+#define QUERN_TEST_CONV_BED_H
+
+#include "lab/conv.h"
+
+/* One that can be, of small sizes; most choices are tried until one fits. most: channels of a group. */
+static inline struct conv_row any_row(struct rng *r, i64 most)
+{
+    struct conv_row x;
+    do {
+        x = (struct conv_row){.axes = (u32)rng_range(r, 1, CONV_AXES), .batch = rng_range(r, 1, 3), .groups = rng_range(r, 1, 3)};
+        x.is_transposed = rng_range(r, 0, 2) == 0;
+        x.channels = x.groups * rng_range(r, 1, most), x.out_channels = x.groups * rng_range(r, 1, most);
+        for (u32 i = 0; i < x.axes; i++) {
+            x.size[i] = rng_range(r, 1, 12), x.kernel[i] = rng_range(r, 1, 4), x.stride[i] = rng_range(r, 1, 3);
+            x.dilation[i] = rng_range(r, 1, 2), x.pad_begin[i] = rng_range(r, 0, 2), x.pad_end[i] = rng_range(r, 0, 2);
+            if (x.is_transposed) x.output_pad[i] = rng_range(r, 0, x.stride[i] - 1);
+        }
+    } while (!conv_row_check(&x, &(struct err){0}));
+    return x;
+}
+
+#endif
