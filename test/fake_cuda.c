@@ -10,13 +10,14 @@
 // behind those of three functions, and adds its number of columns.
 //
 // It looks like cuBLAS and rocBLAS, too (QUERN_CUBLAS_LIBRARY, QUERN_ROCBLAS_LIBRARY): products of f32, f64 and bf16, columns behind
-// each other.
+// each other. And like cuDNN (fake_cudnn.h).
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { STREAM = 1, EVENT, MODULE, FUNCTION, PRODUCTS };
+enum kind { STREAM = 1, EVENT, MODULE, FUNCTION, PRODUCTS, CONVOLUTIONS, TENSOR, FILTER, WINDOW };
+enum { DNN_DIMS = 5 };
 enum { OK, INVALID = 1, OUT_OF_MEMORY = 2, NO_CONTEXT = 201, NO_BINARY = 209, NOT_FOUND = 500, ILLEGAL = 700 };
 
 enum { MATRIX = 68 + 3 * 32 }; /* in an image */
@@ -29,6 +30,8 @@ struct object {
     const char *image; /* MODULE, FUNCTION */
     struct object *parts;
     long at; /* EVENT: launches before it; -1: not recorded */
+    int32_t n, type, list[3][DNN_DIMS]; /* TENSOR, FILTER: sizes, steps; WINDOW: pads, strides, dilations */
+    int32_t groups, math; /* WINDOW */
 };
 
 static struct memory {
@@ -579,3 +582,5 @@ int32_t rocblas_gemm_strided_batched_ex(void *h, int32_t op_a, int32_t op_b, int
     return multiply(type, (int32_t[]){m, n, k}, (struct matrix){a, lda, step_a, op_a == 112},
                     (struct matrix){b, ldb, step_b, op_b == 112}, (struct matrix){d, ldd, step_d, 0}, batch);
 }
+
+#include "fake_cudnn.h"

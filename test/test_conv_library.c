@@ -1,32 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolutions by the processor's library: random rows, in both layouts, against the reference evaluation; weights that change in the
-// same memory; buffers that are too small. Skipped where there is no such library.
+// Convolutions by the libraries of devices: random rows, in both layouts, against the reference evaluation; weights that change in the
+// same memory; buffers that are too small. The processor's is skipped where it is not installed, cuda has one that looks like its own
+// (fake_cudnn.h).
 #include "conv_bed.h"
 
 #include <setjmp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-static const struct dev_opts two = {.n_threads = 2};
+static char fake_path[4096];
+
+struct where { const char *driver, *name; }; /* the library's name begins so */
 
 /* false: the library says that it has no such convolution, or is not there. */
-static bool has_library(const struct dev_conv *c)
+static bool has_library(const struct where *w, const struct dev_conv *c, struct err *e)
 {
     struct buf name = {0};
-    struct err e = {0};
-    bool has = dev_ask_conv(dev_find(S("cpu")), &two, c, &name, &e);
-    assert_int_equal(has, e.code == ERR_NONE);
-    if (has) assert_true(str_starts(buf_view(&name), S("oneDNN ")));
-    else assert_true(e.msg[0]);
+    *e = (struct err){0};
+    bool has = dev_ask_conv(dev_find(str_of(w->driver)), &(struct dev_opts){.n_threads = 2}, c, &name, e);
+    assert_int_equal(has, e->code == ERR_NONE);
+    if (has) assert_true(str_starts(buf_view(&name), str_of(w->name)));
+    else assert_true(e->msg[0]);
     buf_release(&name);
     return has;
 }
 
 /* Two checks of different content share memory; n: of runs that the library took. */
-static u32 try_row(const struct conv_row *r, enum dtype t, enum layout l)
+static u32 try_row(const struct where *w, const struct conv_row *r, enum dtype t, enum layout l)
 {
     struct arena a = {0};
     struct symtab st;
@@ -38,14 +42,14 @@ static u32 try_row(const struct conv_row *r, enum dtype t, enum layout l)
     struct err e = {0};
     i64 none = 0;
     conv_library(&library, r, t, l);
-    if (!has_library(&library)) return 0;
+    if (!has_library(w, &library, &e)) return 0;
     symtab_init(&st, &a);
     assert_true(conv_row_task(&task, &a, &st, r, t, l, &e));
     conv_library_subject(&s, &library, &task, &a);
     for (u32 i = 0; i < 2; i++) assert_true(check_init(&c[i], &task, &none, i + 1, true, &e));
     c[1].in_place = true;
     const struct check *const checks[] = {&c[0], &c[1]};
-    const struct trial_opts o = {.driver = dev_find(S("cpu")), .dev = two, .timeout = 20};
+    const struct trial_opts o = {.driver = dev_find(str_of(w->driver)), .dev = {.n_threads = 2}, .timeout = 20};
     enum trial_status st_of = trial_run(&s, checks, 2, NULL, &o, NULL, NULL, &why);
     if (st_of != TRIAL_OK) {
         conv_row_label(&why, r);
@@ -58,25 +62,54 @@ static u32 try_row(const struct conv_row *r, enum dtype t, enum layout l)
     return 1;
 }
 
-static void test_random(void **state)
+static const struct conv_row plain = {.axes = 2, .batch = 1, .groups = 1, .channels = 3, .out_channels = 5, .size = {6, 7}, .kernel = {3, 3},
+                                      .stride = {1, 1}, .dilation = {1, 1}};
+
+static void try_many(const struct where *w, int many, u32 least)
 {
     struct rng r = rng_seed(1);
-    const struct conv_row plain = {.axes = 2, .batch = 1, .groups = 1, .channels = 3, .out_channels = 5, .size = {6, 7}, .kernel = {3, 3},
-                                   .stride = {1, 1}, .dilation = {1, 1}};
     struct dev_conv library;
+    struct err e;
     u32 n = 0;
     conv_library(&library, &plain, DT_F32, LAYOUT_ROWS);
-    if (!has_library(&library)) {
-        print_message("skipped: no oneDNN\n");
+    if (!has_library(w, &library, &e)) {
+        print_message("skipped: %s: %s\n", w->driver, e.msg);
         skip();
     }
-    for (int i = 0; i < 60; i++) {
+    for (int i = 0; i < many; i++) {
         struct conv_row x = any_row(&r, 20);
-        n += try_row(&x, i % 5 ? DT_F32 : DT_BF16, i % 2 ? LAYOUT_CLAST : LAYOUT_ROWS);
+        if (i % 3) memcpy(x.pad_end, x.pad_begin, sizeof x.pad_end); /* all that some libraries have */
+        if (conv_row_check(&x, &e)) n += try_row(w, &x, i % 5 ? DT_F32 : DT_BF16, i % 2 ? LAYOUT_CLAST : LAYOUT_ROWS);
     }
-    assert_true(n >= 30);
-    conv_library(&library, &plain, DT_F64, LAYOUT_ROWS);
-    assert_false(has_library(&library));
+    assert_true(n >= least);
+    library.type = DT_F64;
+    assert_false(has_library(w, &library, &e));
+    assert_non_null(strstr(e.msg, "no convolutions of 'f64'"));
+}
+
+static void test_here(void **state) { try_many(&(struct where){"cpu", "oneDNN "}, 60, 30); }
+
+static void test_fake(void **state)
+{
+    const struct where cuda = {"cuda", "cuDNN 9.26.0"};
+    struct dev_conv library;
+    struct err e;
+    setenv("QUERN_CUDA_LIBRARY", fake_path, 1), setenv("QUERN_CUDNN_LIBRARY", fake_path, 1), setenv("QUERN_HIP_LIBRARY", fake_path, 1);
+    try_many(&cuda, 60, 25);
+    conv_library(&library, &plain, DT_F32, LAYOUT_ROWS);
+    library.pad_end[1] = 1, library.outputs[1]++;
+    assert_false(has_library(&cuda, &library, &e));
+    assert_non_null(strstr(e.msg, "other pads at the end"));
+    conv_library(&library, &plain, DT_F32, LAYOUT_ROWS);
+    library.channels = (i64)1 << 32;
+    assert_false(has_library(&cuda, &library, &e));
+    assert_non_null(strstr(e.msg, "cannot be told"));
+    conv_library(&library, &plain, DT_F32, LAYOUT_ROWS);
+    assert_false(has_library(&(struct where){"hip", ""}, &library, &e));
+    assert_non_null(strstr(e.msg, "knows no library"));
+    setenv("QUERN_CUDNN_LIBRARY", "libthere_is_none.so.7", 1);
+    assert_false(has_library(&cuda, &library, &e));
+    assert_non_null(strstr(e.msg, "no cuDNN"));
 }
 
 /* Sizes are looked at before anything is called. */
@@ -99,8 +132,10 @@ static void test_buffers(void **state)
     assert_false(dev_conv_check(&c, &l, &e));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_buffers)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_here), cmocka_unit_test(test_fake), cmocka_unit_test(test_buffers)};
+    const char *slash = strrchr(argv[0], '/');
+    snprintf(fake_path, sizeof fake_path, "%.*sfake_cuda.so", slash ? (int)(slash + 1 - argv[0]) : 0, argv[0]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

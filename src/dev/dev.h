@@ -40,7 +40,7 @@ struct dev_product {
 };
 
 /* y (batch, out_channels, outputs ..) = x (batch, channels, size ..) convolved with w (out_channels, channels / groups, kernel ..);
-   transposed: w is (channels, out_channels / groups, kernel ..). channels_last: x and y have their channels behind the axes. */
+   transposed: w is (channels, out_channels / groups, kernel ..). channels_last: the second axis of all three lies behind the others. */
 enum { DEV_CONV_AXES = 3 };
 struct dev_conv {
     enum dtype type;

@@ -75,6 +75,7 @@ struct cuda {
     struct cuda_memory *memory;
     struct dev_kernel *kernels;
     struct cuda_blas *blas; /* the vendor's products; NULL: not opened yet */
+    struct cuda_dnn *dnn;   /* likewise its convolutions */
     double seconds, last; /* of launches since the last fence, between the last two; < 0: not known */
 };
 
@@ -116,6 +117,7 @@ bool cuda_start_clock(struct cuda *c, struct err *e);
 bool cuda_pause(struct cuda *c, struct err *e);
 /* A product by the vendor's library, as a kernel. */
 struct dev_kernel *cuda_load_product(struct cuda *c, const struct dev_product *p, struct buf *name, struct err *e);
+struct dev_kernel *cuda_load_conv(struct cuda *c, const struct dev_conv *s, struct buf *name, struct err *e); /* likewise */
 
 /* dev_cuda_product.c: cuBLAS and rocBLAS. */
 
@@ -123,6 +125,15 @@ struct dev_kernel *cuda_load_product(struct cuda *c, const struct dev_product *p
 bool cuda_product_check(struct cuda *c, const struct dev_product *p, struct buf *name, struct err *e);
 bool cuda_product_launch(struct cuda *c, const struct dev_product *p, const struct dev_launch *l, struct err *e);
 void cuda_blas_close(struct cuda *c);
+
+/* dev_cuda_conv.c: cuDNN. */
+
+struct cuda_conv;
+/* Opens the library if that was not done. NULL: it, or the convolution in it, is not there. */
+struct cuda_conv *cuda_conv_open(struct cuda *c, const struct dev_conv *s, struct buf *name, struct err *e);
+void cuda_conv_close(struct cuda *c, struct cuda_conv *k); /* NULL: nothing */
+bool cuda_conv_launch(struct cuda *c, const struct cuda_conv *k, const struct dev_launch *l, struct err *e);
+void cuda_dnn_close(struct cuda *c);
 
 /* dev_cuda_device.c: what the two drivers' descriptors are made of. */
 
@@ -141,12 +152,13 @@ bool cuda_device_launch(struct dev *d, const struct dev_launch *l, struct err *e
 bool cuda_device_fence(struct dev *d, struct err *e);
 double cuda_device_elapsed(struct dev *d);
 struct dev_kernel *cuda_device_product(struct dev *d, const struct dev_product *p, struct buf *name, struct err *e);
+struct dev_kernel *cuda_device_conv(struct dev *d, const struct dev_conv *s, struct buf *name, struct err *e);
 
 #define CUDA_DEVICE_CALLS                                                                          \
     .close = cuda_device_close, .caps = cuda_device_caps, .fingerprint = cuda_device_fingerprint,  \
     .alloc = cuda_device_alloc, .release = cuda_device_release, .upload = cuda_device_upload,      \
     .download = cuda_device_download, .load = cuda_device_load, .unload = cuda_device_unload,      \
     .launch = cuda_device_launch, .fence = cuda_device_fence, .elapsed = cuda_device_elapsed, \
-    .product = cuda_device_product
+    .product = cuda_device_product, .conv = cuda_device_conv
 
 #endif

@@ -38,6 +38,7 @@ static void drop_all(struct cuda *c)
     if (c->stream && !c->is_lost) c->cu.StreamSynchronize(c->stream);
     while (c->kernels) cuda_unload(c, c->kernels);
     cuda_blas_close(c);
+    cuda_dnn_close(c);
     while (c->memory) {
         struct cuda_memory *m = c->memory;
         c->memory = m->next;
@@ -216,6 +217,11 @@ struct dev_kernel *cuda_device_load(struct dev *d, struct str binary, struct str
 struct dev_kernel *cuda_device_product(struct dev *d, const struct dev_product *p, struct buf *name, struct err *e)
 {
     return ready(d, e) ? cuda_load_product(d->priv, p, name, e) : NULL;
+}
+
+struct dev_kernel *cuda_device_conv(struct dev *d, const struct dev_conv *s, struct buf *name, struct err *e)
+{
+    return ready(d, e) ? cuda_load_conv(d->priv, s, name, e) : NULL;
 }
 
 void cuda_device_unload(struct dev *d, struct dev_kernel *k) { cuda_unload(d->priv, k); }

@@ -25,7 +25,8 @@ struct dev_kernel {
     void *module;
     u32 n_grid;
     struct function *function; /* per grid */
-    const struct dev_product *product; /* NULL: functions of a module */
+    const struct dev_product *product; /* both NULL: functions of a module */
+    struct cuda_conv *conv;
 };
 
 /* Loading. */
@@ -107,6 +108,7 @@ static bool find_function(struct cuda *c, struct dev_kernel *k, struct str entry
 static void destroy(struct cuda *c, struct dev_kernel *k)
 {
     if (k->module) c->cu.ModuleUnload(k->module);
+    cuda_conv_close(c, k->conv);
     struct arena a = k->arena;
     arena_release(&a);
 }
@@ -125,6 +127,16 @@ struct dev_kernel *cuda_load_product(struct cuda *c, const struct dev_product *p
     struct dev_product *own = arena_new(&a, struct dev_product);
     *own = *p;
     *k = (struct dev_kernel){.arena = a, .n_grid = 1, .product = own};
+    return keep(c, k);
+}
+
+struct dev_kernel *cuda_load_conv(struct cuda *c, const struct dev_conv *s, struct buf *name, struct err *e)
+{
+    struct arena a = {0};
+    struct cuda_conv *x = cuda_conv_open(c, s, name, e);
+    if (!x) return NULL;
+    struct dev_kernel *k = arena_new(&a, struct dev_kernel);
+    *k = (struct dev_kernel){.arena = a, .n_grid = 1, .conv = x};
     return keep(c, k);
 }
 
@@ -257,6 +269,7 @@ bool cuda_launch(struct cuda *c, const struct dev_launch *l, struct err *e)
 {
     struct arena a = {0};
     if (l->kernel->product) return cuda_product_launch(c, l->kernel->product, l, e);
+    if (l->kernel->conv) return cuda_conv_launch(c, l->kernel->conv, l, e);
     bool ok = check(c, l, e);
     if (ok) {
         struct arguments x = gather(l, &a);

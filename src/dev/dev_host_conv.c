@@ -164,8 +164,11 @@ static bool describe_weights(struct host_conv *h, struct err *e)
 {
     const struct dev_conv *c = &h->c;
     dims dim = {c->groups, c->out_channels / c->groups, c->channels / c->groups}, stride;
-    u32 n = c->axes + 3, order[MAX_DIMS] = {0, c->is_transposed ? 2 : 1, c->is_transposed ? 1 : 2}, skip = c->groups == 1;
-    for (u32 i = 0; i < c->axes; i++) dim[3 + i] = c->kernel[i], order[3 + i] = 3 + i;
+    u32 n = c->axes + 3, order[MAX_DIMS] = {0}, first = c->is_transposed ? 2 : 1, second = 3 - first, k = 0, skip = c->groups == 1;
+    order[++k] = first;
+    if (!c->channels_last) order[++k] = second;
+    for (u32 i = 0; i < c->axes; i++) dim[3 + i] = c->kernel[i], order[++k] = 3 + i;
+    if (c->channels_last) order[++k] = second;
     strides_of(stride, n, dim, order);
     return describe(h, &h->w, n - skip, dim + skip, stride + skip, e) && describe(h, &h->any, n - skip, dim + skip, NULL, e);
 }

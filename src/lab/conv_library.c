@@ -14,6 +14,19 @@ void conv_library(struct dev_conv *x, const struct conv_row *r, enum dtype t, en
     }
 }
 
+/* Weights with their second axis behind the others, as libraries want them beside channels last. */
+static const struct pack *second_last(const struct graph *g, value_id w, struct arena *a)
+{
+    const struct shape *s = &graph_value(g, w)->shape;
+    struct pack *p = arena_new(a, struct pack);
+    p->n = s->rank;
+    for (u32 i = 0; i < s->rank; i++) {
+        u32 axis = i == 0 ? 0 : i + 1 == s->rank ? 1 : i + 1;
+        p->dim[i].extent = s->dim[axis], p->dim[i].axis = axis, p->dim[i].stride = 1;
+    }
+    return p;
+}
+
 void conv_library_subject(struct subject *s, const struct dev_conv *library, const struct task *t, struct arena *a)
 {
     const struct node *n = graph_node(&t->g, t->anchor);
@@ -21,6 +34,7 @@ void conv_library_subject(struct subject *s, const struct dev_conv *library, con
     *s = (struct subject){.conv = library};
     s->kernel.arg = arena_array(a, struct kernel_arg, countof(v));
     for (u32 i = 0; i < countof(v); i++) s->kernel.arg[i].v = v[i];
+    if (library->channels_last) s->kernel.arg[1].pack = second_last(&t->g, v[1], a);
     s->kernel.arg[2].is_out = true;
     s->kernel.n_arg = countof(v);
     s->kernel.grid = arena_alloc(a, (i64)sizeof *s->kernel.grid);
