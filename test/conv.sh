@@ -48,6 +48,7 @@ says "no clock of its own"; says "times as fast"
 [ "$(lines run/summary.csv)" -eq 3 ] || fail "a summary of two layers"
 [ "$(lines run/samples.csv)" -eq 21 ] || fail "five samples of two layers and two kernels"
 [ "$(lines run/roofline.csv)" -eq 5 ] || fail "two layers and two kernels"
+grep -q '^fma,GFLOP/s,[1-9]' run/ceilings.csv && grep -q '^memory,GB/s,[0-9]' run/ceilings.csv || fail "ceilings"
 grep -q '^in_2X3X6X7X8_k_3X2X1_och_5,' run/summary.csv || fail "names of layers"
 grep -q '^total iterations = 5' run/params.txt || fail "what was asked for"
 code 0 seed.csv --layers 1 --compareprof --totaliter 2 --warmupiter 0 --json; says '"event":"layer","layer":1'

@@ -169,6 +169,7 @@ static bool work(struct layer *l, struct conv_result *r, struct err *e)
     const char *name = l->has_base ? str_z(&l->arena, buf_view(&l->base_name)) : "";
     if (g->x.verify && !check_subject(l, &l->subject, str_z(&l->arena, g->name), &l->ok, e)) return false;
     if (g->x.verify && l->by_library && !check_subject(l, &l->base, name, &l->base_ok, e)) return false;
+    l->has_base &= l->base_ok; /* a wrong one is nothing to compare with */
     return !g->x.compare || !l->ok || time_layer(l, r, e);
 }
 
@@ -217,7 +218,7 @@ static bool run_layer(struct conv_call *g, u32 k, struct err *e)
         l.ok = false;
         note_bad(&l, str_z(&l.arena, g->name), str_of(why.msg));
     }
-    if (l.has_base && !g->run.base.n) g->run.base = str_dup(&g->arena, buf_view(&l.base_name));
+    if (l.has_base) r->base = str_dup(&g->arena, buf_view(&l.base_name));
     tell(&l, r);
     buf_release(&l.text);
     buf_release(&l.label);
@@ -237,22 +238,33 @@ static void put_params(struct buf *b, const struct conv_call *g)
     buf_printf(b, "device = %s\nthreads = %u\n", g->place.driver->name, g->place.caps->n_threads);
     buf_printf(b, "warm-up iterations = %d\ntotal iterations = %d\n", x->warm_up, x->total ? x->total : DEFAULT_TOTAL);
     buf_printf(b, "launch wait = %d\nimplementation = %.*s\n", x->launch_wait != 0, STR_ARG(g->name));
-    buf_printf(b, "baseline = %.*s\nenvironment = %.*s\n", STR_ARG(g->run.base), STR_ARG(buf_view(&g->job.target.fingerprint)));
+    buf_printf(b, "baseline = %s\nenvironment = %.*s\n", x->baseline ? x->baseline : "vendor or reference",
+               STR_ARG(buf_view(&g->job.target.fingerprint)));
 }
 
-static void put_params_file(struct buf *b, const struct conv_call *g) { put_params(b, g); }
 static void put_samples(struct buf *b, const struct conv_call *g) { conv_print_samples(b, &g->run); }
 static void put_summary(struct buf *b, const struct conv_call *g) { conv_print_summary(b, &g->run); }
 static void put_roofline(struct buf *b, const struct conv_call *g) { conv_print_roofline(b, &g->run); }
+static void put_ceilings(struct buf *b, const struct conv_call *g) { conv_print_ceilings(b, &g->run); }
+
+/* Without them the files lack what refers to them. */
+static void measure_limits(struct conv_call *g)
+{
+    struct err e = {0};
+    struct ceilings *c = &g->run.limit;
+    if (!ceilings_ask(c, g->place.driver, &g->place.dev, g->run.type, &e)) log_printf(&g->q->log, 1, "%s", e.msg);
+    else log_printf(&g->q->log, 2, "limits: %.1f GFLOP/s by multiply-adds, %.1f by matrix units, %.1f GB/s", c->gflops, c->matrix_gflops, c->gbps);
+}
 
 static bool write_files(struct conv_call *g, struct err *e)
 {
     static const struct { const char *name; void (*put)(struct buf *b, const struct conv_call *g); } files[] = {
-        {"params.txt", put_params_file}, {"samples.csv", put_samples}, {"summary.csv", put_summary}, {"roofline.csv", put_roofline},
+        {"params.txt", put_params}, {"samples.csv", put_samples}, {"summary.csv", put_summary}, {"roofline.csv", put_roofline}, {"ceilings.csv", put_ceilings},
     };
     struct str dir = g->x.out ? str_of(g->x.out)
                               : str_fmt(&g->arena, "outputplots/out_%.*s_%lld", STR_ARG(g->name), (long long)g->data.row.v[g->first].batch);
     bool ok = os_mkdirs(str_z(&g->arena, dir), e);
+    if (ok) measure_limits(g);
     for (i64 i = 0; i < countof(files) && ok; i++) {
         struct buf b = {0};
         files[i].put(&b, g);

@@ -14,6 +14,7 @@
 #ifndef QUERN_LAB_CONV_H
 #define QUERN_LAB_CONV_H
 
+#include "lab/ceiling.h"
 #include "tune/tune.h"
 
 enum { CONV_AXES = 3, CONV_MAX_SIZE = 1 << 30 /* of any number of a row */ };
@@ -135,13 +136,18 @@ bool conv_profile(struct conv_times *t, const struct conv_place *p, const struct
 struct conv_result {             /* of one layer */
     u32 layer;
     const struct conv_row *row;
+    struct str base;             /* what it was timed beside; empty: nothing */
     struct conv_times times;     /* n 0: not timed */
 };
 struct conv_run {
-    struct str who, base;        /* the implementation; what it was timed beside, empty: nothing */
+    struct str who;              /* the implementation */
     enum dtype type;
+    struct ceilings limit;       /* of the device, measured in the same run */
     struct { struct conv_result *v; u32 n, cap; } result;
 };
+/* Seconds that no kernel of the row's operations and bytes can do without, as far as ceilings are known; 0: they are not. */
+double conv_limit(const struct conv_run *r, const struct conv_row *row);
+void conv_print_ceilings(struct buf *b, const struct conv_run *r);
 void conv_print_summary(struct buf *b, const struct conv_run *r);
 void conv_print_samples(struct buf *b, const struct conv_run *r);
 void conv_print_roofline(struct buf *b, const struct conv_run *r);

@@ -33,24 +33,20 @@ static bool keeps(const struct conv_impl *impl, const struct candidate *c, const
     return !impl || conv_impl_keeps(impl, c, caps);
 }
 
-/* The fastest that was measured; false: none was. */
+/* What the database would choose if it knew only what keeps to the label; false: it knows nothing of that kind. */
 static bool best_known(struct candidate *c, const struct conv_place *p, const struct task *t, const struct conv_impl *impl, struct err *e)
 {
     struct arena a = {0};
     struct trial_row *rows = NULL;
-    u32 n = 0;
-    double best = 0;
+    u32 n = 0, n_kept = 0;
     i64 *none = arena_array(&a, i64, 1), task = db_task(p->db, t, e);
     bool ok = task && db_trials(p->db, p->env, task, sizes_text(&a, t->g.sym, none, t), &a, &rows, &n, e);
-    double reference = ok ? tune_reference_seconds(rows, n) : 0;
-    for (u32 i = 0; ok && i < n; i++) {
-        if (rows[i].status != TRIAL_OK || !rows[i].n || !keeps(impl, &rows[i].cand, p->caps)) continue;
-        double s = tune_row_seconds(&rows[i], reference);
-        if (best > 0 && best <= s) continue;
-        best = s, *c = rows[i].cand;
-    }
+    for (u32 i = 0; ok && i < n; i++)
+        if (keeps(impl, &rows[i].cand, p->caps)) rows[n_kept++] = rows[i];
+    const struct trial_row *best = tune_choice(rows, n_kept);
+    if (best) *c = best->cand;
     arena_release(&a);
-    return best > 0;
+    return best != NULL;
 }
 
 bool conv_choose(struct candidate *c, const struct conv_place *p, const struct task *t, struct str name, struct err *e)

@@ -4,6 +4,8 @@
 // with six digits behind the point; names have no commas.
 #include "lab/conv.h"
 
+#include <math.h>
+
 /* "_", where a name has what would end a field. */
 static void put_name(struct buf *b, struct str s)
 {
@@ -24,12 +26,28 @@ void conv_print_samples(struct buf *b, const struct conv_run *r)
     for (u32 i = 0; i < r->result.n; i++) {
         const struct conv_result *x = &r->result.v[i];
         for (u32 k = 0; k < x->times.n; k++)
-            for (u32 side = 0; side <= (r->base.n > 0); side++) {
+            for (u32 side = 0; side <= (x->base.n > 0); side++) {
                 put_layer(b, x);
-                put_name(b, side ? r->base : r->who);
+                put_name(b, side ? x->base : r->who);
                 buf_printf(b, ",%u,%.6f\n", k, (side ? x->times.base : x->times.seconds)[k] * 1e3);
             }
     }
+}
+
+double conv_limit(const struct conv_run *r, const struct conv_row *row)
+{
+    double rate = fmax(r->limit.gflops, r->limit.matrix_gflops) * 1e9, bandwidth = r->limit.gbps * 1e9;
+    double s = rate > 0 ? conv_row_flops(row) / rate : 0;
+    return bandwidth > 0 ? fmax(s, conv_row_bytes(row, r->type) / bandwidth) : s;
+}
+
+void conv_print_ceilings(struct buf *b, const struct conv_run *r)
+{
+    const struct { const char *name, *unit; double value; } ceiling[] = {
+        {"fma", "GFLOP/s", r->limit.gflops}, {"matrix", "GFLOP/s", r->limit.matrix_gflops}, {"memory", "GB/s", r->limit.gbps}};
+    buf_z(b, "name,unit,value\n");
+    for (i64 i = 0; i < countof(ceiling); i++)
+        if (ceiling[i].value > 0) buf_printf(b, "%s,%s,%.3f\n", ceiling[i].name, ceiling[i].unit, ceiling[i].value);
 }
 
 static void put_interval(struct buf *b, struct stats s, double unit)
@@ -37,13 +55,22 @@ static void put_interval(struct buf *b, struct stats s, double unit)
     buf_printf(b, ",%.6f,%.6f", s.low * unit, s.high * unit);
 }
 
+/* Not all layers need have the same: a library may lack some. */
+static struct str first_base(const struct conv_run *r)
+{
+    for (u32 i = 0; i < r->result.n; i++)
+        if (r->result.v[i].base.n) return r->result.v[i].base;
+    return (struct str){0};
+}
+
 void conv_print_summary(struct buf *b, const struct conv_run *r)
 {
+    struct str base = first_base(r);
     buf_z(b, "layer_name,");
     put_name(b, r->who);
     buf_z(b, "_median,");
-    put_name(b, r->base.n ? r->base : S("none"));
-    buf_z(b, "_median,low_ms,high_ms,base_low_ms,base_high_ms,ratio,ratio_low,ratio_high,gflop,gbytes,gflops\n");
+    put_name(b, base.n ? base : S("none"));
+    buf_z(b, "_median,low_ms,high_ms,base_low_ms,base_high_ms,ratio,ratio_low,ratio_high,gflop,gbytes,gflops,percent_of_limit,base\n");
     for (u32 i = 0; i < r->result.n; i++) {
         const struct conv_result *x = &r->result.v[i];
         if (!x->times.n) continue;
@@ -54,7 +81,10 @@ void conv_print_summary(struct buf *b, const struct conv_run *r)
         put_interval(b, x->times.of_base, 1e3);
         buf_printf(b, ",%.6f", x->times.ratio.median);
         put_interval(b, x->times.ratio, 1);
-        buf_printf(b, ",%.6f,%.6f,%.3f\n", flop * 1e-9, bytes * 1e-9, flop * 1e-9 / x->times.of.median);
+        buf_printf(b, ",%.6f,%.6f,%.3f,%.2f,", flop * 1e-9, bytes * 1e-9, flop * 1e-9 / x->times.of.median,
+                   conv_limit(r, x->row) / x->times.of.median * 100);
+        put_name(b, x->base);
+        buf_char(b, '\n');
     }
 }
 
@@ -63,9 +93,9 @@ void conv_print_roofline(struct buf *b, const struct conv_run *r)
     buf_z(b, "layer,layer_name,who,flops,bytes,seconds\n");
     for (u32 i = 0; i < r->result.n; i++) {
         const struct conv_result *x = &r->result.v[i];
-        for (u32 side = 0; x->times.n && side <= (r->base.n > 0); side++) {
+        for (u32 side = 0; x->times.n && side <= (x->base.n > 0); side++) {
             put_layer(b, x);
-            put_name(b, side ? r->base : r->who);
+            put_name(b, side ? x->base : r->who);
             buf_printf(b, ",%.0f,%.0f,%.9f\n", conv_row_flops(x->row), conv_row_bytes(x->row, r->type),
                        (side ? x->times.of_base : x->times.of).median);
         }
