@@ -2,7 +2,7 @@
 //
 // Implementations of convolutions by name, for all rows of all data sets, made smaller: each has a schedule of its own that keeps to
 // its label, and computes in the interpreter what the reference computes; some do on devices. Tuned forms keep to the label, too, and
-// differ. COUNT is how many rows of a data set are tried.
+// differ. COUNT is how many rows of a data set are tried; with ALL=1 each with every implementation, else with one.
 #include "gen_tasks.h"
 #include "lab/conv.h"
 #include "vulkan_bed.h"
@@ -37,14 +37,26 @@ static void try_impl(struct bed *b, const struct conv_impl *x, u64 seed)
     check_release(&k);
 }
 
-/* Calls fn for rows of all data sets, and each implementation in turn. */
 typedef void row_fn(struct bed *b, const struct conv_impl *x, u64 seed, void *user);
 
+static void one_row(const struct conv_row *row, const struct conv_impl *x, u64 seed, bool on_gpu, row_fn *fn, void *user)
+{
+    struct bed b;
+    bed_open(&b, seed);
+    if (on_gpu) bed_use_groups(&b);
+    b.type = pick(&b, 0, 3) ? DT_F32 : pick(&b, 0, 1) ? DT_F16 : DT_BF16;
+    if (!open_row(&b, row, x)) fail_msg("%s", b.e.msg);
+    fn(&b, x, seed, user);
+    bed_close(&b);
+}
+
+/* Calls fn for rows of all data sets, and each implementation in turn. */
 static void each_row(bool on_gpu, row_fn *fn, void *user)
 {
     u32 most = getenv("COUNT") ? (u32)strtoul(getenv("COUNT"), NULL, 10) : 9, n_impl = 0;
     struct str text;
     u64 seed = 0;
+    bool all = getenv("ALL") != NULL;
     while (conv_impl_at(n_impl)) n_impl++;
     for (u32 d = 0; conv_data_at(d, &text); d++) {
         struct arena a = {0};
@@ -53,15 +65,9 @@ static void each_row(bool on_gpu, row_fn *fn, void *user)
         assert_true(conv_read(&data, &a, text, &e));
         u32 step = (u32)i64_max(1, data.row.n / most);
         for (u32 r = 0; r < data.row.n; r += step) {
-            struct bed b;
-            const struct conv_impl *x = conv_impl_at((u32)(seed % n_impl));
             if (data.row.v[r].is_transposed && !on_gpu) continue; /* conv_igemm does not take them */
-            bed_open(&b, seed);
-            if (on_gpu) bed_use_groups(&b);
-            b.type = pick(&b, 0, 3) ? DT_F32 : pick(&b, 0, 1) ? DT_F16 : DT_BF16;
-            if (!open_row(&b, &data.row.v[r], x)) fail_msg("%s", b.e.msg);
-            fn(&b, x, seed++, user);
-            bed_close(&b);
+            for (u32 i = all ? 0 : n_impl - 1; i < n_impl; i++, seed++)
+                one_row(&data.row.v[r], conv_impl_at((u32)(seed % n_impl)), seed, on_gpu, fn, user);
         }
         arena_release(&a);
     }
