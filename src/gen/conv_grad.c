@@ -544,7 +544,6 @@ static bool is_sane(const struct grad *q, const struct caps *caps, const i32 *v)
     i64 pixels = combos_of(q, v[P_TAPS]) * v[P_TX];
     if (pixels > MAX_PIXELS || !tile_is_legal(caps, pixels, v[P_NR]) || v[P_TX] > q->ic) return false;
     if (v[P_NR] > 1 && (v[P_NR] - 1) * lanes >= q->oc) return false;
-    if (pixels * v[P_NR] < (i64)caps->n_vector_regs / 4 && (v[P_TX] * 4 <= q->ic || v[P_NR] * lanes * 2 <= q->oc)) return false;
     if (v[P_MB] && (v[P_MB] >= blocks || (v[P_MB] > 1 && ceil_div(blocks, v[P_MB] / 2) == ceil_div(blocks, v[P_MB])))) return false;
     if (v[P_STAGE] == STAGE_DIRECT && !(q->x.plain && q->x.no_pad && q->exact)) return false;
     if (!v[P_COPY] && !q->y.plain) return false;
