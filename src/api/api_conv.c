@@ -53,8 +53,7 @@ static bool read_options(struct conv_call *g, const struct quern_conv_opts *o, s
         return err_set(e, ERR_USAGE, "rows %d to %d: the first cannot be behind the last", x->first, x->last);
     if (x->batch < 0 || x->batch > CONV_MAX_SIZE || x->warm_up < 0 || x->total < 0 || x->seconds < 0)
         return err_set(e, ERR_USAGE, "batch, rounds and seconds cannot be negative");
-    if (x->baseline && strcmp(x->baseline, "vendor") && strcmp(x->baseline, "reference"))
-        return err_set(e, ERR_USAGE, "no baseline '%s', expected vendor or reference", x->baseline);
+    if (!api_baseline_check(x->baseline, e)) return false;
     if (!x->verify && !x->compare) return err_set(e, ERR_USAGE, "nothing to do: neither to be verified nor to be timed");
     if (x->no_build && x->seconds > 0) return err_set(e, ERR_USAGE, "a search builds kernels, which is not to be done");
     g->run.type = DT_F32;
@@ -112,8 +111,7 @@ static bool find_reference(struct layer *l, struct err *e)
 {
     struct candidate c;
     buf_z(&l->base_name, "reference");
-    return (gen_default(&l->task, l->g->place.caps, l->var, &c) ||
-            err_set(e, ERR_UNSUPPORTED, "no generator for this convolution on device '%s'", l->g->place.driver->name)) &&
+    return conv_default(&c, &l->g->place, &l->task, e) &&
            conv_build(&l->base, &l->g->place, &l->task, &c, l->g->x.no_build, &l->arena, e);
 }
 

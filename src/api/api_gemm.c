@@ -194,10 +194,7 @@ quern_status quern_gemm(quern_db *db, const char *config, const struct quern_gem
     *best = (struct quern_gemm_best){0};
     bool ok = g.x.start >= 0 && g.x.max >= 0;
     if (!ok) err_set(e, ERR_USAGE, "start and number of points cannot be negative");
-    const char *baseline = g.x.baseline;
-    if (ok && baseline && strcmp(baseline, "vendor") && strcmp(baseline, "reference"))
-        ok = err_set(e, ERR_USAGE, "no baseline '%s', expected vendor or reference", baseline);
-    ok = ok && find_rules(g.x.rules ? g.x.rules : lab_rules_name(LAB_RULES_OWN), &g.sweep.rules, e) &&
+    ok = ok && api_baseline_check(g.x.baseline, e) && find_rules(g.x.rules ? g.x.rules : lab_rules_name(LAB_RULES_OWN), &g.sweep.rules, e) &&
          api_float_type(g.x.type, &g.space.dtype, e) && read_config(&g, config, e) && read_results(&g, g.x.result, e) &&
          api_job_read(&g.job, db->q, g.x.tune, e);
     ok = ok && run(&g, db, best, e);

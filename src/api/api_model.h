@@ -55,6 +55,8 @@ bool api_target_open(struct api_target *t, const char *device, int threads, cons
 void api_target_close(struct api_target *t);
 /* "f32" "tf32" "f16" "bf16" "f64" and other tools' spellings; NULL: *t stays. */
 bool api_float_type(const char *name, enum dtype *t, struct err *e);
+/* Is it "vendor", "reference" or NULL? What those are is the caller's business. */
+bool api_baseline_check(const char *name, struct err *e);
 /* Where times are measured channels in blocks are offered between convolutions, too. */
 void api_offer_blocks(struct cover_opts *c, const struct caps *caps);
 

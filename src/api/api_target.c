@@ -158,3 +158,9 @@ bool api_float_type(const char *name, enum dtype *t, struct err *e)
         }
     return !name || err_set(e, ERR_USAGE, "no element type '%s', expected float32, tf32, float16 or bfloat16", name);
 }
+
+bool api_baseline_check(const char *name, struct err *e)
+{
+    bool ok = !name || !strcmp(name, "vendor") || !strcmp(name, "reference");
+    return ok || err_set(e, ERR_USAGE, "no baseline '%s', expected vendor or reference", name);
+}

@@ -82,6 +82,7 @@ struct cuda {
 bool cuda_start(struct cuda *c, const struct cuda_api *api, struct err *e); /* opens library and interface */
 /* false, with an error that names the call, unless r says success. */
 bool cuda_ok(struct cuda *c, i32 r, const char *call, struct err *e);
+u64 cuda_address(const struct dev_mem *m); /* where a piece of memory begins */
 
 /* dev_cuda_facts.c */
 

@@ -76,6 +76,8 @@ bool cuda_ok(struct cuda *c, i32 r, const char *call, struct err *e)
                    name ? name : "an unknown failure", r);
 }
 
+u64 cuda_address(const struct dev_mem *m) { return m->handle + (u64)m->offset; }
+
 bool cuda_start(struct cuda *c, const struct cuda_api *api, struct err *e)
 {
     *c = (struct cuda){.api = api};

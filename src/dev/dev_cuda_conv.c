@@ -228,14 +228,12 @@ void cuda_conv_close(struct cuda *c, struct cuda_conv *k)
     mem_free(k);
 }
 
-static u64 address(const struct dev_mem *m) { return m->handle + (u64)m->offset; }
-
 bool cuda_conv_launch(struct cuda *c, const struct cuda_conv *k, const struct dev_launch *l, struct err *e)
 {
     static const float one = 1, zero = 0;
     const struct cudnn_calls *f = &c->dnn->f;
     if (!dev_conv_check(&k->c, l, e) || !cuda_start_clock(c, e)) return false;
-    u64 x = address(&l->buf[0]), w = address(&l->buf[1]), y = address(&l->buf[2]);
+    u64 x = cuda_address(&l->buf[0]), w = cuda_address(&l->buf[1]), y = cuda_address(&l->buf[2]);
     if (k->c.is_transposed)
         return fine(c, f->ConvolutionBackwardData(c->dnn->handle, &one, k->w, w, k->x, x, k->conv, k->algorithm, k->work, k->n_work, &zero, k->y, y),
                     "ConvolutionBackwardData", e);

@@ -193,7 +193,7 @@ bool cuda_device_upload(struct dev *d, struct dev_mem m, const void *p, i64 n, s
     if (n == 0) return true;
     if (!ready(d, e) || !cuda_pause(c, e)) return false;
     assert(is_inside(c, &m, n));
-    return cuda_ok(c, c->cu.CopyIn(m.handle + (u64)m.offset, p, (size_t)n, c->stream), "MemcpyHtoDAsync", e) &&
+    return cuda_ok(c, c->cu.CopyIn(cuda_address(&m), p, (size_t)n, c->stream), "MemcpyHtoDAsync", e) &&
            cuda_ok(c, c->cu.StreamSynchronize(c->stream), "StreamSynchronize", e);
 }
 
@@ -203,7 +203,7 @@ bool cuda_device_download(struct dev *d, struct dev_mem m, void *p, i64 n, struc
     if (n == 0) return true;
     if (!ready(d, e) || !cuda_pause(c, e)) return false;
     assert(is_inside(c, &m, n));
-    return cuda_ok(c, c->cu.CopyOut(p, m.handle + (u64)m.offset, (size_t)n, c->stream), "MemcpyDtoHAsync", e) &&
+    return cuda_ok(c, c->cu.CopyOut(p, cuda_address(&m), (size_t)n, c->stream), "MemcpyDtoHAsync", e) &&
            cuda_ok(c, c->cu.StreamSynchronize(c->stream), "StreamSynchronize", e);
 }
 

@@ -230,7 +230,7 @@ static struct arguments gather(const struct dev_launch *l, struct arena *a)
     void **p = arena_array(a, void *, l->n_buf + n + n_map);
     struct arguments x = {p, arena_array(a, u64, l->n_buf + 1), arena_array(a, i32, n), p + l->n_buf + n};
     for (u32 i = 0; i < l->n_buf; i++) {
-        x.address[i] = l->buf[i].handle + (u64)l->buf[i].offset;
+        x.address[i] = cuda_address(&l->buf[i]);
         x.p[i] = &x.address[i];
     }
     for (u32 i = 0; i < n; i++) {

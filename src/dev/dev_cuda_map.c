@@ -53,7 +53,7 @@ bool cuda_map_prepare(struct cuda *c, struct cuda_map *m, u32 n, const struct de
         i64 need = (((i64)x[ROWS] - 1) * x[PITCH] + x[COLS]) * x[BYTES];
         if (b->size < need)
             return err_set(e, ERR_INPUT, "a matrix of %lld bytes in buffer %d, which has %lld", (long long)need, x[BUFFER], (long long)b->size);
-        u64 address = b->handle + (u64)b->offset;
+        u64 address = cuda_address(b);
         if (address != m[i].address && !encode(c, &m[i], address, e)) return false;
     }
     return true;

@@ -182,13 +182,11 @@ static i32 run_rocblas(const struct cuda *c, const struct dev_product *p, const 
                                           0);
 }
 
-static u64 address(const struct dev_mem *m) { return m->handle + (u64)m->offset; }
-
 bool cuda_product_launch(struct cuda *c, const struct dev_product *p, const struct dev_launch *l, struct err *e)
 {
     struct dev_columns s;
     if (!dev_product_check(p, l, e) || !dev_columns_of(&s, p, e) || !cuda_start_clock(c, e)) return false;
-    struct operands x = {address(&l->buf[1]), address(&l->buf[0]), address(&l->buf[2])};
+    struct operands x = {cuda_address(&l->buf[1]), cuda_address(&l->buf[0]), cuda_address(&l->buf[2])};
     if (c->api->has_gfx) return blas_ok(c, run_rocblas(c, p, &s, &x), "rocblas_gemm_strided_batched_ex", e);
     return blas_ok(c, run_cublas(c, p, &s, &x), p->batch == 1 ? "cublasGemmEx" : "cublasGemmStridedBatchedEx", e);
 }

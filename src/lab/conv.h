@@ -100,6 +100,8 @@ struct conv_place {              /* where kernels are built and run */
     const struct lang *lang;
     struct str toolchain;
 };
+/* The default schedule, whatever is known: the reference. ERR_UNSUPPORTED: no family takes the task. */
+bool conv_default(struct candidate *c, const struct conv_place *p, const struct task *t, struct err *e);
 /* The candidate that is meant by the name of an implementation, or by "tuned": any schedule. Of what the database has measured and verified
    for the task, the fastest that keeps to the label; where it has none, the implementation's own schedule, or the default one. */
 bool conv_choose(struct candidate *c, const struct conv_place *p, const struct task *t, struct str name, struct err *e);

@@ -49,6 +49,13 @@ static bool best_known(struct candidate *c, const struct conv_place *p, const st
     return best != NULL;
 }
 
+bool conv_default(struct candidate *c, const struct conv_place *p, const struct task *t, struct err *e)
+{
+    i64 none = 0;
+    return gen_default(t, p->caps, &none, c) ||
+           err_set(e, ERR_UNSUPPORTED, "no generator for this convolution on device '%s'", p->driver->name);
+}
+
 bool conv_choose(struct candidate *c, const struct conv_place *p, const struct task *t, struct str name, struct err *e)
 {
     const struct conv_impl *impl;
@@ -56,8 +63,7 @@ bool conv_choose(struct candidate *c, const struct conv_place *p, const struct t
     if (!find_impl(name, &impl, e)) return false;
     if (best_known(c, p, t, impl, e) || e->code) return !e->code;
     if (impl) return conv_impl_candidate(impl, t, p->caps, &none, c, e);
-    return gen_default(t, p->caps, &none, c) ||
-           err_set(e, ERR_UNSUPPORTED, "no generator for this convolution on device '%s'", p->driver->name);
+    return conv_default(c, p, t, e);
 }
 
 /* Searching. */

@@ -30,13 +30,7 @@ static const struct pack *second_last(const struct graph *g, value_id w, struct 
 void conv_library_subject(struct subject *s, const struct dev_conv *library, const struct task *t, struct arena *a)
 {
     const struct node *n = graph_node(&t->g, t->anchor);
-    const value_id v[] = {n->in.v[0], n->in.v[1], n->out.v[0]};
     *s = (struct subject){.conv = library};
-    s->kernel.arg = arena_array(a, struct kernel_arg, countof(v));
-    for (u32 i = 0; i < countof(v); i++) s->kernel.arg[i].v = v[i];
-    if (library->channels_last) s->kernel.arg[1].pack = second_last(&t->g, v[1], a);
-    s->kernel.arg[2].is_out = true;
-    s->kernel.n_arg = countof(v);
-    s->kernel.grid = arena_alloc(a, (i64)sizeof *s->kernel.grid);
-    s->kernel.n_grid = 1;
+    subject_take_operands(s, (value_id[]){n->in.v[0], n->in.v[1], n->out.v[0]}, a);
+    if (library->channels_last) s->kernel.arg[1].pack = second_last(&t->g, n->in.v[1], a);
 }

@@ -138,6 +138,15 @@ static bool check_version(struct db *d, const char *path, struct err *e)
     return v <= 0 || v == SCHEMA_VERSION || upgrade(d, v, e) || err_prefix(e, "%s", path);
 }
 
+static bool set_version(struct db *d)
+{
+    struct buf b = {0};
+    buf_printf(&b, "PRAGMA user_version=%d", SCHEMA_VERSION);
+    bool ok = sqlite3_exec(d->sql, b.p, NULL, NULL, NULL) == SQLITE_OK;
+    buf_release(&b);
+    return ok;
+}
+
 bool db_open(struct db *d, const char *path, struct err *e)
 {
     *d = (struct db){0};
@@ -156,7 +165,7 @@ bool db_open(struct db *d, const char *path, struct err *e)
                       "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;",
                       NULL, NULL, NULL) == SQLITE_OK;
     ok = ok && sqlite3_exec(d->sql, schema, NULL, NULL, NULL) == SQLITE_OK;
-    ok = ok && sqlite3_exec(d->sql, "PRAGMA user_version=3", NULL, NULL, NULL) == SQLITE_OK;
+    ok = ok && set_version(d);
     if (ok) return true;
     if (q.code) err_set(e, q.code, "%s", q.msg);
     else err_set(e, ERR_INPUT, "cannot use database '%s': %s", path, sqlite3_errmsg(d->sql));

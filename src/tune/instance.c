@@ -167,6 +167,16 @@ static bool share_buffer(struct instance *x, const struct instance *with, u32 i)
     return false;
 }
 
+void subject_take_operands(struct subject *s, const value_id v[LIBRARY_OPERANDS], struct arena *a)
+{
+    s->kernel.arg = arena_array(a, struct kernel_arg, LIBRARY_OPERANDS);
+    s->kernel.n_arg = LIBRARY_OPERANDS;
+    for (u32 i = 0; i < LIBRARY_OPERANDS; i++) s->kernel.arg[i].v = v[i];
+    s->kernel.arg[LIBRARY_OPERANDS - 1].is_out = true;
+    s->kernel.grid = arena_alloc(a, (i64)sizeof *s->kernel.grid);
+    s->kernel.n_grid = 1;
+}
+
 static struct dev_kernel *load(const struct on *d, const struct subject *s, struct err *e)
 {
     struct buf name = {0};

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-enum { DEFAULT_SAMPLES = 10, N_OPERANDS = 3 };
+enum { DEFAULT_SAMPLES = 10 };
 static const double rival_timeout = 20;
 
 struct watch { /* keeps the samples */
@@ -29,19 +29,11 @@ static bool on_sample(void *user, const struct sample *s, u32 n)
 
 static struct str text_of(struct arena *a, struct str name) { return str_fmt(a, "vendor %.*s", STR_ARG(name)); }
 
-/* One grid, buffers a, b, y. */
 static struct subject subject_of(struct tuner *t, const struct contest *c)
 {
     const struct tune_rival *r = t->o->rival;
     struct subject s = {.product = &r->product};
-    s.kernel.arg = arena_array(&t->arena, struct kernel_arg, N_OPERANDS);
-    s.kernel.arg[0].v = r->a;
-    s.kernel.arg[1].v = r->b;
-    s.kernel.arg[2].v = c->t->task->g.output.v[0];
-    s.kernel.arg[2].is_out = true;
-    s.kernel.n_arg = N_OPERANDS;
-    s.kernel.grid = arena_alloc(&t->arena, (i64)sizeof *s.kernel.grid);
-    s.kernel.n_grid = 1;
+    subject_take_operands(&s, (value_id[]){r->a, r->b, c->t->task->g.output.v[0]}, &t->arena);
     return s;
 }
 

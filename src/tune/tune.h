@@ -199,6 +199,9 @@ struct subject {               /* a kernel ready to run */
     const struct dev_product *product; /* instead of code: by the device's own library; both NULL: code */
     const struct dev_conv *conv;       /* likewise */
 };
+enum { LIBRARY_OPERANDS = 3 };
+/* The buffers of a library's product or convolution: two inputs and what is written, one grid; in the arena. */
+void subject_take_operands(struct subject *s, const value_id v[LIBRARY_OPERANDS], struct arena *a);
 struct trial_opts {
     const struct dev_driver *driver;
     struct dev_opts dev;
