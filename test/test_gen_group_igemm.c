@@ -2,7 +2,7 @@
 //
 // group_igemm: random convolutions of one to three axes (strides, padding, dilation, groups, transposed ones, bias, something in front and behind,
 // all layouts, known and unknown sizes) on random devices under random legal schedules give in the interpreter, which finds races
-// and accesses outside, what the reference gives; some do on devices. Every way to stage, order of terms, way to copy and number of
+// and accesses outside, what the reference gives; some do on devices, and some are built for targets that are not here. Every way to stage, order of terms, way to copy and number of
 // chunks must have been met, in f32 and in 16 bits.
 #include "gen_tasks.h"
 #include "vulkan_bed.h"
@@ -132,6 +132,42 @@ static void test_device(void **state)
     assert_true(n > 8 || getenv("SEED"));
 }
 
+/* Every kernel is spelt for a target; some are built where there is a compiler for it. */
+static void build_for(const char *name, const char *arch, u32 step)
+{
+    const struct lang *l = lang_find(str_of(name));
+    struct buf tool = {0};
+    struct err none = {0};
+    bool builds = l->toolchain(&tool, &none);
+    u32 n = 0, n_built = 0;
+    for (u64 seed = first_seed(2000); seed < last_seed(2024); seed++) {
+        struct bed b;
+        bed_open(&b, seed);
+        assert_true(dev_target(&b.caps, name, str_of(arch)));
+        b.type = pick(&b, 0, 1) ? DT_F16 : DT_F32;
+        if (!(seed % 4 == 3 ? random_transpose : seed % 2 ? random_conv : plain)(&b) || !family()->match(&b.t, &b.caps)) {
+            bed_close(&b);
+            continue;
+        }
+        for (u32 i = 0; i < 2; i++, n++) {
+            struct candidate c = i ? bed_schedule(&b, family()) : gen_initial(family(), &b.t, &b.caps, b.var);
+            struct kernel k;
+            struct buf text = {0}, binary = {0};
+            bool ok = gen_kernel(&k, &b.arena, &c, &b.t, &b.caps, &b.e) && lang_render(&text, l, &k.kir, &b.caps, &b.arena, &b.e);
+            if (ok && builds && n % step == 1) ok = l->build(&binary, buf_view(&text), &b.caps, 120, &b.e), n_built++;
+            if (!ok) report(&b, &c, seed);
+            buf_release(&text), buf_release(&binary);
+        }
+        bed_close(&b);
+    }
+    buf_release(&tool);
+    print_message("%s: %u kernels, %u built%s%s\n", name, n, n_built, builds ? "" : ", others not: ", none.msg);
+    assert_true(n > 30 || getenv("SEED"));
+}
+
+static void test_cuda(void **state) { build_for("cuda", "sm_80", 3); }
+static void test_hip(void **state) { build_for("hip", "gfx90a", 12); }
+
 /* Spaces that a search can walk, of layers as in networks; the default is among them. */
 struct tally {
     u32 n;
@@ -184,7 +220,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_f32),    cmocka_unit_test(test_16_bits), cmocka_unit_test(test_f64),
-        cmocka_unit_test(test_choice), cmocka_unit_test(test_device),
+        cmocka_unit_test(test_choice), cmocka_unit_test(test_device),  cmocka_unit_test(test_cuda),
+        cmocka_unit_test(test_hip),
     };
     vulkan_stay_loaded();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -193,6 +193,21 @@ static void pixel_of(const struct product *p, kval row, kval idx[MAX_RANK])
     }
 }
 
+/* Row i of the block; behind the end, the last. */
+static kval row_of(const struct product *p, kval i)
+{
+    struct kir *k = p->m->k;
+    kval row = kir_add(k, p->a.first, i);
+    if (sym_divides(p->m->g->sym, p->bm, p->x.m)) return row;
+    return kir_min(k, row, kir_add_i(k, emit_size(p->m, p->x.m), -1));
+}
+
+void merge_row(const struct product *p, kval i)
+{
+    kval idx[MAX_RANK];
+    pixel_of(p, row_of(p, i), idx); /* the builder finds it again where it is asked for */
+}
+
 /* Index of the input that a term meets from an output on, per axis; the condition that it is one, 0: certainly. What is in front of the
    input is only asked for elements that exist. */
 static kval find_input(const struct product *p, const struct merge_term *t, kval idx[MAX_RANK])
@@ -221,9 +236,8 @@ kval merge_input(const struct product *p, const struct merge_term *t, kval i, u3
 {
     const struct merge *g = merge_in(p);
     struct kir *k = p->m->k;
-    kval idx[MAX_RANK] = {0}, row = kir_add(k, p->a.first, i), c = t->channel;
-    if (!sym_divides(p->m->g->sym, p->bm, p->x.m)) row = kir_min(k, row, kir_add_i(k, emit_size(p->m, p->x.m), -1));
-    pixel_of(p, row, idx);
+    kval idx[MAX_RANK] = {0}, c = t->channel;
+    pixel_of(p, row_of(p, i), idx);
     kval ok = find_input(p, t, idx);
     if (!g->is_stored && t->ok) c = kir_min(k, c, kir_int(k, g->c.ic - lanes));
     idx[1] = kir_ramp(k, kir_add(k, kir_mul_i(k, p->pos[1], g->c.ic), c), 1, lanes);

@@ -48,6 +48,8 @@ void merge_term_of(const struct product *p, kval round, kval at, struct merge_te
 /* MERGE_LOOPS: loops over all terms of a round, whose number is returned; the caller closes them. Those along the last axis are written
    out where they are at most so many. */
 u32 merge_loops(const struct product *p, kval round, i64 written_out, struct merge_term *t);
+/* Takes row i of the block apart here, for all loops that follow. */
+void merge_row(const struct product *p, kval i);
 /* Elements of the input from a term on, `lanes` channels, of row i of the block; zeros where there are none. */
 kval merge_input(const struct product *p, const struct merge_term *t, kval i, u32 lanes);
 /* Weights of a term from column i of the block on. */

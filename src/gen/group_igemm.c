@@ -152,6 +152,20 @@ static void multiply(struct product *p)
     if (many < p->bk) kir_end(k);
 }
 
+/* What a thread reads of the input is of the same rows in all rounds. */
+static void find_rows(struct igemm *x)
+{
+    struct product *p = &x->p;
+    const struct group_share *s = &p->a.copy.share;
+    i64 whole = s->rows * s->cols / (s->lanes * p->g.n); /* turns that all threads have */
+    for (i64 i = 0; p->a_near && i < x->t.row.n; i++) merge_row(p, group_tile_row(&x->t, i));
+    for (i64 i = 0; !p->a_near && i < whole; i++) {
+        kval row, col;
+        group_share_at(s, i, &row, &col);
+        merge_row(p, p->a.along_k ? row : col);
+    }
+}
+
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *s)
 {
     struct igemm *x = arena_new(m->arena, struct igemm);
@@ -186,6 +200,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
                                .deep = deep_of(&x->g, v)};
     product_open(p);
     group_tile_open(&x->t, p->g.t);
+    find_rows(x);
     product_rounds(p);
     product_store_tile(p, &x->t);
     product_close(p, t, caps);
@@ -394,7 +409,7 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
 const struct gen gen_group_igemm = {
     .version = 1,
     .name = "group_igemm",
-    .revision = 1,
+    .revision = 2,
     .param = param,
     .n_param = N_PARAM,
     .match = match,
