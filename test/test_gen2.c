@@ -38,7 +38,11 @@ static void try_few(const char *family, bool (*build)(struct bed *b), u64 n_seed
 static void test_dot(void **state) { try_few("conv_dot", random_conv, 900, 25); }
 static void test_depthwise(void **state) { try_few("conv_dw", random_depthwise, 300, 100); }
 static void test_grad(void **state) { try_few("conv_grad", random_grad, 250, 150); }
-static void test_merged(void **state) { try_few("conv_igemm", random_conv, 400, 150); }
+static void test_merged(void **state)
+{
+    try_few("conv_igemm", random_conv, 400, 150);
+    try_few("conv_igemm", random_transpose, 300, 60);
+}
 static void test_point(void **state) { try_few("gemm", random_point, 400, 60); }
 
 int main(void)

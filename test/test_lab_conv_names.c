@@ -65,7 +65,6 @@ static void each_row(bool on_gpu, row_fn *fn, void *user)
         assert_true(conv_read(&data, &a, text, &e));
         u32 step = (u32)i64_max(1, data.row.n / most);
         for (u32 r = 0; r < data.row.n; r += step) {
-            if (data.row.v[r].is_transposed && !on_gpu) continue; /* conv_igemm does not take them */
             for (u32 i = all ? 0 : n_impl - 1; i < n_impl; i++, seed++)
                 one_row(&data.row.v[r], conv_impl_at((u32)(seed % n_impl)), seed, on_gpu, fn, user);
         }

@@ -322,8 +322,9 @@ static void by_ends(struct walk *x, struct pixels p, kval x_at, kval block, stru
 }
 
 /* The tile at (y, x) and a block of output channels. */
-static void product(struct band *b, kval y, kval x_at, kval block)
+static void product(struct band *b, kval y, kval x_at, kval block, struct tile_out *o)
 {
+    (void)o;
     struct walk *x = (struct walk *)b;
     struct kir *k = b->m->k;
     const struct conv *c = &b->c;

@@ -10,9 +10,12 @@
 // are gone through one after the other. The ib elements of a tap of all rows may be copied first (copy): pads are asked for and types converted
 // there, once for all columns of the tile. Several iterations may share the terms (ks); their sums are added in order by a second grid.
 //
+// A transposed convolution is one of stride 1 for each of its phases (gen_trans.h): rows are positions, tiles of the phases follow each
+// other and read the same input, and only the taps that a phase has are gone through. The outputs of a tile lie apart and are found one by one.
+//
 // Dims: n, spatial axes 2.., output channels in blocks of nr vectors, slices: blocks of ib input channels x taps
-// of the first spatial axis that has several.
-#include "gen/gen_conv.h"
+// of the first spatial axis that has several; phases.
+#include "gen/gen_trans.h"
 
 enum { P_TX, P_NR, P_TB, P_OB, P_IB, P_KS, P_COPY, P_ORDER, P_KU, P_AHEAD, P_NT, N_PARAM };
 enum { MAX_ROWS = 32, MAX_WRITTEN = 128 /* multiply-adds of taps written out together */ };
@@ -65,16 +68,39 @@ static struct conv_sched sched_of(const struct sched *s)
 struct igemm {
     struct conv c;
     struct space space;
+    bool up;             /* transposed: c is of stride 1 over positions */
+    struct trans trans;
     bool has_batch;      /* images, too; else they lie outside */
     bool is_last;        /* the input has channels last, else outside */
     bool is_inside;      /* no window hangs over */
     u32 axis;            /* whose taps are in slices */
 };
 
+static bool take(struct igemm *x, const struct task *t)
+{
+    enum { MOST = 5 /* axes of a transposed one, whose weights have two for each of space */ };
+    if (conv_of(&x->c, t)) return true;
+    x->up = t->n_heavy == 1 && trans_as_conv(&x->trans, &x->c, t);
+    if (!x->up || x->c.rank > MOST) return false;
+    conv_fit(&x->c, t); /* a row may be of one output: each is stored alone */
+    return true;
+}
+
+/* No tap of any position of the axis lies outside of the input. */
+static bool is_axis_inside(const struct igemm *x, u32 a)
+{
+    const struct trans_axis *p = &x->trans.ax[a];
+    const struct graph *g = x->c.g;
+    if (!x->up) return conv_is_inside(&x->c, a);
+    i64 lo = gen_static(g, p->q_lo, -1), n = gen_static(g, p->n_q, -1), in = gen_static(g, p->in, -1);
+    return lo >= 0 && n >= 0 && in >= 0 && lo + p->lo >= 0 && lo + n - 1 + p->hi < in;
+}
+
 static bool igemm_of(struct igemm *x, const struct task *t)
 {
     struct conv *c = &x->c;
-    if (!conv_of(c, t)) return false;
+    *x = (struct igemm){0};
+    if (!take(x, t)) return false;
     const struct value *in = graph_value(c->g, c->x);
     x->is_last = in->layout == LAYOUT_CLAST;
     bool is_stored = !in->producer && !in->is_const && !in->sdata;
@@ -82,7 +108,7 @@ static bool igemm_of(struct igemm *x, const struct task *t)
     x->space = conv_space(c);
     x->has_batch = x->space.n < 2;
     x->is_inside = true;
-    for (u32 a = 2; a < c->rank; a++) x->is_inside = x->is_inside && conv_is_inside(c, a);
+    for (u32 a = 2; a < c->rank; a++) x->is_inside = x->is_inside && is_axis_inside(x, a);
     x->axis = 2;
     while (x->axis + 1 < c->rank && c->k[x->axis] == 1) x->axis++;
     return x->space.n < 2 || (x->space.n == 2 && x->space.g[0].axis == 0 && x->space.g[0].extent == c->out[0]);
@@ -106,6 +132,8 @@ struct walk {            /* one task */
     i64 channels, slices;
     bool copies;
     i64 slice_size;      /* elements of a slice's packed weights */
+    kval phase[MAX_RANK]; /* transposed: number along each axis */
+    kval out[MAX_ROWS][MAX_RANK], exists[MAX_ROWS]; /* transposed: outputs of the tile's rows; 0: certainly */
 };
 
 /* Strides of the input where it lies. */
@@ -125,7 +153,8 @@ static void walk_input(struct walk *w)
     }
 }
 
-/* Packed weights: [group][block of outputs][slice: block of inputs, tap of its axis][other taps][input][nr*lanes]. */
+/* Packed weights: [group][block of outputs][slice: block of inputs, tap of its axis][other taps][input][nr*lanes]; transposed ones have
+   the phase's first tap of each axis in front of the slices, and the taps that it has of the axis as taps. */
 static kval pack_weights(struct walk *w)
 {
     struct band *b = &w->b;
@@ -136,12 +165,14 @@ static kval pack_weights(struct walk *w)
     for (u32 a = w->x.axis + 1; a < c->rank; a++) w->slice_size *= c->k[a];
 #define DIM(n_, axis_, stride_) \
     (p->dim[p->n].extent = sym_const(t, n_), p->dim[p->n].axis = axis_, p->dim[p->n++].stride = stride_)
-    if (c->groups > 1) DIM(c->groups, 0, c->oc);
-    DIM(b->n_blocks, 0, b->width);
-    DIM(c->ic / w->channels, 1, w->channels);
-    for (u32 a = 2; a < c->rank; a++) DIM(c->k[a], a, 1);
-    DIM(w->channels, 1, 1);
-    DIM(b->width, 0, 1);
+    u32 in = w->x.up ? 0 : 1, out = w->x.up ? 1 : 0;
+    if (c->groups > 1) DIM(c->groups, 0, w->x.up ? c->ic : c->oc);
+    DIM(b->n_blocks, out, b->width);
+    for (u32 a = 2; w->x.up && a < c->rank; a++) DIM(w->x.trans.ax[a].step, a, 1);
+    DIM(c->ic / w->channels, in, w->channels);
+    for (u32 a = 2; a < c->rank; a++) DIM(c->k[a], a, w->x.up ? w->x.trans.ax[a].step : 1);
+    DIM(w->channels, in, 1);
+    DIM(b->width, out, 1);
 #undef DIM
     return emit_pack(b->m, c->w, p);
 }
@@ -168,6 +199,26 @@ static void split_row(const struct walk *w, kval m, kval idx[MAX_RANK])
     if (w->x.has_batch) idx[0] = m;
 }
 
+static void also(struct kir *k, kval *all, kval cond) { *all = *all ? kir_bin(k, KI_AND, *all, cond) : cond; }
+
+/* Transposed: the output of this iteration's phase at a position. Whether it exists is asked where it is not known. */
+static void find_output(struct walk *w, i64 p, const kval idx[MAX_RANK], kval is_row)
+{
+    struct emit *m = w->b.m;
+    struct kir *k = m->k;
+    struct symtab *t = m->g->sym;
+    kval ok = is_row;
+    for (u32 a = 0; a < MAX_RANK; a++) w->out[p][a] = a ? kir_int(k, 0) : idx[0];
+    for (u32 a = 2; a < w->x.c.rank; a++) {
+        const struct trans_axis *x = &w->x.trans.ax[a];
+        sym stop = sym_mul(t, sym_add(t, x->q_lo, x->n_q), sym_const(t, x->s));
+        kval at = w->out[p][a] = trans_output(m, x, idx[a], w->phase[a]);
+        if (gen_static(m->g, x->q_lo, 0) * x->s < x->begin) also(k, &ok, kir_bin(k, KI_LE, kir_int(k, 0), at));
+        if (gen_static(m->g, sym_sub(t, x->out, stop), -MAX_PHASES) + x->begin < 0) also(k, &ok, kir_lt(k, at, emit_size(m, x->out)));
+    }
+    w->exists[p] = ok;
+}
+
 /* Rows behind the last one are the last again. */
 static void find_rows(struct walk *w, kval from, struct rows *r)
 {
@@ -184,20 +235,36 @@ static void find_rows(struct walk *w, kval from, struct rows *r)
             at = kir_add(k, at, kir_mul(k, r->first[p][a], b->step[a]));
         }
         r->base[p] = at, r->inside[p] = 0;
+        if (w->x.up) find_output(w, p, idx, p ? kir_lt(k, m, b->x1) : 0);
     }
 }
 
-/* At a tap of axis a. */
-static void ask_rows(struct walk *w, struct rows *r, u32 a, kval tap)
+/* Taps of an axis: those of the phase. */
+static kval tap_count(const struct walk *w, u32 a)
+{
+    struct kir *k = w->b.m->k;
+    return w->x.up ? trans_fact(k, &w->x.trans.ax[a], FACT_TAPS, w->phase[a]) : kir_int(k, w->b.c.k[a]);
+}
+
+/* How far along an axis the input of a tap lies from a row's first one. */
+static kval tap_distance(const struct walk *w, u32 a, kval tap)
+{
+    struct kir *k = w->b.m->k;
+    const struct trans_axis *x = &w->x.trans.ax[a];
+    kval by = kir_mul_i(k, tap, w->b.c.dil[a]);
+    return w->x.up ? kir_sub(k, kir_add_i(k, trans_fact(k, x, FACT_OFFSET, w->phase[a]), -x->lo), by) : by;
+}
+
+/* At a tap of axis a, so far behind the first. */
+static void ask_rows(struct walk *w, struct rows *r, u32 a, kval by)
 {
     struct band *b = &w->b;
     struct kir *k = b->m->k;
-    if (conv_is_inside(&b->c, a)) return;
-    kval end = emit_size(b->m, b->c.in[a]), by = kir_mul_i(k, tap, b->c.dil[a]);
+    if (is_axis_inside(&w->x, a)) return;
+    kval end = emit_size(b->m, b->c.in[a]);
     for (i64 p = 0; p < b->s.tx; p++) {
         kval i = kir_add(k, r->first[p][a], by);
-        kval ok = kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), i), kir_lt(k, i, end));
-        r->inside[p] = r->inside[p] ? kir_bin(k, KI_AND, r->inside[p], ok) : ok;
+        also(k, &r->inside[p], kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), i), kir_lt(k, i, end)));
     }
 }
 
@@ -241,10 +308,10 @@ static void tap_steps(struct walk *w, const struct rows *r, kval channel, kval b
 static bool writes_out(const struct walk *w, u32 a)
 {
     const struct band *b = &w->b;
-    return a + 1 == b->c.rank && w->x.is_inside && b->c.k[a] * w->channels * b->s.tx * b->s.nr <= MAX_WRITTEN;
+    return a + 1 == b->c.rank && w->x.is_inside && (!w->x.up || trans_same_taps(&w->x.trans.ax[a])) && b->c.k[a] * w->channels * b->s.tx * b->s.nr <= MAX_WRITTEN;
 }
 
-/* The terms of one slice. */
+/* The terms of slice number `slice` of those that there are; weights have room for all taps. */
 static void slice_product(struct walk *w, const struct rows *first, kval slice, kval w_at)
 {
     struct band *b = &w->b;
@@ -252,37 +319,47 @@ static void slice_product(struct walk *w, const struct rows *first, kval slice, 
     struct kir *k = b->m->k;
     struct rows r = *first;
     u32 loops = 0, axis = w->x.axis;
-    kval tap = kir_mod_i(k, slice, c->k[axis]), channel = kir_mul_i(k, kir_div_i(k, slice, c->k[axis]), w->channels);
-    kval by = kir_mul(k, kir_mul_i(k, tap, c->dil[axis]), b->step[axis]);
-    i64 size = w->slice_size;
-    ask_rows(w, &r, axis, tap);
+    kval taps = kir_max(k, tap_count(w, axis), kir_int(k, 1));
+    kval tap = kir_mod(k, slice, taps), part = kir_div(k, slice, taps), by = tap_distance(w, axis, tap);
+    i64 size = w->slice_size, n;
+    ask_rows(w, &r, axis, by);
+    by = kir_mul(k, by, b->step[axis]);
+    w_at = kir_add(k, w_at, kir_mul_i(k, w->x.up ? kir_add(k, kir_mul_i(k, part, c->k[axis]), tap) : slice, size));
     for (u32 a = 2; a < c->rank; a++) {
         if (a == axis) continue;
         size /= c->k[a];
-        tap = kir_int(k, 0);
-        if (c->k[a] > 1) tap = kir_loop(k, writes_out(w, a) ? KL_UNROLL : KL_SERIAL, tap, kir_int(k, c->k[a]), 1), loops++;
-        by = kir_add(k, by, kir_mul(k, kir_mul_i(k, tap, c->dil[a]), b->step[a]));
+        tap = kir_int(k, 0), taps = tap_count(w, a);
+        if (!kir_is_const(k, taps, &n) || n != 1) tap = kir_loop(k, writes_out(w, a) ? KL_UNROLL : KL_SERIAL, tap, taps, 1), loops++;
+        kval more = tap_distance(w, a, tap);
+        ask_rows(w, &r, a, more);
+        by = kir_add(k, by, kir_mul(k, more, b->step[a]));
         w_at = kir_add(k, w_at, kir_mul_i(k, tap, size));
-        ask_rows(w, &r, a, tap);
     }
-    tap_steps(w, &r, kir_add(k, kir_mul_i(k, b->group, c->ic), channel), by, w_at);
+    tap_steps(w, &r, kir_add(k, kir_mul_i(k, b->group, c->ic), kir_mul_i(k, part, w->channels)), by, w_at);
     while (loops--) kir_end(k);
 }
 
 /* The tile of rows from x_at on and a block of output channels: this iteration's share of the slices. */
-static void product(struct band *b, kval y, kval x_at, kval block)
+static void product(struct band *b, kval y, kval x_at, kval block, struct tile_out *o)
 {
     (void)y;
     struct walk *w = (struct walk *)b;
     struct kir *k = b->m->k;
     struct rows r;
     i64 ks = b->s.ks;
-    kval w_at = kir_mul_i(k, kir_add(k, kir_mul_i(k, b->group, b->n_blocks), block), w->slices * w->slice_size);
+    kval w_at = kir_add(k, kir_mul_i(k, b->group, b->n_blocks), block);
+    for (u32 a = 2; w->x.up && a < b->c.rank; a++) {
+        const struct trans_axis *x = &w->x.trans.ax[a];
+        w->phase[a] = trans_phase_of(k, &w->x.trans, b->phase, a);
+        w_at = kir_add(k, kir_mul_i(k, w_at, x->step), trans_fact(k, x, FACT_FIRST, w->phase[a]));
+    }
+    w_at = kir_mul_i(k, w_at, w->slices * w->slice_size);
     find_rows(w, x_at, &r);
-    kval from = kir_div_i(k, kir_mul_i(k, b->share, w->slices), ks),
-         to = kir_div_i(k, kir_mul_i(k, kir_add_i(k, b->share, 1), w->slices), ks);
+    if (w->x.up) o->px = (const kval(*)[MAX_RANK])w->out, o->exists = w->exists;
+    kval slices = kir_mul_i(k, tap_count(w, w->x.axis), w->slices / b->c.k[w->x.axis]);
+    kval from = kir_div_i(k, kir_mul(k, b->share, slices), ks), to = kir_div_i(k, kir_mul(k, kir_add_i(k, b->share, 1), slices), ks);
     kval slice = kir_loop(k, KL_SERIAL, from, to, 1);
-    slice_product(w, &r, slice, kir_add(k, w_at, kir_mul_i(k, slice, w->slice_size)));
+    slice_product(w, &r, slice, w_at);
     kir_end(k);
 }
 
@@ -306,7 +383,8 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
 
 struct model {
     struct igemm x;
-    i64 lanes, taps, rows, outer; /* rows: output pixels that are numbered through; outer: images outside */
+    double taps;         /* transposed: of a phase, on average */
+    i64 lanes, rows, outer; /* rows: output pixels that are numbered through; outer: images and phases outside */
     i64 blocks, ob, tiles, tb, iterations;
 };
 
@@ -314,8 +392,9 @@ static void model_of(struct model *m, const struct caps *caps, const struct conv
 {
     const struct conv *c = &m->x.c;
     m->lanes = conv_lanes(c, caps);
-    m->taps = 1, m->rows = 1, m->outer = 1;
-    for (u32 a = 2; a < c->rank; a++) m->taps *= c->k[a];
+    m->rows = 1, m->outer = i64_max(1, c->phases);
+    m->taps = 1 / (double)m->outer;
+    for (u32 a = 2; a < c->rank; a++) m->taps *= (double)(m->x.up ? m->x.trans.ax[a].k : c->k[a]);
     for (u32 i = 0; i < m->x.space.n; i++)
         *(i + 1 == m->x.space.n ? &m->rows : &m->outer) *= gen_eval(c->g, m->x.space.g[i].extent, var);
     m->blocks = ceil_div(c->oc, s->nr * m->lanes);
@@ -360,8 +439,8 @@ static bool legal(const struct task *t, const struct caps *caps, const struct sc
 static double other_cycles(const struct model *m, const struct sched *v)
 {
     const struct conv *c = &m->x.c;
-    double rows = (double)v->v[P_TX], steps = (double)(m->taps * c->ic), ku = (double)v->v[P_KU];
-    double axes = (double)(c->rank - 2), taps = (double)(m->taps * ceil_div(c->ic, slice_channels(&m->x, v)));
+    double rows = (double)v->v[P_TX], steps = m->taps * (double)c->ic, ku = (double)v->v[P_KU];
+    double axes = (double)(c->rank - 2), taps = m->taps * (double)ceil_div(c->ic, slice_channels(&m->x, v));
     bool copies = v->v[P_COPY];
     double cycles = steps * ((rows > 10 && !copies ? (rows - 10) * 0.5 / ku : 0) + 0.5 / ku);
     if (copies) cycles += steps * (rows + 1) + taps * 20;
@@ -376,7 +455,7 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
     const struct conv_sched s = sched_of(v);
     const struct conv *c = &m->x.c;
     double hz = gen_flop_rate(caps) / (4.0 * (double)i64_max(1, caps->vector_bytes / 4)), ks = (double)s.ks;
-    double steps = (double)(m->taps * c->ic), tile = (steps * (tile_step_cycles(s.tx, s.nr) + (s.ahead ? 0.1 * (double)s.nr : 0)) + other_cycles(m, v)) / ks;
+    double steps = m->taps * (double)c->ic, tile = (steps * (tile_step_cycles(s.tx, s.nr) + (s.ahead ? 0.1 * (double)s.nr : 0)) + other_cycles(m, v)) / ks;
     double weights = steps * (double)(s.nr * m->lanes) * 4 / ks, kept = s.order == 1 ? weights * (double)m->ob : weights;
     tile += (double)(s.tx * s.nr) * (c->by_rows ? 3.0 * (double)m->lanes : 3);
     if (kept > (double)caps->l1_bytes / 2) tile += weights / (kept > (double)caps->l2_bytes * 0.7 ? 12 : 40);

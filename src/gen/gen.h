@@ -217,6 +217,8 @@ struct tile_out {
     kval part;
     kval rows;                /* not 0: WORK array of lanes*nr x pitch; the epilogue runs along x, for outputs with x innermost */
     const struct scratch *to; /* not NULL: to scratch memory instead, pixels that hang over, too: there is room */
+    const kval (*px)[MAX_RANK]; /* not NULL: index of each pixel, instead of the axes */
+    const kval *exists;       /* with px: does it? 0: certainly */
 };
 void tile_open(struct tile *t);                                   /* allocates the accumulators */
 /* Accumulators begin with the bias (0: zeros) of the channels from c on; end: behind the last that exists, 0: all of them do. */

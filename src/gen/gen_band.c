@@ -168,6 +168,11 @@ struct space conv_space(const struct conv *c)
 {
     struct space s, r = {0};
     const value_id stop[] = {c->y, 0};
+    if (c->phases) {
+        sym n = c->out[0];
+        for (u32 a = 2; a < c->rank; a++) n = sym_mul(c->g->sym, n, c->out[a]);
+        return (struct space){.rank = c->rank, .n = 1, .g = {{n, c->rank - 1}}};
+    }
     space_of(&s, c->g, c->simple ? c->g->output.v[0] : c->y, stop, 1u << 1);
     for (u32 i = 1; c->simple && i < c->g->output.n; i++) {
         struct space o;
@@ -559,7 +564,9 @@ kval band_open(struct band *b, i64 parts)
     sym ny = b->s.th ? sym_cdiv(t, b->y_ext, b->y_tile) : one;
     kval part = kir_grid(k, kir_int(k, parts));
     kval row = kir_grid(k, emit_size(m, space_count(&outer, t, 0, outer.n)));
-    kval tile = kir_grid(k, emit_size(m, sym_mul(t, ny, nx)));
+    i64 phases = i64_max(1, b->c.phases);
+    kval tile = kir_grid(k, emit_size(m, scaled(t, sym_mul(t, ny, nx), phases)));
+    b->phase = kir_mod_i(k, tile, phases), tile = kir_div_i(k, tile, phases);
     kval at[MAX_RANK] = {0}, n_x = emit_size(m, nx), xt = emit_size(m, b->x_tile),
          yt = emit_size(m, b->y_tile);
     space_split(m, &outer, group, outer.n, row, at);

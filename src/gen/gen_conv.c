@@ -189,7 +189,7 @@ static void tile_at(struct band *b, kval y, kval x, kval block)
     tile_clear(&b->t, b->s.ks > 1 ? 0 : c->b, ch, ragged ? end : 0);
     struct tile_out o = band_target(b, y, x);
     o.c = ch, o.c_end = ragged ? end : 0;
-    if (b->product) b->product(b, y, x, block);
+    if (b->product) b->product(b, y, x, block, &o);
     else tile_product(b, y, x, block, &o);
     tile_store(&b->t, &o);
 }

@@ -40,6 +40,7 @@ struct conv {            /* a convolution taken apart; axes are those of the out
     bool point;          /* 1x1, stride 1, no padding */
     bool simple;         /* the epilogue is pointwise; else it is a grid of its own */
     bool by_rows;        /* outputs are stored along x */
+    i64 phases;          /* a transposed one taken as one of stride 1 (trans_as_conv): outputs of a position, which lie apart; 0: not one */
 };
 bool conv_of(struct conv *c, const struct task *t); /* of floats; false: not for this family */
 bool conv_of_any(struct conv *c, const struct task *t); /* of integers, too */
@@ -60,7 +61,7 @@ enum layout conv_input_layout(const struct conv *c);
 i64 conv_lanes(const struct conv *c, const struct caps *caps); /* of vectors that hold sums */
 void gen_conv_emit(struct emit *m, const struct task *t, const struct caps *caps, const struct conv_sched *s);
 bool conv_is_flat(const struct conv *c, const struct conv_sched *s);
-struct space conv_space(const struct conv *c);      /* pixels of a flat convolution, merged */
+struct space conv_space(const struct conv *c);      /* pixels of a flat convolution, merged; of a transposed one all positions */
 /* Bytes that are stored side by side where `channels` channels of a pixel are; 0: none, or other kernels' business. */
 i64 conv_run(const struct conv *c, i64 channels);
 struct space conv_outer(const struct conv *c);      /* axes outside the tile, channels left out */
@@ -97,14 +98,16 @@ struct band {
     i64 spare_y, spare_x;      /* rows and columns that whoever fills the band may write behind its end */
     bool is_inner;             /* the inside of the band is computed, band_fill only adds the zeros around */
     kval share;                /* number of the iteration among those that share the terms */
+    kval phase;                /* of a transposed convolution: number of the iteration's */
     const struct scratch *to;  /* where results go, NULL: through the epilogue to the outputs */
-    /* Multiply-adds of the tile at (y, x) and a block of output channels, accumulators set; NULL: gen_conv.c's own. */
-    void (*product)(struct band *b, kval y, kval x, kval block);
+    /* Multiply-adds of the tile at (y, x) and a block of output channels, accumulators set; it may say where the outputs are. NULL:
+       gen_conv.c's own. */
+    void (*product)(struct band *b, kval y, kval x, kval block, struct tile_out *o);
 };
 
 void band_init(struct band *b, struct emit *m, const struct conv *c, const struct caps *caps, const struct conv_sched *s);
 void band_layout(struct band *b);              /* sizes and strides of the scratch band */
-/* Opens the grid (closed by three kir_end): its parts, pixels outside the tile, bands. Returns the number of the part. */
+/* Opens the grid (closed by three kir_end): its parts, pixels outside the tile, bands with their phases. Returns the number of the part. */
 kval band_open(struct band *b, i64 parts);
 void band_alloc(struct band *b);               /* its arrays; part of band_open */
 void band_fill(struct band *b);

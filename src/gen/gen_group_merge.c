@@ -71,10 +71,7 @@ static const struct merge *merge_in(const struct product *p) { return p->form->u
 static kval phase_of(const struct product *p, u32 axis)
 {
     const struct merge *g = merge_in(p);
-    struct kir *k = p->m->k;
-    kval n = p->pos[0];
-    for (u32 a = g->c.rank - 1; a > axis; a--) n = kir_div_i(k, n, g->trans.ax[a].s);
-    return kir_mod_i(k, n, g->trans.ax[axis].s);
+    return trans_phase_of(p->m->k, &g->trans, p->pos[0], axis);
 }
 
 static kval fact(const struct product *p, u32 axis, enum trans_fact f)

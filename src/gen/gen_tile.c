@@ -170,7 +170,9 @@ static i64 x_step_of(const struct tile_out *o) { return o->x_step ? o->x_step : 
 
 static void pixel_index(const struct tile *t, const struct tile_out *o, i64 dy, i64 dx, kval *idx)
 {
-    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = o->idx[i];
+    const kval *from = o->px ? o->px[dy * t->tx + dx] : o->idx;
+    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = from[i];
+    if (o->px) return;
     if (o->y_axis >= 0) idx[o->y_axis] = kir_add_i(t->m->k, idx[o->y_axis], dy);
     if (o->x_axis >= 0) idx[o->x_axis] = kir_add_i(t->m->k, idx[o->x_axis], dx * x_step_of(o));
 }
@@ -181,6 +183,7 @@ static kval pixel_exists(const struct tile *t, const struct tile_out *o, i64 dy,
     struct kir *k = t->m->k;
     kval ok = 0, idx[MAX_RANK];
     i64 c;
+    if (o->px) return o->exists[dy * t->tx + dx];
     pixel_index(t, o, dy, dx, idx);
     if (o->y_axis >= 0 && dy && !o->y_exact) ok = kir_lt(k, idx[o->y_axis], o->y_end);
     if (o->x_axis >= 0 && dx && !o->x_exact) {
@@ -303,8 +306,33 @@ static void store_rows(const struct tile *t, const struct tile_out *o)
     kir_end(k);
 }
 
+/* Likewise with pixels that lie anywhere: one by one. */
+static void store_apart(const struct tile *t, const struct tile_out *o, bool guarded)
+{
+    struct emit *m = t->m;
+    const struct result r = result_of(o);
+    struct kir *k = m->k;
+    i64 pitch = pitch_of(t), channels = t->nr * t->lanes;
+    kval end = o->c_end ? kir_min(k, kir_sub(k, o->c_end, o->c), kir_int(k, channels)) : kir_int(k, channels);
+    kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), end, 1);
+    for (i64 p = 0; p < t->ty * t->tx; p++) {
+        kval idx[MAX_RANK], ok = guarded ? pixel_exists(t, o, p / t->tx, p % t->tx) : 0;
+        pixel_index(t, o, p / t->tx, p % t->tx, idx);
+        idx[o->c_axis] = kir_add(k, o->c, c);
+        kval at = kir_add_i(k, kir_mul_i(k, kir_add_i(k, c, p / t->tx * channels), pitch), p % t->tx);
+        if (ok) kir_if(k, ok);
+        result_store(m, &r, idx, kir_load(k, o->rows, at), 0);
+        if (ok) kir_end(k);
+    }
+    kir_end(k);
+}
+
 static void store_all(const struct tile *t, const struct tile_out *o, bool guarded)
 {
+    if (o->rows && !o->temp) {
+        store_apart(t, o, guarded);
+        return;
+    }
     i64 piece = t->m->streams ? t->nr : 1; /* whole lines at once go past the caches as such */
     for (i64 j = 0; j < t->nr; j += piece)
         for (i64 p = 0; p < t->ty * t->tx; p++) store_pixel(t, o, p, j, j + piece, guarded);
@@ -312,16 +340,22 @@ static void store_all(const struct tile *t, const struct tile_out *o, bool guard
 
 kval tile_full(const struct tile *t, const struct tile_out *o)
 {
-    return pixel_exists(t, o, t->ty - 1, t->tx - 1);
+    kval all = 0;
+    if (!o->px) return pixel_exists(t, o, t->ty - 1, t->tx - 1);
+    for (i64 p = 0; p < t->ty * t->tx; p++)
+        if (o->exists[p]) all = all ? kir_bin(t->m->k, KI_AND, all, o->exists[p]) : o->exists[p];
+    return all;
 }
 
 void tile_store(const struct tile *t, const struct tile_out *o)
 {
     struct kir *k = t->m->k;
-    if (o->rows && !o->temp) {
+    bool by_rows = o->rows && !o->temp;
+    if (by_rows && !o->px) {
         store_rows(t, o);
         return;
     }
+    if (by_rows) turn_round(t, o);
     kval full = o->to ? 0 : tile_full(t, o);
     if (!full) {
         store_all(t, o, false);

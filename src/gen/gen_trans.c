@@ -85,6 +85,7 @@ bool trans_as_conv(struct trans *x, struct conv *c, const struct task *t)
     c->w = x->w, c->b = x->b;
     c->groups = x->groups, c->ic = x->ic, c->oc = x->oc;
     c->no_pad = c->point = false;
+    c->phases = x->phases;
     for (u32 i = 2; i < c->rank; i++) set_axis(c, &x->ax[i], i);
     return true;
 }
@@ -108,6 +109,12 @@ kval trans_fact(struct kir *k, const struct trans_axis *a, enum trans_fact f, kv
         v = kir_select(k, kir_lt(k, phase, kir_int(k, r)), v, kir_int(k, x));
     }
     return v;
+}
+
+kval trans_phase_of(struct kir *k, const struct trans *c, kval number, u32 axis)
+{
+    for (u32 a = c->rank - 1; a > axis; a--) number = kir_div_i(k, number, c->ax[a].s);
+    return kir_mod_i(k, number, c->ax[axis].s);
 }
 
 bool trans_same_taps(const struct trans_axis *a)

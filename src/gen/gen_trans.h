@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/: transposed convolutions taken apart by phases (conv_transpose, group_conv, matrix_conv).
+// Private to gen/: transposed convolutions taken apart by phases (conv_transpose, conv_igemm, group_conv, group_igemm, matrix_conv).
 #ifndef QUERN_GEN_TRANS_H
 #define QUERN_GEN_TRANS_H
 
@@ -38,6 +38,8 @@ bool trans_of(struct trans *c, const struct task *t);
    meets under tap t the input q + c->pad + lo + off - t*d. */
 bool trans_as_conv(struct trans *x, struct conv *c, const struct task *t);
 
+/* A phase's number, the last axis innermost -> its number along an axis. */
+kval trans_phase_of(struct kir *k, const struct trans *c, kval number, u32 axis);
 /* What differs from phase to phase along an axis: the first tap, 0 where there is none; how many; the offset of its input. */
 enum trans_fact { FACT_FIRST, FACT_TAPS, FACT_OFFSET };
 kval trans_fact(struct kir *k, const struct trans_axis *a, enum trans_fact f, kval phase); /* of a phase that the kernel knows */
