@@ -41,6 +41,7 @@ typedef struct quern_model quern_model;     /* an imported network */
 typedef struct quern_db quern_db;           /* tuning results */
 typedef struct quern_program quern_program; /* compiled, ready to run or to save */
 typedef struct quern_tensor quern_tensor;   /* dense row-major host tensor */
+typedef struct quern_op quern_op;           /* one operator for arrays of any shape */
 
 /* --- context [rt] --- */
 
@@ -167,6 +168,9 @@ struct quern_model_opts {
 };
 
 QUERN_API quern_status quern_model_open(quern *q, const char *path, const struct quern_model_opts *o, quern_model **out);
+/* The same from memory, which is not needed afterwards; constants in files beside it are refused. name: for messages and dumps. */
+QUERN_API quern_status quern_model_read(quern *q, const void *data, size_t size, const char *name, const struct quern_model_opts *o,
+                                        quern_model **out);
 QUERN_API quern_status quern_model_zoo(quern *q, const char *name, quern_model **out); /* seeded weights */
 QUERN_API void quern_model_close(quern_model *m);
 QUERN_API quern_status quern_model_save(quern_model *m, const char *path); /* as ONNX */
@@ -238,6 +242,39 @@ struct quern_compile_opts {
  * that is hoped to be faster than the default. The program can run and can be saved. */
 QUERN_API quern_status quern_compile(quern_model *m, quern_db *db, const struct quern_compile_opts *o, quern_program **out);
 QUERN_API quern_status quern_program_save(quern_program *p, const char *path);
+
+/* --- one operator on a caller's arrays (doc/operators.md) --- */
+
+/* Elements anywhere in memory: that at (i, j ...) lies stride[0] * i + stride[1] * j + ... elements behind data. Strides have any sign;
+ * 0 is the same element again, which only inputs may have along axes longer than 1. */
+struct quern_array {
+    quern_dtype type;        /* 0: an optional input that is left out */
+    int rank;                /* 0 to 8 */
+    int64_t dim[8], stride[8];
+    void *data;
+};
+struct quern_op_opts {
+    size_t size;
+    const char *device;      /* as for compiling */
+    int threads;
+    quern_db *db;            /* schedules that were measured; built kernels are kept there, and found again. NULL: neither */
+    const char *sizes;       /* of each input, as "N:?:H:W,N:?:H:W+2": a named size may differ from call to call, and one name is one size;
+                              * '?' is part of what a kernel is built for. NULL: all are '?' */
+};
+/* op: a name of ONNX, or of this library as "quern::ConvGradInput". attributes: as in the text of graphs (doc/graph-ir.md),
+ * "kernel_shape=[3,3], auto_pad=\"VALID\""; NULL: none. Strings are copied, db must outlive the operator. What is wrong with them is
+ * known when they meet the first arrays. */
+QUERN_API quern_status quern_op_open(quern *q, const char *op, const char *attributes, const struct quern_op_opts *o, quern_op **out);
+QUERN_API void quern_op_close(quern_op *op);
+/* The operator for such arrays (data is not looked at) as a model with inputs "i0", "i1" ... and outputs "o0" ..., to be tuned, compiled and
+ * saved like any other. n_out may be fewer than the operator has. */
+QUERN_API quern_status quern_op_model(quern_op *op, const struct quern_array *in, int n_in, const struct quern_array *out, int n_out,
+                                      quern_model **model);
+/* What out must be: type, rank, sizes and the strides of a dense array, row by row. */
+QUERN_API quern_status quern_op_shape(quern_op *op, const struct quern_array *in, int n_in, struct quern_array *out, int n_out);
+/* Computes the outputs, which must have those sizes and not overlap with anything. Dense arrays are read and written where they are, row by
+ * row or with channels last (rank 3 to 5); others are copied first, or afterwards. Programs for the last 64 kinds of arrays are kept. */
+QUERN_API quern_status quern_op_run(quern_op *op, const struct quern_array *in, int n_in, const struct quern_array *out, int n_out);
 
 /* --- matrix products for GPUs by configurations (doc/gemm.md) --- */
 

@@ -100,27 +100,26 @@ static quern_model *model_new(quern *q)
 }
 
 /* A model to import, more than once: from its file, or from memory (then files beside it are
- * refused) when it comes through a pipe or has constants put in. */
+ * refused) when the caller has it there, it comes through a pipe or has constants put in. */
 struct source {
-    const char *path;
+    const char *path; /* in memory: for messages */
     struct str bytes; /* p NULL: from the file */
 };
 
-static bool source_open(struct source *s, struct arena *a, const char *path,
-                        const struct quern_model_opts *o, struct err *e)
+static bool source_open(struct source *s, struct arena *a, const struct quern_model_opts *o,
+                        struct err *e)
 {
-    *s = (struct source){.path = path};
-    bool is_pipe = str_is(str_of(path), "-");
+    bool is_pipe = !s->bytes.p && str_is(str_of(s->path), "-");
     if (o->n_constants <= 0 && !is_pipe) return true;
-    struct str bytes;
-    if (!os_read(a, path, MAX_MODEL, &bytes, e)) return false;
+    struct str bytes = s->bytes;
+    if (!bytes.p && !os_read(a, s->path, MAX_MODEL, &bytes, e)) return false;
     s->bytes = bytes;
     if (o->n_constants <= 0) return true;
     struct tensor **content = arena_array(a, struct tensor *, o->n_constants);
     for (int k = 0; k < o->n_constants; k++)
         content[k] = o->constants[k] ? &o->constants[k]->t : NULL;
     return import_freeze(&s->bytes, a, bytes, content, o->n_constants, e) ||
-           err_prefix(e, "'%s'", path);
+           err_prefix(e, "'%s'", s->path);
 }
 
 static bool source_import(const struct source *s, struct graph *g, struct arena *a,
@@ -152,29 +151,44 @@ static bool choose_interface(quern_model *m, const struct source *s,
     return ok || err_prefix(e, "'%s'", s->path);
 }
 
-static bool model_import(quern_model *m, const char *path, const struct quern_model_opts *o,
+static bool model_import(quern_model *m, struct source s, const struct quern_model_opts *o,
                          struct err *e)
 {
-    struct source s;
-    if (!source_open(&s, &m->arena, path, o, e)) return false;
+    if (!source_open(&s, &m->arena, o, e)) return false;
     if (o->n_io > 0 && !choose_interface(m, &s, o, e)) return false;
     if (!source_import(&s, &m->graph, &m->arena, &m->sym, e)) return false;
     sym_undefine(&m->sym);
-    return interface_check(&m->io, &m->graph, e) || err_prefix(e, "'%s'", path);
+    return interface_check(&m->io, &m->graph, e) || err_prefix(e, "'%s'", s.path);
 }
 
-quern_status quern_model_open(quern *q, const char *path, const struct quern_model_opts *o,
-                              quern_model **out)
+static quern_status open_source(quern *q, struct source s, const struct quern_model_opts *o,
+                                quern_model **out)
 {
     struct err *e = api_begin(q);
     struct quern_model_opts opts = {0};
     if (o) memcpy(&opts, o, o->size < sizeof opts ? o->size : sizeof opts);
     quern_model *m = model_new(q);
-    m->name = base_name(&m->arena, path);
-    bool ok = model_import(m, path, &opts, e) && model_lower(m, opts.optimize_for, e);
+    m->name = base_name(&m->arena, s.path);
+    bool ok = model_import(m, s, &opts, e) && model_lower(m, opts.optimize_for, e);
     if (ok) *out = m;
     else quern_model_close(m);
     return api_end(q, ok);
+}
+
+quern_status quern_model_open(quern *q, const char *path, const struct quern_model_opts *o,
+                              quern_model **out)
+{
+    return open_source(q, (struct source){.path = path}, o, out);
+}
+
+quern_status quern_model_read(quern *q, const void *data, size_t size, const char *name,
+                              const struct quern_model_opts *o, quern_model **out)
+{
+    struct err *e = api_begin(q);
+    if (size > MAX_MODEL)
+        return api_end(q, err_set(e, ERR_INPUT, "'%s' is larger than %d bytes", name, MAX_MODEL));
+    struct str bytes = {size ? data : "", (i64)size};
+    return open_source(q, (struct source){.path = name, .bytes = bytes}, o, out);
 }
 
 quern_model *api_model_start(quern *q, struct str name)

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One operator on a caller's arrays: random arrays that lie in memory in any order, backwards, with gaps or with channels last give
+// what the reference gives for dense ones, and nothing beside them is written; named sizes change between calls; errors say what
+// was given.
+#include "core/core.h"
+#include "quern.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { ROOM = 1 << 16 };
+static const float untouched = 12345;
+
+struct block { /* memory in which one array lies */
+    float v[ROOM];
+    bool used[ROOM];
+    struct quern_array a;
+};
+
+static i64 place_of(const struct quern_array *a, i64 k)
+{
+    i64 at = 0;
+    for (int d = a->rank; d-- > 0; k /= a->dim[d]) at += k % a->dim[d] * a->stride[d];
+    return at;
+}
+
+static i64 count_of(const struct quern_array *a) { return i64_product((u32)a->rank, a->dim); }
+
+/* Axes in random order, some backwards, with gaps; way 0 rows, 1 channels last, 2 anything. */
+static void lay_out(struct block *b, struct rng *r, int rank, const i64 *dim, int way)
+{
+    int order[8];
+    i64 step = 1, first = 0;
+    b->a = (struct quern_array){.type = QUERN_F32, .rank = rank};
+    memcpy(b->a.dim, dim, sizeof *dim * (size_t)rank);
+    for (int d = 0; d < rank; d++) order[d] = rank - 1 - d;
+    if (way == 1 && rank > 2)
+        for (int d = 0; d < rank; d++) order[d] = d == 0 ? 1 : d == rank - 1 ? 0 : rank - d;
+    for (int d = 0; d < rank && way == 2; d++) {
+        int other = (int)rng_range(r, 0, rank - 1), t = order[d];
+        order[d] = order[other], order[other] = t;
+    }
+    for (int k = 0; k < rank; k++) {
+        int d = order[k];
+        bool back = way == 2 && rng_range(r, 0, 2) == 0;
+        if (way == 2) step *= rng_range(r, 1, 2);
+        b->a.stride[d] = back ? -step : step;
+        if (back) first += step * (dim[d] - 1);
+        step *= dim[d];
+    }
+    assert_true(step <= ROOM);
+    b->a.data = b->v + first;
+    memset(b->used, 0, sizeof b->used);
+    for (i64 i = 0; i < ROOM; i++) b->v[i] = untouched;
+    for (i64 k = 0; k < count_of(&b->a); k++) {
+        i64 at = first + place_of(&b->a, k);
+        b->used[at] = true, b->v[at] = (float)rng_range(r, -8, 8);
+    }
+}
+
+static quern_tensor *dense_of(quern *q, const struct block *b)
+{
+    quern_tensor *t;
+    assert_int_equal(quern_tensor_new(q, QUERN_F32, b->a.rank, b->a.dim, NULL, &t), 0);
+    for (i64 k = 0; k < count_of(&b->a); k++) ((float *)quern_tensor_data(t))[k] = ((float *)b->a.data)[place_of(&b->a, k)];
+    return t;
+}
+
+/* Small integers: sums are exact in any order. */
+static void check_output(const struct block *b, quern_tensor *want)
+{
+    const float *w = quern_tensor_data(want);
+    assert_int_equal(count_of(&b->a), quern_tensor_count(want));
+    for (i64 k = 0; k < count_of(&b->a); k++) assert_true(((float *)b->a.data)[place_of(&b->a, k)] == w[k]);
+    for (i64 i = 0; i < ROOM; i++) assert_true(b->used[i] || b->v[i] == untouched);
+}
+
+static struct block in[2], out;
+
+static void run_and_compare(quern *q, quern_op *op, int n_in, struct rng *r, bool any_way)
+{
+    struct quern_array x[2] = {in[0].a, in[1].a}, y;
+    quern_tensor *t[2] = {0}, *want = NULL;
+    quern_model *m;
+    if (quern_op_shape(op, x, n_in, &y, 1)) fail_msg("%s", quern_error(q));
+    lay_out(&out, r, y.rank, y.dim, any_way ? (int)rng_range(r, 0, 2) : 0);
+    if (quern_op_run(op, x, n_in, &out.a, 1)) fail_msg("%s", quern_error(q));
+    if (quern_op_model(op, x, n_in, NULL, 1, &m)) fail_msg("%s", quern_error(q));
+    for (int k = 0; k < n_in; k++) {
+        struct quern_array a = in[k].a;
+        if (quern_model_input_layout(m, k)[0]) { /* the model's own shape is that of channels last */
+            for (int d = 1; d + 1 < a.rank; d++) in[k].a.dim[d] = a.dim[d + 1], in[k].a.stride[d] = a.stride[d + 1];
+            in[k].a.dim[a.rank - 1] = a.dim[1], in[k].a.stride[a.rank - 1] = a.stride[1];
+        }
+        t[k] = dense_of(q, &in[k]);
+    }
+    if (quern_model_eval(m, t, n_in, &want, 1)) fail_msg("%s", quern_error(q));
+    check_output(&out, want);
+    for (int k = 0; k < n_in; k++) quern_tensor_free(t[k]);
+    quern_tensor_free(want);
+    quern_model_close(m);
+}
+
+static void test_strides(void **state)
+{
+    quern *q = quern_open(NULL);
+    quern_db *db;
+    assert_int_equal(quern_db_open(q, ":memory:", &db), 0);
+    struct rng r = rng_seed(7);
+    for (int i = 0; i < 24; i++) {
+        struct quern_op_opts o = QUERN_OPTS(quern_op_opts);
+        quern_op *op;
+        bool is_conv = i % 2;
+        int rank = is_conv ? (int)rng_range(&r, 3, 5) : (int)rng_range(&r, 0, 5);
+        i64 dim[8], w[8];
+        o.db = db;
+        for (int d = 0; d < rank; d++) dim[d] = rng_range(&r, 1, 5), w[d] = d > 1 ? rng_range(&r, 1, dim[d]) : dim[d];
+        w[0] = is_conv ? 3 : w[0];
+        assert_int_equal(quern_op_open(q, is_conv ? "Conv" : "Add", NULL, &o, &op), 0);
+        for (int again = 0; again < 3; again++) {
+            lay_out(&in[0], &r, rank, dim, (int)rng_range(&r, 0, 2));
+            lay_out(&in[1], &r, rank, is_conv ? w : dim, is_conv ? 0 : (int)rng_range(&r, 0, 2));
+            run_and_compare(q, op, 2, &r, true);
+        }
+        quern_op_close(op);
+    }
+    quern_db_close(db);
+    quern_close(q);
+}
+
+static void test_named_sizes(void **state)
+{
+    quern *q = quern_open(NULL);
+    quern_op *op;
+    struct quern_op_opts o = QUERN_OPTS(quern_op_opts);
+    struct rng r = rng_seed(3);
+    o.sizes = "N:?:H:W,N:?:H:W";
+    assert_int_equal(quern_op_open(q, "Concat", "axis=1", &o, &op), 0);
+    for (int i = 0; i < 8; i++) {
+        i64 a[4] = {rng_range(&r, 1, 3), 3, rng_range(&r, 1, 9), rng_range(&r, 1, 9)}, b[4] = {a[0], 2, a[2], a[3]};
+        lay_out(&in[0], &r, 4, a, 0);
+        lay_out(&in[1], &r, 4, b, 2);
+        run_and_compare(q, op, 2, &r, false);
+    }
+    struct quern_array x[2] = {in[0].a, in[1].a};
+    x[1].dim[3]++;
+    assert_int_equal(quern_op_run(op, x, 2, &out.a, 1), QUERN_INPUT);
+    assert_non_null(strstr(quern_error(q), "'Concat': input 1 has size"));
+    x[1].rank = 3;
+    assert_int_equal(quern_op_run(op, x, 2, &out.a, 1), QUERN_INPUT);
+    assert_non_null(strstr(quern_error(q), "input 1 has rank 3, expected 4"));
+    quern_op_close(op);
+    quern_close(q);
+}
+
+static void expect(quern *q, quern_op *op, const struct quern_array *x, int n, const struct quern_array *y, const char *message)
+{
+    quern_status s = quern_op_run(op, x, n, y, 1);
+    if (!s || !strstr(quern_error(q), message)) fail_msg("status %d, '%s', expected '%s'", (int)s, quern_error(q), message);
+}
+
+static void test_errors(void **state)
+{
+    quern *q = quern_open(NULL);
+    quern_op *op;
+    struct rng r = rng_seed(4);
+    struct quern_op_opts o = QUERN_OPTS(quern_op_opts);
+    o.sizes = "N:?:H!";
+    assert_int_equal(quern_op_open(q, "Add", NULL, &o, &op), QUERN_USAGE);
+    assert_non_null(strstr(quern_error(q), "size 'H!' of input 0"));
+    assert_int_equal(quern_op_open(q, "Conv", "pads=[1,1]", NULL, &op), 0);
+    lay_out(&in[0], &r, 3, (const i64[]){1, 2, 6}, 2);
+    lay_out(&in[1], &r, 3, (const i64[]){2, 2, 3}, 0);
+    lay_out(&out, &r, 3, (const i64[]){1, 2, 6}, 0);
+    struct quern_array x[2] = {in[0].a, in[1].a}, y = out.a;
+    assert_int_equal(quern_op_run(op, x, 2, &y, 1), 0);
+    y.dim[2] = 5;
+    expect(q, op, x, 2, &y, "output");
+    y = out.a, y.stride[1] = 0;
+    expect(q, op, x, 2, &y, "output 0 has stride 0 on axis 1");
+    y = out.a, y.data = NULL;
+    expect(q, op, x, 2, &y, "'o0' has no memory");
+    y = out.a, y.rank = 9;
+    expect(q, op, x, 2, &y, "output 0: rank 9 is not in 0..8");
+    y = out.a, x[1].dim[1] = 3;
+    expect(q, op, x, 2, &y, "Conv");
+    x[1] = in[1].a, x[0].type = 77;
+    expect(q, op, x, 2, &y, "input 0: no element type has number 77");
+    x[0] = in[0].a, x[0].dim[0] = -1;
+    expect(q, op, x, 2, &y, "negative");
+    x[0] = in[0].a;
+    expect(q, op, x, -1, &y, "-1 inputs");
+    quern_op_close(op);
+    assert_int_equal(quern_op_open(q, "NoSuchOperator", NULL, NULL, &op), 0);
+    expect(q, op, x, 1, &y, "NoSuchOperator");
+    quern_op_close(op);
+    quern_close(q);
+}
+
+static void test_read(void **state)
+{
+    static const char text[] = "graph { input %x: f32[H]\n %y: f32[H] = Neg(%x)\n output %y }";
+    quern *q = quern_open(NULL);
+    quern_model *m;
+    quern_tensor *x, *y = NULL;
+    assert_int_equal(quern_model_read(q, text, strlen(text), "negative", NULL, &m), 0);
+    assert_int_equal(quern_tensor_new(q, QUERN_F32, 1, (const i64[]){2}, (const float[]){3, -4}, &x), 0);
+    assert_int_equal(quern_model_eval(m, &x, 1, &y, 1), 0);
+    assert_true(((float *)quern_tensor_data(y))[0] == -3 && ((float *)quern_tensor_data(y))[1] == 4);
+    quern_tensor_free(x);
+    quern_tensor_free(y);
+    quern_model_close(m);
+    assert_int_equal(quern_model_read(q, text, strlen(text) / 2, "half", NULL, &m), QUERN_INPUT);
+    assert_non_null(strstr(quern_error(q), "half"));
+    assert_true(quern_model_read(q, NULL, 0, "nothing", NULL, &m) != QUERN_OK);
+    quern_close(q);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_strides), cmocka_unit_test(test_named_sizes), cmocka_unit_test(test_errors),
+                                       cmocka_unit_test(test_read)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
