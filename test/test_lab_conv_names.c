@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Implementations of convolutions by name, for all rows of all data sets, made smaller: each has a schedule of its own that keeps to
-// its label, and computes in the interpreter what the reference computes; some do on devices. Tuned forms keep to the label, too, and
+// its label, and computes in the interpreter what the reference computes; some do on devices, on processors by one thread and two. Tuned forms keep to the label, too, and
 // differ. COUNT is how many rows of a data set are tried; with ALL=1 each with every implementation, else with one.
 #include "gen_tasks.h"
 #include "lab/conv.h"
@@ -111,6 +111,29 @@ static void test_device(void **state)
     each_row(true, on_devices, &g);
 }
 
+/* Compiled, by one thread and two; with ALL=1 all, else some. */
+static void on_cpu(struct bed *b, const struct conv_impl *x, u64 seed, void *user)
+{
+    struct dev_opts o = {.n_threads = 1 + seed / 9 % 2};
+    struct check k;
+    struct candidate c;
+    if ((!getenv("ALL") && seed % 9 != seed / 9 % 9) || (getenv("SEED") && seed != first_seed(0))) return;
+    assert_true(dev_ask(dev_find(S("cpu")), &o, &b->caps, NULL, &b->e));
+    if (!conv_impl_candidate(x, &b->t, &b->caps, b->var, &c, &b->e)) report(b, NULL, seed);
+    open_device_check(b, &k, seed);
+    if (!verify_on(b, "cpu", &c, &k)) report(b, &c, seed);
+    check_release(&k);
+    ++*(u32 *)user;
+}
+
+static void test_cpu(void **state)
+{
+    u32 n = 0;
+    each_row(false, on_cpu, &n);
+    print_message("%u rows\n", n);
+    assert_true(n > 5 || getenv("SEED") || getenv("COUNT"));
+}
+
 /* Names, entries, and what a label rules out. */
 static void test_table(void **state)
 {
@@ -164,6 +187,7 @@ int main(void)
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_gpu),
         cmocka_unit_test(test_processor),
+        cmocka_unit_test(test_cpu),
         cmocka_unit_test(test_device),
     };
     vulkan_stay_loaded();

@@ -138,7 +138,7 @@ static bool find_base(struct layer *l, struct err *e)
 static bool check_subject(struct layer *l, const struct subject *s, const char *who, bool *ok, struct err *e)
 {
     struct conv_report r;
-    const struct conv_check_opts o = {.trial = {.driver = l->g->place.driver, .dev = l->g->place.dev, .timeout = 60},
+    const struct conv_check_opts o = {.trial = {.driver = l->g->place.driver, .dev = l->g->place.dev, .timeout = conv_timeout(&l->task, l->var)},
                                       .seed = l->g->job.x.seed,
                                       .growth = s == &l->subject ? conv_growth(&l->candidate) : 0};
     if (!conv_check(&r, &l->task, l->var, s, &o, e)) return false;

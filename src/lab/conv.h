@@ -128,6 +128,8 @@ struct conv_times {
     u32 n;
     struct stats of, of_base, ratio; /* medians with 95 % intervals; ratio: base / subject of each round */
 };
+/* Seconds that a run may take: more where there are so many operations that slow kernels need them. */
+double conv_timeout(const struct task *t, const i64 *var);
 /* In a child process, one run of each in turn in every round, on the same memory throughout; runs too short for the clock are repeated.
    false with ERR_FAILED: how a kernel failed. */
 bool conv_profile(struct conv_times *t, const struct conv_place *p, const struct task *task, const struct conv_pair *k, struct arena *a,

@@ -8,7 +8,9 @@
 #include <math.h>
 #include <string.h>
 
-static const double run_timeout = 60;
+static const double least_timeout = 60, slow_flops = 1e9; /* per second */
+
+double conv_timeout(const struct task *t, const i64 *var) { return least_timeout + task_flops(t, var) / slow_flops; }
 
 struct keeper {
     struct conv_times *t;
@@ -53,9 +55,9 @@ bool conv_profile(struct conv_times *t, const struct conv_place *p, const struct
     struct buf why = {0};
     *t = (struct conv_times){.seconds = arena_array(a, double, k->total), .base = arena_array(a, double, k->total)};
     struct keeper keep = {t, k->warm_up, k->total};
-    const struct trial_opts o = {.driver = p->driver, .dev = p->dev, .timeout = run_timeout, .max_samples = k->warm_up + k->total,
-                                 .base = k->base, .same_constants = true};
     i64 *none = arena_array(a, i64, 1);
+    const struct trial_opts o = {.driver = p->driver, .dev = p->dev, .timeout = conv_timeout(task, none),
+                                 .max_samples = k->warm_up + k->total, .base = k->base, .same_constants = true};
     if (!check_init(&c, task, none, k->seed, false, e)) return false;
     enum trial_status st = trial_run(k->subject, NULL, 0, &c, &o, on_sample, &keep, &why);
     bool ok = st == TRIAL_OK || err_set(e, ERR_FAILED, "not timed: %s: %.*s", trial_status_name(st), STR_ARG(buf_view(&why)));

@@ -15,6 +15,7 @@ enum { MAX_REPEAT = 10000 };
 static const double min_sample_seconds =
     200e-6; /* shorter runs are repeated: the timer's noise stays below a percent */
 static const double start_seconds = 30; /* opening the device and moving data may take this long */
+static const double slow_rate = 20e6;   /* bytes per second; more where there is so much data */
 static const double long_seconds = 20e-3; /* a run that is the first of its kind, or follows one of another, is no slower for it */
 static const double wake_seconds = 0.03; /* of work before a device is timed for the first time */
 static const i64 max_evict = 256 << 20;
@@ -44,6 +45,13 @@ struct child {
     i64 base_repeat;         /* its runs for one sample; 0: not known yet */
     void *scratch; i64 n_scratch; /* what was read from the device */
 };
+
+static double data_seconds(const struct trial_session *t)
+{
+    double bytes = t->timing ? task_bytes(t->timing->task, t->timing->var) : 0;
+    for (u32 i = 0; i < t->n_checks; i++) bytes = fmax(bytes, task_bytes(t->checks[i]->task, t->checks[i]->var));
+    return start_seconds + bytes / slow_rate;
+}
 
 static void send_end(struct child *c, enum trial_status st, struct str reason)
 {
@@ -84,7 +92,7 @@ static bool wake(struct child *c, struct instance *x, struct err *e)
         ok = c->on.driver->launch(c->on.dev, &x->launch, e) && c->on.driver->fence(c->on.dev, e);
         x->has_run = ok;
     }
-    send_allow(c, start_seconds); /* the candidate is loaded next */
+    send_allow(c, data_seconds(c->t)); /* the candidate is loaded next */
     return ok;
 }
 
@@ -92,7 +100,7 @@ static bool run_once(struct child *c, struct instance *x, struct err *e)
 {
     send_allow(c, time_for(c, x, 1));
     bool ok = c->on.driver->launch(c->on.dev, &x->launch, e) && c->on.driver->fence(c->on.dev, e);
-    send_allow(c, start_seconds);
+    send_allow(c, data_seconds(c->t));
     x->has_run = true;
     return ok;
 }
@@ -276,7 +284,7 @@ static bool time_cold(struct child *c, struct instance *x, struct err *e)
     c->on.driver->caps(c->on.dev, &caps);
     i64 size = i64_min(2 * i64_max(caps.l3_bytes, caps.l2_bytes), max_evict);
     if (size <= 0) return true;
-    send_allow(c, start_seconds);
+    send_allow(c, data_seconds(c->t));
     if (!c->on.driver->alloc(c->on.dev, size, &m, e)) return false;
     bool ok = mem_poison(&c->on, m, size, e) && c->on.driver->fence(c->on.dev, e);
     send_allow(c, c->o->timeout);
@@ -426,7 +434,7 @@ static enum trial_status take_found(struct trial_session *t, const struct messag
 static enum trial_status follow(struct trial_session *t, trial_sample_fn *fn, void *user,
                                 struct buf *reason)
 {
-    double limit = start_seconds;
+    double limit = data_seconds(t);
     for (u32 n = 0;;) {
         struct message m;
         enum trial_status st = next_message(t, &m, limit, reason);
@@ -437,7 +445,7 @@ static enum trial_status follow(struct trial_session *t, trial_sample_fn *fn, vo
         if (m.kind != MSG_SAMPLE) continue;
         u8 answer = fn(user, &m.sample, m.sample.is_cold ? n : ++n) ? GO_ON : STOP;
         os_child_send(&t->child, &answer, 1); /* if it is gone, the next message says how */
-        limit = start_seconds;
+        limit = data_seconds(t);
     }
 }
 
