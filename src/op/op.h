@@ -39,6 +39,10 @@ enum op_prop {
     OP_TRANSPOSED = 1 << 10,
     /* gradient of a convolution's weights (quern::ConvGradWeight semantics); is OP_HEAVY, too */
     OP_CONV_GRAD = 1 << 11,
+    /* filter with weights of its own for every pixel (quern::Filter semantics), gradient of those weights
+       (quern::FilterOuter semantics); are OP_HEAVY, too */
+    OP_FILTER = 1 << 12,
+    OP_FILTER_GRAD = 1 << 13,
 };
 
 /* A reduction over `axes` of input 0: out = combine over i of in[i], from init. */
@@ -345,6 +349,16 @@ void op_taps_close(struct emit *m, const struct op_window *w);
    input. */
 void op_taps_range(struct emit *m, const struct op_window *w, const struct shape *x, u32 i, kval o,
                    bool padded, kval lohi[2]);
+
+/* filter.c: of a quern::Filter or quern::FilterOuter node that was inferred. Tap t = i*kernel[1] + j of the weights at
+   p, or of all weights at once, meets p + (i, j)*dilation - begin. */
+struct op_filter {
+    i64 kernel[2], dilation[2], begin[2];
+    bool splat;      /* weights lie where the input is, not where the output is */
+    bool normalize;  /* divided by the sum of the weights inside, plus epsilon */
+    double epsilon;
+};
+void op_filter_get(const struct node *n, struct op_filter *f);
 
 /* A register that a loop accumulates into. Floats are f32 or f64 (m->acc_f64, or dtype f64). */
 struct op_acc { kval reg; u32 lanes; };
