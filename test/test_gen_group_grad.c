@@ -3,6 +3,7 @@
 // group_grad: random gradients of convolutions' weights (one to three axes, strides, padding, dilation, groups, something in front and
 // behind, all layouts, known and unknown sizes) on random devices under random legal schedules give in the interpreter, which finds
 // races and accesses outside, what the reference gives; some do on devices. Every way to copy and number of chunks must have been met.
+// Of layers as in networks, its space and that of conv_grad can be walked, and hold the default schedule.
 #include "gen_tasks.h"
 #include "vulkan_bed.h"
 
@@ -68,8 +69,64 @@ static void test_devices(void **state)
     assert_true(n > 4 || getenv("SEED"));
 }
 
+struct found { struct candidate initial; u32 n; bool has_initial; };
+
+static bool find(void *user, const struct candidate *c)
+{
+    struct found *f = user;
+    f->n += c->gen == f->initial.gen;
+    f->has_initial |= !memcmp(c, &f->initial, sizeof *c);
+    return true;
+}
+
+struct layer { i64 batch, in, out, size, kernel, group; };
+
+static bool make_layer(struct bed *b, const struct layer *x, bool clast)
+{
+    i64 p = x->kernel / 2;
+    sym size = sym_const(&b->sym, x->size), n = sym_const(&b->sym, x->batch);
+    value_id v = add_input(b, "x", 5, (sym[]){n, sym_const(&b->sym, x->in), size, size, size});
+    value_id dy = add_input(b, "dy", 5, (sym[]){n, sym_const(&b->sym, x->out), size, size, size});
+    value_id dw = add_op(b, "quern::ConvGradWeight", v, dy, 0);
+    node_id node = graph_value(&b->g, dw)->producer;
+    attr_set_ints(&b->g, node, "kernel_shape", (i64[]){x->kernel, x->kernel, x->kernel}, 3);
+    attr_set_ints(&b->g, node, "pads", (i64[]){p, p, p, p, p, p}, 6);
+    attr_set_int(&b->g, node, "group", x->group);
+    *arr_push(&b->arena, &b->g.output) = dw;
+    if (!op_infer_all(&b->g, &b->e)) return false;
+    enum layout *of = arena_array(&b->arena, enum layout, b->g.value.n);
+    if (clast) of[v] = of[dy] = LAYOUT_CLAST;
+    return task_make(&b->t, &b->g, &b->arena, &node, 1, b->g.output.v, 1, of, NULL, &b->e);
+}
+
+static void test_choice(void **state)
+{
+    static const struct layer layers[] = {{4, 4, 16, 128, 3, 1},   {1, 1, 16, 128, 3, 1},    {1, 16, 32, 64, 3, 1},  {4, 256, 256, 4, 3, 1},
+                                          {1, 1, 512, 32, 1, 1},   {2, 2048, 512, 7, 1, 1},  {1, 96, 96, 56, 3, 96}, {8, 3, 64, 32, 7, 1},
+                                          {1, 640, 640, 8, 1, 640}, {1, 512, 1, 32, 1, 1},   {1, 64, 96, 30, 3, 2},  {1, 1, 1, 1, 1, 1}};
+    for (u32 i = 0; i < 4 * countof(layers); i++) {
+        struct bed b;
+        bed_open(&b, 2);
+        b.caps.vector_bytes = 64;
+        if (i & 1) bed_use_groups(&b);
+        if (i & 1) b.caps.max_group = 1024, b.caps.shared_bytes = 48 << 10, b.caps.subgroup = b.caps.subgroup_min = b.caps.subgroup_max = 32;
+        assert_true(make_layer(&b, &layers[i / 4], i & 2));
+        struct found f = {.initial = gen_initial(i & 1 ? family() : gen_find(S("conv_grad")), &b.t, &b.caps, b.var)};
+        gen_each(&b.t, &b.caps, find, &f);
+        if (getenv("VERBOSE")) {
+            struct buf text = {0};
+            candidate_print(&text, &f.initial);
+            fprintf(stderr, "layer %u: %u, %.*s\n", i, f.n, (int)text.n, text.p);
+            buf_release(&text);
+        }
+        if (f.n < 1 || f.n > 20000) fail_msg("layer %u: %u schedules", i, f.n);
+        assert_true(f.has_initial);
+        bed_close(&b);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_interpreted), cmocka_unit_test(test_devices)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_interpreted), cmocka_unit_test(test_devices), cmocka_unit_test(test_choice)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

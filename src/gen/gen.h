@@ -143,6 +143,8 @@ struct gen_search {
     u32 first, n;
     double (*cost)(const void *user, const struct sched *s); /* not above 0: not legal */
     const void *user;
+    /* For gen_best: may a schedule that begins with the first n values of s be the one? NULL: any may. */
+    bool (*may_begin)(const void *user, const struct sched *s, u32 n);
 };
 bool gen_best(const struct gen_search *q, struct sched *s);  /* false: none is legal, s stays */
 /* From a legal schedule to cheaper ones, one parameter at a time, until none is cheaper. */

@@ -73,6 +73,13 @@ bool grad_of(struct grad *q, const struct task *t)
     return true;
 }
 
+i64 grad_combos(const struct grad *q, i64 n)
+{
+    i64 all = 1;
+    for (i64 i = 0; i < n; i++) all *= q->x.k[q->tap[i]];
+    return all;
+}
+
 void grad_join_groups(struct grad *q)
 {
     if (q->groups == 1 || q->ic > 1 || q->oc > 1) return;

@@ -20,7 +20,20 @@ struct grad { /* the anchor taken apart */
 };
 /* false: the anchor is none, or none of floats. */
 bool grad_of(struct grad *q, const struct task *t);
+/* Taps of all combinations along the first n axes of q->tap. */
+i64 grad_combos(const struct grad *q, i64 n);
 /* Groups of one channel on either side become one group whose channels y has, and x beside them: x.ic = oc, and ic 1. */
 void grad_join_groups(struct grad *q);
+
+/* gen_grad_band.c */
+enum { GRAD_PIXELS = 32 }; /* of a register tile: taps times input channels, at most */
+struct grad_sched {
+    i64 tx, taps, nr;    /* register tile: input channels, axes of q->tap all of whose taps are in it, vectors of output channels */
+    i64 stage;           /* of x, enum conv_stage */
+    bool copy;           /* dy is copied in blocks, else read where it lies */
+    i64 th, tw;          /* rows and columns of positions of a band, 0: all */
+    i64 mb, parts;       /* blocks of output channels per grid iteration, 0: all; shares of the bands */
+};
+void grad_emit(struct emit *m, const struct task *t, const struct caps *caps, const struct grad_sched *s);
 
 #endif

@@ -21,6 +21,7 @@ static const i32 v_bk[] = {4, 8, 16, 32};
 static const i32 v_pipe[] = {PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE};
 static const i32 v_chunks[] = {1, 2, 4, 8, 16, 32, 64, 128};
 
+/* In the order in which a choice of one narrows down the next ones. */
 static const struct gen_param param[N_PARAM] = {
     [P_TR] = {"tr", "threads along output channels", v_threads, countof(v_threads)},
     [P_TC] = {"tc", "threads along input channels and taps", v_threads, countof(v_threads)},
@@ -200,7 +201,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     product_close(p, t, caps);
 }
 
-/* Choice. */
+/* Choice: rules about a parameter and those before it. */
 
 struct view { struct shape_of s; i64 m, n, k, size; };
 
@@ -221,19 +222,64 @@ static bool match(const struct task *t, const struct caps *c)
 /* A block is at most twice too large. */
 static bool is_useful(i64 block, i64 least, i64 size) { return block <= least || block < 2 * size; }
 
-static i64 copied(const i32 *v, i64 block) { return ceil_div(block * v[P_BK], (i64)v[P_TR] * v[P_TC]); }
+static i64 rows_of(const i32 *v) { return (i64)v[P_TR] * v[P_TM]; }
+
+static i64 columns_of(const i32 *v) { return (i64)v[P_TC] * v[P_TN]; }
+
+static i64 threads_of(const i32 *v) { return (i64)v[P_TR] * v[P_TC]; }
+
+static i64 stages_of(const i32 *v) { return v[P_PIPE] == PIPE_DOUBLE ? 2 : 1; }
+
+static i64 copied(const i32 *v, i64 block) { return ceil_div(block * v[P_BK], threads_of(v)); }
+
+static bool fits_pipe(const struct view *w, const struct caps *c, const i32 *v)
+{
+    i64 held = v[P_PIPE] ? copied(v, rows_of(v)) + copied(v, columns_of(v)) : 0;
+    i64 lines = rows_of(v) + columns_of(v) + 2 * PAD;
+    return group_has_registers(c, threads_of(v), v[P_TM] * v[P_TN] + v[P_TM] + v[P_TN] + held) &&
+           group_is_legal(c, threads_of(v), stages_of(v) * v[P_BK] * lines * w->size);
+}
+
+static bool fits(const struct view *w, const struct caps *c, const i32 *v, u32 p)
+{
+    switch (p) {
+    case P_TC: return threads_of(v) > 1 && threads_of(v) <= c->max_group; /* a group of one is none */
+    case P_TN: return group_has_registers(c, threads_of(v), v[P_TM] * v[P_TN] + v[P_TM] + v[P_TN]);
+    case P_BK: return copied(v, rows_of(v)) <= MAX_COPIED && copied(v, columns_of(v)) <= MAX_COPIED;
+    case P_PIPE: return fits_pipe(w, c, v);
+    case P_CHUNKS: return v[P_CHUNKS] == 1 || ceil_div(w->k, v[P_BK]) >= 2 * (i64)v[P_CHUNKS];
+    default: return true;
+    }
+}
 
 static bool is_legal(const struct view *w, const struct caps *c, const i32 *v)
 {
-    i64 threads = (i64)v[P_TR] * v[P_TC], bm = (i64)v[P_TR] * v[P_TM], bn = (i64)v[P_TC] * v[P_TN];
-    i64 stages = v[P_PIPE] == PIPE_DOUBLE ? 2 : 1, rounds = ceil_div(w->k, v[P_BK]);
-    if (threads < 2 || threads < i64_min(group_least(c), 32) || copied(v, bm) > MAX_COPIED || copied(v, bn) > MAX_COPIED) return false;
-    if (!is_useful(bm, 8, w->m) || !is_useful(bn, 8, w->n) || !is_useful(v[P_BK], 4, w->k)) return false;
-    if (v[P_TM] * v[P_TN] < 4 && w->m * w->n > 64) return false;
-    if (v[P_CHUNKS] > 1 && rounds < 2 * v[P_CHUNKS]) return false;
-    i64 regs = v[P_TM] * v[P_TN] + v[P_TM] + v[P_TN] + (v[P_PIPE] ? copied(v, bm) + copied(v, bn) : 0);
-    return group_has_registers(c, threads, regs) &&
-           group_is_legal(c, threads, stages * v[P_BK] * (bm + bn + 2 * PAD) * w->size);
+    for (u32 p = 0; p < N_PARAM; p++)
+        if (!fits(w, c, v, p)) return false;
+    return true;
+}
+
+static bool is_tile_worth(const struct view *w, const i32 *v)
+{
+    i64 sums = (i64)v[P_TM] * v[P_TN];
+    return is_useful(columns_of(v), 8, w->n) && sums <= 64 && (sums >= 4 || w->m * w->n <= 256);
+}
+
+static i64 block_count(const struct view *w, const i32 *v)
+{
+    return w->s.q.groups * ceil_div(w->m, rows_of(v)) * ceil_div(w->n, columns_of(v));
+}
+
+static bool is_worth(const struct view *w, const struct caps *c, const i32 *v, u32 p)
+{
+    switch (p) {
+    case P_TC: return threads_of(v) >= group_least(c) && threads_of(v) <= 256;
+    case P_TM: return is_useful(rows_of(v), 8, w->m);
+    case P_TN: return is_tile_worth(w, v);
+    case P_BK: return v[P_BK] >= 8 ? is_useful(v[P_BK], 8, w->k) : w->k < 16;
+    case P_CHUNKS: return v[P_CHUNKS] == 1 || block_count(w, v) * v[P_CHUNKS] <= 1024;
+    default: return true;
+    }
 }
 
 static bool legal(const struct task *t, const struct caps *c, const struct sched *s)
@@ -242,18 +288,24 @@ static bool legal(const struct task *t, const struct caps *c, const struct sched
     return view_of(&w, t, NULL) && is_legal(&w, c, s->v);
 }
 
+static bool worth(const struct task *t, const struct caps *c, const struct sched *s, u32 n)
+{
+    struct view w;
+    return view_of(&w, t, NULL) && fits(&w, c, s->v, n - 1) && is_worth(&w, c, s->v, n - 1);
+}
+
 /* Finding an element costs some twenty operations before it is copied. */
 static double seconds(const struct view *w, const struct caps *c, const i32 *v, const i64 *var)
 {
-    i64 bm = (i64)v[P_TR] * v[P_TM], bn = (i64)v[P_TC] * v[P_TN];
+    i64 bm = rows_of(v), bn = columns_of(v);
     struct product_sched s = {.bm = bm,
                               .bn = bn,
                               .bk = v[P_BK],
                               .pipe = v[P_PIPE],
-                              .stages = v[P_PIPE] == PIPE_DOUBLE ? 2 : 1,
+                              .stages = stages_of(v),
                               .raster = 1,
                               .chunks = v[P_CHUNKS],
-                              .threads = (i64)v[P_TR] * v[P_TC]};
+                              .threads = threads_of(v)};
     double tm = (double)v[P_TM], tn = (double)v[P_TN];
     double work = 1 + (tm / (double)i64_min(4, v[P_TM]) + tn / (double)i64_min(4, v[P_TN])) * 4 / (tm * tn);
     work += 20 * (double)(bm + bn) / (double)(bm * bn);
@@ -271,15 +323,22 @@ struct choice { struct view w; const struct caps *c; const i64 *var; };
 static double cost(const void *user, const struct sched *s)
 {
     const struct choice *x = user;
-    return is_legal(&x->w, x->c, s->v) ? seconds(&x->w, x->c, s->v, x->var) : 0;
+    return seconds(&x->w, x->c, s->v, x->var);
+}
+
+static bool may_begin(const void *user, const struct sched *s, u32 n)
+{
+    const struct choice *x = user;
+    return fits(&x->w, x->c, s->v, n - 1) && is_worth(&x->w, x->c, s->v, n - 1);
 }
 
 static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
 {
     struct choice x = {.c = c, .var = var};
     view_of(&x.w, t, NULL);
-    bool found = gen_best(&(struct gen_search){param, 0, N_PARAM, cost, &x}, out);
-    assert(found);
+    if (gen_best(&(struct gen_search){param, 0, N_PARAM, cost, &x, may_begin}, out)) return;
+    *out = (struct sched){.v = {[P_TC] = 1, [P_TM] = 1, [P_TN] = 1, [P_BK] = v_bk[0], [P_CHUNKS] = 1}};
+    out->v[P_TR] = gen_nearest(&param[P_TR], group_least(c));
 }
 
 const struct gen gen_group_grad = {
@@ -291,6 +350,7 @@ const struct gen gen_group_grad = {
     .match = match,
     .initial = initial,
     .legal = legal,
+    .worth = worth,
     .emit = emit,
     .predict = predict,
 };

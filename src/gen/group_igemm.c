@@ -383,25 +383,29 @@ static double predict(const struct task *t, const struct caps *c, const struct s
     return seconds(&w, c);
 }
 
-/* The best predicted of all that are worth trying. */
-static void try_all(struct view *w, const struct caps *c, struct sched *s, u32 p, double *best, struct sched *out)
+struct choice { struct view *w; const struct caps *c; };
+
+static double cost_of(const void *user, const struct sched *s)
 {
-    for (u32 i = 0; i < param[p].n; i++) {
-        s->v[p] = param[p].values[i];
-        if (!may_begin(w, c, s->v, p)) continue;
-        if (p + 1 < N_PARAM) try_all(w, c, s, p + 1, best, out);
-        else gen_keep(seconds(w, c), s, best, out);
-    }
+    const struct choice *x = user;
+    look_at(x->w, s->v);
+    return seconds(x->w, x->c);
 }
 
+static bool is_open(const void *user, const struct sched *s, u32 n)
+{
+    const struct choice *x = user;
+    return may_begin(x->w, x->c, s->v, n - 1);
+}
+
+/* The best predicted of all that are worth trying. */
 static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
 {
     struct view w;
-    struct sched s = {0};
-    double best = 0;
+    struct choice x = {&w, c};
+    *out = (struct sched){0};
     view_of(&w, t, var);
-    try_all(&w, c, &s, 0, &best, out);
-    if (best > 0) return;
+    if (gen_best(&(struct gen_search){param, 0, N_PARAM, cost_of, &x, is_open}, out)) return;
     *out = (struct sched){.v = {[P_TC] = 1, [P_TM] = 1, [P_TN] = 1, [P_NEAR] = 1, [P_BK] = 1, [P_CHUNKS] = 1}};
     out->v[P_TR] = gen_nearest(&param[P_TR], group_least(c));
 }
