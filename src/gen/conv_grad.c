@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-enum { P_TX, P_TAPS, P_NR, P_STAGE, P_COPY, P_TH, P_TW, P_MB, P_PARTS, N_PARAM };
+enum { P_DY, P_TX, P_TAPS, P_NR, P_STAGE, P_TH, P_TW, P_MB, P_PARTS, N_PARAM };
 
 static const i32 v_tx[] = {1, 2, 3, 4, 6, 8, 12, 14, 28};
 static const i32 v_taps[] = {0, 1, 2, 3};
@@ -18,16 +18,17 @@ static const i32 v_tw[] = {0, 16, 64, 256};
 static const i32 v_mb[] = {0, 1, 2, 4, 8};
 static const i32 v_parts[] = {1, 2, 4, 8, 16, 32, 64};
 static const i32 v_stage[] = {STAGE_DIRECT, STAGE_PIXELS, STAGE_PLANES};
-static const i32 v_copy[] = {0, 1};
+static const i32 v_dy[] = {GRAD_PLACE, GRAD_BLOCKS, GRAD_ROWS};
 
 /* In the order in which a choice of one narrows down the next ones. */
 static const struct gen_param param[N_PARAM] = {
+    [P_DY] = {"dy", "gradient of the output: 0 where it lies, 1 copied in blocks, 2 where it lies in rows, which vectors run along",
+              v_dy, countof(v_dy)},
     [P_TX] = {"tx", "input channels of the register tile", v_tx, countof(v_tx)},
     [P_TAPS] = {"taps", "axes, innermost first, whose taps are all in the register tile", v_taps, countof(v_taps)},
-    [P_NR] = {"nr", "vectors of output channels of the register tile", v_nr, countof(v_nr)},
+    [P_NR] = {"nr", "vectors of output channels of the register tile; dy 2: channels", v_nr, countof(v_nr)},
     [P_STAGE] = {"stage", "input: 0 where it lies, 1 copied with channels innermost, 2 copied in planes", v_stage,
                  countof(v_stage)},
-    [P_COPY] = {"copy", "gradient of the output: 0 where it lies, 1 copied in blocks", v_copy, countof(v_copy)},
     [P_TH] = {"th", "rows of positions of a band, 0 = all", v_th, countof(v_th)},
     [P_TW] = {"tw", "columns of positions of a band, 0 = all", v_tw, countof(v_tw)},
     [P_MB] = {"mb", "blocks of output channels per grid iteration, 0 = all", v_mb, countof(v_mb)},
@@ -50,25 +51,33 @@ static bool match(const struct task *t, const struct caps *c)
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *s)
 {
     const i32 *v = s->v;
-    struct grad_sched x = {.tx = v[P_TX], .taps = v[P_TAPS], .nr = v[P_NR], .stage = v[P_STAGE], .copy = v[P_COPY], .th = v[P_TH],
+    struct grad_sched x = {.tx = v[P_TX], .taps = v[P_TAPS], .nr = v[P_NR], .stage = v[P_STAGE], .y = (enum grad_y)v[P_DY], .th = v[P_TH],
                            .tw = v[P_TW], .mb = v[P_MB], .parts = v[P_PARTS]};
     grad_emit(m, t, caps, &x);
 }
 
 struct sizes { /* behind a schedule, for given sizes */
     double combos, taps, terms;   /* of the tile, of the kernel; positions of a band */
+    double columns;               /* of those, side by side */
     double bands, blocks, tiles;  /* in all; of output channels; of taps and input channels */
     double x_band, y_band, sums;  /* elements in scratch memory */
 };
+
+/* Output channels in a vector. */
+static i64 lanes_of(const struct grad *q, const struct caps *caps, const i32 *v)
+{
+    return v[P_DY] == GRAD_ROWS ? 1 : (i64)gen_lanes(caps, q->x.type);
+}
 
 static i64 extent(const struct grad *q, i32 a, const i64 *var) { return a < 0 ? 1 : i64_max(1, gen_eval(q->g, q->x.out[a], var)); }
 
 static struct sizes sizes_of(const struct grad *q, const struct caps *caps, const i32 *v, const i64 *var)
 {
-    i64 lanes = gen_lanes(caps, q->x.type), nx = extent(q, q->x.xa, var), ny = extent(q, q->x.ya, var);
+    i64 nx = extent(q, q->x.xa, var), ny = extent(q, q->x.ya, var);
     i64 tw = v[P_TW] ? i64_min(v[P_TW], nx) : nx, th = v[P_TH] ? i64_min(v[P_TH], ny) : ny;
-    i64 width = v[P_NR] * lanes;
+    i64 width = v[P_NR] * lanes_of(q, caps, v);
     struct sizes z = {.combos = (double)grad_combos(q, v[P_TAPS]), .taps = (double)grad_combos(q, q->n_taps), .terms = (double)(tw * th)};
+    z.columns = (double)tw;
     z.bands = (double)(ceil_div(nx, tw) * ceil_div(ny, th));
     z.x_band = (double)q->x.ic;
     for (u32 i = 0; i < q->outer.n; i++) z.bands *= (double)i64_max(1, gen_eval(q->g, q->outer.g[i].extent, var));
@@ -89,17 +98,29 @@ static i64 pixels_of(const struct grad *q, const i32 *v) { return grad_combos(q,
 
 static i64 blocks_of(const struct grad *q, const struct caps *caps, const i32 *v)
 {
-    return ceil_div(q->oc, v[P_NR] * (i64)gen_lanes(caps, q->x.type));
+    return ceil_div(q->oc, v[P_NR] * lanes_of(q, caps, v));
 }
 
 static bool fits_tile(const struct grad *q, const struct caps *caps, const i32 *v)
 {
     i64 pixels = pixels_of(q, v);
-    return pixels <= GRAD_PIXELS && tile_is_legal(caps, pixels, v[P_NR]) && (v[P_NR] - 1) * (i64)gen_lanes(caps, q->x.type) < q->oc;
+    return pixels <= GRAD_PIXELS && tile_is_legal(caps, pixels, v[P_NR]) && (v[P_NR] - 1) * lanes_of(q, caps, v) < q->oc;
+}
+
+static bool fits_gradient(const struct grad *q, const i32 *v)
+{
+    i32 xa = q->x.xa;
+    switch ((enum grad_y)v[P_DY]) {
+    case GRAD_PLACE: return q->y.plain;
+    case GRAD_BLOCKS: return true;
+    case GRAD_ROWS: return q->y_in_rows && !q->depthwise && xa >= 2 && xa + 1 == (i32)q->x.rank && q->x.stride[xa] == 1;
+    }
+    unreachable();
 }
 
 static bool fits_stage(const struct grad *q, const i32 *v)
 {
+    if (v[P_DY] == GRAD_ROWS && v[P_STAGE] != STAGE_PLANES) return false;
     switch ((enum conv_stage)v[P_STAGE]) {
     case STAGE_DIRECT: return q->x.plain && q->x.no_pad && q->exact;
     case STAGE_PIXELS: return true;
@@ -114,11 +135,17 @@ static bool is_least(const struct grad *q, const i32 *v)
     return (v[P_TH] == 1 || extent(q, q->x.ya, NULL) == 1) && (v[P_TW] == v_tw[1] || extent(q, q->x.xa, NULL) <= v_tw[1]);
 }
 
+/* Bytes of the sums of an iteration. */
+static double sums_bytes(const struct grad *q, const struct caps *caps, const i32 *v, const struct sizes *z)
+{
+    return 4 * z->sums * (v[P_DY] == GRAD_ROWS ? (double)gen_lanes(caps, q->x.type) : 1);
+}
+
 static bool fits_scratch(const struct grad *q, const struct caps *caps, const i32 *v)
 {
     struct sizes z = sizes_of(q, caps, v, NULL);
     double l2 = (double)caps->l2_bytes;
-    if (v[P_MB] != 1 && z.blocks > 1 && 4 * z.sums > 16 * l2) return false;
+    if (v[P_MB] != 1 && z.blocks > 1 && sums_bytes(q, caps, v, &z) > 16 * l2) return false;
     return is_least(q, v) || 4 * (z.x_band + z.y_band) <= 2 * l2 + 1e5;
 }
 
@@ -131,11 +158,11 @@ static bool fits_blocks(i64 mb, i64 blocks)
 static bool fits(const struct grad *q, const struct caps *caps, const i32 *v, u32 p)
 {
     switch (p) {
+    case P_DY: return fits_gradient(q, v);
     case P_TX: return v[P_TX] <= q->ic;
     case P_TAPS: return v[P_TAPS] <= (i64)q->n_taps;
     case P_NR: return fits_tile(q, caps, v);
     case P_STAGE: return fits_stage(q, v);
-    case P_COPY: return v[P_COPY] || q->y.plain;
     case P_TH: return v[P_TH] < extent(q, q->x.ya, NULL);
     case P_TW: return v[P_TW] < extent(q, q->x.xa, NULL);
     case P_MB: return fits_blocks(v[P_MB], blocks_of(q, caps, v)) && fits_scratch(q, caps, v);
@@ -152,10 +179,10 @@ static bool is_legal(const struct grad *q, const struct caps *caps, const i32 *v
 }
 
 /* Accumulators of the largest tile. */
-static i64 most_cells(const struct grad *q, const struct caps *caps)
+static i64 most_cells(const struct grad *q, const struct caps *caps, i32 dy)
 {
     i64 most = 0;
-    i32 v[N_PARAM] = {0};
+    i32 v[N_PARAM] = {[P_DY] = dy};
     for (u32 i = 0; i < countof(v_tx) && v_tx[i] <= q->ic; i++)
         for (u32 j = 0; j < countof(v_taps) && v_taps[j] <= (i64)q->n_taps; j++)
             for (u32 n = 0; n < countof(v_nr); n++) {
@@ -169,22 +196,22 @@ static i64 most_cells(const struct grad *q, const struct caps *caps)
 static bool is_tile_worth(const struct grad *q, const struct caps *caps, const i32 *v)
 {
     i64 cells = pixels_of(q, v) * v[P_NR];
-    return 8 * cells >= 3 * (i64)caps->n_vector_regs || 2 * cells > most_cells(q, caps);
+    return 8 * cells >= 3 * (i64)caps->n_vector_regs || 2 * cells > most_cells(q, caps, v[P_DY]);
 }
 
 static bool is_stage_worth(const struct grad *q, const i32 *v)
 {
     bool planes = conv_input_layout(&q->x) == LAYOUT_ROWS && q->ic > 1 && q->x.xa >= 2;
-    return v[P_STAGE] == STAGE_DIRECT || (v[P_STAGE] == STAGE_PLANES) == planes;
+    return v[P_STAGE] == STAGE_DIRECT || v[P_DY] == GRAD_ROWS || (v[P_STAGE] == STAGE_PLANES) == planes;
 }
 
-/* Enough positions to be worth the copying, no more of the gradient than the first caches keep, rows that are no short pieces. */
+/* Enough positions to be worth the copying, no more of the gradient than caches keep. */
 static bool is_band_worth(const struct grad *q, const struct caps *caps, const i32 *v)
 {
-    i64 nx = extent(q, q->x.xa, NULL), ny = extent(q, q->x.ya, NULL), width = v[P_NR] * (i64)gen_lanes(caps, q->x.type);
+    i64 nx = extent(q, q->x.xa, NULL), ny = extent(q, q->x.ya, NULL), width = v[P_NR] * lanes_of(q, caps, v);
     i64 tw = v[P_TW] ? v[P_TW] : nx, th = v[P_TH] ? v[P_TH] : ny;
     if (is_least(q, v)) return true;
-    if (tw < 64 && tw < nx && conv_input_layout(&q->y) == LAYOUT_ROWS) return false;
+    if (tw < 64 && tw < nx && conv_input_layout(&q->y) == LAYOUT_ROWS) return false; /* short pieces of rows */
     return (tw * th >= 64 || tw * th == nx * ny) && tw * th * width * 4 <= 4 * caps->l1_bytes;
 }
 
@@ -192,7 +219,7 @@ static bool is_band_worth(const struct grad *q, const struct caps *caps, const i
 static bool are_blocks_worth(const struct grad *q, const struct caps *caps, const i32 *v)
 {
     struct sizes z = sizes_of(q, caps, v, NULL);
-    return v[P_MB] == 1 || z.blocks < 2 || 2 * z.sums <= (double)caps->l2_bytes;
+    return v[P_MB] == 1 || z.blocks < 2 || sums_bytes(q, caps, v, &z) <= 2 * (double)caps->l2_bytes;
 }
 
 /* Work for all threads, and no more shares than that takes. */
@@ -205,6 +232,7 @@ static bool are_parts_worth(const struct grad *q, const struct caps *caps, const
 static bool is_worth(const struct grad *q, const struct caps *caps, const i32 *v, u32 p)
 {
     switch (p) {
+    case P_DY: return v[P_DY] != GRAD_ROWS || extent(q, q->x.xa, NULL) >= (i64)gen_lanes(caps, q->x.type);
     case P_NR: return is_tile_worth(q, caps, v);
     case P_STAGE: return is_stage_worth(q, v);
     case P_TW: return is_band_worth(q, caps, v);
@@ -240,33 +268,37 @@ static double copy_cycles(const struct conv *c, i64 stage)
 /* In blocks; columns that lie side by side are strewn, short rows of them come from many pages. */
 static double block_cycles(const struct grad *q, const i32 *v, const i64 *var)
 {
-    if (!v[P_COPY]) return 0;
+    if (v[P_DY] != GRAD_BLOCKS) return 0;
     if (conv_input_layout(&q->y) == LAYOUT_CLAST) return 0.3;
     return v[P_TW] && v[P_TW] * 4 < 256 && extent(q, q->x.xa, var) >= 64 ? 5 : 2.6;
 }
 
-/* Of a position, where inputs are repeated to all lanes, or loaded for each. */
-static double step_cycles(const struct grad *q, double pixels, i64 nr)
+/* Of a tile's products: step by step, where inputs are repeated to all lanes, or loaded for each. */
+static double tile_cycles(const struct grad *q, const struct caps *caps, const i32 *v, const struct sizes *z)
 {
-    if (!q->depthwise) return tile_step_cycles((i64)pixels, nr);
-    return fmax(4, (pixels + 1) * (double)nr / 2) + 0.3;
+    double pixels = z->combos * v[P_TX], nr = v[P_NR], lanes = gen_lanes(caps, q->x.type);
+    if (q->depthwise) return z->terms * (fmax(4, (pixels + 1) * nr / 2) + 0.7);
+    double one = tile_step_cycles((i64)pixels, v[P_NR]) + 0.4;
+    if (v[P_DY] != GRAD_ROWS) return z->terms * one;
+    return z->terms / z->columns * (ceil(z->columns / lanes) * one + 2); /* unaligned, the last of a row with a mask */
 }
 
 static double seconds(const struct grad *q, const struct caps *caps, const i32 *v, const i64 *var)
 {
-    double lanes = gen_lanes(caps, q->x.type), hz = gen_flop_rate(caps) / (4 * gen_lanes(caps, DT_F32));
+    double lanes = (double)lanes_of(q, caps, v), hz = gen_flop_rate(caps) / (4 * gen_lanes(caps, DT_F32));
     struct sizes z = sizes_of(q, caps, v, var);
     double pixels = z.combos * v[P_TX], pieces = v[P_MB] ? ceil(z.blocks / v[P_MB]) : 1, parts = v[P_PARTS];
     double share = ceil(z.bands / parts), blocks = fmin(z.blocks, v[P_MB] ? v[P_MB] : z.blocks);
-    double tile = z.terms * (step_cycles(q, pixels, v[P_NR]) + 0.4) + pixels * v[P_NR] * 2 + 40;
+    double tile = tile_cycles(q, caps, v, &z) + pixels * v[P_NR] * 2 + 40;
     double ic_waste = (double)q->ic / ((double)v[P_TX] * ceil((double)q->ic / v[P_TX]));
     double y_bytes = z.terms * v[P_NR] * lanes * 4, l1 = (double)caps->l1_bytes;
-    if (!v[P_COPY] && q->oc * q->groups * 4 % 512 == 0) l1 /= (double)i64_min(q->oc * q->groups, 1024) / 128; /* few sets */
+    if (v[P_DY] == GRAD_PLACE && q->oc * q->groups * 4 % 512 == 0) l1 /= (double)i64_min(q->oc * q->groups, 1024) / 128; /* few sets */
     if (y_bytes > l1 * 0.6) tile *= 1.15;
-    if (4 * (z.x_band + z.y_band + z.sums) > (double)caps->l2_bytes * 0.7) tile *= 1.2;
+    if (4 * (z.x_band + z.y_band) + sums_bytes(q, caps, v, &z) > (double)caps->l2_bytes * 0.7) tile *= 1.2;
     double band = blocks * z.tiles * tile * (0.3 + 0.7 * ic_waste) + z.x_band * copy_cycles(&q->x, v[P_STAGE]) +
                   z.y_band * block_cycles(q, v, var) + 300;
     double stored = parts > 1 ? 0.5 : z.combos > 9 ? 6 : 1.6; /* tiles of few channels and many taps store to lines far apart */
+    if (v[P_DY] == GRAD_ROWS) stored += 7; /* partial sums are added */
     double ends = z.sums * stored + 500, rounds = ceil(parts * pieces * (double)q->groups / i64_max(1, caps->n_threads));
     double rest = parts > 1 || !q->simple ? (parts * 0.3 + 1.6) * z.sums * pieces * (double)q->groups / i64_max(1, caps->n_threads) : 0;
     return 2e-6 + (rounds * (share * band + ends) + rest) / hz;
@@ -303,7 +335,7 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
 const struct gen gen_conv_grad = {
     .version = 1,
     .name = "conv_grad",
-    .revision = 3,
+    .revision = 4,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

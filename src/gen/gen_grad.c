@@ -65,7 +65,9 @@ bool grad_of(struct grad *q, const struct task *t)
     q->oc = dim[0] / q->groups, q->ic = dim[1];
     q->x.groups = q->groups, q->x.ic = q->ic, q->x.oc = q->oc, q->x.w = q->x.x;
     if (!dtype_is_float(q->x.type) || q->oc < 1 || q->ic < 1) return false;
-    q->y = identity_of(&q->x, graph_value(q->g, q->x.y));
+    const struct value *dy = graph_value(q->g, q->x.y);
+    q->y = identity_of(&q->x, dy);
+    q->y_in_rows = !dy->producer && !dy->is_const && !dy->sdata && dy->layout == LAYOUT_ROWS;
     q->exact = is_exact(q, n);
     q->simple = is_simple(q, t);
     q->outer = conv_outer(&q->x);

@@ -13,6 +13,7 @@ struct grad { /* the anchor taken apart */
     struct conv y;       /* dy read as if by a convolution of single pixels */
     i64 groups, ic, oc;  /* channels of one group */
     bool depthwise;      /* grad_join_groups has joined them */
+    bool y_in_rows;      /* dy can be loaded where it is, in rows */
     bool exact;          /* dy is known to have the sizes of the convolution's output */
     bool simple;         /* the epilogue is pointwise; else it is a grid of its own */
     u32 tap[MAX_RANK], n_taps; /* axes with several taps, innermost in the band first */
@@ -27,10 +28,15 @@ void grad_join_groups(struct grad *q);
 
 /* gen_grad_band.c */
 enum { GRAD_PIXELS = 32 }; /* of a register tile: taps times input channels, at most */
+enum grad_y { /* the gradient of the output */
+    GRAD_PLACE,  /* is read where it lies, channels last */
+    GRAD_BLOCKS, /* is copied, channels last in blocks */
+    GRAD_ROWS,   /* is read where it lies, in rows, and vectors run along positions; x is copied in planes */
+};
 struct grad_sched {
-    i64 tx, taps, nr;    /* register tile: input channels, axes of q->tap all of whose taps are in it, vectors of output channels */
+    i64 tx, taps, nr;    /* register tile: input channels, axes of q->tap all of whose taps are in it, vectors of output channels (GRAD_ROWS: channels) */
     i64 stage;           /* of x, enum conv_stage */
-    bool copy;           /* dy is copied in blocks, else read where it lies */
+    enum grad_y y;
     i64 th, tw;          /* rows and columns of positions of a band, 0: all */
     i64 mb, parts;       /* blocks of output channels per grid iteration, 0: all; shares of the bands */
 };

@@ -12,6 +12,9 @@
 // iterations wait in a TEMP array and are added in the order of the positions by a second grid, so that the same input
 // gives the same bytes whatever the number of threads.
 //
+// Where both lie in rows, vectors may run along positions instead (GRAD_ROWS): then neither is turned round, every sum is a vector of
+// partial sums, which are added last, and a block's columns are single output channels.
+//
 // Depthwise convolutions, whose groups have one channel on either side, are one group of which each channel of y meets one of
 // x: its vectors are loaded where others' elements are repeated to all lanes.
 //
@@ -27,17 +30,19 @@ struct work {
     struct tile t;
     struct result r;
     i64 in_tile;            /* axes of q.tap that are in the tile */
-    i64 width, mb, n_tiles; /* of a block of output channels; blocks per iteration, in all */
+    i64 width, channels;    /* of a block: elements of its sums side by side, output channels */
+    i64 mb, n_tiles;        /* blocks per iteration, in all */
     i64 combos, rest;       /* taps in the tile, other taps */
     bool many;              /* bands per iteration: not one */
     bool copies;            /* dy to y_array: [block][row][column][width] */
+    bool by_rows;           /* vectors run along positions */
     kval y_array;
     kval sums;              /* [block][other tap][tap of the tile][input channel][width], with many */
     kval part, group, from, to; /* of the positions, of channels; blocks of this iteration */
     kval outer[MAX_RANK];   /* per axis outside the tile: its tap */
 };
 
-struct columns { kval block; i64 nr, n; }; /* vectors of a block, and channels of them that exist */
+struct columns { kval block; i64 nr, n; }; /* columns of a block: vectors, or channels by_rows; channels of them that exist */
 
 static kval tap_step(const struct work *w, u32 a)
 {
@@ -74,10 +79,20 @@ static kval band_array(const struct band *b) { return b->s.stage == STAGE_DIRECT
 
 static kval y_array(const struct work *w) { return w->copies ? w->y_array : w->m->buf[w->q.y.x]; }
 
+/* From one element of dy to the next along an axis, in rows. */
+static kval row_step(const struct work *w, u32 a)
+{
+    const struct shape room = value_room(graph_value(w->q.g, w->q.y.x));
+    sym n = sym_const(w->q.g->sym, 1);
+    for (u32 i = a + 1; i < room.rank; i++) n = sym_mul(w->q.g->sym, n, room.dim[i]);
+    return emit_size(w->m, n);
+}
+
 /* From one position of dy to the next along an axis of the band. */
 static kval y_step(const struct work *w, i32 a)
 {
     struct kir *k = w->m->k;
+    if (w->by_rows) return row_step(w, (u32)a);
     if (!w->copies) return w->y.step[a];
     return a == w->x.xa ? kir_int(k, w->width) : kir_mul_i(k, emit_size(w->m, w->x.x_tile), w->width);
 }
@@ -85,7 +100,9 @@ static kval y_step(const struct work *w, i32 a)
 static kval y_block(const struct work *w, kval block)
 {
     struct kir *k = w->m->k;
-    if (!w->copies) return kir_add(k, band_first(&w->y), kir_mul_i(k, block, w->width));
+    kval first = kir_mul_i(k, block, w->channels);
+    if (w->by_rows) return kir_add(k, band_first(&w->y), kir_mul(k, first, row_step(w, 1)));
+    if (!w->copies) return kir_add(k, band_first(&w->y), first);
     sym n = sym_mul(w->q.g->sym, w->x.x_tile, w->x.y_tile);
     return kir_mul(k, kir_sub(k, block, w->from), kir_mul_i(k, emit_size(w->m, n), w->width));
 }
@@ -114,6 +131,40 @@ static void step(const struct work *w, const struct tile *t, const struct tile_i
     else tile_step(t, in, y_array(w), y_at);
 }
 
+/* Vectors of positions, or the first `limit` of one. */
+static void step_rows(const struct work *w, const struct tile *t, const struct tile_in *in, kval y_at, kval limit)
+{
+    struct kir *k = w->m->k;
+    kval y[8], next = row_step(w, 1);
+    assert(t->nr <= countof(y));
+    for (i64 j = 0; j < t->nr; j++) {
+        kval at = kir_ramp(k, kir_add(k, y_at, kir_mul_i(k, next, j)), 1, t->lanes);
+        y[j] = kir_cast(k, t->type, kir_load_n(k, y_array(w), at, limit));
+    }
+    for (i64 p = 0; p < t->ty * t->tx; p++) {
+        kval from = kir_ramp(k, kir_add(k, in->at, in->px[p]), 1, t->lanes);
+        kval x = kir_cast(k, t->type, kir_load_n(k, in->buf, from, limit));
+        for (i64 j = 0; j < t->nr; j++) {
+            kval at = kir_int(k, p * t->nr + j);
+            kir_store(k, t->acc, at, kir_fma(k, x, y[j], kir_load(k, t->acc, at)));
+        }
+    }
+}
+
+static void add_vectors(const struct work *w, const struct tile *t, struct tile_in in, kval y_at)
+{
+    struct kir *k = w->m->k;
+    kval n = kir_sub(k, w->x.x1, w->x.x0), whole = kir_mul_i(k, kir_div_i(k, n, t->lanes), t->lanes), at = in.at;
+    kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), whole, t->lanes);
+    in.at = kir_add(k, at, i);
+    step_rows(w, t, &in, kir_add(k, y_at, i), 0);
+    kir_end(k);
+    kir_if(k, kir_lt(k, whole, n));
+    in.at = kir_add(k, at, whole);
+    step_rows(w, t, &in, kir_add(k, y_at, whole), kir_sub(k, n, whole));
+    kir_end(k);
+}
+
 /* Adds the products of one row of positions to the tile's accumulators: KU at a time, then one at a time. */
 static void add_row(const struct work *w, const struct tile *t, struct tile_in in, kval y_at)
 {
@@ -124,7 +175,7 @@ static void add_row(const struct work *w, const struct tile *t, struct tile_in i
         return;
     }
     kval n = kir_sub(k, w->x.x1, w->x.x0), whole = kir_mul_i(k, kir_div_i(k, n, KU), KU);
-    kval x_step = position_step(&w->x, w->x.xa), row_step = y_step(w, w->x.xa);
+    kval x_step = position_step(&w->x, w->x.xa), to_next = y_step(w, w->x.xa);
     for (u32 part = 0; part < 2; part++) {
         i64 none, u = part ? 1 : KU;
         kval lo = part ? whole : zero, hi = part ? n : whole;
@@ -133,7 +184,7 @@ static void add_row(const struct work *w, const struct tile *t, struct tile_in i
         for (i64 v = 0; v < u; v++) {
             kval o = kir_add_i(k, i, v);
             in.at = kir_add(k, at, kir_mul(k, o, x_step));
-            step(w, t, &in, kir_add(k, y_at, kir_mul(k, o, row_step)));
+            step(w, t, &in, kir_add(k, y_at, kir_mul(k, o, to_next)));
         }
         kir_end(k);
     }
@@ -153,7 +204,7 @@ static void product(const struct work *w, const struct tile *t, const struct col
             at = kir_add(k, at, kir_mul_i(k, tap_step(w, w->q.tap[j]), tap[w->q.tap[j]]));
         for (i64 j = 0; j < t->tx; j++) px[i * t->tx + j] = kir_add(k, at, kir_mul_i(k, w->x.c_step, j));
     }
-    in.at = kir_add(k, in.at, w->q.depthwise ? kir_mul_i(k, cols->block, w->width) : kir_mul(k, c, w->x.c_step));
+    in.at = kir_add(k, in.at, w->q.depthwise ? kir_mul_i(k, cols->block, w->channels) : kir_mul(k, c, w->x.c_step));
     for (u32 j = (u32)w->in_tile; j < w->q.n_taps; j++)
         in.at = kir_add(k, in.at, kir_mul(k, tap_step(w, w->q.tap[j]), w->outer[w->q.tap[j]]));
     kval y_at = y_block(w, cols->block);
@@ -162,7 +213,8 @@ static void product(const struct work *w, const struct tile *t, const struct col
         in.at = kir_add(k, in.at, kir_mul(k, o, position_step(&w->x, w->x.ya)));
         y_at = kir_add(k, y_at, kir_mul(k, o, y_step(w, w->x.ya)));
     }
-    add_row(w, t, in, y_at);
+    if (w->by_rows) add_vectors(w, t, in, y_at);
+    else add_row(w, t, in, y_at);
     if (w->x.ya >= 0) kir_end(k);
 }
 
@@ -178,16 +230,18 @@ static kval sum_index(const struct work *w, const struct columns *cols, kval com
     return kir_ramp(k, kir_add_i(k, kir_mul_i(k, at, w->width), j * w->t.lanes), 1, w->t.lanes);
 }
 
-/* A finished vector; tap: per axis. */
+/* A finished vector: of channels, or partial sums of one; tap: per axis. */
 static void finish(const struct work *w, const struct columns *cols, const kval *tap, kval c, i64 j, kval val)
 {
     struct emit *m = w->m;
     struct kir *k = m->k;
-    kval idx[MAX_RANK], at = kir_add_i(k, kir_mul_i(k, cols->block, w->width), j * w->t.lanes);
-    i64 left = cols->n - j * w->t.lanes;
-    kval limit = left < w->t.lanes ? kir_int(k, left) : 0;
+    u32 lanes = w->by_rows ? 1 : w->t.lanes;
+    kval idx[MAX_RANK], at = kir_add_i(k, kir_mul_i(k, cols->block, w->channels), j * lanes);
+    i64 left = cols->n - j * lanes;
+    kval limit = left < lanes ? kir_int(k, left) : 0;
+    if (w->by_rows) val = kir_un(k, KI_HADD, val);
     for (u32 a = 0; a < MAX_RANK; a++) idx[a] = a < w->q.x.rank ? tap[a] : kir_int(k, 0);
-    idx[0] = kir_ramp(k, kir_add(k, kir_mul_i(k, w->group, w->q.oc), at), 1, w->t.lanes);
+    idx[0] = kir_ramp(k, kir_add(k, kir_mul_i(k, w->group, w->q.oc), at), 1, lanes);
     idx[1] = c;
     emit_limit(m, limit);
     result_store(m, &w->r, idx, val, limit);
@@ -236,7 +290,7 @@ static void tile_at(struct work *w, const struct columns *cols, kval c, i64 tx)
 {
     struct tile t = w->t;
     t.tx = tx, t.nr = cols->nr;
-    if (cols->n % t.lanes) t.limit = kir_int(w->m->k, cols->n);
+    if (!w->by_rows && cols->n % t.lanes) t.limit = kir_int(w->m->k, cols->n);
     tile_clear(&t, 0, 0, 0);
     product(w, &t, cols, c);
     take(w, &t, cols, c);
@@ -281,13 +335,13 @@ static void finish_block(struct work *w, const struct columns *cols)
 static void each_block(struct work *w, void (*fn)(struct work *, const struct columns *))
 {
     struct kir *k = w->m->k;
-    i64 whole = w->q.oc / w->width, rest = w->q.oc % w->width;
+    i64 whole = w->q.oc / w->channels, rest = w->q.oc % w->channels;
     kval to = rest ? kir_min(k, w->to, kir_int(k, whole)) : w->to;
-    fn(w, &(struct columns){kir_loop(k, KL_SERIAL, w->from, to, 1), w->t.nr, w->width});
+    fn(w, &(struct columns){kir_loop(k, KL_SERIAL, w->from, to, 1), w->t.nr, w->channels});
     kir_end(k);
     if (!rest) return;
     kir_if(k, kir_lt(k, kir_int(k, whole), w->to));
-    fn(w, &(struct columns){kir_int(k, whole), ceil_div(rest, w->t.lanes), rest});
+    fn(w, &(struct columns){kir_int(k, whole), w->by_rows ? rest : ceil_div(rest, w->t.lanes), rest});
     kir_end(k);
 }
 
@@ -439,13 +493,14 @@ void grad_emit(struct emit *m, const struct task *t, const struct caps *caps, co
     grad_join_groups(&w->q);
     struct conv_sched x = {.ty = 1, .tx = 1, .nr = 1, .th = s->th, .tw = s->tw, .stage = s->stage}, y = x;
     y.stage = STAGE_DIRECT;
-    w->m = m, w->copies = s->copy;
+    w->m = m, w->copies = s->y == GRAD_BLOCKS, w->by_rows = s->y == GRAD_ROWS;
     band_init(&w->x, m, &w->q.x, caps, &x);
     band_init(&w->y, m, &w->q.y, caps, &y);
     w->in_tile = s->taps;
     w->combos = grad_combos(&w->q, s->taps), w->rest = grad_combos(&w->q, w->q.n_taps) / w->combos;
     w->t = (struct tile){.m = m, .ty = w->combos, .tx = s->tx, .nr = s->nr, .lanes = w->x.lanes, .type = w->x.type};
-    w->width = w->t.nr * w->t.lanes, w->n_tiles = ceil_div(w->q.oc, w->width);
+    w->width = w->t.nr * w->t.lanes, w->channels = w->by_rows ? w->t.nr : w->width;
+    w->n_tiles = ceil_div(w->q.oc, w->channels);
     w->mb = s->mb ? i64_min(s->mb, w->n_tiles) : w->n_tiles;
     emit_args(m);
     /* A tile meets few channels of many positions, which must not fall on the same cache sets. */
@@ -453,7 +508,7 @@ void grad_emit(struct emit *m, const struct task *t, const struct caps *caps, co
     if (s->stage == STAGE_PIXELS && w->q.x.ic * size % 512 == 0) w->x.terms += 64 / size;
     if (s->stage == STAGE_DIRECT) conv_in_place(&w->x);
     else band_layout(&w->x);
-    if (!w->copies) conv_in_place(&w->y);
+    if (s->y == GRAD_PLACE) conv_in_place(&w->y);
     w->r = (struct result){.v = w->q.dw, .inner = 0, .parts = s->parts};
     if (s->parts > 1 || !w->q.simple) result_open(m, &w->r, w->t.type);
     grid(w, s->parts);
