@@ -328,7 +328,7 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
 {
     struct choice c = {.caps = caps, .var = var};
     take_apart(&c.q, t);
-    bool found = gen_best(&(struct gen_search){param, 0, N_PARAM, cost, &c, may_begin}, out);
+    bool found = gen_best_below(&(struct gen_search){param, 0, N_PARAM, cost, &c}, may_begin, out);
     assert(found);
 }
 

@@ -143,10 +143,11 @@ struct gen_search {
     u32 first, n;
     double (*cost)(const void *user, const struct sched *s); /* not above 0: not legal */
     const void *user;
-    /* For gen_best: may a schedule that begins with the first n values of s be the one? NULL: any may. */
-    bool (*may_begin)(const void *user, const struct sched *s, u32 n);
 };
 bool gen_best(const struct gen_search *q, struct sched *s);  /* false: none is legal, s stays */
+/* Likewise, but combinations are a tree, a parameter a level, and what begins with n values that `may` refuses is left out. */
+typedef bool gen_may_begin(const void *user, const struct sched *s, u32 n);
+bool gen_best_below(const struct gen_search *q, gen_may_begin *may, struct sched *s);
 /* From a legal schedule to cheaper ones, one parameter at a time, until none is cheaper. */
 void gen_descend(const struct gen_search *q, struct sched *s);
 bool gen_pointwise_tail(const struct graph *g, value_id out, value_id anchor); /* between them only pointwise nodes of the same shape */

@@ -126,7 +126,7 @@ void gen_keep(double cost, const struct sched *s, double *best, struct sched *ou
 }
 
 /* All that begin with the first n values of v. */
-static void best_below(const struct gen_search *q, struct sched *v, u32 n, double *best, struct sched *out)
+static void go_down(const struct gen_search *q, gen_may_begin *may, struct sched *v, u32 n, double *best, struct sched *out)
 {
     if (n == q->n) {
         gen_keep(q->cost(q->user, v), v, best, out);
@@ -134,9 +134,17 @@ static void best_below(const struct gen_search *q, struct sched *v, u32 n, doubl
     }
     for (u32 i = 0; i < q->param[n].n; i++) {
         v->v[n] = q->param[n].values[i];
-        if (q->may_begin(q->user, v, n + 1)) best_below(q, v, n + 1, best, out);
+        if (may(q->user, v, n + 1)) go_down(q, may, v, n + 1, best, out);
         v->v[n] = 0;
     }
+}
+
+bool gen_best_below(const struct gen_search *q, gen_may_begin *may, struct sched *s)
+{
+    struct sched v = *s;
+    double best = 0;
+    go_down(q, may, &v, q->first, &best, s);
+    return best > 0;
 }
 
 bool gen_best(const struct gen_search *q, struct sched *s)
@@ -144,10 +152,6 @@ bool gen_best(const struct gen_search *q, struct sched *s)
     u32 at[MAX_SCHED] = {0}, i;
     struct sched v = *s;
     double best = 0;
-    if (q->may_begin) {
-        best_below(q, &v, q->first, &best, s);
-        return best > 0;
-    }
     do {
         for (i = q->first; i < q->n; i++) v.v[i] = q->param[i].values[at[i]];
         gen_keep(q->cost(q->user, &v), &v, &best, s);

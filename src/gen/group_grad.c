@@ -336,7 +336,7 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
 {
     struct choice x = {.c = c, .var = var};
     view_of(&x.w, t, NULL);
-    if (gen_best(&(struct gen_search){param, 0, N_PARAM, cost, &x, may_begin}, out)) return;
+    if (gen_best_below(&(struct gen_search){param, 0, N_PARAM, cost, &x}, may_begin, out)) return;
     *out = (struct sched){.v = {[P_TC] = 1, [P_TM] = 1, [P_TN] = 1, [P_BK] = v_bk[0], [P_CHUNKS] = 1}};
     out->v[P_TR] = gen_nearest(&param[P_TR], group_least(c));
 }

@@ -405,7 +405,7 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
     struct choice x = {&w, c};
     *out = (struct sched){0};
     view_of(&w, t, var);
-    if (gen_best(&(struct gen_search){param, 0, N_PARAM, cost_of, &x, is_open}, out)) return;
+    if (gen_best_below(&(struct gen_search){param, 0, N_PARAM, cost_of, &x}, is_open, out)) return;
     *out = (struct sched){.v = {[P_TC] = 1, [P_TM] = 1, [P_TN] = 1, [P_NEAR] = 1, [P_BK] = 1, [P_CHUNKS] = 1}};
     out->v[P_TR] = gen_nearest(&param[P_TR], group_least(c));
 }
