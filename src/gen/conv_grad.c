@@ -280,7 +280,7 @@ static double tile_cycles(const struct grad *q, const struct caps *caps, const i
     if (q->depthwise) return z->terms * (fmax(4, (pixels + 1) * nr / 2) + 0.7);
     double one = tile_step_cycles((i64)pixels, v[P_NR]) + 0.4;
     if (v[P_DY] != GRAD_ROWS) return z->terms * one;
-    return z->terms / z->columns * (ceil(z->columns / lanes) * one + 2); /* unaligned, the last of a row with a mask */
+    return z->terms / z->columns * (ceil(z->columns / lanes) * 1.7 * one + 2); /* loads are not aligned, the last of a row has a mask */
 }
 
 static double seconds(const struct grad *q, const struct caps *caps, const i32 *v, const i64 *var)
