@@ -245,7 +245,7 @@ static bool call_outputs(struct call *c, const struct quern_array *out, struct e
         if (!look(v, &out[k], e)) return err_prefix(e, "output %u", k);
         name_array(v, 'o', k);
         for (int d = 0; d < out[k].rank; d++)
-            if (out[k].dim[d] > 1 && out[k].stride[d] == 0)
+            if (out[k].dim[d] > 1 && out[k].stride[d] == 0 && tensor_count(&v->t))
                 return err_set(e, ERR_USAGE, "output %u has stride 0 on axis %d: elements would lie in the same place", k, d);
     }
     return true;
@@ -257,10 +257,12 @@ static void call_end(struct call *c)
     buf_release(&c->sizes);
 }
 
-/* Messages speak of the operator. */
+/* Messages begin with the operator; those of its model do so already. */
 static quern_status finish(quern_op *op, bool ok)
 {
-    if (!ok) err_prefix(&op->q->err, "'%.*s'", STR_ARG(op->name));
+    struct str said = str_of(op->q->err.msg);
+    bool is_named = str_starts(said, S("'")) && str_starts(str_sub(said, 1, said.n), op->name);
+    if (!ok && !is_named) err_prefix(&op->q->err, "'%.*s'", STR_ARG(op->name));
     return api_end(op->q, ok);
 }
 

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays of numpy and tensors of torch as the library sees them: a pointer, a type, sizes and strides. Nothing is copied."""
+import ctypes
+import sys
+
+import numpy as np
+
+from ._library import Array, lib
+
+# quern_dtype: number, numpy's name, torch's name
+TYPES = [(1, "float32", "float32"), (2, "uint8", "uint8"), (3, "int8", "int8"), (4, "uint16", "uint16"), (5, "int16", "int16"),
+         (6, "int32", "int32"), (7, "int64", "int64"), (9, "bool", "bool"), (10, "float16", "float16"), (11, "float64", "float64"),
+         (12, "uint32", "uint32"), (13, "uint64", "uint64"), (16, None, "bfloat16")]
+OF_NUMPY = {np.dtype(n): k for k, n, _ in TYPES if n}
+TO_NUMPY = {k: np.dtype(n) for k, n, _ in TYPES if n}
+OF_TORCH = {"torch." + t: k for k, _, t in TYPES}
+TO_TORCH = {k: t for k, _, t in TYPES}
+
+
+def is_torch(x):
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def as_array(x):
+    """x itself where it is an array or a tensor, else a numpy array of the same memory (DLPack) or with its numbers."""
+    if is_torch(x) or isinstance(x, np.ndarray):
+        return x
+    return np.from_dlpack(x) if hasattr(x, "__dlpack__") else np.asarray(x)
+
+
+def describe(x, what):
+    """struct quern_array of an array (None: left out); it must outlive that."""
+    a = Array()
+    if x is None:
+        return a
+    if is_torch(x):
+        if x.device.type != "cpu":
+            raise ValueError(f"{what} lies on device '{x.device}', expected 'cpu'")
+        if x.layout != sys.modules["torch"].strided:
+            raise TypeError(f"{what} has layout {x.layout}, expected torch.strided")
+        kind, strides, data = OF_TORCH.get(str(x.dtype)), x.stride(), x.data_ptr()
+    else:
+        if any(s % x.itemsize for s in x.strides):
+            raise ValueError(f"{what} has strides of {x.strides} bytes, expected multiples of {x.itemsize}, an element's")
+        kind = OF_NUMPY.get(x.dtype) if x.dtype.isnative else None
+        strides, data = [s // x.itemsize for s in x.strides], x.ctypes.data
+    if kind is None:
+        raise TypeError(f"{what} has elements of type {x.dtype}, which the library does not know")
+    if x.ndim > 8:
+        raise ValueError(f"{what} has {x.ndim} axes, expected up to 8")
+    a.type, a.rank, a.data = kind, x.ndim, data
+    a.dim[:x.ndim], a.stride[:x.ndim] = tuple(x.shape), tuple(strides)
+    return a
+
+
+def empty(shape, kind, like):
+    """A new dense array, of the same sort as `like`."""
+    if is_torch(like):
+        torch = sys.modules["torch"]
+        return torch.empty(shape, dtype=getattr(torch, TO_TORCH[kind]))
+    if kind not in TO_NUMPY:
+        raise TypeError("numpy has no type for bfloat16: use tensors of torch")
+    return np.empty(shape, TO_NUMPY[kind])
+
+
+def dense(x):
+    return x.contiguous() if is_torch(x) else np.ascontiguousarray(x).reshape(x.shape)
+
+
+class Owner:
+    """Frees a tensor of the library when the array over its memory goes."""
+
+    def __init__(self, handle):
+        self.handle = handle
+
+    def __del__(self):
+        if self.handle:
+            lib.quern_tensor_free(self.handle)
+
+
+class Exported:
+    """A tensor of the library for torch.from_dlpack."""
+
+    def __init__(self, context, handle):
+        self.context, self.handle = context, handle
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+    def __dlpack__(self, stream=None, **_):
+        managed = self.context.make(lib.quern_tensor_to_dlpack, self.context.handle, self.handle)
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return new(managed, b"dltensor", None)
+
+
+def adopt(context, handle, like):
+    """The library's tensor as an array or a tensor over the same memory, which then belongs to it."""
+    if is_torch(like):
+        return sys.modules["torch"].from_dlpack(Exported(context, handle))
+    owner = Owner(handle)
+    kind, rank = lib.quern_tensor_dtype(handle), lib.quern_tensor_rank(handle)
+    if kind not in TO_NUMPY:
+        raise TypeError("numpy has no type for bfloat16: use tensors of torch")
+    t, shape = TO_NUMPY[kind], tuple(lib.quern_tensor_dims(handle)[:rank])
+    memory = (ctypes.c_char * max(lib.quern_tensor_count(handle) * t.itemsize, 1)).from_address(lib.quern_tensor_data(handle))
+    memory.owner = owner
+    return np.ndarray(shape, t, memory)

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks: compiled, tuned, loaded, run."""
+import os
+from ctypes import byref, c_char_p, c_int64, c_void_p
+
+from . import _arrays as arrays
+from ._library import CompileOpts, Context, ModelOpts, RunOpts, TuneOpts, lib, text
+
+
+class Program:
+    """A compiled network: called with one array for each input, it gives its outputs.
+
+    Made by load() and compile(). numpy arrays and torch tensors on the CPU are used in place where they are dense, and copied
+    otherwise; results are of the same sort as the first input. Calls from several threads wait for each other.
+    """
+
+    def __init__(self, context, handle):
+        self._context, self._handle = context, handle
+        self.inputs = [lib.quern_program_input_name(handle, k).decode() for k in range(lib.quern_program_inputs(handle))]
+        self.outputs = [lib.quern_program_output_name(handle, k).decode() for k in range(lib.quern_program_outputs(handle))]
+
+    def input_shape(self, k):
+        """Of input k: numbers, and names where sizes may be any."""
+        dim, name = (c_int64 * 8)(), (c_char_p * 8)()
+        rank = lib.quern_program_input_shape(self._handle, k, dim, name)
+        return tuple(dim[d] if dim[d] >= 0 else name[d].decode() for d in range(rank))
+
+    def input_dtype(self, k):
+        """Of input k: numpy's name of its element type."""
+        kind = lib.quern_program_input_dtype(self._handle, k)
+        return next(n or t for number, n, t in arrays.TYPES if number == kind)
+
+    def save(self, path):
+        """As .dnx file, which load() reads without a compiler."""
+        with self._context.lock:
+            self._context.check(lib.quern_program_save(self._handle, text(path)))
+
+    def __call__(self, *inputs, **named):
+        """By position, by name, or both. The output, or a tuple of them."""
+        inputs = self._order(inputs, named)
+        c = self._context
+        if not c.is_ours():
+            raise RuntimeError("a program does not survive a fork: load or compile it in the child")
+        with c.lock:
+            out = self._run([arrays.dense(arrays.as_array(a)) for a in inputs])
+        return out[0] if len(out) == 1 else tuple(out)
+
+    def _order(self, inputs, named):
+        unknown = [n for n in named if n not in self.inputs[len(inputs):]]
+        if unknown:
+            raise TypeError(f"no input '{unknown[0]}' that is not given, there are {', '.join(self.inputs)}")
+        all_of = list(inputs) + [named[n] for n in self.inputs[len(inputs):] if n in named]
+        if len(all_of) != len(self.inputs):
+            raise TypeError(f"the program has {len(self.inputs)} inputs ({', '.join(self.inputs)}), {len(all_of)} were given")
+        return all_of
+
+    def _run(self, inputs):
+        c, views = self._context, []
+        out = (c_void_p * len(self.outputs))()
+        try:
+            for name, x in zip(self.inputs, inputs):
+                a = arrays.describe(x, f"input '{name}'")
+                views.append(c.make(lib.quern_tensor_view, c.handle, a.type, a.rank, a.dim, a.data or 64))
+            x = (c_void_p * max(len(views), 1))(*[v.value for v in views])
+            c.check(lib.quern_run(self._handle, x, len(views), out, len(out)))
+        finally:
+            for v in views:
+                lib.quern_tensor_free(v)
+        like = inputs[0] if inputs else None
+        return [arrays.adopt(c, c_void_p(o), like) for o in out]
+
+    def __del__(self):
+        if getattr(self, "_handle", None) and self._context.is_ours():
+            lib.quern_program_close(self._handle)
+
+
+def load(path, device=None, threads=0):
+    """The program in a .dnx file. device None: the first that runs its language; threads 0: all processors."""
+    c = Context()
+    return Program(c, c.make(lib.quern_program_open, c.handle, text(path), byref(RunOpts(device=text(device), threads=threads))))
+
+
+def open_model(c, model, sizes):
+    """A file, or the content of one as bytes. sizes: a dictionary of what times refer to."""
+    wanted = ",".join(f"{k}:{v}" for k, v in (sizes or {}).items())
+    o = byref(ModelOpts(optimize_for=text(wanted or None)))
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        data = bytes(model)
+        return c.make(lib.quern_model_read, c.handle, data, len(data), b"model", o)
+    return c.make(lib.quern_model_open, c.handle, text(model), o)
+
+
+def compile(model, device=None, threads=0, database=None, sizes=None):
+    """A network (path of an .onnx file, or its bytes) as a Program.
+
+    database: a file that tune() filled: what was measured is used, what is built is kept; None: default schedules.
+    sizes: {"H": 1080, "W": 1920}, what the choice of kernels refers to; the program runs at any sizes.
+    """
+    c = Context()
+    db = c.database(os.fspath(database)) if database else None
+    m = open_model(c, model, sizes)
+    try:
+        return Program(c, c.make(lib.quern_compile, m, db, byref(CompileOpts(device=text(device), threads=threads))))
+    finally:
+        lib.quern_model_close(m)
+
+
+def tune(model, database, seconds=60, device=None, threads=0, sizes=None, seed=0, stop_at_speedup=0, progress=None):
+    """Measures schedules for a network into a database, for so many seconds, and goes on where it was if called again.
+
+    progress: called with a dictionary now and then: done, total, failures, best, seconds_left, text.
+    """
+    c = Context(on_progress=progress)
+    db = c.database(os.fspath(database))
+    m = open_model(c, model, sizes)
+    o = TuneOpts(device=text(device), threads=threads, timeout=seconds, seed=seed, stop_at_speedup=stop_at_speedup)
+    try:
+        with c.lock:
+            c.check(lib.quern_tune(db, m, byref(o)))
+    finally:
+        lib.quern_model_close(m)

@@ -1,0 +1,204 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+#
+# The Python package without PyTorch: operators on arrays of random strides against numpy, programs compiled, tuned, saved and loaded,
+# lifetimes, threads, forks, errors. Needs numpy; test/python.sh runs it with what is installed.
+import gc
+import itertools
+import os
+import random
+import sys
+import tempfile
+import threading
+import unittest
+
+import numpy as np
+
+import quern
+
+GRAPH = b"""graph {
+  input %x: f32[N,3]
+  input %s: f32[3]
+  const %two: f32[] = [2]
+  %a: f32[?] = Mul(%x, %s)
+  %y: f32[?] = Add(%a, %two)
+  %z: f32[?] = Neg(%x)
+  output %y
+  output %z
+}"""
+
+
+def scattered(rng, shape, dtype=np.float32):
+    """Small integers in an array whose axes lie in any order, some backwards, with gaps."""
+    order = rng.sample(range(len(shape)), len(shape))
+    steps = [rng.choice([1, 1, 2, -1]) for _ in shape]
+    room = np.zeros([shape[d] * abs(steps[d]) for d in order], dtype)
+    x = room.transpose(np.argsort(order))[(..., *(slice(None, None, s) for s in steps))]
+    x[...] = np.random.default_rng(rng.getrandbits(32)).integers(0, 9, shape)
+    return x
+
+
+class Operators(unittest.TestCase):
+    def test_strides(self):
+        rng = random.Random(1)
+        for rank in range(6):
+            add = quern.Operator("Add")
+            for _ in range(4):
+                shape = [rng.randint(1, 5) for _ in range(rank)]
+                a, b = scattered(rng, shape), scattered(rng, shape)
+                np.testing.assert_array_equal(add(a, b), a + b)
+                out = scattered(rng, shape)
+                add.run([a, b], [out])
+                np.testing.assert_array_equal(out, a + b)
+
+    def test_gaps_stay(self):
+        room = np.full((4, 6), 7, np.float32)
+        quern.Operator("Neg").run([np.ones((4, 3), np.float32)], [room[:, ::2]])
+        np.testing.assert_array_equal(room, np.tile(np.float32([-1, 7]), (4, 3)))
+
+    def test_repeated(self):
+        x = np.broadcast_to(np.float32([1, 2]), (3, 2))
+        np.testing.assert_array_equal(quern.Operator("Neg")(x), -x)
+        with self.assertRaisesRegex(quern.Error, "output 0 has stride 0 on axis 0"):
+            quern.Operator("Neg").run([np.ones((3, 2), np.float32)], [np.lib.stride_tricks.as_strided(np.zeros(2, np.float32), (3, 2), (0, 4))])
+
+    def test_types(self):
+        for name in "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64".split():
+            x = np.arange(1, 7).astype(name).reshape(2, 3)
+            y = quern.Operator("Mul")(x, x)
+            self.assertEqual(y.dtype, x.dtype)
+            np.testing.assert_array_equal(y, x * x)
+        x = np.array([True, False])
+        np.testing.assert_array_equal(quern.Operator("Not")(x), ~x)
+
+    def test_attributes(self):
+        x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+        np.testing.assert_array_equal(quern.Operator("Transpose", {"perm": [2, 0, 1]})(x), x.transpose(2, 0, 1))
+        np.testing.assert_allclose(quern.Operator("LeakyRelu", {"alpha": 1 / 3})(-x), -x / 3, rtol=1e-6)
+        np.testing.assert_array_equal(quern.Operator("Concat", {"axis": 1})(x, x), np.concatenate([x, x], 1))
+        one, two = quern.Operator("Split", {"axis": 2}, outputs=2)(x)
+        np.testing.assert_array_equal(one, x[..., :2])
+        np.testing.assert_array_equal(two, x[..., 2:])
+        with self.assertRaises(quern.Error):
+            quern.Operator("Conv", {"auto_pad": 'a"b\\\n'})(np.ones((1, 1, 3)), np.ones((1, 1, 1)))
+
+    def test_named_sizes(self):
+        add = quern.Operator("Add", sizes="H:W,H:W")
+        for h, w in itertools.product((1, 2, 17), (1, 9)):
+            x = np.random.rand(h, w)
+            np.testing.assert_array_equal(add(x, x), x + x)
+        with self.assertRaisesRegex(quern.Error, r"input 1 has size 3 on axis 0, expected 2 \('H'\)"):
+            add(np.ones((2, 2)), np.ones((3, 2)))
+
+    def test_left_out(self):
+        x = np.float32([-3, 0, 5])
+        np.testing.assert_array_equal(quern.Operator("Clip")(x, None, np.float32(2)), np.minimum(x, 2))
+
+    def test_errors(self):
+        with self.assertRaisesRegex(quern.Error, "NoSuch") as c:
+            quern.Operator("NoSuch")(np.ones(2))
+        self.assertIn(c.exception.status, ("UNSUPPORTED", "INPUT"))
+        with self.assertRaisesRegex(TypeError, "input 0 has elements of type >f4"):
+            quern.Operator("Neg")(np.ones(2, ">f4"))
+        with self.assertRaisesRegex(TypeError, "complex128"):
+            quern.Operator("Neg")(np.ones(2, complex))
+        with self.assertRaisesRegex(ValueError, "strides of"):
+            quern.Operator("Neg")(np.ones(3, [("a", "f4"), ("b", "u1")])["a"])
+        with self.assertRaisesRegex(quern.Error, "size 'H!'"):
+            quern.Operator("Neg", sizes="H!")
+
+    def test_empty(self):
+        self.assertEqual(quern.Operator("Neg")(np.ones((0, 3), np.float32)).shape, (0, 3))
+
+    def test_threads(self):
+        op, wrong = quern.Operator("Add"), []
+
+        def work(k):
+            for i in range(20):
+                x = np.full((k + 1, 5), i, np.float32)
+                if not (op(x, x) == 2 * i).all():
+                    wrong.append((k, i))
+        them = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+        [t.start() for t in them]
+        [t.join() for t in them]
+        self.assertEqual(wrong, [])
+
+    def test_fork(self):
+        op, x = quern.Operator("Neg"), np.ones((64, 64), np.float32)
+        op(x)
+        child = os.fork()
+        if child == 0:
+            try:
+                os._exit(0 if (op(x) == -1).all() else 1)
+            finally:
+                os._exit(2)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertTrue((op(x) == -1).all())
+
+
+class Programs(unittest.TestCase):
+    def setUp(self):
+        self.x, self.s = np.random.rand(5, 3).astype("f"), np.random.rand(3).astype("f")
+
+    def check(self, program, x=None):
+        x = self.x if x is None else x
+        y, z = program(x, self.s)
+        np.testing.assert_allclose(y, x * self.s + 2, rtol=1e-6)
+        np.testing.assert_array_equal(z, -x)
+
+    def test_compile(self):
+        p = quern.compile(GRAPH, sizes={"N": 5})
+        self.assertEqual((p.inputs, p.outputs, p.input_shape(0), p.input_dtype(0)), (["x", "s"], ["y", "z"], ("N", 3), "float32"))
+        self.check(p)
+        self.check(p, self.x[:1])
+        self.check(p, self.x[::-2])
+        self.check(p, np.asfortranarray(self.x))
+        np.testing.assert_array_equal(p(s=self.s, x=self.x)[1], p(self.x, s=self.s)[1])
+
+    def test_results_live_on(self):
+        p = quern.compile(GRAPH)
+        y, z = p(self.x, self.s)
+        want = y.copy()
+        y2, _ = p(self.x + 1, self.s)
+        del p, z
+        gc.collect()
+        np.testing.assert_array_equal(y, want)
+        y[0] = 1
+        self.assertTrue((y2[0] != 1).all())
+
+    def test_files(self):
+        with tempfile.TemporaryDirectory() as d:
+            net, dnx, db = (os.path.join(d, n) for n in ("net.graph", "net.dnx", "net.db"))
+            with open(net, "wb") as f:
+                f.write(GRAPH)
+            told = []
+            quern.tune(net, db, seconds=1, sizes={"N": 100}, progress=told.append)
+            self.assertTrue(told and told[-1]["done"] > 0)
+            quern.compile(net, database=db).save(dnx)
+            p = quern.load(dnx, threads=1)
+            self.check(p)
+            with self.assertRaisesRegex(quern.Error, "missing.dnx") as c:
+                quern.load(os.path.join(d, "missing.dnx"))
+            self.assertEqual(c.exception.status, "SYSTEM")
+
+    def test_errors(self):
+        p = quern.compile(GRAPH)
+        with self.assertRaisesRegex(quern.Error, "input 'x' has size 4 on axis 1, expected 3"):
+            p(np.ones((2, 4), np.float32), self.s)
+        with self.assertRaisesRegex(quern.Error, "input 'x' is f64, expected f32"):
+            p(np.ones((2, 3)), self.s)
+        with self.assertRaisesRegex(TypeError, r"2 inputs \(x, s\), 1 were given"):
+            p(self.x)
+        with self.assertRaisesRegex(TypeError, "no input 't'"):
+            p(self.x, t=self.s)
+        with self.assertRaisesRegex(quern.Error, "no size named 'Q'"):
+            quern.compile(GRAPH, sizes={"Q": 1})
+        with self.assertRaises(quern.Error):
+            quern.compile(b"")
+        with self.assertRaises(quern.Error):
+            quern.compile(GRAPH[:40])
+
+
+if __name__ == "__main__":
+    print(f"python {sys.version.split()[0]}, numpy {np.__version__}, {quern.library_path()}")
+    unittest.main(verbosity=0)
