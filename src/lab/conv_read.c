@@ -5,10 +5,11 @@
 // another thing ("InputDepth" is a size in one and the number of channels in another). Nothing is guessed: a number that no column gives
 // and that has no default is an error; where a file says outputs, too, and the convolution has others, that is told.
 #include "lab/conv.h"
+#include "lab/csv.h"
 
 #include <string.h>
 
-enum { MAX_FILE = 1 << 24, MAX_COLUMNS = 64 };
+enum { MAX_FILE = 1 << 24 };
 
 /* What a column gives. Lists come first, a number per axis counted from depth: field = list * CONV_AXES + axis. */
 enum list { L_SIZE, L_KERNEL, L_STRIDE, L_BEGIN, L_END, L_DILATION, L_OUTPUT_PAD, L_OUTPUT, N_LISTS };
@@ -60,50 +61,10 @@ struct reader {
     i64 line;
     const struct dialect *dialect;
     u32 n;                        /* columns */
-    struct str name[MAX_COLUMNS]; /* of columns */
-    u8 field[MAX_COLUMNS];
-    struct str cell[MAX_COLUMNS]; /* of the line in work */
+    struct str name[CSV_COLUMNS]; /* of columns */
+    u8 field[CSV_COLUMNS];
+    struct csv_line row;          /* in work */
 };
-
-/* Cells. */
-
-/* The next one of a line, quotes taken off; false: an error. *more: another follows. */
-static bool next_cell(struct reader *r, struct str *line, struct str *cell, bool *more)
-{
-    struct buf b = {0};
-    bool is_quoted = line->n && line->p[0] == '"', is_open = is_quoted;
-    i64 i = is_quoted;
-    for (; i < line->n && (is_open || line->p[i] != ','); i++) {
-        bool is_quote = line->p[i] == '"';
-        if (is_quote && is_open && i + 1 < line->n && line->p[i + 1] == '"') i++; /* two stand for one */
-        else if (is_quote && is_open) {
-            is_open = false;
-            continue;
-        }
-        if (is_quoted && !is_open && line->p[i] != ' ') break;
-        buf_char(&b, line->p[i]);
-    }
-    bool ok = !is_open && (i == line->n || line->p[i] == ',');
-    *cell = str_dup(r->a, str_trim(buf_view(&b)));
-    *more = i < line->n;
-    *line = str_sub(*line, i + 1, line->n);
-    buf_release(&b);
-    return ok || err_set(r->e, ERR_INPUT, is_open ? "a quote that is not closed" : "text behind a closed quote");
-}
-
-/* How many; 0: an error. */
-static u32 read_cells(struct reader *r, struct str line)
-{
-    u32 n = 0;
-    for (bool more = true; more; n++) {
-        if (n == MAX_COLUMNS) return err_set(r->e, ERR_INPUT, "more than %d columns", MAX_COLUMNS);
-        if (!next_cell(r, &line, &r->cell[n], &more)) {
-            err_prefix(r->e, "column %u", n + 1);
-            return 0;
-        }
-    }
-    return n;
-}
 
 /* The header. */
 
@@ -126,8 +87,9 @@ static u32 first_unknown(const struct dialect *x, const struct str *name, u32 n)
 static bool read_header(struct reader *r, struct str line)
 {
     u32 best = 0;
-    if (!(r->n = read_cells(r, line))) return false;
-    memcpy(r->name, r->cell, sizeof r->name);
+    if (!csv_read(&r->row, r->a, line, r->e)) return false;
+    r->n = r->row.n;
+    memcpy(r->name, r->row.cell, sizeof r->name);
     r->dialect = &dialects[0];
     for (i64 k = 0; k < countof(dialects); k++) {
         u32 known = first_unknown(&dialects[k], r->name, r->n);
@@ -154,7 +116,7 @@ static bool is_digits(struct str s)
 
 static i64 read_number(struct reader *r, u32 column)
 {
-    struct str s = r->cell[column];
+    struct str s = r->row.cell[column];
     i64 v = 0;
     if (str_to_i64(s, &v) && v >= -CONV_MAX_SIZE && v <= CONV_MAX_SIZE) return v;
     const char *expected = is_digits(s) ? "a number up to 1073741824" : "a whole number";
@@ -202,7 +164,7 @@ static void set_all(i64 v[CONV_AXES], i64 to)
 
 static bool read_flag(struct reader *r, u32 column, bool *v)
 {
-    struct str s = r->cell[column];
+    struct str s = r->row.cell[column];
     *v = str_is(s, "1");
     return *v || str_is(s, "0") ||
            err_set(r->e, ERR_INPUT, "column %u (%.*s): expected 0 or 1, found '%.*s'", column + 1, STR_ARG(r->name[column]),
@@ -212,7 +174,7 @@ static bool read_flag(struct reader *r, u32 column, bool *v)
 static bool read_cell(struct reader *r, u32 column, struct draft *d)
 {
     u32 f = r->field[column];
-    if (f == F_NAME) d->x.name = r->cell[column];
+    if (f == F_NAME) d->x.name = r->row.cell[column];
     if (f == F_NAME) return true;
     if (f == F_TRANSPOSED) return read_flag(r, column, &d->x.is_transposed);
     i64 v = read_number(r, column);
@@ -227,7 +189,7 @@ static bool read_cell(struct reader *r, u32 column, struct draft *d)
 static u32 column_of(const struct reader *r, u32 field)
 {
     u32 i = 0;
-    while (i < r->n && (r->field[i] != field || !r->cell[i].n)) i++;
+    while (i < r->n && (r->field[i] != field || !r->row.cell[i].n)) i++;
     return i;
 }
 
@@ -258,9 +220,9 @@ static bool count_axes(const struct reader *r, struct conv_row *x)
     for (u32 i = first; i < CONV_AXES; i++)
         if (!need(r, AT(L_SIZE, i)) || !need(r, AT(L_KERNEL, i))) return false;
     for (u32 c = 0; c < r->n; c++)
-        if (r->field[c] < F_LISTS && r->field[c] % CONV_AXES < first && r->cell[c].n)
+        if (r->field[c] < F_LISTS && r->field[c] % CONV_AXES < first && r->row.cell[c].n)
             return err_set(r->e, ERR_INPUT, "column %u (%.*s): '%.*s' for an axis without a size", c + 1, STR_ARG(r->name[c]),
-                           STR_ARG(r->cell[c]));
+                           STR_ARG(r->row.cell[c]));
     x->axes = CONV_AXES - first;
     return true;
 }
@@ -286,11 +248,11 @@ static bool read_row(struct reader *r, struct str line)
     struct draft d = {.x = {.batch = 1, .groups = 1}};
     set_all(d.x.stride, 1);
     set_all(d.x.dilation, 1);
-    u32 n = read_cells(r, line);
-    if (n && n != r->n) return err_set(r->e, ERR_INPUT, "%u columns instead of %u", n, r->n);
-    for (u32 i = 0; i < n; i++)
-        if (r->cell[i].n && !read_cell(r, i, &d)) return false;
-    if (!n || !need(r, F_CHANNELS) || !need(r, F_OUT_CHANNELS) || !count_axes(r, &d.x)) return false;
+    if (!csv_read(&r->row, r->a, line, r->e)) return false;
+    if (r->row.n != r->n) return err_set(r->e, ERR_INPUT, "%u columns instead of %u", r->row.n, r->n);
+    for (u32 i = 0; i < r->n; i++)
+        if (r->row.cell[i].n && !read_cell(r, i, &d)) return false;
+    if (!need(r, F_CHANNELS) || !need(r, F_OUT_CHANNELS) || !count_axes(r, &d.x)) return false;
     shift_axes(&d, false);
     if (!conv_row_check(&d.x, r->e)) return false;
     *arr_push(r->a, &r->d->row) = d.x;
@@ -324,19 +286,9 @@ bool conv_read(struct conv_data *d, struct arena *a, struct str text, struct err
 
 /* Printing. */
 
-static void put_cell(struct buf *b, struct str s)
-{
-    buf_char(b, '"');
-    for (i64 i = 0; i < s.n; i++) {
-        if (s.p[i] == '"') buf_char(b, '"');
-        buf_char(b, s.p[i]);
-    }
-    buf_char(b, '"');
-}
-
 static void print_cell(struct buf *b, struct draft *d, u32 f)
 {
-    if (f == F_NAME) put_cell(b, d->x.name);
+    if (f == F_NAME) csv_print(b, d->x.name);
     else if (f == F_TRANSPOSED) buf_char(b, d->x.is_transposed ? '1' : '0');
     else if (f >= F_LISTS || f % CONV_AXES >= CONV_AXES - d->x.axes) buf_printf(b, "%lld", (long long)*place_of_field(d, f));
 }
