@@ -343,6 +343,7 @@ struct quern_conv_opts {
     const char *baseline;    /* "vendor", the device's own library; "reference", the default schedule; NULL: the library where it is there */
     const char *out;         /* folder for the files of a run with compare; NULL: "outputplots/out_IMPLEMENTATION_BATCH" */
     const struct quern_tune_opts *tune; /* device, threads, target, seed; samples and candidates of a search; NULL: defaults */
+    int plots;               /* with compare: the folder's plots are drawn, see quern_plot */
 };
 struct quern_conv_times { double median, low, high, min, mean, deviation, max; }; /* milliseconds; low, high: 95 % interval of the median */
 struct quern_conv_layer {    /* valid during the call */
@@ -362,6 +363,9 @@ typedef void quern_conv_fn(void *user, const struct quern_conv_layer *l);
 QUERN_API quern_status quern_conv(quern_db *db, const struct quern_conv_opts *o, quern_conv_fn *fn, void *user);
 QUERN_API const char *quern_conv_implementation(int k, const char **summary); /* NULL behind the last */
 QUERN_API const char *quern_conv_data(int k);                                 /* names of data sets; NULL behind the last */
+/* Plots of the files of a run, into its folder: for each a gnuplot script and its data, an SVG and a PNG. QUERN_NOTHING: the folder has nothing
+ * to draw; QUERN_UNSUPPORTED: gnuplot is not installed, scripts and data are written. */
+QUERN_API quern_status quern_plot(quern *q, const char *dir);
 
 /* --- other forms --- */
 

@@ -54,6 +54,14 @@ grep -q '^total iterations = 5' run/params.txt || fail "what was asked for"
 code 0 seed.csv --layers 1 --compareprof --totaliter 2 --warmupiter 0 --json; says '"event":"layer","layer":1'
 [ -s outputplots/out_tuned_1/summary.csv ] || fail "no folder of its own"
 
+# Plots, and the same once more.
+if command -v gnuplot > /dev/null; then
+    code 0 seed.csv --compareprof --warmupiter 0 --totaliter 4 --baseline reference --enableplots --out drawn
+    for plot in violin split medians roofline; do [ -s drawn/$plot.svg ] && [ -s drawn/$plot.png ] || fail "no $plot"; done
+    cp drawn/split.svg first.svg
+    "$quern" plot drawn > out 2> err && cmp -s first.svg drawn/split.svg || fail "drawn again it is another"
+fi
+
 # What was built is found again; what was not is said to be missing.
 code 0 seed.csv --layers 1 --verify --loadprecompiled
 code 1 seed.csv --layers 1 --verify --loadprecompiled --dtype bf16; says "was never built"

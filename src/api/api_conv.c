@@ -5,6 +5,7 @@
 
 #include "lab/conv.h"
 #include "lab/conv_check.h"
+#include "lab/plot.h"
 
 #include <math.h>
 #include <string.h>
@@ -55,6 +56,7 @@ static bool read_options(struct conv_call *g, const struct quern_conv_opts *o, s
         return err_set(e, ERR_USAGE, "batch, rounds and seconds cannot be negative");
     if (!api_baseline_check(x->baseline, e)) return false;
     if (!x->verify && !x->compare) return err_set(e, ERR_USAGE, "nothing to do: neither to be verified nor to be timed");
+    if (x->plots && !x->compare) return err_set(e, ERR_USAGE, "plots are of times: without a comparison there are none");
     if (x->no_build && x->seconds > 0) return err_set(e, ERR_USAGE, "a search builds kernels, which is not to be done");
     g->run.type = DT_F32;
     g->name = str_of(x->implementation ? x->implementation : "tuned");
@@ -254,6 +256,13 @@ static void measure_limits(struct conv_call *g)
     else log_printf(&g->q->log, 2, "limits: %.1f GFLOP/s by multiply-adds, %.1f by matrix units, %.1f GB/s", c->gflops, c->matrix_gflops, c->gbps);
 }
 
+static bool is_timed(const struct conv_call *g)
+{
+    u32 n = 0;
+    for (u32 i = 0; i < g->run.result.n; i++) n += g->run.result.v[i].times.n;
+    return n > 0;
+}
+
 static bool write_files(struct conv_call *g, struct err *e)
 {
     static const struct { const char *name; void (*put)(struct buf *b, const struct conv_call *g); } files[] = {
@@ -270,7 +279,7 @@ static bool write_files(struct conv_call *g, struct err *e)
         buf_release(&b);
     }
     if (ok) log_printf(&g->q->log, 2, "files of this run: %.*s", STR_ARG(dir));
-    return ok;
+    return ok && (!g->x.plots || !is_timed(g) || plot_folder(str_z(&g->arena, dir), &g->q->log, e));
 }
 
 static bool run(struct conv_call *g, struct err *e)
@@ -299,6 +308,11 @@ quern_status quern_conv(quern_db *db, const struct quern_conv_opts *o, quern_con
     buf_release(&g.first_bad);
     arena_release(&g.arena);
     return api_end(db->q, ok);
+}
+
+quern_status quern_plot(quern *q, const char *dir)
+{
+    return api_end(q, plot_folder(dir, &q->log, api_begin(q)));
 }
 
 const char *quern_conv_implementation(int k, const char **summary)

@@ -42,10 +42,8 @@ static int read_options(struct cli *c, struct quern_conv_opts *o)
     o->seconds = opts_number(c, "seconds", 0);
     o->baseline = opts_text(c, "baseline");
     o->out = opts_text(c, "out");
-    if (opts_flag(c, "enableplots", false)) {
-        if (!o->compare) return usage_error(c, "plots are of times: --enableplots needs --compareprof");
-        fprintf(stderr, "quern: no plots are drawn by this version, their data is written\n");
-    }
+    o->plots = opts_flag(c, "enableplots", false);
+    if (o->plots && !o->compare) return usage_error(c, "plots are of times: --enableplots needs --compareprof");
     return 0;
 }
 
@@ -152,7 +150,7 @@ static const struct opt options[] = {
     {"warmupiter", 0, OPT_COUNT, "N", "rounds before those that count (default 10)"},
     {"totaliter", 0, OPT_COUNT, "N", "rounds that count (default 100)"},
     {"setlaunchwait", 0, OPT_FLAG, NULL, "times without the latency of launches, on devices that can"},
-    {"enableplots", 0, OPT_FLAG, NULL, "the data of plots (this version draws none)"},
+    {"enableplots", 0, OPT_FLAG, NULL, "draw the run's times, by gnuplot (as quern plot does)"},
     {"loadprecompiled", 0, OPT_FLAG, NULL, "only kernels that were built before"},
     {"seconds", 0, OPT_TIME, "TIME", "search so long for a faster schedule of each row first (default: not at all)"},
     {"max-candidates", 0, OPT_COUNT, "N", "of such a search (default 256)"},

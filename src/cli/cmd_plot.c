@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// quern plot: the plots of a run's files, drawn again, or where they could not be drawn before.
+#include "cli.h"
+
+static int run(struct cli *c) { return fail(c, quern_plot(c->q, c->arg[0])); }
+
+const struct cmd cmd_plot = {
+    .name = "plot",
+    .summary = "draw the plots of a run's files, by gnuplot (doc/conv.md)",
+    .args = "DIR",
+    .min_args = 1,
+    .max_args = 1,
+    .run = run,
+};
