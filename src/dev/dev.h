@@ -212,7 +212,8 @@ void *dev_library_open(const struct dev_library *l, void *calls, struct err *e);
 /* The grids of the kernel are as many as the launch's, extents make sense and parameters fit 32 bits. */
 bool dev_check_launch(const struct dev_launch *l, u32 n_grid, const u32 most[3], const char *device,
                       struct err *e);
-/* No buffer has more bytes than a kernel can reach. */
+/* No buffer has more bytes than a kernel can reach: the device's most, and with parameters what 32 bits count, since sizes were not
+   known when the kernel was spelt (doc/lang-gpu.md). */
 bool dev_check_reach(const struct dev_launch *l, i64 most, const char *device, struct err *e);
 
 struct dev_piece { /* of a grid */

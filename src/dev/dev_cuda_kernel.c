@@ -213,7 +213,7 @@ static bool check(struct cuda *c, const struct dev_launch *l, struct err *e)
         groups_at_once(c, &l->kernel->function[g], most);
         if (!dev_check_launch(l, l->kernel->n_grid, most, c->facts.name, e)) return false;
     }
-    return dev_check_reach(l, INT32_MAX, c->facts.name, e);
+    return dev_check_reach(l, INT64_MAX, c->facts.name, e);
 }
 
 struct arguments {

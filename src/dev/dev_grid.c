@@ -39,6 +39,7 @@ bool dev_check_launch(const struct dev_launch *l, u32 n_grid, const u32 most[3],
 
 bool dev_check_reach(const struct dev_launch *l, i64 most, const char *device, struct err *e)
 {
+    if (l->n_param) most = i64_min(most, INT32_MAX);
     for (u32 i = 0; i < l->n_buf; i++)
         if (l->buf[i].size > most)
             return err_set(e, ERR_UNSUPPORTED,

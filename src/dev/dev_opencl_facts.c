@@ -164,7 +164,7 @@ void opencl_caps(const struct opencl_facts *f, struct caps *c)
     c->shared_bytes = (i64)f->local_bytes;
     c->max_bind = (u32)i64_max(8, i64_min((i64)f->parameter_bytes / 2 / 8, 1024)); /* half of it pointers */
     c->max_push = c->max_bind * 8 - 12;
-    c->max_buffer = i64_min((i64)f->max_alloc, INT32_MAX); /* kernels count in 32 bits */
+    c->max_buffer = i64_min((i64)f->max_alloc, INT32_MAX); /* with parameters kernels count in 32 bits */
     c->buffer_align = (u32)i64_max(f->align, 16);
     c->has_f16 = f->has_f16;
     c->has_f64 = f->f64 != 0;

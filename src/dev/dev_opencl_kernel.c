@@ -250,7 +250,6 @@ static bool launch_grid(struct opencl *o, const struct dev_launch *l, u32 grid, 
 static bool check(struct opencl *o, const struct dev_launch *l, struct err *e)
 {
     const struct dev_kernel *k = l->kernel;
-    i64 reach = i64_min((i64)o->facts.max_alloc, INT32_MAX);
     u32 most[3];
     for (u32 g = 0; g < k->n_grid; g++) {
         u32 n = l->n_buf + l->n_param + N_BASE;
@@ -260,7 +259,7 @@ static bool check(struct opencl *o, const struct dev_launch *l, struct err *e)
         groups_at_once(&k->function[g], most);
         if (!dev_check_launch(l, k->n_grid, most, o->facts.name, e)) return false;
     }
-    return dev_check_reach(l, reach, o->facts.name, e);
+    return dev_check_reach(l, (i64)o->facts.max_alloc, o->facts.name, e);
 }
 
 bool opencl_launch(struct opencl *o, const struct dev_launch *l, struct err *e)

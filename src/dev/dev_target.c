@@ -76,7 +76,7 @@ static void fill(const struct target *t, struct caps *c)
                        .l2_bytes = t->l2_bytes,
                        .max_bind = 128,
                        .max_push = DEV_MAX_PARAMETERS - 128 * 8 - 12,
-                       .max_buffer = INT32_MAX, /* kernels count in 32 bits */
+                       .max_buffer = INT32_MAX, /* with parameters kernels count in 32 bits */
                        .buffer_align = 16,
                        .has_subgroup = true,
                        .has_copy = t->arch && version_of(str_of(t->arch)) >= 80, /* cp.async */

@@ -246,6 +246,13 @@ static enum dtype type_of_arithmetic(const struct text *t, kval v)
     return is_half(d) ? DT_F32 : d;
 }
 
+/* A scalar index in the type that is computed in. */
+static struct str widened_to(struct text *t, kval v, enum dtype d)
+{
+    bool is_narrow = d == DT_I64 && kir_dtype(t->k, v) == DT_I64 && text_dtype(t, v) != d;
+    return is_narrow ? convert(t, d, 1, text_value(t, v)) : operand(t, v, false);
+}
+
 static struct str arithmetic(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
@@ -254,7 +261,7 @@ static struct str arithmetic(struct text *t, kval v)
     struct str s = by_power_of_two(t, x);
     if (s.n) return s;
     if (is_plain(t, x, d) && dtype_kind(d) != DK_NONE) {
-        struct str a = operand(t, x->a, false), b = operand(t, x->b, false);
+        struct str a = widened_to(t, x->a, d), b = operand(t, x->b, false);
         s = text_fmt(t, "(%.*s %s %.*s)", STR_ARG(a), infix(x->op), STR_ARG(b));
     } else if (x->op == KI_NEG && dtype_is_float(d)) {
         s = text_fmt(t, "(-%.*s)", STR_ARG(operand(t, x->a, false)));
@@ -363,10 +370,11 @@ static struct str lane_text(struct text *t, const struct kir_ins *x)
                     (long long)x->imm.i);
 }
 
-static struct str ramp_text(struct text *t, const struct kir_ins *x)
+static struct str ramp_text(struct text *t, kval v)
 {
+    const struct kir_ins *x = kir_at(t->k, v);
     if (!t->style->has_vectors) {
-        struct str base = text_value(t, x->a);
+        struct str base = widened_to(t, x->a, text_dtype(t, v));
         i64 far = x->imm.i * t->lane;
         return far ? text_fmt(t, "(%.*s + %lld)", STR_ARG(base), (long long)far) : base;
     }
@@ -382,7 +390,7 @@ static struct str expression(struct text *t, kval v)
     case KI_CONST: return width(t, x->lanes) > 1 ? splat_text(t, x, literal(t, x)) : literal(t, x);
     case KI_PARAM: t->param_used[x->imm.i] = true; return text_fmt(t, "p%lld", (long long)x->imm.i);
     case KI_THREAD: return t->style->thread ? t->style->thread(t, v) : S("0");
-    case KI_RAMP: return ramp_text(t, x);
+    case KI_RAMP: return ramp_text(t, v);
     case KI_SPLAT:
         if (!t->style->has_vectors) return value_at(t, x->a, t->lane % kir_lanes(t->k, x->a));
         if (kir_lanes(t->k, x->a) > 1) return repeat_text(t, x);

@@ -113,14 +113,16 @@ static bool derives_from_data(const struct text *t, const struct kir_ins *x)
     return x->dtype != DT_I64 && dtype_is_int(x->dtype) && is_pure(x);
 }
 
+/* An index is wide where it may need to be; with sizes that are not known, launches keep it narrow (dev_check_reach). */
 static bool is_wide(const struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
     if (x->dtype != DT_I64 || t->style->index == DT_I64 || x->op == KI_LOOP) return false;
     struct kir_range r = {INT64_MIN, INT64_MAX};
     if (x->op == KI_CONST) r.lo = r.hi = x->imm.i;
-    else if (!t->val[v].is_data) return false;
+    else if (!t->val[v].is_data && t->k->param.n) return false;
     else if (is_pure(x)) r = kir_range(t->k, v);
+    else if (!t->val[v].is_data) return false;
     return r.lo < INT32_MIN || r.hi > INT32_MAX;
 }
 
