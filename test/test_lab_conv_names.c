@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Implementations of convolutions by name, for all rows of all data sets, made smaller: each has a schedule of its own that keeps to
-// its label, and computes in the interpreter what the reference computes; some do on devices, on processors by one thread and two. Tuned forms keep to the label, too, and
-// differ. COUNT is how many rows of a data set are tried; with ALL=1 each with every implementation, else with one.
+// its label, and computes in the interpreter what the reference computes; some do on devices, on processors by one thread and two,
+// and what is made for GPUs that are not here is built. Tuned forms keep to the label, too, and differ. COUNT is how many rows of a data set are tried, DATA a pattern of data sets'
+// names. With ALL=1 all rows with every implementation, in f32 and a quarter in 16 bits, too, on every device and for every target;
+// else some with one each.
 #include "gen_tasks.h"
 #include "lab/conv.h"
 #include "vulkan_bed.h"
@@ -39,38 +41,54 @@ static void try_impl(struct bed *b, const struct conv_impl *x, u64 seed)
 
 typedef void row_fn(struct bed *b, const struct conv_impl *x, u64 seed, void *user);
 
-static void one_row(const struct conv_row *row, const struct conv_impl *x, u64 seed, bool on_gpu, row_fn *fn, void *user)
+static void one_row(const struct conv_row *row, const struct conv_impl *x, u64 seed, bool on_gpu, enum dtype type, row_fn *fn, void *user)
 {
     struct bed b;
     bed_open(&b, seed);
     if (on_gpu) bed_use_groups(&b);
-    b.type = pick(&b, 0, 3) ? DT_F32 : pick(&b, 0, 1) ? DT_F16 : DT_BF16;
+    b.type = type;
     if (!open_row(&b, row, x)) fail_msg("%s", b.e.msg);
     fn(&b, x, seed, user);
     bed_close(&b);
 }
 
+static bool all_rows(void) { return getenv("ALL") != NULL; }
+
+/* A quarter in 16 bits; of all rows that is in addition to f32. */
+static void each_type(const struct conv_row *row, const struct conv_impl *x, u64 seed, bool on_gpu, row_fn *fn, void *user)
+{
+    struct rng rng = rng_seed(seed);
+    bool is_short = rng_range(&rng, 0, 3) == 0;
+    enum dtype type = rng_range(&rng, 0, 1) ? DT_F16 : DT_BF16;
+    if (!is_short || all_rows()) one_row(row, x, seed, on_gpu, DT_F32, fn, user);
+    if (is_short) one_row(row, x, seed, on_gpu, type, fn, user);
+}
+
 /* Calls fn for rows of all data sets, and each implementation in turn. */
 static void each_row(bool on_gpu, row_fn *fn, void *user)
 {
-    u32 most = getenv("COUNT") ? (u32)strtoul(getenv("COUNT"), NULL, 10) : 9, n_impl = 0;
-    struct str text;
+    u32 most = getenv("COUNT") ? (u32)strtoul(getenv("COUNT"), NULL, 10) : all_rows() ? UINT32_MAX : 9, n_impl = 0;
+    struct str text, wanted = str_of(getenv("DATA") ? getenv("DATA") : "*");
+    const char *name;
     u64 seed = 0;
-    bool all = getenv("ALL") != NULL;
     while (conv_impl_at(n_impl)) n_impl++;
-    for (u32 d = 0; conv_data_at(d, &text); d++) {
+    for (u32 d = 0; (name = conv_data_at(d, &text)) != NULL; d++) {
         struct arena a = {0};
         struct conv_data data = {0};
         struct err e = {0};
+        if (!str_glob(wanted, str_of(name))) continue;
         assert_true(conv_read(&data, &a, text, &e));
         u32 step = (u32)i64_max(1, data.row.n / most);
         for (u32 r = 0; r < data.row.n; r += step) {
-            for (u32 i = all ? 0 : n_impl - 1; i < n_impl; i++, seed++)
-                one_row(&data.row.v[r], conv_impl_at((u32)(seed % n_impl)), seed, on_gpu, fn, user);
+            for (u32 i = all_rows() ? 0 : n_impl - 1; i < n_impl; i++, seed++)
+                each_type(&data.row.v[r], conv_impl_at((u32)(seed % n_impl)), seed, on_gpu, fn, user);
         }
         arena_release(&a);
     }
 }
+
+/* Was not less asked for than there is? */
+static bool is_narrowed(void) { return getenv("SEED") || getenv("COUNT") || getenv("DATA"); }
 
 static void on_kind(struct bed *b, const struct conv_impl *x, u64 seed, void *user)
 {
@@ -84,31 +102,53 @@ static void try_kind(bool on_gpu)
     u32 n = 0;
     each_row(on_gpu, on_kind, &n);
     print_message("%u rows\n", n);
-    assert_true(n > 50 || getenv("SEED") || getenv("COUNT"));
+    assert_true(n > 50 || is_narrowed());
 }
 
 static void test_gpu(void **state) { try_kind(true); }
 static void test_processor(void **state) { try_kind(false); }
 
-static void on_devices(struct bed *b, const struct conv_impl *x, u64 seed, void *user)
+/* On devices that are here. */
+struct devices {
+    struct gpus g;
+    struct caps caps[4];
+    u32 n[4], n_lacking; /* tried on each; of a type that the device lacks */
+};
+
+static void on_device(struct bed *b, const struct conv_impl *x, u64 seed, struct devices *d, u32 i)
 {
-    const struct gpus *g = user;
-    const char *driver = g->v[seed / 9 % g->n];
-    struct dev_opts o = {.n_threads = 2};
     struct check k;
     struct candidate c;
-    if (seed % 9 != seed / 9 % 9) return;
-    assert_true(dev_ask(dev_find(str_of(driver)), &o, &b->caps, NULL, &b->e));
-    if (!conv_impl_candidate(x, &b->t, &b->caps, b->var, &c, &b->e)) return; /* of a type that the device lacks */
+    b->caps = d->caps[i];
+    if (!conv_impl_candidate(x, &b->t, &b->caps, b->var, &c, &b->e)) {
+        if (b->type == DT_F32) report(b, NULL, seed);
+        d->n_lacking++;
+        return;
+    }
     open_device_check(b, &k, seed);
-    if (!verify_on(b, driver, &c, &k)) report(b, &c, seed);
+    if (!verify_on(b, d->g.v[i], &c, &k)) report(b, &c, seed);
     check_release(&k);
+    d->n[i]++;
+}
+
+static void on_devices(struct bed *b, const struct conv_impl *x, u64 seed, void *user)
+{
+    struct devices *d = user;
+    if (getenv("SEED") && seed != first_seed(0)) return;
+    for (u32 i = 0; all_rows() && i < d->g.n; i++) on_device(b, x, seed, d, i);
+    if (!all_rows() && seed % 4 == 0) on_device(b, x, seed, d, (u32)(seed / 4 % d->g.n));
 }
 
 static void test_device(void **state)
 {
-    struct gpus g = find_gpus();
-    each_row(true, on_devices, &g);
+    struct devices d = {.g = find_gpus()};
+    struct dev_opts o = {.n_threads = 2};
+    struct err e = {0};
+    for (u32 i = 0; i < d.g.n; i++) assert_true(dev_ask(dev_find(str_of(d.g.v[i])), &o, &d.caps[i], NULL, &e));
+    each_row(true, on_devices, &d);
+    for (u32 i = 0; i < d.g.n; i++) print_message("%s: %u rows\n", d.g.v[i], d.n[i]);
+    if (d.n_lacking) print_message("%u rows of types that a device lacks\n", d.n_lacking);
+    for (u32 i = 0; i < d.g.n; i++) assert_true(d.n[i] > 3 || is_narrowed());
 }
 
 /* Compiled, by one thread and two; with ALL=1 all, else some. */
@@ -117,7 +157,7 @@ static void on_cpu(struct bed *b, const struct conv_impl *x, u64 seed, void *use
     struct dev_opts o = {.n_threads = 1 + seed / 9 % 2};
     struct check k;
     struct candidate c;
-    if ((!getenv("ALL") && seed % 9 != seed / 9 % 9) || (getenv("SEED") && seed != first_seed(0))) return;
+    if ((!all_rows() && seed % 9 != seed / 9 % 9) || (getenv("SEED") && seed != first_seed(0))) return;
     assert_true(dev_ask(dev_find(S("cpu")), &o, &b->caps, NULL, &b->e));
     if (!conv_impl_candidate(x, &b->t, &b->caps, b->var, &c, &b->e)) report(b, NULL, seed);
     open_device_check(b, &k, seed);
@@ -131,8 +171,52 @@ static void test_cpu(void **state)
     u32 n = 0;
     each_row(false, on_cpu, &n);
     print_message("%u rows\n", n);
-    assert_true(n > 5 || getenv("SEED") || getenv("COUNT"));
+    assert_true(n > 5 || is_narrowed());
 }
+
+/* What is made for a device that is not here: right in the interpreter, and built where there is a compiler. */
+struct target {
+    const char *driver, *arch;
+    bool builds;
+    u32 step, n, n_built; /* every so many are built */
+};
+
+static void on_target(struct bed *b, const struct conv_impl *x, u64 seed, void *user)
+{
+    struct target *t = user;
+    const struct lang *l = lang_find(str_of(dev_find(str_of(t->driver))->lang));
+    struct check k;
+    struct kernel kernel;
+    struct candidate c;
+    struct buf text = {0}, binary = {0};
+    if (getenv("SEED") && seed != first_seed(0)) return;
+    assert_true(dev_target(&b->caps, t->driver, str_of(t->arch)));
+    bool ok = conv_impl_candidate(x, &b->t, &b->caps, b->var, &c, &b->e) && check_init(&k, &b->t, b->var, seed, true, &b->e);
+    if (!ok) report(b, NULL, seed);
+    ok = run(b, &c, &k) && gen_kernel(&kernel, &b->arena, &c, &b->t, &b->caps, &b->e) &&
+         lang_render(&text, l, &kernel.kir, &b->caps, &b->arena, &b->e);
+    if (ok && t->builds && (all_rows() || t->n % t->step == 0))
+        ok = l->build(&binary, buf_view(&text), &b->caps, 120, &b->e), t->n_built++;
+    if (!ok) report(b, &c, seed);
+    t->n++;
+    check_release(&k);
+    buf_release(&text), buf_release(&binary);
+}
+
+static void try_target(const char *driver, const char *arch)
+{
+    struct target t = {.driver = driver, .arch = arch, .step = 7};
+    struct buf tool = {0};
+    struct err none = {0};
+    t.builds = lang_find(str_of(dev_find(str_of(driver))->lang))->toolchain(&tool, &none);
+    each_row(true, on_target, &t);
+    buf_release(&tool);
+    print_message("%s: %u rows, %u built%s%s\n", arch, t.n, t.n_built, t.builds ? "" : ", others not: ", none.msg);
+    assert_true(t.n > 50 || is_narrowed());
+}
+
+static void test_sm_80(void **state) { try_target("cuda", "sm_80"); }
+static void test_sm_90(void **state) { try_target("cuda", "sm_90"); }
 
 /* Names, entries, and what a label rules out. */
 static void test_table(void **state)
@@ -189,6 +273,8 @@ int main(void)
         cmocka_unit_test(test_processor),
         cmocka_unit_test(test_cpu),
         cmocka_unit_test(test_device),
+        cmocka_unit_test(test_sm_80),
+        cmocka_unit_test(test_sm_90),
     };
     vulkan_stay_loaded();
     return cmocka_run_group_tests(tests, NULL, NULL);
