@@ -221,6 +221,7 @@ NETS = (
     Net("oidn-small", {"onnxruntime": 2.0}, **PICTURE),
     Net("oidn", {"onnxruntime": 2.0}, **PICTURE),
     Net("cosmoflow", {"onnxruntime": 1.5}, shape=(1, 4, 128, 128, 128)),
+    Net("cosmoflow-v1", {"onnxruntime": 1.5}, shape=(1, 1, 128, 128, 128)),
 )
 LARGE = 128 << 20  # bytes of input and output, more than caches keep; beyond, rows are left out
 

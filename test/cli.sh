@@ -186,6 +186,7 @@ code 0 verify half.graph
 code 1 verify same.graph --program a.dnx --set H=5 W=5
 code 0 verify oidn-small.onnx --set H=21 W=34
 code 0 verify cosmoflow-small.onnx
+code 0 verify cosmoflow-v1-small.onnx
 
 # tuning, databases
 code 0 tune small.graph -o t.dnx --timeout 3s --optimize-for=H:64,W:64; is_file t.db

@@ -8,7 +8,7 @@
 static int list(void)
 {
     const char *name, *summary = "";
-    for (int k = 0; (name = quern_zoo_name(k, &summary)); k++) printf("%-14s %s\n", name, summary);
+    for (int k = 0; (name = quern_zoo_name(k, &summary)); k++) printf("%-18s %s\n", name, summary);
     return EXIT_DONE;
 }
 

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CosmoFlow for cubes of 128: about 9 million weights, 69 GFLOP.
+// CosmoFlow of MLPerf HPC for cubes of 128: about 9 million weights, 69 GFLOP.
 #include "zoo/zoo.h"
 
 static bool build(struct graph *g, struct err *e)
 {
-    cosmoflow(g, 128, 6);
+    cosmoflow(g, &cosmoflow_mlperf, 128, 6);
     return true;
 }
 
 const struct zoo zoo_cosmoflow = {
     .version = 1,
     .name = "cosmoflow",
-    .summary = "CosmoFlow, volumes (1,4,128,128,128), random weights",
+    .summary = "CosmoFlow of MLPerf HPC, volumes (1,4,128,128,128), random weights",
     .build = build,
 };

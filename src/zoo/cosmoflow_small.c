@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CosmoFlow for cubes of 32, which even slow devices and the reference take in seconds.
+// CosmoFlow of MLPerf HPC for cubes of 32, which even slow devices and the reference take in seconds.
 #include "zoo/zoo.h"
 
 static bool build(struct graph *g, struct err *e)
 {
-    cosmoflow(g, 32, 7);
+    cosmoflow(g, &cosmoflow_mlperf, 32, 7);
     return true;
 }
 
 const struct zoo zoo_cosmoflow_small = {
     .version = 1,
     .name = "cosmoflow-small",
-    .summary = "CosmoFlow, volumes (1,4,32,32,32), random weights",
+    .summary = "CosmoFlow of MLPerf HPC, volumes (1,4,32,32,32), random weights",
     .build = build,
 };

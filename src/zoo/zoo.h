@@ -67,7 +67,16 @@ struct unet_oidn {
 };
 void unet_oidn(struct graph *g, const struct unet_oidn *c, u64 seed);
 
-/* zoo_cosmoflow.c: cubes of edge^3 cells, edge a multiple of 32 */
-void cosmoflow(struct graph *g, i64 edge, u64 seed);
+/* zoo_cosmoflow.c: cubes of edge^3 cells, edge a multiple of 2^pools */
+struct cosmoflow {
+    i64 channels;          /* of the input */
+    i64 convs, pools;      /* a pool behind each of the first convolutions */
+    i64 first, most;       /* channels: of the first convolution, twice as many of each further one, at most so many */
+    i64 hidden[2], parameters; /* features of the layers behind them */
+    double range;          /* of the parameters, by tanh; 0: as they are */
+};
+/* That of MLPerf HPC, and the one of seven convolutions whose layers are the data set cosmoflow1 (data/conv). */
+extern const struct cosmoflow cosmoflow_mlperf, cosmoflow_first;
+void cosmoflow(struct graph *g, const struct cosmoflow *c, i64 edge, u64 seed);
 
 #endif
