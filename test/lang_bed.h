@@ -394,6 +394,14 @@ static inline void structured_kernel(struct run *r, struct rng *g, const char *c
     kval least = kir_min(k, kir_max(k, kir_un(k, KI_HMIN, s), kir_const_f(k, DT_F32, 1, -9)),
                          kir_const_f(k, DT_F32, 1, 9));
     least = kir_select(k, kir_un(k, KI_ISNAN, least), kir_const_f(k, DT_F32, 1, 0), least);
+    kval count = kir_alloc(k, KS_REG, DT_F32, 1, kir_int(k, 1)); /* loops whose bounds are choices and bits */
+    kir_store(k, count, kir_int(k, 0), least);
+    kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_select(k, kir_lt(k, a, kir_int(k, 5)), kir_int(k, 2), kir_int(k, 3)), 1);
+    kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_bin(k, KI_AND, a, kir_int(k, 3)), 1);
+    kir_store(k, count, kir_int(k, 0), kir_add(k, kir_load(k, count, kir_int(k, 0)), kir_const_f(k, DT_F32, 1, 1)));
+    kir_end(k);
+    kir_end(k);
+    least = kir_load(k, count, kir_int(k, 0));
     kir_store(k, k->buf.v[2].id, kir_add(k, kir_mul_i(k, a, depth), b), kir_cast(k, DT_I32, least));
     kir_end(k);
     kir_end(k);

@@ -448,12 +448,19 @@ static struct str strip(struct str s)
 
 struct str text_bare(struct text *t, kval v) { return strip(text_value(t, v)); }
 
+/* Behind a comparison: what binds less than that keeps its brackets. */
+static struct str compared(struct text *t, kval v)
+{
+    u32 op = kir_at(t->k, v)->op;
+    return op == KI_SELECT || is_bitwise(op) ? text_value(t, v) : text_bare(t, v);
+}
+
 /* Statements. */
 
 static void open_loop(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
-    struct str from = text_bare(t, x->a), to = text_bare(t, x->b), step = text_bare(t, x->c);
+    struct str from = text_bare(t, x->a), to = compared(t, x->b), step = text_bare(t, x->c);
     if (t->style->loop_hint) t->style->loop_hint(t, x);
     text_line(t, "for (%s k%u = %.*s; k%u < %.*s; k%u += %.*s) {", dtype_name(text_dtype(t, v)), v, STR_ARG(from), v,
               STR_ARG(to), v, STR_ARG(step));
