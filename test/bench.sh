@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # bench.sh BUILD: what bench/compare measures and how it counts is right (test/bench_rows.py),
-# likewise of tool/device-check gemm (test/bench_products.py); nothing is measured.
+# likewise of tool/device-check gemm (test/bench_products.py) and conv (test/bench_convolutions.py).
 set -eu
 if ! python3 -c '' 2> /dev/null; then
     echo "skipped: no python3"
     exit 0
 fi
 python3 "$(dirname "$0")/bench_rows.py" "$1"
+python3 "$(dirname "$0")/bench_convolutions.py" "$1"
 exec python3 "$(dirname "$0")/bench_products.py" "$1"
