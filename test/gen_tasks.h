@@ -145,11 +145,19 @@ static inline value_id in_front(struct bed *b, value_id x, u32 rank, const sym *
     }
 }
 
+/* All nodes, in the order in which they were added; nothing is an output yet. */
+static inline bool infer_nodes(struct bed *b)
+{
+    for (node_id n = 1; n < b->g.node.n; n++)
+        if (!op_infer(&b->g, n, &b->e)) return false;
+    return true;
+}
+
 static inline value_id behind(struct bed *b, value_id y)
 {
     switch (pick(b, 0, 4)) {
     case 0: return add_op(b, "Sigmoid", y, 0, 0);
-    case 1: return op_infer_all(&b->g, &b->e) ? add_op(b, "Add", y, add_input(b, "other", graph_value(&b->g, y)->shape.rank,
+    case 1: return infer_nodes(b) ? add_op(b, "Add", y, add_input(b, "other", graph_value(&b->g, y)->shape.rank,
                                                                    graph_value(&b->g, y)->shape.dim), 0) : y;
     default: return y;
     }

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// weighted_filter: filters with weights of their own for every pixel (quern::Filter), on processors. Time is what it takes to read
+// the weights: each is read once, in vectors along x, and meets all channels. Strips of the output with the band of input that they
+// meet are gen_filter.c's. Within a strip either a piece of a row goes through all taps with its sums in registers, or some rows of
+// taps go through all of the strip, with sums in scratch memory, so that fewer places of memory are read side by side and longer.
+#include "gen/gen_filter.h"
+
+#include <math.h>
+
+enum { P_TH, P_TW, P_NR, P_GROUP, P_JU, P_AHEAD, N_PARAM };
+enum { MAX_WRITTEN = 400 /* multiply-adds */ };
+
+static const i32 v_th[] = {1, 2, 4, 8, 16, 32};
+static const i32 v_tw[] = {0, 128, 256, 512, 1024};
+static const i32 v_nr[] = {1, 2, 3, 4};
+static const i32 v_group[] = {0, 1, 2, 4};
+static const i32 v_ju[] = {0, 1, 2, 4, 8};
+static const i32 v_ahead[] = {0, 2, 4, 8, 16};
+
+static const struct gen_param param[N_PARAM] = {
+    [P_TH] = {"th", "rows of a strip", v_th, countof(v_th)},
+    [P_TW] = {"tw", "columns of a strip, 0 = all", v_tw, countof(v_tw)},
+    [P_NR] = {"nr", "vectors of pixels in registers", v_nr, countof(v_nr)},
+    [P_GROUP] = {"group", "rows of taps that go through the strip together, 0 = all, sums in registers", v_group, countof(v_group)},
+    [P_JU] = {"ju", "taps of a row written out, 0 = all", v_ju, countof(v_ju)},
+    [P_AHEAD] = {"ahead", "vectors that weights are asked for ahead, 0 = not", v_ahead, countof(v_ahead)},
+};
+
+struct work {
+    struct emit *m;
+    struct filtering q;
+    struct strip s;
+    struct result r;
+    i64 nr, group, ju, ahead;
+    i64 block;     /* channels that have sums in registers at once */
+    kval acc;      /* REG array: [channel of the block, the ones' behind them][vector] */
+    kval sums;     /* WORK array [row][plane][column]; 0: sums are in registers from the first to the last tap */
+};
+
+/* Pieces of a row: nr vectors, of the last the first `limit` lanes (0: all), of `channels` channels from c on. */
+struct piece {
+    kval c, y, x, limit;
+    i64 channels, nr;
+    bool inside;   /* splat: all weights that taps ask for exist */
+};
+
+static i64 planes_of(const struct work *w, const struct piece *p) { return p->channels + (w->q.f.normalize ? 1 : 0); }
+
+static kval plane(const struct work *w, const struct piece *p, i64 i)
+{
+    struct kir *k = w->m->k;
+    return i < p->channels ? kir_add_i(k, p->c, i) : kir_int(k, w->q.channels);
+}
+
+static kval slot(const struct work *w, i64 plane, i64 v) { return kir_int(w->m->k, plane * w->nr + v); }
+
+static kval vector_x(const struct work *w, const struct piece *p, i64 v) { return kir_add_i(w->m->k, p->x, v * w->s.lanes); }
+
+/* Weights. */
+
+/* Column of the weights of tap column j at the piece's vector v. */
+static kval weight_x(const struct work *w, const struct piece *p, i64 v, kval j)
+{
+    struct kir *k = w->m->k;
+    kval x = vector_x(w, p, v);
+    if (!w->q.f.splat) return kir_ramp(k, x, 1, w->s.lanes);
+    x = kir_sub(k, kir_add_i(k, x, w->q.f.begin[1]), kir_mul_i(k, j, w->q.f.dilation[1]));
+    x = kir_ramp(k, x, 1, w->s.lanes);
+    return p->inside ? x : emit_clamp(w->m, x, graph_value(w->q.g, w->q.side)->shape.dim[3]);
+}
+
+static kval weight_y(const struct work *w, const struct piece *p, kval i)
+{
+    struct kir *k = w->m->k;
+    if (!w->q.f.splat) return p->y;
+    return kir_sub(k, kir_add_i(k, p->y, w->q.f.begin[0]), kir_mul_i(k, i, w->q.f.dilation[0]));
+}
+
+static kval weights(const struct work *w, const struct piece *p, i64 v, kval i, kval j)
+{
+    struct emit *m = w->m;
+    struct kir *k = m->k;
+    kval tap = kir_add(k, kir_mul_i(k, i, w->q.f.kernel[1]), j), x = weight_x(w, p, v, j), y = weight_y(w, p, i);
+    if (w->ahead && emit_is_stored(m, w->q.side) && (!w->q.f.splat || p->inside)) {
+        kval next = kir_add_i(k, kir_lane(k, x, 0), w->ahead * w->s.lanes);
+        kir_prefetch(k, m->buf[w->q.side], emit_offset(m, w->q.side, (kval[]){w->s.n, tap, y, next}));
+    }
+    return kir_splat(k, kir_cast(k, w->q.type, emit_value(m, w->q.side, (kval[]){w->s.n, tap, y, x})), w->s.lanes);
+}
+
+/* Sums. */
+
+static void add_tap(const struct work *w, const struct piece *p, kval i, kval j)
+{
+    struct kir *k = w->m->k;
+    for (i64 v = 0; v < p->nr; v++) {
+        emit_limit(w->m, v == p->nr - 1 ? p->limit : 0);
+        kval weight = weights(w, p, v, i, j);
+        for (i64 c = 0; c < planes_of(w, p); c++) {
+            kval at = strip_at(&w->s, plane(w, p, c), p->y, vector_x(w, p, v), i, j);
+            kval x = kir_load(k, w->s.band, kir_ramp(k, at, 1, w->s.lanes));
+            kir_store(k, w->acc, slot(w, c, v), kir_fma(k, weight, x, kir_load(k, w->acc, slot(w, c, v))));
+        }
+    }
+    emit_limit(w->m, 0);
+}
+
+static void add_row(const struct work *w, const struct piece *p, kval i)
+{
+    struct kir *k = w->m->k;
+    i64 kw = w->q.f.kernel[1], ju = w->ju ? i64_min(w->ju, kw) : kw, whole = kw / ju * ju;
+    kval j = whole > ju ? kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), ju) : kir_int(k, 0);
+    for (i64 u = 0; u < ju; u++) add_tap(w, p, i, kir_add_i(k, j, u));
+    if (whole > ju) kir_end(k);
+    for (i64 u = whole; u < kw; u++) add_tap(w, p, i, kir_int(k, u));
+}
+
+/* Rows of taps from .. to-1, as far as there are weights. */
+static void add_rows(const struct work *w, const struct piece *p, kval from, kval to)
+{
+    struct kir *k = w->m->k;
+    if (w->q.f.splat) {
+        i64 d = w->q.f.dilation[0];
+        kval y = kir_add_i(k, p->y, w->q.f.begin[0]), last = kir_add_i(k, emit_dim(w->m, w->q.side, 2), -1);
+        kval beyond = kir_max(k, kir_sub(k, y, last), kir_int(k, 0));
+        from = kir_max(k, from, kir_div_i(k, kir_add_i(k, beyond, d - 1), d));
+        to = kir_min(k, to, kir_add_i(k, kir_div_i(k, y, d), 1));
+    }
+    add_row(w, p, kir_loop(k, KL_SERIAL, from, to, 1));
+    kir_end(k);
+}
+
+static kval sum_at(const struct work *w, const struct piece *p, i64 c, i64 v)
+{
+    struct kir *k = w->m->k;
+    kval line = kir_add(k, kir_mul_i(k, kir_sub(k, p->y, w->s.y0), w->s.planes), plane(w, p, c));
+    kval at = kir_add(k, kir_mul(k, line, emit_size(w->m, w->s.width)), kir_sub(k, vector_x(w, p, v), w->s.x0));
+    return kir_ramp(k, at, 1, w->s.lanes);
+}
+
+static void begin_sums(const struct work *w, const struct piece *p, bool kept)
+{
+    struct kir *k = w->m->k;
+    for (i64 c = 0; c < planes_of(w, p); c++)
+        for (i64 v = 0; v < p->nr; v++)
+            kir_store(k, w->acc, slot(w, c, v),
+                      kept ? kir_load(k, w->sums, sum_at(w, p, c, v)) : kir_const_f(k, w->q.type, w->s.lanes, 0));
+}
+
+static void keep_sums(const struct work *w, const struct piece *p)
+{
+    struct kir *k = w->m->k;
+    for (i64 c = 0; c < planes_of(w, p); c++)
+        for (i64 v = 0; v < p->nr; v++) kir_store(k, w->sums, sum_at(w, p, c, v), kir_load(k, w->acc, slot(w, c, v)));
+}
+
+static void finish(const struct work *w, const struct piece *p)
+{
+    struct kir *k = w->m->k;
+    for (i64 v = 0; v < p->nr; v++) {
+        kval x = kir_ramp(k, vector_x(w, p, v), 1, w->s.lanes), limit = v == p->nr - 1 ? p->limit : 0, all = 0;
+        if (w->q.f.normalize)
+            all = kir_add(k, kir_load(k, w->acc, slot(w, p->channels, v)), kir_const_f(k, w->q.type, w->s.lanes, w->q.f.epsilon));
+        emit_limit(w->m, limit);
+        for (i64 c = 0; c < p->channels; c++) {
+            kval sum = kir_load(k, w->acc, slot(w, c, v));
+            if (all) sum = kir_bin(k, KI_DIV, sum, all);
+            result_store(w->m, &w->r, (kval[]){w->s.n, plane(w, p, c), p->y, x}, sum, limit);
+        }
+        emit_limit(w->m, 0);
+    }
+}
+
+/* A strip. */
+
+struct round {
+    kval from, to;     /* rows of taps */
+    bool first, last;  /* sums begin with it, end with it */
+};
+
+static void do_piece(const struct work *w, const struct piece *p, const struct round *r)
+{
+    begin_sums(w, p, !r->first);
+    if (r->from) add_rows(w, p, r->from, r->to);
+    if (r->last) finish(w, p);
+    else keep_sums(w, p);
+}
+
+/* Splatted: do the taps of nr vectors from x on find all their weights? */
+static kval is_inside(const struct work *w, const struct piece *p)
+{
+    struct kir *k = w->m->k;
+    const struct op_filter *f = &w->q.f;
+    kval from = kir_add_i(k, p->x, f->begin[1] - (f->kernel[1] - 1) * f->dilation[1]);
+    kval to = kir_add_i(k, p->x, f->begin[1] + p->nr * w->s.lanes);
+    kval end = emit_dim(w->m, w->q.side, 3);
+    return kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), from), kir_bin(k, KI_LE, to, end));
+}
+
+static void whole_piece(const struct work *w, struct piece *p, const struct round *r)
+{
+    struct kir *k = w->m->k;
+    p->inside = w->q.f.splat;
+    if (p->inside && r->from) kir_if(k, is_inside(w, p));
+    do_piece(w, p, r);
+    if (!p->inside || !r->from) return;
+    kir_else(k);
+    p->inside = false;
+    do_piece(w, p, r);
+    kir_end(k);
+}
+
+/* All pieces of row y; the last ones have one vector. */
+static void do_row(const struct work *w, struct piece p, const struct round *r)
+{
+    struct kir *k = w->m->k;
+    i64 step = w->nr * w->s.lanes;
+    kval n = kir_sub(k, w->s.x1, w->s.x0), whole = kir_mul_i(k, kir_div_i(k, n, step), step);
+    p.nr = w->nr;
+    p.x = kir_add(k, w->s.x0, kir_loop(k, KL_SERIAL, kir_int(k, 0), whole, step));
+    whole_piece(w, &p, r);
+    kir_end(k);
+    kval i = kir_loop(k, KL_SERIAL, whole, n, w->s.lanes);
+    p.x = kir_add(k, w->s.x0, i), p.nr = 1, p.inside = false;
+    p.limit = kir_min(k, kir_sub(k, n, i), kir_int(k, w->s.lanes));
+    do_piece(w, &p, r);
+    kir_end(k);
+}
+
+static void do_rows(const struct work *w, const struct round *r)
+{
+    struct kir *k = w->m->k;
+    i64 whole = w->q.channels / w->block * w->block;
+    struct piece p = {.y = kir_loop(k, KL_SERIAL, w->s.y0, w->s.y1, 1), .channels = w->block};
+    p.c = whole > w->block ? kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), w->block) : kir_int(k, 0);
+    do_row(w, p, r);
+    if (whole > w->block) kir_end(k);
+    if (whole < w->q.channels) {
+        p.c = kir_int(k, whole), p.channels = w->q.channels - whole;
+        do_row(w, p, r);
+    }
+    kir_end(k);
+}
+
+static void do_strip(struct work *w)
+{
+    struct kir *k = w->m->k;
+    kval zero = kir_int(k, 0), rows = kir_int(k, w->q.f.kernel[0]);
+    if (!w->group) {
+        do_rows(w, &(struct round){zero, rows, true, true});
+        return;
+    }
+    do_rows(w, &(struct round){zero, kir_int(k, w->group), true, false});
+    kval i = kir_loop(k, KL_SERIAL, kir_int(k, w->group), rows, w->group);
+    do_rows(w, &(struct round){i, kir_min(k, kir_add_i(k, i, w->group), rows), false, false});
+    kir_end(k);
+    do_rows(w, &(struct round){0, 0, false, true});
+}
+
+/* Channels of a pass: as many as have registers, all passes alike. */
+static i64 block_of(const struct filtering *q, const struct caps *caps, i64 nr)
+{
+    i64 most = ((i64)caps->n_vector_regs - 2 - nr) / nr - q->f.normalize;
+    if (most < 1) return 0;
+    return ceil_div(q->channels, ceil_div(q->channels, most));
+}
+
+static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *s)
+{
+    struct work *w = arena_new(m->arena, struct work);
+    struct kir *k = m->k;
+    struct symtab *st = m->g->sym;
+    const i32 *v = s->v;
+    filtering_of(&w->q, t, OP_FILTER);
+    w->m = m, w->nr = v[P_NR], w->group = v[P_GROUP], w->ju = v[P_JU], w->ahead = v[P_AHEAD];
+    w->block = block_of(&w->q, caps, w->nr);
+    w->s = (struct strip){.m = m, .q = &w->q, .lanes = filtering_lanes(&w->q, caps), .th = v[P_TH], .tw = v[P_TW],
+                          .planes = w->q.channels + (w->q.f.normalize ? 1 : 0)};
+    emit_args(m);
+    w->r = (struct result){.v = w->q.out, .inner = 3};
+    if (!w->q.simple) result_open(m, &w->r, w->q.type);
+    strip_open(&w->s);
+    w->acc = kir_alloc(k, KS_REG, w->q.type, w->s.lanes, kir_int(k, (w->block + 1) * w->nr));
+    sym n = sym_mul(st, w->s.width, sym_const(st, w->s.th * w->s.planes));
+    if (w->group) w->sums = kir_alloc(k, KS_WORK, w->q.type, 1, emit_size(m, n));
+    do_strip(w);
+    strip_close(&w->s);
+    if (w->r.temp) gen_map_rest(m, t, caps, w->q.out, result_load, &w->r);
+}
+
+/* Choice. */
+
+static i64 columns(const struct filtering *q, const i64 *var) { return i64_max(1, gen_eval(q->g, q->size[1], var)); }
+
+static i64 height(const struct filtering *q, const i64 *var) { return i64_max(1, gen_eval(q->g, q->size[0], var)); }
+
+static bool is_legal(const struct filtering *q, const struct caps *caps, const i32 *v)
+{
+    i64 lanes = filtering_lanes(q, caps), block = block_of(q, caps, v[P_NR]), kw = q->f.kernel[1];
+    i64 ju = v[P_JU] ? v[P_JU] : kw, planes = q->channels + q->f.normalize;
+    if (!block || (v[P_NR] > 1 && block < q->channels) || ju > kw || (v[P_JU] == kw)) return false;
+    if (ju * (block + q->f.normalize) * v[P_NR] > MAX_WRITTEN && ju > 1) return false;
+    if (v[P_GROUP] && q->f.normalize && block < q->channels) return false; /* passes would share the kept sum of weights */
+    if (v[P_GROUP] >= q->f.kernel[0] || (v[P_AHEAD] && graph_value(q->g, q->side)->layout != LAYOUT_ROWS)) return false;
+    if (v[P_TW] && v[P_TW] >= columns(q, NULL)) return false;
+    if (v[P_NR] > 1 && v[P_NR] * lanes > (v[P_TW] ? v[P_TW] : columns(q, NULL))) return false;
+    if (v[P_TH] > 1 && v[P_TH] >= 2 * height(q, NULL)) return false;
+    double bytes = strip_band_bytes(q, planes, v[P_TH], v[P_TW], NULL) * (v[P_GROUP] ? 2 : 1);
+    return (v[P_TH] == 1 && v[P_NR] == 1 && !v[P_GROUP]) || bytes <= (double)caps->l2_bytes;
+}
+
+static bool match(const struct task *t, const struct caps *caps)
+{
+    struct filtering q;
+    return !caps->is_gpu && caps->vector_bytes >= 8 && filtering_of(&q, t, OP_FILTER) && block_of(&q, caps, 1) > 0;
+}
+
+static bool legal(const struct task *t, const struct caps *caps, const struct sched *s)
+{
+    struct filtering q;
+    return filtering_of(&q, t, OP_FILTER) && is_legal(&q, caps, s->v);
+}
+
+/* Weights arrive at the memory's rate, less where many places are read side by side; meanwhile vectors of them meet every plane. */
+static double seconds(const struct filtering *q, const struct caps *caps, const i32 *v, const i64 *var)
+{
+    double lanes = filtering_lanes(q, caps), hz = gen_flop_rate(caps) / (4 * gen_lanes(caps, DT_F32)), nr = v[P_NR];
+    double planes = (double)(q->channels + q->f.normalize), h = (double)height(q, var), w = (double)columns(q, var);
+    double images = (double)i64_max(1, gen_eval(q->g, q->batch, var)), taps = (double)q->taps, kw = (double)q->f.kernel[1];
+    double tw = v[P_TW] ? fmin(v[P_TW], w) : w, th = fmin(v[P_TH], h), n = images * h * ceil(w / lanes);
+    double passes = ceil((double)q->channels / (double)block_of(q, caps, v[P_NR]));
+    double step = 0.5 * (planes + passes) + 0.3 + (v[P_JU] == 1 ? 0.5 : 0) + (v[P_AHEAD] ? 0.5 : 0);
+    double rounds = v[P_GROUP] ? ceil((double)q->f.kernel[0] / v[P_GROUP]) : 1, live = taps / rounds;
+    double piece = taps * step + rounds * (planes * (v[P_GROUP] ? 2 : 1) + 4 / nr + 2 * kw / nr);
+    double band = (th + (double)(q->f.kernel[0] - 1) * (double)q->f.dilation[0]) / th * (1 + 40 / tw) * planes * 3;
+    bool rows = graph_value(q->g, q->side)->layout == LAYOUT_ROWS;
+    if (!rows) piece += taps * lanes;
+    double threads = fmin(i64_max(1, caps->n_threads), ceil(h / th) * images * ceil(w / tw));
+    double bytes = gen_bytes(q->g, q->side, var), far = bytes > (double)caps->l3_bytes / 2 ? 1 : 0.3;
+    double memory = far * bytes / (1.6 * gen_byte_rate(caps)) * (1 + 0.002 * live / nr) * (v[P_AHEAD] ? 0.98 : 1);
+    return 2e-6 + fmax(n * (piece + band) / hz / threads, memory) + 0.2 * n * (piece + band) / hz / threads;
+}
+
+static double predict(const struct task *t, const struct caps *caps, const struct sched *s, const i64 *var)
+{
+    struct filtering q;
+    return filtering_of(&q, t, OP_FILTER) ? seconds(&q, caps, s->v, var) : 1e9;
+}
+
+struct choice {
+    struct filtering q;
+    const struct caps *caps;
+    const i64 *var;
+};
+
+static double cost(const void *user, const struct sched *s)
+{
+    const struct choice *c = user;
+    return is_legal(&c->q, c->caps, s->v) ? seconds(&c->q, c->caps, s->v, c->var) : 0;
+}
+
+static void initial(const struct task *t, const struct caps *caps, const i64 *var, struct sched *out)
+{
+    struct choice c = {.caps = caps, .var = var};
+    filtering_of(&c.q, t, OP_FILTER);
+    *out = (struct sched){0};
+    bool found = gen_best(&(struct gen_search){param, 0, N_PARAM, cost, &c}, out);
+    assert(found);
+    (void)found;
+}
+
+const struct gen gen_weighted_filter = {
+    .version = 1,
+    .name = "weighted_filter",
+    .revision = 1,
+    .param = param,
+    .n_param = N_PARAM,
+    .match = match,
+    .initial = initial,
+    .legal = legal,
+    .emit = emit,
+    .predict = predict,
+};
