@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// weighted_filter, weighted_grad: random filters with weights per pixel and gradients of such weights (gathered, splatted, normalised, of even
+// weighted_filter, weighted_grad, group_filter: random filters with weights per pixel and gradients of such weights (gathered, splatted, normalised, of even
 // and odd kernels, dilated, of images smaller than the kernel, something in front and behind, all layouts, known and unknown sizes) under random
-// legal schedules give in the interpreter what the reference gives; some do compiled for this processor. Every way to go through the taps must have been met.
+// legal schedules give in the interpreter what the reference gives; some do compiled for this processor and on devices. Every way to go through the taps must have been met.
 #include "gen_tasks.h"
+#include "vulkan_bed.h"
 
 struct seen { u32 n, grouped, registers, splat, normalized, grad, rows; };
 
@@ -89,6 +90,36 @@ static void test_interpreted(void **state)
     assert_true(s.grad > 50 && s.grouped > 50 && s.registers > 50 && s.splat > 50 && s.normalized > 30 && s.rows > 50);
 }
 
+static void test_groups(void **state)
+{
+    u32 n = 0;
+    for (u64 seed = first_seed(7000); seed < last_seed(7100); seed++) {
+        struct bed b;
+        bed_open(&b, seed);
+        bed_use_groups(&b);
+        b.only = gen_find(S("group_filter"));
+        b.type = seed % 5 ? DT_F32 : DT_F16;
+        if (!random_filter(&b, false)) fail_msg("seed %llu: %s", (unsigned long long)seed, b.e.msg);
+        n += try_task(&b, seed, 3);
+        bed_close(&b);
+    }
+    assert_true(n > 200 || getenv("SEED"));
+}
+
+static void test_devices(void **state)
+{
+    struct gpus g = find_gpus();
+    u32 n = 0;
+    for (u64 seed = first_seed(9000); seed < last_seed(9010); seed++) {
+        struct bed b;
+        bed_open(&b, seed);
+        b.only = gen_find(S("group_filter"));
+        if (random_filter(&b, false)) n += try_gpu(&b, &g, seed);
+        bed_close(&b);
+    }
+    assert_true(n > 4 || getenv("SEED"));
+}
+
 static void test_compiled(void **state)
 {
     for (u64 seed = first_seed(5000); seed < last_seed(5012); seed++) {
@@ -103,6 +134,7 @@ static void test_compiled(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_interpreted), cmocka_unit_test(test_compiled)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_interpreted), cmocka_unit_test(test_groups), cmocka_unit_test(test_compiled),
+                                       cmocka_unit_test(test_devices)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

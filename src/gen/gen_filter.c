@@ -23,6 +23,8 @@ bool filtering_of(struct filtering *q, const struct task *t, u32 props)
     return q->channels > 0;
 }
 
+i64 filtering_size(const struct filtering *q, u32 axis, const i64 *var) { return i64_max(1, gen_eval(q->g, q->size[axis], var)); }
+
 u32 filtering_lanes(const struct filtering *q, const struct caps *caps)
 {
     return gen_static(q->g, q->size[1], 2) == 1 ? 1 : gen_lanes(caps, q->type);
@@ -134,6 +136,6 @@ void strip_close(struct strip *s)
 
 double strip_band_bytes(const struct filtering *q, i64 planes, i64 th, i64 tw, const i64 *var)
 {
-    double width = (double)(tw ? tw : i64_max(1, gen_eval(q->g, q->size[1], var))) + (double)reach(q, 1);
+    double width = (double)(tw ? tw : filtering_size(q, 1, var)) + (double)reach(q, 1);
     return (double)((th + reach(q, 0)) * planes * dtype_size(q->type)) * width;
 }

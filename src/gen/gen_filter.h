@@ -20,6 +20,7 @@ struct filtering {
 };
 /* props: OP_FILTER or OP_FILTER_GRAD. false: the task is none. */
 bool filtering_of(struct filtering *q, const struct task *t, u32 props);
+i64 filtering_size(const struct filtering *q, u32 axis, const i64 *var); /* rows (0) or columns (1) of the output, at least 1 */
 /* Lanes of vectors along x. */
 u32 filtering_lanes(const struct filtering *q, const struct caps *caps);
 

@@ -291,10 +291,6 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
 
 /* Choice. */
 
-static i64 columns(const struct filtering *q, const i64 *var) { return i64_max(1, gen_eval(q->g, q->size[1], var)); }
-
-static i64 height(const struct filtering *q, const i64 *var) { return i64_max(1, gen_eval(q->g, q->size[0], var)); }
-
 static bool is_legal(const struct filtering *q, const struct caps *caps, const i32 *v)
 {
     i64 lanes = filtering_lanes(q, caps), block = block_of(q, caps, v[P_NR]), kw = q->f.kernel[1];
@@ -303,9 +299,9 @@ static bool is_legal(const struct filtering *q, const struct caps *caps, const i
     if (ju * (block + q->f.normalize) * v[P_NR] > MAX_WRITTEN && ju > 1) return false;
     if (v[P_GROUP] && q->f.normalize && block < q->channels) return false; /* passes would share the kept sum of weights */
     if (v[P_GROUP] >= q->f.kernel[0] || (v[P_AHEAD] && graph_value(q->g, q->side)->layout != LAYOUT_ROWS)) return false;
-    if (v[P_TW] && v[P_TW] >= columns(q, NULL)) return false;
-    if (v[P_NR] > 1 && v[P_NR] * lanes > (v[P_TW] ? v[P_TW] : columns(q, NULL))) return false;
-    if (v[P_TH] > 1 && v[P_TH] >= 2 * height(q, NULL)) return false;
+    if (v[P_TW] && v[P_TW] >= filtering_size(q, 1, NULL)) return false;
+    if (v[P_NR] > 1 && v[P_NR] * lanes > (v[P_TW] ? v[P_TW] : filtering_size(q, 1, NULL))) return false;
+    if (v[P_TH] > 1 && v[P_TH] >= 2 * filtering_size(q, 0, NULL)) return false;
     double bytes = strip_band_bytes(q, planes, v[P_TH], v[P_TW], NULL) * (v[P_GROUP] ? 2 : 1);
     return (v[P_TH] == 1 && v[P_NR] == 1 && !v[P_GROUP]) || bytes <= (double)caps->l2_bytes;
 }
@@ -326,7 +322,7 @@ static bool legal(const struct task *t, const struct caps *caps, const struct sc
 static double seconds(const struct filtering *q, const struct caps *caps, const i32 *v, const i64 *var)
 {
     double lanes = filtering_lanes(q, caps), hz = gen_flop_rate(caps) / (4 * gen_lanes(caps, DT_F32)), nr = v[P_NR];
-    double planes = (double)(q->channels + q->f.normalize), h = (double)height(q, var), w = (double)columns(q, var);
+    double planes = (double)(q->channels + q->f.normalize), h = (double)filtering_size(q, 0, var), w = (double)filtering_size(q, 1, var);
     double images = (double)i64_max(1, gen_eval(q->g, q->batch, var)), taps = (double)q->taps, kw = (double)q->f.kernel[1];
     double tw = v[P_TW] ? fmin(v[P_TW], w) : w, th = fmin(v[P_TH], h), n = images * h * ceil(w / lanes);
     double passes = ceil((double)q->channels / (double)block_of(q, caps, v[P_NR]));

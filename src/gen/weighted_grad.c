@@ -131,18 +131,14 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
 
 /* Choice. */
 
-static i64 columns(const struct filtering *q, const i64 *var) { return i64_max(1, gen_eval(q->g, q->size[1], var)); }
-
-static i64 height(const struct filtering *q, const i64 *var) { return i64_max(1, gen_eval(q->g, q->size[0], var)); }
-
 static bool is_legal(const struct filtering *q, const struct caps *caps, const i32 *v)
 {
     i64 lanes = filtering_lanes(q, caps);
     if (v[P_JU] > q->f.kernel[1] || v[P_JU] * v[P_NR] + v[P_NR] + 2 > (i64)caps->n_vector_regs) return false;
     if (v[P_JU] * v[P_NR] * (q->channels <= FEW_CHANNELS ? q->channels : 1) > MAX_WRITTEN) return false;
-    if (v[P_TW] && v[P_TW] >= columns(q, NULL)) return false;
-    if (v[P_NR] > 1 && v[P_NR] * lanes > (v[P_TW] ? v[P_TW] : columns(q, NULL))) return false;
-    if (v[P_TH] > 1 && v[P_TH] >= 2 * height(q, NULL)) return false;
+    if (v[P_TW] && v[P_TW] >= filtering_size(q, 1, NULL)) return false;
+    if (v[P_NR] > 1 && v[P_NR] * lanes > (v[P_TW] ? v[P_TW] : filtering_size(q, 1, NULL))) return false;
+    if (v[P_TH] > 1 && v[P_TH] >= 2 * filtering_size(q, 0, NULL)) return false;
     if (v[P_STREAM] && !(q->simple && gen_may_stream(q->g, caps, lanes * dtype_size(graph_value(q->g, q->out)->dtype)))) return false;
     if (v[P_STREAM] && graph_value(q->g, q->g->output.v[0])->layout != LAYOUT_ROWS) return false;
     return (v[P_TH] == 1 && v[P_NR] == 1) || strip_band_bytes(q, q->channels, v[P_TH], v[P_TW], NULL) <= (double)caps->l2_bytes;
@@ -164,7 +160,7 @@ static bool legal(const struct task *t, const struct caps *caps, const struct sc
 static double seconds(const struct filtering *q, const struct caps *caps, const i32 *v, const i64 *var)
 {
     double lanes = filtering_lanes(q, caps), hz = gen_flop_rate(caps) / (4 * gen_lanes(caps, DT_F32));
-    double c = (double)q->channels, h = (double)height(q, var), w = (double)columns(q, var), ju = v[P_JU], nr = v[P_NR];
+    double c = (double)q->channels, h = (double)filtering_size(q, 0, var), w = (double)filtering_size(q, 1, var), ju = v[P_JU], nr = v[P_NR];
     double images = (double)i64_max(1, gen_eval(q->g, q->batch, var)), taps = (double)q->taps;
     double tw = v[P_TW] ? fmin(v[P_TW], w) : w, th = fmin(v[P_TH], h), n = images * h * ceil(w / lanes);
     double used = (double)q->f.kernel[1] / (ju * ceil((double)q->f.kernel[1] / ju));
