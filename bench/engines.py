@@ -351,6 +351,8 @@ class Opts(ctypes.Structure):
 class Step(ctypes.Structure):
     _fields_ = [
         ("label", ctypes.c_char_p),
+        ("layer", ctypes.c_char_p),
+        ("operators", ctypes.c_char_p),
         ("kernel", ctypes.c_char_p),
         ("task", ctypes.c_char_p),
         ("seconds", ctypes.c_double),

@@ -127,7 +127,9 @@ QUERN_API const char *quern_program_output_layout(const quern_program *p, int k)
  * NULL on entry, writes into that tensor, whose shape must fit). */
 QUERN_API quern_status quern_run(quern_program *p, quern_tensor *const *in, int n_in, quern_tensor **out, int n_out);
 QUERN_API void quern_profile(quern_program *p, int on);
-struct quern_step { const char *label, *kernel, *task; double seconds, flops, bytes; };
+/* label: the network's nodes in this dispatch; operators: theirs ("Conv+LeakyRelu"), "layout" for a copy; layer: those of the nodes that take most of
+ * the operations. Where a program does not say them operators is "" and layer the label. seconds: of all runs since quern_profile. */
+struct quern_step { const char *label, *layer, *operators, *kernel, *task; double seconds, flops, bytes; };
 QUERN_API int quern_profile_steps(const quern_program *p, struct quern_step *steps, int max); /* number of dispatches */
 QUERN_API double quern_program_seconds(const quern_program *p); /* of the last run by the device's clock, data moved before and after */
 QUERN_API int64_t quern_program_memory(const quern_program *p); /* bytes of temporary memory for the last sizes */
@@ -366,6 +368,9 @@ QUERN_API const char *quern_conv_data(int k);                                 /*
 /* Plots of the files of a run, into its folder: for each a gnuplot script and its data, an SVG and a PNG. QUERN_NOTHING: the folder has nothing
  * to draw; QUERN_UNSUPPORTED: gnuplot is not installed, scripts and data are written. */
 QUERN_API quern_status quern_plot(quern *q, const char *dir);
+/* breakdown.csv of a folder, which is made: a line network,layer,operator,ms for each of n steps of a program (quern_profile_steps); network is the
+ * program's name, device and number of threads. Lines of other networks that are there already stay. */
+QUERN_API quern_status quern_breakdown_write(quern_program *p, const struct quern_step *steps, int n, const char *dir);
 
 /* --- other forms --- */
 

@@ -176,7 +176,17 @@ code 0 run two.graph -i b=five.raw -i five.raw -o difference=d.npy -o s.npy; is_
 code 0 run a.dnx --bench --json --set H=9 W=8 --timeout 0.1s --min-samples 12
 says '^{"median_ms":[0-9.]*,"min_ms":[0-9.]*,"samples":[0-9]*'
 code 0 run a.dnx --bench --timeout 0.1s; says 'median'
-code 0 run a.dnx --profile; says 'conv'
+code 0 run a.dnx --profile; says 'conv'; says ' convolutions'
+code 0 run cosmoflow-small.onnx --breakdown parts --threads 1; says ' pools'
+code 0 run cosmoflow-v1-small.onnx --breakdown parts --threads 1
+code 0 run cosmoflow-small.onnx --breakdown parts --threads 1 --json; says '"operators":"Conv+LeakyRelu'
+[ "$(grep -c '^"cosmoflow-small on cpu, 1 thread","conv0","Conv+LeakyRelu' parts/breakdown.csv)" -eq 1 ] || fail "a network's layer is there once"
+[ "$(grep -c '^"cosmoflow-v1-small on cpu, 1 thread","conv[0-6]","Conv+LeakyRelu' parts/breakdown.csv)" -eq 7 ] || fail "layers of another network"
+if command -v gnuplot > /dev/null; then
+    code 0 plot parts; is_file parts/breakdown.svg
+fi
+echo 'network,layer,operator,ms' > parts/breakdown.csv; echo 'a,b,c,d' >> parts/breakdown.csv
+code 1 run small.graph --set H=7 W=13 --breakdown parts; says "line 2: column 4 (ms)"
 
 # checking
 code 0 verify small.graph --set H=7 W=13; says '^ok'

@@ -52,7 +52,7 @@ static void random_buf(struct plan *p, struct rng *r, u32 n_dispatch)
 
 static void random_dispatch(struct plan *p, struct rng *r, u32 at)
 {
-    struct plan_dispatch d = {.bin = (u32)rng_range(r, 0, p->bin.n - 1), .entry = S("k"), .label = S("Conv+Relu"),
+    struct plan_dispatch d = {.bin = (u32)rng_range(r, 0, p->bin.n - 1), .entry = S("k"), .label = S("Conv+Relu"), .ops = rng_range(r, 0, 1) ? S("Conv+Relu") : S(""), .layer = rng_range(r, 0, 1) ? S("Conv") : S(""),
                               .task = S("00ff"), .candidate = S("map.1 lanes=8"), .device = S("null"), .n_grid = 1};
     d.seconds = rng_range(r, 0, 1) ? rng_f64(r) : 0;
     d.is_measured = d.seconds > 0 && rng_range(r, 0, 1);

@@ -310,11 +310,6 @@ quern_status quern_conv(quern_db *db, const struct quern_conv_opts *o, quern_con
     return api_end(db->q, ok);
 }
 
-quern_status quern_plot(quern *q, const char *dir)
-{
-    return api_end(q, plot_folder(dir, &q->log, api_begin(q)));
-}
-
 const char *quern_conv_implementation(int k, const char **summary)
 {
     const struct conv_impl *x = k >= 0 ? conv_impl_at((u32)k) : NULL;

@@ -310,6 +310,8 @@ int quern_profile_steps(const quern_program *p, struct quern_step *steps, int ma
     for (u32 i = 0; i < t.n && (int)i < max; i++) {
         const struct plan_dispatch *d = &p->plan.dispatch.v[i];
         steps[i] = (struct quern_step){.label = d->label.p,
+                                       .layer = d->layer.n ? d->layer.p : d->label.p,
+                                       .operators = d->ops.n ? d->ops.p : "",
                                        .kernel = d->entry.p,
                                        .task = d->task.p,
                                        .seconds = t.seconds[i],

@@ -38,6 +38,8 @@ struct plan_dispatch {
     u32 bin;             /* index */
     struct str entry;    /* kernel name in the binary */
     struct str label;    /* names of the graph's nodes, joined by '+' */
+    struct str ops;      /* their operators, joined likewise, views left out; "layout" for a copy; empty: not known */
+    struct str layer;    /* what it stands for: names of those nodes that take most of its operations; empty: not known */
     struct str task;     /* hex key */
     struct str candidate; /* text, see gen.h */
     struct str device;   /* name of the driver it was chosen for */

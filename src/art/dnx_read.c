@@ -215,6 +215,8 @@ static bool read_dispatch(struct reader *r, const json_t *o, struct plan_dispatc
     d->entry = get_str(r, o, "entry"), d->label = get_str(r, o, "label");
     d->task = get_str(r, o, "task"), d->candidate = get_str(r, o, "candidate");
     d->device = get_str(r, o, "device");
+    if (json_object_get(o, "operators")) d->ops = get_str(r, o, "operators");
+    if (json_object_get(o, "layer")) d->layer = get_str(r, o, "layer");
     d->seconds = json_real_value(json_object_get(o, "seconds"));
     d->is_measured = json_is_true(json_object_get(o, "measured"));
     if (!get_u32(r, json_object_get(o, "binary"), "binary", &d->bin)) return false;

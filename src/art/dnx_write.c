@@ -88,6 +88,8 @@ static json_t *json_dispatch(const struct plan *p, const struct plan_dispatch *d
         json_text(d->entry), "label", json_text(d->label), "task", json_text(d->task), "candidate",
         json_text(d->candidate), "device", json_text(d->device), "buffers", bufs, "params",
         json_syms(p, d->param, d->n_param), "grids", grids, "scratch", json_sym(p, d->work));
+    if (d->ops.n) json_object_set_new(o, "operators", json_text(d->ops));
+    if (d->layer.n) json_object_set_new(o, "layer", json_text(d->layer));
     if (d->flops) json_object_set_new(o, "flops", json_sym(p, d->flops));
     if (d->seconds > 0) {
         json_object_set_new(o, "seconds", json_real(d->seconds));

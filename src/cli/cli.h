@@ -205,6 +205,11 @@ int picture_to_input(struct cli *c, const struct want *want, quern_tensor **t);
 /* An output becomes what can be written as a picture. */
 int picture_of_output(struct cli *c, const char *layout, quern_tensor **t);
 
+/* cli_profile.c */
+double median_of(double *v, int n); /* sorts them; n > 0 */
+/* Runs it several times, prints medians of its steps; writes them to --breakdown, too. */
+quern_status profile_net(struct cli *c, quern_program *p, struct tensors *in, struct tensors *out);
+
 /* cli_suite.c */
 int suite_run(struct cli *c, const char *dir);
 

@@ -18,6 +18,8 @@ struct net {
     bool is_random; /* inputs are made after compiling */
 };
 
+static bool wants_profile(const struct cli *c) { return opts_flag(c, "profile", false) || opts_text(c, "breakdown"); }
+
 /* A model is compiled for the sizes of the files that it gets, unless others are asked for. */
 static int read_inputs(struct cli *c, struct net *net)
 {
@@ -26,7 +28,7 @@ static int read_inputs(struct cli *c, struct net *net)
     int code = net->m ? wants_of_model(c, net->m, &w) : wants_of_program(c, net->p, &w);
     if (code) return code;
     if (net->is_random) {
-        if (w.n == 0 || opts_flag(c, "bench", false) || opts_flag(c, "profile", false))
+        if (w.n == 0 || opts_flag(c, "bench", false) || wants_profile(c))
             return EXIT_DONE;
         return usage_error(c, "no input, give -i FILE, or --bench for random ones");
     }
@@ -57,18 +59,6 @@ static int open_net(struct cli *c, const char *path, struct net *net)
 }
 
 /* --bench */
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median_of(double *v, int n)
-{
-    qsort(v, (size_t)n, sizeof *v, compare);
-    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
-}
 
 /* 95 % interval of the median of n sorted times, by order statistics */
 static void interval(const double *ms, int n, double *low, double *high)
@@ -126,52 +116,6 @@ static quern_status bench(struct cli *c, quern_program *p, struct tensors *in, s
     return s;
 }
 
-/* --profile */
-
-static void print_step(const struct quern_step *st, double total)
-{
-    printf("%10.4f %6.2f %9s  ", st->seconds * 1e3, total > 0 ? 100 * st->seconds / total : 0, "");
-    printf("%s  %s\n", st->kernel, st->label);
-}
-
-static void print_flops(const struct quern_step *st, double total)
-{
-    printf("%10.4f %6.2f %9.2f  %s  %s\n", st->seconds * 1e3, 100 * st->seconds / total,
-           st->flops / st->seconds * 1e-9, st->kernel, st->label);
-}
-
-static void print_json_step(const struct quern_step *st)
-{
-    printf("{\"ms\":%.6f,\"kernel\":", st->seconds * 1e3);
-    json_text(st->kernel);
-    printf(",\"label\":");
-    json_text(st->label);
-    if (st->flops > 0) printf(",\"gflops\":%.3f", st->flops / st->seconds * 1e-9);
-    printf(",\"flops\":%.0f,\"bytes\":%.0f", st->flops, st->bytes);
-    printf("}\n");
-}
-
-static void print_profile(const struct cli *c, const quern_program *p)
-{
-    int n = quern_profile_steps(p, NULL, 0);
-    struct quern_step *st = calloc((size_t)n + 1, sizeof *st);
-    double total = 0;
-    if (!st) return;
-    quern_profile_steps(p, st, n);
-    for (int i = 0; i < n; i++) total += st[i].seconds;
-    bool is_json = opts_flag(c, "json", false);
-    if (!is_json) printf("%10s %6s %9s  %s\n", "ms", "%", "GFLOP/s", "kernel, nodes");
-    for (int i = 0; i < n; i++) {
-        if (is_json) print_json_step(&st[i]);
-        else if (st[i].flops > 0 && st[i].seconds > 0) print_flops(&st[i], total);
-        else print_step(&st[i], total);
-    }
-    if (!is_json)
-        printf("%10.4f ms in %d dispatches, %.1f MB of temporary memory\n", total * 1e3, n,
-               (double)quern_program_memory(p) * 1e-6);
-    free(st);
-}
-
 /* the whole */
 
 static quern_status random_inputs(struct cli *c, quern_program *p, struct tensors *in)
@@ -187,19 +131,14 @@ static int run_net(struct cli *c, struct net *net)
 {
     struct tensors *in = &net->in, *out = &net->out;
     quern_program *p = net->p;
-    bool is_bench = opts_flag(c, "bench", false), is_profile = opts_flag(c, "profile", false);
+    bool is_bench = opts_flag(c, "bench", false), is_profile = wants_profile(c);
     out->n = quern_program_outputs(p);
     if (out->n > MAX_IO) return usage_error(c, "the network has more than %d outputs", MAX_IO);
     quern_status s = net->is_random ? random_inputs(c, p, in) : QUERN_OK;
     if (!s && is_bench) s = bench(c, p, in, out);
-    if (!s && is_profile) {
-        s = quern_run(p, in->v, in->n, out->v, out->n); /* warm */
-        quern_profile(p, 1);
-    }
     if (!s && (is_profile || !is_bench)) s = quern_run(p, in->v, in->n, out->v, out->n);
-    if (s) return fail(c, s);
-    if (is_profile) print_profile(c, p);
-    return tensors_write(c, p, out);
+    if (!s && is_profile) s = profile_net(c, p, in, out);
+    return s ? fail(c, s) : tensors_write(c, p, out);
 }
 
 static int run(struct cli *c)
@@ -220,7 +159,8 @@ static const struct opt options[] = {
     {"output", 'o', OPT_TEXT, "[NAME=]FILE", "likewise"},
     OPT_THREADS,
     {"bench", 0, OPT_FLAG, NULL, "time it; random inputs without -i"},
-    {"profile", 0, OPT_FLAG, NULL, "time each dispatch"},
+    {"profile", 0, OPT_FLAG, NULL, "time each dispatch, medians of several runs; random inputs without -i"},
+    {"breakdown", 0, OPT_TEXT, "DIR", "the same, and into DIR/breakdown.csv, which quern plot DIR draws"},
     OPT_SET,
     {"min-samples", 0, OPT_COUNT, "N", "of --bench (default 10)"},
     {"timeout", 0, OPT_TIME, "TIME", "of --bench (default 3s)"},

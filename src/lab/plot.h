@@ -17,7 +17,7 @@
 
 /* plot_read.c */
 
-enum { PLOT_WHO = 2, PLOT_MAX_LAYERS = 128, PLOT_MAX_PARTS = 2000 };
+enum { PLOT_WHO = 2, PLOT_MAX_LAYERS = 128, PLOT_MAX_PARTS = 2000, PLOT_MAX_FILE = 1 << 28 };
 
 struct plot_list { double *v; u32 n, cap; };
 struct plot_layer {
@@ -42,6 +42,7 @@ struct plot_run {                        /* texts have no quotes and no control 
     struct { struct plot_part *v; u32 n, cap; } part;
 };
 enum plot_file { PLOT_SAMPLES, PLOT_ROOFLINE, PLOT_CEILINGS, PLOT_BREAKDOWN, N_PLOT_FILES };
+struct str plot_name(struct arena *a, struct str s); /* what texts in a script cannot have becomes '_' */
 const char *plot_file_name(enum plot_file k); /* "samples.csv" */
 /* One of them, added to what is there. ERR_INPUT with line and column. */
 bool plot_read_text(struct plot_run *r, struct arena *a, enum plot_file k, struct str text, struct err *e);

@@ -111,6 +111,19 @@ static const char *change_dir(struct plot_page *p, const char *dir)
 
 static const char *path_of(const struct plot_page *p, const char *dir, const char *end) { return str_fmt(p->arena, "%s/%s.%s", dir, p->name, end).p; }
 
+/* What gnuplot says beside one warning: in a locale without UTF-8 "set encoding" has no degree sign, which is in none of the pictures. */
+static struct str complaint(struct str said)
+{
+    struct str line, rest = str_trim(said);
+    while (rest.n) {
+        said = rest;
+        str_cut(rest, '\n', &line, &rest);
+        if (!str_ends(str_trim(line), S("iconv failed to convert degree sign"))) return said;
+        rest = str_trim(rest);
+    }
+    return rest;
+}
+
 static bool draw(struct plot_page *p, const char *dir, struct err *e)
 {
     const char *script = str_fmt(p->arena, "%s.gp", p->name).p;
@@ -118,7 +131,7 @@ static bool draw(struct plot_page *p, const char *dir, struct err *e)
     struct buf said = {0};
     struct os_status s = os_run(&(struct os_proc_opts){.argv = argv, .timeout = gnuplot_seconds, .out = &said});
     bool ok = s.how == OS_EXITED && s.code == 0 && os_exists(path_of(p, dir, "svg")) && os_exists(path_of(p, dir, "png"));
-    struct str text = str_trim(buf_view(&said));
+    struct str text = complaint(buf_view(&said));
     if (s.how == OS_NOT_STARTED)
         err_set(e, ERR_UNSUPPORTED, "plots are drawn by gnuplot, which is not installed (Debian: gnuplot-nox); their scripts and data are in '%s'", dir);
     else if (!ok || text.n) ok = err_set(e, ERR_FAILED, "gnuplot could not draw '%s/%s': %.*s", dir, script, (int)i64_min(text.n, 400), text.p);

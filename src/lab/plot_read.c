@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { MAX_FILE = 1 << 28, MAX_WANTED = 8 };
+enum { MAX_WANTED = 8 };
 
 struct table {
     struct plot_run *run;
@@ -21,14 +21,15 @@ struct table {
 
 static struct str cell(const struct table *t, u32 k) { return t->row.cell[t->column[k]]; }
 
-/* What texts in a script cannot have becomes '_'. */
-static struct str name_at(const struct table *t, u32 k)
+struct str plot_name(struct arena *a, struct str s)
 {
-    struct str s = cell(t, k);
-    char *p = arena_array(t->a, char, s.n + 1);
+    s = str_trim(s);
+    char *p = arena_array(a, char, s.n + 1);
     for (i64 i = 0; i < s.n; i++) p[i] = (u8)s.p[i] < ' ' || s.p[i] == '"' || s.p[i] == '\'' || s.p[i] == '\\' || s.p[i] == '`' ? '_' : s.p[i];
     return (struct str){p, s.n};
 }
+
+static struct str name_at(const struct table *t, u32 k) { return plot_name(t->a, cell(t, k)); }
 
 static bool wrong(const struct table *t, u32 k, const char *expected)
 {
@@ -169,9 +170,7 @@ static void read_about(struct plot_run *r, struct arena *a, struct str all)
         for (i64 i = 0; i < countof(item); i++)
             if (str_is(str_trim(key), item[i].key)) buf_printf(&b, "%s%s%.*s", b.n ? ", " : "", item[i].before, STR_ARG(str_trim(value)));
     }
-    struct table t = {.a = a};
-    t.row.cell[0] = buf_view(&b);
-    r->about = str_dup(a, name_at(&t, 0));
+    r->about = plot_name(a, buf_view(&b));
     buf_release(&b);
 }
 
@@ -200,7 +199,7 @@ static bool read_file(struct plot_run *r, struct arena *a, enum plot_file k, con
     const char *path = str_fmt(a, "%s/%s", dir, file[k].name).p;
     struct str all;
     if (!os_exists(path)) return true;
-    return os_read(a, path, MAX_FILE, &all, e) && (plot_read_text(r, a, k, all, e) || err_prefix(e, "'%s'", path));
+    return os_read(a, path, PLOT_MAX_FILE, &all, e) && (plot_read_text(r, a, k, all, e) || err_prefix(e, "'%s'", path));
 }
 
 bool plot_read(struct plot_run *r, struct arena *a, const char *dir, struct err *e)
@@ -211,7 +210,7 @@ bool plot_read(struct plot_run *r, struct arena *a, const char *dir, struct err 
     for (enum plot_file k = 0; k < N_PLOT_FILES; k++)
         if (!read_file(r, a, k, dir, e)) return false;
     if (!os_exists(params)) return true;
-    if (!os_read(a, params, MAX_FILE, &all, e)) return false;
+    if (!os_read(a, params, PLOT_MAX_FILE, &all, e)) return false;
     read_about(r, a, all);
     return true;
 }

@@ -5,6 +5,7 @@
 // from one dispatch to another. Binaries come from the caller.
 #include "plan/plan.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -185,17 +186,52 @@ static void put_copy(struct buf *b, const struct cover *c, const struct region *
                r->out[0].join ? "joined" : layout_name(r->out[0].layout));
 }
 
+static struct str node_name(const struct graph *g, node_id n)
+{
+    const struct node *x = graph_node(g, n);
+    return x->name.n ? x->name : graph_value(g, x->out.v[0])->name;
+}
+
 static struct str region_label(const struct cover *c, const struct region *r, struct arena *a)
 {
     struct buf b = {0};
     for (u32 i = 0; i < r->n_nodes; i++) {
-        const struct node *x = graph_node(c->g, r->nodes[i]);
-        struct str name = x->name.n ? x->name : graph_value(c->g, x->out.v[0])->name;
         if (i) buf_char(&b, '+');
-        buf_str(&b, name);
+        buf_str(&b, node_name(c->g, r->nodes[i]));
     }
     if (r->n_nodes == 0)
         put_copy(&b, c, r);
+    struct str s = str_dup(a, buf_view(&b));
+    buf_release(&b);
+    return s;
+}
+
+/* "Conv+LeakyRelu": without domains, and without views where there is anything else, because they cost nothing. */
+static struct str region_ops(const struct cover *c, const struct region *r, struct arena *a)
+{
+    struct buf b = {0};
+    for (u32 views = 0; views < 2 && !b.n; views++)
+        for (u32 i = 0; i < r->n_nodes; i++) {
+            struct str op = graph_node(c->g, r->nodes[i])->op, domain, name;
+            if (!views && op_of(c->g, r->nodes[i])->props & OP_VIEW) continue;
+            buf_printf(&b, "%s%.*s", b.n ? "+" : "", STR_ARG(str_cut(op, ':', &domain, &name) ? str_sub(name, 1, name.n) : op));
+        }
+    if (r->n_nodes == 0) buf_z(&b, "layout");
+    struct str s = str_dup(a, buf_view(&b));
+    buf_release(&b);
+    return s;
+}
+
+/* Names of the nodes that have at least a sixteenth of the operations of the one that has most: a convolution's without its activation's, both of two
+   convolutions in one kernel. The whole label where nothing is counted. */
+static struct str region_layer(const struct cover *c, const struct region *r, const i64 *var, struct arena *a)
+{
+    struct buf b = {0};
+    double most = 0;
+    for (u32 i = 0; i < r->n_nodes; i++) most = fmax(most, op_flops(c->g, r->nodes[i], var));
+    if (!(most > 0)) return region_label(c, r, a);
+    for (u32 i = 0; i < r->n_nodes; i++)
+        if (op_flops(c->g, r->nodes[i], var) >= most / 16) buf_printf(&b, "%s%.*s", b.n ? "+" : "", STR_ARG(node_name(c->g, r->nodes[i])));
     struct str s = str_dup(a, buf_view(&b));
     buf_release(&b);
     return s;
@@ -266,6 +302,8 @@ static bool add_dispatch(struct maker *m, const struct region *r, const struct t
     arr_push(m->a, &m->p->dispatch);
     struct plan_dispatch *d = &m->p->dispatch.v[m->p->dispatch.n - 1];
     d->label = region_label(m->c, r, m->a);
+    d->ops = region_ops(m->c, r, m->a);
+    d->layer = region_layer(m->c, r, var, m->a);
     if (!gen_kernel(&k, m->a, &cost->best, t, m->env->caps, m->e))
         return err_prefix(m->e, "%.*s", STR_ARG(d->label));
     if (m->env->see_kernel) m->env->see_kernel(m->env->user, &k.kir);
