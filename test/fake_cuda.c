@@ -10,7 +10,8 @@
 // behind those of three functions, and adds its number of columns.
 //
 // It looks like cuBLAS and rocBLAS, too (QUERN_CUBLAS_LIBRARY, QUERN_ROCBLAS_LIBRARY): products of f32, f64 and bf16, columns behind
-// each other. And like cuDNN (fake_cudnn.h).
+// each other. And like cuDNN and MIOpen (fake_cudnn.h, fake_miopen.h).
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -584,3 +585,4 @@ int32_t rocblas_gemm_strided_batched_ex(void *h, int32_t op_a, int32_t op_b, int
 }
 
 #include "fake_cudnn.h"
+#include "fake_miopen.h"

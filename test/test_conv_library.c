@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Convolutions by the libraries of devices: random rows, in both layouts, against the reference evaluation; weights that change in the
-// same memory; buffers that are too small. The processor's is skipped where it is not installed, cuda has one that looks like its own
-// (fake_cudnn.h).
+// same memory; buffers that are too small. The processor's is skipped where it is not installed, cuda and hip have what looks like their own
+// (fake_cudnn.h, fake_miopen.h).
 #include "conv_bed.h"
 
 #include <setjmp.h>
@@ -89,27 +89,37 @@ static void try_many(const struct where *w, int many, u32 least)
 
 static void test_here(void **state) { try_many(&(struct where){"cpu", "oneDNN "}, 60, 30); }
 
+static void refuse(const struct where *w, const struct dev_conv *c, const char *why)
+{
+    struct err e;
+    assert_false(has_library(w, c, &e));
+    assert_non_null(strstr(e.msg, why));
+}
+
 static void test_fake(void **state)
 {
-    const struct where cuda = {"cuda", "cuDNN 9.26.0"};
+    static const struct { struct where where; const char *variable, *lacks; } all[] = {
+        {{"cuda", "cuDNN 9.26.0"}, "QUERN_CUDNN_LIBRARY", "no cuDNN"},
+        {{"hip", "MIOpen 3.4.1"}, "QUERN_MIOPEN_LIBRARY", "no MIOpen"},
+    };
     struct dev_conv library;
-    struct err e;
-    setenv("QUERN_CUDA_LIBRARY", fake_path, 1), setenv("QUERN_CUDNN_LIBRARY", fake_path, 1), setenv("QUERN_HIP_LIBRARY", fake_path, 1);
-    try_many(&cuda, 60, 25);
-    conv_library(&library, &plain, DT_F32, LAYOUT_ROWS);
-    library.pad_end[1] = 1, library.outputs[1]++;
-    assert_false(has_library(&cuda, &library, &e));
-    assert_non_null(strstr(e.msg, "other pads at the end"));
-    conv_library(&library, &plain, DT_F32, LAYOUT_ROWS);
-    library.channels = (i64)1 << 32;
-    assert_false(has_library(&cuda, &library, &e));
-    assert_non_null(strstr(e.msg, "cannot be told"));
-    conv_library(&library, &plain, DT_F32, LAYOUT_ROWS);
-    assert_false(has_library(&(struct where){"hip", ""}, &library, &e));
-    assert_non_null(strstr(e.msg, "knows no library"));
-    setenv("QUERN_CUDNN_LIBRARY", "libthere_is_none.so.7", 1);
-    assert_false(has_library(&cuda, &library, &e));
-    assert_non_null(strstr(e.msg, "no cuDNN"));
+    setenv("QUERN_CUDA_LIBRARY", fake_path, 1), setenv("QUERN_HIP_LIBRARY", fake_path, 1);
+    for (i64 i = 0; i < countof(all); i++) {
+        setenv(all[i].variable, fake_path, 1);
+        try_many(&all[i].where, 60, 25);
+        conv_library(&library, &plain, DT_F32, LAYOUT_ROWS);
+        library.pad_end[1] = 1, library.outputs[1]++;
+        refuse(&all[i].where, &library, "other pads at the end");
+        conv_library(&library, &plain, DT_F32, LAYOUT_ROWS);
+        library.channels = (i64)1 << 32;
+        refuse(&all[i].where, &library, "cannot be told");
+        conv_library(&library, &plain, DT_F32, LAYOUT_ROWS);
+        setenv("QUERN_FAKE_CUDA", "memory=0", 1);
+        refuse(&all[i].where, &library, "MemAlloc");
+        unsetenv("QUERN_FAKE_CUDA");
+        setenv(all[i].variable, "libthere_is_none.so.7", 1);
+        refuse(&all[i].where, &library, all[i].lacks);
+    }
 }
 
 /* Sizes are looked at before anything is called. */

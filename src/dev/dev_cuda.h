@@ -127,7 +127,7 @@ bool cuda_product_check(struct cuda *c, const struct dev_product *p, struct buf 
 bool cuda_product_launch(struct cuda *c, const struct dev_product *p, const struct dev_launch *l, struct err *e);
 void cuda_blas_close(struct cuda *c);
 
-/* dev_cuda_conv.c: cuDNN. */
+/* dev_cuda_conv.c: cuDNN and MIOpen. */
 
 struct cuda_conv;
 /* Opens the library if that was not done. NULL: it, or the convolution in it, is not there. */
