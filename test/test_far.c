@@ -213,6 +213,23 @@ static void far_bytes(struct dev *d, const struct caps *caps, bool has_param)
     arena_release(&a);
 }
 
+/* What a launch allows, by its parameters and by the device. */
+static void test_reach(void **state)
+{
+    const i64 most = INT32_MAX, far = most + 1;
+    struct dev_mem m[2] = {{.size = far}, {.size = 64}};
+    struct dev_launch l = {.buf = m, .n_buf = 2};
+    struct err e = {0};
+    assert_true(dev_check_reach(&l, INT64_MAX, "d", &e) && dev_check_reach(&l, far, "d", &e));
+    assert_false(dev_check_reach(&l, most, "d", &e));
+    assert_true(e.code == ERR_UNSUPPORTED && strstr(e.msg, "buffer 0 has 2147483648 bytes, a kernel on 'd' can reach 2147483647"));
+    l.n_param = 1, e = (struct err){0};
+    assert_false(dev_check_reach(&l, INT64_MAX, "d", &e));
+    assert_true(e.code == ERR_UNSUPPORTED && strstr(e.msg, "can reach 2147483647"));
+    m[0].size = most;
+    assert_true(dev_check_reach(&l, INT64_MAX, "d", &e));
+}
+
 /* Devices zero what they allocate: gigabytes. */
 static void test_opencl(void **state)
 {
@@ -243,6 +260,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_reach),
         cmocka_unit_test(test_opencl),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
