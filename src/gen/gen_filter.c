@@ -30,6 +30,12 @@ u32 filtering_lanes(const struct filtering *q, const struct caps *caps)
     return gen_static(q->g, q->size[1], 2) == 1 ? 1 : gen_lanes(caps, q->type);
 }
 
+bool filtering_may_stream(const struct filtering *q, const struct caps *caps)
+{
+    const struct value *out = graph_value(q->g, q->g->output.v[0]);
+    return q->simple && out->layout == LAYOUT_ROWS && gen_may_stream(q->g, caps, filtering_lanes(q, caps) * dtype_size(out->dtype));
+}
+
 static i64 reach(const struct filtering *q, u32 i) { return (q->f.kernel[i] - 1) * q->f.dilation[i]; }
 
 /* From an output to the first position that a tap of it meets. */

@@ -21,6 +21,7 @@ struct filtering {
 /* props: OP_FILTER or OP_FILTER_GRAD. false: the task is none. */
 bool filtering_of(struct filtering *q, const struct task *t, u32 props);
 i64 filtering_size(const struct filtering *q, u32 axis, const i64 *var); /* rows (0) or columns (1) of the output, at least 1 */
+bool filtering_may_stream(const struct filtering *q, const struct caps *caps); /* may it be worth it to store vectors past the caches? */
 /* Lanes of vectors along x. */
 u32 filtering_lanes(const struct filtering *q, const struct caps *caps);
 

@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-enum { P_TH, P_TW, P_NR, P_GROUP, P_JU, P_AHEAD, N_PARAM };
+enum { P_TH, P_TW, P_NR, P_GROUP, P_JU, P_AHEAD, P_STREAM, N_PARAM };
 enum { MAX_WRITTEN = 400 /* multiply-adds */ };
 
 static const i32 v_th[] = {1, 2, 4, 8, 16, 32};
@@ -17,6 +17,7 @@ static const i32 v_nr[] = {1, 2, 3, 4};
 static const i32 v_group[] = {0, 1, 2, 4};
 static const i32 v_ju[] = {0, 1, 2, 4, 8};
 static const i32 v_ahead[] = {0, 2, 4, 8, 16};
+static const i32 v_stream[] = {0, 1};
 
 static const struct gen_param param[N_PARAM] = {
     [P_TH] = {"th", "rows of a strip", v_th, countof(v_th)},
@@ -25,6 +26,7 @@ static const struct gen_param param[N_PARAM] = {
     [P_GROUP] = {"group", "rows of taps that go through the strip together, 0 = all, sums in registers", v_group, countof(v_group)},
     [P_JU] = {"ju", "taps of a row written out, 0 = all", v_ju, countof(v_ju)},
     [P_AHEAD] = {"ahead", "vectors that weights are asked for ahead, 0 = not", v_ahead, countof(v_ahead)},
+    [P_STREAM] = {"nt", "1: outputs are stored past the caches", v_stream, countof(v_stream)},
 };
 
 struct work {
@@ -284,7 +286,9 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     w->acc = kir_alloc(k, KS_REG, w->q.type, w->s.lanes, kir_int(k, (w->block + 1) * w->nr));
     sym n = sym_mul(st, w->s.width, sym_const(st, w->s.th * w->s.planes));
     if (w->group) w->sums = kir_alloc(k, KS_WORK, w->q.type, 1, emit_size(m, n));
+    emit_stream(m, v[P_STREAM]);
     do_strip(w);
+    emit_stream(m, false);
     strip_close(&w->s);
     if (w->r.temp) gen_map_rest(m, t, caps, w->q.out, result_load, &w->r);
 }
@@ -300,6 +304,7 @@ static bool is_legal(const struct filtering *q, const struct caps *caps, const i
     if (v[P_GROUP] && q->f.normalize && block < q->channels) return false; /* passes would share the kept sum of weights */
     if (v[P_GROUP] >= q->f.kernel[0] || (v[P_AHEAD] && graph_value(q->g, q->side)->layout != LAYOUT_ROWS)) return false;
     if (v[P_TW] && v[P_TW] >= filtering_size(q, 1, NULL)) return false;
+    if (v[P_STREAM] && !filtering_may_stream(q, caps)) return false;
     if (v[P_NR] > 1 && v[P_NR] * lanes > (v[P_TW] ? v[P_TW] : filtering_size(q, 1, NULL))) return false;
     if (v[P_TH] > 1 && v[P_TH] >= 2 * filtering_size(q, 0, NULL)) return false;
     double bytes = strip_band_bytes(q, planes, v[P_TH], v[P_TW], NULL) * (v[P_GROUP] ? 2 : 1);
@@ -318,6 +323,14 @@ static bool legal(const struct task *t, const struct caps *caps, const struct sc
     return filtering_of(&q, t, OP_FILTER) && is_legal(&q, caps, s->v);
 }
 
+/* By what reading takes longer than the memory's rate allows: many maps read side by side, short runs, nothing asked for in time. */
+static double rate_loss(const i32 *v, double live, double kw)
+{
+    double written = v[P_JU] ? v[P_JU] : kw;
+    double late = v[P_AHEAD] ? 0.3 / v[P_AHEAD] : 0.4, runs = v[P_TW] ? 128.0 / v[P_TW] : 0;
+    return (1 + 0.003 * fmax(0, live - 16)) * (1 + late + runs) * (1 + 0.01 * written) * (1 + 0.2 / v[P_NR]);
+}
+
 /* Weights arrive at the memory's rate, less where many places are read side by side; meanwhile vectors of them meet every plane. */
 static double seconds(const struct filtering *q, const struct caps *caps, const i32 *v, const i64 *var)
 {
@@ -334,7 +347,9 @@ static double seconds(const struct filtering *q, const struct caps *caps, const 
     if (!rows) piece += taps * lanes;
     double threads = fmin(i64_max(1, caps->n_threads), ceil(h / th) * images * ceil(w / tw));
     double bytes = gen_bytes(q->g, q->side, var), far = bytes > (double)caps->l3_bytes / 2 ? 1 : 0.3;
-    double memory = far * bytes / (1.6 * gen_byte_rate(caps)) * (1 + 0.002 * live / nr) * (v[P_AHEAD] ? 0.98 : 1);
+    double out = gen_bytes(q->g, q->out, var); /* its lines are read to be overwritten, too, or, streamed, by who reads it next */
+    bytes += (v[P_STREAM] ? (bytes > (double)caps->l3_bytes ? 1.2 : 3) : 2) * out;
+    double memory = far * bytes / (1.6 * gen_byte_rate(caps)) * rate_loss(v, live, kw);
     return 2e-6 + fmax(n * (piece + band) / hz / threads, memory) + 0.2 * n * (piece + band) / hz / threads;
 }
 

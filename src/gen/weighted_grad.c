@@ -139,8 +139,7 @@ static bool is_legal(const struct filtering *q, const struct caps *caps, const i
     if (v[P_TW] && v[P_TW] >= filtering_size(q, 1, NULL)) return false;
     if (v[P_NR] > 1 && v[P_NR] * lanes > (v[P_TW] ? v[P_TW] : filtering_size(q, 1, NULL))) return false;
     if (v[P_TH] > 1 && v[P_TH] >= 2 * filtering_size(q, 0, NULL)) return false;
-    if (v[P_STREAM] && !(q->simple && gen_may_stream(q->g, caps, lanes * dtype_size(graph_value(q->g, q->out)->dtype)))) return false;
-    if (v[P_STREAM] && graph_value(q->g, q->g->output.v[0])->layout != LAYOUT_ROWS) return false;
+    if (v[P_STREAM] && !filtering_may_stream(q, caps)) return false;
     return (v[P_TH] == 1 && v[P_NR] == 1) || strip_band_bytes(q, q->channels, v[P_TH], v[P_TW], NULL) <= (double)caps->l2_bytes;
 }
 
