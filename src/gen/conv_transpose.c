@@ -428,6 +428,9 @@ static double seconds(const struct trans *c, const struct caps *caps, const i32 
     double rows = c->rank > 3 ? (double)v[P_TH] : 1, acc = (double)(v[P_TX] * v[P_NR]);
     double per_tile = taps * (double)c->ic * (tile_step_cycles(v[P_TX], v[P_NR]) + 0.3) +
                       phases * (4 * acc * (c->clast ? 1 : 6) + 30);
+    double weights = taps * (double)(c->ic * v[P_NR]) * 4 * lanes; /* bytes of a block, all phases: streamed for each tile */
+    if (weights / phases > (double)caps->l1_bytes / 2)
+        per_tile += weights / (weights / phases > (double)caps->l2_bytes * 0.7 ? 12 : 40);
     double band = band_bytes(c, v, var) / (4 * lanes) * 3 * (reads_channels_last(c) ? 1 : 6);
     if (band_bytes(c, v, var) > (double)caps->l2_bytes / 2) per_tile *= 1.3;
     double rounds = (double)ceil_div((i64)n, i64_max(1, caps->n_threads));
