@@ -221,9 +221,33 @@ static void test_read(void **state)
     quern_close(q);
 }
 
+/* Constants that no kernel rearranges are the program's own, too. */
+static void test_program_alone(void **state)
+{
+    struct buf b = {0};
+    quern *q = quern_open(NULL);
+    quern_model *m;
+    quern_program *p;
+    quern_tensor *x, *y = NULL;
+    buf_z(&b, "graph { input %x: f32[100]\n const %c: f32[100] = [0");
+    for (int i = 1; i < 100; i++) buf_printf(&b, ", %d", i);
+    buf_z(&b, "]\n %y: f32[100] = Add(%x, %c)\n output %y }");
+    assert_int_equal(quern_model_read(q, b.p, (size_t)b.n, "counted", NULL, &m), 0);
+    assert_int_equal(quern_compile(m, NULL, NULL, &p), 0);
+    quern_model_close(m);
+    buf_release(&b);
+    assert_int_equal(quern_tensor_new(q, QUERN_F32, 1, (const i64[]){100}, NULL, &x), 0);
+    assert_int_equal(quern_run(p, &x, 1, &y, 1), 0);
+    for (int i = 0; i < 100; i++) assert_true(((float *)quern_tensor_data(y))[i] == (float)i);
+    quern_tensor_free(x);
+    quern_tensor_free(y);
+    quern_program_close(p);
+    quern_close(q);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_strides), cmocka_unit_test(test_named_sizes), cmocka_unit_test(test_errors),
-                                       cmocka_unit_test(test_read)};
+                                       cmocka_unit_test(test_read), cmocka_unit_test(test_program_alone)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

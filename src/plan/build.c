@@ -121,6 +121,14 @@ static u32 arg_buf(struct maker *m, const struct region *r, const struct kernel_
     return join_buf(m, f->join - 1);
 }
 
+/* The plan outlives the model that it was made of. */
+static struct tensor *keep(const struct tensor *x, struct arena *a)
+{
+    struct tensor *t = tensor_new(a, x->dtype, x->rank, x->dim);
+    memcpy(t->data, x->data, (size_t)tensor_bytes(x));
+    return t;
+}
+
 static bool const_buf(struct maker *m, value_id v, const struct pack *pk, u32 *out)
 {
     struct plan *p = m->p;
@@ -133,7 +141,7 @@ static bool const_buf(struct maker *m, value_id v, const struct pack *pk, u32 *o
     else map_put(&m->consts, buf_view(&key), p->buf.n);
     buf_release(&key);
     if (known) return true;
-    struct tensor *t = pk ? pack_apply(pk, x->data, m->c->g->sym, m->a) : x->data;
+    struct tensor *t = pk ? pack_apply(pk, x->data, m->c->g->sym, m->a) : keep(x->data, m->a);
     if (!t) return err_set(m->e, ERR_FAILED, "cannot rearrange constant '%.*s'", STR_ARG(x->name));
     struct plan_buf *b = arr_push(m->a, &p->buf);
     *b = (struct plan_buf){
