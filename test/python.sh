@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# python.sh BUILD: the Python package, installed as pip installs it, with Debian's Python and with the environment of bench/setup:
-# test/python_base.py where numpy is there.
+# python.sh BUILD [TEST]: the Python package, installed as pip installs it, with Debian's Python and with the environment of bench/setup:
+# test/python_base.py where numpy is there, or test/python_TEST.py where PyTorch is.
 set -eu
 build=$(cd "$1" && pwd)
 here=$(cd "$(dirname "$0")" && pwd)
-work=$build/python
+what=${2:-base}
+work=$build/python/$what
 ran=
 
 if grep -q __asan_init "$build/libquern.so"; then
@@ -29,7 +30,8 @@ if [int(n) for n in m.version("setuptools").split(".")[:2]] < [70, 1]: m.version
 
 run_with() {
     python=$1 site=$2
-    "$python" -c 'import numpy' 2> /dev/null || { echo "skipped: $python has no numpy (tool/deps python)"; return 0; }
+    need=numpy; [ "$what" = base ] || need=torch
+    "$python" -c "import $need" 2> /dev/null || { echo "skipped: $python has no $need (tool/deps python torch, bench/setup torch)"; return 0; }
     if "$python" -c "$has_pip" 2> /dev/null; then
         install_package "$python" "$site"
         export PYTHONPATH="$site/site"
@@ -38,11 +40,11 @@ run_with() {
         export PYTHONPATH="$here/../python" QUERN_LIBRARY="$build/libquern.so"
     fi
     ran=yes
-    (cd "$site" 2> /dev/null || cd "$build"; "$python" -W error::DeprecationWarning:quern "$here/python_base.py")
+    (cd "$work"; "$python" "$here/python_$what.py")
 }
 
 mkdir -p "$work"
 [ -x /usr/bin/python3 ] && run_with /usr/bin/python3 "$work/debian"
 venv=$here/../build/venv/bin/python
 if [ -x "$venv" ]; then run_with "$venv" "$work/venv"; else echo "skipped: no environment of bench/setup"; fi
-[ -n "$ran" ] || echo "skipped: no Python with numpy"
+[ -n "$ran" ] || echo "skipped: no Python with what is needed"

@@ -9,6 +9,8 @@
 
 Everything runs in libquern.so, through its C interface (include/quern.h). Kernels for processors are built with the system's C
 compiler (cc) when they are first needed, and kept in a file (quern.cache_path()), so that this happens once.
+
+`quern.torch` has layers for PyTorch.
 """
 from ._library import Error, cache_path, library_path, version
 from ._operator import Operator

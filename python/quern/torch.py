@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers for PyTorch: the weighted filter, whose weights a network predicts for every pixel.
+
+    filter = quern.torch.WeightedFilter(channels=3, kernel_size=5, bias=False)
+    y = filter(x, w)        # x (b, 3, h, w), w (b, 25, h, w) -> (b, 3, h, w)
+
+Gather (the default):   y[c, p] = sum over taps t of w[t, p] * x[c, p + offset(t)]
+Splat:                  y[c, p + offset(t)] += w[t, p] * x[c, p]
+
+Taps are row by row, t = i * kernel_width + j, around the pixel. All channels have the same weights, which are used as they are
+unless `transform` or `normalize` ask for more. Gradients (for input, weights and bias) are operators of the library, too: sums in a
+fixed order, the same bytes every time. doc/weighted-filter.md has the formulas.
+
+Tensors may have any strides and lie on the CPU; those on other devices are copied there and back, in the order of their current
+stream. Exported to ONNX the layer is one node, WeightedFilter of domain ai.quern, which quern runs.
+"""
+import functools
+
+import torch
+
+from ._operator import Operator
+
+__all__ = ["WeightedFilter", "weighted_filter"]
+
+TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+MODES = {"padding": ("zero", "reflect", "replicate", "valid"), "transform": ("none", "exp", "softmax"), "normalize": ("none", "sum")}
+
+
+class Spec:
+    """What a filter does, apart from its tensors: the attributes of the operator."""
+
+    def __init__(self, kernel, splat, dilation, padding, transform, normalize, epsilon):
+        self.kernel, self.dilation = pair("kernel_size", kernel), pair("dilation", dilation)
+        self.splat, self.epsilon = bool(splat), float(epsilon)
+        normalize = {False: "none", True: "sum", None: "none"}.get(normalize, normalize)
+        self.padding, self.transform, self.normalize = padding, transform or "none", normalize
+        for name, known in MODES.items():
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} is {getattr(self, name)!r}, expected one of {', '.join(map(repr, known))}")
+        self.taps = self.kernel[0] * self.kernel[1]
+        self.is_raw = self.transform == "none" and self.normalize == "none"
+        # how much larger the input (gather) or the output (splat) is than the map of weights
+        self.more = tuple((k - 1) * d if padding == "valid" else 0 for k, d in zip(self.kernel, self.dilation))
+
+    def key(self):
+        return (self.kernel, self.splat, self.dilation, self.padding, self.transform, self.normalize, self.epsilon)
+
+    def __eq__(self, other):
+        return self.key() == other.key()
+
+    def __hash__(self):
+        return hash(self.key())
+
+    def attributes(self):
+        """Those that differ from the operator's defaults."""
+        a = {"kernel_shape": list(self.kernel)}
+        a.update({"mode": "splat"} if self.splat else {})
+        a.update({"dilations": list(self.dilation)} if self.dilation != (1, 1) else {})
+        for name in MODES:
+            if getattr(self, name) != MODES[name][0]:
+                a[name] = getattr(self, name)
+        a.update({"epsilon": self.epsilon} if self.epsilon else {})
+        return a
+
+    def sizes(self):
+        """Of x, w and y for the library: batch and pixels may be any."""
+        grown = "N:?:" + ":".join(f"{s}+{m}" if m else s for s, m in zip("HW", self.more))
+        return ("N:?:H:W", "N:?:H:W", grown) if self.splat else (grown, "N:?:H:W", "N:?:H:W")
+
+    def output_shape(self, x, w):
+        return (x.shape[0], x.shape[1], *((s + m for s, m in zip(x.shape[2:], self.more)) if self.splat else w.shape[2:]))
+
+
+def pair(name, value):
+    two = (value, value) if isinstance(value, int) else tuple(value) if isinstance(value, (tuple, list)) else ()
+    if len(two) != 2 or not all(isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in two):
+        raise ValueError(f"{name} is {value!r}, expected a positive integer or two of them (height, width)")
+    return two
+
+
+# --- running ---
+
+
+@functools.lru_cache(maxsize=256)
+def operator(name, spec, sizes, threads):
+    return Operator(name, spec.attributes(), sizes=sizes, threads=threads)
+
+
+def run(name, spec, sizes, inputs, shape, like):
+    """One operator; `like` has type and device of the output. Copies from and to other devices wait for their current stream."""
+    if 0 in shape or any(t.numel() == 0 for t in inputs):
+        return torch.zeros(shape, dtype=like.dtype, device=like.device)
+    here = [t.detach().cpu().resolve_neg() for t in inputs]
+    y = torch.empty(shape, dtype=like.dtype)
+    operator(name, spec, ",".join(sizes[:len(here)]), torch.get_num_threads()).run(here, [y])
+    return y.to(like.device)
+
+
+class Filter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w, spec, *bias):
+        ctx.spec = spec
+        ctx.save_for_backward(x, w)
+        shape, state = spec.output_shape(x, w), torch._C._get_tracing_state()
+        # A trace sees one operation that gives such a tensor, and replaces it; what comes from the library is no part of it.
+        traced = state and (x.clone() if shape == tuple(x.shape) else x.new_zeros([int(s) for s in shape]))
+        torch._C._set_tracing_state(None)
+        try:
+            sx, sw, _ = spec.sizes()
+            y = run("quern::WeightedFilter", spec, (sx, sw, "?"), (x, w, *bias), tuple(int(s) for s in shape), x)
+            return traced.copy_(y) if state else y
+        finally:
+            torch._C._set_tracing_state(state)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        need = ctx.needs_input_grad
+        gx = GradInput.apply(g, w, ctx.spec, tuple(x.shape)) if need[0] else None
+        gw = GradWeights.apply(g, x, w, ctx.spec) if need[1] else None
+        return (gx, gw, None, *(g.sum((0, 2, 3)) if n else None for n in need[3:]))
+
+    @staticmethod
+    def symbolic(g, x, w, spec, *bias):
+        return node(g, x, w, spec, bias)
+
+
+class GradInput(torch.autograd.Function):
+    """Linear in both: its gradients are the filter itself and GradWeights."""
+
+    @staticmethod
+    def forward(ctx, g, w, spec, shape):
+        ctx.spec = spec
+        ctx.save_for_backward(g, w)
+        _, sw, sy = spec.sizes()
+        return run("quern::WeightedFilterGradInput", spec, (sy, sw), (g, w), shape, g)
+
+    @staticmethod
+    def backward(ctx, v):
+        g, w = ctx.saved_tensors
+        need = ctx.needs_input_grad
+        if need[1] and not ctx.spec.is_raw:
+            raise NotImplementedError("second derivatives by weights are there for transform 'none' and normalize 'none'")
+        return (Filter.apply(v, w, ctx.spec) if need[0] else None, GradWeights.apply(g, v, w, ctx.spec) if need[1] else None,
+                None, None)
+
+
+class GradWeights(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, g, x, w, spec):
+        ctx.spec = spec
+        ctx.save_for_backward(g, x, w)
+        sx, sw, sy = spec.sizes()
+        return run("quern::WeightedFilterGradWeights", spec, (sy, sx, sw), (g, x, w), tuple(w.shape), w)
+
+    @staticmethod
+    def backward(ctx, v):
+        g, x, w = ctx.saved_tensors
+        need = ctx.needs_input_grad
+        if any(need) and not ctx.spec.is_raw:
+            raise NotImplementedError("second derivatives by weights are there for transform 'none' and normalize 'none'")
+        gg = Filter.apply(x, v, ctx.spec) if need[0] else None
+        gx = GradInput.apply(g, v, ctx.spec, tuple(x.shape)) if need[1] else None
+        return gg, gx, torch.zeros_like(w) if need[2] else None, None
+
+
+# --- ONNX ---
+
+
+def node(g, x, w, spec, bias):
+    """For the exporter that records a trace."""
+    a = {}
+    for name, v in spec.attributes().items():
+        a[name + ("_s" if isinstance(v, str) else "_f" if isinstance(v, float) else "_i")] = v
+    y = g.op("ai.quern::WeightedFilter", x, w, *bias, **a)
+    y.setType(x.type())
+    if any(spec.more):
+        sizes = x.type().sizes()
+        if sizes:
+            y.setType(x.type().with_sizes(list(sizes[:2]) + [None, None]))
+    return y
+
+
+def symbolic(x, w, spec, bias):
+    """For the exporter that records a graph of fake tensors (PyTorch 2.8 and later)."""
+    return torch.onnx.ops.symbolic("ai.quern::WeightedFilter", [x, w, *bias], spec.attributes(),
+                                   dtype=x.dtype, shape=spec.output_shape(x, w), version=1)
+
+
+def is_exported_as_graph():
+    compiler = getattr(torch, "compiler", None)
+    return hasattr(torch.onnx, "ops") and torch.onnx.is_in_onnx_export() and bool(compiler) and compiler.is_compiling()
+
+
+# --- the filter ---
+
+
+def check(x, w, bias, spec):
+    """Everything that is wrong with the tensors, before the library sees them."""
+    for name, t in (("input", x), ("weight", w), ("bias", bias)):
+        if t is None and name == "bias":
+            continue
+        if not isinstance(t, torch.Tensor):
+            raise TypeError(f"{name} is a {type(t).__name__}, expected a tensor")
+        if t.dtype not in TYPES:
+            raise TypeError(f"{name} has type {t.dtype}, expected one of {', '.join(map(str, TYPES))}")
+        if t.device != x.device:
+            raise ValueError(f"{name} lies on '{t.device}', the input on '{x.device}'")
+    for name, t, axes in (("input", x, "(batch, channels, height, width)"), ("weight", w, "(batch, taps, height, width)")):
+        if t.dim() != 4:
+            raise ValueError(f"{name} has shape {tuple(t.shape)}, expected 4 axes {axes}")
+    if w.shape[1] != spec.taps:
+        raise ValueError(f"weight has {w.shape[1]} channels, expected {spec.taps}, one for each tap of a {spec.kernel[0]} x "
+                         f"{spec.kernel[1]} kernel")
+    want = (x.shape[0], *(s - (0 if spec.splat else m) for s, m in zip(x.shape[2:], spec.more)))
+    got = (w.shape[0], *w.shape[2:])
+    if got != want:
+        raise ValueError(f"weight has batch, height and width {tuple(got)}, expected {want} for an input of shape {tuple(x.shape)}"
+                         + (" and padding 'valid'" if any(spec.more) else ""))
+    if bias is not None and tuple(bias.shape) != (x.shape[1],):
+        raise ValueError(f"bias has shape {tuple(bias.shape)}, expected ({x.shape[1]},), one for each channel of the input")
+    if bias is not None and bias.dtype != x.dtype:
+        raise TypeError(f"bias has type {bias.dtype}, expected {x.dtype}, that of the input")
+
+
+def apply(x, w, bias, spec):
+    check(x, w, bias, spec)
+    given = () if bias is None else (bias,)
+    return symbolic(x, w, spec, given) if is_exported_as_graph() else Filter.apply(x, w, spec, *given)
+
+
+def weighted_filter(input, weight, kernel_size, bias=None, splat=False, *, dilation=1, padding="zero", transform="none",
+                    normalize="none", epsilon=0.0):
+    """Filters `input` (b, c, h, w) by `weight` (b, kernel_height * kernel_width, h, w); see WeightedFilter."""
+    return apply(input, weight, bias, Spec(kernel_size, splat, dilation, padding, transform, normalize, epsilon))
+
+
+class WeightedFilter(torch.nn.Module):
+    """A filter whose weights are given for every pixel.
+
+    channels     of the input and the output
+    kernel_size  an odd integer; two integers (height, width) may be even
+    bias         a learned number for each channel, added to the output; zero in the beginning
+    splat        pixels are distributed by their weights instead of collected
+    dilation     distance of taps, an integer or two
+    padding      what lies outside: "zero", "reflect", "replicate"; "valid": nothing, the input (splat: the output) is larger than the
+                 weights' map by (kernel_size - 1) * dilation
+    transform    of the weights, for each pixel, before filtering: "none", "exp", "softmax" (over the taps)
+    normalize    "sum" (or True): divided by the sum of the weights that took part, plus epsilon
+
+    forward(input, weight): input (b, channels, h, w), weight (b, kernel_height * kernel_width, h, w), floats of 16, 32 or 64 bits, which
+    may differ between the two; any strides. The output has the input's type. Wrong tensors raise TypeError and ValueError.
+    Without bias the number of channels may be any.
+    """
+
+    def __init__(self, channels, kernel_size, bias=True, splat=False, *, dilation=1, padding="zero", transform="none",
+                 normalize="none", epsilon=0.0, device=None, dtype=None):
+        super().__init__()
+        if not isinstance(channels, int) or channels < 1:
+            raise ValueError(f"channels is {channels!r}, expected a positive integer")
+        if isinstance(kernel_size, int) and kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size is {kernel_size}, expected an odd integer; an even size is given as two, (height, width)")
+        self.spec = Spec(kernel_size, splat, dilation, padding, transform, normalize, epsilon)
+        self.in_channels = self.out_channels = channels
+        self.kernel_size, self.splat = kernel_size, self.spec.splat
+        if bias:
+            self.bias = torch.nn.Parameter(torch.zeros(channels, device=device, dtype=dtype))
+        else:
+            self.register_parameter("bias", None)
+
+    def reset_parameters(self):
+        if self.bias is not None:
+            torch.nn.init.zeros_(self.bias)
+
+    def forward(self, input, weight):
+        return apply(input, weight, self.bias, self.spec)
+
+    def extra_repr(self):
+        more = "".join(f", {k}={v!r}" for k, v in self.spec.attributes().items() if k not in ("kernel_shape", "mode"))
+        return f"{self.in_channels}, kernel_size={self.kernel_size}, bias={self.bias is not None}, splat={self.splat}{more}"
