@@ -346,6 +346,8 @@ struct quern_conv_opts {
     const char *out;         /* folder for the files of a run with compare; NULL: "outputplots/out_IMPLEMENTATION_BATCH" */
     const struct quern_tune_opts *tune; /* device, threads, target, seed; samples and candidates of a search; NULL: defaults */
     int plots;               /* with compare: the folder's plots are drawn, see quern_plot */
+    const char *pass;        /* what is computed of each row: "forward", the convolution; "input", "weights", their gradients, given that of the
+                              * output; NULL: forward */
 };
 struct quern_conv_times { double median, low, high, min, mean, deviation, max; }; /* milliseconds; low, high: 95 % interval of the median */
 struct quern_conv_layer {    /* valid during the call */

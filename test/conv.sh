@@ -23,6 +23,7 @@ code 0 --list; says directConvNCDHWtileIC; says cosmoflow
 code 2; says "nothing to do"
 code 2 --verify --paramscsv cosmo; says "no file and no data set 'cosmo'"
 code 2 --verify --implementation mine; says "no implementation 'mine'"
+code 2 --verify --pass backwards; says "no pass 'backwards'; there are: forward, input, weights"
 code 2 --verify --dtype f8; says "no element type 'f8'"
 code 2 --verify --layers 3:2; says "layers '3:2'"
 code 2 --verify --currlayer 3 --lastlayer 2; says "rows 3 to 2"
@@ -65,6 +66,14 @@ fi
 # What was built is found again; what was not is said to be missing.
 code 0 seed.csv --layers 1 --verify --loadprecompiled
 code 1 seed.csv --layers 1 --verify --loadprecompiled --dtype bf16; says "was never built"
+
+# Gradients, by themselves and beside the library or the default schedule; names are of convolutions.
+for pass in input weights; do
+    code 0 seed.csv --pass $pass --verify --compareprof --totaliter 2 --warmupiter 0 --out "$pass"
+    says "layer 1: in_1X2X5X5X5_k_3X3X3_och_4_d$pass"; says "^  right:"
+    grep -q "^pass = $pass" "$pass/params.txt" || fail "what was asked for"
+done
+code 1 seed.csv --layers 1 --pass weights --verify --implementation implicitGemmdace; says "gradients of weights are not"
 
 # A search finds something, and the next run takes what it found.
 code 0 seed.csv --layers 0 --verify --seconds 2 --max-candidates 6 --min-samples 2

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For the tests of convolutions by rows: random rows.
+// For the tests of convolutions by rows: random rows, and what is computed of them.
 #ifndef QUERN_TEST_CONV_BED_H
 #define QUERN_TEST_CONV_BED_H
 
@@ -21,6 +21,17 @@ static inline struct conv_row any_row(struct rng *r, i64 most)
         }
     } while (!conv_row_check(&x, &(struct err){0}));
     return x;
+}
+
+/* What it takes to compute one, or a gradient of it: a row that conv_row_computed leaves as it is. */
+static inline struct conv_row any_pass(struct rng *r, i64 most)
+{
+    struct conv_row x, to;
+    do {
+        x = any_row(r, most);
+        x.pass = (enum conv_pass)rng_range(r, 0, N_CONV_PASSES - 1);
+    } while (!conv_row_computed(&to, &x, &(struct err){0}));
+    return to;
 }
 
 #endif

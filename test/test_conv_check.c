@@ -3,7 +3,7 @@
 // The verification of convolutions must fail. Planted kernels, compiled from C text: one wrong tap, swapped axes, a border that is not
 // written, a constant image, a sum in parts that counts terms twice, and others, in all seven layers of CosmoFlow with fewer channels and
 // pixels. What the criterion would have said whose figure falls with the number of outputs is arithmetic, with the layers' true sizes.
-// Generated kernels of random convolutions must pass; of those with one number of their text changed, all that pass must be the same.
+// Gradients of weights have faults of their own. Generated kernels of random convolutions must pass; of those with one number of their text changed, all that pass must be the same.
 #include "lab/conv.h"
 #include "lab/conv_check.h"
 #include "gen_bed.h"
@@ -45,6 +45,31 @@ static const char source[] =
     "        *to = sum(x + n * C * S * S * S, w, f, m, d, h, v) + (f == ADDS ? *to : 0);\n    }\n"
     "    if (f == BEHIND) y[N * M * O * O * O] = 1;\n}\n";
 
+/* Of gradients of weights; x and dy are the inputs. */
+enum grad_fault { G_RIGHT, G_WRONG_TAP, G_SWAPPED, G_FLIPPED, G_UNWRITTEN, G_CONSTANT, G_ONE_IMAGE, G_CORNER, G_TWICE, G_OTHER_CHANNEL, N_GRAD_FAULTS };
+
+static const char grad_source[] =
+    "#include <stdint.h>\n"
+    "enum { RIGHT, WRONG_TAP, SWAPPED, FLIPPED, UNWRITTEN, CONSTANT, ONE_IMAGE, CORNER, TWICE, OTHER_CHANNEL, O = S - 2 };\n"
+    "static float sum(const float *x, const float *dy, int f, int m, int c, int a, int b, int e) {\n"
+    "    float s = 0;\n"
+    "    if (f == CONSTANT) return N * O * O * O / 4.0f;\n"
+    "    if (f == FLIPPED) a = 2 - a, b = 2 - b, e = 2 - e;\n"
+    "    if (f == WRONG_TAP && m == 1 && c == C - 1 && a == 2 && b == 0 && e == 1) e = 2;\n"
+    "    if (f == OTHER_CHANNEL && m == M - 1) m = 0;\n"
+    "    for (int n = 0; n < (f == ONE_IMAGE ? N - 1 : N); n++)\n"
+    "        for (int d = 0; d < O; d++) for (int h = 0; h < O; h++) for (int v = 0; v < O; v++) {\n"
+    "            int p = f == SWAPPED ? ((d + a) * S + v + e) * S + h + b : ((d + a) * S + h + b) * S + v + e;\n"
+    "            float z = x[(n * C + c) * S * S * S + p] * dy[(n * M + m) * O * O * O + (d * O + h) * O + v];\n"
+    "            if (f == CORNER && n == 0 && d == O - 1 && h == O - 1 && v == O - 1) z = 0;\n"
+    "            s += f == TWICE && d == 0 ? 2 * z : z;\n        }\n"
+    "    return s;\n}\n"
+    "static void conv(void *const *buf, int64_t begin, int f) {\n"
+    "    float *y = buf[Y];\n"
+    "    if (begin) return;\n"
+    "    for (int m = 0; m < M; m++) for (int c = 0; c < C; c++) for (int k = 0; k < 27; k++)\n"
+    "        if (f != UNWRITTEN || m != M - 1 || k != 26) y[(m * C + c) * 27 + k] = sum(buf[X], buf[W], f, m, c, k / 9, k / 3 % 3, k % 3);\n}\n";
+
 struct plant {
     struct arena arena;
     struct symtab sym;
@@ -64,15 +89,16 @@ static void open_row(struct plant *p, const struct conv_row *r, enum dtype type)
     assert_true(dev_ask(p->o.trial.driver, &p->o.trial.dev, &p->caps, NULL, &p->e));
 }
 
-static void open_layer(struct plant *p, const struct layer *l)
+static void open_layer(struct plant *p, const struct layer *l, enum conv_pass pass)
 {
-    open_row(p, &(struct conv_row){.axes = 3, .batch = BATCH, .channels = l->c, .out_channels = l->m, .groups = 1, .size = {l->size, l->size, l->size},
+    open_row(p, &(struct conv_row){.pass = pass, .axes = 3, .batch = BATCH, .channels = l->c, .out_channels = l->m, .groups = 1, .size = {l->size, l->size, l->size},
                                    .kernel = {3, 3, 3}, .stride = {1, 1, 1}, .dilation = {1, 1, 1}}, DT_F32);
 }
 
 /* The arguments of kernels element by element, and code of all faults. */
-static void plant_faults(struct plant *p, const struct layer *l)
+static void plant_source(struct plant *p, const struct layer *l, const char *kernels, int n_faults)
 {
+    value_id x = graph_node(&p->task.g, p->task.anchor)->in.v[0];
     struct candidate c = gen_initial(gen_find(S("map")), &p->task, &p->caps, NULL);
     struct buf text = {0}, code = {0};
     const struct lang *lang = lang_find(S("c"));
@@ -82,10 +108,10 @@ static void plant_faults(struct plant *p, const struct layer *l)
     for (u32 i = 0; i < 3; i++) {
         const struct kernel_arg *a = &p->kernel.arg[i];
         assert_true(!a->pack);
-        buf_printf(&text, ", %s = %u", a->is_out ? "Y" : graph_value(&p->task.g, a->v)->is_const ? "W" : "X", i);
+        buf_printf(&text, ", %s = %u", a->is_out ? "Y" : a->v == x ? "X" : "W", i);
     }
-    buf_printf(&text, " };\n%s", source);
-    for (int f = 0; f < N_FAULTS; f++)
+    buf_printf(&text, " };\n%s", kernels);
+    for (int f = 0; f < n_faults; f++)
         buf_printf(&text, "void fault%d_0(void *const *buf, const int64_t *param, int64_t begin, int64_t end, void *work) { conv(buf, begin, %d); }\n", f, f);
     if (!lang->build(&code, buf_view(&text), &p->caps, 60, &p->e)) fail_msg("%s", p->e.msg);
     p->s = (struct subject){.kernel = p->kernel, .code = str_dup(&p->arena, buf_view(&code))};
@@ -93,21 +119,23 @@ static void plant_faults(struct plant *p, const struct layer *l)
     buf_release(&code);
 }
 
+static void plant_faults(struct plant *p, const struct layer *l) { plant_source(p, l, source, N_FAULTS); }
+
 static void close_layer(struct plant *p)
 {
     struct arena a = p->arena;
     arena_release(&a);
 }
 
-static void check_fault(struct plant *p, enum fault f, struct conv_report *r)
+static void check_fault(struct plant *p, int f, struct conv_report *r)
 {
     struct subject s = p->s;
-    snprintf(s.kernel.name, sizeof s.kernel.name, "fault%d", (int)f);
+    snprintf(s.kernel.name, sizeof s.kernel.name, "fault%d", f);
     if (!conv_check(r, &p->task, NULL, &s, &p->o, &p->e)) fail_msg("%s", p->e.msg);
     if (!getenv("VERBOSE")) return;
     struct buf b = {0};
     conv_report_print(&b, r);
-    printf("fault %d: %s", (int)f, b.p);
+    printf("fault %d: %s", f, b.p);
     buf_release(&b);
 }
 
@@ -161,7 +189,7 @@ static void test_fewer_products(void **state)
     const struct layer l = {32, 10, 16, 0, 0};
     struct plant p;
     struct conv_report r;
-    open_layer(&p, &l);
+    open_layer(&p, &l, CONV_FORWARD);
     struct candidate c = gen_initial(gen_find(S("conv_winograd")), &p.task, &p.caps, NULL);
     if (!gen_matches(c.gen, &p.task, &p.caps)) skip();
     double least = 1;
@@ -184,7 +212,7 @@ static void test_fewer_products(void **state)
     }
     plant_faults(&p, &l);
     for (int f = 0; f < N_FAULTS; f++) {
-        check_fault(&p, (enum fault)f, &r);
+        check_fault(&p, f, &r);
         if (r.ok != (f == RIGHT)) fail_msg("fault %d", f);
     }
     close_layer(&p);
@@ -194,14 +222,49 @@ static void test_planted(void **state)
 {
     for (i64 k = 0; k < countof(layers); k++) {
         struct plant p;
-        open_layer(&p, &layers[k]);
+        open_layer(&p, &layers[k], CONV_FORWARD);
         plant_faults(&p, &layers[k]);
         for (int f = 0; f < N_FAULTS; f++) {
             struct conv_report r;
-            check_fault(&p, (enum fault)f, &r);
+            check_fault(&p, f, &r);
             struct buf b = {0};
             conv_report_print(&b, &r);
             if (!is_caught(&r, (enum fault)f, &layers[k])) fail_msg("layer %lld, fault %d: %s", (long long)k, f, b.p);
+            buf_release(&b);
+        }
+        close_layer(&p);
+    }
+}
+
+/* One position left out is one term of an output; it is the exact content that shows it, and all the others. */
+static bool is_grad_caught(const struct conv_report *r, enum grad_fault f)
+{
+    bool all = is_wrong(r, CE_RANDOM) && is_wrong(r, CE_INTEGERS);
+    switch (f) {
+    case G_RIGHT: return r->ok;
+    case G_SWAPPED: case G_FLIPPED: return !r->ok && all && is_wrong(r, CE_TAPS) && is_wrong(r, CE_POINTS);
+    case G_UNWRITTEN: return !r->ok && all && is_wrong(r, CE_TAPS) && r->exam[CE_RANDOM].found.n_nonfinite == r->n_outputs / r->dim[0] / 27;
+    case G_OTHER_CHANNEL: return !r->ok && all && is_wrong(r, CE_POINTS);
+    case G_CONSTANT: case G_TWICE: return !r->ok && all;
+    case G_WRONG_TAP: return !r->ok && (is_wrong(r, CE_INTEGERS) || is_wrong(r, CE_TAPS) || is_wrong(r, CE_POINTS)); /* one output */
+    case G_ONE_IMAGE: case G_CORNER: return !r->ok && is_wrong(r, CE_INTEGERS);
+    case N_GRAD_FAULTS: break;
+    }
+    unreachable();
+}
+
+static void test_planted_gradients(void **state)
+{
+    for (i64 k = 0; k < countof(layers); k++) {
+        struct plant p;
+        open_layer(&p, &layers[k], CONV_WEIGHTS);
+        plant_source(&p, &layers[k], grad_source, N_GRAD_FAULTS);
+        for (int f = 0; f < N_GRAD_FAULTS; f++) {
+            struct conv_report r;
+            check_fault(&p, f, &r);
+            struct buf b = {0};
+            conv_report_print(&b, &r);
+            if (!is_grad_caught(&r, (enum grad_fault)f)) fail_msg("layer %lld, fault %d: %s", (long long)k, f, b.p);
             buf_release(&b);
         }
         close_layer(&p);
@@ -214,12 +277,12 @@ static void test_old_criterion(void **state)
 {
     struct plant p;
     struct conv_report constant, split, last;
-    open_layer(&p, &layers[0]);
+    open_layer(&p, &layers[0], CONV_FORWARD);
     plant_faults(&p, &layers[0]);
     check_fault(&p, CONSTANT, &constant);
     check_fault(&p, SPLIT, &split);
     close_layer(&p);
-    open_layer(&p, &layers[6]);
+    open_layer(&p, &layers[6], CONV_FORWARD);
     plant_faults(&p, &layers[6]);
     check_fault(&p, CONSTANT, &last);
     close_layer(&p);
@@ -233,7 +296,7 @@ static void test_old_criterion(void **state)
 /* A random convolution, in any type, layout and place; false: none that has outputs, or of values in its pads. */
 static bool random_task(struct bed *b, u64 seed)
 {
-    const struct op *op = op_find(seed % 3 ? S("Conv") : S("ConvTranspose"));
+    const struct op *op = op_find(seed % 3 ? S("Conv") : seed % 2 ? S("ConvTranspose") : S("quern::ConvGradWeight"));
     struct conv_sum s;
     struct err e = {0};
     bed_open(b, seed);
@@ -433,7 +496,7 @@ static void test_changed(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_planted), cmocka_unit_test(test_fewer_products), cmocka_unit_test(test_old_criterion), cmocka_unit_test(test_definition),
+    cmocka_unit_test(test_planted), cmocka_unit_test(test_planted_gradients), cmocka_unit_test(test_fewer_products), cmocka_unit_test(test_old_criterion), cmocka_unit_test(test_definition),
     cmocka_unit_test(test_deep),    cmocka_unit_test(test_generated), cmocka_unit_test(test_changed),
 };
 

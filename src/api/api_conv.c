@@ -20,6 +20,7 @@ struct conv_call {
     struct conv_run run;         /* what the files are made of */
     struct str name;             /* of the implementation */
     enum layout layout;
+    enum conv_pass pass;
     u32 first, last;
     quern_conv_fn *fn;
     void *user;
@@ -36,7 +37,8 @@ struct layer {
     struct symtab st;
     struct task task;
     const i64 *var;
-    const struct conv_row *row;
+    const struct conv_row *row;  /* as the data set has it */
+    struct conv_row work;        /* the one that is computed, see conv_row_computed */
     struct candidate candidate;
     struct dev_conv library;
     struct subject subject, base;
@@ -58,6 +60,7 @@ static bool read_options(struct conv_call *g, const struct quern_conv_opts *o, s
     if (!x->verify && !x->compare) return err_set(e, ERR_USAGE, "nothing to do: neither to be verified nor to be timed");
     if (x->plots && !x->compare) return err_set(e, ERR_USAGE, "plots are of times: without a comparison there are none");
     if (x->no_build && x->seconds > 0) return err_set(e, ERR_USAGE, "a search builds kernels, which is not to be done");
+    if (!conv_pass_read(&g->pass, x->pass, e)) return false;
     g->run.type = DT_F32;
     g->name = str_of(x->implementation ? x->implementation : "tuned");
     return api_float_type(x->type, &g->run.type, e) && conv_layout(&g->layout, g->name, e);
@@ -71,9 +74,11 @@ static bool read_rows(struct conv_call *g, const struct log *log, struct err *e)
     g->first = (u32)g->x.first;
     g->last = g->x.last && (u32)g->x.last < g->data.row.n ? (u32)g->x.last : g->data.row.n;
     if (g->first >= g->last) return err_set(e, ERR_USAGE, "'%s' has %u rows, there is no row %u", data, g->data.row.n, g->first);
-    for (u32 i = g->first; i < g->last && g->x.batch; i++) {
-        g->data.row.v[i].batch = g->x.batch;
-        if (!conv_row_check(&g->data.row.v[i], e)) return err_prefix(e, "row %u with batch %lld", i, (long long)g->x.batch);
+    for (u32 i = g->first; i < g->last; i++) {
+        struct conv_row *r = &g->data.row.v[i];
+        r->pass = g->pass;
+        if (g->x.batch) r->batch = g->x.batch;
+        if (!conv_row_check(r, e)) return err_prefix(e, "row %u with batch %lld", i, (long long)r->batch);
     }
     return true;
 }
@@ -102,7 +107,9 @@ static bool find_candidate(struct layer *l, struct err *e)
 {
     struct conv_call *g = l->g;
     const struct conv_place *p = &g->place;
-    if (!conv_row_task(&l->task, &l->arena, &l->st, l->row, g->run.type, g->layout, e)) return false;
+    if (!conv_row_computed(&l->work, l->row, e) ||
+        !conv_row_task(&l->task, &l->arena, &l->st, &l->work, g->run.type, g->layout, e))
+        return false;
     if (g->x.seconds > 0 && !conv_tune(p, &l->task, g->name, &g->job.t, e)) return false;
     if (!conv_choose(&l->candidate, p, &l->task, g->name, e)) return false;
     candidate_print(&l->text, &l->candidate);
@@ -124,7 +131,7 @@ static bool find_base(struct layer *l, struct err *e)
     const char *want = g->x.baseline;
     struct err why = {0};
     if (want && !strcmp(want, "reference")) return find_reference(l, e);
-    conv_library(&l->library, l->row, g->run.type, g->layout);
+    conv_library(&l->library, &l->work, g->run.type, g->layout);
     l->by_library = dev_ask_conv(g->place.driver, &g->place.dev, &l->library, &l->base_name, &why);
     if (l->by_library) {
         conv_library_subject(&l->base, &l->library, &l->task, &l->arena);
@@ -237,6 +244,7 @@ static void put_params(struct buf *b, const struct conv_call *g)
     buf_printf(b, "batch = %lld\ndtype = %s\n", (long long)g->data.row.v[g->first].batch, dtype_name(g->run.type));
     buf_printf(b, "device = %s\nthreads = %u\n", g->place.driver->name, g->place.caps->n_threads);
     buf_printf(b, "warm-up iterations = %d\ntotal iterations = %d\n", x->warm_up, x->total ? x->total : DEFAULT_TOTAL);
+    buf_printf(b, "pass = %s\n", conv_pass_name(g->pass));
     buf_printf(b, "launch wait = %d\nimplementation = %.*s\n", x->launch_wait != 0, STR_ARG(g->name));
     buf_printf(b, "baseline = %s\nenvironment = %.*s\n", x->baseline ? x->baseline : "vendor or reference",
                STR_ARG(buf_view(&g->job.target.fingerprint)));

@@ -34,6 +34,7 @@ static int read_options(struct cli *c, struct quern_conv_opts *o)
     if (layers && !read_layers(layers, &o->first, &o->last)) return usage_error(c, "layers '%s' are not A:B", layers);
     o->batch = opts_count(c, "batch", 0);
     o->type = opts_text(c, "dtype");
+    o->pass = opts_text(c, "pass");
     o->implementation = opts_text(c, "implementation");
     o->verify = opts_flag(c, "verify", false), o->compare = opts_flag(c, "compareprof", false);
     o->no_build = opts_flag(c, "loadprecompiled", false);
@@ -144,6 +145,7 @@ static const struct opt options[] = {
     {"lastlayer", 0, OPT_COUNT, "N", "the row behind the last (default: all)"},
     {"layers", 0, OPT_TEXT, "A:B", "the same in one word; A alone: that row"},
     {"implementation", 0, OPT_TEXT, "NAME", "see --list (default tuned)"},
+    {"pass", 0, OPT_TEXT, "PASS", "forward, or the gradient with respect to input or weights of each row, given that of the output (default forward)"},
     {"verify", 0, OPT_FLAG, NULL, "against the definition in double precision"},
     {"compareprof", 0, OPT_FLAG, NULL, "time it beside the baseline, in turn"},
     {"baseline", 0, OPT_TEXT, "NAME", "vendor, the device's own library, or reference, the default schedule (default: vendor where it is installed)"},

@@ -40,11 +40,13 @@ struct dev_product {
 };
 
 /* y (batch, out_channels, outputs ..) = x (batch, channels, size ..) convolved with w (out_channels, channels / groups, kernel ..);
-   transposed: w is (channels, out_channels / groups, kernel ..). channels_last: the second axis of all three lies behind the others. */
+   transposed: w is (channels, out_channels / groups, kernel ..). channels_last: the second axis of all three lies behind the others.
+   of_weights: the gradient of w, given x and that of y, of a convolution that is not transposed; the buffers are x, dy, dw, and the last axes of dw
+   are always those of the kernel. */
 enum { DEV_CONV_AXES = 3 };
 struct dev_conv {
     enum dtype type;
-    bool is_transposed, channels_last;
+    bool is_transposed, channels_last, of_weights;
     u32 axes; /* 1 to 3; lists have an entry for each, outermost first */
     i64 batch, channels, out_channels, groups;
     i64 size[DEV_CONV_AXES], kernel[DEV_CONV_AXES], outputs[DEV_CONV_AXES];

@@ -119,6 +119,10 @@ struct cuda_conv *cuda_conv_open(struct cuda *c, const struct dev_conv *s, struc
         err_set(e, ERR_UNSUPPORTED, "%s has no convolutions of '%s'", c->dnn->kind->library.what, dtype_name(s->type));
         return NULL;
     }
+    if (s->of_weights) {
+        err_set(e, ERR_UNSUPPORTED, "%s is not asked for gradients of weights", c->dnn->kind->library.what);
+        return NULL;
+    }
     struct cuda_conv *k = mem_alloc((i64)sizeof *k);
     k->c = *s;
     if (start(c, k, e)) {

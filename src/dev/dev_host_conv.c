@@ -5,14 +5,15 @@
 //
 // Input and output are as the caller has them; weights may lie as the library likes best, because they are constant in a network: they
 // are brought there when they are first met, and again when something was copied to the device since, never while nothing has changed.
+// Gradients of weights are brought from there at every run.
 // In version 2 descriptors are structs of the caller, which are only handed on here: room for the largest is enough.
 #include "dev/dev.h"
 
 #include <string.h>
 
 enum { /* of the library's interface */
-    CPU = 1, IN_ORDER = 1, INFERENCE = 96, CONV_DIRECT = 1, CONV_AUTO = 3, DECONV_DIRECT = 10, ANY = 1, WEIGHTS_MD = 131, ARG_SRC = 1,
-    ARG_DST = 17, ARG_WEIGHTS = 33, ARG_FROM = 1, ARG_TO = 17, MAX_DIMS = 12
+    CPU = 1, IN_ORDER = 1, TRAINING = 64, INFERENCE = 96, CONV_DIRECT = 1, CONV_AUTO = 3, DECONV_DIRECT = 10, ANY = 1, WEIGHTS_MD = 131, DIFF_WEIGHTS_MD = 132, ARG_SRC = 1,
+    ARG_DST = 17, ARG_DIFF_DST = 145, ARG_DIFF_WEIGHTS = 161, ARG_WEIGHTS = 33, ARG_FROM = 1, ARG_TO = 17, MAX_DIMS = 12
 };
 enum { MD_ROOM = 4096, OP_ROOM = 32768 };
 
@@ -51,6 +52,8 @@ struct onednn { /* one library's functions */
                      const i64 *dilation, const i64 *begin, const i64 *end);
     int (*deconv_init)(void *op, int kind, int algorithm, const void *x, const void *w, const void *bias, const void *y, const i64 *stride,
                        const i64 *dilation, const i64 *begin, const i64 *end);
+    int (*back_init)(void *op, int algorithm, const void *x, const void *dw, const void *dbias, const void *dy, const i64 *stride,
+                     const i64 *dilation, const i64 *begin, const i64 *end);
     int (*primitive_desc_create)(struct handle **out, const void *op, const void *attr, struct handle *engine, const void *hint);
     /* Version 3. */
     int (*md_create_strides)(struct handle **md, int n, const i64 *dim, int type, const i64 *stride);
@@ -61,6 +64,9 @@ struct onednn { /* one library's functions */
     int (*deconv_create)(struct handle **out, struct handle *engine, int kind, int algorithm, const void *x, const void *w,
                          const void *bias, const void *y, const i64 *stride, const i64 *dilation, const i64 *begin, const i64 *end,
                          const void *attr);
+    int (*back_create)(struct handle **out, struct handle *engine, int algorithm, const void *x, const void *dw, const void *dbias,
+                       const void *dy, const i64 *stride, const i64 *dilation, const i64 *begin, const i64 *end, const struct handle *hint,
+                       const void *attr);
     void (*omp_threads)(int n);
 };
 
@@ -92,6 +98,8 @@ static const struct dev_call calls[] = {
     CALL(md_destroy, "dnnl_memory_desc_destroy", true),
     CALL(conv_create, "dnnl_convolution_forward_primitive_desc_create", true),
     CALL(deconv_create, "dnnl_deconvolution_forward_primitive_desc_create", true),
+    CALL(back_init, "dnnl_dilated_convolution_backward_weights_desc_init", true),
+    CALL(back_create, "dnnl_convolution_backward_weights_primitive_desc_create", true),
     CALL(omp_threads, "omp_set_num_threads", true),
 };
 static const struct dev_library library = {"oneDNN", "QUERN_ONEDNN_LIBRARY", "libdnnl.so.3 libdnnl.so.2", calls, countof(calls)};
@@ -166,14 +174,30 @@ static bool describe_weights(struct host_conv *h, struct err *e)
     dims dim = {c->groups, c->out_channels / c->groups, c->channels / c->groups}, stride;
     u32 n = c->axes + 3, order[MAX_DIMS] = {0}, first = c->is_transposed ? 2 : 1, second = 3 - first, k = 0, skip = c->groups == 1;
     order[++k] = first;
-    if (!c->channels_last) order[++k] = second;
+    bool last = c->channels_last && !c->of_weights;
+    if (!last) order[++k] = second;
     for (u32 i = 0; i < c->axes; i++) dim[3 + i] = c->kernel[i], order[++k] = 3 + i;
-    if (c->channels_last) order[++k] = second;
+    if (last) order[++k] = second;
     strides_of(stride, n, dim, order);
     return describe(h, &h->w, n - skip, dim + skip, stride + skip, e) && describe(h, &h->any, n - skip, dim + skip, NULL, e);
 }
 
 /* The convolution. */
+
+/* The gradient of its weights; hint: the convolution. */
+static int make_back_desc(struct host_conv *h, int algorithm, const i64 *dilation, const struct handle *hint)
+{
+    const struct onednn *f = &h->f;
+    const struct dev_conv *c = &h->c;
+    const void *x = md(h, &h->x), *w = md(h, &h->any), *y = md(h, &h->y);
+    if (!h->is_old)
+        return f->back_create(&h->desc, h->engine, algorithm, x, w, NULL, y, c->stride, dilation, c->pad_begin, c->pad_end, hint, NULL);
+    void *op = mem_alloc(OP_ROOM);
+    int status = f->back_init(op, algorithm, x, w, NULL, y, c->stride, dilation, c->pad_begin, c->pad_end);
+    if (!status) status = f->primitive_desc_create(&h->desc, op, NULL, h->engine, hint);
+    mem_free(op);
+    return status;
+}
 
 static int make_desc(struct host_conv *h, int algorithm)
 {
@@ -181,16 +205,24 @@ static int make_desc(struct host_conv *h, int algorithm)
     const struct dev_conv *c = &h->c;
     bool t = c->is_transposed;
     const void *x = md(h, &h->x), *w = md(h, &h->any), *y = md(h, &h->y);
+    struct handle *desc = NULL;
     dims dilation;
+    int kind = c->of_weights ? TRAINING : INFERENCE, status;
     for (u32 i = 0; i < c->axes; i++) dilation[i] = c->dilation[i] - 1;
-    if (!h->is_old)
-        return (t ? f->deconv_create : f->conv_create)(&h->desc, h->engine, INFERENCE, algorithm, x, w, NULL, y, c->stride, dilation,
-                                                       c->pad_begin, c->pad_end, NULL);
-    void *op = mem_alloc(OP_ROOM);
-    int status =
-        (t ? f->deconv_init : f->conv_init)(op, INFERENCE, algorithm, x, w, NULL, y, c->stride, dilation, c->pad_begin, c->pad_end);
-    if (!status) status = f->primitive_desc_create(&h->desc, op, NULL, h->engine, NULL);
-    mem_free(op);
+    if (h->is_old) {
+        void *op = mem_alloc(OP_ROOM);
+        status = (t ? f->deconv_init : f->conv_init)(op, kind, algorithm, x, w, NULL, y, c->stride, dilation, c->pad_begin, c->pad_end);
+        if (!status) status = f->primitive_desc_create(&desc, op, NULL, h->engine, NULL);
+        mem_free(op);
+    } else
+        status = (t ? f->deconv_create : f->conv_create)(&desc, h->engine, kind, algorithm, x, w, NULL, y, c->stride, dilation,
+                                                         c->pad_begin, c->pad_end, NULL);
+    if (status || !c->of_weights) {
+        h->desc = desc;
+        return status;
+    }
+    status = make_back_desc(h, algorithm, dilation, desc);
+    f->primitive_desc_destroy(desc);
     return status;
 }
 
@@ -204,15 +236,16 @@ static bool make_conv(struct host_conv *h, struct err *e)
 static bool make_memory(struct host_conv *h, struct err *e)
 {
     const struct onednn *f = &h->f;
-    const void *own = f->query_md(h->desc, WEIGHTS_MD, 0);
+    bool back = h->c.of_weights;
+    const void *own = f->query_md(h->desc, back ? DIFF_WEIGHTS_MD : WEIGHTS_MD, 0), *w = md(h, &h->w);
     i64 size = own ? (i64)f->md_size(own) : 0;
     h->own = size ? mem_aligned(size) : NULL;
     if (!h->own) return err_set(e, ERR_SYSTEM, "oneDNN: no memory for weights");
     return fine(f->memory_create(&h->mem_x, md(h, &h->x), h->engine, NULL), "memory", e) &&
-           fine(f->memory_create(&h->mem_w, md(h, &h->w), h->engine, NULL), "memory", e) &&
+           fine(f->memory_create(&h->mem_w, w, h->engine, NULL), "memory", e) &&
            fine(f->memory_create(&h->mem_y, md(h, &h->y), h->engine, NULL), "memory", e) &&
            fine(f->memory_create(&h->mem_own, own, h->engine, h->own), "memory", e) &&
-           fine(f->reorder_create(&h->reorder_desc, md(h, &h->w), h->engine, own, h->engine, NULL), "order of weights", e) &&
+           fine(f->reorder_create(&h->reorder_desc, back ? own : w, h->engine, back ? w : own, h->engine, NULL), "order of weights", e) &&
            fine(f->primitive_create(&h->reorder, h->reorder_desc), "order of weights", e);
 }
 
@@ -222,8 +255,9 @@ static bool open_library(struct host_conv *h, u32 n_threads, struct buf *name, s
     if (!dev_library_open(&library, &h->f, e)) return false;
     const struct version *v = f->version();
     h->is_old = v->major < 3;
-    bool has = h->is_old ? f->md_init_strides && f->md_init_tag && f->conv_init && f->deconv_init && f->primitive_desc_create
-                         : f->md_create_strides && f->md_create_tag && f->md_destroy && f->conv_create && f->deconv_create;
+    bool has = h->is_old
+                   ? f->md_init_strides && f->md_init_tag && f->conv_init && f->deconv_init && f->back_init && f->primitive_desc_create
+                   : f->md_create_strides && f->md_create_tag && f->md_destroy && f->conv_create && f->deconv_create && f->back_create;
     if (!has || v->major < 2) return err_set(e, ERR_UNSUPPORTED, "oneDNN %d.%d has another interface", v->major, v->minor);
     if (f->omp_threads) f->omp_threads((int)n_threads);
     buf_printf(name, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
@@ -253,8 +287,21 @@ static bool order_weights(struct host_conv *h, void *w, u64 n_uploads, struct er
     return true;
 }
 
+/* Gradients of weights come as the library has them, and are brought into the order that the caller wants each time. */
+static bool run_back(struct host_conv *h, const struct dev_launch *l, struct err *e)
+{
+    const struct onednn *f = &h->f;
+    const struct exec_arg arg[] = {{ARG_SRC, h->mem_x}, {ARG_DIFF_DST, h->mem_y}, {ARG_DIFF_WEIGHTS, h->mem_own}};
+    const struct exec_arg order[] = {{ARG_FROM, h->mem_own}, {ARG_TO, h->mem_w}};
+    return fine(f->memory_set(h->mem_x, l->buf[0].host), "memory", e) && fine(f->memory_set(h->mem_y, l->buf[1].host), "memory", e) &&
+           fine(f->memory_set(h->mem_w, l->buf[2].host), "memory", e) &&
+           fine(f->execute(h->primitive, h->stream, countof(arg), arg), "run", e) &&
+           fine(f->execute(h->reorder, h->stream, countof(order), order), "weights", e) && fine(f->stream_wait(h->stream), "run", e);
+}
+
 bool host_conv_run(struct host_conv *h, const struct dev_launch *l, u64 n_uploads, struct err *e)
 {
+    if (h->c.of_weights) return dev_conv_check(&h->c, l, e) && run_back(h, l, e);
     const struct exec_arg arg[] = {{ARG_SRC, h->mem_x}, {ARG_WEIGHTS, h->mem_own}, {ARG_DST, h->mem_y}};
     return dev_conv_check(&h->c, l, e) && order_weights(h, l->buf[1].host, n_uploads, e) &&
            fine(h->f.memory_set(h->mem_x, l->buf[0].host), "memory", e) && fine(h->f.memory_set(h->mem_y, l->buf[2].host), "memory", e) &&

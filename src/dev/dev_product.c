@@ -46,5 +46,5 @@ bool dev_conv_check(const struct dev_conv *c, const struct dev_launch *l, struct
     i64 size = dtype_size(c->type);
     i64 x = c->batch * c->channels * i64_product(c->axes, c->size), w = c->channels / c->groups * c->out_channels * i64_product(c->axes, c->kernel);
     i64 y = c->batch * c->out_channels * i64_product(c->axes, c->outputs);
-    return check_buffers("convolution", (i64[]){size * x, size * w, size * y}, l, e);
+    return check_buffers("convolution", (i64[]){size * x, size * (c->of_weights ? y : w), size * (c->of_weights ? w : y)}, l, e);
 }

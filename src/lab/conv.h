@@ -19,6 +19,9 @@
 
 enum { CONV_AXES = 3, CONV_MAX_SIZE = 1 << 30 /* of any number of a row */ };
 
+/* What is computed of a convolution: y; or, given the gradient dy, that of x (the adjoint, backward data), that of w (backward weights). */
+enum conv_pass { CONV_FORWARD, CONV_INPUT, CONV_WEIGHTS, N_CONV_PASSES };
+
 /* y (batch, out_channels, outputs ..) = x (batch, channels, size ..) convolved with
      w (out_channels, channels / groups, kernel ..), transposed: w (channels, out_channels / groups, kernel ..).
    Arrays have an entry per axis, outermost first: (depth, height, width), (height, width) or (width). */
@@ -30,6 +33,7 @@ struct conv_row {
     i64 size[CONV_AXES], kernel[CONV_AXES], stride[CONV_AXES], dilation[CONV_AXES];
     i64 pad_begin[CONV_AXES], pad_end[CONV_AXES];
     i64 output_pad[CONV_AXES];     /* of transposed ones: further outputs at the end */
+    enum conv_pass pass;           /* sizes are those of the convolution whose gradient it is */
 };
 
 /* conv_read.c */
@@ -63,9 +67,15 @@ void conv_row_label(struct buf *b, const struct conv_row *r);
 /* The same convolution with fewer images, channels and outputs, until it needs no more operations than that or nothing can be made
    smaller; kernel, stride, dilation and pads stay, groups as far as there are channels. */
 void conv_row_shrink(struct conv_row *r, double flops);
-/* Input "x", constant "w" (without content), output "y"; not inferred. */
+const char *conv_pass_name(enum conv_pass p);                   /* "forward" "input" "weights" */
+bool conv_pass_read(enum conv_pass *p, const char *name, struct err *e); /* NULL: forward. ERR_USAGE lists the names */
+/* The row that computes what a row asks for: gradients of inputs are those of the adjoint convolution, forward; gradients of weights are those
+   of a convolution that is not transposed, where x and dy have changed places if the row was. ERR_UNSUPPORTED: there is none. */
+bool conv_row_computed(struct conv_row *to, const struct conv_row *r, struct err *e);
+/* Of rows that conv_row_computed leaves as they are. Input "x", constant "w" (without content), output "y"; not inferred. Of CONV_WEIGHTS: inputs
+   "x" and "dy", output "y" is the gradient. */
 void conv_row_graph(struct graph *g, const struct conv_row *r, enum dtype t);
-/* As a task, input and output in that layout (LAYOUT_ROWS: channels outside; LAYOUT_CLAST). */
+/* As a task, likewise, x, y and dy in that layout (LAYOUT_ROWS: channels outside; LAYOUT_CLAST), weights and their gradients in rows. */
 bool conv_row_task(struct task *t, struct arena *a, struct symtab *st, const struct conv_row *r, enum dtype type, enum layout l,
                    struct err *e);
 

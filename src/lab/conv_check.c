@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_ROUNDS = 4, LEAST_SAMPLE = 512, MOST_SAMPLE = 1 << 18, DEFAULT_TERMS = 50000000, MOST_F16 = 200000 /* terms between 0 and 1 whose sum is finite */ };
+enum { MAX_ROUNDS = 4, LEAST_SAMPLE = 512, LEAST_OF_ALL = 64 /* of sums of */, MANY_TERMS = 400000000 /* in all */, MOST_SAMPLE = 1 << 18, DEFAULT_TERMS = 50000000, MOST_F16 = 200000 /* terms between 0 and 1 whose sum is finite */ };
 
 double conv_seed_figure(double rms, double n_outputs) { return rms / sqrt(n_outputs); }
 
@@ -154,6 +154,7 @@ static void set_dims(struct conv_report *r, const struct conv_sum *s)
     r->rank = s->n + 2;
     x[0] = s->batch, x[1] = s->c, y[0] = s->batch, y[1] = s->m;
     w[0] = s->is_transposed ? s->c : s->m, w[1] = s->is_transposed ? s->mg : s->cg;
+    if (s->is_gradient) x[0] = w[0] = s->cg, x[1] = s->c / s->cg * s->batch, w[1] = y[0] = s->m, y[1] = s->batch;
     for (u32 i = 0; i < s->n; i++) x[2 + i] = s->in[i], w[2 + i] = s->kernel[i], y[2 + i] = s->out[i];
 }
 
@@ -164,10 +165,10 @@ static bool check(struct run *c, struct arena *a, struct err *e)
     if (!conv_sum_of(&s, c->task, c->var, a, e)) return false;
     for (value_id v = 1; v < c->task->g.value.n; v++)
         if (graph_value(&c->task->g, v)->data) return err_set(e, ERR_UNSUPPORTED, "contents of '%.*s' are part of the task", STR_ARG(graph_value(&c->task->g, v)->name));
-    i64 n = (o->max_terms ? o->max_terms : DEFAULT_TERMS) / s.n_terms;
+    i64 n = (o->max_terms ? o->max_terms : DEFAULT_TERMS) / s.n_terms, least = i64_max(LEAST_OF_ALL, i64_min(LEAST_SAMPLE, MANY_TERMS / s.n_terms));
     c->s = &s;
     c->exam = (struct conv_exam_opts){.seed = o->seed, .growth = o->growth};
-    c->exam.at = conv_sample(&s, i64_max(LEAST_SAMPLE, i64_min(MOST_SAMPLE, n)), o->seed, a, &c->exam.n_at);
+    c->exam.at = conv_sample(&s, i64_max(least, i64_min(MOST_SAMPLE, n)), o->seed, a, &c->exam.n_at);
     *c->r = (struct conv_report){.ok = true, .type = s.type, .n_outputs = s.count, .n_terms = s.n_terms, .code = conv_code(&s, o->growth)};
     set_dims(c->r, &s);
     return run_all(c, e);

@@ -69,21 +69,26 @@ double conv_seed_figure(double rms, double n_outputs);
 /* ---- conv_sum.c ---- */
 
 /* y[n, m, o] = b[m] + sum over c, k of x[n, c, source(o, k)] * w[c, m, k]; elements row-major: x (n, c, spatial axes), w (m, c, k) of Conv
-   and (c, m, k) of ConvTranspose, c and m within a group in the second place. Sizes known. */
+   and (c, m, k) of ConvTranspose, c and m within a group in the second place. Of the gradient of weights: x (images, channels, spatial axes) is
+   summed over images, so that those are c, of each group its own, and n a channel of the group; w is dy (images, m, spatial axes), all positions
+   of which are taps; y (m, n, k). Sizes known. */
 struct conv_sum {
     value_id x, w, b, y;     /* b 0: none */
     enum dtype type, out_type;
-    bool is_transposed, tf32;
+    bool is_transposed, is_gradient, tf32;
     u32 n;                   /* spatial axes */
     i64 batch, c, m;
     i64 cg, mg;              /* channels of a group */
-    i64 in[MAX_RANK], out[MAX_RANK], kernel[MAX_RANK], dilation[MAX_RANK];
+    i64 in[MAX_RANK], out[MAX_RANK], kernel[MAX_RANK], dilation[MAX_RANK]; /* dilation: from tap to tap */
     i64 taps, in_plane, out_plane, count;
     i64 n_terms;             /* most that an output can have, bias included */
     const i64 *source[MAX_RANK]; /* per axis [out][kernel]: position in the input, -1: outside */
 };
 bool conv_sum_of(struct conv_sum *s, const struct task *t, const i64 *var, struct arena *a, struct err *e);
 i64 conv_weight(const struct conv_sum *s, i64 m, i64 c, i64 tap); /* flat; m, c: of all channels, of the same group */
+i64 conv_plane(const struct conv_sum *s, i64 n, i64 c);           /* number of a plane of x: all spatial axes */
+i64 conv_out_plane(const struct conv_sum *s, i64 n, i64 m);          /* number of a plane of y */
+void conv_split_plane(const struct conv_sum *s, i64 at, i64 *n, i64 *m);
 struct conv_terms {
     double sum, size;        /* of the terms, and of their absolute values */
 };

@@ -17,7 +17,7 @@
 #include <string.h>
 
 enum { LARGEST = 64 /* of dense integers */, ROWS_SEEN = 1 << 26 /* outputs compared row by row */, MAX_HITS = 1 << 20, MAX_POINTS = 64, TRIES = 512,
-       SHORT_SUMS = 24 /* of transforms, additions more than terms */ };
+       LEAP = 1000003, SHORT_SUMS = 24 /* of transforms, additions more than terms */ };
 static const double lambda = 8;
 static const double not_another = 0.4; /* off by no more, an integer is told from its neighbours */
 
@@ -60,6 +60,7 @@ static struct limits limits_of(const struct conv_exam *x, double want, double si
     if (x->growth > 1) n += SHORT_SUMS, size = largest * x->growth;
     if (s->out_type == DT_F64) u *= 2; /* the definition is no better */
     struct limits l = {gamma_of(n, u) * size, (exp(lambda * sqrt(n) * u + n * u * u) - 1) * size};
+    if (n * u > 0.5) l.certain = l.likely; /* gamma says nothing of so many terms */
     if (s->tf32) l.certain += (2 * t + t * t) * size, l.likely += lambda * (2 * t + t * t) * size / sqrt(n);
     l.certain += half * (fabs(want) + l.certain) + least;
     l.likely = fmin(l.certain, l.likely + half * fabs(want) + least);
@@ -96,17 +97,18 @@ static void fill_code(struct tensor *t, i64 code)
 
 static void clear(struct tensor *t) { memset(t->data, 0, (size_t)tensor_bytes(t)); }
 
-/* Taps go by turns, channels of the input by leaps. */
+/* Taps go by turns, where there are many by leaps; so do channels of the input. */
 static void fill_taps(struct conv_exam *x, u32 round)
 {
     const struct conv_sum *s = x->s;
     struct tensor *w = tensor_of(x, s->w);
+    i64 leap = s->is_gradient ? LEAP : 1;
     x->pick = arena_array(&x->check.arena, i64, 2 * s->m);
     fill_code(tensor_of(x, s->x), x->code);
     clear(w);
     for (i64 m = 0; m < s->m; m++) {
         i64 k = m + round * s->m, *pick = &x->pick[2 * m];
-        pick[0] = m / s->mg * s->cg + (k * 7 + k / s->taps) % s->cg, pick[1] = k % s->taps;
+        pick[0] = m / s->mg * s->cg + (k * 7 + k / s->taps) % s->cg, pick[1] = k * leap % s->taps;
         elem_set_f64(w->dtype, w->data, conv_weight(s, m, pick[0], pick[1]), 1);
     }
 }
@@ -133,6 +135,14 @@ static i64 meetings(const struct conv_sum *s, u32 i, i64 p, i64 *v)
     return n;
 }
 
+/* The most outputs of a channel that a point reaches: along an axis each output by one tap, each tap of one output. */
+static i64 most_met(const struct conv_sum *s)
+{
+    i64 n = 1;
+    for (u32 i = 0; i < s->n; i++) n *= i64_min(s->out[i], s->kernel[i]);
+    return n;
+}
+
 /* All outputs that the point reaches. */
 static void add_hits(struct conv_exam *x, const struct point *p, i64 **met)
 {
@@ -146,7 +156,7 @@ static void add_hits(struct conv_exam *x, const struct point *p, i64 **met)
             scale_o *= s->out[i], scale_tap *= s->kernel[i];
         }
         for (i64 m = first; m < first + s->mg; m++)
-            x->hit[x->n_hit++] = (struct conv_hit){(p->n * s->m + m) * s->out_plane + o, (double)(1 + conv_weight(s, m, p->c, tap) % x->code)};
+            x->hit[x->n_hit++] = (struct conv_hit){conv_out_plane(s, p->n, m) * s->out_plane + o, (double)(1 + conv_weight(s, m, p->c, tap) % x->code)};
     }
 }
 
@@ -156,18 +166,18 @@ static int by_place(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Corners first, then anywhere. */
+/* Corners first, then anywhere. A corner of what a gradient is made of meets few taps, and there is one point of each channel. */
 static struct point random_point(const struct conv_sum *s, u32 try, struct rng *r)
 {
     struct point p = {rng_range(r, 0, s->batch - 1), rng_range(r, 0, s->c - 1), {0}};
     for (u32 i = 0; i < s->n; i++)
-        p.p[i] = try < 1u << s->n ? (try >> i & 1) * (s->in[i] - 1) : rng_range(r, 0, s->in[i] - 1);
+        p.p[i] = try < 1u << s->n && !s->is_gradient ? (try >> i & 1) * (s->in[i] - 1) : rng_range(r, 0, s->in[i] - 1);
     return p;
 }
 
 static u32 choose_points(const struct conv_sum *s, struct point v[MAX_POINTS], struct rng *r)
 {
-    u32 n = 0, most = (u32)i64_max(1, i64_min(MAX_POINTS, MAX_HITS / (s->taps * s->mg)));
+    u32 n = 0, most = (u32)i64_max(1, i64_min(MAX_POINTS, MAX_HITS / (most_met(s) * s->mg)));
     for (u32 try = 0; try < TRIES && n < most; try++) {
         struct point p = random_point(s, try, r);
         bool is_near = false;
@@ -185,11 +195,11 @@ static void fill_points(struct conv_exam *x, struct rng *r)
     u32 n = choose_points(s, p, r);
     i64 *met[MAX_RANK];
     for (u32 i = 0; i < s->n; i++) met[i] = arena_array(&x->check.arena, i64, 2 * s->out[i] * s->kernel[i] + 2);
-    x->hit = arena_array(&x->check.arena, struct conv_hit, (i64)n * s->taps * s->mg + 1);
+    x->hit = arena_array(&x->check.arena, struct conv_hit, (i64)n * most_met(s) * s->mg + 1);
     fill_code(tensor_of(x, s->w), x->code);
     clear(t);
     for (u32 k = 0; k < n; k++) {
-        i64 at = p[k].n * s->c + p[k].c;
+        i64 at = conv_plane(s, p[k].n, p[k].c);
         for (u32 i = 0; i < s->n; i++) at = at * s->in[i] + p[k].p[i];
         elem_set_f64(t->dtype, t->data, at, 1);
         add_hits(x, &p[k], met);
@@ -261,11 +271,12 @@ static void compare_known(struct conv_exam *x, const struct place *p, const void
 static i64 row_source(const struct conv_exam *x, i64 row, i64 *last_tap)
 {
     const struct conv_sum *s = x->s;
-    i64 o[MAX_RANK], k[MAX_RANK];
+    i64 o[MAX_RANK], k[MAX_RANK], n, m;
     u32 outer = s->n - 1;
     for (u32 i = outer; i-- > 0; row /= s->out[i]) o[i] = row % s->out[i];
-    const i64 *pick = &x->pick[2 * (row % s->m)];
-    i64 tap = pick[1], at = row / s->m * s->c + pick[0];
+    conv_split_plane(s, row, &n, &m);
+    const i64 *pick = &x->pick[2 * m];
+    i64 tap = pick[1], at = conv_plane(s, n, pick[0]);
     for (u32 i = s->n; i-- > 0; tap /= s->kernel[i]) k[i] = tap % s->kernel[i];
     *last_tap = k[outer];
     for (u32 i = 0; i < outer; i++) {
@@ -367,7 +378,8 @@ bool conv_exam_init(struct conv_exam *x, const struct conv_sum *s, const struct 
     struct tensor *y = arena_new(&x->check.arena, struct tensor);
     x->check.want = arena_array(&x->check.arena, struct tensor *, 1);
     x->check.want[0] = y;
-    y->dtype = s->out_type, y->rank = s->n + 2, y->dim[0] = s->batch, y->dim[1] = s->m;
+    y->dtype = s->out_type, y->rank = s->n + 2;
+    y->dim[0] = s->is_gradient ? s->m : s->batch, y->dim[1] = s->is_gradient ? s->batch : s->m;
     for (u32 i = 0; i < s->n; i++) y->dim[2 + i] = s->out[i];
     x->check.judge = &x->judge;
     x->code = conv_code(s, x->growth);

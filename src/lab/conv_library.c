@@ -5,7 +5,7 @@
 
 void conv_library(struct dev_conv *x, const struct conv_row *r, enum dtype t, enum layout l)
 {
-    *x = (struct dev_conv){.type = t, .is_transposed = r->is_transposed, .channels_last = l == LAYOUT_CLAST, .axes = r->axes,
+    *x = (struct dev_conv){.type = t, .is_transposed = r->is_transposed, .channels_last = l == LAYOUT_CLAST, .of_weights = r->pass == CONV_WEIGHTS, .axes = r->axes,
                            .batch = r->batch, .channels = r->channels, .out_channels = r->out_channels, .groups = r->groups};
     conv_row_outputs(r, x->outputs);
     for (u32 i = 0; i < r->axes; i++) {
@@ -32,5 +32,5 @@ void conv_library_subject(struct subject *s, const struct dev_conv *library, con
     const struct node *n = graph_node(&t->g, t->anchor);
     *s = (struct subject){.conv = library};
     subject_take_operands(s, (value_id[]){n->in.v[0], n->in.v[1], n->out.v[0]}, a);
-    if (library->channels_last) s->kernel.arg[1].pack = second_last(&t->g, n->in.v[1], a);
+    if (library->channels_last && !library->of_weights) s->kernel.arg[1].pack = second_last(&t->g, n->in.v[1], a);
 }

@@ -197,6 +197,8 @@ bool conv_impl_candidate(const struct conv_impl *x, const struct task *t, const 
     struct wanted s = {t, caps, var};
     const char *family = NULL;
     bool takes = false;
+    if (op_of(&t->g, t->anchor)->props & OP_CONV_GRAD)
+        return err_set(e, ERR_UNSUPPORTED, "'%s' is a way to convolve, which gradients of weights are not; 'tuned' has them", x->name);
     for (struct rule r; next_rule(&text, &r);) {
         family = r.gen->name;
         if (!gen_matches(r.gen, t, caps)) continue;

@@ -6,6 +6,8 @@
 
 #include "op/op.h"
 
+#include <string.h>
+
 static const char *const axis_name[CONV_AXES] = {"depth", "height", "width"};
 static const char *name_of(const struct conv_row *r, u32 i) { return axis_name[CONV_AXES - r->axes + i]; }
 
@@ -149,6 +151,7 @@ void conv_row_label(struct buf *b, const struct conv_row *r)
     if (!same) put_list(b, "_e_", r->pad_end, r->axes);
     if (r->groups > 1) buf_printf(b, "_g_%lld", (long long)r->groups);
     if (r->is_transposed) put_list(b, "_t_", r->output_pad, r->axes);
+    if (r->pass) buf_printf(b, "_d%s", conv_pass_name(r->pass));
 }
 
 /* Less of it. */
@@ -196,6 +199,49 @@ void conv_row_shrink(struct conv_row *r, double flops)
     }
 }
 
+/* Passes. */
+
+const char *conv_pass_name(enum conv_pass p)
+{
+    static const char *const names[N_CONV_PASSES] = {"forward", "input", "weights"};
+    return names[p];
+}
+
+bool conv_pass_read(enum conv_pass *p, const char *name, struct err *e)
+{
+    for (*p = CONV_FORWARD; name && *p < N_CONV_PASSES; ++*p)
+        if (strcmp(name, conv_pass_name(*p)) == 0) return true;
+    return !name || err_set(e, ERR_USAGE, "no pass '%s'; there are: forward, input, weights", name);
+}
+
+/* y and x change places. Rows that no window has read are outputs behind the others; outputs behind the others are read by none. */
+static bool adjoint(struct conv_row *to, const struct conv_row *r, struct err *e)
+{
+    i64 room[CONV_AXES];
+    *to = *r;
+    to->is_transposed = !r->is_transposed;
+    to->channels = r->out_channels, to->out_channels = r->channels;
+    conv_row_outputs(r, to->size);
+    for (u32 i = 0; i < r->axes; i++) to->output_pad[i] = 0;
+    conv_row_outputs(to, room);
+    for (u32 i = 0; i < r->axes; i++) {
+        to->output_pad[i] = to->is_transposed ? r->size[i] - room[i] : 0;
+        if (!to->is_transposed && room[i] != r->size[i])
+            return err_set(e, ERR_UNSUPPORTED, "output pad of the %s is a stride or more: the adjoint has other sizes", name_of(r, i));
+    }
+    return conv_row_check(to, e);
+}
+
+bool conv_row_computed(struct conv_row *to, const struct conv_row *r, struct err *e)
+{
+    *to = *r;
+    if (r->pass == CONV_INPUT || (r->pass == CONV_WEIGHTS && r->is_transposed)) {
+        if (!adjoint(to, r, e)) return false;
+        if (r->pass == CONV_INPUT) to->pass = CONV_FORWARD;
+    }
+    return true;
+}
+
 /* As graph and task. */
 
 static void set_shape(struct graph *g, value_id v, enum dtype t, const i64 *dim, u32 rank)
@@ -208,16 +254,20 @@ static void set_shape(struct graph *g, value_id v, enum dtype t, const i64 *dim,
 
 void conv_row_graph(struct graph *g, const struct conv_row *r, enum dtype t)
 {
-    i64 dim[MAX_RANK], pads[2 * CONV_AXES];
+    i64 dim[MAX_RANK], out[CONV_AXES], pads[2 * CONV_AXES];
     u32 rank = r->axes + 2;
-    value_id in[2] = {graph_add_value(g, S("x")), graph_add_value(g, S("w"))};
+    bool of_weights = r->pass == CONV_WEIGHTS;
+    value_id in[2] = {graph_add_value(g, S("x")), graph_add_value(g, of_weights ? S("dy") : S("w"))};
+    conv_row_outputs(r, out);
     shape_of(dim, r->batch, r->channels, r->size, r->axes);
     set_shape(g, in[0], t, dim, rank);
     *arr_push(g->arena, &g->input) = in[0];
-    weight_shape(r, dim);
+    if (of_weights) shape_of(dim, r->batch, r->out_channels, out, r->axes);
+    else weight_shape(r, dim);
     set_shape(g, in[1], t, dim, rank);
-    graph_value(g, in[1])->is_const = true;
-    value_id y = graph_op(g, r->is_transposed ? "ConvTranspose" : "Conv", S("y"), 2, in);
+    if (of_weights) *arr_push(g->arena, &g->input) = in[1];
+    else graph_value(g, in[1])->is_const = true;
+    value_id y = graph_op(g, of_weights ? "quern::ConvGradWeight" : r->is_transposed ? "ConvTranspose" : "Conv", S("y"), 2, in);
     node_id n = graph_value(g, y)->producer;
     for (u32 i = 0; i < r->axes; i++) pads[i] = r->pad_begin[i], pads[r->axes + i] = r->pad_end[i];
     attr_set_ints(g, n, "kernel_shape", r->kernel, r->axes);
@@ -238,6 +288,7 @@ bool conv_row_task(struct task *t, struct arena *a, struct symtab *st, const str
     if (!op_infer_all(&g, e)) return false;
     enum layout *layout = arena_array(a, enum layout, g.value.n);
     node_id node = 1;
-    layout[g.input.v[0]] = layout[g.output.v[0]] = l;
+    for (u32 i = 0; i < g.input.n; i++) layout[g.input.v[i]] = l;
+    if (r->pass != CONV_WEIGHTS) layout[g.output.v[0]] = l;
     return task_make(t, &g, a, &node, 1, g.output.v, 1, layout, NULL, e);
 }

@@ -2,7 +2,8 @@
 //
 // Convolutions by their definition, one output at a time, in double: what kernels are compared with, so it shares nothing with them, nor with
 // the operator's own evaluation. Both kinds are one sum here, over channels and taps; they differ in which position of the input a tap
-// at an output is (source): o*stride + k*dilation - begin of Conv; of ConvTranspose the i with i*stride + k*dilation - begin = o.
+// at an output is (source): o*stride + k*dilation - begin of Conv; of ConvTranspose the i with i*stride + k*dilation - begin = o. So is the gradient
+// of weights: images are the channels that are added up, positions of dy the taps, taps the positions of the output (is_gradient).
 #include "lab/conv_check.h"
 
 #include <math.h>
@@ -13,6 +14,7 @@ static const i64 max_count = (i64)1 << 40; /* of elements, so that products of s
 static i64 source(const struct conv_sum *s, const struct op_window *w, u32 i, i64 begin, i64 o, i64 k)
 {
     i64 at = s->is_transposed ? o + begin - k * w->dilation[i] : o * w->stride[i] + k * w->dilation[i] - begin;
+    if (s->is_gradient) at = k * w->stride[i] + o * w->dilation[i] - begin;
     if (s->is_transposed && (at < 0 || at % w->stride[i])) return -1;
     if (s->is_transposed) at /= w->stride[i];
     return at >= 0 && at < s->in[i] ? at : -1;
@@ -50,6 +52,7 @@ static bool set_sizes(struct conv_sum *s, const struct graph *g, const struct no
     if (!ok || group < 1) return false;
     s->batch = x[0], s->c = x[1], s->m = y[1];
     s->cg = x[1] / group, s->mg = y[1] / group;
+    if (s->is_gradient) s->batch = y[1], s->cg = x[0], s->c = x[0] * group, s->m = y[0], s->mg = y[0] / group;
     for (u32 i = 0; i < s->n; i++) s->in[i] = x[2 + i], s->out[i] = y[2 + i], s->kernel[i] = w[2 + i];
     s->taps = i64_product(s->n, s->kernel);
     s->in_plane = i64_product(s->n, s->in), s->out_plane = i64_product(s->n, s->out);
@@ -63,22 +66,37 @@ bool conv_sum_of(struct conv_sum *s, const struct task *t, const i64 *var, struc
     const struct graph *g = &t->g;
     const struct node *n = only_node(g);
     bool is_conv = n && str_is(n->op, "Conv"), is_transposed = n && str_is(n->op, "ConvTranspose");
+    bool is_gradient = n && str_is(n->op, "quern::ConvGradWeight");
     struct op_window w;
-    if (!is_conv && !is_transposed) return err_set(e, ERR_UNSUPPORTED, "the task is not a single convolution");
+    if (!is_conv && !is_transposed && !is_gradient) return err_set(e, ERR_UNSUPPORTED, "the task is not a single convolution");
     if (n->in.n > 3 && n->in.v[3]) return err_set(e, ERR_UNSUPPORTED, "convolution with values in its pads");
     *s = (struct conv_sum){.x = n->in.v[0], .w = n->in.v[1], .b = n->in.n > 2 ? n->in.v[2] : 0, .y = n->out.v[0], .is_transposed = is_transposed,
-                           .tf32 = attr_int(n, "tf32", 0) != 0};
+                           .is_gradient = is_gradient, .tf32 = attr_int(n, "tf32", 0) != 0};
     s->type = graph_value(g, s->x)->dtype, s->out_type = graph_value(g, s->y)->dtype;
     op_window_get(g, n, &w);
     s->n = w.n;
-    for (u32 i = 0; i < w.n; i++) s->dilation[i] = w.dilation[i];
+    for (u32 i = 0; i < w.n; i++) s->dilation[i] = is_gradient ? w.stride[i] : w.dilation[i];
     bool ok = set_sizes(s, g, n, var) && make_sources(s, &w, g->sym, var, a);
     return ok || err_set(e, ERR_FAILED, "sizes of the convolution cannot be worked out");
 }
 
 i64 conv_weight(const struct conv_sum *s, i64 m, i64 c, i64 tap)
 {
+    if (s->is_gradient) return (c % s->cg * s->m + m) * s->taps + tap;
     return (s->is_transposed ? c * s->mg + m % s->mg : m * s->cg + c % s->cg) * s->taps + tap;
+}
+
+i64 conv_plane(const struct conv_sum *s, i64 n, i64 c)
+{
+    return s->is_gradient ? (c % s->cg * (s->c / s->cg) + c / s->cg) * s->batch + n : n * s->c + c;
+}
+
+i64 conv_out_plane(const struct conv_sum *s, i64 n, i64 m) { return s->is_gradient ? m * s->batch + n : n * s->m + m; }
+
+void conv_split_plane(const struct conv_sum *s, i64 at, i64 *n, i64 *m)
+{
+    *m = s->is_gradient ? at / s->batch : at % s->m;
+    *n = s->is_gradient ? at % s->batch : at / s->m;
 }
 
 static double number(const struct tensor *t, i64 i)
@@ -105,7 +123,7 @@ static i64 taps_inside(const struct conv_sum *s, const i64 *o, i64 *pick)
 static void split(const struct conv_sum *s, i64 at, i64 *n, i64 *m, i64 *o)
 {
     for (u32 i = s->n; i-- > 0; at /= s->out[i]) o[i] = at % s->out[i];
-    *m = at % s->m, *n = at / s->m;
+    conv_split_plane(s, at, n, m);
 }
 
 struct conv_terms conv_sum_at(const struct conv_sum *s, const struct tensor *value, i64 at, i64 *pick)
@@ -117,7 +135,7 @@ struct conv_terms conv_sum_at(const struct conv_sum *s, const struct tensor *val
     struct conv_terms t = {0};
     if (s->b) t.sum = number(&value[s->b], m), t.size = fabs(t.sum);
     for (i64 c = first; c < first + s->cg; c++) {
-        i64 plane = (n * s->c + c) * s->in_plane, weights = conv_weight(s, m, c, 0);
+        i64 plane = conv_plane(s, n, c) * s->in_plane, weights = conv_weight(s, m, c, 0);
         for (i64 k = 0; k < n_taps; k++) {
             double v = number(x, plane + pick[2 * k]) * number(w, weights + pick[2 * k + 1]);
             t.sum += v, t.size += fabs(v);
