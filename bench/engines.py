@@ -201,6 +201,8 @@ class OnnxRuntime:
 
     def load(self, job):
         row, threads = job["row"], job["threads"]
+        if row.kind == "filter":
+            raise Unsupported
         if row.kind not in ("conv", "qconv"):
             return self.bind(row, self.session(job["model"], threads))
         optimised = job["model"] + ".ort.onnx"
@@ -261,6 +263,8 @@ class OpenVino:
         self.version = "OpenVINO " + openvino.__version__.split("-")[0]
 
     def load(self, job):
+        if job["row"].kind == "filter":
+            raise Unsupported
         config = {
             "INFERENCE_NUM_THREADS": job["threads"],
             "PERFORMANCE_HINT": "LATENCY",
@@ -299,7 +303,7 @@ class Torch:
 
     def load(self, job):
         self.t.set_num_threads(job["threads"])
-        loads = {"gemm": self.load_gemm, "conv": self.load_conv}
+        loads = {"gemm": self.load_gemm, "conv": self.load_conv, "filter": self.load_filter}
         if job["row"].kind not in loads:
             raise Unsupported
         loads[job["row"].kind](job["row"], *operands.operands(job["row"]))
@@ -335,6 +339,27 @@ class Torch:
             self.y = [ops._convolution_pointwise(x, packed, b, *fixed, *then)]
 
         self.run = run
+
+    def load_filter(self, row, x, rest):
+        """As sums over the shifted pictures that unfold makes, or fold adds up."""
+        f, p = self.t.nn.functional, row.k // 2
+        x, w = self.t.from_numpy(x), self.t.from_numpy(rest[0])
+        shifted = (1, row.c, row.k**2, row.h, row.w)
+        whole = (1, row.c * row.k**2, row.h * row.w)
+        run = {
+            "WeightedFilter": lambda: (f.unfold(x, row.k, padding=p).view(shifted) * w[:, None]).sum(2),
+            "WeightedFilterGradInput": lambda: f.fold(
+                (x[:, :, None] * w[:, None]).view(whole), (row.h, row.w), row.k, padding=p
+            ),
+            "WeightedFilterGradWeights": lambda: (
+                x[:, :, None] * f.unfold(w, row.k, padding=p).view(shifted)
+            ).sum(1),
+        }[row.op]
+
+        def store():
+            self.y = [run()]
+
+        self.run = store
 
     def results(self):
         return [y.numpy() for y in self.y]
@@ -485,7 +510,7 @@ class Server:
         return {"version": self.engine.version}
 
     def load(self, ask):
-        kinds = (rows.Gemm, rows.Conv, rows.Net, rows.QuantisedGemm, rows.QuantisedConv)
+        kinds = (rows.Gemm, rows.Conv, rows.Net, rows.QuantisedGemm, rows.QuantisedConv, rows.Filter)
         make = {k.kind: k for k in kinds}[ask["row"].pop("kind")]
         frozen = {k: tuple(v) if isinstance(v, list) else v for k, v in ask["row"].items()}
         before = forget_most()

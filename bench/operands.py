@@ -52,6 +52,9 @@ def operands(row):
         return random(rng, row.shape), []
     if is_quantised(row):
         return quantised_operands(row, rng)
+    if row.kind == "filter":
+        second = row.x if row.op == "WeightedFilterGradWeights" else row.weights
+        return random(rng, row.x), [random(rng, second, row.k**2)]
     if row.kind == "gemm":
         left, right = gemm_shapes(row)
         x = random(rng, left)
@@ -92,6 +95,13 @@ def conv_nodes(row, helper):
     return nodes, row.y
 
 
+def filter_nodes(row, helper):
+    node = helper.make_node(
+        row.op, ["x", "w0"], ["y0"], "filter", domain="ai.quern", kernel_shape=[row.k, row.k]
+    )
+    return [node], row.y
+
+
 def quantised_nodes(row, helper):
     """Also their parameters: zero points within the range, sums that spread over the range of results."""
     conv = row.kind == "qconv"
@@ -120,10 +130,11 @@ def save_model(row, path):
     if is_quantised(row):
         (nodes, out, more), t = quantised_nodes(row, helper), TensorProto.UINT8
     else:
-        nodes, out = (gemm_nodes if row.kind == "gemm" else conv_nodes)(row, helper)
+        make = {"gemm": gemm_nodes, "conv": conv_nodes, "filter": filter_nodes}
+        nodes, out = make[row.kind](row, helper)
     value = lambda name, shape: helper.make_tensor_value_info(name, t, shape)
     names = ["w%d" % i for i in range(len(rest))]
-    constant, count = (row.constant, row.copies) if row.kind == "gemm" else (True, 1)
+    constant, count = (row.constant, row.copies) if row.kind == "gemm" else (row.kind != "filter", 1)
     inputs = [value("x", x.shape)]
     if not constant:
         inputs += [value(n, w.shape) for n, w in zip(names, rest)]
@@ -134,4 +145,6 @@ def save_model(row, path):
         else [],
     )  # fmt: skip
     opset = [helper.make_opsetid("", 17)]
+    if row.kind == "filter":
+        opset.append(helper.make_opsetid("ai.quern", 1))
     save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)

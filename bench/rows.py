@@ -319,6 +319,56 @@ def int8():
     return sorted(found, key=lambda r: r.name) + layers
 
 
+# --- filters --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Filter:
+    """c channels of h x w filtered with k x k weights for every pixel (WeightedFilter), or the
+    gradient of the input or of the weights. All operands are inputs."""
+
+    name: str
+    op: str
+    c: int
+    h: int
+    w: int
+    k: int
+
+    kind = "filter"
+
+    @property
+    def x(self):
+        return (1, self.c, self.h, self.w)
+
+    @property
+    def weights(self):
+        return (1, self.k**2, self.h, self.w)
+
+    @property
+    def y(self):
+        return self.weights if self.op == "WeightedFilterGradWeights" else self.x
+
+    @property
+    def flops(self):
+        return 2.0 * self.c * math.prod(self.weights)
+
+    @property
+    def bytes(self):
+        return 4.0 * (math.prod(self.weights) + 2 * math.prod(self.x))
+
+    def describe(self):
+        return "%s, (%d,%d,%d), %dx%d weights per pixel" % (self.op, self.c, self.h, self.w, self.k, self.k)
+
+
+def filters():
+    """Kernels as denoisers predict them: small ones of a large picture, large ones of a small one."""
+    return [
+        Filter("%s %dx%d, %d" % (name, w, h, k), "WeightedFilter" + op, 3, h, w, k)
+        for h, w, k in ((1080, 1920, 5), (540, 960, 17))
+        for name, op in (("filter", ""), ("input", "GradInput"), ("weights", "GradWeights"))
+    ]
+
+
 # --- groups ---------------------------------------------------------------------------------------
 
 
@@ -340,9 +390,11 @@ GOALS = {
     "conv3d": Goal(1.5, 1.0),
     "nets": Goal(1.0, 1.0),
     "int8": Goal(1.0, 1.0),
+    "filter": Goal(10.0, 5.0, 0.8),
 }
 GROUPS = {
     "squares": squares, "matmul": matmul, "decode": decode, "conv": conv, "conv3d": conv3d, "nets": nets, "int8": int8,
+    "filter": filters,
 }  # fmt: skip
 
 
