@@ -16,6 +16,14 @@ def implementations(text):
     return [line.split()[0] for line in part.splitlines() if line.strip()]
 
 
+def count(rows, wanted):
+    """How many of so many rows are meant by "A:B", "A:", ":B" or "A"; None: all. At least 1."""
+    first, colon, last = (wanted or ":").partition(":")
+    a = int(first or 0)
+    b = int(last or rows) if colon else a + 1
+    return max(1, min(b, rows) - a)
+
+
 @dataclasses.dataclass
 class Layer:
     """What quern conv --json says of a layer; ms, base: median, low, high, or None."""

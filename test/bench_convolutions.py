@@ -34,6 +34,10 @@ class Run(unittest.TestCase):
         self.assertEqual((names[0], len(names), len(set(names))), ("tuned", 10, 10))
         self.assertIn(NAME, names)
 
+    def test_count(self):
+        asked = [None, "2:5", "2:", ":5", "2", "5:99", "99"]
+        self.assertEqual([convolutions.count(7, x) for x in asked], [7, 3, 5, 5, 1, 2, 1])
+
     def test_layers(self):
         found = convolutions.layers(self.said)
         self.assertEqual(sorted(found), [0, 1])
