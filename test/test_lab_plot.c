@@ -259,6 +259,21 @@ static void test_written(void **state)
     arena_release(&a);
 }
 
+/* A library may lack layers, which have another baseline then; the first name of all is the implementation. */
+static void test_baselines(void **state)
+{
+    struct arena a = {0};
+    struct plot_run r = {0};
+    struct err e = {0};
+    const char *text = "layer,layer_name,who,iteration,ms\n0,a,mine,0,1\n0,a,onednn 3,0,2\n1,b,onednn,0,3\n1,b,mine,0,4\n2,c,mine,0,5\n2,c,onednn 3,0,6\n3,d,mine,0,7\n";
+    if (!plot_read_text(&r, &a, PLOT_SAMPLES, str_of(text), &e)) fail_msg("%s", e.msg);
+    assert_int_equal(r.n_who, 2);
+    assert_true(str_is(r.who[0], "mine") && str_is(r.who[1], "onednn 3 or onednn") && r.differ);
+    assert_true(str_is(r.layer.v[1].base, "onednn") && str_is(r.layer.v[2].base, "onednn 3") && !r.layer.v[3].base.n);
+    assert_true(r.layer.v[1].ms[0].v[0] == 4 && r.layer.v[1].ms[1].v[0] == 3 && r.layer.v[3].ms[1].n == 0);
+    arena_release(&a);
+}
+
 static void test_errors(void **state)
 {
     static const struct { enum plot_file k; const char *text, *said; } bad[] = {
@@ -270,7 +285,7 @@ static void test_errors(void **state)
         {PLOT_SAMPLES, "layer,layer_name,who,iteration,ms\n1,a,b,0,inf\n", "found 'inf'"},
         {PLOT_SAMPLES, "layer,layer_name,who,iteration,ms\n1,a,b,1,1\n", "column 4 (iteration): expected the next round of this layer, found '1'"},
         {PLOT_SAMPLES, "layer,layer_name,who,iteration,ms\n1,a,b,0,1\n1,c,b,1,1\n", "line 3: column 2 (layer_name): expected the name that this layer has before, found 'c'"},
-        {PLOT_SAMPLES, "layer,layer_name,who,iteration,ms\n1,a,b,0,1\n1,a,c,0,1\n1,a,d,0,1\n", "line 4: column 3 (who): expected one of two names, found 'd'"},
+        {PLOT_SAMPLES, "layer,layer_name,who,iteration,ms\n1,a,b,0,1\n1,a,c,0,1\n1,a,d,0,1\n", "line 4: column 3 (who): expected the baseline that this layer has before, found 'd'"},
         {PLOT_SAMPLES, "layer,layer_name,who,iteration,ms\n-1,a,b,0,1\n", "column 1 (layer): expected a whole number, found '-1'"},
         {PLOT_SAMPLES, "layer,layer_name,who,iteration,ms\n1,\"a,b,0,1\n", "line 2: column 2: a quote that is not closed"},
         {PLOT_ROOFLINE, "layer,layer_name,who,flops,bytes,seconds\n1,a,b,5,0,1\n", "column 5 (bytes): expected a number above 0, found '0'"},
@@ -292,6 +307,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_density), cmocka_unit_test(test_axes),   cmocka_unit_test(test_golden), cmocka_unit_test(test_less),
         cmocka_unit_test(test_missing), cmocka_unit_test(test_random), cmocka_unit_test(test_written), cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_baselines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

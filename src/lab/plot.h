@@ -22,7 +22,7 @@ enum { PLOT_WHO = 2, PLOT_MAX_LAYERS = 128, PLOT_MAX_PARTS = 2000, PLOT_MAX_FILE
 struct plot_list { double *v; u32 n, cap; };
 struct plot_layer {
     i64 number;                          /* in its data set */
-    struct str name;
+    struct str name, base;               /* base: what it was timed beside; empty: nothing */
     struct plot_list ms[PLOT_WHO];       /* by round */
     double flops, bytes, seconds[PLOT_WHO]; /* of roofline.csv; seconds 0: it has none */
 };
@@ -34,8 +34,9 @@ struct plot_ceiling {
 struct plot_part { struct str network, layer, operation; double ms; };
 
 struct plot_run {                        /* texts have no quotes and no control characters */
-    struct str who[PLOT_WHO];            /* the implementation, what it was timed beside */
+    struct str who[PLOT_WHO];            /* the implementation, what it was timed beside: "oneDNN 3.2 or reference" */
     u32 n_who;
+    bool differ;                         /* not all layers have the same baseline */
     struct str about;                    /* a line on the run; may be empty */
     struct { struct plot_layer *v; u32 n, cap; } layer;
     struct { struct plot_ceiling *v; u32 n, cap; } ceiling;

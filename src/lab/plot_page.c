@@ -59,11 +59,18 @@ void plot_page_panel(struct plot_page *p, struct plot_box b)
                b.left / p->width, b.right / p->width, 1 - b.top / p->height, 1 - b.bottom / p->height);
 }
 
+/* "in_1X32.."; with its baseline, where layers have different ones. */
+static struct str full_name(const struct plot_page *p, const struct plot_run *r, u32 i)
+{
+    const struct plot_layer *x = &r->layer.v[i];
+    return r->differ && x->base.n ? str_fmt(p->arena, "%.*s, %.*s", STR_ARG(x->name), STR_ARG(x->base)) : x->name;
+}
+
 /* Columns of names that fit beside each other, and their lines. */
 static u32 name_columns(const struct plot_run *r, u32 width)
 {
     i64 longest = 1;
-    for (u32 i = 0; i < r->layer.n; i++) longest = i64_max(longest, r->layer.v[i].name.n + 5);
+    for (u32 i = 0; i < r->layer.n; i++) longest = i64_max(longest, r->layer.v[i].name.n + 5 + (r->differ && r->layer.v[i].base.n ? r->layer.v[i].base.n + 2 : 0));
     return (u32)i64_max((i64)((width - 2 * edge) / (plot_text_width(longest, name_size) + edge)), 1);
 }
 
@@ -78,7 +85,7 @@ void plot_page_names(struct plot_page *p, const struct plot_run *r, double y)
     for (u32 i = 0; i < r->layer.n; i++) {
         const struct plot_layer *x = &r->layer.v[i];
         plot_page_text(p, edge + (p->width - 2 * edge) / columns * (i / lines), y + name_line * (i % lines), "left font small",
-                       str_fmt(p->arena, "L%lld  %.*s", (long long)x->number, STR_ARG(x->name)));
+                       str_fmt(p->arena, "L%lld  %.*s", (long long)x->number, STR_ARG(full_name(p, r, i))));
     }
 }
 

@@ -48,14 +48,29 @@ static bool number(const struct table *t, u32 k, double least, double *v)
     return (str_to_f64(cell(t, k), v) && *v >= least && *v <= 1e18) || wrong(t, k, least > 0 ? "a number above 0" : "a number, not below 0");
 }
 
-static bool find_who(const struct table *t, u32 k, u32 *who)
+/* Is it among names that are joined by " or "? */
+static bool is_among(struct str joined, struct str name)
+{
+    for (i64 i = 0; i + name.n <= joined.n; i++) {
+        struct str from = str_sub(joined, i, joined.n);
+        bool begins = i == 0 || str_ends(str_sub(joined, 0, i), S(" or ")), ends = from.n == name.n || str_starts(str_sub(from, name.n, from.n), S(" or "));
+        if (begins && ends && str_starts(from, name)) return true;
+    }
+    return false;
+}
+
+/* The first name of all is the implementation, every other one a baseline: layers may have different ones, because a library may lack some. */
+static bool find_who(const struct table *t, u32 k, struct plot_layer *x, u32 *who)
 {
     struct plot_run *r = t->run;
     struct str name = name_at(t, k);
-    for (*who = 0; *who < r->n_who; ++*who)
-        if (str_eq(r->who[*who], name)) return true;
-    if (r->n_who == PLOT_WHO) return wrong(t, k, "one of two names");
-    r->who[r->n_who++] = name;
+    if (!r->n_who) r->who[r->n_who++] = name;
+    *who = !str_eq(r->who[0], name);
+    if (!*who) return true;
+    if (x->base.n && !str_eq(x->base, name)) return wrong(t, k, "the baseline that this layer has before");
+    x->base = name;
+    if (r->n_who < PLOT_WHO) r->who[r->n_who++] = name;
+    else if (!is_among(r->who[1], name)) r->who[1] = str_fmt(t->a, "%.*s or %.*s", STR_ARG(r->who[1]), STR_ARG(name)), r->differ = true;
     return true;
 }
 
@@ -89,7 +104,7 @@ static bool on_sample(const struct table *t)
     i64 round;
     double ms;
     struct plot_layer *x = find_layer(t);
-    if (!x || !find_who(t, 2, &who) || !count(t, 3, &round) || !number(t, 4, 1e-12, &ms)) return false;
+    if (!x || !find_who(t, 2, x, &who) || !count(t, 3, &round) || !number(t, 4, 1e-12, &ms)) return false;
     if (round != x->ms[who].n) return wrong(t, 3, "the next round of this layer");
     *arr_push(t->a, &x->ms[who]) = ms;
     return true;
@@ -100,7 +115,7 @@ static bool on_place(const struct table *t)
     u32 who;
     double seconds;
     struct plot_layer *x = find_layer(t);
-    if (!x || !find_who(t, 2, &who) || !number(t, 3, 1, &x->flops) || !number(t, 4, 1, &x->bytes) || !number(t, 5, 1e-12, &seconds)) return false;
+    if (!x || !find_who(t, 2, x, &who) || !number(t, 3, 1, &x->flops) || !number(t, 4, 1, &x->bytes) || !number(t, 5, 1e-12, &seconds)) return false;
     x->seconds[who] = seconds;
     return true;
 }
