@@ -285,6 +285,15 @@ static struct tile_in copy_rows(struct walk *w, const struct tile_in *in)
     return (struct tile_in){.buf = b->work, .at = kir_int(k, 0), .x_step = kir_int(k, 1), .y_step = kir_int(k, 0)};
 }
 
+/* The channels of one tap, which `in` has of all rows. */
+static void row_steps(struct walk *w, struct tile_in in, kval w_at)
+{
+    struct band *b = &w->b;
+    if (w->copies) in = copy_rows(w, &in);
+    kval step = w->copies ? kir_int(b->m->k, b->s.tx) : b->c_step;
+    tile_steps(&b->t, in, step, b->wbuf, w_at, w->channels, i64_min(b->s.ku, w->channels));
+}
+
 /* The channels of one tap, which lies `by` elements behind the first one. */
 static void tap_steps(struct walk *w, const struct rows *r, kval channel, kval by, kval w_at)
 {
@@ -295,13 +304,21 @@ static void tap_steps(struct walk *w, const struct rows *r, kval channel, kval b
     start = kir_add(k, start, emit_offset(b->m, b->c.x, zero));
     struct tile_in in = {.buf = b->m->buf[b->c.x], .at = start, .px = px};
     in.x_step = in.y_step = kir_int(k, 0);
+    kval all = 0;
+    for (i64 p = 0; p < b->s.tx && !w->x.is_inside; p++) also(k, &all, r->inside[p]);
+    if (all) { /* which most tiles are, at most taps */
+        kir_if(k, all);
+        struct tile_in whole = in;
+        whole.at = kir_add(k, start, by), whole.px = r->base;
+        row_steps(w, whole, w_at);
+        kir_else(k);
+    }
     if (w->x.is_inside) in.at = kir_add(k, start, by);
     else in.inside = r->inside;
     for (i64 p = 0; p < b->s.tx; p++)
         px[p] = w->x.is_inside ? r->base[p] : kir_select(k, r->inside[p], kir_add(k, r->base[p], by), zero[0]);
-    if (w->copies) in = copy_rows(w, &in);
-    kval step = w->copies ? kir_int(k, b->s.tx) : b->c_step;
-    tile_steps(&b->t, in, step, b->wbuf, w_at, w->channels, i64_min(b->s.ku, w->channels));
+    row_steps(w, in, w_at);
+    if (all) kir_end(k);
 }
 
 /* Few terms of neighbouring taps are written out together. */
@@ -519,7 +536,7 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
 const struct gen gen_conv_igemm = {
     .version = 1,
     .name = "conv_igemm",
-    .revision = 2,
+    .revision = 3,
     .param = param,
     .n_param = N_PARAM,
     .match = match,
