@@ -166,6 +166,10 @@ static inline bool make_task(struct bed *b)
     return task_make(&b->t, &b->g, &b->arena, nodes, n, b->g.output.v, b->g.output.n, l, NULL, &b->e) && place_task(b);
 }
 
+/* Of an operator: false, too, where it becomes several heavy nodes, which are several tasks. What cannot be expanded fails in the operators'
+   own tests. */
+static inline bool make_single(struct bed *b) { return make_task(b) && b->t.n_heavy < 2; }
+
 enum { OTHERS_BYTE = 0xff }; /* what lies around parts: NaN, which is not to be read, or written */
 
 /* Kernels sum in f32 where the reference sums in f64, and differences cancel: results near zero may be off by more. */

@@ -17,7 +17,7 @@ static void test_operators(void **state)
             bed_open(&b, seed * 1000 + (u64)i);
             bed_use_groups(&b);
             op_all(i)->random(op_all(i), &b.g, &b.rng);
-            if (make_task(&b)) try_task(&b, seed, 3);
+            if (make_single(&b)) try_task(&b, seed, 3);
             bed_close(&b);
         }
 }
@@ -106,7 +106,7 @@ static void try_operators(const struct dev_driver *driver)
         bed_open(&b, seed);
         driver->caps(d, &b.caps);
         op_all(i)->random(op_all(i), &b.g, &b.rng);
-        if (make_task(&b)) try_on(d, &b, seed);
+        if (make_single(&b)) try_on(d, &b, seed);
         bed_close(&b);
     }
     driver->close(d);
