@@ -348,6 +348,8 @@ struct quern_conv_opts {
     int plots;               /* with compare: the folder's plots are drawn, see quern_plot */
     const char *pass;        /* what is computed of each row: "forward", the convolution; "input", "weights", their gradients, given that of the
                               * output; NULL: forward */
+    int bias;                /* not 0: a number for each output channel is added; */
+    const char *activation;  /* and "relu" or "leakyrelu" (0.01 below 0) follows; NULL: "none". Both forward only. */
 };
 struct quern_conv_times { double median, low, high, min, mean, deviation, max; }; /* milliseconds; low, high: 95 % interval of the median */
 struct quern_conv_layer {    /* valid during the call */

@@ -21,6 +21,7 @@ struct conv_call {
     struct str name;             /* of the implementation */
     enum layout layout;
     enum conv_pass pass;
+    enum conv_act act;
     u32 first, last;
     quern_conv_fn *fn;
     void *user;
@@ -60,7 +61,8 @@ static bool read_options(struct conv_call *g, const struct quern_conv_opts *o, s
     if (!x->verify && !x->compare) return err_set(e, ERR_USAGE, "nothing to do: neither to be verified nor to be timed");
     if (x->plots && !x->compare) return err_set(e, ERR_USAGE, "plots are of times: without a comparison there are none");
     if (x->no_build && x->seconds > 0) return err_set(e, ERR_USAGE, "a search builds kernels, which is not to be done");
-    if (!conv_pass_read(&g->pass, x->pass, e)) return false;
+    if (!conv_pass_read(&g->pass, x->pass, e) || !conv_act_read(&g->act, x->activation, e)) return false;
+    if (g->pass && (x->bias || g->act)) return err_set(e, ERR_USAGE, "bias and activation are of convolutions, not of their gradients");
     g->run.type = DT_F32;
     g->name = str_of(x->implementation ? x->implementation : "tuned");
     return api_float_type(x->type, &g->run.type, e) && conv_layout(&g->layout, g->name, e);
@@ -76,7 +78,7 @@ static bool read_rows(struct conv_call *g, const struct log *log, struct err *e)
     if (g->first >= g->last) return err_set(e, ERR_USAGE, "'%s' has %u rows, there is no row %u", data, g->data.row.n, g->first);
     for (u32 i = g->first; i < g->last; i++) {
         struct conv_row *r = &g->data.row.v[i];
-        r->pass = g->pass;
+        r->pass = g->pass, r->has_bias = g->x.bias != 0, r->act = g->act;
         if (g->x.batch) r->batch = g->x.batch;
         if (!conv_row_check(r, e)) return err_prefix(e, "row %u with batch %lld", i, (long long)r->batch);
     }
@@ -132,7 +134,8 @@ static bool find_base(struct layer *l, struct err *e)
     struct err why = {0};
     if (want && !strcmp(want, "reference")) return find_reference(l, e);
     conv_library(&l->library, &l->work, g->run.type, g->layout);
-    l->by_library = dev_ask_conv(g->place.driver, &g->place.dev, &l->library, &l->base_name, &why);
+    if (conv_row_is_fused(&l->work)) err_set(&why, ERR_UNSUPPORTED, "libraries are not asked for convolutions with bias or activation");
+    else l->by_library = dev_ask_conv(g->place.driver, &g->place.dev, &l->library, &l->base_name, &why);
     if (l->by_library) {
         conv_library_subject(&l->base, &l->library, &l->task, &l->arena);
         return true;
@@ -244,7 +247,7 @@ static void put_params(struct buf *b, const struct conv_call *g)
     buf_printf(b, "batch = %lld\ndtype = %s\n", (long long)g->data.row.v[g->first].batch, dtype_name(g->run.type));
     buf_printf(b, "device = %s\nthreads = %u\n", g->place.driver->name, g->place.caps->n_threads);
     buf_printf(b, "warm-up iterations = %d\ntotal iterations = %d\n", x->warm_up, x->total ? x->total : DEFAULT_TOTAL);
-    buf_printf(b, "pass = %s\n", conv_pass_name(g->pass));
+    buf_printf(b, "pass = %s\nbias = %d\nactivation = %s\n", conv_pass_name(g->pass), g->x.bias != 0, conv_act_name(g->act));
     buf_printf(b, "launch wait = %d\nimplementation = %.*s\n", x->launch_wait != 0, STR_ARG(g->name));
     buf_printf(b, "baseline = %s\nenvironment = %.*s\n", x->baseline ? x->baseline : "vendor or reference",
                STR_ARG(buf_view(&g->job.target.fingerprint)));

@@ -35,6 +35,8 @@ static int read_options(struct cli *c, struct quern_conv_opts *o)
     o->batch = opts_count(c, "batch", 0);
     o->type = opts_text(c, "dtype");
     o->pass = opts_text(c, "pass");
+    o->bias = opts_flag(c, "bias", false);
+    o->activation = opts_text(c, "activation");
     o->implementation = opts_text(c, "implementation");
     o->verify = opts_flag(c, "verify", false), o->compare = opts_flag(c, "compareprof", false);
     o->no_build = opts_flag(c, "loadprecompiled", false);
@@ -146,6 +148,8 @@ static const struct opt options[] = {
     {"layers", 0, OPT_TEXT, "A:B", "the same in one word; A alone: that row"},
     {"implementation", 0, OPT_TEXT, "NAME", "see --list (default tuned)"},
     {"pass", 0, OPT_TEXT, "PASS", "forward, or the gradient with respect to input or weights of each row, given that of the output (default forward)"},
+    {"bias", 0, OPT_FLAG, NULL, "a number for each output channel is added"},
+    {"activation", 0, OPT_TEXT, "NAME", "none, relu or leakyrelu behind each convolution (default none)"},
     {"verify", 0, OPT_FLAG, NULL, "against the definition in double precision"},
     {"compareprof", 0, OPT_FLAG, NULL, "time it beside the baseline, in turn"},
     {"baseline", 0, OPT_TEXT, "NAME", "vendor, the device's own library, or reference, the default schedule (default: vendor where it is installed)"},

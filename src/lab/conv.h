@@ -21,6 +21,8 @@ enum { CONV_AXES = 3, CONV_MAX_SIZE = 1 << 30 /* of any number of a row */ };
 
 /* What is computed of a convolution: y; or, given the gradient dy, that of x (the adjoint, backward data), that of w (backward weights). */
 enum conv_pass { CONV_FORWARD, CONV_INPUT, CONV_WEIGHTS, N_CONV_PASSES };
+/* What is made of the sums: LeakyRelu of ONNX has slope 0.01 below 0. */
+enum conv_act { CONV_PLAIN, CONV_RELU, CONV_LEAKYRELU, N_CONV_ACTS };
 
 /* y (batch, out_channels, outputs ..) = x (batch, channels, size ..) convolved with
      w (out_channels, channels / groups, kernel ..), transposed: w (channels, out_channels / groups, kernel ..).
@@ -34,6 +36,8 @@ struct conv_row {
     i64 pad_begin[CONV_AXES], pad_end[CONV_AXES];
     i64 output_pad[CONV_AXES];     /* of transposed ones: further outputs at the end */
     enum conv_pass pass;           /* sizes are those of the convolution whose gradient it is */
+    bool has_bias;                 /* a number for each output channel is added; of gradients neither this nor the next */
+    enum conv_act act;
 };
 
 /* conv_read.c */
@@ -69,10 +73,13 @@ void conv_row_label(struct buf *b, const struct conv_row *r);
 void conv_row_shrink(struct conv_row *r, double flops);
 const char *conv_pass_name(enum conv_pass p);                   /* "forward" "input" "weights" */
 bool conv_pass_read(enum conv_pass *p, const char *name, struct err *e); /* NULL: forward. ERR_USAGE lists the names */
+const char *conv_act_name(enum conv_act a);                     /* "none" "relu" "leakyrelu" */
+bool conv_act_read(enum conv_act *a, const char *name, struct err *e); /* NULL: none. ERR_USAGE lists the names */
+static inline bool conv_row_is_fused(const struct conv_row *r) { return r->has_bias || r->act != CONV_PLAIN; }
 /* The row that computes what a row asks for: gradients of inputs are those of the adjoint convolution, forward; gradients of weights are those
    of a convolution that is not transposed, where x and dy have changed places if the row was. ERR_UNSUPPORTED: there is none. */
 bool conv_row_computed(struct conv_row *to, const struct conv_row *r, struct err *e);
-/* Of rows that conv_row_computed leaves as they are. Input "x", constant "w" (without content), output "y"; not inferred. Of CONV_WEIGHTS: inputs
+/* Of rows that conv_row_computed leaves as they are. Input "x", constants "w" and "b" (without content), output "y"; not inferred. Of CONV_WEIGHTS: inputs
    "x" and "dy", output "y" is the gradient. */
 void conv_row_graph(struct graph *g, const struct conv_row *r, enum dtype t);
 /* As a task, likewise, x, y and dy in that layout (LAYOUT_ROWS: channels outside; LAYOUT_CLAST), weights and their gradients in rows. */

@@ -71,7 +71,7 @@ double conv_seed_figure(double rms, double n_outputs);
 /* y[n, m, o] = b[m] + sum over c, k of x[n, c, source(o, k)] * w[c, m, k]; elements row-major: x (n, c, spatial axes), w (m, c, k) of Conv
    and (c, m, k) of ConvTranspose, c and m within a group in the second place. Of the gradient of weights: x (images, channels, spatial axes) is
    summed over images, so that those are c, of each group its own, and n a channel of the group; w is dy (images, m, spatial axes), all positions
-   of which are taps; y (m, n, k). Sizes known. */
+   of which are taps; y (m, n, k). Where a Relu or LeakyRelu follows, outputs below 0 are scaled (negative), and y is what comes out of it. Sizes known. */
 struct conv_sum {
     value_id x, w, b, y;     /* b 0: none */
     enum dtype type, out_type;
@@ -81,6 +81,7 @@ struct conv_sum {
     i64 cg, mg;              /* channels of a group */
     i64 in[MAX_RANK], out[MAX_RANK], kernel[MAX_RANK], dilation[MAX_RANK]; /* dilation: from tap to tap */
     i64 taps, in_plane, out_plane, count;
+    double negative;         /* 1: nothing follows */
     i64 n_terms;             /* most that an output can have, bias included */
     const i64 *source[MAX_RANK]; /* per axis [out][kernel]: position in the input, -1: outside */
 };

@@ -209,6 +209,19 @@ static void fill_points(struct conv_exam *x, struct rng *r)
 
 /* What must come out. */
 
+/* Below 0 errors are scaled as outputs are; the product is rounded, and so may the sum be before it. */
+static void activate(const struct conv_exam *x, double *want, struct limits *l)
+{
+    double f = x->s->negative, v = *want * f;
+    enum dtype t = x->s->out_type;
+    if (f == 1 || *want >= l->certain) return;
+    if (*want < -l->certain) l->certain *= f, l->likely *= f;
+    if (*want > 0) return;
+    double more = f > 0 ? (unit_of(t) + 2 * unit_of_sums(t)) * fabs(v) + (t == DT_F16 ? 0x1p-25 : 0x1p-126) : 0;
+    *want = f > 0 ? v : 0;
+    l->certain += more, l->likely += more;
+}
+
 static void know(struct conv_exam *x, const struct conv_exam_opts *o, double largest)
 {
     const struct conv_sum *s = x->s;
@@ -221,6 +234,7 @@ static void know(struct conv_exam *x, const struct conv_exam_opts *o, double lar
         struct conv_terms t = conv_sum_at(s, x->check.value, o->at[k], pick);
         struct limits l = limits_of(x, t.sum, t.size, largest);
         if (are_integers) l.certain = l.likely = x->exact + (fabs(t.sum) > exact_up_to(s->out_type, false) ? unit_of(s->out_type) * fabs(t.sum) : 0);
+        activate(x, &t.sum, &l);
         x->want[k] = t.sum, x->bound[k] = l.certain, x->likely[k] = l.likely;
     }
 }

@@ -152,6 +152,8 @@ void conv_row_label(struct buf *b, const struct conv_row *r)
     if (r->groups > 1) buf_printf(b, "_g_%lld", (long long)r->groups);
     if (r->is_transposed) put_list(b, "_t_", r->output_pad, r->axes);
     if (r->pass) buf_printf(b, "_d%s", conv_pass_name(r->pass));
+    if (r->has_bias) buf_z(b, "_bias");
+    if (r->act) buf_printf(b, "_%s", conv_act_name(r->act));
 }
 
 /* Less of it. */
@@ -214,6 +216,19 @@ bool conv_pass_read(enum conv_pass *p, const char *name, struct err *e)
     return !name || err_set(e, ERR_USAGE, "no pass '%s'; there are: forward, input, weights", name);
 }
 
+const char *conv_act_name(enum conv_act a)
+{
+    static const char *const names[N_CONV_ACTS] = {"none", "relu", "leakyrelu"};
+    return names[a];
+}
+
+bool conv_act_read(enum conv_act *a, const char *name, struct err *e)
+{
+    for (*a = CONV_PLAIN; name && *a < N_CONV_ACTS; ++*a)
+        if (strcmp(name, conv_act_name(*a)) == 0) return true;
+    return !name || err_set(e, ERR_USAGE, "no activation '%s'; there are: none, relu, leakyrelu", name);
+}
+
 /* y and x change places. Rows that no window has read are outputs behind the others; outputs behind the others are read by none. */
 static bool adjoint(struct conv_row *to, const struct conv_row *r, struct err *e)
 {
@@ -235,6 +250,8 @@ static bool adjoint(struct conv_row *to, const struct conv_row *r, struct err *e
 bool conv_row_computed(struct conv_row *to, const struct conv_row *r, struct err *e)
 {
     *to = *r;
+    if (r->pass && conv_row_is_fused(r))
+        return err_set(e, ERR_UNSUPPORTED, "bias and activation are of convolutions, not of their gradients");
     if (r->pass == CONV_INPUT || (r->pass == CONV_WEIGHTS && r->is_transposed)) {
         if (!adjoint(to, r, e)) return false;
         if (r->pass == CONV_INPUT) to->pass = CONV_FORWARD;
@@ -257,7 +274,7 @@ void conv_row_graph(struct graph *g, const struct conv_row *r, enum dtype t)
     i64 dim[MAX_RANK], out[CONV_AXES], pads[2 * CONV_AXES];
     u32 rank = r->axes + 2;
     bool of_weights = r->pass == CONV_WEIGHTS;
-    value_id in[2] = {graph_add_value(g, S("x")), graph_add_value(g, of_weights ? S("dy") : S("w"))};
+    value_id in[3] = {graph_add_value(g, S("x")), graph_add_value(g, of_weights ? S("dy") : S("w"))};
     conv_row_outputs(r, out);
     shape_of(dim, r->batch, r->channels, r->size, r->axes);
     set_shape(g, in[0], t, dim, rank);
@@ -267,7 +284,13 @@ void conv_row_graph(struct graph *g, const struct conv_row *r, enum dtype t)
     set_shape(g, in[1], t, dim, rank);
     if (of_weights) *arr_push(g->arena, &g->input) = in[1];
     else graph_value(g, in[1])->is_const = true;
-    value_id y = graph_op(g, of_weights ? "quern::ConvGradWeight" : r->is_transposed ? "ConvTranspose" : "Conv", S("y"), 2, in);
+    if (r->has_bias) {
+        in[2] = graph_add_value(g, S("b"));
+        set_shape(g, in[2], t, &r->out_channels, 1);
+        graph_value(g, in[2])->is_const = true;
+    }
+    value_id y = graph_op(g, of_weights ? "quern::ConvGradWeight" : r->is_transposed ? "ConvTranspose" : "Conv", r->act ? S("sum") : S("y"),
+                          r->has_bias ? 3 : 2, in);
     node_id n = graph_value(g, y)->producer;
     for (u32 i = 0; i < r->axes; i++) pads[i] = r->pad_begin[i], pads[r->axes + i] = r->pad_end[i];
     attr_set_ints(g, n, "kernel_shape", r->kernel, r->axes);
@@ -276,6 +299,7 @@ void conv_row_graph(struct graph *g, const struct conv_row *r, enum dtype t)
     attr_set_ints(g, n, "pads", pads, 2 * r->axes);
     if (r->is_transposed) attr_set_ints(g, n, "output_padding", r->output_pad, r->axes);
     attr_set_int(g, n, "group", r->groups);
+    if (r->act) y = graph_op(g, r->act == CONV_RELU ? "Relu" : "LeakyRelu", S("y"), 1, &y);
     *arr_push(g->arena, &g->output) = y;
 }
 
@@ -287,8 +311,8 @@ bool conv_row_task(struct task *t, struct arena *a, struct symtab *st, const str
     conv_row_graph(&g, r, type);
     if (!op_infer_all(&g, e)) return false;
     enum layout *layout = arena_array(a, enum layout, g.value.n);
-    node_id node = 1;
+    node_id nodes[] = {1, 2};
     for (u32 i = 0; i < g.input.n; i++) layout[g.input.v[i]] = l;
     if (r->pass != CONV_WEIGHTS) layout[g.output.v[0]] = l;
-    return task_make(t, &g, a, &node, 1, g.output.v, 1, layout, NULL, e);
+    return task_make(t, &g, a, nodes, r->act ? 2 : 1, g.output.v, 1, layout, NULL, e);
 }

@@ -32,16 +32,23 @@ static bool make_sources(struct conv_sum *s, const struct op_window *w, const st
     return true;
 }
 
-/* The one node of the task. */
-static const struct node *only_node(const struct graph *g)
+/* The one node of the task; *last may be one of the second behind it: what follows below 0 is a factor, else 1. NULL: it is something else. */
+static const struct node *find_node(const struct graph *g, value_id *last, double *negative)
 {
-    const struct node *found = NULL;
-    for (node_id n = 1; n < g->node.n; n++) {
-        if (graph_node(g, n)->dead) continue;
-        if (found) return NULL;
-        found = graph_node(g, n);
+    const struct node *v[2] = {NULL, NULL};
+    u32 n = 0;
+    for (node_id i = 1; i < g->node.n; i++) {
+        if (graph_node(g, i)->dead) continue;
+        if (n == 2) return NULL;
+        v[n++] = graph_node(g, i);
     }
-    return found;
+    if (n == 0) return NULL;
+    *last = v[n - 1]->out.v[0], *negative = 1;
+    if (n == 1) return v[0];
+    bool is_relu = str_is(v[1]->op, "Relu"), is_leaky = str_is(v[1]->op, "LeakyRelu");
+    *negative = is_relu ? 0 : attr_float(v[1], "alpha", 0.01);
+    bool follows = v[1]->in.v[0] == v[0]->out.v[0] && g->output.n == 1 && g->output.v[0] == *last;
+    return follows && (is_relu || is_leaky) && *negative >= 0 && *negative < 1 ? v[0] : NULL;
 }
 
 static bool set_sizes(struct conv_sum *s, const struct graph *g, const struct node *n, const i64 *var)
@@ -64,13 +71,15 @@ static bool set_sizes(struct conv_sum *s, const struct graph *g, const struct no
 bool conv_sum_of(struct conv_sum *s, const struct task *t, const i64 *var, struct arena *a, struct err *e)
 {
     const struct graph *g = &t->g;
-    const struct node *n = only_node(g);
+    value_id last = 0;
+    double negative = 1;
+    const struct node *n = find_node(g, &last, &negative);
     bool is_conv = n && str_is(n->op, "Conv"), is_transposed = n && str_is(n->op, "ConvTranspose");
     bool is_gradient = n && str_is(n->op, "quern::ConvGradWeight");
     struct op_window w;
     if (!is_conv && !is_transposed && !is_gradient) return err_set(e, ERR_UNSUPPORTED, "the task is not a single convolution");
     if (n->in.n > 3 && n->in.v[3]) return err_set(e, ERR_UNSUPPORTED, "convolution with values in its pads");
-    *s = (struct conv_sum){.x = n->in.v[0], .w = n->in.v[1], .b = n->in.n > 2 ? n->in.v[2] : 0, .y = n->out.v[0], .is_transposed = is_transposed,
+    *s = (struct conv_sum){.x = n->in.v[0], .w = n->in.v[1], .b = n->in.n > 2 ? n->in.v[2] : 0, .y = last, .negative = negative, .is_transposed = is_transposed,
                            .is_gradient = is_gradient, .tf32 = attr_int(n, "tf32", 0) != 0};
     s->type = graph_value(g, s->x)->dtype, s->out_type = graph_value(g, s->y)->dtype;
     op_window_get(g, n, &w);
