@@ -73,6 +73,10 @@ for pass in input weights; do
     says "layer 1: in_1X2X5X5X5_k_3X3X3_och_4_d$pass"; says "^  right:"
     grep -q "^pass = $pass" "$pass/params.txt" || fail "what was asked for"
 done
+code 2 --verify --activation tanhh; says "no activation 'tanhh'; there are: none, relu, leakyrelu"
+code 2 --verify --pass input --bias; says "not of their gradients"
+code 0 seed.csv --layers 1 --bias --activation leakyrelu --verify --compareprof --totaliter 2 --warmupiter 0 --out fused
+says "och_4_bias_leakyrelu"; says "^  right:"; says "^  reference "
 code 1 seed.csv --layers 1 --pass weights --verify --implementation implicitGemmdace; says "gradients of weights are not"
 
 # A search finds something, and the next run takes what it found.

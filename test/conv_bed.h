@@ -23,6 +23,13 @@ static inline struct conv_row any_row(struct rng *r, i64 most)
     return x;
 }
 
+/* Anything behind the sums, or nothing. */
+static inline void any_fusion(struct rng *r, struct conv_row *x)
+{
+    x->has_bias = rng_range(r, 0, 1) != 0;
+    x->act = (enum conv_act)rng_range(r, 0, N_CONV_ACTS - 1);
+}
+
 /* What it takes to compute one, or a gradient of it: a row that conv_row_computed leaves as it is. */
 static inline struct conv_row any_pass(struct rng *r, i64 most)
 {

@@ -271,6 +271,36 @@ static void test_planted_gradients(void **state)
     }
 }
 
+/* Bias and activation: what is right is found to be right, and a kernel for another activation wrong. */
+static void test_fused(void **state)
+{
+    struct conv_row r = {.axes = 2, .batch = 2, .channels = 6, .out_channels = 4, .groups = 2, .size = {7, 9}, .kernel = {3, 2}, .stride = {1, 2},
+                         .dilation = {1, 1}, .pad_begin = {1, 0}};
+    static const enum dtype types[] = {DT_F32, DT_F16, DT_BF16};
+    for (u32 k = 0; k < 2 * countof(types); k++) {
+        struct plant p[N_CONV_ACTS];
+        struct conv_report found;
+        r.has_bias = k % 2;
+        for (u32 a = 0; a < N_CONV_ACTS; a++) {
+            r.act = (enum conv_act)a;
+            open_row(&p[a], &r, types[k / 2]);
+            struct candidate c = gen_initial(gen_find(S("map")), &p[a].task, &p[a].caps, NULL);
+            compile(&p[a], &c);
+            if (!conv_check(&found, &p[a].task, NULL, &p[a].s, &p[a].o, &p[a].e)) fail_msg("%s", p[a].e.msg);
+            struct buf b = {0};
+            conv_report_print(&b, &found);
+            if (!found.ok) fail_msg("%s, %s: %s", dtype_name(types[k / 2]), conv_act_name(r.act), b.p);
+            buf_release(&b);
+        }
+        struct plant *relu = &p[CONV_RELU], *leaky = &p[CONV_LEAKYRELU];
+        assert_true(conv_check(&found, &relu->task, NULL, &leaky->s, &relu->o, &relu->e) && !found.ok);
+        assert_true(is_wrong(&found, CE_RANDOM) && is_wrong(&found, CE_INTEGERS));
+        assert_true(conv_check(&found, &leaky->task, NULL, &relu->s, &leaky->o, &leaky->e) && !found.ok);
+        assert_true(is_wrong(&found, CE_RANDOM) && is_wrong(&found, CE_INTEGERS));
+        for (u32 a = 0; a < N_CONV_ACTS; a++) close_layer(&p[a]);
+    }
+}
+
 /* The figure that falls with the number of outputs: in the first layer a constant image passes its criterion, and so does a sum that has some
    terms twice and one not at all. Both are wrong here; in the last layers the figure is larger. */
 static void test_old_criterion(void **state)
@@ -496,7 +526,7 @@ static void test_changed(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_planted), cmocka_unit_test(test_planted_gradients), cmocka_unit_test(test_fewer_products), cmocka_unit_test(test_old_criterion), cmocka_unit_test(test_definition),
+    cmocka_unit_test(test_planted), cmocka_unit_test(test_planted_gradients), cmocka_unit_test(test_fused), cmocka_unit_test(test_fewer_products), cmocka_unit_test(test_old_criterion), cmocka_unit_test(test_definition),
     cmocka_unit_test(test_deep),    cmocka_unit_test(test_generated), cmocka_unit_test(test_changed),
 };
 

@@ -6,6 +6,7 @@
 // names. With ALL=1 all rows with every implementation, in f32 and a quarter in 16 bits, too, on every device and for every target;
 // else some with one each.
 #include "gen_tasks.h"
+#include "conv_bed.h"
 #include "lab/conv.h"
 #include "vulkan_bed.h"
 
@@ -13,12 +14,13 @@ enum { FLOPS = 40000, MOST_TUNED = 12 };
 
 static enum layout layout_of(const struct conv_impl *x) { return x->channels_last ? LAYOUT_CLAST : LAYOUT_ROWS; }
 
-/* Of some rows the gradient of the input. */
+/* Of some rows the gradient of the input, behind some a bias and an activation. */
 static bool open_row(struct bed *b, const struct conv_row *row, const struct conv_impl *x)
 {
     struct conv_row small = *row, made;
     conv_row_shrink(&small, FLOPS);
     if (pick(b, 0, 2) == 0) small.pass = CONV_INPUT;
+    else any_fusion(&b->rng, &small);
     if (!conv_row_computed(&made, &small, &b->e)) return false;
     small = made;
     return conv_row_task(&b->t, &b->arena, &b->sym, &small, b->type, layout_of(x), &b->e);
