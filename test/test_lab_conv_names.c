@@ -115,6 +115,30 @@ static void try_kind(bool on_gpu)
     assert_rows(n, 50);
 }
 
+/* Each name with each that may follow the sums, on both kinds of device, of a convolution and a transposed one. */
+static void test_fused(void **state)
+{
+    static const struct conv_row rows[] = {
+        {.axes = 2, .batch = 2, .channels = 6, .out_channels = 10, .groups = 2, .size = {6, 7}, .kernel = {3, 2}, .stride = {1, 2}, .dilation = {2, 1}, .pad_begin = {1, 0}},
+        {.axes = 3, .is_transposed = true, .batch = 1, .channels = 5, .out_channels = 4, .groups = 1, .size = {2, 3, 3}, .kernel = {2, 3, 2},
+         .stride = {2, 1, 2}, .dilation = {1, 1, 1}, .pad_begin = {0, 1, 0}, .pad_end = {0, 1, 0}},
+    };
+    enum { FUSIONS = 2 * N_CONV_ACTS, CASES = 2 * FUSIONS * countof(rows) };
+    const struct conv_impl *x;
+    for (u32 i = 0; (x = conv_impl_at(i)); i++)
+        for (u32 k = 0; k < CASES; k++) {
+            u64 seed = 5 * (i * CASES + k) + 1; /* no tuned forms */
+            struct conv_row row = rows[k / (2 * FUSIONS)];
+            struct bed b;
+            row.has_bias = k % 2 != 0, row.act = (enum conv_act)(k / 2 % N_CONV_ACTS);
+            bed_open(&b, seed);
+            if (k / FUSIONS % 2) bed_use_groups(&b);
+            if (!conv_row_task(&b.t, &b.arena, &b.sym, &row, b.type, layout_of(x), &b.e)) fail_msg("%s", b.e.msg);
+            try_impl(&b, x, seed);
+            bed_close(&b);
+        }
+}
+
 static void test_gpu(void **state) { try_kind(true); }
 static void test_processor(void **state) { try_kind(false); }
 
@@ -280,6 +304,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_fused),
         cmocka_unit_test(test_gpu),
         cmocka_unit_test(test_processor),
         cmocka_unit_test(test_cpu),
