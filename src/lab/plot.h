@@ -86,6 +86,7 @@ void plot_page_open(struct plot_page *p, struct arena *a, const char *name, u32 
 struct plot_look { const char *with; struct str name; }; /* "points pt 7 .." */
 /* Title and legend (n 0: none), before the first panel. */
 void plot_page_head(struct plot_page *p, const char *title, struct str about, const struct plot_look *look, u32 n);
+double plot_page_head_height(u32 width, const struct plot_look *look, u32 n); /* to the end of the legend */
 void plot_page_panel(struct plot_page *p, struct plot_box b);            /* where the next axes are */
 void plot_page_text(struct plot_page *p, double x, double y, const char *how, struct str text); /* how: "left", "center font ',9'" */
 /* "L3 in_1X32..", for each layer, in columns from y on, and how high that is. Before the head. */

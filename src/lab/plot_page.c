@@ -12,6 +12,7 @@ const char *const plot_mark[PLOT_WHO] = {"pt 7 ps 1.1 lc rgb '#3b6ea5'", "pt 8 p
 
 static const double gnuplot_seconds = 120;
 static const double name_size = 10, name_line = 15, edge = 14;
+static const double legend_top = 48, legend_line = 14, legend_size = 12, legend_sample = 80;
 
 double plot_text_width(i64 n, double size) { return 0.6 * size * (double)n; }
 
@@ -39,6 +40,19 @@ void plot_page_text(struct plot_page *p, double x, double y, const char *how, st
     buf_printf(&p->script, "set label '%.*s' at screen %.5f,%.5f %s\n", STR_ARG(text), x / p->width, 1 - y / p->height, how);
 }
 
+static u32 legend_columns(u32 page_width, const struct plot_look *look, u32 n)
+{
+    i64 longest = 1;
+    for (u32 i = 0; i < n; i++) longest = i64_max(longest, look[i].name.n);
+    double width = plot_text_width(longest, legend_size) + legend_sample;
+    return (u32)i64_min(i64_max((i64)((page_width - 2 * edge) / width), 1), n ? n : 1);
+}
+
+double plot_page_head_height(u32 width, const struct plot_look *look, u32 n)
+{
+    return legend_top + legend_line * (double)ceil_div(n, legend_columns(width, look, n)) + edge;
+}
+
 /* Axes without anything to see, which have the texts and the legend of the page. */
 void plot_page_head(struct plot_page *p, const char *title, struct str about, const struct plot_look *look, u32 n)
 {
@@ -47,7 +61,8 @@ void plot_page_head(struct plot_page *p, const char *title, struct str about, co
     plot_page_text(p, p->width / 2.0, 40, "center font small", about);
     plot_page_panel(p, (struct plot_box){0, 0, p->width, p->height});
     buf_z(s, "unset border\nunset tics\n");
-    if (n) buf_printf(s, "set key at screen 0.5,%.5f center top horizontal reverse Left\n", 1 - 48.0 / p->height);
+    if (n) buf_printf(s, "set key at screen 0.5,%.5f center top horizontal maxcols %u reverse Left\n", 1 - legend_top / p->height,
+                      legend_columns(p->width, look, n));
     buf_z(s, n ? "plot [0:1] [0:1]" : "plot [0:1] [0:1] NaN notitle");
     for (u32 i = 0; i < n; i++) buf_printf(s, "%s NaN with %s title '%.*s'", i ? ", \\\n    " : "", look[i].with, STR_ARG(look[i].name));
     buf_z(s, "\nunset label\nunset key\nset border 31 lw 0.8\nset tics nomirror\n");

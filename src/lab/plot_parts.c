@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-enum { LOOKS = 7, ROW = 20, WIDTH = 1000, TOP = 108, GAP = 76, LEFT_EDGE = 14, RIGHT = 150, MOST_NAME = 44, TEXT_SIZE = 10 };
+enum { LOOKS = 7, ROW = 20, WIDTH = 1000, TITLE = 24, GAP = 76, LEFT_EDGE = 14, RIGHT = 150, MOST_NAME = 44, TEXT_SIZE = 10 };
 
 #define BORDER " border lc rgb '#000000'"
 static const char *const look[LOOKS + 1] = {
@@ -115,7 +115,7 @@ static void draw_rows(struct parts *x, struct str title, const struct row *v, u3
     struct plot_axis ms = plot_axis(0, most_of(v, n), 8);
     plot_page_panel(x->p, (struct plot_box){x->left, x->y, x->p->width - RIGHT, x->y + n * ROW});
     plot_axis_print(s, &ms, 'x');
-    buf_printf(s, "set yrange [%.1f:-0.5]\nunset ytics\nset xlabel 'run time (ms)'\nset grid xtics lc rgb '#cccccc' lw 0.7\n", n - 0.5);
+    buf_printf(s, "set yrange [%.1f:-0.5]\nunset ytics\nset xlabel 'run time (ms)'\nset grid xtics lt 1 lc rgb '#dddddd' lw 0.7\n", n - 0.5);
     plot_page_text(x->p, x->left, x->y - 10, "left", title);
     for (u32 i = 0; i < n; i++) {
         double y = x->y + (i + 0.5) * ROW;
@@ -154,15 +154,16 @@ static double left_of(const struct parts *x, struct arena *a)
 
 bool plot_parts(struct plot_page *p, struct arena *a, const struct plot_run *r)
 {
-    struct parts x = {.r = r, .p = p, .y = TOP};
+    struct parts x = {.r = r, .p = p};
     count_operations(&x, a);
     collect(&x, NULL, a);
     u32 rows = count_rows(&x, a);
-    plot_page_open(p, a, "breakdown", WIDTH, TOP + rows * ROW + (x.network.n + 1) * GAP);
+    struct plot_look legend[LOOKS + 1];
+    for (u32 k = 0; k < x.n_looks; k++) legend[k] = (struct plot_look){str_fmt(a, "boxes %s", look[k]).p, short_name(look_name(&x, k), a)};
+    x.y = plot_page_head_height(WIDTH, legend, x.n_looks) + TITLE;
+    plot_page_open(p, a, "breakdown", WIDTH, (u32)(x.y + rows * ROW + (x.network.n + 1) * GAP));
     if (!(most_of(x.network.v, x.network.n) > 0)) return false;
     x.left = left_of(&x, a);
-    struct plot_look legend[LOOKS + 1];
-    for (u32 k = 0; k < x.n_looks; k++) legend[k] = (struct plot_look){str_fmt(a, "boxes %s", look[k]).p, look_name(&x, k)};
     plot_page_head(p, "Run time by operator and by layer", r->about, legend, x.n_looks);
     draw_rows(&x, S("networks"), x.network.v, x.network.n, 0);
     for (u32 i = 0; i < x.network.n; i++) {

@@ -219,7 +219,7 @@ bool plot_roofline(struct plot_page *p, struct arena *a, const struct plot_run *
     plot_axis_print(s, &f.x, 'x');
     plot_axis_print(s, &f.y, 'y');
     buf_z(s, "set xlabel 'operations per byte if everything is touched once (FLOP/byte, logarithmic)'\nset ylabel 'GFLOP/s (logarithmic)'\n");
-    buf_z(s, "set grid xtics ytics lc rgb '#cccccc' lw 0.7\n");
+    buf_z(s, "set grid xtics ytics lt 1 lc rgb '#dddddd' lw 0.7\n");
     label_ceilings(&f);
     label_layers(&f);
     draw_ceilings(&f);

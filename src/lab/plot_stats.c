@@ -114,7 +114,8 @@ static void print_log_tics(struct buf *b, const struct plot_axis *x, char which)
 
 void plot_axis_print(struct buf *b, const struct plot_axis *x, char which)
 {
-    buf_printf(b, "%sset logscale %c\nset %crange [%.12g:%.12g]\n", x->is_log ? "" : "un", which, which, x->low, x->high);
+    double slack = x->is_log ? 1e-4 : 0; /* gnuplot's logarithms round: without it the ends may have no tics */
+    buf_printf(b, "%sset logscale %c\nset %crange [%.12g:%.12g]\n", x->is_log ? "" : "un", which, which, x->low * (1 - slack), x->high * (1 + slack));
     if (x->is_log) {
         print_log_tics(b, x, which);
         return;

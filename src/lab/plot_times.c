@@ -219,7 +219,7 @@ static void draw_bars(struct medians *m, double bottom)
     plot_page_panel(m->p, (struct plot_box){BAR_LEFT, HEAD, m->p->width - BAR_RIGHT, bottom});
     set_layers(m, m->n_who < 2);
     plot_axis_print(s, &y, 'y');
-    buf_printf(s, "set ylabel 'median run time (ms%s)'\nset grid ytics lc rgb '#cccccc' lw 0.7\n", y.is_log ? ", logarithmic" : "");
+    buf_printf(s, "set ylabel 'median run time (ms%s)'\nset grid ytics lt 1 lc rgb '#dddddd' lw 0.7\n", y.is_log ? ", logarithmic" : "");
     for (u32 who = 0; who < m->n_who; who++) {
         buf_printf(s, "%s 'medians.dat' index %u using 1:2:(%g) with boxes %s", who ? ", \\\n    " : "plot", who,
                    m->n_who > 1 ? 0.38 : 0.6, plot_fill[who]);

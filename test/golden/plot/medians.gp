@@ -19,7 +19,7 @@ set tmargin at screen 1.00000
 set bmargin at screen 0.00000
 unset border
 unset tics
-set key at screen 0.5,0.92500 center top horizontal reverse Left
+set key at screen 0.5,0.92500 center top horizontal maxcols 2 reverse Left
 plot [0:1] [0:1] NaN with boxes fc rgb '#3b6ea5' fs solid 0.75 border lc rgb '#000000' title 'tuned', \
      NaN with boxes fc rgb '#b0500f' fs pattern 5 border lc rgb '#000000' title 'oneDNN 3.2'
 unset label
@@ -33,10 +33,10 @@ set bmargin at screen 0.40000
 set xrange [-0.6:2.6]
 set xtics scale 0 ('' 0)
 set logscale y
-set yrange [0.002:0.501395647868]
+set yrange [0.0019998:0.501445787432]
 set ytics nomirror ('0.002' 0.002, '0.005' 0.005, '0.01' 0.01, '0.02' 0.02, '0.05' 0.05, '0.1' 0.1, '0.2' 0.2, '0.5' 0.5)
 set ylabel 'median run time (ms, logarithmic)'
-set grid ytics lc rgb '#cccccc' lw 0.7
+set grid ytics lt 1 lc rgb '#dddddd' lw 0.7
 plot 'medians.dat' index 0 using 1:2:(0.38) with boxes fc rgb '#3b6ea5' fs solid 0.75 border lc rgb '#000000', \
      '' index 0 using 1:3:(0):($4-$3) with vectors heads size screen 0.004,90 lw 1.5 lc rgb '#000000', \
      '' index 0 using 1:4:5 with labels font small center offset 0,0.6, \
@@ -50,7 +50,7 @@ set bmargin at screen 0.14062
 set xrange [-0.6:2.6]
 set xtics scale 0 ('L0' 0, 'L2' 1, 'L5' 2)
 set logscale y
-set yrange [0.5:31.0862020431]
+set yrange [0.49995:31.0893106633]
 set ytics nomirror ('0.5' 0.5, '1' 1, '2' 2, '5' 5, '10' 10, '20' 20)
 set ylabel 'times as fast (log)'
 plot 1 with lines lw 1 dt 2 lc rgb '#000000', \

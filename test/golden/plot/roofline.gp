@@ -19,7 +19,7 @@ set tmargin at screen 1.00000
 set bmargin at screen 0.00000
 unset border
 unset tics
-set key at screen 0.5,0.91851 center top horizontal reverse Left
+set key at screen 0.5,0.91851 center top horizontal maxcols 2 reverse Left
 plot [0:1] [0:1] NaN with points pt 7 ps 1.1 lc rgb '#3b6ea5' title 'tuned', \
      NaN with points pt 8 ps 1.1 lw 1.3 lc rgb '#b0500f' title 'oneDNN 3.2'
 unset label
@@ -31,14 +31,14 @@ set rmargin at screen 0.97500
 set tmargin at screen 0.85739
 set bmargin at screen 0.17148
 set logscale x
-set xrange [5:100]
+set xrange [4.9995:100.01]
 set xtics nomirror ('5' 5, '10' 10, '20' 20, '50' 50, '100' 100)
 set logscale y
-set yrange [5:5000]
+set yrange [4.9995:5000.5]
 set ytics nomirror ('' 5 1, '10' 10, '' 20 1, '' 50 1, '100' 100, '' 200 1, '' 500 1, '1000' 1000, '' 2000 1, '' 5000 1)
 set xlabel 'operations per byte if everything is touched once (FLOP/byte, logarithmic)'
 set ylabel 'GFLOP/s (logarithmic)'
-set grid xtics ytics lc rgb '#cccccc' lw 0.7
+set grid xtics ytics lt 1 lc rgb '#dddddd' lw 0.7
 set label 'fma 248.3 GFLOP/s' at screen 0.96875,0.57453 right font small
 set label 'matrix 1602 GFLOP/s' at screen 0.96875,0.75968 right font small
 set label 'memory 33.42 GB/s' at screen 0.10092,0.54799 left rotate by 11.6 font small

@@ -19,7 +19,7 @@ set tmargin at screen 1.00000
 set bmargin at screen 0.00000
 unset border
 unset tics
-set key at screen 0.5,0.85231 center top horizontal reverse Left
+set key at screen 0.5,0.85231 center top horizontal maxcols 2 reverse Left
 plot [0:1] [0:1] NaN with boxes fc rgb '#3b6ea5' fs solid 0.75 border lc rgb '#000000' title 'tuned', \
      NaN with boxes fc rgb '#b0500f' fs pattern 5 border lc rgb '#000000' title 'oneDNN 3.2'
 unset label
