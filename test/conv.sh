@@ -60,6 +60,8 @@ if command -v gnuplot > /dev/null; then
     code 0 seed.csv --compareprof --warmupiter 0 --totaliter 4 --baseline reference --enableplots --out drawn
     for plot in violin split medians roofline; do [ -s drawn/$plot.svg ] && [ -s drawn/$plot.png ] || fail "no $plot"; done
     cp drawn/split.svg first.svg
+    code 0 --currlayer 6 --lastlayer 7 --compareprof --enableplots --warmupiter 0 --totaliter 3 --baseline reference --out alone
+    for plot in violin split medians roofline; do [ -s alone/$plot.svg ] && [ -s alone/$plot.png ] || fail "no $plot of one layer"; done
     "$quern" plot drawn > out 2> err && cmp -s first.svg drawn/split.svg || fail "drawn again it is another"
 fi
 

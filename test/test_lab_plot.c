@@ -286,6 +286,7 @@ static void test_errors(void **state)
         {PLOT_SAMPLES, "layer,layer_name,who,iteration,ms\n1,a,b,1,1\n", "column 4 (iteration): expected the next round of this layer, found '1'"},
         {PLOT_SAMPLES, "layer,layer_name,who,iteration,ms\n1,a,b,0,1\n1,c,b,1,1\n", "line 3: column 2 (layer_name): expected the name that this layer has before, found 'c'"},
         {PLOT_SAMPLES, "layer,layer_name,who,iteration,ms\n1,a,b,0,1\n1,a,c,0,1\n1,a,d,0,1\n", "line 4: column 3 (who): expected the baseline that this layer has before, found 'd'"},
+        {PLOT_SAMPLES, "layer,layer_name,who,iteration,ms\n1,a,,0,1\n", "line 2: column 3 (who): expected a name, found ''"},
         {PLOT_SAMPLES, "layer,layer_name,who,iteration,ms\n-1,a,b,0,1\n", "column 1 (layer): expected a whole number, found '-1'"},
         {PLOT_SAMPLES, "layer,layer_name,who,iteration,ms\n1,\"a,b,0,1\n", "line 2: column 2: a quote that is not closed"},
         {PLOT_ROOFLINE, "layer,layer_name,who,flops,bytes,seconds\n1,a,b,5,0,1\n", "column 5 (bytes): expected a number above 0, found '0'"},

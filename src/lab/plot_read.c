@@ -64,6 +64,7 @@ static bool find_who(const struct table *t, u32 k, struct plot_layer *x, u32 *wh
 {
     struct plot_run *r = t->run;
     struct str name = name_at(t, k);
+    if (!name.n) return wrong(t, k, "a name");
     if (!r->n_who) r->who[r->n_who++] = name;
     *who = !str_eq(r->who[0], name);
     if (!*who) return true;
