@@ -359,6 +359,9 @@ const char *os_env(const char *name); /* NULL: not set */
 
 double os_now(void); /* monotonic seconds */
 double os_thread_seconds(void); /* processor time of this thread: stands still while others have its processor */
+/* Processor time of all threads of this process; what runs elsewhere is counted up to the last tick of the system, at most 10 ms ago. */
+double os_process_seconds(void);
+void os_sleep(double seconds);
 int os_n_cpus(void); /* processors this process may use */
 int os_cpu(void);    /* that the calling thread runs on; < 0: not known */
 i64 os_thread_id(void); /* of the calling thread */

@@ -294,11 +294,20 @@ double os_now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-double os_thread_seconds(void)
+static double clock_seconds(clockid_t clock)
 {
     struct timespec t;
-    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) != 0) return os_now();
+    if (clock_gettime(clock, &t) != 0) return os_now();
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+double os_thread_seconds(void) { return clock_seconds(CLOCK_THREAD_CPUTIME_ID); }
+double os_process_seconds(void) { return clock_seconds(CLOCK_PROCESS_CPUTIME_ID); }
+
+void os_sleep(double seconds)
+{
+    struct timespec t = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    while (nanosleep(&t, &t) != 0 && errno == EINTR) {}
 }
 
 /* Processors that a container's quota amounts to, rounded up; INT_MAX: no quota. */

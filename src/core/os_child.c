@@ -116,7 +116,7 @@ struct os_status os_child_end(struct os_child *c)
         struct pollfd f = {.fd = c->fd, .events = POLLIN};
         done = waitpid(c->pid, &st, WNOHANG);
         if (done == 0 && poll(&f, 1, 0) == 0) break; /* still working: not leaving */
-        if (done == 0) usleep(1000);
+        if (done == 0) os_sleep(1e-3);
     }
     bool killed = done == 0;
     kill(-c->pid, SIGKILL);

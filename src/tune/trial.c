@@ -19,6 +19,7 @@ static const double slow_rate = 20e6;   /* bytes per second; more where there is
 static const double long_seconds = 20e-3; /* a run that is the first of its kind, or follows one of another, is no slower for it */
 static const double wake_seconds = 0.03; /* of work before a device is timed for the first time */
 static const i64 max_evict = 256 << 20;
+static const double settle_seconds = 0.2, settle_step = 10e-3, settled = 0.05; /* at most; looked at so often; share of the time that is no work */
 
 /* What the child says. ALLOW: the next message comes within that many seconds, or the child hangs:
    runs of the candidate are given its time-out, opening the device and moving data much more. */
@@ -297,6 +298,31 @@ static bool time_cold(struct child *c, struct instance *x, struct err *e)
     return time_runs(c, x, 1, e) >= 0; /* warm again */
 }
 
+/* A library on the processor has threads of its own, and its idle threads and ours wait awake for a while. */
+static bool has_other_threads(const struct child *c, const struct instance *x)
+{
+    const struct subject *b = c->o->base;
+    bool is_library = x->s->product || x->s->conv;
+    return b && !c->on.driver->is_foreign && c->o->dev.n_threads != 1 && is_library != (b->product || b->conv);
+}
+
+/* The processors are left to whose turn it is: the other's threads go to sleep. */
+static void settle(void)
+{
+    for (double end = os_now() + settle_seconds; os_now() < end;) {
+        double busy = os_process_seconds(), from = os_now();
+        os_sleep(settle_step);
+        if (os_process_seconds() - busy < settled * (os_now() - from)) break;
+    }
+}
+
+/* Then a run that is not counted wakes its own. */
+static bool take_turn(struct child *c, struct instance *x, double run_seconds, struct err *e)
+{
+    settle();
+    return run_seconds >= long_seconds || time_runs(c, x, 1, e) >= 0;
+}
+
 static bool time_base(struct child *c, struct message *m, struct err *e)
 {
     bool first = c->base_repeat == 0;
@@ -317,14 +343,19 @@ static bool is_lost(const struct child *c, const struct message *m)
 static bool take_samples(struct child *c, struct instance *x, struct err *e)
 {
     struct message m = {.kind = MSG_SAMPLE};
+    bool turns = has_other_threads(c, x);
+    if (turns) settle();
     i64 repeat = repeats(c, x, &m.sample.seconds, e);
+    if (turns) settle();
     if (repeat == 0 || !time_base(c, &m, e)) return false;
     if (is_lost(c, &m) && !send_sample(c, &m)) return true;
     if ((!c->o->same_constants && !instance_vary(x, &c->on, e)) || (c->o->cold && !time_cold(c, x, e))) return false;
-    bool is_first = repeat == 1 && x->n_variants == 1 && !c->o->cold && !is_lost(c, &m) && m.sample.seconds >= long_seconds;
+    bool is_first = repeat == 1 && x->n_variants == 1 && !c->o->cold && !turns && !is_lost(c, &m) && m.sample.seconds >= long_seconds;
     for (u32 i = 0; i < c->o->max_samples; i++) {
-        send_allow(c, 2 * c->o->timeout);
+        send_allow(c, 2 * (c->o->timeout + settle_seconds));
+        if (turns && !take_turn(c, &c->base, m.sample.base, e)) return false;
         if ((i > 0 || !is_first) && !time_base(c, &m, e)) return false;
+        if (turns && !take_turn(c, x, m.sample.seconds, e)) return false;
         if (i > 0 || !is_first) m.sample.seconds = time_runs(c, x, repeat, e);
         if (m.sample.seconds < 0) return false;
         if (!send_sample(c, &m)) break;
