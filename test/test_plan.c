@@ -297,11 +297,11 @@ static void try_many(const char *device, u64 n, enum how how)
     if (getenv("VERBOSE")) fprintf(stderr, "%s: %u runs, %u concatenations in memory\n", device, done, w.n_joins);
 }
 
-static void test_interp(void **state) { try_many("interp", 300, ANY_NET); }
+static void test_interp(void **state) { try_many("interp", 200, ANY_NET); }
 static void test_cpu(void **state) { try_many("cpu", 6, ANY_NET); }
 static void test_interp_joins(void **state) {
     try_many("interp", 60, SOME_JOINS);
-    try_many("interp", 150, ONLY_JOINS);
+    try_many("interp", 100, ONLY_JOINS);
 }
 static void test_interp_blocks(void **state) { try_many("interp", 40, IN_BLOCKS); }
 static void test_cpu_joins(void **state) { try_many("cpu", 6, ONLY_JOINS); }
