@@ -7,7 +7,7 @@
 // SHAPE is conv:C,H,W,OC,K,STRIDE,GROUPS (padding K/2, bias and Relu fused), deconv:C,H,W,OC,K,STRIDE,GROUPS (transposed, STRIDE
 // times as large), maxpool:C,H,W,K,STRIDE or meanpool: likewise (padding K/2), gemm:M,N,K, softmax:ROWS,N, or of two or three
 // convolutions pair:C,H,W,MIDDLE,OC,K (both K x K), residual:C,H,W,MIDDLE,OC,STRIDE (1x1, 3x3 depthwise, 1x1). Of volumes: volume:C,D,H,W,OC,K,PADDING,BATCH, pooled: likewise (then halved by a maximum pool),
-// weights: likewise (the gradient of the convolution's weights), filter:C,H,W,K, splat: or outer: (K x K weights per pixel, their gradient; `,rows` for x innermost), padding K/2 and one image where these are left out. GROUPS may be left
+// weights: likewise (the gradient of the convolution's weights), filter:C,H,W,K, splat:, softmax-filter: or outer: (K x K weights per pixel, their gradient; `,rows` for x innermost), padding K/2 and one image where these are left out. GROUPS may be left
 // out; with `,rows`, `,c8` or `,c16` behind them images have x innermost, or channels in blocks, instead of channels last. DEVICE is as in
 // `quern devices`, this processor if left out, TYPE f32, f16 or bf16,
 // of matrix products and convolutions u8, too: then weights are i8 and the sums i32, those of convolutions scaled back to u8. -g takes candidates of one family only, -v verifies, -d prints the kernel's text, -C empties the caches
@@ -210,8 +210,10 @@ static bool make_weights(struct bench *b, const i64 *s, enum layout layout, stru
 }
 
 /* s: channels, height, width, size of the kernel. A filter with weights of its own for every pixel, or the gradient of these. */
-static bool make_filter(struct bench *b, const i64 *s, bool splat, bool outer, enum layout layout, struct err *e)
+enum filter { GATHER, SPLAT, BY_SOFTMAX, OUTER };
+static bool make_filter(struct bench *b, const i64 *s, enum filter kind, enum layout layout, struct err *e)
 {
+    bool outer = kind == OUTER;
     i64 begin = (s[3] - 1) / 2;
     sym size[2] = {sym_const(&b->sym, s[1]), sym_const(&b->sym, s[2])};
     value_id in[2] = {add_image(b, s), add_input(b, outer ? "dy" : "w", 4, (i64[]){1, outer ? s[0] : s[3] * s[3], s[1], s[2]})};
@@ -219,7 +221,8 @@ static bool make_filter(struct bench *b, const i64 *s, bool splat, bool outer, e
     node_id n = graph_value(&b->g, y)->producer;
     attr_set_ints(&b->g, n, "kernel_shape", (i64[]){s[3], s[3]}, 2);
     attr_set_ints(&b->g, n, "begins", (i64[]){begin, begin}, 2);
-    if (splat) attr_set_int(&b->g, n, "splat", 1), op_set_syms(&b->g, n, "out", size, 2);
+    if (kind == BY_SOFTMAX) attr_set_int(&b->g, n, "softmax", 1);
+    if (kind == SPLAT) attr_set_int(&b->g, n, "splat", 1), op_set_syms(&b->g, n, "out", size, 2);
     return finish(b, y, layout, e);
 }
 
@@ -265,9 +268,10 @@ static bool parse_shape(struct bench *b, const char *text, struct err *e)
     if (!strncmp(text, "deconv:", 7) && images) return make_deconv(b, s, layout, e);
     if (!strncmp(text, "maxpool:", 8) && n == 5) return make_pool(b, "MaxPool", s, layout, e);
     if (!strncmp(text, "meanpool:", 9) && n == 5) return make_pool(b, "AveragePool", s, layout, e);
-    if (!strncmp(text, "filter:", 7) && n == 4) return make_filter(b, s, false, false, layout, e);
-    if (!strncmp(text, "splat:", 6) && n == 4) return make_filter(b, s, true, false, layout, e);
-    if (!strncmp(text, "outer:", 6) && n == 4) return make_filter(b, s, false, true, layout, e);
+    if (!strncmp(text, "filter:", 7) && n == 4) return make_filter(b, s, GATHER, layout, e);
+    if (!strncmp(text, "softmax-filter:", 15) && n == 4) return make_filter(b, s, BY_SOFTMAX, layout, e);
+    if (!strncmp(text, "splat:", 6) && n == 4) return make_filter(b, s, SPLAT, layout, e);
+    if (!strncmp(text, "outer:", 6) && n == 4) return make_filter(b, s, OUTER, layout, e);
     if (!strncmp(text, "pair:", 5) && n == 6) return make_pair(b, s, layout, e);
     if (!strncmp(text, "residual:", 9) && n == 6) return make_residual(b, s, layout, e);
     if (!strncmp(text, "gemm:", 5) && n == 3) return make_gemm(b, s, e);

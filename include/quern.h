@@ -107,7 +107,7 @@ QUERN_API quern_status quern_tensor_to_dlpack(quern *q, quern_tensor *t, struct 
 struct quern_run_opts {
     size_t size;
     int threads;          /* 0: all processors */
-    const char *device;   /* NULL: the first that runs the program's language */
+    const char *device;   /* as for compiling; NULL: the first that runs the program's language */
 };
 
 /* Maps a .dnx file. */
@@ -126,12 +126,29 @@ QUERN_API const char *quern_program_output_layout(const quern_program *p, int k)
 /* Runs once: n_in tensors in order of the inputs; out receives quern_program_outputs() new tensors (or, where out[k] is not
  * NULL on entry, writes into that tensor, whose shape must fit). */
 QUERN_API quern_status quern_run(quern_program *p, quern_tensor *const *in, int n_in, quern_tensor **out, int n_out);
+/* Elements anywhere in memory: that at (i, j ...) lies stride[0] * i + stride[1] * j + ... elements behind data. Strides have any sign;
+ * 0 is the same element again, which only inputs may have along axes longer than 1. */
+struct quern_array {
+    quern_dtype type;        /* 0: an optional input that is left out */
+    int rank;                /* 0 to 8 */
+    int64_t dim[8], stride[8];
+    void *data;
+};
+/* Likewise on arrays in memory of the program's device that belongs to others in this process, whose addresses kernels see (device pointers in the
+ * primary context, which CUDA's runtime and PyTorch use), in the order of their stream on that device (NULL: the default stream): begins when what is
+ * in the stream has ended, and what comes into it later begins when this has. Does not wait, so that a failure of the device may be told by a later
+ * call. Arrays are dense, row by row, have the program's shapes, begin at multiples of 16 bytes and stay until the end; all outputs are given.
+ * QUERN_UNSUPPORTED on devices other than CUDA's and HIP's. */
+QUERN_API quern_status quern_enqueue(quern_program *p, const struct quern_array *in, int n_in, const struct quern_array *out, int n_out,
+                                     void *stream);
+/* What out must be for inputs of these types and sizes (data and strides are not looked at): type, rank, sizes, the strides of a dense array. */
+QUERN_API quern_status quern_program_shape(quern_program *p, const struct quern_array *in, int n_in, struct quern_array *out, int n_out);
 QUERN_API void quern_profile(quern_program *p, int on);
 /* label: the network's nodes in this dispatch; operators: theirs ("Conv+LeakyRelu"), "layout" for a copy; layer: those of the nodes that take most of
  * the operations. Where a program does not say them operators is "" and layer the label. seconds: of all runs since quern_profile. */
 struct quern_step { const char *label, *layer, *operators, *kernel, *task; double seconds, flops, bytes; };
 QUERN_API int quern_profile_steps(const quern_program *p, struct quern_step *steps, int max); /* number of dispatches */
-QUERN_API double quern_program_seconds(const quern_program *p); /* of the last run by the device's clock, data moved before and after */
+QUERN_API double quern_program_seconds(const quern_program *p); /* of the last run by the device's clock, data moved before and after; < 0: it was only enqueued */
 QUERN_API int64_t quern_program_memory(const quern_program *p); /* bytes of temporary memory for the last sizes */
 
 /* --- files --- */
@@ -247,14 +264,6 @@ QUERN_API quern_status quern_program_save(quern_program *p, const char *path);
 
 /* --- one operator on a caller's arrays (doc/operators.md) --- */
 
-/* Elements anywhere in memory: that at (i, j ...) lies stride[0] * i + stride[1] * j + ... elements behind data. Strides have any sign;
- * 0 is the same element again, which only inputs may have along axes longer than 1. */
-struct quern_array {
-    quern_dtype type;        /* 0: an optional input that is left out */
-    int rank;                /* 0 to 8 */
-    int64_t dim[8], stride[8];
-    void *data;
-};
 struct quern_op_opts {
     size_t size;
     const char *device;      /* as for compiling */
@@ -277,6 +286,9 @@ QUERN_API quern_status quern_op_shape(quern_op *op, const struct quern_array *in
 /* Computes the outputs, which must have those sizes and not overlap with anything. Dense arrays are read and written where they are, row by
  * row or with channels last (rank 3 to 5); others are copied first, or afterwards. Programs for the last 64 kinds of arrays are kept. */
 QUERN_API quern_status quern_op_run(quern_op *op, const struct quern_array *in, int n_in, const struct quern_array *out, int n_out);
+/* Likewise on arrays in the device's memory, in the order of a stream, see quern_enqueue. They must be dense, row by row or with channels last. */
+QUERN_API quern_status quern_op_enqueue(quern_op *op, const struct quern_array *in, int n_in, const struct quern_array *out, int n_out,
+                                        void *stream);
 
 /* --- matrix products for GPUs by configurations (doc/gemm.md) --- */
 

@@ -2,24 +2,28 @@
 //
 // A library that looks like CUDA's and like HIP's, for tests of the driver without a GPU; named by QUERN_CUDA_LIBRARY and QUERN_HIP_LIBRARY.
 // It keeps book of handles, memory and the current context and aborts on what a real driver would
-// leave undefined. QUERN_FAKE_CUDA, words: devices=N, memory=MIB, lost=N (the N-th launch meets an illegal address: all that follows fails
-// likewise), rows=N (groups along y and z at once, 65535), optin=BYTES (shared memory that can be asked for, 101376).
+// leave undefined: also where a stream uses memory that another stream used before, and nothing orders the two. QUERN_FAKE_CUDA, words: devices=N, memory=MIB, lost=N (the N-th launch meets an illegal address: all that follows fails
+// likewise), at=N (device of all memory, 0), rows=N (groups along y and z at once, 65535), optin=BYTES (shared memory that can be asked for, 101376).
 //
 // An image is an ELF header, then the number of functions and for each its info[8]; functions are k_0, k_1 ... Each takes y, extents, a number p
 // and the base, and adds p to y[group], the groups counted in a grid of these extents. With info[6] = 1 it takes a matrix, too, whose eight numbers stand
 // behind those of three functions, and adds its number of columns.
 //
+// Cubins of CUDA's compiler are taken, too. Their functions, whose first buffers=N (2) arguments are pointers, only remember these (fake_was_given).
+//
 // It looks like cuBLAS and rocBLAS, too (QUERN_CUBLAS_LIBRARY, QUERN_ROCBLAS_LIBRARY): products of f32, f64 and bf16, columns behind
 // each other. And like cuDNN and MIOpen (fake_cudnn.h, fake_miopen.h).
+#include <elf.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum kind { STREAM = 1, EVENT, MODULE, FUNCTION, PRODUCTS, CONVOLUTIONS, TENSOR, FILTER, WINDOW };
-enum { DNN_DIMS = 5 };
-enum { OK, INVALID = 1, OUT_OF_MEMORY = 2, NO_CONTEXT = 201, NO_BINARY = 209, NOT_FOUND = 500, ILLEGAL = 700 };
+enum { DNN_DIMS = 5, STREAMS = 64, OUTER = 7 };
+enum { OK, INVALID = 1, NOT_INITIALIZED = 3, OUT_OF_MEMORY = 2, NO_CONTEXT = 201, NO_BINARY = 209, NOT_FOUND = 500, ILLEGAL = 700 };
 
 enum { MATRIX = 68 + 3 * 32 }; /* in an image */
 
@@ -29,22 +33,31 @@ struct object {
     int32_t info[8];  /* FUNCTION */
     int32_t dynamic;  /* that may be asked for */
     const char *image; /* MODULE, FUNCTION */
+    bool is_cubin;     /* FUNCTION */
     struct object *parts;
     long at; /* EVENT: launches before it; -1: not recorded */
+    int stream; /* STREAM: its number, the default one's is 0 */
+    uint64_t before[STREAMS]; /* STREAM, EVENT: of each stream, what has ended when its next begins */
     int32_t n, type, list[3][DNN_DIMS]; /* TENSOR, FILTER: sizes, steps; WINDOW: pads, strides, dilations */
     int32_t groups, math; /* WINDOW */
+    int32_t mode, no_alternative, is_found; /* WINDOW, of MIOpen */
 };
 
 static struct memory {
     struct memory *next;
     char *p;
     size_t n;
+    int stream; /* that used it last, and when */
+    uint64_t at;
 } *memories;
 
-static long n_objects, n_launches, n_contexts;
+static long n_objects, n_launches, n_contexts, n_dnn; /* n_dnn: calls of libraries of convolutions that may fail */
 static size_t in_use;
-static int is_current, is_lost, context;
-static struct object *alive;
+static int is_lost, context, outer, n_streams, maker;
+static void *current = &outer;            /* CUDA: somebody else's, before we come */
+static int32_t device = OUTER;            /* HIP: likewise */
+static struct object *alive, by_default; /* the default stream */
+static uint64_t now, host[STREAMS];      /* what the host has waited for */
 
 static long option(const char *name, long otherwise)
 {
@@ -65,11 +78,15 @@ static long option(const char *name, long otherwise)
 FAKE long fake_objects(void);
 long fake_objects(void) { return n_objects + n_contexts; }
 FAKE void fake_reset(void);
-void fake_reset(void) { is_lost = 0, n_launches = 0; } /* a new process */
+void fake_reset(void) { is_lost = 0, n_launches = 0, n_dnn = 0; } /* a new process */
+
+/* What was current before we came is so when nothing of ours runs. */
+FAKE long fake_is_outer(void);
+long fake_is_outer(void) { return current == &outer && device == OUTER; }
 
 #define READY                                                                                      \
     if (is_lost) return ILLEGAL;                                                                   \
-    if (!is_current) return NO_CONTEXT
+    if (current != &context && device == OUTER) return NO_CONTEXT
 
 static struct object *make(enum kind kind)
 {
@@ -97,7 +114,41 @@ static int32_t destroy(void *p, enum kind kind)
     return OK;
 }
 
-BOTH(cuInit, hipInit, (uint32_t flags)) { return flags ? INVALID : OK; }
+/* Time, by streams: each knows what of the others has ended when its next operation begins. */
+
+static void merge(uint64_t *to, const uint64_t *from)
+{
+    for (int i = 0; i < STREAMS; i++) to[i] = to[i] > from[i] ? to[i] : from[i];
+}
+
+static struct object *stream_of(void *s) { return s ? there(s, STREAM) : &by_default; }
+
+static struct object *begin(void *s)
+{
+    struct object *x = stream_of(s);
+    merge(x->before, host);
+    x->before[x->stream] = ++now;
+    return x;
+}
+
+/* The stream's operation uses the bytes, which must be of one piece of memory. */
+static char *use(struct object *s, uint64_t at, size_t n)
+{
+    char *p = (char *)(uintptr_t)at;
+    struct memory *m = memories;
+    while (m && (p < m->p || n > m->n || (size_t)(p - m->p) > m->n - n)) m = m->next;
+    if (!m) return NULL;
+    if (s->before[m->stream] < m->at) abort(); /* what another stream does with it may not have ended */
+    m->stream = s->stream, m->at = now;
+    return p;
+}
+
+/* After a fork the child cannot. */
+BOTH(cuInit, hipInit, (uint32_t flags))
+{
+    if (!maker) maker = (int)getpid();
+    return flags ? INVALID : maker == (int)getpid() ? OK : NOT_INITIALIZED;
+}
 
 BOTH(cuDriverGetVersion, hipDriverGetVersion, (int32_t * v))
 {
@@ -126,6 +177,7 @@ int32_t cuGetErrorName(int32_t r, const char **name)
 
 BOTH(cuDeviceGetCount, hipGetDeviceCount, (int32_t * n))
 {
+    if (maker != (int)getpid()) return NOT_INITIALIZED;
     *n = (int32_t)option("devices", 1);
     return *n ? OK : 100;
 }
@@ -194,28 +246,49 @@ int32_t cuDevicePrimaryCtxRelease_v2(int32_t d)
 FAKE int32_t cuCtxSetCurrent(void *c);
 int32_t cuCtxSetCurrent(void *c)
 {
-    if (c && (c != &context || !n_contexts)) abort();
-    is_current = c != NULL;
+    if (c != &outer && (c != &context || !n_contexts)) abort();
+    current = c;
+    return is_lost ? ILLEGAL : OK;
+}
+FAKE int32_t cuCtxGetCurrent(void **c);
+int32_t cuCtxGetCurrent(void **c)
+{
+    *c = current;
+    return is_lost ? ILLEGAL : OK;
+}
+FAKE int32_t hipGetDevice(int32_t *d);
+int32_t hipGetDevice(int32_t *d)
+{
+    *d = device;
     return is_lost ? ILLEGAL : OK;
 }
 FAKE int32_t hipSetDevice(int32_t d);
 int32_t hipSetDevice(int32_t d)
 {
-    is_current = 1;
+    device = d;
     return is_lost ? ILLEGAL : OK;
 }
 
 BOTH(cuStreamCreate, hipStreamCreateWithFlags, (void **s, uint32_t flags))
 {
     READY;
-    *s = make(STREAM);
+    struct object *x = make(STREAM);
+    x->stream = 1 + n_streams++ % (STREAMS - 1); /* of many, two seem to be one */
+    *s = x;
     return OK;
 }
 BOTH(cuStreamDestroy_v2, hipStreamDestroy, (void *s)) { return destroy(s, STREAM); }
 BOTH(cuStreamSynchronize, hipStreamSynchronize, (void *s))
 {
     READY;
-    there(s, STREAM);
+    merge(host, stream_of(s)->before);
+    return OK;
+}
+BOTH(cuStreamWaitEvent, hipStreamWaitEvent, (void *s, void *x, uint32_t flags))
+{
+    READY;
+    if (flags) return INVALID;
+    merge(stream_of(s)->before, there(x, EVENT)->before);
     return OK;
 }
 BOTH(cuEventCreate, hipEventCreateWithFlags, (void **x, uint32_t flags))
@@ -228,8 +301,9 @@ BOTH(cuEventDestroy_v2, hipEventDestroy, (void *x)) { return destroy(x, EVENT); 
 BOTH(cuEventRecord, hipEventRecord, (void *x, void *s))
 {
     READY;
-    there(s, STREAM);
-    there(x, EVENT)->at = n_launches;
+    struct object *e = there(x, EVENT);
+    e->at = n_launches;
+    memcpy(e->before, stream_of(s)->before, sizeof e->before);
     return OK;
 }
 /* A launch takes a quarter of a millisecond. */
@@ -257,7 +331,7 @@ BOTH(cuMemAlloc_v2, hipMalloc, (uint64_t *p, size_t n))
     if (n == 0) return INVALID;
     if (in_use + n > (size_t)option("memory", 1024) << 20) return OUT_OF_MEMORY;
     struct memory *m = malloc(sizeof *m);
-    *m = (struct memory){memories, aligned_alloc(256, (n + 255) / 256 * 256), n};
+    *m = (struct memory){.next = memories, .p = aligned_alloc(256, (n + 255) / 256 * 256), .n = n};
     memset(m->p, 0xEE, n); /* nothing is zero by itself */
     memories = m, in_use += n, n_objects++;
     *p = (uint64_t)(uintptr_t)m->p;
@@ -275,26 +349,41 @@ BOTH(cuMemFree_v2, hipFree, (uint64_t p))
     }
     abort();
 }
+/* Pointers: of the device at=N. */
+BOTH(cuPointerGetAttribute, hipPointerGetAttribute, (void *v, int32_t what, uint64_t p))
+{
+    const struct memory *m = memories;
+    while (m && (p < (uintptr_t)m->p || p >= (uintptr_t)m->p + m->n)) m = m->next;
+    if (!m) return INVALID;
+    uint64_t start = (uintptr_t)m->p;
+    int32_t at = (int32_t)option("at", 0);
+    switch (what) {
+    case 9: memcpy(v, &at, 4); return OK;
+    case 11: memcpy(v, &start, 8); return OK;
+    case 12: memcpy(v, &m->n, sizeof m->n); return OK;
+    default: return INVALID;
+    }
+}
 BOTH(cuMemsetD8Async, hipMemsetD8Async, (uint64_t p, unsigned char v, size_t n, void *s))
 {
     READY;
-    there(s, STREAM);
-    if (!bytes(p, n)) return INVALID;
-    memset(bytes(p, n), v, n);
+    char *to = use(begin(s), p, n);
+    if (!to) return INVALID;
+    memset(to, v, n);
     return OK;
 }
 BOTH(cuMemcpyHtoDAsync_v2, hipMemcpyHtoDAsync, (uint64_t to, const void *from, size_t n, void *s))
 {
     READY;
-    there(s, STREAM);
-    if (!bytes(to, n)) return INVALID;
-    memcpy(bytes(to, n), from, n);
+    char *p = use(begin(s), to, n);
+    if (!p) return INVALID;
+    memcpy(p, from, n);
     return OK;
 }
 BOTH(cuMemcpyDtoHAsync_v2, hipMemcpyDtoHAsync, (void *to, uint64_t from, size_t n, void *s))
 {
     READY;
-    there(s, STREAM);
+    struct object *in = begin(s);
     for (struct object *x = alive; x; x = x->next) /* constants of a module */
         if (x->kind == MODULE && from == (uint64_t)(uintptr_t)x->image + MATRIX && n <= 32) {
             memcpy(to, x->image + MATRIX, n);
@@ -305,19 +394,75 @@ BOTH(cuMemcpyDtoHAsync_v2, hipMemcpyDtoHAsync, (void *to, uint64_t from, size_t 
             memcpy(to, x->info, n);
             return OK;
         }
-    if (!bytes(from, n)) return INVALID;
-    memcpy(to, bytes(from, n), n);
+    const char *p = use(in, from, n);
+    if (!p) return INVALID;
+    memcpy(to, p, n);
     return OK;
 }
 
 /* Modules. */
+
+enum { CUBIN = 190, GIVEN = 16 };
+static uint64_t given[GIVEN]; /* pointers that functions of cubins got last */
+static uint32_t n_given;
+FAKE long fake_was_given(uint64_t at);
+long fake_was_given(uint64_t at)
+{
+    for (int i = 0; i < GIVEN; i++)
+        if (given[i] == at) return 1;
+    return 0;
+}
+
+static bool is_cubin(const char *image) { return ((const Elf64_Ehdr *)(const void *)image)->e_machine == CUBIN; }
+
+/* What a cubin has under this name; NULL: nothing. */
+static const char *symbol(const char *image, const char *name)
+{
+    const Elf64_Ehdr *h = (const void *)image;
+    const Elf64_Shdr *s = (const void *)(image + h->e_shoff);
+    for (int i = 0; i < h->e_shnum; i++) {
+        if (s[i].sh_type != SHT_SYMTAB) continue;
+        const Elf64_Sym *v = (const void *)(image + s[i].sh_offset);
+        const char *names = image + s[s[i].sh_link].sh_offset;
+        for (size_t k = 0; k < s[i].sh_size / sizeof *v; k++)
+            if (!strcmp(names + v[k].st_name, name) && v[k].st_shndx < h->e_shnum) return image + s[v[k].st_shndx].sh_offset + v[k].st_value;
+    }
+    return NULL;
+}
+
+static bool describe(struct object *f, const char *image, const char *name)
+{
+    char info[512];
+    snprintf(info, sizeof info, "%s_info", name);
+    const char *p = symbol(image, info);
+    if (!symbol(image, name) || !p) return false;
+    memcpy(f->info, p, sizeof f->info);
+    return f->is_cubin = true;
+}
+
+/* The one that was asked for last, of a cubin. */
+static bool is_info_of_cubin(const struct object *m, const char *name)
+{
+    const char *end = strrchr(name, '_');
+    return m->parts && m->parts->next->is_cubin && end && !strcmp(end, "_info");
+}
+
+static int32_t launch_cubin(struct object *in, void **parameters)
+{
+    for (long i = 0; i < option("buffers", 2); i++) {
+        uint64_t at = *(uint64_t *)parameters[i];
+        if (!use(in, at, 1)) abort();
+        given[n_given++ % GIVEN] = at;
+    }
+    return OK;
+}
 
 BOTH(cuModuleLoadData, hipModuleLoadData, (void **out, const void *image))
 {
     READY;
     int32_t n;
     memcpy(&n, (const char *)image + 64, 4);
-    if (n < 0) return NO_BINARY;
+    if (n < 0 && !is_cubin(image)) return NO_BINARY;
     struct object *m = make(MODULE);
     m->image = image;
     *out = m;
@@ -329,10 +474,12 @@ BOTH(cuModuleGetFunction, hipModuleGetFunction, (void **f, void *module, const c
     READY;
     struct object *m = there(module, MODULE), *x;
     int32_t n, i;
+    struct object of_cubin = {0};
     memcpy(&n, m->image + 64, 4);
-    if (sscanf(name, "k_%d", &i) != 1 || i < 0 || i >= n) return NOT_FOUND;
+    if (is_cubin(m->image) ? !describe(&of_cubin, m->image, name) : sscanf(name, "k_%d", &i) != 1 || i < 0 || i >= n) return NOT_FOUND;
     x = make(FUNCTION);
-    memcpy(x->info, m->image + 68 + 32 * i, 32);
+    x->is_cubin = of_cubin.is_cubin;
+    memcpy(x->info, x->is_cubin ? (const char *)of_cubin.info : m->image + 68 + 32 * i, 32);
     x->dynamic = 49152, x->image = m->image;
     struct object *link = malloc(sizeof *link); /* goes with its module */
     link->next = x, link->parts = m->parts, m->parts = link;
@@ -359,7 +506,8 @@ BOTH(cuModuleGetGlobal_v2, hipModuleGetGlobal, (uint64_t * p, size_t *n, void *m
     const struct object *m = there(module, MODULE);
     int32_t i;
     char rest[8] = "";
-    if (sscanf(name, "k_%d_%7s", &i, rest) != 2 || !m->parts) return NOT_FOUND;
+    if (is_info_of_cubin(m, name)) strcpy(rest, "info");
+    else if (sscanf(name, "k_%d_%7s", &i, rest) != 2 || !m->parts) return NOT_FOUND;
     if (!strcmp(rest, "maps")) {
         *p = (uint64_t)(uintptr_t)m->image + MATRIX, *n = 32;
         return OK;
@@ -375,7 +523,7 @@ BOTH(cuFuncGetAttribute, hipFuncGetAttribute, (int32_t * v, int32_t what, void *
     READY;
     const struct object *x = there(f, FUNCTION);
     if (what != 0 && what != 1) return INVALID;
-    *v = what == 0 ? 512 : x->info[7]; /* threads, static shared memory */
+    *v = what == 0 ? x->is_cubin ? 1024 : 512 : x->info[7]; /* threads, static shared memory */
     return OK;
 }
 
@@ -434,22 +582,24 @@ BOTH(cuLaunchKernel, hipModuleLaunchKernel,
     const struct object *x = there(f, FUNCTION);
     uint64_t rows = (uint64_t)option("rows", 65535);
     uint32_t extent[3];
-    there(s, STREAM);
+    struct object *in = begin(s);
     if (!gx || !gy || !gz || gy > rows || gz > rows || shared > (uint32_t)x->dynamic) return INVALID;
     if (bx != (uint32_t)x->info[1] || by != (uint32_t)x->info[2] || bz != (uint32_t)x->info[3]) abort();
     if (++n_launches == option("lost", 0)) is_lost = 1;
     if (is_lost) return ILLEGAL;
+    if (x->is_cubin) return launch_cubin(in, parameters);
     uint64_t *address[2] = {parameters[0], parameters[1]};
     int32_t add = *(int32_t *)parameters[2], base[3];
     for (int d = 0; d < 3; d++) base[d] = *(int32_t *)parameters[3 + d];
     if (x->info[6]) add += columns(x, parameters);
-    if (!bytes(*address[1], sizeof extent)) abort();
-    memcpy(extent, bytes(*address[1], sizeof extent), sizeof extent);
+    const char *size = use(in, *address[1], sizeof extent);
+    if (!size) abort();
+    memcpy(extent, size, sizeof extent);
     for (uint64_t k = 0; k < gz; k++)
         for (uint64_t j = 0; j < gy; j++)
             for (uint64_t i = 0; i < gx; i++) {
                 uint64_t at = ((k + (uint64_t)base[2]) * extent[1] + j + (uint64_t)base[1]) * extent[0] + i + (uint64_t)base[0];
-                int32_t *y = (int32_t *)(void *)bytes(*address[0] + 4 * at, 4);
+                int32_t *y = (int32_t *)(void *)use(in, *address[0] + 4 * at, 4);
                 if (!y) abort();
                 *y += add;
             }
@@ -487,7 +637,28 @@ int32_t cublasGetVersion_v2(void *h, int32_t *v)
 FAKE int32_t rocblas_get_version_string(char *text, size_t n);
 int32_t rocblas_get_version_string(char *text, size_t n) { return snprintf(text, n, "4.1.0") < (int)n ? OK : INVALID; }
 
-enum { F32, F64, BF16 };
+enum { F32, F64, BF16, F16 };
+
+static double power(int n) { return n < 0 ? 1 / power(-n) : (double)((uint64_t)1 << n); }
+
+static double from_half(uint16_t h)
+{
+    int e = h >> 10 & 31, m = h & 1023;
+    double v = e ? (1024 + m) * power(e - 25) : m * power(-24);
+    return h >> 15 ? -v : v;
+}
+
+static uint16_t to_half(double v)
+{
+    double a = v < 0 ? -v : v;
+    int e = 1;
+    if (!(a < 65520)) return 0x7C00;
+    while (a >= 2048 * power(e - 25)) e++;
+    double q = a / power(e - 25);
+    int k = (int)q;
+    if (q - k > 0.5 || (q - k == 0.5 && k % 2)) k++;
+    return (uint16_t)((v < 0) << 15 | (((e - 1) << 10) + k));
+}
 
 static double element(uint64_t at, int type, int64_t i)
 {
@@ -496,8 +667,10 @@ static double element(uint64_t at, int type, int64_t i)
     uint32_t bits = 0;
     float f;
     double d;
+    uint16_t half;
     if (!p) abort();
     if (type == F64) return memcpy(&d, p, 8), d;
+    if (type == F16) return memcpy(&half, p, 2), from_half(half);
     memcpy((char *)&bits + (type == BF16 ? 2 : 0), p, size);
     return memcpy(&f, &bits, 4), (double)f;
 }
@@ -507,8 +680,10 @@ static void put(uint64_t at, int type, int64_t i, double v)
     const size_t size = type == F64 ? 8 : type == F32 ? 4 : 2;
     char *p = bytes(at + (uint64_t)i * size, size);
     float f = (float)v;
+    uint16_t half = to_half(v);
     if (!p) abort();
-    memcpy(p, type == F64 ? (char *)&v : (char *)&f + (type == BF16 ? 2 : 0), size);
+    if (type == F16) memcpy(p, &half, 2);
+    else memcpy(p, type == F64 ? (char *)&v : (char *)&f + (type == BF16 ? 2 : 0), size);
 }
 
 struct matrix { uint64_t at; int64_t ld, step; int is_transposed; };

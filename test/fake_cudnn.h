@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Part of fake_cuda.c: what looks like cuDNN (QUERN_CUDNN_LIBRARY). Convolutions of f32 and bf16 and their gradients with respect to the input,
-// by the definition. It has four algorithms, of which one never works, one rounds operands of f32, and the fastest of the others wants memory;
-// running another than the one that should have been taken, or without its memory, is refused.
+// Part of fake_cuda.c: what looks like cuDNN (QUERN_CUDNN_LIBRARY). Convolutions of f32, f16 and bf16 and their gradients with respect to the
+// input, by the definition. It has four algorithms, of which one never works, one rounds operands of f32, and the fastest of the others wants memory;
+// running another than the one that should have been taken, or without its memory, is refused. QUERN_FAKE_CUDA=dnn=N: the N-th call fails.
 #ifndef QUERN_TEST_FAKE_CUDNN_H
 #define QUERN_TEST_FAKE_CUDNN_H
 
-enum { DNN_F32 = 0, DNN_BF16 = 9, SLOW = 1, LARGE = 2, ROUNDS = 5, WORK = 256, TENSOR_MATH = 1, FMA_MATH = 3, UNSUPPORTED = 3000 };
+enum { DNN_F32 = 0, DNN_F16 = 2, DNN_BF16 = 9, SLOW = 1, LARGE = 2, ROUNDS = 5, WORK = 256, TENSOR_MATH = 1, FMA_MATH = 3, UNSUPPORTED = 3000 };
 
 struct dnn_perf {
     int32_t algorithm, status;
@@ -20,10 +20,14 @@ size_t cudnnGetVersion(void) { return 92600; }
 FAKE const char *cudnnGetErrorString(int32_t r);
 const char *cudnnGetErrorString(int32_t r) { return r == UNSUPPORTED ? "FAKE_NOT_SUPPORTED" : "FAKE_BAD_PARAM"; }
 
+#define DNN_CALL                                                                                                                     \
+    if (++n_dnn == option("dnn", 0)) return UNSUPPORTED
+
 #define OBJECT(create, remove, what)                                                                                                 \
     FAKE int32_t create(void **x);                                                                                                   \
     int32_t create(void **x)                                                                                                         \
     {                                                                                                                                \
+        DNN_CALL;                                                                                                                    \
         *x = make(what);                                                                                                             \
         return OK;                                                                                                                   \
     }                                                                                                                                \
@@ -39,6 +43,7 @@ FAKE int32_t cudnnSetStream(void *h, void *s);
 int32_t cudnnSetStream(void *h, void *s)
 {
     there(h, CONVOLUTIONS), there(s, STREAM);
+    DNN_CALL;
     return OK;
 }
 
@@ -49,14 +54,17 @@ static void keep_list(struct object *x, int list, int32_t n, const int32_t *v)
     x->n = n;
 }
 
+static int has_type(int32_t t) { return t == DNN_F32 || t == DNN_F16 || t == DNN_BF16; }
+
 FAKE int32_t cudnnSetTensorNdDescriptor(void *d, int32_t type, int32_t n, const int32_t *dim, const int32_t *stride);
 int32_t cudnnSetTensorNdDescriptor(void *d, int32_t type, int32_t n, const int32_t *dim, const int32_t *stride)
 {
     struct object *x = there(d, TENSOR);
+    DNN_CALL;
     if (n < 4) return INVALID;
     keep_list(x, 0, n, dim), keep_list(x, 1, n, stride);
     x->type = type;
-    return type == DNN_F32 || type == DNN_BF16 ? OK : INVALID;
+    return has_type(type) ? OK : INVALID;
 }
 
 FAKE int32_t cudnnSetFilterNdDescriptor(void *d, int32_t type, int32_t format, int32_t n, const int32_t *dim);
@@ -64,7 +72,8 @@ int32_t cudnnSetFilterNdDescriptor(void *d, int32_t type, int32_t format, int32_
 {
     struct object *x = there(d, FILTER);
     int32_t step = 1;
-    if (format < 0 || format > 1 || n < 4) return INVALID;
+    DNN_CALL;
+    if (format < 0 || format > 1 || n < 4 || !has_type(type)) return INVALID;
     keep_list(x, 0, n, dim);
     if (format) x->list[1][1] = 1, step = dim[1];
     for (int32_t i = n - 1; i >= 0; i--) {
@@ -82,6 +91,7 @@ int32_t cudnnSetConvolutionNdDescriptor(void *d, int32_t n, const int32_t *pad, 
                                         int32_t type)
 {
     struct object *x = there(d, WINDOW);
+    DNN_CALL;
     keep_list(x, 0, n, pad), keep_list(x, 1, n, stride), keep_list(x, 2, n, dilation);
     return mode == 1 && type == DNN_F32 ? OK : INVALID;
 }
@@ -90,13 +100,15 @@ FAKE int32_t cudnnSetConvolutionGroupCount(void *d, int32_t groups);
 int32_t cudnnSetConvolutionGroupCount(void *d, int32_t groups)
 {
     there(d, WINDOW)->groups = groups;
-    return OK;
+    DNN_CALL;
+    return groups > 0 ? OK : INVALID;
 }
 FAKE int32_t cudnnSetConvolutionMathType(void *d, int32_t math);
 int32_t cudnnSetConvolutionMathType(void *d, int32_t math)
 {
     there(d, WINDOW)->math = math;
-    return OK;
+    DNN_CALL;
+    return math >= 0 && math <= FMA_MATH ? OK : INVALID;
 }
 
 /* Is `small` what the window makes of `wide`, and do the channels fit? small's are the filter's first axis. */
@@ -116,6 +128,7 @@ static int32_t find(const struct object *conv, int ok, int32_t most, int32_t *n,
     const struct dnn_perf all[] = {{ROUNDS, OK, 0.5f, 0, 1, TENSOR_MATH, {0}}, {LARGE, OK, 1, WORK, 1, conv->math, {0}},
                                    {SLOW, OK, 2, 0, 1, conv->math, {0}}, {0, UNSUPPORTED, -1, 0, 0, 0, {0}}};
     READY;
+    DNN_CALL;
     if (!ok || most < 4) return INVALID;
     memcpy(p, all, sizeof all);
     *n = 4;
@@ -140,7 +153,7 @@ int32_t cudnnFindConvolutionBackwardDataAlgorithm(void *h, void *w, void *y, voi
 
 struct array { const struct object *d; uint64_t at; };
 
-static int element_type(const struct array *a) { return a->d->type == DNN_BF16 ? BF16 : F32; }
+static int element_type(const struct array *a) { return a->d->type == DNN_BF16 ? BF16 : a->d->type == DNN_F16 ? F16 : F32; }
 
 static int64_t place_of(const struct array *a, const int32_t *idx)
 {
@@ -193,6 +206,7 @@ static int32_t convolve(struct array from, struct array w, const struct object *
 {
     int32_t out[DNN_DIMS] = {0};
     READY;
+    DNN_CALL;
     n_launches++;
     do put(to.at, element_type(&to), place_of(&to, out), sum_at(from, w, c, is_gradient, out, to.d->list[0]));
     while (step(out, to.d->list[0], to.d->n));
@@ -203,7 +217,7 @@ static int may_run(const struct object *x, const struct object *conv, int32_t al
                    const void *beta)
 {
     if (*(const float *)alpha != 1 || *(const float *)beta != 0) return 0;
-    if (x->type == DNN_BF16) return algorithm == ROUNDS && conv->math == TENSOR_MATH;
+    if (x->type != DNN_F32) return algorithm == ROUNDS && conv->math == TENSOR_MATH;
     return algorithm == LARGE && conv->math == FMA_MATH && n_work >= WORK && bytes(work, WORK);
 }
 

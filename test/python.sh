@@ -43,6 +43,7 @@ run_with() {
     (cd "$work"; "$python" "$here/python_$what.py")
 }
 
+export QUERN_TEST_CUDA="$build/test/fake_cuda.so"
 mkdir -p "$work"
 [ -x /usr/bin/python3 ] && run_with /usr/bin/python3 "$work/debian"
 venv=$here/../build/venv/bin/python

@@ -3,15 +3,22 @@
 #
 # quern.torch.WeightedFilter against PyTorch's own operators: the filter written as gathered or scattered copies of a padded image, and
 # what autograd makes of that. Random kernels, sizes smaller than them, paddings, dilations, transforms, strides and types; gradcheck in
-# float64, first and second derivatives; ONNX by the exporters that this PyTorch has, run by quern; a training step; every error.
+# float64, first and second derivatives; ONNX by the exporters that this PyTorch has, run by quern; a training step; every error. All but ONNX on
+# the CPU and on CUDA, where that is; what becomes of tensors there on the way to the driver, by a library that looks like it (fake_cuda.c).
 # Needs torch; test/python_torch.sh runs it with each that is there.
+import copy
+import ctypes
 import inspect
 import itertools
+import math
 import os
+import pickle
 import random
 import tempfile
+import threading
 import unittest
 import warnings
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -146,9 +153,9 @@ class Filter(unittest.TestCase):
             case = Case(seed, dtype=torch.float32)
             self.compare(case, case.tensors(), rtol=1e-4, atol=1e-4)
 
-    def test_large_kernels(self):
-        for k, splat in ((7, False), (17, True), (21, False)):
-            x, w = torch.randn(1, 8, 6, 11), torch.rand(1, k * k, 6, 11)
+    def test_kernel_sizes(self):
+        for k in range(1, 22):
+            x, w, splat = torch.randn(1 + k % 2, 1 + k % 8, 6, 11), torch.rand(1 + k % 2, k * k, 6, 11), k % 3 == 0
             self.close(weighted_filter(x, w, k, splat=splat), reference(x, w, kernel=(k, k), splat=splat), k, 1e-4, 1e-4)
 
     def test_strides(self):
@@ -168,6 +175,23 @@ class Filter(unittest.TestCase):
             x = x.detach().to(memory_format=torch.channels_last)
             w = w.detach().to(memory_format=torch.channels_last)
             self.close(op(x, w), reference(x, w, splat=splat), "channels last")
+            one = torch.rand(1, 9, 1, 1).expand(2, 9, 5, 6)  # for all pixels
+            self.close(op(x, one), reference(x, one, splat=splat), "strides 0")
+
+    def test_backwards(self):
+        """Strides below 0, which arrays of numpy have."""
+        op = quern.Operator("quern::WeightedFilter", {"kernel_shape": [3, 3]}, sizes="N:?:H:W,N:?:H:W")
+        x, w = torch.randn(2, 3, 5, 6), torch.rand(2, 9, 5, 6)
+        back = [t.flip(1, 2).numpy()[:, ::-1, ::-1] for t in (x, w)]
+        self.assertTrue(all(min(b.strides) < 0 for b in back))
+        self.close(torch.from_numpy(op(*back)), reference(x, w), "backwards")
+
+    def test_bias_gradient(self):
+        """Of the bias: an operator of the library, too."""
+        op = quern.Operator("ReduceSum", {"axes": [0, 2, 3], "keepdims": 0})
+        g, bias = torch.randn(2, 3, 5, 6), torch.randn(3, requires_grad=True)
+        weighted_filter(g, torch.rand(2, 9, 5, 6), 3, bias).backward(g)
+        self.close(op(g.cpu()).to(g.device), bias.grad, "bias")
 
     def test_gradcheck(self):
         for seed in range(2):
@@ -260,6 +284,64 @@ class Module(unittest.TestCase):
         for a, b in zip(result[0][1], result[1][1]):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
 
+    def test_copies(self):
+        f = WeightedFilter(3, 5, padding="reflect")
+        torch.nn.init.normal_(f.bias)
+        x, w = torch.randn(1, 3, 6, 6), torch.rand(1, 25, 6, 6)
+        for other in (copy.deepcopy(f), pickle.loads(pickle.dumps(f))):
+            self.assertTrue(torch.equal(other(x, w), f(x, w)))
+        self.assertEqual(list(f.state_dict()), ["bias"])
+        for how, to, tol in ((lambda m: m.half(), torch.float16, 2e-2), (lambda m: m.to(torch.bfloat16), torch.bfloat16, 2e-1), (lambda m: m.double(), torch.float64, 1e-4)):
+            y = how(copy.deepcopy(f))(x.to(to), w)
+            self.assertEqual(y.dtype, to)
+            torch.testing.assert_close(y.float(), f(x, w), rtol=tol, atol=tol)
+        self.assertEqual(f.to("meta")(x.to("meta"), w.to("meta")).shape, x.shape)
+
+    def test_autocast(self):
+        f, network, x = WeightedFilter(3, 3), nn.Conv2d(3, 9, 3, padding=1), torch.rand(1, 3, 6, 7)
+        for to in (torch.float32, torch.bfloat16):
+            f.zero_grad()
+            with torch.autocast(x.device.type, dtype=torch.bfloat16):
+                w = network(x)
+                y = f(x.to(to), w)
+            self.assertEqual((w.dtype, y.dtype), (torch.bfloat16, to))
+            y.float().sum().backward()
+            self.assertEqual(f.bias.grad.dtype, torch.float32)
+            torch.testing.assert_close(f.bias.grad, torch.full((3,), 42.0))
+
+    @unittest.skipUnless(hasattr(torch, "compile"), "PyTorch before 2.0")
+    def test_compile(self):
+        torch.manual_seed(0)
+        net, x = Net(), torch.rand(2, 3, 6, 7)
+        result = []
+        for f in (net, torch.compile(net, backend="aot_eager")):
+            net.zero_grad()
+            y = f(x)
+            y.pow(2).sum().backward()
+            result.append([y.detach(), *(p.grad.clone() for p in net.parameters())])
+        for a, b in zip(*result):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+        torch._dynamo.reset()  # what it knows of the code
+        with self.assertRaisesRegex(Exception, "disable"):
+            torch.compile(net, backend="aot_eager", fullgraph=True)(x)
+
+    def test_threads(self):
+        f, wrong = WeightedFilter(3, 5), []
+        given = [(torch.randn(1, 3, 9 + i, 11), torch.rand(1, 25, 9 + i, 11)) for i in range(4)]
+        want = [gradients(f, g, torch.ones_like) for g in given]
+
+        def work(i):
+            for _ in range(10):
+                y, d = gradients(f, given[i], torch.ones_like)
+                if not all(torch.equal(a, b) for a, b in zip((y, *d), (want[i][0], *want[i][1]))):
+                    wrong.append(i)
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(wrong, [])
+
     def test_training(self):
         torch.manual_seed(0)
         network, f = nn.Conv2d(3, 9, 3, padding=1), WeightedFilter(3, 3, transform="softmax")
@@ -288,11 +370,152 @@ class Module(unittest.TestCase):
                 (ValueError, "kernel_size is 0, expected a positive", lambda: weighted_filter(x, w, 0)),
                 (ValueError, "dilation is -1", lambda: WeightedFilter(3, 3, dilation=-1)),
                 (ValueError, "padding is 'mirror', expected one of 'zero'", lambda: WeightedFilter(3, 3, padding="mirror")),
+                (ValueError, "kernel_size is 3.0, expected a positive integer", lambda: WeightedFilter(3, 3.0)),
+                (ValueError, "epsilon is nan, expected a finite number", lambda: WeightedFilter(3, 3, normalize=True, epsilon=math.nan)),
+                (ValueError, "epsilon is -1.0, expected a finite number", lambda: weighted_filter(x, w, 3, epsilon=-1)),
                 (ValueError, "channels is 0", lambda: WeightedFilter(0, 3)),
-                (ValueError, "weight lies on 'meta', the input on 'cpu'", lambda: f(x, w.to("meta"))),
+                (ValueError, "weight lies on 'meta', the input on '(cpu|cuda:0)'", lambda: f(x, w.to("meta"))),
                 (ValueError, "and padding 'valid'", lambda: weighted_filter(x, w, 3, padding="valid"))):
             with self.subTest(message=message), self.assertRaisesRegex(error, message):
                 call()
+
+
+def on_cuda(tests):
+    """The same tests, whose tensors lie on a CUDA device."""
+    @unittest.skipUnless(torch.cuda.is_available() and hasattr(torch, "set_default_device"), "no CUDA device, or PyTorch before 2.0")
+    class WithCuda(tests):
+        def setUp(self):
+            torch.set_default_device("cuda")
+            self.addCleanup(torch.set_default_device, "cpu")
+
+        def test_streams(self):
+            """Work in a side stream is waited for, and waits."""
+            x, w = torch.randn(1, 3, 400, 500), torch.rand(1, 25, 400, 500)
+            want = reference(x * 2, w, kernel=(5, 5)) + 1
+            weighted_filter(x, w, 5)  # built now
+            torch.cuda.synchronize()
+            for stream in [torch.cuda.Stream() for _ in range(4)]:
+                with torch.cuda.stream(stream):
+                    for _ in range(10):
+                        torch.randn(2000, 2000) @ torch.randn(2000, 2000)
+                    y = weighted_filter(x * 2, w, 5) + 1
+                stream.synchronize()
+                torch.testing.assert_close(y, want, rtol=1e-4, atol=1e-4)
+    WithCuda.__name__ = WithCuda.__qualname__ = tests.__name__ + "OnCuda"
+    return WithCuda
+
+
+FilterOnCuda, ModuleOnCuda = on_cuda(Filter), on_cuda(Module)
+
+
+class OnCuda(torch.Tensor):
+    """Says that it lies there."""
+    device = property(lambda self: torch.device("cuda", 0))
+
+
+@unittest.skipUnless(os.path.isfile(os.environ.get("QUERN_TEST_CUDA", "")), "no library that looks like CUDA's (test/python.sh names it)")
+@unittest.skipIf(torch.cuda.is_available(), "there is a CUDA device")
+class Imitation(unittest.TestCase):
+    """What kernels are launched on: the tensors' own memory, in the stream that is given. Nothing computes."""
+
+    def setUp(self):
+        path = os.environ["QUERN_TEST_CUDA"]
+        how = mock.patch.dict(os.environ, QUERN_CUDA_LIBRARY=path, QUERN_FAKE_CUDA="buffers=3")
+        how.start()
+        self.addCleanup(how.stop)
+        self.cuda = cuda = ctypes.CDLL(path)
+        cuda.fake_was_given.argtypes = [ctypes.c_uint64]
+        self.context, self.stream = ctypes.c_void_p(), ctypes.c_void_p()
+        self.call("cuInit", 0)
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), 0)
+        self.within("cuStreamCreate", ctypes.byref(self.stream), 1)
+        how = mock.patch("quern._arrays.stream_of", lambda device: self.stream.value)
+        how.start()
+        self.addCleanup(how.stop)
+
+    def call(self, name, *arguments):
+        self.assertEqual(getattr(self.cuda, name)(*arguments), 0, name)
+
+    def within(self, name, *arguments):
+        outer = ctypes.c_void_p()
+        self.call("cuCtxGetCurrent", ctypes.byref(outer))
+        self.call("cuCtxSetCurrent", self.context)
+        self.call(name, *arguments)
+        self.call("cuCtxSetCurrent", outer)
+
+    def tensor(self, *shape, offset=0):
+        n, at = math.prod(shape), ctypes.c_uint64()
+        self.within("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(4 * n + 4 * offset))
+        self.within("cuMemsetD8Async", at, 0, ctypes.c_size_t(4 * n + 4 * offset), self.stream)
+        t = torch.frombuffer((ctypes.c_char * (4 * n + 4 * offset)).from_address(at.value), dtype=torch.float32)
+        return t[offset:].view(shape).as_subclass(OnCuda)
+
+    def run_one(self, name, inputs, shape, spec=(3, False, 1, "zero", "none", "none", 0.0)):
+        from quern import torch as qt
+        spec = qt.Spec(*spec)
+        made = []
+
+        def empty(*a, **how):
+            made.append(self.tensor(*a[0]))
+            return made[-1]
+        with mock.patch("torch.empty", empty):
+            sx, sw, sy = spec.sizes()
+            y = qt.run(name, spec, {"quern::WeightedFilter": (sx, sw), "quern::WeightedFilterGradInput": (sy, sw),
+                                    "quern::WeightedFilterGradWeights": (sy, sx, sw)}[name], inputs, shape, inputs[0])
+        self.assertIs(y, made[0])
+        self.assertTrue(self.cuda.fake_is_outer())
+        return y
+
+    def test_launches(self):
+        try:
+            self.run_one("quern::WeightedFilter", (self.tensor(1, 3, 4, 8), self.tensor(1, 9, 4, 8)), (1, 3, 4, 8))
+        except quern.Error as e:
+            if "nvrtc" in str(e) or "nvcc" in str(e):
+                self.skipTest(str(e))
+            raise
+        x, w, g = self.tensor(1, 3, 6, 5), self.tensor(1, 9, 6, 5), self.tensor(1, 3, 6, 5)
+        for name, inputs, shape in (("quern::WeightedFilter", (x, w), x.shape), ("quern::WeightedFilterGradInput", (g, w), x.shape),
+                                    ("quern::WeightedFilterGradWeights", (g, x), w.shape)):
+            y, thrown = None, []
+
+            def work():
+                nonlocal y
+                try:
+                    y = self.run_one(name, inputs, shape)
+                except BaseException as e:
+                    thrown.append(e)
+            thread = threading.Thread(target=work)  # as autograd's
+            thread.start()
+            thread.join()
+            self.assertEqual(thrown, [])
+            for t in (*inputs, y):
+                self.assertTrue(self.cuda.fake_was_given(t.data_ptr()), name)
+        net = quern.compile(b"graph {\n  input %x: f32[H,4]\n  %y: none[?] = Relu(%x)\n  output %y\n}\n", device="cuda:0")
+        x, made = self.tensor(6, 4), []
+        os.environ["QUERN_FAKE_CUDA"] = "buffers=2"
+        with mock.patch("torch.empty", lambda shape, **how: made.append(self.tensor(*shape)) or made[-1]):
+            y = net(x)
+        self.assertTrue(y is made[0] and y.shape == (6, 4))
+        self.assertTrue(self.cuda.fake_was_given(x.data_ptr()) and self.cuda.fake_was_given(y.data_ptr()))
+        last = self.tensor(1, 3, 4, 8).to(memory_format=torch.contiguous_format)
+        self.assertIs(quern._arrays.on_device(last), last)
+        self.assertIsNot(quern._arrays.on_device(last.transpose(2, 3)), last)
+        odd = self.tensor(1, 3, 4, 8, offset=1)
+        self.assertEqual(quern._arrays.on_device(odd).data_ptr() % 16, 0)
+
+    def test_errors(self):
+        op = quern.Operator("Relu", device="cuda:0")
+        x, y = self.tensor(4, 4), self.tensor(4, 4)
+        for error, message, given in (
+                (ValueError, "input 0 lies on device 'cpu', expected 'cuda:0'", (torch.ones(4, 4), y)),
+                (ValueError, "output 0 lies on device 'cpu', expected 'cuda:0'", (x, torch.ones(4, 4))),
+                (ValueError, "output 0 lies in the host's memory", (x, y.as_subclass(torch.Tensor).numpy())),
+                (quern.Error, r"'Relu': input 'i0' has strides \(1, 4\)", (x.t(), y)),
+                (quern.Error, "'Relu': .* memory that CUDA knows", (torch.ones(4, 4).as_subclass(OnCuda), y))):
+            with self.subTest(message=message), self.assertRaisesRegex(error, message):
+                op.run([given[0]], [given[1]])
+        with self.assertRaisesRegex(quern.Error, "device 'cpu' uses no memory of others"):
+            quern.Operator("Relu").run([x], [y])
 
 
 class Net(nn.Module):

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Convolutions by the libraries of devices: random rows, in both layouts, against the reference evaluation; weights that change in the
-// same memory; buffers that are too small. The processor's is skipped where it is not installed, cuda and hip have what looks like their own
-// (fake_cudnn.h, fake_miopen.h).
+// same memory; buffers that are too small. The processor's is skipped where it is not installed, cuda and hip have ones that look like their
+// own (fake_cudnn.h, fake_miopen.h): each call of theirs fails once, they are missing, or lack functions.
 #include "conv_bed.h"
 
 #include <setjmp.h>
@@ -80,7 +80,7 @@ static void try_many(const struct where *w, int many, u32 least)
     for (int i = 0; i < many; i++) {
         struct conv_row x = any_pass(&r, 20);
         if (i % 3) memcpy(x.pad_end, x.pad_begin, sizeof x.pad_end); /* all that some libraries have */
-        if (conv_row_check(&x, &e)) n += try_row(w, &x, i % 5 ? DT_F32 : DT_BF16, i % 2 ? LAYOUT_CLAST : LAYOUT_ROWS);
+        if (conv_row_check(&x, &e)) n += try_row(w, &x, i % 5 ? DT_F32 : i % 2 ? DT_F16 : DT_BF16, i % 2 ? LAYOUT_CLAST : LAYOUT_ROWS);
     }
     assert_true(n >= least);
     library.type = DT_F64;
@@ -90,37 +90,108 @@ static void try_many(const struct where *w, int many, u32 least)
 
 static void test_here(void **state) { try_many(&(struct where){"cpu", "oneDNN "}, 60, 30); }
 
-static void refuse(const struct where *w, const struct dev_conv *c, const char *why)
+static const struct vendor {
+    struct where where;
+    const char *what, *driver, *library; /* variables of the environment */
+} vendors[] = {{{"cuda", "cuDNN 9.26.0"}, "cuDNN", "QUERN_CUDA_LIBRARY", "QUERN_CUDNN_LIBRARY"},
+               {{"hip", "MIOpen 3.4.1"}, "MIOpen", "QUERN_HIP_LIBRARY", "QUERN_MIOPEN_LIBRARY"}};
+
+static void use_fakes(void)
+{
+    for (int i = 0; i < countof(vendors); i++) setenv(vendors[i].driver, fake_path, 1), setenv(vendors[i].library, fake_path, 1);
+}
+
+static void expect_lack(const struct vendor *v, const struct dev_conv *c, const char *why)
 {
     struct err e;
-    assert_false(has_library(w, c, &e));
-    assert_non_null(strstr(e.msg, why));
+    assert_false(has_library(&v->where, c, &e));
+    if (!strstr(e.msg, why)) fail_msg("%s %s: %s", v->what, why, e.msg);
 }
 
 static void test_fake(void **state)
 {
-    static const struct { struct where where; const char *variable, *lacks; } all[] = {
-        {{"cuda", "cuDNN 9.26.0"}, "QUERN_CUDNN_LIBRARY", "no cuDNN"},
-        {{"hip", "MIOpen 3.4.1"}, "QUERN_MIOPEN_LIBRARY", "no MIOpen"},
-    };
-    struct dev_conv library;
-    setenv("QUERN_CUDA_LIBRARY", fake_path, 1), setenv("QUERN_HIP_LIBRARY", fake_path, 1);
-    for (i64 i = 0; i < countof(all); i++) {
-        setenv(all[i].variable, fake_path, 1);
-        try_many(&all[i].where, 60, 25);
-        conv_library(&library, &plain, DT_F32, LAYOUT_ROWS);
-        library.pad_end[1] = 1, library.outputs[1]++;
-        refuse(&all[i].where, &library, "other pads at the end");
-        conv_library(&library, &plain, DT_F32, LAYOUT_ROWS);
-        library.channels = (i64)1 << 32;
-        refuse(&all[i].where, &library, "cannot be told");
-        conv_library(&library, &plain, DT_F32, LAYOUT_ROWS);
+    use_fakes();
+    for (int i = 0; i < countof(vendors); i++) {
+        const struct vendor *v = &vendors[i];
+        struct dev_conv c;
+        try_many(&v->where, 60, 25);
+        conv_library(&c, &plain, DT_F32, LAYOUT_ROWS);
+        c.pad_end[1] = 1, c.outputs[1]++;
+        expect_lack(v, &c, "other pads at the end");
+        conv_library(&c, &plain, DT_F32, LAYOUT_ROWS);
+        c.channels = (i64)1 << 32;
+        expect_lack(v, &c, "cannot be told");
+        c.channels = c.size[0] = c.size[1] = c.batch = INT32_MAX, c.outputs[0] = c.outputs[1] = INT32_MAX - 2;
+        expect_lack(v, &c, "cannot be told");
+        conv_library(&c, &plain, DT_F32, LAYOUT_ROWS);
         setenv("QUERN_FAKE_CUDA", "memory=0", 1);
-        refuse(&all[i].where, &library, "MemAlloc");
+        expect_lack(v, &c, "MemAlloc");
         unsetenv("QUERN_FAKE_CUDA");
-        setenv(all[i].variable, "libthere_is_none.so.7", 1);
-        refuse(&all[i].where, &library, all[i].lacks);
+        setenv(v->library, "libthere_is_none.so.7", 1);
+        expect_lack(v, &c, "libthere_is_none.so.7");
+        setenv(v->library, "libm.so.6", 1); /* lacks everything */
+        expect_lack(v, &c, " library has no '");
     }
+}
+
+static long ask(void *lib, const char *name)
+{
+    long (*q)(void);
+    void *f = os_dlsym(lib, name);
+    memcpy(&q, &f, sizeof q);
+    return q();
+}
+
+/* Opens the convolution and runs it once. */
+static bool run_once(const struct vendor *v, const struct dev_conv *c, struct err *e)
+{
+    struct dev *d = dev_find(str_of(v->where.driver))->open(&(struct dev_opts){0}, e);
+    struct dev_mem buf[3] = {{0}};
+    struct buf name = {0};
+    i64 size[3];
+    assert_non_null(d);
+    dev_conv_bytes(c, size);
+    for (int i = 0; i < 3; i++) assert_true(d->driver->alloc(d, size[i], &buf[i], e));
+    struct dev_kernel *k = d->driver->conv(d, c, &name, e);
+    const i64 grid[1][3] = {{1, 1, 1}};
+    bool ok = k && d->driver->launch(d, &(struct dev_launch){.kernel = k, .buf = buf, .n_buf = 3, .grid = grid, .n_grid = 1}, e) &&
+              d->driver->fence(d, e);
+    if (k) d->driver->unload(d, k);
+    d->driver->close(d);
+    buf_release(&name);
+    return ok;
+}
+
+/* Whichever call fails, the library is named, and nothing is left. */
+static void test_failures(void **state)
+{
+    struct conv_row r = plain;
+    struct err e = {0};
+    use_fakes();
+    void *lib = os_dlopen(fake_path, &e);
+    assert_non_null(lib);
+    for (int i = 0; i < 4 * countof(vendors); i++) {
+        const struct vendor *v = &vendors[i / 4];
+        struct dev_conv c;
+        bool ok = false;
+        r.is_transposed = i % 2;
+        conv_library(&c, &r, i & 2 ? DT_F16 : DT_F32, LAYOUT_CLAST);
+        int n = 0;
+        while (!ok && n < 40) {
+            char option[32];
+            snprintf(option, sizeof option, "dnn=%d", ++n);
+            setenv("QUERN_FAKE_CUDA", option, 1);
+            ask(lib, "fake_reset");
+            e = (struct err){0};
+            ok = run_once(v, &c, &e);
+            if (!ok && !strstr(e.msg, v->what)) fail_msg("%s", e.msg);
+            assert_int_equal(ask(lib, "fake_objects"), 0);
+        }
+        unsetenv("QUERN_FAKE_CUDA");
+        assert_in_range(n, 10, 30);
+    }
+    ask(lib, "fake_reset");
+    os_dlclose(lib);
 }
 
 /* Sizes are looked at before anything is called. */
@@ -145,7 +216,7 @@ static void test_buffers(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_here), cmocka_unit_test(test_fake), cmocka_unit_test(test_buffers)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_here), cmocka_unit_test(test_fake), cmocka_unit_test(test_failures), cmocka_unit_test(test_buffers)};
     const char *slash = strrchr(argv[0], '/');
     snprintf(fake_path, sizeof fake_path, "%.*sfake_cuda.so", slash ? (int)(slash + 1 - argv[0]) : 0, argv[0]);
     return cmocka_run_group_tests(tests, NULL, NULL);

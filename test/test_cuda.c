@@ -103,8 +103,53 @@ static void test_caps(void **state)
         assert_non_null(strstr(fp.p, k ? "hip fake B, gfx90a, 10 units" : "cuda fake B, sm_86, 10 units"));
         assert_false(dev_ask(v, &(struct dev_opts){.name = S("*none*")}, NULL, NULL, &e));
         expect(&e, "2 devices, none of which matches '*none*'");
+        assert_false(v->in_use()); /* children were asked */
         buf_release(&fp);
     }
+}
+
+/* What this process has begun to use its children cannot, so it is asked here; what is current for this thread stays so. */
+static void test_in_use(void **state)
+{
+    void *lib;
+    question *is_outer = ask_fake(&lib, "fake_is_outer");
+    for (int k = 0; k < 2; k++) {
+        struct err e = {0};
+        struct buf fp = {0};
+        struct dev *d = open_fake(k, "devices=2");
+        assert_true(d->driver->in_use() && is_outer());
+        if (!dev_ask(d->driver, &(struct dev_opts){.index = 1}, NULL, &fp, &e)) fail_msg("%s", e.msg);
+        assert_non_null(strstr(fp.p, "fake B"));
+        use_memory(d, 5);
+        assert_true(is_outer());
+        d->driver->close(d);
+        assert_true(is_outer());
+        buf_release(&fp);
+    }
+    os_dlclose(lib);
+}
+
+/* By number. */
+static void test_numbers(void **state)
+{
+    for (int k = 0; k < 2; k++) {
+        struct err e = {0};
+        struct dev_opts o = {0};
+        const struct dev_driver *v = use_fake(k, "devices=2"), *found;
+        struct buf fp = {0};
+        assert_true(dev_select(k ? "hip:1" : "cuda:1", &found, &o, &e) && found == v && o.index == 1);
+        assert_true(dev_ask(v, &o, NULL, &fp, &e) && strstr(fp.p, "fake B"));
+        assert_true(dev_select(k ? "hip:2" : "cuda:2", &found, &o, &e));
+        assert_false(dev_ask(v, &o, NULL, NULL, &e));
+        expect(&e, "has 2 devices, no number 2");
+        assert_true(dev_select(v->name, &found, &o, &e) && o.index == 0);
+        buf_release(&fp);
+    }
+    struct err e = {0};
+    struct dev_opts o = {0};
+    const struct dev_driver *v;
+    assert_false(dev_select("cpu:1", &v, &o, &e));
+    expect(&e, "no device matches 'cpu:1'");
 }
 
 static void test_memory(void **state)
@@ -469,6 +514,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_caps), /* asks children before this process opens anything */
         cmocka_unit_test(test_absent),        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_in_use),        cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_grids),         cmocka_unit_test(test_clock),
         cmocka_unit_test(test_binaries),      cmocka_unit_test(test_shared),
         cmocka_unit_test(test_matrices),

@@ -168,16 +168,18 @@ static void assert_near(double a, double b, double tolerance)
 static void test_formula(void **state)
 {
     struct rng r = rng_seed(1);
-    u32 seen[2][4] = {{0}};
+    u32 seen[2][4] = {{0}}, sides[22] = {0}, channels[9] = {0};
     for (u32 i = 0; i < N_TRIES; i++) {
         struct arena a = {0};
         struct filter f = random_filter(&r);
+        sides[f.k[0]]++, sides[f.k[1]]++, channels[f.channels]++;
         struct tensor *x = map_of(&a, &f, f.channels, !f.splat, &r), *w = map_of(&a, &f, taps(&f), false, &r);
         assert_close(forward(&a, &f, x, w), formula(&a, &f, x, w));
         seen[f.splat][f.pad]++;
         arena_release(&a);
     }
-    for (u32 i = 0; i < 8; i++) assert_true(seen[i / 4][i % 4] > 10);
+    for (u32 i = 0; i < 8; i++) assert_true(seen[i / 4][i % 4] > 10 && channels[i + 1]);
+    for (u32 i = 1; i <= 21; i++) assert_true(sides[i]);
 }
 
 /* <filter(x), g> = <x, dx(g)>; bilinear: = <w, dw(g, x)>, too. */
@@ -256,6 +258,7 @@ static void test_mean(void **state)
 }
 
 #define NET(x, w, rest) "graph {\n  input %x: f32[" x "]\n  input %w: f32[" w "]\n  %y: f32[] = quern::WeightedFilter (%x, %w) {" rest "}\n  output %y\n}\n"
+#define APPLY(inputs) "  %y: f32[] = quern::WeightedFilter (" inputs ") {kernel_shape=[3,3]}\n  output %y\n}\n"
 
 static void assert_refused(const char *text, const char *words)
 {
@@ -273,15 +276,21 @@ static void assert_refused(const char *text, const char *words)
 
 static void test_refusals(void **state)
 {
-    assert_refused(NET("1,3,8,8", "1,9,8,8", "kernel_shape=[3]"), "'kernel_shape' does not have 2 sizes");
+    assert_refused(NET("1,3,8,8", "1,9,8,8", "kernel_shape=[3]"), "length of attribute 'kernel_shape' is 1, expected 2");
     assert_refused(NET("1,3,8,8", "1,8,8,8", "kernel_shape=[3,3]"), "8 weights per pixel, expected 9 for a kernel of 3 x 3");
-    assert_refused(NET("1,3,8,8", "2,9,8,8", "kernel_shape=[3,3]"), "batch sizes");
-    assert_refused(NET("1,3,8,8", "1,9,7,8", "kernel_shape=[3,3]"), "rows of input and weights do not fit");
-    assert_refused(NET("1,3,8,8", "1,9,6,8", "kernel_shape=[3,3], padding=\"valid\""), "columns of input and weights do not fit");
+    assert_refused(NET("1,3,8,8", "2,9,8,8", "kernel_shape=[3,3]"), "batch size of the image is 1, expected 2");
+    assert_refused(NET("1,3,8,8", "1,9,7,8", "kernel_shape=[3,3]"), "height of the image is 8, expected 7");
+    assert_refused(NET("1,3,8,8", "1,9,6,8", "kernel_shape=[3,3], padding=\"valid\""), "width of the image is 8, expected 10");
     assert_refused(NET("3,8,8", "1,9,8,8", "kernel_shape=[3,3]"), "input of rank 3, expected 4");
-    assert_refused(NET("1,3,8,8", "1,9,8,8", "kernel_shape=[3,3], mode=\"both\""), "attribute 'mode' = 'both'");
+    assert_refused(NET("1,3,8,8", "1,9,8,8", "kernel_shape=[3,3], mode=\"both\""), "attribute 'mode' = 'both', expected 'gather' or 'splat'");
     assert_refused(NET("1,3,8,8", "1,9,8,8", "kernel_shape=[3,3], padding=\"wrap\""), "attribute 'padding' = 'wrap'");
     assert_refused(NET("1,3,8,8", "1,9,8,8", "kernel_shape=[0,3]"), "kernel of 0 elements");
+    assert_refused(NET("1,3,H,8", "1,9,H+1,8", "kernel_shape=[3,3]"), "height of the image is H, expected H+1");
+    assert_refused("graph {\n  input %x: i32[1,3,8,8]\n  input %w: f32[1,9,8,8]\n" APPLY("%x, %w"), "type i32, expected f16, bf16, f32 or f64");
+    assert_refused("graph {\n  input %x: f32[1,3,8,8]\n  input %w: f16[1,9,8,8]\n  input %b: f32[2]\n" APPLY("%x, %w, %b"),
+                   "number of elements of the bias is 2, expected 3");
+    assert_refused("graph {\n  input %x: f32[1,3,8,8]\n  input %w: f16[1,9,8,8]\n  input %b: f16[3]\n" APPLY("%x, %w, %b"),
+                   "bias of type f16, expected f32");
 }
 
 int main(void)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// weighted_filter, weighted_grad, group_filter: random filters with weights per pixel and gradients of such weights (gathered, splatted, normalised, of even
+// weighted_filter, weighted_grad, group_filter, group_outer: random filters with weights per pixel and gradients of such weights (gathered, splatted, normalised, by softmax, of even
 // and odd kernels, dilated, of images smaller than the kernel, something in front and behind, all layouts, known and unknown sizes) under random
-// legal schedules give in the interpreter what the reference gives; some do compiled for this processor and on devices. Every way to go through the taps must have been met.
+// legal schedules give in the interpreter what the reference gives; some do compiled for this processor, those that transpose weights among them, and on devices. Every way to go through the taps must have been met.
 #include "gen_tasks.h"
 #include "vulkan_bed.h"
 
-struct seen { u32 n, grouped, registers, splat, normalized, grad, rows; };
+struct seen { u32 n, grouped, registers, turned, splat, normalized, softmax, grad, rows; };
 
 static value_id map_of(struct bed *b, const char *name, i64 channels, const sym *size, sym batch)
 {
@@ -20,6 +20,7 @@ static bool random_filter(struct bed *b, bool grad)
     struct symtab *t = &b->sym;
     i64 kernel[2], dilation[2], begin[2], c = channels[pick(b, 0, 8)];
     bool splat = !grad && pick(b, 0, 1), large = pick(b, 0, 5) == 0, normalize = !grad && pick(b, 0, 3) == 0;
+    bool softmax = !grad && !splat && !normalize && pick(b, 0, 2) == 0;
     sym near[2], far[2], batch = size_of(b, pick(b, 1, 2), pick(b, 0, 3) == 0);
     for (u32 i = 0; i < 2; i++) {
         kernel[i] = large ? pick(b, 5, 11) : pick(b, 1, 5), dilation[i] = pick(b, 0, 3) ? 1 : 2;
@@ -36,6 +37,7 @@ static bool random_filter(struct bed *b, bool grad)
     attr_set_ints(&b->g, n, "dilations", dilation, 2);
     attr_set_ints(&b->g, n, "begins", begin, 2);
     if (splat) attr_set_int(&b->g, n, "splat", 1), op_set_syms(&b->g, n, "out", far, 2);
+    if (softmax) attr_set_int(&b->g, n, "softmax", 1);
     if (normalize) attr_set_int(&b->g, n, "normalize", 1), attr_set_float(&b->g, n, "epsilon", 8 * (double)(kernel[0] * kernel[1]));
     if (!infer_nodes(b)) return false;
     *arr_push(&b->arena, &b->g.output) = behind(b, y);
@@ -48,9 +50,11 @@ static void tally(const struct bed *b, const struct candidate *c, struct seen *s
     bool grad = op_of(&b->t.g, b->t.anchor)->props & OP_FILTER_GRAD;
     s->n++, s->grad += grad;
     s->splat += attr_int(n, "splat", 0) != 0, s->normalized += attr_int(n, "normalize", 0) != 0;
+    s->softmax += attr_int(n, "softmax", 0) != 0;
     s->rows += graph_value(&b->t.g, b->t.g.output.v[0])->layout == LAYOUT_ROWS;
     if (grad) return;
     s->grouped += value_of(c, "group") > 0, s->registers += value_of(c, "group") == 0;
+    s->turned += value_of(c, "turn") > 0;
 }
 
 static const struct gen *family(bool grad) { return gen_find(grad ? S("weighted_grad") : S("weighted_filter")); }
@@ -84,40 +88,172 @@ static void test_interpreted(void **state)
     try_tasks(1000, 1030, DT_F16, &s);
     try_tasks(2000, 2020, DT_BF16, &s);
     try_tasks(3000, 3015, DT_F64, &s);
-    print_message("%u kernels: %u of gradients, %u with sums in memory, %u in registers, %u splatted, %u normalised, %u to rows\n", s.n, s.grad,
-                  s.grouped, s.registers, s.splat, s.normalized, s.rows);
+    print_message("%u kernels: %u of gradients, %u with sums in memory, %u in registers, %u of transposed weights, %u splatted, %u normalised, %u by softmax, %u to rows\n",
+                  s.n, s.grad, s.grouped, s.registers, s.turned, s.splat, s.normalized, s.softmax, s.rows);
     if (getenv("SEED")) return;
-    assert_true(s.grad > 50 && s.grouped > 50 && s.registers > 50 && s.splat > 50 && s.normalized > 30 && s.rows > 50);
+    assert_true(s.grad > 50 && s.grouped > 50 && s.registers > 50 && s.turned > 20 && s.splat > 50 && s.normalized > 30 && s.softmax > 30 && s.rows > 50);
 }
+
+struct ways { u32 n, grad, patch, bare, rows, wide, split, staged, staged_grad; };
+
+static void tally_ways(const struct candidate *c, struct ways *w)
+{
+    bool grad = c->gen == gen_find(S("group_outer"));
+    w->n++, w->grad += grad, w->patch += value_of(c, "patch"), w->bare += !value_of(c, "patch");
+    w->rows += value_of(c, "ry") > 1 && value_of(c, "iu") > 1, w->wide += value_of(c, "vec") > 1;
+    w->split += grad && value_of(c, "split");
+    w->staged += !grad && value_of(c, "stage"), w->staged_grad += grad && value_of(c, "stage");
+}
+
+/* Any legal schedules, where the enumeration of a small task would come by but a few. */
+static void try_schedules(struct bed *b, u64 seed, struct ways *w)
+{
+    struct check k;
+    if (!check_init(&k, &b->t, b->var, seed, true, &b->e)) fail_msg("seed %llu: %s", (unsigned long long)seed, b->e.msg);
+    for (u32 i = 0; i < 3; i++) {
+        struct candidate c = i ? bed_schedule(b, b->only) : gen_initial(b->only, &b->t, &b->caps, b->var);
+        if (!run(b, &c, &k)) report(b, &c, seed);
+        tally_ways(&c, w);
+    }
+    check_release(&k);
+}
+
+static const struct gen *by_groups(bool grad) { return gen_find(grad ? S("group_outer") : S("group_filter")); }
 
 static void test_groups(void **state)
 {
-    u32 n = 0;
-    for (u64 seed = first_seed(7000); seed < last_seed(7100); seed++) {
+    static const enum dtype type[] = {DT_F32, DT_F16, DT_F32, DT_BF16, DT_F64};
+    struct ways w = {0};
+    for (u64 seed = first_seed(7000); seed < last_seed(7150); seed++) {
         struct bed b;
+        bool grad = seed % 2;
         bed_open(&b, seed);
         bed_use_groups(&b);
-        b.only = gen_find(S("group_filter"));
-        b.type = seed % 5 ? DT_F32 : DT_F16;
-        if (!random_filter(&b, false)) fail_msg("seed %llu: %s", (unsigned long long)seed, b.e.msg);
-        n += try_task(&b, seed, 3);
+        b.only = by_groups(grad);
+        b.type = type[seed % 5];
+        if (!random_filter(&b, grad)) fail_msg("seed %llu: %s", (unsigned long long)seed, b.e.msg);
+        assert_true(gen_matches(b.only, &b.t, &b.caps));
+        try_schedules(&b, seed, &w);
         bed_close(&b);
     }
-    assert_true(n > 200 || getenv("SEED"));
+    print_message("%u kernels of groups: %u of gradients, %u with a patch, %u without, %u whose rows share, %u of vectors, %u split, %u and %u staged\n", w.n,
+                  w.grad, w.patch, w.bare, w.rows, w.wide, w.split, w.staged, w.staged_grad);
+    if (getenv("SEED")) return;
+    assert_true(w.grad > 150 && w.patch > 80 && w.bare > 80 && w.rows > 40 && w.wide > 20 && w.split > 20);
+    assert_true(w.staged > 10 && w.staged_grad > 10);
 }
 
 static void test_devices(void **state)
 {
     struct gpus g = find_gpus();
     u32 n = 0;
-    for (u64 seed = first_seed(9000); seed < last_seed(9010); seed++) {
+    for (u64 seed = first_seed(9000); seed < last_seed(9016); seed++) {
         struct bed b;
+        bool grad = seed / 4 % 2;
         bed_open(&b, seed);
-        b.only = gen_find(S("group_filter"));
-        if (random_filter(&b, false)) n += try_gpu(&b, &g, seed);
+        b.only = by_groups(grad);
+        if (random_filter(&b, grad)) n += try_gpu(&b, &g, seed);
         bed_close(&b);
     }
-    assert_true(n > 4 || getenv("SEED"));
+    assert_true(n > 8 || getenv("SEED"));
+}
+
+/* Every kernel is spelt for a target; some are built where there is a compiler for it. */
+static void build_for(const char *name, const char *arch, u64 first, u32 step)
+{
+    const struct lang *l = lang_find(str_of(name));
+    struct buf tool = {0};
+    struct err none = {0};
+    bool builds = l->toolchain(&tool, &none);
+    u32 n = 0, n_built = 0;
+    for (u64 seed = first_seed(first); seed < last_seed(first + 24); seed++) {
+        struct bed b;
+        bool grad = seed % 2;
+        bed_open(&b, seed);
+        assert_true(dev_target(&b.caps, name, str_of(arch)));
+        b.type = seed % 3 ? DT_F32 : DT_F16, b.only = by_groups(grad);
+        if (!random_filter(&b, grad)) fail_msg("seed %llu: %s", (unsigned long long)seed, b.e.msg);
+        assert_true(gen_matches(b.only, &b.t, &b.caps));
+        for (u32 i = 0; i < 2; i++, n++) {
+            struct candidate c = i ? bed_schedule(&b, b.only) : gen_initial(b.only, &b.t, &b.caps, b.var);
+            struct kernel k;
+            struct buf text = {0}, binary = {0};
+            bool ok = gen_kernel(&k, &b.arena, &c, &b.t, &b.caps, &b.e) && lang_render(&text, l, &k.kir, &b.caps, &b.arena, &b.e);
+            if (ok && builds && n % step == 1) ok = l->build(&binary, buf_view(&text), &b.caps, 120, &b.e), n_built++;
+            if (!ok) report(&b, &c, seed);
+            buf_release(&text), buf_release(&binary);
+        }
+        bed_close(&b);
+    }
+    buf_release(&tool);
+    print_message("%s %s: %u kernels, %u built%s%s\n", name, arch, n, n_built, builds ? "" : ", others not: ", none.msg);
+    assert_true(n == 48 || getenv("SEED"));
+}
+
+static void test_cuda(void **state)
+{
+    build_for("cuda", "sm_80", 10000, 5);
+    build_for("cuda", "sm_90", 11000, 5);
+}
+
+static void test_hip(void **state) { build_for("hip", "gfx906", 12000, 11); }
+
+/* Spaces that a search can walk, of pictures as in networks; the default is among them. */
+struct found {
+    u32 n;
+    bool has_initial;
+    struct candidate initial;
+};
+
+static bool find(void *user, const struct candidate *c)
+{
+    struct found *f = user;
+    f->n += c->gen == f->initial.gen;
+    f->has_initial |= !memcmp(c, &f->initial, sizeof *c);
+    return true;
+}
+
+/* x: channels, rows, columns, size of the kernel, taps innermost, distance of taps. */
+static void make_picture(struct bed *b, const i64 *x, bool grad)
+{
+    struct symtab *t = &b->sym;
+    sym batch = sym_const(t, 1), size[2] = {sym_const(t, x[1]), sym_const(t, x[2])}, c = sym_const(t, x[0]), taps = sym_const(t, x[3] * x[3]);
+    value_id met = add_input(b, "x", 4, (sym[]){batch, c, size[0], size[1]});
+    value_id side = add_input(b, "side", 4, (sym[]){batch, grad ? c : taps, size[0], size[1]});
+    value_id y = add_op(b, grad ? "quern::FilterOuter" : "quern::Filter", grad ? side : met, grad ? met : side, 0);
+    node_id n = graph_value(&b->g, y)->producer;
+    attr_set_ints(&b->g, n, "kernel_shape", (i64[]){x[3], x[3]}, 2);
+    attr_set_ints(&b->g, n, "dilations", (i64[]){x[5], x[5]}, 2);
+    attr_set_ints(&b->g, n, "begins", (i64[]){x[3] / 2 * x[5], x[3] / 2 * x[5]}, 2);
+    *arr_push(&b->arena, &b->g.output) = y;
+    assert_true(op_infer_all(&b->g, &b->e));
+    enum layout *of = arena_array(&b->arena, enum layout, b->g.value.n);
+    if (x[4]) of[grad ? y : side] = LAYOUT_CLAST;
+    assert_true(task_make(&b->t, &b->g, &b->arena, &n, 1, b->g.output.v, 1, of, NULL, &b->e));
+}
+
+static void test_choice(void **state)
+{
+    static const i64 picture[][6] = {{3, 1080, 1920, 5, 0, 1}, {3, 540, 960, 17, 0, 1}, {3, 540, 960, 17, 1, 1}, {1, 8, 8, 3, 0, 1}, {64, 33, 70, 5, 0, 1},
+                                     {1, 1, 1, 1, 0, 1},       {2, 500, 1, 21, 0, 1},   {4, 4096, 4096, 1, 0, 1}};
+    for (u32 i = 0; i < 2 * countof(picture); i++) {
+        struct bed b;
+        bed_open(&b, 1);
+        bed_use_groups(&b);
+        b.caps.max_group = 1024, b.caps.shared_bytes = 48 << 10;
+        make_picture(&b, picture[i / 2], i & 1);
+        struct found f = {.initial = gen_initial(by_groups(i & 1), &b.t, &b.caps, b.var)};
+        gen_each(&b.t, &b.caps, find, &f);
+        if (getenv("VERBOSE")) {
+            struct buf text = {0};
+            candidate_print(&text, &f.initial);
+            fprintf(stderr, "picture %u: %u, %.*s\n", i, f.n, (int)text.n, text.p);
+            buf_release(&text);
+        }
+        if (f.n < 1 || f.n > 10000) fail_msg("picture %u: %u schedules", i, f.n);
+        assert_true(f.has_initial);
+        bed_close(&b);
+    }
 }
 
 static void test_compiled(void **state)
@@ -132,9 +268,59 @@ static void test_compiled(void **state)
     }
 }
 
+/* Taps further apart than any patch is large, or any loop over rows long. */
+static void test_far_taps(void **state)
+{
+    struct ways w = {0};
+    for (u32 i = 0; i < 8; i++) {
+        struct bed b;
+        bed_open(&b, i);
+        bed_use_groups(&b);
+        b.only = by_groups(i & 1);
+        make_picture(&b, (i64[]){3, 9, 20, 3, i / 2 & 1, i & 4 ? 1 << 20 : 7}, i & 1);
+        try_schedules(&b, i, &w);
+        bed_close(&b);
+    }
+    assert_true(w.n == 24);
+}
+
+/* Verifies a schedule that transposes weights, of a random filter that has one. */
+static u32 try_turned(u64 seed)
+{
+    struct dev_opts o = {.n_threads = 2};
+    struct candidate c;
+    struct bed b;
+    u32 n = 0;
+    bed_open(&b, seed);
+    b.type = seed % 3 == 0 ? DT_F16 : DT_F32;
+    assert_true(dev_ask(dev_find(S("cpu")), &o, &b.caps, NULL, &b.e));
+    if (!random_filter(&b, false)) fail_msg("seed %llu: %s", (unsigned long long)seed, b.e.msg);
+    for (u32 try = 0; try < 10 && !n; try++) {
+        struct check k;
+        c = bed_schedule(&b, family(false));
+        if (!value_of(&c, "turn")) continue;
+        open_device_check(&b, &k, seed);
+        if (!verify_on(&b, "cpu", &c, &k)) report(&b, &c, seed);
+        check_release(&k);
+        n++;
+    }
+    bed_close(&b);
+    return n;
+}
+
+static void test_turned(void **state)
+{
+    u32 n = 0;
+    for (u64 seed = first_seed(6000); seed < last_seed(6200) && n < 5; seed++) n += try_turned(seed);
+    assert_true(n == 5 || getenv("SEED"));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_interpreted), cmocka_unit_test(test_groups), cmocka_unit_test(test_compiled),
-                                       cmocka_unit_test(test_devices)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_interpreted), cmocka_unit_test(test_groups), cmocka_unit_test(test_far_taps), cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_compiled),    cmocka_unit_test(test_turned), cmocka_unit_test(test_devices),  cmocka_unit_test(test_cuda),
+        cmocka_unit_test(test_hip),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 set -u
 LC_ALL=C; export LC_ALL
 build=$(cd "$1" && pwd) stub=$(cd "$(dirname "$0")" && pwd)/vkdt_stub src=$(cd "$(dirname "$0")/../src" && pwd)
+trained=$(cd "$(dirname "$0")/../models" && pwd)/denoise.onnx
 quern=$build/quern
 # Mesa's driver leaks what cannot be told from our leaks once it is unloaded.
 ASAN_OPTIONS=detect_leaks=0; export ASAN_OPTIONS
@@ -185,6 +186,16 @@ module skip 14 19 --input-type f16 --input-layout HWC --output-type f16 --output
 has modules/skip/input.comp float16_t
 module skip 8 8 --input-type u8 --input-layout HWC
 has modules/skip/input.comp uint8_t
+
+# a trained network, tuned: colour and three features of every pixel are its inputs
+code 0 tune "$trained" --device vulkan --timeout 6s --optimize-for=H:37,W:50 -o denoise.dnx
+code 0 export denoise.dnx --to vkdt -o modules --module-name=denoise
+make_module denoise
+for x in colour albedo normal depth; do has modules/denoise/readme.md "^. .input[1-3]*. $x of the network, f32$"; done
+for s in '37 50' '8 16'; do
+    # shellcheck disable=SC2086
+    try ./host modules denoise 0 $s denoise.dnx; cat out
+done
 
 # several networks in one module, told apart by suffixes
 code 0 compile skip.graph --device vulkan -o a.dnx

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../srgb.h"
 #include "quern.h"
 #include "trace.h"
 
@@ -37,12 +38,6 @@ struct job {
     int first;
 };
 
-static float encode(float x) /* sRGB */
-{
-    x = x < 0 ? 0 : x > 1 ? 1 : x;
-    return x <= 0.0031308f ? 12.92f * x : 1.055f * powf(x, 1 / 2.4f) - 0.055f;
-}
-
 static void put(struct picture *p, int plane, int64_t at, const float *v)
 {
     int64_t size = (int64_t)p->w * p->h;
@@ -64,7 +59,7 @@ static void render_pixel(struct picture *p, int x, int y)
     }
     float part = 1 / (float)p->samples, depth = sum.depth * part;
     vec c = scale(sum.colour, part), a = scale(sum.albedo, part), n = scale(sum.normal, part);
-    if (p->encoded) c = (vec){encode(c.x), encode(c.y), encode(c.z)};
+    if (p->encoded) c = (vec){srgb_encode(c.x), srgb_encode(c.y), srgb_encode(c.z)};
     int64_t at = (int64_t)y * p->w + x;
     put(p, COLOUR, at, (float[]){c.x, c.y, c.z}), put(p, ALBEDO, at, (float[]){a.x, a.y, a.z});
     put(p, NORMAL, at, (float[]){n.x, n.y, n.z}), put(p, DEPTH, at, &depth);

@@ -29,14 +29,38 @@ def as_array(x):
     return np.from_dlpack(x) if hasattr(x, "__dlpack__") else np.asarray(x)
 
 
-def describe(x, what):
-    """struct quern_array of an array (None: left out); it must outlive that."""
+def device_of(*some):
+    """PyTorch's device that some of the arrays lie on, with memory the library can use by addresses (CUDA; ROCm has the same name). None: the host."""
+    return next((x.device for x in some if is_torch(x) and x.device.type == "cuda"), None)
+
+
+def device_name(device):
+    """What the library calls a device of PyTorch's."""
+    return f"{'hip' if sys.modules['torch'].version.hip else 'cuda'}:{device.index}"
+
+
+def stream_of(device):
+    """What PyTorch does on the device next goes there."""
+    return sys.modules["torch"].cuda.current_stream(device).cuda_stream
+
+
+def on_device(x):
+    """x itself where a device can use it as it lies: dense, at a multiple of 16 bytes; else a copy there."""
+    torch = sys.modules["torch"]
+    is_dense = x.is_contiguous() or (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last))
+    return x if is_dense and x.data_ptr() % 16 == 0 else x.clone(memory_format=torch.contiguous_format)
+
+
+def describe(x, what, device=None):
+    """struct quern_array of an array (None: left out); it must outlive that. device: PyTorch's, where it has to lie; None: the host's memory."""
     a = Array()
     if x is None:
         return a
+    if device is not None and not is_torch(x):
+        raise ValueError(f"{what} lies in the host's memory, expected device '{device}'")
     if is_torch(x):
-        if x.device.type != "cpu":
-            raise ValueError(f"{what} lies on device '{x.device}', expected 'cpu'")
+        if x.device != device if device is not None else x.device.type != "cpu":
+            raise ValueError(f"{what} lies on device '{x.device}', expected '{device or 'cpu'}'")
         if x.layout != sys.modules["torch"].strided:
             raise TypeError(f"{what} has layout {x.layout}, expected torch.strided")
         kind, strides, data = OF_TORCH.get(str(x.dtype)), x.stride(), x.data_ptr()
@@ -54,11 +78,21 @@ def describe(x, what):
     return a
 
 
+def describe_all(what, some, device=None):
+    """Those of several, which are told apart by their numbers."""
+    return (Array * max(len(some), 1))(*[describe(a, f"{what} {k}", device) for k, a in enumerate(some)])
+
+
+def empty_all(described, like):
+    """New ones as the library wants them."""
+    return tuple(empty(tuple(a.dim[:a.rank]), a.type, like) for a in described)
+
+
 def empty(shape, kind, like):
     """A new dense array, of the same sort as `like`."""
     if is_torch(like):
         torch = sys.modules["torch"]
-        return torch.empty(shape, dtype=getattr(torch, TO_TORCH[kind]))
+        return torch.empty(shape, dtype=getattr(torch, TO_TORCH[kind]), device=like.device)
     if kind not in TO_NUMPY:
         raise TypeError("numpy has no type for bfloat16: use tensors of torch")
     return np.empty(shape, TO_NUMPY[kind])

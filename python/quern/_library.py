@@ -95,6 +95,8 @@ FUNCTIONS = {
     "quern_program_input_shape": (c_int, c_void_p, c_int, c_int64 * 8, c_char_p * 8),
     "quern_program_save": (c_int, c_void_p, c_char_p),
     "quern_run": (c_int, c_void_p, Handle, c_int, Handle, c_int),
+    "quern_program_shape": (c_int, c_void_p, POINTER(Array), c_int, POINTER(Array), c_int),
+    "quern_enqueue": (c_int, c_void_p, POINTER(Array), c_int, POINTER(Array), c_int, c_void_p),
     "quern_model_open": (c_int, c_void_p, c_char_p, POINTER(ModelOpts), Handle),
     "quern_model_read": (c_int, c_void_p, c_char_p, c_size_t, c_char_p, POINTER(ModelOpts), Handle),
     "quern_model_close": (None, c_void_p),
@@ -106,6 +108,7 @@ FUNCTIONS = {
     "quern_op_close": (None, c_void_p),
     "quern_op_shape": (c_int, c_void_p, POINTER(Array), c_int, POINTER(Array), c_int),
     "quern_op_run": (c_int, c_void_p, POINTER(Array), c_int, POINTER(Array), c_int),
+    "quern_op_enqueue": (c_int, c_void_p, POINTER(Array), c_int, POINTER(Array), c_int, c_void_p),
 }
 
 

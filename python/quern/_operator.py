@@ -58,19 +58,21 @@ class Operator:
     name        of ONNX, or of the library: "quern::WeightedFilter"
     attributes  by name: integers, floats, strings, and lists of them
     sizes       which sizes may differ from call to call without building a kernel anew: "N:?:H:W,?:?:?:?", see quern_op_opts
-    device      where it runs: "cpu", a driver's name, or a pattern for devices' names
+    device      where it runs: "cpu", a driver's name, "cuda:1" (its second device), or a pattern for devices' names
     threads     0: all processors
     outputs     how many of its outputs are wanted
     database    file with built kernels and times; None: cache_path()
 
-    Calls from several threads wait for each other. In a child after a fork it is opened anew.
+    Tensors on a CUDA (or ROCm) device are used where they are by an operator on that device, in the order of PyTorch's current stream: dense ones, row by
+    row or with channels last. Calls from several threads wait for each other. In a child after a fork it is opened anew.
     """
+
+    shared = handle = None  # of one that could not be made, too
 
     def __init__(self, name, attributes=None, sizes=None, device=None, threads=0, outputs=1, database=None):
         self.name, self.outputs, self.database = name, outputs, database
         self.attributes = ", ".join(f"{k}={attribute(v)}" for k, v in (attributes or {}).items())
         self.options = dict(device=text(device), threads=threads, sizes=text(sizes))
-        self.shared = self.handle = None
         self._open()
 
     def _open(self):
@@ -85,26 +87,29 @@ class Operator:
 
     def shape(self, *inputs):
         """Of each output: its shape and the library's number of its element type."""
-        c, n = self._open(), len(inputs)
-        x = (Array * max(n, 1))(*[arrays.describe(a, f"input {k}") for k, a in enumerate(inputs)])
-        y = (Array * self.outputs)()
+        return [(tuple(a.dim[:a.rank]), a.type) for a in self._shape(inputs)]
+
+    def _shape(self, inputs):
+        c, x, y = self._open(), arrays.describe_all("input", inputs, arrays.device_of(*inputs)), (Array * self.outputs)()
         with c.lock:
-            c.check(lib.quern_op_shape(self.handle, x, n, y, self.outputs))
-        return [(tuple(a.dim[:a.rank]), a.type) for a in y]
+            c.check(lib.quern_op_shape(self.handle, x, len(inputs), y, self.outputs))
+        return y
 
     def run(self, inputs, outputs):
         """Into arrays that are there and have the right shapes; they must not overlap with the inputs."""
-        c, n = self._open(), len(inputs)
-        x = (Array * max(n, 1))(*[arrays.describe(a, f"input {k}") for k, a in enumerate(inputs)])
-        y = (Array * len(outputs))(*[arrays.describe(a, f"output {k}") for k, a in enumerate(outputs)])
+        c, device = self._open(), arrays.device_of(*inputs, *outputs)
+        x, y = arrays.describe_all("input", inputs, device), arrays.describe_all("output", outputs, device)
         with c.lock:
-            c.check(lib.quern_op_run(self.handle, x, n, y, len(outputs)))
+            if device is None:
+                c.check(lib.quern_op_run(self.handle, x, len(inputs), y, len(outputs)))
+            else:
+                c.check(lib.quern_op_enqueue(self.handle, x, len(inputs), y, len(outputs), arrays.stream_of(device)))
 
     def __call__(self, *inputs):
         """None is an optional input that is left out. New arrays of the same sort as the first input; one, or a tuple."""
         inputs = [None if a is None else arrays.as_array(a) for a in inputs]
         like = next((a for a in inputs if a is not None), None)
-        outputs = tuple(arrays.empty(s, t, like) for s, t in self.shape(*inputs))
+        outputs = arrays.empty_all(self._shape(inputs), like)
         self.run(inputs, outputs)
         return outputs[0] if self.outputs == 1 else outputs
 

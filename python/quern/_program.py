@@ -4,14 +4,15 @@ import os
 from ctypes import byref, c_char_p, c_int64, c_void_p
 
 from . import _arrays as arrays
-from ._library import CompileOpts, Context, ModelOpts, RunOpts, TuneOpts, lib, text
+from ._library import Array, CompileOpts, Context, ModelOpts, RunOpts, TuneOpts, lib, text
 
 
 class Program:
     """A compiled network: called with one array for each input, it gives its outputs.
 
     Made by load() and compile(). numpy arrays and torch tensors on the CPU are used in place where they are dense, and copied
-    otherwise; results are of the same sort as the first input. Calls from several threads wait for each other.
+    otherwise; results are of the same sort as the first input. Programs for a CUDA (or ROCm) device also take tensors there, in the order of
+    PyTorch's current stream. Calls from several threads wait for each other.
     """
 
     def __init__(self, context, handle):
@@ -55,6 +56,17 @@ class Program:
         return all_of
 
     def _run(self, inputs):
+        device = arrays.device_of(*inputs)
+        return self._run_host(inputs) if device is None else self._run_device([arrays.on_device(x) for x in inputs], device)
+
+    def _run_device(self, inputs, device):
+        c, x, y = self._context, arrays.describe_all("input", inputs, device), (Array * len(self.outputs))()
+        c.check(lib.quern_program_shape(self._handle, x, len(inputs), y, len(y)))
+        out = arrays.empty_all(y, next(i for i in inputs if arrays.is_torch(i)))
+        c.check(lib.quern_enqueue(self._handle, x, len(inputs), arrays.describe_all("output", out, device), len(out), arrays.stream_of(device)))
+        return list(out)
+
+    def _run_host(self, inputs):
         c, views = self._context, []
         out = (c_void_p * len(self.outputs))()
         try:

@@ -8,16 +8,28 @@ Gather (the default):   y[c, p] = sum over taps t of w[t, p] * x[c, p + offset(t
 Splat:                  y[c, p + offset(t)] += w[t, p] * x[c, p]
 
 Taps are row by row, t = i * kernel_width + j, around the pixel. All channels have the same weights, which are used as they are
-unless `transform` or `normalize` ask for more. Gradients (for input, weights and bias) are operators of the library, too: sums in a
-fixed order, the same bytes every time. doc/weighted-filter.md has the formulas.
+unless `transform` or `normalize` ask for more. Gradients for input and weights are operators of the library, too: sums in a
+fixed order, the same bytes every time; that for the bias is PyTorch's sum. Second derivatives are there where transform and normalize are
+"none"; others raise NotImplementedError. doc/weighted-filter.md has the formulas.
 
-Tensors may have any strides and lie on the CPU; those on other devices are copied there and back, in the order of their current
-stream. Exported to ONNX the layer is one node, WeightedFilter of domain ai.quern, which quern runs.
+Tensors may have any strides and lie on the CPU or a CUDA (or ROCm) device. There kernels run in the order of the current stream on the
+tensors as they are, where they are dense (row by row or with channels last) and begin at a multiple of 16 bytes; others are made so first. Tensors on
+devices of other kinds are copied to the CPU and back. Exported to ONNX the layer is one node, WeightedFilter of domain ai.quern, which quern runs.
+
+Modules can be copied, pickled and converted (`half()`, `to(dtype)`), and used by several threads. Within autocast the bias takes the input's
+type. torch.compile leaves the layer out of what it compiles (fullgraph=True refuses that), a trace calls it; torch.jit.script,
+and functions of torch.func, which need more of it, raise errors.
 """
+import ctypes
 import functools
+import math
+import numbers
+import pathlib
+import sys
 
 import torch
 
+from . import _arrays as arrays
 from ._operator import Operator
 
 __all__ = ["WeightedFilter", "weighted_filter"]
@@ -37,6 +49,8 @@ class Spec:
         for name, known in MODES.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected one of {', '.join(map(repr, known))}")
+        if not 0 <= self.epsilon < math.inf:
+            raise ValueError(f"epsilon is {self.epsilon}, expected a finite number, 0 or more")
         self.taps = self.kernel[0] * self.kernel[1]
         self.is_raw = self.transform == "none" and self.normalize == "none"
         # how much larger the input (gather) or the output (splat) is than the map of weights
@@ -71,28 +85,49 @@ class Spec:
         return (x.shape[0], x.shape[1], *((s + m for s, m in zip(x.shape[2:], self.more)) if self.splat else w.shape[2:]))
 
 
+def is_size(value):
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and value > 0
+
+
 def pair(name, value):
-    two = (value, value) if isinstance(value, int) else tuple(value) if isinstance(value, (tuple, list)) else ()
-    if len(two) != 2 or not all(isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in two):
+    two = (value, value) if isinstance(value, numbers.Integral) else tuple(value) if isinstance(value, (tuple, list)) else ()
+    if len(two) != 2 or not all(map(is_size, two)):
         raise ValueError(f"{name} is {value!r}, expected a positive integer or two of them (height, width)")
-    return two
+    return int(two[0]), int(two[1])
 
 
 # --- running ---
 
 
 @functools.lru_cache(maxsize=256)
-def operator(name, spec, sizes, threads):
-    return Operator(name, spec.attributes(), sizes=sizes, threads=threads)
+def operator(name, spec, sizes, threads, device=None):
+    return Operator(name, spec.attributes(), sizes=sizes, threads=threads, device=device)
+
+
+@functools.lru_cache(maxsize=None)
+def find_compiler():
+    """PyTorch's packages may have brought the compiler for CUDA along, where the linker does not look; once it is loaded it is found."""
+    for name in ("libnvrtc-builtins.so.*", "libnvrtc.so.*"):
+        for path in pathlib.Path(torch.__file__).parent.parent.glob("nvidia/*/lib/" + name):
+            try:
+                ctypes.CDLL(str(path))
+            except OSError:
+                pass
 
 
 def run(name, spec, sizes, inputs, shape, like):
-    """One operator; `like` has type and device of the output. Copies from and to other devices wait for their current stream."""
-    if 0 in shape or any(t.numel() == 0 for t in inputs):
+    """One operator; `like` has type and device of the output."""
+    if 0 in shape or like.is_meta or any(t.numel() == 0 for t in inputs):
         return torch.zeros(shape, dtype=like.dtype, device=like.device)
-    here = [t.detach().cpu().resolve_neg() for t in inputs]
+    sizes, inputs = ",".join(sizes[:len(inputs)]), [t.detach().resolve_neg() for t in inputs]
+    device = arrays.device_of(like)
+    if device is not None:
+        find_compiler()
+        y = torch.empty(shape, dtype=like.dtype, device=device)
+        operator(name, spec, sizes, 0, arrays.device_name(device)).run([arrays.on_device(t) for t in inputs], [y])
+        return y
     y = torch.empty(shape, dtype=like.dtype)
-    operator(name, spec, ",".join(sizes[:len(here)]), torch.get_num_threads()).run(here, [y])
+    operator(name, spec, sizes, torch.get_num_threads()).run([t.cpu() for t in inputs], [y])
     return y.to(like.device)
 
 
@@ -223,10 +258,22 @@ def check(x, w, bias, spec):
         raise TypeError(f"bias has type {bias.dtype}, expected {x.dtype}, that of the input")
 
 
+def is_autocast(x):
+    if hasattr(torch.amp, "is_autocast_available"):  # PyTorch 2.4
+        return torch.amp.is_autocast_available(x.device.type) and torch.is_autocast_enabled(x.device.type)
+    return torch.is_autocast_enabled() if x.is_cuda else torch.is_autocast_cpu_enabled()
+
+
+def opaque(*a):
+    """torch.compile does not look into the call; where it was never used, its modules (seconds to import) are not asked for."""
+    f = Filter.apply
+    return torch.compiler.disable(f)(*a) if "torch._dynamo" in sys.modules and hasattr(torch, "compiler") else f(*a)
+
+
 def apply(x, w, bias, spec):
     check(x, w, bias, spec)
     given = () if bias is None else (bias,)
-    return symbolic(x, w, spec, given) if is_exported_as_graph() else Filter.apply(x, w, spec, *given)
+    return symbolic(x, w, spec, given) if is_exported_as_graph() else opaque(x, w, spec, *given)
 
 
 def weighted_filter(input, weight, kernel_size, bias=None, splat=False, *, dilation=1, padding="zero", transform="none",
@@ -256,9 +303,9 @@ class WeightedFilter(torch.nn.Module):
     def __init__(self, channels, kernel_size, bias=True, splat=False, *, dilation=1, padding="zero", transform="none",
                  normalize="none", epsilon=0.0, device=None, dtype=None):
         super().__init__()
-        if not isinstance(channels, int) or channels < 1:
+        if not is_size(channels):
             raise ValueError(f"channels is {channels!r}, expected a positive integer")
-        if isinstance(kernel_size, int) and kernel_size % 2 == 0:
+        if isinstance(kernel_size, numbers.Integral) and kernel_size % 2 == 0:
             raise ValueError(f"kernel_size is {kernel_size}, expected an odd integer; an even size is given as two, (height, width)")
         self.spec = Spec(kernel_size, splat, dilation, padding, transform, normalize, epsilon)
         self.in_channels = self.out_channels = channels
@@ -273,7 +320,10 @@ class WeightedFilter(torch.nn.Module):
             torch.nn.init.zeros_(self.bias)
 
     def forward(self, input, weight):
-        return apply(input, weight, self.bias, self.spec)
+        bias = self.bias
+        if bias is not None and isinstance(input, torch.Tensor) and input.dtype in TYPES and is_autocast(input):
+            bias = bias.to(input.dtype)
+        return apply(input, weight, bias, self.spec)
 
     def extra_repr(self):
         more = "".join(f", {k}={v!r}" for k, v in self.spec.attributes().items() if k not in ("kernel_shape", "mode"))

@@ -41,6 +41,17 @@ quern_status api_end(quern *q, bool ok);
 quern_tensor *api_tensor_take(const struct tensor *t); /* data is on the heap and becomes the tensor's */
 /* Device and runtime for p->plan, which is filled. */
 bool api_program_start(quern_program *p, const char *device, int threads, struct err *e);
+/* Type, rank and sizes of an array; its data where it lies. */
+bool api_array(struct tensor *t, i64 *bytes, const struct quern_array *a, struct err *e);
+/* Whether elements lie without gaps, the last axis of the order innermost. */
+bool api_array_lies(const struct quern_array *a, const int *order);
+void api_array_rows(struct quern_array *a, enum dtype t, u32 rank, const i64 *dim); /* a dense one, without memory */
+/* So many inputs and outputs has the program. */
+bool api_counts_check(const quern_program *p, int n_in, int n_out, struct err *e);
+/* Whether an output that is given fits what the program makes. */
+bool api_output_check(const quern_program *p, u32 k, const struct tensor *given, const struct tensor *want, struct err *e);
+/* quern_enqueue of tensors that have memory. */
+bool api_enqueue(quern_program *p, const struct tensor *in, const struct tensor *out, void *stream, struct err *e);
 void api_fill_random(struct tensor *t, struct rng *r); /* signed floats, small integers */
 i64 api_dim(const struct symtab *st, sym s, const char **text); /* -1 and its name, when it is a variable ("" if it is more) */
 bool api_is_dnx(const struct os_file *f);              /* by its first bytes */

@@ -119,17 +119,6 @@ void quern_op_close(quern_op *op)
 
 /* how arrays lie */
 
-static bool lies(const struct quern_array *a, const int *order)
-{
-    i64 want = 1;
-    for (int i = a->rank - 1; i >= 0; i--) {
-        int d = order[i];
-        if (a->dim[d] != 1 && a->stride[d] != want) return false;
-        want *= a->dim[d];
-    }
-    return true;
-}
-
 static const char *clast_name(int rank) { return rank == 3 ? "NWC" : rank == 4 ? "NHWC" : "NDHWC"; }
 
 /* Checks the array and finds whether it can be used in place. Sizes are those of what the program sees. */
@@ -137,17 +126,15 @@ static bool look(struct view *v, const struct quern_array *a, struct err *e)
 {
     int rows[MAX_RANK], clast[MAX_RANK];
     i64 bytes;
-    *v = (struct view){.a = a, .dtype = dtype_from_onnx((int)a->type)};
-    if (v->dtype == DT_NONE) return err_set(e, ERR_USAGE, "no element type has number %d", (int)a->type);
-    if (a->rank < 0 || a->rank > MAX_RANK) return err_set(e, ERR_USAGE, "rank %d is not in 0..%d", a->rank, MAX_RANK);
-    if (!tensor_size_ok(v->dtype, (u32)a->rank, a->dim, &bytes))
-        return err_set(e, ERR_USAGE, "a size is negative or the array too large");
+    *v = (struct view){.a = a};
+    if (!api_array(&v->t, &bytes, a, e)) return false;
+    v->dtype = v->t.dtype;
     for (int d = 0; d < a->rank; d++) rows[d] = d, clast[d] = d == 0 ? 0 : d == a->rank - 1 ? 1 : d + 1;
     const int *order = rows;
-    v->is_dense = bytes == 0 || lies(a, rows);
-    if (!v->is_dense && a->rank >= 3 && a->rank <= 5 && lies(a, clast))
+    v->is_dense = bytes == 0 || api_array_lies(a, rows);
+    if (!v->is_dense && a->rank >= 3 && a->rank <= 5 && api_array_lies(a, clast))
         v->is_dense = true, v->layout = clast_name(a->rank), order = clast;
-    v->t = (struct tensor){.dtype = v->dtype, .rank = (u32)a->rank, .data = v->is_dense ? a->data : NULL};
+    if (!v->is_dense) v->t.data = NULL;
     for (int d = 0; d < a->rank; d++) v->t.dim[d] = a->dim[order[d]];
     return true;
 }
@@ -287,16 +274,6 @@ quern_status quern_op_model(quern_op *op, const struct quern_array *in, int n_in
     return finish(op, ok);
 }
 
-static void set_shape(struct quern_array *a, enum dtype t, u32 rank, const i64 *dim)
-{
-    i64 step = 1;
-    *a = (struct quern_array){.type = (quern_dtype)dtype_onnx(t), .rank = (int)rank};
-    for (u32 d = rank; d-- > 0;) {
-        a->dim[d] = dim[d], a->stride[d] = step;
-        step *= dim[d];
-    }
-}
-
 /* Sizes of the outputs are known where the model's sizes are those of the call, which it was made for. */
 static bool tell_shapes(const quern_model *m, struct quern_array *out, struct err *e)
 {
@@ -305,7 +282,7 @@ static bool tell_shapes(const quern_model *m, struct quern_array *out, struct er
         i64 dim[MAX_RANK], bytes;
         if (!shape_eval(&m->sym, &v->shape, m->var, dim) || !tensor_size_ok(v->dtype, v->shape.rank, dim, &bytes))
             return err_set(e, ERR_UNSUPPORTED, "the size of output %u cannot be worked out", k);
-        set_shape(&out[k], v->dtype, v->shape.rank, dim);
+        api_array_rows(&out[k], v->dtype, v->shape.rank, dim);
     }
     return true;
 }
@@ -464,6 +441,43 @@ quern_status quern_op_run(quern_op *op, const struct quern_array *in, int n_in, 
     ok = p && run(&c, p);
     for (u32 k = 0; k < c.n_in; k++) let_go(&c.in[k]);
     for (u32 k = 0; k < c.n_out; k++) let_go(&c.out[k]);
+    call_end(&c);
+    return finish(op, ok);
+}
+
+/* on the device's memory */
+
+static bool check_place(const struct view *v, const char *what, struct err *e)
+{
+    if (v->is_dense) return true;
+    struct buf b = {0};
+    for (int d = 0; d < v->a->rank; d++) buf_printf(&b, "%s%lld", d ? ", " : "", (long long)v->a->stride[d]);
+    err_set(e, ERR_UNSUPPORTED, "%s '%s' has strides (%.*s), on a device arrays must be dense, row by row or with channels last", what, v->name,
+            STR_ARG(buf_view(&b)));
+    buf_release(&b);
+    return false;
+}
+
+static bool enqueue(struct call *c, quern_program *p, void *stream)
+{
+    struct tensor in[MAX_ARRAYS], out[MAX_ARRAYS];
+    u32 n = 0;
+    for (u32 k = 0; k < c->n_in; k++)
+        if (c->in[k].a) in[n++] = c->in[k].t;
+    for (u32 k = 0; k < c->n_out; k++) out[k] = c->out[k].t;
+    return api_enqueue(p, in, out, stream, &c->op->q->err);
+}
+
+quern_status quern_op_enqueue(quern_op *op, const struct quern_array *in, int n_in, const struct quern_array *out, int n_out, void *stream)
+{
+    struct err *e = api_begin(op->q);
+    struct call c;
+    quern_program *p = NULL;
+    bool ok = call_start(&c, op, in, n_in, n_out, e) && call_outputs(&c, out, e) && print_call(&c, e);
+    for (u32 k = 0; k < c.n_in && ok; k++) ok = !c.in[k].a || check_place(&c.in[k], "input", e);
+    for (u32 k = 0; k < c.n_out && ok; k++) ok = check_place(&c.out[k], "output", e);
+    if (ok) p = program_of(&c);
+    ok = p && enqueue(&c, p, stream);
     call_end(&c);
     return finish(op, ok);
 }

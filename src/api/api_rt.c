@@ -96,7 +96,14 @@ static bool tensor_describe(struct tensor *t, quern_dtype dt, int rank, const in
         return err_set(e, ERR_USAGE, "rank %d is not in 0..%d", rank, MAX_RANK);
     for (int d = 0; d < rank; d++) t->dim[d] = dim[d];
     if (!tensor_size_ok(t->dtype, t->rank, t->dim, bytes))
-        return err_set(e, ERR_USAGE, "a tensor's size is negative or too large");
+        return err_set(e, ERR_USAGE, "a size is negative or the tensor too large");
+    return true;
+}
+
+bool api_array(struct tensor *t, i64 *bytes, const struct quern_array *a, struct err *e)
+{
+    if (!tensor_describe(t, a->type, a->rank, a->dim, bytes, e)) return false;
+    t->data = a->data;
     return true;
 }
 
@@ -252,22 +259,29 @@ int quern_program_input_shape(const quern_program *p, int k, int64_t dim[8], con
     return (int)io->rank;
 }
 
-static bool check_given(const quern_program *p, u32 k, const quern_tensor *t,
-                        const struct tensor *want, struct err *e)
+bool api_output_check(const quern_program *p, u32 k, const struct tensor *given,
+                      const struct tensor *want, struct err *e)
 {
     const struct plan_io *io = &p->plan.output.v[k];
-    bool same = t->t.dtype == want->dtype && t->t.rank == want->rank;
-    for (u32 d = 0; d < want->rank && same; d++) same = t->t.dim[d] == want->dim[d];
+    bool same = given->dtype == want->dtype && given->rank == want->rank;
+    for (u32 d = 0; d < want->rank && same; d++) same = given->dim[d] == want->dim[d];
     return same ||
            err_set(e, ERR_USAGE, "the tensor given for output '%.*s' has another type or shape",
                    STR_ARG(io->name));
+}
+
+bool api_counts_check(const quern_program *p, int n_in, int n_out, struct err *e)
+{
+    u32 n_i = p->plan.input.n, n_o = p->plan.output.n;
+    return (n_in == (int)n_i && n_out == (int)n_o) ||
+           err_set(e, ERR_USAGE, "the program has %u inputs and %u outputs, %d and %d were given", n_i, n_o, n_in, n_out);
 }
 
 static bool place_outputs(quern_program *p, struct tensor *res, quern_tensor **out, struct err *e)
 {
     for (u32 k = 0; k < p->plan.output.n; k++) {
         if (out[k]) {
-            if (!check_given(p, k, out[k], &res[k], e)) return false;
+            if (!api_output_check(p, k, &out[k]->t, &res[k], e)) return false;
             res[k].data = out[k]->t.data;
         } else {
             res[k].data = mem_aligned(i64_max(tensor_bytes(&res[k]), 64));
@@ -282,11 +296,7 @@ quern_status quern_run(quern_program *p, quern_tensor *const *in, int n_in, quer
 {
     struct err *e = api_begin(p->q);
     u32 n_i = p->plan.input.n, n_o = p->plan.output.n;
-    if (n_in != (int)n_i || n_out != (int)n_o)
-        return api_end(p->q,
-                       err_set(e, ERR_USAGE,
-                               "the program has %u inputs and %u outputs, %d and %d were given",
-                               n_i, n_o, n_in, n_out));
+    if (!api_counts_check(p, n_in, n_out, e)) return api_end(p->q, false);
     struct arena a = {0};
     struct tensor *x = arena_array(&a, struct tensor, n_i + 1),
                   *res = arena_array(&a, struct tensor, n_o + 1);

@@ -190,6 +190,8 @@ struct wants {
     int n;
 };
 void tensors_release(struct tensors *t);
+int tensor_check_shape(const char *path, const struct want *w, const quern_tensor *t); /* prints what it has and what is wanted */
+int tensor_convert(struct cli *c, quern_dtype to, quern_tensor **t); /* its elements; exit code */
 int wants_of_program(const struct cli *c, const quern_program *p, struct wants *w); /* exit code */
 int wants_of_model(const struct cli *c, const quern_model *m, struct wants *w);
 /* Reads every -i into the order of the inputs. */

@@ -116,28 +116,33 @@ static void print_dims(int rank, const int64_t *dim, const char *const *sym)
     fprintf(stderr, ")");
 }
 
-static int fit(struct cli *c, const char *path, const struct want *w, quern_tensor **t)
+int tensor_check_shape(const char *path, const struct want *w, const quern_tensor *t)
 {
-    quern_status s = QUERN_OK;
-    if (is_picture(path)) {
-        int code = picture_to_input(c, w, t);
-        if (code) return code;
-    }
-    if (!shape_fits(w, *t)) {
-        fprintf(stderr, "quern: '%s' has shape ", path);
-        print_dims(quern_tensor_rank(*t), quern_tensor_dims(*t), NULL);
-        fprintf(stderr, ", input '%s' wants ", w->name);
-        print_dims(w->rank, w->dim, w->sym);
-        fprintf(stderr, "\n");
-        return EXIT_FAILED;
-    }
-    if (quern_tensor_dtype(*t) == w->dtype) return EXIT_DONE;
+    if (shape_fits(w, t)) return EXIT_DONE;
+    fprintf(stderr, "quern: '%s' has shape ", path);
+    print_dims(quern_tensor_rank(t), quern_tensor_dims(t), NULL);
+    fprintf(stderr, ", input '%s' wants ", w->name);
+    print_dims(w->rank, w->dim, w->sym);
+    fprintf(stderr, "\n");
+    return EXIT_FAILED;
+}
+
+int tensor_convert(struct cli *c, quern_dtype to, quern_tensor **t)
+{
+    if (quern_tensor_dtype(*t) == to) return EXIT_DONE;
     quern_tensor *cast = NULL;
-    s = quern_tensor_cast(c->q, *t, w->dtype, &cast);
+    quern_status s = quern_tensor_cast(c->q, *t, to, &cast);
     if (s) return fail(c, s);
     quern_tensor_free(*t);
     *t = cast;
     return EXIT_DONE;
+}
+
+static int fit(struct cli *c, const char *path, const struct want *w, quern_tensor **t)
+{
+    int code = is_picture(path) ? picture_to_input(c, w, t) : EXIT_DONE;
+    if (!code) code = tensor_check_shape(path, w, *t);
+    return code ? code : tensor_convert(c, w->dtype, t);
 }
 
 /* raw files: sizes from --set, and one from the size of the file */

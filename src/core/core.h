@@ -402,6 +402,7 @@ enum os_exit os_child_get(const struct os_child *c, void *p, i64 n, double secon
 struct os_status os_child_end(struct os_child *c);
 
 void *os_dlopen(const char *path, struct err *e);
+bool os_dlloaded(const char *path);                         /* in this process, by whoever */
 void *os_dlopen_bytes(const void *p, i64 n, struct err *e); /* from memory, no file left behind */
 void *os_dlsym(void *lib, const char *name);                /* NULL: absent */
 void os_dlclose(void *lib);

@@ -412,6 +412,13 @@ void *os_dlopen(const char *path, struct err *e)
     return lib;
 }
 
+bool os_dlloaded(const char *path)
+{
+    void *lib = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    if (lib) dlclose(lib);
+    return lib != NULL;
+}
+
 /* The loader takes a path it has seen for the same library, and numbers of closed files come back.
    So the path spells the file's inode, unique while it is loaded, in slashes and dots that mean
    nothing. */

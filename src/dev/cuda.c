@@ -6,6 +6,8 @@
 
 static u32 count(void) { return cuda_names(cuda_api(), NULL); }
 
+static bool in_use(void) { return cuda_in_use(cuda_api()); }
+
 static void names(struct buf *out) { cuda_names(cuda_api(), out); }
 
 static struct dev *cuda_device_open(const struct dev_opts *o, struct err *e)
@@ -19,6 +21,7 @@ const struct dev_driver dev_cuda = {
     .name = "cuda",
     .lang = "cuda",
     .is_foreign = true,
+    .in_use = in_use,
     .count = count,
     .names = names,
     .open = cuda_device_open,

@@ -73,6 +73,8 @@ struct dev_driver {
     /* It loads a vendor's library into the process, after which children made by fork cannot use
      * the device. Who starts such children asks by dev_ask, which opens it in a child of its own. */
     bool is_foreign;
+    /* Optional: whether this process has begun to use that library, in which case it is asked here. NULL: not known. */
+    bool (*in_use)(void);
     /* Number of devices present; never fails (0 when the driver is absent). */
     u32 (*count)(void);
     /* Optional: their names, each followed by a line feed, the preferred one first; NULL: one that
@@ -103,7 +105,17 @@ struct dev_driver {
     struct dev_kernel *(*product)(struct dev *d, const struct dev_product *p, struct buf *name, struct err *e);
     /* Optional: likewise a convolution: buffers x, w, y. */
     struct dev_kernel *(*conv)(struct dev *d, const struct dev_conv *c, struct buf *name, struct err *e);
+    /* Optional, all three or none: memory and streams of others in this process who use the device by its vendor's library. None of them waits.
+     * borrow: memory of theirs as a piece that launches may name until the next lead; at is the address that kernels see.
+     * follow: launches that come now begin when what is in the stream (NULL: the default one) has ended.
+     * lead: what comes into the stream from now on begins when the launches have ended.
+     * A device that has these is not made anew after it was lost. */
+    bool (*borrow)(struct dev *d, const void *at, i64 size, struct dev_mem *m, struct err *e);
+    bool (*follow)(struct dev *d, void *stream, struct err *e);
+    bool (*lead)(struct dev *d, void *stream, struct err *e);
 };
+/* Borrowed pieces begin at multiples of this, which kernels rely on (doc/lang-gpu.md). */
+enum { DEV_BORROW_ALIGN = 16 };
 
 struct dev {
     const struct dev_driver *driver;
@@ -130,7 +142,7 @@ struct dev_info {
 /* Every device of every driver, in the order of the drivers' names, behind them the architectures that each driver's kernels can
    be made for without one (opts.target); how many. All in the arena. */
 u32 dev_list(struct arena *a, struct dev_info **v);
-/* glob: a driver's name (its first device), "cuda:sm_90" for an architecture that need not be here, else a pattern over drivers' and devices' names of which
+/* glob: a driver's name (its first device), "cuda:1" for another one by its number, "cuda:sm_90" for an architecture that need not be here, else a pattern over drivers' and devices' names of which
    the first that matches is taken; NULL: "cpu". Sets driver and opts->name, which points into glob.
    The error lists what is there. */
 bool dev_select(const char *glob, const struct dev_driver **driver, struct dev_opts *opts,
@@ -147,23 +159,6 @@ bool dev_ask_conv(const struct dev_driver *v, const struct dev_opts *o, const st
 /* Pieces of memory that belong to something else (rt's plans) begin at multiples of this. A device that needs
    more cannot be used. */
 enum { DEV_ALIGN = 512 };
-
-/* dev_product.c: products by libraries of vendors. */
-
-/* Elements of y = a x b as the libraries count them, columns behind each other: y' (n, m) = b' (n, k) x a' (k, m), which is the
-   same memory. */
-struct dev_columns {
-    i32 m, n, k;                  /* rows of y', its columns, terms */
-    i32 lda, ldb, ldc;            /* of b', a' and y' */
-    i64 step_a, step_b, step_c;   /* between matrices of a batch */
-    bool b_transposed;            /* a' is stored as (m, k) */
-};
-/* false: sizes that do not fit the libraries' 32 bits. */
-bool dev_columns_of(struct dev_columns *c, const struct dev_product *p, struct err *e);
-/* The buffers of a launch are those of the convolution. */
-bool dev_conv_check(const struct dev_conv *c, const struct dev_launch *l, struct err *e);
-/* The buffers of a launch are those of the product. */
-bool dev_product_check(const struct dev_product *p, const struct dev_launch *l, struct err *e);
 
 /* dev_host_product.c: of the processor. NULL: no library, or no such product. */
 struct host_product;
@@ -208,6 +203,28 @@ struct dev_library {
 };
 /* The library, for os_dlclose, with the pointers to its functions in *calls. NULL: not there. */
 void *dev_library_open(const struct dev_library *l, void *calls, struct err *e);
+/* Whether this process has it already. */
+bool dev_library_loaded(const struct dev_library *l);
+
+/* Elements of y = a x b as the libraries count them, columns behind each other: y' (n, m) = b' (n, k) x a' (k, m), which is the
+   same memory. */
+struct dev_columns {
+    i32 m, n, k;                  /* rows of y', its columns, terms */
+    i32 lda, ldb, ldc;            /* of b', a' and y' */
+    i64 step_a, step_b, step_c;   /* between matrices of a batch */
+    bool b_transposed;            /* a' is stored as (m, k) */
+};
+/* false: sizes that do not fit the libraries' 32 bits. */
+bool dev_columns_of(struct dev_columns *c, const struct dev_product *p, struct err *e);
+/* The buffers of a launch are those of the product. */
+bool dev_product_check(const struct dev_product *p, const struct dev_launch *l, struct err *e);
+
+/* Elements from one index to the next of an array of n axes in their order, but that the axis `channel` lies innermost if is_last;
+   INT64_MAX: more than that. */
+void dev_conv_steps(i64 *step, u32 n, const i64 *dim, u32 channel, bool is_last);
+void dev_conv_bytes(const struct dev_conv *c, i64 size[3]); /* of its buffers in their order */
+/* The buffers of a launch are those of the convolution. */
+bool dev_conv_check(const struct dev_conv *c, const struct dev_launch *l, struct err *e);
 
 /* dev_grid.c: launches on GPUs. most: the groups that go at once in x, y and z, not 0; device: its name, for messages. */
 

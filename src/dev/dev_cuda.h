@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // dev_cuda: one driver for two interfaces that correspond function by function, CUDA's driver interface and HIP
-// (struct cuda_api tells them apart). From the bottom: the interface; facts about one device; binaries; memory and launches;
+// (struct cuda_api tells them apart). From the bottom: the interface; others who use it; facts about one device; binaries; memory and launches;
 // cuda.c and hip.c are the two drivers. Nothing outside dev/ includes this. Types and numbers are declared here after the vendors'
 // manuals, so that no header of theirs is needed to build.
 #ifndef QUERN_DEV_CUDA_H
@@ -70,8 +70,10 @@ struct cuda {
     struct cuda_calls cu;
     struct cuda_facts facts;
     i32 device;
-    void *context, *stream, *start, *stop; /* events */
+    void *context, *stream, *start, *stop, *order; /* events */
     bool has_context, is_lost, is_timing;
+    void *outer;      /* context, or device, that was current when an operation began */
+    i32 outer_device;
     struct cuda_memory *memory;
     struct dev_kernel *kernels;
     struct cuda_blas *blas; /* the vendor's products; NULL: not opened yet */
@@ -83,6 +85,17 @@ bool cuda_start(struct cuda *c, const struct cuda_api *api, struct err *e); /* o
 /* false, with an error that names the call, unless r says success. */
 bool cuda_ok(struct cuda *c, i32 r, const char *call, struct err *e);
 u64 cuda_address(const struct dev_mem *m); /* where a piece of memory begins */
+
+/* dev_cuda_share.c: others in this process who use the device. */
+
+bool cuda_in_use(const struct cuda_api *api);
+/* Operations run between these two; what was current for this thread is so again afterwards. leave gives ok. They do not nest. */
+bool cuda_enter(struct cuda *c, struct err *e);
+bool cuda_leave(struct cuda *c, bool ok);
+/* Size bytes from the address on lie in one allocation on this device. */
+bool cuda_check_pointer(struct cuda *c, u64 at, i64 size, struct err *e);
+bool cuda_follow(struct cuda *c, void *stream, struct err *e);
+bool cuda_lead(struct cuda *c, void *stream, struct err *e);
 
 /* dev_cuda_facts.c */
 
@@ -152,6 +165,9 @@ void cuda_device_unload(struct dev *d, struct dev_kernel *k);
 bool cuda_device_launch(struct dev *d, const struct dev_launch *l, struct err *e);
 bool cuda_device_fence(struct dev *d, struct err *e);
 double cuda_device_elapsed(struct dev *d);
+bool cuda_device_borrow(struct dev *d, const void *at, i64 size, struct dev_mem *m, struct err *e);
+bool cuda_device_follow(struct dev *d, void *stream, struct err *e);
+bool cuda_device_lead(struct dev *d, void *stream, struct err *e);
 struct dev_kernel *cuda_device_product(struct dev *d, const struct dev_product *p, struct buf *name, struct err *e);
 struct dev_kernel *cuda_device_conv(struct dev *d, const struct dev_conv *s, struct buf *name, struct err *e);
 
@@ -160,6 +176,7 @@ struct dev_kernel *cuda_device_conv(struct dev *d, const struct dev_conv *s, str
     .alloc = cuda_device_alloc, .release = cuda_device_release, .upload = cuda_device_upload,      \
     .download = cuda_device_download, .load = cuda_device_load, .unload = cuda_device_unload,      \
     .launch = cuda_device_launch, .fence = cuda_device_fence, .elapsed = cuda_device_elapsed, \
-    .product = cuda_device_product, .conv = cuda_device_conv
+    .product = cuda_device_product, .conv = cuda_device_conv,                                      \
+    .borrow = cuda_device_borrow, .follow = cuda_device_follow, .lead = cuda_device_lead
 
 #endif

@@ -83,14 +83,14 @@ static bool check_pads(const struct dev_conv *s, const char *what, struct err *e
 bool dnn_describe(struct cuda *c, const struct cuda_conv *k, void **d, const i32 *dim, struct err *e)
 {
     const struct dnn_calls *f = &c->dnn->f;
+    enum { MOST = 48 }; /* bits of the number of elements */
+    i64 wide[DNN_DIMS] = {0}, step[DNN_DIMS];
     i32 stride[DNN_DIMS];
     u32 n = k->size.axes + 2;
-    i64 step = 1;
-    for (u32 i = 0; i < n; i++) { /* innermost first */
-        u32 at = k->c.channels_last ? (i == 0 ? 1 : i + 1 == n ? 0 : n - i) : n - 1 - i;
-        if (!narrow(&stride[at], step, e)) return false;
-        step *= dim[at];
-    }
+    for (u32 i = 0; i < n; i++) wide[i] = dim[i];
+    dev_conv_steps(step, n, wide, 1, k->c.channels_last);
+    for (u32 i = 0; i < n; i++)
+        if (!narrow(&stride[i], wide[0] > ((i64)1 << MOST) / step[0] ? -1 : step[i], e)) return false;
     return dnn_ok(c, f->CreateTensorDescriptor(d), "CreateTensorDescriptor", e) &&
            dnn_ok(c, f->SetTensorDescriptor(*d, c->dnn->kind->type(k->c.type), (i32)n, dim, stride), "SetTensorDescriptor", e);
 }

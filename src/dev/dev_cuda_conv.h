@@ -40,6 +40,8 @@ struct miopen_measured { /* an algorithm */
 struct miopen_calls {
     i32 (*GetVersion)(size_t *major, size_t *minor, size_t *patch);
     i32 (*InitConvolutionNdDescriptor)(void *d, i32 n, const i32 *pad, const i32 *stride, const i32 *dilation, i32 mode);
+    i32 (*SetConvolutionAttribute)(void *d, i32 what, i32 v); /* both NULL in older versions */
+    i32 (*SetConvolutionFindMode)(void *d, i32 mode);
     i32 (*ForwardGetWorkSpaceSize)(void *handle, void *w, void *x, void *conv, void *y, size_t *n);
     i32 (*BackwardDataGetWorkSpaceSize)(void *handle, void *y, void *w, void *conv, void *x, size_t *n);
     i32 (*FindForward)(void *handle, void *xd, u64 x, void *wd, u64 w, void *conv, void *yd, u64 y, i32 most, i32 *n,

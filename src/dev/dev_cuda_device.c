@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // dev_cuda_device.c: a device from opening to closing, and its memory. CUDA's primary context is used, the one that
-// the vendor's own libraries share; HIP has a current device instead. Either is made current by every operation, because it belongs to a thread.
+// the vendor's own libraries share; HIP has a current device instead. Either is current for the thread during every operation (dev_cuda_share.c).
 //
 // After an error that leaves the process unusable (an illegal address, say) the device stays lost: CUDA's
 // documentation asks for a new process. One thread at a time. doc/device-cuda.md
@@ -13,28 +13,13 @@ struct cuda_memory { /* what is allocated: goes with the device if it is not rel
     struct cuda_memory *next;
     u64 at;
     i64 size;
+    bool is_borrowed;
 };
-
-static bool make_current(struct cuda *c, struct err *e)
-{
-    if (c->api->has_gfx) return cuda_ok(c, c->cu.SetDevice(c->device), "SetDevice", e);
-    return cuda_ok(c, c->cu.CtxSetCurrent(c->context), "CtxSetCurrent", e);
-}
-
-static bool ready(struct dev *d, struct err *e)
-{
-    struct cuda *c = d->priv;
-    if (c->is_lost)
-        return err_set(e, ERR_SYSTEM, "'%s' was lost by an earlier failure, a new process has to open it again", c->facts.name);
-    return make_current(c, e);
-}
 
 /* Opening and closing. */
 
 static void drop_all(struct cuda *c)
 {
-    struct err e = {0};
-    if (!c->is_lost) make_current(c, &e);
     if (c->stream && !c->is_lost) c->cu.StreamSynchronize(c->stream);
     while (c->kernels) cuda_unload(c, c->kernels);
     cuda_blas_close(c);
@@ -42,9 +27,10 @@ static void drop_all(struct cuda *c)
     while (c->memory) {
         struct cuda_memory *m = c->memory;
         c->memory = m->next;
-        c->cu.MemFree(m->at);
+        if (!m->is_borrowed) c->cu.MemFree(m->at);
         mem_free(m);
     }
+    if (c->order) c->cu.EventDestroy(c->order);
     if (c->start) c->cu.EventDestroy(c->start);
     if (c->stop) c->cu.EventDestroy(c->stop);
     if (c->stream) c->cu.StreamDestroy(c->stream);
@@ -53,11 +39,11 @@ static void drop_all(struct cuda *c)
 void cuda_device_close(struct dev *d)
 {
     struct cuda *c = d->priv;
+    struct err e = {0};
+    bool is_entered = c->has_context && cuda_enter(c, &e);
     if (c->has_context) drop_all(c);
-    if (c->has_context && c->cu.CtxRelease) {
-        c->cu.CtxSetCurrent(NULL);
-        c->cu.CtxRelease(c->device);
-    }
+    if (is_entered) cuda_leave(c, true);
+    if (c->has_context && c->cu.CtxRelease) c->cu.CtxRelease(c->device);
     if (c->lib) os_dlclose(c->lib);
     mem_free(c);
     mem_free(d);
@@ -85,19 +71,25 @@ static bool choose(struct cuda *c, const struct dev_opts *o, i32 *ordinal, struc
         if (k++ == o->index) return true;
     }
     if (n == 0) return err_set(e, ERR_USAGE, "%s lists no devices", c->api->what);
+    if (!o->name.n) return err_set(e, ERR_USAGE, "%s has %d devices, no number %u (the first is 0)", c->api->what, n, o->index);
     return err_set(e, ERR_USAGE, "%s has %d devices, none of which matches '%.*s'", c->api->what, n, STR_ARG(o->name));
+}
+
+static bool make_stream(struct cuda *c, struct err *e)
+{
+    enum { NON_BLOCKING = 1, NO_TIMING = 2 };
+    return cuda_ok(c, c->cu.StreamCreate(&c->stream, NON_BLOCKING), "StreamCreate", e) &&
+           cuda_ok(c, c->cu.EventCreate(&c->start, 0), "EventCreate", e) &&
+           cuda_ok(c, c->cu.EventCreate(&c->stop, 0), "EventCreate", e) &&
+           cuda_ok(c, c->cu.EventCreate(&c->order, NO_TIMING), "EventCreate", e);
 }
 
 static bool make_context(struct cuda *c, struct err *e)
 {
-    enum { NON_BLOCKING = 1 };
     if (c->cu.CtxRetain && !cuda_ok(c, c->cu.CtxRetain(&c->context, c->device), "DevicePrimaryCtxRetain", e))
         return false;
     c->has_context = true;
-    return make_current(c, e) &&
-           cuda_ok(c, c->cu.StreamCreate(&c->stream, NON_BLOCKING), "StreamCreate", e) &&
-           cuda_ok(c, c->cu.EventCreate(&c->start, 0), "EventCreate", e) &&
-           cuda_ok(c, c->cu.EventCreate(&c->stop, 0), "EventCreate", e);
+    return cuda_enter(c, e) && cuda_leave(c, make_stream(c, e));
 }
 
 struct dev *cuda_open(const struct cuda_api *api, const struct dev_driver *driver, const struct dev_opts *o, struct err *e)
@@ -144,25 +136,35 @@ double cuda_device_elapsed(struct dev *d)
 
 /* Memory. */
 
-bool cuda_device_alloc(struct dev *d, i64 size, struct dev_mem *m, struct err *e)
+static void keep(struct cuda *c, u64 at, i64 size, bool is_borrowed)
 {
-    struct cuda *c = d->priv;
+    struct cuda_memory *x = mem_alloc((i64)sizeof *x);
+    *x = (struct cuda_memory){c->memory, at, size, is_borrowed};
+    c->memory = x;
+}
+
+static bool allocate(struct cuda *c, i64 size, struct dev_mem *m, struct err *e)
+{
     u64 at = 0;
-    *m = (struct dev_mem){0};
-    if (!ready(d, e)) return false;
     if (size < 0 || (u64)size > c->facts.memory)
         return err_set(e, ERR_UNSUPPORTED, "cannot allocate %lld bytes on '%s', which has %llu", (long long)size,
                        c->facts.name, (unsigned long long)c->facts.memory);
     i64 n = round_up(i64_max(size, 1), 256);
     if (!cuda_ok(c, c->cu.MemAlloc(&at, (size_t)n), "MemAlloc", e))
         return err_prefix(e, "cannot allocate %lld bytes", (long long)size);
-    struct cuda_memory *x = mem_alloc((i64)sizeof *x);
-    *x = (struct cuda_memory){c->memory, at, n};
-    c->memory = x;
+    if (!cuda_ok(c, c->cu.MemsetAsync(at, 0, (size_t)n, c->stream), "MemsetD8Async", e)) {
+        c->cu.MemFree(at);
+        return false;
+    }
+    keep(c, at, n, false);
     *m = (struct dev_mem){.handle = at, .size = size};
-    if (cuda_ok(c, c->cu.MemsetAsync(at, 0, (size_t)n, c->stream), "MemsetD8Async", e)) return true;
-    cuda_device_release(d, m);
-    return false;
+    return true;
+}
+
+bool cuda_device_alloc(struct dev *d, i64 size, struct dev_mem *m, struct err *e)
+{
+    *m = (struct dev_mem){0};
+    return cuda_enter(d->priv, e) && cuda_leave(d->priv, allocate(d->priv, size, m, e));
 }
 
 void cuda_device_release(struct dev *d, struct dev_mem *m)
@@ -170,10 +172,12 @@ void cuda_device_release(struct dev *d, struct dev_mem *m)
     struct cuda *c = d->priv;
     struct err e = {0};
     for (struct cuda_memory **at = &c->memory, *x; (x = *at); at = &x->next) {
-        if (x->at != m->handle) continue;
+        if (x->at != m->handle || x->is_borrowed) continue;
         *at = x->next;
-        if (!c->is_lost && make_current(c, &e)) c->cu.StreamSynchronize(c->stream); /* launches may still use it */
+        bool is_entered = cuda_enter(c, &e);
+        if (is_entered) c->cu.StreamSynchronize(c->stream); /* launches may still use it */
         c->cu.MemFree(x->at);
+        if (is_entered) cuda_leave(c, true);
         mem_free(x);
         break;
     }
@@ -183,61 +187,106 @@ void cuda_device_release(struct dev *d, struct dev_mem *m)
 static bool is_inside(const struct cuda *c, const struct dev_mem *m, i64 n)
 {
     const struct cuda_memory *x = c->memory;
-    while (x && x->at != m->handle) x = x->next;
-    return x && n >= 0 && m->offset >= 0 && n <= x->size && m->offset <= x->size - n;
+    while (x && (x->at != m->handle || n < 0 || m->offset < 0 || n > x->size || m->offset > x->size - n)) x = x->next;
+    return x != NULL;
+}
+
+static bool copy_in(struct cuda *c, const struct dev_mem *m, const void *p, i64 n, struct err *e)
+{
+    if (!cuda_pause(c, e)) return false;
+    assert(is_inside(c, m, n));
+    return cuda_ok(c, c->cu.CopyIn(cuda_address(m), p, (size_t)n, c->stream), "MemcpyHtoDAsync", e) &&
+           cuda_ok(c, c->cu.StreamSynchronize(c->stream), "StreamSynchronize", e);
 }
 
 bool cuda_device_upload(struct dev *d, struct dev_mem m, const void *p, i64 n, struct err *e)
 {
-    struct cuda *c = d->priv;
-    if (n == 0) return true;
-    if (!ready(d, e) || !cuda_pause(c, e)) return false;
-    assert(is_inside(c, &m, n));
-    return cuda_ok(c, c->cu.CopyIn(cuda_address(&m), p, (size_t)n, c->stream), "MemcpyHtoDAsync", e) &&
+    return n == 0 || (cuda_enter(d->priv, e) && cuda_leave(d->priv, copy_in(d->priv, &m, p, n, e)));
+}
+
+static bool copy_out(struct cuda *c, const struct dev_mem *m, void *p, i64 n, struct err *e)
+{
+    if (!cuda_pause(c, e)) return false;
+    assert(is_inside(c, m, n));
+    return cuda_ok(c, c->cu.CopyOut(p, cuda_address(m), (size_t)n, c->stream), "MemcpyDtoHAsync", e) &&
            cuda_ok(c, c->cu.StreamSynchronize(c->stream), "StreamSynchronize", e);
 }
 
 bool cuda_device_download(struct dev *d, struct dev_mem m, void *p, i64 n, struct err *e)
 {
+    return n == 0 || (cuda_enter(d->priv, e) && cuda_leave(d->priv, copy_out(d->priv, &m, p, n, e)));
+}
+
+/* Others' memory and streams. */
+
+bool cuda_device_borrow(struct dev *d, const void *at, i64 size, struct dev_mem *m, struct err *e)
+{
+    u64 address = (u64)(uintptr_t)at;
+    *m = (struct dev_mem){.handle = address, .size = size};
+    if (!cuda_enter(d->priv, e) || !cuda_leave(d->priv, size == 0 || cuda_check_pointer(d->priv, address, size, e))) return false;
+    keep(d->priv, address, size, true);
+    return true;
+}
+
+bool cuda_device_follow(struct dev *d, void *stream, struct err *e)
+{
+    return cuda_enter(d->priv, e) && cuda_leave(d->priv, cuda_follow(d->priv, stream, e));
+}
+
+bool cuda_device_lead(struct dev *d, void *stream, struct err *e)
+{
     struct cuda *c = d->priv;
-    if (n == 0) return true;
-    if (!ready(d, e) || !cuda_pause(c, e)) return false;
-    assert(is_inside(c, &m, n));
-    return cuda_ok(c, c->cu.CopyOut(p, cuda_address(&m), (size_t)n, c->stream), "MemcpyDtoHAsync", e) &&
-           cuda_ok(c, c->cu.StreamSynchronize(c->stream), "StreamSynchronize", e);
+    for (struct cuda_memory **at = &c->memory, *x; (x = *at);) {
+        if (!x->is_borrowed) {
+            at = &x->next;
+            continue;
+        }
+        *at = x->next;
+        mem_free(x);
+    }
+    return cuda_enter(c, e) && cuda_leave(c, cuda_lead(c, stream, e));
 }
 
 /* Kernels. */
 
 struct dev_kernel *cuda_device_load(struct dev *d, struct str binary, struct str entry, u32 n_grid, struct err *e)
 {
-    return ready(d, e) ? cuda_load(d->priv, binary, entry, n_grid, e) : NULL;
+    struct dev_kernel *k = NULL;
+    return cuda_enter(d->priv, e) && cuda_leave(d->priv, (k = cuda_load(d->priv, binary, entry, n_grid, e)) != NULL) ? k : NULL;
 }
 
 struct dev_kernel *cuda_device_product(struct dev *d, const struct dev_product *p, struct buf *name, struct err *e)
 {
-    return ready(d, e) ? cuda_load_product(d->priv, p, name, e) : NULL;
+    struct dev_kernel *k = NULL;
+    return cuda_enter(d->priv, e) && cuda_leave(d->priv, (k = cuda_load_product(d->priv, p, name, e)) != NULL) ? k : NULL;
 }
 
 struct dev_kernel *cuda_device_conv(struct dev *d, const struct dev_conv *s, struct buf *name, struct err *e)
 {
-    return ready(d, e) ? cuda_load_conv(d->priv, s, name, e) : NULL;
+    struct dev_kernel *k = NULL;
+    return cuda_enter(d->priv, e) && cuda_leave(d->priv, (k = cuda_load_conv(d->priv, s, name, e)) != NULL) ? k : NULL;
 }
 
-void cuda_device_unload(struct dev *d, struct dev_kernel *k) { cuda_unload(d->priv, k); }
+void cuda_device_unload(struct dev *d, struct dev_kernel *k)
+{
+    struct err e = {0};
+    bool is_entered = cuda_enter(d->priv, &e);
+    cuda_unload(d->priv, k);
+    if (is_entered) cuda_leave(d->priv, true);
+}
 
 /* Every buffer must be allocated: a kernel that runs elsewhere takes the whole process with it. */
-static bool check_memory(const struct cuda *c, const struct dev_launch *l, struct err *e)
+static bool launch(struct cuda *c, const struct dev_launch *l, struct err *e)
 {
     for (u32 i = 0; i < l->n_buf; i++)
         if (!is_inside(c, &l->buf[i], l->buf[i].size))
             return err_set(e, ERR_USAGE, "buffer %u: a launch names memory that was not allocated", i);
-    return true;
+    return cuda_launch(c, l, e);
 }
 
 bool cuda_device_launch(struct dev *d, const struct dev_launch *l, struct err *e)
 {
-    return ready(d, e) && check_memory(d->priv, l, e) && cuda_launch(d->priv, l, e);
+    return cuda_enter(d->priv, e) && cuda_leave(d->priv, launch(d->priv, l, e));
 }
 
-bool cuda_device_fence(struct dev *d, struct err *e) { return ready(d, e) && cuda_fence(d->priv, e); }
+bool cuda_device_fence(struct dev *d, struct err *e) { return cuda_enter(d->priv, e) && cuda_leave(d->priv, cuda_fence(d->priv, e)); }

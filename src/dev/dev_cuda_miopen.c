@@ -2,17 +2,19 @@
 //
 // dev_cuda_miopen.c: convolutions by MIOpen (miopen/miopen.h of ROCm 5 and later; its step "find", which its manual asks for where times
 // count, not the immediate mode, whose choice may be a guess). Measuring wants operands: zeros in memory that is given back. Kernels that are not
-// in the library's cache are compiled meanwhile, which may take a minute; how thoroughly it looks is what MIOPEN_FIND_MODE says. Weights are tensors
-// in the layout of input and output. QUERN_MIOPEN_LIBRARY names another library.
+// in the library's cache are compiled meanwhile, which may take a minute. By default it would leave out those that are not dynamic; it is told to measure
+// all, unless MIOPEN_FIND_MODE says otherwise. Weights are tensors in the layout of input and output. QUERN_MIOPEN_LIBRARY names another library.
 #include "dev/dev_cuda_conv.h"
 
-enum { F16 = 0, F32 = 1, BF16 = 5, CROSS_CORRELATION = 0 }; /* of the library's interface */
+enum { F16 = 0, F32 = 1, BF16 = 5, CROSS_CORRELATION = 0, ALTERNATIVE_F16 = 0, MEASURE_ALL = 1 }; /* of the library's interface */
 
 #define CONVOLUTION(field) DNN_CALL("miopenConvolution" #field, miopen.field)
 static const struct dev_call entries[] = {
     DNN_COMMON("miopen", "SetTensorDescriptor"),
     DNN_CALL("miopenGetVersion", miopen.GetVersion),
     DNN_CALL("miopenInitConvolutionNdDescriptor", miopen.InitConvolutionNdDescriptor),
+    {"miopenSetConvolutionAttribute", offsetof(struct dnn_calls, miopen.SetConvolutionAttribute), true},
+    {"miopenSetConvolutionFindMode", offsetof(struct dnn_calls, miopen.SetConvolutionFindMode), true},
     DNN_CALL("miopenFindConvolutionForwardAlgorithm", miopen.FindForward),
     DNN_CALL("miopenFindConvolutionBackwardDataAlgorithm", miopen.FindBackwardData),
     CONVOLUTION(ForwardGetWorkSpaceSize), CONVOLUTION(BackwardDataGetWorkSpaceSize), CONVOLUTION(Forward), CONVOLUTION(BackwardData),
@@ -33,19 +35,16 @@ static i32 forget_weights(const struct cuda *c, void *w) { return c->dnn->f.Dest
 static bool describe_window(struct cuda *c, struct cuda_conv *k, struct err *e)
 {
     const struct dnn_sizes *s = &k->size;
-    i32 r = c->dnn->f.miopen.InitConvolutionNdDescriptor(k->conv, (i32)s->axes, s->pad, s->stride, s->dilation, CROSS_CORRELATION);
-    return dnn_ok(c, r, "InitConvolutionNdDescriptor", e);
+    const struct miopen_calls *f = &c->dnn->f.miopen;
+    i32 r = f->InitConvolutionNdDescriptor(k->conv, (i32)s->axes, s->pad, s->stride, s->dilation, CROSS_CORRELATION);
+    if (!dnn_ok(c, r, "InitConvolutionNdDescriptor", e)) return false;
+    if (k->c.type == DT_F16 && f->SetConvolutionAttribute) r = f->SetConvolutionAttribute(k->conv, ALTERNATIVE_F16, 0); /* gfx90a: gradients in bf16 */
+    if (!dnn_ok(c, r, "SetConvolutionAttribute", e)) return false;
+    return !f->SetConvolutionFindMode || dnn_ok(c, f->SetConvolutionFindMode(k->conv, MEASURE_ALL), "SetConvolutionFindMode", e);
 }
 
 /* What measuring wants: operands and workspace, in one piece of memory. */
 struct room { struct dnn_operands at; u64 work; size_t n_work; };
-
-static size_t bytes_of(const struct cuda_conv *k, const i32 *dim)
-{
-    i64 n = dtype_size(k->c.type);
-    for (u32 i = 0; i < k->size.axes + 2; i++) n *= dim[i];
-    return (size_t)((n + 255) & ~(i64)255);
-}
 
 static bool make_room(struct cuda *c, const struct cuda_conv *k, struct room *r, struct err *e)
 {
@@ -53,7 +52,9 @@ static bool make_room(struct cuda *c, const struct cuda_conv *k, struct room *r,
     void *h = c->dnn->handle;
     i32 s = k->c.is_transposed ? f->BackwardDataGetWorkSpaceSize(h, k->x, k->w, k->conv, k->y, &r->n_work)
                                : f->ForwardGetWorkSpaceSize(h, k->w, k->x, k->conv, k->y, &r->n_work);
-    size_t x = bytes_of(k, k->size.x), w = bytes_of(k, k->size.w), y = bytes_of(k, k->size.y);
+    i64 size[3];
+    dev_conv_bytes(&k->c, size);
+    size_t x = (size_t)round_up(size[0], 256), w = (size_t)round_up(size[1], 256), y = (size_t)round_up(size[2], 256);
     if (!dnn_ok(c, s, "GetWorkSpaceSize", e) || !cuda_ok(c, c->cu.MemAlloc(&r->at.x, x + w + y + r->n_work), "MemAlloc", e)) return false;
     r->at.w = r->at.x + x, r->at.y = r->at.w + w, r->work = r->n_work ? r->at.y + y : 0;
     return cuda_ok(c, c->cu.MemsetAsync(r->at.x, 0, x + w + y, c->stream), "Memset", e);

@@ -124,13 +124,6 @@ static bool fine(int status, const char *what, struct err *e)
 
 /* Descriptors. */
 
-/* Elements from one index to the next of an array in the order of `order`, its outermost axis first. */
-static void strides_of(dims stride, u32 n, const i64 *dim, const u32 *order)
-{
-    i64 step = 1;
-    for (u32 k = n; k-- > 0; step *= dim[order[k]]) stride[order[k]] = step;
-}
-
 static const void *md(const struct host_conv *h, const struct desc *d) { return h->is_old ? (const void *)d->room : d->of; }
 
 static int type_of(enum dtype t) { return t == DT_F16 ? 1 : t == DT_BF16 ? 2 : t == DT_F32 ? 3 : 0; }
@@ -158,13 +151,16 @@ static void forget(struct host_conv *h, struct desc *d)
 static bool describe_tensor(struct host_conv *h, struct desc *d, i64 channels, const i64 *axes, struct err *e)
 {
     dims dim = {h->c.batch, channels}, stride;
-    u32 n = h->c.axes + 2, order[MAX_DIMS] = {0}, k = 1;
+    u32 n = h->c.axes + 2;
     for (u32 i = 0; i < h->c.axes; i++) dim[2 + i] = axes[i];
-    if (!h->c.channels_last) order[k++] = 1;
-    for (u32 i = 0; i < h->c.axes; i++) order[k++] = 2 + i;
-    if (h->c.channels_last) order[k++] = 1;
-    strides_of(stride, n, dim, order);
+    dev_conv_steps(stride, n, dim, 1, h->c.channels_last);
     return describe(h, d, n, dim, stride, e);
+}
+
+static void swap(i64 *a, i64 *b)
+{
+    i64 t = *a;
+    *a = *b, *b = t;
 }
 
 /* The library's weights are (group, m, c, kernel ..), without groups (m, c, kernel ..); those of transposed ones come as (group, c, m, ..). */
@@ -172,13 +168,11 @@ static bool describe_weights(struct host_conv *h, struct err *e)
 {
     const struct dev_conv *c = &h->c;
     dims dim = {c->groups, c->out_channels / c->groups, c->channels / c->groups}, stride;
-    u32 n = c->axes + 3, order[MAX_DIMS] = {0}, first = c->is_transposed ? 2 : 1, second = 3 - first, k = 0, skip = c->groups == 1;
-    order[++k] = first;
-    bool last = c->channels_last && !c->of_weights;
-    if (!last) order[++k] = second;
-    for (u32 i = 0; i < c->axes; i++) dim[3 + i] = c->kernel[i], order[++k] = 3 + i;
-    if (last) order[++k] = second;
-    strides_of(stride, n, dim, order);
+    u32 n = c->axes + 3, skip = c->groups == 1;
+    for (u32 i = 0; i < c->axes; i++) dim[3 + i] = c->kernel[i];
+    if (c->is_transposed) swap(&dim[1], &dim[2]);
+    dev_conv_steps(stride, n, dim, 2, c->channels_last && !c->of_weights);
+    if (c->is_transposed) swap(&dim[1], &dim[2]), swap(&stride[1], &stride[2]);
     return describe(h, &h->w, n - skip, dim + skip, stride + skip, e) && describe(h, &h->any, n - skip, dim + skip, NULL, e);
 }
 

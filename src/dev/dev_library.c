@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_library.c: a vendor's library, opened at run time, and the functions that a driver needs of it.
+// dev_library.c: libraries of vendors: opened at run time, with the functions that a driver needs of them; what drivers share that offer
+// products and convolutions by them: how a product with rows behind each other is told to libraries that count columns first, where elements
+// of a convolution lie, and whether a launch has its buffers. No operand is ever copied for it.
 #include "dev/dev.h"
 
 #include <string.h>
+
+/* Opening. */
 
 /* The first of the usual names that is there. The error is about the first. */
 static void *open_usual(const char *names, struct err *e)
@@ -34,6 +38,21 @@ static bool find_calls(const struct dev_library *l, void *lib, void *calls, stru
     return true;
 }
 
+bool dev_library_loaded(const struct dev_library *l)
+{
+    struct arena a = {0};
+    const char *path = os_env(l->variable);
+    struct str rest = str_of(path && *path ? path : l->usual), name;
+    bool found = false;
+    while (!found && rest.n) {
+        if (path && *path) name = rest, rest = (struct str){0};
+        else str_cut(rest, ' ', &name, &rest);
+        found = os_dlloaded(str_z(&a, name));
+    }
+    arena_release(&a);
+    return found;
+}
+
 void *dev_library_open(const struct dev_library *l, void *calls, struct err *e)
 {
     struct err why = {0};
@@ -46,4 +65,73 @@ void *dev_library_open(const struct dev_library *l, void *calls, struct err *e)
     if (find_calls(l, lib, calls, e)) return lib;
     os_dlclose(lib);
     return NULL;
+}
+
+/* Buffers of a launch. */
+
+/* Three buffers of at least so many bytes. */
+static bool check_buffers(const char *what, const i64 want[3], const struct dev_launch *l, struct err *e)
+{
+    if (l->n_buf != 3 || l->n_param != 0 || l->n_grid != 1)
+        return err_set(e, ERR_USAGE, "a %s has three buffers and nothing else, not %u, with %u parameters and %u grids", what, l->n_buf,
+                       l->n_param, l->n_grid);
+    for (u32 i = 0; i < l->n_buf; i++)
+        if (l->buf[i].size < want[i])
+            return err_set(e, ERR_USAGE, "buffer %u of a %s has %lld bytes, it needs %lld", i, what, (long long)l->buf[i].size,
+                           (long long)want[i]);
+    return true;
+}
+
+/* Products. */
+
+static bool fits(i64 v) { return v > 0 && v <= INT32_MAX; }
+
+bool dev_columns_of(struct dev_columns *c, const struct dev_product *p, struct err *e)
+{
+    bool ok = fits(p->batch) && fits(p->m) && fits(p->n) && fits(p->k);
+    *c = (struct dev_columns){.m = (i32)p->n,
+                              .n = (i32)p->m,
+                              .k = (i32)p->k,
+                              .lda = (i32)p->n,
+                              .ldb = (i32)(p->a_transposed ? p->m : p->k),
+                              .ldc = (i32)p->n,
+                              .step_a = p->k * p->n,
+                              .step_b = p->m * p->k,
+                              .step_c = p->m * p->n,
+                              .b_transposed = p->a_transposed};
+    return ok || err_set(e, ERR_UNSUPPORTED, "sizes of a product that libraries cannot be told");
+}
+
+bool dev_product_check(const struct dev_product *p, const struct dev_launch *l, struct err *e)
+{
+    i64 size = dtype_size(p->type) * p->batch;
+    return check_buffers("product", (i64[]){size * p->m * p->k, size * p->k * p->n, size * p->m * p->n}, l, e);
+}
+
+/* Convolutions. */
+
+void dev_conv_steps(i64 *step, u32 n, const i64 *dim, u32 channel, bool is_last)
+{
+    i64 at = 1;
+    if (is_last) step[channel] = 1, at = dim[channel];
+    for (u32 i = n; i-- > 0;) {
+        if (is_last && i == channel) continue;
+        step[i] = at;
+        at = dim[i] > 0 && at > INT64_MAX / dim[i] ? INT64_MAX : at * dim[i];
+    }
+}
+
+void dev_conv_bytes(const struct dev_conv *c, i64 size[3])
+{
+    i64 one = dtype_size(c->type);
+    size[0] = one * c->batch * c->channels * i64_product(c->axes, c->size);
+    size[c->of_weights ? 2 : 1] = one * (c->channels / c->groups) * c->out_channels * i64_product(c->axes, c->kernel);
+    size[c->of_weights ? 1 : 2] = one * c->batch * c->out_channels * i64_product(c->axes, c->outputs);
+}
+
+bool dev_conv_check(const struct dev_conv *c, const struct dev_launch *l, struct err *e)
+{
+    i64 size[3];
+    dev_conv_bytes(c, size);
+    return check_buffers("convolution", size, l, e);
 }

@@ -90,7 +90,7 @@ static bool ask_child(const struct question *q, struct head *h, struct buf *text
 static bool ask(const struct question *q, struct head *h, struct buf *text, struct err *e)
 {
     *h = (struct head){0};
-    if (!q->driver->is_foreign) answer(q, h, text);
+    if (!q->driver->is_foreign || (q->driver->in_use && q->driver->in_use())) answer(q, h, text);
     else if (!ask_child(q, h, text, e)) return false;
     return h->e.code == ERR_NONE || err_set(e, h->e.code, "%s", h->e.msg);
 }
@@ -238,6 +238,18 @@ static bool is_target(struct str want, const struct dev_driver **driver, struct 
     return known->n > 0;
 }
 
+/* "cuda:1": a driver with several devices, and which. */
+static bool is_number(struct str want, const struct dev_driver **driver, u32 *index)
+{
+    struct str name, number;
+    i64 n;
+    if (!str_cut(want, ':', &name, &number) || !str_to_i64(number, &n) || n < 0 || n > UINT16_MAX) return false;
+    *driver = dev_find(name);
+    if (!*driver || !(*driver)->names) return false;
+    *index = (u32)n;
+    return true;
+}
+
 static bool select_target(const struct dev_driver *v, struct str arch, struct buf *known,
                           struct dev_opts *opts, struct err *e)
 {
@@ -257,7 +269,7 @@ bool dev_select(const char *glob, const struct dev_driver **driver, struct dev_o
     opts->index = 0;
     opts->target = (struct str){0};
     *driver = dev_find(want);
-    if (*driver) return true; /* opening it says what is wrong, if it is not there */
+    if (*driver || is_number(want, driver, &opts->index)) return true; /* opening it says what is wrong, if it is not there */
     struct arena a = {0};
     struct buf there = {0};
     struct str arch;

@@ -6,6 +6,8 @@
 
 static u32 count(void) { return cuda_names(hip_api(), NULL); }
 
+static bool in_use(void) { return cuda_in_use(hip_api()); }
+
 static void names(struct buf *out) { cuda_names(hip_api(), out); }
 
 static struct dev *hip_device_open(const struct dev_opts *o, struct err *e)
@@ -19,6 +21,7 @@ const struct dev_driver dev_hip = {
     .name = "hip",
     .lang = "hip",
     .is_foreign = true,
+    .in_use = in_use,
     .count = count,
     .names = names,
     .open = hip_device_open,

@@ -164,6 +164,21 @@ void gen_map_grid(struct emit *m, value_id v, const struct map_sched *s, const v
 void gen_map_rest(struct emit *m, const struct task *t, const struct caps *c, value_id v, emit_fn *fn, const void *user);
 void gen_map_default(const struct task *t, const struct caps *c, value_id v, const value_id *stop, struct map_sched *s);
 
+/* gen_turn.c: transposes blocks of as many rows and columns as a vector has lanes (a power of two, at least 2) in scratch memory. */
+struct turn {
+    struct kir *k;
+    u32 lanes;
+    kval room[2];   /* WORK arrays of blocks */
+};
+struct turn_to {
+    kval array, at; /* column c, a vector over rows, goes to element at + c*pitch */
+    i64 pitch, columns;
+};
+void turn_open(struct turn *t, struct kir *k, enum dtype type, u32 lanes, i64 blocks); /* allocates room for so many */
+void turn_row(const struct turn *t, kval block, kval row, kval v);
+u32 turn_blocks(const struct turn *t, kval blocks); /* behind all rows of all of them; the result is for turn_store */
+void turn_store(const struct turn *t, u32 from, kval block, const struct turn_to *to);
+
 /* gen_group_map.c: the same by groups of threads; how many, k->group says. */
 struct group_map {
     i64 axis;   /* group of axes along which threads follow each other, counted from the innermost in memory */

@@ -30,6 +30,16 @@ u32 filtering_lanes(const struct filtering *q, const struct caps *caps)
     return gen_static(q->g, q->size[1], 2) == 1 ? 1 : gen_lanes(caps, q->type);
 }
 
+void filtering_reads(struct filtering *q, const struct caps *caps)
+{
+    struct probe p;
+    u32 lanes = filtering_lanes(q, caps);
+    q->by_taps = false;
+    if (lanes < 2 || q->taps < 2) return;
+    space_probe_channels(&p, q->g, q->side, 0, lanes);
+    q->by_taps = p.n_dense && !p.n_gather;
+}
+
 bool filtering_may_stream(const struct filtering *q, const struct caps *caps)
 {
     const struct value *out = graph_value(q->g, q->g->output.v[0]);

@@ -1,187 +1,263 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// group_filter: filters with weights of their own for every pixel (quern::Filter) by groups of threads. A thread has a vector of
-// neighbouring pixels of a row with sums for all channels, or as many as have registers, so that each weight is read once, side by side with those of the
-// thread's neighbours; what taps meet comes through the caches. Threads away from the borders have code without tests.
-#include "gen/gen_filter.h"
-#include "gen/gen_group.h"
+// group_filter: filters with weights of their own for every pixel (quern::Filter) by groups of threads. A thread has sums of some rows of a vector of
+// neighbouring pixels for all channels, or as many as have registers, so that each weight is read once, side by side with those of the
+// thread's neighbours. What taps meet is read once for all rows of taps that are written out and meet it, from a patch in shared memory or through the caches
+// (gen_group_filter.h); where it may be outside and is not in a patch, threads away from the borders have code without tests.
+#include "gen/gen_group_filter.h"
 
 #include <math.h>
 
-enum { P_THREADS, P_PX, P_VEC, P_JU, N_PARAM };
-enum { MAX_SUMS = 48, MAX_WRITTEN = 400 /* multiply-adds */ };
+enum { MAX_SUMS = 48, MAX_WRITTEN = 400 /* multiply-adds */, MAX_LOADS = 40 /* weights of a thread under way */ };
 
 static const i32 v_threads[] = {32, 64, 128, 256};
-static const i32 v_px[] = {1, 4, 8, 16, 32, 64, 128};
+static const i32 v_px[] = {4, 16, 32, 64, 128};
 static const i32 v_vec[] = {1, 2, 4};
-static const i32 v_ju[] = {1, 2, 4, 8};
+static const i32 v_ry[] = {1, 2, 4, 8};
+static const i32 v_iu[] = {1, 2, 3, 4, 5, 7};
+static const i32 v_ju[] = {1, 2, 4};
+static const i32 v_bool[] = {0, 1};
 
-static const struct gen_param param[N_PARAM] = {
-    [P_THREADS] = {"threads", "threads of a group", v_threads, countof(v_threads)},
-    [P_PX] = {"px", "threads along x, the others along y", v_px, countof(v_px)},
-    [P_VEC] = {"vec", "pixels of a thread", v_vec, countof(v_vec)},
-    [P_JU] = {"ju", "taps of a row written out", v_ju, countof(v_ju)},
+static const struct gen_param param[N_FILTER_PARAM] = {
+    [FILTER_THREADS] = {"threads", "threads of a group", v_threads, countof(v_threads)},
+    [FILTER_PX] = {"px", "threads along x, the others along y", v_px, countof(v_px)},
+    [FILTER_VEC] = {"vec", "pixels of a row of a thread", v_vec, countof(v_vec)},
+    [FILTER_RY] = {"ry", "rows of a thread", v_ry, countof(v_ry)},
+    [FILTER_IU] = {"iu", "rows of taps written out, which share what they meet", v_iu, countof(v_iu)},
+    [FILTER_JU] = {"ju", "taps of a row written out", v_ju, countof(v_ju)},
+    [FILTER_PATCH] = {"patch", "1: what taps meet is copied to shared memory first", v_bool, countof(v_bool)},
+    [FILTER_STAGE] = {"stage", "1: weights, taps innermost, pass through shared memory", v_bool, countof(v_bool)},
 };
 
 struct work {
-    struct emit *m;
     struct filtering q;
-    struct group g;
+    struct filter_tile t;
     struct result r;
-    i64 vec, ju, block; /* block: channels that have sums at once */
-    kval n, y, x;       /* image, first pixel */
-    kval acc;           /* REG array [channel of the block, the sum of weights behind them] */
+    i64 block; /* channels that have sums at once */
+    kval acc;  /* REG array [row][channel of the block, the sum of weights behind them] */
+    kval peak; /* REG array [row]: the largest weight of a pixel, for softmax */
 };
+
+static i64 divides(const struct filtering *q) { return q->f.normalize || q->f.softmax; }
+
+static i64 sums_of_row(const struct work *w) { return w->block + divides(&w->q); }
+
+static void take(struct work *w, const struct sched *s)
+{
+    const struct filtering *q = &w->q;
+    const i32 *v = s->v;
+    i64 most = i64_max(1, MAX_SUMS / (v[FILTER_VEC] * v[FILTER_RY]) - divides(q) - q->f.softmax);
+    w->block = ceil_div(q->channels, ceil_div(q->channels, most));
+    filter_tile_init(&w->t, q, v, w->block + q->f.normalize);
+}
+
+/* Emission. */
 
 /* Channels c .. c+n-1. */
 struct pass {
+    const struct work *w;
     kval c;
     i64 n;
-    bool inside; /* all that taps meet exists */
+    bool tested; /* weights may be outside where they are met */
 };
 
-/* What a tap at position `tap` of the kernel meets along axis i at p; with ok: kept inside, and whether it was. */
-static kval meet(const struct work *w, u32 i, kval p, kval tap, kval *ok)
+static void add_to(const struct work *w, i64 row, i64 c, kval a, kval b)
 {
-    struct kir *k = w->m->k;
-    const struct op_filter *f = &w->q.f;
-    sym size = graph_value(w->q.g, w->q.met)->shape.dim[2 + i];
-    kval off = kir_add_i(k, kir_mul_i(k, tap, f->dilation[i]), -f->begin[i]);
-    kval at = f->splat ? kir_sub(k, p, off) : kir_add(k, p, off);
-    if (i && w->vec > 1) at = kir_ramp(k, at, 1, (u32)w->vec);
-    if (!ok) return at;
-    kval in = kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), at), kir_lt(k, at, emit_size(w->m, size)));
-    *ok = *ok ? kir_bin(k, KI_AND, kir_splat(k, *ok, (u32)w->vec), kir_splat(k, in, (u32)w->vec)) : in;
-    return emit_clamp(w->m, at, size);
+    struct kir *k = w->t.m->k;
+    kval at = kir_int(k, row * sums_of_row(w) + c);
+    kir_store(k, w->acc, at, kir_fma(k, a, b, kir_load(k, w->acc, at)));
 }
 
-static kval as_sum(const struct work *w, kval v) { return kir_splat(w->m->k, kir_cast(w->m->k, w->q.type, v), (u32)w->vec); }
-
-static void add_to(const struct work *w, i64 slot, kval a, kval b)
+/* Of a gathering row of the thread: the last one again behind the end. */
+static kval own_row(const struct work *w, i64 a)
 {
-    struct kir *k = w->m->k;
-    kval at = kir_int(k, slot), old = kir_load(k, w->acc, at);
-    kir_store(k, w->acc, at, b ? kir_fma(k, a, b, old) : kir_add(k, a, old));
+    struct kir *k = w->t.m->k;
+    kval y = kir_add_i(k, w->t.y, a);
+    return filter_tile_has_row(&w->t, a) ? kir_min(k, y, kir_add_i(k, emit_size(w->t.m, w->q.size[0]), -1)) : y;
 }
 
-static void add_tap(const struct work *w, const struct pass *p, kval i, kval j)
+/* The weight of row a for a tap of p that meets row r. */
+static kval weight(const struct pass *s, const struct filter_taps *p, i64 a, i64 r, i64 tap)
 {
-    struct kir *k = w->m->k;
-    kval ok = 0, y = meet(w, 0, w->y, i, p->inside ? NULL : &ok), x = meet(w, 1, w->x, j, p->inside ? NULL : &ok);
-    kval own = w->vec > 1 ? kir_ramp(k, w->x, 1, (u32)w->vec) : w->x;
-    bool splat = w->q.f.splat;
-    kval idx[4] = {w->n, kir_add(k, kir_mul_i(k, i, w->q.f.kernel[1]), j), splat ? y : w->y, splat ? x : own};
-    kval weight = as_sum(w, emit_value(w->m, w->q.side, idx));
-    if (ok) weight = kir_select(k, ok, weight, kir_const_f(k, w->q.type, (u32)w->vec, 0));
-    for (i64 c = 0; c < p->n; c++)
-        add_to(w, c, weight, as_sum(w, emit_value(w->m, w->q.met, (kval[]){w->n, kir_add_i(k, p->c, c), y, x})));
-    if (w->q.f.normalize) add_to(w, p->n, weight, 0);
-}
-
-static void add_taps(const struct work *w, const struct pass *p)
-{
-    struct kir *k = w->m->k;
-    i64 kw = w->q.f.kernel[1], whole = kw / w->ju * w->ju;
-    kval zero = kir_int(k, 0), i = kir_loop(k, KL_SERIAL, zero, kir_int(k, w->q.f.kernel[0]), 1);
-    kval j = whole > w->ju ? kir_loop(k, KL_SERIAL, zero, kir_int(k, whole), w->ju) : zero;
-    for (i64 u = 0; u < w->ju; u++) add_tap(w, p, i, kir_add_i(k, j, u));
-    if (whole > w->ju) kir_end(k);
-    for (i64 u = whole; u < kw; u++) add_tap(w, p, i, kir_int(k, u));
-    kir_end(k);
-}
-
-static void store(const struct work *w, const struct pass *p)
-{
-    struct kir *k = w->m->k;
-    kval all = 0, x = w->vec > 1 ? kir_ramp(k, w->x, 1, (u32)w->vec) : w->x;
-    if (w->q.f.normalize)
-        all = kir_add(k, kir_load(k, w->acc, kir_int(k, p->n)), kir_const_f(k, w->q.type, (u32)w->vec, w->q.f.epsilon));
-    for (i64 c = 0; c < p->n; c++) {
-        kval sum = kir_load(k, w->acc, kir_int(k, c));
-        if (all) sum = kir_bin(k, KI_DIV, sum, all);
-        result_store(w->m, &w->r, (kval[]){w->n, kir_add_i(k, p->c, c), w->y, x}, sum, 0);
-    }
-}
-
-/* Does all that the thread's taps meet exist? */
-static kval is_inside(const struct work *w)
-{
-    struct kir *k = w->m->k;
-    const struct op_filter *f = &w->q.f;
-    kval all = 0;
-    for (u32 i = 0; i < 2; i++) {
-        i64 reach = (f->kernel[i] - 1) * f->dilation[i];
-        kval from = kir_add_i(k, i ? w->x : w->y, f->splat ? f->begin[i] - reach : -f->begin[i]);
-        kval to = kir_add_i(k, from, reach + (i ? w->vec : 1));
-        kval in = kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), from), kir_bin(k, KI_LE, to, emit_dim(w->m, w->q.met, 2 + i)));
-        all = all ? kir_bin(k, KI_AND, all, in) : in;
-    }
-    return all;
-}
-
-static void do_pass(const struct work *w, kval c, i64 n)
-{
-    struct kir *k = w->m->k;
-    struct pass p = {c, n, true};
-    for (i64 i = 0; i < n + w->q.f.normalize; i++) kir_store(k, w->acc, kir_int(k, i), kir_const_f(k, w->q.type, (u32)w->vec, 0));
-    kir_if(k, is_inside(w));
-    add_taps(w, &p);
-    kir_else(k);
-    p.inside = false;
-    add_taps(w, &p);
-    kir_end(k);
-    store(w, &p);
-}
-
-static i64 block_of(const struct filtering *q, i64 vec) { return ceil_div(q->channels, ceil_div(q->channels, i64_max(1, MAX_SUMS / vec - q->f.normalize))); }
-
-static sym parts(const struct work *w, u32 axis, i64 size)
-{
-    struct symtab *t = w->m->g->sym;
-    return sym_cdiv(t, w->q.size[axis], sym_const(t, size));
-}
-
-static void grid(struct work *w, i64 px, i64 py)
-{
-    struct emit *m = w->m;
+    const struct work *w = s->w;
+    struct emit *m = w->t.m;
     struct kir *k = m->k;
-    w->n = kir_grid(k, emit_size(m, w->q.batch));
-    kval down = kir_grid(k, emit_size(m, parts(w, 0, py))), across = kir_grid(k, emit_size(m, parts(w, 1, px * w->vec)));
-    group_enter(&w->g);
-    w->y = kir_add(k, kir_mul_i(k, down, py), kir_div_i(k, w->g.t, px));
-    w->x = kir_mul_i(k, kir_add(k, kir_mul_i(k, across, px), kir_mod_i(k, w->g.t, px)), w->vec);
-    w->acc = kir_alloc(k, KS_REG, w->q.type, (u32)w->vec, kir_int(k, w->block + 1));
-    kir_if(k, kir_bin(k, KI_AND, kir_lt(k, w->y, emit_size(m, w->q.size[0])), kir_lt(k, w->x, emit_size(m, w->q.size[1]))));
+    kval at[2] = {0}, ok, i = kir_add_i(k, p->i, tap), number = kir_add(k, kir_mul_i(k, i, w->q.f.kernel[1]), p->j);
+    if (w->t.stage) return kir_load(k, w->t.staged, filter_stage_at(&w->t, p, tap, a));
+    struct filter_taps place = *p;
+    place.inside = !s->tested;
+    if (w->q.f.splat) filter_taps_place(&w->t, &place, r, at, &ok);
+    else at[0] = own_row(w, a), at[1] = filter_tile_pixels(&w->t);
+    kval v = emit_value(m, w->q.side, (kval[]){w->t.n, number, at[0], at[1]});
+    return kir_splat(k, kir_cast(k, w->q.type, v), (u32)w->t.vec);
+}
+
+/* Before anything is added: the largest weight of each of the thread's pixels. */
+static void find_peaks(const struct work *w)
+{
+    struct emit *m = w->t.m;
+    struct kir *k = m->k;
+    u32 vec = (u32)w->t.vec;
+    for (i64 a = 0; a < w->t.ry; a++) kir_store(k, w->peak, kir_int(k, a), kir_const_f(k, w->q.type, vec, -INFINITY));
+    kval tap = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, w->q.taps), 1);
+    for (i64 a = 0; a < w->t.ry; a++) {
+        kval v = emit_value(m, w->q.side, (kval[]){w->t.n, tap, own_row(w, a), filter_tile_pixels(&w->t)});
+        v = kir_splat(k, kir_cast(k, w->q.type, v), vec);
+        kir_store(k, w->peak, kir_int(k, a), kir_max(k, kir_load(k, w->peak, kir_int(k, a)), v));
+    }
+    kir_end(k);
+}
+
+/* The weight as softmax has it before division; adds it to what will divide. */
+static kval by_softmax(const struct pass *s, i64 a, kval v)
+{
+    const struct work *w = s->w;
+    struct kir *k = w->t.m->k;
+    v = kir_un(k, KI_EXP, kir_sub(k, v, kir_load(k, w->peak, kir_int(k, a))));
+    kval at = kir_int(k, a * sums_of_row(w) + s->n);
+    kir_store(k, w->acc, at, kir_add(k, kir_load(k, w->acc, at), v));
+    return v;
+}
+
+static void add_row(const struct pass *s, const struct filter_taps *p, i64 r)
+{
+    const struct work *w = s->w;
+    struct kir *k = w->t.m->k;
+    kval met[MAX_SUMS + 1];
+    for (i64 c = 0; c < s->n; c++) met[c] = filter_taps_meet(&w->t, p, r, kir_add_i(k, s->c, c), kir_int(k, c));
+    if (w->q.f.normalize) met[s->n] = filter_taps_one(&w->t, p, r);
+    for (i64 a = 0; a < w->t.ry; a++) {
+        i64 tap = filter_taps_tap(&w->t, p, a, r);
+        if (tap < 0) continue;
+        kval v = weight(s, p, a, r, tap);
+        if (w->q.f.softmax) v = by_softmax(s, a, v);
+        for (i64 c = 0; c < s->n + w->q.f.normalize; c++) add_to(w, a, c, v, met[c]);
+    }
+}
+
+static void add_taps(const void *user, const struct filter_taps *p)
+{
+    const struct pass *s = user;
+    i64 row[FILTER_ROWS];
+    u32 n = filter_taps_rows(&s->w->t, p, row);
+    for (u32 i = 0; i < n; i++) add_row(s, p, row[i]);
+}
+
+static void store_row(const struct pass *s, i64 a)
+{
+    const struct work *w = s->w;
+    struct emit *m = w->t.m;
+    struct kir *k = m->k;
+    kval all = 0, has = filter_tile_has_row(&w->t, a), sums = kir_int(k, a * sums_of_row(w));
+    if (has) kir_if(k, has);
+    if (divides(&w->q)) all = kir_load(k, w->acc, kir_add_i(k, sums, s->n));
+    if (w->q.f.normalize) all = kir_add(k, all, kir_const_f(k, w->q.type, (u32)w->t.vec, w->q.f.epsilon));
+    for (i64 c = 0; c < s->n; c++) {
+        kval sum = kir_load(k, w->acc, kir_add_i(k, sums, c));
+        if (all) sum = kir_bin(k, KI_DIV, sum, all);
+        result_store(m, &w->r, (kval[]){w->t.n, kir_add_i(k, s->c, c), kir_add_i(k, w->t.y, a), filter_tile_pixels(&w->t)}, sum, 0);
+    }
+    if (has) kir_end(k);
+}
+
+/* All taps, or those of some rows, of a thread that has pixels. */
+static void add_here(const struct pass *s, const struct filter_taps *some)
+{
+    const struct work *w = s->w;
+    struct kir *k = w->t.m->k;
+    bool alike = w->t.patch && !w->q.f.splat;
+    if (!alike) kir_if(k, filter_tile_is_inside(&w->t));
+    for (u32 i = 0; i < 2 - (u32)alike; i++) {
+        struct pass own = *s;
+        struct filter_taps p = some ? *some : (struct filter_taps){0};
+        own.tested = i, p.inside = !i;
+        if (i) kir_else(k);
+        if (some) filter_taps_columns(&w->t, p, add_taps, &own);
+        else filter_taps_all(&w->t, p.inside, add_taps, &own);
+    }
+    if (!alike) kir_end(k);
+}
+
+static void stage_weight(const void *user, const struct filter_stage *x)
+{
+    const struct work *w = user;
+    struct kir *k = w->t.m->k;
+    kir_store(k, w->t.staged, x->at, kir_cast(k, w->q.type, emit_value(w->t.m, w->q.side, x->idx)));
+}
+
+/* Some rows of taps, by staged weights. */
+static void add_staged(const void *user, const struct filter_taps *p)
+{
+    const struct pass *s = user;
+    struct kir *k = s->w->t.m->k;
+    kir_barrier(k);
+    filter_stage_each(&s->w->t, p, stage_weight, s->w);
+    kir_barrier(k);
+    kir_if(k, filter_tile_exists(&s->w->t));
+    add_here(s, p);
+    kir_end(k);
+}
+
+static void do_pass(const struct work *w, kval c, i64 n, bool again)
+{
+    struct kir *k = w->t.m->k;
+    struct pass s = {w, c, n, false};
+    filter_tile_fill(&w->t, c, n, again);
+    for (i64 i = 0; i < w->t.ry * sums_of_row(w); i++) kir_store(k, w->acc, kir_int(k, i), kir_const_f(k, w->q.type, (u32)w->t.vec, 0));
+    if (w->t.stage) filter_taps_blocks(&w->t, add_staged, &s);
+    kir_if(k, filter_tile_exists(&w->t));
+    if (w->q.f.softmax) find_peaks(w);
+    if (!w->t.stage) add_here(&s, NULL);
+    for (i64 a = 0; a < w->t.ry; a++) store_row(&s, a);
+    kir_end(k);
+}
+
+static void grid(struct work *w)
+{
+    struct filter_tile *t = &w->t;
+    struct emit *m = t->m;
+    struct kir *k = m->k;
     i64 whole = w->q.channels / w->block * w->block;
-    do_pass(w, whole > w->block ? kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), w->block) : kir_int(k, 0), w->block);
-    if (whole > w->block) kir_end(k);
-    if (whole < w->q.channels) do_pass(w, kir_int(k, whole), w->q.channels - whole);
-    for (u32 i = 0; i < 4; i++) kir_end(k);
+    bool many = whole > w->block;
+    t->n = kir_grid(k, emit_size(m, w->q.batch)), t->first = kir_int(k, 0);
+    kval down = kir_grid(k, emit_size(m, filter_tile_parts(t, 0))), across = kir_grid(k, emit_size(m, filter_tile_parts(t, 1)));
+    group_enter(&t->g);
+    filter_tile_enter(t, down, across);
+    w->acc = kir_alloc(k, KS_REG, w->q.type, (u32)t->vec, kir_int(k, t->ry * sums_of_row(w)));
+    if (w->q.f.softmax) w->peak = kir_alloc(k, KS_REG, w->q.type, (u32)t->vec, kir_int(k, t->ry));
+    do_pass(w, many ? kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), w->block) : kir_int(k, 0), w->block, many);
+    if (many) kir_end(k);
+    if (whole < w->q.channels) do_pass(w, kir_int(k, whole), w->q.channels - whole, true);
+    for (u32 i = 0; i < 3; i++) kir_end(k);
 }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *s)
 {
     struct work *w = arena_new(m->arena, struct work);
-    const i32 *v = s->v;
     filtering_of(&w->q, t, OP_FILTER);
-    w->m = m, w->vec = v[P_VEC], w->ju = v[P_JU], w->block = block_of(&w->q, w->vec);
-    group_init(&w->g, m, v[P_THREADS], 0);
+    take(w, s);
+    w->t.m = m;
+    group_init(&w->t.g, m, s->v[FILTER_THREADS], 0);
     emit_args(m);
     w->r = (struct result){.v = w->q.out, .inner = 3};
     if (!w->q.simple) result_open(m, &w->r, w->q.type);
-    grid(w, v[P_PX], v[P_THREADS] / v[P_PX]);
+    grid(w);
     if (w->r.temp) gen_map_rest(m, t, caps, w->q.out, result_load, &w->r);
 }
 
 /* Choice. */
 
-static bool is_legal(const struct filtering *q, const struct caps *caps, const i32 *v)
+/* Of softmax, in multiply-adds per weight. */
+static i64 exp_cost(const struct work *w) { return w->q.f.softmax ? 8 : 0; }
+
+static bool is_legal(struct work *w, const struct caps *caps, const struct sched *s)
 {
-    i64 width = filtering_size(q, 1, NULL), height = filtering_size(q, 0, NULL), py = v[P_THREADS] / v[P_PX];
-    if (v[P_PX] > v[P_THREADS] || v[P_JU] > q->f.kernel[1] || !group_is_legal(caps, v[P_THREADS], 0)) return false;
-    if (!sym_divides(q->g->sym, v[P_VEC], q->size[1])) return false;
-    if (v[P_JU] > 1 && v[P_JU] * block_of(q, v[P_VEC]) * v[P_VEC] > MAX_WRITTEN) return false;
-    return (v[P_PX] <= 4 || v[P_PX] * v[P_VEC] < 2 * width) && (py <= 32 || py < 2 * height);
+    take(w, s);
+    if (!filter_tile_is_legal(&w->t, filter_weights(&w->q), caps)) return false;
+    i64 own = w->t.ry * w->t.vec, loads = w->t.iu * own, sums = own * (sums_of_row(w) + w->q.f.softmax);
+    if (w->t.stage && w->q.f.softmax) return false; /* all weights are wanted before the first is added */
+    if (loads * w->t.ju > 1 && (loads > MAX_LOADS || loads * w->t.ju * (sums_of_row(w) + exp_cost(w)) > MAX_WRITTEN)) return false;
+    return own == 1 || group_has_registers(caps, s->v[FILTER_THREADS], sums + loads);
 }
 
 static bool match(const struct task *t, const struct caps *caps)
@@ -192,33 +268,36 @@ static bool match(const struct task *t, const struct caps *caps)
 
 static bool legal(const struct task *t, const struct caps *caps, const struct sched *s)
 {
-    struct filtering q;
-    return filtering_of(&q, t, OP_FILTER) && is_legal(&q, caps, s->v);
+    struct work w;
+    return filtering_of(&w.q, t, OP_FILTER) && is_legal(&w, caps, s);
 }
 
-/* Weights once from memory; what they meet from the caches, four times as fast for threads side by side. */
-static double seconds(const struct filtering *q, const struct caps *caps, const i32 *v, const i64 *var)
+/* Weights once from memory, for every block of channels again. */
+static double seconds(const struct work *w, const struct caps *caps, const i32 *v, const i64 *var)
 {
-    double w = (double)filtering_size(q, 1, var), h = (double)filtering_size(q, 0, var), vec = v[P_VEC], py = v[P_THREADS] / v[P_PX];
-    struct group_load l = {.threads = v[P_THREADS]};
-    l.groups = ceil(h / py) * ceil(w / (v[P_PX] * vec)) * (double)i64_max(1, gen_eval(q->g, q->batch, var));
-    double passes = ceil((double)q->channels / (double)block_of(q, (i64)vec)), c = (double)q->channels;
-    double tap = passes * (2 + vec * (v[P_JU] > 1 ? 1 : 1.5)) + 2.5 * c * vec;
-    l.flops = 2 * l.groups * (double)l.threads * (double)q->taps * tap;
-    bool rows = graph_value(q->g, q->side)->layout == LAYOUT_ROWS;
-    double dense = fmin(1, (double)v[P_PX] * vec / 32);
-    l.bytes = gen_bytes(q->g, q->side, var) * passes / (rows ? 0.3 + 0.7 * dense : 0.25) + gen_bytes(q->g, q->met, var) + gen_bytes(q->g, q->out, var);
+    const struct filtering *q = &w->q;
+    const struct filter_tile *t = &w->t;
+    double passes = (double)ceil_div(q->channels, w->block), c = (double)q->channels + passes * (double)t->ones, ry = (double)t->ry;
+    double addresses = q->f.splat ? 4 : 1, tap = passes * (addresses + filter_tile_moving(t, q->side)) + c * (double)t->vec;
+    struct group_load l = {.threads = v[FILTER_THREADS], .groups = filter_tile_groups(t, var), .barriers = t->patch ? 2 : 0};
+    tap += passes * (double)(t->vec * exp_cost(w)) + (q->f.softmax ? passes * filter_tile_moving(t, q->side) : 0);
+    tap += (c * filter_tile_meeting(t) * (double)(t->ry + w->t.iu - 1) + 4 / (double)w->t.ju) / (ry * (double)w->t.iu);
+    l.flops = 2 * l.groups * filter_tile_slots(t) * ((double)q->taps * ry * tap + passes * (filter_tile_copying(t) + filter_tile_staging(t)));
+    l.bytes = gen_bytes(q->g, q->side, var) * passes / filter_tile_dense(t, filter_weights(q), caps);
+    l.bytes += gen_bytes(q->g, q->met, var) + gen_bytes(q->g, q->out, var);
     return group_seconds(caps, &l) + 0.2 * l.flops / gen_flop_rate(caps);
 }
 
 static double predict(const struct task *t, const struct caps *caps, const struct sched *s, const i64 *var)
 {
-    struct filtering q;
-    return filtering_of(&q, t, OP_FILTER) ? seconds(&q, caps, s->v, var) : 1e9;
+    struct work w;
+    if (!filtering_of(&w.q, t, OP_FILTER)) return 1e9;
+    take(&w, s);
+    return seconds(&w, caps, s->v, var);
 }
 
 struct choice {
-    struct filtering q;
+    const struct filtering *q;
     const struct caps *caps;
     const i64 *var;
 };
@@ -226,15 +305,17 @@ struct choice {
 static double cost(const void *user, const struct sched *s)
 {
     const struct choice *c = user;
-    return is_legal(&c->q, c->caps, s->v) ? seconds(&c->q, c->caps, s->v, c->var) : 0;
+    struct work w = {.q = *c->q};
+    return is_legal(&w, c->caps, s) ? seconds(&w, c->caps, s->v, c->var) : 0;
 }
 
 static void initial(const struct task *t, const struct caps *caps, const i64 *var, struct sched *out)
 {
-    struct choice c = {.caps = caps, .var = var};
-    filtering_of(&c.q, t, OP_FILTER);
+    struct filtering q;
+    struct choice c = {&q, caps, var};
+    filtering_of(&q, t, OP_FILTER);
     *out = (struct sched){0};
-    bool found = gen_best(&(struct gen_search){param, 0, N_PARAM, cost, &c}, out);
+    bool found = gen_best(&(struct gen_search){param, 0, N_FILTER_PARAM, cost, &c}, out);
     assert(found);
     (void)found;
 }
@@ -242,9 +323,9 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
 const struct gen gen_group_filter = {
     .version = 1,
     .name = "group_filter",
-    .revision = 1,
+    .revision = 3,
     .param = param,
-    .n_param = N_PARAM,
+    .n_param = N_FILTER_PARAM,
     .match = match,
     .initial = initial,
     .legal = legal,

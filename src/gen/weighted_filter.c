@@ -4,12 +4,14 @@
 // the weights: each is read once, in vectors along x, and meets all channels. Strips of the output with the band of input that they
 // meet are gen_filter.c's. Within a strip either a piece of a row goes through all taps with its sums in registers, or some rows of
 // taps go through all of the strip, with sums in scratch memory, so that fewer places of memory are read side by side and longer.
+// Weights that lie side by side for a pixel are read in vectors of taps, and the pieces' are transposed in scratch memory. For softmax a piece goes
+// through its weights twice, for the largest one first, the second time from the caches.
 #include "gen/gen_filter.h"
 
 #include <math.h>
 
-enum { P_TH, P_TW, P_NR, P_GROUP, P_JU, P_AHEAD, P_STREAM, N_PARAM };
-enum { MAX_WRITTEN = 400 /* multiply-adds */ };
+enum { P_TH, P_TW, P_NR, P_GROUP, P_JU, P_AHEAD, P_STREAM, P_TURN, N_PARAM };
+enum { MAX_WRITTEN = 400 /* multiply-adds */, MAX_BLOCKS = 8 /* transposed at a time */ };
 
 static const i32 v_th[] = {1, 2, 4, 8, 16, 32};
 static const i32 v_tw[] = {0, 128, 256, 512, 1024};
@@ -18,6 +20,7 @@ static const i32 v_group[] = {0, 1, 2, 4};
 static const i32 v_ju[] = {0, 1, 2, 4, 8};
 static const i32 v_ahead[] = {0, 2, 4, 8, 16};
 static const i32 v_stream[] = {0, 1};
+static const i32 v_turn[] = {0, 1};
 
 static const struct gen_param param[N_PARAM] = {
     [P_TH] = {"th", "rows of a strip", v_th, countof(v_th)},
@@ -27,6 +30,7 @@ static const struct gen_param param[N_PARAM] = {
     [P_JU] = {"ju", "taps of a row written out, 0 = all", v_ju, countof(v_ju)},
     [P_AHEAD] = {"ahead", "vectors that weights are asked for ahead, 0 = not", v_ahead, countof(v_ahead)},
     [P_STREAM] = {"nt", "1: outputs are stored past the caches", v_stream, countof(v_stream)},
+    [P_TURN] = {"turn", "1: weights are read in vectors along taps and transposed", v_turn, countof(v_turn)},
 };
 
 struct work {
@@ -36,8 +40,11 @@ struct work {
     struct result r;
     i64 nr, group, ju, ahead;
     i64 block;     /* channels that have sums in registers at once */
-    kval acc;      /* REG array: [channel of the block, the ones' behind them][vector] */
+    kval acc;      /* REG array: [channel of the block, the ones', or the weights', behind them][vector] */
+    kval peak;     /* REG array [vector]: the largest weight of a pixel, for softmax */
     kval sums;     /* WORK array [row][plane][column]; 0: sums are in registers from the first to the last tap */
+    kval turned;   /* WORK array [tap][pixel of a piece]: its weights; 0: they are read where they are used */
+    struct turn t;
 };
 
 /* Pieces of a row: nr vectors, of the last the first `limit` lanes (0: all), of `channels` channels from c on. */
@@ -48,6 +55,9 @@ struct piece {
 };
 
 static i64 planes_of(const struct work *w, const struct piece *p) { return p->channels + (w->q.f.normalize ? 1 : 0); }
+
+/* With sums, too, of what divides them. */
+static i64 sums_of(const struct filtering *q, i64 channels) { return channels + (q->f.normalize || q->f.softmax ? 1 : 0); }
 
 static kval plane(const struct work *w, const struct piece *p, i64 i)
 {
@@ -79,12 +89,69 @@ static kval weight_y(const struct work *w, const struct piece *p, kval i)
     return kir_sub(k, kir_add_i(k, p->y, w->q.f.begin[0]), kir_mul_i(k, i, w->q.f.dilation[0]));
 }
 
-static kval weights(const struct work *w, const struct piece *p, i64 v, kval i, kval j)
+/* Element of the turned weights of a tap, of vector v. */
+static kval turned_at(const struct work *w, kval tap, kval v)
+{
+    struct kir *k = w->m->k;
+    return kir_mul_i(k, kir_add(k, kir_mul_i(k, tap, w->nr), v), w->s.lanes);
+}
+
+/* Taps of a pixel come in parts of a vector, the last of which may repeat some of the one before. */
+static i64 part_of(const struct work *w) { return i64_min(w->q.taps, w->s.lanes); }
+static i64 parts_of(const struct work *w) { return ceil_div(w->q.taps, w->s.lanes); }
+
+/* Of block b of a piece, a part of a vector's taps: number of the vector, first tap. */
+static void block_at(const struct work *w, kval b, kval *v, kval *tap)
+{
+    struct kir *k = w->m->k;
+    *v = kir_div_i(k, b, parts_of(w));
+    *tap = kir_min(k, kir_mul_i(k, kir_mod_i(k, b, parts_of(w)), w->s.lanes), kir_int(k, w->q.taps - part_of(w)));
+}
+
+static kval some_weights(const struct work *w, const struct piece *p, kval tap, kval x)
 {
     struct emit *m = w->m;
     struct kir *k = m->k;
-    kval tap = kir_add(k, kir_mul_i(k, i, w->q.f.kernel[1]), j), x = weight_x(w, p, v, j), y = weight_y(w, p, i);
-    if (w->ahead && emit_is_stored(m, w->q.side) && (!w->q.f.splat || p->inside)) {
+    if (p->limit) x = emit_clamp(m, x, graph_value(w->q.g, w->q.side)->shape.dim[3]);
+    if (w->ahead && m->buf[w->q.side] && !graph_value(w->q.g, w->q.side)->part.whole) {
+        kval next[] = {w->s.n, tap, p->y, kir_add_i(k, x, w->ahead * w->s.lanes)};
+        kir_prefetch(k, m->buf[w->q.side], emit_offset(m, w->q.side, next));
+    }
+    emit_limit(m, part_of(w) < w->s.lanes ? kir_int(k, part_of(w)) : 0);
+    kval some = emit_value(m, w->q.side, (kval[]){w->s.n, kir_ramp(k, tap, 1, w->s.lanes), p->y, x});
+    emit_limit(m, 0);
+    return kir_splat(k, kir_cast(k, w->q.type, some), w->s.lanes);
+}
+
+/* The piece's weights go pixel by pixel to blocks that are transposed. */
+static void turn_weights(const struct work *w, const struct piece *p)
+{
+    struct kir *k = w->m->k;
+    i64 n = w->s.lanes, all = p->nr * parts_of(w);
+    kval zero = kir_int(k, 0), v, tap, from = kir_loop(k, KL_SERIAL, zero, kir_int(k, all), MAX_BLOCKS);
+    kval blocks = kir_min(k, kir_sub(k, kir_int(k, all), from), kir_int(k, MAX_BLOCKS));
+    kval i = kir_loop(k, KL_SERIAL, zero, kir_int(k, n), 1), b = kir_loop(k, KL_SERIAL, zero, blocks, 1);
+    block_at(w, kir_add(k, from, b), &v, &tap);
+    turn_row(&w->t, b, i, some_weights(w, p, tap, kir_add(k, p->x, kir_add(k, kir_mul_i(k, v, n), i))));
+    kir_end(k);
+    kir_end(k);
+    u32 turned = turn_blocks(&w->t, blocks);
+    b = kir_loop(k, KL_SERIAL, zero, blocks, 1);
+    block_at(w, kir_add(k, from, b), &v, &tap);
+    turn_store(&w->t, turned, b, &(struct turn_to){w->turned, turned_at(w, tap, v), w->nr * n, part_of(w)});
+    kir_end(k);
+    kir_end(k);
+}
+
+/* again: they were read before. With softmax the later ones are asked for then, beside what is computed. */
+static kval weights(const struct work *w, const struct piece *p, i64 v, kval i, kval j, bool again)
+{
+    struct emit *m = w->m;
+    struct kir *k = m->k;
+    kval tap = kir_add(k, kir_mul_i(k, i, w->q.f.kernel[1]), j);
+    if (w->turned) return kir_load(k, w->turned, kir_ramp(k, turned_at(w, tap, kir_int(k, v)), 1, w->s.lanes));
+    kval x = weight_x(w, p, v, j), y = weight_y(w, p, i);
+    if (w->ahead && again == w->q.f.softmax && emit_is_stored(m, w->q.side) && (!w->q.f.splat || p->inside)) {
         kval next = kir_add_i(k, kir_lane(k, x, 0), w->ahead * w->s.lanes);
         kir_prefetch(k, m->buf[w->q.side], emit_offset(m, w->q.side, (kval[]){w->s.n, tap, y, next}));
     }
@@ -98,7 +165,12 @@ static void add_tap(const struct work *w, const struct piece *p, kval i, kval j)
     struct kir *k = w->m->k;
     for (i64 v = 0; v < p->nr; v++) {
         emit_limit(w->m, v == p->nr - 1 ? p->limit : 0);
-        kval weight = weights(w, p, v, i, j);
+        kval weight = weights(w, p, v, i, j, w->q.f.softmax);
+        if (w->q.f.softmax) {
+            kval all = slot(w, p->channels, v);
+            weight = kir_un(k, KI_EXP, kir_sub(k, weight, kir_load(k, w->peak, kir_int(k, v))));
+            kir_store(k, w->acc, all, kir_add(k, kir_load(k, w->acc, all), weight));
+        }
         for (i64 c = 0; c < planes_of(w, p); c++) {
             kval at = strip_at(&w->s, plane(w, p, c), p->y, vector_x(w, p, v), i, j);
             kval x = kir_load(k, w->s.band, kir_ramp(k, at, 1, w->s.lanes));
@@ -108,14 +180,16 @@ static void add_tap(const struct work *w, const struct piece *p, kval i, kval j)
     emit_limit(w->m, 0);
 }
 
-static void add_row(const struct work *w, const struct piece *p, kval i)
+typedef void tap_fn(const struct work *w, const struct piece *p, kval i, kval j);
+
+static void each_tap(const struct work *w, const struct piece *p, kval i, tap_fn *fn)
 {
     struct kir *k = w->m->k;
     i64 kw = w->q.f.kernel[1], ju = w->ju ? i64_min(w->ju, kw) : kw, whole = kw / ju * ju;
     kval j = whole > ju ? kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), ju) : kir_int(k, 0);
-    for (i64 u = 0; u < ju; u++) add_tap(w, p, i, kir_add_i(k, j, u));
+    for (i64 u = 0; u < ju; u++) fn(w, p, i, kir_add_i(k, j, u));
     if (whole > ju) kir_end(k);
-    for (i64 u = whole; u < kw; u++) add_tap(w, p, i, kir_int(k, u));
+    for (i64 u = whole; u < kw; u++) fn(w, p, i, kir_int(k, u));
 }
 
 /* Rows of taps from .. to-1, as far as there are weights. */
@@ -129,7 +203,26 @@ static void add_rows(const struct work *w, const struct piece *p, kval from, kva
         from = kir_max(k, from, kir_div_i(k, kir_add_i(k, beyond, d - 1), d));
         to = kir_min(k, to, kir_add_i(k, kir_div_i(k, y, d), 1));
     }
-    add_row(w, p, kir_loop(k, KL_SERIAL, from, to, 1));
+    each_tap(w, p, kir_loop(k, KL_SERIAL, from, to, 1), add_tap);
+    kir_end(k);
+}
+
+static void raise_peak(const struct work *w, const struct piece *p, kval i, kval j)
+{
+    struct kir *k = w->m->k;
+    for (i64 v = 0; v < p->nr; v++) {
+        emit_limit(w->m, v == p->nr - 1 ? p->limit : 0);
+        kval weight = weights(w, p, v, i, j, false);
+        kir_store(k, w->peak, kir_int(k, v), kir_max(k, kir_load(k, w->peak, kir_int(k, v)), weight));
+    }
+    emit_limit(w->m, 0);
+}
+
+static void find_peaks(const struct work *w, const struct piece *p)
+{
+    struct kir *k = w->m->k;
+    for (i64 v = 0; v < p->nr; v++) kir_store(k, w->peak, kir_int(k, v), kir_const_f(k, w->q.type, w->s.lanes, -INFINITY));
+    each_tap(w, p, kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, w->q.f.kernel[0]), 1), raise_peak);
     kir_end(k);
 }
 
@@ -144,7 +237,7 @@ static kval sum_at(const struct work *w, const struct piece *p, i64 c, i64 v)
 static void begin_sums(const struct work *w, const struct piece *p, bool kept)
 {
     struct kir *k = w->m->k;
-    for (i64 c = 0; c < planes_of(w, p); c++)
+    for (i64 c = 0; c < sums_of(&w->q, p->channels); c++)
         for (i64 v = 0; v < p->nr; v++)
             kir_store(k, w->acc, slot(w, c, v),
                       kept ? kir_load(k, w->sums, sum_at(w, p, c, v)) : kir_const_f(k, w->q.type, w->s.lanes, 0));
@@ -162,8 +255,8 @@ static void finish(const struct work *w, const struct piece *p)
     struct kir *k = w->m->k;
     for (i64 v = 0; v < p->nr; v++) {
         kval x = kir_ramp(k, vector_x(w, p, v), 1, w->s.lanes), limit = v == p->nr - 1 ? p->limit : 0, all = 0;
-        if (w->q.f.normalize)
-            all = kir_add(k, kir_load(k, w->acc, slot(w, p->channels, v)), kir_const_f(k, w->q.type, w->s.lanes, w->q.f.epsilon));
+        if (w->q.f.normalize || w->q.f.softmax) all = kir_load(k, w->acc, slot(w, p->channels, v));
+        if (w->q.f.normalize) all = kir_add(k, all, kir_const_f(k, w->q.type, w->s.lanes, w->q.f.epsilon));
         emit_limit(w->m, limit);
         for (i64 c = 0; c < p->channels; c++) {
             kval sum = kir_load(k, w->acc, slot(w, c, v));
@@ -183,6 +276,8 @@ struct round {
 
 static void do_piece(const struct work *w, const struct piece *p, const struct round *r)
 {
+    if (w->turned) turn_weights(w, p);
+    if (w->q.f.softmax) find_peaks(w, p);
     begin_sums(w, p, !r->first);
     if (r->from) add_rows(w, p, r->from, r->to);
     if (r->last) finish(w, p);
@@ -263,7 +358,7 @@ static void do_strip(struct work *w)
 /* Channels of a pass: as many as have registers, all passes alike. */
 static i64 block_of(const struct filtering *q, const struct caps *caps, i64 nr)
 {
-    i64 most = ((i64)caps->n_vector_regs - 2 - nr) / nr - q->f.normalize;
+    i64 most = ((i64)caps->n_vector_regs - 2 - nr * (1 + q->f.softmax)) / nr - sums_of(q, 0);
     if (most < 1) return 0;
     return ceil_div(q->channels, ceil_div(q->channels, most));
 }
@@ -284,8 +379,13 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     if (!w->q.simple) result_open(m, &w->r, w->q.type);
     strip_open(&w->s);
     w->acc = kir_alloc(k, KS_REG, w->q.type, w->s.lanes, kir_int(k, (w->block + 1) * w->nr));
+    if (w->q.f.softmax) w->peak = kir_alloc(k, KS_REG, w->q.type, w->s.lanes, kir_int(k, w->nr));
     sym n = sym_mul(st, w->s.width, sym_const(st, w->s.th * w->s.planes));
     if (w->group) w->sums = kir_alloc(k, KS_WORK, w->q.type, 1, emit_size(m, n));
+    if (v[P_TURN]) {
+        turn_open(&w->t, k, w->q.type, w->s.lanes, i64_min(MAX_BLOCKS, w->nr * parts_of(w)));
+        w->turned = kir_alloc(k, KS_WORK, w->q.type, 1, kir_int(k, w->q.taps * w->nr * w->s.lanes));
+    }
     emit_stream(m, v[P_STREAM]);
     do_strip(w);
     emit_stream(m, false);
@@ -295,14 +395,33 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
 
 /* Choice. */
 
+/* Of a vector, in multiply-adds. */
+static double exp_cost(const struct filtering *q) { return q->f.softmax ? 16 : 0; }
+
+/* Tells, too, how weights are read. */
+static bool open_task(struct filtering *q, const struct task *t, const struct caps *caps)
+{
+    if (!filtering_of(q, t, OP_FILTER)) return false;
+    filtering_reads(q, caps);
+    return true;
+}
+
+static double turned_bytes(const struct filtering *q, const struct caps *caps, const i32 *v)
+{
+    return (double)(v[P_NR] * q->taps * filtering_lanes(q, caps) * dtype_size(q->type));
+}
+
 static bool is_legal(const struct filtering *q, const struct caps *caps, const i32 *v)
 {
     i64 lanes = filtering_lanes(q, caps), block = block_of(q, caps, v[P_NR]), kw = q->f.kernel[1];
     i64 ju = v[P_JU] ? v[P_JU] : kw, planes = q->channels + q->f.normalize;
     if (!block || (v[P_NR] > 1 && block < q->channels) || ju > kw || (v[P_JU] == kw)) return false;
-    if (ju * (block + q->f.normalize) * v[P_NR] > MAX_WRITTEN && ju > 1) return false;
+    if (ju * ((i64)exp_cost(q) + sums_of(q, block)) * v[P_NR] > MAX_WRITTEN && ju > 1) return false;
+    if (v[P_GROUP] && q->f.softmax) return false; /* its largest weight comes first */
     if (v[P_GROUP] && q->f.normalize && block < q->channels) return false; /* passes would share the kept sum of weights */
-    if (v[P_GROUP] >= q->f.kernel[0] || (v[P_AHEAD] && graph_value(q->g, q->side)->layout != LAYOUT_ROWS)) return false;
+    if (v[P_GROUP] >= q->f.kernel[0] || (v[P_AHEAD] && !v[P_TURN] && graph_value(q->g, q->side)->layout != LAYOUT_ROWS)) return false;
+    if (v[P_TURN] && (!q->by_taps || q->f.splat || v[P_GROUP])) return false;
+    if (v[P_TURN] && v[P_NR] > 1 && turned_bytes(q, caps, v) > (double)caps->l2_bytes / 2) return false;
     if (v[P_TW] && v[P_TW] >= filtering_size(q, 1, NULL)) return false;
     if (v[P_STREAM] && !filtering_may_stream(q, caps)) return false;
     if (v[P_NR] > 1 && v[P_NR] * lanes > (v[P_TW] ? v[P_TW] : filtering_size(q, 1, NULL))) return false;
@@ -320,15 +439,26 @@ static bool match(const struct task *t, const struct caps *caps)
 static bool legal(const struct task *t, const struct caps *caps, const struct sched *s)
 {
     struct filtering q;
-    return filtering_of(&q, t, OP_FILTER) && is_legal(&q, caps, s->v);
+    return open_task(&q, t, caps) && is_legal(&q, caps, s->v);
 }
+
+/* Share of the time of reading, by how far weights are asked for ahead. */
+static double lateness(const i32 *v) { return v[P_AHEAD] ? 0.3 / v[P_AHEAD] : 0.4; }
 
 /* By what reading takes longer than the memory's rate allows: many maps read side by side, short runs, nothing asked for in time. */
 static double rate_loss(const i32 *v, double live, double kw)
 {
     double written = v[P_JU] ? v[P_JU] : kw;
-    double late = v[P_AHEAD] ? 0.3 / v[P_AHEAD] : 0.4, runs = v[P_TW] ? 128.0 / v[P_TW] : 0;
-    return (1 + 0.003 * fmax(0, live - 16)) * (1 + late + runs) * (1 + 0.01 * written) * (1 + 0.2 / v[P_NR]);
+    double runs = v[P_TW] ? 128.0 / v[P_TW] : 0;
+    return (1 + 0.003 * fmax(0, live - 16)) * (1 + lateness(v) + runs) * (1 + 0.01 * written) * (1 + 0.2 / v[P_NR]);
+}
+
+/* Cycles to transpose the weights of a vector of pixels, whole blocks of them; few blocks at a time wait for what was just stored. */
+static double turning(const struct filtering *q, const struct caps *caps, const i32 *v)
+{
+    i64 lanes = filtering_lanes(q, caps);
+    double each = turned_bytes(q, caps, v) > (double)caps->l1_bytes / 2 ? 16 : 11;
+    return (double)(ceil_div(q->taps, lanes) * lanes) * each * (v[P_NR] > 1 ? 1 : 1.15);
 }
 
 /* Weights arrive at the memory's rate, less where many places are read side by side; meanwhile vectors of them meet every plane. */
@@ -340,23 +470,26 @@ static double seconds(const struct filtering *q, const struct caps *caps, const 
     double tw = v[P_TW] ? fmin(v[P_TW], w) : w, th = fmin(v[P_TH], h), n = images * h * ceil(w / lanes);
     double passes = ceil((double)q->channels / (double)block_of(q, caps, v[P_NR]));
     double step = 0.5 * (planes + passes) + 0.3 + (v[P_JU] == 1 ? 0.5 : 0) + (v[P_AHEAD] ? 0.5 : 0);
+    if (q->f.softmax) step += passes * (0.5 * exp_cost(q) + 1);
     double rounds = v[P_GROUP] ? ceil((double)q->f.kernel[0] / v[P_GROUP]) : 1, live = taps / rounds;
     double piece = taps * step + rounds * (planes * (v[P_GROUP] ? 2 : 1) + 4 / nr + 2 * kw / nr);
     double band = (th + (double)(q->f.kernel[0] - 1) * (double)q->f.dilation[0]) / th * (1 + 40 / tw) * planes * 3;
     bool rows = graph_value(q->g, q->side)->layout == LAYOUT_ROWS;
-    if (!rows) piece += taps * lanes;
+    if (v[P_TURN]) piece += turning(q, caps, v), live = 1;
+    else if (!rows || q->by_taps) piece += taps * lanes;
     double threads = fmin(i64_max(1, caps->n_threads), ceil(h / th) * images * ceil(w / tw));
     double bytes = gen_bytes(q->g, q->side, var), far = bytes > (double)caps->l3_bytes / 2 ? 1 : 0.3;
     double out = gen_bytes(q->g, q->out, var); /* its lines are read to be overwritten, too, or, streamed, by who reads it next */
     bytes += (v[P_STREAM] ? (bytes > (double)caps->l3_bytes ? 1.2 : 3) : 2) * out;
     double memory = far * bytes / (1.6 * gen_byte_rate(caps)) * rate_loss(v, live, kw);
-    return 2e-6 + fmax(n * (piece + band) / hz / threads, memory) + 0.2 * n * (piece + band) / hz / threads;
+    double work = n * (piece + band) / hz / threads;
+    return 2e-6 + fmax(work, memory) + 0.2 * work + lateness(v) * memory; /* nothing is computed before a late weight */
 }
 
 static double predict(const struct task *t, const struct caps *caps, const struct sched *s, const i64 *var)
 {
     struct filtering q;
-    return filtering_of(&q, t, OP_FILTER) ? seconds(&q, caps, s->v, var) : 1e9;
+    return open_task(&q, t, caps) ? seconds(&q, caps, s->v, var) : 1e9;
 }
 
 struct choice {
@@ -374,7 +507,7 @@ static double cost(const void *user, const struct sched *s)
 static void initial(const struct task *t, const struct caps *caps, const i64 *var, struct sched *out)
 {
     struct choice c = {.caps = caps, .var = var};
-    filtering_of(&c.q, t, OP_FILTER);
+    open_task(&c.q, t, caps);
     *out = (struct sched){0};
     bool found = gen_best(&(struct gen_search){param, 0, N_PARAM, cost, &c}, out);
     assert(found);
@@ -384,7 +517,7 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
 const struct gen gen_weighted_filter = {
     .version = 1,
     .name = "weighted_filter",
-    .revision = 1,
+    .revision = 3,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

@@ -6,6 +6,7 @@
 // quern::Filter(x, w) -> y      y[c, p] = sum over t of w[t, p] * x[c, p + off(t)]
 //   with splat                  y[c, q] = sum over t of w[t, q - off(t)] * x[c, q - off(t)], y of size `out`: the adjoint
 //   with normalize              divided by epsilon + the sum of the weights that met an x inside
+//   with softmax                exp(w[t, p] - m) for w[t, p], m the largest of all taps, divided by the sum of that over all taps
 //
 // quern::FilterOuter(a, b) -> w[t, p] = sum over c of a[c, p] * b[c, p + off(t)]: the gradient of the weights
 //
@@ -13,6 +14,8 @@
 //
 // Weights outside are taken times zero: they must be finite.
 #include "op/op.h"
+
+#include <math.h>
 
 void op_filter_get(const struct node *n, struct op_filter *f)
 {
@@ -23,8 +26,8 @@ void op_filter_get(const struct node *n, struct op_filter *f)
         i64 count = attr_ints(n, (const char *[]){"kernel_shape", "dilations", "begins"}[k], &v);
         for (i64 i = 0; i < count && i < 2; i++) to[i] = v[i];
     }
-    f->splat = attr_int(n, "splat", 0), f->normalize = attr_int(n, "normalize", 0);
-    f->epsilon = attr_float(n, "epsilon", 0);
+    f->splat = attr_int(n, "splat", 0), f->normalize = attr_int(n, "normalize", 0), f->softmax = attr_int(n, "softmax", 0);
+    f->epsilon = f->normalize ? attr_float(n, "epsilon", 0) : 0;
 }
 
 /* Sizes. */
@@ -58,6 +61,7 @@ static bool filter_infer(struct graph *g, node_id n, struct err *e)
     i64 taps;
     op_filter_get(nd, &f);
     if (!is_sane(g, n, &f, e) || !inputs_fit(g, n, e)) return false;
+    if (f.softmax && (f.splat || f.normalize)) return op_invalid(e, g, n, "'softmax' with 'splat' or 'normalize'");
     const struct shape *x = op_in_shape(g, nd, 0), *w = op_in_shape(g, nd, 1);
     if (!sym_is_const(g->sym, w->dim[1], &taps) || taps != f.kernel[0] * f.kernel[1])
         return op_invalid(e, g, n, "weights of a %lld x %lld kernel with another number of channels", (long long)f.kernel[0],
@@ -96,20 +100,29 @@ static i64 met(const struct op_filter *f, i64 t, i64 py, i64 px, i64 h, i64 w)
 
 static double at(const struct tensor *t, i64 i) { return elem_f64(t->dtype, t->data, i); }
 
+/* The largest weight of a pixel, the first of which is element `first`. */
+static double peak_of(const struct tensor *w, i64 first)
+{
+    double peak = -INFINITY;
+    for (i64 t = 0; t < w->dim[1]; t++) peak = fmax(peak, at(w, first + t * w->dim[2] * w->dim[3]));
+    return peak;
+}
+
 static double filter_at(const struct op_eval *v, const struct op_filter *f, i64 flat)
 {
     const struct tensor *x = v->in[0], *w = v->in[1], *y = v->out[0];
     i64 px = flat % y->dim[3], py = flat / y->dim[3] % y->dim[2], bc = flat / (y->dim[2] * y->dim[3]);
-    i64 plane = x->dim[2] * x->dim[3], w_plane = w->dim[2] * w->dim[3], taps = w->dim[1];
-    double sum = 0, all = f->epsilon;
-    for (i64 t = 0; t < taps; t++) {
+    i64 plane = x->dim[2] * x->dim[3], w_plane = w->dim[2] * w->dim[3], first = bc / y->dim[1] * w->dim[1] * w_plane;
+    double sum = 0, all = f->epsilon, peak = f->softmax ? peak_of(w, first + py * w->dim[3] + px) : 0;
+    for (i64 t = 0; t < w->dim[1]; t++) {
         i64 q = met(f, t, py, px, x->dim[2], x->dim[3]);
-        if (q < 0) continue;
-        double weight = at(w, (bc / y->dim[1] * taps + t) * w_plane + (f->splat ? q : py * w->dim[3] + px));
-        sum += weight * at(x, bc * plane + q);
+        if (q < 0 && !f->softmax) continue;
+        double weight = at(w, first + t * w_plane + (f->splat ? q : py * w->dim[3] + px));
+        if (f->softmax) weight = exp(weight - peak);
         all += weight;
+        if (q >= 0) sum += weight * at(x, bc * plane + q);
     }
-    return f->normalize ? sum / all : sum;
+    return f->normalize || f->softmax ? sum / all : sum;
 }
 
 static double outer_at(const struct op_eval *v, const struct op_filter *f, i64 flat)
@@ -154,29 +167,46 @@ static kval meet(struct emit *m, const struct op_filter *f, u32 i, kval p, kval 
 
 static kval masked(struct emit *m, kval ok, kval v) { return kir_select(m->k, ok, v, emit_neutral(m, KI_ADD, kir_dtype(m->k, v))); }
 
+/* The largest weight of the pixel at idx. */
+static void find_peak(struct emit *m, const struct node *n, enum dtype type, const kval *idx, struct op_acc *peak)
+{
+    struct kir *k = m->k;
+    op_acc_open(m, peak, op_lanes(m, 4, idx), kir_const_f(k, type, 1, -INFINITY));
+    kval tap = kir_loop(k, KL_SERIAL, kir_int(k, 0), emit_dim(m, n->in.v[1], 1), 1);
+    kval w = emit_value(m, n->in.v[1], (kval[]){idx[0], tap, idx[2], idx[3]});
+    op_acc_set(m, peak, kir_max(k, op_acc_get(m, peak), kir_cast(k, type, w)));
+    kir_end(k);
+}
+
 static kval filter_lower(struct emit *m, const struct node *n, u32 out, const kval *idx)
 {
     struct kir *k = m->k;
     struct op_filter f;
-    struct op_acc sum, all;
+    struct op_acc sum, all, peak;
     const struct shape *x = op_in_shape(m->g, n, 0);
     enum dtype t = op_in_dtype(m->g, n, 0), type = op_acc_type(m, t);
     u32 lanes = op_lanes(m, 4, idx);
     op_filter_get(n, &f);
     op_acc_open(m, &sum, lanes, kir_const_f(k, type, 1, 0));
-    if (f.normalize) op_acc_open(m, &all, lanes, kir_const_f(k, type, 1, f.epsilon));
+    if (f.normalize || f.softmax) op_acc_open(m, &all, lanes, kir_const_f(k, type, 1, f.epsilon));
+    if (f.softmax) find_peak(m, n, type, idx, &peak);
     kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, f.kernel[0]), 1);
     kval j = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, f.kernel[1]), 1), ok = 0;
     kval y = meet(m, &f, 0, idx[2], i, x->dim[2], &ok), c = meet(m, &f, 1, idx[3], j, x->dim[3], &ok);
     kval tap = kir_add(k, kir_mul_i(k, i, f.kernel[1]), j);
     kval w = emit_clamped(m, n->in.v[1], (kval[]){idx[0], tap, f.splat ? y : idx[2], f.splat ? c : idx[3]}, f.splat ? 12 : 0);
-    w = masked(m, ok, kir_cast(k, type, w));
+    w = kir_cast(k, type, w);
+    if (f.softmax) {
+        w = kir_un(k, KI_EXP, kir_sub(k, w, op_acc_get(m, &peak)));
+        op_acc_set(m, &all, kir_add(k, op_acc_get(m, &all), w));
+    }
+    w = masked(m, ok, w);
     op_acc_fma(m, &sum, w, kir_cast(k, type, emit_clamped(m, n->in.v[0], (kval[]){idx[0], idx[1], y, c}, 12)));
     if (f.normalize) op_acc_set(m, &all, kir_add(k, op_acc_get(m, &all), w));
     kir_end(k);
     kir_end(k);
     kval v = op_acc_get(m, &sum);
-    if (f.normalize) v = kir_bin(k, KI_DIV, v, op_acc_get(m, &all));
+    if (f.normalize || f.softmax) v = kir_bin(k, KI_DIV, v, op_acc_get(m, &all));
     return kir_cast(k, emit_type(t), v);
 }
 
@@ -338,6 +368,7 @@ static struct op_filter random_window(struct rng *r)
 static void random_filter(const struct op *self, struct graph *g, struct rng *r)
 {
     struct op_filter f = random_window(r);
+    f.softmax = !f.splat && !f.normalize && rng_range(r, 0, 1);
     i64 x[4] = {rng_range(r, 1, 2), rng_range(r, 1, 3), rng_range(r, 1, 7), rng_range(r, 1, 9)};
     i64 w[4] = {x[0], f.kernel[0] * f.kernel[1], x[2], x[3]};
     sym out[2];
@@ -352,6 +383,7 @@ static void random_filter(const struct op *self, struct graph *g, struct rng *r)
     set_window(g, n, &f);
     attr_set_int(g, n, "splat", f.splat);
     attr_set_int(g, n, "normalize", f.normalize);
+    if (f.softmax) attr_set_int(g, n, "softmax", 1);
     attr_set_float(g, n, "epsilon", f.epsilon);
     if (f.splat) op_set_syms(g, n, "out", out, 2);
 }

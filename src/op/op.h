@@ -356,6 +356,7 @@ struct op_filter {
     i64 kernel[2], dilation[2], begin[2];
     bool splat;      /* weights lie where the input is, not where the output is */
     bool normalize;  /* divided by the sum of the weights inside, plus epsilon */
+    bool softmax;    /* of the weights, over all taps of a pixel; neither with splat nor with normalize */
     double epsilon;
 };
 void op_filter_get(const struct node *n, struct op_filter *f);

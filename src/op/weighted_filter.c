@@ -32,17 +32,22 @@ struct filter {
 static bool read_word(const struct graph *g, node_id n, const char *attr, const char *const *names, u32 count, u32 *out, struct err *e)
 {
     struct str s = attr_str(graph_node(g, n), attr, names[0]);
-    for (u32 i = 0; i < count; i++)
-        if (str_is(s, names[i])) return *out = i, true;
-    return op_unsupported(e, g, n, "attribute '%s' = '%.*s'", attr, STR_ARG(s));
+    struct buf known = {0};
+    for (u32 i = 0; i < count; i++) {
+        if (str_is(s, names[i])) return *out = i, buf_release(&known), true;
+        buf_printf(&known, "%s'%s'", i ? " or " : "", names[i]);
+    }
+    op_unsupported(e, g, n, "attribute '%s' = '%.*s', expected %.*s", attr, STR_ARG(s), STR_ARG(buf_view(&known)));
+    buf_release(&known);
+    return false;
 }
 
 static bool read_window(const struct graph *g, node_id n, struct filter *f, struct err *e)
 {
     const i64 *kernel, *dilation;
     i64 nk = attr_ints(graph_node(g, n), "kernel_shape", &kernel), nd = attr_ints(graph_node(g, n), "dilations", &dilation);
-    if (nk != 2) return op_invalid(e, g, n, "attribute 'kernel_shape' does not have 2 sizes");
-    if (nd && nd != 2) return op_invalid(e, g, n, "attribute 'dilations' does not have 2 values");
+    if (nk != 2) return op_invalid(e, g, n, "length of attribute 'kernel_shape' is %lld, expected 2 (rows, columns)", (long long)nk);
+    if (nd && nd != 2) return op_invalid(e, g, n, "length of attribute 'dilations' is %lld, expected 2 (rows, columns)", (long long)nd);
     for (u32 i = 0; i < 2; i++) {
         f->kernel[i] = kernel[i], f->dilation[i] = nd ? dilation[i] : 1;
         if (f->kernel[i] < 1 || f->kernel[i] > 4096 || f->dilation[i] < 1 || f->dilation[i] > 1 << 20)
@@ -69,10 +74,23 @@ static sym far_size(const struct graph *g, const struct filter *f, sym size, u32
     return f->pad == PAD_VALID ? sym_add(g->sym, size, reach(g, f, i)) : size;
 }
 
+/* The error that a size is not what it should be. size: both */
+static bool misfit(const struct graph *g, node_id n, const char *what, const sym size[2], struct err *e)
+{
+    struct buf has = {0}, want = {0};
+    sym_print(&has, g->sym, size[0]);
+    sym_print(&want, g->sym, size[1]);
+    op_invalid(e, g, n, "%s is %.*s, expected %.*s", what, STR_ARG(buf_view(&has)), STR_ARG(buf_view(&want)));
+    buf_release(&has);
+    buf_release(&want);
+    return false;
+}
+
 static bool is_map(const struct graph *g, node_id n, u32 input, const char *what, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
-    if (!dtype_is_float(op_in_dtype(g, nd, input))) return op_unsupported(e, g, n, "%s of type %s", what, dtype_name(op_in_dtype(g, nd, input)));
+    if (!dtype_is_float(op_in_dtype(g, nd, input)))
+        return op_unsupported(e, g, n, "%s of type %s, expected f16, bf16, f32 or f64", what, dtype_name(op_in_dtype(g, nd, input)));
     if (op_in_shape(g, nd, input)->rank == 4) return true;
     return op_invalid(e, g, n, "%s of rank %u, expected 4 (batch, channels, rows, columns)", what, op_in_shape(g, nd, input)->rank);
 }
@@ -94,10 +112,12 @@ static bool weights_fit(struct graph *g, node_id n, u32 k, struct filter *f, str
 static bool sizes_fit(struct graph *g, node_id n, const struct filter *f, const struct shape *map, const struct shape *w, bool is_far,
                       struct err *e)
 {
-    if (!op_sizes_agree(g, map->dim[0], w->dim[0])) return op_invalid(e, g, n, "batch sizes of input and weights differ");
-    for (u32 i = 0; i < 2; i++)
-        if (!op_sizes_agree(g, map->dim[2 + i], is_far ? far_size(g, f, w->dim[2 + i], i) : w->dim[2 + i]))
-            return op_invalid(e, g, n, "%s of input and weights do not fit", i ? "columns" : "rows");
+    static const char *const names[] = {"batch size of the image", "height of the image", "width of the image"};
+    for (u32 k = 0; k < 3; k++) {
+        u32 d = k ? k + 1 : 0;
+        sym size[] = {map->dim[d], k && is_far ? far_size(g, f, w->dim[d], k - 1) : w->dim[d]};
+        if (!op_sizes_agree(g, size[0], size[1])) return misfit(g, n, names[k], size, e);
+    }
     return true;
 }
 
@@ -114,10 +134,11 @@ static bool bias_fits(struct graph *g, node_id n, struct err *e)
     const struct node *nd = graph_node(g, n);
     if (!op_has_in(nd, 2)) return true;
     const struct shape *b = op_in_shape(g, nd, 2);
-    if (op_in_dtype(g, nd, 2) != op_in_dtype(g, nd, 0)) return op_invalid(e, g, n, "bias of another type than the input");
-    if (b->rank != 1 || !op_sizes_agree(g, b->dim[0], op_in_shape(g, nd, 0)->dim[1]))
-        return op_invalid(e, g, n, "bias does not have one element per channel");
-    return true;
+    enum dtype t = op_in_dtype(g, nd, 2), want = op_in_dtype(g, nd, 0);
+    if (t != want) return op_invalid(e, g, n, "bias of type %s, expected %s as the input", dtype_name(t), dtype_name(want));
+    if (b->rank != 1) return op_invalid(e, g, n, "bias of rank %u, expected 1 (channels)", b->rank);
+    sym size[] = {b->dim[0], op_in_shape(g, nd, 0)->dim[1]};
+    return op_sizes_agree(g, size[0], size[1]) || misfit(g, n, "number of elements of the bias", size, e);
 }
 
 /* WeightedFilter (adjoint false) and WeightedFilterGradInput: filters input 0 by input 1. */
@@ -149,8 +170,10 @@ static bool weights_infer(struct graph *g, node_id n, struct err *e)
     const struct shape dy = *op_in_shape(g, graph_node(g, n), 0), x = *op_in_shape(g, graph_node(g, n), 1);
     const struct shape near = given ? *op_in_shape(g, graph_node(g, n), 2) : f.splat ? x : dy;
     if (!sizes_fit(g, n, &f, &dy, &near, f.splat, e) || !sizes_fit(g, n, &f, &x, &near, !f.splat, e)) return false;
-    if (op_in_dtype(g, graph_node(g, n), 0) != op_in_dtype(g, graph_node(g, n), 1) || !op_sizes_agree(g, dy.dim[1], x.dim[1]))
-        return op_invalid(e, g, n, "input and gradient of different types or numbers of channels");
+    enum dtype t = op_in_dtype(g, graph_node(g, n), 0), want = op_in_dtype(g, graph_node(g, n), 1);
+    if (t != want) return op_invalid(e, g, n, "gradient of type %s, expected %s as the input", dtype_name(t), dtype_name(want));
+    sym channels[] = {dy.dim[1], x.dim[1]};
+    if (!op_sizes_agree(g, channels[0], channels[1])) return misfit(g, n, "number of channels of the gradient", channels, e);
     struct shape out = near;
     out.dim[1] = sym_const(g->sym, f.kernel[0] * f.kernel[1]);
     op_set_out(g, n, 0, f.weights, &out);
@@ -163,22 +186,24 @@ struct expansion {
     struct graph *g;
     node_id n;
     struct filter f;
-    value_id w;           /* transformed */
+    value_id w;           /* as they were given, 0: none */
+    value_id made;        /* transformed, 0: not yet */
     enum dtype type;      /* of what is filtered */
     struct shape from, to; /* of the forward filter's input and output */
 };
 
 static const i64 tap_axis[] = {1};
 
-/* In the wider of its type and t, so that nothing is rounded before it is used. */
-static value_id transformed(struct expansion *x, value_id w, enum dtype t)
+/* The transformed weights, in the wider of their type and that of what is filtered, so that nothing is rounded before it is used. */
+static value_id transformed(struct expansion *x)
 {
-    if (x->f.transform && dtype_size(t) > dtype_size(graph_value(x->g, w)->dtype)) w = op_node_cast(x->g, x->n, w, t, 0);
-    if (x->f.transform == W_EXP) return op_node1(x->g, x->n, "Exp", w, 0);
+    value_id w = x->w;
     if (x->f.transform == W_NONE) return w;
-    value_id v = op_node1(x->g, x->n, "Softmax", w, 0);
-    attr_set_int(x->g, op_made(x->g, v), "axis", 1);
-    return v;
+    if (x->made) return x->made;
+    if (dtype_size(x->type) > dtype_size(graph_value(x->g, w)->dtype)) w = op_node_cast(x->g, x->n, w, x->type, 0);
+    x->made = op_node1(x->g, x->n, x->f.transform == W_EXP ? "Exp" : "Softmax", w, 0);
+    if (x->f.transform == W_SOFTMAX) attr_set_int(x->g, op_made(x->g, x->made), "axis", 1);
+    return x->made;
 }
 
 /* Does the image go on behind its borders? */
@@ -225,15 +250,16 @@ static void set_window(struct expansion *x, node_id n)
     attr_set_ints(x->g, n, "begins", repeats(&x->f) ? zero : x->f.begin, 2);
 }
 
-/* v filtered; to: sizes of the result. */
+/* v filtered; to: sizes of the result. Gathered by softmax of the weights it is one pass over them. */
 static value_id filter(struct expansion *x, value_id v, const struct shape *to, bool splat, bool normalize, value_id out)
 {
     struct graph *g = x->g;
-    bool folds = splat && repeats(&x->f);
+    bool folds = splat && repeats(&x->f), softmax = x->f.transform == W_SOFTMAX && !splat && !normalize;
     sym size[2];
-    value_id y = op_node2(g, x->n, "quern::Filter", splat ? v : padded(x, v), x->w, folds ? 0 : out);
+    value_id w = softmax ? x->w : transformed(x), y = op_node2(g, x->n, "quern::Filter", splat ? v : padded(x, v), w, folds ? 0 : out);
     node_id n = op_made(g, y);
     set_window(x, n);
+    if (softmax) attr_set_int(g, n, "softmax", 1);
     attr_set_int(g, n, "splat", splat);
     for (u32 i = 0; i < 2; i++) size[i] = folds ? sym_add(g->sym, to->dim[2 + i], reach(g, &x->f, i)) : to->dim[2 + i];
     if (splat) op_set_syms(g, n, "out", size, 2);
@@ -272,7 +298,7 @@ static bool expansion_open(struct expansion *x, struct graph *g, node_id n, u32 
 {
     *x = (struct expansion){.g = g, .n = n, .type = type};
     if (!read_filter(g, n, &x->f, e)) return false;
-    if (op_has_in(graph_node(g, n), weights)) x->w = transformed(x, graph_node(g, n)->in.v[weights], type);
+    if (op_has_in(graph_node(g, n), weights)) x->w = graph_node(g, n)->in.v[weights];
     return true;
 }
 
@@ -344,8 +370,8 @@ static bool weights_expand(struct graph *g, node_id n, struct err *e)
     value_id v = products(&p, dy, x, same && plain ? out : 0);
     if (!plain) { /* transformed weights are of the wider type */
         if (p.f.transform == W_SOFTMAX)
-            v = op_node2(g, n, "Sub", v, op_node_axes(g, n, "ReduceSum", op_node2(g, n, "Mul", v, p.w, 0), tap_axis, 1, 0), 0);
-        v = op_node2(g, n, "Mul", v, p.w, same ? out : 0);
+            v = op_node2(g, n, "Sub", v, op_node_axes(g, n, "ReduceSum", op_node2(g, n, "Mul", v, transformed(&p), 0), tap_axis, 1, 0), 0);
+        v = op_node2(g, n, "Mul", v, transformed(&p), same ? out : 0);
     }
     if (!same) op_node_cast(g, n, v, to, out);
     return true;

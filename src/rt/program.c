@@ -2,7 +2,8 @@
 //
 // Loading and running plans. Sizes are bound from the inputs' shapes at each run; memory and kernel
 // parameters are worked out again only when they change. On a device that shares the host's memory
-// inputs and outputs are used in place.
+// inputs and outputs are used in place; on others they are where the program has copies of them, or
+// in the device's memory already.
 #include "rt/rt.h"
 
 struct bound { /* all that follows from the sizes */
@@ -21,7 +22,8 @@ struct rt_program {
     bool shares_host;
     struct dev_kernel **kernel; /* per dispatch */
     struct dev_mem
-        *mem; /* per buffer: constants, and interface buffers on devices with memory of their own */
+        *mem; /* per buffer: constants, and copies of inputs and outputs on devices with memory of their own */
+    struct dev_mem *io; /* per buffer: where inputs and outputs lie in this run */
     struct dev_mem block; /* temporaries */
     u32 n_lost;           /* of the device, when the constants were uploaded */
     struct bound bound;
@@ -95,6 +97,7 @@ struct rt_program *rt_load(const struct plan *p, struct dev *d, struct err *e)
     *r = (struct rt_program){.plan = p, .dev = d};
     r->kernel = arena_array(&a, struct dev_kernel *, p->dispatch.n + 1);
     r->mem = arena_array(&a, struct dev_mem, p->buf.n + 1);
+    r->io = arena_array(&a, struct dev_mem, p->buf.n + 1);
     r->seconds = arena_array(&a, double, p->dispatch.n + 1);
     r->flops = arena_array(&a, double, p->dispatch.n + 1);
     r->bytes = arena_array(&a, double, p->dispatch.n + 1);
@@ -212,14 +215,12 @@ static bool same_sizes(const struct rt_program *r, const i64 *var)
     return true;
 }
 
-/* Interface buffers on a device with memory of its own. */
-static bool bind_interface(struct rt_program *r, u32 k, struct err *e)
+/* Copies of inputs and outputs that had other sizes. */
+static void drop_copy(struct rt_program *r, u32 k)
 {
-    if (r->plan->buf.v[k].kind != PB_INPUT && r->plan->buf.v[k].kind != PB_OUTPUT) return true;
-    if (r->shares_host) return true;
-    if (r->mem[k].size) r->dev->driver->release(r->dev, &r->mem[k]);
+    if (r->plan->buf.v[k].kind == PB_CONST || !r->mem[k].size) return;
+    r->dev->driver->release(r->dev, &r->mem[k]);
     r->mem[k] = (struct dev_mem){0};
-    return r->dev->driver->alloc(r->dev, i64_max(r->bound.buf_size[k], 1), &r->mem[k], e);
 }
 
 static bool rebind(struct rt_program *r, const i64 *var, struct err *e)
@@ -234,13 +235,13 @@ static bool rebind(struct rt_program *r, const i64 *var, struct err *e)
     b->buf_size = arena_array(&b->arena, i64, p->buf.n + 1);
     b->launch = arena_array(&b->arena, struct dev_launch, p->dispatch.n + 1);
     b->slot = arena_array(&b->arena, struct dev_mem *, p->dispatch.n + 1);
+    for (u32 k = 0; k < p->buf.n; k++) drop_copy(r, k);
     bool ok = rt_plan_memory(p, var, &b->arena, &b->mem, e) && grow_block(r, e);
     for (u32 k = 0; k < p->buf.n && ok; k++) {
         ok = sym_eval(&p->sym, p->buf.v[k].size, var, &b->buf_size[k]) && b->buf_size[k] >= 0;
         if (!ok)
             err_set(e, ERR_FAILED, "size of buffer '%.*s' cannot be worked out",
                     STR_ARG(p->buf.v[k].name));
-        ok = ok && bind_interface(r, k, e);
     }
     for (u32 i = 0; i < p->dispatch.n && ok; i++) ok = bind_launch(r, i, e);
     if (!ok) b->var = NULL;
@@ -304,25 +305,43 @@ bool rt_output_dims(struct rt_program *r, const struct tensor *in, struct tensor
     return bind_inputs(r, in, e) && check_input_bytes(r, in, e) && output_dims(r, out, e);
 }
 
-static struct dev_mem find_mem(const struct rt_program *r, u32 k, const struct tensor *in,
-                               const struct tensor *out)
+static struct dev_mem find_mem(const struct rt_program *r, u32 k)
+{
+    enum plan_buf_kind kind = r->plan->buf.v[k].kind;
+    if (kind == PB_CONST) return r->mem[k];
+    if (kind != PB_TEMP) return r->io[k];
+    struct dev_mem m = r->block;
+    i64 at = r->bound.mem.offset[k];
+    if (m.host) m.host = (char *)m.host + at;
+    m.offset += at;
+    m.size = r->bound.buf_size[k];
+    return m;
+}
+
+static void fill_slots(struct rt_program *r)
 {
     const struct plan *p = r->plan;
+    for (u32 i = 0; i < p->dispatch.n; i++)
+        for (u32 k = 0; k < p->dispatch.v[i].n_buf; k++) r->bound.slot[i][k] = find_mem(r, p->dispatch.v[i].buf[k]);
+}
+
+/* Where an input or output in the host's memory lies for kernels: there, or in a copy. */
+static bool place(struct rt_program *r, const struct plan_io *io, void *data, struct err *e)
+{
+    u32 k = io->buf;
     i64 size = r->bound.buf_size[k];
-    if (p->buf.v[k].kind == PB_TEMP) {
-        struct dev_mem m = r->block;
-        i64 at = r->bound.mem.offset[k];
-        if (m.host) m.host = (char *)m.host + at;
-        m.offset += at;
-        m.size = size;
-        return m;
-    }
-    if (p->buf.v[k].kind == PB_CONST || !r->shares_host) return r->mem[k];
-    for (u32 i = 0; i < p->input.n; i++)
-        if (p->input.v[i].buf == k) return (struct dev_mem){.host = in[i].data, .size = size};
-    for (u32 i = 0; i < p->output.n; i++)
-        if (p->output.v[i].buf == k) return (struct dev_mem){.host = out[i].data, .size = size};
-    unreachable();
+    if (!r->shares_host && !r->mem[k].size && !r->dev->driver->alloc(r->dev, i64_max(size, 1), &r->mem[k], e)) return false;
+    r->io[k] = r->shares_host ? (struct dev_mem){.host = data, .size = size} : r->mem[k];
+    return true;
+}
+
+static bool place_all(struct rt_program *r, const struct tensor *in, const struct tensor *out, struct err *e)
+{
+    const struct plan *p = r->plan;
+    bool ok = true;
+    for (u32 k = 0; k < p->input.n && ok; k++) ok = place(r, &p->input.v[k], in[k].data, e);
+    for (u32 k = 0; k < p->output.n && ok; k++) ok = place(r, &p->output.v[k], out[k].data, e);
+    return ok;
 }
 
 static bool move_inputs(struct rt_program *r, const struct tensor *in, struct err *e)
@@ -381,8 +400,14 @@ static bool launch_all(struct rt_program *r, struct err *e)
         r->flops[i] += dispatch_flops(r, i);
         r->bytes[i] += dispatch_bytes(r, i);
     }
-    if (!v->fence(r->dev, e)) return false;
-    r->last = r->profiling ? os_now() - first : dev_elapsed(r->dev, os_now() - first);
+    r->last = r->profiling ? os_now() - first : -1;
+    return true;
+}
+
+static bool finish(struct rt_program *r, double first, struct err *e)
+{
+    if (!r->dev->driver->fence(r->dev, e)) return false;
+    if (!r->profiling) r->last = dev_elapsed(r->dev, os_now() - first);
     return true;
 }
 
@@ -394,11 +419,42 @@ bool rt_run(struct rt_program *r, const struct tensor *in, struct tensor *out, s
     for (u32 k = 0; k < p->output.n; k++)
         if (!out[k].data)
             out[k].data = arena_alloc(a, i64_max(r->bound.buf_size[p->output.v[k].buf], 1));
-    if (!restore_constants(r, e) || !move_inputs(r, in, e)) return false;
-    for (u32 i = 0; i < p->dispatch.n; i++)
-        for (u32 k = 0; k < p->dispatch.v[i].n_buf; k++)
-            r->bound.slot[i][k] = find_mem(r, p->dispatch.v[i].buf[k], in, out);
-    return launch_all(r, e) && move_outputs(r, out, e);
+    if (!restore_constants(r, e) || !place_all(r, in, out, e) || !move_inputs(r, in, e)) return false;
+    fill_slots(r);
+    double first = os_now();
+    return launch_all(r, e) && finish(r, first, e) && move_outputs(r, out, e);
+}
+
+static bool borrow(struct rt_program *r, const struct plan_io *io, const void *data, const char *what, struct err *e)
+{
+    i64 size = r->bound.buf_size[io->buf];
+    if (size && (uintptr_t)data % DEV_BORROW_ALIGN)
+        return err_set(e, ERR_USAGE, "%s '%.*s' lies at 0x%llx, expected a multiple of %d", what, STR_ARG(io->name),
+                       (unsigned long long)(uintptr_t)data, DEV_BORROW_ALIGN);
+    return r->dev->driver->borrow(r->dev, data, size, &r->io[io->buf], e) || err_prefix(e, "%s '%.*s'", what, STR_ARG(io->name));
+}
+
+static bool borrow_all(struct rt_program *r, const struct tensor *in, const struct tensor *out, struct err *e)
+{
+    const struct plan *p = r->plan;
+    bool ok = true;
+    for (u32 k = 0; k < p->input.n && ok; k++) ok = borrow(r, &p->input.v[k], in[k].data, "input", e);
+    for (u32 k = 0; k < p->output.n && ok; k++) ok = borrow(r, &p->output.v[k], out[k].data, "output", e);
+    return ok;
+}
+
+bool rt_enqueue(struct rt_program *r, const struct tensor *in, const struct tensor *out, void *stream, struct err *e)
+{
+    const struct dev_driver *v = r->dev->driver;
+    struct arena tmp = {0};
+    if (!v->borrow)
+        return err_set(e, ERR_UNSUPPORTED, "device '%s' uses no memory of others in this process, arrays must lie in the host's", v->name);
+    bool ok = rt_output_dims(r, in, arena_array(&tmp, struct tensor, r->plan->output.n + 1), e) && borrow_all(r, in, out, e);
+    arena_release(&tmp);
+    if (ok) fill_slots(r);
+    ok = ok && v->follow(r->dev, stream, e) && launch_all(r, e);
+    struct err later = {0}; /* what was launched is in order even if something failed, and nothing stays borrowed */
+    return v->lead(r->dev, stream, ok ? e : &later) && ok;
 }
 
 void rt_profile(struct rt_program *r, bool on)

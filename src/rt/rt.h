@@ -24,11 +24,15 @@ bool rt_plan_memory(const struct plan *p, const i64 *var, struct arena *a, struc
 bool rt_run(struct rt_program *p, const struct tensor *in, struct tensor *out, struct arena *a, struct err *e);
 bool rt_output_dims(struct rt_program *p, const struct tensor *in, struct tensor *out, struct err *e); /* dtype, rank, dim only */
 
+/* Likewise on inputs and outputs in memory of the device that belongs to others in this process (data is what kernels see; outputs are all given, with
+   the shapes of rt_output_dims), in the order of their stream, see dev's borrow, follow and lead. Does not wait for the end. */
+bool rt_enqueue(struct rt_program *p, const struct tensor *in, const struct tensor *out, void *stream, struct err *e);
+
 /* Per dispatch, summed over the runs since the last reset; flops 0: unknown. bytes: of all its buffers, what it moves at least. */
 struct rt_times { double *seconds, *flops, *bytes; u32 n; };
 void rt_profile(struct rt_program *p, bool on);
 struct rt_times rt_profile_times(const struct rt_program *p);
-/* Of the last run's dispatches, by the device's clock: without moving inputs and outputs. */
+/* Of the last run's dispatches, by the device's clock: without moving inputs and outputs. Negative: of one that was not waited for. */
 double rt_seconds(const struct rt_program *p);
 i64 rt_memory_used(const struct rt_program *p);  /* bytes of the temporary block */
 

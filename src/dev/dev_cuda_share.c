@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// dev_cuda_share.c: a device that others in this process use, too, by the vendor's library: their current context, their memory, their
+// streams. Ours is not one of those that wait for the default stream by themselves, so both ways it is events that order. doc/device-cuda.md
+#include "dev/dev_cuda.h"
+
+enum { INVALID_VALUE = 1, DEVICE_ORDINAL = 9, RANGE_START = 11, RANGE_SIZE = 12 }; /* a result; attributes of pointers: the same in both */
+
+/* A driver that was not initialised lists no devices; HIP does so when it is first asked. */
+bool cuda_in_use(const struct cuda_api *api)
+{
+    struct cuda c = {.api = api};
+    i32 n = 0;
+    if (!dev_library_loaded(&api->library)) return false;
+    if (api->has_gfx) return true;
+    struct err e = {0};
+    c.lib = dev_library_open(&api->library, &c.cu, &e);
+    bool is_in_use = c.lib && c.cu.DeviceGetCount(&n) == 0;
+    if (c.lib) os_dlclose(c.lib);
+    return is_in_use;
+}
+
+bool cuda_enter(struct cuda *c, struct err *e)
+{
+    if (c->is_lost)
+        return err_set(e, ERR_SYSTEM, "'%s' was lost by an earlier failure, a new process has to open it again", c->facts.name);
+    if (c->api->has_gfx)
+        return cuda_ok(c, c->cu.GetDevice(&c->outer_device), "GetDevice", e) && cuda_ok(c, c->cu.SetDevice(c->device), "SetDevice", e);
+    return cuda_ok(c, c->cu.CtxGetCurrent(&c->outer), "CtxGetCurrent", e) &&
+           cuda_ok(c, c->cu.CtxSetCurrent(c->context), "CtxSetCurrent", e);
+}
+
+bool cuda_leave(struct cuda *c, bool ok)
+{
+    if (c->api->has_gfx) c->cu.SetDevice(c->outer_device);
+    else c->cu.CtxSetCurrent(c->outer);
+    return ok;
+}
+
+bool cuda_check_pointer(struct cuda *c, u64 at, i64 size, struct err *e)
+{
+    i32 device = -1;
+    u64 start = 0;
+    size_t n = 0;
+    i32 r = c->cu.PointerGetAttribute(&device, DEVICE_ORDINAL, at);
+    if (r == INVALID_VALUE)
+        return err_set(e, ERR_USAGE, "address 0x%llx is in no memory that %s knows, expected memory of '%s'", (unsigned long long)at, c->api->what,
+                       c->facts.name);
+    if (!cuda_ok(c, r, "PointerGetAttribute", e)) return false;
+    if (device != c->device)
+        return err_set(e, ERR_USAGE, "address 0x%llx is in memory of device %d, expected device %d, '%s'", (unsigned long long)at, device,
+                       c->device, c->facts.name);
+    if (!cuda_ok(c, c->cu.PointerGetAttribute(&start, RANGE_START, at), "PointerGetAttribute", e) ||
+        !cuda_ok(c, c->cu.PointerGetAttribute(&n, RANGE_SIZE, at), "PointerGetAttribute", e))
+        return false;
+    if (at >= start && (u64)size <= n && at - start <= n - (u64)size) return true;
+    return err_set(e, ERR_USAGE, "%lld bytes from address 0x%llx on reach beyond its allocation, %llu bytes from 0x%llx on", (long long)size,
+                   (unsigned long long)at, (unsigned long long)n, (unsigned long long)start);
+}
+
+static bool put_behind(struct cuda *c, void *later, void *earlier, struct err *e)
+{
+    return cuda_ok(c, c->cu.EventRecord(c->order, earlier), "EventRecord", e) &&
+           cuda_ok(c, c->cu.StreamWaitEvent(later, c->order, 0), "StreamWaitEvent", e);
+}
+
+bool cuda_follow(struct cuda *c, void *stream, struct err *e) { return put_behind(c, c->stream, stream, e); }
+
+bool cuda_lead(struct cuda *c, void *stream, struct err *e) { return put_behind(c, stream, c->stream, e); }
