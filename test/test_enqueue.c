@@ -48,9 +48,10 @@ static void write_program(int k)
     *arr_push(&a, &p.bin) = (struct plan_bin){.lang = str_of(names[k]), .code = code, .content = hash_bytes(code.p, code.n)};
     struct plan_grid grid = {{n, one, one}};
     sym add = sym_const(&p.sym, ADD);
+    u32 bufs[2] = {1, 0};
     for (int i = 0; i < STEPS; i++)
         *arr_push(&a, &p.dispatch) = (struct plan_dispatch){.entry = S("k"), .label = S("Add"), .device = str_of(names[k]), .n_grid = 1, .grid = &grid,
-                                                            .buf = (u32[]){1, 0}, .n_buf = 2, .param = &add, .n_param = 1, .work = sym_const(&p.sym, 0)};
+                                                            .buf = bufs, .n_buf = 2, .param = &add, .n_param = 1, .work = sym_const(&p.sym, 0)};
     if (!plan_verify(&p, &e) || !dnx_write(&p, &out, &e) || !os_write(dnx_path, out.p, out.n, &e)) fail_msg("%s", e.msg);
     buf_release(&out);
     arena_release(&a);
