@@ -6,12 +6,31 @@
 #include "gen_tasks.h"
 #include "vulkan_bed.h"
 
-struct seen { u32 n, grouped, registers, turned, splat, normalized, softmax, grad, rows; };
+struct seen { u32 n, grouped, registers, turned, splat, normalized, softmax, grad, rows, padded; };
 
 static value_id map_of(struct bed *b, const char *name, i64 channels, const sym *size, sym batch)
 {
     sym dim[4] = {batch, sym_const(&b->sym, channels), size[0], size[1]};
     return in_front(b, add_input(b, name, 4, dim), 4, dim);
+}
+
+/* v, or with pads, or cut off, at its rows and columns. */
+static value_id within_pads(struct bed *b, value_id v)
+{
+    static const char *const modes[] = {"reflect", "edge", "constant", "wrap"};
+    struct symtab *t = &b->sym;
+    sym before[4], after[4];
+    if (pick(b, 0, 2)) return v;
+    for (u32 i = 0; i < 4; i++) {
+        before[i] = sym_const(t, i < 2 ? 0 : pick(b, -1, 5)), after[i] = sym_const(t, i < 2 ? 0 : pick(b, -1, 5));
+        if (i >= 2 && gen_static(&b->g, graph_value(&b->g, v)->shape.dim[i], 1) < 3) before[i] = sym_const(t, 2);
+    }
+    value_id y = add_op(b, "quern::Pad", v, 0, 0);
+    node_id n = graph_value(&b->g, y)->producer;
+    attr_set_str(&b->g, n, "mode", str_of(modes[pick(b, 0, 3)]));
+    op_set_syms(&b->g, n, "before", before, 4);
+    op_set_syms(&b->g, n, "after", after, 4);
+    return y;
 }
 
 static bool random_filter(struct bed *b, bool grad)
@@ -29,7 +48,7 @@ static bool random_filter(struct bed *b, bool grad)
         if (pick(b, 0, 3) == 0) far[i] = sym_add(t, near[i], sym_const(t, pick(b, 0, 6)));
     }
     value_id side = map_of(b, "side", grad || splat ? c : kernel[0] * kernel[1], near, batch);
-    value_id met = splat ? map_of(b, "w", kernel[0] * kernel[1], near, batch) : map_of(b, "met", c, far, batch);
+    value_id met = splat ? map_of(b, "w", kernel[0] * kernel[1], near, batch) : within_pads(b, map_of(b, "met", c, far, batch));
     value_id in[2] = {grad || splat ? side : met, grad || splat ? met : side};
     value_id y = add_op(b, grad ? "quern::FilterOuter" : "quern::Filter", in[0], in[1], 0);
     node_id n = graph_value(&b->g, y)->producer;
@@ -44,11 +63,17 @@ static bool random_filter(struct bed *b, bool grad)
     return make_task(b);
 }
 
+static bool is_padded(const struct bed *b, value_id met)
+{
+    sym from, to;
+    return op_pad_inner(&b->t.g, met, 3, &from, &to);
+}
+
 static void tally(const struct bed *b, const struct candidate *c, struct seen *s)
 {
     const struct node *n = graph_node(&b->t.g, b->t.anchor);
     bool grad = op_of(&b->t.g, b->t.anchor)->props & OP_FILTER_GRAD;
-    s->n++, s->grad += grad;
+    s->n++, s->grad += grad, s->padded += is_padded(b, n->in.v[grad]);
     s->splat += attr_int(n, "splat", 0) != 0, s->normalized += attr_int(n, "normalize", 0) != 0;
     s->softmax += attr_int(n, "softmax", 0) != 0;
     s->rows += graph_value(&b->t.g, b->t.g.output.v[0])->layout == LAYOUT_ROWS;
@@ -88,10 +113,10 @@ static void test_interpreted(void **state)
     try_tasks(1000, 1030, DT_F16, &s);
     try_tasks(2000, 2020, DT_BF16, &s);
     try_tasks(3000, 3015, DT_F64, &s);
-    print_message("%u kernels: %u of gradients, %u with sums in memory, %u in registers, %u of transposed weights, %u splatted, %u normalised, %u by softmax, %u to rows\n",
-                  s.n, s.grad, s.grouped, s.registers, s.turned, s.splat, s.normalized, s.softmax, s.rows);
+    print_message("%u kernels: %u of gradients, %u with sums in memory, %u in registers, %u of transposed weights, %u splatted, %u normalised, %u by softmax, %u to rows, %u in pads\n",
+                  s.n, s.grad, s.grouped, s.registers, s.turned, s.splat, s.normalized, s.softmax, s.rows, s.padded);
     if (getenv("SEED")) return;
-    assert_true(s.grad > 50 && s.grouped > 50 && s.registers > 50 && s.turned > 20 && s.splat > 50 && s.normalized > 30 && s.softmax > 30 && s.rows > 50);
+    assert_true(s.grad > 50 && s.grouped > 50 && s.registers > 50 && s.turned > 20 && s.splat > 50 && s.normalized > 30 && s.softmax > 30 && s.rows > 50 && s.padded > 50);
 }
 
 struct ways { u32 n, grad, patch, bare, rows, wide, split, staged, staged_grad; };

@@ -83,31 +83,68 @@ kval strip_at(const struct strip *s, kval plane, kval y, kval x, kval i, kval j)
     return element(s, row, plane, kir_add(k, kir_sub(k, x, s->x0), kir_mul_i(k, j, f->dilation[1])));
 }
 
-/* A vector of the image's row y from x on, or the first n of it. */
-static void copy_vector(const struct strip *s, kval y, kval plane, kval x, kval to, kval n, bool ones)
+/* What is copied: row y of a plane of the image, or ones, to a row of the band. */
+struct line {
+    kval row, plane, y, begin; /* begin: the image's column that the band's first holds */
+    bool ones;
+};
+
+/* A vector of the row from x on, or the first n of it. */
+static void copy_vector(const struct strip *s, const struct line *l, kval x, kval to, kval n)
 {
     struct emit *m = s->m;
     struct kir *k = m->k;
     kval v = kir_const_f(k, s->q->type, s->lanes, 1);
     emit_limit(m, n);
-    if (!ones) v = emit_value(m, s->q->met, (kval[]){s->n, plane, y, kir_ramp(k, x, 1, s->lanes)});
+    if (!l->ones) v = emit_value(m, s->q->met, (kval[]){s->n, l->plane, l->y, kir_ramp(k, x, 1, s->lanes)});
     emit_limit(m, 0);
     kir_store_n(k, s->band, kir_ramp(k, to, 1, s->lanes), kir_splat(k, kir_cast(k, s->q->type, v), s->lanes), n);
 }
 
-static void copy_line(const struct strip *s, kval row, kval plane, kval y, bool ones)
+static kval copy_to(const struct strip *s, const struct line *l, kval x)
+{
+    return element(s, l->row, l->plane, kir_sub(s->m->k, x, l->begin));
+}
+
+static void copy_vectors(const struct strip *s, const struct line *l, kval from, kval to)
 {
     struct kir *k = s->m->k;
-    kval begin = kir_add_i(k, s->x0, first(s->q, 1)), zero = kir_int(k, 0), width = emit_size(s->m, s->width);
-    kval from = kir_max(k, begin, zero), to = kir_min(k, emit_dim(s->m, s->q->met, 3), kir_add(k, begin, width));
-    kval n = kir_max(k, kir_sub(k, to, from), zero), whole = kir_mul_i(k, kir_div_i(k, n, s->lanes), s->lanes);
-    kval at = element(s, row, plane, kir_sub(k, from, begin));
-    kval i = kir_loop(k, KL_SERIAL, zero, whole, s->lanes);
-    copy_vector(s, y, plane, kir_add(k, from, i), kir_add(k, at, i), 0, ones);
+    kval n = kir_max(k, kir_sub(k, to, from), kir_int(k, 0)), whole = kir_mul_i(k, kir_div_i(k, n, s->lanes), s->lanes), at = copy_to(s, l, from);
+    kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), whole, s->lanes);
+    copy_vector(s, l, kir_add(k, from, i), kir_add(k, at, i), 0);
     kir_end(k);
     kir_if(k, kir_lt(k, whole, n));
-    copy_vector(s, y, plane, kir_add(k, from, whole), kir_add(k, at, whole), kir_sub(k, n, whole), ones);
+    copy_vector(s, l, kir_add(k, from, whole), kir_add(k, at, whole), kir_sub(k, n, whole));
     kir_end(k);
+}
+
+/* One by one: columns of a pad, which are few. */
+static void copy_pixels(const struct strip *s, const struct line *l, kval from, kval to)
+{
+    struct kir *k = s->m->k;
+    kval x = kir_loop(k, KL_SERIAL, from, to, 1);
+    kval v = emit_value(s->m, s->q->met, (kval[]){s->n, l->plane, l->y, x});
+    kir_store(k, s->band, copy_to(s, l, x), kir_cast(k, s->q->type, v));
+    kir_end(k);
+}
+
+static void copy_line(const struct strip *s, kval row, kval plane, kval y, bool ones)
+{
+    struct emit *m = s->m;
+    struct kir *k = m->k;
+    sym pad_begin, pad_end;
+    struct line l = {.row = row, .plane = plane, .y = y, .begin = kir_add_i(k, s->x0, first(s->q, 1)), .ones = ones};
+    kval from = kir_max(k, l.begin, kir_int(k, 0)), to = kir_min(k, emit_dim(m, s->q->met, 3), kir_add(k, l.begin, emit_size(m, s->width)));
+    if (ones || !op_pad_inner(s->q->g, s->q->met, 3, &pad_begin, &pad_end)) {
+        copy_vectors(s, &l, from, to);
+        return;
+    }
+    kval a = kir_min(k, kir_max(k, emit_size(m, pad_begin), from), to), b = kir_max(k, kir_min(k, emit_size(m, pad_end), to), a);
+    copy_pixels(s, &l, from, a);
+    emit_inside(m, s->q->met, 1 << 3);
+    copy_vectors(s, &l, a, b);
+    emit_inside(m, 0, 0);
+    copy_pixels(s, &l, b, to);
 }
 
 static void fill(const struct strip *s)

@@ -517,7 +517,7 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
 const struct gen gen_weighted_filter = {
     .version = 1,
     .name = "weighted_filter",
-    .revision = 3,
+    .revision = 4,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

@@ -203,7 +203,7 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
 const struct gen gen_weighted_grad = {
     .version = 1,
     .name = "weighted_grad",
-    .revision = 1,
+    .revision = 2,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

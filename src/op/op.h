@@ -361,6 +361,10 @@ struct op_filter {
 };
 void op_filter_get(const struct node *n, struct op_filter *f);
 
+/* pad.c: v is made by quern::Pad, and its elements from .. to-1 along the axis lie in none of its
+   pads. */
+bool op_pad_inner(const struct graph *g, value_id v, u32 axis, sym *from, sym *to);
+
 /* A register that a loop accumulates into. Floats are f32 or f64 (m->acc_f64, or dtype f64). */
 struct op_acc { kval reg; u32 lanes; };
 enum dtype op_acc_type(const struct emit *m, enum dtype t);
@@ -439,6 +443,9 @@ struct emit {
     u32 *n_uses;                                                  /* per value */
     /* outputs are stored past the caches */
     bool streams;
+    /* a value made by quern::Pad, the axes along which none of its pads is asked for: emit_inside */
+    value_id inside;
+    u32 inside_axes;
     /* the value being lowered depends on a bound one */
     bool touched_bind;
     /* values lowered before, see op_emit.c */
@@ -456,6 +463,9 @@ void emit_bind(struct emit *m, value_id v, emit_fn *fn, const void *user); /* fn
 void emit_limit(struct emit *m, kval n);
 /* from now on outputs are stored as what nobody reads soon (kir_stream) */
 void emit_stream(struct emit *m, bool on);
+/* From now on elements of v, which quern::Pad makes, are asked for only where op_pad_inner says that
+   they are its input's, along the axes whose bits are set: they are addressed as such. 0: unset. */
+void emit_inside(struct emit *m, value_id v, u32 axes);
 kval emit_load(struct emit *m, kval buf, kval at);                /* a load that heeds the limit */
 /* emit_value would load v's element from its BUF, which holds nothing but v, in rows. */
 bool emit_is_stored(const struct emit *m, value_id v);

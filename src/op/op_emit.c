@@ -301,6 +301,12 @@ void emit_limit(struct emit *m, kval n)
     m->memo.n = 0;
 }
 
+void emit_inside(struct emit *m, value_id v, u32 axes)
+{
+    m->inside = v, m->inside_axes = axes;
+    m->memo.n = 0;
+}
+
 kval emit_load(struct emit *m, kval buf, kval at)
 {
     struct kir *k = m->k;

@@ -242,6 +242,18 @@ static kval lower_value(struct emit *m, const struct node *n)
                        : emit_zero(m, graph_value(m->g, n->in.v[0])->dtype);
 }
 
+bool op_pad_inner(const struct graph *g, value_id v, u32 axis, sym *from, sym *to)
+{
+    node_id id = graph_value(g, v)->producer;
+    struct symtab *t = g->sym;
+    struct pad p;
+    if (!id || !str_is(S("quern::Pad"), op_of(g, id)->name) || !get_pad(g, graph_node(g, id), &p)) return false;
+    sym zero = sym_const(t, 0), end = sym_add(t, p.before[axis], op_in_shape(g, graph_node(g, id), 0)->dim[axis]);
+    *from = sym_max(t, p.before[axis], zero);
+    *to = sym_sub(t, end, sym_max(t, sym_sub(t, zero, p.after[axis]), zero));
+    return true;
+}
+
 static kval prim_lower(struct emit *m, const struct node *n, u32 out, const kval *idx)
 {
     const struct shape *in = &graph_value(m->g, n->in.v[0])->shape;
@@ -253,6 +265,7 @@ static kval prim_lower(struct emit *m, const struct node *n, u32 out, const kval
     for (u32 a = 0; a < p.rank; a++) {
         src[a] = kir_bin(m->k, KI_SUB, idx[a], emit_size(m, p.before[a]));
         if (is_zero(m->g, p.before[a]) && is_zero(m->g, p.after[a])) continue;
+        if (m->inside == n->out.v[0] && m->inside_axes >> a & 1) continue;
         padded |= 1u << a;
         kval here = p.mode == CONSTANT ? is_inside(m, src[a], in->dim[a]) : 0;
         inside = inside && here ? kir_bin(m->k, KI_AND, inside, here) : here;
