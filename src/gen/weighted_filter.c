@@ -11,7 +11,7 @@
 #include <math.h>
 
 enum { P_TH, P_TW, P_NR, P_GROUP, P_JU, P_AHEAD, P_STREAM, P_TURN, N_PARAM };
-enum { MAX_WRITTEN = 400 /* multiply-adds */, MAX_BLOCKS = 8 /* transposed at a time */ };
+enum { MAX_WRITTEN = 400 /* multiply-adds */, MAX_BLOCKS = 8 /* transposed at a time */, MANY_MAPS = 40 };
 
 static const i32 v_th[] = {1, 2, 4, 8, 16, 32};
 static const i32 v_tw[] = {0, 128, 256, 512, 1024};
@@ -450,7 +450,7 @@ static double rate_loss(const i32 *v, double live, double kw)
 {
     double written = v[P_JU] ? v[P_JU] : kw;
     double runs = v[P_TW] ? 128.0 / v[P_TW] : 0;
-    return (1 + 0.003 * fmax(0, live - 16)) * (1 + lateness(v) + runs) * (1 + 0.01 * written) * (1 + 0.2 / v[P_NR]);
+    return (1 + 0.02 * fmax(0, fmin(live, MANY_MAPS) - 8)) * (1 + lateness(v) + runs) * (1 + 0.01 * written) * (1 + 0.2 / v[P_NR]);
 }
 
 /* Cycles to transpose the weights of a vector of pixels, whole blocks of them; few blocks at a time wait for what was just stored. */
