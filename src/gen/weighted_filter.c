@@ -11,7 +11,7 @@
 #include <math.h>
 
 enum { P_TH, P_TW, P_NR, P_GROUP, P_JU, P_AHEAD, P_STREAM, P_TURN, N_PARAM };
-enum { MAX_WRITTEN = 400 /* multiply-adds */, MAX_BLOCKS = 8 /* transposed at a time */, MANY_MAPS = 40 };
+enum { MAX_WRITTEN = 400 /* multiply-adds */, MAX_BLOCKS = 8 /* transposed at a time */, MANY_MAPS = 40, MAX_NR = 4 };
 
 static const i32 v_th[] = {1, 2, 4, 8, 16, 32};
 static const i32 v_tw[] = {0, 128, 256, 512, 1024};
@@ -250,21 +250,29 @@ static void keep_sums(const struct work *w, const struct piece *p)
         for (i64 v = 0; v < p->nr; v++) kir_store(k, w->sums, sum_at(w, p, c, v), kir_load(k, w->acc, slot(w, c, v)));
 }
 
+/* What divides the sums of vector v, 0: nothing. */
+static kval divisor(const struct work *w, const struct piece *p, i64 v)
+{
+    struct kir *k = w->m->k;
+    if (!w->q.f.normalize && !w->q.f.softmax) return 0;
+    kval all = kir_load(k, w->acc, slot(w, p->channels, v));
+    return w->q.f.normalize ? kir_add(k, all, kir_const_f(k, w->q.type, w->s.lanes, w->q.f.epsilon)) : all;
+}
+
+/* A channel's vectors are stored behind each other: whole lines of memory. */
 static void finish(const struct work *w, const struct piece *p)
 {
     struct kir *k = w->m->k;
-    for (i64 v = 0; v < p->nr; v++) {
-        kval x = kir_ramp(k, vector_x(w, p, v), 1, w->s.lanes), limit = v == p->nr - 1 ? p->limit : 0, all = 0;
-        if (w->q.f.normalize || w->q.f.softmax) all = kir_load(k, w->acc, slot(w, p->channels, v));
-        if (w->q.f.normalize) all = kir_add(k, all, kir_const_f(k, w->q.type, w->s.lanes, w->q.f.epsilon));
-        emit_limit(w->m, limit);
-        for (i64 c = 0; c < p->channels; c++) {
-            kval sum = kir_load(k, w->acc, slot(w, c, v));
-            if (all) sum = kir_bin(k, KI_DIV, sum, all);
+    kval all[MAX_NR];
+    for (i64 v = 0; v < p->nr; v++) all[v] = divisor(w, p, v);
+    for (i64 c = 0; c < p->channels; c++)
+        for (i64 v = 0; v < p->nr; v++) {
+            kval x = kir_ramp(k, vector_x(w, p, v), 1, w->s.lanes), limit = v == p->nr - 1 ? p->limit : 0, sum = kir_load(k, w->acc, slot(w, c, v));
+            if (all[v]) sum = kir_bin(k, KI_DIV, sum, all[v]);
+            emit_limit(w->m, limit);
             result_store(w->m, &w->r, (kval[]){w->s.n, plane(w, p, c), p->y, x}, sum, limit);
+            emit_limit(w->m, 0);
         }
-        emit_limit(w->m, 0);
-    }
 }
 
 /* A strip. */
@@ -423,7 +431,7 @@ static bool is_legal(const struct filtering *q, const struct caps *caps, const i
     if (v[P_TURN] && (!q->by_taps || q->f.splat || v[P_GROUP])) return false;
     if (v[P_TURN] && v[P_NR] > 1 && turned_bytes(q, caps, v) > (double)caps->l2_bytes / 2) return false;
     if (v[P_TW] && v[P_TW] >= filtering_size(q, 1, NULL)) return false;
-    if (v[P_STREAM] && !filtering_may_stream(q, caps)) return false;
+    if (v[P_STREAM] && !filtering_may_stream(q, caps, v[P_NR])) return false;
     if (v[P_NR] > 1 && v[P_NR] * lanes > (v[P_TW] ? v[P_TW] : filtering_size(q, 1, NULL))) return false;
     if (v[P_TH] > 1 && v[P_TH] >= 2 * filtering_size(q, 0, NULL)) return false;
     double bytes = strip_band_bytes(q, planes, v[P_TH], v[P_TW], NULL) * (v[P_GROUP] ? 2 : 1);
@@ -517,7 +525,7 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
 const struct gen gen_weighted_filter = {
     .version = 1,
     .name = "weighted_filter",
-    .revision = 4,
+    .revision = 5,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

@@ -139,7 +139,7 @@ static bool is_legal(const struct filtering *q, const struct caps *caps, const i
     if (v[P_TW] && v[P_TW] >= filtering_size(q, 1, NULL)) return false;
     if (v[P_NR] > 1 && v[P_NR] * lanes > (v[P_TW] ? v[P_TW] : filtering_size(q, 1, NULL))) return false;
     if (v[P_TH] > 1 && v[P_TH] >= 2 * filtering_size(q, 0, NULL)) return false;
-    if (v[P_STREAM] && !filtering_may_stream(q, caps)) return false;
+    if (v[P_STREAM] && !filtering_may_stream(q, caps, v[P_NR])) return false;
     return (v[P_TH] == 1 && v[P_NR] == 1) || strip_band_bytes(q, q->channels, v[P_TH], v[P_TW], NULL) <= (double)caps->l2_bytes;
 }
 
@@ -155,7 +155,7 @@ static bool legal(const struct task *t, const struct caps *caps, const struct sc
     return filtering_of(&q, t, OP_FILTER_GRAD) && is_legal(&q, caps, s->v);
 }
 
-/* Stored at the memory's rate, half of it where lines are read to be overwritten. */
+/* Stored at the memory's rate, half of it where lines are read to be overwritten; best a few maps side by side. */
 static double seconds(const struct filtering *q, const struct caps *caps, const i32 *v, const i64 *var)
 {
     double lanes = filtering_lanes(q, caps), hz = gen_flop_rate(caps) / (4 * gen_lanes(caps, DT_F32));
@@ -167,7 +167,7 @@ static double seconds(const struct filtering *q, const struct caps *caps, const 
     double band = (th + (double)(q->f.kernel[0] - 1) * (double)q->f.dilation[0]) / th * (1 + 40 / tw) * c * 3;
     if (graph_value(q->g, q->g->output.v[0])->layout != LAYOUT_ROWS) piece += taps * lanes;
     double threads = fmin(i64_max(1, caps->n_threads), ceil(h / th) * images * ceil(w / tw));
-    double memory = gen_bytes(q->g, q->out, var) / gen_byte_rate(caps) * (1 + 0.01 * ju), work = n * (piece + band) / hz / threads;
+    double memory = gen_bytes(q->g, q->out, var) / gen_byte_rate(caps) * (1 + 0.01 * ju + 0.12 / ju), work = n * (piece + band) / hz / threads;
     double plain = 2e-6 + fmax(work, memory) + 0.2 * work;
     return v[P_STREAM] ? gen_stream_seconds(q->g, caps, var, plain) : plain;
 }
