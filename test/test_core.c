@@ -124,6 +124,7 @@ static void arrays_grow(void **state)
 static void large_memory(void **state)
 {
     u8 *p = mem_aligned(1 << 20), *q = mem_alloc(0);
+    assert_int_equal((uintptr_t)p % 4096, 0);
     assert_int_equal((uintptr_t)p % 64, 0);
     for (i64 i = 0; i < 1 << 20; i++) assert_int_equal(p[i], 0);
     assert_null(mem_aligned(INT64_MAX));

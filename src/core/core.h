@@ -133,7 +133,7 @@ void *arr_more(struct arena *a, void *v, u32 *cap, size_t elem_size);
 /* mem.c: the general heap, for large blocks whose lifetime is not an arena's. */
 
 void *mem_alloc(i64 size);             /* zeroed; aborts when out of memory */
-/* 64-byte aligned, zeroed lazily by the system; NULL when out of memory */
+/* 64-byte aligned, from 64 KiB on to a page, zeroed lazily by the system; NULL when out of memory */
 void *mem_aligned(i64 size);
 void mem_free(void *p);                /* of either; NULL is fine */
 

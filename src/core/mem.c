@@ -3,7 +3,10 @@
 // The general heap, for large blocks whose lifetime is not an arena's: tensors, caches, file
 // contents.
 //
-// Blocks are 64-byte aligned (a cache line, an AVX-512 register). They come from calloc with room
+// Blocks are 64-byte aligned (a cache line, an AVX-512 register), large ones begin with a page: a load that has the last 12 bits of
+// its address in common with a store before it waits for that store, long where it goes past the caches. A kernel that goes
+// through two arrays at the same pace meets that if the written one lies a little higher within its pages than the read one; other
+// libraries' arrays lie 16 or 64 bytes from a page's beginning, and so ours do not lie higher. They come from calloc with room
 // for the alignment, because calloc of a large size gets pages that the system zeroes when they are
 // first touched; the address calloc gave is kept just below the block, so that one mem_free serves
 // all.
@@ -12,7 +15,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-enum { MEM_ALIGN = 64, HUGE_PAGE = 2 << 20 };
+enum { MEM_ALIGN = 64, LARGE = 64 << 10, PAGE = 4096, HUGE_PAGE = 2 << 20 };
 
 /* Large blocks in large pages: first touch costs one fault per 2 MiB, and streaming through weights or feature maps does not miss
    the TLB every 4 KiB. The pages were not touched yet, so the advice holds for all of them. */
@@ -26,10 +29,11 @@ static void advise(char *p, i64 size)
 void *mem_aligned(i64 size)
 {
     if (size < 0 || size > INT64_MAX / 2) return NULL;
-    char *raw = calloc(1, (size_t)size + 2 * MEM_ALIGN);
+    uintptr_t align = size >= LARGE ? PAGE : MEM_ALIGN;
+    char *raw = calloc(1, (size_t)size + MEM_ALIGN + align);
     if (!raw) return NULL;
     char *p = raw + MEM_ALIGN;
-    p += -(uintptr_t)p & (MEM_ALIGN - 1);
+    p += -(uintptr_t)p & (align - 1);
     ((void **)(void *)p)[-1] = raw;
     if (size >= 2 * HUGE_PAGE) advise(p, size);
     return p;
