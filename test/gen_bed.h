@@ -326,7 +326,7 @@ static inline bool has_device(const char *driver)
 static inline bool verify_on(struct bed *b, const char *driver, const struct candidate *c, const struct check *k)
 {
     u32 threads = b->caps.is_gpu ? 2 : b->caps.n_threads;
-    struct trial_opts o = {.driver = dev_find(str_of(driver)), .dev = {.n_threads = threads}, .timeout = 60, .max_samples = 1};
+    struct trial_opts o = {.driver = dev_find(str_of(driver)), .dev = {.n_threads = threads}, .timeout = 240, .max_samples = 1};
     const struct lang *l = lang_find(str_of(o.driver->lang));
     struct subject s = {0};
     struct buf text = {0}, bin = {0}, why = {0};
