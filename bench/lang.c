@@ -92,7 +92,7 @@ int main(int argc, char **argv)
     for (u32 i = 0; i < b.cover.task.n; i++) {
         b.task = b.cover.task.v[i];
         b.n_task = 0;
-        gen_each(b.task, &b.caps, one, &b);
+        gen_each(NULL, b.task, &b.caps, one, &b);
     }
     double all = b.emit + b.print + b.build;
     printf("%u candidates of %u tasks, %u without a module: %.0f/s; ms each: kernel %.3f, text "

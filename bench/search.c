@@ -255,7 +255,7 @@ static bool add_random(struct bench *b, const struct layer *l, struct db *d, i64
     struct lots lots = {0};
     struct buf text = {0};
     bool ok = true;
-    gen_each(l->task, &b->caps, draw_one, &lots);
+    gen_each(NULL, l->task, &b->caps, draw_one, &lots);
     qsort(lots.all.v, lots.all.n, sizeof *lots.all.v, by_lot);
     for (u32 i = 0; i < b->n_random && i < lots.all.n && ok; i++) {
         buf_reset(&text);

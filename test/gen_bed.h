@@ -6,6 +6,7 @@
 #ifndef QUERN_TEST_GEN_BED_H
 #define QUERN_TEST_GEN_BED_H
 
+#include "seeds.h"
 #include "tune/tune.h"
 
 #include <math.h>
@@ -413,19 +414,29 @@ static inline struct candidate bed_schedule(struct bed *b, const struct gen *g)
     return gen_initial(g, &b->t, &b->caps, b->var);
 }
 
-/* Legal schedules of one family. */
-static inline u32 bed_count(const struct bed *b, const struct gen *g)
+struct bed_found { u32 n; bool has_initial; struct candidate initial; };
+
+static inline bool bed_find(void *user, const struct candidate *c)
 {
-    u32 n = 0;
-    u64 total = 1;
-    for (u32 i = 0; i < g->n_param; i++) total *= g->param[i].n;
-    for (u64 j = 0; j < total; j++) {
-        struct sched s = {0};
-        u64 rest = j;
-        for (u32 i = 0; i < g->n_param; rest /= g->param[i++].n) s.v[i] = g->param[i].values[rest % g->param[i].n];
-        n += g->legal(&b->t, &b->caps, &s);
+    struct bed_found *f = user;
+    f->n++;
+    f->has_initial |= !memcmp(c, &f->initial, sizeof *c);
+    return true;
+}
+
+/* How many schedules of one family are worth trying; the one that it begins with is among them. */
+static inline u32 bed_count(struct bed *b, const struct gen *g)
+{
+    struct bed_found f = {.initial = gen_initial(g, &b->t, &b->caps, b->var)};
+    gen_each(g, &b->t, &b->caps, bed_find, &f);
+    if (getenv("VERBOSE")) {
+        struct buf text = {0};
+        candidate_print(&text, &f.initial);
+        fprintf(stderr, "%u schedules, %.*s\n", f.n, (int)text.n, text.p);
+        buf_release(&text);
     }
-    return n;
+    assert_true(f.has_initial);
+    return f.n;
 }
 
 static inline i32 value_of(const struct candidate *c, const char *param)
@@ -435,8 +446,5 @@ static inline i32 value_of(const struct candidate *c, const char *param)
     fail_msg("no parameter %s", param);
     return 0;
 }
-
-static inline u64 first_seed(u64 n) { return getenv("SEED") ? strtoull(getenv("SEED"), NULL, 10) : n; }
-static inline u64 last_seed(u64 n) { return getenv("SEED") ? strtoull(getenv("SEED"), NULL, 10) + 1 : n; }
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "dev/dev.h"
 #include "lang/lang.h"
+#include "seeds.h"
 
 #include <math.h>
 #include <setjmp.h>

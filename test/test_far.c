@@ -235,7 +235,7 @@ static void test_opencl(void **state)
 {
     struct err e = {0};
     struct caps caps;
-    if (!getenv("ALL")) {
+    if (!takes_all()) {
         print_message("only with ALL=1: needs 5 GB\n");
         skip();
     }

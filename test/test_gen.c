@@ -8,7 +8,7 @@
 /* Random instances of every operator. */
 static void test_operators(void **state)
 {
-    for (u64 seed = first_seed(0); seed < last_seed(3); seed++)
+    for (u64 seed = first_seed(0, 3); seed < last_seed(0, 3); seed++)
         for (i64 i = 0; op_all(i); i++) {
             struct bed b;
             bed_open(&b, seed * 1000 + (u64)i);
@@ -23,7 +23,7 @@ static void test_operators(void **state)
 static void test_conv(void **state)
 {
     u32 n = 0;
-    for (u64 seed = first_seed(0); seed < last_seed(120); seed++) {
+    for (u64 seed = first_seed(0, 120); seed < last_seed(0, 120); seed++) {
         struct bed b;
         bed_open(&b, seed);
         if (random_conv(&b)) n += try_task(&b, seed, 6);
@@ -35,7 +35,7 @@ static void test_conv(void **state)
 static void test_gemm(void **state)
 {
     u32 n = 0;
-    for (u64 seed = first_seed(0); seed < last_seed(150); seed++) {
+    for (u64 seed = first_seed(0, 150); seed < last_seed(0, 150); seed++) {
         struct bed b;
         bed_open(&b, seed);
         if (seed % 2) b.caps.l2_bytes = 1 << 10; /* operands that it does not keep */
@@ -48,7 +48,7 @@ static void test_gemm(void **state)
 static void test_row(void **state)
 {
     u32 n = 0;
-    for (u64 seed = first_seed(0); seed < last_seed(120); seed++) {
+    for (u64 seed = first_seed(0, 120); seed < last_seed(0, 120); seed++) {
         struct bed b;
         bed_open(&b, seed);
         if (random_row(&b)) n += try_task(&b, seed, 5);
@@ -61,7 +61,7 @@ static void test_row(void **state)
 static void test_compiled(void **state)
 {
     static bool (*const make[])(struct bed *) = {random_conv, random_gemm, random_row};
-    for (u64 seed = first_seed(1000); seed < last_seed(1009); seed++) {
+    for (u64 seed = first_seed(1000, 1009); seed < last_seed(1000, 1009); seed++) {
         struct bed b;
         bed_open(&b, seed);
         if (make[seed % 3](&b)) try_device(&b, "cpu", seed);
@@ -72,7 +72,7 @@ static void test_compiled(void **state)
 /* Sizes of any proportions, known or not, too large to be run: there is a schedule, it is emitted, and its time is a number. */
 static void test_large_gemm(void **state)
 {
-    for (u64 seed = first_seed(0); seed < last_seed(150); seed++) {
+    for (u64 seed = first_seed(0, 150); seed < last_seed(0, 150); seed++) {
         struct bed b;
         struct candidate c;
         struct kernel k;

@@ -51,8 +51,8 @@ static struct candidate random_legal(struct bed *b)
 static void test_random(void **state)
 {
     static const enum dtype types[] = {DT_F32, DT_F32, DT_F16, DT_BF16};
-    u64 count = getenv("COUNT") ? strtoull(getenv("COUNT"), NULL, 10) : 120, n = 0, streams = 0;
-    for (u64 seed = first_seed(0); n < count && (!getenv("SEED") || seed == first_seed(0)); seed++) {
+    u32 n = 0, streams = 0;
+    for (u64 seed = first_seed(0, 120); seed < last_seed(0, 120); seed++) {
         struct bed b;
         struct check k;
         bed_open(&b, seed);
@@ -68,15 +68,15 @@ static void test_random(void **state)
         if (ok) check_release(&k);
         bed_close(&b);
     }
-    print_message("%llu schedules, %llu of streams\n", (unsigned long long)n, (unsigned long long)streams);
-    assert_true(getenv("SEED") || 8 * streams > n);
+    print_message("%u schedules, %u of streams\n", n, streams);
+    assert_true(is_enough(n, 80) && is_enough(streams, 10));
 }
 
 /* Matrix units: groups share the rounds of random legal schedules. */
 static void test_matrix_streams(void **state)
 {
     u32 n = 0;
-    for (u64 seed = first_seed(9000); seed < last_seed(9080); seed++) {
+    for (u64 seed = first_seed(9000, 9080); seed < last_seed(9000, 9080); seed++) {
         struct bed b;
         struct check k;
         struct candidate c;
@@ -96,7 +96,7 @@ static void test_matrix_streams(void **state)
         bed_close(&b);
     }
     print_message("%u streams\n", n);
-    assert_true(n >= 20 || getenv("SEED"));
+    assert_true(is_enough(n, 19));
 }
 
 /* Fast elsewhere. */
@@ -258,8 +258,8 @@ static void build_known(const char *lang, const char *arch, u32 step)
     }
 }
 
-static void test_cuda(void **state) { build_known("cuda", "sm_80", getenv("COUNT") ? 1 : 7); }
-static void test_hip(void **state) { build_known("hip", "gfx906", getenv("COUNT") ? 1 : 31); }
+static void test_cuda(void **state) { build_known("cuda", "sm_80", takes_all() ? 1 : 7); }
+static void test_hip(void **state) { build_known("hip", "gfx906", takes_all() ? 1 : 31); }
 
 /* Random legal schedules of random products run on OpenCL's device, where one is present. Halves are stored by every device; one
    that has no arithmetic in them sums in f32. */
@@ -285,15 +285,16 @@ static bool try_opencl(const struct caps *caps, u64 seed)
 
 static void test_opencl(void **state)
 {
-    u64 n = getenv("COUNT") ? strtoull(getenv("COUNT"), NULL, 10) / 10 : 12, done = 0;
+    u32 n = 0;
     struct caps caps;
     struct dev_opts o = {.n_threads = 2};
     if (!dev_ask(dev_find(S("opencl")), &o, &caps, NULL, &(struct err){0})) {
         print_message("no OpenCL device is present\n");
         skip();
     }
-    for (u64 seed = first_seed(5000); done < n && (!getenv("SEED") || seed == first_seed(0)); seed++) done += try_opencl(&caps, seed);
-    print_message("%llu schedules\n", (unsigned long long)done);
+    for (u64 seed = first_seed(5000, 5040); seed < last_seed(5000, 5040); seed++) n += try_opencl(&caps, seed);
+    print_message("%u schedules\n", n);
+    assert_true(is_enough(n, 15));
 }
 
 /* Predictions. */

@@ -11,7 +11,7 @@ extern const struct gen gen_matrix_gemm; /* its operands have types that the mat
 static void try_family(const char *name, bool (*build)(struct bed *b), u64 n_seeds)
 {
     u32 n = 0, n_tasks = 0;
-    for (u64 seed = first_seed(0); seed < last_seed(n_seeds); seed++) {
+    for (u64 seed = first_seed(0, n_seeds); seed < last_seed(0, n_seeds); seed++) {
         struct bed b;
         bed_open(&b, seed);
         bed_use_groups(&b);
@@ -24,7 +24,7 @@ static void try_family(const char *name, bool (*build)(struct bed *b), u64 n_see
         bed_close(&b);
     }
     print_message("%u tasks, %u kernels\n", n_tasks, n);
-    assert_true(n > n_seeds || getenv("SEED") || getenv("GEN"));
+    assert_true(is_enough(n, n_seeds));
 }
 
 static void test_gemm(void **state) { try_family("group_gemm", random_gemm, 50); }
@@ -68,7 +68,7 @@ static bool random_large(struct bed *b)
 static void test_teams(void **state)
 {
     u32 n = 0, n_tasks = 0;
-    for (u64 seed = first_seed(0); seed < last_seed(40); seed++) {
+    for (u64 seed = first_seed(0, 40); seed < last_seed(0, 40); seed++) {
         struct bed b;
         bed_open(&b, seed);
         bed_use_groups(&b);
@@ -79,7 +79,7 @@ static void test_teams(void **state)
         bed_close(&b);
     }
     print_message("%u tasks, %u kernels\n", n_tasks, n);
-    assert_true(n > 60 || getenv("SEED") || getenv("GEN"));
+    assert_true(is_enough(n, 60));
 }
 
 /* Operands in rows of known sizes: m and batches as they come, others in whole pieces of 16 bytes. */
@@ -113,7 +113,7 @@ static bool choose_boxes(struct bed *b, struct candidate *c)
 static void test_boxes(void **state)
 {
     u32 n = 0;
-    for (u64 seed = first_seed(0); seed < last_seed(60); seed++) {
+    for (u64 seed = first_seed(0, 60); seed < last_seed(0, 60); seed++) {
         struct bed b;
         struct check k;
         struct candidate c;
@@ -136,7 +136,7 @@ static void test_boxes(void **state)
         bed_close(&b);
     }
     print_message("%u kernels\n", n);
-    assert_true(n > 40 || getenv("SEED") || getenv("GEN"));
+    assert_true(is_enough(n, 40));
 }
 
 static bool make_square(struct bed *b, i64 size)
@@ -157,7 +157,7 @@ static void test_teams_build(void **state)
     struct err none = {0};
     bool builds = cuda->toolchain(&tool, &none);
     u32 n = 0, n_built = 0, n_boxes = 0;
-    for (u64 seed = first_seed(0); seed < last_seed(24); seed++) {
+    for (u64 seed = first_seed(0, 24); seed < last_seed(0, 24); seed++) {
         struct bed b;
         struct candidate c;
         bed_open(&b, seed);
@@ -186,7 +186,7 @@ static void test_teams_build(void **state)
     }
     buf_release(&tool);
     print_message("%u kernels, %u in boxes, %u built%s%s\n", n, n_boxes, n_built, builds ? "" : ", others not: ", none.msg);
-    assert_true((n > 40 && n_boxes > 0) || getenv("SEED"));
+    assert_true(is_enough(n, 40) && n_boxes > 0);
 }
 
 /* Language hip spells every schedule of matrix units for the architectures that have them, and the interpreter runs it; some are built where the compiler
@@ -243,12 +243,12 @@ static void test_mfma(void **state)
         struct mfma_run r = {.arch = p[i].arch, .as = builds ? p[i].as : NULL};
         buf_release(&binary);
         if (!builds && strcmp(p[i].arch, p[i].as)) continue; /* once without building */
-        for (u64 seed = first_seed(0); seed < last_seed(9); seed++) {
+        for (u64 seed = first_seed(0, 9); seed < last_seed(0, 9); seed++) {
             try_mfma(&r, "matrix_gemm", random_gemm, seed);
             try_mfma(&r, "matrix_conv", random_conv, seed);
         }
         print_message("%s: %u kernels, %u built for %s\n", r.arch, r.n, r.n_built, p[i].as);
-        assert_true(r.n > 20 || getenv("SEED"));
+        assert_true(is_enough(r.n, 20));
     }
     bed_open(&b, 1);
     assert_true(make_square(&b, 64) && dev_target(&b.caps, "hip", S("gfx90a")) && gen_matches(&gen_matrix_gemm, &b.t, &b.caps));
@@ -262,7 +262,7 @@ static void test_operators(void **state)
 {
     static const char *const family[] = {"group_gemm", "group_gemv", "group_row"};
     u32 n = 0;
-    for (u64 seed = first_seed(0); seed < last_seed(6); seed++)
+    for (u64 seed = first_seed(0, 6); seed < last_seed(0, 6); seed++)
         for (i64 i = 0; op_all(i); i++) {
             struct bed b;
             if (!op_all(i)->random) continue;
@@ -277,7 +277,7 @@ static void test_operators(void **state)
             bed_close(&b);
         }
     print_message("%u kernels\n", n);
-    assert_true(n > 100 || getenv("SEED") || getenv("GEN"));
+    assert_true(is_enough(n, 100));
 }
 
 /* What is chosen without measurements on a large device with matrix units. */
@@ -328,7 +328,7 @@ static bool count_one(void *user, const struct candidate *c)
 static void test_space(void **state)
 {
     enum { LOOKED_AT = 40000 };
-    for (u64 seed = first_seed(0); seed < last_seed(12); seed++) {
+    for (u64 seed = first_seed(0, 12); seed < last_seed(0, 12); seed++) {
         struct bed b;
         struct shares x = {0};
         bed_open(&b, seed);
@@ -350,7 +350,7 @@ static void test_device(void **state)
         {"group_gemv", random_gemm},
     };
     struct gpus g = find_gpus();
-    for (u64 seed = first_seed(1000); seed < last_seed(1012); seed++) {
+    for (u64 seed = first_seed(1000, 1012); seed < last_seed(1000, 1012); seed++) {
         struct bed b;
         bed_open(&b, seed);
         bed_use_groups(&b);

@@ -7,7 +7,7 @@
 static void test_random(void **state)
 {
     u32 n = 0;
-    for (u64 seed = first_seed(0); seed < last_seed(100); seed++) {
+    for (u64 seed = first_seed(0, 100); seed < last_seed(0, 100); seed++) {
         struct bed b;
         bed_open(&b, seed);
         b.only = gen_find(S("conv_winograd"));
@@ -19,7 +19,7 @@ static void test_random(void **state)
 
 static void test_compiled(void **state)
 {
-    for (u64 seed = first_seed(1000); seed < last_seed(1004); seed++) {
+    for (u64 seed = first_seed(1000, 1004); seed < last_seed(1000, 1004); seed++) {
         struct bed b;
         bed_open(&b, seed);
         b.only = gen_find(S("conv_winograd"));
@@ -63,7 +63,7 @@ static bool pools_at_once(struct bed *b)
 static void test_pooled(void **state)
 {
     u32 n = 0;
-    for (u64 seed = first_seed(2000); seed < last_seed(2050); seed++) {
+    for (u64 seed = first_seed(2000, 2050); seed < last_seed(2000, 2050); seed++) {
         struct bed b;
         bed_open(&b, seed);
         b.only = gen_find(S("conv_winograd"));

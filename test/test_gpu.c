@@ -77,16 +77,13 @@ static void check_build(struct run *r, const struct target *t)
     buf_release(&binary);
 }
 
-static i64 n_random(void) { return os_env("QUERN_TEST_N") ? atoi(os_env("QUERN_TEST_N")) : 6; }
-static u64 seed(void) { return os_env("QUERN_TEST_SEED") ? (u64)atoll(os_env("QUERN_TEST_SEED")) : 4000; }
-
 static void random_kernels_build(const char *lang)
 {
     if (!has_toolchain(lang)) skip();
-    for (i64 i = 0; i < n_random(); i++)
+    for (u64 seed = first_seed(4000, 4016); seed < last_seed(4000, 4016); seed++)
         for (i64 j = 0; j < countof(targets); j++) {
             struct run r = {0};
-            struct rng g = rng_seed(seed() + (u64)i);
+            struct rng g = rng_seed(seed);
             if (!str_is(str_of(lang), targets[j].lang)) continue;
             random_kernel(&r, &g);
             check_build(&r, &targets[j]);

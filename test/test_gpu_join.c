@@ -27,7 +27,7 @@ static void parse(struct run *r, const char *text)
     if (!kir_parse(&r->kir, &r->arena, str_of(text), &e)) fail_msg("%s\n%s", e.msg, text);
 }
 
-static u64 seed(void) { return os_env("QUERN_TEST_SEED") ? (u64)atoll(os_env("QUERN_TEST_SEED")) : 4000; }
+static u64 seed(void) { return seeds_env("SEED", 4000); }
 
 static bool has_symbol(const struct buf *b, const char *name)
 {

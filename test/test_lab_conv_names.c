@@ -58,22 +58,20 @@ static void one_row(const struct conv_row *row, const struct conv_impl *x, u64 s
     bed_close(&b);
 }
 
-static bool all_rows(void) { return getenv("ALL") != NULL; }
-
 /* A quarter in 16 bits; of all rows that is in addition to f32. */
 static void each_type(const struct conv_row *row, const struct conv_impl *x, u64 seed, bool on_gpu, row_fn *fn, void *user)
 {
     struct rng rng = rng_seed(seed);
     bool is_short = rng_range(&rng, 0, 3) == 0;
     enum dtype type = rng_range(&rng, 0, 1) ? DT_F16 : DT_BF16;
-    if (!is_short || all_rows()) one_row(row, x, seed, on_gpu, DT_F32, fn, user);
+    if (!is_short || takes_all()) one_row(row, x, seed, on_gpu, DT_F32, fn, user);
     if (is_short) one_row(row, x, seed, on_gpu, type, fn, user);
 }
 
-/* Calls fn for rows of all data sets, and each implementation in turn. */
+/* Calls fn for rows of all data sets, and each implementation in turn; each build takes others. */
 static void each_row(bool on_gpu, row_fn *fn, void *user)
 {
-    u32 most = getenv("COUNT") ? (u32)strtoul(getenv("COUNT"), NULL, 10) : all_rows() ? UINT32_MAX : 9, n_impl = 0;
+    u32 most = getenv("COUNT") ? (u32)seeds_env("COUNT", 0) : takes_all() ? UINT32_MAX : 5, n_impl = 0;
     struct str text, wanted = str_of(getenv("DATA") ? getenv("DATA") : "*");
     const char *name;
     u64 seed = 0;
@@ -85,9 +83,9 @@ static void each_row(bool on_gpu, row_fn *fn, void *user)
         if (!str_glob(wanted, str_of(name))) continue;
         assert_true(conv_read(&data, &a, text, &e));
         u32 step = (u32)i64_max(1, data.row.n / most);
-        for (u32 r = 0; r < data.row.n; r += step) {
-            for (u32 i = all_rows() ? 0 : n_impl - 1; i < n_impl; i++, seed++)
-                each_type(&data.row.v[r], conv_impl_at((u32)(seed % n_impl)), seed, on_gpu, fn, user);
+        for (u32 r = takes_all() ? 0 : step * SHARE / N_SHARES; r < data.row.n; r += step) {
+            for (u32 i = takes_all() ? 0 : n_impl - 1; i < n_impl; i++, seed++)
+                if (seed == seeds_env("SEED", seed)) each_type(&data.row.v[r], conv_impl_at((u32)(seed % n_impl)), seed, on_gpu, fn, user);
         }
         arena_release(&a);
     }
@@ -96,13 +94,12 @@ static void each_row(bool on_gpu, row_fn *fn, void *user)
 /* As many as were to be expected; where less was asked for, some. */
 static void assert_rows(u32 n, u32 least)
 {
-    bool is_narrowed = getenv("COUNT") || getenv("DATA");
-    assert_true(n > (is_narrowed ? 0 : least) || getenv("SEED"));
+    bool is_narrowed = seeds_are_given() || getenv("DATA");
+    assert_true(n > (is_narrowed ? 0 : least));
 }
 
 static void on_kind(struct bed *b, const struct conv_impl *x, u64 seed, void *user)
 {
-    if (getenv("SEED") && seed != first_seed(0)) return;
     try_impl(b, x, seed);
     ++*(u32 *)user;
 }
@@ -112,7 +109,7 @@ static void try_kind(bool on_gpu)
     u32 n = 0;
     each_row(on_gpu, on_kind, &n);
     print_message("%u rows\n", n);
-    assert_rows(n, 50);
+    assert_rows(n, 25);
 }
 
 /* Each name with each that may follow the sums, on both kinds of device, of a convolution and a transposed one. */
@@ -168,9 +165,8 @@ static void on_device(struct bed *b, const struct conv_impl *x, u64 seed, struct
 static void on_devices(struct bed *b, const struct conv_impl *x, u64 seed, void *user)
 {
     struct devices *d = user;
-    if (getenv("SEED") && seed != first_seed(0)) return;
-    for (u32 i = 0; all_rows() && i < d->g.n; i++) on_device(b, x, seed, d, i);
-    if (!all_rows() && seed % 4 == 0) on_device(b, x, seed, d, (u32)(seed / 4 % d->g.n));
+    for (u32 i = 0; takes_all() && i < d->g.n; i++) on_device(b, x, seed, d, i);
+    if (!takes_all() && seed % 4 == 0) on_device(b, x, seed, d, (u32)(seed / 4 % d->g.n));
 }
 
 static void test_device(void **state)
@@ -183,7 +179,7 @@ static void test_device(void **state)
     u32 n = d.n_lacking;
     for (u32 i = 0; i < d.g.n; n += d.n[i++]) print_message("%s: %u rows\n", d.g.v[i], d.n[i]);
     if (d.n_lacking) print_message("%u rows of types that a device lacks\n", d.n_lacking);
-    assert_rows(n, 7);
+    assert_rows(n, 4);
 }
 
 /* Compiled, by one thread and two; with ALL=1 all, else some. */
@@ -192,7 +188,7 @@ static void on_cpu(struct bed *b, const struct conv_impl *x, u64 seed, void *use
     struct dev_opts o = {.n_threads = 1 + seed / 9 % 2};
     struct check k;
     struct candidate c;
-    if ((!all_rows() && seed % 9 != seed / 9 % 9) || (getenv("SEED") && seed != first_seed(0))) return;
+    if (!takes_all() && seed % 9 != seed / 9 % 9) return;
     assert_true(dev_ask(dev_find(S("cpu")), &o, &b->caps, NULL, &b->e));
     if (!conv_impl_candidate(x, &b->t, &b->caps, b->var, &c, &b->e)) report(b, NULL, seed);
     open_device_check(b, &k, seed);
@@ -206,7 +202,7 @@ static void test_cpu(void **state)
     u32 n = 0;
     each_row(false, on_cpu, &n);
     print_message("%u rows\n", n);
-    assert_rows(n, 5);
+    assert_rows(n, 2);
 }
 
 /* What is made for a device that is not here: right in the interpreter, and built where there is a compiler. */
@@ -224,13 +220,12 @@ static void on_target(struct bed *b, const struct conv_impl *x, u64 seed, void *
     struct kernel kernel;
     struct candidate c;
     struct buf text = {0}, binary = {0};
-    if (getenv("SEED") && seed != first_seed(0)) return;
     assert_true(dev_target(&b->caps, t->driver, str_of(t->arch)));
     bool ok = conv_impl_candidate(x, &b->t, &b->caps, b->var, &c, &b->e) && check_init(&k, &b->t, b->var, seed, true, &b->e);
     if (!ok) report(b, NULL, seed);
     ok = run(b, &c, &k) && gen_kernel(&kernel, &b->arena, &c, &b->t, &b->caps, &b->e) &&
          lang_render(&text, l, &kernel.kir, &b->caps, &b->arena, &b->e);
-    if (ok && t->builds && (all_rows() || t->n % t->step == 0))
+    if (ok && t->builds && (takes_all() || t->n % t->step == 0))
         ok = l->build(&binary, buf_view(&text), &b->caps, 120, &b->e), t->n_built++;
     if (!ok) report(b, &c, seed);
     t->n++;

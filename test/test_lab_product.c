@@ -51,13 +51,13 @@ static void try_config(const struct lab_config *c, enum dtype type)
     arena_release(&a);
 }
 
-/* Published names at sizes that keep what their tiles divide: a block and a half, two rounds and a bit. All with EXHAUSTIVE=1. */
+/* Published names at sizes that keep what their tiles divide: a block and a half, two rounds and a bit. All with ALL=1. */
 static void test_published(void **state)
 {
     static const char *const files[] = {"test/corpus/lab_name/registered", "test/corpus/lab_name/winners"};
     struct arena a = {0};
     struct err e = {0};
-    i64 step = getenv("EXHAUSTIVE") ? 1 : 7, n = 0;
+    i64 step = takes_all() ? 1 : 7, n = 0;
     for (i64 f = 0; f < countof(files); f++) {
         struct str text, name;
         assert_true(os_read(&a, files[f], 1 << 20, &text, &e));
@@ -66,7 +66,7 @@ static void test_published(void **state)
             struct candidate x;
             assert_true(lab_name_parse(&c, name, &e));
             if (!lab_candidate(&x, &c, DT_F32, &e)) fail_msg("%s", e.msg);
-            if (n++ % step) continue;
+            if ((n++ + SHARE) % step) continue;
             c.m = c.v[LF_BM] + 4, c.n = c.v[LF_BN], c.k = 2 * c.v[LF_BK];
             if (c.n_batch) c.batch[0] = 2;
             try_config(&c, DT_F32);
@@ -102,7 +102,7 @@ static void test_points(void **state)
     struct lab_count count;
     struct err e = {0};
     struct points p = {.r = rng_seed(3)};
-    u32 want = getenv("EXHAUSTIVE") ? 200 : 8;
+    u32 want = takes_all() ? 200 : 8;
     assert_true(os_read(&a, "test/corpus/lab_space/cfg_32.json", 1 << 20, &text, &e));
     assert_true(lab_space_read(&s, &a, text, &e) && lab_space_count(&s, LAB_RULES_OWN, &count, &e));
     for (u32 i = 0; i < 4 * want && p.n < want; i++)

@@ -4,11 +4,12 @@
 // graph as it was. The costs are random half of the time, so that every kind of region is chosen somewhere, and so are the
 // schedules. The cover's promises are checked on each, the selection is compared with trying all combinations of regions.
 //
-// TEST_SEED=N runs one network and prints it, TEST_SEEDS=N that many, TEST_DEVICE=cpu|interp|vulkan that device only.
+// SEED=n runs one network and prints it (seeds.h), TEST_DEVICE=cpu|interp|vulkan that device only.
 #include "pass/pass.h"
 #include "plan/plan.h"
 #include "random_net.h"
 #include "rt/rt.h"
+#include "seeds.h"
 #include "tune/tune.h"
 #include "vulkan_bed.h"
 
@@ -250,7 +251,6 @@ static u32 count_blocked(const struct made *m)
     return n;
 }
 
-static u64 env_number(const char *name, u64 otherwise) { return getenv(name) ? strtoull(getenv(name), NULL, 10) : otherwise; }
 
 static void try_net(struct world *w, u64 seed, u32 *n_done)
 {
@@ -260,13 +260,13 @@ static void try_net(struct world *w, u64 seed, u32 *n_done)
     net_open_as(&m.net, seed, w->kind);
     if (getenv("VERBOSE")) fprintf(stderr, "seed %llu, %.3f s\n", (unsigned long long)seed, os_now());
     w->seed = seed % 2 ? seed * 7919 + 1 : 0;
-    if (getenv("TEST_SEED")) show(&m);
+    if (getenv("SEED")) show(&m);
     if (!lower(&m) || !make_plan(&m, w, sizes[seed % 4])) {
         show(&m);
         if (m.cover.g) check_cover(&m);
         fail_msg("seed %llu: %s", (unsigned long long)seed, m.net.e.msg);
     }
-    if (getenv("TEST_SEED")) show(&m);
+    if (getenv("SEED")) show(&m);
     check_cover(&m);
     check_order(&m);
     w->n_joins += count_joins(&m), w->n_blocked += count_blocked(&m);
@@ -286,25 +286,25 @@ static void try_many(const char *device, u64 n, enum how how)
     struct world w;
     u32 done = 0;
     if (getenv("TEST_DEVICE") && strcmp(getenv("TEST_DEVICE"), device)) return;
-    u64 first = env_number("TEST_SEED", 0), end = getenv("TEST_SEED") ? first + 1 : env_number("TEST_SEEDS", n);
+    u64 first = first_seed(0, n), end = last_seed(0, n);
     world_open(&w, device, 2);
     w.kind = how == ANY_NET ? NET_ANY : how == IN_BLOCKS ? NET_CONVS : NET_JOINS, w.cut.only_joins = how == ONLY_JOINS;
     if (how == IN_BLOCKS) w.cut.blocks = LAYOUT_C8;
     for (u64 s = first; s < end; s++) try_net(&w, s, &done);
     world_close(&w);
-    assert_true(getenv("TEST_SEED") || (done > end - first && (how != ONLY_JOINS || w.n_joins > end - first)));
-    assert_true(getenv("TEST_SEED") || how != IN_BLOCKS || w.n_blocked > 0);
+    assert_true(seeds_are_given() || (done > end - first && (how != ONLY_JOINS || w.n_joins > end - first)));
+    assert_true(seeds_are_given() || how != IN_BLOCKS || w.n_blocked > 0);
     if (getenv("VERBOSE")) fprintf(stderr, "%s: %u runs, %u concatenations in memory\n", device, done, w.n_joins);
 }
 
 static void test_interp(void **state) { try_many("interp", 200, ANY_NET); }
-static void test_cpu(void **state) { try_many("cpu", 6, ANY_NET); }
+static void test_cpu(void **state) { try_many("cpu", 12, ANY_NET); }
 static void test_interp_joins(void **state) {
     try_many("interp", 60, SOME_JOINS);
     try_many("interp", 100, ONLY_JOINS);
 }
 static void test_interp_blocks(void **state) { try_many("interp", 40, IN_BLOCKS); }
-static void test_cpu_joins(void **state) { try_many("cpu", 6, ONLY_JOINS); }
+static void test_cpu_joins(void **state) { try_many("cpu", 12, ONLY_JOINS); }
 
 static void test_vulkan(void **state)
 {
@@ -313,8 +313,8 @@ static void test_vulkan(void **state)
         print_message("no Vulkan device is present\n");
         skip();
     }
-    try_many("vulkan", 5, ANY_NET);
-    try_many("vulkan", 5, ONLY_JOINS);
+    try_many("vulkan", 8, ANY_NET);
+    try_many("vulkan", 8, ONLY_JOINS);
 }
 
 /* The cheapest of all combinations of regions in which everything needed is delivered, each value by one region (conversions

@@ -2,6 +2,7 @@
 //
 // What the search promises, without measuring anything: a fair pool, proposals that are legal, new and the same for the same seed.
 #include "pass/pass.h"
+#include "seeds.h"
 #include "tune/search.h"
 
 #include <math.h>
@@ -92,7 +93,7 @@ static struct all *all_of(struct bed *b, i64 max, u64 seed)
     struct all *all = arena_new(&b->arena, struct all);
     map_init(&all->seen, &b->arena);
     if (max) gen_scatter(b->task.task, &b->caps, max, seed, count_one, all);
-    else gen_each(b->task.task, &b->caps, count_one, all);
+    else gen_each(NULL, b->task.task, &b->caps, count_one, all);
     return all;
 }
 
@@ -186,7 +187,7 @@ static void tell(struct bed *b, const struct candidate *c, u64 machine)
 /* What it has not seen is told better than the generators do, what it has seen without doubt. */
 static void test_model(void **state)
 {
-    for (u64 machine = 1; machine <= 3; machine++) {
+    for (u64 machine = first_seed(1, 5); machine < last_seed(1, 5); machine++) {
         struct bed b;
         struct rng r = rng_seed(machine);
         struct model m;
@@ -216,7 +217,7 @@ static void test_model(void **state)
 /* The best of many random schedules, or nearly, after a tenth as many trials. */
 static void test_search_finds(void **state)
 {
-    for (u64 machine = 1; machine <= 3; machine++) {
+    for (u64 machine = first_seed(1, 5); machine < last_seed(1, 5); machine++) {
         struct bed b;
         struct rng r = rng_seed(machine);
         struct candidate c[4];

@@ -198,10 +198,16 @@ static bool each_other(const struct gen *g, const struct task *t, const struct c
     return true;
 }
 
-static bool each_initial(const struct task *t, const struct caps *caps, gen_visit *fn, void *user)
+/* Does the walk go over this one's schedules? */
+static bool is_walked(const struct gen *g, const struct gen *only, const struct task *t, const struct caps *caps)
+{
+    return (!only || only == g) && gen_matches(g, t, caps);
+}
+
+static bool each_initial(const struct gen *only, const struct task *t, const struct caps *caps, gen_visit *fn, void *user)
 {
     for (i64 i = 0; i < countof(gens); i++) {
-        if (!gen_matches(gens[i], t, caps)) continue;
+        if (!is_walked(gens[i], only, t, caps)) continue;
         struct candidate c = gen_initial(gens[i], t, caps, NULL);
         if (!fn(user, &c)) return false;
     }
@@ -217,27 +223,27 @@ static bool each_leaf(const struct gen *g, const struct task *t, const struct ca
     return gen_tree_scatter(&tree, max, seed, visit_other, &x);
 }
 
-static void each(const struct task *t, const struct caps *caps, bool scattered, i64 max, u64 seed,
+static void each(const struct gen *only, const struct task *t, const struct caps *caps, bool scattered, i64 max, u64 seed,
                  gen_visit *fn, void *user)
 {
-    bool go_on = each_initial(t, caps, fn, user);
+    bool go_on = each_initial(only, t, caps, fn, user);
     for (i64 i = 0; i < countof(gens) && go_on; i++) {
         const struct gen *g = gens[i];
-        if (!gen_matches(g, t, caps)) continue;
+        if (!is_walked(g, only, t, caps)) continue;
         if (g->worth) go_on = each_leaf(g, t, caps, max, seed, fn, user);
         else go_on = each_other(g, t, caps, walk_start(g, scattered, seed), max, fn, user);
     }
 }
 
-void gen_each(const struct task *t, const struct caps *caps, gen_visit *fn, void *user)
+void gen_each(const struct gen *only, const struct task *t, const struct caps *caps, gen_visit *fn, void *user)
 {
-    each(t, caps, false, INT64_MAX, 0, fn, user);
+    each(only, t, caps, false, INT64_MAX, 0, fn, user);
 }
 
 void gen_scatter(const struct task *t, const struct caps *caps, i64 max, u64 seed, gen_visit *fn,
                  void *user)
 {
-    each(t, caps, true, max, seed, fn, user);
+    each(NULL, t, caps, true, max, seed, fn, user);
 }
 
 static bool random_sched(const struct gen *g, const struct task *t, const struct caps *caps,

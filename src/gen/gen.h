@@ -72,9 +72,9 @@ bool gen_kernel(struct kernel *k, struct arena *a, const struct candidate *c, co
 /* Can the family do the task within the device's limits? */
 bool gen_matches(const struct gen *g, const struct task *t, const struct caps *c);
 /* Enumerating a task's schedules: calls fn for every generator that matches and every legal schedule that is worth trying, the
-   initial ones first. */
+   initial ones first. only: those of this generator; NULL: of all. */
 typedef bool gen_visit(void *user, const struct candidate *c); /* false: stop */
-void gen_each(const struct task *t, const struct caps *c, gen_visit *fn, void *user);
+void gen_each(const struct gen *only, const struct task *t, const struct caps *c, gen_visit *fn, void *user);
 /* The same, but of each family no more than max schedules, legal or not, are looked at: all of a small space, of a large one a fair
    sample, spread evenly over it. The seed says where it begins. */
 void gen_scatter(const struct task *t, const struct caps *c, i64 max, u64 seed, gen_visit *fn, void *user);

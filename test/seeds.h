@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which random instances a run of a test takes. The four builds of continuous integration (gcc and clang, plain and with sanitizers)
+// take a quarter each, so that every push tries all of them. In the environment: ALL=1 takes all, COUNT=n so many, SEED=n that one,
+// or COUNT from there on.
+#ifndef QUERN_TEST_SEEDS_H
+#define QUERN_TEST_SEEDS_H
+
+#include <stdlib.h>
+
+#include "core/core.h"
+
+#ifdef __clang__
+enum { N_SHARES = 4, SHARE = __has_feature(address_sanitizer) ? 3 : 1 };
+#elif defined(__SANITIZE_ADDRESS__)
+enum { N_SHARES = 4, SHARE = 2 };
+#else
+enum { N_SHARES = 4, SHARE = 0 };
+#endif
+
+static inline u64 seeds_env(const char *name, u64 otherwise) { return getenv(name) ? strtoull(getenv(name), NULL, 10) : otherwise; }
+static inline bool takes_all(void) { return getenv("ALL") != NULL; }
+static inline bool seeds_are_given(void) { return getenv("SEED") || getenv("COUNT"); }
+
+/* Of the seeds from .. to - 1 this run takes first_seed(from, to) .. last_seed(from, to) - 1: one at least. */
+static inline u64 first_seed(u64 from, u64 to)
+{
+    if (seeds_are_given() || takes_all()) return seeds_env("SEED", from);
+    return from + (to - from) * SHARE / N_SHARES;
+}
+
+static inline u64 last_seed(u64 from, u64 to)
+{
+    u64 first = first_seed(from, to), end = from + (to - from) * (SHARE + 1) / N_SHARES;
+    if (seeds_are_given()) return first + seeds_env("COUNT", 1);
+    return takes_all() ? to : end > first ? end : first + 1;
+}
+
+/* Of what is numbered otherwise, operators and types: is this one of the run's? */
+static inline bool is_taken(u64 i) { return takes_all() || i % N_SHARES == SHARE; }
+
+/* Did n instances of a kind come by, where all seeds have more than `least`? A share of them is held to half of its part, which may be
+   none of a rare kind; given seeds to nothing. */
+static inline bool is_enough(u64 n, u64 least)
+{
+    if (seeds_are_given() || getenv("GEN")) return true;
+    return takes_all() ? n > least : n >= least / (2 * N_SHARES);
+}
+
+#endif
