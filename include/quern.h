@@ -226,7 +226,7 @@ struct quern_tune_opts {
     size_t size;
     const char *device;    /* a driver's name, or a glob over names of devices; NULL: "cpu" */
     int threads;           /* 0: all processors */
-    double timeout;        /* seconds, 0: until confidence is reached */
+    double timeout;        /* seconds, 0: until confidence is reached; one kernel is measured however short it is */
     int min_samples;       /* per surviving candidate, 0: 10 */
     int max_candidates;    /* per task, 0: as many as time allows */
     double stop_at_speedup; /* over the default program, 0: never */

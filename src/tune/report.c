@@ -155,7 +155,7 @@ bool report_nothing(struct tuner *t)
             buf_printf(&b, "%s%lld %s", b.n ? ", " : "", (long long)t->r->n_by_status[s],
                        trial_status_name((enum trial_status)s));
     err_set(t->e, ERR_NOTHING, "nothing was measured: %s",
-            b.n ? b.p : "no candidate was tried within the time");
+            b.n ? b.p : "no task has a candidate that can be verified");
     buf_release(&b);
     return false;
 }

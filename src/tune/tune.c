@@ -26,6 +26,19 @@ static const double lost_ratio[] = {2, 1.4, 1.15};
 
 bool tuner_is_late(const struct tuner *t) { return t->end > 0 && os_now() >= t->end; }
 
+static bool anything_known(const struct tuner *t)
+{
+    for (u32 i = 0; i < t->n; i++)
+        if (t->contest[i].best_at >= 0) return true;
+    return false;
+}
+
+/* However short the time, a run does not end before one candidate has been tried, unless something is known. 0: not yet. */
+static double deadline(const struct tuner *t)
+{
+    return t->r->n_measured > 0 || anything_known(t) ? t->end : 0;
+}
+
 u32 tuner_min_samples(const struct tune_opts *o)
 {
     return o->min_samples ? o->min_samples : DEFAULT_SAMPLES;
@@ -157,7 +170,7 @@ void heat_open(struct tuner *t, struct contest *c, struct heat *h, enum heat_kin
         .base = c->is_ready ? &c->base : NULL,
         .cold = kind == HEAT_FINAL_COLD || !c->is_ready, /* costs more than all the rest: of the base and of finalists */
         .lost = verify && c->is_ready ? c->best_ratio * lost_ratio[0] : 0,
-        .deadline = t->end};
+        .deadline = deadline(t)};
     h->session = (struct trial_session){.subject = h->subject,
                                         .checks = h->checks,
                                         .n_checks = verify ? t->n_checks : 0,
@@ -478,7 +491,7 @@ static bool main_loop(struct tuner *t)
         if (!c) return true;
         u32 n = c->is_ready ? HEATS_PER_TURN : 1;
         for (u32 k = 0; k < n && (t->ahead || promise(c) > 0); k++) {
-            if (t->end > 0 && os_now() >= t->end - reserve) return true;
+            if (deadline(t) > 0 && os_now() >= t->end - reserve) return true;
             if (is_enough(t)) return true;
             struct arena_mark m = arena_mark(&t->turn);
             bool ok = turn(t, c, k + 1 == n);
@@ -543,13 +556,6 @@ static bool open_device(struct tuner *t)
     if (ok) t->env = db_env(t->db, buf_view(&fp), t->builder.toolchain, t->e);
     buf_release(&fp);
     return ok && t->env != 0;
-}
-
-static bool anything_known(const struct tuner *t)
-{
-    for (u32 i = 0; i < t->n; i++)
-        if (t->contest[i].best_at >= 0) return true;
-    return false;
 }
 
 static bool run(struct tuner *t, const struct tune_task *task)

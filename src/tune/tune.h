@@ -264,7 +264,7 @@ struct tune_rival {
 struct tune_opts {
     const struct dev_driver *driver;
     struct dev_opts dev;
-    double timeout;            /* seconds, 0: until nothing is left to learn */
+    double timeout;            /* seconds, 0: until nothing is left to learn; where nothing is known one candidate is tried all the same */
     u32 min_samples;           /* 0: 10 */
     u32 max_candidates;        /* per task; 0: 256 */
     const struct tune_rival *rival; /* speed-ups are over it, once it was verified; NULL: over the reference */
