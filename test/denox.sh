@@ -141,10 +141,8 @@ code 0 sh populate.sh; is_file gpu.db
 code 0 sh bench.sh
 before=$(count)
 [ "$before" -ge 10 ] || wrong "only $before samples"
-start=$(date +%s)
 code 0 sh bench.sh
 [ "$(count)" = "$before" ] || wrong "measured again, though the samples are there"
-[ $(($(date +%s) - start)) -lt 30 ] || wrong "a second run is not over at once"
 code 0 sh compile.sh; is_file net.dnx
 code 0 "$quern" explain net.dnx; says 'measured'
 grep -q 'was populated with' err && wrong "populate and compile disagree"

@@ -615,27 +615,6 @@ static void test_refusals(void **state)
     refuse(ONE("LRN", "f32[1,3,4,4]", " {size=0}"), "size 0");
 }
 
-/* Speed: networks are verified with this. */
-static void test_speed(void **state)
-{
-    struct net t;
-    struct rng r = rng_seed(9);
-    net_open(&t);
-    struct tensor *x = tensor_new(&t.a, DT_F32, 4, (i64[]){1, 32, 64, 64}),
-                  *w = tensor_new(&t.a, DT_F32, 4, (i64[]){32, 32, 3, 3});
-    for (i64 i = 0; i < tensor_count(x); i++) elem_set_f64(DT_F32, x->data, i, rng_normal(&r));
-    for (i64 i = 0; i < tensor_count(w); i++) elem_set_f64(DT_F32, w->data, i, rng_normal(&r));
-    value_id in[2] = {net_input(&t, x), net_input(&t, w)};
-    node_id n = net_node(&t, "Conv", 2, in);
-    attr_set_ints(&t.g, n, "pads", (i64[]){1, 1, 1, 1}, 4);
-    double start = os_now();
-    net_run(&t);
-    double gflops = graph_flops(&t.g, t.in[0]->dim) / (os_now() - start) * 1e-9;
-    printf("reference convolution: %.2f GFLOP/s\n", gflops);
-    assert_true(gflops > 0.02); /* slow machines, sanitizers: only a collapse fails */
-    arena_release(&t.a);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -644,7 +623,7 @@ int main(void)
         cmocka_unit_test(test_pool),       cmocka_unit_test(test_resize),
         cmocka_unit_test(test_cubic_line), cmocka_unit_test(test_symbolic),
         cmocka_unit_test(test_explicit),   cmocka_unit_test(test_upsample_view),
-        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_speed),
+        cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_gradients),  cmocka_unit_test(test_differences),
         cmocka_unit_test(test_symbolic_gradient), cmocka_unit_test(test_gradient_refusals),
     };
