@@ -40,7 +40,11 @@ static inline u64 last_seed(u64 from, u64 to)
 }
 
 /* Of what is numbered otherwise, operators and types: is this one of the run's? */
-static inline bool is_taken(u64 i) { return takes_all() || (i % N_SHARES >= SHARE && i % N_SHARES < SHARE_END); }
+static inline bool is_taken(u64 i)
+{
+    i64 k = (i64)(i % N_SHARES);
+    return takes_all() || (k >= SHARE && k < SHARE_END);
+}
 
 /* Did n instances of a kind come by, where all seeds have more than `least`? A share of them is held to a quarter of its part, which may
    be none of a rare kind; given seeds to nothing. */
