@@ -285,6 +285,25 @@ static inline void loops_agree(void **state)
     }
 }
 
+/* What is extended first: compilers take both for one. */
+static inline void magnitudes_agree(void **state)
+{
+    static const char *const types[][2] = {{"i32", "i64"}, {"i8", "i64"}, {"i8", "i32"}, {"i64", "i64"}, {"i16", "i16"}};
+    struct bed *b = *state;
+    if (!b->dev) skip();
+    for (i64 i = 0; i < countof(types); i++) {
+        struct run r = {0};
+        struct rng g = rng_seed((u64)i);
+        text_kernel(&r, &g,
+                    str_fmt(&r.arena, "kernel magnitudes(x: in %s, y: out %s)\ngrid %%1 = 600\n  %%2: %s = load x[%%1]\n  %%3: %s = cast %%2\n"
+                                      "  %%4: %s = abs %%3\n  store y[%%1] = %%4\nend\n", types[i][0], types[i][1], types[i][0], types[i][1], types[i][1]).p, 600);
+        r.grid[0][0] = 600;
+        r.grid[0][1] = r.grid[0][2] = 1;
+        check_run(b, &r, &b->caps, types[i][0]);
+        arena_release(&r.arena);
+    }
+}
+
 /* On a device whose arithmetic is exact the functions are as good as their expansions promise. */
 static inline void functions_are_accurate(void **state)
 {
@@ -314,7 +333,7 @@ static const struct CMUnitTest group_tests[] = {
     cmocka_unit_test(random_kernels_agree), cmocka_unit_test(random_kernels_agree_on_less),
     cmocka_unit_test(structures_agree),     cmocka_unit_test(groups_agree),
     cmocka_unit_test(subgroups_agree),      cmocka_unit_test(halves_agree),
-    cmocka_unit_test(loops_agree),          cmocka_unit_test(functions_are_accurate),
+    cmocka_unit_test(loops_agree),          cmocka_unit_test(magnitudes_agree),     cmocka_unit_test(functions_are_accurate),
 };
 
 #endif

@@ -14,6 +14,7 @@ enum {
     GLSL_ROUND_EVEN = 2,
     GLSL_TRUNC = 3,
     GLSL_FABS = 4,
+    GLSL_SABS = 5,
     GLSL_FLOOR = 8,
     GLSL_CEIL = 9,
     GLSL_SQRT = 31,
@@ -131,11 +132,10 @@ static u32 remainder_int(struct spv *s, enum dtype t, enum spv_reg r, const u32 
     return spv_wrap(s, t, SPV_BIN(s, SPV_I_SUB, r, x[0], back));
 }
 
+/* A choice between x and -x by x < 0 is one that Mesa 22 gets wrong for what it has just extended from 32 bits to 64. */
 static u32 magnitude(struct spv *s, enum dtype t, enum spv_reg r, u32 x)
 {
-    if (!is_signed(t)) return x;
-    u32 is_less = less(s, t, x, spv_const_i(s, r, 0));
-    return spv_wrap(s, t, SPV_CHOOSE(s, r, is_less, SPV_BIN(s, SPV_S_NEGATE, r, x, 0), x));
+    return is_signed(t) ? spv_wrap(s, t, SPV_EXT(s, GLSL_SABS, spv_type_reg(s, r), x, 0, 0)) : x;
 }
 
 /* Loops. Vulkan's own remainder of floats is as good as x - y*trunc(x/y), and there is no power of
