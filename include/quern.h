@@ -268,7 +268,7 @@ struct quern_op_opts {
     size_t size;
     const char *device;      /* as for compiling */
     int threads;
-    quern_db *db;            /* schedules that were measured; built kernels are kept there, and found again. NULL: neither */
+    quern_db *db;            /* schedules that were measured; NULL: the default ones */
     const char *sizes;       /* of each input, as "N:?:H:W,N:?:H:W+2": a named size may differ from call to call, and one name is one size;
                               * '?' is part of what a kernel is built for. NULL: all are '?' */
 };

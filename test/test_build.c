@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -66,7 +67,7 @@ static void check_one(struct str text, const struct built *b)
 
 struct bed {
     struct arena arena;
-    struct db db;
+    struct cache cache;
     struct caps caps;
     struct builder builder;
     struct str text[MOST];
@@ -79,8 +80,8 @@ static void open_bed(struct bed *b, u64 seed, u32 n_kinds)
     struct rng r = rng_seed(seed);
     struct err e = {0};
     *b = (struct bed){.n = (u32)rng_range(&r, 1, MOST)};
-    assert_true(db_open(&b->db, ":memory:", &e));
-    b->builder = (struct builder){.db = &b->db, .lang = &fake, .caps = &b->caps, .toolchain = S("t"), .timeout = 0.02,
+    assert_true(os_temp_dir(&b->arena, &b->cache.folder, &e));
+    b->builder = (struct builder){.cache = &b->cache, .lang = &fake, .caps = &b->caps, .toolchain = S("t"), .timeout = 0.02,
                                   .n_parallel = (u32)rng_range(&r, 1, 4), .may_join = true};
     for (u32 i = 0; i < b->n; i++) {
         struct buf t = {0};
@@ -93,7 +94,7 @@ static void open_bed(struct bed *b, u64 seed, u32 n_kinds)
 
 static void close_bed(struct bed *b)
 {
-    db_close(&b->db);
+    os_remove_tree(b->cache.folder.p);
     arena_release(&b->arena);
 }
 
@@ -119,7 +120,7 @@ static void test_verdicts(void **state)
         struct rng r = rng_seed(seed);
         open_bed(&b, seed, countof(kinds));
         for (int order = 0; order < 2; order++) {
-            if (order) b.builder.db = NULL; /* built anew, among others */
+            if (order) b.builder.cache = NULL; /* built anew, among others */
             build(&b);
             for (u32 i = 0; i < b.n; i++) check_one(b.text[i], &b.out[i]);
             shuffle(&b, &r);
@@ -160,12 +161,13 @@ static void test_found_again(void **state)
     assert_true(n_parts > 100 && n_alone > 5);
 }
 
-/* One run of the compiler, one program in the database. */
+/* One run of the compiler, one program in the cache. */
 static void test_one_program(void **state)
 {
     struct bed b;
-    struct buf json = {0};
+    struct os_entry *entry;
     struct err e = {0};
+    i64 n, n_programs = 0;
     open_bed(&b, 7, 1);
     b.n = 16, b.builder.n_parallel = 1;
     for (u32 i = 0; i < b.n; i++) b.text[i] = str_fmt(&b.arena, "<%u fine>\n", i);
@@ -174,10 +176,50 @@ static void test_one_program(void **state)
         check_one(b.text[i], &b.out[i]);
         assert_true(b.out[i].is_part && b.out[i].code.p == b.out[0].code.p);
     }
-    assert_true(db_stats(&b.db, &json, &e));
-    assert_non_null(strstr(json.p, "\"binaries\":1,"));
-    buf_release(&json);
+    assert_true(os_list_by_age(&b.arena, b.cache.folder.p, &entry, &n, &e));
+    for (i64 i = 0; i < n; i++) n_programs += !str_ends(entry[i].name, S(".part"));
+    assert_int_equal(n, b.n + 1);
+    assert_int_equal(n_programs, 1);
     close_bed(&b);
+}
+
+/* What is damaged or cut short is not there, and a folder that others may write into is no cache. */
+static void test_cache(void **state)
+{
+    struct arena a = {0};
+    struct cache c;
+    struct err e = {0};
+    struct str dir, code, file;
+    struct hash key = {.lo = 7, .hi = 9};
+    const char *before = getenv("XDG_CACHE_HOME");
+    assert_true(os_temp_dir(&a, &dir, &e));
+    setenv("XDG_CACHE_HOME", dir.p, 1);
+    cache_open(&c, &a, &(struct log){0});
+    assert_true(c.folder.n > 0);
+    assert_false(cache_get(&c, key, &a, &code));
+    cache_put(&c, key, S("native code"));
+    assert_true(cache_get(&c, key, &a, &code) && str_is(code, "native code"));
+    const char *path = str_fmt(&a, "%.*s/00000000000000090000000000000007", STR_ARG(c.folder)).p;
+    if (!os_exists(path)) path = str_fmt(&a, "%.*s/00000000000000070000000000000009", STR_ARG(c.folder)).p;
+    assert_true(os_read(&a, path, 1 << 20, &file, &e));
+    for (i64 n = 0; n < file.n; n++) {
+        assert_true(os_write_private(path, str_sub(file, 0, n), &e));
+        assert_false(cache_get(&c, key, &a, &code));
+        char *wrong = (char *)arena_alloc(&a, file.n);
+        memcpy(wrong, file.p, (size_t)file.n);
+        wrong[n] ^= 16;
+        assert_true(os_write_private(path, (struct str){wrong, file.n}, &e));
+        assert_false(cache_get(&c, key, &a, &code));
+    }
+    assert_int_equal(chmod(c.folder.p, 0777), 0);
+    cache_open(&c, &a, &(struct log){0});
+    assert_int_equal(c.folder.n, 0);
+    cache_put(&c, key, S("nowhere"));
+    assert_false(cache_get(&c, key, &a, &code));
+    os_remove_tree(dir.p);
+    if (before) setenv("XDG_CACHE_HOME", before, 1);
+    else unsetenv("XDG_CACHE_HOME");
+    arena_release(&a);
 }
 
 int main(void)
@@ -186,6 +228,7 @@ int main(void)
         cmocka_unit_test(test_verdicts),
         cmocka_unit_test(test_found_again),
         cmocka_unit_test(test_one_program),
+        cmocka_unit_test(test_cache),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

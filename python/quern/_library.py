@@ -153,7 +153,7 @@ def version():
 
 
 def cache_path():
-    """The file that keeps built kernels of operators, and knows those that were measured: QUERN_DATABASE, or in the user's cache folder."""
+    """The database of schedules of operators that were measured: QUERN_DATABASE, or in the user's cache folder."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return os.environ.get("QUERN_DATABASE") or os.path.join(cache, "quern", "operators.db")
 

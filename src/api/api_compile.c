@@ -177,8 +177,10 @@ static bool compile(quern_model *m, quern_db *db, const struct quern_compile_opt
                    "the database knows nothing of '%.*s' on this device as it is asked for: times "
                    "are predicted",
                    STR_ARG(m->name));
+    struct cache cache;
+    cache_open(&cache, &work, &m->q->log);
     struct build_env be = {.q = m->q,
-                           .b = {.db = db ? &db->db : NULL,
+                           .b = {.cache = &cache,
                                  .lang = t.lang,
                                  .caps = &t.caps,
                                  .toolchain = buf_view(&t.toolchain)}};

@@ -16,6 +16,7 @@ struct conv_call {
     struct quern_conv_opts x;
     struct api_job job;
     struct conv_data data;
+    struct cache cache;          /* of compiled kernels */
     struct conv_place place;
     struct conv_run run;         /* what the files are made of */
     struct str name;             /* of the implementation */
@@ -90,7 +91,8 @@ static bool open_place(struct conv_call *g, struct db *db, struct err *e)
     struct api_job *j = &g->job;
     if (!api_job_choose(j, e) || !api_target_ask(&j->target, e)) return false;
     j->t.timeout = g->x.seconds;
-    g->place = (struct conv_place){.db = db, .driver = j->target.driver, .dev = j->target.dev, .caps = &j->target.caps,
+    cache_open(&g->cache, &g->arena, &g->q->log);
+    g->place = (struct conv_place){.db = db, .cache = &g->cache, .driver = j->target.driver, .dev = j->target.dev, .caps = &j->target.caps,
                                    .lang = j->target.lang, .toolchain = buf_view(&j->target.toolchain)};
     g->place.env = db_env(db, buf_view(&j->target.fingerprint), buf_view(&j->target.toolchain), e);
     return g->place.env != 0;

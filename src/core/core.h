@@ -345,11 +345,20 @@ bool os_read(struct arena *a, const char *path, i64 max, struct str *out, struct
 /* Writes through a temporary file in the same folder and rename, so that readers never see half
    a file. "-" = standard output. */
 bool os_write(const char *path, const void *p, i64 n, struct err *e);
+/* Likewise a new or existing file that only this user may read, of content that can be lost when the machine fails. */
+bool os_write_private(const char *path, struct str data, struct err *e);
 bool os_mkdirs(const char *path, struct err *e);
+/* Creates the folder for this user alone. An error if it belongs to another one, is a link, or others may write into it. */
+bool os_private_folder(const char *path, struct err *e);
+/* Where this user's caches are: $XDG_CACHE_HOME/quern, else ~/.cache/quern; empty: the environment names neither. */
+struct str os_cache_folder(struct arena *a);
 bool os_exists(const char *path);
 bool os_is_dir(const char *path);
 /* Names in a folder, sorted bytewise, without "." and "..". */
 bool os_list(struct arena *a, const char *dir, struct str **names, i64 *n, struct err *e);
+/* Regular files in a folder, those changed longest ago first. */
+struct os_entry { struct str name; i64 size; double changed; /* seconds since the epoch */ };
+bool os_list_by_age(struct arena *a, const char *dir, struct os_entry **entries, i64 *n, struct err *e);
 /* A fresh private temporary folder; remove with os_remove_tree. */
 bool os_temp_dir(struct arena *a, struct str *path, struct err *e);
 /* Removes temporary folders of processes that are gone (killed). */

@@ -130,12 +130,13 @@ static int open_beside(const char *path, mode_t mode, char *tmp, size_t size)
     return -1;
 }
 
-static bool write_beside(const char *path, mode_t mode, struct str data, struct err *e)
+/* is_lasting: on the disk when it returns, even if the machine fails right then. */
+static bool write_beside(const char *path, mode_t mode, bool is_lasting, struct str data, struct err *e)
 {
     char tmp[PATH_MAX + 64];
     int fd = open_beside(path, mode, tmp, sizeof tmp);
     if (fd < 0) return fail(e, "write", path);
-    bool ok = write_all(fd, data.p, data.n) && fsync(fd) == 0;
+    bool ok = write_all(fd, data.p, data.n) && (!is_lasting || fsync(fd) == 0);
     int why = errno;
     if (close(fd) != 0 && ok) ok = false, why = errno;
     if (ok && rename(tmp, path) != 0) ok = false, why = errno;
@@ -153,8 +154,12 @@ bool os_write(const char *path, const void *p, i64 n, struct err *e)
     bool there = stat(path, &st) == 0;
     if (there && !S_ISREG(st.st_mode)) return write_in_place(path, p, n, e);
     if (there && !realpath(path, real)) return fail(e, "write", path);
-    return write_beside(there ? real : path, there ? st.st_mode & 0777 : 0666, (struct str){p, n},
-                        e);
+    return write_beside(there ? real : path, there ? st.st_mode & 0777 : 0666, true, (struct str){p, n}, e);
+}
+
+bool os_write_private(const char *path, struct str data, struct err *e)
+{
+    return write_beside(path, 0600, false, data, e);
 }
 
 /* Folders. */
@@ -173,6 +178,55 @@ bool os_mkdirs(const char *path, struct err *e)
         z[i] = c;
     }
     return n > 0 || err_set(e, ERR_SYSTEM, "cannot create folder '': empty name");
+}
+
+bool os_private_folder(const char *path, struct err *e)
+{
+    char z[PATH_MAX];
+    struct stat st;
+    const char *slash = strrchr(path, '/');
+    if (slash && slash > path) {
+        snprintf(z, sizeof z, "%.*s", (int)(slash - path), path);
+        if (!os_mkdirs(z, e)) return false;
+    }
+    if (mkdir(path, 0700) != 0 && errno != EEXIST) return fail(e, "create folder", path);
+    if (lstat(path, &st) != 0) return fail(e, "read folder", path);
+    if (!S_ISDIR(st.st_mode)) return err_set(e, ERR_SYSTEM, "'%s' is not a folder", path);
+    if (st.st_uid != geteuid())
+        return err_set(e, ERR_SYSTEM, "folder '%s' belongs to another user", path);
+    return !(st.st_mode & 022) ||
+           err_set(e, ERR_SYSTEM, "others may write into folder '%s': chmod go-w it", path);
+}
+
+struct str os_cache_folder(struct arena *a)
+{
+    const char *cache = os_env("XDG_CACHE_HOME"), *home = os_env("HOME");
+    if (cache && *cache) return str_fmt(a, "%s/quern", cache);
+    return home && *home ? str_fmt(a, "%s/.cache/quern", home) : (struct str){0};
+}
+
+static int older(const void *a, const void *b)
+{
+    const struct os_entry *x = a, *y = b;
+    if (x->changed != y->changed) return x->changed < y->changed ? -1 : 1;
+    return str_cmp(x->name, y->name);
+}
+
+bool os_list_by_age(struct arena *a, const char *dir, struct os_entry **entries, i64 *n, struct err *e)
+{
+    struct str *names;
+    if (!os_list(a, dir, &names, n, e)) return false;
+    struct os_entry *v = arena_array(a, struct os_entry, *n + 1);
+    i64 found = 0;
+    for (i64 i = 0; i < *n; i++) {
+        struct stat st;
+        if (lstat(str_fmt(a, "%s/%.*s", dir, STR_ARG(names[i])).p, &st) != 0 || !S_ISREG(st.st_mode)) continue;
+        v[found++] = (struct os_entry){
+            names[i], st.st_size, (double)st.st_mtim.tv_sec + (double)st.st_mtim.tv_nsec * 1e-9};
+    }
+    if (found) qsort(v, (size_t)found, sizeof *v, older);
+    *entries = v, *n = found;
+    return true;
 }
 
 bool os_exists(const char *path)

@@ -208,16 +208,9 @@ struct cache_head {
     struct hash hash; /* of what follows */
 };
 
-static struct str cache_folder(struct arena *a)
-{
-    const char *cache = os_env("XDG_CACHE_HOME"), *home = os_env("HOME");
-    if (cache && *cache) return str_fmt(a, "%s/quern", cache);
-    return home && *home ? str_fmt(a, "%s/.cache/quern", home) : (struct str){0};
-}
-
 static struct str cache_path(const struct vulkan *v, struct arena *a)
 {
-    struct str folder = cache_folder(a);
+    struct str folder = os_cache_folder(a);
     const VkPhysicalDeviceProperties *p = &v->facts.prop.core.properties;
     char hex[33];
     if (!folder.n) return folder;
@@ -265,7 +258,7 @@ static void write_cache(struct vulkan *v, struct arena *a)
 {
     size_t n = 0;
     struct err e = {0}; /* not being able to write it costs time, nothing else */
-    struct str path = cache_path(v, a), folder = cache_folder(a);
+    struct str path = cache_path(v, a), folder = os_cache_folder(a);
     struct cache_head h;
     if (!path.n || v->vk.GetPipelineCacheData(v->device, v->cache, &n, NULL) != VK_SUCCESS) return;
     if (n < sizeof(VkPipelineCacheHeaderVersionOne) || n > MAX_CACHE - sizeof h) return;

@@ -111,6 +111,7 @@ bool conv_impl_check(const struct conv_impl *x, const struct caps *caps); /* is 
 struct conv_place {              /* where kernels are built and run */
     struct db *db;
     i64 env;                     /* of db */
+    const struct cache *cache;   /* of compiled kernels; NULL: none */
     const struct dev_driver *driver;
     struct dev_opts dev;
     const struct caps *caps;
@@ -126,7 +127,7 @@ bool conv_choose(struct candidate *c, const struct conv_place *p, const struct t
 bool conv_layout(enum layout *l, struct str name, struct err *e);
 /* Searches for it: measures what keeps to the label beside the default schedule, everything is remembered. */
 bool conv_tune(const struct conv_place *p, const struct task *t, struct str name, const struct tune_opts *o, struct err *e);
-/* Its kernel. only_known: what was built before and is in the database; ERR_NOTHING: it is not there. */
+/* Its kernel. only_known: what was built before and is in the cache; ERR_NOTHING: it is not there. */
 bool conv_build(struct subject *s, const struct conv_place *p, const struct task *t, const struct candidate *c, bool only_known,
                 struct arena *a, struct err *e);
 /* conv_library.c: the convolution by the device's own library, see dev_ask_conv; library: storage, kept as long as the subject. */

@@ -104,8 +104,8 @@ bool conv_tune(const struct conv_place *p, const struct task *t, struct str name
 static bool take_known(struct subject *s, const struct builder *b, struct str text, struct arena *a, struct err *e)
 {
     struct hash key = build_key(b, text);
-    return db_get_binary(b->db, key, a, &s->code) ||
-           err_set(e, ERR_NOTHING, "the database has no kernel '%s': it was never built for this device", s->kernel.name);
+    return cache_get(b->cache, key, a, &s->code) ||
+           err_set(e, ERR_NOTHING, "kernel '%s' is not in the cache: it was never built here for this device", s->kernel.name);
 }
 
 static bool build(struct subject *s, const struct builder *b, struct str text, struct arena *a, struct err *e)
@@ -119,7 +119,7 @@ static bool build(struct subject *s, const struct builder *b, struct str text, s
 bool conv_build(struct subject *s, const struct conv_place *p, const struct task *t, const struct candidate *c, bool only_known,
                 struct arena *a, struct err *e)
 {
-    const struct builder b = {.db = p->db, .lang = p->lang, .caps = p->caps, .toolchain = p->toolchain};
+    const struct builder b = {.cache = p->cache, .lang = p->lang, .caps = p->caps, .toolchain = p->toolchain};
     struct buf text = {0};
     *s = (struct subject){0};
     bool ok = gen_kernel(&s->kernel, a, c, t, p->caps, e) && lang_render(&text, p->lang, &s->kernel.kir, p->caps, a, e) &&

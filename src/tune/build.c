@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Building many texts: dealt out to child processes, which go on while the caller does something else. Results are
-// cached in the database by the hash of text, compiler and target. A compiler that crashes or hangs
+// cached (cache.c) by the hash of text, compiler and target. A compiler that crashes or hangs
 // costs one candidate. Where a language joins texts and the caller has no use for each by itself, a process builds its
 // texts as programs of many: compilers of GPUs' languages take as long to begin as for a small kernel. A program
 // that does not build is halved until those are found that do not.
@@ -113,21 +113,18 @@ struct hash build_key(const struct builder *b, struct str text)
     return h;
 }
 
-static bool store(const struct builder *b, struct str text, const struct built *r, struct err *e)
+static void store(const struct builder *b, struct str text, const struct built *r)
 {
-    if (!b->db || !r->ok) return true;
-    struct hash key = build_key(b, text);
-    return r->is_part ? db_put_part(b->db, key, r->code, e) : db_put_binary(b->db, key, r->code, e);
+    if (r->ok) (r->is_part ? cache_put_part : cache_put)(b->cache, build_key(b, text), r->code);
 }
 
 /* What was built before. */
 static bool find(const struct builder *b, struct str text, struct built *out, struct arena *a)
 {
-    if (!b->db) return false;
     struct hash key = build_key(b, text);
-    out->ok = db_get_binary(b->db, key, a, &out->code);
+    out->ok = cache_get(b->cache, key, a, &out->code);
     if (out->ok || !b->may_join) return out->ok;
-    return out->ok = out->is_part = db_get_part(b->db, key, a, &out->code);
+    return out->ok = out->is_part = cache_get_part(b->cache, key, a, &out->code);
 }
 
 static bool start_jobs(struct building *g, u32 n, struct err *e)
@@ -193,7 +190,8 @@ static bool collect(struct build_job *j, struct arena *a, struct err *e)
     bool ok = true;
     for (; j->next < j->of->n && ok; j->next = j->then[j->next]) {
         struct built *out = &j->of->out[j->next];
-        ok = collect_next(j, out, a, e) && store(j->of->b, j->of->text[j->next], out, e);
+        ok = collect_next(j, out, a, e);
+        if (ok) store(j->of->b, j->of->text[j->next], out);
     }
     return ok;
 }

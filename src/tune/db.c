@@ -7,7 +7,7 @@
 
 #include <sqlite3.h>
 
-enum { SCHEMA_VERSION = 3, BUSY_MS = 30000 };
+enum { SCHEMA_VERSION = 4, BUSY_MS = 30000 };
 
 static const char schema[] =
     "CREATE TABLE IF NOT EXISTS env (id INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL, toolchain "
@@ -24,8 +24,6 @@ static const char schema[] =
     "trial, seconds REAL NOT NULL,"
     "  reference REAL NOT NULL, cold INTEGER NOT NULL DEFAULT 0, final INTEGER NOT NULL DEFAULT 0);"
     "CREATE INDEX IF NOT EXISTS sample_trial ON sample (trial);"
-    "CREATE TABLE IF NOT EXISTS binary (key TEXT PRIMARY KEY, code BLOB NOT NULL);"
-    "CREATE TABLE IF NOT EXISTS part (key TEXT PRIMARY KEY, program TEXT NOT NULL);"
     "CREATE TABLE IF NOT EXISTS model (name TEXT PRIMARY KEY, options TEXT NOT NULL);";
 
 static const char *const status_name[N_TRIAL_STATUS] = {
@@ -37,8 +35,8 @@ static const char *const status_name[N_TRIAL_STATUS] = {
 
 const char *trial_status_name(enum trial_status s) { return status_name[s]; }
 
-/* small layer over sqlite: prepare, bind in order of a format ("t" text, "i" integer, "f" number,
- * "b" blob), step */
+/* small layer over sqlite: prepare, bind in order of a format ("t" text, "i" integer, "f" number),
+   step */
 
 static bool db_fail(struct db *d, struct err *e, const char *sql)
 {
@@ -55,10 +53,6 @@ static bool db_prepare(struct db *d, sqlite3_stmt **st, struct err *e, const cha
         case 't':
             s = va_arg(ap, struct str);
             sqlite3_bind_text(*st, i + 1, s.n ? s.p : "", (int)s.n, SQLITE_TRANSIENT);
-            break;
-        case 'b':
-            s = va_arg(ap, struct str);
-            sqlite3_bind_blob64(*st, i + 1, s.n ? s.p : "", (u64)s.n, SQLITE_TRANSIENT);
             break;
         case 'i': sqlite3_bind_int64(*st, i + 1, va_arg(ap, i64)); break;
         case 'f': sqlite3_bind_double(*st, i + 1, va_arg(ap, double)); break;
@@ -111,11 +105,13 @@ static struct str column(sqlite3_stmt *st, int k, struct arena *a)
 
 /* opening */
 
-/* Version 1 had no cold samples, version 2 did not tell which are final. */
+/* Version 1 had no cold samples, version 2 did not tell which are final, version 3 held compiled code, which is no fact that may
+   travel: it is dropped. */
 static bool upgrade(struct db *d, i64 version, struct err *e)
 {
     return (version > 1 || db_do(d, e, "ALTER TABLE sample ADD COLUMN cold INTEGER NOT NULL DEFAULT 0", "")) &&
-           db_do(d, e, "ALTER TABLE sample ADD COLUMN final INTEGER NOT NULL DEFAULT 0", "");
+           (version > 2 || db_do(d, e, "ALTER TABLE sample ADD COLUMN final INTEGER NOT NULL DEFAULT 0", "")) &&
+           db_do(d, e, "DROP TABLE IF EXISTS part", "") && db_do(d, e, "DROP TABLE IF EXISTS binary", "");
 }
 
 static bool check_version(struct db *d, const char *path, struct err *e)
@@ -401,45 +397,6 @@ bool db_tasks(struct db *d, i64 env, struct arena *a, struct db_todo **v, u32 *n
     sqlite3_finalize(st);
     *v = list.v, *n = list.n;
     return true;
-}
-
-static bool get_code(struct db *d, const char *sql, struct hash key, struct arena *a, struct str *code)
-{
-    char hex[33];
-    struct err e = {0};
-    hash_hex(key, hex);
-    sqlite3_stmt *st = db_query(d, &e, sql, "t", str_of(hex));
-    bool found = st && sqlite3_step(st) == SQLITE_ROW;
-    if (found) *code = column(st, 0, a);
-    sqlite3_finalize(st);
-    return found;
-}
-
-bool db_get_binary(struct db *d, struct hash key, struct arena *a, struct str *code)
-{
-    return get_code(d, "SELECT code FROM binary WHERE key=?", key, a, code);
-}
-
-bool db_get_part(struct db *d, struct hash key, struct arena *a, struct str *program)
-{
-    return get_code(d, "SELECT code FROM part JOIN binary ON binary.key=part.program WHERE part.key=?", key, a, program);
-}
-
-bool db_put_part(struct db *d, struct hash key, struct str program, struct err *e)
-{
-    char hex[33], of[33];
-    struct hash h = hash_bytes(program.p, program.n);
-    hash_hex(key, hex);
-    hash_hex(h, of);
-    return db_put_binary(d, h, program, e) &&
-           db_do(d, e, "INSERT OR IGNORE INTO part VALUES (?,?)", "tt", str_of(hex), str_of(of));
-}
-
-bool db_put_binary(struct db *d, struct hash key, struct str code, struct err *e)
-{
-    char hex[33];
-    hash_hex(key, hex);
-    return db_do(d, e, "INSERT OR IGNORE INTO binary VALUES (?,?)", "tb", str_of(hex), code);
 }
 
 bool db_get_options(struct db *d, struct str model, struct arena *a, struct str *options,

@@ -120,10 +120,8 @@ bool db_stats(struct db *d, struct buf *b, struct err *e)
     if (tasks < 0 || trials < 0) return more_fail(d, e, "read");
     buf_printf(
         b,
-        "{\"tasks\":%lld,\"trials\":%lld,\"samples\":%lld,\"binaries\":%lld,\"binary_bytes\":%lld",
-        (long long)tasks, (long long)trials, (long long)count(d, "SELECT count(*) FROM sample"),
-        (long long)count(d, "SELECT count(*) FROM binary"),
-        (long long)count(d, "SELECT coalesce(sum(length(code)),0) FROM binary"));
+        "{\"tasks\":%lld,\"trials\":%lld,\"samples\":%lld",
+        (long long)tasks, (long long)trials, (long long)count(d, "SELECT count(*) FROM sample"));
     put_status_counts(d, b);
     put_envs(d, b);
     bool ok = put_reach(d, b, e);
@@ -197,8 +195,6 @@ bool db_merge(struct db *d, const char *other, i64 *n_new, struct err *e)
         " JOIN main.trial m ON m.env=f.env AND m.task=f.task AND m.sizes=f.sizes AND "
         "m.candidate=f.candidate"
         " JOIN other.sample s ON s.trial=f.old ORDER BY s.id;"
-        "INSERT OR IGNORE INTO main.binary SELECT * FROM other.binary ORDER BY key;"
-        "INSERT OR IGNORE INTO main.part SELECT * FROM other.part ORDER BY key;"
         "INSERT OR IGNORE INTO main.model SELECT * FROM other.model ORDER BY name;"
         "COMMIT;";
     sqlite3_stmt *st = NULL;

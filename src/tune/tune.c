@@ -549,8 +549,9 @@ static bool open_device(struct tuner *t)
 {
     struct buf fp = {0};
     bool ok = dev_ask(t->o->driver, &t->o->dev, &t->caps, &fp, t->e); /* children open it */
+    cache_open(&t->cache, &t->arena, t->o->log);
     t->builder = (struct builder){
-        .db = t->db, .lang = lang_find(str_of(t->o->driver->lang)), .caps = &t->caps, .may_join = true};
+        .cache = &t->cache, .lang = lang_find(str_of(t->o->driver->lang)), .caps = &t->caps, .may_join = true};
     ok = ok && t->builder.lang && t->builder.lang->toolchain(&t->toolchain, t->e);
     t->builder.toolchain = buf_view(&t->toolchain);
     if (ok) t->env = db_env(t->db, buf_view(&fp), t->builder.toolchain, t->e);

@@ -4,7 +4,8 @@
 // child process, and remembered: every sample is committed as it is taken, every failure is a row with its reason.
 //
 //   db.c       the database: one SQLite file        db_more.c  statistics, export, merge, prune
-//   build.c    texts to binaries, cached by content, several at a time
+//   build.c    texts to binaries, several at a time
+//   cache.c    binaries from one process to the next, by content
 //   check.c    random inputs, reference results, tolerances
 //   trial.c    one candidate in a child process
 //   contest.c  tasks with what is known of them
@@ -95,11 +96,6 @@ bool db_trial_row(struct db *d, i64 trial, struct arena *a, struct trial_row *ro
 struct db_todo { i64 task; struct str text, sizes; };  /* a task and sizes that have trials */
 bool db_tasks(struct db *d, i64 env, struct arena *a, struct db_todo **v, u32 *n, struct err *e);
 
-bool db_get_binary(struct db *d, struct hash key, struct arena *a, struct str *code);       /* false: not there */
-bool db_put_binary(struct db *d, struct hash key, struct str code, struct err *e);
-/* The same for a kernel in a program that has others, too: the program is stored once. */
-bool db_get_part(struct db *d, struct hash key, struct arena *a, struct str *program);
-bool db_put_part(struct db *d, struct hash key, struct str program, struct err *e);
 /* The options a model was populated with: a second set that differs is an error that names both. */
 bool db_options(struct db *d, struct str model, struct str options, struct err *e);
 /* Those of a model, empty when it is not there; and of all models, in order of their names. */
@@ -112,9 +108,19 @@ bool db_export(struct db *d, struct buf *csv, struct err *e);    /* one row per 
 bool db_merge(struct db *d, const char *other, i64 *n_new, struct err *e);
 bool db_prune(struct db *d, struct str what, i64 env, i64 *n_gone, struct err *e);
 
+/* cache.c: compiled kernels, kept in files of this user's from one process to the next. */
+struct cache { struct str folder; /* empty: nothing is kept */ };
+/* The user's own; what stands in the way (a folder that others may write into) is a warning, and nothing is kept. */
+void cache_open(struct cache *c, struct arena *a, const struct log *l);
+bool cache_get(const struct cache *c, struct hash key, struct arena *a, struct str *code); /* false: not there; c may be NULL */
+void cache_put(const struct cache *c, struct hash key, struct str code);
+/* The same for a kernel in a program that has others, too: the program is kept once. */
+bool cache_get_part(const struct cache *c, struct hash key, struct arena *a, struct str *program);
+void cache_put_part(const struct cache *c, struct hash key, struct str program);
+
 /* build.c */
 struct builder {
-    struct db *db;            /* cache; NULL: none */
+    const struct cache *cache; /* NULL: none */
     const struct lang *lang;
     const struct caps *caps;
     struct str toolchain;

@@ -29,6 +29,7 @@ struct tuner {
     const struct tune_opts *o;
     struct arena arena; /* the whole run */
     struct arena turn;  /* one turn */
+    struct cache cache;
     struct builder builder;
     struct caps caps;
     i64 env;
