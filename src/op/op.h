@@ -43,6 +43,8 @@ enum op_prop {
        (quern::FilterOuter semantics); are OP_HEAVY, too */
     OP_FILTER = 1 << 12,
     OP_FILTER_GRAD = 1 << 13,
+    /* recurrent layer without its input projection (quern::Recurrence semantics); is OP_HEAVY | OP_WHOLE, too */
+    OP_RECURRENT = 1 << 14,
 };
 
 /* A reduction over `axes` of input 0: out = combine over i of in[i], from init. */
@@ -360,6 +362,35 @@ struct op_filter {
     double epsilon;
 };
 void op_filter_get(const struct node *n, struct op_filter *f);
+
+/* op_cell.c: the cells of RNN, GRU and LSTM. Gates are in ONNX's order: RNN h; GRU z, r, h; LSTM i, o, f, c. */
+enum op_cell_kind { CELL_RNN, CELL_GRU, CELL_LSTM };
+struct op_activation { u32 fn; double alpha, beta; };
+struct op_cell {
+    enum op_cell_kind kind;
+    u32 n_gates, n_dirs;
+    bool reverse[2];                     /* per direction */
+    i64 hidden;                          /* units */
+    struct op_activation act[2][3];      /* per direction: f, g, h */
+    double clip;                         /* of what goes into activations; INFINITY: not clipped */
+    bool input_forget;                   /* LSTM: f = 1 - i */
+    bool linear_before_reset;            /* GRU: r multiplies the recurrent product, not h */
+};
+/* Of an RNN, GRU, LSTM node, or of the primitive; r: its input of recurrent weights (dirs, gates*hidden, hidden). */
+bool op_cell_read(const struct graph *g, node_id n, u32 r, struct op_cell *c, struct err *e);
+/* The same of a node that was inferred. */
+struct op_cell op_cell_get(const struct graph *g, const struct node *n);
+/* GRU: the recurrent product of the candidate h needs r first, so that a step has two products. */
+bool op_cell_has_two_stages(const struct op_cell *c);
+/* One step of one unit. gate: projected input + recurrent product. GRU: gate[2] is the projected input of h, gate[3]
+   its recurrent product (with its bias, where linear_before_reset), 0 if gate[2] has it. peep: LSTM, 0: none. */
+struct op_cell_step { kval dir, gate[4], peep[3], h, c; };
+kval op_cell_activate(struct kir *k, const struct op_cell *c, u32 f, kval dir, kval x); /* clipped first */
+void op_cell_emit(struct kir *k, const struct op_cell *c, struct op_cell_step *s); /* updates h and c */
+struct op_cell_numbers { u32 dir; double gate[4], peep[3], h, c; };
+double op_cell_activate_f(const struct op_cell *c, u32 f, u32 dir, double x);
+void op_cell_eval(const struct op_cell *c, struct op_cell_numbers *s);
+void op_cell_random(const struct op *self, struct graph *g, struct rng *r, bool is_primitive);
 
 /* pad.c: v is made by quern::Pad, and its elements from .. to-1 along the axis lie in none of its
    pads. */
