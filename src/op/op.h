@@ -372,7 +372,7 @@ struct op_cell {
     bool reverse[2];                     /* per direction */
     i64 hidden;                          /* units */
     struct op_activation act[2][3];      /* per direction: f, g, h */
-    double clip;                         /* of what goes into activations; INFINITY: not clipped */
+    double clip;                         /* of what goes into the gates' activations; INFINITY: not clipped */
     bool input_forget;                   /* LSTM: f = 1 - i */
     bool linear_before_reset;            /* GRU: r multiplies the recurrent product, not h */
 };

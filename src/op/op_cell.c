@@ -4,7 +4,8 @@
 // unit in kernel IR and in f64. Used by RNN, GRU and LSTM (rnn.c), by the primitive that they become (recurrence.c), and by
 // the kernel families for it.
 //
-// Parameters of activations are consumed in the order of the activations, by those that have the parameter.
+// Parameters of activations are consumed in the order of the activations, by those that have the parameter. `clip` bounds what
+// the gates' activations are applied to, but not the cell state that LSTM's h is applied to, as in ONNX Runtime.
 #include "op/op.h"
 
 #include <math.h>
@@ -194,9 +195,11 @@ static bool same_activation(const struct op_activation *a, const struct op_activ
     return a->fn == b->fn && a->alpha == b->alpha && a->beta == b->beta;
 }
 
+static bool is_clipped(const struct op_cell *c, u32 f) { return c->clip < INFINITY && f < 2; }
+
 kval op_cell_activate(struct kir *k, const struct op_cell *c, u32 f, kval dir, kval x)
 {
-    if (c->clip < INFINITY) x = kir_max(k, number(k, x, -c->clip), kir_min(k, number(k, x, c->clip), x));
+    if (is_clipped(c, f)) x = kir_max(k, number(k, x, -c->clip), kir_min(k, number(k, x, c->clip), x));
     kval first = activation(k, &c->act[0][f], x);
     if (c->n_dirs == 1 || same_activation(&c->act[0][f], &c->act[1][f])) return first;
     kval is_first = kir_splat(k, kir_bin(k, KI_EQ, dir, kir_int(k, 0)), kir_lanes(k, x));
@@ -241,8 +244,7 @@ void op_cell_emit(struct kir *k, const struct op_cell *c, struct op_cell_step *s
 double op_cell_activate_f(const struct op_cell *c, u32 f, u32 dir, double x)
 {
     const struct op_activation *a = &c->act[dir][f];
-    if (x > c->clip) x = c->clip;
-    if (x < -c->clip) x = -c->clip;
+    if (is_clipped(c, f)) x = x > c->clip ? c->clip : x < -c->clip ? -c->clip : x;
     switch ((enum activation)a->fn) {
     case ACT_AFFINE: return a->alpha * x + a->beta;
     case ACT_ELU: return x < 0 ? a->alpha * expm1(x) : x;
