@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Graph to ONNX ModelProto, opset 18 or the one that its newest operator needs. Operators "quern::Name" go to the domain
-// ai.quern; everything else is ai.onnx, which the graph's vocabulary already is. Sizes that are a constant become dim_value, all others their text as dim_param, so
-// a reader finds the same variables. Constants are initializers with raw content.
+// ai.quern, "domain::Name" to theirs; everything else is ai.onnx, which the graph's vocabulary already is. Sizes that are
+// a constant become dim_value, all others their text as dim_param, so a reader finds the same variables. Constants are initializers with raw content.
 //
 // The protobuf is built of structs that refer to the graph's memory; only packing copies the weights.
 #include <string.h>
@@ -165,13 +165,21 @@ static char **make_names(struct writer *w, const value_id *v, u32 n)
     return z;
 }
 
+/* "domain" of "domain::Name"; empty: ai.onnx */
+static struct str op_domain(struct str op)
+{
+    for (i64 i = 0; i + 1 < op.n; i++)
+        if (op.p[i] == ':' && op.p[i + 1] == ':') return str_sub(op, 0, i);
+    return (struct str){0};
+}
+
 static Onnx__NodeProto *make_node(struct writer *w, const struct node *n)
 {
     Onnx__NodeProto *p = arena_new(&w->a, Onnx__NodeProto);
     onnx__node_proto__init(p);
-    bool is_own = str_starts(n->op, S("quern::"));
-    if (is_own) p->domain = own_z(w, S("ai.quern"));
-    p->op_type = own_z(w, is_own ? str_sub(n->op, S("quern::").n, n->op.n) : n->op);
+    struct str domain = op_domain(n->op);
+    if (domain.n) p->domain = own_z(w, str_is(domain, "quern") ? S("ai.quern") : domain);
+    p->op_type = own_z(w, domain.n ? str_sub(n->op, domain.n + 2, n->op.n) : n->op);
     p->name = own_z(w, n->name);
     p->n_input = n->in.n;
     p->input = make_names(w, n->in.v, n->in.n);
@@ -207,11 +215,11 @@ static bool make_consts(struct writer *w, Onnx__GraphProto *p)
     return true;
 }
 
-static Onnx__OperatorSetIdProto *make_opset(struct writer *w, const char *domain, i64 version)
+static Onnx__OperatorSetIdProto *make_opset(struct writer *w, struct str domain, i64 version)
 {
     Onnx__OperatorSetIdProto *p = arena_new(&w->a, Onnx__OperatorSetIdProto);
     onnx__operator_set_id_proto__init(p);
-    p->domain = own_z(w, str_of(domain));
+    p->domain = own_z(w, domain);
     p->has_version = 1;
     p->version = version;
     return p;
@@ -256,16 +264,31 @@ static bool choose_opset(const struct writer *w, i64 *opset)
                    (long long)newest, (long long)oldest);
 }
 
+/* Every other domain once, in the version that has all its operators in the form that they have here. */
+static void add_domains(struct writer *w, Onnx__ModelProto *m)
+{
+    for (node_id n = 1; n < w->g->node.n; n++) {
+        struct str domain = op_domain(graph_node(w->g, n)->op);
+        if (graph_node(w->g, n)->dead || !domain.n || str_is(domain, "quern")) continue;
+        size_t k = 0;
+        while (k < m->n_opset_import && !str_is(domain, m->opset_import[k]->domain)) k++;
+        if (k == m->n_opset_import) m->opset_import[m->n_opset_import++] = make_opset(w, domain, 1);
+        if (!str_is(domain, "ai.onnx.ml")) continue;
+        i64 version = str_is(graph_node(w->g, n)->op, "ai.onnx.ml::TreeEnsemble") ? 5 : 4;
+        m->opset_import[k]->version = i64_max(m->opset_import[k]->version, version);
+    }
+}
+
 static void make_head(struct writer *w, Onnx__ModelProto *m, i64 opset)
 {
     onnx__model_proto__init(m);
     m->has_ir_version = 1;
     m->ir_version = IR_VERSION;
     m->producer_name = own_z(w, S("quern"));
-    m->n_opset_import = 2;
-    m->opset_import = arena_array(&w->a, Onnx__OperatorSetIdProto *, 2);
-    m->opset_import[0] = make_opset(w, "", opset);
-    m->opset_import[1] = make_opset(w, "ai.quern", 1);
+    m->opset_import = arena_array(&w->a, Onnx__OperatorSetIdProto *, w->g->node.n + 2);
+    m->opset_import[m->n_opset_import++] = make_opset(w, S(""), opset);
+    m->opset_import[m->n_opset_import++] = make_opset(w, S("ai.quern"), 1);
+    add_domains(w, m);
 }
 
 static bool pack_model(struct writer *w, const Onnx__ModelProto *m, struct buf *out)

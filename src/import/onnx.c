@@ -10,8 +10,11 @@
 // sizes without a name get one that occurs nowhere else ("input_d2"). Claims of the model about sizes inside the
 // network (value_info) and of its outputs are not used: sizes are inferred.
 //
-// What is not handled (control flow, sequences, sparse tensors, functions, foreign domains) is ERR_UNSUPPORTED with the
-// operator and the node.
+// Operators of other domains are named with theirs, "com.microsoft::FusedConv"; those that mean the same as one of ai.onnx
+// (onnx_alias.inc) become that one, in the form of opset 18.
+//
+// What is not handled (control flow, sequences, sparse tensors, functions) is ERR_UNSUPPORTED with the operator and the
+// node.
 #include <string.h>
 
 #include <onnx.pb-c.h>
@@ -288,13 +291,23 @@ static bool read_edges(struct reader *r, node_id n, const Onnx__NodeProto *p)
     return true;
 }
 
-/* The operator's name in the graph; empty: foreign domain. */
+static bool is_onnx_domain(struct str domain) { return !domain.n || str_is(domain, "ai.onnx"); }
+
+/* The operator's name in the graph. */
 static struct str node_op(struct reader *r, const Onnx__NodeProto *p)
 {
+    static const struct { const char *name, *same; } alias[] = {
+#define X(name, same) {name, same},
+#include "import/onnx_alias.inc"
+#undef X
+    };
     struct str domain = str_of(p->domain), op = str_of(p->op_type);
-    if (!domain.n || str_is(domain, "ai.onnx")) return op;
-    if (str_is(domain, "ai.quern")) return str_fmt(r->a, "quern::%.*s", STR_ARG(op));
-    return (struct str){0};
+    if (is_onnx_domain(domain) || !op.n) return op;
+    if (str_is(domain, "ai.quern")) domain = S("quern");
+    op = str_fmt(r->a, "%.*s::%.*s", STR_ARG(domain), STR_ARG(op));
+    for (i64 k = 0; k < countof(alias); k++)
+        if (str_is(op, alias[k].name)) return str_of(alias[k].same);
+    return op;
 }
 
 static bool read_attrs(struct reader *r, node_id n, const Onnx__NodeProto *p)
@@ -310,7 +323,7 @@ static bool read_attrs(struct reader *r, node_id n, const Onnx__NodeProto *p)
 static bool read_node(struct reader *r, const Onnx__NodeProto *p)
 {
     struct str op = node_op(r, p);
-    if (!op.n) return unsupported(r, p, "operator of a foreign domain or without a name");
+    if (!op.n) return unsupported(r, p, "operator without a name");
     if (p->n_attribute > MAX_ATTRS) return unsupported(r, p, "too many attributes");
     if (str_is(op, "Constant")) return read_constant(r, p);
     node_id n = graph_add_node(r->g, op, str_of(p->name));

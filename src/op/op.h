@@ -195,6 +195,36 @@ node_id op_made(const struct graph *g, value_id v);
 /* x, cast where its known type differs */
 value_id op_as(struct graph *g, node_id like, value_id x, enum dtype t);
 
+/* op_build.c: nodes that move elements, with sizes that are expressions (g, like, ..., out). */
+value_id op_node_reshape(struct graph *g, node_id like, value_id v, u32 rank, const sym *dim, value_id out);
+value_id op_node_expand(struct graph *g, node_id like, value_id v, u32 rank, const sym *dim, value_id out);
+value_id op_node_perm(struct graph *g, node_id like, value_id v, u32 rank, const i64 *perm, value_id out);
+value_id op_node_swap(struct graph *g, node_id like, value_id v, u32 rank, u32 a, u32 b, value_id out); /* two axes */
+/* size elements of an axis of v, whose shape is s */
+value_id op_node_slice(struct graph *g, node_id like, value_id v, const struct shape *s, u32 axis, sym from, sym size,
+                       value_id out);
+value_id op_node_concat(struct graph *g, node_id like, u32 n_in, const value_id *in, i64 axis, value_id out);
+value_id op_node_softmax(struct graph *g, node_id like, value_id v, i64 axis, value_id out);
+value_id op_node_where(struct graph *g, node_id like, value_id c, value_id a, value_id b, value_id out);
+value_id op_node_range(struct graph *g, node_id like, enum dtype t, sym n, value_id out); /* 0 .. n-1 */
+value_id op_node_gather(struct graph *g, node_id like, value_id v, value_id at, i64 axis, value_id out);
+/* with n's attributes but those named in `without` (NULL-terminated, may be NULL); absent last inputs are left out */
+value_id op_node_same(struct graph *g, node_id n, const char *op, u32 n_in, const value_id *in, const char *const *without,
+                      value_id out);
+value_id op_node_input(const struct node *nd, u32 k); /* input k, 0: left out */
+/* v of type `from` as type `to`: the last node of an expansion */
+value_id op_node_into(struct graph *g, node_id like, value_id v, enum dtype from, enum dtype to, value_id out);
+/* From now on the shape of v is known, which the expansion has just made. */
+bool op_know(struct graph *g, value_id v, struct err *e);
+/* For `infer` of a composite, after its checks: types, shapes and contents of the outputs are those that its expansion has. */
+bool op_infer_expanded(struct graph *g, node_id n, struct err *e);
+/* Checks of input k where it is present; false: an error that says so. */
+bool op_check_float(const struct graph *g, node_id n, u32 k, struct err *e);
+bool op_check_rank(const struct graph *g, node_id n, u32 k, u32 lo, u32 hi, struct err *e);
+bool op_check_absent(const struct graph *g, node_id n, u32 k, const char *what, struct err *e);
+/* For `random`: a constant of numbers from lo to hi. */
+value_id random_const(struct graph *g, enum dtype t, u32 rank, const i64 *dim, double lo, double hi, struct rng *r);
+
 /* op_fold.c: arithmetic on symbolic contents. Sets the content of output 0 where it is exactly
    known; else does nothing. */
 enum op_fold {
