@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes test/golden/ort: one small model per use of an operator of com.microsoft or ai.onnx.ml, with its inputs and what
+ONNX Runtime computed of them as initializers "in:NAME" and "want:NAME" (test_ort.c reads them).
+
+    ort_cases.py DIR [GLOB]      needs onnx and onnxruntime
+"""
+import fnmatch, os, sys
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import helper, numpy_helper
+
+MS, ML = "com.microsoft", "ai.onnx.ml"
+F, H, U8, I8, I32, I64, B = np.float32, np.float16, np.uint8, np.int8, np.int32, np.int64, np.bool_
+rng = np.random.default_rng(1)
+out_dir, glob = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "*"
+written = failed = 0
+
+
+def f(*shape, t=F, lo=-2, hi=2):
+    return (rng.random(shape) * (hi - lo) + lo).astype(t)
+
+
+def q(*shape, t=U8, lo=None, hi=None):
+    i = np.iinfo(t)
+    return rng.integers(i.min if lo is None else lo, (i.max if hi is None else hi) + 1, shape).astype(t)
+
+
+def i(*shape, hi=8, lo=0, t=I64):
+    return rng.integers(lo, hi, shape).astype(t)
+
+
+def s(x, t=F):
+    return np.array(x, t)
+
+
+class C:
+    """A constant of the model, where a plain array is an input."""
+
+    def __init__(self, x):
+        self.x = x
+
+
+def case(name, op, ins, n_out=1, domain=MS, opset=18, ml=3, **attrs):
+    """ins: arrays, C(array), None. n_out: how many outputs, or a list of bool."""
+    global written, failed
+    if not fnmatch.fnmatch(name, glob):
+        return
+    rng_state = rng.bit_generator.state
+    names, inputs, consts, feeds = [], [], [], {}
+    for k, x in enumerate(ins):
+        if x is None:
+            names.append("")
+            continue
+        names.append("x%d" % k)
+        if isinstance(x, C):
+            consts.append(numpy_helper.from_array(x.x, names[-1]))
+        else:
+            inputs.append(helper.make_tensor_value_info(names[-1], helper.np_dtype_to_tensor_dtype(x.dtype), x.shape))
+            feeds[names[-1]] = x
+    want = [True] * n_out if isinstance(n_out, int) else n_out
+    outs = ["y%d" % k if w else "" for k, w in enumerate(want)]
+    node = helper.make_node(op, names, outs, name="node", domain=domain, **attrs)
+    infos = [helper.make_empty_tensor_value_info(o) for o in outs if o]
+    graph = helper.make_graph([node], name, inputs, infos, consts)
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid(MS, 1), helper.make_opsetid(ML, ml)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    opts = ort.SessionOptions()
+    opts.log_severity_level = 4
+    opts.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        got = ort.InferenceSession(model.SerializeToString(), opts, providers=["CPUExecutionProvider"]).run(None, feeds)
+    except Exception as e:
+        print("cannot run %s: %s" % (name, str(e).strip().split("\n")[0][:300]))
+        failed += 1
+        return
+    shown = [o for o in outs if o]
+    del model.graph.output[:]
+    model.graph.output.extend(helper.make_tensor_value_info(o, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+                              for o, v in zip(shown, got))
+    model.graph.initializer.extend(numpy_helper.from_array(v, "in:" + k) for k, v in feeds.items())
+    model.graph.initializer.extend(numpy_helper.from_array(v, "want:" + o) for o, v in zip(shown, got))
+    with open(os.path.join(out_dir, name + ".onnx"), "wb") as out:
+        out.write(model.SerializeToString())
+    written += 1
+
+
+# Fused products.
+for act, par in [("Relu", None), ("Clip", [-0.5, 1.5]), ("LeakyRelu", [0.2]), ("HardSigmoid", [0.3, 0.4]), ("Tanh", None)]:
+    kw = {"activation_params": par} if par else {}
+    case("fused_conv_" + act.lower(), "FusedConv", [f(1, 2, 4, 5), C(f(3, 2, 3, 3)), C(f(3))], activation=act,
+         pads=[1, 1, 1, 1], **kw)
+case("fused_conv_sum", "FusedConv", [f(1, 2, 4, 5), C(f(3, 2, 1, 1)), C(f(3)), f(1, 3, 4, 5)], activation="Relu")
+case("fused_conv_group", "FusedConv", [f(1, 4, 4, 5), C(f(4, 1, 3, 3))], group=4, strides=[2, 2])
+case("nhwc_fused_conv", "NhwcFusedConv", [f(1, 4, 5, 2), C(f(3, 2, 3, 3)), C(f(3))], activation="Relu")
+for ta in (0, 1):
+    for tb in (0, 1):
+        a = f(2, 4, 3) if ta else f(2, 3, 4)
+        b = f(2, 5, 4) if tb else f(2, 4, 5)
+        case("fused_matmul_%d%d" % (ta, tb), "FusedMatMul", [a, b], transA=ta, transB=tb, alpha=0.5)
+case("fused_matmul_batch_a", "FusedMatMul", [f(3, 2, 4), f(2, 4, 5)], transBatchA=1)
+case("fused_matmul_batch_a_t", "FusedMatMul", [f(4, 2, 3), f(2, 4, 5)], transBatchA=1, transA=1)
+case("fused_matmul_batch_b_t", "FusedMatMul", [f(2, 3, 4), f(5, 2, 4)], transBatchB=1, transB=1)
+case("transpose_matmul", "TransposeMatMul", [f(3, 4), f(5, 4)], transB=1, alpha=2.0)
+case("fused_gemm", "FusedGemm", [f(3, 4), f(5, 4), f(5)], transB=1, alpha=0.5, beta=2.0, activation="Relu")
+case("fused_gemm_leaky", "FusedGemm", [f(3, 4), f(4, 5)], activation="LeakyRelu", activation_alpha=0.3)
+
+# Activations.
+case("gelu", "Gelu", [f(3, 4)])
+case("bias_gelu", "BiasGelu", [f(3, 4), f(4)])
+case("fast_gelu", "FastGelu", [f(3, 4)])
+case("fast_gelu_bias", "FastGelu", [f(2, 3, 4), f(4)])
+case("quick_gelu", "QuickGelu", [f(3, 4)], alpha=1.5)
+case("bias_softmax", "BiasSoftmax", [f(2, 3, 4, 5), f(2, 1, 1, 5)], axis=3, is_inner_broadcast=1)
+case("bias_softmax_outer", "BiasSoftmax", [f(2, 3, 4, 5), f(1, 1, 4, 5)], axis=2, is_inner_broadcast=0)
+case("swiglu", "SwiGLU", [f(2, 8)], limit=1.0, activation_beta=1.0, activation_alpha=1.7)
+case("swiglu_two", "SwiGLU", [f(2, 4), f(2, 4)])
+case("scaled_silu", "ScaledSiLU", [f(3, 4)], alpha=1.5)
+case("trilu", "Trilu", [f(3, 4), C(s(1, I64))], upper=0)
+
+print("%d written, %d could not be run" % (written, failed))
