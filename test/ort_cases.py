@@ -94,7 +94,6 @@ for act, par in [("Relu", None), ("Clip", [-0.5, 1.5]), ("LeakyRelu", [0.2]), ("
          pads=[1, 1, 1, 1], **kw)
 case("fused_conv_sum", "FusedConv", [f(1, 2, 4, 5), C(f(3, 2, 1, 1)), C(f(3)), f(1, 3, 4, 5)], activation="Relu")
 case("fused_conv_group", "FusedConv", [f(1, 4, 4, 5), C(f(4, 1, 3, 3))], group=4, strides=[2, 2])
-case("nhwc_fused_conv", "NhwcFusedConv", [f(1, 4, 5, 2), C(f(3, 2, 3, 3)), C(f(3))], activation="Relu")
 for ta in (0, 1):
     for tb in (0, 1):
         a = f(2, 4, 3) if ta else f(2, 3, 4)
@@ -113,11 +112,22 @@ case("bias_gelu", "BiasGelu", [f(3, 4), f(4)])
 case("fast_gelu", "FastGelu", [f(3, 4)])
 case("fast_gelu_bias", "FastGelu", [f(2, 3, 4), f(4)])
 case("quick_gelu", "QuickGelu", [f(3, 4)], alpha=1.5)
-case("bias_softmax", "BiasSoftmax", [f(2, 3, 4, 5), f(2, 1, 1, 5)], axis=3, is_inner_broadcast=1)
-case("bias_softmax_outer", "BiasSoftmax", [f(2, 3, 4, 5), f(1, 1, 4, 5)], axis=2, is_inner_broadcast=0)
-case("swiglu", "SwiGLU", [f(2, 8)], limit=1.0, activation_beta=1.0, activation_alpha=1.7)
-case("swiglu_two", "SwiGLU", [f(2, 4), f(2, 4)])
 case("scaled_silu", "ScaledSiLU", [f(3, 4)], alpha=1.5)
 case("trilu", "Trilu", [f(3, 4), C(s(1, I64))], upper=0)
+
+# Normalisations.
+SKIP = [f(2, 3, 8), f(2, 3, 8), f(8)]
+case("skip_layer_norm", "SkipLayerNormalization", SKIP + [f(8), f(8)], [True, False, False, True])
+case("skip_layer_norm_plain", "SkipLayerNormalization", SKIP, epsilon=1e-3)
+case("skip_layer_norm_broadcast", "SkipLayerNormalization", [f(2, 3, 8), f(3, 8), f(8), f(8)])
+case("skip_simplified", "SkipSimplifiedLayerNormalization", SKIP + [f(8)], [True, False, False, True])
+case("simplified", "SimplifiedLayerNormalization", [f(2, 3, 8), f(8)], domain="", epsilon=1e-6)
+WORDS = [C(f(9, 8)), C(f(6, 8)), C(f(2, 8)), f(8), f(8)]
+IDS = [i(2, 3, hi=9, t=I32), i(2, 3, hi=2, t=I32)]
+case("embed_layer_norm", "EmbedLayerNormalization", IDS + WORDS + [i(2, 3, hi=2, t=I32)], 2, mask_index_type=1)
+case("embed_layer_norm_sum", "EmbedLayerNormalization", IDS + WORDS + [None, i(2, 3, hi=6, t=I32)], [True, False, True],
+     mask_index_type=0)
+case("embed_layer_norm_no_segments", "EmbedLayerNormalization",
+     [IDS[0], None, WORDS[0], WORDS[1], None, f(8), f(8)], 2, mask_index_type=1)
 
 print("%d written, %d could not be run" % (written, failed))

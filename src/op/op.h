@@ -221,6 +221,7 @@ bool op_infer_expanded(struct graph *g, node_id n, struct err *e);
 /* Checks of input k where it is present; false: an error that says so. */
 bool op_check_float(const struct graph *g, node_id n, u32 k, struct err *e);
 bool op_check_rank(const struct graph *g, node_id n, u32 k, u32 lo, u32 hi, struct err *e);
+bool op_check_present(const struct graph *g, node_id n, u32 k, struct err *e); /* where min_in says nothing */
 bool op_check_absent(const struct graph *g, node_id n, u32 k, const char *what, struct err *e);
 /* For `random`: a constant of numbers from lo to hi. */
 value_id random_const(struct graph *g, enum dtype t, u32 rank, const i64 *dim, double lo, double hi, struct rng *r);

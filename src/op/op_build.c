@@ -178,6 +178,11 @@ bool op_check_rank(const struct graph *g, node_id n, u32 k, u32 lo, u32 hi, stru
     return op_invalid(e, g, n, "input %u of rank %u", k, r);
 }
 
+bool op_check_present(const struct graph *g, node_id n, u32 k, struct err *e)
+{
+    return op_has_in(graph_node(g, n), k) || op_invalid(e, g, n, "input %u is missing", k);
+}
+
 bool op_check_absent(const struct graph *g, node_id n, u32 k, const char *what, struct err *e)
 {
     return !op_has_in(graph_node(g, n), k) || op_unsupported(e, g, n, "input %u (%s) is not supported", k, what);
