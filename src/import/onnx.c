@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ONNX models, opsets 7 to 25 (and older ones as far as their operators mean the same in opset 7): protobuf to graph,
+// ONNX models, opsets 7 to 28 (and older ones as far as their operators mean the same in opset 7): protobuf to graph,
 // then every node is brought to the form of opset 18 by its operator's `upgrade` and sizes are inferred. What later opsets
 // changed is mostly the types that are allowed; operators that are new in them (Gelu, Swish ...) are kept as they are.
 //
@@ -23,7 +23,7 @@
 #include "io/io.h"
 #include "op/op.h"
 
-enum { MIN_OPSET = 1, UPGRADE_OPSET = 7, MAX_OPSET = 25, MAX_ATTRS = 1000 };
+enum { MIN_OPSET = 1, UPGRADE_OPSET = 7, MAX_OPSET = 28, MAX_ATTRS = 1000 };
 
 struct reader {
     struct graph *g;
