@@ -394,8 +394,8 @@ static void test_unsupported(void **state)
     p.opset.version = 0;
     check_fails(&p, ERR_UNSUPPORTED, "opset 0");
     proto_init(&p);
-    p.opset.version = 26;
-    check_fails(&p, ERR_UNSUPPORTED, "opset 26");
+    p.opset.version = 29;
+    check_fails(&p, ERR_UNSUPPORTED, "opset 29");
     proto_init(&p);
     p.m.n_opset_import = 0;
     check_fails(&p, ERR_UNSUPPORTED, "opset");

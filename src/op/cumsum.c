@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CumSum: running sums along one axis. Becomes quern::CumSum, which holds the axis; its kernel
-// takes one line along the axis per grid iteration and keeps the sum in a register.
+// CumSum and CumProd: running sums and products along one axis. Both become quern::CumSum, which
+// holds the axis and whether it multiplies ("product"); its kernel takes one line along the axis per
+// grid iteration and keeps the result so far in a register.
 #include "op/op.h"
 
 static bool read_axis(const struct graph *g, node_id id, i64 *axis)
@@ -27,11 +28,13 @@ static bool expand(struct graph *g, node_id n, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
     i64 axis, exclusive = attr_int(nd, "exclusive", 0), reverse = attr_int(nd, "reverse", 0);
+    bool product = str_is(nd->op, "CumProd");
     if (!read_axis(g, n, &axis)) return op_invalid(e, g, n, "bad axis");
     node_id to = op_replace(g, n, "quern::CumSum", 1);
     attr_set_int(g, to, "axis", axis);
     attr_set_int(g, to, "exclusive", exclusive);
     attr_set_int(g, to, "reverse", reverse);
+    if (product) attr_set_int(g, to, "product", 1);
     return true;
 }
 
@@ -48,32 +51,35 @@ static bool prim_infer(struct graph *g, node_id n, struct err *e)
 
 struct line {
     u32 axis;
-    bool exclusive, reverse;
+    bool exclusive, reverse, product;
 };
 
 static struct line read_line(const struct node *n, u32 rank)
 {
     struct line l = {.exclusive = attr_int(n, "exclusive", 0),
-                     .reverse = attr_int(n, "reverse", 0)};
+                     .reverse = attr_int(n, "reverse", 0),
+                     .product = attr_int(n, "product", 0)};
     op_axis(attr_int(n, "axis", 0), rank, &l.axis);
     return l;
 }
 
-/* The sum of one element, from the start of its line. */
+/* The result of one element, from the start of its line. */
 static bool prim_eval(const struct op_eval *v, struct err *e)
 {
     const struct tensor *in = v->in[0];
     struct line l = read_line(v->n, in->rank);
     i64 idx[MAX_RANK] = {0}, n = tensor_count(in), dim = in->rank ? in->dim[l.axis] : 1;
     for (i64 i = 0; i < n; i++, op_next(in->rank, in->dim, idx)) {
-        i64 src[MAX_RANK], isum = 0, from = l.reverse ? idx[l.axis] + l.exclusive : 0;
+        i64 src[MAX_RANK], isum = l.product, from = l.reverse ? idx[l.axis] + l.exclusive : 0;
         i64 to = l.reverse ? dim : idx[l.axis] + !l.exclusive;
-        double sum = 0;
+        double sum = l.product;
         for (u32 a = 0; a < in->rank; a++) src[a] = idx[a];
         for (src[l.axis] = from; src[l.axis] < to; src[l.axis]++) {
             i64 at = op_flat(in->rank, in->dim, src);
-            if (dtype_is_float(in->dtype)) sum += elem_f64(in->dtype, in->data, at);
-            else isum = (i64)((u64)isum + (u64)elem_i64(in->dtype, in->data, at));
+            double f = dtype_is_float(in->dtype) ? elem_f64(in->dtype, in->data, at) : 0;
+            u64 k = dtype_is_float(in->dtype) ? 0 : (u64)elem_i64(in->dtype, in->data, at);
+            sum = l.product ? sum * f : sum + f;
+            isum = (i64)(l.product ? (u64)isum * k : (u64)isum + k);
         }
         if (dtype_is_float(in->dtype)) elem_set_f64(in->dtype, v->out[0]->data, i, sum);
         else elem_set_i64(in->dtype, v->out[0]->data, i, isum);
@@ -93,11 +99,11 @@ static void prim_whole(struct emit *m, const struct node *n)
     inside[l.axis] = true;
     emit_slices(m, &x->shape, inside, idx);
     kval sum = kir_alloc(k, KS_REG, t, 1, kir_int(k, 1));
-    kir_store(k, sum, zero, kir_cast(k, t, emit_zero(m, x->dtype)));
+    kir_store(k, sum, zero, emit_neutral(m, l.product ? KI_MUL : KI_ADD, t));
     kval i = kir_loop(k, KL_SERIAL, zero, dim, 1);
     idx[l.axis] = l.reverse ? kir_bin(k, KI_SUB, kir_bin(k, KI_SUB, dim, kir_int(k, 1)), i) : i;
     kval before = kir_load(k, sum, zero);
-    kval after = kir_bin(k, KI_ADD, before, kir_cast(k, t, emit_value(m, v, idx)));
+    kval after = kir_bin(k, l.product ? KI_MUL : KI_ADD, before, kir_cast(k, t, emit_value(m, v, idx)));
     kir_store(k, sum, zero, after);
     emit_store(m, n->out.v[0], idx, kir_cast(k, emit_type(x->dtype), l.exclusive ? before : after));
     kir_end(k);
@@ -126,10 +132,20 @@ static void random_cumsum(const struct op *self, struct graph *g, struct rng *r)
     if (self->max_in == 1) attr_set_int(g, n, "axis", axis);
     attr_set_int(g, n, "exclusive", rng_range(r, 0, 1));
     attr_set_int(g, n, "reverse", rng_range(r, 0, 1));
+    if (self->max_in == 1) attr_set_int(g, n, "product", rng_range(r, 0, 1));
 }
 
 static const struct op ops[] = {
     {.name = "CumSum",
+     .min_in = 2,
+     .max_in = 2,
+     .min_out = 1,
+     .max_out = 1,
+     .infer = infer,
+     .expand = expand,
+     .random = random_cumsum},
+    {.name = "CumProd",
+     .opset = 26,
      .min_in = 2,
      .max_in = 2,
      .min_out = 1,

@@ -18,8 +18,8 @@ static bool read_block(const struct node *n, struct block *k)
 {
     struct str mode = attr_str(n, "mode", "DCR");
     *k = (struct block){.b = attr_int(n, "blocksize", 0), .deep = str_is(n->op, "SpaceToDepth")};
-    k->crd = !k->deep && str_is(mode, "CRD");
-    return k->b >= 1 && k->b < 65536 && (k->crd || k->deep || str_is(mode, "DCR"));
+    k->crd = str_is(mode, "CRD");
+    return k->b >= 1 && k->b < 65536 && (k->crd || str_is(mode, "DCR"));
 }
 
 /* by, bx: position within the block, c: wide channel. */
@@ -38,8 +38,8 @@ static i64 map(const void *par, const i64 *out, i64 *in)
         in[W] = out[W] / k->b;
         return 0;
     }
-    i64 at = out[C] / k->c;
-    in[C] = out[C] % k->c;
+    i64 area = k->b * k->b, at = k->crd ? out[C] % area : out[C] / k->c;
+    in[C] = k->crd ? out[C] / area : out[C] % k->c;
     in[H] = out[H] * k->b + at / k->b;
     in[W] = out[W] * k->b + at % k->b;
     return 0;
@@ -89,8 +89,10 @@ static void lower_deep(struct emit *m, const struct block *k, const struct shape
 {
     kval b = kir_int(m->k, k->b),
          c = emit_size(m, sym_max(m->g->sym, in->dim[C], sym_const(m->g->sym, 1)));
-    kval at = kir_bin(m->k, KI_DIV, i[C], c);
-    i[C] = kir_bin(m->k, KI_MOD, i[C], c);
+    if (k->crd) c = kir_int(m->k, k->b * k->b);
+    kval outer = kir_bin(m->k, KI_DIV, i[C], c), inner = kir_bin(m->k, KI_MOD, i[C], c);
+    kval at = k->crd ? inner : outer;
+    i[C] = k->crd ? outer : inner;
     i[H] = kir_bin(m->k, KI_ADD, kir_bin(m->k, KI_MUL, i[H], b), kir_bin(m->k, KI_DIV, at, b));
     i[W] = kir_bin(m->k, KI_ADD, kir_bin(m->k, KI_MUL, i[W], b), kir_bin(m->k, KI_MOD, at, b));
 }
@@ -133,7 +135,7 @@ static void random_block(const struct op *self, struct graph *g, struct rng *r)
     random_input(g, "x", DT_F32, 4, dim, &in[0]);
     node_id n = random_node(g, self, 1, in, 1);
     attr_set_int(g, n, "blocksize", b);
-    if (!deep && rng_range(r, 0, 1)) attr_set_str(g, n, "mode", S("CRD"));
+    if (rng_range(r, 0, 1)) attr_set_str(g, n, "mode", S("CRD"));
 }
 
 static const struct op ops[] = {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // DFT: the discrete Fourier transform along one axis of (..., 1) real or (..., 2) complex tensors,
-// padded or cut to a length; onesided and inverse forms. Becomes quern::DFT, which holds the
+// padded or cut to a length; onesided and inverse forms; both
+// together make a real tensor (..., 1) of half a spectrum. Becomes quern::DFT, which holds the
 // symbolic length. One sum per result element; angles are reduced to one turn as integers and
 // computed in f64.
 #include "op/op.h"
@@ -14,6 +15,7 @@ struct dft {
     u32 rank, axis;
     sym length;
     bool inverse, onesided;
+    bool real; /* the result: inverse of a onesided spectrum, whose other half is conjugate */
 };
 
 static bool read_flags(const struct graph *g, const struct node *n, struct dft *d)
@@ -23,9 +25,15 @@ static bool read_flags(const struct graph *g, const struct node *n, struct dft *
     d->rank = x->rank;
     d->inverse = attr_int(n, "inverse", 0);
     d->onesided = attr_int(n, "onesided", 0);
+    d->real = d->inverse && d->onesided;
     return x->rank >= 2 && op_axis(attr_int(n, "axis", 1), x->rank, &d->axis) &&
            d->axis != x->rank - 1 && sym_is_const(g->sym, x->dim[x->rank - 1], &parts) &&
-           (parts == 1 || parts == 2) && !(d->inverse && d->onesided);
+           (parts == 1 || parts == 2);
+}
+
+static sym half_spectrum(struct symtab *t, sym length)
+{
+    return sym_add(t, sym_div(t, length, sym_const(t, 2)), sym_const(t, 1));
 }
 
 static bool set_result(struct graph *g, node_id n, const struct dft *d, struct err *e)
@@ -36,10 +44,8 @@ static bool set_result(struct graph *g, node_id n, const struct dft *d, struct e
     if (!dtype_is_float(x->dtype)) return op_invalid(e, g, n, "type %s", dtype_name(x->dtype));
     if (sym_is_const(g->sym, d->length, &c) && c < 1)
         return op_invalid(e, g, n, "length %lld", (long long)c);
-    sym half =
-        sym_add(g->sym, sym_div(g->sym, d->length, sym_const(g->sym, 2)), sym_const(g->sym, 1));
-    to.dim[d->axis] = d->onesided ? half : d->length;
-    to.dim[d->rank - 1] = sym_const(g->sym, 2);
+    to.dim[d->axis] = d->onesided && !d->real ? half_spectrum(g->sym, d->length) : d->length;
+    to.dim[d->rank - 1] = sym_const(g->sym, d->real ? 1 : 2);
     op_set_out(g, n, 0, x->dtype, &to);
     return true;
 }
@@ -51,6 +57,8 @@ static bool read_dft(struct graph *g, node_id id, struct dft *d, struct err *e)
     if (!read_flags(g, n, d))
         return op_invalid(e, g, id, "shape, axis, inverse and onesided do not fit each other");
     d->length = graph_value(g, n->in.v[0])->shape.dim[d->axis];
+    if (d->real) /* 2 (size - 1) */
+        d->length = sym_mul(g->sym, sym_const(g->sym, 2), sym_sub(g->sym, d->length, sym_const(g->sym, 1)));
     if (n->in.n > 1 && n->in.v[1] &&
         (!op_sym_ints(g, n->in.v[1], &d->length, 1, &count) || count != 1))
         return op_unsupported(e, g, id, "the length is only known at run time");
@@ -110,7 +118,9 @@ static bool prim_eval(const struct op_eval *v, struct err *e)
     for (i64 i = 0; i < n; i++, op_next(out->rank, out->dim, idx)) {
         double sum = 0;
         for (u32 a = 0; a < d.rank; a++) src[a] = idx[a];
-        for (i64 j = 0; j < x->dim[d.axis] && j < length; j++) {
+        i64 end = i64_min(x->dim[d.axis], d.real ? length / 2 + 1 : length);
+        for (i64 j = 0; j < end; j++) {
+            double weight = d.real && j > 0 && 2 * j != length ? 2 : 1;
             double angle = (d.inverse ? two_pi : -two_pi) * (double)(j * idx[d.axis] % length) /
                            (double)length;
             src[d.axis] = j;
@@ -118,8 +128,8 @@ static bool prim_eval(const struct op_eval *v, struct err *e)
             i64 at = op_flat(x->rank, x->dim, src);
             double re = elem_f64(x->dtype, x->data, at);
             double im = x->dim[d.rank - 1] == 2 ? elem_f64(x->dtype, x->data, at + 1) : 0;
-            sum += idx[d.rank - 1] ? re * sin(angle) + im * cos(angle)
-                                   : re * cos(angle) - im * sin(angle);
+            sum += weight * (idx[d.rank - 1] ? re * sin(angle) + im * cos(angle)
+                                             : re * cos(angle) - im * sin(angle));
         }
         elem_set_f64(out->dtype, out->data, i, d.inverse ? sum / (double)length : sum);
     }
@@ -153,6 +163,15 @@ static kval summand(struct emit *m, const struct node *n, const struct dft *d, c
                    kir_bin(k, KI_MUL, im, kir_select(k, is_re, kir_un(k, KI_NEG, s), c)));
 }
 
+/* How often position j of a half spectrum stands in the whole one. */
+static kval mirror_weight(struct emit *m, const struct dft *d, kval j)
+{
+    struct kir *k = m->k;
+    kval first = kir_bin(k, KI_EQ, j, kir_int(k, 0));
+    kval middle = kir_bin(k, KI_EQ, kir_bin(k, KI_ADD, j, j), emit_size(m, d->length));
+    return kir_select(k, kir_bin(k, KI_OR, first, middle), kir_const_f(k, DT_F64, 1, 1), kir_const_f(k, DT_F64, 1, 2));
+}
+
 static kval prim_lower(struct emit *m, const struct node *n, u32 out, const kval *idx)
 {
     struct kir *k = m->k;
@@ -165,9 +184,11 @@ static kval prim_lower(struct emit *m, const struct node *n, u32 out, const kval
         lanes = kir_lanes(k, idx[a]) > lanes ? kir_lanes(k, idx[a]) : lanes;
     kval zero = kir_int(k, 0), acc = kir_alloc(k, KS_REG, DT_F64, lanes, kir_int(k, 1));
     kir_store(k, acc, zero, kir_const_f(k, DT_F64, lanes, 0));
-    kval j = kir_loop(k, KL_SERIAL, zero,
-                      emit_size(m, sym_min(m->g->sym, x->shape.dim[d.axis], d.length)), 1);
-    kval sum = kir_bin(k, KI_ADD, kir_load(k, acc, zero), summand(m, n, &d, idx, j));
+    sym most = d.real ? half_spectrum(m->g->sym, d.length) : d.length;
+    kval j = kir_loop(k, KL_SERIAL, zero, emit_size(m, sym_min(m->g->sym, x->shape.dim[d.axis], most)), 1);
+    kval term = summand(m, n, &d, idx, j);
+    if (d.real) term = kir_bin(k, KI_MUL, term, mirror_weight(m, &d, j));
+    kval sum = kir_bin(k, KI_ADD, kir_load(k, acc, zero), term);
     kir_store(k, acc, zero, kir_splat(k, sum, lanes));
     kir_end(k);
     sum = kir_load(k, acc, zero);
@@ -192,17 +213,17 @@ static void random_dft(const struct op *self, struct graph *g, struct rng *r)
 {
     u32 rank = (u32)rng_range(r, 2, 4);
     i64 dim[4], axis = rng_range(r, 0, rank - 2), length = rng_range(r, 1, 8),
-                form = rng_range(r, 0, 2);
+                form = rng_range(r, 0, 3);
     value_id in[2] = {0};
     for (u32 a = 0; a < rank; a++) dim[a] = rng_range(r, 1, a + 1 == rank ? 2 : 6);
     random_input(g, "x", DT_F32, rank, dim, &in[0]);
-    if (self->max_in == 2 && rng_range(r, 0, 1)) in[1] = op_const_i(g, DT_I64, &length, 1);
+    if (self->max_in == 2 && (form == 3 || rng_range(r, 0, 1))) in[1] = op_const_i(g, DT_I64, &length, 1);
     node_id n = random_node(g, self, in[1] ? 2 : 1, in, 1);
     sym s = sym_const(g->sym, length);
     if (self->max_in == 1) op_set_syms(g, n, "length", &s, 1);
     attr_set_int(g, n, "axis", axis);
-    attr_set_int(g, n, "inverse", form == 1);
-    attr_set_int(g, n, "onesided", form == 2);
+    attr_set_int(g, n, "inverse", form & 1);
+    attr_set_int(g, n, "onesided", form >> 1);
 }
 
 static const struct op ops[] = {

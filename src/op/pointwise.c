@@ -163,8 +163,11 @@ static kval pow_k(struct kir *k, kval v, kval b)
 static kval shift_k(struct kir *k, kval a, kval b, bool right)
 {
     i64 bits = 8 * dtype_size(kir_dtype(k, a));
-    kval by = BIN(AND, b, K((double)(bits - 1)));
-    return SEL(BIN(LT, b, K((double)bits)), right ? BIN(SHR, a, by) : BIN(SHL, a, by), K(0));
+    bool uns = dtype_kind(kir_dtype(k, a)) == DK_UINT;
+    kval by = BIN(AND, b, K((double)(bits - 1))), inside = BIN(LT, b, K((double)bits));
+    if (!uns) inside = BIN(AND, inside, BIN(LE, K(0), b));
+    kval rest = right && !uns ? SEL(BIN(LT, a, K(0)), K(-1), K(0)) : K(0);
+    return SEL(inside, right ? BIN(SHR, a, by) : BIN(SHL, a, by), rest);
 }
 
 /* Helpers of reference expressions. */
@@ -224,10 +227,12 @@ static i64 pow_i(double a, double b)
     return fabs(r) < 9e18 ? (i64)r : 0;
 }
 
-static i64 shift_i(i64 a, i64 b, bool right, i64 bits)
+static i64 shift_i(i64 a, i64 b, bool right, bool uns, i64 bits)
 {
-    if (b < 0 || b >= bits) return 0;
-    return (i64)(right ? (u64)a >> b : (u64)a << b);
+    bool ones = right && !uns && a < 0; /* shifted in from the left */
+    if (b < 0 || b >= bits) return ones ? -1 : 0;
+    if (!right) return (i64)((u64)a << b);
+    return ones ? (i64)~(~(u64)a >> b) : (i64)((u64)a >> b);
 }
 
 /* The rows' functions. Rows use but few of what they can see. */

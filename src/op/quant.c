@@ -354,6 +354,13 @@ static bool linear_infer(struct graph *g, node_id n, struct err *e)
     return true;
 }
 
+/* A scale of input k, given as v, in f32. */
+static value_id scale_f32(struct graph *g, node_id n, u32 k, value_id v)
+{
+    v = scalar_if_single(g, n, v);
+    return op_in_dtype(g, graph_node(g, n), k) == DT_F32 ? v : op_node_cast(g, n, v, DT_F32, 0);
+}
+
 static bool linear_expand(struct graph *g, node_id n, struct err *e)
 {
     const struct node nd = *graph_node(g, n);
@@ -362,10 +369,10 @@ static bool linear_expand(struct graph *g, node_id n, struct err *e)
     value_id bias = conv && op_has_in(&nd, Q_BIAS) ? nd.in.v[Q_BIAS] : 0, y;
     y = conv ? conv_product(g, n, of_linear, bias, 0) : matrix_product(g, n, of_linear);
     y = op_node_cast(g, n, y, DT_F32, 0);
-    value_id sa = scalar_if_single(g, n, param(g, n, QA_SCALE, conv ? 0 : 1));
-    value_id sb = scalar_if_single(g, n, param(g, n, QB_SCALE, conv ? out_behind : 0));
+    value_id sa = scale_f32(g, n, QA_SCALE, param(g, n, QA_SCALE, conv ? 0 : 1));
+    value_id sb = scale_f32(g, n, QB_SCALE, param(g, n, QB_SCALE, conv ? out_behind : 0));
     value_id scale = op_node2(g, n, "Mul", sa, sb, 0);
-    scale = op_node2(g, n, "Div", scale, scalar_if_single(g, n, nd.in.v[QY_SCALE]), 0);
+    scale = op_node2(g, n, "Div", scale, scale_f32(g, n, QY_SCALE, nd.in.v[QY_SCALE]), 0);
     y = op_node2(g, n, "Mul", y, scale, 0);
     saturate(g, n, y, scalar_if_single(g, n, nd.in.v[QY_ZERO]), op_in_dtype(g, &nd, QY_ZERO),
              nd.out.v[0]);
