@@ -190,14 +190,14 @@ static value_id by_heads(const struct build *b, value_id x, i64 heads, sym s, sy
     const sym dim[4] = {b->h.b, s, sym_const(b->g->sym, heads), d};
     if (b->h.rank == 4) return x;
     x = op_node_reshape(b->g, b->n, x, 4, dim, 0);
-    return op_node_transpose(b->g, b->n, x, 4, (const i64[]){0, 2, 1, 3}, 0);
+    return op_node_perm(b->g, b->n, x, 4, (const i64[]){0, 2, 1, 3}, 0);
 }
 
 /* Behind what the cache holds; becomes output k, where wanted. */
 static value_id with_past(const struct build *b, value_id x, u32 past, u32 k)
 {
     value_id old = input(b, past), out = wanted(b, k);
-    if (old) return op_node_concat(b->g, b->n, 2, 2, (value_id[]){old, x}, out);
+    if (old) return op_node_concat(b->g, b->n, 2, (value_id[]){old, x}, 2, out);
     return out ? op_node1(b->g, b->n, "Identity", x, out) : x;
 }
 
@@ -272,7 +272,7 @@ static struct bias read_bias(const struct build *b)
 static value_id allowed(const struct build *b, const struct bias *s, value_id x)
 {
     if (!s->allowed) return x;
-    return op_node3(b->g, b->n, "Where", s->allowed, x, op_const_f(b->g, b->h.soft, -INFINITY), 0);
+    return op_node_where(b->g, b->n, s->allowed, x, op_const_f(b->g, b->h.soft, -INFINITY), 0);
 }
 
 /* Zeros the rows of p that have no position left. */
@@ -284,7 +284,7 @@ static value_id unblocked(const struct build *b, const struct bias *s, value_id 
     value_id bias = allowed(b, s, s->added ? s->added : op_const_f(g, b->h.soft, 0));
     value_id most = op_node_axes(g, b->n, "ReduceMax", bias, &last, 1, 0);
     value_id none = op_node_binf(g, b->n, "Equal", most, b->h.soft, -INFINITY, 0);
-    return op_node3(g, b->n, "Where", none, op_const_f(g, b->h.soft, 0), p, 0);
+    return op_node_where(g, b->n, none, op_const_f(g, b->h.soft, 0), p, 0);
 }
 
 /* x, of the softmax's type, is output qk_matmul_output if that is its mode */
@@ -334,7 +334,7 @@ static value_id probabilities(const struct build *b, value_id q, value_id k)
 {
     struct graph *g = b->g;
     struct bias s = read_bias(b);
-    value_id kt = op_node_transpose(g, b->n, k, 4, (const i64[]){0, 1, 3, 2}, 0);
+    value_id kt = op_node_perm(g, b->n, k, 4, (const i64[]){0, 1, 3, 2}, 0);
     value_id x = op_node2(g, b->n, "MatMul", group(b, scaled(b, q), b->h.d, false, 0), kt, 0);
     x = group(b, x, b->h.st, true, 0);
     if (b->h.t != b->h.soft) x = op_node_cast(g, b->n, x, b->h.soft, 0);
@@ -368,7 +368,7 @@ static bool expand(struct graph *g, node_id n, struct err *e)
     if (h->rank == 4 && h->hq == h->hk) return op_node2(g, n, "MatMul", p, v, y), true;
     p = group(&b, op_node2(g, n, "MatMul", p, v, 0), h->dv, true, h->rank == 4 ? y : 0);
     if (h->rank == 4) return true;
-    p = op_node_transpose(g, n, p, 4, (const i64[]){0, 2, 1, 3}, 0);
+    p = op_node_perm(g, n, p, 4, (const i64[]){0, 2, 1, 3}, 0);
     op_node_reshape(g, n, p, 3, (const sym[]){h->b, h->sq, product(g, h->hq, h->dv)}, y);
     return true;
 }

@@ -191,19 +191,10 @@ value_id op_node_cast(struct graph *g, node_id like, value_id x, enum dtype t, v
 /* b a constant */
 value_id op_node_binf(struct graph *g, node_id like, const char *op, value_id a, enum dtype t,
                       double b, value_id out);
-value_id op_node3(struct graph *g, node_id like, const char *op, value_id a, value_id b, value_id c,
-                  value_id out);
-/* x with these sizes, of the same product */
-value_id op_node_reshape(struct graph *g, node_id like, value_id x, u32 rank, const sym *dim,
-                         value_id out);
-value_id op_node_transpose(struct graph *g, node_id like, value_id x, u32 rank, const i64 *perm,
-                           value_id out);
 /* Part of x, which has shape s: `size` elements along one axis, each `step` after the one before. */
 struct op_part { u32 axis; sym start, size; i64 step; };
 value_id op_node_part(struct graph *g, node_id like, value_id x, const struct shape *s,
                       const struct op_part *p, value_id out);
-value_id op_node_concat(struct graph *g, node_id like, i64 axis, u32 n, const value_id *x,
-                        value_id out);
 /* the node that makes v, to set its attributes */
 node_id op_made(const struct graph *g, value_id v);
 /* x, cast where its known type differs */

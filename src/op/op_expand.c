@@ -16,28 +16,6 @@ value_id op_node2(struct graph *g, node_id like, const char *op, value_id a, val
     return op_node(g, like, op, 2, (value_id[]){a, b}, out);
 }
 
-value_id op_node3(struct graph *g, node_id like, const char *op, value_id a, value_id b, value_id c,
-                  value_id out)
-{
-    return op_node(g, like, op, 3, (value_id[]){a, b, c}, out);
-}
-
-value_id op_node_reshape(struct graph *g, node_id like, value_id x, u32 rank, const sym *dim,
-                         value_id out)
-{
-    value_id v = op_node1(g, like, "quern::Reshape", x, out);
-    op_set_syms(g, op_made(g, v), "shape", dim, rank);
-    return v;
-}
-
-value_id op_node_transpose(struct graph *g, node_id like, value_id x, u32 rank, const i64 *perm,
-                           value_id out)
-{
-    value_id v = op_node1(g, like, "Transpose", x, out);
-    attr_set_ints(g, op_made(g, v), "perm", perm, rank);
-    return v;
-}
-
 value_id op_node_part(struct graph *g, node_id like, value_id x, const struct shape *s,
                       const struct op_part *p, value_id out)
 {
@@ -50,14 +28,6 @@ value_id op_node_part(struct graph *g, node_id like, value_id x, const struct sh
     op_set_syms(g, op_made(g, v), "start", start, s->rank);
     op_set_syms(g, op_made(g, v), "size", size, s->rank);
     attr_set_ints(g, op_made(g, v), "step", step, s->rank);
-    return v;
-}
-
-value_id op_node_concat(struct graph *g, node_id like, i64 axis, u32 n, const value_id *x,
-                        value_id out)
-{
-    value_id v = op_node(g, like, "Concat", n, x, out);
-    attr_set_int(g, op_made(g, v), "axis", axis);
     return v;
 }
 

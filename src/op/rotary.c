@@ -94,10 +94,10 @@ static value_id joined(struct graph *g, node_id n, const struct rotary *t, value
 {
     const i64 last = -1;
     sym dim[4] = {t->s.dim[0], t->s.dim[1], t->s.dim[2], sym_const(g->sym, t->r)};
-    if (!t->interleaved) return op_node_concat(g, n, 3, 2, (value_id[]){re, im}, 0);
+    if (!t->interleaved) return op_node_concat(g, n, 2, (value_id[]){re, im}, 3, 0);
     re = op_node_axes(g, n, "Unsqueeze", re, &last, 1, 0);
     im = op_node_axes(g, n, "Unsqueeze", im, &last, 1, 0);
-    return op_node_reshape(g, n, op_node_concat(g, n, 4, 2, (value_id[]){re, im}, 0), 4, dim, 0);
+    return op_node_reshape(g, n, op_node_concat(g, n, 2, (value_id[]){re, im}, 4, 0), 4, dim, 0);
 }
 
 static bool expand(struct graph *g, node_id n, struct err *e)
@@ -114,7 +114,7 @@ static bool expand(struct graph *g, node_id n, struct err *e)
     value_id im = op_node2(g, n, "Add", op_node2(g, n, "Mul", s, x1, 0), op_node2(g, n, "Mul", c, x2, 0), 0);
     value_id v = joined(g, n, &t, re, im);
     sym_is_const(g->sym, t.s.dim[3], &d);
-    if (!t.all) v = op_node_concat(g, n, 3, 2, (value_id[]){v, part(g, n, x, &t.s, t.r, d - t.r, 1)}, 0);
+    if (!t.all) v = op_node_concat(g, n, 2, (value_id[]){v, part(g, n, x, &t.s, t.r, d - t.r, 1)}, 3, 0);
     return op_node_reshape(g, n, v, t.x.rank, t.x.dim, y), true;
 }
 
