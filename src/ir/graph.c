@@ -29,6 +29,13 @@ struct node *graph_node(const struct graph *g, node_id n)
     return &g->node.v[n];
 }
 
+value_id node_first_out(const struct node *n)
+{
+    for (u32 k = 0; k < n->out.n; k++)
+        if (n->out.v[k]) return n->out.v[k];
+    return 0;
+}
+
 value_id graph_find(const struct graph *g, struct str name)
 {
     const u64 *id = map_get(&g->names, name);

@@ -107,6 +107,7 @@ void node_set_out(struct graph *g, node_id n, u32 k, value_id v); /* sets produc
 value_id graph_op(struct graph *g, const char *op, struct str name, u32 n_in, const value_id *in);
 struct value *graph_value(const struct graph *g, value_id v);
 struct node *graph_node(const struct graph *g, node_id n);
+value_id node_first_out(const struct node *n);                     /* its first wanted output; 0: none */
 value_id graph_find(const struct graph *g, struct str name);          /* 0: absent */
 void graph_swap_names(struct graph *g, value_id a, value_id b);
 bool graph_is_output(const struct graph *g, value_id v);               /* of the interface */

@@ -402,14 +402,14 @@ void op_cell_random(const struct op *self, struct graph *g, struct rng *r, bool 
     if (kind == CELL_LSTM) {
         in[n_in++] = random_state(g, "c0", t, &z, r);
         in[n_in++] = random_vector(g, "p", t, z.dirs, 3 * z.hidden, r);
-    } else if (is_primitive && kind == CELL_GRU && rng_range(r, 0, 1)) {
-        n_in += 2;
-        in[n_in++] = random_vector(g, "rb", t, z.dirs, z.hidden, r);
-    }
+    } else if (is_primitive && kind == CELL_GRU) in[n_in + 2] = random_vector(g, "rb", t, z.dirs, z.hidden, r);
+    bool apart = is_primitive && kind == CELL_GRU && in[n_in + 2]; /* GRU's bias that has an input of its own */
+    n_in += apart ? 3 : 0;
     u32 n_out = (u32)rng_range(r, 1, kind == CELL_LSTM ? 3 : 2);
     node_id n = random_node(g, self, n_in, in, n_out);
     if (n_out > 1 && rng_range(r, 0, 1)) drop_first_output(g, n);
     random_attributes(g, n, kind, (u32)z.dirs, r);
+    if (apart) attr_set_int(g, n, "linear_before_reset", 1);
     attr_set_int(g, n, "hidden_size", z.hidden);
     if (z.batch_first) attr_set_int(g, n, "layout", 1);
     if (is_primitive) attr_set_str(g, n, "cell", str_of(cells[kind].name));

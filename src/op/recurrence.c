@@ -68,6 +68,7 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     if (x.rank != 3) return op_invalid(e, g, n, "input of rank %u, expected 3", x.rank);
     if (!dtype_is_float(t)) return op_invalid(e, g, n, "type %s", dtype_name(t));
     if (!op_cell_read(g, n, IN_R, &c, e) || !inputs_fit(g, n, &c, e)) return false;
+    if (op_has_in(nd, IN_RB) && !c.linear_before_reset) return op_invalid(e, g, n, "input %u without linear_before_reset", IN_RB);
     sym d = sym_const(g->sym, c.n_dirs), u = sym_const(g->sym, c.hidden);
     op_set_out(g, n, OUT_Y, t, &(struct shape){.rank = 4, .dim = {x.dim[0], d, x.dim[1], u}});
     for (u32 k = OUT_H; k <= OUT_C; k++) op_set_out(g, n, k, t, &(struct shape){.rank = 3, .dim = {d, x.dim[1], u}});

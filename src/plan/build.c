@@ -197,7 +197,7 @@ static void put_copy(struct buf *b, const struct cover *c, const struct region *
 static struct str node_name(const struct graph *g, node_id n)
 {
     const struct node *x = graph_node(g, n);
-    return x->name.n ? x->name : graph_value(g, x->out.v[0])->name;
+    return x->name.n ? x->name : graph_value(g, node_first_out(x))->name;
 }
 
 static struct str region_label(const struct cover *c, const struct region *r, struct arena *a)

@@ -41,7 +41,7 @@ static void put_region(struct buf *b, const struct cover *c, const struct select
     for (u32 i = 0; i < r->n_nodes; i++) {
         const struct node *x = graph_node(c->g, r->nodes[i]);
         if (i) buf_char(b, ',');
-        buf_json_str(b, x->name.n ? x->name : graph_value(c->g, x->out.v[0])->name);
+        buf_json_str(b, x->name.n ? x->name : graph_value(c->g, node_first_out(x))->name);
     }
     buf_z(b, "],\"ops\":[");
     for (u32 i = 0; i < r->n_nodes; i++) {

@@ -76,7 +76,7 @@ double graph_depth(const struct graph *g, const i64 *var)
         if (op_of(g, n)->props & (OP_MATMUL | OP_HEAVY | OP_CONV)) {
             double n_out = 1;
             i64 dim[MAX_RANK];
-            const struct shape *s = &graph_value(g, x->out.v[0])->shape;
+            const struct shape *s = &graph_value(g, node_first_out(x))->shape;
             if (shape_eval(g->sym, s, var, dim))
                 for (u32 i = 0; i < s->rank; i++) n_out *= (double)dim[i];
             if (n_out > 0) d = op_flops(g, n, var) / 2 / n_out;

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// group_recurrence: recurrent layers by groups of threads (gen_recurrence.c). A group takes some sequences of one direction
+// through all steps; its threads are side by side along the hidden units, so that they read neighbouring weights, and share the states
+// in shared memory. They meet once per product.
+#include "gen/gen_group.h"
+#include "gen/gen_recurrence.h"
+
+enum { P_THREADS, P_ROWS, P_NR, P_KU, N_PARAM };
+
+static const i32 v_threads[] = {32, 64, 128, 256, 512, 1024};
+static const i32 v_rows[] = {1, 2, 4, 8};
+static const i32 v_nr[] = {1, 2, 4};
+static const i32 v_ku[] = {1, 2, 4, 8};
+
+static const struct gen_param param[N_PARAM] = {
+    [P_THREADS] = {"threads", "threads of a group", v_threads, countof(v_threads)},
+    [P_ROWS] = {"rows", "sequences of a group", v_rows, countof(v_rows)},
+    [P_NR] = {"nr", "hidden units of a thread at once", v_nr, countof(v_nr)},
+    [P_KU] = {"ku", "terms of the sum per iteration of its loop", v_ku, countof(v_ku)},
+};
+
+enum { MAX_REGS = 128, MAX_WRITTEN = 128 };
+
+static struct recurrence_sched sched_of(const struct sched *s)
+{
+    return (struct recurrence_sched){s->v[P_ROWS], s->v[P_NR], 1, s->v[P_KU], s->v[P_THREADS], 1};
+}
+
+static bool is_legal(const struct recurrence *q, const struct caps *c, const struct recurrence_sched *s)
+{
+    i64 acc = recurrence_accumulators(q, s), batch = gen_static(q->g, q->batch, 64), least = group_least(c);
+    if (s->rows > 1 && s->rows >= 2 * batch) return false;
+    if (s->inner > least && s->inner >= 2 * q->c.hidden) return false;
+    if (s->nr > 1 && (s->nr - 1) * s->inner >= q->c.hidden) return false;
+    if (s->ku > 1 && (s->ku > q->c.hidden || acc * s->ku > MAX_WRITTEN)) return false;
+    return s->inner >= least && acc + q->c.n_gates * s->nr + s->rows <= MAX_REGS && group_is_legal(c, s->inner, recurrence_state_bytes(q, s));
+}
+
+static struct sched smallest(const struct caps *c)
+{
+    struct sched s = {{0}};
+    s.v[P_THREADS] = gen_nearest(&param[P_THREADS], group_least(c));
+    s.v[P_ROWS] = s.v[P_NR] = s.v[P_KU] = 1;
+    return s;
+}
+
+static bool match(const struct task *t, const struct caps *c)
+{
+    struct recurrence q;
+    if (!c->is_gpu || !recurrence_of(&q, t) || (q.type == DT_F64 && !c->has_f64)) return false;
+    struct sched v = smallest(c);
+    struct recurrence_sched s = sched_of(&v);
+    return is_legal(&q, c, &s);
+}
+
+static bool legal(const struct task *t, const struct caps *c, const struct sched *v)
+{
+    struct recurrence q;
+    struct recurrence_sched s = sched_of(v);
+    return recurrence_of(&q, t) && is_legal(&q, c, &s);
+}
+
+static double seconds(const struct recurrence *q, const struct caps *c, const struct recurrence_sched *s, const i64 *var)
+{
+    double steps = (double)gen_eval(q->g, q->steps, var), units = (double)(recurrence_panels(q, s) * recurrence_width(s));
+    double groups = (double)(ceil_div(gen_eval(q->g, q->batch, var), s->rows) * q->c.n_dirs);
+    double weights = units * (double)q->c.hidden * q->c.n_gates;
+    struct group_load load = {
+        .groups = groups,
+        .threads = s->inner,
+        .flops = groups * steps * weights * (double)s->rows * 2,
+        .bytes = groups * steps * weights * (double)dtype_size(op_in_dtype(q->g, q->n, 1)) / 4,
+        .barriers = steps * (op_cell_has_two_stages(&q->c) ? 2 : 1)};
+    /* A thread waits for its loads, as many at once as an iteration of the loop holds. */
+    double waits = steps * (double)recurrence_panels(q, s) * (double)q->c.hidden / (double)(s->ku * s->nr);
+    return group_seconds(c, &load) + 1e-7 * waits;
+}
+
+static double predict(const struct task *t, const struct caps *c, const struct sched *v, const i64 *var)
+{
+    struct recurrence q;
+    struct recurrence_sched s = sched_of(v);
+    return recurrence_of(&q, t) ? seconds(&q, c, &s, var) : 1e9;
+}
+
+struct choice {
+    struct recurrence q;
+    const struct caps *c;
+    const i64 *var;
+};
+
+static double cost_of(const void *user, const struct sched *v)
+{
+    const struct choice *x = user;
+    struct recurrence_sched s = sched_of(v);
+    return is_legal(&x->q, x->c, &s) ? seconds(&x->q, x->c, &s, x->var) : 0;
+}
+
+static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
+{
+    struct choice x = {.c = c, .var = var};
+    recurrence_of(&x.q, t);
+    bool found = gen_best(&(struct gen_search){param, 0, N_PARAM, cost_of, &x}, out);
+    assert(found), (void)found;
+}
+
+static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *v)
+{
+    struct recurrence_sched s = sched_of(v);
+    m->k->group[0] = (u32)s.inner;
+    recurrence_emit(m, t, &s);
+}
+
+const struct gen gen_group_recurrence = {
+    .version = 1,
+    .name = "group_recurrence",
+    .revision = 1,
+    .param = param,
+    .n_param = N_PARAM,
+    .match = match,
+    .initial = initial,
+    .legal = legal,
+    .emit = emit,
+    .predict = predict,
+};

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// recurrence: recurrent layers on processors (gen_recurrence.c). A thread takes some sequences of one direction through all
+// steps, with vectors of hidden units. Several sequences at once use a weight that was loaded for each of them: what
+// bounds a layer of few sequences is how fast its weights come from the cache that holds them.
+#include "gen/gen_recurrence.h"
+
+#include <math.h>
+
+enum { P_ROWS, P_NR, P_KU, N_PARAM };
+
+static const i32 v_rows[] = {1, 2, 3, 4, 5, 6, 8, 12};
+static const i32 v_nr[] = {1, 2, 3, 4};
+static const i32 v_ku[] = {1, 2, 4, 8};
+
+static const struct gen_param param[N_PARAM] = {
+    [P_ROWS] = {"rows", "sequences at once", v_rows, countof(v_rows)},
+    [P_NR] = {"nr", "vectors of hidden units at once", v_nr, countof(v_nr)},
+    [P_KU] = {"ku", "terms of the sum per iteration of its loop", v_ku, countof(v_ku)},
+};
+
+enum { MAX_WRITTEN = 300 /* multiply-adds in an iteration */ };
+
+static struct recurrence_sched sched_of(const struct recurrence *q, const struct caps *c, const struct sched *s)
+{
+    u32 lanes = gen_lanes(c, q->type);
+    while (lanes > 1 && lanes / 2 >= q->c.hidden) lanes /= 2;
+    return (struct recurrence_sched){s->v[P_ROWS], s->v[P_NR], lanes, s->v[P_KU], 1, 1};
+}
+
+static bool match(const struct task *t, const struct caps *c)
+{
+    struct recurrence q;
+    return !c->is_gpu && recurrence_of(&q, t);
+}
+
+static bool is_legal(const struct recurrence *q, const struct caps *c, const struct recurrence_sched *s)
+{
+    i64 acc = recurrence_accumulators(q, s), batch = gen_static(q->g, q->batch, 64);
+    i64 loaded = s->nr * (op_cell_has_two_stages(&q->c) ? 2 : q->c.n_gates), least = acc / (s->rows * s->nr);
+    if (s->rows > 1 && s->rows >= 2 * batch) return false;
+    if (s->nr > 1 && (s->nr - 1) * s->lanes >= q->c.hidden) return false;
+    if (s->ku > q->c.hidden || acc * s->ku > MAX_WRITTEN) return false;
+    return acc == least || acc + i64_min(loaded, 4) <= c->n_vector_regs;
+}
+
+static bool legal(const struct task *t, const struct caps *c, const struct sched *v)
+{
+    struct recurrence q;
+    if (!recurrence_of(&q, t)) return false;
+    struct recurrence_sched s = sched_of(&q, c, v);
+    return is_legal(&q, c, &s);
+}
+
+/* Seconds to read the weights of one direction once: from the cache that they fit. */
+static double weight_seconds(const struct caps *c, double bytes)
+{
+    double per_cycle = bytes <= 0.5 * (double)c->l1_bytes ? 64 : bytes <= 0.75 * (double)c->l2_bytes ? 36 : bytes <= 0.5 * (double)c->l3_bytes ? 12 : 4;
+    return bytes / per_cycle / 3e9;
+}
+
+static double seconds(const struct recurrence *q, const struct caps *c, const struct recurrence_sched *s, const i64 *var)
+{
+    double steps = (double)gen_eval(q->g, q->steps, var), units = (double)(recurrence_panels(q, s) * recurrence_width(s));
+    i64 batch = gen_eval(q->g, q->batch, var), runs = ceil_div(batch, s->rows) * q->c.n_dirs;
+    double weights = units * (double)q->c.hidden * q->c.n_gates, acc = (double)recurrence_accumulators(q, s);
+    double adds = weights * (double)s->rows / s->lanes, pace = acc < 8 ? acc / 4 : 2; /* per cycle */
+    double product = fmax(adds / pace / 3e9, weight_seconds(c, weights * (double)dtype_size(op_in_dtype(q->g, q->n, 1))));
+    double cell = units / s->lanes * (double)s->rows * 40 * q->c.n_gates / 3e9;
+    double loop = (double)q->c.hidden / (double)s->ku * (double)recurrence_panels(q, s) * 0.5 / 3e9;
+    return 1e-6 + steps * (product + cell + loop) * (double)ceil_div(runs, i64_max(1, c->n_threads));
+}
+
+static double predict(const struct task *t, const struct caps *c, const struct sched *v, const i64 *var)
+{
+    struct recurrence q;
+    if (!recurrence_of(&q, t)) return 1e9;
+    struct recurrence_sched s = sched_of(&q, c, v);
+    return seconds(&q, c, &s, var);
+}
+
+struct choice {
+    struct recurrence q;
+    const struct caps *c;
+    const i64 *var;
+};
+
+static double cost_of(const void *user, const struct sched *v)
+{
+    const struct choice *x = user;
+    struct recurrence_sched s = sched_of(&x->q, x->c, v);
+    return is_legal(&x->q, x->c, &s) ? seconds(&x->q, x->c, &s, x->var) : 0;
+}
+
+static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
+{
+    struct choice x = {.c = c, .var = var};
+    recurrence_of(&x.q, t);
+    bool found = gen_best(&(struct gen_search){param, 0, N_PARAM, cost_of, &x}, out);
+    assert(found), (void)found;
+}
+
+static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *v)
+{
+    struct recurrence q;
+    recurrence_of(&q, t);
+    struct recurrence_sched s = sched_of(&q, c, v);
+    recurrence_emit(m, t, &s);
+}
+
+const struct gen gen_recurrence = {
+    .version = 1,
+    .name = "recurrence",
+    .revision = 1,
+    .param = param,
+    .n_param = N_PARAM,
+    .match = match,
+    .initial = initial,
+    .legal = legal,
+    .emit = emit,
+    .predict = predict,
+};

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Kernels of recurrent layers: random cells, directions, lengths, states and peepholes, f16 to f64, sizes known or symbolic, weights constant
+// or not, under random legal schedules of the families for processors and for devices with groups of threads. The interpreted kernel gives
+// what the reference evaluator gives, without races or accesses outside; some are compiled and run on the processor and on a Vulkan
+// device, where one is present.
+#include "gen_tasks.h"
+#include "vulkan_bed.h"
+
+static bool random_layer(struct bed *b)
+{
+    const struct op *op = op_find(S("quern::Recurrence"));
+    op->random(op, &b->g, &b->rng);
+    for (u32 i = 0; pick(b, 0, 1) && i < b->g.input.n; i++) { /* steps and batch of the projected inputs */
+        struct shape *s = &graph_value(&b->g, b->g.input.v[i])->shape;
+        i64 n;
+        for (u32 k = 0; i == 0 && k < 2; k++)
+            if (sym_is_const(&b->sym, s->dim[k], &n)) s->dim[k] = size_of(b, n, true);
+    }
+    return make_single(b);
+}
+
+static void try_layers(const char *family, u64 n_seeds)
+{
+    u32 n = 0;
+    for (u64 seed = first_seed(0, n_seeds); seed < last_seed(0, n_seeds); seed++) {
+        struct bed b;
+        bed_open(&b, seed);
+        if (strstr(family, "group")) bed_use_groups(&b);
+        b.only = gen_find(str_of(family));
+        if (random_layer(&b)) n += try_task(&b, seed, 5);
+        bed_close(&b);
+    }
+    print_message("%u kernels\n", n);
+    assert_true(is_enough(n, 2 * n_seeds));
+}
+
+static void test_processor(void **state) { try_layers("recurrence", 90); }
+static void test_groups(void **state) { try_layers("group_recurrence", 60); }
+
+static void test_devices(void **state)
+{
+    struct gpus g = find_gpus();
+    for (u64 seed = first_seed(1000, 1010); seed < last_seed(1000, 1010); seed++) {
+        struct bed b;
+        bed_open(&b, seed);
+        if (seed % 2) bed_use_groups(&b);
+        b.only = gen_find(seed % 2 ? S("group_recurrence") : S("recurrence"));
+        if (!random_layer(&b)) fail_msg("seed %llu: %s", (unsigned long long)seed, b.e.msg);
+        if (seed % 2) try_gpu(&b, &g, seed);
+        else try_device(&b, "cpu", seed);
+        bed_close(&b);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_processor),
+        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_devices),
+    };
+    vulkan_stay_loaded();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
