@@ -194,7 +194,7 @@ static void test_cache(void **state)
     const char *before = getenv("XDG_CACHE_HOME");
     assert_true(os_temp_dir(&a, &dir, &e));
     setenv("XDG_CACHE_HOME", dir.p, 1);
-    cache_open(&c, &a, &(struct log){0});
+    cache_open(&c, "kernels", &a, &(struct log){0});
     assert_true(c.folder.n > 0);
     assert_false(cache_get(&c, key, &a, &code));
     cache_put(&c, key, S("native code"));
@@ -212,7 +212,7 @@ static void test_cache(void **state)
         assert_false(cache_get(&c, key, &a, &code));
     }
     assert_int_equal(chmod(c.folder.p, 0777), 0);
-    cache_open(&c, &a, &(struct log){0});
+    cache_open(&c, "kernels", &a, &(struct log){0});
     assert_int_equal(c.folder.n, 0);
     cache_put(&c, key, S("nowhere"));
     assert_false(cache_get(&c, key, &a, &code));

@@ -58,7 +58,8 @@ class TuneOpts(Sized):
 
 
 class CompileOpts(Sized):
-    _fields_ = [("size", c_size_t), ("device", c_char_p), ("threads", c_int), ("no_fusion", c_int), ("untuned", c_int)]
+    _fields_ = [("size", c_size_t), ("device", c_char_p), ("threads", c_int), ("no_fusion", c_int), ("untuned", c_int),
+                ("target", c_void_p), ("no_memory_concat", c_int), ("keep", c_int)]
 
 
 class Array(ctypes.Structure):

@@ -112,7 +112,7 @@ def compile(model, device=None, threads=0, database=None, sizes=None):
     db = c.database(os.fspath(database)) if database else None
     m = open_model(c, model, sizes)
     try:
-        return Program(c, c.make(lib.quern_compile, m, db, byref(CompileOpts(device=text(device), threads=threads))))
+        return Program(c, c.make(lib.quern_compile, m, db, byref(CompileOpts(device=text(device), threads=threads, keep=1))))
     finally:
         lib.quern_model_close(m)
 

@@ -164,10 +164,19 @@ static bool compile(quern_model *m, quern_db *db, const struct quern_compile_opt
     struct selection s;
     struct db *known = db && !o->untuned ? &db->db : NULL;
     struct cover_opts cut = {.no_fusion = o->no_fusion, .no_concat = o->no_memory_concat};
+    struct cache kept = {0};
+    struct hash key;
     bool ok = api_target_open(&t, o->device, o->threads, o->target, e);
+    if (ok && o->keep && !known && !m->q->dump && api_keep_key(&key, m, &t, &cut)) cache_open(&kept, "programs", &work, &m->q->log);
+    if (ok && api_keep_find(p, &kept, key)) {
+        ok = dev_is_described(&t.dev) || api_program_start(p, o->device, o->threads, e);
+        api_target_close(&t);
+        arena_release(&work);
+        return ok;
+    }
     if (ok && known) api_offer_blocks(&cut, &t.caps);
-    ok = ok && cover_build(&c, api_lowered(m, &t.caps), &work, &cut, e) &&
-         (!known || check_options(m, known, &t, &cut, e));
+    const struct graph *g = ok ? api_lowered(m, &t.caps, e) : NULL;
+    ok = g && cover_build(&c, g, &work, &cut, e) && (!known || check_options(m, known, &t, &cut, e));
     if (ok) dump_tasks(m->q, &c);
     ok = ok && api_costs_init(&costs, known, &t, &c, m->var, e) &&
          plan_select(&s, &c, m->var, api_cost, &costs, &work, e) && (!known || borrow(&s, &costs, &c, m->var, e));
@@ -178,7 +187,7 @@ static bool compile(quern_model *m, quern_db *db, const struct quern_compile_opt
                    "are predicted",
                    STR_ARG(m->name));
     struct cache cache;
-    cache_open(&cache, &work, &m->q->log);
+    cache_open(&cache, "kernels", &work, &m->q->log);
     struct build_env be = {.q = m->q,
                            .b = {.cache = &cache,
                                  .lang = t.lang,
@@ -197,6 +206,7 @@ static bool compile(quern_model *m, quern_db *db, const struct quern_compile_opt
                            .see_kernel = api_wants_dump(m->q, "kernels") ? dump_kernel : NULL,
                            .user = &be};
     ok = ok && plan_make(&p->plan, &c, &s, m->var, &env, &p->arena, e);
+    if (ok) api_keep_put(p, &kept, key);
     if (ok && !dev_is_described(&t.dev)) ok = api_program_start(p, o->device, o->threads, e);
     api_target_close(&t);
     arena_release(&work);

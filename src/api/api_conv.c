@@ -91,7 +91,7 @@ static bool open_place(struct conv_call *g, struct db *db, struct err *e)
     struct api_job *j = &g->job;
     if (!api_job_choose(j, e) || !api_target_ask(&j->target, e)) return false;
     j->t.timeout = g->x.seconds;
-    cache_open(&g->cache, &g->arena, &g->q->log);
+    cache_open(&g->cache, "kernels", &g->arena, &g->q->log);
     g->place = (struct conv_place){.db = db, .cache = &g->cache, .driver = j->target.driver, .dev = j->target.dev, .caps = &j->target.caps,
                                    .lang = j->target.lang, .toolchain = buf_view(&j->target.toolchain)};
     g->place.env = db_env(db, buf_view(&j->target.fingerprint), buf_view(&j->target.toolchain), e);

@@ -73,19 +73,28 @@ static bool lower(quern_model *m, struct graph *to, u32 flags, struct err *e)
     return true;
 }
 
-const struct graph *api_lowered(const quern_model *m, const struct caps *c)
+static bool lower_all(quern_model *m, struct err *e)
 {
-    bool has = m->integer.node.n && caps_has_dot(c, DT_U8, DT_I8, DT_I32);
+    u32 flags = m->is_narrow ? PASS_F16 : 0;
+    m->is_lowered = lower(m, &m->lowered, flags, e) &&
+                    (!pass_has_integer(&m->graph) || lower(m, &m->integer, flags | PASS_INTEGER, e));
+    return m->is_lowered;
+}
+
+const struct graph *api_lowered(quern_model *m, const struct caps *c, struct err *e)
+{
+    if (!m->is_lowered && !lower_all(m, e)) return NULL;
+    bool has = m->integer.node.n && c && caps_has_dot(c, DT_U8, DT_I8, DT_I32);
     return has ? &m->integer : &m->lowered;
 }
 
 static bool model_lower(quern_model *m, const char *optimize_for, struct err *e)
 {
-    u32 flags = m->is_narrow ? PASS_F16 : 0;
-    if (m->io.n && !interface_types(&m->graph, &m->io, e)) return false;
-    if (!lower(m, &m->lowered, flags, e)) return false;
-    if (pass_has_integer(&m->graph) && !lower(m, &m->integer, flags | PASS_INTEGER, e)) return false;
-    if (m->io.n && !interface_show(&m->graph, &m->io, e)) return false;
+    if (m->io.n) { /* its types are in the graph that is lowered, its conversions in the one that callers see */
+        if (!interface_types(&m->graph, &m->io, e) || !lower_all(m, e) || !interface_show(&m->graph, &m->io, e)) return false;
+    } else if (m->q->dump && !lower_all(m, e)) {
+        return false;
+    }
     m->var = arena_array(&m->arena, i64, m->sym.var.n + 1);
     for (u32 v = 0; v < m->sym.var.n; v++) m->var[v] = DEFAULT_SIZE;
     return !optimize_for || api_parse_sizes(&m->sym, optimize_for, m->var, e);

@@ -15,6 +15,7 @@ struct quern_model {
     struct arena arena;
     struct symtab sym;
     struct graph graph;    /* as callers see it, inferred: what is right is decided by it */
+    bool is_lowered;       /* the next two are there */
     struct graph lowered;  /* after the passes: primitives; layouts of the interface are its values' */
     struct graph integer;  /* likewise for devices with products of bytes; without nodes: no other */
     struct interface io;   /* what callers asked for, per input and output; n 0: nothing */
@@ -23,8 +24,9 @@ struct quern_model {
     struct str name;       /* file name without folder and suffix */
 };
 
-/* api_model.c: of the two, the one for a device. */
-const struct graph *api_lowered(const quern_model *m, const struct caps *c);
+/* api_model.c: the graph after the passes, made when it is first asked for; c: for a device of these limits, NULL: for any. NULL: the
+   error is set. */
+const struct graph *api_lowered(quern_model *m, const struct caps *c, struct err *e);
 
 /* api_interface.c: options to what graph g has. Texts are kept in the arena. */
 bool api_interface(struct interface *f, const struct graph *g, const struct quern_model_opts *o, struct arena *a, struct err *e);
@@ -53,6 +55,11 @@ bool api_target_choose(struct api_target *t, const char *device, int threads, co
 bool api_target_ask(struct api_target *t, struct err *e);
 bool api_target_open(struct api_target *t, const char *device, int threads, const struct quern_target_opts *o, struct err *e); /* both */
 void api_target_close(struct api_target *t);
+
+/* api_keep.c: programs in the user's cache. The key of what would be compiled; false: there is none. */
+bool api_keep_key(struct hash *key, const quern_model *m, const struct api_target *t, const struct cover_opts *cut);
+bool api_keep_find(quern_program *p, const struct cache *c, struct hash key); /* fills in the plan; false: it is not there */
+void api_keep_put(const quern_program *p, const struct cache *c, struct hash key);
 /* "f32" "tf32" "f16" "bf16" "f64" and other tools' spellings; NULL: *t stays. */
 bool api_float_type(const char *name, enum dtype *t, struct err *e);
 /* Is it "vendor", "reference" or NULL? What those are is the caller's business. */

@@ -183,7 +183,8 @@ static bool tune_model(quern_db *db, quern_model *m, struct api_job *j, struct e
     struct tune_result r;
     bool ok = api_job_choose(j, e) && api_target_ask(&j->target, e);
     if (ok) api_offer_blocks(&j->cover, &j->target.caps);
-    ok = ok && cover_build(&c, api_lowered(m, &j->target.caps), &a, &j->cover, e);
+    const struct graph *g = ok ? api_lowered(m, &j->target.caps, e) : NULL;
+    ok = g && cover_build(&c, g, &a, &j->cover, e);
     struct tune_task *tasks = ok ? arena_array(&a, struct tune_task, c.task.n + 1) : NULL;
     ok = ok && db_options(&db->db, api_options_key(m, &j->target, &a),
                           api_options_print(m, &j->target, &j->cover, &a), e);

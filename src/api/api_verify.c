@@ -7,23 +7,23 @@
 #include <string.h>
 
 /* Convolutions, products and reductions: values that pass through them mix errors. */
-static double count_layers(const quern_model *m)
+static double count_layers(const struct graph *g)
 {
     double layers = 1;
-    for (node_id n = 1; n < m->lowered.node.n; n++)
-        if (!graph_node(&m->lowered, n)->dead &&
-            (op_of(&m->lowered, n)->props & (OP_CONV | OP_MATMUL | OP_REDUCE | OP_HEAVY)))
+    for (node_id n = 1; n < g->node.n; n++)
+        if (!graph_node(g, n)->dead &&
+            (op_of(g, n)->props & (OP_CONV | OP_MATMUL | OP_REDUCE | OP_HEAVY)))
             layers++;
     return layers;
 }
 
 /* In f32 sums err most, and their lengths add up; in less every layer rounds, and roundings add up
  * like the steps of a random walk. */
-static void network_tolerance(const quern_model *m, enum dtype t, const i64 *var, double *rtol,
+static void network_tolerance(const struct graph *g, enum dtype t, const i64 *var, double *rtol,
                               double *atol)
 {
-    double layers = count_layers(m);
-    check_tolerance(t, graph_depth(&m->lowered, var) * layers, rtol, atol);
+    double layers = count_layers(g);
+    check_tolerance(t, graph_depth(g, var) * layers, rtol, atol);
     if (t == DT_F16 || t == DT_BF16) *atol *= sqrt(layers);
 }
 
@@ -64,14 +64,16 @@ quern_status quern_tensor_check(quern *q, const quern_tensor *got, const quern_t
 }
 
 /* Output k of the model against the reference; var: the sizes. */
-static bool check_result(const quern_model *m, u32 k, const struct tensor *got,
+static bool check_result(quern_model *m, u32 k, const struct tensor *got,
                          const struct tensor *want, const i64 *var, struct quern_check *c)
 {
     double rtol, atol;
     enum dtype t = got->dtype, asked = m->io.n ? m->io.v[m->graph.input.n + k].dtype : DT_NONE;
     bool is_rounded = asked != DT_NONE && dtype_is_int(asked);
-    t = graph_precision(&m->lowered, t);
-    network_tolerance(m, t, var, &rtol, &atol);
+    const struct graph *g = api_lowered(m, NULL, &m->q->err);
+    if (!g) return false;
+    t = graph_precision(g, t);
+    network_tolerance(g, t, var, &rtol, &atol);
     atol = is_rounded ? 1 : atol * magnitude(want); /* what lies halfway may go either way */
     return compare(c, got, want, rtol, atol, &m->q->err);
 }

@@ -167,7 +167,8 @@ void json_text(const char *s); /* prints it quoted and escaped */
 /* The model of the positional argument `path`, compiled as the options say. db may be NULL. *m NULL
  * on failure. */
 quern_status open_model(struct cli *c, const char *path, quern_model **m);
-quern_status compile_model(struct cli *c, quern_model *m, quern_db *db, quern_program **p);
+/* keep: see quern_compile_opts. */
+quern_status compile_model(struct cli *c, quern_model *m, quern_db *db, bool keep, quern_program **p);
 /* o refers to t. */
 void tune_options(const struct cli *c, struct quern_tune_opts *o, struct quern_target_opts *t);
 void target_options(const struct cli *c, struct quern_target_opts *o);

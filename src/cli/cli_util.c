@@ -155,7 +155,7 @@ void target_options(const struct cli *c, struct quern_target_opts *o)
     o->source_info = opts_flag(c, "spirv-non-semantic-debug-info", false);
 }
 
-quern_status compile_model(struct cli *c, quern_model *m, quern_db *db, quern_program **p)
+quern_status compile_model(struct cli *c, quern_model *m, quern_db *db, bool keep, quern_program **p)
 {
     struct quern_target_opts t;
     struct quern_compile_opts o = QUERN_OPTS(quern_compile_opts);
@@ -164,6 +164,7 @@ quern_status compile_model(struct cli *c, quern_model *m, quern_db *db, quern_pr
     o.no_fusion = !opts_flag(c, "fusion", true);
     o.untuned = opts_flag(c, "untuned", false);
     o.no_memory_concat = !opts_flag(c, "memory-concat", true);
+    o.keep = keep;
     target_options(c, &t);
     o.target = &t;
     *p = NULL;

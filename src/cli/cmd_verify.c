@@ -31,7 +31,7 @@ static quern_status get_program(struct cli *c, quern_model *m, quern_db **db, qu
     o.device = opts_text(c, "device");
     if (path) return quern_program_open(c->q, path, &o, p);
     quern_status s = db_path ? quern_db_open(c->q, db_path, db) : QUERN_OK;
-    return s ? s : compile_model(c, m, *db, p);
+    return s ? s : compile_model(c, m, *db, false, p);
 }
 
 static int verify(struct cli *c, quern_model *m, quern_program *p)

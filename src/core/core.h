@@ -226,6 +226,9 @@ bool dtype_is_int(enum dtype t);                 /* signed or unsigned, not bool
 double elem_f64(enum dtype t, const void *p, i64 i);
 i64 elem_i64(enum dtype t, const void *p, i64 i);
 void elem_set_f64(enum dtype t, void *p, i64 i, double v);
+/* Likewise of elements first .. first + n - 1, for long arrays. */
+void elems_f64(enum dtype t, const void *p, i64 first, i64 n, double *out);
+void elems_set_f64(enum dtype t, void *p, i64 first, i64 n, const double *v);
 void elem_set_i64(enum dtype t, void *p, i64 i, i64 v);
 
 u16 f16_from_f32(float f); /* half.c */
@@ -381,6 +384,8 @@ i64 os_peak_rss(void); /* bytes */
 /* Processor seconds since some fixed moment: of all processors together, and of this process with the children it has waited for.
    false: the system does not tell. */
 bool os_cpu_seconds(double *all, double *own);
+/* Of the object file that this function is in; false: it was linked without a build id. */
+bool os_build_id(struct hash *id);
 void os_cpu_model(char *out, i64 n); /* one line, "AMD EPYC 9654" */
 struct hash os_cpu_features(void);   /* of the feature flags the system reports */
 

@@ -127,6 +127,22 @@ void elem_set_f64(enum dtype t, void *p, i64 i, double v)
     unreachable();
 }
 
+void elems_f64(enum dtype t, const void *p, i64 first, i64 n, double *out)
+{
+    if (t == DT_F32)
+        for (i64 i = 0; i < n; i++) out[i] = (double)((const float *)p)[first + i];
+    else
+        for (i64 i = 0; i < n; i++) out[i] = elem_f64(t, p, first + i);
+}
+
+void elems_set_f64(enum dtype t, void *p, i64 first, i64 n, const double *v)
+{
+    if (t == DT_F32)
+        for (i64 i = 0; i < n; i++) ((float *)p)[first + i] = (float)v[i];
+    else
+        for (i64 i = 0; i < n; i++) elem_set_f64(t, p, first + i, v[i]);
+}
+
 void elem_set_i64(enum dtype t, void *p, i64 i, i64 v)
 {
     switch (t) {

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <link.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -458,6 +459,48 @@ struct hash os_cpu_features(void)
 }
 
 /* Shared objects. */
+
+struct build_id {
+    ElfW(Addr) at; /* an address within the object */
+    struct hash id;
+    bool found;
+};
+
+static bool contains(const struct dl_phdr_info *o, ElfW(Addr) at)
+{
+    for (int k = 0; k < o->dlpi_phnum; k++) {
+        ElfW(Addr) from = o->dlpi_addr + o->dlpi_phdr[k].p_vaddr;
+        if (o->dlpi_phdr[k].p_type == PT_LOAD && at >= from && at - from < o->dlpi_phdr[k].p_memsz) return true;
+    }
+    return false;
+}
+
+static int find_build_id(struct dl_phdr_info *o, size_t size, void *user)
+{
+    struct build_id *b = user;
+    if (!contains(o, b->at)) return 0;
+    for (int k = 0; k < o->dlpi_phnum && !b->found; k++) {
+        if (o->dlpi_phdr[k].p_type != PT_NOTE) continue;
+        const char *p = (const char *)o->dlpi_addr + o->dlpi_phdr[k].p_vaddr, *end = p + o->dlpi_phdr[k].p_memsz;
+        while (!b->found && end - p >= (ptrdiff_t)sizeof(ElfW(Nhdr))) {
+            ElfW(Nhdr) n;
+            memcpy(&n, p, sizeof n);
+            const char *desc = p + sizeof n + round_up(n.n_namesz, 4);
+            b->found = n.n_type == NT_GNU_BUILD_ID && end - desc >= (ptrdiff_t)n.n_descsz;
+            if (b->found) b->id = hash_bytes(desc, n.n_descsz);
+            p = desc + round_up(n.n_descsz, 4);
+        }
+    }
+    return 1;
+}
+
+bool os_build_id(struct hash *id)
+{
+    struct build_id b = {.at = (ElfW(Addr))(uintptr_t)&os_build_id};
+    dl_iterate_phdr(find_build_id, &b);
+    *id = b.id;
+    return b.found;
+}
 
 void *os_dlopen(const char *path, struct err *e)
 {

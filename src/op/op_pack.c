@@ -20,10 +20,25 @@ struct walk {
     i64 size;             /* bytes of an element of dst */
 };
 
-static void copy_element(const struct walk *w, i64 at)
+/* Elements at, at + step ... of the source to the row from `to` on. */
+static void copy_elements(const struct walk *w, i64 to, i64 n, i64 at, i64 step)
 {
-    if (w->type == w->src->dtype) memcpy(w->dst, (const char *)w->src->data + at * w->size, (size_t)w->size);
-    else elem_set_f64(w->type, w->dst, 0, elem_f64(w->src->dtype, w->src->data, at));
+    const struct tensor *s = w->src;
+    if (w->type != s->dtype)
+        for (i64 i = 0; i < n; i++) elem_set_f64(w->type, w->dst, to + i, elem_f64(s->dtype, s->data, at + i * step));
+    else if (step == 1) memcpy(w->dst + to * w->size, (const char *)s->data + at * w->size, (size_t)(n * w->size));
+    else if (w->size == 4)
+        for (i64 i = 0; i < n; i++) ((u32 *)(void *)w->dst)[to + i] = ((const u32 *)s->data)[at + i * step];
+    else
+        for (i64 i = 0; i < n; i++)
+            memcpy(w->dst + (to + i) * w->size, (const char *)s->data + (at + i * step) * w->size, (size_t)w->size);
+}
+
+/* The i below n for which 0 <= at + i * step < hi are *from .. *to - 1. */
+static void clip(i64 at, i64 step, i64 hi, i64 n, i64 *from, i64 *to)
+{
+    for (*from = 0; *from < n && (at < 0 || at >= hi); ++*from) at += step;
+    for (*to = *from; *to < n && at >= 0 && at < hi; ++*to) at += step;
 }
 
 /* Fills the innermost dimension at source position pos. */
@@ -36,10 +51,10 @@ static void fill_row(struct walk *w, const i64 *pos)
         if (d != axis && (pos[d] < 0 || pos[d] >= w->src->dim[d])) inside = false;
         base += (d == axis ? 0 : pos[d]) * w->stride[d];
     }
-    for (i64 i = 0; i < w->extent[last]; i++, w->dst += w->size) {
-        i64 x = pos[axis] + i * step;
-        if (inside && x >= 0 && x < w->src->dim[axis]) copy_element(w, base + x * w->stride[axis]);
-    }
+    i64 n = w->extent[last], from = 0, to = 0;
+    if (inside) clip(pos[axis], step, w->src->dim[axis], n, &from, &to);
+    if (to > from) copy_elements(w, from, to - from, base + (pos[axis] + from * step) * w->stride[axis], step * w->stride[axis]);
+    w->dst += n * w->size;
 }
 
 static void walk_dim(struct walk *w, u32 k, i64 *pos)
@@ -82,14 +97,14 @@ static struct tensor *multiply(const struct pack_mat *m, const struct tensor *t,
     dim[m->axis] = m->rows;
     if (!tensor_size_ok(DT_F64, t->rank, dim, &bytes)) return NULL;
     struct tensor *r = tensor_new(a, DT_F64, t->rank, dim);
-    i64 outer = i64_product(m->axis, dim), inner = i64_product(t->rank - m->axis - 1, dim + m->axis + 1), at = 0;
-    for (i64 o = 0; o < outer; o++)
-        for (u32 i = 0; i < m->rows; i++)
-            for (i64 x = 0; x < inner; x++) {
-                double sum = 0;
-                for (i64 k = 0; k < n; k++) sum += m->v[i * n + k] * elem_f64(t->dtype, t->data, (o * n + k) * inner + x);
-                elem_set_f64(DT_F64, r->data, at++, sum);
-            }
+    i64 outer = i64_product(m->axis, dim), inner = i64_product(t->rank - m->axis - 1, dim + m->axis + 1);
+    double *row = arena_array(a, double, n * inner), *to = r->data;
+    for (i64 o = 0; o < outer; o++) {
+        elems_f64(t->dtype, t->data, o * n * inner, n * inner, row);
+        for (u32 i = 0; i < m->rows; i++, to += inner)
+            for (i64 k = 0; k < n; k++)
+                for (i64 x = 0; x < inner; x++) to[x] += m->v[i * n + k] * row[k * inner + x];
+    }
     return r;
 }
 

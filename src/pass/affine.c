@@ -66,11 +66,16 @@ static value_id scaled_weights(struct graph *g, value_id w, const struct affine 
 {
     const struct tensor *t = graph_value(g, w)->data;
     struct tensor *r = tensor_new(g->arena, t->dtype, t->rank, t->dim);
-    i64 n = tensor_count(t), per = n / t->dim[0];
-    for (i64 i = 0; i < n; i++) {
-        double c = number(f->c, i / per), x = elem_f64(t->dtype, t->data, i);
-        elem_set_f64(r->dtype, r->data, i, f->kind == AF_MUL ? x * c : x / c);
+    i64 per = tensor_count(t) / t->dim[0];
+    struct arena scratch = {0};
+    double *row = arena_array(&scratch, double, per);
+    for (i64 k = 0; k < t->dim[0]; k++) {
+        double c = number(f->c, k);
+        elems_f64(t->dtype, t->data, k * per, per, row);
+        for (i64 i = 0; i < per; i++) row[i] = f->kind == AF_MUL ? row[i] * c : row[i] / c;
+        elems_set_f64(r->dtype, r->data, k * per, per, row);
     }
+    arena_release(&scratch);
     return graph_add_const(g, graph_value(g, w)->name, r);
 }
 

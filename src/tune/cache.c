@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The cache of compiled kernels: one file per kernel in a folder that only this user may write, found by the hash of
-// everything that the code depends on (build_key). Code in it is run, so a folder that others may write into is refused,
+// The user's caches. That of compiled kernels has one file per kernel in a folder that only this user may write, found by the hash of
+// everything that the code depends on (build_key). Code in them is run, so a folder that others may write into is refused,
 // and every file carries the hash of its content: what was cut short by a full disk or a kill is not there. A cache may be
 // lost at any time, so nothing is synchronised, and failures to write only cost the next build.
 //
 // Files: KEY (32 hex digits): magic, hash of the code, code. KEY.part, for a kernel in a program that has others, too: magic,
-// hash, the program's KEY. Beyond its limit the cache drops what was written longest ago.
+// hash, the program's KEY. Whole programs (api_keep.c) are in a folder of their own. Beyond its limit a cache drops what was written longest ago.
 #include "tune/tune.h"
 
 #include <string.h>
@@ -20,20 +20,21 @@ struct cache_head {
     struct hash content;
 };
 
-void cache_open(struct cache *c, struct arena *a, const struct log *l)
+void cache_open(struct cache *c, const char *name, struct arena *a, const struct log *l)
 {
     struct err e = {0};
     struct str folder = os_cache_folder(a);
     *c = (struct cache){0};
     if (!folder.n) return;
-    struct str path = str_fmt(a, "%.*s/kernels", STR_ARG(folder));
+    struct str path = str_fmt(a, "%.*s/%s", STR_ARG(folder), name);
     if (os_private_folder(path.p, &e)) c->folder = path;
-    else log_printf(l, 1, "compiled kernels are not kept: %s", e.msg);
+    else log_printf(l, 1, "%s are not kept: %s", name, e.msg);
 }
 
-static struct str path_of(const struct cache *c, struct hash key, const char *suffix, struct arena *a)
+struct str cache_path(const struct cache *c, struct hash key, const char *suffix, struct arena *a)
 {
     char hex[33];
+    if (!c || !c->folder.n) return (struct str){0};
     hash_hex(key, hex);
     return str_fmt(a, "%.*s/%s%s", STR_ARG(c->folder), hex, suffix);
 }
@@ -43,7 +44,7 @@ static bool get(const struct cache *c, struct hash key, const char *suffix, stru
     struct cache_head h;
     struct err e = {0};
     struct str all;
-    if (!c || !c->folder.n || !os_read(a, path_of(c, key, suffix, a).p, MAX_CODE, &all, &e)) return false;
+    if (!c || !c->folder.n || !os_read(a, cache_path(c, key, suffix, a).p, MAX_CODE, &all, &e)) return false;
     if (all.n < (i64)sizeof h) return false;
     memcpy(&h, all.p, sizeof h);
     *content = str_sub(all, (i64)sizeof h, all.n);
@@ -51,9 +52,9 @@ static bool get(const struct cache *c, struct hash key, const char *suffix, stru
     return memcmp(h.magic, magic, sizeof magic) == 0 && is.lo == h.content.lo && is.hi == h.content.hi;
 }
 
-/* Drops the oldest files until the rest fits. */
-static void trim(const struct cache *c)
+void cache_trim(const struct cache *c)
 {
+    if (!c || !c->folder.n) return;
     struct arena a = {0};
     struct os_entry *entry;
     struct err e = {0};
@@ -77,8 +78,8 @@ static void put(const struct cache *c, struct hash key, const char *suffix, stru
     memcpy(h.magic, magic, sizeof magic);
     buf_put(&b, &h, sizeof h);
     buf_str(&b, content);
-    if (!b.failed) os_write_private(path_of(c, key, suffix, &a).p, buf_view(&b), &e);
-    if (key.lo % TRIM_EVERY == 0) trim(c);
+    if (!b.failed) os_write_private(cache_path(c, key, suffix, &a).p, buf_view(&b), &e);
+    if (key.lo % TRIM_EVERY == 0) cache_trim(c);
     buf_release(&b);
     arena_release(&a);
 }
@@ -102,7 +103,7 @@ void cache_put_part(const struct cache *c, struct hash key, struct str program)
 {
     struct arena a = {0};
     struct hash of = hash_bytes(program.p, program.n);
-    if (c && c->folder.n && !os_exists(path_of(c, of, "", &a).p)) put(c, of, "", program);
+    if (c && c->folder.n && !os_exists(cache_path(c, of, "", &a).p)) put(c, of, "", program);
     put(c, key, ".part", (struct str){(const char *)&of, sizeof of});
     arena_release(&a);
 }

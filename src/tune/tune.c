@@ -549,7 +549,7 @@ static bool open_device(struct tuner *t)
 {
     struct buf fp = {0};
     bool ok = dev_ask(t->o->driver, &t->o->dev, &t->caps, &fp, t->e); /* children open it */
-    cache_open(&t->cache, &t->arena, t->o->log);
+    cache_open(&t->cache, "kernels", &t->arena, t->o->log);
     t->builder = (struct builder){
         .cache = &t->cache, .lang = lang_find(str_of(t->o->driver->lang)), .caps = &t->caps, .may_join = true};
     ok = ok && t->builder.lang && t->builder.lang->toolchain(&t->toolchain, t->e);

@@ -108,10 +108,14 @@ bool db_export(struct db *d, struct buf *csv, struct err *e);    /* one row per 
 bool db_merge(struct db *d, const char *other, i64 *n_new, struct err *e);
 bool db_prune(struct db *d, struct str what, i64 env, i64 *n_gone, struct err *e);
 
-/* cache.c: compiled kernels, kept in files of this user's from one process to the next. */
+/* cache.c: what is kept in files of this user's from one process to the next. */
 struct cache { struct str folder; /* empty: nothing is kept */ };
-/* The user's own; what stands in the way (a folder that others may write into) is a warning, and nothing is kept. */
-void cache_open(struct cache *c, struct arena *a, const struct log *l);
+/* The user's own of that name ("kernels", "programs"); what stands in the way (a folder that others may write into) is a warning, and
+   nothing is kept. */
+void cache_open(struct cache *c, const char *name, struct arena *a, const struct log *l);
+struct str cache_path(const struct cache *c, struct hash key, const char *suffix, struct arena *a); /* empty: nothing is kept */
+void cache_trim(const struct cache *c); /* drops what was written longest ago until the rest fits its limit */
+/* Compiled kernels. */
 bool cache_get(const struct cache *c, struct hash key, struct arena *a, struct str *code); /* false: not there; c may be NULL */
 void cache_put(const struct cache *c, struct hash key, struct str code);
 /* The same for a kernel in a program that has others, too: the program is kept once. */

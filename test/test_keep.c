@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Programs kept in the user's cache: the next compilation of the same network only opens a file and computes the same; other
+// constants, sizes, names or options are other programs; a damaged file is made anew; with a database nothing is kept.
+#include "api/api_model.h"
+
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const char net[] = "graph {\n"
+                          "  input %x: f32[1,3,H,W]\n"
+                          "  const %c: f32[1,3,1,1] = [0.5, 2, -1]\n"
+                          "  %y: f32[1,3,H,W] = Mul \"scale\"(%x, %c)\n"
+                          "  %z: f32[1,3,H,W] = Relu(%y)\n"
+                          "  output %z\n"
+                          "}\n";
+
+struct bed {
+    struct arena a;
+    struct str cache; /* the user's, of this test */
+    quern *q;
+    quern_db *db;
+    struct quern_compile_opts o;
+};
+
+static void bed_open(struct bed *b)
+{
+    struct err e = {0};
+    memset(b, 0, sizeof *b);
+    assert_true(os_temp_dir(&b->a, &b->cache, &e));
+    setenv("XDG_CACHE_HOME", b->cache.p, 1);
+    b->q = quern_open(NULL);
+    b->o = (struct quern_compile_opts){.size = sizeof b->o, .device = "cpu", .threads = 1, .keep = 1};
+}
+
+static void bed_close(struct bed *b)
+{
+    quern_db_close(b->db);
+    quern_close(b->q);
+    os_remove_tree(b->cache.p);
+    arena_release(&b->a);
+}
+
+static i64 n_kept(struct bed *b, struct os_entry **entry)
+{
+    struct err e = {0};
+    i64 n = 0;
+    struct str dir = str_fmt(&b->a, "%.*s/quern/programs", STR_ARG(b->cache));
+    return os_is_dir(dir.p) && os_list_by_age(&b->a, dir.p, entry, &n, &e) ? n : 0;
+}
+
+/* Compiles and runs it; the sum of what comes out, which differs for every constant. */
+static double run(struct bed *b, const char *text, const char *sizes)
+{
+    quern_model *m = NULL;
+    quern_program *p = NULL;
+    quern_tensor *in[4], *out[4] = {0};
+    int n = 0;
+    double sum = 0;
+    struct quern_model_opts mo = QUERN_OPTS(quern_model_opts);
+    mo.optimize_for = sizes;
+    assert_int_equal(quern_model_read(b->q, text, strlen(text), "net", &mo, &m), QUERN_OK);
+    assert_int_equal(quern_compile(m, b->db, &b->o, &p), QUERN_OK);
+    assert_int_equal(quern_program_random_inputs(p, "H:5,W:7", 1, in, 4, &n), QUERN_OK);
+    assert_int_equal(quern_run(p, in, n, out, 1), QUERN_OK);
+    for (i64 i = 0; i < quern_tensor_count(out[0]); i++) sum += elem_f64(DT_F32, quern_tensor_data(out[0]), i);
+    quern_tensor_free(in[0]), quern_tensor_free(out[0]);
+    quern_program_close(p);
+    quern_model_close(m);
+    return sum;
+}
+
+/* The network with one piece of its text replaced. */
+static const char *with(struct bed *b, const char *old, const char *new)
+{
+    const char *at = strstr(net, old);
+    assert_non_null(at);
+    return str_fmt(&b->a, "%.*s%s%s", (int)(at - net), net, new, at + strlen(old)).p;
+}
+
+static void test_found_again(void **state)
+{
+    struct bed b;
+    struct os_entry *was, *is;
+    bed_open(&b);
+    double sum = run(&b, net, NULL);
+    assert_int_equal(n_kept(&b, &was), 1);
+    assert_true(run(&b, net, NULL) == sum);
+    assert_int_equal(n_kept(&b, &is), 1);
+    assert_true(was[0].changed == is[0].changed); /* nothing was written */
+    assert_true(run(&b, with(&b, "0.5, 2", "0.5, 3"), NULL) != sum);
+    assert_int_equal(n_kept(&b, &is), 2);
+    assert_true(run(&b, net, "H:5,W:7") == sum);
+    assert_int_equal(n_kept(&b, &is), 3);
+    run(&b, with(&b, "\"scale\"", "\"gain\""), NULL); /* profiles show names */
+    assert_int_equal(n_kept(&b, &is), 4);
+    b.o.no_fusion = 1;
+    assert_true(run(&b, net, NULL) == sum);
+    assert_int_equal(n_kept(&b, &is), 5);
+    b.o.keep = 0, b.o.no_fusion = 0;
+    run(&b, with(&b, "0.5, 2", "0.5, 4"), NULL);
+    assert_int_equal(n_kept(&b, &is), 5);
+    bed_close(&b);
+}
+
+static void test_damaged(void **state)
+{
+    struct bed b;
+    struct os_entry *entry;
+    struct err e = {0};
+    struct str good, now;
+    bed_open(&b);
+    double sum = run(&b, net, NULL);
+    assert_int_equal(n_kept(&b, &entry), 1);
+    const char *path = str_fmt(&b.a, "%.*s/quern/programs/%.*s", STR_ARG(b.cache), STR_ARG(entry[0].name)).p;
+    assert_true(os_read(&b.a, path, 1 << 24, &good, &e));
+    for (int k = 1; k < 8; k++) {
+        struct str cut = str_sub(good, 0, good.n * k / 8);
+        assert_true(os_write_private(path, cut, &e));
+        assert_true(run(&b, net, NULL) == sum);
+        assert_true(os_read(&b.a, path, 1 << 24, &now, &e) && str_eq(now, good)); /* same input, same bytes */
+    }
+    bed_close(&b);
+}
+
+static void test_database(void **state)
+{
+    struct bed b;
+    struct os_entry *entry;
+    bed_open(&b);
+    assert_int_equal(quern_db_open(b.q, ":memory:", &b.db), QUERN_OK);
+    run(&b, net, NULL);
+    assert_int_equal(n_kept(&b, &entry), 0);
+    b.o.untuned = 1; /* it has no part in it */
+    run(&b, net, NULL);
+    assert_int_equal(n_kept(&b, &entry), 1);
+    bed_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_found_again),
+        cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_database),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
