@@ -43,7 +43,7 @@ class C:
         self.x = x
 
 
-def case(name, op, ins, n_out=1, domain=MS, opset=18, ml=3, **attrs):
+def case(name, op, ins, n_out=1, domain=MS, onnx_opset=18, ml=3, **attrs):
     """ins: arrays, C(array), None. n_out: how many outputs, or a list of bool."""
     global written, failed
     if not fnmatch.fnmatch(name, glob):
@@ -65,7 +65,7 @@ def case(name, op, ins, n_out=1, domain=MS, opset=18, ml=3, **attrs):
     node = helper.make_node(op, names, outs, name="node", domain=domain, **attrs)
     infos = [helper.make_empty_tensor_value_info(o) for o in outs if o]
     graph = helper.make_graph([node], name, inputs, infos, consts)
-    opsets = [helper.make_opsetid("", opset), helper.make_opsetid(MS, 1), helper.make_opsetid(ML, ml)]
+    opsets = [helper.make_opsetid("", onnx_opset), helper.make_opsetid(MS, 1), helper.make_opsetid(ML, ml)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
     opts = ort.SessionOptions()
     opts.log_severity_level = 4
@@ -129,5 +129,47 @@ case("embed_layer_norm_sum", "EmbedLayerNormalization", IDS + WORDS + [None, i(2
      mask_index_type=0)
 case("embed_layer_norm_no_segments", "EmbedLayerNormalization",
      [IDS[0], None, WORDS[0], WORDS[1], None, f(8), f(8)], 2, mask_index_type=1)
+
+# Quantised operators.
+def qp(scale, zero, t=U8):
+    return [C(s(scale)), C(s(zero, t))]
+
+
+case("qlinear_add", "QLinearAdd", [q(2, 3, 4), *qp(0.1, 100), q(3, 4), *qp(0.05, 30), *qp(0.2, 90)])
+case("qlinear_add_i8", "QLinearAdd", [q(3, 4, t=I8), *qp(0.1, 3, I8), q(3, 4, t=I8), *qp(0.05, -3, I8), *qp(0.2, 9, I8)])
+case("qlinear_mul", "QLinearMul", [q(2, 3, 4), *qp(0.1, 100), q(3, 4), *qp(0.05, 30), *qp(0.3, 90)])
+case("qlinear_concat", "QLinearConcat", [*qp(0.1, 90), q(2, 3), *qp(0.1, 90), q(2, 4), *qp(0.2, 30)], axis=1)
+case("qlinear_where", "QLinearWhere", [np.array([[True, False, True]]), q(2, 3), *qp(0.1, 90), q(2, 3), *qp(0.2, 30),
+                                       *qp(0.15, 60)])
+POOL = [q(1, 3, 5, 6), *qp(0.1, 90), *qp(0.08, 60)]
+case("qlinear_average_pool", "QLinearAveragePool", POOL, kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2])
+case("qlinear_average_pool_last", "QLinearAveragePool", POOL, kernel_shape=[2, 2], channels_last=1)
+case("qlinear_average_pool_count", "QLinearAveragePool", POOL, kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1)
+case("qlinear_global_average_pool", "QLinearGlobalAveragePool", POOL)
+case("qlinear_global_average_pool_last", "QLinearGlobalAveragePool", POOL, channels_last=1)
+case("qlinear_leaky_relu", "QLinearLeakyRelu", POOL, alpha=0.2)
+case("qlinear_sigmoid", "QLinearSigmoid", [q(3, 4), *qp(0.03, 128), *qp(1 / 256, 0)])
+case("qlinear_softmax", "QLinearSoftmax", [q(3, 4), *qp(0.03, 128), *qp(1 / 256, 0)], axis=-1, opset=13)
+case("qlinear_softmax_old", "QLinearSoftmax", [q(3, 2, 4), *qp(0.03, 128), *qp(1 / 256, 0)], axis=1, opset=12)
+QCONV = [*qp(0.02, 120), C(q(4, 3, 3, 3, t=I8)), C(f(4, lo=0.01, hi=0.03)), C(q(4, t=I8, lo=0, hi=0)), *qp(0.5, 100),
+         C(i(4, lo=-999, hi=999, t=I32))]
+case("qlinear_conv", "QLinearConv", [q(1, 3, 5, 6)] + QCONV, pads=[1, 1, 1, 1])
+case("qlinear_conv_last", "QLinearConv", [q(1, 5, 6, 3)] + QCONV, pads=[1, 1, 1, 1], channels_last=1)
+case("quantize_linear", "QuantizeLinear", [f(3, 4), C(f(3, lo=0.01, hi=0.1)), C(q(3))], axis=0)
+case("dequantize_linear", "DequantizeLinear", [q(3, 4), C(f(3, lo=0.01, hi=0.1)), C(q(3))], axis=0)
+
+# Quantised products.
+case("matmul_integer_to_float", "MatMulIntegerToFloat",
+     [q(3, 4), C(q(4, 5, t=I8)), s(0.1), C(f(5, lo=0.01, hi=0.1)), s(100, U8), C(q(5, t=I8)), C(f(5))])
+case("matmul_integer_to_float_plain", "MatMulIntegerToFloat", [q(3, 4, t=I8), q(4, 5, t=I8), s(0.1), s(0.2)])
+case("matmul_integer_to_float_batch", "MatMulIntegerToFloat",
+     [q(2, 3, 4), q(4, 5), s(0.1), s(0.2), None, s(7, U8), f(5)])
+case("dynamic_quantize_matmul", "DynamicQuantizeMatMul",
+     [f(3, 4), C(q(4, 5, t=I8)), C(f(5, lo=0.01, hi=0.1)), C(q(5, t=I8)), C(f(5))])
+case("dynamic_quantize_matmul_u8", "DynamicQuantizeMatMul", [f(2, 3, 4), q(4, 5), s(0.1), s(120, U8)])
+QGEMM = [q(3, 4), *qp(0.1, 100), C(q(5, 4, t=I8)), C(f(5, lo=0.01, hi=0.1)), C(q(5, t=I8)), C(i(5, lo=-99, hi=99, t=I32))]
+case("qgemm", "QGemm", QGEMM + qp(0.5, 120), transB=1, alpha=0.5)
+case("qgemm_float", "QGemm", QGEMM, transB=1)
+case("qgemm_plain", "QGemm", [q(4, 3), *qp(0.1, 100), q(4, 5), *qp(0.2, 9), None] + qp(0.5, 120), transA=1)
 
 print("%d written, %d could not be run" % (written, failed))
