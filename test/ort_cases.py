@@ -172,4 +172,23 @@ case("qgemm", "QGemm", QGEMM + qp(0.5, 120), transB=1, alpha=0.5)
 case("qgemm_float", "QGemm", QGEMM, transB=1)
 case("qgemm_plain", "QGemm", [q(4, 3), *qp(0.1, 100), q(4, 5), *qp(0.2, 9), None] + qp(0.5, 120), transA=1)
 
+# Weights of a few bits.
+for bits in (2, 4, 8):
+    n, k, block = 5, 40, 16
+    blocks = (k + block - 1) // block
+    W = [f(3, k), C(q(n, blocks, block * bits // 8)), C(f(n, blocks, lo=0.01, hi=0.1))]
+    kw = dict(N=n, K=k, bits=bits, block_size=block)
+    case("matmul_nbits_%d" % bits, "MatMulNBits", W, **kw)
+    case("matmul_nbits_%d_zero" % bits, "MatMulNBits", W + [C(q(n, (blocks * bits + 7) // 8))], **kw)
+    case("matmul_nbits_%d_bias" % bits, "MatMulNBits", W + [None, None, C(f(n))], **kw)
+    T = [C(q(6, 2 * 16 * bits // 8)), i(2, 2, hi=6), C(f(6, 2, lo=0.1, hi=0.5))]
+    kw = dict(bits=bits, block_size=16, gather_axis=0, quantize_axis=1)
+    case("gather_block_quantized_%d" % bits, "GatherBlockQuantized", T, **kw)
+    case("gather_block_quantized_%d_zero" % bits, "GatherBlockQuantized", T + [C(q(6, (2 * bits + 7) // 8))], **kw)
+case("matmul_nbits_float_zero", "MatMulNBits", [f(2, 32), C(q(3, 1, 16)), C(f(3, 1)), C(f(3, 1, lo=0, hi=15))], N=3, K=32,
+     bits=4, block_size=32)
+for kind in (0, 1):
+    case("matmul_bnb4_%d" % kind, "MatMulBnb4", [f(3, 24), C(q(5 * 24 // 2)), C(f((5 * 24 + 15) // 16))], N=5, K=24,
+         block_size=16, quant_type=kind)
+
 print("%d written, %d could not be run" % (written, failed))
