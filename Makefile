@@ -108,7 +108,7 @@ fuzz: # libFuzzer, FUZZ_TIME=60 seconds a parser
 
 # These two start on a machine that may have nothing but make: packages first, then make again.
 check:
-	tool/deps build test
+	tool/deps build test --wanted cross opencl blas python
 	+$(MAKE) tests
 	CC='$(CC)' tool/check $(BUILD)
 demo:

@@ -5,7 +5,7 @@
 set -eu
 if ! python3 -c '' 2> /dev/null; then
     echo "skipped: no python3"
-    exit 0
+    exit 77
 fi
 python3 "$(dirname "$0")/bench_rows.py" "$1"
 python3 "$(dirname "$0")/bench_convolutions.py" "$1"

@@ -184,6 +184,7 @@ code 0 run cosmoflow-small.onnx --breakdown parts --threads 1 --json; says '"ope
 [ "$(grep -c '^"cosmoflow-v1-small on cpu, 1 thread","conv[0-6]","Conv+LeakyRelu' parts/breakdown.csv)" -eq 7 ] || fail "layers of another network"
 if command -v gnuplot > /dev/null; then
     code 0 plot parts; is_file parts/breakdown.svg
+else echo "skipped: plots, without gnuplot (tool/deps test)"
 fi
 echo 'network,layer,operator,ms' > parts/breakdown.csv; echo 'a,b,c,d' >> parts/breakdown.csv
 code 1 run small.graph --set H=7 W=13 --breakdown parts; says "line 2: column 4 (ms)"
@@ -246,6 +247,7 @@ if [ -d $data/test_relu ]; then
     cp suite/wrong/test_data_set_0/input_0.pb suite/wrong/test_data_set_0/output_0.pb
     failing verify --suite suite; says '^2 passed, 1 failed, 0 unsupported$'; says '^FAIL wrong '
     code 0 verify --suite suite --filter 'test_*'; says '^2 passed, 0 failed, 0 unsupported$'
+else echo "skipped: suites of test cases, without $data (tool/deps test)"
 fi
 code 1 verify --suite no_such_folder
 mkdir empty

@@ -63,6 +63,7 @@ if command -v gnuplot > /dev/null; then
     code 0 --currlayer 6 --lastlayer 7 --compareprof --enableplots --warmupiter 0 --totaliter 3 --baseline reference --out alone
     for plot in violin split medians roofline; do [ -s alone/$plot.svg ] && [ -s alone/$plot.png ] || fail "no $plot of one layer"; done
     "$quern" plot drawn > out 2> err && cmp -s first.svg drawn/split.svg || fail "drawn again it is another"
+else echo "skipped: plots, without gnuplot (tool/deps test)"
 fi
 
 # What was built is found again; what was not is said to be missing.

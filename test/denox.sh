@@ -82,7 +82,7 @@ code 2 denox net.onnx --devices there.json --device '*NVIDIA*' -o no.dnx; says "
 
 "$quern" devices > out 2> err
 if ! grep -q '"name":"vulkan"' out || grep -q '"name":"vulkan".*trouble' out; then
-    echo "the rest is skipped: no Vulkan device (tool/deps test installs a software one)"
+    echo "skipped: all but options, for there is no Vulkan device (tool/deps test installs a software one)"
     echo "$n checks, $bad wrong"
     [ $bad -eq 0 ]; exit
 fi

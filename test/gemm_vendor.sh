@@ -30,7 +30,7 @@ code 0; says ' ms by reference'
 unset QUERN_BLAS_LIBRARY
 "$quern" gemm cfg.json x.json --search --max-candidates 1 --min-samples 1 --threads 1 --baseline vendor > out 2> err || {
     says 'no BLAS' err
-    echo "quern gemm beside a library: skipped, there is none (Debian's libopenblas0-pthread or libblis4-openmp)"
+    echo "skipped: quern gemm beside a library, for there is none (tool/deps blas)"
     exit 0
 }
 code 0; says ' ms by .*BL[AI]S'; says '"baseline": ".*BL[AI]S' r.json

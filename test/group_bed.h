@@ -9,7 +9,8 @@
 
 struct bed { /* the device, for all tests */
     const char *lang;
-    struct dev *dev; /* NULL: none; every test is skipped */
+    struct dev *dev;   /* NULL: none; every test is skipped */
+    char why_not[256]; /* then */
     struct caps caps;
     void (*less)(struct caps *c); /* makes a poorer target of it; optional */
 };
@@ -22,8 +23,13 @@ static inline int bed_open(struct bed *b, const char *driver, const char *lang)
     if (d) b->dev = d->open(&(struct dev_opts){0}, &e);
     else err_set(&e, ERR_UNSUPPORTED, "there is no such driver");
     if (b->dev) d->caps(b->dev, &b->caps);
-    else print_message("no %s device: %s\n", driver, e.msg);
+    else snprintf(b->why_not, sizeof b->why_not, "no %s device: %.200s", driver, e.msg);
     return 0;
+}
+
+static inline void skip_without(const struct bed *b)
+{
+    if (!b->dev) skip_test("%s", b->why_not);
 }
 
 static inline int close_device(void **state)
@@ -62,14 +68,15 @@ static inline void random_kernels(struct bed *b, const struct caps *c, u64 from,
 static inline void random_kernels_agree(void **state)
 {
     struct bed *b = *state;
-    if (!b->dev) skip();
+    skip_without(b);
     random_kernels(b, &b->caps, 3000, 3016);
 }
 
 static inline void random_kernels_agree_on_less(void **state)
 {
     struct bed *b = *state;
-    if (!b->dev || !b->less) skip();
+    skip_without(b);
+    if (!b->less) skip_test("no poorer target of this kind");
     struct caps c = b->caps;
     b->less(&c);
     random_kernels(b, &c, 3500, 3516);
@@ -105,7 +112,7 @@ static inline void spread(struct run *r, u32 threads)
 static inline void structures_agree(void **state)
 {
     struct bed *b = *state;
-    if (!b->dev) skip();
+    skip_without(b);
     for (u64 i = 0; i < 6; i++) {
         struct run r = {0};
         struct rng g = rng_seed(i);
@@ -160,7 +167,7 @@ static inline void shared_kernel(struct run *r, struct rng *g, enum dtype t, boo
 static inline void groups_agree(void **state)
 {
     struct bed *b = *state;
-    if (!b->dev) skip();
+    skip_without(b);
     for (enum dtype t = 1; t < N_DTYPES; t++)
         for (u32 i = 0; i < 4; i++) {
             struct run r = {0};
@@ -178,7 +185,8 @@ static inline void subgroups_agree(void **state)
 {
     static const enum dtype types[] = {DT_F32, DT_I32, DT_U32, DT_I8, DT_U16, DT_F64};
     struct bed *b = *state;
-    if (!b->dev || !b->caps.has_subgroup) skip();
+    skip_without(b);
+    if (!b->caps.has_subgroup) skip_test("the device has no subgroups");
     for (i64 i = 0; i < countof(types); i++) {
         struct run r = {0};
         struct rng g = rng_seed((u64)i);
@@ -212,7 +220,7 @@ static inline void halves_agree(void **state)
 {
     enum { COUNT = 1 << 16 };
     struct bed *b = *state;
-    if (!b->dev) skip();
+    skip_without(b);
     for (int i = 0; i < 4; i++) {
         struct run r = {0};
         struct rng g = rng_seed(1);
@@ -255,7 +263,7 @@ static inline void loops_agree(void **state)
         {DT_I64, "pow"}, {DT_I32, "mod"}, {DT_I64, "div"},
     };
     struct bed *b = *state;
-    if (!b->dev) skip();
+    skip_without(b);
     for (i64 i = 0; i < countof(ops); i++) {
         struct run r = {0};
         struct rng g = rng_seed((u64)i);
@@ -290,7 +298,7 @@ static inline void magnitudes_agree(void **state)
 {
     static const char *const types[][2] = {{"i32", "i64"}, {"i8", "i64"}, {"i8", "i32"}, {"i64", "i64"}, {"i16", "i16"}};
     struct bed *b = *state;
-    if (!b->dev) skip();
+    skip_without(b);
     for (i64 i = 0; i < countof(types); i++) {
         struct run r = {0};
         struct rng g = rng_seed((u64)i);
@@ -309,7 +317,7 @@ static inline void functions_are_accurate(void **state)
 {
     enum { COUNT = 1 << 14 };
     struct bed *b = *state;
-    if (!b->dev) skip();
+    skip_without(b);
     for (i64 i = 0; i < countof(functions); i++) {
         const struct function *f = &functions[i];
         struct run r = {0};

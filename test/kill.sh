@@ -50,6 +50,7 @@ now=$(samples) || { echo "$now"; exit 1; }
 if command -v python3 > /dev/null; then
     check=$(python3 -c "import sqlite3; print(sqlite3.connect('$dir/net.db').execute('PRAGMA integrity_check').fetchone()[0])")
     [ "$check" = ok ] || fail "integrity check: $check"
+else echo "skipped: the integrity of the database, without python3 (tool/deps python)"
 fi
 sleep 1 # compilers whose parents were killed end by themselves
 [ -z "$(ls "$TMPDIR")" ] || fail "left behind: $(ls -lR "$TMPDIR")"

@@ -18,6 +18,8 @@
 
 #include <cmocka.h>
 
+#include "skip.h"
+
 enum { N = 203, MAX_ARGS = 12 };
 
 struct run { /* a kernel, its arguments' bytes, and where it goes */

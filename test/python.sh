@@ -8,10 +8,11 @@ here=$(cd "$(dirname "$0")" && pwd)
 what=${2:-base}
 work=$build/python/$what
 ran=
+need=numpy; [ "$what" = base ] || need=torch
 
 if grep -q __asan_init "$build/libquern.so"; then
     echo "skipped: a library with sanitizers cannot be loaded into Python"
-    exit 0
+    exit 77
 fi
 
 # What pip writes beside its sources is written in the build.
@@ -30,8 +31,7 @@ if [int(n) for n in m.version("setuptools").split(".")[:2]] < [70, 1]: m.version
 
 run_with() {
     python=$1 site=$2
-    need=numpy; [ "$what" = base ] || need=torch
-    "$python" -c "import $need" 2> /dev/null || { echo "skipped: $python has no $need (tool/deps python torch, bench/setup torch)"; return 0; }
+    "$python" -c "import $need" 2> /dev/null || { echo "$python has no $need"; return 0; }
     if "$python" -c "$has_pip" 2> /dev/null; then
         install_package "$python" "$site"
         export PYTHONPATH="$site/site"
@@ -47,5 +47,5 @@ export QUERN_TEST_CUDA="$build/test/fake_cuda.so"
 mkdir -p "$work"
 [ -x /usr/bin/python3 ] && run_with /usr/bin/python3 "$work/debian"
 venv=$here/../build/venv/bin/python
-if [ -x "$venv" ]; then run_with "$venv" "$work/venv"; else echo "skipped: no environment of bench/setup"; fi
-[ -n "$ran" ] || echo "skipped: no Python with what is needed"
+[ -x "$venv" ] && run_with "$venv" "$work/venv"
+[ -n "$ran" ] || { echo "skipped: no Python with $need (tool/deps python torch, bench/setup torch)"; exit 77; }

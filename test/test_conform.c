@@ -17,6 +17,8 @@
 
 #include <cmocka.h>
 
+#include "skip.h"
+
 #define CASES "/usr/share/libonnx-testdata/data/node"
 
 enum { MAX_TENSORS = 64, LEAST_PASSED = 450 };
@@ -130,7 +132,7 @@ static void test_cases(void **state)
     struct str *names;
     i64 n, count[3] = {0};
     const char *glob = getenv("TEST_CONFORM");
-    if (!os_is_dir(CASES)) skip();
+    if (!os_is_dir(CASES)) skip_test("no '%s' (tool/deps test)", CASES);
     assert_true(os_list(&a, CASES, &names, &n, &e));
     for (i64 i = 0; i < n; i++) {
         struct test_case *c = arena_new(&a, struct test_case);

@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#include "skip.h"
+
 static char fake_path[4096];
 
 struct where { const char *driver, *name; }; /* the library's name begins so */
@@ -73,10 +75,7 @@ static void try_many(const struct where *w, int many, u32 least)
     struct err e;
     u32 n = 0;
     conv_library(&library, &plain, DT_F32, LAYOUT_ROWS);
-    if (!has_library(w, &library, &e)) {
-        print_message("skipped: %s: %s\n", w->driver, e.msg);
-        skip();
-    }
+    if (!has_library(w, &library, &e)) skip_test("%s: %s", w->driver, e.msg);
     for (int i = 0; i < many; i++) {
         struct conv_row x = any_pass(&r, 20);
         if (i % 3) memcpy(x.pad_end, x.pad_begin, sizeof x.pad_end); /* all that some libraries have */

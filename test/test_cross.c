@@ -16,7 +16,6 @@ static bool run_process(const char *const *argv, struct buf *out)
 static bool is_there(const char *name)
 {
     bool ok = run_process((const char *const[]){name, "--version", NULL}, NULL);
-    if (!ok) printf("skipped: no '%s'\n", name);
     return ok;
 }
 
@@ -138,7 +137,8 @@ static i64 check_kernels(const struct caps *c, void (*make)(struct run *r, struc
 static void test_arm(void **state)
 {
     static const char dots[] = "u8,i8,i32 i8,i8,i32 u8,u8,i32";
-    if (!is_there(compiler) || !is_there(emulator)) skip();
+    if (!is_there(compiler)) skip_test("no '%s' (tool/deps cross)", compiler);
+    if (!is_there(emulator)) skip_test("no '%s' (tool/deps cross)", emulator);
     struct caps plain = arm("-march=armv8-a", ""), old = arm("-march=armv8.2-a+dotprod", dots),
                 new = arm("-march=armv8.6-a", "u8,i8,i32 i8,i8,i32 u8,u8,i32 bf16,bf16,f32");
     assert_int_equal(check_kernels(&plain, random_kernel, 3000, 4), 0);

@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#include "skip.h"
+
 #include "art/art.h"
 #include "dev/dev_cuda.h"
 #include "lang/lang.h"
@@ -328,10 +330,7 @@ static void test_built(void **state)
     struct buf tool = {0};
     struct err e = {0};
     struct other other;
-    if (!lang_find(S("cuda"))->toolchain(&tool, &e)) {
-        print_message("skipped: %s\n", e.msg);
-        skip();
-    }
+    if (!lang_find(S("cuda"))->toolchain(&tool, &e)) skip_test("%s", e.msg);
     buf_release(&tool);
     setenv("QUERN_CUDA_LIBRARY", fake_path, 1);
     setenv("QUERN_FAKE_CUDA", "devices=2 buffers=3", 1);

@@ -235,17 +235,11 @@ static void test_opencl(void **state)
 {
     struct err e = {0};
     struct caps caps;
-    if (!takes_all()) {
-        print_message("only with ALL=1: needs 5 GB\n");
-        skip();
-    }
+    if (!takes_all()) skip_test("only with ALL=1: needs 5 GB");
     os_dlopen("libOpenCL.so.1", &e); /* what drivers keep in their globals is lost when they are unloaded */
     e = (struct err){0};
     struct dev *d = dev_find(S("opencl"))->open(&(struct dev_opts){0}, &e);
-    if (!d) {
-        print_message("%s\n", e.msg);
-        skip();
-    }
+    if (!d) skip_test("%s", e.msg);
     d->driver->caps(d, &caps);
     far_bytes(d, &caps, false);
     far_bytes(d, &caps, true);

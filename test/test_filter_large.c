@@ -13,6 +13,8 @@
 
 #include <cmocka.h>
 
+#include "skip.h"
+
 enum { K = 21, TAPS = K * K, SIDE = 2210, PIXELS = SIDE * SIDE, CHANNELS = 4096 + 64, SMALL = 720 };
 static const u16 one = 0x3c00; /* in f16 */
 
@@ -49,7 +51,7 @@ static void try_weights(const char *mode, bool last)
     struct arena a = {0};
     const i64 r = K / 2, corner = PIXELS - 1, middle = (i64)(SIDE / 2) * SIDE + SIDE / 2, last_tap = TAPS - 1;
     u16 *w = zeros((i64)TAPS * PIXELS);
-    if (!w) skip();
+    if (!w) skip_test("no room for addresses");
     float *x = arena_array(&a, float, PIXELS), *y = arena_array(&a, float, PIXELS), *want = arena_array(&a, float, PIXELS);
     const i64 at[3] = {0, middle, corner}, tap[3] = {last_tap, last_tap - 1, 0}, off[3] = {r * SIDE + r, r * SIDE + r - 1, -r * SIDE - r};
     for (i64 p = 0; p < PIXELS; p++) x[p] = (float)(p % SIDE + 1), y[p] = -1;
@@ -78,7 +80,7 @@ static void test_gradient(void **state)
     struct arena a = {0};
     const i64 n = (i64)SMALL * SMALL, end = CHANNELS * n - 1;
     u16 *x = zeros(CHANNELS * n), *dy = zeros(CHANNELS * n);
-    if (!x || !dy) skip();
+    if (!x || !dy) skip_test("no room for addresses");
     u16 *dw = arena_array(&a, u16, 2 * n);
     dy[end - 1] = x[end - 1] = x[end] = dy[0] = x[1] = one;
     struct quern_array in[2] = {map_of(dy, QUERN_F16, CHANNELS, SMALL, false), map_of(x, QUERN_F16, CHANNELS, SMALL, false)};

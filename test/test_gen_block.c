@@ -238,10 +238,7 @@ static void build_known(const char *lang, const char *arch, u32 step)
     struct err e = {0};
     bool there = l->toolchain(&which, &e);
     buf_release(&which);
-    if (!there) {
-        print_message("%s\n", e.msg);
-        skip();
-    }
+    if (!there) skip_test("%s", e.msg);
     for (u32 i = 0; i < countof(known); i += step) {
         struct product_case x = known_one(known[i]);
         struct bed b;
@@ -287,11 +284,9 @@ static void test_opencl(void **state)
 {
     u32 n = 0;
     struct caps caps;
+    struct err e = {0};
     struct dev_opts o = {.n_threads = 2};
-    if (!dev_ask(dev_find(S("opencl")), &o, &caps, NULL, &(struct err){0})) {
-        print_message("no OpenCL device is present\n");
-        skip();
-    }
+    if (!dev_ask(dev_find(S("opencl")), &o, &caps, NULL, &e)) skip_test("no OpenCL device: %s", e.msg);
     for (u64 seed = first_seed(5000, 5040); seed < last_seed(5000, 5040); seed++) n += try_opencl(&caps, seed);
     print_message("%u schedules\n", n);
     assert_true(is_enough(n, 15));

@@ -18,7 +18,7 @@ static bool has_toolchain(const char *lang)
     struct err e = {0};
     bool ok = lang_find(str_of(lang))->toolchain(&b, &e);
     if (ok) print_message("%s: %s\n", lang, b.p);
-    else print_message("%s: skipped: %s\n", lang, e.msg);
+    else print_message("skipped: %s: %s\n", lang, e.msg);
     buf_release(&b);
     return ok;
 }

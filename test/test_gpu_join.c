@@ -9,7 +9,7 @@ static bool has_toolchain(const char *lang)
     struct buf b = {0};
     struct err e = {0};
     bool ok = lang_find(str_of(lang))->toolchain(&b, &e);
-    if (!ok) print_message("%s: not built: %s\n", lang, e.msg);
+    if (!ok) print_message("skipped: %s: %s\n", lang, e.msg);
     buf_release(&b);
     return ok;
 }
@@ -37,14 +37,14 @@ static bool has_symbol(const struct buf *b, const char *name)
     return false;
 }
 
-/* Without space, which preprocessors may change. */
+/* Without space, which preprocessors may change. By that of C, which is there without a compiler of C++. */
 static struct str preprocess(struct arena *a, struct str text)
 {
     struct err e = {0};
     struct buf said = {0}, out = {0};
     struct str dir;
     assert_true(os_temp_dir(a, &dir, &e));
-    const char *file = str_fmt(a, "%.*s/k.cc", STR_ARG(dir)).p;
+    const char *file = str_fmt(a, "%.*s/k.c", STR_ARG(dir)).p;
     assert_true(os_write(file, text.p, text.n, &e));
     struct os_status s = os_run(&(struct os_proc_opts){.argv = (const char *const[]){"cc", "-E", "-P", "-w", file, NULL}, .timeout = 60, .out = &said});
     assert_true(s.how == OS_EXITED && s.code == 0);
@@ -66,39 +66,66 @@ static const char ahead[] =
 static const char across[] = "kernel across%d(x: in f32, y: out f32)\ngroup %d 1 1\ngrid %%1 = 1\n  %%2 = thread 0\n"
                              "  %%3: f32 = load x[%%2]\n  %%4: f32 = sgadd %%3\n  store y[%%2] = %%4\nend\n";
 
-static void check_joined(const char *lang, const char *arch, u64 first)
-{
-    enum { COUNT = 8 };
-    struct caps c = caps_of(arch);
-    struct run r[COUNT] = {0};
-    struct arena arena = {0};
+enum { COUNT = 8 };
+
+struct joined { /* texts, and all of them in one */
+    struct arena arena;
+    struct run r[COUNT];
     struct str text[COUNT];
-    struct buf all = {0}, alone = {0}, binary = {0};
+    struct caps caps;
+    struct buf all;
+};
+
+static void join(struct joined *j, const char *lang, const char *arch, u64 first)
+{
     struct err e = {0};
+    *j = (struct joined){.caps = caps_of(arch)};
     for (u32 i = 0; i < COUNT; i++) {
         struct rng g = rng_seed(first + i);
         struct buf one = {0};
-        if (i % 4 == 0) parse(&r[i], str_fmt(&arena, across, i, i ? 32 : 8).p);
-        else if (i == 2) parse(&r[i], str_fmt(&arena, ahead, "f32", "f32", "f32", 4, 4, 4, "f32", 4, "", "f32", 4).p);
-        else random_kernel(&r[i], &g);
-        r[i].kir.name = str_fmt(&arena, "part%u", i);
-        if (!lang_render(&one, lang_find(str_of(lang)), &r[i].kir, &c, &arena, &e)) fail_msg("%s", e.msg);
-        text[i] = str_dup(&arena, buf_view(&one));
-        struct str plain = preprocess(&arena, text[i]);
-        buf_printf(&alone, "namespacejoined_%u{%.*s}", i, STR_ARG(plain));
+        if (i % 4 == 0) parse(&j->r[i], str_fmt(&j->arena, across, i, i ? 32 : 8).p);
+        else if (i == 2) parse(&j->r[i], str_fmt(&j->arena, ahead, "f32", "f32", "f32", 4, 4, 4, "f32", 4, "", "f32", 4).p);
+        else random_kernel(&j->r[i], &g);
+        j->r[i].kir.name = str_fmt(&j->arena, "part%u", i);
+        if (!lang_render(&one, lang_find(str_of(lang)), &j->r[i].kir, &j->caps, &j->arena, &e)) fail_msg("%s", e.msg);
+        j->text[i] = str_dup(&j->arena, buf_view(&one));
         buf_release(&one);
     }
-    lang_find(str_of(lang))->join(&all, text, COUNT);
-    assert_true(str_eq(preprocess(&arena, buf_view(&all)), buf_view(&alone)));
-    if (has_toolchain(lang)) {
-        if (!lang_find(str_of(lang))->build(&binary, buf_view(&all), &c, 120, &e)) fail_msg("%s", e.msg);
-        for (u32 i = 0; i < COUNT; i++) assert_true(has_symbol(&binary, str_fmt(&arena, "part%u_0_info", i).p));
+    lang_find(str_of(lang))->join(&j->all, j->text, COUNT);
+}
+
+static void joined_release(struct joined *j)
+{
+    buf_release(&j->all);
+    for (u32 i = 0; i < COUNT; i++) arena_release(&j->r[i].arena);
+    arena_release(&j->arena);
+}
+
+static void check_joined(const char *lang, const char *arch, u64 first)
+{
+    struct joined j;
+    struct buf alone = {0};
+    join(&j, lang, arch, first);
+    for (u32 i = 0; i < COUNT; i++) {
+        struct str plain = preprocess(&j.arena, j.text[i]);
+        buf_printf(&alone, "namespacejoined_%u{%.*s}", i, STR_ARG(plain));
     }
-    buf_release(&all);
+    assert_true(str_eq(preprocess(&j.arena, buf_view(&j.all)), buf_view(&alone)));
     buf_release(&alone);
+    joined_release(&j);
+}
+
+/* All functions are in the program. */
+static void build_joined(const char *lang, const char *arch, u64 first)
+{
+    struct joined j;
+    struct buf binary = {0};
+    struct err e = {0};
+    join(&j, lang, arch, first);
+    if (!lang_find(str_of(lang))->build(&binary, buf_view(&j.all), &j.caps, 120, &e)) fail_msg("%s", e.msg);
+    for (u32 i = 0; i < COUNT; i++) assert_true(has_symbol(&binary, str_fmt(&j.arena, "part%u_0_info", i).p));
     buf_release(&binary);
-    for (u32 i = 0; i < COUNT; i++) arena_release(&r[i].arena);
-    arena_release(&arena);
+    joined_release(&j);
 }
 
 static void joined_texts_mean_the_same(void **state)
@@ -106,6 +133,19 @@ static void joined_texts_mean_the_same(void **state)
     check_joined("cuda", "sm_75", seed());
     check_joined("cuda", "sm_80", seed() + 100);
     check_joined("hip", "gfx90a", seed() + 200);
+}
+
+static void cuda_builds(void **state)
+{
+    if (!has_toolchain("cuda")) skip();
+    build_joined("cuda", "sm_75", seed());
+    build_joined("cuda", "sm_80", seed() + 100);
+}
+
+static void hip_builds(void **state)
+{
+    if (!has_toolchain("hip")) skip();
+    build_joined("hip", "gfx90a", seed() + 200);
 }
 
 /* What one text calls a macro may be a variable of the next. */
@@ -127,6 +167,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(joined_texts_mean_the_same),
+        cmocka_unit_test(cuda_builds),
+        cmocka_unit_test(hip_builds),
         cmocka_unit_test(macros_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,6 +16,8 @@
 
 #include <cmocka.h>
 
+#include "skip.h"
+
 struct bed {
     struct arena arena;
     struct symtab sym;
@@ -130,10 +132,7 @@ static void test_interp(void **state) { try_device("interp", 0, 0); }
 static void test_vulkan(void **state)
 {
     vulkan_stay_loaded();
-    if (!dev_find(S("vulkan"))->count()) {
-        print_message("no Vulkan device is present\n");
-        skip();
-    }
+    if (!dev_find(S("vulkan"))->count()) skip_test("no Vulkan device");
     try_device("vulkan", 17, 31);
 }
 

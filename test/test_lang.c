@@ -72,13 +72,13 @@ static bool has_compiler(const char *name)
 
 static void test_random_gcc(void **state)
 {
-    if (!has_compiler("gcc")) skip();
+    if (!has_compiler("gcc")) skip_test("no gcc");
     random_kernels(1000, 1048, "-ffp-contract=off", 0);
 }
 
 static void test_random_clang(void **state)
 {
-    if (!has_compiler("clang")) skip();
+    if (!has_compiler("clang")) skip_test("no clang (tool/deps ci)");
     random_kernels(1000, 1048, "-ffp-contract=off", 0);
 }
 
@@ -94,7 +94,7 @@ static bool runs_on(const char *arch)
 static void test_random_older(void **state) /* fewer instructions: the helpers' other halves */
 {
     static const char *const compilers[] = {"gcc", "clang"};
-    if (!runs_on("x86_64")) skip();
+    if (!runs_on("x86_64")) skip_test("this processor is no x86_64");
     for (i64 i = 0; i < countof(compilers); i++) {
         if (!has_compiler(compilers[i])) continue;
         random_kernels(1500, 1512, "-march=x86-64 -ffp-contract=off", 16);

@@ -13,8 +13,10 @@
 #include <cmocka.h>
 
 #include "dev_bed.h"
+#include "skip.h"
 
 static struct dev *real; /* NULL: none */
+static char why_not[256];
 
 static const struct dev_driver *driver(void) { return dev_find(S("opencl")); }
 
@@ -38,7 +40,7 @@ static int open_real(void **state)
     os_dlopen("libOpenCL.so.1", &e); /* what drivers keep in their globals is lost when they are unloaded */
     e = (struct err){0};
     real = driver()->open(&(struct dev_opts){0}, &e);
-    if (!real) print_message("no OpenCL device: %s\n", e.msg);
+    if (!real) snprintf(why_not, sizeof why_not, "%.*s", (int)sizeof why_not - 1, e.msg);
     return 0;
 }
 
@@ -50,7 +52,7 @@ static int close_real(void **state)
 
 static void skip_without(void)
 {
-    if (!real) skip();
+    if (!real) skip_test("no OpenCL device: %s", why_not);
 }
 
 static struct dev_kernel *load(const char *text, u32 n_grid, struct err *e)

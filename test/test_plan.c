@@ -20,6 +20,8 @@
 
 #include <cmocka.h>
 
+#include "skip.h"
+
 struct world {             /* where programs run */
     const struct dev_driver *driver;
     struct dev *dev;
@@ -309,10 +311,7 @@ static void test_cpu_joins(void **state) { try_many("cpu", 12, ONLY_JOINS); }
 static void test_vulkan(void **state)
 {
     vulkan_stay_loaded();
-    if (!dev_find(S("vulkan"))->count()) {
-        print_message("no Vulkan device is present\n");
-        skip();
-    }
+    if (!dev_find(S("vulkan"))->count()) skip_test("no Vulkan device");
     try_many("vulkan", 8, ANY_NET);
     try_many("vulkan", 8, ONLY_JOINS);
 }

@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include "skip.h"
+
 #include <math.h>
 
 #include "dev/dev.h"
@@ -23,7 +25,7 @@ static void expect(const struct err *e, const char *words)
     if (!strstr(e->msg, words)) fail_msg("'%s' does not say '%s'", e->msg, words);
 }
 
-/* NULL: it, or its library, is not here; the reason is printed. */
+/* Skips the test where it, or its library, is not here. */
 static struct dev *open_with_library(const char *name)
 {
     struct err e = {0};
@@ -32,10 +34,10 @@ static struct dev *open_with_library(const char *name)
     const struct dev_product small = {.type = DT_F32, .batch = 1, .m = 3, .n = 4, .k = 5};
     bool there = dev_ask_product(v, &(struct dev_opts){.n_threads = 1}, &small, &said, &e);
     if (there) printf("%s: %.*s\n", name, STR_ARG(buf_view(&said)));
-    else printf("skipped: %s: %s\n", name, e.msg);
     buf_release(&said);
-    struct dev *d = there ? v->open(&(struct dev_opts){.n_threads = 1}, &e) : NULL;
-    if (there && !d) fail_msg("%s", e.msg);
+    if (!there) skip_test("%s: %s", name, e.msg);
+    struct dev *d = v->open(&(struct dev_opts){.n_threads = 1}, &e);
+    if (!d) fail_msg("%s", e.msg);
     return d;
 }
 
@@ -116,7 +118,6 @@ static void try_many(const char *name, int n, const enum dtype *type, int n_type
 {
     struct dev *d = open_with_library(name);
     struct rng r = rng_seed(7);
-    if (!d) return;
     for (int i = 0; i < n; i++) {
         struct dev_product p = {.type = type[i % n_types], .a_transposed = rng_u64(&r) & 1};
         p.batch = rng_range(&r, 0, 1) ? rng_range(&r, 2, 4) : 1;
@@ -135,12 +136,8 @@ static void refuse(const char *name, const struct dev_product *p, const char *wo
     buf_release(&said);
 }
 
-static void test_here(void **state)
-{
-    static const enum dtype type[] = {DT_F32, DT_F64};
-    try_many("cpu", 40, type, 2);
-    try_many("opencl", 8, type, 1);
-}
+static void test_cpu(void **state) { try_many("cpu", 40, (const enum dtype[]){DT_F32, DT_F64}, 2); }
+static void test_opencl(void **state) { try_many("opencl", 8, (const enum dtype[]){DT_F32}, 1); }
 
 static void test_fakes(void **state)
 {
@@ -179,7 +176,7 @@ static void test_absent(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_here), cmocka_unit_test(test_fakes), cmocka_unit_test(test_absent)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cpu), cmocka_unit_test(test_opencl), cmocka_unit_test(test_fakes), cmocka_unit_test(test_absent)};
     const char *slash = strrchr(argv[0], '/');
     snprintf(fake_path, sizeof fake_path, "%.*sfake_cuda.so", slash ? (int)(slash + 1 - argv[0]) : 0, argv[0]);
     return cmocka_run_group_tests(tests, NULL, NULL);

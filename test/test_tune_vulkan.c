@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#include "skip.h"
+
 #include "tune_bed.h"
 
 static char fake_path[4096];
@@ -66,10 +68,7 @@ static void test_planted(void **state)
     struct err e = {0};
     struct buf why = {0};
     struct subject s[countof(planted)];
-    if (!dev_ask(dev_find(S("vulkan")), &(struct dev_opts){0}, NULL, NULL, &e)) {
-        print_message("no Vulkan device: %s\n", e.msg);
-        skip();
-    }
+    if (!dev_ask(dev_find(S("vulkan")), &(struct dev_opts){0}, NULL, NULL, &e)) skip_test("no Vulkan device: %s", e.msg);
     bed_open(&b, "vulkan");
     b.o.timeout = 20;
     for (i64 i = 0; i < countof(planted); i++) s[i] = plant(&b, planted[i].body);

@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "dev_bed.h"
+#include "skip.h"
 
 static char fake_path[4096];
 static struct str cache_dir; /* of this process, instead of the user's */
@@ -548,10 +549,7 @@ static struct dev *real; /* NULL: none */
 
 static void skip_without(void)
 {
-    if (!real) {
-        print_message("no Vulkan device is present\n");
-        skip();
-    }
+    if (!real) skip_test("no Vulkan device");
 }
 
 static void test_real_memory(void **state)
@@ -641,7 +639,7 @@ static void test_children(void **state)
     struct dev_opts o = {0};
     bool ok = false;
     assert_true(dev_select("vulkan", &v, &o, &e));
-    if (!dev_ask(v, &o, &caps, NULL, &e)) skip();
+    if (!dev_ask(v, &o, &caps, NULL, &e)) skip_test("no Vulkan device: %s", e.msg);
     assert_true(caps.is_gpu && caps.max_group > 0 && caps.buffer_align <= 256);
     assert_true(os_child_start(&c, opens_it, NULL, &e));
     assert_int_equal(os_child_get(&c, &ok, sizeof ok, 60), OS_EXITED);
