@@ -691,6 +691,51 @@ static void test_broken(void **state)
     tuned_close(&t);
 }
 
+static bool opens(const char *path, struct str content, struct err *e)
+{
+    struct db d;
+    *e = (struct err){0};
+    assert_true(os_write(path, content.p, content.n, e));
+    if (!db_open(&d, path, e)) return false;
+    db_close(&d);
+    return true;
+}
+
+/* A database that was cut anywhere is refused, also within its last page; so is one with a page of something else, whatever asks for it. */
+static void test_cut(void **state)
+{
+    enum { PAGE = 4096 };
+    struct tuned t;
+    struct db d;
+    struct err e = {0};
+    struct str good;
+    struct rng r = rng_seed(12);
+    tuned_open(&t);
+    const char *path = temp_db(&t.arena, "a.db"), *bad = str_fmt(&t.arena, "%s.bad", path).p;
+    assert_true(db_open(&d, path, &e));
+    add_rows(&d, t.task[0].task, "x", 150);
+    assert_true(db_options(&d, S("net"), S("{}"), &e));
+    db_close(&d);
+    assert_true(os_read(&t.arena, path, 1 << 24, &good, &e));
+    assert_true(good.n % PAGE == 0 && good.n > 10 * PAGE);
+    assert_true(opens(bad, good, &e));
+    const i64 pages = good.n / PAGE;
+    for (i64 k = 0; k < pages * 5; k++) {
+        const i64 part[] = {0, 1, rng_range(&r, 2, 200), rng_range(&r, 201, PAGE - 2), PAGE - 1}, n = k / 5 * PAGE + part[k % 5];
+        if (n <= 1) continue; /* an empty file is a new database, and one byte an empty file to SQLite, which once wrote it into such */
+        if (opens(bad, str_sub(good, 0, n), &e)) fail_msg("%lld bytes of %lld are accepted", (long long)n, (long long)good.n);
+        if (!strstr(e.msg, bad)) fail_msg("'%s' does not name the file", e.msg);
+    }
+    for (i64 k = 0; k < pages * 2; k++) {
+        char *copy = arena_alloc(&t.arena, good.n + 1), *page = copy + k / 2 * PAGE;
+        memcpy(copy, good.p, (size_t)good.n);
+        for (i64 i = 0; i < PAGE; i++) page[i] = k % 2 ? (char)rng_u64(&r) : 0;
+        if (opens(bad, (struct str){copy, good.n}, &e)) fail_msg("page %lld may be %s", (long long)(k / 2 + 1), k % 2 ? "noise" : "zeros");
+    }
+    os_remove_tree(str_z(&t.arena, str_sub(str_of(path), 0, (i64)strlen(path) - 5)));
+    tuned_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -698,7 +743,7 @@ int main(void)
         cmocka_unit_test(test_binaries), cmocka_unit_test(test_again), cmocka_unit_test(test_judge), cmocka_unit_test(test_deadline), cmocka_unit_test(test_places),
         cmocka_unit_test(test_samples), cmocka_unit_test(test_stats), cmocka_unit_test(test_loop), cmocka_unit_test(test_lucky),
         cmocka_unit_test(test_reach), cmocka_unit_test(test_timeout), cmocka_unit_test(test_nothing), cmocka_unit_test(test_merge),
-        cmocka_unit_test(test_upgrade), cmocka_unit_test(test_broken),
+        cmocka_unit_test(test_upgrade), cmocka_unit_test(test_broken), cmocka_unit_test(test_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
 
 #include <sqlite3.h>
 
-enum { SCHEMA_VERSION = 4, BUSY_MS = 30000 };
+enum { SCHEMA_VERSION = 4, BUSY_MS = 30000, WHOLE_BYTES = 64 << 20 };
 
 static const char schema[] =
     "CREATE TABLE IF NOT EXISTS env (id INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL, toolchain "
@@ -97,6 +97,13 @@ static i64 db_int(struct db *d, sqlite3_stmt *st, struct err *e)
     return v;
 }
 
+/* Behind the last row, or one that is the last wanted: were there fewer rows because of an error? */
+static bool db_end(struct db *d, sqlite3_stmt *st, struct err *e)
+{
+    int rc = sqlite3_finalize(st);
+    return rc == SQLITE_OK || err_set(e, ERR_FAILED, "cannot read the database: %s", sqlite3_errmsg(d->sql));
+}
+
 static struct str column(sqlite3_stmt *st, int k, struct arena *a)
 {
     struct str s = {(const char *)sqlite3_column_blob(st, k), sqlite3_column_bytes(st, k)};
@@ -134,6 +141,51 @@ static bool check_version(struct db *d, const char *path, struct err *e)
     return v <= 0 || v == SCHEMA_VERSION || upgrade(d, v, e) || err_prefix(e, "%s", path);
 }
 
+/* Bytes of the file; -1: there is none (":memory:"). By the library's own handle: closing another one would drop its locks. */
+static i64 file_size(struct db *d)
+{
+    sqlite3_file *f = NULL;
+    sqlite3_int64 size = -1;
+    if (sqlite3_file_control(d->sql, "main", SQLITE_FCNTL_FILE_POINTER, &f) != SQLITE_OK || !f || !f->pMethods) return -1;
+    return f->pMethods->xFileSize(f, &size) == SQLITE_OK ? size : -1;
+}
+
+/* Has the file all the pages that it says it has? Those that are in the write-ahead log alone are brought over first. Where another process
+   writes at this moment the question waits for the next opening. */
+static bool check_length(struct db *d, struct err *e)
+{
+    i64 before = db_int(d, db_query(d, e, "PRAGMA data_version", ""), e);
+    sqlite3_stmt *st = db_query(d, e, "PRAGMA wal_checkpoint(PASSIVE)", "");
+    bool is_whole = st && sqlite3_step(st) == SQLITE_ROW && sqlite3_column_int64(st, 1) == sqlite3_column_int64(st, 2);
+    if (!st || !db_end(d, st, e) || !db_do(d, e, "BEGIN", "")) return false;
+    db_int(d, db_query(d, e, "SELECT count(*) FROM sqlite_master", ""), e);
+    i64 pages = db_int(d, db_query(d, e, "PRAGMA page_count", ""), e), page = db_int(d, db_query(d, e, "PRAGMA page_size", ""), e);
+    i64 after = db_int(d, db_query(d, e, "PRAGMA data_version", ""), e), size = file_size(d);
+    sqlite3_exec(d->sql, "COMMIT", NULL, NULL, NULL);
+    if (e->code) return false;
+    if (is_whole && before == after && size >= 0 && page > 0 && size / page < pages)
+        return err_set(e, ERR_INPUT, "it was cut short: %lld bytes of %lld are there (sqlite3's .recover prints what is left)", (long long)size, (long long)(pages * page));
+    return true;
+}
+
+/* Is the structure of every page what it must be? A second for 2 GB; large files are looked at page by page as they are read. */
+static bool check_pages(struct db *d, struct err *e)
+{
+    if (file_size(d) > WHOLE_BYTES) return true;
+    sqlite3_stmt *st = db_query(d, e, "PRAGMA quick_check(1)", "");
+    if (!st) return false;
+    struct arena tmp = {0};
+    struct str said = sqlite3_step(st) == SQLITE_ROW ? column(st, 0, &tmp) : S("ok");
+    bool ok = db_end(d, st, e) && (str_is(said, "ok") || err_set(e, ERR_INPUT, "it is damaged: %.*s (sqlite3's .recover prints what is left)", STR_ARG(said)));
+    arena_release(&tmp);
+    return ok;
+}
+
+static bool check_file(struct db *d, const char *path, struct err *e)
+{
+    return (check_length(d, e) && check_pages(d, e)) || err_prefix(e, "cannot use database '%s'", path);
+}
+
 static bool set_version(struct db *d)
 {
     struct buf b = {0};
@@ -155,7 +207,7 @@ bool db_open(struct db *d, const char *path, struct err *e)
     }
     sqlite3_busy_timeout(d->sql, BUSY_MS);
     struct err q = {0};
-    bool ok = check_version(d, path, &q);
+    bool ok = check_version(d, path, &q) && check_file(d, path, &q);
     ok = ok &&
          sqlite3_exec(d->sql,
                       "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;",
@@ -270,9 +322,8 @@ static bool read_samples(struct db *d, struct trial_row *r, struct warms *s, str
         if (x.base <= 0) r->alone = sqlite3_column_int64(st, 0);
         *arr_push(a, s) = x;
     }
-    sqlite3_finalize(st);
     r->n = s->n;
-    return true;
+    return db_end(d, st, e);
 }
 
 static double reference_of(const struct warms *s)
@@ -360,9 +411,8 @@ bool db_trials(struct db *d, i64 env, i64 task, struct str sizes, struct arena *
         r.status = (enum trial_status)status;
         *(arr_push(a, &list)) = r;
     }
-    sqlite3_finalize(st);
     *rows = list.v, *n = list.n;
-    return add_samples(d, list.v, list.n, e);
+    return db_end(d, st, e) && add_samples(d, list.v, list.n, e);
 }
 
 bool db_trial_row(struct db *d, i64 trial, struct arena *a, struct trial_row *row, struct err *e)
@@ -373,7 +423,7 @@ bool db_trial_row(struct db *d, i64 trial, struct arena *a, struct trial_row *ro
     bool found = sqlite3_step(st) == SQLITE_ROW;
     i64 status = found ? sqlite3_column_int64(st, 1) : -1;
     if (found) row->text = column(st, 0, a), row->reason = column(st, 2, a);
-    sqlite3_finalize(st);
+    if (!db_end(d, st, e)) return false;
     if (status < 0 || status >= N_TRIAL_STATUS) return err_set(e, ERR_FAILED, "database: no trial %lld", (long long)trial);
     row->status = (enum trial_status)status;
     return add_samples(d, row, 1, e);
@@ -394,9 +444,8 @@ bool db_tasks(struct db *d, i64 env, struct arena *a, struct db_todo **v, u32 *n
     while (sqlite3_step(st) == SQLITE_ROW)
         *(arr_push(a, &list)) =
             (struct db_todo){sqlite3_column_int64(st, 0), column(st, 1, a), column(st, 2, a)};
-    sqlite3_finalize(st);
     *v = list.v, *n = list.n;
-    return true;
+    return db_end(d, st, e);
 }
 
 bool db_get_options(struct db *d, struct str model, struct arena *a, struct str *options,
@@ -405,8 +454,7 @@ bool db_get_options(struct db *d, struct str model, struct arena *a, struct str 
     sqlite3_stmt *st = db_query(d, e, "SELECT options FROM model WHERE name=?", "t", model);
     if (!st) return false;
     *options = sqlite3_step(st) == SQLITE_ROW ? column(st, 0, a) : (struct str){0};
-    sqlite3_finalize(st);
-    return true;
+    return db_end(d, st, e);
 }
 
 bool db_all_options(struct db *d, struct arena *a, struct str **options, u32 *n, struct err *e)
@@ -418,10 +466,9 @@ bool db_all_options(struct db *d, struct arena *a, struct str **options, u32 *n,
     sqlite3_stmt *st = db_query(d, e, "SELECT options FROM model ORDER BY name", "");
     if (!st) return false;
     while (sqlite3_step(st) == SQLITE_ROW) *(arr_push(a, &list)) = column(st, 0, a);
-    sqlite3_finalize(st);
     *options = list.v;
     *n = list.n;
-    return true;
+    return db_end(d, st, e);
 }
 
 bool db_options(struct db *d, struct str model, struct str options, struct err *e)

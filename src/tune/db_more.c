@@ -29,45 +29,48 @@ static struct str col(sqlite3_stmt *st, int k)
     return (struct str){p, sqlite3_column_bytes(st, k)};
 }
 
-static void put_status_counts(struct db *d, struct buf *b)
+/* A list of rows was read to its end, and not to an error. */
+static bool rows_end(struct db *d, sqlite3_stmt *st, struct err *e)
 {
-    sqlite3_stmt *st = NULL;
-    bool first = true;
-    buf_z(b, ",\"trials_by_status\":{");
-    if (sqlite3_prepare_v2(d->sql,
-                           "SELECT status, count(*) FROM trial GROUP BY status ORDER BY status", -1,
-                           &st, NULL) == SQLITE_OK)
-        while (sqlite3_step(st) == SQLITE_ROW) {
-            i64 s = sqlite3_column_int64(st, 0);
-            if (s < 0 || s >= N_TRIAL_STATUS) continue;
-            buf_printf(b, "%s\"%s\":%lld", first ? "" : ",",
-                       trial_status_name((enum trial_status)s),
-                       (long long)sqlite3_column_int64(st, 1));
-            first = false;
-        }
-    sqlite3_finalize(st);
-    buf_char(b, '}');
+    return sqlite3_finalize(st) == SQLITE_OK || more_fail(d, e, "read");
 }
 
-static void put_envs(struct db *d, struct buf *b)
+static bool put_status_counts(struct db *d, struct buf *b, struct err *e)
 {
+    static const char sql[] = "SELECT status, count(*) FROM trial GROUP BY status ORDER BY status";
     sqlite3_stmt *st = NULL;
     bool first = true;
+    if (sqlite3_prepare_v2(d->sql, sql, -1, &st, NULL) != SQLITE_OK) return more_fail(d, e, "read");
+    buf_z(b, ",\"trials_by_status\":{");
+    while (sqlite3_step(st) == SQLITE_ROW) {
+        i64 s = sqlite3_column_int64(st, 0);
+        if (s < 0 || s >= N_TRIAL_STATUS) continue;
+        buf_printf(b, "%s\"%s\":%lld", first ? "" : ",", trial_status_name((enum trial_status)s),
+                   (long long)sqlite3_column_int64(st, 1));
+        first = false;
+    }
+    buf_char(b, '}');
+    return rows_end(d, st, e);
+}
+
+static bool put_envs(struct db *d, struct buf *b, struct err *e)
+{
+    static const char sql[] = "SELECT fingerprint, toolchain, (SELECT count(*) FROM trial WHERE "
+                              "env=env.id) FROM env ORDER BY id";
+    sqlite3_stmt *st = NULL;
+    bool first = true;
+    if (sqlite3_prepare_v2(d->sql, sql, -1, &st, NULL) != SQLITE_OK) return more_fail(d, e, "read");
     buf_z(b, ",\"environments\":[");
-    if (sqlite3_prepare_v2(d->sql,
-                           "SELECT fingerprint, toolchain, (SELECT count(*) FROM trial WHERE "
-                           "env=env.id) FROM env ORDER BY id",
-                           -1, &st, NULL) == SQLITE_OK)
-        while (sqlite3_step(st) == SQLITE_ROW) {
-            buf_z(b, first ? "{\"device\":" : ",{\"device\":");
-            buf_json_str(b, col(st, 0));
-            buf_z(b, ",\"toolchain\":");
-            buf_json_str(b, col(st, 1));
-            buf_printf(b, ",\"trials\":%lld}", (long long)sqlite3_column_int64(st, 2));
-            first = false;
-        }
-    sqlite3_finalize(st);
+    while (sqlite3_step(st) == SQLITE_ROW) {
+        buf_z(b, first ? "{\"device\":" : ",{\"device\":");
+        buf_json_str(b, col(st, 0));
+        buf_z(b, ",\"toolchain\":");
+        buf_json_str(b, col(st, 1));
+        buf_printf(b, ",\"trials\":%lld}", (long long)sqlite3_column_int64(st, 2));
+        first = false;
+    }
     buf_char(b, ']');
+    return rows_end(d, st, e);
 }
 
 struct found { struct reach *v; u32 n, cap; };
@@ -104,7 +107,8 @@ static bool put_reach(struct db *d, struct buf *b, struct err *e)
     buf_z(b, ",\"searched\":[");
     while (ok && sqlite3_step(st) == SQLITE_ROW)
         ok = put_env_reach(d, sqlite3_column_int64(st, 0), &all, &a, b, e);
-    sqlite3_finalize(st);
+    if (ok) ok = rows_end(d, st, e);
+    else sqlite3_finalize(st);
     struct reaches r = reaches_of(all.v, all.n);
     buf_z(b, "],\"trials_to_95_percent\":{\"median\":");
     buf_f64(b, r.median);
@@ -115,16 +119,15 @@ static bool put_reach(struct db *d, struct buf *b, struct err *e)
 
 bool db_stats(struct db *d, struct buf *b, struct err *e)
 {
-    i64 tasks = count(d, "SELECT count(*) FROM task"),
-        trials = count(d, "SELECT count(*) FROM trial");
-    if (tasks < 0 || trials < 0) return more_fail(d, e, "read");
-    buf_printf(
-        b,
-        "{\"tasks\":%lld,\"trials\":%lld,\"samples\":%lld",
-        (long long)tasks, (long long)trials, (long long)count(d, "SELECT count(*) FROM sample"));
-    put_status_counts(d, b);
-    put_envs(d, b);
-    bool ok = put_reach(d, b, e);
+    static const char *const counts[][2] = {
+        {"tasks", "SELECT count(*) FROM task"}, {"trials", "SELECT count(*) FROM trial"}, {"samples", "SELECT count(*) FROM sample"},
+    };
+    for (i64 i = 0; i < countof(counts); i++) {
+        i64 n = count(d, counts[i][1]);
+        if (n < 0) return more_fail(d, e, "read");
+        buf_printf(b, "%s\"%s\":%lld", i ? "," : "{", counts[i][0], (long long)n);
+    }
+    bool ok = put_status_counts(d, b, e) && put_envs(d, b, e) && put_reach(d, b, e);
     buf_char(b, '}');
     return ok;
 }
@@ -164,8 +167,7 @@ bool db_export(struct db *d, struct buf *b, struct err *e)
         }
         buf_char(b, '\n');
     }
-    bool ok = sqlite3_finalize(st) == SQLITE_OK;
-    return ok || more_fail(d, e, "read");
+    return rows_end(d, st, e);
 }
 
 /* Rows that are not here yet come over with their samples; a trial that both have keeps this
