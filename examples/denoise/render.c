@@ -7,11 +7,13 @@
 //     --only-colour  no features
 // OUT.png is the picture, encoded as sRGB. OUT.npy or OUT.pfm is linear colour, and beside it are
 // written OUT.albedo.*, OUT.normal.* and OUT.depth.* of the same type (trace.h says what they are).
+// How far it is is said on a terminal, elsewhere a line every five seconds.
 // Each pixel has random numbers of its own, so the pictures do not depend on the number of threads.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../srgb.h"
@@ -25,8 +27,15 @@ static const struct {
     int channels;
 } planes[N_PLANES] = {{"", 3}, {".albedo", 3}, {".normal", 3}, {".depth", 1}};
 
+struct progress {
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* a thread has ended */
+    int rows, running;      /* rows that are done, threads */
+};
+
 struct picture {
     struct scene scene;
+    struct progress progress;
     uint64_t number, pass;
     int w, h, samples, threads;
     bool only_colour, encoded;
@@ -68,21 +77,67 @@ static void render_pixel(struct picture *p, int x, int y)
 static void *render_rows(void *user)
 {
     const struct job *j = user;
-    for (int y = j->first; y < j->p->h; y += j->p->threads)
+    struct progress *g = &j->p->progress;
+    for (int y = j->first; y < j->p->h; y += j->p->threads) {
         for (int x = 0; x < j->p->w; x++) render_pixel(j->p, x, y);
+        pthread_mutex_lock(&g->lock);
+        g->rows++;
+        pthread_mutex_unlock(&g->lock);
+    }
+    pthread_mutex_lock(&g->lock);
+    g->running--;
+    pthread_cond_signal(&g->changed);
+    pthread_mutex_unlock(&g->lock);
     return NULL;
+}
+
+static double seconds_of(struct timespec t) { return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec; }
+
+/* Until the threads have ended; nothing is said of what is done at once. */
+static void show_progress(struct picture *p)
+{
+    struct progress *g = &p->progress;
+    struct timespec t;
+    bool is_live = isatty(STDERR_FILENO), has_line = false;
+    clock_gettime(CLOCK_REALTIME, &t);
+    double start = seconds_of(t), last = is_live ? start + 0.8 : start;
+    pthread_mutex_lock(&g->lock);
+    while (g->running) {
+        t.tv_nsec += 200000000;
+        t.tv_sec += t.tv_nsec / 1000000000, t.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&g->changed, &g->lock, &t);
+        clock_gettime(CLOCK_REALTIME, &t);
+        double now = seconds_of(t), done = (double)g->rows / p->h;
+        if (!g->running || done == 0 || now - last < (is_live ? 0.2 : 5)) continue;
+        last = now;
+        fprintf(stderr, "%srendering: %3.0f %%, %.0f s left%s", is_live ? "\r" : "", 100 * done,
+                (now - start) * (1 - done) / done, is_live ? "\033[K" : "\n");
+        has_line = is_live;
+    }
+    pthread_mutex_unlock(&g->lock);
+    if (has_line) fprintf(stderr, "\r\033[K");
 }
 
 static bool render(struct picture *p)
 {
     pthread_t thread[MAX_THREADS];
     struct job job[MAX_THREADS];
+    struct progress *g = &p->progress;
     int started = 0;
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_cond_init(&g->changed, NULL);
+    g->running = p->threads;
     for (; started < p->threads; started++) {
         job[started] = (struct job){p, started};
         if (pthread_create(&thread[started], NULL, render_rows, &job[started])) break;
     }
+    pthread_mutex_lock(&g->lock);
+    g->running -= p->threads - started;
+    pthread_mutex_unlock(&g->lock);
+    show_progress(p);
     for (int k = 0; k < started; k++) pthread_join(thread[k], NULL);
+    pthread_cond_destroy(&g->changed);
+    pthread_mutex_destroy(&g->lock);
     return started == p->threads;
 }
 
