@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // GridSample: y[n,c,ho,wo] = x[n,c] read at the position grid[n,ho,wo] = (px, py), -1 .. 1 across
-// the image. A primitive with property OP_SAMPLE. Modes bilinear, nearest (ties to even), bicubic
+// the image, and likewise for one or three spatial axes, the last of which comes first in the grid.
+// A primitive with property OP_SAMPLE. Modes bilinear, nearest (ties to even), bicubic
 // (a = -0.75); padding zeros, border, reflection.
 //
 // As PyTorch does, border and reflection move the position for bilinear and nearest, but every tap
@@ -11,6 +12,7 @@
 
 #include <math.h>
 
+enum { MAX_AXES = 3 };
 enum mode { BILINEAR, NEAREST, BICUBIC, N_MODES };
 enum padding { ZEROS, BORDER, REFLECTION, N_PADDINGS };
 
@@ -56,15 +58,15 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     if (!sampler_read(nd, &s)) return op_unsupported(e, g, n, "attribute 'mode' or 'padding_mode'");
     if (!dtype_is_float(t) || !dtype_is_float(op_in_dtype(g, nd, 1)))
         return op_unsupported(e, g, n, "type %s", dtype_name(t));
-    if (x.rank != 4 || grid.rank != 4)
+    if (x.rank < 3 || x.rank > 5 || grid.rank != x.rank)
         return op_unsupported(e, g, n, "input of rank %u, grid of rank %u", x.rank, grid.rank);
-    if (!sym_is_const(g->sym, grid.dim[3], &c) || c != 2)
-        return op_invalid(e, g, n, "grid does not hold pairs");
+    if (!sym_is_const(g->sym, grid.dim[x.rank - 1], &c) || c != x.rank - 2)
+        return op_invalid(e, g, n, "grid does not hold positions of %u numbers", x.rank - 2);
     if (!op_sizes_agree(g, x.dim[0], grid.dim[0])) return op_invalid(e, g, n, "batch sizes differ");
-    for (u32 i = 2; i < 4; i++)
+    for (u32 i = 2; i < x.rank; i++)
         if (sym_is_const(g->sym, x.dim[i], &c) && c < 1) return op_invalid(e, g, n, "empty input");
-    struct shape out = {
-        .known = true, .rank = 4, .dim = {x.dim[0], x.dim[1], grid.dim[1], grid.dim[2]}};
+    struct shape out = {.known = true, .rank = x.rank, .dim = {x.dim[0], x.dim[1]}};
+    for (u32 i = 2; i < x.rank; i++) out.dim[i] = grid.dim[i - 1];
     op_set_out(g, n, 0, t, &out);
     return true;
 }
@@ -130,19 +132,27 @@ static void taps_make(const struct sampler *s, double x, double size, struct tap
     }
 }
 
-static double sample(const struct tensor *x, i64 plane, const struct taps *ty,
-                     const struct taps *tx)
+/* The sum over the taps of all axes; t[k] belongs to the k-th axis from the last. */
+static double sample(const struct tensor *x, i64 plane, const struct taps *t)
 {
+    u32 n = x->rank - 2, tap[MAX_AXES] = {0};
     double sum = 0;
-    i64 h = x->dim[2], w = x->dim[3];
-    for (u32 i = 0; i < ty->n; i++)
-        for (u32 j = 0; j < tx->n; j++) {
-            i64 r = (i64)rint(ty->at[i]), c = (i64)rint(tx->at[j]);
-            bool inside = r >= 0 && r < h && c >= 0 && c < w;
-            if (inside)
-                sum += ty->w[i] * tx->w[j] * elem_f64(x->dtype, x->data, (plane * h + r) * w + c);
+    for (;;) {
+        double weight = 1;
+        i64 at = plane;
+        bool inside = true;
+        for (u32 a = 0; a < n; a++) {
+            const struct taps *of = &t[n - 1 - a];
+            i64 i = (i64)rint(of->at[tap[a]]);
+            inside = inside && i >= 0 && i < x->dim[2 + a];
+            weight *= of->w[tap[a]];
+            at = at * x->dim[2 + a] + i;
         }
-    return sum;
+        if (inside) sum += weight * elem_f64(x->dtype, x->data, at);
+        u32 a = n;
+        while (a > 0 && ++tap[a - 1] == t[n - a].n) tap[--a] = 0;
+        if (a == 0) return sum;
+    }
 }
 
 static bool eval(const struct op_eval *v, struct err *e)
@@ -150,17 +160,19 @@ static bool eval(const struct op_eval *v, struct err *e)
     const struct tensor *x = v->in[0], *grid = v->in[1];
     struct tensor *y = v->out[0];
     struct sampler s;
-    struct taps t[2] = {0};
+    struct taps t[MAX_AXES] = {0};
     sampler_read(v->n, &s);
-    i64 idx[4] = {0}, n = tensor_count(y);
-    if (n && (x->dim[2] < 1 || x->dim[3] < 1)) return err_set(e, ERR_INPUT, "empty input");
-    for (i64 i = 0; i < n; i++, op_next(4, y->dim, idx)) {
-        i64 at = ((idx[0] * y->dim[2] + idx[2]) * y->dim[3] + idx[3]) * 2;
-        for (u32 k = 0; k < 2; k++) {
-            double size = (double)x->dim[3 - k];
-            taps_make(&s, pixels(&s, elem_f64(grid->dtype, grid->data, at + k), size), size, &t[k]);
+    i64 idx[MAX_RANK] = {0}, n = tensor_count(y), n_axes = x->rank - 2;
+    for (i64 a = 0; n && a < n_axes; a++)
+        if (x->dim[2 + a] < 1) return err_set(e, ERR_INPUT, "empty input");
+    for (i64 i = 0; i < n; i++, op_next(y->rank, y->dim, idx)) {
+        i64 at = idx[0];
+        for (i64 a = 0; a < n_axes; a++) at = at * y->dim[2 + a] + idx[2 + a];
+        for (i64 k = 0; k < n_axes; k++) {
+            double size = (double)x->dim[1 + n_axes - k], p = elem_f64(grid->dtype, grid->data, at * n_axes + k);
+            taps_make(&s, pixels(&s, p, size), size, &t[k]);
         }
-        elem_set_f64(y->dtype, y->data, i, sample(x, idx[0] * x->dim[1] + idx[1], &t[1], &t[0]));
+        elem_set_f64(y->dtype, y->data, i, sample(x, idx[0] * x->dim[1] + idx[1], t));
     }
     return true;
 }
@@ -172,7 +184,7 @@ struct lowering {
     struct kir *k;
     const struct sampler *s;
     enum dtype t;
-    kval size[2]; /* of the axes x, y as floats */
+    kval size[MAX_AXES]; /* of the axes as floats, the last first */
 };
 
 static kval num(const struct lowering *l, double v) { return kir_const_f(l->k, l->t, 1, v); }
@@ -271,51 +283,68 @@ static void taps_to_indices(const struct lowering *l, sym size, struct ktaps *t)
     }
 }
 
+/* Adds what axis a and those behind it give; at, weight: of the axes before. */
+static kval emit_sum(const struct lowering *l, const struct node *n, const struct ktaps *t, u32 a, kval *at, kval weight,
+                     kval sum)
+{
+    struct kir *k = l->k;
+    u32 n_axes = op_in_shape(l->m->g, n, 0)->rank - 2;
+    if (a == n_axes) {
+        kval v = kir_bin(k, KI_MUL, kir_cast(k, l->t, emit_value(l->m, n->in.v[0], at)), weight);
+        return sum ? kir_bin(k, KI_ADD, sum, v) : v;
+    }
+    const struct ktaps *of = &t[n_axes - 1 - a];
+    for (u32 i = 0; i < of->n; i++) {
+        at[2 + a] = of->at[i];
+        sum = emit_sum(l, n, t, a + 1, at, weight ? kir_bin(k, KI_MUL, weight, of->w[i]) : of->w[i], sum);
+    }
+    return sum;
+}
+
 static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx)
 {
     struct kir *k = m->k;
     struct sampler s;
-    struct ktaps t[2];
+    struct ktaps t[MAX_AXES];
     const struct shape *x = op_in_shape(m->g, n, 0);
     struct lowering l = {.m = m, .k = k, .s = &s, .t = op_acc_type(m, op_in_dtype(m->g, n, 1))};
+    kval place[MAX_RANK] = {idx[0]}, at[MAX_RANK] = {idx[0], idx[1]};
     sampler_read(n, &s);
-    for (u32 a = 0; a < 2; a++) {
-        l.size[a] = kir_cast(k, l.t, emit_size(m, x->dim[3 - a]));
-        kval p = emit_value(m, n->in.v[1], (kval[]){idx[0], idx[2], idx[3], kir_int(k, a)});
+    for (u32 a = 2; a < x->rank; a++) place[a - 1] = idx[a];
+    for (u32 a = 0; a + 2 < x->rank; a++) {
+        sym size = x->dim[x->rank - 1 - a];
+        l.size[a] = kir_cast(k, l.t, emit_size(m, size));
+        place[x->rank - 1] = kir_int(k, a);
+        kval p = emit_value(m, n->in.v[1], place);
         emit_taps(&l, a, emit_pixels(&l, a, kir_cast(k, l.t, p)), &t[a]);
-        taps_to_indices(&l, x->dim[3 - a], &t[a]);
+        taps_to_indices(&l, size, &t[a]);
     }
-    kval sum = 0;
-    for (u32 i = 0; i < t[1].n; i++)
-        for (u32 j = 0; j < t[0].n; j++) {
-            kval v = emit_value(m, n->in.v[0], (kval[]){idx[0], idx[1], t[1].at[i], t[0].at[j]});
-            v = kir_bin(k, KI_MUL, kir_cast(k, l.t, v), kir_bin(k, KI_MUL, t[1].w[i], t[0].w[j]));
-            sum = sum ? kir_bin(k, KI_ADD, sum, v) : v;
-        }
-    return kir_cast(k, emit_type(op_in_dtype(m->g, n, 0)), sum);
+    return kir_cast(k, emit_type(op_in_dtype(m->g, n, 0)), emit_sum(&l, n, t, 0, at, 0, 0));
 }
 
 static double flops(const struct graph *g, const struct node *n, const i64 *var)
 {
     struct sampler s;
     i64 y[MAX_RANK];
-    if (!sampler_read(n, &s) || !shape_eval(g->sym, &graph_value(g, n->out.v[0])->shape, var, y))
-        return 0;
-    double taps = s.mode == BICUBIC ? 16 : s.mode == BILINEAR ? 4 : 1;
-    return 2 * taps * (double)y[0] * (double)y[1] * (double)y[2] * (double)y[3];
+    const struct shape *o = &graph_value(g, n->out.v[0])->shape;
+    if (!sampler_read(n, &s) || !shape_eval(g->sym, o, var, y)) return 0;
+    double count = 2;
+    for (u32 i = 0; i < o->rank; i++) count *= (double)y[i] * (i < 2 ? 1 : s.mode == BICUBIC ? 4 : s.mode == BILINEAR ? 2 : 1);
+    return count;
 }
 
 /* Positions of nearest reads keep away from ties. */
 static void random_grid(const struct op *self, struct graph *g, struct rng *r)
 {
-    i64 x[4] = {rng_range(r, 1, 2), rng_range(r, 1, 3), rng_range(r, 1, 6), rng_range(r, 1, 6)};
-    i64 dim[4] = {x[0], rng_range(r, 1, 5), rng_range(r, 1, 5), 2};
-    u32 mode = (u32)rng_range(r, 0, N_MODES - 1);
-    struct tensor *t = tensor_new(g->arena, DT_F32, 4, dim);
+    u32 n = (u32)rng_range(r, 1, 3), mode = (u32)rng_range(r, 0, N_MODES - 1);
+    i64 x[5] = {rng_range(r, 1, 2), rng_range(r, 1, 3)}, dim[5] = {x[0]};
+    for (u32 i = 0; i < n; i++) x[2 + i] = rng_range(r, 1, 6), dim[1 + i] = rng_range(r, 1, n == 3 ? 3 : 5);
+    dim[1 + n] = n;
+    struct tensor *t = tensor_new(g->arena, DT_F32, n + 2, dim);
     for (i64 i = 0; i < tensor_count(t); i++)
         elem_set_f64(DT_F32, t->data, i, (double)rng_range(r, -15, 15) / 10 + 0.0123);
     value_id in[2];
-    random_input(g, "x", DT_F32, 4, x, &in[0]);
+    random_input(g, "x", DT_F32, n + 2, x, &in[0]);
     in[1] = graph_add_const(g, S("grid"), t);
     random_node(g, self, 2, in, 1);
     attr_set_str(g, g->node.n - 1, "mode", str_of(mode_names[mode]));

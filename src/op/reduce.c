@@ -96,12 +96,18 @@ static bool type_ok(enum kind kind, enum dtype t)
     return dtype_is_float(t) || (dtype_is_int(t) && !needs_float);
 }
 
+/* Of truth values, which are reduced as bytes: any and all. */
+static bool is_logical(const struct node *x, enum dtype t)
+{
+    return t == DT_BOOL && (str_is(x->op, "ReduceMax") || str_is(x->op, "ReduceMin"));
+}
+
 static bool infer(struct graph *g, node_id n, struct err *e)
 {
     const struct node *x = graph_node(g, n);
     const struct value *v = graph_value(g, x->in.v[0]);
     struct axes a;
-    if (!type_ok(row_of(x)->kind, v->dtype))
+    if (!type_ok(row_of(x)->kind, v->dtype) && !is_logical(x, v->dtype))
         return op_unsupported(e, g, n, "elements of type %s", dtype_name(v->dtype));
     if (!axes_read(g, n, &a, e)) return false;
     struct shape s = reduced(g, &v->shape, &a);
@@ -166,6 +172,12 @@ static bool expand(struct graph *g, node_id n, struct err *e)
     struct axes a;
     const char *sum = "quern::ReduceSum";
     if (!axes_read(g, n, &a, e)) return false;
+    if (is_logical(node, graph_value(g, x)->dtype)) {
+        const char *op = kind == MAX ? "quern::ReduceMax" : "quern::ReduceMin";
+        s = add_reduce(g, n, op, op_node_cast(g, n, x, DT_U8, 0), &a, 0);
+        op_node_cast(g, n, s, DT_BOOL, out);
+        return true;
+    }
     switch (kind) {
     case SUM: add_reduce(g, n, sum, x, &a, out); break;
     case MAX: add_reduce(g, n, "quern::ReduceMax", x, &a, out); break;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RoiAlign, mode avg: each output element is the mean of bilinear samples on a grid inside one bin
-// of a region. A primitive with property OP_SAMPLE. x (n, c, h, w), rois (r, 4) = x1 y1 x2 y2,
+// RoiAlign: each output element is the mean (mode avg) of bilinear samples on a grid inside one bin
+// of a region; in mode max the largest of all weighted taps of its samples, as ONNX defines it. A primitive with property OP_SAMPLE. x (n, c, h, w), rois (r, 4) = x1 y1 x2 y2,
 // batch (r) -> y (r, c, oh, ow).
 //
 // The number of samples of a bin is sampling_ratio per axis, or ceil(region / bins) of each region
@@ -16,6 +16,7 @@ enum { MAX_GRID = 1024 }; /* samples of a bin along an axis, when regions ask fo
 struct roi {
     double scale, offset; /* spatial_scale; half a pixel, or none */
     i64 ratio, bins[2];   /* sampling_ratio; output width, height */
+    bool max;
 };
 
 static bool roi_read(const struct node *nd, struct roi *r)
@@ -23,6 +24,7 @@ static bool roi_read(const struct node *nd, struct roi *r)
     bool half = str_is(attr_str(nd, "coordinate_transformation_mode", "half_pixel"), "half_pixel");
     *r = (struct roi){.scale = attr_float(nd, "spatial_scale", 1), .offset = half ? 0.5 : 0};
     r->ratio = attr_int(nd, "sampling_ratio", 0);
+    r->max = str_is(attr_str(nd, "mode", "avg"), "max");
     r->bins[0] = attr_int(nd, "output_width", 1), r->bins[1] = attr_int(nd, "output_height", 1);
     return r->ratio >= 0 && r->ratio <= MAX_GRID && r->bins[0] > 0 && r->bins[1] > 0 &&
            r->bins[0] < 1 << 20 && r->bins[1] < 1 << 20;
@@ -44,7 +46,7 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     enum dtype t = op_in_dtype(g, nd, 0);
     struct roi r;
     i64 c;
-    if (!str_is(mode, "avg")) return op_unsupported(e, g, n, "mode '%.*s'", STR_ARG(mode));
+    if (!str_is(mode, "avg") && !str_is(mode, "max")) return op_unsupported(e, g, n, "mode '%.*s'", STR_ARG(mode));
     if (!str_is(how, "half_pixel") && !str_is(how, "output_half_pixel"))
         return op_unsupported(e, g, n, "coordinate_transformation_mode '%.*s'", STR_ARG(how));
     if (!roi_read(nd, &r))
@@ -96,27 +98,30 @@ static bool taps(double p, i64 size, i64 at[2], double w[2])
     return true;
 }
 
-static double bilinear(const struct tensor *x, i64 plane, double py, double px)
+static double bilinear(const struct tensor *x, i64 plane, double py, double px, bool max)
 {
     i64 ay[2], ax[2];
     double wy[2], wx[2], sum = 0;
     if (!taps(py, x->dim[2], ay, wy) || !taps(px, x->dim[3], ax, wx)) return 0;
-    for (u32 i = 0; i < 4; i++)
-        sum += wy[i / 2] * wx[i % 2] *
-               elem_f64(x->dtype, x->data, (plane * x->dim[2] + ay[i / 2]) * x->dim[3] + ax[i % 2]);
+    for (u32 i = 0; i < 4; i++) {
+        double v = wy[i / 2] * wx[i % 2] *
+                   elem_f64(x->dtype, x->data, (plane * x->dim[2] + ay[i / 2]) * x->dim[3] + ax[i % 2]);
+        sum = !max ? sum + v : i ? fmax(sum, v) : v;
+    }
     return sum;
 }
 
-static double bin_mean(const struct tensor *x, i64 plane, const struct span s[2], const i64 *o)
+static double bin_value(const struct tensor *x, i64 plane, const struct roi *r, const struct span s[2], const i64 *o)
 {
-    double sum = 0;
+    double sum = r->max && s[0].n * s[1].n > 0 ? -INFINITY : 0;
     for (i64 i = 0; i < s[1].n; i++)
-        for (i64 j = 0; j < s[0].n; j++)
-            sum += bilinear(
-                x, plane,
-                s[1].start + ((double)o[0] + ((double)i + 0.5) / (double)s[1].n) * s[1].bin,
-                s[0].start + ((double)o[1] + ((double)j + 0.5) / (double)s[0].n) * s[0].bin);
-    return sum / (double)i64_max(s[0].n * s[1].n, 1);
+        for (i64 j = 0; j < s[0].n; j++) {
+            double py = s[1].start + ((double)o[0] + ((double)i + 0.5) / (double)s[1].n) * s[1].bin;
+            double px = s[0].start + ((double)o[1] + ((double)j + 0.5) / (double)s[0].n) * s[0].bin;
+            double v = bilinear(x, plane, py, px, r->max);
+            sum = r->max ? fmax(sum, v) : sum + v;
+        }
+    return r->max ? sum : sum / (double)i64_max(s[0].n * s[1].n, 1);
 }
 
 static bool eval(const struct op_eval *v, struct err *e)
@@ -130,7 +135,7 @@ static bool eval(const struct op_eval *v, struct err *e)
         i64 b = elem_i64(batch->dtype, batch->data, idx[0]);
         if (b < 0 || b >= x->dim[0]) return err_set(e, ERR_INPUT, "batch index %lld", (long long)b);
         struct span s[2] = {span_of(&r, v->in[1], idx[0], 0), span_of(&r, v->in[1], idx[0], 1)};
-        elem_set_f64(y->dtype, y->data, i, bin_mean(x, b * x->dim[1] + idx[1], s, idx + 2));
+        elem_set_f64(y->dtype, y->data, i, bin_value(x, b * x->dim[1] + idx[1], &r, s, idx + 2));
     }
     return true;
 }
@@ -195,6 +200,18 @@ static kval largest(struct kir *k, kval v)
     return kir_lanes(k, v) > 1 ? kir_un(k, KI_HMAX, v) : v;
 }
 
+/* Sample (i, j) is one of the region's. */
+static kval sampled(const struct lowering *l, const struct kspan *sy, kval i, const struct kspan *sx, kval j)
+{
+    return kir_bin(l->k, KI_AND, kir_bin(l->k, KI_LT, i, sy->n), kir_bin(l->k, KI_LT, j, sx->n));
+}
+
+static void emit_larger(const struct lowering *l, const struct op_acc *a, kval v, kval counts)
+{
+    kval old = op_acc_get(l->m, a);
+    op_acc_set(l->m, a, kir_select(l->k, counts, kir_bin(l->k, KI_MAX, old, v), old));
+}
+
 static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx)
 {
     struct kir *k = m->k;
@@ -206,21 +223,25 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
     roi_read(n, &r);
     kval batch = emit_clamp(m, kir_cast(k, DT_I64, emit_value(m, n->in.v[2], idx)), x->dim[0]);
     struct kspan sx = emit_span(&l, n, &r, idx[0], 0), sy = emit_span(&l, n, &r, idx[0], 1);
-    op_acc_open(m, &a, op_lanes(m, 4, idx), num(&l, 0));
+    op_acc_open(m, &a, op_lanes(m, 4, idx), num(&l, r.max ? -INFINITY : 0));
     kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), largest(k, sy.n), 1);
     emit_taps(&l, &sy, idx[2], i, x->dim[2], ay, wy);
     kval j = kir_loop(k, KL_SERIAL, kir_int(k, 0), largest(k, sx.n), 1);
     emit_taps(&l, &sx, idx[3], j, x->dim[3], ax, wx);
     for (u32 t = 0; t < 4; t++) {
         kval v = emit_value(m, n->in.v[0], (kval[]){batch, idx[1], ay[t / 2], ax[t % 2]});
-        op_acc_fma(m, &a, kir_cast(k, l.t, v), kir_bin(k, KI_MUL, wy[t / 2], wx[t % 2]));
+        kval weight = kir_bin(k, KI_MUL, wy[t / 2], wx[t % 2]);
+        if (!r.max) op_acc_fma(m, &a, kir_cast(k, l.t, v), weight);
+        else emit_larger(&l, &a, kir_bin(k, KI_MUL, kir_cast(k, l.t, v), weight), sampled(&l, &sy, i, &sx, j));
     }
     kir_end(k);
     kir_end(k);
     kval count =
         kir_cast(k, l.t, kir_bin(k, KI_MAX, kir_bin(k, KI_MUL, sx.n, sy.n), kir_int(k, 1)));
-    return kir_cast(k, emit_type(op_in_dtype(m->g, n, 0)),
-                    kir_bin(k, KI_DIV, op_acc_get(m, &a), count));
+    kval sum = op_acc_get(m, &a);
+    kval none = kir_bin(k, KI_EQ, kir_bin(k, KI_MUL, sx.n, sy.n), kir_int(k, 0));
+    sum = r.max ? kir_select(k, none, num(&l, 0), sum) : kir_bin(k, KI_DIV, sum, count);
+    return kir_cast(k, emit_type(op_in_dtype(m->g, n, 0)), sum);
 }
 
 static double flops(const struct graph *g, const struct node *n, const i64 *var)
@@ -252,6 +273,7 @@ static void random_roi(const struct op *self, struct graph *g, struct rng *r)
     attr_set_int(g, node, "output_height", rng_range(r, 1, 4));
     attr_set_int(g, node, "output_width", rng_range(r, 1, 4));
     attr_set_int(g, node, "sampling_ratio", rng_range(r, 0, 2));
+    if (!rng_range(r, 0, 2)) attr_set_str(g, node, "mode", S("max"));
     attr_set_float(g, node, "spatial_scale", rng_range(r, 0, 1) ? 1 : 0.75);
     if (rng_range(r, 0, 1))
         attr_set_str(g, node, "coordinate_transformation_mode", S("output_half_pixel"));
