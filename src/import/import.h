@@ -30,4 +30,12 @@ bool import_bytes(struct graph *g, struct arena *a, struct symtab *st, struct st
 bool import_freeze(struct str *out, struct arena *a, struct str model, struct tensor *const *content, i64 n,
                    struct err *e);
 
+/* import_function.c: nodes of an ONNX model that call functions of the model become the functions' nodes. */
+struct Onnx__ModelProto;
+bool import_inline(struct Onnx__ModelProto *m, struct arena *a, struct err *e);
+
+/* import_sparse.c: a sparse tensor of ONNX, dense. */
+struct Onnx__SparseTensorProto;
+bool import_sparse(struct tensor *out, struct arena *a, struct Onnx__SparseTensorProto *p, const char *dir, struct err *e);
+
 #endif

@@ -13,8 +13,8 @@
 // Operators of other domains are named with theirs, "com.microsoft::FusedConv"; those that mean the same as one of ai.onnx
 // (onnx_alias.inc) become that one, in the form of opset 18.
 //
-// What is not handled (control flow, sequences, sparse tensors, functions) is ERR_UNSUPPORTED with the operator and the
-// node.
+// Functions of the model are inlined first (import_function.c), sparse tensors become dense constants (import_sparse.c).
+// What is not handled (control flow, sequences) is ERR_UNSUPPORTED with the operator and the node.
 #include <string.h>
 
 #include <onnx.pb-c.h>
@@ -162,12 +162,15 @@ static void collect_dims(struct reader *r, const Onnx__GraphProto *p)
 
 static bool read_inputs(struct reader *r, const Onnx__GraphProto *p)
 {
-    if (p->n_sparse_initializer)
-        return err_set(r->e, ERR_UNSUPPORTED, "sparse initializers are not supported");
     for (size_t k = 0; k < p->n_initializer; k++) {
         struct tensor t;
         if (!io_onnx_tensor(&t, r->a, p->initializer[k], r->dir, r->e)) return false;
         if (!set_const(r, str_of(p->initializer[k]->name), &t)) return false;
+    }
+    for (size_t k = 0; k < p->n_sparse_initializer; k++) {
+        struct tensor t;
+        if (!import_sparse(&t, r->a, p->sparse_initializer[k], r->dir, r->e)) return false;
+        if (!set_const(r, str_of(p->sparse_initializer[k]->values->name), &t)) return false;
     }
     collect_dims(r, p);
     for (size_t k = 0; k < p->n_input; k++) {
@@ -268,6 +271,10 @@ static bool read_constant(struct reader *r, const Onnx__NodeProto *p)
     struct attr a;
     struct tensor t;
     if (p->n_attribute != 1 || p->n_output != 1) return unsupported(r, p, "constant needs one attribute and output");
+    if (p->attribute[0]->sparse_tensor) {
+        if (!import_sparse(&t, r->a, p->attribute[0]->sparse_tensor, r->dir, r->e)) return at_node(r, p);
+        return set_const(r, str_of(p->output[0]), &t);
+    }
     if (!read_attr(r, &a, p->attribute[0])) return at_node(r, p);
     for (i64 k = 0; k < countof(forms); k++) {
         if (!str_is(a.name, forms[k].name) || a.kind != forms[k].kind) continue;
@@ -389,6 +396,7 @@ static bool onnx_read(const struct import_job *j, struct err *e)
     Onnx__ModelProto *m = io_onnx_unpack(&onnx__model_proto__descriptor, r.a, j->bytes, e);
     if (!m) return false;
     if (!m->graph) return err_set(e, ERR_INPUT, "model without a graph");
+    if (!import_inline(m, r.a, e)) return false;
     map_init(&r.value, r.a);
     map_init(&r.made, r.a);
     map_init(&r.dims, r.a);
