@@ -249,7 +249,7 @@ static bool too_slow(const struct instance *t, const struct graph *g)
 
 static bool check_fused(struct instance *t, const struct graph *g, u32 lanes)
 {
-    if (whole_node(g) || too_slow(t, g)) return true;
+    if (whole_node(g) || g->made.n || too_slow(t, g)) return true;
     t->stage = lanes > 1 ? "one kernel of vectors" : "one kernel";
     struct tensor **c = arena_array(&t->arena, struct tensor *, g->value.n);
     known_contents(t, g, c);
@@ -278,8 +278,13 @@ static bool check_single(struct instance *t, const struct graph *g)
     t->stage = "node by node";
     struct tensor **c = arena_array(&t->arena, struct tensor *, g->value.n);
     known_contents(t, g, c);
-    for (node_id n = 1; n < g->node.n; n++)
-        if (!graph_node(g, n)->dead && !run_node(t, g, n, c)) return false;
+    for (node_id n = 1; n < g->node.n; n++) {
+        const struct node *x = graph_node(g, n);
+        if (x->dead) continue;
+        if (!run_node(t, g, n, c)) return false;
+        for (u32 k = 0; k < x->out.n; k++)
+            if (!graph_read_sizes(g, x->out.v[k], c[x->out.v[k]], t->var, &t->e)) return false;
+    }
     return compare_outputs(t, g, c);
 }
 

@@ -97,6 +97,8 @@ static bool model_lower(quern_model *m, const char *optimize_for, struct err *e)
     }
     m->var = arena_array(&m->arena, i64, m->sym.var.n + 1);
     for (u32 v = 0; v < m->sym.var.n; v++) m->var[v] = DEFAULT_SIZE;
+    if (optimize_for && !api_parse_sizes(&m->sym, optimize_for, m->var, e)) return false;
+    graph_guess_sizes(&m->lowered, m->var, DEFAULT_SIZE);
     return !optimize_for || api_parse_sizes(&m->sym, optimize_for, m->var, e);
 }
 

@@ -259,12 +259,13 @@ int quern_program_input_shape(const quern_program *p, int k, int64_t dim[8], con
     return (int)io->rank;
 }
 
+/* What the run makes (-1) is room for at most as much. */
 bool api_output_check(const quern_program *p, u32 k, const struct tensor *given,
                       const struct tensor *want, struct err *e)
 {
     const struct plan_io *io = &p->plan.output.v[k];
     bool same = given->dtype == want->dtype && given->rank == want->rank;
-    for (u32 d = 0; d < want->rank && same; d++) same = given->dim[d] == want->dim[d];
+    for (u32 d = 0; d < want->rank && same; d++) same = given->dim[d] == want->dim[d] || want->dim[d] < 0;
     return same ||
            err_set(e, ERR_USAGE, "the tensor given for output '%.*s' has another type or shape",
                    STR_ARG(io->name));
@@ -277,17 +278,34 @@ bool api_counts_check(const quern_program *p, int n_in, int n_out, struct err *e
            err_set(e, ERR_USAGE, "the program has %u inputs and %u outputs, %d and %d were given", n_i, n_o, n_in, n_out);
 }
 
+static bool depends_on_data(const struct tensor *t)
+{
+    for (u32 d = 0; d < t->rank; d++)
+        if (t->dim[d] < 0) return true;
+    return false;
+}
+
 static bool place_outputs(quern_program *p, struct tensor *res, quern_tensor **out, struct err *e)
 {
     for (u32 k = 0; k < p->plan.output.n; k++) {
         if (out[k]) {
             if (!api_output_check(p, k, &out[k]->t, &res[k], e)) return false;
-            res[k].data = out[k]->t.data;
-        } else {
+            res[k] = out[k]->t; /* its shape is the room there is where the run makes a size */
+        } else if (!depends_on_data(&res[k])) {
             res[k].data = mem_aligned(i64_max(tensor_bytes(&res[k]), 64));
             if (!res[k].data) return err_set(e, ERR_SYSTEM, "not enough memory for an output");
         }
     }
+    return true;
+}
+
+/* Memory of an output whose size the run made is the run's: it gets its own. */
+static bool keep_output(struct tensor *t, struct err *e)
+{
+    void *own = mem_aligned(i64_max(tensor_bytes(t), 64));
+    if (!own) return err_set(e, ERR_SYSTEM, "not enough memory for an output");
+    if (tensor_bytes(t)) memcpy(own, t->data, (size_t)tensor_bytes(t));
+    t->data = own;
     return true;
 }
 
@@ -301,12 +319,16 @@ quern_status quern_run(quern_program *p, quern_tensor *const *in, int n_in, quer
     struct tensor *x = arena_array(&a, struct tensor, n_i + 1),
                   *res = arena_array(&a, struct tensor, n_o + 1);
     for (u32 k = 0; k < n_i; k++) x[k] = in[k]->t;
-    bool ok = rt_output_dims(p->rt, x, res, e) && place_outputs(p, res, out, e) &&
-              rt_run(p->rt, x, res, &a, e);
+    bool *made = arena_array(&a, bool, n_o + 1);
+    bool ok = rt_output_dims(p->rt, x, res, e);
+    for (u32 k = 0; k < n_o && ok; k++) made[k] = depends_on_data(&res[k]);
+    ok = ok && place_outputs(p, res, out, e) && rt_run(p->rt, x, res, &a, e);
     for (u32 k = 0; k < n_o; k++) {
+        if (out[k] && ok && made[k]) memcpy(out[k]->t.dim, res[k].dim, sizeof res[k].dim);
         if (out[k]) continue;
+        if (ok && made[k]) ok = keep_output(&res[k], e);
         if (ok) out[k] = api_tensor_take(&res[k]);
-        else mem_free(res[k].data);
+        else if (!made[k]) mem_free(res[k].data);
     }
     arena_release(&a);
     return api_end(p->q, ok);

@@ -61,6 +61,26 @@ struct plan_io {
     struct str layout;   /* what the axes are, where the caller asked for a layout: "HWC" "CHW" "CHWC8" "NWC" "NHWC" "NDHWC"; empty: as the network has them */
 };
 
+/* A size that is made while the program runs: from an integer element of a buffer, read on the host before dispatch `at`, or from
+   other sizes. Negative sizes and those beyond `most` are errors of the run. */
+enum plan_take {
+    PLAN_TAKE,  /* the element itself */
+    PLAN_PLUS,  /* max(element, 0) */
+    PLAN_MINUS, /* max(-element, 0) */
+    N_PLAN_TAKES
+};
+
+struct plan_made {
+    u32 var;             /* index */
+    u32 at;              /* all dispatches before this one have run; never less than the one before has */
+    sym expr;            /* 0: from a buffer */
+    u32 buf;
+    enum dtype dtype;    /* of the buffer's elements: integers */
+    i64 elem;
+    enum plan_take take; /* elements count as 2^40 where larger */
+    sym most;            /* 0: no bound known */
+};
+
 struct plan_var { i64 optimised_for; }; /* value that costs refer to; INT64_MIN: none */
 
 struct plan {
@@ -71,12 +91,16 @@ struct plan {
     struct str caps;     /* required limits: caps text of the target */
     struct str fingerprint; /* device and driver the times were measured on; empty: none */
     struct { struct plan_io *v; u32 n, cap; } input, output;
+    struct { struct plan_made *v; u32 n, cap; } made; /* in order */
     struct { struct plan_buf *v; u32 n, cap; } buf;
     struct { struct plan_bin *v; u32 n, cap; } bin;
     struct { struct plan_dispatch *v; u32 n, cap; } dispatch;
     struct str explain;  /* JSON written by the selector: what was compared; empty: none */
 };
 
+/* Per variable: the first dispatch before which it is known, 0 for those that inputs bind; UINT32_MAX: never. */
+u32 *plan_known_at(const struct plan *p, struct arena *a);
+u32 plan_sym_at(const struct plan *p, const u32 *known, sym s); /* likewise of an expression */
 bool plan_verify(const struct plan *p, struct err *e);   /* indices, lifetimes, expressions' variables, sizes of constants */
 
 /* dnx.c: same plan, same bytes. */

@@ -243,6 +243,38 @@ static bool read_dispatches(struct reader *r, const json_t *plan)
     return true;
 }
 
+static bool read_made_one(struct reader *r, const json_t *o, struct plan_made *m)
+{
+    struct str name = get_str(r, o, "name");
+    const json_t *most = json_object_get(o, "most"), *expr = json_object_get(o, "expression");
+    while (m->var < r->p->sym.var.n && !str_eq(r->p->sym.var.v[m->var], name)) m->var++;
+    if (!get_u32(r, json_object_get(o, "at"), "at", &m->at)) return false;
+    if (most && !get_sym(r, most, "most", &m->most)) return false;
+    if (expr) return get_sym(r, expr, "expression", &m->expr);
+    struct str take = get_str(r, o, "take");
+    u32 k = 0;
+    while (k < N_PLAN_TAKES && !str_is(take, dnx_take_name[k])) k++;
+    if (k == N_PLAN_TAKES) return bad(r, "take");
+    m->take = (enum plan_take)k;
+    m->dtype = dtype_parse(get_str(r, o, "dtype"));
+    m->elem = json_is_integer(json_object_get(o, "element")) ? json_integer_value(json_object_get(o, "element")) : -1;
+    return get_u32(r, json_object_get(o, "buffer"), "buffer", &m->buf);
+}
+
+static bool read_made(struct reader *r, const json_t *plan)
+{
+    const json_t *list;
+    u32 n;
+    if (!json_object_get(plan, "made")) return true;
+    if (!get_list(r, plan, "made", &list, &n)) return false;
+    for (u32 i = 0; i < n; i++) {
+        struct plan_made m = {0};
+        if (!read_made_one(r, json_array_get(list, i), &m)) return false;
+        *(arr_push(r->a, &r->p->made)) = m;
+    }
+    return true;
+}
+
 static bool read_plan(struct reader *r, const json_t *plan)
 {
     json_int_t version = json_integer_value(json_object_get(plan, "version"));
@@ -254,7 +286,7 @@ static bool read_plan(struct reader *r, const json_t *plan)
     r->p->fingerprint = get_str(r, plan, "fingerprint");
     r->p->explain = get_str(r, plan, "explain");
     return read_vars(r, plan) && read_ios(r, plan, true) && read_ios(r, plan, false) &&
-           read_bufs(r, plan) && read_bins(r, plan) && read_dispatches(r, plan) &&
+           read_bufs(r, plan) && read_bins(r, plan) && read_dispatches(r, plan) && read_made(r, plan) &&
            r->e->code == ERR_NONE && plan_verify(r->p, r->e);
 }
 

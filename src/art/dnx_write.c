@@ -98,6 +98,28 @@ static json_t *json_dispatch(const struct plan *p, const struct plan_dispatch *d
     return o;
 }
 
+const char *const dnx_take_name[] = {"take", "plus", "minus"};
+
+static json_t *json_made(const struct plan *p)
+{
+    json_t *list = json_array();
+    for (u32 k = 0; k < p->made.n; k++) {
+        const struct plan_made *m = &p->made.v[k];
+        json_t *o = json_pack("{s:o, s:I}", "name", json_text(p->sym.var.v[m->var]), "at", (json_int_t)m->at);
+        if (m->expr) {
+            json_object_set_new(o, "expression", json_sym(p, m->expr));
+        } else {
+            json_object_set_new(o, "buffer", json_integer(m->buf));
+            json_object_set_new(o, "dtype", json_string(dtype_name(m->dtype)));
+            json_object_set_new(o, "element", json_integer(m->elem));
+            json_object_set_new(o, "take", json_string(dnx_take_name[m->take]));
+        }
+        if (m->most) json_object_set_new(o, "most", json_sym(p, m->most));
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
 static json_t *json_plan(const struct plan *p, const u32 *tensor)
 {
     json_t *vars = json_array(), *dispatches = json_array();
@@ -109,12 +131,14 @@ static json_t *json_plan(const struct plan *p, const u32 *tensor)
     }
     for (u32 i = 0; i < p->dispatch.n; i++)
         json_array_append_new(dispatches, json_dispatch(p, &p->dispatch.v[i]));
-    return json_pack(
+    json_t *plan = json_pack(
         "{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version", DNX_VERSION, "model",
         json_text(p->model), "caps", json_text(p->caps), "fingerprint", json_text(p->fingerprint),
         "variables", vars, "inputs", json_ios(p, p->input.v, p->input.n), "outputs",
         json_ios(p, p->output.v, p->output.n), "buffers", json_bufs(p, tensor), "binaries",
         json_bins(p), "dispatches", dispatches, "explain", json_text(p->explain));
+    if (plan && p->made.n) json_object_set_new(plan, "made", json_made(p));
+    return plan;
 }
 
 /* tensors: name, bytes */

@@ -60,22 +60,108 @@ static bool check_dispatch(const struct plan *p, u32 at, struct err *e)
     return check_sym(p, d->work, "a scratch size", e);
 }
 
-/* Every variable is the whole size of some input axis, so that inputs bind it. */
-static bool check_vars(const struct plan *p, struct err *e)
+/* The variables that are the whole size of some input axis, so that inputs bind them, are known at 0. */
+static u32 *bound_at(const struct plan *p, struct arena *a)
 {
-    if (p->var.n != p->sym.var.n)
-        return err_set(e, ERR_INPUT, "variables and their values differ in number");
-    for (u32 v = 0; v < p->sym.var.n; v++) {
-        bool bound = false;
-        for (u32 k = 0; k < p->input.n && !bound; k++)
-            for (u32 d = 0; d < p->input.v[k].rank && !bound; d++) {
-                const struct sym_node *s = &p->sym.node.v[p->input.v[k].dim[d]];
-                bound = s->op == SYM_VAR && s->a == v;
-            }
-        if (!bound)
-            return err_set(e, ERR_INPUT, "no input binds size '%.*s'", STR_ARG(p->sym.var.v[v]));
+    u32 *known = arena_array(a, u32, p->sym.var.n + 1);
+    for (u32 v = 0; v < p->sym.var.n; v++) known[v] = UINT32_MAX;
+    for (u32 k = 0; k < p->input.n; k++)
+        for (u32 d = 0; d < p->input.v[k].rank; d++) {
+            const struct sym_node *s = &p->sym.node.v[p->input.v[k].dim[d]];
+            if (s->op == SYM_VAR) known[s->a] = 0;
+        }
+    return known;
+}
+
+u32 *plan_known_at(const struct plan *p, struct arena *a)
+{
+    u32 *known = bound_at(p, a);
+    for (u32 k = 0; k < p->made.n; k++) known[p->made.v[k].var] = p->made.v[k].at;
+    return known;
+}
+
+u32 plan_sym_at(const struct plan *p, const u32 *known, sym s)
+{
+    const struct sym_node *x = &p->sym.node.v[s];
+    if (s == 0 || x->op == SYM_CONST) return 0;
+    if (x->op == SYM_VAR) return known[x->a];
+    u32 a = plan_sym_at(p, known, x->a), b = plan_sym_at(p, known, x->b);
+    return a > b ? a : b;
+}
+
+static bool bad_made(const struct plan *p, u32 k, const char *what, struct err *e)
+{
+    return err_set(e, ERR_INPUT, "made size %u %s", k, what);
+}
+
+/* Where it is read its buffer is written and still alive. What else the program needs to know then is checked with the values. */
+static bool check_made_buf(const struct plan *p, u32 k, const u32 *known, struct err *e)
+{
+    const struct plan_made *m = &p->made.v[k];
+    if (m->buf >= p->buf.n || m->elem < 0 || m->elem > INT64_MAX / 16 || m->dtype >= N_DTYPES || !dtype_is_int(m->dtype) ||
+        (unsigned)m->take >= N_PLAN_TAKES)
+        return bad_made(p, k, "names no integer of a buffer", e);
+    const struct plan_buf *b = &p->buf.v[m->buf];
+    if (plan_sym_at(p, known, b->size) > m->at) return bad_made(p, k, "is of a buffer whose size is not known then", e);
+    if (b->kind == PB_INPUT) return true;
+    if (m->at == 0 || b->first >= m->at || b->last + 1 < m->at || b->kind == PB_CONST)
+        return bad_made(p, k, "is of a buffer that is not alive then", e);
+    return true;
+}
+
+static bool check_made(const struct plan *p, u32 *known, struct err *e)
+{
+    for (u32 k = 0; k < p->made.n; k++) {
+        const struct plan_made *m = &p->made.v[k];
+        if (m->var >= p->sym.var.n || known[m->var] != UINT32_MAX) return bad_made(p, k, "is made twice, or no size", e);
+        if (m->at > p->dispatch.n || (k && m->at < p->made.v[k - 1].at)) return bad_made(p, k, "is not in order", e);
+        if (m->expr >= p->sym.node.n || m->most >= p->sym.node.n) return bad_made(p, k, "is no expression of this plan", e);
+        if (plan_sym_at(p, known, m->most) > m->at) return bad_made(p, k, "has a bound that is not known then", e);
+        if (m->expr ? plan_sym_at(p, known, m->expr) > m->at : !check_made_buf(p, k, known, e))
+            return bad_made(p, k, "is of what is not known then", e);
+        known[m->var] = m->at;
     }
     return true;
+}
+
+static u32 later(u32 a, u32 b) { return a > b ? a : b; }
+
+/* Sizes that a dispatch needs are known before it. */
+static bool check_known(const struct plan *p, const u32 *known, struct err *e)
+{
+    for (u32 i = 0; i < p->dispatch.n; i++) {
+        const struct plan_dispatch *d = &p->dispatch.v[i];
+        u32 at = plan_sym_at(p, known, d->work);
+        for (u32 k = 0; k < d->n_param; k++) at = later(at, plan_sym_at(p, known, d->param[k]));
+        for (u32 k = 0; k < d->n_grid; k++)
+            for (u32 x = 0; x < MAX_WORK_DIMS; x++) at = later(at, plan_sym_at(p, known, d->grid[k].extent[x]));
+        for (u32 k = 0; k < d->n_buf; k++) at = later(at, plan_sym_at(p, known, p->buf.v[d->buf[k]].size));
+        if (at > i) return err_set(e, ERR_INPUT, "dispatch %u needs a size that is made behind it", i);
+    }
+    for (u32 k = 0; k < p->input.n; k++)
+        for (u32 d = 0; d < p->input.v[k].rank; d++)
+            if (plan_sym_at(p, known, p->input.v[k].dim[d]) > 0)
+                return err_set(e, ERR_INPUT, "input '%.*s' has a size that is made later", STR_ARG(p->input.v[k].name));
+    for (u32 k = 0; k < p->output.n; k++)
+        for (u32 d = 0; d < p->output.v[k].rank; d++)
+            if (plan_sym_at(p, known, p->output.v[k].dim[d]) > p->dispatch.n)
+                return err_set(e, ERR_INPUT, "output '%.*s' has a size that nothing binds", STR_ARG(p->output.v[k].name));
+    return true;
+}
+
+/* Every variable is the whole size of some input axis, so that inputs bind it, or made. */
+static bool check_vars(const struct plan *p, struct err *e)
+{
+    struct arena tmp = {0};
+    if (p->var.n != p->sym.var.n)
+        return err_set(e, ERR_INPUT, "variables and their values differ in number");
+    u32 *known = bound_at(p, &tmp);
+    bool ok = check_made(p, known, e);
+    for (u32 v = 0; v < p->sym.var.n && ok; v++)
+        if (known[v] == UINT32_MAX) ok = err_set(e, ERR_INPUT, "no input binds size '%.*s'", STR_ARG(p->sym.var.v[v]));
+    ok = ok && check_known(p, known, e);
+    arena_release(&tmp);
+    return ok;
 }
 
 /* Every buffer of the caller's is named by one interface value, so that it can be found when the

@@ -58,6 +58,7 @@ void graph_clone(struct graph *to, const struct graph *from, struct arena *a)
     }
     for (u32 k = 0; k < from->input.n; k++) *arr_push(a, &to->input) = from->input.v[k];
     for (u32 k = 0; k < from->output.n; k++) *arr_push(a, &to->output) = from->output.v[k];
+    for (u32 k = 0; k < from->made.n; k++) *arr_push(a, &to->made) = from->made.v[k];
 }
 
 struct extractor {

@@ -129,6 +129,8 @@ bool graph_is_output(const struct graph *g, value_id v)
 {
     for (u32 k = 0; k < g->output.n; k++)
         if (g->output.v[k] == v) return true;
+    for (u32 k = 0; k < g->made.n; k++)
+        if (g->made.v[k].v == v) return true;
     return false;
 }
 
@@ -142,6 +144,8 @@ void graph_replace(struct graph *g, value_id old, value_id with)
     }
     for (u32 k = 0; k < g->output.n; k++)
         if (g->output.v[k] == old) g->output.v[k] = with;
+    for (u32 k = 0; k < g->made.n; k++)
+        if (g->made.v[k].v == old) g->made.v[k].v = with;
 }
 
 u32 *graph_use_counts(const struct graph *g, struct arena *a)
@@ -154,18 +158,20 @@ u32 *graph_use_counts(const struct graph *g, struct arena *a)
             if (nd->in.v[k]) uses[nd->in.v[k]]++;
     }
     for (u32 k = 0; k < g->output.n; k++) uses[g->output.v[k]]++;
+    for (u32 k = 0; k < g->made.n; k++) uses[g->made.v[k].v] += g->made.v[k].v != 0;
     return uses;
 }
 
-/* Sorting: depth-first from each wanted node in the old order, producers first. A graph that is in order
-   already keeps its order. */
+/* Sorting: depth-first from each wanted node in the old order, producers first, and those of values that the sizes are made of
+   which the node mentions. A graph that is in order already keeps its order. */
 
 enum mark { UNSEEN, WANTED, OPEN, PLACED };
 
 struct sorter {
     struct graph *g;
     u8 *mark;                                  /* enum mark per node */
-    u32 *next;                                 /* per open node: the next input to look at */
+    u32 *next;                                 /* per open node: the next input to look at, then source of a size */
+    const struct value_list *size;             /* per node: producers of what its sizes are made of */
     node_id *order;                            /* placed nodes */
     u32 n_order;
     struct { node_id *v; u32 n, cap; } stack;
@@ -179,20 +185,23 @@ static node_id live_producer(const struct graph *g, value_id v)
     return p && !graph_node(g, p)->dead ? p : 0;
 }
 
-static void sort_want(struct sorter *s, value_id v)
+static void sort_want_node(struct sorter *s, node_id p)
 {
-    node_id p = live_producer(s->g, v);
     if (!p || s->mark[p] != UNSEEN) return;
     s->mark[p] = WANTED;
     *arr_push(&s->scratch, &s->stack) = p;
 }
 
+static void sort_want(struct sorter *s, value_id v) { sort_want_node(s, live_producer(s->g, v)); }
+
 static void sort_mark_wanted(struct sorter *s)
 {
     for (u32 k = 0; k < s->g->output.n; k++) sort_want(s, s->g->output.v[k]);
     while (s->stack.n > 0) {
-        const struct node *nd = graph_node(s->g, s->stack.v[--s->stack.n]);
+        node_id n = s->stack.v[--s->stack.n];
+        const struct node *nd = graph_node(s->g, n);
         for (u32 k = 0; k < nd->in.n; k++) sort_want(s, nd->in.v[k]);
+        for (u32 k = 0; k < s->size[n].n; k++) sort_want_node(s, s->size[n].v[k]);
     }
 }
 
@@ -219,6 +228,8 @@ static bool sort_place(struct sorter *s, node_id n, struct err *e)
         if (s->next[top] < nd->in.n) {
             node_id p = live_producer(s->g, nd->in.v[s->next[top]++]);
             if (p && !sort_open(s, p, e)) return false;
+        } else if (s->next[top] < nd->in.n + s->size[top].n) {
+            if (!sort_open(s, s->size[top].v[s->next[top]++ - nd->in.n], e)) return false;
         } else {
             s->mark[top] = PLACED;
             s->order[s->n_order++] = top;
@@ -228,12 +239,28 @@ static bool sort_place(struct sorter *s, node_id n, struct err *e)
     return true;
 }
 
+/* Sizes that nobody mentions any more: what they were made of has no producer now. */
+static void drop_made(struct graph *g, const bool *made_by_node)
+{
+    u32 n = 0;
+    for (u32 k = 0; k < g->made.n; k++) {
+        value_id v = g->made.v[k].v;
+        if (v && made_by_node[v] && !graph_value(g, v)->producer) continue;
+        g->made.v[n++] = g->made.v[k];
+    }
+    g->made.n = n;
+}
+
 static void sort_apply(struct sorter *s)
 {
     struct graph *g = s->g;
     struct node *old = arena_array(&s->scratch, struct node, g->node.n);
     memcpy(old, g->node.v, g->node.n * sizeof *old);
-    for (value_id v = 1; v < g->value.n; v++) g->value.v[v].producer = 0;
+    bool *made_by_node = arena_array(&s->scratch, bool, g->value.n);
+    for (value_id v = 1; v < g->value.n; v++) {
+        made_by_node[v] = g->value.v[v].producer != 0;
+        g->value.v[v].producer = 0;
+    }
     for (u32 k = 0; k < s->n_order; k++) {
         struct node *nd = &g->node.v[k + 1];
         *nd = old[s->order[k]];
@@ -242,6 +269,7 @@ static void sort_apply(struct sorter *s)
     }
     g->node.n = s->n_order + 1;
     memset(g->node.v + g->node.n, 0, (g->node.cap - g->node.n) * sizeof *g->node.v);
+    drop_made(g, made_by_node);
 }
 
 bool graph_sort(struct graph *g, struct err *e)
@@ -250,6 +278,7 @@ bool graph_sort(struct graph *g, struct err *e)
     s.mark = arena_array(&s.scratch, u8, g->node.n);
     s.next = arena_array(&s.scratch, u32, g->node.n);
     s.order = arena_array(&s.scratch, node_id, g->node.n);
+    s.size = graph_size_sources(g, &s.scratch);
     sort_mark_wanted(&s);
     bool ok = true;
     for (node_id n = 1; ok && n < g->node.n; n++)

@@ -10,6 +10,7 @@
 //  3. a constant (data != NULL) has no producer, its tensor agrees with dtype and shape
 //  4. rank <= MAX_RANK; a known shape has no sym 0 among its dims
 //  5. value names are unique and not empty
+//  6. a size is made once; what is made of other sizes stands behind them
 #ifndef QUERN_IR_H
 #define QUERN_IR_H
 
@@ -87,12 +88,32 @@ struct node {
 
 struct value_list { value_id *v; u32 n, cap; };
 
+/* What a made size takes of an element x. Sizes are not negative, so what may be is made as a difference of two. */
+enum size_take {
+    SIZE_TAKE,  /* x itself, which must not be negative */
+    SIZE_PLUS,  /* max(x, 0) */
+    SIZE_MINUS, /* max(-x, 0) */
+    N_SIZE_TAKES
+};
+
+/* A size variable that the graph itself makes while it runs: from an element of an integer value, or from other sizes. Whatever
+   mentions the variable (shape, attribute) comes behind the node that makes the value. */
+struct made_size {
+    u32 var;             /* index into symtab.var */
+    value_id v;          /* integer value with a known number of elements; 0: from `expr` */
+    i64 at;              /* element of v, row-major */
+    enum size_take take;
+    sym expr;            /* v == 0: over inputs' sizes and made sizes that stand before this one */
+    sym most;            /* never larger than this; 0: no bound known */
+};
+
 struct graph {
     struct arena *arena;
     struct symtab *sym;                            /* shared between graphs of one compilation */
     struct { struct value *v; u32 n, cap; } value; /* v[0] unused */
     struct { struct node *v; u32 n, cap; } node;   /* v[0] unused */
     struct value_list input, output;               /* interface, in order */
+    struct { struct made_size *v; u32 n, cap; } made; /* sizes that only running can tell */
     struct map names;                              /* value name -> id */
 };
 
@@ -110,7 +131,7 @@ struct node *graph_node(const struct graph *g, node_id n);
 value_id node_first_out(const struct node *n);                     /* its first wanted output; 0: none */
 value_id graph_find(const struct graph *g, struct str name);          /* 0: absent */
 void graph_swap_names(struct graph *g, value_id a, value_id b);
-bool graph_is_output(const struct graph *g, value_id v);               /* of the interface */
+bool graph_is_output(const struct graph *g, value_id v);               /* of the interface, or some size is made of it */
 void graph_replace(struct graph *g, value_id old, value_id with);     /* in all uses, outputs included */
 u32 *graph_use_counts(const struct graph *g, struct arena *a);        /* per value; graph outputs count */
 bool graph_sort(struct graph *g, struct err *e);   /* topological order, stable; drops dead and unreachable nodes; false: cycle */
@@ -129,6 +150,20 @@ sym value_storage(struct symtab *t, const struct value *v); /* elements of that 
 i64 layout_block(enum layout l);                   /* channels that lie together: 8, 16; 1: not in blocks */
 const char *layout_name(enum layout l);           /* "rows" "clast" "c8" "c16" */
 enum layout layout_parse(struct str s, bool *ok);
+
+/* made.c: sizes that the graph makes. */
+const struct made_size *graph_made(const struct graph *g, u32 var); /* how variable var is made; NULL: inputs bind it */
+void graph_make_size(struct graph *g, const struct made_size *m);   /* adds it, unless the variable is made already */
+/* Per node: the producers of the values that the sizes it mentions are made of. */
+struct value_list *graph_size_sources(const struct graph *g, struct arena *a);
+/* Per node: how many times running must wait for sizes before it. Nodes are sorted. */
+u32 *graph_phases(const struct graph *g, struct arena *a);
+/* Is x, an element, what variable m->var may be? Its value, INT64_MIN: it is negative. Beyond 2^40 all is the same. */
+i64 made_size_take(const struct made_size *m, i64 x);
+/* Values of all variables that are made of those that are known by now (not INT64_MIN). false: one is negative or beyond its bound. */
+bool graph_make_sizes(const struct graph *g, i64 *var, struct err *e);
+/* Values to optimise for where nothing is known: var has all inputs' sizes; made ones get their bound, or `def`. */
+void graph_guess_sizes(const struct graph *g, i64 *var, i64 def);
 
 /* attr.c: typed attributes. Getters return the default when absent (or of another kind). */
 const struct attr *node_attr(const struct node *n, const char *name);

@@ -266,6 +266,31 @@ static void print_node(struct printer *p, const struct node *n)
     buf_char(p->b, '\n');
 }
 
+/* "size H = %v[2]" "size P = plus %v[0] most 4*N" "size T = (N+1)" */
+static void print_made(struct printer *p, const struct made_size *m)
+{
+    static const char *const take[] = {"", "plus ", "minus "};
+    if (m->v) print_const(p, m->v);
+    buf_z(p->b, "  size (");
+    sym_print(p->b, p->g->sym, sym_var(p->g->sym, p->g->sym->var.v[m->var]));
+    buf_z(p->b, ") = ");
+    if (m->v) {
+        buf_z(p->b, take[m->take]);
+        print_name(p, m->v);
+        buf_printf(p->b, "[%lld]", (long long)m->at);
+    } else {
+        buf_char(p->b, '(');
+        sym_print(p->b, p->g->sym, m->expr);
+        buf_char(p->b, ')');
+    }
+    if (m->most) {
+        buf_z(p->b, " most (");
+        sym_print(p->b, p->g->sym, m->most);
+        buf_char(p->b, ')');
+    }
+    buf_char(p->b, '\n');
+}
+
 void graph_print(struct buf *b, const struct graph *g, const struct graph_text_opts *o)
 {
     struct arena scratch = {0};
@@ -280,6 +305,7 @@ void graph_print(struct buf *b, const struct graph *g, const struct graph_text_o
     }
     for (node_id n = 1; n < g->node.n; n++)
         if (!graph_node(g, n)->dead) print_node(&p, graph_node(g, n));
+    for (u32 k = 0; k < g->made.n; k++) print_made(&p, &g->made.v[k]);
     for (u32 k = 0; k < g->output.n; k++) print_const(&p, g->output.v[k]);
     for (u32 k = 0; k < g->output.n; k++) {
         buf_z(b, "  output ");

@@ -431,12 +431,48 @@ static void parse_node(struct parser *p)
     if (expect(p, '=')) parse_operation(p, &out);
 }
 
+static sym parse_bracketed(struct parser *p)
+{
+    sym s = expect(p, '(') ? parse_sym(p) : 0;
+    expect(p, ')');
+    return s;
+}
+
+/* Behind "size": see print_made. */
+static void parse_made(struct parser *p)
+{
+    struct made_size m = {0};
+    sym name = parse_bracketed(p);
+    if (p->failed || p->g->sym->node.v[name].op != SYM_VAR) return (void)fail(p, "expected the name of a size");
+    m.var = p->g->sym->node.v[name].a;
+    if (!expect(p, '=')) return;
+    if (peek(p) == '(') {
+        m.expr = parse_bracketed(p);
+    } else {
+        struct str w = peek(p) == '%' ? (struct str){0} : scan_word(p, false);
+        m.take = str_is(w, "plus") ? SIZE_PLUS : str_is(w, "minus") ? SIZE_MINUS : SIZE_TAKE;
+        if (w.n && m.take == SIZE_TAKE) return (void)fail(p, "expected plus, minus or a value");
+        m.v = parse_name(p);
+        if (!m.v || !expect(p, '[')) return (void)fail(p, "expected an element of a value");
+        m.at = parse_int(p);
+        expect(p, ']');
+    }
+    if (peek(p) == 'm') {
+        if (!str_is(scan_word(p, false), "most")) return (void)fail(p, "expected most");
+        m.most = parse_bracketed(p);
+    }
+    if (p->failed) return;
+    if (graph_made(p->g, m.var)) return (void)fail(p, "size is made twice");
+    graph_make_size(p->g, &m);
+}
+
 static void parse_statement(struct parser *p)
 {
     char c = peek(p);
     if (c == '%' || c == '_' || c == '=') return parse_node(p);
     struct str w = scan_word(p, false);
     if (str_is(w, "const")) return parse_const(p);
+    if (str_is(w, "size")) return parse_made(p);
     if (!str_is(w, "input") && !str_is(w, "output")) return (void)fail(p, "expected a statement");
     value_id v = parse_name(p);
     if (!v) return (void)fail(p, "expected a value");

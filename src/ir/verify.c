@@ -151,6 +151,25 @@ static bool check_sources(const struct checker *c, const u8 *is_input)
     }
     for (u32 k = 0; k < c->g->output.n; k++)
         if (!check_source(c, c->g->output.v[k], is_input)) return false;
+    for (u32 k = 0; k < c->g->made.n; k++)
+        if (!check_source(c, c->g->made.v[k].v, is_input)) return false;
+    return true;
+}
+
+static bool check_made(const struct checker *c)
+{
+    const struct graph *g = c->g;
+    for (u32 k = 0; k < g->made.n; k++) {
+        const struct made_size *m = &g->made.v[k];
+        i64 n;
+        if (m->var >= g->sym->var.n || m->expr >= g->sym->node.n || m->most >= g->sym->node.n || (m->v != 0) == (m->expr != 0) ||
+            m->v >= g->value.n || (unsigned)m->take >= N_SIZE_TAKES)
+            return err_set(c->e, ERR_INPUT, "invalid made size %u", k);
+        if (!m->v || !graph_value(g, m->v)->shape.known) continue;
+        if (!sym_is_const(g->sym, shape_count(g->sym, &graph_value(g, m->v)->shape), &n) || m->at < 0 || m->at >= n)
+            return bad_value(c, m->v, "a size is made of an element that is not there");
+        if (dtype_kind(graph_value(g, m->v)->dtype) == DK_FLOAT) return bad_value(c, m->v, "a size is made of no integer");
+    }
     return true;
 }
 
@@ -203,7 +222,7 @@ static bool check_all(const struct checker *c, struct arena *scratch)
         if (!check_value(c, v)) return false;
     for (node_id n = 1; n < c->g->node.n; n++)
         if (!check_node(c, n)) return false;
-    return check_interface(c, is_input) && check_sources(c, is_input) && check_acyclic(c, scratch);
+    return check_interface(c, is_input) && check_sources(c, is_input) && check_made(c) && check_acyclic(c, scratch);
 }
 
 bool graph_verify(const struct graph *g, struct err *e)

@@ -19,7 +19,7 @@ static bool read_plan(struct graph *g, node_id id, struct plan *p, struct err *e
     bool given = node_attr(n, "axes"), seen[MAX_RANK] = {0};
     *p = (struct plan){.rank = x->rank};
     for (u32 a = 0; a < x->rank; a++) p->want[a] = x->dim[a];
-    if (!op_sym_ints(g, n->in.v[1], want, MAX_RANK, &count))
+    if (!op_data_sizes(g, id, n->in.v[1], want, MAX_RANK, &count))
         return op_unsupported(e, g, id, "the target shape is only known at run time");
     if (count != (given ? n_axes : x->rank))
         return op_invalid(e, g, id, "the target shape does not fit the axes");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // op_constant: operators whose elements follow from sizes and scalars: ConstantOfShape, EyeLike,
-// Range. (Constant itself is resolved when a network is read.) Sizes may be symbolic; what depends
-// on the content of activations is refused.
+// Range. (Constant itself is resolved when a network is read.) Sizes may be symbolic; a size
+// that depends on the content of activations is made while running.
 #include "op/op.h"
 
 #include <math.h>
@@ -35,7 +35,7 @@ static bool infer_fill(struct graph *g, node_id n, struct err *e)
     i64 rank, count;
     if (node_attr(x, "value") && !t)
         return op_invalid(e, g, n, "attribute 'value' is not one element");
-    if (!op_sym_ints(g, x->in.v[0], dim, MAX_RANK, &rank))
+    if (!op_data_sizes(g, n, x->in.v[0], dim, MAX_RANK, &rank))
         return op_unsupported(e, g, n, "input 'shape' is not known");
     s.rank = (u32)rank;
     for (u32 i = 0; i < s.rank; i++) {
@@ -185,6 +185,49 @@ static void fold_range(struct graph *g, node_id n, const struct sym_data d[3], s
     op_set_sdata(g, graph_node(g, n)->out.v[0], v, c, 1);
 }
 
+/* ceil(way / step) for a step of either sign that only running can tell; 0 where it leads away from the limit. */
+static sym range_made(struct graph *g, node_id n, const sym v[3])
+{
+    struct symtab *t = g->sym;
+    sym zero = sym_const(t, 0), one = sym_const(t, 1), sum = zero;
+    for (int sign = 1; sign >= -1; sign -= 2) {
+        sym step = sym_max(t, sym_mul(t, v[2], sym_const(t, sign)), zero),
+            way = sym_mul(t, sym_sub(t, v[1], v[0]), sym_const(t, sign));
+        sym count = sym_max(t, sym_cdiv(t, way, sym_max(t, step, one)), zero);
+        sum = sym_add(t, sum, sym_mul(t, sym_min(t, step, one), count));
+    }
+    return op_let(g, n, sum, 0);
+}
+
+static bool infer_new(struct graph *g, value_id v, struct err *e) { return op_infer(g, graph_value(g, v)->producer, e); }
+
+/* Of floats: nodes that work the count out; the size is made of it. */
+static bool range_floats(struct graph *g, node_id n, sym *count, struct err *e)
+{
+    value_id in[3], out = graph_node(g, n)->out.v[0], v;
+    for (u32 i = 0; i < 3; i++) in[i] = graph_node(g, n)->in.v[i];
+    if (!infer_new(g, v = op_node2(g, n, "Sub", in[1], in[0], 0), e)) return false;
+    if (!infer_new(g, v = op_node2(g, n, "Div", v, in[2], 0), e)) return false;
+    if (!infer_new(g, v = op_node1(g, n, "Ceil", v, 0), e)) return false;
+    if (!infer_new(g, v = op_node_cast(g, n, v, DT_I64, 0), e)) return false;
+    *count = op_size_plus(g, v, out);
+    op_set_syms(g, n, "count", count, 1);
+    return true;
+}
+
+/* 0: an error is set. */
+static sym range_data(struct graph *g, node_id n, struct err *e)
+{
+    sym v[3], s = 0;
+    i64 count;
+    if (op_get_syms(g, graph_node(g, n), "count", &s, 1) == 1) return s;
+    if (dtype_is_float(graph_value(g, graph_node(g, n)->in.v[0])->dtype)) return range_floats(g, n, &s, e) ? s : 0;
+    for (u32 i = 0; i < 3; i++)
+        if (!op_data_ints(g, graph_node(g, n)->in.v[i], &v[i], 1, &count) || count != 1)
+            return op_invalid(e, g, n, "inputs are not scalars"), 0;
+    return range_made(g, n, v);
+}
+
 static bool infer_range(struct graph *g, node_id n, struct err *e)
 {
     const struct node *x = graph_node(g, n);
@@ -198,8 +241,8 @@ static bool infer_range(struct graph *g, node_id n, struct err *e)
         known = known && op_sym_content(g, x->in.v[i], 1, &d[i]) && d[i].n == 1;
     }
     i64 c = range_const(g, x);
-    s.dim[0] = known ? range_symbolic(g, d) : c >= 0 ? sym_const(g->sym, c) : 0;
-    if (!s.dim[0]) return op_unsupported(e, g, n, "inputs are not known");
+    s.dim[0] = known ? op_let(g, n, range_symbolic(g, d), 0) : c >= 0 ? sym_const(g->sym, c) : 0;
+    if (!s.dim[0] && !(s.dim[0] = range_data(g, n, e))) return false;
     op_set_out(g, n, 0, t, &s);
     if (known) fold_range(g, n, d, s.dim[0]);
     return true;

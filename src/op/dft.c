@@ -60,7 +60,7 @@ static bool read_dft(struct graph *g, node_id id, struct dft *d, struct err *e)
     if (d->real) /* 2 (size - 1) */
         d->length = sym_mul(g->sym, sym_const(g->sym, 2), sym_sub(g->sym, d->length, sym_const(g->sym, 1)));
     if (n->in.n > 1 && n->in.v[1] &&
-        (!op_sym_ints(g, n->in.v[1], &d->length, 1, &count) || count != 1))
+        (!op_data_sizes(g, id, n->in.v[1], &d->length, 1, &count) || count != 1))
         return op_unsupported(e, g, id, "the length is only known at run time");
     return true;
 }

@@ -26,7 +26,7 @@ static bool sizes_read(struct graph *g, node_id n, struct sizes *s, struct err *
     }
     s->out = s->before;
     if (!op_has_in(graph_node(g, n), 2)) return true;
-    if (!op_sym_ints(g, graph_node(g, n)->in.v[2], s->out.dim, MAX_RANK, &count))
+    if (!op_data_sizes(g, n, graph_node(g, n)->in.v[2], s->out.dim, MAX_RANK, &count))
         return op_unsupported(e, g, n, "output_shape is only known at run time");
     return count == x.rank ||
            op_invalid(e, g, n, "output_shape has %lld elements", (long long)count);

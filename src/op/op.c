@@ -140,7 +140,7 @@ bool op_infer_all(struct graph *g, struct err *e)
     if (!graph_sort(g, e)) return false;
     for (node_id n = 1; n < g->node.n; n++)
         if (!graph_node(g, n)->dead && !op_infer(g, n, e)) return false;
-    return true;
+    return g->made.n == 0 || graph_sort(g, e); /* sizes that were made have an order of their own */
 }
 
 /* Expansion. */

@@ -244,6 +244,20 @@ void op_fold_cast(struct graph *g, node_id n, enum dtype to);
 bool op_fold_two(struct graph *g, enum op_fold f, const struct sym_data *a,
                  const struct sym_data *b, struct sym_data *r);
 
+/* op_made.c: sizes that only running can tell (struct made_size). */
+bool op_is_made(const struct graph *g, sym s); /* some size in it is */
+/* Symbolic content of an integer input with a known, small number of elements, made where it is not known: differences of sizes then. */
+bool op_data_ints(struct graph *g, value_id v, sym out[], i64 max, i64 *n);
+/* Likewise of what must be sizes: not negative. */
+bool op_data_sizes(struct graph *g, node_id n, value_id v, sym out[], i64 max, i64 *count);
+/* A size made of an element of v, named after `like`; most: 0, or never larger. */
+sym op_size_of(struct graph *g, value_id v, i64 at, value_id like, sym most);
+sym op_size_plus(struct graph *g, value_id v, value_id like); /* the first element; 0 where that is negative */
+/* A variable for a size of node n that follows from made ones; others stay what they are. */
+sym op_let(struct graph *g, node_id n, sym expr, sym most);
+void op_must_equal(struct graph *g, node_id n, sym a, sym b); /* checked when they are made */
+sym op_sym_equals(struct symtab *t, sym a, i64 c);            /* 1 where a is c, else 0 */
+
 /* op_product.c: shapes of convolutions and matrix products. */
 /* x is input 0; makes the attributes explicit, group included. */
 bool op_conv_shape(struct graph *g, node_id n, u32 weight, u32 bias, struct shape *out,
@@ -296,6 +310,9 @@ bool graph_eval(const struct graph *g, struct tensor *const *in, struct tensor *
 /* Binds the variables that occur as whole dims of the graph's inputs: var[] has symtab.var.n
    entries, unbound ones INT64_MIN. */
 bool graph_bind(const struct graph *g, struct tensor *const *in, i64 *var, struct err *e);
+
+/* Sizes made of v, whose content is t, and those that follow from them; what var says already stays. */
+bool graph_read_sizes(const struct graph *g, value_id v, const struct tensor *t, i64 *var, struct err *e);
 
 /* op_view.c: symbolic parameters, and operators that only move elements. Operators that take sizes
    as inputs (Reshape, Slice, Pad ...) are rewritten to primitives that hold them as symbolic

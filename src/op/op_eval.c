@@ -64,6 +64,22 @@ bool graph_bind(const struct graph *g, struct tensor *const *in, i64 *var, struc
     return bind_more(g, in, var, e);
 }
 
+bool graph_read_sizes(const struct graph *g, value_id v, const struct tensor *t, i64 *var, struct err *e)
+{
+    bool any = false;
+    for (u32 k = 0; k < g->made.n; k++) {
+        const struct made_size *m = &g->made.v[k];
+        if (m->v != v || !v || !t || var[m->var] != INT64_MIN) continue;
+        if (m->at >= tensor_count(t)) return err_set(e, ERR_INPUT, "value '%.*s' is too short", STR_ARG(graph_value(g, v)->name));
+        i64 x = elem_i64(t->dtype, t->data, m->at);
+        var[m->var] = made_size_take(m, x);
+        if (var[m->var] == INT64_MIN)
+            return err_set(e, ERR_INPUT, "size '%.*s' is %lld for this input", STR_ARG(g->sym->var.v[m->var]), (long long)x);
+        any = true;
+    }
+    return !any || graph_make_sizes(g, var, e);
+}
+
 /* Evaluation. */
 
 struct run {
@@ -115,6 +131,7 @@ static bool eval_node(struct run *r, node_id n, struct err *e)
         if (x->out.v[k])
             ok = (v.out[k] = r->t[x->out.v[k]] = make_out(r, n, x->out.v[k], e)) != NULL;
     if (ok) ok = op_of(&r->g, n)->eval(&v, e);
+    for (u32 k = 0; ok && r->g.made.n && k < x->out.n; k++) ok = graph_read_sizes(&r->g, x->out.v[k], v.out[k], r->var, e);
     arena_release(&scratch);
     if (!ok) return false;
     for (u32 i = 0; i < x->in.n; i++) drop_use(r, x->in.v[i]);
@@ -135,17 +152,20 @@ static bool eval_nodes(struct run *r, struct err *e)
 
 static bool prepare(struct run *r, const struct graph *g, struct tensor *const *in, struct err *e)
 {
+    u32 n_known = g->sym->var.n; /* expansions may name sizes that they make */
     graph_clone(&r->g, g, &r->arena);
     if (!op_expand_all(&r->g, e)) return false;
     r->var = arena_array(&r->arena, i64, g->sym->var.n + 1);
     const i64 *known = r->opts ? r->opts->var : NULL;
-    for (u32 i = 0; i < g->sym->var.n; i++) r->var[i] = known ? known[i] : INT64_MIN;
+    for (u32 i = 0; i < g->sym->var.n; i++) r->var[i] = known && i < n_known ? known[i] : INT64_MIN;
     if (!bind_more(&r->g, in, r->var, e)) return false;
     r->t = arena_array(&r->arena, struct tensor *, r->g.value.n);
     r->uses = graph_use_counts(&r->g, &r->arena);
     for (value_id v = 1; v < r->g.value.n; v++) r->t[v] = graph_value(&r->g, v)->data;
     for (u32 k = 0; k < r->g.input.n; k++) r->t[r->g.input.v[k]] = in[k];
-    return true;
+    for (u32 k = 0; k < r->g.made.n; k++)
+        if (!graph_read_sizes(&r->g, r->g.made.v[k].v, r->t[r->g.made.v[k].v], r->var, e)) return false; /* of inputs and constants */
+    return graph_make_sizes(&r->g, r->var, e);
 }
 
 static void copy_outputs(struct run *r, struct tensor **out, struct arena *a)

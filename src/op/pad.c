@@ -40,8 +40,8 @@ static bool read_pads(struct graph *g, node_id id, sym *out, i64 *count, struct 
     const struct node *n = graph_node(g, id);
     const i64 *v;
     if (n->in.n > 1 && n->in.v[1]) {
-        if (op_sym_ints(g, n->in.v[1], out, 2 * MAX_RANK, count)) return true;
-        return op_unsupported(e, g, id, "pads are only known at run time");
+        if (op_data_ints(g, n->in.v[1], out, 2 * MAX_RANK, count)) return true;
+        return op_unsupported(e, g, id, "the number of pads is only known at run time");
     }
     *count = attr_ints(n, "pads", &v);
     if (*count > 2 * MAX_RANK) return op_invalid(e, g, id, "%lld pads", (long long)*count);
@@ -120,7 +120,7 @@ static bool pad_shape(struct graph *g, node_id n, const struct pad *p, struct er
     struct shape to = in->shape;
     for (u32 a = 0; a < p->rank; a++) {
         i64 c = 1, d;
-        to.dim[a] = sym_add(g->sym, sym_add(g->sym, p->before[a], in->shape.dim[a]), p->after[a]);
+        to.dim[a] = op_let(g, n, sym_add(g->sym, sym_add(g->sym, p->before[a], in->shape.dim[a]), p->after[a]), 0);
         if (sym_is_const(g->sym, to.dim[a], &c) && c < 0)
             return op_invalid(e, g, n, "pads leave size %lld on axis %u", (long long)c, a);
         if (p->mode != CONSTANT && sym_is_const(g->sym, in->shape.dim[a], &d) && d == 0 && c != 0)

@@ -62,6 +62,36 @@ static bool resolve(struct graph *g, node_id n, const struct shape *others, sym 
     return true;
 }
 
+/* Target sizes that only running can tell: 0 stands for the input's, -1 for what is left. */
+static void resolve_made(struct graph *g, node_id n, sym *t, i64 rank, bool allowzero)
+{
+    struct symtab *st = g->sym;
+    const struct shape in = *in_shape(g, n);
+    sym one = sym_const(st, 1), count = shape_count(st, &in), is_rest[MAX_RANK], others = one;
+    for (i64 i = 0; i < rank; i++) {
+        is_rest[i] = op_sym_equals(st, t[i], -1);
+        if (!allowzero && i < in.rank) t[i] = sym_add(st, t[i], sym_mul(st, op_sym_equals(st, t[i], 0), in.dim[i]));
+        t[i] = op_let(g, n, sym_add(st, t[i], sym_mul(st, is_rest[i], sym_const(st, 2))), 0); /* -1 counts as 1 */
+        others = sym_mul(st, others, t[i]);
+    }
+    sym rest = sym_div(st, count, sym_max(st, others, one)), whole = one;
+    for (i64 i = 0; i < rank; i++) {
+        sym more = sym_mul(st, is_rest[i], sym_sub(st, rest, one));
+        t[i] = op_let(g, n, sym_add(st, t[i], more), 0);
+        whole = sym_mul(st, whole, t[i]);
+    }
+    op_must_equal(g, n, count, whole);
+}
+
+static bool any_made(const struct graph *g, const sym *t, i64 rank)
+{
+    for (i64 i = 0; i < rank; i++) {
+        i64 lo;
+        if (op_is_made(g, t[i]) && !(sym_lower_bound(g->sym, t[i], &lo) && lo >= 0)) return true;
+    }
+    return false;
+}
+
 static bool target_reshape(struct graph *g, node_id n, struct shape *to, struct err *e)
 {
     const struct shape *in = in_shape(g, n);
@@ -69,9 +99,16 @@ static bool target_reshape(struct graph *g, node_id n, struct shape *to, struct 
     sym t[MAX_TARGET];
     i64 rank, c, at = -1;
     if (graph_node(g, n)->in.n < 2 ||
-        !op_sym_ints(g, graph_node(g, n)->in.v[1], t, MAX_TARGET, &rank))
-        return op_unsupported(e, g, n, "the target shape is only known at run time");
+        !op_data_ints(g, graph_node(g, n)->in.v[1], t, MAX_TARGET, &rank))
+        return op_unsupported(e, g, n, "the length of the target shape is only known at run time");
     if (rank > MAX_RANK) return op_unsupported(e, g, n, "rank %lld", (long long)rank);
+    in = in_shape(g, n);
+    if (any_made(g, t, rank)) {
+        resolve_made(g, n, t, rank, allowzero);
+        *to = (struct shape){.known = true, .rank = (u32)rank};
+        memcpy(to->dim, t, (size_t)rank * sizeof t[0]);
+        return true;
+    }
     struct shape others = {.known = true};
     for (i64 i = 0; i < rank; i++) {
         bool known = sym_is_const(g->sym, t[i], &c);

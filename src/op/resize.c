@@ -178,7 +178,7 @@ static bool read_sizes(struct graph *g, node_id n, struct op_resize *r, const u3
 {
     sym want[MAX_RANK];
     i64 k, c;
-    if (!op_sym_ints(g, graph_node(g, n)->in.v[3], want, MAX_RANK, &k))
+    if (!op_data_sizes(g, n, graph_node(g, n)->in.v[3], want, MAX_RANK, &k))
         return op_unsupported(e, g, n, "sizes are only known at run time");
     if (k != count) return op_invalid(e, g, n, "%lld sizes instead of %u", (long long)k, count);
     for (u32 j = 0; j < count; j++) {

@@ -30,10 +30,19 @@ static void slice_all(struct graph *g, const struct shape *in, struct slice *s)
     }
 }
 
-/* An index counted from the front; *far: -1 or 1 when before or behind every axis. */
-static sym from_front(struct symtab *t, sym i, sym dim, int *far)
+/* 1 where i is negative, else 0 */
+static sym is_negative(struct symtab *t, sym i)
 {
+    sym zero = sym_const(t, 0);
+    return sym_min(t, sym_const(t, 1), sym_max(t, sym_sub(t, zero, i), zero));
+}
+
+/* An index counted from the front; *far: -1 or 1 when before or behind every axis. */
+static sym from_front(struct graph *g, sym i, sym dim, int *far)
+{
+    struct symtab *t = g->sym;
     i64 c;
+    if (op_is_made(g, i)) return *far = 0, sym_add(t, i, sym_mul(t, is_negative(t, i), dim));
     sym zero = sym_const(t, 0);
     bool known = sym_is_const(t, i, &c);
     *far = known && c >= FAR ? 1 : known && c <= -FAR ? -1 : 0;
@@ -48,25 +57,27 @@ static bool not_above(struct symtab *t, sym i, sym dim)
     return sym_is_const(t, sym_sub(t, dim, i), &c) && c >= 0;
 }
 
-static void slice_axis(struct symtab *t, struct slice *s, u32 a, const sym ends[2])
+static void slice_axis(struct graph *g, node_id n, struct slice *s, u32 a, const sym ends[2])
 {
+    struct symtab *t = g->sym;
     sym dim = s->size[a], zero = sym_const(t, 0), one = sym_const(t, 1);
     int far[2];
-    sym b = from_front(t, ends[0], dim, &far[0]), e = from_front(t, ends[1], dim, &far[1]);
+    sym b = from_front(g, ends[0], dim, &far[0]), e = from_front(g, ends[1], dim, &far[1]);
     if (s->step[a] > 0) {
         bool bounded = far[1] || not_above(t, e, dim);
         b = far[0] ? (far[0] > 0 ? dim : zero) : sym_max(t, b, zero);
         e = far[1] ? (far[1] > 0 ? dim : zero) : sym_max(t, e, zero);
         e = bounded ? e : sym_min(t, e, dim);
+        b = op_let(g, n, b, 0);
         s->start[a] = b; /* may lie behind the end: then the size is 0 */
-        s->size[a] = sym_cdiv(t, sym_max(t, sym_sub(t, e, b), zero), sym_const(t, s->step[a]));
+        s->size[a] = op_let(g, n, sym_cdiv(t, sym_max(t, sym_sub(t, e, b), zero), sym_const(t, s->step[a])), dim);
         return;
     }
     sym last = sym_sub(t, dim, one), before = sym_const(t, -1);
     b = far[0] ? (far[0] > 0 ? last : before) : not_above(t, b, last) ? b : sym_min(t, b, last);
     e = far[1] ? (far[1] > 0 ? last : before) : sym_max(t, e, before);
     s->start[a] = b;
-    s->size[a] = sym_cdiv(t, sym_max(t, sym_sub(t, b, e), zero), sym_const(t, -s->step[a]));
+    s->size[a] = op_let(g, n, sym_cdiv(t, sym_max(t, sym_sub(t, b, e), zero), sym_const(t, -s->step[a])), dim);
 }
 
 /* Integers of an input, or of an attribute of the older form; count, -1: left out, -2: unknown. */
@@ -84,7 +95,7 @@ static i64 read_ints(const struct graph *g, const struct node *n, u32 input, con
     return count > MAX_RANK ? -2 : count;
 }
 
-static bool read_bounds(const struct graph *g, const struct node *n, u32 input, sym *out,
+static bool read_bounds(struct graph *g, const struct node *n, u32 input, sym *out,
                         i64 *count)
 {
     i64 v[MAX_RANK];
@@ -92,7 +103,7 @@ static bool read_bounds(const struct graph *g, const struct node *n, u32 input, 
     for (i64 i = 0; i < *count; i++)
         out[i] = sym_const(g->sym, i64_max(-FAR, v[i])); /* INT64_MIN is no size */
     return *count >= 0 || (*count == -2 && n->in.n > input &&
-                           op_sym_ints(g, n->in.v[input], out, MAX_RANK, count));
+                           op_data_ints(g, n->in.v[input], out, MAX_RANK, count));
 }
 
 static bool read_slice(struct graph *g, node_id id, struct slice *s, struct err *e)
@@ -104,7 +115,7 @@ static bool read_slice(struct graph *g, node_id id, struct slice *s, struct err 
     bool seen[MAX_RANK] = {0};
     slice_all(g, in, s);
     if (!read_bounds(g, n, 1, bound[0], &count) || !read_bounds(g, n, 2, bound[1], &n_ends))
-        return op_unsupported(e, g, id, "starts or ends are only known at run time");
+        return op_unsupported(e, g, id, "the number of starts or ends is only known at run time");
     i64 n_axes = read_ints(g, n, 3, "axes", axes), n_steps = read_ints(g, n, 4, "steps", steps);
     if (n_axes == -2 || n_steps == -2)
         return op_unsupported(e, g, id, "axes or steps are only known at run time");
@@ -120,7 +131,7 @@ static bool read_slice(struct graph *g, node_id id, struct slice *s, struct err 
         s->step[a] = n_steps >= 0 ? steps[i] : 1;
         if (s->step[a] == 0 || s->step[a] == INT64_MIN)
             return op_invalid(e, g, id, "bad step %lld", (long long)s->step[a]);
-        slice_axis(g->sym, s, a, (sym[]){bound[0][i], bound[1][i]});
+        slice_axis(g, id, s, a, (sym[]){bound[0][i], bound[1][i]});
     }
     return true;
 }
@@ -215,8 +226,8 @@ static bool split_given(struct graph *g, node_id id, sym dim, struct split *s, s
     sym sum = sym_const(g->sym, 0), zero = sum;
     i64 c, d;
     if (n->in.n > 1 && n->in.v[1]) {
-        if (!op_sym_ints(g, n->in.v[1], s->size, MAX_PARTS, &s->n))
-            return op_unsupported(e, g, id, "the sizes of the parts are only known at run time");
+        if (!op_data_sizes(g, id, n->in.v[1], s->size, MAX_PARTS, &s->n))
+            return op_unsupported(e, g, id, "the number of parts is only known at run time");
     } else {
         s->n = attr_ints(n, "split", &v);
         if (s->n > MAX_PARTS) return op_unsupported(e, g, id, "%lld parts", (long long)s->n);
@@ -231,7 +242,8 @@ static bool split_given(struct graph *g, node_id id, sym dim, struct split *s, s
     bool numbers = sym_is_const(g->sym, sum, &c) && sym_is_const(g->sym, dim, &d);
     if (s->n < n->out.n || (numbers && c != d))
         return op_invalid(e, g, id, "the parts do not make up the axis");
-    if (!numbers && sum != dim)
+    if (op_is_made(g, sum) || op_is_made(g, dim)) op_must_equal(g, id, sum, dim);
+    else if (!numbers && sum != dim)
         return op_unsupported(e, g, id, "the parts are not known to make up the axis");
     return true;
 }

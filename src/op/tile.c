@@ -8,18 +8,32 @@ enum { MAX_TARGET = 64 };
 
 /* Expand: NumPy broadcasting, also with fewer target axes than the input has. */
 
+/* A target size that only running can tell, for an axis of the input (0: it has none there): that size where the input has 1, else
+   the input's, which it must be, too, or 1. */
+static sym made_target(struct graph *g, node_id n, sym in, sym want)
+{
+    struct symtab *t = g->sym;
+    sym one = sym_const(t, 1);
+    if (!op_is_made(g, want)) return want;
+    if (!in || in == one || in == want) return op_let(g, n, want, 0);
+    sym is_one = op_sym_equals(t, want, 1);
+    op_must_equal(g, n, sym_add(t, want, sym_mul(t, is_one, sym_sub(t, in, one))), in);
+    return in;
+}
+
 static bool read_target(struct graph *g, node_id n, struct shape *to, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
     sym t[MAX_TARGET];
     struct shape want = {.known = true};
     i64 rank, c;
-    if (!op_sym_ints(g, nd->in.v[1], t, MAX_TARGET, &rank))
-        return op_unsupported(e, g, n, "the target shape is only known at run time");
+    if (!op_data_ints(g, nd->in.v[1], t, MAX_TARGET, &rank))
+        return op_unsupported(e, g, n, "the length of the target shape is only known at run time");
     if (rank > MAX_RANK) return op_unsupported(e, g, n, "rank %lld", (long long)rank);
     want.rank = (u32)rank;
+    const struct shape *in = &graph_value(g, nd->in.v[0])->shape;
     for (u32 a = 0; a < want.rank; a++) {
-        want.dim[a] = t[a];
+        want.dim[a] = made_target(g, n, a + in->rank >= want.rank ? in->dim[a + in->rank - want.rank] : 0, t[a]);
         if (sym_is_const(g->sym, t[a], &c) && c < 0)
             return op_invalid(e, g, n, "target size %lld", (long long)c);
     }
@@ -127,8 +141,8 @@ static bool read_repeats(struct graph *g, node_id n, sym *rep, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
     i64 count;
-    if (!op_sym_ints(g, nd->in.v[1], rep, MAX_RANK, &count))
-        return op_unsupported(e, g, n, "repeats are only known at run time");
+    if (!op_data_sizes(g, n, nd->in.v[1], rep, MAX_RANK, &count))
+        return op_unsupported(e, g, n, "the number of repeats is only known at run time");
     if (count != graph_value(g, nd->in.v[0])->shape.rank)
         return op_invalid(e, g, n, "%lld repeats for rank %u", (long long)count,
                           graph_value(g, nd->in.v[0])->shape.rank);

@@ -26,10 +26,15 @@ static bool set_result(struct graph *g, node_id n, sym k, struct err *e)
     return true;
 }
 
-static bool read_k(const struct graph *g, node_id n, sym *k)
+/* Where only running tells k, it is at most the size of the axis. */
+static bool read_k(struct graph *g, node_id n, sym *k)
 {
     i64 count;
-    return op_sym_ints(g, graph_node(g, n)->in.v[1], k, 1, &count) && count == 1;
+    u32 a;
+    const struct shape *s = &graph_value(g, graph_node(g, n)->in.v[0])->shape;
+    if (!op_data_ints(g, graph_node(g, n)->in.v[1], k, 1, &count) || count != 1) return false;
+    if (op_is_made(g, *k) && op_axis(attr_int(graph_node(g, n), "axis", -1), s->rank, &a)) *k = op_let(g, n, *k, s->dim[a]);
+    return true;
 }
 
 /* k was an attribute before opset 10. */

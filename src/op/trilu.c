@@ -12,13 +12,13 @@ static bool set_result(struct graph *g, node_id n, struct err *e)
     return true;
 }
 
-static bool read_k(const struct graph *g, node_id id, sym *k)
+static bool read_k(struct graph *g, node_id id, sym *k)
 {
     const struct node *n = graph_node(g, id);
     i64 count;
     *k = sym_const(g->sym, 0);
     if (n->in.n < 2 || !n->in.v[1]) return true;
-    return op_sym_ints(g, n->in.v[1], k, 1, &count) && count == 1;
+    return op_data_ints(g, n->in.v[1], k, 1, &count) && count == 1;
 }
 
 static bool infer(struct graph *g, node_id n, struct err *e)

@@ -14,10 +14,10 @@ struct row {
     double a[3];
 };
 
-static bool read_size(const struct graph *g, node_id n, sym *size)
+static bool read_size(struct graph *g, node_id n, sym *size)
 {
     i64 count;
-    return op_sym_ints(g, graph_node(g, n)->in.v[0], size, 1, &count) && count == 1;
+    return op_data_sizes(g, n, graph_node(g, n)->in.v[0], size, 1, &count) && count == 1;
 }
 
 static bool set_result(struct graph *g, node_id n, sym size, struct err *e)

@@ -342,6 +342,90 @@ static bool build_binaries(struct maker *m)
     return true;
 }
 
+/* sizes that are made */
+
+/* What has run when the value is there: up to the last dispatch that writes it. The buffer lives until it is read. */
+static bool made_of_buffer(struct maker *m, const struct made_size *s, const u32 *phase, const u32 *first_of, struct plan_made *out)
+{
+    struct plan *p = m->p;
+    const struct value *x = graph_value(m->c->g, s->v);
+    if (x->data) {
+        i64 c = made_size_take(s, elem_i64(x->data->dtype, x->data->data, s->at));
+        out->expr = sym_const(&p->sym, c);
+        return c >= 0 || err_set(m->e, ERR_INPUT, "size '%.*s' is negative", STR_ARG(m->c->g->sym->var.v[s->var]));
+    }
+    out->buf = form_buf(m, s->v, x->layout);
+    out->dtype = x->dtype;
+    out->elem = s->at;
+    out->take = (enum plan_take)s->take;
+    if (!x->producer) return true;
+    out->at = first_of[phase[x->producer] + 1];
+    struct plan_buf *b = &p->buf.v[out->buf];
+    if (b->last + 1 < out->at) b->last = out->at - 1;
+    return true;
+}
+
+/* Sizes that nothing needs any more may follow from some that are not there. */
+static bool is_made_known(const struct maker *m, const u32 *known, sym s) { return plan_sym_at(m->p, known, s) != UINT32_MAX; }
+
+static void push_made(struct maker *m, struct plan_made x)
+{
+    struct plan *p = m->p;
+    arr_push(m->a, &p->made);
+    u32 i = p->made.n - 1;
+    for (; i > 0 && p->made.v[i - 1].at > x.at; i--) p->made.v[i] = p->made.v[i - 1];
+    p->made.v[i] = x;
+}
+
+/* first_of: per phase, the number of its first dispatch. */
+static bool plan_made_sizes(struct maker *m, const u32 *phase, const u32 *first_of)
+{
+    const struct graph *g = m->c->g;
+    struct plan *p = m->p;
+    for (u32 k = 0; k < g->made.n; k++) { /* what is made of values stands first */
+        const struct made_size *s = &g->made.v[k];
+        sym var = sym_var(&p->sym, g->sym->var.v[s->var]);
+        struct plan_made x = {.var = p->sym.node.v[var].a};
+        u32 *known = plan_known_at(p, &m->scratch);
+        if (s->v && !made_of_buffer(m, s, phase, first_of, &x)) return false;
+        if (s->expr) {
+            x.expr = to_plan(m, s->expr);
+            if (!is_made_known(m, known, x.expr)) continue;
+            x.at = plan_sym_at(p, known, x.expr);
+        }
+        push_made(m, x);
+    }
+    return true;
+}
+
+/* Bounds that are known before the size is. */
+static void plan_bounds(struct maker *m)
+{
+    const struct graph *g = m->c->g;
+    struct plan *p = m->p;
+    u32 *known = plan_known_at(p, &m->scratch);
+    for (u32 k = 0; k < p->made.n; k++) {
+        struct plan_made *x = &p->made.v[k];
+        for (u32 i = 0; i < g->made.n; i++) {
+            const struct made_size *s = &g->made.v[i];
+            if (!s->most || !str_eq(g->sym->var.v[s->var], p->sym.var.v[x->var])) continue;
+            sym most = to_plan(m, s->most);
+            u32 at = plan_sym_at(p, known, most);
+            if (at < x->at || at == 0) x->most = most;
+        }
+    }
+}
+
+/* Variables that no one mentions and nothing binds would be in the way. */
+static void drop_unknown(struct maker *m)
+{
+    struct plan *p = m->p;
+    u32 *known = plan_known_at(p, &m->scratch);
+    for (u32 v = 0; v < p->sym.var.n; v++)
+        if (known[v] == UINT32_MAX)
+            push_made(m, (struct plan_made){.var = v, .at = p->dispatch.n, .expr = sym_const(&p->sym, 0)});
+}
+
 /* Every variable of the model gets its place first, in the model's order. */
 static void plan_vars(struct maker *m, const i64 *var)
 {
@@ -375,11 +459,16 @@ static bool fill(struct maker *m, const struct selection *s, const i64 *var)
     for (u32 k = 0; k < g->input.n; k++) plan_add_io(m, g->input.v[k], k, PB_INPUT);
     for (u32 k = 0; k < g->output.n; k++) plan_add_io(m, g->output.v[k], k, PB_OUTPUT);
     note_joins(m, s);
+    u32 *phase = graph_phases(g, &m->scratch), *first_of = arena_array(&m->scratch, u32, g->node.n + 2), n_phases = 0;
     for (u32 i = 0; i < s->choice.n; i++) {
         const struct region *r = &m->c->region.v[s->choice.v[i].region];
         if (r->task == NO_TASK) continue;
+        u32 now = phase[graph_value(g, r->out[0].v)->producer];
+        while (n_phases < now) first_of[++n_phases] = p->dispatch.n;
         if (!add_dispatch(m, r, &s->cost[r->task], var)) return false;
     }
+    while (n_phases <= g->node.n) first_of[++n_phases] = p->dispatch.n;
+    if (!plan_made_sizes(m, phase, first_of)) return false;
     if (!build_binaries(m)) return false;
     struct buf why = {0};
     plan_explain(&why, m->c, s, var);
@@ -387,6 +476,7 @@ static bool fill(struct maker *m, const struct selection *s, const i64 *var)
     buf_release(&why);
     for (u32 i = 0; i < p->buf.n; i++)
         if (p->buf.v[i].first == UINT32_MAX) p->buf.v[i].first = 0;
+    if (g->made.n) plan_bounds(m), drop_unknown(m);
     return plan_verify(p, m->e);
 }
 

@@ -199,6 +199,18 @@ static void cost_regions(struct chooser *k, const struct selection *s)
     }
 }
 
+/* All of a phase comes before the next one, whose sizes are made by then; else in the order as it is. */
+static void order_phases(struct chooser *k, struct choices *to)
+{
+    const u32 *phase = graph_phases(k->c->g, k->a);
+    struct choice *old = arena_array(k->a, struct choice, to->n + 1);
+    u32 n = 0, left = to->n;
+    memcpy(old, to->v, to->n * sizeof *old);
+    for (u32 p = 0; n < left; p++)
+        for (u32 i = 0; i < left; i++)
+            if (phase[producer(k, k->c->region.v[old[i].region].out[0].v)] == p) to->v[n++] = old[i];
+}
+
 /* Walks the decisions from the outputs; the program runs the other way round. */
 static bool write_down(struct chooser *k, struct choices *to, struct state *now, struct err *e)
 {
@@ -221,6 +233,7 @@ static bool write_down(struct chooser *k, struct choices *to, struct state *now,
         to->v[i] = to->v[--j];
         to->v[j] = t;
     }
+    if (k->c->g->made.n) order_phases(k, to);
     return true;
 }
 
@@ -237,6 +250,12 @@ static bool choose(struct chooser *k, struct selection *s, struct choices *to, d
         value_id v = g->output.v[i];
         if (!state_add(k, start, (struct form){v, graph_value(g, v)->layout, 0}))
             return err_set(e, ERR_UNSUPPORTED, "more than %d outputs", MAX_NEED);
+    }
+    for (u32 i = 0; i < g->made.n; i++) {
+        value_id v = g->made.v[i].v;
+        if (!v || !graph_value(g, v)->producer) continue;
+        if (!state_add(k, start, (struct form){v, graph_value(g, v)->layout, 0}))
+            return err_set(e, ERR_UNSUPPORTED, "more than %d outputs and sizes that are made", MAX_NEED);
     }
     *seconds = solve(k, start, &first);
     bool ok = write_down(k, to, start, e);

@@ -4,7 +4,7 @@
 // it meets no buffer that is alive at the same time ("greedy by size", Pisarchyk and Lee, Efficient
 // Memory Management for Deep Neural Net Inference, 2020, section 5). Within a few percent of the
 // best possible for networks with skip connections.
-#include "rt/rt.h"
+#include "rt/rt_private.h"
 
 enum { MEM_ALIGN = DEV_ALIGN };
 
@@ -53,14 +53,17 @@ static bool buf_size(const struct plan *p, u32 k, const i64 *var, i64 *size, str
     return true;
 }
 
-bool rt_plan_memory(const struct plan *p, const i64 *var, struct arena *a, struct rt_memory *m,
+static bool is_part(const struct plan *p, const struct memory_part *part, u32 k)
+{
+    return p->buf.v[k].kind == PB_TEMP && (!part || part->phase_of[k] == part->phase);
+}
+
+static bool lay_out(const struct plan *p, const i64 *var, const struct memory_part *part, struct piece *v, struct rt_memory *m,
                     struct err *e)
 {
-    struct piece *v = arena_array(a, struct piece, p->buf.n);
     u32 n = 0;
-    *m = (struct rt_memory){.offset = arena_array(a, i64, p->buf.n)};
     for (u32 k = 0; k < p->buf.n; k++) {
-        if (p->buf.v[k].kind != PB_TEMP) continue;
+        if (!is_part(p, part, k)) continue;
         v[n].buf = k;
         if (!buf_size(p, k, var, &v[n].size, e)) return false;
         if (__builtin_add_overflow(m->unshared, v[n].size, &m->unshared))
@@ -73,4 +76,21 @@ bool rt_plan_memory(const struct plan *p, const i64 *var, struct arena *a, struc
         m->total = i64_max(m->total, m->offset[v[k].buf] + v[k].size);
     }
     return true;
+}
+
+bool rt_plan_memory(const struct plan *p, const i64 *var, struct arena *a, struct rt_memory *m,
+                    struct err *e)
+{
+    *m = (struct rt_memory){.offset = arena_array(a, i64, p->buf.n)};
+    return lay_out(p, var, NULL, arena_array(a, struct piece, p->buf.n), m, e);
+}
+
+bool memory_lay_out(const struct plan *p, const i64 *var, const struct memory_part *part, i64 *offset, i64 *total, struct err *e)
+{
+    struct arena tmp = {0};
+    struct rt_memory m = {.offset = offset};
+    bool ok = lay_out(p, var, part, arena_array(&tmp, struct piece, p->buf.n + 1), &m, e);
+    *total = m.total;
+    arena_release(&tmp);
+    return ok;
 }

@@ -4,13 +4,25 @@
 // parameters are worked out again only when they change. On a device that shares the host's memory
 // inputs and outputs are used in place; on others they are where the program has copies of them, or
 // in the device's memory already.
-#include "rt/rt.h"
+#include "rt/rt_private.h"
+
+#include <string.h>
+
+/* Dispatches between two places where sizes are made. What follows from the sizes is worked out when they are known, and stays until
+   one of them, or of those before, changes. */
+struct phase {
+    struct arena arena;    /* parameters and grids */
+    struct dev_mem block;  /* temporaries whose sizes are known from here on */
+    i64 total;             /* bytes of them */
+    u32 from, to;          /* dispatches */
+    u32 made_from, made_to; /* sizes made before them */
+    bool is_valid;
+};
 
 struct bound { /* all that follows from the sizes */
-    struct arena arena;
-    i64 *var; /* NULL: nothing bound yet */
-    struct rt_memory mem;
-    i64 *buf_size;             /* per buffer, bytes */
+    i64 *var;                  /* INT64_MIN: not known yet */
+    i64 *offset;               /* per buffer: in the block of its phase */
+    i64 *buf_size;             /* per buffer, bytes; -1: not known yet */
     struct dev_launch *launch; /* per dispatch; buf filled at each run */
     struct dev_mem **slot;     /* per dispatch: its buffers */
 };
@@ -24,7 +36,9 @@ struct rt_program {
     struct dev_mem
         *mem; /* per buffer: constants, and copies of inputs and outputs on devices with memory of their own */
     struct dev_mem *io; /* per buffer: where inputs and outputs lie in this run */
-    struct dev_mem block; /* temporaries */
+    struct phase *phase;
+    u32 n_phases, *phase_of; /* per buffer: when its size is known */
+    bool *is_made;           /* per output: a size depends on data */
     u32 n_lost;           /* of the device, when the constants were uploaded */
     struct bound bound;
     bool profiling;
@@ -90,6 +104,57 @@ static bool find_sharing(struct rt_program *r, struct err *e)
     return true;
 }
 
+/* A phase for every place where sizes are made, and one before all. */
+static void find_phases(struct rt_program *r, struct arena *a)
+{
+    const struct plan *p = r->plan;
+    u32 n = 1, k = 0;
+    r->phase = arena_array(a, struct phase, p->made.n + 1);
+    while (k < p->made.n && p->made.v[k].at == 0) k++;
+    r->phase[0].made_to = k;
+    for (; k < p->made.n; r->phase[n - 1].made_to = ++k) {
+        if (p->made.v[k].at == r->phase[n - 1].from) continue;
+        r->phase[n - 1].to = p->made.v[k].at;
+        r->phase[n++] = (struct phase){.from = p->made.v[k].at, .made_from = k};
+    }
+    r->phase[n - 1].to = p->dispatch.n;
+    r->n_phases = n;
+}
+
+static u32 find_phase(const struct rt_program *r, u32 at)
+{
+    u32 i = 0;
+    while (r->phase[i].from < at) i++;
+    return i;
+}
+
+static void find_dependents(struct rt_program *r, struct arena *a)
+{
+    const struct plan *p = r->plan;
+    u32 *known = plan_known_at(p, a);
+    r->phase_of = arena_array(a, u32, p->buf.n + 1);
+    r->is_made = arena_array(a, bool, p->output.n + 1);
+    for (u32 k = 0; k < p->buf.n; k++) r->phase_of[k] = find_phase(r, plan_sym_at(p, known, p->buf.v[k].size));
+    for (u32 k = 0; k < p->output.n; k++)
+        for (u32 d = 0; d < p->output.v[k].rank; d++) r->is_made[k] |= plan_sym_at(p, known, p->output.v[k].dim[d]) > 0;
+    for (u32 k = 0; k < p->made.n; k++) /* made of inputs: not known from their shapes */
+        if (p->made.v[k].at == 0) known[p->made.v[k].var] = 1;
+    for (u32 k = 0; k < p->output.n; k++)
+        for (u32 d = 0; d < p->output.v[k].rank; d++) r->is_made[k] |= plan_sym_at(p, known, p->output.v[k].dim[d]) > 0;
+}
+
+static void new_bound(struct rt_program *r, struct arena *a)
+{
+    const struct plan *p = r->plan;
+    struct bound *b = &r->bound;
+    b->var = arena_array(a, i64, p->sym.var.n + 1);
+    b->offset = arena_array(a, i64, p->buf.n + 1);
+    b->buf_size = arena_array(a, i64, p->buf.n + 1);
+    b->launch = arena_array(a, struct dev_launch, p->dispatch.n + 1);
+    b->slot = arena_array(a, struct dev_mem *, p->dispatch.n + 1);
+    for (u32 i = 0; i < p->dispatch.n; i++) b->slot[i] = arena_array(a, struct dev_mem, p->dispatch.v[i].n_buf);
+}
+
 struct rt_program *rt_load(const struct plan *p, struct dev *d, struct err *e)
 {
     struct arena a = {0};
@@ -101,6 +166,9 @@ struct rt_program *rt_load(const struct plan *p, struct dev *d, struct err *e)
     r->seconds = arena_array(&a, double, p->dispatch.n + 1);
     r->flops = arena_array(&a, double, p->dispatch.n + 1);
     r->bytes = arena_array(&a, double, p->dispatch.n + 1);
+    find_phases(r, &a);
+    find_dependents(r, &a);
+    new_bound(r, &a);
     r->arena = a;
     if (find_sharing(r, e) && load_kernels(r, e) && load_constants(r, e)) return r;
     rt_unload(r);
@@ -122,8 +190,10 @@ void rt_unload(struct rt_program *r)
     unload_kernels(r);
     for (u32 i = 0; i < r->plan->buf.n; i++)
         if (r->mem[i].size && !(r->shares_host)) r->dev->driver->release(r->dev, &r->mem[i]);
-    if (r->block.size) r->dev->driver->release(r->dev, &r->block);
-    arena_release(&r->bound.arena);
+    for (u32 i = 0; i < r->n_phases; i++) {
+        if (r->phase[i].block.size) r->dev->driver->release(r->dev, &r->phase[i].block);
+        arena_release(&r->phase[i].arena);
+    }
     struct arena a = r->arena;
     arena_release(&a);
 }
@@ -169,12 +239,12 @@ static bool check_sizes(const struct plan *p, const struct tensor *in, const i64
     return true;
 }
 
-static bool bind_launch(struct rt_program *r, u32 i, struct err *e)
+static bool bind_launch(struct rt_program *r, struct phase *h, u32 i, struct err *e)
 {
     struct bound *b = &r->bound;
     const struct plan_dispatch *d = &r->plan->dispatch.v[i];
-    i64 *param = arena_array(&b->arena, i64, d->n_param);
-    i64(*grid)[3] = (i64(*)[3])arena_alloc(&b->arena, (i64)sizeof(i64[3]) * d->n_grid);
+    i64 *param = arena_array(&h->arena, i64, d->n_param);
+    i64(*grid)[3] = (i64(*)[3])arena_alloc(&h->arena, (i64)sizeof(i64[3]) * d->n_grid);
     i64 work;
     bool ok = sym_eval(&r->plan->sym, d->work, b->var, &work) && work >= 0;
     for (u32 k = 0; k < d->n_param && ok; k++)
@@ -187,7 +257,6 @@ static bool bind_launch(struct rt_program *r, u32 i, struct err *e)
         return err_set(e, ERR_FAILED,
                        "sizes of kernel '%.*s' cannot be worked out for these inputs",
                        STR_ARG(d->entry));
-    b->slot[i] = arena_array(&b->arena, struct dev_mem, d->n_buf);
     b->launch[i] = (struct dev_launch){.kernel = r->kernel[i],
                                        .buf = b->slot[i],
                                        .n_buf = d->n_buf,
@@ -199,19 +268,19 @@ static bool bind_launch(struct rt_program *r, u32 i, struct err *e)
     return true;
 }
 
-static bool grow_block(struct rt_program *r, struct err *e)
+static bool grow_block(struct rt_program *r, struct phase *h, struct err *e)
 {
-    if (r->block.size >= r->bound.mem.total && r->block.size > 0) return true;
-    if (r->block.size) r->dev->driver->release(r->dev, &r->block);
-    r->block = (struct dev_mem){0};
-    return r->dev->driver->alloc(r->dev, i64_max(r->bound.mem.total, 64), &r->block, e);
+    if (h->block.size >= h->total && h->block.size > 0) return true;
+    if (h->block.size) r->dev->driver->release(r->dev, &h->block);
+    h->block = (struct dev_mem){0};
+    return r->dev->driver->alloc(r->dev, i64_max(h->total, 64), &h->block, e);
 }
 
 static bool same_sizes(const struct rt_program *r, const i64 *var)
 {
-    if (!r->bound.var) return false;
+    if (!r->phase[0].is_valid) return false;
     for (u32 v = 0; v < r->plan->sym.var.n; v++)
-        if (r->bound.var[v] != var[v]) return false;
+        if (var[v] != INT64_MIN && r->bound.var[v] != var[v]) return false;
     return true;
 }
 
@@ -223,29 +292,112 @@ static void drop_copy(struct rt_program *r, u32 k)
     r->mem[k] = (struct dev_mem){0};
 }
 
-static bool rebind(struct rt_program *r, const i64 *var, struct err *e)
+/* From phase i on all must be worked out again; the sizes made before it are known. */
+static void forget(struct rt_program *r, u32 i)
 {
     const struct plan *p = r->plan;
     struct bound *b = &r->bound;
-    arena_release(&b->arena);
-    *b = (struct bound){0};
-    i64 *now = arena_array(&b->arena, i64, p->sym.var.n + 1);
-    for (u32 v = 0; v < p->sym.var.n; v++) now[v] = var[v];
-    b->var = now;
-    b->buf_size = arena_array(&b->arena, i64, p->buf.n + 1);
-    b->launch = arena_array(&b->arena, struct dev_launch, p->dispatch.n + 1);
-    b->slot = arena_array(&b->arena, struct dev_mem *, p->dispatch.n + 1);
-    for (u32 k = 0; k < p->buf.n; k++) drop_copy(r, k);
-    bool ok = rt_plan_memory(p, var, &b->arena, &b->mem, e) && grow_block(r, e);
+    for (u32 k = 0; k < p->buf.n; k++) {
+        if (r->phase_of[k] < i) continue;
+        drop_copy(r, k);
+        b->buf_size[k] = -1;
+    }
+    for (; i < r->n_phases; i++) {
+        struct phase *h = &r->phase[i];
+        arena_release(&h->arena);
+        h->arena = (struct arena){0};
+        h->is_valid = false;
+        if (i + 1 == r->n_phases) break;
+        for (u32 k = h[1].made_from; k < h[1].made_to; k++) b->var[p->made.v[k].var] = INT64_MIN;
+    }
+}
+
+/* All that follows from the sizes that are known before phase i and were not before the one before. */
+static bool rebind(struct rt_program *r, u32 i, struct err *e)
+{
+    const struct plan *p = r->plan;
+    struct bound *b = &r->bound;
+    struct phase *h = &r->phase[i];
+    forget(r, i);
+    bool ok = memory_lay_out(p, b->var, &(struct memory_part){r->phase_of, i}, b->offset, &h->total, e) && grow_block(r, h, e);
     for (u32 k = 0; k < p->buf.n && ok; k++) {
-        ok = sym_eval(&p->sym, p->buf.v[k].size, var, &b->buf_size[k]) && b->buf_size[k] >= 0;
+        if (r->phase_of[k] != i) continue;
+        ok = sym_eval(&p->sym, p->buf.v[k].size, b->var, &b->buf_size[k]) && b->buf_size[k] >= 0;
         if (!ok)
             err_set(e, ERR_FAILED, "size of buffer '%.*s' cannot be worked out",
                     STR_ARG(p->buf.v[k].name));
     }
-    for (u32 i = 0; i < p->dispatch.n && ok; i++) ok = bind_launch(r, i, e);
-    if (!ok) b->var = NULL;
+    for (u32 k = h->from; k < h->to && ok; k++) ok = bind_launch(r, h, k, e);
+    return h->is_valid = ok;
+}
+
+static struct dev_mem find_mem(const struct rt_program *r, u32 k)
+{
+    enum plan_buf_kind kind = r->plan->buf.v[k].kind;
+    if (kind == PB_CONST) return r->mem[k];
+    if (kind != PB_TEMP) return r->io[k];
+    struct dev_mem m = r->phase[r->phase_of[k]].block;
+    i64 at = r->bound.offset[k];
+    if (m.host) m.host = (char *)m.host + at;
+    m.offset += at;
+    m.size = r->bound.buf_size[k];
+    return m;
+}
+
+/* sizes that are made */
+
+static bool read_elem(struct rt_program *r, const struct plan_made *m, const struct tensor *in, i64 *x, struct err *e)
+{
+    i64 size = dtype_size(m->dtype), end = (m->elem + 1) * size, have = r->bound.buf_size[m->buf];
+    const char *from = NULL;
+    char *copy = NULL;
+    for (u32 k = 0; k < r->plan->input.n; k++)
+        if (r->plan->input.v[k].buf == m->buf) from = in[k].data, have = tensor_bytes(&in[k]);
+    if (have < end) return err_set(e, ERR_INPUT, "buffer '%.*s' is too short", STR_ARG(r->plan->buf.v[m->buf].name));
+    struct dev_mem at = from ? (struct dev_mem){0} : find_mem(r, m->buf);
+    if (!from && r->shares_host) from = at.host;
+    if (!from) from = copy = mem_alloc(end);
+    bool ok = !copy || r->dev->driver->download(r->dev, at, copy, end, e);
+    if (ok) *x = elem_i64(m->dtype, from, m->elem);
+    mem_free(copy);
     return ok;
+}
+
+static bool made_value(struct rt_program *r, const struct plan_made *m, const struct tensor *in, i64 *value, struct err *e)
+{
+    const struct plan *p = r->plan;
+    const i64 far = INT64_C(1) << 40;
+    struct str name = p->sym.var.v[m->var];
+    i64 x = 0, most;
+    if (m->expr) {
+        if (!sym_eval(&p->sym, m->expr, r->bound.var, &x))
+            return err_set(e, ERR_INPUT, "size '%.*s' cannot be worked out for this input", STR_ARG(name));
+    } else {
+        if (!read_elem(r, m, in, &x, e)) return false;
+        x = i64_max(-far, i64_min(x, far));
+        if (m->take == PLAN_MINUS) x = -x;
+        if (m->take != PLAN_TAKE) x = i64_max(x, 0);
+    }
+    if (x < 0) return err_set(e, ERR_INPUT, "size '%.*s' is %lld for this input", STR_ARG(name), (long long)x);
+    if (m->most && sym_eval(&p->sym, m->most, r->bound.var, &most) && x > most)
+        return err_set(e, ERR_INPUT, "size '%.*s' is %lld for this input, and at most %lld is possible", STR_ARG(name), (long long)x,
+                       (long long)most);
+    *value = x;
+    return true;
+}
+
+/* The sizes that are made before phase i; what was worked out for others is forgotten. */
+static bool make_sizes(struct rt_program *r, u32 i, const struct tensor *in, struct err *e)
+{
+    const struct plan *p = r->plan;
+    struct phase *h = &r->phase[i];
+    for (u32 k = h->made_from; k < h->made_to; k++) {
+        i64 x = 0, *var = &r->bound.var[p->made.v[k].var];
+        if (!made_value(r, &p->made.v[k], in, &x, e)) return h->is_valid = false;
+        if (*var != x) h->is_valid = false;
+        *var = x;
+    }
+    return true;
 }
 
 static bool bind_inputs(struct rt_program *r, const struct tensor *in, struct err *e)
@@ -256,32 +408,52 @@ static bool bind_inputs(struct rt_program *r, const struct tensor *in, struct er
     bool ok = true;
     for (u32 k = 0; k < p->input.n && ok; k++) ok = check_input(p, k, &in[k], e);
     if (ok) bind_vars(p, in, var);
-    ok = ok && check_sizes(p, in, var, e) && (same_sizes(r, var) || rebind(r, var, e));
+    ok = ok && check_sizes(p, in, var, e);
+    if (ok && !same_sizes(r, var)) {
+        forget(r, 0);
+        memcpy(r->bound.var, var, sizeof *var * p->sym.var.n);
+    }
+    ok = ok && make_sizes(r, 0, in, e) && (r->phase[0].is_valid || rebind(r, 0, e));
     arena_release(&tmp);
     return ok;
 }
 
 /* running */
 
-static bool output_dims(const struct rt_program *r, struct tensor *out, struct err *e)
+static bool is_bound_by_inputs(const struct rt_program *r, sym s)
 {
     const struct plan *p = r->plan;
-    for (u32 k = 0; k < p->output.n; k++) {
-        const struct plan_io *io = &p->output.v[k];
-        out[k].dtype = io->dtype;
-        out[k].rank = io->rank;
-        i64 bytes;
-        for (u32 d = 0; d < io->rank; d++)
-            if (!sym_eval(&p->sym, io->dim[d], r->bound.var, &out[k].dim[d]))
+    const struct sym_node *x = &p->sym.node.v[s];
+    if (x->op == SYM_CONST) return true;
+    if (x->op != SYM_VAR) return is_bound_by_inputs(r, x->a) && is_bound_by_inputs(r, x->b);
+    for (u32 k = 0; k < p->made.n; k++)
+        if (p->made.v[k].var == x->a) return false;
+    return true;
+}
+
+/* Sizes that depend on data and are not known yet are -1. */
+static bool output_dims(const struct rt_program *r, u32 k, struct tensor *out, struct err *e)
+{
+    const struct plan *p = r->plan;
+    const struct plan_io *io = &p->output.v[k];
+    bool known = true;
+    out->dtype = io->dtype;
+    out->rank = io->rank;
+    i64 bytes;
+    for (u32 d = 0; d < io->rank; d++)
+        if (!sym_eval(&p->sym, io->dim[d], r->bound.var, &out->dim[d])) {
+            if (!r->is_made[k])
                 return err_set(e, ERR_FAILED, "size of output '%.*s' cannot be worked out",
                                STR_ARG(io->name));
-        if (!tensor_size_ok(io->dtype, io->rank, out[k].dim, &bytes) ||
-            bytes != r->bound.buf_size[io->buf])
-            return err_set(e, ERR_FAILED,
-                           "output '%.*s' is empty of meaning for these inputs: a size is negative "
-                           "or too large",
-                           STR_ARG(io->name));
-    }
+            out->dim[d] = -1;
+            known = false;
+        }
+    if (known && (!tensor_size_ok(io->dtype, io->rank, out->dim, &bytes) ||
+                  bytes != r->bound.buf_size[io->buf]))
+        return err_set(e, ERR_FAILED,
+                       "output '%.*s' is empty of meaning for these inputs: a size is negative "
+                       "or too large",
+                       STR_ARG(io->name));
     return true;
 }
 
@@ -299,29 +471,23 @@ static bool check_input_bytes(const struct rt_program *r, const struct tensor *i
     return true;
 }
 
+/* What only the data tells is not asked for here, even where an earlier run left it. */
 bool rt_output_dims(struct rt_program *r, const struct tensor *in, struct tensor *out,
                     struct err *e)
 {
-    return bind_inputs(r, in, e) && check_input_bytes(r, in, e) && output_dims(r, out, e);
+    if (!bind_inputs(r, in, e) || !check_input_bytes(r, in, e)) return false;
+    for (u32 k = 0; k < r->plan->output.n; k++) {
+        if (!output_dims(r, k, &out[k], e)) return false;
+        for (u32 d = 0; r->is_made[k] && d < out[k].rank; d++)
+            if (!is_bound_by_inputs(r, r->plan->output.v[k].dim[d])) out[k].dim[d] = -1;
+    }
+    return true;
 }
 
-static struct dev_mem find_mem(const struct rt_program *r, u32 k)
-{
-    enum plan_buf_kind kind = r->plan->buf.v[k].kind;
-    if (kind == PB_CONST) return r->mem[k];
-    if (kind != PB_TEMP) return r->io[k];
-    struct dev_mem m = r->block;
-    i64 at = r->bound.mem.offset[k];
-    if (m.host) m.host = (char *)m.host + at;
-    m.offset += at;
-    m.size = r->bound.buf_size[k];
-    return m;
-}
-
-static void fill_slots(struct rt_program *r)
+static void fill_slots(struct rt_program *r, const struct phase *h)
 {
     const struct plan *p = r->plan;
-    for (u32 i = 0; i < p->dispatch.n; i++)
+    for (u32 i = h->from; i < h->to; i++)
         for (u32 k = 0; k < p->dispatch.v[i].n_buf; k++) r->bound.slot[i][k] = find_mem(r, p->dispatch.v[i].buf[k]);
 }
 
@@ -335,12 +501,33 @@ static bool place(struct rt_program *r, const struct plan_io *io, void *data, st
     return true;
 }
 
-static bool place_all(struct rt_program *r, const struct tensor *in, const struct tensor *out, struct err *e)
+static bool place_inputs(struct rt_program *r, const struct tensor *in, struct err *e)
 {
-    const struct plan *p = r->plan;
     bool ok = true;
-    for (u32 k = 0; k < p->input.n && ok; k++) ok = place(r, &p->input.v[k], in[k].data, e);
-    for (u32 k = 0; k < p->output.n && ok; k++) ok = place(r, &p->output.v[k], out[k].data, e);
+    for (u32 k = 0; k < r->plan->input.n && ok; k++) ok = place(r, &r->plan->input.v[k], in[k].data, e);
+    return ok;
+}
+
+/* room: bytes that the caller's memory has, where it is given for a size that depends on data. */
+static bool place_output(struct rt_program *r, u32 k, struct tensor *out, i64 room, struct arena *a, struct err *e)
+{
+    const struct plan_io *io = &r->plan->output.v[k];
+    if (!output_dims(r, k, out, e)) return false;
+    i64 size = r->bound.buf_size[io->buf];
+    if (size < 0) return err_set(e, ERR_FAILED, "size of output '%.*s' cannot be worked out", STR_ARG(io->name));
+    if (out->data && r->is_made[k] && size > room)
+        return err_set(e, ERR_INPUT, "output '%.*s' has %lld bytes for this input, and there is room for %lld", STR_ARG(io->name),
+                       (long long)size, (long long)room);
+    if (!out->data) out->data = arena_alloc(a, i64_max(size, 1));
+    return place(r, io, out->data, e);
+}
+
+/* Outputs whose sizes are known from phase i on. */
+static bool place_outputs(struct rt_program *r, u32 i, struct tensor *out, const i64 *room, struct arena *a, struct err *e)
+{
+    bool ok = true;
+    for (u32 k = 0; k < r->plan->output.n && ok; k++)
+        if (r->phase_of[r->plan->output.v[k].buf] == i) ok = place_output(r, k, &out[k], room[k], a, e);
     return ok;
 }
 
@@ -385,11 +572,10 @@ static double dispatch_bytes(const struct rt_program *r, u32 i)
     return sum;
 }
 
-static bool launch_all(struct rt_program *r, struct err *e)
+static bool launch_phase(struct rt_program *r, const struct phase *h, struct err *e)
 {
     const struct dev_driver *v = r->dev->driver;
-    double first = os_now();
-    for (u32 i = 0; i < r->plan->dispatch.n; i++) {
+    for (u32 i = h->from; i < h->to; i++) {
         double start = r->profiling ? os_now() : 0;
         if (!v->launch(r->dev, &r->bound.launch[i], e))
             return err_prefix(e, "kernel '%.*s' (%.*s)", STR_ARG(r->plan->dispatch.v[i].entry),
@@ -399,6 +585,21 @@ static bool launch_all(struct rt_program *r, struct err *e)
         r->seconds[i] += dev_elapsed(r->dev, os_now() - start);
         r->flops[i] += dispatch_flops(r, i);
         r->bytes[i] += dispatch_bytes(r, i);
+    }
+    return true;
+}
+
+/* Phase by phase: what sizes are made of is waited for, then what follows from them is worked out. */
+static bool launch_all(struct rt_program *r, const struct tensor *in, struct tensor *out, const i64 *room, struct arena *a,
+                       struct err *e)
+{
+    double first = os_now();
+    for (u32 i = 0; i < r->n_phases; i++) {
+        if (i && !(r->dev->driver->fence(r->dev, e) && make_sizes(r, i, in, e))) return false;
+        if (!r->phase[i].is_valid && !rebind(r, i, e)) return false;
+        if (!place_outputs(r, i, out, room, a, e)) return false;
+        fill_slots(r, &r->phase[i]);
+        if (!launch_phase(r, &r->phase[i], e)) return false;
     }
     r->last = r->profiling ? os_now() - first : -1;
     return true;
@@ -415,14 +616,17 @@ bool rt_run(struct rt_program *r, const struct tensor *in, struct tensor *out, s
             struct err *e)
 {
     const struct plan *p = r->plan;
-    if (!rt_output_dims(r, in, out, e)) return false;
+    struct arena tmp = {0};
+    i64 *room = arena_array(&tmp, i64, p->output.n + 1);
     for (u32 k = 0; k < p->output.n; k++)
-        if (!out[k].data)
-            out[k].data = arena_alloc(a, i64_max(r->bound.buf_size[p->output.v[k].buf], 1));
-    if (!restore_constants(r, e) || !place_all(r, in, out, e) || !move_inputs(r, in, e)) return false;
-    fill_slots(r);
+        if (out[k].data && r->is_made[k] && !tensor_size_ok(out[k].dtype, out[k].rank, out[k].dim, &room[k])) room[k] = 0;
+    bool ok = bind_inputs(r, in, e) && check_input_bytes(r, in, e) && restore_constants(r, e) && place_inputs(r, in, e) &&
+              move_inputs(r, in, e);
     double first = os_now();
-    return launch_all(r, e) && finish(r, first, e) && move_outputs(r, out, e);
+    ok = ok && launch_all(r, in, out, room, a, e) && finish(r, first, e) && move_outputs(r, out, e);
+    for (u32 k = 0; k < p->output.n && ok; k++) ok = output_dims(r, k, &out[k], e);
+    arena_release(&tmp);
+    return ok;
 }
 
 static bool borrow(struct rt_program *r, const struct plan_io *io, const void *data, const char *what, struct err *e)
@@ -449,10 +653,14 @@ bool rt_enqueue(struct rt_program *r, const struct tensor *in, const struct tens
     struct arena tmp = {0};
     if (!v->borrow)
         return err_set(e, ERR_UNSUPPORTED, "device '%s' uses no memory of others in this process, arrays must lie in the host's", v->name);
+    if (r->plan->made.n)
+        return err_set(e, ERR_UNSUPPORTED, "size '%.*s' is made while the program runs, which must be waited for: run it on arrays in the host's memory",
+                       STR_ARG(r->plan->sym.var.v[r->plan->made.v[0].var]));
     bool ok = rt_output_dims(r, in, arena_array(&tmp, struct tensor, r->plan->output.n + 1), e) && borrow_all(r, in, out, e);
     arena_release(&tmp);
-    if (ok) fill_slots(r);
-    ok = ok && v->follow(r->dev, stream, e) && launch_all(r, e);
+    if (ok) fill_slots(r, &r->phase[0]);
+    ok = ok && v->follow(r->dev, stream, e) && launch_phase(r, &r->phase[0], e);
+    r->last = -1;
     struct err later = {0}; /* what was launched is in order even if something failed, and nothing stays borrowed */
     return v->lead(r->dev, stream, ok ? e : &later) && ok;
 }
@@ -470,4 +678,9 @@ struct rt_times rt_profile_times(const struct rt_program *r)
 
 double rt_seconds(const struct rt_program *r) { return r->last; }
 
-i64 rt_memory_used(const struct rt_program *r) { return r->bound.var ? r->bound.mem.total : 0; }
+i64 rt_memory_used(const struct rt_program *r)
+{
+    i64 sum = 0;
+    for (u32 i = 0; i < r->n_phases; i++) sum += r->phase[i].is_valid ? r->phase[i].total : 0;
+    return sum;
+}

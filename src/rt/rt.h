@@ -19,10 +19,11 @@ struct rt_memory { i64 *offset; i64 total; i64 unshared; }; /* unshared: sum of 
 bool rt_plan_memory(const struct plan *p, const i64 *var, struct arena *a, struct rt_memory *m, struct err *e);
 
 /* Runs once. in: one per input with matching dtype and rank; sizes bind the variables, contradictions are errors naming input and axis.
-   out: dims are filled in; data is written where out[k].data is given (out_size[k] bytes, checked), else allocated in `a`. Memory of
+   out: dims are filled in; data is written where out[k].data is given, else allocated in `a`. Where a size depends on data, memory that is
+   given is room for at most its dims as they came. Memory of
    the last sizes is kept for the next run. Not reentrant: one run at a time per program. */
 bool rt_run(struct rt_program *p, const struct tensor *in, struct tensor *out, struct arena *a, struct err *e);
-bool rt_output_dims(struct rt_program *p, const struct tensor *in, struct tensor *out, struct err *e); /* dtype, rank, dim only */
+bool rt_output_dims(struct rt_program *p, const struct tensor *in, struct tensor *out, struct err *e); /* dtype, rank, dim only; -1: made by the run */
 
 /* Likewise on inputs and outputs in memory of the device that belongs to others in this process (data is what kernels see; outputs are all given, with
    the shapes of rt_output_dims), in the order of their stream, see dev's borrow, follow and lead. Does not wait for the end. */

@@ -465,6 +465,9 @@ bool cover_build(struct cover *c, const struct graph *g, struct arena *a,
     choose_blocks(&b, o);
     for (u32 k = 0; k < g->output.n; k++)
         need_form(&b, (struct form){g->output.v[k], border_layout(g, g->output.v[k]), 0});
+    for (u32 k = 0; k < g->made.n; k++)
+        if (g->made.v[k].v && graph_value(g, g->made.v[k].v)->producer)
+            need_form(&b, (struct form){g->made.v[k].v, border_layout(g, g->made.v[k].v), 0});
     for (; b.need.done < b.need.n; b.need.done++)
         if (!deliver(&b, b.need.v[b.need.done])) return false;
     return b.no_concat || cover_add_joins(c, &b.cut, &b.tasks, o && o->only_joins, e);

@@ -31,6 +31,7 @@ void cutter_init(struct cutter *c, const struct graph *g, struct arena *a)
     c->anchored = arena_array(a, struct node_set, g->node.n);
     note_users(c);
     for (u32 k = 0; k < g->output.n; k++) c->is_output[g->output.v[k]] = true;
+    for (u32 k = 0; k < g->made.n; k++) c->is_output[g->made.v[k].v] = true;
 }
 
 struct node_set set_new(const struct cutter *c)

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sizes that only running can tell. An operator that takes sizes as an input (Reshape, Slice, Range ...) asks for its content with
+// op_data_ints. Where that is not known in symbols, each unknown element becomes a made size: the difference of two variables, as an
+// element may be negative and a variable is not. What is a size for certain is named by a variable of its own (op_let), so that
+// shapes stay simple; its expression is worked out on the host, once a run.
+#include "op/op.h"
+
+#include <string.h>
+
+enum { MAX_ELEMS = 64, MAX_STEPS = 32 };
+
+static bool mentions_made(const struct graph *g, sym s)
+{
+    const struct sym_node *x = &g->sym->node.v[s];
+    if (s == 0 || x->op == SYM_CONST) return false;
+    if (x->op == SYM_VAR) return graph_made(g, x->a) != NULL;
+    return mentions_made(g, x->a) || mentions_made(g, x->b);
+}
+
+bool op_is_made(const struct graph *g, sym s) { return g->made.n && mentions_made(g, s); }
+
+static bool is_taken(const struct graph *g, struct str name) { return map_get(&g->sym->names, name) != NULL; }
+
+/* A new variable named after a value: letters, digits and _ of its name. */
+static sym new_var(struct graph *g, value_id like, const char *what)
+{
+    struct buf b = {0};
+    struct str from = like ? graph_value(g, like)->name : S("size");
+    for (i64 i = 0; i < from.n; i++) {
+        char c = from.p[i];
+        bool word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+        if (i == 0 && c >= '0' && c <= '9') buf_char(&b, '_');
+        buf_char(&b, word ? c : '_');
+    }
+    if (b.n == 0) buf_z(&b, "size");
+    struct str base = str_dup(g->arena, buf_view(&b)), name = str_fmt(g->arena, "%.*s_%s", STR_ARG(base), what);
+    for (i64 k = 2; is_taken(g, name); k++) name = str_fmt(g->arena, "%.*s_%s%lld", STR_ARG(base), what, (long long)k);
+    buf_release(&b);
+    return sym_var(g->sym, name);
+}
+
+static u32 var_index(const struct graph *g, sym v) { return g->sym->node.v[v].a; }
+
+sym op_size_of(struct graph *g, value_id v, i64 at, value_id like, sym most)
+{
+    sym s = new_var(g, like, "n");
+    graph_make_size(g, &(struct made_size){.var = var_index(g, s), .v = v, .at = at, .take = SIZE_TAKE, .most = most});
+    return s;
+}
+
+sym op_size_plus(struct graph *g, value_id v, value_id like)
+{
+    sym s = new_var(g, like, "n");
+    graph_make_size(g, &(struct made_size){.var = var_index(g, s), .v = v, .take = SIZE_PLUS});
+    return s;
+}
+
+sym op_let(struct graph *g, node_id n, sym expr, sym most)
+{
+    if (!op_is_made(g, expr) || g->sym->node.v[expr].op == SYM_VAR || !sym_is_defined(g->sym, expr)) return expr;
+    for (u32 k = 0; k < g->made.n; k++)
+        if (g->made.v[k].expr == expr) return sym_var(g->sym, g->sym->var.v[g->made.v[k].var]);
+    value_id like = 0;
+    for (u32 k = 0; k < graph_node(g, n)->out.n && !like; k++) like = graph_node(g, n)->out.v[k];
+    sym s = new_var(g, like, "n");
+    graph_make_size(g, &(struct made_size){.var = var_index(g, s), .expr = expr, .most = most});
+    return s;
+}
+
+void op_must_equal(struct graph *g, node_id n, sym a, sym b)
+{
+    i64 c;
+    sym d = sym_sub(g->sym, a, b);
+    if (sym_is_const(g->sym, d, &c) || (!op_is_made(g, a) && !op_is_made(g, b))) return;
+    for (u32 k = 0; k < g->made.n; k++)
+        if (g->made.v[k].expr == d) return;
+    sym s = new_var(g, graph_node(g, n)->out.v[0], "difference");
+    graph_make_size(g, &(struct made_size){.var = var_index(g, s), .expr = d, .most = sym_const(g->sym, 0)});
+}
+
+/* content of values */
+
+static bool content_of(struct graph *g, value_id v, u32 steps);
+
+static bool is_same_elements(const struct graph *g, const struct node *x)
+{
+    static const char *const ops[] = {"Unsqueeze", "Squeeze", "Reshape", "quern::Reshape", "Flatten", "Identity", "Cast"};
+    for (u32 k = 0; k < countof(ops); k++)
+        if (str_is(x->op, ops[k])) return x->in.n && x->in.v[0] && dtype_is_int(graph_value(g, x->in.v[0])->dtype);
+    return false;
+}
+
+static i64 count_of(const struct graph *g, value_id v)
+{
+    i64 n;
+    return sym_is_const(g->sym, shape_count(g->sym, &graph_value(g, v)->shape), &n) ? n : -1;
+}
+
+/* The content of a concatenation of vectors from those of its parts. */
+static bool content_of_parts(struct graph *g, value_id v, u32 steps)
+{
+    node_id p = graph_value(g, v)->producer;
+    sym all[MAX_ELEMS];
+    i64 n = 0;
+    for (u32 k = 0; k < graph_node(g, p)->in.n; k++) {
+        struct sym_data d;
+        value_id in = graph_node(g, p)->in.v[k];
+        if (!in || !content_of(g, in, steps) || !op_sym_content(g, in, MAX_ELEMS, &d) || d.den != 1 || n + d.n > MAX_ELEMS) return false;
+        memcpy(all + n, d.num, (size_t)d.n * sizeof *all);
+        n += d.n;
+    }
+    op_set_sdata(g, v, all, n, 1);
+    return true;
+}
+
+static void make_content(struct graph *g, value_id v, i64 n)
+{
+    sym all[MAX_ELEMS];
+    bool is_unsigned = dtype_kind(graph_value(g, v)->dtype) == DK_UINT;
+    for (i64 i = 0; i < n; i++) {
+        sym plus = new_var(g, v, "v"), minus = is_unsigned ? 0 : new_var(g, v, "m");
+        struct made_size m = {.var = var_index(g, plus), .v = v, .at = i, .take = SIZE_PLUS};
+        graph_make_size(g, &m);
+        m.var = minus ? var_index(g, minus) : 0, m.take = SIZE_MINUS;
+        if (minus) graph_make_size(g, &m);
+        all[i] = minus ? sym_sub(g->sym, plus, minus) : plus;
+    }
+    op_set_sdata(g, v, all, n, 1);
+}
+
+/* Gives v symbolic content if it has none. */
+static bool content_of(struct graph *g, value_id v, u32 steps)
+{
+    struct sym_data d;
+    if (op_sym_content(g, v, MAX_ELEMS, &d)) return d.den == 1;
+    const struct value *x = graph_value(g, v);
+    i64 n = x->shape.known ? count_of(g, v) : -1;
+    if (n < 0 || n > MAX_ELEMS || !dtype_is_int(x->dtype)) return false;
+    const struct node *p = x->producer && steps ? graph_node(g, x->producer) : NULL;
+    if (p && str_is(p->op, "Concat") && x->shape.rank == 1 && content_of_parts(g, v, steps - 1)) return true;
+    if (p && is_same_elements(g, p)) {
+        value_id in = p->in.v[0];
+        if (count_of(g, in) == n && content_of(g, in, steps - 1) && op_sym_content(g, in, MAX_ELEMS, &d) && d.n == n) {
+            op_set_sdata(g, v, d.num, n, d.den);
+            return true;
+        }
+    }
+    make_content(g, v, n);
+    return true;
+}
+
+bool op_data_ints(struct graph *g, value_id v, sym out[], i64 max, i64 *n)
+{
+    if (op_sym_ints(g, v, out, max, n)) return true;
+    return v && content_of(g, v, MAX_STEPS) && op_sym_ints(g, v, out, max, n);
+}
+
+bool op_data_sizes(struct graph *g, node_id n, value_id v, sym out[], i64 max, i64 *count)
+{
+    if (!op_data_ints(g, v, out, max, count)) return false;
+    for (i64 i = 0; i < *count; i++) out[i] = op_let(g, n, out[i], 0);
+    return true;
+}
+
+sym op_sym_equals(struct symtab *t, sym a, i64 c)
+{
+    sym d = sym_sub(t, a, sym_const(t, c)), zero = sym_const(t, 0), one = sym_const(t, 1);
+    return sym_sub(t, one, sym_min(t, one, sym_max(t, d, sym_sub(t, zero, d))));
+}
