@@ -318,10 +318,23 @@ static bool write_model(struct writer *w, struct buf *out)
            make_consts(w, &p) && pack_model(w, &m, out);
 }
 
+/* Sizes that the graph makes have no form in ONNX, and whoever imports the model makes them again. */
+static bool without_made(struct graph *to, const struct graph *g, struct arena *a, struct err *e)
+{
+    graph_clone(to, g, a);
+    to->made.n = 0;
+    for (node_id n = 1; n < to->node.n; n++)
+        if (!op_domain(graph_node(to, n)->op).n) attr_remove(to, n, "made_size");
+    return graph_sort(to, e);
+}
+
 bool export_onnx_bytes(const struct graph *g, struct buf *out, struct err *e)
 {
     struct writer w = {.g = g, .e = e};
-    bool ok = write_model(&w, out);
+    struct graph plain;
+    bool ok = true;
+    if (g->made.n) ok = without_made(&plain, g, &w.a, e), w.g = &plain;
+    ok = ok && write_model(&w, out);
     arena_release(&w.a);
     return ok;
 }

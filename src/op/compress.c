@@ -7,9 +7,10 @@
 // positions begin, so that all blocks are written at the same time.
 #include "op/op.h"
 
-static const struct tensor *constant(const struct graph *g, value_id v)
+/* The content that decides node n's size; NULL where it is not known, or was not when the size was named. */
+static const struct tensor *constant(const struct graph *g, node_id n, value_id v)
 {
-    return graph_value(g, v)->data;
+    return node_attr(graph_node(g, n), "made_size") ? NULL : graph_value(g, v)->data;
 }
 
 static i64 count_true(const struct tensor *t)
@@ -34,16 +35,16 @@ static bool count_blocks(struct graph *g, node_id n, value_id x, value_id *flat,
     return op_infer(g, op_made(g, *blocks), e);
 }
 
-/* The size of node n that is the number of elements of x that are not zero: made at the first call, and known from attribute "count". */
+/* The size of node n that is the number of elements of x that are not zero: made at the first call, and known from attribute "made_size". */
 static bool count_size(struct graph *g, node_id n, value_id x, sym *size, struct err *e)
 {
     value_id flat, blocks, total;
-    if (op_get_syms(g, graph_node(g, n), "count", size, 1) == 1) return true;
+    if (op_get_syms(g, graph_node(g, n), "made_size", size, 1) == 1) return true;
     if (!count_blocks(g, n, x, &flat, &blocks, e)) return false;
     total = op_node_axes(g, n, "ReduceSum", blocks, (i64[]){0}, 1, 0);
     if (!op_infer(g, op_made(g, total), e)) return false;
     *size = op_size_of(g, total, 0, graph_node(g, n)->out.v[0], shape_count(g->sym, &graph_value(g, x)->shape));
-    op_set_syms(g, n, "count", size, 1);
+    op_set_syms(g, n, "made_size", size, 1);
     return true;
 }
 
@@ -56,7 +57,7 @@ struct compress {
 static bool read_compress(struct graph *g, node_id n, struct compress *c, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
-    const struct tensor *t = constant(g, nd->in.v[1]);
+    const struct tensor *t = constant(g, n, nd->in.v[1]);
     i64 d;
     *c =
         (struct compress){.in = graph_value(g, nd->in.v[0])->shape, .flat = !node_attr(nd, "axis")};
@@ -77,7 +78,7 @@ static bool compress_infer(struct graph *g, node_id n, struct err *e)
     const struct node *nd = graph_node(g, n);
     struct compress c;
     if (!read_compress(g, n, &c, e)) return false;
-    const struct tensor *t = constant(g, nd->in.v[1]);
+    const struct tensor *t = constant(g, n, nd->in.v[1]);
     if (t) c.in.dim[c.axis] = sym_const(g->sym, count_true(t));
     else if (!count_size(g, n, nd->in.v[1], &c.in.dim[c.axis], e)) return false;
     op_set_out(g, n, 0, graph_value(g, graph_node(g, n)->in.v[0])->dtype, &c.in);
@@ -100,7 +101,7 @@ static bool compress_data(struct graph *g, node_id n, const struct compress *c, 
     sym size;
     if (!count_size(g, n, graph_node(g, n)->in.v[1], &size, e)) return false;
     at = op_node1(g, n, "NonZero", graph_node(g, n)->in.v[1], 0);
-    op_set_syms(g, op_made(g, at), "count", &size, 1);
+    op_set_syms(g, op_made(g, at), "made_size", &size, 1);
     at = op_node1(g, n, "quern::Reshape", at, 0);
     op_set_syms(g, op_made(g, at), "shape", &size, 1);
     op_node2(g, n, "Gather", x, at, out);
@@ -110,7 +111,7 @@ static bool compress_data(struct graph *g, node_id n, const struct compress *c, 
 
 static bool compress_expand(struct graph *g, node_id n, struct err *e)
 {
-    const struct tensor *t = constant(g, graph_node(g, n)->in.v[1]);
+    const struct tensor *t = constant(g, n, graph_node(g, n)->in.v[1]);
     value_id in[2] = {graph_node(g, n)->in.v[0]}, out = graph_node(g, n)->out.v[0];
     struct compress c;
     if (!read_compress(g, n, &c, e)) return false;
@@ -146,7 +147,7 @@ static void random_compress(const struct op *self, struct graph *g, struct rng *
 
 static bool nonzero_infer(struct graph *g, node_id n, struct err *e)
 {
-    const struct tensor *t = constant(g, graph_node(g, n)->in.v[0]);
+    const struct tensor *t = constant(g, n, graph_node(g, n)->in.v[0]);
     struct shape to = {.known = true, .rank = 2};
     to.dim[0] = sym_const(g->sym, graph_value(g, graph_node(g, n)->in.v[0])->shape.rank);
     if (t) to.dim[1] = sym_const(g->sym, count_true(t));
@@ -171,7 +172,7 @@ static bool nonzero_data(struct graph *g, node_id n, struct err *e)
 
 static bool nonzero_expand(struct graph *g, node_id n, struct err *e)
 {
-    const struct tensor *t = constant(g, graph_node(g, n)->in.v[0]);
+    const struct tensor *t = constant(g, n, graph_node(g, n)->in.v[0]);
     value_id out = graph_node(g, n)->out.v[0], v;
     if (!t) return nonzero_data(g, n, e);
     i64 count = count_true(t), at = 0, idx[MAX_RANK] = {0};

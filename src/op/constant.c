@@ -211,7 +211,7 @@ static bool range_floats(struct graph *g, node_id n, sym *count, struct err *e)
     if (!infer_new(g, v = op_node1(g, n, "Ceil", v, 0), e)) return false;
     if (!infer_new(g, v = op_node_cast(g, n, v, DT_I64, 0), e)) return false;
     *count = op_size_plus(g, v, out);
-    op_set_syms(g, n, "count", count, 1);
+    op_set_syms(g, n, "made_size", count, 1);
     return true;
 }
 
@@ -220,7 +220,7 @@ static sym range_data(struct graph *g, node_id n, struct err *e)
 {
     sym v[3], s = 0;
     i64 count;
-    if (op_get_syms(g, graph_node(g, n), "count", &s, 1) == 1) return s;
+    if (op_get_syms(g, graph_node(g, n), "made_size", &s, 1) == 1) return s;
     if (dtype_is_float(graph_value(g, graph_node(g, n)->in.v[0])->dtype)) return range_floats(g, n, &s, e) ? s : 0;
     for (u32 i = 0; i < 3; i++)
         if (!op_data_ints(g, graph_node(g, n)->in.v[i], &v[i], 1, &count) || count != 1)
