@@ -76,9 +76,14 @@ QUERN_API const char *quern_version(void);
 
 /* --- tensors [rt] --- */
 
-typedef enum quern_dtype { /* values of ONNX TensorProto.DataType */
+/* Values of ONNX TensorProto.DataType. In memory every element has a byte at least: one of 4 or 2 bits has its value in it (signed
+ * ones with their sign), one of a float of 8, 6 or 4 bits its code; only ONNX files pack them. There are no strings and no
+ * complex numbers: networks that need them are refused. */
+typedef enum quern_dtype {
     QUERN_F32 = 1, QUERN_U8 = 2, QUERN_I8 = 3, QUERN_U16 = 4, QUERN_I16 = 5, QUERN_I32 = 6, QUERN_I64 = 7, QUERN_BOOL = 9,
     QUERN_F16 = 10, QUERN_F64 = 11, QUERN_U32 = 12, QUERN_U64 = 13, QUERN_BF16 = 16,
+    QUERN_F8E4M3FN = 17, QUERN_F8E4M3FNUZ = 18, QUERN_F8E5M2 = 19, QUERN_F8E5M2FNUZ = 20, QUERN_U4 = 21, QUERN_I4 = 22,
+    QUERN_F4E2M1 = 23, QUERN_F8E8M0 = 24, QUERN_U2 = 25, QUERN_I2 = 26, QUERN_F6E2M3 = 27, QUERN_F6E3M2 = 28,
 } quern_dtype;
 
 /* data NULL: zeroed; else copied. */

@@ -323,8 +323,9 @@ static void elements_convert(void **state)
         elem_set_f64((enum dtype)t, &x, 0, 0);
         assert_true(elem_i64((enum dtype)t, &x, 0) == 0);
         elem_set_f64((enum dtype)t, &x, 0, NAN);
+        bool has_nan = dtype_bits((enum dtype)t) >= 8; /* of the floats */
         assert_true(dtype_is_float((enum dtype)t)
-                        ? isnan(elem_f64((enum dtype)t, &x, 0))
+                        ? !has_nan || isnan(elem_f64((enum dtype)t, &x, 0))
                         : elem_i64((enum dtype)t, &x, 0) == (t == DT_BOOL));
     }
     elem_set_f64(DT_U8, &x, 0, -1), assert_int_equal(elem_i64(DT_U8, &x, 0), 255);

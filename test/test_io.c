@@ -56,7 +56,9 @@ static void test_exact(void **state)
         struct arena a = {0};
         struct buf b = {0};
         struct err e = {0};
-        struct tensor *t = random_tensor(&a, &r, (enum dtype)rng_range(&r, 1, N_DTYPES - 1)), back = *t;
+        enum dtype type = (enum dtype)rng_range(&r, 1, N_DTYPES - 1);
+        if (round % 3 == 0 && dtype_is_small(type)) type = DT_F32; /* npy has none of these */
+        struct tensor *t = random_tensor(&a, &r, type), back = *t;
         back.data = NULL;
         assert_true(f->write(&b, t, &e));
         if (!f->read(&back, &a, buf_view(&b), &e)) fail_msg("%s: %s", f->suffix, e.msg);

@@ -10,11 +10,28 @@ from ._library import Array, lib
 # quern_dtype: number, numpy's name, torch's name
 TYPES = [(1, "float32", "float32"), (2, "uint8", "uint8"), (3, "int8", "int8"), (4, "uint16", "uint16"), (5, "int16", "int16"),
          (6, "int32", "int32"), (7, "int64", "int64"), (9, "bool", "bool"), (10, "float16", "float16"), (11, "float64", "float64"),
-         (12, "uint32", "uint32"), (13, "uint64", "uint64"), (16, None, "bfloat16")]
+         (12, "uint32", "uint32"), (13, "uint64", "uint64"), (16, None, "bfloat16"), (17, None, "float8_e4m3fn"),
+         (18, None, "float8_e4m3fnuz"), (19, None, "float8_e5m2"), (20, None, "float8_e5m2fnuz"), (24, None, "float8_e8m0fnu")]
+# of package ml_dtypes, a byte an element
+ML_DTYPES = {16: "bfloat16", 17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz", 21: "uint4", 22: "int4",
+             23: "float4_e2m1fn", 24: "float8_e8m0fnu", 25: "uint2", 26: "int2", 27: "float6_e2m3fn", 28: "float6_e3m2fn"}
+OF_ML_DTYPES = {n: k for k, n in ML_DTYPES.items()}
 OF_NUMPY = {np.dtype(n): k for k, n, _ in TYPES if n}
 TO_NUMPY = {k: np.dtype(n) for k, n, _ in TYPES if n}
 OF_TORCH = {"torch." + t: k for k, _, t in TYPES}
 TO_TORCH = {k: t for k, _, t in TYPES}
+
+
+def numpy_type(kind):
+    """numpy's type: ml_dtypes' where that package is loaded, else integers with the elements' values (u4, i4, u2, i2) or codes (floats)."""
+    if kind in TO_NUMPY:
+        return TO_NUMPY[kind]
+    named = getattr(sys.modules.get("ml_dtypes"), ML_DTYPES.get(kind, ""), None)
+    if named is not None:
+        return np.dtype(named)
+    if kind == 16:
+        raise TypeError("numpy has no type for bfloat16: use tensors of torch, or import ml_dtypes")
+    return np.dtype(np.int8 if ML_DTYPES[kind].startswith("int") else np.uint8)
 
 
 def is_torch(x):
@@ -67,7 +84,7 @@ def describe(x, what, device=None):
     else:
         if any(s % x.itemsize for s in x.strides):
             raise ValueError(f"{what} has strides of {x.strides} bytes, expected multiples of {x.itemsize}, an element's")
-        kind = OF_NUMPY.get(x.dtype) if x.dtype.isnative else None
+        kind = OF_NUMPY.get(x.dtype, OF_ML_DTYPES.get(x.dtype.name)) if x.dtype.isnative else None
         strides, data = [s // x.itemsize for s in x.strides], x.ctypes.data
     if kind is None:
         raise TypeError(f"{what} has elements of type {x.dtype}, which the library does not know")
@@ -93,9 +110,7 @@ def empty(shape, kind, like):
     if is_torch(like):
         torch = sys.modules["torch"]
         return torch.empty(shape, dtype=getattr(torch, TO_TORCH[kind]), device=like.device)
-    if kind not in TO_NUMPY:
-        raise TypeError("numpy has no type for bfloat16: use tensors of torch")
-    return np.empty(shape, TO_NUMPY[kind])
+    return np.empty(shape, numpy_type(kind))
 
 
 def dense(x):
@@ -135,9 +150,7 @@ def adopt(context, handle, like):
         return sys.modules["torch"].from_dlpack(Exported(context, handle))
     owner = Owner(handle)
     kind, rank = lib.quern_tensor_dtype(handle), lib.quern_tensor_rank(handle)
-    if kind not in TO_NUMPY:
-        raise TypeError("numpy has no type for bfloat16: use tensors of torch")
-    t, shape = TO_NUMPY[kind], tuple(lib.quern_tensor_dims(handle)[:rank])
+    t, shape = numpy_type(kind), tuple(lib.quern_tensor_dims(handle)[:rank])
     memory = (ctypes.c_char * max(lib.quern_tensor_count(handle) * t.itemsize, 1)).from_address(lib.quern_tensor_data(handle))
     memory.owner = owner
     return np.ndarray(shape, t, memory)

@@ -384,7 +384,7 @@ void api_fill_random(struct tensor *t, struct rng *r)
     i64 n = tensor_count(t);
     bool is_float = dtype_is_float(t->dtype);
     for (i64 i = 0; i < n; i++) {
-        if (is_float) elem_set_f64(t->dtype, t->data, i, rng_f64(r) * 2 - 1);
+        if (is_float) elem_set_f64(t->dtype, t->data, i, t->dtype == DT_F8E8M0 ? rng_f64(r) : rng_f64(r) * 2 - 1);
         else
             elem_set_i64(t->dtype, t->data, i,
                          t->dtype == DT_BOOL ? (i64)(rng_u64(r) & 1) : rng_range(r, 0, 9));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // DLPack exchange. The structures are declared here from the DLPack 0.8 specification
-// (dmlc.github.io/dlpack, "C API"): they are an ABI, and nothing else of that project is needed.
+// (dmlc.github.io/dlpack, "C API"): they are an ABI, and nothing else of that project is needed. Floats of 8 bits have the
+// codes of DLPack 1.1. Elements of fewer bits it packs; here each has a byte, so they are refused.
 #include "api/api.h"
 
 enum { DL_CPU = 1, DL_CUDA_HOST = 3 };
@@ -27,10 +28,17 @@ struct DLManagedTensor {
     void (*deleter)(struct DLManagedTensor *self);
 };
 
+static const struct {
+    u8 code;
+    enum dtype dtype;
+} small[] = {{10, DT_F8E4M3FN}, {11, DT_F8E4M3FNUZ}, {12, DT_F8E5M2}, {13, DT_F8E5M2FNUZ}, {14, DT_F8E8M0}};
+
 static enum dtype from_dl(u8 code, u8 bits)
 {
+    for (i64 i = 0; i < countof(small); i++)
+        if (small[i].code == code && bits == 8) return small[i].dtype;
     for (enum dtype t = DT_NONE + 1; t < N_DTYPES; t++) {
-        if (dtype_size(t) * 8 != bits) continue;
+        if (dtype_size(t) * 8 != bits || dtype_is_small(t)) continue;
         enum dtype_kind k = dtype_kind(t);
         if ((code == DL_INT && k == DK_INT) || (code == DL_UINT && k == DK_UINT) ||
             (code == DL_BOOL && k == DK_BOOL))
@@ -44,6 +52,8 @@ static enum dtype from_dl(u8 code, u8 bits)
 
 static u8 dl_code_of(enum dtype t)
 {
+    for (i64 i = 0; i < countof(small); i++)
+        if (small[i].dtype == t) return small[i].code;
     switch (dtype_kind(t)) {
     case DK_INT: return DL_INT;
     case DK_UINT: return DL_UINT;
@@ -116,7 +126,10 @@ static void release_exported(struct DLManagedTensor *m)
 
 quern_status quern_tensor_to_dlpack(quern *q, quern_tensor *t, struct DLManagedTensor **out)
 {
-    api_begin(q);
+    struct err *e = api_begin(q);
+    if (dtype_bits(t->t.dtype) < 8)
+        return api_end(q, err_set(e, ERR_UNSUPPORTED, "DLPack packs elements of type %s, here each has a byte: cast them first",
+                                  dtype_name(t->t.dtype)));
     struct exported *x = mem_alloc(sizeof *x);
     x->t = t;
     for (u32 d = 0; d < t->t.rank; d++) x->shape[d] = t->t.dim[d];

@@ -87,8 +87,11 @@ static bool read_tensors(struct one *o, const char *set, const char *kind, struc
 
 static bool is_int(const quern_tensor *t)
 {
-    quern_dtype d = quern_tensor_dtype(t);
-    return d != QUERN_F32 && d != QUERN_F16 && d != QUERN_F64 && d != QUERN_BF16 && d != QUERN_BOOL;
+    static const quern_dtype other[] = {QUERN_F32, QUERN_F16, QUERN_F64, QUERN_BF16, QUERN_BOOL, QUERN_F8E4M3FN, QUERN_F8E4M3FNUZ,
+                                        QUERN_F8E5M2, QUERN_F8E5M2FNUZ, QUERN_F8E8M0, QUERN_F6E2M3, QUERN_F6E3M2, QUERN_F4E2M1};
+    for (size_t k = 0; k < sizeof other / sizeof *other; k++)
+        if (quern_tensor_dtype(t) == other[k]) return false;
+    return true;
 }
 
 static bool is_frozen(enum freeze f, const quern_tensor *t, int k)

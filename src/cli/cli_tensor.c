@@ -152,6 +152,18 @@ static int64_t dtype_bytes(quern_dtype t)
     switch (t) {
     case QUERN_U8:
     case QUERN_I8:
+    case QUERN_F8E4M3FN:
+    case QUERN_F8E4M3FNUZ:
+    case QUERN_F8E5M2:
+    case QUERN_F8E5M2FNUZ:
+    case QUERN_F8E8M0:
+    case QUERN_F6E2M3:
+    case QUERN_F6E3M2:
+    case QUERN_F4E2M1:
+    case QUERN_U4:
+    case QUERN_I4:
+    case QUERN_U2:
+    case QUERN_I2:
     case QUERN_BOOL: return 1;
     case QUERN_U16:
     case QUERN_I16:

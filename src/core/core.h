@@ -213,16 +213,17 @@ enum dtype_kind { DK_NONE, DK_FLOAT, DK_INT, DK_UINT, DK_BOOL };
 
 const char *dtype_name(enum dtype t);            /* "f32", "i64", "bool" ... */
 enum dtype dtype_parse(struct str s);            /* of tensors; DT_NONE: no such name */
-enum dtype dtype_parse_operand(struct str s);    /* of operands of matrix units: tf32, too */
+enum dtype dtype_parse_operand(struct str s);    /* of values in kernels: tf32 too, and none that only lies in memory */
 i64 dtype_size(enum dtype t);                    /* bytes */
 enum dtype_kind dtype_kind(enum dtype t);
 int dtype_onnx(enum dtype t);                    /* TensorProto.DataType */
 enum dtype dtype_from_onnx(int onnx);            /* DT_NONE: not supported */
+const char *dtype_onnx_name(int onnx);           /* of those that are not supported, too, for messages */
 bool dtype_is_float(enum dtype t);
 bool dtype_is_int(enum dtype t);                 /* signed or unsigned, not bool */
 
-/* Element i of an array of dtype, as double or as i64. f16 and bf16 round to nearest even, tf32 as tf32_from_f32,
-   integers wrap. */
+/* Element i of an array of dtype, as double or as i64. f16, bf16 and small floats round to nearest even (f8e8m0: to the
+   nearest, saturating), tf32 as tf32_from_f32, integers wrap. */
 double elem_f64(enum dtype t, const void *p, i64 i);
 i64 elem_i64(enum dtype t, const void *p, i64 i);
 void elem_set_f64(enum dtype t, void *p, i64 i, double v);
@@ -230,6 +231,29 @@ void elem_set_f64(enum dtype t, void *p, i64 i, double v);
 void elems_f64(enum dtype t, const void *p, i64 first, i64 n, double *out);
 void elems_set_f64(enum dtype t, void *p, i64 first, i64 n, const double *v);
 void elem_set_i64(enum dtype t, void *p, i64 i, i64 v);
+
+/* small.c: types of at most 8 bits that only lie in memory, a byte an element: f8, f6, f4, u4, i4, u2, i2. Kernels hold them
+   in u8 or i8 arrays and compute in f32 or in these; files pack them. */
+struct small_float {      /* a float with a sign; mantissa 0: f8e8m0, a power of two */
+    u8 bits, mantissa, bias;
+    u8 max, over, nan;    /* codes: of the largest number, of an overflow that does not saturate, of NaN */
+};
+enum small_round { SMALL_NEAREST, SMALL_UP, SMALL_DOWN };                  /* of f8e8m0, halves go up; others: to nearest even */
+struct small_rule { bool saturate; enum small_round round; };            /* saturate: overflow and infinities become the largest number */
+bool dtype_is_small(enum dtype t);
+enum dtype dtype_stored(enum dtype t);          /* of arrays of kernels that hold it: u8, i8, or t itself */
+i64 dtype_bits(enum dtype t);                   /* of an element in a file */
+const struct small_float *small_float_of(enum dtype t);
+float small_to_f32(enum dtype t, u8 code);
+u8 small_from_f32(enum dtype t, float f, struct small_rule r);
+i64 small_wrap(enum dtype t, i64 v);            /* to an integer of 2 or 4 bits */
+u8 small_clean(enum dtype t, u8 v);             /* a byte of any content as an element */
+i64 small_packed_size(enum dtype t, i64 n);     /* bytes of n elements of any type in a file */
+void small_pack(enum dtype t, const u8 *from, i64 n, u8 *to); /* small types only */
+void small_unpack(enum dtype t, const u8 *from, i64 n, u8 *to);
+
+/* Rounds to f32 "to odd": a later rounding to fewer bits then gives what one rounding would. */
+float f32_to_odd(double v);
 
 u16 f16_from_f32(float f); /* half.c */
 float f16_to_f32(u16 h);

@@ -45,7 +45,11 @@ enum dtype dtype_parse(struct str s)
     return DT_NONE;
 }
 
-enum dtype dtype_parse_operand(struct str s) { return str_is(s, rows[DT_TF32].name) ? DT_TF32 : dtype_parse(s); }
+enum dtype dtype_parse_operand(struct str s)
+{
+    enum dtype t = str_is(s, rows[DT_TF32].name) ? DT_TF32 : dtype_parse(s);
+    return dtype_is_small(t) ? DT_NONE : t;
+}
 
 enum dtype dtype_from_onnx(int onnx)
 {
@@ -54,8 +58,15 @@ enum dtype dtype_from_onnx(int onnx)
     return DT_NONE;
 }
 
-/* Rounds to f32 "to odd": a later rounding to fewer bits then gives what one rounding would. */
-static float f32_to_odd(double v)
+const char *dtype_onnx_name(int onnx)
+{
+    static const char *const other[] = {[8] = "string", [14] = "complex64", [15] = "complex128"};
+    enum dtype t = dtype_from_onnx(onnx);
+    if (t != DT_NONE) return dtype_name(t);
+    return onnx > 0 && onnx < countof(other) && other[onnx] ? other[onnx] : onnx ? "that is unknown" : "that is not given";
+}
+
+float f32_to_odd(double v)
 {
     float f = (float)v;
     if (isnan(v) || isinf(v) || (double)f == v) return f;
@@ -85,7 +96,10 @@ double elem_f64(enum dtype t, const void *p, i64 i)
     case DT_F16: return (double)f16_to_f32(((const u16 *)p)[i]);
     case DT_BF16: return (double)bf16_to_f32(((const u16 *)p)[i]);
     case DT_U64: return (double)((const u64 *)p)[i];
+    case DT_F8E4M3FN: case DT_F8E4M3FNUZ: case DT_F8E5M2: case DT_F8E5M2FNUZ: case DT_F8E8M0:
+    case DT_F6E2M3: case DT_F6E3M2: case DT_F4E2M1: return (double)small_to_f32(t, ((const u8 *)p)[i]);
     case DT_U8: case DT_I8: case DT_U16: case DT_I16: case DT_U32: case DT_I32: case DT_I64:
+    case DT_U4: case DT_I4: case DT_U2: case DT_I2:
     case DT_BOOL: return (double)elem_i64(t, p, i);
     case DT_NONE: case N_DTYPES: break;
     }
@@ -104,6 +118,9 @@ i64 elem_i64(enum dtype t, const void *p, i64 i)
     case DT_U64: return (i64)((const u64 *)p)[i];
     case DT_I64: return ((const i64 *)p)[i];
     case DT_BOOL: return ((const u8 *)p)[i] != 0;
+    case DT_U4: case DT_I4: case DT_U2: case DT_I2: return small_wrap(t, ((const u8 *)p)[i]);
+    case DT_F8E4M3FN: case DT_F8E4M3FNUZ: case DT_F8E5M2: case DT_F8E5M2FNUZ: case DT_F8E8M0:
+    case DT_F6E2M3: case DT_F6E3M2: case DT_F4E2M1:
     case DT_F32: case DT_F64: case DT_F16: case DT_BF16: case DT_TF32:
         return f64_to_int(elem_f64(t, p, i), false);
     case DT_NONE: case N_DTYPES: break;
@@ -120,6 +137,11 @@ void elem_set_f64(enum dtype t, void *p, i64 i, double v)
     case DT_F16: ((u16 *)p)[i] = f16_from_f32(f32_to_odd(v)); return;
     case DT_BF16: ((u16 *)p)[i] = bf16_from_f32(f32_to_odd(v)); return;
     case DT_BOOL: ((u8 *)p)[i] = v != 0; return;
+    case DT_F8E4M3FN: case DT_F8E4M3FNUZ: case DT_F8E5M2: case DT_F8E5M2FNUZ: case DT_F8E8M0:
+    case DT_F6E2M3: case DT_F6E3M2: case DT_F4E2M1:
+        ((u8 *)p)[i] = small_from_f32(t, f32_to_odd(v), (struct small_rule){.saturate = t == DT_F8E8M0});
+        return;
+    case DT_U4: case DT_I4: case DT_U2: case DT_I2:
     case DT_U8: case DT_I8: case DT_U16: case DT_I16: case DT_U32: case DT_I32: case DT_U64:
     case DT_I64: elem_set_i64(t, p, i, f64_to_int(v, t == DT_U64)); return;
     case DT_NONE: case N_DTYPES: break;
@@ -151,7 +173,10 @@ void elem_set_i64(enum dtype t, void *p, i64 i, i64 v)
     case DT_U32: case DT_I32: ((u32 *)p)[i] = (u32)v; return;
     case DT_U64: case DT_I64: ((u64 *)p)[i] = (u64)v; return;
     case DT_BOOL: ((u8 *)p)[i] = v != 0; return;
+    case DT_U4: case DT_I4: case DT_U2: case DT_I2: ((u8 *)p)[i] = (u8)small_wrap(t, v); return;
     case DT_F32: ((float *)p)[i] = (float)v; return; /* not through f64: one rounding */
+    case DT_F8E4M3FN: case DT_F8E4M3FNUZ: case DT_F8E5M2: case DT_F8E5M2FNUZ: case DT_F8E8M0:
+    case DT_F6E2M3: case DT_F6E3M2: case DT_F4E2M1:
     case DT_F64: case DT_F16: case DT_BF16: case DT_TF32: elem_set_f64(t, p, i, (double)v); return;
     case DT_NONE: case N_DTYPES: break;
     }

@@ -147,7 +147,7 @@ static Onnx__AttributeProto *make_attr(struct writer *w, const struct attr *a)
     case ATTR_TENSOR:
         set_attr_type(p, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR);
         p->t = arena_new(&w->a, Onnx__TensorProto);
-        io_onnx_fill(p->t, a->t);
+        io_onnx_fill(p->t, a->t, &w->a);
         return p;
     }
     unreachable();
@@ -208,7 +208,7 @@ static bool make_consts(struct writer *w, Onnx__GraphProto *p)
         const struct tensor *t = graph_value(w->g, v)->data;
         if (!t) return bad_value(w, v, "content of the constant is not here");
         Onnx__TensorProto *tp = arena_new(&w->a, Onnx__TensorProto);
-        io_onnx_fill(tp, t);
+        io_onnx_fill(tp, t, &w->a);
         tp->name = value_z(w, v);
         p->initializer[p->n_initializer++] = tp;
     }

@@ -58,7 +58,7 @@ static void element(struct walk *x, kval e, kval p, i64 lanes)
         emit_store(x->m, x->v, idx, val);
         return;
     }
-    val = kir_splat(k, kir_cast(k, graph_value(x->m->g, x->v)->dtype, val), (u32)lanes);
+    val = kir_splat(k, emit_narrow(x->m, graph_value(x->m->g, x->v)->dtype, val), (u32)lanes);
     kval to = kir_add(k, kir_mul_i(k, p, x->pitch), e);
     kir_store(k, x->tile, kir_ramp(k, to, 1, (u32)lanes), val);
 }
@@ -193,7 +193,7 @@ static void store_tile(struct walk *x)
     x->at[x->e] = at_e;
     x->at[x->p] = kir_ramp(k, at_p, 1, (u32)n);
     space_index(k, &x->sp, x->at, idx);
-    emit_store(x->m, x->v, idx, kir_cast(k, emit_type(kir_dtype(k, val)), val));
+    emit_store(x->m, x->v, idx, emit_widen(x->m, graph_value(x->m->g, x->v)->dtype, val));
     kir_end(k);
     kir_end(k);
 }
@@ -208,7 +208,7 @@ static void walk_staged(struct walk *x)
     x->pitch = group_map_pitch(x->te, type);
     open_tiles(x, x->te, x->tp);
     kval size = kir_int(k, x->pitch * x->tp);
-    x->tile = kir_alloc(k, KS_SHARED, type, 1, size);
+    x->tile = kir_alloc(k, KS_SHARED, dtype_stored(type), 1, size);
     compute_tile(x);
     kir_barrier(k);
     store_tile(x);

@@ -24,7 +24,7 @@ bool import_freeze(struct str *out, struct arena *a, struct str model,
     for (i64 i = 0; i < n; i++) {
         if (!content[i]) continue;
         all[count] = arena_new(a, Onnx__TensorProto);
-        io_onnx_fill(all[count], content[i]);
+        io_onnx_fill(all[count], content[i], a);
         all[count++]->name = g->input[i]->name;
     }
     g->initializer = all;

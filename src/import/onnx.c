@@ -133,7 +133,8 @@ static bool read_input(struct reader *r, const Onnx__ValueInfoProto *p)
     const Onnx__TypeProto__Tensor *t = type->tensor_type;
     enum dtype dtype = dtype_from_onnx(t->has_elem_type ? t->elem_type : 0);
     if (dtype == DT_NONE)
-        return err_set(r->e, ERR_UNSUPPORTED, "element type %d of graph input '%.*s'", (int)t->elem_type, STR_ARG(name));
+        return err_set(r->e, ERR_UNSUPPORTED, "elements of type %s are not supported: graph input '%.*s'",
+                       dtype_onnx_name(t->has_elem_type ? t->elem_type : 0), STR_ARG(name));
     if (!t->shape) return err_set(r->e, ERR_UNSUPPORTED, "graph input '%.*s' has no rank", STR_ARG(name));
     if (t->shape->n_dim > MAX_RANK)
         return err_set(r->e, ERR_UNSUPPORTED, "rank over 8: graph input '%.*s'", STR_ARG(name));

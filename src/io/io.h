@@ -43,7 +43,7 @@ void *io_onnx_unpack(const struct ProtobufCMessageDescriptor *d, struct arena *a
 /* dir: folder of external data (NULL: none is allowed). p came from io_onnx_unpack with the same arena: raw content is
    used where it lies. */
 bool io_onnx_tensor(struct tensor *out, struct arena *a, struct Onnx__TensorProto *p, const char *dir, struct err *e);
-/* Fills p (initialised here); dims and raw content are referred to, not copied. */
-void io_onnx_fill(struct Onnx__TensorProto *p, const struct tensor *t);
+/* Fills p (initialised here); dims and raw content are referred to, not copied, or packed into the arena. */
+void io_onnx_fill(struct Onnx__TensorProto *p, const struct tensor *t, struct arena *a);
 
 #endif

@@ -122,7 +122,11 @@ static struct typed typed_field(const Onnx__TensorProto *p, enum dtype t)
     case DT_I32:
     case DT_BOOL:
     case DT_F16:
-    case DT_BF16: return (struct typed){p->int32_data, DT_I32, p->n_int32_data};
+    case DT_BF16:
+#define Y(id, ...) case DT_##id:
+#include "core/dtype_small.inc"
+#undef Y
+        return (struct typed){p->int32_data, DT_I32, p->n_int32_data};
     case DT_NONE:
     case DT_TF32: /* no type of tensors */
     case N_DTYPES: break;
@@ -130,14 +134,37 @@ static struct typed typed_field(const Onnx__TensorProto *p, enum dtype t)
     unreachable();
 }
 
+/* Elements of fewer than 8 bits from the file's bytes. */
+static void unpack(struct tensor *out, struct arena *a, const u8 *packed)
+{
+    i64 n = tensor_count(out);
+    u8 *data = arena_alloc(a, n);
+    small_unpack(out->dtype, packed, n, data);
+    out->data = data;
+}
+
+/* Those of 2 and 4 bits are a byte of several in each integer, those of 6 one by one. */
+static bool read_typed_small(struct tensor *out, struct arena *a, const Onnx__TensorProto *p, struct err *e)
+{
+    bool is_packed = 8 % dtype_bits(out->dtype) == 0;
+    i64 n = tensor_count(out), n_bytes = is_packed ? small_packed_size(out->dtype, n) : n;
+    if ((i64)p->n_int32_data != n_bytes) return bad(p, e, "content does not fit the dims");
+    u8 *bytes = arena_alloc(a, n_bytes);
+    for (i64 k = 0; k < n_bytes; k++) bytes[k] = is_packed ? (u8)p->int32_data[k] : small_clean(out->dtype, (u8)p->int32_data[k]);
+    if (is_packed) unpack(out, a, bytes);
+    else out->data = bytes;
+    return true;
+}
+
 static bool read_typed(struct tensor *out, struct arena *a, const Onnx__TensorProto *p, struct err *e)
 {
+    if (dtype_bits(out->dtype) < 8) return read_typed_small(out, a, p, e);
     struct typed f = typed_field(p, out->dtype);
     i64 n = tensor_count(out);
     if ((i64)f.n != n) return bad(p, e, "content does not fit the dims");
     out->data = arena_alloc(a, tensor_bytes(out));
-    /* halves lie in the lower bits of the integers; the other integers wrap */
-    enum dtype to = dtype_size(out->dtype) == 2 ? DT_U16 : out->dtype;
+    /* halves and floats of 8 bits lie in the lower bits of the integers; the other integers wrap */
+    enum dtype to = dtype_size(out->dtype) == 2 ? DT_U16 : dtype_stored(out->dtype);
     if (n && f.t == out->dtype) memcpy(out->data, f.p, (size_t)tensor_bytes(out));
     for (i64 k = 0; k < n && f.t != out->dtype; k++) elem_set_i64(to, out->data, k, elem_i64(f.t, f.p, k));
     return true;
@@ -181,7 +208,7 @@ static bool read_external(struct tensor *out, struct arena *a, const Onnx__Tenso
                           struct err *e)
 {
     struct external x;
-    i64 size = tensor_bytes(out);
+    i64 size = small_packed_size(out->dtype, tensor_count(out));
     if (!dir) return bad(p, e, "external data without a folder to look in");
     if (!read_external_keys(&x, p, e)) return false;
     if (!location_ok(x.location)) return bad(p, e, "external data outside of the model's folder");
@@ -190,8 +217,12 @@ static bool read_external(struct tensor *out, struct arena *a, const Onnx__Tenso
     struct str path = str_fmt(a, "%s/%.*s", dir, STR_ARG(x.location));
     if (!os_map(&f, path.p, e)) return err_prefix(e, "tensor '%.*s'", STR_ARG(tensor_name(p)));
     bool ok = (x.offset <= f.n && size <= f.n - x.offset) || bad(p, e, "external data file too short");
-    if (ok) out->data = arena_alloc(a, size);
-    if (ok && size) memcpy(out->data, f.p + x.offset, (size_t)size);
+    if (ok && dtype_bits(out->dtype) < 8) {
+        unpack(out, a, (const u8 *)f.p + x.offset);
+    } else if (ok) {
+        out->data = arena_alloc(a, size);
+        if (size) memcpy(out->data, f.p + x.offset, (size_t)size);
+    }
     os_unmap(&f);
     return ok;
 }
@@ -200,8 +231,8 @@ static bool read_shape(struct tensor *out, const Onnx__TensorProto *p, struct er
 {
     *out = (struct tensor){.dtype = dtype_from_onnx(p->has_data_type ? p->data_type : 0)};
     if (out->dtype == DT_NONE)
-        return err_set(e, ERR_UNSUPPORTED, "element type %d is not supported: tensor '%.*s'", (int)p->data_type,
-                       STR_ARG(tensor_name(p)));
+        return err_set(e, ERR_UNSUPPORTED, "elements of type %s are not supported: tensor '%.*s'",
+                       dtype_onnx_name(p->has_data_type ? p->data_type : 0), STR_ARG(tensor_name(p)));
     if (p->n_dims > MAX_RANK) return bad(p, e, "rank over 8");
     out->rank = (u32)p->n_dims;
     for (u32 k = 0; k < out->rank; k++) out->dim[k] = p->dims[k];
@@ -225,8 +256,10 @@ bool io_onnx_tensor(struct tensor *out, struct arena *a, struct Onnx__TensorProt
     if (p->has_data_location && p->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL) {
         ok = read_external(out, a, p, dir, e);
     } else if (p->has_raw_data && p->raw_data.len > 0) {
-        ok = (i64)p->raw_data.len == tensor_bytes(out) || bad(p, e, "content does not fit the dims");
-        out->data = p->raw_data.data;
+        ok = (i64)p->raw_data.len == small_packed_size(out->dtype, tensor_count(out)) ||
+             bad(p, e, "content does not fit the dims");
+        if (ok && dtype_bits(out->dtype) < 8) unpack(out, a, p->raw_data.data);
+        else out->data = p->raw_data.data;
     } else {
         ok = read_typed(out, a, p, e);
     }
@@ -234,14 +267,18 @@ bool io_onnx_tensor(struct tensor *out, struct arena *a, struct Onnx__TensorProt
     return ok;
 }
 
-void io_onnx_fill(struct Onnx__TensorProto *p, const struct tensor *t)
+void io_onnx_fill(struct Onnx__TensorProto *p, const struct tensor *t, struct arena *a)
 {
+    i64 n = tensor_count(t), size = small_packed_size(t->dtype, n);
     onnx__tensor_proto__init(p);
     p->n_dims = t->rank;
     p->dims = (int64_t *)(uintptr_t)t->dim;
     p->has_data_type = 1;
     p->data_type = dtype_onnx(t->dtype);
     p->has_raw_data = 1;
-    p->raw_data.len = (size_t)tensor_bytes(t);
+    p->raw_data.len = (size_t)size;
     p->raw_data.data = t->data;
+    if (dtype_bits(t->dtype) >= 8) return;
+    p->raw_data.data = arena_alloc(a, size);
+    small_pack(t->dtype, t->data, n, p->raw_data.data);
 }

@@ -4,7 +4,8 @@
 // 'descr' (byte order and type), 'fortran_order' and 'shape', then the elements.
 //
 // Both byte orders and both orders of elements are read; little-endian row-major version 1 is written. NumPy has no
-// bf16; as its bfloat16 extension does, that is written as the void type '<V2' and read from it.
+// bf16; as its bfloat16 extension does, that is written as the void type '<V2' and read from it. Types of 8 bits and fewer that
+// NumPy does not have are written as f32, i8 or u8, which hold the same numbers (.pb keeps the type).
 #include <string.h>
 
 #include "io/io.h"
@@ -186,8 +187,22 @@ static const char *type_code(enum dtype t)
     unreachable();
 }
 
-static bool npy_write(struct buf *out, const struct tensor *t, struct err *e)
+/* Of a type that NumPy has. */
+static struct tensor *as_known(struct arena *a, const struct tensor *t)
 {
+    bool is_float = dtype_is_float(t->dtype);
+    struct tensor *x = tensor_new(a, is_float ? DT_F32 : dtype_stored(t->dtype), t->rank, t->dim);
+    for (i64 i = 0, n = tensor_count(t); i < n; i++) {
+        if (is_float) elem_set_f64(x->dtype, x->data, i, elem_f64(t->dtype, t->data, i));
+        else elem_set_i64(x->dtype, x->data, i, elem_i64(t->dtype, t->data, i));
+    }
+    return x;
+}
+
+static bool npy_write(struct buf *out, const struct tensor *given, struct err *e)
+{
+    struct arena a = {0};
+    const struct tensor *t = dtype_is_small(given->dtype) ? as_known(&a, given) : given;
     struct buf h = {0};
     buf_printf(&h, "{'descr': '%c%s', 'fortran_order': False, 'shape': (", dtype_size(t->dtype) == 1 ? '|' : '<',
                type_code(t->dtype));
@@ -201,6 +216,7 @@ static bool npy_write(struct buf *out, const struct tensor *t, struct err *e)
     buf_str(out, buf_view(&h));
     buf_put(out, t->data, tensor_bytes(t));
     buf_release(&h);
+    arena_release(&a);
     return true;
 }
 

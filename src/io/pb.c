@@ -15,7 +15,7 @@ static bool pb_write(struct buf *out, const struct tensor *t, struct err *e)
 {
     Onnx__TensorProto p;
     struct arena scratch = {0};
-    io_onnx_fill(&p, t);
+    io_onnx_fill(&p, t, &scratch);
     size_t n = onnx__tensor_proto__get_packed_size(&p);
     u8 *bytes = arena_alloc(&scratch, (i64)n);
     onnx__tensor_proto__pack(&p, bytes);

@@ -31,6 +31,9 @@ i64 kir_wrap(enum dtype t, i64 v)
     case DT_F64:
     case DT_BF16:
     case DT_TF32:
+#define Y(id, ...) case DT_##id:
+#include "core/dtype_small.inc"
+#undef Y
     case N_DTYPES: break;
     }
     unreachable();

@@ -26,6 +26,9 @@ static struct kir_range type_range(enum dtype t)
     case DT_F64:
     case DT_BF16:
     case DT_TF32:
+#define Y(id, ...) case DT_##id:
+#include "core/dtype_small.inc"
+#undef Y
     case N_DTYPES: break;
     }
     return full;

@@ -537,7 +537,7 @@ static bool check_ins(struct checker *c)
     const struct kir_ins *x = c->x;
     bool has_value = kir_op_info(x->op)->rule != 'V';
     NEED(x->op != KI_NONE, "no instruction");
-    NEED((x->dtype < N_DTYPES || x->dtype == DT_TF32) && (x->dtype != DT_NONE) == has_value, "wrong result type");
+    NEED((x->dtype < N_DTYPES || x->dtype == DT_TF32) && !dtype_is_small(x->dtype) && (x->dtype != DT_NONE) == has_value, "wrong result type");
     NEED(!has_value || is_lanes(x->lanes), "impossible number of lanes");
     if (!check_frag_type(c) || !check_place(c) || !check_operands(c) || !check_rules(c))
         return false;

@@ -29,6 +29,9 @@ static u32 component_type(struct spv *s, enum dtype t)
     case DT_TF32: spv_fail(s, "has fragments of tf32, which spir-v lacks"); break;
     case DT_BOOL:
     case DT_NONE:
+#define Y(id, ...) case DT_##id:
+#include "core/dtype_small.inc"
+#undef Y
     case N_DTYPES:
     default: unreachable();
     }

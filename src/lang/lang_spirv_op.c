@@ -39,6 +39,9 @@ enum spv_reg spv_reg(const struct spv *s, kval v)
     case DT_TF32: /* of fragments only, which have other types */
     case DT_BF16: return SR_U32;
     case DT_NONE:
+#define Y(id, ...) case DT_##id:
+#include "core/dtype_small.inc"
+#undef Y
     case N_DTYPES:
     default: unreachable();
     }

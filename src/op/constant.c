@@ -15,7 +15,7 @@ static double float_at(const struct tensor *t, i64 i)
 
 static kval literal(struct kir *k, enum dtype t, double f, i64 i)
 {
-    return dtype_is_float(t) ? kir_const_f(k, emit_type(t), 1, f) : kir_const_i(k, t, 1, i);
+    return dtype_is_float(t) ? kir_const_f(k, emit_type(t), 1, f) : kir_const_i(k, emit_type(t), 1, i);
 }
 
 /* ConstantOfShape */

@@ -118,11 +118,25 @@ static bool inputs_ok(struct graph *g, node_id n, const struct op *op, struct er
     return true;
 }
 
+/* Nothing computes with types that only lie in memory, and where a family reads operands as they are stored none would know
+   them. */
+static bool small_ok(struct graph *g, node_id n, const value_id *v, u32 count, struct err *e)
+{
+    if (op_of(g, n)->props & (OP_VIEW | OP_SMALL)) return true;
+    for (u32 i = 0; i < count; i++) {
+        const struct value *x = v[i] ? graph_value(g, v[i]) : NULL;
+        if (x && dtype_is_small(x->dtype))
+            return op_unsupported(e, g, n, "elements of type %s ('%.*s'): only moved, cast, quantised and dequantised; put a Cast before",
+                                  dtype_name(x->dtype), STR_ARG(x->name));
+    }
+    return true;
+}
+
 bool op_infer(struct graph *g, node_id n, struct err *e)
 {
     const struct op *op = op_of(g, n);
     if (!op) return op_unsupported(e, g, n, "no such operator");
-    if (!inputs_ok(g, n, op, e)) return false;
+    if (!inputs_ok(g, n, op, e) || !small_ok(g, n, graph_node(g, n)->in.v, graph_node(g, n)->in.n, e)) return false;
     if (!op->infer(g, n, e)) return blame(e, g, n);
     const struct node *x = graph_node(g, n);
     for (u32 k = 0; k < x->out.n; k++) {
@@ -132,7 +146,7 @@ bool op_infer(struct graph *g, node_id n, struct err *e)
         if (v && !shape_size_ok(g->sym, &v->shape, v->dtype))
             return op_invalid(e, g, n, "output %u is too large", k);
     }
-    return true;
+    return small_ok(g, n, x->out.v, x->out.n, e);
 }
 
 bool op_infer_all(struct graph *g, struct err *e)

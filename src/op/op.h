@@ -12,8 +12,8 @@
 //               pass `expand`.
 // Passes and generators ask properties, never names.
 //
-// Types in kernels: elements of f16 and bf16 values are handled as f32 between load and store;
-// every other dtype as itself.
+// Types in kernels: elements of f16, bf16 and small floats (f8, f6, f4) are handled as f32 between load
+// and store, those of 2 and 4 bits as i8 or u8, every other dtype as itself.
 #ifndef QUERN_OP_H
 #define QUERN_OP_H
 
@@ -45,6 +45,8 @@ enum op_prop {
     OP_FILTER_GRAD = 1 << 13,
     /* recurrent layer without its input projection (quern::Recurrence semantics); is OP_HEAVY | OP_WHOLE, too */
     OP_RECURRENT = 1 << 14,
+    /* takes and gives elements of types that only lie in memory (f8, i4 ...), as views do */
+    OP_SMALL = 1 << 15,
 };
 
 /* A reduction over `axes` of input 0: out = combine over i of in[i], from init. */
@@ -564,8 +566,13 @@ void emit_store(struct emit *m, value_id v, const kval *idx, kval val);
 void emit_store_n(struct emit *m, value_id v, const kval *idx, kval val, kval n);
 /* element index in the value's layout */
 kval emit_offset(struct emit *m, value_id v, const kval *idx);
-/* f16, bf16 -> f32, others themselves */
+/* Of t's values in kernels: f32 of f16, bf16 and small floats, i8 and u8 of i4, i2, u4, u2, others themselves. */
 enum dtype emit_type(enum dtype t);
+/* op_small.c: between that and elements in memory, dtype_stored(t). Small floats by integer arithmetic, which every target has. */
+kval emit_widen(struct emit *m, enum dtype t, kval element);
+kval emit_narrow(struct emit *m, enum dtype t, kval val); /* as elem_set_f64, elem_set_i64 */
+kval emit_narrow_by(struct emit *m, enum dtype t, kval val, struct small_rule r);
+kval emit_wrap(struct emit *m, enum dtype t, kval val);   /* an i32 or shorter as an integer of 2 or 4 bits */
 /* Index of a broadcast operand: idx of the result (rank r) -> idx of v, 0 on axes of size 1. */
 void emit_broadcast(struct emit *m, value_id v, u32 r, const kval *idx, kval *out);
 /* 0, 1, +-inf or the type's extreme */

@@ -37,7 +37,7 @@ static kval add_arg(struct emit *m, struct kernel_arg arg, const char *prefix)
     /* of a part only its own elements are written */
     enum kir_access out = x->part.whole ? KA_INOUT : KA_OUT;
     enum dtype type = arg.pack ? pack_dtype(arg.pack, x->dtype) : x->dtype;
-    return kir_buf(m->k, name, type, arg.is_out ? out : KA_IN);
+    return kir_buf(m->k, name, dtype_stored(type), arg.is_out ? out : KA_IN);
 }
 
 kval emit_pack(struct emit *m, value_id v, const struct pack *p)
@@ -93,7 +93,11 @@ kval emit_dim(struct emit *m, value_id v, u32 axis)
     return emit_size(m, graph_value(m->g, v)->shape.dim[axis]);
 }
 
-enum dtype emit_type(enum dtype t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
+enum dtype emit_type(enum dtype t)
+{
+    if (dtype_is_small(t) && dtype_is_float(t)) return DT_F32;
+    return t == DT_F16 || t == DT_BF16 ? DT_F32 : dtype_stored(t);
+}
 
 static bool is_one(const struct emit *m, sym s)
 {
@@ -203,7 +207,7 @@ void emit_broadcast(struct emit *m, value_id v, u32 r, const kval *idx, kval *ou
 
 static kval emit_number(struct emit *m, enum dtype t, double f, i64 i)
 {
-    return dtype_is_float(t) ? kir_const_f(m->k, emit_type(t), 1, f) : kir_const_i(m->k, t, 1, i);
+    return dtype_is_float(t) ? kir_const_f(m->k, emit_type(t), 1, f) : kir_const_i(m->k, emit_type(t), 1, i);
 }
 
 static kval emit_literal(struct emit *m, const struct value *x)
@@ -331,7 +335,7 @@ kval emit_value(struct emit *m, value_id v, const kval *idx)
         return m->bind[v].fn(m, m->bind[v].user, idx);
     }
     if (m->buf[v] && m->buf[v] != m->out[v])
-        return kir_cast(m->k, emit_type(x->dtype), emit_load(m, m->buf[v], emit_offset(m, v, idx)));
+        return emit_widen(m, x->dtype, emit_load(m, m->buf[v], emit_offset(m, v, idx)));
     if (is_literal(x)) return emit_literal(m, x);
     if (x->sdata) return emit_content(m, x, idx);
     return emit_lowered(m, v, idx);
@@ -359,7 +363,7 @@ void emit_store_n(struct emit *m, value_id v, const kval *idx, kval val, kval n)
 {
     assert(m->out[v]);
     kval at = emit_offset(m, v, idx);
-    val = kir_splat(m->k, kir_cast(m->k, graph_value(m->g, v)->dtype, val), kir_lanes(m->k, at));
+    val = kir_splat(m->k, emit_narrow(m, graph_value(m->g, v)->dtype, val), kir_lanes(m->k, at));
     bool is_whole = !n || kir_lanes(m->k, at) == 1 || kir_at(m->k, at)->op == KI_RAMP;
     if (is_whole && m->streams) kir_stream(m->k, m->out[v], at, val, n);
     else if (is_whole) kir_store_n(m->k, m->out[v], at, val, n);

@@ -31,16 +31,6 @@ static bool check_params(const struct graph *g, node_id n, u32 first, u32 end, s
     return true;
 }
 
-/* Blocks of scales and types given by attributes came with opset 21. */
-static bool check_form(const struct graph *g, node_id n, struct err *e)
-{
-    static const char *const later[] = {"block_size", "output_dtype", "precision"};
-    for (u32 i = 0; i < countof(later); i++)
-        if (attr_int(graph_node(g, n), later[i], 0))
-            return op_unsupported(e, g, n, "attribute '%s'", later[i]);
-    return true;
-}
-
 /* A vector along an axis with `behind` axes behind it: (c) -> (c, 1, 1 ...). */
 static value_id along(struct graph *g, node_id n, value_id v, u32 behind)
 {
@@ -78,33 +68,63 @@ static value_id centred(struct graph *g, node_id n, u32 k, u32 z, u32 behind)
     return op_node2(g, n, "Sub", x, zero, 0);
 }
 
+/* Range of an integer type of up to 16 bits. */
+static double least(enum dtype t) { return dtype_kind(t) == DK_UINT ? 0 : -(double)(1 << (dtype_bits(t) - 1)); }
+static double most(enum dtype t) { return (double)(1 << (dtype_bits(t) - (dtype_kind(t) == DK_INT))) - 1; }
+
 /* round(x) + zero point, saturated to type t. x: f32 */
 static void saturate(struct graph *g, node_id n, value_id x, value_id zero, enum dtype t,
                      value_id out)
 {
     x = op_node1(g, n, "Round", x, 0);
     if (zero) x = op_node2(g, n, "Add", x, op_node_cast(g, n, zero, DT_F32, 0), 0);
-    x = op_node_binf(g, n, "Max", x, DT_F32, t == DT_I8 ? -128 : 0, 0);
-    x = op_node_binf(g, n, "Min", x, DT_F32, t == DT_I8 ? 127 : 255, 0);
+    x = op_node_binf(g, n, "Max", x, DT_F32, least(t), 0);
+    x = op_node_binf(g, n, "Min", x, DT_F32, most(t), 0);
     op_node_cast(g, n, x, t, out);
 }
 
-/* QuantizeLinear: x, scale [, zero point] */
+/* What QuantizeLinear and DequantizeLinear share: input, scale [, zero point], which are one number, a vector along
+   attribute `axis`, or have a number for each block of `block_size` indices of it. */
+enum { X, SCALE, ZERO };
 
-static bool quantize_infer(struct graph *g, node_id n, struct err *e)
+static bool is_quantised(enum dtype t)
 {
-    if (!check_form(g, n, e)) return false;
+    if (dtype_is_small(t)) return t != DT_F8E8M0;
+    return t == DT_U8 || t == DT_I8 || t == DT_U16 || t == DT_I16;
+}
+
+static bool blocks_ok(struct graph *g, node_id n, u32 axis, i64 size, struct err *e)
+{
     const struct node *nd = graph_node(g, n);
-    enum dtype x = op_in_dtype(g, nd, 0), t = op_has_in(nd, 2) ? op_in_dtype(g, nd, 2) : DT_U8;
-    struct shape s = *op_in_shape(g, nd, 0);
-    u32 axis;
-    if (!dtype_is_float(x) && x != DT_I32) return op_unsupported(e, g, n, "type %s", dtype_name(x));
-    if (!is_8bit(t)) return op_unsupported(e, g, n, "zero point of type %s", dtype_name(t));
-    if (!check_params(g, n, 1, 3, e)) return false;
-    if (is_vector(g, nd, 1) && !op_axis(attr_int(nd, "axis", 1), s.rank, &axis))
-        return op_invalid(e, g, n, "axis %lld does not exist", (long long)attr_int(nd, "axis", 1));
-    op_set_out(g, n, 0, t, &s);
+    const struct shape *x = op_in_shape(g, nd, X);
+    for (u32 k = SCALE; k <= ZERO; k++) {
+        if (!op_has_in(nd, k)) continue;
+        const struct shape *s = op_in_shape(g, nd, k);
+        if (s->rank != x->rank)
+            return op_invalid(e, g, n, "input %u of rank %u has no blocks of an input of rank %u", k, s->rank, x->rank);
+        for (u32 a = 0; a < x->rank; a++) {
+            sym want = a == axis ? sym_cdiv(g->sym, x->dim[a], sym_const(g->sym, size)) : x->dim[a];
+            if (!op_sizes_agree(g, s->dim[a], want))
+                return op_invalid(e, g, n, "axis %u of input %u does not fit blocks of %lld", a, k, (long long)size);
+        }
+    }
     return true;
+}
+
+static bool scaled_ok(struct graph *g, node_id n, struct err *e)
+{
+    const struct node *nd = graph_node(g, n);
+    enum dtype s = op_in_dtype(g, nd, SCALE);
+    i64 size = attr_int(nd, "block_size", 0), at = attr_int(nd, "axis", 1);
+    u32 axis;
+    if (!dtype_is_float(s) || (dtype_is_small(s) && s != DT_F8E8M0))
+        return op_unsupported(e, g, n, "scale of type %s", dtype_name(s));
+    if (size < 0) return op_invalid(e, g, n, "attribute 'block_size' = %lld", (long long)size);
+    if (!size && !check_params(g, n, SCALE, ZERO + 1, e)) return false;
+    if (!size && !is_vector(g, nd, SCALE)) return true;
+    if (!op_axis(at, op_in_shape(g, nd, X)->rank, &axis))
+        return op_invalid(e, g, n, "axis %lld does not exist", (long long)at);
+    return !size || blocks_ok(g, n, axis, size, e);
 }
 
 /* Axes behind attribute `axis`. */
@@ -115,45 +135,116 @@ static u32 axes_behind(const struct graph *g, const struct node *nd)
     return rank - axis - 1;
 }
 
-static bool quantize_expand(struct graph *g, node_id n, struct err *e)
+/* Scale or zero point, input k, such that it broadcasts with the input. */
+static value_id laid(struct graph *g, node_id n, u32 k)
 {
     const struct node nd = *graph_node(g, n);
-    enum dtype t = op_has_in(&nd, 2) ? op_in_dtype(g, &nd, 2) : DT_U8;
-    u32 behind = axes_behind(g, &nd);
-    value_id x = op_as(g, n, nd.in.v[0], DT_F32);
-    value_id scale = op_node_cast(g, n, scalar_if_single(g, n, param(g, n, 1, behind)), DT_F32, 0);
-    value_id zero = scalar_if_single(g, n, param(g, n, 2, behind));
-    saturate(g, n, op_node2(g, n, "Div", x, scale, 0), zero, t, nd.out.v[0]);
+    i64 size = attr_int(&nd, "block_size", 0);
+    u32 behind = axes_behind(g, &nd), axis = op_in_shape(g, &nd, X)->rank - behind - 1;
+    if (!op_has_in(&nd, k)) return 0;
+    if (!size) return scalar_if_single(g, n, param(g, n, k, behind));
+    if (size == 1) return nd.in.v[k];
+    value_id v = op_node1(g, n, "quern::Repeat", nd.in.v[k], 0);
+    sym length = op_in_shape(g, &nd, X)->dim[axis];
+    attr_set_int(g, op_made(g, v), "axis", axis);
+    attr_set_int(g, op_made(g, v), "times", size);
+    op_set_syms(g, op_made(g, v), "size", &length, 1);
+    return v;
+}
+
+/* The element type that attribute `name` gives, `def` without it. */
+static bool type_attr(const struct graph *g, node_id n, const char *name, enum dtype *t, struct err *e)
+{
+    i64 v = attr_int(graph_node(g, n), name, 0);
+    if (v) *t = dtype_from_onnx((int)i64_max(0, i64_min(v, 255)));
+    return *t != DT_NONE || op_unsupported(e, g, n, "attribute '%s' = %lld", name, (long long)v);
+}
+
+/* QuantizeLinear */
+
+static bool quantised_type(const struct graph *g, node_id n, enum dtype *t, struct err *e)
+{
+    const struct node *nd = graph_node(g, n);
+    enum dtype zero = op_has_in(nd, ZERO) ? op_in_dtype(g, nd, ZERO) : DT_NONE;
+    *t = zero ? zero : DT_U8;
+    if (!type_attr(g, n, "output_dtype", t, e)) return false;
+    return !zero || zero == *t || op_invalid(e, g, n, "attribute 'output_dtype' is %s, the zero point %s", dtype_name(*t), dtype_name(zero));
+}
+
+/* In which the input is divided by the scale. */
+static bool division_type(const struct graph *g, node_id n, enum dtype *t, struct err *e)
+{
+    enum dtype s = op_in_dtype(g, graph_node(g, n), SCALE);
+    *t = dtype_is_small(s) ? DT_F32 : s;
+    if (!type_attr(g, n, "precision", t, e)) return false;
+    return (dtype_is_float(*t) && !dtype_is_small(*t)) || op_unsupported(e, g, n, "attribute 'precision': %s", dtype_name(*t));
+}
+
+static bool quantize_infer(struct graph *g, node_id n, struct err *e)
+{
+    const struct node *nd = graph_node(g, n);
+    enum dtype x = op_in_dtype(g, nd, X), t, by;
+    struct shape s = *op_in_shape(g, nd, X);
+    if ((!dtype_is_float(x) || dtype_is_small(x)) && x != DT_I32) return op_unsupported(e, g, n, "type %s", dtype_name(x));
+    if (!quantised_type(g, n, &t, e) || !division_type(g, n, &by, e)) return false;
+    if (!is_quantised(t)) return op_unsupported(e, g, n, "zero point of type %s", dtype_name(t));
+    if (!scaled_ok(g, n, e)) return false;
+    op_set_out(g, n, 0, t, &s);
     return true;
 }
 
-/* DequantizeLinear: x, scale [, zero point] */
+static bool quantize_expand(struct graph *g, node_id n, struct err *e)
+{
+    const struct node nd = *graph_node(g, n);
+    enum dtype t, by;
+    if (!quantised_type(g, n, &t, e) || !division_type(g, n, &by, e)) return false;
+    value_id x = op_as(g, n, nd.in.v[X], by), zero = laid(g, n, ZERO);
+    x = op_node2(g, n, "Div", x, op_as(g, n, laid(g, n, SCALE), by), 0);
+    if (by != DT_F32) x = op_node_cast(g, n, op_node_cast(g, n, x, by, 0), DT_F32, 0); /* rounded to that type */
+    if (!dtype_is_float(t)) {
+        saturate(g, n, x, zero, t, nd.out.v[0]);
+        return true;
+    }
+    if (zero) x = op_node2(g, n, "Add", x, op_node_cast(g, n, zero, DT_F32, 0), 0);
+    value_id y = op_node_cast(g, n, x, t, nd.out.v[0]);
+    attr_set_int(g, op_made(g, y), "saturate", attr_int(&nd, "saturate", 1));
+    return true;
+}
+
+/* DequantizeLinear: to the scale's type, if no attribute says another one */
+
+static bool real_type(const struct graph *g, node_id n, enum dtype *t, struct err *e)
+{
+    *t = op_in_dtype(g, graph_node(g, n), SCALE);
+    if (!type_attr(g, n, "output_dtype", t, e)) return false;
+    return (dtype_is_float(*t) && !dtype_is_small(*t)) ||
+           op_unsupported(e, g, n, "real numbers of type %s; attribute 'output_dtype' gives another", dtype_name(*t));
+}
 
 static bool dequantize_infer(struct graph *g, node_id n, struct err *e)
 {
-    if (!check_form(g, n, e)) return false;
     const struct node *nd = graph_node(g, n);
-    enum dtype x = op_in_dtype(g, nd, 0);
-    struct shape s = *op_in_shape(g, nd, 0);
-    u32 axis;
-    if (!is_8bit(x) && x != DT_I32) return op_unsupported(e, g, n, "type %s", dtype_name(x));
-    if (op_has_in(nd, 2) && op_in_dtype(g, nd, 2) != x)
-        return op_invalid(e, g, n, "zero point of another type");
-    if (!dtype_is_float(op_in_dtype(g, nd, 1))) return op_invalid(e, g, n, "scale is not a float");
-    if (!check_params(g, n, 1, 3, e)) return false;
-    if (is_vector(g, nd, 1) && !op_axis(attr_int(nd, "axis", 1), s.rank, &axis))
-        return op_invalid(e, g, n, "axis %lld does not exist", (long long)attr_int(nd, "axis", 1));
-    op_set_out(g, n, 0, op_in_dtype(g, nd, 1), &s);
+    enum dtype x = op_in_dtype(g, nd, X), t;
+    struct shape s = *op_in_shape(g, nd, X);
+    if (!is_quantised(x) && x != DT_I32) return op_unsupported(e, g, n, "type %s", dtype_name(x));
+    if (op_has_in(nd, ZERO) && op_in_dtype(g, nd, ZERO) != x) return op_invalid(e, g, n, "zero point of another type");
+    if (!scaled_ok(g, n, e) || !real_type(g, n, &t, e)) return false;
+    op_set_out(g, n, 0, t, &s);
     return true;
 }
 
 static bool dequantize_expand(struct graph *g, node_id n, struct err *e)
 {
     const struct node nd = *graph_node(g, n);
-    u32 behind = axes_behind(g, &nd);
-    enum dtype t = op_in_dtype(g, &nd, 1);
-    value_id x = op_node_cast(g, n, centred(g, n, 0, 2, behind), t, 0);
-    op_node2(g, n, "Mul", x, scalar_if_single(g, n, param(g, n, 1, behind)), nd.out.v[0]);
+    enum dtype t;
+    if (!real_type(g, n, &t, e)) return false;
+    enum dtype by = t == DT_F64 || op_in_dtype(g, &nd, SCALE) == DT_F64 ? DT_F64 : DT_F32;
+    enum dtype exact = dtype_is_float(op_in_dtype(g, &nd, X)) ? by : DT_I32;
+    value_id x = op_as(g, n, nd.in.v[X], exact), zero = laid(g, n, ZERO);
+    if (zero) x = op_node2(g, n, "Sub", x, op_node_cast(g, n, zero, exact, 0), 0);
+    if (exact != by) x = op_node_cast(g, n, x, by, 0);
+    value_id y = op_node2(g, n, "Mul", x, op_as(g, n, laid(g, n, SCALE), by), t == by ? nd.out.v[0] : 0);
+    if (t != by) op_node_cast(g, n, y, t, nd.out.v[0]);
     return true;
 }
 
@@ -396,19 +487,27 @@ static value_id zeros(struct graph *g, enum dtype t, i64 n, struct rng *r)
     return graph_add_const(g, S("zero"), x);
 }
 
+/* One scale, one for each index of an axis, or one for each block of it. */
 static void random_scaled(const struct op *self, struct graph *g, struct rng *r)
 {
+    static const enum dtype types[] = {DT_U8, DT_I8, DT_U8, DT_I8, DT_I4, DT_U4, DT_U2, DT_I2, DT_U16, DT_I16,
+                                       DT_F8E4M3FN, DT_F8E5M2, DT_F8E4M3FNUZ, DT_F8E5M2FNUZ, DT_F4E2M1};
     bool back = str_is(str_of(self->name), "DequantizeLinear");
-    enum dtype t = rng_range(r, 0, 1) ? DT_U8 : DT_I8;
-    i64 dim[4];
-    u32 rank = (u32)rng_range(r, 1, 4), axis = (u32)rng_range(r, 0, rank - 1);
-    for (u32 i = 0; i < rank; i++) dim[i] = rng_range(r, 1, 5);
-    i64 n = rng_range(r, 0, 1) ? dim[axis] : 0;
+    enum dtype t = types[rng_range(r, 0, countof(types) - 1)];
+    i64 dim[4], size[4], block = rng_range(r, 0, 2) ? 0 : rng_range(r, 1, 3);
+    u32 rank = (u32)rng_range(r, 1, 4), axis = (u32)rng_range(r, 0, rank - 1), s_rank = block ? rank : (u32)rng_range(r, 0, 1);
+    for (u32 i = 0; i < rank; i++) dim[i] = size[i] = rng_range(r, 1, 5);
+    if (block) size[axis] = ceil_div(dim[axis], block);
+    else size[0] = dim[axis];
     value_id in[3];
     random_input(g, "x", back ? t : DT_F32, rank, dim, &in[0]);
-    in[1] = scales(g, n, r), in[2] = zeros(g, t, n, r);
-    random_node(g, self, (u32)rng_range(r, t == DT_I8 && !back ? 3 : 2, 3), in, 1);
+    struct tensor *s = tensor_new(g->arena, DT_F32, s_rank, size), *z = tensor_new(g->arena, t, s_rank, size);
+    for (i64 i = 0; i < tensor_count(s); i++) elem_set_f64(DT_F32, s->data, i, rng_range(r, 0, 1) ? 0.25 : 0.5);
+    for (i64 i = 0; i < tensor_count(z) && !dtype_is_float(t); i++) elem_set_i64(t, z->data, i, rng_range(r, 0, 9));
+    in[1] = graph_add_const(g, S("scale"), s), in[2] = graph_add_const(g, S("zero"), z);
+    random_node(g, self, (u32)rng_range(r, t != DT_U8 && !back ? 3 : 2, 3), in, 1);
     attr_set_int(g, g->node.n - 1, "axis", axis);
+    if (block) attr_set_int(g, g->node.n - 1, "block_size", block);
 }
 
 static void random_dynamic(const struct op *self, struct graph *g, struct rng *r)
@@ -474,6 +573,7 @@ static const struct op ops[] = {
      .max_in = 3,
      .min_out = 1,
      .max_out = 1,
+     .props = OP_SMALL,
      .infer = quantize_infer,
      .expand = quantize_expand,
      .random = random_scaled},
@@ -482,6 +582,7 @@ static const struct op ops[] = {
      .max_in = 3,
      .min_out = 1,
      .max_out = 1,
+     .props = OP_SMALL,
      .infer = dequantize_infer,
      .expand = dequantize_expand,
      .random = random_scaled},

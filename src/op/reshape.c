@@ -380,7 +380,7 @@ static kval reshape_lower(struct emit *m, const struct node *n, u32 out, const k
     lower_groups(&l);
     if (!l.stored) return emit_value(m, n->in.v[0], l.src);
     kval at = l.flat ? l.flat : kir_int(m->k, 0);
-    return kir_cast(m->k, emit_type(in->dtype), emit_load(m, m->buf[n->in.v[0]], at));
+    return emit_widen(m, in->dtype, emit_load(m, m->buf[n->in.v[0]], at));
 }
 
 /* Random instances. */

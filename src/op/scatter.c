@@ -217,7 +217,7 @@ static void emit_update(struct emit *m, const struct node *n, const struct scatt
     kval old = 0, u = emit_value(m, n->in.v[2], from);
     if (s->reduction != NONE) {
         old = kir_load(m->k, m->out[out], emit_offset(m, out, to));
-        old = kir_cast(m->k, emit_type(graph_value(m->g, out)->dtype), old);
+        old = emit_widen(m, graph_value(m->g, out)->dtype, old);
     }
     emit_store(m, out, to, emit_combine(m, s->reduction, old, u));
 }

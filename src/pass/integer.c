@@ -31,7 +31,8 @@ static bool find_side(const struct graph *g, value_id v, i64 axis, struct side *
     const struct node *n = graph_node(g, p);
     const struct value *x = graph_value(g, n->in.v[X]);
     u32 own;
-    if (dtype_size(x->dtype) != 1 || graph_value(g, v)->dtype != DT_F32) return false;
+    if ((x->dtype != DT_U8 && x->dtype != DT_I8) || graph_value(g, v)->dtype != DT_F32) return false;
+    if (graph_value(g, n->in.v[SCALE])->dtype != DT_F32 || attr_int(n, "block_size", 0)) return false;
     *s = (struct side){.x = n->in.v[X], .scale = n->in.v[SCALE], .zero = op_has_in(n, ZERO) ? n->in.v[ZERO] : 0};
     s->is_vector = count_of(g, s->scale) != 1;
     if (s->zero && !s->is_vector && count_of(g, s->zero) != 1) return false;

@@ -91,7 +91,7 @@ double graph_depth(const struct graph *g, const i64 *var)
 static void fill_elem(enum dtype t, void *p, i64 i, struct rng *r)
 {
     switch (dtype_kind(t)) {
-    case DK_FLOAT: elem_set_f64(t, p, i, rng_f64(r) * 2 - 1); break;
+    case DK_FLOAT: elem_set_f64(t, p, i, t == DT_F8E8M0 ? rng_f64(r) : rng_f64(r) * 2 - 1); break;
     case DK_INT: elem_set_i64(t, p, i, rng_range(r, 1, 9) * (rng_u64(r) & 1 ? 1 : -1)); break;
     case DK_UINT: elem_set_i64(t, p, i, rng_range(r, 1, 9)); break;
     case DK_BOOL: elem_set_i64(t, p, i, (i64)(rng_u64(r) & 1)); break;
