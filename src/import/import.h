@@ -38,4 +38,8 @@ bool import_inline(struct Onnx__ModelProto *m, struct arena *a, struct err *e);
 struct Onnx__SparseTensorProto;
 bool import_sparse(struct tensor *out, struct arena *a, struct Onnx__SparseTensorProto *p, const char *dir, struct err *e);
 
+/* import_sequence.c: sequences and optional values dissolve into the tensors that they hold. Before the graph is inferred. */
+bool import_sequences(struct graph *g, struct err *e);
+bool import_is_sequence_op(struct str op);
+
 #endif

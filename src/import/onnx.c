@@ -14,7 +14,8 @@
 // (onnx_alias.inc) become that one, in the form of opset 18.
 //
 // Functions of the model are inlined first (import_function.c), sparse tensors become dense constants (import_sparse.c).
-// What is not handled (control flow, sequences) is ERR_UNSUPPORTED with the operator and the node.
+// Sequences and optional values dissolve before sizes are inferred (import_sequence.c).
+// What is not handled (control flow, positions in sequences that are only known at run time) is ERR_UNSUPPORTED with the operator and the node.
 #include <string.h>
 
 #include <onnx.pb-c.h>
@@ -372,6 +373,7 @@ static bool upgrade_all(struct reader *r)
     for (node_id n = 1; n < n_old; n++) {
         const struct node *nd = graph_node(r->g, n);
         const struct op *op = op_find(nd->op);
+        if (!op && import_is_sequence_op(nd->op)) continue;
         if (!op) return op_unsupported(r->e, r->g, n, "operator is not supported");
         if (r->opset < settled_opset(nd->op))
             return op_unsupported(r->e, r->g, n, "operator as of opset %lld is not supported", (long long)r->opset);
@@ -402,7 +404,7 @@ static bool onnx_read(const struct import_job *j, struct err *e)
     map_init(&r.made, r.a);
     map_init(&r.dims, r.a);
     return read_graph(&r, m->graph) && read_opset(&r, m) && graph_verify(r.g, e) && graph_sort(r.g, e) &&
-           upgrade_all(&r) && op_infer_all(r.g, e);
+           upgrade_all(&r) && import_sequences(r.g, e) && op_infer_all(r.g, e);
 }
 
 /* A ModelProto starts with a small varint ir_version, or (written in another order) with any of its fields. Only the

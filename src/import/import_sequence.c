@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sequences and optional values of ONNX. Their elements are tensors that the graph has anyway, so that they dissolve: whoever takes an
+// element of a sequence reads that tensor. This needs numbers of elements and positions that are known; what is not is refused with operator
+// and node. An output of the graph that is a sequence becomes as many outputs, "name[0]", "name[1]" ...
+//
+// Pieces of a tensor depend on its size, so nodes are inferred on the way, in topological order.
+#include "import/import.h"
+#include "op/op.h"
+
+enum { MAX_ELEMS = 4096 /* of a sequence */, MAX_COPIES = 1 << 26 /* of all lists together */ };
+
+enum shape_of_value { IS_TENSOR, IS_SEQUENCE, IS_NONE /* an optional without content */ };
+
+struct list {
+    enum shape_of_value kind;
+    struct { value_id *v; u32 n, cap; } elem; /* IS_SEQUENCE */
+};
+
+struct dissolver {
+    struct graph *g;
+    struct { struct list *v; u32 n, cap; } list; /* per value; values behind the last are tensors */
+    i64 copies;
+    struct err *e;
+};
+
+typedef bool dissolve_fn(struct dissolver *d, node_id n);
+
+static struct list *list_of(struct dissolver *d, value_id v)
+{
+    while (d->list.n <= v) *arr_push(d->g->arena, &d->list) = (struct list){0};
+    return &d->list.v[v];
+}
+
+static value_id input(const struct dissolver *d, node_id n, u32 k)
+{
+    const struct node *x = graph_node(d->g, n);
+    return k < x->in.n ? x->in.v[k] : 0;
+}
+
+/* Input 0, which must be a sequence; a copy that may be changed. */
+static bool take_sequence(struct dissolver *d, node_id n, struct list *out)
+{
+    struct list *from = list_of(d, input(d, n, 0));
+    if (!input(d, n, 0) || from->kind != IS_SEQUENCE) return op_invalid(d->e, d->g, n, "input 0 is no sequence");
+    if ((d->copies += from->elem.n) > MAX_COPIES) return op_unsupported(d->e, d->g, n, "sequences of too many elements");
+    *out = (struct list){.kind = IS_SEQUENCE};
+    for (u32 i = 0; i < from->elem.n; i++) *arr_push(d->g->arena, &out->elem) = from->elem.v[i];
+    return true;
+}
+
+static bool deliver_list(struct dissolver *d, node_id n, struct list x)
+{
+    value_id out = graph_node(d->g, n)->out.v[0];
+    if (x.elem.n > MAX_ELEMS) return op_unsupported(d->e, d->g, n, "sequences of more than %d elements", MAX_ELEMS);
+    if (out) *list_of(d, out) = x;
+    graph_node(d->g, n)->dead = true;
+    return true;
+}
+
+/* The node's output is the tensor v. */
+static bool deliver_tensor(struct dissolver *d, node_id n, value_id v)
+{
+    value_id out = graph_node(d->g, n)->out.v[0];
+    graph_node(d->g, n)->dead = true;
+    return !out || op_infer(d->g, op_made(d->g, op_node1(d->g, n, "Identity", v, out)), d->e);
+}
+
+static bool deliver_number(struct dissolver *d, node_id n, enum dtype t, i64 x)
+{
+    struct tensor *c = tensor_new(d->g->arena, t, 0, NULL);
+    elem_set_i64(t, c->data, 0, x);
+    return deliver_tensor(d, n, graph_add_const(d->g, S("number"), c));
+}
+
+/* Input k as a position among 0 .. n-1, the default where it is left out. */
+static bool position(struct dissolver *d, node_id n, u32 k, i64 count, i64 otherwise, i64 *out)
+{
+    value_id v = input(d, n, k);
+    *out = otherwise;
+    if (v && op_const_ints(d->g, v, out, 1) != 1) return op_unsupported(d->e, d->g, n, "the position is only known at run time");
+    i64 p = *out < 0 ? *out + count : *out;
+    if (p < 0 || p >= count) return op_invalid(d->e, d->g, n, "position %lld of %lld elements", (long long)*out, (long long)count);
+    return *out = p, true;
+}
+
+/* The operators. */
+
+static bool sequence_empty(struct dissolver *d, node_id n) { return deliver_list(d, n, (struct list){.kind = IS_SEQUENCE}); }
+
+static bool sequence_construct(struct dissolver *d, node_id n)
+{
+    struct list x = {.kind = IS_SEQUENCE};
+    for (u32 k = 0; k < graph_node(d->g, n)->in.n; k++) {
+        value_id v = input(d, n, k);
+        if (!v || list_of(d, v)->kind != IS_TENSOR) return op_invalid(d->e, d->g, n, "input %u is no tensor", k);
+        *arr_push(d->g->arena, &x.elem) = v;
+    }
+    return deliver_list(d, n, x);
+}
+
+static bool sequence_insert(struct dissolver *d, node_id n)
+{
+    struct list x;
+    i64 at;
+    value_id v = input(d, n, 1);
+    if (!take_sequence(d, n, &x)) return false;
+    if (!v || list_of(d, v)->kind != IS_TENSOR) return op_invalid(d->e, d->g, n, "input 1 is no tensor");
+    /* -1 stands for the place in front of the last element */
+    i64 count = x.elem.n;
+    value_id p = input(d, n, 2);
+    at = count;
+    if (p && op_const_ints(d->g, p, &at, 1) != 1) return op_unsupported(d->e, d->g, n, "the position is only known at run time");
+    if (at < -count || at > count) return op_invalid(d->e, d->g, n, "position %lld of %lld elements", (long long)at, (long long)count);
+    if (at < 0) at += count;
+    arr_push(d->g->arena, &x.elem);
+    for (u32 i = x.elem.n - 1; i > at; i--) x.elem.v[i] = x.elem.v[i - 1];
+    x.elem.v[at] = v;
+    return deliver_list(d, n, x);
+}
+
+static bool sequence_erase(struct dissolver *d, node_id n)
+{
+    struct list x;
+    i64 at;
+    if (!take_sequence(d, n, &x) || !position(d, n, 1, x.elem.n, -1, &at)) return false;
+    for (u32 i = (u32)at; i + 1 < x.elem.n; i++) x.elem.v[i] = x.elem.v[i + 1];
+    x.elem.n--;
+    return deliver_list(d, n, x);
+}
+
+static bool sequence_at(struct dissolver *d, node_id n)
+{
+    struct list x;
+    i64 at;
+    return take_sequence(d, n, &x) && position(d, n, 1, x.elem.n, 0, &at) && deliver_tensor(d, n, x.elem.v[at]);
+}
+
+static bool sequence_length(struct dissolver *d, node_id n)
+{
+    struct list x;
+    return take_sequence(d, n, &x) && deliver_number(d, n, DT_I64, x.elem.n);
+}
+
+/* A Split of x into the node's list: sizes has one element for each piece. */
+static bool split(struct dissolver *d, node_id n, i64 count, value_id sizes, struct list *out)
+{
+    struct graph *g = d->g;
+    node_id s = graph_add_node(g, S("Split"), graph_node(g, n)->name);
+    node_add_in(g, s, input(d, n, 0));
+    node_add_in(g, s, sizes);
+    *out = (struct list){.kind = IS_SEQUENCE};
+    for (i64 i = 0; i < count; i++) {
+        value_id v = graph_add_value(g, S("piece"));
+        node_set_out(g, s, (u32)i, v);
+        *arr_push(g->arena, &out->elem) = v;
+    }
+    attr_set_int(g, s, "axis", attr_int(graph_node(g, n), "axis", 0));
+    return op_infer(g, s, d->e);
+}
+
+static bool drop_axis(struct dissolver *d, node_id n, struct list *x, i64 axis)
+{
+    for (u32 i = 0; i < x->elem.n; i++) {
+        x->elem.v[i] = op_node_axes(d->g, n, "Squeeze", x->elem.v[i], &axis, 1, 0);
+        if (!op_infer(d->g, op_made(d->g, x->elem.v[i]), d->e)) return false;
+    }
+    return true;
+}
+
+/* Pieces of `size` elements along the axis, the last one smaller. */
+static bool split_evenly(struct dissolver *d, node_id n, u32 axis, i64 size, struct list *out)
+{
+    i64 dim, v[MAX_ELEMS];
+    if (!sym_is_const(d->g->sym, graph_value(d->g, input(d, n, 0))->shape.dim[axis], &dim))
+        return op_unsupported(d->e, d->g, n, "the number of pieces depends on axis %u of its input, whose size is not known: fix it with --input-shape", axis);
+    if (size < 1) return op_invalid(d->e, d->g, n, "pieces of %lld elements", (long long)size);
+    i64 count = ceil_div(dim, size);
+    if (count > MAX_ELEMS) return op_unsupported(d->e, d->g, n, "sequences of more than %d elements", MAX_ELEMS);
+    for (i64 i = 0; i < count; i++) v[i] = i64_min(size, dim - i * size);
+    if (!count) return *out = (struct list){.kind = IS_SEQUENCE}, true;
+    return split(d, n, count, op_const_i(d->g, DT_I64, v, count), out);
+}
+
+static bool split_to_sequence(struct dissolver *d, node_id n)
+{
+    struct graph *g = d->g;
+    value_id x = input(d, n, 0), sizes = input(d, n, 1);
+    struct list out;
+    u32 axis;
+    i64 size = 1, count;
+    if (!op_axis(attr_int(graph_node(g, n), "axis", 0), graph_value(g, x)->shape.rank, &axis)) return op_invalid(d->e, g, n, "bad attribute 'axis'");
+    if (sizes && graph_value(g, sizes)->shape.rank == 1) {
+        if (!sym_is_const(g->sym, graph_value(g, sizes)->shape.dim[0], &count)) return op_unsupported(d->e, g, n, "the number of pieces is only known at run time");
+        if (count > MAX_ELEMS) return op_unsupported(d->e, g, n, "sequences of more than %d elements", MAX_ELEMS);
+        return split(d, n, count, sizes, &out) && deliver_list(d, n, out);
+    }
+    if (sizes && op_const_ints(g, sizes, &size, 1) != 1) return op_unsupported(d->e, g, n, "the size of a piece is only known at run time");
+    bool keeps = sizes || attr_int(graph_node(g, n), "keepdims", 1);
+    return split_evenly(d, n, axis, size, &out) && (keeps || drop_axis(d, n, &out, axis)) && deliver_list(d, n, out);
+}
+
+static bool concat_from_sequence(struct dissolver *d, node_id n)
+{
+    struct graph *g = d->g;
+    struct list x;
+    i64 axis = attr_int(graph_node(g, n), "axis", 0);
+    value_id out = graph_node(g, n)->out.v[0];
+    if (!take_sequence(d, n, &x)) return false;
+    if (!x.elem.n) return op_unsupported(d->e, g, n, "concatenation of a sequence without elements");
+    for (u32 i = 0; attr_int(graph_node(g, n), "new_axis", 0) && i < x.elem.n; i++) {
+        x.elem.v[i] = op_node_axes(g, n, "Unsqueeze", x.elem.v[i], &axis, 1, 0);
+        if (!op_infer(g, op_made(g, x.elem.v[i]), d->e)) return false;
+    }
+    graph_node(g, n)->dead = true;
+    if (!out) return true;
+    node_id c = op_made(g, op_node(g, n, "Concat", x.elem.n, x.elem.v, out));
+    attr_set_int(g, c, "axis", axis);
+    return op_infer(g, c, d->e);
+}
+
+/* An optional value is its content. */
+static bool optional(struct dissolver *d, node_id n)
+{
+    value_id v = input(d, n, 0);
+    if (!v) return deliver_list(d, n, (struct list){.kind = IS_NONE});
+    if (list_of(d, v)->kind == IS_TENSOR) return deliver_tensor(d, n, v);
+    return deliver_list(d, n, *list_of(d, v));
+}
+
+static bool optional_has_element(struct dissolver *d, node_id n)
+{
+    value_id v = input(d, n, 0);
+    return deliver_number(d, n, DT_BOOL, v && list_of(d, v)->kind != IS_NONE);
+}
+
+static bool optional_get_element(struct dissolver *d, node_id n)
+{
+    value_id v = input(d, n, 0);
+    if (!v || list_of(d, v)->kind == IS_NONE) return op_invalid(d->e, d->g, n, "there is no element");
+    return optional(d, n);
+}
+
+static const struct {
+    const char *op;
+    dissolve_fn *fn;
+} table[] = {
+    {"SequenceEmpty", sequence_empty},   {"SequenceConstruct", sequence_construct},
+    {"SequenceInsert", sequence_insert}, {"SequenceErase", sequence_erase},
+    {"SequenceAt", sequence_at},         {"SequenceLength", sequence_length},
+    {"SplitToSequence", split_to_sequence}, {"ConcatFromSequence", concat_from_sequence},
+    {"Optional", optional},              {"OptionalHasElement", optional_has_element},
+    {"OptionalGetElement", optional_get_element},
+};
+
+static dissolve_fn *find_fn(struct str op)
+{
+    for (i64 i = 0; i < countof(table); i++)
+        if (str_is(op, table[i].op)) return table[i].fn;
+    return NULL;
+}
+
+bool import_is_sequence_op(struct str op) { return find_fn(op) != NULL; }
+
+/* The graph. */
+
+static bool takes_lists(struct dissolver *d, node_id n)
+{
+    for (u32 k = 0; k < graph_node(d->g, n)->in.n; k++)
+        if (input(d, n, k) && list_of(d, input(d, n, k))->kind != IS_TENSOR) return true;
+    return false;
+}
+
+static bool dissolve_node(struct dissolver *d, node_id n)
+{
+    const struct node *x = graph_node(d->g, n);
+    dissolve_fn *fn = find_fn(x->op);
+    if (fn && x->out.n != 1) return op_invalid(d->e, d->g, n, "%u outputs, expected 1", x->out.n);
+    if (fn) return fn(d, n);
+    if (!takes_lists(d, n)) return op_infer(d->g, n, d->e);
+    if (str_is(x->op, "Identity") && x->in.n == 1 && x->out.n == 1) return optional(d, n);
+    return op_unsupported(d->e, d->g, n, "an input that is a sequence, or an optional value without content");
+}
+
+/* An output named as element i of the sequence. */
+static bool add_element_output(struct dissolver *d, struct str name, u32 i, value_id elem, value_id *out)
+{
+    *out = graph_add_value(d->g, str_fmt(d->g->arena, "%.*s[%u]", STR_ARG(name), i));
+    return op_infer(d->g, op_made(d->g, op_node1(d->g, 0, "Identity", elem, *out)), d->e);
+}
+
+static bool flatten_outputs(struct dissolver *d)
+{
+    struct graph *g = d->g;
+    struct value_list all = {0};
+    for (u32 k = 0; k < g->output.n; k++) {
+        value_id v = g->output.v[k], own;
+        struct list x = *list_of(d, v);
+        struct str name = graph_value(g, v)->name;
+        if (x.kind == IS_NONE) return err_set(d->e, ERR_UNSUPPORTED, "graph output '%.*s' is an optional value without content", STR_ARG(name));
+        if (x.kind == IS_TENSOR) *arr_push(g->arena, &all) = v;
+        for (u32 i = 0; i < x.elem.n; i++) {
+            if (!add_element_output(d, name, i, x.elem.v[i], &own)) return false;
+            *arr_push(g->arena, &all) = own;
+        }
+    }
+    if (!all.n) return err_set(d->e, ERR_UNSUPPORTED, "graph outputs are sequences without elements");
+    g->output = all;
+    return true;
+}
+
+bool import_sequences(struct graph *g, struct err *e)
+{
+    struct dissolver d = {.g = g, .e = e};
+    bool any = false;
+    for (node_id n = 1; n < g->node.n; n++) any = any || (!graph_node(g, n)->dead && find_fn(graph_node(g, n)->op));
+    if (!any) return true;
+    if (!graph_sort(g, e)) return false;
+    u32 n_old = g->node.n; /* what is added has been inferred */
+    for (node_id n = 1; n < n_old; n++)
+        if (!graph_node(g, n)->dead && !dissolve_node(&d, n)) return false;
+    return flatten_outputs(&d) && graph_sort(g, e);
+}
