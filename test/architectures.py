@@ -1,0 +1,389 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""architectures.py [options] [NAME...]: networks as people bring them. Architectures of torchvision, timm and transformers with
+random weights are exported by both exporters of PyTorch, with dynamic sizes where the network has them, compiled untuned for this
+processor, and compared with ONNX Runtime at the exported sizes and at others.
+
+  --list             names, one a line
+  --exporter E       script, dynamo or both (default)
+  --out FILE         the table (default: standard output only)
+  --keep DIR         exported models stay there, and are not exported again
+  --timeout N        seconds for one architecture and exporter (default 600)
+
+Needs what `bench/setup torch torchvision timm transformers onnxscript` installs, and the tree built. A name may be a pattern (timm/*).
+Each architecture runs in a process of its own. Exit code 1: something was not imported or differs.
+"""
+import argparse
+import fnmatch
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+TORCHVISION = """alexnet vgg11_bn resnet18 resnet50 resnext50_32x4d wide_resnet50_2 densenet121 googlenet inception_v3 squeezenet1_1
+mobilenet_v2 mobilenet_v3_small mobilenet_v3_large shufflenet_v2_x1_0 mnasnet1_0 efficientnet_b0 efficientnet_v2_s regnet_x_400mf
+regnet_y_400mf convnext_tiny swin_t swin_v2_t vit_b_16 maxvit_t""".split()
+SEGMENTATION = "fcn_resnet50 deeplabv3_mobilenet_v3_large lraspp_mobilenet_v3_large".split()
+VIDEO = "r3d_18 mc3_18".split()
+DETECTION = "ssdlite320_mobilenet_v3_large fasterrcnn_mobilenet_v3_large_320_fpn retinanet_resnet50_fpn".split()
+TIMM = """resnetv2_50 tf_efficientnet_b0 mixer_s16_224 poolformer_s12 xcit_nano_12_p16_224 cait_xxs24_224 deit_tiny_patch16_224
+beit_base_patch16_224 levit_128s mobilevit_xxs edgenext_xx_small ghostnet_100 hrnet_w18_small res2net50_26w_4s rexnet_100
+coat_lite_tiny pvt_v2_b0 repvgg_a0 twins_pcpvt_small visformer_tiny nfnet_l0 fastvit_t8 efficientformer_l1 dpn68 selecsls42b
+mobilenetv4_conv_small""".split()
+
+# Sizes are small, so that all of them run in minutes; the graphs are those of the large ones.
+SMALL = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128, vocab_size=1000)
+TEXT = {  # transformers' configuration, arguments of its constructor
+    "bert": ("BertConfig", SMALL),
+    "roberta": ("RobertaConfig", SMALL),
+    "albert": ("AlbertConfig", dict(SMALL, embedding_size=32)),
+    "electra": ("ElectraConfig", dict(SMALL, embedding_size=32)),
+    "mpnet": ("MPNetConfig", SMALL),
+    "deberta-v2": ("DebertaV2Config", SMALL),
+    "distilbert": ("DistilBertConfig", dict(dim=64, n_layers=2, n_heads=4, hidden_dim=128, vocab_size=1000)),
+    "modernbert": ("ModernBertConfig", dict(SMALL, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2)),
+    "gpt2": ("GPT2Config", dict(n_embd=64, n_layer=2, n_head=4, vocab_size=1000)),
+    "gpt-neo": ("GPTNeoConfig", dict(hidden_size=64, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]], vocab_size=1000)),
+    "opt": ("OPTConfig", dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, ffn_dim=128, vocab_size=1000, word_embed_proj_dim=64)),
+    "bloom": ("BloomConfig", dict(hidden_size=64, n_layer=2, n_head=4, vocab_size=1000)),
+    "llama": ("LlamaConfig", dict(SMALL, num_key_value_heads=2)),
+    "mistral": ("MistralConfig", dict(SMALL, num_key_value_heads=2)),
+    "qwen2": ("Qwen2Config", dict(SMALL, num_key_value_heads=2)),
+    "qwen3": ("Qwen3Config", dict(SMALL, num_key_value_heads=2, head_dim=16)),
+    "phi": ("PhiConfig", SMALL),
+    "gemma": ("GemmaConfig", dict(SMALL, num_key_value_heads=2, head_dim=16)),
+    "falcon": ("FalconConfig", dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=1000)),
+    "gpt-neox": ("GPTNeoXConfig", SMALL),
+}
+ENCODER_DECODER = {
+    "t5": ("T5Config", dict(d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, vocab_size=1000, decoder_start_token_id=0)),
+    "bart": ("BartConfig", dict(d_model=64, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4,
+                                encoder_ffn_dim=128, decoder_ffn_dim=128, vocab_size=1000)),
+    "whisper": ("WhisperConfig", dict(d_model=64, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4,
+                                      encoder_ffn_dim=128, decoder_ffn_dim=128, vocab_size=1000, num_mel_bins=80, max_source_positions=100,
+                                      pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1, suppress_tokens=None,
+                                      begin_suppress_tokens=None)),
+}
+PICTURE = {
+    "vit": ("ViTConfig", dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128, image_size=64)),
+    "deit": ("DeiTConfig", dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128, image_size=64)),
+    "segformer": ("SegformerConfig", dict(hidden_sizes=[16, 32, 48, 64], depths=[1, 1, 1, 1])),
+    "convnextv2": ("ConvNextV2Config", dict(hidden_sizes=[16, 32, 48, 64], depths=[1, 1, 1, 1])),
+    "dinov2": ("Dinov2Config", dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, image_size=56)),
+    "detr": ("DetrConfig", dict(d_model=64, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4,
+                                encoder_ffn_dim=128, decoder_ffn_dim=128, num_queries=10, use_timm_backbone=True, backbone="resnet18",
+                                use_pretrained_backbone=False)),
+}
+SOUND = {
+    "wav2vec2": ("Wav2Vec2Config", dict(SMALL, conv_dim=(32,) * 7, num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=4)),
+    "hubert": ("HubertConfig", dict(SMALL, conv_dim=(32,) * 7, num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=4)),
+}
+
+
+class Case:
+    """A network, its inputs by name, which of their axes vary (axis: name), and inputs of other sizes."""
+
+    def __init__(self, net, inputs, dynamic, others=()):
+        self.net, self.inputs, self.dynamic, self.others = net.eval(), inputs, dynamic, list(others)
+
+
+def names():
+    return (["torchvision/" + n for n in TORCHVISION + SEGMENTATION + VIDEO + DETECTION] + ["timm/" + n for n in TIMM]
+            + ["transformers/" + n for n in [*TEXT, *ENCODER_DECODER, *PICTURE, *SOUND, "clip"]] + ["plain/unet", "plain/unet-f16", "plain/crnn"])
+
+
+def picture(b, h, w, c=3):
+    import torch
+    return torch.randn(b, c, h, w, generator=torch.Generator().manual_seed(h * 1000 + w))
+
+
+def words(b, n, most=1000):
+    import torch
+    return torch.randint(3, most, (b, n), generator=torch.Generator().manual_seed(b * 100 + n))
+
+
+def pictures(net, h, w, other=None, spatial=True):
+    dynamic = {"x": {0: "B", 2: "H", 3: "W"} if spatial else {0: "B"}}
+    return Case(net, {"x": picture(2, h, w)}, dynamic, [{"x": picture(1, *(other or (h, w)))}])
+
+
+class First:
+    """Wraps a network so that only its first tensors come out, whatever it returns."""
+
+    def __new__(cls, net, call):
+        import torch
+
+        class Wrapped(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = net
+
+            def forward(self, *a):
+                return call(self.net, *a)
+
+        return Wrapped()
+
+
+def torchvision_case(name):
+    import torch
+    import torchvision
+    m = torchvision.models
+    if name in SEGMENTATION:
+        net = getattr(m.segmentation, name)(weights=None, weights_backbone=None, num_classes=5)
+        return pictures(First(net, lambda n, x: n(x)["out"]), 96, 128, (64, 160))
+    if name in VIDEO:
+        net = getattr(m.video, name)(weights=None)
+        x = torch.randn(1, 3, 8, 64, 64)
+        return Case(net, {"x": x}, {"x": {0: "B"}}, [{"x": torch.randn(2, 3, 8, 64, 64)}])
+    if name in DETECTION:
+        net = getattr(m.detection, name)(weights=None, weights_backbone=None)
+        return Case(First(net, lambda n, x: tuple(n([x])[0].values())), {"x": picture(1, 320, 320)[0]}, {"x": {}})
+    more = {"aux_logits": False, "init_weights": True} if name in ("googlenet", "inception_v3") else {}
+    net = getattr(m, name)(weights=None, **more)
+    fixed = name.startswith(("vit", "swin", "maxvit"))
+    h = 299 if name == "inception_v3" else 224 if fixed else 128
+    return pictures(net, h, h, None if fixed else (h + 32, h + 64), spatial=not fixed)
+
+
+def timm_case(name):
+    import timm
+    net = timm.create_model(name, pretrained=False)
+    h = net.default_cfg["input_size"][-1]
+    return pictures(net, h, h, spatial=False)
+
+
+def last_hidden(n, *a):
+    return n(*a, use_cache=False).last_hidden_state
+
+
+def transformers_case(name):
+    import torch
+    import transformers as tf
+    if name in TEXT:
+        config, args = TEXT[name]
+        net = tf.AutoModel.from_config(getattr(tf, config)(**args))
+        caches = name not in ("bert", "roberta", "albert", "electra", "mpnet", "deberta-v2", "distilbert", "modernbert")
+
+        def call(n, ids, mask):
+            more = {"use_cache": False} if caches else {}
+            return n(input_ids=ids, attention_mask=mask, **more).last_hidden_state
+
+        def inputs(b, n):
+            mask = torch.ones(b, n, dtype=torch.long)
+            mask[-1, n - 2:] = 0
+            return {"ids": words(b, n), "mask": mask}
+        axes = {0: "B", 1: "S"}
+        return Case(First(net, call), inputs(2, 12), {"ids": axes, "mask": axes}, [inputs(1, 9), inputs(3, 33)])
+    if name in ENCODER_DECODER:
+        config, args = ENCODER_DECODER[name]
+        net = tf.AutoModel.from_config(getattr(tf, config)(**args))
+        if name == "whisper":
+            def call(n, x, ids):
+                return n(input_features=x, decoder_input_ids=ids, use_cache=False).last_hidden_state
+            x = {"x": torch.randn(2, 80, 200), "ids": words(2, 7)}
+            y = {"x": torch.randn(1, 80, 200), "ids": words(1, 11)}
+            return Case(First(net, call), x, {"x": {0: "B"}, "ids": {0: "B", 1: "S"}}, [y])
+
+        def call(n, ids, out):
+            return n(input_ids=ids, decoder_input_ids=out, use_cache=False).last_hidden_state
+        axes = {"ids": {0: "B", 1: "S"}, "out": {0: "B", 1: "T"}}
+        return Case(First(net, call), {"ids": words(2, 12), "out": words(2, 7)}, axes, [{"ids": words(1, 9), "out": words(1, 5)}])
+    if name in PICTURE:
+        config, args = PICTURE[name]
+        net = tf.AutoModel.from_config(getattr(tf, config)(**args))
+        h = args.get("image_size", 64)
+        spatial = name in ("segformer", "convnextv2")
+        return pictures(First(net, lambda n, x: n(pixel_values=x).last_hidden_state), h, h, (96, 64) if spatial else None, spatial=spatial)
+    if name in SOUND:
+        config, args = SOUND[name]
+        net = tf.AutoModel.from_config(getattr(tf, config)(**args))
+        axes = {"x": {0: "B", 1: "N"}}
+        return Case(First(net, lambda n, x: n(x).last_hidden_state), {"x": torch.randn(2, 4000)}, axes, [{"x": torch.randn(1, 6400)}])
+    small = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128)
+    net = tf.CLIPModel(tf.CLIPConfig(text_config=dict(small, vocab_size=1000, max_position_embeddings=32, eos_token_id=2, bos_token_id=1,
+                                                      pad_token_id=0), vision_config=dict(small, image_size=64, patch_size=16)))
+
+    def call(n, ids, x):
+        out = n(input_ids=ids, pixel_values=x)
+        return out.logits_per_image, out.text_embeds
+    axes = {"ids": {0: "B", 1: "S"}, "x": {0: "P"}}
+    return Case(First(net, call), {"ids": words(2, 8), "x": picture(3, 64, 64)}, axes, [{"ids": words(1, 6), "x": picture(2, 64, 64)}])
+
+
+def plain_case(name):
+    import torch
+    from torch import nn
+
+    def block(a, b):
+        return nn.Sequential(nn.Conv2d(a, b, 3, padding=1), nn.ReLU(), nn.Conv2d(b, b, 3, padding=1), nn.ReLU())
+
+    class UNet(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = block(3, 8), block(8, 16), block(16, 32)
+            self.up, self.d = nn.ConvTranspose2d(32, 16, 2, stride=2), block(32, 16)
+            self.e, self.out = block(24, 8), nn.Conv2d(8, 3, 1)
+
+        def forward(self, x):
+            a = self.a(x)
+            b = self.b(nn.functional.max_pool2d(a, 2))
+            c = self.c(nn.functional.max_pool2d(b, 2))
+            d = self.d(torch.cat([self.up(c), b], 1))
+            e = self.e(torch.cat([nn.functional.interpolate(d, scale_factor=2, mode="nearest"), a], 1))
+            return self.out(e)
+
+    class Crnn(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.f, self.r, self.out = block(1, 8), nn.LSTM(8 * 16, 32, num_layers=2, bidirectional=True, batch_first=True), nn.Linear(64, 20)
+
+        def forward(self, x):
+            f = self.f(x).permute(0, 3, 1, 2).flatten(2)
+            return self.out(self.r(f)[0])
+
+    if name == "crnn":
+        return Case(Crnn(), {"x": picture(2, 16, 40, 1)}, {"x": {0: "B", 3: "W"}}, [{"x": picture(1, 16, 61, 1)}])
+    c = pictures(UNet(), 32, 48, (64, 20))
+    if name == "unet-f16":
+        c.net = c.net.half()
+        c.inputs, c.others = {"x": c.inputs["x"].half()}, [{"x": o["x"].half()} for o in c.others]
+    return c
+
+
+def build(name):
+    import torch
+    torch.manual_seed(0)
+    where, _, what = name.partition("/")
+    return {"torchvision": torchvision_case, "timm": timm_case, "transformers": transformers_case, "plain": plain_case}[where](what)
+
+
+def export(case, path, exporter):
+    import torch
+    args = tuple(case.inputs.values())
+    with torch.no_grad():
+        if exporter == "script":
+            torch.onnx.export(case.net, args, path, input_names=list(case.inputs), dynamic_axes=case.dynamic, dynamo=False, opset_version=17)
+        else:
+            shapes = tuple({d: torch.export.Dim.DYNAMIC for d in axes} for axes in case.dynamic.values())
+            if type(case.net).__name__ == "Wrapped":  # its one parameter is the list of arguments
+                shapes = (shapes,)
+            torch.onnx.export(case.net, args, path, input_names=list(case.inputs), dynamic_shapes=shapes, dynamo=True,
+                              external_data=False)
+
+
+def difference(got, want):
+    """The largest difference over the largest value; infinite where shapes or what is not finite differ."""
+    import numpy as np
+    if got.shape != want.shape:
+        return float("inf")
+    got, want = got.astype(np.float64), want.astype(np.float64)
+    finite = np.isfinite(want)
+    if not np.array_equal(np.isfinite(got), finite) or not want.size:
+        return 0.0 if not want.size else float("inf")
+    return float(np.abs(got - want)[finite].max(initial=0) / max(np.abs(want)[finite].max(initial=0), 1e-30))
+
+
+def compare(path, case):
+    """[(sizes, error)] by quern beside ONNX Runtime, and the seconds that compiling took."""
+    import numpy as np
+    import onnxruntime as ort
+    sys.path.insert(0, str(ROOT / "python"))
+    import quern
+    o = ort.SessionOptions()
+    o.intra_op_num_threads, o.log_severity_level = 2, 4
+    session = ort.InferenceSession(str(path), o, providers=["CPUExecutionProvider"])
+    start = time.time()
+    program = quern.compile(str(path))
+    seconds, rows = time.time() - start, []
+    for inputs in [case.inputs, *case.others]:
+        feed = {n: v.numpy() for n, v in zip([i.name for i in session.get_inputs()], inputs.values())}
+        want = session.run(None, feed)
+        got = program(*[np.ascontiguousarray(v) for v in feed.values()])
+        got = got if isinstance(got, (list, tuple)) else [got]
+        worst = max(difference(np.asarray(g), w) for g, w in zip(got, want))
+        rows.append(("x".join(str(d) for d in next(iter(feed.values())).shape), worst))
+    return rows, seconds
+
+
+def tolerance(name):
+    return 2e-2 if name.endswith("f16") else 1e-3
+
+
+def one(name, exporter, folder):
+    """Prints a line: word, details."""
+    warnings.filterwarnings("ignore")
+    path = pathlib.Path(folder) / f"{name.replace('/', '-')}-{exporter}.onnx"
+    try:
+        case = build(name)
+        if not path.exists():
+            export(case, path, exporter)
+    except Exception as e:  # whatever PyTorch's exporter cannot do is not the subject
+        print("no-export", str(e).strip().split("\n")[0][:150])
+        return
+    try:
+        rows, seconds = compare(path, case)
+    except Exception as e:
+        print("FAILED", str(e).strip().split("\n")[0][:400])
+        return
+    worst = max(r[1] for r in rows)
+    word = "ok" if worst <= tolerance(name) else "DIFFERS"
+    print(word, f"{seconds:.1f}s", " ".join(f"{s}:{e:.1e}" for s, e in rows))
+
+
+def run(name, exporter, folder, timeout):
+    command = [sys.executable, __file__, "--one", name, "--exporter", exporter, "--keep", folder]
+    try:
+        out = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        return f"FAILED over {timeout} s"
+    lines = [l for l in out.stdout.split("\n") if l.startswith(("ok", "DIFFERS", "FAILED", "no-export"))]
+    return lines[-1] if lines else f"FAILED the process ended with {out.returncode}: {out.stderr.strip()[-200:]!r}"
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("names", nargs="*")
+    p.add_argument("--list", action="store_true")
+    p.add_argument("--exporter", default="both", choices=["script", "dynamo", "both"])
+    p.add_argument("--out")
+    p.add_argument("--keep")
+    p.add_argument("--timeout", type=int, default=600)
+    p.add_argument("--one", help=argparse.SUPPRESS)
+    a = p.parse_args()
+    if a.list:
+        print("\n".join(names()))
+        return 0
+    if a.one:
+        one(a.one, a.exporter, a.keep)
+        return 0
+    chosen = [n for n in names() if not a.names or any(fnmatch.fnmatch(n, q) for q in a.names)]
+    exporters = ["script", "dynamo"] if a.exporter == "both" else [a.exporter]
+    lines, bad, counts = [], 0, {}
+    with tempfile.TemporaryDirectory() as tmp:
+        folder = a.keep or tmp
+        os.makedirs(folder, exist_ok=True)
+        for name in chosen:
+            for exporter in exporters:
+                result = run(name, exporter, folder, a.timeout)
+                word = result.split()[0]
+                counts[word] = counts.get(word, 0) + 1
+                bad += word in ("FAILED", "DIFFERS")
+                lines.append(f"{name:45} {exporter:7} {result}")
+                print(lines[-1], flush=True)
+                if not a.keep:
+                    for f in pathlib.Path(folder).iterdir():
+                        f.unlink()
+    total = f"{len(chosen)} architectures: " + ", ".join(f"{n} {w}" for w, n in sorted(counts.items()))
+    print(total)
+    if a.out:
+        pathlib.Path(a.out).write_text("\n".join([*lines, total]) + "\n")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
