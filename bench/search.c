@@ -46,6 +46,7 @@ struct bench {
     struct dev_opts dev;
     struct caps caps;
     struct buf fingerprint, toolchain;
+    struct cache cache;     /* of compiled kernels */
     struct layer layer[MAX_LAYERS];
     u32 n;
     struct layer *drawn[MAX_LAYERS];
@@ -267,10 +268,10 @@ static bool add_random(struct bench *b, const struct layer *l, struct db *d, i64
     return ok;
 }
 
-static struct builder builder_of(const struct bench *b, struct db *d)
+static struct builder builder_of(const struct bench *b)
 {
     return (struct builder){
-        .db = d, .lang = lang_find(str_of(b->driver->lang)), .caps = &b->caps, .toolchain = buf_view(&b->toolchain)};
+        .cache = &b->cache, .lang = lang_find(str_of(b->driver->lang)), .caps = &b->caps, .toolchain = buf_view(&b->toolchain)};
 }
 
 static bool spell(const struct bench *b, const struct layer *l, const struct candidate *c, struct kernel *k, struct str *text,
@@ -284,11 +285,11 @@ static bool spell(const struct bench *b, const struct layer *l, const struct can
     return ok;
 }
 
-/* What is not in the database yet, of these rows. Those that cannot be spelt are failures when they are measured. */
-static bool build_batch(struct bench *b, const struct layer *l, struct db *d, const struct trial_row *rows, u32 n, struct err *e)
+/* What is not in the cache yet, of these rows. Those that cannot be spelt are failures when they are measured. */
+static bool build_batch(struct bench *b, const struct layer *l, const struct trial_row *rows, u32 n, struct err *e)
 {
     struct arena a = {0};
-    struct builder with = builder_of(b, d);
+    struct builder with = builder_of(b);
     struct str *text = arena_array(&a, struct str, n + 1);
     struct built *out = arena_array(&a, struct built, n + 1);
     u32 n_texts = 0;
@@ -312,7 +313,7 @@ static bool build_random(struct bench *b, struct layer *l, struct err *e)
     bool ok = add_random(b, l, &d, env, task, e) && db_trials(&d, env, task, sizes_of(b, l), &b->arena, &r.v, &r.n, e);
     u32 n = r.n < b->n_random ? r.n : b->n_random;
     for (u32 i = 0; i < n && ok && !is_over(b); i += BUILT_AT_ONCE)
-        ok = build_batch(b, l, &d, r.v + i, (u32)i64_min(BUILT_AT_ONCE, n - i), e);
+        ok = build_batch(b, l, r.v + i, (u32)i64_min(BUILT_AT_ONCE, n - i), e);
     db_close(&d);
     return ok;
 }
@@ -449,7 +450,7 @@ static bool take_best(struct bench *b, const struct layer *l, u32 who, struct co
         if (!spell(b, l, &row[i]->cand, &c->s[i].kernel, &text[i], &b->arena, e)) return false;
     if (n == 0) return true;
     if (!open_db(b, l, what, &d, &env, &task, e)) return false;
-    struct builder with = builder_of(b, &d);
+    struct builder with = builder_of(b);
     bool ok = build_all(&with, text, n, out, &b->arena, e);
     for (u32 i = 0; i < n && ok; i++) {
         ok = out[i].ok || err_set(e, ERR_FAILED, "%.*s", STR_ARG(out[i].message));
@@ -664,6 +665,7 @@ static bool run(struct bench *b, char **name, u32 n_names, bool by_name, struct 
 static bool open_bench(struct bench *b, struct err *e)
 {
     const char *device = "cpu";
+    cache_open(&b->cache, "kernels", &b->arena, &(struct log){0});
     return os_mkdirs(b->dir, e) && dev_select(device, &b->driver, &b->dev, e) &&
            dev_ask(b->driver, &b->dev, &b->caps, &b->fingerprint, e) &&
            lang_find(str_of(b->driver->lang))->toolchain(&b->toolchain, e) && add_layers(b, e);
