@@ -108,7 +108,7 @@ static inline void set_ref(struct model *x, Onnx__NodeProto *n, const char *name
 static inline Onnx__TensorProto *make_tensor(struct model *x, const char *name, const struct tensor *t)
 {
     Onnx__TensorProto *p = arena_new(&x->a, Onnx__TensorProto);
-    io_onnx_fill(p, t, NULL);
+    io_onnx_fill(p, t, &x->a);
     p->name = text_of(x, str_of(name));
     return p;
 }

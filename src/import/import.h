@@ -34,6 +34,9 @@ bool import_freeze(struct str *out, struct arena *a, struct str model, struct te
 struct Onnx__ModelProto;
 bool import_inline(struct Onnx__ModelProto *m, struct arena *a, struct err *e);
 
+/* import_types.c: op_infer_all, and constants of floats have the type of the values beside them. */
+bool import_infer(struct graph *g, struct err *e);
+
 /* import_sparse.c: a sparse tensor of ONNX, dense. */
 struct Onnx__SparseTensorProto;
 bool import_sparse(struct tensor *out, struct arena *a, struct Onnx__SparseTensorProto *p, const char *dir, struct err *e);

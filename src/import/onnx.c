@@ -404,7 +404,7 @@ static bool onnx_read(const struct import_job *j, struct err *e)
     map_init(&r.made, r.a);
     map_init(&r.dims, r.a);
     return read_graph(&r, m->graph) && read_opset(&r, m) && graph_verify(r.g, e) && graph_sort(r.g, e) &&
-           upgrade_all(&r) && import_sequences(r.g, e) && op_infer_all(r.g, e);
+           upgrade_all(&r) && import_sequences(r.g, e) && import_infer(r.g, e);
 }
 
 /* A ModelProto starts with a small varint ir_version, or (written in another order) with any of its fields. Only the

@@ -239,7 +239,7 @@ static void random_conv(const struct op *self, struct graph *g, struct rng *r)
 
 static const struct op ops[] = {
     {.name = "Conv",
-     .props = OP_CONV | OP_HEAVY,
+     .props = OP_CONV | OP_HEAVY | OP_ONE_TYPE,
      .min_in = 2,
      .max_in = 4,
      .min_out = 1,

@@ -349,7 +349,7 @@ static void random_transpose(const struct op *self, struct graph *g, struct rng 
 
 static const struct op ops[] = {
     {.name = "ConvTranspose",
-     .props = OP_HEAVY | OP_TRANSPOSED,
+     .props = OP_HEAVY | OP_TRANSPOSED | OP_ONE_TYPE,
      .min_in = 2,
      .max_in = 3,
      .min_out = 1,

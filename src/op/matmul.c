@@ -271,7 +271,7 @@ static void random_gemm(const struct op *self, struct graph *g, struct rng *r)
 
 static const struct op ops[] = {
     {.name = "MatMul",
-     .props = OP_MATMUL | OP_HEAVY,
+     .props = OP_MATMUL | OP_HEAVY | OP_ONE_TYPE,
      .min_in = 2,
      .max_in = 2,
      .min_out = 1,
@@ -282,6 +282,7 @@ static const struct op ops[] = {
      .flops = flops,
      .random = random_matmul},
     {.name = "Gemm",
+     .props = OP_ONE_TYPE,
      .min_in = 2,
      .max_in = 3,
      .min_out = 1,

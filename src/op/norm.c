@@ -235,7 +235,7 @@ static bool ln_infer(struct graph *g, node_id n, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
     u32 axis;
-    if (!float_input(g, n, 1, e) || !op_same_types(g, n, 0, e)) return false;
+    if (!float_input(g, n, 1, e)) return false;
     struct shape s = *op_in_shape(g, nd, 0), both;
     if (!op_axis(attr_int(nd, "axis", -1), s.rank, &axis))
         return op_invalid(e, g, n, "axis %lld does not exist", (long long)attr_int(nd, "axis", -1));
@@ -272,9 +272,14 @@ static bool ln_expand(struct graph *g, node_id n, struct err *e)
     value_id inverse = op_node1(g, n, "Reciprocal", deviation(g, n, s.var, f, 1e-5), 0);
     ln_stat(g, n, 1, s.mean, f);
     ln_stat(g, n, 2, inverse, f);
-    value_id y = narrow(g, n, op_node2(g, n, "Mul", s.centred, inverse, 0), f, t, 0);
-    y = op_node2(g, n, "Mul", y, nd.in.v[1], op_has_in(&nd, 2) ? 0 : nd.out.v[0]);
-    if (op_has_in(&nd, 2)) op_node2(g, n, "Add", y, nd.in.v[2], nd.out.v[0]);
+    value_id y = op_node2(g, n, "Mul", s.centred, inverse, 0);
+    bool is_mixed = op_in_dtype(g, &nd, 1) != t || (op_has_in(&nd, 2) && op_in_dtype(g, &nd, 2) != t);
+    enum dtype by = is_mixed ? f : t; /* scaled in that type: where all have one, ONNX rounds before */
+    y = narrow(g, n, y, f, by, 0);
+    bool is_last = by == t && !op_has_in(&nd, 2);
+    y = op_node2(g, n, "Mul", y, op_as(g, n, nd.in.v[1], by), is_last ? nd.out.v[0] : 0);
+    if (op_has_in(&nd, 2)) y = op_node2(g, n, "Add", y, op_as(g, n, nd.in.v[2], by), by == t ? nd.out.v[0] : 0);
+    if (by != t) op_node_cast(g, n, y, t, nd.out.v[0]);
     return true;
 }
 
@@ -301,8 +306,9 @@ static bool rms_infer(struct graph *g, node_id n, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
     if (!ln_infer(g, n, e)) return false;
-    return op_in_dtype(g, nd, 1) == op_in_dtype(g, nd, 0) ||
-           op_unsupported(e, g, n, "scale of another type than the input");
+    struct shape s = *op_in_shape(g, nd, 0);
+    op_set_out(g, n, 0, op_in_dtype(g, nd, 1), &s); /* the scale's type */
+    return true;
 }
 
 static bool rms_expand(struct graph *g, node_id n, struct err *e)
@@ -317,7 +323,7 @@ static bool rms_expand(struct graph *g, node_id n, struct err *e)
     value_id mean = op_node_axes(g, n, "ReduceMean", op_node2(g, n, "Mul", x, x, 0), axes,
                                  rank - axis, 0);
     value_id y = op_node2(g, n, "Div", x, deviation(g, n, mean, f, 1e-5), 0);
-    op_node2(g, n, "Mul", narrow(g, n, y, f, t, 0), nd.in.v[1], nd.out.v[0]);
+    op_node2(g, n, "Mul", narrow(g, n, y, f, op_in_dtype(g, &nd, 1), 0), nd.in.v[1], nd.out.v[0]);
     return true;
 }
 
@@ -526,6 +532,7 @@ static const struct op ops[] = {
      .expand = bn_expand,
      .random = random_bn},
     {.name = "InstanceNormalization",
+     .props = OP_ONE_TYPE,
      .min_in = 3,
      .max_in = 3,
      .min_out = 1,
@@ -550,6 +557,7 @@ static const struct op ops[] = {
      .expand = rms_expand,
      .random = random_ln},
     {.name = "GroupNormalization",
+     .props = OP_ONE_TYPE,
      .min_in = 3,
      .max_in = 3,
      .min_out = 1,

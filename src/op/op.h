@@ -47,6 +47,8 @@ enum op_prop {
     OP_RECURRENT = 1 << 14,
     /* takes and gives elements of types that only lie in memory (f8, i4 ...), as views do */
     OP_SMALL = 1 << 15,
+    /* inputs of floats have one type: where a network's constants have another, the importer converts them */
+    OP_ONE_TYPE = 1 << 16,
 };
 
 /* A reduction over `axes` of input 0: out = combine over i of in[i], from init. */

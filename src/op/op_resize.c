@@ -49,7 +49,8 @@ bool op_resize_read(struct graph *g, node_id n, struct op_resize *r, struct err 
     }
     if (r->antialias && r->coord == COORD_TF_CROP)
         return op_unsupported(e, g, n, "antialias with tf_crop_and_resize");
-    if (r->mode != RESIZE_NEAREST && !dtype_is_float(op_in_dtype(g, nd, 0)))
+    bool is_split = op_of(g, n)->expand && dtype_is_int(op_in_dtype(g, nd, 0)); /* computed in f32 */
+    if (r->mode != RESIZE_NEAREST && !dtype_is_float(op_in_dtype(g, nd, 0)) && !is_split)
         return op_unsupported(e, g, n, "mode %s for type %s", mode_names[r->mode],
                               dtype_name(op_in_dtype(g, nd, 0)));
     return true;

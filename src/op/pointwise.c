@@ -597,6 +597,7 @@ static const struct chain chain_mean = {"Add", FOLD_NONE, true};
 
 #define CHAIN(nm, chain_)                                                                          \
     {.name = nm,                                                                                   \
+     .props = OP_ONE_TYPE,                                                                         \
      .min_in = 1,                                                                                  \
      .max_in = 255,                                                                                \
      .min_out = 1,                                                                                 \

@@ -117,8 +117,8 @@ static bool scaled_ok(struct graph *g, node_id n, struct err *e)
     enum dtype s = op_in_dtype(g, nd, SCALE);
     i64 size = attr_int(nd, "block_size", 0), at = attr_int(nd, "axis", 1);
     u32 axis;
-    if (!dtype_is_float(s) || (dtype_is_small(s) && s != DT_F8E8M0))
-        return op_unsupported(e, g, n, "scale of type %s", dtype_name(s));
+    bool is_known = s == DT_I32 || (dtype_is_float(s) && (!dtype_is_small(s) || s == DT_F8E8M0));
+    if (!is_known) return op_unsupported(e, g, n, "scale of type %s", dtype_name(s));
     if (size < 0) return op_invalid(e, g, n, "attribute 'block_size' = %lld", (long long)size);
     if (!size && !check_params(g, n, SCALE, ZERO + 1, e)) return false;
     if (!size && !is_vector(g, nd, SCALE)) return true;
@@ -175,7 +175,7 @@ static bool quantised_type(const struct graph *g, node_id n, enum dtype *t, stru
 static bool division_type(const struct graph *g, node_id n, enum dtype *t, struct err *e)
 {
     enum dtype s = op_in_dtype(g, graph_node(g, n), SCALE);
-    *t = dtype_is_small(s) ? DT_F32 : s;
+    *t = dtype_is_small(s) || s == DT_I32 ? DT_F32 : s;
     if (!type_attr(g, n, "precision", t, e)) return false;
     return (dtype_is_float(*t) && !dtype_is_small(*t)) || op_unsupported(e, g, n, "attribute 'precision': %s", dtype_name(*t));
 }
@@ -198,9 +198,11 @@ static bool quantize_expand(struct graph *g, node_id n, struct err *e)
     const struct node nd = *graph_node(g, n);
     enum dtype t, by;
     if (!quantised_type(g, n, &t, e) || !division_type(g, n, &by, e)) return false;
-    value_id x = op_as(g, n, nd.in.v[X], by), zero = laid(g, n, ZERO);
-    x = op_node2(g, n, "Div", x, op_as(g, n, laid(g, n, SCALE), by), 0);
-    if (by != DT_F32) x = op_node_cast(g, n, op_node_cast(g, n, x, by, 0), DT_F32, 0); /* rounded to that type */
+    enum dtype in = by == DT_F64 ? DT_F64 : DT_F32; /* rounded to a shorter one explicitly */
+    value_id x = op_as(g, n, op_as(g, n, nd.in.v[X], by), in), zero = laid(g, n, ZERO);
+    x = op_node2(g, n, "Div", x, op_as(g, n, op_as(g, n, laid(g, n, SCALE), by), in), 0);
+    if (by != in) x = op_node_cast(g, n, x, by, 0);
+    if (by != DT_F32) x = op_node_cast(g, n, x, DT_F32, 0);
     if (!dtype_is_float(t)) {
         saturate(g, n, x, zero, t, nd.out.v[0]);
         return true;
@@ -292,7 +294,23 @@ struct operands { /* inputs: left and right operand and their zero points */
     u32 a, za, b, zb;
 };
 static const struct operands of_integer = {.a = 0, .b = 1, .za = 2, .zb = 3}, /* ConvInteger, MatMulInteger */
-    of_linear = {.a = QA, .za = QA_ZERO, .b = QB, .zb = QB_ZERO};             /* QLinearConv, QLinearMatMul */
+    of_linear = {.a = QA, .za = QA_ZERO, .b = QB, .zb = QB_ZERO};             /* QLinearConv, QLinearMatMul. The latter takes and gives floats of 8 bits, too, whose products are sums of f32. */
+
+static bool is_f8(enum dtype t) { return dtype_is_small(t) && dtype_bits(t) == 8 && t != DT_F8E8M0; }
+
+static bool is_float_product(const struct graph *g, const struct node *nd)
+{
+    return str_is(nd->op, "QLinearMatMul") && (is_f8(op_in_dtype(g, nd, QA)) || is_f8(op_in_dtype(g, nd, QB)));
+}
+
+/* Operand k less its zero point z, in f32. */
+static value_id centred_float(struct graph *g, node_id n, u32 k, u32 z, u32 behind)
+{
+    const struct node nd = *graph_node(g, n);
+    value_id x = op_as(g, n, nd.in.v[k], DT_F32);
+    if (!op_has_in(&nd, z)) return x;
+    return op_node2(g, n, "Sub", x, op_node_cast(g, n, scalar_if_single(g, n, param(g, n, z, behind)), DT_F32, 0), 0);
+}
 enum { BIAS = 2, PAD }; /* inputs of Conv */
 
 static bool types_8bit(const struct graph *g, node_id n, u32 a, u32 b, struct err *e)
@@ -432,10 +450,10 @@ static bool linear_infer(struct graph *g, node_id n, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
     struct shape out;
-    if (!types_8bit(g, n, QA, QB, e) || !check_params(g, n, QA_SCALE, QB, e)) return false;
-    if (!check_params(g, n, QB_SCALE, Q_BIAS, e)) return false;
+    if (!is_float_product(g, nd) && !types_8bit(g, n, QA, QB, e)) return false;
+    if (!check_params(g, n, QA_SCALE, QB, e) || !check_params(g, n, QB_SCALE, Q_BIAS, e)) return false;
     enum dtype t = op_in_dtype(g, nd, QY_ZERO);
-    if (!is_8bit(t)) return op_unsupported(e, g, n, "zero point of type %s", dtype_name(t));
+    if (!is_8bit(t) && !(is_f8(t) && str_is(nd->op, "QLinearMatMul"))) return op_unsupported(e, g, n, "zero point of type %s", dtype_name(t));
     if (op_has_in(nd, Q_BIAS) && op_in_dtype(g, nd, Q_BIAS) != DT_I32)
         return op_invalid(e, g, n, "bias is not i32");
     if (is_vector(g, nd, QY_SCALE) || is_vector(g, nd, QY_ZERO))
@@ -458,15 +476,21 @@ static bool linear_expand(struct graph *g, node_id n, struct err *e)
     bool conv = str_is(nd.op, "QLinearConv");
     u32 out_behind = op_in_shape(g, &nd, QA)->rank - 2;
     value_id bias = conv && op_has_in(&nd, Q_BIAS) ? nd.in.v[Q_BIAS] : 0, y;
-    y = conv ? conv_product(g, n, of_linear, bias, 0) : matrix_product(g, n, of_linear);
-    y = op_node_cast(g, n, y, DT_F32, 0);
+    if (is_float_product(g, &nd)) {
+        y = op_node2(g, n, "MatMul", centred_float(g, n, QA, QA_ZERO, 1), centred_float(g, n, QB, QB_ZERO, 0), 0);
+    } else {
+        y = conv ? conv_product(g, n, of_linear, bias, 0) : matrix_product(g, n, of_linear);
+        y = op_node_cast(g, n, y, DT_F32, 0);
+    }
     value_id sa = scale_f32(g, n, QA_SCALE, param(g, n, QA_SCALE, conv ? 0 : 1));
     value_id sb = scale_f32(g, n, QB_SCALE, param(g, n, QB_SCALE, conv ? out_behind : 0));
     value_id scale = op_node2(g, n, "Mul", sa, sb, 0);
     scale = op_node2(g, n, "Div", scale, scale_f32(g, n, QY_SCALE, nd.in.v[QY_SCALE]), 0);
     y = op_node2(g, n, "Mul", y, scale, 0);
-    saturate(g, n, y, scalar_if_single(g, n, nd.in.v[QY_ZERO]), op_in_dtype(g, &nd, QY_ZERO),
-             nd.out.v[0]);
+    enum dtype t = op_in_dtype(g, &nd, QY_ZERO);
+    value_id zero = scalar_if_single(g, n, nd.in.v[QY_ZERO]);
+    if (is_f8(t)) op_node_cast(g, n, op_node2(g, n, "Add", y, op_node_cast(g, n, zero, DT_F32, 0), 0), t, nd.out.v[0]);
+    else saturate(g, n, y, zero, t, nd.out.v[0]);
     return true;
 }
 
@@ -619,6 +643,7 @@ static const struct op ops[] = {
      .expand = linear_expand,
      .random = random_linear},
     {.name = "QLinearMatMul",
+     .props = OP_SMALL,
      .min_in = 8,
      .max_in = 8,
      .min_out = 1,

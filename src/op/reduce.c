@@ -90,11 +90,8 @@ static void fold_content(struct graph *g, const struct node *x, enum op_fold f)
     op_set_sdata(g, x->out.v[0], sum.num, 1, sum.den);
 }
 
-static bool type_ok(enum kind kind, enum dtype t)
-{
-    bool needs_float = kind == L2 || kind == LOG_SUM || kind == LOG_SUM_EXP;
-    return dtype_is_float(t) || (dtype_is_int(t) && !needs_float);
-}
+/* Of integers, too, whose result is truncated. */
+static bool is_computed_in_floats(enum kind kind) { return kind == L2 || kind == LOG_SUM || kind == LOG_SUM_EXP; }
 
 /* Of truth values, which are reduced as bytes: any and all. */
 static bool is_logical(const struct node *x, enum dtype t)
@@ -107,7 +104,7 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     const struct node *x = graph_node(g, n);
     const struct value *v = graph_value(g, x->in.v[0]);
     struct axes a;
-    if (!type_ok(row_of(x)->kind, v->dtype) && !is_logical(x, v->dtype))
+    if (!dtype_is_float(v->dtype) && !dtype_is_int(v->dtype) && !is_logical(x, v->dtype))
         return op_unsupported(e, g, n, "elements of type %s", dtype_name(v->dtype));
     if (!axes_read(g, n, &a, e)) return false;
     struct shape s = reduced(g, &v->shape, &a);
@@ -176,6 +173,17 @@ static bool expand(struct graph *g, node_id n, struct err *e)
         const char *op = kind == MAX ? "quern::ReduceMax" : "quern::ReduceMin";
         s = add_reduce(g, n, op, op_node_cast(g, n, x, DT_U8, 0), &a, 0);
         op_node_cast(g, n, s, DT_BOOL, out);
+        return true;
+    }
+    if (is_computed_in_floats(kind) && !dtype_is_float(graph_value(g, x)->dtype)) {
+        enum dtype t = graph_value(g, x)->dtype;
+        value_id y = op_node1(g, n, op_of(g, n)->name, op_node_cast(g, n, x, DT_F64, 0), 0);
+        i64 axes[MAX_RANK];
+        for (u32 i = 0; i < a.n; i++) axes[i] = a.axis[i];
+        attr_set_ints(g, op_made(g, y), "axes", axes, a.n);
+        attr_set_int(g, op_made(g, y), "keepdims", a.keepdims);
+        attr_set_int(g, op_made(g, y), "noop_with_empty_axes", !a.n);
+        op_node_cast(g, n, y, t, out);
         return true;
     }
     switch (kind) {
@@ -334,7 +342,7 @@ static void random_instance(const struct op *self, struct graph *g, struct rng *
     const struct row *row = self->row;
     value_id in[2];
     i64 axes[4], n = 0;
-    random_x(g, r, !type_ok(row->kind, DT_I32), &in[0]);
+    random_x(g, r, is_computed_in_floats(row->kind), &in[0]);
     u32 rank = graph_value(g, in[0])->shape.rank;
     for (u32 k = 0; k < rank; k++)
         if (rng_range(r, 0, 1))
@@ -359,7 +367,7 @@ static bool infer_arg(struct graph *g, node_id n, struct err *e)
     const struct value *v = graph_value(g, x->in.v[0]);
     struct axes a = {.keepdims = attr_int(x, "keepdims", 1)};
     i64 axis = attr_int(x, "axis", 0);
-    if (!type_ok(MAX, v->dtype))
+    if (!dtype_is_float(v->dtype) && !dtype_is_int(v->dtype))
         return op_unsupported(e, g, n, "elements of type %s", dtype_name(v->dtype));
     if (!axes_from(&a, &axis, 1, v->shape.rank))
         return op_invalid(e, g, n, "attribute 'axis' out of range");

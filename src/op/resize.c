@@ -245,6 +245,16 @@ static bool whole_factors(const struct graph *g, const struct op_resize *r, i64 
     return true;
 }
 
+/* Interpolated integers are truncated; what overshoots the range of a short type is its end. */
+static void truncate_to(struct graph *g, node_id n, value_id y, enum dtype t, value_id out)
+{
+    if (dtype_size(t) < 4) {
+        y = op_node_binf(g, n, "Max", y, DT_F32, (double)op_int_extreme(t, false), 0);
+        y = op_node_binf(g, n, "Min", y, DT_F32, (double)op_int_extreme(t, true), 0);
+    }
+    op_node_cast(g, n, y, t, out);
+}
+
 static bool expand(struct graph *g, node_id n, struct err *e)
 {
     const struct node nd = *graph_node(g, n);
@@ -255,9 +265,14 @@ static bool expand(struct graph *g, node_id n, struct err *e)
     const char *op = whole                      ? "quern::Upsample"
                      : r.mode == RESIZE_NEAREST ? "quern::ResizeNearest"
                                                 : "quern::Resize";
-    node_id to = op_made(g, op_node1(g, n, op, nd.in.v[0], nd.out.v[0]));
+    enum dtype t = op_in_dtype(g, &nd, 0);
+    bool is_int = r.mode != RESIZE_NEAREST && !dtype_is_float(t);
+    value_id x = is_int ? op_node_cast(g, n, nd.in.v[0], DT_F32, 0) : nd.in.v[0];
+    value_id y = op_node1(g, n, op, x, is_int ? 0 : nd.out.v[0]);
+    node_id to = op_made(g, y);
     if (whole) attr_set_ints(g, to, "scales", scale, r.rank);
     else op_resize_put(g, to, &r);
+    if (is_int) truncate_to(g, n, y, t, nd.out.v[0]);
     return true;
 }
 

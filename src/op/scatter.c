@@ -99,8 +99,6 @@ static bool infer(struct graph *g, node_id n, struct err *e)
         return op_invalid(e, g, n, "indices, 'axis' or 'reduction' do not fit the data");
     if (!updates_fit(g, nd, &s) || graph_value(g, nd->in.v[2])->dtype != x->dtype)
         return op_invalid(e, g, n, "updates do not fit data and indices");
-    if (x->dtype == DT_BOOL && s.reduction != NONE)
-        return op_unsupported(e, g, n, "reduction of type bool");
     if (!indices_ok(g, n, &s, e)) return false;
     op_set_out(g, n, 0, x->dtype, &x->shape);
     return true;
@@ -143,6 +141,9 @@ static i64 combine_i(enum reduction r, i64 a, i64 b, bool is_unsigned)
     unreachable();
 }
 
+/* A sum of truth values is any of them, a product all. */
+static enum reduction of_truths(enum reduction r) { return r == ADD ? MAX : r == MUL ? MIN : r; }
+
 static void update(const struct tensor *out, i64 at, const struct tensor *u, i64 from,
                    enum reduction r)
 {
@@ -152,6 +153,7 @@ static void update(const struct tensor *out, i64 at, const struct tensor *u, i64
                      combine_f(r, elem_f64(t, out->data, at), elem_f64(t, u->data, from)));
         return;
     }
+    if (t == DT_BOOL) r = of_truths(r);
     i64 v = combine_i(r, elem_i64(t, out->data, at), elem_i64(t, u->data, from),
                       dtype_kind(t) == DK_UINT);
     elem_set_i64(t, out->data, at, v);
@@ -198,6 +200,7 @@ static bool eval(const struct op_eval *v, struct err *e)
 
 static kval emit_combine(struct emit *m, enum reduction r, kval a, kval b)
 {
+    if (kir_dtype(m->k, b) == DT_BOOL && r != NONE) return kir_bin(m->k, of_truths(r) == MAX ? KI_OR : KI_AND, a, b);
     switch (r) {
     case NONE: return b;
     case ADD: return kir_bin(m->k, KI_ADD, a, b);

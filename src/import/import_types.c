@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sizes and types of an imported network, with one thing that ONNX does not allow put right: exporters that fold
+// constants (PyTorch's, of batch normalisation into convolutions of bf16) leave them in f32 beside values of f16 or bf16,
+// where the operator has one type for both. Such constants are converted to the type of the values, rounded to nearest
+// even, as the exporter would have done. Values that are computed are left alone: there a Cast is missing in the network.
+#include "import/import.h"
+#include "op/op.h"
+
+static bool is_real(const struct graph *g, value_id v)
+{
+    enum dtype t = v ? graph_value(g, v)->dtype : DT_NONE;
+    return t != DT_NONE && dtype_is_float(t) && !dtype_is_small(t);
+}
+
+/* The type of the first input that is computed. */
+static enum dtype computed_type(const struct graph *g, const struct node *n)
+{
+    for (u32 i = 0; i < n->in.n; i++)
+        if (is_real(g, n->in.v[i]) && !graph_value(g, n->in.v[i])->data) return graph_value(g, n->in.v[i])->dtype;
+    return DT_NONE;
+}
+
+static value_id converted(struct graph *g, value_id v, enum dtype t)
+{
+    const struct value x = *graph_value(g, v);
+    struct tensor *to = tensor_new(g->arena, t, x.data->rank, x.data->dim);
+    for (i64 i = 0, n = tensor_count(to); i < n; i++) elem_set_f64(t, to->data, i, elem_f64(x.dtype, x.data->data, i));
+    return graph_add_const(g, x.name, to);
+}
+
+static void convert_constants(struct graph *g, node_id n)
+{
+    const struct op *op = op_of(g, n);
+    if (!op || !(op->props & OP_ONE_TYPE)) return;
+    enum dtype t = computed_type(g, graph_node(g, n));
+    for (u32 i = 0; t != DT_NONE && i < graph_node(g, n)->in.n; i++) {
+        value_id v = graph_node(g, n)->in.v[i];
+        if (is_real(g, v) && graph_value(g, v)->data && graph_value(g, v)->dtype != t) {
+            value_id to = converted(g, v, t);
+            graph_node(g, n)->in.v[i] = to;
+        }
+    }
+}
+
+bool import_infer(struct graph *g, struct err *e)
+{
+    if (!graph_sort(g, e)) return false;
+    for (node_id n = 1; n < g->node.n; n++) {
+        if (graph_node(g, n)->dead) continue;
+        convert_constants(g, n);
+        if (!op_infer(g, n, e)) return false;
+    }
+    return true;
+}
