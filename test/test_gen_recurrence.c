@@ -53,12 +53,46 @@ static void test_devices(void **state)
     }
 }
 
+/* A schedule with a team of threads; false: the layer has too few units. */
+static bool choose_team(struct bed *b, struct candidate *c)
+{
+    for (u32 i = 1; i < 200 && choose(b, i, c); i++)
+        for (u32 p = 0; c->gen == b->only && p < c->gen->n_param; p++)
+            if (!strcmp(c->gen->param[p].name, "team") && c->sched.v[p] > 1) return true;
+    return false;
+}
+
+/* On as many threads as it is made for, and on one: the device starts the others. */
+static void test_team(void **state)
+{
+    u32 n = 0;
+    for (u64 seed = first_seed(2000, 2010); seed < last_seed(2000, 2010); seed++) {
+        struct bed b;
+        struct candidate c;
+        struct check k;
+        bed_open(&b, seed);
+        b.only = gen_find(S("recurrence"));
+        b.caps.n_threads = 3;
+        if (random_layer(&b) && choose_team(&b, &c) && check_init(&k, &b.t, b.var, seed, true, &b.e)) {
+            for (u32 i = 0; i < 2; i++) {
+                b.caps.n_threads = i ? 1 : 3;
+                if (!verify_on(&b, "cpu", &c, &k)) report(&b, &c, seed);
+                n++;
+            }
+            check_release(&k);
+        }
+        bed_close(&b);
+    }
+    assert_true(is_enough(n, 2));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_processor),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_team),
     };
     vulkan_stay_loaded();
     return cmocka_run_group_tests(tests, NULL, NULL);

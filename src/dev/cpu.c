@@ -5,6 +5,9 @@
 // chunks to the threads of a pool, each of which has scratch memory of its own that grows on demand
 // and is kept from launch to launch.
 //
+// Kernels of groups of threads run on a team: as many threads as a group has, all in the same iteration, which meet at
+// barriers (struct team). Where the pool has fewer threads than the kernel was made for, a larger one is started for it.
+//
 // A launch is complete when it returns. One device serves one launch at a time; open more for more.
 #include "dev/dev.h"
 
@@ -16,8 +19,19 @@ enum { CHUNKS_PER_THREAD = 8 }; /* small enough to balance, large enough to amor
 
 typedef void (*grid_function)(void *const *buf, const i64 *param, i64 begin, i64 end, void *work);
 
+/* What threads of a group share, as functions of language c expect it (lang/lang.h). */
+struct team {
+    _Alignas(64) u32 arrived;
+    _Alignas(64) u32 round;
+    _Alignas(64) void (*yield)(void);
+    void *scratch;
+};
+
 struct cpu {
     pthreadpool_t pool; /* NULL: one thread */
+    pthreadpool_t wide; /* for teams of more threads than the pool has, NULL: there was none */
+    u32 n_wide;
+    struct team *team;
     u32 n_threads;
     i64 *worker;   /* ids of the pool's threads but for the caller, n_threads - 1 */
     int caller_at; /* processor that the workers were last kept off; < 0: none */
@@ -32,6 +46,7 @@ struct dev_kernel {
     void *lib;
     u32 n_grid;
     grid_function *grid;
+    u32 *team; /* threads of a group, per grid; 0: no groups */
     struct host_product *product; /* both NULL: grids of a shared object */
     struct host_conv *conv;
 };
@@ -44,6 +59,8 @@ static void cpu_close(struct dev *d)
 {
     struct cpu *c = d->priv;
     if (c->pool) pthreadpool_destroy(c->pool);
+    if (c->wide) pthreadpool_destroy(c->wide);
+    mem_free(c->team);
     for (u32 i = 0; i < c->n_threads; i++) mem_free(c->work[i]);
     mem_free(c->work);
     mem_free(c->worker);
@@ -247,6 +264,7 @@ static void unload(struct dev *d, struct dev_kernel *k)
     host_product_close(k->product);
     host_conv_close(k->conv);
     mem_free(k->grid);
+    mem_free(k->team);
     mem_free(k);
 }
 
@@ -257,11 +275,14 @@ static struct dev_kernel *load(struct dev *d, struct str binary, struct str entr
     struct dev_kernel *k = mem_alloc((i64)sizeof *k);
     k->n_grid = n_grid;
     k->grid = mem_alloc((i64)sizeof *k->grid * i64_max(n_grid, 1));
+    k->team = mem_alloc((i64)sizeof *k->team * i64_max(n_grid, 1));
     k->lib = os_dlopen_bytes(binary.p, binary.n, e);
     bool ok = k->lib != NULL;
     for (u32 i = 0; ok && i < n_grid; i++) {
         void *f = os_dlsym(k->lib, str_fmt(&a, "%.*s_%u", STR_ARG(entry), i).p);
         memcpy(&k->grid[i], &f, sizeof f);
+        const u32 *team = os_dlsym(k->lib, str_fmt(&a, "%.*s_%u_team", STR_ARG(entry), i).p);
+        k->team[i] = team ? *team : 0;
         ok = f || err_set(e, ERR_INPUT, "no function '%.*s_%u' in binary", STR_ARG(entry), i);
     }
     arena_release(&a);
@@ -352,6 +373,44 @@ static void run_grid(struct cpu *c, grid_function f, const i64 *param, i64 total
     }
 }
 
+struct team_job {
+    grid_function f;
+    struct cpu *cpu;
+    const i64 *param;
+    i64 total;
+};
+
+static void team_run(void *context, size_t thread)
+{
+    struct team_job *j = context;
+    j->f(j->cpu->buf, j->param, (i64)thread, j->total, j->cpu->team);
+}
+
+/* A pool of n threads or more; NULL: they cannot be started. */
+static pthreadpool_t pool_of(struct cpu *c, u32 n)
+{
+    if (c->pool && c->n_threads >= n) return c->pool;
+    if (c->n_wide >= n) return c->wide;
+    if (c->wide) pthreadpool_destroy(c->wide);
+    c->wide = pthreadpool_create(n);
+    c->n_wide = c->wide ? n : 0;
+    return c->wide;
+}
+
+/* As many items as threads of the group, which wait for each other, so that each has a thread of its own. */
+static bool run_team(struct cpu *c, grid_function f, const i64 *param, i64 total, u32 n, struct err *e)
+{
+    struct team_job j = {f, c, param, total};
+    pthreadpool_t pool = pool_of(c, n);
+    if (!pool) return err_set(e, ERR_SYSTEM, "cannot start %u threads", n);
+    if (!c->team) c->team = mem_aligned((i64)sizeof *c->team);
+    if (!c->team) return err_set(e, ERR_SYSTEM, "cannot allocate memory for threads");
+    *c->team = (struct team){.yield = os_yield, .scratch = c->work[0]};
+    if (pool == c->pool) make_way(c);
+    pthreadpool_parallelize_1d(pool, team_run, &j, n, 0);
+    return true;
+}
+
 static bool launch(struct dev *d, const struct dev_launch *l, struct err *e)
 {
     struct cpu *c = d->priv;
@@ -366,7 +425,9 @@ static bool launch(struct dev *d, const struct dev_launch *l, struct err *e)
         bool over = __builtin_mul_overflow(l->grid[i][0], l->grid[i][1], &rows) ||
                     __builtin_mul_overflow(rows, l->grid[i][2], &total);
         if (over) return err_set(e, ERR_USAGE, "grid %u too large", i);
-        if (total > 0) run_grid(c, l->kernel->grid[i], l->param, total);
+        if (total <= 0) continue;
+        if (!l->kernel->team[i]) run_grid(c, l->kernel->grid[i], l->param, total);
+        else if (!run_team(c, l->kernel->grid[i], l->param, total, l->kernel->team[i], e)) return false;
     }
     return true;
 }

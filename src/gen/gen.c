@@ -374,7 +374,13 @@ static sym alloc_bytes(const struct kernel *k, struct symtab *t, const struct ki
     return sym_mul(t, operand_sym(k, t, x->a), sym_const(t, dtype_size(x->dtype) * x->lanes));
 }
 
-static void read_sizes(struct kernel *k, struct arena *a, struct symtab *t)
+/* Lies in a worker's scratch memory: on processors also what threads of a group share (lang.h). */
+static bool is_scratch(const struct kernel *k, const struct kir_ins *x, bool is_gpu)
+{
+    return x->op == KI_ALLOC && (x->aux == KS_WORK || (x->aux == KS_SHARED && !is_gpu && kir_threads(&k->kir) > 1));
+}
+
+static void read_sizes(struct kernel *k, struct arena *a, struct symtab *t, bool is_gpu)
 {
     u32 n = k->kir.ins.n, n_grid = 0, n_temp = 0;
     sym line = sym_const(t, 64);
@@ -389,7 +395,7 @@ static void read_sizes(struct kernel *k, struct arena *a, struct symtab *t)
     for (kval i = 1; i < n; i++) {
         const struct kir_ins *x = kir_at(&k->kir, i);
         if (x->op == KI_ALLOC && x->aux == KS_TEMP) k->temp[k->n_temp++] = alloc_bytes(k, t, x);
-        if (x->op == KI_ALLOC && x->aux == KS_WORK)
+        if (is_scratch(k, x, is_gpu))
             k->work =
                 sym_add(t, k->work, sym_mul(t, sym_cdiv(t, alloc_bytes(k, t, x), line), line));
         if (x->op == KI_GRID && depth == 0) {
@@ -442,6 +448,6 @@ bool gen_kernel(struct kernel *k, struct arena *a, const struct candidate *c, co
     if (ok) order(k, a);
     if (!ok || !read_params(k, a, t->g.sym, &why))
         return err_set(e, ERR_FAILED, "kernel '%s': %s", k->name, why.msg);
-    read_sizes(k, a, t->g.sym);
+    read_sizes(k, a, t->g.sym, caps->is_gpu);
     return true;
 }

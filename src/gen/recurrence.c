@@ -2,21 +2,25 @@
 //
 // recurrence: recurrent layers on processors (gen_recurrence.c). A thread takes some sequences of one direction through all
 // steps, with vectors of hidden units. Several sequences at once use a weight that was loaded for each of them: what
-// bounds a layer of few sequences is how fast its weights come from the cache that holds them.
+// bounds a layer of few sequences is how fast its weights come from the cache that holds them. Or a team of threads does, each of
+// which has hidden units of its own, and so a part of the weights that may fit a cache of its own; they meet once or twice per step.
 #include "gen/gen_recurrence.h"
 
 #include <math.h>
 
-enum { P_ROWS, P_NR, P_KU, N_PARAM };
+enum { P_ROWS, P_NR, P_KU, P_TEAM, N_PARAM };
 
 static const i32 v_rows[] = {1, 2, 3, 4, 5, 6, 8, 12};
 static const i32 v_nr[] = {1, 2, 3, 4};
 static const i32 v_ku[] = {1, 2, 4, 8};
 
+static const i32 v_team[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
+
 static const struct gen_param param[N_PARAM] = {
     [P_ROWS] = {"rows", "sequences at once", v_rows, countof(v_rows)},
     [P_NR] = {"nr", "vectors of hidden units at once", v_nr, countof(v_nr)},
     [P_KU] = {"ku", "terms of the sum per iteration of its loop", v_ku, countof(v_ku)},
+    [P_TEAM] = {"team", "threads that share the hidden units", v_team, countof(v_team)},
 };
 
 enum { MAX_WRITTEN = 300 /* multiply-adds in an iteration */ };
@@ -25,7 +29,7 @@ static struct recurrence_sched sched_of(const struct recurrence *q, const struct
 {
     u32 lanes = gen_lanes(c, q->type);
     while (lanes > 1 && lanes / 2 >= q->c.hidden) lanes /= 2;
-    return (struct recurrence_sched){s->v[P_ROWS], s->v[P_NR], lanes, s->v[P_KU], 1, 1};
+    return (struct recurrence_sched){s->v[P_ROWS], s->v[P_NR], lanes, s->v[P_KU], 1, s->v[P_TEAM]};
 }
 
 static bool match(const struct task *t, const struct caps *c)
@@ -40,6 +44,7 @@ static bool is_legal(const struct recurrence *q, const struct caps *c, const str
     i64 loaded = s->nr * (op_cell_has_two_stages(&q->c) ? 2 : q->c.n_gates), least = acc / (s->rows * s->nr);
     if (s->rows > 1 && s->rows >= 2 * batch) return false;
     if (s->nr > 1 && (s->nr - 1) * s->lanes >= q->c.hidden) return false;
+    if (s->outer > c->n_threads || (s->outer > 1 && s->outer > recurrence_panels(q, s))) return false;
     if (s->ku > q->c.hidden || acc * s->ku > MAX_WRITTEN) return false;
     return acc == least || acc + i64_min(loaded, 4) <= c->n_vector_regs;
 }
@@ -63,12 +68,15 @@ static double seconds(const struct recurrence *q, const struct caps *c, const st
 {
     double steps = (double)gen_eval(q->g, q->steps, var), units = (double)(recurrence_panels(q, s) * recurrence_width(s));
     i64 batch = gen_eval(q->g, q->batch, var), runs = ceil_div(batch, s->rows) * q->c.n_dirs;
+    i64 own = ceil_div(recurrence_panels(q, s), s->outer); /* panels of a thread, at most */
+    units = (double)(own * recurrence_width(s));
     double weights = units * (double)q->c.hidden * q->c.n_gates, acc = (double)recurrence_accumulators(q, s);
     double adds = weights * (double)s->rows / s->lanes, pace = acc < 8 ? acc / 4 : 2; /* per cycle */
     double product = fmax(adds / pace / 3e9, weight_seconds(c, weights * (double)dtype_size(op_in_dtype(q->g, q->n, 1))));
     double cell = units / s->lanes * (double)s->rows * 40 * q->c.n_gates / 3e9;
-    double loop = (double)q->c.hidden / (double)s->ku * (double)recurrence_panels(q, s) * 0.5 / 3e9;
-    return 1e-6 + steps * (product + cell + loop) * (double)ceil_div(runs, i64_max(1, c->n_threads));
+    double loop = (double)q->c.hidden / (double)s->ku * (double)own * 0.5 / 3e9;
+    double meets = s->outer > 1 ? 4e-7 * (op_cell_has_two_stages(&q->c) ? 2 : 1) : 0;
+    return 1e-6 + steps * (product + cell + loop + meets) * (double)(s->outer > 1 ? runs : ceil_div(runs, i64_max(1, c->n_threads)));
 }
 
 static double predict(const struct task *t, const struct caps *c, const struct sched *v, const i64 *var)
@@ -105,13 +113,14 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     struct recurrence q;
     recurrence_of(&q, t);
     struct recurrence_sched s = sched_of(&q, c, v);
+    m->k->group[0] = s.outer > 1 ? (u32)s.outer : 0;
     recurrence_emit(m, t, &s);
 }
 
 const struct gen gen_recurrence = {
     .version = 1,
     .name = "recurrence",
-    .revision = 1,
+    .revision = 2,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

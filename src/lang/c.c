@@ -7,6 +7,9 @@
 // instruction does it and the address is a multiple of the vector, which is asked when it runs: a
 // caller's memory may begin anywhere. Arrays of values (REG) are variables, so that a
 // tile of accumulators lives in registers; WORK arrays are pieces of the worker's scratch memory.
+//
+// A kernel of groups of threads runs on a team of the device's threads: each calls the function with its number, all go through the same
+// iterations, SHARED arrays are in scratch memory that they share, and barriers are two counters there (lang.h).
 #include "lang/lang_text.h"
 
 /* Memory. */
@@ -44,7 +47,7 @@ static struct access access_of(struct text *t, kval array, kval index, kval n)
                        .index = kir_at(t->k, index)};
     a.is_bool = x->dtype == DT_BOOL;
     a.dtype = a.is_bool ? DT_U8 : text_rep(x->dtype);
-    a.is_register = x->op == KI_ALLOC && (x->aux == KS_REG || x->aux == KS_SHARED);
+    a.is_register = x->op == KI_ALLOC && (x->aux == KS_REG || x->aux == KS_SHARED) && !(x->aux == KS_SHARED && kir_threads(t->k) > 1);
     a.is_single =
         a.is_register && x->aux == KS_REG && kir_is_const(t->k, x->a, &count) && count == 1;
     if (n) a.n = text_value(t, n);
@@ -52,6 +55,14 @@ static struct access access_of(struct text *t, kval array, kval index, kval n)
         err_set(t->err, ERR_UNSUPPORTED, "vector index into an array of vectors in kernel '%.*s'",
                 STR_ARG(t->k->name));
     return a;
+}
+
+static bool has_team(const struct text *t) { return kir_threads(t->k) > 1; }
+
+/* Lies in the scratch memory that the function is given. */
+static bool is_scratch(const struct text *t, const struct kir_ins *x)
+{
+    return x->op == KI_ALLOC && (x->aux == KS_WORK || (x->aux == KS_SHARED && has_team(t)));
 }
 
 static bool is_ramp(const struct access *a, i64 stride)
@@ -176,7 +187,7 @@ static struct str element_type(struct text *t, const struct kir_ins *x)
 static void alloc(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
-    if (x->aux == KS_WORK || x->aux == KS_TEMP) return;
+    if (is_scratch(t, x) || x->aux == KS_TEMP) return;
     struct str type = element_type(t, x), name = array_name(t, v);
     i64 n = 0;
     if (!kir_is_const(t->k, x->a, &n) || n < 0 || n > 1 << 16) {
@@ -209,18 +220,52 @@ static void declare_arrays(struct text *t, kval from, kval to)
     u32 n_temp = 0;
     for (kval v = 1; v < t->k->ins.n; v++) {
         const struct kir_ins *x = kir_at(t->k, v);
-        if (x->op != KI_ALLOC || (x->aux != KS_WORK && x->aux != KS_TEMP)) continue;
+        if (x->op != KI_ALLOC || (!is_scratch(t, x) && x->aux != KS_TEMP)) continue;
         struct str type = element_type(t, x), name = array_name(t, v);
         const char *unaligned = x->lanes > 1 ? "_u" : "";
+        const char *restricted = has_team(t) && x->aux != KS_WORK ? "" : "restrict "; /* others of the team store to it, too */
         if (x->aux == KS_TEMP)
-            text_line(t, "%.*s%s *restrict const %.*s = buf[%u];", STR_ARG(type), unaligned,
+            text_line(t, "%.*s%s *%sconst %.*s = buf[%u];", STR_ARG(type), unaligned, restricted,
                       STR_ARG(name), t->k->buf.n + n_temp++);
-        if (x->aux != KS_WORK) continue;
+        if (!is_scratch(t, x)) continue;
         if (v > from && v < to)
-            text_line(t, "%.*s%s *restrict const %.*s = (void *)(%.*s);", STR_ARG(type), unaligned,
+            text_line(t, "%.*s%s *%sconst %.*s = (void *)(%.*s);", STR_ARG(type), unaligned, restricted,
                       STR_ARG(name), STR_ARG(at));
         at = text_fmt(t, "%.*s + %.*s", STR_ARG(at), STR_ARG(work_bytes(t, x)));
     }
+}
+
+/* Teams. */
+
+static struct str thread(struct text *t, kval v)
+{
+    return kir_at(t->k, v)->imm.i == 0 && has_team(t) ? S("thread") : S("(i64)0");
+}
+
+static void barrier(struct text *t)
+{
+    if (has_team(t)) text_line(t, "team_meet(team, %u);", kir_threads(t->k));
+}
+
+/* As lang.h says. Threads spin first, then let others have the processor. */
+static void team_functions(struct buf *out)
+{
+    buf_z(out, "typedef struct { u32 arrived; char gap[60]; u32 round; char gap2[60]; void (*yield)(void); void *scratch; } team_state;\n"
+               "static void team_meet(team_state *t, u32 n)\n"
+               "{\n"
+               "    u32 round = __atomic_load_n(&t->round, __ATOMIC_RELAXED), tries = 0;\n"
+               "    if (__atomic_add_fetch(&t->arrived, 1, __ATOMIC_ACQ_REL) == n) {\n"
+               "        __atomic_store_n(&t->arrived, 0, __ATOMIC_RELAXED);\n"
+               "        __atomic_store_n(&t->round, round + 1, __ATOMIC_RELEASE);\n"
+               "        return;\n"
+               "    }\n"
+               "    while (__atomic_load_n(&t->round, __ATOMIC_ACQUIRE) == round) {\n"
+               "        if (++tries % 1024 == 0) t->yield();\n"
+               "#ifdef __SSE2__\n"
+               "        __builtin_ia32_pause();\n"
+               "#endif\n"
+               "    }\n"
+               "}\n");
 }
 
 /* Functions. */
@@ -255,6 +300,7 @@ static void grid_close(struct text *t, const kval *dim, const struct str *extent
         else text_line(t, "if (++g%u == %.*s) { g%u = 0;", dim[i], STR_ARG(extent[i]), dim[i]);
     }
     for (u32 i = 1; i < n; i++) text_line(t, "}");
+    barrier(t); /* the next iteration uses the same shared arrays */
     t->depth--;
     text_line(t, "}");
 }
@@ -277,8 +323,8 @@ static void declare_arguments(struct text *t)
         const struct kir_ins *x = kir_at(k, k->buf.v[i].id);
         if (!t->buf_used[i]) continue;
         const char *type = x->dtype == DT_BOOL ? "u8" : dtype_name(text_rep(x->dtype));
-        text_line(t, "%s%s *restrict const b_%.*s = buf[%u];", x->aux == KA_IN ? "const " : "",
-                  type, STR_ARG(k->buf.v[i].name), i);
+        text_line(t, "%s%s *%sconst b_%.*s = buf[%u];", x->aux == KA_IN ? "const " : "", type,
+                  has_team(t) && x->aux != KA_IN ? "" : "restrict ", STR_ARG(k->buf.v[i].name), i);
     }
     for (u32 i = 0; i < k->param.n; i++) {
         if (!t->param_used[i]) continue;
@@ -308,10 +354,13 @@ static void grid_function(struct text *t, struct buf *out, u32 number, kval open
     grid_body(t, open);
     finish_streams(t, open, end);
     t->out = out;
+    if (has_team(t)) buf_printf(out, "\nconst u32 %.*s_%u_team = %u;", STR_ARG(t->k->name), number, kir_threads(t->k));
     buf_printf(
         out,
         "\nvoid %.*s_%u(void *const *buf, const i64 *param, i64 begin, i64 end, void *work)\n{\n",
         STR_ARG(t->k->name), number);
+    if (has_team(t))
+        buf_z(out, "    team_state *const team = work;\n    const i64 thread = begin;\n    work = team->scratch, begin = 0;\n    (void)thread;\n");
     declare_arguments(t);
     buf_str(out, buf_view(&arrays));
     buf_str(out, buf_view(&body));
@@ -353,14 +402,14 @@ static const struct text_style style = {
     .prefetch = prefetch,
     .alloc = alloc,
     .loop_hint = loop_hint,
+    .thread = thread,
+    .barrier = barrier,
 };
 
 static bool check(const struct kir *k, struct err *e)
 {
-    for (u32 i = 0; i < 3; i++)
-        if (k->group[i] > 1)
-            return err_set(e, ERR_UNSUPPORTED, "kernel '%.*s' needs groups of threads",
-                           STR_ARG(k->name));
+    if (k->group[1] > 1 || k->group[2] > 1)
+        return err_set(e, ERR_UNSUPPORTED, "groups of threads of several dimensions in kernel '%.*s'", STR_ARG(k->name));
     for (kval v = 1; v < k->ins.n; v++) {
         u32 n = kir_at(k, v)->lanes;
         if (n > 1 && (n & (n - 1)))
@@ -405,6 +454,7 @@ static bool print(struct buf *out, const struct kir *in, const struct caps *c, s
     }
     buf_printf(out, "/* %.*s */\n", STR_ARG(k->name));
     preamble(out);
+    if (has_team(&t)) team_functions(out);
     buf_str(out, buf_view(&t.types));
     buf_str(out, buf_view(&t.prelude));
     buf_str(out, buf_view(&functions));

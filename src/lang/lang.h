@@ -44,7 +44,12 @@ bool lang_render(struct buf *out, const struct lang *l, const struct kir *k, con
    runs the iterations begin..end-1 of the grid's dimensions flattened in row-major order (first
    GRID outermost). buf: the BUF arguments, then the TEMP arrays, in order. work: 64-byte aligned
    scratch memory of one worker for all WORK arrays, laid out in order of their ALLOCs, each rounded
-   up to 64 bytes. */
+   up to 64 bytes.
+
+   A kernel of groups of n > 1 threads exports, for each function, `const uint32_t NAME_s_team` = n, too. Then n threads
+   call the function at the same time: begin is the number of the thread, 0..n-1, end the number of all iterations, work the
+   address of what they share: arrived (u32 at byte 0, 0 before the first call), round (u32 at 64, any), yield (at 128, a function
+   that lets other threads run), scratch (at 136, 64-byte aligned memory for SHARED arrays). */
 /* Calling convention of language spirv: doc/lang-spirv.md. */
 
 struct kir_memory { /* what the host must provide besides arguments: counts as operands of ALLOC */
