@@ -71,6 +71,13 @@ class Operators(unittest.TestCase):
         x = np.array([True, False])
         np.testing.assert_array_equal(quern.Operator("Not")(x), ~x)
 
+    def test_short_types(self):
+        """Without ml_dtypes: values of i4, codes of f8."""
+        i4 = quern.Operator("Cast", {"to": 22})(np.array([-8, 7, 9], np.float32))
+        self.assertEqual((i4.dtype, i4.tolist()), (np.int8, [-8, 7, -7]))
+        f8 = quern.Operator("Cast", {"to": 17})(np.array([1, -448, 1e9], np.float32))
+        self.assertEqual((f8.dtype, f8.tolist()), (np.uint8, [0x38, 0xfe, 0x7e]))
+
     def test_attributes(self):
         x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
         np.testing.assert_array_equal(quern.Operator("Transpose", {"perm": [2, 0, 1]})(x), x.transpose(2, 0, 1))

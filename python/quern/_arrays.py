@@ -109,6 +109,8 @@ def empty(shape, kind, like):
     """A new dense array, of the same sort as `like`."""
     if is_torch(like):
         torch = sys.modules["torch"]
+        if not hasattr(torch, TO_TORCH.get(kind, "")):
+            raise TypeError(f"this torch has no type for {ML_DTYPES.get(kind, kind)}: use arrays of numpy")
         return torch.empty(shape, dtype=getattr(torch, TO_TORCH[kind]), device=like.device)
     return np.empty(shape, numpy_type(kind))
 

@@ -97,8 +97,14 @@ class Operator:
 
     def run(self, inputs, outputs):
         """Into arrays that are there and have the right shapes; they must not overlap with the inputs."""
+        self._run(inputs, outputs, [])
+
+    def _run(self, inputs, outputs, kinds):
+        """kinds: the outputs' element types where they are known, since numpy has no type for some."""
         c, device = self._open(), arrays.device_of(*inputs, *outputs)
         x, y = arrays.describe_all("input", inputs, device), arrays.describe_all("output", outputs, device)
+        for a, kind in zip(y, kinds):
+            a.type = kind
         with c.lock:
             if device is None:
                 c.check(lib.quern_op_run(self.handle, x, len(inputs), y, len(outputs)))
@@ -109,8 +115,9 @@ class Operator:
         """None is an optional input that is left out. New arrays of the same sort as the first input; one, or a tuple."""
         inputs = [None if a is None else arrays.as_array(a) for a in inputs]
         like = next((a for a in inputs if a is not None), None)
-        outputs = arrays.empty_all(self._shape(inputs), like)
-        self.run(inputs, outputs)
+        described = self._shape(inputs)
+        outputs = arrays.empty_all(described, like)
+        self._run(inputs, outputs, [a.type for a in described])
         return outputs[0] if self.outputs == 1 else outputs
 
     def __del__(self):

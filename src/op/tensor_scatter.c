@@ -95,7 +95,8 @@ static void random_cache(const struct op *self, struct graph *g, struct rng *r)
     for (u32 i = 0; i < rank; i++) part[i] = dim[i] = rng_range(r, 1, i ? 6 : 3);
     part[axis] = rng_range(r, 1, dim[axis]);
     for (i64 i = 0; i < dim[0]; i++) start[i] = rng_range(r, 0, circular ? 2 * dim[axis] : dim[axis] - part[axis]);
-    enum dtype t = rng_range(r, 0, 2) ? DT_F32 : DT_I32;
+    static const enum dtype types[] = {DT_F32, DT_F32, DT_I32, DT_F8E5M2};
+    enum dtype t = types[rng_range(r, 0, countof(types) - 1)];
     random_input(g, "cache", t, rank, dim, &in[IN_CACHE]);
     random_input(g, "update", t, rank, part, &in[IN_UPDATE]);
     if (rng_range(r, 0, 2)) in[IN_START] = op_const_i(g, DT_I64, start, dim[0]);
@@ -107,6 +108,7 @@ static void random_cache(const struct op *self, struct graph *g, struct rng *r)
 static const struct op ops[] = {
     {.name = "TensorScatter",
      .opset = 24,
+     .props = OP_SMALL,
      .min_in = 2,
      .max_in = 3,
      .min_out = 1,
