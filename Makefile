@@ -106,14 +106,15 @@ fuzz: # libFuzzer, FUZZ_TIME=60 seconds a parser
 	+$(MAKE) CC=clang SAN=1 FUZZ=1 fuzzers
 	tool/fuzz build/clang/san/fuzz $(NAMES)
 
-# These two start on a machine that may have nothing but make: packages first, then make again.
+# These two start on a machine that may have nothing but make: packages first, then make again, on all processors where nothing else is said.
+jobs = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 check:
 	tool/deps build test --wanted cross opencl blas python
-	+$(MAKE) tests
+	+$(MAKE) $(jobs) tests
 	CC='$(CC)' tool/check $(BUILD)
 demo:
 	tool/deps build demo
-	+$(MAKE) all
+	+$(MAKE) $(jobs) all
 	tool/demo $(BUILD)
 
 install: all
