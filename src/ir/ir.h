@@ -83,6 +83,7 @@ struct node {
     struct { value_id *v; u32 n, cap; } in;  /* 0 = optional input left out */
     struct { value_id *v; u32 n, cap; } out; /* 0 = output not wanted */
     struct { struct attr *v; u32 n, cap; } attr;
+    u32 op_at;          /* 1 + the operator's place in the registry of src/op, where it was looked up; 0: not yet */
     bool dead;          /* removed; skipped by everyone, dropped by graph_sort */
 };
 

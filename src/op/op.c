@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // op: the registry of operators and what can be asked of any of them. The plug-in files are listed
-// in the generated op.inc; nothing else enumerates operators. Names are searched linearly: there
-// are fewer than 200 and a graph asks a few times per node.
+// in the generated op.inc; nothing else enumerates operators. Names are searched linearly, once per
+// node: op_of notes the place in the node and compares one name from then on.
 //
 // Every plug-in may rely on what op_infer checks before it calls `infer`: counts of inputs and
 // outputs, the required inputs present, and dtype and shape of all present inputs known.
@@ -42,7 +42,34 @@ const struct op *op_all(i64 k)
     return NULL;
 }
 
-const struct op *op_of(const struct graph *g, node_id n) { return op_find(graph_node(g, n)->op); }
+enum { MAX_FAMILY = 1 << 12 };
+
+static const struct op *op_noted(u32 at, struct str name)
+{
+    const struct op *op = &families[(at - 1) / MAX_FAMILY]->ops[(at - 1) % MAX_FAMILY];
+    return is_named(op, name) ? op : NULL;
+}
+
+/* 1 + the operator's place; 0: unknown. */
+static u32 place_of(const struct op *op)
+{
+    for (i64 f = 0; op && families[f]; f++)
+        if (op >= families[f]->ops && op < families[f]->ops + families[f]->n)
+            return 1 + (u32)(f * MAX_FAMILY + (op - families[f]->ops));
+    return 0;
+}
+
+/* The note in the node is a cache, not a part of the graph: threads that share a graph may all write it. */
+const struct op *op_of(const struct graph *g, node_id n)
+{
+    struct node *x = graph_node(g, n);
+    u32 at = __atomic_load_n(&x->op_at, __ATOMIC_RELAXED);
+    const struct op *op = at && x->op.n ? op_noted(at, x->op) : NULL;
+    if (op) return op;
+    op = op_find(x->op);
+    __atomic_store_n(&x->op_at, place_of(op), __ATOMIC_RELAXED);
+    return op;
+}
 
 /* Errors. */
 

@@ -60,11 +60,16 @@ static void put_region(struct buf *b, const struct cover *c, const struct select
     else put_cost(b, &s->cost[r->task]);
 }
 
-static bool is_rival(const struct region *r, const struct region *chosen)
+/* Per value: the regions that deliver it in any form, each once. */
+static struct value_list *regions_by_value(const struct cover *c, struct arena *a)
 {
-    for (u32 i = 0; i < r->n_out; i++)
-        if (r->out[i].v == chosen->out[0].v) return true;
-    return false;
+    struct value_list *by = arena_array(a, struct value_list, c->g->value.n);
+    for (u32 r = 0; r < c->region.n; r++)
+        for (u32 i = 0; i < c->region.v[r].n_out; i++) {
+            struct value_list *l = &by[c->region.v[r].out[i].v];
+            if (!l->n || l->v[l->n - 1] != r) *(arr_push(a, l)) = r;
+        }
+    return by;
 }
 
 static void put_unfused(struct buf *b, const struct cover *c, const struct selection *s)
@@ -90,6 +95,8 @@ void plan_explain(struct buf *b, const struct cover *c, const struct selection *
         buf_json_str(b, c->g->sym->var.v[i]);
         buf_printf(b, ":%lld", (long long)var[i]);
     }
+    struct arena a = {0};
+    const struct value_list *by = regions_by_value(c, &a);
     buf_z(b, "},\"dispatches\":[");
     for (u32 i = 0; i < s->choice.n; i++) {
         const struct region *chosen = &c->region.v[s->choice.v[i].region];
@@ -97,8 +104,9 @@ void plan_explain(struct buf *b, const struct cover *c, const struct selection *
         put_region(b, c, s, chosen);
         buf_z(b, ",\"rivals\":[");
         bool first = true;
-        for (u32 r = 0; r < c->region.n; r++) {
-            if (r == s->choice.v[i].region || !is_rival(&c->region.v[r], chosen)) continue;
+        for (u32 j = 0; j < by[chosen->out[0].v].n; j++) {
+            u32 r = by[chosen->out[0].v].v[j];
+            if (r == s->choice.v[i].region) continue;
             if (!first) buf_char(b, ',');
             first = false;
             put_region(b, c, s, &c->region.v[r]);
@@ -106,6 +114,7 @@ void plan_explain(struct buf *b, const struct cover *c, const struct selection *
         buf_z(b, "]}");
     }
     buf_z(b, "\n]");
+    arena_release(&a);
     if (s->unfused.n) put_unfused(b, c, s);
     buf_char(b, '}');
 }

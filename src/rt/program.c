@@ -33,6 +33,7 @@ struct rt_program {
     struct dev *dev;
     bool shares_host;
     struct dev_kernel **kernel; /* per dispatch */
+    bool *kernel_is_shared;     /* per dispatch: the kernel of an earlier one */
     struct dev_mem
         *mem; /* per buffer: constants, and copies of inputs and outputs on devices with memory of their own */
     struct dev_mem *io; /* per buffer: where inputs and outputs lie in this run */
@@ -48,9 +49,11 @@ struct rt_program {
 
 /* loading */
 
-static bool load_kernels(struct rt_program *r, struct err *e)
+static bool load_kernels(struct rt_program *r, struct arena *a, struct err *e)
 {
     const struct plan *p = r->plan;
+    struct map known; /* entry, binary, grids -> dispatch */
+    map_init(&known, a);
     for (u32 i = 0; i < p->dispatch.n; i++) {
         const struct plan_dispatch *d = &p->dispatch.v[i];
         const struct plan_bin *b = &p->bin.v[d->bin];
@@ -58,15 +61,26 @@ static bool load_kernels(struct rt_program *r, struct err *e)
             return err_set(e, ERR_UNSUPPORTED,
                            "program is in language '%.*s', device '%s' runs '%s'", STR_ARG(b->lang),
                            r->dev->driver->name, r->dev->driver->lang);
-        for (u32 j = 0; j < i && !r->kernel[i]; j++) /* the same kernel loaded before */
-            if (p->dispatch.v[j].bin == d->bin && str_eq(p->dispatch.v[j].entry, d->entry) &&
-                p->dispatch.v[j].n_grid == d->n_grid)
-                r->kernel[i] = r->kernel[j];
-        if (!r->kernel[i])
-            r->kernel[i] = r->dev->driver->load(r->dev, b->code, d->entry, d->n_grid, e);
+        struct str key = str_fmt(a, "%u %u %.*s", d->bin, d->n_grid, STR_ARG(d->entry));
+        const u64 *at = map_get(&known, key);
+        if (at) { /* the same kernel loaded before */
+            r->kernel[i] = r->kernel[*at];
+            r->kernel_is_shared[i] = true;
+            continue;
+        }
+        map_put(&known, key, i);
+        r->kernel[i] = r->dev->driver->load(r->dev, b->code, d->entry, d->n_grid, e);
         if (!r->kernel[i]) return err_prefix(e, "kernel '%.*s'", STR_ARG(d->entry));
     }
     return true;
+}
+
+static bool load_all_kernels(struct rt_program *r, struct err *e)
+{
+    struct arena scratch = {0};
+    bool ok = load_kernels(r, &scratch, e);
+    arena_release(&scratch);
+    return ok;
 }
 
 static bool load_constants(struct rt_program *r, struct err *e)
@@ -161,6 +175,7 @@ struct rt_program *rt_load(const struct plan *p, struct dev *d, struct err *e)
     struct rt_program *r = arena_new(&a, struct rt_program);
     *r = (struct rt_program){.plan = p, .dev = d};
     r->kernel = arena_array(&a, struct dev_kernel *, p->dispatch.n + 1);
+    r->kernel_is_shared = arena_array(&a, bool, p->dispatch.n + 1);
     r->mem = arena_array(&a, struct dev_mem, p->buf.n + 1);
     r->io = arena_array(&a, struct dev_mem, p->buf.n + 1);
     r->seconds = arena_array(&a, double, p->dispatch.n + 1);
@@ -170,7 +185,7 @@ struct rt_program *rt_load(const struct plan *p, struct dev *d, struct err *e)
     find_dependents(r, &a);
     new_bound(r, &a);
     r->arena = a;
-    if (find_sharing(r, e) && load_kernels(r, e) && load_constants(r, e)) return r;
+    if (find_sharing(r, e) && load_all_kernels(r, e) && load_constants(r, e)) return r;
     rt_unload(r);
     return NULL;
 }
@@ -178,9 +193,7 @@ struct rt_program *rt_load(const struct plan *p, struct dev *d, struct err *e)
 static void unload_kernels(struct rt_program *r)
 {
     for (u32 i = 0; i < r->plan->dispatch.n; i++) {
-        bool shared = false;
-        for (u32 j = 0; j < i && !shared; j++) shared = r->kernel[j] == r->kernel[i];
-        if (r->kernel[i] && !shared) r->dev->driver->unload(r->dev, r->kernel[i]);
+        if (r->kernel[i] && !r->kernel_is_shared[i]) r->dev->driver->unload(r->dev, r->kernel[i]);
     }
 }
 

@@ -32,7 +32,7 @@ static bool is_closed(const struct cutter *c, const struct node_set *up)
         for (u32 k = 0; k < x->in.n; k++) {
             if (!x->in.v[k] || graph_value(c->g, x->in.v[k])->is_const) continue;
             node_id p = graph_value(c->g, x->in.v[k])->producer;
-            if (!p || !up->has[p]) return false;
+            if (!p || !set_has(up, p)) return false;
         }
     }
     return true;
@@ -56,7 +56,7 @@ bool grow_chain(const struct cutter *c, struct node_set *s, node_id *head)
     const struct graph *g = c->g;
     if (!node_is(g, *head, OP_CONV)) return false;
     node_id p = graph_value(g, graph_node(g, *head)->in.v[0])->producer;
-    if (!p || !c->owner[p] || s->has[p]) return false;
+    if (!p || !c->owner[p] || set_has(s, p)) return false;
     const struct node_set *up = &c->anchored[c->owner[p] - 1];
     if (!node_is(g, up->v[0], OP_CONV) || s->n + up->n > MAX_REGION / 2) return false;
     if (!feeds_only(c, up, *head) || !is_closed(c, up) || !may_pay(c, up->v[0], *head))

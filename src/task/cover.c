@@ -18,6 +18,7 @@ struct builder {
     struct cutter cut;
     struct cover *c;
     struct need need;   /* forms demanded so far, each once */
+    u8 *needed;         /* per value: bits of the layouts demanded */
     struct map tasks;   /* key bytes -> index of cover.task */
     struct map regions; /* nodes, forms -> 1: seen */
     bool no_fusion, no_concat;
@@ -76,10 +77,13 @@ static void choose_layouts(struct cutter *c)
     const struct graph *g = c->g;
     for (value_id v = 1; v < g->value.n; v++)
         if (border_layout(g, v) == LAYOUT_CLAST) c->layout[v] = LAYOUT_CLAST;
-    for (bool changed = true; changed;) {
+    /* to and fro: a long chain is done in two sweeps, whichever end it spreads from */
+    for (bool changed = true, back = false; changed; back = !back) {
         changed = false;
-        for (node_id n = 1; n < g->node.n; n++)
+        for (node_id i = 1; i < g->node.n; i++) {
+            node_id n = back ? g->node.n - i : i;
             if (spreads(g, n)) changed |= spread_layout(c, n);
+        }
     }
     for (u32 k = 0; k < g->input.n; k++) choose_border(c, g->input.v[k]);
     for (u32 k = 0; k < g->output.n; k++)
@@ -138,8 +142,8 @@ static void need_form(struct builder *b, struct form f)
 {
     const struct value *x = graph_value(b->cut.g, f.v);
     if (x->is_const || (x->producer == 0 && f.layout == x->layout)) return;
-    for (u32 i = 0; i < b->need.n; i++)
-        if (form_equal(b->need.v[i], f)) return;
+    if (b->needed[f.v] >> f.layout & 1) return;
+    b->needed[f.v] |= (u8)(1u << f.layout);
     *(arr_push(b->cut.a, &b->need)) = f;
 }
 
@@ -170,16 +174,16 @@ static bool seen_region(struct builder *b, const struct region *r)
 static u32 outer_inputs(const struct cutter *c, const struct node_set *s, value_id **in)
 {
     struct value_list list = {0};
+    u32 search = cutter_search(c);
     for (u32 i = 0; i < s->n; i++) {
         const struct node *x = graph_node(c->g, s->v[i]);
         for (u32 k = 0; k < x->in.n; k++) {
             value_id v = x->in.v[k];
             if (!v || graph_value(c->g, v)->is_const) continue;
             node_id p = graph_value(c->g, v)->producer;
-            if (p && s->has[p]) continue;
-            bool known = false;
-            for (u32 j = 0; j < list.n; j++) known |= list.v[j] == v;
-            if (!known) *(arr_push(c->a, &list)) = v;
+            if ((p && set_has(s, p)) || c->seen[v] == search) continue;
+            c->seen[v] = search;
+            *(arr_push(c->a, &list)) = v;
         }
     }
     *in = list.v;
@@ -262,19 +266,20 @@ static bool add_layout_variants(struct builder *b, const struct node_set *s, val
     const struct cutter *c = &b->cut;
     value_id *in;
     u32 n = outer_inputs(c, s, &in);
-    enum layout *l = arena_array(c->a, enum layout, c->g->value.n);
+    enum layout *l = c->layout; /* changed for a region, then restored */
     bool touches_conv = false;
     for (u32 i = 0; i < s->n; i++) touches_conv |= node_is(c->g, s->v[i], OP_CONV | OP_WINDOW);
     if (!touches_conv) return true;
     for (u32 k = 0; k <= n; k++) {
         value_id v = k < n ? in[k] : out;
         if (!only_border_differs(b, v)) continue;
-        enum layout border = border_layout(c->g, v);
-        for (value_id i = 1; i < c->g->value.n; i++) l[i] = c->layout[i];
-        l[v] = l[v] == border ? LAYOUT_CLAST : border;
-        if (l[v] == c->layout[v]) continue;
-        if (!add_region(b, s, &out, 1, l)) return false;
-        if (k == n && l[v] != border && !add_conversion(b, v, l[v], border)) return false;
+        enum layout border = border_layout(c->g, v), own = l[v];
+        enum layout other = own == border ? LAYOUT_CLAST : border;
+        if (other == own) continue;
+        l[v] = other;
+        bool ok = add_region(b, s, &out, 1, l);
+        l[v] = own;
+        if (!ok || (k == n && other != border && !add_conversion(b, v, other, border))) return false;
     }
     return true;
 }
@@ -285,16 +290,18 @@ static bool add_blocked(struct builder *b, const struct node_set *s, value_id ou
     const struct cutter *c = &b->cut;
     value_id *in;
     u32 n = outer_inputs(c, s, &in), n_in = 0;
-    enum layout *l = arena_array(c->a, enum layout, c->g->value.n);
+    enum layout *l = c->layout, *own = arena_array(c->a, enum layout, n + 1);
     for (u32 k = 0; k < n; k++) n_in += c->in_blocks[in[k]];
     for (u32 way = 1; way < 4; way++) {
         bool reads = way & 1, writes = way & 2;
         if ((reads && !n_in) || (writes && !c->in_blocks[out])) continue;
-        for (value_id v = 1; v < c->g->value.n; v++) l[v] = c->layout[v];
+        for (u32 k = 0; k <= n; k++) own[k] = l[k < n ? in[k] : out];
         for (u32 k = 0; k < n && reads; k++)
             if (c->in_blocks[in[k]]) l[in[k]] = b->blocks;
         if (writes) l[out] = b->blocks;
-        if (!add_region(b, s, &out, 1, l)) return false;
+        bool ok = add_region(b, s, &out, 1, l);
+        for (u32 k = 0; k <= n; k++) l[k < n ? in[k] : out] = own[k];
+        if (!ok) return false;
     }
     return true;
 }
@@ -336,7 +343,7 @@ static bool add_parts(struct builder *b, const struct node_set *core, value_id o
     if (core->n < 2) return true;
     struct node_set rest = set_new(c);
     for (u32 i = 1; i < core->n; i++) set_add(&rest, core->v[i]);
-    set_sort(c, &rest);
+    set_sort(&rest);
     if (!add_region(b, &rest, &out, 1, c->layout)) return false;
     for (u32 i = 0; i < core->n; i++) {
         value_id v = node_out(c->g, core->v[i]);
@@ -458,6 +465,7 @@ bool cover_build(struct cover *c, const struct graph *g, struct arena *a,
     struct builder b = {
         .c = c, .e = e, .no_fusion = o && o->no_fusion, .no_concat = o && o->no_concat};
     cutter_init(&b.cut, g, a);
+    b.needed = arena_array(a, u8, g->value.n);
     map_init(&b.tasks, a);
     map_init(&b.regions, a);
     choose_layouts(&b.cut);

@@ -29,6 +29,8 @@ void cutter_init(struct cutter *c, const struct graph *g, struct arena *a)
     c->in_blocks = arena_array(a, bool, g->value.n);
     c->owner = arena_array(a, u32, g->node.n);
     c->anchored = arena_array(a, struct node_set, g->node.n);
+    c->seen = arena_array(a, u32, i64_max(g->node.n, g->value.n));
+    c->search = arena_new(a, u32);
     note_users(c);
     for (u32 k = 0; k < g->output.n; k++) c->is_output[g->output.v[k]] = true;
     for (u32 k = 0; k < g->made.n; k++) c->is_output[g->made.v[k].v] = true;
@@ -36,10 +38,7 @@ void cutter_init(struct cutter *c, const struct graph *g, struct arena *a)
 
 struct node_set set_new(const struct cutter *c)
 {
-    return (struct node_set){
-        .v = arena_array(c->a, node_id, MAX_REGION),
-        .has = arena_array(c->a, bool, c->g->node.n),
-    };
+    return (struct node_set){.v = arena_array(c->a, node_id, MAX_REGION)};
 }
 
 struct node_set set_copy(const struct cutter *c, const struct node_set *s, u32 n)
@@ -49,19 +48,29 @@ struct node_set set_copy(const struct cutter *c, const struct node_set *s, u32 n
     return r;
 }
 
-void set_add(struct node_set *s, node_id n)
+bool set_has(const struct node_set *s, node_id n)
 {
-    assert(s->n < MAX_REGION && !s->has[n]);
-    s->v[s->n++] = n;
-    s->has[n] = true;
+    for (u32 i = 0; i < s->n; i++)
+        if (s->v[i] == n) return true;
+    return false;
 }
 
-void set_sort(const struct cutter *c, struct node_set *s)
+void set_add(struct node_set *s, node_id n)
 {
-    u32 k = 0;
-    for (node_id n = 1; n < c->g->node.n && k < s->n; n++)
-        if (s->has[n]) s->v[k++] = n;
+    assert(s->n < MAX_REGION && !set_has(s, n));
+    s->v[s->n++] = n;
 }
+
+void set_sort(struct node_set *s)
+{
+    for (u32 i = 1; i < s->n; i++)
+        for (u32 j = i; j > 0 && s->v[j - 1] > s->v[j]; j--) {
+            node_id n = s->v[j];
+            s->v[j] = s->v[j - 1], s->v[j - 1] = n;
+        }
+}
+
+u32 cutter_search(const struct cutter *c) { return ++*c->search; }
 
 bool node_is(const struct graph *g, node_id n, u32 props)
 {
@@ -80,7 +89,7 @@ static bool is_live(const struct cutter *c, const struct node_set *s, value_id v
 {
     if (c->is_output[v]) return true;
     for (u32 i = 0; i < c->users[v].n; i++)
-        if (!s->has[c->users[v].v[i]]) return true;
+        if (!set_has(s, c->users[v].v[i])) return true;
     return false;
 }
 
@@ -98,29 +107,43 @@ u32 set_live_outs(const struct cutter *c, const struct node_set *s, value_id *v,
     return n;
 }
 
-/* Marks the nodes outside the set that depend on it. */
-static bool *mark_behind(const struct cutter *c, const struct node_set *s)
+enum { MAX_SEARCH = 512 }; /* nodes looked at before a dependence is taken for granted */
+
+/* Does node p, outside of the set, depend on it? Ids are topological: nothing before the set's first
+ * node does. */
+static bool depends(const struct cutter *c, const struct node_set *s, node_id first, node_id p)
 {
-    const struct graph *g = c->g;
-    bool *behind = arena_array(c->a, bool, g->node.n);
-    for (node_id n = 1; n < g->node.n; n++) {
-        if (s->has[n]) continue;
-        const struct node *x = graph_node(g, n);
-        for (u32 k = 0; k < x->in.n && !behind[n]; k++) {
-            node_id p = x->in.v[k] ? graph_value(g, x->in.v[k])->producer : 0;
-            behind[n] = p && (s->has[p] || behind[p]);
+    node_id stack[MAX_SEARCH];
+    u32 n = 0, met = 0, search = cutter_search(c);
+    if (p > first) stack[n++] = p;
+    while (n) {
+        const struct node *x = graph_node(c->g, stack[--n]);
+        for (u32 k = 0; k < x->in.n; k++) {
+            node_id q = x->in.v[k] ? graph_value(c->g, x->in.v[k])->producer : 0;
+            if (q < first || c->seen[q] == search) continue;
+            if (set_has(s, q) || ++met >= MAX_SEARCH) return true;
+            c->seen[q] = search;
+            stack[n++] = q;
         }
     }
-    return behind;
+    return false;
 }
 
-static bool inputs_ready(const struct cutter *c, const struct node_set *s, const bool *behind,
-                         node_id n)
+static node_id first_of(const struct node_set *s)
+{
+    node_id first = s->v[0];
+    for (u32 i = 1; i < s->n; i++)
+        if (s->v[i] < first) first = s->v[i];
+    return first;
+}
+
+static bool inputs_ready(const struct cutter *c, const struct node_set *s, node_id n)
 {
     const struct node *x = graph_node(c->g, n);
+    node_id first = first_of(s);
     for (u32 k = 0; k < x->in.n; k++) {
         node_id p = x->in.v[k] ? graph_value(c->g, x->in.v[k])->producer : 0;
-        if (p && !s->has[p] && behind[p]) return false;
+        if (p && !set_has(s, p) && depends(c, s, first, p)) return false;
     }
     return true;
 }
@@ -157,32 +180,36 @@ static bool fits_behind(const struct cutter *c, node_id anchor, node_id n)
            shape_equal(out, &graph_value(g, node_out(g, anchor))->shape);
 }
 
+enum { MAX_USERS = 64 }; /* of one value that are looked at */
+
+/* The first node that reads a value of the set and may join it. */
 static node_id next_behind(const struct cutter *c, const struct node_set *s, node_id anchor)
 {
-    bool *behind = mark_behind(c, s);
-    for (node_id n = anchor + 1; n < c->g->node.n; n++) {
-        if (!behind[n] || !fits_behind(c, anchor, n) || !inputs_ready(c, s, behind, n)) continue;
-        const struct node *x = graph_node(c->g, n);
-        for (u32 k = 0; k < x->in.n; k++) {
-            node_id p = x->in.v[k] ? graph_value(c->g, x->in.v[k])->producer : 0;
-            if (p && s->has[p]) return n;
+    node_id best = 0;
+    for (u32 i = 0; i < s->n; i++) {
+        const struct node *x = graph_node(c->g, s->v[i]);
+        for (u32 k = 0; k < x->out.n; k++) {
+            const struct value_list *u = &c->users[x->out.v[k]];
+            for (u32 j = 0; x->out.v[k] && j < u->n && j < MAX_USERS; j++) {
+                node_id n = u->v[j];
+                if (n <= anchor || (best && n >= best) || set_has(s, n)) continue;
+                if (fits_behind(c, anchor, n) && inputs_ready(c, s, n)) best = n;
+            }
         }
     }
-    return 0;
+    return best;
 }
 
 void grow_epilogue(const struct cutter *c, struct node_set *s, node_id anchor)
 {
     u32 best = s->n;
     while (s->n < MAX_REGION - 16) {
-        struct arena_mark m = arena_mark(c->a);
         node_id n = next_behind(c, s, anchor);
-        arena_rewind(c->a, m);
         if (!n) break;
         set_add(s, n);
         if (set_live_outs(c, s, NULL, 0) == 1) best = s->n;
     }
-    while (s->n > best) s->has[s->v[--s->n]] = false;
+    s->n = best;
 }
 
 /* Would recomputing the producer inside the consumer be cheap? */
@@ -191,13 +218,13 @@ static bool comes_along(const struct cutter *c, const struct node_set *s, node_i
 {
     const struct graph *g = c->g;
     node_id p = graph_value(g, v)->producer;
-    if (!p || s->has[p] || c->owner[p] || c->is_output[v]) return false;
+    if (!p || set_has(s, p) || c->owner[p] || c->is_output[v]) return false;
     if (node_is(g, p, OP_WHOLE | OP_HEAVY)) return false;
     if (node_is(g, p, OP_VIEW)) return true;
     if (!node_is(g, p, OP_POINTWISE)) return false;
     if (c->users[v].n > 1) { /* all users must be here */
         for (u32 i = 0; i < c->users[v].n; i++)
-            if (!s->has[c->users[v].v[i]]) return false;
+            if (!set_has(s, c->users[v].v[i])) return false;
     }
     return !node_is(g, consumer, OP_WINDOW | OP_SAMPLE);
 }
@@ -216,5 +243,5 @@ void grow_prologue(const struct cutter *c, struct node_set *s)
             }
         }
     }
-    set_sort(c, s);
+    set_sort(s);
 }

@@ -9,7 +9,6 @@
 struct node_set {
     node_id *v;   /* in the order of adding */
     u32 n;
-    bool *has;    /* per node */
 };
 
 struct cutter {
@@ -22,6 +21,8 @@ struct cutter {
     u32 *owner;                /* per node: 1 + index of the anchor region that contains it, 0 = free */
     struct node_set *anchored; /* the anchor regions */
     u32 n_anchored;
+    u32 *seen;                 /* per value or node: the last search that met it, see cutter_search */
+    u32 *search;               /* number of the last search */
 };
 
 enum { MAX_REGION = 48 }; /* nodes of one region */
@@ -30,7 +31,10 @@ void cutter_init(struct cutter *c, const struct graph *g, struct arena *a);
 struct node_set set_new(const struct cutter *c);
 struct node_set set_copy(const struct cutter *c, const struct node_set *s, u32 n);
 void set_add(struct node_set *s, node_id n);
-void set_sort(const struct cutter *c, struct node_set *s); /* ids are topological: ascending */
+bool set_has(const struct node_set *s, node_id n);
+void set_sort(struct node_set *s); /* ids are topological: ascending */
+/* A new search: c->seen[i] != the number returned: not met by it. */
+u32 cutter_search(const struct cutter *c);
 
 bool node_is(const struct graph *g, node_id n, u32 props);
 value_id node_out(const struct graph *g, node_id n);  /* its first wanted output */

@@ -13,12 +13,16 @@
 // Not offered: constants as parts, the same value twice, contents known in symbols, blocked layouts.
 #include "task/grow.h"
 
-enum { MAX_VARIANTS = 32 /* of one region */ };
+enum {
+    MAX_VARIANTS = 32, /* of one region */
+    MAX_DEPTH = 64,    /* concatenations of concatenations */
+};
 
 struct joiner {
     struct cover *c;
     const struct cutter *cut;
     struct map *tasks;      /* see cover_add_task */
+    u8 *made;               /* per value: bits of the layouts that a region delivers it in */
     u32 *expanded;          /* per node: 1 + index of the join that it dissolves in, 0: none */
     struct value_list *of;  /* per value: 1 + index of the joins that it is a part of */
     struct err *e;
@@ -53,9 +57,9 @@ static bool joins_along(const struct joiner *j, node_id n, u32 axis)
     return op->join && op->join(j->cut->g, graph_node(j->cut->g, n), &a) && a == axis;
 }
 
-/* Adds the inputs of a concatenation that begins at `at`, with `deep` the inputs of an input that
- * is one, too; if it cannot be taken apart it stays one part. */
-static bool add_parts(struct joiner *j, struct join *x, node_id n, sym at, bool deep)
+/* Adds the inputs of a concatenation that begins at `at`, the inputs of an input that
+ * is one, too, `deep` levels down; if it cannot be taken apart it stays one part. */
+static bool add_parts(struct joiner *j, struct join *x, node_id n, sym at, u32 deep)
 {
     const struct graph *g = j->cut->g;
     const struct node *nd = graph_node(g, n);
@@ -67,7 +71,7 @@ static bool add_parts(struct joiner *j, struct join *x, node_id n, sym at, bool 
         u32 mine = x->part.n - 1, n_parts = x->part.n;
         bool is_join = part->producer && joins_along(j, part->producer, x->axis);
         if (deep && is_join && j->cut->layout[v] == x->layout) {
-            bool whole = add_parts(j, x, part->producer, at, true);
+            bool whole = add_parts(j, x, part->producer, at, deep - 1);
             x->part.v[mine].is_whole = whole;
             if (!whole) x->part.n = n_parts;
         }
@@ -78,10 +82,15 @@ static bool add_parts(struct joiner *j, struct join *x, node_id n, sym at, bool 
 
 static bool is_delivered(const struct joiner *j, struct form f)
 {
+    return j->made[f.v] >> f.layout & 1;
+}
+
+static void note_delivered(struct joiner *j)
+{
+    j->made = arena_array(j->cut->a, u8, j->cut->g->value.n);
     for (u32 r = 0; r < j->c->region.n; r++)
         for (u32 k = 0; k < j->c->region.v[r].n_out; k++)
-            if (form_equal(j->c->region.v[r].out[k], f)) return true;
-    return false;
+            j->made[j->c->region.v[r].out[k].v] |= (u8)(1u << j->c->region.v[r].out[k].layout);
 }
 
 /* The concatenation as a region that does nothing. */
@@ -111,8 +120,8 @@ static void try_join(struct joiner *j, node_id n)
     if (v->sdata || (x.layout != LAYOUT_ROWS && x.layout != LAYOUT_CLAST)) return;
     x.whole = v->shape.dim[x.axis];
     if (!is_delivered(j, (struct form){x.v, x.layout, 0})) return;
-    bool ok = add_parts(j, &x, n, sym_const(g->sym, 0), true);
-    if (!ok) x.part.n = 0, ok = add_parts(j, &x, n, sym_const(g->sym, 0), false);
+    bool ok = add_parts(j, &x, n, sym_const(g->sym, 0), MAX_DEPTH);
+    if (!ok) x.part.n = 0, ok = add_parts(j, &x, n, sym_const(g->sym, 0), 0);
     if (!ok || x.part.n < 2) return;
     *(arr_push(j->c->arena, &j->c->join)) = x;
     u32 join = j->c->join.n - 1;
@@ -263,6 +272,7 @@ bool cover_add_joins(struct cover *c, const struct cutter *cut, struct map *task
     j.expanded = arena_array(cut->a, u32, cut->g->node.n);
     j.of = arena_array(cut->a, struct value_list, cut->g->value.n);
     u32 n = c->region.n;
+    note_delivered(&j);
     for (node_id i = cut->g->node.n; --i;) try_join(&j, i);
     for (u32 r = 0; r < n && c->join.n; r++)
         if (c->region.v[r].n_nodes && !add_variants(&j, r)) return false;
