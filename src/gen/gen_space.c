@@ -9,6 +9,8 @@
 // merged.
 #include "gen/gen.h"
 
+#include <string.h>
+
 u32 layout_order(enum layout l, u32 rank, u32 order[MAX_RANK])
 {
     for (u32 i = 0; i < rank; i++) order[i] = i;
@@ -35,6 +37,7 @@ struct merge {
     const struct graph *g;
     const value_id *stop;
     u32 rank, p, q;
+    u8 *known; /* per value, of this p and q: 0 not asked yet, 1 no, 2 yes */
 };
 
 /* Axis of the leaf for an axis of the result, -1: absent or of size 1. */
@@ -67,7 +70,9 @@ static bool is_stop(const struct merge *m, value_id v)
     return false;
 }
 
-static bool value_merges(const struct merge *m, value_id v)
+static bool value_merges(const struct merge *m, value_id v);
+
+static bool inner_merges(const struct merge *m, value_id v)
 {
     const struct value *x = graph_value(m->g, v);
     if (is_stop(m, v)) return true;
@@ -77,6 +82,13 @@ static bool value_merges(const struct merge *m, value_id v)
     for (u32 i = 0; i < n->in.n; i++)
         if (n->in.v[i] && !value_merges(m, n->in.v[i])) return false;
     return true;
+}
+
+/* Diamonds are asked once. */
+static bool value_merges(const struct merge *m, value_id v)
+{
+    if (!m->known[v]) m->known[v] = inner_merges(m, v) ? 2 : 1;
+    return m->known[v] == 2;
 }
 
 static bool is_output(const struct graph *g, value_id v)
@@ -95,12 +107,16 @@ static bool all_merge(const struct merge *m, const value_id *v, u32 n)
     return true;
 }
 
+enum { FEW_VALUES = 256 }; /* a task with more needs memory from the heap */
+
 void space_of_all(struct space *s, const struct graph *g, const value_id *v, u32 n, enum layout l,
                   const value_id *stop, u32 set)
 {
     const struct value *x = graph_value(g, v[0]);
     u32 order[MAX_RANK], rank = layout_order(l, x->shape.rank, order);
-    struct merge m = {.g = g, .stop = stop, .rank = rank};
+    struct arena a = {0};
+    u8 few[FEW_VALUES], *known = g->value.n <= FEW_VALUES ? few : arena_array(&a, u8, g->value.n);
+    struct merge m = {.g = g, .stop = stop, .rank = rank, .known = known};
     *s = (struct space){.rank = rank};
     for (u32 i = 0; i < rank; i++) {
         struct space_group new = {x->shape.dim[order[i]], order[i]};
@@ -108,6 +124,7 @@ void space_of_all(struct space *s, const struct graph *g, const value_id *v, u32
         struct space_group *last = s->n ? &s->g[s->n - 1] : NULL;
         m.p = last ? last->axis : 0;
         m.q = new.axis;
+        memset(known, 0, g->value.n);
         bool apart = (set >> m.p & 1) != (set >> m.q & 1);
         if (last && !apart && all_merge(&m, v, n))
             *last = (struct space_group){sym_mul(g->sym, last->extent, new.extent), new.axis};
@@ -115,6 +132,7 @@ void space_of_all(struct space *s, const struct graph *g, const value_id *v, u32
     }
     if (!s->n)
         s->g[s->n++] = (struct space_group){sym_const(g->sym, 1), rank ? order[rank - 1] : 0};
+    arena_release(&a);
 }
 
 void space_of(struct space *s, const struct graph *g, value_id v, const value_id *stop, u32 set)

@@ -484,7 +484,7 @@ typedef kval emit_fn(struct emit *m, const void *user, const kval *idx);
 
 struct emit_bind { emit_fn *fn; const void *user; };
 
-struct emit_memo { value_id v; kval idx[MAX_RANK], val; };
+struct emit_memo { value_id v; kval idx[MAX_RANK], val; bool bound; /* see op_emit.c */ };
 
 /* A constant rearranged when the program is compiled: element (i0, i1 ...) of the packed array,
    row-major over extent[], is the constant's element at index[axis] = sum over the dims that name
@@ -536,6 +536,8 @@ struct emit {
     u32 inside_axes;
     /* the value being lowered depends on a bound one */
     bool touched_bind;
+    /* values being lowered, one within another */
+    u32 depth;
     /* values lowered before, see op_emit.c */
     struct { struct emit_memo *v; u32 n, cap; } memo;
 };

@@ -10,8 +10,8 @@
 //
 // Lowered values with several uses are remembered per index tuple, as long as the instruction is
 // still in scope: without it, chains of diamonds would be walked exponentially often, and
-// reductions emitted twice. What depends on a bound value is not remembered: the generator may
-// deliver something else next time.
+// reductions emitted twice. What depends on a bound value is remembered until the outermost value is
+// lowered: the generator may deliver something else next time.
 #include "op/op.h"
 
 #include <math.h>
@@ -261,7 +261,7 @@ static bool in_scope(const struct kir *k, kval v)
     return true;
 }
 
-static kval memo_find(const struct emit *m, value_id v, const kval *idx)
+static kval memo_find(const struct emit *m, value_id v, const kval *idx, bool *bound)
 {
     u32 rank = graph_value(m->g, v)->shape.rank;
     for (u32 i = m->memo.n; i-- > 0;) {
@@ -269,33 +269,47 @@ static kval memo_find(const struct emit *m, value_id v, const kval *idx)
         if (x->v != v) continue;
         u32 r = 0;
         while (r < rank && x->idx[r] == idx[r]) r++;
-        if (r == rank && in_scope(m->k, x->val)) return x->val;
+        if (r < rank || !in_scope(m->k, x->val)) continue;
+        *bound = x->bound;
+        return x->val;
     }
     return 0;
 }
 
 static void memo_add(struct emit *m, value_id v, const kval *idx, kval val)
 {
-    struct emit_memo x = {.v = v, .val = val};
+    struct emit_memo x = {.v = v, .val = val, .bound = m->touched_bind};
     for (u32 r = 0; r < graph_value(m->g, v)->shape.rank; r++) x.idx[r] = idx[r];
     if (m->memo.n >= 512) m->memo.n = 0; /* searched linearly: keep it short */
     *arr_push(m->arena, &m->memo) = x;
+}
+
+static void forget_bound(struct emit *m)
+{
+    u32 n = 0;
+    for (u32 i = 0; i < m->memo.n; i++)
+        if (!m->memo.v[i].bound) m->memo.v[n++] = m->memo.v[i];
+    m->memo.n = n;
 }
 
 static kval emit_lowered(struct emit *m, value_id v, const kval *idx)
 {
     const struct value *x = graph_value(m->g, v);
     assert(x->producer && "value has no source in this kernel");
-    kval val = m->n_uses[v] > 1 ? memo_find(m, v, idx) : 0;
+    bool bound = false;
+    kval val = m->n_uses[v] > 1 ? memo_find(m, v, idx, &bound) : 0;
+    m->touched_bind |= bound;
     if (val) return val;
     const struct op *op = op_of(m->g, x->producer);
     assert(op && op->lower);
     bool outer = m->touched_bind;
     m->touched_bind = false;
+    m->depth++;
     val = op->lower(m, graph_node(m->g, x->producer), x->out_index, idx);
     assert(kir_dtype(m->k, val) == emit_type(x->dtype));
-    if (m->n_uses[v] > 1 && !m->touched_bind) memo_add(m, v, idx, val);
+    if (m->n_uses[v] > 1) memo_add(m, v, idx, val);
     m->touched_bind |= outer;
+    if (!--m->depth) forget_bound(m);
     return val;
 }
 

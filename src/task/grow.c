@@ -229,14 +229,75 @@ static bool comes_along(const struct cutter *c, const struct node_set *s, node_i
     return !node_is(g, consumer, OP_WINDOW | OP_SAMPLE);
 }
 
+/* A node's elements are computed once for each index that somebody asks for them with. Pointwise
+ * nodes ask with their own indices, views with another one for each input. */
+enum { MAX_INDICES = 48, MAX_WORK = 256 };
+
+struct work {
+    u32 index[MAX_REGION][MAX_INDICES]; /* per node of the set, by numbers */
+    u32 n[MAX_REGION];
+    u32 last; /* number given out */
+};
+
+static bool work_ask(struct work *w, u32 i, u32 index)
+{
+    for (u32 k = 0; k < w->n[i]; k++)
+        if (w->index[i][k] == index) return true;
+    if (w->n[i] == MAX_INDICES) return false;
+    w->index[i][w->n[i]++] = index;
+    return true;
+}
+
+/* What node i of the set asks of node j. */
+static bool work_pass(const struct cutter *c, const struct node_set *s, struct work *w, u32 i, u32 j)
+{
+    const struct node *x = graph_node(c->g, s->v[i]);
+    for (u32 k = 0; k < x->in.n; k++) {
+        if (!x->in.v[k] || graph_value(c->g, x->in.v[k])->producer != s->v[j]) continue;
+        bool same = node_is(c->g, s->v[i], OP_POINTWISE);
+        for (u32 n = 0; n < w->n[i]; n++)
+            if (!work_ask(w, j, same ? w->index[i][n] : ++w->last)) return false;
+    }
+    return true;
+}
+
+/* Is the set, in any order, a kernel of reasonable size? */
+static bool is_small(const struct cutter *c, const struct node_set *set)
+{
+    struct node_set s = {.n = set->n};
+    node_id v[MAX_REGION];
+    struct work w = {.last = 0};
+    u32 sum = 0, views = 0;
+    for (u32 i = 0; i < s.n; i++) v[i] = set->v[i], views += !node_is(c->g, v[i], OP_POINTWISE);
+    if (views < 4) return true; /* 3 views: each node under a few indices */
+    s.v = v;
+    set_sort(&s);
+    for (u32 i = s.n; i-- > 0;) {
+        for (u32 j = i + 1; j < s.n; j++)
+            if (!work_pass(c, &s, &w, j, i)) return false;
+        if (!w.n[i]) w.index[i][w.n[i]++] = ++w.last;
+        sum += w.n[i];
+    }
+    return sum <= MAX_WORK;
+}
+
+/* The producer joins the set unless that makes a kernel of unreasonable size. */
+static bool take_along(const struct cutter *c, struct node_set *s, node_id n)
+{
+    set_add(s, n);
+    if (is_small(c, s)) return true;
+    s->n--;
+    return false;
+}
+
 void grow_prologue(const struct cutter *c, struct node_set *s)
 {
     for (u32 i = 0; i < s->n; i++) {
         const struct node *x = graph_node(c->g, s->v[i]);
         for (u32 k = 0; k < x->in.n && s->n < MAX_REGION; k++) {
             value_id v = x->in.v[k];
-            if (v && comes_along(c, s, s->v[i], v)) {
-                set_add(s, graph_value(c->g, v)->producer);
+            if (v && comes_along(c, s, s->v[i], v) &&
+                take_along(c, s, graph_value(c->g, v)->producer)) {
                 i = (u32)-1; /* a node's last user may just have come in: look again from the start
                               */
                 break;
