@@ -43,7 +43,7 @@ class C:
         self.x = x
 
 
-def case(name, op, ins, n_out=1, domain=MS, onnx_opset=18, ml=3, keep=9, **attrs):
+def case(name, op, ins, n_out=1, domain=MS, onnx_opset=18, ml=3, keep=9, tolerance=None, **attrs):
     """ins: arrays, C(array), None. n_out: how many outputs, or a list of bool. keep: how many of them are compared."""
     global written, failed
     if not fnmatch.fnmatch(name, glob):
@@ -82,6 +82,8 @@ def case(name, op, ins, n_out=1, domain=MS, onnx_opset=18, ml=3, keep=9, **attrs
                               for o, v in zip(shown, got))
     model.graph.initializer.extend(numpy_helper.from_array(v, "in:" + k) for k, v in feeds.items())
     model.graph.initializer.extend(numpy_helper.from_array(v, "want:" + o) for o, v in zip(shown, got))
+    if tolerance:
+        model.graph.initializer.append(numpy_helper.from_array(np.array(tolerance), "tolerance"))
     with open(os.path.join(out_dir, name + ".onnx"), "wb") as out:
         out.write(model.SerializeToString())
     written += 1
@@ -248,5 +250,60 @@ case("rotary_offset", "RotaryEmbedding", [f(2, 3, 8), np.array([4], I64), C(f(10
 case("rotary_4d", "RotaryEmbedding", [f(2, 2, 3, 4), i(2, 3, hi=9), C(f(10, 2)), C(f(10, 2))])
 case("rotary_part", "RotaryEmbedding", [f(2, 3, 16), i(2, 3, hi=9), C(f(10, 2)), C(f(10, 2))], num_heads=2,
      rotary_embedding_dim=4)
+
+# ai.onnx.ml: features.
+NAN = float("nan")
+
+
+def ml(name, op, ins, n_out=1, **kw):
+    case("ml_" + name, op, ins, n_out, domain=ML, **kw)
+
+
+ml("scaler", "Scaler", [f(3, 4)], offset=[0.5, 1.0, -1.0, 0.0], scale=[2.0, 0.5, 1.0, 3.0])
+ml("scaler_one", "Scaler", [i(3, 4)], offset=[0.5], scale=[2.0])
+for norm in ("MAX", "L1", "L2"):
+    ml("normalizer_" + norm.lower(), "Normalizer", [np.concatenate([f(3, 4), np.zeros((1, 4), F)])], norm=norm)
+ml("imputer", "Imputer", [np.array([[1, NAN, 3], [NAN, 2, 2]], F)], imputed_value_floats=[7.0, 8.0, 9.0], replaced_value_float=NAN)
+ml("imputer_int", "Imputer", [i(3, 3, hi=3)], imputed_value_int64s=[9], replaced_value_int64=1)
+ml("binarizer", "Binarizer", [f(3, 4)], threshold=0.5)
+ml("array_feature_extractor", "ArrayFeatureExtractor", [f(3, 4), C(np.array([[2, 0]], I64))])
+ml("array_feature_extractor_1d", "ArrayFeatureExtractor", [f(4), C(np.array([2, 0, 1], I64))])
+ml("feature_vectorizer", "FeatureVectorizer", [f(3, 2), f(3, 1)], inputdimensions=[2, 1])
+ml("one_hot_encoder", "OneHotEncoder", [i(3, 2, hi=4)], cats_int64s=[2, 0, 1], zeros=1)
+ml("label_encoder", "LabelEncoder", [i(3, 4, hi=6)], keys_int64s=[4, 1, 2, 3], values_floats=[0.5, 1.5, 2.5, 3.5], default_float=9.0, ml=4)
+ml("label_encoder_float", "LabelEncoder", [np.array([1.5, NAN, 2, 3], F)], keys_floats=[NAN, 2.0, 1.5], values_int64s=[5, 6, 7], ml=4)
+
+# ai.onnx.ml: linear models and support vector machines.
+def floats(n, lo=-1, hi=1):
+    return [float(x) for x in f(n, lo=lo, hi=hi)]
+
+
+ml("linear_regressor", "LinearRegressor", [f(3, 4)], coefficients=floats(8), intercepts=floats(2), targets=2)
+ml("linear_regressor_one", "LinearRegressor", [f(3, 4)], coefficients=floats(4))
+for post in ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"):
+    x = [f(5, 4)] if post != "PROBIT" else [f(5, 4, lo=0, hi=0.2)]
+    co = dict(coefficients=floats(12), intercepts=floats(3)) if post != "PROBIT" else \
+        dict(coefficients=floats(12, 0.1, 1), intercepts=floats(3, 0.01, 0.1))
+    ml("linear_classifier_" + post.lower(), "LinearClassifier", x, 2, classlabels_ints=[5, 3, 9], post_transform=post, **co)
+    if post != "PROBIT":
+        ml("linear_classifier_one_" + post.lower(), "LinearClassifier", [f(5, 4)], 2, coefficients=floats(4),
+           intercepts=floats(1), classlabels_ints=[5, 3], post_transform=post)
+for kind in ("LINEAR", "POLY", "RBF", "SIGMOID"):
+    sv = dict(kernel_type=kind, kernel_params=[0.3, 0.2, 3.0])
+    ml("svm_regressor_" + kind.lower(), "SVMRegressor", [f(3, 4)], coefficients=floats(5), rho=floats(1),
+       support_vectors=floats(20), n_supports=5, **sv)
+    ml("svm_classifier_" + kind.lower(), "SVMClassifier", [f(6, 4)], 2, classlabels_ints=[5, 3, 9], coefficients=floats(2 * 6),
+       rho=floats(3), support_vectors=floats(24), vectors_per_class=[2, 3, 1], **sv)
+ml("svm_regressor_one_class", "SVMRegressor", [f(5, 4)], coefficients=floats(5), rho=[0.0], support_vectors=floats(20),
+   n_supports=5, one_class=1, kernel_type="RBF", kernel_params=[0.3, 0.0, 0.0])
+ml("svm_regressor_no_vectors", "SVMRegressor", [f(5, 4)], coefficients=floats(4), rho=[0.5], kernel_params=[0.0, 0.0, 0.0], kernel_type="LINEAR")
+TWO = dict(classlabels_ints=[5, 3], coefficients=floats(5), rho=floats(1), support_vectors=floats(20), vectors_per_class=[2, 3],
+           kernel_type="RBF", kernel_params=[0.3, 0.0, 0.0])
+for post in ("NONE", "LOGISTIC", "SOFTMAX"):
+    ml("svm_classifier_two_" + post.lower(), "SVMClassifier", [f(6, 4)], 2, post_transform=post, **TWO)
+ml("svm_classifier_two_probabilities", "SVMClassifier", [f(6, 4)], 2, prob_a=[-1.5], prob_b=[0.3], tolerance=5e-3, **TWO)
+ml("svm_classifier_two_signs", "SVMClassifier", [f(6, 4)], 2, **dict(TWO, rho=[0.1], coefficients=[1.0, 0.8, -1.0, -0.5, -0.7]))
+ml("svm_classifier_no_vectors", "SVMClassifier", [f(6, 4)], 2, classlabels_ints=[5, 3, 9], coefficients=floats(12), rho=[0.5],
+   kernel_type="LINEAR", kernel_params=[0.0, 0.0, 0.0])
 
 print("%d written, %d could not be run" % (written, failed))

@@ -235,6 +235,20 @@ bool op_check_absent(const struct graph *g, node_id n, u32 k, const char *what, 
 /* For `random`: a constant of numbers from lo to hi. */
 value_id random_const(struct graph *g, enum dtype t, u32 rank, const i64 *dim, double lo, double hi, struct rng *r);
 
+/* op_ml.c: of domain ai.onnx.ml */
+/* numbers of an attribute that is a list or a tensor of floats; 0: absent */
+i64 op_ml_floats(const struct graph *g, const struct node *nd, const char *name, const double **v);
+value_id op_ml_const(struct graph *g, enum dtype t, const double *v, u32 rank, const i64 *dim);
+bool op_ml_check_transform(const struct graph *g, node_id n, struct err *e);
+value_id op_ml_transform(struct graph *g, node_id n, value_id x, enum dtype t); /* post_transform of scores (n, k) */
+/* output 0, if wanted, has labels that are integers */
+bool op_ml_check_labels(const struct graph *g, node_id n, const char *ints, const char *strings, struct err *e);
+value_id op_ml_labels(struct graph *g, node_id n, value_id at, const char *ints, value_id out); /* of classes by number */
+value_id op_ml_best(struct graph *g, node_id n, value_id scores); /* number of the largest of each row */
+value_id op_ml_pair(struct graph *g, node_id n, value_id a, value_id b); /* two columns */
+/* Both scores of two classes from the second one's, (n, 1), transformed: 1 - s or -s beside s, as ONNX Runtime writes them. */
+value_id op_ml_two(struct graph *g, node_id n, value_id s, bool complement);
+
 /* op_fold.c: arithmetic on symbolic contents. Sets the content of output 0 where it is exactly
    known; else does nothing. */
 enum op_fold {
