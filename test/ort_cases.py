@@ -43,8 +43,8 @@ class C:
         self.x = x
 
 
-def case(name, op, ins, n_out=1, domain=MS, onnx_opset=18, ml=3, keep=9, tolerance=None, **attrs):
-    """ins: arrays, C(array), None. n_out: how many outputs, or a list of bool. keep: how many of them are compared."""
+def case(name, op, ins, n_out=1, domain=MS, onnx_opset=18, ml=3, keep=None, tolerance=None, **attrs):
+    """ins: arrays, C(array), None. n_out: how many outputs, or a list of bool. keep: which of them are compared, a slice."""
     global written, failed
     if not fnmatch.fnmatch(name, glob):
         return
@@ -76,7 +76,9 @@ def case(name, op, ins, n_out=1, domain=MS, onnx_opset=18, ml=3, keep=9, toleran
         print("cannot run %s: %s" % (name, str(e).strip().split("\n")[0][:300]))
         failed += 1
         return
-    shown = [o for o in outs if o][:keep]
+    if keep:
+        outs, got = outs[keep], got[keep]
+    shown = [o for o in outs if o]
     del model.graph.output[:]
     model.graph.output.extend(helper.make_tensor_value_info(o, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
                               for o, v in zip(shown, got))
@@ -242,9 +244,9 @@ gqa("gqa_smooth", 1, 3, 0, [2], smooth_softmax=1)
 gqa("gqa_sink", 1, 1, 3, [3], ins=[None, None, None, None, f(4)])
 gqa("gqa_bias", 1, 3, 0, [2], ins=[None, None, None, f(1, 4, 3, 3)])
 gqa("gqa_ids", 2, 1, 4, [4, 4], ins=TAB + [np.array([[4], [4]], I64)], do_rotary=1)
-gqa("gqa_buffer", 2, 1, 8, [4, 4], total=5, keep=1)
-gqa("gqa_ragged", 2, 1, 8, [4, 6], total=7, ins=TAB, do_rotary=1, keep=1)
-gqa("gqa_chunk", 1, 2, 8, [4], total=5, ins=TAB, do_rotary=1, keep=1)
+gqa("gqa_buffer", 2, 1, 8, [4, 4], total=5, keep=slice(1))
+gqa("gqa_ragged", 2, 1, 8, [4, 6], total=7, ins=TAB, do_rotary=1, keep=slice(1))
+gqa("gqa_chunk", 1, 2, 8, [4], total=5, ins=TAB, do_rotary=1, keep=slice(1))
 case("rotary", "RotaryEmbedding", [f(2, 3, 8), i(2, 3, hi=9), C(f(10, 2)), C(f(10, 2))])
 case("rotary_offset", "RotaryEmbedding", [f(2, 3, 8), np.array([4], I64), C(f(10, 2)), C(f(10, 2))], interleaved=1)
 case("rotary_4d", "RotaryEmbedding", [f(2, 2, 3, 4), i(2, 3, hi=9), C(f(10, 2)), C(f(10, 2))])
@@ -305,5 +307,58 @@ ml("svm_classifier_two_probabilities", "SVMClassifier", [f(6, 4)], 2, prob_a=[-1
 ml("svm_classifier_two_signs", "SVMClassifier", [f(6, 4)], 2, **dict(TWO, rho=[0.1], coefficients=[1.0, 0.8, -1.0, -0.5, -0.7]))
 ml("svm_classifier_no_vectors", "SVMClassifier", [f(6, 4)], 2, classlabels_ints=[5, 3, 9], coefficients=floats(12), rho=[0.5],
    kernel_type="LINEAR", kernel_params=[0.0, 0.0, 0.0])
+
+# ai.onnx.ml: trees.
+def trees(n, features, k, votes, kind, modes=("BRANCH_LEQ",), positive=False):
+    d = {"nodes_" + a: [] for a in ("treeids nodeids featureids values modes truenodeids falsenodeids "
+                                    "missing_value_tracks_true").split()}
+    v = {kind + "_" + a: [] for a in "treeids nodeids ids weights".split()}
+    for t in range(n):
+        size = 1 + 2 * int(rng.integers(1, 6))
+        for j in range(size):
+            inner = 2 * j + 2 < size
+            for key, val in (("treeids", t), ("nodeids", j), ("featureids", int(rng.integers(features)) if inner else 0),
+                             ("values", float(f(1)[0]) if inner else 0.0),
+                             ("modes", str(rng.choice(modes)) if inner else "LEAF"), ("truenodeids", 2 * j + 1 if inner else 0),
+                             ("falsenodeids", 2 * j + 2 if inner else 0), ("missing_value_tracks_true", int(rng.integers(2)))):
+                d["nodes_" + key].append(val)
+            for c in range(0 if inner else votes):
+                for key, val in (("treeids", t), ("nodeids", j), ("ids", c if votes == k else int(rng.integers(k))),
+                                 ("weights", float(f(1, lo=0.0 if positive else -1.0, hi=1)[0]))):
+                    v[kind + "_" + key].append(val)
+    return {**d, **v}
+
+
+XT = [np.concatenate([f(7, 3), np.array([[NAN, 0.5, -0.5]], F)])]
+for agg in ("SUM", "AVERAGE", "MIN", "MAX"):
+    two = 2 if agg in ("SUM", "AVERAGE") else 1
+    ml("tree_regressor_" + agg.lower(), "TreeEnsembleRegressor", XT, n_targets=two, aggregate_function=agg,
+       base_values=[0.5, -0.5][:two], **trees(4, 3, two, 1, "target"))
+ml("tree_regressor_modes", "TreeEnsembleRegressor", XT, n_targets=1,
+   **trees(5, 3, 1, 1, "target", ("BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_LEQ", "BRANCH_EQ", "BRANCH_NEQ")))
+for post in ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"):
+    ml("tree_classifier_" + post.lower(), "TreeEnsembleClassifier", XT, 2, classlabels_int64s=[5, 3, 9], post_transform=post,
+       **trees(4, 3, 3, 3, "class"))
+    for positive in (False, True):
+        name = "tree_classifier_two_%s%s" % (post.lower(), "_positive" if positive else "")
+        ml(name, "TreeEnsembleClassifier", XT, 2, classlabels_int64s=[5, 3], post_transform=post,
+           **trees(4, 3, 1, 1, "class", positive=positive))
+    ml("tree_classifier_two_both_" + post.lower(), "TreeEnsembleClassifier", XT, 2,
+       classlabels_int64s=[5, 3], keep=slice(1, 2), post_transform=post, **trees(4, 3, 2, 1, "class"))
+ml("tree_classifier_base_one", "TreeEnsembleClassifier", XT, 2, classlabels_int64s=[5, 3], post_transform="LOGISTIC",
+   base_values=[0.3], **trees(4, 3, 1, 1, "class"))
+ml("tree_classifier_base_two", "TreeEnsembleClassifier", XT, 2, classlabels_int64s=[5, 3], post_transform="LOGISTIC",
+   base_values=[0.1, 0.3], **trees(4, 3, 1, 1, "class"))
+second = trees(4, 3, 1, 1, "class")
+second["class_ids"] = [1 for _ in second["class_ids"]]
+ml("tree_classifier_second", "TreeEnsembleClassifier", XT, 2, classlabels_int64s=[5, 3], **second)
+ml("tree_classifier_base_three", "TreeEnsembleClassifier", XT, 2, classlabels_int64s=[5, 3, 9], base_values=[0.1, 0.3, 0.2],
+   **trees(4, 3, 3, 3, "class"))
+T = numpy_helper.from_array
+ml("tree_ensemble", "TreeEnsemble", [np.array([[1.2], [-0.12], [1.66], [4.14], [1.77], [NAN]], F)], ml=5, n_targets=2,
+   aggregate_function=1, post_transform=0, tree_roots=[0], nodes_modes=T(np.array([0, 6, 6], U8)),
+   nodes_featureids=[0, 0, 0], nodes_splits=T(np.array([1.5, 232344.0, NAN], F)), nodes_truenodeids=[1, 0, 1],
+   nodes_trueleafs=[0, 1, 1], nodes_falsenodeids=[2, 2, 3], nodes_falseleafs=[0, 1, 1], leaf_targetids=[0, 1, 0, 1],
+   leaf_weights=T(np.array([5.23, 12.12, -12.23, 7.21], F)), membership_values=T(np.array([1.2, 3.7, 8, 9, NAN, 12, 7, NAN], F)))
 
 print("%d written, %d could not be run" % (written, failed))
