@@ -253,6 +253,15 @@ case("rotary_4d", "RotaryEmbedding", [f(2, 2, 3, 4), i(2, 3, hi=9), C(f(10, 2)),
 case("rotary_part", "RotaryEmbedding", [f(2, 3, 16), i(2, 3, hi=9), C(f(10, 2)), C(f(10, 2))], num_heads=2,
      rotary_embedding_dim=4)
 
+# Others.
+case("expand_dims", "ExpandDims", [f(2, 3), C(s(-1, I32))])
+case("cdist", "CDist", [f(3, 4), f(5, 4)], metric="euclidean")
+case("cdist_square", "CDist", [f(3, 4), f(5, 4)], metric="sqeuclidean")
+case("pad", "Pad", [f(2, 3), C(np.array([[1, 0, 0, 2]], I64)), C(np.array([0.5], F))], mode="constant")
+case("conv_transpose_pads", "ConvTransposeWithDynamicPads", [f(1, 2, 3, 4), C(f(2, 3, 3, 3)), C(np.array([1, 0, 1, 1], I64)),
+                                                             C(f(3))], strides=[2, 2])
+case("nhwc_max_pool", "NhwcMaxPool", [q(1, 4, 5, 3)], kernel_shape=[2, 2], strides=[2, 2])
+
 # ai.onnx.ml: features.
 NAN = float("nan")
 
