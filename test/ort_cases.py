@@ -255,6 +255,7 @@ case("rotary_part", "RotaryEmbedding", [f(2, 3, 16), i(2, 3, hi=9), C(f(10, 2)),
 
 # Others.
 case("expand_dims", "ExpandDims", [f(2, 3), C(s(-1, I32))])
+case("inverse", "Inverse", [f(2, 3, 3) + 3 * np.eye(3, dtype=F)[[1, 2, 0]]])
 case("cdist", "CDist", [f(3, 4), f(5, 4)], metric="euclidean")
 case("cdist_square", "CDist", [f(3, 4), f(5, 4)], metric="sqeuclidean")
 case("pad", "Pad", [f(2, 3), C(np.array([[1, 0, 0, 2]], I64)), C(np.array([0.5], F))], mode="constant")
@@ -342,7 +343,7 @@ XT = [np.concatenate([f(7, 3), np.array([[NAN, 0.5, -0.5]], F)])]
 for agg in ("SUM", "AVERAGE", "MIN", "MAX"):
     two = 2 if agg in ("SUM", "AVERAGE") else 1
     ml("tree_regressor_" + agg.lower(), "TreeEnsembleRegressor", XT, n_targets=two, aggregate_function=agg,
-       base_values=[0.5, -0.5][:two], **trees(4, 3, two, 1, "target"))
+       base_values=[0.5, -0.5][:two], **trees(4, 3, two, two, "target"))
 ml("tree_regressor_modes", "TreeEnsembleRegressor", XT, n_targets=1,
    **trees(5, 3, 1, 1, "target", ("BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_LEQ", "BRANCH_EQ", "BRANCH_NEQ")))
 for post in ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"):
@@ -353,7 +354,7 @@ for post in ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"):
         ml(name, "TreeEnsembleClassifier", XT, 2, classlabels_int64s=[5, 3], post_transform=post,
            **trees(4, 3, 1, 1, "class", positive=positive))
     ml("tree_classifier_two_both_" + post.lower(), "TreeEnsembleClassifier", XT, 2,
-       classlabels_int64s=[5, 3], keep=slice(1, 2), post_transform=post, **trees(4, 3, 2, 1, "class"))
+       classlabels_int64s=[5, 3], keep=slice(1, 2), post_transform=post, **trees(4, 3, 2, 2, "class"))
 ml("tree_classifier_base_one", "TreeEnsembleClassifier", XT, 2, classlabels_int64s=[5, 3], post_transform="LOGISTIC",
    base_values=[0.3], **trees(4, 3, 1, 1, "class"))
 ml("tree_classifier_base_two", "TreeEnsembleClassifier", XT, 2, classlabels_int64s=[5, 3], post_transform="LOGISTIC",

@@ -418,6 +418,12 @@ static void test_unsupported(void **state)
     p.node[0].domain = z("com.example");
     check_fails(&p, ERR_UNSUPPORTED, "com.example::Transpose");
     proto_init(&p);
+    p.node[0].domain = z("ai.onnx.ml"), p.node[0].op_type = z("ZipMap");
+    check_fails(&p, ERR_UNSUPPORTED, "zipmap=False");
+    proto_init(&p);
+    p.node[0].domain = z("com.microsoft.nchwc");
+    check_fails(&p, ERR_UNSUPPORTED, "ORT_ENABLE_EXTENDED");
+    proto_init(&p);
     onnx__graph_proto__init(&sub);
     p.attr[0].name = z("then_branch"), p.attr[0].g = &sub;
     p.node[0].op_type = z("If"), p.node[0].attribute = p.attr_list, p.node[0].n_attribute = 1;

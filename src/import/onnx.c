@@ -366,6 +366,19 @@ static i64 settled_opset(struct str op)
     return 1;
 }
 
+/* ": why, and what helps" of an operator that is refused on purpose, else "". */
+static const char *refused(struct reader *r, struct str op)
+{
+    static const struct { const char *glob, *why; } table[] = {
+#define X(glob, why) {glob, why},
+#include "import/onnx_refused.inc"
+#undef X
+    };
+    for (i64 k = 0; k < countof(table); k++)
+        if (str_glob(str_of(table[k].glob), op)) return str_fmt(r->a, ": %s", table[k].why).p;
+    return "";
+}
+
 /* Brings all nodes to the form of opset 18. Upgrading may add nodes behind the last; those have it already. */
 static bool upgrade_all(struct reader *r)
 {
@@ -374,7 +387,7 @@ static bool upgrade_all(struct reader *r)
         const struct node *nd = graph_node(r->g, n);
         const struct op *op = op_find(nd->op);
         if (!op && import_is_sequence_op(nd->op)) continue;
-        if (!op) return op_unsupported(r->e, r->g, n, "operator is not supported");
+        if (!op) return op_unsupported(r->e, r->g, n, "operator is not supported%s", refused(r, nd->op));
         if (r->opset < settled_opset(nd->op))
             return op_unsupported(r->e, r->g, n, "operator as of opset %lld is not supported", (long long)r->opset);
         if (op->upgrade && !nd->dead && !op->upgrade(r->g, n, i64_max(r->opset, UPGRADE_OPSET), r->e)) return false;
