@@ -2,6 +2,7 @@
 //
 // Element types of imported networks: constants that exporters leave in f32 beside values of 16 bits are converted, values that are
 // computed are not; normalisations whose scale has another type; types that there are not are refused by name.
+#include "export/export.h"
 #include "onnx_bed.h"
 
 static const i64 two[] = {2};
@@ -110,11 +111,33 @@ static void test_small(void **state)
     model_close(&x);
 }
 
+/* Exported networks say the versions of ONNX that have their types. */
+static void test_versions(void **state)
+{
+    static const struct { enum dtype t; i64 opset, ir; } rows[] = {
+        {DT_BF16, 18, 8},    {DT_F8E5M2, 19, 9}, {DT_U4, 21, 10}, {DT_F4E2M1, 23, 11},
+        {DT_F8E8M0, 24, 12}, {DT_I2, 25, 13},    {DT_F6E3M2, 28, 14},
+    };
+    for (i64 k = 0; k < countof(rows); k++) {
+        struct model x;
+        struct buf b = {0};
+        open_half(&x, rows[k].t);
+        add_output(&x, "h");
+        assert_true(model_import(&x) && export_onnx_bytes(&x.g, &b, &x.e));
+        Onnx__ModelProto *m = io_onnx_unpack(&onnx__model_proto__descriptor, &x.a, buf_view(&b), &x.e);
+        assert_non_null(m);
+        assert_int_equal(m->opset_import[0]->version, rows[k].opset);
+        assert_int_equal(m->ir_version, rows[k].ir);
+        buf_release(&b);
+        model_close(&x);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_constants), cmocka_unit_test(test_computed), cmocka_unit_test(test_norms),
-        cmocka_unit_test(test_names),     cmocka_unit_test(test_small),
+        cmocka_unit_test(test_names),     cmocka_unit_test(test_small),    cmocka_unit_test(test_versions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

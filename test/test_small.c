@@ -6,6 +6,7 @@
 #include "api/api.h"
 #include "core/core.h"
 #include "io/io.h"
+#include "kir/kir.h"
 #include "seeds.h"
 
 #include <math.h>
@@ -184,6 +185,21 @@ static void test_files(void **state)
     }
 }
 
+/* Kernel IR does not know them. */
+static void test_kernel_ir(void **state)
+{
+    struct arena a = {0};
+    for (enum dtype t = DT_NONE + 1; t < N_DTYPES; t++) {
+        struct kir k;
+        struct err e = {0};
+        const char *n = dtype_name(t);
+        struct str s = str_fmt(&a, "kernel k(x: in %s, y: out %s)\ngrid %%1 = 4\n  %%2: %s = load x[%%1]\n  store y[%%1] = %%2\nend\n", n, n, n);
+        assert_int_equal(kir_parse(&k, &a, s, &e), !dtype_is_small(t));
+        assert_true(!dtype_is_small(t) || strstr(e.msg, n));
+    }
+    arena_release(&a);
+}
+
 /* Operator Cast through compiled kernels. */
 
 static void run_cast(quern *q, const char *attributes, quern_tensor *in, quern_tensor **out)
@@ -249,7 +265,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_codes),    cmocka_unit_test(test_rounding), cmocka_unit_test(test_specials), cmocka_unit_test(test_powers),
-        cmocka_unit_test(test_integers), cmocka_unit_test(test_packing),  cmocka_unit_test(test_files),    cmocka_unit_test(test_kernels),
+        cmocka_unit_test(test_integers), cmocka_unit_test(test_packing),  cmocka_unit_test(test_files),    cmocka_unit_test(test_kernel_ir),
+        cmocka_unit_test(test_kernels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

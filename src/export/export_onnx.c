@@ -225,6 +225,47 @@ static Onnx__OperatorSetIdProto *make_opset(struct writer *w, struct str domain,
     return p;
 }
 
+/* ONNX's versions of operators and of the format from which there are elements of that type. */
+struct since {
+    i64 opset, ir;
+};
+
+static struct since type_since(enum dtype t)
+{
+    if (!dtype_is_small(t)) return (struct since){1, IR_VERSION};
+    switch (dtype_bits(t)) {
+    case 2: return (struct since){25, 13};
+    case 4: return dtype_is_float(t) ? (struct since){23, 11} : (struct since){21, 10};
+    case 6: return (struct since){28, 14};
+    default: return t == DT_F8E8M0 ? (struct since){24, 12} : (struct since){19, 9};
+    }
+}
+
+static i64 types_opset(const struct writer *w, const value_id *v, u32 n)
+{
+    i64 opset = 1;
+    for (u32 i = 0; i < n; i++)
+        if (v[i]) opset = i64_max(opset, type_since(graph_value(w->g, v[i])->dtype).opset);
+    return opset;
+}
+
+/* Of the attributes of Cast, QuantizeLinear and DequantizeLinear. */
+static i64 attrs_opset(const struct node *n)
+{
+    if (op_domain(n->op).n) return 1;
+    if (node_attr(n, "round_mode")) return 24;
+    if (node_attr(n, "precision") || (node_attr(n, "output_dtype") && str_is(n->op, "DequantizeLinear"))) return 23;
+    if (node_attr(n, "block_size") || node_attr(n, "output_dtype")) return 21;
+    return node_attr(n, "saturate") ? 19 : 1;
+}
+
+static i64 graph_ir(const struct writer *w)
+{
+    i64 ir = IR_VERSION;
+    for (value_id v = 1; v < w->g->value.n; v++) ir = i64_max(ir, type_since(graph_value(w->g, v)->dtype).ir);
+    return ir;
+}
+
 /* The opsets, first to last, in which a node means what it means here: the vocabulary is that of
    opset 18 with operators that came later. */
 static void node_opsets(const struct writer *w, const struct node *n, i64 *first, i64 *last)
@@ -242,10 +283,12 @@ static void node_opsets(const struct writer *w, const struct node *n, i64 *first
     *first = 1, *last = 99;
     for (i64 i = 0; i < countof(limits); i++)
         if (str_is(n->op, limits[i].op)) *first = limits[i].first, *last = limits[i].last;
+    *first = i64_max(*first, i64_max(types_opset(w, n->in.v, n->in.n), types_opset(w, n->out.v, n->out.n)));
+    *first = i64_max(*first, attrs_opset(n));
     if (str_is(n->op, "GroupNormalization") && n->in.n > 1 && n->in.v[1] &&
         sym_is_const(w->g->sym, graph_value(w->g, n->in.v[1])->shape.dim[0], &size) &&
         size != attr_int(n, "num_groups", 0))
-        *first = 21, *last = 99; /* scaled per channel */
+        *first = i64_max(*first, 21), *last = 99; /* scaled per channel */
 }
 
 static bool choose_opset(const struct writer *w, i64 *opset)
@@ -283,7 +326,7 @@ static void make_head(struct writer *w, Onnx__ModelProto *m, i64 opset)
 {
     onnx__model_proto__init(m);
     m->has_ir_version = 1;
-    m->ir_version = IR_VERSION;
+    m->ir_version = graph_ir(w);
     m->producer_name = own_z(w, S("quern"));
     m->opset_import = arena_array(&w->a, Onnx__OperatorSetIdProto *, w->g->node.n + 2);
     m->opset_import[m->n_opset_import++] = make_opset(w, S(""), opset);
