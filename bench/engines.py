@@ -303,7 +303,7 @@ class Torch:
 
     def load(self, job):
         self.t.set_num_threads(job["threads"])
-        loads = {"gemm": self.load_gemm, "conv": self.load_conv, "filter": self.load_filter}
+        loads = {"gemm": self.load_gemm, "conv": self.load_conv, "filter": self.load_filter, "rnn": self.load_rnn}
         if job["row"].kind not in loads:
             raise Unsupported
         loads[job["row"].kind](job["row"], *operands.operands(job["row"]))
@@ -360,6 +360,23 @@ class Torch:
             self.y = [run()]
 
         self.run = store
+
+    def load_rnn(self, row, x, rest):
+        """PyTorch's order of gates is i, f, c, o and r, z, h."""
+        order = {"RNN": [0], "GRU": [1, 0, 2], "LSTM": [0, 2, 3, 1]}[row.op]
+        layer = getattr(self.t.nn, row.op)(row.hidden, row.hidden, bidirectional=row.directions == 2)
+        u, both = row.hidden, np.split(rest[2], 2, axis=1)
+        for name, of in zip(("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"), (*rest[:2], *both)):
+            for d in range(row.directions):
+                parts = [of[d, g * u : (g + 1) * u] for g in order]
+                getattr(layer, name + "_reverse" * d).copy_(self.t.from_numpy(np.concatenate(parts)))
+        x = self.t.from_numpy(x)
+
+        def run():
+            y = layer(x)[0]
+            self.y = [y.view(row.steps, row.batch, row.directions, u).transpose(1, 2)]
+
+        self.run = run
 
     def results(self):
         return [y.numpy() for y in self.y]
@@ -510,7 +527,7 @@ class Server:
         return {"version": self.engine.version}
 
     def load(self, ask):
-        kinds = (rows.Gemm, rows.Conv, rows.Net, rows.QuantisedGemm, rows.QuantisedConv, rows.Filter)
+        kinds = (rows.Gemm, rows.Conv, rows.Net, rows.QuantisedGemm, rows.QuantisedConv, rows.Filter, rows.Recurrent)
         make = {k.kind: k for k in kinds}[ask["row"].pop("kind")]
         frozen = {k: tuple(v) if isinstance(v, list) else v for k, v in ask["row"].items()}
         before = forget_most()

@@ -55,6 +55,9 @@ def operands(row):
     if row.kind == "filter":
         second = row.x if row.op == "WeightedFilterGradWeights" else row.weights
         return random(rng, row.x), [random(rng, second, row.k**2)]
+    if row.kind == "rnn":
+        weights = [random(rng, row.weights, 3 * row.hidden) for _ in range(2)]
+        return random(rng, row.x), [*weights, random(rng, (row.weights[0], 2 * row.weights[1]), 3 * row.hidden)]
     if row.kind == "gemm":
         left, right = gemm_shapes(row)
         x = random(rng, left)
@@ -102,6 +105,15 @@ def filter_nodes(row, helper):
     return [node], row.y
 
 
+def rnn_nodes(row, helper):
+    more = {"linear_before_reset": 1} if row.op == "GRU" else {}
+    direction = "bidirectional" if row.directions == 2 else "forward"
+    node = helper.make_node(
+        row.op, ["x", "w0", "w1", "w2"], ["y0"], "layer", hidden_size=row.hidden, direction=direction, **more
+    )
+    return [node], row.y
+
+
 def quantised_nodes(row, helper):
     """Also their parameters: zero points within the range, sums that spread over the range of results."""
     conv = row.kind == "qconv"
@@ -130,7 +142,7 @@ def save_model(row, path):
     if is_quantised(row):
         (nodes, out, more), t = quantised_nodes(row, helper), TensorProto.UINT8
     else:
-        make = {"gemm": gemm_nodes, "conv": conv_nodes, "filter": filter_nodes}
+        make = {"gemm": gemm_nodes, "conv": conv_nodes, "filter": filter_nodes, "rnn": rnn_nodes}
         nodes, out = make[row.kind](row, helper)
     value = lambda name, shape: helper.make_tensor_value_info(name, t, shape)
     names = ["w%d" % i for i in range(len(rest))]

@@ -369,6 +369,62 @@ def filters():
     ]
 
 
+# --- recurrent layers -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Recurrent:
+    """A layer (RNN, GRU, LSTM of ONNX) of so many hidden units with as many inputs, for sequences of so
+    many steps. Weights and biases are constant."""
+
+    name: str
+    op: str
+    hidden: int
+    batch: int
+    steps: int
+    directions: int = 1
+
+    kind = "rnn"
+
+    @property
+    def x(self):
+        return (self.steps, self.batch, self.hidden)
+
+    @property
+    def y(self):
+        return (self.steps, self.directions, self.batch, self.hidden)
+
+    @property
+    def weights(self):
+        """Of the inputs, and as many of the states."""
+        gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[self.op]
+        return (self.directions, gates * self.hidden, self.hidden)
+
+    @property
+    def flops(self):
+        return 4.0 * self.steps * self.batch * math.prod(self.weights)
+
+    @property
+    def bytes(self):
+        return 4.0 * (math.prod(self.x) + math.prod(self.y) + 2 * math.prod(self.weights))
+
+    def describe(self):
+        return "%s, %d hidden units, %d steps of %d sequences%s" % (
+            self.op, self.hidden, self.steps, self.batch, ", two directions" * (self.directions - 1),
+        )  # fmt: skip
+
+
+def recurrent():
+    sizes = [
+        ("LSTM", 128, 1, 1), ("LSTM", 128, 1, 128), ("LSTM", 128, 8, 512), ("LSTM", 256, 1, 128),
+        ("LSTM", 256, 8, 128), ("LSTM", 512, 1, 64), ("LSTM", 512, 8, 64), ("LSTM", 1024, 1, 1),
+        ("LSTM", 1024, 1, 32), ("LSTM", 1024, 8, 32), ("LSTM", 256, 1, 128, 2), ("GRU", 256, 1, 128),
+        ("GRU", 512, 8, 64), ("GRU", 1024, 1, 32), ("RNN", 256, 1, 512), ("RNN", 1024, 8, 32),
+    ]  # fmt: skip
+    name = lambda op, *n: op.lower() + " %d, %dx%d" % (n[0], n[1], n[2]) + ", both ways" * (n[3:] == (2,))
+    return [Recurrent(name(*s), *s) for s in sizes]
+
+
 # --- groups ---------------------------------------------------------------------------------------
 
 
@@ -391,10 +447,11 @@ GOALS = {
     "nets": Goal(1.0, 1.0),
     "int8": Goal(1.0, 1.0),
     "filter": Goal(10.0, 5.0, 0.8),
+    "rnn": Goal(1.2, 1.0),
 }
 GROUPS = {
     "squares": squares, "matmul": matmul, "decode": decode, "conv": conv, "conv3d": conv3d, "nets": nets, "int8": int8,
-    "filter": filters,
+    "filter": filters, "rnn": recurrent,
 }  # fmt: skip
 
 

@@ -2,8 +2,8 @@
 //
 // gen_recurrence: recurrent layers, one step after the other within a grid iteration. A step multiplies the states of some
 // sequences with the recurrent weights and applies the cell to what is in the accumulators, so that sums never go through
-// memory. Weights are packed once, in panels of hidden units with all gates of a unit side by side in the order in which they are
-// read; they are copied to a temporary array first if they are not constant. States are in scratch memory that is as large
+// memory. Weights are packed once, in panels of hidden units with the gates of a unit that are summed at once side by side, in the order in
+// which they are read; they are copied to a temporary array first if they are not constant. States are in scratch memory that is as large
 // as a few vectors of units, twice for h: a step reads the last step's and writes the other one.
 //
 // A GRU whose reset gate applies to h has two products per step: z and r first, then that of r*h. There the gates of a
@@ -82,38 +82,51 @@ i64 recurrence_state_bytes(const struct recurrence *q, const struct recurrence_s
 
 i64 recurrence_accumulators(const struct recurrence *q, const struct recurrence_sched *s)
 {
-    return (op_cell_has_two_stages(&q->c) ? 2 : q->c.n_gates) * s->rows * s->nr;
+    i64 gates = s->gates ? s->gates : op_cell_has_two_stages(&q->c) ? 2 : q->c.n_gates;
+    return gates * s->rows * s->nr;
+}
+
+bool recurrence_has_gates(const struct recurrence *q, i64 gates)
+{
+    return gates == 0 || (gates < q->c.n_gates && q->c.n_gates % gates == 0 && !op_cell_has_two_stages(&q->c));
 }
 
 /* Weights. */
 
-static bool gates_apart(const struct rec *w) { return op_cell_has_two_stages(&w->q.c); }
+/* Gates of a unit that lie side by side. */
+static i64 gates_together(const struct rec *w)
+{
+    if (op_cell_has_two_stages(&w->q.c)) return 1;
+    return w->s.gates ? w->s.gates : w->q.c.n_gates;
+}
 
 /* First element of term `term` of a gate in a panel. */
 static kval weight_at(const struct rec *w, kval panel, u32 gate, kval term)
 {
     struct kir *k = w->m->k;
-    i64 gates = w->q.c.n_gates, u = w->q.c.hidden;
+    i64 near = gates_together(w), far = w->q.c.n_gates / near;
     kval at = kir_add(k, kir_mul_i(k, w->dir, w->panels), panel);
-    if (gates_apart(w)) at = kir_add(k, kir_mul_i(k, kir_add_i(k, kir_mul_i(k, at, gates), gate), u), term);
-    else at = kir_add_i(k, kir_mul_i(k, kir_add(k, kir_mul_i(k, at, u), term), gates), gate);
-    return kir_mul_i(k, at, w->width);
+    at = kir_add_i(k, kir_mul_i(k, at, far), gate / near);
+    at = kir_add(k, kir_mul_i(k, at, w->q.c.hidden), term);
+    return kir_mul_i(k, kir_add_i(k, kir_mul_i(k, at, near), gate % near), w->width);
+}
+
+static void pack_dim(struct rec *w, struct pack *p, i64 extent, u32 axis, i64 stride)
+{
+    p->dim[p->n].extent = sym_const(w->m->g->sym, extent);
+    p->dim[p->n].axis = axis, p->dim[p->n++].stride = stride;
 }
 
 static void pack_constant(struct rec *w)
 {
-    struct symtab *st = w->m->g->sym;
     struct pack *p = arena_new(w->m->arena, struct pack);
-    sym u = sym_const(st, w->q.c.hidden), gates = sym_const(st, w->q.c.n_gates);
-    bool apart = gates_apart(w);
-    p->dim[p->n].extent = sym_const(st, w->q.c.n_dirs), p->dim[p->n].axis = 0, p->dim[p->n++].stride = 1;
-    p->dim[p->n].extent = sym_const(st, w->panels), p->dim[p->n].axis = 1, p->dim[p->n++].stride = w->width;
-    for (u32 i = 0; i < 2; i++) {
-        bool is_gate = apart == (i == 0);
-        p->dim[p->n].extent = is_gate ? gates : u;
-        p->dim[p->n].axis = is_gate ? 1 : 2, p->dim[p->n++].stride = is_gate ? w->q.c.hidden : 1;
-    }
-    p->dim[p->n].extent = sym_const(st, w->width), p->dim[p->n].axis = 1, p->dim[p->n++].stride = 1;
+    i64 u = w->q.c.hidden, near = gates_together(w);
+    pack_dim(w, p, w->q.c.n_dirs, 0, 1);
+    pack_dim(w, p, w->panels, 1, w->width);
+    pack_dim(w, p, w->q.c.n_gates / near, 1, near * u);
+    pack_dim(w, p, u, 2, 1);
+    pack_dim(w, p, near, 1, u);
+    pack_dim(w, p, w->width, 1, 1);
     w->pack = emit_pack(w->m, w->q.r, p);
 }
 
@@ -250,24 +263,27 @@ static kval bias_apart(const struct rec *w, const struct spot *p)
     return w->q.rb ? read_units(w, p, w->q.rb, idx, 1, 0) : number(w, 0);
 }
 
-static void begin_sums(const struct rec *w, const struct stage *s, kval panel, kval acc)
+/* Gates from .. to-1 of a stage. */
+struct pass { u32 from, to; };
+
+static void begin_sums(const struct rec *w, const struct stage *s, struct pass p, kval panel, kval acc)
 {
-    for (u32 g = 0; g < s->n; g++)
+    for (u32 g = p.from; g < p.to; g++)
         for (i64 row = 0; row < w->s.rows; row++)
             for (i64 v = 0; v < w->s.nr; v++) {
-                struct spot p = spot_at(w, panel, row, v);
-                kval x = is_apart(w, s->first + g) ? bias_apart(w, &p) : projected(w, &p, s->first + g);
+                struct spot at = spot_at(w, panel, row, v);
+                kval x = is_apart(w, s->first + g) ? bias_apart(w, &at) : projected(w, &at, s->first + g);
                 kir_store(w->m->k, acc, acc_at(w, g, row, v), x);
             }
 }
 
-static void add_term(const struct rec *w, const struct stage *s, kval panel, kval acc, kval term)
+static void add_term(const struct rec *w, const struct stage *s, struct pass p, kval panel, kval acc, kval term)
 {
     struct kir *k = w->m->k;
     kval h[MAX_ROWS];
     for (i64 row = 0; row < w->s.rows; row++)
         h[row] = kir_splat(k, kir_load(k, s->array, kir_add(k, s->at, kir_add_i(k, term, row * w->room))), w->s.lanes);
-    for (u32 g = 0; g < s->n; g++)
+    for (u32 g = p.from; g < p.to; g++)
         for (i64 v = 0; v < w->s.nr; v++) {
             kval at = kir_add(k, weight_at(w, panel, s->first + g, term), vector_at(w, v));
             kval x = kir_cast(k, w->q.type, kir_load(k, w->pack, kir_ramp(k, at, 1, w->s.lanes)));
@@ -278,16 +294,16 @@ static void add_term(const struct rec *w, const struct stage *s, kval panel, kva
         }
 }
 
-static void multiply(const struct rec *w, const struct stage *s, kval panel, kval acc)
+static void multiply(const struct rec *w, const struct stage *s, struct pass p, kval panel, kval acc)
 {
     struct kir *k = w->m->k;
     i64 n = w->q.c.hidden, whole = n / w->s.ku * w->s.ku;
     if (whole) {
         kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), w->s.ku);
-        for (i64 j = 0; j < w->s.ku; j++) add_term(w, s, panel, acc, kir_add_i(k, i, j));
+        for (i64 j = 0; j < w->s.ku; j++) add_term(w, s, p, panel, acc, kir_add_i(k, i, j));
         kir_end(k);
     }
-    for (i64 j = whole; j < n; j++) add_term(w, s, panel, acc, kir_int(k, j));
+    for (i64 j = whole; j < n; j++) add_term(w, s, p, panel, acc, kir_int(k, j));
 }
 
 /* The cell. */
@@ -350,8 +366,11 @@ static void do_stage(const struct rec *w, const struct stage *s)
     struct kir *k = w->m->k;
     kval panel = open_panels(w);
     kval acc = kir_alloc(k, KS_REG, w->q.type, w->s.lanes, kir_int(k, s->n * w->s.rows * w->s.nr));
-    begin_sums(w, s, panel, acc);
-    multiply(w, s, panel, acc);
+    u32 at_once = w->s.gates ? (u32)w->s.gates : s->n;
+    for (u32 g = 0; g < s->n; g += at_once) {
+        begin_sums(w, s, (struct pass){g, g + at_once}, panel, acc);
+        multiply(w, s, (struct pass){g, g + at_once}, panel, acc);
+    }
     for (i64 row = 0; row < w->s.rows; row++)
         for (i64 v = 0; v < w->s.nr; v++) {
             struct spot p = spot_at(w, panel, row, v);

@@ -22,6 +22,7 @@ bool recurrence_of(struct recurrence *q, const struct task *t);
 struct recurrence_sched {
     i64 rows;           /* sequences at once: what a weight that was loaded is used for */
     i64 nr;             /* vectors of units per thread and panel */
+    i64 gates;          /* of a unit that are summed at once, a divisor of their number; 0: all */
     u32 lanes;          /* of a vector of units */
     i64 ku;             /* steps of the sum per iteration of its loop */
     i64 inner;          /* threads side by side in a panel */
@@ -31,6 +32,7 @@ i64 recurrence_width(const struct recurrence_sched *s);
 i64 recurrence_panels(const struct recurrence *q, const struct recurrence_sched *s);
 i64 recurrence_state_bytes(const struct recurrence *q, const struct recurrence_sched *s); /* of arrays that threads share */
 i64 recurrence_accumulators(const struct recurrence *q, const struct recurrence_sched *s); /* vectors, at most */
+bool recurrence_has_gates(const struct recurrence *q, i64 gates); /* may be summed at once */
 void recurrence_emit(struct emit *m, const struct task *t, const struct recurrence_sched *s);
 
 #endif

@@ -24,7 +24,7 @@ enum { MAX_REGS = 128, MAX_WRITTEN = 128 };
 
 static struct recurrence_sched sched_of(const struct sched *s)
 {
-    return (struct recurrence_sched){s->v[P_ROWS], s->v[P_NR], 1, s->v[P_KU], s->v[P_THREADS], 1};
+    return (struct recurrence_sched){.rows = s->v[P_ROWS], .nr = s->v[P_NR], .lanes = 1, .ku = s->v[P_KU], .inner = s->v[P_THREADS], .outer = 1};
 }
 
 static bool is_legal(const struct recurrence *q, const struct caps *c, const struct recurrence_sched *s)

@@ -8,10 +8,11 @@
 
 #include <math.h>
 
-enum { P_ROWS, P_NR, P_KU, P_TEAM, N_PARAM };
+enum { P_ROWS, P_NR, P_GATES, P_KU, P_TEAM, N_PARAM };
 
 static const i32 v_rows[] = {1, 2, 3, 4, 5, 6, 8, 12};
 static const i32 v_nr[] = {1, 2, 3, 4};
+static const i32 v_gates[] = {0, 1, 2};
 static const i32 v_ku[] = {1, 2, 4, 8};
 
 static const i32 v_team[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
@@ -19,6 +20,7 @@ static const i32 v_team[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
 static const struct gen_param param[N_PARAM] = {
     [P_ROWS] = {"rows", "sequences at once", v_rows, countof(v_rows)},
     [P_NR] = {"nr", "vectors of hidden units at once", v_nr, countof(v_nr)},
+    [P_GATES] = {"gates", "gates of a unit that are summed at once, 0 = all", v_gates, countof(v_gates)},
     [P_KU] = {"ku", "terms of the sum per iteration of its loop", v_ku, countof(v_ku)},
     [P_TEAM] = {"team", "threads that share the hidden units", v_team, countof(v_team)},
 };
@@ -29,7 +31,8 @@ static struct recurrence_sched sched_of(const struct recurrence *q, const struct
 {
     u32 lanes = gen_lanes(c, q->type);
     while (lanes > 1 && lanes / 2 >= q->c.hidden) lanes /= 2;
-    return (struct recurrence_sched){s->v[P_ROWS], s->v[P_NR], lanes, s->v[P_KU], 1, s->v[P_TEAM]};
+    return (struct recurrence_sched){.rows = s->v[P_ROWS], .nr = s->v[P_NR], .gates = s->v[P_GATES], .lanes = lanes, .ku = s->v[P_KU],
+                                     .inner = 1, .outer = s->v[P_TEAM]};
 }
 
 static bool match(const struct task *t, const struct caps *c)
@@ -38,15 +41,16 @@ static bool match(const struct task *t, const struct caps *c)
     return !c->is_gpu && recurrence_of(&q, t);
 }
 
+static i64 at_once(const struct recurrence *q, const struct recurrence_sched *s) { return recurrence_accumulators(q, s) / (s->rows * s->nr); }
+
 static bool is_legal(const struct recurrence *q, const struct caps *c, const struct recurrence_sched *s)
 {
-    i64 acc = recurrence_accumulators(q, s), batch = gen_static(q->g, q->batch, 64);
-    i64 loaded = s->nr * (op_cell_has_two_stages(&q->c) ? 2 : q->c.n_gates), least = acc / (s->rows * s->nr);
-    if (s->rows > 1 && s->rows >= 2 * batch) return false;
+    i64 acc = recurrence_accumulators(q, s), batch = gen_static(q->g, q->batch, 64), gates = at_once(q, s);
+    if (!recurrence_has_gates(q, s->gates) || (s->rows > 1 && s->rows >= 2 * batch)) return false;
     if (s->nr > 1 && (s->nr - 1) * s->lanes >= q->c.hidden) return false;
     if (s->outer > c->n_threads || (s->outer > 1 && s->outer > recurrence_panels(q, s))) return false;
     if (s->ku > q->c.hidden || acc * s->ku > MAX_WRITTEN) return false;
-    return acc == least || acc + i64_min(loaded, 4) <= c->n_vector_regs;
+    return acc == gates || acc + i64_min(gates * s->nr, 4) <= c->n_vector_regs;
 }
 
 static bool legal(const struct task *t, const struct caps *c, const struct sched *v)
@@ -71,7 +75,9 @@ static double seconds(const struct recurrence *q, const struct caps *c, const st
     i64 own = ceil_div(recurrence_panels(q, s), s->outer); /* panels of a thread, at most */
     units = (double)(own * recurrence_width(s));
     double weights = units * (double)q->c.hidden * q->c.n_gates, acc = (double)recurrence_accumulators(q, s);
-    double adds = weights * (double)s->rows / s->lanes, pace = acc < 8 ? acc / 4 : 2; /* per cycle */
+    /* Multiply-adds per cycle: two, or as many as wait for each other, or for loads of weights and states. */
+    double adds = weights * (double)s->rows / s->lanes, per_load = acc / ((double)(at_once(q, s) * s->nr) + (double)s->rows);
+    double pace = fmin(acc < 8 ? acc / 4 : 2, 2 * per_load);
     double product = fmax(adds / pace / 3e9, weight_seconds(c, weights * (double)dtype_size(op_in_dtype(q->g, q->n, 1))));
     double cell = units / s->lanes * (double)s->rows * 40 * q->c.n_gates / 3e9;
     double loop = (double)q->c.hidden / (double)s->ku * (double)own * 0.5 / 3e9;
@@ -120,7 +126,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
 const struct gen gen_recurrence = {
     .version = 1,
     .name = "recurrence",
-    .revision = 2,
+    .revision = 3,
     .param = param,
     .n_param = N_PARAM,
     .match = match,
