@@ -82,7 +82,8 @@ static double seconds(const struct recurrence *q, const struct caps *c, const st
     double cell = units / s->lanes * (double)s->rows * 40 * q->c.n_gates / 3e9;
     double loop = (double)q->c.hidden / (double)s->ku * (double)own * 0.5 / 3e9;
     double meets = s->outer > 1 ? 4e-7 * (op_cell_has_two_stages(&q->c) ? 2 : 1) : 0;
-    return 1e-6 + steps * (product + cell + loop + meets) * (double)(s->outer > 1 ? runs : ceil_div(runs, i64_max(1, c->n_threads)));
+    double wake = c->n_threads > 1 && (s->outer > 1 || runs > 1) ? 8e-6 : 0; /* the other threads */
+    return 1e-6 + wake + steps * (product + cell + loop + meets) * (double)(s->outer > 1 ? runs : ceil_div(runs, i64_max(1, c->n_threads)));
 }
 
 static double predict(const struct task *t, const struct caps *c, const struct sched *v, const i64 *var)
