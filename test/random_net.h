@@ -271,8 +271,10 @@ static void net_grow(struct net *t)
     i64 back = net_pick(t, 0, 2) ? 0 : net_pick(t, 0, t->have.n - 1); /* mostly on from the newest */
     struct err e = {0};
     node_id n = net_any(t, t->have.v[t->have.n - 1 - (u32)back]);
-    if (!op_infer(&t->g, n, &e)) {
+    bool ok = op_infer(&t->g, n, &e);
+    if (!ok || t->sym.fact.n) { /* nothing that H and W must be for it */
         graph_node(&t->g, n)->dead = true;
+        t->sym.fact.n = t->sym.def.n = t->sym.alias.n = 0;
         return;
     }
     const struct node *x = graph_node(&t->g, n);

@@ -73,12 +73,18 @@ static bool lower(quern_model *m, struct graph *to, u32 flags, struct err *e)
     return true;
 }
 
+/* What operators are made of may need facts, too: then sizes before them change. */
 static bool lower_all(quern_model *m, struct err *e)
 {
-    u32 flags = m->is_narrow ? PASS_F16 : 0;
-    m->is_lowered = lower(m, &m->lowered, flags, e) &&
-                    (!pass_has_integer(&m->graph) || lower(m, &m->integer, flags | PASS_INTEGER, e));
-    return m->is_lowered;
+    u32 flags = m->is_narrow ? PASS_F16 : 0, known;
+    bool ok;
+    do {
+        known = m->sym.n_noted;
+        ok = lower(m, &m->lowered, flags, e) &&
+             (!pass_has_integer(&m->graph) || lower(m, &m->integer, flags | PASS_INTEGER, e));
+    } while (ok && m->sym.n_noted != known && (ok = op_infer_all(&m->graph, e)));
+    m->is_lowered = ok;
+    return ok;
 }
 
 const struct graph *api_lowered(quern_model *m, const struct caps *c, struct err *e)
@@ -259,9 +265,9 @@ const char *quern_model_input_layout(const quern_model *m, int k)
 
 int quern_model_input_shape(const quern_model *m, int k, int64_t dim[8], const char *text[8])
 {
-    const struct shape *s = &input_of(m, k)->shape;
-    for (u32 d = 0; d < s->rank; d++) dim[d] = api_dim(&m->sym, s->dim[d], &text[d]);
-    return (int)s->rank;
+    struct shape s = value_given(m->graph.sym, input_of(m, k));
+    for (u32 d = 0; d < s.rank; d++) dim[d] = api_dim(&m->sym, s.dim[d], &text[d]);
+    return (int)s.rank;
 }
 
 quern_status quern_model_optimize_for(quern_model *m, const char *sizes)

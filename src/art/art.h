@@ -85,7 +85,7 @@ struct plan_var { i64 optimised_for; }; /* value that costs refer to; INT64_MIN:
 
 struct plan {
     struct arena *arena;
-    struct symtab sym;   /* variables occur in inputs' dims; all expressions refer to it */
+    struct symtab sym;   /* variables occur in inputs' dims; all expressions refer to it. Its facts must hold, none is used */
     struct { struct plan_var *v; u32 n, cap; } var; /* parallel to sym.var */
     struct str model;    /* name of the network, no path */
     struct str caps;     /* required limits: caps text of the target */
@@ -101,6 +101,9 @@ struct plan {
 /* Per variable: the first dispatch before which it is known, 0 for those that inputs bind; UINT32_MAX: never. */
 u32 *plan_known_at(const struct plan *p, struct arena *a);
 u32 plan_sym_at(const struct plan *p, const u32 *known, sym s); /* likewise of an expression */
+/* Sizes of inputs -> values of variables; contradictions are left to the caller, INT64_MIN is not bound. in NULL: all
+   sizes 0, to see what is bound. */
+void plan_bind(const struct plan *p, const struct tensor *in, i64 *var);
 bool plan_verify(const struct plan *p, struct err *e);   /* indices, lifetimes, expressions' variables, sizes of constants */
 
 /* dnx.c: same plan, same bytes. */

@@ -116,6 +116,25 @@ static bool read_vars(struct reader *r, const json_t *plan)
     return true;
 }
 
+/* Left out where there are none. */
+static bool read_facts(struct reader *r, const json_t *plan)
+{
+    const json_t *list;
+    u32 n;
+    if (!json_object_get(plan, "facts")) return true;
+    if (!get_list(r, plan, "facts", &list, &n)) return false;
+    for (u32 i = 0; i < n; i++) {
+        const json_t *o = json_array_get(list, i);
+        enum sym_fact_kind kind;
+        sym a, b;
+        if (!sym_fact_parse_name(get_str(r, o, "kind"), &kind)) return bad(r, "kind of a fact");
+        if (!get_sym(r, json_object_get(o, "a"), "a fact", &a)) return false;
+        if (!get_sym(r, json_object_get(o, "b"), "a fact", &b)) return false;
+        sym_fact_note(&r->p->sym, kind, a, b, get_str(r, o, "who"));
+    }
+    return true;
+}
+
 static bool read_io(struct reader *r, const json_t *o, struct plan_io *io)
 {
     sym *dim;
@@ -278,14 +297,14 @@ static bool read_made(struct reader *r, const json_t *plan)
 static bool read_plan(struct reader *r, const json_t *plan)
 {
     json_int_t version = json_integer_value(json_object_get(plan, "version"));
-    if (version != DNX_VERSION)
-        return err_set(r->e, ERR_UNSUPPORTED, "artifact has version %lld, this program reads %d",
-                       (long long)version, DNX_VERSION);
+    if (version < DNX_OLDEST || version > DNX_VERSION)
+        return err_set(r->e, ERR_UNSUPPORTED, "artifact has version %lld, this program reads %d to %d",
+                       (long long)version, DNX_OLDEST, DNX_VERSION);
     r->p->model = get_str(r, plan, "model");
     r->p->caps = get_str(r, plan, "caps");
     r->p->fingerprint = get_str(r, plan, "fingerprint");
     r->p->explain = get_str(r, plan, "explain");
-    return read_vars(r, plan) && read_ios(r, plan, true) && read_ios(r, plan, false) &&
+    return read_vars(r, plan) && read_facts(r, plan) && read_ios(r, plan, true) && read_ios(r, plan, false) &&
            read_bufs(r, plan) && read_bins(r, plan) && read_dispatches(r, plan) && read_made(r, plan) &&
            r->e->code == ERR_NONE && plan_verify(r->p, r->e);
 }

@@ -120,6 +120,17 @@ static json_t *json_made(const struct plan *p)
     return list;
 }
 
+static json_t *json_facts(const struct plan *p)
+{
+    json_t *a = json_array();
+    for (u32 i = 0; i < p->sym.fact.n; i++) {
+        const struct sym_fact *f = &p->sym.fact.v[i];
+        json_array_append_new(a, json_pack("{s:s, s:o, s:o, s:o}", "kind", sym_fact_name((enum sym_fact_kind)f->kind), "a",
+                                           json_sym(p, f->a), "b", json_sym(p, f->b), "who", json_text(f->who)));
+    }
+    return a;
+}
+
 static json_t *json_plan(const struct plan *p, const u32 *tensor)
 {
     json_t *vars = json_array(), *dispatches = json_array();
@@ -132,12 +143,13 @@ static json_t *json_plan(const struct plan *p, const u32 *tensor)
     for (u32 i = 0; i < p->dispatch.n; i++)
         json_array_append_new(dispatches, json_dispatch(p, &p->dispatch.v[i]));
     json_t *plan = json_pack(
-        "{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version", DNX_VERSION, "model",
+        "{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version", p->sym.fact.n ? DNX_VERSION : DNX_OLDEST, "model",
         json_text(p->model), "caps", json_text(p->caps), "fingerprint", json_text(p->fingerprint),
         "variables", vars, "inputs", json_ios(p, p->input.v, p->input.n), "outputs",
         json_ios(p, p->output.v, p->output.n), "buffers", json_bufs(p, tensor), "binaries",
         json_bins(p), "dispatches", dispatches, "explain", json_text(p->explain));
     if (plan && p->made.n) json_object_set_new(plan, "made", json_made(p));
+    if (plan && p->sym.fact.n) json_object_set_new(plan, "facts", json_facts(p)); /* readers of version 1 would not check them */
     return plan;
 }
 

@@ -26,6 +26,33 @@ static bool check_io(const struct plan *p, const struct plan_io *io, enum plan_b
     return true;
 }
 
+static bool check_facts(const struct plan *p, struct err *e)
+{
+    for (u32 i = 0; i < p->sym.fact.n; i++) {
+        const struct sym_fact *f = &p->sym.fact.v[i];
+        if (!check_sym(p, f->a, "a fact", e) || !check_sym(p, f->b, "a fact", e)) return false;
+    }
+    return true;
+}
+
+static bool bind_inputs(const struct plan *p, const struct tensor *in, bool sums, i64 *var)
+{
+    bool any = false;
+    for (u32 k = 0; k < p->input.n; k++)
+        for (u32 d = 0; d < p->input.v[k].rank; d++) {
+            sym s = p->input.v[k].dim[d];
+            if (sums || p->sym.node.v[s].op == SYM_VAR) any |= sym_solve(&p->sym, s, in ? in[k].dim[d] : 0, var);
+        }
+    return any;
+}
+
+void plan_bind(const struct plan *p, const struct tensor *in, i64 *var)
+{
+    for (u32 v = 0; v < p->sym.var.n; v++) var[v] = INT64_MIN;
+    bind_inputs(p, in, false, var);
+    while (bind_inputs(p, in, true, var)) {}
+}
+
 static bool check_buf(const struct plan *p, const struct plan_buf *b, struct err *e)
 {
     if (!check_sym(p, b->size, "a buffer size", e)) return false;
@@ -60,16 +87,14 @@ static bool check_dispatch(const struct plan *p, u32 at, struct err *e)
     return check_sym(p, d->work, "a scratch size", e);
 }
 
-/* The variables that are the whole size of some input axis, so that inputs bind them, are known at 0. */
+/* The variables that inputs bind are known at 0: those that are the whole size of some axis, or the only one in a sum that is
+   not bound otherwise. */
 static u32 *bound_at(const struct plan *p, struct arena *a)
 {
     u32 *known = arena_array(a, u32, p->sym.var.n + 1);
-    for (u32 v = 0; v < p->sym.var.n; v++) known[v] = UINT32_MAX;
-    for (u32 k = 0; k < p->input.n; k++)
-        for (u32 d = 0; d < p->input.v[k].rank; d++) {
-            const struct sym_node *s = &p->sym.node.v[p->input.v[k].dim[d]];
-            if (s->op == SYM_VAR) known[s->a] = 0;
-        }
+    i64 *var = arena_array(a, i64, p->sym.var.n + 1);
+    plan_bind(p, NULL, var);
+    for (u32 v = 0; v < p->sym.var.n; v++) known[v] = var[v] == INT64_MIN ? UINT32_MAX : 0;
     return known;
 }
 
@@ -197,5 +222,5 @@ bool plan_verify(const struct plan *p, struct err *e)
         if (!check_buf(p, &p->buf.v[i], e)) return false;
     for (u32 i = 0; i < p->dispatch.n; i++)
         if (!check_dispatch(p, i, e)) return false;
-    return check_vars(p, e);
+    return check_facts(p, e) && check_vars(p, e);
 }

@@ -320,12 +320,34 @@ struct sym_node {
     i64 value;      /* SYM_CONST */
 };
 
+/* What a network needs of its sizes and their form does not tell (sym_fact.c). */
+enum sym_fact_kind {
+    FACT_EQUAL,    /* a == b */
+    FACT_MULTIPLE, /* b, a constant, divides a */
+    FACT_AT_LEAST, /* a >= b */
+    FACT_AT_MOST,  /* a <= b */
+    N_FACT_KINDS
+};
+
+struct sym_fact {
+    u8 kind;        /* enum sym_fact_kind */
+    bool is_weak;   /* nothing more general was seen in it: dropped when others imply it */
+    sym a, b;       /* over the variables as they are named, no fact used in them */
+    struct str who; /* needs it: "Concat '/Concat'" */
+    sym rest;       /* a - b with the other facts used */
+};
+
 struct symtab {
     struct arena *arena;
     struct { struct sym_node *v; u32 n, cap; } node; /* v[0] unused */
     struct { struct str *v; u32 n, cap; } var;       /* names, in order of first use */
     struct map cons;                                 /* node bytes -> id */
     struct map names;                                /* variable name -> id */
+    struct { struct sym_fact *v; u32 n, cap; } fact;
+    struct { sym *v; u32 n, cap; } def;              /* per variable: what facts make of it; 0: itself */
+    struct { struct sym_pair { sym from, to; } *v; u32 n, cap; } alias; /* floors, min, max likewise */
+    u32 n_noted;                                     /* facts ever, those that others imply by now included */
+    bool raw;                                        /* facts are left aside for the moment */
 };
 
 void symtab_init(struct symtab *t, struct arena *a);
@@ -355,6 +377,39 @@ bool sym_eval(const struct symtab *t, sym s, const i64 *var, i64 *out);
 void sym_print(struct buf *b, const struct symtab *t, sym s);
 sym sym_parse(struct symtab *t, struct str text, struct err *e); /* also % ; 0 on error */
 sym sym_copy(struct symtab *to, const struct symtab *from, sym s); /* same variables by name */
+
+/* sym_fact.c: facts. Once H is known to be even, the name H stands for H//2*2: a form that is right
+   for every H, equal to what halves and doubles it, and that sym_plain shows as H again. Facts that
+   equate sizes replace a variable. Expressions made before a fact was known are brought up to date
+   by sym_current. Nothing that was concluded from a fact may be used with sizes for which it does
+   not hold: sym_fact_holds.
+   sym_require_*: true: it follows, or is a fact from now on; false: it is known not to hold. */
+bool sym_require_equal(struct symtab *t, sym a, sym b, struct str who);
+bool sym_require_multiple(struct symtab *t, sym a, i64 b, struct str who);
+bool sym_require_at_least(struct symtab *t, sym a, sym b, struct str who); /* a >= b */
+bool sym_require(struct symtab *t, enum sym_fact_kind k, sym a, sym b, struct str who); /* any */
+/* Only notes it, nothing is concluded; for what checks facts. */
+void sym_fact_note(struct symtab *t, enum sym_fact_kind k, sym a, sym b, struct str who);
+sym sym_current(struct symtab *t, sym s); /* with the facts known by now */
+sym sym_plain(struct symtab *t, sym s);   /* as people write it, who know the facts */
+sym sym_parse_raw(struct symtab *t, struct str text, struct err *e); /* no fact used */
+/* The same with facts left aside in `to`, too. */
+sym sym_copy_raw(struct symtab *to, const struct symtab *from, sym s);
+bool sym_has_var(const struct symtab *t, sym s, u32 var);
+const char *sym_fact_name(enum sym_fact_kind k); /* "equal" "multiple" "at_least" "at_most" */
+bool sym_fact_parse_name(struct str s, enum sym_fact_kind *k);
+/* "H to be a multiple of 2" */
+void sym_fact_print(struct buf *b, const struct symtab *t, const struct sym_fact *f);
+/* false: it cannot be told, or *holds */
+bool sym_fact_eval(const struct symtab *t, const struct sym_fact *f, const i64 *var, bool *holds);
+/* The first fact that does not hold for these sizes (those it cannot be told of hold); NULL: none. */
+const struct sym_fact *sym_fact_broken(const struct symtab *t, const i64 *var);
+/* "H = 255, but Concat '/Concat' needs H to be a multiple of 2" */
+void sym_fact_explain(struct buf *b, const struct symtab *t, const struct sym_fact *f,
+                      const i64 *var);
+/* The sum s has the value v: binds its only unbound variable (INT64_MIN), which occurs once, times a
+   constant. false: there is no such variable. Where no size does it the nearest one is bound. */
+bool sym_solve(const struct symtab *t, sym s, i64 v, i64 *var);
 
 /* os.c: files, time, processes, shared objects. */
 

@@ -49,10 +49,28 @@ sym sym_const(struct symtab *t, i64 v)
     return v == INT64_MIN ? sym_undefined(t) : sym_cons(t, SYM_CONST, 0, 0, v);
 }
 
+/* A variable by its number, or what facts make of it. */
+sym sym_var_at(struct symtab *t, u32 k)
+{
+    if (!t->raw && k < t->def.n && t->def.v[k]) return t->def.v[k];
+    return sym_cons(t, SYM_VAR, k, 0, 0);
+}
+
+sym sym_atom(struct symtab *t, enum sym_op op, sym a, sym b)
+{
+    sym s = sym_cons(t, op, a, b, 0);
+    for (u32 k = 0; k < t->alias.n && !t->raw; k++)
+        if (t->alias.v[k].from == s) return t->alias.v[k].to;
+    return s;
+}
+
 sym sym_var(struct symtab *t, struct str name)
 {
     u64 *known = map_get(&t->names, name);
-    if (known) return (sym)*known;
+    if (known) {
+        sym s = (sym)*known;
+        return t->node.v[s].op == SYM_VAR ? sym_var_at(t, t->node.v[s].a) : sym_current(t, s);
+    }
     *arr_push(t->arena, &t->var) = str_dup(t->arena, name);
     sym s = sym_cons(t, SYM_VAR, t->var.n - 1, 0, 0);
     map_put(&t->names, name, s);

@@ -161,15 +161,33 @@ static bool bound_poly(struct proof *k, const struct poly *p, i64 *lo)
     return bound_plain(k, p, lo) || bound_search(k, p, lo);
 }
 
+/* What is left of p after an inequality that is a fact: f >= 0, so p >= p - f. */
+static bool bound_by_fact(struct work *w, const struct poly *p, const struct sym_fact *f, i64 *lo)
+{
+    struct proof k = {w, BOUND_STEPS, 0};
+    struct poly rest = {0}, known = poly_of(w, f->rest);
+    if (f->kind != FACT_AT_LEAST && f->kind != FACT_AT_MOST) return false;
+    poly_add_scaled(w, &rest, p, 1);
+    poly_add_scaled(w, &rest, &known, f->kind == FACT_AT_LEAST ? -1 : 1);
+    return bound_poly(&k, &rest, lo);
+}
+
 bool poly_lower(struct work *w, const struct poly *p, i64 *lo)
 {
     struct proof k = {w, BOUND_STEPS, 0};
-    return bound_poly(&k, p, lo);
+    bool found = bound_poly(&k, p, lo);
+    for (u32 i = 0; i < w->t->fact.n && !w->t->raw && !p->bad; i++) {
+        i64 one;
+        if (!bound_by_fact(w, p, &w->t->fact.v[i], &one)) continue;
+        *lo = found ? i64_max(*lo, one) : one;
+        found = true;
+    }
+    return found;
 }
 
 /* g*n + k >= 0 is n + floor(k/g) >= 0 for integers: the smaller form is easier to prove, and the
    answer does not depend on common factors, which min and max take out. */
-static bool poly_not_negative(struct work *w, const struct poly *p)
+bool poly_not_negative(struct work *w, const struct poly *p)
 {
     i64 lo, g = poly_gcd(p, 0, false);
     if (p->bad || g == 0) return !p->bad && poly_const(p) >= 0;
@@ -209,7 +227,7 @@ static sym extreme_node(struct symtab *t, enum sym_op op, sym a, sym b)
     if (!sym_is_defined(t, a) || !sym_is_defined(t, b)) return sym_undefined(t);
     if (absorbs(t, op, a, b)) return b;
     if (absorbs(t, op, b, a)) return a;
-    return sym_cmp(t, a, b) <= 0 ? sym_cons(t, op, a, b, 0) : sym_cons(t, op, b, a, 0);
+    return sym_cmp(t, a, b) <= 0 ? sym_atom(t, op, a, b) : sym_atom(t, op, b, a);
 }
 
 sym poly_extreme(struct work *w, enum sym_op op, struct poly x, struct poly y)

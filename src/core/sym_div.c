@@ -84,7 +84,7 @@ static sym div_rest(struct work *w, struct poly n, i64 c)
     if (merge_floor(w, &n, c, &merged)) return merged;
     sym a = poly_build(w, &n);
     if (!sym_is_defined(w->t, a)) return a;
-    return sym_cons(w->t, SYM_DIV, a, sym_const(w->t, c), 0);
+    return sym_atom(w->t, SYM_DIV, a, sym_const(w->t, c));
 }
 
 /* floor(n / c), c > 0. A floor inside is merged before rule 1 can change its coefficient, and again
@@ -187,7 +187,7 @@ static sym div_symbolic(struct work *w, struct poly n, struct poly d)
     q.bad |= n.bad || d.bad;
     sym a = poly_build(w, &n), b = poly_build(w, &d);
     if (q.bad || !sym_is_defined(w->t, a) || !sym_is_defined(w->t, b)) return sym_undefined(w->t);
-    struct poly rest = poly_of(w, sym_cons(w->t, SYM_DIV, a, b, 0));
+    struct poly rest = poly_of(w, sym_atom(w->t, SYM_DIV, a, b));
     poly_add_scaled(w, &q, &rest, 1);
     return poly_build(w, &q);
 }

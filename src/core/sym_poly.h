@@ -36,6 +36,9 @@ struct work {
 /* sym.c: nodes */
 sym sym_cons(struct symtab *t, enum sym_op op, sym a, sym b, i64 value);
 sym sym_undefined(struct symtab *t);
+sym sym_var_at(struct symtab *t, u32 k); /* variable k, with facts */
+/* A floor, min or max, or what facts make of it: not always an atom. */
+sym sym_atom(struct symtab *t, enum sym_op op, sym a, sym b);
 /* By structure: variables, then floors, then min and max. */
 int sym_cmp(const struct symtab *t, sym a, sym b);
 
@@ -62,5 +65,6 @@ bool sym_is_floor(const struct symtab *t, sym s, i64 *c); /* floor(polynomial / 
 /* sym_bound.c */
 sym poly_extreme(struct work *w, enum sym_op op, struct poly x, struct poly y); /* min or max */
 bool poly_lower(struct work *w, const struct poly *p, i64 *lo);                 /* proven */
+bool poly_not_negative(struct work *w, const struct poly *p);                   /* proven */
 
 #endif

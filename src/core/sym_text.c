@@ -10,7 +10,7 @@
 // A name that is no identifier is quoted; inside quotes \' \\ and \xHH stand for the byte. What is
 // printed parses to the same expression; in the same table that is the same id.
 // Sizes of expressions are bounded (SYM_MAX_SIZE), so these functions may recurse over them.
-#include "core/core.h"
+#include "core/sym_poly.h"
 
 /* Evaluation. */
 
@@ -293,14 +293,15 @@ sym sym_parse(struct symtab *t, struct str text, struct err *e)
 
 /* Copying. */
 
+/* Within one table a variable is meant itself, whatever its name has been made to stand for. */
 sym sym_copy(struct symtab *to, const struct symtab *from, sym s)
 {
     if (s == 0) return 0;
-    const struct sym_node *x = &from->node.v[s];
-    if (x->op == SYM_CONST) return sym_const(to, x->value);
-    if (x->op == SYM_VAR) return sym_var(to, from->var.v[x->a]);
-    sym a = sym_copy(to, from, x->a), b = sym_copy(to, from, x->b);
-    switch ((enum sym_op)x->op) {
+    const struct sym_node x = from->node.v[s]; /* the table may move */
+    if (x.op == SYM_CONST) return sym_const(to, x.value);
+    if (x.op == SYM_VAR) return to == from ? sym_var_at(to, x.a) : sym_var(to, from->var.v[x.a]);
+    sym a = sym_copy(to, from, x.a), b = sym_copy(to, from, x.b);
+    switch ((enum sym_op)x.op) {
     case SYM_ADD: return sym_add(to, a, b);
     case SYM_MUL: return sym_mul(to, a, b);
     case SYM_DIV: return sym_div(to, a, b);

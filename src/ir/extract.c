@@ -31,6 +31,7 @@ static value_id copy_value(struct graph *to, const struct value *from)
     struct value *v = graph_value(to, id);
     v->dtype = from->dtype;
     v->shape = from->shape;
+    if (from->given) value_set_given(to, id, from->given);
     v->layout = from->layout;
     v->part = from->part;
     v->data = from->data;

@@ -53,6 +53,7 @@ struct value {
     struct str name;
     enum dtype dtype;
     struct shape shape;
+    const struct shape *given;   /* of a graph's input: its sizes as callers name them, before facts; NULL: shape */
     enum layout layout;          /* in tasks; of a graph's inputs and outputs: their caller's. LAYOUT_ROWS in an imported graph */
     struct part part;            /* in tasks, of inputs and outputs */
     node_id producer;            /* 0: graph input or constant */
@@ -116,6 +117,7 @@ struct graph {
     struct value_list input, output;               /* interface, in order */
     struct { struct made_size *v; u32 n, cap; } made; /* sizes that only running can tell */
     struct map names;                              /* value name -> id */
+    node_id at;                                    /* being inferred: facts about sizes are ascribed to it; 0: none */
 };
 
 /* graph.c: build and edit. Pointers to values and nodes are valid until the next one is added. */
@@ -143,6 +145,8 @@ bool shape_is_static(const struct symtab *t, const struct shape *s, i64 dim[MAX_
 bool shape_size_ok(const struct symtab *t, const struct shape *s, enum dtype d); /* no size is known to be negative or too large */
 bool shape_equal(const struct shape *a, const struct shape *b);       /* proven equal */
 bool shape_eval(const struct symtab *t, const struct shape *s, const i64 *var, i64 dim[MAX_RANK]);
+struct shape value_given(struct symtab *t, const struct value *v); /* sizes as callers name them */
+void value_set_given(struct graph *g, value_id v, const struct shape *s); /* s is copied */
 /* Elements of storage of a value of this shape in that layout (padding included). */
 sym layout_count(struct symtab *t, const struct shape *s, enum layout l);
 /* The shape of the memory that a value lies in: its own, or the larger value's. */

@@ -48,6 +48,21 @@ bool shape_is_static(const struct symtab *t, const struct shape *s, i64 dim[MAX_
     return true;
 }
 
+struct shape value_given(struct symtab *t, const struct value *v)
+{
+    if (v->given) return *v->given;
+    struct shape s = v->shape;
+    for (u32 k = 0; k < s.rank && s.known; k++) s.dim[k] = sym_plain(t, s.dim[k]);
+    return s;
+}
+
+void value_set_given(struct graph *g, value_id v, const struct shape *s)
+{
+    struct shape *copy = arena_new(g->arena, struct shape);
+    *copy = *s;
+    graph_value(g, v)->given = copy;
+}
+
 /* The constant dims alone must make a possible tensor; dims that are symbolic count as one. */
 bool shape_size_ok(const struct symtab *t, const struct shape *s, enum dtype d)
 {

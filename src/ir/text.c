@@ -88,12 +88,18 @@ static void print_float(struct buf *b, double v)
     buf_z(b, ".0");
 }
 
+/* People see the names they know, which mean the same beside the facts; keys stand for themselves. */
+static void print_size(struct printer *p, sym s)
+{
+    sym_print(p->b, p->g->sym, p->keys ? s : sym_plain(p->g->sym, s));
+}
+
 static void print_sdata(struct printer *p, const struct sym_data *d)
 {
     buf_z(p->b, " sym(");
     for (i64 k = 0; k < d->n; k++) {
         if (k) buf_z(p->b, ", ");
-        sym_print(p->b, p->g->sym, d->num[k]);
+        print_size(p, d->num[k]);
     }
     buf_char(p->b, ')');
     if (d->den != 1) buf_printf(p->b, "/%lld", (long long)d->den);
@@ -108,6 +114,17 @@ static void print_part(struct printer *p, const struct part *t)
     buf_char(p->b, ')');
 }
 
+static void print_fact(struct printer *p, const struct sym_fact *f)
+{
+    buf_printf(p->b, "  fact %s(", sym_fact_name((enum sym_fact_kind)f->kind));
+    sym_print(p->b, p->g->sym, f->a);
+    buf_z(p->b, ", ");
+    sym_print(p->b, p->g->sym, f->b);
+    buf_z(p->b, ") ");
+    print_quoted(p->b, f->who);
+    buf_char(p->b, '\n');
+}
+
 static void print_value(struct printer *p, value_id id)
 {
     print_name(p, id);
@@ -119,7 +136,8 @@ static void print_value(struct printer *p, value_id id)
     if (!v->shape.known) buf_char(p->b, '?');
     for (u32 k = 0; v->shape.known && k < v->shape.rank; k++) {
         if (k) buf_char(p->b, ',');
-        sym_print(p->b, p->g->sym, v->shape.dim[k]);
+        if (v->given && !p->keys) sym_print(p->b, p->g->sym, v->given->dim[k]);
+        else print_size(p, v->shape.dim[k]);
     }
     buf_char(p->b, ']');
     if (v->layout != LAYOUT_ROWS) buf_printf(p->b, " @%s", layout_name(v->layout));
@@ -298,6 +316,7 @@ void graph_print(struct buf *b, const struct graph *g, const struct graph_text_o
     p.number = arena_array(&scratch, u32, g->value.n);
     p.const_done = arena_array(&scratch, u8, g->value.n);
     buf_z(b, "graph {\n");
+    for (u32 k = 0; k < g->sym->fact.n && !p.keys; k++) print_fact(&p, &g->sym->fact.v[k]);
     for (u32 k = 0; k < g->input.n; k++) {
         buf_z(b, "  input ");
         print_value(&p, g->input.v[k]);

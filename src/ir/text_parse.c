@@ -466,6 +466,43 @@ static void parse_made(struct parser *p)
     graph_make_size(p->g, &m);
 }
 
+static sym parse_fact_size(struct parser *p)
+{
+    struct err why = {0};
+    struct str text = str_trim(scan_size(p));
+    sym s = p->failed ? 0 : sym_parse_raw(p->g->sym, text, &why);
+    if (!s && !p->failed) fail(p, why.msg);
+    return s;
+}
+
+/* "kind(a, b) "who"" behind the word. */
+static void parse_fact(struct parser *p)
+{
+    enum sym_fact_kind kind = FACT_EQUAL;
+    if (!sym_fact_parse_name(scan_word(p, false), &kind)) fail(p, "unknown kind of fact");
+    expect(p, '(');
+    sym a = parse_fact_size(p);
+    expect(p, ',');
+    sym b = parse_fact_size(p);
+    expect(p, ')');
+    struct str who = p->failed ? (struct str){0} : parse_quoted(p);
+    if (!p->failed && !sym_require(p->g->sym, kind, a, b, who)) fail(p, "fact that cannot hold");
+}
+
+/* Sizes of an input as they are named; what facts make of them is the value's shape. */
+static void parse_given(struct parser *p, value_id v)
+{
+    bool raw = p->g->sym->raw;
+    p->g->sym->raw = true;
+    parse_type(p, v);
+    p->g->sym->raw = raw;
+    struct shape s = graph_value(p->g, v)->shape;
+    if (p->failed || !s.known || !p->g->sym->fact.n) return;
+    value_set_given(p->g, v, &s);
+    for (u32 k = 0; k < s.rank; k++) s.dim[k] = sym_current(p->g->sym, s.dim[k]);
+    graph_value(p->g, v)->shape = s;
+}
+
 static void parse_statement(struct parser *p)
 {
     char c = peek(p);
@@ -473,11 +510,12 @@ static void parse_statement(struct parser *p)
     struct str w = scan_word(p, false);
     if (str_is(w, "const")) return parse_const(p);
     if (str_is(w, "size")) return parse_made(p);
+    if (str_is(w, "fact")) return parse_fact(p);
     if (!str_is(w, "input") && !str_is(w, "output")) return (void)fail(p, "expected a statement");
     value_id v = parse_name(p);
     if (!v) return (void)fail(p, "expected a value");
     *arr_push(p->a, w.p[0] == 'i' ? &p->g->input : &p->g->output) = v;
-    if (w.p[0] == 'i') parse_type(p, v);
+    if (w.p[0] == 'i') parse_given(p, v);
 }
 
 bool graph_parse(struct graph *g, struct arena *a, struct symtab *st, struct str text, struct err *e)

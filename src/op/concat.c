@@ -21,13 +21,15 @@ static i64 map(const void *par, const i64 *out, i64 *in)
     return k;
 }
 
-static bool add_size(struct graph *g, node_id n, u32 k, u32 axis, struct shape *to)
+static bool add_size(struct graph *g, node_id n, u32 k, u32 axis, struct shape *to, struct err *e)
 {
     const struct shape *s = &graph_value(g, graph_node(g, n)->in.v[k])->shape;
-    if (s->rank != to->rank) return false;
+    if (s->rank != to->rank)
+        return op_invalid(e, g, n, "input %u has rank %u, input 0 rank %u", k, s->rank, to->rank);
     for (u32 a = 0; a < to->rank; a++) {
         if (a == axis) to->dim[a] = sym_add(g->sym, to->dim[a], s->dim[a]);
-        else if (to->dim[a] != s->dim[a]) return false;
+        else if (!op_require_equal(g, n, s->dim[a], to->dim[a], e, "axis %u of input %u and of input 0", a, k))
+            return false;
     }
     return true;
 }
@@ -60,8 +62,7 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     for (u32 k = 1; k < nd->in.n; k++) {
         if (graph_value(g, nd->in.v[k])->dtype != first->dtype)
             return op_invalid(e, g, n, "input %u has another type than input 0", k);
-        if (!add_size(g, n, k, axis, &to))
-            return op_invalid(e, g, n, "sizes of input %u do not fit those of input 0", k);
+        if (!add_size(g, n, k, axis, &to, e)) return false;
     }
     op_set_out(g, n, 0, first->dtype, &to);
     fold(g, n, axis);

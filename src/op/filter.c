@@ -43,7 +43,7 @@ static bool is_sane(const struct graph *g, node_id n, const struct op_filter *f,
 }
 
 /* Both inputs: four axes, floats, one batch. */
-static bool inputs_fit(const struct graph *g, node_id n, struct err *e)
+static bool inputs_fit(struct graph *g, node_id n, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
     const struct shape *a = op_in_shape(g, nd, 0), *b = op_in_shape(g, nd, 1);

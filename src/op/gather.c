@@ -126,9 +126,8 @@ static bool elements_infer(struct graph *g, node_id n, struct err *e)
     for (u32 a = 0; a < p.rank; a++) {
         sym have = x->shape.dim[a], want = index->shape.dim[a];
         if (a == p.axis || have == want) continue;
-        if (!sym_is_const(g->sym, sym_sub(g->sym, have, want), &c))
-            return op_unsupported(e, g, n, "indices are not known to fit axis %u", a);
-        if (c < 0 || (sym_is_const(g->sym, want, &d) && d < 0))
+        if (!op_require_at_least(g, n, have, want, e, "axis %u of the data and of the indices", a)) return false;
+        if ((sym_is_const(g->sym, sym_sub(g->sym, have, want), &c) && c < 0) || (sym_is_const(g->sym, want, &d) && d < 0))
             return op_invalid(e, g, n, "indices are longer than axis %u", a);
     }
     op_set_out(g, n, 0, x->dtype, &index->shape);
@@ -147,8 +146,6 @@ static bool read_nd(const struct graph *g, const struct node *n, struct gather *
         return false;
     *p = (struct gather){
         .axis = (u32)batch, .rank = x->rank, .n_index = index->rank, .n_tuple = (u32)tuple};
-    for (u32 a = 0; a < p->axis; a++)
-        if (x->dim[a] != index->dim[a]) return false;
     return true;
 }
 
@@ -160,6 +157,8 @@ static bool nd_infer(struct graph *g, node_id n, struct err *e)
     if (!read_nd(g, nd, &p))
         return op_invalid(e, g, n,
                           "shapes of data and indices and batch_dims do not fit each other");
+    for (u32 a = 0; a < p.axis; a++)
+        if (!op_require_equal(g, n, x->shape.dim[a], index->shape.dim[a], e, "axis %u of data and of indices", a)) return false;
     struct shape to = {.known = true, .rank = p.n_index - 1 + p.rank - p.axis - p.n_tuple};
     if (to.rank > MAX_RANK) return op_unsupported(e, g, n, "rank %u", to.rank);
     for (u32 a = 0; a + 1 < p.n_index; a++) to.dim[a] = index->shape.dim[a];

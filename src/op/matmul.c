@@ -207,13 +207,15 @@ static bool gemm_infer(struct graph *g, node_id n, struct err *e)
     if (op_sum_type(t) != t) return op_unsupported(e, g, n, "type %s", dtype_name(t));
     if (!types_fit(g, n, e) || !gemm_operand(g, n, 0, a, e) || !gemm_operand(g, n, 1, b, e))
         return false;
-    if (!op_sizes_agree(g, a[1], b[0])) return op_invalid(e, g, n, "inner sizes differ");
-    struct shape out = {.known = true, .rank = 2, .dim = {a[0], b[1]}}, both;
+    if (!op_sizes_agree(g, a[1], b[0])) 
+        return op_invalid(e, g, n, "inner sizes %.*s and %.*s differ", STR_ARG(op_size_text(g, a[1])),
+                          STR_ARG(op_size_text(g, b[0])));
+    struct shape out = {.known = true, .rank = 2, .dim = {a[0], b[1]}};
     if (op_has_in(nd, 2)) {
         const struct shape *c = op_in_shape(g, nd, 2);
-        if (c->rank > 2 || !op_broadcast(g, &out, c, &both) || both.dim[0] != out.dim[0] ||
-            both.dim[1] != out.dim[1])
-            return op_invalid(e, g, n, "C does not broadcast to the result");
+        if (c->rank > 2 || !op_broadcast_to(g, c, &out))
+            return op_invalid(e, g, n, "C of shape %.*s does not broadcast to the result, %.*s",
+                              STR_ARG(op_shape_text(g, c)), STR_ARG(op_shape_text(g, &out)));
     }
     double alpha = attr_float(nd, "alpha", 1), beta = attr_float(nd, "beta", 1);
     if (!dtype_is_float(t) && (alpha != floor(alpha) || beta != floor(beta)))

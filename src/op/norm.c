@@ -236,15 +236,15 @@ static bool ln_infer(struct graph *g, node_id n, struct err *e)
     const struct node *nd = graph_node(g, n);
     u32 axis;
     if (!float_input(g, n, 1, e)) return false;
-    struct shape s = *op_in_shape(g, nd, 0), both;
+    struct shape s = *op_in_shape(g, nd, 0);
     if (!op_axis(attr_int(nd, "axis", -1), s.rank, &axis))
         return op_invalid(e, g, n, "axis %lld does not exist", (long long)attr_int(nd, "axis", -1));
     if (attr_int(nd, "stash_type", 1) != 1)
         return op_unsupported(e, g, n, "stash_type %lld", (long long)attr_int(nd, "stash_type", 1));
     for (u32 k = 1; k < nd->in.n; k++)
-        if (nd->in.v[k] &&
-            (!op_broadcast(g, &s, op_in_shape(g, nd, k), &both) || !shape_equal(&s, &both)))
-            return op_invalid(e, g, n, "input %u does not broadcast to the input", k);
+        if (nd->in.v[k] && !op_broadcast_to(g, op_in_shape(g, nd, k), &s))
+            return op_invalid(e, g, n, "input %u, %.*s, does not broadcast to the input, %.*s", k,
+                              STR_ARG(op_shape_text(g, op_in_shape(g, nd, k))), STR_ARG(op_shape_text(g, &s)));
     op_set_out(g, n, 0, op_in_dtype(g, nd, 0), &s);
     for (u32 i = axis; i < s.rank; i++) s.dim[i] = sym_const(g->sym, 1);
     op_set_out(g, n, 1, DT_F32, &s);
@@ -329,11 +329,13 @@ static bool rms_expand(struct graph *g, node_id n, struct err *e)
 
 /* GroupNormalization: x, scale, b, the latter two per group (opset 18) or per channel (21) */
 
+/* Of a size that is not known: per channel if it is that of the channels. */
 static bool is_per_channel(const struct graph *g, const struct node *nd)
 {
     i64 n;
-    return sym_is_const(g->sym, op_in_shape(g, nd, 1)->dim[0], &n) &&
-           n != attr_int(nd, "num_groups", 0);
+    sym size = op_in_shape(g, nd, 1)->dim[0];
+    if (!sym_is_const(g->sym, size, &n)) return size == op_in_shape(g, nd, 0)->dim[1];
+    return n != attr_int(nd, "num_groups", 0);
 }
 
 static bool gn_infer(struct graph *g, node_id n, struct err *e)

@@ -10,6 +10,8 @@
 
 #include <stdio.h>
 
+enum { MAX_ROUNDS = 200 }; /* of inference: each but the last finds a fact */
+
 #define X(name) extern const struct op_family op_##name;
 #include "op.inc"
 #undef X
@@ -164,7 +166,10 @@ bool op_infer(struct graph *g, node_id n, struct err *e)
     const struct op *op = op_of(g, n);
     if (!op) return op_unsupported(e, g, n, "no such operator");
     if (!inputs_ok(g, n, op, e) || !small_ok(g, n, graph_node(g, n)->in.v, graph_node(g, n)->in.n, e)) return false;
-    if (!op->infer(g, n, e)) return blame(e, g, n);
+    g->at = n;
+    bool ok = op->infer(g, n, e);
+    g->at = 0;
+    if (!ok) return blame(e, g, n);
     const struct node *x = graph_node(g, n);
     for (u32 k = 0; k < x->out.n; k++) {
         const struct value *v = x->out.v[k] ? graph_value(g, x->out.v[k]) : NULL;
@@ -176,12 +181,46 @@ bool op_infer(struct graph *g, node_id n, struct err *e)
     return small_ok(g, n, x->out.v, x->out.n, e);
 }
 
-bool op_infer_all(struct graph *g, struct err *e)
+static bool infer_once(struct graph *g, struct err *e)
 {
-    if (!graph_sort(g, e)) return false;
     for (node_id n = 1; n < g->node.n; n++)
         if (!graph_node(g, n)->dead && !op_infer(g, n, e)) return false;
     return g->made.n == 0 || graph_sort(g, e); /* sizes that were made have an order of their own */
+}
+
+/* Sizes of inputs and constants as facts make them. */
+static void refresh_sizes(struct graph *g)
+{
+    for (u32 k = 0; k < g->input.n; k++) {
+        struct shape s = value_given(g->sym, graph_value(g, g->input.v[k]));
+        if (!graph_value(g, g->input.v[k])->given) value_set_given(g, g->input.v[k], &s);
+    }
+    for (u32 k = 0; k < g->made.n; k++) {
+        struct made_size *m = &g->made.v[k];
+        m->expr = sym_current(g->sym, m->expr), m->most = sym_current(g->sym, m->most);
+    }
+    for (value_id v = 1; v < g->value.n; v++) {
+        struct value *x = graph_value(g, v);
+        for (u32 i = 0; i < x->shape.rank && x->shape.known && !x->producer; i++)
+            x->shape.dim[i] = sym_current(g->sym, x->shape.dim[i]);
+    }
+}
+
+/* A fact that a late node needs changes sizes before it: again, until nothing new is needed. What failed may be
+   right with the facts that became known behind it in the order of axes, too. */
+bool op_infer_all(struct graph *g, struct err *e)
+{
+    if (!graph_sort(g, e)) return false;
+    for (int round = 0; round < MAX_ROUNDS; round++) {
+        u32 known = g->sym->n_noted;
+        struct err why = {0};
+        if (known) refresh_sizes(g);
+        bool ok = infer_once(g, &why);
+        if (g->sym->n_noted != known) continue;
+        if (!ok) *e = why;
+        return ok;
+    }
+    return err_set(e, ERR_UNSUPPORTED, "facts about sizes do not come to rest");
 }
 
 /* Expansion. */

@@ -149,7 +149,19 @@ bool op_invalid(struct err *e, const struct graph *g, node_id n, const char *fmt
 /* op_util.c: helpers shared by the families */
 /* dtype and shape of an output, if wanted */
 void op_set_out(struct graph *g, node_id n, u32 k, enum dtype t, const struct shape *s);
-/* NumPy rule; false: does not fit */
+/* Sizes that must agree. What the symbols do not tell becomes a fact (core.h), ascribed to node n, and the program
+   refuses sizes for which it does not hold. An error says what: "axis 1 of inputs 0 and 2" must be equal, and the sizes. */
+bool op_require_equal(struct graph *g, node_id n, sym a, sym b, struct err *e, const char *what, ...) QUERN_PRINTF(6, 7);
+bool op_require_multiple(struct graph *g, node_id n, sym a, i64 b, struct err *e, const char *what, ...)
+    QUERN_PRINTF(6, 7);
+bool op_require_at_least(struct graph *g, node_id n, sym a, sym b, struct err *e, const char *what, ...)
+    QUERN_PRINTF(6, 7);
+/* all axes, and the ranks */
+bool op_require_same(struct graph *g, node_id n, const struct shape *a, const struct shape *b, struct err *e, const char *what);
+struct str op_size_text(struct graph *g, sym s);                 /* for messages: "H//2" */
+struct str op_shape_text(struct graph *g, const struct shape *s); /* "[1,3,H,W]" */
+/* NumPy rule, where a symbolic size is taken for the other one's and not for 1, which becomes a fact; false: does not fit */
+bool op_broadcast_to(struct graph *g, const struct shape *from, const struct shape *to); /* the result is `to` */
 bool op_broadcast(struct graph *g, const struct shape *a, const struct shape *b, struct shape *out);
 /* The integer content of an input known now: constant tensor or constant symbolic content. Count,
    or -1 when unknown. */
@@ -281,7 +293,7 @@ sym op_sym_equals(struct symtab *t, sym a, i64 c);            /* 1 where a is c,
 bool op_conv_shape(struct graph *g, node_id n, u32 weight, u32 bias, struct shape *out,
                    struct err *e);
 bool op_matmul_shape(struct graph *g, node_id n, u32 ia, u32 ib, struct shape *out, struct err *e);
-bool op_sizes_agree(const struct graph *g, sym a, sym b); /* not known to differ */
+bool op_sizes_agree(struct graph *g, sym a, sym b); /* equal, if only by a fact that is one from now on */
 enum dtype op_sum_type(enum dtype t); /* of a product's result: i32 of bytes, else as its operands */
 
 /* op_resize.c: what Resize and its primitives share (see resize.c). */

@@ -22,13 +22,26 @@ static bool input_fits(const struct graph *g, value_id v, const struct tensor *t
     return true;
 }
 
-static void bind_dims(const struct graph *g, const struct shape *s, const struct tensor *t,
+/* What sizes of one variable bind; later also sums, where the others of their variables are bound. */
+static bool bind_dims(const struct graph *g, const struct value *v, const struct tensor *t, bool sums,
                       i64 *var)
 {
-    for (u32 i = 0; i < s->rank; i++) {
-        const struct sym_node *d = &g->sym->node.v[s->dim[i]];
-        if (d->op == SYM_VAR && var[d->a] == INT64_MIN) var[d->a] = t->dim[i];
-    }
+    bool any = false;
+    struct shape s = value_given(g->sym, v);
+    for (u32 i = 0; i < s.rank; i++)
+        if (sums || g->sym->node.v[s.dim[i]].op == SYM_VAR) any |= sym_solve(g->sym, s.dim[i], t->dim[i], var);
+    return any;
+}
+
+static bool facts_hold(const struct graph *g, const i64 *var, struct err *e)
+{
+    const struct sym_fact *f = sym_fact_broken(g->sym, var);
+    struct buf b = {0};
+    if (!f) return true;
+    sym_fact_explain(&b, g->sym, f, var);
+    err_set(e, ERR_INPUT, "%.*s", STR_ARG(buf_view(&b)));
+    buf_release(&b);
+    return false;
 }
 
 static bool dims_fit(const struct graph *g, value_id v, const struct tensor *t, const i64 *var,
@@ -47,12 +60,18 @@ static bool dims_fit(const struct graph *g, value_id v, const struct tensor *t, 
     return true;
 }
 
-static bool bind_more(const struct graph *g, struct tensor *const *in, i64 *var, struct err *e)
+static bool bind_more(const struct graph *g, struct tensor *const *in, i64 *var, bool whole, struct err *e)
 {
+    bool more = true;
     for (u32 k = 0; k < g->input.n; k++) {
         if (!input_fits(g, g->input.v[k], in[k], e)) return false;
-        bind_dims(g, &graph_value(g, g->input.v[k])->shape, in[k], var);
+        bind_dims(g, graph_value(g, g->input.v[k]), in[k], false, var);
     }
+    while (more) {
+        more = false;
+        for (u32 k = 0; k < g->input.n; k++) more |= bind_dims(g, graph_value(g, g->input.v[k]), in[k], true, var);
+    }
+    if (whole && !facts_hold(g, var, e)) return false;
     for (u32 k = 0; k < g->input.n; k++)
         if (!dims_fit(g, g->input.v[k], in[k], var, e)) return false;
     return true;
@@ -61,7 +80,7 @@ static bool bind_more(const struct graph *g, struct tensor *const *in, i64 *var,
 bool graph_bind(const struct graph *g, struct tensor *const *in, i64 *var, struct err *e)
 {
     for (u32 i = 0; i < g->sym->var.n; i++) var[i] = INT64_MIN;
-    return bind_more(g, in, var, e);
+    return bind_more(g, in, var, true, e);
 }
 
 bool graph_read_sizes(const struct graph *g, value_id v, const struct tensor *t, i64 *var, struct err *e)
@@ -158,7 +177,7 @@ static bool prepare(struct run *r, const struct graph *g, struct tensor *const *
     r->var = arena_array(&r->arena, i64, g->sym->var.n + 1);
     const i64 *known = r->opts ? r->opts->var : NULL;
     for (u32 i = 0; i < g->sym->var.n; i++) r->var[i] = known && i < n_known ? known[i] : INT64_MIN;
-    if (!bind_more(&r->g, in, r->var, e)) return false;
+    if (!bind_more(&r->g, in, r->var, !known, e)) return false;
     r->t = arena_array(&r->arena, struct tensor *, r->g.value.n);
     r->uses = graph_use_counts(&r->g, &r->arena);
     for (value_id v = 1; v < r->g.value.n; v++) r->t[v] = graph_value(&r->g, v)->data;

@@ -43,13 +43,6 @@ bool op_conv_shape(struct graph *g, node_id n, u32 weight, u32 bias, struct shap
            op_invalid(e, g, n, "kernel larger than the padded input");
 }
 
-/* a and b may be summed over each other: equal, as far as is known. */
-bool op_sizes_agree(const struct graph *g, sym a, sym b)
-{
-    i64 d;
-    return !sym_is_const(g->sym, sym_sub(g->sym, a, b), &d) || d == 0;
-}
-
 enum dtype op_sum_type(enum dtype t) { return t == DT_U8 || t == DT_I8 ? DT_I32 : t; }
 
 bool op_matmul_shape(struct graph *g, node_id n, u32 ia, u32 ib, struct shape *out, struct err *e)
@@ -61,9 +54,12 @@ bool op_matmul_shape(struct graph *g, node_id n, u32 ia, u32 ib, struct shape *o
     bb.rank = b.rank > 2 ? b.rank - 2 : 0;
     for (u32 i = 0; i < ba.rank; i++) ba.dim[i] = a.dim[i];
     for (u32 i = 0; i < bb.rank; i++) bb.dim[i] = b.dim[i];
-    if (!op_broadcast(g, &ba, &bb, out)) return op_invalid(e, g, n, "batch sizes do not broadcast");
+    if (!op_broadcast(g, &ba, &bb, out)) 
+        return op_invalid(e, g, n, "batch sizes of %.*s and %.*s do not broadcast", STR_ARG(op_shape_text(g, &a)),
+                          STR_ARG(op_shape_text(g, &b)));
     if (!op_sizes_agree(g, a.dim[a.rank - 1], b.dim[b.rank > 1 ? b.rank - 2 : 0]))
-        return op_invalid(e, g, n, "inner sizes differ");
+        return op_invalid(e, g, n, "inner sizes of %.*s and %.*s differ", STR_ARG(op_shape_text(g, &a)),
+                          STR_ARG(op_shape_text(g, &b)));
     if (a.rank > 1) out->dim[out->rank++] = a.dim[a.rank - 2];
     if (b.rank > 1) out->dim[out->rank++] = b.dim[b.rank - 1];
     return true;

@@ -9,6 +9,8 @@
 #include "op/op.h"
 
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 
 void op_set_out(struct graph *g, node_id n, u32 k, enum dtype t, const struct shape *s)
 {
@@ -20,15 +22,123 @@ void op_set_out(struct graph *g, node_id n, u32 k, enum dtype t, const struct sh
     v->shape.known = true;
 }
 
+/* Facts about sizes. */
+
+/* "Concat '/Concat'", at most as long as names in messages are. */
+static struct str fact_owner(const struct graph *g, node_id n, char *room, size_t size)
+{
+    if (!n) return S("the network");
+    const struct node *x = graph_node(g, n);
+    struct str name = x->name;
+    if (!name.n && x->out.n && x->out.v[0]) name = graph_value(g, x->out.v[0])->name;
+    int len = snprintf(room, size, "%.*s '%.*s'", STR_ARG(x->op), STR_ARG(name));
+    return (struct str){room, i64_min(len, (i64)size - 1)};
+}
+
+/* A size that is made while the program runs is checked when it is known. */
+static bool require_made(struct graph *g, node_id n, enum sym_fact_kind k, sym a, sym b)
+{
+    i64 d;
+    if (k == FACT_MULTIPLE) b = sym_mul(g->sym, b, sym_div(g->sym, a, b));
+    if (k == FACT_AT_LEAST) b = sym_max(g->sym, a, b);
+    if (sym_is_const(g->sym, sym_sub(g->sym, a, b), &d)) return d == 0;
+    if (n) op_must_equal(g, n, a, b);
+    return true;
+}
+
+static bool require(struct graph *g, node_id n, enum sym_fact_kind k, sym a, sym b)
+{
+    char room[200];
+    if (op_is_made(g, a) || op_is_made(g, b)) return require_made(g, n, k, a, b);
+    return sym_require(g->sym, k, a, b, fact_owner(g, n, room, sizeof room));
+}
+
+struct str op_size_text(struct graph *g, sym s)
+{
+    struct buf b = {0};
+    sym_print(&b, g->sym, sym_plain(g->sym, sym_current(g->sym, s)));
+    struct str text = str_dup(g->arena, buf_view(&b));
+    buf_release(&b);
+    return text;
+}
+
+struct str op_shape_text(struct graph *g, const struct shape *s)
+{
+    struct buf b = {0};
+    buf_char(&b, '[');
+    for (u32 i = 0; i < s->rank; i++) {
+        if (i) buf_char(&b, ',');
+        sym_print(&b, g->sym, sym_plain(g->sym, sym_current(g->sym, s->dim[i])));
+    }
+    buf_char(&b, ']');
+    struct str text = str_dup(g->arena, buf_view(&b));
+    buf_release(&b);
+    return text;
+}
+
+static const char *const must[N_FACT_KINDS] = {"must be equal, not", "must divide:", "must not be smaller:",
+                                               "must not be larger:"};
+
+static bool require_v(struct graph *g, node_id n, enum sym_fact_kind k, const sym pair[2], struct err *e,
+                      const char *what, va_list ap)
+{
+    char text[300];
+    if (require(g, n, k, pair[0], pair[1])) return true;
+    struct str a = op_size_text(g, pair[0]), b = op_size_text(g, pair[1]);
+    vsnprintf(text, sizeof text, what, ap);
+    return op_invalid(e, g, n, "%s %s %.*s %s %.*s", text, must[k], STR_ARG(a), k == FACT_MULTIPLE ? "by" : "and",
+                      STR_ARG(b));
+}
+
+bool op_require_equal(struct graph *g, node_id n, sym a, sym b, struct err *e, const char *what, ...)
+{
+    va_list ap;
+    va_start(ap, what);
+    bool ok = require_v(g, n, FACT_EQUAL, (sym[]){a, b}, e, what, ap);
+    va_end(ap);
+    return ok;
+}
+
+bool op_require_multiple(struct graph *g, node_id n, sym a, i64 b, struct err *e, const char *what, ...)
+{
+    va_list ap;
+    va_start(ap, what);
+    bool ok = require_v(g, n, FACT_MULTIPLE, (sym[]){a, sym_const(g->sym, b)}, e, what, ap);
+    va_end(ap);
+    return ok;
+}
+
+bool op_require_at_least(struct graph *g, node_id n, sym a, sym b, struct err *e, const char *what, ...)
+{
+    va_list ap;
+    va_start(ap, what);
+    bool ok = require_v(g, n, FACT_AT_LEAST, (sym[]){a, b}, e, what, ap);
+    va_end(ap);
+    return ok;
+}
+
+bool op_require_same(struct graph *g, node_id n, const struct shape *a, const struct shape *b, struct err *e, const char *what)
+{
+    bool same = a->rank == b->rank;
+    for (u32 i = 0; i < a->rank && same; i++) same = require(g, n, FACT_EQUAL, a->dim[i], b->dim[i]);
+    if (same) return true;
+    struct str x = op_shape_text(g, a), y = op_shape_text(g, b);
+    return op_invalid(e, g, n, "%s must be equal, not %.*s and %.*s", what, STR_ARG(x), STR_ARG(y));
+}
+
+/* a and b may be summed over each other, or stand beside each other. */
+bool op_sizes_agree(struct graph *g, sym a, sym b) { return require(g, g->at, FACT_EQUAL, a, b); }
+
 /* One dimension of a broadcast; 0: does not fit. */
-static sym dim_join(struct symtab *t, sym a, sym b)
+static sym dim_join(struct graph *g, sym a, sym b)
 {
     i64 va, vb;
+    bool is_a = sym_is_const(g->sym, a, &va), is_b = sym_is_const(g->sym, b, &vb);
     if (a == b) return a;
-    if (sym_is_const(t, a, &va) && va == 1) return b;
-    if (sym_is_const(t, b, &vb) && vb == 1) return a;
-    i64 d;
-    return sym_is_const(t, sym_sub(t, a, b), &d) && d == 0 ? a : 0;
+    if (is_a && va == 1) return b;
+    if (is_b && vb == 1) return a;
+    if (!op_sizes_agree(g, a, b)) return 0;
+    return is_b ? b : sym_current(g->sym, a);
 }
 
 bool op_broadcast(struct graph *g, const struct shape *a, const struct shape *b, struct shape *out)
@@ -37,12 +147,22 @@ bool op_broadcast(struct graph *g, const struct shape *a, const struct shape *b,
     for (u32 i = 0; i < r.rank; i++) { /* from the last axis on */
         sym da = i < a->rank ? a->dim[a->rank - 1 - i] : 0;
         sym db = i < b->rank ? b->dim[b->rank - 1 - i] : 0;
-        sym d = !da ? db : !db ? da : dim_join(g->sym, da, db);
+        sym d = !da ? db : !db ? da : dim_join(g, da, db);
         if (!d) return false;
         r.dim[r.rank - 1 - i] = d;
     }
     *out = r;
     return true;
+}
+
+bool op_broadcast_to(struct graph *g, const struct shape *from, const struct shape *to)
+{
+    i64 c;
+    for (u32 i = 1; i <= from->rank && i <= to->rank; i++) {
+        sym a = from->dim[from->rank - i], b = to->dim[to->rank - i];
+        if (!(sym_is_const(g->sym, a, &c) && c == 1) && !op_sizes_agree(g, a, b)) return false;
+    }
+    return from->rank <= to->rank;
 }
 
 i64 op_const_ints(const struct graph *g, value_id v, i64 out[], i64 max)

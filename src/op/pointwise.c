@@ -311,9 +311,10 @@ static bool join_shapes(struct graph *g, node_id n, struct shape *out, struct er
     *out = (struct shape){.known = true};
     for (u32 i = 0; i < x->in.n; i++) {
         if (!x->in.v[i]) continue;
-        if (!op_broadcast(g, out, &graph_value(g, x->in.v[i])->shape, out))
-            return op_invalid(e, g, n, "shape of '%.*s' does not fit the others'",
-                              STR_ARG(graph_value(g, x->in.v[i])->name));
+        const struct value *v = graph_value(g, x->in.v[i]);
+        if (!op_broadcast(g, out, &v->shape, out))
+            return op_invalid(e, g, n, "shape %.*s of '%.*s' does not fit %.*s of the inputs before",
+                              STR_ARG(op_shape_text(g, &v->shape)), STR_ARG(v->name), STR_ARG(op_shape_text(g, out)));
     }
     return true;
 }

@@ -59,7 +59,9 @@ static bool resolve(struct graph *g, node_id n, const struct shape *others, sym 
         return op_invalid(e, g, n, "%lld elements do not fit rows of %lld", (long long)a,
                           (long long)b);
     *out = sym_div(g->sym, rest[0], rest[1]);
-    return true;
+    if (sym_is_const(g->sym, rest[1], &b))
+        return op_require_multiple(g, n, rest[0], b, e, "the number of elements, without that of the axes it keeps,");
+    return op_require_equal(g, n, sym_mul(g->sym, *out, rest[1]), rest[0], e, "the numbers of elements");
 }
 
 /* Target sizes that only running can tell: 0 stands for the input's, -1 for what is left. */
@@ -125,7 +127,7 @@ static bool target_reshape(struct graph *g, node_id n, struct shape *to, struct 
     if (at >= 0 && !resolve(g, n, &others, &t[at], e)) return false;
     *to = (struct shape){.known = true, .rank = (u32)rank};
     memcpy(to->dim, t, (size_t)rank * sizeof t[0]);
-    return true;
+    return at >= 0 || op_require_equal(g, n, shape_count(g->sym, in), shape_count(g->sym, to), e, "the numbers of elements");
 }
 
 static bool target_flatten(struct graph *g, node_id n, struct shape *to, struct err *e)
@@ -176,8 +178,8 @@ static bool target_squeeze(struct graph *g, node_id n, struct shape *to, struct 
         bool known = sym_is_const(g->sym, in->dim[a], &c);
         if (is_axis[a] && known && c != 1)
             return op_invalid(e, g, n, "axis %u has size %lld, not 1", a, (long long)c);
-        if (is_axis[a] && !known)
-            return op_unsupported(e, g, n, "axis %u has a size that is not known to be 1", a);
+        if (is_axis[a] && !known && !op_require_equal(g, n, in->dim[a], sym_const(g->sym, 1), e, "axis %u and 1", a))
+            return false;
         if (is_axis[a] || (count < 0 && known && c == 1)) continue;
         to->dim[to->rank++] = in->dim[a];
     }
@@ -234,10 +236,11 @@ static bool reshape_infer(struct graph *g, node_id n, struct err *e)
     i64 rank = op_get_syms(g, graph_node(g, n), "shape", to.dim, MAX_RANK), a, b;
     if (rank < 0) return op_invalid(e, g, n, "bad attribute 'shape'");
     to.rank = (u32)rank;
-    if (sym_is_const(g->sym, shape_count(g->sym, in_shape(g, n)), &a) &&
-        sym_is_const(g->sym, shape_count(g->sym, &to), &b) && a != b)
+    sym have = shape_count(g->sym, in_shape(g, n)), want = shape_count(g->sym, &to);
+    if (sym_is_const(g->sym, have, &a) && sym_is_const(g->sym, want, &b) && a != b)
         return op_invalid(e, g, n, "%lld elements do not fit a shape of %lld", (long long)a,
                           (long long)b);
+    if (!op_require_equal(g, n, have, want, e, "the numbers of elements")) return false;
     value_id in = graph_node(g, n)->in.v[0];
     op_set_out(g, n, 0, graph_value(g, in)->dtype, &to);
     op_copy_sdata(g, in, graph_node(g, n)->out.v[0]);

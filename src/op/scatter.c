@@ -63,13 +63,15 @@ static bool updates_fit(struct graph *g, const struct node *n, const struct scat
     if (!s->nd) {
         for (u32 a = 0; a < s->rank; a++) {
             sym room = sym_sub(g->sym, x->dim[a], index->dim[a]);
-            if (a != s->axis && (!sym_is_const(g->sym, room, &c) || c < 0)) return false;
+            bool known = sym_is_const(g->sym, room, &c);
+            if (a != s->axis && (known ? c < 0 : !sym_require_at_least(g->sym, x->dim[a], index->dim[a], n->op))) return false;
+            if (index->rank != u->rank || !op_sizes_agree(g, index->dim[a], u->dim[a])) return false;
         }
-        return shape_equal(index, u);
+        return true;
     }
     if (u->rank != s->n_tuples + s->rank - s->n_tuple) return false;
     for (u32 a = 0; a < u->rank; a++)
-        if (u->dim[a] != (a < s->n_tuples ? index->dim[a] : x->dim[a - s->n_tuples + s->n_tuple]))
+        if (!op_sizes_agree(g, u->dim[a], a < s->n_tuples ? index->dim[a] : x->dim[a - s->n_tuples + s->n_tuple]))
             return false;
     return true;
 }

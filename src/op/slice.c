@@ -207,15 +207,16 @@ static bool split_equal(struct graph *g, node_id id, sym dim, struct split *s, s
     if (!even && known && !node_attr(n, "num_outputs"))
         return op_invalid(e, g, id, "size %lld does not split into %lld equal parts", (long long)c,
                           (long long)parts);
-    if (!even && !known)
-        return op_unsupported(e, g, id,
-                              "a symbolic size is not known to split into %lld equal parts",
-                              (long long)parts);
-    for (i64 i = 0; i < parts; i++)
-        s->size[i] =
-            even ? sym_div(g->sym, dim, sym_const(g->sym, parts))
-                 : sym_const(g->sym,
-                             i64_max(0, i64_min(ceil_div(c, parts), c - i * ceil_div(c, parts))));
+    if (!even && !known && !node_attr(n, "num_outputs")) {
+        if (!op_require_multiple(g, id, dim, parts, e, "axis %u, split into equal parts,", s->axis)) return false;
+        even = true;
+    }
+    struct symtab *t = g->sym;
+    sym zero = sym_const(t, 0), one = even ? sym_div(t, dim, sym_const(t, parts)) : sym_cdiv(t, dim, sym_const(t, parts));
+    for (i64 i = 0; i < parts; i++) { /* the last ones may be smaller */
+        sym rest = sym_sub(t, dim, sym_mul(t, one, sym_const(t, i)));
+        s->size[i] = even ? one : sym_max(t, zero, sym_min(t, one, rest));
+    }
     return true;
 }
 
@@ -242,10 +243,7 @@ static bool split_given(struct graph *g, node_id id, sym dim, struct split *s, s
     bool numbers = sym_is_const(g->sym, sum, &c) && sym_is_const(g->sym, dim, &d);
     if (s->n < n->out.n || (numbers && c != d))
         return op_invalid(e, g, id, "the parts do not make up the axis");
-    if (op_is_made(g, sum) || op_is_made(g, dim)) op_must_equal(g, id, sum, dim);
-    else if (!numbers && sum != dim)
-        return op_unsupported(e, g, id, "the parts are not known to make up the axis");
-    return true;
+    return op_require_equal(g, id, sum, dim, e, "the parts' sum and axis %u", s->axis);
 }
 
 static bool read_split(struct graph *g, node_id id, struct split *s, struct err *e)

@@ -37,8 +37,10 @@ static bool read_target(struct graph *g, node_id n, struct shape *to, struct err
         if (sym_is_const(g->sym, t[a], &c) && c < 0)
             return op_invalid(e, g, n, "target size %lld", (long long)c);
     }
-    if (!op_broadcast(g, &graph_value(g, nd->in.v[0])->shape, &want, to))
-        return op_invalid(e, g, n, "the input does not fit the target shape");
+    in = &graph_value(g, nd->in.v[0])->shape;
+    if (!op_broadcast(g, in, &want, to))
+        return op_invalid(e, g, n, "the input's shape %.*s does not fit the target shape %.*s",
+                          STR_ARG(op_shape_text(g, in)), STR_ARG(op_shape_text(g, &want)));
     return true;
 }
 
@@ -91,14 +93,13 @@ static bool expand_expand(struct graph *g, node_id n, struct err *e)
 static bool prim_infer(struct graph *g, node_id n, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
-    struct shape want = {.known = true}, to;
+    struct shape want = {.known = true};
     i64 rank = op_get_syms(g, nd, "shape", want.dim, MAX_RANK);
     if (rank < 0) return op_invalid(e, g, n, "bad attribute 'shape'");
     want.rank = (u32)rank;
-    if (!op_broadcast(g, &graph_value(g, nd->in.v[0])->shape, &want, &to) ||
-        !shape_equal(&to, &want))
+    if (!op_broadcast_to(g, &graph_value(g, nd->in.v[0])->shape, &want))
         return op_invalid(e, g, n, "the input does not fit the target shape");
-    set_result(g, n, &to, map_expand);
+    set_result(g, n, &want, map_expand);
     return true;
 }
 

@@ -244,7 +244,8 @@ static bool each_extent(struct terms *t, struct place p, const struct io_view *f
     if (!find_axes(&a, &p, &f->shape, e)) return false;
     for (u32 k = 0; k < a.n; k++) {
         p.axis = a.name[k], p.x = &f->shape.extent[k];
-        if (!fn(t, &p, graph_value(p.g, p.v)->shape.dim[a.axis[k]], e)) return false;
+        struct shape s = value_given(p.g->sym, graph_value(p.g, p.v));
+        if (!fn(t, &p, s.dim[a.axis[k]], e)) return false;
     }
     return true;
 }
@@ -426,6 +427,12 @@ static void add_clip(struct chain *c, enum dtype t)
     if (!c->failed) advance(c, op_node(c->g, 0, "Clip", 3, in, 0));
 }
 
+/* Of an input: as its callers name them, with the same change. */
+static void set_given(struct graph *g, u32 k, const struct value *inner, const struct shape *s)
+{
+    if (inner->given) value_set_given(g, g->input.v[k], s);
+}
+
 /* A new value takes the place of input k; the chain that starts at it must lead to what the network
  * read until now. */
 static struct chain open_input(struct graph *g, u32 k, enum dtype t, const struct shape *s,
@@ -485,8 +492,10 @@ static bool input_type(struct graph *g, u32 k, const struct io_view *f, struct e
     enum dtype t = type_of(f, &x);
     bool batch = needs_batch(f, &x);
     if (t == x.dtype && !batch) return true;
-    struct shape s = batch ? with_batch(g->sym, &x.shape) : x.shape;
+    struct shape s = batch ? with_batch(g->sym, &x.shape) : x.shape, seen = value_given(g->sym, &x);
     struct chain c = open_input(g, k, t, &s, e);
+    if (batch) seen = with_batch(g->sym, &seen);
+    set_given(g, k, &x, &seen);
     if (batch) add_axes(&c, "Squeeze", 0);
     if (t != x.dtype) add_cast(&c, x.dtype);
     return close_input(&c, inner);
@@ -551,7 +560,11 @@ static bool show_input(struct graph *g, u32 k, enum io_layout l, struct err *e)
     if (l == IO_AS_IS || (is_picture(l) && x.shape.rank != 4)) return true;
     i64 c = channels(g, &x), whole = round_up(c, BLOCK);
     struct shape s = seen_shape(g, l, &x);
+    struct value named = x;
+    named.shape = value_given(g->sym, &x);
+    struct shape seen = seen_shape(g, l, &named);
     struct chain chain = open_input(g, k, x.dtype, &s, e);
+    set_given(g, k, &x, &seen);
     if (is_picture(l) && l != IO_CHWC8) add_axes(&chain, "Unsqueeze", 0);
     if (l != IO_CHW) add_move(&chain, x.shape.rank - 1, 1);
     if (l == IO_CHWC8) add_reshape(&chain, (i64[]){1, whole, 0, 0});

@@ -53,7 +53,8 @@ static void plan_add_io(struct maker *m, value_id v, u32 k, enum plan_buf_kind k
                          .rank = seen->shape.rank,
                          .buf = p->buf.n};
     if (layout) io.layout = str_dup(m->a, layout[k]);
-    for (u32 d = 0; d < io.rank; d++) io.dim[d] = to_plan(m, seen->shape.dim[d]);
+    struct shape given = value_given(g->sym, seen);
+    for (u32 d = 0; d < io.rank; d++) io.dim[d] = to_plan(m, given.dim[d]);
     sym count = to_plan(m, layout_count(m->c->g->sym, &x->shape, x->layout));
     struct plan_buf *b = arr_push(m->a, &p->buf);
     *b = (struct plan_buf){.kind = kind, .name = io.name, .first = UINT32_MAX};
@@ -436,6 +437,16 @@ static void plan_vars(struct maker *m, const i64 *var)
     }
 }
 
+static void plan_facts(struct maker *m)
+{
+    const struct symtab *s = m->c->g->sym;
+    for (u32 i = 0; i < s->fact.n; i++) {
+        const struct sym_fact *f = &s->fact.v[i];
+        sym a = to_plan(m, f->a), b = to_plan(m, f->b);
+        sym_fact_note(&m->p->sym, (enum sym_fact_kind)f->kind, a, b, f->who);
+    }
+}
+
 static void note_joins(struct maker *m, const struct selection *s)
 {
     m->is_joined = arena_array(&m->scratch, bool, m->c->join.n + 1);
@@ -451,6 +462,7 @@ static bool fill(struct maker *m, const struct selection *s, const i64 *var)
     const struct graph *g = m->c->g;
     struct buf caps = {0};
     plan_vars(m, var);
+    plan_facts(m);
     p->model = str_dup(m->a, m->env->model);
     p->fingerprint = str_dup(m->a, m->env->fingerprint);
     caps_print(&caps, m->env->caps);

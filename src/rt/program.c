@@ -225,14 +225,29 @@ static bool check_input(const struct plan *p, u32 k, const struct tensor *t, str
     return true;
 }
 
-static void bind_vars(const struct plan *p, const struct tensor *in, i64 *var)
+/* The first input that names a variable of a fact. */
+static const struct plan_io *input_with(const struct plan *p, const struct sym_fact *f)
 {
-    for (u32 v = 0; v < p->sym.var.n; v++) var[v] = INT64_MIN;
-    for (u32 k = 0; k < p->input.n; k++)
-        for (u32 d = 0; d < p->input.v[k].rank; d++) {
-            const struct sym_node *s = &p->sym.node.v[p->input.v[k].dim[d]];
-            if (s->op == SYM_VAR && var[s->a] == INT64_MIN) var[s->a] = in[k].dim[d];
-        }
+    for (u32 v = 0; v < p->sym.var.n; v++) {
+        if (!sym_has_var(&p->sym, f->a, v) && !sym_has_var(&p->sym, f->b, v)) continue;
+        for (u32 k = 0; k < p->input.n; k++)
+            for (u32 d = 0; d < p->input.v[k].rank; d++)
+                if (sym_has_var(&p->sym, p->input.v[k].dim[d], v)) return &p->input.v[k];
+    }
+    return NULL;
+}
+
+static bool check_facts(const struct plan *p, const i64 *var, struct err *e)
+{
+    const struct sym_fact *f = sym_fact_broken(&p->sym, var);
+    if (!f) return true;
+    struct buf b = {0};
+    const struct plan_io *io = input_with(p, f);
+    sym_fact_explain(&b, &p->sym, f, var);
+    err_set(e, ERR_INPUT, "%s%.*s%s%.*s", io ? "input '" : "", STR_ARG(io ? io->name : S("")), io ? "': " : "",
+            STR_ARG(buf_view(&b)));
+    buf_release(&b);
+    return false;
 }
 
 static bool check_sizes(const struct plan *p, const struct tensor *in, const i64 *var,
@@ -420,8 +435,8 @@ static bool bind_inputs(struct rt_program *r, const struct tensor *in, struct er
     i64 *var = arena_array(&tmp, i64, p->sym.var.n + 1);
     bool ok = true;
     for (u32 k = 0; k < p->input.n && ok; k++) ok = check_input(p, k, &in[k], e);
-    if (ok) bind_vars(p, in, var);
-    ok = ok && check_sizes(p, in, var, e);
+    if (ok) plan_bind(p, in, var);
+    ok = ok && check_facts(p, var, e) && check_sizes(p, in, var, e);
     if (ok && !same_sizes(r, var)) {
         forget(r, 0);
         memcpy(r->bound.var, var, sizeof *var * p->sym.var.n);
