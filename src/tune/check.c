@@ -18,8 +18,20 @@
 enum { N_POINTS = 4096, PATTERN = 1 << 16 };
 static const double max_reference_flops = 2e9;
 
+/* Of floats of 8 bits and fewer: where a value lies between two numbers of the type, either is right. */
+static void small_tolerance(enum dtype t, double *rtol, double *atol)
+{
+    const struct small_float *f = small_float_of(t);
+    *rtol = 1.01 * ldexp(1, -f->mantissa);
+    *atol = f->mantissa ? 1.01 * ldexp(1, 1 - f->bias - f->mantissa) : 0; /* subnormal numbers */
+}
+
 void check_tolerance(enum dtype t, double depth, double *rtol, double *atol)
 {
+    if (dtype_is_small(t) && dtype_is_float(t)) {
+        small_tolerance(t, rtol, atol);
+        return;
+    }
     double eps = t == DT_F64 ? 0x1p-52 : t == DT_F16 ? 0x1p-11 : t == DT_BF16 ? 0x1p-8 : t == DT_TF32 ? 0x1p-10 : 0x1p-23;
     /* sums are kept in f32 at least */
     double sum = (t == DT_F64 ? 0x1p-52 : 0x1p-23) * 4 * sqrt(depth < 1 ? 1 : depth);
@@ -29,15 +41,16 @@ void check_tolerance(enum dtype t, double depth, double *rtol, double *atol)
 }
 
 /* A kernel need not round what it keeps to itself, so either may be off by a rounding of any value
- * between input and output. */
+ * between input and output. Floats of 8 bits in between are no worse than bf16: only what lies between two numbers is rounded to either. */
 enum dtype graph_precision(const struct graph *g, enum dtype t)
 {
-    if (!dtype_is_float(t)) return t;
+    if (!dtype_is_float(t) || dtype_is_small(t)) return t;
     for (value_id v = 1; v < g->value.n; v++) {
         const struct value *x = graph_value(g, v);
         if (!x->producer || graph_node(g, x->producer)->dead) continue;
         if (t == DT_F32 && attr_int(graph_node(g, x->producer), "tf32", 0)) t = DT_TF32;
-        if (x->dtype == DT_BF16 || (x->dtype == DT_F16 && t != DT_BF16)) t = x->dtype;
+        enum dtype own = dtype_is_small(x->dtype) && dtype_is_float(x->dtype) ? DT_BF16 : x->dtype;
+        if (own == DT_BF16 || (own == DT_F16 && t != DT_BF16)) t = own;
     }
     return t;
 }
