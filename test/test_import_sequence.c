@@ -131,6 +131,11 @@ static void test_refused(void **state)
     model_fails(&x, ERR_UNSUPPORTED, "an input that is a sequence");
     model_close(&x);
     open_rows(&x, 1);
+    add_node(&x, "SplitToSequence", "_", "s");
+    add_output(&x, "s");
+    model_fails(&x, ERR_INPUT, "input 0 is no tensor");
+    model_close(&x);
+    open_rows(&x, 1);
     add_node(&x, "SequenceAt", "x x", "y");
     add_output(&x, "y");
     model_fails(&x, ERR_INPUT, "input 0 is no sequence");

@@ -4,7 +4,8 @@
 // element of a sequence reads that tensor. This needs numbers of elements and positions that are known; what is not is refused with operator
 // and node. An output of the graph that is a sequence becomes as many outputs, "name[0]", "name[1]" ...
 //
-// Pieces of a tensor depend on its size, so nodes are inferred on the way, in topological order.
+// Pieces of a tensor depend on its size, so nodes are inferred on the way, in topological order. What control flow makes, which dissolves
+// later, has no size yet, nor has what follows from it: that is left to whoever infers it then.
 #include "import/import.h"
 #include "op/op.h"
 
@@ -38,6 +39,17 @@ static value_id input(const struct dissolver *d, node_id n, u32 k)
     return k < x->in.n ? x->in.v[k] : 0;
 }
 
+static bool is_unknown(const struct dissolver *d, value_id v) { return v && !graph_value(d->g, v)->shape.known; }
+
+/* Unless an input has no size yet. */
+static bool infer(struct dissolver *d, node_id n)
+{
+    if (!op_find(graph_node(d->g, n)->op)) return true;
+    for (u32 k = 0; k < graph_node(d->g, n)->in.n; k++)
+        if (is_unknown(d, input(d, n, k))) return true;
+    return op_infer(d->g, n, d->e);
+}
+
 /* Input 0, which must be a sequence; a copy that may be changed. */
 static bool take_sequence(struct dissolver *d, node_id n, struct list *out)
 {
@@ -63,7 +75,7 @@ static bool deliver_tensor(struct dissolver *d, node_id n, value_id v)
 {
     value_id out = graph_node(d->g, n)->out.v[0];
     graph_node(d->g, n)->dead = true;
-    return !out || op_infer(d->g, op_made(d->g, op_node1(d->g, n, "Identity", v, out)), d->e);
+    return !out || infer(d, op_made(d->g, op_node1(d->g, n, "Identity", v, out)));
 }
 
 static bool deliver_number(struct dissolver *d, node_id n, enum dtype t, i64 x)
@@ -163,7 +175,7 @@ static bool drop_axis(struct dissolver *d, node_id n, struct list *x, i64 axis)
 {
     for (u32 i = 0; i < x->elem.n; i++) {
         x->elem.v[i] = op_node_axes(d->g, n, "Squeeze", x->elem.v[i], &axis, 1, 0);
-        if (!op_infer(d->g, op_made(d->g, x->elem.v[i]), d->e)) return false;
+        if (!infer(d, op_made(d->g, x->elem.v[i]))) return false;
     }
     return true;
 }
@@ -189,6 +201,8 @@ static bool split_to_sequence(struct dissolver *d, node_id n)
     struct list out;
     u32 axis;
     i64 size = 1, count;
+    if (!x || list_of(d, x)->kind != IS_TENSOR) return op_invalid(d->e, g, n, "input 0 is no tensor");
+    if (is_unknown(d, x) || is_unknown(d, sizes)) return op_unsupported(d->e, g, n, "pieces of what control flow makes");
     if (!op_axis(attr_int(graph_node(g, n), "axis", 0), graph_value(g, x)->shape.rank, &axis)) return op_invalid(d->e, g, n, "bad attribute 'axis'");
     if (sizes && graph_value(g, sizes)->shape.rank == 1) {
         if (!sym_is_const(g->sym, graph_value(g, sizes)->shape.dim[0], &count)) return op_unsupported(d->e, g, n, "the number of pieces is only known at run time");
@@ -210,13 +224,13 @@ static bool concat_from_sequence(struct dissolver *d, node_id n)
     if (!x.elem.n) return op_unsupported(d->e, g, n, "concatenation of a sequence without elements");
     for (u32 i = 0; attr_int(graph_node(g, n), "new_axis", 0) && i < x.elem.n; i++) {
         x.elem.v[i] = op_node_axes(g, n, "Unsqueeze", x.elem.v[i], &axis, 1, 0);
-        if (!op_infer(g, op_made(g, x.elem.v[i]), d->e)) return false;
+        if (!infer(d, op_made(g, x.elem.v[i]))) return false;
     }
     graph_node(g, n)->dead = true;
     if (!out) return true;
     node_id c = op_made(g, op_node(g, n, "Concat", x.elem.n, x.elem.v, out));
     attr_set_int(g, c, "axis", axis);
-    return op_infer(g, c, d->e);
+    return infer(d, c);
 }
 
 /* An optional value is its content. */
@@ -277,7 +291,7 @@ static bool dissolve_node(struct dissolver *d, node_id n)
     dissolve_fn *fn = find_fn(x->op);
     if (fn && x->out.n != 1) return op_invalid(d->e, d->g, n, "%u outputs, expected 1", x->out.n);
     if (fn) return fn(d, n);
-    if (!takes_lists(d, n)) return op_infer(d->g, n, d->e);
+    if (!takes_lists(d, n)) return infer(d, n);
     if (str_is(x->op, "Identity") && x->in.n == 1 && x->out.n == 1) return optional(d, n);
     return op_unsupported(d->e, d->g, n, "an input that is a sequence, or an optional value without content");
 }
@@ -286,7 +300,7 @@ static bool dissolve_node(struct dissolver *d, node_id n)
 static bool add_element_output(struct dissolver *d, struct str name, u32 i, value_id elem, value_id *out)
 {
     *out = graph_add_value(d->g, str_fmt(d->g->arena, "%.*s[%u]", STR_ARG(name), i));
-    return op_infer(d->g, op_made(d->g, op_node1(d->g, 0, "Identity", elem, *out)), d->e);
+    return infer(d, op_made(d->g, op_node1(d->g, 0, "Identity", elem, *out)));
 }
 
 static bool flatten_outputs(struct dissolver *d)
