@@ -195,7 +195,36 @@ QUERN_API quern_status quern_model_open(quern *q, const char *path, const struct
 /* The same from memory, which is not needed afterwards; constants in files beside it are refused. name: for messages and dumps. */
 QUERN_API quern_status quern_model_read(quern *q, const void *data, size_t size, const char *name, const struct quern_model_opts *o,
                                         quern_model **out);
+/* The k-th operator that the library knows, then those of ONNX's own domain that it does not; 0: there are no more. Names of ONNX's own domain stand alone, others behind "domain::". */
+struct quern_operator {
+    size_t size;
+    const char *name;
+    int opset, changed, removed; /* of ONNX's own domain: opsets that introduced it, changed it last, took it away (0: none) */
+    const char *form;      /* "composite": of other operators; "element": computed element by element; "whole": a kernel of its own;
+                              "import": replaced while a model is read; "": not known here */
+    uint64_t types;        /* of its first input, or of what it makes where there is none: a bit for each quern_dtype */
+};
+QUERN_API int quern_operator_at(int k, struct quern_operator *o);
+QUERN_API const char *quern_dtype_text(quern_dtype t); /* "f32"; NULL: no such type */
 QUERN_API quern_status quern_model_zoo(quern *q, const char *name, quern_model **out); /* seeded weights */
+/* One reason why a model is refused; texts last as long as the call that tells it. */
+struct quern_problem {
+    const char *node, *op; /* "": it is about the whole model */
+    const char *why;
+    const char *help;      /* what would help; "": nothing is known */
+};
+struct quern_report {
+    size_t size;
+    int n_nodes;           /* of the model */
+    int n_problems;
+    int n_unchecked;       /* nodes whose inputs are unknown, because what makes them is refused */
+};
+/* All that stands in the way of a model file at once. QUERN_OK: it could be read and was looked at, whatever was found. */
+QUERN_API quern_status quern_model_problems(quern *q, const char *path,
+                                            void (*each)(void *user, const struct quern_problem *p), void *user,
+                                            struct quern_report *r);
+/* The network draws random numbers: its results are its own, not another implementation's. */
+QUERN_API int quern_model_is_random(const quern_model *m);
 QUERN_API void quern_model_close(quern_model *m);
 QUERN_API quern_status quern_model_save(quern_model *m, const char *path); /* as ONNX */
 /* As of programs. */

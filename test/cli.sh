@@ -136,6 +136,16 @@ code 0 zoo; says '^oidn-small '
 for m in $("$quern" zoo | cut -d' ' -f1); do code 0 zoo "$m" -o "$m.onnx"; is_file "$m.onnx"; done
 code 0 zoo oidn-small -o again.onnx; same oidn-small.onnx again.onnx
 code 0 show mobilenetv2.onnx; says 'BatchNormalization'
+
+# check, operators: everything that is refused, at once
+code 0 check oidn-small.onnx dct-denoise.onnx; says 'oidn-small.onnx: .* nothing stands in the way'
+sed 's/Concat/Catcon/g; s/Resize/Sizere/g' oidn-small.onnx > refused.onnx
+failing check refused.onnx oidn-small.onnx; says 'Catcon .* and [0-9]* more: operator is not supported'
+says 'Sizere .*: operator is not supported'; says 'could not be checked'; says 'export it decomposed'; says 'oidn-small.onnx: .* nothing'
+failing check --json refused.onnx; says '"operator":"Sizere","why":"operator is not supported"'
+code 1 check nothing.onnx; says nothing.onnx
+code 0 operators Conv; says '^Conv  *1  *element  *f32'
+code 0 operators --json; says '"operator":"ImageDecoder","opset":20,"changed":20,"removed":0,"form":"","types":\[\]'
 rm -f resnet50.onnx mobilenetv2.onnx again.onnx
 
 # compile and look: same bytes each time

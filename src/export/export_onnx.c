@@ -11,6 +11,7 @@
 
 #include "export/export.h"
 #include "io/io.h"
+#include "op/op.h"
 
 enum { IR_VERSION = 8, OPSET = 18 };
 
@@ -273,16 +274,14 @@ static void node_opsets(const struct writer *w, const struct node *n, i64 *first
     static const struct {
         const char *op;
         i64 first, last;
-    } limits[] = {{"Gelu", 20, 99},
-                  {"RMSNormalization", 23, 99},
-                  {"Swish", 24, 99},
-                  {"GridSample", 1, 19}, /* names of modes */
+    } limits[] = {{"GridSample", 1, 19}, /* names of modes */
                   {"DFT", 1, 19},        /* the axis */
                   {"GroupNormalization", 1, 20}};
     i64 size;
-    *first = 1, *last = 99;
+    const struct op_onnx *known = op_onnx_find(n->op);
+    *first = known ? known->first : 1, *last = 99;
     for (i64 i = 0; i < countof(limits); i++)
-        if (str_is(n->op, limits[i].op)) *first = limits[i].first, *last = limits[i].last;
+        if (str_is(n->op, limits[i].op)) *first = i64_max(*first, limits[i].first), *last = limits[i].last;
     *first = i64_max(*first, i64_max(types_opset(w, n->in.v, n->in.n), types_opset(w, n->out.v, n->out.n)));
     *first = i64_max(*first, attrs_opset(n));
     if (str_is(n->op, "GroupNormalization") && n->in.n > 1 && n->in.v[1] &&

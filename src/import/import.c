@@ -35,18 +35,33 @@ static bool import_any(const struct import_job *j, struct str path, struct err *
 {
     const struct importer *m = find_importer(j->bytes, path);
     if (!m) return err_set(e, ERR_INPUT, "no known model format");
-    return m->read(j, e) && graph_verify(j->g, e);
+    return m->read(j, e) && (j->all || graph_verify(j->g, e));
+}
+
+static bool import_file(struct import_job *j, struct arena *a, const char *path, struct err *e)
+{
+    struct os_file f = {0};
+    if (!os_map(&f, path, e)) return false;
+    j->bytes = (struct str){(const char *)f.p, f.n};
+    j->dir = folder_of(a, str_of(path));
+    bool ok = import_any(j, str_of(path), e);
+    os_unmap(&f);
+    return ok || err_prefix(e, "'%s'", path);
 }
 
 bool import_graph(struct graph *g, struct arena *a, struct symtab *st, const char *path, struct err *e)
 {
-    struct os_file f = {0};
-    if (!os_map(&f, path, e)) return false;
+    struct import_job j = {.g = g};
     graph_init(g, a, st);
-    struct import_job j = {.g = g, .bytes = {(const char *)f.p, f.n}, .dir = folder_of(a, str_of(path))};
-    bool ok = import_any(&j, str_of(path), e);
-    os_unmap(&f);
-    return ok || err_prefix(e, "'%s'", path);
+    return import_file(&j, a, path, e);
+}
+
+bool import_check(struct graph *g, struct arena *a, struct symtab *st, const char *path, struct import_problems *all,
+                  struct err *e)
+{
+    struct import_job j = {.g = g, .all = all};
+    graph_init(g, a, st);
+    return import_file(&j, a, path, e);
 }
 
 bool import_bytes(struct graph *g, struct arena *a, struct symtab *st, struct str bytes, struct err *e)

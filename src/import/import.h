@@ -8,10 +8,24 @@
 
 #include "ir/ir.h"
 
+/* One reason why a model is refused. */
+struct import_problem {
+    struct str node, op;   /* empty: it is about the whole model */
+    struct str why, help;
+};
+
+struct import_problems {
+    struct import_problem *v;
+    u32 n, cap;
+    u32 n_nodes;           /* of the model */
+    u32 n_unchecked;       /* nodes that read what a refused node makes, of which the model says no shape */
+};
+
 struct import_job {
     struct graph *g;       /* initialised; filled by the importer */
     struct str bytes;      /* the file's content; valid until the end of the import */
     const char *dir;       /* its folder, for files beside it; NULL: there is none */
+    struct import_problems *all; /* collects what nodes are refused for, and the import goes on; NULL: it ends at the first */
 };
 
 struct importer {
@@ -26,6 +40,16 @@ bool import_graph(struct graph *g, struct arena *a, struct symtab *st, const cha
 /* The same from memory; files beside the model are refused. */
 bool import_bytes(struct graph *g, struct arena *a, struct symtab *st, struct str bytes, struct err *e);
 
+/* import.c: as import_graph, but all problems at once; false: the file cannot be read. What is left in the graph is of no use
+   unless there are none. */
+bool import_check(struct graph *g, struct arena *a, struct symtab *st, const char *path, struct import_problems *all,
+                  struct err *e);
+/* import_check.c: adds what err says about a node (op empty: about the model) and clears it. Text is kept in the arena. */
+void import_note(struct import_problems *all, struct arena *a, struct str op, struct str node, struct err *e);
+
+/* An operator that importing replaces, so that graphs have none of its name. */
+bool import_replaces(struct str op);
+
 /* import_freeze.c: an ONNX model with inputs made constants: content[i] is that of input i, NULL leaves it an input. */
 bool import_freeze(struct str *out, struct arena *a, struct str model, struct tensor *const *content, i64 n,
                    struct err *e);
@@ -36,6 +60,11 @@ bool import_inline(struct Onnx__ModelProto *m, struct arena *a, struct err *e);
 
 /* import_types.c: op_infer_all, and constants of floats have the type of the values beside them. */
 bool import_infer(struct graph *g, struct err *e);
+void import_fit_types(struct graph *g, node_id n); /* of one node, before it is inferred */
+
+/* import_flex.c: FlexAttention of ai.onnx.preview, with its subgraphs, becomes nodes of the graph. */
+struct Onnx__GraphProto;
+bool import_flex(struct Onnx__GraphProto *g, struct arena *a, struct err *e);
 
 /* import_sparse.c: a sparse tensor of ONNX, dense. */
 struct Onnx__SparseTensorProto;

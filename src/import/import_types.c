@@ -29,7 +29,7 @@ static value_id converted(struct graph *g, value_id v, enum dtype t)
     return graph_add_const(g, x.name, to);
 }
 
-static void convert_constants(struct graph *g, node_id n)
+void import_fit_types(struct graph *g, node_id n)
 {
     const struct op *op = op_of(g, n);
     if (!op || !(op->props & OP_ONE_TYPE)) return;
@@ -48,7 +48,7 @@ bool import_infer(struct graph *g, struct err *e)
     if (!graph_sort(g, e)) return false;
     for (node_id n = 1; n < g->node.n; n++) {
         if (graph_node(g, n)->dead) continue;
-        convert_constants(g, n);
+        import_fit_types(g, n);
         if (!op_infer(g, n, e)) return false;
     }
     return true;

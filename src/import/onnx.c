@@ -34,6 +34,8 @@ struct reader {
     struct map made;   /* ONNX names that have a source: input, initializer or node */
     struct map dims;   /* names of sizes in use */
     i64 opset;
+    struct import_problems *all; /* see struct import_job */
+    struct map claims; /* with `all`: name -> Onnx__ValueInfoProto *, what the model says of values inside of it */
     struct err *e;
 };
 
@@ -339,11 +341,88 @@ static bool read_node(struct reader *r, const Onnx__NodeProto *p)
     return read_attrs(r, n, p) && read_edges(r, n, p);
 }
 
+/* Going on after a node that is refused: its operator becomes one that nobody has, what it makes is unknown but for what the model
+   says of it. */
+
+static const struct str nobodys = {"?", 1};
+
+static bool is_refused(const struct graph *g, node_id n) { return str_is(graph_node(g, n)->op, "?"); }
+
+/* The node that could not be read. */
+static bool pass_over(struct reader *r, const Onnx__NodeProto *p, u32 first)
+{
+    if (!r->all || r->g->node.n > first + 1) return false;
+    struct str name = str_of(p->name);
+    import_note(r->all, r->a, node_op(r, p), name.n || !p->n_output ? name : str_of(p->output[0]), r->e);
+    node_id n = r->g->node.n > first ? first : graph_add_node(r->g, nobodys, name);
+    graph_node(r->g, n)->op = nobodys;
+    return read_edges(r, n, p);
+}
+
+static void refuse(struct reader *r, node_id n)
+{
+    const struct node *nd = graph_node(r->g, n);
+    struct str name = nd->name.n || !nd->out.n || !nd->out.v[0] ? nd->name : graph_value(r->g, nd->out.v[0])->name;
+    import_note(r->all, r->a, nd->op, name, r->e);
+    graph_node(r->g, n)->op = nobodys;
+}
+
+static bool has_known_inputs(const struct graph *g, node_id n)
+{
+    const struct node *nd = graph_node(g, n);
+    for (u32 k = 0; k < nd->in.n; k++)
+        if (nd->in.v[k] && (!graph_value(g, nd->in.v[k])->shape.known || !graph_value(g, nd->in.v[k])->dtype)) return false;
+    return true;
+}
+
+/* The type and shape that the model claims for a value. */
+static void claim(struct reader *r, value_id v)
+{
+    struct value *x = graph_value(r->g, v);
+    const u64 *known = map_get(&r->claims, x->name);
+    if (x->shape.known || !known) return;
+    const Onnx__ValueInfoProto *p = (const Onnx__ValueInfoProto *)(uintptr_t)*known;
+    const Onnx__TypeProto__Tensor *t = p->type->tensor_type;
+    struct shape s = {.known = true, .rank = (u32)t->shape->n_dim};
+    for (u32 k = 0; k < s.rank; k++) s.dim[k] = read_dim(r, t->shape->dim[k], x->name, k);
+    x->dtype = dtype_from_onnx(t->has_elem_type ? t->elem_type : 0);
+    if (x->dtype != DT_NONE && shape_size_ok(r->g->sym, &s, x->dtype)) x->shape = s;
+}
+
+static void collect_claims(struct reader *r, Onnx__ValueInfoProto *const *v, size_t n)
+{
+    for (size_t k = 0; k < n; k++) {
+        const Onnx__TypeProto *t = v[k]->type;
+        if (t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && t->tensor_type && t->tensor_type->shape &&
+            t->tensor_type->shape->n_dim <= MAX_RANK)
+            map_put(&r->claims, str_of(v[k]->name), (u64)(uintptr_t)v[k]);
+    }
+}
+
+/* Infers what can be inferred. */
+static bool infer_rest(struct reader *r)
+{
+    for (node_id n = 1; n < r->g->node.n; n++) {
+        if (graph_node(r->g, n)->dead) continue;
+        bool is_known = has_known_inputs(r->g, n);
+        if (!op_of(r->g, n)) graph_node(r->g, n)->op = nobodys; /* of sequences: there is a problem that says why */
+        import_fit_types(r->g, n);
+        r->all->n_nodes++;
+        r->all->n_unchecked += !is_known && !is_refused(r->g, n);
+        if (is_known && !is_refused(r->g, n) && !op_infer(r->g, n, r->e)) refuse(r, n);
+        for (u32 k = 0; k < graph_node(r->g, n)->out.n; k++)
+            if (graph_node(r->g, n)->out.v[k]) claim(r, graph_node(r->g, n)->out.v[k]);
+    }
+    return true;
+}
+
 static bool read_graph(struct reader *r, const Onnx__GraphProto *p)
 {
     if (!read_inputs(r, p)) return false;
-    for (size_t k = 0; k < p->n_node; k++)
-        if (!read_node(r, p->node[k])) return false;
+    for (size_t k = 0; k < p->n_node; k++) {
+        u32 first = r->g->node.n;
+        if (!read_node(r, p->node[k]) && !pass_over(r, p->node[k], first)) return false;
+    }
     for (size_t k = 0; k < p->n_output; k++) {
         struct str name = str_of(p->output[k]->name);
         if (!map_get(&r->made, name)) return invalid(r, "graph output is not produced", name);
@@ -386,21 +465,23 @@ static bool upgrade_all(struct reader *r)
     for (node_id n = 1; n < n_old; n++) {
         const struct node *nd = graph_node(r->g, n);
         const struct op *op = op_find(nd->op);
-        if (!op && import_is_sequence_op(nd->op)) continue;
-        if (!op) return op_unsupported(r->e, r->g, n, "operator is not supported%s", refused(r, nd->op));
-        if (r->opset < settled_opset(nd->op))
-            return op_unsupported(r->e, r->g, n, "operator as of opset %lld is not supported", (long long)r->opset);
-        if (op->upgrade && !nd->dead && !op->upgrade(r->g, n, i64_max(r->opset, UPGRADE_OPSET), r->e)) return false;
+        if ((!op && import_is_sequence_op(nd->op)) || (is_refused(r->g, n) && r->all)) continue;
+        bool ok = op != NULL;
+        if (!op) op_unsupported(r->e, r->g, n, "operator is not supported%s", refused(r, nd->op));
+        else if (r->opset < settled_opset(nd->op))
+            ok = op_unsupported(r->e, r->g, n, "operator as of opset %lld is not supported", (long long)r->opset);
+        else if (op->upgrade && !nd->dead) ok = op->upgrade(r->g, n, i64_max(r->opset, UPGRADE_OPSET), r->e);
+        if (!ok && !r->all) return false;
+        if (!ok) refuse(r, n);
     }
     return true;
 }
 
 static bool read_opset(struct reader *r, const Onnx__ModelProto *m)
 {
-    for (size_t k = 0; k < m->n_opset_import; k++) {
-        struct str domain = str_of(m->opset_import[k]->domain);
-        if (!domain.n || str_is(domain, "ai.onnx")) r->opset = m->opset_import[k]->version;
-    }
+    if (m->n_opset_import) r->opset = MAX_OPSET; /* a model may use other domains alone */
+    for (size_t k = 0; k < m->n_opset_import; k++)
+        if (is_onnx_domain(str_of(m->opset_import[k]->domain))) r->opset = m->opset_import[k]->version;
     if (r->opset >= MIN_OPSET && r->opset <= MAX_OPSET) return true;
     return err_set(r->e, ERR_UNSUPPORTED, "opset %lld is not supported (%d to %d are)", (long long)r->opset, MIN_OPSET,
                    MAX_OPSET);
@@ -408,16 +489,22 @@ static bool read_opset(struct reader *r, const Onnx__ModelProto *m)
 
 static bool onnx_read(const struct import_job *j, struct err *e)
 {
-    struct reader r = {.g = j->g, .a = j->g->arena, .dir = j->dir, .e = e};
+    struct reader r = {.g = j->g, .a = j->g->arena, .dir = j->dir, .all = j->all, .e = e};
     Onnx__ModelProto *m = io_onnx_unpack(&onnx__model_proto__descriptor, r.a, j->bytes, e);
     if (!m) return false;
     if (!m->graph) return err_set(e, ERR_INPUT, "model without a graph");
-    if (!import_inline(m, r.a, e)) return false;
+    if (!import_inline(m, r.a, e) || !import_flex(m->graph, r.a, e)) return false;
     map_init(&r.value, r.a);
     map_init(&r.made, r.a);
     map_init(&r.dims, r.a);
-    return read_graph(&r, m->graph) && read_opset(&r, m) && graph_verify(r.g, e) && graph_sort(r.g, e) &&
-           upgrade_all(&r) && import_sequences(r.g, e) && import_infer(r.g, e);
+    map_init(&r.claims, r.a);
+    if (!read_graph(&r, m->graph) || !read_opset(&r, m) || !graph_verify(r.g, e) || !graph_sort(r.g, e)) return false;
+    if (!r.all) return upgrade_all(&r) && import_sequences(r.g, e) && import_infer(r.g, e);
+    collect_claims(&r, m->graph->value_info, m->graph->n_value_info);
+    collect_claims(&r, m->graph->output, m->graph->n_output);
+    upgrade_all(&r);
+    if (!import_sequences(r.g, e)) import_note(r.all, r.a, S(""), S(""), e);
+    return graph_sort(r.g, e) && infer_rest(&r);
 }
 
 /* A ModelProto starts with a small varint ir_version, or (written in another order) with any of its fields. Only the

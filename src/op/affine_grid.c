@@ -85,7 +85,6 @@ static void random_affine(const struct op *self, struct graph *g, struct rng *r)
 
 static const struct op ops[] = {
     {.name = "AffineGrid",
-     .opset = 20,
      .min_in = 2,
      .max_in = 2,
      .min_out = 1,

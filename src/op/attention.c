@@ -488,7 +488,6 @@ static void random_band(const struct op *self, struct graph *g, struct rng *r)
 
 static const struct op ops[] = {
     {.name = "Attention",
-     .opset = 23,
      .min_in = 3,
      .max_in = N_IN,
      .min_out = 1,

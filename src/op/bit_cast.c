@@ -68,7 +68,6 @@ static void random_bits(const struct op *self, struct graph *g, struct rng *r)
 
 static const struct op ops[] = {
     {.name = "BitCast",
-     .opset = 26,
      .props = OP_POINTWISE | OP_SMALL,
      .min_in = 1,
      .max_in = 1,

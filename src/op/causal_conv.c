@@ -78,7 +78,6 @@ static void random_causal(const struct op *self, struct graph *g, struct rng *r)
 
 static const struct op ops[] = {
     {.name = "CausalConvWithState",
-     .opset = 27,
      .min_in = 2,
      .max_in = 4,
      .min_out = 1,

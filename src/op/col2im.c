@@ -243,7 +243,6 @@ static void random_fold(const struct op *self, struct graph *g, struct rng *r)
 
 static const struct op ops[] = {
     {.name = "Col2Im",
-     .opset = 18,
      .min_in = 3,
      .max_in = 3,
      .min_out = 1,

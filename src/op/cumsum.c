@@ -145,7 +145,6 @@ static const struct op ops[] = {
      .expand = expand,
      .random = random_cumsum},
     {.name = "CumProd",
-     .opset = 26,
      .min_in = 2,
      .max_in = 2,
      .min_out = 1,

@@ -290,7 +290,6 @@ static void random_deform(const struct op *self, struct graph *g, struct rng *r)
 
 static const struct op ops[] = {
     {.name = "DeformConv",
-     .opset = 19,
      .min_in = 3,
      .max_in = 5,
      .min_out = 1,

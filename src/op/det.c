@@ -154,7 +154,6 @@ static void random_det(const struct op *self, struct graph *g, struct rng *r)
 
 static const struct op ops[] = {
     {.name = "Det",
-     .opset = 11,
      .props = OP_HEAVY | OP_WHOLE,
      .min_in = 1,
      .max_in = 1,

@@ -344,7 +344,6 @@ static void random_linear(const struct op *self, struct graph *g, struct rng *r)
 
 static const struct op ops[] = {
     {.name = "LinearAttention",
-     .opset = 27,
      .props = OP_HEAVY | OP_WHOLE,
      .min_in = 3,
      .max_in = N_IN,

@@ -49,6 +49,7 @@ enum op_prop {
     OP_SMALL = 1 << 15,
     /* inputs of floats have one type: where a network's constants have another, the importer converts them */
     OP_ONE_TYPE = 1 << 16,
+    OP_RANDOM = 1 << 17, /* its numbers are no other implementation's */
 };
 
 /* A reduction over `axes` of input 0: out = combine over i of in[i], from init. */
@@ -91,7 +92,6 @@ struct op {
     u32 props;              /* enum op_prop */
     u8 min_in, max_in;      /* inputs; max 255 = variadic */
     u8 min_out, max_out;
-    u8 opset;               /* of ONNX that introduced the operator; 0: 1, or not ONNX's */
     /* Brings a node imported with an older or newer opset to the form of opset 18 (attributes that
        became inputs ...). Optional. */
     bool (*upgrade)(struct graph *g, node_id n, i64 opset, struct err *e);
@@ -127,6 +127,14 @@ struct op_family {
     const struct op *ops;
     i64 n;
 };
+
+/* op_onnx.c: the operators of ONNX's own domain, known here or not. */
+struct op_onnx {
+    const char *name;
+    u8 first, last, gone; /* opsets that introduced it, changed it last, took it away (0: none) */
+};
+const struct op_onnx *op_onnx_all(i64 k);              /* NULL behind the last; sorted by name */
+const struct op_onnx *op_onnx_find(struct str name);   /* NULL: not ONNX's */
 
 /* op.c: the registry */
 const struct op *op_find(struct str name);   /* NULL: unknown */

@@ -143,7 +143,6 @@ static void random_rotary(const struct op *self, struct graph *g, struct rng *r)
 
 static const struct op ops[] = {
     {.name = "RotaryEmbedding",
-     .opset = 23,
      .min_in = 3,
      .max_in = 4,
      .min_out = 1,

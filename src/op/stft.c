@@ -278,7 +278,6 @@ static void random_mel(const struct op *self, struct graph *g, struct rng *r)
 
 static const struct op ops[] = {
     {.name = "STFT",
-     .opset = 17,
      .min_in = 2,
      .max_in = 4,
      .min_out = 1,
@@ -297,7 +296,6 @@ static const struct op ops[] = {
      .lower = frames_lower,
      .random = random_frames},
     {.name = "MelWeightMatrix",
-     .opset = 17,
      .min_in = 5,
      .max_in = 5,
      .min_out = 1,

@@ -39,7 +39,6 @@ static void random_glu(const struct op *self, struct graph *g, struct rng *r)
 
 static const struct op ops[] = {
     {.name = "SwiGLU",
-     .opset = 28,
      .min_in = 2,
      .max_in = 2,
      .min_out = 1,

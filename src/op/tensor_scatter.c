@@ -107,7 +107,6 @@ static void random_cache(const struct op *self, struct graph *g, struct rng *r)
 
 static const struct op ops[] = {
     {.name = "TensorScatter",
-     .opset = 24,
      .props = OP_SMALL,
      .min_in = 2,
      .max_in = 3,

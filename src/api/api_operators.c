@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the library knows of ONNX, and what stands in the way of a model. Declared and documented in include/quern.h.
+//
+// The types of an operator are not written down anywhere: they are those under which random instances of it, as the tests make them,
+// are inferred and expanded.
+#include "api/api_model.h"
+
+#include "import/import.h"
+#include "op/op.h"
+
+#include <string.h>
+
+enum { N_SEEDS = 16 };
+
+/* The tensor's elements in another type. */
+static struct tensor *converted(struct arena *a, const struct tensor *x, enum dtype t)
+{
+    struct tensor *y = tensor_new(a, t, x->rank, x->dim);
+    for (i64 i = 0; i < tensor_count(x); i++) {
+        bool from_float = dtype_is_float(x->dtype);
+        double f = from_float ? elem_f64(x->dtype, x->data, i) : (double)elem_i64(x->dtype, x->data, i);
+        if (dtype_is_float(t)) elem_set_f64(t, y->data, i, f);
+        else elem_set_i64(t, y->data, i, (i64)f);
+    }
+    return y;
+}
+
+/* The type that the instance is about: of the node's first input, else of its attribute. */
+static enum dtype main_type(const struct graph *g)
+{
+    const struct node *n = graph_node(g, 1);
+    for (u32 k = 0; k < n->in.n; k++)
+        if (n->in.v[k]) return graph_value(g, n->in.v[k])->dtype;
+    return DT_NONE;
+}
+
+static void change_type(struct graph *g, struct arena *a, enum dtype from, enum dtype to)
+{
+    for (value_id v = 1; v < g->value.n; v++) {
+        struct value *x = graph_value(g, v);
+        if (x->dtype != from || x->producer) continue;
+        if (x->data) x->data = converted(a, x->data, to);
+        x->dtype = to;
+    }
+}
+
+/* One instance with its type replaced; DT_NONE: as it is. The type it then has, DT_NONE: refused. */
+static enum dtype try_instance(const struct op *op, u64 seed, enum dtype to)
+{
+    struct arena a = {0};
+    struct symtab st;
+    struct graph g;
+    struct err e = {0};
+    struct rng r = rng_seed(seed);
+    symtab_init(&st, &a);
+    graph_init(&g, &a, &st);
+    op->random(op, &g, &r);
+    enum dtype from = main_type(&g), found = DT_NONE;
+    if (from != DT_NONE && to != DT_NONE) change_type(&g, &a, from, to);
+    if ((from != DT_NONE || to == DT_NONE) && op_infer_all(&g, &e) && op_expand_all(&g, &e))
+        found = from == DT_NONE ? graph_value(&g, g.output.v[0])->dtype : to != DT_NONE ? to : from;
+    arena_release(&a);
+    return found;
+}
+
+static uint64_t types_of(const struct op *op)
+{
+    uint64_t types = 0;
+    for (u64 seed = 1; op->random && seed <= N_SEEDS; seed++)
+        for (int t = DT_NONE; t < N_DTYPES; t++) {
+            enum dtype found = try_instance(op, seed, (enum dtype)t);
+            if (found != DT_NONE) types |= (uint64_t)1 << dtype_onnx(found);
+        }
+    return types;
+}
+
+static const char *form_of(const struct op *op)
+{
+    return op->expand ? "composite" : op->props & OP_WHOLE ? "whole" : "element";
+}
+
+/* k-th of ONNX's operators that are not known here. */
+static const struct op_onnx *missing(i64 k)
+{
+    const struct op_onnx *x;
+    for (i64 i = 0; (x = op_onnx_all(i)); i++)
+        if (!op_find(str_of(x->name)) && k-- == 0) return x;
+    return NULL;
+}
+
+static i64 n_known(void)
+{
+    i64 n = 0;
+    while (op_all(n)) n++;
+    return n;
+}
+
+int quern_operator_at(int k, struct quern_operator *o)
+{
+    const struct op *op = k < 0 ? NULL : op_all(k);
+    const struct op_onnx *onnx = op ? op_onnx_find(str_of(op->name)) : k < 0 ? NULL : missing(k - n_known());
+    if (!op && !onnx) return 0;
+    bool replaced = !op && import_replaces(str_of(onnx->name));
+    struct quern_operator x = {.size = sizeof x, .name = op ? op->name : onnx->name, .form = op ? form_of(op) : replaced ? "import" : ""};
+    if (op) x.types = types_of(op);
+    if (onnx) x.opset = onnx->first, x.changed = onnx->last, x.removed = onnx->gone;
+    size_t size = o->size;
+    memcpy(o, &x, size < sizeof x ? size : sizeof x);
+    o->size = size;
+    return 1;
+}
+
+const char *quern_dtype_text(quern_dtype t)
+{
+    enum dtype d = (int)t < 0 ? DT_NONE : dtype_from_onnx((int)t);
+    return d == DT_NONE ? NULL : dtype_name(d);
+}
+
+int quern_model_is_random(const quern_model *m)
+{
+    for (node_id n = 1; n < m->graph.node.n; n++)
+        if (!graph_node(&m->graph, n)->dead && op_of(&m->graph, n)->props & OP_RANDOM) return 1;
+    return 0;
+}
+
+/* Problems. */
+
+/* A model that is imported without a problem may still be refused by a pass. */
+static void check_passes(quern *q, const char *path, struct arena *a, struct import_problems *all)
+{
+    quern_model *m = NULL;
+    bool ok = quern_model_open(q, path, NULL, &m) == QUERN_OK;
+    if (ok) ok = api_lowered(m, NULL, &q->err) != NULL;
+    if (!ok) import_note(all, a, S(""), S(""), &q->err);
+    quern_model_close(m);
+}
+
+static void tell(const struct import_problems *all, struct arena *a,
+                 void (*each)(void *user, const struct quern_problem *p), void *user)
+{
+    for (u32 k = 0; k < all->n; k++) {
+        const struct import_problem *p = &all->v[k];
+        struct quern_problem x = {.node = str_z(a, p->node), .op = str_z(a, p->op), .why = str_z(a, p->why), .help = str_z(a, p->help)};
+        each(user, &x);
+    }
+}
+
+quern_status quern_model_problems(quern *q, const char *path, void (*each)(void *user, const struct quern_problem *p),
+                                  void *user, struct quern_report *r)
+{
+    struct err *e = api_begin(q);
+    struct arena a = {0};
+    struct symtab st;
+    struct graph g;
+    struct import_problems all = {0};
+    symtab_init(&st, &a);
+    bool ok = import_check(&g, &a, &st, path, &all, e);
+    if (!ok && e->code == ERR_UNSUPPORTED) import_note(&all, &a, S(""), S(""), e), ok = true;
+    if (ok && !all.n) check_passes(q, path, &a, &all);
+    if (ok) tell(&all, &a, each, user);
+    struct quern_report x = {.n_nodes = (int)all.n_nodes, .n_problems = (int)all.n, .n_unchecked = (int)all.n_unchecked};
+    size_t size = r->size;
+    memcpy(r, &x, size < sizeof x ? size : sizeof x);
+    r->size = size;
+    arena_release(&a);
+    return api_end(q, ok);
+}
