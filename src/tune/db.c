@@ -121,9 +121,9 @@ static bool upgrade(struct db *d, i64 version, struct err *e)
            db_do(d, e, "DROP TABLE IF EXISTS part", "") && db_do(d, e, "DROP TABLE IF EXISTS binary", "");
 }
 
-static bool check_version(struct db *d, const char *path, struct err *e)
+static bool check_version(struct db *d, const char *path, i64 *version, struct err *e)
 {
-    i64 v = db_int(d, db_query(d, e, "PRAGMA user_version", ""), e);
+    i64 v = *version = db_int(d, db_query(d, e, "PRAGMA user_version", ""), e);
     if (e->code) return err_prefix(e, "%s", path);
     if (v > SCHEMA_VERSION)
         return err_set(e, ERR_UNSUPPORTED, "%s: database of version %lld, this program knows %d",
@@ -138,7 +138,7 @@ static bool check_version(struct db *d, const char *path, struct err *e)
     if (e->code) return err_prefix(e, "%s", path);
     if (v == 0 ? all > 0 && ours == 0 : ours < 4)
         return err_set(e, ERR_INPUT, "%s: not a database of quern", path);
-    return v <= 0 || v == SCHEMA_VERSION || upgrade(d, v, e) || err_prefix(e, "%s", path);
+    return true;
 }
 
 /* Bytes of the file; -1: there is none (":memory:"). By the library's own handle: closing another one would drop its locks. */
@@ -207,7 +207,9 @@ bool db_open(struct db *d, const char *path, struct err *e)
     }
     sqlite3_busy_timeout(d->sql, BUSY_MS);
     struct err q = {0};
-    bool ok = check_version(d, path, &q) && check_file(d, path, &q);
+    i64 version = 0;
+    bool ok = check_version(d, path, &version, &q) && check_file(d, path, &q);
+    if (ok && version > 0 && version < SCHEMA_VERSION) ok = upgrade(d, version, &q) || err_prefix(&q, "%s", path);
     ok = ok &&
          sqlite3_exec(d->sql,
                       "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;",

@@ -634,6 +634,7 @@ bool tune_bench(struct db *d, const struct tune_opts *o, struct tune_result *r, 
                      "the database lists nothing to measure for this device; populate it first");
     ok = ok && !e->code && (n_tasks == 0 || tune_run(d, tasks, n_tasks, o, r, e));
     buf_release(&probe.toolchain);
+    arena_release(&probe.arena);
     arena_release(&a);
     return ok;
 }
