@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes test/golden/ort: one small model per use of an operator of com.microsoft or ai.onnx.ml, with its inputs and what
+"""Writes test/golden/ort: one small model per use of an operator of com.microsoft or ai.onnx.ml, or of a recurrent layer, with its inputs and what
 ONNX Runtime computed of them as initializers "in:NAME" and "want:NAME" (test_ort.c reads them).
 
     ort_cases.py DIR [GLOB]      needs onnx and onnxruntime
@@ -370,5 +370,31 @@ ml("tree_ensemble", "TreeEnsemble", [np.array([[1.2], [-0.12], [1.66], [4.14], [
    nodes_featureids=[0, 0, 0], nodes_splits=T(np.array([1.5, 232344.0, NAN], F)), nodes_truenodeids=[1, 0, 1],
    nodes_trueleafs=[0, 1, 1], nodes_falsenodeids=[2, 2, 3], nodes_falseleafs=[0, 1, 1], leaf_targetids=[0, 1, 0, 1],
    leaf_weights=T(np.array([5.23, 12.12, -12.23, 7.21], F)), membership_values=T(np.array([1.2, 3.7, 8, 9, NAN, 12, 7, NAN], F)))
+
+# Recurrent layers: 4 steps, 2 sequences, 3 inputs, 5 hidden units.
+def layer(name, op, dirs=1, bias=True, lens=None, h0=False, c0=False, peep=False, **attrs):
+    gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[op]
+    w = [C(f(dirs, gates * 5, n, lo=-0.6, hi=0.6)) for n in (3, 5)]
+    ins = [f(4, 2, 3), *w, C(f(dirs, 2 * gates * 5)) if bias else None, C(s(lens, I32)) if lens else None]
+    ins += [f(dirs, 2, 5) if h0 else None]
+    if op == "LSTM":
+        ins += [f(dirs, 2, 5) if c0 else None, C(f(dirs, 15)) if peep else None]
+    way = {2: "bidirectional"}.get(dirs, attrs.pop("direction", "forward"))
+    case("recurrent_" + name, op, ins, 3 if op == "LSTM" else 2, domain="", hidden_size=5, direction=way, **attrs)
+
+
+layer("lstm", "LSTM")
+layer("lstm_reverse_lengths", "LSTM", direction="reverse", lens=[2, 4], h0=True, c0=True)
+layer("lstm_both_peepholes", "LSTM", 2, lens=[4, 1], h0=True, c0=True, peep=True)
+layer("lstm_clip", "LSTM", c0=True, clip=0.4, bias=False)
+layer("lstm_coupled", "LSTM", 2, input_forget=1, peep=True)
+layer("lstm_activations", "LSTM", 2, activations=["HardSigmoid", "Softsign", "ScaledTanh", "Affine", "LeakyRelu", "Elu"],
+      activation_alpha=[0.3, 0.7, 0.4, 0.1, 0.8], activation_beta=[0.4, 0.9, 0.2])
+layer("gru", "GRU", h0=True)
+layer("gru_reverse_lengths", "GRU", direction="reverse", lens=[3, 4], linear_before_reset=1, h0=True)
+layer("gru_both", "GRU", 2, lens=[1, 4], linear_before_reset=1, clip=0.8)
+layer("gru_activations", "GRU", bias=False, activations=["Sigmoid", "Softplus"])
+layer("rnn", "RNN", h0=True)
+layer("rnn_both_relu", "RNN", 2, lens=[2, 3], activations=["Relu", "ThresholdedRelu"], activation_alpha=[0.3])
 
 print("%d written, %d could not be run" % (written, failed))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Operators of the domains com.microsoft and ai.onnx.ml against what ONNX Runtime computed: each model in
+// Operators of the domains com.microsoft and ai.onnx.ml, and recurrent layers, against what ONNX Runtime computed: each model in
 // test/golden/ort has the content of its inputs as initializers "in:NAME" and its outputs as "want:NAME"
 // (test/ort_cases.py writes them). The model is imported, exported and imported again, and evaluated.
 //
