@@ -103,8 +103,9 @@ static void test_small(void **state)
     model_fails(&x, ERR_UNSUPPORTED, "elements of type f8e4m3fn ('h'): only moved, cast, quantised and dequantised");
     model_close(&x);
     open_half(&x, DT_I4);
-    add_node(&x, "Concat", "h h", "c");
-    set_int(&x, x.node.v[x.node.n - 1], "axis", 0);
+    add_node(&x, "Dropout", "h", "d");
+    add_node(&x, "Concat", "d h", "c");
+    set_int(&x, x.node.v[x.node.n - 1], "axis", 0); /* of Concat */
     add_cast(&x, "c", "y", DT_F32);
     add_output(&x, "y");
     model_gives(&x, (struct tensor *[]){floats(&x, 1, two, (double[]){-8, 9})}, (double[]){-8, -7, -8, -7}, 4);

@@ -144,7 +144,7 @@ static void random_dropout(const struct op *self, struct graph *g, struct rng *r
 }
 
 static const struct op ops[] = {
-    {.name = "Dropout", .min_in = 1, .max_in = 3, .min_out = 1, .max_out = 2, .infer = infer, .expand = expand, .random = random_dropout},
+    {.name = "Dropout", .props = OP_SMALL, .min_in = 1, .max_in = 3, .min_out = 1, .max_out = 2, .infer = infer, .expand = expand, .random = random_dropout},
 };
 
 const struct op_family op_dropout = {ops, countof(ops)};
