@@ -5,6 +5,7 @@
 set -u
 LC_ALL=C; export LC_ALL
 quern=$(cd "$1" && pwd)/quern
+corpus=$(cd "$(dirname "$0")" && pwd)/corpus/onnx
 d=$(mktemp -d)
 trap 'rm -rf "$d"' EXIT INT TERM
 cd "$d" || exit 1
@@ -144,6 +145,8 @@ failing check refused.onnx oidn-small.onnx; says 'Catcon .* and [0-9]* more: ope
 says 'Sizere .*: operator is not supported'; says 'could not be checked'; says 'export it decomposed'; says 'oidn-small.onnx: .* nothing'
 failing check --json refused.onnx; says '"operator":"Sizere","why":"operator is not supported"'
 code 1 check nothing.onnx; says nothing.onnx
+failing check "$corpus/Refused.onnx"; says "Nix 'n0' and 1 more"; says "Det 'n2': the last two axes"; says '3 of 4 nodes refused'
+code 0 check "$corpus/FlexAttention.onnx"
 code 0 operators Conv; says '^Conv  *1  *element  *f32'
 code 0 operators --json; says '"operator":"ImageDecoder","opset":20,"changed":20,"removed":0,"form":"","types":\[\]'
 rm -f resnet50.onnx mobilenetv2.onnx again.onnx

@@ -1,12 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ONNX import; what is accepted is printed and exported.
+// ONNX import; what is accepted is printed and exported. Each file is also read to its end with all its problems.
 #include <onnx.pb-c.h>
 
 #include "export/export.h"
 #include "fuzz.h"
 #include "import/import.h"
 #include "io/io.h"
+
+extern const struct importer import_onnx;
+
+static void all_problems(struct str bytes)
+{
+    struct arena a = {0};
+    struct symtab st;
+    struct graph g;
+    struct err e = {0};
+    struct import_problems all = {0};
+    struct import_job j = {.g = &g, .bytes = bytes, .all = &all};
+    symtab_init(&st, &a);
+    graph_init(&g, &a, &st);
+    import_onnx.read(&j, &e);
+    arena_release(&a);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
@@ -23,5 +39,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     }
     buf_release(&b);
     arena_release(&a);
+    all_problems((struct str){(const char *)p, (i64)n});
     return 0;
 }

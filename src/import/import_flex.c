@@ -9,7 +9,7 @@
 #include "import/import.h"
 #include "io/io.h"
 
-enum { MAX_NODES = 1 << 20 };
+enum { MAX_NODES = 1 << 20, MAX_ATTRS = 100 };
 
 struct flex {
     struct arena *a;
@@ -116,6 +116,7 @@ static char *modified(struct flex *x, const Onnx__NodeProto *node, const char *w
 static bool expand(struct flex *x, const Onnx__NodeProto *p)
 {
     if (p->n_input != 3 || p->n_output != 1) return err_set(x->e, ERR_INPUT, "FlexAttention with %d inputs and %d outputs", (int)p->n_input, (int)p->n_output);
+    if (p->n_attribute > MAX_ATTRS) return err_set(x->e, ERR_INPUT, "FlexAttention with %d attributes", (int)p->n_attribute);
     struct str name = str_of(p->name && p->name[0] ? p->name : p->output[0]);
     x->prefix = str_fmt(x->a, "%.*s#flex%u/", STR_ARG(name), ++x->n_flex);
     Onnx__NodeProto *scores = add(x, "ai.quern", "FlexScores", 2, p->input, fresh(x, "scores"));
