@@ -445,6 +445,27 @@ static i64 settled_opset(struct str op)
     return 1;
 }
 
+/* Forms of opset 6 that mean the same once an attribute is dropped: broadcasting from the last axis on, which is what it is today, and
+   what is said to be inference. */
+static bool settle(struct graph *g, node_id n, i64 opset)
+{
+    static const char *const binary[] = {"Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Greater", "Less", "Equal", "Gemm"};
+    const struct node *nd = graph_node(g, n);
+    if (opset < 6) return false;
+    if (str_is(nd->op, "AveragePool")) return true;
+    if (str_is(nd->op, "BatchNormalization") || str_is(nd->op, "Dropout")) {
+        bool inference = attr_int(nd, "is_test", 0);
+        attr_remove(g, n, "is_test");
+        return inference;
+    }
+    for (i64 k = 0; k < countof(binary); k++) {
+        if (!str_is(nd->op, binary[k]) || node_attr(nd, "axis")) continue;
+        attr_remove(g, n, "broadcast");
+        return true;
+    }
+    return false;
+}
+
 /* ": why, and what helps" of an operator that is refused on purpose, else "". */
 static const char *refused(struct reader *r, struct str op)
 {
@@ -468,7 +489,7 @@ static bool upgrade_all(struct reader *r)
         if ((!op && import_is_sequence_op(nd->op)) || (is_refused(r->g, n) && r->all)) continue;
         bool ok = op != NULL;
         if (!op) op_unsupported(r->e, r->g, n, "operator is not supported%s", refused(r, nd->op));
-        else if (r->opset < settled_opset(nd->op))
+        else if (r->opset < settled_opset(nd->op) && !settle(r->g, n, r->opset))
             ok = op_unsupported(r->e, r->g, n, "operator as of opset %lld is not supported", (long long)r->opset);
         else if (op->upgrade && !nd->dead) ok = op->upgrade(r->g, n, i64_max(r->opset, UPGRADE_OPSET), r->e);
         if (!ok && !r->all) return false;

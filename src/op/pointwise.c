@@ -137,6 +137,7 @@ static kval mod_k(struct kir *k, kval a, kval b, bool c_sign)
     kval zero, minus, d = kind == DK_FLOAT ? b : safe_divisor(k, a, b, &zero, &minus);
     kval r = BIN(MOD, a, d);
     if (c_sign || kind == DK_UINT) return r;
+    if (kind == DK_FLOAT) r = SEL(BIN(EQ, r, K(0)), SEL(BIN(LT, b, K(0)), K(-0.0), K(0)), r); /* a zero has the divisor's sign */
     kval differ = BIN(XOR, BIN(LT, r, K(0)), BIN(LT, b, K(0)));
     return SEL(BIN(AND, BIN(NE, r, K(0)), differ), BIN(ADD, r, b), r);
 }
@@ -218,6 +219,7 @@ static i64 mod_i(i64 a, i64 b, bool c_sign, bool is_u64)
 static double mod_f(double a, double b, bool c_sign)
 {
     double r = fmod(a, b);
+    if (!c_sign && r == 0) return copysign(0, b);
     return !c_sign && r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 
