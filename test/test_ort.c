@@ -115,9 +115,9 @@ static void test_golden(void **state)
         arena_release(&c->a);
     }
     printf("%d models, %d failed\n", (int)count, (int)failed);
+    arena_release(&a);
     assert_int_equal(failed, 0);
     assert_true(count > 0 || glob);
-    arena_release(&a);
 }
 
 int main(void)
