@@ -166,8 +166,8 @@ static void random_binary(const struct op *self, struct graph *g, struct rng *r)
     i64 dim[] = {rng_range(r, 1, 3), rng_range(r, 1, 4)};
     value_id in[8];
     random_input(g, "a", t, 2, dim, &in[0]);
-    random_input(g, "b", t, rng_range(r, 0, 1) ? 2 : 1, dim + 1, &in[3]);
-    if (graph_value(g, in[3])->shape.rank == 2) graph_value(g, in[3])->shape = graph_value(g, in[0])->shape;
+    u32 rank = (u32)rng_range(r, 1, 2);
+    random_input(g, "b", t, rank, dim + 2 - rank, &in[3]);
     in[1] = scale(g, r), in[4] = scale(g, r), in[6] = scale(g, r);
     in[2] = zero(g, t, r), in[5] = zero(g, t, r), in[7] = zero(g, t, r);
     random_node(g, self, (u32)rng_range(r, 7, 8), in, 1);
