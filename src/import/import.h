@@ -66,6 +66,10 @@ void import_fit_types(struct graph *g, node_id n); /* of one node, before it is 
 struct Onnx__GraphProto;
 bool import_flex(struct Onnx__GraphProto *g, struct arena *a, struct err *e);
 
+/* import_dim.c: the name of a size that is an expression over sizes, "floor(s1/2)"; dims holds the names of all sizes. false: it is
+   a name. */
+bool import_dim(struct symtab *t, struct str text, const struct map *dims, sym *out);
+
 /* import_sparse.c: a sparse tensor of ONNX, dense. */
 struct Onnx__SparseTensorProto;
 bool import_sparse(struct tensor *out, struct arena *a, struct Onnx__SparseTensorProto *p, const char *dir, struct err *e);

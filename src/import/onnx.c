@@ -121,6 +121,8 @@ static sym fresh_dim(struct reader *r, struct str input, size_t k)
 
 static sym read_dim(struct reader *r, const Onnx__TensorShapeProto__Dimension *d, struct str input, size_t k)
 {
+    sym s;
+    if (dim_name(d) && import_dim(r->g->sym, str_of(dim_name(d)), &r->dims, &s)) return s;
     if (dim_name(d)) return sym_var(r->g->sym, str_of(dim_name(d)));
     if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE && d->dim_value >= 0)
         return sym_const(r->g->sym, d->dim_value);
