@@ -189,6 +189,8 @@ struct quern_model_opts {
     int n_io;
     int f32_storage;     /* keep f32 behind inputs and outputs that are asked to be f16; else values are stored in f16 throughout where
                           * that is safe, and computed in f32 */
+    const char *assume;  /* "B:1,H%16,S:1..4096": sizes that are fixed, multiples of a number, in a range, before anything is concluded
+                          * from sizes; the program refuses others */
 };
 
 QUERN_API quern_status quern_model_open(quern *q, const char *path, const struct quern_model_opts *o, quern_model **out);

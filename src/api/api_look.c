@@ -74,6 +74,15 @@ static void put_ios(struct buf *b, const struct plan *p, const char *what, const
     }
 }
 
+static void put_facts(struct buf *b, const struct symtab *t)
+{
+    for (u32 i = 0; i < t->fact.n; i++) {
+        buf_printf(b, "%.*s needs ", STR_ARG(t->fact.v[i].who));
+        sym_fact_print(b, t, &t->fact.v[i]);
+        buf_char(b, '\n');
+    }
+}
+
 static void put_plan(struct buf *b, const struct plan *p)
 {
     i64 consts = 0, code = 0;
@@ -84,6 +93,7 @@ static void put_plan(struct buf *b, const struct plan *p)
     if (p->fingerprint.n) buf_printf(b, "measured on %.*s\n", STR_ARG(p->fingerprint));
     put_ios(b, p, "input", p->input.v, p->input.n);
     put_ios(b, p, "output", p->output.v, p->output.n);
+    put_facts(b, &p->sym);
     buf_printf(b, "%u dispatches, %u binaries (%lld bytes), constants %lld bytes\n", p->dispatch.n,
                p->bin.n, (long long)code, (long long)consts);
     for (u32 i = 0; i < p->dispatch.n; i++) {

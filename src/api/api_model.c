@@ -173,8 +173,10 @@ static bool model_import(quern_model *m, struct source s, const struct quern_mod
 {
     if (!source_open(&s, &m->arena, o, e)) return false;
     if (o->n_io > 0 && !choose_interface(m, &s, o, e)) return false;
+    if (o->assume && !api_assume(&m->sym, o->assume, e)) return false;
     if (!source_import(&s, &m->graph, &m->arena, &m->sym, e)) return false;
     sym_undefine(&m->sym);
+    if (o->assume && !api_assume_check(&m->graph, e)) return false;
     return interface_check(&m->io, &m->graph, e) || err_prefix(e, "'%s'", s.path);
 }
 
@@ -338,8 +340,14 @@ quern_status quern_model_random_inputs(quern_model *m, const char *sizes, uint64
     struct err *e = api_begin(m->q);
     struct arena a = {0};
     i64 *var = arena_array(&a, i64, m->sym.var.n + 1);
-    memcpy(var, m->var, sizeof *var * m->sym.var.n);
+    bool *fixed = arena_array(&a, bool, m->sym.var.n + 1);
+    for (u32 v = 0; v < m->sym.var.n; v++) var[v] = INT64_MIN;
     bool ok = !sizes || api_parse_sizes(&m->sym, sizes, var, e);
+    for (u32 v = 0; v < m->sym.var.n; v++) {
+        fixed[v] = var[v] != INT64_MIN;
+        if (!fixed[v]) var[v] = m->var[v];
+    }
+    sym_fact_adjust(&m->sym, var, fixed);
     if (ok && (int)m->graph.input.n > max)
         ok = err_set(e, ERR_USAGE, "the model has more than %d inputs", max);
     struct rng r = rng_seed(seed);
@@ -347,7 +355,8 @@ quern_status quern_model_random_inputs(quern_model *m, const char *sizes, uint64
     for (u32 k = 0; k < m->graph.input.n && ok; k++) {
         const struct value *v = graph_value(&m->graph, m->graph.input.v[k]);
         i64 dim[MAX_RANK];
-        ok = shape_eval(&m->sym, &v->shape, var, dim) ||
+        struct shape s = value_given(&m->sym, v);
+        ok = shape_eval(&m->sym, &s, var, dim) ||
              err_set(e, ERR_USAGE, "size of input '%.*s' is not known", STR_ARG(v->name));
         ok = ok && quern_tensor_new(m->q, (quern_dtype)dtype_onnx(v->dtype), (int)v->shape.rank,
                                     dim, NULL, &in[k]) == QUERN_OK;

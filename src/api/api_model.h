@@ -31,6 +31,10 @@ const struct graph *api_lowered(quern_model *m, const struct caps *c, struct err
 /* api_interface.c: options to what graph g has. Texts are kept in the arena. */
 bool api_interface(struct interface *f, const struct graph *g, const struct quern_model_opts *o, struct arena *a, struct err *e);
 
+/* api_assume.c: before the import, and whether the names were right, behind it. */
+bool api_assume(struct symtab *t, const char *text, struct err *e);
+bool api_assume_check(const struct graph *g, struct err *e);
+
 /* api_model.c: a model whose graph the caller makes between these two; finish ends the call. */
 quern_model *api_model_start(quern *q, struct str name);
 quern_status api_model_finish(quern_model *m, bool ok, quern_model **out);

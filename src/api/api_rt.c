@@ -398,9 +398,15 @@ quern_status quern_program_random_inputs(quern_program *p, const char *sizes, ui
     const struct symtab *st = &p->plan.sym;
     struct arena a = {0};
     i64 *var = arena_array(&a, i64, st->var.n + 1);
-    for (u32 v = 0; v < st->var.n; v++)
-        var[v] = p->plan.var.v[v].optimised_for == INT64_MIN ? 256 : p->plan.var.v[v].optimised_for;
+    bool *fixed = arena_array(&a, bool, st->var.n + 1);
+    for (u32 v = 0; v < st->var.n; v++) var[v] = INT64_MIN;
     bool ok = !sizes || api_parse_sizes(st, sizes, var, e);
+    for (u32 v = 0; v < st->var.n; v++) {
+        i64 usual = p->plan.var.v[v].optimised_for;
+        fixed[v] = var[v] != INT64_MIN;
+        if (!fixed[v]) var[v] = usual == INT64_MIN ? 256 : usual;
+    }
+    sym_fact_adjust(st, var, fixed);
     if (ok && (int)p->plan.input.n > max)
         ok = err_set(e, ERR_USAGE, "the program has more than %d inputs", max);
     struct rng r = rng_seed(seed);

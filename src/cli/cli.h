@@ -92,7 +92,9 @@ struct cli {
     {"f16-storage", 0, OPT_FLAG, NULL, \
      "values are stored in f16 behind an interface of f16 (default; --no-f16-storage: in f32)"}, \
     OPT_SIZES, \
-    {"assume", 0, OPT_WORDS, "H=1080", "the same as --optimize-for, several words"}
+    {"assume", 0, OPT_WORDS, "B=1", "sizes that are fixed before others follow from them, several words"}, \
+    {"assume-multiple", 0, OPT_WORDS, "H=16", "sizes that are multiples of a number: no code for remainders"}, \
+    {"assume-range", 0, OPT_WORDS, "S=1..4096", "sizes that lie in a range"}
 /* What the device may be asked for. */
 #define OPT_TARGET \
     OPT_DEVICE, \

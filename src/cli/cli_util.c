@@ -124,15 +124,32 @@ static bool says_anything(const struct quern_io_opts *o)
     return o->shape || o->type || o->layout || o->storage;
 }
 
+/* "B:1,H%16,S:1..4096" of the three options; NULL: none. */
+static const char *assumptions(const struct cli *c, char *out, size_t size)
+{
+    static const char *const option[] = {"assume", "assume-multiple", "assume-range"};
+    size_t n = 0;
+    const char *v;
+    out[0] = 0;
+    for (int k = 0; k < 3; k++)
+        for (int at = 0; (v = opts_next(c, option[k], &at)) && n < size;) {
+            size_t from = n;
+            n += (size_t)snprintf(out + n, size - n, "%s%s", n ? "," : "", v);
+            char *colon = n < size && k == 1 ? strpbrk(out + from, ":=") : NULL;
+            if (colon) *colon = '%';
+        }
+    return n && n < size ? out : NULL;
+}
+
 quern_status open_model(struct cli *c, const char *path, quern_model **m)
 {
     enum { MAX_OPTS = 2 + 4 * MAX_IO };
     struct quern_io_opts io[MAX_OPTS] = {io_of_all(c, false), io_of_all(c, true)};
-    char sizes[512], *room = calloc(text_by_name(c), 1);
+    char sizes[512], assumed[1024], *room = calloc(text_by_name(c), 1);
     struct quern_model_opts o = QUERN_OPTS(quern_model_opts);
     o.optimize_for = opts_text(c, "optimize-for");
-    if (!o.optimize_for) o.optimize_for = opts_words(c, "assume", sizes, sizeof sizes);
     if (!o.optimize_for) o.optimize_for = opts_words(c, "set", sizes, sizeof sizes);
+    o.assume = assumptions(c, assumed, sizeof assumed);
     o.io = io;
     o.n_io = 2 + (room ? io_by_name(c, io + 2, MAX_OPTS - 2, room) : 0);
     if (o.n_io == 2 && !says_anything(&io[0]) && !says_anything(&io[1])) o.n_io = 0;

@@ -404,6 +404,8 @@ void sym_fact_print(struct buf *b, const struct symtab *t, const struct sym_fact
 bool sym_fact_eval(const struct symtab *t, const struct sym_fact *f, const i64 *var, bool *holds);
 /* The first fact that does not hold for these sizes (those it cannot be told of hold); NULL: none. */
 const struct sym_fact *sym_fact_broken(const struct symtab *t, const i64 *var);
+/* Changes sizes that are not fixed so that facts hold, as far as that is simple. */
+void sym_fact_adjust(const struct symtab *t, i64 *var, const bool *fixed);
 /* "H = 255, but Concat '/Concat' needs H to be a multiple of 2" */
 void sym_fact_explain(struct buf *b, const struct symtab *t, const struct sym_fact *f,
                       const i64 *var);

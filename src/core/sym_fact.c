@@ -737,3 +737,32 @@ bool sym_solve(const struct symtab *t, sym s, i64 v, i64 *var)
     var[l.var] = i64_max(floor_div(d, l.c), 0);
     return true;
 }
+
+/* Adjusting. */
+
+static void adjust(const struct symtab *t, const struct sym_fact *f, i64 *var, const bool *fixed)
+{
+    i64 a, b, want;
+    u32 v = 0;
+    if (!sym_eval(t, f->a, var, &a) || !sym_eval(t, f->b, var, &b)) return;
+    while (v < t->var.n && (fixed[v] || !sym_has_var(t, f->a, v))) v++;
+    if (v == t->var.n || (f->kind == FACT_MULTIPLE && b < 1)) return;
+    switch ((enum sym_fact_kind)f->kind) {
+    case FACT_EQUAL: want = b; break;
+    case FACT_MULTIPLE: want = floor_div(a, b) * b; break;
+    case FACT_AT_LEAST: want = i64_max(a, b); break;
+    case FACT_AT_MOST: want = i64_min(a, b); break;
+    case N_FACT_KINDS:
+    default: unreachable();
+    }
+    i64 was = var[v];
+    var[v] = INT64_MIN;
+    if (want == a || !sym_solve(t, f->a, want, var)) var[v] = was;
+}
+
+void sym_fact_adjust(const struct symtab *t, i64 *var, const bool *fixed)
+{
+    enum { MAX_PASSES = 4 };
+    for (int pass = 0; pass < MAX_PASSES && sym_fact_broken(t, var); pass++)
+        for (u32 k = 0; k < t->fact.n; k++) adjust(t, &t->fact.v[k], var, fixed);
+}

@@ -144,12 +144,19 @@ static bool read_input(struct reader *r, const Onnx__ValueInfoProto *p)
     if (t->shape->n_dim > MAX_RANK)
         return err_set(r->e, ERR_UNSUPPORTED, "rank over 8: graph input '%.*s'", STR_ARG(name));
     struct shape s = {.known = true, .rank = (u32)t->shape->n_dim};
-    for (size_t k = 0; k < t->shape->n_dim; k++) s.dim[k] = read_dim(r, t->shape->dim[k], name, k);
+    struct shape given = s;
+    for (size_t k = 0; k < t->shape->n_dim; k++) { /* facts that are known already are used in the shape, not in what callers see */
+        r->g->sym->raw = true;
+        given.dim[k] = read_dim(r, t->shape->dim[k], name, k);
+        r->g->sym->raw = false;
+        s.dim[k] = sym_current(r->g->sym, given.dim[k]);
+    }
     if (!shape_size_ok(r->g->sym, &s, dtype)) return invalid(r, "graph input is too large", name);
     if (!set_made(r, name)) return false;
     value_id id = get_value(r, name);
     graph_value(r->g, id)->dtype = dtype;
     graph_value(r->g, id)->shape = s;
+    if (r->g->sym->fact.n) value_set_given(r->g, id, &given);
     *arr_push(r->a, &r->g->input) = id;
     return true;
 }

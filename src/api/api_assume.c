@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What callers promise about sizes before anything is concluded from them: "B:1,H%16,S:1..4096". Promises are facts like those that
+// a network needs, so programs check them.
+#include "api/api_model.h"
+
+static const char owner[] = "option assume";
+
+static bool malformed(struct str item, struct err *e)
+{
+    return err_set(e, ERR_USAGE, "assumption '%.*s' is not of the form NAME:NUMBER, NAME%%NUMBER or NAME:FROM..TO", STR_ARG(item));
+}
+
+/* "1..4096", either of which may be left out. */
+static bool assume_range(struct symtab *t, sym x, struct str text, struct str item, struct err *e)
+{
+    i64 dots = 0, from, to;
+    while (dots + 1 < text.n && !(text.p[dots] == '.' && text.p[dots + 1] == '.')) dots++;
+    struct str lo = str_trim(str_sub(text, 0, dots)), hi = str_trim(str_sub(text, dots + 2, text.n));
+    if ((lo.n && !str_to_i64(lo, &from)) || (hi.n && !str_to_i64(hi, &to)) || !(lo.n || hi.n)) return malformed(item, e);
+    bool ok = !lo.n || sym_require_at_least(t, x, sym_const(t, from), str_of(owner));
+    ok = ok && (!hi.n || sym_require_at_least(t, sym_const(t, to), x, str_of(owner)));
+    return ok || err_set(e, ERR_USAGE, "assumption '%.*s' contradicts the others", STR_ARG(item));
+}
+
+static bool assume_one(struct symtab *t, struct str item, struct err *e)
+{
+    struct str name, value;
+    i64 n;
+    bool is_multiple = str_cut(item, '%', &name, &value);
+    if (!is_multiple && !str_cut(item, ':', &name, &value) && !str_cut(item, '=', &name, &value)) return malformed(item, e);
+    name = str_trim(name), value = str_trim(value);
+    if (!name.n) return malformed(item, e);
+    sym x = sym_var(t, name);
+    bool is_number = str_to_i64(value, &n); /* no range */
+    if (!is_number && !is_multiple) return assume_range(t, x, value, item, e);
+    if (!is_number || n < 0 || (is_multiple && n == 0)) return malformed(item, e);
+    bool ok = is_multiple ? sym_require_multiple(t, x, n, str_of(owner)) : sym_require_equal(t, x, sym_const(t, n), str_of(owner));
+    return ok || err_set(e, ERR_USAGE, "assumption '%.*s' contradicts the others", STR_ARG(item));
+}
+
+bool api_assume(struct symtab *t, const char *text, struct err *e)
+{
+    struct str rest = str_of(text), item;
+    while (rest.n) {
+        str_cut(rest, ',', &item, &rest);
+        if (str_trim(item).n && !assume_one(t, str_trim(item), e)) return false;
+    }
+    return true;
+}
+
+static bool is_of_input(const struct graph *g, u32 var)
+{
+    for (u32 k = 0; k < g->input.n; k++) {
+        struct shape s = value_given(g->sym, graph_value(g, g->input.v[k]));
+        for (u32 d = 0; d < s.rank; d++)
+            if (sym_has_var(g->sym, s.dim[d], var)) return true;
+    }
+    return false;
+}
+
+bool api_assume_check(const struct graph *g, struct err *e)
+{
+    for (u32 k = 0; k < g->sym->fact.n; k++) {
+        const struct sym_fact *f = &g->sym->fact.v[k];
+        for (u32 v = 0; str_is(f->who, owner) && v < g->sym->var.n; v++)
+            if (sym_has_var(g->sym, f->a, v) && !is_of_input(g, v))
+                return err_set(e, ERR_USAGE, "no input has a size named '%.*s'", STR_ARG(g->sym->var.v[v]));
+    }
+    return true;
+}
