@@ -35,15 +35,21 @@ static bool count_blocks(struct graph *g, node_id n, value_id x, value_id *flat,
     return op_infer(g, op_made(g, *blocks), e);
 }
 
-/* The size of node n that is the number of elements of x that are not zero: made at the first call, and known from attribute "made_size". */
-static bool count_size(struct graph *g, node_id n, value_id x, sym *size, struct err *e)
+bool op_count_nonzero(struct graph *g, node_id n, value_id x, sym *size, struct err *e)
 {
     value_id flat, blocks, total;
-    if (op_get_syms(g, graph_node(g, n), "made_size", size, 1) == 1) return true;
     if (!count_blocks(g, n, x, &flat, &blocks, e)) return false;
     total = op_node_axes(g, n, "ReduceSum", blocks, (i64[]){0}, 1, 0);
     if (!op_infer(g, op_made(g, total), e)) return false;
     *size = op_size_of(g, total, 0, graph_node(g, n)->out.v[0], shape_count(g->sym, &graph_value(g, x)->shape));
+    return true;
+}
+
+/* The size of node n that is the number of elements of x that are not zero: made at the first call, and known from attribute "made_size". */
+static bool count_size(struct graph *g, node_id n, value_id x, sym *size, struct err *e)
+{
+    if (op_get_syms(g, graph_node(g, n), "made_size", size, 1) == 1) return true;
+    if (!op_count_nonzero(g, n, x, size, e)) return false;
     op_set_syms(g, n, "made_size", size, 1);
     return true;
 }

@@ -293,6 +293,8 @@ sym op_size_of(struct graph *g, value_id v, i64 at, value_id like, sym most);
 sym op_size_plus(struct graph *g, value_id v, value_id like); /* the first element; 0 where that is negative */
 /* A variable for a size of node n that follows from made ones; others stay what they are. */
 sym op_let(struct graph *g, node_id n, sym expr, sym most);
+/* compress.c: the number of elements of x that are not zero as a size, made by new nodes named after node n. */
+bool op_count_nonzero(struct graph *g, node_id n, value_id x, sym *size, struct err *e);
 void op_must_equal(struct graph *g, node_id n, sym a, sym b); /* checked when they are made */
 sym op_sym_equals(struct symtab *t, sym a, i64 c);            /* 1 where a is c, else 0 */
 
