@@ -78,4 +78,9 @@ bool import_sparse(struct tensor *out, struct arena *a, struct Onnx__SparseTenso
 bool import_sequences(struct graph *g, struct err *e);
 bool import_is_sequence_op(struct str op);
 
+/* import_control.c: infers all; If, Loop and Scan dissolve into the nodes of their bodies on the way. */
+struct import_bodies { struct graph **v; u32 n, cap; };
+bool import_control(struct graph *g, const struct import_bodies *bodies, struct err *e);
+bool import_is_control_op(struct str op);
+
 #endif

@@ -15,7 +15,8 @@
 //
 // Functions of the model are inlined first (import_function.c), sparse tensors become dense constants (import_sparse.c).
 // Sequences and optional values dissolve before sizes are inferred (import_sequence.c).
-// What is not handled (control flow, positions in sequences that are only known at run time) is ERR_UNSUPPORTED with the operator and the node.
+// Control flow dissolves while they are (import_control.c).
+// What is not handled (positions in sequences that are only known at run time) is ERR_UNSUPPORTED with the operator and the node.
 #include <string.h>
 
 #include <onnx.pb-c.h>
@@ -24,7 +25,7 @@
 #include "io/io.h"
 #include "op/op.h"
 
-enum { MIN_OPSET = 1, UPGRADE_OPSET = 7, MAX_OPSET = 28, MAX_ATTRS = 1000 };
+enum { MAX_DEPTH = 32, /* of bodies in bodies */ MIN_OPSET = 1, UPGRADE_OPSET = 7, MAX_OPSET = 28, MAX_ATTRS = 1000 };
 
 struct reader {
     struct graph *g;
@@ -36,8 +37,15 @@ struct reader {
     i64 opset;
     struct import_problems *all; /* see struct import_job */
     struct map claims; /* with `all`: name -> Onnx__ValueInfoProto *, what the model says of values inside of it */
+    struct import_bodies *bodies; /* of If, Loop and Scan */
+    struct reader *outer;         /* in a body: of the graph around it */
+    struct map local;             /* in a body: names that have a source there */
+    struct captured *captured;    /* in a body: values of the graph around it that it reads */
+    u32 depth;
     struct err *e;
 };
+
+struct captured { struct { value_id inner, outer; } *v; u32 n, cap; };
 
 /* For messages: "operator 'Conv', node 'conv_12'"; nodes without a name go by their first output. */
 static struct str node_where(struct reader *r, const Onnx__NodeProto *n)
@@ -73,6 +81,12 @@ static value_id get_value(struct reader *r, struct str name)
     if (known) return (value_id)*known;
     value_id v = graph_add_value(r->g, name);
     map_put(&r->value, name, v);
+    if (r->outer && !map_get(&r->local, name)) { /* of the graph around the body */
+        map_put(&r->made, name, 1);
+        arr_push(r->a, r->captured);
+        r->captured->v[r->captured->n - 1].inner = v;
+        r->captured->v[r->captured->n - 1].outer = get_value(r->outer, name);
+    }
     return v;
 }
 
@@ -173,6 +187,18 @@ static void collect_dims(struct reader *r, const Onnx__GraphProto *p)
     }
 }
 
+/* What a body declares comes first among its inputs. Its types are those that the node gives. */
+static bool read_body_inputs(struct reader *r, const Onnx__GraphProto *p)
+{
+    for (size_t k = 0; k < p->n_input; k++) {
+        struct str name = str_of(p->input[k]->name);
+        if (!set_made(r, name)) return false;
+        value_id v = get_value(r, name);
+        *arr_push(r->a, &r->g->input) = v;
+    }
+    return true;
+}
+
 static bool read_inputs(struct reader *r, const Onnx__GraphProto *p)
 {
     for (size_t k = 0; k < p->n_initializer; k++) {
@@ -185,6 +211,7 @@ static bool read_inputs(struct reader *r, const Onnx__GraphProto *p)
         if (!import_sparse(&t, r->a, p->sparse_initializer[k], r->dir, r->e)) return false;
         if (!set_const(r, str_of(p->sparse_initializer[k]->values->name), &t)) return false;
     }
+    if (r->outer) return read_body_inputs(r, p);
     collect_dims(r, p);
     for (size_t k = 0; k < p->n_input; k++) {
         const u64 *known = map_get(&r->value, str_of(p->input[k]->name));
@@ -330,10 +357,58 @@ static struct str node_op(struct reader *r, const Onnx__NodeProto *p)
     return op;
 }
 
+static bool read_graph(struct reader *r, const Onnx__GraphProto *p);
+static bool upgrade_all(struct reader *r);
+
+static void note_local(struct reader *r, const char *name) { map_put(&r->local, str_of(name), 1); }
+
+/* A body as a graph of its own: what it reads of the graph around it are inputs behind those that it declares, and become inputs of
+   the node. */
+static bool read_body(struct reader *r, node_id n, const Onnx__AttributeProto *at)
+{
+    struct captured captured = {0};
+    struct reader b = *r;
+    struct str name = str_of(at->name);
+    const Onnx__GraphProto *p = at->g;
+    if (!p) return invalid(r, "attribute without its graph", name);
+    if (r->depth == MAX_DEPTH) return err_set(r->e, ERR_UNSUPPORTED, "bodies are nested more than %d deep", MAX_DEPTH);
+    b.g = arena_new(r->a, struct graph);
+    b.outer = r, b.captured = &captured, b.depth = r->depth + 1;
+    graph_init(b.g, r->a, r->g->sym);
+    map_init(&b.value, r->a);
+    map_init(&b.made, r->a);
+    map_init(&b.local, r->a);
+    for (size_t k = 0; k < p->n_input; k++) note_local(&b, p->input[k]->name);
+    for (size_t k = 0; k < p->n_initializer; k++) note_local(&b, p->initializer[k]->name);
+    for (size_t k = 0; k < p->n_sparse_initializer; k++)
+        if (p->sparse_initializer[k]->values) note_local(&b, p->sparse_initializer[k]->values->name);
+    for (size_t k = 0; k < p->n_node; k++)
+        for (size_t i = 0; i < p->node[k]->n_output; i++) note_local(&b, p->node[k]->output[i]);
+    if (!read_graph(&b, p)) return err_prefix(r->e, "body '%.*s'", STR_ARG(name));
+    i64 range[2] = {graph_node(r->g, n)->in.n, captured.n};
+    for (u32 k = 0; k < captured.n; k++) {
+        *arr_push(r->a, &b.g->input) = captured.v[k].inner;
+        node_add_in(r->g, n, captured.v[k].outer);
+    }
+    attr_set_ints(r->g, n, str_fmt(r->a, "%.*s_captured", STR_ARG(name)).p, range, 2);
+    attr_set_int(r->g, n, str_dup(r->a, name).p, r->bodies->n);
+    *arr_push(r->a, r->bodies) = b.g;
+    return graph_verify(b.g, r->e) && upgrade_all(&b);
+}
+
+static bool read_bodies(struct reader *r, node_id n, const Onnx__NodeProto *p)
+{
+    for (size_t k = 0; k < p->n_attribute; k++)
+        if (p->attribute[k]->g && !read_body(r, n, p->attribute[k])) return at_node(r, p);
+    return true;
+}
+
 static bool read_attrs(struct reader *r, node_id n, const Onnx__NodeProto *p)
 {
+    bool bodies = import_is_control_op(graph_node(r->g, n)->op);
     for (size_t k = 0; k < p->n_attribute; k++) {
         struct attr a;
+        if (bodies && p->attribute[k]->g) continue;
         if (!read_attr(r, &a, p->attribute[k])) return at_node(r, p);
         attr_copy(r->g, n, &a);
     }
@@ -347,7 +422,8 @@ static bool read_node(struct reader *r, const Onnx__NodeProto *p)
     if (p->n_attribute > MAX_ATTRS) return unsupported(r, p, "too many attributes");
     if (str_is(op, "Constant")) return read_constant(r, p);
     node_id n = graph_add_node(r->g, op, str_of(p->name));
-    return read_attrs(r, n, p) && read_edges(r, n, p);
+    if (!read_attrs(r, n, p) || !read_edges(r, n, p)) return false;
+    return !import_is_control_op(op) || read_bodies(r, n, p);
 }
 
 /* Going on after a node that is refused: its operator becomes one that nobody has, what it makes is unknown but for what the model
@@ -434,6 +510,7 @@ static bool read_graph(struct reader *r, const Onnx__GraphProto *p)
     }
     for (size_t k = 0; k < p->n_output; k++) {
         struct str name = str_of(p->output[k]->name);
+        if (r->outer && name.n) get_value(r, name); /* may be the outer graph's */
         if (!map_get(&r->made, name)) return invalid(r, "graph output is not produced", name);
         *arr_push(r->a, &r->g->output) = get_value(r, name);
     }
@@ -495,12 +572,13 @@ static bool upgrade_all(struct reader *r)
     for (node_id n = 1; n < n_old; n++) {
         const struct node *nd = graph_node(r->g, n);
         const struct op *op = op_find(nd->op);
-        if ((!op && import_is_sequence_op(nd->op)) || (is_refused(r->g, n) && r->all)) continue;
-        bool ok = op != NULL;
-        if (!op) op_unsupported(r->e, r->g, n, "operator is not supported%s", refused(r, nd->op));
+        bool dissolves = import_is_sequence_op(nd->op) || import_is_control_op(nd->op);
+        if (is_refused(r->g, n) && r->all) continue;
+        bool ok = op || dissolves;
+        if (!ok) op_unsupported(r->e, r->g, n, "operator is not supported%s", refused(r, nd->op));
         else if (r->opset < settled_opset(nd->op) && !settle(r->g, n, r->opset))
             ok = op_unsupported(r->e, r->g, n, "operator as of opset %lld is not supported", (long long)r->opset);
-        else if (op->upgrade && !nd->dead) ok = op->upgrade(r->g, n, i64_max(r->opset, UPGRADE_OPSET), r->e);
+        else if (op && op->upgrade && !nd->dead) ok = op->upgrade(r->g, n, i64_max(r->opset, UPGRADE_OPSET), r->e);
         if (!ok && !r->all) return false;
         if (!ok) refuse(r, n);
     }
@@ -519,7 +597,8 @@ static bool read_opset(struct reader *r, const Onnx__ModelProto *m)
 
 static bool onnx_read(const struct import_job *j, struct err *e)
 {
-    struct reader r = {.g = j->g, .a = j->g->arena, .dir = j->dir, .all = j->all, .e = e};
+    struct import_bodies bodies = {0};
+    struct reader r = {.g = j->g, .a = j->g->arena, .dir = j->dir, .all = j->all, .bodies = &bodies, .e = e};
     Onnx__ModelProto *m = io_onnx_unpack(&onnx__model_proto__descriptor, r.a, j->bytes, e);
     if (!m) return false;
     if (!m->graph) return err_set(e, ERR_INPUT, "model without a graph");
@@ -528,8 +607,8 @@ static bool onnx_read(const struct import_job *j, struct err *e)
     map_init(&r.made, r.a);
     map_init(&r.dims, r.a);
     map_init(&r.claims, r.a);
-    if (!read_graph(&r, m->graph) || !read_opset(&r, m) || !graph_verify(r.g, e) || !graph_sort(r.g, e)) return false;
-    if (!r.all) return upgrade_all(&r) && import_sequences(r.g, e) && import_infer(r.g, e);
+    if (!read_opset(&r, m) || !read_graph(&r, m->graph) || !graph_verify(r.g, e) || !graph_sort(r.g, e)) return false;
+    if (!r.all) return upgrade_all(&r) && import_sequences(r.g, e) && import_control(r.g, &bodies, e);
     collect_claims(&r, m->graph->value_info, m->graph->n_value_info);
     collect_claims(&r, m->graph->output, m->graph->n_output);
     upgrade_all(&r);

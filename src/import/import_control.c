@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// If, Loop and Scan dissolve while sizes are inferred, so that what comes behind the import knows none of them.
+//   If      whose condition is known: the nodes of that branch. Else those of both, and their results are chosen from; both are
+//           computed then. Results of different sizes have a size that is made while running.
+//   Loop    with a known number of rounds: its body, round by round, as long as the condition is known to hold. From the first one
+//           on that only running can tell, a round's results are chosen from its own and those of the round before, and rounds
+//           that did not happen are cut off what the rounds collect.
+//   Scan    over a known number of elements: likewise.
+// A body reads values of the graph around it as inputs of its own, behind those that it declares ("captured"). Until a node
+// dissolves, attributes hold the numbers of its bodies.
+//
+// The graph is inferred in order; a node dissolves when its inputs are known, and what it became is inferred next. Nodes that have
+// types and shapes are not inferred again, and a loop is unrolled a round at a time, because whether it goes on may follow from
+// what the round before has computed.
+#include "import/import.h"
+#include "op/op.h"
+
+#include <string.h>
+
+enum { MAX_ROUNDS = 4096, MAX_UNROLLED = 200000, MAX_MASKED = 256, MAX_FOLD = 500 };
+
+struct control {
+    struct graph *g;
+    const struct import_bodies *bodies;
+    struct err *e;
+};
+
+bool import_is_control_op(struct str op) { return str_is(op, "If") || str_is(op, "Loop") || str_is(op, "Scan"); }
+
+/* What is known now. */
+
+/* The nodes that v follows from, if all of them follow from constants; false: they do not, or are many. */
+static bool collect_constant(const struct graph *g, value_id v, u32 depth, bool *seen, node_id *list, u32 *n)
+{
+    const struct value *x = graph_value(g, v);
+    if (x->data) return true;
+    node_id p = x->producer;
+    if (!p || depth == MAX_FOLD || graph_node(g, p)->dead || import_is_control_op(graph_node(g, p)->op)) return false;
+    if (seen[p]) return true;
+    seen[p] = true;
+    for (u32 k = 0; k < graph_node(g, p)->in.n; k++)
+        if (graph_node(g, p)->in.v[k] && !collect_constant(g, graph_node(g, p)->in.v[k], depth + 1, seen, list, n)) return false;
+    if (*n == MAX_FOLD) return false;
+    list[(*n)++] = p;
+    return true;
+}
+
+/* The scalar content of v, evaluated where it follows from constants alone. */
+static bool evaluate(const struct graph *g, value_id v, i64 *out)
+{
+    struct arena a = {0};
+    struct graph part;
+    struct err none = {0};
+    struct tensor *t = NULL;
+    u32 n = 0;
+    node_id *list = arena_array(&a, node_id, MAX_FOLD);
+    bool ok = collect_constant(g, v, 0, arena_array(&a, bool, g->node.n), list, &n);
+    if (ok && n) graph_extract(&part, g, &a, list, n, &v, 1, NULL);
+    if (ok) ok = !n ? (t = graph_value(g, v)->data) != NULL : graph_eval(&part, NULL, &t, &a, NULL, &none);
+    if (ok) ok = tensor_count(t) == 1 && !dtype_is_float(t->dtype);
+    if (ok) *out = elem_i64(t->dtype, t->data, 0);
+    arena_release(&a);
+    return ok;
+}
+
+static bool is_known(const struct graph *g, value_id v, i64 *out)
+{
+    if (op_const_ints(g, v, out, 1) == 1) return true;
+    for (u32 steps = 0; steps < 64; steps++) {
+        node_id p = graph_value(g, v)->producer;
+        if (!p || !str_is(graph_node(g, p)->op, "Identity")) break;
+        v = graph_node(g, p)->in.v[0];
+        if (op_const_ints(g, v, out, 1) == 1) return true;
+    }
+    return evaluate(g, v, out);
+}
+
+/* Copies of bodies. */
+
+static value_id copied(struct graph *g, const struct value *x, value_id *to)
+{
+    if (*to) return *to;
+    *to = x->data ? graph_add_const(g, x->name, x->data) : graph_add_value(g, x->name);
+    return *to;
+}
+
+/* The body's nodes behind the last one, reading in[] for its inputs; out[] receives its outputs. */
+static void paste(struct graph *g, const struct graph *body, const value_id *in, value_id *out)
+{
+    struct arena tmp = {0};
+    value_id *map = arena_array(&tmp, value_id, body->value.n);
+    for (u32 k = 0; k < body->input.n; k++) map[body->input.v[k]] = in[k];
+    for (node_id n = 1; n < body->node.n; n++) {
+        const struct node *x = graph_node(body, n);
+        if (x->dead) continue;
+        node_id to = graph_add_node(g, x->op, x->name);
+        for (u32 k = 0; k < x->attr.n; k++) attr_copy(g, to, &x->attr.v[k]);
+        for (u32 k = 0; k < x->in.n; k++) {
+            value_id v = x->in.v[k];
+            node_add_in(g, to, v ? copied(g, graph_value(body, v), &map[v]) : 0);
+        }
+        for (u32 k = 0; k < x->out.n; k++) {
+            value_id v = x->out.v[k];
+            node_set_out(g, to, k, v ? copied(g, graph_value(body, v), &map[v]) : 0);
+        }
+    }
+    for (u32 k = 0; k < body->output.n; k++)
+        out[k] = copied(g, graph_value(body, body->output.v[k]), &map[body->output.v[k]]);
+    arena_release(&tmp);
+}
+
+static const struct graph *body_of(const struct control *c, node_id n, const char *attr)
+{
+    i64 k = attr_int(graph_node(c->g, n), attr, -1);
+    return k >= 0 && k < c->bodies->n ? c->bodies->v[k] : NULL;
+}
+
+/* First and number of the inputs of n that the body captured. */
+static bool captured(const struct control *c, node_id n, const char *attr, u32 *from, u32 *count)
+{
+    const i64 *v;
+    struct str key = str_fmt(c->g->arena, "%s_captured", attr);
+    bool ok = attr_ints(graph_node(c->g, n), key.p, &v) == 2;
+    *from = ok ? (u32)v[0] : 0, *count = ok ? (u32)v[1] : 0;
+    return ok;
+}
+
+static void hand_on(struct graph *g, node_id n, value_id v, value_id out)
+{
+    if (out) op_node1(g, n, "Identity", v, out);
+}
+
+static bool bad(const struct control *c, node_id n, const char *what) { return op_invalid(c->e, c->g, n, "%s", what); }
+
+static value_id scalar_of(struct graph *g, node_id n, value_id v)
+{
+    value_id y = op_node1(g, n, "quern::Reshape", v, 0);
+    op_set_syms(g, op_made(g, y), "shape", NULL, 0);
+    return y;
+}
+
+/* If. */
+
+static bool dissolve_if(struct control *c, node_id n)
+{
+    struct graph *g = c->g;
+    const struct graph *body[2] = {body_of(c, n, "else_branch"), body_of(c, n, "then_branch")};
+    static const char *const name[2] = {"else_branch", "then_branch"};
+    u32 n_out = graph_node(g, n)->out.n, from, count;
+    i64 cond = -1;
+    if (!body[0] || !body[1] || graph_node(g, n)->in.n < 1 || body[0]->output.n != n_out || body[1]->output.n != n_out)
+        return bad(c, n, "branches do not fit the node");
+    bool known = is_known(g, graph_node(g, n)->in.v[0], &cond);
+    value_id *out[2], pick = known ? 0 : scalar_of(g, n, graph_node(g, n)->in.v[0]);
+    for (int b = 0; b < 2; b++) {
+        out[b] = arena_array(g->arena, value_id, n_out + 1);
+        if (known && (cond != 0) != b) continue;
+        if (!captured(c, n, name[b], &from, &count) || from + count > graph_node(g, n)->in.n || body[b]->input.n != count)
+            return bad(c, n, "branches do not fit the node");
+        value_id *in = arena_array(g->arena, value_id, count + 1);
+        memcpy(in, graph_node(g, n)->in.v + from, count * sizeof *in);
+        paste(g, body[b], in, out[b]);
+    }
+    for (u32 k = 0; k < n_out; k++) {
+        value_id to = graph_node(g, n)->out.v[k];
+        if (known) hand_on(g, n, out[cond != 0][k], to);
+        else if (to) op_node(g, n, "quern::Choose", 3, (value_id[]){pick, out[1][k], out[0][k]}, to);
+    }
+    graph_node(g, n)->dead = true;
+    return true;
+}
+
+/* Loop. Inputs: rounds, condition, carried values, captured ones; then what unrolling has collected: of every round that was pasted
+   its scan outputs and, where it is not certain that it happened, the condition that says so. */
+
+struct loop {
+    const struct graph *body;
+    u32 n_own, n_carried, n_captured, n_scan; /* n_own: rounds, condition, carried */
+    i64 done;                                 /* rounds pasted */
+    bool masked;                              /* the last of them may not have happened */
+};
+
+static bool loop_read(struct control *c, node_id n, struct loop *l)
+{
+    const struct node *x = graph_node(c->g, n);
+    u32 from;
+    *l = (struct loop){.body = body_of(c, n, "body"), .done = attr_int(x, "done", 0), .masked = attr_int(x, "masked", 0)};
+    if (!l->body || !captured(c, n, "body", &from, &l->n_captured) || from < 2 || l->body->input.n != from + l->n_captured ||
+        x->in.n < from + l->n_captured || l->body->output.n < from - 1)
+        return bad(c, n, "the body does not fit the node");
+    l->n_own = from;
+    l->n_carried = from - 2;
+    l->n_scan = l->body->output.n - 1 - l->n_carried;
+    return x->out.n <= l->n_carried + l->n_scan || bad(c, n, "the body does not fit the node");
+}
+
+/* Number of rounds that happened, from the conditions that were collected. */
+static value_id count_rounds(struct graph *g, node_id n, const struct loop *l)
+{
+    u32 at = l->n_own + l->n_captured;
+    value_id sum = 0;
+    for (i64 r = 0; r < l->done; r++, at += l->n_scan + 1) {
+        value_id was = graph_node(g, n)->in.v[at + l->n_scan];
+        i64 one = 1;
+        value_id x = was ? op_node_cast(g, n, was, DT_I64, 0) : op_const_i(g, DT_I64, &one, 1);
+        if (was) {
+            sym s = sym_const(g->sym, 1);
+            x = op_node_reshape(g, n, x, 1, &s, 0);
+        }
+        sum = sum ? op_node2(g, n, "Add", sum, x, 0) : x;
+    }
+    return sum;
+}
+
+/* What the rounds collected as scan output k: stacked, and cut where the last rounds did not happen. */
+static bool loop_collect(struct control *c, node_id n, const struct loop *l, u32 k, value_id out)
+{
+    struct graph *g = c->g;
+    i64 zero = 0;
+    u32 at = l->n_own + l->n_captured;
+    if (l->done == 0) {
+        struct shape none = {.known = true, .rank = 1, .dim = {sym_const(g->sym, 0)}};
+        const struct value *x = graph_value(l->body, l->body->output.v[1 + l->n_carried + k]);
+        if (!x->shape.known || x->dtype == DT_NONE || x->shape.rank == MAX_RANK)
+            return op_unsupported(c->e, g, n, "the type of output %u of a loop without rounds", l->n_carried + k);
+        i64 dim[MAX_RANK] = {0}, d;
+        for (u32 i = 0; i < x->shape.rank; i++, none.rank++) dim[i + 1] = sym_is_const(g->sym, x->shape.dim[i], &d) ? d : 0;
+        hand_on(g, n, graph_add_const(g, S("none"), tensor_new(g->arena, x->dtype, none.rank, dim)), out);
+        return true;
+    }
+    value_id *part = arena_array(g->arena, value_id, l->done);
+    for (i64 r = 0; r < l->done; r++, at += l->n_scan + 1)
+        part[r] = op_node_axes(g, n, "Unsqueeze", graph_node(g, n)->in.v[at + k], &zero, 1, 0);
+    value_id all = op_node_concat(g, n, (u32)l->done, part, 0, l->masked ? 0 : out);
+    if (l->masked)
+        op_node(g, n, "Slice", 3, (value_id[]){all, op_const_i(g, DT_I64, &zero, 1), count_rounds(g, n, l)}, out);
+    return true;
+}
+
+static bool loop_finish(struct control *c, node_id n, const struct loop *l)
+{
+    struct graph *g = c->g;
+    for (u32 k = 0; k < graph_node(g, n)->out.n; k++) {
+        value_id out = graph_node(g, n)->out.v[k];
+        if (!out) continue;
+        if (k < l->n_carried) hand_on(g, n, graph_node(g, n)->in.v[2 + k], out);
+        else if (!loop_collect(c, n, l, k - l->n_carried, out)) return false;
+    }
+    graph_node(g, n)->dead = true;
+    return true;
+}
+
+/* One round; happens: the condition where only running tells whether there is a round, 0: there is. */
+static bool loop_round(struct control *c, node_id n, const struct loop *l, value_id happens)
+{
+    struct graph *g = c->g;
+    value_id *in = arena_array(g->arena, value_id, l->n_own + l->n_captured + 1),
+             *out = arena_array(g->arena, value_id, l->body->output.n + 1), cond = graph_node(g, n)->in.v[1];
+    struct tensor *round = tensor_new(g->arena, DT_I64, 0, NULL);
+    bool yes_known = !cond;
+    elem_set_i64(DT_I64, round->data, 0, l->done);
+    for (u32 k = 0; k < l->n_own + l->n_captured; k++) in[k] = graph_node(g, n)->in.v[k];
+    in[0] = graph_add_const(g, S("round"), round);
+    if (yes_known) {
+        struct tensor *yes = tensor_new(g->arena, DT_BOOL, 0, NULL);
+        elem_set_i64(DT_BOOL, yes->data, 0, 1);
+        in[1] = graph_add_const(g, S("true"), yes);
+    }
+    paste(g, l->body, in, out);
+    value_id next = out[0];
+    if (happens) next = op_node2(g, n, "And", happens, scalar_of(g, n, next), 0);
+    graph_node(g, n)->in.v[1] = next;
+    for (u32 k = 0; k < l->n_carried; k++) {
+        value_id now = out[1 + k];
+        if (happens) now = op_node(g, n, "quern::Choose", 3, (value_id[]){happens, now, in[2 + k]}, 0);
+        graph_node(g, n)->in.v[2 + k] = now;
+    }
+    for (u32 k = 0; k < l->n_scan; k++) node_add_in(g, n, out[1 + l->n_carried + k]);
+    node_add_in(g, n, happens);
+    attr_set_int(g, n, "done", l->done + 1);
+    if (happens) attr_set_int(g, n, "masked", 1);
+    return true;
+}
+
+static bool dissolve_loop(struct control *c, node_id n)
+{
+    struct graph *g = c->g;
+    struct loop l;
+    i64 rounds = INT64_MAX, cond = 1;
+    if (!loop_read(c, n, &l)) return false;
+    value_id most = graph_node(g, n)->in.v[0], go = graph_node(g, n)->in.v[1];
+    bool counted = most && is_known(g, most, &rounds), sure = !go || is_known(g, go, &cond);
+    if (most && !counted)
+        return op_unsupported(c->e, g, n, "the number of rounds is only known at run time; make input 'M' (%.*s) a constant of the model",
+                              STR_ARG(graph_value(g, most)->name));
+    if (l.done >= rounds || (sure && !cond)) return loop_finish(c, n, &l);
+    if (!sure && !counted)
+        return op_unsupported(c->e, g, n, "a condition that only running can tell, without a constant number of rounds 'M' at most");
+    if (l.done >= MAX_ROUNDS || g->node.n > MAX_UNROLLED || (!sure && rounds > MAX_MASKED))
+        return op_unsupported(c->e, g, n, "loops are unrolled, and this one has too many rounds (%lld)", (long long)(counted ? rounds : l.done));
+    return loop_round(c, n, &l, sure ? 0 : scalar_of(g, n, go));
+}
+
+/* Scan. Inputs: states, sequences, captured values. */
+
+static i64 list_at(const struct node *x, const char *attr, u32 k)
+{
+    const i64 *v;
+    return k < attr_ints(x, attr, &v) ? v[k] : 0;
+}
+
+struct scan {
+    const struct graph *body;
+    u32 n_state, n_seq, n_captured, n_scan;
+    i64 length;
+};
+
+static bool scan_read(struct control *c, node_id n, struct scan *s)
+{
+    struct graph *g = c->g;
+    const struct node *x = graph_node(g, n);
+    u32 from;
+    i64 n_seq = attr_int(x, "num_scan_inputs", 0);
+    *s = (struct scan){.body = body_of(c, n, "body"), .length = -1};
+    if (!s->body || !captured(c, n, "body", &from, &s->n_captured) || n_seq < 1 || n_seq > from ||
+        s->body->input.n != from + s->n_captured || x->in.n < from + s->n_captured || s->body->output.n < from - n_seq)
+        return bad(c, n, "the body does not fit the node");
+    s->n_seq = (u32)n_seq, s->n_state = from - s->n_seq;
+    s->n_scan = s->body->output.n - s->n_state;
+    if (x->out.n > s->body->output.n) return bad(c, n, "the body does not fit the node");
+    for (u32 k = 0; k < s->n_seq; k++) {
+        const struct shape *shape = &graph_value(g, x->in.v[s->n_state + k])->shape;
+        u32 axis;
+        i64 length;
+        if (!op_axis(list_at(x, "scan_input_axes", k), shape->rank, &axis)) return bad(c, n, "bad attribute 'scan_input_axes'");
+        if (!sym_is_const(g->sym, shape->dim[axis], &length))
+            return op_unsupported(c->e, g, n, "the length of what is scanned is not known; give the size of input '%.*s' (--set, --input-shape)",
+                                  STR_ARG(graph_value(g, x->in.v[s->n_state + k])->name));
+        if (s->length >= 0 && s->length != length) return bad(c, n, "sequences of different lengths");
+        s->length = length;
+    }
+    return true;
+}
+
+static void scan_inputs(struct graph *g, node_id n, const struct scan *s, i64 round, value_id *in)
+{
+    for (u32 k = 0; k < s->n_seq; k++) {
+        value_id x = graph_node(g, n)->in.v[s->n_state + k];
+        i64 axis = list_at(graph_node(g, n), "scan_input_axes", k);
+        bool back = list_at(graph_node(g, n), "scan_input_directions", k);
+        struct tensor *at = tensor_new(g->arena, DT_I64, 0, NULL);
+        elem_set_i64(DT_I64, at->data, 0, back ? s->length - 1 - round : round);
+        in[s->n_state + k] = op_node2(g, n, "Gather", x, graph_add_const(g, S("at"), at), 0);
+        attr_set_int(g, op_made(g, in[s->n_state + k]), "axis", axis);
+    }
+}
+
+static void scan_collect(struct graph *g, node_id n, const struct scan *s, u32 k, const value_id *all)
+{
+    i64 axis = list_at(graph_node(g, n), "scan_output_axes", k);
+    bool back = list_at(graph_node(g, n), "scan_output_directions", k);
+    value_id out = graph_node(g, n)->out.v[s->n_state + k], *part = arena_array(g->arena, value_id, s->length);
+    for (i64 r = 0; r < s->length; r++)
+        part[back ? s->length - 1 - r : r] = op_node_axes(g, n, "Unsqueeze", all[r * s->n_scan + k], &axis, 1, 0);
+    op_node_concat(g, n, (u32)s->length, part, axis, out);
+}
+
+static bool dissolve_scan(struct control *c, node_id n)
+{
+    struct graph *g = c->g;
+    struct scan s;
+    if (!scan_read(c, n, &s)) return false;
+    if (s.length == 0 || s.length > MAX_ROUNDS || s.length * s.body->node.n > MAX_UNROLLED)
+        return op_unsupported(c->e, g, n, "loops are unrolled, and %lld rounds are none or too many", (long long)s.length);
+    u32 n_in = s.n_state + s.n_seq + s.n_captured;
+    value_id *in = arena_array(g->arena, value_id, n_in + 1), *out = arena_array(g->arena, value_id, s.body->output.n + 1),
+             *all = arena_array(g->arena, value_id, s.length * s.n_scan + 1);
+    for (u32 k = 0; k < n_in; k++) in[k] = graph_node(g, n)->in.v[k];
+    for (i64 r = 0; r < s.length; r++) {
+        scan_inputs(g, n, &s, r, in);
+        paste(g, s.body, in, out);
+        for (u32 k = 0; k < s.n_state; k++) in[k] = out[k];
+        for (u32 k = 0; k < s.n_scan; k++) all[r * s.n_scan + k] = out[s.n_state + k];
+    }
+    for (u32 k = 0; k < graph_node(g, n)->out.n; k++) {
+        if (!graph_node(g, n)->out.v[k]) continue;
+        if (k < s.n_state) hand_on(g, n, in[k], graph_node(g, n)->out.v[k]);
+        else scan_collect(g, n, &s, k - s.n_state, all);
+    }
+    graph_node(g, n)->dead = true;
+    return true;
+}
+
+/* In order. */
+
+static bool is_inferred(const struct graph *g, node_id n)
+{
+    const struct node *x = graph_node(g, n);
+    bool any = false;
+    for (u32 k = 0; k < x->out.n; k++) {
+        const struct value *v = x->out.v[k] ? graph_value(g, x->out.v[k]) : NULL;
+        if (v && (!v->shape.known || v->dtype == DT_NONE)) return false;
+        any |= v != NULL;
+    }
+    return any;
+}
+
+static bool dissolve(struct control *c, node_id n)
+{
+    if (c->g->node.n > MAX_UNROLLED)
+        return op_unsupported(c->e, c->g, n, "the bodies of loops and branches have more than %d nodes together", MAX_UNROLLED);
+    struct str op = graph_node(c->g, n)->op;
+    if (str_is(op, "If")) return dissolve_if(c, n);
+    return str_is(op, "Loop") ? dissolve_loop(c, n) : dissolve_scan(c, n);
+}
+
+bool import_control(struct graph *g, const struct import_bodies *bodies, struct err *e)
+{
+    struct control c = {.g = g, .bodies = bodies, .e = e};
+    for (bool again = true; again;) {
+        again = false;
+        if (!graph_sort(g, e)) return false;
+        for (node_id n = 1; n < g->node.n && !again; n++) {
+            if (graph_node(g, n)->dead || is_inferred(g, n)) continue;
+            again = import_is_control_op(graph_node(g, n)->op);
+            if (!again) import_fit_types(g, n);
+            if (again ? !dissolve(&c, n) : !op_infer(g, n, e)) return false;
+        }
+    }
+    return graph_sort(g, e); /* sizes that were made have an order of their own */
+}
