@@ -129,7 +129,8 @@ QUERN_API int quern_program_input_shape(const quern_program *p, int k, int64_t d
 QUERN_API const char *quern_program_input_layout(const quern_program *p, int k);
 QUERN_API const char *quern_program_output_layout(const quern_program *p, int k);
 /* Runs once: n_in tensors in order of the inputs; out receives quern_program_outputs() new tensors (or, where out[k] is not
- * NULL on entry, writes into that tensor, whose shape must fit). */
+ * NULL on entry, writes into that tensor, whose shape must fit). Where a size depends on data (NonZero), a tensor that is given is room for at
+ * most its elements, and its shape is the result's afterwards. */
 QUERN_API quern_status quern_run(quern_program *p, quern_tensor *const *in, int n_in, quern_tensor **out, int n_out);
 /* Elements anywhere in memory: that at (i, j ...) lies stride[0] * i + stride[1] * j + ... elements behind data. Strides have any sign;
  * 0 is the same element again, which only inputs may have along axes longer than 1. */
@@ -146,7 +147,8 @@ struct quern_array {
  * QUERN_UNSUPPORTED on devices other than CUDA's and HIP's. */
 QUERN_API quern_status quern_enqueue(quern_program *p, const struct quern_array *in, int n_in, const struct quern_array *out, int n_out,
                                      void *stream);
-/* What out must be for inputs of these types and sizes (data and strides are not looked at): type, rank, sizes, the strides of a dense array. */
+/* What out must be for inputs of these types and sizes (data and strides are not looked at): type, rank, sizes, the strides of a dense array.
+ * A size that depends on data is -1; such programs run by quern_run only. */
 QUERN_API quern_status quern_program_shape(quern_program *p, const struct quern_array *in, int n_in, struct quern_array *out, int n_out);
 QUERN_API void quern_profile(quern_program *p, int on);
 /* label: the network's nodes in this dispatch; operators: theirs ("Conv+LeakyRelu"), "layout" for a copy; layer: those of the nodes that take most of

@@ -427,8 +427,8 @@ static void test_unsupported(void **state)
     onnx__graph_proto__init(&sub);
     p.attr[0].name = z("then_branch"), p.attr[0].g = &sub;
     p.node[0].op_type = z("If"), p.node[0].attribute = p.attr_list, p.node[0].n_attribute = 1;
-    check_fails(&p, ERR_UNSUPPORTED, "then_branch");
-    check_fails(&p, ERR_UNSUPPORTED, "'If', node 'the_node'");
+    check_fails(&p, ERR_INPUT, "body 'then_branch': graph has no outputs");
+    check_fails(&p, ERR_INPUT, "'If', node 'the_node'");
     proto_init(&p);
     onnx__sparse_tensor_proto__init(&sparse);
     p.g.n_sparse_initializer = 1, p.g.sparse_initializer = sparse_list;

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sizes that only running can tell, from the text of a graph to results: programs of the interpreter and of this processor against the
+// reference evaluator, run after run with other data; room that the caller gives; sizes that cannot be; saved programs; files that
+// were tampered with.
+#include "core/core.h"
+#include "quern.h"
+#include "seeds.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct bed {
+    quern *q;
+    quern_model *m;
+    quern_program *p;
+};
+
+static void must(const struct bed *b, quern_status s)
+{
+    if (s) fail_msg("%s", quern_error(b->q));
+}
+
+static void bed_open(struct bed *b, const char *text, const char *device)
+{
+    struct quern_compile_opts o = QUERN_OPTS(quern_compile_opts);
+    *b = (struct bed){.q = quern_open(NULL)};
+    o.device = device;
+    must(b, quern_model_read(b->q, text, strlen(text), "made", NULL, &b->m));
+    must(b, quern_compile(b->m, NULL, &o, &b->p));
+}
+
+static void bed_close(struct bed *b)
+{
+    quern_program_close(b->p);
+    quern_model_close(b->m);
+    quern_close(b->q);
+}
+
+static quern_tensor *floats(const struct bed *b, int rank, const int64_t *dim, struct rng *r)
+{
+    quern_tensor *t = NULL;
+    must(b, quern_tensor_new(b->q, QUERN_F32, rank, dim, NULL, &t));
+    float *v = quern_tensor_data(t);
+    for (i64 i = 0; i < quern_tensor_count(t); i++) v[i] = (float)rng_range(r, -3, 3);
+    return t;
+}
+
+static quern_tensor *ints(const struct bed *b, int64_t n, const int64_t *v)
+{
+    quern_tensor *t = NULL;
+    must(b, quern_tensor_new(b->q, QUERN_I64, 1, &n, v, &t));
+    return t;
+}
+
+/* Shape and content of both alike. */
+static void check_same(const quern_tensor *a, const quern_tensor *b)
+{
+    assert_int_equal(quern_tensor_rank(a), quern_tensor_rank(b));
+    for (int d = 0; d < quern_tensor_rank(a); d++) assert_int_equal(quern_tensor_dims(a)[d], quern_tensor_dims(b)[d]);
+    i64 size = quern_tensor_dtype(a) == QUERN_F32 ? 4 : 8;
+    if (quern_tensor_count(a))
+        assert_memory_equal(quern_tensor_data(a), quern_tensor_data(b), (size_t)(size * quern_tensor_count(a)));
+}
+
+static void run_both(struct bed *b, quern_tensor **in, int n_in, int n_out)
+{
+    quern_tensor *want[4] = {0}, *got[4] = {0};
+    must(b, quern_model_eval(b->m, in, n_in, want, n_out));
+    must(b, quern_run(b->p, in, n_in, got, n_out));
+    for (int k = 0; k < n_out; k++) {
+        check_same(got[k], want[k]);
+        quern_tensor_free(want[k]);
+        quern_tensor_free(got[k]);
+    }
+}
+
+static const char *const devices[] = {"interp", "cpu"};
+
+static const char find[] = "graph {\n"
+                           "  input %x: f32[N,M]\n"
+                           "  %r: f32[?] = Relu(%x)\n"
+                           "  %z: i64[?] = NonZero(%r)\n"
+                           "  %t: i64[?] = Transpose(%z)\n"
+                           "  %g: f32[?] = GatherND(%r, %t)\n"
+                           "  const %half: f32[] = [0.5]\n"
+                           "  %c: bool[?] = Greater(%g, %half)\n"
+                           "  const %two: f32[] = [2.0]\n"
+                           "  %d: f32[?] = Mul(%g, %two)\n"
+                           "  const %one: f32[] = [1.0]\n"
+                           "  %e: bool[?] = Greater(%g, %one)\n"
+                           "  %y: f32[?] = Compress(%d, %e)\n" /* a size made behind another one */
+                           "  output %y\n  output %z\n  output %g\n"
+                           "}\n";
+
+static void test_find(void **state)
+{
+    for (int d = 0; d < 2; d++) {
+        struct bed b;
+        struct rng r = rng_seed(7);
+        bed_open(&b, find, devices[d]);
+        for (int k = 0; k < 12; k++) {
+            quern_tensor *x = floats(&b, 2, (int64_t[]){rng_range(&r, 0, 9), k % 3 ? 40 : rng_range(&r, 1, 9)}, &r);
+            run_both(&b, &x, 1, 3);
+            quern_tensor_free(x);
+        }
+        bed_close(&b);
+    }
+}
+
+static const char shapes[] = "graph {\n"
+                             "  input %x: f32[N,6]\n  input %s: i64[3]\n  input %k: i64[1]\n"
+                             "  %a: f32[?] = Reshape(%x, %s)\n"
+                             "  const %from: i64[1] = [0]\n"
+                             "  %b: f32[?] = Slice(%a, %from, %k)\n"
+                             "  %y: f32[?] = Add(%b, %b)\n"
+                             "  const %start: i64[] = [0]\n  const %step: i64[] = [2]\n  const %none: i64[0] = []\n"
+                             "  %end: i64[?] = Reshape(%k, %none)\n"
+                             "  %w: i64[?] = Range(%start, %end, %step)\n"
+                             "  output %y\n  output %w\n"
+                             "}\n";
+
+static void test_shapes(void **state)
+{
+    static const int64_t to[][3] = {{-1, 0, 2}, {8, 3, 1}, {2, 3, -1}, {1, 24, 1}, {-1, 1, 1}};
+    struct rng r = rng_seed(3);
+    struct bed b;
+    bed_open(&b, shapes, "interp");
+    quern_tensor *in[3] = {floats(&b, 2, (int64_t[]){4, 6}, &r)};
+    for (int i = 0; i < 15; i++) {
+        in[1] = ints(&b, 3, to[i % 5]);
+        in[2] = ints(&b, 1, (int64_t[]){(int64_t[]){-1, 3, INT64_MAX / 8 * (i % 2)}[i / 5]});
+        if (i / 5 < 2 || !(i % 2)) run_both(&b, in, 3, 2);
+        quern_tensor_free(in[1]);
+        quern_tensor_free(in[2]);
+    }
+    quern_tensor_free(in[0]);
+    bed_close(&b);
+}
+
+/* What cannot be is said, by the program and by the reference, and the next run is as if nothing had been. */
+static void test_errors(void **state)
+{
+    static const int64_t bad[][3] = {{-2, 4, 3}, {5, 5, 1}, {7, -1, 2}, {INT64_MAX, 2, 1}, {INT64_MIN, -1, 1}};
+    struct rng r = rng_seed(3);
+    struct bed b;
+    bed_open(&b, shapes, "interp");
+    quern_tensor *in[3] = {floats(&b, 2, (int64_t[]){4, 6}, &r), NULL, ints(&b, 1, (int64_t[]){2})};
+    for (int i = 0; i < countof(bad); i++) {
+        quern_tensor *out[2] = {0};
+        in[1] = ints(&b, 3, bad[i]);
+        assert_int_equal(quern_run(b.p, in, 3, out, 2), QUERN_INPUT);
+        assert_non_null(strstr(quern_error(b.q), "size '"));
+        assert_int_not_equal(quern_model_eval(b.m, in, 3, out, 2), QUERN_OK);
+        quern_tensor_free(in[1]);
+        in[1] = ints(&b, 3, (int64_t[]){2, 6, -1});
+        run_both(&b, in, 3, 2);
+        quern_tensor_free(in[1]);
+    }
+    quern_tensor_free(in[0]);
+    quern_tensor_free(in[2]);
+    bed_close(&b);
+}
+
+/* A tensor that is given is room; too little of it is an error. */
+static void test_room(void **state)
+{
+    struct bed b;
+    const int64_t n = 5, few = 2;
+    float v[5] = {1, 0, 2, 0, 3};
+    quern_tensor *x = NULL, *out = NULL;
+    bed_open(&b, "graph {\n input %x: f32[N]\n %z: i64[?] = NonZero(%x)\n output %z\n}\n", "interp");
+    must(&b, quern_tensor_new(b.q, QUERN_F32, 1, &n, v, &x));
+    must(&b, quern_tensor_new(b.q, QUERN_I64, 2, (int64_t[]){1, 5}, NULL, &out));
+    must(&b, quern_run(b.p, &x, 1, &out, 1));
+    assert_int_equal(quern_tensor_dims(out)[1], 3);
+    assert_int_equal(((int64_t *)quern_tensor_data(out))[2], 4);
+    quern_tensor_free(out);
+    out = NULL;
+    must(&b, quern_tensor_new(b.q, QUERN_I64, 2, (int64_t[]){1, few}, NULL, &out));
+    assert_int_equal(quern_run(b.p, &x, 1, &out, 1), QUERN_INPUT);
+    assert_non_null(strstr(quern_error(b.q), "room for 16"));
+    struct quern_array in = {.type = QUERN_F32, .rank = 1, .dim = {5}}, shape;
+    must(&b, quern_program_shape(b.p, &in, 1, &shape, 1));
+    assert_int_equal(shape.dim[0], 1);
+    assert_int_equal(shape.dim[1], -1);
+    quern_tensor_free(out);
+    quern_tensor_free(x);
+    bed_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_find),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_room),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
