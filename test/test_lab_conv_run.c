@@ -18,6 +18,7 @@ struct site { /* a processor, and a database that goes away */
     struct db db;
     struct caps caps;
     struct buf fingerprint, toolchain;
+    struct cache cache;
     struct conv_place p;
     struct err e;
 };
@@ -31,7 +32,8 @@ static void open_place(struct site *x)
     *x = (struct site){0};
     x->p = (struct conv_place){.db = &x->db, .driver = dev_find(S("cpu")), .dev = one, .caps = &x->caps, .lang = lang_find(S("c"))};
     symtab_init(&x->st, &x->arena);
-    bool ok = db_open(&x->db, ":memory:", &x->e) && dev_ask(x->p.driver, &one, &x->caps, &x->fingerprint, &x->e) &&
+    x->p.cache = &x->cache;
+    bool ok = os_temp_dir(&x->arena, &x->cache.folder, &x->e) && db_open(&x->db, ":memory:", &x->e) && dev_ask(x->p.driver, &one, &x->caps, &x->fingerprint, &x->e) &&
               x->p.lang->toolchain(&x->toolchain, &x->e) && conv_row_task(&x->task, &x->arena, &x->st, &row, DT_F32, LAYOUT_CLAST, &x->e);
     if (!ok) fail_msg("%s", x->e.msg);
     x->p.toolchain = buf_view(&x->toolchain);
@@ -42,6 +44,7 @@ static void open_place(struct site *x)
 static void close_place(struct site *x)
 {
     db_close(&x->db);
+    os_remove_tree(x->cache.folder.p);
     buf_release(&x->fingerprint);
     buf_release(&x->toolchain);
     arena_release(&x->arena);

@@ -58,6 +58,8 @@ static void random_bits(const struct op *self, struct graph *g, struct rng *r)
         struct tensor *x = tensor_new(g->arena, to, 2, dim);
         for (i64 i = 0; i < tensor_count(x); i++) elem_set_f64(to, x->data, i, (double)rng_range(r, -9, 9));
         x->dtype = from;
+        if (from == DT_BOOL) /* whose bytes are 0 and 1 */
+            for (i64 i = 0; i < tensor_count(x); i++) elem_set_i64(DT_U8, x->data, i, rng_range(r, 0, 1));
         in = graph_add_const(g, S("x"), x);
     } else {
         random_input(g, "x", from, 2, dim, &in);
