@@ -518,7 +518,8 @@ static bool prim_infer(struct graph *g, node_id n, struct err *e)
     enum dtype t = op_in_dtype(g, nd, IN_X);
     i64 combine = attr_int(nd, "combine", 0);
     bool ok = x->rank == 2 && w->rank == 2 && op_in_shape(g, nd, IN_NODES)->rank == 2 && dtype_is_float(t) &&
-              op_in_dtype(g, nd, IN_LIMITS) == t && op_in_dtype(g, nd, IN_WEIGHTS) == DT_F32 && (combine == SUM || combine == MIN || combine == MAX);
+              op_in_dtype(g, nd, IN_LIMITS) == t && op_in_dtype(g, nd, IN_WEIGHTS) == DT_F32 &&
+              op_in_dtype(g, nd, IN_NODES) == DT_I32 && op_in_dtype(g, nd, IN_ROOTS) == DT_I32 && (combine == SUM || combine == MIN || combine == MAX);
     for (u32 k = IN_LIMITS; ok && k < N_IN; k++) ok = k == IN_WEIGHTS || op_in_shape(g, nd, k)->rank == 1;
     if (!ok || attr_int(nd, "depth", 0) < 0) return op_invalid(e, g, n, "inputs or attributes are no trees");
     op_set_out(g, n, 0, DT_F32, &(struct shape){.rank = 2, .dim = {x->dim[0], w->dim[1]}});
@@ -570,11 +571,16 @@ static bool prim_eval(const struct op_eval *v, struct err *e)
     return true;
 }
 
+static kval load_as_it_is(struct emit *m, const struct node *n, u32 k, kval a, kval b)
+{
+    kval at[] = {emit_clamp(m, a, op_in_shape(m->g, n, k)->dim[0]), b};
+    return emit_value(m, n->in.v[k], at);
+}
+
 /* Number of input k at one or two indices, as i64 if it is an integer. */
 static kval load(struct emit *m, const struct node *n, u32 k, kval a, kval b)
 {
-    kval at[] = {emit_clamp(m, a, op_in_shape(m->g, n, k)->dim[0]), b};
-    kval v = emit_value(m, n->in.v[k], at);
+    kval v = load_as_it_is(m, n, k, a, b);
     return dtype_is_int(op_in_dtype(m->g, n, k)) ? kir_cast(m->k, DT_I64, v) : v;
 }
 
@@ -583,19 +589,20 @@ static kval is_true(struct emit *m, const struct node *n, kval at, kval v)
 {
     struct kir *k = m->k;
     i64 modes = attr_int(n, "modes", 0), plain = (modes | modes >> M_NAN) & 0xff;
-    kval limit = load(m, n, IN_LIMITS, at, 0), mode = load(m, n, IN_NODES, at, kir_int(k, T_MODE)), yes = 0;
-    kval base = kir_bin(k, KI_AND, mode, kir_int(k, 7));
+    kval limit = load(m, n, IN_LIMITS, at, 0), mode = load_as_it_is(m, n, IN_NODES, at, kir_int(k, T_MODE)), yes = 0;
+    enum dtype t = kir_dtype(k, mode); /* comparing in it costs GPUs nothing; i64 would */
+    kval base = kir_bin(k, KI_AND, mode, kir_const_i(k, t, 1, 7));
     for (i64 c = M_LEQ; c <= M_NEQ; c++) {
         if (!(plain >> c & 1)) continue;
         kval r = c == M_LEQ ? kir_bin(k, KI_LE, v, limit) : c == M_LT ? kir_bin(k, KI_LT, v, limit)
                : c == M_GTE ? kir_bin(k, KI_LE, limit, v) : c == M_GT ? kir_bin(k, KI_LT, limit, v)
                : kir_bin(k, KI_EQ, v, limit);
         if (c == M_NEQ) r = kir_un(k, KI_NOT, r);
-        yes = yes ? kir_select(k, kir_bin(k, KI_EQ, base, kir_int(k, c)), r, yes) : r;
+        yes = yes ? kir_select(k, kir_bin(k, KI_EQ, base, kir_const_i(k, t, 1, c)), r, yes) : r;
     }
     if (!yes) yes = kir_bin(k, KI_LE, v, limit);
     if (modes >> M_NAN) {
-        kval nan = kir_bin(k, KI_AND, kir_un(k, KI_ISNAN, v), kir_bin(k, KI_LE, kir_int(k, M_NAN), mode));
+        kval nan = kir_bin(k, KI_AND, kir_un(k, KI_ISNAN, v), kir_bin(k, KI_LE, kir_const_i(k, t, 1, M_NAN), mode));
         yes = kir_bin(k, KI_OR, nan, yes);
     }
     return yes;
@@ -612,18 +619,20 @@ static void prim_whole(struct emit *m, const struct node *n)
     kval none = kir_const_f(k, t, 1, combine == MIN ? INFINITY : combine == MAX ? -INFINITY : 0);
     enum kir_op op = combine == MIN ? KI_MIN : combine == MAX ? KI_MAX : KI_ADD;
     emit_slices(m, &out->shape, inside, idx);
-    kval sum = kir_alloc(k, KS_REG, t, 1, one), here = kir_alloc(k, KS_REG, DT_I64, 1, one);
+    kval sum = kir_alloc(k, KS_REG, t, 1, one), here = kir_alloc(k, KS_REG, DT_I32, 1, one);
     kir_store(k, sum, zero, none);
+    /* What is kept from step to step is an i32, as in the table: Mesa 22's lavapipe loses an i64 there. */
     kval from = load(m, n, IN_FROM, idx[1], 0), to = load(m, n, IN_FROM, kir_bin(k, KI_ADD, idx[1], one), 0);
     kval r = kir_loop(k, KL_SERIAL, from, to, 1);
-    kir_store(k, here, zero, load(m, n, IN_ROOTS, r, 0));
+    kir_store(k, here, zero, load_as_it_is(m, n, IN_ROOTS, r, 0));
     kir_loop(k, KL_SERIAL, zero, kir_int(k, attr_int(n, "depth", 0)), 1);
-    kval at = kir_load(k, here, zero), column = load(m, n, IN_NODES, at, kir_int(k, T_FEATURE));
+    kval at = kir_cast(k, DT_I64, kir_load(k, here, zero)), column = load(m, n, IN_NODES, at, kir_int(k, T_FEATURE));
     kval x[] = {idx[0], emit_clamp(m, column, op_in_shape(m->g, n, IN_X)->dim[1])};
     kval yes = is_true(m, n, at, emit_value(m, n->in.v[IN_X], x));
-    kir_store(k, here, zero, kir_select(k, yes, load(m, n, IN_NODES, at, kir_int(k, T_YES)), load(m, n, IN_NODES, at, kir_int(k, T_NO))));
+    kval next = kir_select(k, yes, load_as_it_is(m, n, IN_NODES, at, kir_int(k, T_YES)), load_as_it_is(m, n, IN_NODES, at, kir_int(k, T_NO)));
+    kir_store(k, here, zero, next);
     kir_end(k);
-    kval leaf = load(m, n, IN_NODES, kir_load(k, here, zero), kir_int(k, T_ROW));
+    kval leaf = load(m, n, IN_NODES, kir_cast(k, DT_I64, kir_load(k, here, zero)), kir_int(k, T_ROW));
     kval w = kir_cast(k, t, load(m, n, IN_WEIGHTS, leaf, idx[1]));
     kir_store(k, sum, zero, kir_bin(k, op, kir_load(k, sum, zero), w));
     kir_end(k);
