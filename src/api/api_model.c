@@ -94,6 +94,30 @@ const struct graph *api_lowered(quern_model *m, const struct caps *c, struct err
     return has ? &m->integer : &m->lowered;
 }
 
+/* What a value may take at the sizes to be fast at: costs are computed from products of sizes. */
+static const i64 max_value_bytes = (i64)1 << 44;
+
+static bool sizes_fit(const quern_model *m, struct err *e)
+{
+    const struct graph *g = &m->graph;
+    for (value_id v = 1; v < g->value.n; v++) {
+        const struct value *x = graph_value(g, v);
+        i64 dim[MAX_RANK], bytes;
+        if (x->data || !x->shape.known || !dtype_size(x->dtype) || !shape_eval(g->sym, &x->shape, m->var, dim)) continue;
+        bool negative = false;
+        for (u32 d = 0; d < x->shape.rank; d++) negative |= dim[d] < 0;
+        if (negative || (tensor_size_ok(x->dtype, x->shape.rank, dim, &bytes) && bytes <= max_value_bytes)) continue;
+        struct buf b = {0};
+        for (u32 s = 0; s < g->sym->var.n; s++)
+            buf_printf(&b, "%s%.*s=%lld", s ? "," : "", STR_ARG(g->sym->var.v[s]), (long long)m->var[s]);
+        err_set(e, ERR_USAGE, "sizes to optimize for are too large: '%.*s' would take more than %lld bytes at %.*s",
+                STR_ARG(x->name), (long long)max_value_bytes, (int)i64_min(b.n, 300), b.p);
+        buf_release(&b);
+        return false;
+    }
+    return true;
+}
+
 static bool model_lower(quern_model *m, const char *optimize_for, struct err *e)
 {
     if (m->io.n) { /* its types are in the graph that is lowered, its conversions in the one that callers see */
@@ -105,7 +129,7 @@ static bool model_lower(quern_model *m, const char *optimize_for, struct err *e)
     for (u32 v = 0; v < m->sym.var.n; v++) m->var[v] = DEFAULT_SIZE;
     if (optimize_for && !api_parse_sizes(&m->sym, optimize_for, m->var, e)) return false;
     graph_guess_sizes(&m->lowered, m->var, DEFAULT_SIZE);
-    return !optimize_for || api_parse_sizes(&m->sym, optimize_for, m->var, e);
+    return !optimize_for || (api_parse_sizes(&m->sym, optimize_for, m->var, e) && sizes_fit(m, e));
 }
 
 static quern_model *model_new(quern *q)
@@ -275,7 +299,7 @@ int quern_model_input_shape(const quern_model *m, int k, int64_t dim[8], const c
 quern_status quern_model_optimize_for(quern_model *m, const char *sizes)
 {
     struct err *e = api_begin(m->q);
-    return api_end(m->q, api_parse_sizes(&m->sym, sizes, m->var, e));
+    return api_end(m->q, api_parse_sizes(&m->sym, sizes, m->var, e) && sizes_fit(m, e));
 }
 
 quern_status quern_model_save(quern_model *m, const char *path)

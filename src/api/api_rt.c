@@ -359,6 +359,8 @@ int64_t quern_program_memory(const quern_program *p) { return rt_memory_used(p->
 
 /* random inputs */
 
+static const i64 max_size = (i64)1 << 40;
+
 bool api_parse_sizes(const struct symtab *st, const char *text, i64 *var, struct err *e)
 {
     struct str rest = str_of(text), item, name, value;
@@ -370,6 +372,8 @@ bool api_parse_sizes(const struct symtab *st, const char *text, i64 *var, struct
             !str_to_i64(str_trim(value), &x) || x < 0)
             return err_set(e, ERR_USAGE, "size '%.*s' is not of the form NAME=NUMBER",
                            STR_ARG(item));
+        if (x > max_size)
+            return err_set(e, ERR_USAGE, "size '%.*s' is larger than %lld", STR_ARG(item), (long long)max_size);
         u32 v = 0;
         while (v < st->var.n && !str_eq(st->var.v[v], str_trim(name))) v++;
         if (v == st->var.n)

@@ -10,6 +10,9 @@
 #include <math.h>
 #include <string.h>
 
+/* Nothing larger can be addressed, and sums of a few of them do not overflow. */
+static const i64 max_bytes = (i64)1 << 48;
+
 bool tensor_size_ok(enum dtype t, u32 rank, const i64 *dim, i64 *bytes)
 {
     if (t == DT_NONE || rank > MAX_RANK) return false;
@@ -18,7 +21,7 @@ bool tensor_size_ok(enum dtype t, u32 rank, const i64 *dim, i64 *bytes)
     for (u32 i = 0; i < rank; i++) {
         if (dim[i] < 0) return false;
         if (dim[i] == 0) empty = true;
-        else if (__builtin_mul_overflow(size, dim[i], &size)) return false;
+        else if (__builtin_mul_overflow(size, dim[i], &size) || size > max_bytes) return false;
     }
     if (bytes) *bytes = empty ? 0 : size;
     return true;

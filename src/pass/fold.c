@@ -2,10 +2,36 @@
 //
 // fold: nodes whose inputs are all constant are evaluated once, here; so are integer values whose
 // symbolic content turned out to be constant (shape arithmetic). Nodes that would blow a small
-// constant up (Expand of a scalar to a large tensor) stay. requires: inferred.
+// constant up (Expand of a scalar to a large tensor) stay. Where the graph's constants come to
+// MAX_HELD bytes, only what takes the place of its inputs is folded: a Concat of a constant with
+// itself, again and again, is computed when the program runs, if memory allows. requires: inferred.
 #include "pass/pass.h"
 
 enum { MAX_GROWTH = 1 << 16 }; /* elements a folded result may have beyond its inputs */
+
+static const i64 max_held = (i64)512 << 20; /* bytes of constants from where on folding must not add to them */
+
+struct folder {
+    struct graph *g;
+    i64 held;    /* bytes of all constants */
+    u32 *uses;   /* per value, when the pass began */
+};
+
+static i64 bytes_held(const struct graph *g)
+{
+    i64 sum = 0;
+    for (value_id v = 1; v < g->value.n; v++)
+        if (graph_value(g, v)->data) sum += tensor_bytes(graph_value(g, v)->data);
+    return sum;
+}
+
+/* Nobody else needs the inputs. */
+static bool replaces_inputs(const struct folder *f, const struct node *x)
+{
+    for (u32 k = 0; k < x->in.n; k++)
+        if (x->in.v[k] && f->uses[x->in.v[k]] > 1) return false;
+    return true;
+}
 
 static bool inputs_const(const struct graph *g, const struct node *x, i64 *n_elems)
 {
@@ -27,9 +53,10 @@ static bool is_symbolic(const struct graph *g, const struct value *v)
     return false;
 }
 
-static bool worth_folding(const struct graph *g, const struct node *x)
+static bool worth_folding(struct folder *f, const struct node *x)
 {
-    i64 n_in, n_out = 0, dim[MAX_RANK];
+    const struct graph *g = f->g;
+    i64 n_in, n_out = 0, size = 0, dim[MAX_RANK];
     if (!inputs_const(g, x, &n_in)) return false;
     for (u32 k = 0; k < x->out.n; k++) {
         if (!x->out.v[k]) continue;
@@ -38,8 +65,12 @@ static bool worth_folding(const struct graph *g, const struct node *x)
         i64 bytes;
         if (!tensor_size_ok(v->dtype, v->shape.rank, dim, &bytes)) return false;
         n_out += bytes / dtype_size(v->dtype);
+        size += bytes;
     }
-    return n_out <= n_in + MAX_GROWTH;
+    if (n_out > n_in + MAX_GROWTH) return false;
+    if (f->held + size > max_held && (n_out > n_in || !replaces_inputs(f, x))) return false;
+    f->held += size;
+    return true;
 }
 
 static void become_const(struct graph *g, value_id v, struct tensor *t)
@@ -98,11 +129,14 @@ static bool fold_content(struct graph *g, node_id n)
 static bool run(struct graph *g, bool *ok, struct err *e)
 {
     bool changed = false;
+    struct arena a = {0};
+    struct folder f = {.g = g, .held = bytes_held(g), .uses = graph_use_counts(g, &a)};
     for (node_id n = 1; n < g->node.n; n++) {
         if (graph_node(g, n)->dead) continue;
-        if (worth_folding(g, graph_node(g, n)) && fold_node(g, n)) changed = true;
+        if (worth_folding(&f, graph_node(g, n)) && fold_node(g, n)) changed = true;
         else changed |= fold_content(g, n);
     }
+    arena_release(&a);
     return changed;
 }
 
