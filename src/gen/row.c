@@ -48,7 +48,8 @@ struct rows {
 static void find_space(struct rows *r)
 {
     row_space_of(&r->s, &r->x, r->first);
-    if (!r->s.across && r->s.inner == r->s.sp.n) r->lanes = 1; /* one element in all */
+    bool one = r->s.inner == r->s.sp.n || gen_static(r->x.g, r->s.sp.g[r->s.inner].extent, 0) == 1;
+    if (!r->s.across && one) r->lanes = 1; /* a row is one element: there is no axis to be a vector */
 }
 
 static void full_index(struct rows *r, kval idx[MAX_RANK])
@@ -206,7 +207,10 @@ static void finish_row(struct rows *r)
     for (u32 i = 0; i < m->g->output.n; i++) {
         value_id v = m->g->output.v[i];
         kval idx[MAX_RANK];
-        if (!shape_equal(&graph_value(m->g, v)->shape, &graph_value(m->g, r->first->out)->shape)) {
+        const struct shape *of = &graph_value(m->g, v)->shape;
+        /* Where all axes reduced over are of size 1 it may read what the reductions read, kept or not. */
+        bool is_full = shape_equal(of, &graph_value(m->g, r->first->in)->shape);
+        if (is_full || !shape_equal(of, &graph_value(m->g, r->first->out)->shape)) {
             visit_row(r, store_output, &v);
             continue;
         }
