@@ -377,6 +377,8 @@ void emit_store_n(struct emit *m, value_id v, const kval *idx, kval val, kval n)
 {
     assert(m->out[v]);
     kval at = emit_offset(m, v, idx);
+    /* a vector along an axis of size 1 is its first lane: there is nothing else at that address */
+    if (kir_lanes(m->k, at) == 1 && kir_lanes(m->k, val) > 1) val = kir_lane(m->k, val, 0);
     val = kir_splat(m->k, emit_narrow(m, graph_value(m->g, v)->dtype, val), kir_lanes(m->k, at));
     bool is_whole = !n || kir_lanes(m->k, at) == 1 || kir_at(m->k, at)->op == KI_RAMP;
     if (is_whole && m->streams) kir_stream(m->k, m->out[v], at, val, n);
