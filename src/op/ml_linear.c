@@ -14,7 +14,7 @@ static i64 features(const struct graph *g, const struct node *nd)
 {
     const struct shape *s = op_in_shape(g, nd, 0);
     i64 f;
-    return sym_is_const(g->sym, s->dim[s->rank - 1], &f) ? f : 0;
+    return s->rank && sym_is_const(g->sym, s->dim[s->rank - 1], &f) ? f : 0;
 }
 
 static bool check_x(const struct graph *g, node_id n, struct err *e)
