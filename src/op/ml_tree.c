@@ -29,7 +29,8 @@ struct trees {
     struct { struct tree_node *v; u32 n, cap; } node;
     struct { i64 *v; u32 n, cap; } root;
     float *weight;          /* (rows, k) */
-    i64 rows, k, features, depth;
+    i64 rows, k, depth;
+    sym features;
     u32 combine;
 };
 
@@ -284,17 +285,19 @@ static bool walk(const struct graph *g, node_id n, struct trees *t, i64 root, i6
     return true;
 }
 
-static bool check_trees(const struct graph *g, node_id n, struct trees *t, struct err *e)
+static bool check_trees(struct graph *g, node_id n, struct trees *t, struct err *e)
 {
-    i64 *deep = arena_array(g->arena, i64, t->node.n);
+    i64 *deep = arena_array(g->arena, i64, t->node.n), most = 0;
     for (u32 i = 0; i < t->root.n; i++) {
         if (!walk(g, n, t, t->root.v[i], deep, e)) return false;
         t->depth = i64_max(t->depth, deep[t->root.v[i]] - 1);
     }
-    for (u32 i = 0; i < t->node.n; i++)
-        if (t->node.v[i].feature < 0 || (t->features && t->node.v[i].feature >= t->features))
-            return op_invalid(e, g, n, "feature %lld of %lld", (long long)t->node.v[i].feature, (long long)t->features);
-    return true;
+    for (u32 i = 0; i < t->node.n; i++) {
+        i64 f = t->node.v[i].feature;
+        if (f < 0 || f == INT64_MAX) return op_invalid(e, g, n, "feature %lld", (long long)f);
+        most = i64_max(most, f);
+    }
+    return op_require_at_least(g, n, t->features, sym_const(g->sym, most + 1), e, "the number of features");
 }
 
 enum kind { REGRESSOR, CLASSIFIER, ENSEMBLE };
@@ -337,7 +340,7 @@ static bool read_trees(struct graph *g, node_id n, struct trees *t, struct err *
     const struct shape *x = op_in_shape(g, nd, 0);
     struct lists5 l;
     *t = (struct trees){.combine = combine_of(nd)};
-    sym_is_const(g->sym, x->dim[x->rank - 1], &t->features);
+    t->features = x->dim[x->rank - 1];
     t->k = kind_of(nd) == CLASSIFIER ? n_classes(nd) : attr_int(nd, "n_targets", 1);
     if (kind_of(nd) != ENSEMBLE) return read_old(g, n, kind_of(nd) == CLASSIFIER ? "class" : "target", t, e) && check_trees(g, n, t, e);
     if (!read_lists5(g, n, &l, e)) return false;
@@ -522,6 +525,11 @@ static bool prim_infer(struct graph *g, node_id n, struct err *e)
               op_in_dtype(g, nd, IN_NODES) == DT_I32 && op_in_dtype(g, nd, IN_ROOTS) == DT_I32 && (combine == SUM || combine == MIN || combine == MAX);
     for (u32 k = IN_LIMITS; ok && k < N_IN; k++) ok = k == IN_WEIGHTS || op_in_shape(g, nd, k)->rank == 1;
     if (!ok || attr_int(nd, "depth", 0) < 0) return op_invalid(e, g, n, "inputs or attributes are no trees");
+    for (u32 k = 0; k < N_IN; k++) { /* an index is clamped to what is there, which must be something */
+        sym size = op_in_shape(g, nd, k)->dim[k == IN_X];
+        if (!op_require_at_least(g, n, size, sym_const(g->sym, 1), e, "the size of input %u", k)) return false;
+        nd = graph_node(g, n);
+    }
     op_set_out(g, n, 0, DT_F32, &(struct shape){.rank = 2, .dim = {x->dim[0], w->dim[1]}});
     return true;
 }

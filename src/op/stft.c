@@ -147,6 +147,11 @@ static bool frames_infer(struct graph *g, node_id n, struct err *e)
     const struct shape *x = op_in_shape(g, nd, 0);
     sym f[3];
     if (x->rank != 3 || op_get_syms(g, nd, "frames", f, 3) != 3) return op_invalid(e, g, n, "bad attribute 'frames'");
+    sym zero = sym_const(g->sym, 0), last = sym_mul(g->sym, sym_sub(g->sym, f[0], sym_const(g->sym, 1)), f[2]);
+    if (!op_require_at_least(g, n, x->dim[1], sym_add(g->sym, last, f[1]), e, "the signal's length") ||
+        !op_require_at_least(g, n, f[2], zero, e, "the step from frame to frame"))
+        return false;
+    x = op_in_shape(g, graph_node(g, n), 0), nd = graph_node(g, n);
     struct shape s = {.rank = 3, .dim = {x->dim[0], f[0], sym_mul(g->sym, f[1], x->dim[2])}};
     op_set_out(g, n, 0, op_in_dtype(g, nd, 0), &s);
     return true;

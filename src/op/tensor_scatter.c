@@ -35,6 +35,9 @@ static bool infer(struct graph *g, node_id n, struct err *e)
         return op_invalid(e, g, n, "the update is longer than the cache by %lld", (long long)-room);
     if (op_has_in(nd, IN_START) && (op_in_shape(g, nd, IN_START)->rank != 1 || !dtype_is_int(op_in_dtype(g, nd, IN_START))))
         return op_invalid(e, g, n, "write_indices must be a vector of integers");
+    if (op_has_in(nd, IN_START) &&
+        !op_require_equal(g, n, op_in_shape(g, nd, IN_START)->dim[0], s.dim[0], e, "the number of write_indices and the cache's first axis"))
+        return false;
     op_set_out(g, n, 0, t, &s);
     return true;
 }
