@@ -56,6 +56,12 @@ code 0 denox compile net.onnx -o new.dnx --device cpu --shape input=H:W:C --type
 same cpu.dnx new.dnx
 code 0 denox net.onnx -o c8.dnx --device cpu --input-layout=CHWC8 --output-layout=CHWC8 -q
 code 0 "$quern" show c8.dnx; says '^input input f16 \[1, s0, s1, 8\]'
+# Sizes that denox assumes stay open; ours are fixed.
+code 0 "$quern" compile net.onnx -o open.dnx --optimize-for=s0:40,s1:48
+code 0 denox compile net.onnx -o assumed.dnx --device cpu --assume s0=40 s1=48; same open.dnx assumed.dnx
+code 0 denox compile net.onnx -o assumed.dnx --device cpu --assume=s0=40 s1=48; same open.dnx assumed.dnx
+code 0 "$quern" compile net.onnx -o fixed.dnx --assume s0=40 s1=48
+code 1 "$quern" run fixed.dnx --bench --set s0=40 s1=47; says "s1 = 47, but option assume needs s1 to be 48"
 code 0 denox net.onnx -o even.dnx --device cpu --input-shape=X=24:X:C
 code 0 "$quern" show even.dnx; says '\[1, 3, 24, 24\]'
 for s in 'H=1 W=1' 'H=17 W=31'; do

@@ -67,7 +67,7 @@ struct cli {
 #define OPT_DEVICE {"device", 0, OPT_TEXT, "GLOB", "see quern devices (default cpu; of a program: the first that runs it)"}
 #define OPT_THREADS {"threads", 0, OPT_COUNT, "N", "processor threads (default: all)"}
 #define OPT_SIZES \
-    {"optimize-for", 0, OPT_TEXT, "H:1080,W:1920", "sizes to be fast at (default 256 each)"}
+    {"optimize-for", 0, OPT_WORDS, "H:1080,W:1920", "sizes to be fast at (default 256 each)"}
 #define OPT_SET {"set", 0, OPT_WORDS, "NAME=SIZE", "sizes of the random inputs, several words"}
 #define OPT_SEED {"seed", 0, OPT_COUNT, "N", "for everything random (default 0)"}
 #define OPT_DB {"db", 0, OPT_TEXT, "DB", "database of measurements"}

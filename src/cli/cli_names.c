@@ -34,6 +34,22 @@ static void put_rest(struct line *l, int argc, char **argv)
     for (int i = 0; i < argc; i++) put(l, argv[i]);
 }
 
+/* What denox assumes of sizes is what programs are to be fast at: they stay open. */
+static void rename_assume(struct line *l)
+{
+    static const char option[] = "--assume";
+    size_t n = sizeof option - 1;
+    for (int i = 0; i < l->n; i++) {
+        if (strncmp(l->v[i], option, n) || (l->v[i][n] && l->v[i][n] != '=')) continue;
+        const char *value = l->v[i] + n + 1;
+        bool is_joined = l->v[i][n] == '=';
+        l->v[i] = "--optimize-for";
+        if (!is_joined) continue;
+        memmove(l->v + i + 2, l->v + i + 1, sizeof *l->v * (size_t)(l->n++ - i - 1));
+        l->v[i + 1] = value;
+    }
+}
+
 static bool is_database(const char *path)
 {
     static const char magic[] = "SQLite format 3";
@@ -124,14 +140,14 @@ static bool stands_alone(int argc, char **argv)
 
 const char **names_rewrite(int *argc, char **argv)
 {
-    enum { MORE = 4 }; /* words that a rewriting adds at most */
+    enum { MORE = 4 }; /* words that a rewriting adds at most, but for values that stood behind a = */
     const char *slash = strrchr(argv[0], '/'), *name = slash ? slash + 1 : argv[0];
-    struct line l = {.v = calloc((size_t)*argc + MORE + 1, sizeof *l.v)};
+    struct line l = {.v = calloc(2 * (size_t)*argc + MORE + 1, sizeof *l.v)};
     if (!l.v) return NULL;
     put(&l, argv[0]);
     int n = *argc - 1;
     if (stands_alone(n, argv + 1)) put_rest(&l, n, argv + 1);
-    else if (!strcmp(name, "denox")) put_denox(&l, n, argv + 1);
+    else if (!strcmp(name, "denox")) put_denox(&l, n, argv + 1), rename_assume(&l);
     else if (!strcmp(name, "vkdt-denox")) put_vkdt(&l, n, argv + 1);
     else put_rest(&l, n, argv + 1);
     *argc = l.n;

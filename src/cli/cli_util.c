@@ -147,7 +147,7 @@ quern_status open_model(struct cli *c, const char *path, quern_model **m)
     struct quern_io_opts io[MAX_OPTS] = {io_of_all(c, false), io_of_all(c, true)};
     char sizes[512], assumed[1024], *room = calloc(text_by_name(c), 1);
     struct quern_model_opts o = QUERN_OPTS(quern_model_opts);
-    o.optimize_for = opts_text(c, "optimize-for");
+    o.optimize_for = opts_words(c, "optimize-for", sizes, sizeof sizes);
     if (!o.optimize_for) o.optimize_for = opts_words(c, "set", sizes, sizeof sizes);
     o.assume = assumptions(c, assumed, sizeof assumed);
     o.io = io;

@@ -33,7 +33,7 @@ static int read_inputs(struct cli *c, struct net *net)
         return usage_error(c, "no input, give -i FILE, or --bench for random ones");
     }
     code = tensors_read(c, &w, &net->in);
-    if (code || !net->m || opts_text(c, "optimize-for")) return code;
+    if (code || !net->m || opts_words(c, "optimize-for", sizes, sizeof sizes)) return code;
     tensors_sizes(&w, &net->in, sizes, sizeof sizes);
     return *sizes ? fail(c, quern_model_optimize_for(net->m, sizes)) : EXIT_DONE;
 }
@@ -122,7 +122,7 @@ static quern_status random_inputs(struct cli *c, quern_program *p, struct tensor
 {
     char sizes[512];
     const char *s = opts_words(c, "set", sizes, sizeof sizes);
-    if (!s) s = opts_text(c, "optimize-for");
+    if (!s) s = opts_words(c, "optimize-for", sizes, sizeof sizes);
     return quern_program_random_inputs(p, s, (uint64_t)opts_count(c, "seed", 0), in->v, MAX_IO,
                                        &in->n);
 }
