@@ -3,40 +3,7 @@
 // Symbolic sizes: facts that networks need proven, and random expressions whose normal form must
 // have the value of the expression as written, print to text that parses to the same id, and be the
 // same whatever was built in the table before.
-#include "core/core.h"
-
-#include <setjmp.h>
-#include <stdlib.h>
-#include <cmocka.h>
-
-struct fixture {
-    struct arena a;
-    struct symtab t;
-};
-
-static int setup(void **state)
-{
-    struct fixture *f = mem_alloc(sizeof *f);
-    symtab_init(&f->t, &f->a);
-    *state = f;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct fixture *f = *state;
-    arena_release(&f->a);
-    mem_free(f);
-    return 0;
-}
-
-static sym parse(struct symtab *t, const char *z)
-{
-    struct err e = {0};
-    sym s = sym_parse(t, str_of(z), &e);
-    if (!s) fail_msg("%s", e.msg);
-    return s;
-}
+#include "sym_bed.h"
 
 static void check_same(struct symtab *t, const char *x, const char *y)
 {

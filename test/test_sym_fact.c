@@ -3,42 +3,9 @@
 // Facts about sizes: what follows from them, what they print, and that on all sizes for which they
 // hold every expression keeps its value, whatever they made of it; where a requirement could be met
 // they hold for exactly the sizes that meet it.
-#include "core/core.h"
-
-#include <setjmp.h>
-#include <stdlib.h>
-#include <cmocka.h>
+#include "sym_bed.h"
 
 #include "seeds.h"
-
-struct fixture {
-    struct arena a;
-    struct symtab t;
-};
-
-static int setup(void **state)
-{
-    struct fixture *f = mem_alloc(sizeof *f);
-    symtab_init(&f->t, &f->a);
-    *state = f;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct fixture *f = *state;
-    arena_release(&f->a);
-    mem_free(f);
-    return 0;
-}
-
-static sym parse(struct symtab *t, const char *z)
-{
-    struct err e = {0};
-    sym s = sym_parse(t, str_of(z), &e);
-    if (!s) fail_msg("%s", e.msg);
-    return s;
-}
 
 static void start(struct fixture *f)
 {
