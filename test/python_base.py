@@ -153,6 +153,16 @@ class Programs(unittest.TestCase):
         np.testing.assert_allclose(y, x * self.s + 2, rtol=1e-6)
         np.testing.assert_array_equal(z, -x)
 
+    def test_assumed_sizes(self):
+        one = np.ones(3, np.float32)
+        for assume, good, bad in [({"N": 4}, [4], [3, 5]), ({"N": "%4"}, [4, 8], [6]), ({"N": "2..5"}, [2, 5], [1, 6])]:
+            p = quern.compile(GRAPH, assume=assume)
+            for n in good:
+                self.assertEqual(p(np.zeros((n, 3), np.float32), one)[0].shape, (n, 3))
+            for n in bad:
+                with self.assertRaisesRegex(quern.Error, f"N = {n}, but option assume needs N"):
+                    p(np.zeros((n, 3), np.float32), one)
+
     def test_compile(self):
         p = quern.compile(GRAPH, sizes={"N": 5})
         self.assertEqual((p.inputs, p.outputs, p.input_shape(0), p.input_dtype(0)), (["x", "s"], ["y", "z"], ("N", 3), "float32"))

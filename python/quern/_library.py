@@ -49,7 +49,8 @@ class RunOpts(Sized):
 
 
 class ModelOpts(Sized):
-    _fields_ = [("size", c_size_t), ("optimize_for", c_char_p)]
+    _fields_ = [("size", c_size_t), ("optimize_for", c_char_p), ("constants", c_void_p), ("n_constants", c_int), ("io", c_void_p),
+                ("n_io", c_int), ("f32_storage", c_int), ("assume", c_char_p)]
 
 
 class TuneOpts(Sized):
