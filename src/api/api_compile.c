@@ -79,6 +79,10 @@ static bool borrow(struct selection *s, const struct api_costs *k, const struct 
 
 /* building */
 
+/* A candidate that takes a minute to build is given up, what was chosen is needed: even a machine that is busy with other things
+   builds any kernel in this time. */
+enum { BUILD_SECONDS = 600 };
+
 struct build_env {
     struct builder b;
     quern *q;
@@ -192,7 +196,8 @@ static bool compile(quern_model *m, quern_db *db, const struct quern_compile_opt
                            .b = {.cache = &cache,
                                  .lang = t.lang,
                                  .caps = &t.caps,
-                                 .toolchain = buf_view(&t.toolchain)}};
+                                 .toolchain = buf_view(&t.toolchain),
+                                 .timeout = BUILD_SECONDS}};
     struct plan_env env = {.lang = t.lang,
                            .caps = &t.caps,
                            .device = t.driver ? t.driver->name : "",

@@ -93,9 +93,9 @@ static enum os_exit collect_one(struct build_job *j, struct built *out, struct a
                           .is_part = h.is_part};
     if (out->ok && h.is_part && h.n) j->program = (struct str){p, h.n};
     if (out->ok) out->code = h.is_part ? j->program : (struct str){p, h.n};
-    else
-        out->message =
-            how == OS_EXITED ? (struct str){p, h.n} : S("the build process ended without a result");
+    else if (how == OS_EXITED) out->message = (struct str){p, h.n};
+    else if (how != OS_TIMEOUT) out->message = S("the build process ended without a result");
+    else out->message = str_fmt(a, "the compiler takes more than %.0f seconds", timeout_of(j->of->b));
     return how;
 }
 
