@@ -164,6 +164,10 @@ QUERN_API int64_t quern_program_memory(const quern_program *p); /* bytes of temp
 QUERN_API quern_status quern_tensor_read(quern *q, const char *path, quern_tensor **out);
 QUERN_API quern_status quern_tensor_read_raw(quern *q, const char *path, quern_dtype t, int rank, const int64_t *dim,
                                              quern_tensor **out); /* headerless row-major, little endian */
+/* ONNX's files of a sequence or an optional value (.pb), of the kind that quern_file_value says: at most max tensors into out, *n of them; -1: an
+ * optional value without content. */
+typedef enum quern_kind { QUERN_TENSOR, QUERN_SEQUENCE, QUERN_OPTIONAL, QUERN_OPTIONAL_SEQUENCE } quern_kind;
+QUERN_API quern_status quern_tensors_read(quern *q, const char *path, quern_kind kind, quern_tensor **out, int max, int *n);
 QUERN_API quern_status quern_tensor_write(quern *q, const char *path, const quern_tensor *t);
 
 /* --- models --- */
@@ -193,12 +197,17 @@ struct quern_model_opts {
                           * that is safe, and computed in f32 */
     const char *assume;  /* "B:1,H%16,S:1..4096": sizes that are fixed, multiples of a number, in a range, before anything is concluded
                           * from sizes; the program refuses others */
+    const char *elements; /* "x:3,o:none": how many elements inputs have that are sequences: x becomes inputs "x[0]" "x[1]" "x[2]", and
+                           * constants[] counts each of them; of optional values 1, or none for one without content */
 };
 
 QUERN_API quern_status quern_model_open(quern *q, const char *path, const struct quern_model_opts *o, quern_model **out);
 /* The same from memory, which is not needed afterwards; constants in files beside it are refused. name: for messages and dumps. */
 QUERN_API quern_status quern_model_read(quern *q, const void *data, size_t size, const char *name, const struct quern_model_opts *o,
                                         quern_model **out);
+/* The k-th input or output that an ONNX file lists; *v is filled up to v->size. QUERN_USAGE: there is none. */
+struct quern_file_value { size_t size; quern_kind kind; char name[256]; };
+QUERN_API quern_status quern_file_value(quern *q, const char *path, int is_output, int k, struct quern_file_value *v);
 /* The k-th operator that the library knows, then those of ONNX's own domain that it does not; 0: there are no more. Names of ONNX's own domain stand alone, others behind "domain::". */
 struct quern_operator {
     size_t size;

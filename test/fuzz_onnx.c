@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ONNX import; what is accepted is printed and exported. Each file is also read to its end with all its problems.
+// ONNX import; what is accepted is printed and exported. Each file is also read to its end with all its problems, and with numbers of
+// elements for its first inputs where they are lists.
 #include <onnx.pb-c.h>
 
 #include "export/export.h"
@@ -24,6 +25,24 @@ static void all_problems(struct str bytes)
     arena_release(&a);
 }
 
+static void with_elements(struct str bytes)
+{
+    struct arena a = {0};
+    struct symtab st;
+    struct graph g;
+    struct err e = {0};
+    struct str name;
+    enum io_list_kind kind;
+    struct buf text = {0};
+    for (i64 k = 0; k < 3 && import_describe(bytes, false, k, &name, &kind, &a, &e); k++)
+        if (kind != IO_TENSOR) buf_printf(&text, "%.*s:%s,", STR_ARG(name), k == 1 ? "none" : kind == IO_OPTIONAL ? "1" : "3");
+    symtab_init(&st, &a);
+    e = (struct err){0};
+    if (text.n && import_elements(&bytes, &a, bytes, text.p, &e)) import_bytes(&g, &a, &st, bytes, &e);
+    buf_release(&text);
+    arena_release(&a);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
     struct arena a = {0};
@@ -40,5 +59,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     buf_release(&b);
     arena_release(&a);
     all_problems((struct str){(const char *)p, (i64)n});
+    with_elements((struct str){(const char *)p, (i64)n});
     return 0;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Sequences and optional values dissolve: positions, pieces of equal and of given sizes, also along sizes that are not known, sequences as
-// outputs, and what is refused.
+// outputs, and what is refused. As inputs, where the caller says how many elements they have; the files of their content.
 #include "onnx_bed.h"
 
 static const double numbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
@@ -149,11 +149,131 @@ static void test_refused(void **state)
     model_close(&x);
 }
 
+/* An input that is a sequence (or, optional, of that) of tensors like this. */
+static void add_list_input(struct model *x, const char *name, enum io_list_kind kind, u32 rank, const i64 *dim)
+{
+    Onnx__ValueInfoProto *p = make_value(x, name, rank, dim);
+    if (kind == IO_SEQUENCE || kind == IO_OPTIONAL_SEQUENCE) {
+        Onnx__TypeProto *t = arena_new(&x->a, Onnx__TypeProto);
+        onnx__type_proto__init(t);
+        t->value_case = ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE, t->sequence_type = arena_new(&x->a, Onnx__TypeProto__Sequence);
+        onnx__type_proto__sequence__init(t->sequence_type);
+        t->sequence_type->elem_type = p->type;
+        p->type = t;
+    }
+    if (kind == IO_OPTIONAL || kind == IO_OPTIONAL_SEQUENCE) {
+        Onnx__TypeProto *t = arena_new(&x->a, Onnx__TypeProto);
+        onnx__type_proto__init(t);
+        t->value_case = ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE, t->optional_type = arena_new(&x->a, Onnx__TypeProto__Optional);
+        onnx__type_proto__optional__init(t->optional_type);
+        t->optional_type->elem_type = p->type;
+        p->type = t;
+    }
+    *arr_push(&x->a, &x->in) = p;
+}
+
+static bool import_with(struct model *x, const char *elements)
+{
+    struct str bytes;
+    return import_elements(&bytes, &x->a, model_bytes(x), elements, &x->e) && import_bytes(&x->g, &x->a, &x->st, bytes, &x->e);
+}
+
+static void open_lists(struct model *x)
+{
+    model_open(x);
+    add_list_input(x, "s", IO_SEQUENCE, 1, (i64[]){-1});
+    add_list_input(x, "o", IO_OPTIONAL, 1, (i64[]){2});
+    add_list_input(x, "l", IO_OPTIONAL_SEQUENCE, 1, (i64[]){1});
+    set_int(x, add_node(x, "ConcatFromSequence", "s", "y"), "axis", 0);
+    add_node(x, "SequenceLength", "s", "n");
+    add_node(x, "OptionalHasElement", "o", "ho");
+    add_node(x, "OptionalHasElement", "l", "hl");
+    for (int k = 0; k < 4; k++) add_output(x, ((const char *[]){"y", "n", "ho", "hl"})[k]);
+}
+
+/* The elements of a sequence have sizes of their own, whatever they are called. */
+static void test_inputs(void **state)
+{
+    struct model x;
+    struct tensor *out[4];
+    open_lists(&x);
+    if (!import_with(&x, "s:2,o:1,l:none")) fail_msg("%s", x.e.msg);
+    assert_int_equal(x.g.input.n, 3);
+    assert_string_equal(graph_value(&x.g, x.g.input.v[1])->name.p, "s[1]");
+    struct tensor *in[] = {floats(&x, 1, (i64[]){3}, numbers), floats(&x, 1, (i64[]){2}, numbers + 5), floats(&x, 1, (i64[]){2}, numbers)};
+    if (!graph_eval(&x.g, in, out, &x.a, NULL, &x.e)) fail_msg("%s", x.e.msg);
+    assert_int_equal(tensor_count(out[0]), 5);
+    assert_true(elem_f64(DT_F32, out[0]->data, 4) == 6);
+    assert_int_equal(elem_i64(DT_I64, out[1]->data, 0), 2);
+    assert_int_equal(elem_i64(DT_BOOL, out[2]->data, 0), 1);
+    assert_int_equal(elem_i64(DT_BOOL, out[3]->data, 0), 0);
+    model_close(&x);
+}
+
+static void elements_fail(const char *elements, enum err_code code, const char *part)
+{
+    struct model x;
+    open_lists(&x);
+    if (import_with(&x, elements)) fail_msg("imported, expected '%s'", part);
+    if (!strstr(x.e.msg, part)) fail_msg("'%s' has no '%s'", x.e.msg, part);
+    assert_int_equal(x.e.code, code);
+    model_close(&x);
+}
+
+static void test_inputs_refused(void **state)
+{
+    elements_fail("o:1,l:2", ERR_UNSUPPORTED, "graph input 's' is a sequence: say how many elements it has (--elements s=2)");
+    elements_fail("s:2,l:2", ERR_UNSUPPORTED, "'o' is an optional value: say how many elements it has (--elements o=1 or none)");
+    elements_fail("s:none", ERR_USAGE, "a sequence has 0 or more");
+    elements_fail("o:2", ERR_USAGE, "an optional tensor has 1 or none");
+    elements_fail("q:2", ERR_USAGE, "has no input 'q'");
+    elements_fail("s:-1", ERR_USAGE, "is not of the form");
+    elements_fail("s:9999999", ERR_USAGE, "is not of the form");
+    elements_fail(":1", ERR_USAGE, "is not of the form");
+    elements_fail("s:0,o:1,l:1", ERR_UNSUPPORTED, "concatenation of a sequence without elements");
+}
+
+/* Files of lists: a SequenceProto has its tensors in field 3, an OptionalProto its tensor in field 3 or its sequence in field 5. */
+static bool reads(struct model *x, struct io_list *l, enum io_list_kind kind, struct str bytes)
+{
+    x->e = (struct err){0};
+    return io_onnx_list(l, &x->a, kind, bytes, &x->e);
+}
+
+static void test_files(void **state)
+{
+    struct model x;
+    struct io_list l;
+    model_open(&x);
+    const u8 raw[] = {0x08, 1, 0x10, 7, 0x3a, 1, 5}; /* dims 1, type i64, one number in int64_data */
+    struct str one = {(const char *)raw, sizeof raw};
+    u8 *f = arena_alloc(&x.a, 64);
+    f[0] = 3 << 3 | 2, f[1] = sizeof raw, memcpy(f + 2, raw, sizeof raw);
+    memcpy(f + 2 + sizeof raw, f, 2 + sizeof raw);
+    struct str single = {(const char *)f, 2 + sizeof raw}, pair = {(const char *)f, 2 * (2 + sizeof raw)};
+    u8 *s = arena_alloc(&x.a, 64);
+    s[0] = 5 << 3 | 2, s[1] = (u8)pair.n, memcpy(s + 2, pair.p, (size_t)pair.n);
+    struct str nested = {(const char *)s, 2 + pair.n};
+    assert_true(reads(&x, &l, IO_SEQUENCE, pair) && l.n == 2 && !l.is_none && elem_i64(DT_I64, l.v[1].data, 0) == 5);
+    assert_true(reads(&x, &l, IO_SEQUENCE, S("")) && l.n == 0 && !l.is_none);
+    assert_true(reads(&x, &l, IO_OPTIONAL, S("")) && l.n == 0 && l.is_none);
+    assert_true(reads(&x, &l, IO_OPTIONAL, single) && l.n == 1 && !l.is_none);
+    assert_true(reads(&x, &l, IO_OPTIONAL_SEQUENCE, nested) && l.n == 2 && !l.is_none);
+    assert_false(reads(&x, &l, IO_OPTIONAL, pair));
+    assert_false(reads(&x, &l, IO_OPTIONAL, nested));
+    assert_non_null(strstr(x.e.msg, "of another type than the network says"));
+    assert_false(reads(&x, &l, IO_SEQUENCE, one)); /* of a tensor itself */
+    for (i64 n = 1; n < pair.n; n++)
+        if (n != single.n) assert_false(reads(&x, &l, IO_SEQUENCE, str_sub(pair, 0, n)));
+    model_close(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pieces), cmocka_unit_test(test_single), cmocka_unit_test(test_symbolic),
         cmocka_unit_test(test_optional), cmocka_unit_test(test_order), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_inputs), cmocka_unit_test(test_inputs_refused), cmocka_unit_test(test_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

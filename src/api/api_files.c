@@ -38,6 +38,24 @@ quern_status quern_tensor_read_raw(quern *q, const char *path, quern_dtype type,
     return s;
 }
 
+quern_status quern_tensors_read(quern *q, const char *path, quern_kind kind, quern_tensor **out, int max, int *n)
+{
+    struct err *e = api_begin(q);
+    struct arena a = {0};
+    struct io_list l = {0};
+    *n = 0;
+    if (kind <= QUERN_TENSOR || kind > QUERN_OPTIONAL_SEQUENCE)
+        return api_end(q, err_set(e, ERR_USAGE, "'%s': kind %d is neither that of a sequence nor of an optional value", path, (int)kind));
+    bool ok = io_read_list(&l, &a, (enum io_list_kind)kind, path, e);
+    if (ok && (i64)l.n > max) ok = err_set(e, ERR_UNSUPPORTED, "'%s': %u elements, there is room for %d", path, l.n, max);
+    quern_status s = ok ? QUERN_OK : api_end(q, false);
+    for (; !s && *n < (int)l.n; *n += !s) s = take_copy(q, &l.v[*n], &out[*n]);
+    while (s && *n > 0) quern_tensor_free(out[--*n]);
+    if (!s && l.is_none) *n = -1;
+    arena_release(&a);
+    return s;
+}
+
 quern_status quern_tensor_write(quern *q, const char *path, const quern_tensor *t)
 {
     struct err *e = api_begin(q);

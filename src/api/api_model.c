@@ -151,9 +151,11 @@ static bool source_open(struct source *s, struct arena *a, const struct quern_mo
                         struct err *e)
 {
     bool is_pipe = !s->bytes.p && str_is(str_of(s->path), "-");
-    if (o->n_constants <= 0 && !is_pipe) return true;
+    bool has_elements = o->elements && o->elements[0];
+    if (o->n_constants <= 0 && !has_elements && !is_pipe) return true;
     struct str bytes = s->bytes;
     if (!bytes.p && !os_read(a, s->path, MAX_MODEL, &bytes, e)) return false;
+    if (has_elements && !import_elements(&bytes, a, bytes, o->elements, e)) return err_prefix(e, "'%s'", s->path);
     s->bytes = bytes;
     if (o->n_constants <= 0) return true;
     struct tensor **content = arena_array(a, struct tensor *, o->n_constants);
@@ -232,6 +234,25 @@ quern_status quern_model_read(quern *q, const void *data, size_t size, const cha
         return api_end(q, err_set(e, ERR_INPUT, "'%s' is larger than %d bytes", name, MAX_MODEL));
     struct str bytes = {size ? data : "", (i64)size};
     return open_source(q, (struct source){.path = name, .bytes = bytes}, o, out);
+}
+
+quern_status quern_file_value(quern *q, const char *path, int is_output, int k, struct quern_file_value *v)
+{
+    struct err *e = api_begin(q);
+    struct arena a = {0};
+    struct quern_file_value x = {.size = v->size};
+    struct str bytes, name;
+    enum io_list_kind kind = IO_TENSOR;
+    bool ok = os_read(&a, path, MAX_MODEL, &bytes, e) &&
+              (import_describe(bytes, is_output != 0, k, &name, &kind, &a, e) || err_prefix(e, "'%s'", path));
+    if (ok && name.n >= (i64)sizeof x.name) ok = err_set(e, ERR_UNSUPPORTED, "'%s': name of more than %d bytes", path, (int)sizeof x.name - 1);
+    if (ok) {
+        if (name.n) memcpy(x.name, name.p, (size_t)name.n);
+        x.kind = (quern_kind)kind;
+        memcpy(v, &x, v->size < sizeof x ? v->size : sizeof x);
+    }
+    arena_release(&a);
+    return api_end(q, ok);
 }
 
 quern_model *api_model_start(quern *q, struct str name)

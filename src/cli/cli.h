@@ -94,7 +94,8 @@ struct cli {
     OPT_SIZES, \
     {"assume", 0, OPT_WORDS, "B=1", "sizes that are fixed before others follow from them, several words"}, \
     {"assume-multiple", 0, OPT_WORDS, "H=16", "sizes that are multiples of a number: no code for remainders"}, \
-    {"assume-range", 0, OPT_WORDS, "S=1..4096", "sizes that lie in a range"}
+    {"assume-range", 0, OPT_WORDS, "S=1..4096", "sizes that lie in a range"}, \
+    {"elements", 0, OPT_WORDS, "X=3", "number of elements of inputs that are sequences (they become X[0], X[1] ...), of optional ones 1 or none"}
 /* What the device may be asked for. */
 #define OPT_TARGET \
     OPT_DEVICE, \

@@ -7,7 +7,7 @@
 //
 // Quern compiles for known operations: inputs that decide sizes (target shapes, axes, pads) become
 // constants where the network cannot be compiled otherwise: first integers behind the first input,
-// then all behind the first, then all.
+// then all behind the first, then all. How many elements a sequence among the inputs has is told before the import.
 #include "cli.h"
 
 #include <dirent.h>
@@ -38,7 +38,9 @@ struct one {
     struct cli *c;
     quern_db *db;
     const char *dir;
-    struct tensors in, want;
+    struct tensors in, want; /* elements of sequences each for itself */
+    char elements[2048];     /* numbers of elements of the inputs, as the model is told */
+    bool has_lists;          /* among the outputs */
     bool is_random; /* the model draws numbers: only types and shapes can be compared */
     struct result *r;
 };
@@ -71,17 +73,46 @@ static bool say_status(struct one *o, quern_status s)
     return say(o, s == QUERN_UNSUPPORTED ? V_UNSUPPORTED : V_FAIL, "%s", reason(o));
 }
 
-static bool read_tensors(struct one *o, const char *set, const char *kind, struct tensors *t)
+/* What the k-th file holds: as the network says. */
+static struct quern_file_value value_of(struct one *o, bool is_output, int k)
+{
+    char path[4096];
+    struct quern_file_value v = QUERN_OPTS(quern_file_value);
+    snprintf(path, sizeof path, "%s/model.onnx", o->dir);
+    if (quern_file_value(o->c->q, path, is_output, k, &v)) v.kind = QUERN_TENSOR;
+    return v;
+}
+
+/* Adds the tensors of a file. */
+static quern_status read_file(struct one *o, bool is_output, int k, const char *path, struct tensors *t)
+{
+    struct quern_file_value v = value_of(o, is_output, k);
+    size_t len = strlen(o->elements);
+    int n;
+    if (v.kind == QUERN_TENSOR) {
+        quern_status s = quern_tensor_read(o->c->q, path, &t->v[t->n]);
+        t->n += !s;
+        return s;
+    }
+    quern_status s = quern_tensors_read(o->c->q, path, v.kind, t->v + t->n, MAX_IO - t->n, &n);
+    if (s) return s;
+    if (n > 0) t->n += n;
+    if (is_output) o->has_lists = true;
+    else if (n < 0) snprintf(o->elements + len, sizeof o->elements - len, "%s:none,", v.name);
+    else snprintf(o->elements + len, sizeof o->elements - len, "%s:%d,", v.name, n);
+    return QUERN_OK;
+}
+
+static bool read_tensors(struct one *o, const char *set, bool is_output, struct tensors *t)
 {
     char path[4096];
     struct stat st;
-    for (; t->n < MAX_IO; t->n++) {
-        snprintf(path, sizeof path, "%s/%s_%d.pb", set, kind, t->n);
+    const char *kind = is_output ? "output" : "input";
+    for (int k = 0; k < MAX_IO && t->n < MAX_IO; k++) {
+        snprintf(path, sizeof path, "%s/%s_%d.pb", set, kind, k);
         if (stat(path, &st)) return true;
-        quern_status s = quern_tensor_read(o->c->q, path, &t->v[t->n]);
-        if (s) { /* sequences, strings, optionals: nothing that a network computes on */
-            return say(o, V_UNSUPPORTED, "%s_%d.pb: %s", kind, t->n, reason(o));
-        }
+        if (read_file(o, is_output, k, path, t)) /* strings: nothing that a network computes on */
+            return say(o, V_UNSUPPORTED, "%s_%d.pb: %s", kind, k, reason(o));
     }
     return say(o, V_UNSUPPORTED, "more than %d %ss", MAX_IO, kind);
 }
@@ -168,7 +199,8 @@ static bool run_compiled(struct one *o, quern_program *p, enum freeze f, bool *a
             in[n++] = o->in.v[k];
         }
     if (got.n > MAX_IO) return say(o, V_UNSUPPORTED, "more than %d outputs", MAX_IO);
-    if (got.n < o->want.n) return say(o, V_FAIL, "%d outputs instead of %d", got.n, o->want.n);
+    if (got.n < o->want.n || (o->has_lists && got.n > o->want.n))
+        return say(o, V_FAIL, "%d outputs instead of %d", got.n, o->want.n);
     quern_status s = quern_run(p, in, n, got.v, got.n);
     *again = s == QUERN_INPUT;
     bool ok = s ? say_status(o, s) : compare(o, &got);
@@ -189,6 +221,7 @@ static bool run_frozen(struct one *o, enum freeze f, bool *again)
         if (is_frozen(f, o->in.v[k], k)) content[k] = o->in.v[k];
     mo.constants = content;
     mo.n_constants = f == FREEZE_NONE ? 0 : o->in.n;
+    mo.elements = o->elements;
     co.threads = 1;
     co.untuned = 1;
     co.device = opts_text(o->c, "device");
@@ -219,7 +252,8 @@ static bool run_set(struct one *o, const char *set)
 {
     bool again = true, ok = false;
     struct result first = {0};
-    if (read_tensors(o, set, "input", &o->in) && read_tensors(o, set, "output", &o->want))
+    o->elements[0] = 0, o->has_lists = false;
+    if (read_tensors(o, set, false, &o->in) && read_tensors(o, set, true, &o->want))
         for (enum freeze f = FREEZE_NONE; f < N_FREEZE && !ok && again; f++) {
             ok = run_frozen(o, f, &again);
             if (ok) say(o, V_PASS, "%s", o->is_random ? "(random: types and shapes)" : freeze_text(f));

@@ -145,11 +145,12 @@ quern_status open_model(struct cli *c, const char *path, quern_model **m)
 {
     enum { MAX_OPTS = 2 + 4 * MAX_IO };
     struct quern_io_opts io[MAX_OPTS] = {io_of_all(c, false), io_of_all(c, true)};
-    char sizes[512], assumed[1024], *room = calloc(text_by_name(c), 1);
+    char sizes[512], assumed[1024], elements[1024], *room = calloc(text_by_name(c), 1);
     struct quern_model_opts o = QUERN_OPTS(quern_model_opts);
     o.optimize_for = opts_words(c, "optimize-for", sizes, sizeof sizes);
     if (!o.optimize_for) o.optimize_for = opts_words(c, "set", sizes, sizeof sizes);
     o.assume = assumptions(c, assumed, sizeof assumed);
+    o.elements = opts_words(c, "elements", elements, sizeof elements);
     o.io = io;
     o.n_io = 2 + (room ? io_by_name(c, io + 2, MAX_OPTS - 2, room) : 0);
     if (o.n_io == 2 && !says_anything(&io[0]) && !says_anything(&io[1])) o.n_io = 0;

@@ -6,6 +6,7 @@
 #ifndef QUERN_IMPORT_H
 #define QUERN_IMPORT_H
 
+#include "io/io.h"
 #include "ir/ir.h"
 
 /* One reason why a model is refused. */
@@ -53,6 +54,15 @@ bool import_replaces(struct str op);
 /* import_freeze.c: an ONNX model with inputs made constants: content[i] is that of input i, NULL leaves it an input. */
 bool import_freeze(struct str *out, struct arena *a, struct str model, struct tensor *const *content, i64 n,
                    struct err *e);
+
+/* import_elements.c: an ONNX model whose inputs that are sequences or optional values have a known number of elements, and become tensors:
+   "x:3,o:none" makes x the inputs x[0], x[1], x[2], and o an optional value without content. */
+bool import_elements(struct str *out, struct arena *a, struct str model, const char *text, struct err *e);
+/* What the k-th input or output of the file is; its elements' type. */
+struct Onnx__TypeProto;
+enum io_list_kind import_kind(const struct Onnx__TypeProto *t, const struct Onnx__TypeProto **elem);
+bool import_describe(struct str model, bool is_output, i64 k, struct str *name, enum io_list_kind *kind, struct arena *a,
+                     struct err *e);
 
 /* import_function.c: nodes of an ONNX model that call functions of the model become the functions' nodes. */
 struct Onnx__ModelProto;

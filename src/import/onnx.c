@@ -143,12 +143,22 @@ static sym read_dim(struct reader *r, const Onnx__TensorShapeProto__Dimension *d
     return fresh_dim(r, input, k); /* -1 is also written for unknown */
 }
 
+static bool not_a_tensor(struct reader *r, const Onnx__ValueInfoProto *p)
+{
+    const Onnx__TypeProto *elem;
+    struct str name = str_of(p->name);
+    enum io_list_kind kind = import_kind(p->type, &elem);
+    if (kind == IO_TENSOR) return err_set(r->e, ERR_UNSUPPORTED, "graph input '%.*s' is not a tensor", STR_ARG(name));
+    return err_set(r->e, ERR_UNSUPPORTED, "graph input '%.*s' is %s: say how many elements it has (--elements %.*s=%s)", STR_ARG(name),
+                   kind == IO_SEQUENCE ? "a sequence" : "an optional value", STR_ARG(name), kind == IO_OPTIONAL ? "1 or none" : "2");
+}
+
 static bool read_input(struct reader *r, const Onnx__ValueInfoProto *p)
 {
     struct str name = str_of(p->name);
     const Onnx__TypeProto *type = p->type;
     if (!type || type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE || !type->tensor_type)
-        return err_set(r->e, ERR_UNSUPPORTED, "graph input '%.*s' is not a tensor", STR_ARG(name));
+        return not_a_tensor(r, p);
     const Onnx__TypeProto__Tensor *t = type->tensor_type;
     enum dtype dtype = dtype_from_onnx(t->has_elem_type ? t->elem_type : 0);
     if (dtype == DT_NONE)

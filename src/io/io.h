@@ -43,6 +43,15 @@ void *io_onnx_unpack(const struct ProtobufCMessageDescriptor *d, struct arena *a
 /* dir: folder of external data (NULL: none is allowed). p came from io_onnx_unpack with the same arena: raw content is
    used where it lies. */
 bool io_onnx_tensor(struct tensor *out, struct arena *a, struct Onnx__TensorProto *p, const char *dir, struct err *e);
+/* ONNX's files of sequences (SequenceProto) and optional values (OptionalProto): tensors, all of them in the arena. */
+enum io_list_kind { IO_TENSOR, IO_SEQUENCE, IO_OPTIONAL, IO_OPTIONAL_SEQUENCE };
+struct io_list {
+    struct tensor *v;
+    u32 n, cap;
+    bool is_none; /* an optional value without content */
+};
+bool io_onnx_list(struct io_list *out, struct arena *a, enum io_list_kind kind, struct str bytes, struct err *e);
+bool io_read_list(struct io_list *out, struct arena *a, enum io_list_kind kind, const char *path, struct err *e);
 /* Fills p (initialised here); dims and raw content are referred to, not copied, or packed into the arena. */
 void io_onnx_fill(struct Onnx__TensorProto *p, const struct tensor *t, struct arena *a);
 

@@ -33,31 +33,40 @@ static bool wire_varint(struct str s, i64 *at, u64 *out)
     return false;
 }
 
+/* Reads a field's key and skips its content, which is *body where it has a length; false: broken. */
+static bool wire_field(struct str s, i64 *at, u64 *key, struct str *body)
+{
+    u64 v = 0;
+    *body = (struct str){0};
+    if (!wire_varint(s, at, key) || *key >> 3 == 0 || *key >> 32) return false;
+    switch (*key & 7) {
+    case 0:
+        if (!wire_varint(s, at, &v)) return false;
+        v = 0;
+        break;
+    case 1: v = 8; break;
+    case 2:
+        if (!wire_varint(s, at, &v)) return false;
+        break;
+    case 5: v = 4; break;
+    default: return false; /* groups */
+    }
+    if (v > (u64)(s.n - *at)) return false;
+    if ((*key & 7) == 2) *body = str_sub(s, *at, *at + (i64)v);
+    *at += (i64)v;
+    return true;
+}
+
 /* The bytes are well-formed fields and do not nest too deeply where the descriptors say "message". */
 static bool wire_ok(const ProtobufCMessageDescriptor *d, struct str s, int depth)
 {
     for (i64 at = 0; at < s.n;) {
-        u64 key, v = 0;
-        if (!wire_varint(s, &at, &key) || key >> 3 == 0 || key >> 32) return false;
-        switch (key & 7) {
-        case 0:
-            if (!wire_varint(s, &at, &v)) return false;
-            v = 0;
-            break;
-        case 1: v = 8; break;
-        case 2:
-            if (!wire_varint(s, &at, &v)) return false;
-            break;
-        case 5: v = 4; break;
-        default: return false; /* groups */
-        }
-        if (v > (u64)(s.n - at)) return false;
+        u64 key;
+        struct str body;
+        if (!wire_field(s, &at, &key, &body)) return false;
         const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field(d, (unsigned)(key >> 3));
-        if (f && f->type == PROTOBUF_C_TYPE_MESSAGE && (key & 7) == 2) {
-            if (depth >= MAX_DEPTH) return false;
-            if (!wire_ok(f->descriptor, str_sub(s, at, at + (i64)v), depth + 1)) return false;
-        }
-        at += (i64)v;
+        if (!f || f->type != PROTOBUF_C_TYPE_MESSAGE || (key & 7) != 2) continue;
+        if (depth >= MAX_DEPTH || !wire_ok(f->descriptor, body, depth + 1)) return false;
     }
     return true;
 }
@@ -281,4 +290,52 @@ void io_onnx_fill(struct Onnx__TensorProto *p, const struct tensor *t, struct ar
     if (dtype_bits(t->dtype) >= 8) return;
     p->raw_data.data = arena_alloc(a, size);
     small_pack(t->dtype, t->data, n, p->raw_data.data);
+}
+
+/* Sequences and optional values. Their messages (onnx-data.proto) hold one another to any depth, of which one of each is a value that
+   networks take: they are read here field by field. Fields have the same numbers in both. */
+
+enum { FIELD_TENSOR = 3, FIELD_SEQUENCE = 5, FIELD_LAST = 7, MAX_LIST = 4096 };
+
+static bool bad_list(struct err *e, bool is_optional)
+{
+    return err_set(e, ERR_INPUT, "broken or truncated protobuf (%s)", is_optional ? "OptionalProto" : "SequenceProto");
+}
+
+static bool list_tensor(struct io_list *out, struct arena *a, struct str bytes, struct err *e)
+{
+    struct tensor t;
+    if (out->n == MAX_LIST) return err_set(e, ERR_UNSUPPORTED, "sequence of more than %d elements", MAX_LIST);
+    Onnx__TensorProto *p = io_onnx_unpack(&onnx__tensor_proto__descriptor, a, bytes, e);
+    if (!p || !io_onnx_tensor(&t, a, p, NULL, e)) return err_prefix(e, "element %u", out->n);
+    *arr_push(a, out) = t;
+    return true;
+}
+
+bool io_onnx_list(struct io_list *out, struct arena *a, enum io_list_kind kind, struct str bytes, struct err *e)
+{
+    bool is_optional = kind == IO_OPTIONAL || kind == IO_OPTIONAL_SEQUENCE;
+    u64 wanted = kind == IO_OPTIONAL_SEQUENCE ? FIELD_SEQUENCE : FIELD_TENSOR, key;
+    struct str body;
+    *out = (struct io_list){.is_none = is_optional};
+    assert(kind != IO_TENSOR);
+    for (i64 at = 0; at < bytes.n;) {
+        if (!wire_field(bytes, &at, &key, &body)) return bad_list(e, is_optional);
+        if (key >> 3 < FIELD_TENSOR || key >> 3 > FIELD_LAST) continue; /* name, type of the elements */
+        if ((key & 7) != 2) return bad_list(e, is_optional);
+        if (key >> 3 != wanted) return err_set(e, ERR_INPUT, "content is of another type than the network says");
+        if (is_optional && !out->is_none) return err_set(e, ERR_INPUT, "optional value with more than one content");
+        out->is_none = false;
+        if (wanted == FIELD_SEQUENCE ? !io_onnx_list(out, a, IO_SEQUENCE, body, e) : !list_tensor(out, a, body, e)) return false;
+    }
+    return true;
+}
+
+bool io_read_list(struct io_list *out, struct arena *a, enum io_list_kind kind, const char *path, struct err *e)
+{
+    struct os_file file = {0};
+    if (!os_map(&file, path, e)) return false;
+    bool ok = io_onnx_list(out, a, kind, (struct str){(const char *)file.p, file.n}, e);
+    os_unmap(&file);
+    return ok || err_prefix(e, "'%s'", path);
 }
