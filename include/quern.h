@@ -198,7 +198,8 @@ struct quern_model_opts {
     const char *assume;  /* "B:1,H%16,S:1..4096": sizes that are fixed, multiples of a number, in a range, before anything is concluded
                           * from sizes; the program refuses others */
     const char *elements; /* "x:3,o:none": how many elements inputs have that are sequences: x becomes inputs "x[0]" "x[1]" "x[2]", and
-                           * constants[] counts each of them; of optional values 1, or none for one without content */
+                           * constants[] counts each of them; of optional values 1, or none for one without content. Constants in
+                           * files beside the model are refused then, as they are with constants[] */
 };
 
 QUERN_API quern_status quern_model_open(quern *q, const char *path, const struct quern_model_opts *o, quern_model **out);

@@ -164,19 +164,31 @@ static inline void add_output(struct model *x, const char *name)
     *arr_push(&x->a, &x->out) = p;
 }
 
-static inline struct str model_bytes(struct model *x)
+static inline Onnx__GraphProto *model_graph(struct model *x)
 {
     Onnx__GraphProto *g = arena_new(&x->a, Onnx__GraphProto);
-    Onnx__OperatorSetIdProto *opset = arena_new(&x->a, Onnx__OperatorSetIdProto);
     onnx__graph_proto__init(g);
-    onnx__operator_set_id_proto__init(opset);
     g->node = x->node.v, g->n_node = x->node.n;
     g->input = x->in.v, g->n_input = x->in.n;
     g->output = x->out.v, g->n_output = x->out.n;
     g->initializer = x->init.v, g->n_initializer = x->init.n;
     g->sparse_initializer = x->sparse.v, g->n_sparse_initializer = x->sparse.n;
+    return g;
+}
+
+/* A body of the node: what was put together in *body, which stays until the bytes are there. */
+static inline void set_body(struct model *x, Onnx__NodeProto *n, const char *name, struct model *body)
+{
+    Onnx__AttributeProto *a = add_attr(x, n, name);
+    a->has_type = true, a->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__GRAPH, a->g = model_graph(body);
+}
+
+static inline struct str model_bytes(struct model *x)
+{
+    Onnx__OperatorSetIdProto *opset = arena_new(&x->a, Onnx__OperatorSetIdProto);
+    onnx__operator_set_id_proto__init(opset);
     opset->has_version = true, opset->version = 18;
-    x->m.has_ir_version = true, x->m.ir_version = 8, x->m.graph = g;
+    x->m.has_ir_version = true, x->m.ir_version = 8, x->m.graph = model_graph(x);
     x->m.functions = x->function.v, x->m.n_functions = x->function.n;
     x->m.n_opset_import = 1;
     x->m.opset_import = arena_new(&x->a, Onnx__OperatorSetIdProto *);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Sequences and optional values dissolve: positions, pieces of equal and of given sizes, also along sizes that are not known, sequences as
-// outputs, and what is refused. As inputs, where the caller says how many elements they have; the files of their content.
+// outputs, and what is refused. Through loops, branches and maps. As inputs, where the caller says how many elements they have; the files of their content.
 #include "onnx_bed.h"
 
 static const double numbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
@@ -149,6 +149,111 @@ static void test_refused(void **state)
     model_close(&x);
 }
 
+static void add_scalar(struct model *x, const char *name, i64 v)
+{
+    struct tensor *t = tensor_new(&x->a, DT_I64, 0, NULL);
+    elem_set_i64(DT_I64, t->data, 0, v);
+    *arr_push(&x->a, &x->init) = make_tensor(x, name, t);
+}
+
+/* Each round takes an element and puts what it makes of it into another sequence, which was an optional value without content: s is read
+   in place, at a position that the body computes. */
+static void test_loop(void **state)
+{
+    struct model x, body, yes, no;
+    open_rows(&x, 3);
+    model_open(&body), model_open(&yes), model_open(&no);
+    add_scalar(&x, "rounds", 3);
+    add_node(&x, "SplitToSequence", "x", "s");
+    add_node(&x, "Optional", "_", "none");
+    add_input(&body, "i", 0, NULL);
+    add_input(&body, "go", 0, NULL);
+    add_input(&body, "before", 0, NULL);
+    add_scalar(&body, "last", 2);
+    add_node(&body, "OptionalHasElement", "before", "has");
+    add_node(&yes, "OptionalGetElement", "before", "begun");
+    add_output(&yes, "begun");
+    add_node(&no, "SequenceEmpty", "", "begun");
+    add_output(&no, "begun");
+    Onnx__NodeProto *branch = add_node(&body, "If", "has", "list");
+    set_body(&body, branch, "then_branch", &yes);
+    set_body(&body, branch, "else_branch", &no);
+    add_node(&body, "Sub", "last i", "at");
+    add_node(&body, "SequenceAt", "s at", "row");
+    add_node(&body, "Neg", "row", "neg");
+    add_node(&body, "SequenceInsert", "list neg", "after");
+    add_node(&body, "Identity", "go", "on");
+    add_output(&body, "on");
+    add_output(&body, "after");
+    set_body(&x, add_node(&x, "Loop", "rounds _ none", "out"), "body", &body);
+    add_output(&x, "out");
+    model_gives(&x, (struct tensor *[]){rows(&x, 3)}, (double[]){-4, -5, -2, -3, 0, -1}, 6);
+    assert_int_equal(x.g.output.n, 3);
+    model_close(&body), model_close(&yes), model_close(&no), model_close(&x);
+}
+
+/* Which list it is only running tells. */
+static void open_branches(struct model *x, struct model *yes, struct model *no)
+{
+    open_rows(x, 1);
+    model_open(yes), model_open(no);
+    add_node(x, "ReduceSum", "x", "sum");
+    add_node(x, "Cast", "sum", "cond");
+    set_int(x, x->node.v[x->node.n - 1], "to", 9);
+    add_node(x, "Neg", "x", "m");
+    add_node(yes, "SequenceConstruct", "x m", "list");
+    add_output(yes, "list");
+    add_output(no, "list");
+    Onnx__NodeProto *branch = add_node(x, "If", "cond", "out");
+    set_body(x, branch, "then_branch", yes);
+    add_output(x, "out");
+}
+
+static void test_branches(void **state)
+{
+    struct model x, yes, no;
+    for (int k = 0; k < 2; k++) {
+        open_branches(&x, &yes, &no);
+        add_node(&no, "SequenceConstruct", "m x", "list");
+        set_body(&x, x.node.v[x.node.n - 1], "else_branch", &no);
+        struct tensor *in = floats(&x, 2, (i64[]){1, 2}, k ? (double[]){1, 2} : (double[]){-1, 1});
+        model_gives(&x, &in, k ? (double[]){1, 2, -1, -2} : (double[]){1, -1, -1, 1}, 4);
+        model_close(&yes), model_close(&no), model_close(&x);
+    }
+    open_branches(&x, &yes, &no);
+    add_node(&no, "SequenceConstruct", "m", "list");
+    set_body(&x, x.node.v[x.node.n - 1], "else_branch", &no);
+    model_fails(&x, ERR_UNSUPPORTED, "they differ in their numbers of elements");
+    model_close(&yes), model_close(&no), model_close(&x);
+}
+
+/* Over two sequences, with a tensor that each element sees and one from around the body. */
+static void test_map(void **state)
+{
+    struct model x, body;
+    for (int k = 0; k < 3; k++) {
+        open_rows(&x, 2);
+        model_open(&body);
+        add_node(&x, "SplitToSequence", "x", "s");
+        add_node(&x, "Neg", "x", "m");
+        add_node(&x, "SequenceConstruct", k == 1 ? "m" : "m x", "t");
+        for (int i = 0; i < 3; i++) add_input(&body, ((const char *[]){"a", "b", "c"})[i], 0, NULL);
+        add_node(&body, "Add", "a b", "ab");
+        add_node(&body, "Add", "ab c", "abc");
+        add_node(&body, "Sub", "abc m", "u");
+        add_node(&body, "Identity", "a", "v");
+        add_output(&body, "u");
+        add_output(&body, "v");
+        set_body(&x, add_node(&x, "SequenceMap", k == 2 ? "x t x" : "s t x", "p q"), "body", &body);
+        add_output(&x, "p");
+        add_output(&x, "q");
+        if (k == 1) model_fails(&x, ERR_INPUT, "sequences of different numbers of elements");
+        else if (k == 2) model_fails(&x, ERR_INPUT, "input 0 is no sequence");
+        else model_gives(&x, (struct tensor *[]){rows(&x, 2)}, (double[]){0, 2, 2, 4, 2, 6, 8, 12, 0, 1, 2, 3}, 12);
+        model_close(&body), model_close(&x);
+    }
+}
+
 /* An input that is a sequence (or, optional, of that) of tensors like this. */
 static void add_list_input(struct model *x, const char *name, enum io_list_kind kind, u32 rank, const i64 *dim)
 {
@@ -273,6 +378,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pieces), cmocka_unit_test(test_single), cmocka_unit_test(test_symbolic),
         cmocka_unit_test(test_optional), cmocka_unit_test(test_order), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_loop), cmocka_unit_test(test_branches), cmocka_unit_test(test_map),
         cmocka_unit_test(test_inputs), cmocka_unit_test(test_inputs_refused), cmocka_unit_test(test_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

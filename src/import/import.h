@@ -84,13 +84,25 @@ bool import_dim(struct symtab *t, struct str text, const struct map *dims, sym *
 struct Onnx__SparseTensorProto;
 bool import_sparse(struct tensor *out, struct arena *a, struct Onnx__SparseTensorProto *p, const char *dir, struct err *e);
 
-/* import_sequence.c: sequences and optional values dissolve into the tensors that they hold. Before the graph is inferred. */
-bool import_sequences(struct graph *g, struct err *e);
+/* import_sequence.c: sequences and optional values dissolve into the tensors that they hold, node by node in topological order, while
+   the graph is inferred: what a node reads has been dissolved or inferred before. */
+struct import_lists;
+struct import_lists *import_lists_begin(struct graph *g, struct err *e); /* in the graph's arena */
+bool import_lists_takes(struct import_lists *d, node_id n);              /* a node that import_lists_dissolve is for */
+bool import_lists_dissolve(struct import_lists *d, node_id n);           /* what it adds is inferred */
+bool import_lists_sort(struct import_lists *d);                          /* graph_sort that drops no elements */
+bool import_lists_end(struct import_lists *d);                           /* outputs that are sequences become tensors */
+i64 import_list_get(struct import_lists *d, value_id v, const value_id **elem); /* number of elements; -1: v is no sequence */
+bool import_list_set(struct import_lists *d, node_id n, u32 out, const value_id *elem, i64 count); /* output `out` of n */
+bool import_sequences(struct graph *g, struct err *e); /* all of a graph of which nothing is inferred yet, but what takes control flow */
 bool import_is_sequence_op(struct str op);
 
-/* import_control.c: infers all; If, Loop and Scan dissolve into the nodes of their bodies on the way. */
+/* import_control.c: infers all; If, Loop, Scan and SequenceMap dissolve into the nodes of their bodies on the way, and sequences into
+   their elements. */
 struct import_bodies { struct graph **v; u32 n, cap; };
 bool import_control(struct graph *g, const struct import_bodies *bodies, struct err *e);
 bool import_is_control_op(struct str op);
+/* The scalar content of v, where it follows from constants. */
+bool import_known(const struct graph *g, value_id v, i64 *out);
 
 #endif

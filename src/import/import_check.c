@@ -13,7 +13,7 @@ bool import_replaces(struct str op)
     };
     for (i64 k = 0; k < countof(own); k++)
         if (str_is(op, own[k])) return true;
-    return import_is_sequence_op(op);
+    return import_is_sequence_op(op) || import_is_control_op(op);
 }
 
 static const struct { const char *about, *help; } advice[] = {

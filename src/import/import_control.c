@@ -7,6 +7,7 @@
 //           on that only running can tell, a round's results are chosen from its own and those of the round before, and rounds
 //           that did not happen are cut off what the rounds collect.
 //   Scan    over a known number of elements: likewise.
+//   SequenceMap  its body for each element. Sequences are no values of their own: they dissolve on the way (import_sequence.c).
 // A body reads values of the graph around it as inputs of its own, behind those that it declares ("captured"). Until a node
 // dissolves, attributes hold the numbers of its bodies.
 //
@@ -23,10 +24,14 @@ enum { MAX_ROUNDS = 4096, MAX_UNROLLED = 200000, MAX_MASKED = 256, MAX_FOLD = 50
 struct control {
     struct graph *g;
     const struct import_bodies *bodies;
+    struct import_lists *lists;
     struct err *e;
 };
 
-bool import_is_control_op(struct str op) { return str_is(op, "If") || str_is(op, "Loop") || str_is(op, "Scan"); }
+bool import_is_control_op(struct str op)
+{
+    return str_is(op, "If") || str_is(op, "Loop") || str_is(op, "Scan") || str_is(op, "SequenceMap");
+}
 
 /* What is known now. */
 
@@ -64,7 +69,7 @@ static bool evaluate(const struct graph *g, value_id v, i64 *out)
     return ok;
 }
 
-static bool is_known(const struct graph *g, value_id v, i64 *out)
+bool import_known(const struct graph *g, value_id v, i64 *out)
 {
     if (op_const_ints(g, v, out, 1) == 1) return true;
     for (u32 steps = 0; steps < 64; steps++) {
@@ -151,7 +156,7 @@ static bool dissolve_if(struct control *c, node_id n)
     i64 cond = -1;
     if (!body[0] || !body[1] || graph_node(g, n)->in.n < 1 || body[0]->output.n != n_out || body[1]->output.n != n_out)
         return bad(c, n, "branches do not fit the node");
-    bool known = is_known(g, graph_node(g, n)->in.v[0], &cond);
+    bool known = import_known(g, graph_node(g, n)->in.v[0], &cond);
     value_id *out[2], pick = known ? 0 : scalar_of(g, n, graph_node(g, n)->in.v[0]);
     for (int b = 0; b < 2; b++) {
         out[b] = arena_array(g->arena, value_id, n_out + 1);
@@ -290,7 +295,7 @@ static bool dissolve_loop(struct control *c, node_id n)
     i64 rounds = INT64_MAX, cond = 1;
     if (!loop_read(c, n, &l)) return false;
     value_id most = graph_node(g, n)->in.v[0], go = graph_node(g, n)->in.v[1];
-    bool counted = most && is_known(g, most, &rounds), sure = !go || is_known(g, go, &cond);
+    bool counted = most && import_known(g, most, &rounds), sure = !go || import_known(g, go, &cond);
     if (most && !counted)
         return op_unsupported(c->e, g, n, "the number of rounds is only known at run time; make input 'M' (%.*s) a constant of the model",
                               STR_ARG(graph_value(g, most)->name));
@@ -392,6 +397,50 @@ static bool dissolve_scan(struct control *c, node_id n)
     return true;
 }
 
+/* SequenceMap. Inputs: a sequence, other sequences of as many elements or tensors, captured values. */
+
+/* The number of elements, -1: inputs that do not fit. */
+static i64 map_length(struct control *c, node_id n, u32 n_own)
+{
+    const value_id *elem;
+    i64 length = n_own ? import_list_get(c->lists, graph_node(c->g, n)->in.v[0], &elem) : -1;
+    if (length < 0) bad(c, n, "input 0 is no sequence");
+    for (u32 k = 1; k < n_own && length >= 0; k++) {
+        i64 other = import_list_get(c->lists, graph_node(c->g, n)->in.v[k], &elem);
+        if (other >= 0 && other != length) bad(c, n, "sequences of different numbers of elements"), length = -1;
+    }
+    return length;
+}
+
+static bool dissolve_map(struct control *c, node_id n)
+{
+    struct graph *g = c->g;
+    const struct graph *body = body_of(c, n, "body");
+    u32 n_own, n_captured, n_out = graph_node(g, n)->out.n;
+    if (!body || !captured(c, n, "body", &n_own, &n_captured) || n_own + n_captured > graph_node(g, n)->in.n ||
+        body->input.n != n_own + n_captured || body->output.n != n_out)
+        return bad(c, n, "the body does not fit the node");
+    i64 length = map_length(c, n, n_own);
+    if (length < 0) return false;
+    if (length * body->node.n > MAX_UNROLLED)
+        return op_unsupported(c->e, g, n, "the body is repeated for each element, and %lld are too many", (long long)length);
+    value_id *in = arena_array(g->arena, value_id, body->input.n + 1), *out = arena_array(g->arena, value_id, n_out + 1),
+             *all = arena_array(g->arena, value_id, length * n_out + 1);
+    for (i64 i = 0; i < length; i++) {
+        for (u32 k = 0; k < body->input.n; k++) {
+            const value_id *elem;
+            in[k] = graph_node(g, n)->in.v[k];
+            if (k < n_own && import_list_get(c->lists, in[k], &elem) >= 0) in[k] = elem[i];
+        }
+        paste(g, body, in, out);
+        for (u32 k = 0; k < n_out; k++) all[k * length + i] = out[k];
+    }
+    for (u32 k = 0; k < n_out; k++)
+        if (!import_list_set(c->lists, n, k, all + k * length, length)) return false;
+    graph_node(g, n)->dead = true;
+    return true;
+}
+
 /* In order. */
 
 static bool is_inferred(const struct graph *g, node_id n)
@@ -412,21 +461,29 @@ static bool dissolve(struct control *c, node_id n)
         return op_unsupported(c->e, c->g, n, "the bodies of loops and branches have more than %d nodes together", MAX_UNROLLED);
     struct str op = graph_node(c->g, n)->op;
     if (str_is(op, "If")) return dissolve_if(c, n);
+    if (str_is(op, "SequenceMap")) return dissolve_map(c, n);
     return str_is(op, "Loop") ? dissolve_loop(c, n) : dissolve_scan(c, n);
+}
+
+/* Not control flow: a node that computes, or one that handles lists. */
+static bool infer(struct control *c, node_id n)
+{
+    if (import_lists_takes(c->lists, n)) return import_lists_dissolve(c->lists, n);
+    import_fit_types(c->g, n);
+    return op_infer(c->g, n, c->e);
 }
 
 bool import_control(struct graph *g, const struct import_bodies *bodies, struct err *e)
 {
-    struct control c = {.g = g, .bodies = bodies, .e = e};
+    struct control c = {.g = g, .bodies = bodies, .lists = import_lists_begin(g, e), .e = e};
     for (bool again = true; again;) {
         again = false;
-        if (!graph_sort(g, e)) return false;
+        if (!import_lists_sort(c.lists)) return false;
         for (node_id n = 1; n < g->node.n && !again; n++) {
             if (graph_node(g, n)->dead || is_inferred(g, n)) continue;
             again = import_is_control_op(graph_node(g, n)->op);
-            if (!again) import_fit_types(g, n);
-            if (again ? !dissolve(&c, n) : !op_infer(g, n, e)) return false;
+            if (again ? !dissolve(&c, n) : !infer(&c, n)) return false;
         }
     }
-    return graph_sort(g, e); /* sizes that were made have an order of their own */
+    return import_lists_end(c.lists); /* sorted: sizes that were made have an order of their own */
 }

@@ -4,8 +4,9 @@
 // element of a sequence reads that tensor. This needs numbers of elements and positions that are known; what is not is refused with operator
 // and node. An output of the graph that is a sequence becomes as many outputs, "name[0]", "name[1]" ...
 //
-// Pieces of a tensor depend on its size, so nodes are inferred on the way, in topological order. What control flow makes, which dissolves
-// later, has no size yet, nor has what follows from it: that is left to whoever infers it then.
+// Pieces of a tensor depend on its size, so nodes dissolve in topological order while the graph is inferred (import_control.c): lists
+// pass through loops and branches like other values, because a copy of a body is nodes like others. Until then a list is kept beside
+// the value that stood for it, whose node is dead.
 #include "import/import.h"
 #include "op/op.h"
 
@@ -18,31 +19,32 @@ struct list {
     struct { value_id *v; u32 n, cap; } elem; /* IS_SEQUENCE */
 };
 
-struct dissolver {
+struct import_lists {
     struct graph *g;
     struct { struct list *v; u32 n, cap; } list; /* per value; values behind the last are tensors */
+    bool any;                                    /* of them is no tensor */
     i64 copies;
     struct err *e;
 };
 
-typedef bool dissolve_fn(struct dissolver *d, node_id n);
+typedef bool dissolve_fn(struct import_lists *d, node_id n);
 
-static struct list *list_of(struct dissolver *d, value_id v)
+static struct list *list_of(struct import_lists *d, value_id v)
 {
     while (d->list.n <= v) *arr_push(d->g->arena, &d->list) = (struct list){0};
     return &d->list.v[v];
 }
 
-static value_id input(const struct dissolver *d, node_id n, u32 k)
+static value_id input(const struct import_lists *d, node_id n, u32 k)
 {
     const struct node *x = graph_node(d->g, n);
     return k < x->in.n ? x->in.v[k] : 0;
 }
 
-static bool is_unknown(const struct dissolver *d, value_id v) { return v && !graph_value(d->g, v)->shape.known; }
+static bool is_unknown(const struct import_lists *d, value_id v) { return v && !graph_value(d->g, v)->shape.known; }
 
 /* Unless an input has no size yet. */
-static bool infer(struct dissolver *d, node_id n)
+static bool infer(struct import_lists *d, node_id n)
 {
     if (!op_find(graph_node(d->g, n)->op)) return true;
     for (u32 k = 0; k < graph_node(d->g, n)->in.n; k++)
@@ -51,7 +53,7 @@ static bool infer(struct dissolver *d, node_id n)
 }
 
 /* Input 0, which must be a sequence; a copy that may be changed. */
-static bool take_sequence(struct dissolver *d, node_id n, struct list *out)
+static bool take_sequence(struct import_lists *d, node_id n, struct list *out)
 {
     struct list *from = list_of(d, input(d, n, 0));
     if (!input(d, n, 0) || from->kind != IS_SEQUENCE) return op_invalid(d->e, d->g, n, "input 0 is no sequence");
@@ -61,24 +63,25 @@ static bool take_sequence(struct dissolver *d, node_id n, struct list *out)
     return true;
 }
 
-static bool deliver_list(struct dissolver *d, node_id n, struct list x)
+static bool deliver_list(struct import_lists *d, node_id n, struct list x)
 {
     value_id out = graph_node(d->g, n)->out.v[0];
     if (x.elem.n > MAX_ELEMS) return op_unsupported(d->e, d->g, n, "sequences of more than %d elements", MAX_ELEMS);
     if (out) *list_of(d, out) = x;
+    d->any = true;
     graph_node(d->g, n)->dead = true;
     return true;
 }
 
 /* The node's output is the tensor v. */
-static bool deliver_tensor(struct dissolver *d, node_id n, value_id v)
+static bool deliver_tensor(struct import_lists *d, node_id n, value_id v)
 {
     value_id out = graph_node(d->g, n)->out.v[0];
     graph_node(d->g, n)->dead = true;
     return !out || infer(d, op_made(d->g, op_node1(d->g, n, "Identity", v, out)));
 }
 
-static bool deliver_number(struct dissolver *d, node_id n, enum dtype t, i64 x)
+static bool deliver_number(struct import_lists *d, node_id n, enum dtype t, i64 x)
 {
     struct tensor *c = tensor_new(d->g->arena, t, 0, NULL);
     elem_set_i64(t, c->data, 0, x);
@@ -86,11 +89,11 @@ static bool deliver_number(struct dissolver *d, node_id n, enum dtype t, i64 x)
 }
 
 /* Input k as a position among 0 .. n-1, the default where it is left out. */
-static bool position(struct dissolver *d, node_id n, u32 k, i64 count, i64 otherwise, i64 *out)
+static bool position(struct import_lists *d, node_id n, u32 k, i64 count, i64 otherwise, i64 *out)
 {
     value_id v = input(d, n, k);
     *out = otherwise;
-    if (v && op_const_ints(d->g, v, out, 1) != 1) return op_unsupported(d->e, d->g, n, "the position is only known at run time");
+    if (v && !import_known(d->g, v, out)) return op_unsupported(d->e, d->g, n, "the position is only known at run time");
     i64 p = *out < 0 ? *out + count : *out;
     if (p < 0 || p >= count) return op_invalid(d->e, d->g, n, "position %lld of %lld elements", (long long)*out, (long long)count);
     return *out = p, true;
@@ -98,9 +101,9 @@ static bool position(struct dissolver *d, node_id n, u32 k, i64 count, i64 other
 
 /* The operators. */
 
-static bool sequence_empty(struct dissolver *d, node_id n) { return deliver_list(d, n, (struct list){.kind = IS_SEQUENCE}); }
+static bool sequence_empty(struct import_lists *d, node_id n) { return deliver_list(d, n, (struct list){.kind = IS_SEQUENCE}); }
 
-static bool sequence_construct(struct dissolver *d, node_id n)
+static bool sequence_construct(struct import_lists *d, node_id n)
 {
     struct list x = {.kind = IS_SEQUENCE};
     for (u32 k = 0; k < graph_node(d->g, n)->in.n; k++) {
@@ -111,7 +114,7 @@ static bool sequence_construct(struct dissolver *d, node_id n)
     return deliver_list(d, n, x);
 }
 
-static bool sequence_insert(struct dissolver *d, node_id n)
+static bool sequence_insert(struct import_lists *d, node_id n)
 {
     struct list x;
     i64 at;
@@ -122,7 +125,7 @@ static bool sequence_insert(struct dissolver *d, node_id n)
     i64 count = x.elem.n;
     value_id p = input(d, n, 2);
     at = count;
-    if (p && op_const_ints(d->g, p, &at, 1) != 1) return op_unsupported(d->e, d->g, n, "the position is only known at run time");
+    if (p && !import_known(d->g, p, &at)) return op_unsupported(d->e, d->g, n, "the position is only known at run time");
     if (at < -count || at > count) return op_invalid(d->e, d->g, n, "position %lld of %lld elements", (long long)at, (long long)count);
     if (at < 0) at += count;
     arr_push(d->g->arena, &x.elem);
@@ -131,7 +134,7 @@ static bool sequence_insert(struct dissolver *d, node_id n)
     return deliver_list(d, n, x);
 }
 
-static bool sequence_erase(struct dissolver *d, node_id n)
+static bool sequence_erase(struct import_lists *d, node_id n)
 {
     struct list x;
     i64 at;
@@ -141,21 +144,21 @@ static bool sequence_erase(struct dissolver *d, node_id n)
     return deliver_list(d, n, x);
 }
 
-static bool sequence_at(struct dissolver *d, node_id n)
+static bool sequence_at(struct import_lists *d, node_id n)
 {
     struct list x;
     i64 at;
     return take_sequence(d, n, &x) && position(d, n, 1, x.elem.n, 0, &at) && deliver_tensor(d, n, x.elem.v[at]);
 }
 
-static bool sequence_length(struct dissolver *d, node_id n)
+static bool sequence_length(struct import_lists *d, node_id n)
 {
     struct list x;
     return take_sequence(d, n, &x) && deliver_number(d, n, DT_I64, x.elem.n);
 }
 
 /* A Split of x into the node's list: sizes has one element for each piece. */
-static bool split(struct dissolver *d, node_id n, i64 count, value_id sizes, struct list *out)
+static bool split(struct import_lists *d, node_id n, i64 count, value_id sizes, struct list *out)
 {
     struct graph *g = d->g;
     node_id s = graph_add_node(g, S("Split"), graph_node(g, n)->name);
@@ -171,7 +174,7 @@ static bool split(struct dissolver *d, node_id n, i64 count, value_id sizes, str
     return op_infer(g, s, d->e);
 }
 
-static bool drop_axis(struct dissolver *d, node_id n, struct list *x, i64 axis)
+static bool drop_axis(struct import_lists *d, node_id n, struct list *x, i64 axis)
 {
     for (u32 i = 0; i < x->elem.n; i++) {
         x->elem.v[i] = op_node_axes(d->g, n, "Squeeze", x->elem.v[i], &axis, 1, 0);
@@ -181,7 +184,7 @@ static bool drop_axis(struct dissolver *d, node_id n, struct list *x, i64 axis)
 }
 
 /* Pieces of `size` elements along the axis, the last one smaller. */
-static bool split_evenly(struct dissolver *d, node_id n, u32 axis, i64 size, struct list *out)
+static bool split_evenly(struct import_lists *d, node_id n, u32 axis, i64 size, struct list *out)
 {
     i64 dim, v[MAX_ELEMS];
     if (!sym_is_const(d->g->sym, graph_value(d->g, input(d, n, 0))->shape.dim[axis], &dim))
@@ -194,7 +197,7 @@ static bool split_evenly(struct dissolver *d, node_id n, u32 axis, i64 size, str
     return split(d, n, count, op_const_i(d->g, DT_I64, v, count), out);
 }
 
-static bool split_to_sequence(struct dissolver *d, node_id n)
+static bool split_to_sequence(struct import_lists *d, node_id n)
 {
     struct graph *g = d->g;
     value_id x = input(d, n, 0), sizes = input(d, n, 1);
@@ -202,19 +205,18 @@ static bool split_to_sequence(struct dissolver *d, node_id n)
     u32 axis;
     i64 size = 1, count;
     if (!x || list_of(d, x)->kind != IS_TENSOR) return op_invalid(d->e, g, n, "input 0 is no tensor");
-    if (is_unknown(d, x) || is_unknown(d, sizes)) return op_unsupported(d->e, g, n, "pieces of what control flow makes");
     if (!op_axis(attr_int(graph_node(g, n), "axis", 0), graph_value(g, x)->shape.rank, &axis)) return op_invalid(d->e, g, n, "bad attribute 'axis'");
     if (sizes && graph_value(g, sizes)->shape.rank == 1) {
         if (!sym_is_const(g->sym, graph_value(g, sizes)->shape.dim[0], &count)) return op_unsupported(d->e, g, n, "the number of pieces is only known at run time");
         if (count > MAX_ELEMS) return op_unsupported(d->e, g, n, "sequences of more than %d elements", MAX_ELEMS);
         return split(d, n, count, sizes, &out) && deliver_list(d, n, out);
     }
-    if (sizes && op_const_ints(g, sizes, &size, 1) != 1) return op_unsupported(d->e, g, n, "the size of a piece is only known at run time");
+    if (sizes && !import_known(g, sizes, &size)) return op_unsupported(d->e, g, n, "the size of a piece is only known at run time");
     bool keeps = sizes || attr_int(graph_node(g, n), "keepdims", 1);
     return split_evenly(d, n, axis, size, &out) && (keeps || drop_axis(d, n, &out, axis)) && deliver_list(d, n, out);
 }
 
-static bool concat_from_sequence(struct dissolver *d, node_id n)
+static bool concat_from_sequence(struct import_lists *d, node_id n)
 {
     struct graph *g = d->g;
     struct list x;
@@ -234,7 +236,7 @@ static bool concat_from_sequence(struct dissolver *d, node_id n)
 }
 
 /* An optional value is its content. */
-static bool optional(struct dissolver *d, node_id n)
+static bool optional(struct import_lists *d, node_id n)
 {
     value_id v = input(d, n, 0);
     if (!v) return deliver_list(d, n, (struct list){.kind = IS_NONE});
@@ -242,13 +244,13 @@ static bool optional(struct dissolver *d, node_id n)
     return deliver_list(d, n, *list_of(d, v));
 }
 
-static bool optional_has_element(struct dissolver *d, node_id n)
+static bool optional_has_element(struct import_lists *d, node_id n)
 {
     value_id v = input(d, n, 0);
     return deliver_number(d, n, DT_BOOL, v && list_of(d, v)->kind != IS_NONE);
 }
 
-static bool optional_get_element(struct dissolver *d, node_id n)
+static bool optional_get_element(struct import_lists *d, node_id n)
 {
     value_id v = input(d, n, 0);
     if (!v || list_of(d, v)->kind == IS_NONE) return op_invalid(d->e, d->g, n, "there is no element");
@@ -278,32 +280,108 @@ bool import_is_sequence_op(struct str op) { return find_fn(op) != NULL; }
 
 /* The graph. */
 
-static bool takes_lists(struct dissolver *d, node_id n)
+static bool takes_lists(struct import_lists *d, node_id n)
 {
     for (u32 k = 0; k < graph_node(d->g, n)->in.n; k++)
         if (input(d, n, k) && list_of(d, input(d, n, k))->kind != IS_TENSOR) return true;
     return false;
 }
 
-static bool dissolve_node(struct dissolver *d, node_id n)
+/* Of two lists one that only running tells: element by element. */
+static bool choose(struct import_lists *d, node_id n)
+{
+    struct list *yes = list_of(d, input(d, n, 1)), *no = list_of(d, input(d, n, 2)), out = {.kind = IS_SEQUENCE};
+    yes = list_of(d, input(d, n, 1)); /* the second may have moved the first */
+    if (yes->kind != no->kind || yes->elem.n != no->elem.n)
+        return op_unsupported(d->e, d->g, n, "only running tells which of two lists it is, and they differ in their numbers of elements");
+    if (yes->kind == IS_TENSOR) return op_invalid(d->e, d->g, n, "input 0 is no tensor");
+    if (yes->kind == IS_NONE) return deliver_list(d, n, *yes);
+    if ((d->copies += yes->elem.n) > MAX_COPIES) return op_unsupported(d->e, d->g, n, "sequences of too many elements");
+    for (u32 i = 0; i < yes->elem.n; i++) {
+        value_id v[] = {input(d, n, 0), yes->elem.v[i], no->elem.v[i]}, y = op_node(d->g, n, "quern::Choose", 3, v, 0);
+        if (!infer(d, op_made(d->g, y))) return false;
+        *arr_push(d->g->arena, &out.elem) = y;
+    }
+    return deliver_list(d, n, out);
+}
+
+struct import_lists *import_lists_begin(struct graph *g, struct err *e)
+{
+    struct import_lists *d = arena_new(g->arena, struct import_lists);
+    *d = (struct import_lists){.g = g, .e = e};
+    return d;
+}
+
+bool import_lists_takes(struct import_lists *d, node_id n)
+{
+    return find_fn(graph_node(d->g, n)->op) || (d->any && !import_is_control_op(graph_node(d->g, n)->op) && takes_lists(d, n));
+}
+
+bool import_lists_dissolve(struct import_lists *d, node_id n)
 {
     const struct node *x = graph_node(d->g, n);
     dissolve_fn *fn = find_fn(x->op);
     if (fn && x->out.n != 1) return op_invalid(d->e, d->g, n, "%u outputs, expected 1", x->out.n);
     if (fn) return fn(d, n);
-    if (!takes_lists(d, n)) return infer(d, n);
     if (str_is(x->op, "Identity") && x->in.n == 1 && x->out.n == 1) return optional(d, n);
+    if (str_is(x->op, "quern::Choose") && x->in.n == 3 && x->out.n == 1) return choose(d, n);
     return op_unsupported(d->e, d->g, n, "an input that is a sequence, or an optional value without content");
 }
 
+i64 import_list_get(struct import_lists *d, value_id v, const value_id **elem)
+{
+    const struct list *x = v ? list_of(d, v) : NULL;
+    if (!x || x->kind != IS_SEQUENCE) return -1;
+    *elem = x->elem.v;
+    return x->elem.n;
+}
+
+bool import_list_set(struct import_lists *d, node_id n, u32 out, const value_id *elem, i64 count)
+{
+    struct list x = {.kind = IS_SEQUENCE};
+    value_id v = graph_node(d->g, n)->out.v[out];
+    if (count > MAX_ELEMS) return op_unsupported(d->e, d->g, n, "sequences of more than %d elements", MAX_ELEMS);
+    for (i64 i = 0; i < count; i++) *arr_push(d->g->arena, &x.elem) = elem[i];
+    if (v) *list_of(d, v) = x;
+    return d->any = true;
+}
+
+static void keep_elements(struct import_lists *d, value_id v, bool *seen, struct arena *tmp, struct value_list *all)
+{
+    const value_id *elem;
+    i64 n = import_list_get(d, v, &elem);
+    for (i64 i = 0; i < n; i++) {
+        if (!seen[elem[i]]) *arr_push(tmp, all) = elem[i];
+        seen[elem[i]] = true;
+    }
+}
+
+/* Elements of lists are as good as outputs while somebody is to take them. */
+bool import_lists_sort(struct import_lists *d)
+{
+    struct graph *g = d->g;
+    struct value_list own = g->output, all = {0};
+    struct arena tmp = {0};
+    bool *seen = arena_array(&tmp, bool, g->value.n);
+    for (u32 k = 0; k < own.n; k++) *arr_push(&tmp, &all) = own.v[k];
+    for (u32 k = 0; d->any && k < own.n; k++) keep_elements(d, own.v[k], seen, &tmp, &all);
+    for (node_id n = 1; d->any && n < g->node.n; n++)
+        for (u32 k = 0; !graph_node(g, n)->dead && k < graph_node(g, n)->in.n; k++) keep_elements(d, input(d, n, k), seen, &tmp, &all);
+    g->output = all;
+    bool ok = graph_sort(g, d->e);
+    g->output = own;
+    arena_release(&tmp);
+    return ok;
+}
+
 /* An output named as element i of the sequence. */
-static bool add_element_output(struct dissolver *d, struct str name, u32 i, value_id elem, value_id *out)
+static bool add_element_output(struct import_lists *d, struct str name, u32 i, value_id elem, value_id *out)
 {
     *out = graph_add_value(d->g, str_fmt(d->g->arena, "%.*s[%u]", STR_ARG(name), i));
     return infer(d, op_made(d->g, op_node1(d->g, 0, "Identity", elem, *out)));
 }
 
-static bool flatten_outputs(struct dissolver *d)
+static bool flatten_outputs(struct import_lists *d)
 {
     struct graph *g = d->g;
     struct value_list all = {0};
@@ -323,15 +401,25 @@ static bool flatten_outputs(struct dissolver *d)
     return true;
 }
 
+bool import_lists_end(struct import_lists *d) { return (!d->any || flatten_outputs(d)) && graph_sort(d->g, d->e); }
+
+/* What control flow makes, which does not dissolve here, is left, and so is what follows from it. */
+static bool dissolve_or_infer(struct import_lists *d, node_id n)
+{
+    for (u32 k = 0; k < graph_node(d->g, n)->in.n; k++)
+        if (is_unknown(d, input(d, n, k)) && list_of(d, input(d, n, k))->kind == IS_TENSOR) return true;
+    return import_lists_takes(d, n) ? import_lists_dissolve(d, n) : infer(d, n);
+}
+
 bool import_sequences(struct graph *g, struct err *e)
 {
-    struct dissolver d = {.g = g, .e = e};
+    struct import_lists d = {.g = g, .e = e};
     bool any = false;
     for (node_id n = 1; n < g->node.n; n++) any = any || (!graph_node(g, n)->dead && find_fn(graph_node(g, n)->op));
     if (!any) return true;
     if (!graph_sort(g, e)) return false;
     u32 n_old = g->node.n; /* what is added has been inferred */
     for (node_id n = 1; n < n_old; n++)
-        if (!graph_node(g, n)->dead && !dissolve_node(&d, n)) return false;
-    return flatten_outputs(&d) && graph_sort(g, e);
+        if (!graph_node(g, n)->dead && !dissolve_or_infer(&d, n)) return false;
+    return import_lists_end(&d);
 }

@@ -14,8 +14,8 @@
 // (onnx_alias.inc) become that one, in the form of opset 18.
 //
 // Functions of the model are inlined first (import_function.c), sparse tensors become dense constants (import_sparse.c).
-// Sequences and optional values dissolve before sizes are inferred (import_sequence.c).
-// Control flow dissolves while they are (import_control.c).
+// Control flow (import_control.c), sequences and optional values (import_sequence.c) dissolve while sizes are inferred. Those among the
+// inputs became tensors before, where the caller says how many elements they have (import_elements.c).
 // What is not handled (positions in sequences that are only known at run time) is ERR_UNSUPPORTED with the operator and the node.
 #include <string.h>
 
@@ -419,6 +419,7 @@ static bool read_attrs(struct reader *r, node_id n, const Onnx__NodeProto *p)
     for (size_t k = 0; k < p->n_attribute; k++) {
         struct attr a;
         if (bodies && p->attribute[k]->g) continue;
+        if (p->attribute[k]->tp && str_is(graph_node(r->g, n)->op, "Optional")) continue; /* of what is not there */
         if (!read_attr(r, &a, p->attribute[k])) return at_node(r, p);
         attr_copy(r->g, n, &a);
     }
@@ -618,7 +619,7 @@ static bool onnx_read(const struct import_job *j, struct err *e)
     map_init(&r.dims, r.a);
     map_init(&r.claims, r.a);
     if (!read_opset(&r, m) || !read_graph(&r, m->graph) || !graph_verify(r.g, e) || !graph_sort(r.g, e)) return false;
-    if (!r.all) return upgrade_all(&r) && import_sequences(r.g, e) && import_control(r.g, &bodies, e);
+    if (!r.all) return upgrade_all(&r) && import_control(r.g, &bodies, e);
     collect_claims(&r, m->graph->value_info, m->graph->n_value_info);
     collect_claims(&r, m->graph->output, m->graph->n_output);
     upgrade_all(&r);
