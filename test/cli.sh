@@ -260,6 +260,14 @@ if [ -d $data/test_relu ]; then
     cp suite/wrong/test_data_set_0/input_0.pb suite/wrong/test_data_set_0/output_0.pb
     failing verify --suite suite; says '^2 passed, 1 failed, 0 unsupported$'; says '^FAIL wrong '
     code 0 verify --suite suite --filter 'test_*'; says '^2 passed, 0 failed, 0 unsupported$'
+    map=test_sequence_map_add_2_sequences
+    cp -r $data/$map suite/
+    cp -r $data/$map suite/wrong_map
+    cp suite/wrong_map/test_data_set_0/input_0.pb suite/wrong_map/test_data_set_0/output_0.pb
+    failing verify --suite suite --filter '*map*'; says '^1 passed, 1 failed, 0 unsupported$'; says '^FAIL wrong_map output 0'
+    code 1 run suite/$map/model.onnx; says 'say how many elements it has (--elements x0=2)'
+    code 0 run suite/$map/model.onnx --elements x0=2 x1=2 --set 'x0[0]_d0=3' --bench --min-samples 1 --untuned --db :memory:
+    code 2 run suite/$map/model.onnx --elements x0=2 x1=many; says "'x1=many' is not of the form"
 else echo "skipped: suites of test cases, without $data (tool/deps test)"
 fi
 code 1 verify --suite no_such_folder
