@@ -126,6 +126,28 @@ static void test_fold_max_reduce(void **state) /* Max(H, 3, H) and ReduceProd of
     check_content(&t, net_op(&t, "Mul", 2, (value_id[]){p, h}), "H*24");
 }
 
+static void test_fold_clip(void **state) /* paddings of TensorFlow's "same", which PyTorch computes as floats: stride 2, kernel 3 */
+{
+    struct net t;
+    value_id h, f, v;
+    net_init(&t, &h);
+    f = net_op(&t, "Cast", 1, &h);
+    attr_set_int(&t.g, graph_value(&t.g, f)->producer, "to", dtype_onnx(DT_F32));
+    v = net_op(&t, "Div", 2, (value_id[]){f, op_const_f(&t.g, DT_F32, 2)});
+    v = net_op(&t, "Ceil", 1, &v);
+    v = net_op(&t, "Mul", 2, (value_id[]){v, op_const_f(&t.g, DT_F32, 2)});
+    v = net_op(&t, "Add", 2, (value_id[]){v, op_const_f(&t.g, DT_F32, 1)});
+    v = net_op(&t, "Sub", 2, (value_id[]){v, f});
+    v = net_op(&t, "Clip", 3, (value_id[]){v, op_const_f(&t.g, DT_F32, 0), 0});
+    check_content(&t, v, "-H+(H+1)//2*2+1");
+    net_init(&t, &h);
+    v = net_op(&t, "Clip", 1, &h);
+    check_content(&t, net_op(&t, "Relu", 1, &v), "H");
+    net_init(&t, &h);
+    attr_set_float(&t.g, graph_value(&t.g, v = net_op(&t, "Clip", 1, &h))->producer, "min", 3);
+    check_content(&t, v, "");
+}
+
 /* Random size arithmetic: what is folded agrees with evaluation at every size. */
 
 enum { N_STEPS = 12 };
@@ -134,9 +156,9 @@ enum { N_STEPS = 12 };
 static value_id random_step(struct net *t, struct rng *r, const value_id *v, i64 n)
 {
     static const char *const ints[] = {"Add", "Sub", "Mul", "Div", "Mod",
-                                       "Max", "Min", "Neg", "Abs"};
+                                       "Max", "Min", "Neg", "Abs", "Relu", "Clip"};
     static const char *const floats[] = {"Add", "Sub", "Mul",   "Div",  "Max",  "Min",
-                                         "Neg", "Abs", "Floor", "Ceil", "Round"};
+                                         "Neg", "Abs", "Floor", "Ceil", "Round", "Relu", "Clip"};
     value_id a = v[rng_range(r, 0, n - 1)];
     bool is_float = graph_value(&t->g, a)->dtype == DT_F64;
     if (rng_range(r, 0, 3) == 0) {
@@ -154,6 +176,8 @@ static value_id random_step(struct net *t, struct rng *r, const value_id *v, i64
     bool divides = op[0] == 'D' || !strcmp(op, "Mod"); /* not by zero */
     for (i64 i = 0; i < n && !divides && rng_range(r, 0, 2) == 0; i++)
         if (graph_value(&t->g, v[i])->dtype == graph_value(&t->g, a)->dtype) b = v[i];
+    value_id c = is_float ? op_const_f(&t->g, DT_F64, (double)rng_range(r, -4, 20) / 2) : net_int(t, rng_range(r, -4, 20));
+    if (!strcmp(op, "Clip") && rng_range(r, 0, 1)) return net_op(t, op, 3, (value_id[]){a, rng_range(r, 0, 1) ? b : 0, c});
     return net_op(t, op, 2, (value_id[]){a, b});
 }
 
@@ -229,7 +253,7 @@ int main(void)
         cmocka_unit_test(test_errors),       cmocka_unit_test(test_fold_floor_mul),
         cmocka_unit_test(test_fold_scale),   cmocka_unit_test(test_fold_div_signs),
         cmocka_unit_test(test_fold_compare), cmocka_unit_test(test_fold_max_reduce),
-        cmocka_unit_test(test_fold_random),
+        cmocka_unit_test(test_fold_clip),    cmocka_unit_test(test_fold_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -274,7 +274,7 @@ value_id op_ml_two(struct graph *g, node_id n, value_id s, bool complement);
 enum op_fold {
     FOLD_NONE, FOLD_ADD, FOLD_SUB, FOLD_MUL, FOLD_DIV, FOLD_MOD, FOLD_MIN, FOLD_MAX, FOLD_NEG,
     FOLD_ABS, FOLD_FLOOR, FOLD_CEIL, FOLD_ROUND, FOLD_EQ, FOLD_LT, FOLD_LE, FOLD_GT, FOLD_GE,
-    FOLD_NOT, FOLD_AND, FOLD_OR, FOLD_WHERE,
+    FOLD_NOT, FOLD_AND, FOLD_OR, FOLD_WHERE, FOLD_RELU, FOLD_CLIP,
 };
 void op_fold(struct graph *g, node_id n, enum op_fold f); /* after op_set_out */
 void op_fold_cast(struct graph *g, node_id n, enum dtype to);

@@ -10,6 +10,8 @@
 // Sizes are assumed below 2^24, where float32 arithmetic on them is exact.
 #include "op/op.h"
 
+#include <math.h>
+
 enum { MAX_CONTENT = 256 };
 
 /* Proven for all values of the variables. */
@@ -103,6 +105,8 @@ static sym fold_common(struct symtab *t, enum op_fold f, sym a, sym b)
     case FOLD_CEIL:
     case FOLD_ROUND:
     case FOLD_NOT:
+    case FOLD_RELU:
+    case FOLD_CLIP:
     case FOLD_WHERE: break;
     }
     unreachable();
@@ -192,11 +196,12 @@ static bool int_div(struct symtab *t, const struct sym_data *a, const struct sym
 static bool unary(struct symtab *t, enum op_fold f, const struct sym_data *a, struct sym_data *r)
 {
     i64 c;
-    r->den = f == FOLD_NEG || f == FOLD_ABS ? a->den : 1;
+    r->den = f == FOLD_NEG || f == FOLD_ABS || f == FOLD_RELU ? a->den : 1;
     for (i64 i = 0; i < r->n; i++) {
         sym x = a->num[i], d = num(t, a->den);
         if (f == FOLD_NEG) r->num[i] = neg(t, x);
         else if (f == FOLD_ABS) r->num[i] = sym_max(t, x, neg(t, x));
+        else if (f == FOLD_RELU) r->num[i] = sym_max(t, x, num(t, 0));
         else if (f == FOLD_FLOOR) r->num[i] = sym_div(t, x, d);
         else if (f == FOLD_CEIL) r->num[i] = neg(t, sym_div(t, neg(t, x), d));
         else if (f == FOLD_ROUND) r->num[i] = a->den == 1 ? x : round_div(t, x, a->den);
@@ -230,6 +235,24 @@ static bool where(struct symtab *t, const struct sym_data in[3], struct sym_data
     return true;
 }
 
+/* Bounds that are not there have no numbers. Where they cross, the upper one holds. */
+static bool clip(struct graph *g, const struct node *x, const struct sym_data in[3],
+                 struct sym_data *r)
+{
+    static const char *const attr[] = {"", "min", "max"};
+    struct sym_data y = in[0];
+    bool ok = true;
+    for (u32 i = 1; i < 3 && ok; i++) {
+        struct sym_data bounded;
+        if (!in[i].num) ok = isinf(attr_float(x, attr[i], INFINITY));
+        else if ((ok = op_fold_two(g, i == 1 ? FOLD_MAX : FOLD_MIN, &y, &in[i], &bounded)))
+            y = bounded;
+    }
+    for (i64 i = 0; i < r->n && ok; i++) r->num[i] = at(&y, i);
+    r->den = y.den;
+    return ok;
+}
+
 static bool fold(struct graph *g, const struct node *x, enum op_fold f, const struct sym_data in[3],
                  struct sym_data *r)
 {
@@ -242,7 +265,9 @@ static bool fold(struct graph *g, const struct node *x, enum op_fold f, const st
     case FOLD_FLOOR:
     case FOLD_CEIL:
     case FOLD_ROUND:
+    case FOLD_RELU:
     case FOLD_NOT: return unary(t, f, &in[0], r);
+    case FOLD_CLIP: return clip(g, x, in, r);
     case FOLD_WHERE: return where(t, in, r);
     case FOLD_MUL: return product(t, &in[0], &in[1], r);
     case FOLD_DIV:
@@ -267,9 +292,10 @@ static bool fold(struct graph *g, const struct node *x, enum op_fold f, const st
 void op_fold(struct graph *g, node_id n, enum op_fold f)
 {
     const struct node *x = graph_node(g, n);
-    struct sym_data in[3], r = {.n = 1, .den = 1};
+    struct sym_data in[3] = {{0}}, r = {.n = 1, .den = 1};
     if (f == FOLD_NONE || x->in.n > 3 || !x->out.v[0]) return;
     for (u32 i = 0; i < x->in.n; i++) {
+        if (i && !x->in.v[i] && f == FOLD_CLIP) continue;
         if (!op_sym_content(g, x->in.v[i], MAX_CONTENT, &in[i])) return;
         if (r.n != 1 && in[i].n != 1 && in[i].n != r.n) return;
         if (in[i].n != 1) r.n = in[i].n;
