@@ -21,6 +21,7 @@ struct lang {
     /* One line naming compiler, version and what else decides about the code: part of the key of every
        result. */
     bool (*toolchain)(struct buf *out, struct err *e);
+    bool builds_itself; /* this library makes the binary: another build of it may make another one of the same text */
     struct kir_limits (*limits)(const struct caps *c);
     /* Optional: n texts as one, whose binary has the functions of all: a compiler begins and ends once for many small kernels. Each
        means in it what it means alone. Functions of the same name do not build. */

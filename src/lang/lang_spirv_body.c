@@ -4,6 +4,7 @@
 // entry point NAME_0, NAME_1 ...; loops and branches become structured control flow.
 #include "lang/lang_spirv.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Pure values. */
@@ -27,9 +28,22 @@ static enum dtype type_for(const struct spv *s, const struct kir_ins *x, enum sp
     return is_positive ? r == SR_U64 ? DT_U64 : DT_U32 : t;
 }
 
+/* The constant zero as a divisor of floats, with its sign in *zero. */
+static bool is_zero_divisor(const struct spv *s, const struct kir_ins *x, double *zero)
+{
+    if (x->op != KI_DIV || !dtype_is_float(x->dtype)) return false;
+    const struct kir_ins *d = kir_at(s->k, x->b);
+    while (d->op == KI_SPLAT) d = kir_at(s->k, d->a);
+    *zero = d->imm.f;
+    return d->op == KI_CONST && d->imm.f == 0;
+}
+
+/* Mesa 22 takes what is divided by a constant zero for zero; times infinity it is the same by IEEE 754, and right there. */
 static void by_lanes(struct spv *s, kval v)
 {
     const struct kir_ins *x = kir_at(s->k, v);
+    double zero;
+    bool is_by_zero = is_zero_divisor(s, x, &zero);
     kval first = x->op == KI_SELECT ? x->b : x->a;
     enum spv_reg r = spv_reg(s, first), to = spv_reg(s, v);
     if (kir_dtype(s->k, first) == DT_I64)
@@ -41,7 +55,8 @@ static void by_lanes(struct spv *s, kval v)
             bool is_cond = x->op == KI_SELECT && j == 0;
             arg[j] = spv_lane_as(s, kir_operand(x, j), i, is_cond ? SR_BOOL : r);
         }
-        u32 id = spv_scalar(s, x->op, t, r, arg);
+        if (is_by_zero) arg[1] = spv_const_f(s, r, copysign(INFINITY, zero));
+        u32 id = spv_scalar(s, is_by_zero ? KI_MUL : x->op, t, r, arg);
         spv_set_lane(s, v, i, x->dtype == DT_I64 ? spv_resize(s, id, r, to) : id);
     }
 }

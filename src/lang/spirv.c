@@ -135,6 +135,7 @@ const struct lang lang_spirv = {
     .print = print,
     .build = build,
     .toolchain = toolchain,
+    .builds_itself = true,
     .limits = limits,
     .disassemble = spv_disassemble,
 };

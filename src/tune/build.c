@@ -102,7 +102,9 @@ static enum os_exit collect_one(struct build_job *j, struct built *out, struct a
 struct hash build_key(const struct builder *b, struct str text)
 {
     struct buf k = {0};
-    buf_printf(&k, "%s\n", b->lang->name);
+    struct hash own = {0};
+    if (b->lang->builds_itself) os_build_id(&own);
+    buf_printf(&k, "%s %llx\n", b->lang->name, (unsigned long long)own.lo);
     buf_str(&k, b->toolchain);
     buf_char(&k, '\n');
     caps_print(&k, b->caps);
