@@ -422,7 +422,7 @@ static bool dissolve_map(struct control *c, node_id n)
         return bad(c, n, "the body does not fit the node");
     i64 length = map_length(c, n, n_own);
     if (length < 0) return false;
-    if (length * body->node.n > MAX_UNROLLED)
+    if (length * ((i64)body->node.n + n_out) > MAX_UNROLLED)
         return op_unsupported(c->e, g, n, "the body is repeated for each element, and %lld are too many", (long long)length);
     value_id *in = arena_array(g->arena, value_id, body->input.n + 1), *out = arena_array(g->arena, value_id, n_out + 1),
              *all = arena_array(g->arena, value_id, length * n_out + 1);

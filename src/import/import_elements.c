@@ -89,6 +89,8 @@ static bool replace(struct rewriter *r, const Onnx__ValueInfoProto *p, i64 n)
     if (kind == IO_TENSOR) return bad_number(r, p->name, "it is neither a sequence nor an optional value");
     if (!elem || elem->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE || !elem->tensor_type)
         return err_set(r->e, ERR_UNSUPPORTED, "graph input '%s' has elements that are not tensors", p->name);
+    if (elem->tensor_type->shape && elem->tensor_type->shape->n_dim > MAX_RANK)
+        return err_set(r->e, ERR_UNSUPPORTED, "rank over 8: elements of graph input '%s'", p->name);
     if (n == NONE && kind == IO_SEQUENCE) return bad_number(r, p->name, "a sequence has 0 or more");
     if (n == NONE) return add_node(r, "Optional", p->name, 0), true;
     if (!is_list && n != 1) return bad_number(r, p->name, "an optional tensor has 1 or none");

@@ -10,7 +10,7 @@
 #include "import/import.h"
 #include "op/op.h"
 
-enum { MAX_ELEMS = 4096 /* of a sequence */, MAX_COPIES = 1 << 26 /* of all lists together */ };
+enum { MAX_ELEMS = 4096 /* of a sequence */, MAX_COPIES = 1 << 26 /* of all lists together */, MAX_OUTPUTS = 1 << 16 };
 
 enum shape_of_value { IS_TENSOR, IS_SEQUENCE, IS_NONE /* an optional without content */ };
 
@@ -183,18 +183,27 @@ static bool drop_axis(struct import_lists *d, node_id n, struct list *x, i64 axi
     return true;
 }
 
+/* The elements from .. to-1 along the axis. */
+static bool cut(struct import_lists *d, node_id n, i64 axis, i64 from, i64 to, value_id *out)
+{
+    struct graph *g = d->g;
+    value_id in[] = {input(d, n, 0), op_const_i(g, DT_I64, &from, 1), op_const_i(g, DT_I64, &to, 1), op_const_i(g, DT_I64, &axis, 1)};
+    *out = op_node(g, n, "Slice", 4, in, 0);
+    return infer(d, op_made(g, *out));
+}
+
 /* Pieces of `size` elements along the axis, the last one smaller. */
 static bool split_evenly(struct import_lists *d, node_id n, u32 axis, i64 size, struct list *out)
 {
-    i64 dim, v[MAX_ELEMS];
+    i64 dim;
+    *out = (struct list){.kind = IS_SEQUENCE};
     if (!sym_is_const(d->g->sym, graph_value(d->g, input(d, n, 0))->shape.dim[axis], &dim))
         return op_unsupported(d->e, d->g, n, "the number of pieces depends on axis %u of its input, whose size is not known: fix it with --input-shape", axis);
     if (size < 1) return op_invalid(d->e, d->g, n, "pieces of %lld elements", (long long)size);
-    i64 count = ceil_div(dim, size);
-    if (count > MAX_ELEMS) return op_unsupported(d->e, d->g, n, "sequences of more than %d elements", MAX_ELEMS);
-    for (i64 i = 0; i < count; i++) v[i] = i64_min(size, dim - i * size);
-    if (!count) return *out = (struct list){.kind = IS_SEQUENCE}, true;
-    return split(d, n, count, op_const_i(d->g, DT_I64, v, count), out);
+    if (ceil_div(dim, size) > MAX_ELEMS) return op_unsupported(d->e, d->g, n, "sequences of more than %d elements", MAX_ELEMS);
+    for (i64 from = 0; from < dim; from += i64_min(size, dim - from))
+        if (!cut(d, n, axis, from, from + i64_min(size, dim - from), arr_push(d->g->arena, &out->elem))) return false;
+    return true;
 }
 
 static bool split_to_sequence(struct import_lists *d, node_id n)
@@ -390,6 +399,7 @@ static bool flatten_outputs(struct import_lists *d)
         struct list x = *list_of(d, v);
         struct str name = graph_value(g, v)->name;
         if (x.kind == IS_NONE) return err_set(d->e, ERR_UNSUPPORTED, "graph output '%.*s' is an optional value without content", STR_ARG(name));
+        if ((i64)all.n + x.elem.n >= MAX_OUTPUTS) return err_set(d->e, ERR_UNSUPPORTED, "more than %d outputs: '%.*s'", MAX_OUTPUTS, STR_ARG(name));
         if (x.kind == IS_TENSOR) *arr_push(g->arena, &all) = v;
         for (u32 i = 0; i < x.elem.n; i++) {
             if (!add_element_output(d, name, i, x.elem.v[i], &own)) return false;
