@@ -33,7 +33,8 @@ typedef enum quern_status {
     QUERN_NOTHING = 3,     /* nothing was measured, or nothing could be chosen */
     QUERN_UNSUPPORTED = 4, /* valid, but not handled */
     QUERN_INPUT = 5,       /* broken or inconsistent input */
-    QUERN_SYSTEM = 6,      /* the operating system refused */
+    QUERN_SYSTEM = 6,      /* the operating system refused: memory too, which never ends the caller's process but where 64 MiB that the
+                              library holds in reserve (address space, no memory) do not suffice to end a call in order */
 } quern_status;
 
 typedef struct quern quern;                 /* context */

@@ -212,7 +212,7 @@ static inline bool bind_arguments(struct bound *to, const struct kernel *k, cons
         if (!place_of(&at, g, x->v, c->var)) return err_set(e, ERR_FAILED, "argument %u has no place", i);
         i64 n = at.count;
         const struct tensor *t = &c->value[x->v];
-        struct tensor *p = x->pack ? pack_apply(x->pack, t, g->sym, a) : NULL;
+        struct tensor *p = x->pack ? pack_apply(x->pack, t, g->sym, a, NULL) : NULL;
         if (p) n = tensor_count(p);
         arg[i] = (struct kir_arg){p ? p->data : arena_alloc(a, (n + 1) * dtype_size(v->dtype)), n};
         if (at.whole) memset(arg[i].p, OTHERS_BYTE, (size_t)(n * dtype_size(v->dtype)));

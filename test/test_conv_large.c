@@ -104,7 +104,7 @@ static const void *weights(struct bed *b, const struct kernel_arg *a, i64 *size)
     i64 dim[] = {OUT_CHANNELS, CHANNELS, 3, 3};
     struct tensor *w = tensor_new(&b->arena, DT_F16, 4, dim);
     for (i64 i = 0; i < tensor_count(w); i++) elem_set_f64(DT_F16, w->data, i, weight(i / (CHANNELS * TAPS), i / TAPS % CHANNELS, i % TAPS));
-    if (a->pack) w = pack_apply(a->pack, w, &b->sym, &b->arena);
+    if (a->pack) w = pack_apply(a->pack, w, &b->sym, &b->arena, NULL);
     assert_non_null(w);
     *size = tensor_bytes(w);
     return w->data;

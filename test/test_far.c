@@ -161,7 +161,7 @@ static void far_conv(struct dev *d, const struct caps *caps, u32 impl, enum dtyp
     for (i64 i = 0; i < OUT * TAPS; i++) elem_set_f64(t, w->data, i, number(i, 1));
     i64 count = batch * OUT * n;
     for (u32 i = 0; i < k.n_arg; i++) {
-        const struct tensor *p = k.arg[i].pack ? pack_apply(k.arg[i].pack, w, &b.sym, &b.arena) : w;
+        const struct tensor *p = k.arg[i].pack ? pack_apply(k.arg[i].pack, w, &b.sym, &b.arena, NULL) : w;
         bool is_input = k.arg[i].v == b.t.g.input.v[0];
         if (is_input) f.large = i;
         place(&f, is_input ? batch * size * dtype_size(t) : k.arg[i].is_out ? count * dtype_size(t) : tensor_bytes(p), is_input || k.arg[i].is_out ? NULL : p->data);

@@ -205,7 +205,7 @@ static void test_pack(void **state)
         static const u32 axis[4] = {0, 2, 1, 0};
         for (u32 k = 0; k < 4; k++)
             p.dim[k].extent = sym_const(&b.sym, extent[k]), p.dim[k].axis = axis[k], p.dim[k].stride = k ? 1 : width;
-        const struct tensor *r = pack_apply(&p, t, &b.sym, &b.arena);
+        const struct tensor *r = pack_apply(&p, t, &b.sym, &b.arena, NULL);
         assert_int_equal(r->dtype, DT_F32);
         assert_int_equal(tensor_count(r), extent[0] * extent[1] * extent[2] * extent[3]);
         do assert_true(fabs(elem_f64(DT_F32, r->data, flat++) - packed_by_hand(&p, t, at)) < 1e-6);

@@ -29,7 +29,9 @@ static char *copy_z(const char *z)
 
 quern *quern_open(const struct quern_opts *o)
 {
-    quern *q = mem_alloc(sizeof *q);
+    mem_prepare();
+    quern *q = mem_aligned(sizeof *q);
+    if (!q) return NULL;
     if (o) memcpy(&q->o, o, o->size < sizeof q->o ? o->size : sizeof q->o);
     q->dump = copy_z(q->o.dump), q->dump_dir = copy_z(q->o.dump_dir);
     q->log =
@@ -52,6 +54,7 @@ const char *quern_version(void) { return QUERN_VERSION; }
 struct err *api_begin(quern *q)
 {
     q->err = (struct err){0};
+    mem_prepare();
     return &q->err;
 }
 

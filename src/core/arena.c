@@ -3,8 +3,8 @@
 // Memory by lifetime: pieces are handed out from chunks and freed together.
 //
 // Chunks double up to 1 MiB; a larger request gets a chunk of its own size. Every piece is zeroed,
-// so all-zero structs need no init. Running out of memory ends the process: no caller could go on
-// with half a graph, and large data lives in mem_aligned, whose failure is reported.
+// so all-zero structs need no init. When memory ends, small pieces come from the reserve (reserve.c), so that no caller has to
+// check them; large data is asked for by arena_try, whose failure is reported.
 // Invariant: top is the newest chunk; its bytes from `at` on were never handed out or were rewound
 // (they are zeroed when handed out, not before).
 #include "core/core.h"
@@ -21,30 +21,53 @@ struct arena_chunk {
 
 enum { CHUNK_MIN = 4096, CHUNK_MAX = 1 << 20 };
 
-static struct arena_chunk *chunk_push(struct arena *a, i64 need)
+static struct arena_chunk *chunk_push(struct arena *a, i64 need, bool may_fail)
 {
     i64 size = a->top ? i64_min(a->top->size * 2, CHUNK_MAX) : CHUNK_MIN;
     if (size < need) size = need;
-    struct arena_chunk *c = calloc(1, sizeof *c + (size_t)size);
+    i64 total = (i64)sizeof(struct arena_chunk) + size;
+    struct arena_chunk *c = may_fail && size > CHUNK_MAX ? mem_request(NULL, total) : mem_request_small(NULL, total);
+    if (!c && may_fail) return NULL;
     if (!c) abort();
     c->below = a->top;
     c->size = size;
     a->top = c;
+    a->held += size;
     return c;
 }
 
-void *arena_alloc(struct arena *a, i64 size)
+static void *piece(struct arena *a, i64 size, bool may_fail)
 {
-    if (size < 0 || size > INT64_MAX / 2) abort();
     size = round_up(size + !size, 16);
     struct arena_chunk *c = a->top;
-    if (!c || c->size - c->at < size) c = chunk_push(a, size);
+    if (!c || c->size - c->at < size) c = chunk_push(a, size, may_fail);
+    if (!c) return NULL;
     char *p = c->data + c->at;
     if (c->at < c->fresh) memset(p, 0, (size_t)i64_min(size, c->fresh - c->at));
     c->at += size;
     c->fresh = i64_max(c->fresh, c->at);
     a->used += size;
     return p;
+}
+
+void *arena_alloc(struct arena *a, i64 size)
+{
+    if (size < 0 || size > INT64_MAX / 2) abort();
+    return piece(a, size, false);
+}
+
+void *arena_try(struct arena *a, i64 size, struct err *e, const char *fmt, ...)
+{
+    bool fits = size >= 0 && (size <= CHUNK_MAX || size <= mem_of_machine() - a->held);
+    void *p = fits ? piece(a, size, true) : NULL;
+    if (p) return p;
+    char what[200];
+    va_list ap;
+    va_start(ap, fmt);
+    if (fmt_va(what, sizeof what, fmt, ap) < 0) what[0] = 0;
+    va_end(ap);
+    err_set(e, ERR_SYSTEM, "not enough memory for %s: %lld bytes beside %lld that are in use", what, (long long)size, (long long)a->held);
+    return NULL;
 }
 
 void *arena_grow(struct arena *a, void *old, i64 old_size, i64 new_size)
@@ -66,6 +89,7 @@ void arena_rewind(struct arena *a, struct arena_mark m)
         struct arena_chunk *c = a->top;
         assert(c && "mark of another arena");
         a->top = c->below;
+        a->held -= c->size;
         free(c);
     }
     if (a->top) a->top->at = m.at;

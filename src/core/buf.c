@@ -19,7 +19,7 @@ static bool buf_room(struct buf *b, i64 n)
     if (n < 0 || n > INT32_MAX - 1 - b->n) return !(b->failed = true);
     if (b->n + n + 1 <= b->cap) return true;
     i64 cap = i64_max(i64_max(64, b->cap * 2), b->n + n + 1);
-    char *p = realloc(b->p, (size_t)cap);
+    char *p = mem_request_small(b->p, cap);
     if (!p) return !(b->failed = true);
     b->p = p;
     b->cap = cap;

@@ -95,14 +95,15 @@ bool err_set(struct err *e, enum err_code code, const char *fmt, ...) QUERN_PRIN
 /* Puts "prefix: " before the message that is set. Always returns false. */
 bool err_prefix(struct err *e, const char *fmt, ...) QUERN_PRINTF(2, 3);
 
-/* arena.c: memory by lifetime. Allocation is zeroed and 16-byte aligned, never fails (aborts
-   when the system is out of memory), never freed singly. */
+/* arena.c: memory by lifetime. Allocation is zeroed and 16-byte aligned, never freed singly. Small
+   pieces draw on a reserve when memory ends (reserve.c), large data is asked for by arena_try. */
 
 struct arena_chunk;
 
 struct arena {
     struct arena_chunk *top; /* newest chunk */
     i64 used;                /* bytes handed out since init, for reports */
+    i64 held;                /* bytes of its chunks */
 };
 
 struct arena_mark {
@@ -110,7 +111,10 @@ struct arena_mark {
     i64 at;
 };
 
-void *arena_alloc(struct arena *a, i64 size);
+void *arena_alloc(struct arena *a, i64 size); /* never NULL */
+/* For large data. NULL: the system refuses, or the arena would hold more than the machine has; the error, which may be NULL,
+   says how much was asked for and by the format for what: "tensor 'w'". */
+void *arena_try(struct arena *a, i64 size, struct err *e, const char *fmt, ...) QUERN_PRINTF(4, 5);
 /* copy into a larger piece */
 void *arena_grow(struct arena *a, void *old, i64 old_size, i64 new_size);
 struct arena_mark arena_mark(struct arena *a);
@@ -132,10 +136,24 @@ void *arr_more(struct arena *a, void *v, u32 *cap, size_t elem_size);
 
 /* mem.c: the general heap, for large blocks whose lifetime is not an arena's. */
 
-void *mem_alloc(i64 size);             /* zeroed; aborts when out of memory */
+void *mem_alloc(i64 size);             /* zeroed, small; never NULL: see reserve.c */
 /* 64-byte aligned, from 64 KiB on to a page, zeroed lazily by the system; NULL when out of memory */
 void *mem_aligned(i64 size);
 void mem_free(void *p);                /* of either; NULL is fine */
+
+/* reserve.c: what small allocations draw on when memory ends, so that nobody has to check them. Once that happened, mem_check fails,
+   which every stage asks between two steps; it goes on by the reserve until then. */
+
+void mem_prepare(void);                /* takes the reserve, again where it was drawn on; at the beginning of every public call */
+/* false: memory has ended. What was being done: "in pass ", "fold". */
+bool mem_check(struct err *e, const char *what, struct str name);
+i64 mem_of_machine(void);              /* bytes */
+/* For tests: of the requests to the system of at least so many bytes the nth from now on fails; 0: none. Result: how far
+   the one that was wanted before still was; 0: it failed. */
+i64 mem_fail(i64 nth, i64 least);
+/* For core: realloc, or zeroed memory where old is NULL. NULL: refused; the second one draws on the reserve first. */
+void *mem_request(void *old, i64 size);
+void *mem_request_small(void *old, i64 size);
 
 /* buf.c: growable text or bytes. Sticky: after a failed allocation or a size over 2 GiB it stays
    failed. */
@@ -276,6 +294,8 @@ i64 tensor_count(const struct tensor *t);  /* number of elements; 1 for a scalar
 i64 tensor_bytes(const struct tensor *t);
 /* zeroed, data in the arena */
 struct tensor *tensor_new(struct arena *a, enum dtype t, u32 rank, const i64 *dim);
+/* for large ones; NULL: see arena_try */
+struct tensor *tensor_try(struct arena *a, enum dtype t, u32 rank, const i64 *dim, struct err *e, const char *what, struct str name);
 /* checks overflow and negative sizes */
 bool tensor_size_ok(enum dtype t, u32 rank, const i64 *dim, i64 *bytes);
 

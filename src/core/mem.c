@@ -26,11 +26,12 @@ static void advise(char *p, i64 size)
     if (to > from) madvise((void *)from, to - from, MADV_HUGEPAGE);
 }
 
-void *mem_aligned(i64 size)
+static void *block(i64 size, bool is_small)
 {
     if (size < 0 || size > INT64_MAX / 2) return NULL;
     uintptr_t align = size >= LARGE ? PAGE : MEM_ALIGN;
-    char *raw = calloc(1, (size_t)size + MEM_ALIGN + align);
+    i64 total = size + MEM_ALIGN + (i64)align;
+    char *raw = is_small ? mem_request_small(NULL, total) : mem_request(NULL, total);
     if (!raw) return NULL;
     char *p = raw + MEM_ALIGN;
     p += -(uintptr_t)p & (align - 1);
@@ -39,9 +40,11 @@ void *mem_aligned(i64 size)
     return p;
 }
 
+void *mem_aligned(i64 size) { return block(size, size < LARGE); }
+
 void *mem_alloc(i64 size)
 {
-    void *p = mem_aligned(size);
+    void *p = block(size, true);
     if (!p) abort();
     return p;
 }

@@ -76,6 +76,8 @@ static bool read_all(int fd, struct buf *b, i64 max, const char *path, struct er
         if (n < 0) return fail(e, "read", path);
         if (n == 0) return true;
         buf_put(b, piece, n);
+        if (b->failed && b->n < max)
+            return err_set(e, ERR_SYSTEM, "not enough memory to read '%s': more than %lld bytes", path, (long long)b->n);
         if (b->failed || b->n > max)
             return err_set(e, ERR_INPUT, "cannot read '%s': larger than %lld bytes", path,
                            (long long)max);
@@ -89,7 +91,10 @@ bool os_read(struct arena *a, const char *path, i64 max, struct str *out, struct
     if (fd < 0) return fail(e, "open", path);
     struct buf b = {0};
     bool ok = read_all(fd, &b, max, path, e);
-    if (ok) *out = str_dup(a, buf_view(&b));
+    char *p = ok ? arena_try(a, b.n + 1, e, "the content of '%s'", path) : NULL;
+    if (p && b.n) memcpy(p, b.p, (size_t)b.n);
+    if (p) *out = (struct str){p, b.n};
+    ok = p != NULL;
     buf_release(&b);
     if (!is_stdin) close(fd);
     return ok;

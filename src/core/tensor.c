@@ -50,6 +50,18 @@ struct tensor *tensor_new(struct arena *a, enum dtype t, u32 rank, const i64 *di
     return x;
 }
 
+struct tensor *tensor_try(struct arena *a, enum dtype t, u32 rank, const i64 *dim, struct err *e, const char *what, struct str name)
+{
+    i64 bytes = 0;
+    struct tensor *x = arena_new(a, struct tensor);
+    if (!tensor_size_ok(t, rank, dim, &bytes)) bytes = INT64_MAX;
+    x->dtype = t, x->rank = rank;
+    for (u32 i = 0; i < rank; i++) x->dim[i] = dim[i];
+    const char *quote = name.n ? "'" : "";
+    x->data = arena_try(a, bytes, e, "%s%s%.*s%s", what, quote, STR_ARG(name), quote);
+    return x->data ? x : NULL;
+}
+
 static bool same_shape(const struct tensor *a, const struct tensor *b)
 {
     bool same = a->rank == b->rank;

@@ -30,7 +30,8 @@ bool import_freeze(struct str *out, struct arena *a, struct str model,
     g->initializer = all;
     g->n_initializer = count;
     size_t size = onnx__model_proto__get_packed_size(p);
-    u8 *bytes = arena_alloc(a, (i64)size);
+    u8 *bytes = arena_try(a, (i64)size, e, "the model with its constants");
+    if (!bytes) return false;
     onnx__model_proto__pack(p, bytes);
     *out = (struct str){(const char *)bytes, (i64)size};
     return true;

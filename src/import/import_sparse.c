@@ -53,7 +53,8 @@ bool import_sparse(struct tensor *out, struct arena *a, struct Onnx__SparseTenso
     bool flat = indices.rank == 1 && indices.dim[0] == n;
     if (values.rank != 1 || indices.dtype != DT_I64 || !(flat || (indices.rank == 2 && indices.dim[0] == n && indices.dim[1] == out->rank)))
         return bad(p, e, "indices do not fit the values");
-    struct tensor *dense = tensor_new(a, out->dtype, out->rank, out->dim);
+    struct tensor *dense = tensor_try(a, out->dtype, out->rank, out->dim, e, "sparse tensor ", str_of(p->values->name));
+    if (!dense) return false;
     for (i64 i = 0; i < n; i++) {
         i64 at = place_of(&indices, dense, i);
         if (at < 0) return bad(p, e, "an index is outside");

@@ -517,6 +517,7 @@ static bool read_graph(struct reader *r, const Onnx__GraphProto *p)
     if (!read_inputs(r, p)) return false;
     for (size_t k = 0; k < p->n_node; k++) {
         u32 first = r->g->node.n;
+        if (!mem_check(r->e, "at node ", str_of(p->node[k]->name))) return false;
         if (!read_node(r, p->node[k]) && !pass_over(r, p->node[k], first)) return false;
     }
     for (size_t k = 0; k < p->n_output; k++) {

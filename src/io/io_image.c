@@ -46,6 +46,7 @@ bool io_image_new(struct tensor *out, struct arena *a, i64 c, i64 h, i64 w, stru
 {
     i64 dim[] = {1, c, h, w};
     if (!tensor_size_ok(DT_F32, 4, dim, NULL)) return err_set(e, ERR_INPUT, "image too large");
-    *out = *tensor_new(a, DT_F32, 4, dim);
-    return true;
+    const struct tensor *t = tensor_try(a, DT_F32, 4, dim, e, "the pixels of an image", S(""));
+    if (t) *out = *t;
+    return t != NULL;
 }

@@ -74,6 +74,7 @@ static bool wire_ok(const ProtobufCMessageDescriptor *d, struct str s, int depth
 struct budget {
     struct arena *a;
     i64 left; /* bytes that may still be allocated */
+    struct err *e;
 };
 
 static void *budget_alloc(void *user, size_t size)
@@ -81,7 +82,7 @@ static void *budget_alloc(void *user, size_t size)
     struct budget *b = user;
     if (size > INT64_MAX / 2 || (i64)size > b->left - ALLOC_OVERHEAD) return NULL;
     b->left -= (i64)size + ALLOC_OVERHEAD;
-    return arena_alloc(b->a, (i64)size);
+    return arena_try(b->a, (i64)size, b->e, "the content of a protobuf");
 }
 
 static void budget_free(void *user, void *p) {} /* all goes with the arena */
@@ -89,7 +90,7 @@ static void budget_free(void *user, void *p) {} /* all goes with the arena */
 void *io_onnx_unpack(const struct ProtobufCMessageDescriptor *d, struct arena *a, struct str bytes, struct err *e)
 {
     struct arena_mark mark = arena_mark(a);
-    struct budget budget = {.a = a, .left = MEMORY_BASE + bytes.n * BULK_FACTOR};
+    struct budget budget = {.a = a, .e = e, .left = MEMORY_BASE + bytes.n * BULK_FACTOR};
     budget.left += i64_min(bytes.n, SMALL_SIZE) * SMALL_FACTOR;
     ProtobufCAllocator alloc = {.alloc = budget_alloc, .free = budget_free, .allocator_data = &budget};
     ProtobufCMessage *m = NULL;
@@ -144,12 +145,14 @@ static struct typed typed_field(const Onnx__TensorProto *p, enum dtype t)
 }
 
 /* Elements of fewer than 8 bits from the file's bytes. */
-static void unpack(struct tensor *out, struct arena *a, const u8 *packed)
+static bool unpack(struct tensor *out, struct arena *a, const u8 *packed, struct err *e)
 {
     i64 n = tensor_count(out);
-    u8 *data = arena_alloc(a, n);
+    u8 *data = arena_try(a, n, e, "the elements of a tensor of %s", dtype_name(out->dtype));
+    if (!data) return false;
     small_unpack(out->dtype, packed, n, data);
     out->data = data;
+    return true;
 }
 
 /* Those of 2 and 4 bits are a byte of several in each integer, those of 6 one by one. */
@@ -158,10 +161,11 @@ static bool read_typed_small(struct tensor *out, struct arena *a, const Onnx__Te
     bool is_packed = 8 % dtype_bits(out->dtype) == 0;
     i64 n = tensor_count(out), n_bytes = is_packed ? small_packed_size(out->dtype, n) : n;
     if ((i64)p->n_int32_data != n_bytes) return bad(p, e, "content does not fit the dims");
-    u8 *bytes = arena_alloc(a, n_bytes);
+    u8 *bytes = arena_try(a, n_bytes, e, "tensor '%.*s'", STR_ARG(tensor_name(p)));
+    if (!bytes) return false;
     for (i64 k = 0; k < n_bytes; k++) bytes[k] = is_packed ? (u8)p->int32_data[k] : small_clean(out->dtype, (u8)p->int32_data[k]);
-    if (is_packed) unpack(out, a, bytes);
-    else out->data = bytes;
+    if (is_packed) return unpack(out, a, bytes, e);
+    out->data = bytes;
     return true;
 }
 
@@ -171,7 +175,8 @@ static bool read_typed(struct tensor *out, struct arena *a, const Onnx__TensorPr
     struct typed f = typed_field(p, out->dtype);
     i64 n = tensor_count(out);
     if ((i64)f.n != n) return bad(p, e, "content does not fit the dims");
-    out->data = arena_alloc(a, tensor_bytes(out));
+    out->data = arena_try(a, tensor_bytes(out), e, "tensor '%.*s'", STR_ARG(tensor_name(p)));
+    if (!out->data) return false;
     /* halves and floats of 8 bits lie in the lower bits of the integers; the other integers wrap */
     enum dtype to = dtype_size(out->dtype) == 2 ? DT_U16 : dtype_stored(out->dtype);
     if (n && f.t == out->dtype) memcpy(out->data, f.p, (size_t)tensor_bytes(out));
@@ -224,14 +229,13 @@ static bool read_external(struct tensor *out, struct arena *a, const Onnx__Tenso
     if (x.length >= 0 && x.length != size) return bad(p, e, "external data does not fit the dims");
     struct os_file f = {0};
     struct str path = str_fmt(a, "%s/%.*s", dir, STR_ARG(x.location));
+    u8 *bytes = arena_try(a, i64_max(size, tensor_bytes(out)), e, "external data of tensor '%.*s'", STR_ARG(tensor_name(p)));
+    if (!bytes) return false; /* before the file is looked at: a small model may name any size */
     if (!os_map(&f, path.p, e)) return err_prefix(e, "tensor '%.*s'", STR_ARG(tensor_name(p)));
     bool ok = (x.offset <= f.n && size <= f.n - x.offset) || bad(p, e, "external data file too short");
-    if (ok && dtype_bits(out->dtype) < 8) {
-        unpack(out, a, (const u8 *)f.p + x.offset);
-    } else if (ok) {
-        out->data = arena_alloc(a, size);
-        if (size) memcpy(out->data, f.p + x.offset, (size_t)size);
-    }
+    if (ok && dtype_bits(out->dtype) < 8) small_unpack(out->dtype, (const u8 *)f.p + x.offset, tensor_count(out), bytes);
+    else if (ok && size) memcpy(bytes, f.p + x.offset, (size_t)size);
+    out->data = bytes;
     os_unmap(&f);
     return ok;
 }
@@ -267,7 +271,7 @@ bool io_onnx_tensor(struct tensor *out, struct arena *a, struct Onnx__TensorProt
     } else if (p->has_raw_data && p->raw_data.len > 0) {
         ok = (i64)p->raw_data.len == small_packed_size(out->dtype, tensor_count(out)) ||
              bad(p, e, "content does not fit the dims");
-        if (ok && dtype_bits(out->dtype) < 8) unpack(out, a, p->raw_data.data);
+        if (ok && dtype_bits(out->dtype) < 8) ok = unpack(out, a, p->raw_data.data, e);
         else out->data = p->raw_data.data;
     } else {
         ok = read_typed(out, a, p, e);

@@ -171,7 +171,9 @@ static bool npy_read(struct tensor *out, struct arena *a, struct str bytes, stru
     if (h.shape.dtype == DT_NONE) return err_set(e, ERR_UNSUPPORTED, "element type of npy file is not supported");
     if (!tensor_size_ok(h.shape.dtype, h.shape.rank, h.shape.dim, &size) || size > content.n)
         return err_set(e, ERR_INPUT, "npy file too short for its shape");
-    *out = *tensor_new(a, h.shape.dtype, h.shape.rank, h.shape.dim);
+    struct tensor *t = tensor_try(a, h.shape.dtype, h.shape.rank, h.shape.dim, e, "the elements of an npy file", S(""));
+    if (!t) return false;
+    *out = *t;
     if (h.is_fortran) copy_fortran(out, content.p);
     else if (size) memcpy(out->data, content.p, (size_t)size);
     if (h.is_big) swap_bytes(out);

@@ -104,7 +104,8 @@ static bool read_pixels(struct png_job *j, struct tensor *out, struct arena *a)
     read_header(j);
     i64 h = png_get_image_height(j->png, j->info), w = png_get_image_width(j->png, j->info);
     i64 c = png_get_channels(j->png, j->info), row_size = (i64)png_get_rowbytes(j->png, j->info);
-    u8 **row = arena_array(j->heap, u8 *, h), *pixels = arena_alloc(j->heap, h * row_size);
+    u8 **row = arena_array(j->heap, u8 *, h), *pixels = arena_try(j->heap, h * row_size, j->e, "the pixels of a png file");
+    if (!pixels) return false;
     for (i64 y = 0; y < h; y++) row[y] = pixels + y * row_size;
     png_read_image(j->png, row);
     png_read_end(j->png, NULL);

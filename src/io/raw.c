@@ -13,7 +13,8 @@ static bool raw_read(struct tensor *out, struct arena *a, struct str bytes, stru
     if (!tensor_size_ok(out->dtype, out->rank, out->dim, &size)) return err_set(e, ERR_INPUT, "tensor too large");
     if (size != bytes.n)
         return err_set(e, ERR_INPUT, "raw file of %lld bytes, expected %lld", (long long)bytes.n, (long long)size);
-    out->data = arena_alloc(a, size);
+    out->data = arena_try(a, size, e, "the elements of a raw file");
+    if (!out->data) return false;
     if (size) memcpy(out->data, bytes.p, (size_t)size);
     return true;
 }

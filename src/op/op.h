@@ -538,10 +538,10 @@ struct pack {
 enum dtype pack_dtype(const struct pack *p, enum dtype t); /* of the packed array; t: the constant's */
 /* Text that tells packs apart: two with the same text make the same of a constant. */
 void pack_print(struct buf *b, const struct pack *p, const struct symtab *st, const struct tensor *t);
-/* op_pack.c: the constant rearranged, one-dimensional; NULL: an extent is not constant or it does
-   not fit in memory. */
+/* op_pack.c: the constant rearranged, one-dimensional; NULL: an extent is not constant, or, and then
+   the error (may be NULL) is set, it does not fit in memory. */
 struct tensor *pack_apply(const struct pack *p, const struct tensor *t, struct symtab *st,
-                          struct arena *a);
+                          struct arena *a, struct err *e);
 
 struct kernel_arg {
     value_id v;               /* of the task's graph */

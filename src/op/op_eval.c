@@ -124,8 +124,10 @@ static struct tensor *make_out(struct run *r, node_id n, value_id v, struct err 
         op_invalid(e, &r->g, n, "impossible size of '%.*s'", STR_ARG(x->name));
         return NULL;
     }
-    t->data = mem_alloc(bytes + 64);
-    return t;
+    t->data = mem_aligned(bytes + 64);
+    if (t->data) return t;
+    err_set(e, ERR_SYSTEM, "not enough memory for '%.*s': %lld bytes", STR_ARG(x->name), (long long)bytes);
+    return NULL;
 }
 
 static void drop_use(struct run *r, value_id v)
@@ -163,7 +165,7 @@ static bool eval_nodes(struct run *r, struct err *e)
         if (!graph_node(&r->g, n)->dead) r->last = n;
     for (node_id n = 1; n < r->g.node.n; n++) {
         if (graph_node(&r->g, n)->dead) continue;
-        if (!eval_node(r, n, e))
+        if (!mem_check(e, "evaluating ", graph_node(&r->g, n)->name) || !eval_node(r, n, e))
             return e->code ? false : op_invalid(e, &r->g, n, "cannot evaluate");
     }
     return true;
@@ -187,13 +189,15 @@ static bool prepare(struct run *r, const struct graph *g, struct tensor *const *
     return graph_make_sizes(&r->g, r->var, e);
 }
 
-static void copy_outputs(struct run *r, struct tensor **out, struct arena *a)
+static bool copy_outputs(struct run *r, struct tensor **out, struct arena *a, struct err *e)
 {
     for (u32 k = 0; k < r->g.output.n; k++) {
         const struct tensor *t = r->t[r->g.output.v[k]];
-        out[k] = tensor_new(a, t->dtype, t->rank, t->dim);
+        out[k] = tensor_try(a, t->dtype, t->rank, t->dim, e, "output ", graph_value(&r->g, r->g.output.v[k])->name);
+        if (!out[k]) return false;
         if (tensor_bytes(t)) memcpy(out[k]->data, t->data, (size_t)tensor_bytes(t));
     }
+    return true;
 }
 
 bool graph_eval(const struct graph *g, struct tensor *const *in, struct tensor **out,
@@ -201,7 +205,7 @@ bool graph_eval(const struct graph *g, struct tensor *const *in, struct tensor *
 {
     struct run r = {.opts = o};
     bool ok = prepare(&r, g, in, e) && eval_nodes(&r, e);
-    if (ok) copy_outputs(&r, out, a);
+    ok = ok && copy_outputs(&r, out, a, e);
     for (value_id v = 1; r.t && v < r.g.value.n; v++)
         if (r.t[v] && graph_value(&r.g, v)->producer) mem_free(r.t[v]->data);
     arena_release(&r.arena);

@@ -90,13 +90,14 @@ void pack_print(struct buf *b, const struct pack *p, const struct symtab *st, co
 }
 
 /* The source times a matrix along an axis; NULL: it does not fit in memory. */
-static struct tensor *multiply(const struct pack_mat *m, const struct tensor *t, struct arena *a)
+static struct tensor *multiply(const struct pack_mat *m, const struct tensor *t, struct arena *a, struct err *e)
 {
     i64 dim[MAX_RANK], bytes, n = t->dim[m->axis];
     memcpy(dim, t->dim, sizeof dim);
     dim[m->axis] = m->rows;
     if (!tensor_size_ok(DT_F64, t->rank, dim, &bytes)) return NULL;
-    struct tensor *r = tensor_new(a, DT_F64, t->rank, dim);
+    struct tensor *r = tensor_try(a, DT_F64, t->rank, dim, e, "a transformed constant", S(""));
+    if (!r) return NULL;
     i64 outer = i64_product(m->axis, dim), inner = i64_product(t->rank - m->axis - 1, dim + m->axis + 1);
     double *row = arena_array(a, double, n * inner), *to = r->data;
     for (i64 o = 0; o < outer; o++) {
@@ -108,7 +109,8 @@ static struct tensor *multiply(const struct pack_mat *m, const struct tensor *t,
     return r;
 }
 
-static struct tensor *rearrange(const struct pack *p, const struct tensor *t, enum dtype type, struct symtab *st, struct arena *a)
+static struct tensor *rearrange(const struct pack *p, const struct tensor *t, enum dtype type, struct symtab *st, struct arena *a,
+                                struct err *e)
 {
     struct walk w = {.n = p->n, .p = p, .src = t, .type = type, .size = dtype_size(type)};
     assert(p->n > 0 && p->n <= MAX_DIMS && t->rank > 0);
@@ -120,19 +122,20 @@ static struct tensor *rearrange(const struct pack *p, const struct tensor *t, en
     }
     if (!tensor_size_ok(type, 1, &count, &bytes)) return NULL;
     for (u32 d = t->rank; d-- > 0; s *= t->dim[d]) w.stride[d] = s;
-    struct tensor *r = tensor_new(a, type, 1, &count);
+    struct tensor *r = tensor_try(a, type, 1, &count, e, "a rearranged constant", S(""));
+    if (!r) return NULL;
     w.dst = r->data;
     i64 pos[MAX_RANK] = {0};
     walk_dim(&w, 0, pos);
     return r;
 }
 
-struct tensor *pack_apply(const struct pack *p, const struct tensor *t, struct symtab *st, struct arena *a)
+struct tensor *pack_apply(const struct pack *p, const struct tensor *t, struct symtab *st, struct arena *a, struct err *e)
 {
     struct arena tmp = {0};
     const struct tensor *src = t;
-    for (u32 i = 0; i < p->n_mat && src; i++) src = multiply(&p->mat[i], src, &tmp);
-    struct tensor *r = src ? rearrange(p, src, pack_dtype(p, t->dtype), st, a) : NULL;
+    for (u32 i = 0; i < p->n_mat && src; i++) src = multiply(&p->mat[i], src, &tmp, e);
+    struct tensor *r = src ? rearrange(p, src, pack_dtype(p, t->dtype), st, a, e) : NULL;
     arena_release(&tmp);
     return r;
 }

@@ -62,10 +62,12 @@ static double number(const struct tensor *t, i64 channel)
     return elem_f64(t->dtype, t->data, tensor_count(t) == 1 ? 0 : channel);
 }
 
+/* 0: they do not fit in memory. */
 static value_id scaled_weights(struct graph *g, value_id w, const struct affine *f)
 {
     const struct tensor *t = graph_value(g, w)->data;
-    struct tensor *r = tensor_new(g->arena, t->dtype, t->rank, t->dim);
+    struct tensor *r = tensor_try(g->arena, t->dtype, t->rank, t->dim, NULL, "", S(""));
+    if (!r) return 0;
     i64 per = tensor_count(t) / t->dim[0];
     struct arena scratch = {0};
     double *row = arena_array(&scratch, double, per);
@@ -112,7 +114,9 @@ static bool fold_one(struct graph *g, node_id n)
     if (!behind) return false;
     bool scales = f.kind == AF_MUL || f.kind == AF_DIV;
     value_id bias = has_bias || !scales ? new_bias(g, conv, channels, &f) : 0;
-    if (scales) conv->in.v[1] = scaled_weights(g, conv->in.v[1], &f);
+    value_id scaled = scales ? scaled_weights(g, conv->in.v[1], &f) : 0;
+    if (scales && !scaled) return false;
+    if (scales) conv->in.v[1] = scaled;
     if (bias && conv->in.n > 2) conv->in.v[2] = bias;
     else if (bias) node_add_in(g, n, bias);
     struct node *x = graph_node(g, behind);

@@ -108,7 +108,8 @@ static struct tensor *content(struct graph *g, const struct value *v)
     if (!s || is_symbolic(g, v) || !dtype_is_int(v->dtype) ||
         !shape_is_static(g->sym, &v->shape, dim))
         return NULL;
-    struct tensor *t = tensor_new(g->arena, v->dtype, v->shape.rank, dim);
+    struct tensor *t = tensor_try(g->arena, v->dtype, v->shape.rank, dim, NULL, "", v->name);
+    if (!t) return NULL;
     for (i64 i = 0; i < s->n; i++) {
         sym_is_const(g->sym, s->num[i], &c);
         elem_set_i64(t->dtype, t->data, i, c / s->den);
@@ -120,8 +121,10 @@ static bool fold_content(struct graph *g, node_id n)
 {
     const struct node *x = graph_node(g, n);
     for (u32 k = 0; k < x->out.n; k++)
-        if (x->out.v[k] && (x->out.n > 1 || !content(g, graph_value(g, x->out.v[k])))) return false;
-    become_const(g, x->out.v[0], content(g, graph_value(g, x->out.v[0])));
+        if (x->out.v[k] && x->out.n > 1) return false;
+    struct tensor *t = x->out.n && x->out.v[0] ? content(g, graph_value(g, x->out.v[0])) : NULL;
+    if (!t) return false;
+    become_const(g, x->out.v[0], t);
     graph_node(g, n)->dead = true;
     return true;
 }

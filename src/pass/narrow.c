@@ -85,7 +85,9 @@ static value_id convert(struct narrower *p, value_id v, enum dtype to)
 static value_id const_half(struct narrower *p, value_id v)
 {
     const struct value x = *graph_value(p->g, v);
-    struct tensor *t = tensor_new(p->g->arena, DT_F16, x.data->rank, x.data->dim);
+    struct tensor *t = tensor_try(p->g->arena, DT_F16, x.data->rank, x.data->dim, p->e, "f16 of ", x.name);
+    p->failed |= !t;
+    if (!t) return v;
     for (i64 i = 0, n = tensor_count(t); i < n; i++)
         elem_set_f64(DT_F16, t->data, i, elem_f64(DT_F32, x.data->data, i));
     return graph_add_const(p->g, x.name, t);

@@ -31,8 +31,10 @@ const struct pass *pass_at(i64 k)
 static bool run_one(const struct pass *p, struct graph *g, const struct pass_env *env,
                     bool *changed, struct err *e)
 {
+    if (!mem_check(e, "before pass ", str_of(p->name))) return false;
     bool ok = true, did = p->run(g, &ok, e);
     if (!ok) return err_prefix(e, "pass %s", p->name);
+    if (!mem_check(e, "in pass ", str_of(p->name))) return false;
     *changed |= did;
     if (!did) return true;
     if (!graph_sort(g, e) || !graph_verify(g, e)) return err_prefix(e, "after pass %s", p->name);

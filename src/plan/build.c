@@ -123,10 +123,11 @@ static u32 arg_buf(struct maker *m, const struct region *r, const struct kernel_
 }
 
 /* The plan outlives the model that it was made of. */
-static struct tensor *keep(const struct tensor *x, struct arena *a)
+static struct tensor *keep(struct maker *m, const struct value *v)
 {
-    struct tensor *t = tensor_new(a, x->dtype, x->rank, x->dim);
-    memcpy(t->data, x->data, (size_t)tensor_bytes(x));
+    const struct tensor *x = v->data;
+    struct tensor *t = tensor_try(m->a, x->dtype, x->rank, x->dim, m->e, "constant ", v->name);
+    if (t) memcpy(t->data, x->data, (size_t)tensor_bytes(x));
     return t;
 }
 
@@ -142,7 +143,8 @@ static bool const_buf(struct maker *m, value_id v, const struct pack *pk, u32 *o
     else map_put(&m->consts, buf_view(&key), p->buf.n);
     buf_release(&key);
     if (known) return true;
-    struct tensor *t = pk ? pack_apply(pk, x->data, m->c->g->sym, m->a) : keep(x->data, m->a);
+    struct tensor *t = pk ? pack_apply(pk, x->data, m->c->g->sym, m->a, m->e) : keep(m, x);
+    if (!t && m->e->code) return err_prefix(m->e, "constant '%.*s'", STR_ARG(x->name));
     if (!t) return err_set(m->e, ERR_FAILED, "cannot rearrange constant '%.*s'", STR_ARG(x->name));
     struct plan_buf *b = arr_push(m->a, &p->buf);
     *b = (struct plan_buf){
@@ -477,7 +479,7 @@ static bool fill(struct maker *m, const struct selection *s, const i64 *var)
         if (r->task == NO_TASK) continue;
         u32 now = phase[graph_value(g, r->out[0].v)->producer];
         while (n_phases < now) first_of[++n_phases] = p->dispatch.n;
-        if (!add_dispatch(m, r, &s->cost[r->task], var)) return false;
+        if (!mem_check(m->e, "generating kernels", S("")) || !add_dispatch(m, r, &s->cost[r->task], var)) return false;
     }
     while (n_phases <= g->node.n) first_of[++n_phases] = p->dispatch.n;
     if (!plan_made_sizes(m, phase, first_of)) return false;

@@ -522,6 +522,7 @@ bool plan_select(struct selection *s, const struct cover *c, const i64 *var, pla
     struct chooser k = {.c = c};
     *s = (struct selection){.cost = arena_array(a, struct task_cost, c->task.n)};
     for (u32 t = 0; t < c->task.n; t++) {
+        if (!mem_check(e, "choosing kernels", S(""))) return false;
         s->cost[t].ok = cost(user, c->task.v[t], var, &s->cost[t]);
         if (isnan(s->cost[t].seconds)) s->cost[t].seconds = 0; /* a prediction for empty sizes */
     }

@@ -384,7 +384,8 @@ static bool read_elem(struct rt_program *r, const struct plan_made *m, const str
     if (have < end) return err_set(e, ERR_INPUT, "buffer '%.*s' is too short", STR_ARG(r->plan->buf.v[m->buf].name));
     struct dev_mem at = from ? (struct dev_mem){0} : find_mem(r, m->buf);
     if (!from && r->shares_host) from = at.host;
-    if (!from) from = copy = mem_alloc(end);
+    if (!from) from = copy = mem_aligned(end);
+    if (!from) return err_set(e, ERR_SYSTEM, "not enough memory for a size that is made: %lld bytes", (long long)end);
     bool ok = !copy || r->dev->driver->download(r->dev, at, copy, end, e);
     if (ok) *x = elem_i64(m->dtype, from, m->elem);
     mem_free(copy);
@@ -546,7 +547,8 @@ static bool place_output(struct rt_program *r, u32 k, struct tensor *out, i64 ro
     if (out->data && r->is_made[k] && size > room)
         return err_set(e, ERR_INPUT, "output '%.*s' has %lld bytes for this input, and there is room for %lld", STR_ARG(io->name),
                        (long long)size, (long long)room);
-    if (!out->data) out->data = arena_alloc(a, i64_max(size, 1));
+    if (!out->data) out->data = arena_try(a, i64_max(size, 1), e, "output '%.*s'", STR_ARG(io->name));
+    if (!out->data) return false;
     return place(r, io, out->data, e);
 }
 

@@ -477,6 +477,6 @@ bool cover_build(struct cover *c, const struct graph *g, struct arena *a,
         if (g->made.v[k].v && graph_value(g, g->made.v[k].v)->producer)
             need_form(&b, (struct form){g->made.v[k].v, border_layout(g, g->made.v[k].v), 0});
     for (; b.need.done < b.need.n; b.need.done++)
-        if (!deliver(&b, b.need.v[b.need.done])) return false;
+        if (!deliver(&b, b.need.v[b.need.done]) || !mem_check(e, "cutting the graph into tasks", S(""))) return false;
     return b.no_concat || cover_add_joins(c, &b.cut, &b.tasks, o && o->only_joins, e);
 }

@@ -131,7 +131,8 @@ static bool make_value(struct check *c, value_id v, struct rng *r, struct err *e
         !tensor_size_ok(t->dtype, t->rank, t->dim, &bytes))
         return err_set(e, ERR_FAILED, "sizes of a task's input cannot be worked out");
     if (x->data) {
-        t->data = mem_alloc(i64_max(bytes, 1));
+        t->data = mem_aligned(i64_max(bytes, 1));
+        if (!t->data) return err_set(e, ERR_SYSTEM, "not enough memory for a task's constant (%lld bytes)", (long long)bytes);
         memcpy(t->data, x->data->data, (size_t)bytes);
         return true;
     }

@@ -64,7 +64,7 @@ static const void *content(struct instance *x, u32 arg, i64 *size)
     const struct tensor *t = &k->value[a->v];
     struct place at;
     if (a->pack) {
-        struct tensor *p = pack_apply(a->pack, t, k->task->g.sym, &x->arena);
+        struct tensor *p = pack_apply(a->pack, t, k->task->g.sym, &x->arena, NULL);
         *size = p ? tensor_bytes(p) : -1;
         return p ? p->data : NULL;
     }
@@ -73,7 +73,9 @@ static const void *content(struct instance *x, u32 arg, i64 *size)
     if (a->is_out) return NULL;
     if (!at.whole && (v->layout == LAYOUT_ROWS || (!k->want && *size == tensor_bytes(t))))
         return t->data; /* random either way */
-    void *p = arena_alloc(&x->arena, *size);
+    void *p = arena_try(&x->arena, *size, NULL, "an argument");
+    if (!p) *size = -1;
+    if (!p) return NULL;
     if (at.whole) memset(p, POISON_BYTE, (size_t)*size); /* other parts, which are not to be read */
     place_store(&at, t, p);
     return p;

@@ -246,6 +246,7 @@ static bool spell_heat(struct tuner *t, struct contest *c, struct heat *h)
     u32 n = 0;
     for (u32 i = 0; i < h->n; i++) {
         struct buf why = {0};
+        if (!mem_check(t->e, "tuning", S(""))) return false;
         struct entrant *x = enter(t, c, &h->cand[i]);
         if (!x) return false;
         h->trial[n] = x->trial;
