@@ -242,7 +242,7 @@ bool dnx_write(const struct plan *p, struct buf *out, struct err *e)
         for (u32 i = 0; i < l.n; i++) put_padded(out, l.part[i].bytes);
         ok = !out->failed;
     }
-    if (!ok)
+    if (!ok && mem_check(e, "writing the artifact", S("")))
         err_set(e, ERR_FAILED,
                 "cannot write the artifact: a name is not valid UTF-8, or it is larger than 2 GiB");
     free(text); /* made by jansson */

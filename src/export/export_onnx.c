@@ -337,11 +337,13 @@ static bool pack_model(struct writer *w, const Onnx__ModelProto *m, struct buf *
 {
     size_t n = onnx__model_proto__get_packed_size(m);
     if (n > INT32_MAX) return err_set(w->e, ERR_FAILED, "model larger than the 2 GiB an ONNX file may have");
-    u8 *bytes = mem_alloc((i64)n);
+    u8 *bytes = mem_aligned((i64)n);
+    if (!bytes) return err_set(w->e, ERR_SYSTEM, "not enough memory for the model: %lld bytes", (long long)n);
     onnx__model_proto__pack(m, bytes);
     buf_put(out, bytes, (i64)n);
     mem_free(bytes);
-    return !out->failed || err_set(w->e, ERR_FAILED, "model too large");
+    if (out->failed && mem_check(w->e, "writing the model", S(""))) err_set(w->e, ERR_FAILED, "model too large");
+    return !out->failed;
 }
 
 static bool write_model(struct writer *w, struct buf *out)

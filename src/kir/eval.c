@@ -80,7 +80,8 @@ static bool heap_get(struct machine *m, i64 n, i64 size, void *out)
     if (n < 0 || __builtin_mul_overflow(n, size, &bytes) || bytes > m->heap_left)
         return err_set(m->e, ERR_FAILED, "kernel '%.*s': impossible amount of memory",
                        STR_ARG(m->k->name));
-    void *p = mem_alloc(bytes + 8);
+    void *p = mem_aligned(bytes + 8);
+    if (!p) return err_set(m->e, ERR_SYSTEM, "kernel '%.*s': not enough memory for %lld bytes", STR_ARG(m->k->name), (long long)bytes);
     m->heap_left -= bytes;
     *arr_push(&m->arena, &m->heap) = p;
     memcpy(out, &p, sizeof p);

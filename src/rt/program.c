@@ -301,7 +301,7 @@ static bool grow_block(struct rt_program *r, struct phase *h, struct err *e)
     if (h->block.size >= h->total && h->block.size > 0) return true;
     if (h->block.size) r->dev->driver->release(r->dev, &h->block);
     h->block = (struct dev_mem){0};
-    return r->dev->driver->alloc(r->dev, i64_max(h->total, 64), &h->block, e);
+    return r->dev->driver->alloc(r->dev, i64_max(h->total, 64), &h->block, e) || err_prefix(e, "temporary memory for inputs of these sizes");
 }
 
 static bool same_sizes(const struct rt_program *r, const i64 *var)
@@ -525,7 +525,8 @@ static bool place(struct rt_program *r, const struct plan_io *io, void *data, st
 {
     u32 k = io->buf;
     i64 size = r->bound.buf_size[k];
-    if (!r->shares_host && !r->mem[k].size && !r->dev->driver->alloc(r->dev, i64_max(size, 1), &r->mem[k], e)) return false;
+    if (!r->shares_host && !r->mem[k].size && !r->dev->driver->alloc(r->dev, i64_max(size, 1), &r->mem[k], e))
+        return err_prefix(e, "'%.*s'", STR_ARG(io->name));
     r->io[k] = r->shares_host ? (struct dev_mem){.host = data, .size = size} : r->mem[k];
     return true;
 }

@@ -124,7 +124,9 @@ static const void *read_buffer(struct child *c, const struct instance *x, u32 i,
     if (c->n_scratch <= x->size[i]) {
         mem_free(c->scratch);
         c->n_scratch = x->size[i] + 1;
-        c->scratch = mem_alloc(c->n_scratch);
+        c->scratch = mem_aligned(c->n_scratch);
+        if (!c->scratch) err_set(e, ERR_SYSTEM, "not enough memory for a kernel's output: %lld bytes", (long long)c->n_scratch);
+        if (!c->scratch) return c->n_scratch = 0, NULL;
     }
     return c->on.driver->download(c->on.dev, x->mem[i], c->scratch, x->size[i], e) ? c->scratch : NULL;
 }
