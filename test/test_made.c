@@ -193,9 +193,26 @@ static void test_room(void **state)
     bed_close(&b);
 }
 
+/* What constants alone decide is no size that is made: an exporter writes a side as 16**0.5. */
+static void test_constants(void **state)
+{
+    struct bed b;
+    bed_open(&b,
+             "graph {\n input %x: f32[16]\n const %a: f32[1] = [16.0]\n const %h: f32[] = [0.5]\n %p: f32[?] = Pow(%a, %h)\n"
+             " %s: i64[?] = Cast(%p) {to=7}\n %t: i64[?] = Concat(%s, %s) {axis=0}\n %y: f32[?] = Reshape(%x, %t)\n output %y\n}\n",
+             "interp");
+    struct quern_array in = {.type = QUERN_F32, .rank = 1, .dim = {16}}, shape;
+    must(&b, quern_program_shape(b.p, &in, 1, &shape, 1));
+    assert_int_equal(shape.rank, 2);
+    assert_int_equal(shape.dim[0], 4);
+    assert_int_equal(shape.dim[1], 4);
+    bed_close(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_constants),
         cmocka_unit_test(test_find),
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_errors),

@@ -114,6 +114,44 @@ static bool content_of_parts(struct graph *g, value_id v, u32 steps)
     return true;
 }
 
+enum { MAX_CONST_NODES = 64, MAX_CONST_ELEMS = 4096 };
+
+struct const_nodes { node_id v[MAX_CONST_NODES]; u32 n; };
+
+/* Adds the nodes that v is computed from, each behind those that it reads. false: not from constants alone, or from too much. */
+static bool add_const_nodes(const struct graph *g, value_id v, struct const_nodes *c, u32 steps)
+{
+    const struct value *x = graph_value(g, v);
+    if (x->data) return true;
+    i64 n = x->producer && steps && x->shape.known ? count_of(g, v) : -1;
+    if (n < 0 || n > MAX_CONST_ELEMS) return false;
+    for (u32 k = 0; k < c->n; k++)
+        if (c->v[k] == x->producer) return true;
+    const struct node *p = graph_node(g, x->producer);
+    for (u32 k = 0; k < p->in.n; k++)
+        if (p->in.v[k] && !add_const_nodes(g, p->in.v[k], c, steps - 1)) return false;
+    if (p->in.n == 0 || c->n == MAX_CONST_NODES) return false;
+    c->v[c->n++] = x->producer;
+    return true;
+}
+
+/* What is computed from constants alone is known, although no symbols say so: 16**0.5, as an exporter writes the side of a square. */
+static bool content_of_constants(struct graph *g, value_id v)
+{
+    struct const_nodes c = {.n = 0};
+    struct graph one;
+    struct tensor *t = NULL;
+    struct err unknown = {0};
+    value_id *back;
+    sym all[MAX_ELEMS];
+    if (!add_const_nodes(g, v, &c, MAX_CONST_NODES) || c.n == 0) return false;
+    graph_extract(&one, g, g->arena, c.v, c.n, &v, 1, &back);
+    if (!graph_eval(&one, NULL, &t, g->arena, NULL, &unknown) || tensor_count(t) > MAX_ELEMS) return false;
+    for (i64 i = 0; i < tensor_count(t); i++) all[i] = sym_const(g->sym, elem_i64(t->dtype, t->data, i));
+    op_set_sdata(g, v, all, tensor_count(t), 1);
+    return true;
+}
+
 static void make_content(struct graph *g, value_id v, i64 n)
 {
     sym all[MAX_ELEMS];
@@ -146,7 +184,7 @@ static bool content_of(struct graph *g, value_id v, u32 steps)
             return true;
         }
     }
-    make_content(g, v, n);
+    if (!content_of_constants(g, v)) make_content(g, v, n);
     return true;
 }
 
