@@ -104,6 +104,16 @@ static void test_fold_div_signs(void **state) /* (H - 8) / 4 truncates: the floo
     arena_release(&t.a);
 }
 
+static void test_fold_div_near_zero(void **state) /* (H - 1) / 4 + 1, a convolution's output: never below 0 - 3, one sign is enough */
+{
+    struct net t;
+    value_id h;
+    net_init(&t, &h);
+    value_id d = net_op(&t, "Sub", 2, (value_id[]){h, net_int(&t, 1)});
+    value_id q = net_op(&t, "Div", 2, (value_id[]){d, net_int(&t, 4)});
+    check_content(&t, net_op(&t, "Add", 2, (value_id[]){q, net_int(&t, 1)}), "(max(1,H)+3)//4");
+}
+
 static void test_fold_compare(void **state) /* Where(H + 1 > 0, H, 7) */
 {
     struct net t;
@@ -253,7 +263,7 @@ int main(void)
         cmocka_unit_test(test_errors),       cmocka_unit_test(test_fold_floor_mul),
         cmocka_unit_test(test_fold_scale),   cmocka_unit_test(test_fold_div_signs),
         cmocka_unit_test(test_fold_compare), cmocka_unit_test(test_fold_max_reduce),
-        cmocka_unit_test(test_fold_clip),    cmocka_unit_test(test_fold_random),
+        cmocka_unit_test(test_fold_div_near_zero), cmocka_unit_test(test_fold_clip),    cmocka_unit_test(test_fold_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

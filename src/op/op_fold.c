@@ -28,6 +28,8 @@ static sym neg(struct symtab *t, sym a) { return sym_sub(t, num(t, 0), a); }
 static sym trunc_div(struct symtab *t, sym a, sym b)
 {
     if (at_least(t, a, 0)) return sym_div(t, a, b);
+    i64 c; /* what is just below 0, such as H - 1 where H may be 0, comes to 0 */
+    if (sym_is_const(t, b, &c) && c > 1 && at_least(t, a, 1 - c)) return sym_div(t, sym_max(t, a, num(t, 0)), b);
     sym up = sym_div(t, sym_max(t, a, num(t, 0)), b),
         down = sym_div(t, sym_max(t, neg(t, a), num(t, 0)), b);
     return sym_sub(t, up, down);
