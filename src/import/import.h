@@ -68,9 +68,8 @@ bool import_describe(struct str model, bool is_output, i64 k, struct str *name, 
 struct Onnx__ModelProto;
 bool import_inline(struct Onnx__ModelProto *m, struct arena *a, struct err *e);
 
-/* import_types.c: op_infer_all, and constants of floats have the type of the values beside them. */
-bool import_infer(struct graph *g, struct err *e);
-void import_fit_types(struct graph *g, node_id n); /* of one node, before it is inferred */
+/* import_types.c: constants of floats get the type of the values beside them at node n, before it is inferred. */
+void import_fit_types(struct graph *g, node_id n);
 
 /* import_flex.c: FlexAttention of ai.onnx.preview, with its subgraphs, becomes nodes of the graph. */
 struct Onnx__GraphProto;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sizes and types of an imported network, with one thing that ONNX does not allow put right: exporters that fold
+// Types of an imported network's constants, with one thing that ONNX does not allow put right: exporters that fold
 // constants (PyTorch's, of batch normalisation into convolutions of bf16) leave them in f32 beside values of f16 or bf16,
 // where the operator has one type for both. Such constants are converted to the type of the values, rounded to nearest
 // even, as the exporter would have done. Values that are computed are left alone: there a Cast is missing in the network.
@@ -41,15 +41,4 @@ void import_fit_types(struct graph *g, node_id n)
             graph_node(g, n)->in.v[i] = to;
         }
     }
-}
-
-bool import_infer(struct graph *g, struct err *e)
-{
-    if (!graph_sort(g, e)) return false;
-    for (node_id n = 1; n < g->node.n; n++) {
-        if (graph_node(g, n)->dead) continue;
-        import_fit_types(g, n);
-        if (!op_infer(g, n, e)) return false;
-    }
-    return true;
 }
