@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#include "seeds.h"
+
 struct fixture {
     struct arena a;
     struct symtab sym;
@@ -222,12 +224,62 @@ static void test_diamonds(void **state)
     arena_release(&f.a);
 }
 
+/* x + content, where the content is known: kernels choose from it by the index. Returns how many instructions that takes. */
+static u32 check_content(const i64 *content, i64 n, u32 lanes)
+{
+    struct fixture f;
+    value_id x;
+    start(&f);
+    random_input(&f.g, "x", DT_I64, 1, &n, &x);
+    value_id c = op_node(&f.g, 0, "Identity", 1, &x, 0);
+    node_id sum = random_node(&f.g, op_find(S("Add")), 2, (value_id[]){x, c}, 1);
+    ready(&f);
+    sym *num = arena_array(&f.a, sym, n);
+    for (i64 i = 0; i < n; i++) num[i] = sym_const(&f.sym, content[i]);
+    op_set_sdata(&f.g, c, num, n, 1);
+    assert_int_equal(f.m.arg.n, 2);
+    emit_copy(&f, graph_node(&f.g, sum)->out.v[0], 0, lanes);
+    if (!kir_verify(&f.k, &f.e)) fail_msg("%s", f.e.msg);
+    i64 *in = arena_array(&f.a, i64, n), *out = arena_array(&f.a, i64, n);
+    for (i64 i = 0; i < n; i++) in[i] = 1000 * i;
+    struct kir_arg arg[2] = {{in, n}, {out, n}};
+    struct kir_eval_opts o = {0};
+    if (!kir_eval(&f.k, arg, NULL, &o, &f.e)) fail_msg("%s", f.e.msg);
+    for (i64 i = 0; i < n; i++) assert_int_equal(out[i], 1000 * i + content[i]);
+    u32 count = f.k.ins.n;
+    arena_release(&f.a);
+    return count;
+}
+
+static void test_contents(void **state)
+{
+    i64 v[128];
+    struct rng r;
+    for (i64 i = 0; i < 128; i++) v[i] = i;
+    assert_true(check_content(v, 128, 1) < 40 && check_content(v, 128, 16) < 40); /* no choice at all */
+    for (i64 i = 0; i < 128; i++) v[i] = i < 40 ? 7 : 3 * i - 5;
+    assert_true(check_content(v, 128, 4) < 60);
+    check_content((i64[]){INT64_MAX / 2, 0, INT64_MIN / 2, -INT64_MAX, 5}, 5, 1);
+    check_content((i64[]){5}, 1, 1);
+    for (u64 seed = first_seed(0, 50); seed < last_seed(0, 50); seed++) {
+        r = rng_seed(seed);
+        i64 step = rng_range(&r, -3, 3), n = 4 * rng_range(&r, 1, 9);
+        v[0] = rng_range(&r, -9, 9);
+        for (i64 i = 1; i < n; i++) {
+            if (!rng_range(&r, 0, 4)) step = rng_range(&r, -2, 2);
+            v[i] = v[i - 1] + step;
+        }
+        check_content(v, n, seed % 2 ? 1 : 4);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layouts),    cmocka_unit_test(test_layouts_vector),
         cmocka_unit_test(test_contiguous), cmocka_unit_test(test_contiguous_symbolic),
         cmocka_unit_test(test_literals),   cmocka_unit_test(test_diamonds),
+        cmocka_unit_test(test_contents),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -218,33 +218,65 @@ static kval emit_literal(struct emit *m, const struct value *x)
                        is_float ? 0 : elem_i64(t->dtype, t->data, 0));
 }
 
-/* num/den in the value's type */
-static kval emit_rational(struct emit *m, const struct value *x, sym num)
+/* n/den in the value's type */
+static kval emit_rational(struct emit *m, const struct value *x, kval n)
 {
-    kval n = emit_size(m, num);
     i64 den = x->sdata->den;
     if (den == 1) return kir_cast(m->k, emit_type(x->dtype), n);
-    kval q =
-        kir_bin(m->k, KI_DIV, kir_cast(m->k, DT_F64, n), kir_const_f(m->k, DT_F64, 1, (double)den));
+    kval q = kir_bin(m->k, KI_DIV, kir_cast(m->k, DT_F64, n), kir_const_f(m->k, DT_F64, 1, (double)den));
     return kir_cast(m->k, emit_type(x->dtype), q);
 }
 
-/* Known content: the element chosen by the flat index. */
+/* Elements from..end-1 of a known content that grow by the same amount. */
+struct run { i64 from, end; sym step; };
+
+/* Differences of numbers this small do not overflow. */
+static bool has_step(const struct symtab *t, sym a, sym b)
+{
+    const i64 most = (i64)1 << 40;
+    i64 c;
+    return (!sym_is_const(t, a, &c) || (c > -most && c < most)) && (!sym_is_const(t, b, &c) || (c > -most && c < most));
+}
+
+static struct run content_run(struct symtab *t, const struct sym_data *d, i64 from)
+{
+    struct run r = {from, from + 1, sym_const(t, 0)};
+    for (; r.end < d->n && has_step(t, d->num[r.end - 1], d->num[r.end]); r.end++) {
+        sym step = sym_sub(t, d->num[r.end], d->num[r.end - 1]);
+        if (r.end == from + 1) r.step = step;
+        if (step != r.step) break;
+    }
+    return r;
+}
+
+/* Its numerator at the flat index. */
+static kval emit_run(struct emit *m, const struct sym_data *d, const struct run *r, kval at)
+{
+    struct symtab *t = m->g->sym;
+    i64 c;
+    if (r->end - r->from == 1 || (sym_is_const(t, r->step, &c) && c == 0)) return emit_size(m, d->num[r->from]);
+    sym base = sym_sub(t, d->num[r->from], sym_mul(t, r->step, sym_const(t, r->from)));
+    kval way = kir_bin(m->k, KI_MUL, at, emit_size(m, r->step));
+    return kir_bin(m->k, KI_ADD, way, emit_size(m, base));
+}
+
+/* Known content: the element chosen by the flat index, from runs of equal steps, of which most contents have one or two. */
 static kval emit_content(struct emit *m, const struct value *x, const kval *idx)
 {
     struct kir *k = m->k;
+    const struct sym_data *d = x->sdata;
     u32 order[MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
-    kval at =
-        x->sdata->n > 1 ? offset_dense(m, &x->shape, order, x->shape.rank, idx) : kir_int(k, 0);
+    kval at = d->n > 1 ? offset_dense(m, &x->shape, order, x->shape.rank, idx) : kir_int(k, 0), v = 0;
     i64 c;
-    if (x->sdata->n == 0) return emit_number(m, x->dtype, 0, 0); /* never executed */
-    if (kir_is_const(k, at, &c) && kir_lanes(k, at) == 1)
-        return emit_rational(m, x, x->sdata->num[c]);
-    kval v = emit_rational(m, x, x->sdata->num[0]);
-    for (i64 i = 1; i < x->sdata->n; i++)
-        v = kir_select(k, kir_bin(k, KI_EQ, at, kir_int(k, i)),
-                       emit_rational(m, x, x->sdata->num[i]), v);
-    return v;
+    if (d->n == 0) return emit_number(m, x->dtype, 0, 0); /* never executed */
+    if (kir_is_const(k, at, &c) && kir_lanes(k, at) == 1) return emit_rational(m, x, emit_size(m, d->num[c]));
+    for (i64 i = 0; i < d->n;) {
+        struct run r = content_run(m->g->sym, d, i);
+        kval n = emit_run(m, d, &r, at);
+        v = v ? kir_select(k, kir_bin(k, KI_LT, at, kir_int(k, r.from)), v, n) : n;
+        i = r.end;
+    }
+    return emit_rational(m, x, v);
 }
 
 /* The instruction can still be used: no structure that was open when it was made has been closed
