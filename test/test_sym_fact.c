@@ -200,6 +200,54 @@ static void facts_are_exact(void **state)
     }
 }
 
+/* The same with smaller and larger of two, and with bounds. */
+static void facts_refuse_nothing_else(void **state)
+{
+    struct fixture *f = *state;
+    for (u64 seed = first_seed(1, 600); seed < last_seed(1, 600); seed++) {
+        struct rng r = rng_seed(seed);
+        start(f);
+        sym_var(&f->t, S("H"));
+        struct demand d = {.is_equal = rng_range(&r, 0, 1)};
+        d.a = random_size(&f->t, &r, (int)rng_range(&r, 0, 4)), d.b = random_size(&f->t, &r, (int)rng_range(&r, 0, 3));
+        if (f->t.var.n > 1) continue;
+        bool ok = d.is_equal ? sym_require_equal(&f->t, d.a, d.b, S("x")) : sym_require_at_least(&f->t, d.a, d.b, S("x"));
+        for (i64 v = 0; v < 60; v++) {
+            i64 x, y;
+            if (!sym_eval(&f->t, d.a, &v, &x) || !sym_eval(&f->t, d.b, &v, &y)) continue;
+            bool holds = ok && !sym_fact_broken(&f->t, &v), want = d.is_equal ? x == y : x >= y;
+            if (holds != want) fail_msg("seed %lld: %lld and %lld at %lld: %d", (long long)seed, (long long)x, (long long)y, (long long)v, holds);
+        }
+    }
+}
+
+static void bounds_are_of_variables(void **state)
+{
+    static const struct { const char *a, *b, *fact; } rows[] = {
+        {"H+2", "5", "H to be at least 3"},         {"(H-3)//2+1", "1", "H to be at least 3"}, {"H//2//2", "2", "H to be at least 8"},
+        {"min(H,7)*2", "5", "H to be at least 3"},  {"5", "H", "H to be at most 5"},            {"H", "W", "H to be at least W"},
+        {"H//2+max(H,4)", "9", "H to be at least 6"},
+    };
+    struct fixture *f = *state;
+    i64 lo;
+    for (int k = 0; k < (int)countof(rows); k++) {
+        start(f);
+        assert_true(sym_require_at_least(&f->t, parse(&f->t, rows[k].a), parse(&f->t, rows[k].b), S("Conv 'x'")));
+        check_text(&f->t, 0, rows[k].fact);
+        assert_true(sym_require_at_least(&f->t, parse(&f->t, rows[k].a), parse(&f->t, rows[k].b), S("Conv 'x'")));
+        assert_int_equal(f->t.fact.n, 1);
+    }
+    start(f); /* the stronger one stays, and what contradicts it is refused */
+    for (int k = 1; k < 4; k++) assert_true(sym_require_at_least(&f->t, parse(&f->t, "H"), sym_const(&f->t, k), S("x")));
+    check_text(&f->t, 0, "H to be at least 3");
+    assert_int_equal(f->t.fact.n, 1);
+    assert_false(sym_require_at_least(&f->t, sym_const(&f->t, 2), parse(&f->t, "H"), S("x")));
+    assert_true(sym_require_multiple(&f->t, parse(&f->t, "H"), 4, S("x")));
+    assert_true(sym_lower_bound(&f->t, parse(&f->t, "H//2"), &lo));
+    assert_int_equal(lo, 2);
+    assert_false(sym_require_at_least(&f->t, parse(&f->t, "min(H,7)"), sym_const(&f->t, 8), S("x")));
+}
+
 static void sums_are_solved(void **state)
 {
     struct fixture *f = *state;
@@ -241,6 +289,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(sizes_look_plain, setup, teardown),
         cmocka_unit_test_setup_teardown(values_stay, setup, teardown),
         cmocka_unit_test_setup_teardown(facts_are_exact, setup, teardown),
+        cmocka_unit_test_setup_teardown(facts_refuse_nothing_else, setup, teardown),
+        cmocka_unit_test_setup_teardown(bounds_are_of_variables, setup, teardown),
         cmocka_unit_test_setup_teardown(sums_are_solved, setup, teardown),
         cmocka_unit_test_setup_teardown(explanations_name_sizes, setup, teardown),
     };

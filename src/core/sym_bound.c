@@ -161,14 +161,27 @@ static bool bound_poly(struct proof *k, const struct poly *p, i64 *lo)
     return bound_plain(k, p, lo) || bound_search(k, p, lo);
 }
 
-/* What is left of p after an inequality that is a fact: f >= 0, so p >= p - f. */
+/* How often a fact goes into p, by its first term. */
+static i64 times_in(const struct symtab *t, const struct poly *f, const struct poly *p)
+{
+    for (u32 i = 0; i < p->n && f->n && f->v[0].n; i++)
+        if (term_cmp(t, &f->v[0], &p->v[i]) == 0) return i64_max(p->v[i].coef / f->v[0].coef, 1);
+    return 1;
+}
+
+/* What is left of p after an inequality that is a fact: f >= 0, so p >= p - m*f. Common factors are taken out of f: 2*x - 1 >= 0
+   says x - 1 >= 0. */
 static bool bound_by_fact(struct work *w, const struct poly *p, const struct sym_fact *f, i64 *lo)
 {
     struct proof k = {w, BOUND_STEPS, 0};
-    struct poly rest = {0}, known = poly_of(w, f->rest);
+    struct poly rest = {0}, known = {0}, given;
     if (f->kind != FACT_AT_LEAST && f->kind != FACT_AT_MOST) return false;
+    given = poly_of(w, f->rest);
+    poly_add_scaled(w, &known, &given, f->kind == FACT_AT_LEAST ? 1 : -1);
+    i64 g = poly_gcd(&known, 0, false);
+    if (g > 1) known = poly_exact(w, &known, g);
     poly_add_scaled(w, &rest, p, 1);
-    poly_add_scaled(w, &rest, &known, f->kind == FACT_AT_LEAST ? -1 : 1);
+    poly_add_scaled(w, &rest, &known, -times_in(w->t, &known, p));
     return bound_poly(&k, &rest, lo);
 }
 

@@ -193,8 +193,11 @@ static void refresh(struct symtab *t)
     }
 }
 
+/* Bounds stand behind what they bound: "H to be at most 1", not "1 to be at least H". */
 static void note(struct symtab *t, enum sym_fact_kind k, sym a, sym b, struct str who)
 {
+    bool turn = sym_is_const(t, a, NULL) && !sym_is_const(t, b, NULL) && (k == FACT_AT_LEAST || k == FACT_AT_MOST);
+    if (turn) return note(t, k == FACT_AT_LEAST ? FACT_AT_MOST : FACT_AT_LEAST, b, a, who);
     sym_fact_note(t, k, sym_plain(t, a), sym_plain(t, b), who);
 }
 
@@ -492,17 +495,6 @@ static bool use_operand(struct symtab *t, sym d, sym atom, struct str who)
     return false;
 }
 
-static bool use_extremes(struct symtab *t, sym d, struct str who)
-{
-    struct work w = {.t = t};
-    struct poly p = poly_of(&w, d);
-    bool done = false;
-    for (u32 i = 0; i < p.n && !done; i++)
-        for (u32 j = 0; j < p.v[i].n && !done; j++) done = use_operand(t, d, p.v[i].atom[j], who);
-    arena_release(&w.mem);
-    return done;
-}
-
 /* Does atom `a` lie in an expression? */
 static bool has_atom(const struct symtab *t, sym s, sym a)
 {
@@ -510,6 +502,27 @@ static bool has_atom(const struct symtab *t, sym s, sym a)
     if (s == a) return true;
     if (s == 0 || x->op == SYM_CONST || x->op == SYM_VAR) return false;
     return has_atom(t, x->a, a) || has_atom(t, x->b, a);
+}
+
+/* Under a floor the other operand may do, too. */
+static bool is_inside(const struct symtab *t, const struct poly *p, sym atom)
+{
+    for (u32 i = 0; i < p->n; i++)
+        for (u32 j = 0; j < p->v[i].n; j++)
+            if (p->v[i].atom[j] != atom && has_atom(t, p->v[i].atom[j], atom)) return true;
+    return false;
+}
+
+static bool use_extremes(struct symtab *t, sym d, struct str who)
+{
+    struct work w = {.t = t};
+    struct poly p = poly_of(&w, d);
+    bool done = false;
+    for (u32 i = 0; i < p.n && !done; i++)
+        for (u32 j = 0; j < p.v[i].n && !done; j++)
+            done = !is_inside(t, &p, p.v[i].atom[j]) && use_operand(t, d, p.v[i].atom[j], who);
+    arena_release(&w.mem);
+    return done;
 }
 
 /* The atom of the difference that may be replaced: the largest, the last of equal ones. */
@@ -620,20 +633,85 @@ static bool is_not_negative(struct symtab *t, sym s)
     return yes;
 }
 
+/* The only variable of an expression that never falls when it grows; false: more than one, or it may fall. */
+static bool only_rises(const struct symtab *t, sym s, u32 *var)
+{
+    const struct sym_node *x = &t->node.v[s];
+    i64 c = 0;
+    switch ((enum sym_op)x->op) {
+    case SYM_CONST: return true;
+    case SYM_VAR:
+        if (*var == UINT32_MAX) *var = x->a;
+        return *var == x->a;
+    case SYM_MUL:
+    case SYM_DIV: return sym_is_const(t, x->b, &c) && c > 0 && only_rises(t, x->a, var);
+    case SYM_ADD:
+    case SYM_MIN:
+    case SYM_MAX: return only_rises(t, x->a, var) && only_rises(t, x->b, var);
+    }
+    unreachable();
+}
+
+enum { MOST_LEAST = 1 << 30 };
+
+/* floor(H/4) - 3 >= 0 says that H is at least 12. */
+static bool find_least(const struct symtab *t, sym d, u32 *var, i64 *least)
+{
+    u32 v = UINT32_MAX;
+    i64 lo = -1, hi = MOST_LEAST, y;
+    if (!only_rises(t, d, &v) || v == UINT32_MAX) return false;
+    i64 *x = mem_alloc((i64)sizeof *x * (v + 1)); /* the others are not looked at */
+    x[v] = hi;
+    bool ok = sym_eval(t, d, x, &y) && y >= 0;
+    while (ok && hi - lo > 1) {
+        x[v] = lo + (hi - lo) / 2;
+        ok = sym_eval(t, d, x, &y);
+        if (y >= 0) hi = x[v];
+        else lo = x[v];
+    }
+    mem_free(x);
+    *var = v, *least = hi;
+    return ok;
+}
+
+/* Weaker ones of the same variable, which say nothing any more. */
+static void drop_weaker(struct symtab *t, sym x, i64 least)
+{
+    u32 n = 0;
+    for (u32 k = 0; k < t->fact.n; k++) {
+        i64 c;
+        const struct sym_fact *f = &t->fact.v[k];
+        bool weaker = f->kind == FACT_AT_LEAST && f->a == x && sym_is_const(t, f->b, &c) && c <= least;
+        if (!weaker) t->fact.v[n++] = *f;
+    }
+    t->fact.n = n;
+}
+
+static bool note_least(struct symtab *t, u32 var, i64 least, struct str who)
+{
+    sym x = sym_cons(t, SYM_VAR, var, 0, 0), now = sym_current(t, x), c = sym_const(t, least);
+    if (least <= 0 || is_not_negative(t, sym_sub(t, now, c))) return true;
+    if (is_not_negative(t, sym_sub(t, sym_const(t, least - 1), now)) || t->fact.n >= MAX_FACTS) return false;
+    drop_weaker(t, x, least);
+    note(t, FACT_AT_LEAST, x, c, who);
+    refresh(t);
+    return true;
+}
+
 bool sym_require_at_least(struct symtab *t, sym a, sym b, struct str who)
 {
     i64 v;
+    u32 var;
     if (!a || !b) return false;
     a = sym_current(t, a), b = sym_current(t, b);
     sym d = sym_sub(t, a, b);
     if (sym_is_const(t, d, &v)) return v >= 0;
     if (!sym_is_defined(t, d)) return false;
     if (is_not_negative(t, d)) return true;
+    if (find_least(t, d, &var, &v)) return note_least(t, var, v, who);
     sym less = sym_sub(t, sym_sub(t, b, a), sym_const(t, 1)); /* b > a */
     if (is_not_negative(t, less) || t->fact.n >= MAX_FACTS) return false;
-    bool turned = sym_is_const(t, a, NULL);
-    if (turned) note(t, FACT_AT_MOST, b, a, who);
-    else note(t, FACT_AT_LEAST, a, b, who);
+    note(t, FACT_AT_LEAST, a, b, who);
     refresh(t);
     return true;
 }

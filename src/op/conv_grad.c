@@ -57,7 +57,7 @@ static bool read_sizes(const struct graph *g, node_id n, struct adjoint *a, stru
 
 /* dy must have the sizes that the convolution gives, so that what no window reads is less than a
  * stride. */
-static bool solve_extra(const struct graph *g, node_id n, struct adjoint *a, struct err *e)
+static bool solve_extra(struct graph *g, node_id n, struct adjoint *a, struct err *e)
 {
     const struct shape *dy = op_in_shape(g, graph_node(g, n), 0);
     struct symtab *t = g->sym;
@@ -68,8 +68,7 @@ static bool solve_extra(const struct graph *g, node_id n, struct adjoint *a, str
         if (sym_is_const(t, a->size[i], &c) && c < 1)
             return op_invalid(e, g, n, "input of size %lld on axis %u", (long long)c, 2 + i);
     }
-    if (!op_window_out(g, &a->w, &x, &y))
-        return op_invalid(e, g, n, "kernel larger than the padded input");
+    if (!op_window_out(g, n, &a->w, &x, &y, e)) return false;
     a->known = true;
     for (u32 i = 0; i < a->w.n; i++) {
         sym got = dy->dim[2 + i], want = y.dim[2 + i], s = sym_const(t, a->w.stride[i]);
@@ -177,7 +176,7 @@ static bool weight_infer(struct graph *g, node_id n, struct err *e)
     if (x.rank < 3 || dy.rank != x.rank)
         return op_invalid(e, g, n, "gradient of rank %u for an input of rank %u", dy.rank, x.rank);
     if (!op_window_infer(g, n, NULL, &w, e) || !channels_fit(g, n, &c, &m, e)) return false;
-    if (!op_window_out(g, &w, &x, &y)) return op_invalid(e, g, n, "kernel larger than the padded input");
+    if (!op_window_out(g, n, &w, &x, &y, e)) return false;
     if (!op_sizes_agree(g, x.dim[0], dy.dim[0])) return op_invalid(e, g, n, "batch sizes differ");
     for (u32 i = 0; i < w.n; i++)
         if (!op_sizes_agree(g, y.dim[2 + i], dy.dim[2 + i]))

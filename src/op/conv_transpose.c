@@ -128,7 +128,7 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     const struct node *nd = graph_node(g, n);
     const struct shape x = *op_in_shape(g, nd, 0), ws = *op_in_shape(g, nd, 1);
     struct op_window w;
-    i64 dim[MAX_RANK], extra[MAX_RANK], c, group = attr_int(nd, "group", 1);
+    i64 dim[MAX_RANK], extra[MAX_RANK], group = attr_int(nd, "group", 1);
     if (!op_same_types(g, n, 0, e)) return false;
     if (!dtype_is_float(op_in_dtype(g, nd, 0)))
         return op_unsupported(e, g, n, "type %s", dtype_name(op_in_dtype(g, nd, 0)));
@@ -143,8 +143,8 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     for (u32 i = 0; i < w.n; i++) {
         sym full = sym_add(g->sym, full_size(g, &w, i, x.dim[2 + i]), sym_const(g->sym, extra[i]));
         out.dim[2 + i] = sym_sub(g->sym, full, sym_add(g->sym, w.begin[i], w.end[i]));
-        if (sym_is_const(g->sym, out.dim[2 + i], &c) && c < 1)
-            return op_invalid(e, g, n, "pads larger than the output");
+        if (!op_require_at_least(g, n, x.dim[2 + i], sym_const(g->sym, 1), e, "axis %u", 2 + i)) return false;
+        if (!op_require_at_least(g, n, out.dim[2 + i], sym_const(g->sym, 1), e, "output's axis %u, from which pads are cut,", 2 + i)) return false;
     }
     op_set_out(g, n, 0, op_in_dtype(g, graph_node(g, n), 0), &out);
     return true;

@@ -109,8 +109,9 @@ static bool col_infer(struct graph *g, node_id n, struct err *e)
     if (!op_window_infer(g, n, NULL, &d.w, e)) return false;
     const struct node *nd = graph_node(g, n);
     const struct shape x = *op_in_shape(g, nd, COL_X), *o = op_in_shape(g, nd, COL_OFFSET);
-    if (!read_deform(g, nd, &d) || x.rank >= MAX_RANK || o->rank != x.rank || !op_window_out(g, &d.w, &x, &out))
+    if (!read_deform(g, nd, &d) || x.rank >= MAX_RANK || o->rank != x.rank)
         return op_invalid(e, g, n, "the window does not fit the input");
+    if (!op_window_out(g, n, &d.w, &x, &out, e)) return false;
     if (!sym_is_const(g->sym, x.dim[1], &channels)) return op_unsupported(e, g, n, "a symbolic number of channels");
     if (channels % d.groups) return op_invalid(e, g, n, "attribute 'offset_group'");
     struct shape s = {.rank = x.rank + 1, .dim = {x.dim[0], x.dim[1], sym_const(g->sym, d.taps)}};

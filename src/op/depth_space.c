@@ -45,11 +45,10 @@ static i64 map(const void *par, const i64 *out, i64 *in)
     return 0;
 }
 
-static bool divide(struct graph *g, sym *s, i64 by)
+static bool divide(struct graph *g, node_id n, u32 axis, sym *s, i64 by, struct err *e)
 {
-    i64 c;
-    if (sym_is_const(g->sym, *s, &c) && c % by) return false;
-    *s = sym_div(g->sym, *s, sym_const(g->sym, by));
+    if (!op_require_multiple(g, n, *s, by, e, "axis %u", axis)) return false;
+    *s = sym_div(g->sym, sym_current(g->sym, *s), sym_const(g->sym, by));
     return true;
 }
 
@@ -62,10 +61,9 @@ static bool infer(struct graph *g, node_id n, struct err *e)
         return op_invalid(e, g, n, "bad attribute 'blocksize' or 'mode'");
     if (to.rank != 4) return op_invalid(e, g, n, "rank %u, not 4", to.rank);
     sym b = sym_const(g->sym, k.b), area = sym_const(g->sym, k.b * k.b);
-    bool ok = k.deep ? divide(g, &to.dim[H], k.b) && divide(g, &to.dim[W], k.b)
-                     : divide(g, &to.dim[C], k.b * k.b);
-    if (!ok)
-        return op_invalid(e, g, n, "sizes are no multiples of the block size %lld", (long long)k.b);
+    bool ok = k.deep ? divide(g, n, H, &to.dim[H], k.b, e) && divide(g, n, W, &to.dim[W], k.b, e)
+                     : divide(g, n, C, &to.dim[C], k.b * k.b, e);
+    if (!ok) return false;
     if (k.deep) {
         to.dim[C] = sym_mul(g->sym, to.dim[C], area);
     } else {

@@ -5,18 +5,22 @@
 // never leads outside the input.
 #include "op/op.h"
 
-/* Constant indices must lie in -dim..dim-1; element i belongs to dim[i % n_dims]. */
+/* Constant indices must lie in -dim..dim-1; element i belongs to dim[i % n_dims]. A size that is not known is large enough by a fact. */
 static bool check_indices(struct graph *g, node_id n, const sym *dim, u32 n_dims, struct err *e)
 {
     const struct value *x = graph_value(g, graph_node(g, n)->in.v[1]);
-    i64 d;
+    i64 d, least[MAX_RANK] = {0};
     if (!dtype_is_int(x->dtype))
         return op_invalid(e, g, n, "indices of type %s", dtype_name(x->dtype));
     for (i64 i = 0; x->data && i < tensor_count(x->data); i++) {
         i64 at = elem_i64(x->dtype, x->data->data, i);
         if (sym_is_const(g->sym, dim[i % n_dims], &d) && (at < -d || at >= d))
             return op_invalid(e, g, n, "index %lld with size %lld", (long long)at, (long long)d);
+        if (at == INT64_MIN || at == INT64_MAX) return op_invalid(e, g, n, "index %lld", (long long)at);
+        least[i % n_dims] = i64_max(least[i % n_dims], at < 0 ? -at : at + 1);
     }
+    for (u32 a = 0; a < n_dims; a++)
+        if (!op_require_at_least(g, n, dim[a], sym_const(g->sym, least[a]), e, "the size that constant indices refer to")) return false;
     return true;
 }
 

@@ -414,9 +414,11 @@ bool op_window_infer(struct graph *g, node_id n, const i64 *kernel, struct op_wi
                      struct err *e);
 /* of an inferred node */
 void op_window_get(const struct graph *g, const struct node *n, struct op_window *w);
-/* Sizes 2 ... of the output. false: the kernel is larger than the padded input. */
-bool op_window_out(const struct graph *g, const struct op_window *w, const struct shape *x,
-                   struct shape *out);
+/* Sizes 2 ... of the output. */
+void op_window_sizes(const struct graph *g, const struct op_window *w, const struct shape *x, struct shape *out);
+/* The same of node n's, whose input must be large enough, if only by a fact. false: the kernel is larger than the padded input. */
+bool op_window_out(struct graph *g, node_id n, const struct op_window *w, const struct shape *x,
+                   struct shape *out, struct err *e);
 /* From now on the output has these sizes, no larger than they were: the end pads follow, attribute
    "ends". For convolutions. */
 void op_window_crop(struct graph *g, node_id n, const sym *size);

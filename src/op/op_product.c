@@ -39,8 +39,7 @@ bool op_conv_shape(struct graph *g, node_id n, u32 weight, u32 bias, struct shap
     attr_set_int(g, n, "group", attr_int(graph_node(g, n), "group", 1));
     *out =
         (struct shape){.known = true, .rank = x.rank, .dim = {x.dim[0], sym_const(g->sym, dim[0])}};
-    return op_window_out(g, &w, &x, out) ||
-           op_invalid(e, g, n, "kernel larger than the padded input");
+    return op_window_out(g, n, &w, &x, out, e);
 }
 
 enum dtype op_sum_type(enum dtype t) { return t == DT_U8 || t == DT_I8 ? DT_I32 : t; }

@@ -129,16 +129,23 @@ bool op_require_same(struct graph *g, node_id n, const struct shape *a, const st
 /* a and b may be summed over each other, or stand beside each other. */
 bool op_sizes_agree(struct graph *g, sym a, sym b) { return require(g, g->at, FACT_EQUAL, a, b); }
 
+/* 1 where there is anything: the slice 0:1 of a size. Then it is taken for 1, which becomes a fact. */
+static bool is_one(struct graph *g, sym a)
+{
+    i64 c;
+    sym one = sym_const(g->sym, 1);
+    if (sym_is_const(g->sym, a, &c)) return c == 1;
+    return sym_lower_bound(g->sym, sym_sub(g->sym, one, a), &c) && c >= 0 && require(g, g->at, FACT_AT_LEAST, a, one);
+}
+
 /* One dimension of a broadcast; 0: does not fit. */
 static sym dim_join(struct graph *g, sym a, sym b)
 {
-    i64 va, vb;
-    bool is_a = sym_is_const(g->sym, a, &va), is_b = sym_is_const(g->sym, b, &vb);
     if (a == b) return a;
-    if (is_a && va == 1) return b;
-    if (is_b && vb == 1) return a;
+    if (is_one(g, a)) return b;
+    if (is_one(g, b)) return a;
     if (!op_sizes_agree(g, a, b)) return 0;
-    return is_b ? b : sym_current(g->sym, a);
+    return sym_is_const(g->sym, b, NULL) ? b : sym_current(g->sym, a);
 }
 
 bool op_broadcast(struct graph *g, const struct shape *a, const struct shape *b, struct shape *out)
@@ -157,10 +164,9 @@ bool op_broadcast(struct graph *g, const struct shape *a, const struct shape *b,
 
 bool op_broadcast_to(struct graph *g, const struct shape *from, const struct shape *to)
 {
-    i64 c;
     for (u32 i = 1; i <= from->rank && i <= to->rank; i++) {
         sym a = from->dim[from->rank - i], b = to->dim[to->rank - i];
-        if (!(sym_is_const(g->sym, a, &c) && c == 1) && !op_sizes_agree(g, a, b)) return false;
+        if (a != b && !is_one(g, a) && !op_sizes_agree(g, a, b)) return false;
     }
     return from->rank <= to->rank;
 }

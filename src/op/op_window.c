@@ -160,13 +160,31 @@ static sym window_count(const struct graph *g, const struct op_window *w, u32 i,
     return sym_add(t, sym_div(t, last, stride), sym_const(t, 1));
 }
 
-bool op_window_out(const struct graph *g, const struct op_window *w, const struct shape *x,
-                   struct shape *out)
+/* Is there a window at all along axis i? Where it cannot be told it becomes a fact. */
+static bool window_exists(struct graph *g, node_id n, const struct op_window *w, u32 i, sym size, struct err *e)
 {
-    i64 c;
+    struct symtab *t = g->sym;
+    sym one = sym_const(t, 1), need = sym_const(t, span(w, i)), have = sym_add(t, sym_add(t, size, w->begin[i]), w->end[i]);
+    bool same = !sym_is_const(t, w->end[i], NULL) || !sym_is_const(t, w->begin[i], NULL);
+    if (same) have = size, need = one;
+    else if (w->ceil) have = window_count(g, w, i, size), need = one;
+    return op_require_at_least(g, n, have, need, e, "kernel larger than the padded input: its axis %u", 2 + i);
+}
+
+void op_window_sizes(const struct graph *g, const struct op_window *w, const struct shape *x, struct shape *out)
+{
+    for (u32 i = 0; i < w->n; i++) out->dim[2 + i] = window_count(g, w, i, x->dim[2 + i]);
+}
+
+bool op_window_out(struct graph *g, node_id n, const struct op_window *w, const struct shape *x, struct shape *out, struct err *e)
+{
+    bool cropped = node_attr(graph_node(g, n), "ends"); /* perhaps to nothing */
+    op_window_sizes(g, w, x, out);
     for (u32 i = 0; i < w->n; i++) {
-        out->dim[2 + i] = window_count(g, w, i, x->dim[2 + i]);
-        if (sym_is_const(g->sym, out->dim[2 + i], &c) && c < 1) return false;
+        i64 c;
+        if (cropped && sym_is_const(g->sym, out->dim[2 + i], &c) && c < 1) return op_invalid(e, g, n, "nothing is left of axis %u", 2 + i);
+        if (!cropped && !window_exists(g, n, w, i, x->dim[2 + i], e)) return false;
+        out->dim[2 + i] = sym_current(g->sym, out->dim[2 + i]);
     }
     return true;
 }

@@ -123,6 +123,9 @@ static bool pad_shape(struct graph *g, node_id n, const struct pad *p, struct er
         to.dim[a] = op_let(g, n, sym_add(g->sym, sym_add(g->sym, p->before[a], in->shape.dim[a]), p->after[a]), 0);
         if (sym_is_const(g->sym, to.dim[a], &c) && c < 0)
             return op_invalid(e, g, n, "pads leave size %lld on axis %u", (long long)c, a);
+        if (!op_require_at_least(g, n, to.dim[a], sym_const(g->sym, 0), e, "axis %u, from which pads are cut,", a)) return false;
+        bool grows = p->mode != CONSTANT && ((sym_is_const(g->sym, p->before[a], &d) && d > 0) || (sym_is_const(g->sym, p->after[a], &d) && d > 0));
+        if (grows && !op_require_at_least(g, n, in->shape.dim[a], sym_const(g->sym, 1), e, "axis %u, whose elements pad it,", a)) return false;
         if (p->mode != CONSTANT && sym_is_const(g->sym, in->shape.dim[a], &d) && d == 0 && c != 0)
             return op_invalid(e, g, n, "axis %u has no element to pad with", a);
     }

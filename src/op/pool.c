@@ -43,8 +43,7 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     for (u32 i = 0; i < w.n; i++) taps = i64_min(taps * w.kernel[i], 1 << 30);
     if (taps >= 1 << 30) return op_unsupported(e, g, n, "kernel_shape this large");
     struct shape out = {.known = true, .rank = x.rank, .dim = {x.dim[0], x.dim[1]}};
-    if (!op_window_out(g, &w, &x, &out))
-        return op_invalid(e, g, n, "kernel larger than the padded input");
+    if (!op_window_out(g, n, &w, &x, &out, e)) return false;
     op_set_out(g, n, 0, t, &out);
     op_set_out(g, n, 1, DT_I64, &out);
     return true;
@@ -359,7 +358,11 @@ static bool global_infer(struct graph *g, node_id n, struct err *e)
     if (s.rank < 3) return op_invalid(e, g, n, "input of rank %u has no spatial axes", s.rank);
     if (attr_int(nd, "p", 2) < 1)
         return op_invalid(e, g, n, "p %lld", (long long)attr_int(nd, "p", 2));
-    for (u32 i = 2; i < s.rank; i++) s.dim[i] = sym_const(g->sym, 1);
+    for (u32 i = 2; i < s.rank; i++) {
+        sym one = sym_const(g->sym, 1);
+        if (!op_require_at_least(g, n, s.dim[i], one, e, "axis %u", i)) return false;
+        s.dim[i] = one;
+    }
     op_set_out(g, n, 0, t, &s);
     return true;
 }

@@ -186,6 +186,10 @@ static bool read_sizes(struct graph *g, node_id n, struct op_resize *r, const u3
         if (sym_is_const(g->sym, want[j], &c) && (c < 1 || c > 1 << 30))
             return op_invalid(e, g, n, "size %lld", (long long)c);
         if (sym_is_const(g->sym, r->in[i], &c) && c < 1) return op_invalid(e, g, n, "empty input");
+        sym one = sym_const(g->sym, 1);
+        if (r->in[i] != want[j] && (!op_require_at_least(g, n, r->in[i], one, e, "axis %u of the input", i) ||
+                                    !op_require_at_least(g, n, want[j], one, e, "axis %u of the output", i)))
+            return false;
         r->out[i] = r->num[i] = want[j];
         r->den[i] = r->in[i];
         reduce_fraction(g->sym, &r->num[i], &r->den[i]);

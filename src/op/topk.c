@@ -20,7 +20,8 @@ static bool set_result(struct graph *g, node_id n, sym k, struct err *e)
     if (x->dtype == DT_BOOL) return op_invalid(e, g, n, "type bool");
     if (sym_is_const(g->sym, k, &c) && (c < 0 || (sym_is_const(g->sym, to.dim[a], &d) && c > d)))
         return op_invalid(e, g, n, "k is %lld", (long long)c);
-    to.dim[a] = k;
+    if (!op_require_at_least(g, n, to.dim[a], k, e, "axis %u and k", a)) return false;
+    to.dim[a] = sym_current(g->sym, k);
     op_set_out(g, n, 0, x->dtype, &to);
     op_set_out(g, n, 1, DT_I64, &to);
     return true;
