@@ -24,6 +24,7 @@ struct model {
     struct graph g;      /* what was imported */
     struct err e;
     Onnx__ModelProto m;
+    i64 opset;           /* of the model; 0: 18 */
     struct { Onnx__NodeProto **v; u32 n, cap; } node;
     struct { Onnx__FunctionProto **v; u32 n, cap; } function;
     struct { Onnx__ValueInfoProto **v; u32 n, cap; } in, out;
@@ -187,7 +188,7 @@ static inline struct str model_bytes(struct model *x)
 {
     Onnx__OperatorSetIdProto *opset = arena_new(&x->a, Onnx__OperatorSetIdProto);
     onnx__operator_set_id_proto__init(opset);
-    opset->has_version = true, opset->version = 18;
+    opset->has_version = true, opset->version = x->opset ? x->opset : 18;
     x->m.has_ir_version = true, x->m.ir_version = 8, x->m.graph = model_graph(x);
     x->m.functions = x->function.v, x->m.n_functions = x->function.n;
     x->m.n_opset_import = 1;

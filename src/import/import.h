@@ -68,6 +68,10 @@ bool import_describe(struct str model, bool is_output, i64 k, struct str *name, 
 struct Onnx__ModelProto;
 bool import_inline(struct Onnx__ModelProto *m, struct arena *a, struct err *e);
 
+/* import_old.c: brings node n of a model of this opset to the form of opset 7, if it has an older one. New nodes have the form of
+   opset 18; the node may be dead then. */
+bool import_old(struct graph *g, node_id n, i64 opset, struct err *e);
+
 /* import_types.c: constants of floats get the type of the values beside them at node n, before it is inferred. */
 void import_fit_types(struct graph *g, node_id n);
 

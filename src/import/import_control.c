@@ -397,6 +397,87 @@ static bool dissolve_scan(struct control *c, node_id n)
     return true;
 }
 
+/* Scan of opset 8. Inputs: lengths (optional), states, sequences, captured values; all but lengths and captured values have the batch in
+   front. It becomes a Scan of opset 9 for each element of the batch. */
+
+struct batch {
+    i64 size, length;                    /* length: of the longest sequence */
+    u32 n_own, n_state, n_captured;      /* n_own: states and sequences */
+    i64 *lengths;                        /* of each sequence; NULL: all have the same */
+};
+
+static bool batch_read(struct control *c, node_id n, struct batch *b)
+{
+    struct graph *g = c->g;
+    const struct node *x = graph_node(g, n);
+    u32 from;
+    i64 n_seq = attr_int(x, "num_scan_inputs", 0);
+    if (!captured(c, n, "body", &from, &b->n_captured) || n_seq < 1 || n_seq + 1 > from || x->in.n < from + b->n_captured)
+        return bad(c, n, "the body does not fit the node");
+    b->n_own = from - 1, b->n_state = b->n_own - (u32)n_seq;
+    const struct value *first = op_node_input(x, 1 + b->n_state) ? graph_value(g, x->in.v[1 + b->n_state]) : NULL;
+    if (!first || first->shape.rank < 2) return bad(c, n, "a scanned input needs a batch axis and a sequence axis");
+    if (!sym_is_const(g->sym, first->shape.dim[0], &b->size) || !sym_is_const(g->sym, first->shape.dim[1], &b->length))
+        return op_unsupported(c->e, g, n, "the batch size or the sequence length is not known; give the sizes of input '%.*s' (--set, --input-shape)",
+                              STR_ARG(first->name));
+    if (b->size < 1 || b->size > MAX_ROUNDS) return op_unsupported(c->e, g, n, "batch of %lld", (long long)b->size);
+    if (!op_node_input(x, 0)) return true;
+    b->lengths = arena_array(g->arena, i64, b->size);
+    if (op_const_ints(g, x->in.v[0], b->lengths, b->size) != b->size)
+        return op_unsupported(c->e, g, n, "input 'sequence_lens' (%.*s) is only known at run time or has not one element per batch element; make it a constant",
+                              STR_ARG(graph_value(g, x->in.v[0])->name));
+    for (i64 k = 0; k < b->size; k++)
+        if (b->lengths[k] < 1 || b->lengths[k] > b->length)
+            return bad(c, n, "a length in 'sequence_lens' is not between 1 and the length of the sequences");
+    return true;
+}
+
+/* The Scan of batch element i; out[] receives its outputs, padded to the longest sequence. */
+static void batch_element(struct graph *g, node_id n, const struct batch *b, i64 i, value_id *out)
+{
+    const i64 range[2] = {b->n_own, b->n_captured}, zero = 0, length = b->lengths ? b->lengths[i] : b->length;
+    struct tensor *at = tensor_new(g->arena, DT_I64, 0, NULL);
+    elem_set_i64(DT_I64, at->data, 0, i);
+    value_id *in = arena_array(g->arena, value_id, b->n_own + b->n_captured);
+    for (u32 k = 0; k < b->n_own + b->n_captured; k++) {
+        in[k] = graph_node(g, n)->in.v[1 + k];
+        if (k >= b->n_own) continue;
+        in[k] = op_node_gather(g, n, in[k], graph_add_const(g, S("at"), at), 0, 0);
+        if (k >= b->n_state && length < b->length)
+            in[k] = op_node(g, n, "Slice", 3, (value_id[]){in[k], op_const_i(g, DT_I64, &zero, 1), op_const_i(g, DT_I64, &length, 1)}, 0);
+    }
+    node_id scan = graph_add_node(g, S("Scan"), graph_node(g, n)->name);
+    for (u32 k = 0; k < graph_node(g, n)->attr.n; k++) attr_copy(g, scan, &graph_node(g, n)->attr.v[k]);
+    attr_remove(g, scan, "batched");
+    attr_set_ints(g, scan, "body_captured", range, 2);
+    for (u32 k = 0; k < b->n_own + b->n_captured; k++) node_add_in(g, scan, in[k]);
+    for (u32 k = 0; k < graph_node(g, n)->out.n; k++) {
+        if (!graph_node(g, n)->out.v[k]) continue;
+        out[k] = graph_add_value(g, S("element"));
+        node_set_out(g, scan, k, out[k]);
+        i64 pads[2] = {0, b->length - length};
+        if (k >= b->n_state && pads[1])
+            out[k] = op_node(g, n, "Pad", 4, (value_id[]){out[k], op_const_i(g, DT_I64, pads, 2), 0, op_const_i(g, DT_I64, &zero, 1)}, 0);
+        out[k] = op_node_axes(g, n, "Unsqueeze", out[k], &zero, 1, 0);
+    }
+}
+
+static bool dissolve_batch(struct control *c, node_id n)
+{
+    struct graph *g = c->g;
+    struct batch b = {0};
+    if (!batch_read(c, n, &b)) return false;
+    u32 n_out = graph_node(g, n)->out.n;
+    value_id *out = arena_array(g->arena, value_id, b.size * n_out + 1), *part = arena_array(g->arena, value_id, b.size);
+    for (i64 i = 0; i < b.size; i++) batch_element(g, n, &b, i, out + i * n_out);
+    for (u32 k = 0; k < n_out; k++) {
+        for (i64 i = 0; i < b.size; i++) part[i] = out[i * n_out + k];
+        if (graph_node(g, n)->out.v[k]) op_node_concat(g, n, (u32)b.size, part, 0, graph_node(g, n)->out.v[k]);
+    }
+    graph_node(g, n)->dead = true;
+    return true;
+}
+
 /* SequenceMap. Inputs: a sequence, other sequences of as many elements or tensors, captured values. */
 
 /* The number of elements, -1: inputs that do not fit. */
@@ -462,7 +543,8 @@ static bool dissolve(struct control *c, node_id n)
     struct str op = graph_node(c->g, n)->op;
     if (str_is(op, "If")) return dissolve_if(c, n);
     if (str_is(op, "SequenceMap")) return dissolve_map(c, n);
-    return str_is(op, "Loop") ? dissolve_loop(c, n) : dissolve_scan(c, n);
+    if (str_is(op, "Loop")) return dissolve_loop(c, n);
+    return attr_int(graph_node(c->g, n), "batched", 0) ? dissolve_batch(c, n) : dissolve_scan(c, n);
 }
 
 /* Not control flow: a node that computes, or one that handles lists. */

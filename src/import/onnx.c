@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ONNX models, opsets 7 to 28 (and older ones as far as their operators mean the same in opset 7): protobuf to graph,
-// then every node is brought to the form of opset 18 by its operator's `upgrade` and sizes are inferred. What later opsets
-// changed is mostly the types that are allowed; operators that are new in them (Gelu, Swish ...) are kept as they are.
+// ONNX models, opsets 1 to 28: protobuf to graph, then every node is brought to the form of opset 7 (import_old.c) and by its
+// operator's `upgrade` to that of opset 18, and sizes are inferred. What later opsets changed is mostly the types that are
+// allowed; operators that are new in them (Gelu, Swish ...) are kept as they are.
 //
 // Names of values are kept; names given by ONNX may come in any order, so a value is made at its first mention and
 // graph_verify finds those that nobody produces. Initializers are constants, even when they are listed as inputs.
@@ -530,40 +530,6 @@ static bool read_graph(struct reader *r, const Onnx__GraphProto *p)
     return true;
 }
 
-/* The opset from which on the operator means what it means in opset 7. */
-static i64 settled_opset(struct str op)
-{
-    static const struct { const char *op; i64 opset; } changed[] = {
-#define X(name, opset) {name, opset},
-#include "import/onnx_changed.inc"
-#undef X
-    };
-    for (i64 k = 0; k < countof(changed); k++)
-        if (str_is(op, changed[k].op)) return changed[k].opset;
-    return 1;
-}
-
-/* Forms of opset 6 that mean the same once an attribute is dropped: broadcasting from the last axis on, which is what it is today, and
-   what is said to be inference. */
-static bool settle(struct graph *g, node_id n, i64 opset)
-{
-    static const char *const binary[] = {"Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Greater", "Less", "Equal", "Gemm"};
-    const struct node *nd = graph_node(g, n);
-    if (opset < 6) return false;
-    if (str_is(nd->op, "AveragePool")) return true;
-    if (str_is(nd->op, "BatchNormalization") || str_is(nd->op, "Dropout")) {
-        bool inference = attr_int(nd, "is_test", 0);
-        attr_remove(g, n, "is_test");
-        return inference;
-    }
-    for (i64 k = 0; k < countof(binary); k++) {
-        if (!str_is(nd->op, binary[k]) || node_attr(nd, "axis")) continue;
-        attr_remove(g, n, "broadcast");
-        return true;
-    }
-    return false;
-}
-
 /* ": why, and what helps" of an operator that is refused on purpose, else "". */
 static const char *refused(struct reader *r, struct str op)
 {
@@ -577,20 +543,23 @@ static const char *refused(struct reader *r, struct str op)
     return "";
 }
 
+static bool upgrade(struct reader *r, node_id n)
+{
+    if (!import_old(r->g, n, r->opset, r->e)) return false;
+    const struct node *nd = graph_node(r->g, n);
+    const struct op *op = op_find(nd->op);
+    if (nd->dead || import_is_sequence_op(nd->op) || import_is_control_op(nd->op)) return true;
+    if (!op) return op_unsupported(r->e, r->g, n, "operator is not supported%s", refused(r, nd->op));
+    return !op->upgrade || op->upgrade(r->g, n, i64_max(r->opset, UPGRADE_OPSET), r->e);
+}
+
 /* Brings all nodes to the form of opset 18. Upgrading may add nodes behind the last; those have it already. */
 static bool upgrade_all(struct reader *r)
 {
     u32 n_old = r->g->node.n;
     for (node_id n = 1; n < n_old; n++) {
-        const struct node *nd = graph_node(r->g, n);
-        const struct op *op = op_find(nd->op);
-        bool dissolves = import_is_sequence_op(nd->op) || import_is_control_op(nd->op);
         if (is_refused(r->g, n) && r->all) continue;
-        bool ok = op || dissolves;
-        if (!ok) op_unsupported(r->e, r->g, n, "operator is not supported%s", refused(r, nd->op));
-        else if (r->opset < settled_opset(nd->op) && !settle(r->g, n, r->opset))
-            ok = op_unsupported(r->e, r->g, n, "operator as of opset %lld is not supported", (long long)r->opset);
-        else if (op && op->upgrade && !nd->dead) ok = op->upgrade(r->g, n, i64_max(r->opset, UPGRADE_OPSET), r->e);
+        bool ok = upgrade(r, n);
         if (!ok && !r->all) return false;
         if (!ok) refuse(r, n);
     }

@@ -42,6 +42,17 @@ static bool training_ok(const struct graph *g, node_id n, struct err *e)
     return true;
 }
 
+/* Below opset 10 the mask has the type of x. */
+static bool upgrade(struct graph *g, node_id n, i64 opset, struct err *e)
+{
+    const struct node *x = graph_node(g, n);
+    if (opset >= 10 || x->out.n < 2 || !x->out.v[1] || !x->in.n) return true;
+    value_id like = x->in.v[0], out = x->out.v[1], mask = graph_add_value(g, S("mask"));
+    node_set_out(g, n, 1, mask);
+    op_node2(g, n, "CastLike", mask, like, out);
+    return true;
+}
+
 static bool infer(struct graph *g, node_id n, struct err *e)
 {
     const struct node *x = graph_node(g, n);
@@ -144,7 +155,7 @@ static void random_dropout(const struct op *self, struct graph *g, struct rng *r
 }
 
 static const struct op ops[] = {
-    {.name = "Dropout", .props = OP_SMALL, .min_in = 1, .max_in = 3, .min_out = 1, .max_out = 2, .infer = infer, .expand = expand, .random = random_dropout},
+    {.name = "Dropout", .props = OP_SMALL, .min_in = 1, .max_in = 3, .min_out = 1, .max_out = 2, .upgrade = upgrade, .infer = infer, .expand = expand, .random = random_dropout},
 };
 
 const struct op_family op_dropout = {ops, countof(ops)};

@@ -85,15 +85,52 @@ static bool infer_same(struct graph *g, node_id n, struct err *e)
 
 /* BatchNormalization: x, scale, b, mean, var -> y [, running mean, running var] */
 
+/* Before opset 9 scale, shift, mean and variance could have the shape of an image, one number per element. */
+static void bn_per_element(struct graph *g, node_id n)
+{
+    const struct node nd = *graph_node(g, n);
+    value_id x = nd.in.v[0], epsilon = op_node2(g, n, "CastLike", op_const_f(g, DT_F32, attr_float(&nd, "epsilon", 1e-5)), x, 0);
+    value_id deviation = op_node1(g, n, "Sqrt", op_node2(g, n, "Add", nd.in.v[4], epsilon, 0), 0);
+    value_id y = op_node2(g, n, "Div", op_node2(g, n, "Sub", x, nd.in.v[3], 0), deviation, 0);
+    graph_node(g, n)->dead = true;
+    op_node2(g, n, "Add", op_node2(g, n, "Mul", y, nd.in.v[1], 0), nd.in.v[2], nd.out.v[0]);
+}
+
+static bool is_read(const struct graph *g, value_id v)
+{
+    for (u32 k = 0; k < g->output.n; k++)
+        if (g->output.v[k] == v) return true;
+    for (node_id n = 1; n < g->node.n; n++)
+        for (u32 k = 0; k < graph_node(g, n)->in.n; k++)
+            if (graph_node(g, n)->in.v[k] == v) return true;
+    return false;
+}
+
+/* Before opset 14 further outputs meant training: the running statistics and, for the gradient, those of the batch. */
+static bool bn_old_outputs(struct graph *g, node_id n, struct err *e)
+{
+    for (u32 k = 1; k < graph_node(g, n)->out.n; k++) {
+        value_id v = graph_node(g, n)->out.v[k];
+        if (!v) continue;
+        attr_set_int(g, n, "training_mode", 1);
+        if (k < 3) continue;
+        if (is_read(g, v)) return op_unsupported(e, g, n, "output %u, statistics that are saved for a gradient; export for inference", k);
+        graph_value(g, v)->producer = 0;
+    }
+    if (graph_node(g, n)->out.n > 3) graph_node(g, n)->out.n = 3;
+    return true;
+}
+
 static bool bn_upgrade(struct graph *g, node_id n, i64 opset, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
-    if (opset < 9 && attr_int(nd, "spatial", 1) == 0)
-        return op_unsupported(e, g, n, "attribute 'spatial' = 0");
+    bool per_element = opset < 9 && attr_int(nd, "spatial", 1) == 0 && nd->in.n == 5 && nd->out.n;
     attr_remove(g, n, "spatial");
-    for (u32 k = 1; opset < 14 && k < nd->out.n; k++)
-        if (nd->out.v[k]) return op_unsupported(e, g, n, "training outputs before opset 14");
-    return true;
+    if (opset < 14 && !bn_old_outputs(g, n, e)) return false;
+    if (!per_element) return true;
+    if (attr_int(graph_node(g, n), "training_mode", 0))
+        return op_unsupported(e, g, n, "training with attribute 'spatial' = 0; export for inference");
+    return bn_per_element(g, n), true;
 }
 
 static bool bn_infer(struct graph *g, node_id n, struct err *e)
