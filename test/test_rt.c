@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#include "seeds.h"
+
 static void test_memory(void **state)
 {
     u64 shared = 0, unshared = 0;
@@ -38,6 +40,83 @@ static void test_memory(void **state)
         arena_release(&a);
     }
     assert_true(shared < unshared * 9 / 10);
+}
+
+/* Buffers as chains, skip connections and wide graphs have them. */
+static void many_buffers(struct plan *p, struct rng *r, u32 n)
+{
+    *p = (struct plan){.arena = p->arena};
+    symtab_init(&p->sym, p->arena);
+    u32 n_dispatches = (u32)rng_range(r, 1, n), most = (u32)rng_range(r, 1, n_dispatches);
+    for (u32 i = 0; i < n_dispatches; i++) *(arr_push(p->arena, &p->dispatch)) = (struct plan_dispatch){0};
+    for (u32 i = 0; i < n; i++) {
+        struct plan_buf b = {.kind = PB_TEMP, .name = S("b"), .first = (u32)rng_range(r, 0, n_dispatches - 1)};
+        b.last = (u32)i64_min(n_dispatches - 1, b.first + (i % 8 ? rng_range(r, 0, 2) : rng_range(r, 0, most)));
+        b.size = sym_const(&p->sym, rng_range(r, 0, 30) * (rng_range(r, 0, 1) ? 64 : 1));
+        *(arr_push(p->arena, &p->buf)) = b;
+    }
+}
+
+/* By definition: the larger ones first, in order, each at the lowest place where it meets no other one. */
+static void place_one_by_one(const struct plan *p, i64 *offset)
+{
+    bool placed[300] = {0};
+    i64 size[300], at;
+    for (u32 i = 0; i < p->buf.n; i++) assert_true(sym_eval(&p->sym, p->buf.v[i].size, NULL, &size[i])), size[i] = round_up(size[i], DEV_ALIGN);
+    for (u32 k = 0; k < p->buf.n; k++) {
+        u32 best = UINT32_MAX;
+        for (u32 i = 0; i < p->buf.n; i++)
+            if (!placed[i] && (best == UINT32_MAX || size[i] > size[best])) best = i;
+        const struct plan_buf *x = &p->buf.v[best];
+        bool fits = false;
+        for (at = 0; !fits; at += DEV_ALIGN) {
+            fits = true;
+            for (u32 j = 0; j < p->buf.n && fits; j++)
+                fits = !placed[j] || p->buf.v[j].first > x->last || x->first > p->buf.v[j].last || offset[j] + size[j] <= at ||
+                       offset[j] >= at + size[best];
+        }
+        offset[best] = at - DEV_ALIGN, placed[best] = true;
+    }
+}
+
+static void test_memory_places(void **state)
+{
+    for (u64 seed = first_seed(0, 100); seed < last_seed(0, 100); seed++) {
+        struct arena a = {0};
+        struct plan p = {.arena = &a};
+        struct rt_memory m;
+        struct err e = {0};
+        struct rng r = rng_seed(seed);
+        i64 want[300];
+        many_buffers(&p, &r, (u32)rng_range(&r, 1, seed % 10 ? 60 : 300));
+        assert_true(rt_plan_memory(&p, NULL, &a, &m, &e));
+        place_one_by_one(&p, want);
+        for (u32 i = 0; i < p.buf.n; i++) assert_int_equal(m.offset[i], want[i]);
+        arena_release(&a);
+    }
+}
+
+/* So many that a quadratic number of steps would show. */
+static void test_memory_many(void **state)
+{
+    struct arena a = {0};
+    struct plan p = {.arena = &a};
+    struct rt_memory m;
+    struct err e = {0};
+    struct rng r = rng_seed(1);
+    many_buffers(&p, &r, (u32)seeds_env("BUFFERS", 20000));
+    double start = os_now();
+    assert_true(rt_plan_memory(&p, NULL, &a, &m, &e));
+    if (getenv("VERBOSE")) fprintf(stderr, "%u buffers: %.1f ms, %.2f of what they take unshared\n", p.buf.n, (os_now() - start) * 1e3, (double)m.total / (double)m.unshared);
+    for (u32 i = 0; i < p.buf.n; i++) { /* against some of the others */
+        u32 j = (u32)rng_range(&r, 0, p.buf.n - 1);
+        const struct plan_buf *x = &p.buf.v[i], *y = &p.buf.v[j];
+        i64 nx, ny;
+        assert_true(sym_eval(&p.sym, x->size, NULL, &nx) && sym_eval(&p.sym, y->size, NULL, &ny) && m.offset[i] + nx <= m.total);
+        if (i == j || !nx || !ny || x->first > y->last || y->first > x->last) continue;
+        assert_true(m.offset[i] + nx <= m.offset[j] || m.offset[j] + ny <= m.offset[i]);
+    }
+    arena_release(&a);
 }
 
 static void test_memory_limits(void **state)
@@ -143,7 +222,8 @@ static void test_wrong_device(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory), cmocka_unit_test(test_memory_limits), cmocka_unit_test(test_inputs),
+        cmocka_unit_test(test_memory), cmocka_unit_test(test_memory_places), cmocka_unit_test(test_memory_many),
+        cmocka_unit_test(test_memory_limits), cmocka_unit_test(test_inputs),
         cmocka_unit_test(test_bad_code), cmocka_unit_test(test_wrong_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
