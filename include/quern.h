@@ -305,7 +305,8 @@ struct quern_compile_opts {
     const struct quern_target_opts *target;
     int no_memory_concat; /* concatenations are never stored, neither by their parts nor by themselves */
     int keep;             /* where no database has a part in it the program is kept in the user's cache (~/.cache/quern/programs) and
-                           * found there by the next process that compiles the same: starting takes a tenth of the time */
+                           * found there by the next process that compiles the same: starting takes a tenth of the time. It is
+                           * written behind its first result, or when it is closed, and what was used longest ago goes beyond 2 GiB */
 };
 
 /* db may be NULL: default schedules. What the database never measured gets the fastest schedule of the nearest task that it knows, where

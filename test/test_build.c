@@ -3,6 +3,7 @@
 // Building many texts, with a language whose compiler does what a text asks for: fail, end its process, take too long, refuse two
 // texts in one program. Whether texts are joined or not and in whatever order, each gets the verdict that it deserves alone; what
 // was built is found again; code that has others' kernels is given only to those who may have it.
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -176,7 +177,7 @@ static void test_one_program(void **state)
         check_one(b.text[i], &b.out[i]);
         assert_true(b.out[i].is_part && b.out[i].code.p == b.out[0].code.p);
     }
-    assert_true(os_list_by_age(&b.arena, b.cache.folder.p, &entry, &n, &e));
+    assert_true(os_list_by_use(&b.arena, b.cache.folder.p, &entry, &n, &e));
     for (i64 i = 0; i < n; i++) n_programs += !str_ends(entry[i].name, S(".part"));
     assert_int_equal(n, b.n + 1);
     assert_int_equal(n_programs, 1);
@@ -203,12 +204,12 @@ static void test_cache(void **state)
     if (!os_exists(path)) path = str_fmt(&a, "%.*s/00000000000000070000000000000009", STR_ARG(c.folder)).p;
     assert_true(os_read(&a, path, 1 << 20, &file, &e));
     for (i64 n = 0; n < file.n; n++) {
-        assert_true(os_write_private(path, str_sub(file, 0, n), &e));
+        assert_true(os_write_private(path, &(struct str){file.p, n}, 1, &e));
         assert_false(cache_get(&c, key, &a, &code));
         char *wrong = (char *)arena_alloc(&a, file.n);
         memcpy(wrong, file.p, (size_t)file.n);
         wrong[n] ^= 16;
-        assert_true(os_write_private(path, (struct str){wrong, file.n}, &e));
+        assert_true(os_write_private(path, &(struct str){wrong, file.n}, 1, &e));
         assert_false(cache_get(&c, key, &a, &code));
     }
     assert_int_equal(chmod(c.folder.p, 0777), 0);
@@ -222,6 +223,45 @@ static void test_cache(void **state)
     arena_release(&a);
 }
 
+/* An empty file of this size, as far as the file system is concerned, that was used so many seconds ago. */
+static void sparse_file(const char *dir, const char *name, i64 size, i64 age)
+{
+    char path[1000];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    int fd = open(path, O_CREAT | O_WRONLY, 0600);
+    assert_true(fd >= 0 && ftruncate(fd, size) == 0);
+    struct timespec t = {.tv_sec = (i64)os_time() - age};
+    assert_int_equal(futimens(fd, (struct timespec[2]){t, t}), 0);
+    close(fd);
+}
+
+/* Beyond 2 GiB what was used longest ago goes, whenever it was written; what nobody finished writing goes after a day. */
+static void test_cache_limit(void **state)
+{
+    struct arena a = {0};
+    struct cache c = {0};
+    struct err e = {0};
+    struct os_entry *entry;
+    i64 n;
+    const i64 gib = (i64)1 << 30;
+    assert_true(os_temp_dir(&a, &c.folder, &e));
+    sparse_file(c.folder.p, "oldest", gib / 2, 5000);
+    sparse_file(c.folder.p, "older", gib, 4000);
+    sparse_file(c.folder.p, "old", gib / 2, 3000);
+    sparse_file(c.folder.p, "being-written.1-0.tmp", 10, 3600);
+    sparse_file(c.folder.p, "left.1-0.tmp", 10, 100000);
+    cache_trim(&c);
+    assert_true(os_list_by_use(&a, c.folder.p, &entry, &n, &e) && n == 3); /* 10 bytes too many */
+    assert_true(str_is(entry[0].name, "older") && str_is(entry[1].name, "being-written.1-0.tmp") && str_is(entry[2].name, "old"));
+    os_note_use(str_fmt(&a, "%.*s/older", STR_ARG(c.folder)).p);
+    sparse_file(c.folder.p, "new", gib, 0);
+    cache_trim(&c);
+    assert_true(os_list_by_use(&a, c.folder.p, &entry, &n, &e) && n == 2);
+    assert_true(os_exists(str_fmt(&a, "%.*s/older", STR_ARG(c.folder)).p) && os_exists(str_fmt(&a, "%.*s/new", STR_ARG(c.folder)).p));
+    os_remove_tree(c.folder.p);
+    arena_release(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -229,6 +269,7 @@ int main(void)
         cmocka_unit_test(test_found_again),
         cmocka_unit_test(test_one_program),
         cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_cache_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,8 @@
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -47,9 +49,11 @@ static void bed_close(struct bed *b)
 static i64 n_kept(struct bed *b, struct os_entry **entry)
 {
     struct err e = {0};
-    i64 n = 0;
+    i64 n = 0, done = 0;
     struct str dir = str_fmt(&b->a, "%.*s/quern/programs", STR_ARG(b->cache));
-    return os_is_dir(dir.p) && os_list_by_age(&b->a, dir.p, entry, &n, &e) ? n : 0;
+    if (!os_is_dir(dir.p) || !os_list_by_use(&b->a, dir.p, entry, &n, &e)) return 0;
+    for (i64 i = 0; i < n; i++) done += !str_ends((*entry)[i].name, S(".tmp")); /* or it is being written */
+    return done;
 }
 
 /* Compiles and runs it; the sum of what comes out, which differs for every constant. */
@@ -119,10 +123,61 @@ static void test_damaged(void **state)
     assert_true(os_read(&b.a, path, 1 << 24, &good, &e));
     for (int k = 1; k < 8; k++) {
         struct str cut = str_sub(good, 0, good.n * k / 8);
-        assert_true(os_write_private(path, cut, &e));
+        assert_true(os_write_private(path, &cut, 1, &e));
         assert_true(run(&b, net, NULL) == sum);
         assert_true(os_read(&b.a, path, 1 << 24, &now, &e) && str_eq(now, good)); /* same input, same bytes */
     }
+    bed_close(&b);
+}
+
+/* It is there when the program is closed, whether it ran or not, and after a run soon without that. */
+static void test_when(void **state)
+{
+    struct bed b;
+    struct os_entry *entry;
+    for (int runs = 0; runs < 2; runs++) {
+        quern_model *m = NULL;
+        quern_program *p = NULL;
+        quern_tensor *in[1], *out[1] = {0};
+        int n = 0;
+        bed_open(&b);
+        assert_int_equal(quern_model_read(b.q, net, strlen(net), "net", NULL, &m), QUERN_OK);
+        assert_int_equal(quern_compile(m, NULL, &b.o, &p), QUERN_OK);
+        quern_model_close(m);
+        assert_int_equal(n_kept(&b, &entry), 0);
+        assert_int_equal(quern_program_random_inputs(p, "H:5,W:7", 1, in, 1, &n), QUERN_OK);
+        for (int k = 0; k < 3 * runs; k++) assert_int_equal(quern_run(p, in, 1, out, 1), QUERN_OK);
+        for (int k = 0; k < 3000 && runs && !n_kept(&b, &entry); k++) os_sleep(0.01);
+        assert_int_equal(n_kept(&b, &entry), runs);
+        quern_program_close(p);
+        assert_int_equal(n_kept(&b, &entry), 1);
+        quern_tensor_free(in[0]), quern_tensor_free(out[0]);
+        bed_close(&b);
+    }
+}
+
+/* Processes that make the same at the same time do not meet. */
+static void test_together(void **state)
+{
+    struct bed b;
+    struct os_entry *entry;
+    pid_t child[4];
+    bed_open(&b);
+    for (int k = 0; k < 4; k++) {
+        child[k] = fork();
+        if (child[k]) continue;
+        double sum = 0;
+        for (int i = 0; i < 3; i++) sum = run(&b, net, NULL);
+        _exit(sum == 0);
+    }
+    for (int k = 0; k < 4; k++) {
+        int status = -1;
+        assert_int_equal(waitpid(child[k], &status, 0), child[k]);
+        assert_int_equal(status, 0);
+    }
+    assert_int_equal(n_kept(&b, &entry), 1);
+    run(&b, net, NULL);
+    assert_int_equal(n_kept(&b, &entry), 1);
     bed_close(&b);
 }
 
@@ -145,6 +200,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_found_again),
         cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_when),
+        cmocka_unit_test(test_together),
         cmocka_unit_test(test_database),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,8 +24,15 @@ struct quern_tensor {
     bool owns;                       /* data is ours to free */
 };
 
+/* A program that goes into the user's cache once it gave its first result, which does not wait for that (api_keep.c). */
+struct api_keep {
+    void (*start)(struct api_keep *k, const struct plan *p); /* writes it, in the background; the plan must stay */
+    void (*end)(struct api_keep *k, const struct plan *p);   /* when this returns it is written, and k is gone */
+};
+
 struct quern_program {
     quern *q;
+    struct api_keep *keep; /* NULL: it is not to be kept, or was found there */
     struct arena arena;    /* plan, when it was not mapped: code and constants too */
     struct os_file file;   /* mapped artifact */
     struct plan plan;

@@ -211,8 +211,8 @@ static bool compile(quern_model *m, quern_db *db, const struct quern_compile_opt
                            .see_kernel = api_wants_dump(m->q, "kernels") ? dump_kernel : NULL,
                            .user = &be};
     ok = ok && plan_make(&p->plan, &c, &s, m->var, &env, &p->arena, e);
-    if (ok) api_keep_put(p, &kept, key);
     if (ok && !dev_is_described(&t.dev)) ok = api_program_start(p, o->device, o->threads, e);
+    if (ok) p->keep = api_keep_new(&kept, key);
     api_target_close(&t);
     arena_release(&work);
     return ok;

@@ -4,6 +4,9 @@
 // only maps a file. The key is the hash of everything that a program follows from: the imported graph with the content of its
 // constants, sizes, interface, options, limits of the device, toolchain, and the library's own build. Programs that measured
 // times had a part in are not kept: databases change.
+//
+// Writing hundreds of megabytes takes longer than many a network's first run. So a thread does it behind the first result, and who
+// closes the program waits for it. The file appears as a whole or not at all, and is written straight from the plan's memory.
 #include "api/api_model.h"
 
 enum { MAX_KEPT = 1 << 30 /* bytes of one program */ };
@@ -58,17 +61,59 @@ bool api_keep_find(quern_program *p, const struct cache *c, struct hash key)
         p->plan = (struct plan){0};
         ok = false;
     }
+    if (ok) os_note_use(path.p);
     arena_release(&a);
     return ok;
 }
 
-void api_keep_put(const quern_program *p, const struct cache *c, struct hash key)
+struct keeper {
+    struct api_keep keep; /* first: it is what the program holds */
+    struct arena arena;
+    struct cache cache;
+    struct hash key;
+    const struct plan *plan;
+    bool is_started;
+    struct os_thread *thread;
+};
+
+static void write_program(void *user)
 {
+    const struct keeper *k = user;
     struct arena a = {0};
     struct err e = {0};
-    struct buf b = {0};
-    struct str path = cache_path(c, key, ".dnx", &a);
-    if (path.n && dnx_write(&p->plan, &b, &e) && b.n <= MAX_KEPT && os_write_private(path.p, buf_view(&b), &e)) cache_trim(c);
-    buf_release(&b);
+    struct str *piece, path = cache_path(&k->cache, k->key, ".dnx", &a);
+    i64 n = 0, size = 0;
+    bool ok = dnx_pieces(k->plan, &a, &piece, &n, &e);
+    for (i64 i = 0; i < n; i++) size += piece[i].n;
+    if (ok && size <= MAX_KEPT && os_write_private(path.p, piece, n, &e)) cache_trim(&k->cache);
     arena_release(&a);
+}
+
+static void start_keeping(struct api_keep *keep, const struct plan *p)
+{
+    struct keeper *k = (struct keeper *)keep;
+    if (k->is_started) return;
+    k->plan = p;
+    k->thread = os_thread_start(write_program, k);
+    k->is_started = k->thread != NULL;
+}
+
+static void end_keeping(struct api_keep *keep, const struct plan *p)
+{
+    struct keeper *k = (struct keeper *)keep;
+    k->plan = p;
+    if (k->is_started) os_thread_join(k->thread);
+    else write_program(k);
+    struct arena a = k->arena;
+    arena_release(&a);
+}
+
+struct api_keep *api_keep_new(const struct cache *c, struct hash key)
+{
+    if (!c->folder.n) return NULL;
+    struct arena a = {0};
+    struct keeper *k = arena_new(&a, struct keeper);
+    *k = (struct keeper){.keep = {start_keeping, end_keeping}, .key = key, .cache.folder = str_dup(&a, c->folder)};
+    k->arena = a;
+    return &k->keep;
 }

@@ -63,7 +63,7 @@ void api_target_close(struct api_target *t);
 /* api_keep.c: programs in the user's cache. The key of what would be compiled; false: there is none. */
 bool api_keep_key(struct hash *key, const quern_model *m, const struct api_target *t, const struct cover_opts *cut);
 bool api_keep_find(quern_program *p, const struct cache *c, struct hash key); /* fills in the plan; false: it is not there */
-void api_keep_put(const quern_program *p, const struct cache *c, struct hash key);
+struct api_keep *api_keep_new(const struct cache *c, struct hash key); /* for a program that is not there; NULL: nothing is kept */
 /* "f32" "tf32" "f16" "bf16" "f64" and other tools' spellings; NULL: *t stays. */
 bool api_float_type(const char *name, enum dtype *t, struct err *e);
 /* Is it "vendor", "reference" or NULL? What those are is the caller's business. */

@@ -209,6 +209,7 @@ quern_status quern_program_open(quern *q, const char *path, const struct quern_r
 void quern_program_close(quern_program *p)
 {
     if (!p) return;
+    if (p->keep) p->keep->end(p->keep, &p->plan);
     if (p->rt) rt_unload(p->rt);
     if (p->dev) p->dev->driver->close(p->dev);
     arena_release(&p->arena);
@@ -334,6 +335,7 @@ quern_status quern_run(quern_program *p, quern_tensor *const *in, int n_in, quer
         else if (!made[k]) mem_free(res[k].data);
     }
     arena_release(&a);
+    if (ok && p->keep) p->keep->start(p->keep, &p->plan);
     return api_end(p->q, ok);
 }
 

@@ -108,6 +108,8 @@ bool plan_verify(const struct plan *p, struct err *e);   /* indices, lifetimes, 
 
 /* dnx.c: same plan, same bytes. */
 bool dnx_write(const struct plan *p, struct buf *out, struct err *e);
+/* The file in pieces, which lie in the plan and in the arena: constants are not copied. */
+bool dnx_pieces(const struct plan *p, struct arena *a, struct str **piece, i64 *n, struct err *e);
 /* bytes must stay valid as long as the plan: constants and code point into it. */
 bool dnx_read(struct plan *p, struct arena *a, struct str bytes, struct err *e);
 

@@ -9,6 +9,7 @@
 
 #include <jansson.h>
 #include <stdlib.h>
+#include <string.h>
 
 static json_t *json_text(struct str s) { return json_stringn(s.n ? s.p : "", (size_t)s.n); }
 
@@ -216,38 +217,52 @@ static json_t *header(const struct layout_plan *l, json_t *plan_json)
     return h;
 }
 
-static void put_padded(struct buf *out, struct str bytes)
+enum { LENGTH = 8 /* bytes of the header's length */ };
+
+/* The header's length, little-endian, and the header, with spaces up to the alignment. */
+static struct str head_bytes(struct arena *a, const char *text)
+{
+    struct str t = str_of(text);
+    i64 n = round_up(LENGTH + t.n, DNX_ALIGN);
+    char *p = arena_alloc(a, n);
+    for (i64 i = 0; i < LENGTH; i++) p[i] = (char)((u64)(n - LENGTH) >> (8 * i));
+    memcpy(p + LENGTH, t.p, (size_t)t.n);
+    memset(p + LENGTH + t.n, ' ', (size_t)(n - LENGTH - t.n));
+    return (struct str){p, n};
+}
+
+bool dnx_pieces(const struct plan *p, struct arena *a, struct str **piece, i64 *n, struct err *e)
 {
     static const char zero[DNX_ALIGN];
-    buf_str(out, bytes);
-    buf_put(out, zero, round_up(bytes.n, DNX_ALIGN) - bytes.n);
+    u32 *tensor = arena_array(a, u32, p->buf.n + 1);
+    struct layout_plan l = {.part = arena_array(a, struct part, p->buf.n + p->bin.n + 1)};
+    place_parts(p, &l, tensor, a);
+    json_t *plan_json = json_plan(p, tensor);
+    json_t *h = plan_json ? header(&l, plan_json) : NULL;
+    char *text = h ? json_dumps(h, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    *piece = arena_array(a, struct str, 2 * l.n + 1);
+    *n = 0;
+    if (text) (*piece)[(*n)++] = head_bytes(a, text);
+    for (u32 i = 0; i < l.n && text; i++) {
+        i64 size = l.part[i].bytes.n;
+        if (size) (*piece)[(*n)++] = l.part[i].bytes;
+        if (size % DNX_ALIGN) (*piece)[(*n)++] = (struct str){zero, round_up(size, DNX_ALIGN) - size};
+    }
+    bool ok = text || (mem_check(e, "writing the artifact", S("")) && err_set(e, ERR_FAILED, "cannot write the artifact: a name is not valid UTF-8"));
+    free(text); /* made by jansson */
+    json_decref(h);
+    json_decref(plan_json);
+    return ok;
 }
 
 bool dnx_write(const struct plan *p, struct buf *out, struct err *e)
 {
     struct arena a = {0};
-    u32 *tensor = arena_array(&a, u32, p->buf.n + 1);
-    struct layout_plan l = {.part = arena_array(&a, struct part, p->buf.n + p->bin.n + 1)};
-    place_parts(p, &l, tensor, &a);
-    json_t *plan_json = json_plan(p, tensor);
-    json_t *h = plan_json ? header(&l, plan_json) : NULL;
-    char *text = h ? json_dumps(h, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
-    bool ok = text != NULL;
-    if (ok) {
-        struct str t = str_of(text);
-        u64 n = (u64)round_up(8 + t.n, DNX_ALIGN) - 8;
-        for (u32 i = 0; i < 8; i++) buf_char(out, (char)(n >> (8 * i)));
-        buf_str(out, t);
-        for (u64 i = (u64)t.n; i < n; i++) buf_char(out, ' ');
-        for (u32 i = 0; i < l.n; i++) put_padded(out, l.part[i].bytes);
-        ok = !out->failed;
-    }
-    if (!ok && mem_check(e, "writing the artifact", S("")))
-        err_set(e, ERR_FAILED,
-                "cannot write the artifact: a name is not valid UTF-8, or it is larger than 2 GiB");
-    free(text); /* made by jansson */
-    json_decref(h);
-    json_decref(plan_json);
+    struct str *piece;
+    i64 n;
+    bool ok = dnx_pieces(p, &a, &piece, &n, e);
+    for (i64 i = 0; i < n && ok; i++) buf_str(out, piece[i]);
+    if (ok && out->failed) ok = mem_check(e, "writing the artifact", S("")) && err_set(e, ERR_FAILED, "cannot write the artifact: it is larger than 2 GiB");
     arena_release(&a);
     return ok;
 }

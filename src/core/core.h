@@ -449,8 +449,9 @@ bool os_read(struct arena *a, const char *path, i64 max, struct str *out, struct
 /* Writes through a temporary file in the same folder and rename, so that readers never see half
    a file. "-" = standard output. */
 bool os_write(const char *path, const void *p, i64 n, struct err *e);
-/* Likewise a new or existing file that only this user may read, of content that can be lost when the machine fails. */
-bool os_write_private(const char *path, struct str data, struct err *e);
+/* Likewise, of n pieces, a new or existing file that only this user may read, of content that can be lost when the machine fails. */
+bool os_write_private(const char *path, const struct str *piece, i64 n, struct err *e);
+void os_note_use(const char *path); /* of a file, for os_list_by_use: whether the system notes reading or not */
 bool os_mkdirs(const char *path, struct err *e);
 /* Creates the folder for this user alone. An error if it belongs to another one, is a link, or others may write into it. */
 bool os_private_folder(const char *path, struct err *e);
@@ -460,9 +461,9 @@ bool os_exists(const char *path);
 bool os_is_dir(const char *path);
 /* Names in a folder, sorted bytewise, without "." and "..". */
 bool os_list(struct arena *a, const char *dir, struct str **names, i64 *n, struct err *e);
-/* Regular files in a folder, those changed longest ago first. */
-struct os_entry { struct str name; i64 size; double changed; /* seconds since the epoch */ };
-bool os_list_by_age(struct arena *a, const char *dir, struct os_entry **entries, i64 *n, struct err *e);
+/* Regular files in a folder, those used longest ago first. */
+struct os_entry { struct str name; i64 size; double changed, used; /* seconds since the epoch; writing is a use */ };
+bool os_list_by_use(struct arena *a, const char *dir, struct os_entry **entries, i64 *n, struct err *e);
 /* A fresh private temporary folder; remove with os_remove_tree. */
 bool os_temp_dir(struct arena *a, struct str *path, struct err *e);
 /* Removes temporary folders of processes that are gone (killed). */
@@ -471,6 +472,7 @@ void os_remove_tree(const char *path);
 const char *os_env(const char *name); /* NULL: not set */
 
 double os_now(void); /* monotonic seconds */
+double os_time(void); /* seconds since the epoch */
 double os_thread_seconds(void); /* processor time of this thread: stands still while others have its processor */
 /* Processor time of all threads of this process; what runs elsewhere is counted up to the last tick of the system, at most 10 ms ago. */
 double os_process_seconds(void);
@@ -515,6 +517,12 @@ bool os_child_send(const struct os_child *c, const void *p, i64 n);
 enum os_exit os_child_get(const struct os_child *c, void *p, i64 n, double seconds);
 /* Kills it if it still runs (with all its children) and says how it ended. */
 struct os_status os_child_end(struct os_child *c);
+
+/* os_thread.c */
+struct os_thread;
+typedef void os_thread_fn(void *user);
+struct os_thread *os_thread_start(os_thread_fn *fn, void *user); /* NULL: it cannot be started */
+void os_thread_join(struct os_thread *t);                        /* NULL is fine */
 
 void *os_dlopen(const char *path, struct err *e);
 bool os_dlloaded(const char *path);                         /* in this process, by whoever */

@@ -137,12 +137,14 @@ static int open_beside(const char *path, mode_t mode, char *tmp, size_t size)
 }
 
 /* is_lasting: on the disk when it returns, even if the machine fails right then. */
-static bool write_beside(const char *path, mode_t mode, bool is_lasting, struct str data, struct err *e)
+static bool write_beside(const char *path, mode_t mode, bool is_lasting, const struct str *piece, i64 n, struct err *e)
 {
     char tmp[PATH_MAX + 64];
     int fd = open_beside(path, mode, tmp, sizeof tmp);
     if (fd < 0) return fail(e, "write", path);
-    bool ok = write_all(fd, data.p, data.n) && (!is_lasting || fsync(fd) == 0);
+    bool ok = true;
+    for (i64 k = 0; k < n && ok; k++) ok = write_all(fd, piece[k].p, piece[k].n);
+    ok = ok && (!is_lasting || fsync(fd) == 0);
     int why = errno;
     if (close(fd) != 0 && ok) ok = false, why = errno;
     if (ok && rename(tmp, path) != 0) ok = false, why = errno;
@@ -160,12 +162,17 @@ bool os_write(const char *path, const void *p, i64 n, struct err *e)
     bool there = stat(path, &st) == 0;
     if (there && !S_ISREG(st.st_mode)) return write_in_place(path, p, n, e);
     if (there && !realpath(path, real)) return fail(e, "write", path);
-    return write_beside(there ? real : path, there ? st.st_mode & 0777 : 0666, true, (struct str){p, n}, e);
+    return write_beside(there ? real : path, there ? st.st_mode & 0777 : 0666, true, &(struct str){p, n}, 1, e);
 }
 
-bool os_write_private(const char *path, struct str data, struct err *e)
+bool os_write_private(const char *path, const struct str *piece, i64 n, struct err *e)
 {
-    return write_beside(path, 0600, false, data, e);
+    return write_beside(path, 0600, false, piece, n, e);
+}
+
+void os_note_use(const char *path)
+{
+    utimensat(AT_FDCWD, path, (struct timespec[2]){{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_OMIT}}, 0);
 }
 
 /* Folders. */
@@ -211,14 +218,16 @@ struct str os_cache_folder(struct arena *a)
     return home && *home ? str_fmt(a, "%s/.cache/quern", home) : (struct str){0};
 }
 
+static double epoch_seconds(struct timespec t) { return (double)t.tv_sec + (double)t.tv_nsec * 1e-9; }
+
 static int older(const void *a, const void *b)
 {
     const struct os_entry *x = a, *y = b;
-    if (x->changed != y->changed) return x->changed < y->changed ? -1 : 1;
+    if (x->used != y->used) return x->used < y->used ? -1 : 1;
     return str_cmp(x->name, y->name);
 }
 
-bool os_list_by_age(struct arena *a, const char *dir, struct os_entry **entries, i64 *n, struct err *e)
+bool os_list_by_use(struct arena *a, const char *dir, struct os_entry **entries, i64 *n, struct err *e)
 {
     struct str *names;
     if (!os_list(a, dir, &names, n, e)) return false;
@@ -227,8 +236,8 @@ bool os_list_by_age(struct arena *a, const char *dir, struct os_entry **entries,
     for (i64 i = 0; i < *n; i++) {
         struct stat st;
         if (lstat(str_fmt(a, "%s/%.*s", dir, STR_ARG(names[i])).p, &st) != 0 || !S_ISREG(st.st_mode)) continue;
-        v[found++] = (struct os_entry){
-            names[i], st.st_size, (double)st.st_mtim.tv_sec + (double)st.st_mtim.tv_nsec * 1e-9};
+        double used = epoch_seconds(st.st_atim), changed = epoch_seconds(st.st_mtim);
+        v[found++] = (struct os_entry){names[i], st.st_size, changed, used > changed ? used : changed};
     }
     if (found) qsort(v, (size_t)found, sizeof *v, older);
     *entries = v, *n = found;
@@ -352,6 +361,13 @@ double os_now(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+double os_time(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return epoch_seconds(t);
 }
 
 static double clock_seconds(clockid_t clock)

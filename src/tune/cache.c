@@ -6,7 +6,8 @@
 // lost at any time, so nothing is synchronised, and failures to write only cost the next build.
 //
 // Files: KEY (32 hex digits): magic, hash of the code, code. KEY.part, for a kernel in a program that has others, too: magic,
-// hash, the program's KEY. Whole programs (api_keep.c) are in a folder of their own. Beyond its limit a cache drops what was written longest ago.
+// hash, the program's KEY. Whole programs (api_keep.c) are in a folder of their own. A folder has at most 2 GiB: beyond
+// that what was used longest ago goes, and what a process that was killed left half written, after a day.
 #include "tune/tune.h"
 
 #include <string.h>
@@ -14,6 +15,7 @@
 static const char magic[16] = "quern kernel 1\n";
 enum { MAX_CODE = 1 << 30, TRIM_EVERY = 64 /* writes */ };
 static const i64 max_size = (i64)2 << 30; /* bytes of all files */
+static const double half_written = 24 * 3600; /* seconds: nothing takes so long to write */
 
 struct cache_head {
     char magic[sizeof magic];
@@ -43,13 +45,15 @@ static bool get(const struct cache *c, struct hash key, const char *suffix, stru
 {
     struct cache_head h;
     struct err e = {0};
-    struct str all;
-    if (!c || !c->folder.n || !os_read(a, cache_path(c, key, suffix, a).p, MAX_CODE, &all, &e)) return false;
+    struct str all, path = cache_path(c, key, suffix, a);
+    if (!path.n || !os_read(a, path.p, MAX_CODE, &all, &e)) return false;
     if (all.n < (i64)sizeof h) return false;
     memcpy(&h, all.p, sizeof h);
     *content = str_sub(all, (i64)sizeof h, all.n);
     struct hash is = hash_bytes(content->p, content->n);
-    return memcmp(h.magic, magic, sizeof magic) == 0 && is.lo == h.content.lo && is.hi == h.content.hi;
+    if (memcmp(h.magic, magic, sizeof magic) != 0 || is.lo != h.content.lo || is.hi != h.content.hi) return false;
+    os_note_use(path.p);
+    return true;
 }
 
 void cache_trim(const struct cache *c)
@@ -59,9 +63,11 @@ void cache_trim(const struct cache *c)
     struct os_entry *entry;
     struct err e = {0};
     i64 n = 0, size = 0;
-    if (!os_list_by_age(&a, c->folder.p, &entry, &n, &e)) n = 0;
+    if (!os_list_by_use(&a, c->folder.p, &entry, &n, &e)) n = 0;
     for (i64 i = 0; i < n; i++) size += entry[i].size;
-    for (i64 i = 0; i < n && size > max_size; i++) {
+    for (i64 i = 0; i < n; i++) {
+        bool is_left = str_ends(entry[i].name, S(".tmp")) && os_time() - entry[i].used > half_written;
+        if (size <= max_size && !is_left) continue;
         os_remove_tree(str_fmt(&a, "%.*s/%.*s", STR_ARG(c->folder), STR_ARG(entry[i].name)).p);
         size -= entry[i].size;
     }
@@ -73,14 +79,11 @@ static void put(const struct cache *c, struct hash key, const char *suffix, stru
     if (!c || !c->folder.n) return;
     struct arena a = {0};
     struct err e = {0};
-    struct buf b = {0};
     struct cache_head h = {.content = hash_bytes(content.p, content.n)};
     memcpy(h.magic, magic, sizeof magic);
-    buf_put(&b, &h, sizeof h);
-    buf_str(&b, content);
-    if (!b.failed) os_write_private(cache_path(c, key, suffix, &a).p, buf_view(&b), &e);
+    struct str piece[] = {{(const char *)&h, sizeof h}, content};
+    os_write_private(cache_path(c, key, suffix, &a).p, piece, countof(piece), &e);
     if (key.lo % TRIM_EVERY == 0) cache_trim(c);
-    buf_release(&b);
     arena_release(&a);
 }
 

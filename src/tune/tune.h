@@ -114,7 +114,7 @@ struct cache { struct str folder; /* empty: nothing is kept */ };
    nothing is kept. */
 void cache_open(struct cache *c, const char *name, struct arena *a, const struct log *l);
 struct str cache_path(const struct cache *c, struct hash key, const char *suffix, struct arena *a); /* empty: nothing is kept */
-void cache_trim(const struct cache *c); /* drops what was written longest ago until the rest fits its limit */
+void cache_trim(const struct cache *c); /* drops what was used longest ago until the rest fits its limit */
 /* Compiled kernels. */
 bool cache_get(const struct cache *c, struct hash key, struct arena *a, struct str *code); /* false: not there; c may be NULL */
 void cache_put(const struct cache *c, struct hash key, struct str code);

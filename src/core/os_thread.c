@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A thread for work that nobody waits for at once. Signals go to the threads of our owner, never to this one.
+#include "core/core.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+struct os_thread {
+    pthread_t id;
+    os_thread_fn *fn;
+    void *user;
+};
+
+static void *thread_main(void *user)
+{
+    struct os_thread *t = user;
+    t->fn(t->user);
+    return NULL;
+}
+
+struct os_thread *os_thread_start(os_thread_fn *fn, void *user)
+{
+    sigset_t all, was;
+    struct os_thread *t = mem_alloc(sizeof *t);
+    *t = (struct os_thread){.fn = fn, .user = user};
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &was);
+    bool ok = pthread_create(&t->id, NULL, thread_main, t) == 0;
+    pthread_sigmask(SIG_SETMASK, &was, NULL);
+    if (ok) return t;
+    mem_free(t);
+    return NULL;
+}
+
+void os_thread_join(struct os_thread *t)
+{
+    if (!t) return;
+    pthread_join(t->id, NULL);
+    mem_free(t);
+}
