@@ -107,7 +107,7 @@ static bool normalise(struct graph *g, node_id n, const i64 *kernel, struct op_w
     return true;
 }
 
-static bool channels_fit(const struct graph *g, node_id n, const i64 *w, i64 group, struct err *e)
+static bool channels_fit(struct graph *g, node_id n, const i64 *w, i64 group, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
     i64 c, b;
@@ -120,7 +120,7 @@ static bool channels_fit(const struct graph *g, node_id n, const i64 *w, i64 gro
     const struct shape *bias = op_in_shape(g, nd, 2);
     if (bias->rank != 1 || (sym_is_const(g->sym, bias->dim[0], &b) && b != w[1] * group))
         return op_invalid(e, g, n, "bias does not have %lld elements", (long long)(w[1] * group));
-    return true;
+    return op_require_equal(g, n, bias->dim[0], sym_const(g->sym, w[1] * group), e, "the elements of the bias and the output channels");
 }
 
 static bool infer(struct graph *g, node_id n, struct err *e)

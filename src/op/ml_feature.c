@@ -39,6 +39,7 @@ static value_id per_feature(struct graph *g, node_id n, const char *name, enum d
     i64 size = count ? count : n_ints;
     if (size != 1 && sym_is_const(g->sym, s->dim[s->rank - 1], &c) && c != size)
         return op_invalid(e, g, n, "attribute '%s' has %lld numbers for %lld features", name, (long long)size, (long long)c), 0;
+    if (size != 1 && !op_require_equal(g, n, s->dim[s->rank - 1], sym_const(g->sym, size), e, "the features and the numbers of attribute '%s'", name)) return 0;
     if (!count) return op_const_i(g, t, ints, size);
     return size == 1 ? op_const_f(g, t, v[0]) : op_ml_const(g, t, v, 1, &size);
 }
@@ -111,6 +112,7 @@ static bool vectorizer_expand(struct graph *g, node_id n, struct err *e)
         if (s.rank > 2) return op_unsupported(e, g, n, "input %u of rank %u", k, s.rank);
         if (k < n_dims && sym_is_const(g->sym, s.dim[s.rank - 1], &c) && c != dims[k])
             return op_unsupported(e, g, n, "input %u has %lld columns, inputdimensions says %lld", k, (long long)c, (long long)dims[k]);
+        if (k < n_dims && !op_require_equal(g, n, s.dim[s.rank - 1], sym_const(g->sym, dims[k]), e, "the columns of input %u and inputdimensions", k)) return false;
         v[k] = op_as(g, n, nd.in.v[k], DT_F32);
         if (s.rank == 1) v[k] = op_node_axes(g, n, "Unsqueeze", v[k], &first, 1, 0);
     }

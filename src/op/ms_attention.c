@@ -172,6 +172,9 @@ static bool merged_infer(struct graph *g, node_id n, struct err *e)
             if (sizes[i] < 1 || sizes[i] % heads) return op_invalid(e, g, n, "qkv_hidden_sizes for %lld heads", (long long)heads);
         if (sizes[0] != sizes[1]) return op_invalid(e, g, n, "queries and keys of different sizes");
     }
+    if (op_has_in(nd, q ? 8 : 4) &&
+        !op_require_equal(g, n, op_in_shape(g, nd, q ? 8 : 4)->dim[0], num(g, 2), e, "axis 0 of past, of keys and values, and 2"))
+        return false;
     return op_infer_expanded(g, n, e);
 }
 

@@ -167,6 +167,10 @@ static bool complex_infer(struct graph *g, node_id n, struct err *e)
 {
     for (u32 k = 0; k < 2; k++)
         if (!op_check_float(g, n, k, e) || !op_check_rank(g, n, k, 1, MAX_RANK, e)) return false;
+    for (u32 k = 0; k < 2; k++) {
+        const struct shape *s = op_in_shape(g, graph_node(g, n), k);
+        if (!op_require_equal(g, n, s->dim[s->rank - 1], sym_const(g->sym, 2), e, "the last axis of input %u, of pairs, and 2", k)) return false;
+    }
     return op_infer_expanded(g, n, e);
 }
 

@@ -4,7 +4,7 @@
 // relatives, whose inputs stand in other places.
 #include "op/op.h"
 
-static bool channels_fit(const struct graph *g, node_id n, const i64 *w, u32 bias, struct err *e)
+static bool channels_fit(struct graph *g, node_id n, const i64 *w, u32 bias, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
     i64 c, b, group = attr_int(nd, "group", 1);
@@ -21,7 +21,7 @@ static bool channels_fit(const struct graph *g, node_id n, const i64 *w, u32 bia
     const struct shape *s = op_in_shape(g, nd, bias);
     if (s->rank != 1 || (sym_is_const(g->sym, s->dim[0], &b) && b != w[0]))
         return op_invalid(e, g, n, "bias does not have %lld elements", (long long)w[0]);
-    return true;
+    return op_require_equal(g, n, s->dim[0], sym_const(g->sym, w[0]), e, "the elements of the bias and the output channels");
 }
 
 bool op_conv_shape(struct graph *g, node_id n, u32 weight, u32 bias, struct shape *out,
