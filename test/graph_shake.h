@@ -137,7 +137,18 @@ static void shake_anyhow(struct rng *r, struct tensor *t)
     for (i64 i = 0, n = tensor_count(t); i < n; i++) {
         if (rng_range(r, 0, 1)) continue;
         if (dtype_is_float(t->dtype)) elem_set_f64(t->dtype, t->data, i, rng_range(r, 0, 1) ? NAN : 1);
-        else elem_set_i64(t->dtype, t->data, i, rng_range(r, 0, 3));
+        else elem_set_i64(t->dtype, t->data, i, rng_range(r, 0, 7));
+    }
+}
+
+/* A float that does not fit the integer it becomes: what it becomes is open. */
+static void shake_casts(struct rng *r, const struct op *op, struct tensor *t, const struct tensor *in)
+{
+    if (!is_any_of(op->name, (const char *const[]){"Cast*"}, 1) || !in || !dtype_is_float(in->dtype) || !dtype_is_int(t->dtype)) return;
+    double lo = (double)op_int_extreme(t->dtype, false), hi = t->dtype == DT_U64 ? 0x1p64 : (double)op_int_extreme(t->dtype, true);
+    for (i64 i = 0, n = tensor_count(t); i < n && i < tensor_count(in); i++) {
+        double v = trunc(elem_f64(in->dtype, in->data, i));
+        if (!(v >= lo && (hi > 1e9 ? v < hi : v <= hi))) elem_set_i64(t->dtype, t->data, i, rng_range(r, 0, 99));
     }
 }
 
@@ -147,7 +158,8 @@ static void shake_tail(struct rng *r, const struct op *op, struct tensor *t, con
     static const char *const names[] = {"*Gelu*"}, *const below_one[] = {"*Elu", "*elu", "Softplus", "Mish"};
     struct shake_type type;
     double most = 0;
-    if (op->props & OP_RECURRENT && shake_type_of(&type, t->dtype)) { /* states are sums of what may be as large as any of them */
+    if (op->props & (OP_RECURRENT | OP_SAMPLE) && shake_type_of(&type, t->dtype)) { /* sums of what may be as large as any of them */
+        for (i64 i = 0, n = in ? tensor_count(in) : 0; i < n; i++) most = fmax(most, fabs(elem_f64(in->dtype, in->data, i)));
         for (i64 i = 0, n = tensor_count(t); i < n; i++) most = fmax(most, fabs(elem_f64(t->dtype, t->data, i)));
         for (i64 i = 0, n = tensor_count(t); i < n && most <= type.big; i++)
             elem_set_f64(t->dtype, t->data, i, elem_f64(t->dtype, t->data, i) + most * (rng_f64(r) * 2 - 1) * units * type.eps);
@@ -197,6 +209,7 @@ static bool shake_node(struct shake *s, node_id n, struct tensor **t, i64 *var, 
         if (!v.out[k]) continue;
         if (inexact) shake_tensor(&s->rng, v.out[k], units_of(s, op), true), shake_tail(&s->rng, op, v.out[k], in[0], units_of(s, op));
         else if (s->strength > 0 && !is_view_like(op)) shake_zeros(&s->rng, v.out[k]);
+        if (s->strength > 0) shake_casts(&s->rng, op, v.out[k], in[0]);
         if (anything) shake_anyhow(&s->rng, v.out[k]);
         if (!graph_read_sizes(&s->g, x->out.v[k], v.out[k], var, e)) return false;
     }

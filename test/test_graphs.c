@@ -18,7 +18,7 @@
 
 #define CORPUS "test/corpus/graphs"
 
-enum { N_GRAPHS = 400 };
+enum { N_GRAPHS = 150 };
 
 static bool seed_open(const struct source *from, u64 i, struct random_graph *s)
 {
@@ -105,7 +105,7 @@ static void graphs_on(const char *device, u64 share)
 static void on_interp(void **state) { graphs_on("interp", 1); }
 static void on_cpu(void **state) { graphs_on("cpu", 8); }
 static void on_vulkan(void **state) { graphs_on("vulkan", 8); }
-static void on_opencl(void **state) { graphs_on("opencl", 8); }
+static void on_opencl(void **state) { graphs_on("opencl", 40); }
 
 /* kept graphs */
 

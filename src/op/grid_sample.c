@@ -63,8 +63,10 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     if (!sym_is_const(g->sym, grid.dim[x.rank - 1], &c) || c != x.rank - 2)
         return op_invalid(e, g, n, "grid does not hold positions of %u numbers", x.rank - 2);
     if (!op_sizes_agree(g, x.dim[0], grid.dim[0])) return op_invalid(e, g, n, "batch sizes differ");
-    for (u32 i = 2; i < x.rank; i++)
+    for (u32 i = 2; i < x.rank; i++) {
         if (sym_is_const(g->sym, x.dim[i], &c) && c < 1) return op_invalid(e, g, n, "empty input");
+        if (!op_require_at_least(g, n, x.dim[i], sym_const(g->sym, 1), e, "axis %u of the input", i)) return false;
+    }
     struct shape out = {.known = true, .rank = x.rank, .dim = {x.dim[0], x.dim[1]}};
     for (u32 i = 2; i < x.rank; i++) out.dim[i] = grid.dim[i - 1];
     op_set_out(g, n, 0, t, &out);

@@ -137,6 +137,9 @@ static bool embed_infer(struct graph *g, node_id n, struct err *e)
         return false;
     if (op_has_in(nd, SEGMENTS) != op_has_in(nd, SEGMENT))
         return op_invalid(e, g, n, "segment ids without a segment embedding, or the other way round");
+    if (!op_has_in(nd, POSITION_IDS) &&
+        !op_require_at_least(g, n, op_in_shape(g, nd, POSITION)->dim[0], op_in_shape(g, nd, IDS)->dim[1], e, "the embedded positions and the words"))
+        return false;
     return op_infer_expanded(g, n, e);
 }
 

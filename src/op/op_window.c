@@ -306,7 +306,10 @@ void op_taps_open(struct emit *m, const struct op_window *w, const struct shape 
     for (u32 i = 0; i < w->n; i++) {
         bool vector = w->every || kir_lanes(k, o[i]) > 1;
         kval lohi[2] = {kir_int(k, 0), kir_int(k, w->kernel[i])};
+        i64 least;
         if (!vector) op_taps_range(m, w, x, i, o[i], false, lohi);
+        else if (!w->every && !(sym_lower_bound(m->g->sym, x->dim[2 + i], &least) && least > 0)) /* an index cannot be clamped to nothing */
+            lohi[1] = kir_select(k, kir_bin(k, KI_LT, lohi[0], emit_size(m, x->dim[2 + i])), lohi[1], lohi[0]);
         t->k[i] = kir_loop(k, KL_SERIAL, lohi[0], lohi[1], 1);
         kval step = kir_bin(k, KI_MUL, t->k[i], kir_int(k, w->dilation[i]));
         t->at[i] = kir_bin(k, KI_ADD, window_start(m, w, i, o[i]), step);

@@ -58,8 +58,10 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     if (x.rank != 4 || rois.rank != 2 || batch.rank != 1 ||
         !sym_is_const(g->sym, rois.dim[1], &c) || c != 4)
         return op_invalid(e, g, n, "inputs of ranks %u, %u, %u", x.rank, rois.rank, batch.rank);
-    for (u32 i = 0; i < 4; i += i ? 1 : 2)
+    for (u32 i = 0; i < 4; i += i ? 1 : 2) {
         if (sym_is_const(g->sym, x.dim[i], &c) && c < 1) return op_invalid(e, g, n, "empty input");
+        if (!op_require_at_least(g, n, x.dim[i], sym_const(g->sym, 1), e, "axis %u of the input", i)) return false;
+    }
     if (!op_sizes_agree(g, rois.dim[0], batch.dim[0]))
         return op_invalid(e, g, n, "different numbers of regions and batch indices");
     struct shape out = {.known = true, .rank = 4, .dim = {rois.dim[0], x.dim[1]}};

@@ -249,6 +249,20 @@ static void copy_slice(struct emit *m, const struct node *n, u32 from, u32 to, c
 }
 
 /* Slices along the axis. Indices may cover fewer slices than the data has. */
+/* An index cannot be clamped to nothing: where data may have no elements along these axes, what follows is only done if it has. 1: kir_if was opened. */
+static u32 open_if_any(struct emit *m, const struct shape *x, u32 from, u32 to)
+{
+    kval any = 0;
+    i64 least;
+    for (u32 a = from; a < to; a++) {
+        if (sym_lower_bound(m->g->sym, x->dim[a], &least) && least > 0) continue;
+        kval here = kir_bin(m->k, KI_LT, kir_int(m->k, 0), emit_size(m, x->dim[a]));
+        any = any ? kir_bin(m->k, KI_AND, any, here) : here;
+    }
+    if (any) kir_if(m->k, any);
+    return any != 0;
+}
+
 static void whole_elements(struct emit *m, const struct node *n, const struct scatter *s)
 {
     const struct shape *x = &graph_value(m->g, n->in.v[0])->shape,
@@ -264,11 +278,12 @@ static void whole_elements(struct emit *m, const struct node *n, const struct sc
         covered = covered ? kir_bin(m->k, KI_AND, covered, here) : here;
     }
     if (covered) kir_if(m->k, covered);
+    u32 n_open = open_if_any(m, x, s->axis, s->axis + 1) + (covered != 0);
     open_loops(m, index, s->axis, s->axis + 1, slice);
     for (u32 a = 0; a < s->rank; a++) to[a] = slice[a];
     to[s->axis] = emit_index(m, n->in.v[1], slice, x->dim[s->axis]);
     emit_update(m, n, s, to, slice);
-    close(m, covered ? 3 : 2);
+    close(m, n_open + 2);
 }
 
 /* Slices are what one tuple names. */
@@ -281,6 +296,7 @@ static void whole_nd(struct emit *m, const struct node *n, const struct scatter 
     for (u32 a = 0; a < s->n_tuple; a++) inside[a] = true;
     emit_slices(m, x, inside, slice);
     copy_slice(m, n, 0, s->n_tuple, slice);
+    u32 n_open = open_if_any(m, x, 0, s->n_tuple);
     open_loops(m, index, 0, s->n_tuples, tuple);
     for (u32 a = 0; a < s->n_tuples; a++) from[a] = tuple[a];
     for (u32 a = s->n_tuple; a < s->rank; a++) from[s->n_tuples + a - s->n_tuple] = slice[a];
@@ -289,7 +305,7 @@ static void whole_nd(struct emit *m, const struct node *n, const struct scatter 
         slice[a] = emit_index(m, n->in.v[1], tuple, x->dim[a]);
     }
     emit_update(m, n, s, slice, from);
-    close(m, s->n_tuples + 1);
+    close(m, n_open + s->n_tuples + 1);
 }
 
 static bool is_empty(const struct graph *g, value_id v)
