@@ -234,14 +234,16 @@ struct quern_report {
     int n_problems;
     int n_unchecked;       /* nodes whose inputs are unknown, because what makes them is refused */
 };
-/* All that stands in the way of a model file at once. QUERN_OK: it could be read and was looked at, whatever was found. */
-QUERN_API quern_status quern_model_problems(quern *q, const char *path,
+/* All that stands in the way of opening a model file with these options (NULL: none) at once. QUERN_OK: it could be read and was looked
+ * at, whatever was found. */
+QUERN_API quern_status quern_model_problems(quern *q, const char *path, const struct quern_model_opts *o,
                                             void (*each)(void *user, const struct quern_problem *p), void *user,
                                             struct quern_report *r);
 /* The network draws random numbers: its results are its own, not another implementation's. */
 QUERN_API int quern_model_is_random(const quern_model *m);
 QUERN_API void quern_model_close(quern_model *m);
 QUERN_API quern_status quern_model_save(quern_model *m, const char *path); /* as ONNX */
+QUERN_API quern_status quern_model_text(quern_model *m, char **text);      /* doc/graph-ir.md; free with quern_text_free */
 /* As of programs. */
 QUERN_API int quern_model_inputs(const quern_model *m);
 QUERN_API const char *quern_model_input_name(const quern_model *m, int k);

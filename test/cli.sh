@@ -147,6 +147,18 @@ failing check --json refused.onnx; says '"operator":"Sizere","why":"operator is 
 code 1 check nothing.onnx; says nothing.onnx
 failing check "$corpus/Refused.onnx"; says "Nix 'n0' and 1 more"; says "Det 'n2': the last two axes"; says '3 of 4 nodes refused'
 code 0 check "$corpus/FlexAttention.onnx"
+
+# check, show: with the options that models are opened with
+failing check "$corpus/OpenScan.onnx"; says "Scan 't': the length of what is scanned, 'x', is N; fix it (--assume, --input-shape)"
+failing check --json "$corpus/OpenScan.onnx"; says '"node":"t","operator":"Scan","why":"the length .*","help":""'
+for o in "--assume N=4" "--shape x=4:3" "--shape x=n=4:3"; do
+    code 0 check "$corpus/OpenScan.onnx" $o; says 'nothing stands in the way'
+    code 0 show "$corpus/OpenScan.onnx" $o; says 'Gather'
+done
+code 1 show "$corpus/OpenScan.onnx"; says "OpenScan.onnx': Scan 't': .* is N; fix it"
+code 1 show "$corpus/OpenScan.onnx" --shape x=4:2; says "OpenScan.onnx'"
+failing check "$corpus/OpenSequence.onnx"; says 'say how many elements it has (--elements s=2)'
+failing check "$corpus/OpenSequence.onnx" --elements s=2; says "SequenceAt 'y': the position is only known at run time"
 code 0 operators Conv; says '^Conv  *1  *element  *f32'
 code 0 operators --json; says '"operator":"ImageDecoder","opset":20,"changed":20,"removed":0,"form":"","types":\[\]'
 rm -f resnet50.onnx mobilenetv2.onnx again.onnx

@@ -247,6 +247,15 @@ static bool show_model(struct buf *b, struct arena *a, const char *path, struct 
     return true;
 }
 
+quern_status quern_model_text(quern_model *m, char **text)
+{
+    struct buf b = {0};
+    api_begin(m->q);
+    graph_print(&b, &m->graph, &(struct graph_text_opts){0});
+    *text = api_text(&b);
+    return QUERN_OK;
+}
+
 static bool is_spirv(struct str bytes)
 {
     u32 word = 0;

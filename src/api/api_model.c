@@ -165,11 +165,10 @@ static bool source_open(struct source *s, struct arena *a, const struct quern_mo
            err_prefix(e, "'%s'", s->path);
 }
 
-static bool source_import(const struct source *s, struct graph *g, struct arena *a,
-                          struct symtab *st, struct err *e)
+static bool source_import(const struct source *s, struct import_job j, struct arena *a, struct symtab *st, struct err *e)
 {
-    if (!s->bytes.p) return import_graph(g, a, st, s->path, e);
-    return import_bytes(g, a, st, s->bytes, e) || err_prefix(e, "'%s'", s->path);
+    j.bytes = s->bytes;
+    return import_run(&j, a, st, s->path, e);
 }
 
 static bool has_type(const struct interface *f, enum dtype t)
@@ -179,7 +178,8 @@ static bool has_type(const struct interface *f, enum dtype t)
     return false;
 }
 
-/* Imported once to see what its sizes are called, and again with the caller's names and numbers. */
+/* Imported once to see what its sizes are called, and again with the caller's names and numbers. What can only be imported with these
+   says what its sizes are called, too. */
 static bool choose_interface(quern_model *m, const struct source *s,
                              const struct quern_model_opts *o, struct err *e)
 {
@@ -187,7 +187,18 @@ static bool choose_interface(quern_model *m, const struct source *s,
     struct symtab st;
     struct graph g;
     symtab_init(&st, &once);
-    bool ok = source_import(s, &g, &once, &st, e) && api_interface(&m->io, &g, o, &m->arena, e) &&
+    bool ok = source_import(s, (struct import_job){.g = &g}, &once, &st, e);
+    if (!ok) {
+        struct err again = {0};
+        symtab_init(&st, &once);
+        ok = source_import(s, (struct import_job){.g = &g, .interface_only = true}, &once, &st, &again);
+        if (ok) *e = (struct err){0};
+    }
+    if (!ok) {
+        arena_release(&once);
+        return false;
+    }
+    ok = api_interface(&m->io, &g, o, &m->arena, e) &&
               interface_sizes(&m->io, &g, &m->sym, e);
     m->is_narrow = has_type(&m->io, DT_F16) && !o->f32_storage;
     arena_release(&once);
@@ -200,10 +211,18 @@ static bool model_import(quern_model *m, struct source s, const struct quern_mod
     if (!source_open(&s, &m->arena, o, e)) return false;
     if (o->n_io > 0 && !choose_interface(m, &s, o, e)) return false;
     if (o->assume && !api_assume(&m->sym, o->assume, e)) return false;
-    if (!source_import(&s, &m->graph, &m->arena, &m->sym, e)) return false;
+    if (!source_import(&s, (struct import_job){.g = &m->graph}, &m->arena, &m->sym, e)) return false;
     sym_undefine(&m->sym);
     if (o->assume && !api_assume_check(&m->graph, e)) return false;
     return interface_check(&m->io, &m->graph, e) || err_prefix(e, "'%s'", s.path);
+}
+
+bool api_check_import(struct graph *g, struct arena *a, struct symtab *st, const char *path, const struct quern_model_opts *o,
+                      struct import_problems *all, struct err *e)
+{
+    struct source s = {.path = path};
+    if (!source_open(&s, a, o, e) || (o->assume && !api_assume(st, o->assume, e))) return false;
+    return source_import(&s, (struct import_job){.g = g, .all = all}, a, st, e);
 }
 
 static quern_status open_source(quern *q, struct source s, const struct quern_model_opts *o,

@@ -28,6 +28,11 @@ struct quern_model {
    error is set. */
 const struct graph *api_lowered(quern_model *m, const struct caps *c, struct err *e);
 
+/* api_model.c: import with all problems at once, see import.h, of what is opened with these options. */
+struct import_problems;
+bool api_check_import(struct graph *g, struct arena *a, struct symtab *st, const char *path, const struct quern_model_opts *o,
+                      struct import_problems *all, struct err *e);
+
 /* api_interface.c: options to what graph g has. Texts are kept in the arena. */
 bool api_interface(struct interface *f, const struct graph *g, const struct quern_model_opts *o, struct arena *a, struct err *e);
 

@@ -127,10 +127,10 @@ int quern_model_is_random(const quern_model *m)
 /* Problems. */
 
 /* A model that is imported without a problem may still be refused by a pass. */
-static void check_passes(quern *q, const char *path, struct arena *a, struct import_problems *all)
+static void check_passes(quern *q, const char *path, const struct quern_model_opts *o, struct arena *a, struct import_problems *all)
 {
     quern_model *m = NULL;
-    bool ok = quern_model_open(q, path, NULL, &m) == QUERN_OK;
+    bool ok = quern_model_open(q, path, o, &m) == QUERN_OK;
     if (ok) ok = api_lowered(m, NULL, &q->err) != NULL;
     if (!ok) import_note(all, a, S(""), S(""), &q->err);
     quern_model_close(m);
@@ -146,18 +146,21 @@ static void tell(const struct import_problems *all, struct arena *a,
     }
 }
 
-quern_status quern_model_problems(quern *q, const char *path, void (*each)(void *user, const struct quern_problem *p),
-                                  void *user, struct quern_report *r)
+quern_status quern_model_problems(quern *q, const char *path, const struct quern_model_opts *o,
+                                  void (*each)(void *user, const struct quern_problem *p), void *user, struct quern_report *r)
 {
     struct err *e = api_begin(q);
     struct arena a = {0};
     struct symtab st;
     struct graph g;
     struct import_problems all = {0};
+    struct quern_model_opts opts = QUERN_OPTS(quern_model_opts);
+    if (o) memcpy(&opts, o, o->size < sizeof opts ? o->size : sizeof opts);
+    opts.size = sizeof opts;
     symtab_init(&st, &a);
-    bool ok = import_check(&g, &a, &st, path, &all, e);
+    bool ok = api_check_import(&g, &a, &st, path, &opts, &all, e);
     if (!ok && e->code == ERR_UNSUPPORTED) import_note(&all, &a, S(""), S(""), e), ok = true;
-    if (ok && !all.n) check_passes(q, path, &a, &all);
+    if (ok && !all.n) check_passes(q, path, &opts, &a, &all);
     if (ok) tell(&all, &a, each, user);
     struct quern_report x = {.n_nodes = (int)all.n_nodes, .n_problems = (int)all.n, .n_unchecked = (int)all.n_unchecked};
     size_t size = r->size;

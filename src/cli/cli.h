@@ -170,6 +170,10 @@ void json_text(const char *s); /* prints it quoted and escaped */
 /* The model of the positional argument `path`, compiled as the options say. db may be NULL. *m NULL
  * on failure. */
 quern_status open_model(struct cli *c, const char *path, quern_model **m);
+/* What stands in the way of that. */
+quern_status check_model(struct cli *c, const char *path, void (*each)(void *user, const struct quern_problem *p), void *user,
+                         struct quern_report *r);
+bool has_model_options(const struct cli *c); /* the command line says something of the model */
 /* keep: see quern_compile_opts. */
 quern_status compile_model(struct cli *c, quern_model *m, quern_db *db, bool keep, quern_program **p);
 /* o refers to t. */

@@ -141,24 +141,55 @@ static const char *assumptions(const struct cli *c, char *out, size_t size)
     return n && n < size ? out : NULL;
 }
 
+enum { MAX_OPTS = 2 + 4 * MAX_IO };
+struct model_opts {
+    struct quern_model_opts o;
+    struct quern_io_opts io[MAX_OPTS];
+    char sizes[512], assumed[1024], elements[1024], *room;
+};
+
+/* What the command line says of a model; release by free(room). */
+static void model_options(const struct cli *c, struct model_opts *m)
+{
+    *m = (struct model_opts){.o = QUERN_OPTS(quern_model_opts), .io = {io_of_all(c, false), io_of_all(c, true)}};
+    struct quern_model_opts *o = &m->o;
+    m->room = calloc(text_by_name(c), 1);
+    o->optimize_for = opts_words(c, "optimize-for", m->sizes, sizeof m->sizes);
+    if (!o->optimize_for) o->optimize_for = opts_words(c, "set", m->sizes, sizeof m->sizes);
+    o->assume = assumptions(c, m->assumed, sizeof m->assumed);
+    o->elements = opts_words(c, "elements", m->elements, sizeof m->elements);
+    o->io = m->io;
+    o->n_io = 2 + (m->room ? io_by_name(c, m->io + 2, MAX_OPTS - 2, m->room) : 0);
+    if (o->n_io == 2 && !says_anything(&m->io[0]) && !says_anything(&m->io[1])) o->n_io = 0;
+    o->f32_storage = !opts_flag(c, "f16-storage", true);
+}
+
 quern_status open_model(struct cli *c, const char *path, quern_model **m)
 {
-    enum { MAX_OPTS = 2 + 4 * MAX_IO };
-    struct quern_io_opts io[MAX_OPTS] = {io_of_all(c, false), io_of_all(c, true)};
-    char sizes[512], assumed[1024], elements[1024], *room = calloc(text_by_name(c), 1);
-    struct quern_model_opts o = QUERN_OPTS(quern_model_opts);
-    o.optimize_for = opts_words(c, "optimize-for", sizes, sizeof sizes);
-    if (!o.optimize_for) o.optimize_for = opts_words(c, "set", sizes, sizeof sizes);
-    o.assume = assumptions(c, assumed, sizeof assumed);
-    o.elements = opts_words(c, "elements", elements, sizeof elements);
-    o.io = io;
-    o.n_io = 2 + (room ? io_by_name(c, io + 2, MAX_OPTS - 2, room) : 0);
-    if (o.n_io == 2 && !says_anything(&io[0]) && !says_anything(&io[1])) o.n_io = 0;
-    o.f32_storage = !opts_flag(c, "f16-storage", true);
+    struct model_opts x;
     *m = NULL;
-    quern_status s = quern_model_open(c->q, path, &o, m);
-    free(room);
+    model_options(c, &x);
+    quern_status s = quern_model_open(c->q, path, &x.o, m);
+    free(x.room);
     return s;
+}
+
+quern_status check_model(struct cli *c, const char *path, void (*each)(void *user, const struct quern_problem *p), void *user,
+                         struct quern_report *r)
+{
+    struct model_opts x;
+    model_options(c, &x);
+    quern_status s = quern_model_problems(c->q, path, &x.o, each, user, r);
+    free(x.room);
+    return s;
+}
+
+bool has_model_options(const struct cli *c)
+{
+    struct model_opts x;
+    model_options(c, &x);
+    free(x.room);
+    return x.o.n_io || x.o.assume || x.o.elements || x.o.optimize_for;
 }
 
 void target_options(const struct cli *c, struct quern_target_opts *o)

@@ -96,7 +96,7 @@ static int check(struct cli *c, const char *file)
 {
     struct reasons r = {.c = c, .file = file};
     struct quern_report x = QUERN_OPTS(quern_report);
-    quern_status s = quern_model_problems(c->q, file, add, &r, &x);
+    quern_status s = check_model(c, file, add, &r, &x);
     if (!s && !opts_flag(c, "json", false)) put_summary(&r, &x);
     release(&r);
     if (s) return fail(c, s);
@@ -113,7 +113,7 @@ static int run(struct cli *c)
     return code;
 }
 
-static const struct opt options[] = {OPT_END};
+static const struct opt options[] = {OPT_INTERFACE, OPT_END};
 
 const struct cmd cmd_check = {
     .name = "check",

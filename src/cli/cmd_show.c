@@ -5,14 +5,26 @@
 
 #include <stdio.h>
 
+/* A model as other commands open it with these options. */
+static quern_status show_model(struct cli *c, const char *path, char **text)
+{
+    quern_model *m;
+    quern_status s = open_model(c, path, &m);
+    if (!s) s = quern_model_text(m, text);
+    quern_model_close(m);
+    return s;
+}
+
 static int run(struct cli *c)
 {
     char *text = NULL;
-    quern_status s = quern_show(c->q, c->arg[0], &text);
+    quern_status s = has_model_options(c) ? show_model(c, c->arg[0], &text) : quern_show(c->q, c->arg[0], &text);
     if (!s) fputs(text, stdout);
     quern_text_free(text);
     return fail(c, s);
 }
+
+static const struct opt options[] = {OPT_INTERFACE, OPT_END};
 
 const struct cmd cmd_show = {
     .name = "show",
@@ -20,5 +32,6 @@ const struct cmd cmd_show = {
     .args = "FILE|NAME",
     .min_args = 1,
     .max_args = 1,
+    .options = options,
     .run = run,
 };

@@ -31,42 +31,39 @@ static const char *folder_of(struct arena *a, struct str path)
     return n ? str_z(a, str_sub(path, 0, n)) : ".";
 }
 
-static bool import_any(const struct import_job *j, struct str path, struct err *e)
+static bool read_bytes(const struct import_job *j, struct str path, struct err *e)
 {
     const struct importer *m = find_importer(j->bytes, path);
     if (!m) return err_set(e, ERR_INPUT, "no known model format");
-    return m->read(j, e) && (j->all || graph_verify(j->g, e));
+    bool ok = m->read(j, e) && (j->all || j->interface_only || graph_verify(j->g, e));
+    return ok || import_advise(e);
 }
 
-static bool import_file(struct import_job *j, struct arena *a, const char *path, struct err *e)
+static bool read_file(struct import_job *j, struct arena *a, const char *path, struct err *e)
 {
     struct os_file f = {0};
     if (!os_map(&f, path, e)) return false;
     j->bytes = (struct str){(const char *)f.p, f.n};
     j->dir = folder_of(a, str_of(path));
-    bool ok = import_any(j, str_of(path), e);
+    bool ok = read_bytes(j, str_of(path), e);
     os_unmap(&f);
-    return ok || err_prefix(e, "'%s'", path);
+    return ok;
+}
+
+bool import_run(struct import_job *j, struct arena *a, struct symtab *st, const char *path, struct err *e)
+{
+    graph_init(j->g, a, st);
+    bool ok = j->bytes.p ? read_bytes(j, str_of(path), e) : read_file(j, a, path, e);
+    return ok || (path && err_prefix(e, "'%s'", path));
 }
 
 bool import_graph(struct graph *g, struct arena *a, struct symtab *st, const char *path, struct err *e)
 {
-    struct import_job j = {.g = g};
-    graph_init(g, a, st);
-    return import_file(&j, a, path, e);
-}
-
-bool import_check(struct graph *g, struct arena *a, struct symtab *st, const char *path, struct import_problems *all,
-                  struct err *e)
-{
-    struct import_job j = {.g = g, .all = all};
-    graph_init(g, a, st);
-    return import_file(&j, a, path, e);
+    return import_run(&(struct import_job){.g = g}, a, st, path, e);
 }
 
 bool import_bytes(struct graph *g, struct arena *a, struct symtab *st, struct str bytes, struct err *e)
 {
-    graph_init(g, a, st);
-    struct import_job j = {.g = g, .bytes = bytes};
-    return import_any(&j, (struct str){0}, e);
+    if (!bytes.p) bytes.p = "";
+    return import_run(&(struct import_job){.g = g, .bytes = bytes}, a, st, NULL, e);
 }

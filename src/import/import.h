@@ -27,6 +27,7 @@ struct import_job {
     struct str bytes;      /* the file's content; valid until the end of the import */
     const char *dir;       /* its folder, for files beside it; NULL: there is none */
     struct import_problems *all; /* collects what nodes are refused for, and the import goes on; NULL: it ends at the first */
+    bool interface_only;   /* inputs and outputs as the model declares them, without nodes, if the format can */
 };
 
 struct importer {
@@ -36,17 +37,21 @@ struct importer {
     bool (*read)(const struct import_job *j, struct err *e);   /* builds and infers */
 };
 
-/* import.c: by content, else by the suffix of the path. Content of constants lives in the arena. */
+/* import.c: fills the job's graph, which it initialises, from job->bytes or, where there are none, from the file at path. The format
+   goes by the content, else by the suffix of the path (NULL: none), which errors name. Content of constants lives in the arena. With
+   `all`: false if the file cannot be read at all, and what is left in the graph is of no use unless there are no problems. */
+bool import_run(struct import_job *j, struct arena *a, struct symtab *st, const char *path, struct err *e);
 bool import_graph(struct graph *g, struct arena *a, struct symtab *st, const char *path, struct err *e);
 /* The same from memory; files beside the model are refused. */
 bool import_bytes(struct graph *g, struct arena *a, struct symtab *st, struct str bytes, struct err *e);
 
-/* import.c: as import_graph, but all problems at once; false: the file cannot be read. What is left in the graph is of no use
-   unless there are none. */
-bool import_check(struct graph *g, struct arena *a, struct symtab *st, const char *path, struct import_problems *all,
-                  struct err *e);
-/* import_check.c: adds what err says about a node (op empty: about the model) and clears it. Text is kept in the arena. */
+/* import_check.c: adds what err says about a node and clears it. op, node: empty where the message names them, or it is about the
+   model. Text is kept in the arena. */
 void import_note(struct import_problems *all, struct arena *a, struct str op, struct str node, struct err *e);
+/* Adds the types and shapes of the inputs of node n to an error about it. Always returns false. */
+bool import_blame_inputs(struct graph *g, node_id n, struct err *e);
+/* Adds what would help, unless the message says so. Always returns false. */
+bool import_advise(struct err *e);
 
 /* An operator that importing replaces, so that graphs have none of its name. */
 bool import_replaces(struct str op);

@@ -2,7 +2,10 @@
 //
 // Problems of a model, for people: what an error says about a node without the words that name the node, and what would help. The
 // advice goes by what the reason is about; reasons are written in many places, so the words that tell them apart stand here once.
+#include <string.h>
+
 #include "import/import.h"
+#include "op/op.h"
 
 bool import_replaces(struct str op)
 {
@@ -18,8 +21,7 @@ bool import_replaces(struct str op)
 
 static const struct { const char *about, *help; } advice[] = {
     {"operator is not supported", "export it decomposed into ONNX's own operators (another opset or exporter option), or as a function of the model"},
-    {"as of opset", "convert the model to opset 13 or newer (onnx.version_converter)"},
-    {"opset", "export with an opset from 7 to 28"},
+    {"opset", "export with an opset from 1 to 28"},
     {"only known at run time", "export with this input fixed, or fold constants first (onnxsim, onnxruntime's offline optimizer)"},
     {"is not constant", "export with this input fixed, or fold constants first (onnxsim, onnxruntime's offline optimizer)"},
     {"element type", "convert the tensor to a type that quern has (quern operators lists them)"},
@@ -30,6 +32,7 @@ static const struct { const char *about, *help; } advice[] = {
     {"do not fit", "check the model by onnx.checker and onnx.shape_inference"},
     {"does not fit", "check the model by onnx.checker and onnx.shape_inference"},
     {"attribute", "change the attribute when exporting"},
+    {"", "check the model by onnx.checker and onnx.shape_inference"}, /* of what is invalid */
 };
 
 /* Where a word begins in a text; -1: nowhere. */
@@ -40,10 +43,12 @@ static i64 find(struct str s, struct str word)
     return -1;
 }
 
-static struct str advise(struct str why)
+/* What would help; empty: nothing is known, or the message says it. */
+static struct str advise(struct str why, enum err_code code)
 {
+    if ((code != ERR_UNSUPPORTED && code != ERR_INPUT) || find(why, S(";")) >= 0 || find(why, S("--")) >= 0) return (struct str){0};
     for (i64 k = 0; k < countof(advice); k++)
-        if (find(why, str_of(advice[k].about)) >= 0) return str_of(advice[k].help);
+        if ((advice[k].about[0] || code == ERR_INPUT) && find(why, str_of(advice[k].about)) >= 0) return str_of(advice[k].help);
     return (struct str){0};
 }
 
@@ -60,13 +65,76 @@ static struct str without_node(struct arena *a, struct str msg, struct str op, s
     return str_starts(msg, S(": ")) ? str_sub(msg, 2, msg.n) : msg;
 }
 
+/* Cuts "; what would help" off, which import_advise has put there. */
+static struct str without_advice(struct str msg, struct str *help)
+{
+    for (i64 k = 0; k < countof(advice); k++) {
+        struct str end = str_of(advice[k].help);
+        i64 at = msg.n - end.n - 2;
+        if (!str_ends(msg, end) || at < 1 || msg.p[at] != ';') continue;
+        *help = end;
+        return str_sub(msg, 0, at);
+    }
+    return msg;
+}
+
+/* "'net.onnx': Conv 'conv_1': why" -> why; without a node the file alone is cut off. */
+static struct str split_node(struct str msg, struct str *op, struct str *node)
+{
+    struct str end = S("': "), quote = S(" '");
+    while (str_starts(msg, S("'")) && find(msg, end) > 0) msg = str_sub(msg, find(msg, end) + end.n, msg.n);
+    i64 from = find(msg, quote), to = find(msg, end);
+    if (from < 1 || to < from || find(str_sub(msg, 0, from), S(" ")) >= 0) return msg;
+    *op = str_sub(msg, 0, from);
+    *node = str_sub(msg, from + quote.n, to);
+    return str_sub(msg, to + end.n, msg.n);
+}
+
 void import_note(struct import_problems *all, struct arena *a, struct str op, struct str node, struct err *e)
 {
     struct import_problem *p = arr_push(a, all);
-    struct str why = without_node(a, str_of(e->msg), op, node);
     const struct str refused = S("operator is not supported: "); /* what follows says what helps */
-    *p = (struct import_problem){.op = str_dup(a, op), .node = str_dup(a, node), .why = str_dup(a, why)};
-    p->help = str_starts(p->why, refused) ? str_sub(p->why, refused.n, p->why.n) : advise(p->why);
-    if (str_starts(p->why, refused)) p->why = str_sub(p->why, 0, refused.n - 2);
+    struct str help = {0}, why = without_advice(str_of(e->msg), &help);
+    why = op.n ? without_node(a, why, op, node) : split_node(why, &op, &node);
+    *p = (struct import_problem){.op = str_dup(a, op), .node = str_dup(a, node), .why = str_dup(a, why), .help = help};
+    if (str_starts(p->why, refused)) {
+        p->help = str_sub(p->why, refused.n, p->why.n);
+        p->why = str_sub(p->why, 0, refused.n - 2);
+    } else if (!help.n) {
+        p->help = advise(p->why, e->code);
+    }
     *e = (struct err){0};
+}
+
+/* Puts text behind the message that is set. */
+static bool err_append(struct err *e, const char *sep, struct str text)
+{
+    struct err old = *e;
+    *e = (struct err){0};
+    return err_set(e, old.code, "%s%s%.*s", old.msg, sep, STR_ARG(text));
+}
+
+bool import_blame_inputs(struct graph *g, node_id n, struct err *e)
+{
+    enum { MAX_SHOWN = 6 };
+    const struct node *x = graph_node(g, n);
+    if (e->code == ERR_NONE || e->code == ERR_SYSTEM || strchr(e->msg, '[')) return false;
+    struct buf b = {0};
+    buf_z(&b, " (inputs");
+    for (u32 k = 0; k < x->in.n && k < MAX_SHOWN; k++) {
+        const struct value *v = x->in.v[k] ? graph_value(g, x->in.v[k]) : NULL;
+        if (!v || !v->shape.known || v->dtype == DT_NONE) buf_z(&b, " -");
+        else buf_printf(&b, " %s%.*s", dtype_name(v->dtype), STR_ARG(op_shape_text(g, &v->shape)));
+    }
+    buf_z(&b, x->in.n > MAX_SHOWN ? " ...)" : ")");
+    if (x->in.n) err_append(e, "", buf_view(&b));
+    buf_release(&b);
+    return false;
+}
+
+bool import_advise(struct err *e)
+{
+    struct str why = str_of(e->msg), help = find(why, S("operator is not supported: ")) >= 0 ? S("") : advise(why, e->code);
+    if (help.n) err_append(e, "; ", help);
+    return false;
 }

@@ -340,8 +340,8 @@ static bool scan_read(struct control *c, node_id n, struct scan *s)
         i64 length;
         if (!op_axis(list_at(x, "scan_input_axes", k), shape->rank, &axis)) return bad(c, n, "bad attribute 'scan_input_axes'");
         if (!sym_is_const(g->sym, shape->dim[axis], &length))
-            return op_unsupported(c->e, g, n, "the length of what is scanned is not known; give the size of input '%.*s' (--set, --input-shape)",
-                                  STR_ARG(graph_value(g, x->in.v[s->n_state + k])->name));
+            return op_unsupported(c->e, g, n, "the length of what is scanned, '%.*s', is %.*s; fix it (--assume, --input-shape)",
+                                  STR_ARG(graph_value(g, x->in.v[s->n_state + k])->name), STR_ARG(op_size_text(g, shape->dim[axis])));
         if (s->length >= 0 && s->length != length) return bad(c, n, "sequences of different lengths");
         s->length = length;
     }
@@ -418,8 +418,8 @@ static bool batch_read(struct control *c, node_id n, struct batch *b)
     const struct value *first = op_node_input(x, 1 + b->n_state) ? graph_value(g, x->in.v[1 + b->n_state]) : NULL;
     if (!first || first->shape.rank < 2) return bad(c, n, "a scanned input needs a batch axis and a sequence axis");
     if (!sym_is_const(g->sym, first->shape.dim[0], &b->size) || !sym_is_const(g->sym, first->shape.dim[1], &b->length))
-        return op_unsupported(c->e, g, n, "the batch size or the sequence length is not known; give the sizes of input '%.*s' (--set, --input-shape)",
-                              STR_ARG(first->name));
+        return op_unsupported(c->e, g, n, "the batch and the length of what is scanned, '%.*s', are %.*s and %.*s; fix them (--assume, --input-shape)",
+                              STR_ARG(first->name), STR_ARG(op_size_text(g, first->shape.dim[0])), STR_ARG(op_size_text(g, first->shape.dim[1])));
     if (b->size < 1 || b->size > MAX_ROUNDS) return op_unsupported(c->e, g, n, "batch of %lld", (long long)b->size);
     if (!op_node_input(x, 0)) return true;
     b->lengths = arena_array(g->arena, i64, b->size);
@@ -552,7 +552,7 @@ static bool infer(struct control *c, node_id n)
 {
     if (import_lists_takes(c->lists, n)) return import_lists_dissolve(c->lists, n);
     import_fit_types(c->g, n);
-    return op_infer(c->g, n, c->e);
+    return op_infer(c->g, n, c->e) || import_blame_inputs(c->g, n, c->e);
 }
 
 bool import_control(struct graph *g, const struct import_bodies *bodies, struct err *e)

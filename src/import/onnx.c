@@ -576,6 +576,19 @@ static bool read_opset(struct reader *r, const Onnx__ModelProto *m)
                    MAX_OPSET);
 }
 
+/* Inputs, and outputs of the types and shapes that the model claims. */
+static bool read_interface(struct reader *r, const Onnx__GraphProto *p)
+{
+    if (!read_inputs(r, p)) return false;
+    collect_claims(r, p->output, p->n_output);
+    for (size_t k = 0; k < p->n_output; k++) {
+        value_id v = get_value(r, str_of(p->output[k]->name));
+        claim(r, v);
+        *arr_push(r->a, &r->g->output) = v;
+    }
+    return true;
+}
+
 static bool onnx_read(const struct import_job *j, struct err *e)
 {
     struct import_bodies bodies = {0};
@@ -588,6 +601,7 @@ static bool onnx_read(const struct import_job *j, struct err *e)
     map_init(&r.made, r.a);
     map_init(&r.dims, r.a);
     map_init(&r.claims, r.a);
+    if (j->interface_only) return read_interface(&r, m->graph);
     if (!read_opset(&r, m) || !read_graph(&r, m->graph) || !graph_verify(r.g, e) || !graph_sort(r.g, e)) return false;
     if (!r.all) return upgrade_all(&r) && import_control(r.g, &bodies, e);
     collect_claims(&r, m->graph->value_info, m->graph->n_value_info);
