@@ -139,6 +139,39 @@ static void test_chains(void **state)
     world_close(&w);
 }
 
+/* A bias for all heads and batches that n operations compute from positions, as relative attention has it. */
+static void print_bias(struct buf *b, u32 n)
+{
+    buf_z(b, "graph {\n  input %q: f32[b,4,s,16]\n  input %k: f32[b,4,16,s]\n  input %p: f32[s,s]\n"
+             "  %x: none[?] = MatMul(%q, %k)\n  %t0: none[?] = Abs(%p)\n");
+    for (u32 i = 1; i < n; i++) buf_printf(b, "  %%t%u: none[?] = %s(%%t%u)\n", i, i % 2 ? "Exp" : "Sin", i - 1);
+    buf_printf(b, "  %%y: none[?] = Add(%%x, %%t%u)\n  output %%y\n}\n", n - 1);
+}
+
+/* What is broadcast comes along with the product when it takes a few operations, and is a value of its own when it takes many. */
+static void test_broadcast(void **state)
+{
+    for (u32 n = 1; n < 20; n += 3) {
+        struct buf text = {0};
+        struct world w;
+        u32 n_alone = 0, n_along = 0;
+        print_bias(&text, n);
+        world_open_as(&w, text.p, NULL);
+        for (u32 i = 0; i < w.c.region.n; i++) {
+            const struct region *r = &w.c.region.v[i];
+            bool product = false, first = false;
+            for (u32 k = 0; k < r->n_nodes; k++) {
+                struct str op = str_of(op_of(&w.g, r->nodes[k])->name);
+                product |= str_eq(op, S("MatMul")), first |= str_eq(op, S("Abs"));
+            }
+            n_along += product && first, n_alone += !product && first;
+        }
+        assert_true(n > 8 ? !n_along && n_alone : n_along);
+        buf_release(&text);
+        world_close(&w);
+    }
+}
+
 static void test_no_fusion(void **state)
 {
     struct world w;
@@ -292,6 +325,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alternatives),
         cmocka_unit_test(test_chains),
+        cmocka_unit_test(test_broadcast),
         cmocka_unit_test(test_no_fusion),
         cmocka_unit_test(test_selection),
         cmocka_unit_test(test_join_task),

@@ -42,13 +42,6 @@ static struct conv_sched sched_of(const struct sched *s)
                                .ku = 1};
 }
 
-static bool match(const struct task *t, const struct caps *caps)
-{
-    struct conv c;
-    return !caps->is_gpu && caps->vector_bytes >= 8 && conv_of_any(&c, t) && c.groups > 1 &&
-           c.ic == 1 && c.oc == 1 && c.simple;
-}
-
 static void walk_in_place(struct band *b)
 {
     struct kir *k = b->m->k;
@@ -131,6 +124,18 @@ static bool is_legal(const struct model *m, const struct caps *caps, const struc
         else h = h * (double)c->stride[a] + (double)(c->k[a] * c->dil[a]);
     }
     return w * h * (double)(s->nr * lanes) * 4 <= 4 * (double)caps->l2_bytes + 1e6;
+}
+
+/* Some schedule must do: windows of very many or very far taps are for other families. */
+static bool match(const struct task *t, const struct caps *caps)
+{
+    struct conv c;
+    struct model m;
+    const struct conv_sched least = {.ty = 1, .tx = 1, .nr = 1, .th = 1, .tw = 1, .stage = STAGE_PIXELS};
+    if (caps->is_gpu || caps->vector_bytes < 8 || !conv_of_any(&c, t)) return false;
+    if (c.groups < 2 || c.ic != 1 || c.oc != 1 || !c.simple) return false;
+    model_of(&m, t, NULL);
+    return is_legal(&m, caps, &least);
 }
 
 static bool legal(const struct task *t, const struct caps *caps, const struct sched *v)

@@ -144,6 +144,11 @@ static double shared_cycles(const struct conv *c, const struct caps *caps, const
     return 1.2 * (double)i64_max(0, i64_min(over, 8));
 }
 
+static bool band_fits(const struct model *m, const struct caps *caps)
+{
+    return m->band * m->size <= 4 * (double)caps->l2_bytes + 1e6;
+}
+
 static double seconds(const struct model *m, const struct caps *caps, const struct conv_sched *s,
                       const i64 *var)
 {
@@ -184,10 +189,19 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
     return 2e-6 + compute + memory * open + epilogue;
 }
 
+/* Of the input's elements that a tile of one pixel needs: far taps of a dilated window may be more than any cache holds. */
+static bool has_small_window(const struct conv *c, const struct caps *caps)
+{
+    struct conv_sched one = {.ty = 1, .tx = 1, .nr = 1, .ku = 1, .th = 1, .tw = 1, .stage = STAGE_PIXELS};
+    struct model m = {.c = *c};
+    model_of(&m, caps, &one, NULL);
+    return band_fits(&m, caps);
+}
+
 static bool match(const struct task *t, const struct caps *c)
 {
     struct conv k;
-    return !c->is_gpu && c->vector_bytes >= 8 && conv_of_any(&k, t);
+    return !c->is_gpu && c->vector_bytes >= 8 && conv_of_any(&k, t) && ((k.plain && k.no_pad) || has_small_window(&k, c));
 }
 
 /* What depends on the schedule and few facts only. */
@@ -216,7 +230,7 @@ static bool is_legal(const struct model *m, const struct caps *caps, const struc
         (m->n_blocks == 1 && (s->ob != 0 || s->order != 0)))
         return false;
     if (s->order == 1 && m->ob == 1) return false;
-    if (s->stage != STAGE_DIRECT && m->band * m->size > 4 * (double)caps->l2_bytes + 1e6) return false;
+    if (s->stage != STAGE_DIRECT && !band_fits(m, caps)) return false;
     return (s->th <= 1 || s->th <= m->ty_all) && (s->tw <= 1 || s->tw <= m->tx_all);
 }
 

@@ -3,7 +3,7 @@
 // Growing regions. Forward: an anchor takes the pointwise nodes behind it while exactly one value
 // leaves the region, so a residual add or x*sigmoid(x) fuses but nothing is computed twice.
 // Backward: views are cheap to recompute and always come along; pointwise nodes only when nobody
-// else needs them. Node ids are in topological order (graph_sort ran).
+// else needs them, and nothing that takes long and is broadcast, such as buckets of relative positions. Node ids are in topological order (graph_sort ran).
 #include "task/grow.h"
 
 static void note_users(struct cutter *c)
@@ -180,7 +180,12 @@ static bool fits_behind(const struct cutter *c, node_id anchor, node_id n)
            shape_equal(out, &graph_value(g, node_out(g, anchor))->shape);
 }
 
-enum { MAX_USERS = 64 }; /* of one value that are looked at */
+enum {
+    MAX_USERS = 64,   /* of one value that are looked at */
+    MAX_ALONG = 32,   /* values that may come along with one, looked at */
+    MAX_AGAIN = 8,    /* operations that are rather computed again for each use of an element than stored and loaded */
+    MAX_COUNTED = 64, /* variables of sizes that are looked at */
+};
 
 /* The first node that reads a value of the set and may join it. */
 static node_id next_behind(const struct cutter *c, const struct node_set *s, node_id anchor)
@@ -212,6 +217,75 @@ void grow_epilogue(const struct cutter *c, struct node_set *s, node_id anchor)
     s->n = best;
 }
 
+/* Does the consumer ask for most elements of v several times, as broadcasting does? Sizes that are not known count as SOME. */
+static bool asks_again(const struct cutter *c, node_id consumer, value_id v)
+{
+    enum { SOME = 64 };
+    struct graph *g = (struct graph *)c->g;
+    i64 var[MAX_COUNTED], out, in;
+    const struct shape *asked = &graph_value(g, node_out(g, consumer))->shape, *has = &graph_value(g, v)->shape;
+    if (!node_is(g, consumer, OP_POINTWISE | OP_VIEW) || op_of(g, consumer)->join || shape_equal(asked, has)) return false;
+    sym all = shape_count(g->sym, asked), own = shape_count(g->sym, has);
+    if (all == own || g->sym->var.n > MAX_COUNTED) return false;
+    for (u32 i = 0; i < g->sym->var.n; i++) var[i] = SOME;
+    return sym_eval(g->sym, all, var, &out) && sym_eval(g->sym, own, var, &in) && out / 2 >= in;
+}
+
+/* A search for what would come along with a value. */
+struct along {
+    value_id stack[MAX_ALONG];
+    u32 n;
+    struct { value_id v; u32 users; } met[MAX_ALONG]; /* values of several users, how many of them were met */
+    u32 n_met;
+};
+
+/* Users that want elements: the shape of a value is known without. */
+static u32 count_readers(const struct cutter *c, value_id v)
+{
+    u32 n = 0;
+    for (u32 i = 0; i < c->users[v].n && i < MAX_USERS; i++) n += !graph_value(c->g, node_out(c->g, c->users[v].v[i]))->sdata;
+    return n;
+}
+
+/* One of its readers was met: is it the last? */
+static bool is_last_reader(const struct cutter *c, struct along *w, value_id v)
+{
+    u32 i = 0, n = count_readers(c, v);
+    if (n <= 1) return true;
+    while (i < w->n_met && w->met[i].v != v) i++;
+    if (i == MAX_ALONG) return false;
+    if (i == w->n_met) w->met[w->n_met].v = v, w->met[w->n_met++].users = 0;
+    return ++w->met[i].users == n;
+}
+
+static void push_inputs(const struct cutter *c, struct along *w, node_id p)
+{
+    const struct node *x = graph_node(c->g, p);
+    for (u32 k = 0; k < x->in.n && w->n < MAX_ALONG; k++) {
+        bool twice = false;
+        for (u32 i = 0; i < k; i++) twice |= x->in.v[i] == x->in.v[k];
+        if (x->in.v[k] && !twice && !graph_value(c->g, x->in.v[k])->is_const) w->stack[w->n++] = x->in.v[k];
+    }
+}
+
+/* Would much be computed for an element of v, if its producers came along? Integers of 64 bits are slow in vectors. */
+static bool is_much(const struct cutter *c, value_id v)
+{
+    struct along w = {.stack = {v}, .n = 1};
+    u32 work = 0;
+    while (w.n && work <= MAX_AGAIN) {
+        value_id x = w.stack[--w.n];
+        node_id p = graph_value(c->g, x)->producer;
+        if (!p || c->owner[p] || c->is_output[x] || graph_value(c->g, x)->sdata) continue;
+        bool moves = node_is(c->g, p, OP_VIEW);
+        if (node_is(c->g, p, OP_WHOLE | OP_HEAVY) || (!moves && !node_is(c->g, p, OP_POINTWISE))) continue;
+        if (!moves && x != v && !is_last_reader(c, &w, x)) continue;
+        if (!moves) work += dtype_size(graph_value(c->g, x)->dtype) > 4 ? 2 : 1;
+        push_inputs(c, &w, p);
+    }
+    return work > MAX_AGAIN;
+}
+
 /* Would recomputing the producer inside the consumer be cheap? */
 static bool comes_along(const struct cutter *c, const struct node_set *s, node_id consumer,
                         value_id v)
@@ -220,13 +294,12 @@ static bool comes_along(const struct cutter *c, const struct node_set *s, node_i
     node_id p = graph_value(g, v)->producer;
     if (!p || set_has(s, p) || c->owner[p] || c->is_output[v]) return false;
     if (node_is(g, p, OP_WHOLE | OP_HEAVY)) return false;
-    if (node_is(g, p, OP_VIEW)) return true;
-    if (!node_is(g, p, OP_POINTWISE)) return false;
-    if (c->users[v].n > 1) { /* all users must be here */
-        for (u32 i = 0; i < c->users[v].n; i++)
+    if (!node_is(g, p, OP_VIEW)) {
+        if (!node_is(g, p, OP_POINTWISE) || node_is(g, consumer, OP_WINDOW | OP_SAMPLE)) return false;
+        for (u32 i = 0; i < c->users[v].n && c->users[v].n > 1; i++) /* all users must be here */
             if (!set_has(s, c->users[v].v[i])) return false;
     }
-    return !node_is(g, consumer, OP_WINDOW | OP_SAMPLE);
+    return !asks_again(c, consumer, v) || !is_much(c, v);
 }
 
 /* A node's elements are computed once for each index that somebody asks for them with. Pointwise
