@@ -118,7 +118,7 @@ static void allow(const cpu_set_t *set) { assert_int_equal(sched_setaffinity(0, 
 
 static void every_iteration_once(void **state)
 {
-    static const u32 n_threads[] = {1, 2, 4};
+    static const u32 n_threads[] = {1, 2, 4, 9}; /* more than there are processors, too: then they sleep, not spin */
     struct rng g = rng_seed(1);
     cpu_set_t before = allowed(0);
     for (u32 i = 0; i < countof(n_threads); i++) {

@@ -481,6 +481,9 @@ int os_n_cpus(void); /* processors this process may use */
 int os_cpu(void);    /* that the calling thread runs on; < 0: not known */
 i64 os_thread_id(void); /* of the calling thread */
 void os_yield(void); /* others first */
+/* Sleeps while *p == value, at most so long; it may wake up before. */
+void os_wait_while(u32 *p, u32 value, double seconds);
+void os_wake_all(u32 *p); /* who sleeps on p */
 /* From now on these n threads may use all processors that the caller may, but for that one. Fewer than n would be left: nothing changes. */
 void os_keep_off(const i64 *thread, u32 n, int cpu);
 i64 os_peak_rss(void); /* bytes */

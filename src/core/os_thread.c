@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A thread for work that nobody waits for at once. Signals go to the threads of our owner, never to this one.
+// A thread for work that nobody waits for at once: signals go to the threads of our owner, never to this one. And what threads that wait for
+// each other sleep on.
+#define _GNU_SOURCE
 #include "core/core.h"
 
+#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 struct os_thread {
     pthread_t id;
@@ -39,3 +45,11 @@ void os_thread_join(struct os_thread *t)
     pthread_join(t->id, NULL);
     mem_free(t);
 }
+
+void os_wait_while(u32 *p, u32 value, double seconds)
+{
+    struct timespec t = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    syscall(SYS_futex, p, FUTEX_WAIT_PRIVATE, value, &t, NULL, 0);
+}
+
+void os_wake_all(u32 *p) { syscall(SYS_futex, p, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0); }

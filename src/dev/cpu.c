@@ -23,9 +23,19 @@ typedef void (*grid_function)(void *const *buf, const i64 *param, i64 begin, i64
 struct team {
     _Alignas(64) u32 arrived;
     _Alignas(64) u32 round;
+    u32 sleepers;
     _Alignas(64) void (*yield)(void);
     void *scratch;
+    void (*wait)(struct team *, u32 round, u32 turn);
+    void (*wake)(struct team *);
+    u32 spins;
+    u32 turns; /* of ours: before a thread sleeps */
 };
+
+/* A barrier takes less than a microsecond where every thread has a processor of its own. Where one is without, those that spin are what it
+   waits for: then they sleep. */
+enum { SPINS = 1024, SPINS_CROWDED = 16, MAX_TURNS = 16 };
+static const double crowded = 20e-6, sleep_most = 2e-3; /* seconds */
 
 struct cpu {
     pthreadpool_t pool; /* NULL: one thread */
@@ -33,6 +43,9 @@ struct cpu {
     u32 n_wide;
     struct team *team;
     u32 n_threads;
+    u32 n_cpus;    /* that this process may use */
+    i64 caller;    /* id of the thread that launches */
+    u32 n_busy;    /* threads that have not finished the launch */
     i64 *worker;   /* ids of the pool's threads but for the caller, n_threads - 1 */
     int caller_at; /* processor that the workers were last kept off; < 0: none */
     void **work;   /* scratch memory per thread */
@@ -112,7 +125,8 @@ static struct dev *cpu_open(const struct dev_opts *o, struct err *e)
     struct cpu *c = mem_alloc((i64)sizeof *c);
     extern const struct dev_driver dev_cpu;
     *d = (struct dev){.driver = &dev_cpu, .priv = c};
-    c->n_threads = o->n_threads ? o->n_threads : (u32)os_n_cpus();
+    c->n_cpus = (u32)os_n_cpus();
+    c->n_threads = o->n_threads ? o->n_threads : c->n_cpus;
     c->work = mem_alloc((i64)sizeof *c->work * c->n_threads);
     if (c->n_threads > 1) c->pool = pthreadpool_create(c->n_threads);
     c->caller_at = -1;
@@ -318,12 +332,33 @@ static bool upload(struct dev *d, struct dev_mem m, const void *p, i64 n, struct
     return dev_host_upload(d, m, p, n, e);
 }
 
+/* More threads than processors: the pool would spin for tens of milliseconds while those that have work need its processors. Then its
+ * threads sleep at once when a launch is over, and who launches it sleeps until then. */
+
+static u32 pool_flags(const struct cpu *c, u32 n) { return n > c->n_cpus ? PTHREADPOOL_FLAG_YIELD_WORKERS : 0; }
+
+static void crowd_begin(struct cpu *c, u32 n)
+{
+    c->caller = os_thread_id();
+    __atomic_store_n(&c->n_busy, n, __ATOMIC_SEQ_CST);
+}
+
+static void crowd_end(struct cpu *c)
+{
+    const double most = 10e-3; /* seconds, in case that nobody wakes us */
+    u32 left = __atomic_sub_fetch(&c->n_busy, 1, __ATOMIC_SEQ_CST);
+    if (left == 0) os_wake_all(&c->n_busy);
+    else if (os_thread_id() == c->caller)
+        while ((left = __atomic_load_n(&c->n_busy, __ATOMIC_SEQ_CST)) > 0) os_wait_while(&c->n_busy, left, most);
+}
+
 struct job { /* one grid, shared by the threads */
     grid_function f;
     struct cpu *cpu;
     const i64 *param;
     i64 total, chunk;
     _Atomic i64 next; /* first iteration not handed out */
+    bool is_crowded;
 };
 
 static void job_run(void *context, size_t thread)
@@ -331,10 +366,11 @@ static void job_run(void *context, size_t thread)
     struct job *j = context;
     for (;;) {
         i64 begin = atomic_fetch_add_explicit(&j->next, j->chunk, memory_order_relaxed);
-        if (begin >= j->total) return;
+        if (begin >= j->total) break;
         j->f(j->cpu->buf, j->param, begin, i64_min(begin + j->chunk, j->total),
              j->cpu->work[thread]);
     }
+    if (j->is_crowded) crowd_end(j->cpu);
 }
 
 static bool grow_work(struct cpu *c, i64 size, struct err *e)
@@ -365,11 +401,12 @@ static void collect_buffers(struct cpu *c, const struct dev_launch *l)
 static void run_grid(struct cpu *c, grid_function f, const i64 *param, i64 total)
 {
     i64 chunk = i64_max(1, total / ((i64)c->n_threads * CHUNKS_PER_THREAD));
-    struct job j = {.f = f, .cpu = c, .param = param, .total = total, .chunk = chunk};
+    struct job j = {.f = f, .cpu = c, .param = param, .total = total, .chunk = chunk, .is_crowded = c->n_threads > c->n_cpus};
     if (!c->pool || total == 1) f(c->buf, param, 0, total, c->work[0]);
     else {
         make_way(c);
-        pthreadpool_parallelize_1d(c->pool, job_run, &j, c->n_threads, 0);
+        if (j.is_crowded) crowd_begin(c, c->n_threads);
+        pthreadpool_parallelize_1d(c->pool, job_run, &j, c->n_threads, pool_flags(c, c->n_threads));
     }
 }
 
@@ -378,12 +415,14 @@ struct team_job {
     struct cpu *cpu;
     const i64 *param;
     i64 total;
+    bool is_crowded;
 };
 
 static void team_run(void *context, size_t thread)
 {
     struct team_job *j = context;
     j->f(j->cpu->buf, j->param, (i64)thread, j->total, j->cpu->team);
+    if (j->is_crowded) crowd_end(j->cpu);
 }
 
 /* A pool of n threads or more; NULL: they cannot be started. */
@@ -397,17 +436,36 @@ static pthreadpool_t pool_of(struct cpu *c, u32 n)
     return c->wide;
 }
 
+/* Others run if there are any. Who comes back late was on a processor that others need, and sleeps until the round is over, as does who
+   waits for very long, and all where the threads are more than the processors. */
+static void team_wait(struct team *t, u32 round, u32 turn)
+{
+    if (turn < t->turns) {
+        double start = os_now();
+        os_yield();
+        if (os_now() - start < crowded) return;
+    }
+    __atomic_add_fetch(&t->sleepers, 1, __ATOMIC_SEQ_CST);
+    os_wait_while(&t->round, round, sleep_most);
+    __atomic_sub_fetch(&t->sleepers, 1, __ATOMIC_SEQ_CST);
+}
+
+static void team_wake(struct team *t) { os_wake_all(&t->round); }
+
 /* As many items as threads of the group, which wait for each other, so that each has a thread of its own. */
 static bool run_team(struct cpu *c, grid_function f, const i64 *param, i64 total, u32 n, struct err *e)
 {
-    struct team_job j = {f, c, param, total};
+    struct team_job j = {f, c, param, total, n > c->n_cpus};
     pthreadpool_t pool = pool_of(c, n);
     if (!pool) return err_set(e, ERR_SYSTEM, "cannot start %u threads", n);
     if (!c->team) c->team = mem_aligned((i64)sizeof *c->team);
     if (!c->team) return err_set(e, ERR_SYSTEM, "cannot allocate memory for threads");
-    *c->team = (struct team){.yield = os_yield, .scratch = c->work[0]};
+    *c->team = (struct team){.yield = os_yield, .scratch = c->work[0], .wait = team_wait, .wake = team_wake};
+    c->team->spins = j.is_crowded ? SPINS_CROWDED : SPINS;
+    c->team->turns = j.is_crowded ? 0 : MAX_TURNS;
     if (pool == c->pool) make_way(c);
-    pthreadpool_parallelize_1d(pool, team_run, &j, n, 0);
+    if (j.is_crowded) crowd_begin(c, n);
+    pthreadpool_parallelize_1d(pool, team_run, &j, n, pool_flags(c, n));
     return true;
 }
 

@@ -247,20 +247,26 @@ static void barrier(struct text *t)
     if (has_team(t)) text_line(t, "team_meet(team, %u);", kir_threads(t->k));
 }
 
-/* As lang.h says. Threads spin first, then let others have the processor. */
+/* As lang.h says. Threads spin first; then the device decides whether they let others have the processor, or sleep. Who misses that
+   somebody is about to sleep does no harm: nobody sleeps for long. */
 static void team_functions(struct buf *out)
 {
-    buf_z(out, "typedef struct { u32 arrived; char gap[60]; u32 round; char gap2[60]; void (*yield)(void); void *scratch; } team_state;\n"
+    buf_z(out, "typedef struct team_state team_state;\n"
+               "struct team_state {\n"
+               "    u32 arrived; char gap[60]; u32 round, sleepers; char gap2[56]; void (*yield)(void); void *scratch;\n"
+               "    void (*wait)(team_state *, u32 round, u32 turn); void (*wake)(team_state *); u32 spins;\n"
+               "};\n"
                "static void team_meet(team_state *t, u32 n)\n"
                "{\n"
-               "    u32 round = __atomic_load_n(&t->round, __ATOMIC_RELAXED), tries = 0;\n"
+               "    u32 round = __atomic_load_n(&t->round, __ATOMIC_RELAXED), tries = 0, turn = 0;\n"
                "    if (__atomic_add_fetch(&t->arrived, 1, __ATOMIC_ACQ_REL) == n) {\n"
                "        __atomic_store_n(&t->arrived, 0, __ATOMIC_RELAXED);\n"
                "        __atomic_store_n(&t->round, round + 1, __ATOMIC_RELEASE);\n"
+               "        if (__atomic_load_n(&t->sleepers, __ATOMIC_RELAXED)) t->wake(t);\n"
                "        return;\n"
                "    }\n"
                "    while (__atomic_load_n(&t->round, __ATOMIC_ACQUIRE) == round) {\n"
-               "        if (++tries % 1024 == 0) t->yield();\n"
+               "        if (++tries >= t->spins) t->wait(t, round, turn++), tries = 0;\n"
                "#ifdef __SSE2__\n"
                "        __builtin_ia32_pause();\n"
                "#endif\n"
