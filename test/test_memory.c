@@ -2,7 +2,7 @@
 //
 // Memory ends: one request in turn fails, large or small. Whatever a call was doing, it ends with QUERN_SYSTEM and a message, or does
 // without, and then its result is right; the same context works afterwards. In a child process with little address space nothing
-// crashes or hangs either. Files of external data that are larger than the machine's memory are refused.
+// crashes or hangs either, nor does a small model whose operators need much. Files of external data that are larger than the machine's memory are refused.
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -192,6 +192,55 @@ static void external_data_has_a_budget(void **state)
     bed_close(&b);
 }
 
+/* Small models whose operators need much memory, more than the reserve: while they are expanded, or for a reference evaluation. */
+static const struct { const char *graph; bool evaluated; } hungry[] = {
+    {"  const %r: f32[] = [0.5]\n  const %t: bool[] = [1]\n  input %x: f32[16384,8192]\n"
+     "  %y: f32[16384,8192] = Dropout(%x, %r, %t)\n  output %y\n", false},
+    {"  const %b: i64[] = [4096]\n  const %l: i64[] = [65536]\n  const %r: i64[] = [16000]\n  const %f: f32[] = [0]\n  const %h: f32[] = [8000]\n"
+     "  input %x: f32[32769,4096]\n  %w: f32[32769,4096] = MelWeightMatrix(%b, %l, %r, %f, %h)\n  %y: f32[32769,4096] = Add(%x, %w)\n  output %y\n", false},
+    {"  const %a: i64[1] = [1]\n  input %x: u8[40000000,1]\n  %y: u8[40000000,1] = ReduceMax(%x, %a)\n  output %y\n", true},
+    {"  const %w: u8[1,1] = [1]\n  input %x: u8[1,1]\n  const %s: i64[2] = [1,40000000]\n  %z: u8[1,40000000] = Expand(%x, %s)\n"
+     "  %y: i32[1,40000000] = MatMulInteger(%w, %z)\n  output %y\n", true},
+};
+
+/* Exit code 0: QUERN_SYSTEM; in a child with little address space. */
+static void feed(struct bed *b, u32 k)
+{
+    i64 have = address_space(), room = (i64)260 << 20;
+    struct rlimit l = {.rlim_cur = (rlim_t)(have + room), .rlim_max = (rlim_t)(have + room)};
+    struct quern_compile_opts o = {.size = sizeof o, .device = "interp", .threads = 1};
+    struct str text = str_fmt(&b->a, "graph {\n%s}\n", hungry[k].graph);
+    quern_model *m = NULL;
+    quern_program *p = NULL;
+    quern_tensor *in[1] = {0}, *out[1] = {0};
+    int n = 0;
+    if (!have || setrlimit(RLIMIT_AS, &l)) _exit(9);
+    alarm(60);
+    quern_status s = quern_model_read(b->q, text.p, (size_t)text.n, "net", NULL, &m);
+    if (!s && !hungry[k].evaluated) s = quern_compile(m, NULL, &o, &p);
+    if (!s && hungry[k].evaluated) s = quern_model_random_inputs(m, "", 1, in, 1, &n);
+    if (!s && hungry[k].evaluated) s = quern_model_eval(m, in, n, out, 1);
+    if (getenv("SHOW") || s != QUERN_SYSTEM) fprintf(stderr, "%u: status %d, %s\n", k, s, quern_error(b->q));
+    _exit(s == QUERN_SYSTEM && strstr(quern_error(b->q), "not enough memory") ? 0 : 1);
+}
+
+static void hungry_operators_are_errors(void **state)
+{
+    struct bed b;
+    if (SHARE) skip_test("sanitizers need more address space than there is");
+    bed_open(&b);
+    for (u32 k = 0; k < countof(hungry); k++) {
+        int status = 0;
+        fflush(NULL);
+        pid_t pid = fork();
+        if (pid == 0) feed(&b, k);
+        assert_true(pid > 0 && waitpid(pid, &status, 0) == pid);
+        if (!WIFEXITED(status)) fail_msg("model %u: signal %d", k, WTERMSIG(status));
+        if (WEXITSTATUS(status)) fail_msg("model %u: exit code %d", k, WEXITSTATUS(status));
+    }
+    bed_close(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -199,6 +248,7 @@ int main(void)
         cmocka_unit_test(small_requests_draw_on_the_reserve),
         cmocka_unit_test(little_address_space_is_an_error),
         cmocka_unit_test(external_data_has_a_budget),
+        cmocka_unit_test(hungry_operators_are_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -77,8 +77,8 @@ bool import_inline(struct Onnx__ModelProto *m, struct arena *a, struct err *e);
    opset 18; the node may be dead then. */
 bool import_old(struct graph *g, node_id n, i64 opset, struct err *e);
 
-/* import_types.c: constants of floats get the type of the values beside them at node n, before it is inferred. */
-void import_fit_types(struct graph *g, node_id n);
+/* import_types.c: constants of floats get the type of the values beside them at node n, before it is inferred. false: memory ends. */
+bool import_fit_types(struct graph *g, node_id n, struct err *e);
 
 /* import_flex.c: FlexAttention of ai.onnx.preview, with its subgraphs, becomes nodes of the graph. */
 struct Onnx__GraphProto;

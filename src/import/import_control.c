@@ -551,7 +551,7 @@ static bool dissolve(struct control *c, node_id n)
 static bool infer(struct control *c, node_id n)
 {
     if (import_lists_takes(c->lists, n)) return import_lists_dissolve(c->lists, n);
-    import_fit_types(c->g, n);
+    if (!import_fit_types(c->g, n, c->e)) return false;
     return op_infer(c->g, n, c->e) || import_blame_inputs(c->g, n, c->e);
 }
 

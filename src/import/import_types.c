@@ -21,24 +21,27 @@ static enum dtype computed_type(const struct graph *g, const struct node *n)
     return DT_NONE;
 }
 
-static value_id converted(struct graph *g, value_id v, enum dtype t)
+static value_id converted(struct graph *g, value_id v, enum dtype t, struct err *e)
 {
     const struct value x = *graph_value(g, v);
-    struct tensor *to = tensor_new(g->arena, t, x.data->rank, x.data->dim);
+    struct tensor *to = tensor_try(g->arena, t, x.data->rank, x.data->dim, e, "constant", x.name);
+    if (!to) return 0;
     for (i64 i = 0, n = tensor_count(to); i < n; i++) elem_set_f64(t, to->data, i, elem_f64(x.dtype, x.data->data, i));
     return graph_add_const(g, x.name, to);
 }
 
-void import_fit_types(struct graph *g, node_id n)
+bool import_fit_types(struct graph *g, node_id n, struct err *e)
 {
     const struct op *op = op_of(g, n);
-    if (!op || !(op->props & OP_ONE_TYPE)) return;
+    if (!op || !(op->props & OP_ONE_TYPE)) return true;
     enum dtype t = computed_type(g, graph_node(g, n));
     for (u32 i = 0; t != DT_NONE && i < graph_node(g, n)->in.n; i++) {
         value_id v = graph_node(g, n)->in.v[i];
         if (is_real(g, v) && graph_value(g, v)->data && graph_value(g, v)->dtype != t) {
-            value_id to = converted(g, v, t);
+            value_id to = converted(g, v, t, e);
+            if (!to) return false;
             graph_node(g, n)->in.v[i] = to;
         }
     }
+    return true;
 }

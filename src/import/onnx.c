@@ -502,7 +502,7 @@ static bool infer_rest(struct reader *r)
         if (graph_node(r->g, n)->dead) continue;
         bool is_known = has_known_inputs(r->g, n);
         if (!op_of(r->g, n)) graph_node(r->g, n)->op = nobodys; /* of sequences: there is a problem that says why */
-        import_fit_types(r->g, n);
+        if (!import_fit_types(r->g, n, r->e)) return false;
         r->all->n_nodes++;
         r->all->n_unchecked += !is_known && !is_refused(r->g, n);
         if (is_known && !is_refused(r->g, n) && !op_infer(r->g, n, r->e)) refuse(r, n);

@@ -123,7 +123,8 @@ static bool compress_expand(struct graph *g, node_id n, struct err *e)
     if (!read_compress(g, n, &c, e)) return false;
     if (!t) return compress_data(g, n, &c, e);
     i64 count = count_true(t), at = 0;
-    struct tensor *index = tensor_new(g->arena, DT_I64, 1, &count);
+    struct tensor *index = tensor_try(g->arena, DT_I64, 1, &count, e, "its indices", S(""));
+    if (!index) return false;
     for (i64 i = 0; i < t->dim[0]; i++)
         if (elem_i64(t->dtype, t->data, i)) elem_set_i64(DT_I64, index->data, at++, i);
     in[0] = flat_input(g, n, &c);
@@ -182,7 +183,8 @@ static bool nonzero_expand(struct graph *g, node_id n, struct err *e)
     value_id out = graph_node(g, n)->out.v[0], v;
     if (!t) return nonzero_data(g, n, e);
     i64 count = count_true(t), at = 0, idx[MAX_RANK] = {0};
-    struct tensor *found = tensor_new(g->arena, DT_I64, 2, (i64[]){t->rank, count});
+    struct tensor *found = tensor_try(g->arena, DT_I64, 2, (i64[]){t->rank, count}, e, "its indices", S(""));
+    if (!found) return false;
     for (i64 i = 0; i < tensor_count(t); i++, op_next(t->rank, t->dim, idx)) {
         if (elem_f64(t->dtype, t->data, i) == 0) continue;
         for (u32 a = 0; a < t->rank; a++) elem_set_i64(DT_I64, found->data, a * count + at, idx[a]);

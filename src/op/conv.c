@@ -58,7 +58,7 @@ struct conv {
     const i64 *at; /* [row_taps][rows]: offset of the input row in its channel, -1: in the pad */
 };
 
-static bool conv_open(const struct op_eval *v, struct conv *c)
+static bool conv_open(const struct op_eval *v, struct conv *c, struct err *e)
 {
     op_window_get(v->g, v->n, &c->w);
     if (!op_window_begin(v, &c->w, c->begin)) return false;
@@ -72,8 +72,8 @@ static bool conv_open(const struct op_eval *v, struct conv *c)
     c->taps = i64_product(s, c->w.kernel);
     c->rows = i64_product(s - 1, c->y->dim + 2), c->row_taps = i64_product(s - 1, c->w.kernel);
     if (v->n_points) return true;
-    c->at = op_window_rows(v, &c->w, c->begin, c->y->dim + 2, c->x->dim + 2);
-    return true;
+    c->at = op_window_rows(v, &c->w, c->begin, c->y->dim + 2, c->x->dim + 2, e);
+    return c->at != NULL;
 }
 
 /* Adds what one channel and one row of taps contribute to one channel of outputs, which begins as if there were
@@ -145,14 +145,14 @@ static double conv_point(const struct conv *c, i64 point)
 static bool eval(const struct op_eval *v, struct err *e)
 {
     struct conv c = {0};
-    if (!conv_open(v, &c)) return err_set(e, ERR_INPUT, "pads are not known");
+    if (!conv_open(v, &c, e)) return err_set(e, ERR_INPUT, "pads are not known");
     for (i64 i = 0; i < v->n_points; i++)
         elem_set_f64(c.y->dtype, c.y->data, v->points[i], conv_point(&c, v->points[i]));
     if (v->n_points) return true;
-    double *acc = arena_array(v->scratch, double, c.out_plane);
-    for (i64 n = 0; n < c.y->dim[0]; n++)
+    double *acc = op_eval_array(v, c.out_plane, sizeof *acc, e);
+    for (i64 n = 0; acc && n < c.y->dim[0]; n++)
         for (i64 m = 0; m < c.y->dim[1]; m++) conv_channel(&c, acc, n, m);
-    return true;
+    return acc != NULL;
 }
 
 /* Lowering. */

@@ -200,7 +200,7 @@ struct sums {
     const i64 *at;           /* [row taps][rows]: offset of the input row in its channel, -1: in the pad */
 };
 
-static bool sums_open(const struct op_eval *v, struct sums *s)
+static bool sums_open(const struct op_eval *v, struct sums *s, struct err *e)
 {
     op_window_get(v->g, v->n, &s->w);
     if (!op_window_begin(v, &s->w, s->begin)) return false;
@@ -209,8 +209,8 @@ static bool sums_open(const struct op_eval *v, struct sums *s)
     s->cg = s->dw->dim[1], s->mg = s->dw->dim[0] / attr_int(v->n, "group", 1);
     s->x_plane = i64_product(n, s->x->dim + 2), s->y_plane = i64_product(n, s->dy->dim + 2);
     s->rows = i64_product(n - 1, s->dy->dim + 2);
-    s->at = op_window_rows(v, &s->w, s->begin, s->dy->dim + 2, s->x->dim + 2);
-    return true;
+    s->at = op_window_rows(v, &s->w, s->begin, s->dy->dim + 2, s->x->dim + 2, e);
+    return s->at != NULL;
 }
 
 static double dot_rows(const struct tensor *x, i64 xa, i64 step, const struct tensor *y, i64 ya, i64 n)
@@ -250,7 +250,7 @@ static double sum_at(const struct sums *s, i64 point)
 static bool weight_eval(const struct op_eval *v, struct err *e)
 {
     struct sums s = {0};
-    if (!sums_open(v, &s)) return err_set(e, ERR_INPUT, "pads are not known");
+    if (!sums_open(v, &s, e)) return err_set(e, ERR_INPUT, "pads are not known");
     i64 n = v->n_points ? v->n_points : tensor_count(s.dw);
     for (i64 i = 0; i < n; i++) {
         i64 at = v->n_points ? v->points[i] : i;

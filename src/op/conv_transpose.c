@@ -162,7 +162,7 @@ struct scatter {
     const i64 *at; /* [row_taps][rows]: offset of the output row in its channel, -1: cut off */
 };
 
-static bool scatter_open(const struct op_eval *v, struct scatter *s)
+static bool scatter_open(const struct op_eval *v, struct scatter *s, struct err *e)
 {
     op_window_get(v->g, v->n, &s->w);
     if (!op_window_begin(v, &s->w, s->begin)) return false;
@@ -173,8 +173,8 @@ static bool scatter_open(const struct op_eval *v, struct scatter *s)
     s->cg = s->x->dim[1] / group, s->mg = s->wt->dim[1];
     s->in_plane = i64_product(n, s->x->dim + 2), s->out_plane = i64_product(n, s->y->dim + 2);
     s->rows = i64_product(n - 1, s->x->dim + 2), s->row_taps = i64_product(n - 1, s->w.kernel);
-    s->at = op_window_rows(v, &s->w, s->begin, s->x->dim + 2, s->y->dim + 2);
-    return true;
+    s->at = op_window_rows(v, &s->w, s->begin, s->x->dim + 2, s->y->dim + 2, e);
+    return s->at != NULL;
 }
 
 /* Adds what one channel contributes through one row of taps. x, wt: flat positions. */
@@ -214,11 +214,11 @@ static void scatter_channel(const struct scatter *s, double *acc, i64 n, i64 m)
 static bool eval(const struct op_eval *v, struct err *e)
 {
     struct scatter s = {0};
-    if (!scatter_open(v, &s)) return err_set(e, ERR_INPUT, "pads are not known");
-    double *acc = arena_array(v->scratch, double, s.out_plane);
-    for (i64 n = 0; n < s.y->dim[0]; n++)
+    if (!scatter_open(v, &s, e)) return err_set(e, ERR_INPUT, "pads are not known");
+    double *acc = op_eval_array(v, s.out_plane, sizeof *acc, e);
+    for (i64 n = 0; acc && n < s.y->dim[0]; n++)
         for (i64 m = 0; m < s.y->dim[1]; m++) scatter_channel(&s, acc, n, m);
-    return true;
+    return acc != NULL;
 }
 
 /* Lowering. */

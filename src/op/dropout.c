@@ -106,7 +106,7 @@ static double twister_uniform(struct twister *t)
 }
 
 /* mask: what is kept; factor: what x is multiplied by. */
-static void make_mask(struct graph *g, node_id n, double ratio, value_id *mask, value_id *factor)
+static bool make_mask(struct graph *g, node_id n, double ratio, value_id *mask, value_id *factor, struct err *e)
 {
     const struct node *x = graph_node(g, n);
     enum dtype t = op_in_dtype(g, x, 0);
@@ -115,7 +115,9 @@ static void make_mask(struct graph *g, node_id n, double ratio, value_id *mask, 
     struct twister random;
     twister_seed(&random, (u32)attr_int(x, "seed", 0));
     shape_is_static(g->sym, op_in_shape(g, x, 0), dim);
-    struct tensor *m = tensor_new(g->arena, DT_BOOL, rank, dim), *f = tensor_new(g->arena, t, rank, dim);
+    struct tensor *m = tensor_try(g->arena, DT_BOOL, rank, dim, e, "its mask", S(""));
+    struct tensor *f = m ? tensor_try(g->arena, t, rank, dim, e, "its mask", S("")) : NULL;
+    if (!f) return false;
     for (i64 i = 0, count = tensor_count(m); i < count; i++) {
         bool kept = twister_uniform(&random) >= ratio;
         elem_set_i64(DT_BOOL, m->data, i, kept);
@@ -123,6 +125,7 @@ static void make_mask(struct graph *g, node_id n, double ratio, value_id *mask, 
     }
     *mask = graph_add_const(g, S("mask"), m);
     *factor = graph_add_const(g, S("factor"), f);
+    return true;
 }
 
 static bool expand(struct graph *g, node_id n, struct err *e)
@@ -132,7 +135,7 @@ static bool expand(struct graph *g, node_id n, struct err *e)
     double ratio = 0;
     if (is_training(g, &x) && !read_ratio(g, &x, &ratio)) return op_unsupported(e, g, n, "ratio is only known at run time");
     if (ratio > 0) {
-        make_mask(g, n, ratio, &mask, &factor);
+        if (!make_mask(g, n, ratio, &mask, &factor, e)) return false;
         if (y) op_node2(g, n, "Mul", x.in.v[0], factor, y);
         if (kept) op_node1(g, n, "Identity", mask, kept);
         return true;

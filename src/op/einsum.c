@@ -324,7 +324,8 @@ static bool eval(const struct op_eval *v, struct err *e)
         for (u32 a = 0; a < s.rank[k]; a++)
             if (v->in[k]->dim[a] != 1) dim[s.label[k][a]] = v->in[k]->dim[a];
     for (u32 l = 0; l < s.n_labels; l++) total *= dim[l];
-    double *sum = arena_array(v->scratch, double, tensor_count(out) + 1);
+    double *sum = op_eval_array(v, tensor_count(out), sizeof *sum, e);
+    if (!sum) return false;
     for (i64 i = 0; i < total; i++, op_next(s.n_labels, dim, idx)) {
         double x = 1;
         for (u32 k = 0; k < s.n; k++) {

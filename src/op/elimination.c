@@ -49,12 +49,12 @@ static bool det_eval(const struct op_eval *v, struct err *e)
     const struct tensor *x = v->in[0];
     struct tensor *y = v->out[0];
     i64 n = x->dim[x->rank - 1];
-    double *a = arena_array(v->scratch, double, n * n + 1);
-    for (i64 i = 0, count = tensor_count(y); i < count; i++) {
+    double *a = op_eval_array(v, n * n, sizeof *a, e);
+    for (i64 i = 0, count = tensor_count(y); a && i < count; i++) {
         for (i64 k = 0; k < n * n; k++) a[k] = elem_f64(x->dtype, x->data, i * n * n + k);
         elem_set_f64(y->dtype, y->data, i, determinant(a, n));
     }
-    return true;
+    return a != NULL;
 }
 
 /* Inverse, evaluated. */
@@ -94,7 +94,8 @@ static bool inverse_eval(const struct op_eval *v, struct err *e)
     const struct tensor *x = v->in[0];
     struct tensor *y = v->out[0];
     i64 n = x->dim[x->rank - 1], count = tensor_count(x);
-    double *a = arena_array(v->scratch, double, 2 * n * n + 1);
+    double *a = op_eval_array(v, 2 * n * n, sizeof *a, e);
+    if (!a) return false;
     for (i64 from = 0; n && from < count; from += n * n) {
         memset(a, 0, (size_t)(2 * n * n) * sizeof *a);
         for (i64 i = 0; i < n * n; i++) a[i / n * 2 * n + i % n] = elem_f64(x->dtype, x->data, from + i);

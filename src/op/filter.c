@@ -286,7 +286,8 @@ static bool fold_eval(const struct op_eval *v, struct err *e)
     struct fold f;
     fold_get(v->n, &f);
     i64 inner = i64_product(y->rank - f.axis - 1, y->dim + f.axis + 1), n = y->dim[f.axis], all = x->dim[f.axis];
-    double *sum = arena_array(v->scratch, double, n);
+    double *sum = op_eval_array(v, n, sizeof *sum, e);
+    if (!sum) return false;
     for (i64 i = 0, rows = n ? tensor_count(y) / n : 0; i < rows; i++) {
         for (i64 k = 0; k < n; k++) sum[k] = 0;
         for (i64 k = 0; k < all; k++) sum[folded(&f, k - f.before, n)] += at(x, (i / inner * all + k) * inner + i % inner);

@@ -106,7 +106,8 @@ static bool eval(const struct op_eval *v, struct err *e)
     struct matmul mm;
     matmul_open(v, &mm);
     if (v->n_points) return eval_points(&mm, v->points, v->n_points), true;
-    double *acc = arena_array(v->scratch, double, mm.nj);
+    double *acc = op_eval_array(v, mm.nj, sizeof *acc, e);
+    if (!acc) return false;
     i64 total = tensor_count(mm.y);
     bool is_float = dtype_is_float(mm.a->dtype);
     for (i64 y = 0; y < total; y += mm.nj) {

@@ -248,9 +248,10 @@ static bool svc_infer(struct graph *g, node_id n, struct err *e)
 }
 
 /* Coefficients of all pairs as one matrix (v, pairs). */
-static value_id pair_coefficients(struct graph *g, const struct svc *s)
+static value_id pair_coefficients(struct graph *g, node_id n, const struct svc *s, struct err *e)
 {
-    struct tensor *t = tensor_new(g->arena, DT_F32, 2, (i64[]){s->v, s->pairs});
+    struct tensor *t = tensor_try(g->arena, DT_F32, 2, (i64[]){s->v, s->pairs}, e, "its coefficients", S(""));
+    if (!t) return 0;
     i64 at = 0, *from = arena_array(g->arena, i64, s->k + 1);
     for (i64 i = 0; i < s->k; i++) from[i + 1] = from[i] + s->per[i];
     for (i64 i = 0; i < s->k; i++)
@@ -263,9 +264,11 @@ static value_id pair_coefficients(struct graph *g, const struct svc *s)
 
 /* Votes (n, k) of the scores of pairs (n, pairs): the matrix has 1 where a class wins by a score above 0, -1 where it wins
    otherwise, so wins = yes * m + (number of -1). */
-static value_id votes(struct graph *g, node_id n, const struct svc *s, value_id scores)
+static value_id votes(struct graph *g, node_id n, const struct svc *s, value_id scores, struct err *e)
 {
-    struct tensor *m = tensor_new(g->arena, DT_F32, 2, (i64[]){s->pairs, s->k}), *base = tensor_new(g->arena, DT_F32, 1, &s->k);
+    struct tensor *m = tensor_try(g->arena, DT_F32, 2, (i64[]){s->pairs, s->k}, e, "its votes", S(""));
+    struct tensor *base = tensor_new(g->arena, DT_F32, 1, &s->k);
+    if (!m) return 0;
     i64 at = 0;
     for (i64 i = 0; i < s->k; i++)
         for (i64 j = i + 1; j < s->k; j++, at++) {
@@ -293,9 +296,12 @@ static bool svc_expand(struct graph *g, node_id n, struct err *e)
     if (!read_svc(g, n, &s, e)) return false;
     value_id x = rows(g, n), scores, best, z = output(&nd, 1);
     if (s.v) {
-        scores = op_node2(g, n, "MatMul", kernels(g, n, x, s.v), pair_coefficients(g, &s), 0);
+        value_id pairs = pair_coefficients(g, n, &s, e);
+        if (!pairs) return false;
+        scores = op_node2(g, n, "MatMul", kernels(g, n, x, s.v), pairs, 0);
         scores = op_node2(g, n, "Add", scores, op_ml_const(g, DT_F32, s.rho, 1, &s.pairs), 0);
-        best = votes(g, n, &s, scores);
+        best = votes(g, n, &s, scores, e);
+        if (!best) return false;
         if (s.n_a) scores = probabilities(g, n, &s, scores);
     } else {
         scores = op_node2(g, n, "MatMul", x, turned(g, s.coef, s.k, s.f), 0);

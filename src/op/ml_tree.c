@@ -138,7 +138,8 @@ static bool alloc_weights(struct graph *g, node_id n, struct trees *t, struct er
 {
     if (t->k < 1 || t->rows < 1 || t->k > (1 << 28) / t->rows)
         return op_unsupported(e, g, n, "%lld results of %lld leaves", (long long)t->k, (long long)t->rows);
-    t->weight = arena_array(g->arena, float, t->rows * t->k);
+    t->weight = arena_try(g->arena, t->rows * t->k * (i64)sizeof *t->weight, e, "its leaves");
+    if (!t->weight) return false;
     float none = t->combine == MIN ? INFINITY : t->combine == MAX ? -INFINITY : 0;
     for (i64 i = 0; i < t->rows * t->k; i++) t->weight[i] = none;
     return true;
@@ -367,11 +368,12 @@ static void mark(const struct trees *t, i64 at, bool *seen, bool *for_k, i64 *st
     }
 }
 
-static void put_roots(struct graph *g, const struct trees *t, value_id in[2])
+static bool put_roots(struct graph *g, const struct trees *t, value_id in[2], struct err *e)
 {
     struct { i64 *v; u32 n, cap; } list = {0};
     i64 *from = arena_array(g->arena, i64, t->k + 1), *stack = arena_array(g->arena, i64, 2 * (i64)t->node.n + 2);
-    bool *votes = arena_array(g->arena, bool, t->k * (i64)t->root.n), *seen = arena_array(g->arena, bool, t->node.n);
+    bool *votes = arena_try(g->arena, t->k * (i64)t->root.n, e, "results of trees"), *seen = arena_array(g->arena, bool, t->node.n);
+    if (!votes) return false;
     for (u32 i = 0; i < t->root.n; i++) mark(t, t->root.v[i], seen, votes + i * t->k, stack);
     for (i64 k = 0; k < t->k; k++) {
         for (u32 i = 0; i < t->root.n; i++)
@@ -380,14 +382,16 @@ static void put_roots(struct graph *g, const struct trees *t, value_id in[2])
     }
     if (!list.n) *arr_push(g->arena, &list) = t->root.v[0]; /* never read; no empty constant */
     in[0] = ints(g, from, t->k + 1), in[1] = ints(g, list.v, list.n);
+    return true;
 }
 
-/* Scores (n, k) of x (n, f) of type f. */
-static value_id ensemble(struct graph *g, node_id n, const struct trees *t, value_id x, enum dtype f)
+/* Scores (n, k) of x (n, f) of type f; 0: memory ends. */
+static value_id ensemble(struct graph *g, node_id n, const struct trees *t, value_id x, enum dtype f, struct err *e)
 {
-    i64 m = t->node.n, dim[] = {m, T_COLUMNS}, w[] = {t->rows, t->k}, modes = 0;
+    i64 m = t->node.n, dim[] = {m, T_COLUMNS}, modes = 0;
     struct tensor *table = tensor_new(g->arena, DT_I32, 2, dim), *limit = tensor_new(g->arena, f, 1, &m),
-                  *weight = tensor_new(g->arena, DT_F32, 2, w);
+                  *weight = arena_new(g->arena, struct tensor);
+    *weight = (struct tensor){.dtype = DT_F32, .rank = 2, .dim = {t->rows, t->k}, .data = t->weight};
     for (i64 i = 0; i < m; i++) {
         const struct tree_node *v = &t->node.v[i];
         const i64 row[] = {v->feature, v->mode, v->yes, v->no, v->row};
@@ -395,10 +399,9 @@ static value_id ensemble(struct graph *g, node_id n, const struct trees *t, valu
         elem_set_f64(f, limit->data, i, v->limit);
         if (!v->is_leaf) modes |= (i64)1 << v->mode;
     }
-    memcpy(weight->data, t->weight, (size_t)tensor_bytes(weight));
     value_id in[6] = {x, graph_add_const(g, S("nodes"), table), graph_add_const(g, S("limits"), limit),
                       graph_add_const(g, S("weights"), weight)};
-    put_roots(g, t, in + 4);
+    if (!put_roots(g, t, in + 4, e)) return 0;
     value_id y = op_node(g, n, "quern::Trees", 6, in, 0);
     attr_set_int(g, op_made(g, y), "depth", t->depth);
     attr_set_int(g, op_made(g, y), "modes", modes);
@@ -499,7 +502,8 @@ static bool expand(struct graph *g, node_id n, struct err *e)
     if (!read_trees(g, n, &t, e)) return false;
     value_id x = op_as(g, n, nd.in.v[0], f);
     if (op_in_shape(g, &nd, 0)->rank == 1) x = op_node_axes(g, n, "Unsqueeze", x, &first, 1, 0);
-    value_id y = ensemble(g, n, &t, x, f);
+    value_id y = ensemble(g, n, &t, x, f, e);
+    if (!y) return false;
     if (kind == CLASSIFIER && is_binary(g, &nd, &t, &positive)) return binary(g, n, y, positive, e);
     if (kind == ENSEMBLE) return op_node_into(g, n, transform5(g, n, y), DT_F32, dtype_is_float(type) ? type : DT_F32, nd.out.v[0]), true;
     if (!base_values(g, n, t.k, &base, &n_base, e)) return false;

@@ -150,7 +150,8 @@ static bool order_eval(const struct op_eval *v, struct err *e)
 {
     const struct tensor *s = v->in[SCORES];
     i64 n = s->dim[2], k = v->out[0]->dim[2];
-    bool *left = arena_array(v->scratch, bool, n + 1);
+    bool *left = op_eval_array(v, n, sizeof *left, e);
+    if (!left) return false;
     if (v->in[BOXES]->dim[0] != s->dim[0] || v->in[BOXES]->dim[1] != n)
         return err_set(e, ERR_INPUT, "boxes and scores differ in batches or boxes");
     for (i64 i = 0; i < s->dim[0] * s->dim[1]; i++)

@@ -87,6 +87,9 @@ struct op_eval {
     i64 n_points;
 };
 
+/* op_eval.c: scratch memory of an evaluation, zeroed, as large as a tensor may be; NULL: memory ends, and the error is set. */
+void *op_eval_array(const struct op_eval *v, i64 n, i64 elem_size, struct err *e);
+
 struct op {
     const char *name;       /* ONNX operator name, or "quern::Name" */
     u32 props;              /* enum op_prop */
@@ -427,9 +430,9 @@ bool op_window_begin(const struct op_eval *v, const struct op_window *w, i64 *be
 i64 op_window_taps(const struct op_window *w); /* product of the kernel's sizes */
 /* For evaluation row by row, all spatial axes but the last being rows: where row r of `from` (its
    spatial sizes) meets `to` under row tap t, p = o*stride + k*dilation - begin: offset of that row
-   in a channel of `to`, -1: outside. Table [row taps][rows] in the evaluation's scratch arena. */
+   in a channel of `to`, -1: outside. Table [row taps][rows] in the evaluation's scratch arena; NULL: memory ends. */
 const i64 *op_window_rows(const struct op_eval *v, const struct op_window *w, const i64 *begin,
-                          const i64 *from, const i64 *to);
+                          const i64 *from, const i64 *to, struct err *e);
 
 /* Loops over the taps of the window at output position o[0..n). Loop limits are clamped to the
    input of shape x where o is scalar; on axes where it is a vector, or with w->every, `at` is

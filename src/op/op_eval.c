@@ -137,6 +137,12 @@ static void drop_use(struct run *r, value_id v)
     r->t[v] = NULL;
 }
 
+void *op_eval_array(const struct op_eval *v, i64 n, i64 elem_size, struct err *e)
+{
+    struct str op = v->n->op, name = v->n->name;
+    return arena_try(v->scratch, n * elem_size, e, "intermediate results of %.*s '%.*s'", STR_ARG(op), STR_ARG(name));
+}
+
 static bool eval_node(struct run *r, node_id n, struct err *e)
 {
     const struct node *x = graph_node(&r->g, n);

@@ -99,7 +99,8 @@ static struct tensor *multiply(const struct pack_mat *m, const struct tensor *t,
     struct tensor *r = tensor_try(a, DT_F64, t->rank, dim, e, "a transformed constant", S(""));
     if (!r) return NULL;
     i64 outer = i64_product(m->axis, dim), inner = i64_product(t->rank - m->axis - 1, dim + m->axis + 1);
-    double *row = arena_array(a, double, n * inner), *to = r->data;
+    double *row = arena_try(a, n * inner * (i64)sizeof *row, e, "a transformed constant"), *to = r->data;
+    if (!row) return NULL;
     for (i64 o = 0; o < outer; o++) {
         elems_f64(t->dtype, t->data, o * n * inner, n * inner, row);
         for (u32 i = 0; i < m->rows; i++, to += inner)

@@ -237,11 +237,11 @@ static i64 row_offset(const struct op_window *w, const i64 *begin, const i64 *fr
 }
 
 const i64 *op_window_rows(const struct op_eval *v, const struct op_window *w, const i64 *begin,
-                          const i64 *from, const i64 *to)
+                          const i64 *from, const i64 *to, struct err *e)
 {
     i64 rows = i64_product(w->n - 1, from), taps = i64_product(w->n - 1, w->kernel);
-    i64 *at = arena_array(v->scratch, i64, rows * taps);
-    for (i64 t = 0; t < taps; t++)
+    i64 *at = op_eval_array(v, rows * taps, sizeof *at, e);
+    for (i64 t = 0; at && t < taps; t++)
         for (i64 r = 0; r < rows; r++) at[t * rows + r] = row_offset(w, begin, from, to, t, r);
     return at;
 }

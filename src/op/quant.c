@@ -373,14 +373,14 @@ static value_id centred_bytes(struct graph *g, node_id n, u32 b, u32 z)
     if (!w) return 0;
     if (op_has_in(&nd, z) && !(zero = graph_value(g, nd.in.v[z])->data)) return 0;
     i64 count = tensor_count(w), n_zero = zero ? tensor_count(zero) : 0, per = w->dim[0] ? count / w->dim[0] : 0;
-    struct tensor *t = tensor_new(g->arena, DT_I8, w->rank, w->dim);
-    for (i64 i = 0; i < count; i++) {
+    struct tensor *t = tensor_try(g->arena, DT_I8, w->rank, w->dim, NULL, "weights", S(""));
+    for (i64 i = 0; t && i < count; i++) {
         i64 less = n_zero ? elem_i64(zero->dtype, zero->data, n_zero > 1 ? i / per : 0) : 0;
         i64 x = elem_i64(w->dtype, w->data, i) - less;
         if (x < -128 || x > 127) return 0;
         elem_set_i64(DT_I8, t->data, i, x);
     }
-    return graph_add_const(g, graph_value(g, nd.in.v[b])->name, t);
+    return t ? graph_add_const(g, graph_value(g, nd.in.v[b])->name, t) : 0;
 }
 
 /* A convolution of inputs a and b, each less its zero point, inputs za and zb. The pads of bytes hold a's zero point,

@@ -155,8 +155,9 @@ static bool eval(const struct op_eval *v, struct err *e)
 {
     struct run r = {.v = v, .c = op_cell_get(v->g, v->n), .t = v->in[IN_X]->dim[0], .b = v->in[IN_X]->dim[1]};
     r.u = r.c.hidden;
-    r.h = arena_array(v->scratch, double, r.u), r.s = arena_array(v->scratch, double, r.u);
-    r.mem = arena_array(v->scratch, double, r.u), r.gate = arena_array(v->scratch, double, r.c.n_gates * r.u);
+    r.h = op_eval_array(v, r.u, sizeof *r.h, e), r.s = op_eval_array(v, r.u, sizeof *r.s, e);
+    r.mem = op_eval_array(v, r.u, sizeof *r.mem, e), r.gate = op_eval_array(v, r.c.n_gates * r.u, sizeof *r.gate, e);
+    if (!r.h || !r.s || !r.mem || !r.gate) return false;
     const struct tensor *lens = v->n->in.n > IN_LENS ? v->in[IN_LENS] : NULL;
     for (r.dir = 0; r.dir < r.c.n_dirs; r.dir++)
         for (r.seq = 0; r.seq < r.b; r.seq++) {

@@ -152,15 +152,15 @@ static void table_row(const struct op_resize *r, const struct axis *a, double x,
     for (i64 t = 0; t < taps; t++) w[t] /= sum;
 }
 
-static void table_make(const struct op_resize *r, u32 i, const struct axis *a, struct arena *arena,
-                       struct table *t)
+static bool table_make(const struct op_eval *v, const struct op_resize *r, u32 i, const struct axis *a, struct table *t, struct err *e)
 {
     i64 out = (i64)a->out;
     bool same = op_resize_same(r, i);
     t->n = same || r->mode == RESIZE_NEAREST ? 1 : 2 * reach(r, a);
-    t->at = arena_array(arena, i64, out * t->n + 1);
-    t->w = arena_array(arena, double, out * t->n + 1);
-    t->outside = arena_array(arena, bool, out + 1);
+    t->at = op_eval_array(v, out * t->n, sizeof *t->at, e);
+    t->w = op_eval_array(v, out * t->n, sizeof *t->w, e);
+    t->outside = op_eval_array(v, out, sizeof *t->outside, e);
+    if (!t->at || !t->w || !t->outside) return false;
     for (i64 o = 0; o < out; o++) {
         double x = same ? (double)o : position(r, i, a, (double)o);
         t->outside[o] = r->coord == COORD_TF_CROP && (x < 0 || x > a->in - 1);
@@ -170,6 +170,7 @@ static void table_make(const struct op_resize *r, u32 i, const struct axis *a, s
             t->at[o] = (i64)fmin(
                 fmax(same ? x : round_position(r->rounding, x, a->num < a->den), 0), a->in - 1);
     }
+    return true;
 }
 
 static double blend(const struct table *t, const struct tensor *x, u32 i, const i64 *idx, i64 base)
@@ -197,7 +198,7 @@ static bool prim_eval(const struct op_eval *v, struct err *e)
             return err_set(e, ERR_INPUT, "bad scale or empty input");
         struct axis a = {(double)v->in[0]->dim[i], (double)y->dim[i], (double)num[i],
                          (double)den[i]};
-        table_make(&r, i, &a, v->scratch, &t[i]);
+        if (!table_make(v, &r, i, &a, &t[i], e)) return false;
     }
     i64 n = tensor_count(y), size = dtype_size(y->dtype);
     for (i64 o = 0; o < n; o++, op_next(y->rank, y->dim, idx)) {

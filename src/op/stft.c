@@ -260,7 +260,8 @@ static bool mel_expand(struct graph *g, node_id n, struct err *e)
     struct mel m;
     enum dtype t;
     if (!read_mel(g, n, &m, &t, e)) return false;
-    struct tensor *w = tensor_new(g->arena, t, 2, (i64[]){m.length / 2 + 1, m.bins});
+    struct tensor *w = tensor_try(g->arena, t, 2, (i64[]){m.length / 2 + 1, m.bins}, e, "its bands", S(""));
+    if (!w) return false;
     for (i64 b = 0; b < m.bins; b++) {
         i64 left = mel_edge(&m, b), mid = mel_edge(&m, b + 1), right = mel_edge(&m, b + 2);
         for (i64 i = 0; i <= m.length / 2; i++) {
