@@ -201,6 +201,8 @@ struct quern_model_opts {
     const char *elements; /* "x:3,o:none": how many elements inputs have that are sequences: x becomes inputs "x[0]" "x[1]" "x[2]", and
                            * constants[] counts each of them; of optional values 1, or none for one without content. Constants in
                            * files beside the model are refused then, as they are with constants[] */
+    const char *run_at;   /* "H:480,B:1": sizes at which it is going to run. Where the model in general does not fit them (it takes
+                           * B for another size, which a batch of 1 is not), they are assumed */
 };
 
 QUERN_API quern_status quern_model_open(quern *q, const char *path, const struct quern_model_opts *o, quern_model **out);

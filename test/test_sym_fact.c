@@ -226,7 +226,7 @@ static void bounds_are_of_variables(void **state)
     static const struct { const char *a, *b, *fact; } rows[] = {
         {"H+2", "5", "H to be at least 3"},         {"(H-3)//2+1", "1", "H to be at least 3"}, {"H//2//2", "2", "H to be at least 8"},
         {"min(H,7)*2", "5", "H to be at least 3"},  {"5", "H", "H to be at most 5"},            {"H", "W", "H to be at least W"},
-        {"H//2+max(H,4)", "9", "H to be at least 6"},
+        {"H//2+max(H,4)", "9", "H to be at least 6"}, {"9", "H*2", "H to be at most 4"}, {"1", "(H+3)//4", "H to be at most 4"},
     };
     struct fixture *f = *state;
     i64 lo;

@@ -4,11 +4,26 @@
 // a network needs, so programs check them.
 #include "api/api_model.h"
 
+#include "op/op.h"
+
 static const char owner[] = "option assume";
 
 static bool malformed(struct str item, struct err *e)
 {
     return err_set(e, ERR_USAGE, "assumption '%.*s' is not of the form NAME:NUMBER, NAME%%NUMBER or NAME:FROM..TO", STR_ARG(item));
+}
+
+/* Against what is known of the size already. */
+static bool contradiction(const struct symtab *t, sym x, struct str item, struct err *e)
+{
+    struct buf b = {0};
+    for (u32 k = 0; k < t->fact.n && !b.n; k++)
+        for (u32 v = 0; v < t->var.n && !b.n; v++)
+            if (sym_has_var(t, x, v) && sym_has_var(t, t->fact.v[k].a, v)) sym_fact_print(&b, t, &t->fact.v[k]);
+    if (!b.n) sym_print(&b, t, x);
+    err_set(e, ERR_USAGE, "assumption '%.*s' contradicts what was said of this size before: %.*s", STR_ARG(item), STR_ARG(buf_view(&b)));
+    buf_release(&b);
+    return false;
 }
 
 /* "1..4096", either of which may be left out. */
@@ -20,7 +35,7 @@ static bool assume_range(struct symtab *t, sym x, struct str text, struct str it
     if ((lo.n && !str_to_i64(lo, &from)) || (hi.n && !str_to_i64(hi, &to)) || !(lo.n || hi.n)) return malformed(item, e);
     bool ok = !lo.n || sym_require_at_least(t, x, sym_const(t, from), str_of(owner));
     ok = ok && (!hi.n || sym_require_at_least(t, sym_const(t, to), x, str_of(owner)));
-    return ok || err_set(e, ERR_USAGE, "assumption '%.*s' contradicts the others", STR_ARG(item));
+    return ok || contradiction(t, x, item, e);
 }
 
 static bool assume_one(struct symtab *t, struct str item, struct err *e)
@@ -36,7 +51,7 @@ static bool assume_one(struct symtab *t, struct str item, struct err *e)
     if (!is_number && !is_multiple) return assume_range(t, x, value, item, e);
     if (!is_number || n < 0 || (is_multiple && n == 0)) return malformed(item, e);
     bool ok = is_multiple ? sym_require_multiple(t, x, n, str_of(owner)) : sym_require_equal(t, x, sym_const(t, n), str_of(owner));
-    return ok || err_set(e, ERR_USAGE, "assumption '%.*s' contradicts the others", STR_ARG(item));
+    return ok || contradiction(t, x, item, e);
 }
 
 bool api_assume(struct symtab *t, const char *text, struct err *e)
@@ -59,13 +74,41 @@ static bool is_of_input(const struct graph *g, u32 var)
     return false;
 }
 
+static bool no_such_size(const struct graph *g, u32 var, struct err *e)
+{
+    struct buf names = {0};
+    for (u32 v = 0; v < g->sym->var.n && names.n < 300; v++)
+        if (is_of_input(g, v)) buf_printf(&names, "%s%.*s", names.n ? ", " : "", STR_ARG(g->sym->var.v[v]));
+    err_set(e, ERR_USAGE, "no input has a size named '%.*s', there %s %.*s", STR_ARG(g->sym->var.v[var]), names.n ? "are" : "is none that",
+            STR_ARG(names.n ? buf_view(&names) : S("is open")));
+    buf_release(&names);
+    return false;
+}
+
 bool api_assume_check(const struct graph *g, struct err *e)
 {
     for (u32 k = 0; k < g->sym->fact.n; k++) {
         const struct sym_fact *f = &g->sym->fact.v[k];
         for (u32 v = 0; str_is(f->who, owner) && v < g->sym->var.n; v++)
             if (sym_has_var(g->sym, f->a, v) && !is_of_input(g, v))
-                return err_set(e, ERR_USAGE, "no input has a size named '%.*s'", STR_ARG(g->sym->var.v[v]));
+                return no_such_size(g, v, e);
     }
     return true;
+}
+
+bool api_assume_fits(const struct graph *g, const struct interface *io, const char *text, struct err *e)
+{
+    struct arena a = {0};
+    struct symtab st;
+    struct err none = {0};
+    symtab_init(&st, &a);
+    i64 *var = arena_array(&a, i64, g->sym->var.n + 1);
+    bool known = (!io || !io->n || interface_sizes(io, g, &st, &none)) && (!text || api_assume(&st, text, &none));
+    for (u32 v = 0; v < g->sym->var.n; v++) {
+        sym s = sym_current(&st, sym_var(&st, g->sym->var.v[v]));
+        if (!known || !sym_is_const(&st, s, &var[v])) var[v] = INT64_MIN;
+    }
+    bool ok = graph_facts_hold(g, var, e);
+    arena_release(&a);
+    return ok;
 }

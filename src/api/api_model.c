@@ -205,16 +205,56 @@ static bool choose_interface(quern_model *m, const struct source *s,
     return ok || err_prefix(e, "'%s'", s->path);
 }
 
-static bool model_import(quern_model *m, struct source s, const struct quern_model_opts *o,
-                         struct err *e)
+/* Why sizes that callers fixed do not suit the network: what it needs of its sizes when none is fixed, if that says it. */
+static void explain_fixed(const quern_model *m, const struct source *s, const char *assume, struct err *e)
 {
-    if (!source_open(&s, &m->arena, o, e)) return false;
-    if (o->n_io > 0 && !choose_interface(m, &s, o, e)) return false;
+    struct arena a = {0};
+    struct symtab st;
+    struct graph g;
+    struct err why = {0}, none = {0};
+    symtab_init(&st, &a);
+    if (source_import(s, (struct import_job){.g = &g}, &a, &st, &none) && !api_assume_fits(&g, &m->io, assume, &why)) *e = why, err_prefix(e, "'%s'", s->path);
+    arena_release(&a);
+}
+
+static bool model_import(quern_model *m, const struct source *s, const struct quern_model_opts *o, struct err *e)
+{
+    if (o->n_io > 0 && !choose_interface(m, s, o, e)) return false;
     if (o->assume && !api_assume(&m->sym, o->assume, e)) return false;
-    if (!source_import(&s, (struct import_job){.g = &m->graph}, &m->arena, &m->sym, e)) return false;
+    if (!source_import(s, (struct import_job){.g = &m->graph}, &m->arena, &m->sym, e)) {
+        if (o->assume || m->io.n) explain_fixed(m, s, o->assume, e);
+        return false;
+    }
     sym_undefine(&m->sym);
     if (o->assume && !api_assume_check(&m->graph, e)) return false;
-    return interface_check(&m->io, &m->graph, e) || err_prefix(e, "'%s'", s.path);
+    return interface_check(&m->io, &m->graph, e) || err_prefix(e, "'%s'", s->path);
+}
+
+static quern_model *model_open(quern *q, const struct source *s, const struct quern_model_opts *o, struct err *e)
+{
+    quern_model *m = model_new(q);
+    m->name = base_name(&m->arena, s->path);
+    struct source own = *s; /* constants may lie in it */
+    if (s->bytes.p) own.bytes = str_dup(&m->arena, s->bytes);
+    if (model_import(m, &own, o, e) && model_lower(m, o->optimize_for, e)) return m;
+    quern_model_close(m);
+    return NULL;
+}
+
+/* Again with the sizes it is to run at assumed, if they do not suit it otherwise; m stays where that does not help. */
+static quern_model *open_at(quern *q, quern_model *m, const struct source *s, struct quern_model_opts *o, struct err *e)
+{
+    struct buf all = {0};
+    struct err why = {0}, again = {0};
+    if (m && api_assume_fits(&m->graph, NULL, o->run_at, &why)) return m;
+    if (o->assume && o->assume[0]) buf_printf(&all, "%s,", o->assume);
+    buf_z(&all, o->run_at);
+    o->assume = all.p;
+    quern_model *fixed = model_open(q, s, o, &again);
+    if (fixed && m) quern_model_close(m);
+    if (fixed) *e = again;
+    buf_release(&all);
+    return fixed ? fixed : m;
 }
 
 bool api_check_import(struct graph *g, struct arena *a, struct symtab *st, const char *path, const struct quern_model_opts *o,
@@ -229,14 +269,17 @@ static quern_status open_source(quern *q, struct source s, const struct quern_mo
                                 quern_model **out)
 {
     struct err *e = api_begin(q);
+    struct arena a = {0};
     struct quern_model_opts opts = {0};
+    quern_model *m = NULL;
     if (o) memcpy(&opts, o, o->size < sizeof opts ? o->size : sizeof opts);
-    quern_model *m = model_new(q);
-    m->name = base_name(&m->arena, s.path);
-    bool ok = model_import(m, s, &opts, e) && model_lower(m, opts.optimize_for, e);
-    if (ok) *out = m;
-    else quern_model_close(m);
-    return api_end(q, ok);
+    if (source_open(&s, &a, &opts, e)) {
+        m = model_open(q, &s, &opts, e);
+        if (opts.run_at && opts.run_at[0]) m = open_at(q, m, &s, &opts, e);
+    }
+    if (m) *out = m;
+    arena_release(&a);
+    return api_end(q, m != NULL);
 }
 
 quern_status quern_model_open(quern *q, const char *path, const struct quern_model_opts *o,

@@ -39,6 +39,9 @@ bool api_interface(struct interface *f, const struct graph *g, const struct quer
 /* api_assume.c: before the import, and whether the names were right, behind it. */
 bool api_assume(struct symtab *t, const char *text, struct err *e);
 bool api_assume_check(const struct graph *g, struct err *e);
+/* Do numbers of such a text, and of an interface (NULL: none) whose sizes it may name, meet what an imported graph needs of sizes?
+   False also where they cannot be read; then no error is set. */
+bool api_assume_fits(const struct graph *g, const struct interface *io, const char *text, struct err *e);
 
 /* api_model.c: a model whose graph the caller makes between these two; finish ends the call. */
 quern_model *api_model_start(quern *q, struct str name);

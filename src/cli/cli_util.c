@@ -145,7 +145,7 @@ enum { MAX_OPTS = 2 + 4 * MAX_IO };
 struct model_opts {
     struct quern_model_opts o;
     struct quern_io_opts io[MAX_OPTS];
-    char sizes[512], assumed[1024], elements[1024], *room;
+    char sizes[512], run_at[512], assumed[1024], elements[1024], *room;
 };
 
 /* What the command line says of a model; release by free(room). */
@@ -155,7 +155,8 @@ static void model_options(const struct cli *c, struct model_opts *m)
     struct quern_model_opts *o = &m->o;
     m->room = calloc(text_by_name(c), 1);
     o->optimize_for = opts_words(c, "optimize-for", m->sizes, sizeof m->sizes);
-    if (!o->optimize_for) o->optimize_for = opts_words(c, "set", m->sizes, sizeof m->sizes);
+    o->run_at = opts_words(c, "set", m->run_at, sizeof m->run_at);
+    if (!o->optimize_for) o->optimize_for = o->run_at;
     o->assume = assumptions(c, m->assumed, sizeof m->assumed);
     o->elements = opts_words(c, "elements", m->elements, sizeof m->elements);
     o->io = m->io;

@@ -675,25 +675,28 @@ static bool find_least(const struct symtab *t, sym d, u32 *var, i64 *least)
 }
 
 /* Weaker ones of the same variable, which say nothing any more. */
-static void drop_weaker(struct symtab *t, sym x, i64 least)
+static void drop_weaker(struct symtab *t, enum sym_fact_kind kind, sym x, i64 bound)
 {
     u32 n = 0;
     for (u32 k = 0; k < t->fact.n; k++) {
         i64 c;
         const struct sym_fact *f = &t->fact.v[k];
-        bool weaker = f->kind == FACT_AT_LEAST && f->a == x && sym_is_const(t, f->b, &c) && c <= least;
+        bool weaker = f->kind == kind && f->a == x && sym_is_const(t, f->b, &c) && (kind == FACT_AT_LEAST ? c <= bound : c >= bound);
         if (!weaker) t->fact.v[n++] = *f;
     }
     t->fact.n = n;
 }
 
-static bool note_least(struct symtab *t, u32 var, i64 least, struct str who)
+/* The variable is at least, or at most, that. */
+static bool note_bound(struct symtab *t, enum sym_fact_kind kind, u32 var, i64 bound, struct str who)
 {
-    sym x = sym_cons(t, SYM_VAR, var, 0, 0), now = sym_current(t, x), c = sym_const(t, least);
-    if (least <= 0 || is_not_negative(t, sym_sub(t, now, c))) return true;
-    if (is_not_negative(t, sym_sub(t, sym_const(t, least - 1), now)) || t->fact.n >= MAX_FACTS) return false;
-    drop_weaker(t, x, least);
-    note(t, FACT_AT_LEAST, x, c, who);
+    bool least = kind == FACT_AT_LEAST;
+    sym x = sym_cons(t, SYM_VAR, var, 0, 0), now = sym_current(t, x), c = sym_const(t, bound), none = sym_const(t, least ? bound - 1 : bound + 1);
+    if (bound < 0) return least;
+    if (is_not_negative(t, least ? sym_sub(t, now, c) : sym_sub(t, c, now))) return true;
+    if (is_not_negative(t, least ? sym_sub(t, none, now) : sym_sub(t, now, none)) || t->fact.n >= MAX_FACTS) return false;
+    drop_weaker(t, kind, x, bound);
+    note(t, kind, x, c, who);
     refresh(t);
     return true;
 }
@@ -708,8 +711,9 @@ bool sym_require_at_least(struct symtab *t, sym a, sym b, struct str who)
     if (sym_is_const(t, d, &v)) return v >= 0;
     if (!sym_is_defined(t, d)) return false;
     if (is_not_negative(t, d)) return true;
-    if (find_least(t, d, &var, &v)) return note_least(t, var, v, who);
     sym less = sym_sub(t, sym_sub(t, b, a), sym_const(t, 1)); /* b > a */
+    if (find_least(t, d, &var, &v)) return note_bound(t, FACT_AT_LEAST, var, v, who);
+    if (find_least(t, less, &var, &v)) return note_bound(t, FACT_AT_MOST, var, v - 1, who);
     if (is_not_negative(t, less) || t->fact.n >= MAX_FACTS) return false;
     note(t, FACT_AT_LEAST, a, b, who);
     refresh(t);

@@ -88,6 +88,9 @@ bool import_flex(struct Onnx__GraphProto *g, struct arena *a, struct err *e);
    a name. */
 bool import_dim(struct symtab *t, struct str text, const struct map *dims, sym *out);
 
+/* import_range.c: ranges of sizes that the exporter wrote beside the graph become facts. */
+void import_ranges(struct graph *g, const struct Onnx__GraphProto *p, const struct map *dims);
+
 /* import_sparse.c: a sparse tensor of ONNX, dense. */
 struct Onnx__SparseTensorProto;
 bool import_sparse(struct tensor *out, struct arena *a, struct Onnx__SparseTensorProto *p, const char *dir, struct err *e);

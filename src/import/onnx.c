@@ -515,6 +515,7 @@ static bool infer_rest(struct reader *r)
 static bool read_graph(struct reader *r, const Onnx__GraphProto *p)
 {
     if (!read_inputs(r, p)) return false;
+    if (!r->outer) import_ranges(r->g, p, &r->dims);
     for (size_t k = 0; k < p->n_node; k++) {
         u32 first = r->g->node.n;
         if (!mem_check(r->e, "at node ", str_of(p->node[k]->name))) return false;

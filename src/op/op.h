@@ -353,6 +353,8 @@ bool graph_eval(const struct graph *g, struct tensor *const *in, struct tensor *
 /* Binds the variables that occur as whole dims of the graph's inputs: var[] has symtab.var.n
    entries, unbound ones INT64_MIN. */
 bool graph_bind(const struct graph *g, struct tensor *const *in, i64 *var, struct err *e);
+/* Do the facts hold for these sizes? Those that are not known (INT64_MIN) are passed over. */
+bool graph_facts_hold(const struct graph *g, const i64 *var, struct err *e);
 
 /* Sizes made of v, whose content is t, and those that follow from them; what var says already stays. */
 bool graph_read_sizes(const struct graph *g, value_id v, const struct tensor *t, i64 *var, struct err *e);

@@ -33,13 +33,29 @@ static bool bind_dims(const struct graph *g, const struct value *v, const struct
     return any;
 }
 
-static bool facts_hold(const struct graph *g, const i64 *var, struct err *e)
+/* The first input that names a variable of a fact. */
+static const struct value *input_with(const struct graph *g, const struct sym_fact *f)
+{
+    for (u32 v = 0; v < g->sym->var.n; v++) {
+        if (!sym_has_var(g->sym, f->a, v) && !sym_has_var(g->sym, f->b, v)) continue;
+        for (u32 k = 0; k < g->input.n; k++) {
+            const struct value *x = graph_value(g, g->input.v[k]);
+            const struct shape *s = x->given ? x->given : &x->shape;
+            for (u32 d = 0; d < s->rank; d++)
+                if (sym_has_var(g->sym, s->dim[d], v)) return x;
+        }
+    }
+    return NULL;
+}
+
+bool graph_facts_hold(const struct graph *g, const i64 *var, struct err *e)
 {
     const struct sym_fact *f = sym_fact_broken(g->sym, var);
     struct buf b = {0};
     if (!f) return true;
+    const struct value *in = input_with(g, f);
     sym_fact_explain(&b, g->sym, f, var);
-    err_set(e, ERR_INPUT, "%.*s", STR_ARG(buf_view(&b)));
+    err_set(e, ERR_INPUT, "%s%.*s%s%.*s", in ? "input '" : "", STR_ARG(in ? in->name : S("")), in ? "': " : "", STR_ARG(buf_view(&b)));
     buf_release(&b);
     return false;
 }
@@ -71,7 +87,7 @@ static bool bind_more(const struct graph *g, struct tensor *const *in, i64 *var,
         more = false;
         for (u32 k = 0; k < g->input.n; k++) more |= bind_dims(g, graph_value(g, g->input.v[k]), in[k], true, var);
     }
-    if (whole && !facts_hold(g, var, e)) return false;
+    if (whole && !graph_facts_hold(g, var, e)) return false;
     for (u32 k = 0; k < g->input.n; k++)
         if (!dims_fit(g, g->input.v[k], in[k], var, e)) return false;
     return true;
