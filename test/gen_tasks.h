@@ -36,6 +36,7 @@ static inline value_id random_epilogue(struct bed *b, value_id y)
         y = add_op(b, "Mul", y, add_const(b, "scale", s.rank, d), 0);
     }
     if (pick(b, 0, 3) == 0) y = add_op(b, "Sigmoid", y, 0, 0);
+    if (pick(b, 0, 3) == 0) y = add_op(b, "Erf", add_op(b, "Tanh", y, 0, 0), 0, 0); /* long */
     return y;
 }
 

@@ -328,7 +328,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
 const struct gen gen_conv_gemm = {
     .version = 1,
     .name = "conv_gemm",
-    .revision = 7,
+    .revision = 8,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

@@ -371,6 +371,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
     if (!b->c.clast)
         b->rows = kir_alloc(k, KS_WORK, b->c.type, 1, kir_int(k, tile_rows_size(&b->t)));
     tile_open(&b->t);
+    if (!b->rows) tile_loop_epilogue(&b->t, b->c.y, 1, 0);
     fill_band(b);
     kval from = kir_mul_i(k, kir_mod_i(k, part, parts), b->ob);
     kval block = kir_loop(k, KL_SERIAL, from,
@@ -470,7 +471,7 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
 const struct gen gen_conv_transpose = {
     .version = 1,
     .name = "conv_transpose",
-    .revision = 2,
+    .revision = 3,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

@@ -223,7 +223,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
 const struct gen gen_conv_winograd = {
     .version = 1,
     .name = "conv_winograd",
-    .revision = 8,
+    .revision = 9,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

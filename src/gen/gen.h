@@ -214,6 +214,7 @@ struct tile {
     kval acc;                 /* REG array */
     i64 ahead;                /* steps that the packed operand is asked for ahead of its use, 0: not */
     kval limit;               /* not 0: columns that the operand has from the tile's first on; it is not padded */
+    kval spill;               /* not 0: WORK array of all accumulators, see tile_loop_epilogue */
 };
 struct tile_in {              /* where a step's pixels come from: a[at + dy*y_step + dx*x_step] */
     kval buf, at;
@@ -239,6 +240,9 @@ struct tile_out {
     const kval *exists;       /* with px: does it? 0: certainly */
 };
 void tile_open(struct tile *t);                                   /* allocates the accumulators */
+/* For tiles that are stored through an epilogue, to the outputs or to the scratch memory of a value: allocates memory for a loop over
+   them where it is long. */
+void tile_loop_epilogue(struct tile *t, value_id anchor, u32 c_axis, value_id of);
 /* Accumulators begin with the bias (0: zeros) of the channels from c on; end: behind the last that exists, 0: all of them do. */
 void tile_clear(struct tile *t, value_id bias, kval c, kval end);
 void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at); /* b: nr*lanes groups per step, in one piece */

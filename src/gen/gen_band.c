@@ -551,6 +551,7 @@ void band_alloc(struct band *b)
     if (b->c.by_rows)
         b->rows = kir_alloc(k, KS_WORK, b->type, 1, kir_int(k, tile_rows_size(&b->t)));
     tile_open(&b->t);
+    if (!b->temp && !b->rows) tile_loop_epilogue(&b->t, b->c.y, 1, b->to ? b->to->v : 0);
 }
 
 kval band_open(struct band *b, i64 parts)

@@ -304,6 +304,7 @@ static void open_arrays(struct product *p, sym rows)
     if (p->x.by_rows && !p->temp)
         p->rows = kir_alloc(k, KS_WORK, p->type, 1, kir_int(k, tile_rows_size(&p->tile)));
     tile_open(&p->tile);
+    if (!p->temp && !p->rows) tile_loop_epilogue(&p->tile, p->x.y, p->x.n_axis, 0);
 }
 
 static void grid(struct product *p)

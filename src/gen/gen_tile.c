@@ -8,12 +8,56 @@
 // Storing is where the epilogue runs: the anchor is bound to the accumulators and the task's
 // outputs are asked for at the pixel's index with a ramp as channel. For outputs whose innermost
 // axis is x the tile is turned round in a small scratch array first, so that the epilogue and its
-// stores run along x.
+// stores run along x. A long epilogue is written down once, in a loop over the tile in memory: a
+// copy of it for every accumulator would take compilers longer than anything else, and gain nothing.
 #include "gen/gen.h"
+
+enum { MAX_EPILOGUE = 1000 }; /* instructions of all copies of an epilogue, beyond which it stands in a loop */
 
 void tile_open(struct tile *t)
 {
     t->acc = kir_alloc(t->m->k, KS_REG, t->type, t->lanes, kir_int(t->m->k, t->ty * t->tx * t->nr));
+}
+
+/* Instructions of a processor, roughly, that one of a kernel's becomes. */
+static u32 weight_of(const struct kir_ins *x)
+{
+    static const u8 math[N_KIR_OPS] = {[KI_EXP] = 20,  [KI_LOG] = 20,  [KI_SIN] = 40,   [KI_COS] = 40,   [KI_TAN] = 50,   [KI_ASIN] = 30, [KI_ACOS] = 30,
+                                       [KI_ATAN] = 30, [KI_SINH] = 40, [KI_COSH] = 40,  [KI_TANH] = 40,  [KI_ASINH] = 50, [KI_ACOSH] = 50,
+                                       [KI_ATANH] = 40, [KI_ERF] = 60, [KI_POW] = 80};
+    u32 n = math[x->op] ? math[x->op] : 1;
+    return dtype_size(x->dtype) > 4 && x->lanes > 1 ? 2 * n : n;
+}
+
+/* How long the epilogue behind an element of the anchor is: it is emitted into a kernel that is thrown away. */
+static u32 epilogue_weight(const struct tile *t, value_id anchor, u32 c_axis, value_id of)
+{
+    struct arena a = {0};
+    struct kir k;
+    struct emit m;
+    kval idx[MAX_RANK] = {0}, v;
+    u32 weight = 0, from;
+    kir_init(&k, &a, S("probe"));
+    emit_init(&m, &k, t->m->g, &a);
+    emit_args(&m);
+    kir_grid(&k, kir_param(&k, S("probe")));
+    for (u32 i = 0; i < graph_value(m.g, anchor)->shape.rank; i++) idx[i] = kir_loop(&k, KL_SERIAL, kir_int(&k, 0), emit_dim(&m, anchor, i), 1);
+    idx[c_axis] = kir_ramp(&k, idx[c_axis], 1, t->lanes);
+    v = kir_load(&k, kir_alloc(&k, KS_REG, t->type, t->lanes, kir_int(&k, 1)), kir_int(&k, 0));
+    from = k.ins.n;
+    emit_bind(&m, anchor, gen_given, &v);
+    for (u32 i = 0; !of && i < m.g->output.n; i++) emit_value(&m, m.g->output.v[i], idx);
+    if (of) emit_value(&m, of, idx);
+    for (kval i = from; i < k.ins.n; i++) weight += weight_of(kir_at(&k, i));
+    arena_release(&a);
+    return weight;
+}
+
+void tile_loop_epilogue(struct tile *t, value_id anchor, u32 c_axis, value_id of)
+{
+    i64 n = t->ty * t->tx * t->nr;
+    if (n > 1 && n * epilogue_weight(t, anchor, c_axis, of) > MAX_EPILOGUE)
+        t->spill = kir_alloc(t->m->k, KS_WORK, t->type, 1, kir_int(t->m->k, n * t->lanes));
 }
 
 static kval acc_at(const struct tile *t, i64 pixel, i64 j)
@@ -327,6 +371,44 @@ static void store_apart(const struct tile *t, const struct tile_out *o, bool gua
     kir_end(k);
 }
 
+/* Pixels of the tile along an axis that exist; with o->to there is room for all. */
+static kval pixels_along(const struct tile *t, const struct tile_out *o, i32 axis, i64 n)
+{
+    struct kir *k = t->m->k;
+    bool is_x = axis == o->x_axis;
+    i64 step = is_x ? x_step_of(o) : 1;
+    if (axis < 0) return kir_int(k, 1);
+    if (o->to || (is_x ? o->x_exact : o->y_exact)) return kir_int(k, n);
+    kval left = kir_sub(k, is_x ? o->x_end : o->y_end, o->idx[axis]);
+    if (step > 1) left = kir_div_i(k, kir_add_i(k, left, step - 1), step);
+    return kir_min(k, left, kir_int(k, n));
+}
+
+/* Vector by vector, out of memory. */
+static void store_spilled(const struct tile *t, const struct tile_out *o)
+{
+    struct emit *m = t->m;
+    const struct result r = result_of(o);
+    struct kir *k = m->k;
+    kval idx[MAX_RANK], zero = kir_int(k, 0);
+    for (i64 p = 0; p < t->ty * t->tx; p++)
+        for (i64 j = 0; j < t->nr; j++)
+            kir_store(k, t->spill, kir_ramp(k, kir_int(k, (p * t->nr + j) * t->lanes), 1, t->lanes), kir_load(k, t->acc, acc_at(t, p, j)));
+    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = o->idx[i];
+    kval y = kir_loop(k, KL_SERIAL, zero, pixels_along(t, o, o->y_axis, t->ty), 1);
+    kval x = kir_loop(k, KL_SERIAL, zero, pixels_along(t, o, o->x_axis, t->tx), 1);
+    kval j = kir_loop(k, KL_SERIAL, zero, kir_int(k, t->nr), 1);
+    if (o->y_axis >= 0) idx[o->y_axis] = kir_add(k, idx[o->y_axis], y);
+    if (o->x_axis >= 0) idx[o->x_axis] = kir_add(k, idx[o->x_axis], kir_mul_i(k, x, x_step_of(o)));
+    kval c = kir_add(k, o->c, kir_mul_i(k, j, t->lanes)), limit = o->c_end ? kir_sub(k, o->c_end, c) : 0;
+    kval at = kir_add(k, kir_mul_i(k, kir_add(k, kir_mul_i(k, y, t->tx), x), t->nr), j);
+    emit_limit(m, limit);
+    idx[o->c_axis] = kir_ramp(k, c, 1, t->lanes);
+    result_store(m, &r, idx, kir_load(k, t->spill, kir_ramp(k, kir_mul_i(k, at, t->lanes), 1, t->lanes)), limit);
+    emit_limit(m, 0);
+    for (u32 i = 0; i < 3; i++) kir_end(k);
+}
+
 static void store_all(const struct tile *t, const struct tile_out *o, bool guarded)
 {
     if (o->rows && !o->temp) {
@@ -353,6 +435,10 @@ void tile_store(const struct tile *t, const struct tile_out *o)
     bool by_rows = o->rows && !o->temp;
     if (by_rows && !o->px) {
         store_rows(t, o);
+        return;
+    }
+    if (t->spill && !by_rows && !o->px && !o->temp) {
+        store_spilled(t, o);
         return;
     }
     if (by_rows) turn_round(t, o);
