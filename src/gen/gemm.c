@@ -353,6 +353,27 @@ static double cost(const void *user, const struct sched *v)
     return is_sane(q->c, &s) && suits(&q->z, &s) ? seconds(&q->x, q->c, &s, q->var) : 0;
 }
 
+/* What suits() and is_sane() refuse whatever the parameters before n are, each asked as soon as the last one that it is about is there. */
+static bool may_end(const void *user, const struct sched *v, u32 n)
+{
+    const struct choice *q = user;
+    const struct sizes *z = &q->z;
+    struct product_sched s = sched_of(v);
+    i64 blocks = n <= P_NR ? ceil_div(z->n, s.nr * z->lanes) : 0;
+    switch (n) {
+    case P_AHEAD: return z->b_const || s.ahead <= 1;
+    case P_KU: return s.ku != 1 || z->k <= 64;
+    case P_PARTS: return (s.parts == 1 || (z->static_k && z->k >= s.parts * 16)) && !(s.nt && s.parts > 1);
+    case P_RIGHT: return (s.right == RIGHT_ONCE || (!z->b_const && !s.ahead)) && (s.right != RIGHT_PLACE || z->b_plain);
+    case P_PACK: return s.pack ? !s.fetch : z->a_plain;
+    case P_MB: return z->has_rows || !s.mb;
+    case P_KC: return is_good_pass(z, &s) && !(s.kc && (s.fetch || s.nt));
+    case P_NR: return (s.nr == 1 || (s.nr - 1) * z->lanes < z->n) && is_good_group(s.nb, blocks);
+    case P_MR: return s.mr == 1 || (z->has_rows && s.mr <= z->m);
+    default: return true;
+    }
+}
+
 static void keep_values(struct gen_param *p, u32 from, u32 to)
 {
     p->values += from;
@@ -383,7 +404,7 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
     memcpy(own, param, sizeof own);
     narrow(own, &q.z);
     if (!q.z.run || !gen_streams(&t->g, c, var)) keep_values(&own[P_NT], 0, 1);
-    bool found = gen_best(&(struct gen_search){own, 0, N_PARAM, cost, &q}, out);
+    bool found = gen_best_above(&(struct gen_search){own, 0, N_PARAM, cost, &q}, may_end, out);
     assert(found);
 }
 

@@ -148,6 +148,10 @@ bool gen_best(const struct gen_search *q, struct sched *s);  /* false: none is l
 /* Likewise, but combinations are a tree, a parameter a level, and what begins with n values that `may` refuses is left out. */
 typedef bool gen_may_begin(const void *user, const struct sched *s, u32 n);
 bool gen_best_below(const struct gen_search *q, gen_may_begin *may, struct sched *s);
+/* Likewise, but what ends with the values of parameters n, n + 1 ... that `may` refuses is left out: in the order of gen_best, which decides
+   among equals. */
+typedef bool gen_may_end(const void *user, const struct sched *s, u32 n);
+bool gen_best_above(const struct gen_search *q, gen_may_end *may, struct sched *s);
 /* From a legal schedule to cheaper ones, one parameter at a time, until none is cheaper. */
 void gen_descend(const struct gen_search *q, struct sched *s);
 bool gen_pointwise_tail(const struct graph *g, value_id out, value_id anchor); /* between them only pointwise nodes of the same shape */

@@ -147,6 +147,26 @@ bool gen_best_below(const struct gen_search *q, gen_may_begin *may, struct sched
     return best > 0;
 }
 
+static void go_up(const struct gen_search *q, gen_may_end *may, struct sched *v, u32 n, double *best, struct sched *out)
+{
+    if (n == q->first) {
+        gen_keep(q->cost(q->user, v), v, best, out);
+        return;
+    }
+    for (u32 i = 0; i < q->param[n - 1].n; i++) {
+        v->v[n - 1] = q->param[n - 1].values[i];
+        if (may(q->user, v, n - 1)) go_up(q, may, v, n - 1, best, out);
+    }
+}
+
+bool gen_best_above(const struct gen_search *q, gen_may_end *may, struct sched *s)
+{
+    struct sched v = *s;
+    double best = 0;
+    go_up(q, may, &v, q->n, &best, s);
+    return best > 0;
+}
+
 bool gen_best(const struct gen_search *q, struct sched *s)
 {
     u32 at[MAX_SCHED] = {0}, i;
