@@ -117,7 +117,7 @@ static bool ranks(const struct op *op)
 static bool multiplies_zeros(const struct op *op)
 {
     static const char *const names[] = {"*Filter*", "*Deform*", "*Roi*", "GridSample*", "*Resize*", "*Upsample*", "*Winograd*", "Col2Im", "AveragePool", "LpPool",
-                                        "*AffineGrid*", "*Attention*"};
+                                        "*AffineGrid*", "*Attention*", "Det", "Inverse", "*Elimination*"};
     return op->props & (OP_CONV | OP_TRANSPOSED | OP_CONV_GRAD | OP_FILTER | OP_FILTER_GRAD | OP_SAMPLE | OP_WINDOW | OP_MATMUL | OP_RECURRENT) || is_any_of(op->name, names, countof(names));
 }
 
@@ -138,6 +138,27 @@ static void shake_anyhow(struct rng *r, struct tensor *t)
         if (rng_range(r, 0, 1)) continue;
         if (dtype_is_float(t->dtype)) elem_set_f64(t->dtype, t->data, i, rng_range(r, 0, 1) ? NAN : 1);
         else elem_set_i64(t->dtype, t->data, i, rng_range(r, 0, 7));
+    }
+}
+
+/* Element of t, broadcast, for index idx of a result of rank r. */
+static double broadcast_element(const struct tensor *t, u32 r, const i64 *idx)
+{
+    i64 at = 0;
+    for (u32 d = 0; d < t->rank; d++) at = at * t->dim[d] + (t->dim[d] == 1 ? 0 : idx[r - t->rank + d]);
+    return elem_f64(t->dtype, t->data, at);
+}
+
+/* Integers that are computed as floats, beyond what those hold. */
+static void shake_powers(struct rng *r, const struct op *op, struct tensor *t, struct tensor *const *in)
+{
+    static const char *const names[] = {"Pow", "Shrink"};
+    i64 idx[MAX_RANK] = {0};
+    if (!is_any_of(op->name, names, countof(names)) || !dtype_is_int(t->dtype)) return;
+    double lo = (double)op_int_extreme(t->dtype, false), hi = t->dtype == DT_U64 ? 0x1p64 : (double)op_int_extreme(t->dtype, true);
+    for (i64 i = 0, n = tensor_count(t); i < n; i++, op_next(t->rank, t->dim, idx)) {
+        double x = broadcast_element(in[0], t->rank, idx), v = str_is(str_of(op->name), "Pow") ? pow(x, broadcast_element(in[1], t->rank, idx)) : x;
+        if (!(v > lo - 1 && v < hi + 1) || fabs(v) > 0x1p24 || fabs(x) > 0x1p24) elem_set_i64(t->dtype, t->data, i, rng_range(r, 0, 99));
     }
 }
 
@@ -209,7 +230,7 @@ static bool shake_node(struct shake *s, node_id n, struct tensor **t, i64 *var, 
         if (!v.out[k]) continue;
         if (inexact) shake_tensor(&s->rng, v.out[k], units_of(s, op), true), shake_tail(&s->rng, op, v.out[k], in[0], units_of(s, op));
         else if (s->strength > 0 && !is_view_like(op)) shake_zeros(&s->rng, v.out[k]);
-        if (s->strength > 0) shake_casts(&s->rng, op, v.out[k], in[0]);
+        if (s->strength > 0) shake_casts(&s->rng, op, v.out[k], in[0]), shake_powers(&s->rng, op, v.out[k], in);
         if (anything) shake_anyhow(&s->rng, v.out[k]);
         if (!graph_read_sizes(&s->g, x->out.v[k], v.out[k], var, e)) return false;
     }
@@ -292,7 +313,7 @@ static bool is_explained(enum dtype t, const struct shaken_element *x, const str
     if (!dtype_is_float(t)) return elem_i64(t, want->data, i) == elem_i64(t, got->data, i) || x->spread > 0;
     double w = elem_f64(t, want->data, i), g = elem_f64(t, got->data, i);
     if (isnan(w) && isnan(g)) return true;
-    if (w == g) return !signbit(w) == !signbit(g) || x->other_sign;
+    if (w == g) return !signbit(w) == !signbit(g) || x->other_sign || x->spread > 0;
     if (x->other_class) return true;
     return isfinite(w) && isfinite(g) && fabs(w - g) <= 6 * x->spread;
 }

@@ -164,7 +164,7 @@ static void add_tap(struct emit *m, const struct node *n, const struct op_taps *
     u32 rank = graph_value(m->g, n->in.v[0])->shape.rank;
     kval xi[MAX_RANK] = {xw[0], xw[1]}, wi[MAX_RANK] = {xw[2], xw[3]};
     for (u32 i = 2; i < rank; i++) xi[i] = t->at[i - 2], wi[i] = t->k[i - 2];
-    kval x = emit_value(m, n->in.v[0], xi);
+    kval x = op_has_in(n, PAD) ? emit_clamped(m, n->in.v[0], xi, ((1u << rank) - 1) & ~3u) : emit_value(m, n->in.v[0], xi);
     kval zero = kir_int(k, 0), pad = op_has_in(n, PAD) ? emit_value(m, n->in.v[PAD], &zero) : 0;
     if (t->ok) x = kir_select(k, t->ok, x, pad ? pad : emit_neutral(m, KI_ADD, kir_dtype(k, x)));
     enum dtype type = op_acc_type(m, op_sum_type(op_in_dtype(m->g, n, 0)));

@@ -171,6 +171,9 @@ static bool merged_infer(struct graph *g, node_id n, struct err *e)
         for (u32 i = 0; i < 3; i++)
             if (sizes[i] < 1 || sizes[i] % heads) return op_invalid(e, g, n, "qkv_hidden_sizes for %lld heads", (long long)heads);
         if (sizes[0] != sizes[1]) return op_invalid(e, g, n, "queries and keys of different sizes");
+        if (sizes[0] > INT32_MAX || sizes[2] > INT32_MAX) return op_invalid(e, g, n, "qkv_hidden_sizes out of range");
+        if (!op_require_equal(g, n, op_in_shape(g, nd, 1)->dim[1], num(g, sizes[0] + sizes[1] + sizes[2]), e, "axis 1 of the weights and the sum of qkv_hidden_sizes"))
+            return false;
     }
     if (op_has_in(nd, q ? 8 : 4) &&
         !op_require_equal(g, n, op_in_shape(g, nd, q ? 8 : 4)->dim[0], num(g, 2), e, "axis 0 of past, of keys and values, and 2"))
@@ -266,6 +269,14 @@ static void random_merged(const struct op *self, struct graph *g, struct rng *r)
 
 /* MultiHeadAttention */
 
+/* Input k (b, s, h, count, d) holds queries, keys and values side by side. */
+static bool parts_ok(struct graph *g, node_id n, u32 k, i64 count, struct err *e)
+{
+    const struct shape s = *op_in_shape(g, graph_node(g, n), k);
+    return op_require_equal(g, n, s.dim[3], num(g, count), e, "axis 3 of input %u and the tensors in it", k) &&
+           op_require_equal(g, n, s.dim[2], num(g, attr_int(graph_node(g, n), "num_heads", 0)), e, "axis 2 of input %u and the heads", k);
+}
+
 enum { M_Q, M_K, M_V, M_BIAS, M_MASK, M_SCORES, M_PAST_K, M_PAST_V, M_LENGTH, M_BEAMS };
 
 static bool multi_infer(struct graph *g, node_id n, struct err *e)
@@ -287,7 +298,14 @@ static bool multi_infer(struct graph *g, node_id n, struct err *e)
     for (u32 k = M_PAST_K; k <= M_PAST_V; k++)
         if (!op_check_rank(g, n, k, 4, 4, e)) return false;
     if (op_has_in(nd, M_PAST_K) != op_has_in(nd, M_PAST_V)) return op_invalid(e, g, n, "past_key and past_value belong together");
-    return op_check_rank(g, n, M_BIAS, 1, 1, e) && op_infer_expanded(g, n, e);
+    if ((packed && !parts_ok(g, n, M_Q, 3, e)) || (half && !parts_ok(g, n, M_K, 2, e)) || !op_check_rank(g, n, M_BIAS, 1, 1, e)) return false;
+    sym biased = num(g, 0);
+    for (u32 k = M_Q; k <= M_V && op_has_in(nd, M_BIAS); k++)
+        if (op_has_in(nd, k) && op_in_shape(g, nd, k)->rank == 3) biased = sym_add(g->sym, biased, op_in_shape(g, nd, k)->dim[2]);
+    if (op_has_in(nd, M_BIAS) &&
+        !op_require_at_least(g, n, op_in_shape(g, nd, M_BIAS)->dim[0], biased, e, "the elements of the bias and of queries, keys and values"))
+        return false;
+    return op_infer_expanded(g, n, e);
 }
 
 /* Tensor i of x (b, s, h, n, d), by heads. */

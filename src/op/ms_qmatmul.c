@@ -41,6 +41,15 @@ static value_id flat(struct graph *g, node_id n, u32 k)
     return vector ? op_node_reshape(g, n, nd.in.v[k], 0, NULL, 0) : nd.in.v[k];
 }
 
+/* A scale for each column of b, inputs k and 1, or a single one. */
+static bool check_columns(struct graph *g, node_id n, u32 k, struct err *e)
+{
+    const struct node *nd = graph_node(g, n);
+    const struct shape b = *op_in_shape(g, nd, 1), *s = op_in_shape(g, nd, k);
+    return is_single(g, nd, k) || s->rank != 1 || b.rank < 2 ||
+           op_require_equal(g, n, s->dim[0], b.dim[b.rank - 1], e, "the scales of input %u and the columns of B", k);
+}
+
 /* The product of bytes as i32; zero points may be 0. */
 static value_id product(struct graph *g, node_id n, value_id a, value_id b, value_id za, value_id zb, enum dtype ta)
 {
@@ -62,7 +71,7 @@ static bool to_float_infer(struct graph *g, node_id n, struct err *e)
 {
     return check_8bit(g, n, 0, e) && check_8bit(g, n, 1, e) && op_check_float(g, n, 2, e) && op_check_float(g, n, 3, e) &&
            check_single(g, n, 2, "the scale of A", e) && check_single(g, n, 4, "the zero point of A", e) &&
-           op_infer_expanded(g, n, e);
+           check_columns(g, n, 3, e) && op_infer_expanded(g, n, e);
 }
 
 static bool to_float_expand(struct graph *g, node_id n, struct err *e)
@@ -100,7 +109,7 @@ static bool dynamic_infer(struct graph *g, node_id n, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
     if (op_in_dtype(g, nd, 0) != DT_F32) return op_unsupported(e, g, n, "type %s", dtype_name(op_in_dtype(g, nd, 0)));
-    return check_8bit(g, n, 1, e) && op_check_float(g, n, 2, e) && op_infer_expanded(g, n, e);
+    return check_8bit(g, n, 1, e) && op_check_float(g, n, 2, e) && check_columns(g, n, 2, e) && op_infer_expanded(g, n, e);
 }
 
 static bool dynamic_expand(struct graph *g, node_id n, struct err *e)

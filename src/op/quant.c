@@ -329,6 +329,23 @@ static bool product_shape(struct graph *g, node_id n, u32 b, struct shape *out, 
                 : op_matmul_shape(g, n, 0, b, out, e);
 }
 
+/* Where input k has a number for each index of an axis, they are as many as those. */
+static bool fits_axis(struct graph *g, node_id n, u32 k, sym size, struct err *e)
+{
+    const struct node *nd = graph_node(g, n);
+    return !is_vector(g, nd, k) || op_require_equal(g, n, op_in_shape(g, nd, k)->dim[0], size, e, "the numbers of input %u and the axis that they are for", k);
+}
+
+/* Zero points or scales, inputs `left` and `right`, of a product's operands 0 and b. */
+static bool params_fit(struct graph *g, node_id n, u32 left, u32 right, u32 b, struct err *e)
+{
+    const struct node *nd = graph_node(g, n);
+    struct str op = nd->op;
+    const struct shape a = *op_in_shape(g, nd, 0), w = *op_in_shape(g, nd, b);
+    if (str_is(op, "ConvInteger") || str_is(op, "QLinearConv"))
+        return fits_axis(g, n, left, sym_const(g->sym, 1), e) && fits_axis(g, n, right, w.dim[0], e);
+    return (a.rank < 2 || fits_axis(g, n, left, a.dim[a.rank - 2], e)) && (w.rank < 2 || fits_axis(g, n, right, w.dim[w.rank - 1], e));
+}
 
 /* 8-bit v as type t, of the same values plus what is returned in *shift. */
 static value_id as_bytes(struct graph *g, node_id n, value_id v, enum dtype t, i64 *shift)
@@ -430,7 +447,7 @@ static bool integer_infer(struct graph *g, node_id n, struct err *e)
 {
     struct shape out;
     if (!types_8bit(g, n, 0, 1, e) || !check_params(g, n, 2, 4, e)) return false;
-    if (!product_shape(g, n, 1, &out, e)) return false;
+    if (!product_shape(g, n, 1, &out, e) || !params_fit(g, n, 2, 3, 1, e)) return false;
     op_set_out(g, n, 0, DT_I32, &out);
     return true;
 }
@@ -458,7 +475,8 @@ static bool linear_infer(struct graph *g, node_id n, struct err *e)
         return op_invalid(e, g, n, "bias is not i32");
     if (is_vector(g, nd, QY_SCALE) || is_vector(g, nd, QY_ZERO))
         return op_unsupported(e, g, n, "output scale per channel");
-    if (!product_shape(g, n, QB, &out, e)) return false;
+    if (!product_shape(g, n, QB, &out, e) || !params_fit(g, n, QA_SCALE, QB_SCALE, QB, e) || !params_fit(g, n, QA_ZERO, QB_ZERO, QB, e))
+        return false;
     op_set_out(g, n, 0, t, &out);
     return true;
 }
