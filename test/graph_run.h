@@ -303,6 +303,7 @@ static void child_main(const char *device, const struct source *from, u64 first,
         b->seed = first + i, b->stage = "making the graph";
         alarm(CASE_SECONDS);
         if (from->open(from, first + i, &c[i].s)) plan_case(&c[i], &t, b);
+        else b->refused++;
     }
     alarm(0);
     build_batch(c, n, &t, b, &a);
