@@ -83,6 +83,18 @@ static void put_facts(struct buf *b, const struct symtab *t)
     }
 }
 
+/* What a loop or branch runs, without the details of its kernels. */
+static void put_call(struct buf *b, const struct plan *p, u32 i)
+{
+    const struct plan_dispatch *d = &p->dispatch.v[i];
+    const struct plan_call *c = d->call;
+    buf_printf(b, "%3u %s  %.*s", i, c->is_loop ? "loop" : "branch", STR_ARG(d->label));
+    if (c->is_loop) buf_z(b, c->is_conditional || c->cond != UINT32_MAX ? "  while a condition holds, at most " : "  rounds: ");
+    if (c->is_loop) sym_print(b, &p->sym, c->rounds);
+    for (u32 k = 0; k < c->n_sub; k++) buf_printf(b, "%s%u dispatches", k ? " or " : "  of ", c->sub[k]->dispatch.n);
+    buf_char(b, '\n');
+}
+
 static void put_plan(struct buf *b, const struct plan *p)
 {
     i64 consts = 0, code = 0;
@@ -98,6 +110,10 @@ static void put_plan(struct buf *b, const struct plan *p)
                p->bin.n, (long long)code, (long long)consts);
     for (u32 i = 0; i < p->dispatch.n; i++) {
         const struct plan_dispatch *d = &p->dispatch.v[i];
+        if (d->call) {
+            put_call(b, p, i);
+            continue;
+        }
         buf_printf(b, "%3u %.*s  [%.*s]  %.*s  grid ", i, STR_ARG(d->entry), STR_ARG(d->candidate),
                    STR_ARG(d->label));
         for (u32 g = 0; g < d->n_grid; g++) {

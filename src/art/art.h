@@ -14,6 +14,8 @@ enum plan_buf_kind {
     PB_OUTPUT, /* the caller's, one per interface output */
     PB_CONST,  /* content in the file, already in the kernel's layout */
     PB_TEMP,   /* between dispatches first..last; memory is shared by lifetimes when sizes are bound */
+    PB_HELD,   /* likewise, in memory of the call that makes it: its size may be known only behind that */
+    N_PLAN_BUF_KINDS
 };
 
 struct plan_buf {
@@ -34,7 +36,28 @@ struct plan_bin {
 
 struct plan_grid { sym extent[3]; }; /* x, y, z: innermost first; unused dimensions: constant 1 */
 
+/* A dispatch that runs other plans: a loop, or one of two branches. Each plan's inputs are `in` behind each other; its outputs are, for a
+   conditional loop, whether there is another round, then what is carried (the first inputs of the next round), then what the rounds
+   give, which is stacked; a branch's are its results. */
+struct plan_give { u32 var; sym value; }; /* size of the plan that is run, and what it is in this one */
+struct plan_call_in { u32 buf; u32 rank; sym dim[MAX_RANK]; };
+struct plan_call {
+    bool is_loop, is_conditional;
+    u32 cond;            /* buffer of a bool: the loop begins, else/then; UINT32_MAX: a loop does */
+    sym rounds;          /* of a loop: at most; 0 for a branch */
+    u32 n_carried;
+    struct plan_call_in *in; u32 n_in;
+    u32 *out;   u32 n_out; /* buffers; UINT32_MAX: not wanted */
+    u32 sizes;           /* buffer of i64 that receives sizes of results; UINT32_MAX: none */
+    u32 *size;  u32 n_size; /* pairs of result and axis */
+    struct plan *sub[2]; u32 n_sub; /* else, then */
+    struct plan_give *give[2]; u32 n_give[2];
+};
+
+enum { PLAN_MAX_DEPTH = 16 }; /* of plans in plans */
+
 struct plan_dispatch {
+    struct plan_call *call; /* NULL: a kernel. Else bin, entry, param, grid and work mean nothing; buf lists its buffers, each once */
     u32 bin;             /* index */
     struct str entry;    /* kernel name in the binary */
     struct str label;    /* names of the graph's nodes, joined by '+' */
@@ -92,6 +115,7 @@ struct plan {
     struct str fingerprint; /* device and driver the times were measured on; empty: none */
     struct { struct plan_io *v; u32 n, cap; } input, output;
     struct { struct plan_made *v; u32 n, cap; } made; /* in order */
+    struct { u32 *v; u32 n, cap; } given; /* of a plan in a call: variables whose values the call says */
     struct { struct plan_buf *v; u32 n, cap; } buf;
     struct { struct plan_bin *v; u32 n, cap; } bin;
     struct { struct plan_dispatch *v; u32 n, cap; } dispatch;
@@ -101,9 +125,11 @@ struct plan {
 /* Per variable: the first dispatch before which it is known, 0 for those that inputs bind; UINT32_MAX: never. */
 u32 *plan_known_at(const struct plan *p, struct arena *a);
 u32 plan_sym_at(const struct plan *p, const u32 *known, sym s); /* likewise of an expression */
-/* Sizes of inputs -> values of variables; contradictions are left to the caller, INT64_MIN is not bound. in NULL: all
-   sizes 0, to see what is bound. */
-void plan_bind(const struct plan *p, const struct tensor *in, i64 *var);
+/* Sizes of inputs, and values of given variables -> values of variables; contradictions are left to the caller, INT64_MIN is not bound.
+   in NULL: all sizes 0, to see what is bound. */
+void plan_bind(const struct plan *p, const struct tensor *in, const i64 *given, i64 *var);
+bool plan_has_calls(const struct plan *p);
+void plan_call_buffers(struct plan_dispatch *d, struct arena *a); /* fills d->buf */
 bool plan_verify(const struct plan *p, struct err *e);   /* indices, lifetimes, expressions' variables, sizes of constants */
 
 /* dnx.c: same plan, same bytes. */

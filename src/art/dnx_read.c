@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-const char *const dnx_kind_name[4] = {"input", "output", "const", "temp"};
+const char *const dnx_kind_name[N_PLAN_BUF_KINDS] = {"input", "output", "const", "temp", "held"};
 
 enum { MAX_ITEMS = 1 << 20 }; /* of any list in the plan */
 
@@ -18,6 +18,7 @@ struct reader {
     i64 data_at;      /* start of the tensors' bytes */
     const json_t *header;
     struct err *e;
+    u32 depth;        /* in calls */
 };
 
 static bool bad(struct reader *r, const char *what)
@@ -166,8 +167,8 @@ static bool read_buf(struct reader *r, const json_t *o, struct plan_buf *b)
     const json_t *life = json_object_get(o, "life");
     struct str kind = get_str(r, o, "kind");
     u32 k = 0;
-    while (k < 4 && !str_is(kind, dnx_kind_name[k])) k++;
-    if (k == 4) return bad(r, "buffer kind");
+    while (k < N_PLAN_BUF_KINDS && !str_is(kind, dnx_kind_name[k])) k++;
+    if (k == N_PLAN_BUF_KINDS) return bad(r, "buffer kind");
     b->kind = (enum plan_buf_kind)k;
     b->name = get_str(r, o, "name");
     if (!get_sym(r, json_object_get(o, "size"), "buffer size", &b->size)) return false;
@@ -228,6 +229,91 @@ static bool read_grids(struct reader *r, const json_t *o, struct plan_dispatch *
     return true;
 }
 
+static bool read_body(struct reader *r, const json_t *plan, struct plan **out);
+
+/* Behind each other: a buffer, or null for none. */
+static bool get_maybe(struct reader *r, const json_t *j, const char *what, u32 *out)
+{
+    *out = UINT32_MAX;
+    return json_is_null(j) || get_u32(r, j, what, out);
+}
+
+static bool read_call_in(struct reader *r, const json_t *o, struct plan_call_in *in)
+{
+    sym *dim;
+    if (!get_u32(r, json_object_get(o, "buffer"), "input of a call", &in->buf) || !get_syms(r, o, "shape", &dim, &in->rank)) return false;
+    if (in->rank > MAX_RANK) return bad(r, "rank of an input of a call");
+    for (u32 d = 0; d < in->rank; d++) in->dim[d] = dim[d];
+    return true;
+}
+
+static u32 find_var(const struct plan *p, struct str name)
+{
+    u32 v = 0;
+    while (v < p->sym.var.n && !str_eq(p->sym.var.v[v], name)) v++;
+    return v;
+}
+
+static bool read_gives(struct reader *r, const json_t *o, struct plan_call *c, u32 b)
+{
+    const json_t *list;
+    if (!get_list(r, o, "given", &list, &c->n_give[b])) return false;
+    c->give[b] = arena_array(r->a, struct plan_give, c->n_give[b] + 1);
+    for (u32 k = 0; k < c->n_give[b]; k++) {
+        const json_t *g = json_array_get(list, k);
+        struct plan_give *x = &c->give[b][k];
+        x->var = find_var(c->sub[b], get_str(r, g, "name"));
+        if (x->var >= c->sub[b]->sym.var.n) return bad(r, "a size that is given");
+        if (!get_sym(r, json_object_get(g, "value"), "a size that is given", &x->value)) return false;
+        *arr_push(r->a, &c->sub[b]->given) = x->var;
+    }
+    return true;
+}
+
+static bool read_subs(struct reader *r, const json_t *o, struct plan_call *c)
+{
+    const json_t *list;
+    if (!get_list(r, o, "plans", &list, &c->n_sub)) return false;
+    if (c->n_sub == 0 || c->n_sub > 2) return bad(r, "plans of a call");
+    for (u32 b = 0; b < c->n_sub; b++) {
+        const json_t *x = json_array_get(list, b);
+        if (!read_body(r, json_object_get(x, "plan"), &c->sub[b]) || !read_gives(r, x, c, b)) return false;
+        if (!plan_verify(c->sub[b], r->e)) return false;
+    }
+    return true;
+}
+
+static bool read_call(struct reader *r, const json_t *o, struct plan_dispatch *d)
+{
+    struct plan_call *c = d->call = arena_new(r->a, struct plan_call);
+    const json_t *ins, *outs, *sizes;
+    struct str kind = get_str(r, o, "kind");
+    c->is_loop = str_is(kind, "loop");
+    if (!c->is_loop && !str_is(kind, "branch")) return bad(r, "kind of a call");
+    c->is_conditional = json_is_true(json_object_get(o, "conditional"));
+    if (!get_maybe(r, json_object_get(o, "condition"), "condition", &c->cond)) return false;
+    if (!get_maybe(r, json_object_get(o, "sizes"), "sizes of a call", &c->sizes)) return false;
+    if (c->is_loop && !get_sym(r, json_object_get(o, "rounds"), "rounds", &c->rounds)) return false;
+    if (!get_u32(r, json_object_get(o, "carried"), "carried", &c->n_carried)) return false;
+    if (!get_list(r, o, "inputs", &ins, &c->n_in) || !get_list(r, o, "results", &outs, &c->n_out) || !get_list(r, o, "told", &sizes, &c->n_size))
+        return false;
+    c->in = arena_array(r->a, struct plan_call_in, c->n_in + 1);
+    for (u32 k = 0; k < c->n_in; k++)
+        if (!read_call_in(r, json_array_get(ins, k), &c->in[k])) return false;
+    c->out = arena_array(r->a, u32, c->n_out + 1);
+    for (u32 k = 0; k < c->n_out; k++)
+        if (!get_maybe(r, json_array_get(outs, k), "result of a call", &c->out[k])) return false;
+    if (c->n_size % 2) return bad(r, "sizes of a call");
+    c->size = arena_array(r->a, u32, c->n_size + 1);
+    for (u32 k = 0; k < c->n_size; k++)
+        if (!get_u32(r, json_array_get(sizes, k), "size of a call", &c->size[k])) return false;
+    c->n_size /= 2;
+    if (!read_subs(r, o, c)) return false;
+    plan_call_buffers(d, r->a);
+    d->work = sym_const(&r->p->sym, 0);
+    return true;
+}
+
 static bool read_dispatch(struct reader *r, const json_t *o, struct plan_dispatch *d)
 {
     const json_t *bufs, *flops = json_object_get(o, "flops");
@@ -238,6 +324,7 @@ static bool read_dispatch(struct reader *r, const json_t *o, struct plan_dispatc
     if (json_object_get(o, "layer")) d->layer = get_str(r, o, "layer");
     d->seconds = json_real_value(json_object_get(o, "seconds"));
     d->is_measured = json_is_true(json_object_get(o, "measured"));
+    if (json_object_get(o, "call")) return read_call(r, json_object_get(o, "call"), d);
     if (!get_u32(r, json_object_get(o, "binary"), "binary", &d->bin)) return false;
     if (!get_list(r, o, "buffers", &bufs, &d->n_buf)) return false;
     d->buf = arena_array(r->a, u32, d->n_buf);
@@ -294,6 +381,24 @@ static bool read_made(struct reader *r, const json_t *plan)
     return true;
 }
 
+static bool read_parts(struct reader *r, const json_t *plan)
+{
+    return read_vars(r, plan) && read_facts(r, plan) && read_ios(r, plan, true) && read_ios(r, plan, false) && read_bufs(r, plan) &&
+           read_bins(r, plan) && read_dispatches(r, plan) && read_made(r, plan) && r->e->code == ERR_NONE;
+}
+
+/* A plan that a call runs: it is verified when the sizes that it is given are read. */
+static bool read_body(struct reader *r, const json_t *plan, struct plan **out)
+{
+    struct reader in = *r;
+    struct plan *p = *out = arena_new(r->a, struct plan);
+    *p = (struct plan){.arena = r->a, .model = r->p->model, .caps = r->p->caps, .fingerprint = r->p->fingerprint};
+    symtab_init(&p->sym, r->a);
+    in.p = p;
+    if (++in.depth == PLAN_MAX_DEPTH) return bad(r, "calls are nested too deeply");
+    return read_parts(&in, plan);
+}
+
 static bool read_plan(struct reader *r, const json_t *plan)
 {
     json_int_t version = json_integer_value(json_object_get(plan, "version"));
@@ -304,9 +409,7 @@ static bool read_plan(struct reader *r, const json_t *plan)
     r->p->caps = get_str(r, plan, "caps");
     r->p->fingerprint = get_str(r, plan, "fingerprint");
     r->p->explain = get_str(r, plan, "explain");
-    return read_vars(r, plan) && read_facts(r, plan) && read_ios(r, plan, true) && read_ios(r, plan, false) &&
-           read_bufs(r, plan) && read_bins(r, plan) && read_dispatches(r, plan) && read_made(r, plan) &&
-           r->e->code == ERR_NONE && plan_verify(r->p, r->e);
+    return read_parts(r, plan) && plan_verify(r->p, r->e);
 }
 
 static json_t *read_json(struct reader *r, struct str text, const char *what)

@@ -64,7 +64,7 @@ static json_t *json_bufs(const struct plan *p, const u32 *tensor)
     return a;
 }
 
-static json_t *json_bins(const struct plan *p)
+static json_t *json_bins(const struct plan *p, u32 first)
 {
     json_t *a = json_array();
     for (u32 i = 0; i < p->bin.n; i++) {
@@ -72,14 +72,67 @@ static json_t *json_bins(const struct plan *p)
         hash_hex(p->bin.v[i].content, hex);
         json_array_append_new(a,
                               json_pack("{s:o, s:s, s:o, s:I}", "lang", json_text(p->bin.v[i].lang),
-                                        "hash", hex, "content", json_sprintf("code.%u", i), "size",
+                                        "hash", hex, "content", json_sprintf("code.%u", first + i), "size",
                                         (json_int_t)p->bin.v[i].code.n));
     }
     return a;
 }
 
-static json_t *json_dispatch(const struct plan *p, const struct plan_dispatch *d)
+/* Numbers of a plan's tensors in the file: of its own, and of those of plans that it runs. */
+struct placed {
+    const struct plan *p;
+    u32 *tensor;    /* per buffer that is a constant */
+    u32 first_code; /* of its binaries */
+};
+struct placing {
+    struct arena *a;
+    struct map seen; /* constants, by content */
+    u32 n_const, n_code;
+    struct { struct placed *v; u32 n, cap; } plan;
+};
+
+static const struct placed *placed_of(const struct placing *g, const struct plan *p)
 {
+    u32 k = 0;
+    while (g->plan.v[k].p != p) k++;
+    return &g->plan.v[k];
+}
+
+static json_t *json_parts(const struct placing *g, const struct plan *p);
+
+static json_t *json_maybe(u32 buf) { return buf == UINT32_MAX ? json_null() : json_integer(buf); }
+
+static json_t *json_call(const struct placing *g, const struct plan *p, const struct plan_call *c)
+{
+    json_t *ins = json_array(), *outs = json_array(), *told = json_array(), *plans = json_array();
+    for (u32 k = 0; k < c->n_in; k++)
+        json_array_append_new(ins, json_pack("{s:I, s:o}", "buffer", (json_int_t)c->in[k].buf, "shape", json_syms(p, c->in[k].dim, c->in[k].rank)));
+    for (u32 k = 0; k < c->n_out; k++) json_array_append_new(outs, json_maybe(c->out[k]));
+    for (u32 k = 0; k < 2 * c->n_size; k++) json_array_append_new(told, json_integer(c->size[k]));
+    for (u32 b = 0; b < c->n_sub; b++) {
+        json_t *given = json_array();
+        for (u32 k = 0; k < c->n_give[b]; k++)
+            json_array_append_new(given, json_pack("{s:o, s:o}", "name", json_text(c->sub[b]->sym.var.v[c->give[b][k].var]), "value",
+                                                   json_sym(p, c->give[b][k].value)));
+        json_array_append_new(plans, json_pack("{s:o, s:o}", "given", given, "plan", json_parts(g, c->sub[b])));
+    }
+    json_t *o = json_pack("{s:s, s:o, s:o, s:I, s:o, s:o, s:o, s:o}", "kind", c->is_loop ? "loop" : "branch", "condition", json_maybe(c->cond), "sizes",
+                          json_maybe(c->sizes), "carried", (json_int_t)c->n_carried, "inputs", ins, "results", outs, "told", told, "plans", plans);
+    if (c->is_loop) json_object_set_new(o, "rounds", json_sym(p, c->rounds));
+    if (c->is_conditional) json_object_set_new(o, "conditional", json_true());
+    return o;
+}
+
+static json_t *json_dispatch(const struct placing *g, const struct plan *p, const struct plan_dispatch *d)
+{
+    if (d->call) {
+        json_t *o = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "entry", json_text(d->entry), "label", json_text(d->label), "task", json_text(d->task),
+                              "candidate", json_text(d->candidate), "device", json_text(d->device), "call", json_call(g, p, d->call));
+        if (d->ops.n) json_object_set_new(o, "operators", json_text(d->ops));
+        if (d->layer.n) json_object_set_new(o, "layer", json_text(d->layer));
+        if (d->seconds > 0) json_object_set_new(o, "seconds", json_real(d->seconds));
+        return o;
+    }
     json_t *bufs = json_array(), *grids = json_array();
     for (u32 i = 0; i < d->n_buf; i++) json_array_append_new(bufs, json_integer(d->buf[i]));
     for (u32 i = 0; i < d->n_grid; i++)
@@ -132,8 +185,10 @@ static json_t *json_facts(const struct plan *p)
     return a;
 }
 
-static json_t *json_plan(const struct plan *p, const u32 *tensor)
+/* What a plan is, whoever runs it. */
+static json_t *json_parts(const struct placing *g, const struct plan *p)
 {
+    const struct placed *at = placed_of(g, p);
     json_t *vars = json_array(), *dispatches = json_array();
     for (u32 i = 0; i < p->sym.var.n; i++) {
         json_t *v = json_pack("{s:o}", "name", json_text(p->sym.var.v[i]));
@@ -142,15 +197,25 @@ static json_t *json_plan(const struct plan *p, const u32 *tensor)
         json_array_append_new(vars, v);
     }
     for (u32 i = 0; i < p->dispatch.n; i++)
-        json_array_append_new(dispatches, json_dispatch(p, &p->dispatch.v[i]));
+        json_array_append_new(dispatches, json_dispatch(g, p, &p->dispatch.v[i]));
     json_t *plan = json_pack(
-        "{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version", p->sym.fact.n ? DNX_VERSION : DNX_OLDEST, "model",
-        json_text(p->model), "caps", json_text(p->caps), "fingerprint", json_text(p->fingerprint),
-        "variables", vars, "inputs", json_ios(p, p->input.v, p->input.n), "outputs",
-        json_ios(p, p->output.v, p->output.n), "buffers", json_bufs(p, tensor), "binaries",
-        json_bins(p), "dispatches", dispatches, "explain", json_text(p->explain));
+        "{s:o, s:o, s:o, s:o, s:o, s:o}", "variables", vars, "inputs", json_ios(p, p->input.v, p->input.n), "outputs",
+        json_ios(p, p->output.v, p->output.n), "buffers", json_bufs(p, at->tensor), "binaries", json_bins(p, at->first_code), "dispatches", dispatches);
     if (plan && p->made.n) json_object_set_new(plan, "made", json_made(p));
     if (plan && p->sym.fact.n) json_object_set_new(plan, "facts", json_facts(p)); /* readers of version 1 would not check them */
+    return plan;
+}
+
+static json_t *json_plan(const struct placing *g, const struct plan *p)
+{
+    json_t *plan = json_parts(g, p);
+    int version = plan_has_calls(p) ? DNX_VERSION : p->sym.fact.n ? DNX_FACTS : DNX_OLDEST;
+    if (!plan) return NULL;
+    json_object_set_new(plan, "version", json_integer(version));
+    json_object_set_new(plan, "model", json_text(p->model));
+    json_object_set_new(plan, "caps", json_text(p->caps));
+    json_object_set_new(plan, "fingerprint", json_text(p->fingerprint));
+    json_object_set_new(plan, "explain", json_text(p->explain));
     return plan;
 }
 
@@ -163,14 +228,13 @@ struct part {
 };
 
 struct layout_plan {
-    struct part *part;
-    u32 n;
+    struct part *v; u32 n, cap;
     i64 end;
 };
 
-static void add_part(struct layout_plan *l, const char *kind, u32 k, struct str bytes)
+static void add_part(struct layout_plan *l, struct arena *a, const char *kind, u32 k, struct str bytes)
 {
-    struct part *x = &l->part[l->n++];
+    struct part *x = arr_push(a, l);
     *x = (struct part){.bytes = bytes, .at = l->end};
     struct buf b = {0};
     buf_printf(&b, "%s.%u", kind, k);
@@ -180,24 +244,26 @@ static void add_part(struct layout_plan *l, const char *kind, u32 k, struct str 
 }
 
 /* Constants with equal content share a tensor: tensor[buf] = its number. */
-static void place_parts(const struct plan *p, struct layout_plan *l, u32 *tensor, struct arena *a)
+static void place_parts(struct placing *g, const struct plan *p, struct layout_plan *l)
 {
-    struct map seen;
-    map_init(&seen, a);
-    u32 n = 0;
+    struct arena *a = g->a;
+    u32 *tensor = arena_array(a, u32, p->buf.n + 1);
+    *arr_push(a, &g->plan) = (struct placed){p, tensor, g->n_code};
     for (u32 i = 0; i < p->buf.n; i++) {
         const struct plan_buf *b = &p->buf.v[i];
         if (b->kind != PB_CONST) continue;
         char hex[33];
         hash_hex(b->content, hex);
         struct str key = str_fmt(a, "%s.%lld", hex, (long long)b->data_size);
-        u64 *known = map_get(&seen, key);
-        tensor[i] = known ? (u32)*known : n++;
+        u64 *known = map_get(&g->seen, key);
+        tensor[i] = known ? (u32)*known : g->n_const++;
         if (known) continue;
-        map_put(&seen, key, tensor[i]);
-        add_part(l, "const", tensor[i], (struct str){b->data, b->data_size});
+        map_put(&g->seen, key, tensor[i]);
+        add_part(l, a, "const", tensor[i], (struct str){b->data, b->data_size});
     }
-    for (u32 i = 0; i < p->bin.n; i++) add_part(l, "code", i, p->bin.v[i].code);
+    for (u32 i = 0; i < p->bin.n; i++) add_part(l, a, "code", g->n_code++, p->bin.v[i].code);
+    for (u32 i = 0; i < p->dispatch.n; i++)
+        for (u32 b = 0; p->dispatch.v[i].call && b < p->dispatch.v[i].call->n_sub; b++) place_parts(g, p->dispatch.v[i].call->sub[b], l);
 }
 
 /* safetensors wants the tensors to fill the data part without holes: each is padded to the
@@ -208,11 +274,11 @@ static json_t *header(const struct layout_plan *l, json_t *plan_json)
     json_t *h = json_pack("{s:{s:s, s:s}}", "__metadata__", "format", "quern", "quern", text);
     free(text); /* made by jansson */
     for (u32 i = 0; i < l->n; i++) {
-        i64 end = l->part[i].at + round_up(l->part[i].bytes.n, DNX_ALIGN);
-        json_object_set_new(h, l->part[i].name,
+        i64 end = l->v[i].at + round_up(l->v[i].bytes.n, DNX_ALIGN);
+        json_object_set_new(h, l->v[i].name,
                             json_pack("{s:s, s:[I], s:[I,I]}", "dtype", "U8", "shape",
-                                      (json_int_t)(end - l->part[i].at), "data_offsets",
-                                      (json_int_t)l->part[i].at, (json_int_t)end));
+                                      (json_int_t)(end - l->v[i].at), "data_offsets",
+                                      (json_int_t)l->v[i].at, (json_int_t)end));
     }
     return h;
 }
@@ -234,18 +300,19 @@ static struct str head_bytes(struct arena *a, const char *text)
 bool dnx_pieces(const struct plan *p, struct arena *a, struct str **piece, i64 *n, struct err *e)
 {
     static const char zero[DNX_ALIGN];
-    u32 *tensor = arena_array(a, u32, p->buf.n + 1);
-    struct layout_plan l = {.part = arena_array(a, struct part, p->buf.n + p->bin.n + 1)};
-    place_parts(p, &l, tensor, a);
-    json_t *plan_json = json_plan(p, tensor);
+    struct placing g = {.a = a};
+    struct layout_plan l = {.n = 0};
+    map_init(&g.seen, a);
+    place_parts(&g, p, &l);
+    json_t *plan_json = json_plan(&g, p);
     json_t *h = plan_json ? header(&l, plan_json) : NULL;
     char *text = h ? json_dumps(h, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
     *piece = arena_array(a, struct str, 2 * l.n + 1);
     *n = 0;
     if (text) (*piece)[(*n)++] = head_bytes(a, text);
     for (u32 i = 0; i < l.n && text; i++) {
-        i64 size = l.part[i].bytes.n;
-        if (size) (*piece)[(*n)++] = l.part[i].bytes;
+        i64 size = l.v[i].bytes.n;
+        if (size) (*piece)[(*n)++] = l.v[i].bytes;
         if (size % DNX_ALIGN) (*piece)[(*n)++] = (struct str){zero, round_up(size, DNX_ALIGN) - size};
     }
     bool ok = text || (mem_check(e, "writing the artifact", S("")) && err_set(e, ERR_FAILED, "cannot write the artifact: a name is not valid UTF-8"));

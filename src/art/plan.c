@@ -46,9 +46,10 @@ static bool bind_inputs(const struct plan *p, const struct tensor *in, bool sums
     return any;
 }
 
-void plan_bind(const struct plan *p, const struct tensor *in, i64 *var)
+void plan_bind(const struct plan *p, const struct tensor *in, const i64 *given, i64 *var)
 {
     for (u32 v = 0; v < p->sym.var.n; v++) var[v] = INT64_MIN;
+    for (u32 k = 0; k < p->given.n; k++) var[p->given.v[k]] = given ? given[k] : 0;
     bind_inputs(p, in, false, var);
     while (bind_inputs(p, in, true, var)) {}
 }
@@ -65,11 +66,108 @@ static bool check_buf(const struct plan *p, const struct plan_buf *b, struct err
     return true;
 }
 
+static bool bad_call(u32 at, const char *what, struct err *e) { return err_set(e, ERR_INPUT, "call %u %s", at, what); }
+
+/* The plans that it runs have the inputs and outputs that it says. */
+static bool check_sub(const struct plan *p, u32 at, u32 b, struct err *e)
+{
+    const struct plan_call *c = p->dispatch.v[at].call;
+    const struct plan *s = c->sub[b];
+    u32 first = c->is_conditional;
+    if (s->input.n != c->n_in || s->output.n != c->n_out + first || s->given.n != c->n_give[b]) return bad_call(at, "does not fit what it runs", e);
+    for (u32 k = 0; k < c->n_in; k++)
+        if (s->input.v[k].rank != c->in[k].rank) return bad_call(at, "has an input of another rank", e);
+    for (u32 k = 0; k < c->n_carried; k++)
+        if (s->input.v[k].rank != s->output.v[first + k].rank || s->input.v[k].dtype != s->output.v[first + k].dtype)
+            return bad_call(at, "carries a value that changes its type", e);
+    if (first && (s->output.v[0].rank || s->output.v[0].dtype != DT_BOOL)) return bad_call(at, "has a condition that is no bool", e);
+    for (u32 k = 0; k < c->n_give[b]; k++)
+        if (c->give[b][k].var != s->given.v[k] || !check_sym(p, c->give[b][k].value, "a size that is given", e))
+            return bad_call(at, "gives other sizes than are asked for", e);
+    for (u32 k = 0; k < c->n_size; k++) {
+        const struct plan_io *o = &s->output.v[first + c->size[2 * k]];
+        if (c->size[2 * k + 1] >= o->rank + (c->is_loop && c->size[2 * k] >= c->n_carried)) return bad_call(at, "tells a size of no axis", e);
+    }
+    return true;
+}
+
+static bool check_call(const struct plan *p, u32 at, struct err *e)
+{
+    const struct plan_call *c = p->dispatch.v[at].call;
+    if (c->n_sub != (c->is_loop ? 1u : 2u) || (c->is_conditional && !c->is_loop)) return bad_call(at, "is of no kind", e);
+    if (c->n_carried > c->n_in || c->n_carried > c->n_out || (!c->is_loop && (c->n_carried || c->cond == UINT32_MAX)))
+        return bad_call(at, "carries what is not there", e);
+    if (c->is_loop && !check_sym(p, c->rounds, "the number of rounds", e)) return false;
+    for (u32 k = 0; k < c->n_in; k++)
+        for (u32 d = 0; d < c->in[k].rank; d++)
+            if (c->in[k].rank > MAX_RANK || !check_sym(p, c->in[k].dim[d], "a size of what a call reads", e)) return false;
+    for (u32 k = 0; k < c->n_size; k++)
+        if (c->size[2 * k] >= c->n_out) return bad_call(at, "tells a size of no result", e);
+    for (u32 k = 0; k < c->n_out; k++) { /* a buffer is one result's, and nothing else's */
+        if (c->out[k] == UINT32_MAX) continue;
+        if (c->out[k] >= p->buf.n) return bad_call(at, "names a buffer that is not there", e);
+        enum plan_buf_kind kind = p->buf.v[c->out[k]].kind;
+        if (kind == PB_INPUT || kind == PB_CONST || c->out[k] == c->sizes || c->out[k] == c->cond) return bad_call(at, "writes what it may not", e);
+        for (u32 j = 0; j < k; j++)
+            if (c->out[j] == c->out[k]) return bad_call(at, "writes a buffer twice", e);
+        for (u32 j = 0; j < c->n_in; j++)
+            if (c->in[j].buf == c->out[k]) return bad_call(at, "writes what it reads", e);
+    }
+    if (c->sizes != UINT32_MAX && (c->sizes >= p->buf.n || p->buf.v[c->sizes].kind == PB_INPUT || p->buf.v[c->sizes].kind == PB_CONST))
+        return bad_call(at, "has no buffer for sizes", e);
+    for (u32 b = 0; b < c->n_sub; b++)
+        if (!c->sub[b] || !check_sub(p, at, b, e)) return false;
+    return true;
+}
+
+/* Sizes of results may be known later. */
+static u32 call_known_at(const struct plan *p, const u32 *known, const struct plan_call *c)
+{
+    u32 at = c->rounds ? plan_sym_at(p, known, c->rounds) : 0, x;
+    for (u32 k = 0; k < c->n_in; k++) {
+        for (u32 d = 0; d < c->in[k].rank; d++)
+            if ((x = plan_sym_at(p, known, c->in[k].dim[d])) > at) at = x;
+        if ((x = plan_sym_at(p, known, p->buf.v[c->in[k].buf].size)) > at) at = x;
+    }
+    if (c->cond != UINT32_MAX && (x = plan_sym_at(p, known, p->buf.v[c->cond].size)) > at) at = x;
+    if (c->sizes != UINT32_MAX && (x = plan_sym_at(p, known, p->buf.v[c->sizes].size)) > at) at = x;
+    for (u32 b = 0; b < c->n_sub; b++)
+        for (u32 k = 0; k < c->n_give[b]; k++)
+            if ((x = plan_sym_at(p, known, c->give[b][k].value)) > at) at = x;
+    return at;
+}
+
+bool plan_has_calls(const struct plan *p)
+{
+    for (u32 i = 0; i < p->dispatch.n; i++)
+        if (p->dispatch.v[i].call) return true;
+    return false;
+}
+
+static void add_buffer(struct plan_dispatch *d, u32 buf)
+{
+    for (u32 k = 0; k < d->n_buf; k++)
+        if (d->buf[k] == buf) return;
+    if (buf != UINT32_MAX) d->buf[d->n_buf++] = buf;
+}
+
+void plan_call_buffers(struct plan_dispatch *d, struct arena *a)
+{
+    const struct plan_call *c = d->call;
+    d->n_buf = 0;
+    d->buf = arena_array(a, u32, c->n_in + c->n_out + 2);
+    add_buffer(d, c->cond);
+    for (u32 k = 0; k < c->n_in; k++) add_buffer(d, c->in[k].buf);
+    for (u32 k = 0; k < c->n_out; k++) add_buffer(d, c->out[k]);
+    add_buffer(d, c->sizes);
+}
+
 static bool check_dispatch(const struct plan *p, u32 at, struct err *e)
 {
     const struct plan_dispatch *d = &p->dispatch.v[at];
-    if (d->bin >= p->bin.n) return err_set(e, ERR_INPUT, "dispatch %u has no binary", at);
-    if (d->n_grid == 0 || d->entry.n == 0)
+    if (d->call && !check_call(p, at, e)) return false;
+    if (!d->call && d->bin >= p->bin.n) return err_set(e, ERR_INPUT, "dispatch %u has no binary", at);
+    if (!d->call && (d->n_grid == 0 || d->entry.n == 0))
         return err_set(e, ERR_INPUT, "dispatch %u has no kernel", at);
     for (u32 i = 0; i < d->n_buf; i++) {
         if (d->buf[i] >= p->buf.n)
@@ -84,7 +182,7 @@ static bool check_dispatch(const struct plan *p, u32 at, struct err *e)
     for (u32 i = 0; i < d->n_grid; i++)
         for (u32 x = 0; x < MAX_WORK_DIMS; x++)
             if (!check_sym(p, d->grid[i].extent[x], "a grid size", e)) return false;
-    return check_sym(p, d->work, "a scratch size", e);
+    return d->call || check_sym(p, d->work, "a scratch size", e);
 }
 
 /* The variables that inputs bind are known at 0: those that are the whole size of some axis, or the only one in a sum that is
@@ -93,7 +191,7 @@ static u32 *bound_at(const struct plan *p, struct arena *a)
 {
     u32 *known = arena_array(a, u32, p->sym.var.n + 1);
     i64 *var = arena_array(a, i64, p->sym.var.n + 1);
-    plan_bind(p, NULL, var);
+    plan_bind(p, NULL, NULL, var);
     for (u32 v = 0; v < p->sym.var.n; v++) known[v] = var[v] == INT64_MIN ? UINT32_MAX : 0;
     return known;
 }
@@ -157,6 +255,7 @@ static bool check_known(const struct plan *p, const u32 *known, struct err *e)
     for (u32 i = 0; i < p->dispatch.n; i++) {
         const struct plan_dispatch *d = &p->dispatch.v[i];
         u32 at = plan_sym_at(p, known, d->work);
+        if (d->call && (at = call_known_at(p, known, d->call)) <= i) continue;
         for (u32 k = 0; k < d->n_param; k++) at = later(at, plan_sym_at(p, known, d->param[k]));
         for (u32 k = 0; k < d->n_grid; k++)
             for (u32 x = 0; x < MAX_WORK_DIMS; x++) at = later(at, plan_sym_at(p, known, d->grid[k].extent[x]));
@@ -213,6 +312,8 @@ static bool check_owners(const struct plan *p, struct err *e)
 
 bool plan_verify(const struct plan *p, struct err *e)
 {
+    for (u32 k = 0; k < p->given.n; k++)
+        if (p->given.v[k] >= p->sym.var.n) return err_set(e, ERR_INPUT, "a size that is given is not there");
     for (u32 i = 0; i < p->input.n; i++)
         if (!check_io(p, &p->input.v[i], PB_INPUT, e)) return false;
     for (u32 i = 0; i < p->output.n; i++)

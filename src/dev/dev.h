@@ -96,6 +96,8 @@ struct dev_driver {
     void (*unload)(struct dev *d, struct dev_kernel *k);
     bool (*launch)(struct dev *d, const struct dev_launch *l, struct err *e);
     bool (*fence)(struct dev *d, struct err *e); /* waits for all that was launched */
+    /* Optional: n bytes from one piece to another, neither of which overlaps, in the order of the launches, without waiting. */
+    bool (*copy)(struct dev *d, struct dev_mem to, struct dev_mem from, i64 n, struct err *e);
     /* Optional: seconds that the launches between the last two fences took by the device's clock,
      * waiting for the host and moving data left out. Negative: not known. */
     double (*elapsed)(struct dev *d);
@@ -142,6 +144,8 @@ struct dev_info {
 /* Every device of every driver, in the order of the drivers' names, behind them the architectures that each driver's kernels can
    be made for without one (opts.target); how many. All in the arena. */
 u32 dev_list(struct arena *a, struct dev_info **v);
+/* n bytes from one piece of memory to another, which do not overlap, in the order of the launches. */
+bool dev_copy(struct dev *d, struct dev_mem to, struct dev_mem from, i64 n, struct err *e);
 /* glob: a driver's name (its first device), "cuda:1" for another one by its number, "cuda:sm_90" for an architecture that need not be here, else a pattern over drivers' and devices' names of which
    the first that matches is taken; NULL: "cpu". Sets driver and opts->name, which points into glob.
    The error lists what is there. */

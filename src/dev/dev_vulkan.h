@@ -220,6 +220,7 @@ bool vulkan_wait(struct vulkan *v, struct err *e); /* submits, waits for everyth
 bool vulkan_fence(struct vulkan *v, struct err *e);
 /* n bytes of host memory for commands being collected, and its offset in v->stage. NULL: failed. */
 void *vulkan_stage(struct vulkan *v, i64 n, i64 *at, struct err *e);
+bool vulkan_copy(struct vulkan *v, struct dev_mem to, struct dev_mem from, i64 n, struct err *e);
 bool vulkan_upload(struct vulkan *v, struct dev_mem m, const void *p, i64 n, struct err *e);
 bool vulkan_download(struct vulkan *v, struct dev_mem m, void *p, i64 n, struct err *e);
 

@@ -248,3 +248,10 @@ bool vulkan_download(struct vulkan *v, struct dev_mem m, void *p, i64 n, struct 
     }
     return true;
 }
+
+bool vulkan_copy(struct vulkan *v, struct dev_mem to, struct dev_mem from, i64 n, struct err *e)
+{
+    VkBufferCopy part = {(VkDeviceSize)from.offset, (VkDeviceSize)to.offset, (VkDeviceSize)n};
+    if (!fits(to, n, e) || !fits(from, n, e)) return false;
+    return n == 0 || copy(v, vulkan_block_of(&from)->buffer, vulkan_block_of(&to)->buffer, part, e);
+}

@@ -191,6 +191,11 @@ static bool download(struct dev *d, struct dev_mem m, void *p, i64 n, struct err
     return ready(d->priv, e) && vulkan_download(d->priv, m, p, n, e) && no_complaint(d->priv, e);
 }
 
+static bool copy(struct dev *d, struct dev_mem to, struct dev_mem from, i64 n, struct err *e)
+{
+    return ready(d->priv, e) && vulkan_copy(d->priv, to, from, n, e);
+}
+
 static struct dev_kernel *load(struct dev *d, struct str binary, struct str entry, u32 n_grid,
                                struct err *e)
 {
@@ -242,5 +247,6 @@ const struct dev_driver dev_vulkan = {
     .unload = unload,
     .launch = launch,
     .fence = fence,
+    .copy = copy,
     .elapsed = elapsed,
 };

@@ -99,6 +99,18 @@ void attr_set_tensor(struct graph *g, node_id n, const char *name, struct tensor
     slot(g, n, str_of(name), ATTR_TENSOR)->t = t;
 }
 
+struct graph *attr_graph(const struct node *n, const char *name)
+{
+    const struct attr *a = find_kind(n, name, ATTR_GRAPH);
+    return a ? a->graph : NULL;
+}
+
+void attr_set_graph(struct graph *g, node_id n, const char *name, struct graph *body)
+{
+    assert(body && body->sym == g->sym);
+    slot(g, n, str_of(name), ATTR_GRAPH)->graph = body;
+}
+
 void attr_copy(struct graph *g, node_id to, const struct attr *from)
 {
     struct attr c = *from; /* `from` may lie in the array that is about to move */

@@ -54,6 +54,11 @@ void graph_clone(struct graph *to, const struct graph *from, struct arena *a)
         node_id id = copy_node(to, f);
         struct node *t = graph_node(to, id);
         t->dead = f->dead;
+        for (u32 k = 0; k < t->attr.n; k++) {
+            if (t->attr.v[k].kind != ATTR_GRAPH) continue;
+            t->attr.v[k].graph = arena_new(a, struct graph);
+            graph_clone(t->attr.v[k].graph, f->attr.v[k].graph, a);
+        }
         for (u32 k = 0; k < f->in.n; k++) *arr_push(a, &t->in) = f->in.v[k];
         for (u32 k = 0; k < f->out.n; k++) *arr_push(a, &t->out) = f->out.v[k];
     }

@@ -63,7 +63,7 @@ struct value {
     bool is_const;               /* a constant; in a task its content may be stripped (data == NULL) */
 };
 
-enum attr_kind { ATTR_INT, ATTR_FLOAT, ATTR_STR, ATTR_INTS, ATTR_FLOATS, ATTR_STRS, ATTR_TENSOR };
+enum attr_kind { ATTR_INT, ATTR_FLOAT, ATTR_STR, ATTR_INTS, ATTR_FLOATS, ATTR_STRS, ATTR_TENSOR, ATTR_GRAPH };
 
 struct attr {
     struct str name;
@@ -76,6 +76,7 @@ struct attr {
     double *floats;
     struct str *strs;
     struct tensor *t;
+    struct graph *graph; /* the body of a loop, a branch; shares symtab. Its inputs are the node's, no names reach into it */
 };
 
 struct node {
@@ -138,7 +139,7 @@ bool graph_is_output(const struct graph *g, value_id v);               /* of the
 void graph_replace(struct graph *g, value_id old, value_id with);     /* in all uses, outputs included */
 u32 *graph_use_counts(const struct graph *g, struct arena *a);        /* per value; graph outputs count */
 bool graph_sort(struct graph *g, struct err *e);   /* topological order, stable; drops dead and unreachable nodes; false: cycle */
-void graph_clone(struct graph *to, const struct graph *from, struct arena *a); /* same symtab; constants' data shared */
+void graph_clone(struct graph *to, const struct graph *from, struct arena *a); /* same symtab; constants' data shared; bodies are cloned, too */
 bool graph_verify(const struct graph *g, struct err *e);
 sym shape_count(struct symtab *t, const struct shape *s);             /* number of elements */
 bool shape_is_static(const struct symtab *t, const struct shape *s, i64 dim[MAX_RANK]);
@@ -181,7 +182,9 @@ void attr_set_float(struct graph *g, node_id n, const char *name, double v);
 void attr_set_str(struct graph *g, node_id n, const char *name, struct str v);
 void attr_set_ints(struct graph *g, node_id n, const char *name, const i64 *v, i64 count);
 void attr_set_tensor(struct graph *g, node_id n, const char *name, struct tensor *t);
-void attr_copy(struct graph *g, node_id to, const struct attr *from);
+struct graph *attr_graph(const struct node *n, const char *name); /* NULL when absent */
+void attr_set_graph(struct graph *g, node_id n, const char *name, struct graph *body); /* not copied */
+void attr_copy(struct graph *g, node_id to, const struct attr *from); /* bodies are shared */
 void attr_remove(struct graph *g, node_id n, const char *name);
 
 /* text.c: the textual form (doc/graph-ir.md), round-trips. With `keys`, names are replaced by numbers in order of

@@ -91,18 +91,43 @@ static void mention_text(struct mentions *m, struct str s, struct value_list *to
     }
 }
 
-static void mention_node(struct mentions *m, const struct node *x, struct value_list *to)
+static void mention_value(struct mentions *m, const struct graph *g, value_id id, struct value_list *to)
 {
-    m->stamp++;
-    for (u32 k = 0; k < x->out.n; k++) {
-        const struct value *v = x->out.v[k] ? graph_value(m->g, x->out.v[k]) : NULL;
-        for (u32 d = 0; v && v->shape.known && d < v->shape.rank; d++) mention_sym(m, v->shape.dim[d], to);
-    }
+    const struct value *v = id ? graph_value(g, id) : NULL;
+    for (u32 d = 0; v && v->shape.known && d < v->shape.rank; d++) mention_sym(m, v->shape.dim[d], to);
+}
+
+static void mention_in(struct mentions *m, const struct graph *g, const struct node *x, struct value_list *to);
+
+static void mention_body(struct mentions *m, const struct graph *body, struct value_list *to)
+{
+    for (u32 k = 0; k < body->input.n; k++) mention_value(m, body, body->input.v[k], to);
+    for (node_id n = 1; n < body->node.n; n++)
+        if (!graph_node(body, n)->dead) mention_in(m, body, graph_node(body, n), to);
+    for (u32 k = 0; k < body->made.n; k++) mention_sym(m, body->made.v[k].expr, to), mention_sym(m, body->made.v[k].most, to);
+}
+
+/* Inputs count, too: a node that makes values and their sizes at once mentions the sizes no earlier than who reads them. */
+static void mention_in(struct mentions *m, const struct graph *g, const struct node *x, struct value_list *to)
+{
+    for (u32 k = 0; k < x->in.n; k++) mention_value(m, g, x->in.v[k], to);
+    for (u32 k = 0; k < x->out.n; k++) mention_value(m, g, x->out.v[k], to);
     for (u32 k = 0; k < x->attr.n; k++) {
         const struct attr *t = &x->attr.v[k];
         if (t->kind == ATTR_STR) mention_text(m, t->s, to);
         for (i64 i = 0; t->kind == ATTR_STRS && i < t->n; i++) mention_text(m, t->strs[i], to);
+        if (t->kind == ATTR_GRAPH) mention_body(m, t->graph, to);
     }
+}
+
+static void mention_node(struct mentions *m, node_id n, struct value_list *to)
+{
+    u32 kept = 0;
+    m->stamp++;
+    mention_in(m, m->g, graph_node(m->g, n), to);
+    for (u32 k = 0; k < to->n; k++)
+        if (to->v[k] != n) to->v[kept++] = to->v[k];
+    to->n = kept;
 }
 
 static void mentions_init(struct mentions *m, const struct graph *g, struct arena *a)
@@ -128,7 +153,7 @@ struct value_list *graph_size_sources(const struct graph *g, struct arena *a)
     if (g->made.n == 0) return of;
     mentions_init(&m, g, a);
     for (node_id n = 1; n < g->node.n; n++)
-        if (!graph_node(g, n)->dead) mention_node(&m, graph_node(g, n), &of[n]);
+        if (!graph_node(g, n)->dead) mention_node(&m, n, &of[n]);
     return of;
 }
 

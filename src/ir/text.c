@@ -17,6 +17,7 @@ struct printer {
     u32 *number;     /* per value: 1 + its number in keys, 0 = has not appeared */
     u32 n_numbers;
     u8 *const_done;  /* per value: its statement is printed */
+    u32 depth;       /* in bodies */
 };
 
 static bool is_word_char(char c)
@@ -207,8 +208,11 @@ static void print_list(struct buf *b, const struct attr *a)
     buf_char(b, ']');
 }
 
-static void print_attr(struct buf *b, const struct attr *a)
+static void print_graph(const struct printer *outer, const struct graph *g);
+
+static void print_attr(struct printer *p, const struct attr *a)
 {
+    struct buf *b = p->b;
     print_word(b, a->name);
     buf_char(b, '=');
     switch (a->kind) {
@@ -222,6 +226,7 @@ static void print_attr(struct buf *b, const struct attr *a)
         buf_z(b, "tensor ");
         print_tensor(b, a->t);
         return;
+    case ATTR_GRAPH: print_graph(p, a->graph); return;
     }
     unreachable();
 }
@@ -239,10 +244,17 @@ static void print_attrs(struct printer *p, const struct node *n)
     }
     for (u32 k = 0; k < n->attr.n; k++) {
         buf_z(p->b, k ? ", " : " {");
-        print_attr(p->b, order[k]);
+        print_attr(p, order[k]);
     }
     if (n->attr.n) buf_char(p->b, '}');
     arena_release(&scratch);
+}
+
+/* Bodies are indented; facts belong to the whole. */
+static void print_indent(const struct printer *p, const char *text)
+{
+    for (u32 k = 0; k < p->depth; k++) buf_z(p->b, "  ");
+    buf_z(p->b, text);
 }
 
 static void print_const(struct printer *p, value_id id)
@@ -250,7 +262,7 @@ static void print_const(struct printer *p, value_id id)
     if (!id || !graph_value(p->g, id)->is_const || p->const_done[id]) return;
     const struct tensor *t = graph_value(p->g, id)->data;
     p->const_done[id] = 1;
-    buf_z(p->b, "  const ");
+    print_indent(p, "  const ");
     print_value(p, id);
     if (t && !(p->keys && tensor_count(t) > KEYS_MAX_CONTENT)) {
         buf_z(p->b, " = ");
@@ -262,7 +274,7 @@ static void print_const(struct printer *p, value_id id)
 static void print_node(struct printer *p, const struct node *n)
 {
     for (u32 k = 0; k < n->in.n; k++) print_const(p, n->in.v[k]);
-    buf_z(p->b, "  ");
+    print_indent(p, "  ");
     for (u32 k = 0; k < n->out.n; k++) {
         if (k) buf_z(p->b, ", ");
         print_value(p, n->out.v[k]);
@@ -289,7 +301,7 @@ static void print_made(struct printer *p, const struct made_size *m)
 {
     static const char *const take[] = {"", "plus ", "minus "};
     if (m->v) print_const(p, m->v);
-    buf_z(p->b, "  size (");
+    print_indent(p, "  size (");
     sym_print(p->b, p->g->sym, sym_var(p->g->sym, p->g->sym->var.v[m->var]));
     buf_z(p->b, ") = ");
     if (m->v) {
@@ -309,28 +321,47 @@ static void print_made(struct printer *p, const struct made_size *m)
     buf_char(p->b, '\n');
 }
 
-void graph_print(struct buf *b, const struct graph *g, const struct graph_text_opts *o)
+static void print_all(struct printer *p)
 {
-    struct arena scratch = {0};
-    struct printer p = {.b = b, .g = g, .keys = o && o->keys};
-    p.number = arena_array(&scratch, u32, g->value.n);
-    p.const_done = arena_array(&scratch, u8, g->value.n);
-    buf_z(b, "graph {\n");
-    for (u32 k = 0; k < g->sym->fact.n && !p.keys; k++) print_fact(&p, &g->sym->fact.v[k]);
+    const struct graph *g = p->g;
+    buf_z(p->b, "graph {\n");
+    for (u32 k = 0; k < g->sym->fact.n && !p->keys && !p->depth; k++) print_fact(p, &g->sym->fact.v[k]);
     for (u32 k = 0; k < g->input.n; k++) {
-        buf_z(b, "  input ");
-        print_value(&p, g->input.v[k]);
-        buf_char(b, '\n');
+        print_indent(p, "  input ");
+        print_value(p, g->input.v[k]);
+        buf_char(p->b, '\n');
     }
     for (node_id n = 1; n < g->node.n; n++)
-        if (!graph_node(g, n)->dead) print_node(&p, graph_node(g, n));
-    for (u32 k = 0; k < g->made.n; k++) print_made(&p, &g->made.v[k]);
-    for (u32 k = 0; k < g->output.n; k++) print_const(&p, g->output.v[k]);
+        if (!graph_node(g, n)->dead) print_node(p, graph_node(g, n));
+    for (u32 k = 0; k < g->made.n; k++) print_made(p, &g->made.v[k]);
+    for (u32 k = 0; k < g->output.n; k++) print_const(p, g->output.v[k]);
     for (u32 k = 0; k < g->output.n; k++) {
-        buf_z(b, "  output ");
-        print_name(&p, g->output.v[k]);
-        buf_char(b, '\n');
+        print_indent(p, "  output ");
+        print_name(p, g->output.v[k]);
+        buf_char(p->b, '\n');
     }
-    buf_z(b, "}\n");
+    print_indent(p, "}");
+}
+
+static void print_with(struct printer *p, const struct graph *g)
+{
+    struct arena scratch = {0};
+    p->g = g;
+    p->number = arena_array(&scratch, u32, g->value.n);
+    p->const_done = arena_array(&scratch, u8, g->value.n);
+    print_all(p);
     arena_release(&scratch);
+}
+
+static void print_graph(const struct printer *outer, const struct graph *g)
+{
+    struct printer p = {.b = outer->b, .keys = outer->keys, .depth = outer->depth + 1};
+    print_with(&p, g);
+}
+
+void graph_print(struct buf *b, const struct graph *g, const struct graph_text_opts *o)
+{
+    struct printer p = {.b = b, .keys = o && o->keys};
+    print_with(&p, g);
+    buf_char(b, '\n');
 }

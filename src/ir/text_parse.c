@@ -9,6 +9,7 @@
 
 #include "ir/ir.h"
 
+enum { MAX_BODIES = 16 };   /* within each other */
 enum { MAX_ATTRS = 1000 }; /* of a node: they are searched one by one */
 
 struct parser {
@@ -18,6 +19,7 @@ struct parser {
     i64 at;
     struct err *e;
     bool failed;
+    u32 depth; /* in bodies */
 };
 
 static bool fail(struct parser *p, const char *what)
@@ -354,6 +356,23 @@ static void parse_ints(struct parser *p, struct attr *a)
     a->n = list.n;
 }
 
+static void parse_graph(struct parser *p);
+
+/* Behind the word "graph". */
+static void parse_body(struct parser *p, struct attr *a)
+{
+    struct graph *outer = p->g;
+    a->kind = ATTR_GRAPH;
+    a->graph = arena_new(p->a, struct graph);
+    graph_init(a->graph, p->a, outer->sym);
+    if (p->depth == MAX_BODIES) return (void)fail(p, "bodies are nested too deeply");
+    p->g = a->graph;
+    p->depth++;
+    parse_graph(p);
+    p->depth--;
+    p->g = outer;
+}
+
 /* An attribute that starts with a word: an integer, a float, or the kind of what follows. */
 static void parse_attr_word(struct parser *p, struct attr *a)
 {
@@ -368,6 +387,8 @@ static void parse_attr_word(struct parser *p, struct attr *a)
         if (w.p[0] == 'f') parse_floats(p, a);
         else parse_strs(p, a);
         expect(p, ']');
+    } else if (str_is(w, "graph")) {
+        parse_body(p, a);
     } else if (str_to_i64(w, &a->i)) {
         a->kind = ATTR_INT;
     } else if (str_to_f64(w, &a->f)) {
@@ -518,14 +539,19 @@ static void parse_statement(struct parser *p)
     if (w.p[0] == 'i') parse_given(p, v);
 }
 
+static void parse_graph(struct parser *p)
+{
+    expect(p, '{');
+    while (!p->failed && peek(p) != '}') parse_statement(p);
+    expect(p, '}');
+}
+
 bool graph_parse(struct graph *g, struct arena *a, struct symtab *st, struct str text, struct err *e)
 {
     struct parser p = {.g = g, .a = a, .s = text, .e = e};
     graph_init(g, a, st);
     if (!str_is(scan_word(&p, false), "graph")) return fail(&p, "expected 'graph'");
-    expect(&p, '{');
-    while (!p.failed && peek(&p) != '}') parse_statement(&p);
-    expect(&p, '}');
+    parse_graph(&p);
     if (peek(&p)) fail(&p, "text behind the end");
     return !p.failed && graph_verify(g, e);
 }

@@ -8,7 +8,10 @@
 struct checker {
     const struct graph *g;
     struct err *e;
+    u32 depth; /* of bodies within each other */
 };
+
+enum { MAX_BODIES = 16 };
 
 static bool bad_value(const struct checker *c, value_id v, const char *what)
 {
@@ -95,6 +98,15 @@ static bool check_value(const struct checker *c, value_id id)
     return check_shape(c, id) && check_part(c, id) && check_const(c, id) && check_sdata(c, id);
 }
 
+static bool verify(const struct graph *g, u32 depth, struct err *e);
+
+static bool check_body(const struct checker *c, node_id id, const struct graph *body)
+{
+    if (!body || body->sym != c->g->sym) return bad_node(c, id, "a body with sizes of its own");
+    if (c->depth == MAX_BODIES) return bad_node(c, id, "bodies are nested too deeply");
+    return verify(body, c->depth + 1, c->e) || err_prefix(c->e, "in a body of node '%.*s'", STR_ARG(graph_node(c->g, id)->name));
+}
+
 static bool check_node(const struct checker *c, node_id id)
 {
     const struct node *n = graph_node(c->g, id);
@@ -111,6 +123,8 @@ static bool check_node(const struct checker *c, node_id id)
     }
     for (u32 k = 0; k < n->attr.n; k++)
         if (n->attr.v[k].name.n <= 0 || n->attr.v[k].n < 0) return bad_node(c, id, "invalid attribute");
+    for (u32 k = 0; k < n->attr.n; k++)
+        if (n->attr.v[k].kind == ATTR_GRAPH && !check_body(c, id, n->attr.v[k].graph)) return false;
     return true;
 }
 
@@ -225,12 +239,14 @@ static bool check_all(const struct checker *c, struct arena *scratch)
     return check_interface(c, is_input) && check_sources(c, is_input) && check_made(c) && check_acyclic(c, scratch);
 }
 
-bool graph_verify(const struct graph *g, struct err *e)
+static bool verify(const struct graph *g, u32 depth, struct err *e)
 {
-    struct checker c = {.g = g, .e = e};
+    struct checker c = {.g = g, .e = e, .depth = depth};
     struct arena scratch = {0};
     assert(g->value.n > 0 && g->node.n > 0 && g->sym);
     bool ok = check_all(&c, &scratch);
     arena_release(&scratch);
     return ok;
 }
+
+bool graph_verify(const struct graph *g, struct err *e) { return verify(g, 0, e); }

@@ -247,6 +247,10 @@ bool op_expand_all(struct graph *g, struct err *e)
         if (!op) return op_unsupported(e, g, n, "no such operator");
         if (op->expand && !op_expand(g, n, e)) return false;
         changed |= op->expand != NULL;
+        for (u32 k = 0; op->props & OP_CALL && k < graph_node(g, n)->attr.n; k++) {
+            struct attr *a = &graph_node(g, n)->attr.v[k];
+            if (a->kind == ATTR_GRAPH && !op_expand_all(a->graph, e)) return false;
+        }
     }
     return !changed || graph_sort(g, e);
 }

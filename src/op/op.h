@@ -50,6 +50,7 @@ enum op_prop {
     /* inputs of floats have one type: where a network's constants have another, the importer converts them */
     OP_ONE_TYPE = 1 << 16,
     OP_RANDOM = 1 << 17, /* its numbers are no other implementation's */
+    OP_CALL = 1 << 18, /* runs graphs in its attributes (control.c): a program does, no kernel; is OP_HEAVY | OP_WHOLE, too */
 };
 
 /* A reduction over `axes` of input 0: out = combine over i of in[i], from init. */
@@ -358,6 +359,26 @@ bool graph_facts_hold(const struct graph *g, const i64 *var, struct err *e);
 
 /* Sizes made of v, whose content is t, and those that follow from them; what var says already stays. */
 bool graph_read_sizes(const struct graph *g, value_id v, const struct tensor *t, i64 *var, struct err *e);
+
+/* control.c: of a node with OP_CALL. */
+struct op_call {
+    bool is_loop;              /* else a branch */
+    bool is_conditional;       /* the body's first output says whether there is another round */
+    u32 n_carried, n_captured; /* inputs behind the condition */
+    u32 n_out, n_scan;         /* results without the sizes: carried, then scanned ones, or a branch's */
+    u32 n_body;
+    const struct graph *body[2]; /* a loop's; a branch's: else, then */
+    sym rounds;                /* of a loop: at most */
+    const i64 *size;           /* pairs of output and axis: sizes that the node makes, the elements of its last output */
+    i64 n_size;
+};
+bool op_call_get(const struct graph *g, const struct node *x, struct op_call *c); /* false: malformed */
+bool op_call_varies(const struct node *x, struct str name); /* a size that differs from round to round, bound by the body's inputs */
+/* out: results and sizes, in the arena; var: the values of the first n_var variables. */
+bool op_call_eval(const struct graph *g, const struct node *x, struct tensor *const *in, const i64 *var, u32 n_var, struct tensor **out,
+                  struct arena *a, struct err *e);
+/* Constants that bodies read become their own, and what no body reads is no input any more. Returns whether anything changed. */
+bool op_call_trim(struct graph *g, node_id n);
 
 /* op_view.c: symbolic parameters, and operators that only move elements. Operators that take sizes
    as inputs (Reshape, Slice, Pad ...) are rewritten to primitives that hold them as symbolic

@@ -123,6 +123,7 @@ struct run {
     struct tensor **t;  /* per value: content, NULL: not computed yet, or released */
     u32 *uses;          /* per value: how often it is still needed */
     i64 *var;
+    u32 n_var;          /* entries of var */
     const struct graph_eval_opts *opts;
     node_id last; /* the node that opts->points is for */
 };
@@ -159,9 +160,33 @@ void *op_eval_array(const struct op_eval *v, i64 n, i64 elem_size, struct err *e
     return arena_try(v->scratch, n * elem_size, e, "intermediate results of %.*s '%.*s'", STR_ARG(op), STR_ARG(name));
 }
 
+/* A node that runs graphs tells the sizes of its outputs itself. */
+static bool eval_call(struct run *r, node_id n, struct err *e)
+{
+    const struct node *x = graph_node(&r->g, n);
+    struct arena scratch = {0};
+    struct op_call c;
+    if (!op_call_get(&r->g, x, &c)) return op_invalid(e, &r->g, n, "the bodies do not fit the node");
+    struct tensor **in = arena_array(&scratch, struct tensor *, x->in.n + 1), **out = arena_array(&scratch, struct tensor *, c.n_out + 2);
+    for (u32 i = 0; i < x->in.n; i++) in[i] = x->in.v[i] ? r->t[x->in.v[i]] : NULL;
+    bool ok = op_call_eval(&r->g, x, in, r->var, r->n_var, out, &scratch, e);
+    for (u32 k = x->out.n; ok && k-- > 0;) ok = graph_read_sizes(&r->g, x->out.v[k], out[k], r->var, e);
+    for (u32 k = 0; ok && k < x->out.n; k++) {
+        if (!x->out.v[k]) continue;
+        struct tensor *t = r->t[x->out.v[k]] = make_out(r, n, x->out.v[k], e);
+        ok = t && (tensor_bytes(t) == tensor_bytes(out[k]) || err_set(e, ERR_INPUT, "output %u has another size than expected", k));
+        if (ok && tensor_bytes(t)) memcpy(t->data, out[k]->data, (size_t)tensor_bytes(t));
+    }
+    arena_release(&scratch);
+    if (!ok) return false;
+    for (u32 i = 0; i < x->in.n; i++) drop_use(r, x->in.v[i]);
+    return true;
+}
+
 static bool eval_node(struct run *r, node_id n, struct err *e)
 {
     const struct node *x = graph_node(&r->g, n);
+    if (op_of(&r->g, n)->props & OP_CALL) return eval_call(r, n, e);
     struct arena scratch = {0};
     struct op_eval v = {.g = &r->g, .n = x, .scratch = &scratch, .var = r->var};
     struct tensor **in = arena_array(&scratch, struct tensor *, x->in.n + 1);
@@ -198,6 +223,7 @@ static bool prepare(struct run *r, const struct graph *g, struct tensor *const *
     u32 n_known = g->sym->var.n; /* expansions may name sizes that they make */
     graph_clone(&r->g, g, &r->arena);
     if (!op_expand_all(&r->g, e)) return false;
+    r->n_var = g->sym->var.n;
     r->var = arena_array(&r->arena, i64, g->sym->var.n + 1);
     const i64 *known = r->opts ? r->opts->var : NULL;
     for (u32 i = 0; i < g->sym->var.n; i++) r->var[i] = known && i < n_known ? known[i] : INT64_MIN;

@@ -128,6 +128,7 @@ static bool add_const_nodes(const struct graph *g, value_id v, struct const_node
     for (u32 k = 0; k < c->n; k++)
         if (c->v[k] == x->producer) return true;
     const struct node *p = graph_node(g, x->producer);
+    if (op_of(g, x->producer) && op_of(g, x->producer)->props & OP_CALL) return false;
     for (u32 k = 0; k < p->in.n; k++)
         if (p->in.v[k] && !add_const_nodes(g, p->in.v[k], c, steps - 1)) return false;
     if (p->in.n == 0 || c->n == MAX_CONST_NODES) return false;

@@ -18,6 +18,7 @@ static void key_attr(struct buf *b, const struct attr *a)
     for (i64 i = 0; a->strs && i < a->n; i++)
         buf_printf(b, "%lld:%.*s", (long long)a->strs[i].n, STR_ARG(a->strs[i]));
     buf_put(b, &a->t, sizeof a->t);
+    buf_put(b, &a->graph, sizeof a->graph);
 }
 
 static void key_input(struct buf *b, const struct graph *g, value_id v)

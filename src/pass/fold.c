@@ -57,7 +57,7 @@ static bool worth_folding(struct folder *f, const struct node *x)
 {
     const struct graph *g = f->g;
     i64 n_in, n_out = 0, size = 0, dim[MAX_RANK];
-    if (!inputs_const(g, x, &n_in)) return false;
+    if (op_of(g, (node_id)(x - g->node.v))->props & OP_CALL || !inputs_const(g, x, &n_in)) return false;
     for (u32 k = 0; k < x->out.n; k++) {
         if (!x->out.v[k]) continue;
         const struct value *v = graph_value(g, x->out.v[k]);

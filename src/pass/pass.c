@@ -48,6 +48,29 @@ static bool is_due(const struct pass *p, const struct pass_env *env, u32 round)
     return !(p->when & ~flags) && !(p->once && round);
 }
 
+/* Bodies of loops and branches, when the graph around them is done: what is constant there becomes constant in them. */
+static bool run_bodies(struct graph *g, const struct pass_env *env, struct err *e)
+{
+    struct pass_env quiet = {.flags = env ? env->flags : 0};
+    for (node_id n = 1; n < g->node.n; n++) {
+        if (graph_node(g, n)->dead || !(op_of(g, n)->props & OP_CALL)) continue;
+        op_call_trim(g, n);
+        for (u32 k = 0; k < graph_node(g, n)->attr.n; k++) {
+            const struct attr *a = &graph_node(g, n)->attr.v[k];
+            if (a->kind == ATTR_GRAPH && !pass_run_all(a->graph, &quiet, e)) return false;
+        }
+        op_call_trim(g, n);
+    }
+    return graph_sort(g, e) && graph_verify(g, e);
+}
+
+static bool has_bodies(const struct graph *g)
+{
+    for (node_id n = 1; n < g->node.n; n++)
+        if (!graph_node(g, n)->dead && op_of(g, n)->props & OP_CALL) return true;
+    return false;
+}
+
 bool pass_run_all(struct graph *g, const struct pass_env *env, struct err *e)
 {
     if (!op_infer_all(g, e)) return false;
@@ -64,5 +87,5 @@ bool pass_run_all(struct graph *g, const struct pass_env *env, struct err *e)
                     return false;
         }
     }
-    return true;
+    return !has_bodies(g) || run_bodies(g, env, e);
 }

@@ -23,6 +23,8 @@ struct maker {
     bool *is_joined;   /* per join: the concatenation is made by it */
     struct map consts; /* "value id/pack" -> buf */
     struct map forms;  /* "value id.layout" -> buf; "join" -> its buf */
+    const struct selection *s;
+    u32 depth;         /* in calls */
     struct err *e;
 };
 
@@ -158,6 +160,16 @@ static bool const_buf(struct maker *m, value_id v, const struct pack *pk, u32 *o
 
 /* dispatches */
 
+static void note_lives(struct maker *m, const struct plan_dispatch *d)
+{
+    u32 at = m->p->dispatch.n - 1;
+    for (u32 i = 0; i < d->n_buf; i++) {
+        struct plan_buf *b = &m->p->buf.v[d->buf[i]];
+        if (b->first == UINT32_MAX) b->first = at;
+        b->last = at;
+    }
+}
+
 static bool dispatch_buffers(struct maker *m, struct plan_dispatch *d, const struct kernel *k,
                              const struct region *r)
 {
@@ -180,12 +192,7 @@ static bool dispatch_buffers(struct maker *m, struct plan_dispatch *d, const str
         b->size = to_plan(m, k->temp[i]);
         d->buf[k->n_arg + i] = p->buf.n - 1;
     }
-    u32 at = p->dispatch.n - 1;
-    for (u32 i = 0; i < d->n_buf; i++) {
-        struct plan_buf *b = &p->buf.v[d->buf[i]];
-        if (b->first == UINT32_MAX) b->first = at;
-        b->last = at;
-    }
+    note_lives(m, d);
     return true;
 }
 
@@ -333,6 +340,134 @@ static bool add_dispatch(struct maker *m, const struct region *r, const struct t
     return dispatch_buffers(m, d, &k, r);
 }
 
+/* calls */
+
+static bool make(struct plan *p, const struct cover *c, const struct selection *s, const i64 *var, const struct plan_env *env, u32 depth,
+                 struct arena *a, struct err *e);
+
+/* Variables in an expression. */
+static void mark_vars(const struct symtab *t, sym s, bool *var)
+{
+    for (u32 v = 0; s && v < t->var.n; v++)
+        if (!var[v]) var[v] = sym_has_var(t, s, v);
+}
+
+/* All that the plan must know to run. */
+static bool *needed_vars(const struct plan *p, struct arena *a)
+{
+    bool *var = arena_array(a, bool, p->sym.var.n + 1);
+    const struct symtab *t = &p->sym;
+    for (u32 k = 0; k < p->buf.n; k++) mark_vars(t, p->buf.v[k].size, var);
+    for (u32 k = 0; k < p->input.n + p->output.n; k++) {
+        const struct plan_io *io = k < p->input.n ? &p->input.v[k] : &p->output.v[k - p->input.n];
+        for (u32 d = 0; d < io->rank; d++) mark_vars(t, io->dim[d], var);
+    }
+    for (u32 k = 0; k < p->made.n; k++) mark_vars(t, p->made.v[k].expr, var), mark_vars(t, p->made.v[k].most, var);
+    for (u32 i = 0; i < p->dispatch.n; i++) {
+        const struct plan_dispatch *d = &p->dispatch.v[i];
+        mark_vars(t, d->work, var);
+        for (u32 k = 0; k < d->n_param; k++) mark_vars(t, d->param[k], var);
+        for (u32 k = 0; k < d->n_grid; k++)
+            for (u32 x = 0; x < 3; x++) mark_vars(t, d->grid[k].extent[x], var);
+        const struct plan_call *c = d->call;
+        if (!c) continue;
+        mark_vars(t, c->rounds, var);
+        for (u32 k = 0; k < c->n_in; k++)
+            for (u32 x = 0; x < c->in[k].rank; x++) mark_vars(t, c->in[k].dim[x], var);
+        for (u32 b = 0; b < c->n_sub; b++)
+            for (u32 k = 0; k < c->n_give[b]; k++) mark_vars(t, c->give[b][k].value, var);
+    }
+    return var;
+}
+
+/* The program of a body. What is not its own business the call says: sizes that neither its inputs nor it itself tell. */
+static bool make_sub(struct maker *m, const struct node *x, const struct op_call *oc, u32 b, const i64 *var, struct plan_call *c)
+{
+    u32 at;
+    const struct cover *body = cover_body(m->c, oc->body[b], &at);
+    struct plan_env env = *m->env;
+    struct plan *sub = c->sub[b] = arena_new(m->a, struct plan);
+    env.outer = NULL, env.in_layout = env.out_layout = NULL;
+    if (m->depth + 1 == PLAN_MAX_DEPTH) return err_set(m->e, ERR_UNSUPPORTED, "loops and branches are nested more than %d deep", PLAN_MAX_DEPTH);
+    if (!make(sub, body, &m->s->body[at], var, &env, m->depth + 1, m->a, m->e)) return false;
+    const bool *needed = needed_vars(sub, &m->scratch);
+    struct plan_give *give = c->give[b] = arena_array(m->a, struct plan_give, sub->sym.var.n + 1);
+    for (u32 v = 0; v < sub->sym.var.n; v++) {
+        bool is_made = false;
+        for (u32 k = 0; k < sub->made.n; k++) is_made |= sub->made.v[k].var == v;
+        if (!needed[v] || is_made || op_call_varies(x, sub->sym.var.v[v])) continue;
+        *arr_push(m->a, &sub->given) = v;
+        give[c->n_give[b]++] = (struct plan_give){v, sym_var(&m->p->sym, sub->sym.var.v[v])};
+    }
+    return plan_verify(sub, m->e);
+}
+
+/* Memory of its own, where it lies when it is known only behind the call how large it is, or where rounds take turns with it. */
+static u32 result_buf(struct maker *m, const struct op_call *oc, u32 k, value_id v)
+{
+    const struct value *x = graph_value(m->c->g, v);
+    bool later = oc->is_loop && k < oc->n_carried;
+    u32 buf = form_buf(m, v, x->layout);
+    for (i64 i = 0; i < oc->n_size; i++) later |= oc->size[2 * i] == k;
+    if (later && m->p->buf.v[buf].kind == PB_TEMP) m->p->buf.v[buf].kind = PB_HELD;
+    return buf;
+}
+
+static bool call_in(struct maker *m, value_id v, struct plan_call_in *in)
+{
+    const struct value *x = graph_value(m->c->g, v);
+    in->rank = x->shape.rank;
+    for (u32 d = 0; d < in->rank; d++) in->dim[d] = to_plan(m, x->shape.dim[d]);
+    if (x->is_const) return const_buf(m, v, NULL, &in->buf);
+    in->buf = form_buf(m, v, LAYOUT_ROWS);
+    return true;
+}
+
+static bool fill_call(struct maker *m, node_id n, const i64 *var, struct plan_call *c)
+{
+    const struct node *x = graph_node(m->c->g, n);
+    struct op_call oc;
+    struct plan_call_in cond = {.buf = UINT32_MAX};
+    if (!op_call_get(m->c->g, x, &oc)) return err_set(m->e, ERR_FAILED, "the bodies do not fit");
+    *c = (struct plan_call){.is_loop = oc.is_loop, .is_conditional = oc.is_conditional, .n_carried = oc.n_carried, .n_sub = oc.n_body};
+    if (x->in.v[0] && !call_in(m, x->in.v[0], &cond)) return false;
+    c->cond = cond.buf;
+    c->rounds = oc.is_loop ? to_plan(m, oc.rounds) : 0;
+    c->n_in = x->in.n - 1;
+    c->in = arena_array(m->a, struct plan_call_in, c->n_in + 1);
+    for (u32 k = 0; k < c->n_in; k++)
+        if (!call_in(m, x->in.v[k + 1], &c->in[k])) return false;
+    c->n_out = oc.n_out;
+    c->out = arena_array(m->a, u32, c->n_out + 1);
+    for (u32 k = 0; k < c->n_out; k++) c->out[k] = k < x->out.n && x->out.v[k] ? result_buf(m, &oc, k, x->out.v[k]) : UINT32_MAX;
+    bool sizes = x->out.n > oc.n_out && x->out.v[oc.n_out];
+    c->sizes = sizes ? form_buf(m, x->out.v[oc.n_out], LAYOUT_ROWS) : UINT32_MAX;
+    c->n_size = sizes ? (u32)oc.n_size : 0;
+    c->size = arena_array(m->a, u32, 2 * oc.n_size + 1);
+    for (u32 k = 0; k < 2 * c->n_size; k++) c->size[k] = (u32)oc.size[k];
+    for (u32 b = 0; b < c->n_sub; b++)
+        if (!make_sub(m, x, &oc, b, var, c)) return false;
+    return true;
+}
+
+static bool add_call(struct maker *m, const struct region *r, const struct task_cost *cost, const i64 *var)
+{
+    struct plan_call *c = arena_new(m->a, struct plan_call);
+    struct plan_dispatch d = {.call = c};
+    d.label = region_label(m->c, r, m->a);
+    d.layer = d.label;
+    d.ops = region_ops(m->c, r, m->a);
+    d.entry = S("call"), d.candidate = S("call");
+    d.device = str_of(m->env->device);
+    d.seconds = cost->seconds;
+    d.work = sym_const(&m->p->sym, 0);
+    if (!fill_call(m, r->nodes[0], var, c)) return err_prefix(m->e, "%.*s", STR_ARG(d.label));
+    plan_call_buffers(&d, m->a);
+    *arr_push(m->a, &m->p->dispatch) = d;
+    note_lives(m, &d);
+    return true;
+}
+
 static bool build_binaries(struct maker *m)
 {
     struct str *out = arena_array(m->a, struct str, m->text.n);
@@ -424,9 +559,11 @@ static void drop_unknown(struct maker *m)
 {
     struct plan *p = m->p;
     u32 *known = plan_known_at(p, &m->scratch);
-    for (u32 v = 0; v < p->sym.var.n; v++)
-        if (known[v] == UINT32_MAX)
-            push_made(m, (struct plan_made){.var = v, .at = p->dispatch.n, .expr = sym_const(&p->sym, 0)});
+    const bool *needed = needed_vars(p, &m->scratch);
+    for (u32 v = 0; v < p->sym.var.n; v++) {
+        if (known[v] != UINT32_MAX || (needed[v] && m->depth)) continue; /* a call gives it */
+        push_made(m, (struct plan_made){.var = v, .at = needed[v] ? p->dispatch.n : 0, .expr = sym_const(&p->sym, 0)});
+    }
 }
 
 /* Every variable of the model gets its place first, in the model's order. */
@@ -479,7 +616,10 @@ static bool fill(struct maker *m, const struct selection *s, const i64 *var)
         if (r->task == NO_TASK) continue;
         u32 now = phase[graph_value(g, r->out[0].v)->producer];
         while (n_phases < now) first_of[++n_phases] = p->dispatch.n;
-        if (!mem_check(m->e, "generating kernels", S("")) || !add_dispatch(m, r, &s->cost[r->task], var)) return false;
+        bool is_call = task_is_call(m->c->task.v[r->task]);
+        if (!mem_check(m->e, "generating kernels", S("")) ||
+            !(is_call ? add_call(m, r, &s->cost[r->task], var) : add_dispatch(m, r, &s->cost[r->task], var)))
+            return false;
     }
     while (n_phases <= g->node.n) first_of[++n_phases] = p->dispatch.n;
     if (!plan_made_sizes(m, phase, first_of)) return false;
@@ -490,20 +630,27 @@ static bool fill(struct maker *m, const struct selection *s, const i64 *var)
     buf_release(&why);
     for (u32 i = 0; i < p->buf.n; i++)
         if (p->buf.v[i].first == UINT32_MAX) p->buf.v[i].first = 0;
-    if (g->made.n) plan_bounds(m), drop_unknown(m);
-    return plan_verify(p, m->e);
+    if (g->made.n) plan_bounds(m);
+    if (g->made.n || plan_has_calls(p) || m->depth) drop_unknown(m);
+    return m->depth || plan_verify(p, m->e); /* a body's, when it is known what it is given */
 }
 
-bool plan_make(struct plan *p, const struct cover *c, const struct selection *s, const i64 *var,
-               const struct plan_env *env, struct arena *a, struct err *e)
+static bool make(struct plan *p, const struct cover *c, const struct selection *s, const i64 *var, const struct plan_env *env, u32 depth,
+                 struct arena *a, struct err *e)
 {
     *p = (struct plan){.arena = a};
     symtab_init(&p->sym, a);
-    struct maker m = {.p = p, .c = c, .env = env, .a = a, .e = e};
+    struct maker m = {.p = p, .c = c, .env = env, .a = a, .s = s, .depth = depth, .e = e};
     map_init(&m.texts, a);
     map_init(&m.consts, a);
     map_init(&m.forms, a);
     bool ok = fill(&m, s, var);
     arena_release(&m.scratch);
     return ok;
+}
+
+bool plan_make(struct plan *p, const struct cover *c, const struct selection *s, const i64 *var, const struct plan_env *env, struct arena *a,
+               struct err *e)
+{
+    return make(p, c, s, var, env, 0, a, e);
 }

@@ -28,7 +28,8 @@ static void put_cost(struct buf *b, const struct task_cost *t)
     buf_printf(b, ",\"measured\":%s,\"trials\":%u,\"kernel\":", t->is_measured ? "true" : "false",
                t->n_trials);
     struct buf text = {0};
-    candidate_print(&text, &t->best);
+    if (t->best.gen) candidate_print(&text, &t->best);
+    else buf_z(&text, "call");
     buf_json_str(b, buf_view(&text));
     buf_release(&text);
     buf_char(b, '}');

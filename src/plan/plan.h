@@ -33,6 +33,7 @@ struct selection {
     u64 n_states;
     struct choices unfused; /* by plan_select_unfused */
     double unfused_seconds;
+    struct selection *body; /* per body of the cover */
 };
 
 typedef bool plan_cost_fn(void *user, const struct task *t, const i64 *var, struct task_cost *c);

@@ -516,14 +516,33 @@ static void chooser_release(struct chooser *k)
     arena_release(&k->a);
 }
 
+/* What its bodies cost, as many times as may be; of a branch the dearer one. */
+static void call_cost(const struct cover *c, const struct selection *s, const struct task *t, const i64 *var, struct task_cost *cost)
+{
+    enum { ROUNDS = 16 };
+    struct op_call x;
+    i64 rounds = 1;
+    u32 at;
+    *cost = (struct task_cost){.ok = op_call_get(&t->g, graph_node(&t->g, t->anchor), &x)};
+    if (!cost->ok) return;
+    for (u32 b = 0; b < x.n_body; b++)
+        if (cover_body(c, x.body[b], &at)) cost->seconds = fmax(cost->seconds, s->body[at].seconds);
+    if (x.is_loop && (!sym_eval(t->g.sym, x.rounds, var, &rounds) || x.is_conditional)) rounds = i64_min(rounds, ROUNDS);
+    cost->seconds *= (double)i64_max(0, i64_min(rounds, 1 << 20));
+}
+
 bool plan_select(struct selection *s, const struct cover *c, const i64 *var, plan_cost_fn *cost,
                  void *user, struct arena *a, struct err *e)
 {
     struct chooser k = {.c = c};
     *s = (struct selection){.cost = arena_array(a, struct task_cost, c->task.n)};
+    s->body = arena_array(a, struct selection, c->body.n + 1);
+    for (u32 b = 0; b < c->body.n; b++)
+        if (!plan_select(&s->body[b], c->body.v[b], var, cost, user, a, e)) return false;
     for (u32 t = 0; t < c->task.n; t++) {
         if (!mem_check(e, "choosing kernels", S(""))) return false;
-        s->cost[t].ok = cost(user, c->task.v[t], var, &s->cost[t]);
+        if (task_is_call(c->task.v[t])) call_cost(c, s, c->task.v[t], var, &s->cost[t]);
+        else s->cost[t].ok = cost(user, c->task.v[t], var, &s->cost[t]);
         if (isnan(s->cost[t].seconds)) s->cost[t].seconds = 0; /* a prediction for empty sizes */
     }
     bool ok = choose(&k, s, &s->choice, a, &s->is_exact, e);

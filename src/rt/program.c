@@ -15,6 +15,7 @@ struct phase {
     struct dev_mem block;  /* temporaries whose sizes are known from here on */
     i64 total;             /* bytes of them */
     u32 from, to;          /* dispatches */
+    bool waits;            /* for an element of a buffer */
     u32 made_from, made_to; /* sizes made before them */
     bool is_valid;
 };
@@ -42,6 +43,11 @@ struct rt_program {
     bool *is_made;           /* per output: a size depends on data */
     u32 n_lost;           /* of the device, when the constants were uploaded */
     struct bound bound;
+    struct call **call; /* per dispatch; NULL: a kernel */
+    struct dev_mem *held; /* per buffer: where a call's result lies */
+    i64 *given;           /* values of the plan's given variables */
+    bool is_inner;        /* run by a call */
+    const struct inner_run *inner; /* while it runs */
     bool profiling;
     double *seconds, *flops, *bytes; /* per dispatch, see struct rt_times */
     double last;                     /* seconds of the last run */
@@ -56,6 +62,7 @@ static bool load_kernels(struct rt_program *r, struct arena *a, struct err *e)
     map_init(&known, a);
     for (u32 i = 0; i < p->dispatch.n; i++) {
         const struct plan_dispatch *d = &p->dispatch.v[i];
+        if (d->call) continue;
         const struct plan_bin *b = &p->bin.v[d->bin];
         if (!str_is(b->lang, r->dev->driver->lang))
             return err_set(e, ERR_UNSUPPORTED,
@@ -80,6 +87,8 @@ static bool load_all_kernels(struct rt_program *r, struct err *e)
     struct arena scratch = {0};
     bool ok = load_kernels(r, &scratch, e);
     arena_release(&scratch);
+    for (u32 i = 0; i < r->plan->dispatch.n && ok; i++)
+        if (r->plan->dispatch.v[i].call) ok = (r->call[i] = call_load(r->plan->dispatch.v[i].call, r->dev, e)) != NULL;
     return ok;
 }
 
@@ -133,6 +142,8 @@ static void find_phases(struct rt_program *r, struct arena *a)
     }
     r->phase[n - 1].to = p->dispatch.n;
     r->n_phases = n;
+    for (u32 i = 0; i < n; i++)
+        for (k = r->phase[i].made_from; k < r->phase[i].made_to; k++) r->phase[i].waits |= !p->made.v[k].expr;
 }
 
 static u32 find_phase(const struct rt_program *r, u32 at)
@@ -169,15 +180,18 @@ static void new_bound(struct rt_program *r, struct arena *a)
     for (u32 i = 0; i < p->dispatch.n; i++) b->slot[i] = arena_array(a, struct dev_mem, p->dispatch.v[i].n_buf);
 }
 
-struct rt_program *rt_load(const struct plan *p, struct dev *d, struct err *e)
+static struct rt_program *load(const struct plan *p, struct dev *d, bool is_inner, struct err *e)
 {
     struct arena a = {0};
     struct rt_program *r = arena_new(&a, struct rt_program);
-    *r = (struct rt_program){.plan = p, .dev = d};
+    *r = (struct rt_program){.plan = p, .dev = d, .is_inner = is_inner};
     r->kernel = arena_array(&a, struct dev_kernel *, p->dispatch.n + 1);
     r->kernel_is_shared = arena_array(&a, bool, p->dispatch.n + 1);
     r->mem = arena_array(&a, struct dev_mem, p->buf.n + 1);
     r->io = arena_array(&a, struct dev_mem, p->buf.n + 1);
+    r->held = arena_array(&a, struct dev_mem, p->buf.n + 1);
+    r->call = arena_array(&a, struct call *, p->dispatch.n + 1);
+    r->given = arena_array(&a, i64, p->given.n + 1);
     r->seconds = arena_array(&a, double, p->dispatch.n + 1);
     r->flops = arena_array(&a, double, p->dispatch.n + 1);
     r->bytes = arena_array(&a, double, p->dispatch.n + 1);
@@ -190,10 +204,15 @@ struct rt_program *rt_load(const struct plan *p, struct dev *d, struct err *e)
     return NULL;
 }
 
+struct rt_program *rt_load(const struct plan *p, struct dev *d, struct err *e) { return load(p, d, false, e); }
+
+struct rt_program *program_load_inner(const struct plan *p, struct dev *d, struct err *e) { return load(p, d, true, e); }
+
 static void unload_kernels(struct rt_program *r)
 {
     for (u32 i = 0; i < r->plan->dispatch.n; i++) {
         if (r->kernel[i] && !r->kernel_is_shared[i]) r->dev->driver->unload(r->dev, r->kernel[i]);
+        call_unload(r->call[i]);
     }
 }
 
@@ -271,6 +290,7 @@ static bool bind_launch(struct rt_program *r, struct phase *h, u32 i, struct err
 {
     struct bound *b = &r->bound;
     const struct plan_dispatch *d = &r->plan->dispatch.v[i];
+    if (d->call) return true;
     i64 *param = arena_array(&h->arena, i64, d->n_param);
     i64(*grid)[3] = (i64(*)[3])arena_alloc(&h->arena, (i64)sizeof(i64[3]) * d->n_grid);
     i64 work;
@@ -299,6 +319,7 @@ static bool bind_launch(struct rt_program *r, struct phase *h, u32 i, struct err
 static bool grow_block(struct rt_program *r, struct phase *h, struct err *e)
 {
     if (h->block.size >= h->total && h->block.size > 0) return true;
+    if (h->block.size && r->is_inner && !r->dev->driver->fence(r->dev, e)) return false; /* the round before may be at work there */
     if (h->block.size) r->dev->driver->release(r->dev, &h->block);
     h->block = (struct dev_mem){0};
     return r->dev->driver->alloc(r->dev, i64_max(h->total, 64), &h->block, e) || err_prefix(e, "temporary memory for inputs of these sizes");
@@ -315,7 +336,7 @@ static bool same_sizes(const struct rt_program *r, const i64 *var)
 /* Copies of inputs and outputs that had other sizes. */
 static void drop_copy(struct rt_program *r, u32 k)
 {
-    if (r->plan->buf.v[k].kind == PB_CONST || !r->mem[k].size) return;
+    if (r->plan->buf.v[k].kind == PB_CONST || r->plan->buf.v[k].kind == PB_HELD || !r->mem[k].size) return;
     r->dev->driver->release(r->dev, &r->mem[k]);
     r->mem[k] = (struct dev_mem){0};
 }
@@ -363,6 +384,7 @@ static struct dev_mem find_mem(const struct rt_program *r, u32 k)
 {
     enum plan_buf_kind kind = r->plan->buf.v[k].kind;
     if (kind == PB_CONST) return r->mem[k];
+    if (kind == PB_HELD) return r->held[k];
     if (kind != PB_TEMP) return r->io[k];
     struct dev_mem m = r->phase[r->phase_of[k]].block;
     i64 at = r->bound.offset[k];
@@ -436,13 +458,13 @@ static bool bind_inputs(struct rt_program *r, const struct tensor *in, struct er
     i64 *var = arena_array(&tmp, i64, p->sym.var.n + 1);
     bool ok = true;
     for (u32 k = 0; k < p->input.n && ok; k++) ok = check_input(p, k, &in[k], e);
-    if (ok) plan_bind(p, in, var);
+    if (ok) plan_bind(p, in, r->given, var);
     ok = ok && check_facts(p, var, e) && check_sizes(p, in, var, e);
     if (ok && !same_sizes(r, var)) {
         forget(r, 0);
         memcpy(r->bound.var, var, sizeof *var * p->sym.var.n);
     }
-    ok = ok && make_sizes(r, 0, in, e) && (r->phase[0].is_valid || rebind(r, 0, e));
+    ok = ok && (!r->is_inner || !r->phase[0].waits || r->dev->driver->fence(r->dev, e)) && make_sizes(r, 0, in, e) && (r->phase[0].is_valid || rebind(r, 0, e));
     arena_release(&tmp);
     return ok;
 }
@@ -513,11 +535,19 @@ bool rt_output_dims(struct rt_program *r, const struct tensor *in, struct tensor
     return true;
 }
 
-static void fill_slots(struct rt_program *r, const struct phase *h)
+/* What calls made lies where they left it: so late. */
+static bool fill_slots(struct rt_program *r, u32 i, struct err *e)
 {
-    const struct plan *p = r->plan;
-    for (u32 i = h->from; i < h->to; i++)
-        for (u32 k = 0; k < p->dispatch.v[i].n_buf; k++) r->bound.slot[i][k] = find_mem(r, p->dispatch.v[i].buf[k]);
+    const struct plan_dispatch *d = &r->plan->dispatch.v[i];
+    for (u32 k = 0; k < d->n_buf; k++) {
+        const struct plan_buf *b = &r->plan->buf.v[d->buf[k]];
+        struct dev_mem *m = &r->bound.slot[i][k];
+        *m = find_mem(r, d->buf[k]);
+        if (b->kind != PB_HELD) continue;
+        if (m->size < r->bound.buf_size[d->buf[k]]) return err_set(e, ERR_FAILED, "'%.*s' is read before it is made", STR_ARG(b->name));
+        m->size = r->bound.buf_size[d->buf[k]];
+    }
+    return true;
 }
 
 /* Where an input or output in the host's memory lies for kernels: there, or in a copy. */
@@ -545,6 +575,7 @@ static bool place_output(struct rt_program *r, u32 k, struct tensor *out, i64 ro
     if (!output_dims(r, k, out, e)) return false;
     i64 size = r->bound.buf_size[io->buf];
     if (size < 0) return err_set(e, ERR_FAILED, "size of output '%.*s' cannot be worked out", STR_ARG(io->name));
+    if (r->inner) return r->inner->place(r->inner->user, k, size, &r->io[io->buf], e);
     if (out->data && r->is_made[k] && size > room)
         return err_set(e, ERR_INPUT, "output '%.*s' has %lld bytes for this input, and there is room for %lld", STR_ARG(io->name),
                        (long long)size, (long long)room);
@@ -598,9 +629,61 @@ static double dispatch_bytes(const struct rt_program *r, u32 i)
     for (u32 k = 0; k < d->n_buf; k++) {
         bool again = false;
         for (u32 j = 0; j < k; j++) again |= d->buf[j] == d->buf[k];
-        if (!again) sum += (double)r->bound.buf_size[d->buf[k]];
+        if (!again) sum += (double)i64_max(r->bound.buf_size[d->buf[k]], 0);
     }
     return sum;
+}
+
+/* Results that calls hold and that are outputs whose sizes are known by now. */
+static bool copy_held(struct rt_program *r, u32 i, u32 phase, struct err *e)
+{
+    const struct plan_call *c = r->plan->dispatch.v[i].call;
+    for (u32 k = 0; k < c->n_out; k++) {
+        u32 b = c->out[k];
+        if (b == UINT32_MAX || r->plan->buf.v[b].kind == PB_HELD || r->phase_of[b] != phase || !r->held[b].size) continue;
+        struct dev_mem from = r->held[b], to = find_mem(r, b);
+        if (from.size < r->bound.buf_size[b]) return err_set(e, ERR_FAILED, "'%.*s' has another size than expected", STR_ARG(r->plan->buf.v[b].name));
+        if (!dev_copy(r->dev, to, from, r->bound.buf_size[b], e)) return false;
+    }
+    return true;
+}
+
+static bool run_call(struct rt_program *r, u32 i, struct err *e)
+{
+    const struct plan_call *c = r->plan->dispatch.v[i].call;
+    struct arena a = {0};
+    u32 phase = 0;
+    struct call_job j = {.sym = &r->plan->sym, .var = r->bound.var};
+    while (phase + 1 < r->n_phases && r->phase[phase].to <= i) phase++;
+    j.in = arena_array(&a, struct dev_mem, c->n_in + 1);
+    j.out = arena_array(&a, struct dev_mem, c->n_out + 1);
+    j.held = arena_array(&a, struct dev_mem, c->n_out + 1);
+    j.is_placed = arena_array(&a, bool, c->n_out + 1);
+    for (u32 k = 0; k < c->n_in; k++) j.in[k] = find_mem(r, c->in[k].buf);
+    if (c->cond != UINT32_MAX) j.cond = find_mem(r, c->cond);
+    if (c->sizes != UINT32_MAX) j.sizes = find_mem(r, c->sizes);
+    for (u32 k = 0; k < c->n_out; k++) { /* what may be written in place */
+        u32 b = c->out[k];
+        if (b == UINT32_MAX) continue;
+        r->held[b] = (struct dev_mem){0};
+        if (r->plan->buf.v[b].kind != PB_HELD && r->phase_of[b] <= phase && (!c->is_loop || k >= c->n_carried))
+            j.out[k] = find_mem(r, b), j.is_placed[k] = true;
+    }
+    bool ok = call_run(r->call[i], &j, e);
+    for (u32 k = 0; k < c->n_out && ok; k++)
+        if (c->out[k] != UINT32_MAX) r->held[c->out[k]] = j.held[k];
+    for (u32 p = 0; p <= phase && ok; p++) ok = copy_held(r, i, p, e);
+    arena_release(&a);
+    return ok;
+}
+
+/* Of calls in earlier phases. */
+static bool copy_results(struct rt_program *r, u32 phase, struct err *e)
+{
+    bool ok = true;
+    for (u32 i = 0; i < r->phase[phase].from && ok; i++)
+        if (r->call[i]) ok = copy_held(r, i, phase, e);
+    return ok;
 }
 
 static bool launch_phase(struct rt_program *r, const struct phase *h, struct err *e)
@@ -608,7 +691,7 @@ static bool launch_phase(struct rt_program *r, const struct phase *h, struct err
     const struct dev_driver *v = r->dev->driver;
     for (u32 i = h->from; i < h->to; i++) {
         double start = r->profiling ? os_now() : 0;
-        if (!v->launch(r->dev, &r->bound.launch[i], e))
+        if (!(r->call[i] ? run_call(r, i, e) : fill_slots(r, i, e) && v->launch(r->dev, &r->bound.launch[i], e)))
             return err_prefix(e, "kernel '%.*s' (%.*s)", STR_ARG(r->plan->dispatch.v[i].entry),
                               STR_ARG(r->plan->dispatch.v[i].label));
         if (!r->profiling) continue;
@@ -626,11 +709,10 @@ static bool launch_all(struct rt_program *r, const struct tensor *in, struct ten
 {
     double first = os_now();
     for (u32 i = 0; i < r->n_phases; i++) {
-        if (i && !(r->dev->driver->fence(r->dev, e) && make_sizes(r, i, in, e))) return false;
+        if (i && !((!r->phase[i].waits || r->dev->driver->fence(r->dev, e)) && make_sizes(r, i, in, e))) return false;
         if (!r->phase[i].is_valid && !rebind(r, i, e)) return false;
         if (!place_outputs(r, i, out, room, a, e)) return false;
-        fill_slots(r, &r->phase[i]);
-        if (!launch_phase(r, &r->phase[i], e)) return false;
+        if (!copy_results(r, i, e) || !launch_phase(r, &r->phase[i], e)) return false;
     }
     r->last = r->profiling ? os_now() - first : -1;
     return true;
@@ -660,6 +742,34 @@ bool rt_run(struct rt_program *r, const struct tensor *in, struct tensor *out, s
     return ok;
 }
 
+/* Where its inputs lie is as long as they are. */
+static bool check_memory(struct rt_program *r, const struct inner_run *x, struct err *e)
+{
+    for (u32 k = 0; k < r->plan->input.n; k++) {
+        u32 b = r->plan->input.v[k].buf;
+        if (x->mem[k].size < r->bound.buf_size[b])
+            return err_set(e, ERR_FAILED, "'%.*s' is shorter than expected", STR_ARG(r->plan->input.v[k].name));
+        r->io[b].size = r->bound.buf_size[b];
+    }
+    return true;
+}
+
+bool program_run_inner(struct rt_program *r, const struct inner_run *x, struct err *e)
+{
+    const struct plan *p = r->plan;
+    struct arena tmp = {0};
+    i64 *room = arena_array(&tmp, i64, p->output.n + 1);
+    r->inner = x;
+    for (u32 k = 0; k < p->given.n; k++) r->given[k] = x->given[k];
+    for (u32 k = 0; k < p->input.n; k++) r->io[p->input.v[k].buf] = x->mem[k];
+    bool ok = bind_inputs(r, x->in, e) && check_input_bytes(r, x->in, e) && check_memory(r, x, e) &&
+              (r->n_lost == r->dev->n_lost || load_constants(r, e)) && launch_all(r, x->in, x->out, room, &tmp, e);
+    for (u32 k = 0; k < p->output.n && ok; k++) ok = output_dims(r, k, &x->out[k], e);
+    r->inner = NULL;
+    arena_release(&tmp);
+    return ok;
+}
+
 static bool borrow(struct rt_program *r, const struct plan_io *io, const void *data, const char *what, struct err *e)
 {
     i64 size = r->bound.buf_size[io->buf];
@@ -684,12 +794,13 @@ bool rt_enqueue(struct rt_program *r, const struct tensor *in, const struct tens
     struct arena tmp = {0};
     if (!v->borrow)
         return err_set(e, ERR_UNSUPPORTED, "device '%s' uses no memory of others in this process, arrays must lie in the host's", v->name);
+    if (plan_has_calls(r->plan))
+        return err_set(e, ERR_UNSUPPORTED, "the program has loops or branches, which are decided by the host: run it on arrays in the host's memory");
     if (r->plan->made.n)
         return err_set(e, ERR_UNSUPPORTED, "size '%.*s' is made while the program runs, which must be waited for: run it on arrays in the host's memory",
                        STR_ARG(r->plan->sym.var.v[r->plan->made.v[0].var]));
     bool ok = rt_output_dims(r, in, arena_array(&tmp, struct tensor, r->plan->output.n + 1), e) && borrow_all(r, in, out, e);
     arena_release(&tmp);
-    if (ok) fill_slots(r, &r->phase[0]);
     ok = ok && v->follow(r->dev, stream, e) && launch_phase(r, &r->phase[0], e);
     r->last = -1;
     struct err later = {0}; /* what was launched is in order even if something failed, and nothing stays borrowed */
@@ -713,5 +824,6 @@ i64 rt_memory_used(const struct rt_program *r)
 {
     i64 sum = 0;
     for (u32 i = 0; i < r->n_phases; i++) sum += r->phase[i].is_valid ? r->phase[i].total : 0;
+    for (u32 i = 0; i < r->plan->dispatch.n; i++) sum += r->call[i] ? call_memory_used(r->call[i]) : 0;
     return sum;
 }

@@ -14,4 +14,33 @@ struct memory_part {
 /* offset: per buffer, those of other phases stay. */
 bool memory_lay_out(const struct plan *p, const i64 *var, const struct memory_part *part, i64 *offset, i64 *total, struct err *e);
 
+/* program.c: a plan that another one's call runs. Nothing is waited for at its end, and inputs and outputs are in the device's memory. */
+struct inner_run {
+    const struct tensor *in;   /* type and sizes of each input, no data */
+    const struct dev_mem *mem; /* where it lies */
+    const i64 *given;          /* values of the plan's given variables */
+    /* memory for output k, asked for when its size is known */
+    bool (*place)(void *user, u32 k, i64 bytes, struct dev_mem *m, struct err *e);
+    void *user;
+    struct tensor *out;        /* receives types and sizes */
+};
+struct rt_program *program_load_inner(const struct plan *p, struct dev *d, struct err *e);
+bool program_run_inner(struct rt_program *r, const struct inner_run *x, struct err *e);
+
+/* call.c: loops and branches. */
+struct call;
+struct call_job {
+    const struct symtab *sym;  /* of the plan around, and its variables' values */
+    const i64 *var;
+    struct dev_mem cond, sizes;
+    struct dev_mem *in;        /* per input */
+    struct dev_mem *out;       /* per result: its place, where is_placed */
+    bool *is_placed;
+    struct dev_mem *held;      /* per result: receives where it lies, if not there */
+};
+struct call *call_load(const struct plan_call *c, struct dev *d, struct err *e);
+void call_unload(struct call *x); /* NULL: nothing */
+bool call_run(struct call *x, const struct call_job *j, struct err *e);
+i64 call_memory_used(const struct call *x);
+
 #endif

@@ -72,6 +72,16 @@ static void choose_border(struct cutter *c, value_id v)
     if (l == LAYOUT_ROWS || l == LAYOUT_CLAST) c->layout[v] = l;
 }
 
+/* What bodies read and deliver lies in rows. */
+static void choose_rows(struct cutter *c, node_id n)
+{
+    const struct node *x = graph_node(c->g, n);
+    for (u32 k = 0; k < x->in.n; k++)
+        if (x->in.v[k]) c->layout[x->in.v[k]] = LAYOUT_ROWS;
+    for (u32 k = 0; k < x->out.n; k++)
+        if (x->out.v[k]) c->layout[x->out.v[k]] = LAYOUT_ROWS;
+}
+
 static void choose_layouts(struct cutter *c)
 {
     const struct graph *g = c->g;
@@ -88,6 +98,8 @@ static void choose_layouts(struct cutter *c)
     for (u32 k = 0; k < g->input.n; k++) choose_border(c, g->input.v[k]);
     for (u32 k = 0; k < g->output.n; k++)
         if (c->users[g->output.v[k]].n == 0) choose_border(c, g->output.v[k]);
+    for (node_id n = 1; n < g->node.n; n++)
+        if (node_is(g, n, OP_CALL)) choose_rows(c, n);
 }
 
 /* Blocks of channels are for values that convolutions alone make and read, each of which may as well
@@ -415,7 +427,7 @@ static bool add_default(struct builder *b, value_id v)
         set_add(&s, p);
     }
     u32 n_core = s.n;
-    if (!b->no_fusion) grow_prologue(c, &s);
+    if (!b->no_fusion && !node_is(c->g, p, OP_CALL)) grow_prologue(c, &s);
     value_id outs[MAX_REGION];
     const struct node *x = graph_node(c->g, p);
     u32 n_out = 0;
@@ -458,6 +470,26 @@ static void find_anchors(struct builder *b)
     }
 }
 
+static bool build_bodies(struct cover *c, const struct cover_opts *o, struct err *e)
+{
+    for (node_id n = 1; n < c->g->node.n; n++)
+        for (u32 k = 0; node_is(c->g, n, OP_CALL) && k < graph_node(c->g, n)->attr.n; k++) {
+            const struct attr *t = &graph_node(c->g, n)->attr.v[k];
+            if (t->kind != ATTR_GRAPH) continue;
+            struct cover *body = arena_new(c->arena, struct cover);
+            if (!cover_build(body, t->graph, c->arena, o, e)) return false;
+            *arr_push(c->arena, &c->body) = body;
+        }
+    return true;
+}
+
+const struct cover *cover_body(const struct cover *c, const struct graph *body, u32 *at)
+{
+    for (*at = 0; *at < c->body.n; ++*at)
+        if (c->body.v[*at]->g == body) return c->body.v[*at];
+    return NULL;
+}
+
 bool cover_build(struct cover *c, const struct graph *g, struct arena *a,
                  const struct cover_opts *o, struct err *e)
 {
@@ -471,6 +503,7 @@ bool cover_build(struct cover *c, const struct graph *g, struct arena *a,
     choose_layouts(&b.cut);
     find_anchors(&b);
     choose_blocks(&b, o);
+    if (!build_bodies(c, o, e)) return false;
     for (u32 k = 0; k < g->output.n; k++)
         need_form(&b, (struct form){g->output.v[k], border_layout(g, g->output.v[k]), 0});
     for (u32 k = 0; k < g->made.n; k++)

@@ -225,7 +225,7 @@ static bool add_variants(struct joiner *j, u32 of)
 static bool is_elsewhere(const struct joiner *j, value_id v, u32 join)
 {
     node_id p = producer(j, v);
-    return !p || (j->expanded[p] && j->expanded[p] != join) || j->cut->is_output[v] ||
+    return !p || node_is(j->cut->g, p, OP_CALL) || (j->expanded[p] && j->expanded[p] != join) || j->cut->is_output[v] ||
            j->cut->users[v].n > 1;
 }
 
@@ -275,7 +275,7 @@ bool cover_add_joins(struct cover *c, const struct cutter *cut, struct map *task
     note_delivered(&j);
     for (node_id i = cut->g->node.n; --i;) try_join(&j, i);
     for (u32 r = 0; r < n && c->join.n; r++)
-        if (c->region.v[r].n_nodes && !add_variants(&j, r)) return false;
+        if (c->region.v[r].n_nodes && !node_is(c->g, c->region.v[r].nodes[0], OP_CALL) && !add_variants(&j, r)) return false;
     for (value_id v = 1; v < cut->g->value.n; v++)
         if (!add_copies(&j, v)) return false;
     if (only) drop_others(&j);

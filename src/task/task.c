@@ -89,6 +89,8 @@ bool task_parse(struct task *t, struct arena *a, struct symtab *st, struct str t
     return true;
 }
 
+bool task_is_call(const struct task *t) { return t->anchor && op_of(&t->g, t->anchor)->props & OP_CALL; }
+
 double task_flops(const struct task *t, const i64 *var) { return graph_flops(&t->g, var); }
 
 static double value_bytes(const struct graph *g, value_id v, const i64 *var)

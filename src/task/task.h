@@ -76,7 +76,12 @@ struct cover {
     struct { struct task **v; u32 n, cap; } task;
     struct { struct region *v; u32 n, cap; } region;
     struct { struct join *v; u32 n, cap; } join;
+    struct { struct cover **v; u32 n, cap; } body; /* of the graphs that nodes run */
 };
+
+/* A node that runs graphs: a program does it, no kernel. */
+bool task_is_call(const struct task *t);
+const struct cover *cover_body(const struct cover *c, const struct graph *body, u32 *at); /* at: index into body */
 
 struct cover_opts {
     bool no_fusion;     /* every node by itself */
