@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes test/golden/ort: one small model per use of an operator of com.microsoft or ai.onnx.ml, or of a recurrent layer, with its inputs and what
+"""Writes test/golden/ort: one small model per use of an operator of com.microsoft or ai.onnx.ml, of a recurrent layer, or of control flow, with its inputs and what
 ONNX Runtime computed of them as initializers "in:NAME" and "want:NAME" (test_ort.c reads them).
 
     ort_cases.py DIR [GLOB]      needs onnx and onnxruntime
@@ -9,6 +9,7 @@ import fnmatch, os, sys
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime as ort
 from onnx import helper, numpy_helper
 
@@ -396,5 +397,153 @@ layer("gru_both", "GRU", 2, lens=[1, 4], linear_before_reset=1, clip=0.8)
 layer("gru_activations", "GRU", bias=False, activations=["Sigmoid", "Softplus"])
 layer("rnn", "RNN", h0=True)
 layer("rnn_both_relu", "RNN", 2, lens=[2, 3], activations=["Relu", "ThresholdedRelu"], activation_alpha=[0.3])
+
+
+# Control flow that only running can decide: models as text, of which every input named N:, M: ... has that name as a size.
+def control(name, text, n_opset=17, **feeds):
+    global written, failed
+    name = "control_" + name
+    if not fnmatch.fnmatch(name, glob):
+        return
+    model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["": %d]>\n%s' % (n_opset, text))
+    opts = ort.SessionOptions()
+    opts.log_severity_level = 4
+    opts.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        got = ort.InferenceSession(model.SerializeToString(), opts, providers=["CPUExecutionProvider"]).run(None, feeds)
+    except Exception as e:
+        print("cannot run %s: %s" % (name, str(e).strip().split("\n")[0][:300]))
+        failed += 1
+        return
+    g = model.graph
+    g.initializer.extend(numpy_helper.from_array(x, "in:" + k) for k, x in feeds.items())
+    g.initializer.extend(numpy_helper.from_array(np.asarray(x), "want:" + o.name) for o, x in zip(g.output, got))
+    onnx.save(model, os.path.join(out_dir, name + ".onnx"))
+    written += 1
+
+
+WHILE = """g (float[N] x, int64 m, bool go) => (float[N] last, float[a, b] all) {
+  last, all = Loop (m, go, x) <body = b (int64 i, bool c, float[n] v) => (bool next, float[n] w, float[n] was) {
+    one = Constant <value = float {1.5}> ()
+    w = Mul (v, one)
+    was = Add (v, x)
+    sum = ReduceSum <keepdims = 0> (w)
+    bound = Constant <value = float {20.0}> ()
+    next = Less (sum, bound)
+  }>
+}"""
+for n, m, go, tag in ((5, 100, True, "early"), (5, 3, True, "counted"), (4, 0, True, "no_rounds"), (3, 9, False, "not_begun")):
+    control("while_" + tag, WHILE, x=f(n, lo=0.5, hi=1), m=s(m, I64), go=s(go, B))
+control("while_endless", WHILE.replace("Loop (m, go, x)", "Loop (, go, x)").replace("int64 m, ", ""), x=f(4, lo=0.5, hi=1), go=s(True, B))
+FOR = """g (float[N, 3] x, int64[k] steps) => (float[N, 3] y, float[a, b] seen, int64[c] at) {
+  m = Shape <start = 0, end = 1> (x)
+  zero = Constant <value = int64[1] {0}> ()
+  begin = ReduceSum <keepdims = 0> (x, zero)
+  yes = Constant <value = bool {1}> ()
+  y0, seen, at = Loop (m, yes, begin) <body = b (int64 i, bool c, float[3] v) => (bool c2, float[3] w, float[3] row, int64 i2) {
+    c2 = Identity (c)
+    row = Gather <axis = 0> (x, i)
+    half = Constant <value = float {0.5}> ()
+    hv = Mul (v, half)
+    w = Sub (row, hv)
+    i2 = Mul (i, i)
+  }>
+  y = Add (x, y0)
+}"""
+for n in (1, 6):
+    control("for_%d" % n, FOR, x=f(n, 3), steps=s([1], I64))
+NESTED = """g (float[N] x, int64 m, int64 k) => (float[N] y, float[a, b, c] all) {
+  y, all = Loop (m, , x) <body = outer (int64 i, bool c, float[n] v) => (bool c2, float[n] w, float[p, n] rows) {
+    c2 = Identity (c)
+    r = Add (i, k)
+    one = Constant <value = bool {1}> ()
+    w, rows = Loop (k, one, v) <body = inner (int64 j, bool d, float[n] u) => (bool d2, float[n] t, float[n] s) {
+      d2 = Identity (d)
+      ij = Add (r, j)
+      fij = Cast <to = 1> (ij)
+      tenth = Constant <value = float {0.1}> ()
+      sc = Mul (fij, tenth)
+      q = Mul (x, sc)
+      t = Sub (u, q)
+      s = Mul (t, v)
+    }>
+  }>
+}"""
+control("nested", NESTED, x=f(4), m=s(3, I64), k=s(2, I64))
+control("nested_inner_none", NESTED, x=f(4), m=s(3, I64), k=s(0, I64))
+IN_LOOP = """g (float[N] x, int64 m) => (float[N] y) {
+  y = Loop (m, , x) <body = outer (int64 i, bool c, float[n] v) => (bool c2, float[n] w) {
+    c2 = Identity (c)
+    sum = ReduceSum <keepdims = 0> (v)
+    zero = Constant <value = float {0.0}> ()
+    pos = Greater (sum, zero)
+    w = If (pos) <then_branch = t () => (float[n] a) {
+      e1 = Exp (x)
+      e2 = Softmax (e1)
+      k = Constant <value = float {1.7}> ()
+      e3 = Mul (e2, k)
+      a = Sub (v, e3)
+    }, else_branch = e () => (float[n] b) {
+      s1 = ReduceMax (v)
+      s2 = Abs (s1)
+      b = Add (v, s2)
+    }>
+  }>
+}"""
+control("if_in_loop", IN_LOOP, x=f(5), m=s(6, I64))
+LOOP_IN_IF = """g (float[N] x, bool c, int64 m) => (float[a] y, float[p] z) {
+  y, z = If (c) <then_branch = t () => (float[n] w, float[n] w2) {
+    yes = Constant <value = bool {1}> ()
+    w = Loop (m, yes, x) <body = b (int64 i, bool d, float[n] v) => (bool d2, float[n] u) {
+      d2 = Identity (d)
+      u = Add (v, x)
+    }>
+    w2 = Softmax (w)
+  }, else_branch = e () => (float[q] r, float[n] r2) {
+    r = Concat <axis = 0> (x, x)
+    s1 = Softmax (x)
+    s2 = Exp (s1)
+    r2 = Softmax (s2)
+  }>
+}"""
+for c in (True, False):
+    control("loop_in_if_%d" % c, LOOP_IN_IF, x=f(4), c=s(c, B), m=s(3, I64))
+GROW = """g (float[N, 2] x, int64 m) => (float[a, 2] y, float[b] sums) {
+  y, sums = Loop (m, , x) <body = b (int64 i, bool c, float[n, 2] v) => (bool c2, float[n2, 2] w, float t) {
+    c2 = Identity (c)
+    zero = Constant <value = int64[1] {0}> ()
+    mean = ReduceMean <axes = [0], keepdims = 1> (v)
+    w = Concat <axis = 0> (v, mean)
+    t = ReduceSum <keepdims = 0> (w)
+  }>
+}"""
+for m in (0, 1, 4):
+    control("grow_%d" % m, GROW, x=f(3, 2), m=s(m, I64))
+SCAN = """g (float[B, H] h, float[T, B, H] x, float[B, T, H] z) => (float[B, H] last, float[T, B, H] y, float[B, H, U] w) {
+  last, y, w = Scan <num_scan_inputs = 2, scan_input_axes = [0, 1], scan_input_directions = [0, 1], scan_output_axes = [0, -1],
+                     scan_output_directions = [1, 0], body = b (float[B, H] s, float[B, H] a, float[B, H] c) => (float[B, H] n, float[B, H] o, float[B, H] p) {
+    half = Constant <value = float {0.5}> ()
+    k = Mul (s, half)
+    n = Add (k, a)
+    o = Sub (n, c)
+    p = Mul (a, c)
+  }> (h, x, z)
+}"""
+for n in (1, 5):
+    control("scan_%d" % n, SCAN, h=f(2, 3), x=f(n, 2, 3), z=f(2, n, 3))
+control("scan_9", SCAN, 9, h=f(2, 3), x=f(4, 2, 3), z=f(2, 4, 3))
+TYPES = """g (int64[N] x, float16[2] h, int64 m) => (int64[N] y, float16[2] k, bool[a, b] big, int32[a2] j) {
+  y, k, big, j = Loop (m, , x, h) <body = b (int64 i, bool c, int64[n] v, float16[2] q) => (bool c2, int64[n] w, float16[2] r, bool[n] g, int32 i3) {
+    two = Constant <value = int64 {2}> ()
+    w = Mul (v, two)
+    r = Neg (q)
+    g = Greater (w, i)
+    i3 = Cast <to = 6> (i)
+    ten = Constant <value = int64 {50}> ()
+    most = ReduceMax <keepdims = 0> (w)
+    c2 = Less (most, ten)
+  }>
+}"""
+control("types", TYPES, x=i(5, hi=9, lo=1), h=f(2, t=H), m=s(20, I64))
 
 print("%d written, %d could not be run" % (written, failed))

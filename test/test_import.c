@@ -83,7 +83,7 @@ static void test_round_trip_ops(void **state)
 {
     struct rng r = rng_seed(5);
     for (i64 k = 0; op_all(k); k++) {
-        if (strcmp(op_all(k)->name, "Upsample") == 0) continue;
+        if (strcmp(op_all(k)->name, "Upsample") == 0 || op_all(k)->props & OP_CALL) continue;
         for (int round = 0; op_all(k)->random && round < 5; round++) {
             struct fixture f;
             start(&f);

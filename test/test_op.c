@@ -362,6 +362,7 @@ static void test_instances(void **state)
     for (i64 k = 0; op_all(k); k++) {
         const struct op *op = op_all(k);
         if (only && strcmp(only, op->name)) continue;
+        if (op->props & OP_CALL) continue; /* no kernels: test_graphs, test_loop */
         if (!op->random) n.failed++, printf("FAILED %s: no random instance\n", op->name);
         for (u64 s = 1; op->random && s <= N_INSTANCES; s++) {
             instance_check(op, seed_of(op, s), false, &n);
@@ -556,6 +557,7 @@ static int compile_all(struct dev *d, u64 seed)
     for (i64 k = 0; op_all(k); k++) {
         const struct op *op = op_all(k);
         bool specials, own = needs_own_kernel(op, seed_of(op, seed), &specials);
+        if (op->props & OP_CALL) continue;
         if (only && strcmp(only, op->name)) continue;
         if ((own && n) || n == BATCH) {
             failed += batch_run(d, &b), n = 0;

@@ -41,13 +41,25 @@ static struct tensor *stored(struct golden *c, const char *prefix, struct str na
     return NULL;
 }
 
+static bool has_calls(const struct graph *g)
+{
+    for (node_id n = 1; n < g->node.n; n++)
+        if (op_of(g, n)->props & OP_CALL) return true;
+    return false;
+}
+
 static bool import(struct golden *c, struct str bytes)
 {
     struct graph first;
     struct buf again = {0};
     symtab_init(&c->st, &c->a);
     graph_init(&first, &c->a, &c->st);
-    bool ok = import_bytes(&first, &c->a, &c->st, bytes, &c->e) && export_onnx_bytes(&first, &again, &c->e);
+    bool ok = import_bytes(&first, &c->a, &c->st, bytes, &c->e);
+    if (ok && has_calls(&first)) { /* which are not exported */
+        c->g = first;
+        return true;
+    }
+    ok = ok && export_onnx_bytes(&first, &again, &c->e);
     if (ok) {
         struct str copy = str_dup(&c->a, buf_view(&again));
         graph_init(&c->g, &c->a, &c->st);
@@ -64,11 +76,13 @@ static bool agrees(struct golden *c, const char *file, u32 k)
     struct str name = graph_value(&c->g, c->g.output.v[k])->name;
     const struct tensor *want = stored(c, "want:", name), *got = c->got[k];
     if (!want) return printf("FAILED %s: no content for output '%.*s'\n", file, STR_ARG(name)), false;
-    if (got->dtype != want->dtype || got->rank != want->rank || memcmp(got->dim, want->dim, sizeof(i64) * want->rank)) {
+    bool empty = !tensor_count(want) && !tensor_count(got); /* of loops without rounds ONNX Runtime does not tell the other sizes */
+    if (got->dtype != want->dtype || got->rank != want->rank || (!empty && memcmp(got->dim, want->dim, sizeof(i64) * want->rank))) {
         printf("FAILED %s: '%.*s' is %s of rank %u, expected %s of rank %u\n", file, STR_ARG(name), dtype_name(got->dtype),
                got->rank, dtype_name(want->dtype), want->rank);
         return false;
     }
+    if (empty) return true;
     bool half = want->dtype == DT_F16 || want->dtype == DT_BF16;
     bool bytes = want->dtype == DT_U8 || want->dtype == DT_I8;
     const struct tensor *own = stored(c, "tolerance", S(""));

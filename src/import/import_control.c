@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// If, Loop and Scan dissolve while sizes are inferred, so that what comes behind the import knows none of them.
-//   If      whose condition is known: the nodes of that branch. Else those of both, and their results are chosen from; both are
-//           computed then. Results of different sizes have a size that is made while running.
-//   Loop    with a known number of rounds: its body, round by round, as long as the condition is known to hold. From the first one
-//           on that only running can tell, a round's results are chosen from its own and those of the round before, and rounds
-//           that did not happen are cut off what the rounds collect.
+// If, Loop and Scan dissolve while sizes are inferred, where it is known how often their bodies run; where only running can tell, they
+// stay as quern::If and quern::Loop (import_call.c).
+//   If      whose condition is known: the nodes of that branch. Else, where both have few pointwise nodes, those of both, and their
+//           results are chosen from. Results of different sizes have a size that is made while running.
+//   Loop    with a known number of rounds: its body, round by round, as long as the condition is known to hold. With few rounds at most,
+//           from the first one on that only running can tell, a round's results are chosen from its own and those of the round before,
+//           and rounds that did not happen are cut off what the rounds collect.
 //   Scan    over a known number of elements: likewise.
+//           Of many rounds that would have many nodes, one body stays.
 //   SequenceMap  its body for each element. Sequences are no values of their own: they dissolve on the way (import_sequence.c).
 // A body reads values of the graph around it as inputs of its own, behind those that it declares ("captured"). Until a node
 // dissolves, attributes hold the numbers of its bodies.
@@ -14,19 +16,11 @@
 // The graph is inferred in order; a node dissolves when its inputs are known, and what it became is inferred next. Nodes that have
 // types and shapes are not inferred again, and a loop is unrolled a round at a time, because whether it goes on may follow from
 // what the round before has computed.
-#include "import/import.h"
-#include "op/op.h"
+#include "import/import_control.h"
 
 #include <string.h>
 
-enum { MAX_ROUNDS = 4096, MAX_UNROLLED = 200000, MAX_MASKED = 256, MAX_FOLD = 500 };
-
-struct control {
-    struct graph *g;
-    const struct import_bodies *bodies;
-    struct import_lists *lists;
-    struct err *e;
-};
+enum { MAX_ROUNDS = 4096, MAX_UNROLLED = 200000, MAX_MASKED = 256, MAX_FOLD = 500, MAX_CHEAP = 4, FEW_ROUNDS = 64, FEW_NODES = 1024 };
 
 bool import_is_control_op(struct str op)
 {
@@ -42,6 +36,7 @@ static bool collect_constant(const struct graph *g, value_id v, u32 depth, bool 
     if (x->data) return true;
     node_id p = x->producer;
     if (!p || depth == MAX_FOLD || graph_node(g, p)->dead || import_is_control_op(graph_node(g, p)->op)) return false;
+    if (op_of(g, p) && op_of(g, p)->props & OP_CALL) return false;
     if (seen[p]) return true;
     seen[p] = true;
     for (u32 k = 0; k < graph_node(g, p)->in.n; k++)
@@ -65,6 +60,15 @@ static bool evaluate(const struct graph *g, value_id v, i64 *out)
     if (ok) ok = !n ? (t = graph_value(g, v)->data) != NULL : graph_eval(&part, NULL, &t, &a, NULL, &none);
     if (ok) ok = tensor_count(t) == 1 && !dtype_is_float(t->dtype);
     if (ok) *out = elem_i64(t->dtype, t->data, 0);
+    arena_release(&a);
+    return ok;
+}
+
+bool control_is_constant(const struct graph *g, value_id v)
+{
+    struct arena a = {0};
+    u32 n = 0;
+    bool ok = v && collect_constant(g, v, 0, arena_array(&a, bool, g->node.n), arena_array(&a, node_id, MAX_FOLD), &n);
     arena_release(&a);
     return ok;
 }
@@ -115,14 +119,14 @@ static void paste(struct graph *g, const struct graph *body, const value_id *in,
     arena_release(&tmp);
 }
 
-static const struct graph *body_of(const struct control *c, node_id n, const char *attr)
+const struct graph *control_body(const struct control *c, node_id n, const char *attr)
 {
     i64 k = attr_int(graph_node(c->g, n), attr, -1);
     return k >= 0 && k < c->bodies->n ? c->bodies->v[k] : NULL;
 }
 
 /* First and number of the inputs of n that the body captured. */
-static bool captured(const struct control *c, node_id n, const char *attr, u32 *from, u32 *count)
+bool control_captured(const struct control *c, node_id n, const char *attr, u32 *from, u32 *count)
 {
     const i64 *v;
     struct str key = str_fmt(c->g->arena, "%s_captured", attr);
@@ -138,7 +142,7 @@ static void hand_on(struct graph *g, node_id n, value_id v, value_id out)
 
 static bool bad(const struct control *c, node_id n, const char *what) { return op_invalid(c->e, c->g, n, "%s", what); }
 
-static value_id scalar_of(struct graph *g, node_id n, value_id v)
+value_id control_scalar(struct graph *g, node_id n, value_id v)
 {
     value_id y = op_node1(g, n, "quern::Reshape", v, 0);
     op_set_syms(g, op_made(g, y), "shape", NULL, 0);
@@ -147,21 +151,34 @@ static value_id scalar_of(struct graph *g, node_id n, value_id v)
 
 /* If. */
 
+/* Computing both is cheaper than to wait for what decides. */
+static bool is_cheap(const struct graph *body)
+{
+    u32 n_live = 0;
+    for (node_id n = 1; n < body->node.n; n++) {
+        if (graph_node(body, n)->dead) continue;
+        const struct op *op = op_of(body, n);
+        if (++n_live > MAX_CHEAP || !op || !(op->props & (OP_POINTWISE | OP_VIEW))) return false;
+    }
+    return true;
+}
+
 static bool dissolve_if(struct control *c, node_id n)
 {
     struct graph *g = c->g;
-    const struct graph *body[2] = {body_of(c, n, "else_branch"), body_of(c, n, "then_branch")};
+    const struct graph *body[2] = {control_body(c, n, "else_branch"), control_body(c, n, "then_branch")};
     static const char *const name[2] = {"else_branch", "then_branch"};
     u32 n_out = graph_node(g, n)->out.n, from, count;
     i64 cond = -1;
     if (!body[0] || !body[1] || graph_node(g, n)->in.n < 1 || body[0]->output.n != n_out || body[1]->output.n != n_out)
         return bad(c, n, "branches do not fit the node");
     bool known = import_known(g, graph_node(g, n)->in.v[0], &cond);
-    value_id *out[2], pick = known ? 0 : scalar_of(g, n, graph_node(g, n)->in.v[0]);
+    if (!known && control_can_keep(c, n) && !(is_cheap(body[0]) && is_cheap(body[1]))) return control_keep_branch(c, n);
+    value_id *out[2], pick = known ? 0 : control_scalar(g, n, graph_node(g, n)->in.v[0]);
     for (int b = 0; b < 2; b++) {
         out[b] = arena_array(g->arena, value_id, n_out + 1);
         if (known && (cond != 0) != b) continue;
-        if (!captured(c, n, name[b], &from, &count) || from + count > graph_node(g, n)->in.n || body[b]->input.n != count)
+        if (!control_captured(c, n, name[b], &from, &count) || from + count > graph_node(g, n)->in.n || body[b]->input.n != count)
             return bad(c, n, "branches do not fit the node");
         value_id *in = arena_array(g->arena, value_id, count + 1);
         memcpy(in, graph_node(g, n)->in.v + from, count * sizeof *in);
@@ -190,8 +207,8 @@ static bool loop_read(struct control *c, node_id n, struct loop *l)
 {
     const struct node *x = graph_node(c->g, n);
     u32 from;
-    *l = (struct loop){.body = body_of(c, n, "body"), .done = attr_int(x, "done", 0), .masked = attr_int(x, "masked", 0)};
-    if (!l->body || !captured(c, n, "body", &from, &l->n_captured) || from < 2 || l->body->input.n != from + l->n_captured ||
+    *l = (struct loop){.body = control_body(c, n, "body"), .done = attr_int(x, "done", 0), .masked = attr_int(x, "masked", 0)};
+    if (!l->body || !control_captured(c, n, "body", &from, &l->n_captured) || from < 2 || l->body->input.n != from + l->n_captured ||
         x->in.n < from + l->n_captured || l->body->output.n < from - 1)
         return bad(c, n, "the body does not fit the node");
     l->n_own = from;
@@ -274,7 +291,7 @@ static bool loop_round(struct control *c, node_id n, const struct loop *l, value
     }
     paste(g, l->body, in, out);
     value_id next = out[0];
-    if (happens) next = op_node2(g, n, "And", happens, scalar_of(g, n, next), 0);
+    if (happens) next = op_node2(g, n, "And", happens, control_scalar(g, n, next), 0);
     graph_node(g, n)->in.v[1] = next;
     for (u32 k = 0; k < l->n_carried; k++) {
         value_id now = out[1 + k];
@@ -288,6 +305,22 @@ static bool loop_round(struct control *c, node_id n, const struct loop *l, value
     return true;
 }
 
+static u32 count_nodes(const struct graph *body)
+{
+    u32 n_live = 0;
+    for (node_id n = 1; n < body->node.n; n++) n_live += !graph_node(body, n)->dead;
+    return n_live;
+}
+
+/* Running decides how many rounds there are, or there are too many to write them all down. */
+static bool wants_to_stay(struct control *c, node_id n, const struct loop *l, bool uncounted, i64 rounds)
+{
+    if (l->done || !control_can_keep(c, n)) return false;
+    if (uncounted) return true;
+    if (!control_is_decided(c, n)) return rounds > MAX_CHEAP || rounds * count_nodes(l->body) > MAX_CHEAP * MAX_CHEAP;
+    return rounds < INT64_MAX && rounds > FEW_ROUNDS && (rounds > MAX_ROUNDS || rounds * count_nodes(l->body) > FEW_NODES);
+}
+
 static bool dissolve_loop(struct control *c, node_id n)
 {
     struct graph *g = c->g;
@@ -296,6 +329,11 @@ static bool dissolve_loop(struct control *c, node_id n)
     if (!loop_read(c, n, &l)) return false;
     value_id most = graph_node(g, n)->in.v[0], go = graph_node(g, n)->in.v[1];
     bool counted = most && import_known(g, most, &rounds), sure = !go || import_known(g, go, &cond);
+    if (!(sure && !cond) && !(counted && rounds <= 0) && wants_to_stay(c, n, &l, most && !counted, rounds)) {
+        if (control_keep_loop(c, n)) return true;
+        if (!counted || rounds > MAX_MASKED) return false;
+        *c->e = (struct err){0}; /* unrolled, rounds may differ in more */
+    }
     if (most && !counted)
         return op_unsupported(c->e, g, n, "the number of rounds is only known at run time; make input 'M' (%.*s) a constant of the model",
                               STR_ARG(graph_value(g, most)->name));
@@ -304,7 +342,7 @@ static bool dissolve_loop(struct control *c, node_id n)
         return op_unsupported(c->e, g, n, "a condition that only running can tell, without a constant number of rounds 'M' at most");
     if (l.done >= MAX_ROUNDS || g->node.n > MAX_UNROLLED || (!sure && rounds > MAX_MASKED))
         return op_unsupported(c->e, g, n, "loops are unrolled, and this one has too many rounds (%lld)", (long long)(counted ? rounds : l.done));
-    return loop_round(c, n, &l, sure ? 0 : scalar_of(g, n, go));
+    return loop_round(c, n, &l, sure ? 0 : control_scalar(g, n, go));
 }
 
 /* Scan. Inputs: states, sequences, captured values. */
@@ -318,7 +356,8 @@ static i64 list_at(const struct node *x, const char *attr, u32 k)
 struct scan {
     const struct graph *body;
     u32 n_state, n_seq, n_captured, n_scan;
-    i64 length;
+    i64 length;   /* -1: known when running */
+    bool is_open; /* some length is */
 };
 
 static bool scan_read(struct control *c, node_id n, struct scan *s)
@@ -327,8 +366,8 @@ static bool scan_read(struct control *c, node_id n, struct scan *s)
     const struct node *x = graph_node(g, n);
     u32 from;
     i64 n_seq = attr_int(x, "num_scan_inputs", 0);
-    *s = (struct scan){.body = body_of(c, n, "body"), .length = -1};
-    if (!s->body || !captured(c, n, "body", &from, &s->n_captured) || n_seq < 1 || n_seq > from ||
+    *s = (struct scan){.body = control_body(c, n, "body"), .length = -1};
+    if (!s->body || !control_captured(c, n, "body", &from, &s->n_captured) || n_seq < 1 || n_seq > from ||
         s->body->input.n != from + s->n_captured || x->in.n < from + s->n_captured || s->body->output.n < from - n_seq)
         return bad(c, n, "the body does not fit the node");
     s->n_seq = (u32)n_seq, s->n_state = from - s->n_seq;
@@ -339,11 +378,9 @@ static bool scan_read(struct control *c, node_id n, struct scan *s)
         u32 axis;
         i64 length;
         if (!op_axis(list_at(x, "scan_input_axes", k), shape->rank, &axis)) return bad(c, n, "bad attribute 'scan_input_axes'");
-        if (!sym_is_const(g->sym, shape->dim[axis], &length))
-            return op_unsupported(c->e, g, n, "the length of what is scanned, '%.*s', is %.*s; fix it (--assume, --input-shape)",
-                                  STR_ARG(graph_value(g, x->in.v[s->n_state + k])->name), STR_ARG(op_size_text(g, shape->dim[axis])));
-        if (s->length >= 0 && s->length != length) return bad(c, n, "sequences of different lengths");
-        s->length = length;
+        if (!sym_is_const(g->sym, shape->dim[axis], &length)) s->is_open = true;
+        else if (s->length >= 0 && s->length != length) return bad(c, n, "sequences of different lengths");
+        else s->length = length;
     }
     return true;
 }
@@ -376,8 +413,8 @@ static bool dissolve_scan(struct control *c, node_id n)
     struct graph *g = c->g;
     struct scan s;
     if (!scan_read(c, n, &s)) return false;
-    if (s.length == 0 || s.length > MAX_ROUNDS || s.length * s.body->node.n > MAX_UNROLLED)
-        return op_unsupported(c->e, g, n, "loops are unrolled, and %lld rounds are none or too many", (long long)s.length);
+    bool many = s.length > FEW_ROUNDS && (s.length > MAX_ROUNDS || s.length * count_nodes(s.body) > FEW_NODES);
+    if (s.is_open || many || s.length == 0) return control_keep_scan(c, n);
     u32 n_in = s.n_state + s.n_seq + s.n_captured;
     value_id *in = arena_array(g->arena, value_id, n_in + 1), *out = arena_array(g->arena, value_id, s.body->output.n + 1),
              *all = arena_array(g->arena, value_id, s.length * s.n_scan + 1);
@@ -496,9 +533,9 @@ static i64 map_length(struct control *c, node_id n, u32 n_own)
 static bool dissolve_map(struct control *c, node_id n)
 {
     struct graph *g = c->g;
-    const struct graph *body = body_of(c, n, "body");
+    const struct graph *body = control_body(c, n, "body");
     u32 n_own, n_captured, n_out = graph_node(g, n)->out.n;
-    if (!body || !captured(c, n, "body", &n_own, &n_captured) || n_own + n_captured > graph_node(g, n)->in.n ||
+    if (!body || !control_captured(c, n, "body", &n_own, &n_captured) || n_own + n_captured > graph_node(g, n)->in.n ||
         body->input.n != n_own + n_captured || body->output.n != n_out)
         return bad(c, n, "the body does not fit the node");
     i64 length = map_length(c, n, n_own);

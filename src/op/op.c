@@ -135,7 +135,7 @@ static bool inputs_ok(struct graph *g, node_id n, const struct op *op, struct er
         return op_invalid(e, g, n, "%u outputs", x->out.n);
     for (u32 i = 0; i < x->in.n; i++) {
         if (!x->in.v[i]) {
-            if (i < op->min_in || op->max_in == 255) return op_invalid(e, g, n, "input %u is missing", i);
+            if (i < op->min_in || (op->max_in == 255 && !(op->props & OP_CALL))) return op_invalid(e, g, n, "input %u is missing", i);
             continue;
         }
         const struct value *v = graph_value(g, x->in.v[i]);

@@ -428,11 +428,12 @@ static bool add_default(struct builder *b, value_id v)
     }
     u32 n_core = s.n;
     if (!b->no_fusion && !node_is(c->g, p, OP_CALL)) grow_prologue(c, &s);
-    value_id outs[MAX_REGION];
     const struct node *x = graph_node(c->g, p);
+    u32 max_out = node_is(c->g, p, OP_CALL) ? x->out.n : MAX_REGION;
+    value_id *outs = arena_array(c->a, value_id, max_out + 1);
     u32 n_out = 0;
     if (!has_anchor && x->out.n > 1 && !node_is(c->g, p, OP_VIEW)) { /* several outputs at once */
-        for (u32 k = 0; k < x->out.n && n_out < MAX_REGION; k++)
+        for (u32 k = 0; k < x->out.n && n_out < max_out; k++)
             if (x->out.v[k]) outs[n_out++] = x->out.v[k];
     } else outs[n_out++] = v;
     if (!add_region(b, &s, outs, n_out, c->layout)) return false;

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Private to import_control.c and import_call.c: control flow of a graph that is being inferred.
+#ifndef QUERN_IMPORT_CONTROL_H
+#define QUERN_IMPORT_CONTROL_H
+
+#include "import/import.h"
+#include "op/op.h"
+
+struct control {
+    struct graph *g;
+    const struct import_bodies *bodies;
+    struct import_lists *lists;
+    struct err *e;
+};
+
+/* A node's body as it was read, NULL: none; and the inputs of the node that it captured: first and number. */
+const struct graph *control_body(const struct control *c, node_id n, const char *attr);
+bool control_captured(const struct control *c, node_id n, const char *attr, u32 *from, u32 *count);
+value_id control_scalar(struct graph *g, node_id n, value_id v); /* as a value without axes */
+/* A value that follows from constants alone. */
+bool control_is_constant(const struct graph *g, value_id v);
+
+/* import_call.c: nodes that stay, as quern::Loop and quern::If, and are decided while running. */
+bool control_keep_loop(struct control *c, node_id n);
+bool control_keep_scan(struct control *c, node_id n);
+bool control_keep_branch(struct control *c, node_id n);
+bool control_can_keep(const struct control *c, node_id n); /* no sequences go in or out of bodies */
+/* Whether the number of rounds of a Loop follows from constants. */
+bool control_is_decided(const struct control *c, node_id n);
+
+#endif
