@@ -48,6 +48,7 @@ bool api_costs_init(struct api_costs *k, struct db *db, const struct api_target 
     u32 n = 0;
     for (u32 i = 0; i < c->task.n; i++) {
         struct task_known known;
+        if (task_is_call(c->task.v[i])) continue;
         if (!tune_best(db, k->env, c->task.v[i], var, &known, e)) break;
         double p = known.measured ? gen_predict(&known.best, c->task.v[i], k->caps, var) : 0;
         if (p > 0) ratio[n++] = known.seconds / p;
@@ -67,12 +68,13 @@ static bool borrow(struct selection *s, const struct api_costs *k, const struct 
     bool ok = known_load(&known, k->db, k->env, &a, e);
     for (u32 i = 0; i < s->choice.n && ok; i++) {
         u32 task = c->region.v[s->choice.v[i].region].task;
-        if (task == NO_TASK || s->cost[task].is_measured) continue;
+        if (task == NO_TASK || s->cost[task].is_measured || task_is_call(c->task.v[task])) continue;
         const struct known_for f = {.task = c->task.v[task], .var = var, .caps = k->caps};
         struct known_found x;
         if (!known_nearest(&known, &f, &x, e)) ok = e->code == ERR_NONE;
         else if (known_improves(&x, &f, &s->cost[task].best)) s->cost[task].best = x.cand;
     }
+    for (u32 b = 0; b < c->body.n && ok; b++) ok = borrow(&s->body[b], k, c->body.v[b], var, e);
     arena_release(&a);
     return ok;
 }

@@ -84,6 +84,12 @@ static bool lower_all(quern_model *m, struct err *e)
              (!pass_has_integer(&m->graph) || lower(m, &m->integer, flags | PASS_INTEGER, e));
     } while (ok && m->sym.n_noted != known && (ok = op_infer_all(&m->graph, e)));
     m->is_lowered = ok;
+    if (m->var && m->n_var < m->sym.var.n) { /* sizes that expansions make */
+        i64 *var = arena_array(&m->arena, i64, m->sym.var.n + 1);
+        for (u32 v = 0; v < m->sym.var.n; v++) var[v] = v < m->n_var ? m->var[v] : DEFAULT_SIZE;
+        m->var = var;
+        m->n_var = m->sym.var.n;
+    }
     return ok;
 }
 
@@ -126,6 +132,7 @@ static bool model_lower(quern_model *m, const char *optimize_for, struct err *e)
         return false;
     }
     m->var = arena_array(&m->arena, i64, m->sym.var.n + 1);
+    m->n_var = m->sym.var.n;
     for (u32 v = 0; v < m->sym.var.n; v++) m->var[v] = DEFAULT_SIZE;
     if (optimize_for && !api_parse_sizes(&m->sym, optimize_for, m->var, e)) return false;
     graph_guess_sizes(&m->lowered, m->var, DEFAULT_SIZE);

@@ -21,6 +21,7 @@ struct quern_model {
     struct interface io;   /* what callers asked for, per input and output; n 0: nothing */
     bool is_narrow;        /* values are stored in f16 */
     i64 *var;              /* sizes that times refer to, per variable */
+    u32 n_var;           /* of them */
     struct str name;       /* file name without folder and suffix */
 };
 

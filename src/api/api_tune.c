@@ -89,6 +89,7 @@ bool api_job_choose(struct api_job *j, struct err *e)
 struct price_list {
     const struct cover *c;
     struct task_cost *cost; /* per task */
+    struct api_costs *costs;
     u32 forced;
 };
 
@@ -98,7 +99,8 @@ static bool listed_price(void *user, const struct task *t, const i64 *var, struc
 {
     const struct price_list *p = user;
     u32 i = 0;
-    while (p->c->task.v[i] != t) i++;
+    while (i < p->c->task.n && p->c->task.v[i] != t) i++;
+    if (i == p->c->task.n) return api_cost(p->costs, t, var, c); /* of a body */
     *c = p->cost[i];
     if (i == p->forced) c->seconds -= bonus;
     return c->ok;
@@ -150,7 +152,7 @@ static u32 worth_measuring(quern_model *m, struct api_costs *costs, struct cover
     struct arena a = {0};
     struct selection s;
     struct price_list p = {
-        .c = c, .forced = UINT32_MAX, .cost = arena_array(&a, struct task_cost, c->task.n + 1)};
+        .c = c, .costs = costs, .forced = UINT32_MAX, .cost = arena_array(&a, struct task_cost, c->task.n + 1)};
     u32 *uses = arena_array(&a, u32, c->task.n + 1), n = 0;
     for (u32 i = 0; i < c->task.n; i++)
         p.cost[i].ok = api_cost(costs, c->task.v[i], m->var, &p.cost[i]);
@@ -160,11 +162,22 @@ static u32 worth_measuring(quern_model *m, struct api_costs *costs, struct cover
         if (task != NO_TASK) uses[task]++;
     }
     for (u32 i = 0; i < c->task.n && ok; i++) {
-        if (!uses[i] && !is_rival(&p, i, m->var, s.seconds, uses)) continue;
+        if (task_is_call(c->task.v[i]) || (!uses[i] && !is_rival(&p, i, m->var, s.seconds, uses))) continue;
         tasks[n++] = (struct tune_task){.task = c->task.v[i], .var = m->var, .weight = uses[i]};
     }
     arena_release(&a);
+    for (u32 b = 0; b < c->body.n && ok; b++) { /* what bodies run */
+        n += worth_measuring(m, costs, c->body.v[b], tasks + n, e);
+        ok = !e->code;
+    }
     return ok ? n : 0;
+}
+
+static u32 count_tasks(const struct cover *c)
+{
+    u32 n = c->task.n;
+    for (u32 b = 0; b < c->body.n; b++) n += count_tasks(c->body.v[b]);
+    return n;
 }
 
 static u32 choose_tasks(quern_model *m, quern_db *db, struct api_job *j, struct cover *c,
@@ -185,7 +198,7 @@ static bool tune_model(quern_db *db, quern_model *m, struct api_job *j, struct e
     if (ok) api_offer_blocks(&j->cover, &j->target.caps);
     const struct graph *g = ok ? api_lowered(m, &j->target.caps, e) : NULL;
     ok = g && cover_build(&c, g, &a, &j->cover, e);
-    struct tune_task *tasks = ok ? arena_array(&a, struct tune_task, c.task.n + 1) : NULL;
+    struct tune_task *tasks = ok ? arena_array(&a, struct tune_task, count_tasks(&c) + 1) : NULL;
     ok = ok && db_options(&db->db, api_options_key(m, &j->target, &a),
                           api_options_print(m, &j->target, &j->cover, &a), e);
     u32 n = ok ? choose_tasks(m, db, j, &c, tasks, e) : 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Control flow that only running can decide stays in the graph, as quern::Loop and quern::If (op/control.c). A body is copied and inferred
+// Control flow that only running can decide stays in the graph, as quern::Loop and quern::If (op/while.c). A body is copied and inferred
 // as a graph of its own, in which control flow dissolves or stays likewise. The number of the round is one more value that is carried on;
 // what a Scan takes of its inputs the body gathers by that number, and reads them in place.
 //

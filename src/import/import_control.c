@@ -151,6 +151,14 @@ value_id control_scalar(struct graph *g, node_id n, value_id v)
 
 /* If. */
 
+/* Which may be what it gives. */
+static bool has_sequences(const struct graph *body)
+{
+    for (node_id n = 1; n < body->node.n; n++)
+        if (!graph_node(body, n)->dead && import_is_sequence_op(graph_node(body, n)->op)) return true;
+    return false;
+}
+
 /* Computing both is cheaper than to wait for what decides. */
 static bool is_cheap(const struct graph *body)
 {
@@ -173,7 +181,9 @@ static bool dissolve_if(struct control *c, node_id n)
     if (!body[0] || !body[1] || graph_node(g, n)->in.n < 1 || body[0]->output.n != n_out || body[1]->output.n != n_out)
         return bad(c, n, "branches do not fit the node");
     bool known = import_known(g, graph_node(g, n)->in.v[0], &cond);
-    if (!known && control_can_keep(c, n) && !(is_cheap(body[0]) && is_cheap(body[1]))) return control_keep_branch(c, n);
+    if (!known && control_can_keep(c, n) && !has_sequences(body[0]) && !has_sequences(body[1]) &&
+        !(is_cheap(body[0]) && is_cheap(body[1])))
+        return control_keep_branch(c, n);
     value_id *out[2], pick = known ? 0 : control_scalar(g, n, graph_node(g, n)->in.v[0]);
     for (int b = 0; b < 2; b++) {
         out[b] = arena_array(g->arena, value_id, n_out + 1);

@@ -50,7 +50,7 @@ enum op_prop {
     /* inputs of floats have one type: where a network's constants have another, the importer converts them */
     OP_ONE_TYPE = 1 << 16,
     OP_RANDOM = 1 << 17, /* its numbers are no other implementation's */
-    OP_CALL = 1 << 18, /* runs graphs in its attributes (control.c): a program does, no kernel; is OP_HEAVY | OP_WHOLE, too */
+    OP_CALL = 1 << 18, /* runs graphs in its attributes (while.c): a program does, no kernel; is OP_HEAVY | OP_WHOLE, too */
 };
 
 /* A reduction over `axes` of input 0: out = combine over i of in[i], from init. */
@@ -360,7 +360,7 @@ bool graph_facts_hold(const struct graph *g, const i64 *var, struct err *e);
 /* Sizes made of v, whose content is t, and those that follow from them; what var says already stays. */
 bool graph_read_sizes(const struct graph *g, value_id v, const struct tensor *t, i64 *var, struct err *e);
 
-/* control.c: of a node with OP_CALL. */
+/* while.c: of a node with OP_CALL. */
 struct op_call {
     bool is_loop;              /* else a branch */
     bool is_conditional;       /* the body's first output says whether there is another round */

@@ -459,4 +459,4 @@ static const struct op ops[] = {
      .random = random_if},
 };
 
-const struct op_family op_control = {ops, countof(ops)};
+const struct op_family op_while = {ops, countof(ops)};
