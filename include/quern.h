@@ -220,6 +220,7 @@ struct quern_operator {
     const char *form;      /* "composite": of other operators; "element": computed element by element; "whole": a kernel of its own;
                               "import": replaced while a model is read; "": not known here */
     uint64_t types;        /* of its first input, or of what it makes where there is none: a bit for each quern_dtype */
+    const char *needs;     /* what a device must have to run it on types of 32 bits and fewer: "", "f64", "i64", "f64 i64" */
 };
 QUERN_API int quern_operator_at(int k, struct quern_operator *o);
 QUERN_API const char *quern_dtype_text(quern_dtype t); /* "f32"; NULL: no such type */

@@ -3,15 +3,16 @@
 // What the library knows of ONNX, and what stands in the way of a model. Declared and documented in include/quern.h.
 //
 // The types of an operator are not written down anywhere: they are those under which random instances of it, as the tests make them,
-// are inferred and expanded.
+// are inferred and expanded. What a device must have is found by rendering such instances for devices that lack something.
 #include "api/api_model.h"
 
 #include "import/import.h"
+#include "lang/lang.h"
 #include "op/op.h"
 
 #include <string.h>
 
-enum { N_SEEDS = 16 };
+enum { N_SEEDS = 16, N_NEEDS = 6, NEEDS_F64 = 1, NEEDS_I64 = 2 };
 
 /* The tensor's elements in another type. */
 static struct tensor *converted(struct arena *a, const struct tensor *x, enum dtype t)
@@ -45,23 +46,104 @@ static void change_type(struct graph *g, struct arena *a, enum dtype from, enum 
     }
 }
 
-/* One instance with its type replaced; DT_NONE: as it is. The type it then has, DT_NONE: refused. */
-static enum dtype try_instance(const struct op *op, u64 seed, enum dtype to)
+/* One instance in g with its type replaced; DT_NONE: as it is. The type it then has, DT_NONE: refused. */
+static enum dtype make_instance(struct graph *g, struct arena *a, struct symtab *st, const struct op *op, u64 seed, enum dtype to)
 {
+    struct err e = {0};
+    struct rng r = rng_seed(seed);
+    symtab_init(st, a);
+    graph_init(g, a, st);
+    op->random(op, g, &r);
+    enum dtype from = main_type(g);
+    if (from != DT_NONE && to != DT_NONE) change_type(g, a, from, to);
+    if ((from == DT_NONE && to != DT_NONE) || !op_infer_all(g, &e) || !op_expand_all(g, &e)) return DT_NONE;
+    return from == DT_NONE ? graph_value(g, g->output.v[0])->dtype : to != DT_NONE ? to : from;
+}
+
+/* One grid over the elements of a value. */
+static void emit_elements(struct emit *m, value_id v)
+{
+    struct kir *k = m->k;
+    const struct shape *s = &graph_value(m->g, v)->shape;
+    kval flat = kir_grid(k, emit_size(m, shape_count(m->g->sym, s))), idx[MAX_RANK] = {0};
+    for (u32 i = s->rank; i-- > 0;) {
+        kval n = emit_size(m, s->dim[i]);
+        idx[i] = i ? kir_bin(k, KI_MOD, flat, n) : flat;
+        flat = i ? kir_bin(k, KI_DIV, flat, n) : flat;
+    }
+    emit_store(m, v, idx, emit_value(m, v, idx));
+    kir_end(k);
+}
+
+/* The instance as one plain kernel; false: a node of it is a kernel of its own, and not the only one. */
+static bool emit_instance(struct emit *m, struct kir *k, const struct graph *g, struct arena *a)
+{
+    node_id whole = 0;
+    u32 n_nodes = 0;
+    for (node_id n = 1; n < g->node.n; n++) {
+        if (graph_node(g, n)->dead) continue;
+        n_nodes++;
+        if (op_of(g, n)->whole) whole = n;
+    }
+    if (whole && n_nodes > 1) return false;
+    kir_init(k, a, S("instance"));
+    emit_init(m, k, g, a);
+    emit_args(m);
+    if (whole) op_of(g, whole)->whole(m, graph_node(g, whole));
+    for (u32 i = 0; !whole && i < g->output.n; i++) emit_elements(m, g->output.v[i]);
+    return true;
+}
+
+/* Can a device run it that lacks f64 or 64-bit integers? Asked of SPIR-V, which alone has devices without the latter. */
+static bool runs_without(const struct kir *k, struct arena *a, u32 lacks)
+{
+    struct caps c = {.is_gpu = true, .max_group = 256, .subgroup = 32, .max_push = 128, .max_bind = 64, .spirv = 15, .has_f16 = true, .has_i8 = true,
+                     .has_i16 = true, .has_rte_f16 = true, .has_nan = true, .has_f64 = !(lacks & NEEDS_F64), .has_i64 = !(lacks & NEEDS_I64)};
+    struct buf text = {0}, module = {0};
+    struct err e = {0};
+    const struct lang *l = lang_find(S("spirv"));
+    bool ok = lang_render(&text, l, k, &c, a, &e) && l->build(&module, buf_view(&text), &c, 10, &e);
+    buf_release(&module);
+    buf_release(&text);
+    return ok;
+}
+
+/* Its inputs or outputs are of f64, whatever the main one is. */
+static bool has_doubles(const struct graph *g)
+{
+    for (u32 k = 0; k < g->input.n + g->output.n; k++)
+        if (graph_value(g, k < g->input.n ? g->input.v[k] : g->output.v[k - g->input.n])->dtype == DT_F64) return true;
+    return false;
+}
+
+/* What one instance of f32, or of another type that every device has, needs of a device. */
+static u32 instance_needs(const struct op *op, u64 seed, uint64_t types)
+{
+    static const enum dtype plain[] = {DT_F32, DT_I32, DT_U8, DT_BOOL, DT_I8};
     struct arena a = {0};
     struct symtab st;
     struct graph g;
-    struct err e = {0};
-    struct rng r = rng_seed(seed);
-    symtab_init(&st, &a);
-    graph_init(&g, &a, &st);
-    op->random(op, &g, &r);
-    enum dtype from = main_type(&g), found = DT_NONE;
-    if (from != DT_NONE && to != DT_NONE) change_type(&g, &a, from, to);
-    if ((from != DT_NONE || to == DT_NONE) && op_infer_all(&g, &e) && op_expand_all(&g, &e))
-        found = from == DT_NONE ? graph_value(&g, g.output.v[0])->dtype : to != DT_NONE ? to : from;
+    struct kir k;
+    struct emit m;
+    enum dtype t = DT_NONE;
+    u32 needs = 0;
+    for (int i = 0; t == DT_NONE && i < countof(plain); i++)
+        if (types >> dtype_onnx(plain[i]) & 1) t = plain[i];
+    if (t != DT_NONE && make_instance(&g, &a, &st, op, seed, t) == t && !has_doubles(&g) && emit_instance(&m, &k, &g, &a) &&
+        runs_without(&k, &a, 0)) {
+        if (!runs_without(&k, &a, NEEDS_F64)) needs |= NEEDS_F64;
+        if (!runs_without(&k, &a, NEEDS_I64)) needs |= NEEDS_I64;
+    }
     arena_release(&a);
-    return found;
+    return needs;
+}
+
+static const char *needs_of(const struct op *op, uint64_t types)
+{
+    static const char *const text[] = {"", "f64", "i64", "f64 i64"};
+    u32 needs = 0;
+    for (u64 seed = 1; op->random && seed <= N_NEEDS; seed++) needs |= instance_needs(op, seed, types);
+    return text[needs];
 }
 
 static uint64_t types_of(const struct op *op)
@@ -69,8 +151,12 @@ static uint64_t types_of(const struct op *op)
     uint64_t types = 0;
     for (u64 seed = 1; op->random && seed <= N_SEEDS; seed++)
         for (int t = DT_NONE; t < N_DTYPES; t++) {
-            enum dtype found = try_instance(op, seed, (enum dtype)t);
+            struct arena a = {0};
+            struct symtab st;
+            struct graph g;
+            enum dtype found = make_instance(&g, &a, &st, op, seed, (enum dtype)t);
             if (found != DT_NONE) types |= (uint64_t)1 << dtype_onnx(found);
+            arena_release(&a);
         }
     return types;
 }
@@ -102,8 +188,8 @@ int quern_operator_at(int k, struct quern_operator *o)
     const struct op_onnx *onnx = op ? op_onnx_find(str_of(op->name)) : k < 0 ? NULL : missing(k - n_known());
     if (!op && !onnx) return 0;
     bool replaced = !op && import_replaces(str_of(onnx->name));
-    struct quern_operator x = {.size = sizeof x, .name = op ? op->name : onnx->name, .form = op ? form_of(op) : replaced ? "import" : ""};
-    if (op) x.types = types_of(op);
+    struct quern_operator x = {.size = sizeof x, .name = op ? op->name : onnx->name, .form = op ? form_of(op) : replaced ? "import" : "", .needs = ""};
+    if (op) x.types = types_of(op), x.needs = needs_of(op, x.types);
     if (onnx) x.opset = onnx->first, x.changed = onnx->last, x.removed = onnx->gone;
     size_t size = o->size;
     memcpy(o, &x, size < sizeof x ? size : sizeof x);

@@ -40,7 +40,7 @@ static void put_json(const struct quern_operator *o)
 {
     printf("{\"operator\":");
     json_text(o->name);
-    printf(",\"opset\":%d,\"changed\":%d,\"removed\":%d,\"form\":\"%s\",\"types\":[", o->opset, o->changed, o->removed, o->form);
+    printf(",\"opset\":%d,\"changed\":%d,\"removed\":%d,\"form\":\"%s\",\"needs\":\"%s\",\"types\":[", o->opset, o->changed, o->removed, o->form, o->needs);
     if (o->types) putchar('"');
     put_types(o->types, "\",\"");
     puts(o->types ? "\"]}" : "]}");
@@ -71,13 +71,13 @@ static void put_table(const struct quern_operator *v, int n, const char *domain)
 {
     bool onnx = !*domain;
     printf("\n## Domain %s\n\n", onnx ? "ai.onnx" : domain);
-    puts(onnx ? "| operator | since opset, last changed | computed | element types |\n|---|---|---|---|"
-              : "| operator | computed | element types |\n|---|---|---|");
+    puts(onnx ? "| operator | since opset, last changed | computed | device needs | element types |\n|---|---|---|---|---|"
+              : "| operator | computed | device needs | element types |\n|---|---|---|---|");
     for (int k = 0; k < n; k++) {
         if (!same_domain(&v[k], domain)) continue;
         printf("| %s |", v[k].name + (onnx ? 0 : strlen(domain) + 2));
         if (onnx) putchar(' '), put_opsets(&v[k]), fputs(" |", stdout);
-        printf(" %s | ", *v[k].form ? v[k].form : "**not supported**");
+        printf(" %s | %s | ", *v[k].form ? v[k].form : "**not supported**", v[k].needs);
         put_types(v[k].types, " ");
         puts(" |");
     }
@@ -90,11 +90,14 @@ static void put_head(void)
          "Opsets 1 to 28 of ai.onnx are read. Operators keep the meaning that the model's opset gives them: older forms (attributes that\n"
          "became inputs) are brought to the one of opset 18, newer ones are kept. Element types are those of the first input; `quern check`\n"
          "says what a model needs beyond them.\n\n"
-         "Every operator runs on every device, because kernels of all languages come from one description of it: a *composite* is\n"
+         "Every operator runs on every device that has its element types, because kernels of all languages come from one description of it: a *composite* is\n"
          "replaced by other operators, an *element* operator says how one element of its output is computed, so that it can be fused\n"
          "with its neighbours, a *whole* one is a kernel of its own; *import*: replaced while a\n"
-         "model is read. Devices differ in element types alone: f64 needs a device that\n"
-         "computes with it, as `quern devices` says; f16 and bf16 are stored as such and computed in f32 everywhere.");
+         "model is read.\n\n"
+         "Processors (languages c and kir), CUDA and HIP have all types. f16 and bf16 are stored as such and computed in f32 everywhere, types of\n"
+         "8 and 16 bits are packed where a device cannot address them. OpenCL and Vulkan devices may lack f64, Vulkan devices 64-bit\n"
+         "integers, too (`quern devices`: `has_f64`, `has_i64`); there operators are refused on f64, i64 and u64, and those of which *device needs*\n"
+         "says so on other types, too, with some of their attributes: indices that are results or inputs are i64 in ONNX.");
 }
 
 /* Each domain once, ONNX's first, our own last. */
