@@ -75,7 +75,7 @@ static void emit_elements(struct emit *m, value_id v)
     kir_end(k);
 }
 
-/* The instance as one plain kernel; false: a node of it is a kernel of its own, and not the only one. */
+/* The instance as one plain kernel; false: it has a node that is a kernel of its own beside others, or no kernel (a loop). */
 static bool emit_instance(struct emit *m, struct kir *k, const struct graph *g, struct arena *a)
 {
     node_id whole = 0;
@@ -84,6 +84,7 @@ static bool emit_instance(struct emit *m, struct kir *k, const struct graph *g, 
         if (graph_node(g, n)->dead) continue;
         n_nodes++;
         if (op_of(g, n)->whole) whole = n;
+        else if (!op_of(g, n)->lower) return false;
     }
     if (whole && n_nodes > 1) return false;
     kir_init(k, a, S("instance"));
