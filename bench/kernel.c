@@ -320,7 +320,7 @@ static void *make_buffer(const struct bench *b, const struct check *c, const str
     struct place at = {0};
     place_of(&at, &b->t.g, x->v, c->var);
     i64 n = at.count;
-    struct tensor *p = x->pack ? pack_apply(x->pack, t, b->t.g.sym, &a) : NULL;
+    struct tensor *p = x->pack ? pack_apply(x->pack, t, b->t.g.sym, &a, NULL) : NULL;
     i64 size = p ? tensor_bytes(p) : n * dtype_size(v->dtype);
     void *m = mem_aligned(size + 128);
     if (p) memcpy(m, p->data, (size_t)size);

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Time to the first result: from the start of a process that has nothing but a network's file to its first outputs. quern compiles
-# its kernels on the way ("first": its caches are empty; "again": a process before it did the same). Peers are Python processes, and
-# their time begins when the interpreter is ready, with the import of the library; torch.compile's networks are made in the process.
-# Engines take turns; files are in the system's memory.
+# its kernels on the way ("first": its caches are empty; "again": a process before it did the same) and fills its caches behind the
+# result, which "to its end" has, too. Peers are Python processes, and their time begins when the interpreter is ready, with the import of the
+# library; torch.compile's networks are made in the process. Engines take turns; files are in the system's memory.
 import json
 import os
 import shutil
@@ -17,7 +17,7 @@ import stats
 from rows import ROOT
 
 QUERN = ROOT + "/build/quern"
-ROUNDS = 5
+ROUNDS = 5  # at most
 
 # Each prints the seconds until it has the outputs. Arguments: network, input.
 PEERS = {
@@ -35,22 +35,35 @@ m = c.compile_model(path, "CPU")
 m.create_infer_request().infer([x[i.any_name] for i in m.inputs])
 """,
     "torch.compile": """
-import torch, torchvision
+import torch
 torch.set_num_threads(threads)
-net = torch.compile(getattr(torchvision.models, name)(weights=None).eval())
-with torch.no_grad(): net(torch.from_numpy(next(iter(x.values()))))
+%s
+with torch.no_grad(): torch.compile(net.eval())(*map(torch.from_numpy, x.values()))
 """,
 }
 FRAME = """
 import sys, time, json, os
 import numpy as np
-path, inputs, threads, name = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+path, inputs, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
 x = dict(np.load(inputs))
 start = time.time()
 %s
 print(json.dumps(time.time() - start))
 """
-TORCHVISION = {"resnet50": "resnet50", "mobilenetv2": "mobilenet_v2"}
+BERT = "bert, 12 layers, 1x128"
+# How PyTorch makes the networks.
+TORCH = {
+    "resnet50": "import torchvision; net = torchvision.models.resnet50(weights=None)",
+    "mobilenetv2": "import torchvision; net = torchvision.models.mobilenet_v2(weights=None)",
+    BERT: "import transformers; net = transformers.BertModel(transformers.BertConfig())",
+    "ten small nodes": """
+class net(torch.nn.Module):
+    def forward(self, x):
+        for f in (torch.relu, torch.sin, torch.tanh, torch.exp, torch.neg, torch.sigmoid, torch.abs, torch.sqrt, torch.cos, torch.floor): x = f(x)
+        return x
+net = net()
+""",
+}
 
 
 def small_graph():
@@ -78,24 +91,36 @@ torch.onnx.export(Net(), x, sys.argv[1], input_names=["ids", "mask"], opset_vers
     return subprocess.run([sys.executable, "-c", code, path], capture_output=True).returncode == 0
 
 
-def networks(folder):
-    """(name, file, inputs)"""
-    picture = {"input": np.random.default_rng(0).standard_normal((1, 3, 224, 224), dtype=np.float32)}
-    for name in ("resnet50", "mobilenetv2"):
-        path = "%s/%s.onnx" % (folder, name)
-        subprocess.run([QUERN, "zoo", name, "-o", path], check=True, stdout=subprocess.DEVNULL)
-        yield name, path, picture
-    path = folder + "/bert.onnx"
-    if bert(path):
-        yield "bert, 12 layers, 1x128", path, {"ids": np.ones((1, 128), np.int64), "mask": np.ones((1, 128), np.int64)}
-    with open(folder + "/small.txt", "w") as f:
+def zoo(name, path):
+    subprocess.run([QUERN, "zoo", name, "-o", path], check=True, stdout=subprocess.DEVNULL)
+    return True
+
+
+def small(path):
+    with open(path + ".txt", "w") as f:
         f.write(small_graph())
-    path = folder + "/small.onnx"
-    subprocess.run([QUERN, "export", folder + "/small.txt", "--to", "onnx", "-o", path], check=True, stdout=subprocess.DEVNULL)
-    yield "ten small nodes", path, {"v0": picture["input"][:, :1, :16, :16].repeat(8, 1)}
+    subprocess.run([QUERN, "export", path + ".txt", "--to", "onnx", "-o", path], check=True, stdout=subprocess.DEVNULL)
+    return True
+
+
+def networks(folder, only):
+    """(name, file, inputs)"""
+    picture = np.random.default_rng(0).standard_normal((1, 3, 224, 224), dtype=np.float32)
+    ones = np.ones((1, 128), np.int64)
+    makers = {
+        "resnet50": (lambda path: zoo("resnet50", path), {"input": picture}),
+        "mobilenetv2": (lambda path: zoo("mobilenetv2", path), {"input": picture}),
+        BERT: (bert, {"ids": ones, "mask": ones}),
+        "ten small nodes": (small, {"v0": picture[:, :1, :16, :16].repeat(8, 1)}),
+    }
+    for k, (name, (make, inputs)) in enumerate(makers.items()):
+        path = "%s/%d.onnx" % (folder, k)
+        if only in name and make(path):
+            yield name, path, inputs
 
 
 def quern(path, x, threads, folder, cold):
+    """Seconds to the outputs, and to the end of the process."""
     cache = folder + "/cache"
     if cold:
         shutil.rmtree(cache, ignore_errors=True)
@@ -104,49 +129,49 @@ def quern(path, x, threads, folder, cold):
         file = "%s/x%d.npy" % (folder, k)
         np.save(file, v)
         args += ["-i", file]
+    outputs = folder + "/y.npy"
+    if os.path.exists(outputs):
+        os.remove(outputs)
     start = time.time()
-    subprocess.run(args, env=dict(os.environ, XDG_CACHE_HOME=cache), check=True, stdout=subprocess.DEVNULL)
-    return time.time() - start
+    p = subprocess.Popen(args, env=dict(os.environ, XDG_CACHE_HOME=cache), stdout=subprocess.DEVNULL)
+    while p.poll() is None and not os.path.exists(outputs):  # it appears as a whole
+        time.sleep(0.001)
+    first = time.time() - start
+    if p.wait() or not os.path.exists(outputs):
+        raise RuntimeError("quern run %s failed" % path)
+    return first, time.time() - start
 
 
 def peer(engine, name, path, x, threads, folder):
     inputs = folder + "/x.npz"
     np.savez(inputs, **x)
-    args = [sys.executable, "-c", FRAME % PEERS[engine], path, inputs, str(threads), TORCHVISION.get(name, "")]
+    code = PEERS[engine] % TORCH[name] if engine == "torch.compile" else PEERS[engine]
+    args = [sys.executable, "-c", FRAME % code, path, inputs, str(threads)]
     p = subprocess.run(args, capture_output=True, text=True)
     return json.loads(p.stdout.strip().split("\n")[-1]) if p.returncode == 0 and p.stdout.strip() else None
 
 
-def engines(name):
-    yield "quern, first"
-    yield "quern, again"
+def measure(name, path, x, threads, folder):
+    """{engine: seconds}, of those that could"""
+    times = {}
+    times["quern, first"], times["  to its end"] = quern(path, x, threads, folder, True)
+    times["quern, again"], _ = quern(path, x, threads, folder, False)
     for e in PEERS:
-        if e != "torch.compile" or name in TORCHVISION:
-            yield e
+        times[e] = peer(e, name, path, x, threads, folder)
+    return {e: t for e, t in times.items() if t is not None}
 
 
-def once(engine, name, path, x, threads, folder):
-    if engine.startswith("quern"):
-        return quern(path, x, threads, folder, engine.endswith("first"))
-    return peer(engine, name, path, x, threads, folder)
-
-
-def table(threads, only):
+def table(threads, only, rounds):
     """Lines."""
     yield "start, %d thread%s: seconds from a network's file to its first outputs, medians of %d rounds" % (
-        threads, "s" * (threads > 1), ROUNDS)
+        threads, "s" * (threads > 1), rounds)
     with tempfile.TemporaryDirectory() as folder:
-        for name, path, x in networks(folder):
-            if only and only not in name:
-                continue
-            times = {e: [] for e in engines(name)}
-            for _ in range(ROUNDS):
-                for e, t in times.items():
-                    s = once(e, name, path, x, threads, folder)
-                    if s is not None:
-                        t.append(s)
+        for name, path, x in networks(folder, only):
+            times = {}
+            for _ in range(rounds):
+                for e, t in measure(name, path, x, threads, folder).items():
+                    times.setdefault(e, []).append(t)
             yield name
             for e, t in times.items():
-                if t:
-                    yield "  %-14s %8.3f  %.3f to %.3f" % (e, stats.median(t), *stats.interval(t))
+                yield "  %-14s %8.3f  %.3f to %.3f" % (e, stats.median(t), *stats.interval(t))
     yield ""
