@@ -6,6 +6,7 @@
 # library; torch.compile's networks are made in the process. Engines take turns; files are in the system's memory.
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -174,4 +175,65 @@ def table(threads, only, rounds):
             yield name
             for e, t in times.items():
                 yield "  %-14s %8.3f  %.3f to %.3f" % (e, stats.median(t), *stats.interval(t))
+    yield ""
+
+
+# --- many nodes -----------------------------------------------------------------------------------
+
+SHAPE = "f32[1,8,16,16]"
+
+
+def wide(n):
+    """Nodes of one input, all of them outputs."""
+    ops = ("Relu", "Sin", "Tanh", "Exp", "Neg", "Sigmoid", "Abs", "Sqrt", "Cos", "Floor")
+    yield "input %v: " + SHAPE
+    yield from ("%%y%d: %s = %s(%%v)" % (k, SHAPE, ops[k % len(ops)]) for k in range(n))
+    yield from ("output %%y%d" % k for k in range(n))
+
+
+def deep(n):
+    yield "input %y0: " + SHAPE
+    yield from ("%%y%d: %s = %s(%%y%d)" % (k + 1, SHAPE, ("Relu", "Sin")[k % 2], k) for k in range(n))
+    yield "output %%y%d" % n
+
+
+def dense(n):
+    """Every node reads the two before it."""
+    yield "input %y0: " + SHAPE
+    yield "%%y1: %s = Relu(%%y0)" % SHAPE
+    yield from ("%%y%d: %s = %s(%%y%d, %%y%d)" % (k, SHAPE, ("Max", "Add")[k % 2], k - 1, k - 2) for k in range(2, n + 1))
+    yield "output %%y%d" % n
+
+
+def concat(n):
+    """One Concat of as many inputs."""
+    yield from ("input %%v%d: f32[1,3,32]" % k for k in range(n))
+    yield "%%y: f32[1,%d,32] = Concat(%s) {axis=1}" % (3 * n, ", ".join("%%v%d" % k for k in range(n)))
+    yield "output %y"
+
+
+def compile_seconds(path, folder, cold):
+    """Wall and processor time of `quern compile`, its compilers included."""
+    cache = folder + "/cache"
+    if cold:
+        shutil.rmtree(cache, ignore_errors=True)
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.time()
+    args = [QUERN, "compile", path, "--threads", "1", "-q", "-o", folder + "/net.dnx"]
+    subprocess.run(args, env=dict(os.environ, XDG_CACHE_HOME=cache), check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.time() - start, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def nodes():
+    """Lines: how the time to compile grows with the number of nodes."""
+    yield "quern compile, seconds: first (caches are empty) and again (all kernels are there); wall and processor time, and per node again"
+    yield "  %-8s %7s  %8s %8s  %8s %8s  %9s" % ("", "nodes", "first", "cpu", "again", "cpu", "us/node")
+    with tempfile.TemporaryDirectory() as folder:
+        for make, sizes in ((wide, (100, 1000, 10000)), (deep, (100, 1000, 10000)), (dense, (100, 1000, 10000)), (concat, (50, 500))):
+            for n in sizes:
+                path = folder + "/net.txt"
+                with open(path, "w") as f:
+                    f.write("graph {\n  " + "\n  ".join(make(n)) + "\n}\n")
+                first, again = compile_seconds(path, folder, True), compile_seconds(path, folder, False)
+                yield "  %-8s %7d  %8.3f %8.3f  %8.3f %8.3f  %9.1f" % (make.__name__, n, *first, *again, again[1] / n * 1e6)
     yield ""

@@ -320,6 +320,40 @@ static void test_join_offers(void **state)
     assert_int_equal(count_joins_of("%a, %k, %x"), 0); /* a constant */
 }
 
+/* n inputs, or values that are computed of them, in one concatenation. */
+static struct str wide_concat(struct arena *a, u32 n, bool is_computed)
+{
+    struct buf b = {0};
+    buf_z(&b, "graph {\n");
+    for (u32 k = 0; k < n; k++) buf_printf(&b, "  input %%x%u: f32[1,3,8]\n", k);
+    for (u32 k = 0; k < n && is_computed; k++) buf_printf(&b, "  %%s%u: f32[1,3,8] = %s(%%x%u)\n", k, k % 2 ? "Sin" : "Relu", k);
+    buf_printf(&b, "  %%y: f32[1,%u,8] = Concat(", 3 * n);
+    for (u32 k = 0; k < n; k++) buf_printf(&b, "%s%%%c%u", k ? ", " : "", is_computed ? 's' : 'x', k);
+    buf_z(&b, ") {axis=1}\n  output %y\n}\n");
+    struct str s = str_dup(a, buf_view(&b));
+    buf_release(&b);
+    return s;
+}
+
+/* Hundreds of parts are a few kernels: neither one for each place, nor all that is computed in one of them. */
+static void test_join_wide(void **state)
+{
+    for (int is_computed = 0; is_computed < 2; is_computed++) {
+        struct world w;
+        struct arena a = {0};
+        world_open_as(&w, wide_concat(&a, 500, is_computed).p, &(struct cover_opts){0});
+        if (w.c.task.n >= 150) fail_msg("%u tasks", w.c.task.n);
+        for (u32 r = 0; r < w.c.region.n; r++) {
+            const struct region *x = &w.c.region.v[r];
+            u32 computed = 0;
+            for (u32 i = 0; i < x->n_nodes; i++) computed += !str_is(graph_node(&w.g, x->nodes[i])->op, "Concat");
+            assert_true(computed <= 4);
+        }
+        world_close(&w);
+        arena_release(&a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -332,6 +366,7 @@ int main(void)
         cmocka_unit_test(test_join_selection),
         cmocka_unit_test(test_join_nested),
         cmocka_unit_test(test_join_offers),
+        cmocka_unit_test(test_join_wide),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -185,6 +185,7 @@ enum {
     MAX_ALONG = 32,   /* values that may come along with one, looked at */
     MAX_AGAIN = 8,    /* operations that are rather computed again for each use of an element than stored and loaded */
     MAX_COUNTED = 64, /* variables of sizes that are looked at */
+    MAX_CHOICE = 4,   /* parts of a concatenation that are rather computed, all for each element, than stored and loaded */
 };
 
 /* The first node that reads a value of the set and may join it. */
@@ -296,6 +297,7 @@ static bool comes_along(const struct cutter *c, const struct node_set *s, node_i
     if (node_is(g, p, OP_WHOLE | OP_HEAVY)) return false;
     if (!node_is(g, p, OP_VIEW)) {
         if (!node_is(g, p, OP_POINTWISE) || node_is(g, consumer, OP_WINDOW | OP_SAMPLE)) return false;
+        if (op_of(g, consumer)->join && graph_node(g, consumer)->in.n > MAX_CHOICE) return false;
         for (u32 i = 0; i < c->users[v].n && c->users[v].n > 1; i++) /* all users must be here */
             if (!set_has(s, c->users[v].v[i])) return false;
     }

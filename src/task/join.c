@@ -16,6 +16,8 @@
 enum {
     MAX_VARIANTS = 32, /* of one region */
     MAX_DEPTH = 64,    /* concatenations of concatenations */
+    MAX_APART = 64,    /* parts that are not concatenations themselves: each lies elsewhere, and so takes a kernel of its own, which is built
+                          and measured. More are joined by levels of the tree that they come in (pass/tree.c), where places repeat */
 };
 
 struct joiner {
@@ -93,6 +95,13 @@ static void note_delivered(struct joiner *j)
             j->made[j->c->region.v[r].out[k].v] |= (u8)(1u << j->c->region.v[r].out[k].layout);
 }
 
+static u32 parts_apart(const struct join *x)
+{
+    u32 n = 0;
+    for (u32 k = 0; k < x->part.n; k++) n += !x->part.v[k].is_whole;
+    return n;
+}
+
 /* The concatenation as a region that does nothing. */
 static void add_join_region(struct joiner *j, u32 join, value_id v, u32 as)
 {
@@ -121,8 +130,8 @@ static void try_join(struct joiner *j, node_id n)
     x.whole = v->shape.dim[x.axis];
     if (!is_delivered(j, (struct form){x.v, x.layout, 0})) return;
     bool ok = add_parts(j, &x, n, sym_const(g->sym, 0), MAX_DEPTH);
-    if (!ok) x.part.n = 0, ok = add_parts(j, &x, n, sym_const(g->sym, 0), 0);
-    if (!ok || x.part.n < 2) return;
+    if (!ok || parts_apart(&x) > MAX_APART) x.part.n = 0, ok = add_parts(j, &x, n, sym_const(g->sym, 0), 0);
+    if (!ok || x.part.n < 2 || parts_apart(&x) > MAX_APART) return;
     *(arr_push(j->c->arena, &j->c->join)) = x;
     u32 join = j->c->join.n - 1;
     for (u32 k = 0; k < x.part.n; k++) *(arr_push(j->c->arena, &j->of[x.part.v[k].v])) = join + 1;
