@@ -117,18 +117,30 @@ static bool ranks(const struct op *op)
 static bool multiplies_zeros(const struct op *op)
 {
     static const char *const names[] = {"*Filter*", "*Deform*", "*Roi*", "GridSample*", "*Resize*", "*Upsample*", "*Winograd*", "Col2Im", "AveragePool", "LpPool",
-                                        "*AffineGrid*", "*Attention*", "Det", "Inverse", "*Elimination*"};
+                                        "*AffineGrid*", "*Attention*", "Det", "Inverse", "*Elimination*", "ReduceProd", "CumProd", "CumSum"};
     return op->props & (OP_CONV | OP_TRANSPOSED | OP_CONV_GRAD | OP_FILTER | OP_FILTER_GRAD | OP_SAMPLE | OP_WINDOW | OP_MATMUL | OP_RECURRENT) || is_any_of(op->name, names, countof(names));
 }
 
-static bool has_unusual(const struct tensor *t, bool only_nan)
+/* Exponentials and states that grow from step to step overflow inside. */
+static double usual_limit(const struct op *op, enum dtype t)
 {
     struct shake_type type;
-    if (!t || !shake_type_of(&type, t->dtype)) return false;
-    for (i64 i = 0, n = tensor_count(t); i < n; i++) {
-        double v = elem_f64(t->dtype, t->data, i);
-        if (only_nan ? isnan(v) : !(fabs(v) <= type.big)) return true;
-    }
+    if (!shake_type_of(&type, t)) return INFINITY;
+    return op->props & OP_RECURRENT || str_glob(S("*Attention*"), str_of(op->name)) ? 80 : type.big;
+}
+
+static bool has_nan(const struct tensor *t)
+{
+    for (i64 i = 0, n = t && dtype_is_float(t->dtype) ? tensor_count(t) : 0; i < n; i++)
+        if (isnan(elem_f64(t->dtype, t->data, i))) return true;
+    return false;
+}
+
+static bool has_unusual(const struct op *op, const struct tensor *t)
+{
+    double limit = t ? usual_limit(op, t->dtype) : 0;
+    for (i64 i = 0, n = t && dtype_is_float(t->dtype) ? tensor_count(t) : 0; i < n; i++)
+        if (!(fabs(elem_f64(t->dtype, t->data, i)) <= limit)) return true;
     return false;
 }
 
@@ -137,7 +149,7 @@ static void shake_anyhow(struct rng *r, struct tensor *t)
     for (i64 i = 0, n = tensor_count(t); i < n; i++) {
         if (rng_range(r, 0, 1)) continue;
         if (dtype_is_float(t->dtype)) elem_set_f64(t->dtype, t->data, i, rng_range(r, 0, 1) ? NAN : 1);
-        else elem_set_i64(t->dtype, t->data, i, rng_range(r, 0, 7));
+        else elem_set_i64(t->dtype, t->data, i, rng_range(r, 0, rng_range(r, 0, 2) ? 1 : 7));
     }
 }
 
@@ -211,7 +223,7 @@ static bool shake_node(struct shake *s, node_id n, struct tensor **t, i64 *var, 
     v.out = arena_array(a, struct tensor *, x->out.n + 1);
     for (u32 k = 0; k < x->in.n; k++) {
         in[k] = x->in.v[k] ? t[x->in.v[k]] : NULL;
-        anything |= s->strength > 0 && ((ranks(op) && has_unusual(in[k], true)) || (multiplies_zeros(op) && has_unusual(in[k], false)));
+        anything |= s->strength > 0 && ((ranks(op) && has_nan(in[k])) || (multiplies_zeros(op) && has_unusual(op, in[k])));
         if (!in[k] || !dtype_is_float(in[k]->dtype) || !inexact || is_half(in[k]->dtype)) continue;
         struct tensor *copy = tensor_new(a, in[k]->dtype, in[k]->rank, in[k]->dim);
         if (tensor_bytes(copy)) memcpy(copy->data, in[k]->data, (size_t)tensor_bytes(copy));

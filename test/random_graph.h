@@ -156,7 +156,7 @@ static bool graft(struct random_graph *s, const struct graph *from, node_id at, 
 {
     const struct node *x = graph_node(from, at);
     node_id n = graph_add_node(&s->g, x->op, S("n"));
-    u32 n_in = s->g.input.n, n_have = s->have.n;
+    u32 n_in = s->g.input.n, n_have = s->have.n, n_fact = s->sym.fact.n, n_def = s->sym.def.n, n_alias = s->sym.alias.n;
     for (u32 k = 0; k < x->in.n; k++) {
         value_id v = 0;
         const struct value *like = x->in.v[k] ? graph_value(from, x->in.v[k]) : NULL;
@@ -174,6 +174,7 @@ static bool graft(struct random_graph *s, const struct graph *from, node_id at, 
     if (!ok) {
         drop_node(s, n);
         s->g.input.n = n_in, s->have.n = n_have;
+        s->sym.fact.n = n_fact, s->sym.def.n = n_def, s->sym.alias.n = n_alias; /* nothing that sizes must be for it */
         return false;
     }
     for (u32 k = 0; k < y->out.n; k++)
@@ -230,6 +231,25 @@ static void random_graph_start(struct random_graph *s, u64 seed)
     graph_init(&s->g, &s->arena, &s->sym);
 }
 
+static void random_graph_close(struct random_graph *s)
+{
+    struct arena a = s->arena;
+    arena_release(&a);
+}
+
+/* The graph from its text, as others read it: sizes that only refused nodes had are gone. */
+static bool read_again(struct random_graph *s)
+{
+    struct random_graph made = *s;
+    struct buf b = {0};
+    graph_print(&b, &made.g, NULL);
+    random_graph_start(s, made.seed);
+    bool ok = graph_parse(&s->g, &s->arena, &s->sym, str_dup(&s->arena, buf_view(&b)), &s->e) && op_infer_all(&s->g, &s->e);
+    buf_release(&b);
+    random_graph_close(&made);
+    return ok;
+}
+
 /* Every operator comes by in turn. false: nothing came of it. */
 static bool random_graph_open(struct random_graph *s, u64 seed)
 {
@@ -240,13 +260,7 @@ static bool random_graph_open(struct random_graph *s, u64 seed)
         else add_node(s, n_ops);
     }
     choose_outputs(s);
-    return s->g.output.n && op_infer_all(&s->g, &s->e);
-}
-
-static void random_graph_close(struct random_graph *s)
-{
-    struct arena a = s->arena;
-    arena_release(&a);
+    return s->g.output.n && op_infer_all(&s->g, &s->e) && read_again(s);
 }
 
 #endif

@@ -169,15 +169,21 @@ static struct str scan_size(struct parser *p)
     return str_sub(p->s, from, p->at);
 }
 
-static sym parse_sym(struct parser *p)
+static sym parse_number(struct parser *p)
 {
     struct str text = str_trim(scan_size(p));
-    i64 v;
     if (p->failed) return 0;
     struct err why = {0};
     sym s = sym_parse(p->g->sym, text, &why);
     if (!s) return fail(p, why.msg), 0;
-    if (sym_is_const(p->g->sym, s, &v) && v < 0) return fail(p, "negative size"), 0;
+    return s;
+}
+
+static sym parse_sym(struct parser *p)
+{
+    sym s = parse_number(p);
+    i64 v;
+    if (s && sym_is_const(p->g->sym, s, &v) && v < 0) return fail(p, "negative size"), 0;
     return s;
 }
 
@@ -213,7 +219,7 @@ static const struct sym_data *parse_sdata(struct parser *p)
     d->den = 1;
     if (!accept(p, ')')) {
         do {
-            sym s = parse_sym(p);
+            sym s = parse_number(p);
             *arr_push(p->a, &list) = s;
         } while (!p->failed && accept(p, ','));
         expect(p, ')');
