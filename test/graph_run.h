@@ -252,27 +252,45 @@ static void run_case(struct case_run *c, const struct target *t, struct board *b
 
 /* batches */
 
+/* Binaries of a plan and of the plans that it runs, of all graphs; a text that several have is built once. */
+struct bins {
+    struct arena *arena;
+    struct { struct plan_bin **v; u32 n, cap; } bin;
+    struct { struct str *v; u32 n, cap; } text;
+    struct map seen;
+};
+
+static void collect_bins(struct bins *b, struct plan *p)
+{
+    for (u32 i = 0; i < p->bin.n; i++) {
+        *arr_push(b->arena, &b->bin) = &p->bin.v[i];
+        if (map_get(&b->seen, p->bin.v[i].code)) continue;
+        map_put(&b->seen, p->bin.v[i].code, b->text.n);
+        *arr_push(b->arena, &b->text) = p->bin.v[i].code;
+    }
+    for (u32 i = 0; i < p->dispatch.n; i++)
+        for (u32 k = 0; p->dispatch.v[i].call && k < p->dispatch.v[i].call->n_sub; k++) collect_bins(b, p->dispatch.v[i].call->sub[k]);
+}
+
 static void build_batch(struct case_run *c, u32 n, const struct target *t, struct board *b, struct arena *a)
 {
-    struct map seen;
-    struct { struct str *v; u32 n, cap; } text = {0};
-    map_init(&seen, a);
-    for (u32 i = 0; i < n; i++)
-        for (u32 k = 0; c[i].is_planned && k < c[i].plan.bin.n; k++)
-            if (!map_get(&seen, c[i].plan.bin.v[k].code)) {
-                map_put(&seen, c[i].plan.bin.v[k].code, text.n);
-                *arr_push(a, &text) = c[i].plan.bin.v[k].code;
-            }
-    struct str *out = arena_array(a, struct str, text.n + 1);
+    struct bins all = {.arena = a};
+    u32 *end = arena_array(a, u32, n + 1), at = 0;
+    map_init(&all.seen, a);
+    for (u32 i = 0; i < n; i++) {
+        if (c[i].is_planned) collect_bins(&all, &c[i].plan);
+        end[i] = all.bin.n;
+    }
+    struct str *out = arena_array(a, struct str, all.text.n + 1);
     struct err e = {0};
     b->stage = "building";
-    build_texts(t, text.v, text.n, out, a, &e);
+    build_texts(t, all.text.v, all.text.n, out, a, &e);
     for (u32 i = 0; i < n; i++)
-        for (u32 k = 0; c[i].is_planned && k < c[i].plan.bin.n; k++) {
-            struct plan_bin *bin = &c[i].plan.bin.v[k];
-            bin->code = out[*map_get(&seen, bin->code)];
+        for (; at < end[i]; at++) {
+            struct plan_bin *bin = all.bin.v[at];
+            bin->code = out[*map_get(&all.seen, bin->code)];
             bin->content = hash_bytes(bin->code.p, bin->code.n);
-            if (bin->code.n) continue;
+            if (bin->code.n || !c[i].is_planned) continue;
             found(b, &c[i].s, e.msg);
             c[i].is_planned = false;
         }

@@ -149,7 +149,7 @@ static void shake_anyhow(struct rng *r, struct tensor *t)
     for (i64 i = 0, n = tensor_count(t); i < n; i++) {
         if (rng_range(r, 0, 1)) continue;
         if (dtype_is_float(t->dtype)) elem_set_f64(t->dtype, t->data, i, rng_range(r, 0, 1) ? NAN : 1);
-        else elem_set_i64(t->dtype, t->data, i, rng_range(r, 0, rng_range(r, 0, 2) ? 1 : 7));
+        else elem_set_i64(t->dtype, t->data, i, rng_range(r, 0, (1 << rng_range(r, 0, 3)) - 1));
     }
 }
 
@@ -194,6 +194,7 @@ static void shake_tail(struct rng *r, const struct op *op, struct tensor *t, con
     if (op->props & (OP_RECURRENT | OP_SAMPLE) && shake_type_of(&type, t->dtype)) { /* sums of what may be as large as any of them */
         for (i64 i = 0, n = in ? tensor_count(in) : 0; i < n; i++) most = fmax(most, fabs(elem_f64(in->dtype, in->data, i)));
         for (i64 i = 0, n = tensor_count(t); i < n; i++) most = fmax(most, fabs(elem_f64(t->dtype, t->data, i)));
+        if (!(most <= type.big)) shake_anyhow(r, t);
         for (i64 i = 0, n = tensor_count(t); i < n && most <= type.big; i++)
             elem_set_f64(t->dtype, t->data, i, elem_f64(t->dtype, t->data, i) + most * (rng_f64(r) * 2 - 1) * units * type.eps);
         return;
@@ -205,6 +206,15 @@ static void shake_tail(struct rng *r, const struct op *op, struct tensor *t, con
         double d = isfinite(x) ? size * (rng_f64(r) * 2 - 1) * units * type.eps : 0;
         elem_set_f64(t->dtype, t->data, i, elem_f64(t->dtype, t->data, i) + d);
     }
+}
+
+/* A state that was rounded goes over a step from one round to the next. */
+static bool has_steps_inside(const struct node *n)
+{
+    const struct attr *a = node_attr(n, "activations");
+    for (i64 i = 0; a && i < a->n; i++)
+        if (str_is(a->strs[i], "ThresholdedRelu")) return true;
+    return false;
 }
 
 static double units_of(const struct shake *s, const struct op *op)
@@ -243,7 +253,7 @@ static bool shake_node(struct shake *s, node_id n, struct tensor **t, i64 *var, 
         if (inexact) shake_tensor(&s->rng, v.out[k], units_of(s, op), true), shake_tail(&s->rng, op, v.out[k], in[0], units_of(s, op));
         else if (s->strength > 0 && !is_view_like(op)) shake_zeros(&s->rng, v.out[k]);
         if (s->strength > 0) shake_casts(&s->rng, op, v.out[k], in[0]), shake_powers(&s->rng, op, v.out[k], in);
-        if (anything) shake_anyhow(&s->rng, v.out[k]);
+        if (anything || (s->strength > 0 && has_steps_inside(x))) shake_anyhow(&s->rng, v.out[k]);
         if (!graph_read_sizes(&s->g, x->out.v[k], v.out[k], var, e)) return false;
     }
     return true;
@@ -327,7 +337,7 @@ static bool is_explained(enum dtype t, const struct shaken_element *x, const str
     if (isnan(w) && isnan(g)) return true;
     if (w == g) return !signbit(w) == !signbit(g) || x->other_sign || x->spread > 0;
     if (x->other_class) return true;
-    return isfinite(w) && isfinite(g) && fabs(w - g) <= 6 * x->spread;
+    return isfinite(w) && isfinite(g) && x->spread > 0 && fabs(w - g) <= 6 * x->spread + 1e-18;
 }
 
 /* First element of output k that is not explained by what was seen so far; -1: none. */

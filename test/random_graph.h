@@ -40,10 +40,13 @@ static double random_float(enum contents c, struct rng *r)
     return rng_f64(r) * 4 - 2;
 }
 
+/* Integers of 64 bits are what kernels compute indices with, without a thought of overflow. */
 static i64 random_int(enum dtype t, enum contents c, struct rng *r)
 {
     if (t == DT_BOOL) return rng_range(r, 0, 1);
-    if (c == CONTENTS_HARD && rng_range(r, 0, 9) == 0) return op_int_extreme(t, rng_range(r, 0, 1));
+    bool is_extreme = c == CONTENTS_HARD && rng_range(r, 0, 9) == 0;
+    if (is_extreme && dtype_size(t) == 8) return rng_range(r, 0, 1) || t == DT_U64 ? (i64)1 << 40 : -((i64)1 << 40);
+    if (is_extreme) return op_int_extreme(t, rng_range(r, 0, 1));
     return rng_range(r, dtype_kind(t) == DK_UINT ? 0 : -5, 5);
 }
 
