@@ -160,61 +160,63 @@ static bool check_options(const quern_model *m, struct db *d, const struct api_t
     return ok;
 }
 
-static bool compile(quern_model *m, quern_db *db, const struct quern_compile_opts *o,
-                    quern_program *p, struct err *e)
+/* The program that is chosen now. known: the database whose times count, may be NULL. */
+static bool choose(quern_model *m, struct db *known, const struct api_target *t, struct cover_opts cut, struct arena *work, quern_program *p,
+                   struct err *e)
 {
-    struct arena work = {0};
-    struct api_target t;
     struct cover c;
     struct api_costs costs;
     struct selection s;
-    struct db *known = db && !o->untuned ? &db->db : NULL;
-    struct cover_opts cut = {.no_fusion = o->no_fusion, .no_concat = o->no_memory_concat};
-    struct cache kept = {0};
-    struct hash key;
-    bool ok = api_target_open(&t, o->device, o->threads, o->target, e);
-    if (ok && o->keep && !known && !m->q->dump && api_keep_key(&key, m, &t, &cut)) cache_open(&kept, "programs", &work, &m->q->log);
-    if (ok && api_keep_find(p, &kept, key)) {
-        ok = dev_is_described(&t.dev) || api_program_start(p, o->device, o->threads, e);
-        api_target_close(&t);
-        arena_release(&work);
-        return ok;
-    }
-    if (ok && known) api_offer_blocks(&cut, &t.caps);
-    const struct graph *g = ok ? api_lowered(m, &t.caps, e) : NULL;
-    ok = g && cover_build(&c, g, &work, &cut, e) && (!known || check_options(m, known, &t, &cut, e));
+    if (known) api_offer_blocks(&cut, &t->caps);
+    const struct graph *g = api_lowered(m, &t->caps, e);
+    bool ok = g && cover_build(&c, g, work, &cut, e) && (!known || check_options(m, known, t, &cut, e));
     if (ok) dump_tasks(m->q, &c);
-    ok = ok && api_costs_init(&costs, known, &t, &c, m->var, e) &&
-         plan_select(&s, &c, m->var, api_cost, &costs, &work, e) && (!known || borrow(&s, &costs, &c, m->var, e));
-    if (ok) plan_select_unfused(&s, &c, &work);
+    ok = ok && api_costs_init(&costs, known, t, &c, m->var, e) &&
+         plan_select(&s, &c, m->var, api_cost, &costs, work, e) && (!known || borrow(&s, &costs, &c, m->var, e));
+    if (ok) plan_select_unfused(&s, &c, work);
     if (ok && known && !costs.n_known)
         log_printf(&m->q->log, 1,
                    "the database knows nothing of '%.*s' on this device as it is asked for: times "
                    "are predicted",
                    STR_ARG(m->name));
     struct cache cache;
-    cache_open(&cache, "kernels", &work, &m->q->log);
+    cache_open(&cache, "kernels", work, &m->q->log);
     struct build_env be = {.q = m->q,
                            .b = {.cache = &cache,
-                                 .lang = t.lang,
-                                 .caps = &t.caps,
-                                 .toolchain = buf_view(&t.toolchain),
+                                 .lang = t->lang,
+                                 .caps = &t->caps,
+                                 .toolchain = buf_view(&t->toolchain),
                                  .timeout = BUILD_SECONDS}};
-    struct plan_env env = {.lang = t.lang,
-                           .caps = &t.caps,
-                           .device = t.driver ? t.driver->name : "",
-                           .fingerprint = buf_view(&t.fingerprint),
+    struct plan_env env = {.lang = t->lang,
+                           .caps = &t->caps,
+                           .device = t->driver ? t->driver->name : "",
+                           .fingerprint = buf_view(&t->fingerprint),
                            .model = m->name,
                            .outer = &m->graph,
-                           .in_layout = layout_names(m, 0, m->graph.input.n, &work),
-                           .out_layout =
-                               layout_names(m, m->graph.input.n, m->graph.output.n, &work),
+                           .in_layout = layout_names(m, 0, m->graph.input.n, work),
+                           .out_layout = layout_names(m, m->graph.input.n, m->graph.output.n, work),
                            .build = build_texts,
                            .see_kernel = api_wants_dump(m->q, "kernels") ? dump_kernel : NULL,
                            .user = &be};
-    ok = ok && plan_make(&p->plan, &c, &s, m->var, &env, &p->arena, e);
+    return ok && plan_make(&p->plan, &c, &s, m->var, &env, &p->arena, e);
+}
+
+/* A kept program, or one that is chosen now. */
+static bool compile(quern_model *m, quern_db *db, const struct quern_compile_opts *o,
+                    quern_program *p, struct err *e)
+{
+    struct arena work = {0};
+    struct api_target t;
+    struct db *known = db && !o->untuned ? &db->db : NULL;
+    struct cover_opts cut = {.no_fusion = o->no_fusion, .no_concat = o->no_memory_concat};
+    struct cache kept = {0};
+    struct hash key;
+    bool ok = api_target_open(&t, o->device, o->threads, o->target, e);
+    if (ok && o->keep && !known && !m->q->dump && api_keep_key(&key, m, &t, &cut)) cache_open(&kept, "programs", &work, &m->q->log);
+    bool is_kept = ok && api_keep_find(p, &kept, key);
+    ok = ok && (is_kept || choose(m, known, &t, cut, &work, p, e));
     if (ok && !dev_is_described(&t.dev)) ok = api_program_start(p, o->device, o->threads, e);
-    if (ok) p->keep = api_keep_new(&kept, key);
+    if (ok && !is_kept) p->keep = api_keep_new(&kept, key);
     api_target_close(&t);
     arena_release(&work);
     return ok;

@@ -674,16 +674,12 @@ static void random_rotary(const struct op *self, struct graph *g, struct rng *r)
     if (rng_range(r, 0, 1)) attr_set_int(g, n, "num_heads", h);
 }
 
-#define OP(op, least, most, outs, what)                                                                                \
-    {.name = "com.microsoft::" op, .min_in = least, .max_in = most, .min_out = 1, .max_out = outs,                      \
-     .infer = what##_infer, .expand = what##_expand, .random = random_##what}
-
 static const struct op ops[] = {
-    OP("Attention", 2, 7, 2, merged),
-    OP("QAttention", 5, 9, 2, merged),
-    OP("MultiHeadAttention", 1, 10, 4, multi),
-    OP("GroupQueryAttention", 1, 17, 4, group),
-    OP("RotaryEmbedding", 4, 4, 1, rotary),
+    OP_COMPOSITE("com.microsoft::Attention", 2, 7, 2, merged),
+    OP_COMPOSITE("com.microsoft::QAttention", 5, 9, 2, merged),
+    OP_COMPOSITE("com.microsoft::MultiHeadAttention", 1, 10, 4, multi),
+    OP_COMPOSITE("com.microsoft::GroupQueryAttention", 1, 17, 4, group),
+    OP_COMPOSITE("com.microsoft::RotaryEmbedding", 4, 4, 1, rotary),
 };
 
 const struct op_family op_ms_attention = {ops, countof(ops)};

@@ -230,17 +230,13 @@ static void random_gelu(const struct op *self, struct graph *g, struct rng *r)
     random_node(g, self, (u32)rng_range(r, 2, 3), in, 1);
 }
 
-#define FUSED(op, most, what)                                                                                          \
-    {.name = "com.microsoft::" op, .min_in = 2, .max_in = most, .min_out = 1, .max_out = 1, .infer = what##_infer,      \
-     .expand = what##_expand, .random = random_##what}
-
 static const struct op ops[] = {
-    FUSED("FusedConv", 4, conv),
-    FUSED("NhwcFusedConv", 4, conv),
-    FUSED("NhwcConv", 3, conv),
-    FUSED("FusedMatMul", 2, matmul),
-    FUSED("FusedMatMulActivation", 2, matmul),
-    FUSED("FusedGemm", 3, gemm),
+    OP_COMPOSITE("com.microsoft::FusedConv", 2, 4, 1, conv),
+    OP_COMPOSITE("com.microsoft::NhwcFusedConv", 2, 4, 1, conv),
+    OP_COMPOSITE("com.microsoft::NhwcConv", 2, 3, 1, conv),
+    OP_COMPOSITE("com.microsoft::FusedMatMul", 2, 2, 1, matmul),
+    OP_COMPOSITE("com.microsoft::FusedMatMulActivation", 2, 2, 1, matmul),
+    OP_COMPOSITE("com.microsoft::FusedGemm", 2, 3, 1, gemm),
     {.name = "com.microsoft::GemmFastGelu",
      .min_in = 2,
      .max_in = 3,

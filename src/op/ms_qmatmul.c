@@ -278,16 +278,12 @@ static void random_wide(const struct op *self, struct graph *g, struct rng *r)
     random_node(g, self, 2, in, 1);
 }
 
-#define OP(op, least, most, outs, what)                                                                                \
-    {.name = "com.microsoft::" op, .min_in = least, .max_in = most, .min_out = 1, .max_out = outs,                      \
-     .infer = what##_infer, .expand = what##_expand, .random = random_##what}
-
 static const struct op ops[] = {
-    OP("MatMulIntegerToFloat", 4, 7, 1, to_float),
-    OP("DynamicQuantizeMatMul", 3, 5, 1, dynamic),
-    OP("QGemm", 6, 9, 1, gemm),
-    OP("DynamicQuantizeLSTM", 3, 12, 3, lstm),
-    OP("MatMulInteger16", 2, 2, 1, wide),
+    OP_COMPOSITE("com.microsoft::MatMulIntegerToFloat", 4, 7, 1, to_float),
+    OP_COMPOSITE("com.microsoft::DynamicQuantizeMatMul", 3, 5, 1, dynamic),
+    OP_COMPOSITE("com.microsoft::QGemm", 6, 9, 1, gemm),
+    OP_COMPOSITE("com.microsoft::DynamicQuantizeLSTM", 3, 12, 3, lstm),
+    OP_COMPOSITE("com.microsoft::MatMulInteger16", 2, 2, 1, wide),
 };
 
 const struct op_family op_ms_qmatmul = {ops, countof(ops)};

@@ -127,6 +127,11 @@ struct op {
     const void *row;        /* private to the family: a table row */
 };
 
+/* A row of a composite whose functions are NAME_infer, NAME_expand and random_NAME. */
+#define OP_COMPOSITE(op, least, most, outs, NAME) \
+    {.name = op, .min_in = least, .max_in = most, .min_out = 1, .max_out = outs, .infer = NAME##_infer, .expand = NAME##_expand, \
+     .random = random_##NAME}
+
 struct op_family {
     const struct op *ops;
     i64 n;
