@@ -62,6 +62,10 @@ static void test_broadcast(void **state)
     x.in.n = 0;
     add_input(&x, "x", 3, open_dim); /* the rank alone is known */
     gives(&x, (double[]){10, -20, 300, -400}, 4);
+    n = open_old(&x, 6, "Add", "x c", "y");
+    set_int(&x, n, "axis", INT64_MIN);
+    model_fails(&x, ERR_INPUT, "axis -9223372036854775808 does not exist");
+    model_close(&x);
     open_old(&x, 6, "PRelu", "x c", "y");
     gives(&x, (double[]){1, -20, 3, -400}, 4);
 }

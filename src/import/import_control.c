@@ -459,7 +459,7 @@ static bool batch_read(struct control *c, node_id n, struct batch *b)
     const struct node *x = graph_node(g, n);
     u32 from;
     i64 n_seq = attr_int(x, "num_scan_inputs", 0);
-    if (!control_captured(c, n, "body", &from, &b->n_captured) || n_seq < 1 || n_seq + 1 > from || x->in.n < from + b->n_captured)
+    if (!control_captured(c, n, "body", &from, &b->n_captured) || n_seq < 1 || n_seq >= from || x->in.n < from + b->n_captured)
         return bad(c, n, "the body does not fit the node");
     b->n_own = from - 1, b->n_state = b->n_own - (u32)n_seq;
     const struct value *first = op_node_input(x, 1 + b->n_state) ? graph_value(g, x->in.v[1 + b->n_state]) : NULL;

@@ -57,9 +57,10 @@ static value_id aligned(const struct old *o, value_id a, value_id b, i64 axis)
 
 static bool old_broadcast(const struct old *o)
 {
-    const struct attr *axis = node_attr(node_of(o), "axis");
-    if (axis && node_of(o)->in.n == 2 && in_of(o, 0) && in_of(o, 1)) {
-        value_id b = aligned(o, in_of(o, 0), in_of(o, 1), attr_int(node_of(o), "axis", 0));
+    i64 axis = attr_int(node_of(o), "axis", 0);
+    if (axis < -MAX_RANK || axis > MAX_RANK) return op_invalid(o->e, o->g, o->n, "axis %lld does not exist", (long long)axis);
+    if (node_attr(node_of(o), "axis") && node_of(o)->in.n == 2 && in_of(o, 0) && in_of(o, 1)) {
+        value_id b = aligned(o, in_of(o, 0), in_of(o, 1), axis);
         node_of(o)->in.v[1] = b;
     }
     attr_remove(o->g, o->n, "axis");
