@@ -509,6 +509,23 @@ static struct str text_of(struct buf *b, const struct kir *k)
     return buf_view(b);
 }
 
+/* Steps of 16 over what is a multiple of 16 leave no rest, whose code is not made then. */
+static void test_whole_steps(void **state)
+{
+    static const struct { const char *size; i64 step; bool whole; } rows[] = {
+        {"H//16*16", 16, true}, {"H//16*(W//64)*1024", 64, true}, {"H//16*16", 32, false}, {"H", 16, false}, {"H//6*6", 6, false}, {"H//16*16+8", 8, true},
+    };
+    for (int i = 0; i < (int)countof(rows); i++) {
+        struct arena a = {0};
+        struct kir k;
+        kir_init(&k, &a, S("k"));
+        kval n = kir_param(&k, str_of(rows[i].size)), end = kir_min(&k, n, kir_int(&k, 4096));
+        kval q = kir_bin(&k, KI_DIV, end, kir_int(&k, rows[i].step)), whole = kir_bin(&k, KI_MUL, q, kir_int(&k, rows[i].step));
+        assert_int_equal(whole == end, rows[i].whole);
+        arena_release(&a);
+    }
+}
+
 static void test_round_trip(void **state)
 {
     struct buf one = {0}, two = {0};
@@ -693,6 +710,7 @@ static void test_spread(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_whole_steps),
         cmocka_unit_test(test_folding),  cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_garbage),  cmocka_unit_test(test_grammar),
         cmocka_unit_test(test_legalise), cmocka_unit_test(test_spread),

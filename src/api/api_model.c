@@ -124,6 +124,20 @@ static bool sizes_fit(const quern_model *m, struct err *e)
     return true;
 }
 
+/* What callers do not say is DEFAULT_SIZE, or near it where facts have it otherwise. */
+static bool usual_sizes(quern_model *m, const char *optimize_for, struct err *e)
+{
+    bool *fixed = arena_array(&m->arena, bool, m->sym.var.n + 1);
+    for (u32 v = 0; v < m->sym.var.n; v++) m->var[v] = INT64_MIN;
+    if (optimize_for && !api_parse_sizes(&m->sym, optimize_for, m->var, e)) return false;
+    for (u32 v = 0; v < m->sym.var.n; v++) {
+        fixed[v] = m->var[v] != INT64_MIN;
+        if (!fixed[v]) m->var[v] = DEFAULT_SIZE;
+    }
+    sym_fact_adjust(&m->sym, m->var, fixed);
+    return true;
+}
+
 static bool model_lower(quern_model *m, const char *optimize_for, struct err *e)
 {
     if (m->io.n) { /* its types are in the graph that is lowered, its conversions in the one that callers see */
@@ -133,8 +147,7 @@ static bool model_lower(quern_model *m, const char *optimize_for, struct err *e)
     }
     m->var = arena_array(&m->arena, i64, m->sym.var.n + 1);
     m->n_var = m->sym.var.n;
-    for (u32 v = 0; v < m->sym.var.n; v++) m->var[v] = DEFAULT_SIZE;
-    if (optimize_for && !api_parse_sizes(&m->sym, optimize_for, m->var, e)) return false;
+    if (!usual_sizes(m, optimize_for, e)) return false;
     graph_guess_sizes(&m->lowered, m->var, DEFAULT_SIZE);
     return !optimize_for || (api_parse_sizes(&m->sym, optimize_for, m->var, e) && sizes_fit(m, e));
 }

@@ -149,6 +149,7 @@ static kval simplify_mul(struct kir *k, kval a, kval b)
         return has_const(k, KI_MUL, b, &p, &c) ? mul_const(k, kir_mul(k, a, p), c) : 0;
     }
     if (d == 0 || d == 1) return d ? a : b;
+    if (has_const(k, KI_DIV, a, &p, &c) && c == d && d > 0 && kir_dtype(k, a) == DT_I64 && kir_multiple(k, p) % d == 0) return p; /* whole steps */
     if (has_const(k, KI_MUL, a, &p, &c)) return mul_const(k, p, wrap_mul(c, d));
     return has_const(k, KI_ADD, a, &p, &c) ? add_const(k, mul_const(k, p, d), wrap_mul(c, d)) : 0;
 }
