@@ -237,6 +237,13 @@ static void bounds_are_of_variables(void **state)
         assert_true(sym_require_at_least(&f->t, parse(&f->t, rows[k].a), parse(&f->t, rows[k].b), S("Conv 'x'")));
         assert_int_equal(f->t.fact.n, 1);
     }
+    start(f); /* through floors */
+    assert_true(sym_require_multiple(&f->t, parse(&f->t, "H"), 2, S("x")));
+    assert_true(sym_require_at_least(&f->t, parse(&f->t, "H//4"), sym_const(&f->t, 1), S("x")));
+    assert_true(sym_require_at_least(&f->t, sym_const(&f->t, 9), parse(&f->t, "H//4"), S("x")));
+    assert_int_equal(parse(&f->t, "min(1,H//4)"), sym_const(&f->t, 1));
+    assert_int_equal(parse(&f->t, "max(9,H//4)"), sym_const(&f->t, 9));
+    assert_int_equal(parse(&f->t, "min(W,H//4+W)"), parse(&f->t, "W"));
     start(f); /* the stronger one stays, and what contradicts it is refused */
     for (int k = 1; k < 4; k++) assert_true(sym_require_at_least(&f->t, parse(&f->t, "H"), sym_const(&f->t, k), S("x")));
     check_text(&f->t, 0, "H to be at least 3");

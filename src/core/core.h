@@ -366,6 +366,7 @@ struct symtab {
     struct { struct sym_fact *v; u32 n, cap; } fact;
     struct { sym *v; u32 n, cap; } def;              /* per variable: what facts make of it; 0: itself */
     struct { struct sym_pair { sym from, to; } *v; u32 n, cap; } alias; /* floors, min, max likewise */
+    struct { struct sym_bounds { i64 least, most; } *v; u32 n, cap; } bound; /* per variable, of facts; none behind n */
     u32 n_noted;                                     /* facts ever, those that others imply by now included */
     bool raw;                                        /* facts are left aside for the moment */
 };
@@ -422,7 +423,7 @@ bool sym_fact_parse_name(struct str s, enum sym_fact_kind *k);
 void sym_fact_print(struct buf *b, const struct symtab *t, const struct sym_fact *f);
 /* false: it cannot be told, or *holds */
 bool sym_fact_eval(const struct symtab *t, const struct sym_fact *f, const i64 *var, bool *holds);
-/* The first fact that does not hold for these sizes (those it cannot be told of hold); NULL: none. */
+/* The first fact that does not hold for these sizes (those of sizes that are not known hold); NULL: none. */
 const struct sym_fact *sym_fact_broken(const struct symtab *t, const i64 *var);
 /* Changes sizes that are not fixed so that facts hold, as far as that is simple. */
 void sym_fact_adjust(const struct symtab *t, i64 *var, const bool *fixed);

@@ -28,6 +28,12 @@ static bool bound_sym(struct proof *k, sym s, i64 *lo)
     return bound_poly(k, &p, lo);
 }
 
+/* By facts. */
+static struct sym_bounds bounds_of(const struct symtab *t, u32 var)
+{
+    return !t->raw && var < t->bound.n ? t->bound.v[var] : (struct sym_bounds){0, INT64_MAX};
+}
+
 static bool bound_floor(struct proof *k, const struct sym_node *x, i64 *lo)
 {
     i64 a, b, c;
@@ -42,7 +48,7 @@ static bool bound_atom(struct proof *k, sym s, i64 *lo)
     struct sym_node x = k->w->t->node.v[s];
     i64 a = 0, b = 0;
     *lo = 0;
-    if (x.op == SYM_VAR) return true;
+    if (x.op == SYM_VAR) return *lo = bounds_of(k->w->t, x.a).least, true;
     if (x.op == SYM_DIV) return bound_floor(k, &x, lo);
     bool has_a = bound_sym(k, x.a, &a), has_b = bound_sym(k, x.b, &b);
     if (x.op == SYM_MIN) return *lo = i64_min(a, b), has_a && has_b;
@@ -124,7 +130,13 @@ static bool bound_without(struct proof *k, const struct poly *p, u32 i, u32 j, i
     struct sym_node x = k->w->t->node.v[p->v[i].atom[j]];
     bool negative = p->v[i].coef < 0;
     i64 c;
-    if (x.op == SYM_VAR) return false;
+    if (x.op == SYM_VAR) {
+        struct poly most = {0};
+        i64 v = bounds_of(k->w->t, x.a).most;
+        if (!negative || v == INT64_MAX) return false;
+        poly_add_const(k->w, &most, v);
+        return bound_replaced(k, p, i, j, &most, 1, lo);
+    }
     if (x.op != SYM_DIV && (x.op == SYM_MIN) != negative) return false;
     if (x.op == SYM_DIV && !sym_is_floor(k->w->t, p->v[i].atom[j], &c)) return false;
     struct poly a = poly_of(k->w, x.a);

@@ -193,9 +193,21 @@ static void refresh(struct symtab *t)
     }
 }
 
+/* Of a variable, for proofs. */
+static void keep_bound(struct symtab *t, enum sym_fact_kind k, sym a, sym b)
+{
+    i64 c;
+    if (t->node.v[a].op != SYM_VAR || !sym_is_const(t, b, &c)) return;
+    while (t->bound.n <= t->node.v[a].a) *arr_push(t->arena, &t->bound) = (struct sym_bounds){0, INT64_MAX};
+    struct sym_bounds *x = &t->bound.v[t->node.v[a].a];
+    if (k == FACT_AT_LEAST) x->least = i64_max(x->least, c);
+    if (k == FACT_AT_MOST) x->most = i64_min(x->most, c);
+}
+
 /* Bounds stand behind what they bound: "H to be at most 1", not "1 to be at least H". */
 static void note(struct symtab *t, enum sym_fact_kind k, sym a, sym b, struct str who)
 {
+    keep_bound(t, k, a, b);
     bool turn = sym_is_const(t, a, NULL) && !sym_is_const(t, b, NULL) && (k == FACT_AT_LEAST || k == FACT_AT_MOST);
     if (turn) return note(t, k == FACT_AT_LEAST ? FACT_AT_MOST : FACT_AT_LEAST, b, a, who);
     sym_fact_note(t, k, sym_plain(t, a), sym_plain(t, b), who);
@@ -323,6 +335,9 @@ static i64 lcm(i64 a, i64 b)
     return v;
 }
 
+/* A floor in a floor has the product of their periods at most; where that is too much the least one is tried. */
+static i64 nested(i64 outer, i64 c) { return outer <= MAX_PERIOD / c ? outer * c : lcm(outer, c); }
+
 static void add_floor(struct trial *x, u32 var, i64 divisor)
 {
     u32 k = 0;
@@ -348,7 +363,7 @@ static void find_floors(struct trial *x, sym s, i64 divisor)
     if (n->op == SYM_VAR || n->op == SYM_CONST) return;
     bool is_floor = n->op == SYM_DIV;
     bool is_single = is_floor && sym_is_const(&x->t, n->b, &c) && c > 0 && count_vars(&x->t, s) == 1;
-    if (is_floor) divisor = is_single ? lcm(divisor, c) : 0;
+    if (is_floor) divisor = is_single ? nested(divisor, c) : 0;
     find_floors(x, n->a, divisor);
     find_floors(x, n->b, divisor);
 }
@@ -393,6 +408,17 @@ static u32 var_in(struct symtab *t, const struct trial *x, u32 var)
     unreachable();
 }
 
+static bool never_zero(struct symtab *t, sym d);
+
+/* Smaller or larger of two, of which the variable decides: residues alone do not tell when that vanishes. */
+static bool has_extreme(const struct symtab *t, sym s, u32 var)
+{
+    const struct sym_node *x = &t->node.v[s];
+    if (s == 0 || x->op == SYM_CONST || x->op == SYM_VAR) return false;
+    if (x->op == SYM_MIN || x->op == SYM_MAX) return sym_has_var(t, s, var);
+    return has_extreme(t, x->a, var) || has_extreme(t, x->b, var);
+}
+
 /* The residues of one variable that make the difference vanish, if they are one class. */
 static bool find_class(struct trial *x, const struct floored *f, i64 m0, i64 r0, i64 *m, i64 *r)
 {
@@ -400,14 +426,16 @@ static bool find_class(struct trial *x, const struct floored *f, i64 m0, i64 r0,
     if (period <= 1 || period / m0 * x->t.node.v[x->d].size > TRIAL_COST) return false;
     u8 *zero = arena_array(&x->arena, u8, period);
     *r = -1;
+    bool aperiodic = has_extreme(&x->t, x->d, f->var), sure = true;
     for (i64 k = r0; k < period; k += m0) {
         trial_set(x, f->var, period, k);
         zero[k] = trial_is_zero(x);
+        sure = sure && (zero[k] || !aperiodic || never_zero(&x->t, sym_copy(&x->t, &x->t, x->d)));
         if (zero[k] && *r < 0) *r = k;
         n += zero[k];
     }
     x->t.def.v[f->var] = 0;
-    if (!n || period % n) return false;
+    if (!n || !sure || period % n) return false;
     *m = period / n;
     for (i64 k = 0; k < period; k++)
         if (zero[k] != (k >= *r && (k - *r) % *m == 0)) return false;
@@ -758,11 +786,15 @@ bool sym_fact_eval(const struct symtab *t, const struct sym_fact *f, const i64 *
     unreachable();
 }
 
+static bool has_unbound(const struct symtab *t, sym s, const i64 *var);
+
+/* What has no value at sizes that are known (it overflows, or divides by 0) does not hold. */
 const struct sym_fact *sym_fact_broken(const struct symtab *t, const i64 *var)
 {
     for (u32 k = 0; k < t->fact.n; k++) {
+        const struct sym_fact *f = &t->fact.v[k];
         bool holds;
-        if (sym_fact_eval(t, &t->fact.v[k], var, &holds) && !holds) return &t->fact.v[k];
+        if (sym_fact_eval(t, f, var, &holds) ? !holds : !has_unbound(t, f->a, var) && !has_unbound(t, f->b, var)) return f;
     }
     return NULL;
 }

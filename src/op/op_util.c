@@ -135,7 +135,8 @@ static bool is_one(struct graph *g, sym a)
     i64 c;
     sym one = sym_const(g->sym, 1);
     if (sym_is_const(g->sym, a, &c)) return c == 1;
-    return sym_lower_bound(g->sym, sym_sub(g->sym, one, a), &c) && c >= 0 && require(g, g->at, FACT_AT_LEAST, a, one);
+    if (!sym_lower_bound(g->sym, sym_sub(g->sym, one, a), &c) || c < 0 || !require(g, g->at, FACT_AT_LEAST, a, one)) return false;
+    return sym_current(g->sym, a) == one; /* it must be seen in the size */
 }
 
 /* One dimension of a broadcast; 0: does not fit. */

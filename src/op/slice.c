@@ -5,9 +5,9 @@
 // of starts and ends to the axis is done here once, in symbolic sizes: an index beyond any axis
 // (INT64_MAX) means "to the end".
 //
-// A symbolic start or end whose sign is not proven counts as not negative, as H//2 or W - 3 are
-// meant; its value is clamped to the axis like any other, so no size makes a kernel read outside
-// its input.
+// A symbolic start or end whose sign is not proven is not negative, as H//2 or W - 3 are meant,
+// which is a fact; its value is clamped to the axis like any other, so no size makes a kernel read
+// outside its input.
 #include "op/op.h"
 
 enum { MAX_PARTS = 256 };
@@ -38,7 +38,7 @@ static sym is_negative(struct symtab *t, sym i)
 }
 
 /* An index counted from the front; *far: -1 or 1 when before or behind every axis. */
-static sym from_front(struct graph *g, sym i, sym dim, int *far)
+static sym from_front(struct graph *g, node_id n, sym i, sym dim, int *far)
 {
     struct symtab *t = g->sym;
     i64 c;
@@ -47,6 +47,8 @@ static sym from_front(struct graph *g, sym i, sym dim, int *far)
     bool known = sym_is_const(t, i, &c);
     *far = known && c >= FAR ? 1 : known && c <= -FAR ? -1 : 0;
     bool negative = known ? c < 0 : sym_max(t, i, zero) == zero;
+    struct err none = {0};
+    if (!known && !negative && !op_require_at_least(g, n, i, zero, &none, "an index")) negative = true; /* from the end, then */
     return negative ? sym_add(t, i, dim) : i;
 }
 
@@ -62,7 +64,7 @@ static void slice_axis(struct graph *g, node_id n, struct slice *s, u32 a, const
     struct symtab *t = g->sym;
     sym dim = s->size[a], zero = sym_const(t, 0), one = sym_const(t, 1);
     int far[2];
-    sym b = from_front(g, ends[0], dim, &far[0]), e = from_front(g, ends[1], dim, &far[1]);
+    sym b = from_front(g, n, ends[0], dim, &far[0]), e = from_front(g, n, ends[1], dim, &far[1]);
     if (s->step[a] > 0) {
         bool bounded = far[1] || not_above(t, e, dim);
         b = far[0] ? (far[0] > 0 ? dim : zero) : sym_max(t, b, zero);
