@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <onnx.pb-c.h>
@@ -217,10 +218,206 @@ static void test_golden(void **state)
     assert_true(count > 0);
 }
 
+/* Saved programs. */
+
+static void test_saved(void **state)
+{
+    char path[] = "/tmp/quern_loop_XXXXXX";
+    static const char *const change[][2] = { /* as long as they were */
+        {"\\\"carried\\\":1", "\\\"carried\\\":7"}, {"\\\"kind\\\":\\\"loop\\\"", "\\\"kind\\\":\\\"pool\\\""},
+        {"\\\"told\\\":[1,0]", "\\\"told\\\":[1,9]"},    {"\\\"told\\\":[1,0]", "\\\"told\\\":[5,0]"},
+        {"\\\"results\\\":[", "\\\"resultz\\\":["},       {"\\\"rounds\\\":", "\\\"r0unds\\\":"},
+        {"\\\"conditional\\\":true", "\\\"conditionaI\\\":true"}, {"\\\"given\\\":[{", "\\\"givem\\\":[{"},
+    };
+    struct arena a = {0};
+    struct err e = {0};
+    struct bed b;
+    struct str bytes;
+    struct rng r = rng_seed(3);
+    struct quern_run_opts run = QUERN_OPTS(quern_run_opts);
+    run.device = "interp";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_true(bed_open(&b, doubled, "interp"));
+    must(&b, quern_program_save(b.p, path));
+    quern_program_close(b.p);
+    must(&b, quern_program_open(b.q, path, &run, &b.p));
+    quern_tensor *in[3] = {floats(&b, 1, (int64_t[]){5}, &r), number(&b, 9), flag(&b, true)};
+    run_both(&b, in, 3, 3);
+    for (int i = 0; i < 3; i++) quern_tensor_free(in[i]);
+    assert_true(os_read(&a, path, 1 << 24, &bytes, &e));
+    for (i64 i = 0; i < countof(change); i++) {
+        char *copy = arena_alloc(&a, bytes.n);
+        i64 n = (i64)strlen(change[i][0]), n_found = 0;
+        quern_program *p = NULL;
+        memcpy(copy, bytes.p, (size_t)bytes.n);
+        for (i64 at = 0; at + n <= bytes.n; at++)
+            if (!memcmp(copy + at, change[i][0], (size_t)n)) memcpy(copy + at, change[i][1], (size_t)n), n_found++;
+        if (!n_found) fail_msg("no %s", change[i][0]);
+        assert_true(os_write(path, copy, bytes.n, &e));
+        if (!quern_program_open(b.q, path, &run, &p)) fail_msg("%s is accepted", change[i][1]);
+    }
+    bed_close(&b);
+    arena_release(&a);
+    remove(path);
+}
+
+/* Loops at random: carried vectors of float, some outputs collected, a condition or none, bodies in bodies, branches; as text. */
+
+struct maker {
+    struct buf b;
+    struct rng r;
+    u32 n_values;
+    int depth;
+};
+
+static void indent(struct maker *m) { buf_printf(&m->b, "%*s", 2 * m->depth, ""); }
+
+/* A new vector of N floats made of two others; bounded, so that nothing explodes. */
+static u32 make_vector(struct maker *m, const u32 *v, u32 n)
+{
+    static const char *const ops[] = {"Add", "Sub", "Mul", "Max"};
+    u32 a = v[rng_range(&m->r, 0, n - 1)], b = v[rng_range(&m->r, 0, n - 1)], s = m->n_values++, t = m->n_values++;
+    indent(m), buf_printf(&m->b, "%%v%u: f32[?] = %s(%%v%u, %%v%u)\n", s, ops[rng_range(&m->r, 0, 3)], a, b);
+    indent(m), buf_printf(&m->b, "%%v%u: f32[?] = %s(%%v%u)\n", t, rng_range(&m->r, 0, 1) ? "Softsign" : "Tanh", s);
+    return t;
+}
+
+static u32 make_call(struct maker *m, const u32 *v, u32 n, bool branch);
+
+/* Some vectors, the last of them is returned. */
+static u32 make_some(struct maker *m, u32 *v, u32 *n)
+{
+    for (i64 k = rng_range(&m->r, 1, 3); k > 0; k--) {
+        bool call = m->depth < 3 && rng_range(&m->r, 0, 2) == 0;
+        v[*n] = call ? make_call(m, v, *n, rng_range(&m->r, 0, 1)) : make_vector(m, v, *n);
+        ++*n;
+    }
+    return v[*n - 1];
+}
+
+static u32 make_condition(struct maker *m, u32 v, double bound)
+{
+    u32 s = m->n_values;
+    m->n_values += 4;
+    indent(m), buf_printf(&m->b, "const %%v%u: i64[1] = [0]\n", s);
+    indent(m), buf_printf(&m->b, "const %%v%u: f32[] = [%.1f]\n", s + 1, bound);
+    indent(m), buf_printf(&m->b, "%%v%u: f32[?] = ReduceMax(%%v%u, %%v%u) {keepdims=0}\n", s + 2, v, s);
+    indent(m), buf_printf(&m->b, "%%v%u: bool[?] = Less(%%v%u, %%v%u)\n", s + 3, s + 2, s + 1);
+    return s + 3;
+}
+
+static void make_body(struct maker *m, u32 n_in, bool conditional, u32 n_carried, u32 n_scan)
+{
+    u32 v[64], n = n_in;
+    buf_z(&m->b, "graph {\n");
+    m->depth++;
+    for (u32 k = 0; k < n_in; k++) {
+        v[k] = m->n_values++;
+        indent(m), buf_printf(&m->b, "input %%v%u: f32[N]\n", v[k]);
+    }
+    u32 last = make_some(m, v, &n), c = conditional ? make_condition(m, last, 0.4) : 0;
+    if (conditional) indent(m), buf_printf(&m->b, "output %%v%u\n", c);
+    for (u32 k = 0; k < n_carried; k++) indent(m), buf_printf(&m->b, "output %%v%u\n", k ? v[rng_range(&m->r, 0, n - 1)] : last);
+    for (u32 k = 0; k < n_scan; k++) indent(m), buf_printf(&m->b, "output %%v%u\n", v[rng_range(&m->r, 0, n - 1)]);
+    m->depth--;
+    indent(m), buf_z(&m->b, "}");
+}
+
+/* A loop or a branch that gives a vector, of what is collected the sum. */
+static u32 make_call(struct maker *m, const u32 *v, u32 n, bool branch)
+{
+    u32 n_carried = branch ? 0 : (u32)rng_range(&m->r, 1, 2), n_scan = branch ? 1 : (u32)rng_range(&m->r, 0, 2), n_captured = (u32)rng_range(&m->r, 0, 2),
+        first = m->n_values, axes, sum, end;
+    bool conditional = !branch && rng_range(&m->r, 0, 1), begins = branch || rng_range(&m->r, 0, 2) == 0;
+    if (branch && !n_captured) n_captured = 1;
+    u32 cond = begins ? make_condition(m, v[rng_range(&m->r, 0, n - 1)], 0.6) : 0;
+    first = m->n_values;
+    m->n_values += n_carried + n_scan;
+    indent(m);
+    for (u32 k = 0; k < n_carried + n_scan; k++) buf_printf(&m->b, "%s%%v%u: f32[?]", k ? ", " : "", first + k);
+    buf_printf(&m->b, " = quern::%s(", branch ? "If" : "Loop");
+    if (begins) buf_printf(&m->b, "%%v%u", cond);
+    else buf_z(&m->b, "_");
+    for (u32 k = 0; k < n_carried + n_captured; k++) buf_printf(&m->b, ", %%v%u", v[rng_range(&m->r, 0, n - 1)]);
+    if (branch) {
+        buf_z(&m->b, ") {then=");
+        make_body(m, n_captured, false, 0, 1);
+        buf_z(&m->b, ", else=");
+        make_body(m, n_captured, false, 0, 1);
+    } else {
+        const char *rounds = ((const char *[]){"N", "m", "0", "1", "3"})[rng_range(&m->r, 0, m->depth > 1 ? 4 : 1)];
+        buf_printf(&m->b, ") {carried=%u, conditional=%d, rounds=strs[\"%s\"], body=", n_carried, conditional, rounds);
+        make_body(m, n_carried + n_captured, conditional, n_carried, n_scan);
+    }
+    buf_z(&m->b, "}\n");
+    if (branch || !n_scan) return first;
+    axes = m->n_values++, sum = m->n_values++, end = m->n_values++;
+    indent(m), buf_printf(&m->b, "const %%v%u: i64[1] = [0]\n", axes);
+    indent(m), buf_printf(&m->b, "%%v%u: f32[?] = ReduceSum(%%v%u, %%v%u) {keepdims=0}\n", sum, first + n_carried, axes);
+    indent(m), buf_printf(&m->b, "%%v%u: f32[?] = Add(%%v%u, %%v%u)\n", end, sum, first);
+    return end;
+}
+
+static void make_model(struct maker *m, u64 seed)
+{
+    *m = (struct maker){.r = rng_seed(seed), .depth = 1, .n_values = 2};
+    u32 v[64] = {0, 1}, n = 2;
+    buf_z(&m->b, "graph {\n  input %v0: f32[N]\n  input %v1: f32[N]\n  input %most: i64[]\n");
+    u32 loop = v[n] = make_call(m, v, n, false);
+    n++;
+    u32 last = make_some(m, v, &n), end = m->n_values++;
+    buf_printf(&m->b, "  %%v%u: f32[?] = Add(%%v%u, %%v%u)\n", end, last, loop);
+    buf_printf(&m->b, "  size (m) = plus %%most[0]\n  output %%v%u\n  output %%v%u\n}\n", last, end);
+    buf_char(&m->b, 0);
+}
+
+/* The model evaluates elements one after the other in another order than kernels do, so nearly the same. */
+static void check_close(const struct bed *b, const quern_tensor *x, const quern_tensor *y, u64 seed, const char *device)
+{
+    const float *v = quern_tensor_data((quern_tensor *)(uintptr_t)x), *w = quern_tensor_data((quern_tensor *)(uintptr_t)y);
+    if (quern_tensor_count(x) != quern_tensor_count(y)) fail_msg("seed %llu on %s: another size", (unsigned long long)seed, device);
+    for (i64 i = 0; i < quern_tensor_count(x); i++)
+        if (!(v[i] - w[i] < 1e-3f && w[i] - v[i] < 1e-3f))
+            fail_msg("seed %llu on %s: element %lld is %g, expected %g", (unsigned long long)seed, device, (long long)i, (double)v[i], (double)w[i]);
+}
+
+static void try_random(u64 seed, const char *device)
+{
+    struct maker m;
+    struct bed b;
+    make_model(&m, seed);
+    if (getenv("TEST_LOOP_TEXT")) printf("%s", m.b.p);
+    if (bed_open(&b, m.b.p, device))
+        for (int k = 0; k < 3; k++) {
+            quern_tensor *in[3], *want[2] = {0}, *got[2] = {0};
+            const int64_t dim = rng_range(&m.r, 1, 9);
+            in[0] = floats(&b, 1, &dim, &m.r), in[1] = floats(&b, 1, &dim, &m.r), in[2] = number(&b, rng_range(&m.r, 0, 4));
+            must(&b, quern_model_eval(b.m, in, 3, want, 2));
+            must(&b, quern_run(b.p, in, 3, got, 2));
+            for (int i = 0; i < 2; i++) {
+                check_close(&b, got[i], want[i], seed, device);
+                quern_tensor_free(got[i]), quern_tensor_free(want[i]);
+            }
+            for (int i = 0; i < 3; i++) quern_tensor_free(in[i]);
+        }
+    bed_close(&b);
+    buf_release(&m.b);
+}
+
+static void test_random(void **state)
+{
+    for (u64 seed = first_seed(0, 24); seed < last_seed(0, 24); seed++)
+        try_random(seed, seed % 8 == 5 ? "cpu" : seed % 8 == 7 ? "vulkan" : "interp"); /* what is compiled takes a second each */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_doubled),
+        cmocka_unit_test(test_saved),
+        cmocka_unit_test(test_random),
         cmocka_unit_test(test_golden),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

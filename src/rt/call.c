@@ -277,6 +277,8 @@ static bool first_inputs(struct run *r, struct err *e)
         r->in[k] = (struct tensor){.dtype = c->sub[0]->input.v[k].dtype, .rank = in->rank};
         for (u32 d = 0; d < in->rank; d++)
             if (!sym_eval(r->j->sym, in->dim[d], r->j->var, &r->in[k].dim[d])) return err_set(e, ERR_FAILED, "a size is not known in a loop or branch");
+        i64 bytes;
+        if (!carried_bytes(r, k, &bytes, e)) return false;
         r->now[k] = r->j->in[k];
     }
     return true;
