@@ -218,7 +218,7 @@ struct quern_operator {
     const char *name;
     int opset, changed, removed; /* of ONNX's own domain: opsets that introduced it, changed it last, took it away (0: none) */
     const char *form;      /* "composite": of other operators; "element": computed element by element; "whole": a kernel of its own;
-                              "import": replaced while a model is read; "": not known here */
+                              "program": bodies that a program runs; "import": replaced while a model is read; "": not known here */
     uint64_t types;        /* of its first input, or of what it makes where there is none: a bit for each quern_dtype */
     const char *needs;     /* what a device must have to run it on types of 32 bits and fewer: "", "f64", "i64", "f64 i64" */
 };

@@ -164,7 +164,7 @@ static uint64_t types_of(const struct op *op)
 
 static const char *form_of(const struct op *op)
 {
-    return op->expand ? "composite" : op->props & OP_WHOLE ? "whole" : "element";
+    return op->props & OP_CALL ? "program" : op->expand ? "composite" : op->props & OP_WHOLE ? "whole" : "element";
 }
 
 /* k-th of ONNX's operators that are not known here. */
@@ -190,7 +190,7 @@ int quern_operator_at(int k, struct quern_operator *o)
     if (!op && !onnx) return 0;
     bool replaced = !op && import_replaces(str_of(onnx->name));
     struct quern_operator x = {.size = sizeof x, .name = op ? op->name : onnx->name, .form = op ? form_of(op) : replaced ? "import" : "", .needs = ""};
-    if (op) x.types = types_of(op), x.needs = needs_of(op, x.types);
+    if (op && !(op->props & OP_CALL)) x.types = types_of(op), x.needs = needs_of(op, x.types);
     if (onnx) x.opset = onnx->first, x.changed = onnx->last, x.removed = onnx->gone;
     size_t size = o->size;
     memcpy(o, &x, size < sizeof x ? size : sizeof x);

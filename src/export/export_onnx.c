@@ -150,7 +150,7 @@ static Onnx__AttributeProto *make_attr(struct writer *w, const struct attr *a)
         p->t = arena_new(&w->a, Onnx__TensorProto);
         io_onnx_fill(p->t, a->t, &w->a);
         return p;
-    case ATTR_GRAPH: break; /* of operators that the exporter refuses */
+    case ATTR_GRAPH: break; /* refused before */
     }
     return p;
 }
@@ -191,6 +191,19 @@ static Onnx__NodeProto *make_node(struct writer *w, const struct node *n)
     p->attribute = arena_array(&w->a, Onnx__AttributeProto *, n->attr.n);
     for (u32 k = 0; k < n->attr.n; k++) p->attribute[k] = make_attr(w, &n->attr.v[k]);
     return p;
+}
+
+/* Nodes with bodies. */
+static bool check_nodes(const struct graph *g, struct err *e)
+{
+    for (node_id n = 1; n < g->node.n; n++) {
+        const struct node *x = graph_node(g, n);
+        for (u32 k = 0; !x->dead && k < x->attr.n; k++)
+            if (x->attr.v[k].kind == ATTR_GRAPH)
+                return err_set(e, ERR_UNSUPPORTED, "%.*s '%.*s': loops and branches that running decides are not written as ONNX; fix what decides them (--assume, --input-shape)",
+                               STR_ARG(x->op), STR_ARG(x->name.n ? x->name : graph_value(g, node_first_out(x))->name));
+    }
+    return true;
 }
 
 static void make_nodes(struct writer *w, Onnx__GraphProto *p)
@@ -377,8 +390,8 @@ bool export_onnx_bytes(const struct graph *g, struct buf *out, struct err *e)
 {
     struct writer w = {.g = g, .e = e};
     struct graph plain;
-    bool ok = true;
-    if (g->made.n) ok = without_made(&plain, g, &w.a, e), w.g = &plain;
+    bool ok = check_nodes(g, e);
+    if (ok && g->made.n) ok = without_made(&plain, g, &w.a, e), w.g = &plain;
     ok = ok && write_model(&w, out);
     arena_release(&w.a);
     return ok;
