@@ -6,6 +6,7 @@
 #include "io/io.h"
 #include "quern.h"
 #include "seeds.h"
+#include "vulkan_bed.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -420,5 +421,6 @@ int main(void)
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_golden),
     };
+    vulkan_stay_loaded();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
