@@ -144,12 +144,14 @@ static bool has_unusual(const struct op *op, const struct tensor *t)
     return false;
 }
 
-static void shake_anyhow(struct rng *r, struct tensor *t)
+/* In turn, so that many elements all come to what they may be. */
+static void shake_anyhow(u32 round, struct tensor *t)
 {
+    static const double some[] = {NAN, 1, -1e4, 1e4, 0};
     for (i64 i = 0, n = tensor_count(t); i < n; i++) {
-        if (rng_range(r, 0, 1)) continue;
-        if (dtype_is_float(t->dtype)) elem_set_f64(t->dtype, t->data, i, rng_range(r, 0, 1) ? NAN : 1);
-        else elem_set_i64(t->dtype, t->data, i, rng_range(r, 0, (1 << rng_range(r, 0, 3)) - 1));
+        u64 turn = (u64)i + round;
+        if (!dtype_is_float(t->dtype)) elem_set_i64(t->dtype, t->data, i, (i64)(turn % 9));
+        else if (turn % 6 < countof(some)) elem_set_f64(t->dtype, t->data, i, some[turn % 6]);
     }
 }
 
@@ -194,7 +196,7 @@ static void shake_tail(struct rng *r, const struct op *op, struct tensor *t, con
     if (op->props & (OP_RECURRENT | OP_SAMPLE) && shake_type_of(&type, t->dtype)) { /* sums of what may be as large as any of them */
         for (i64 i = 0, n = in ? tensor_count(in) : 0; i < n; i++) most = fmax(most, fabs(elem_f64(in->dtype, in->data, i)));
         for (i64 i = 0, n = tensor_count(t); i < n; i++) most = fmax(most, fabs(elem_f64(t->dtype, t->data, i)));
-        if (!(most <= type.big)) shake_anyhow(r, t);
+        if (!(most <= type.big)) shake_anyhow((u32)rng_range(r, 0, 5), t);
         for (i64 i = 0, n = tensor_count(t); i < n && most <= type.big; i++)
             elem_set_f64(t->dtype, t->data, i, elem_f64(t->dtype, t->data, i) + most * (rng_f64(r) * 2 - 1) * units * type.eps);
         return;
@@ -253,7 +255,7 @@ static bool shake_node(struct shake *s, node_id n, struct tensor **t, i64 *var, 
         if (inexact) shake_tensor(&s->rng, v.out[k], units_of(s, op), true), shake_tail(&s->rng, op, v.out[k], in[0], units_of(s, op));
         else if (s->strength > 0 && !is_view_like(op)) shake_zeros(&s->rng, v.out[k]);
         if (s->strength > 0) shake_casts(&s->rng, op, v.out[k], in[0]), shake_powers(&s->rng, op, v.out[k], in);
-        if (anything || (s->strength > 0 && has_steps_inside(x))) shake_anyhow(&s->rng, v.out[k]);
+        if (anything || (s->strength > 0 && has_steps_inside(x))) shake_anyhow(s->n_done, v.out[k]);
         if (!graph_read_sizes(&s->g, x->out.v[k], v.out[k], var, e)) return false;
     }
     return true;
