@@ -149,18 +149,18 @@ failing check "$corpus/Refused.onnx"; says "Nix 'n0' and 1 more"; says "Det 'n2'
 code 0 check "$corpus/FlexAttention.onnx"
 
 # check, show: with the options that models are opened with
-failing check "$corpus/OpenScan.onnx"; says "Scan 't': the length of what is scanned, 'x', is N; fix it (--assume, --input-shape)"
-failing check --json "$corpus/OpenScan.onnx"; says '"node":"t","operator":"Scan","why":"the length .*","help":""'
-for o in "--assume N=4" "--shape x=4:3" "--shape x=n=4:3"; do
+failing check "$corpus/OpenScan.onnx"; says "Scan 't': the batch and the length of what is scanned, 'x', are B and 4; fix them (--assume, --input-shape)"
+failing check --json "$corpus/OpenScan.onnx"; says '"node":"t","operator":"Scan","why":"the batch .*","help":""'
+for o in "--assume B=2" "--shape s=2:3" "--shape s=b=2:3"; do
     code 0 check "$corpus/OpenScan.onnx" $o; says 'nothing stands in the way'
     code 0 show "$corpus/OpenScan.onnx" $o; says 'Gather'
 done
-code 1 show "$corpus/OpenScan.onnx"; says "OpenScan.onnx': Scan 't': .* is N; fix it"
-code 2 show "$corpus/OpenScan.onnx" --shape x=4:2; says "OpenScan.onnx'"
+code 1 show "$corpus/OpenScan.onnx"; says "OpenScan.onnx': Scan 't': .* are B and 4; fix them"
+code 2 show "$corpus/OpenScan.onnx" --shape s=2:2; says "OpenScan.onnx'"
 failing check "$corpus/OpenSequence.onnx"; says 'say how many elements it has (--elements s=2)'
 failing check "$corpus/OpenSequence.onnx" --elements s=2; says "SequenceAt 'y': the position is only known at run time"
 code 0 operators Conv; says '^Conv  *1  *element  *f32'
-code 0 operators --json; says '"operator":"ImageDecoder","opset":20,"changed":20,"removed":0,"form":"","types":\[\]'
+code 0 operators --json; says '"operator":"ImageDecoder","opset":20,"changed":20,"removed":0,"form":"","needs":"","types":\[\]'
 rm -f resnet50.onnx mobilenetv2.onnx again.onnx
 
 # compile and look: same bytes each time
