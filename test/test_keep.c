@@ -110,6 +110,63 @@ static void test_found_again(void **state)
     bed_close(&b);
 }
 
+/* A loop whose body has a constant that is too long for the text of a key. */
+static const char *loop_with(struct bed *b, int last)
+{
+    struct buf t = {0};
+    buf_z(&t, "graph {\n"
+              "  input %s: f32[105]\n"
+              "  input %x: f32[N,105]\n"
+              "  const %round: i64[] = [0]\n"
+              "  _, %t: f32[105], %y: f32[N,105] = quern::Loop(_, %round, %s, %x) {body=graph {\n"
+              "    input %round: i64[]\n"
+              "    input %s: f32[105]\n"
+              "    input %x_2: f32[N,105]\n"
+              "    const %w: f32[105] = [");
+    for (int k = 0; k < 105; k++) buf_printf(&t, "%s%d", k ? "," : "", k < 104 ? k : last);
+    buf_z(&t, "]\n"
+              "    %v: f32[105] = Gather(%x_2, %round) {axis=0}\n"
+              "    %u: f32[105] = Add(%s, %w)\n"
+              "    %t: f32[105] = Add(%u, %v)\n"
+              "    %y: f32[105] = Identity(%t)\n"
+              "    const %one: i64[] = [1]\n"
+              "    %r: i64[] = Add(%round, %one)\n"
+              "    output %r\n"
+              "    output %t\n"
+              "    output %y\n"
+              "  }, carried=2, conditional=0, rounds=strs[\"N\"], shape1=strs[\"105\"], shape2=strs[\"N\",\"105\"]}\n"
+              "  output %t\n"
+              "  output %y\n"
+              "}\n");
+    const char *z = str_dup(&b->a, buf_view(&t)).p;
+    buf_release(&t);
+    return z;
+}
+
+static bool key_of(struct bed *b, const char *text, struct hash *key)
+{
+    quern_model *m = NULL;
+    struct api_target t;
+    struct err e = {0};
+    if (quern_model_read(b->q, text, strlen(text), "net", NULL, &m)) fail_msg("%s", quern_error(b->q));
+    assert_true(api_target_open(&t, "cpu", 1, NULL, &e));
+    bool ok = api_keep_key(key, m, &t, &(struct cover_opts){0});
+    api_target_close(&t);
+    quern_model_close(m);
+    return ok;
+}
+
+static void test_bodies(void **state)
+{
+    struct bed b;
+    struct hash x, same, other;
+    bed_open(&b);
+    assert_true(key_of(&b, loop_with(&b, 5), &x) && key_of(&b, loop_with(&b, 5), &same) && key_of(&b, loop_with(&b, 6), &other));
+    assert_true(memcmp(&x, &same, sizeof x) == 0);
+    assert_true(memcmp(&x, &other, sizeof x) != 0);
+    bed_close(&b);
+}
+
 static void test_damaged(void **state)
 {
     struct bed b;
@@ -199,6 +256,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_found_again),
+        cmocka_unit_test(test_bodies),
         cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_when),
         cmocka_unit_test(test_together),
