@@ -60,6 +60,7 @@ struct model {
     u32 lanes;
     i64 x, y, outer; /* output pixels along the tile's axes, and others */
     i64 taps, terms; /* terms: steps per tap */
+    double n_x, n_y, n_w; /* elements of input, output and weights */
     double size;     /* bytes of an element of the band */
     i64 n_blocks, ob, parts;
     i64 tx_all, ty_all, tw, th; /* tiles in all, and per iteration */
@@ -67,7 +68,7 @@ struct model {
     i64 iterations;
 };
 
-static void model_axes(struct model *m, const struct conv_sched *s, const i64 *var)
+static void model_axes(struct model *m, bool is_flat, const i64 *var)
 {
     const struct conv *c = &m->c;
     i32 xa = c->xa, ya = c->ya;
@@ -78,22 +79,28 @@ static void model_axes(struct model *m, const struct conv_sched *s, const i64 *v
         m->taps *= c->k[a];
         if (a != 1 && (i32)a != xa && (i32)a != ya) m->outer *= gen_eval(c->g, c->out[a], var);
     }
-    if (!conv_is_flat(c, s)) return;
+    if (!is_flat) return;
     struct space sp = conv_space(c);
     m->outer = m->x = m->y = 1;
     for (u32 i = 0; i < sp.n; i++)
         *(i + 1 == sp.n ? &m->x : &m->outer) *= gen_eval(c->g, sp.g[i].extent, var);
 }
 
-static void model_of(struct model *m, const struct caps *caps, const struct conv_sched *s,
-                     const i64 *var)
+/* What does not depend on the schedule, but for whether pixels are numbered through. */
+static void model_init(struct model *m, const struct caps *caps, bool is_flat, const i64 *var)
 {
     const struct conv *c = &m->c;
     i64 group = conv_dot_terms(c, caps);
     m->lanes = conv_lanes(c, caps);
     m->terms = ceil_div(c->ic, group);
     m->size = group > 1 ? 1 : 4;
-    model_axes(m, s, var);
+    m->n_x = gen_count(c->g, c->x, var), m->n_y = gen_count(c->g, c->y, var), m->n_w = gen_count(c->g, c->w, var);
+    model_axes(m, is_flat, var);
+}
+
+static void model_tiles(struct model *m, const struct conv_sched *s)
+{
+    const struct conv *c = &m->c;
     m->n_blocks = ceil_div(c->oc, s->nr * m->lanes);
     m->ob = s->ob ? i64_min(s->ob, m->n_blocks) : m->n_blocks;
     m->parts = ceil_div(m->n_blocks, m->ob);
@@ -111,6 +118,12 @@ static void model_of(struct model *m, const struct caps *caps, const struct conv
         sy = c->ya >= 0 ? c->stride[c->ya] : 1;
     m->band = rest * (double)((m->tw * s->tx - 1) * sx + kx) *
               (double)((m->th * s->ty - 1) * sy + ky) * (double)c->ic;
+}
+
+static void model_of(struct model *m, const struct caps *caps, const struct conv_sched *s, const i64 *var)
+{
+    model_init(m, caps, conv_is_flat(&m->c, s), var);
+    model_tiles(m, s);
 }
 
 /* Pixels read where they lie may fall on the same few cache sets: a line is gone before its next
@@ -149,8 +162,7 @@ static bool band_fits(const struct model *m, const struct caps *caps)
     return m->band * m->size <= 4 * (double)caps->l2_bytes + 1e6;
 }
 
-static double seconds(const struct model *m, const struct caps *caps, const struct conv_sched *s,
-                      const i64 *var)
+static double seconds(const struct model *m, const struct caps *caps, const struct conv_sched *s)
 {
     const struct conv *c = &m->c;
     double hz = gen_flop_rate(caps) / (4.0 * i64_max(1, caps->vector_bytes / 4));
@@ -175,15 +187,15 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
     } else {
         iteration *= set_conflicts(c, s);
     }
-    if (gen_count(c->g, c->x, var) * 4 > (double)caps->l2_bytes / 2) /* read from afar */
+    if (m->n_x * 4 > (double)caps->l2_bytes / 2) /* read from afar */
         iteration += 0.4 * m->band;
     double rounds = (double)ceil_div(m->iterations, i64_max(1, caps->n_threads));
-    double y = gen_count(c->g, c->y, var),
+    double y = m->n_y,
            bytes =
-               4 * (y + gen_count(c->g, c->x, var) * (double)m->parts + gen_count(c->g, c->w, var));
+               4 * (y + m->n_x * (double)m->parts + m->n_w);
     double compute = (iteration + 300) * rounds / hz, memory = bytes / gen_byte_rate(caps);
     if (!s->ahead) /* weights come from far the first time */
-        memory += 3 * 4 * gen_count(c->g, c->w, var) / gen_byte_rate(caps);
+        memory += 3 * 4 * m->n_w / gen_byte_rate(caps);
     double epilogue = c->simple ? 0 : 3 * y * 4 / gen_byte_rate(caps);
     double open = m->taps > 1 ? 0.15 : 0.3; /* long sums hide more of it */
     return 2e-6 + compute + memory * open + epilogue;
@@ -252,15 +264,13 @@ static double predict(const struct task *t, const struct caps *caps, const struc
     struct model m = {0};
     if (!conv_of_any(&m.c, t)) return 1e9;
     model_of(&m, caps, &s, var);
-    double plain = seconds(&m, caps, &s, var);
+    double plain = seconds(&m, caps, &s);
     return s.nt ? gen_stream_seconds(&t->g, caps, var, plain) : plain;
 }
 
 struct choice {
-    const struct task *t;
     const struct caps *caps;
-    const i64 *var;
-    struct model m;
+    struct model known[2], real[2]; /* sizes that legality is about, and those that time is; [1]: pixels are numbered through */
     double best;
     struct sched *out;
 };
@@ -268,11 +278,13 @@ struct choice {
 static void try_one(struct choice *c, const struct sched *v)
 {
     struct conv_sched s = sched_of(v);
-    if (!is_sensible(&c->m.c, c->caps, &s)) return;
-    model_of(&c->m, c->caps, &s, NULL);
-    if (!is_legal(&c->m, c->caps, &s)) return;
-    model_of(&c->m, c->caps, &s, c->var);
-    double x = seconds(&c->m, c->caps, &s, c->var);
+    if (!is_sensible(&c->known[0].c, c->caps, &s)) return;
+    bool is_flat = conv_is_flat(&c->known[0].c, &s);
+    struct model *known = &c->known[is_flat], *real = &c->real[is_flat];
+    model_tiles(known, &s);
+    if (!is_legal(known, c->caps, &s)) return;
+    model_tiles(real, &s);
+    double x = seconds(real, c->caps, &s);
     if (c->best && x >= c->best) return;
     c->best = x;
     *c->out = *v;
@@ -282,7 +294,7 @@ static void try_bands(struct choice *c, struct sched v)
 {
     static const i32 ob[] = {0, 1, 2, 4};
     v.v[P_AHEAD] =
-        4 * gen_count(c->m.c.g, c->m.c.w, c->var) > (double)c->caps->l2_bytes / 4 ? 64 : 0;
+        4 * c->real[0].n_w > (double)c->caps->l2_bytes / 4 ? 64 : 0;
     for (u32 th = 0; th < countof(v_th); th++)
         for (u32 tw = 0; tw < countof(v_tw); tw++)
             for (u32 o = 0; o < countof(ob); o++)
@@ -301,21 +313,28 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
         {1, 8, 3},  {1, 4, 6},  {1, 6, 2}, {1, 7, 2}, {1, 7, 3}, {1, 4, 2}, {1, 12, 1},
         {1, 4, 1},  {1, 1, 1},  {1, 1, 6}, {1, 1, 4}, {2, 6, 2}, {2, 2, 6}, {4, 4, 1}, {2, 8, 1},
         {1, 8, 2},  {2, 4, 2}};
-    struct choice c = {.t = t, .caps = caps, .var = var, .out = out};
-    conv_of_any(&c.m.c, t);
+    struct choice c = {.caps = caps, .out = out};
+    conv_of_any(&c.known[0].c, t);
+    const struct conv *conv = &c.known[0].c;
+    c.known[1] = c.real[0] = c.real[1] = c.known[0];
+    for (u32 i = 0; i < 2; i++) {
+        if (i && !(conv->point && conv->simple)) break;
+        model_init(&c.known[i], caps, i, NULL);
+        model_init(&c.real[i], caps, i, var);
+    }
     for (u32 i = 0; i < countof(tiles); i++)
         for (i32 stage = 0; stage < 3; stage++) {
             struct sched v = {.v = {[P_TY] = tiles[i][0],
                                     [P_TX] = tiles[i][1],
                                     [P_NR] = tiles[i][2],
                                     [P_STAGE] = stage}};
-            v.v[P_KU] = c.m.c.ic >= 8 ? 2 : 1;
+            v.v[P_KU] = conv->ic >= 8 ? 2 : 1;
             if (tile_is_legal(caps, tiles[i][0] * tiles[i][1], tiles[i][2])) try_bands(&c, v);
         }
     assert(c.best > 0);
     out->v[P_NT] = gen_streams(&t->g, caps, var);
     struct conv_sched s = sched_of(out);
-    if (!may_stream(&c.m.c, caps, &s)) out->v[P_NT] = 0;
+    if (!may_stream(conv, caps, &s)) out->v[P_NT] = 0;
 }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps,
