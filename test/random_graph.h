@@ -68,8 +68,11 @@ static struct tensor *make_inputs(struct random_graph *s, const i64 *var, struct
         const struct value *x = graph_value(&s->g, s->g.input.v[k]);
         i64 dim[MAX_RANK], n = 1;
         if (!shape_eval(&s->sym, &x->shape, var, dim)) return NULL;
-        for (u32 d = 0; d < x->shape.rank; d++) n *= dim[d] < 0 || dim[d] > MAX_ELEMENTS ? MAX_ELEMENTS : dim[d];
-        if (n > 4 * MAX_ELEMENTS) return NULL;
+        for (u32 d = 0; d < x->shape.rank; d++) {
+            if (dim[d] < 0 || dim[d] > MAX_ELEMENTS) return NULL; /* what its facts say may leave no size */
+            n *= dim[d];
+            if (n > 4 * MAX_ELEMENTS) return NULL;
+        }
         in[k] = *tensor_new(&s->arena, x->dtype, x->shape.rank, dim);
         fill_tensor(&in[k], s->contents, &r);
         (*p)[k] = &in[k];
