@@ -34,6 +34,28 @@ bool api_cost(void *user, const struct task *t, const i64 *var, struct task_cost
     return predict(k, t, var, c);
 }
 
+static u32 count_tasks(const struct cover *c)
+{
+    u32 n = c->task.n;
+    for (u32 b = 0; b < c->body.n; b++) n += count_tasks(c->body.v[b]);
+    return n;
+}
+
+/* Measured over predicted, of the tasks that were measured, those of bodies included; how many. */
+static u32 known_ratios(const struct api_costs *k, const struct cover *c, const i64 *var, double *ratio, struct err *e)
+{
+    u32 n = 0;
+    for (u32 i = 0; i < c->task.n; i++) {
+        struct task_known known;
+        if (task_is_call(c->task.v[i])) continue;
+        if (!tune_best(k->db, k->env, c->task.v[i], var, &known, e)) break;
+        double p = known.measured ? gen_predict(&known.best, c->task.v[i], k->caps, var) : 0;
+        if (p > 0) ratio[n++] = known.seconds / p;
+    }
+    for (u32 b = 0; b < c->body.n && !e->code; b++) n += known_ratios(k, c->body.v[b], var, ratio + n, e);
+    return n;
+}
+
 /* Predictions are optimistic or pessimistic as a whole: their scale is taken from the tasks that
    were measured, with a margin so that a measured kernel is preferred to a promise. */
 bool api_costs_init(struct api_costs *k, struct db *db, const struct api_target *t,
@@ -44,15 +66,8 @@ bool api_costs_init(struct api_costs *k, struct db *db, const struct api_target 
     k->env = db_env(db, buf_view(&t->fingerprint), buf_view(&t->toolchain), e);
     if (!k->env) return false;
     struct arena a = {0};
-    double *ratio = arena_array(&a, double, c->task.n + 1);
-    u32 n = 0;
-    for (u32 i = 0; i < c->task.n; i++) {
-        struct task_known known;
-        if (task_is_call(c->task.v[i])) continue;
-        if (!tune_best(db, k->env, c->task.v[i], var, &known, e)) break;
-        double p = known.measured ? gen_predict(&known.best, c->task.v[i], k->caps, var) : 0;
-        if (p > 0) ratio[n++] = known.seconds / p;
-    }
+    double *ratio = arena_array(&a, double, count_tasks(c) + 1);
+    u32 n = known_ratios(k, c, var, ratio, e);
     k->n_known = n;
     if (n) k->scale = 2 * stats_of(ratio, n).median;
     arena_release(&a);
