@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Ranges of sizes that the exporter of a model gave: PyTorch's torch.export writes "{s53: VR[4, 128], 2*s0: VR[2, int_oo]}" into the
-// graph's metadata. They become facts. Sizes that no input is named after are passed over (the exporter's own names of dimensions that
-// the user named), and lower bounds up to 2: torch.export takes every dynamic size for at least 2 while it traces and does not hold
-// the program to it.
+// graph's metadata. Upper bounds become facts. Sizes that no input is named after are passed over (the exporter's own names of dimensions
+// that the user named), and lower bounds: torch.export takes every dynamic size, and every size that is computed of it, for at least 2
+// while it traces, so that they turn away sizes that the network can do (33 where 32 pixels are one patch).
 #include <string.h>
 
 #include <onnx.pb-c.h>
@@ -11,7 +11,7 @@
 #include "import/import.h"
 #include "io/io.h"
 
-enum { METADATA = 16, TRACED_LEAST = 2, MAX_BOUND = 1 << 30 };
+enum { METADATA = 16, MAX_BOUND = 1 << 30 };
 
 static const char key[] = "pkg.torch.export.ExportedProgram.range_constraints", owner[] = "the exporter's range";
 
@@ -55,7 +55,6 @@ static void read_range(const struct ranges *r, struct str name, struct str bound
     sym s;
     i64 n;
     if (!str_cut(bounds, ',', &lo, &hi) || !find_size(r, name, &s)) return;
-    if (str_to_i64(str_trim(lo), &n) && n > TRACED_LEAST && n <= MAX_BOUND) (void)sym_require_at_least(t, s, sym_const(t, n), str_of(owner));
     if (str_to_i64(str_trim(hi), &n) && n > 0 && n <= MAX_BOUND) (void)sym_require_at_least(t, sym_const(t, n), s, str_of(owner));
 }
 
