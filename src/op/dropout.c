@@ -141,7 +141,7 @@ static bool expand(struct graph *g, node_id n, struct err *e)
         return true;
     }
     if (y) op_node1(g, n, "Identity", x.in.v[0], y);
-    if (kept) op_node2(g, n, "Expand", op_const_i(g, DT_BOOL, (i64[]){1}, 1), op_node1(g, n, "Shape", x.in.v[0], 0), kept);
+    if (kept) op_node2(g, n, "Expand", op_const_f(g, DT_BOOL, 1), op_node1(g, n, "Shape", x.in.v[0], 0), kept);
     return true;
 }
 
