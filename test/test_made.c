@@ -112,6 +112,34 @@ static void test_find(void **state)
     }
 }
 
+/* What there is at most is laid out ahead: memory does not depend on the data. Where that would be large it does. */
+static void test_ahead(void **state)
+{
+    static const char *const way[] = {"  %r: f32[?] = Relu(%x)\n", "  const %s: i64[2] = [1000,1]\n  %q: f32[?] = Tile(%x, %s)\n  %r: f32[?] = Relu(%q)\n"};
+    for (int large = 0; large < 2; large++) {
+        struct bed b;
+        char text[1000];
+        i64 used[3];
+        snprintf(text, sizeof text,
+                 "graph {\n  input %%x: f32[N,M]\n%s  %%z: i64[?] = NonZero(%%r)\n  %%a: f32[?] = Cast(%%z) {to=1}\n  %%b: f32[?] = Softmax(%%a) {axis=1}\n"
+                 "  %%y: f32[?] = ReduceSum(%%b) {keepdims=0}\n  output %%y\n}\n", way[large]);
+        bed_open(&b, text, "interp");
+        for (int k = 0; k < 3; k++) {
+            quern_tensor *x = NULL, *y[1] = {0};
+            must(&b, quern_tensor_new(b.q, QUERN_F32, 2, (int64_t[]){40, 50}, NULL, &x));
+            float *v = quern_tensor_data(x);
+            for (int i = 0; i < 2000; i++) v[i] = i < 100 * k;
+            must(&b, quern_run(b.p, &x, 1, y, 1));
+            used[k] = quern_program_memory(b.p);
+            quern_tensor_free(x);
+            quern_tensor_free(y[0]);
+        }
+        if (large) assert_true(used[0] < used[1] && used[1] < used[2]);
+        else assert_true(used[0] == used[1] && used[1] == used[2] && used[0] > 2 * 2000 * 8);
+        bed_close(&b);
+    }
+}
+
 static const char shapes[] = "graph {\n"
                              "  input %x: f32[N,6]\n  input %s: i64[3]\n  input %k: i64[1]\n"
                              "  %a: f32[?] = Reshape(%x, %s)\n"
@@ -214,6 +242,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_constants),
         cmocka_unit_test(test_find),
+        cmocka_unit_test(test_ahead),
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_room),

@@ -195,6 +195,19 @@ static void check_round_trip(struct symtab *t, sym s)
     arena_release(&a);
 }
 
+/* The value lies between the bounds that any ranges around the variables give; of single numbers it is both. */
+static void check_bounds(struct gen *g, sym s, i64 v, const char *text)
+{
+    struct sym_bounds var[3], all;
+    for (int k = 0; k < 2; k++) {
+        for (int i = 0; i < 3; i++)
+            var[i] = (struct sym_bounds){g->var[i] - k * rng_range(&g->rng, 0, 9), g->var[i] + k * rng_range(&g->rng, 0, 9)};
+        bool ok = sym_eval_bounds(g->t, s, var, &all);
+        if (ok ? all.least > v || all.most < v || (!k && all.least < all.most) : !k)
+            fail_msg("%s = %lld is not between %lld and %lld", text, (long long)v, (long long)all.least, (long long)all.most);
+    }
+}
+
 static void check_random(struct symtab *t, u64 seed)
 {
     struct gen g = {.rng = rng_seed(seed), .t = t};
@@ -212,6 +225,7 @@ static void check_random(struct symtab *t, u64 seed)
         i64 lo;
         if (sym_lower_bound(t, x.s, &lo) && lo > v)
             fail_msg("seed %llu: %s >= %lld", (unsigned long long)seed, b.p, (long long)lo);
+        check_bounds(&g, x.s, v, b.p);
         buf_release(&b);
     }
     check_round_trip(t, x.s);

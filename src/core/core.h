@@ -357,6 +357,8 @@ struct sym_fact {
     sym rest;       /* a - b with the other facts used */
 };
 
+struct sym_bounds { i64 least, most; };
+
 struct symtab {
     struct arena *arena;
     struct { struct sym_node *v; u32 n, cap; } node; /* v[0] unused */
@@ -366,7 +368,7 @@ struct symtab {
     struct { struct sym_fact *v; u32 n, cap; } fact;
     struct { sym *v; u32 n, cap; } def;              /* per variable: what facts make of it; 0: itself */
     struct { struct sym_pair { sym from, to; } *v; u32 n, cap; } alias; /* floors, min, max likewise */
-    struct { struct sym_bounds { i64 least, most; } *v; u32 n, cap; } bound; /* per variable, of facts; none behind n */
+    struct { struct sym_bounds *v; u32 n, cap; } bound; /* per variable, of facts; none behind n */
     u32 n_noted;                                     /* facts ever, those that others imply by now included */
     bool raw;                                        /* facts are left aside for the moment */
 };
@@ -394,6 +396,9 @@ bool sym_lower_bound(struct symtab *t, sym s, i64 *lo);
 /* var[i] is the value of variable i (n_vars of them). False: division by zero, overflow or
    unbound variable (INT64_MIN). */
 bool sym_eval(const struct symtab *t, sym s, const i64 *var, i64 *out);
+/* Between what the value is if var[i] has the bounds of variable i (INT64_MIN: unbound): by interval arithmetic, so not always as near
+   as possible. False as above. */
+bool sym_eval_bounds(const struct symtab *t, sym s, const struct sym_bounds *var, struct sym_bounds *out);
 /* "(H+63)//64*2": + - * // min(a,b) max(a,b), names that are no identifiers 'in quotes' */
 void sym_print(struct buf *b, const struct symtab *t, sym s);
 sym sym_parse(struct symtab *t, struct str text, struct err *e); /* also % ; 0 on error */

@@ -40,6 +40,35 @@ bool sym_eval(const struct symtab *t, sym s, const i64 *var, i64 *out)
     return ok && *out != INT64_MIN;
 }
 
+/* Sums, products, quotients by what is not 0: all are monotonic in each operand as long as the other one keeps its sign, so that a
+   bound is at a corner. */
+static bool bounds_of_corners(enum sym_op op, struct sym_bounds a, struct sym_bounds b, struct sym_bounds *out)
+{
+    *out = (struct sym_bounds){INT64_MAX, INT64_MIN};
+    if (op == SYM_DIV && b.least <= 0 && b.most >= 0) return false;
+    for (u32 k = 0; k < 4; k++) {
+        i64 x = k & 1 ? a.most : a.least, y = k & 2 ? b.most : b.least, v;
+        bool ok = op == SYM_ADD ? !__builtin_add_overflow(x, y, &v) : op == SYM_MUL ? !__builtin_mul_overflow(x, y, &v) : floor_div_ok(x, y, &v);
+        if (!ok || v == INT64_MIN) return false;
+        out->least = i64_min(out->least, v), out->most = i64_max(out->most, v);
+    }
+    return true;
+}
+
+bool sym_eval_bounds(const struct symtab *t, sym s, const struct sym_bounds *var, struct sym_bounds *out)
+{
+    const struct sym_node *x = &t->node.v[s];
+    struct sym_bounds a, b;
+    if (s == 0) return false;
+    if (x->op == SYM_CONST) return *out = (struct sym_bounds){x->value, x->value}, true;
+    if (x->op == SYM_VAR) return *out = var[x->a], out->least != INT64_MIN;
+    if (!sym_eval_bounds(t, x->a, var, &a) || !sym_eval_bounds(t, x->b, var, &b)) return false;
+    if (x->op == SYM_MIN) *out = (struct sym_bounds){i64_min(a.least, b.least), i64_min(a.most, b.most)};
+    else if (x->op == SYM_MAX) *out = (struct sym_bounds){i64_max(a.least, b.least), i64_max(a.most, b.most)};
+    else return bounds_of_corners(x->op, a, b, out);
+    return true;
+}
+
 /* Printing. */
 
 static bool is_name_char(char c, bool first)

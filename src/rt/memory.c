@@ -126,33 +126,21 @@ static i64 find_place(const struct spans *s, u32 first, u32 last, i64 size)
     return at;
 }
 
-static bool buf_size(const struct plan *p, u32 k, const i64 *var, i64 *size, struct err *e)
+bool memory_buf_size(const struct plan *p, u32 k, const i64 *var, i64 *size, struct err *e)
 {
     const struct plan_buf *b = &p->buf.v[k];
-    if (!sym_eval(&p->sym, b->size, var, size) || *size < 0 || *size > INT64_MAX / 4)
-        return err_set(e, ERR_FAILED,
-                       "size of buffer '%.*s' is negative or too large for these inputs",
-                       STR_ARG(b->name));
-    *size = round_up(*size, MEM_ALIGN);
-    return true;
+    if (sym_eval(&p->sym, b->size, var, size) && *size >= 0 && *size <= INT64_MAX / 4) return true;
+    return err_set(e, ERR_FAILED, "size of buffer '%.*s' is negative or too large for these inputs", STR_ARG(b->name));
 }
 
-static bool is_part(const struct plan *p, const struct memory_part *part, u32 k)
-{
-    return p->buf.v[k].kind == PB_TEMP && (!part || part->phase_of[k] == part->phase);
-}
-
-static bool lay_out(const struct plan *p, const i64 *var, const struct memory_part *part, struct piece *v, struct rt_memory *m,
-                    struct err *e)
+static bool lay_out(const struct plan *p, const i64 *size, struct piece *v, struct rt_memory *m, struct err *e)
 {
     u32 n = 0;
     for (u32 k = 0; k < p->buf.n; k++) {
-        if (!is_part(p, part, k)) continue;
-        v[n].buf = k;
-        if (!buf_size(p, k, var, &v[n].size, e)) return false;
-        if (__builtin_add_overflow(m->unshared, v[n].size, &m->unshared))
+        if (p->buf.v[k].kind != PB_TEMP || size[k] < 0) continue;
+        if (size[k] > INT64_MAX / 4 || __builtin_add_overflow(m->unshared, round_up(size[k], MEM_ALIGN), &m->unshared))
             return err_set(e, ERR_FAILED, "temporary buffers are too large for these inputs");
-        n++;
+        v[n++] = (struct piece){k, round_up(size[k], MEM_ALIGN)};
     }
     if (n) qsort(v, n, sizeof *v, piece_cmp);
     struct spans spans;
@@ -174,15 +162,18 @@ static bool lay_out(const struct plan *p, const i64 *var, const struct memory_pa
 bool rt_plan_memory(const struct plan *p, const i64 *var, struct arena *a, struct rt_memory *m,
                     struct err *e)
 {
+    i64 *size = arena_array(a, i64, p->buf.n + 1);
     *m = (struct rt_memory){.offset = arena_array(a, i64, p->buf.n)};
-    return lay_out(p, var, NULL, arena_array(a, struct piece, p->buf.n), m, e);
+    for (u32 k = 0; k < p->buf.n; k++)
+        if (p->buf.v[k].kind == PB_TEMP && !memory_buf_size(p, k, var, &size[k], e)) return false;
+    return lay_out(p, size, arena_array(a, struct piece, p->buf.n), m, e);
 }
 
-bool memory_lay_out(const struct plan *p, const i64 *var, const struct memory_part *part, i64 *offset, i64 *total, struct err *e)
+bool memory_lay_out(const struct plan *p, const i64 *size, i64 *offset, i64 *total, struct err *e)
 {
     struct arena tmp = {0};
     struct rt_memory m = {.offset = offset};
-    bool ok = lay_out(p, var, part, arena_array(&tmp, struct piece, p->buf.n + 1), &m, e);
+    bool ok = lay_out(p, size, arena_array(&tmp, struct piece, p->buf.n + 1), &m, e);
     *total = m.total;
     arena_release(&tmp);
     return ok;

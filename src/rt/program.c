@@ -12,7 +12,7 @@
    one of them, or of those before, changes. */
 struct phase {
     struct arena arena;    /* parameters and grids */
-    struct dev_mem block;  /* temporaries whose sizes are known from here on */
+    struct dev_mem block;  /* temporaries whose sizes, or upper bounds of them, are known from here on */
     i64 total;             /* bytes of them */
     u32 from, to;          /* dispatches */
     bool waits;            /* for an element of a buffer */
@@ -22,8 +22,10 @@ struct phase {
 
 struct bound { /* all that follows from the sizes */
     i64 *var;                  /* INT64_MIN: not known yet */
-    i64 *offset;               /* per buffer: in the block of its phase */
     i64 *buf_size;             /* per buffer, bytes; -1: not known yet */
+    u32 *laid_in;              /* per buffer: the phase whose block it lies in; none: UINT32_MAX */
+    i64 *offset;               /* per buffer: there */
+    i64 *room;                 /* per buffer, bytes: there */
     struct dev_launch *launch; /* per dispatch; buf filled at each run */
     struct dev_mem **slot;     /* per dispatch: its buffers */
 };
@@ -173,8 +175,11 @@ static void new_bound(struct rt_program *r, struct arena *a)
     const struct plan *p = r->plan;
     struct bound *b = &r->bound;
     b->var = arena_array(a, i64, p->sym.var.n + 1);
-    b->offset = arena_array(a, i64, p->buf.n + 1);
     b->buf_size = arena_array(a, i64, p->buf.n + 1);
+    b->laid_in = arena_array(a, u32, p->buf.n + 1);
+    b->offset = arena_array(a, i64, p->buf.n + 1);
+    b->room = arena_array(a, i64, p->buf.n + 1);
+    for (u32 k = 0; k < p->buf.n; k++) b->laid_in[k] = UINT32_MAX;
     b->launch = arena_array(a, struct dev_launch, p->dispatch.n + 1);
     b->slot = arena_array(a, struct dev_mem *, p->dispatch.n + 1);
     for (u32 i = 0; i < p->dispatch.n; i++) b->slot[i] = arena_array(a, struct dev_mem, p->dispatch.v[i].n_buf);
@@ -350,6 +355,7 @@ static void forget(struct rt_program *r, u32 i)
         if (r->phase_of[k] < i) continue;
         drop_copy(r, k);
         b->buf_size[k] = -1;
+        if (b->laid_in[k] != UINT32_MAX && b->laid_in[k] >= i) b->laid_in[k] = UINT32_MAX;
     }
     for (; i < r->n_phases; i++) {
         struct phase *h = &r->phase[i];
@@ -361,21 +367,59 @@ static void forget(struct rt_program *r, u32 i)
     }
 }
 
+/* The sizes that are known at phase i as they are, of the others those that are made between 0 and their bounds. */
+static struct sym_bounds *bound_vars(const struct rt_program *r, struct arena *a)
+{
+    const struct plan *p = r->plan;
+    const struct sym_bounds unknown = {INT64_MIN, INT64_MIN};
+    struct sym_bounds *v = arena_array(a, struct sym_bounds, p->sym.var.n + 1), most;
+    for (u32 k = 0; k < p->sym.var.n; k++) v[k] = (struct sym_bounds){r->bound.var[k], r->bound.var[k]};
+    for (u32 k = 0; k < p->made.n; k++) {
+        const struct plan_made *m = &p->made.v[k];
+        if (v[m->var].least != INT64_MIN) continue;
+        bool is_bounded = m->most && sym_eval_bounds(&p->sym, m->most, v, &most) && most.most >= 0;
+        v[m->var] = is_bounded ? (struct sym_bounds){0, most.most} : unknown;
+    }
+    return v;
+}
+
+/* What is laid out with phase i: what has a size from there on, and what is made later but cannot become large, so that nothing is
+   asked for behind the wait. Large is what takes more than all that there is, and more than 16 MiB. */
+static bool lay_out_phase(struct rt_program *r, u32 i, struct err *e)
+{
+    enum { SMALL = 1 << 24 };
+    const struct plan *p = r->plan;
+    struct bound *b = &r->bound;
+    struct arena tmp = {0};
+    struct sym_bounds *var = bound_vars(r, &tmp), most;
+    i64 *size = arena_array(&tmp, i64, p->buf.n + 1), large = SMALL;
+    for (u32 k = 0; k < p->buf.n; k++) large += i64_min(i64_max(b->buf_size[k], 0), INT64_MAX / 4 - large);
+    for (u32 k = 0; k < p->buf.n; k++) {
+        size[k] = -1;
+        if (p->buf.v[k].kind != PB_TEMP || b->laid_in[k] != UINT32_MAX || r->phase_of[k] < i) continue;
+        if (r->phase_of[k] == i) size[k] = b->buf_size[k];
+        else if (sym_eval_bounds(&p->sym, p->buf.v[k].size, var, &most) && most.most <= large) size[k] = i64_max(most.most, 0);
+        if (size[k] >= 0) b->laid_in[k] = i, b->room[k] = size[k];
+    }
+    bool ok = memory_lay_out(p, size, b->offset, &r->phase[i].total, e) && grow_block(r, &r->phase[i], e);
+    arena_release(&tmp);
+    return ok;
+}
+
 /* All that follows from the sizes that are known before phase i and were not before the one before. */
 static bool rebind(struct rt_program *r, u32 i, struct err *e)
 {
     const struct plan *p = r->plan;
     struct bound *b = &r->bound;
     struct phase *h = &r->phase[i];
+    bool ok = true;
     forget(r, i);
-    bool ok = memory_lay_out(p, b->var, &(struct memory_part){r->phase_of, i}, b->offset, &h->total, e) && grow_block(r, h, e);
-    for (u32 k = 0; k < p->buf.n && ok; k++) {
-        if (r->phase_of[k] != i) continue;
-        ok = sym_eval(&p->sym, p->buf.v[k].size, b->var, &b->buf_size[k]) && b->buf_size[k] >= 0;
-        if (!ok)
-            err_set(e, ERR_FAILED, "size of buffer '%.*s' cannot be worked out",
-                    STR_ARG(p->buf.v[k].name));
-    }
+    for (u32 k = 0; k < p->buf.n && ok; k++)
+        if (r->phase_of[k] == i) ok = memory_buf_size(p, k, b->var, &b->buf_size[k], e);
+    ok = ok && lay_out_phase(r, i, e);
+    for (u32 k = 0; k < p->buf.n && ok; k++)
+        if (r->phase_of[k] == i && p->buf.v[k].kind == PB_TEMP && b->buf_size[k] > b->room[k])
+            ok = err_set(e, ERR_FAILED, "buffer '%.*s' is larger than its bound", STR_ARG(p->buf.v[k].name));
     for (u32 k = h->from; k < h->to && ok; k++) ok = bind_launch(r, h, k, e);
     return h->is_valid = ok;
 }
@@ -386,7 +430,8 @@ static struct dev_mem find_mem(const struct rt_program *r, u32 k)
     if (kind == PB_CONST) return r->mem[k];
     if (kind == PB_HELD) return r->held[k];
     if (kind != PB_TEMP) return r->io[k];
-    struct dev_mem m = r->phase[r->phase_of[k]].block;
+    if (r->bound.laid_in[k] == UINT32_MAX) return (struct dev_mem){0}; /* its size is not known yet */
+    struct dev_mem m = r->phase[r->bound.laid_in[k]].block;
     i64 at = r->bound.offset[k];
     if (m.host) m.host = (char *)m.host + at;
     m.offset += at;
@@ -415,6 +460,16 @@ static bool read_elem(struct rt_program *r, const struct plan_made *m, const str
     return ok;
 }
 
+static bool negative(const struct plan *p, const struct plan_made *m, i64 x, struct err *e)
+{
+    struct buf b = {0};
+    if (m->expr) buf_z(&b, ", which is "), sym_print(&b, &p->sym, m->expr), buf_char(&b, ',');
+    err_set(e, ERR_INPUT, "size '%.*s'%.*s is %lld for this input, and no size is negative", STR_ARG(p->sym.var.v[m->var]), STR_ARG(buf_view(&b)),
+            (long long)x);
+    buf_release(&b);
+    return false;
+}
+
 static bool made_value(struct rt_program *r, const struct plan_made *m, const struct tensor *in, i64 *value, struct err *e)
 {
     const struct plan *p = r->plan;
@@ -430,7 +485,7 @@ static bool made_value(struct rt_program *r, const struct plan_made *m, const st
         if (m->take == PLAN_MINUS) x = -x;
         if (m->take != PLAN_TAKE) x = i64_max(x, 0);
     }
-    if (x < 0) return err_set(e, ERR_INPUT, "size '%.*s' is %lld for this input", STR_ARG(name), (long long)x);
+    if (x < 0) return negative(p, m, x, e);
     if (m->most && sym_eval(&p->sym, m->most, r->bound.var, &most) && x > most)
         return err_set(e, ERR_INPUT, "size '%.*s' is %lld for this input, and at most %lld is possible", STR_ARG(name), (long long)x,
                        (long long)most);

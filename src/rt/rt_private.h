@@ -6,13 +6,10 @@
 
 #include "rt/rt.h"
 
-/* memory.c: the temporary buffers whose sizes are known from one phase on, in a block of their own. */
-struct memory_part {
-    const u32 *phase_of; /* per buffer */
-    u32 phase;
-};
-/* offset: per buffer, those of other phases stay. */
-bool memory_lay_out(const struct plan *p, const i64 *var, const struct memory_part *part, i64 *offset, i64 *total, struct err *e);
+/* memory.c. */
+bool memory_buf_size(const struct plan *p, u32 k, const i64 *var, i64 *size, struct err *e); /* of buffer k, bytes */
+/* A block for the temporary buffers that have a size (bytes, per buffer; -1: lies elsewhere). offset: per buffer, those of others stay. */
+bool memory_lay_out(const struct plan *p, const i64 *size, i64 *offset, i64 *total, struct err *e);
 
 /* program.c: a plan that another one's call runs. Nothing is waited for at its end, and inputs and outputs are in the device's memory. */
 struct inner_run {
