@@ -167,6 +167,19 @@ static void test_bodies(void **state)
     bed_close(&b);
 }
 
+/* What is assumed of sizes is part of a program, even where no kernel makes use of it. */
+static void test_facts(void **state)
+{
+    struct bed b;
+    struct hash x[3];
+    bed_open(&b);
+    assert_true(key_of(&b, net, &x[0]));
+    assert_true(key_of(&b, with(&b, "graph {\n", "graph {\n  fact at_least(H, 2) \"option assume\"\n"), &x[1]));
+    assert_true(key_of(&b, with(&b, "graph {\n", "graph {\n  fact at_least(H, 3) \"option assume\"\n"), &x[2]));
+    for (int k = 0; k < 3; k++) assert_true(memcmp(&x[k], &x[(k + 1) % 3], sizeof x[0]) != 0);
+    bed_close(&b);
+}
+
 static void test_damaged(void **state)
 {
     struct bed b;
@@ -257,6 +270,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_found_again),
         cmocka_unit_test(test_bodies),
+        cmocka_unit_test(test_facts),
         cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_when),
         cmocka_unit_test(test_together),
