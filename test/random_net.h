@@ -274,7 +274,7 @@ static void net_grow(struct net *t)
     bool ok = op_infer(&t->g, n, &e);
     if (!ok || t->sym.fact.n) { /* nothing that H and W must be for it */
         graph_node(&t->g, n)->dead = true;
-        t->sym.fact.n = t->sym.def.n = t->sym.alias.n = 0;
+        t->sym.fact.n = t->sym.def.n = t->sym.alias.n = t->sym.bound.n = 0;
         return;
     }
     const struct node *x = graph_node(&t->g, n);
