@@ -303,7 +303,7 @@ static void test_interp(void **state) { try_many("interp", 200, ANY_NET); }
 static void test_cpu(void **state) { try_many("cpu", 12, ANY_NET); }
 static void test_interp_joins(void **state) {
     try_many("interp", 60, SOME_JOINS);
-    try_many("interp", 80, ONLY_JOINS);
+    try_many("interp", 100, ONLY_JOINS);
 }
 static void test_interp_blocks(void **state) { try_many("interp", 80, IN_BLOCKS); }
 static void test_cpu_joins(void **state) { try_many("cpu", 12, ONLY_JOINS); }

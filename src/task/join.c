@@ -261,7 +261,8 @@ static void drop_others(struct joiner *j)
 {
     u32 n = 0;
     for (value_id v = 1; v < j->cut->g->value.n; v++) {
-        bool inner = j->of[v].n && producer(j, v) && j->expanded[producer(j, v)] == j->of[v].v[0];
+        u32 join = producer(j, v) ? j->expanded[producer(j, v)] : 0;
+        bool inner = join && j->c->join.v[join - 1].v != v; /* lies in the join of another one only */
         if (inner && (j->cut->users[v].n > 1 || j->cut->is_output[v])) j->expanded[producer(j, v)] = 0;
     }
     for (u32 r = 0; r < j->c->region.n; r++) {
