@@ -111,21 +111,7 @@ static bool close_enough(const struct tensor *got, const struct tensor *want, st
 
 /* Kernels. */
 
-static void emit_output(struct emit *m, value_id v)
-{
-    struct kir *k = m->k;
-    const struct shape *s = &graph_value(m->g, v)->shape;
-    kval flat = kir_grid(k, emit_size(m, shape_count(m->g->sym, s))), idx[MAX_RANK] = {0};
-    for (u32 i = s->rank; i-- > 0;) {
-        kval n = emit_size(m, s->dim[i]);
-        idx[i] = i ? kir_bin(k, KI_MOD, flat, n) : flat;
-        flat = i ? kir_bin(k, KI_DIV, flat, n) : flat;
-    }
-    emit_store(m, v, idx, emit_value(m, v, idx));
-    kir_end(k);
-}
-
-/* Likewise with vectors along the last axis, the last one of a row cut off. */
+/* As emit_output, with vectors along the last axis, the last one of a row cut off. */
 static void emit_output_vectors(struct emit *m, value_id v, u32 lanes)
 {
     struct kir *k = m->k;

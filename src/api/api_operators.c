@@ -60,21 +60,6 @@ static enum dtype make_instance(struct graph *g, struct arena *a, struct symtab 
     return from == DT_NONE ? graph_value(g, g->output.v[0])->dtype : to != DT_NONE ? to : from;
 }
 
-/* One grid over the elements of a value. */
-static void emit_elements(struct emit *m, value_id v)
-{
-    struct kir *k = m->k;
-    const struct shape *s = &graph_value(m->g, v)->shape;
-    kval flat = kir_grid(k, emit_size(m, shape_count(m->g->sym, s))), idx[MAX_RANK] = {0};
-    for (u32 i = s->rank; i-- > 0;) {
-        kval n = emit_size(m, s->dim[i]);
-        idx[i] = i ? kir_bin(k, KI_MOD, flat, n) : flat;
-        flat = i ? kir_bin(k, KI_DIV, flat, n) : flat;
-    }
-    emit_store(m, v, idx, emit_value(m, v, idx));
-    kir_end(k);
-}
-
 /* The instance as one plain kernel; false: it has a node that is a kernel of its own beside others, or no kernel (a loop). */
 static bool emit_instance(struct emit *m, struct kir *k, const struct graph *g, struct arena *a)
 {
@@ -91,7 +76,7 @@ static bool emit_instance(struct emit *m, struct kir *k, const struct graph *g, 
     emit_init(m, k, g, a);
     emit_args(m);
     if (whole) op_of(g, whole)->whole(m, graph_node(g, whole));
-    for (u32 i = 0; !whole && i < g->output.n; i++) emit_elements(m, g->output.v[i]);
+    for (u32 i = 0; !whole && i < g->output.n; i++) emit_output(m, g->output.v[i]);
     return true;
 }
 

@@ -637,6 +637,8 @@ kval emit_value(struct emit *m, value_id v, const kval *idx);
 void emit_store(struct emit *m, value_id v, const kval *idx, kval val);
 /* last or channel index a ramp; first n lanes only */
 void emit_store_n(struct emit *m, value_id v, const kval *idx, kval val, kval n);
+/* the plain kernel of an output: one grid over its elements */
+void emit_output(struct emit *m, value_id v);
 /* element index in the value's layout */
 kval emit_offset(struct emit *m, value_id v, const kval *idx);
 /* Of t's values in kernels: f32 of f16, bf16 and small floats, i8 and u8 of i4, i2, u4, u2, others themselves. */

@@ -418,6 +418,20 @@ void emit_store_n(struct emit *m, value_id v, const kval *idx, kval val, kval n)
     else store_some(m, m->out[v], at, val, n);
 }
 
+void emit_output(struct emit *m, value_id v)
+{
+    struct kir *k = m->k;
+    const struct shape *s = &graph_value(m->g, v)->shape;
+    kval flat = kir_grid(k, emit_size(m, shape_count(m->g->sym, s))), idx[MAX_RANK] = {0};
+    for (u32 i = s->rank; i-- > 0;) {
+        kval n = emit_size(m, s->dim[i]);
+        idx[i] = i ? kir_bin(k, KI_MOD, flat, n) : flat;
+        flat = i ? kir_bin(k, KI_DIV, flat, n) : flat;
+    }
+    emit_store(m, v, idx, emit_value(m, v, idx));
+    kir_end(k);
+}
+
 kval emit_neutral(struct emit *m, enum kir_op combine, enum dtype t)
 {
     if (combine == KI_ADD || combine == KI_OR || combine == KI_XOR) return emit_number(m, t, 0, 0);
