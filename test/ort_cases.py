@@ -44,9 +44,22 @@ class C:
         self.x = x
 
 
+def run(name, model, feeds):
+    """What ONNX Runtime gives, as the model stands; None: it cannot run it."""
+    global failed
+    opts = ort.SessionOptions()
+    opts.log_severity_level = 4
+    opts.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        return ort.InferenceSession(model.SerializeToString(), opts, providers=["CPUExecutionProvider"]).run(None, feeds)
+    except Exception as e:
+        print("cannot run %s: %s" % (name, str(e).strip().split("\n")[0][:300]))
+        failed += 1
+
+
 def case(name, op, ins, n_out=1, domain=MS, onnx_opset=18, ml=3, keep=None, tolerance=None, **attrs):
     """ins: arrays, C(array), None. n_out: how many outputs, or a list of bool. keep: which of them are compared, a slice."""
-    global written, failed
+    global written
     if not fnmatch.fnmatch(name, glob):
         return
     rng_state = rng.bit_generator.state
@@ -68,14 +81,8 @@ def case(name, op, ins, n_out=1, domain=MS, onnx_opset=18, ml=3, keep=None, tole
     graph = helper.make_graph([node], name, inputs, infos, consts)
     opsets = [helper.make_opsetid("", onnx_opset), helper.make_opsetid(MS, 1), helper.make_opsetid(ML, ml)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
-    opts = ort.SessionOptions()
-    opts.log_severity_level = 4
-    opts.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    try:
-        got = ort.InferenceSession(model.SerializeToString(), opts, providers=["CPUExecutionProvider"]).run(None, feeds)
-    except Exception as e:
-        print("cannot run %s: %s" % (name, str(e).strip().split("\n")[0][:300]))
-        failed += 1
+    got = run(name, model, feeds)
+    if got is None:
         return
     if keep:
         outs, got = outs[keep], got[keep]
@@ -401,19 +408,13 @@ layer("rnn_both_relu", "RNN", 2, lens=[2, 3], activations=["Relu", "ThresholdedR
 
 # Control flow that only running can decide: models as text, of which every input named N:, M: ... has that name as a size.
 def control(name, text, n_opset=17, **feeds):
-    global written, failed
+    global written
     name = "control_" + name
     if not fnmatch.fnmatch(name, glob):
         return
     model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["": %d]>\n%s' % (n_opset, text))
-    opts = ort.SessionOptions()
-    opts.log_severity_level = 4
-    opts.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    try:
-        got = ort.InferenceSession(model.SerializeToString(), opts, providers=["CPUExecutionProvider"]).run(None, feeds)
-    except Exception as e:
-        print("cannot run %s: %s" % (name, str(e).strip().split("\n")[0][:300]))
-        failed += 1
+    got = run(name, model, feeds)
+    if got is None:
         return
     g = model.graph
     g.initializer.extend(numpy_helper.from_array(x, "in:" + k) for k, x in feeds.items())

@@ -2,62 +2,16 @@
 //
 // Control flow that only running can decide, from the text of a graph to results: programs of the interpreter, of this processor and, where
 // there is one, of a Vulkan device against the reference evaluator, run after run with other data; saved programs.
-#include "core/core.h"
 #include "io/io.h"
-#include "quern.h"
+#include "program_bed.h"
 #include "seeds.h"
 #include "vulkan_bed.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
 #include <onnx.pb-c.h>
-
-struct bed {
-    quern *q;
-    quern_model *m;
-    quern_program *p;
-};
-
-static void must(const struct bed *b, quern_status s)
-{
-    if (s) fail_msg("%s", quern_error(b->q));
-}
-
-/* false: the device is not here. */
-static bool bed_open(struct bed *b, const char *text, const char *device)
-{
-    struct quern_compile_opts o = QUERN_OPTS(quern_compile_opts);
-    *b = (struct bed){.q = quern_open(NULL)};
-    o.device = device;
-    must(b, quern_model_read(b->q, text, strlen(text), "loop", NULL, &b->m));
-    if (quern_compile(b->m, NULL, &o, &b->p)) {
-        if (strcmp(device, "vulkan")) fail_msg("%s: %s", device, quern_error(b->q));
-        return false;
-    }
-    return true;
-}
-
-static void bed_close(struct bed *b)
-{
-    quern_program_close(b->p);
-    quern_model_close(b->m);
-    quern_close(b->q);
-}
-
-static quern_tensor *floats(const struct bed *b, int rank, const int64_t *dim, struct rng *r)
-{
-    quern_tensor *t = NULL;
-    must(b, quern_tensor_new(b->q, QUERN_F32, rank, dim, NULL, &t));
-    float *v = quern_tensor_data(t);
-    for (i64 i = 0; i < quern_tensor_count(t); i++) v[i] = (float)rng_range(r, -3, 3);
-    return t;
-}
 
 static quern_tensor *number(const struct bed *b, int64_t v)
 {

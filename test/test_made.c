@@ -3,52 +3,10 @@
 // Sizes that only running can tell, from the text of a graph to results: programs of the interpreter and of this processor against the
 // reference evaluator, run after run with other data; room that the caller gives; sizes that cannot be; saved programs; files that
 // were tampered with.
-#include "core/core.h"
-#include "quern.h"
+#include "program_bed.h"
 #include "seeds.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-struct bed {
-    quern *q;
-    quern_model *m;
-    quern_program *p;
-};
-
-static void must(const struct bed *b, quern_status s)
-{
-    if (s) fail_msg("%s", quern_error(b->q));
-}
-
-static void bed_open(struct bed *b, const char *text, const char *device)
-{
-    struct quern_compile_opts o = QUERN_OPTS(quern_compile_opts);
-    *b = (struct bed){.q = quern_open(NULL)};
-    o.device = device;
-    must(b, quern_model_read(b->q, text, strlen(text), "made", NULL, &b->m));
-    must(b, quern_compile(b->m, NULL, &o, &b->p));
-}
-
-static void bed_close(struct bed *b)
-{
-    quern_program_close(b->p);
-    quern_model_close(b->m);
-    quern_close(b->q);
-}
-
-static quern_tensor *floats(const struct bed *b, int rank, const int64_t *dim, struct rng *r)
-{
-    quern_tensor *t = NULL;
-    must(b, quern_tensor_new(b->q, QUERN_F32, rank, dim, NULL, &t));
-    float *v = quern_tensor_data(t);
-    for (i64 i = 0; i < quern_tensor_count(t); i++) v[i] = (float)rng_range(r, -3, 3);
-    return t;
-}
 
 static quern_tensor *ints(const struct bed *b, int64_t n, const int64_t *v)
 {
@@ -102,7 +60,7 @@ static void test_find(void **state)
     for (int d = 0; d < 2; d++) {
         struct bed b;
         struct rng r = rng_seed(7);
-        bed_open(&b, find, devices[d]);
+        assert_true(bed_open(&b, find, devices[d]));
         for (int k = 0; k < 12; k++) {
             quern_tensor *x = floats(&b, 2, (int64_t[]){rng_range(&r, 0, 9), k % 3 ? 40 : rng_range(&r, 1, 9)}, &r);
             run_both(&b, &x, 1, 3);
@@ -123,7 +81,7 @@ static void test_ahead(void **state)
         snprintf(text, sizeof text,
                  "graph {\n  input %%x: f32[N,M]\n%s  %%z: i64[?] = NonZero(%%r)\n  %%a: f32[?] = Cast(%%z) {to=1}\n  %%b: f32[?] = Softmax(%%a) {axis=1}\n"
                  "  %%y: f32[?] = ReduceSum(%%b) {keepdims=0}\n  output %%y\n}\n", way[large]);
-        bed_open(&b, text, "interp");
+        assert_true(bed_open(&b, text, "interp"));
         for (int k = 0; k < 3; k++) {
             quern_tensor *x = NULL, *y[1] = {0};
             must(&b, quern_tensor_new(b.q, QUERN_F32, 2, (int64_t[]){40, 50}, NULL, &x));
@@ -157,7 +115,7 @@ static void test_shapes(void **state)
     static const int64_t to[][3] = {{-1, 0, 2}, {8, 3, 1}, {2, 3, -1}, {1, 24, 1}, {-1, 1, 1}};
     struct rng r = rng_seed(3);
     struct bed b;
-    bed_open(&b, shapes, "interp");
+    assert_true(bed_open(&b, shapes, "interp"));
     quern_tensor *in[3] = {floats(&b, 2, (int64_t[]){4, 6}, &r)};
     for (int i = 0; i < 15; i++) {
         in[1] = ints(&b, 3, to[i % 5]);
@@ -176,7 +134,7 @@ static void test_errors(void **state)
     static const int64_t bad[][3] = {{-2, 4, 3}, {5, 5, 1}, {7, -1, 2}, {INT64_MAX, 2, 1}, {INT64_MIN, -1, 1}};
     struct rng r = rng_seed(3);
     struct bed b;
-    bed_open(&b, shapes, "interp");
+    assert_true(bed_open(&b, shapes, "interp"));
     quern_tensor *in[3] = {floats(&b, 2, (int64_t[]){4, 6}, &r), NULL, ints(&b, 1, (int64_t[]){2})};
     for (int i = 0; i < countof(bad); i++) {
         quern_tensor *out[2] = {0};
@@ -201,7 +159,7 @@ static void test_room(void **state)
     const int64_t n = 5, few = 2;
     float v[5] = {1, 0, 2, 0, 3};
     quern_tensor *x = NULL, *out = NULL;
-    bed_open(&b, "graph {\n input %x: f32[N]\n %z: i64[?] = NonZero(%x)\n output %z\n}\n", "interp");
+    assert_true(bed_open(&b, "graph {\n input %x: f32[N]\n %z: i64[?] = NonZero(%x)\n output %z\n}\n", "interp"));
     must(&b, quern_tensor_new(b.q, QUERN_F32, 1, &n, v, &x));
     must(&b, quern_tensor_new(b.q, QUERN_I64, 2, (int64_t[]){1, 5}, NULL, &out));
     must(&b, quern_run(b.p, &x, 1, &out, 1));
@@ -225,10 +183,10 @@ static void test_room(void **state)
 static void test_constants(void **state)
 {
     struct bed b;
-    bed_open(&b,
-             "graph {\n input %x: f32[16]\n const %a: f32[1] = [16.0]\n const %h: f32[] = [0.5]\n %p: f32[?] = Pow(%a, %h)\n"
-             " %s: i64[?] = Cast(%p) {to=7}\n %t: i64[?] = Concat(%s, %s) {axis=0}\n %y: f32[?] = Reshape(%x, %t)\n output %y\n}\n",
-             "interp");
+    const char text[] =
+        "graph {\n input %x: f32[16]\n const %a: f32[1] = [16.0]\n const %h: f32[] = [0.5]\n %p: f32[?] = Pow(%a, %h)\n"
+        " %s: i64[?] = Cast(%p) {to=7}\n %t: i64[?] = Concat(%s, %s) {axis=0}\n %y: f32[?] = Reshape(%x, %t)\n output %y\n}\n";
+    assert_true(bed_open(&b, text, "interp"));
     struct quern_array in = {.type = QUERN_F32, .rank = 1, .dim = {16}}, shape;
     must(&b, quern_program_shape(b.p, &in, 1, &shape, 1));
     assert_int_equal(shape.rank, 2);
