@@ -188,6 +188,11 @@ static bool run_sub(struct run *r, u32 b, struct arena *a, struct err *e)
     return program_run_inner(r->x->sub[b], &x, e);
 }
 
+static bool carried_bytes(const struct run *r, u32 k, i64 *bytes, struct err *e)
+{
+    return tensor_size_ok(r->in[k].dtype, r->in[k].rank, r->in[k].dim, bytes) || too_large(e);
+}
+
 static bool run_round(struct run *r, bool *go, struct err *e)
 {
     const struct plan_call *c = r->x->c;
@@ -196,19 +201,14 @@ static bool run_round(struct run *r, bool *go, struct err *e)
     bool ok = run_sub(r, 0, &a, e) && copy_slices(r, e);
     if (ok && c->is_conditional) ok = read_bool(r->x, r->x->cond, go, e);
     for (u32 k = 0; k < c->n_carried && ok; k++) {
-        i64 bytes;
+        i64 bytes = 0;
         r->in[k] = r->out[first + k];
         r->in[k].data = NULL;
-        ok = tensor_size_ok(r->in[k].dtype, r->in[k].rank, r->in[k].dim, &bytes) || too_large(e);
+        ok = carried_bytes(r, k, &bytes, e);
         r->now[k] = piece(r->x->carry[r->round & 1][k], 0, ok ? bytes : 0);
     }
     arena_release(&a);
     return ok;
-}
-
-static bool carried_bytes(const struct run *r, u32 k, i64 *bytes, struct err *e)
-{
-    return tensor_size_ok(r->in[k].dtype, r->in[k].rank, r->in[k].dim, bytes) || too_large(e);
 }
 
 static bool run_loop(struct run *r, struct err *e)
