@@ -348,8 +348,14 @@ static bool make(struct plan *p, const struct cover *c, const struct selection *
 /* Variables in an expression. */
 static void mark_vars(const struct symtab *t, sym s, bool *var)
 {
-    for (u32 v = 0; s && v < t->var.n; v++)
-        if (!var[v]) var[v] = sym_has_var(t, s, v);
+    const struct sym_node *x = &t->node.v[s];
+    if (!s || x->op == SYM_CONST) return;
+    if (x->op == SYM_VAR) {
+        var[x->a] = true;
+        return;
+    }
+    mark_vars(t, x->a, var);
+    mark_vars(t, x->b, var);
 }
 
 /* All that the plan must know to run. */

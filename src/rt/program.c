@@ -355,7 +355,7 @@ static void forget(struct rt_program *r, u32 i)
         if (r->phase_of[k] < i) continue;
         drop_copy(r, k);
         b->buf_size[k] = -1;
-        if (b->laid_in[k] != UINT32_MAX && b->laid_in[k] >= i) b->laid_in[k] = UINT32_MAX;
+        if (b->laid_in[k] >= i) b->laid_in[k] = UINT32_MAX;
     }
     for (; i < r->n_phases; i++) {
         struct phase *h = &r->phase[i];
