@@ -67,21 +67,15 @@ static void carry(struct control *c, struct kept *k, value_id init, value_id in,
     push(c->g, &k->out, out);
 }
 
-static void become_const(struct graph *g, value_id v, struct tensor *t)
+/* The condition that a body is given: it runs. */
+static void become_true(struct graph *g, value_id v)
 {
     struct value *x = graph_value(g, v);
-    x->data = t;
-    x->dtype = t->dtype;
+    x->data = tensor_new(g->arena, DT_BOOL, 0, NULL);
+    elem_set_i64(DT_BOOL, x->data->data, 0, 1);
+    x->dtype = DT_BOOL;
     x->is_const = true;
-    x->shape = (struct shape){.known = true, .rank = t->rank};
-    for (u32 d = 0; d < t->rank; d++) x->shape.dim[d] = sym_const(g->sym, t->dim[d]);
-}
-
-static struct tensor *scalar(struct graph *g, enum dtype t, i64 v)
-{
-    struct tensor *x = tensor_new(g->arena, t, 0, NULL);
-    elem_set_i64(t, x->data, 0, v);
-    return x;
+    x->shape = (struct shape){.known = true};
 }
 
 static bool is_used(const struct graph *g, value_id v)
@@ -95,8 +89,7 @@ static bool is_used(const struct graph *g, value_id v)
 /* The number of the round: carried, from 0 on. */
 static void carry_round(struct control *c, struct kept *k, node_id n, value_id round)
 {
-    value_id zero = graph_add_const(c->g, S("round"), scalar(c->g, DT_I64, 0));
-    value_id one = graph_add_const(k->body, S("one"), scalar(c->g, DT_I64, 1));
+    value_id zero = op_const_f(c->g, DT_I64, 0), one = op_const_f(k->body, DT_I64, 1);
     carry(c, k, zero, round, op_node2(k->body, 0, "Add", round, one, 0));
 }
 
@@ -223,7 +216,7 @@ static bool fill_loop(struct control *c, node_id n, struct kept *k)
     u32 n_carried = n_own - 2;
     k->body = copy_body(c, from);
     value_id round = from->input.v[0], cond = from->output.v[0];
-    become_const(k->body, from->input.v[1], scalar(g, DT_BOOL, 1));
+    become_true(k->body, from->input.v[1]);
     graph_value(k->body, round)->dtype = DT_I64, graph_value(k->body, round)->shape = (struct shape){.known = true};
     if (is_used(k->body, round)) carry_round(c, k, n, round);
     for (u32 i = 0; i < n_carried; i++) carry(c, k, graph_node(g, n)->in.v[2 + i], from->input.v[2 + i], from->output.v[1 + i]);

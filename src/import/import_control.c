@@ -289,16 +289,10 @@ static bool loop_round(struct control *c, node_id n, const struct loop *l, value
     struct graph *g = c->g;
     value_id *in = arena_array(g->arena, value_id, l->n_own + l->n_captured + 1),
              *out = arena_array(g->arena, value_id, l->body->output.n + 1), cond = graph_node(g, n)->in.v[1];
-    struct tensor *round = tensor_new(g->arena, DT_I64, 0, NULL);
     bool yes_known = !cond;
-    elem_set_i64(DT_I64, round->data, 0, l->done);
     for (u32 k = 0; k < l->n_own + l->n_captured; k++) in[k] = graph_node(g, n)->in.v[k];
-    in[0] = graph_add_const(g, S("round"), round);
-    if (yes_known) {
-        struct tensor *yes = tensor_new(g->arena, DT_BOOL, 0, NULL);
-        elem_set_i64(DT_BOOL, yes->data, 0, 1);
-        in[1] = graph_add_const(g, S("true"), yes);
-    }
+    in[0] = op_const_f(g, DT_I64, (double)l->done);
+    if (yes_known) in[1] = op_const_f(g, DT_BOOL, 1);
     paste(g, l->body, in, out);
     value_id next = out[0];
     if (happens) next = op_node2(g, n, "And", happens, control_scalar(g, n, next), 0);
@@ -401,9 +395,8 @@ static void scan_inputs(struct graph *g, node_id n, const struct scan *s, i64 ro
         value_id x = graph_node(g, n)->in.v[s->n_state + k];
         i64 axis = list_at(graph_node(g, n), "scan_input_axes", k);
         bool back = list_at(graph_node(g, n), "scan_input_directions", k);
-        struct tensor *at = tensor_new(g->arena, DT_I64, 0, NULL);
-        elem_set_i64(DT_I64, at->data, 0, back ? s->length - 1 - round : round);
-        in[s->n_state + k] = op_node2(g, n, "Gather", x, graph_add_const(g, S("at"), at), 0);
+        value_id at = op_const_f(g, DT_I64, (double)(back ? s->length - 1 - round : round));
+        in[s->n_state + k] = op_node2(g, n, "Gather", x, at, 0);
         attr_set_int(g, op_made(g, in[s->n_state + k]), "axis", axis);
     }
 }
@@ -483,13 +476,11 @@ static bool batch_read(struct control *c, node_id n, struct batch *b)
 static void batch_element(struct graph *g, node_id n, const struct batch *b, i64 i, value_id *out)
 {
     const i64 range[2] = {b->n_own, b->n_captured}, zero = 0, length = b->lengths ? b->lengths[i] : b->length;
-    struct tensor *at = tensor_new(g->arena, DT_I64, 0, NULL);
-    elem_set_i64(DT_I64, at->data, 0, i);
-    value_id *in = arena_array(g->arena, value_id, b->n_own + b->n_captured);
+    value_id at = op_const_f(g, DT_I64, (double)i), *in = arena_array(g->arena, value_id, b->n_own + b->n_captured);
     for (u32 k = 0; k < b->n_own + b->n_captured; k++) {
         in[k] = graph_node(g, n)->in.v[1 + k];
         if (k >= b->n_own) continue;
-        in[k] = op_node_gather(g, n, in[k], graph_add_const(g, S("at"), at), 0, 0);
+        in[k] = op_node_gather(g, n, in[k], at, 0, 0);
         if (k >= b->n_state && length < b->length)
             in[k] = op_node(g, n, "Slice", 3, (value_id[]){in[k], op_const_i(g, DT_I64, &zero, 1), op_const_i(g, DT_I64, &length, 1)}, 0);
     }

@@ -83,9 +83,7 @@ static bool deliver_tensor(struct import_lists *d, node_id n, value_id v)
 
 static bool deliver_number(struct import_lists *d, node_id n, enum dtype t, i64 x)
 {
-    struct tensor *c = tensor_new(d->g->arena, t, 0, NULL);
-    elem_set_i64(t, c->data, 0, x);
-    return deliver_tensor(d, n, graph_add_const(d->g, S("number"), c));
+    return deliver_tensor(d, n, op_const_f(d->g, t, (double)x));
 }
 
 /* Input k as a position among 0 .. n-1, the default where it is left out. */
