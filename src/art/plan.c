@@ -120,20 +120,22 @@ static bool check_call(const struct plan *p, u32 at, struct err *e)
     return true;
 }
 
+static u32 later(u32 a, u32 b) { return a > b ? a : b; }
+
 /* Sizes of results may be known later. */
 static u32 call_known_at(const struct plan *p, const u32 *known, const struct plan_call *c)
 {
-    u32 at = c->rounds ? plan_sym_at(p, known, c->rounds) : 0, x;
+    u32 at = c->rounds ? plan_sym_at(p, known, c->rounds) : 0;
     for (u32 k = 0; k < c->n_in; k++) {
         for (u32 d = 0; d < c->in[k].rank; d++)
-            if ((x = plan_sym_at(p, known, c->in[k].dim[d])) > at) at = x;
-        if ((x = plan_sym_at(p, known, p->buf.v[c->in[k].buf].size)) > at) at = x;
+            at = later(at, plan_sym_at(p, known, c->in[k].dim[d]));
+        at = later(at, plan_sym_at(p, known, p->buf.v[c->in[k].buf].size));
     }
-    if (c->cond != UINT32_MAX && (x = plan_sym_at(p, known, p->buf.v[c->cond].size)) > at) at = x;
-    if (c->sizes != UINT32_MAX && (x = plan_sym_at(p, known, p->buf.v[c->sizes].size)) > at) at = x;
+    if (c->cond != UINT32_MAX) at = later(at, plan_sym_at(p, known, p->buf.v[c->cond].size));
+    if (c->sizes != UINT32_MAX) at = later(at, plan_sym_at(p, known, p->buf.v[c->sizes].size));
     for (u32 b = 0; b < c->n_sub; b++)
         for (u32 k = 0; k < c->n_give[b]; k++)
-            if ((x = plan_sym_at(p, known, c->give[b][k].value)) > at) at = x;
+            at = later(at, plan_sym_at(p, known, c->give[b][k].value));
     return at;
 }
 
@@ -246,8 +248,6 @@ static bool check_made(const struct plan *p, u32 *known, struct err *e)
     }
     return true;
 }
-
-static u32 later(u32 a, u32 b) { return a > b ? a : b; }
 
 /* Sizes that a dispatch needs are known before it. */
 static bool check_known(const struct plan *p, const u32 *known, struct err *e)
