@@ -282,19 +282,11 @@ static void net_grow(struct net *t)
         if (net_shape(t, x->out.v[k])->rank > 0) *(arr_push(&t->arena, &t->have)) = x->out.v[k];
 }
 
-static bool net_is_used(const struct graph *g, value_id v)
-{
-    for (node_id n = 1; n < g->node.n; n++)
-        for (u32 k = 0; !graph_node(g, n)->dead && k < graph_node(g, n)->in.n; k++)
-            if (graph_node(g, n)->in.v[k] == v) return true;
-    return false;
-}
-
 /* Every value nobody uses is an output, and now and then an inner one, an input, or the same twice. */
 static void net_outputs(struct net *t)
 {
     for (u32 i = 0; i < t->have.n; i++) {
-        bool inner = net_is_used(&t->g, t->have.v[i]), input = graph_value(&t->g, t->have.v[i])->producer == 0;
+        bool inner = graph_is_read(&t->g, t->have.v[i]), input = graph_value(&t->g, t->have.v[i])->producer == 0;
         if (input ? net_pick(t, 0, 9) != 0 : inner && net_pick(t, 0, 7) != 0) continue;
         *arr_push(&t->arena, &t->g.output) = t->have.v[i];
         if (net_pick(t, 0, 15) == 0) *arr_push(&t->arena, &t->g.output) = t->have.v[i];

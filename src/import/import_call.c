@@ -78,14 +78,6 @@ static void become_true(struct graph *g, value_id v)
     x->shape = (struct shape){.known = true};
 }
 
-static bool is_used(const struct graph *g, value_id v)
-{
-    for (node_id n = 1; n < g->node.n; n++)
-        for (u32 k = 0; !graph_node(g, n)->dead && k < graph_node(g, n)->in.n; k++)
-            if (graph_node(g, n)->in.v[k] == v) return true;
-    return false;
-}
-
 /* The number of the round: carried, from 0 on. */
 static void carry_round(struct control *c, struct kept *k, node_id n, value_id round)
 {
@@ -218,7 +210,7 @@ static bool fill_loop(struct control *c, node_id n, struct kept *k)
     value_id round = from->input.v[0], cond = from->output.v[0];
     become_true(k->body, from->input.v[1]);
     graph_value(k->body, round)->dtype = DT_I64, graph_value(k->body, round)->shape = (struct shape){.known = true};
-    if (is_used(k->body, round)) carry_round(c, k, n, round);
+    if (graph_is_read(k->body, round)) carry_round(c, k, n, round);
     for (u32 i = 0; i < n_carried; i++) carry(c, k, graph_node(g, n)->in.v[2 + i], from->input.v[2 + i], from->output.v[1 + i]);
     for (u32 i = 0; i < n_captured; i++) bind_value(c, k, from->input.v[n_own + i], graph_node(g, n)->in.v[n_own + i]);
     for (u32 i = 1 + n_carried; i < from->output.n; i++) push(g, &k->scan, from->output.v[i]);

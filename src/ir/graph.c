@@ -134,6 +134,14 @@ bool graph_is_output(const struct graph *g, value_id v)
     return false;
 }
 
+bool graph_is_read(const struct graph *g, value_id v)
+{
+    for (node_id n = 1; n < g->node.n; n++)
+        for (u32 k = 0; !graph_node(g, n)->dead && k < graph_node(g, n)->in.n; k++)
+            if (graph_node(g, n)->in.v[k] == v) return true;
+    return false;
+}
+
 void graph_replace(struct graph *g, value_id old, value_id with)
 {
     assert(old > 0 && with > 0 && with < g->value.n);

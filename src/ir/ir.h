@@ -136,6 +136,7 @@ value_id node_first_out(const struct node *n);                     /* its first 
 value_id graph_find(const struct graph *g, struct str name);          /* 0: absent */
 void graph_swap_names(struct graph *g, value_id a, value_id b);
 bool graph_is_output(const struct graph *g, value_id v);               /* of the interface, or some size is made of it */
+bool graph_is_read(const struct graph *g, value_id v);                 /* by a node that is not dead */
 void graph_replace(struct graph *g, value_id old, value_id with);     /* in all uses, outputs included */
 u32 *graph_use_counts(const struct graph *g, struct arena *a);        /* per value; graph outputs count */
 bool graph_sort(struct graph *g, struct err *e);   /* topological order, stable; drops dead and unreachable nodes; false: cycle */

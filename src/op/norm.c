@@ -96,16 +96,6 @@ static void bn_per_element(struct graph *g, node_id n)
     op_node2(g, n, "Add", op_node2(g, n, "Mul", y, nd.in.v[1], 0), nd.in.v[2], nd.out.v[0]);
 }
 
-static bool is_read(const struct graph *g, value_id v)
-{
-    for (u32 k = 0; k < g->output.n; k++)
-        if (g->output.v[k] == v) return true;
-    for (node_id n = 1; n < g->node.n; n++)
-        for (u32 k = 0; k < graph_node(g, n)->in.n; k++)
-            if (graph_node(g, n)->in.v[k] == v) return true;
-    return false;
-}
-
 /* Before opset 14 further outputs meant training: the running statistics and, for the gradient, those of the batch. */
 static bool bn_old_outputs(struct graph *g, node_id n, struct err *e)
 {
@@ -114,7 +104,7 @@ static bool bn_old_outputs(struct graph *g, node_id n, struct err *e)
         if (!v) continue;
         attr_set_int(g, n, "training_mode", 1);
         if (k < 3) continue;
-        if (is_read(g, v)) return op_unsupported(e, g, n, "output %u, statistics that are saved for a gradient; export for inference", k);
+        if (graph_is_output(g, v) || graph_is_read(g, v)) return op_unsupported(e, g, n, "output %u, statistics that are saved for a gradient; export for inference", k);
         graph_value(g, v)->producer = 0;
     }
     if (graph_node(g, n)->out.n > 3) graph_node(g, n)->out.n = 3;

@@ -103,21 +103,15 @@ static i64 add_size(struct graph *g, node_id n, const struct op_call *c, u32 out
         struct str name = str_fmt(g->arena, "%.*s_sizes", STR_ARG(like ? graph_value(g, like)->name : S("loop")));
         node_set_out(g, n, c->n_out, graph_add_value(g, name));
     }
-    value_id sizes = graph_node(g, n)->out.v[c->n_out];
     struct shape s = {.known = true, .rank = 1, .dim = {sym_const(g->sym, count / 2 + 1)}};
     op_set_out(g, n, c->n_out, DT_I64, &s);
-    (void)sizes;
     return count / 2;
 }
 
 static bool set_shape(struct graph *g, node_id n, const struct op_call *c, u32 k, struct err *e)
 {
-    char key[32] = "shape";
+    const char *key = str_fmt(g->arena, "shape%u", k).p;
     struct shape s;
-    struct buf b = {0};
-    buf_printf(&b, "shape%u", k);
-    memcpy(key, b.p, (size_t)b.n), key[b.n] = 0;
-    buf_release(&b);
     value_id out = graph_node(g, n)->out.v[k];
     if (!out) return true;
     if (!shape_before(g, n, c, k, &s, e)) return false;
@@ -315,14 +309,6 @@ static void drop_input(struct graph *body, u32 k)
     body->input.n--;
 }
 
-static bool is_read(const struct graph *body, value_id v)
-{
-    for (node_id n = 1; n < body->node.n; n++)
-        for (u32 k = 0; !graph_node(body, n)->dead && k < graph_node(body, n)->in.n; k++)
-            if (graph_node(body, n)->in.v[k] == v) return true;
-    return graph_is_output(body, v);
-}
-
 /* A size that is an input's binds what varies. */
 static bool binds(const struct node *x, const struct graph *body, value_id v)
 {
@@ -343,7 +329,7 @@ bool op_call_trim(struct graph *g, node_id n)
         bool read = false;
         for (u32 b = 0; b < c.n_body; b++) {
             value_id v = c.body[b]->input.v[k - 1];
-            read |= is_read(c.body[b], v) || binds(x, c.body[b], v);
+            read |= graph_is_read(c.body[b], v) || graph_is_output(c.body[b], v) || binds(x, c.body[b], v);
         }
         if (read && !from->data) {
             k++;
