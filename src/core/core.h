@@ -439,15 +439,34 @@ void sym_fact_explain(struct buf *b, const struct symtab *t, const struct sym_fa
    constant. false: there is no such variable. Where no size does it the nearest one is bound. */
 bool sym_solve(const struct symtab *t, sym s, i64 v, i64 *var);
 
+/* sign.c: Ed25519 signatures, by libcrypto. */
+
+enum { SIGN_KEY_BYTES = 32, SIGN_BYTES = 64, SIGN_DIGEST_BYTES = 64, SIGN_ID_BYTES = 33 };
+bool sign_new_key(u8 secret[SIGN_KEY_BYTES], struct err *e);
+void sign_forget(u8 secret[SIGN_KEY_BYTES]); /* overwrites it */
+bool sign_public_key(const u8 secret[SIGN_KEY_BYTES], u8 public_key[SIGN_KEY_BYTES], struct err *e);
+bool sign_make(const u8 secret[SIGN_KEY_BYTES], struct str message, u8 signature[SIGN_BYTES], struct err *e);
+/* false: it could not be checked. */
+bool sign_check(const u8 public_key[SIGN_KEY_BYTES], struct str message, const u8 signature[SIGN_BYTES], bool *is_right, struct err *e);
+bool sign_digest(struct str bytes, u8 digest[SIGN_DIGEST_BYTES], struct err *e); /* SHA-512 */
+/* Keys as text: PEM of PKCS #8 and of SubjectPublicKeyInfo. */
+void sign_print_key(struct buf *b, const u8 key[SIGN_KEY_BYTES], bool is_secret);
+bool sign_parse_key(u8 key[SIGN_KEY_BYTES], bool is_secret, struct str text, struct err *e);
+/* How people tell keys apart: the first half of the public key in hexadecimal digits. */
+void sign_key_id(const u8 public_key[SIGN_KEY_BYTES], char id[SIGN_ID_BYTES]);
+
 /* os.c: files, time, processes, shared objects. */
 
-struct os_file { /* a mapped, read-only file */
+struct os_file { /* a read-only file in memory */
     const u8 *p;
     i64 n;
     void *priv;
+    bool is_copy; /* not mapped: later changes of the file do not matter */
 };
 
-bool os_map(struct os_file *f, const char *path, struct err *e);
+bool os_map(struct os_file *f, const char *path, struct err *e); /* who shortens the file while it is mapped ends the process (SIGBUS) */
+/* Likewise, but files of at most `most` bytes are read into memory of their own, 64-byte aligned. */
+bool os_load(struct os_file *f, const char *path, i64 most, struct err *e);
 void os_unmap(struct os_file *f);
 /* Reads a whole file of at most max bytes into the arena (NUL behind the end). path "-" =
    standard input. */
@@ -458,11 +477,15 @@ bool os_write(const char *path, const void *p, i64 n, struct err *e);
 /* Likewise, of n pieces, a new or existing file that only this user may read, of content that can be lost when the machine fails. */
 bool os_write_private(const char *path, const struct str *piece, i64 n, struct err *e);
 void os_note_use(const char *path); /* of a file, for os_list_by_use: whether the system notes reading or not */
+/* A new file with these permissions; an error if there is something of that name. */
+bool os_write_new(const char *path, u32 mode, const void *p, i64 n, struct err *e);
 bool os_mkdirs(const char *path, struct err *e);
 /* Creates the folder for this user alone. An error if it belongs to another one, is a link, or others may write into it. */
 bool os_private_folder(const char *path, struct err *e);
 /* Where this user's caches are: $XDG_CACHE_HOME/quern, else ~/.cache/quern; empty: the environment names neither. */
 struct str os_cache_folder(struct arena *a);
+/* Likewise of what this user has set up: $XDG_CONFIG_HOME/quern, else ~/.config/quern. */
+struct str os_config_folder(struct arena *a);
 bool os_exists(const char *path);
 bool os_is_dir(const char *path);
 /* Names in a folder, sorted bytewise, without "." and "..". */
@@ -510,6 +533,23 @@ enum os_exit { OS_EXITED, OS_SIGNALLED, OS_TIMEOUT, OS_NOT_STARTED };
 struct os_status { enum os_exit how; int code; /* exit code or signal */ };
 /* keeps at most the first 64 MiB of output */
 struct os_status os_run(const struct os_proc_opts *o);
+
+/* os_open.c: files that others name, or whose content is trusted. */
+
+/* Where the files beside a model lie. */
+struct os_beside {
+    const char *dir;      /* folder of the model */
+    const char *model;    /* path of the model itself; NULL: not known */
+    bool follow_links;    /* symbolic links may lead anywhere */
+};
+/* Reads size bytes from offset on of a regular file beneath the folder. `name` is what an untrusted file says: it may not leave the folder,
+   nor lead through symbolic links, unless they are allowed, or the model's path is a link, too, and the file lies in the folder (or deeper)
+   of the model's own file: so caches are made that keep content under its hash. */
+bool os_read_beside(const struct os_beside *at, struct str name, i64 offset, void *to, i64 size, struct err *e);
+/* Reads a regular file that only this user (or root) can change; is_secret: that others cannot read either. */
+bool os_read_own(struct arena *a, const char *path, bool is_secret, i64 max, struct str *out, struct err *e);
+/* A folder that only this user (or root) can change. false without an error: it is not there. */
+bool os_own_folder(const char *path, struct err *e);
 
 /* os_child.c: a copy of this process that works by itself and talks to it through a socket. The
    parent must not hold threads that the work needs. The child leaves without running exit handlers. */

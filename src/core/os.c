@@ -43,7 +43,7 @@ bool os_map(struct os_file *f, const char *path, struct err *e)
 {
     *f = (struct os_file){0};
     struct stat st;
-    int fd = open_retry(path, O_RDONLY, 0);
+    int fd = open_retry(path, O_RDONLY | O_NONBLOCK, 0); /* a pipe is refused, not waited for */
     if (fd < 0) return fail(e, "open", path);
     bool ok = fstat(fd, &st) == 0;
     if (!ok) {
@@ -63,7 +63,8 @@ bool os_map(struct os_file *f, const char *path, struct err *e)
 
 void os_unmap(struct os_file *f)
 {
-    if (f->priv) munmap(f->priv, (size_t)f->n);
+    if (f->is_copy) mem_free(f->priv);
+    else if (f->priv) munmap(f->priv, (size_t)f->n);
     *f = (struct os_file){0};
 }
 
@@ -211,12 +212,16 @@ bool os_private_folder(const char *path, struct err *e)
            err_set(e, ERR_SYSTEM, "others may write into folder '%s': chmod go-w it", path);
 }
 
-struct str os_cache_folder(struct arena *a)
+/* A folder of this user's, as the XDG base directory specification has it. */
+static struct str user_folder(struct arena *a, const char *variable, const char *beneath_home)
 {
-    const char *cache = os_env("XDG_CACHE_HOME"), *home = os_env("HOME");
-    if (cache && *cache) return str_fmt(a, "%s/quern", cache);
-    return home && *home ? str_fmt(a, "%s/.cache/quern", home) : (struct str){0};
+    const char *base = os_env(variable), *home = os_env("HOME");
+    if (base && *base) return str_fmt(a, "%s/quern", base);
+    return home && *home ? str_fmt(a, "%s/%s/quern", home, beneath_home) : (struct str){0};
 }
+
+struct str os_cache_folder(struct arena *a) { return user_folder(a, "XDG_CACHE_HOME", ".cache"); }
+struct str os_config_folder(struct arena *a) { return user_folder(a, "XDG_CONFIG_HOME", ".config"); }
 
 static double epoch_seconds(struct timespec t) { return (double)t.tv_sec + (double)t.tv_nsec * 1e-9; }
 
