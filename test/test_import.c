@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <onnx.pb-c.h>
@@ -492,6 +494,10 @@ static bool import_external(const char *location, const char *offset, const char
     float content[] = {9, 1, 2};
     assert_true(os_write(str_fmt(&f.a, "%.*s/sub/deep/w.bin", STR_ARG(dir)).p, content, 12, &f.e));
     assert_true(os_write(str_fmt(&f.a, "%.*s/out.bin", STR_ARG(dir)).p, content, 12, &f.e));
+    assert_int_equal(symlink("w.bin", str_fmt(&f.a, "%.*s/sub/deep/link.bin", STR_ARG(dir)).p), 0);
+    assert_int_equal(symlink("../out.bin", str_fmt(&f.a, "%.*s/sub/outside.bin", STR_ARG(dir)).p), 0);
+    assert_int_equal(symlink("..", str_fmt(&f.a, "%.*s/sub/up", STR_ARG(dir)).p), 0);
+    assert_int_equal(mkfifo(str_fmt(&f.a, "%.*s/sub/pipe", STR_ARG(dir)).p, 0600), 0);
     bool ok = import_graph(&f.g, &f.a, &f.st, model.p, e);
     if (ok) assert_non_null(strstr(print(&f, &f.g).p, "f32[2] = [1.0, 2.0]"));
     struct err no = {0};
@@ -509,6 +515,8 @@ static void test_external(void **state)
         {"deep/w.bin", "5", "8"},          {"deep/w.bin", "-4", "8"},      {"deep/w.bin", "4", "4"},
         {"deep/w.bin", "4", "x"},          {"deep/none.bin", "4", "8"},    {"", "4", "8"},
         {"deep/w.bin", "9223372036854775807", "8"}, {"..", "4", "8"},      {"deep", "4", "8"},
+        {"pipe", "4", "8"},                {"deep/link.bin", "4", "8"},    {"outside.bin", "4", "8"},
+        {"up/out.bin", "4", "8"},
     };
     struct err e = {0};
     if (!import_external("deep/w.bin", "4", "8", &e)) fail_msg("%s", e.msg);

@@ -44,8 +44,9 @@ static bool read_file(struct import_job *j, struct arena *a, const char *path, s
     struct os_file f = {0};
     if (!os_map(&f, path, e)) return false;
     j->bytes = (struct str){(const char *)f.p, f.n};
-    j->dir = folder_of(a, str_of(path));
+    j->beside = &(struct os_beside){.dir = folder_of(a, str_of(path)), .model = path, .follow_links = j->follow_links};
     bool ok = read_bytes(j, str_of(path), e);
+    j->beside = NULL;
     os_unmap(&f);
     return ok;
 }

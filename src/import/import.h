@@ -25,7 +25,8 @@ struct import_problems {
 struct import_job {
     struct graph *g;       /* initialised; filled by the importer */
     struct str bytes;      /* the file's content; valid until the end of the import */
-    const char *dir;       /* its folder, for files beside it; NULL: there is none */
+    const struct os_beside *beside; /* where files beside it are; NULL: there are none, or import_run finds out */
+    bool follow_links;     /* of files beside it: symbolic links may lead anywhere */
     struct import_problems *all; /* collects what nodes are refused for, and the import goes on; NULL: it ends at the first */
     bool interface_only;   /* inputs and outputs as the model declares them, without nodes, if the format can */
 };
@@ -93,7 +94,7 @@ void import_ranges(struct graph *g, const struct Onnx__GraphProto *p, const stru
 
 /* import_sparse.c: a sparse tensor of ONNX, dense. */
 struct Onnx__SparseTensorProto;
-bool import_sparse(struct tensor *out, struct arena *a, struct Onnx__SparseTensorProto *p, const char *dir, struct err *e);
+bool import_sparse(struct tensor *out, struct arena *a, struct Onnx__SparseTensorProto *p, const struct os_beside *beside, struct err *e);
 
 /* import_sequence.c: sequences and optional values dissolve into the tensors that they hold, node by node in topological order, while
    the graph is inferred: what a node reads has been dissolved or inferred before. */

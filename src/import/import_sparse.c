@@ -43,11 +43,11 @@ static i64 place_of(const struct tensor *indices, const struct tensor *to, i64 i
     return at;
 }
 
-bool import_sparse(struct tensor *out, struct arena *a, struct Onnx__SparseTensorProto *p, const char *dir, struct err *e)
+bool import_sparse(struct tensor *out, struct arena *a, struct Onnx__SparseTensorProto *p, const struct os_beside *beside, struct err *e)
 {
     struct tensor values, indices;
     if (!p->values || !p->indices) return bad(p, e, "without values or indices");
-    if (!io_onnx_tensor(&values, a, p->values, dir, e) || !io_onnx_tensor(&indices, a, p->indices, dir, e)) return false;
+    if (!io_onnx_tensor(&values, a, p->values, beside, e) || !io_onnx_tensor(&indices, a, p->indices, beside, e)) return false;
     if (!read_dims(p, &values, out, e)) return false;
     i64 n = tensor_count(&values), size = dtype_size(values.dtype);
     bool flat = indices.rank == 1 && indices.dim[0] == n;

@@ -30,7 +30,7 @@ enum { MAX_DEPTH = 32, /* of bodies in bodies */ MIN_OPSET = 1, UPGRADE_OPSET = 
 struct reader {
     struct graph *g;
     struct arena *a;
-    const char *dir;   /* of external data, may be NULL */
+    const struct os_beside *beside; /* external data, may be NULL */
     struct map value;  /* ONNX name -> value_id */
     struct map made;   /* ONNX names that have a source: input, initializer or node */
     struct map dims;   /* names of sizes in use */
@@ -213,12 +213,12 @@ static bool read_inputs(struct reader *r, const Onnx__GraphProto *p)
 {
     for (size_t k = 0; k < p->n_initializer; k++) {
         struct tensor t;
-        if (!io_onnx_tensor(&t, r->a, p->initializer[k], r->dir, r->e)) return false;
+        if (!io_onnx_tensor(&t, r->a, p->initializer[k], r->beside, r->e)) return false;
         if (!set_const(r, str_of(p->initializer[k]->name), &t)) return false;
     }
     for (size_t k = 0; k < p->n_sparse_initializer; k++) {
         struct tensor t;
-        if (!import_sparse(&t, r->a, p->sparse_initializer[k], r->dir, r->e)) return false;
+        if (!import_sparse(&t, r->a, p->sparse_initializer[k], r->beside, r->e)) return false;
         if (!set_const(r, str_of(p->sparse_initializer[k]->values->name), &t)) return false;
     }
     if (r->outer) return read_body_inputs(r, p);
@@ -271,7 +271,7 @@ static bool fill_tensor(struct reader *r, struct attr *a, const Onnx__AttributeP
     if (!p->t) return invalid(r, "attribute without its tensor", a->name);
     a->kind = ATTR_TENSOR;
     a->t = arena_new(r->a, struct tensor);
-    return io_onnx_tensor(a->t, r->a, p->t, r->dir, r->e) || err_prefix(r->e, "attribute '%.*s'", STR_ARG(a->name));
+    return io_onnx_tensor(a->t, r->a, p->t, r->beside, r->e) || err_prefix(r->e, "attribute '%.*s'", STR_ARG(a->name));
 }
 
 static bool read_attr(struct reader *r, struct attr *a, const Onnx__AttributeProto *p)
@@ -322,7 +322,7 @@ static bool read_constant(struct reader *r, const Onnx__NodeProto *p)
     struct tensor t;
     if (p->n_attribute != 1 || p->n_output != 1) return unsupported(r, p, "constant needs one attribute and output");
     if (p->attribute[0]->sparse_tensor) {
-        if (!import_sparse(&t, r->a, p->attribute[0]->sparse_tensor, r->dir, r->e)) return at_node(r, p);
+        if (!import_sparse(&t, r->a, p->attribute[0]->sparse_tensor, r->beside, r->e)) return at_node(r, p);
         return set_const(r, str_of(p->output[0]), &t);
     }
     if (!read_attr(r, &a, p->attribute[0])) return at_node(r, p);
@@ -593,7 +593,7 @@ static bool read_interface(struct reader *r, const Onnx__GraphProto *p)
 static bool onnx_read(const struct import_job *j, struct err *e)
 {
     struct import_bodies bodies = {0};
-    struct reader r = {.g = j->g, .a = j->g->arena, .dir = j->dir, .all = j->all, .bodies = &bodies, .e = e};
+    struct reader r = {.g = j->g, .a = j->g->arena, .beside = j->beside, .all = j->all, .bodies = &bodies, .e = e};
     Onnx__ModelProto *m = io_onnx_unpack(&onnx__model_proto__descriptor, r.a, j->bytes, e);
     if (!m) return false;
     if (!m->graph) return err_set(e, ERR_INPUT, "model without a graph");

@@ -40,9 +40,9 @@ struct ProtobufCMessageDescriptor;
 struct Onnx__TensorProto;
 /* Unpacks a message into the arena; NULL on broken, too deep or too large input. Never released but with the arena. */
 void *io_onnx_unpack(const struct ProtobufCMessageDescriptor *d, struct arena *a, struct str bytes, struct err *e);
-/* dir: folder of external data (NULL: none is allowed). p came from io_onnx_unpack with the same arena: raw content is
+/* beside: where external data lies (NULL: none is allowed). p came from io_onnx_unpack with the same arena: raw content is
    used where it lies. */
-bool io_onnx_tensor(struct tensor *out, struct arena *a, struct Onnx__TensorProto *p, const char *dir, struct err *e);
+bool io_onnx_tensor(struct tensor *out, struct arena *a, struct Onnx__TensorProto *p, const struct os_beside *beside, struct err *e);
 /* ONNX's files of sequences (SequenceProto) and optional values (OptionalProto): tensors, all of them in the arena. */
 enum io_list_kind { IO_TENSOR, IO_SEQUENCE, IO_OPTIONAL, IO_OPTIONAL_SEQUENCE };
 struct io_list {

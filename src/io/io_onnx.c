@@ -218,25 +218,23 @@ static bool location_ok(struct str s)
     return true;
 }
 
-static bool read_external(struct tensor *out, struct arena *a, const Onnx__TensorProto *p, const char *dir,
+static bool read_external(struct tensor *out, struct arena *a, const Onnx__TensorProto *p, const struct os_beside *beside,
                           struct err *e)
 {
     struct external x;
     i64 size = small_packed_size(out->dtype, tensor_count(out));
-    if (!dir) return bad(p, e, "external data without a folder to look in");
+    if (!beside) return bad(p, e, "external data without a folder to look in");
     if (!read_external_keys(&x, p, e)) return false;
     if (!location_ok(x.location)) return bad(p, e, "external data outside of the model's folder");
     if (x.length >= 0 && x.length != size) return bad(p, e, "external data does not fit the dims");
-    struct os_file f = {0};
-    struct str path = str_fmt(a, "%s/%.*s", dir, STR_ARG(x.location));
+    bool is_packed = dtype_bits(out->dtype) < 8;
+    struct arena own = {0};
     u8 *bytes = arena_try(a, i64_max(size, tensor_bytes(out)), e, "external data of tensor '%.*s'", STR_ARG(tensor_name(p)));
-    if (!bytes) return false; /* before the file is looked at: a small model may name any size */
-    if (!os_map(&f, path.p, e)) return err_prefix(e, "tensor '%.*s'", STR_ARG(tensor_name(p)));
-    bool ok = (x.offset <= f.n && size <= f.n - x.offset) || bad(p, e, "external data file too short");
-    if (ok && dtype_bits(out->dtype) < 8) small_unpack(out->dtype, (const u8 *)f.p + x.offset, tensor_count(out), bytes);
-    else if (ok && size) memcpy(bytes, f.p + x.offset, (size_t)size);
+    u8 *packed = bytes && is_packed ? arena_try(&own, size, e, "external data of tensor '%.*s'", STR_ARG(tensor_name(p))) : bytes;
+    bool ok = packed && (os_read_beside(beside, x.location, x.offset, packed, size, e) || err_prefix(e, "tensor '%.*s'", STR_ARG(tensor_name(p))));
+    if (ok && is_packed) small_unpack(out->dtype, packed, tensor_count(out), bytes);
     out->data = bytes;
-    os_unmap(&f);
+    arena_release(&own);
     return ok;
 }
 
@@ -261,13 +259,13 @@ static void normalise_bools(struct tensor *t)
     for (i64 k = 0; k < n; k++) p[k] = p[k] != 0;
 }
 
-bool io_onnx_tensor(struct tensor *out, struct arena *a, struct Onnx__TensorProto *p, const char *dir, struct err *e)
+bool io_onnx_tensor(struct tensor *out, struct arena *a, struct Onnx__TensorProto *p, const struct os_beside *beside, struct err *e)
 {
     if (!read_shape(out, p, e)) return false;
     if (p->segment) return err_set(e, ERR_UNSUPPORTED, "segmented tensor '%.*s'", STR_ARG(tensor_name(p)));
     bool ok = true;
     if (p->has_data_location && p->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL) {
-        ok = read_external(out, a, p, dir, e);
+        ok = read_external(out, a, p, beside, e);
     } else if (p->has_raw_data && p->raw_data.len > 0) {
         ok = (i64)p->raw_data.len == small_packed_size(out->dtype, tensor_count(out)) ||
              bad(p, e, "content does not fit the dims");
