@@ -139,4 +139,17 @@ bool dnx_pieces(const struct plan *p, struct arena *a, struct str **piece, i64 *
 /* bytes must stay valid as long as the plan: constants and code point into it. */
 bool dnx_read(struct plan *p, struct arena *a, struct str bytes, struct err *e);
 
+/* dnx_sign.c: a file's signatures, sorted by key. */
+enum { DNX_MAX_SIGNATURES = 10 };
+struct dnx_signature { u8 key[SIGN_KEY_BYTES], signature[SIGN_BYTES]; bool is_right; /* once it was checked */ };
+struct dnx_signatures { struct dnx_signature v[DNX_MAX_SIGNATURES]; u32 n; };
+/* What the bytes have, not checked yet; n 0: they are not signed. bytes may be anything. */
+bool dnx_signatures(struct dnx_signatures *s, struct str bytes, struct err *e);
+/* Fills is_right. false: they cannot be checked here. */
+bool dnx_check_signatures(struct dnx_signatures *s, struct str bytes, struct err *e);
+/* Checked ones: all are right, and one is of a key of the list, of which `by` is then the index. */
+bool dnx_trusted(const struct dnx_signatures *s, const u8 (*key)[SIGN_KEY_BYTES], u32 n, u32 *by, struct err *e);
+/* An artifact, which dnx_read accepts, with the signature of one more key; only: without those that it has. */
+bool dnx_sign(struct buf *out, struct str bytes, const u8 secret[SIGN_KEY_BYTES], bool only, struct err *e);
+
 #endif

@@ -10,5 +10,6 @@ enum { DNX_VERSION = 3, /* calls */ DNX_FACTS = 2, DNX_OLDEST = 1, DNX_ALIGN = 6
 
 extern const char *const dnx_kind_name[N_PLAN_BUF_KINDS]; /* by enum plan_buf_kind */
 extern const char *const dnx_take_name[3]; /* by enum plan_take */
+void dnx_put_head(struct buf *b, struct str header); /* its length, its text, spaces up to the alignment */
 
 #endif

@@ -286,15 +286,21 @@ static json_t *header(const struct layout_plan *l, json_t *plan_json)
 enum { LENGTH = 8 /* bytes of the header's length */ };
 
 /* The header's length, little-endian, and the header, with spaces up to the alignment. */
+void dnx_put_head(struct buf *b, struct str header)
+{
+    i64 n = round_up(LENGTH + header.n, DNX_ALIGN) - LENGTH;
+    for (i64 i = 0; i < LENGTH; i++) buf_char(b, (char)((u64)n >> (8 * i)));
+    buf_str(b, header);
+    for (i64 i = header.n; i < n; i++) buf_char(b, ' ');
+}
+
 static struct str head_bytes(struct arena *a, const char *text)
 {
-    struct str t = str_of(text);
-    i64 n = round_up(LENGTH + t.n, DNX_ALIGN);
-    char *p = arena_alloc(a, n);
-    for (i64 i = 0; i < LENGTH; i++) p[i] = (char)((u64)(n - LENGTH) >> (8 * i));
-    memcpy(p + LENGTH, t.p, (size_t)t.n);
-    memset(p + LENGTH + t.n, ' ', (size_t)(n - LENGTH - t.n));
-    return (struct str){p, n};
+    struct buf b = {0};
+    dnx_put_head(&b, str_of(text));
+    struct str s = str_dup(a, buf_view(&b));
+    buf_release(&b);
+    return s;
 }
 
 bool dnx_pieces(const struct plan *p, struct arena *a, struct str **piece, i64 *n, struct err *e)
