@@ -291,6 +291,25 @@ static bool check_sizes(const struct plan *p, const struct tensor *in, const i64
     return true;
 }
 
+/* What an artifact says of its grids is bounded before anything is launched: an iteration reads or writes an element at least, so that there are
+   no more of them than its buffers have bytes, but for a margin. */
+static bool check_grids(const struct rt_program *r, const struct plan_dispatch *d, const i64 (*grid)[3], struct err *e)
+{
+    enum { MARGIN = 1 << 16, PER_BYTE = 4 };
+    i64 bytes = 0, most = INT64_MAX / PER_BYTE - MARGIN;
+    for (u32 k = 0; k < d->n_buf; k++) bytes += i64_min(i64_max(r->bound.buf_size[d->buf[k]], 0), most - bytes);
+    for (u32 g = 0; g < d->n_grid; g++) {
+        const i64 *n = grid[g];
+        i64 rows, all;
+        if (n[0] == 0 || n[1] == 0 || n[2] == 0) continue;
+        bool over = __builtin_mul_overflow(n[0], n[1], &rows) || __builtin_mul_overflow(rows, n[2], &all);
+        if (over || all > MARGIN + PER_BYTE * bytes)
+            return err_set(e, ERR_INPUT, "grid %u of %lld x %lld x %lld is more than %lld bytes of buffers can need: the program is broken", g,
+                           (long long)n[0], (long long)n[1], (long long)n[2], (long long)bytes);
+    }
+    return true;
+}
+
 static bool bind_launch(struct rt_program *r, struct phase *h, u32 i, struct err *e)
 {
     struct bound *b = &r->bound;
@@ -310,6 +329,7 @@ static bool bind_launch(struct rt_program *r, struct phase *h, u32 i, struct err
         return err_set(e, ERR_FAILED,
                        "sizes of kernel '%.*s' cannot be worked out for these inputs",
                        STR_ARG(d->entry));
+    if (!check_grids(r, d, (const i64(*)[3])grid, e)) return err_prefix(e, "kernel '%.*s'", STR_ARG(d->entry));
     b->launch[i] = (struct dev_launch){.kernel = r->kernel[i],
                                        .buf = b->slot[i],
                                        .n_buf = d->n_buf,
