@@ -68,6 +68,8 @@ struct quern_opts {
     int log_level;            /* messages above it are not sent */
     const char *dump;         /* comma-separated stages to dump, see quern_stages */
     const char *dump_dir;     /* folder for dumps, NULL: as QUERN_LOG events */
+    int require_signature;    /* every .dnx file that this context opens must be signed by a trusted key (doc/signing.md) */
+    const char *trusted;      /* public keys that are trusted, a file or a folder of *.pem; NULL: $XDG_CONFIG_HOME/quern/trusted */
 };
 
 QUERN_API quern *quern_open(const struct quern_opts *o); /* o may be NULL; NULL only when out of memory */
@@ -114,9 +116,15 @@ struct quern_run_opts {
     size_t size;
     int threads;          /* 0: all processors */
     const char *device;   /* as for compiling; NULL: the first that runs the program's language */
+    int require_signature; /* the file must be signed by a trusted key, else it is not even parsed; what is checked is what is run */
+    const char *trusted;  /* as of the context; NULL: those */
 };
 
-/* Maps a .dnx file. */
+/* Opens a .dnx file. A PROGRAM IS CODE: one for the processor holds native code, which runs with all rights of this process, as a shared
+ * library does: open only what you made, or trust, or require a signature. One for CUDA, HIP or OpenCL holds code of the device, which sees
+ * what of this process's memory the device sees. One for Vulkan holds SPIR-V only, no native code: the driver compiles it, and it runs on the
+ * GPU on the program's own buffers; it is untrusted input to that driver nevertheless (doc/signing.md). quern_show says what a file holds. Files up to 64 MiB are read, larger ones mapped: whoever shortens one of those while it is used ends the process (SIGBUS). Where
+ * a signature is required every file is read, and later changes of it do not matter. */
 QUERN_API quern_status quern_program_open(quern *q, const char *path, const struct quern_run_opts *o, quern_program **out);
 QUERN_API void quern_program_close(quern_program *p);
 QUERN_API int quern_program_inputs(const quern_program *p);
@@ -158,6 +166,20 @@ struct quern_step { const char *label, *layer, *operators, *kernel, *task; doubl
 QUERN_API int quern_profile_steps(const quern_program *p, struct quern_step *steps, int max); /* number of dispatches */
 QUERN_API double quern_program_seconds(const quern_program *p); /* of the last run by the device's clock, data moved before and after; < 0: it was only enqueued */
 QUERN_API int64_t quern_program_memory(const quern_program *p); /* bytes of temporary memory for the last sizes */
+
+/* --- signatures (doc/signing.md) --- */
+
+/* A new Ed25519 key: two new files, the private key, which only this user can read, and the public one. Both are PEM. */
+QUERN_API quern_status quern_key_new(quern *q, const char *private_path, const char *public_path);
+/* How people tell a key apart: 32 hexadecimal digits. The file may hold either half. */
+QUERN_API quern_status quern_key_id(quern *q, const char *path, char id[33]);
+/* Adds a public key to the user's trusted ones under a name; takes one away, by its name or id. */
+QUERN_API quern_status quern_key_trust(quern *q, const char *public_path, const char *name);
+QUERN_API quern_status quern_key_distrust(quern *q, const char *name_or_id);
+/* The trusted keys of this context: JSON, an array of {name, id}; free with quern_text_free. */
+QUERN_API quern_status quern_key_list(quern *q, char **json);
+/* Signs a .dnx file with one more key (only not 0: with this one instead of those that it has) into out, NULL: in place. */
+QUERN_API quern_status quern_sign(quern *q, const char *dnx, const char *private_path, int only, const char *out);
 
 /* --- files --- */
 
@@ -203,6 +225,8 @@ struct quern_model_opts {
                            * files beside the model are refused then, as they are with constants[] */
     const char *run_at;   /* "H:480,B:1": sizes at which it is going to run. Where the model in general does not fit them (it takes
                            * B for another size, which a batch of 1 is not), they are assumed */
+    int external_data_links; /* constants in files beside the model may lie behind symbolic links that lead anywhere. 0: no link is followed,
+                           * unless the model's path is one itself and the file lies where it leads to (as in Hugging Face's cache) */
 };
 
 QUERN_API quern_status quern_model_open(quern *q, const char *path, const struct quern_model_opts *o, quern_model **out);
@@ -461,7 +485,7 @@ QUERN_API const char *quern_exporter(int k, const char **summary); /* NULL behin
 /* --- looking inside: JSON or text, free with quern_text_free --- */
 
 QUERN_API quern_status quern_explain(quern *q, const char *dnx, char **text);       /* what was chosen and why */
-QUERN_API quern_status quern_show(quern *q, const char *path, char **text);         /* any file quern knows, or a kernel's name, kcg_MM_... */
+QUERN_API quern_status quern_show(quern *q, const char *path, char **text);         /* any file quern knows, or a kernel's name, kcg_MM_...; of a program: what kinds of code it holds, who signed it */
 QUERN_API quern_status quern_devices(quern *q, char **json);                        /* array of {name, language, device, fingerprint, caps}; "described" where no device is here */
 QUERN_API quern_status quern_db_stats(quern_db *db, char **json);
 QUERN_API quern_status quern_db_export(quern_db *db, const char *csv);              /* one row per sample */

@@ -175,6 +175,43 @@ code 0 compile small.graph -o b.dnx -d code; says 'kernel\|void'
 code 1 compile small.graph -o no/such/folder.dnx
 code 0 devices; says '"name":"cpu"'
 
+# what a program holds, keys and signatures
+code 0 run --help; says 'is code'
+code 0 show a.dnx; says '^code native .*user'; says '^not signed'
+code 2 key; says 'missing'
+code 2 key mint x; says "'mint'"
+code 0 key new me; is_file me.key; is_file me.pub; says '^[0-9a-f]\{32\}$'
+me=$(grep '^[0-9a-f]*$' out)
+code 1 key new me; says "'me.pub'"
+code 0 key id me.key; says "^$me$"
+code 2 sign a.dnx; says 'key new'
+code 1 sign small.graph --key me.key -o no.dnx; says "'small.graph'"
+code 1 sign a.dnx --key me.pub -o no.dnx; says 'a public key'
+code 0 sign a.dnx --key me.key -o signed.dnx; is_file signed.dnx
+code 0 sign a.dnx --key me.key -o signed2.dnx; same signed.dnx signed2.dnx
+XDG_CONFIG_HOME=$d/config; export XDG_CONFIG_HOME
+for c in "run --bench --timeout 0.01s" show explain "export --to vkdt -o ."; do
+    code 1 $c a.dnx --require-signature; says 'not signed'
+    code 1 $c signed.dnx --require-signature; says "signed by key $me"; says 'none of the 0 trusted'
+done
+code 1 verify small.graph --program a.dnx --set H=5 W=3 --require-signature; says 'not signed'
+code 2 run small.graph --bench --require-signature; says 'for programs'
+code 0 show signed.dnx; says "^signed by key $me, which is not trusted"
+code 0 run signed.dnx --bench --timeout 0.01s --require-signature --trusted me.pub
+code 0 key trust me.pub; code 0 key list; says "\"name\":\"me\",\"id\":\"$me\""
+code 0 run signed.dnx --bench --timeout 0.01s --require-signature
+code 0 verify small.graph --program signed.dnx --set H=5 W=3 --require-signature
+code 0 show signed.dnx; says "^signed by key $me, trusted as 'me'"
+size=$(wc -c < signed.dnx)
+for at in 0 20 700 $((size / 2)) $((size - 1100)) $((size - 1000)) $((size - 900)) $((size - 1)); do
+    change signed.dnx changed.dnx "$at"
+    code 1 run changed.dnx --bench --timeout 0.01s --require-signature
+done
+change signed.dnx changed.dnx $((size - 900)); code 0 show changed.dnx; says '^SIGNATURE WRONG'
+code 0 key remove me; code 1 run signed.dnx --bench --timeout 0.01s --require-signature
+code 3 key remove me; says "'me'"
+unset XDG_CONFIG_HOME
+
 # files: 4 x 3 pixels through every format and back
 { printf 'PF\n4 3\n-1.0\n'; k=0; while [ $k -lt 36 ]; do printf '\0\0'; byte $((k * 5 % 128)); byte 62; k=$((k + 1)); done; } > x.pfm
 code 0 run same.graph -i x.pfm -o y.npy

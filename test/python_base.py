@@ -197,6 +197,8 @@ class Programs(unittest.TestCase):
             with self.assertRaisesRegex(quern.Error, "missing.dnx") as c:
                 quern.load(os.path.join(d, "missing.dnx"))
             self.assertEqual(c.exception.status, "SYSTEM")
+            with self.assertRaisesRegex(quern.Error, "not signed"):
+                quern.load(dnx, require_signature=True)
 
     def test_errors(self):
         p = quern.compile(GRAPH)

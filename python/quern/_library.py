@@ -45,12 +45,13 @@ class Opts(Sized):
 
 
 class RunOpts(Sized):
-    _fields_ = [("size", c_size_t), ("threads", c_int), ("device", c_char_p)]
+    _fields_ = [("size", c_size_t), ("threads", c_int), ("device", c_char_p), ("require_signature", c_int), ("trusted", c_char_p)]
 
 
 class ModelOpts(Sized):
     _fields_ = [("size", c_size_t), ("optimize_for", c_char_p), ("constants", c_void_p), ("n_constants", c_int), ("io", c_void_p),
-                ("n_io", c_int), ("f32_storage", c_int), ("assume", c_char_p)]
+                ("n_io", c_int), ("f32_storage", c_int), ("assume", c_char_p), ("elements", c_char_p), ("run_at", c_char_p),
+                ("external_data_links", c_int)]
 
 
 class TuneOpts(Sized):

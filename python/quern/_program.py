@@ -86,10 +86,16 @@ class Program:
             lib.quern_program_close(self._handle)
 
 
-def load(path, device=None, threads=0):
-    """The program in a .dnx file. device None: the first that runs its language; threads 0: all processors."""
+def load(path, device=None, threads=0, require_signature=False, trusted=None):
+    """The program in a .dnx file. device None: the first that runs its language; threads 0: all processors.
+
+    A program is code: one for the processor runs with the rights of this process, like a Python module. Load only what you made, or trust,
+    or require a signature: then a file without one of a trusted key is refused, before anything in it is looked at. trusted: a public key,
+    or a folder of them (*.pem); None: those that `quern key trust` was told.
+    """
     c = Context()
-    return Program(c, c.make(lib.quern_program_open, c.handle, text(path), byref(RunOpts(device=text(device), threads=threads))))
+    o = RunOpts(device=text(device), threads=threads, require_signature=bool(require_signature), trusted=text(trusted))
+    return Program(c, c.make(lib.quern_program_open, c.handle, text(path), byref(o)))
 
 
 def assumptions(assume):
@@ -98,40 +104,42 @@ def assumptions(assume):
     return ",".join(k + v if v.startswith("%") else f"{k}:{v}" for k, v in words)
 
 
-def open_model(c, model, sizes, assume):
-    """A file, or the content of one as bytes. sizes: a dictionary of what times refer to; assume: see compile()."""
+def open_model(c, model, sizes, assume, external_data_links):
+    """A file, or the content of one as bytes. sizes: a dictionary of what times refer to; assume, external_data_links: see compile()."""
     wanted = ",".join(f"{k}:{v}" for k, v in (sizes or {}).items())
-    o = byref(ModelOpts(optimize_for=text(wanted or None), assume=text(assumptions(assume) or None)))
+    o = byref(ModelOpts(optimize_for=text(wanted or None), assume=text(assumptions(assume) or None), external_data_links=bool(external_data_links)))
     if isinstance(model, (bytes, bytearray, memoryview)):
         data = bytes(model)
         return c.make(lib.quern_model_read, c.handle, data, len(data), b"model", o)
     return c.make(lib.quern_model_open, c.handle, text(model), o)
 
 
-def compile(model, device=None, threads=0, database=None, sizes=None, assume=None):
+def compile(model, device=None, threads=0, database=None, sizes=None, assume=None, external_data_links=False):
     """A network (path of an .onnx file, or its bytes) as a Program.
 
     database: a file that tune() filled: what was measured is used, what is built is kept; None: default schedules.
     sizes: {"H": 1080, "W": 1920}, what the choice of kernels refers to; the program runs at any sizes.
     assume: {"B": 1, "H": "%16", "S": "1..4096"}: sizes that are fixed, multiples of a number, in a range; the program refuses others.
+    external_data_links: constants in files beside the model may lie behind symbolic links that lead anywhere.
     """
     c = Context()
     db = c.database(os.fspath(database)) if database else None
-    m = open_model(c, model, sizes, assume)
+    m = open_model(c, model, sizes, assume, external_data_links)
     try:
         return Program(c, c.make(lib.quern_compile, m, db, byref(CompileOpts(device=text(device), threads=threads, keep=1))))
     finally:
         lib.quern_model_close(m)
 
 
-def tune(model, database, seconds=60, device=None, threads=0, sizes=None, seed=0, stop_at_speedup=0, progress=None, assume=None):
+def tune(model, database, seconds=60, device=None, threads=0, sizes=None, seed=0, stop_at_speedup=0, progress=None, assume=None,
+         external_data_links=False):
     """Measures schedules for a network into a database, for so many seconds, and goes on where it was if called again.
 
     progress: called with a dictionary now and then: done, total, failures, best, seconds_left, text.
     """
     c = Context(on_progress=progress)
     db = c.database(os.fspath(database))
-    m = open_model(c, model, sizes, assume)
+    m = open_model(c, model, sizes, assume, external_data_links)
     o = TuneOpts(device=text(device), threads=threads, timeout=seconds, seed=seed, stop_at_speedup=stop_at_speedup)
     try:
         with c.lock:

@@ -15,6 +15,7 @@ struct quern {
     struct err err;        /* of the last call */
     char *dump;            /* copies of the options' strings, NULL: none */
     char *dump_dir;
+    char *trusted;
     u32 n_dumps;
 };
 
@@ -62,6 +63,21 @@ bool api_enqueue(quern_program *p, const struct tensor *in, const struct tensor 
 void api_fill_random(struct tensor *t, struct rng *r); /* signed floats, small integers */
 i64 api_dim(const struct symtab *st, sym s, const char **text); /* -1 and its name, when it is a variable ("" if it is more) */
 bool api_is_dnx(const struct os_file *f);              /* by its first bytes */
+/* api_rt_artifact.c: where a signature is required, by the context or by o (may be NULL), the file is read into memory of its own and only
+   what a trusted key has signed is parsed. */
+bool api_artifact_open(const quern *q, struct os_file *f, struct plan *p, struct arena *a, const char *path, const struct quern_run_opts *o, struct err *e);
+bool api_artifact_load(const quern *q, struct os_file *f, const char *path, const struct quern_run_opts *o, struct err *e); /* any file */
+bool api_artifact_read(const quern *q, const struct os_file *f, struct plan *p, struct arena *a, const struct quern_run_opts *o, struct err *e);
+struct api_key { u8 key[SIGN_KEY_BYTES]; struct str name; };
+struct api_keys { struct api_key *v; u32 n, cap; };
+/* trusted: a file or folder, NULL: the user's folder, where there may be none. Broken keys in a folder are left out, with a warning. */
+bool api_trusted_keys(const quern *q, struct api_keys *k, struct arena *a, const char *trusted, struct err *e);
+struct str api_trusted_folder(struct arena *a, struct err *e); /* the user's; empty: an error */
+/* is_own: only this user can have written the file, and, of a private key, can read it. */
+bool api_read_key(u8 key[SIGN_KEY_BYTES], const char *path, bool is_secret, bool is_own, struct err *e);
+/* Clears the error and says by it which pointer is NULL: names are those of the pointers that follow, in order, with blanks between. false:
+   one is. q NULL: false. */
+bool api_given(quern *q, const char *names, ...);
 char *api_text(struct buf *b);                         /* heap copy for the caller, releases b */
 /* "H=17,W=31" or "H:17,W:31" over the table's variables; unknown names are errors. */
 bool api_parse_sizes(const struct symtab *st, const char *text, i64 *var, struct err *e);

@@ -240,6 +240,7 @@ static bool compile(quern_model *m, quern_db *db, const struct quern_compile_opt
 quern_status quern_compile(quern_model *m, quern_db *db, const struct quern_compile_opts *o,
                            quern_program **out)
 {
+    if (!m || !api_given(m->q, "out", out)) return QUERN_USAGE;
     struct err *e = api_begin(m->q);
     struct quern_compile_opts opts = {0};
     if (o) memcpy(&opts, o, o->size < sizeof opts ? o->size : sizeof opts);
@@ -253,6 +254,7 @@ quern_status quern_compile(quern_model *m, quern_db *db, const struct quern_comp
 
 quern_status quern_program_save(quern_program *p, const char *path)
 {
+    if (!p || !api_given(p->q, "path", path)) return QUERN_USAGE;
     struct err *e = api_begin(p->q);
     struct buf b = {0};
     bool ok = dnx_write(&p->plan, &b, e) && os_write(path, b.p, b.n, e);

@@ -313,6 +313,7 @@ static bool run(struct conv_call *g, struct err *e)
 
 quern_status quern_conv(quern_db *db, const struct quern_conv_opts *o, quern_conv_fn *fn, void *user)
 {
+    if (!db) return QUERN_USAGE;
     struct err *e = api_begin(db->q);
     struct conv_call g = {.fn = fn, .user = user, .q = db->q};
     bool ok = read_options(&g, o, e) && read_rows(&g, &db->q->log, e) && api_job_read(&g.job, db->q, g.x.tune, e) &&

@@ -36,12 +36,11 @@ static const struct exporter *find_exporter(const char *to, struct err *e)
 static bool open_file(quern *q, struct exports *x, const char *path)
 {
     struct os_file *f = &x->map[x->n_plan];
-    if (!os_map(f, path, &q->err)) return false;
+    if (!api_artifact_load(q, f, path, NULL, &q->err)) return false;
     if (api_is_dnx(f)) {
         struct plan *p = &x->plan[x->n_plan];
         x->list[x->n_plan++] = p;
-        return dnx_read(p, &x->arena, (struct str){(const char *)f->p, f->n}, &q->err) ||
-               err_prefix(&q->err, "'%s'", path);
+        return api_artifact_read(q, f, p, &x->arena, NULL, &q->err) || err_prefix(&q->err, "'%s'", path);
     }
     os_unmap(f);
     if (x->model) return err_set(&q->err, ERR_USAGE, "'%s': one network at a time", path);
@@ -68,6 +67,9 @@ static void close_files(struct exports *x)
 quern_status quern_export(quern *q, const char *const *file, int n_files, const char *path,
                           const struct quern_export_opts *o)
 {
+    if (!api_given(q, "file o", n_files > 0 ? (const void *)file : "", o)) return QUERN_USAGE;
+    for (int k = 0; k < n_files; k++)
+        if (!api_given(q, "file[k]", file[k])) return QUERN_USAGE;
     struct err *e = api_begin(q);
     struct exports x = {0};
     const struct exporter *to = find_exporter(o->to, e);

@@ -16,6 +16,7 @@ static quern_status take_copy(quern *q, const struct tensor *t, quern_tensor **o
 
 quern_status quern_tensor_read(quern *q, const char *path, quern_tensor **out)
 {
+    if (!api_given(q, "path out", path, out)) return QUERN_USAGE;
     struct err *e = api_begin(q);
     struct arena a = {0};
     struct tensor t = {0};
@@ -27,6 +28,7 @@ quern_status quern_tensor_read(quern *q, const char *path, quern_tensor **out)
 quern_status quern_tensor_read_raw(quern *q, const char *path, quern_dtype type, int rank,
                                    const int64_t *dim, quern_tensor **out)
 {
+    if (!api_given(q, "path dim out", path, rank > 0 ? (const void *)dim : "", out)) return QUERN_USAGE;
     struct err *e = api_begin(q);
     struct arena a = {0};
     struct tensor t = {.dtype = dtype_from_onnx((int)type), .rank = (u32)rank};
@@ -40,6 +42,7 @@ quern_status quern_tensor_read_raw(quern *q, const char *path, quern_dtype type,
 
 quern_status quern_tensors_read(quern *q, const char *path, quern_kind kind, quern_tensor **out, int max, int *n)
 {
+    if (!api_given(q, "path out n", path, max > 0 ? (const void *)out : "", n)) return QUERN_USAGE;
     struct err *e = api_begin(q);
     struct arena a = {0};
     struct io_list l = {0};
@@ -58,6 +61,7 @@ quern_status quern_tensors_read(quern *q, const char *path, quern_kind kind, que
 
 quern_status quern_tensor_write(quern *q, const char *path, const quern_tensor *t)
 {
+    if (!api_given(q, "path t", path, t)) return QUERN_USAGE;
     struct err *e = api_begin(q);
     return api_end(q, io_write(&t->t, path, e));
 }

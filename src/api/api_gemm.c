@@ -188,6 +188,7 @@ static bool run(struct gemm_call *g, quern_db *db, struct quern_gemm_best *best,
 
 quern_status quern_gemm(quern_db *db, const char *config, const struct quern_gemm_opts *o, struct quern_gemm_best *best)
 {
+    if (!db || !api_given(db->q, "config best", config, best)) return QUERN_USAGE;
     struct err *e = api_begin(db->q);
     struct gemm_call g = {0};
     if (o) memcpy(&g.x, o, o->size < sizeof g.x ? o->size : sizeof g.x);
@@ -223,6 +224,7 @@ static bool read_shape(const struct quern_gemm_shape *s, struct lab_config *c, e
 
 quern_status quern_model_gemm(quern *q, const struct quern_gemm_shape *shape, quern_model **out)
 {
+    if (!api_given(q, "shape out", shape, out)) return QUERN_USAGE;
     struct err *e = api_begin(q);
     struct lab_config c;
     enum dtype type;
@@ -255,6 +257,7 @@ static void tell_found(struct quern_gemm_found *to, const struct lab_found *f, c
 
 quern_status quern_gemm_find(quern_db *db, const struct quern_gemm_shape *shape, const char *device, struct quern_gemm_found *out)
 {
+    if (!db || !api_given(db->q, "shape out", shape, out)) return QUERN_USAGE;
     struct err *e = api_begin(db->q);
     struct api_target t = {0};
     struct lab_config c;

@@ -37,6 +37,7 @@ static void put_device(struct buf *b, const struct dev_info *x)
 
 quern_status quern_devices(quern *q, char **json)
 {
+    if (!api_given(q, "json", json)) return QUERN_USAGE;
     api_begin(q);
     struct arena a = {0};
     struct buf b = {0};
@@ -95,6 +96,85 @@ static void put_call(struct buf *b, const struct plan *p, u32 i)
     buf_char(b, '\n');
 }
 
+static bool is_spirv(struct str bytes)
+{
+    u32 word = 0;
+    if (bytes.n >= 4) memcpy(&word, bytes.p, 4);
+    return word == SPIRV_MAGIC;
+}
+
+/* What kinds of code an artifact holds, and what that means for who runs it. */
+enum code_kind { CODE_X86_64, CODE_AARCH64, CODE_NATIVE, CODE_CUBIN, CODE_PTX, CODE_HIP, CODE_SPIRV, CODE_TEXT, CODE_KIR, CODE_OTHER, N_CODE_KINDS };
+
+static enum code_kind kind_of_elf(struct str code)
+{
+    enum { MACHINE = 18, X86_64 = 62, AARCH64 = 183, CUDA = 190, AMDGPU = 224 };
+    if (code.n < MACHINE + 2) return CODE_NATIVE;
+    switch ((u8)code.p[MACHINE] | (u8)code.p[MACHINE + 1] << 8) {
+    case X86_64: return CODE_X86_64;
+    case AARCH64: return CODE_AARCH64;
+    case CUDA: return CODE_CUBIN;
+    case AMDGPU: return CODE_HIP;
+    default: return CODE_NATIVE;
+    }
+}
+
+/* By the content, and by what the language's driver does with it. */
+static enum code_kind kind_of_code(const struct plan_bin *b)
+{
+    if (is_spirv(b->code)) return CODE_SPIRV;
+    if (str_starts(b->code, S("\x7f" "ELF"))) return kind_of_elf(b->code);
+    if (str_is(b->lang, "c")) return CODE_NATIVE;
+    if (str_is(b->lang, "hip")) return CODE_HIP;
+    if (str_is(b->lang, "cuda")) return CODE_PTX;
+    if (str_is(b->lang, "opencl")) return CODE_TEXT;
+    return str_is(b->lang, "kir") ? CODE_KIR : CODE_OTHER;
+}
+
+static void count_code(const struct plan *p, i64 n[N_CODE_KINDS], i64 bytes[N_CODE_KINDS])
+{
+    for (u32 i = 0; i < p->bin.n; i++) {
+        enum code_kind k = kind_of_code(&p->bin.v[i]);
+        n[k]++, bytes[k] += p->bin.v[i].code.n;
+    }
+    for (u32 i = 0; i < p->dispatch.n; i++)
+        for (u32 s = 0; p->dispatch.v[i].call && s < p->dispatch.v[i].call->n_sub; s++) count_code(p->dispatch.v[i].call->sub[s], n, bytes);
+}
+
+static void put_code(struct buf *b, const struct plan *p)
+{
+    static const char *const name[N_CODE_KINDS] = {
+        "native x86-64: runs with the user's rights", "native aarch64: runs with the user's rights", "native: runs with the user's rights",
+        "native NVIDIA (cubin): runs on the GPU", "PTX: compiled by the driver, runs on the GPU", "native AMD (HIP code object): runs on the GPU",
+        "SPIR-V: compiled by the driver, runs on the GPU", "OpenCL C: compiled by the driver, runs on its device",
+        "kernel IR: interpreted", "of a language not known here",
+    };
+    i64 n[N_CODE_KINDS] = {0}, bytes[N_CODE_KINDS] = {0};
+    count_code(p, n, bytes);
+    for (int k = 0; k < N_CODE_KINDS; k++)
+        if (n[k]) buf_printf(b, "code %s, %lld of %lld bytes\n", name[k], (long long)n[k], (long long)bytes[k]);
+}
+
+static void put_signatures(struct buf *b, quern *q, struct arena *a, struct str bytes)
+{
+    struct dnx_signatures s;
+    struct api_keys keys;
+    struct err e = {0}, none = {0};
+    if (!dnx_signatures(&s, bytes, &e) || !s.n) buf_printf(b, "%s\n", e.code ? e.msg : "not signed");
+    bool is_known = s.n && dnx_check_signatures(&s, bytes, &e);
+    if (s.n && !api_trusted_keys(q, &keys, a, q->trusted, &none)) keys.n = 0;
+    for (u32 k = 0; k < s.n; k++) {
+        char id[SIGN_ID_BYTES];
+        u32 t = 0;
+        sign_key_id(s.v[k].key, id);
+        while (t < keys.n && memcmp(keys.v[t].key, s.v[k].key, SIGN_KEY_BYTES) != 0) t++;
+        if (!is_known) buf_printf(b, "signed by key %s: not checked, %s\n", id, e.msg);
+        else if (!s.v[k].is_right) buf_printf(b, "SIGNATURE WRONG, changed after it was signed: key %s\n", id);
+        else if (t < keys.n) buf_printf(b, "signed by key %s, trusted as '%.*s'\n", id, STR_ARG(keys.v[t].name));
+        else buf_printf(b, "signed by key %s, which is not trusted\n", id);
+    }
+}
+
 static void put_plan(struct buf *b, const struct plan *p)
 {
     i64 consts = 0, code = 0;
@@ -106,6 +186,7 @@ static void put_plan(struct buf *b, const struct plan *p)
     put_ios(b, p, "input", p->input.v, p->input.n);
     put_ios(b, p, "output", p->output.v, p->output.n);
     put_facts(b, &p->sym);
+    put_code(b, p);
     buf_printf(b, "%u dispatches, %u binaries (%lld bytes), constants %lld bytes\n", p->dispatch.n,
                p->bin.n, (long long)code, (long long)consts);
     for (u32 i = 0; i < p->dispatch.n; i++) {
@@ -122,13 +203,6 @@ static void put_plan(struct buf *b, const struct plan *p)
         }
         buf_printf(b, "  binary %u, %lld bytes\n", d->bin, (long long)p->bin.v[d->bin].code.n);
     }
-}
-
-static bool read_plan(struct plan *p, struct arena *a, struct os_file *f, const char *path,
-                      struct err *e)
-{
-    if (!os_map(f, path, e)) return false;
-    return dnx_read(p, a, (struct str){(const char *)f->p, f->n}, e) || err_prefix(e, "'%s'", path);
 }
 
 /* the selector's reasons */
@@ -214,13 +288,14 @@ static void put_explain(struct buf *b, const json_t *j)
 
 quern_status quern_explain(quern *q, const char *dnx, char **text)
 {
+    if (!api_given(q, "dnx text", dnx, text)) return QUERN_USAGE;
     struct err *e = api_begin(q);
     struct arena a = {0};
     struct os_file f = {0};
     struct plan p;
     struct buf b = {0};
     json_error_t je;
-    bool ok = read_plan(&p, &a, &f, dnx, e);
+    bool ok = api_artifact_open(q, &f, &p, &a, dnx, NULL, e);
     json_t *j = ok && p.explain.n ? json_loadb(p.explain.p, (size_t)p.explain.n, 0, &je) : NULL;
     if (ok && !j) ok = err_set(e, ERR_INPUT, "%s: the artifact holds no reasons", dnx);
     if (ok) {
@@ -265,18 +340,12 @@ static bool show_model(struct buf *b, struct arena *a, const char *path, struct 
 
 quern_status quern_model_text(quern_model *m, char **text)
 {
+    if (!m || !api_given(m->q, "text", text)) return QUERN_USAGE;
     struct buf b = {0};
     api_begin(m->q);
     graph_print(&b, &m->graph, &(struct graph_text_opts){0});
     *text = api_text(&b);
     return QUERN_OK;
-}
-
-static bool is_spirv(struct str bytes)
-{
-    u32 word = 0;
-    if (bytes.n >= 4) memcpy(&word, bytes.p, 4);
-    return word == SPIRV_MAGIC;
 }
 
 /* What a module declares, and its text where the tool for that is installed. */
@@ -303,11 +372,6 @@ static bool show_spirv(struct buf *b, struct str module, struct err *e)
     return true;
 }
 
-bool api_is_dnx(const struct os_file *f)
-{
-    return f->n > 9 && f->p[8] == '{' && f->p[6] == 0 && f->p[7] == 0;
-}
-
 static bool show_name(struct buf *b, struct str name, struct err *e)
 {
     struct lab_config c;
@@ -316,19 +380,19 @@ static bool show_name(struct buf *b, struct str name, struct err *e)
     return true;
 }
 
-static bool show(struct buf *b, struct arena *a, const char *path, struct err *e)
+static bool show(quern *q, struct buf *b, struct arena *a, const char *path, struct err *e)
 {
     struct os_file f;
     struct plan p;
-    if (!os_map(&f, path, e)) return false;
+    if (!api_artifact_load(q, &f, path, NULL, e)) return false;
     struct str bytes = {(const char *)f.p, f.n};
     bool ok;
     if (str_starts(bytes, S("SQLite format 3"))) ok = show_database(b, path, e);
     else if (str_starts(bytes, S("kernel "))) ok = show_kernel(b, a, bytes, e);
     else if (is_spirv(bytes)) ok = show_spirv(b, bytes, e);
     else if (api_is_dnx(&f)) {
-        ok = dnx_read(&p, a, bytes, e);
-        if (ok) put_plan(b, &p);
+        ok = api_artifact_read(q, &f, &p, a, NULL, e);
+        if (ok) put_plan(b, &p), put_signatures(b, q, a, bytes);
     } else {
         os_unmap(&f);
         return show_model(b, a, path, e); /* names the file itself */
@@ -339,10 +403,11 @@ static bool show(struct buf *b, struct arena *a, const char *path, struct err *e
 
 quern_status quern_show(quern *q, const char *path, char **text)
 {
+    if (!api_given(q, "path text", path, text)) return QUERN_USAGE;
     struct err *e = api_begin(q);
     struct arena a = {0};
     struct buf b = {0};
-    bool ok = lab_is_name(str_of(path)) ? show_name(&b, str_of(path), e) : show(&b, &a, path, e);
+    bool ok = lab_is_name(str_of(path)) ? show_name(&b, str_of(path), e) : show(q, &b, &a, path, e);
     if (ok) *text = api_text(&b);
     else buf_release(&b);
     arena_release(&a);

@@ -165,6 +165,7 @@ static quern_model *model_new(quern *q)
 struct source {
     const char *path; /* in memory: for messages */
     struct str bytes; /* p NULL: from the file */
+    bool follow_links;
 };
 
 static bool source_open(struct source *s, struct arena *a, const struct quern_model_opts *o,
@@ -172,6 +173,8 @@ static bool source_open(struct source *s, struct arena *a, const struct quern_mo
 {
     bool is_pipe = !s->bytes.p && str_is(str_of(s->path), "-");
     bool has_elements = o->elements && o->elements[0];
+    s->follow_links = o->external_data_links != 0;
+    if ((o->n_constants > 0 && !o->constants) || (o->n_io > 0 && !o->io)) return err_set(e, ERR_USAGE, "'%s' is NULL", o->n_io > 0 && !o->io ? "io" : "constants");
     if (o->n_constants <= 0 && !has_elements && !is_pipe) return true;
     struct str bytes = s->bytes;
     if (!bytes.p && !os_read(a, s->path, MAX_MODEL, &bytes, e)) return false;
@@ -188,6 +191,7 @@ static bool source_open(struct source *s, struct arena *a, const struct quern_mo
 static bool source_import(const struct source *s, struct import_job j, struct arena *a, struct symtab *st, struct err *e)
 {
     j.bytes = s->bytes;
+    j.follow_links = s->follow_links;
     return import_run(&j, a, st, s->path, e);
 }
 
@@ -305,12 +309,14 @@ static quern_status open_source(quern *q, struct source s, const struct quern_mo
 quern_status quern_model_open(quern *q, const char *path, const struct quern_model_opts *o,
                               quern_model **out)
 {
+    if (!api_given(q, "path out", path, out)) return QUERN_USAGE;
     return open_source(q, (struct source){.path = path}, o, out);
 }
 
 quern_status quern_model_read(quern *q, const void *data, size_t size, const char *name,
                               const struct quern_model_opts *o, quern_model **out)
 {
+    if (!api_given(q, "data name out", size ? data : "", name, out)) return QUERN_USAGE;
     struct err *e = api_begin(q);
     if (size > MAX_MODEL)
         return api_end(q, err_set(e, ERR_INPUT, "'%s' is larger than %d bytes", name, MAX_MODEL));
@@ -320,6 +326,7 @@ quern_status quern_model_read(quern *q, const void *data, size_t size, const cha
 
 quern_status quern_file_value(quern *q, const char *path, int is_output, int k, struct quern_file_value *v)
 {
+    if (!api_given(q, "path v", path, v)) return QUERN_USAGE;
     struct err *e = api_begin(q);
     struct arena a = {0};
     struct quern_file_value x = {.size = v->size};
@@ -356,6 +363,7 @@ quern_status api_model_finish(quern_model *m, bool ok, quern_model **out)
 
 quern_status quern_model_zoo(quern *q, const char *name, quern_model **out)
 {
+    if (!api_given(q, "name out", name, out)) return QUERN_USAGE;
     struct err *e = api_begin(q);
     const struct zoo *z = zoo_find(str_of(name));
     if (!z)
@@ -372,28 +380,31 @@ void quern_model_close(quern_model *m)
     mem_free(m);
 }
 
-int quern_model_inputs(const quern_model *m) { return (int)m->graph.input.n; }
+int quern_model_inputs(const quern_model *m) { return m ? (int)m->graph.input.n : 0; }
 
+/* NULL: there is none. */
 static const struct value *input_of(const quern_model *m, int k)
 {
+    if (k < 0 || k >= quern_model_inputs(m)) return NULL;
     return graph_value(&m->graph, m->graph.input.v[k]);
 }
 
 /* Names of values are copied NUL-terminated by graph_add_value. */
-const char *quern_model_input_name(const quern_model *m, int k) { return input_of(m, k)->name.p; }
+const char *quern_model_input_name(const quern_model *m, int k) { return input_of(m, k) ? input_of(m, k)->name.p : NULL; }
 quern_dtype quern_model_input_dtype(const quern_model *m, int k)
 {
-    return (quern_dtype)dtype_onnx(input_of(m, k)->dtype);
+    return input_of(m, k) ? (quern_dtype)dtype_onnx(input_of(m, k)->dtype) : (quern_dtype)0;
 }
 
 const char *quern_model_input_layout(const quern_model *m, int k)
 {
-    struct str name = m->io.n ? io_layout_name(m->io.v[k].layout) : (struct str){0};
+    struct str name = input_of(m, k) && m->io.n ? io_layout_name(m->io.v[k].layout) : (struct str){0};
     return name.n ? name.p : "";
 }
 
 int quern_model_input_shape(const quern_model *m, int k, int64_t dim[8], const char *text[8])
 {
+    if (!input_of(m, k) || !dim || !text) return 0;
     struct shape s = value_given(m->graph.sym, input_of(m, k));
     for (u32 d = 0; d < s.rank; d++) dim[d] = api_dim(&m->sym, s.dim[d], &text[d]);
     return (int)s.rank;
@@ -401,12 +412,14 @@ int quern_model_input_shape(const quern_model *m, int k, int64_t dim[8], const c
 
 quern_status quern_model_optimize_for(quern_model *m, const char *sizes)
 {
+    if (!m || !api_given(m->q, "sizes", sizes)) return QUERN_USAGE;
     struct err *e = api_begin(m->q);
     return api_end(m->q, api_parse_sizes(&m->sym, sizes, m->var, e) && sizes_fit(m, e));
 }
 
 quern_status quern_model_save(quern_model *m, const char *path)
 {
+    if (!m || !api_given(m->q, "path", path)) return QUERN_USAGE;
     struct err *e = api_begin(m->q);
     return api_end(m->q, export_onnx_graph(&m->graph, path, e));
 }
@@ -443,6 +456,7 @@ const char *quern_stages(int k, const char **summary)
 quern_status quern_model_eval(quern_model *m, quern_tensor *const *in, int n_in, quern_tensor **out,
                               int n_out)
 {
+    if (!m || !api_given(m->q, "in out", n_in > 0 ? (const void *)in : "", n_out > 0 ? (const void *)out : "")) return QUERN_USAGE;
     struct err *e = api_begin(m->q);
     const struct graph *g = &m->graph;
     if (n_in != (int)g->input.n || n_out != (int)g->output.n)
@@ -452,8 +466,11 @@ quern_status quern_model_eval(quern_model *m, quern_tensor *const *in, int n_in,
     struct arena a = {0};
     struct tensor **x = arena_array(&a, struct tensor *, g->input.n + 1),
                   **res = arena_array(&a, struct tensor *, g->output.n + 1);
-    for (u32 k = 0; k < g->input.n; k++) x[k] = &in[k]->t;
-    bool ok = graph_eval(g, x, res, &a, NULL, e);
+    for (u32 k = 0; k < g->input.n; k++) {
+        if (in[k]) x[k] = &in[k]->t;
+        else err_set(e, ERR_USAGE, "input '%.*s' is NULL", STR_ARG(graph_value(g, g->input.v[k])->name));
+    }
+    bool ok = !e->code && graph_eval(g, x, res, &a, NULL, e);
     for (u32 k = 0; k < g->output.n && ok; k++)
         ok = quern_tensor_new(m->q, (quern_dtype)dtype_onnx(res[k]->dtype), (int)res[k]->rank,
                               res[k]->dim, res[k]->data, &out[k]) == QUERN_OK;
@@ -464,6 +481,7 @@ quern_status quern_model_eval(quern_model *m, quern_tensor *const *in, int n_in,
 quern_status quern_model_random_inputs(quern_model *m, const char *sizes, uint64_t seed,
                                        quern_tensor **in, int max, int *n)
 {
+    if (!m || !api_given(m->q, "in n", max > 0 ? (const void *)in : "", n)) return QUERN_USAGE;
     struct err *e = api_begin(m->q);
     struct arena a = {0};
     i64 *var = arena_array(&a, i64, m->sym.var.n + 1);

@@ -96,6 +96,7 @@ static bool read_sizes(quern_op *op, const char *text, struct err *e)
 
 quern_status quern_op_open(quern *q, const char *name, const char *attributes, const struct quern_op_opts *o, quern_op **out)
 {
+    if (!api_given(q, "op out", name, out)) return QUERN_USAGE;
     struct err *e = api_begin(q);
     struct quern_op_opts x = {0};
     if (o) memcpy(&x, o, o->size < sizeof x ? o->size : sizeof x);
@@ -267,6 +268,7 @@ static bool make_model(struct call *c, quern_model **m)
 quern_status quern_op_model(quern_op *op, const struct quern_array *in, int n_in, const struct quern_array *out, int n_out,
                             quern_model **model)
 {
+    if (!op || !api_given(op->q, "in model", n_in > 0 ? (const void *)in : "", model)) return QUERN_USAGE;
     struct err *e = api_begin(op->q);
     struct call c;
     bool ok = call_start(&c, op, in, n_in, n_out, e) && (!out || call_outputs(&c, out, e)) && print_call(&c, e) && make_model(&c, model);
@@ -289,6 +291,7 @@ static bool tell_shapes(const quern_model *m, struct quern_array *out, struct er
 
 quern_status quern_op_shape(quern_op *op, const struct quern_array *in, int n_in, struct quern_array *out, int n_out)
 {
+    if (!op || !api_given(op->q, "in out", n_in > 0 ? (const void *)in : "", n_out > 0 ? (const void *)out : "")) return QUERN_USAGE;
     quern_model *m = NULL;
     struct err *e = api_begin(op->q);
     struct call c;
@@ -433,6 +436,7 @@ static bool run(struct call *c, quern_program *p)
 
 quern_status quern_op_run(quern_op *op, const struct quern_array *in, int n_in, const struct quern_array *out, int n_out)
 {
+    if (!op || !api_given(op->q, "in out", n_in > 0 ? (const void *)in : "", n_out > 0 ? (const void *)out : "")) return QUERN_USAGE;
     struct err *e = api_begin(op->q);
     struct call c;
     quern_program *p = NULL;
@@ -470,6 +474,7 @@ static bool enqueue(struct call *c, quern_program *p, void *stream)
 
 quern_status quern_op_enqueue(quern_op *op, const struct quern_array *in, int n_in, const struct quern_array *out, int n_out, void *stream)
 {
+    if (!op || !api_given(op->q, "in out", n_in > 0 ? (const void *)in : "", n_out > 0 ? (const void *)out : "")) return QUERN_USAGE;
     struct err *e = api_begin(op->q);
     struct call c;
     quern_program *p = NULL;

@@ -170,6 +170,7 @@ static i64 n_known(void)
 
 int quern_operator_at(int k, struct quern_operator *o)
 {
+    if (!o) return 0;
     const struct op *op = k < 0 ? NULL : op_all(k);
     const struct op_onnx *onnx = op ? op_onnx_find(str_of(op->name)) : k < 0 ? NULL : missing(k - n_known());
     if (!op && !onnx) return 0;
@@ -191,6 +192,7 @@ const char *quern_dtype_text(quern_dtype t)
 
 int quern_model_is_random(const quern_model *m)
 {
+    if (!m) return 0;
     for (node_id n = 1; n < m->graph.node.n; n++)
         if (!graph_node(&m->graph, n)->dead && op_of(&m->graph, n)->props & OP_RANDOM) return 1;
     return 0;
@@ -214,13 +216,14 @@ static void tell(const struct import_problems *all, struct arena *a,
     for (u32 k = 0; k < all->n; k++) {
         const struct import_problem *p = &all->v[k];
         struct quern_problem x = {.node = str_z(a, p->node), .op = str_z(a, p->op), .why = str_z(a, p->why), .help = str_z(a, p->help)};
-        each(user, &x);
+        if (each) each(user, &x);
     }
 }
 
 quern_status quern_model_problems(quern *q, const char *path, const struct quern_model_opts *o,
                                   void (*each)(void *user, const struct quern_problem *p), void *user, struct quern_report *r)
 {
+    if (!api_given(q, "path r", path, r)) return QUERN_USAGE;
     struct err *e = api_begin(q);
     struct arena a = {0};
     struct symtab st;

@@ -10,6 +10,7 @@ static const char breakdown[] = "network,layer,operator,ms\n";
 
 quern_status quern_plot(quern *q, const char *dir)
 {
+    if (!api_given(q, "dir", dir)) return QUERN_USAGE;
     return api_end(q, plot_folder(dir, &q->log, api_begin(q)));
 }
 
@@ -48,6 +49,7 @@ static bool keep_others(struct buf *b, const char *path, struct str network, str
 
 quern_status quern_breakdown_write(quern_program *p, const struct quern_step *steps, int n, const char *dir)
 {
+    if (!p || !api_given(p->q, "steps dir", n > 0 ? (const void *)steps : "", dir)) return QUERN_USAGE;
     struct err *e = api_begin(p->q);
     struct arena a = {0};
     struct buf b = {0};

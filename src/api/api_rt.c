@@ -33,7 +33,7 @@ quern *quern_open(const struct quern_opts *o)
     quern *q = mem_aligned(sizeof *q);
     if (!q) return NULL;
     if (o) memcpy(&q->o, o, o->size < sizeof q->o ? o->size : sizeof q->o);
-    q->dump = copy_z(q->o.dump), q->dump_dir = copy_z(q->o.dump_dir);
+    q->dump = copy_z(q->o.dump), q->dump_dir = copy_z(q->o.dump_dir), q->trusted = copy_z(q->o.trusted);
     q->log =
         (struct log){.line = q->o.on_event ? send_log : NULL, .user = q, .level = q->o.log_level};
     return q;
@@ -44,10 +44,11 @@ void quern_close(quern *q)
     if (!q) return;
     mem_free(q->dump);
     mem_free(q->dump_dir);
+    mem_free(q->trusted);
     mem_free(q);
 }
 
-const char *quern_error(const quern *q) { return q->err.msg; }
+const char *quern_error(const quern *q) { return q ? q->err.msg : "the context is NULL"; }
 
 const char *quern_version(void) { return QUERN_VERSION; }
 
@@ -56,6 +57,21 @@ struct err *api_begin(quern *q)
     q->err = (struct err){0};
     mem_prepare();
     return &q->err;
+}
+
+bool api_given(quern *q, const char *names, ...)
+{
+    struct str rest = str_of(names), name;
+    va_list ap;
+    if (!q) return false;
+    struct err *e = api_begin(q);
+    va_start(ap, names);
+    for (bool more = true, ok = true; more && ok;) {
+        more = str_cut(rest, ' ', &name, &rest);
+        ok = va_arg(ap, const void *) != NULL || err_set(e, ERR_USAGE, "'%.*s' is NULL", STR_ARG(name));
+    }
+    va_end(ap);
+    return e->code == ERR_NONE;
 }
 
 quern_status api_end(quern *q, bool ok)
@@ -113,6 +129,7 @@ bool api_array(struct tensor *t, i64 *bytes, const struct quern_array *a, struct
 quern_status quern_tensor_new(quern *q, quern_dtype t, int rank, const int64_t *dim,
                               const void *data, quern_tensor **out)
 {
+    if (!api_given(q, "dim out", rank > 0 ? (const void *)dim : "", out)) return QUERN_USAGE;
     struct err *e = api_begin(q);
     struct tensor x;
     i64 bytes;
@@ -129,6 +146,7 @@ quern_status quern_tensor_new(quern *q, quern_dtype t, int rank, const int64_t *
 quern_status quern_tensor_view(quern *q, quern_dtype t, int rank, const int64_t *dim, void *data,
                                quern_tensor **out)
 {
+    if (!api_given(q, "dim out", rank > 0 ? (const void *)dim : "", out)) return QUERN_USAGE;
     struct err *e = api_begin(q);
     struct tensor x;
     i64 bytes;
@@ -142,6 +160,7 @@ quern_status quern_tensor_view(quern *q, quern_dtype t, int rank, const int64_t 
 
 quern_status quern_tensor_cast(quern *q, const quern_tensor *t, quern_dtype to, quern_tensor **out)
 {
+    if (!api_given(q, "t out", t, out)) return QUERN_USAGE;
     quern_tensor *x = NULL;
     quern_status s = quern_tensor_new(q, to, (int)t->t.rank, t->t.dim, NULL, &x);
     if (s) return s;
@@ -157,12 +176,12 @@ quern_status quern_tensor_cast(quern *q, const quern_tensor *t, quern_dtype to, 
 
 quern_dtype quern_tensor_dtype(const quern_tensor *t)
 {
-    return (quern_dtype)dtype_onnx(t->t.dtype);
+    return t ? (quern_dtype)dtype_onnx(t->t.dtype) : (quern_dtype)0;
 }
-int quern_tensor_rank(const quern_tensor *t) { return (int)t->t.rank; }
-const int64_t *quern_tensor_dims(const quern_tensor *t) { return t->t.dim; }
-void *quern_tensor_data(const quern_tensor *t) { return t->t.data; }
-int64_t quern_tensor_count(const quern_tensor *t) { return tensor_count(&t->t); }
+int quern_tensor_rank(const quern_tensor *t) { return t ? (int)t->t.rank : 0; }
+const int64_t *quern_tensor_dims(const quern_tensor *t) { return t ? t->t.dim : NULL; }
+void *quern_tensor_data(const quern_tensor *t) { return t ? t->t.data : NULL; }
+int64_t quern_tensor_count(const quern_tensor *t) { return t ? tensor_count(&t->t) : 0; }
 
 /* programs */
 
@@ -192,14 +211,13 @@ bool api_program_start(quern_program *p, const char *device, int threads, struct
 quern_status quern_program_open(quern *q, const char *path, const struct quern_run_opts *o,
                                 quern_program **out)
 {
+    if (!api_given(q, "path out", path, out)) return QUERN_USAGE;
     struct err *e = api_begin(q);
     struct quern_run_opts opts = {0};
     if (o) memcpy(&opts, o, o->size < sizeof opts ? o->size : sizeof opts);
     quern_program *p = mem_alloc(sizeof *p);
     p->q = q;
-    bool ok = os_map(&p->file, path, e);
-    if (ok && !dnx_read(&p->plan, &p->arena, (struct str){(const char *)p->file.p, p->file.n}, e))
-        ok = err_prefix(e, "%s", path);
+    bool ok = api_artifact_open(q, &p->file, &p->plan, &p->arena, path, &opts, e);
     ok = ok && api_program_start(p, opts.device, opts.threads, e);
     if (ok) *out = p;
     else quern_program_close(p);
@@ -217,33 +235,38 @@ void quern_program_close(quern_program *p)
     mem_free(p);
 }
 
-int quern_program_inputs(const quern_program *p) { return (int)p->plan.input.n; }
-int quern_program_outputs(const quern_program *p) { return (int)p->plan.output.n; }
+int quern_program_inputs(const quern_program *p) { return p ? (int)p->plan.input.n : 0; }
+int quern_program_outputs(const quern_program *p) { return p ? (int)p->plan.output.n : 0; }
+
+/* The k-th; NULL: there is none. */
+static const struct plan_io *input_at(const quern_program *p, int k) { return k >= 0 && k < quern_program_inputs(p) ? &p->plan.input.v[k] : NULL; }
+static const struct plan_io *output_at(const quern_program *p, int k) { return k >= 0 && k < quern_program_outputs(p) ? &p->plan.output.v[k] : NULL; }
+
 /* Names were copied into the arena, NUL-terminated (str_dup). */
 const char *quern_program_input_name(const quern_program *p, int k)
 {
-    return p->plan.input.v[k].name.p;
+    return input_at(p, k) ? input_at(p, k)->name.p : NULL;
 }
 const char *quern_program_output_name(const quern_program *p, int k)
 {
-    return p->plan.output.v[k].name.p;
+    return output_at(p, k) ? output_at(p, k)->name.p : NULL;
 }
 quern_dtype quern_program_input_dtype(const quern_program *p, int k)
 {
-    return (quern_dtype)dtype_onnx(p->plan.input.v[k].dtype);
+    return input_at(p, k) ? (quern_dtype)dtype_onnx(input_at(p, k)->dtype) : (quern_dtype)0;
 }
 
 /* Layouts were copied likewise; an empty one may have no memory. */
-static const char *layout_z(const struct plan_io *io) { return io->layout.n ? io->layout.p : ""; }
+static const char *layout_z(const struct plan_io *io) { return io && io->layout.n ? io->layout.p : ""; }
 
 const char *quern_program_input_layout(const quern_program *p, int k)
 {
-    return layout_z(&p->plan.input.v[k]);
+    return layout_z(input_at(p, k));
 }
 
 const char *quern_program_output_layout(const quern_program *p, int k)
 {
-    return layout_z(&p->plan.output.v[k]);
+    return layout_z(output_at(p, k));
 }
 
 i64 api_dim(const struct symtab *st, sym s, const char **text)
@@ -258,7 +281,8 @@ i64 api_dim(const struct symtab *st, sym s, const char **text)
 
 int quern_program_input_shape(const quern_program *p, int k, int64_t dim[8], const char *text[8])
 {
-    const struct plan_io *io = &p->plan.input.v[k];
+    const struct plan_io *io = input_at(p, k);
+    if (!io || !dim || !text) return 0;
     for (u32 d = 0; d < io->rank; d++) dim[d] = api_dim(&p->plan.sym, io->dim[d], &text[d]);
     return (int)io->rank;
 }
@@ -316,15 +340,19 @@ static bool keep_output(struct tensor *t, struct err *e)
 quern_status quern_run(quern_program *p, quern_tensor *const *in, int n_in, quern_tensor **out,
                        int n_out)
 {
+    if (!p || !api_given(p->q, "in out", n_in > 0 ? (const void *)in : "", n_out > 0 ? (const void *)out : "")) return QUERN_USAGE;
     struct err *e = api_begin(p->q);
     u32 n_i = p->plan.input.n, n_o = p->plan.output.n;
     if (!api_counts_check(p, n_in, n_out, e)) return api_end(p->q, false);
     struct arena a = {0};
     struct tensor *x = arena_array(&a, struct tensor, n_i + 1),
                   *res = arena_array(&a, struct tensor, n_o + 1);
-    for (u32 k = 0; k < n_i; k++) x[k] = in[k]->t;
+    for (u32 k = 0; k < n_i; k++) {
+        if (in[k]) x[k] = in[k]->t;
+        else err_set(e, ERR_USAGE, "input '%.*s' is NULL", STR_ARG(p->plan.input.v[k].name));
+    }
     bool *made = arena_array(&a, bool, n_o + 1);
-    bool ok = rt_output_dims(p->rt, x, res, e);
+    bool ok = !e->code && rt_output_dims(p->rt, x, res, e);
     for (u32 k = 0; k < n_o && ok; k++) made[k] = depends_on_data(&res[k]);
     ok = ok && place_outputs(p, res, out, e) && rt_run(p->rt, x, res, &a, e);
     for (u32 k = 0; k < n_o; k++) {
@@ -339,10 +367,14 @@ quern_status quern_run(quern_program *p, quern_tensor *const *in, int n_in, quer
     return api_end(p->q, ok);
 }
 
-void quern_profile(quern_program *p, int on) { rt_profile(p->rt, on != 0); }
+void quern_profile(quern_program *p, int on)
+{
+    if (p) rt_profile(p->rt, on != 0);
+}
 
 int quern_profile_steps(const quern_program *p, struct quern_step *steps, int max)
 {
+    if (!p || (max > 0 && !steps)) return 0;
     struct rt_times t = rt_profile_times(p->rt);
     for (u32 i = 0; i < t.n && (int)i < max; i++) {
         const struct plan_dispatch *d = &p->plan.dispatch.v[i];
@@ -358,9 +390,9 @@ int quern_profile_steps(const quern_program *p, struct quern_step *steps, int ma
     return (int)t.n;
 }
 
-double quern_program_seconds(const quern_program *p) { return rt_seconds(p->rt); }
+double quern_program_seconds(const quern_program *p) { return p ? rt_seconds(p->rt) : 0; }
 
-int64_t quern_program_memory(const quern_program *p) { return rt_memory_used(p->rt); }
+int64_t quern_program_memory(const quern_program *p) { return p ? rt_memory_used(p->rt) : 0; }
 
 /* random inputs */
 
@@ -403,6 +435,7 @@ void api_fill_random(struct tensor *t, struct rng *r)
 quern_status quern_program_random_inputs(quern_program *p, const char *sizes, uint64_t seed,
                                          quern_tensor **in, int max, int *n)
 {
+    if (!p || !api_given(p->q, "in n", max > 0 ? (const void *)in : "", n)) return QUERN_USAGE;
     struct err *e = api_begin(p->q);
     const struct symtab *st = &p->plan.sym;
     struct arena a = {0};

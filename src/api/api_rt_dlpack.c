@@ -77,6 +77,7 @@ static bool is_dense(const struct dl_tensor *d)
 
 quern_status quern_tensor_from_dlpack(quern *q, struct DLManagedTensor *m, quern_tensor **out)
 {
+    if (!api_given(q, "m out", m, out)) return QUERN_USAGE;
     struct err *e = api_begin(q);
     const struct dl_tensor *d = &m->dl_tensor;
     struct tensor t = {.dtype = from_dl(d->dtype.code, d->dtype.bits), .rank = (u32)d->ndim};
@@ -90,6 +91,7 @@ quern_status quern_tensor_from_dlpack(quern *q, struct DLManagedTensor *m, quern
                                   d->dtype.code, d->dtype.bits));
     if (d->ndim < 0 || d->ndim > MAX_RANK)
         return api_end(q, err_set(e, ERR_UNSUPPORTED, "DLPack rank %d", d->ndim));
+    if (d->ndim > 0 && !d->shape) return api_end(q, err_set(e, ERR_USAGE, "the DLPack tensor's shape is NULL"));
     for (i32 i = 0; i < d->ndim; i++) t.dim[i] = d->shape[i];
     if (!tensor_size_ok(t.dtype, t.rank, t.dim, &bytes))
         return api_end(q, err_set(e, ERR_INPUT, "DLPack sizes are negative or too large"));
@@ -126,6 +128,7 @@ static void release_exported(struct DLManagedTensor *m)
 
 quern_status quern_tensor_to_dlpack(quern *q, quern_tensor *t, struct DLManagedTensor **out)
 {
+    if (!api_given(q, "t out", t, out)) return QUERN_USAGE;
     struct err *e = api_begin(q);
     if (dtype_bits(t->t.dtype) < 8)
         return api_end(q, err_set(e, ERR_UNSUPPORTED, "DLPack packs elements of type %s, here each has a byte: cast them first",

@@ -52,6 +52,7 @@ bool api_enqueue(quern_program *p, const struct tensor *in, const struct tensor 
 
 quern_status quern_enqueue(quern_program *p, const struct quern_array *in, int n_in, const struct quern_array *out, int n_out, void *stream)
 {
+    if (!p || !api_given(p->q, "in out", n_in > 0 ? (const void *)in : "", n_out > 0 ? (const void *)out : "")) return QUERN_USAGE;
     struct err *e = api_begin(p->q);
     u32 n_i = p->plan.input.n, n_o = p->plan.output.n;
     struct arena a = {0};
@@ -64,6 +65,7 @@ quern_status quern_enqueue(quern_program *p, const struct quern_array *in, int n
 
 quern_status quern_program_shape(quern_program *p, const struct quern_array *in, int n_in, struct quern_array *out, int n_out)
 {
+    if (!p || !api_given(p->q, "in out", n_in > 0 ? (const void *)in : "", n_out > 0 ? (const void *)out : "")) return QUERN_USAGE;
     struct err *e = api_begin(p->q);
     struct arena a = {0};
     struct tensor *x = arena_array(&a, struct tensor, p->plan.input.n + 1), *y = arena_array(&a, struct tensor, p->plan.output.n + 1);

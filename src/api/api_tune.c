@@ -8,6 +8,7 @@
 
 quern_status quern_db_open(quern *q, const char *path, quern_db **out)
 {
+    if (!api_given(q, "path out", path, out)) return QUERN_USAGE;
     struct err *e = api_begin(q);
     quern_db *d = mem_alloc(sizeof *d);
     d->q = q;
@@ -210,6 +211,7 @@ static bool tune_model(quern_db *db, quern_model *m, struct api_job *j, struct e
 
 quern_status quern_populate(quern_db *db, quern_model *m, const struct quern_tune_opts *o)
 {
+    if (!db || !api_given(db->q, "m", m)) return QUERN_USAGE;
     struct err *e = api_begin(db->q);
     struct api_job j;
     bool ok = api_job_read(&j, db->q, o, e);
@@ -219,6 +221,7 @@ quern_status quern_populate(quern_db *db, quern_model *m, const struct quern_tun
 
 quern_status quern_tune(quern_db *db, quern_model *m, const struct quern_tune_opts *o)
 {
+    if (!db || !api_given(db->q, "m", m)) return QUERN_USAGE;
     struct err *e = api_begin(db->q);
     struct api_job j;
     return api_end(db->q, api_job_read(&j, db->q, o, e) && tune_model(db, m, &j, e));
@@ -280,6 +283,7 @@ static bool bench_known(quern_db *db, struct api_job *j, struct err *e)
 
 quern_status quern_bench(quern_db *db, const struct quern_tune_opts *o)
 {
+    if (!db) return QUERN_USAGE;
     struct err *e = api_begin(db->q);
     struct api_job j;
     bool ok = api_job_read(&j, db->q, o, e);
@@ -290,6 +294,7 @@ quern_status quern_bench(quern_db *db, const struct quern_tune_opts *o)
 
 quern_status quern_db_stats(quern_db *db, char **json)
 {
+    if (!db || !api_given(db->q, "json", json)) return QUERN_USAGE;
     struct err *e = api_begin(db->q);
     struct buf b = {0};
     bool ok = db_stats(&db->db, &b, e);
@@ -300,6 +305,7 @@ quern_status quern_db_stats(quern_db *db, char **json)
 
 quern_status quern_db_export(quern_db *db, const char *csv)
 {
+    if (!db || !api_given(db->q, "csv", csv)) return QUERN_USAGE;
     struct err *e = api_begin(db->q);
     struct buf b = {0};
     bool ok = db_export(&db->db, &b, e) && os_write(csv, b.p, b.n, e);
@@ -309,12 +315,14 @@ quern_status quern_db_export(quern_db *db, const char *csv)
 
 quern_status quern_db_merge(quern_db *db, const char *other, int64_t *n_new)
 {
+    if (!db || !api_given(db->q, "other n_new", other, n_new)) return QUERN_USAGE;
     struct err *e = api_begin(db->q);
     return api_end(db->q, db_merge(&db->db, other, n_new, e));
 }
 
 quern_status quern_db_prune(quern_db *db, const char *what, int64_t *n_gone)
 {
+    if (!db || !api_given(db->q, "what n_gone", what, n_gone)) return QUERN_USAGE;
     struct err *e = api_begin(db->q);
     struct api_target t;
     bool ok = api_target_open(&t, NULL, 0, NULL, e);

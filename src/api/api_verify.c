@@ -59,6 +59,7 @@ static bool compare(struct quern_check *c, const struct tensor *got, const struc
 quern_status quern_tensor_check(quern *q, const quern_tensor *got, const quern_tensor *want,
                                 double rtol, double atol, struct quern_check *c)
 {
+    if (!api_given(q, "got want c", got, want, c)) return QUERN_USAGE;
     struct err *e = api_begin(q);
     return api_end(q, compare(c, &got->t, &want->t, rtol, atol * magnitude(&want->t), e));
 }
@@ -82,6 +83,7 @@ static bool check_result(quern_model *m, u32 k, const struct tensor *got,
 quern_status quern_verify(quern_model *m, quern_program *p, const char *sizes, uint64_t seed,
                           struct quern_check *c, int max, int *n)
 {
+    if (!m || !api_given(m->q, "p c n", p, max > 0 ? (const void *)c : "", n)) return QUERN_USAGE;
     quern_tensor *in[64] = {0}, *want[64] = {0}, *got[64] = {0};
     int n_in = 0, n_out = quern_program_outputs(p);
     if (n_out > max || n_out > 64)

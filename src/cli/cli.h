@@ -38,6 +38,7 @@ struct cli;
 
 struct cmd {
     const char *name, *summary;
+    const char *notes; /* what its users must know, below the summary in its help; NULL: nothing */
     const char *args; /* positional arguments, as help shows them: "MODEL" */
     int min_args, max_args;
     const struct opt *options; /* beside those that every command has */
@@ -95,6 +96,7 @@ struct cli {
     {"assume", 0, OPT_WORDS, "B=1", "sizes that are fixed before others follow from them, several words"}, \
     {"assume-multiple", 0, OPT_WORDS, "H=16", "sizes that are multiples of a number: no code for remainders"}, \
     {"assume-range", 0, OPT_WORDS, "S=1..4096", "sizes that lie in a range"}, \
+    {"external-data-links", 0, OPT_FLAG, NULL, "constants in files beside the model may lie behind symbolic links"}, \
     {"elements", 0, OPT_WORDS, "X=3", "number of elements of inputs that are sequences (they become X[0], X[1] ...), of optional ones 1 or none"}
 /* What the device may be asked for. */
 #define OPT_TARGET \
@@ -110,6 +112,10 @@ struct cli {
     {"spirv-optimize", 0, OPT_FLAG, NULL, "by spirv-opt"}, \
     {"spirv-debug-info", 0, OPT_FLAG, NULL, "names and lines in SPIR-V"}, \
     {"spirv-non-semantic-debug-info", 0, OPT_FLAG, NULL, "the kernel's text in SPIR-V"}
+/* Of commands that open programs. */
+#define OPT_SIGNATURE \
+    {"require-signature", 0, OPT_FLAG, NULL, "only programs that a trusted key has signed (quern key, quern sign)"}, \
+    {"trusted", 0, OPT_TEXT, "PATH", "a public key, or a folder of *.pem (default: $XDG_CONFIG_HOME/quern/trusted)"}
 #define OPT_OUTPUT(arg, help) {"output", 'o', OPT_TEXT, arg, help}
 #define OPT_TIMEOUT \
     {"timeout", 0, OPT_TIME, "TIME", "90, 60s, 15min, 2h (default: until nothing is left to learn)"}
@@ -166,6 +172,7 @@ bool has_suffix(const char *path, const char *suffix);
 /* Name of the database beside a file: its suffix becomes .db. NULL: too long. */
 const char *db_beside(const char *file, const char *suffix, char *path, size_t size);
 bool is_dnx(const char *path); /* by suffix, or by the first bytes */
+int refuse_unsigned(struct cli *c, const char *model); /* exit code: a signature is required, and models have none */
 void json_text(const char *s); /* prints it quoted and escaped */
 /* The model of the positional argument `path`, compiled as the options say. db may be NULL. *m NULL
  * on failure. */

@@ -65,8 +65,8 @@ static void print_option(const struct opt *o)
 
 void help_command(const struct cmd *c)
 {
-    printf("usage: quern %s%s%s [options]\n\n%s\n\noptions:\n", c->name, *c->args ? " " : "",
-           c->args, c->summary);
+    printf("usage: quern %s%s%s [options]\n\n%s\n", c->name, *c->args ? " " : "", c->args, c->summary);
+    printf("%s%s\noptions:\n", c->notes ? c->notes : "", c->notes ? "\n" : "");
     for (const struct opt *o = c->options; o && o->name; o++) print_option(o);
     for (const struct opt *o = common; o->name; o++) print_option(o);
 }

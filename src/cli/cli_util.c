@@ -62,6 +62,12 @@ bool is_dnx(const char *path)
     return n == sizeof head && head[8] == '{' && !head[6] && !head[7];
 }
 
+int refuse_unsigned(struct cli *c, const char *model)
+{
+    if (!opts_flag(c, "require-signature", false)) return EXIT_DONE;
+    return usage_error(c, "--require-signature is for programs: compile and sign '%s' first", model);
+}
+
 void json_text(const char *s)
 {
     putchar('"');
@@ -163,6 +169,7 @@ static void model_options(const struct cli *c, struct model_opts *m)
     o->n_io = 2 + (m->room ? io_by_name(c, m->io + 2, MAX_OPTS - 2, m->room) : 0);
     if (o->n_io == 2 && !says_anything(&m->io[0]) && !says_anything(&m->io[1])) o->n_io = 0;
     o->f32_storage = !opts_flag(c, "f16-storage", true);
+    o->external_data_links = opts_flag(c, "external-data-links", false);
 }
 
 quern_status open_model(struct cli *c, const char *path, quern_model **m)
@@ -190,7 +197,7 @@ bool has_model_options(const struct cli *c)
     struct model_opts x;
     model_options(c, &x);
     free(x.room);
-    return x.o.n_io || x.o.assume || x.o.elements || x.o.optimize_for;
+    return x.o.n_io || x.o.assume || x.o.elements || x.o.optimize_for || x.o.external_data_links;
 }
 
 void target_options(const struct cli *c, struct quern_target_opts *o)

@@ -15,11 +15,14 @@ static int run(struct cli *c)
     return fail(c, s);
 }
 
+static const struct opt options[] = {OPT_SIGNATURE, OPT_END};
+
 const struct cmd cmd_explain = {
     .name = "explain",
     .summary = "what was chosen in a program and why",
     .args = "NET.dnx",
     .min_args = 1,
     .max_args = 1,
+    .options = options,
     .run = run,
 };

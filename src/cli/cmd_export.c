@@ -21,13 +21,14 @@ static const struct opt options[] = {
     {"weight-dir", 0, OPT_TEXT, "DIR", "vkdt: where the weights go"},
     {"bin-dir", 0, OPT_TEXT, "DIR", "vkdt: where vkdt runs, to find the weights from there"},
     {"mkdir", 'p', OPT_FLAG, NULL, "vkdt: make missing folders"},
+    OPT_SIGNATURE,
     OPT_END,
 };
 
 static bool is_for_form(const struct opt *o)
 {
     for (const struct opt *k = options; k->name; k++)
-        if (k == o) return strcmp(k->name, "output") && strcmp(k->name, "to");
+        if (k == o) return strcmp(k->name, "output") && strcmp(k->name, "to") && strcmp(k->name, "require-signature") && strcmp(k->name, "trusted");
     return false;
 }
 

@@ -52,6 +52,7 @@ static int open_net(struct cli *c, const char *path, struct net *net)
     o.device = opts_text(c, "device");
     int at = 0;
     net->is_random = !opts_next(c, "input", &at);
+    if (!is_dnx(path) && refuse_unsigned(c, path)) return EXIT_USAGE;
     quern_status s =
         is_dnx(path) ? quern_program_open(c->q, path, &o, &net->p) : open_model(c, path, &net->m);
     int code = s ? fail(c, s) : read_inputs(c, net);
@@ -172,12 +173,15 @@ static const struct opt options[] = {
     OPT_DB,
     OPT_UNTUNED,
     OPT_FUSION,
+    OPT_SIGNATURE,
     OPT_END,
 };
 
 const struct cmd cmd_run = {
     .name = "run",
     .summary = "run a program, or a model compiled in memory",
+    .notes = "A program (.dnx) is code: one for the processor runs with your rights. Run only what you made, or trust, or\n"
+             "require a signature; quern show tells what kinds of code a program holds.",
     .args = "MODEL.onnx|NET.dnx",
     .min_args = 1,
     .max_args = 1,

@@ -24,7 +24,7 @@ static int run(struct cli *c)
     return fail(c, s);
 }
 
-static const struct opt options[] = {OPT_INTERFACE, OPT_END};
+static const struct opt options[] = {OPT_INTERFACE, OPT_SIGNATURE, OPT_END};
 
 const struct cmd cmd_show = {
     .name = "show",

@@ -81,6 +81,7 @@ static const struct opt options[] = {
     OPT_INTERFACE,
     OPT_THREADS,
     OPT_SEED,
+    OPT_SIGNATURE,
     {"suite", 0, OPT_TEXT, "DIR",
      "ONNX test cases: */model.onnx, test_data_set_N/{input,output}_K.pb"},
     {"filter", 0, OPT_TEXT, "GLOB", "of --suite: only cases with such names"},

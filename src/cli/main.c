@@ -61,6 +61,8 @@ static int run_command(struct cli *c)
     o.log_level = opts_flag(c, "quiet", false) ? 0 : opts_flag(c, "verbose", false) ? 3 : 2;
     o.dump = opts_text(c, "dump");
     o.dump_dir = opts_text(c, "dump-dir");
+    o.require_signature = opts_flag(c, "require-signature", false);
+    o.trusted = opts_text(c, "trusted");
     if (o.dump && !strcmp(o.dump, "list")) return help_stages();
     o.user = c->progress = progress_open(c);
     c->q = c->progress ? quern_open(&o) : NULL;

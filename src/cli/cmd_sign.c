@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// quern sign: adds the signature of a key to a program.
+#include "cli.h"
+
+static int run(struct cli *c)
+{
+    const char *key = opts_text(c, "key");
+    if (!key) return usage_error(c, "--key is missing: quern key new NAME makes one");
+    return fail(c, quern_sign(c->q, c->arg[0], key, opts_flag(c, "only", false), opts_text(c, "output")));
+}
+
+static const struct opt options[] = {
+    {"key", 'k', OPT_TEXT, "NAME.key", "the private key, as quern key new makes it"},
+    OPT_OUTPUT("NET.dnx", "the signed program (default: in place)"),
+    {"only", 0, OPT_FLAG, NULL, "without the signatures of other keys that it has"},
+    OPT_END,
+};
+
+const struct cmd cmd_sign = {
+    .name = "sign",
+    .summary = "sign a program, so that others can require that it comes from you (doc/signing.md)",
+    .args = "NET.dnx",
+    .min_args = 1,
+    .max_args = 1,
+    .options = options,
+    .run = run,
+};
