@@ -336,6 +336,8 @@ struct quern_compile_opts {
     int keep;             /* where no database has a part in it the program is kept in the user's cache (~/.cache/quern/programs) and
                            * found there by the next process that compiles the same: starting takes a tenth of the time. It is
                            * written behind its first result, or when it is closed, and what was used longest ago goes beyond 2 GiB */
+    int prove;            /* each kernel is held against its task in exact arithmetic (quern_verify_exact), within a bounded number of steps;
+                           * quern_explain tells the results */
 };
 
 /* db may be NULL: default schedules. What the database never measured gets the fastest schedule of the nearest task that it knows, where
@@ -504,6 +506,37 @@ struct quern_check {
 /* Compiled program against the reference evaluator on seeded random inputs; one entry per output. */
 QUERN_API quern_status quern_verify(quern_model *m, quern_program *p, const char *sizes, uint64_t seed, struct quern_check *c,
                                     int max, int *n);
+/* A kernel of a program, as exact verification found it; valid during the call. */
+enum { QUERN_EXACT, QUERN_BY_TOLERANCE, QUERN_DIFFERS };
+struct quern_exact {
+    int verdict;
+    const char *layer;     /* nodes that it stands for */
+    const char *kernel;    /* its family and schedule */
+    const char *sizes;     /* of its first output, per set of sizes that was tried */
+    const char *why;       /* it is not exact; else "" */
+    int dispatches;        /* that use it */
+    double seconds;
+};
+typedef void quern_exact_fn(void *user, const struct quern_exact *x);
+/* Each kernel of a program that was made of the model, and the plain definition of what it is to compute, run by an interpreter over a finite
+ * field, where nothing is rounded: equal, or not (doc/verify.md). program: a .dnx file; NULL: the kernels that compiling with these options
+ * (NULL: the defaults) and this database (NULL: none) would choose. */
+QUERN_API quern_status quern_verify_exact(quern_model *m, const char *program, quern_db *db, const struct quern_compile_opts *o, uint64_t seed,
+                                          quern_exact_fn *fn, void *user);
+/* An output of a kernel against the reference evaluator, for the kernel's inputs as the reference has them; valid during the call. */
+struct quern_layer {
+    const char *layer, *ops; /* nodes that the kernel stands for, and their operators */
+    const char *value;       /* the output */
+    const char *kernel;      /* family and schedule */
+    int64_t n_bad, count;    /* elements beyond the bound, of how many */
+    double ulp, bound;       /* of the worst element: its error, and what is allowed, in units of its last place */
+    int64_t at;              /* which that is, row-major */
+    double got, want;
+};
+typedef void quern_layer_fn(void *user, const struct quern_layer *l);
+/* A program of the model, kernel by kernel, in the order of execution: the first with n_bad > 0 is where it goes wrong. What loops and branches
+ * run is not looked into. sizes: as for quern_model_random_inputs. */
+QUERN_API quern_status quern_verify_layers(quern_model *m, quern_program *p, const char *sizes, uint64_t seed, quern_layer_fn *fn, void *user);
 /* Largest difference of two tensors under the tolerance that quern_verify would use for a reduction of length `depth`. */
 QUERN_API quern_status quern_tensor_check(quern *q, const quern_tensor *got, const quern_tensor *want, double rtol, double atol,
                                           struct quern_check *c);

@@ -175,25 +175,31 @@ static bool check_options(const quern_model *m, struct db *d, const struct api_t
     return ok;
 }
 
-/* The program that is chosen now. known: the database whose times count, may be NULL. */
-static bool choose(quern_model *m, struct db *known, const struct api_target *t, struct cover_opts cut, struct arena *work, quern_program *p,
-                   struct err *e)
+bool api_choose(struct api_choice *x, quern_model *m, struct db *known, const struct api_target *t, struct cover_opts cut, struct arena *work,
+                struct err *e)
 {
-    struct cover c;
     struct api_costs costs;
-    struct selection s;
     if (known) api_offer_blocks(&cut, &t->caps);
     const struct graph *g = api_lowered(m, &t->caps, e);
-    bool ok = g && cover_build(&c, g, work, &cut, e) && (!known || check_options(m, known, t, &cut, e));
-    if (ok) dump_tasks(m->q, &c);
-    ok = ok && api_costs_init(&costs, known, t, &c, m->var, e) &&
-         plan_select(&s, &c, m->var, api_cost, &costs, work, e) && (!known || borrow(&s, &costs, &c, m->var, e));
-    if (ok) plan_select_unfused(&s, &c, work);
+    bool ok = g && cover_build(&x->c, g, work, &cut, e) && (!known || check_options(m, known, t, &cut, e));
+    if (ok) dump_tasks(m->q, &x->c);
+    ok = ok && api_costs_init(&costs, known, t, &x->c, m->var, e) &&
+         plan_select(&x->s, &x->c, m->var, api_cost, &costs, work, e) && (!known || borrow(&x->s, &costs, &x->c, m->var, e));
+    if (ok) plan_select_unfused(&x->s, &x->c, work);
     if (ok && known && !costs.n_known)
         log_printf(&m->q->log, 1,
                    "the database knows nothing of '%.*s' on this device as it is asked for: times "
                    "are predicted",
                    STR_ARG(m->name));
+    return ok;
+}
+
+/* The program that is chosen now. known: the database whose times count, may be NULL. */
+static bool choose(quern_model *m, struct db *known, const struct api_target *t, struct cover_opts cut, bool prove, struct arena *work,
+                   quern_program *p, struct err *e)
+{
+    struct api_choice x;
+    bool ok = api_choose(&x, m, known, t, cut, work, e) && (!prove || api_prove(&x, &t->caps, &m->q->log, work, e));
     struct cache cache;
     cache_open(&cache, "kernels", work, &m->q->log);
     struct build_env be = {.q = m->q,
@@ -213,7 +219,7 @@ static bool choose(quern_model *m, struct db *known, const struct api_target *t,
                            .build = build_texts,
                            .see_kernel = api_wants_dump(m->q, "kernels") ? dump_kernel : NULL,
                            .user = &be};
-    return ok && plan_make(&p->plan, &c, &s, m->var, &env, &p->arena, e);
+    return ok && plan_make(&p->plan, &x.c, &x.s, m->var, &env, &p->arena, e);
 }
 
 /* A kept program, or one that is chosen now. */
@@ -229,7 +235,7 @@ static bool compile(quern_model *m, quern_db *db, const struct quern_compile_opt
     bool ok = api_target_open(&t, o->device, o->threads, o->target, e);
     if (ok && o->keep && !known && !m->q->dump && api_keep_key(&key, m, &t, &cut)) cache_open(&kept, "programs", &work, &m->q->log);
     bool is_kept = ok && api_keep_find(p, &kept, key);
-    ok = ok && (is_kept || choose(m, known, &t, cut, &work, p, e));
+    ok = ok && (is_kept || choose(m, known, &t, cut, o->prove, &work, p, e));
     if (ok && !dev_is_described(&t.dev)) ok = api_program_start(p, o->device, o->threads, e);
     if (ok && !is_kept) p->keep = api_keep_new(&kept, key);
     api_target_close(&t);

@@ -210,6 +210,17 @@ static void put_plan(struct buf *b, const struct plan *p)
 /* A concatenation in memory: no dispatch. */
 static bool is_joined(const json_t *r) { return json_is_true(json_object_get(r, "joined")); }
 
+/* ", exact (1x20x37x43)", ", by tolerance: conversion to integers (1x8x18x18)" */
+static void put_proof(struct buf *b, const json_t *p)
+{
+    const char *verdict = json_string_value(json_object_get(p, "verdict")), *why = json_string_value(json_object_get(p, "why")),
+               *sizes = json_string_value(json_object_get(p, "sizes"));
+    if (!verdict) return;
+    buf_printf(b, ", %s", verdict);
+    if (why) buf_printf(b, ": %s", why);
+    if (sizes && *sizes) buf_printf(b, " (%s)", sizes);
+}
+
 static void put_ms(struct buf *b, const json_t *r)
 {
     const json_t *s = json_object_get(r, "seconds");
@@ -227,6 +238,7 @@ static void put_ms(struct buf *b, const json_t *r)
     if (n > 0) buf_printf(b, ", best of %lld", (long long)n);
     const char *k = json_string_value(json_object_get(r, "kernel"));
     if (k) buf_printf(b, ", %s", k);
+    put_proof(b, json_object_get(r, "proof"));
 }
 
 static void put_region(struct buf *b, const json_t *r)

@@ -107,6 +107,14 @@ struct api_costs {
 bool api_costs_init(struct api_costs *k, struct db *db, const struct api_target *t, const struct cover *c, const i64 *var, struct err *e);
 plan_cost_fn api_cost;
 
+/* api_compile.c: what a program is made of, in the arena. known: the database whose times count, may be NULL. */
+struct api_choice { struct cover c; struct selection s; };
+bool api_choose(struct api_choice *x, quern_model *m, struct db *known, const struct api_target *t, struct cover_opts cut, struct arena *work,
+                struct err *e);
+/* api_exact.c: the kernels that were chosen against their tasks (tune/exact.h), as much as a bounded number of steps allows; results go
+   into the costs. A kernel that is not its task is an error. */
+bool api_prove(struct api_choice *x, const struct caps *caps, const struct log *l, struct arena *a, struct err *e);
+
 void api_dump(quern *q, const char *stage, struct str text); /* when the options ask for it */
 bool api_wants_dump(const quern *q, const char *stage);
 

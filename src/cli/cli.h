@@ -76,6 +76,8 @@ struct cli {
     {"untuned", 0, OPT_FLAG, NULL, "default schedules, even where the database knows better ones"}
 #define OPT_FUSION \
     {"fusion", 0, OPT_FLAG, NULL, "common kernels (default; --no-fusion: one for each operator)"}
+#define OPT_PROVE \
+    {"prove", 0, OPT_FLAG, NULL, "hold each kernel against its task in exact arithmetic (default; --no-prove: none), see quern explain"}
 /* How callers see the network, and what sizes it is to be fast at. */
 #define OPT_INTERFACE \
     {"input-shape", 0, OPT_TEXT, "H:W:C", "sizes of every input: NAME, NAME=N, N or ? each"}, \
@@ -182,7 +184,10 @@ quern_status check_model(struct cli *c, const char *path, void (*each)(void *use
                          struct quern_report *r);
 bool has_model_options(const struct cli *c); /* the command line says something of the model */
 /* keep: see quern_compile_opts. */
-quern_status compile_model(struct cli *c, quern_model *m, quern_db *db, bool keep, quern_program **p);
+/* What a program is compiled for: to be checked; to run, so that the next process finds it; to be written as an artifact. */
+enum made_for { TO_CHECK, TO_RUN, TO_SHIP };
+quern_status compile_model(struct cli *c, quern_model *m, quern_db *db, enum made_for use, quern_program **p);
+void compile_options(const struct cli *c, struct quern_compile_opts *o, struct quern_target_opts *t);
 /* o refers to t. */
 void tune_options(const struct cli *c, struct quern_tune_opts *o, struct quern_target_opts *t);
 void target_options(const struct cli *c, struct quern_target_opts *o);
@@ -229,5 +234,8 @@ quern_status profile_net(struct cli *c, quern_program *p, struct tensors *in, st
 
 /* cli_suite.c */
 int suite_run(struct cli *c, const char *dir);
+/* cli_exact.c: quern verify --exact; db NULL: none */
+int exact_run(struct cli *c, quern_model *m, quern_db *db);
+int layers_run(struct cli *c, quern_model *m, quern_program *p); /* --per-layer */
 
 #endif

@@ -212,18 +212,25 @@ void target_options(const struct cli *c, struct quern_target_opts *o)
     o->source_info = opts_flag(c, "spirv-non-semantic-debug-info", false);
 }
 
-quern_status compile_model(struct cli *c, quern_model *m, quern_db *db, bool keep, quern_program **p)
+void compile_options(const struct cli *c, struct quern_compile_opts *o, struct quern_target_opts *t)
+{
+    *o = QUERN_OPTS(quern_compile_opts);
+    o->device = opts_text(c, "device");
+    o->threads = (int)opts_count(c, "threads", 0);
+    o->no_fusion = !opts_flag(c, "fusion", true);
+    o->untuned = opts_flag(c, "untuned", false);
+    o->no_memory_concat = !opts_flag(c, "memory-concat", true);
+    target_options(c, t);
+    o->target = t;
+}
+
+quern_status compile_model(struct cli *c, quern_model *m, quern_db *db, enum made_for use, quern_program **p)
 {
     struct quern_target_opts t;
-    struct quern_compile_opts o = QUERN_OPTS(quern_compile_opts);
-    o.device = opts_text(c, "device");
-    o.threads = (int)opts_count(c, "threads", 0);
-    o.no_fusion = !opts_flag(c, "fusion", true);
-    o.untuned = opts_flag(c, "untuned", false);
-    o.no_memory_concat = !opts_flag(c, "memory-concat", true);
-    o.keep = keep;
-    target_options(c, &t);
-    o.target = &t;
+    struct quern_compile_opts o;
+    compile_options(c, &o, &t);
+    o.keep = use == TO_RUN;
+    o.prove = use == TO_SHIP && opts_flag(c, "prove", true);
     *p = NULL;
     return quern_compile(m, db, &o, p);
 }

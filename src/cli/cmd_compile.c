@@ -55,7 +55,7 @@ static int run(struct cli *c)
     note_sets(c);
     quern_status s = open_model(c, c->arg[0], &m);
     if (!s && db_path) s = quern_db_open(c->q, db_path, &db);
-    if (!s) s = compile_model(c, m, db, false, &p);
+    if (!s) s = compile_model(c, m, db, TO_SHIP, &p);
     if (!s) s = quern_program_save(p, out);
     if (!s) s = print_summary(c, out);
     int code = fail(c, s);
@@ -76,6 +76,7 @@ static const struct opt options[] = {
     OPT_THREADS,
     OPT_UNTUNED,
     OPT_FUSION,
+    OPT_PROVE,
     OPT_END,
 };
 

@@ -42,7 +42,7 @@ static quern_status compile_net(struct cli *c, struct net *net)
 {
     const char *db_path = opts_text(c, "db");
     quern_status s = db_path ? quern_db_open(c->q, db_path, &net->db) : QUERN_OK;
-    return s ? s : compile_model(c, net->m, net->db, true, &net->p);
+    return s ? s : compile_model(c, net->m, net->db, TO_RUN, &net->p);
 }
 
 static int open_net(struct cli *c, const char *path, struct net *net)

@@ -35,7 +35,7 @@ static int run(struct cli *c)
     quern_status s = open_model(c, c->arg[0], &m);
     if (!s) s = quern_db_open(c->q, db_path, &db);
     if (!s) s = quern_tune(db, m, &o);
-    if (!s) s = compile_model(c, m, db, false, &p);
+    if (!s) s = compile_model(c, m, db, TO_SHIP, &p);
     if (!s) s = quern_program_save(p, out);
     int code = fail(c, s);
     if (!s) print_end(c, out);
@@ -57,6 +57,7 @@ static const struct opt options[] = {
     OPT_INTERFACE,
     OPT_THREADS,
     OPT_FUSION,
+    OPT_PROVE,
     OPT_END,
 };
 

@@ -31,7 +31,7 @@ static quern_status get_program(struct cli *c, quern_model *m, quern_db **db, qu
     o.device = opts_text(c, "device");
     if (path) return quern_program_open(c->q, path, &o, p);
     quern_status s = db_path ? quern_db_open(c->q, db_path, db) : QUERN_OK;
-    return s ? s : compile_model(c, m, *db, false, p);
+    return s ? s : compile_model(c, m, *db, TO_CHECK, p);
 }
 
 static int verify(struct cli *c, quern_model *m, quern_program *p)
@@ -49,6 +49,17 @@ static int verify(struct cli *c, quern_model *m, quern_program *p)
     return bad ? EXIT_FAILED : EXIT_DONE;
 }
 
+/* Programs are not run for it: kernels that would be chosen need not be built. */
+static int verify_exact(struct cli *c, quern_model *m)
+{
+    const char *db_path = opts_text(c, "db");
+    quern_db *db = NULL;
+    quern_status s = db_path ? quern_db_open(c->q, db_path, &db) : QUERN_OK;
+    int code = s ? fail(c, s) : exact_run(c, m, db);
+    quern_db_close(db);
+    return code;
+}
+
 static int run(struct cli *c)
 {
     quern_db *db = NULL;
@@ -63,8 +74,13 @@ static int run(struct cli *c)
             c, "a program has no reference of its own, use quern verify MODEL --program %s",
             c->arg[0]);
     quern_status s = open_model(c, c->arg[0], &m);
+    if (!s && opts_flag(c, "exact", false)) {
+        int code = verify_exact(c, m);
+        quern_model_close(m);
+        return code;
+    }
     if (!s) s = get_program(c, m, &db, &p);
-    int code = s ? fail(c, s) : verify(c, m, p);
+    int code = s ? fail(c, s) : opts_flag(c, "per-layer", false) ? layers_run(c, m, p) : verify(c, m, p);
     quern_program_close(p);
     quern_db_close(db);
     quern_model_close(m);
@@ -74,6 +90,8 @@ static int run(struct cli *c)
 static const struct opt options[] = {
     OPT_SET,
     {"program", 0, OPT_TEXT, "NET.dnx", "check this program of the model instead of compiling it"},
+    {"per-layer", 0, OPT_FLAG, NULL, "every kernel by itself on the reference's values; names the first that is beyond its bound"},
+    {"exact", 0, OPT_FLAG, NULL, "hold every kernel against its task in exact arithmetic, in an interpreter"},
     OPT_DB,
     OPT_UNTUNED,
     OPT_FUSION,

@@ -3,6 +3,7 @@
 // eval.c: the interpreter. Runs a kernel on host memory, one grid iteration after the other, and
 // checks every access. This file sets the machine up and walks the grids.
 #include "kir/eval.h"
+#include "kir/field.h"
 
 #include <string.h>
 
@@ -91,9 +92,10 @@ static bool heap_get(struct machine *m, i64 n, i64 size, void *out)
 static bool buf_open(struct machine *m, const struct kir_ins *x, const struct kir_arg *arg,
                      struct eval_array *a)
 {
-    a->host = arg->p;
+    if (m->exact) a->cell = arg->p;
+    else a->host = arg->p;
     a->n = arg->n;
-    if (!a->host && a->n)
+    if (!arg->p && a->n)
         return err_set(m->e, ERR_FAILED, "kernel '%.*s': no memory for a buffer",
                        STR_ARG(m->k->name));
     a->must_write = x->aux == KA_OUT;
@@ -135,10 +137,12 @@ static i64 thread_index(const struct kir *k, u32 t, i64 dim)
 
 static void const_fill(struct machine *m, const struct kir_ins *x, union kir_cell *cell)
 {
-    for (u32 i = 0; i < x->lanes * m->n_threads; i++) {
-        if (dtype_is_float(x->dtype)) cell[i].f = x->imm.f;
-        else cell[i].i = x->imm.i;
-    }
+    bool is_float = dtype_is_float(x->dtype);
+    union kir_cell v = {0};
+    if (!is_float) v.i = x->imm.i;
+    else if (m->exact) v = field_const(x->imm.f);
+    else v.f = x->imm.f;
+    for (u32 i = 0; i < x->lanes * m->n_threads; i++) cell[i] = v;
 }
 
 /* Cells of values that never change. */
@@ -174,6 +178,7 @@ static bool machine_open(struct machine *m, const struct kir_arg *arg, const i64
     if (m->n_threads > 1024)
         return err_set(m->e, ERR_FAILED, "kernel '%.*s': group too large", STR_ARG(m->k->name));
     m->code.n_threads = m->n_threads;
+    m->code.exact = m->exact;
     m->team = m->subgroup * kir_team(m->k);
     m->code.n_teams = (m->n_threads - 1) / m->team + 1;
     if (!eval_decode(&m->code, m->k, &m->arena))
@@ -198,7 +203,7 @@ static bool check_written(struct machine *m)
 {
     for (u32 i = 1; i < m->code.array.n; i++) {
         const struct eval_array *a = &m->array[i];
-        if (!a->host || !a->must_write) continue;
+        if (kir_at(m->k, m->code.array.v[i])->op != KI_BUF || !a->must_write) continue;
         for (i64 j = 0; j < a->n; j++)
             if (!a->shadow[j].writer)
                 return err_set(m->e, ERR_FAILED,
@@ -213,9 +218,10 @@ bool kir_eval(const struct kir *k, const struct kir_arg *arg, const i64 *param,
               const struct kir_eval_opts *o, struct err *e)
 {
     if (!kir_verify(k, e)) return false;
-    struct machine m = {.k = k, .e = e, .first_of_epoch = 1};
+    struct machine m = {.k = k, .e = e, .first_of_epoch = 1, .exact = o && o->exact};
     u64 seed = o ? o->seed : 0;
-    m.steps = o && o->max_steps ? o->max_steps : (i64)1e10;
+    i64 max_steps = o && o->max_steps ? o->max_steps : (i64)1e10;
+    m.steps = max_steps;
     m.heap_left = o && o->max_bytes ? o->max_bytes : (i64)1 << 33;
     bool ok = machine_open(&m, arg, param, seed);
     for (u32 i = 0; ok && i < m.code.grid.n; i++) {
@@ -223,6 +229,7 @@ bool kir_eval(const struct kir *k, const struct kir_arg *arg, const i64 *param,
         ok = grid_run(&m, seed);
     }
     if (ok && !(o && o->allow_unwritten)) ok = check_written(&m);
+    if (o && o->n_steps) *o->n_steps += max_steps - m.steps;
     machine_close(&m);
     return ok;
 }

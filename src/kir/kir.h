@@ -331,6 +331,8 @@ struct kir_eval_opts {
     i64 max_steps;       /* give up after this many instructions; 0 = 1e10 */
     i64 max_bytes;       /* of memory for values and arrays; 0 = 8 GiB */
     bool allow_unwritten; /* do not complain of OUT elements left unwritten */
+    bool exact;          /* floats are elements of a field (field.h); arguments are arrays of kir_cell, integers in .i */
+    i64 *n_steps;        /* receives, added, the instructions that were executed; may be NULL */
 };
 bool kir_eval(const struct kir *k, const struct kir_arg *arg, const i64 *param,
               const struct kir_eval_opts *o, struct err *e); /* o may be NULL */

@@ -210,7 +210,7 @@ static struct str node_name(const struct graph *g, node_id n)
     return x->name.n ? x->name : graph_value(g, node_first_out(x))->name;
 }
 
-static struct str region_label(const struct cover *c, const struct region *r, struct arena *a)
+struct str plan_label(const struct cover *c, const struct region *r, struct arena *a)
 {
     struct buf b = {0};
     for (u32 i = 0; i < r->n_nodes; i++) {
@@ -247,7 +247,7 @@ static struct str region_layer(const struct cover *c, const struct region *r, co
     struct buf b = {0};
     double most = 0;
     for (u32 i = 0; i < r->n_nodes; i++) most = fmax(most, op_flops(c->g, r->nodes[i], var));
-    if (!(most > 0)) return region_label(c, r, a);
+    if (!(most > 0)) return plan_label(c, r, a);
     for (u32 i = 0; i < r->n_nodes; i++)
         if (op_flops(c->g, r->nodes[i], var) >= most / 16) buf_printf(&b, "%s%.*s", b.n ? "+" : "", STR_ARG(node_name(c->g, r->nodes[i])));
     struct str s = str_dup(a, buf_view(&b));
@@ -319,7 +319,7 @@ static bool add_dispatch(struct maker *m, const struct region *r, const struct t
     char hex[33];
     arr_push(m->a, &m->p->dispatch);
     struct plan_dispatch *d = &m->p->dispatch.v[m->p->dispatch.n - 1];
-    d->label = region_label(m->c, r, m->a);
+    d->label = plan_label(m->c, r, m->a);
     d->ops = region_ops(m->c, r, m->a);
     d->layer = region_layer(m->c, r, var, m->a);
     if (!gen_kernel(&k, m->a, &cost->best, t, m->env->caps, m->e))
@@ -460,7 +460,7 @@ static bool add_call(struct maker *m, const struct region *r, const struct task_
 {
     struct plan_call *c = arena_new(m->a, struct plan_call);
     struct plan_dispatch d = {.call = c};
-    d.label = region_label(m->c, r, m->a);
+    d.label = plan_label(m->c, r, m->a);
     d.layer = d.label;
     d.ops = region_ops(m->c, r, m->a);
     d.entry = S("call"), d.candidate = S("call");

@@ -32,6 +32,7 @@ static void put_cost(struct buf *b, const struct task_cost *t)
     else buf_z(&text, "call");
     buf_json_str(b, buf_view(&text));
     buf_release(&text);
+    if (t->proof.n) buf_printf(b, ",\"proof\":%.*s", STR_ARG(t->proof));
     buf_char(b, '}');
 }
 

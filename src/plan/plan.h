@@ -17,6 +17,7 @@ struct task_cost {
     double seconds;       /* for the sizes asked for */
     bool is_measured;
     u32 n_trials;         /* candidates verified and timed */
+    struct str proof;     /* what exact verification found, JSON; empty: nobody asked */
 };
 
 struct choice {           /* one region of the program, in order of execution */
@@ -66,6 +67,9 @@ struct plan_env {
 /* Constants of the graph must have content. p is filled in arena a. */
 bool plan_make(struct plan *p, const struct cover *c, const struct selection *s, const i64 *var, const struct plan_env *env,
                struct arena *a, struct err *e);
+
+/* A dispatch's label: names of the region's nodes, or what is copied. */
+struct str plan_label(const struct cover *c, const struct region *r, struct arena *a);
 
 /* JSON: per dispatch what was chosen, what it was compared with. */
 void plan_explain(struct buf *out, const struct cover *c, const struct selection *s, const i64 *var);

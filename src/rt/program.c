@@ -50,6 +50,8 @@ struct rt_program {
     i64 *given;           /* values of the plan's given variables */
     bool is_inner;        /* run by a call */
     const struct inner_run *inner; /* while it runs */
+    rt_watch_fn *watch;   /* NULL: nobody */
+    void *watcher;
     bool profiling;
     double *seconds, *flops, *bytes; /* per dispatch, see struct rt_times */
     double last;                     /* seconds of the last run */
@@ -770,6 +772,7 @@ static bool launch_phase(struct rt_program *r, const struct phase *h, struct err
         if (!(r->call[i] ? run_call(r, i, e) : fill_slots(r, i, e) && v->launch(r->dev, &r->bound.launch[i], e)))
             return err_prefix(e, "kernel '%.*s' (%.*s)", STR_ARG(r->plan->dispatch.v[i].entry),
                               STR_ARG(r->plan->dispatch.v[i].label));
+        if (r->watch && !r->call[i] && !(v->fence(r->dev, e) && r->watch(r->watcher, i, r->bound.slot[i], r->bound.var, e))) return false;
         if (!r->profiling) continue;
         if (!v->fence(r->dev, e)) return false;
         r->seconds[i] += dev_elapsed(r->dev, os_now() - start);
@@ -881,6 +884,12 @@ bool rt_enqueue(struct rt_program *r, const struct tensor *in, const struct tens
     r->last = -1;
     struct err later = {0}; /* what was launched is in order even if something failed, and nothing stays borrowed */
     return v->lead(r->dev, stream, ok ? e : &later) && ok;
+}
+
+void rt_watch(struct rt_program *r, rt_watch_fn *fn, void *user)
+{
+    r->watch = fn;
+    r->watcher = user;
 }
 
 void rt_profile(struct rt_program *r, bool on)

@@ -33,6 +33,10 @@ bool rt_enqueue(struct rt_program *p, const struct tensor *in, const struct tens
 struct rt_times { double *seconds, *flops, *bytes; u32 n; };
 void rt_profile(struct rt_program *p, bool on);
 struct rt_times rt_profile_times(const struct rt_program *p);
+/* Behind each kernel of a run, which is waited for: its number, the memory of its buffers, the values of the plan's variables. false: the run
+   fails. Not of what calls run. fn NULL: nobody watches. */
+typedef bool rt_watch_fn(void *user, u32 dispatch, const struct dev_mem *buf, const i64 *var, struct err *e);
+void rt_watch(struct rt_program *p, rt_watch_fn *fn, void *user);
 /* Of the last run's dispatches, by the device's clock: without moving inputs and outputs. Negative: of one that was not waited for. */
 double rt_seconds(const struct rt_program *p);
 i64 rt_memory_used(const struct rt_program *p);  /* bytes of the temporary block */

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// eval_field.c: arithmetic of the interpreter over a field (field.h). What moves cells, and integers, is as in eval_ops.c.
+#include "kir/eval.h"
+#include "kir/field.h"
+
+static bool exact_scalar(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
+{
+    u32 n_args = kir_op_info(o->op)->n_args;
+    for (u32 l = from; l < from + n; l++) {
+        union kir_cell x[3] = {m[o->a + l]};
+        if (n_args > 1) x[1] = m[o->b + l];
+        if (n_args > 2) x[2] = m[o->c + l];
+        if (!field_scalar(o->op, o->from, o->to, x, &m[o->r + l])) return false;
+    }
+    return true;
+}
+
+static bool exact_add(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
+{
+    for (u32 l = from; l < from + n; l++) m[o->r + l] = field_add(m[o->a + l], m[o->b + l]);
+    return true;
+}
+
+static bool exact_mul(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
+{
+    for (u32 l = from; l < from + n; l++) m[o->r + l] = field_mul(m[o->a + l], m[o->b + l]);
+    return true;
+}
+
+static bool exact_fma(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
+{
+    for (u32 l = from; l < from + n; l++) m[o->r + l] = field_add(field_mul(m[o->a + l], m[o->b + l]), m[o->c + l]);
+    return true;
+}
+
+static bool exact_reduce(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
+{
+    enum kir_op op = o->op == KI_HADD ? KI_ADD : o->op == KI_HMIN ? KI_MIN : KI_MAX;
+    for (u32 i = from; i < from + n; i++) {
+        union kir_cell s = m[o->a + i];
+        for (u32 l = 1; l < o->lanes_a; l++)
+            field_scalar(op, o->from, o->to, (union kir_cell[3]){s, m[o->a + l * o->threads + i]}, &s);
+        m[o->r + i] = s;
+    }
+    return true;
+}
+
+static bool exact_dot(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
+{
+    u32 terms = o->lanes_a / o->lanes;
+    for (u32 i = from; i < from + n; i++)
+        for (u32 l = 0; l < o->lanes; l++) {
+            union kir_cell s = m[o->c + l * o->threads + i];
+            for (u32 j = l * terms; j < (l + 1) * terms; j++)
+                s = field_add(s, field_mul(m[o->a + j * o->threads + i], m[o->b + j * o->threads + i]));
+            m[o->r + l * o->threads + i] = s;
+        }
+    return true;
+}
+
+eval_fn *eval_find_exact(enum kir_op op, enum dtype from, enum dtype to)
+{
+    if (!dtype_is_float(from) && !dtype_is_float(to)) return eval_find(op, from, to);
+    switch ((int)op) {
+    case KI_SELECT:
+    case KI_SPLAT:
+    case KI_LANE: return eval_find(op, from, to);
+    case KI_ADD: return exact_add;
+    case KI_MUL: return exact_mul;
+    case KI_FMA: return exact_fma;
+    case KI_DOT: return exact_dot;
+    case KI_HADD:
+    case KI_HMIN:
+    case KI_HMAX: return exact_reduce;
+    default: return exact_scalar;
+    }
+}

@@ -1,0 +1,692 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// exact.c: kernels against plain kernels of their tasks' nodes, over a field. A plain one (emit_output: a grid over an output's elements, each
+// computed by itself; op.whole where an operator has its own) reads and writes rows, whatever the layouts are: those are applied to its
+// content by tune/check.c's places. So what both share are the definitions of the operators (op.lower), which test_op holds against
+// their evaluation in double precision.
+//
+// Every kernel is run twice, with other elements and in another order of its iterations. Where the results differ, and the kernel rounds to
+// integers or looks at the bits of floats, whose arguments another order of the same terms may push to the other side of a step, the same
+// kernel is held to the tolerance; else it is wrong.
+#include "tune/exact.h"
+
+#include "kir/field.h"
+#include "tune/tune.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_EVALUATIONS = 2, SPREAD = 256, MAY_EXCEED = 8 /* the work asked for, where sizes cannot be reduced to it */ };
+
+const char *exact_verdict_name(enum exact_verdict v)
+{
+    static const char *const name[] = {"exact", "by tolerance", "DIFFERS"};
+    assert(v < N_EXACT_VERDICTS);
+    return name[v];
+}
+
+void exact_result_release(struct exact_result *r)
+{
+    buf_release(&r->sizes);
+    buf_release(&r->why);
+}
+
+/* Content. */
+
+struct content { /* of a task's values, in rows */
+    struct arena *a;
+    const struct task *t;
+    const i64 *var;
+    struct tensor *shape;   /* per value; without data */
+    union kir_cell **cell;  /* per value: what is random or given, and what the plain kernels make of it */
+};
+
+static i64 random_int(enum dtype t, struct rng *r)
+{
+    if (t == DT_BOOL) return (i64)(rng_u64(r) & 1);
+    i64 v = rng_range(r, 1, 9);
+    return dtype_kind(t) == DK_INT && (rng_u64(r) & 1) ? -v : v;
+}
+
+/* An element in memory: of f8 and fewer bits its code. */
+static union kir_cell element(enum dtype t, const struct tensor *data, i64 i, struct rng *r)
+{
+    if (!dtype_is_float(t)) return (union kir_cell){.i = data ? elem_i64(t, data->data, i) : random_int(t, r)};
+    if (!dtype_is_small(t)) return data ? field_const(elem_f64(t, data->data, i)) : field_random(r);
+    u8 code = 0;
+    if (data) code = ((const u8 *)data->data)[i];
+    else elem_set_f64(t, &code, 0, t == DT_F8E8M0 ? rng_f64(r) : rng_f64(r) * 2 - 1);
+    return (union kir_cell){.i = code};
+}
+
+static bool shape_of_value(const struct content *c, value_id v, struct tensor *s, struct err *e)
+{
+    const struct value *x = graph_value(&c->t->g, v);
+    i64 bytes;
+    s->dtype = x->dtype, s->rank = x->shape.rank;
+    return (shape_eval(c->t->g.sym, &x->shape, c->var, s->dim) && tensor_size_ok(DT_F64, s->rank, s->dim, &bytes) && bytes < 1ll << 30) ||
+           err_set(e, ERR_FAILED, "sizes of a value cannot be worked out, or are too large");
+}
+
+static bool content_init(struct content *c, u64 seed, struct err *e)
+{
+    const struct graph *g = &c->t->g;
+    struct rng r = rng_seed(seed);
+    c->shape = arena_array(c->a, struct tensor, g->value.n);
+    c->cell = arena_array(c->a, union kir_cell *, g->value.n);
+    for (value_id v = 1; v < g->value.n; v++) {
+        const struct value *x = graph_value(g, v);
+        if (!shape_of_value(c, v, &c->shape[v], e)) return false;
+        i64 n = tensor_count(&c->shape[v]);
+        c->cell[v] = arena_try(c->a, (n + 1) * (i64)sizeof(union kir_cell), e, "a value of a task");
+        if (!c->cell[v]) return false;
+        for (i64 i = 0; i < n; i++) c->cell[v][i] = x->producer ? field_nan() : element(x->dtype, x->data, i, &r);
+    }
+    return true;
+}
+
+/* Arguments. */
+
+/* A constant's elements times the matrices of a pack, then where the pack puts them. */
+static union kir_cell *multiply(const struct content *c, const struct pack_mat *m, struct tensor *s, const union kir_cell *x)
+{
+    i64 n = s->dim[m->axis], outer = i64_product(m->axis, s->dim), inner = i64_product(s->rank - m->axis - 1, s->dim + m->axis + 1);
+    union kir_cell *to = arena_array(c->a, union kir_cell, outer * m->rows * inner + 1), *f = arena_array(c->a, union kir_cell, m->rows * n);
+    for (i64 i = 0; i < m->rows * n; i++) f[i] = field_const(m->v[i]);
+    for (i64 o = 0; o < outer; o++)
+        for (i64 i = 0; i < m->rows; i++)
+            for (i64 k = 0; k < n; k++)
+                for (i64 j = 0; j < inner; j++) {
+                    union kir_cell *y = &to[(o * m->rows + i) * inner + j];
+                    *y = field_add(*y, field_mul(f[i * n + k], x[(o * n + k) * inner + j]));
+                }
+    s->dim[m->axis] = m->rows;
+    return to;
+}
+
+static bool pack_cells(const struct content *c, const struct kernel_arg *a, struct kir_arg *arg, struct err *e)
+{
+    struct tensor s = c->shape[a->v];
+    const union kir_cell *x = c->cell[a->v];
+    struct pack plain = *a->pack;
+    for (u32 i = 0; i < plain.n_mat; i++) x = multiply(c, &plain.mat[i], &s, x);
+    plain.n_mat = 0, plain.dtype = DT_NONE;
+    struct tensor *number = tensor_new(c->a, DT_I64, s.rank, s.dim); /* of each element, from 1 on: what stays 0 is a pad */
+    for (i64 i = 0, n = tensor_count(number); i < n; i++) elem_set_i64(DT_I64, number->data, i, i + 1);
+    const struct tensor *p = pack_apply(&plain, number, c->t->g.sym, c->a, e);
+    if (!p) return e->code || err_set(e, ERR_FAILED, "a constant cannot be rearranged");
+    union kir_cell *to = arena_array(c->a, union kir_cell, tensor_count(p) + 1);
+    for (i64 i = 0, n = tensor_count(p); i < n; i++) {
+        i64 from = elem_i64(DT_I64, p->data, i);
+        if (from) to[i] = x[from - 1];
+    }
+    *arg = (struct kir_arg){to, tensor_count(p)};
+    return true;
+}
+
+static bool bind_argument(const struct content *c, const struct kernel_arg *a, struct kir_arg *arg, struct err *e)
+{
+    struct place at;
+    if (a->pack) return pack_cells(c, a, arg, e);
+    if (!place_of(&at, &c->t->g, a->v, c->var) || at.count > 1 << 27) return err_set(e, ERR_FAILED, "an argument is too large");
+    union kir_cell *p = arena_try(c->a, (at.count + 1) * (i64)sizeof *p, e, "an argument");
+    if (!p) return false;
+    for (i64 i = 0; i < at.count && (a->is_out || at.whole); i++) p[i] = field_nan();
+    for (i64 i = 0, n = a->is_out ? 0 : tensor_count(&c->shape[a->v]); i < n; i++) p[place_flat(&at, &c->shape[a->v], i)] = c->cell[a->v][i];
+    *arg = (struct kir_arg){p, at.count};
+    return true;
+}
+
+static bool params_of(const struct content *c, const struct kir *k, i64 **param, struct err *e)
+{
+    *param = arena_array(c->a, i64, k->param.n + 1);
+    for (u32 i = 0; i < k->param.n; i++) {
+        sym s = sym_parse(c->t->g.sym, k->param.v[i], e);
+        if (!s || !sym_eval(c->t->g.sym, s, c->var, &(*param)[i])) return err_set(e, ERR_FAILED, "size '%.*s'", STR_ARG(k->param.v[i]));
+    }
+    return true;
+}
+
+/* The plain kernel. */
+
+/* A node of the task by itself, with all values in rows, in memory of their own. back: per value, the task's. */
+static void extract_plain(struct graph *to, const struct graph *from, node_id n, value_id **back, struct arena *a)
+{
+    const struct node *x = graph_node(from, n);
+    value_id *out = arena_array(a, value_id, x->out.n + 1);
+    u32 n_out = 0;
+    for (u32 i = 0; i < x->out.n; i++)
+        if (x->out.v[i]) out[n_out++] = x->out.v[i];
+    graph_extract(to, from, a, &n, 1, out, n_out, back);
+    for (value_id v = 1; v < to->value.n; v++) {
+        graph_value(to, v)->layout = LAYOUT_ROWS;
+        graph_value(to, v)->part = (struct part){0};
+    }
+}
+
+static bool emit_plain(struct emit *m, struct kir *k, const struct graph *g, struct arena *a, struct err *e)
+{
+    const struct op *op = op_of(g, 1);
+    if (!op->whole && !op->lower) return err_set(e, ERR_UNSUPPORTED, "%s has no plain kernel", op->name);
+    kir_init(k, a, S("plain"));
+    emit_init(m, k, g, a);
+    emit_args(m);
+    if (op->whole) op->whole(m, graph_node(g, 1));
+    for (u32 i = 0; !op->whole && i < g->output.n; i++) emit_output(m, g->output.v[i]);
+    struct kir one = *k; /* many elements at once are interpreted sooner */
+    struct err none = {0};
+    if (!op->whole && !kir_spread(k, a, &one, SPREAD, &none)) *k = one;
+    return kir_verify(k, e);
+}
+
+struct runs { /* how kernels are run */
+    u64 seed;
+    i64 max_steps, *n_steps;
+};
+
+static bool run(const struct kir *k, const struct kir_arg *arg, const i64 *param, const struct runs *how, bool exact, struct err *e)
+{
+    struct kir_eval_opts o = {.seed = how->seed, .exact = exact, .max_steps = how->max_steps, .n_steps = how->n_steps};
+    return kir_eval(k, arg, param, &o, e);
+}
+
+static bool run_node(const struct content *c, node_id n, const struct runs *how, struct err *e)
+{
+    struct graph g;
+    struct kir k;
+    struct emit m;
+    i64 *param;
+    value_id *back;
+    extract_plain(&g, &c->t->g, n, &back, c->a);
+    if (!emit_plain(&m, &k, &g, c->a, e) || !params_of(c, &k, &param, e)) return false;
+    struct kir_arg *arg = arena_array(c->a, struct kir_arg, m.arg.n + 1);
+    for (u32 i = 0; i < m.arg.n; i++) {
+        value_id v = back[m.arg.v[i].v];
+        arg[i] = (struct kir_arg){c->cell[v], tensor_count(&c->shape[v])};
+    }
+    return run(&k, arg, param, how, true, e);
+}
+
+static bool run_plain(const struct content *c, const struct runs *how, struct err *e)
+{
+    bool ok = true;
+    for (node_id n = 1; n < c->t->g.node.n && ok; n++)
+        if (!graph_node(&c->t->g, n)->dead) ok = run_node(c, n, how, e);
+    return ok;
+}
+
+/* Comparing. */
+
+static void put_cell(struct buf *b, enum dtype t, union kir_cell x)
+{
+    if (dtype_is_float(dtype_stored(t))) buf_printf(b, "%u", (u32)(u64)x.i);
+    else buf_printf(b, "%lld", (long long)x.i);
+}
+
+static bool compare_output(const struct content *c, value_id v, const union kir_cell *got, struct buf *why)
+{
+    const struct tensor *s = &c->shape[v];
+    bool is_float = dtype_is_float(dtype_stored(s->dtype));
+    i64 n = tensor_count(s), n_bad = 0, first = 0;
+    struct place at;
+    if (!place_of(&at, &c->t->g, v, c->var)) unreachable(); /* it was bound */
+    for (i64 i = n; i-- > 0;) {
+        union kir_cell x = got[place_flat(&at, s, i)], y = c->cell[v][i];
+        if (is_float ? field_equal(x, y) : x.i == y.i) continue;
+        n_bad++, first = i;
+    }
+    if (!n_bad) return true;
+    buf_printf(why, "%lld of %lld elements differ, first (", (long long)n_bad, (long long)n);
+    for (u32 d = 0; d < s->rank; d++)
+        buf_printf(why, "%s%lld", d ? "," : "", (long long)(first / i64_product(s->rank - d - 1, s->dim + d + 1) % s->dim[d]));
+    buf_z(why, is_float ? "): residue " : "): ");
+    put_cell(why, s->dtype, got[place_flat(&at, s, first)]);
+    buf_z(why, ", expected ");
+    put_cell(why, s->dtype, c->cell[v][first]);
+    return false;
+}
+
+/* One evaluation. *same: equal, else why. false: not evaluated. A kernel that the interpreter stops is not the same. */
+static bool evaluate(const struct content *c, const struct kernel *k, const struct runs *how, bool *same, struct buf *why, struct err *e)
+{
+    struct kir_arg *arg = arena_array(c->a, struct kir_arg, k->n_arg + 1);
+    struct err stopped = {0};
+    i64 *param;
+    *same = false;
+    for (u32 i = 0; i < k->n_arg; i++)
+        if (!bind_argument(c, &k->arg[i], &arg[i], e)) return false;
+    if (!run_plain(c, how, e) || !params_of(c, &k->kir, &param, e)) return false;
+    if (!run(&k->kir, arg, param, how, true, &stopped)) {
+        if (strstr(stopped.msg, "too many steps")) return err_set(e, ERR_FAILED, "too long to be interpreted");
+        buf_z(why, stopped.msg);
+        return true;
+    }
+    *same = true;
+    for (u32 i = 0; i < k->n_arg && *same; i++)
+        if (k->arg[i].is_out) *same = compare_output(c, k->arg[i].v, arg[i].p, why);
+    return true;
+}
+
+/* What a kernel does that depends on how its operands were rounded. */
+static const char *step_in(const struct kir *k)
+{
+    for (kval v = 1; v < k->ins.n; v++) {
+        const struct kir_ins *x = kir_at(k, v);
+        enum dtype from = x->a ? (enum dtype)kir_at(k, x->a)->dtype : DT_NONE;
+        if (x->op == KI_BITS && (dtype_is_float(from) || dtype_is_float(x->dtype))) return "bits of floats";
+        if (!dtype_is_float(from)) continue;
+        if (x->op == KI_RINT || x->op == KI_FLOOR || x->op == KI_CEIL || x->op == KI_TRUNC) return "rounding to integers";
+        if (x->op == KI_CAST && !dtype_is_float(x->dtype)) return "conversion to integers";
+    }
+    return NULL;
+}
+
+/* The same kernel in floating point against the evaluator. */
+static bool within_tolerance(const struct task *t, const struct kernel *k, const i64 *var, const struct runs *how, struct buf *why)
+{
+    struct check c;
+    struct arena a = {0};
+    struct err e = {0};
+    struct kir_arg *arg = arena_array(&a, struct kir_arg, k->n_arg + 1);
+    i64 *param = NULL;
+    if (!check_init(&c, t, var, how->seed, true, &e)) return false;
+    bool ok = params_of(&(struct content){.a = &a, .t = t, .var = var}, &k->kir, &param, &e);
+    for (u32 i = 0; i < k->n_arg && ok; i++) {
+        const struct kernel_arg *x = &k->arg[i];
+        struct tensor *p = x->pack ? pack_apply(x->pack, &c.value[x->v], t->g.sym, &a, &e) : NULL;
+        struct place at;
+        ok = place_of(&at, &t->g, x->v, var) && (p || !x->pack);
+        if (!ok) break;
+        i64 n = p ? tensor_count(p) : at.count;
+        arg[i] = (struct kir_arg){p ? p->data : arena_alloc(&a, (n + 1) * dtype_size(graph_value(&t->g, x->v)->dtype)), n};
+        if (!p && !x->is_out) place_store(&at, &c.value[x->v], arg[i].p);
+    }
+    ok = ok && run(&k->kir, arg, param, how, false, &e);
+    for (u32 o = 0; o < t->g.output.n && ok; o++)
+        for (u32 i = 0; i < k->n_arg && ok; i++)
+            if (k->arg[i].is_out && k->arg[i].v == t->g.output.v[o]) ok = check_output(&c, o, arg[i].p, why);
+    check_release(&c);
+    arena_release(&a);
+    return ok;
+}
+
+static void put_sizes(struct buf *b, const struct task *t, const i64 *var)
+{
+    const struct shape *s = &graph_value(&t->g, t->g.output.v[0])->shape;
+    i64 dim[MAX_RANK];
+    if (b->n) buf_z(b, ", ");
+    if (!shape_eval(t->g.sym, s, var, dim)) return;
+    for (u32 d = 0; d < s->rank; d++) buf_printf(b, "%s%lld", d ? "x" : "", (long long)dim[d]);
+    if (!s->rank) buf_z(b, "scalar");
+}
+
+bool exact_compare(struct exact_result *r, const struct task *t, const struct kernel *k, const i64 *var, const struct exact_opts *o,
+                   struct err *e)
+{
+    bool same = true, ok = true;
+    for (u32 i = 0; i < (o->once ? 1 : N_EVALUATIONS) && ok && same; i++) {
+        struct arena a = {0};
+        struct content c = {.a = &a, .t = t, .var = var};
+        struct runs how = {.seed = o->seed + 1 + i, .max_steps = 400000000, .n_steps = &r->n_steps};
+        ok = content_init(&c, o->seed + i, e) && evaluate(&c, k, &how, &same, &r->why, e);
+        arena_release(&a);
+    }
+    if (e->code == ERR_SYSTEM) return false;
+    put_sizes(&r->sizes, t, var);
+    if (!ok) { /* nobody can tell */
+        r->verdict = EXACT_TOLERANCE;
+        buf_z(&r->why, e->msg);
+        *e = (struct err){0};
+        return true;
+    }
+    if (same) return true;
+    const char *step = step_in(&k->kir);
+    struct runs how = {.seed = o->seed + 1, .max_steps = 400000000, .n_steps = &r->n_steps};
+    r->verdict = EXACT_DIFFERS;
+    if (!step || !within_tolerance(t, k, var, &how, &r->why)) return true;
+    r->verdict = EXACT_TOLERANCE;
+    r->why.n = 0;
+    buf_z(&r->why, step);
+    return true;
+}
+
+/* Reducing sizes. A task is a text, and sizes that are fixed are numbers in it. */
+
+static double work_of(const struct task *t, const i64 *var)
+{
+    double work = task_flops(t, var) / 2;
+    i64 dim[MAX_RANK];
+    for (u32 i = 0; i < t->g.input.n + t->g.output.n; i++) {
+        value_id v = i < t->g.input.n ? t->g.input.v[i] : t->g.output.v[i - t->g.input.n];
+        if (!shape_eval(t->g.sym, &graph_value(&t->g, v)->shape, var, dim)) continue;
+        work += 4 * (double)i64_product(graph_value(&t->g, v)->shape.rank, dim);
+    }
+    return work;
+}
+
+static bool is_word(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '.' || c == '%'; }
+
+/* Behind the number or word at p. */
+static i64 token_end(struct str s, i64 i)
+{
+    while (i < s.n && is_word(s.p[i])) i++;
+    return i;
+}
+
+static i64 quoted_end(struct str s, i64 i)
+{
+    for (i++; i < s.n && s.p[i] != '"'; i++) i += s.p[i] == '\\';
+    return i64_min(i + 1, s.n);
+}
+
+/* A number that is no part of an expression? */
+static bool is_alone(struct str s, i64 from, i64 to)
+{
+    return from > 0 && strchr("[,= ", s.p[from - 1]) && (to == s.n || strchr(",] )}\n", s.p[to]));
+}
+
+/* Each whole number of the text, and its place in the list in brackets that it stands in (-1: in none): `see` may replace it. */
+typedef i64 number_fn(void *user, i64 v, i64 place);
+
+static void rewrite(struct buf *out, struct str s, number_fn *see, void *user)
+{
+    i64 place = -1;
+    for (i64 i = 0, end; i < s.n; i = end) {
+        i64 v;
+        end = s.p[i] == '"' ? quoted_end(s, i) : i64_max(i + 1, token_end(s, i));
+        if (s.p[i] == '[') place = 0;
+        else if (s.p[i] == ']') place = -1;
+        else if (s.p[i] == ',' && place >= 0) place++;
+        if (is_word(s.p[i]) && is_alone(s, i, end) && str_to_i64(str_sub(s, i, end), &v)) buf_printf(out, "%lld", (long long)see(user, v, place));
+        else buf_str(out, str_sub(s, i, end));
+    }
+}
+
+enum { MAX_NUMBERS = 24, LEAST = 12 /* to be reduced */, MAX_TRIES = 60 /* kernels generated for a number */ };
+
+struct numbers { i64 v[MAX_NUMBERS]; u32 n; };
+
+static i64 collect(void *user, i64 v, i64 place)
+{
+    struct numbers *x = user;
+    u32 i = 0;
+    while (i < x->n && x->v[i] < v) i++;
+    if (v < LEAST || x->n == MAX_NUMBERS || (i < x->n && x->v[i] == v)) return v;
+    memmove(&x->v[i + 1], &x->v[i], (x->n - i) * sizeof *x->v);
+    x->v[i] = v, x->n++;
+    return v;
+}
+
+struct swap { i64 from, to, place; /* -1: wherever it stands */ };
+
+static i64 swap_number(void *user, i64 v, i64 place)
+{
+    const struct swap *s = user;
+    return v == s->from && (s->place < 0 || s->place == place) ? s->to : v;
+}
+
+/* Rounds of a loop or grid: none, one, or more. */
+static u64 rounds_of(const struct kir *k, const struct kir_ins *x)
+{
+    i64 from = 0, to;
+    if (x->op != KI_LOOP && x->op != KI_GRID) return 0;
+    if (x->op == KI_GRID) return kir_is_const(k, x->a, &to) ? 1 + (u64)(to > 1) : 3;
+    i64 step = kir_at(k, x->c)->imm.i;
+    return kir_is_const(k, x->a, &from) && kir_is_const(k, x->b, &to) ? 1 + (u64)(to > from + step) : 3;
+}
+
+/* Loops, branches, accesses and arithmetic on floats with the depth they stand at: what does not depend on sizes as long as the schedule
+   has all its parts. all: how many there are of each; kinds: which there are. */
+struct structure { u64 all, kinds; };
+
+static int by_number(const void *a, const void *b)
+{
+    u64 x = *(const u64 *)a, y = *(const u64 *)b;
+    return (x > y) - (x < y);
+}
+
+static struct structure structure_of(const struct kir *k)
+{
+    struct structure s = {0};
+    struct arena a = {0};
+    u64 *all = arena_array(&a, u64, k->ins.n);
+    u32 depth = 0, n = 0;
+    for (kval v = 1; v < k->ins.n; v++) {
+        const struct kir_ins *x = kir_at(k, v);
+        char cls = kir_op_info(x->op)->cls;
+        if (x->op == KI_END) depth--;
+        if (cls != 'P' || (dtype_is_float(x->dtype) && x->op != KI_CONST)) {
+            u64 w[3] = {x->op | x->dtype << 8 | x->lanes << 16 | (u64)x->aux << 24, depth, rounds_of(k, x)};
+            all[n++] = hash_u64(w, sizeof w);
+        }
+        if (kir_opens(x->op)) depth++;
+    }
+    qsort(all, n, sizeof *all, by_number);
+    for (u32 i = 0; i < n; i++) {
+        s.all += all[i];
+        if (!i || all[i] != all[i - 1]) s.kinds += all[i];
+    }
+    arena_release(&a);
+    return s;
+}
+
+struct variant { /* of the task, with other sizes */
+    struct arena arena;
+    struct symtab sym;
+    struct task task;
+    i64 *var;
+};
+
+struct reducer {
+    struct variant *now;
+    const struct candidate *cand;
+    const struct caps *caps;
+    struct structure structure; /* of the kernel that is checked */
+    bool only_kinds;         /* count: numbers may differ */
+    const i64 *guess;        /* two, for sizes that are symbolic */
+    u32 n_tries;             /* kernels generated */
+};
+
+static bool parts_fit(const struct graph *g)
+{
+    i64 from, whole, own;
+    for (value_id v = 1; v < g->value.n; v++) {
+        const struct value *x = graph_value(g, v);
+        if (x->part.whole && sym_is_const(g->sym, x->part.from, &from) && sym_is_const(g->sym, x->part.whole, &whole) &&
+            sym_is_const(g->sym, x->shape.dim[x->part.axis], &own) && from + own > whole)
+            return false;
+    }
+    return true;
+}
+
+static bool sizes_fit(const struct task *t, const i64 *var)
+{
+    i64 dim[MAX_RANK];
+    for (value_id v = 1; v < t->g.value.n; v++) {
+        const struct shape *s = &graph_value(&t->g, v)->shape;
+        if (!shape_eval(t->g.sym, s, var, dim)) return false;
+        for (u32 d = 0; d < s->rank; d++)
+            if (dim[d] <= 0) return false;
+    }
+    return !sym_fact_broken(t->g.sym, var);
+}
+
+static void variant_close(struct variant *v)
+{
+    if (v) arena_release(&v->arena);
+    mem_free(v);
+}
+
+static void choose_sizes(struct variant *x, const i64 *guess)
+{
+    bool *fixed = arena_array(&x->arena, bool, x->sym.var.n + 1);
+    x->var = arena_array(&x->arena, i64, x->sym.var.n + 1);
+    for (u32 v = 0; v < x->sym.var.n; v++) x->var[v] = guess[v % 2];
+    sym_fact_adjust(&x->sym, x->var, fixed);
+}
+
+/* The text as a task of which the candidate makes a kernel of the same structure. */
+static bool reducer_take(struct reducer *x, struct str text)
+{
+    struct variant *new = mem_alloc((i64)sizeof *new);
+    struct arena scratch = {0};
+    struct err e = {0};
+    struct kernel k;
+    symtab_init(&new->sym, &new->arena);
+    bool ok = task_parse(&new->task, &new->arena, &new->sym, text, &e) && parts_fit(&new->task.g);
+    ok = ok && gen_matches(x->cand->gen, &new->task, x->caps) && x->cand->gen->legal(&new->task, x->caps, &x->cand->sched);
+    if (ok) choose_sizes(new, x->guess), ok = sizes_fit(&new->task, new->var);
+    x->n_tries += ok;
+    ok = ok && gen_kernel(&k, &scratch, x->cand, &new->task, x->caps, &e);
+    if (ok) {
+        struct structure s = structure_of(&k.kir);
+        ok = s.kinds == x->structure.kinds && (x->only_kinds || s.all == x->structure.all);
+    }
+    arena_release(&scratch);
+    variant_close(ok ? x->now : new);
+    if (ok) x->now = new;
+    return ok;
+}
+
+/* Sizes below `from`, ascending, with the same remainders modulo what blocks may be: small powers of two, products of up to three parameters of
+   the schedule, with and without a vector's lanes. */
+struct sizes { i64 v[1 << 14]; u32 n; };
+
+static int by_size(const void *a, const void *b)
+{
+    i64 x = *(const i64 *)a, y = *(const i64 *)b;
+    return (x > y) - (x < y);
+}
+
+static void sizes_modulo(struct sizes *s, i64 from, i64 block)
+{
+    for (i64 n = 0; n <= 5; n++) {
+        i64 to = from % block + n * block;
+        if (to >= 2 && to < from && s->n < countof(s->v)) s->v[s->n++] = to;
+    }
+}
+
+static void sizes_below(struct sizes *s, i64 from, const struct candidate *c)
+{
+    static const i64 lanes[] = {1, 2, 8, 16};
+    i64 p[MAX_SCHED + 1] = {1}, n = 1;
+    s->n = 0;
+    for (u32 i = 0; i < c->gen->n_param; i++) {
+        bool known = c->sched.v[i] < 2;
+        for (i64 j = 0; j < n && !known; j++) known = p[j] == c->sched.v[i];
+        if (!known) p[n++] = c->sched.v[i];
+    }
+    for (i64 block = 8; block <= 256; block *= 2) sizes_modulo(s, from, block);
+    for (i64 i = 0; i < n; i++)
+        for (i64 j = 0; j <= i; j++)
+            for (i64 k = 0; k <= j; k++)
+                for (u32 l = 0; l < countof(lanes); l++) {
+                    i64 block = p[i] * p[j] * p[k] * lanes[l];
+                    if (block > 1 && block < from) sizes_modulo(s, from, block);
+                }
+    qsort(s->v, s->n, sizeof *s->v, by_size);
+    u32 kept = 0;
+    for (u32 i = 0; i < s->n; i++)
+        if (!kept || s->v[kept - 1] != s->v[i]) s->v[kept++] = s->v[i];
+    s->n = kept;
+}
+
+/* Gives the number that it is now. */
+static i64 reduce_number(struct reducer *x, struct sizes *s, i64 from, i64 place)
+{
+    sizes_below(s, from, x->cand);
+    x->n_tries = 0;
+    for (u32 i = 0; i < s->n && x->n_tries < MAX_TRIES; i++) {
+        struct buf text = {0};
+        rewrite(&text, x->now->task.text, swap_number, &(struct swap){from, s->v[i], place});
+        bool same = str_eq(buf_view(&text), x->now->task.text), ok = !same && reducer_take(x, buf_view(&text));
+        buf_release(&text);
+        if (ok) return s->v[i];
+        if (same) break;
+    }
+    return from;
+}
+
+/* A number is reduced as all sizes that it is, then along each axis by itself. */
+static void reduce(struct reducer *x, double most)
+{
+    struct numbers all = {0};
+    struct buf none = {0};
+    struct arena a = {0};
+    struct sizes *s = arena_new(&a, struct sizes);
+    rewrite(&none, x->now->task.text, collect, &all);
+    buf_release(&none);
+    while (all.n && work_of(&x->now->task, x->now->var) > most) {
+        i64 from = all.v[--all.n];
+        for (i64 place = -1; place < 5 && work_of(&x->now->task, x->now->var) > most; place++) {
+            i64 to = reduce_number(x, s, from, place);
+            if (place < 0) from = to;
+        }
+    }
+    arena_release(&a);
+}
+
+/* Stores past the caches are legal for outputs that fill a part of the last one. */
+static struct caps small_caches(const struct caps *caps)
+{
+    struct caps c = *caps;
+    c.l3_bytes = i64_min(c.l3_bytes, 256);
+    return c;
+}
+
+static bool streams(const struct candidate *c)
+{
+    for (u32 i = 0; i < c->gen->n_param; i++)
+        if (!strcmp(c->gen->param[i].name, "nt") && c->sched.v[i] == 1) return true;
+    return false;
+}
+
+/* One set of sizes. *done: something was compared. */
+static bool try_sizes(struct exact_result *r, const struct task *t, const struct candidate *c, const struct caps *caps, const struct exact_opts *o,
+                      const i64 guess[2], struct structure structure, double *least, bool *done, struct err *e)
+{
+    struct reducer x = {.cand = c, .caps = caps, .structure = structure, .guess = guess};
+    struct kernel k;
+    double most = (double)(o->max_work ? o->max_work : EXACT_WORK);
+    bool ok = true;
+    if (!reducer_take(&x, t->text)) return true;
+    reduce(&x, most);
+    x.only_kinds = work_of(&x.now->task, x.now->var) > MAY_EXCEED * most;
+    if (x.only_kinds) reduce(&x, most);
+    double work = work_of(&x.now->task, x.now->var);
+    *least = *least > 0 ? fmin(*least, work) : work;
+    if (work <= MAY_EXCEED * most) {
+        struct arena a = {0};
+        ok = gen_kernel(&k, &a, c, &x.now->task, caps, e) && exact_compare(r, &x.now->task, &k, x.now->var, o, e);
+        *done = true;
+        arena_release(&a);
+    }
+    variant_close(x.now);
+    return ok;
+}
+
+bool exact_check(struct exact_result *r, const struct task *t, const struct candidate *c, const struct caps *caps, const struct exact_opts *o,
+                 struct err *e)
+{
+    static const i64 guess[][2] = {{37, 43}, {80, 19}, {21, 18}, {13, 11}, {64, 48}, {128, 96}, {7, 5}, {3, 2}, {256, 192}};
+    struct arena a = {0};
+    struct kernel k;
+    struct caps small = small_caches(caps);
+    *r = (struct exact_result){0};
+    bool ok = gen_kernel(&k, &a, c, t, caps, e), done = false;
+    if (streams(c)) caps = &small;
+    struct structure structure = {0};
+    if (ok) structure = structure_of(&k.kir);
+    arena_release(&a);
+    double least = 0;
+    u32 n = t->g.sym->var.n ? countof(guess) : 1, n_done = 0, wanted = o->once ? 1 : 2;
+    for (u32 i = 0; i < n && n_done < wanted && ok && r->verdict == EXACT_YES; i++, n_done += done, done = false)
+        ok = try_sizes(r, t, c, caps, o, guess[i], structure, &least, &done, e);
+    if (ok && !n_done) {
+        r->verdict = EXACT_TOLERANCE;
+        if (least > 0) buf_printf(&r->why, "%.0f million operations at the smallest sizes that keep all of its schedule", least / 1e6);
+        else buf_z(&r->why, "its sizes cannot be chosen");
+    }
+    return ok;
+}
