@@ -208,6 +208,13 @@ for at in 0 20 700 $((size / 2)) $((size - 1100)) $((size - 1000)) $((size - 900
     code 1 run changed.dnx --bench --timeout 0.01s --require-signature
 done
 change signed.dnx changed.dnx $((size - 900)); code 0 show changed.dnx; says '^SIGNATURE WRONG'
+mkdir nocrypto; : > nocrypto/libcrypto.so.3 # no library: a signature that is required and cannot be checked is refused
+LD_LIBRARY_PATH=$d/nocrypto; export LD_LIBRARY_PATH
+code 1 run signed.dnx --bench --timeout 0.01s --require-signature; says 'libcrypto'
+code 0 run signed.dnx --bench --timeout 0.01s
+code 0 show signed.dnx; says 'not checked'
+code 1 key new other; says 'libcrypto'
+unset LD_LIBRARY_PATH
 code 0 key remove me; code 1 run signed.dnx --bench --timeout 0.01s --require-signature
 code 3 key remove me; says "'me'"
 unset XDG_CONFIG_HOME

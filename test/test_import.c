@@ -469,7 +469,7 @@ static void test_invalid(void **state)
 }
 
 /* Content in a file beside the model. */
-static bool import_external(const char *location, const char *offset, const char *length, struct err *e)
+static bool import_external(const char *location, const char *offset, const char *length, bool follow_links, struct err *e)
 {
     struct fixture f;
     struct proto p;
@@ -498,7 +498,7 @@ static bool import_external(const char *location, const char *offset, const char
     assert_int_equal(symlink("../out.bin", str_fmt(&f.a, "%.*s/sub/outside.bin", STR_ARG(dir)).p), 0);
     assert_int_equal(symlink("..", str_fmt(&f.a, "%.*s/sub/up", STR_ARG(dir)).p), 0);
     assert_int_equal(mkfifo(str_fmt(&f.a, "%.*s/sub/pipe", STR_ARG(dir)).p, 0600), 0);
-    bool ok = import_graph(&f.g, &f.a, &f.st, model.p, e);
+    bool ok = import_run(&(struct import_job){.g = &f.g, .follow_links = follow_links}, &f.a, &f.st, model.p, e);
     if (ok) assert_non_null(strstr(print(&f, &f.g).p, "f32[2] = [1.0, 2.0]"));
     struct err no = {0};
     assert_false(import_bytes(&f.g, &f.a, &f.st, bytes, &no));
@@ -519,10 +519,11 @@ static void test_external(void **state)
         {"up/out.bin", "4", "8"},
     };
     struct err e = {0};
-    if (!import_external("deep/w.bin", "4", "8", &e)) fail_msg("%s", e.msg);
+    if (!import_external("deep/w.bin", "4", "8", false, &e)) fail_msg("%s", e.msg);
+    if (!import_external("outside.bin", "4", "8", true, &e)) fail_msg("%s", e.msg);
     for (i64 k = 0; k < countof(bad); k++) {
         e = (struct err){0};
-        if (import_external(bad[k][0], bad[k][1], bad[k][2], &e)) fail_msg("accepted %s", bad[k][0]);
+        if (import_external(bad[k][0], bad[k][1], bad[k][2], false, &e)) fail_msg("accepted %s", bad[k][0]);
         assert_non_null(strstr(e.msg, "m.onnx"));
     }
 }

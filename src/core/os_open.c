@@ -130,7 +130,8 @@ bool os_read_beside(const struct os_beside *at, struct str name, i64 offset, voi
 {
     struct arena a = {0};
     struct stat st;
-    struct str path = str_fmt(&a, "%s/%.*s", at->dir, STR_ARG(name));
+    bool has_slash = str_ends(str_of(at->dir), S("/"));
+    struct str path = str_fmt(&a, "%s%s%.*s", at->dir, has_slash ? "" : "/", STR_ARG(name));
     const char *z = str_z(&a, name);
     bool ok = (i64)strlen(z) == name.n || err_set(e, ERR_INPUT, "the name of a file has a zero byte in it");
     int fd = ok ? open_beside(at, z, path.p) : -1;
