@@ -316,7 +316,8 @@ struct quern_tune_opts {
     double relative_error; /* three samples or more that differ by no more are enough; 0: min_samples are taken */
 };
 
-QUERN_API quern_status quern_db_open(quern *q, const char *path, quern_db **out); /* created when missing; ":memory:" */
+/* Created when missing; ":memory:". A file that cannot be written is read. A damaged one is refused: quern_db_repair. */
+QUERN_API quern_status quern_db_open(quern *q, const char *path, quern_db **out);
 QUERN_API void quern_db_close(quern_db *db);
 /* Adds every task of the model with its candidates, built. Options are remembered with the model's tasks. */
 QUERN_API quern_status quern_populate(quern_db *db, quern_model *m, const struct quern_tune_opts *o);
@@ -335,7 +336,7 @@ struct quern_compile_opts {
     int no_memory_concat; /* concatenations are never stored, neither by their parts nor by themselves */
     int keep;             /* where no database has a part in it the program is kept in the user's cache (~/.cache/quern/programs) and
                            * found there by the next process that compiles the same: starting takes a tenth of the time. It is
-                           * written behind its first result, or when it is closed, and what was used longest ago goes beyond 2 GiB */
+                           * written behind its first result, or when it is closed; see quern_cache_limit */
     int prove;            /* each kernel is held against its task in exact arithmetic (quern_verify_exact), within a bounded number of steps;
                            * quern_explain tells the results */
 };
@@ -493,8 +494,29 @@ QUERN_API quern_status quern_db_stats(quern_db *db, char **json);
 QUERN_API quern_status quern_db_export(quern_db *db, const char *csv);              /* one row per sample */
 QUERN_API quern_status quern_db_merge(quern_db *db, const char *other, int64_t *n_new);
 QUERN_API quern_status quern_db_prune(quern_db *db, const char *what, int64_t *n_gone); /* "failed", "foreign", "losers" */
+struct quern_db_saved {
+    size_t size;
+    int64_t pages, damaged, corrected; /* of the damaged file; put right by their checksums */
+    int64_t lost_frames;               /* of its write-ahead log */
+    int64_t tasks, trials, samples;    /* that were saved */
+    int64_t orphans;                   /* samples that were found, but not what they are of */
+};
+/* What can be saved of a damaged database, which nothing else may have open, into a new file. */
+QUERN_API quern_status quern_db_repair(quern *q, const char *damaged, const char *path, struct quern_db_saved *saved);
 QUERN_API const char *quern_stages(int k, const char **summary); /* names for quern_opts.dump; NULL behind the last */
 QUERN_API void quern_text_free(char *text);
+
+/* --- the user's cache of compiled kernels and programs: $XDG_CACHE_HOME/quern, else ~/.cache/quern --- */
+
+struct quern_cache {
+    size_t size;
+    char folder[1024];     /* "": the environment names none */
+    int64_t entries, bytes;
+    int64_t limit;         /* bytes; beyond it what was used longest ago goes */
+};
+QUERN_API quern_status quern_cache_info(quern *q, struct quern_cache *info);
+QUERN_API quern_status quern_cache_limit(quern *q, int64_t bytes); /* from now on, for all processes of this user; 0: nothing is kept */
+QUERN_API quern_status quern_cache_clear(quern *q);
 
 /* --- checking --- */
 

@@ -184,42 +184,166 @@ static void test_one_program(void **state)
     close_bed(&b);
 }
 
-/* What is damaged or cut short is not there, and a folder that others may write into is no cache. */
+/* A user of this test's: caches and settings in folders of its own. */
+struct home { struct arena a; struct str dir; char *cache, *config; };
+
+static char *keep_variable(struct home *h, const char *name, const char *value)
+{
+    const char *before = getenv(name);
+    char *kept = before ? (char *)(uintptr_t)str_fmt(&h->a, "%s", before).p : NULL;
+    setenv(name, value, 1);
+    return kept;
+}
+
+static void put_back(const char *name, const char *before)
+{
+    if (before) setenv(name, before, 1);
+    else unsetenv(name);
+}
+
+static const char *beneath(struct home *h, const char *path) { return str_fmt(&h->a, "%.*s/%s", STR_ARG(h->dir), path).p; }
+
+static void home_open(struct home *h)
+{
+    struct err e = {0};
+    *h = (struct home){0};
+    assert_true(os_temp_dir(&h->a, &h->dir, &e));
+    h->cache = keep_variable(h, "XDG_CACHE_HOME", beneath(h, "cache"));
+    h->config = keep_variable(h, "XDG_CONFIG_HOME", beneath(h, "config"));
+}
+
+static void home_close(struct home *h)
+{
+    put_back("XDG_CACHE_HOME", h->cache);
+    put_back("XDG_CONFIG_HOME", h->config);
+    os_remove_tree(h->dir.p);
+    arena_release(&h->a);
+}
+
+static bool is_kept(struct home *h)
+{
+    struct cache c;
+    cache_open(&c, "kernels", &h->a, &(struct log){0});
+    return c.folder.n > 0;
+}
+
+/* What is damaged or cut short is not there. */
 static void test_cache(void **state)
 {
-    struct arena a = {0};
+    struct home h;
     struct cache c;
     struct err e = {0};
-    struct str dir, code, file;
+    struct str code, file;
     struct hash key = {.lo = 7, .hi = 9};
-    const char *before = getenv("XDG_CACHE_HOME");
-    assert_true(os_temp_dir(&a, &dir, &e));
-    setenv("XDG_CACHE_HOME", dir.p, 1);
-    cache_open(&c, "kernels", &a, &(struct log){0});
+    home_open(&h);
+    struct arena *a = &h.a;
+    cache_open(&c, "kernels", a, &(struct log){0});
     assert_true(c.folder.n > 0);
-    assert_false(cache_get(&c, key, &a, &code));
+    assert_false(cache_get(&c, key, a, &code));
     cache_put(&c, key, S("native code"));
-    assert_true(cache_get(&c, key, &a, &code) && str_is(code, "native code"));
-    const char *path = str_fmt(&a, "%.*s/00000000000000090000000000000007", STR_ARG(c.folder)).p;
-    if (!os_exists(path)) path = str_fmt(&a, "%.*s/00000000000000070000000000000009", STR_ARG(c.folder)).p;
-    assert_true(os_read(&a, path, 1 << 20, &file, &e));
+    assert_true(cache_get(&c, key, a, &code) && str_is(code, "native code"));
+    const char *path = str_fmt(a, "%.*s/00000000000000090000000000000007", STR_ARG(c.folder)).p;
+    assert_true(os_read(a, path, 1 << 20, &file, &e));
     for (i64 n = 0; n < file.n; n++) {
         assert_true(os_write_private(path, &(struct str){file.p, n}, 1, &e));
-        assert_false(cache_get(&c, key, &a, &code));
-        char *wrong = (char *)arena_alloc(&a, file.n);
+        assert_false(cache_get(&c, key, a, &code));
+        char *wrong = (char *)arena_alloc(a, file.n);
         memcpy(wrong, file.p, (size_t)file.n);
         wrong[n] ^= 16;
         assert_true(os_write_private(path, &(struct str){wrong, file.n}, 1, &e));
-        assert_false(cache_get(&c, key, &a, &code));
+        assert_false(cache_get(&c, key, a, &code));
     }
-    assert_int_equal(chmod(c.folder.p, 0777), 0);
-    cache_open(&c, "kernels", &a, &(struct log){0});
-    assert_int_equal(c.folder.n, 0);
-    cache_put(&c, key, S("nowhere"));
-    assert_false(cache_get(&c, key, &a, &code));
-    os_remove_tree(dir.p);
-    if (before) setenv("XDG_CACHE_HOME", before, 1);
-    else unsetenv("XDG_CACHE_HOME");
+    home_close(&h);
+}
+
+/* Code that this user's quern did not put there is not run: that of another user, whose key is another one, and that of another kernel. */
+static void test_cache_planted(void **state)
+{
+    struct home h;
+    struct cache mine, theirs;
+    struct err e = {0};
+    struct str code, file;
+    const struct hash key = {.lo = 7, .hi = 9}, other = {.lo = 8, .hi = 9};
+    home_open(&h);
+    cache_open(&mine, "kernels", &h.a, &(struct log){0});
+    cache_put(&mine, key, S("mine"));
+    setenv("XDG_CACHE_HOME", beneath(&h, "their-cache"), 1), setenv("XDG_CONFIG_HOME", beneath(&h, "their-config"), 1);
+    cache_open(&theirs, "kernels", &h.a, &(struct log){0});
+    cache_put(&theirs, key, S("theirs"));
+    const char *to = str_fmt(&h.a, "%.*s/00000000000000090000000000000007", STR_ARG(mine.folder)).p;
+    const char *from = str_fmt(&h.a, "%.*s/00000000000000090000000000000007", STR_ARG(theirs.folder)).p;
+    assert_true(cache_get(&mine, key, &h.a, &code) && str_is(code, "mine"));
+    assert_true(os_read(&h.a, to, 1 << 20, &file, &e));
+    const char *renamed = str_fmt(&h.a, "%.*s/00000000000000090000000000000008", STR_ARG(mine.folder)).p;
+    assert_true(os_write_private(renamed, &file, 1, &e));
+    assert_false(cache_get(&mine, other, &h.a, &code));
+    assert_true(os_read(&h.a, from, 1 << 20, &file, &e) && os_write_private(to, &file, 1, &e));
+    assert_false(cache_get(&mine, key, &h.a, &code));
+    assert_true(cache_get(&theirs, key, &h.a, &code) && str_is(code, "theirs"));
+    home_close(&h);
+}
+
+/* A cache that others may write into, that belongs to another user, or is a link, is none; nor is one without a secret key. */
+static void test_cache_folder(void **state)
+{
+    struct home h;
+    struct stat st;
+    struct str bytes;
+    struct err e = {0};
+    home_open(&h);
+    const char *all = beneath(&h, "cache/quern"), *kernels = beneath(&h, "cache/quern/kernels"), *key = beneath(&h, "config/quern/cache-key");
+    assert_true(is_kept(&h));
+    assert_true(stat(kernels, &st) == 0 && (st.st_mode & 0777) == 0700 && stat(all, &st) == 0 && (st.st_mode & 0777) == 0700);
+    assert_true(stat(key, &st) == 0 && (st.st_mode & 0777) == 0600 && st.st_size == SEAL_KEY_BYTES);
+    const char *folder[] = {all, kernels};
+    for (int k = 0; k < 2; k++) {
+        assert_true(chmod(folder[k], 0720) == 0 && !is_kept(&h));
+        assert_true(chmod(folder[k], 0702) == 0 && !is_kept(&h));
+        assert_true(chmod(folder[k], 0755) == 0 && is_kept(&h));
+        if (geteuid() == 0) {
+            assert_true(chown(folder[k], 65534, 65534) == 0 && !is_kept(&h));
+            assert_true(chown(folder[k], 0, 0) == 0 && is_kept(&h));
+        }
+        const char *moved = str_fmt(&h.a, "%s-moved", folder[k]).p;
+        assert_true(rename(folder[k], moved) == 0 && symlink(moved, folder[k]) == 0 && !is_kept(&h));
+        assert_true(unlink(folder[k]) == 0 && rename(moved, folder[k]) == 0 && is_kept(&h));
+    }
+    assert_true(chmod(key, 0640) == 0 && !is_kept(&h));
+    assert_true(chmod(key, 0600) == 0 && is_kept(&h));
+    assert_true(os_read(&h.a, key, 100, &bytes, &e));
+    assert_true(os_write_private(key, &(struct str){bytes.p, 31}, 1, &e) && !is_kept(&h));
+    assert_true(unlink(key) == 0 && is_kept(&h));
+    home_close(&h);
+}
+
+/* Large files are sealed by several threads, in pieces that their ends do not agree with. */
+static void test_seal(void **state)
+{
+    enum { BYTES = (5 << 20) + 77 };
+    struct arena a = {0};
+    struct err e = {0};
+    const struct seal_key key = {{1, 2, 3}}, other = {{1, 2, 4}};
+    char *p = arena_alloc(&a, BYTES);
+    u8 seal[2][SEAL_BYTES];
+    for (i64 i = 0; i < BYTES; i++) p[i] = (char)(i * 7 + (i >> 11));
+    const struct str all = {p, BYTES}, piece[] = {{p, 5}, {p + 5, 0}, {p + 5, (3 << 20) + 1}, {p + 6 + (3 << 20), BYTES - 6 - (3 << 20)}};
+    assert_true(seal_make(&key, S("name"), &all, 1, seal[0], &e) && seal_check(&key, S("name"), all, seal[0]));
+    assert_true(seal_make(&key, S("name"), piece, countof(piece), seal[1], &e) && seal_check(&key, S("name"), all, seal[1]));
+    assert_false(seal_check(&other, S("name"), all, seal[0]));
+    assert_false(seal_check(&key, S("nam"), all, seal[0]));
+    assert_false(seal_check(&key, S("name"), str_sub(all, 0, BYTES - 1), seal[0]));
+    for (i64 at = 0; at < BYTES; at += (1 << 20) - 3) {
+        p[at] ^= 1;
+        assert_false(seal_check(&key, S("name"), all, seal[0]));
+        p[at] ^= 1;
+    }
+    for (u32 i = 0; i < SEAL_BYTES; i++) {
+        seal[1][i] ^= 128;
+        assert_false(seal_check(&key, S("name"), all, seal[1]));
+        seal[1][i] ^= 128;
+    }
+    assert_true(seal_check(&key, S("name"), all, seal[1]));
+    assert_true(seal_make(&key, S("none"), NULL, 0, seal[0], &e) && seal_check(&key, S("none"), S(""), seal[0]));
     arena_release(&a);
 }
 
@@ -235,31 +359,41 @@ static void sparse_file(const char *dir, const char *name, i64 size, i64 age)
     close(fd);
 }
 
-/* Beyond 2 GiB what was used longest ago goes, whenever it was written; what nobody finished writing goes after a day. */
+/* Beyond 2 GiB, or what the user said, what was used longest ago goes, whenever it was written, of kernels and programs together; what
+   nobody finished writing goes after a day. */
 static void test_cache_limit(void **state)
 {
-    struct arena a = {0};
-    struct cache c = {0};
+    struct home h;
+    struct cache_use u;
+    struct cache c;
     struct err e = {0};
-    struct os_entry *entry;
-    i64 n;
     const i64 gib = (i64)1 << 30;
-    assert_true(os_temp_dir(&a, &c.folder, &e));
-    sparse_file(c.folder.p, "oldest", gib / 2, 5000);
-    sparse_file(c.folder.p, "older", gib, 4000);
-    sparse_file(c.folder.p, "old", gib / 2, 3000);
-    sparse_file(c.folder.p, "being-written.1-0.tmp", 10, 3600);
-    sparse_file(c.folder.p, "left.1-0.tmp", 10, 100000);
-    cache_trim(&c);
-    assert_true(os_list_by_use(&a, c.folder.p, &entry, &n, &e) && n == 3); /* 10 bytes too many */
-    assert_true(str_is(entry[0].name, "older") && str_is(entry[1].name, "being-written.1-0.tmp") && str_is(entry[2].name, "old"));
-    os_note_use(str_fmt(&a, "%.*s/older", STR_ARG(c.folder)).p);
-    sparse_file(c.folder.p, "new", gib, 0);
-    cache_trim(&c);
-    assert_true(os_list_by_use(&a, c.folder.p, &entry, &n, &e) && n == 2);
-    assert_true(os_exists(str_fmt(&a, "%.*s/older", STR_ARG(c.folder)).p) && os_exists(str_fmt(&a, "%.*s/new", STR_ARG(c.folder)).p));
-    os_remove_tree(c.folder.p);
-    arena_release(&a);
+    home_open(&h);
+    const char *kernels = beneath(&h, "cache/quern/kernels"), *programs = beneath(&h, "cache/quern/programs");
+    assert_true(os_mkdirs(kernels, &e) && os_mkdirs(programs, &e));
+    sparse_file(kernels, "oldest", gib / 2, 5000);
+    sparse_file(programs, "older", gib, 4000);
+    sparse_file(kernels, "old", gib / 2, 3000);
+    sparse_file(programs, "being-written.1-0.tmp", 10, 3600);
+    sparse_file(programs, "left.1-0.tmp", 10, 100000);
+    cache_trim();
+    assert_true(cache_look(&u, &h.a, &e) && u.n == 3 && u.bytes == gib * 3 / 2 + 10 && u.limit == 2 * gib); /* 10 bytes too many */
+    assert_false(os_exists(beneath(&h, "cache/quern/kernels/oldest")) || os_exists(beneath(&h, "cache/quern/programs/left.1-0.tmp")));
+    os_note_use(beneath(&h, "cache/quern/programs/older"));
+    sparse_file(kernels, "new", gib, 0);
+    cache_trim();
+    assert_true(cache_look(&u, &h.a, &e) && u.n == 2);
+    assert_true(os_exists(beneath(&h, "cache/quern/programs/older")) && os_exists(beneath(&h, "cache/quern/kernels/new")));
+    assert_true(cache_set_limit(gib, &e) && cache_look(&u, &h.a, &e) && u.n == 1 && u.limit == gib);
+    assert_false(cache_set_limit(-1, &e));
+    e = (struct err){0};
+    assert_true(chmod(kernels, 0700) == 0 && chmod(programs, 0700) == 0 && chmod(beneath(&h, "cache/quern"), 0700) == 0);
+    cache_open(&c, "kernels", &h.a, &(struct log){0});
+    assert_true(c.folder.n > 0 && cache_clear(&e) && cache_look(&u, &h.a, &e) && u.n == 0);
+    assert_true(cache_set_limit(0, &e));
+    cache_open(&c, "kernels", &h.a, &(struct log){0});
+    assert_int_equal(c.folder.n, 0);
+    home_close(&h);
 }
 
 int main(void)
@@ -269,6 +403,9 @@ int main(void)
         cmocka_unit_test(test_found_again),
         cmocka_unit_test(test_one_program),
         cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_cache_planted),
+        cmocka_unit_test(test_cache_folder),
+        cmocka_unit_test(test_seal),
         cmocka_unit_test(test_cache_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,7 +22,7 @@ static const char net[] = "graph {\n"
 
 struct bed {
     struct arena a;
-    struct str cache; /* the user's, of this test */
+    struct str cache; /* the user's caches and settings, of this test */
     quern *q;
     quern_db *db;
     struct quern_compile_opts o;
@@ -34,6 +34,7 @@ static void bed_open(struct bed *b)
     memset(b, 0, sizeof *b);
     assert_true(os_temp_dir(&b->a, &b->cache, &e));
     setenv("XDG_CACHE_HOME", b->cache.p, 1);
+    setenv("XDG_CONFIG_HOME", b->cache.p, 1);
     b->q = quern_open(NULL);
     b->o = (struct quern_compile_opts){.size = sizeof b->o, .device = "cpu", .threads = 1, .keep = 1};
 }
@@ -191,11 +192,15 @@ static void test_damaged(void **state)
     assert_int_equal(n_kept(&b, &entry), 1);
     const char *path = str_fmt(&b.a, "%.*s/quern/programs/%.*s", STR_ARG(b.cache), STR_ARG(entry[0].name)).p;
     assert_true(os_read(&b.a, path, 1 << 24, &good, &e));
-    for (int k = 1; k < 8; k++) {
-        struct str cut = str_sub(good, 0, good.n * k / 8);
-        assert_true(os_write_private(path, &cut, 1, &e));
+    struct str program = str_sub(good, 0, good.n - SEAL_BYTES);
+    for (int k = 1; k < 16; k++) {
+        char *flipped = arena_alloc(&b.a, good.n);
+        memcpy(flipped, good.p, (size_t)good.n);
+        flipped[(good.n - 1) * k / 15] ^= 1;
+        struct str bad = k % 2 ? str_sub(good, 0, good.n * k / 16) : (struct str){flipped, good.n};
+        assert_true(os_write_private(path, &bad, 1, &e));
         assert_true(run(&b, net, NULL) == sum);
-        assert_true(os_read(&b.a, path, 1 << 24, &now, &e) && str_eq(now, good)); /* same input, same bytes */
+        assert_true(os_read(&b.a, path, 1 << 24, &now, &e) && str_eq(str_sub(now, 0, now.n - SEAL_BYTES), program)); /* same input, same bytes */
     }
     bed_close(&b);
 }

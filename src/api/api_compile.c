@@ -21,8 +21,7 @@ bool api_cost(void *user, const struct task *t, const i64 *var, struct task_cost
 {
     const struct api_costs *k = user;
     struct task_known known;
-    struct err e = {0};
-    if (k->db && tune_best(k->db, k->env, t, var, &known, &e) && known.measured) {
+    if (k->db && tune_best(k->db, k->env, t, var, &known, k->e) && known.measured) {
         *c = (struct task_cost){.ok = true,
                                 .best = known.best,
                                 .seconds = known.seconds,
@@ -61,7 +60,7 @@ static u32 known_ratios(const struct api_costs *k, const struct cover *c, const 
 bool api_costs_init(struct api_costs *k, struct db *db, const struct api_target *t,
                     const struct cover *c, const i64 *var, struct err *e)
 {
-    *k = (struct api_costs){.db = db, .caps = &t->caps, .scale = 1};
+    *k = (struct api_costs){.db = db, .caps = &t->caps, .scale = 1, .e = e};
     if (!db) return true;
     k->env = db_env(db, buf_view(&t->fingerprint), buf_view(&t->toolchain), e);
     if (!k->env) return false;
@@ -184,7 +183,7 @@ bool api_choose(struct api_choice *x, quern_model *m, struct db *known, const st
     bool ok = g && cover_build(&x->c, g, work, &cut, e) && (!known || check_options(m, known, t, &cut, e));
     if (ok) dump_tasks(m->q, &x->c);
     ok = ok && api_costs_init(&costs, known, t, &x->c, m->var, e) &&
-         plan_select(&x->s, &x->c, m->var, api_cost, &costs, work, e) && (!known || borrow(&x->s, &costs, &x->c, m->var, e));
+         plan_select(&x->s, &x->c, m->var, api_cost, &costs, work, e) && !e->code && (!known || borrow(&x->s, &costs, &x->c, m->var, e));
     if (ok) plan_select_unfused(&x->s, &x->c, work);
     if (ok && known && !costs.n_known)
         log_printf(&m->q->log, 1,

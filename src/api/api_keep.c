@@ -99,18 +99,15 @@ bool api_keep_key(struct hash *key, const quern_model *m, const struct api_targe
 
 bool api_keep_find(quern_program *p, const struct cache *c, struct hash key)
 {
-    struct arena a = {0};
     struct err e = {0};
-    struct str path = cache_path(c, key, ".dnx", &a);
-    bool ok = path.n && os_map(&p->file, path.p, &e);
-    if (ok && !dnx_read(&p->plan, &p->arena, (struct str){(const char *)p->file.p, p->file.n}, &e)) {
+    struct str content;
+    bool ok = cache_map(c, key, ".dnx", &p->file, &content);
+    if (ok && !dnx_read(&p->plan, &p->arena, content, &e)) {
         arena_release(&p->arena);
         os_unmap(&p->file);
         p->plan = (struct plan){0};
         ok = false;
     }
-    if (ok) os_note_use(path.p);
-    arena_release(&a);
     return ok;
 }
 
@@ -129,11 +126,11 @@ static void write_program(void *user)
     const struct keeper *k = user;
     struct arena a = {0};
     struct err e = {0};
-    struct str *piece, path = cache_path(&k->cache, k->key, ".dnx", &a);
+    struct str *piece;
     i64 n = 0, size = 0;
     bool ok = dnx_pieces(k->plan, &a, &piece, &n, &e);
     for (i64 i = 0; i < n; i++) size += piece[i].n;
-    if (ok && size <= MAX_KEPT && os_write_private(path.p, piece, n, &e)) cache_trim(&k->cache);
+    if (ok && size <= MAX_KEPT && cache_write(&k->cache, k->key, ".dnx", piece, n)) cache_trim();
     arena_release(&a);
 }
 
@@ -161,7 +158,8 @@ struct api_keep *api_keep_new(const struct cache *c, struct hash key)
     if (!c->folder.n) return NULL;
     struct arena a = {0};
     struct keeper *k = arena_new(&a, struct keeper);
-    *k = (struct keeper){.keep = {start_keeping, end_keeping}, .key = key, .cache.folder = str_dup(&a, c->folder)};
+    *k = (struct keeper){.keep = {start_keeping, end_keeping}, .key = key, .cache = *c};
+    k->cache.folder = str_dup(&a, c->folder);
     k->arena = a;
     return &k->keep;
 }

@@ -103,6 +103,7 @@ struct api_costs {
     const struct caps *caps;
     double scale;          /* measured / predicted, median over the tasks known; 1 without any */
     u32 n_known;           /* tasks that were measured */
+    struct err *e;         /* of what could not be read since */
 };
 bool api_costs_init(struct api_costs *k, struct db *db, const struct api_target *t, const struct cover *c, const i64 *var, struct err *e);
 plan_cost_fn api_cost;

@@ -157,7 +157,7 @@ static u32 worth_measuring(quern_model *m, struct api_costs *costs, struct cover
     u32 *uses = arena_array(&a, u32, c->task.n + 1), n = 0;
     for (u32 i = 0; i < c->task.n; i++)
         p.cost[i].ok = api_cost(costs, c->task.v[i], m->var, &p.cost[i]);
-    bool ok = plan_select(&s, c, m->var, listed_price, &p, &a, e);
+    bool ok = plan_select(&s, c, m->var, listed_price, &p, &a, e) && !e->code;
     for (u32 i = 0; i < s.choice.n && ok; i++) {
         u32 task = c->region.v[s.choice.v[i].region].task;
         if (task != NO_TASK) uses[task]++;
@@ -318,6 +318,16 @@ quern_status quern_db_merge(quern_db *db, const char *other, int64_t *n_new)
     if (!db || !api_given(db->q, "other n_new", other, n_new)) return QUERN_USAGE;
     struct err *e = api_begin(db->q);
     return api_end(db->q, db_merge(&db->db, other, n_new, e));
+}
+
+quern_status quern_db_repair(quern *q, const char *damaged, const char *path, struct quern_db_saved *saved)
+{
+    struct err *e = api_begin(q);
+    struct db_saved s;
+    bool ok = db_repair(damaged, path, &s, e);
+    const struct quern_db_saved out = {saved->size, s.n_pages, s.n_damaged, s.n_corrected, s.n_lost_frames, s.n_tasks, s.n_trials, s.n_samples, s.n_left};
+    memcpy(saved, &out, saved->size < sizeof out ? saved->size : sizeof out);
+    return api_end(q, ok);
 }
 
 quern_status quern_db_prune(quern_db *db, const char *what, int64_t *n_gone)

@@ -551,6 +551,17 @@ bool os_read_own(struct arena *a, const char *path, bool is_secret, i64 max, str
 /* A folder that only this user (or root) can change. false without an error: it is not there. */
 bool os_own_folder(const char *path, struct err *e);
 
+/* os_secret.c: n random bytes (at most 256) in a file that only this user can read, made when there is none. */
+bool os_secret(const char *path, u8 *out, i64 n, struct err *e);
+
+/* seal.c: who wrote a file, and that it is whole. */
+enum { SEAL_KEY_BYTES = 32, SEAL_BYTES = 64 };
+struct seal_key { u8 v[SEAL_KEY_BYTES]; };
+bool seal_key_open(struct seal_key *k, struct err *e); /* this user's, made when there is none */
+/* Of a file of this name whose content is n pieces. */
+bool seal_make(const struct seal_key *k, struct str name, const struct str *piece, i64 n, u8 seal[SEAL_BYTES], struct err *e);
+bool seal_check(const struct seal_key *k, struct str name, struct str content, const u8 seal[SEAL_BYTES]);
+
 /* os_child.c: a copy of this process that works by itself and talks to it through a socket. The
    parent must not hold threads that the work needs. The child leaves without running exit handlers. */
 struct os_child { int pid, fd; };

@@ -205,7 +205,7 @@ bool os_private_folder(const char *path, struct err *e)
     }
     if (mkdir(path, 0700) != 0 && errno != EEXIST) return fail(e, "create folder", path);
     if (lstat(path, &st) != 0) return fail(e, "read folder", path);
-    if (!S_ISDIR(st.st_mode)) return err_set(e, ERR_SYSTEM, "'%s' is not a folder", path);
+    if (!S_ISDIR(st.st_mode)) return err_set(e, ERR_SYSTEM, S_ISLNK(st.st_mode) ? "'%s' is a link" : "'%s' is not a folder", path);
     if (st.st_uid != geteuid())
         return err_set(e, ERR_SYSTEM, "folder '%s' belongs to another user", path);
     return !(st.st_mode & 022) ||

@@ -198,46 +198,45 @@ void vulkan_kernels_destroy(struct vulkan *v)
     for (struct dev_kernel *k = v->kernels; k; k = k->next) destroy_pipelines(v, k);
 }
 
-/* The cache. */
+/* The cache: what the driver compiled, in a file of this user's for each driver, with a seal (core/seal.c) because it is run. */
 
-static const char magic[16] = "quern pipelines";
 enum { MAX_CACHE = 64 << 20 };
 
-struct cache_head {
-    char magic[sizeof magic];
-    struct hash hash; /* of what follows */
-};
-
-static struct str cache_path(const struct vulkan *v, struct arena *a)
+static struct str cache_name(const struct vulkan *v, struct arena *a)
 {
-    struct str folder = os_cache_folder(a);
     const VkPhysicalDeviceProperties *p = &v->facts.prop.core.properties;
     char hex[33];
-    if (!folder.n) return folder;
     struct hash h = hash_bytes(p->pipelineCacheUUID, VK_UUID_SIZE);
     hash_hex(h, hex);
-    return str_fmt(a, "%.*s/vulkan-%04x-%04x-%08x-%.16s.bin", STR_ARG(folder), p->vendorID,
-                   p->deviceID, p->driverVersion, hex);
+    return str_fmt(a, "vulkan-%04x-%04x-%08x-%.16s.bin", p->vendorID, p->deviceID, p->driverVersion, hex);
+}
+
+/* Where it is and with which key it is sealed; false: this user has no cache, or one that others may write into. */
+static bool open_cache(struct arena *a, struct str name, struct str *path, struct seal_key *key)
+{
+    struct str folder = os_cache_folder(a);
+    struct err e = {0}; /* doing without costs time, nothing else */
+    if (!folder.n || !os_private_folder(folder.p, &e) || !seal_key_open(key, &e)) return false;
+    *path = str_fmt(a, "%.*s/%.*s", STR_ARG(folder), STR_ARG(name));
+    return true;
 }
 
 /* Also checks what the driver should check itself: that the data is its own. */
 static struct str read_cache(const struct vulkan *v, struct arena *a)
 {
     const VkPhysicalDeviceProperties *p = &v->facts.prop.core.properties;
-    struct str path = cache_path(v, a), text;
+    struct str name = cache_name(v, a), path, all;
+    struct seal_key key;
     struct err e = {0};
-    struct cache_head h;
     VkPipelineCacheHeaderVersionOne one;
-    if (!path.n || !os_read(a, path.p, MAX_CACHE, &text, &e)) return (struct str){0};
-    if (text.n < (i64)(sizeof h + sizeof one)) return (struct str){0};
-    memcpy(&h, text.p, sizeof h);
-    text = str_sub(text, (i64)sizeof h, text.n);
+    u8 seal[SEAL_BYTES];
+    if (!open_cache(a, name, &path, &key) || !os_exists(path.p) || !os_read(a, path.p, MAX_CACHE, &all, &e)) return (struct str){0};
+    if (all.n < (i64)(sizeof seal + sizeof one)) return (struct str){0};
+    struct str text = str_sub(all, 0, all.n - SEAL_BYTES);
+    memcpy(seal, text.p + text.n, sizeof seal);
     memcpy(&one, text.p, sizeof one);
-    struct hash is = hash_bytes(text.p, text.n);
-    bool ok = memcmp(h.magic, magic, sizeof magic) == 0 && h.hash.lo == is.lo &&
-              h.hash.hi == is.hi && one.headerVersion == VK_PIPELINE_CACHE_HEADER_VERSION_ONE &&
-              one.vendorID == p->vendorID && one.deviceID == p->deviceID &&
-              memcmp(one.pipelineCacheUUID, p->pipelineCacheUUID, VK_UUID_SIZE) == 0;
+    bool ok = seal_check(&key, name, text, seal) && one.headerVersion == VK_PIPELINE_CACHE_HEADER_VERSION_ONE && one.vendorID == p->vendorID &&
+              one.deviceID == p->deviceID && memcmp(one.pipelineCacheUUID, p->pipelineCacheUUID, VK_UUID_SIZE) == 0;
     return ok ? text : (struct str){0};
 }
 
@@ -257,17 +256,16 @@ void vulkan_cache_open(struct vulkan *v)
 static void write_cache(struct vulkan *v, struct arena *a)
 {
     size_t n = 0;
-    struct err e = {0}; /* not being able to write it costs time, nothing else */
-    struct str path = cache_path(v, a), folder = os_cache_folder(a);
-    struct cache_head h;
-    if (!path.n || v->vk.GetPipelineCacheData(v->device, v->cache, &n, NULL) != VK_SUCCESS) return;
-    if (n < sizeof(VkPipelineCacheHeaderVersionOne) || n > MAX_CACHE - sizeof h) return;
-    char *p = arena_alloc(a, (i64)(sizeof h + n));
-    if (v->vk.GetPipelineCacheData(v->device, v->cache, &n, p + sizeof h) != VK_SUCCESS) return;
-    memcpy(h.magic, magic, sizeof magic);
-    h.hash = hash_bytes(p + sizeof h, (i64)n);
-    memcpy(p, &h, sizeof h);
-    if (os_mkdirs(folder.p, &e)) os_write(path.p, p, (i64)(sizeof h + n), &e);
+    struct err e = {0};
+    struct str name = cache_name(v, a), path;
+    struct seal_key key;
+    u8 seal[SEAL_BYTES];
+    if (!open_cache(a, name, &path, &key) || v->vk.GetPipelineCacheData(v->device, v->cache, &n, NULL) != VK_SUCCESS) return;
+    if (n < sizeof(VkPipelineCacheHeaderVersionOne) || n > MAX_CACHE - SEAL_BYTES) return;
+    char *p = arena_alloc(a, (i64)n);
+    if (v->vk.GetPipelineCacheData(v->device, v->cache, &n, p) != VK_SUCCESS) return;
+    const struct str piece[] = {{p, (i64)n}, {(const char *)seal, sizeof seal}};
+    if (seal_make(&key, name, piece, 1, seal, &e)) os_write_private(path.p, piece, countof(piece), &e);
 }
 
 void vulkan_cache_close(struct vulkan *v)

@@ -1,90 +1,126 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The user's caches. That of compiled kernels has one file per kernel in a folder that only this user may write, found by the hash of
-// everything that the code depends on (build_key). Code in them is run, so a folder that others may write into is refused,
-// and every file carries the hash of its content: what was cut short by a full disk or a kill is not there. A cache may be
-// lost at any time, so nothing is synchronised, and failures to write only cost the next build.
+// The user's cache. Folder "kernels" has one file per compiled kernel, found by the hash of everything that the code depends on
+// (build_key); "programs" whole programs (api_keep.c). What is in it is run, so nothing is taken that somebody else may have put there: a
+// folder that belongs to another user, or that others may write into, is refused, and every file ends with a seal (core/seal.c), made
+// with a key that only this user can read and that lies elsewhere, over the file's name and all of its content. A file that was
+// changed, renamed, cut short by a full disk or a kill, or made with another key is not there. A cache may be lost at any time, so
+// nothing is synchronised, and failures to write only cost the next build.
 //
-// Files: KEY (32 hex digits): magic, hash of the code, code. KEY.part, for a kernel in a program that has others, too: magic,
-// hash, the program's KEY. Whole programs (api_keep.c) are in a folder of their own. A folder has at most 2 GiB: beyond
-// that what was used longest ago goes, and what a process that was killed left half written, after a day.
+// Files: KEY (32 hex digits): code, seal. KEY.part, for a kernel in a program that has others, too: the program's KEY, seal. KEY.dnx: a
+// program, seal. All together have at most as many bytes as the user said (2 GiB): beyond that what was used longest ago goes, and what
+// a process that was killed left half written, after a day.
 #include "tune/tune.h"
 
 #include <string.h>
 
-static const char magic[16] = "quern kernel 1\n";
-enum { MAX_CODE = 1 << 30, TRIM_EVERY = 64 /* writes */ };
-static const i64 max_size = (i64)2 << 30; /* bytes of all files */
+enum { MAX_CODE = 1 << 30, MAX_PIECES = 1 << 20, TRIM_EVERY = 64 /* writes */ };
+static const i64 usual_limit = (i64)2 << 30; /* bytes of all files */
 static const double half_written = 24 * 3600; /* seconds: nothing takes so long to write */
+static const char *const folders[] = {"kernels", "programs", "" /* what drivers compiled, dev_vulkan_kernel.c */};
 
-struct cache_head {
-    char magic[sizeof magic];
-    struct hash content;
-};
+static struct str limit_file(struct arena *a)
+{
+    struct str folder = os_config_folder(a);
+    return folder.n ? str_fmt(a, "%.*s/cache-limit", STR_ARG(folder)) : folder;
+}
+
+static i64 read_limit(void)
+{
+    struct arena a = {0};
+    struct err e = {0};
+    struct str path = limit_file(&a), text;
+    i64 n;
+    bool ok = path.n && os_exists(path.p) && os_read(&a, path.p, 100, &text, &e) && str_to_i64(str_trim(text), &n) && n >= 0;
+    arena_release(&a);
+    return ok ? n : usual_limit;
+}
+
+/* Refuses a cache, or a part of it, that is not this user's alone. */
+static bool open_folder(struct str *path, const char *name, struct arena *a, struct err *e)
+{
+    struct str all = os_cache_folder(a);
+    if (!all.n) return err_set(e, ERR_SYSTEM, "neither XDG_CACHE_HOME nor HOME is set");
+    if (!os_private_folder(all.p, e)) return false;
+    *path = str_fmt(a, "%.*s/%s", STR_ARG(all), name);
+    return os_private_folder(path->p, e);
+}
 
 void cache_open(struct cache *c, const char *name, struct arena *a, const struct log *l)
 {
     struct err e = {0};
-    struct str folder = os_cache_folder(a);
+    struct str path;
     *c = (struct cache){0};
-    if (!folder.n) return;
-    struct str path = str_fmt(a, "%.*s/%s", STR_ARG(folder), name);
-    if (os_private_folder(path.p, &e)) c->folder = path;
+    if (read_limit() == 0) return;
+    if (open_folder(&path, name, a, &e) && seal_key_open(&c->key, &e)) c->folder = path;
     else log_printf(l, 1, "%s are not kept: %s", name, e.msg);
 }
 
-struct str cache_path(const struct cache *c, struct hash key, const char *suffix, struct arena *a)
+static struct str name_of(struct hash key, const char *suffix, struct arena *a)
 {
     char hex[33];
-    if (!c || !c->folder.n) return (struct str){0};
     hash_hex(key, hex);
-    return str_fmt(a, "%.*s/%s%s", STR_ARG(c->folder), hex, suffix);
+    return str_fmt(a, "%s%s", hex, suffix);
+}
+
+static struct str path_of(const struct cache *c, struct str name, struct arena *a)
+{
+    return str_fmt(a, "%.*s/%.*s", STR_ARG(c->folder), STR_ARG(name));
+}
+
+/* All of a file but its seal, if that is right. */
+static bool unseal(const struct cache *c, struct str name, struct str all, struct str *content)
+{
+    u8 seal[SEAL_BYTES];
+    if (all.n < SEAL_BYTES) return false;
+    *content = str_sub(all, 0, all.n - SEAL_BYTES);
+    memcpy(seal, content->p + content->n, sizeof seal);
+    return seal_check(&c->key, name, *content, seal);
+}
+
+bool cache_map(const struct cache *c, struct hash key, const char *suffix, struct os_file *f, struct str *content)
+{
+    if (!c || !c->folder.n) return false;
+    struct arena a = {0};
+    struct err e = {0};
+    struct str name = name_of(key, suffix, &a), path = path_of(c, name, &a);
+    bool ok = os_map(f, path.p, &e);
+    if (ok && !unseal(c, name, (struct str){(const char *)f->p, f->n}, content)) {
+        os_unmap(f);
+        ok = false;
+    }
+    if (ok) os_note_use(path.p);
+    arena_release(&a);
+    return ok;
+}
+
+bool cache_write(const struct cache *c, struct hash key, const char *suffix, const struct str *piece, i64 n)
+{
+    if (!c || !c->folder.n || n >= MAX_PIECES) return false;
+    struct arena a = {0};
+    struct err e = {0};
+    u8 seal[SEAL_BYTES];
+    struct str name = name_of(key, suffix, &a), *all = arena_array(&a, struct str, n + 1);
+    for (i64 i = 0; i < n; i++) all[i] = piece[i];
+    all[n] = (struct str){(const char *)seal, sizeof seal};
+    bool ok = seal_make(&c->key, name, piece, n, seal, &e) && os_write_private(path_of(c, name, &a).p, all, n + 1, &e);
+    arena_release(&a);
+    return ok;
 }
 
 static bool get(const struct cache *c, struct hash key, const char *suffix, struct arena *a, struct str *content)
 {
-    struct cache_head h;
+    if (!c || !c->folder.n) return false;
     struct err e = {0};
-    struct str all, path = cache_path(c, key, suffix, a);
-    if (!path.n || !os_read(a, path.p, MAX_CODE, &all, &e)) return false;
-    if (all.n < (i64)sizeof h) return false;
-    memcpy(&h, all.p, sizeof h);
-    *content = str_sub(all, (i64)sizeof h, all.n);
-    struct hash is = hash_bytes(content->p, content->n);
-    if (memcmp(h.magic, magic, sizeof magic) != 0 || is.lo != h.content.lo || is.hi != h.content.hi) return false;
+    struct str name = name_of(key, suffix, a), path = path_of(c, name, a), all;
+    if (!os_exists(path.p) || !os_read(a, path.p, MAX_CODE, &all, &e) || !unseal(c, name, all, content)) return false;
     os_note_use(path.p);
     return true;
 }
 
-void cache_trim(const struct cache *c)
-{
-    if (!c || !c->folder.n) return;
-    struct arena a = {0};
-    struct os_entry *entry;
-    struct err e = {0};
-    i64 n = 0, size = 0;
-    if (!os_list_by_use(&a, c->folder.p, &entry, &n, &e)) n = 0;
-    for (i64 i = 0; i < n; i++) size += entry[i].size;
-    for (i64 i = 0; i < n; i++) {
-        bool is_left = str_ends(entry[i].name, S(".tmp")) && os_time() - entry[i].used > half_written;
-        if (size <= max_size && !is_left) continue;
-        os_remove_tree(str_fmt(&a, "%.*s/%.*s", STR_ARG(c->folder), STR_ARG(entry[i].name)).p);
-        size -= entry[i].size;
-    }
-    arena_release(&a);
-}
-
 static void put(const struct cache *c, struct hash key, const char *suffix, struct str content)
 {
-    if (!c || !c->folder.n) return;
-    struct arena a = {0};
-    struct err e = {0};
-    struct cache_head h = {.content = hash_bytes(content.p, content.n)};
-    memcpy(h.magic, magic, sizeof magic);
-    struct str piece[] = {{(const char *)&h, sizeof h}, content};
-    os_write_private(cache_path(c, key, suffix, &a).p, piece, countof(piece), &e);
-    if (key.lo % TRIM_EVERY == 0) cache_trim(c);
-    arena_release(&a);
+    if (cache_write(c, key, suffix, &content, 1) && key.lo % TRIM_EVERY == 0) cache_trim();
 }
 
 bool cache_get(const struct cache *c, struct hash key, struct arena *a, struct str *code)
@@ -106,7 +142,93 @@ void cache_put_part(const struct cache *c, struct hash key, struct str program)
 {
     struct arena a = {0};
     struct hash of = hash_bytes(program.p, program.n);
-    if (c && c->folder.n && !os_exists(cache_path(c, of, "", &a).p)) put(c, of, "", program);
+    struct str there;
+    if (!get(c, of, "", &a, &there)) put(c, of, "", program);
     put(c, key, ".part", (struct str){(const char *)&of, sizeof of});
     arena_release(&a);
+}
+
+/* As a whole. */
+
+struct kept { struct str path; i64 size; double used; };
+struct kepts { struct kept *v; u32 n, cap; };
+
+static void list_folder(struct kepts *k, struct str all, const char *name, struct arena *a)
+{
+    struct err e = {0};
+    struct str dir = str_fmt(a, "%.*s/%s", STR_ARG(all), name);
+    struct os_entry *entry;
+    i64 n = 0;
+    if (!os_is_dir(dir.p) || !os_list_by_use(a, dir.p, &entry, &n, &e)) return;
+    for (i64 i = 0; i < n; i++)
+        *arr_push(a, k) = (struct kept){str_fmt(a, "%.*s/%.*s", STR_ARG(dir), STR_ARG(entry[i].name)), entry[i].size, entry[i].used};
+}
+
+/* Merges what is sorted by use: the next one to go, of the lists of both folders. */
+static struct kept *oldest(struct kepts *k, u32 *at)
+{
+    struct kept *best = NULL;
+    i64 from = -1;
+    for (i64 f = 0; f < countof(folders); f++)
+        if (at[f] < k[f].n && (!best || k[f].v[at[f]].used < best->used)) best = &k[f].v[at[f]], from = f;
+    if (best) at[from]++;
+    return best;
+}
+
+void cache_trim(void)
+{
+    struct arena a = {0};
+    struct kepts k[countof(folders)] = {{0}};
+    u32 at[countof(folders)] = {0};
+    struct str all = os_cache_folder(&a);
+    i64 size = 0, limit = read_limit();
+    for (i64 f = 0; f < countof(folders) && all.n; f++) {
+        list_folder(&k[f], all, folders[f], &a);
+        for (u32 i = 0; i < k[f].n; i++) size += k[f].v[i].size;
+    }
+    for (struct kept *x; (x = oldest(k, at));) {
+        bool is_left = str_ends(x->path, S(".tmp")) && os_time() - x->used > half_written;
+        if (size <= limit && !is_left) continue;
+        os_remove_tree(x->path.p);
+        size -= x->size;
+    }
+    arena_release(&a);
+}
+
+bool cache_look(struct cache_use *u, struct arena *a, struct err *e)
+{
+    struct kepts k = {0};
+    *u = (struct cache_use){.folder = os_cache_folder(a), .limit = read_limit()};
+    for (i64 f = 0; f < countof(folders) && u->folder.n; f++) list_folder(&k, u->folder, folders[f], a);
+    for (u32 i = 0; i < k.n; i++) u->bytes += k.v[i].size;
+    u->n = k.n;
+    return true;
+}
+
+bool cache_set_limit(i64 bytes, struct err *e)
+{
+    struct arena a = {0};
+    struct str path = limit_file(&a), folder = os_config_folder(&a), text = str_fmt(&a, "%lld\n", (long long)bytes);
+    bool ok = bytes >= 0 || err_set(e, ERR_USAGE, "a cache cannot have %lld bytes", (long long)bytes);
+    if (ok && !path.n) ok = err_set(e, ERR_SYSTEM, "there is no folder for settings: neither XDG_CONFIG_HOME nor HOME is set");
+    ok = ok && os_mkdirs(folder.p, e) && os_write(path.p, text.p, text.n, e);
+    if (ok) cache_trim();
+    arena_release(&a);
+    return ok;
+}
+
+/* Only what is in folders of this user's: others' are never used. */
+bool cache_clear(struct err *e)
+{
+    struct arena a = {0};
+    bool ok = true;
+    for (i64 f = 0; f < countof(folders) && ok; f++) {
+        struct str dir;
+        ok = open_folder(&dir, folders[f], &a, e);
+        struct kepts k = {0};
+        if (ok) list_folder(&k, os_cache_folder(&a), folders[f], &a);
+        for (u32 i = 0; i < k.n; i++) os_remove_tree(k.v[i].path.p);
+    }
+    arena_release(&a);
+    return ok;
 }

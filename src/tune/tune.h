@@ -4,6 +4,8 @@
 // child process, and remembered: every sample is committed as it is taken, every failure is a row with its reason.
 //
 //   db.c       the database: one SQLite file        db_more.c  statistics, export, merge, prune
+//   db_open.c  opening: checks, versions            db_pages.c checksums of pages      db_wal.c  the write-ahead log
+//   db_repair.c what can be saved of a damaged one
 //   build.c    texts to binaries, several at a time
 //   cache.c    binaries from one process to the next, by content
 //   check.c    random inputs, reference results, tolerances
@@ -30,11 +32,14 @@ struct sqlite3;
 
 struct db {
     struct sqlite3 *sql;
-    struct arena arena;     /* error texts */
-    i64 run;                /* this run's id; 0 until db_begin_run */
+    struct arena arena;     /* name of the copy */
+    bool is_readonly;       /* what is not there has the id -1 */
+    struct str copy;        /* folder with the copy that is read in place of the file; empty: none */
 };
 
-bool db_open(struct db *d, const char *path, struct err *e); /* created when missing; ":memory:" */
+/* Created when missing; ":memory:". Where the file cannot be written it is read. */
+bool db_open(struct db *d, const char *path, struct err *e);
+bool db_open_to_read(struct db *d, const char *path, struct err *e); /* the file stays as it is, whatever its version */
 void db_close(struct db *d);
 
 enum trial_status {
@@ -108,13 +113,30 @@ bool db_export(struct db *d, struct buf *csv, struct err *e);    /* one row per 
 bool db_merge(struct db *d, const char *other, i64 *n_new, struct err *e);
 bool db_prune(struct db *d, struct str what, i64 env, i64 *n_gone, struct err *e);
 
-/* cache.c: what is kept in files of this user's from one process to the next. */
-struct cache { struct str folder; /* empty: nothing is kept */ };
+/* db_repair.c: what can be saved of a damaged database, into a new file. Nothing else may have the damaged one open. */
+struct db_saved {
+    i64 n_pages, n_damaged, n_corrected, n_lost_frames; /* pages; of these damaged; of those put right by their checksum; frames of the log */
+    i64 n_tasks, n_trials, n_samples, n_left;           /* saved; samples that were found, but not what they are of */
+};
+bool db_repair(const char *in, const char *out, struct db_saved *s, struct err *e);
+
+/* cache.c: what is kept in files of this user's from one process to the next, sealed with this user's key. */
+struct cache {
+    struct str folder;        /* empty: nothing is kept */
+    struct seal_key key;
+};
 /* The user's own of that name ("kernels", "programs"); what stands in the way (a folder that others may write into) is a warning, and
    nothing is kept. */
 void cache_open(struct cache *c, const char *name, struct arena *a, const struct log *l);
-struct str cache_path(const struct cache *c, struct hash key, const char *suffix, struct arena *a); /* empty: nothing is kept */
-void cache_trim(const struct cache *c); /* drops what was used longest ago until the rest fits its limit */
+/* Maps the file of a key; content without its seal. false: it is not there, or not as this user wrote it. */
+bool cache_map(const struct cache *c, struct hash key, const char *suffix, struct os_file *f, struct str *content);
+bool cache_write(const struct cache *c, struct hash key, const char *suffix, const struct str *piece, i64 n); /* of n pieces */
+/* The whole cache, of all names. */
+void cache_trim(void); /* drops what was used longest ago until the rest fits the limit */
+struct cache_use { struct str folder; i64 n, bytes, limit; };
+bool cache_look(struct cache_use *u, struct arena *a, struct err *e);
+bool cache_set_limit(i64 bytes, struct err *e); /* lasting, for all processes of this user; 0: nothing is kept */
+bool cache_clear(struct err *e);
 /* Compiled kernels. */
 bool cache_get(const struct cache *c, struct hash key, struct arena *a, struct str *code); /* false: not there; c may be NULL */
 void cache_put(const struct cache *c, struct hash key, struct str code);

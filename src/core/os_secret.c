@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Secrets of this user: files of random bytes that nobody else can read, made when they are asked for the first time.
+//
+// A new one is complete under another name before it gets its own, and never replaces one that is there: processes that ask at the same
+// time all end with the same bytes. One that others can read, or could have written, is refused, not replaced: who owns it should know.
+#define _GNU_SOURCE
+#include "core/core.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool fail(struct err *e, const char *what, const char *path)
+{
+    return err_set(e, ERR_SYSTEM, "cannot %s '%s': %s", what, path, strerror(errno));
+}
+
+static bool read_secret(int fd, const char *path, u8 *out, i64 n, struct err *e)
+{
+    struct stat st;
+    u8 more;
+    if (fstat(fd, &st) != 0) return fail(e, "read", path);
+    if (!S_ISREG(st.st_mode)) return err_set(e, ERR_SYSTEM, "'%s' is not a regular file", path);
+    if (st.st_uid != geteuid()) return err_set(e, ERR_SYSTEM, "'%s' belongs to another user", path);
+    if (st.st_mode & 077) return err_set(e, ERR_SYSTEM, "others may read or write '%s', which is a secret: remove it, and a new one is made", path);
+    if (read(fd, out, (size_t)n) != n || read(fd, &more, 1) != 0)
+        return err_set(e, ERR_SYSTEM, "'%s' does not have %lld bytes: remove it, and a new one is made", path, (long long)n);
+    return true;
+}
+
+static bool make_secret(const char *path, i64 n, struct err *e)
+{
+    char tmp[PATH_MAX];
+    u8 bytes[256];
+    assert(n <= (i64)sizeof bytes);
+    if (snprintf(tmp, sizeof tmp, "%s.%ld.tmp", path, (long)gettid()) >= (int)sizeof tmp) return err_set(e, ERR_SYSTEM, "path too long: '%.200s'", path);
+    if (getrandom(bytes, (size_t)n, 0) != n) return fail(e, "get random bytes for", path);
+    unlink(tmp);
+    int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    bool ok = fd >= 0 && write(fd, bytes, (size_t)n) == n && fsync(fd) == 0;
+    ok = (ok && (link(tmp, path) == 0 || errno == EEXIST)) || fail(e, "create", path);
+    if (fd >= 0) close(fd), unlink(tmp);
+    explicit_bzero(bytes, sizeof bytes);
+    return ok;
+}
+
+bool os_secret(const char *path, u8 *out, i64 n, struct err *e)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0 && errno == ENOENT) {
+        if (!make_secret(path, n, e)) return false;
+        fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    }
+    if (fd < 0) return fail(e, "open", path);
+    bool ok = read_secret(fd, path, out, n, e);
+    close(fd);
+    return ok;
+}
