@@ -285,7 +285,26 @@ code 0 show p.db
 code 0 show kcg_MM_bM1024N1024K1024isAT1W64_BM32BN32BK8TM4TN4BLY1BLX1WLY8WLX8GLWA4GLWB4BSWM2BSWN2WSWM1WSWN2LSU1Map4GSW0UN8RP0SP0LC1RC0; says 'group  *64 threads'
 code 1 show kcg_MM_bM8N8K8isAT7; says 'column 19: .*isAT'
 printf 'no database at all, but long enough to be one, one would think, if one did not look at it closely at all ...' > no.db
-code 1 db stats no.db
+code 1 db stats no.db; says 'not a database'
+code 2 db repair t.db; says '-o is missing'
+code 2 db repair t.db -o p.db; says 'exists already'
+code 1 db repair no.db -o saved.db; says "'no.db'"
+code 0 db repair t.db -o saved.db; says ' samples'
+code 0 compile small.graph -o w.dnx --db saved.db --optimize-for=H:64,W:64; same u.dnx w.dnx
+
+# the user's cache: one of its own, which is emptied
+before_cache=${XDG_CACHE_HOME:-} before_config=${XDG_CONFIG_HOME:-}
+XDG_CACHE_HOME=$PWD/own XDG_CONFIG_HOME=$PWD/own; export XDG_CACHE_HOME XDG_CONFIG_HOME
+code 0 run small.graph --set H=7 W=13 --bench --min-samples 1 --timeout 0.01s
+code 0 cache --json; says '"limit":2147483648'
+code 0 cache --size 1.5GiB; says 'limit *1536.0 MiB'
+code 0 cache; says 'limit *1536.0 MiB'; says 'entries *[1-9]'
+code 2 cache --size much; says "'much' is not a size"
+code 0 cache --clear; says 'entries *0'
+code 0 cache --size 0; code 0 run small.graph --set H=7 W=13 --bench --min-samples 1 --timeout 0.01s; code 0 cache; says 'entries *0'
+unset XDG_CACHE_HOME XDG_CONFIG_HOME
+[ -z "$before_cache" ] || { XDG_CACHE_HOME=$before_cache; export XDG_CACHE_HOME; }
+[ -z "$before_config" ] || { XDG_CONFIG_HOME=$before_config; export XDG_CONFIG_HOME; }
 
 # other forms (those of programs: test/vkdt.sh)
 code 0 export small.graph --to onnx -o small.onnx; is_file small.onnx

@@ -2,7 +2,7 @@
 //
 // What the tuner promises. Planted candidates: kernels compiled from C text that crash, hang, leave, write where they must not,
 // are wrong in part or not deterministic; each must come back as its status with a reason, and the next trial must work. The
-// database: resumes, never mixes environments, merges, refuses what is not its own. The whole loop on small networks.
+// whole loop on small networks: resumes, never mixes environments. The database itself: test_db.c.
 #include "pass/pass.h"
 #include "tune/tune.h"
 
@@ -557,193 +557,13 @@ static void test_nothing(void **state)
 
 /* the database */
 
-static void add_rows(struct db *d, const struct task *t, const char *env, u32 n)
-{
-    struct err e = {0};
-    i64 ev = db_env(d, str_of(env), S("cc"), &e), task = db_task(d, t, &e);
-    for (u32 i = 0; i < n; i++) {
-        char text[32];
-        snprintf(text, sizeof text, "c%u", i);
-        i64 id = db_trial(d, ev, task, S("H=4"), str_of(text), &e);
-        for (u32 k = 0; k < 3; k++) assert_true(db_sample(d, id, &(struct sample){.seconds = 1 + i + k, .base = 2, .is_cold = k == 0}, &e));
-        assert_true(db_trial_status(d, id, TRIAL_OK, S(""), &e));
-        assert_int_equal(db_trial(d, ev, task, S("H=4"), str_of(text), &e), id);
-    }
-}
-
-static void test_merge(void **state)
-{
-    struct tuned t;
-    struct db a, b;
-    struct err e = {0};
-    i64 n;
-    tuned_open(&t);
-    const char *pa = temp_db(&t.arena, "a.db"), *pb = str_fmt(&t.arena, "%s.b", pa).p;
-    assert_true(db_open(&a, pa, &e) && db_open(&b, pb, &e));
-    add_rows(&a, t.task[0].task, "x", 3);
-    add_rows(&b, t.task[0].task, "x", 5);                    /* three are known */
-    add_rows(&b, t.task[t.n > 1].task, "y", 2);              /* another environment */
-    assert_true(db_merge(&a, pb, &n, &e));
-    assert_int_equal(n, 4);
-    assert_int_equal(number(&a, "trials"), 7);
-    assert_int_equal(number(&a, "samples"), 21);
-    assert_true(db_merge(&a, pb, &n, &e));
-    assert_int_equal(n, 0);
-    assert_int_equal(number(&a, "samples"), 21);
-    assert_false(db_merge(&a, "/nonexistent/file.db", &n, &e));
-    e = (struct err){0};
-    struct buf csv = {0};
-    assert_true(db_export(&a, &csv, &e));
-    u32 lines = 0;
-    for (i64 i = 0; i < csv.n; i++) lines += csv.p[i] == '\n';
-    assert_int_equal(lines, 22);
-    buf_release(&csv);
-    assert_true(db_prune(&a, S("foreign"), 1, &n, &e));
-    assert_int_equal(n, 2);
-    assert_true(db_prune(&a, S("losers"), 1, &n, &e));
-    assert_int_equal(number(&a, "trials"), 3);
-    assert_false(db_prune(&a, S("everything"), 1, &n, &e));
-    e = (struct err){0};
-    assert_true(db_options(&a, S("m"), S("H=4"), &e) && db_options(&a, S("m"), S("H=4"), &e));
-    assert_false(db_options(&a, S("m"), S("H=5"), &e));
-    assert_true(e.code == ERR_USAGE && strstr(e.msg, "H=4") && strstr(e.msg, "H=5"));
-    db_close(&a);
-    db_close(&b);
-    os_remove_tree(str_z(&t.arena, str_sub(str_of(pa), 0, (i64)strlen(pa) - 5)));
-    tuned_close(&t);
-}
-
-/* A database of a version before keeps what it has. */
-static void test_upgrade(void **state)
-{
-    struct tuned t;
-    struct db d;
-    struct err e = {0};
-    struct trial_row row;
-    tuned_open(&t);
-    const char *path = temp_db(&t.arena, "a.db");
-    for (int version = 1; version <= 3; version++) {
-        assert_true(db_open(&d, path, &e));
-        add_rows(&d, t.task[0].task, "x", 3);
-        i64 samples = number(&d, "samples");
-        static const char *const back[] = {
-            "ALTER TABLE sample DROP COLUMN final; ALTER TABLE sample DROP COLUMN cold; PRAGMA user_version=1",
-            "ALTER TABLE sample DROP COLUMN final; PRAGMA user_version=2", "PRAGMA user_version=3"};
-        static const char code[] = "CREATE TABLE binary (key TEXT PRIMARY KEY, code BLOB NOT NULL); INSERT INTO binary VALUES ('00', 'code')";
-        assert_int_equal(sqlite3_exec(d.sql, back[version - 1], NULL, NULL, NULL), SQLITE_OK);
-        assert_int_equal(sqlite3_exec(d.sql, code, NULL, NULL, NULL), SQLITE_OK);
-        db_close(&d);
-        if (!db_open(&d, path, &e)) fail_msg("%s", e.msg);
-        assert_int_equal(number(&d, "samples"), samples);
-        assert_int_equal(sqlite3_exec(d.sql, "SELECT code FROM binary", NULL, NULL, NULL), SQLITE_ERROR); /* gone */
-        assert_true(db_trial_row(&d, 1, &t.arena, &row, &e) && row.n > 0 && row.n_final == 0);
-        assert_true(db_sample(&d, 1, &(struct sample){.seconds = 1, .base = 2, .is_final = true}, &e));
-        assert_true(db_trial_row(&d, 1, &t.arena, &row, &e) && row.n_final == 1 && row.ratio == 0.5);
-        db_close(&d);
-        os_remove_tree(str_z(&t.arena, str_sub(str_of(path), 0, (i64)strlen(path) - 5)));
-        path = temp_db(&t.arena, "a.db");
-    }
-    tuned_close(&t);
-}
-
-/* Files that are no database of ours, cut and flipped ones: an error or a working database, never a crash. */
-static void test_broken(void **state)
-{
-    struct tuned t;
-    struct db d;
-    struct err e = {0};
-    struct str good;
-    struct buf b = {0};
-    struct rng r = rng_seed(9);
-    tuned_open(&t);
-    const char *path = temp_db(&t.arena, "a.db"), *bad = str_fmt(&t.arena, "%s.bad", path).p;
-    assert_true(db_open(&d, path, &e));
-    add_rows(&d, t.task[0].task, "x", 3);
-    db_close(&d);
-    assert_true(os_read(&t.arena, path, 1 << 24, &good, &e));
-    assert_true(os_write(bad, "not a database at all, but long enough to be one's header: 0123456789012345678901234567890", 90, &e));
-    assert_false(db_open(&d, bad, &e));
-    assert_true(strstr(e.msg, "a.db.bad"));
-    for (u32 i = 0; i < 150; i++) {
-        char *copy = arena_alloc(&t.arena, good.n + 1);
-        memcpy(copy, good.p, (size_t)good.n);
-        i64 n = i % 3 ? good.n : rng_range(&r, 1, good.n);
-        for (u32 k = 0; k < i % 3 * 20; k++) copy[rng_range(&r, 0, good.n - 1)] = (char)rng_u64(&r);
-        struct err q = {0};
-        unlink(str_fmt(&t.arena, "%s-wal", bad).p);
-        assert_true(os_write(bad, copy, n, &q));
-        struct trial_row *row;
-        struct task_known k;
-        u32 n_rows;
-        if (!db_open(&d, bad, &q)) {
-            assert_true(q.code != ERR_NONE && q.msg[0]);
-            continue;
-        }
-        db_trials(&d, 1, 1, S("H=4"), &t.arena, &row, &n_rows, &q);
-        tune_best(&d, 1, t.task[0].task, t.var, &k, &q);
-        db_stats(&d, &b, &q);
-        db_export(&d, &b, &q);
-        buf_reset(&b);
-        db_close(&d);
-    }
-    buf_release(&b);
-    os_remove_tree(str_z(&t.arena, str_sub(str_of(path), 0, (i64)strlen(path) - 5)));
-    tuned_close(&t);
-}
-
-static bool opens(const char *path, struct str content, struct err *e)
-{
-    struct db d;
-    *e = (struct err){0};
-    assert_true(os_write(path, content.p, content.n, e));
-    if (!db_open(&d, path, e)) return false;
-    db_close(&d);
-    return true;
-}
-
-/* A database that was cut anywhere is refused, also within its last page; so is one with a page of something else, whatever asks for it. */
-static void test_cut(void **state)
-{
-    enum { PAGE = 4096 };
-    struct tuned t;
-    struct db d;
-    struct err e = {0};
-    struct str good;
-    struct rng r = rng_seed(12);
-    tuned_open(&t);
-    const char *path = temp_db(&t.arena, "a.db"), *bad = str_fmt(&t.arena, "%s.bad", path).p;
-    assert_true(db_open(&d, path, &e));
-    add_rows(&d, t.task[0].task, "x", 150);
-    assert_true(db_options(&d, S("net"), S("{}"), &e));
-    db_close(&d);
-    assert_true(os_read(&t.arena, path, 1 << 24, &good, &e));
-    assert_true(good.n % PAGE == 0 && good.n > 10 * PAGE);
-    assert_true(opens(bad, good, &e));
-    const i64 pages = good.n / PAGE;
-    for (i64 k = 0; k < pages * 5; k++) {
-        const i64 part[] = {0, 1, rng_range(&r, 2, 200), rng_range(&r, 201, PAGE - 2), PAGE - 1}, n = k / 5 * PAGE + part[k % 5];
-        if (n <= 1) continue; /* an empty file is a new database, and one byte an empty file to SQLite, which once wrote it into such */
-        if (opens(bad, str_sub(good, 0, n), &e)) fail_msg("%lld bytes of %lld are accepted", (long long)n, (long long)good.n);
-        if (!strstr(e.msg, bad)) fail_msg("'%s' does not name the file", e.msg);
-    }
-    for (i64 k = 0; k < pages * 2; k++) {
-        char *copy = arena_alloc(&t.arena, good.n + 1), *page = copy + k / 2 * PAGE;
-        memcpy(copy, good.p, (size_t)good.n);
-        for (i64 i = 0; i < PAGE; i++) page[i] = k % 2 ? (char)rng_u64(&r) : 0;
-        if (opens(bad, (struct str){copy, good.n}, &e)) fail_msg("page %lld may be %s", (long long)(k / 2 + 1), k % 2 ? "noise" : "zeros");
-    }
-    os_remove_tree(str_z(&t.arena, str_sub(str_of(path), 0, (i64)strlen(path) - 5)));
-    tuned_close(&t);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_planted), cmocka_unit_test(test_shared), cmocka_unit_test(test_hopeless),
         cmocka_unit_test(test_binaries), cmocka_unit_test(test_again), cmocka_unit_test(test_judge), cmocka_unit_test(test_deadline), cmocka_unit_test(test_places),
         cmocka_unit_test(test_samples), cmocka_unit_test(test_stats), cmocka_unit_test(test_loop), cmocka_unit_test(test_lucky),
-        cmocka_unit_test(test_reach), cmocka_unit_test(test_timeout), cmocka_unit_test(test_nothing), cmocka_unit_test(test_merge),
-        cmocka_unit_test(test_upgrade), cmocka_unit_test(test_broken), cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_reach), cmocka_unit_test(test_timeout), cmocka_unit_test(test_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

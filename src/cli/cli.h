@@ -171,8 +171,9 @@ int exit_code(quern_status s);
 int fail(struct cli *c, quern_status s); /* prints the context's error; the exit code */
 double now(void);                        /* seconds, monotonic */
 bool has_suffix(const char *path, const char *suffix);
-/* Name of the database beside a file: its suffix becomes .db. NULL: too long. */
-const char *db_beside(const char *file, const char *suffix, char *path, size_t size);
+/* The database that is used when none is named, that beside the file. Prints, and gives another code than EXIT_DONE, where another user
+ * owns it: nobody has said that it is to be trusted. */
+int default_db(const struct cli *c, const char *file, const char *suffix, char *path, size_t size);
 bool is_dnx(const char *path); /* by suffix, or by the first bytes */
 int refuse_unsigned(struct cli *c, const char *model); /* exit code: a signature is required, and models have none */
 void json_text(const char *s); /* prints it quoted and escaped */

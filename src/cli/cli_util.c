@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 int exit_code(quern_status s)
 {
@@ -44,11 +46,24 @@ bool has_suffix(const char *path, const char *suffix)
     return n >= k && !strcmp(path + n - k, suffix);
 }
 
-const char *db_beside(const char *file, const char *suffix, char *path, size_t size)
+/* Name of the database beside a file: its suffix becomes .db. NULL: too long. */
+static const char *db_beside(const char *file, const char *suffix, char *path, size_t size)
 {
     size_t n = strlen(file) - (has_suffix(file, suffix) ? strlen(suffix) : 0);
     int k = snprintf(path, size, "%.*s.db", (int)n, file);
     return k > 0 && (size_t)k < size ? path : NULL;
+}
+
+int default_db(const struct cli *c, const char *file, const char *suffix, char *path, size_t size)
+{
+    struct stat link, st;
+    if (!db_beside(file, suffix, path, size)) return usage_error(c, "the name of the database beside '%s' is too long", file);
+    if (lstat(path, &link) != 0) return EXIT_DONE; /* it is made */
+    bool is_own = link.st_uid == geteuid() && (stat(path, &st) != 0 || st.st_uid == geteuid());
+    if (is_own) return EXIT_DONE;
+    fprintf(stderr, "quern: database '%s', the default here, belongs to another user: name it to use it all the same (--db '%s'), or another one\n",
+            path, path);
+    return EXIT_FAILED;
 }
 
 bool is_dnx(const char *path)

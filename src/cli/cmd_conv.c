@@ -132,8 +132,8 @@ static int run(struct cli *c)
     o.tune = &t;
     int code = read_options(c, &o);
     if (code) return code;
-    if (!db_path && !(db_path = db_beside(o.data ? o.data : "cosmoflow", ".csv", path, sizeof path)))
-        return usage_error(c, "the name of the data set is too long");
+    if (!db_path) code = default_db(c, o.data ? o.data : "cosmoflow", ".csv", path, sizeof path), db_path = path;
+    if (code) return code;
     quern_status s = quern_db_open(c->q, db_path, &db);
     if (!s) s = quern_conv(db, &o, on_layer, c);
     code = fail(c, s);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // quern db: looking after databases. merge DB OTHER..., stats DB, export DB [FILE.csv], prune DB
-// failed|foreign|losers.
+// failed|foreign|losers, repair DB -o NEW.db.
 #include "cli.h"
 
 #include <stdio.h>
@@ -48,7 +48,23 @@ static const struct action {
 } actions[] = {{"merge", 3, 64, merge},
                {"stats", 2, 2, stats},
                {"export", 2, 3, export},
-               {"prune", 3, 3, prune}};
+               {"prune", 3, 3, prune},
+               {"repair", 2, 2, NULL}};
+
+/* The database is never opened: it is damaged. */
+static int repair(struct cli *c)
+{
+    const char *out = opts_text(c, "output");
+    struct quern_db_saved x = QUERN_OPTS(quern_db_saved);
+    if (!out) return usage_error(c, "-o is missing: what is saved goes into a new file");
+    quern_status s = quern_db_repair(c->q, c->arg[1], out, &x);
+    if (s) return fail(c, s);
+    printf("%s: %lld tasks, %lld trials, %lld samples\n", out, (long long)x.tasks, (long long)x.trials, (long long)x.samples);
+    printf("of %lld pages %lld were damaged, %lld of these put right by their checksums; %lld frames of the log are lost, %lld samples were left"
+           " behind whose trials are\n",
+           (long long)x.pages, (long long)x.damaged, (long long)x.corrected, (long long)x.lost_frames, (long long)x.orphans);
+    return EXIT_DONE;
+}
 
 static bool exists(const char *path)
 {
@@ -64,13 +80,14 @@ static int run(struct cli *c)
     for (size_t k = 0; k < sizeof actions / sizeof *actions; k++)
         if (!strcmp(actions[k].name, c->arg[0])) a = &actions[k];
     if (!a)
-        return usage_error(c, "no action '%s', expected merge, stats, export or prune", c->arg[0]);
+        return usage_error(c, "no action '%s', expected merge, stats, export, prune or repair", c->arg[0]);
     if (c->n_args < a->min_args || c->n_args > a->max_args)
         return usage_error(c, "wrong number of arguments for '%s'", a->name);
     if (a->run != merge && !exists(c->arg[1])) {
         fprintf(stderr, "quern: cannot open '%s'\n", c->arg[1]);
         return EXIT_FAILED;
     }
+    if (!a->run) return repair(c);
     quern_status s = quern_db_open(c->q, c->arg[1], &db);
     if (!s) s = a->run(c, db);
     int code = fail(c, s);
@@ -79,14 +96,14 @@ static int run(struct cli *c)
 }
 
 static const struct opt options[] = {
-    OPT_OUTPUT("FILE.csv", "of export (default: standard output)"),
+    OPT_OUTPUT("FILE", "of export: FILE.csv (default: standard output); of repair: the new database"),
     OPT_END,
 };
 
 const struct cmd cmd_db = {
     .name = "db",
-    .summary = "merge, inspect, export or prune databases",
-    .args = "stats DB | merge DB OTHER... | export DB [FILE.csv] | prune DB failed|foreign|losers",
+    .summary = "merge, inspect, export, prune or repair databases",
+    .args = "stats DB | merge DB OTHER... | export DB [FILE.csv] | prune DB failed|foreign|losers | repair DB -o NEW.db",
     .min_args = 2,
     .max_args = 64,
     .options = options,

@@ -74,8 +74,8 @@ static int run(struct cli *c)
     tune_options(c, &t, &target);
     int code = read_args(c, &o, &t.stop_at_speedup);
     if (code) return code;
-    if (!db_path && !(db_path = db_beside(o.result, ".json", path, sizeof path)))
-        return usage_error(c, "the name of the result is too long");
+    if (!db_path) code = default_db(c, o.result, ".json", path, sizeof path), db_path = path;
+    if (code) return code;
     o.rules = opts_text(c, "rules");
     o.type = opts_text(c, "dtype");
     o.baseline = opts_text(c, "baseline");

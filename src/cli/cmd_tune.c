@@ -29,8 +29,9 @@ static int run(struct cli *c)
     struct quern_tune_opts o;
     struct quern_target_opts t;
     if (!out) return usage_error(c, "-o is missing");
-    if (!db_path && !(db_path = db_beside(out, ".dnx", path, sizeof path)))
-        return usage_error(c, "the name of the output is too long");
+    int refused = db_path ? EXIT_DONE : default_db(c, out, ".dnx", path, sizeof path);
+    if (refused) return refused;
+    if (!db_path) db_path = path;
     tune_options(c, &o, &t);
     quern_status s = open_model(c, c->arg[0], &m);
     if (!s) s = quern_db_open(c->q, db_path, &db);

@@ -2,25 +2,7 @@
 //
 // Looking after databases: statistics, export, merging results of other machines or runs, removing
 // what is no longer wanted.
-#include "tune/tune.h"
-
-#include <sqlite3.h>
-
-static bool more_fail(struct db *d, struct err *e, const char *what)
-{
-    return err_set(e, ERR_FAILED, "cannot %s the database: %s", what, sqlite3_errmsg(d->sql));
-}
-
-static i64 count(struct db *d, const char *sql)
-{
-    sqlite3_stmt *st = NULL;
-    i64 n = sqlite3_prepare_v2(d->sql, sql, -1, &st, NULL) == SQLITE_OK &&
-                    sqlite3_step(st) == SQLITE_ROW
-                ? sqlite3_column_int64(st, 0)
-                : -1;
-    sqlite3_finalize(st);
-    return n;
-}
+#include "tune/db.h"
 
 static struct str col(sqlite3_stmt *st, int k)
 {
@@ -29,18 +11,12 @@ static struct str col(sqlite3_stmt *st, int k)
     return (struct str){p, sqlite3_column_bytes(st, k)};
 }
 
-/* A list of rows was read to its end, and not to an error. */
-static bool rows_end(struct db *d, sqlite3_stmt *st, struct err *e)
-{
-    return sqlite3_finalize(st) == SQLITE_OK || more_fail(d, e, "read");
-}
-
 static bool put_status_counts(struct db *d, struct buf *b, struct err *e)
 {
     static const char sql[] = "SELECT status, count(*) FROM trial GROUP BY status ORDER BY status";
-    sqlite3_stmt *st = NULL;
     bool first = true;
-    if (sqlite3_prepare_v2(d->sql, sql, -1, &st, NULL) != SQLITE_OK) return more_fail(d, e, "read");
+    sqlite3_stmt *st = db_query(d, e, sql, "");
+    if (!st) return false;
     buf_z(b, ",\"trials_by_status\":{");
     while (sqlite3_step(st) == SQLITE_ROW) {
         i64 s = sqlite3_column_int64(st, 0);
@@ -50,16 +26,16 @@ static bool put_status_counts(struct db *d, struct buf *b, struct err *e)
         first = false;
     }
     buf_char(b, '}');
-    return rows_end(d, st, e);
+    return db_end(d, st, e);
 }
 
 static bool put_envs(struct db *d, struct buf *b, struct err *e)
 {
     static const char sql[] = "SELECT fingerprint, toolchain, (SELECT count(*) FROM trial WHERE "
                               "env=env.id) FROM env ORDER BY id";
-    sqlite3_stmt *st = NULL;
     bool first = true;
-    if (sqlite3_prepare_v2(d->sql, sql, -1, &st, NULL) != SQLITE_OK) return more_fail(d, e, "read");
+    sqlite3_stmt *st = db_query(d, e, sql, "");
+    if (!st) return false;
     buf_z(b, ",\"environments\":[");
     while (sqlite3_step(st) == SQLITE_ROW) {
         buf_z(b, first ? "{\"device\":" : ",{\"device\":");
@@ -70,7 +46,7 @@ static bool put_envs(struct db *d, struct buf *b, struct err *e)
         first = false;
     }
     buf_char(b, ']');
-    return rows_end(d, st, e);
+    return db_end(d, st, e);
 }
 
 struct found { struct reach *v; u32 n, cap; };
@@ -101,13 +77,12 @@ static bool put_reach(struct db *d, struct buf *b, struct err *e)
 {
     struct arena a = {0};
     struct found all = {0};
-    sqlite3_stmt *st = NULL;
-    bool ok = sqlite3_prepare_v2(d->sql, "SELECT id FROM env ORDER BY id", -1, &st, NULL) == SQLITE_OK;
-    if (!ok) more_fail(d, e, "read");
+    sqlite3_stmt *st = db_query(d, e, "SELECT id FROM env ORDER BY id", "");
+    bool ok = st != NULL;
     buf_z(b, ",\"searched\":[");
     while (ok && sqlite3_step(st) == SQLITE_ROW)
         ok = put_env_reach(d, sqlite3_column_int64(st, 0), &all, &a, b, e);
-    if (ok) ok = rows_end(d, st, e);
+    if (ok) ok = db_end(d, st, e);
     else sqlite3_finalize(st);
     struct reaches r = reaches_of(all.v, all.n);
     buf_z(b, "],\"trials_to_95_percent\":{\"median\":");
@@ -123,8 +98,8 @@ bool db_stats(struct db *d, struct buf *b, struct err *e)
         {"tasks", "SELECT count(*) FROM task"}, {"trials", "SELECT count(*) FROM trial"}, {"samples", "SELECT count(*) FROM sample"},
     };
     for (i64 i = 0; i < countof(counts); i++) {
-        i64 n = count(d, counts[i][1]);
-        if (n < 0) return more_fail(d, e, "read");
+        i64 n = db_int(d, db_query(d, e, counts[i][1], ""), e);
+        if (e->code) return false;
         buf_printf(b, "%s\"%s\":%lld", i ? "," : "{", counts[i][0], (long long)n);
     }
     bool ok = put_status_counts(d, b, e) && put_envs(d, b, e) && put_reach(d, b, e);
@@ -144,14 +119,14 @@ static void put_csv(struct buf *b, struct str s)
 
 bool db_export(struct db *d, struct buf *b, struct err *e)
 {
-    sqlite3_stmt *st = NULL;
     static const char sql[] =
         "SELECT env.fingerprint, env.toolchain, task.key, trial.sizes, trial.candidate, "
         "trial.kernel, trial.status, trial.reason,"
         " sample.seconds, sample.reference, sample.cold, sample.final FROM trial JOIN env ON env.id=trial.env "
         "JOIN task ON task.id=trial.task"
         " LEFT JOIN sample ON sample.trial=trial.id ORDER BY trial.id, sample.id";
-    if (sqlite3_prepare_v2(d->sql, sql, -1, &st, NULL) != SQLITE_OK) return more_fail(d, e, "read");
+    sqlite3_stmt *st = db_query(d, e, sql, "");
+    if (!st) return false;
     buf_z(b, "device,toolchain,task,sizes,candidate,kernel,status,reason,seconds,reference_seconds,"
              "cold,final\n");
     while (sqlite3_step(st) == SQLITE_ROW) {
@@ -167,17 +142,38 @@ bool db_export(struct db *d, struct buf *b, struct err *e)
         }
         buf_char(b, '\n');
     }
-    return rows_end(d, st, e);
+    return db_end(d, st, e);
 }
 
-/* Rows that are not here yet come over with their samples; a trial that both have keeps this
- * database's samples. */
+/* All of another database into a temporary one of this connection, whatever its version, and whether it can be written or not. */
+static bool attach_copy(struct db *d, const char *file, struct err *e)
+{
+    struct db from;
+    if (!os_exists(file)) return err_set(e, ERR_INPUT, "no database '%s'", file);
+    if (!db_open_to_read(&from, file, e)) return false;
+    bool ok = db_do(d, e, "ATTACH '' AS other", "");
+    sqlite3_backup *b = ok ? sqlite3_backup_init(d->sql, "other", from.sql, "main") : NULL;
+    int rc = b ? sqlite3_backup_step(b, -1) : SQLITE_ERROR;
+    if (b) sqlite3_backup_finish(b);
+    if (ok && rc != SQLITE_DONE) ok = db_fail(rc == SQLITE_IOERR_DATA || rc == SQLITE_CORRUPT ? &from : d, e, "reading what is to be merged");
+    db_close(&from);
+    return ok;
+}
+
+static bool db_script(struct db *d, const char *sql, struct err *e)
+{
+    return sqlite3_exec(d->sql, sql, NULL, NULL, NULL) == SQLITE_OK || db_fail(d, e, sql);
+}
+
+static void undo(struct db *d)
+{
+    if (!sqlite3_get_autocommit(d->sql)) sqlite3_exec(d->sql, "ROLLBACK", NULL, NULL, NULL);
+}
+
+/* Rows that are not here yet come over with their samples; a trial that both have keeps this database's samples. Only rows of these tables
+   and columns do, whatever else the other file has. */
 bool db_merge(struct db *d, const char *other, i64 *n_new, struct err *e)
 {
-    struct db from; /* opened first: checks that it is one of ours */
-    if (!os_exists(other)) return err_set(e, ERR_INPUT, "no database '%s'", other);
-    if (!db_open(&from, other, e)) return false;
-    db_close(&from);
     static const char sql[] =
         "BEGIN IMMEDIATE;"
         "INSERT OR IGNORE INTO env (fingerprint, toolchain) SELECT fingerprint, toolchain FROM "
@@ -197,21 +193,14 @@ bool db_merge(struct db *d, const char *other, i64 *n_new, struct err *e)
         " JOIN main.trial m ON m.env=f.env AND m.task=f.task AND m.sizes=f.sizes AND "
         "m.candidate=f.candidate"
         " JOIN other.sample s ON s.trial=f.old ORDER BY s.id;"
-        "INSERT OR IGNORE INTO main.model SELECT * FROM other.model ORDER BY name;"
+        "INSERT OR IGNORE INTO main.model (name, options) SELECT name, options FROM other.model ORDER BY name;"
         "COMMIT;";
-    sqlite3_stmt *st = NULL;
-    bool ok = sqlite3_prepare_v2(d->sql, "ATTACH ? AS other", -1, &st, NULL) == SQLITE_OK &&
-              sqlite3_bind_text(st, 1, other, -1, SQLITE_TRANSIENT) == SQLITE_OK &&
-              sqlite3_step(st) == SQLITE_DONE;
-    sqlite3_finalize(st);
-    ok = ok && sqlite3_exec(d->sql, sql, NULL, NULL, NULL) == SQLITE_OK;
-    if (!ok) {
-        more_fail(d, e, "merge");
-        sqlite3_exec(d->sql, "ROLLBACK", NULL, NULL, NULL);
-    }
-    *n_new = ok ? count(d, "SELECT count(*) FROM fresh") : 0;
+    *n_new = 0;
+    bool ok = attach_copy(d, other, e) && db_script(d, sql, e);
+    if (ok) *n_new = db_int(d, db_query(d, e, "SELECT count(*) FROM fresh", ""), e);
+    undo(d);
     sqlite3_exec(d->sql, "DROP TABLE IF EXISTS temp.fresh; DETACH other;", NULL, NULL, NULL);
-    return ok;
+    return ok && !e->code;
 }
 
 bool db_prune(struct db *d, struct str what, i64 env, i64 *n_gone, struct err *e)
@@ -241,15 +230,13 @@ bool db_prune(struct db *d, struct str what, i64 env, i64 *n_gone, struct err *e
         sqlite3_stmt *st = NULL;
         ok = sqlite3_prepare_v2(d->sql, one.p, (int)one.n, &st, NULL) == SQLITE_OK;
         if (ok && sqlite3_bind_parameter_count(st) > 0) sqlite3_bind_int64(st, 1, env);
-        ok = ok && sqlite3_step(st) == SQLITE_DONE;
+        ok = (ok && sqlite3_step(st) == SQLITE_DONE) || db_fail(d, e, which[k][1]);
         sqlite3_finalize(st);
     }
-    if (!ok) more_fail(d, e, "prune");
-    *n_gone = ok ? count(d, "SELECT count(*) FROM gone") : 0;
-    sqlite3_exec(d->sql,
-                 ok ? "DROP TABLE IF EXISTS temp.gone; VACUUM;"
-                    : "ROLLBACK; DROP TABLE IF EXISTS temp.gone;",
-                 NULL, NULL, NULL);
+    *n_gone = ok ? db_int(d, db_query(d, e, "SELECT count(*) FROM gone", ""), e) : 0;
+    undo(d);
+    ok = db_script(d, "DROP TABLE IF EXISTS temp.gone", e) && ok;
+    if (ok) sqlite3_exec(d->sql, "VACUUM", NULL, NULL, NULL); /* a file that stays large is no failure */
     buf_release(&sql);
-    return ok;
+    return ok && !e->code;
 }

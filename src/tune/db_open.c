@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Opening databases. A file may come from anybody and from any version: it is checked before anything is believed, brought up to date in
+// one transaction, and where it cannot be written it is read as it is.
+//
+// What is looked at: that the file is ours; that the write-ahead log has no committed transaction that SQLite would drop (db_wal.c); that
+// no page is missing; in files up to WHOLE_BYTES that every page has its checksum (db_pages.c) and that the pages hold together. Of
+// larger ones, where that takes too long, each page is compared with its checksum when it is read. Until all this went well nothing
+// is written, not even when the file is closed.
+//
+// A file that cannot be written is read in place where SQLite can do so: also where its folder cannot be written, provided that nothing is
+// left in a log. Else, and if its version is old, a private copy is read.
+#include "tune/db.h"
+
+#include <string.h>
+
+enum { BUSY_MS = 30000, WHOLE_BYTES = 64 << 20, FIRST_WITHOUT_CODE = 4 };
+static const i64 max_copy = (i64)1 << 36; /* bytes: more than any disk has to spare for it */
+
+const char db_schema[] =
+    "CREATE TABLE IF NOT EXISTS env (id INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL, toolchain "
+    "TEXT NOT NULL,"
+    "  UNIQUE (fingerprint, toolchain));"
+    "CREATE TABLE IF NOT EXISTS task (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, text TEXT "
+    "NOT NULL);"
+    "CREATE TABLE IF NOT EXISTS trial (id INTEGER PRIMARY KEY, env INTEGER NOT NULL REFERENCES "
+    "env, task INTEGER NOT NULL"
+    "  REFERENCES task, sizes TEXT NOT NULL, candidate TEXT NOT NULL, kernel TEXT NOT NULL DEFAULT "
+    "'', status INTEGER NOT NULL"
+    "  DEFAULT 0, reason TEXT NOT NULL DEFAULT '', UNIQUE (env, task, sizes, candidate));"
+    "CREATE TABLE IF NOT EXISTS sample (id INTEGER PRIMARY KEY, trial INTEGER NOT NULL REFERENCES "
+    "trial, seconds REAL NOT NULL,"
+    "  reference REAL NOT NULL, cold INTEGER NOT NULL DEFAULT 0, final INTEGER NOT NULL DEFAULT 0);"
+    "CREATE INDEX IF NOT EXISTS sample_trial ON sample (trial);"
+    "CREATE TABLE IF NOT EXISTS model (name TEXT PRIMARY KEY, options TEXT NOT NULL);";
+
+/* Several statements. */
+static bool run(struct db *d, const char *sql, struct err *e)
+{
+    return sqlite3_exec(d->sql, sql, NULL, NULL, NULL) == SQLITE_OK || db_fail(d, e, sql);
+}
+
+static void undo(struct db *d)
+{
+    if (!sqlite3_get_autocommit(d->sql)) sqlite3_exec(d->sql, "ROLLBACK", NULL, NULL, NULL);
+}
+
+static i64 ask(struct db *d, const char *sql, struct err *e) { return db_int(d, db_query(d, e, sql, ""), e); }
+
+/* Connections. */
+
+/* A file from anybody: what is in its schema may not run anything. Closing does not bring the log over before it was looked at. */
+static void distrust(struct db *d)
+{
+    static const int off[] = {SQLITE_DBCONFIG_ENABLE_TRIGGER, SQLITE_DBCONFIG_ENABLE_VIEW, SQLITE_DBCONFIG_TRUSTED_SCHEMA,
+                              SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION};
+    for (i64 i = 0; i < countof(off); i++) sqlite3_db_config(d->sql, off[i], 0, NULL);
+    sqlite3_db_config(d->sql, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    sqlite3_db_config(d->sql, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    sqlite3_exec(d->sql, "PRAGMA cell_size_check=ON; PRAGMA foreign_keys=ON;", NULL, NULL, NULL);
+}
+
+/* flags: SQLite's; without SQLITE_OPEN_CREATE nothing is to change. */
+static bool connect(struct db *d, const char *name, int flags, struct err *e)
+{
+    int sums = DB_SUM_BYTES;
+    sqlite3_close_v2(d->sql);
+    d->sql = NULL;
+    const char *layer = db_page_layer();
+    if (!layer || sqlite3_open_v2(name, &d->sql, flags, layer) != SQLITE_OK)
+        return err_set(e, ERR_SYSTEM, "cannot open it: %s", d->sql ? sqlite3_errmsg(d->sql) : "out of memory");
+    sqlite3_busy_timeout(d->sql, BUSY_MS);
+    distrust(d);
+    sqlite3_file_control(d->sql, "main", SQLITE_FCNTL_RESERVE_BYTES, &sums); /* of a new file, or by the next VACUUM */
+    d->is_readonly = !(flags & SQLITE_OPEN_CREATE) || sqlite3_db_readonly(d->sql, "main") == 1;
+    return true;
+}
+
+static bool is_file(const struct db *d)
+{
+    const char *name = sqlite3_db_filename(d->sql, "main");
+    return name && *name;
+}
+
+static bool has_log(const char *path)
+{
+    struct arena a = {0};
+    struct os_file f;
+    struct err e = {0};
+    bool is = os_map(&f, str_fmt(&a, "%s-wal", path).p, &e) && f.n > 0;
+    if (!e.code) os_unmap(&f);
+    arena_release(&a);
+    return is;
+}
+
+/* In a folder that cannot be written SQLite needs to be told that nothing changes. */
+static bool connect_still(struct db *d, const char *path, struct err *e)
+{
+    struct buf b = {0};
+    buf_z(&b, "file:");
+    for (const char *p = path; *p; p++) {
+        if (strchr("%?#", *p)) buf_printf(&b, "%%%02x", (unsigned)*p);
+        else buf_char(&b, *p);
+    }
+    buf_z(&b, "?immutable=1");
+    bool ok = !b.failed && connect(d, b.p, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, e);
+    buf_release(&b);
+    return ok;
+}
+
+static bool copy_file(const char *from, const char *to, bool may_lack, struct err *e)
+{
+    struct os_file f;
+    struct err missing = {0};
+    if (may_lack && !os_map(&f, from, &missing)) return true;
+    if (!may_lack && !os_map(&f, from, e)) return false;
+    bool ok = f.n <= max_copy && os_write(to, f.p, f.n, e);
+    os_unmap(&f);
+    return ok;
+}
+
+static bool connect_copy(struct db *d, const char *path, struct err *e)
+{
+    struct arena a = {0};
+    bool ok = os_temp_dir(&d->arena, &d->copy, e);
+    const char *to = ok ? str_fmt(&a, "%.*s/copy.db", STR_ARG(d->copy)).p : NULL;
+    ok = ok && copy_file(path, to, false, e) && copy_file(str_fmt(&a, "%s-wal", path).p, str_fmt(&a, "%s-wal", to).p, true, e) &&
+         connect(d, to, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, e);
+    arena_release(&a);
+    return ok;
+}
+
+/* Checks. */
+
+static bool check_version(struct db *d, i64 *version, struct err *e)
+{
+    i64 v = *version = ask(d, "PRAGMA user_version", e);
+    if (e->code) return false;
+    if (v > DB_VERSION) return err_set(e, ERR_UNSUPPORTED, "database of version %lld, this program knows %d", (long long)v, DB_VERSION);
+    i64 all = ask(d, "SELECT count(*) FROM sqlite_master", e);
+    i64 ours = ask(d, "SELECT count(*) FROM sqlite_master WHERE type='table' AND name IN ('trial','sample','task','env')", e);
+    if (e->code) return false;
+    if (v <= 0 ? all > 0 && ours == 0 : ours < 4) return err_set(e, ERR_INPUT, "not a database of quern");
+    if (v <= 0 && all > 0) *version = FIRST_WITHOUT_CODE; /* a process was killed before it could say so */
+    return true;
+}
+
+static bool log_is_damaged(const char *path, struct hash *content, struct err *e)
+{
+    struct arena a = {0};
+    struct os_file f = {0};
+    struct err missing = {0};
+    bool is = os_map(&f, str_fmt(&a, "%s-wal", path).p, &missing) && db_wal_is_damaged((struct str){(const char *)f.p, f.n});
+    *content = hash_bytes(f.p, f.n);
+    os_unmap(&f);
+    arena_release(&a);
+    return is;
+}
+
+/* The caller has the lock for writing, or cannot get it: then a log that another process writes at this moment is looked at twice. */
+static bool check_log(struct db *d, const char *path, struct err *e)
+{
+    struct hash first, second;
+    bool is = is_file(d) && log_is_damaged(path, &first, e);
+    if (is && d->is_readonly) {
+        os_sleep(0.2);
+        is = log_is_damaged(path, &second, e) && memcmp(&first, &second, sizeof first) == 0;
+    }
+    return !is || err_set(e, ERR_INPUT, "the write-ahead log beside it is damaged: what was measured last cannot be read; 'quern db repair' saves the rest");
+}
+
+/* Bytes of the file; -1: there is none (":memory:"). By the library's own handle: closing another one would drop its locks. */
+static i64 file_size(struct db *d)
+{
+    sqlite3_file *f = NULL;
+    sqlite3_int64 size = -1;
+    if (sqlite3_file_control(d->sql, "main", SQLITE_FCNTL_FILE_POINTER, &f) != SQLITE_OK || !f || !f->pMethods) return -1;
+    return f->pMethods->xFileSize(f, &size) == SQLITE_OK ? size : -1;
+}
+
+/* Are all pages in the file itself, and not in the log? What is in the log alone is brought over first. Where another process writes at this
+   moment the question waits for the next opening. */
+static bool bring_over(struct db *d, const char *path, bool *is_whole, struct err *e)
+{
+    *is_whole = d->is_readonly && !has_log(path);
+    if (d->is_readonly) return true;
+    sqlite3_stmt *st = db_query(d, e, "PRAGMA wal_checkpoint(PASSIVE)", "");
+    *is_whole = st && sqlite3_step(st) == SQLITE_ROW && sqlite3_column_int64(st, 1) == sqlite3_column_int64(st, 2);
+    return st && db_end(d, st, e);
+}
+
+static bool check_length(struct db *d, const char *path, struct err *e)
+{
+    bool is_whole;
+    i64 before = ask(d, "PRAGMA data_version", e);
+    if (!bring_over(d, path, &is_whole, e) || !run(d, "BEGIN", e)) return false;
+    ask(d, "SELECT count(*) FROM sqlite_master", e);
+    i64 pages = ask(d, "PRAGMA page_count", e), page = ask(d, "PRAGMA page_size", e);
+    i64 after = ask(d, "PRAGMA data_version", e), size = file_size(d);
+    undo(d);
+    if (e->code) return false;
+    if (is_whole && before == after && size >= 0 && page > 0 && size / page < pages)
+        return err_set(e, ERR_INPUT, "it was cut short: %lld bytes of %lld are there; 'quern db repair' saves the rest", (long long)size, (long long)(pages * page));
+    return true;
+}
+
+static bool check_sums(struct db *d, i64 version, struct err *e)
+{
+    struct db_pages_state s = {.has_sums = true};
+    sqlite3_file_control(d->sql, "main", DB_PAGES_STATE, &s);
+    return version < DB_VERSION || s.has_sums || err_set(e, ERR_INPUT, "its head is damaged: pages have no checksums; 'quern db repair' saves the rest");
+}
+
+/* Is every page what it must be? 100 MB take 60 ms. */
+static bool check_pages(struct db *d, struct err *e)
+{
+    if (file_size(d) > WHOLE_BYTES) return true;
+    sqlite3_stmt *st = db_query(d, e, "PRAGMA quick_check(1)", "");
+    if (!st) return false;
+    struct arena tmp = {0};
+    struct str said = sqlite3_step(st) == SQLITE_ROW ? db_column(st, 0, &tmp) : S("ok");
+    bool ok = db_end(d, st, e) && (str_is(said, "ok") || err_set(e, ERR_INPUT, "it is damaged: %.*s; 'quern db repair' saves the rest", STR_ARG(said)));
+    arena_release(&tmp);
+    return ok;
+}
+
+static bool check(struct db *d, const char *path, i64 *version, struct err *e)
+{
+    bool ok = run(d, d->is_readonly ? "BEGIN" : "BEGIN IMMEDIATE", e) && check_version(d, version, e) && check_log(d, path, e);
+    undo(d);
+    return ok && check_length(d, path, e) && check_sums(d, *version, e) && check_pages(d, e);
+}
+
+/* Versions. */
+
+bool db_create(struct db *d, struct err *e)
+{
+    bool ok = run(d, "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; BEGIN IMMEDIATE", e) && run(d, db_schema, e) &&
+              run(d, "PRAGMA user_version=5; COMMIT", e);
+    if (!ok) undo(d);
+    return ok;
+}
+
+/* Version 1 had no cold samples, version 2 did not tell which are final, version 3 held compiled code, which is no fact that may
+   travel: it is dropped. All or nothing, and once, whoever else opens the file at the same time. */
+static bool change_tables(struct db *d, struct err *e)
+{
+    if (!run(d, "BEGIN IMMEDIATE", e)) return false;
+    i64 v = ask(d, "PRAGMA user_version", e);
+    bool ok = !e->code && (v > 1 || v == 0 || run(d, "ALTER TABLE sample ADD COLUMN cold INTEGER NOT NULL DEFAULT 0", e)) &&
+              (v > 2 || v == 0 || run(d, "ALTER TABLE sample ADD COLUMN final INTEGER NOT NULL DEFAULT 0", e)) &&
+              (v >= FIRST_WITHOUT_CODE || run(d, "DROP TABLE IF EXISTS part; DROP TABLE IF EXISTS binary; PRAGMA user_version=4", e)) &&
+              run(d, "COMMIT", e);
+    if (!ok) undo(d);
+    return ok;
+}
+
+/* Version 4 had no checksums: all pages are written anew, without those that are free (so files whose code was dropped shrink). */
+static bool add_sums(struct db *d, struct err *e)
+{
+    if (ask(d, "PRAGMA user_version", e) >= DB_VERSION || e->code) return e->code == ERR_NONE;
+    if (!run(d, "PRAGMA journal_mode=DELETE; VACUUM", e)) return err_prefix(e, "it cannot be brought up to date while another process uses it");
+    return true;
+}
+
+static bool upgrade(struct db *d, struct err *e) { return change_tables(d, e) && add_sums(d, e); }
+
+/* Together. */
+
+static bool prepare(struct db *d, const char *path, struct err *e)
+{
+    i64 version = 0;
+    if (!check(d, path, &version, e)) return false;
+    if (d->is_readonly && version != DB_VERSION) return err_set(e, ERR_SYSTEM, "its version is old");
+    sqlite3_db_config(d->sql, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, NULL);
+    if (d->is_readonly) return run(d, "PRAGMA query_only=ON", e);
+    if (version == DB_VERSION) return run(d, "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL", e);
+    return (version == 0 || upgrade(d, e)) && db_create(d, e);
+}
+
+/* Nothing may be written into a copy: it would be lost. */
+static bool read_copy(struct db *d, const char *path, struct err *e)
+{
+    bool ok = connect_copy(d, path, e) && prepare(d, sqlite3_db_filename(d->sql, "main"), e) && run(d, "PRAGMA query_only=ON", e);
+    d->is_readonly = true;
+    return ok;
+}
+
+static bool is_unwritable(const struct db *d)
+{
+    int rc = d->sql ? sqlite3_errcode(d->sql) & 0xff : SQLITE_CANTOPEN;
+    return d->is_readonly || rc == SQLITE_CANTOPEN || rc == SQLITE_READONLY;
+}
+
+static bool open_somehow(struct db *d, const char *path, int flags, struct err *e)
+{
+    struct err as_it_is = {0}, still = {0};
+    if (connect(d, path, flags, &as_it_is) && prepare(d, path, &as_it_is)) return true;
+    bool is_there = strcmp(path, ":memory:") != 0 && os_exists(path);
+    if (as_it_is.code == ERR_INPUT || as_it_is.code == ERR_UNSUPPORTED || !is_there || !is_unwritable(d)) {
+        *e = as_it_is;
+        return false;
+    }
+    if (!has_log(path)) {
+        if (connect_still(d, path, &still) && prepare(d, path, &still)) return true;
+        if (still.code == ERR_INPUT) *e = still;
+    }
+    return !e->code && read_copy(d, path, e);
+}
+
+static bool open_file(struct db *d, const char *path, int flags, struct err *e)
+{
+    struct err why = {0};
+    *d = (struct db){0};
+    if (open_somehow(d, path, flags, &why)) return true;
+    if (strstr(why.msg, path)) err_set(e, why.code, "cannot use %s", why.msg);
+    else err_set(e, why.code, "cannot use database '%s': %s", path, why.msg);
+    db_close(d);
+    return false;
+}
+
+bool db_open(struct db *d, const char *path, struct err *e)
+{
+    return open_file(d, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, e);
+}
+
+bool db_open_to_read(struct db *d, const char *path, struct err *e) { return open_file(d, path, SQLITE_OPEN_READWRITE, e); }
+
+void db_close(struct db *d)
+{
+    sqlite3_close_v2(d->sql);
+    if (d->copy.n) os_remove_tree(d->copy.p);
+    arena_release(&d->arena);
+    *d = (struct db){0};
+}
