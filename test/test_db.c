@@ -86,7 +86,7 @@ static struct str content(struct bed *b, const char *path)
 static void put(const char *path, struct str s)
 {
     struct err e = {0};
-    if (!os_write(path, s.p, s.n, &e)) fail_msg("%s", e.msg);
+    if (!os_write_private(path, &s, 1, &e)) fail_msg("%s", e.msg); /* which does not wait for the disk */
 }
 
 static const char *with(struct bed *b, const char *path, const char *suffix) { return str_fmt(&b->a, "%s%s", path, suffix).p; }

@@ -161,7 +161,8 @@ static void list_folder(struct kepts *k, struct str all, const char *name, struc
     i64 n = 0;
     if (!os_is_dir(dir.p) || !os_list_by_use(a, dir.p, &entry, &n, &e)) return;
     for (i64 i = 0; i < n; i++)
-        *arr_push(a, k) = (struct kept){str_fmt(a, "%.*s/%.*s", STR_ARG(dir), STR_ARG(entry[i].name)), entry[i].size, entry[i].used};
+        if (*name || str_starts(entry[i].name, S("vulkan-"))) /* settings may be in the same folder */
+            *arr_push(a, k) = (struct kept){str_fmt(a, "%.*s/%.*s", STR_ARG(dir), STR_ARG(entry[i].name)), entry[i].size, entry[i].used};
 }
 
 /* Merges what is sorted by use: the next one to go, of the lists of both folders. */
