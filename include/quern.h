@@ -524,6 +524,8 @@ struct quern_check {
     int64_t n_bad, count;  /* elements outside the tolerance, of how many */
     double max_abs, max_rel, tolerance;
     const char *output;    /* name */
+    double ulp, bound;     /* max_abs, and what is allowed of it, in units in the last place of the output's largest value: where terms cancel,
+                            * an element's own last place says nothing of how well it was computed */
 };
 /* Compiled program against the reference evaluator on seeded random inputs; one entry per output. */
 QUERN_API quern_status quern_verify(quern_model *m, quern_program *p, const char *sizes, uint64_t seed, struct quern_check *c,
@@ -551,7 +553,7 @@ struct quern_layer {
     const char *value;       /* the output */
     const char *kernel;      /* family and schedule */
     int64_t n_bad, count;    /* elements beyond the bound, of how many */
-    double ulp, bound;       /* of the worst element: its error, and what is allowed, in units of its last place */
+    double ulp, bound;       /* of the worst element: its error, and what is allowed, in units in the last place of the largest value */
     int64_t at;              /* which that is, row-major */
     double got, want;
 };

@@ -139,16 +139,6 @@ static bool evaluate(struct layers *x, quern_tensor *const *in, const i64 *var, 
 
 /* Comparing. */
 
-/* The distance of neighbours of x among numbers of that type. */
-static double last_place(enum dtype t, double x)
-{
-    int e, bits = t == DT_F64 ? 53 : t == DT_F16 ? 11 : t == DT_BF16 ? 8 : 24, least = t == DT_F64 ? -1074 : t == DT_F16 ? -24 : t == DT_BF16 ? -133 : -149;
-    if (!dtype_is_float(t)) return 1;
-    frexp(x, &e);
-    if (dtype_is_small(t)) bits = small_float_of(t)->mantissa + 1, least = 1 - small_float_of(t)->bias - small_float_of(t)->mantissa;
-    return x == 0 || e - bits < least ? ldexp(1, least) : ldexp(1, e - bits);
-}
-
 static double largest(const struct tensor *t)
 {
     double m = 1e-6;
@@ -162,7 +152,7 @@ static double largest(const struct tensor *t)
 static void compare_layer(struct quern_layer *l, const struct task *t, const struct layer_out *o, const struct tensor *want, const void *got, const i64 *var)
 {
     struct place at;
-    double rtol, atol, scale = largest(want), worst = -1;
+    double rtol, atol, scale = largest(want), last_place = check_last_place(want->dtype, scale), worst = -1;
     if (!place_of(&at, &t->g, o->task_value, var)) unreachable(); /* its buffer has a size */
     check_tolerance(graph_precision(&t->g, want->dtype), graph_depth(&t->g, var), &rtol, &atol);
     l->count = tensor_count(want);
@@ -174,7 +164,7 @@ static void compare_layer(struct quern_layer *l, const struct task *t, const str
         if (!(ratio > worst)) continue;
         worst = ratio;
         l->at = i, l->got = y, l->want = x;
-        l->ulp = err / last_place(want->dtype, x), l->bound = bound / last_place(want->dtype, x);
+        l->ulp = err / last_place, l->bound = bound / last_place;
     }
 }
 

@@ -53,6 +53,8 @@ static bool compare(struct quern_check *c, const struct tensor *got, const struc
     c->n_bad = d.n_bad, c->count = tensor_count(want);
     c->max_abs = d.max_abs, c->max_rel = d.max_rel;
     c->tolerance = atol;
+    double scale = magnitude(want), unit = check_last_place(want->dtype, scale);
+    c->ulp = d.max_abs / unit, c->bound = (atol + rtol * scale) / unit;
     return true;
 }
 

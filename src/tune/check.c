@@ -40,6 +40,15 @@ void check_tolerance(enum dtype t, double depth, double *rtol, double *atol)
     if (!dtype_is_float(t)) *rtol = *atol = 0;
 }
 
+double check_last_place(enum dtype t, double x)
+{
+    int e, bits = t == DT_F64 ? 53 : t == DT_F16 ? 11 : t == DT_BF16 ? 8 : 24, least = t == DT_F64 ? -1074 : t == DT_F16 ? -24 : t == DT_BF16 ? -133 : -149;
+    if (!dtype_is_float(t)) return 1;
+    frexp(x, &e);
+    if (dtype_is_small(t)) bits = small_float_of(t)->mantissa + 1, least = 1 - small_float_of(t)->bias - small_float_of(t)->mantissa;
+    return x == 0 || e - bits < least ? ldexp(1, least) : ldexp(1, e - bits);
+}
+
 /* A kernel need not round what it keeps to itself, so either may be off by a rounding of any value
  * between input and output. Floats of 8 bits in between are no worse than bf16: only what lies between two numbers is rounded to either. */
 enum dtype graph_precision(const struct graph *g, enum dtype t)

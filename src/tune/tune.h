@@ -206,6 +206,8 @@ void check_release(struct check *c);
 bool check_output(const struct check *c, u32 k, const void *got, struct buf *why);
 /* Tolerance for a float type and a reduction of that many terms: rtol relative to the reference, atol to its magnitude. */
 void check_tolerance(enum dtype t, double depth, double *rtol, double *atol);
+/* The distance of x to its neighbours among numbers of the type, a unit in its last place: 1 for integers. */
+double check_last_place(enum dtype t, double x);
 void read_elems(double *to, enum dtype t, const void *p, i64 at, i64 stride, i64 n); /* n elements at a distance, as numbers */
 enum dtype graph_precision(const struct graph *g, enum dtype t); /* the coarsest float type on the way to an output of type t */
 /* How a value of a task lies in its buffer, sizes known. */
