@@ -193,6 +193,26 @@ static void test_inputs(void **state)
     done(&b);
 }
 
+/* Grids that no buffer bounds: an error that names the kernel, before anything is launched. What is as large as its buffers runs. */
+static void test_grids(void **state)
+{
+    static const i64 grid[][3] = {
+        {(i64)1 << 40, 1, 1}, {1, (i64)1 << 31, 1}, {65536, 65536, 65536}, {INT64_MAX, INT64_MAX, 1}, {1, 1, INT64_MAX}, {1 << 20, 1, 1}, {-1, 1, 1},
+        {65536, 1, 1}, {0, INT64_MAX, INT64_MAX}, {50, 60, 4}, /* from here on good */
+    };
+    for (i64 k = 0; k < countof(grid); k++) {
+        struct bed b;
+        struct tensor out;
+        bool is_good = k >= countof(grid) - 3;
+        program(&b, "null");
+        for (u32 i = 0; i < b.p.dispatch.n; i++)
+            for (int d = 0; d < 3; d++) b.p.dispatch.v[i].grid->extent[d] = sym_const(&b.p.sym, grid[k][d]);
+        if (run(&b, DT_F32, 2, 50, 60, &out) != is_good) fail_msg("grid %d: %s", (int)k, b.e.msg);
+        if (!is_good) assert_non_null(strstr(b.e.msg, "kernel 'k'"));
+        done(&b);
+    }
+}
+
 /* Code that is none: refused when the program is loaded, by the device that would run it. */
 static void test_bad_code(void **state)
 {
@@ -223,7 +243,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory), cmocka_unit_test(test_memory_places), cmocka_unit_test(test_memory_many),
-        cmocka_unit_test(test_memory_limits), cmocka_unit_test(test_inputs),
+        cmocka_unit_test(test_memory_limits), cmocka_unit_test(test_inputs), cmocka_unit_test(test_grids),
         cmocka_unit_test(test_bad_code), cmocka_unit_test(test_wrong_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
