@@ -121,6 +121,7 @@ static void plant(u64 seed, double spread, bool has_moods)
     assert_true(planted != MAP_FAILED);
     *planted = (struct planted){.seed = seed, .rng = rng_seed(seed), .spread = spread, .has_moods = has_moods, .left = 50};
     driver = *dev_find(S("cpu"));
+    driver.shares = true;
     driver.open = open_planted, driver.fingerprint = fingerprint, driver.load = load, driver.unload = unload;
     driver.launch = launch, driver.fence = fence, driver.elapsed = elapsed;
 }

@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "skip.h"
 #include "tune_bed.h"
 
 /* A kernel with this body instead of the generator's; x, y: input and output, first: is the first iteration here. */
@@ -24,7 +25,7 @@ static struct subject plant(struct bed *b, const char *body)
     struct buf code = {0};
     u32 out = b->kernel.arg[1].is_out;
     struct str text = str_fmt(&b->arena,
-        "#include <math.h>\n#include <signal.h>\n#include <stdint.h>\n#include <stdlib.h>\n#include <unistd.h>\n"
+        "#include <fcntl.h>\n#include <math.h>\n#include <signal.h>\n#include <stdint.h>\n#include <stdlib.h>\n#include <sys/socket.h>\n#include <unistd.h>\n"
         "enum { N = %d };\n"
         "void %s_0(void *const *buf, const int64_t *param, int64_t begin, int64_t end, void *work)\n"
         "{\n    volatile float *x = buf[%d], *y = buf[%d];\n    static int n_runs;\n    if (begin) return;\n    n_runs++;\n    %s\n}\n",
@@ -52,7 +53,7 @@ static const struct { const char *name, *body; enum trial_status want; const cha
     {"abort", "abort();", TRIAL_CRASH, "*signal 6*"},
     {"trap", "__builtin_trap();", TRIAL_CRASH, "*signal*"},
     {"leaves", "_exit(0);", TRIAL_CRASH, "*without a result, exit code 0*"},
-    {"killed", "kill(getpid(), SIGKILL);", TRIAL_CRASH, "*signal 9*"},
+    {"killed", "raise(SIGKILL);", TRIAL_CRASH, "*signal 9*"},
     {"hangs", "for (volatile int go = 1; go;) {}", TRIAL_TIMEOUT, "*in time*"},
     {"sleeps", "sleep(100);", TRIAL_TIMEOUT, "*in time*"},
     {"before", RIGHT "y[-1] = 1;", TRIAL_BOUNDS, "*before buffer*"},
@@ -87,9 +88,39 @@ static void test_planted(void **state)
     bed_close(&b);
 }
 
-static struct trial_session session(struct bed *b, const struct subject *s, const struct check *const *checks)
+/* Right, but up to something else, too, when it is timed: what the sandbox is for. */
+static void test_confined(void **state)
 {
-    return (struct trial_session){.subject = s, .checks = checks, .n_checks = 1, .timing = &b->check, .o = &b->o};
+    static const struct { const char *name, *body; } deed[] = {
+        {"starts a process", RIGHT "fork();"},
+        {"starts a program", RIGHT "execl(\"/bin/true\", \"true\", (char *)0);"},
+        {"kills its parent", RIGHT "kill(getppid(), SIGKILL);"},
+        {"opens a socket", RIGHT "socket(AF_INET, SOCK_STREAM, 0);"},
+        {"writes a file", RIGHT "open(\"/tmp/quern-planted\", O_CREAT | O_WRONLY, 0600);"},
+        {"removes a file", RIGHT "unlink(\"/tmp/quern-planted\");"},
+    };
+    struct bed b;
+    struct buf why = {0};
+    if (os_sandbox_lacks(OS_SANDBOX_MEMORY)) skip_test("no %s", os_sandbox_lacks(OS_SANDBOX_MEMORY));
+    bed_open(&b, "cpu");
+    struct subject right = plant(&b, RIGHT), reads = plant(&b, "if (open(\"/proc/self/maps\", O_RDONLY) < 0) {" RIGHT "}");
+    b.o.base = &right;
+    for (i64 i = 0; i < countof(deed); i++) {
+        struct subject s = plant(&b, deed[i].body);
+        enum trial_status st = run(&b, &s, &why);
+        if (st != TRIAL_CRASH || !str_glob(S("*signal 31*"), buf_view(&why)))
+            fail_msg("%s: %s, %s", deed[i].name, trial_status_name(st), why.p ? why.p : "");
+        assert_int_equal(run(&b, &right, &why), TRIAL_OK);
+    }
+    assert_int_equal(run(&b, &reads, &why), TRIAL_OK); /* it had no way to read the file */
+    assert_false(os_exists("/tmp/quern-planted"));
+    buf_release(&why);
+    bed_close(&b);
+}
+
+static struct trial_session session(struct bed *b, const struct subject *s, u32 n, const struct check *const *checks)
+{
+    return (struct trial_session){.subject = s, .n_subjects = n, .checks = checks, .n_checks = 1, .timing = &b->check, .o = &b->o};
 }
 
 /* Candidates share a child, and what one does to it is not the fault of those behind it. */
@@ -112,7 +143,7 @@ static void test_shared(void **state)
     for (i64 i = 0; i < countof(turn); i++) s[i] = plant(&b, turn[i].body);
     struct subject base = s[3];
     b.o.base = &base;
-    struct trial_session t = session(&b, s, (const struct check *[]){&b.check});
+    struct trial_session t = session(&b, s, countof(turn), (const struct check *[]){&b.check});
     for (u32 i = 0; i < countof(turn); i++) {
         b.n_samples = 0;
         buf_reset(&why);
@@ -145,7 +176,7 @@ static void test_hopeless(void **state)
     b.o.base = &base;
     for (int k = 0; k < 2; k++) {
         b.o.lost = k ? 2 : 0;
-        struct trial_session t = session(&b, &slow, (const struct check *[]){&b.check});
+        struct trial_session t = session(&b, &slow, 1, (const struct check *[]){&b.check});
         assert_int_equal(trial_next(&t, 0, one_is_enough, &b, &why), TRIAL_OK);
         assert_int_equal(b.n_samples, 1);
         assert_int_equal(trial_next(&t, 0, enough, &b, &why), TRIAL_OK);
@@ -560,7 +591,7 @@ static void test_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_planted), cmocka_unit_test(test_shared), cmocka_unit_test(test_hopeless),
+        cmocka_unit_test(test_planted), cmocka_unit_test(test_confined), cmocka_unit_test(test_shared), cmocka_unit_test(test_hopeless),
         cmocka_unit_test(test_binaries), cmocka_unit_test(test_again), cmocka_unit_test(test_judge), cmocka_unit_test(test_deadline), cmocka_unit_test(test_places),
         cmocka_unit_test(test_samples), cmocka_unit_test(test_stats), cmocka_unit_test(test_loop), cmocka_unit_test(test_lucky),
         cmocka_unit_test(test_reach), cmocka_unit_test(test_timeout), cmocka_unit_test(test_nothing),

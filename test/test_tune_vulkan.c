@@ -76,7 +76,7 @@ static void test_planted(void **state)
     b.o.base = &base;
     const struct check *checks[] = {&b.check};
     struct trial_session t = {
-        .subject = s, .checks = checks, .n_checks = 1, .timing = &b.check, .o = &b.o};
+        .subject = s, .n_subjects = countof(planted), .checks = checks, .n_checks = 1, .timing = &b.check, .o = &b.o};
     for (u32 i = 0, pid = 0; i < countof(planted); i++) {
         buf_reset(&why);
         b.n_samples = 0;
@@ -110,7 +110,7 @@ static void test_stop(void **state)
     setenv("QUERN_FAKE_VULKAN", "idle=1", 1);
     bed_open(&b, "vulkan");
     struct subject s[] = {plant(&b, RIGHT), plant(&b, RIGHT), plant(&b, RIGHT)};
-    struct trial_session t = {.subject = s, .timing = &b.check, .o = &b.o};
+    struct trial_session t = {.subject = s, .n_subjects = countof(s), .timing = &b.check, .o = &b.o};
     u32 n = 0;
     for (u32 i = 0; i < countof(s); i++) {
         assert_int_equal(trial_next(&t, i, one_sample, &n, &why), TRIAL_OK);
@@ -129,7 +129,7 @@ static void test_lost(void **state)
     setenv("QUERN_FAKE_VULKAN", "idle=1 lost=3", 1);
     bed_open(&b, "vulkan");
     struct subject s[] = {plant(&b, RIGHT), plant(&b, RIGHT)};
-    struct trial_session t = {.subject = s, .timing = &b.check, .o = &b.o};
+    struct trial_session t = {.subject = s, .n_subjects = countof(s), .timing = &b.check, .o = &b.o};
     for (u32 i = 0; i < countof(s); i++) {
         buf_reset(&why);
         assert_int_equal(trial_next(&t, i, count_sample, &b, &why), TRIAL_LAUNCH);

@@ -83,11 +83,17 @@ enum err_code {
     ERR_UNSUPPORTED, /* valid input that quern does not handle          (exit 1) */
     ERR_INPUT,       /* broken or inconsistent input                    (exit 1) */
     ERR_SYSTEM,      /* the operating system refused                    (exit 1) */
+    ERR_STOPPED,     /* the caller asked for the end                    (exit 130, 143) */
 };
+
+/* Whether the work is to end early. Set by a signal handler or another thread, asked for between two steps. */
+struct stop { int is_set; };
+static inline bool stop_is_set(const struct stop *s) { return s && __atomic_load_n(&s->is_set, __ATOMIC_RELAXED); } /* NULL: never */
 
 struct err {
     enum err_code code;
     char msg[1000]; /* NUL-terminated, one line as a rule */
+    const struct stop *stop; /* of the call that the error is of: mem_check fails once it is set; NULL: nothing stops it */
 };
 
 /* Sets the error unless one is set already (the first cause wins). Always returns false. */
@@ -145,7 +151,7 @@ void mem_free(void *p);                /* of either; NULL is fine */
    which every stage asks between two steps; it goes on by the reserve until then. */
 
 void mem_prepare(void);                /* takes the reserve, again where it was drawn on; at the beginning of every public call */
-/* false: memory has ended. What was being done: "in pass ", "fold". */
+/* false: memory has ended, or the call is to end (e->stop). What was being done: "in pass ", "fold". */
 bool mem_check(struct err *e, const char *what, struct str name);
 i64 mem_of_machine(void);              /* bytes */
 /* For tests: of the requests to the system of at least so many bytes the nth from now on fails; 0: none. Result: how far
@@ -493,8 +499,10 @@ bool os_list(struct arena *a, const char *dir, struct str **names, i64 *n, struc
 /* Regular files in a folder, those used longest ago first. */
 struct os_entry { struct str name; i64 size; double changed, used; /* seconds since the epoch; writing is a use */ };
 bool os_list_by_use(struct arena *a, const char *dir, struct os_entry **entries, i64 *n, struct err *e);
-/* A fresh private temporary folder; remove with os_remove_tree. */
+/* A fresh private temporary folder below $TMPDIR, else /tmp; remove with os_remove_tree. */
 bool os_temp_dir(struct arena *a, struct str *path, struct err *e);
+/* Is there room for files below the temporary folder? Else an error that names it. */
+bool os_temp_has_room(struct err *e);
 /* Removes temporary folders of processes that are gone (killed). */
 void os_temp_sweep(void);
 void os_remove_tree(const char *path);
@@ -516,6 +524,7 @@ void os_wake_all(u32 *p); /* who sleeps on p */
 /* From now on these n threads may use all processors that the caller may, but for that one. Fewer than n would be left: nothing changes. */
 void os_keep_off(const i64 *thread, u32 n, int cpu);
 i64 os_peak_rss(void); /* bytes */
+i64 os_rss(void);      /* bytes of memory that this process holds now; 0: not known */
 /* Processor seconds since some fixed moment: of all processors together, and of this process with the children it has waited for.
    false: the system does not tell. */
 bool os_cpu_seconds(double *all, double *own);
@@ -529,9 +538,10 @@ struct os_proc_opts {
     double timeout;          /* seconds, 0 = none; the whole process group is killed at the end */
     struct buf *out;         /* standard output and standard error together; NULL = discarded */
 };
-enum os_exit { OS_EXITED, OS_SIGNALLED, OS_TIMEOUT, OS_NOT_STARTED };
+enum os_exit { OS_EXITED, OS_SIGNALLED, OS_TIMEOUT, OS_NOT_STARTED, OS_STOPPED };
 struct os_status { enum os_exit how; int code; /* exit code or signal */ };
-/* keeps at most the first 64 MiB of output */
+/* Keeps at most the first 64 MiB of output. The program runs under limits (os_limit.c), and with all that it started it ends when the caller
+   does, if that is an os_child: how an os_child's own parent ends does not matter, kill -9 included. */
 struct os_status os_run(const struct os_proc_opts *o);
 
 /* os_open.c: files that others name, or whose content is trusted. */
@@ -563,8 +573,12 @@ bool seal_make(const struct seal_key *k, struct str name, const struct str *piec
 bool seal_check(const struct seal_key *k, struct str name, struct str content, const u8 seal[SEAL_BYTES]);
 
 /* os_child.c: a copy of this process that works by itself and talks to it through a socket. The
-   parent must not hold threads that the work needs. The child leaves without running exit handlers. */
-struct os_child { int pid, fd; };
+   parent must not hold threads that the work needs. The child leaves without running exit handlers, and ends when its parent does. */
+struct os_child {
+    int pid, fd;
+    bool runs_programs;      /* set by whoever starts it, if it calls os_run: before it is killed it gets a moment to end them */
+    const struct stop *stop; /* likewise: os_child_get gives up when it is set; NULL: it waits */
+};
 typedef void os_child_fn(void *user, int fd);
 bool os_child_start(struct os_child *c, os_child_fn *fn, void *user, struct err *e);
 /* in the child: false: the parent is gone */
@@ -572,13 +586,34 @@ bool os_child_put(int fd, const void *p, i64 n);
 bool os_child_take(int fd, void *p, i64 n);
 /* in the parent: to the child; false: it is gone */
 bool os_child_send(const struct os_child *c, const void *p, i64 n);
-/* Reads exactly n bytes. OS_EXITED: done; OS_TIMEOUT; OS_SIGNALLED: the child closed the pipe
+/* Reads exactly n bytes. OS_EXITED: done; OS_TIMEOUT; OS_STOPPED; OS_SIGNALLED: the child closed the pipe
    before. seconds <= 0: no limit. */
 enum os_exit os_child_get(const struct os_child *c, void *p, i64 n, double seconds);
 /* Kills it if it still runs (with all its children) and says how it ended. */
 struct os_status os_child_end(struct os_child *c);
 
+/* os_limit.c: in a child that is going to run code that may do anything: no core dumps, and address space, processor time, processes and the
+   size of files are bounded. has_driver: a vendor's driver will be loaded, which maps more address space than there is memory. */
+void os_limit_child(bool has_driver);
+
+/* os_sandbox.c: what such a child may still ask the system for. */
+enum os_sandbox_kind {
+    OS_SANDBOX_MEMORY, /* nothing but its own memory, its threads and the socket fd; all that it needs of files is loaded already */
+    OS_SANDBOX_SHARED, /* likewise, but what it shares with other processes stays */
+    OS_SANDBOX_DEVICE, /* reads files and uses devices, but writes only to devices and folders of temporary files and caches; no network,
+                          no signals to others. To be entered before the driver is loaded */
+};
+const char *os_sandbox_lacks(enum os_sandbox_kind k); /* NULL: this system can; else what it does not have */
+/* For good, for all threads. Other files than fd and the standard ones are closed, and memory that is shared with other processes is unmapped.
+   false: this system cannot. */
+bool os_sandbox_enter(enum os_sandbox_kind k, int fd);
+
 /* os_thread.c */
+bool os_threads_can_start(u32 n); /* so many more at this moment */
+/* For ThreadSanitizer alone, where a library that it does not see brings an order about: what a thread did before the first call for p
+   happened before what another does after the second. */
+void os_order_before(void *p);
+void os_order_after(void *p);
 struct os_thread;
 typedef void os_thread_fn(void *user);
 struct os_thread *os_thread_start(os_thread_fn *fn, void *user); /* NULL: it cannot be started */

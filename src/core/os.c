@@ -24,6 +24,8 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { TEMP_ROOM = 256 << 10 /* bytes that a compiler needs for a kernel, about */ };
+
 static bool fail(struct err *e, const char *what, const char *path)
 {
     return err_set(e, ERR_SYSTEM, "cannot %s '%s': %s", what, path, strerror(errno));
@@ -290,6 +292,13 @@ static const char *temp_base(void)
     return base && *base ? base : "/tmp";
 }
 
+/* "'/tmp'", "'/var/x' (TMPDIR)" */
+static const char *temp_name(struct arena *a)
+{
+    const char *base = os_env("TMPDIR");
+    return str_fmt(a, "'%s'%s", temp_base(), base && *base ? " (TMPDIR)" : "").p;
+}
+
 /* Temporary folders are named after who made them, "quern-NAMESPACE-PID-XXXXXX", so that what a killed process left can be told
    from what is in use; process ids mean something only within their namespace. */
 static struct str temp_prefix(struct arena *a)
@@ -326,9 +335,31 @@ bool os_temp_dir(struct arena *a, struct str *path, struct err *e)
     struct str prefix = temp_prefix(a);
     struct str s = str_fmt(a, "%s/%.*s%lld-XXXXXX", temp_base(), STR_ARG(prefix), (long long)getpid());
     char *z = (char *)(uintptr_t)s.p; /* our own copy */
-    if (!mkdtemp(z)) return fail(e, "create temporary folder", z);
+    if (!mkdtemp(z))
+        return err_set(e, ERR_SYSTEM, "cannot make a folder for temporary files in %s: %s; set TMPDIR to a folder that can be written", temp_name(a), strerror(errno));
     *path = s;
     return true;
+}
+
+/* By writing: file systems reserve blocks, and quotas are not free space. */
+bool os_temp_has_room(struct err *e)
+{
+    struct arena a = {0};
+    struct str dir;
+    bool ok = os_temp_dir(&a, &dir, e);
+    if (ok) {
+        char *piece = arena_alloc(&a, TEMP_ROOM);
+        const char *path = str_fmt(&a, "%.*s/room", STR_ARG(dir)).p;
+        memset(piece, 'x', TEMP_ROOM); /* zeros may be a hole */
+        struct err why = {0};
+        if (!os_write_private(path, &(struct str){piece, TEMP_ROOM}, 1, &why)) {
+            int reason = errno;
+            ok = err_set(e, ERR_SYSTEM, "cannot write temporary files in %s: %s; make room there, or set TMPDIR to another folder", temp_name(&a), strerror(reason));
+        }
+        os_remove_tree(str_z(&a, dir));
+    }
+    arena_release(&a);
+    return ok;
 }
 
 /* Removes below an open folder, without following links. fd is closed. */

@@ -1,21 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Work in a child process: what may crash, hang or be wrong runs in a fork of this process, sees all its data and talks to it
-// through a socket. The child is the leader of a process group of its own, so that ending it ends whatever it started.
+// through a socket. The child is the leader of a process group of its own, so that ending it ends whatever it started; programs that it runs
+// have groups of their own, which it ends itself (os_run.c).
 #define _GNU_SOURCE
-#include "core/core.h"
+#include "core/os_child.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+enum { STOP_MS = 100 /* a stop that is no signal of this thread is seen so late */ };
+static const double end_seconds = 2; /* for a child to end what it runs, which takes milliseconds */
+
+/* Of this process, once it is a child; another one has its own. */
+static int owner_fd = -1, owner_pid;
+
+struct owner owner_of_this(void)
+{
+    return (struct owner){owner_fd, owner_pid, owner_fd >= 0 ? pidfd_open(owner_pid, 0) : -1};
+}
+
+bool owner_is_gone(const struct owner *w)
+{
+    struct pollfd f = {.fd = w->fd, .events = POLLRDHUP};
+    return w->fd >= 0 && (getppid() != w->pid || (poll(&f, 1, 0) > 0 && f.revents));
+}
+
 static void child_main(os_child_fn *fn, void *user, int fd, int parent)
 {
+    owner_fd = fd, owner_pid = parent;
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* nothing is left behind when the parent is killed */
     if (getppid() != parent) _exit(1);
@@ -40,7 +60,7 @@ bool os_child_start(struct os_child *c, os_child_fn *fn, void *user, struct err 
         child_main(fn, user, p[1], parent);
     }
     close(p[1]);
-    *c = (struct os_child){pid, p[0]};
+    *c = (struct os_child){.pid = pid, .fd = p[0]};
     return true;
 }
 
@@ -77,14 +97,16 @@ bool os_child_send(const struct os_child *c, const void *p, i64 n)
     return true;
 }
 
-static enum os_exit wait_readable(int fd, double seconds)
+static enum os_exit wait_readable(const struct os_child *c, double seconds)
 {
-    struct pollfd f = {.fd = fd, .events = POLLIN};
+    struct pollfd f = {.fd = c->fd, .events = POLLIN};
     double end = os_now() + seconds;
     for (;;) {
         double left = end - os_now();
+        if (stop_is_set(c->stop)) return OS_STOPPED;
         if (seconds > 0 && left <= 0) return OS_TIMEOUT;
-        int ms = seconds <= 0 ? -1 : (int)(left * 1000) + 1;
+        int ms = seconds <= 0 ? -1 : (int)(left < 1e6 ? left * 1000 : 1e9) + 1;
+        if (c->stop && (ms < 0 || ms > STOP_MS)) ms = STOP_MS;
         int k = poll(&f, 1, ms);
         if (k > 0) return OS_EXITED;
         if (k < 0 && errno != EINTR) return OS_SIGNALLED;
@@ -97,7 +119,7 @@ enum os_exit os_child_get(const struct os_child *c, void *p, i64 n, double secon
     for (char *at = p; n > 0;) {
         double left = seconds > 0 ? end - os_now() : 0;
         if (seconds > 0 && left <= 0) return OS_TIMEOUT;
-        enum os_exit w = wait_readable(c->fd, left);
+        enum os_exit w = wait_readable(c, left);
         if (w != OS_EXITED) return w;
         ssize_t k = read(c->fd, at, (size_t)n);
         if (k < 0 && errno == EINTR) continue;
@@ -107,17 +129,27 @@ enum os_exit os_child_get(const struct os_child *c, void *p, i64 n, double secon
     return OS_EXITED;
 }
 
-/* The child closed its end or is being given up: a moment to leave by itself, then the whole group is killed. */
+/* Has it ended by itself? A moment is enough for one that closed its end; one that runs programs ends them first. */
+static pid_t leave(const struct os_child *c, int *st)
+{
+    pid_t done = waitpid(c->pid, st, WNOHANG);
+    double end = os_now() + (c->runs_programs ? end_seconds : 20e-3);
+    while (done == 0 && os_now() < end) {
+        struct pollfd f = {.fd = c->fd, .events = POLLIN};
+        if (!c->runs_programs && poll(&f, 1, 0) == 0) break; /* still working: not leaving */
+        os_sleep(1e-3);
+        done = waitpid(c->pid, st, WNOHANG);
+    }
+    return done;
+}
+
+/* The child closed its end or is being given up: a moment to leave by itself, then the whole group is killed. The socket is shut down, not
+   only closed: children that were started later have copies of our end. */
 struct os_status os_child_end(struct os_child *c)
 {
     int st = 0;
-    pid_t done = 0;
-    for (int i = 0; i < 20 && done == 0; i++) {
-        struct pollfd f = {.fd = c->fd, .events = POLLIN};
-        done = waitpid(c->pid, &st, WNOHANG);
-        if (done == 0 && poll(&f, 1, 0) == 0) break; /* still working: not leaving */
-        if (done == 0) os_sleep(1e-3);
-    }
+    if (c->runs_programs) shutdown(c->fd, SHUT_RDWR);
+    pid_t done = leave(c, &st);
     bool killed = done == 0;
     kill(-c->pid, SIGKILL);
     if (killed) kill(c->pid, SIGKILL);

@@ -2,13 +2,18 @@
 //
 // Child processes: run a program, keep what it prints, end it and all it started when time is up.
 //
-// The child leads a process group of its own, so that one kill reaches a compiler's helpers too,
-// and dies with the thread that runs it, so that a killed tuner leaves no stray measurement behind.
+// The child leads a process group of its own, so that one kill reaches a compiler's helpers too, and has limits (os_limit.c).
+//
+// A killed tuner must leave nothing behind that disturbs the next measurement. The system can end a process with its parent
+// (PR_SET_PDEATHSIG), but not the compiler proper, which is a grandchild. So programs with helpers are run by an os_child, and that
+// outlives its own parent for as long as it takes to end them: while a program runs it is not killed with its parent but watches it,
+// by a pidfd, and the socket between them, which the parent shuts down to give the child up.
+//
 // vfork, because a tuner has gigabytes mapped and copying page tables would cost more than the
 // child: until exec the child shares our memory and may only make system calls. The parent never
 // blocks on one of the two things it waits for (output, exit): poll watches both.
 #define _GNU_SOURCE
-#include "core/core.h"
+#include "core/os_child.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,6 +32,7 @@ struct start {
     pid_t parent;
     int out;            /* becomes standard output and standard error, -1: discard them */
     sigset_t mask;      /* signals that were blocked before */
+    struct limits limits;
     volatile int error; /* why it could not be started, set by the child */
 };
 
@@ -42,6 +48,7 @@ static void child_exec(struct start *s)
     bool ok = null >= 0 && dup2(null, 0) >= 0 && dup2(s->out >= 0 ? s->out : null, 1) >= 0 &&
               dup2(1, 2) >= 0;
     close_range(3, ~0u, 0); /* also what our owner forgot to mark */
+    limits_take(&s->limits);
     sigprocmask(SIG_SETMASK, &s->mask, NULL);
     if (ok) execvp(s->argv[0], (char *const *)(uintptr_t)s->argv);
     s->error = errno;
@@ -70,7 +77,9 @@ struct child {
     int out;   /* read end of its output, -1: none or at its end */
     int pidfd; /* readable when it has ended, -1: not supported */
     struct buf *text;
-    bool ended; /* but not reaped: its number, and its group's, is still its own */
+    struct owner owner; /* of this process */
+    bool ended;      /* but not reaped: its number, and its group's, is still its own */
+    bool is_given_up; /* whoever this process works for is gone, or wants no result */
 };
 
 /* Takes what is there, a whole pipe full at least, but returns to look at the clock. */
@@ -92,10 +101,16 @@ static void child_read(struct child *c)
 
 static void child_step(struct child *c, int ms)
 {
-    struct pollfd fds[2] = {{.fd = c->out, .events = POLLIN}, {.fd = c->pidfd, .events = POLLIN}};
-    if (c->pidfd < 0 && (ms < 0 || ms > POLL_MS)) ms = POLL_MS;
-    poll(fds, 2, ms);
+    const struct owner *w = &c->owner;
+    struct pollfd fds[4] = {{.fd = c->out, .events = POLLIN},
+                            {.fd = c->pidfd, .events = POLLIN},
+                            {.fd = w->fd, .events = POLLRDHUP},
+                            {.fd = w->pidfd, .events = POLLIN}};
+    bool may_sleep = c->pidfd >= 0 && (w->fd < 0 || w->pidfd >= 0);
+    if (!may_sleep && (ms < 0 || ms > POLL_MS)) ms = POLL_MS;
+    poll(fds, 4, ms);
     if (fds[0].revents) child_read(c);
+    c->is_given_up = w->fd >= 0 && (fds[2].revents || fds[3].revents || owner_is_gone(w));
     siginfo_t info = {0};
     int rc = waitid(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG | WNOWAIT);
     c->ended = rc == 0 ? info.si_pid == c->pid : errno != EINTR;
@@ -105,7 +120,7 @@ static void child_step(struct child *c, int ms)
 static bool child_wait(struct child *c, double timeout)
 {
     double end = os_now() + timeout;
-    while (!c->ended) {
+    while (!c->ended && !c->is_given_up) {
         double left = end - os_now();
         if (timeout > 0 && left <= 0) return false;
         child_step(c, timeout > 0 ? (int)(left < 1e6 ? left * 1e3 + 1 : 1e9) : -1);
@@ -122,19 +137,21 @@ static struct os_status child_finish(struct child *c, double timeout)
     do got = waitpid(c->pid, &wstatus, 0);
     while (got < 0 && errno == EINTR);
     if (c->out >= 0) child_read(c);
+    if (c->is_given_up) return (struct os_status){OS_STOPPED, SIGKILL};
     if (!in_time) return (struct os_status){OS_TIMEOUT, SIGKILL};
     if (got < 0) return (struct os_status){OS_NOT_STARTED, errno}; /* our owner ignores SIGCHLD */
     if (WIFSIGNALED(wstatus)) return (struct os_status){OS_SIGNALLED, WTERMSIG(wstatus)};
     return (struct os_status){OS_EXITED, WEXITSTATUS(wstatus)};
 }
 
-struct os_status os_run(const struct os_proc_opts *o)
+static struct os_status run(const struct os_proc_opts *o, struct owner owner)
 {
     int fd[2] = {-1, -1};
     if (o->out && pipe2(fd, O_CLOEXEC) != 0) return (struct os_status){OS_NOT_STARTED, errno};
-    struct child c = {.out = fd[0], .pidfd = -1, .text = o->out};
+    struct child c = {.out = fd[0], .pidfd = -1, .text = o->out, .owner = owner};
     if (c.out >= 0) fcntl(c.out, F_SETFL, O_NONBLOCK);
     struct start start = {.argv = o->argv, .parent = getpid(), .out = fd[1]};
+    limits_of_program(&start.limits, o->timeout);
     c.pid = child_start(&start);
     if (fd[1] >= 0) close(fd[1]);
     struct os_status st = {OS_NOT_STARTED, start.error};
@@ -144,5 +161,17 @@ struct os_status os_run(const struct os_proc_opts *o)
     }
     if (c.pidfd >= 0) close(c.pidfd);
     if (c.out >= 0) close(c.out);
+    return st;
+}
+
+struct os_status os_run(const struct os_proc_opts *o)
+{
+    struct owner owner = owner_of_this();
+    if (owner.fd < 0) return run(o, owner);
+    prctl(PR_SET_PDEATHSIG, 0);
+    struct os_status st = {OS_STOPPED, 0};
+    if (!owner_is_gone(&owner)) st = run(o, owner);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (owner.pidfd >= 0) close(owner.pidfd);
     return st;
 }

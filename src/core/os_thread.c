@@ -25,6 +25,29 @@ static void *thread_main(void *user)
     return NULL;
 }
 
+#if defined(__SANITIZE_THREAD__)
+#define HAS_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define HAS_TSAN 1
+#endif
+#endif
+#ifdef HAS_TSAN
+void __tsan_acquire(void *p);
+void __tsan_release(void *p);
+void os_order_before(void *p) { __tsan_release(p); }
+void os_order_after(void *p) { __tsan_acquire(p); }
+#else
+void os_order_before(void *p) { (void)p; }
+void os_order_after(void *p) { (void)p; }
+#endif
+
+static void wait_for_word(void *user)
+{
+    u32 *go_on = user;
+    while (!__atomic_load_n(go_on, __ATOMIC_SEQ_CST)) os_wait_while(go_on, 0, 1);
+}
+
 struct os_thread *os_thread_start(os_thread_fn *fn, void *user)
 {
     sigset_t all, was;
@@ -37,6 +60,19 @@ struct os_thread *os_thread_start(os_thread_fn *fn, void *user)
     if (ok) return t;
     mem_free(t);
     return NULL;
+}
+
+/* All are alive at once: each waits until the last has been tried. */
+bool os_threads_can_start(u32 n)
+{
+    u32 go_on = 0, started = 0;
+    struct os_thread **t = mem_alloc((i64)sizeof *t * (n + 1));
+    while (started < n && (t[started] = os_thread_start(wait_for_word, &go_on))) started++;
+    __atomic_store_n(&go_on, 1, __ATOMIC_SEQ_CST);
+    os_wake_all(&go_on);
+    for (u32 i = 0; i < started; i++) os_thread_join(t[i]);
+    mem_free(t);
+    return started == n;
 }
 
 void os_thread_join(struct os_thread *t)

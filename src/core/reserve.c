@@ -26,6 +26,7 @@ enum { RESERVE = 64 << 20 };
 
 static _Atomic(char *) held;      /* NULL: never taken, or drawn */
 static atomic_bool was_taken;
+static atomic_llong machine_size; /* 0: not asked for yet */
 static atomic_llong refused_size; /* bytes of the request that drew it */
 static atomic_llong fail_least, fail_in; /* for tests: see mem_fail */
 
@@ -48,6 +49,7 @@ static void draw(i64 size)
 
 bool mem_check(struct err *e, const char *what, struct str name)
 {
+    if (e && stop_is_set(e->stop)) return err_set(e, ERR_STOPPED, "stopped");
     if (atomic_load(&held) || !atomic_load(&was_taken)) return true;
     return err_set(e, ERR_SYSTEM, "not enough memory: the system refused %lld bytes%s%s%.*s", (long long)atomic_load(&refused_size),
                    *what ? ", " : "", what, STR_ARG(name));
@@ -55,8 +57,12 @@ bool mem_check(struct err *e, const char *what, struct str name)
 
 i64 mem_of_machine(void)
 {
+    i64 known = atomic_load(&machine_size); /* a candidate's process may not ask any more */
+    if (known) return known;
     i64 pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE), bytes;
-    return pages > 0 && size > 0 && !__builtin_mul_overflow(pages, size, &bytes) ? bytes : INT64_MAX;
+    bool ok = pages > 0 && size > 0 && !__builtin_mul_overflow(pages, size, &bytes);
+    atomic_store(&machine_size, ok ? bytes : INT64_MAX);
+    return atomic_load(&machine_size);
 }
 
 i64 mem_fail(i64 nth, i64 least)

@@ -53,6 +53,7 @@ struct cpu {
     void **buf;    /* addresses of the launch's buffers */
     u32 buf_cap;
     u64 n_uploads; /* so far */
+    struct caps caps; /* when they were asked for the first time; arch empty: they were not */
 };
 
 struct dev_kernel {
@@ -119,6 +120,14 @@ static void make_way(struct cpu *c)
     c->caller_at = at;
 }
 
+/* NULL: the system refuses. The library does not look whether its threads start, and would wait for them for ever. */
+static pthreadpool_t start_pool(u32 n) { return os_threads_can_start(n - 1) ? pthreadpool_create(n) : NULL; }
+
+static bool no_threads(u32 n, struct err *e)
+{
+    return err_set(e, ERR_SYSTEM, "cannot start %u threads: a limit of this user or container is reached (ulimit -u, pids.max); ask for fewer", n);
+}
+
 static struct dev *cpu_open(const struct dev_opts *o, struct err *e)
 {
     struct dev *d = mem_alloc((i64)sizeof *d);
@@ -128,11 +137,11 @@ static struct dev *cpu_open(const struct dev_opts *o, struct err *e)
     c->n_cpus = (u32)os_n_cpus();
     c->n_threads = o->n_threads ? o->n_threads : c->n_cpus;
     c->work = mem_alloc((i64)sizeof *c->work * c->n_threads);
-    if (c->n_threads > 1) c->pool = pthreadpool_create(c->n_threads);
+    if (c->n_threads > 1) c->pool = start_pool(c->n_threads);
     c->caller_at = -1;
     if (c->pool) find_workers(c);
     if (c->n_threads == 1 || c->pool) return d;
-    err_set(e, ERR_SYSTEM, "cannot start %u threads", c->n_threads);
+    no_threads(c->n_threads, e);
     cpu_close(d);
     return NULL;
 }
@@ -255,9 +264,12 @@ static void caps_caches(struct caps *c)
 static void cpu_caps(struct dev *d, struct caps *c)
 {
     struct cpu *cpu = d->priv;
-    *c = (struct caps){.n_threads = cpu->n_threads};
-    caps_extension(c);
-    caps_caches(c);
+    if (!cpu->caps.arch[0]) {
+        cpu->caps = (struct caps){.n_threads = cpu->n_threads};
+        caps_extension(&cpu->caps);
+        caps_caches(&cpu->caps);
+    }
+    *c = cpu->caps;
 }
 
 static void fingerprint(struct dev *d, struct buf *out)
@@ -364,12 +376,14 @@ struct job { /* one grid, shared by the threads */
 static void job_run(void *context, size_t thread)
 {
     struct job *j = context;
+    os_order_after(j->cpu);
     for (;;) {
         i64 begin = atomic_fetch_add_explicit(&j->next, j->chunk, memory_order_relaxed);
         if (begin >= j->total) break;
         j->f(j->cpu->buf, j->param, begin, i64_min(begin + j->chunk, j->total),
              j->cpu->work[thread]);
     }
+    os_order_before(j->cpu);
     if (j->is_crowded) crowd_end(j->cpu);
 }
 
@@ -398,6 +412,14 @@ static void collect_buffers(struct cpu *c, const struct dev_launch *l)
     for (u32 i = 0; i < l->n_buf; i++) c->buf[i] = l->buf[i].host;
 }
 
+/* n items, each on a thread of its own. */
+static void run_pool(struct cpu *c, pthreadpool_t pool, pthreadpool_task_1d_t fn, void *job, u32 n)
+{
+    os_order_before(c);
+    pthreadpool_parallelize_1d(pool, fn, job, n, pool_flags(c, n));
+    os_order_after(c);
+}
+
 static void run_grid(struct cpu *c, grid_function f, const i64 *param, i64 total)
 {
     i64 chunk = i64_max(1, total / ((i64)c->n_threads * CHUNKS_PER_THREAD));
@@ -406,7 +428,7 @@ static void run_grid(struct cpu *c, grid_function f, const i64 *param, i64 total
     else {
         make_way(c);
         if (j.is_crowded) crowd_begin(c, c->n_threads);
-        pthreadpool_parallelize_1d(c->pool, job_run, &j, c->n_threads, pool_flags(c, c->n_threads));
+        run_pool(c, c->pool, job_run, &j, c->n_threads);
     }
 }
 
@@ -421,7 +443,9 @@ struct team_job {
 static void team_run(void *context, size_t thread)
 {
     struct team_job *j = context;
+    os_order_after(j->cpu);
     j->f(j->cpu->buf, j->param, (i64)thread, j->total, j->cpu->team);
+    os_order_before(j->cpu);
     if (j->is_crowded) crowd_end(j->cpu);
 }
 
@@ -431,7 +455,7 @@ static pthreadpool_t pool_of(struct cpu *c, u32 n)
     if (c->pool && c->n_threads >= n) return c->pool;
     if (c->n_wide >= n) return c->wide;
     if (c->wide) pthreadpool_destroy(c->wide);
-    c->wide = pthreadpool_create(n);
+    c->wide = start_pool(n);
     c->n_wide = c->wide ? n : 0;
     return c->wide;
 }
@@ -457,7 +481,7 @@ static bool run_team(struct cpu *c, grid_function f, const i64 *param, i64 total
 {
     struct team_job j = {f, c, param, total, n > c->n_cpus};
     pthreadpool_t pool = pool_of(c, n);
-    if (!pool) return err_set(e, ERR_SYSTEM, "cannot start %u threads", n);
+    if (!pool) return no_threads(n, e);
     if (!c->team) c->team = mem_aligned((i64)sizeof *c->team);
     if (!c->team) return err_set(e, ERR_SYSTEM, "cannot allocate memory for threads");
     *c->team = (struct team){.yield = os_yield, .scratch = c->work[0], .wait = team_wait, .wake = team_wake};
@@ -465,7 +489,7 @@ static bool run_team(struct cpu *c, grid_function f, const i64 *param, i64 total
     c->team->turns = j.is_crowded ? 0 : MAX_TURNS;
     if (pool == c->pool) make_way(c);
     if (j.is_crowded) crowd_begin(c, n);
-    pthreadpool_parallelize_1d(pool, team_run, &j, n, pool_flags(c, n));
+    run_pool(c, pool, team_run, &j, n);
     return true;
 }
 

@@ -73,6 +73,7 @@ struct dev_driver {
     /* It loads a vendor's library into the process, after which children made by fork cannot use
      * the device. Who starts such children asks by dev_ask, which opens it in a child of its own. */
     bool is_foreign;
+    bool shares; /* its state lies in memory that child processes share with their parent: a simulation */
     /* Optional: whether this process has begun to use that library, in which case it is asked here. NULL: not known. */
     bool (*in_use)(void);
     /* Number of devices present; never fails (0 when the driver is absent). */

@@ -192,6 +192,7 @@ bool ceilings_ask(struct ceilings *c, const struct dev_driver *v, const struct d
     struct os_child child;
     *c = (struct ceilings){0};
     if (!os_child_start(&child, child_main, &q, e)) return false;
+    child.runs_programs = true;
     enum os_exit how = os_child_get(&child, &a, sizeof a, CHILD_SECONDS);
     os_child_end(&child);
     if (how != OS_EXITED) return err_set(e, ERR_FAILED, "the limits of device '%s' could not be measured", v->name);

@@ -117,6 +117,7 @@ struct conv_place {              /* where kernels are built and run */
     const struct caps *caps;
     const struct lang *lang;
     struct str toolchain;
+    const struct stop *stop;     /* see struct trial_opts; NULL: nothing stops */
 };
 /* The default schedule, whatever is known: the reference. ERR_UNSUPPORTED: no family takes the task. */
 bool conv_default(struct candidate *c, const struct conv_place *p, const struct task *t, struct err *e);

@@ -119,7 +119,7 @@ static bool build(struct subject *s, const struct builder *b, struct str text, s
 bool conv_build(struct subject *s, const struct conv_place *p, const struct task *t, const struct candidate *c, bool only_known,
                 struct arena *a, struct err *e)
 {
-    const struct builder b = {.cache = p->cache, .lang = p->lang, .caps = p->caps, .toolchain = p->toolchain};
+    const struct builder b = {.cache = p->cache, .lang = p->lang, .caps = p->caps, .toolchain = p->toolchain, .stop = p->stop};
     struct buf text = {0};
     *s = (struct subject){0};
     bool ok = gen_kernel(&s->kernel, a, c, t, p->caps, e) && lang_render(&text, p->lang, &s->kernel.kir, p->caps, a, e) &&

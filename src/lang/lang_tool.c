@@ -26,6 +26,7 @@ bool lang_tool_run(const struct lang_tool *t, const char *const *argv, struct bu
                        said->p ? said->p : "");
     case OS_SIGNALLED: return err_set(e, ERR_FAILED, "'%s' died of signal %d", t->program, s.code);
     case OS_TIMEOUT: return err_set(e, ERR_FAILED, "'%s' took longer than %g s", t->program, t->timeout);
+    case OS_STOPPED: return err_set(e, ERR_STOPPED, "stopped");
     case OS_NOT_STARTED:
         return err_set(e, ERR_SYSTEM, "cannot run '%s'%s%s", t->program, t->hint ? ": " : "", t->hint ? t->hint : "");
     default: unreachable();

@@ -769,6 +769,7 @@ static bool launch_phase(struct rt_program *r, const struct phase *h, struct err
     const struct dev_driver *v = r->dev->driver;
     for (u32 i = h->from; i < h->to; i++) {
         double start = r->profiling ? os_now() : 0;
+        if (stop_is_set(e->stop)) return err_set(e, ERR_STOPPED, "stopped");
         if (!(r->call[i] ? run_call(r, i, e) : fill_slots(r, i, e) && v->launch(r->dev, &r->bound.launch[i], e)))
             return err_prefix(e, "kernel '%.*s' (%.*s)", STR_ARG(r->plan->dispatch.v[i].entry),
                               STR_ARG(r->plan->dispatch.v[i].label));

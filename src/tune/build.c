@@ -11,9 +11,9 @@
 
 static const double default_timeout = 60;
 
-/* Of a program: what its parts share is sent with the first, n is 0 for the others. */
+/* Of a program: what its parts share is sent with the first, n is 0 for the others. is_system: the system refused, which is not the text's fault. */
 struct head {
-    u8 ok, timed_out, is_part;
+    u8 ok, timed_out, is_part, is_system;
     i64 n;
 };
 
@@ -26,40 +26,46 @@ static double timeout_of(const struct builder *b)
 
 static bool may_join(const struct builder *b) { return b->may_join && b->lang->join; }
 
-static void build_one(const struct builder *b, struct str text, int fd)
+/* A compiler that runs out of room says so in its own words. */
+static bool is_of_system(struct err *e)
+{
+    struct err full = {0};
+    if (!os_temp_has_room(&full)) *e = full;
+    return e->code == ERR_SYSTEM;
+}
+
+/* false, here and below: nobody waits for results any more. */
+static bool build_one(const struct builder *b, struct str text, int fd)
 {
     struct buf code = {0};
     struct err e = {0};
     double start = os_now();
     bool ok = b->lang->build(&code, text, b->caps, timeout_of(b), &e);
     struct head h = {.ok = ok, .timed_out = !ok && os_now() - start >= timeout_of(b)};
+    if (!ok && !h.timed_out) h.is_system = is_of_system(&e);
     h.n = ok ? code.n : (i64)strlen(e.msg);
-    os_child_put(fd, &h, sizeof h);
-    os_child_put(fd, ok ? code.p : e.msg, h.n);
+    bool goes_on = os_child_put(fd, &h, sizeof h) && os_child_put(fd, ok ? code.p : e.msg, h.n);
     buf_release(&code);
+    return goes_on;
 }
 
-static void build_joined(const struct builder *b, const struct str *text, u32 n, int fd)
+static bool build_joined(const struct builder *b, const struct str *text, u32 n, int fd)
 {
     struct buf code = {0}, all = {0};
     struct err e = {0};
-    if (n == 1) {
-        build_one(b, text[0], fd);
-        return;
-    }
+    if (n == 1) return build_one(b, text[0], fd);
     b->lang->join(&all, text, n);
     bool ok = !all.failed && b->lang->build(&code, buf_view(&all), b->caps, timeout_of(b), &e);
     buf_release(&all);
     ok = ok && code.n > 0;
-    for (u32 i = 0; i < n && ok; i++) {
+    bool goes_on = true;
+    for (u32 i = 0; i < n && ok && goes_on; i++) {
         struct head h = {.ok = true, .is_part = true, .n = i ? 0 : code.n};
-        os_child_put(fd, &h, sizeof h);
-        os_child_put(fd, code.p, h.n);
+        goes_on = os_child_put(fd, &h, sizeof h) && os_child_put(fd, code.p, h.n);
     }
     buf_release(&code);
-    if (ok) return;
-    build_joined(b, text, n / 2, fd);
-    build_joined(b, text + n / 2, n - n / 2, fd);
+    if (ok) return goes_on;
+    return build_joined(b, text, n / 2, fd) && build_joined(b, text + n / 2, n - n / 2, fd);
 }
 
 /* Its texts in order; each result waits in the socket until it is asked for. */
@@ -68,13 +74,14 @@ static void job_main(void *user, int fd)
     const struct build_job *j = user;
     const struct building *g = j->of;
     u32 most = may_join(g->b) && !j->is_wary ? MAX_JOINED : 1;
-    for (u32 i = j->next; i < g->n;) {
+    bool goes_on = true;
+    for (u32 i = j->next; i < g->n && goes_on;) {
         struct str text[MAX_JOINED];
         i64 bytes = 0;
         u32 n = 0;
         for (; i < g->n && n < most && (n == 0 || bytes + g->text[i].n <= MAX_JOINED_BYTES); i = j->then[i])
             bytes += g->text[i].n, text[n++] = g->text[i];
-        build_joined(g->b, text, n, fd);
+        goes_on = build_joined(g->b, text, n, fd);
     }
 }
 
@@ -90,7 +97,8 @@ static enum os_exit collect_one(struct build_job *j, struct built *out, struct a
     }
     *out = (struct built){.ok = how == OS_EXITED && h.ok,
                           .timed_out = how == OS_TIMEOUT || h.timed_out,
-                          .is_part = h.is_part};
+                          .is_part = h.is_part,
+                          .is_system = how == OS_EXITED && h.is_system};
     if (out->ok && h.is_part && h.n) j->program = (struct str){p, h.n};
     if (out->ok) out->code = h.is_part ? j->program : (struct str){p, h.n};
     else if (how == OS_EXITED) out->message = (struct str){p, h.n};
@@ -129,13 +137,21 @@ static bool find(const struct builder *b, struct str text, struct built *out, st
     return out->ok = out->is_part = cache_get_part(b->cache, key, a, &out->code);
 }
 
+static bool start_job(struct build_job *j, struct err *e)
+{
+    if (!os_child_start(&j->child, job_main, j, e)) return false;
+    j->child.runs_programs = true;
+    j->child.stop = j->of->b->stop;
+    return j->is_running = true;
+}
+
 static bool start_jobs(struct building *g, u32 n, struct err *e)
 {
     bool ok = true;
     for (u32 k = 0; k < n && ok; k++) {
         struct build_job *j = &g->job[k];
         if (j->is_running || j->next == g->n) continue;
-        ok = j->is_running = os_child_start(&j->child, job_main, j, e);
+        ok = start_job(j, e);
     }
     return ok;
 }
@@ -176,10 +192,13 @@ static bool collect_next(struct build_job *j, struct built *out, struct arena *a
 {
     bool was_wary;
     do {
-        if (!j->is_running && !os_child_start(&j->child, job_main, j, e)) return false;
+        if (!j->is_running && !start_job(j, e)) return false;
         was_wary = j->is_wary || !may_join(j->of->b);
-        j->is_running = collect_one(j, out, a) == OS_EXITED;
-        if (j->is_running) return true;
+        enum os_exit how = collect_one(j, out, a);
+        if (how == OS_STOPPED) return err_set(e, ERR_STOPPED, "stopped");
+        if (out->is_system) return err_set(e, ERR_SYSTEM, "%.*s", STR_ARG(out->message));
+        if (how == OS_EXITED) return true;
+        j->is_running = false;
         os_child_end(&j->child);
         j->is_wary = true;
     } while (!was_wary);

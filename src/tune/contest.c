@@ -32,6 +32,24 @@ void entrant_take(struct entrant *x, const struct trial_row *row)
     x->reference = row->reference;
 }
 
+static struct str id_bytes(const i64 *trial) { return (struct str){(const char *)trial, sizeof *trial}; }
+
+const u64 *contest_find(const struct contest *c, i64 trial) { return map_get(&c->place, id_bytes(&trial)); }
+
+u32 contest_add(struct contest *c, struct arena *a, const struct entrant *x)
+{
+    u32 at = c->known.n;
+    *arr_push(a, &c->known) = *x;
+    map_put(&c->place, id_bytes(&x->trial), at);
+    return at;
+}
+
+void contest_queue(struct contest *c, struct entrant *x, bool is_queued)
+{
+    c->n_queued += (u32)is_queued - (u32)x->is_queued;
+    x->is_queued = is_queued;
+}
+
 bool contest_reread(struct contest *c, const struct shelf *s)
 {
     struct arena a = {0};
@@ -39,14 +57,13 @@ bool contest_reread(struct contest *c, const struct shelf *s)
     u32 n;
     bool ok = db_trials(s->db, s->env, c->db_task, c->sizes, &a, &rows, &n, s->e);
     const struct trial_row *best = ok ? tune_choice(rows, n) : NULL;
-    for (u32 i = 0; i < n && ok; i++)
-        for (u32 k = 0; k < c->known.n; k++) {
-            struct entrant *x = &c->known.v[k];
-            if (x->trial != rows[i].id) continue;
-            if (rows[i].id != c->base_trial) entrant_take(x, &rows[i]);
-            if (&rows[i] != best) continue;
-            c->best_at = (i32)k, c->best_ratio = x->ratio, c->best = contest_seconds(c, x);
-        }
+    for (u32 i = 0; i < n && ok; i++) {
+        const u64 *at = contest_find(c, rows[i].id);
+        if (!at) continue;
+        struct entrant *x = &c->known.v[*at];
+        if (rows[i].id != c->base_trial) entrant_take(x, &rows[i]);
+        if (&rows[i] == best) c->best_at = (i32)*at, c->best_ratio = x->ratio, c->best = contest_seconds(c, x);
+    }
     arena_release(&a);
     return ok;
 }
@@ -54,9 +71,10 @@ bool contest_reread(struct contest *c, const struct shelf *s)
 bool contest_load(struct contest *c, const struct tune_task *task, const struct shelf *t)
 {
     struct trial_row *rows;
-    u32 n;
+    u32 n = 0;
     *c = (struct contest){.t = task, .best_at = -1, .best_ratio = 1, .hope = 0.5};
     map_init(&c->seen, t->arena);
+    map_init(&c->place, t->arena);
     c->label = contest_label(t, c);
     struct candidate def;
     c->predicted = gen_default(task->task, t->caps, task->var, &def)
@@ -64,17 +82,18 @@ bool contest_load(struct contest *c, const struct tune_task *task, const struct 
                        : 1e-6;
     c->sizes = sizes_text(t->arena, task->task->g.sym, task->var, task->task);
     c->db_task = db_task(t->db, task->task, t->e);
-    if (!c->db_task || !db_trials(t->db, t->env, c->db_task, c->sizes, t->arena, &rows, &n, t->e))
-        return false;
-    for (u32 i = 0; i < n; i++) {
-        struct entrant *x = arr_push(t->arena, &c->known);
-        *x = (struct entrant){.cand = rows[i].cand, .trial = rows[i].id, .status = rows[i].status};
+    struct arena tmp = {0};
+    bool ok = c->db_task && db_trials(t->db, t->env, c->db_task, c->sizes, &tmp, &rows, &n, t->e);
+    for (u32 i = 0; i < n && ok; i++) {
+        u32 at = contest_add(c, t->arena, &(struct entrant){.cand = rows[i].cand, .trial = rows[i].id, .status = rows[i].status});
+        struct entrant *x = &c->known.v[at];
         entrant_take(x, &rows[i]);
         /* killed between its samples and its verdict: verified but unfinished, so it is measured
          * again */
         if (x->status != TRIAL_NEW) contest_mark(c, &x->cand), c->n_tried++;
     }
-    return true;
+    arena_release(&tmp);
+    return ok;
 }
 
 static bool parse_sizes(struct symtab *st, struct str text, i64 *var)

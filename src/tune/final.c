@@ -43,9 +43,7 @@ struct final { /* one contest's */
 
 static struct entrant *entrant_of(const struct final *x, u32 i)
 {
-    struct entrant *y = x->c->known.v;
-    while (y->trial != x->h->trial[i]) y++;
-    return y;
+    return &x->c->known.v[x->h->entrant[i]];
 }
 
 /* How many samples there are that tell something. */
@@ -80,7 +78,6 @@ static bool reread(struct tuner *t, struct contest *c)
 /* Each begins with another one. */
 static bool run_round(struct final *x, u32 round)
 {
-    struct arena_mark m = arena_mark(&x->t->turn);
     bool ok = true;
     heat_open(x->t, x->c, x->h, round == 0 ? HEAT_FINAL_COLD : HEAT_FINAL);
     for (u32 k = 0; k < x->h->n && ok; k++) {
@@ -88,7 +85,6 @@ static bool run_round(struct final *x, u32 round)
         if (!x->f[i].is_out && (k == 0 || !tuner_is_late(x->t))) ok = take_part(x, i);
     }
     trial_close(&x->h->session);
-    arena_rewind(&x->t->turn, m);
     return ok && reread(x->t, x->c);
 }
 
@@ -143,14 +139,17 @@ static bool build_alone(struct final *x)
 
 bool contest_finals(struct tuner *t, struct contest *c, double end)
 {
-    struct heat h = {0};
-    struct final x = {.t = t, .c = c, .h = &h, .end = end};
+    struct heat *h = &t->heat[0];
+    struct final x = {.t = t, .c = c, .h = h, .end = end};
     double limit = fmin(1, c->best_ratio) * near_best;
-    for (u32 n = 0; n < MOST_CONTESTS && !tuner_is_late(t) && (end <= 0 || os_now() < end); n++) {
+    bool ok = true;
+    for (u32 n = 0; n < MOST_CONTESTS && ok && !tuner_is_late(t) && (end <= 0 || os_now() < end); n++) {
+        heat_reset(h);
         pick(&x, limit);
-        if (h.n == 0) break;
-        if (!build_alone(&x) || !run_rounds(&x)) return false;
+        if (h->n == 0) break;
+        ok = build_alone(&x) && run_rounds(&x);
         limit = fmin(1, c->best_ratio);
     }
-    return reread(t, c);
+    heat_reset(h);
+    return ok && reread(t, c);
 }

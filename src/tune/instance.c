@@ -179,7 +179,7 @@ void subject_take_operands(struct subject *s, const value_id v[LIBRARY_OPERANDS]
     s->kernel.n_grid = 1;
 }
 
-static struct dev_kernel *load(const struct on *d, const struct subject *s, struct err *e)
+struct dev_kernel *instance_load(const struct on *d, const struct subject *s, struct err *e)
 {
     struct buf name = {0};
     struct dev_kernel *k = s->product ? d->driver->product(d->dev, s->product, &name, e)
@@ -187,6 +187,16 @@ static struct dev_kernel *load(const struct on *d, const struct subject *s, stru
                                       : d->driver->load(d->dev, s->code, str_of(s->kernel.name), s->kernel.n_grid, e);
     buf_release(&name);
     return k;
+}
+
+static void take_kernel(struct instance *x, const struct on *d, struct err *e)
+{
+    u32 i = 0;
+    while (i < d->n_loaded && d->loaded[i].s != x->s) i++;
+    x->is_kept = i < d->n_loaded;
+    if (!x->is_kept) x->kernel = instance_load(d, x->s, e);
+    else if (d->loaded[i].kernel) x->kernel = d->loaded[i].kernel;
+    else err_set(e, d->loaded[i].e.code, "%s", d->loaded[i].e.msg);
 }
 
 bool instance_open(struct instance *x, const struct on *d, const struct subject *s, const struct check *k, const struct instance *with,
@@ -201,7 +211,7 @@ bool instance_open(struct instance *x, const struct on *d, const struct subject 
     x->content = arena_array(&x->arena, const void *, n + 1);
     x->variant = arena_array(&x->arena, struct dev_mem *, MAX_VARIANTS);
     x->variant[0] = x->mem;
-    x->kernel = load(d, s, e);
+    take_kernel(x, d, e);
     if (!x->kernel) return false;
     for (u32 i = 0; i < n; i++)
         if (!share_buffer(x, with, i) && !fill_buffer(x, d, i, e)) return false;
@@ -237,7 +247,7 @@ void instance_close(struct instance *x, const struct on *d)
     for (u32 i = 0; i < x->s->kernel.n_arg + x->s->kernel.n_temp; i++)
         if (!x->is_shared[i] && x->whole[i].size) d->driver->release(d->dev, &x->whole[i]);
     for (u32 i = 0; i < x->n_copies; i++) d->driver->release(d->dev, &x->copies[i]);
-    if (x->kernel) d->driver->unload(d->dev, x->kernel);
+    if (x->kernel && !x->is_kept) d->driver->unload(d->dev, x->kernel);
     arena_release(&x->arena);
     *x = (struct instance){0};
 }

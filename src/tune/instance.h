@@ -6,7 +6,14 @@
 
 #include "tune/tune.h"
 
-struct on { const struct dev_driver *driver; struct dev *dev; }; /* where: an open device */
+/* A subject's code on a device; kernel NULL: it could not be loaded, or there is none. */
+struct loaded { const struct subject *s; struct dev_kernel *kernel; struct err e; };
+
+struct on {                /* where: an open device */
+    const struct dev_driver *driver;
+    struct dev *dev;
+    struct loaded *loaded; u32 n_loaded; /* code that is there already; the rest is loaded when it is asked for */
+};
 
 enum { POISON_BYTE = 0xFF }; /* in outputs before a run */
 
@@ -15,6 +22,7 @@ struct instance {
     const struct subject *s;
     const struct check *k;
     struct dev_kernel *kernel;
+    bool is_kept;           /* the kernel is of on.loaded */
     struct dev_mem *whole;  /* per buffer, guards included */
     bool *is_shared;        /* per buffer: another instance's, which releases it */
     struct dev_mem *mem;    /* per buffer, what the kernel sees */
@@ -27,6 +35,7 @@ struct instance {
     bool has_run;
 };
 
+struct dev_kernel *instance_load(const struct on *d, const struct subject *s, struct err *e); /* the code alone */
 /* Loads the kernel, fills its inputs from k and poisons the rest. Inputs that with has already (same value, same form, of the same
    check) are shared, NULL: none are. One variant, of mem itself. After a failure it is to be closed, too. */
 bool instance_open(struct instance *x, const struct on *d, const struct subject *s, const struct check *k, const struct instance *with,

@@ -150,6 +150,7 @@ bool report_reach(struct tuner *t)
 bool report_nothing(struct tuner *t)
 {
     struct buf b = {0};
+    if (t->r->was_stopped) return err_set(t->e, ERR_STOPPED, "stopped before anything was measured");
     for (int s = 0; s < N_TRIAL_STATUS; s++)
         if (t->r->n_by_status[s])
             buf_printf(&b, "%s%lld %s", b.n ? ", " : "", (long long)t->r->n_by_status[s],

@@ -33,6 +33,8 @@ struct contest {            /* one task at its sizes */
     struct str sizes;
     struct str label;       /* for people */
     struct entrants known;  /* in the database, in order of adding */
+    struct map place;       /* row id, as bytes -> index in known */
+    u32 n_queued;           /* of known */
     struct entrants pool;   /* candidates to choose from, best predicted first */
     bool is_filled;         /* the pool: made when it is first asked for */
     const struct map *only; /* texts of the candidates that may be proposed; NULL: all that are legal */
@@ -41,7 +43,7 @@ struct contest {            /* one task at its sizes */
     bool is_ready;          /* base is built and measured */
     bool is_hopeless;       /* not even the default works */
     bool is_done;           /* nothing new to try */
-    struct subject base;
+    struct subject base; struct arena base_arena; /* and all that it refers to */
     i64 base_trial;         /* its row */
     struct stats base_time;
     double early[DRIFT_SAMPLES], late[DRIFT_SAMPLES]; /* the base's first samples beside candidates, and its last, a ring */
@@ -66,6 +68,9 @@ struct shelf { struct db *db; i64 env; const struct caps *caps; struct arena *ar
 bool contest_load(struct contest *c, const struct tune_task *task, const struct shelf *s); /* with all that is known */
 /* What may be learnt from: n contests, and all other tasks that the database knows. */
 bool contests_past(struct search *to, struct contest *v, u32 n, const struct shelf *s);
+const u64 *contest_find(const struct contest *c, i64 trial); /* its place in known; NULL: it is not there */
+u32 contest_add(struct contest *c, struct arena *a, const struct entrant *x); /* the place of what was not there */
+void contest_queue(struct contest *c, struct entrant *x, bool is_queued);
 void entrant_take(struct entrant *x, const struct trial_row *row); /* what its samples say */
 bool contest_reread(struct contest *c, const struct shelf *s); /* what all samples say, and the best as programs choose it */
 bool tune_read_todo(struct tune_task *to, const struct db_todo *todo, struct arena *a, struct err *e);

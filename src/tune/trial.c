@@ -6,6 +6,10 @@
 // sample of each in turn, and reports every step. The parent says which candidate is next, whether another sample is wanted, and
 // applies the clock: a child that crashes or hangs is a status, and a new child begins afresh. Where a kernel shares the child's
 // memory, those before it may be to blame for a failure: it is tried once more in a child of its own, whose verdict counts.
+//
+// Candidates are not trusted. A child for the processor loads everything first (kernels keep nothing between calls, so one copy serves all
+// checks), then gives up all but its memory; one with a vendor's driver gives up what it can before the driver is loaded (os_sandbox.c).
+// Every child has limits.
 #include "tune/instance.h"
 
 #include <math.h>
@@ -23,7 +27,7 @@ static const double settle_seconds = 0.2, settle_step = 10e-3, settled = 0.05; /
 
 /* What the child says. ALLOW: the next message comes within that many seconds, or the child hangs:
    runs of the candidate are given its time-out, opening the device and moving data much more. */
-enum message_kind { MSG_ALLOW, MSG_SAMPLE, MSG_FOUND, MSG_END };
+enum message_kind { MSG_READY /* the first: all is loaded */, MSG_ALLOW, MSG_SAMPLE, MSG_FOUND, MSG_END };
 
 struct message {
     u8 kind, status;
@@ -300,12 +304,13 @@ static bool time_cold(struct child *c, struct instance *x, struct err *e)
     return time_runs(c, x, 1, e) >= 0; /* warm again */
 }
 
+static bool is_library(const struct subject *s) { return s->product || s->conv; }
+
 /* A library on the processor has threads of its own, and its idle threads and ours wait awake for a while. */
 static bool has_other_threads(const struct child *c, const struct instance *x)
 {
     const struct subject *b = c->o->base;
-    bool is_library = x->s->product || x->s->conv;
-    return b && !c->on.driver->is_foreign && c->o->dev.n_threads != 1 && is_library != (b->product || b->conv);
+    return b && !c->on.driver->is_foreign && c->o->dev.n_threads != 1 && is_library(x->s) != is_library(b);
 }
 
 /* The processors are left to whose turn it is: the other's threads go to sleep. */
@@ -388,13 +393,52 @@ static void measure(struct child *c)
     buf_release(&why);
 }
 
+/* Libraries of the system do as they like: a child that has one is no place for a filter. */
+static bool may_be_confined(const struct child *c)
+{
+    bool has_library = c->o->base && is_library(c->o->base);
+    for (u32 i = c->t->first; i < c->t->end; i++) has_library |= is_library(&c->t->subject[i]);
+    return !c->on.driver->is_foreign && !has_library;
+}
+
+static void load_one(struct child *c, const struct subject *s)
+{
+    struct loaded *l = &c->on.loaded[c->on.n_loaded++];
+    *l = (struct loaded){.s = s};
+    if (s->code.n) l->kernel = instance_load(&c->on, s, &l->e);
+    else err_set(&l->e, ERR_FAILED, "there is no code");
+}
+
+static void load_all(struct child *c)
+{
+    const struct trial_session *t = c->t;
+    c->on.loaded = mem_alloc((i64)sizeof *c->on.loaded * (t->end - t->first + 1));
+    if (c->o->base) load_one(c, c->o->base);
+    for (u32 i = t->first; i < t->end; i++) load_one(c, &t->subject[i]);
+}
+
+/* What it may do from here on. Whether the system can confine it is said by who runs the session. */
+static void confine(struct child *c)
+{
+    struct caps caps;
+    bool may = c->on.dev && may_be_confined(c);
+    if (may) c->on.driver->caps(c->on.dev, &caps); /* known from now on */
+    if (may) load_all(c);
+    if (may) os_sandbox_enter(c->on.driver->shares ? OS_SANDBOX_SHARED : OS_SANDBOX_MEMORY, c->fd);
+}
+
 static void child_main(void *user, int fd)
 {
     struct child c = {.t = user, .o = ((struct trial_session *)user)->o, .fd = fd};
+    struct message ready = {.kind = MSG_READY};
     c.on.driver = c.o->driver;
     struct err e = {0};
     u32 k;
+    os_limit_child(c.on.driver->is_foreign);
+    if (c.on.driver->is_foreign) os_sandbox_enter(OS_SANDBOX_DEVICE, fd);
     c.on.dev = c.o->driver->open(&c.o->dev, &e);
+    confine(&c);
+    os_child_put(fd, &ready, sizeof ready);
     while (os_child_take(fd, &k, sizeof k)) {
         c.s = &c.t->subject[k];
         if (c.on.dev) measure(&c);
@@ -414,6 +458,7 @@ static enum trial_status how_ended(struct trial_session *t, enum os_exit how, st
 {
     struct os_status s = os_child_end(&t->child);
     t->is_running = false;
+    if (how == OS_STOPPED) return TRIAL_NEW;
     if (how == OS_TIMEOUT) {
         buf_z(reason, "did not end in time");
         return TRIAL_TIMEOUT;
@@ -473,6 +518,7 @@ static enum trial_status follow(struct trial_session *t, trial_sample_fn *fn, vo
         enum trial_status st = next_message(t, &m, limit, reason);
         if (st != TRIAL_OK) return st;
         if (m.kind == MSG_END) return take_end(t, &m, reason);
+        if (m.kind == MSG_READY) t->is_ready = true;
         if (m.kind == MSG_ALLOW) limit = m.seconds;
         if (m.kind == MSG_FOUND && (st = take_found(t, &m, reason)) != TRIAL_OK) return st;
         if (m.kind != MSG_SAMPLE) continue;
@@ -482,14 +528,20 @@ static enum trial_status follow(struct trial_session *t, trial_sample_fn *fn, vo
     }
 }
 
-static enum trial_status try(struct trial_session *t, u32 k, trial_sample_fn *fn, void *user, struct buf *reason)
+/* In the child that is there, or a new one that loads the subjects of [k, end). */
+static enum trial_status try(struct trial_session *t, u32 k, u32 end_of, trial_sample_fn *fn, void *user, struct buf *reason)
 {
     struct err e = {0};
-    if (!t->is_running && !os_child_start(&t->child, child_main, t, &e)) {
-        buf_z(reason, e.msg);
-        return TRIAL_LAUNCH;
+    if (t->is_running && (k < t->first || k >= t->end)) end(t);
+    if (!t->is_running) {
+        t->first = k, t->end = end_of, t->is_ready = false;
+        if (!os_child_start(&t->child, child_main, t, &e)) {
+            buf_z(reason, e.msg);
+            return TRIAL_LAUNCH;
+        }
+        t->child.stop = t->o->stop;
+        t->is_running = true;
     }
-    t->is_running = true;
     os_child_send(&t->child, &k, sizeof k);
     return follow(t, fn, user, reason);
 }
@@ -497,12 +549,14 @@ static enum trial_status try(struct trial_session *t, u32 k, trial_sample_fn *fn
 enum trial_status trial_next(struct trial_session *t, u32 k, trial_sample_fn *fn, void *user,
                              struct buf *reason)
 {
-    bool may_be_damaged = t->is_running && !t->o->driver->is_foreign;
+    assert(k < t->n_subjects);
+    bool was_running = t->is_running && k >= t->first && k < t->end, is_foreign = t->o->driver->is_foreign;
     struct buf why = {0};
-    enum trial_status st = try(t, k, fn, user, &why);
-    if (st != TRIAL_OK && st != TRIAL_NEW && may_be_damaged) {
+    enum trial_status st = try(t, k, t->n_subjects, fn, user, &why);
+    bool may_be_others = !is_foreign && (was_running || (!t->is_ready && t->end - t->first > 1));
+    if (st != TRIAL_OK && st != TRIAL_NEW && may_be_others) {
         buf_reset(&why);
-        st = try(t, k, fn, user, &why);
+        st = try(t, k, k + 1, fn, user, &why);
     }
     buf_str(reason, buf_view(&why));
     buf_release(&why);
@@ -519,7 +573,7 @@ enum trial_status trial_run(const struct subject *s, const struct check *const *
                             trial_sample_fn *fn, void *user, struct buf *reason)
 {
     struct trial_session t = {
-        .subject = s, .checks = checks, .n_checks = n_checks, .timing = timing, .o = o};
+        .subject = s, .n_subjects = 1, .checks = checks, .n_checks = n_checks, .timing = timing, .o = o};
     enum trial_status st = trial_next(&t, 0, fn, user, reason);
     trial_close(&t);
     return st;

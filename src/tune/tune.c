@@ -24,7 +24,7 @@ static const double default_run_timeout = 20, final_share = 0.18, settled_spread
    one sample is enough against what is far off. */
 static const double lost_ratio[] = {2, 1.4, 1.15};
 
-bool tuner_is_late(const struct tuner *t) { return t->end > 0 && os_now() >= t->end; }
+bool tuner_is_late(const struct tuner *t) { return stop_is_set(t->o->stop) || (t->end > 0 && os_now() >= t->end); }
 
 static bool anything_known(const struct tuner *t)
 {
@@ -61,6 +61,7 @@ static void release_checks(struct tuner *t)
 {
     for (u32 i = 0; i < MAX_CHECKS; i++)
         if (t->check[i].task) check_release(&t->check[i]);
+    arena_release(&t->check_arena);
     t->n_checks = 0;
     t->timing = NULL;
     t->checks_of = NULL;
@@ -88,7 +89,7 @@ static bool add_check(struct tuner *t, const struct contest *c, const i64 *var, 
 static bool add_small_check(struct tuner *t, const struct contest *c, const i64 *value)
 {
     const struct symtab *st = c->t->task->g.sym;
-    i64 *var = arena_array(&t->turn, i64, st->var.n + 1);
+    i64 *var = arena_array(&t->check_arena, i64, st->var.n + 1);
     for (u32 v = 0; v < st->var.n; v++) var[v] = value[v % 2];
     return !sizes_fit(c->t->task, var) || add_check(t, c, var, true);
 }
@@ -170,28 +171,24 @@ void heat_open(struct tuner *t, struct contest *c, struct heat *h, enum heat_kin
         .base = c->is_ready ? &c->base : NULL,
         .cold = kind == HEAT_FINAL_COLD || !c->is_ready, /* costs more than all the rest: of the base and of finalists */
         .lost = verify && c->is_ready ? c->best_ratio * lost_ratio[0] : 0,
-        .deadline = deadline(t)};
+        .deadline = deadline(t),
+        .stop = t->o->stop};
     h->session = (struct trial_session){.subject = h->subject,
+                                        .n_subjects = h->n,
                                         .checks = h->checks,
                                         .n_checks = verify ? t->n_checks : 0,
                                         .timing = t->timing,
                                         .o = &h->opts};
 }
 
-static struct entrant *find_entrant(struct contest *c, i64 trial)
-{
-    for (u32 i = 0; i < c->known.n; i++)
-        if (c->known.v[i].trial == trial) return &c->known.v[i];
-    return NULL;
-}
-
 enum trial_status heat_measure(struct tuner *t, struct contest *c, struct heat *h, u32 i, struct buf *reason)
 {
     u32 want = h->opts.max_samples;
-    struct entrant *x = find_entrant(c, h->trial[i]);
+    struct entrant *x = &c->known.v[h->entrant[i]];
+    struct arena tmp = {0};
     struct watch w = {.t = t, .c = c, .trial = x->trial, .want = want, .is_final = h->is_final, .may_settle = t->o->add_candidates};
-    w.v = arena_array(&t->turn, double, want + 1), w.q = arena_array(&t->turn, double, want + 1);
-    w.base = arena_array(&t->turn, double, want + 1);
+    w.v = arena_array(&tmp, double, want + 1), w.q = arena_array(&tmp, double, want + 1);
+    w.base = arena_array(&tmp, double, want + 1);
     enum trial_status st = trial_next(&h->session, i, on_sample, &w, reason);
     if (st == TRIAL_OK && w.gave_up) st = TRIAL_SLOW;
     if (w.n && !h->is_final) { /* what finals say is read when a round is over */
@@ -201,6 +198,7 @@ enum trial_status heat_measure(struct tuner *t, struct contest *c, struct heat *
         x->ratio = q.median, x->ratio_low = q.low, x->ratio_high = q.high;
         x->reference = stats_of(w.base, w.n).median;
     }
+    arena_release(&tmp);
     return st;
 }
 
@@ -212,32 +210,40 @@ bool entrant_set_status(struct tuner *t, struct contest *c, struct entrant *x, e
     return true;
 }
 
-static struct entrant *enter(struct tuner *t, struct contest *c, const struct candidate *cand)
+/* Its place in known; -1: the database failed. */
+static i64 enter(struct tuner *t, struct contest *c, const struct candidate *cand)
 {
     struct buf text = {0};
     candidate_print(&text, cand);
     i64 id = db_trial(t->db, t->env, c->db_task, c->sizes, buf_view(&text), t->e);
     buf_release(&text);
-    if (!id) return NULL;
-    for (u32 i = 0; i < c->known.n; i++)
-        if (c->known.v[i].trial == id) return &c->known.v[i];
-    struct entrant *x = arr_push(&t->arena, &c->known);
-    *x = (struct entrant){.cand = *cand, .trial = id};
-    return x;
+    if (!id) return -1;
+    const u64 *at = contest_find(c, id);
+    return at ? (i64)*at : (i64)contest_add(c, &t->arena, &(struct entrant){.cand = *cand, .trial = id});
 }
 
 /* Kernel and text of a candidate; false: the row says why. */
-static bool spell(struct tuner *t, const struct contest *c, const struct candidate *cand,
-                  struct subject *s, struct str *text, struct buf *reason)
+static bool spell(struct tuner *t, const struct contest *c, struct heat *h, u32 i, struct buf *reason)
 {
     struct err e = {0};
     struct buf b = {0};
-    bool ok = gen_kernel(&s->kernel, &t->arena, cand, c->t->task, &t->caps, &e) &&
-              lang_render(&b, t->builder.lang, &s->kernel.kir, &t->caps, &t->turn, &e);
-    if (ok) *text = str_dup(&t->turn, buf_view(&b));
+    struct arena tmp = {0};
+    struct subject *s = &h->subject[i];
+    *s = (struct subject){0};
+    bool ok = gen_kernel(&s->kernel, &h->arena, &h->cand[i], c->t->task, &t->caps, &e) &&
+              lang_render(&b, t->builder.lang, &s->kernel.kir, &t->caps, &tmp, &e);
+    if (ok) h->text[i] = str_dup(&h->arena, buf_view(&b));
     else buf_z(reason, e.msg);
     buf_release(&b);
+    arena_release(&tmp);
     return ok;
+}
+
+void heat_reset(struct heat *h)
+{
+    build_abandon(&h->building);
+    arena_release(&h->arena);
+    h->n = 0;
 }
 
 /* Enters and spells; those that fail are rows and drop out. */
@@ -247,17 +253,18 @@ static bool spell_heat(struct tuner *t, struct contest *c, struct heat *h)
     for (u32 i = 0; i < h->n; i++) {
         struct buf why = {0};
         if (!mem_check(t->e, "tuning", S(""))) return false;
-        struct entrant *x = enter(t, c, &h->cand[i]);
-        if (!x) return false;
-        h->trial[n] = x->trial;
-        bool ok = spell(t, c, &h->cand[i], &h->subject[n], &h->text[n], &why);
+        h->cand[n] = h->cand[i];
+        i64 at = enter(t, c, &h->cand[n]);
+        if (at < 0) return false;
+        struct entrant *x = &c->known.v[at];
+        h->entrant[n] = (u32)at;
+        bool ok = spell(t, c, h, n, &why);
         bool fine =
             ok ? db_trial_kernel(t->db, x->trial, hash_bytes(h->text[n].p, h->text[n].n), t->e)
                : entrant_set_status(t, c, x, TRIAL_EMIT, buf_view(&why));
         buf_release(&why);
         if (!fine) return false;
-        h->cand[n] = h->cand[i];
-        x->is_queued = ok;
+        contest_queue(c, x, ok);
         n += ok;
     }
     h->n = n;
@@ -267,21 +274,21 @@ static bool spell_heat(struct tuner *t, struct contest *c, struct heat *h)
 /* Builds while others are measured, where the kernels that are timed leave a processor alone. */
 static bool start_heat(struct tuner *t, struct heat *h, u32 n_now)
 {
-    return build_start(&h->building, &t->builder, h->text, h->n, n_now, &t->arena, t->e);
+    return build_start(&h->building, &t->builder, h->text, h->n, n_now, &h->arena, t->e);
 }
 
 bool heat_build(struct tuner *t, struct contest *c, struct heat *h)
 {
     if (!spell_heat(t, c, h)) return false;
-    bool ok = start_heat(t, h, 0) && build_finish(&h->building, &t->arena, t->e);
+    bool ok = start_heat(t, h, 0) && build_finish(&h->building, &h->arena, t->e);
     build_abandon(&h->building);
     return ok;
 }
 
 static bool run_one(struct tuner *t, struct contest *c, struct heat *h, u32 i)
 {
-    struct entrant *x = find_entrant(c, h->trial[i]);
-    x->is_queued = false;
+    struct entrant *x = &c->known.v[h->entrant[i]];
+    contest_queue(c, x, false);
     if (!h->building.out[i].ok)
         return entrant_set_status(t, c, x, h->building.out[i].timed_out ? TRIAL_BUILD_TIMEOUT : TRIAL_BUILD,
                           h->building.out[i].message);
@@ -307,6 +314,22 @@ static bool run_heat(struct tuner *t, struct contest *c, struct heat *h)
     return ok;
 }
 
+/* The heat's only candidate, if it was verified; with all that the heat holds. */
+static void take_base(struct contest *c, struct heat *h)
+{
+    struct entrant *x = &c->known.v[h->entrant[0]];
+    if (x->status != TRIAL_OK) return;
+    c->base = h->subject[0];
+    c->base_arena = h->arena;
+    h->arena = (struct arena){0};
+    c->base_trial = x->trial;
+    c->base_time = (struct stats){.median = x->median};
+    x->ratio = x->ratio_low = x->ratio_high = 1;
+    x->reference = 0;
+    c->best_ratio = 1;
+    c->is_ready = true;
+}
+
 /* The default candidate: everything else is timed beside it. Where it fails the next generator's
  * takes its place. */
 static bool find_base(struct tuner *t, struct contest *c)
@@ -319,20 +342,13 @@ static bool find_base(struct tuner *t, struct contest *c)
         if ((n && cand[0].gen == g) || !gen_matches(g, c->t->task, &t->caps)) continue;
         cand[n++] = gen_initial(g, c->t->task, &t->caps, c->t->var);
     }
-    for (u32 i = 0; i < n && !c->is_ready && !t->e->code; i++) {
+    for (u32 i = 0; i < n && !c->is_ready && !t->e->code && !stop_is_set(t->o->stop); i++) {
         struct heat h = {.n = 1, .cand = {cand[i]}};
-        if (!heat_build(t, c, &h) || h.n == 0) continue;
-        contest_mark(c, &cand[i]);
-        if (!run_heat(t, c, &h)) return false;
-        struct entrant *x = find_entrant(c, h.trial[0]);
-        if (x->status != TRIAL_OK) continue;
-        c->base = h.subject[0];
-        c->base_trial = x->trial;
-        c->base_time = (struct stats){.median = x->median};
-        x->ratio = x->ratio_low = x->ratio_high = 1;
-        x->reference = 0;
-        c->best_ratio = 1;
-        c->is_ready = true;
+        if (heat_build(t, c, &h) && h.n > 0) {
+            contest_mark(c, &cand[i]);
+            if (run_heat(t, c, &h)) take_base(c, &h);
+        }
+        heat_reset(&h);
     }
     c->is_hopeless = !c->is_ready;
     return !t->e->code;
@@ -370,16 +386,9 @@ static void propose(struct tuner *t, struct contest *c, struct heat *h, u32 max)
     h->n = contest_propose(c, &t->search, h->cand, max);
 }
 
-static u32 n_queued(const struct contest *c)
-{
-    u32 n = 0;
-    for (u32 i = 0; i < c->known.n; i++) n += c->known.v[i].is_queued;
-    return n;
-}
-
 static bool next_heat(struct tuner *t, struct contest *c, struct heat *h)
 {
-    h->n = 0;
+    heat_reset(h);
     if (t->o->source) {
         propose(t, c, h, batch_of(t));
         return h->n > 0;
@@ -389,7 +398,7 @@ static bool next_heat(struct tuner *t, struct contest *c, struct heat *h)
         if (!c->known.v[i].is_queued && !is_settled(t->o, c->known.v[i].status, c->known.v[i].n))
             h->cand[h->n++] = c->known.v[i].cand, contest_mark(c, &c->known.v[i].cand);
     u32 limit = t->o->max_candidates ? t->o->max_candidates : DEFAULT_CANDIDATES;
-    u32 n = c->n_tried + n_queued(c);
+    u32 n = c->n_tried + c->n_queued;
     if (h->n == 0 && t->o->add_candidates && n < limit)
         propose(t, c, h, (u32)i64_min(batch_of(t), limit - n));
     c->is_done = h->n == 0;
@@ -421,7 +430,7 @@ static bool take_turn(struct tuner *t, struct contest *c, bool is_last)
     struct heat *h = t->ahead ? t->ahead : &t->heat[0];
     bool was_ahead = t->ahead != NULL;
     t->ahead = NULL;
-    if (was_ahead && !build_finish(&h->building, &t->arena, t->e)) return false;
+    if (was_ahead && !build_finish(&h->building, &h->arena, t->e)) return false;
     if (!was_ahead) {
         if (!next_heat(t, c, h)) return true;
         if (!heat_build(t, c, h)) return false;
@@ -435,7 +444,7 @@ static bool is_checkable(struct tuner *t, struct contest *c)
 {
     if (make_checks(t, c)) return true;
     log_printf(t->o->log, 1, "task left out: %s", t->e->msg);
-    *t->e = (struct err){0};
+    *t->e = (struct err){.stop = t->e->stop};
     c->is_hopeless = true;
     return false;
 }
@@ -493,11 +502,8 @@ static bool main_loop(struct tuner *t)
         u32 n = c->is_ready ? HEATS_PER_TURN : 1;
         for (u32 k = 0; k < n && (t->ahead || promise(c) > 0); k++) {
             if (deadline(t) > 0 && os_now() >= t->end - reserve) return true;
-            if (is_enough(t)) return true;
-            struct arena_mark m = arena_mark(&t->turn);
-            bool ok = turn(t, c, k + 1 == n);
-            if (t->checks_of != c) arena_rewind(&t->turn, m);
-            if (!ok) return false;
+            if (is_enough(t) || stop_is_set(t->o->stop)) return true;
+            if (!turn(t, c, k + 1 == n)) return false;
         }
     }
 }
@@ -529,17 +535,18 @@ static bool populate(struct tuner *t)
     u32 usual = t->o->source ? UINT32_MAX : POPULATE_CANDIDATES, limit = t->o->max_candidates ? t->o->max_candidates : usual;
     for (u32 i = 0; i < t->n; i++) {
         struct contest *c = &t->contest[i];
-        struct candidate def;
-        if (gen_default(c->t->task, &t->caps, c->t->var, &def) && contest_mark(c, &def)) {
-            struct heat h = {.n = 1, .cand = {def}};
-            if (!heat_build(t, c, &h)) return false;
-            t->r->n_built += h.n;
+        struct heat *h = &t->heat[0];
+        heat_reset(h);
+        if (gen_default(c->t->task, &t->caps, c->t->var, &h->cand[0]) && contest_mark(c, &h->cand[0])) {
+            h->n = 1;
+            if (!heat_build(t, c, h)) return false;
+            t->r->n_built += h->n;
         }
         for (u32 n = 1; n < limit && !c->is_done && !tuner_is_late(t); n += batch_of(t)) {
-            struct heat h;
-            propose(t, c, &h, (u32)i64_min(batch_of(t), limit - n));
-            if (h.n && !heat_build(t, c, &h)) return false;
-            t->r->n_built += h.n;
+            heat_reset(h);
+            propose(t, c, h, (u32)i64_min(batch_of(t), limit - n));
+            if (h->n && !heat_build(t, c, h)) return false;
+            t->r->n_built += h->n;
             report_progress(t, c);
         }
     }
@@ -552,12 +559,36 @@ static bool open_device(struct tuner *t)
     bool ok = dev_ask(t->o->driver, &t->o->dev, &t->caps, &fp, t->e); /* children open it */
     cache_open(&t->cache, "kernels", &t->arena, t->o->log);
     t->builder = (struct builder){
-        .cache = &t->cache, .lang = lang_find(str_of(t->o->driver->lang)), .caps = &t->caps, .may_join = true};
+        .cache = &t->cache, .lang = lang_find(str_of(t->o->driver->lang)), .caps = &t->caps, .may_join = true, .stop = t->o->stop};
     ok = ok && t->builder.lang && t->builder.lang->toolchain(&t->toolchain, t->e);
     t->builder.toolchain = buf_view(&t->toolchain);
     if (ok) t->env = db_env(t->db, buf_view(&fp), t->builder.toolchain, t->e);
     buf_release(&fp);
     return ok && t->env != 0;
+}
+
+/* Whatever was going on is given up; what was measured is as good as ever. */
+static bool is_stopped(struct tuner *t)
+{
+    if (!stop_is_set(t->o->stop) || (t->e->code && t->e->code != ERR_STOPPED)) return false;
+    *t->e = (struct err){.stop = t->e->stop};
+    return t->r->was_stopped = true;
+}
+
+static void tell_sandbox(const struct tuner *t)
+{
+    const char *lacks = os_sandbox_lacks(t->o->driver->is_foreign ? OS_SANDBOX_DEVICE : OS_SANDBOX_MEMORY);
+    if (lacks) log_printf(t->o->log, 3, "this system has no %s: candidates run with your rights to files, network and processes", lacks);
+    else if (t->o->driver->is_foreign) log_printf(t->o->log, 3, "candidates can write to devices, temporary files and caches only");
+    else log_printf(t->o->log, 3, "candidates can use nothing but their own memory");
+}
+
+static bool search(struct tuner *t)
+{
+    bool ok = main_loop(t);
+    for (u32 i = 0; i < countof(t->heat); i++) heat_reset(&t->heat[i]);
+    t->ahead = NULL;
+    return ok && run_finals(t, true) && run_finals(t, false);
 }
 
 static bool run(struct tuner *t, const struct tune_task *task)
@@ -569,12 +600,11 @@ static bool run(struct tuner *t, const struct tune_task *task)
     for (u32 i = 0; i < t->n; i++)
         if (!contest_load(&t->contest[i], &task[i], &shelf)) return false;
     if (!contests_past(&t->search, t->contest, t->n, &shelf)) return false;
-    if (!t->o->measure) return populate(t);
+    if (!t->o->measure) return populate(t) || is_stopped(t);
+    tell_sandbox(t);
     for (u32 i = 0; i < t->n; i++) contest_update_best(&t->contest[i]);
-    if (!main_loop(t)) return false;
-    if (t->ahead) build_abandon(&t->ahead->building);
-    t->ahead = NULL;
-    if (!run_finals(t, true) || !run_finals(t, false)) return false;
+    bool ok = search(t);
+    if (!is_stopped(t) && !ok) return false;
     t->r->speedup = tune_speedup(t);
     report_drift(t);
     if (!report_reach(t)) return false;
@@ -587,16 +617,19 @@ bool tune_run(struct db *d, const struct tune_task *task, u32 n, const struct tu
     double all = 0, own = 0;
     bool counted = os_cpu_seconds(&all, &own);
     *r = (struct tune_result){.speedup = 1, .drift = 1};
-    struct tuner t = {
+    struct tuner *t = mem_alloc((i64)sizeof *t);
+    *t = (struct tuner){
         .db = d, .o = o, .n = n, .search = {.rng = rng_seed(o->seed)}, .r = r, .e = e, .start = os_now()};
-    t.end = o->timeout > 0 ? t.start + o->timeout : 0;
-    bool ok = run(&t, task);
-    if (counted && o->measure) report_others(&t, all, own);
-    if (t.ahead) build_abandon(&t.ahead->building);
-    release_checks(&t);
-    buf_release(&t.toolchain);
-    arena_release(&t.turn);
-    arena_release(&t.arena);
+    t->end = o->timeout > 0 ? t->start + o->timeout : 0;
+    bool ok = run(t, task);
+    if (counted && o->measure) report_others(t, all, own);
+    for (u32 i = 0; i < countof(t->heat); i++) heat_reset(&t->heat[i]);
+    for (u32 i = 0; i < n && t->contest; i++) arena_release(&t->contest[i].base_arena);
+    r->memory = t->arena.held;
+    release_checks(t);
+    buf_release(&t->toolchain);
+    arena_release(&t->arena);
+    mem_free(t);
     return ok;
 }
 

@@ -154,8 +154,14 @@ struct builder {
     u32 n_parallel;           /* processes, 0: one per processor */
     bool may_join;            /* code may have other kernels, too, where the language can join texts: many are built sooner, but what is
                                  built depends on what else was. For what is tried, not for what is kept */
+    const struct stop *stop;  /* nobody waits for builds any more once it is set: ERR_STOPPED; NULL: never */
 };
-struct built { bool ok, timed_out, is_part /* of a program, which code is */; struct str code, message; };
+struct built {
+    bool ok, timed_out;
+    bool is_part;             /* of a program, which code is */
+    bool is_system;           /* not ok, and not the text's fault */
+    struct str code, message;
+};
 /* Texts that are being built, by n_now processes at once (0: as many as the builder allows); the others that it allows join in when
    the results are waited for. b and text are kept until the end. */
 enum { MAX_BUILD_JOBS = 64 };
@@ -172,7 +178,8 @@ struct building {
     struct built *out;        /* complete after build_finish */
     struct build_job job[MAX_BUILD_JOBS]; u32 n_jobs;
 };
-/* It must not move until build_finish or build_abandon. false only when the database or the system failed. */
+/* It must not move until build_finish or build_abandon. false only when the database or the system failed (no room for temporary files), or it
+   is to stop. */
 bool build_start(struct building *g, const struct builder *b, const struct str *text, u32 n, u32 n_now, struct arena *a, struct err *e);
 bool build_finish(struct building *g, struct arena *a, struct err *e); /* waits */
 void build_abandon(struct building *g);
@@ -246,21 +253,24 @@ struct trial_opts {
     bool same_constants;       /* constants stay in one place; false: of large ones there are copies, which a run finds cold */
     double lost;               /* a run of more than so many times base's, and long enough, shows that it cannot win; 0: no run does */
     double deadline;           /* by os_now: no verdict (TRIAL_NEW) when it comes first; 0: none */
+    const struct stop *stop;   /* no verdict when it is set; NULL: it never is */
 };
 /* Called after each sample, the n-th warm one; false ends the trial (it cannot win, or enough is known). n is 1 again where the trial
    begins again in a new child. */
 typedef bool trial_sample_fn(void *user, const struct sample *s, u32 n);
 /* Candidates measured one after another in a child process, which sees everything here as it is when it starts. A failure of any
    kind ends it and the next candidate gets a new one; on devices that live in the process the one that failed is tried in it, unless
-   it was the first in its child: what those before it did to their memory must not be its fault. */
+   it was the first in its child: what those before it did to their memory must not be its fault. There a child loads the code of all
+   subjects from the one that it begins with on, then may do no more than compute (os_sandbox_enter). */
 struct trial_session {
-    const struct subject *subject;
+    const struct subject *subject; u32 n_subjects; /* those without code are never asked for */
     const struct check *const *checks; /* a candidate is verified on each */
     u32 n_checks;
     const struct check *timing;        /* then timed on this; NULL: not at all */
     const struct trial_opts *o;
     struct os_child child;
-    bool is_running;
+    bool is_running, is_ready; /* ready: all is loaded */
+    u32 first, end;            /* subjects whose code the child has */
 };
 /* Status of subject k; reason says why (empty when fine). TRIAL_NEW: the deadline came first. */
 enum trial_status trial_next(struct trial_session *t, u32 k, trial_sample_fn *fn, void *user, struct buf *reason);
@@ -309,6 +319,7 @@ struct tune_opts {
     u64 seed;
     bool add_candidates;       /* search; false: only what the database lists */
     bool measure;              /* false: populate only */
+    const struct stop *stop;   /* ends the run in order: what was measured is kept, and the result is as good as any; NULL: nothing does */
     void (*progress)(void *user, const struct tune_progress *p);
     void (*event)(void *user, struct str json); /* one finished trial; drift */
     const struct log *log;
@@ -319,9 +330,11 @@ struct tune_task {
     const i64 *var;
     double weight;             /* how often the model runs it; 0: an alternative that nothing has chosen yet */
 };
-struct tune_result { i64 n_built /* by populate */, n_measured, n_ok, n_failed, n_by_status[N_TRIAL_STATUS]; double speedup, drift, others;
+struct tune_result { i64 memory /* bytes that the run kept to its end: of what it knows of candidates */; bool was_stopped;
+                     i64 n_built /* by populate */, n_measured, n_ok, n_failed, n_by_status[N_TRIAL_STATUS]; double speedup, drift, others;
                      enum trial_status rival; struct buf rival_reason; /* of the rival: TRIAL_NEW, it was not measured; the caller releases the reason */ };
-/* others: share of the processors that other processes used; more than a tenth is reported.
+/* ERR_STOPPED: stopped before anything was known.
+   others: share of the processors that other processes used; more than a tenth is reported.
    drift: time of the base candidates at the end of the run over that at its start; reported when it is more than a tenth off 1.
    ERR_NOTHING when nothing was measured and nothing was known, with the reasons counted. */
 bool tune_run(struct db *d, const struct tune_task *t, u32 n, const struct tune_opts *o, struct tune_result *r, struct err *e);

@@ -12,8 +12,9 @@ enum {
 };
 
 struct heat { /* candidates that are built together and share a child process */
+    struct arena arena; /* kernels, texts and code of these candidates: gone with the next ones */
     struct candidate cand[MAX_HEAT];
-    i64 trial[MAX_HEAT];
+    u32 entrant[MAX_HEAT]; /* index in the contest's known */
     struct subject subject[MAX_HEAT];
     struct str text[MAX_HEAT];
     struct building building;
@@ -27,8 +28,8 @@ struct heat { /* candidates that are built together and share a child process */
 struct tuner {
     struct db *db;
     const struct tune_opts *o;
-    struct arena arena; /* the whole run */
-    struct arena turn;  /* one turn */
+    struct arena arena; /* the whole run: what grows with the candidates is what is known of each, a few hundred bytes */
+    struct arena check_arena; /* as long as the checks */
     struct cache cache;
     struct builder builder;
     struct caps caps;
@@ -50,8 +51,9 @@ struct tuner {
 
 /* tune.c */
 enum heat_kind { HEAT_TRIALS, HEAT_FINAL, HEAT_FINAL_COLD /* with a sample of empty caches */ };
-bool tuner_is_late(const struct tuner *t); /* the run's time is over */
+bool tuner_is_late(const struct tuner *t); /* the run's time is over, or it is to stop */
 u32 tuner_min_samples(const struct tune_opts *o);
+void heat_reset(struct heat *h); /* forgets its candidates, and gives up what is being built */
 bool heat_build(struct tuner *t, struct contest *c, struct heat *h); /* enters, spells and builds; those that cannot be spelt are rows and drop out */
 void heat_open(struct tuner *t, struct contest *c, struct heat *h, enum heat_kind kind); /* ready to be measured; nothing starts yet */
 enum trial_status heat_measure(struct tuner *t, struct contest *c, struct heat *h, u32 i, struct buf *reason);

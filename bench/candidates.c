@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Memory of a tuning run over the number of its candidates.
+//
+//   build/bench/candidates [N]      default 10000
+//
+// A line at 1, 2, 5, 10, 20 ... candidates: candidates, MiB of resident memory of the tuner, its peak, seconds since the start. Random schedules of a
+// matrix product that takes microseconds, on the interpreter: what is measured is what the tuner keeps, not what kernels need. The database is in a
+// file, as usual.
+#include "../test/many_candidates.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double mib = 1 << 20;
+static double start;
+
+static void say(i64 n)
+{
+    printf("%8lld %10.1f %10.1f %10.0f\n", (long long)n, (double)os_rss() / mib, (double)os_peak_rss() / mib, os_now() - start);
+    fflush(stdout);
+}
+
+static bool is_mark(i64 n)
+{
+    while (n % 10 == 0) n /= 10;
+    return n == 1 || n == 2 || n == 5;
+}
+
+static void look(struct many *m)
+{
+    if (m->done > 0 && m->done >= 100 && is_mark(m->done)) say(m->done);
+}
+
+int main(int argc, char **argv)
+{
+    struct many m;
+    struct db d;
+    struct err e = {0};
+    struct str dir;
+    struct arena a = {0};
+    const struct dev_driver *driver = dev_find(S("interp"));
+    i64 n = argc > 1 ? atoll(argv[1]) : 10000;
+    start = os_now();
+    printf("%8s %10s %10s %10s\n", "trials", "MiB", "peak MiB", "seconds");
+    bool ok = many_open(&m, driver, &e) && os_temp_dir(&a, &dir, &e) && db_open(&d, str_fmt(&a, "%.*s/many.db", STR_ARG(dir)).p, &e);
+    m.look = look;
+    say(0);
+    ok = ok && many_run(&m, &d, driver, n, &e);
+    if (!ok) fprintf(stderr, "%s\n", e.msg);
+    printf("%lld verified, %lld failed; the tuner kept %.1f MiB\n", (long long)m.result.n_ok, (long long)m.result.n_failed, (double)m.result.memory / mib);
+    say(m.done);
+    db_close(&d);
+    os_remove_tree(str_z(&a, dir));
+    many_close(&m);
+    arena_release(&a);
+    return !ok;
+}
