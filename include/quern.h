@@ -35,6 +35,7 @@ typedef enum quern_status {
     QUERN_INPUT = 5,       /* broken or inconsistent input */
     QUERN_SYSTEM = 6,      /* the operating system refused: memory too, which never ends the caller's process but where 64 MiB that the
                               library holds in reserve (address space, no memory) do not suffice to end a call in order */
+    QUERN_STOPPED = 7,     /* quern_stop came before there was a result */
 } quern_status;
 
 typedef struct quern quern;                 /* context */
@@ -75,6 +76,11 @@ struct quern_opts {
 QUERN_API quern *quern_open(const struct quern_opts *o); /* o may be NULL; NULL only when out of memory */
 QUERN_API void quern_close(quern *q);
 QUERN_API const char *quern_error(const quern *q);       /* message of the last failure, "" if none */
+/* Ends the call that the context is in, and those that follow, as soon as they can: what tunes and measures (quern_tune, quern_bench, quern_populate,
+ * quern_gemm, quern_conv) keeps what was measured and returns as if its time were over, QUERN_STOPPED if that is nothing; other calls return
+ * QUERN_STOPPED. May be called by a signal handler and by any thread; the library installs no handlers of its own. quern_resume takes it back. */
+QUERN_API void quern_stop(quern *q);
+QUERN_API void quern_resume(quern *q);
 QUERN_API const char *quern_version(void);
 
 /* --- tensors [rt] --- */
@@ -114,7 +120,7 @@ QUERN_API quern_status quern_tensor_to_dlpack(quern *q, quern_tensor *t, struct 
 
 struct quern_run_opts {
     size_t size;
-    int threads;          /* 0: all processors */
+    int threads;          /* 0: all processors; more than they are is allowed up to 8 for each, and 64, beyond that so many, with a message */
     const char *device;   /* as for compiling; NULL: the first that runs the program's language */
     int require_signature; /* the file must be signed by a trusted key, else it is not even parsed; what is checked is what is run */
     const char *trusted;  /* as of the context; NULL: those */

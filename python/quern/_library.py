@@ -10,11 +10,11 @@ from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int64, c_size_t,
 
 log = logging.getLogger("quern")
 
-STATUS = {1: "FAILED", 2: "USAGE", 3: "NOTHING", 4: "UNSUPPORTED", 5: "INPUT", 6: "SYSTEM"}
+STATUS = {1: "FAILED", 2: "USAGE", 3: "NOTHING", 4: "UNSUPPORTED", 5: "INPUT", 6: "SYSTEM", 7: "STOPPED"}
 
 
 class Error(RuntimeError):
-    """What the library says. `status` is the name of its kind: FAILED, USAGE, NOTHING, UNSUPPORTED, INPUT or SYSTEM."""
+    """What the library says. `status` is the name of its kind: FAILED, USAGE, NOTHING, UNSUPPORTED, INPUT, SYSTEM or STOPPED."""
 
     def __init__(self, message, status="FAILED"):
         super().__init__(message)

@@ -13,6 +13,7 @@ struct quern {
     struct quern_opts o;
     struct log log;
     struct err err;        /* of the last call */
+    struct stop stop;
     char *dump;            /* copies of the options' strings, NULL: none */
     char *dump_dir;
     char *trusted;
@@ -44,6 +45,8 @@ struct quern_program {
 
 /* Starts a call: clears the error. */
 struct err *api_begin(quern *q);
+/* Threads that are started where a caller asks for so many; 0: all processors. */
+int api_threads(quern *q, int threads);
 /* Ends it: QUERN_OK, or the status of the error that was set. */
 quern_status api_end(quern *q, bool ok);
 quern_tensor *api_tensor_take(const struct tensor *t); /* data is on the heap and becomes the tensor's */

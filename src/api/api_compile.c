@@ -206,7 +206,8 @@ static bool choose(quern_model *m, struct db *known, const struct api_target *t,
                                  .lang = t->lang,
                                  .caps = &t->caps,
                                  .toolchain = buf_view(&t->toolchain),
-                                 .timeout = BUILD_SECONDS}};
+                                 .timeout = BUILD_SECONDS,
+                                 .stop = &m->q->stop}};
     struct plan_env env = {.lang = t->lang,
                            .caps = &t->caps,
                            .device = t->driver ? t->driver->name : "",
@@ -249,6 +250,7 @@ quern_status quern_compile(quern_model *m, quern_db *db, const struct quern_comp
     struct err *e = api_begin(m->q);
     struct quern_compile_opts opts = {0};
     if (o) memcpy(&opts, o, o->size < sizeof opts ? o->size : sizeof opts);
+    opts.threads = api_threads(m->q, opts.threads);
     quern_program *p = mem_alloc(sizeof *p);
     p->q = m->q;
     bool ok = compile(m, db, &opts, p, e);

@@ -93,7 +93,7 @@ static bool open_place(struct conv_call *g, struct db *db, struct err *e)
     j->t.timeout = g->x.seconds;
     cache_open(&g->cache, "kernels", &g->arena, &g->q->log);
     g->place = (struct conv_place){.db = db, .cache = &g->cache, .driver = j->target.driver, .dev = j->target.dev, .caps = &j->target.caps,
-                                   .lang = j->target.lang, .toolchain = buf_view(&j->target.toolchain)};
+                                   .lang = j->target.lang, .toolchain = buf_view(&j->target.toolchain), .stop = &g->q->stop};
     g->place.env = db_env(db, buf_view(&j->target.fingerprint), buf_view(&j->target.toolchain), e);
     return g->place.env != 0;
 }
@@ -152,7 +152,7 @@ static bool find_base(struct layer *l, struct err *e)
 static bool check_subject(struct layer *l, const struct subject *s, const char *who, bool *ok, struct err *e)
 {
     struct conv_report r;
-    const struct conv_check_opts o = {.trial = {.driver = l->g->place.driver, .dev = l->g->place.dev, .timeout = conv_timeout(&l->task, l->var)},
+    const struct conv_check_opts o = {.trial = {.driver = l->g->place.driver, .dev = l->g->place.dev, .timeout = conv_timeout(&l->task, l->var), .stop = &l->g->q->stop},
                                       .seed = l->g->job.x.seed,
                                       .growth = s == &l->subject ? conv_growth(&l->candidate) : 0};
     if (!conv_check(&r, &l->task, l->var, s, &o, e)) return false;
@@ -226,12 +226,15 @@ static bool run_layer(struct conv_call *g, u32 k, struct err *e)
     l.var = arena_array(&l.arena, i64, 1);
     symtab_init(&l.st, &l.arena);
     conv_row_label(&l.label, l.row);
-    if (!work(&l, r, &why)) {
+    bool done = work(&l, r, &why);
+    bool is_cut = stop_is_set(&g->q->stop) && (!done || !l.ok); /* nothing can be said of it */
+    if (is_cut) g->run.result.n--, why = (struct err){0};
+    else if (!done) {
         l.ok = false;
         note_bad(&l, str_z(&l.arena, g->name), str_of(why.msg));
     }
-    if (l.has_base) r->base = str_dup(&g->arena, buf_view(&l.base_name));
-    tell(&l, r);
+    if (l.has_base && !is_cut) r->base = str_dup(&g->arena, buf_view(&l.base_name));
+    if (!is_cut) tell(&l, r);
     buf_release(&l.text);
     buf_release(&l.label);
     buf_release(&l.base_name);
@@ -303,7 +306,8 @@ static bool run(struct conv_call *g, struct err *e)
     if (g->x.launch_wait && g->x.compare)
         log_printf(&g->q->log, 2, v->elapsed ? "times are by the clock of device '%s': they have no latency of launches"
                                              : "device '%s' has no clock of its own: a launch is a call, times have it in them", v->name);
-    for (u32 k = g->first; k < g->last && ok; k++) ok = run_layer(g, k, e);
+    for (u32 k = g->first; k < g->last && ok && !stop_is_set(&g->q->stop); k++) ok = run_layer(g, k, e);
+    if (ok && g->run.result.n == 0 && stop_is_set(&g->q->stop)) return err_set(e, ERR_STOPPED, "stopped before a layer was done");
     ok = ok && (!g->x.compare || write_files(g, e));
     if (ok && g->n_bad)
         return err_set(e, ERR_FAILED, "%u of %u layers are not as they should be, the first: %.*s", g->n_bad, g->last - g->first,

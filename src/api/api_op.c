@@ -101,7 +101,7 @@ quern_status quern_op_open(quern *q, const char *name, const char *attributes, c
     struct quern_op_opts x = {0};
     if (o) memcpy(&x, o, o->size < sizeof x ? o->size : sizeof x);
     quern_op *op = mem_alloc(sizeof *op);
-    op->q = q, op->db = x.db, op->threads = x.threads;
+    op->q = q, op->db = x.db, op->threads = api_threads(q, x.threads);
     op->name = str_dup(&op->arena, str_of(name)), op->attrs = str_dup(&op->arena, str_of(attributes));
     op->device = x.device ? str_z(&op->arena, str_of(x.device)) : NULL;
     bool ok = read_sizes(op, x.sizes, e);

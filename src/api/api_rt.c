@@ -50,11 +50,21 @@ void quern_close(quern *q)
 
 const char *quern_error(const quern *q) { return q ? q->err.msg : "the context is NULL"; }
 
+void quern_stop(quern *q)
+{
+    if (q) __atomic_store_n(&q->stop.is_set, 1, __ATOMIC_RELAXED);
+}
+
+void quern_resume(quern *q)
+{
+    if (q) __atomic_store_n(&q->stop.is_set, 0, __ATOMIC_RELAXED);
+}
+
 const char *quern_version(void) { return QUERN_VERSION; }
 
 struct err *api_begin(quern *q)
 {
-    q->err = (struct err){0};
+    q->err = (struct err){.stop = &q->stop};
     mem_prepare();
     return &q->err;
 }
@@ -83,10 +93,21 @@ quern_status api_end(quern *q, bool ok)
     case ERR_UNSUPPORTED: return QUERN_UNSUPPORTED;
     case ERR_INPUT: return QUERN_INPUT;
     case ERR_SYSTEM: return QUERN_SYSTEM;
+    case ERR_STOPPED: return QUERN_STOPPED;
     case ERR_NONE:
     case ERR_FAILED: return QUERN_FAILED;
     default: unreachable();
     }
+}
+
+/* Threads beyond the processors take turns; hundreds of each only take memory, or meet a limit of the system. */
+int api_threads(quern *q, int threads)
+{
+    enum { PER_PROCESSOR = 8, ALWAYS = 64 };
+    int most = (int)i64_max(ALWAYS, (i64)PER_PROCESSOR * os_n_cpus());
+    if (threads <= most) return threads;
+    log_printf(&q->log, 1, "%d threads are too many for %d processors: %d are used", threads, os_n_cpus(), most);
+    return most;
 }
 
 char *api_text(struct buf *b)
@@ -218,7 +239,7 @@ quern_status quern_program_open(quern *q, const char *path, const struct quern_r
     quern_program *p = mem_alloc(sizeof *p);
     p->q = q;
     bool ok = api_artifact_open(q, &p->file, &p->plan, &p->arena, path, &opts, e);
-    ok = ok && api_program_start(p, opts.device, opts.threads, e);
+    ok = ok && api_program_start(p, opts.device, api_threads(q, opts.threads), e);
     if (ok) *out = p;
     else quern_program_close(p);
     return api_end(q, ok);

@@ -58,6 +58,7 @@ bool api_job_read(struct api_job *j, quern *q, const struct quern_tune_opts *o, 
     if (x->timeout < 0 || x->min_samples < 0 || x->max_candidates < 0 || x->threads < 0)
         return err_set(e, ERR_USAGE,
                        "time-out, samples, candidates and threads cannot be negative");
+    x->threads = api_threads(q, x->threads);
     j->cover = (struct cover_opts){.no_fusion = x->no_fusion, .no_concat = x->no_memory_concat};
     j->t = (struct tune_opts){
         .timeout = x->timeout,
@@ -68,6 +69,7 @@ bool api_job_read(struct api_job *j, quern *q, const struct quern_tune_opts *o, 
         .seed = x->seed,
         .add_candidates = true,
         .measure = !x->populate_only,
+        .stop = &q->stop,
         .log = &q->log,
         .user = q,
     };

@@ -3,7 +3,7 @@
 // cli: the command `quern`, written against include/quern.h alone. A plug-in file
 // src/cli/cmd_NAME.c exports one `const struct cmd cmd_NAME`; help texts and errors about options
 // are made from its table. Results go to standard output, messages and progress to standard error.
-// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 nothing measured or chosen.
+// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 nothing measured or chosen, 130 and 143 ended by Ctrl-C and SIGTERM.
 #ifndef QUERN_CLI_H
 #define QUERN_CLI_H
 
@@ -13,7 +13,7 @@
 
 #include "quern.h"
 
-enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NOTHING = 3 };
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NOTHING = 3, EXIT_SIGNAL = 128 /* and its number */ };
 enum { MAX_IO = 64 }; /* inputs or outputs of a network that the command handles */
 
 enum opt_kind {
@@ -165,6 +165,11 @@ struct progress *progress_open(const struct cli *c);
 void progress_event(void *user, const struct quern_event *e);
 void progress_close(struct progress *p);        /* ends the live line */
 double progress_best(const struct progress *p); /* last speed-up that was reported, 0: none */
+
+/* cli_stop.c */
+void stop_watch(quern *q);  /* signals that ask for the end stop q */
+void stop_unwatch(void);
+int stop_signal(void);      /* the one that came; 0: none did */
 
 /* cli_util.c */
 int exit_code(quern_status s);

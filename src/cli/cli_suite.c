@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -328,6 +329,8 @@ static bool start(struct suite *s, struct job *j)
     if (j->pid == 0) {
         close(fd[0]);
         setpgid(0, 0);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        stop_unwatch();
         work(s, j->at, j->end, fd[1]);
     }
     close(fd[1]);
@@ -414,6 +417,19 @@ static bool feed(struct suite *s)
     return true;
 }
 
+/* Asked to stop: what is in work has no result. */
+static void give_up(struct suite *s)
+{
+    for (int k = 0; k < s->n_jobs; k++) {
+        struct job *j = &s->job[k];
+        if (!j->pid) continue;
+        kill(-j->pid, SIGKILL);
+        waitpid(j->pid, NULL, 0);
+        close(j->fd);
+        j->pid = 0;
+    }
+}
+
 static bool run_all(struct suite *s)
 {
     double limit = opts_number(s->c, "limit", 60);
@@ -421,6 +437,7 @@ static bool run_all(struct suite *s)
         struct pollfd p[MAX_JOBS];
         struct job *of[MAX_JOBS];
         nfds_t n = 0;
+        if (stop_signal()) return give_up(s), true;
         if (!feed(s)) return false;
         for (int k = 0; k < s->n_jobs; k++)
             if (s->job[k].pid)

@@ -20,6 +20,7 @@ int exit_code(quern_status s)
     case QUERN_UNSUPPORTED:
     case QUERN_INPUT:
     case QUERN_SYSTEM:
+    case QUERN_STOPPED:
     default: return EXIT_FAILED;
     }
 }

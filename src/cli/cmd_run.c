@@ -105,14 +105,15 @@ static quern_status bench(struct cli *c, quern_program *p, struct tensors *in, s
     double *on_device = ms ? ms + MAX_SAMPLES : NULL;
     int n = 0;
     start = now();
-    while (ms && !s && n < MAX_SAMPLES && (n < least || n == 0 || now() - start < budget)) {
+    while (ms && !s && !stop_signal() && n < MAX_SAMPLES && (n < least || n == 0 || now() - start < budget)) {
         if (n >= least && is_certain(c, ms, n)) break;
         double t = now();
         s = quern_run(p, in->v, in->n, out->v, out->n);
         on_device[n] = quern_program_seconds(p) * 1e3;
         ms[n++] = (now() - t) * 1e3;
     }
-    if (ms && !s) print_bench(c, ms, on_device, n);
+    if (s == QUERN_STOPPED && n > 1) s = QUERN_OK, n--; /* of the one that was cut short nothing is known */
+    if (ms && !s && n) print_bench(c, ms, on_device, n);
     free(ms);
     return s;
 }

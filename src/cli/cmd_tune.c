@@ -19,6 +19,25 @@ static void print_end(const struct cli *c, const char *out)
     }
 }
 
+/* What was asked to stop is tuning; the best program so far is written all the same. */
+static quern_status write_program(struct cli *c, quern_model *m, quern_db *db, quern_program **p)
+{
+    if (stop_signal()) quern_resume(c->q);
+    quern_status s = compile_model(c, m, db, TO_SHIP, p);
+    if (s == QUERN_STOPPED) { /* the signal came only now */
+        quern_resume(c->q);
+        s = compile_model(c, m, db, TO_SHIP, p);
+    }
+    return s ? s : quern_program_save(*p, opts_text(c, "output"));
+}
+
+static void note_stop(const struct cli *c, const char *db)
+{
+    char text[4200];
+    snprintf(text, sizeof text, "stopped: what was measured is in '%s', the same command goes on from there", db);
+    progress_event(c->progress, &(struct quern_event){.kind = QUERN_LOG, .level = 2, .text = text});
+}
+
 static int run(struct cli *c)
 {
     char path[4096];
@@ -36,10 +55,10 @@ static int run(struct cli *c)
     quern_status s = open_model(c, c->arg[0], &m);
     if (!s) s = quern_db_open(c->q, db_path, &db);
     if (!s) s = quern_tune(db, m, &o);
-    if (!s) s = compile_model(c, m, db, TO_SHIP, &p);
-    if (!s) s = quern_program_save(p, out);
+    if (!s) s = write_program(c, m, db, &p);
     int code = fail(c, s);
     if (!s) print_end(c, out);
+    if (!s && stop_signal()) note_stop(c, db_path);
     quern_program_close(p);
     quern_db_close(db);
     quern_model_close(m);

@@ -67,8 +67,12 @@ static int run_command(struct cli *c)
     o.user = c->progress = progress_open(c);
     c->q = c->progress ? quern_open(&o) : NULL;
     int code = EXIT_FAILED;
-    if (c->q) code = c->cmd->run(c);
-    else fprintf(stderr, "quern: out of memory\n");
+    if (c->q) {
+        stop_watch(c->q);
+        code = c->cmd->run(c);
+        stop_unwatch();
+        if (stop_signal()) code = EXIT_SIGNAL + stop_signal();
+    } else fprintf(stderr, "quern: out of memory\n");
     quern_close(c->q);
     progress_close(c->progress);
     return code;
