@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # make            build/quern, build/libquern.so, build/libquern_rt.so
 # make demo       render, tune, denoise, print PSNR and speed-up
-# make check      every test      (SAN=1: with ASan and UBSan, CC=clang: with clang)
+# make check      every test      (SAN=1: with ASan and UBSan, CC=clang: with clang; SAN=thread: those that have threads, with TSan)
 # make fuzz       libFuzzer on every parser (FUZZ_TIME=60 seconds each, NAMES="npy png": those)
 # make install    PREFIX=/usr/local DESTDIR=
 # V=1 shows the commands.
 VERSION = 0.1.0
+ABI     = 0
 CC      = gcc
-BUILD   = build$(if $(filter-out gcc,$(CC)),/$(notdir $(CC)))$(if $(SAN),/san)$(if $(FUZZ),/fuzz)
+BUILD   = build$(if $(filter-out gcc,$(CC)),/$(notdir $(CC)))$(if $(SAN),/san$(filter-out 1,$(SAN)))$(if $(FUZZ),/fuzz)
 PREFIX  = /usr/local
 PKGS    = libprotobuf-c jansson sqlite3 libpng
 PKGS_RT = jansson
@@ -20,8 +21,12 @@ WARN += -Wpointer-arith -Wundef -Wshadow
 WARN += -Wno-unused-parameter                    # descriptors' callbacks ignore some of theirs
 WERROR =
 OPT   = -O2 -g
+comma := ,
+# What an overflow finds in its way; sanitizers have their own. Kernels are built by the library and have none of it.
+HARDEN = -fstack-protector-strong -fstack-clash-protection -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3
 ifdef SAN
-OPT   = -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
+OPT   = -O1 -g -fno-omit-frame-pointer $(if $(filter thread,$(SAN)),-fsanitize=thread,-fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined)
+HARDEN =
 endif
 ifdef FUZZ
 OPT  += -fsanitize=fuzzer-no-link
@@ -32,8 +37,9 @@ pkg      = $(eval $(1) := $(shell pkg-config $(2)))$($(1))
 PC_CFLAGS  = $(call pkg,PC_CFLAGS,--cflags $(PKGS))
 PC_LIBS    = $(call pkg,PC_LIBS,--libs $(PKGS))
 PC_LIBS_RT = $(call pkg,PC_LIBS_RT,--libs $(PKGS_RT))
-CFLAGS   = $(OPT) -std=gnu11 -fPIC -fvisibility=hidden -ffp-contract=off $(WARN) $(WERROR)
+CFLAGS   = $(OPT) $(HARDEN) -std=gnu11 -fPIC -fvisibility=hidden -ffp-contract=off $(WARN) $(WERROR)
 CPPFLAGS = -Isrc -Iinclude -I$(BUILD)/gen $(PC_CFLAGS)
+LDFLAGS  = -Wl,-z,relro,-z,now,-z,noexecstack
 LIBS     = $(PC_LIBS) -lpthreadpool -lm -ldl -lpthread
 LIBS_RT  = $(PC_LIBS_RT) -lpthreadpool -lm -ldl -lpthread
 
@@ -55,16 +61,17 @@ TESTS   = $(patsubst test/%.c,$(BUILD)/test/%,$(wildcard test/test_*.c))
 BENCHES = $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
 FUZZERS = $(patsubst test/%.c,$(BUILD)/test/%,$(filter-out test/fuzz_main.c,$(wildcard test/fuzz_*.c)))
 
+soname  = -Wl,-soname,$(notdir $(1)).$(ABI)
 say     = $(if $(V),,@echo '  $(1) $@';)
 
 all: $(BUILD)/quern $(BUILD)/libquern.so $(BUILD)/libquern_rt.so
 
 $(BUILD)/quern: $(OBJ_CLI) $(BUILD)/libquern.so $(BUILD)/sources
-	$(call say,LINK)$(CC) $(CFLAGS) -o $@ $(OBJ_CLI) -L$(BUILD) -lquern -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' -lm
+	$(call say,LINK)$(CC) $(CFLAGS) -pie $(LDFLAGS) -o $@ $(OBJ_CLI) -L$(BUILD) -lquern -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' -lm
 $(BUILD)/libquern.so: $(OBJ) $(BUILD)/sources
-	$(call say,LINK)$(CC) $(CFLAGS) -shared -o $@ $(OBJ) $(LIBS)
+	$(call say,LINK)$(CC) $(CFLAGS) -shared $(LDFLAGS) $(call soname,$@) -o $@ $(OBJ) $(LIBS) && ln -sf $(@F) $@.$(ABI)
 $(BUILD)/libquern_rt.so: $(OBJ_RT) $(BUILD)/sources
-	$(call say,LINK)$(CC) $(CFLAGS) -shared -o $@ $(OBJ_RT) $(LIBS_RT)
+	$(call say,LINK)$(CC) $(CFLAGS) -shared $(LDFLAGS) $(call soname,$@) -o $@ $(OBJ_RT) $(LIBS_RT) && ln -sf $(@F) $@.$(ABI)
 $(BUILD)/libquern.a: $(OBJ) $(BUILD)/sources
 	$(call say,AR)rm -f $@ && ar rcs $@ $(OBJ)
 
@@ -72,7 +79,7 @@ $(BUILD)/%.o: %.c $(BUILD)/flags | $(GEN)
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 $(BUILD)/gen/onnx.pb-c.o: $(BUILD)/gen/onnx.pb-c.h $(BUILD)/flags
-	$(call say,CC)$(CC) $(CPPFLAGS) $(OPT) -std=gnu11 -fPIC -w -c -o $@ $(@:.o=.c)
+	$(call say,CC)$(CC) $(CPPFLAGS) $(OPT) $(HARDEN) -std=gnu11 -fPIC -fvisibility=hidden -w -c -o $@ $(@:.o=.c)
 $(BUILD)/gen/onnx.pb-c.h: /usr/include/onnx/onnx.proto
 	@mkdir -p $(@D)
 	$(call say,PROTOC)protoc-c -I/usr/include/onnx --c_out=$(BUILD)/gen onnx.proto
@@ -111,7 +118,7 @@ jobs = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 check:
 	tool/deps build test --wanted cross opencl blas python
 	+$(MAKE) $(jobs) tests
-	CC='$(CC)' tool/check $(BUILD)
+	CC='$(CC)' SAN='$(SAN)' tool/check $(BUILD)
 demo:
 	tool/deps build demo
 	+$(MAKE) $(jobs) all
@@ -122,7 +129,10 @@ install: all
 	install $(BUILD)/quern $(DESTDIR)$(PREFIX)/bin/
 	ln -sf quern $(DESTDIR)$(PREFIX)/bin/denox # other tools' command lines, see doc/cli.md
 	ln -sf quern $(DESTDIR)$(PREFIX)/bin/vkdt-denox
-	install $(BUILD)/libquern.so $(BUILD)/libquern_rt.so $(DESTDIR)$(PREFIX)/lib/
+	for l in libquern libquern_rt; do \
+	    install $(BUILD)/$$l.so $(DESTDIR)$(PREFIX)/lib/$$l.so.$(VERSION) && \
+	    ln -sf $$l.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/$$l.so.$(ABI) && \
+	    ln -sf $$l.so.$(ABI) $(DESTDIR)$(PREFIX)/lib/$$l.so || exit 1; done
 	install -m 644 include/quern.h $(DESTDIR)$(PREFIX)/include/
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' tool/quern.pc.in \
 	    > $(DESTDIR)$(PREFIX)/lib/pkgconfig/quern.pc
