@@ -204,6 +204,49 @@ static void test_upgrade_killed(void **state)
     }
 }
 
+/* By several processes at once, and while one that does not know the new version uses it: without checksums then, until the next time. */
+static void test_upgrade_together(void **state)
+{
+    struct bed b;
+    struct db d, old = {0};
+    struct err e = {0};
+    pid_t child[4];
+    bed_open(&b);
+    make_old(&b, 3, 300);
+    for (int k = 0; k < 4; k++) {
+        child[k] = fork();
+        if (child[k]) continue;
+        bool ok = db_open(&d, b.path, &e) && db_sample(&d, 1, &(struct sample){.seconds = 1, .base = 2}, &e);
+        if (!ok) fprintf(stderr, "%s\n", e.msg);
+        else db_close(&d);
+        _exit(!ok);
+    }
+    for (int k = 0; k < 4; k++) {
+        int status = -1;
+        assert_int_equal(waitpid(child[k], &status, 0), child[k]);
+        assert_int_equal(status, 0);
+    }
+    if (!db_open(&d, b.path, &e)) fail_msg("%s", e.msg);
+    assert_int_equal(samples(&d), 904);
+    assert_int_equal(ask(&d, "PRAGMA user_version"), DB_VERSION);
+    db_close(&d);
+    os_remove_tree(b.path);
+    make_old(&b, 4, 3);
+    assert_int_equal(sqlite3_open(b.path, &old.sql), SQLITE_OK);
+    assert_int_equal(samples(&old), 9);
+    if (!db_open(&d, b.path, &e)) fail_msg("%s", e.msg);
+    assert_int_equal(ask(&d, "PRAGMA user_version"), 4);
+    assert_true(db_sample(&d, 1, &(struct sample){.seconds = 1, .base = 2}, &e));
+    assert_int_equal(samples(&old), 10);
+    db_close(&d);
+    sqlite3_close(old.sql);
+    assert_true(db_open(&d, b.path, &e));
+    assert_int_equal(samples(&d), 10);
+    assert_int_equal(ask(&d, "PRAGMA user_version"), DB_VERSION);
+    db_close(&d);
+    bed_close(&b);
+}
+
 /* Every row, or an error that names the file. */
 static bool reads_all(struct bed *b, const char *path, i64 want, struct err *e)
 {
@@ -520,6 +563,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_merge),  cmocka_unit_test(test_upgrade), cmocka_unit_test(test_upgrade_killed),
+        cmocka_unit_test(test_upgrade_together),
         cmocka_unit_test(test_broken), cmocka_unit_test(test_cut),     cmocka_unit_test(test_large),
         cmocka_unit_test(test_log),    cmocka_unit_test(test_repair),  cmocka_unit_test(test_repair_old),
         cmocka_unit_test(test_readonly),

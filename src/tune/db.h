@@ -22,8 +22,6 @@ bool db_fail(struct db *d, struct err *e, const char *what);
 
 /* db_open.c */
 extern const char db_schema[];
-/* Tables for a file that has none, and its version: all of it or nothing. */
-bool db_create(struct db *d, struct err *e);
 
 /* db_pages.c: the layer below SQLite that writes and compares the checksums of pages. */
 enum { DB_PAGES_STATE = 0x71756e01 }; /* of sqlite3_file_control */

@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-enum { BUSY_MS = 30000, WHOLE_BYTES = 64 << 20, FIRST_WITHOUT_CODE = 4 };
+enum { BUSY_MS = 30000, BRIEFLY_MS = 1000, WHOLE_BYTES = 64 << 20, FIRST_WITHOUT_CODE = 4 };
 static const i64 max_copy = (i64)1 << 36; /* bytes: more than any disk has to spare for it */
 
 const char db_schema[] =
@@ -233,7 +233,7 @@ static bool check(struct db *d, const char *path, i64 *version, struct err *e)
 
 /* Versions. */
 
-bool db_create(struct db *d, struct err *e)
+static bool db_create(struct db *d, struct err *e)
 {
     bool ok = run(d, "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; BEGIN IMMEDIATE", e) && run(d, db_schema, e) &&
               run(d, "PRAGMA user_version=5; COMMIT", e);
@@ -255,15 +255,34 @@ static bool change_tables(struct db *d, struct err *e)
     return ok;
 }
 
-/* Version 4 had no checksums: all pages are written anew, without those that are free (so files whose code was dropped shrink). */
-static bool add_sums(struct db *d, struct err *e)
+/* Is nobody else using the file, so that it can leave the mode with a log? */
+static bool is_alone(struct db *d)
 {
-    if (ask(d, "PRAGMA user_version", e) >= DB_VERSION || e->code) return e->code == ERR_NONE;
-    if (!run(d, "PRAGMA journal_mode=DELETE; VACUUM", e)) return err_prefix(e, "it cannot be brought up to date while another process uses it");
-    return true;
+    sqlite3_stmt *st = NULL;
+    bool is = sqlite3_prepare_v2(d->sql, "PRAGMA journal_mode=DELETE", -1, &st, NULL) == SQLITE_OK && sqlite3_step(st) == SQLITE_ROW &&
+              str_is((struct str){(const char *)sqlite3_column_text(st, 0), sqlite3_column_bytes(st, 0)}, "delete");
+    sqlite3_finalize(st);
+    return is;
 }
 
-static bool upgrade(struct db *d, struct err *e) { return change_tables(d, e) && add_sums(d, e); }
+/* Version 4 had no checksums: all pages are written anew, without those that are free (so files whose code was dropped shrink). Where that
+   cannot be done now, because others use the file or the disk is full, it stays a file without checksums, until the next opening. */
+static bool add_sums(struct db *d, struct err *e)
+{
+    sqlite3_busy_timeout(d->sql, BRIEFLY_MS);
+    bool ok = is_alone(d) && sqlite3_exec(d->sql, "VACUUM", NULL, NULL, NULL) == SQLITE_OK;
+    int rc = sqlite3_errcode(d->sql) & 0xff;
+    sqlite3_busy_timeout(d->sql, BUSY_MS);
+    if (!ok && (rc == SQLITE_CORRUPT || rc == SQLITE_NOTADB)) return db_fail(d, e, "VACUUM");
+    return run(d, "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL", e) && (!ok || run(d, "PRAGMA user_version=5", e));
+}
+
+static bool upgrade(struct db *d, struct err *e)
+{
+    if (!change_tables(d, e)) return false;
+    i64 v = ask(d, "PRAGMA user_version", e);
+    return !e->code && (v >= DB_VERSION || add_sums(d, e));
+}
 
 /* Together. */
 
@@ -275,7 +294,7 @@ static bool prepare(struct db *d, const char *path, struct err *e)
     sqlite3_db_config(d->sql, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, NULL);
     if (d->is_readonly) return run(d, "PRAGMA query_only=ON", e);
     if (version == DB_VERSION) return run(d, "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL", e);
-    return (version == 0 || upgrade(d, e)) && db_create(d, e);
+    return version == 0 ? db_create(d, e) : upgrade(d, e);
 }
 
 /* Nothing may be written into a copy: it would be lost. */
