@@ -545,7 +545,7 @@ struct quern_exact {
     const char *sizes;     /* of its first output, per set of sizes that was tried */
     const char *why;       /* it is not exact; else "" */
     int dispatches;        /* that use it */
-    double seconds;
+    double seconds;        /* of processor time */
 };
 typedef void quern_exact_fn(void *user, const struct quern_exact *x);
 /* Each kernel of a program that was made of the model, and the plain definition of what it is to compute, run by an interpreter over a finite

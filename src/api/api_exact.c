@@ -6,6 +6,7 @@
 #include "tune/exact.h"
 
 #include <string.h>
+#include <time.h>
 
 struct exact_job { /* a kernel, and what it was found to be */
     const struct task *task;
@@ -76,6 +77,20 @@ static bool all_tasks(struct map *by_key, quern_model *m, const struct caps *cap
     return ok;
 }
 
+/* Where quern builds a language itself the same kernel gives the same bytes. Those of others' compilers depend on their versions. */
+static bool is_code_of(const struct plan_bin *bin, const struct kernel *k, const struct caps *caps, struct arena *a, bool *same, struct err *e)
+{
+    const struct lang *l = lang_find(bin->lang);
+    struct buf text = {0}, code = {0};
+    *same = true;
+    if (!l || !l->builds_itself) return true;
+    bool ok = lang_render(&text, l, &k->kir, caps, a, e) && l->build(&code, buf_view(&text), caps, 60, e);
+    if (ok) *same = str_eq(buf_view(&code), bin->code);
+    buf_release(&code);
+    buf_release(&text);
+    return ok;
+}
+
 /* The dispatch must run what the schedule makes of the task: the name, which has the schedule's digest, sizes and grids are compared. */
 static bool is_kernel_of(const struct plan *p, const struct plan_dispatch *d, const struct exact_job *j, const struct caps *caps, struct err *e)
 {
@@ -87,8 +102,10 @@ static bool is_kernel_of(const struct plan *p, const struct plan_dispatch *d, co
     for (u32 i = 0; i < d->n_param && same; i++) same = sym_copy(st, &p->sym, d->param[i]) == k.param[i];
     for (u32 i = 0; i < d->n_grid && same; i++)
         for (u32 x = 0; x < k.grid[i].n && same; x++) same = sym_copy(st, &p->sym, d->grid[i].extent[x]) == k.grid[i].extent[x];
+    if (ok && same) ok = is_code_of(&p->bin.v[d->bin], &k, caps, &a, &same, e);
     arena_release(&a);
-    return !ok || same || err_set(e, ERR_INPUT, "kernel '%.*s' is not what this version of quern makes of its schedule", STR_ARG(d->entry));
+    if (!ok) return false;
+    return same || err_set(e, ERR_INPUT, "kernel '%.*s' is not what this version of quern makes of its schedule", STR_ARG(d->entry));
 }
 
 static bool jobs_of_plan(struct exact_jobs *x, struct map *by_key, const struct plan *p, const struct caps *caps, struct err *e)
@@ -115,7 +132,7 @@ static bool tell(const struct exact_job *j, const struct caps *caps, uint64_t se
 {
     struct exact_result r;
     struct buf kernel = {0};
-    double start = os_now();
+    clock_t start = clock();
     bool ok = exact_check(&r, j->task, &j->cand, caps, &(struct exact_opts){.seed = seed}, e);
     candidate_print(&kernel, &j->cand);
     if (ok) {
@@ -128,8 +145,9 @@ static bool tell(const struct exact_job *j, const struct caps *caps, uint64_t se
             if (part[i].n) memcpy(p, part[i].p, (size_t)part[i].n);
             p[part[i].n] = 0;
         }
-        struct quern_exact x = {.verdict = (int)r.verdict, .layer = at[0], .kernel = at[1], .sizes = at[2], .why = at[3], .dispatches = (int)j->n,
-                                .seconds = os_now() - start};
+        struct quern_exact x = {.verdict = (int)r.verdict, .layer = at[0], .kernel = at[1], .sizes = at[2], .why = at[3],
+                                .dispatches = (int)j->n,
+                                .seconds = (double)(clock() - start) / CLOCKS_PER_SEC};
         fn(user, &x);
         mem_free(text);
     }
@@ -223,7 +241,8 @@ static bool prove(struct task_cost *c, const struct task *t, const struct caps *
     if (ok && r.verdict == EXACT_DIFFERS) {
         struct buf text = {0};
         candidate_print(&text, &c->best);
-        log_printf(l, 0, "kernel '%.*s' is not equal to its task at %.*s: %.*s", STR_ARG(buf_view(&text)), STR_ARG(buf_view(&r.sizes)), STR_ARG(buf_view(&r.why)));
+        log_printf(l, 0, "kernel '%.*s' is not equal to its task at %.*s: %.*s", STR_ARG(buf_view(&text)), STR_ARG(buf_view(&r.sizes)),
+                   STR_ARG(buf_view(&r.why)));
         buf_release(&text);
     }
     if (ok) c->proof = proof_json(&r, a);

@@ -75,7 +75,8 @@ static bool find_layer(struct layers *x, const struct map *regions, u32 i, const
     const struct place_in_cover *w = (const struct place_in_cover *)(uintptr_t)*at;
     l->task = w->c->task.v[w->r->task];
     if (!candidate_parse(&c, d->candidate, e) || !gen_kernel(&k, &x->a, &c, l->task, caps, e)) return err_prefix(e, "%.*s", STR_ARG(d->label));
-    if (k.n_arg + k.n_temp != d->n_buf) return err_set(e, ERR_INPUT, "kernel '%.*s' is not what this version of quern makes of its schedule", STR_ARG(d->entry));
+    if (k.n_arg + k.n_temp != d->n_buf)
+        return err_set(e, ERR_INPUT, "kernel '%.*s' is not what this version of quern makes of its schedule", STR_ARG(d->entry));
     l->out = arena_array(&x->a, struct layer_out, k.n_arg + 1);
     for (u32 j = 0; j < k.n_arg; j++) {
         if (!k.arg[j].is_out) continue;
@@ -149,7 +150,8 @@ static double largest(const struct tensor *t)
     return m;
 }
 
-static void compare_layer(struct quern_layer *l, const struct task *t, const struct layer_out *o, const struct tensor *want, const void *got, const i64 *var)
+static void compare_layer(struct quern_layer *l, const struct task *t, const struct layer_out *o, const struct tensor *want, const void *got,
+                          const i64 *var)
 {
     struct place at;
     double rtol, atol, scale = largest(want), last_place = check_last_place(want->dtype, scale), worst = -1;
@@ -201,7 +203,10 @@ static bool look(void *user, u32 i, const struct dev_mem *buf, const i64 *plan_v
             ok = err_set(e, ERR_INPUT, "the output of '%.*s' does not have the size of its buffer", STR_ARG(d->label));
             break;
         }
-        struct quern_layer r = {.layer = str_dup(&tmp, d->label).p, .ops = str_dup(&tmp, d->ops).p, .value = v->name.p, .kernel = str_dup(&tmp, d->candidate).p};
+        struct quern_layer r = {.layer = str_dup(&tmp, d->label).p,
+                                .ops = str_dup(&tmp, d->ops).p,
+                                .value = v->name.p,
+                                .kernel = str_dup(&tmp, d->candidate).p};
         compare_layer(&r, l->task, o, x->want[o->want], bytes, var);
         x->fn(x->user, &r);
         place_store(&at, x->want[o->want], bytes);

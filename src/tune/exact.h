@@ -38,4 +38,13 @@ bool exact_compare(struct exact_result *r, const struct task *t, const struct ke
                    struct err *e);
 void exact_result_release(struct exact_result *r);
 
+/* exact_conv.c: a node by its definition. Sizes and elements per value of the graph, in rows. false: it has none here. */
+struct exact_values {
+    const struct graph *g;
+    const i64 *var;
+    const struct tensor *shape; /* without data */
+    union kir_cell *const *cell;
+};
+bool exact_define(const struct exact_values *v, node_id n);
+
 #endif

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// exact_conv.c: Conv and MatMul of floats over a field by their definitions, which nothing of the kernels has part in: most of the work of a task,
+// done as fast as arithmetic allows.
+#include "tune/exact.h"
+
+#include "kir/field.h"
+
+struct conv { /* (n, m, o...) = sum over c, k... of (n, c, o*stride + k*dilation - begin ...) * (m, c, k...) */
+    struct op_window w;
+    i64 begin[MAX_RANK], groups, taps, pixels, in_pixels;
+    const struct tensor *x, *wt, *y;
+};
+
+static bool is_plain_float(enum dtype t) { return dtype_is_float(t) && !dtype_is_small(t); }
+
+/* Where a tap of an output pixel lies in a channel of the input; -1: outside. */
+static i64 tap_at(const struct conv *c, i64 pixel, i64 tap)
+{
+    i64 at = 0, scale = 1;
+    for (u32 i = c->w.n; i-- > 0; pixel /= c->y->dim[2 + i], tap /= c->w.kernel[i]) {
+        i64 p = pixel % c->y->dim[2 + i] * c->w.stride[i] + tap % c->w.kernel[i] * c->w.dilation[i] - c->begin[i];
+        if (p < 0 || p >= c->x->dim[2 + i]) return -1;
+        at += p * scale;
+        scale *= c->x->dim[2 + i];
+    }
+    return at;
+}
+
+/* A pixel of all output channels of an image. place: of each tap. */
+static void conv_pixel(const struct conv *c, const i64 *place, const union kir_cell *x, const union kir_cell *w, const union kir_cell *bias,
+                       union kir_cell *y)
+{
+    i64 per_group = c->y->dim[1] / c->groups, channels = c->wt->dim[1];
+    for (i64 m = 0; m < c->y->dim[1]; m++) {
+        union kir_cell sum = bias ? bias[m] : (union kir_cell){0};
+        const union kir_cell *in = x + m / per_group * channels * c->in_pixels, *f = w + m * channels * c->taps;
+        for (i64 k = 0; k < channels; k++)
+            for (i64 t = 0; t < c->taps; t++)
+                if (place[t] >= 0) sum = field_add(sum, field_mul(in[k * c->in_pixels + place[t]], f[k * c->taps + t]));
+        y[m * c->pixels] = sum;
+    }
+}
+
+static bool conv(const struct exact_values *v, const struct node *x)
+{
+    struct conv c = {.x = &v->shape[x->in.v[0]], .wt = &v->shape[x->in.v[1]], .y = &v->shape[x->out.v[0]], .groups = attr_int(x, "group", 1)};
+    const union kir_cell *bias = x->in.n > 2 && x->in.v[2] ? v->cell[x->in.v[2]] : NULL;
+    struct arena a = {0};
+    op_window_get(v->g, x, &c.w);
+    for (u32 i = 0; i < c.w.n; i++)
+        if (!sym_eval(v->g->sym, c.w.begin[i], v->var, &c.begin[i])) return false;
+    c.taps = op_window_taps(&c.w);
+    c.pixels = i64_product(c.w.n, c.y->dim + 2), c.in_pixels = i64_product(c.w.n, c.x->dim + 2);
+    i64 *place = arena_array(&a, i64, c.taps + 1);
+    for (i64 p = 0; p < c.pixels; p++) {
+        for (i64 t = 0; t < c.taps; t++) place[t] = tap_at(&c, p, t);
+        for (i64 n = 0; n < c.y->dim[0]; n++)
+            conv_pixel(&c, place, v->cell[x->in.v[0]] + n * c.x->dim[1] * c.in_pixels, v->cell[x->in.v[1]], bias,
+                       v->cell[x->out.v[0]] + n * c.y->dim[1] * c.pixels + p);
+    }
+    arena_release(&a);
+    return true;
+}
+
+/* The matrix of operand t that batch number `at` of y multiplies: axes of size 1 are repeated. */
+static i64 matrix_at(const struct tensor *t, const struct tensor *y, i64 at)
+{
+    i64 offset = 0, scale = t->dim[t->rank - 1] * t->dim[t->rank - 2];
+    for (u32 i = 3; i <= y->rank; i++) {
+        i64 size = y->dim[y->rank - i], own = i <= t->rank ? t->dim[t->rank - i] : 1;
+        if (own > 1) offset += at % size * scale;
+        scale *= own;
+        at /= size;
+    }
+    return offset;
+}
+
+static bool matmul(const struct exact_values *v, const struct node *x)
+{
+    const struct tensor *a = &v->shape[x->in.v[0]], *b = &v->shape[x->in.v[1]], *y = &v->shape[x->out.v[0]];
+    if (a->rank < 2 || b->rank < 2) return false;
+    i64 rows = y->dim[y->rank - 2], columns = y->dim[y->rank - 1], terms = a->dim[a->rank - 1];
+    union kir_cell *to = v->cell[x->out.v[0]];
+    for (i64 n = 0, batch = i64_product(y->rank - 2, y->dim); n < batch; n++)
+        for (i64 r = 0; r < rows; r++, to += columns) {
+            const union kir_cell *left = v->cell[x->in.v[0]] + matrix_at(a, y, n) + r * terms, *right = v->cell[x->in.v[1]] + matrix_at(b, y, n);
+            for (i64 j = 0; j < columns; j++) to[j] = (union kir_cell){0};
+            for (i64 k = 0; k < terms; k++, right += columns)
+                for (i64 j = 0; j < columns; j++) to[j] = field_add(to[j], field_mul(left[k], right[j]));
+        }
+    return true;
+}
+
+bool exact_define(const struct exact_values *v, node_id n)
+{
+    const struct node *x = graph_node(v->g, n);
+    bool is_conv = str_is(x->op, "Conv"), is_matmul = str_is(x->op, "MatMul");
+    if (!is_conv && !is_matmul) return false;
+    for (u32 i = 0; i < x->in.n; i++)
+        if (x->in.v[i] && !is_plain_float(graph_value(v->g, x->in.v[i])->dtype)) return false;
+    return is_plain_float(graph_value(v->g, x->out.v[0])->dtype) && (is_conv ? conv : matmul)(v, x);
+}
