@@ -124,13 +124,16 @@ struct quern_run_opts {
     const char *device;   /* as for compiling; NULL: the first that runs the program's language */
     int require_signature; /* the file must be signed by a trusted key, else it is not even parsed; what is checked is what is run */
     const char *trusted;  /* as of the context; NULL: those */
+    const char *isa;      /* of a program with variants: that for this instruction set, named as when it was compiled; NULL: the one with the most
+                             extensions that this processor has */
 };
 
 /* Opens a .dnx file. A PROGRAM IS CODE: one for the processor holds native code, which runs with all rights of this process, as a shared
  * library does: open only what you made, or trust, or require a signature. One for CUDA, HIP or OpenCL holds code of the device, which sees
  * what of this process's memory the device sees. One for Vulkan holds SPIR-V only, no native code: the driver compiles it, and it runs on the
  * GPU on the program's own buffers; it is untrusted input to that driver nevertheless (doc/signing.md). quern_show says what a file holds. Files up to 64 MiB are read, larger ones mapped: whoever shortens one of those while it is used ends the process (SIGBUS). Where
- * a signature is required every file is read, and later changes of it do not matter. */
+ * a signature is required every file is read, and later changes of it do not matter. What native code may use of an instruction set is compared with the
+ * processor before it is loaded: QUERN_UNSUPPORTED, and what is missing, where it could not run. */
 QUERN_API quern_status quern_program_open(quern *q, const char *path, const struct quern_run_opts *o, quern_program **out);
 QUERN_API void quern_program_close(quern_program *p);
 QUERN_API int quern_program_inputs(const quern_program *p);
@@ -304,6 +307,10 @@ struct quern_target_opts {
     int no_matrix;       /* no matrix units */
     int optimize, debug_info, source_info; /* SPIR-V: through spirv-opt; with names and lines; with the kernel's text, too */
     int no_winograd;     /* no minimal filtering, which rounds more than a plain sum does */
+    /* For processors: the instruction set that code is for, "x86-64" "x86-64-v2" "x86-64-v3" "x86-64-v4" "aarch64" "riscv64", with extensions behind
+     * '+' ("aarch64+dotprod"), or "native" (also NULL): all that this one has. Joined by commas it is several, which become variants of one
+     * program, by quern_compile, quern_tune and quern_populate; one that this processor lacks is compiled with schedules that are not measured */
+    const char *isa;
 };
 
 struct quern_tune_opts {
@@ -350,6 +357,7 @@ struct quern_compile_opts {
 /* db may be NULL: default schedules. What the database never measured gets the fastest schedule of the nearest task that it knows, where
  * that is hoped to be faster than the default. The program can run and can be saved. */
 QUERN_API quern_status quern_compile(quern_model *m, quern_db *db, const struct quern_compile_opts *o, quern_program **out);
+/* With all variants that were compiled; of a program that was opened the one that runs. */
 QUERN_API quern_status quern_program_save(quern_program *p, const char *path);
 
 /* --- one operator on a caller's arrays (doc/operators.md) --- */

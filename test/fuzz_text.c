@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The small languages of one line: candidates, symbolic sizes, limits of targets. What parses prints to text that parses to the
+// The small languages of one line: candidates, symbolic sizes, limits of targets, instruction sets. What parses prints to text that parses to the
 // same.
 #include "fuzz.h"
 #include "gen/gen.h"
@@ -47,11 +47,30 @@ static void fuzz_caps(struct str s)
     buf_release(&b);
 }
 
+static void fuzz_isa(struct str s)
+{
+    struct isa x, again;
+    struct err e = {0};
+    struct buf b = {0}, all = {0};
+    if (isa_parse(&x, s, &e)) {
+        isa_print(&b, x, '+');
+        isa_print_all(&all, x);
+        if (!isa_parse(&again, buf_view(&b), &e) || !isa_equal(x, again)) __builtin_trap();
+        if (!isa_parse(&again, buf_view(&all), &e) || !isa_equal(x, again)) __builtin_trap();
+        if (!isa_check(buf_view(&all), x, &e)) __builtin_trap();
+    }
+    e = (struct err){0};
+    isa_check(s, isa_here(), &e);
+    buf_release(&b);
+    buf_release(&all);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
     struct str s = {(const char *)p, (i64)n};
     fuzz_candidate(s);
     fuzz_sym(s);
     fuzz_caps(s);
+    fuzz_isa(s);
     return 0;
 }

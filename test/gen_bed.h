@@ -383,7 +383,7 @@ static inline struct gpus find_gpus(void)
     for (i64 i = 0; i < countof(all); i++) {
         struct err e = {0};
         if (!has_device(all[i])) continue;
-        if (lang_find(str_of(dev_find(str_of(all[i]))->lang))->toolchain(&said, &e)) g.v[g.n++] = all[i];
+        if (lang_find(str_of(dev_find(str_of(all[i]))->lang))->toolchain(&said, NULL, &e)) g.v[g.n++] = all[i];
         else print_message("device %s is here, but nothing builds kernels for it: %s\n", all[i], e.msg);
     }
     buf_release(&said);

@@ -320,7 +320,7 @@ static void child_main(const char *device, const struct source *from, u64 first,
     struct case_run *c = mem_alloc((i64)(n * sizeof *c));
     if (!target_open(&t, device, b)) return;
     if (first / MAX_BATCH % 4 && str_is(t.name, "cpu")) /* quick to build, mostly; with the vectoriser gcc 12 gets sums of neighbours wrong at -O1 */
-        snprintf(t.caps.cflags + strlen(t.caps.cflags), sizeof t.caps.cflags - strlen(t.caps.cflags), " -O1 -fno-tree-vectorize");
+        setenv("QUERN_CC", str_fmt(&a, "%s -O1 -fno-tree-vectorize", os_env("QUERN_CC") ? os_env("QUERN_CC") : "").p, 1);
     for (u32 i = 0; i < n; i++) {
         memset(&c[i], 0, sizeof c[i]);
         if (skip[i]) continue;

@@ -172,6 +172,22 @@ class Programs(unittest.TestCase):
         self.check(p, np.asfortranarray(self.x))
         np.testing.assert_array_equal(p(s=self.s, x=self.x)[1], p(self.x, s=self.s)[1])
 
+    def test_instruction_sets(self):
+        if os.uname().machine != "x86_64":
+            self.skipTest("this processor is no x86-64")
+        with tempfile.TemporaryDirectory() as d:
+            p = quern.compile(GRAPH, isa=["x86-64", "x86-64-v2"])
+            self.check(p)
+            p.save(f"{d}/net.dnx")
+            self.check(quern.load(f"{d}/net.dnx"))
+            self.check(quern.load(f"{d}/net.dnx", isa="x86-64"))
+            with self.assertRaisesRegex(quern.Error, "no variant 'x86-64-v3'; its code is for x86-64, x86-64-v2"):
+                quern.load(f"{d}/net.dnx", isa="x86-64-v3")
+            self.check(quern.compile(GRAPH, isa="native"))
+            quern.tune(GRAPH, f"{d}/net.db", seconds=0.5, isa=["x86-64", "x86-64-v2"])
+            with self.assertRaisesRegex(quern.Error, "no instruction set 'x86-65'"):
+                quern.compile(GRAPH, isa="x86-65")
+
     def test_results_live_on(self):
         p = quern.compile(GRAPH)
         y, z = p(self.x, self.s)

@@ -206,6 +206,105 @@ static void test_facts(void **state)
     buf_release(&deep);
 }
 
+/* variants */
+
+static u32 choose_at(void *user, const struct str *isa, u32 n, struct err *e)
+{
+    u32 at = *(const u32 *)user;
+    assert_true(n == 3 && str_is(isa[0], "x86-64 sse3") && str_is(isa[1], "aarch64") && str_is(isa[2], "vax anything"));
+    if (at >= n) err_set(e, ERR_USAGE, "no such variant");
+    return at;
+}
+
+static void same_plan(const struct plan *p, const struct plan *q)
+{
+    assert_true(str_eq(p->isa, q->isa) && str_eq(p->model, q->model) && p->buf.n == q->buf.n && p->dispatch.n == q->dispatch.n);
+    for (u32 i = 0; i < p->buf.n; i++) same_buf(p, q, i);
+}
+
+/* All come back, or the one that is wanted; what is equal is stored once. */
+static void test_variants(void **state)
+{
+    for (u64 seed = 0; seed < 40; seed++) {
+        struct arena a = {0};
+        struct plan v[3], q;
+        struct buf out = {0}, alone = {0}, again = {0};
+        struct err e = {0};
+        for (u32 i = 0; i < 3; i++) {
+            random_plan(&v[i], &a, i == 1 ? seed + 1 : seed);
+            v[i].isa = str_of((const char *[]){"x86-64 sse3", "aarch64", "vax anything"}[i]);
+        }
+        assert_true(dnx_write(&v[0], &alone, &e));
+        v[0].also = &v[1], v[1].also = &v[2];
+        assert_true(dnx_write(&v[0], &out, &e));
+        assert_true(dnx_read(&q, &a, buf_view(&out), &e));
+        const struct plan *p = &q;
+        for (u32 i = 0; i < 3; i++, p = p->also) same_plan(&v[i], p);
+        assert_null(p);
+        assert_true(dnx_write(&q, &again, &e) && str_eq(buf_view(&again), buf_view(&out)));
+        for (u32 i = 0; i < 4; i++) {
+            bool ok = dnx_read_variant(&q, &a, buf_view(&out), choose_at, &i, &e);
+            assert_true(ok == (i < 3));
+            if (!ok) break;
+            same_plan(&v[i], &q);
+            assert_null(q.also);
+        }
+        e = (struct err){0};
+        u32 n_own = 0;
+        for (u32 i = 0; i < v[1].buf.n; i++) n_own += v[1].buf.v[i].kind == PB_CONST;
+        u32 n_const = 0, n_alone = 0; /* tensors */
+        for (i64 i = 0; i + 9 < out.n; i++) n_const += !memcmp(out.p + i, "\"const.", 7) && memcmp(out.p + i - 1, "\\", 1);
+        for (i64 i = 0; i + 9 < alone.n; i++) n_alone += !memcmp(alone.p + i, "\"const.", 7) && memcmp(alone.p + i - 1, "\\", 1);
+        assert_true(n_const <= n_alone + n_own); /* the third has none of its own */
+        buf_release(&out), buf_release(&alone), buf_release(&again);
+        arena_release(&a);
+    }
+}
+
+/* What the header says of variants instead. */
+static bool variants_are_read(const char *change)
+{
+    struct bed b;
+    struct buf c = {0};
+    struct plan q;
+    u64 n = 0;
+    bed_open(&b, 7);
+    memcpy(&n, b.bytes.p, 8);
+    json_t *h = json_loadb(b.bytes.p + 8, n, 0, NULL), *meta = json_object_get(h, "__metadata__");
+    json_t *plan = json_loads(json_string_value(json_object_get(meta, "quern")), 0, NULL), *list = json_loads(change, JSON_DECODE_ANY, NULL);
+    assert_true(plan && list);
+    size_t i;
+    json_t *x;
+    json_array_foreach(list, i, x) if (json_is_true(x)) json_array_set(list, i, json_deep_copy(plan));
+    json_object_set_new(plan, "version", json_integer(4));
+    json_object_set_new(plan, "variants", list);
+    char *text = json_dumps(plan, JSON_COMPACT);
+    json_object_set_new(meta, "quern", json_string(text));
+    free(text);
+    text = json_dumps(h, JSON_COMPACT);
+    i64 data = 8 + (i64)n;
+    n = strlen(text);
+    for (int k = 0; k < 8; k++) buf_char(&c, (char)(n >> (8 * k)));
+    buf_put(&c, text, (i64)n);
+    buf_put(&c, b.bytes.p + data, b.bytes.n - data);
+    free(text);
+    json_decref(h);
+    json_decref(plan);
+    bool ok = dnx_read(&q, &b.arena, buf_view(&c), &b.e);
+    assert_true(ok || (b.e.code == ERR_INPUT && b.e.msg[0]));
+    buf_release(&c);
+    bed_close(&b);
+    return ok;
+}
+
+static void test_broken_variants(void **state)
+{
+    static const char *const bad[] = {"7", "{}", "[]", "null", "[7]", "[{}]", "[[]]", "[true, 7]", "[true, {\"isa\": 7}]", "\"\"", "[{\"isa\": []}]"};
+    assert_true(variants_are_read("[true]") && variants_are_read("[true, true]"));
+    for (i64 i = 0; i < countof(bad); i++)
+        if (variants_are_read(bad[i])) fail_msg("read: %s", bad[i]);
+}
+
 /* invariants, each violated once */
 
 static void v_bin(struct plan *p) { p->dispatch.v[0].bin = p->bin.n; }
@@ -271,6 +370,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip), cmocka_unit_test(test_safetensors),
         cmocka_unit_test(test_broken), cmocka_unit_test(test_facts), cmocka_unit_test(test_verify),
+        cmocka_unit_test(test_variants), cmocka_unit_test(test_broken_variants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

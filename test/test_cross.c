@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Kernels in language c for a processor that is not here: built by a cross compiler, run in an emulator of that processor, and
-// compared with the interpreter. Skipped where there is none (tool/deps cross).
+// compared with the interpreter; and a whole program compiled for it (--isa aarch64), with the reference. Skipped where there is none (tool/deps cross).
+#include "art/art.h"
 #include "lang_bed.h"
+#include "quern.h"
 
 static const char *const compiler = "aarch64-linux-gnu-gcc", *const emulator = "qemu-aarch64";
 
@@ -62,7 +64,11 @@ static bool run_cross(struct run *r, const struct caps *c, void *out[MAX_ARGS])
                *data = str_fmt(a, "%.*s/in", STR_ARG(dir)).p;
     write_file(source, buf_view(&program));
     write_file(data, buf_view(&in));
-    const char *const build[] = {compiler, "-O2", "-std=gnu11", "-w", "-static", "-ffp-contract=off", c->cflags, source, "-o", binary, "-lm", NULL};
+    struct buf isa = {0};
+    isa_options(&isa, c->isa);
+    assert_true(str_starts(buf_view(&isa), S("-march=armv8"))); /* one word */
+    const char *const build[] = {compiler, "-O2", "-std=gnu11", "-w", "-static", "-ffp-contract=off", str_z(a, buf_view(&isa)), source, "-o", binary, "-lm", NULL};
+    buf_release(&isa);
     if (!run_process(build, &result)) fail_msg("%.*s\n%.*s", (int)program.n, program.p, (int)result.n, result.p);
     result.n = 0;
     if (!run_process((const char *const[]){emulator, "-cpu", "max", binary, data, NULL}, &result) || result.n != in.n)
@@ -79,11 +85,13 @@ static bool run_cross(struct run *r, const struct caps *c, void *out[MAX_ARGS])
     return has_dot;
 }
 
-static struct caps arm(const char *cflags, const char *dot)
+static struct caps arm(const char *isa)
 {
-    struct caps c = {.arch = "aarch64-neon", .vector_bytes = 16, .n_vector_regs = 32, .n_threads = 1, .has_fma = true};
-    snprintf(c.cflags, sizeof c.cflags, "%s", cflags);
-    snprintf(c.dot, sizeof c.dot, "%s", dot);
+    struct caps c = {.n_threads = 1};
+    struct isa s;
+    struct err e = {0};
+    assert_true(isa_parse(&s, str_of(isa), &e));
+    isa_limits(&c, s);
     return c;
 }
 
@@ -136,19 +144,151 @@ static i64 check_kernels(const struct caps *c, void (*make)(struct run *r, struc
 
 static void test_arm(void **state)
 {
-    static const char dots[] = "u8,i8,i32 i8,i8,i32 u8,u8,i32";
     if (!is_there(compiler)) skip_test("no '%s' (tool/deps cross)", compiler);
     if (!is_there(emulator)) skip_test("no '%s' (tool/deps cross)", emulator);
-    struct caps plain = arm("-march=armv8-a", ""), old = arm("-march=armv8.2-a+dotprod", dots),
-                new = arm("-march=armv8.6-a", "u8,i8,i32 i8,i8,i32 u8,u8,i32 bf16,bf16,f32");
+    struct caps plain = arm("aarch64"), old = arm("aarch64+dotprod"), new = arm("aarch64+dotprod+i8mm+bf16");
     assert_int_equal(check_kernels(&plain, random_kernel, 3000, 4), 0);
     assert_true(check_kernels(&old, dot_kernel, 3100, 10) > 3);
     assert_true(check_kernels(&new, dot_kernel, 3200, 14) > 5);
     check_kernels(&new, random_kernel, 3300, 4);
 }
 
+/* A program: its dispatches in order, each kernel from its shared object, as the runtime there would. */
+
+static const char net[] = "graph {\n  input %x: f32[1,3,13,11]\n"
+                          "  const %w: f32[4,3,3,3] = [-2,1,1,-2,-1,1,0,2,1,-3,1,-3,3,0,-1,1,-2,-2,2,0,1,3,1,0,0,2,3,-2,-2,2,-2,3,1,0,2,-3,2,3,-3,-2,3,1,-3,-1,3,-3,3,3,-1,0,1,2,0,2,"
+                          "3,0,0,2,3,1,0,-2,-1,-3,-3,-2,0,-2,-1,2,0,3,2,3,-1,0,1,3,0,1,-1,1,1,0,1,-2,-1,2,-3,3,-1,1,2,2,-2,2,3,-1,1,1,1,-3,2,2,-2,2,3,1]\n"
+                          "  const %v: f32[2,4,1,1] = [1,-1,2,3,0.5,1,-2,1]\n"
+                          "  %a: f32[1,4,13,11] = Conv \"first\"(%x, %w) {kernel_shape=[3,3], pads=[1,1,1,1]}\n  %b: f32[1,4,13,11] = Relu(%a)\n"
+                          "  %y: f32[1,2,13,11] = Conv \"second\"(%b, %v) {kernel_shape=[1,1]}\n  output %y\n}\n";
+
+struct there { /* a plan and the folder that it goes to */
+    struct arena a;
+    struct plan p;
+    struct str dir;
+    struct buf text;
+};
+
+static i64 value_of(const struct there *t, sym s)
+{
+    i64 v;
+    assert_true(sym_eval(&t->p.sym, s, NULL, &v));
+    return v;
+}
+
+static void put_file(struct there *t, const char *name, u32 k, struct str content)
+{
+    write_file(str_fmt(&t->a, "%.*s/%s%u", STR_ARG(t->dir), name, k).p, content);
+}
+
+static void print_dispatch(struct there *t, const struct plan_dispatch *d)
+{
+    struct buf *b = &t->text;
+    buf_z(b, "    {\n        void *arg[] = {");
+    for (u32 k = 0; k < d->n_buf; k++) buf_printf(b, "buf[%u], ", d->buf[k]);
+    buf_z(b, "0};\n        i64 param[] = {");
+    for (u32 k = 0; k < d->n_param; k++) buf_printf(b, "%lld, ", (long long)value_of(t, d->param[k]));
+    buf_printf(b, "0};\n        void *work = aligned_alloc(64, %lld);\n", (long long)round_up(value_of(t, d->work) + 64, 64));
+    for (u32 g = 0; g < d->n_grid; g++) {
+        i64 n = 1;
+        for (u32 x = 0; x < 3; x++) n *= value_of(t, d->grid[g].extent[x]);
+        buf_printf(b, "        kernel(\"code%u\", \"%.*s_%u\")(arg, param, 0, %lld, work);\n", d->bin, STR_ARG(d->entry), g, (long long)n);
+    }
+    buf_z(b, "    }\n");
+}
+
+static void print_runner(struct there *t)
+{
+    struct buf *b = &t->text;
+    buf_z(b, "#include <dlfcn.h>\n#include <stdio.h>\n#include <stdlib.h>\ntypedef long long i64;\n"
+             "typedef void grid(void *const *, const i64 *, i64, i64, void *);\n"
+             "static grid *kernel(const char *file, const char *name)\n{\n    char path[4096];\n    snprintf(path, sizeof path, \"%s/%s\", DIR, file);\n"
+             "    void *lib = dlopen(path, RTLD_NOW), *f = lib ? dlsym(lib, name) : NULL;\n"
+             "    if (!f) { printf(\"%s\", dlerror()); exit(1); }\n    return (grid *)f;\n}\n"
+             "static void *load(const char *file, i64 size)\n{\n    char path[4096], *p = aligned_alloc(64, size + 64 - size % 64);\n"
+             "    if (!file) return p;\n    snprintf(path, sizeof path, \"%s/%s\", DIR, file);\n    FILE *f = fopen(path, \"rb\");\n"
+             "    if (!f || fread(p, 1, size, f) != (size_t)size) exit(2);\n    return p;\n}\n");
+    buf_printf(b, "int main(void)\n{\n    void *buf[%u];\n", t->p.buf.n + 1);
+    for (u32 k = 0; k < t->p.buf.n; k++) {
+        const struct plan_buf *x = &t->p.buf.v[k];
+        bool has_file = x->kind == PB_INPUT || x->kind == PB_CONST;
+        i64 size = value_of(t, x->size);
+        if (has_file) buf_printf(b, "    buf[%u] = load(\"data%u\", %lld);\n", k, k, (long long)size);
+        else buf_printf(b, "    buf[%u] = load(NULL, %lld);\n", k, (long long)size);
+        if (x->kind == PB_CONST) put_file(t, "data", k, (struct str){x->data, x->data_size});
+    }
+    for (u32 i = 0; i < t->p.bin.n; i++) put_file(t, "code", i, t->p.bin.v[i].code);
+    for (u32 i = 0; i < t->p.dispatch.n; i++) print_dispatch(t, &t->p.dispatch.v[i]);
+    u32 out = t->p.output.v[0].buf;
+    buf_printf(b, "    fwrite(buf[%u], 1, %lld, stdout);\n    return 0;\n}\n", out, (long long)value_of(t, t->p.buf.v[out].size));
+}
+
+/* Its output for the input x. */
+static void run_there(struct there *t, const float *x, i64 n, struct buf *out)
+{
+    u32 in = t->p.input.v[0].buf;
+    print_runner(t);
+    put_file(t, "data", in, (struct str){(const char *)x, n * (i64)sizeof *x});
+    const char *source = str_fmt(&t->a, "%.*s/run.c", STR_ARG(t->dir)).p, *binary = str_fmt(&t->a, "%.*s/run", STR_ARG(t->dir)).p;
+    write_file(source, buf_view(&t->text));
+    const char *const build[] = {compiler, "-O1", "-std=gnu11", "-w", str_fmt(&t->a, "-DDIR=\"%.*s\"", STR_ARG(t->dir)).p, source, "-o", binary, "-ldl", NULL};
+    if (!run_process(build, out)) fail_msg("%.*s\n%.*s", STR_ARG(buf_view(&t->text)), STR_ARG(buf_view(out)));
+    out->n = 0;
+    if (!run_process((const char *const[]){emulator, "-cpu", "max", "-L", "/usr/aarch64-linux-gnu", binary, NULL}, out))
+        fail_msg("the program fails: %.*s", STR_ARG(buf_view(out)));
+}
+
+static void check_program(const char *isa)
+{
+    struct there t = {0};
+    struct err e = {0};
+    struct buf out = {0};
+    struct str bytes;
+    quern *q = quern_open(NULL);
+    quern_model *m;
+    quern_program *p;
+    quern_tensor *in, *want = NULL;
+    struct quern_target_opts target = QUERN_OPTS(quern_target_opts);
+    struct quern_compile_opts o = QUERN_OPTS(quern_compile_opts);
+    float x[3 * 13 * 11];
+    struct rng r = rng_seed(5);
+    for (i64 i = 0; i < countof(x); i++) x[i] = (float)rng_range(&r, -4, 4);
+    target.isa = isa, o.target = &target, o.threads = 1;
+    assert_true(os_temp_dir(&t.a, &t.dir, &e));
+    const char *path = str_fmt(&t.a, "%.*s/net.dnx", STR_ARG(t.dir)).p;
+    if (quern_model_read(q, net, strlen(net), "net", NULL, &m) || quern_compile(m, NULL, &o, &p)) fail_msg("%s: %s", isa, quern_error(q));
+    assert_int_equal(quern_run(p, NULL, 0, NULL, 0), QUERN_USAGE); /* it is not for this processor */
+    if (quern_program_save(p, path) || quern_tensor_new(q, QUERN_F32, 4, (int64_t[]){1, 3, 13, 11}, x, &in) || quern_model_eval(m, &in, 1, &want, 1))
+        fail_msg("%s", quern_error(q));
+    assert_true(os_read(&t.a, path, 1 << 24, &bytes, &e) && dnx_read(&t.p, &t.a, bytes, &e));
+    assert_true(str_starts(t.p.isa, S("aarch64")));
+    run_there(&t, x, countof(x), &out);
+    assert_int_equal(out.n, 2 * 13 * 11 * (i64)sizeof(float));
+    for (i64 i = 0; i < 2 * 13 * 11; i++) {
+        float got;
+        memcpy(&got, out.p + i * (i64)sizeof got, sizeof got);
+        if (!(fabsf(got - ((float *)quern_tensor_data(want))[i]) < 1e-3f)) fail_msg("%s: element %lld is %g", isa, (long long)i, (double)got);
+    }
+    quern_tensor_free(in), quern_tensor_free(want);
+    quern_program_close(p);
+    quern_model_close(m);
+    quern_close(q);
+    os_remove_tree(str_z(&t.a, t.dir));
+    buf_release(&out), buf_release(&t.text);
+    arena_release(&t.a);
+}
+
+static void test_program(void **state)
+{
+    if (isa_here().family == ISA_AARCH64) skip_test("this processor is the one that is emulated");
+    if (!is_there(compiler)) skip_test("no '%s' (tool/deps cross)", compiler);
+    if (!is_there(emulator)) skip_test("no '%s' (tool/deps cross)", emulator);
+    check_program("aarch64");
+    check_program("aarch64+dotprod+bf16+sve");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_arm)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_arm), cmocka_unit_test(test_program)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

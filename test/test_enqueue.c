@@ -330,7 +330,7 @@ static void test_built(void **state)
     struct buf tool = {0};
     struct err e = {0};
     struct other other;
-    if (!lang_find(S("cuda"))->toolchain(&tool, &e)) skip_test("%s", e.msg);
+    if (!lang_find(S("cuda"))->toolchain(&tool, NULL, &e)) skip_test("%s", e.msg);
     buf_release(&tool);
     setenv("QUERN_CUDA_LIBRARY", fake_path, 1);
     setenv("QUERN_FAKE_CUDA", "devices=2 buffers=3", 1);

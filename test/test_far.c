@@ -53,7 +53,7 @@ static void test_texts(void **state)
             struct str text = spell(&b, &c, &k, l);
             assert_int_equal(k.n_param, 0); /* all sizes are known */
             n[s]++, n_wide[s] += is_wide(text);
-            if (s == 2 && i % 5 == 0 && l->toolchain(&tool, &none)) {
+            if (s == 2 && i % 5 == 0 && l->toolchain(&tool, NULL, &none)) {
                 if (!l->build(&binary, text, &b.caps, 120, &b.e)) report(&b, &c, i);
                 n_built++;
             }

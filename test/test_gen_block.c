@@ -236,7 +236,7 @@ static void build_known(const char *lang, const char *arch, u32 step)
     const struct lang *l = lang_find(str_of(lang));
     struct buf which = {0};
     struct err e = {0};
-    bool there = l->toolchain(&which, &e);
+    bool there = l->toolchain(&which, NULL, &e);
     buf_release(&which);
     if (!there) skip_test("%s", e.msg);
     for (u32 i = 0; i < countof(known); i += step) {

@@ -188,7 +188,7 @@ static void build_for(const char *name, const char *arch, u64 first, u32 step)
     const struct lang *l = lang_find(str_of(name));
     struct buf tool = {0};
     struct err none = {0};
-    bool builds = l->toolchain(&tool, &none);
+    bool builds = l->toolchain(&tool, NULL, &none);
     u32 n = 0, n_built = 0;
     for (u64 seed = first_seed(first, first + 24); seed < last_seed(first, first + 24); seed++) {
         struct bed b;

@@ -155,7 +155,7 @@ static void test_teams_build(void **state)
     const struct lang *cuda = lang_find(S("cuda"));
     struct buf tool = {0};
     struct err none = {0};
-    bool builds = cuda->toolchain(&tool, &none);
+    bool builds = cuda->toolchain(&tool, NULL, &none);
     u32 n = 0, n_built = 0, n_boxes = 0;
     for (u64 seed = first_seed(0, 24); seed < last_seed(0, 24); seed++) {
         struct bed b;

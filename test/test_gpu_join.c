@@ -8,7 +8,7 @@ static bool has_toolchain(const char *lang)
 {
     struct buf b = {0};
     struct err e = {0};
-    bool ok = lang_find(str_of(lang))->toolchain(&b, &e);
+    bool ok = lang_find(str_of(lang))->toolchain(&b, NULL, &e);
     if (!ok) print_message("skipped: %s: %s\n", lang, e.msg);
     buf_release(&b);
     return ok;

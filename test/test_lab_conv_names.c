@@ -238,7 +238,7 @@ static void try_target(const char *driver, const char *arch)
     struct target t = {.driver = driver, .arch = arch, .step = 7};
     struct buf tool = {0};
     struct err none = {0};
-    t.builds = lang_find(str_of(dev_find(str_of(driver))->lang))->toolchain(&tool, &none);
+    t.builds = lang_find(str_of(dev_find(str_of(driver))->lang))->toolchain(&tool, NULL, &none);
     each_row(true, on_target, &t);
     buf_release(&tool);
     print_message("%s: %u rows, %u built%s%s\n", arch, t.n, t.n_built, t.builds ? "" : ", others not: ", none.msg);

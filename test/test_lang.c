@@ -6,11 +6,12 @@
 // happens when compilers fail.
 #include "lang_bed.h"
 
-static void native_caps(struct dev *d, struct caps *c, const char *more)
+/* The compiler from now on, NULL: the usual one, with such options. */
+static void use_compiler(const char *name, const char *options)
 {
-    d->driver->caps(d, c);
-    i64 n = (i64)strlen(c->cflags);
-    snprintf(c->cflags + n, sizeof c->cflags - (size_t)n, " %s", more);
+    char command[256];
+    snprintf(command, sizeof command, "%s %s", name ? name : "", options);
+    setenv("QUERN_CC", command, 1);
 }
 
 static struct dev *open_cpu(u32 n_threads)
@@ -42,12 +43,17 @@ static void check_run(struct run *r, const struct caps *c, const char *what)
     two->driver->close(two);
 }
 
-static void random_kernels(u64 from, u64 to, const char *flags, u32 vector_bytes)
+static void random_kernels(u64 from, u64 to, const char *isa)
 {
     struct dev *d = open_cpu(1);
     struct caps c;
-    native_caps(d, &c, flags);
-    if (vector_bytes) c.vector_bytes = vector_bytes, c.dot[0] = 0;
+    struct isa s;
+    struct err e = {0};
+    d->driver->caps(d, &c);
+    if (isa) {
+        assert_true(isa_parse(&s, str_of(isa), &e));
+        isa_limits(&c, s);
+    }
     for (u64 seed = first_seed(from, to); seed < last_seed(from, to); seed++) {
         struct run r = {.shift = seed % 3};
         struct rng g = rng_seed(seed);
@@ -65,7 +71,7 @@ static bool has_compiler(const char *name)
     struct buf b = {0};
     struct err e = {0};
     setenv("QUERN_CC", name, 1);
-    bool ok = lang_find(S("c"))->toolchain(&b, &e);
+    bool ok = lang_find(S("c"))->toolchain(&b, NULL, &e);
     buf_release(&b);
     return ok;
 }
@@ -73,13 +79,15 @@ static bool has_compiler(const char *name)
 static void test_random_gcc(void **state)
 {
     if (!has_compiler("gcc")) skip_test("no gcc");
-    random_kernels(1000, 1048, "-ffp-contract=off", 0);
+    use_compiler("gcc", "-ffp-contract=off");
+    random_kernels(1000, 1048, NULL);
 }
 
 static void test_random_clang(void **state)
 {
     if (!has_compiler("clang")) skip_test("no clang (tool/deps ci)");
-    random_kernels(1000, 1048, "-ffp-contract=off", 0);
+    use_compiler("clang", "-ffp-contract=off");
+    random_kernels(1000, 1048, NULL);
 }
 
 static bool runs_on(const char *arch)
@@ -97,9 +105,10 @@ static void test_random_older(void **state) /* fewer instructions: the helpers' 
     if (!runs_on("x86_64")) skip_test("this processor is no x86_64");
     for (i64 i = 0; i < countof(compilers); i++) {
         if (!has_compiler(compilers[i])) continue;
-        random_kernels(1500, 1512, "-march=x86-64 -ffp-contract=off", 16);
+        use_compiler(compilers[i], "-ffp-contract=off");
+        random_kernels(1500, 1512, "x86-64");
         if (!(runs_on("x86_64-avx2") || runs_on("x86_64-avx512"))) continue;
-        random_kernels(1600, 1612, "-march=haswell -ffp-contract=off", 32);
+        random_kernels(1600, 1612, "x86-64-v3");
     }
 }
 
@@ -109,8 +118,8 @@ static void test_structure(void **state)
 {
     struct dev *d = open_cpu(1);
     struct caps c;
-    unsetenv("QUERN_CC");
-    native_caps(d, &c, "-ffp-contract=off");
+    use_compiler(NULL, "-ffp-contract=off");
+    d->driver->caps(d, &c);
     for (u64 i = 0; i < 6; i++) {
         struct run r = {0};
         struct rng g = rng_seed(i);
@@ -141,11 +150,11 @@ static void check_function(const struct function *f, u32 lanes, const struct cap
     arena_release(&r.arena);
 }
 
-static void check_functions(const char *flags, i64 n)
+static void check_functions(i64 n)
 {
     struct dev *d = open_cpu(1);
     struct caps c;
-    native_caps(d, &c, flags);
+    d->driver->caps(d, &c);
     for (i64 i = 0; i < n; i++) {
         check_function(&functions[i], c.vector_bytes / 4, &c, d);
         check_function(&functions[i], 1, &c, d);
@@ -156,15 +165,15 @@ static void check_functions(const char *flags, i64 n)
 static void test_functions(void **state)
 {
     unsetenv("QUERN_CC");
-    check_functions("", countof(functions));
+    check_functions(countof(functions));
 }
 
 static void
 test_functions_variants(void **state) /* without fused multiply-add, and by the other compiler */
 {
-    unsetenv("QUERN_CC");
-    check_functions("-ffp-contract=off", 4);
-    if (has_compiler("clang")) check_functions("", 4);
+    use_compiler(NULL, "-ffp-contract=off");
+    check_functions(4);
+    if (has_compiler("clang")) check_functions(4);
     unsetenv("QUERN_CC");
 }
 

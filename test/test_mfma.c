@@ -150,7 +150,7 @@ static bool has_hip(void)
 {
     struct buf b = {0};
     struct err e = {0};
-    bool ok = lang_find(S("hip"))->toolchain(&b, &e);
+    bool ok = lang_find(S("hip"))->toolchain(&b, NULL, &e);
     if (!ok) print_message("skipped: %s\n", e.msg);
     buf_release(&b);
     return ok;

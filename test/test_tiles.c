@@ -237,7 +237,7 @@ static void test_languages(void **state)
     struct buf tool = {0};
     struct err e = {0};
     const struct lang *cuda = lang_find(S("cuda"));
-    bool builds = cuda->toolchain(&tool, &e);
+    bool builds = cuda->toolchain(&tool, NULL, &e);
     assert_true(dev_target(&c, "cuda", S("sm_90a")) && dev_target(&old, "cuda", S("sm_80")));
     assert_true(c.has_tile && !old.has_tile);
     for (u64 seed = 1; seed <= 12; seed++) {

@@ -45,7 +45,13 @@ class Opts(Sized):
 
 
 class RunOpts(Sized):
-    _fields_ = [("size", c_size_t), ("threads", c_int), ("device", c_char_p), ("require_signature", c_int), ("trusted", c_char_p)]
+    _fields_ = [("size", c_size_t), ("threads", c_int), ("device", c_char_p), ("require_signature", c_int), ("trusted", c_char_p),
+                ("isa", c_char_p)]
+
+
+class TargetOpts(Sized):
+    _fields_ = [("size", c_size_t), ("devices", c_char_p), ("env", c_char_p), ("no_matrix", c_int), ("optimize", c_int), ("debug_info", c_int),
+                ("source_info", c_int), ("no_winograd", c_int), ("isa", c_char_p)]
 
 
 class ModelOpts(Sized):
@@ -56,12 +62,12 @@ class ModelOpts(Sized):
 
 class TuneOpts(Sized):
     _fields_ = [("size", c_size_t), ("device", c_char_p), ("threads", c_int), ("timeout", c_double), ("min_samples", c_int),
-                ("max_candidates", c_int), ("stop_at_speedup", c_double), ("seed", c_uint64)]
+                ("max_candidates", c_int), ("stop_at_speedup", c_double), ("seed", c_uint64), ("populate_only", c_int), ("target", POINTER(TargetOpts))]
 
 
 class CompileOpts(Sized):
     _fields_ = [("size", c_size_t), ("device", c_char_p), ("threads", c_int), ("no_fusion", c_int), ("untuned", c_int),
-                ("target", c_void_p), ("no_memory_concat", c_int), ("keep", c_int)]
+                ("target", POINTER(TargetOpts)), ("no_memory_concat", c_int), ("keep", c_int)]
 
 
 class Array(ctypes.Structure):

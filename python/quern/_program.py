@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Networks: compiled, tuned, loaded, run."""
 import os
-from ctypes import byref, c_char_p, c_int64, c_void_p
+from ctypes import byref, c_char_p, c_int64, c_void_p, pointer
 
 from . import _arrays as arrays
-from ._library import Array, CompileOpts, Context, ModelOpts, RunOpts, TuneOpts, lib, text
+from ._library import Array, CompileOpts, Context, ModelOpts, RunOpts, TargetOpts, TuneOpts, lib, text
 
 
 class Program:
@@ -86,16 +86,25 @@ class Program:
             lib.quern_program_close(self._handle)
 
 
-def load(path, device=None, threads=0, require_signature=False, trusted=None):
+def load(path, device=None, threads=0, require_signature=False, trusted=None, isa=None):
     """The program in a .dnx file. device None: the first that runs its language; threads 0: all processors.
 
     A program is code: one for the processor runs with the rights of this process, like a Python module. Load only what you made, or trust,
     or require a signature: then a file without one of a trusted key is refused, before anything in it is looked at. trusted: a public key,
     or a folder of them (*.pem); None: those that `quern key trust` was told.
+
+    isa: of a program with variants for several instruction sets the one with this name, "x86-64-v3"; None: the best that the processor can run.
+    A program whose code this processor cannot run is an Error (UNSUPPORTED) that names the extensions it lacks.
     """
     c = Context()
-    o = RunOpts(device=text(device), threads=threads, require_signature=bool(require_signature), trusted=text(trusted))
+    o = RunOpts(device=text(device), threads=threads, require_signature=bool(require_signature), trusted=text(trusted), isa=text(isa))
     return Program(c, c.make(lib.quern_program_open, c.handle, text(path), byref(o)))
+
+
+def target(isa):
+    """Options of compile() and tune() for instruction sets: a name, or several."""
+    names = isa if isa is None or isinstance(isa, str) else ",".join(isa)
+    return pointer(TargetOpts(isa=text(names)))
 
 
 def assumptions(assume):
@@ -114,33 +123,36 @@ def open_model(c, model, sizes, assume, external_data_links):
     return c.make(lib.quern_model_open, c.handle, text(model), o)
 
 
-def compile(model, device=None, threads=0, database=None, sizes=None, assume=None, external_data_links=False):
+def compile(model, device=None, threads=0, database=None, sizes=None, assume=None, external_data_links=False, isa=None):
     """A network (path of an .onnx file, or its bytes) as a Program.
 
     database: a file that tune() filled: what was measured is used, what is built is kept; None: default schedules.
     sizes: {"H": 1080, "W": 1920}, what the choice of kernels refers to; the program runs at any sizes.
     assume: {"B": 1, "H": "%16", "S": "1..4096"}: sizes that are fixed, multiples of a number, in a range; the program refuses others.
     external_data_links: constants in files beside the model may lie behind symbolic links that lead anywhere.
+    isa: "x86-64-v3", or a list of such: the instruction sets that code is for, each a variant of the program; None: this processor's.
     """
     c = Context()
     db = c.database(os.fspath(database)) if database else None
     m = open_model(c, model, sizes, assume, external_data_links)
     try:
-        return Program(c, c.make(lib.quern_compile, m, db, byref(CompileOpts(device=text(device), threads=threads, keep=1))))
+        return Program(c, c.make(lib.quern_compile, m, db, byref(CompileOpts(device=text(device), threads=threads, keep=1, target=target(isa)))))
     finally:
         lib.quern_model_close(m)
 
 
 def tune(model, database, seconds=60, device=None, threads=0, sizes=None, seed=0, stop_at_speedup=0, progress=None, assume=None,
-         external_data_links=False):
+         external_data_links=False, isa=None):
     """Measures schedules for a network into a database, for so many seconds, and goes on where it was if called again.
 
     progress: called with a dictionary now and then: done, total, failures, best, seconds_left, text.
+    isa: as of compile(); of several instruction sets those that this processor has are measured.
     """
     c = Context(on_progress=progress)
     db = c.database(os.fspath(database))
     m = open_model(c, model, sizes, assume, external_data_links)
-    o = TuneOpts(device=text(device), threads=threads, timeout=seconds, seed=seed, stop_at_speedup=stop_at_speedup)
+    o = TuneOpts(device=text(device), threads=threads, timeout=seconds, seed=seed, stop_at_speedup=stop_at_speedup,
+                 target=target(isa))
     try:
         with c.lock:
             c.check(lib.quern_tune(db, m, byref(o)))

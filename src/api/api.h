@@ -37,9 +37,10 @@ struct quern_program {
     struct api_keep *keep; /* NULL: it is not to be kept, or was found there */
     struct arena arena;    /* plan, when it was not mapped: code and constants too */
     struct os_file file;   /* mapped artifact */
-    struct plan plan;
+    struct plan plan;        /* the variant that runs */
+    const struct plan *all;  /* the first of several variants that were compiled; NULL: there is only that one */
     struct dev *dev;
-    struct rt_program *rt;
+    struct rt_program *rt;   /* NULL: it is for a device that is not here, and can only be saved */
     struct { struct quern_step *v; u32 n; } steps; /* texts of the profile */
 };
 
@@ -52,6 +53,7 @@ quern_status api_end(quern *q, bool ok);
 quern_tensor *api_tensor_take(const struct tensor *t); /* data is on the heap and becomes the tensor's */
 /* Device and runtime for p->plan, which is filled. */
 bool api_program_start(quern_program *p, const char *device, int threads, struct err *e);
+bool api_is_started(const quern_program *p, struct err *e); /* it can run */
 /* Type, rank and sizes of an array; its data where it lies. */
 bool api_array(struct tensor *t, i64 *bytes, const struct quern_array *a, struct err *e);
 /* Whether elements lie without gaps, the last axis of the order innermost. */

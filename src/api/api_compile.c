@@ -193,12 +193,20 @@ bool api_choose(struct api_choice *x, quern_model *m, struct db *known, const st
     return ok;
 }
 
-/* The program that is chosen now. known: the database whose times count, may be NULL. */
-static bool choose(quern_model *m, struct db *known, const struct api_target *t, struct cover_opts cut, bool prove, struct arena *work,
-                   quern_program *p, struct err *e)
+struct making {
+    quern_model *m;
+    struct db *known;      /* the database whose times count, NULL: none */
+    struct cover_opts cut;
+    bool prove;            /* each kernel */
+    struct arena *a;       /* of the plan */
+};
+
+/* The program that is chosen now. */
+static bool choose(const struct making *want, const struct api_target *t, struct plan *p, struct arena *work, struct err *e)
 {
+    quern_model *m = want->m;
     struct api_choice x;
-    bool ok = api_choose(&x, m, known, t, cut, work, e) && (!prove || api_prove(&x, &t->caps, &m->q->log, work, e));
+    bool ok = api_choose(&x, m, want->known, t, want->cut, work, e) && (!want->prove || api_prove(&x, &t->caps, &m->q->log, work, e));
     struct cache cache;
     cache_open(&cache, "kernels", work, &m->q->log);
     struct build_env be = {.q = m->q,
@@ -219,27 +227,71 @@ static bool choose(quern_model *m, struct db *known, const struct api_target *t,
                            .build = build_texts,
                            .see_kernel = api_wants_dump(m->q, "kernels") ? dump_kernel : NULL,
                            .user = &be};
-    return ok && plan_make(&p->plan, &x.c, &x.s, m->var, &env, &p->arena, e);
+    return ok && plan_make(p, &x.c, &x.s, m->var, &env, want->a, e);
 }
 
 /* A kept program, or one that is chosen now. */
-static bool compile(quern_model *m, quern_db *db, const struct quern_compile_opts *o,
-                    quern_program *p, struct err *e)
+static bool compile_one(const struct making *g, const struct quern_compile_opts *o, quern_program *p, struct err *e)
 {
     struct arena work = {0};
     struct api_target t;
-    struct db *known = db && !o->untuned ? &db->db : NULL;
-    struct cover_opts cut = {.no_fusion = o->no_fusion, .no_concat = o->no_memory_concat};
     struct cache kept = {0};
     struct hash key;
     bool ok = api_target_open(&t, o->device, o->threads, o->target, e);
-    if (ok && o->keep && !known && !m->q->dump && api_keep_key(&key, m, &t, &cut)) cache_open(&kept, "programs", &work, &m->q->log);
+    if (ok && o->keep && !g->known && !g->m->q->dump && api_keep_key(&key, g->m, &t, &g->cut)) cache_open(&kept, "programs", &work, &g->m->q->log);
     bool is_kept = ok && api_keep_find(p, &kept, key);
-    ok = ok && (is_kept || choose(m, known, &t, cut, o->prove, &work, p, e));
+    ok = ok && (is_kept || choose(g, &t, &p->plan, &work, e));
     if (ok && !dev_is_described(&t.dev)) ok = api_program_start(p, o->device, o->threads, e);
     if (ok && !is_kept) p->keep = api_keep_new(&kept, key);
     api_target_close(&t);
     arena_release(&work);
+    return ok;
+}
+
+/* One variant. is_here: this processor can run it. */
+static bool compile_variant(const struct making *g, const struct quern_compile_opts *o, const char *isa, struct plan *p, bool *is_here, struct err *e)
+{
+    struct arena work = {0};
+    struct api_target t;
+    struct quern_target_opts target = api_target_with(o->target, isa);
+    bool ok = api_target_open(&t, o->device, o->threads, &target, e) && choose(g, &t, p, &work, e);
+    *is_here = ok && !dev_is_described(&t.dev);
+    if (ok && !*is_here && g->known) log_printf(&g->m->q->log, 2, "'%s' is not here: its schedules are predicted, not measured", isa);
+    api_target_close(&t);
+    arena_release(&work);
+    return ok || err_prefix(e, "instruction set '%s'", isa);
+}
+
+/* One after the other; what can run here runs by the one with the most extensions. */
+static bool compile_variants(const struct making *g, const struct quern_compile_opts *o, const struct api_isas *isas, quern_program *p, struct err *e)
+{
+    struct plan *all = arena_array(g->a, struct plan, isas->n), *best = NULL;
+    struct isa s, most = {0};
+    for (u32 i = 0; i < isas->n; i++) {
+        bool is_here;
+        if (!compile_variant(g, o, isas->v[i], &all[i], &is_here, e)) return false;
+        for (u32 k = 0; k < i; k++)
+            if (str_eq(all[i].isa, all[k].isa)) return err_set(e, ERR_USAGE, "'%s' and '%s' are the same instruction set", isas->v[k], isas->v[i]);
+        if (i) all[i - 1].also = &all[i];
+        if (!is_here || !isa_parse(&s, all[i].isa, e) || (best && isa_count(s) <= isa_count(most))) continue;
+        best = &all[i];
+        most = s;
+    }
+    p->all = all;
+    p->plan = best ? *best : all[0];
+    p->plan.also = NULL;
+    return !best || api_program_start(p, o->device, o->threads, e);
+}
+
+static bool compile(quern_model *m, quern_db *db, const struct quern_compile_opts *o, quern_program *p, struct err *e)
+{
+    struct arena a = {0};
+    struct api_isas isas;
+    struct making g = {.m = m, .known = db && !o->untuned ? &db->db : NULL, .prove = o->prove, .a = &p->arena};
+    g.cut = (struct cover_opts){.no_fusion = o->no_fusion, .no_concat = o->no_memory_concat};
+    bool ok = api_isas(&isas, o->target, &a, e);
+    ok = ok && (isas.n > 1 ? compile_variants(&g, o, &isas, p, e) : compile_one(&g, o, p, e));
+    arena_release(&a);
     return ok;
 }
 
@@ -264,7 +316,7 @@ quern_status quern_program_save(quern_program *p, const char *path)
     if (!p || !api_given(p->q, "path", path)) return QUERN_USAGE;
     struct err *e = api_begin(p->q);
     struct buf b = {0};
-    bool ok = dnx_write(&p->plan, &b, e) && os_write(path, b.p, b.n, e);
+    bool ok = dnx_write(p->all ? p->all : &p->plan, &b, e) && os_write(path, b.p, b.n, e);
     buf_release(&b);
     return api_end(p->q, ok);
 }

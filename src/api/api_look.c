@@ -175,6 +175,15 @@ static void put_signatures(struct buf *b, quern *q, struct arena *a, struct str 
     }
 }
 
+/* The instruction set of native code, by its level; words that this version does not know as they are. */
+static void put_isa(struct buf *b, const struct plan *p)
+{
+    struct isa s;
+    struct err unknown = {0};
+    if (isa_parse(&s, p->isa, &unknown)) isa_print(b, s, '+');
+    else buf_str(b, p->isa);
+}
+
 static void put_plan(struct buf *b, const struct plan *p)
 {
     i64 consts = 0, code = 0;
@@ -182,6 +191,11 @@ static void put_plan(struct buf *b, const struct plan *p)
         consts += p->buf.v[i].kind == PB_CONST ? p->buf.v[i].data_size : 0;
     for (u32 i = 0; i < p->bin.n; i++) code += p->bin.v[i].code.n;
     buf_printf(b, "program %.*s\ntarget %.*s\n", STR_ARG(p->model), STR_ARG(p->caps));
+    if (p->isa.n) {
+        buf_z(b, "instruction set ");
+        put_isa(b, p);
+        buf_char(b, '\n');
+    }
     if (p->fingerprint.n) buf_printf(b, "measured on %.*s\n", STR_ARG(p->fingerprint));
     put_ios(b, p, "input", p->input.v, p->input.n);
     put_ios(b, p, "output", p->output.v, p->output.n);
@@ -202,6 +216,22 @@ static void put_plan(struct buf *b, const struct plan *p)
             put_syms(b, p, d->grid[g].extent, 3, " x ");
         }
         buf_printf(b, "  binary %u, %lld bytes\n", d->bin, (long long)p->bin.v[d->bin].code.n);
+    }
+}
+
+static void put_variant(struct buf *b, const struct plan *p, u32 k)
+{
+    buf_printf(b, "%svariant %u, ", k ? "\n" : "", k);
+    put_isa(b, p);
+    buf_char(b, '\n');
+}
+
+static void put_plans(struct buf *b, const struct plan *p)
+{
+    bool several = p->also != NULL;
+    for (u32 k = 0; p; p = p->also, k++) {
+        if (several) put_variant(b, p, k);
+        put_plan(b, p);
     }
 }
 
@@ -298,6 +328,15 @@ static void put_explain(struct buf *b, const json_t *j)
     put_unfused(b, json_object_get(j, "unfused"));
 }
 
+static bool put_reasons(struct buf *b, const struct plan *p)
+{
+    json_error_t je;
+    json_t *j = p->explain.n ? json_loadb(p->explain.p, (size_t)p->explain.n, 0, &je) : NULL;
+    if (j) put_explain(b, j);
+    json_decref(j);
+    return j != NULL;
+}
+
 quern_status quern_explain(quern *q, const char *dnx, char **text)
 {
     if (!api_given(q, "dnx text", dnx, text)) return QUERN_USAGE;
@@ -306,15 +345,14 @@ quern_status quern_explain(quern *q, const char *dnx, char **text)
     struct os_file f = {0};
     struct plan p;
     struct buf b = {0};
-    json_error_t je;
     bool ok = api_artifact_open(q, &f, &p, &a, dnx, NULL, e);
-    json_t *j = ok && p.explain.n ? json_loadb(p.explain.p, (size_t)p.explain.n, 0, &je) : NULL;
-    if (ok && !j) ok = err_set(e, ERR_INPUT, "%s: the artifact holds no reasons", dnx);
-    if (ok) {
-        put_explain(&b, j);
-        *text = api_text(&b);
+    u32 k = 0;
+    for (const struct plan *v = &p; v && ok; v = v->also, k++) {
+        if (p.also) put_variant(&b, v, k);
+        ok = put_reasons(&b, v) || err_set(e, ERR_INPUT, "%s: the artifact holds no reasons", dnx);
     }
-    json_decref(j);
+    if (ok) *text = api_text(&b);
+    else buf_release(&b);
     os_unmap(&f);
     arena_release(&a);
     return api_end(q, ok);
@@ -404,7 +442,7 @@ static bool show(quern *q, struct buf *b, struct arena *a, const char *path, str
     else if (is_spirv(bytes)) ok = show_spirv(b, bytes, e);
     else if (api_is_dnx(&f)) {
         ok = api_artifact_read(q, &f, &p, a, NULL, e);
-        if (ok) put_plan(b, &p), put_signatures(b, q, a, bytes);
+        if (ok) put_plans(b, &p), put_signatures(b, q, a, bytes);
     } else {
         os_unmap(&f);
         return show_model(b, a, path, e); /* names the file itself */

@@ -58,6 +58,7 @@ struct api_target {
     struct arena arena;    /* texts of dev, the absent device */
     const struct dev_driver *driver;
     struct dev_opts dev;
+    struct str isa;        /* "x86-64-v3" where one is asked for, else empty */
     struct caps caps;
     const struct lang *lang;
     struct buf fingerprint, toolchain;
@@ -68,6 +69,10 @@ bool api_target_choose(struct api_target *t, const char *device, int threads, co
 bool api_target_ask(struct api_target *t, struct err *e);
 bool api_target_open(struct api_target *t, const char *device, int threads, const struct quern_target_opts *o, struct err *e); /* both */
 void api_target_close(struct api_target *t);
+/* The instruction sets of such options, each by itself; none are asked for: one, NULL. */
+struct api_isas { const char **v; u32 n; };
+bool api_isas(struct api_isas *l, const struct quern_target_opts *o, struct arena *a, struct err *e);
+struct quern_target_opts api_target_with(const struct quern_target_opts *o, const char *isa); /* the options with this one; o may be NULL */
 
 /* api_keep.c: programs in the user's cache. The key of what would be compiled; false: there is none. */
 bool api_keep_key(struct hash *key, const quern_model *m, const struct api_target *t, const struct cover_opts *cut);

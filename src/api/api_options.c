@@ -45,7 +45,7 @@ static struct str device_of(const struct api_target *t)
 
 struct str api_options_key(const quern_model *m, const struct api_target *t, struct arena *a)
 {
-    return str_fmt(a, "%.*s on %.*s", STR_ARG(m->name), STR_ARG(device_of(t)));
+    return str_fmt(a, "%.*s on %.*s%s%.*s", STR_ARG(m->name), STR_ARG(device_of(t)), t->isa.n ? " for " : "", STR_ARG(t->isa));
 }
 
 struct str api_options_print(const quern_model *m, const struct api_target *t,

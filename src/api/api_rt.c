@@ -229,6 +229,11 @@ bool api_program_start(quern_program *p, const char *device, int threads, struct
     return p->rt != NULL;
 }
 
+bool api_is_started(const quern_program *p, struct err *e)
+{
+    return p->rt || err_set(e, ERR_USAGE, "program '%.*s' is for a device that is not here: it can be saved, not run", STR_ARG(p->plan.model));
+}
+
 quern_status quern_program_open(quern *q, const char *path, const struct quern_run_opts *o,
                                 quern_program **out)
 {
@@ -364,7 +369,7 @@ quern_status quern_run(quern_program *p, quern_tensor *const *in, int n_in, quer
     if (!p || !api_given(p->q, "in out", n_in > 0 ? (const void *)in : "", n_out > 0 ? (const void *)out : "")) return QUERN_USAGE;
     struct err *e = api_begin(p->q);
     u32 n_i = p->plan.input.n, n_o = p->plan.output.n;
-    if (!api_counts_check(p, n_in, n_out, e)) return api_end(p->q, false);
+    if (!api_is_started(p, e) || !api_counts_check(p, n_in, n_out, e)) return api_end(p->q, false);
     struct arena a = {0};
     struct tensor *x = arena_array(&a, struct tensor, n_i + 1),
                   *res = arena_array(&a, struct tensor, n_o + 1);
@@ -390,12 +395,12 @@ quern_status quern_run(quern_program *p, quern_tensor *const *in, int n_in, quer
 
 void quern_profile(quern_program *p, int on)
 {
-    if (p) rt_profile(p->rt, on != 0);
+    if (p && p->rt) rt_profile(p->rt, on != 0);
 }
 
 int quern_profile_steps(const quern_program *p, struct quern_step *steps, int max)
 {
-    if (!p || (max > 0 && !steps)) return 0;
+    if (!p || !p->rt || (max > 0 && !steps)) return 0;
     struct rt_times t = rt_profile_times(p->rt);
     for (u32 i = 0; i < t.n && (int)i < max; i++) {
         const struct plan_dispatch *d = &p->plan.dispatch.v[i];
@@ -411,9 +416,9 @@ int quern_profile_steps(const quern_program *p, struct quern_step *steps, int ma
     return (int)t.n;
 }
 
-double quern_program_seconds(const quern_program *p) { return p ? rt_seconds(p->rt) : 0; }
+double quern_program_seconds(const quern_program *p) { return p && p->rt ? rt_seconds(p->rt) : 0; }
 
-int64_t quern_program_memory(const quern_program *p) { return p ? rt_memory_used(p->rt) : 0; }
+int64_t quern_program_memory(const quern_program *p) { return p && p->rt ? rt_memory_used(p->rt) : 0; }
 
 /* random inputs */
 

@@ -44,7 +44,7 @@ bool api_enqueue(quern_program *p, const struct tensor *in, const struct tensor 
     struct arena a = {0};
     u32 n = p->plan.output.n;
     struct tensor *want = arena_array(&a, struct tensor, n + 1);
-    bool ok = rt_output_dims(p->rt, in, want, e);
+    bool ok = api_is_started(p, e) && rt_output_dims(p->rt, in, want, e);
     for (u32 k = 0; k < n && ok; k++) ok = api_output_check(p, k, &out[k], &want[k], e);
     arena_release(&a);
     return ok && rt_enqueue(p->rt, in, out, stream, e);
@@ -57,7 +57,7 @@ quern_status quern_enqueue(quern_program *p, const struct quern_array *in, int n
     u32 n_i = p->plan.input.n, n_o = p->plan.output.n;
     struct arena a = {0};
     struct tensor *x = arena_array(&a, struct tensor, n_i + 1), *y = arena_array(&a, struct tensor, n_o + 1);
-    bool ok = api_counts_check(p, n_in, n_out, e) && take_all(x, in, n_i, "input", e) && take_all(y, out, n_o, "output", e) &&
+    bool ok = api_is_started(p, e) && api_counts_check(p, n_in, n_out, e) && take_all(x, in, n_i, "input", e) && take_all(y, out, n_o, "output", e) &&
               api_enqueue(p, x, y, stream, e);
     arena_release(&a);
     return api_end(p->q, ok);
@@ -69,7 +69,7 @@ quern_status quern_program_shape(quern_program *p, const struct quern_array *in,
     struct err *e = api_begin(p->q);
     struct arena a = {0};
     struct tensor *x = arena_array(&a, struct tensor, p->plan.input.n + 1), *y = arena_array(&a, struct tensor, p->plan.output.n + 1);
-    bool ok = api_counts_check(p, n_in, n_out, e);
+    bool ok = api_is_started(p, e) && api_counts_check(p, n_in, n_out, e);
     i64 bytes;
     for (int k = 0; k < n_in && ok; k++) ok = api_array(&x[k], &bytes, &in[k], e) || err_prefix(e, "input %d", k);
     ok = ok && rt_output_dims(p->rt, x, y, e);

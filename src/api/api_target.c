@@ -74,6 +74,8 @@ static bool find_described(struct api_target *t, const json_t *list, struct str 
         if (!x->driver) continue; /* of another version of this program */
         ok = caps_parse(&x->caps, text_of(&t->arena, o, "caps"), e);
         found = ok && matches(glob, x);
+        if (found && x->driver->can_run && !x->caps.isa.family)
+            ok = err_set(e, ERR_USAGE, "device '%.*s' does not say its instruction set ('isa'); have it described again by quern devices", STR_ARG(x->name));
         buf_printf(&there, "%s'%.*s'", there.n ? ", " : "", STR_ARG(x->name));
     }
     if (ok && !found)
@@ -82,7 +84,7 @@ static bool find_described(struct api_target *t, const json_t *list, struct str 
     buf_release(&there);
     t->driver = x->driver;
     t->dev.as = x;
-    return found;
+    return ok && found;
 }
 
 static bool choose_described(struct api_target *t, const char *path, const char *device,
@@ -98,6 +100,56 @@ static bool choose_described(struct api_target *t, const char *path, const char 
     return ok || err_prefix(e, "'%s'", path);
 }
 
+/* instruction sets */
+
+enum { MAX_ISAS = 16 };
+
+struct quern_target_opts api_target_with(const struct quern_target_opts *o, const char *isa)
+{
+    struct quern_target_opts x = {0};
+    if (o) memcpy(&x, o, o->size < sizeof x ? o->size : sizeof x);
+    x.size = sizeof x;
+    x.isa = isa;
+    return x;
+}
+
+bool api_isas(struct api_isas *l, const struct quern_target_opts *o, struct arena *a, struct err *e)
+{
+    struct quern_target_opts x = {0};
+    struct str word, rest;
+    if (o) memcpy(&x, o, o->size < sizeof x ? o->size : sizeof x);
+    *l = (struct api_isas){.v = arena_array(a, const char *, MAX_ISAS)};
+    for (rest = str_of(x.isa); rest.n;) {
+        str_cut(rest, ',', &word, &rest);
+        word = str_trim(word);
+        if (word.n == 0) continue;
+        if (l->n == MAX_ISAS) return err_set(e, ERR_USAGE, "more than %d instruction sets", MAX_ISAS);
+        l->v[l->n++] = str_z(a, word);
+    }
+    if (l->n == 0) l->v[l->n++] = NULL;
+    return true;
+}
+
+/* What this processor has is less of it, what it lacks is a processor of elsewhere. */
+static bool apply_isa(struct api_target *t, const char *text, struct err *e)
+{
+    struct isa s;
+    struct buf b = {0};
+    if (!text || !strcmp(text, "native")) return true;
+    if (strchr(text, ',')) return err_set(e, ERR_USAGE, "'%s': only one instruction set here", text);
+    if (!t->driver->can_run) return err_set(e, ERR_USAGE, "instruction set '%s': device '%s' is no processor", text, t->driver->name);
+    if (!isa_parse(&s, str_of(text), e)) return false;
+    s = isa_for_code(s);
+    isa_print(&b, s, '+');
+    t->isa = str_dup(&t->arena, buf_view(&b));
+    buf_release(&b);
+    if (t->dev.target.n) return err_set(e, ERR_USAGE, "instruction sets '%.*s' and '%s': only one here", STR_ARG(t->dev.target), text);
+    if (t->dev.as || isa_contains(isa_here(), s))
+        t->dev.limits = str_fmt(&t->arena, "%.*s%sisa=%.*s", STR_ARG(t->dev.limits), t->dev.limits.n ? " " : "", STR_ARG(t->isa));
+    else t->dev.target = t->isa;
+    return true;
+}
+
 /* the target */
 
 bool api_target_choose(struct api_target *t, const char *device, int threads,
@@ -107,8 +159,8 @@ bool api_target_choose(struct api_target *t, const char *device, int threads,
     *t = (struct api_target){.dev = {.n_threads = threads > 0 ? (u32)threads : 0}};
     if (o) memcpy(&x, o, o->size < sizeof x ? o->size : sizeof x);
     if (!read_limits(t, &x, e)) return false;
-    if (x.devices) return choose_described(t, x.devices, device, e);
-    return dev_select(device, &t->driver, &t->dev, e);
+    bool ok = x.devices ? choose_described(t, x.devices, device, e) : dev_select(device, &t->driver, &t->dev, e);
+    return ok && apply_isa(t, x.isa, e);
 }
 
 bool api_target_ask(struct api_target *t, struct err *e)
@@ -118,7 +170,7 @@ bool api_target_ask(struct api_target *t, struct err *e)
     if (!t->lang)
         return err_set(e, ERR_FAILED, "device '%s' runs language '%s', which is not built in",
                        t->driver->name, t->driver->lang);
-    return t->lang->toolchain(&t->toolchain, e);
+    return t->lang->toolchain(&t->toolchain, &t->caps, e);
 }
 
 bool api_target_open(struct api_target *t, const char *device, int threads,

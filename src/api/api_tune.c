@@ -211,23 +211,50 @@ static bool tune_model(quern_db *db, quern_model *m, struct api_job *j, struct e
     return ok;
 }
 
-quern_status quern_populate(quern_db *db, quern_model *m, const struct quern_tune_opts *o)
+/* Of several instruction sets those that this processor has are measured, each for its share of the time; populating does not measure. */
+static bool tune_variants(quern_db *db, quern_model *m, const struct quern_tune_opts *o, const struct api_isas *isas, bool measure, struct err *e)
 {
-    if (!db || !api_given(db->q, "m", m)) return QUERN_USAGE;
-    struct err *e = api_begin(db->q);
-    struct api_job j;
-    bool ok = api_job_read(&j, db->q, o, e);
-    j.t.measure = false;
-    return api_end(db->q, ok && tune_model(db, m, &j, e));
+    double end = os_now() + o->timeout;
+    u32 n = 0;
+    for (u32 i = 0; i < isas->n; i++) {
+        struct api_job j;
+        struct quern_tune_opts x = *o;
+        struct quern_target_opts target = api_target_with(o->target, isas->v[i]);
+        struct api_target t;
+        x.target = &target;
+        if (o->timeout > 0) x.timeout = fmax((end - os_now()) / (isas->n - i), 1e-3);
+        bool is_here = false, ok = api_target_choose(&t, x.device, x.threads, &target, e);
+        if (ok) is_here = !dev_is_described(&t.dev);
+        api_target_close(&t);
+        if (ok && measure && !x.populate_only && !is_here) {
+            log_printf(&db->q->log, 1, "'%s' is not here: nothing is measured for it", isas->v[i]);
+            continue;
+        }
+        ok = ok && api_job_read(&j, db->q, &x, e);
+        if (ok) j.t.measure = j.t.measure && measure;
+        if (!ok || !tune_model(db, m, &j, e)) return err_prefix(e, "instruction set '%s'", isas->v[i]);
+        n++;
+    }
+    return n > 0 || err_set(e, ERR_NOTHING, "this processor has none of the instruction sets: nothing can be measured");
 }
 
-quern_status quern_tune(quern_db *db, quern_model *m, const struct quern_tune_opts *o)
+static quern_status tune(quern_db *db, quern_model *m, const struct quern_tune_opts *o, bool measure)
 {
     if (!db || !api_given(db->q, "m", m)) return QUERN_USAGE;
     struct err *e = api_begin(db->q);
+    struct arena a = {0};
     struct api_job j;
-    return api_end(db->q, api_job_read(&j, db->q, o, e) && tune_model(db, m, &j, e));
+    struct api_isas isas;
+    bool ok = api_job_read(&j, db->q, o, e) && api_isas(&isas, j.x.target, &a, e);
+    if (ok) j.t.measure = j.t.measure && measure;
+    ok = ok && (isas.n > 1 ? tune_variants(db, m, &j.x, &isas, measure, e) : tune_model(db, m, &j, e));
+    arena_release(&a);
+    return api_end(db->q, ok);
 }
+
+quern_status quern_populate(quern_db *db, quern_model *m, const struct quern_tune_opts *o) { return tune(db, m, o, false); }
+
+quern_status quern_tune(quern_db *db, quern_model *m, const struct quern_tune_opts *o) { return tune(db, m, o, true); }
 
 /* measuring a database: on the device that is asked for, or on each that it was populated for */
 

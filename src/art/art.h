@@ -112,6 +112,7 @@ struct plan {
     struct { struct plan_var *v; u32 n, cap; } var; /* parallel to sym.var */
     struct str model;    /* name of the network, no path */
     struct str caps;     /* required limits: caps text of the target */
+    struct str isa;      /* instructions that native code in it may use: isa_print_all's words; empty: it has none, or does not say */
     struct str fingerprint; /* device and driver the times were measured on; empty: none */
     struct { struct plan_io *v; u32 n, cap; } input, output;
     struct { struct plan_made *v; u32 n, cap; } made; /* in order */
@@ -120,6 +121,7 @@ struct plan {
     struct { struct plan_bin *v; u32 n, cap; } bin;
     struct { struct plan_dispatch *v; u32 n, cap; } dispatch;
     struct str explain;  /* JSON written by the selector: what was compared; empty: none */
+    const struct plan *also; /* the next variant of the program, for another instruction set: same inputs, outputs and model. NULL: no more */
 };
 
 /* Per variable: the first dispatch before which it is known, 0 for those that inputs bind; UINT32_MAX: never. */
@@ -130,14 +132,18 @@ u32 plan_sym_at(const struct plan *p, const u32 *known, sym s); /* likewise of a
 void plan_bind(const struct plan *p, const struct tensor *in, const i64 *given, i64 *var);
 bool plan_has_calls(const struct plan *p);
 void plan_call_buffers(struct plan_dispatch *d, struct arena *a); /* fills d->buf */
+bool plan_same_interface(const struct plan *p, const struct plan *q); /* as variants of one program have */
 bool plan_verify(const struct plan *p, struct err *e);   /* indices, lifetimes, expressions' variables, sizes of constants */
 
-/* dnx.c: same plan, same bytes. */
+/* dnx.c: same plan, same bytes. With all its variants. */
 bool dnx_write(const struct plan *p, struct buf *out, struct err *e);
 /* The file in pieces, which lie in the plan and in the arena: constants are not copied. */
 bool dnx_pieces(const struct plan *p, struct arena *a, struct str **piece, i64 *n, struct err *e);
-/* bytes must stay valid as long as the plan: constants and code point into it. */
-bool dnx_read(struct plan *p, struct arena *a, struct str bytes, struct err *e);
+/* Which variant is wanted, by the words of their plans' isa, in the file's order; n or more: none, the error is set. */
+typedef u32 dnx_choose_fn(void *user, const struct str *isa, u32 n, struct err *e);
+/* bytes must stay valid as long as the plan: constants and code point into it. Only the variant that is wanted is looked at. */
+bool dnx_read_variant(struct plan *p, struct arena *a, struct str bytes, dnx_choose_fn *choose, void *user, struct err *e);
+bool dnx_read(struct plan *p, struct arena *a, struct str bytes, struct err *e); /* all of them: p is the first, p->also the others */
 
 /* dnx_sign.c: a file's signatures, sorted by key. */
 enum { DNX_MAX_SIGNATURES = 10 };

@@ -9,7 +9,7 @@
 
 const char *const dnx_kind_name[N_PLAN_BUF_KINDS] = {"input", "output", "const", "temp", "held"};
 
-enum { MAX_ITEMS = 1 << 20 }; /* of any list in the plan */
+enum { MAX_ITEMS = 1 << 20 /* of any list in the plan */, MAX_VARIANTS = 64 };
 
 struct reader {
     struct plan *p;
@@ -392,24 +392,72 @@ static bool read_body(struct reader *r, const json_t *plan, struct plan **out)
 {
     struct reader in = *r;
     struct plan *p = *out = arena_new(r->a, struct plan);
-    *p = (struct plan){.arena = r->a, .model = r->p->model, .caps = r->p->caps, .fingerprint = r->p->fingerprint};
+    *p = (struct plan){.arena = r->a, .model = r->p->model, .caps = r->p->caps, .isa = r->p->isa, .fingerprint = r->p->fingerprint};
     symtab_init(&p->sym, r->a);
     in.p = p;
     if (++in.depth == PLAN_MAX_DEPTH) return bad(r, "calls are nested too deeply");
     return read_parts(&in, plan);
 }
 
-static bool read_plan(struct reader *r, const json_t *plan)
+static bool read_variant(struct reader *r, const json_t *v, struct plan *p)
 {
+    struct str model = r->p->model;
+    *p = (struct plan){.arena = r->a, .model = model};
+    symtab_init(&p->sym, r->a);
+    r->p = p;
+    p->caps = get_str(r, v, "caps");
+    if (json_object_get(v, "isa")) p->isa = get_str(r, v, "isa");
+    p->fingerprint = get_str(r, v, "fingerprint");
+    p->explain = get_str(r, v, "explain");
+    return read_parts(r, v) && plan_verify(p, r->e);
+}
+
+/* A plan that says nothing of variants is the only one. */
+struct variants { const json_t **v; u32 n; };
+
+static bool find_variants(struct reader *r, const json_t *plan, struct variants *x)
+{
+    const json_t *list = json_object_get(plan, "variants");
+    *x = (struct variants){.n = 1};
+    if (list && (!get_list(r, plan, "variants", &list, &x->n) || x->n == 0 || x->n > MAX_VARIANTS)) return bad(r, "variants");
+    x->v = arena_array(r->a, const json_t *, x->n);
+    for (u32 i = 0; i < x->n; i++) x->v[i] = list ? json_array_get(list, i) : plan;
+    return true;
+}
+
+static bool read_all(struct reader *r, const struct variants *x)
+{
+    struct plan *first = r->p, *last = first;
+    for (u32 i = 0; i < x->n; i++) {
+        struct plan *p = i ? arena_new(r->a, struct plan) : first;
+        if (!read_variant(r, x->v[i], p)) return false;
+        if (i && !plan_same_interface(first, p)) return bad(r, "variants have different inputs and outputs");
+        if (i) last->also = p;
+        last = p;
+    }
+    return true;
+}
+
+static bool read_one(struct reader *r, const struct variants *x, dnx_choose_fn *choose, void *user)
+{
+    struct str *isa = arena_array(r->a, struct str, x->n);
+    for (u32 i = 0; i < x->n; i++)
+        if (json_object_get(x->v[i], "isa")) isa[i] = get_str(r, x->v[i], "isa");
+    if (r->e->code) return false;
+    u32 k = choose(user, isa, x->n, r->e);
+    return k < x->n && read_variant(r, x->v[k], r->p);
+}
+
+static bool read_plan(struct reader *r, const json_t *plan, dnx_choose_fn *choose, void *user)
+{
+    struct variants x;
     json_int_t version = json_integer_value(json_object_get(plan, "version"));
     if (version < DNX_OLDEST || version > DNX_VERSION)
         return err_set(r->e, ERR_UNSUPPORTED, "artifact has version %lld, this program reads %d to %d",
                        (long long)version, DNX_OLDEST, DNX_VERSION);
     r->p->model = get_str(r, plan, "model");
-    r->p->caps = get_str(r, plan, "caps");
-    r->p->fingerprint = get_str(r, plan, "fingerprint");
-    r->p->explain = get_str(r, plan, "explain");
-    return read_parts(r, plan) && plan_verify(r->p, r->e);
+    if (!find_variants(r, plan, &x)) return false;
+    return choose ? read_one(r, &x, choose, user) : read_all(r, &x);
 }
 
 static json_t *read_json(struct reader *r, struct str text, const char *what)
@@ -420,7 +468,7 @@ static json_t *read_json(struct reader *r, struct str text, const char *what)
     return j;
 }
 
-bool dnx_read(struct plan *p, struct arena *a, struct str bytes, struct err *e)
+static bool read_bytes(struct plan *p, struct arena *a, struct str bytes, dnx_choose_fn *choose, void *user, struct err *e)
 {
     *p = (struct plan){.arena = a};
     symtab_init(&p->sym, a);
@@ -439,8 +487,15 @@ bool dnx_read(struct plan *p, struct arena *a, struct str bytes, struct err *e)
         plan = read_json(&r, (struct str){json_string_value(text), (i64)json_string_length(text)},
                          "plan");
     else err_set(e, ERR_INPUT, "no quern artifact: its metadata holds no plan");
-    bool ok = plan && read_plan(&r, plan);
+    bool ok = plan && read_plan(&r, plan, choose, user);
     json_decref(plan);
     json_decref(header);
     return ok;
 }
+
+bool dnx_read_variant(struct plan *p, struct arena *a, struct str bytes, dnx_choose_fn *choose, void *user, struct err *e)
+{
+    return read_bytes(p, a, bytes, choose, user, e);
+}
+
+bool dnx_read(struct plan *p, struct arena *a, struct str bytes, struct err *e) { return read_bytes(p, a, bytes, NULL, NULL, e); }

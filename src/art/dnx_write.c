@@ -206,16 +206,31 @@ static json_t *json_parts(const struct placing *g, const struct plan *p)
     return plan;
 }
 
-static json_t *json_plan(const struct placing *g, const struct plan *p)
+static json_t *json_variant(const struct placing *g, const struct plan *p)
 {
     json_t *plan = json_parts(g, p);
-    int version = plan_has_calls(p) ? DNX_VERSION : p->sym.fact.n ? DNX_FACTS : DNX_OLDEST;
     if (!plan) return NULL;
-    json_object_set_new(plan, "version", json_integer(version));
-    json_object_set_new(plan, "model", json_text(p->model));
     json_object_set_new(plan, "caps", json_text(p->caps));
+    if (p->isa.n) json_object_set_new(plan, "isa", json_text(p->isa));
     json_object_set_new(plan, "fingerprint", json_text(p->fingerprint));
     json_object_set_new(plan, "explain", json_text(p->explain));
+    return plan;
+}
+
+static int version_of(const struct plan *p)
+{
+    if (p->also || p->isa.n) return DNX_VERSION; /* older readers would not compare the instruction set */
+    return plan_has_calls(p) ? DNX_CALLS : p->sym.fact.n ? DNX_FACTS : DNX_OLDEST;
+}
+
+static json_t *json_plan(const struct placing *g, const struct plan *p)
+{
+    json_t *plan = p->also ? json_object() : json_variant(g, p), *list = p->also ? json_array() : NULL;
+    if (!plan) return NULL;
+    json_object_set_new(plan, "version", json_integer(version_of(p)));
+    json_object_set_new(plan, "model", json_text(p->model));
+    for (const struct plan *q = p; list && q; q = q->also) json_array_append_new(list, json_variant(g, q));
+    if (list) json_object_set_new(plan, "variants", list);
     return plan;
 }
 
@@ -309,7 +324,7 @@ bool dnx_pieces(const struct plan *p, struct arena *a, struct str **piece, i64 *
     struct placing g = {.a = a};
     struct layout_plan l = {.n = 0};
     map_init(&g.seen, a);
-    place_parts(&g, p, &l);
+    for (const struct plan *q = p; q; q = q->also) place_parts(&g, q, &l);
     json_t *plan_json = json_plan(&g, p);
     json_t *h = plan_json ? header(&l, plan_json) : NULL;
     char *text = h ? json_dumps(h, JSON_COMPACT | JSON_SORT_KEYS) : NULL;

@@ -310,6 +310,34 @@ static bool check_owners(const struct plan *p, struct err *e)
     return ok;
 }
 
+/* Sizes are told by their text: each plan has expressions of its own. */
+static bool same_size(const struct plan *p, sym s, const struct plan *q, sym t)
+{
+    struct buf a = {0}, b = {0};
+    sym_print(&a, &p->sym, s);
+    sym_print(&b, &q->sym, t);
+    bool same = str_eq(buf_view(&a), buf_view(&b));
+    buf_release(&a);
+    buf_release(&b);
+    return same;
+}
+
+static bool same_ios(const struct plan *p, const struct plan *q, const struct plan_io *x, const struct plan_io *y, u32 n)
+{
+    for (u32 k = 0; k < n; k++) {
+        if (!str_eq(x[k].name, y[k].name) || !str_eq(x[k].layout, y[k].layout) || x[k].dtype != y[k].dtype || x[k].rank != y[k].rank) return false;
+        for (u32 d = 0; d < x[k].rank; d++)
+            if (!same_size(p, x[k].dim[d], q, y[k].dim[d])) return false;
+    }
+    return true;
+}
+
+bool plan_same_interface(const struct plan *p, const struct plan *q)
+{
+    return p->input.n == q->input.n && p->output.n == q->output.n && same_ios(p, q, p->input.v, q->input.v, p->input.n) &&
+           same_ios(p, q, p->output.v, q->output.v, p->output.n);
+}
+
 bool plan_verify(const struct plan *p, struct err *e)
 {
     for (u32 k = 0; k < p->given.n; k++)

@@ -105,6 +105,9 @@ struct cli {
     OPT_DEVICE, \
     {"devices", 0, OPT_TEXT, "FILE", \
      "take the device from what quern devices printed elsewhere, to compile for it here"}, \
+    {"isa", 0, OPT_TEXT, "LIST", \
+     "instruction sets of processors: native (default), x86-64-v2, x86-64-v3, x86-64-v4, aarch64 .., see quern devices; several, joined by ',', are " \
+     "variants of one program"}, \
     {"target-env", 0, OPT_TEXT, "vulkan1.N", "no newer Vulkan than this, N 0 to 4"}, \
     {"coopmat", 0, OPT_FLAG, NULL, "matrix units (default where there are any; --no-coopmat)"}, \
     {"winograd", 0, OPT_FLAG, NULL, \

@@ -220,6 +220,7 @@ void target_options(const struct cli *c, struct quern_target_opts *o)
 {
     *o = QUERN_OPTS(quern_target_opts);
     o->devices = opts_text(c, "devices");
+    o->isa = opts_text(c, "isa");
     o->env = opts_text(c, "target-env");
     o->no_matrix = !opts_flag(c, "coopmat", true);
     o->no_winograd = !opts_flag(c, "winograd", true);

@@ -50,6 +50,7 @@ static int open_net(struct cli *c, const char *path, struct net *net)
     struct quern_run_opts o = QUERN_OPTS(quern_run_opts);
     o.threads = (int)opts_count(c, "threads", 0);
     o.device = opts_text(c, "device");
+    o.isa = opts_text(c, "isa");
     int at = 0;
     net->is_random = !opts_next(c, "input", &at);
     if (!is_dnx(path) && refuse_unsigned(c, path)) return EXIT_USAGE;

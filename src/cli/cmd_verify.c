@@ -29,6 +29,7 @@ static quern_status get_program(struct cli *c, quern_model *m, quern_db **db, qu
     struct quern_run_opts o = QUERN_OPTS(quern_run_opts);
     o.threads = (int)opts_count(c, "threads", 0);
     o.device = opts_text(c, "device");
+    o.isa = opts_text(c, "isa");
     if (path) return quern_program_open(c->q, path, &o, p);
     quern_status s = db_path ? quern_db_open(c->q, db_path, db) : QUERN_OK;
     return s ? s : compile_model(c, m, *db, TO_CHECK, p);

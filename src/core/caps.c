@@ -2,12 +2,13 @@
 //
 // caps.c: a target's limits as one line of text, "key=value" words; values with spaces stand in
 // double quotes. The keys are the names of the fields. Fields that are zero or empty are left out,
-// unknown keys are errors.
+// unknown keys are errors. A text may come from anywhere, so it never says how a compiler is called: options follow from the
+// instruction set (isa.c).
 #include "core/core.h"
 
 #include <string.h>
 
-enum field_kind { FIELD_TEXT, FIELD_U32, FIELD_I64, FIELD_BOOL };
+enum field_kind { FIELD_TEXT, FIELD_U32, FIELD_I64, FIELD_BOOL, FIELD_ISA };
 
 #define FIELD(member, k)                                                                           \
     {                                                                                              \
@@ -33,7 +34,7 @@ static const struct field {
     FIELD(team_matrix, FIELD_TEXT), FIELD(team, FIELD_U32), FIELD(has_copy, FIELD_BOOL), FIELD(has_tile, FIELD_BOOL),
     FIELD(dot, FIELD_TEXT),
     FIELD(spirv, FIELD_U32), FIELD(spirv_flags, FIELD_TEXT), FIELD(gflops, FIELD_U32), FIELD(gbps, FIELD_U32),
-    FIELD(cflags, FIELD_TEXT),
+    FIELD(isa, FIELD_ISA),
 };
 
 static i64 field_number(const struct field *f, const void *p)
@@ -42,6 +43,7 @@ static i64 field_number(const struct field *f, const void *p)
     case FIELD_U32: return *(const u32 *)p;
     case FIELD_I64: return *(const i64 *)p;
     case FIELD_BOOL: return *(const bool *)p;
+    case FIELD_ISA: return ((const struct isa *)p)->family;
     case FIELD_TEXT:
     default: unreachable();
     }
@@ -56,7 +58,11 @@ void caps_print(struct buf *b, const struct caps *c)
         if (f->kind == FIELD_TEXT ? !*p : !field_number(f, p)) continue;
         buf_printf(b, "%s%s=", b->n > start ? " " : "", f->name);
         if (f->kind == FIELD_TEXT) buf_printf(b, "\"%s\"", p);
-        else buf_printf(b, "%lld", (long long)field_number(f, p));
+        else if (f->kind == FIELD_ISA) {
+            buf_char(b, '"');
+            isa_print(b, *(const struct isa *)(const void *)p, ' ');
+            buf_char(b, '"');
+        } else buf_printf(b, "%lld", (long long)field_number(f, p));
     }
 }
 
@@ -69,9 +75,17 @@ static bool set_number(const struct field *f, void *p, struct str value, struct 
     case FIELD_U32: *(u32 *)p = (u32)v; break;
     case FIELD_I64: *(i64 *)p = v; break;
     case FIELD_BOOL: *(bool *)p = v != 0; break;
+    case FIELD_ISA:
     case FIELD_TEXT:
     default: unreachable();
     }
+    return true;
+}
+
+static bool set_isa(struct caps *c, struct str value, struct err *e)
+{
+    if (!isa_parse(&c->isa, value, e)) return err_prefix(e, "'isa' in target");
+    c->isa = isa_for_code(c->isa);
     return true;
 }
 
@@ -81,6 +95,7 @@ static bool set_field(struct caps *c, struct str key, struct str value, struct e
         const struct field *f = &fields[i];
         char *p = (char *)c + f->at;
         if (!str_is(key, f->name)) continue;
+        if (f->kind == FIELD_ISA) return set_isa(c, value, e);
         if (f->kind != FIELD_TEXT) return set_number(f, p, value, e);
         if (value.n >= (i64)f->size)
             return err_set(e, ERR_USAGE, "value of '%s' in target too long", f->name);
@@ -88,6 +103,9 @@ static bool set_field(struct caps *c, struct str key, struct str value, struct e
         if (value.n) memcpy(p, value.p, (size_t)value.n);
         return true;
     }
+    if (str_is(key, "cflags"))
+        return err_set(e, ERR_USAGE, "'cflags' in target: options of compilers are not taken from a description, they follow from the extensions that it "
+                       "lists as 'isa'; have it written again by quern devices");
     return err_set(e, ERR_USAGE, "unknown key '%.*s' in target", STR_ARG(key));
 }
 
@@ -122,6 +140,15 @@ static bool add_word(char *list, i64 size, struct str word, struct err *e)
     return true;
 }
 
+static bool limit_isa(struct caps *c, struct str text, struct err *e)
+{
+    struct isa s;
+    if (!isa_parse(&s, text, e)) return false;
+    if (!isa_contains(c->isa, isa_for_code(s))) return err_set(e, ERR_USAGE, "the target '%s' does not have all of %.*s", c->arch, STR_ARG(text));
+    if (!isa_equal(c->isa, isa_for_code(s))) isa_limits(c, s);
+    return true;
+}
+
 bool caps_limit(struct caps *c, struct str words, bool *changed, struct err *e)
 {
     const struct caps before = *c;
@@ -131,7 +158,9 @@ bool caps_limit(struct caps *c, struct str words, bool *changed, struct err *e)
     for (words = str_trim(words); words.n; words = str_trim(words)) {
         str_cut(words, ' ', &word, &words);
         if (str_is(word, "no-winograd")) c->no_winograd = !c->is_gpu;
-        else if (c->spirv == 0) continue;
+        else if (str_starts(word, S("isa="))) {
+            if (!limit_isa(c, str_sub(word, 4, word.n), e)) return false;
+        } else if (c->spirv == 0) continue;
         else if (str_is(word, "no-matrix")) memset(c->matrix, 0, sizeof c->matrix), memset(c->team_matrix, 0, sizeof c->team_matrix);
         else if (str_starts(word, S("spirv="))) {
             if (!str_to_i64(str_sub(word, 6, word.n), &v) || v < 10 || v > 99)

@@ -634,6 +634,44 @@ struct log {
 };
 void log_printf(const struct log *l, int level, const char *fmt, ...) QUERN_PRINTF(3, 4);
 
+/* isa.c: instruction sets of processors: a family, and extensions of its base. Code is built for such a list and nothing else (language c), a
+   program carries it along. */
+
+enum isa_family { ISA_NONE, ISA_X86_64, ISA_AARCH64, ISA_RISCV64, N_ISA_FAMILIES };
+struct isa {
+    enum isa_family family;
+    u64 has; /* extensions, bits of the family's table in isa.c: with each one those that it implies */
+};
+/* A level with extensions behind it, separated by '+' or spaces: "x86-64-v3", "x86-64-v4+avx512vnni", "aarch64+dotprod". */
+bool isa_parse(struct isa *s, struct str text, struct err *e);
+void isa_print(struct buf *b, struct isa s, char sep);  /* likewise, by the highest level; ISA_NONE: nothing */
+void isa_print_all(struct buf *b, struct isa s);        /* every extension by its name: "x86-64 sse3 ssse3 .." */
+const char *isa_level(i64 k);                           /* names of levels; NULL behind the last */
+bool isa_contains(struct isa s, struct isa part);
+bool isa_equal(struct isa s, struct isa t);
+u32 isa_count(struct isa s);                            /* extensions */
+struct isa isa_for_code(struct isa s);                  /* without those that kernels are never built with */
+void isa_options(struct buf *b, struct isa s);          /* of gcc and clang */
+bool isa_is_option(struct str option);                  /* a compiler's, that says what instructions it may use */
+struct caps;
+void isa_limits(struct caps *c, struct isa s);          /* the fields of c that follow from it */
+/* What a processor that says this has, as far as the system saves its registers; and the one that this process runs on. */
+struct os_isa;
+struct isa isa_of(const struct os_isa *o);
+struct isa isa_here(void);
+/* Whether `here` has all of isa_print_all's words, which may be of a later version of this program. The error names what is missing. */
+bool isa_check(struct str words, struct isa here, struct err *e);
+
+/* os_isa.c: what the processor and the system say, by words: of x86-64 registers after cpuid, of others AT_HWCAP of the auxiliary vector. */
+enum { OS_ISA_1_ECX, OS_ISA_7_EBX, OS_ISA_7_ECX, OS_ISA_7_EDX, OS_ISA_7_1_EAX, OS_ISA_7_1_EDX, OS_ISA_EXT_ECX, N_OS_ISA_WORDS,
+       OS_ISA_HWCAP = 0, OS_ISA_HWCAP2 };
+struct os_isa {
+    enum isa_family family;
+    u64 word[N_OS_ISA_WORDS];
+    u64 state; /* x86-64: XCR0, registers that the system saves */
+};
+void os_isa(struct os_isa *o);
+
 /* caps.c: a target as plain data. Filled by devices (or parsed from text, to compile for one
    that is not here). */
 
@@ -679,13 +717,13 @@ struct caps {
        "optimize" by spirv-opt */
     char spirv_flags[64];
     u32 gflops, gbps;    /* rough peaks for predictions: f32 multiply-adds, memory; 0: unknown */
-    char cflags[256];    /* for language c: "-march=native" or what a cross compiler needs */
+    struct isa isa;      /* for language c: what the compiler may use; options follow from it (isa_options) */
 };
 /* "key=value" words, one line */
 void caps_print(struct buf *b, const struct caps *c);
 bool caps_parse(struct caps *c, struct str text, struct err *e);
-/* Makes less of a target. Words: "no-winograd" (of processors), "spirv=13" no newer version, "no-matrix" no matrix units, others go
-   to spirv_flags; all but the first leave a target without SPIR-V as it is. changed may be NULL. */
+/* Makes less of a target. Words: "no-winograd" (of processors), "isa=x86-64-v3" an instruction set that is part of the target's, "spirv=13" no newer
+   version, "no-matrix" no matrix units, others go to spirv_flags; all but the first two leave a target without SPIR-V as it is. changed may be NULL. */
 bool caps_limit(struct caps *c, struct str words, bool *changed, struct err *e);
 /* One product that matrix units do: D = A*B + C, A of m x k elements. */
 struct caps_matrix { i64 m, n, k; enum dtype a, b, c, d; };

@@ -148,86 +148,6 @@ static struct dev *cpu_open(const struct dev_opts *o, struct err *e)
 
 /* What it is. */
 
-static bool has_word(struct str text, const char *word)
-{
-    struct str w;
-    while (text.n) {
-        str_cut(text, ' ', &w, &text);
-        if (str_is(w, word)) return true;
-    }
-    return false;
-}
-
-/* The words after "KEY :" in /proc/cpuinfo. */
-static struct str cpuinfo(struct arena *a, const char *key)
-{
-    struct str text, line, name, value;
-    struct err e = {0};
-    if (!os_read(a, "/proc/cpuinfo", 1 << 24, &text, &e)) return (struct str){0};
-    while (str_cut(text, '\n', &line, &text)) /* every line ends with one */
-        if (str_cut(line, ':', &name, &value) && str_is(str_trim(name), key))
-            return str_trim(value);
-    return (struct str){0};
-}
-
-static void set_text(char *to, i64 size, const char *text)
-{
-    memcpy(to, text, (size_t)i64_min(size, (i64)strlen(text) + 1));
-}
-
-/* Vector extensions, the widest first. */
-static const struct {
-    const char *key, *flag, *arch, *cflags; /* line of /proc/cpuinfo, its word */
-    u32 vector_bytes, n_vector_regs;
-} extensions[] = {
-    {"flags", "avx512vl", "x86_64-avx512", "-march=native -mprefer-vector-width=512", 64, 32},
-    {"flags", "avx2", "x86_64-avx2", "-march=native", 32, 16},
-    {"flags", "avx", "x86_64-avx", "-march=native", 32, 16},
-    {"flags", "sse2", "x86_64-sse2", "-march=native", 16, 16},
-    {"Features", "asimd", "aarch64-neon", "-mcpu=native", 16, 32},
-};
-
-/* Sums of products of neighbours, for vectors of the arch's width. A processor of another kind is a row here,
-   its instruction a helper of language c. */
-static const struct {
-    const char *arch, *flag, *dot;
-} dots[] = {
-    {"x86_64-avx512", "avx512_vnni", "u8,i8,i32 i16,i16,i32"},
-    {"x86_64-avx512", "avx512_bf16", "bf16,bf16,f32"},
-    {"x86_64-avx2", "avx_vnni", "u8,i8,i32 i16,i16,i32"},
-    {"aarch64-neon", "asimddp", "u8,i8,i32 i8,i8,i32 u8,u8,i32"}, /* u8,i8: with i8mm one instruction */
-    {"aarch64-neon", "bf16", "bf16,bf16,f32"},
-};
-
-static void caps_dots(struct caps *c, struct arena *a, struct str words)
-{
-    struct str list = S("");
-    for (i64 i = 0; i < countof(dots); i++)
-        if (str_is(str_of(c->arch), dots[i].arch) && has_word(words, dots[i].flag))
-            list = str_fmt(a, "%.*s%s%s", STR_ARG(list), list.n ? " " : "", dots[i].dot);
-    set_text(c->dot, sizeof c->dot, str_z(a, list));
-}
-
-static void caps_extension(struct caps *c)
-{
-    struct arena a = {0};
-    set_text(c->arch, sizeof c->arch, "generic");
-    c->vector_bytes = 16;
-    c->n_vector_regs = 16;
-    for (i64 i = 0; i < countof(extensions); i++) {
-        struct str words = cpuinfo(&a, extensions[i].key);
-        if (!has_word(words, extensions[i].flag)) continue;
-        set_text(c->arch, sizeof c->arch, extensions[i].arch);
-        set_text(c->cflags, sizeof c->cflags, extensions[i].cflags);
-        c->vector_bytes = extensions[i].vector_bytes;
-        c->n_vector_regs = extensions[i].n_vector_regs;
-        c->has_fma = has_word(words, "fma") || has_word(words, "asimd");
-        caps_dots(c, &a, words);
-        break;
-    }
-    arena_release(&a);
-}
-
 static struct str cache_file(struct arena *a, u32 index, const char *name)
 {
     struct str s = {0};
@@ -266,20 +186,37 @@ static void cpu_caps(struct dev *d, struct caps *c)
     struct cpu *cpu = d->priv;
     if (!cpu->caps.arch[0]) {
         cpu->caps = (struct caps){.n_threads = cpu->n_threads};
-        caps_extension(&cpu->caps);
+        isa_limits(&cpu->caps, isa_here());
         caps_caches(&cpu->caps);
     }
     *c = cpu->caps;
 }
 
+static struct str features(char room[33]) /* names all that this processor has */
+{
+    hash_hex(os_cpu_features(), room);
+    return (struct str){room, 8};
+}
+
 static void fingerprint(struct dev *d, struct buf *out)
 {
-    char model[128], features[33];
+    char model[128], hex[33];
     struct caps c;
     cpu_caps(d, &c);
     os_cpu_model(model, sizeof model);
-    hash_hex(os_cpu_features(), features);
-    buf_printf(out, "cpu %s, %s, features %.8s, %u threads", model, c.arch, features, c.n_threads);
+    buf_printf(out, "cpu %s, %s, features %.*s, %u threads", model, c.arch, STR_ARG(features(hex)), c.n_threads);
+}
+
+/* Programs of before there were lists were built for the processor that they were compiled on. */
+static bool can_run(struct dev *d, struct str isa, struct str made_on, struct err *e)
+{
+    char hex[33];
+    struct arena a = {0};
+    if (isa.n) return isa_check(isa, isa_here(), e);
+    bool same = str_glob(str_fmt(&a, "*, features %.*s,*", STR_ARG(features(hex))), made_on);
+    arena_release(&a);
+    return same || err_set(e, ERR_UNSUPPORTED, "it does not say which extensions of an instruction set its code needs (version 3 and older), and was not "
+                           "compiled on such a processor; compile the network again");
 }
 
 /* Kernels. */
@@ -523,6 +460,7 @@ const struct dev_driver dev_cpu = {
     .close = cpu_close,
     .caps = cpu_caps,
     .fingerprint = fingerprint,
+    .can_run = can_run,
     .alloc = dev_host_alloc,
     .release = dev_host_release,
     .upload = upload,

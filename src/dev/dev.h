@@ -60,7 +60,7 @@ struct dev_opts {
     /* What dev_ask says of it: limits taken away (caps_limit), or all of it: the device is absent. */
     struct str limits;
     const struct dev_info *as;
-    /* An architecture that dev_target knows: kernels can be made for it, it cannot be opened. */
+    /* An architecture (of the cpu: an instruction set) that dev_target knows: kernels can be made for it, it cannot be opened. */
     struct str target;
 };
 /* What is meant is told by what was said of it, it need not be here. */
@@ -87,6 +87,9 @@ struct dev_driver {
     /* One line: device name, driver and what else a time depends on (threads, features). No clock
      * values. */
     void (*fingerprint)(struct dev *d, struct buf *out);
+    /* Optional: its processor has what a program's native code needs, by the program's list of extensions (isa_print_all; empty: it has none) and
+     * the fingerprint of the device that it was compiled for. NULL: binaries are not native code of this process's processor. */
+    bool (*can_run)(struct dev *d, struct str isa, struct str made_on, struct err *e);
     bool (*alloc)(struct dev *d, i64 size, struct dev_mem *m, struct err *e);
     void (*release)(struct dev *d, struct dev_mem *m);
     bool (*upload)(struct dev *d, struct dev_mem m, const void *p, i64 n, struct err *e);
@@ -185,7 +188,7 @@ bool dev_host_upload(struct dev *d, struct dev_mem m, const void *p, i64 n, stru
 bool dev_host_download(struct dev *d, struct dev_mem m, void *p, i64 n, struct err *e);
 bool dev_host_fence(struct dev *d, struct err *e);
 
-/* dev_target.c: architectures of GPUs that need not be here. */
+/* dev_target.c: architectures of GPUs, and instruction sets of processors, that need not be here. */
 
 enum { DEV_MAX_PARAMETERS = 4096 }; /* bytes of a launch on them */
 bool dev_target(struct caps *c, const char *driver, struct str arch); /* false: not known */

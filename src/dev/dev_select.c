@@ -95,12 +95,14 @@ static bool ask(const struct question *q, struct head *h, struct buf *text, stru
     return h->e.code == ERR_NONE || err_set(e, h->e.code, "%s", h->e.msg);
 }
 
-static bool look_up(const struct dev_driver *v, struct str arch, struct head *h, struct buf *text,
+static bool look_up(const struct dev_driver *v, const struct dev_opts *o, struct head *h, struct buf *text,
                     struct err *e)
 {
+    struct str arch = o->target;
     *h = (struct head){0};
     if (!dev_target(&h->caps, v->name, arch))
         return err_set(e, ERR_USAGE, "device '%s' knows no architecture '%.*s'", v->name, STR_ARG(arch));
+    if (o->n_threads && !h->caps.is_gpu) h->caps.n_threads = o->n_threads;
     buf_printf(text, "%s %.*s as it is described, not measured", v->name, STR_ARG(arch));
     return true;
 }
@@ -108,7 +110,7 @@ static bool look_up(const struct dev_driver *v, struct str arch, struct head *h,
 static bool ask_or_look(const struct dev_driver *v, const struct dev_opts *o, struct head *h,
                         struct buf *text, struct err *e)
 {
-    if (o->target.n) return look_up(v, o->target, h, text, e);
+    if (o->target.n) return look_up(v, o, h, text, e);
     if (!o->as) return ask(&(struct question){.driver = v, .opts = o}, h, text, e);
     *h = (struct head){.caps = o->as->caps};
     buf_str(text, o->as->fingerprint);

@@ -3,7 +3,7 @@
 // dev_target.c: limits of GPUs by architecture, so that kernels can be made for one that is not in this machine.
 // Sources: CUDA C++ Programming Guide, "Compute Capabilities" (threads, registers, shared memory of a block and of a processor, shapes of mma from the PTX ISA,
 // "Matrix multiply-accumulate"); AMD's Instinct ISA and CDNA whitepapers. Speeds are those of a usual card, rough: predictions order candidates
-// before anything is measured.
+// before anything is measured. Processors have the caches of a usual one.
 #include "dev/dev.h"
 
 #include <stdio.h>
@@ -100,8 +100,22 @@ static void fill(const struct target *t, struct caps *c)
     }
 }
 
+/* The cpu's architectures are instruction sets. */
+static bool is_processor(const char *driver) { return strcmp(driver, "cpu") == 0; }
+
+static bool processor(struct caps *c, struct str name)
+{
+    struct isa s;
+    struct err e = {0};
+    if (!isa_parse(&s, name, &e)) return false;
+    *c = (struct caps){.n_threads = (u32)os_n_cpus(), .l1_bytes = 32 << 10, .l2_bytes = 1 << 20, .l3_bytes = 16 << 20};
+    isa_limits(c, s);
+    return true;
+}
+
 bool dev_target(struct caps *c, const char *driver, struct str arch)
 {
+    if (is_processor(driver)) return processor(c, arch);
     for (i64 i = 0; i < countof(targets); i++) {
         if (strcmp(targets[i].driver, driver) || !str_is(arch, targets[i].arch)) continue;
         fill(&targets[i], c);
@@ -112,6 +126,7 @@ bool dev_target(struct caps *c, const char *driver, struct str arch)
 
 void dev_target_names(const char *driver, struct buf *out)
 {
+    for (i64 k = 0; is_processor(driver) && isa_level(k); k++) buf_printf(out, "%s:%s\n", driver, isa_level(k));
     for (i64 i = 0; i < countof(targets); i++)
         if (strcmp(targets[i].driver, driver) == 0) buf_printf(out, "%s:%s\n", driver, targets[i].arch);
 }

@@ -22,7 +22,7 @@ static void null_close(struct dev *d) { mem_free(d); }
 
 static void caps(struct dev *d, struct caps *c)
 {
-    *c = (struct caps){.arch = "generic", .vector_bytes = 16, .n_vector_regs = 16, .n_threads = 1};
+    *c = (struct caps){.arch = "generic", .vector_bytes = 16, .n_vector_regs = 16, .n_threads = 1, .isa.family = isa_here().family};
 }
 
 static void fingerprint(struct dev *d, struct buf *out) { buf_z(out, "null"); }

@@ -208,7 +208,7 @@ static bool print(struct buf *out, const struct kir *k, const struct caps *c, st
     return gpu_print(out, k, c, &words, e);
 }
 
-static bool toolchain(struct buf *out, struct err *e)
+static bool toolchain(struct buf *out, const struct caps *c, struct err *e)
 {
     buf_printf(out, "cuda %d, ", REVISION);
     return nvrtc_toolchain(out, e) && (!out->failed || err_set(e, ERR_SYSTEM, "out of memory"));

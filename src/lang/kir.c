@@ -21,7 +21,7 @@ static bool build(struct buf *binary, struct str text, const struct caps *c, dou
     return ok && (!binary->failed || err_set(e, ERR_SYSTEM, "out of memory"));
 }
 
-static bool toolchain(struct buf *out, struct err *e)
+static bool toolchain(struct buf *out, const struct caps *c, struct err *e)
 {
     buf_z(out, "kernel IR 1");
     return !out->failed || err_set(e, ERR_SYSTEM, "out of memory");

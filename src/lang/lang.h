@@ -19,8 +19,8 @@ struct lang {
     bool (*build)(struct buf *binary, struct str text, const struct caps *c, double timeout,
                   struct err *e);
     /* One line naming compiler, version and what else decides about the code: part of the key of every
-       result. */
-    bool (*toolchain)(struct buf *out, struct err *e);
+       result. c: of the target; NULL: of any */
+    bool (*toolchain)(struct buf *out, const struct caps *c, struct err *e);
     bool builds_itself; /* this library makes the binary: another build of it may make another one of the same text */
     struct kir_limits (*limits)(const struct caps *c);
     /* Optional: n texts as one, whose binary has the functions of all: a compiler begins and ends once for many small kernels. Each

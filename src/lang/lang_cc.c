@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // lang_cc.c: C text to a shared object through the system's compiler: QUERN_CC (a command, options
-// allowed), else gcc, clang or cc, whichever PATH has first. The compiler runs in a private folder,
+// allowed, which win over ours), else gcc, clang or cc, whichever PATH has first; for processors of another family than this one a
+// cross compiler. The compiler runs in a private folder,
 // with a time-out, and nothing is left behind. The same text and the same compiler give the same
 // bytes: no paths, symbols or build numbers in the result. Never -ffast-math: NaN and infinities
-// matter.
+// matter. Never -march=native either: the target's extensions are named one by one (isa.c), so that a program can say what it needs. No
+// option comes from a text, a database or a description of a device.
 #include "lang/lang_text.h"
 #include "lang/lang_tool.h"
 
-enum { MAX_ARGS = 64 };
+enum { MAX_ARGS = 128 };
 
 struct command {
     const char *argv[MAX_ARGS];
     u32 n;
     u32 compiler; /* index of the compiler's name */
+    struct str last; /* options that the user gives it */
 };
 
 static void add_word(struct command *c, const char *word)
@@ -30,11 +33,48 @@ static void add_words(struct command *c, struct arena *a, struct str text)
     }
 }
 
-static bool add_compiler(struct command *c, struct arena *a, struct err *e)
+/* Compilers for other families than this processor's; the variable names another one, as QUERN_CC does. */
+static const struct { enum isa_family family; const char *variable, *name, *package; } cross[] = {
+    {ISA_X86_64, "QUERN_CC_X86_64", "x86_64-linux-gnu-gcc", "gcc-x86-64-linux-gnu"},
+    {ISA_AARCH64, "QUERN_CC_AARCH64", "aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"},
+    {ISA_RISCV64, "QUERN_CC_RISCV64", "riscv64-linux-gnu-gcc", "gcc-riscv64-linux-gnu"},
+};
+
+/* The user's command; what comes from its first option on waits until ours are there. */
+static bool add_users(struct command *c, struct arena *a, const char *variable, struct err *e)
+{
+    struct str word, rest = str_trim(str_of(os_env(variable)));
+    while (rest.n && rest.p[0] != '-') {
+        str_cut(rest, ' ', &word, &rest);
+        if (word.n) add_word(c, str_z(a, word));
+        rest = str_trim(rest);
+    }
+    c->last = rest;
+    while (rest.n) {
+        str_cut(rest, ' ', &word, &rest);
+        if (isa_is_option(word))
+            return err_set(e, ERR_USAGE, "%s has '%.*s': what instructions kernels may use is said by --isa, so that programs know it", variable,
+                           STR_ARG(word));
+    }
+    return true;
+}
+
+static bool add_cross(struct command *c, struct arena *a, enum isa_family family, struct err *e)
+{
+    i64 i = 0;
+    while (cross[i].family != family) i++;
+    if (!add_users(c, a, cross[i].variable, e)) return false;
+    if (c->n > c->compiler) return true;
+    add_word(c, cross[i].name);
+    return lang_tool_in_path(a, cross[i].name) ||
+           err_set(e, ERR_SYSTEM, "no compiler '%s' for processors of that kind: install it (Debian: %s), or set %s", cross[i].name, cross[i].package,
+                   cross[i].variable);
+}
+
+static bool add_native(struct command *c, struct arena *a, struct err *e)
 {
     static const char *const names[] = {"gcc", "clang", "cc"};
-    c->compiler = c->n;
-    add_words(c, a, str_of(os_env("QUERN_CC")));
+    if (!add_users(c, a, "QUERN_CC", e)) return false;
     if (c->n > c->compiler) return true;
     for (i64 i = 0; i < countof(names); i++) {
         if (!lang_tool_in_path(a, names[i])) continue;
@@ -42,6 +82,13 @@ static bool add_compiler(struct command *c, struct arena *a, struct err *e)
         return true;
     }
     return err_set(e, ERR_SYSTEM, "no C compiler found: install gcc or clang, or set QUERN_CC");
+}
+
+static bool add_compiler(struct command *c, struct arena *a, const struct caps *caps, struct err *e)
+{
+    enum isa_family family = caps ? caps->isa.family : ISA_NONE;
+    c->compiler = c->n;
+    return family == ISA_NONE || family == isa_here().family ? add_native(c, a, e) : add_cross(c, a, family, e);
 }
 
 /* gcc's -O3 copies the bodies of short loops around the innermost one, which costs compile time and
@@ -54,6 +101,21 @@ static const char *optimisation(const struct command *c)
         if (str_glob(S("*gcc*"), str_of(c->argv[i])))
             return "-O2 -ftree-vectorize -fvect-cost-model=dynamic -fno-predictive-commoning";
     return "-O3";
+}
+
+/* All that decides about the code. */
+static void add_options(struct command *cmd, struct arena *a, const struct caps *c)
+{
+    struct buf isa = {0};
+    isa_options(&isa, c ? c->isa : (struct isa){0});
+    add_words(cmd, a, str_of(optimisation(cmd)));
+    add_words(cmd, a,
+              S("-std=gnu11 -w -shared -fPIC -s -fno-math-errno -fno-trapping-math "
+                "-ffp-contract=fast -fno-semantic-interposition -fno-ident -nostartfiles "
+                "-Wl,--build-id=none,-z,noseparate-code"));
+    add_words(cmd, a, buf_view(&isa));
+    add_words(cmd, a, cmd->last);
+    buf_release(&isa);
 }
 
 static bool run(struct command *c, double timeout, struct buf *out, struct err *e)
@@ -88,15 +150,10 @@ bool lang_cc_build(struct buf *binary, struct str text, const struct caps *c, do
     if (ok) { /* the compiler's own temporary files go there too: it may be killed */
         add_word(&cmd, "env");
         add_word(&cmd, str_fmt(&a, "TMPDIR=%.*s", STR_ARG(dir)).p);
-        ok = add_compiler(&cmd, &a, e);
+        ok = add_compiler(&cmd, &a, c, e);
     }
     if (ok) {
-        add_words(&cmd, &a, str_of(optimisation(&cmd)));
-        add_words(&cmd, &a,
-                  S("-std=gnu11 -w -shared -fPIC -s -fno-math-errno -fno-trapping-math "
-                    "-ffp-contract=fast -fno-semantic-interposition -fno-ident -nostartfiles "
-                    "-Wl,--build-id=none,-z,noseparate-code"));
-        add_words(&cmd, &a, str_of(c->cflags));
+        add_options(&cmd, &a, c);
         ok = os_write(str_fmt(&a, "%.*s/k.c", STR_ARG(dir)).p, text.p, text.n, e) &&
              compile(&cmd, &a, dir, binary, timeout, e);
     }
@@ -105,17 +162,31 @@ bool lang_cc_build(struct buf *binary, struct str text, const struct caps *c, do
     return ok;
 }
 
-bool lang_cc_toolchain(struct buf *out, struct err *e)
+static struct hash hash_words(const struct command *c, u32 from)
+{
+    struct buf b = {0};
+    for (u32 i = from; i < c->n; i++) buf_printf(&b, "%s ", c->argv[i]);
+    struct hash h = hash_bytes(b.p, b.n);
+    buf_release(&b);
+    return h;
+}
+
+/* Its version, the optimisation in words, and all options by their hash. */
+bool lang_cc_toolchain(struct buf *out, const struct caps *c, struct err *e)
 {
     struct arena a = {0};
-    struct command cmd = {0};
-    bool ok = add_compiler(&cmd, &a, e);
+    struct command cmd = {0}, ask = {0};
+    bool ok = add_compiler(&cmd, &a, c, e);
     if (ok) {
+        char hex[33];
         struct lang_tool t = {.program = cmd.argv[cmd.compiler], .timeout = 10};
-        add_word(&cmd, "--version");
-        ok = lang_tool_line(out, &t, cmd.argv, false, e);
+        ask = cmd;
+        add_word(&ask, "--version");
+        add_options(&cmd, &a, c);
+        hash_hex(hash_words(&cmd, ask.n - 1), hex);
+        ok = lang_tool_line(out, &t, ask.argv, false, e);
+        if (ok) buf_printf(out, ", %s, options %.8s", optimisation(&ask), hex);
     }
-    if (ok) buf_printf(out, ", %s", optimisation(&cmd));
     arena_release(&a);
     return ok;
 }

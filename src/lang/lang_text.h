@@ -126,7 +126,7 @@ struct str text_param_note(struct text *t, u32 param);
 /* lang_cc.c: the system's C compiler, as lang.build and lang.toolchain. */
 bool lang_cc_build(struct buf *binary, struct str text, const struct caps *c, double timeout,
                    struct err *e);
-bool lang_cc_toolchain(struct buf *out, struct err *e);
+bool lang_cc_toolchain(struct buf *out, const struct caps *c, struct err *e);
 
 extern const struct text_helper text_helpers[]; /* lang_math.c: of all languages */
 

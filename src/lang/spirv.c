@@ -116,7 +116,7 @@ static bool build(struct buf *binary, struct str text, const struct caps *c, dou
     return ok;
 }
 
-static bool toolchain(struct buf *out, struct err *e)
+static bool toolchain(struct buf *out, const struct caps *c, struct err *e)
 {
     buf_printf(out, "spir-v %d", REVISION);
     return !out->failed || err_set(e, ERR_SYSTEM, "out of memory");

@@ -605,14 +605,19 @@ static bool fill(struct maker *m, const struct selection *s, const i64 *var)
 {
     struct plan *p = m->p;
     const struct graph *g = m->c->g;
-    struct buf caps = {0};
+    struct buf caps = {0}, isa = {0};
     plan_vars(m, var);
     plan_facts(m);
     p->model = str_dup(m->a, m->env->model);
     p->fingerprint = str_dup(m->a, m->env->fingerprint);
-    caps_print(&caps, m->env->caps);
+    struct caps limits = *m->env->caps;
+    limits.isa = (struct isa){0}; /* has a place of its own */
+    caps_print(&caps, &limits);
     p->caps = str_dup(m->a, buf_view(&caps));
+    isa_print_all(&isa, m->env->caps->isa);
+    p->isa = str_dup(m->a, buf_view(&isa));
     buf_release(&caps);
+    buf_release(&isa);
     for (u32 k = 0; k < g->input.n; k++) plan_add_io(m, g->input.v[k], k, PB_INPUT);
     for (u32 k = 0; k < g->output.n; k++) plan_add_io(m, g->output.v[k], k, PB_OUTPUT);
     note_joins(m, s);

@@ -86,8 +86,18 @@ static bool load_kernels(struct rt_program *r, struct arena *a, struct err *e)
     return true;
 }
 
+/* Native code is not even loaded where an instruction of it is missing. */
+static bool check_processor(const struct rt_program *r, struct err *e)
+{
+    const struct plan *p = r->plan;
+    const struct dev_driver *v = r->dev->driver;
+    if (!v->can_run || p->bin.n == 0 || !str_is(p->bin.v[0].lang, v->lang)) return true;
+    return v->can_run(r->dev, p->isa, p->fingerprint, e) || err_prefix(e, "program '%.*s'", STR_ARG(p->model));
+}
+
 static bool load_all_kernels(struct rt_program *r, struct err *e)
 {
+    if (!check_processor(r, e)) return false;
     struct arena scratch = {0};
     bool ok = load_kernels(r, &scratch, e);
     arena_release(&scratch);

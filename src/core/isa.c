@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// isa.c: instruction sets. A set is a family of processors and extensions of its base, bits of the family's table below. The table is the
+// only place that knows extensions: what a processor must say to have them, what they imply, and by that which options a compiler gets.
+// So code is never built for "native" but for a list of extensions, which a program carries along and which is compared with the
+// processor that is to run it. Names are the compilers' (gcc, clang: -mNAME, armv8-a+NAME).
+//
+// A set is closed: with an extension it has what that implies, by the compilers' rules or because every processor has both.
+// Sets that are parsed, read from a processor or made smaller stay so.
+#include "core/core.h"
+
+#include <string.h>
+
+enum { STATE_YMM = 0x6, STATE_ZMM = 0xe6, STATE_TILE = 0x60000 }; /* bits of XCR0: registers that the system saves */
+
+struct extension {
+    const char *name;
+    u8 word, bit;        /* of struct os_isa */
+    u32 state;           /* bits that os_isa.state must have, too */
+    const char *implies; /* names, NULL: none */
+    bool is_unused;      /* kernels are never built with it: known for the sake of other programs' lists only */
+};
+
+static const struct extension x86_64[] = {
+    {"sse3", OS_ISA_1_ECX, 0, 0, NULL, false},
+    {"ssse3", OS_ISA_1_ECX, 9, 0, "sse3", false},
+    {"sse4.1", OS_ISA_1_ECX, 19, 0, "ssse3", false},
+    {"popcnt", OS_ISA_1_ECX, 23, 0, NULL, false},
+    {"sse4.2", OS_ISA_1_ECX, 20, 0, "sse4.1 popcnt", false},
+    {"sse4a", OS_ISA_EXT_ECX, 6, 0, "sse3", false},
+    {"cx16", OS_ISA_1_ECX, 13, 0, NULL, false},
+    {"sahf", OS_ISA_EXT_ECX, 0, 0, NULL, false},
+    {"movbe", OS_ISA_1_ECX, 22, 0, NULL, false},
+    {"lzcnt", OS_ISA_EXT_ECX, 5, 0, NULL, false},
+    {"bmi", OS_ISA_7_EBX, 3, 0, NULL, false},
+    {"bmi2", OS_ISA_7_EBX, 8, 0, NULL, false},
+    {"tbm", OS_ISA_EXT_ECX, 21, 0, NULL, false},
+    {"gfni", OS_ISA_7_ECX, 8, 0, NULL, false},
+    {"avx", OS_ISA_1_ECX, 28, STATE_YMM, "sse4.2", false},
+    {"f16c", OS_ISA_1_ECX, 29, STATE_YMM, "avx", false},
+    {"fma", OS_ISA_1_ECX, 12, STATE_YMM, "avx", false},
+    {"fma4", OS_ISA_EXT_ECX, 16, STATE_YMM, "avx sse4a", false},
+    {"xop", OS_ISA_EXT_ECX, 11, STATE_YMM, "fma4", false},
+    {"avx2", OS_ISA_7_EBX, 5, STATE_YMM, "avx", false},
+    {"avxvnni", OS_ISA_7_1_EAX, 4, STATE_YMM, "avx2", false},
+    {"avxifma", OS_ISA_7_1_EAX, 23, STATE_YMM, "avx2", true},
+    {"avxvnniint8", OS_ISA_7_1_EDX, 4, STATE_YMM, "avx2", true},
+    {"avxneconvert", OS_ISA_7_1_EDX, 5, STATE_YMM, "avx2", true},
+    {"avx512f", OS_ISA_7_EBX, 16, STATE_ZMM, "avx2 fma f16c", false},
+    {"avx512cd", OS_ISA_7_EBX, 28, STATE_ZMM, "avx512f", false},
+    {"avx512bw", OS_ISA_7_EBX, 30, STATE_ZMM, "avx512f", false},
+    {"avx512dq", OS_ISA_7_EBX, 17, STATE_ZMM, "avx512f", false},
+    {"avx512vl", OS_ISA_7_EBX, 31, STATE_ZMM, "avx512f", false},
+    {"avx512ifma", OS_ISA_7_EBX, 21, STATE_ZMM, "avx512f", false},
+    {"avx512vbmi", OS_ISA_7_ECX, 1, STATE_ZMM, "avx512bw", false},
+    {"avx512vbmi2", OS_ISA_7_ECX, 6, STATE_ZMM, "avx512bw", false},
+    {"avx512vnni", OS_ISA_7_ECX, 11, STATE_ZMM, "avx512f", false},
+    {"avx512bitalg", OS_ISA_7_ECX, 12, STATE_ZMM, "avx512bw", false},
+    {"avx512vpopcntdq", OS_ISA_7_ECX, 14, STATE_ZMM, "avx512f", false},
+    {"avx512bf16", OS_ISA_7_1_EAX, 5, STATE_ZMM, "avx512bw", false},
+    {"avx512fp16", OS_ISA_7_EDX, 23, STATE_ZMM, "avx512bw avx512vl avx512dq", true},
+    {"amx-tile", OS_ISA_7_EDX, 24, STATE_TILE, NULL, true},
+    {"amx-int8", OS_ISA_7_EDX, 25, STATE_TILE, "amx-tile", true},
+    {"amx-bf16", OS_ISA_7_EDX, 22, STATE_TILE, "amx-tile", true},
+};
+
+static const struct extension aarch64[] = {
+    {"crc", OS_ISA_HWCAP, 7, 0, NULL, false},
+    {"lse", OS_ISA_HWCAP, 8, 0, NULL, false},
+    {"rdma", OS_ISA_HWCAP, 12, 0, "crc lse", false}, /* with them it is Armv8.1 */
+    {"fp16", OS_ISA_HWCAP, 10, 0, "rdma", false}, /* asimdhp: scalar halves come with it */
+    {"dotprod", OS_ISA_HWCAP, 20, 0, "rdma", false},
+    {"fp16fml", OS_ISA_HWCAP, 23, 0, "fp16", false},
+    {"sve", OS_ISA_HWCAP, 22, 0, "fp16", false},
+    {"sve2", OS_ISA_HWCAP2, 1, 0, "sve", false},
+    {"i8mm", OS_ISA_HWCAP2, 13, 0, "rdma", false},
+    {"bf16", OS_ISA_HWCAP2, 14, 0, "rdma", false},
+};
+
+static const struct family {
+    const char *name, *march;
+    const struct extension *v;
+    u32 n;
+} families[N_ISA_FAMILIES] = {
+    [ISA_X86_64] = {"x86-64", "-march=x86-64 -mtune=generic", x86_64, countof(x86_64)},
+    [ISA_AARCH64] = {"aarch64", "-march=armv8-a", aarch64, countof(aarch64)},
+    [ISA_RISCV64] = {"riscv64", "-march=rv64gc", NULL, 0},
+};
+
+/* Extensions that compilers and assemblers take only with a later version of the architecture, the last one that a set has counts; what such a
+   version has by itself is not named again, for compilers differ in its names. */
+static const struct { enum isa_family family; const char *extension, *march, *has; } versions[] = {
+    {ISA_AARCH64, "rdma", "-march=armv8.1-a", "rdma"},
+    {ISA_AARCH64, "fp16", "-march=armv8.2-a", "rdma"},
+    {ISA_AARCH64, "dotprod", "-march=armv8.2-a", "rdma"},
+    {ISA_AARCH64, "i8mm", "-march=armv8.2-a", "rdma"},
+    {ISA_AARCH64, "bf16", "-march=armv8.2-a", "rdma"},
+};
+
+/* Names of sets that others know, too; the first of a family is its base. A later one has what those before it have. */
+static const struct { const char *name; enum isa_family family; const char *words; } levels[] = {
+    {"x86-64", ISA_X86_64, ""},
+    {"x86-64-v2", ISA_X86_64, "cx16 sahf sse4.2"},
+    {"x86-64-v3", ISA_X86_64, "cx16 sahf sse4.2 avx2 bmi bmi2 f16c fma lzcnt movbe"},
+    {"x86-64-v4", ISA_X86_64, "cx16 sahf sse4.2 avx2 bmi bmi2 f16c fma lzcnt movbe avx512bw avx512cd avx512dq avx512vl"},
+    {"aarch64", ISA_AARCH64, ""},
+    {"riscv64", ISA_RISCV64, ""},
+};
+
+/* sets */
+
+static u32 find_extension(const struct family *f, struct str name)
+{
+    u32 i = 0;
+    while (i < f->n && !str_is(name, f->v[i].name)) i++;
+    return i;
+}
+
+/* The extension with all that it implies. */
+static u64 closure(const struct family *f, u32 i)
+{
+    struct str rest = str_of(f->v[i].implies), word;
+    u64 has = 1ull << i;
+    while (rest.n) {
+        str_cut(rest, ' ', &word, &rest);
+        u32 k = find_extension(f, word);
+        assert(k < f->n);
+        has |= closure(f, k);
+    }
+    return has;
+}
+
+static bool cut_word(struct str *rest, struct str *word)
+{
+    for (*word = (struct str){0}; rest->n && word->n == 0;) {
+        i64 n = 0;
+        while (n < rest->n && rest->p[n] != ' ' && rest->p[n] != '+') n++;
+        *word = str_sub(*rest, 0, n);
+        *rest = str_sub(*rest, n + 1, rest->n);
+    }
+    return word->n > 0;
+}
+
+/* Words that are no extensions of the family are collected in unknown, separated by spaces. */
+static u64 read_words(const struct family *f, struct str words, struct buf *unknown)
+{
+    struct str word;
+    u64 has = 0;
+    while (cut_word(&words, &word)) {
+        u32 i = find_extension(f, word);
+        if (i < f->n) has |= closure(f, i);
+        else buf_printf(unknown, "%s'%.*s'", unknown->n ? ", " : "", STR_ARG(word));
+    }
+    return has;
+}
+
+static struct isa level_set(i64 k)
+{
+    struct buf none = {0};
+    struct isa s = {.family = levels[k].family};
+    s.has = read_words(&families[s.family], str_of(levels[k].words), &none);
+    assert(none.n == 0);
+    return s;
+}
+
+const char *isa_level(i64 k) { return k < countof(levels) ? levels[k].name : NULL; }
+
+static i64 find_level(struct str name)
+{
+    i64 k = 0;
+    while (k < countof(levels) && !str_is(name, levels[k].name)) k++;
+    return k;
+}
+
+static bool no_level(struct str name, struct err *e)
+{
+    struct buf b = {0};
+    for (i64 k = 0; k < countof(levels); k++) buf_printf(&b, "%s%s", k ? ", " : "", levels[k].name);
+    err_set(e, ERR_USAGE, "no instruction set '%.*s'; there are: %.*s, each with extensions behind '+'", STR_ARG(name), STR_ARG(buf_view(&b)));
+    buf_release(&b);
+    return false;
+}
+
+bool isa_parse(struct isa *s, struct str text, struct err *e)
+{
+    struct str name;
+    struct buf unknown = {0};
+    *s = (struct isa){0};
+    cut_word(&text, &name);
+    i64 k = find_level(name);
+    if (k == countof(levels)) return no_level(name, e);
+    *s = level_set(k);
+    s->has |= read_words(&families[s->family], text, &unknown);
+    bool ok = unknown.n == 0;
+    if (!ok) err_set(e, ERR_USAGE, "%s has no extension %.*s that this version knows", families[s->family].name, STR_ARG(buf_view(&unknown)));
+    buf_release(&unknown);
+    return ok;
+}
+
+bool isa_contains(struct isa s, struct isa part) { return s.family == part.family && !(part.has & ~s.has); }
+bool isa_equal(struct isa s, struct isa t) { return s.family == t.family && s.has == t.has; }
+u32 isa_count(struct isa s) { return (u32)__builtin_popcountll(s.has); }
+
+static void put_names(struct buf *b, const struct family *f, u64 has, char sep)
+{
+    for (u32 i = 0; i < f->n; i++)
+        if (has >> i & 1) buf_printf(b, "%c%s", sep, f->v[i].name);
+}
+
+void isa_print(struct buf *b, struct isa s, char sep)
+{
+    i64 best = -1;
+    for (i64 k = 0; k < countof(levels); k++)
+        if (isa_contains(s, level_set(k))) best = k;
+    if (best < 0) return;
+    buf_z(b, levels[best].name);
+    put_names(b, &families[s.family], s.has & ~level_set(best).has, sep);
+}
+
+void isa_print_all(struct buf *b, struct isa s)
+{
+    if (!s.family) return;
+    buf_z(b, families[s.family].name);
+    put_names(b, &families[s.family], s.has, ' ');
+}
+
+/* what code is built for */
+
+struct isa isa_for_code(struct isa s)
+{
+    const struct family *f = &families[s.family];
+    for (u32 i = 0; i < f->n; i++)
+        if (f->v[i].is_unused) s.has &= ~(1ull << i);
+    return s;
+}
+
+static bool has(struct isa s, const char *name)
+{
+    const struct family *f = &families[s.family];
+    u32 i = find_extension(f, str_of(name));
+    return i < f->n && s.has >> i & 1;
+}
+
+void isa_options(struct buf *b, struct isa s)
+{
+    const struct family *f = &families[s.family];
+    const char *march = f->march;
+    u64 named = 0;
+    if (!s.family) return;
+    s = isa_for_code(s);
+    for (i64 i = 0; i < countof(versions); i++) {
+        if (versions[i].family != s.family || !has(s, versions[i].extension)) continue;
+        march = versions[i].march;
+        named = closure(f, find_extension(f, str_of(versions[i].has)));
+    }
+    buf_z(b, march);
+    for (u32 i = 0; i < f->n; i++)
+        if ((s.has & ~named) >> i & 1) buf_printf(b, "%s%s", s.family == ISA_X86_64 ? " -m" : "+", f->v[i].name);
+    if (has(s, "avx512f")) buf_z(b, " -mprefer-vector-width=512");
+}
+
+bool isa_is_option(struct str option)
+{
+    if (str_starts(option, S("-march=")) || str_starts(option, S("-mcpu="))) return true;
+    const struct family *f = &families[ISA_X86_64];
+    return str_starts(option, S("-m")) && find_extension(f, str_sub(option, 2, option.n)) < f->n;
+}
+
+/* Vectors, the widest first; extension NULL: the base has them. */
+static const struct {
+    enum isa_family family;
+    const char *extension, *arch;
+    u32 vector_bytes, n_vector_regs;
+} vectors[] = {
+    {ISA_X86_64, "avx512vl", "x86_64-avx512", 64, 32},
+    {ISA_X86_64, "avx2", "x86_64-avx2", 32, 16},
+    {ISA_X86_64, "avx", "x86_64-avx", 32, 16},
+    {ISA_X86_64, NULL, "x86_64-sse2", 16, 16},
+    {ISA_AARCH64, NULL, "aarch64-neon", 16, 32},
+    {ISA_RISCV64, NULL, "riscv64", 16, 16},
+};
+
+/* Sums of products of neighbours, for vectors of the arch's width. A processor of another kind is a row here,
+   its instruction a helper of language c. */
+static const struct {
+    const char *arch, *extension, *dot;
+} dots[] = {
+    {"x86_64-avx512", "avx512vnni", "u8,i8,i32 i16,i16,i32"},
+    {"x86_64-avx512", "avx512bf16", "bf16,bf16,f32"},
+    {"x86_64-avx2", "avxvnni", "u8,i8,i32 i16,i16,i32"},
+    {"aarch64-neon", "dotprod", "u8,i8,i32 i8,i8,i32 u8,u8,i32"}, /* u8,i8: with i8mm one instruction */
+    {"aarch64-neon", "bf16", "bf16,bf16,f32"},
+};
+
+static void set_text(char *to, i64 size, struct str text)
+{
+    memset(to, 0, (size_t)size);
+    if (text.n) memcpy(to, text.p, (size_t)i64_min(size - 1, text.n));
+}
+
+void isa_limits(struct caps *c, struct isa s)
+{
+    struct buf list = {0};
+    c->isa = isa_for_code(s);
+    c->has_fma = s.family == ISA_X86_64 ? has(c->isa, "fma") : s.family != ISA_NONE;
+    set_text(c->arch, sizeof c->arch, S("generic"));
+    c->vector_bytes = c->n_vector_regs = 16;
+    for (i64 i = countof(vectors) - 1; i >= 0; i--) {
+        if (vectors[i].family != s.family || (vectors[i].extension && !has(c->isa, vectors[i].extension))) continue;
+        set_text(c->arch, sizeof c->arch, str_of(vectors[i].arch));
+        c->vector_bytes = vectors[i].vector_bytes;
+        c->n_vector_regs = vectors[i].n_vector_regs;
+    }
+    for (i64 i = 0; i < countof(dots); i++)
+        if (str_is(str_of(c->arch), dots[i].arch) && has(c->isa, dots[i].extension)) buf_printf(&list, "%s%s", list.n ? " " : "", dots[i].dot);
+    set_text(c->dot, sizeof c->dot, buf_view(&list));
+    buf_release(&list);
+}
+
+/* what a processor has */
+
+struct isa isa_of(const struct os_isa *o)
+{
+    struct isa s = {.family = o->family};
+    const struct family *f = &families[o->family];
+    u64 said = 0;
+    for (u32 i = 0; i < f->n; i++)
+        if (o->word[f->v[i].word] >> f->v[i].bit & 1 && (o->state & f->v[i].state) == f->v[i].state) said |= 1ull << i;
+    for (u32 i = 0; i < f->n; i++) /* an emulator may leave out what an extension implies: code would use both */
+        if (said >> i & 1 && !(closure(f, i) & ~said)) s.has |= 1ull << i;
+    return s;
+}
+
+struct isa isa_here(void)
+{
+    struct os_isa o = {0};
+    os_isa(&o);
+    return isa_of(&o);
+}
+
+/* "'avx2', 'fma'" */
+static void put_missing(struct buf *b, const struct family *f, u64 missing)
+{
+    for (u32 i = 0; i < f->n; i++)
+        if (missing >> i & 1) buf_printf(b, "%s'%s'", b->n ? ", " : "", f->v[i].name);
+}
+
+bool isa_check(struct str words, struct isa here, struct err *e)
+{
+    struct buf lacks = {0};
+    struct str name;
+    cut_word(&words, &name);
+    i64 k = find_level(name);
+    if (k == countof(levels) || levels[k].family != here.family) {
+        return err_set(e, ERR_UNSUPPORTED, "its code is for processors of the kind '%.*s', this one is %s; compile the network for it (--isa native, or a list: "
+                       "--isa x86-64-v3,aarch64)", STR_ARG(name), here.family ? families[here.family].name : "unknown");
+    }
+    const struct family *f = &families[here.family];
+    u64 missing = (level_set(k).has | read_words(f, words, &lacks)) & ~here.has;
+    put_missing(&lacks, f, missing);
+    bool ok = lacks.n == 0;
+    if (!ok)
+        err_set(e, ERR_UNSUPPORTED, "its code needs %.*s, which this processor lacks; compile the network for it (--isa native, or a list: --isa "
+                "x86-64-v2,x86-64-v3,x86-64-v4)", STR_ARG(buf_view(&lacks)));
+    buf_release(&lacks);
+    return ok;
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the processor says of its instruction set, and the system of the registers that it saves: raw words, which isa.c reads. From the
+// processor itself (cpuid, xgetbv) where a program may ask it, else from the auxiliary vector. Not from /proc/cpuinfo, which emulators of
+// processes leave as the host has it.
+#include "core/core.h"
+
+#if defined __x86_64__
+
+#include <cpuid.h>
+
+static u64 saved_registers(void) /* XCR0 */
+{
+    u32 low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (u64)high << 32 | low;
+}
+
+void os_isa(struct os_isa *o)
+{
+    u32 a, b, c, d, most_7 = 0;
+    enum { OSXSAVE = 27 };
+    *o = (struct os_isa){.family = ISA_X86_64};
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return;
+    o->word[OS_ISA_1_ECX] = c;
+    if (c >> OSXSAVE & 1) o->state = saved_registers();
+    if (__get_cpuid_count(7, 0, &most_7, &b, &c, &d)) {
+        o->word[OS_ISA_7_EBX] = b;
+        o->word[OS_ISA_7_ECX] = c;
+        o->word[OS_ISA_7_EDX] = d;
+    }
+    if (most_7 >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) {
+        o->word[OS_ISA_7_1_EAX] = a;
+        o->word[OS_ISA_7_1_EDX] = d;
+    }
+    if (__get_cpuid(0x80000001, &a, &b, &c, &d)) o->word[OS_ISA_EXT_ECX] = c;
+}
+
+#else
+
+#include <sys/auxv.h>
+
+void os_isa(struct os_isa *o)
+{
+    *o = (struct os_isa){0};
+#if defined __aarch64__
+    o->family = ISA_AARCH64;
+#elif defined __riscv && __riscv_xlen == 64
+    o->family = ISA_RISCV64;
+#endif
+    o->word[OS_ISA_HWCAP] = getauxval(AT_HWCAP);
+    o->word[OS_ISA_HWCAP2] = getauxval(AT_HWCAP2);
+}
+
+#endif
