@@ -180,7 +180,7 @@ static struct outcome tune(struct bed *b, u64 seed, double spread, bool has_mood
     struct tune_opts o = {.driver = &driver, .dev = {.n_threads = 1}, .max_candidates = 20, .add_candidates = true, .measure = true};
     if (!tune_run(&b->db, &b->task, 1, &o, &r, &e) || !dev_ask(&driver, &o.dev, &caps, &fp, &e)) fail_msg("%s", e.msg);
     struct buf chain = {0};
-    assert_true(lang_find(S("c"))->toolchain(&chain, NULL, &e));
+    assert_true(lang_find(S("c"))->toolchain(&chain, &caps, &e));
     i64 env = db_env(&b->db, buf_view(&fp), buf_view(&chain), &e), task = db_task(&b->db, b->task.task, &e);
     assert_true(tune_best(&b->db, env, b->task.task, b->var, &k, &e) && k.measured);
     assert_true(db_trials(&b->db, env, task, S(""), &b->arena, &rows, &n, &e) && n > 10);

@@ -34,7 +34,7 @@ static void open_place(struct site *x)
     symtab_init(&x->st, &x->arena);
     x->p.cache = &x->cache;
     bool ok = os_temp_dir(&x->arena, &x->cache.folder, &x->e) && db_open(&x->db, ":memory:", &x->e) && dev_ask(x->p.driver, &one, &x->caps, &x->fingerprint, &x->e) &&
-              x->p.lang->toolchain(&x->toolchain, NULL, &x->e) && conv_row_task(&x->task, &x->arena, &x->st, &row, DT_F32, LAYOUT_CLAST, &x->e);
+              x->p.lang->toolchain(&x->toolchain, &x->caps, &x->e) && conv_row_task(&x->task, &x->arena, &x->st, &row, DT_F32, LAYOUT_CLAST, &x->e);
     if (!ok) fail_msg("%s", x->e.msg);
     x->p.toolchain = buf_view(&x->toolchain);
     x->p.env = db_env(&x->db, buf_view(&x->fingerprint), x->p.toolchain, &x->e);

@@ -146,6 +146,10 @@ static void program(struct bed *b, const char *driver)
     *b = (struct bed){0};
     random_plan(p, &b->arena, 11);
     for (u32 i = 0; i < p->bin.n; i++) p->bin.v[i].lang = str_of(dev_find(str_of(driver))->lang);
+    struct buf isa = {0};
+    isa_print_all(&isa, isa_here());
+    p->isa = str_dup(&b->arena, buf_view(&isa));
+    buf_release(&isa);
     b->dev = dev_find(str_of(driver))->open(&(struct dev_opts){0}, &b->e);
     b->rt = rt_load(p, b->dev, &b->e);
 }
@@ -226,6 +230,32 @@ static void test_bad_code(void **state)
     }
 }
 
+/* Code for a processor with more than this one has is not even loaded, nor is code that does not say what it needs. */
+static void test_processor(void **state)
+{
+    static const struct { const char *isa, *says; } bad[] = {{"x86-64 avx11", "'avx11'"}, {"aarch64 sve9", "'sve9'"}, {"vax", "'vax'"}, {"", "does not say"}};
+    struct arena a = {0};
+    struct plan p;
+    struct err e = {0};
+    random_plan(&p, &a, 4); /* language c */
+    struct dev *d = dev_find(S("cpu"))->open(&(struct dev_opts){.n_threads = 1}, &e), *none = dev_find(S("null"))->open(&(struct dev_opts){0}, &e);
+    for (i64 i = 0; i < countof(bad); i++) {
+        bool is_ours = str_starts(str_of(bad[i].isa), isa_here().family == ISA_X86_64 ? S("x86") : S("aarch64"));
+        p.isa = str_of(bad[i].isa);
+        e = (struct err){0};
+        assert_null(rt_load(&p, d, &e));
+        assert_int_equal(e.code, ERR_UNSUPPORTED);
+        if (i > 1 || is_ours) assert_non_null(strstr(e.msg, bad[i].says));
+        assert_non_null(strstr(e.msg, "compile the network"));
+        struct rt_program *r = rt_load(&p, none, &e); /* it runs nothing */
+        assert_non_null(r);
+        rt_unload(r);
+    }
+    d->driver->close(d);
+    none->driver->close(none);
+    arena_release(&a);
+}
+
 static void test_wrong_device(void **state)
 {
     struct arena a = {0};
@@ -244,7 +274,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory), cmocka_unit_test(test_memory_places), cmocka_unit_test(test_memory_many),
         cmocka_unit_test(test_memory_limits), cmocka_unit_test(test_inputs), cmocka_unit_test(test_grids),
-        cmocka_unit_test(test_bad_code), cmocka_unit_test(test_wrong_device),
+        cmocka_unit_test(test_bad_code), cmocka_unit_test(test_processor), cmocka_unit_test(test_wrong_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
