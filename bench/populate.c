@@ -122,7 +122,7 @@ int main(int argc, char **argv)
     bool ok = dev_select(device, &v, &o, &e) && dev_ask(v, &o, &b.caps, NULL, &e);
     if (ok) b.builder.lang = lang_find(str_of(v->lang));
     b.builder.caps = &b.caps;
-    ok = ok && b.builder.lang->toolchain(&toolchain, &e);
+    ok = ok && b.builder.lang->toolchain(&toolchain, b.builder.caps, &e);
     b.builder.toolchain = buf_view(&toolchain);
     if (ok) printf("# products of 1024 x 1024 x 1024 on %s; %s\n", device, toolchain.p);
     if (ok) printf("# type family          n     bytes  text ms    1 by 1  4 shared 16 shared  bad\n");
