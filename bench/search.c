@@ -668,7 +668,7 @@ static bool open_bench(struct bench *b, struct err *e)
     cache_open(&b->cache, "kernels", &b->arena, &(struct log){0});
     return os_mkdirs(b->dir, e) && dev_select(device, &b->driver, &b->dev, e) &&
            dev_ask(b->driver, &b->dev, &b->caps, &b->fingerprint, e) &&
-           lang_find(str_of(b->driver->lang))->toolchain(&b->toolchain, e) && add_layers(b, e);
+           lang_find(str_of(b->driver->lang))->toolchain(&b->toolchain, &b->caps, e) && add_layers(b, e);
 }
 
 int main(int argc, char **argv)
