@@ -278,12 +278,14 @@ static void test_broken(void **state)
     assert_non_null(strstr(e.msg, "a.db.bad"));
     struct str good = content(&b, b.path);
     for (i64 at = 0; at < good.n; at += all ? 1 : rng_range(&r, 1, 700)) {
+        struct arena_mark mark = arena_mark(&b.a);
         char *copy = arena_alloc(&b.a, good.n + 1);
         memcpy(copy, good.p, (size_t)good.n);
         copy[at] = (char)(copy[at] ^ (1 << rng_range(&r, 0, 7)));
         put(b.bad, (struct str){copy, good.n});
         if (reads_all(&b, b.bad, 450, &e)) fail_msg("a flipped bit of byte %lld is accepted", (long long)at);
         if (!strstr(e.msg, "a.db.bad")) fail_msg("'%s' does not name the file", e.msg);
+        arena_rewind(&b.a, mark);
     }
     for (u32 i = 0; i < 60; i++) {
         char *copy = arena_alloc(&b.a, good.n + 1);
