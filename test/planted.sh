@@ -52,6 +52,13 @@ rm -f "$dir"/net.db*
 tune || fail "with another user's cache"
 [ "$before" != "$(cat "$dir"/cache/quern/kernels/* | cksum)" ] || fail "another user's kernels were taken"
 
+# without libcrypto nothing can be sealed: nothing is kept, everything else works
+mkdir "$dir/nocrypto" && : > "$dir/nocrypto/libcrypto.so.3"
+rm -rf "$dir"/net.db* "$dir/cache"
+LD_LIBRARY_PATH=$dir/nocrypto tune || fail "without libcrypto"
+says 'are not kept: .*libcrypto'
+[ -z "$(ls "$dir/cache/quern/kernels")" ] || fail "something is kept without libcrypto"
+
 # a database beside the network with code for every kernel, as old versions kept it; one of today's that another program changed
 if command -v python3 > /dev/null; then
     for version in 3 5; do

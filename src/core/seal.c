@@ -8,61 +8,12 @@
 // several threads. GMAC must never use a key and a number (nonce) twice. So each seal has a key of its own, by HMAC-SHA-256 of the user's key
 // from 32 random bytes, the file's name and size, and the number is that of the piece of 1 MiB. The seal is the random bytes and the
 // HMAC-SHA-256, with that key, of the pieces' tags.
-//
-// libcrypto (OpenSSL 3) is loaded when the first seal is needed, not linked: the runtime library works without it.
-#include "core/core.h"
+#include "core/crypto.h"
 
-#include <openssl/core_names.h>
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-#include <openssl/opensslv.h>
-#include <openssl/rand.h>
 #include <stdatomic.h>
 #include <string.h>
 
-#define TEXT_OF(x) #x
-#define LIBRARY_OF(version) "libcrypto.so." TEXT_OF(version)
-
-#define ENTRY_POINTS \
-    X(HMAC) \
-    X(EVP_sha256) \
-    X(EVP_MAC_fetch) \
-    X(EVP_MAC_free) \
-    X(EVP_MAC_CTX_new) \
-    X(EVP_MAC_CTX_free) \
-    X(EVP_MAC_init) \
-    X(EVP_MAC_update) \
-    X(EVP_MAC_final) \
-    X(OSSL_PARAM_construct_utf8_string) \
-    X(OSSL_PARAM_construct_octet_string) \
-    X(OSSL_PARAM_construct_end) \
-    X(RAND_bytes) \
-    X(CRYPTO_memcmp) \
-    X(OPENSSL_cleanse)
-
 enum { SALT = 32, TAG = 16, DIGEST = 32, PIECE = 1 << 20, MAX_THREADS = 4, WORTH_THREADS = 8 /* pieces */ };
-
-struct crypto {
-#define X(name) __typeof__(&name) name;
-    ENTRY_POINTS
-#undef X
-};
-
-/* It stays loaded: what it does at the end of the process is its own. */
-static bool crypto_open(struct crypto *c, struct err *e)
-{
-    const char *name = LIBRARY_OF(OPENSSL_SHLIB_VERSION);
-    void *lib = os_dlopen(name, e), *f;
-    if (!lib) return err_prefix(e, "they need OpenSSL's libcrypto (Debian: libssl3)");
-#define X(symbol) \
-    f = os_dlsym(lib, #symbol); \
-    if (!f) return err_set(e, ERR_SYSTEM, "'%s' has no function '%s'", name, #symbol); \
-    memcpy(&c->symbol, &f, sizeof f);
-    ENTRY_POINTS
-#undef X
-    return true;
-}
 
 bool seal_key_open(struct seal_key *k, struct err *e)
 {
@@ -70,7 +21,7 @@ bool seal_key_open(struct seal_key *k, struct err *e)
     struct crypto c;
     struct str folder = os_config_folder(&a);
     bool ok = folder.n || err_set(e, ERR_SYSTEM, "there is no folder for the key: neither XDG_CONFIG_HOME nor HOME is set");
-    ok = ok && crypto_open(&c, e) && os_private_folder(folder.p, e) &&
+    ok = ok && crypto_open(&c, "sealed files", e) && os_private_folder(folder.p, e) &&
          os_secret(str_fmt(&a, "%.*s/cache-key", STR_ARG(folder)).p, k->v, sizeof k->v, e);
     arena_release(&a);
     return ok;
@@ -160,7 +111,7 @@ bool seal_check(const struct seal_key *k, struct str name, struct str content, c
     struct sealing s = {.content = content.p};
     struct os_thread *helper[MAX_THREADS] = {NULL};
     u8 is[DIGEST];
-    bool ok = crypto_open(&s.c, &e) && sealing_init(&s, k, name, content.n, seal, &a);
+    bool ok = crypto_open(&s.c, "sealed files", &e) && sealing_init(&s, k, name, content.n, seal, &a);
     for (i64 i = 1; ok && i < i64_min(MAX_THREADS, os_n_cpus()) && s.n >= WORTH_THREADS; i++) helper[i] = os_thread_start(seal_next, &s);
     if (ok) seal_next(&s);
     for (u32 i = 0; i < MAX_THREADS; i++) os_thread_join(helper[i]);
@@ -191,7 +142,7 @@ bool seal_make(const struct seal_key *k, struct str name, const struct str *piec
     EVP_MAC_CTX *m = NULL;
     i64 size = 0;
     for (i64 i = 0; i < n; i++) size += piece[i].n;
-    if (!crypto_open(&s.c, e)) return false;
+    if (!crypto_open(&s.c, "sealed files", e)) return false;
     bool ok = s.c.RAND_bytes(seal, SALT) == 1 && sealing_init(&s, k, name, size, seal, &a) && (m = mac_open(&s.c)) && seal_stream(&s, m, piece, n) &&
               sealing_end(&s, seal + SALT);
     s.c.EVP_MAC_CTX_free(m);

@@ -2,67 +2,19 @@
 //
 // Signatures: Ed25519 (RFC 8032) and SHA-512 of OpenSSL's libcrypto, and keys as text in the form that OpenSSL writes them, too.
 //
-// libcrypto is loaded when something is signed or checked for the first time, not linked: starting stays quick, and the runtime library
-// works where it is not installed, as long as nobody asks for signatures. A missing one is an error that says so, never a signature
-// that is taken for right.
+// A missing libcrypto is an error that says so, never a signature that is taken for right.
 //
 // An Ed25519 key is 32 bytes behind a fixed beginning (RFC 8410), so that no ASN.1 of others is parsed.
-#include "core/core.h"
+#include "core/crypto.h"
 
-#include <openssl/evp.h>
-#include <openssl/opensslv.h>
-#include <openssl/rand.h>
 #include <string.h>
-
-#define TEXT_OF(x) #x
-#define LIBRARY_OF(version) "libcrypto.so." TEXT_OF(version)
-
-/* The functions that are used, with the types of the headers. */
-#define ENTRY_POINTS \
-    X(EVP_PKEY_new_raw_private_key) \
-    X(EVP_PKEY_new_raw_public_key) \
-    X(EVP_PKEY_get_raw_public_key) \
-    X(EVP_PKEY_free) \
-    X(EVP_MD_CTX_new) \
-    X(EVP_MD_CTX_free) \
-    X(EVP_DigestSignInit) \
-    X(EVP_DigestSign) \
-    X(EVP_DigestVerifyInit) \
-    X(EVP_DigestVerify) \
-    X(EVP_DigestInit_ex) \
-    X(EVP_DigestUpdate) \
-    X(EVP_DigestFinal_ex) \
-    X(EVP_sha512) \
-    X(RAND_priv_bytes) \
-    X(OPENSSL_cleanse)
-
-struct crypto {
-#define X(name) __typeof__(&name) name;
-    ENTRY_POINTS
-#undef X
-};
-
-/* It stays loaded: what it does at the end of the process is its own. */
-static bool crypto_open(struct crypto *c, struct err *e)
-{
-    const char *name = LIBRARY_OF(OPENSSL_SHLIB_VERSION);
-    void *lib = os_dlopen(name, e), *f;
-    if (!lib) return err_prefix(e, "signatures need OpenSSL's libcrypto (Debian: libssl3)");
-#define X(symbol) \
-    f = os_dlsym(lib, #symbol); \
-    if (!f) return err_set(e, ERR_SYSTEM, "'%s' has no function '%s'", name, #symbol); \
-    memcpy(&c->symbol, &f, sizeof f);
-    ENTRY_POINTS
-#undef X
-    return true;
-}
 
 static bool refused(const char *what, struct err *e) { return err_set(e, ERR_SYSTEM, "libcrypto cannot %s", what); }
 
 bool sign_new_key(u8 secret[SIGN_KEY_BYTES], struct err *e)
 {
     struct crypto c; /* any 32 bytes are a private key */
-    return crypto_open(&c, e) && (c.RAND_priv_bytes(secret, SIGN_KEY_BYTES) == 1 || refused("make random numbers", e));
+    return crypto_open(&c, "signatures", e) && (c.RAND_priv_bytes(secret, SIGN_KEY_BYTES) == 1 || refused("make random numbers", e));
 }
 
 void sign_forget(u8 secret[SIGN_KEY_BYTES])
@@ -75,7 +27,7 @@ bool sign_public_key(const u8 secret[SIGN_KEY_BYTES], u8 public_key[SIGN_KEY_BYT
 {
     struct crypto c;
     size_t n = SIGN_KEY_BYTES;
-    if (!crypto_open(&c, e)) return false;
+    if (!crypto_open(&c, "signatures", e)) return false;
     EVP_PKEY *key = c.EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, NULL, secret, SIGN_KEY_BYTES);
     bool ok = key && c.EVP_PKEY_get_raw_public_key(key, public_key, &n) == 1 && n == SIGN_KEY_BYTES;
     c.EVP_PKEY_free(key);
@@ -86,7 +38,7 @@ bool sign_make(const u8 secret[SIGN_KEY_BYTES], struct str message, u8 signature
 {
     struct crypto c;
     size_t n = SIGN_BYTES;
-    if (!crypto_open(&c, e)) return false;
+    if (!crypto_open(&c, "signatures", e)) return false;
     EVP_PKEY *key = c.EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, NULL, secret, SIGN_KEY_BYTES);
     EVP_MD_CTX *x = c.EVP_MD_CTX_new();
     bool ok = key && x && c.EVP_DigestSignInit(x, NULL, NULL, NULL, key) == 1 &&
@@ -100,7 +52,7 @@ bool sign_check(const u8 public_key[SIGN_KEY_BYTES], struct str message, const u
 {
     struct crypto c;
     *is_right = false;
-    if (!crypto_open(&c, e)) return false;
+    if (!crypto_open(&c, "signatures", e)) return false;
     EVP_PKEY *key = c.EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, NULL, public_key, SIGN_KEY_BYTES);
     EVP_MD_CTX *x = c.EVP_MD_CTX_new();
     bool ok = key && x && c.EVP_DigestVerifyInit(x, NULL, NULL, NULL, key) == 1;
@@ -114,7 +66,7 @@ bool sign_digest(struct str bytes, u8 digest[SIGN_DIGEST_BYTES], struct err *e)
 {
     struct crypto c;
     unsigned n = 0;
-    if (!crypto_open(&c, e)) return false;
+    if (!crypto_open(&c, "signatures", e)) return false;
     EVP_MD_CTX *x = c.EVP_MD_CTX_new();
     bool ok = x && c.EVP_DigestInit_ex(x, c.EVP_sha512(), NULL) == 1 && c.EVP_DigestUpdate(x, bytes.p, (size_t)bytes.n) == 1 &&
               c.EVP_DigestFinal_ex(x, digest, &n) == 1 && n == SIGN_DIGEST_BYTES;
