@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A tuning run of as many candidates as are wanted: random schedules of a small matrix product, on the interpreter, so that nothing is compiled.
+// A tuning run of as many candidates as are wanted: random schedules of a small matrix product, of which a device with groups of threads has 200,000,
+// on the interpreter, so that nothing is compiled.
 #ifndef QUERN_MANY_CANDIDATES_H
 #define QUERN_MANY_CANDIDATES_H
 
@@ -17,6 +18,20 @@ struct many {
     void (*look)(struct many *m); /* after each; NULL: nobody does */
     struct tune_result result;
 };
+
+static inline void many_caps(struct dev *d, struct caps *c)
+{
+    *c = (struct caps){.arch = "generic", .vector_bytes = 16, .n_vector_regs = 32, .l1_bytes = 32 << 10, .l2_bytes = 4 << 20, .has_fma = true,
+                       .is_gpu = true, .max_group = 256, .subgroup = 32, .shared_bytes = 48 << 10, .n_threads = 1};
+}
+
+/* The interpreter, as such a device. */
+static inline struct dev_driver many_driver(void)
+{
+    struct dev_driver d = *dev_find(S("interp"));
+    d.caps = many_caps;
+    return d;
+}
 
 static inline value_id many_input(struct many *m, const char *name, i64 rows, i64 cols)
 {

@@ -67,6 +67,16 @@ sleep 0.5
 kill -TERM "$pid"
 ends_with 143 "run --bench"
 grep -q '^median' "$dir/log" || fail "nothing is said of what was timed"
+# conv: the layers that are done are told, the one in work is left to the next run; what was searched for it is in the database.
+printf 'channels,height,width,kernel_h,kernel_w,out_channels\n3,12,12,3,3,4\n' > "$dir/rows.csv"
+start conv "$dir/rows.csv" --verify --seconds 1000 --threads 1 --db "$dir/conv.db"
+until_measured conv
+kill -INT "$pid"
+ends_with 130 "conv"
+start verify "$dir/net.graph" --set H=4000 W=4000
+sleep 0.3
+kill -TERM "$pid"
+ends_with 143 "verify"
 # A signal that is ignored stays ignored.
 (trap '' INT; exec "$quern" run "$dir/net.dnx" --bench --set H=64 W=64 --timeout 1 > "$dir/log" 2>&1) &
 pid=$!

@@ -312,6 +312,29 @@ static void a_stop_ends_waiting(void **state)
     assert_int_equal(e.code, ERR_STOPPED);
 }
 
+static void tells_limits(void *user, int fd)
+{
+    struct rlimit r[3];
+    os_limit_child(*(bool *)user);
+    getrlimit(RLIMIT_CORE, &r[0]), getrlimit(RLIMIT_AS, &r[1]), getrlimit(RLIMIT_CPU, &r[2]);
+    os_child_put(fd, r, sizeof r);
+}
+
+static void candidates_have_limits(void **state)
+{
+    for (int has_driver = 0; has_driver < 2; has_driver++) {
+        struct rlimit r[3];
+        struct os_child c;
+        struct err e = {0};
+        bool x = has_driver;
+        assert_true(os_child_start(&c, tells_limits, &x, &e));
+        assert_int_equal(os_child_get(&c, r, sizeof r, 30), OS_EXITED);
+        os_child_end(&c);
+        assert_true(r[0].rlim_max == 0 && r[2].rlim_max != RLIM_INFINITY);
+        assert_true(has_driver || r[1].rlim_max != RLIM_INFINITY); /* drivers map more than there is */
+    }
+}
+
 static void programs_have_limits(void **state)
 {
     struct buf out = {0};
@@ -389,6 +412,7 @@ int main(void)
         cmocka_unit_test(programs_end_with_a_killed_tuner),
         cmocka_unit_test(programs_end_with_a_child_that_is_given_up),
         cmocka_unit_test(a_stop_ends_waiting),
+        cmocka_unit_test(candidates_have_limits),
         cmocka_unit_test(programs_have_limits),
         cmocka_unit_test(too_many_threads_are_an_error),
         cmocka_unit_test(temporary_folders_are_named),

@@ -18,7 +18,7 @@ static void memory_does_not_grow_with_kernels(void **state)
     struct many m;
     struct err e = {0};
     i64 kept[2], done[2];
-    const struct dev_driver *driver = dev_find(S("interp"));
+    const struct dev_driver interp = many_driver(), *driver = &interp;
     assert_true(many_open(&m, driver, &e));
     for (int i = 0; i < 2; i++) {
         struct db d;
@@ -49,7 +49,7 @@ static void a_stopped_run_keeps_what_it_has(void **state)
         struct many m;
         struct db d;
         struct err e = {.stop = &stop};
-        const struct dev_driver *driver = dev_find(S("interp"));
+        const struct dev_driver interp = many_driver(), *driver = &interp;
         stop.is_set = 0;
         assert_true(many_open(&m, driver, &e) && db_open(&d, ":memory:", &e));
         const struct tune_source source = {many_next, &m};

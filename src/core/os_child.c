@@ -133,13 +133,15 @@ enum os_exit os_child_get(const struct os_child *c, void *p, i64 n, double secon
 static pid_t leave(const struct os_child *c, int *st)
 {
     pid_t done = waitpid(c->pid, st, WNOHANG);
-    double end = os_now() + (c->runs_programs ? end_seconds : 20e-3);
-    while (done == 0 && os_now() < end) {
-        struct pollfd f = {.fd = c->fd, .events = POLLIN};
+    double end = os_now() + (c->runs_programs ? end_seconds : 20e-3), left;
+    int pidfd = done == 0 ? pidfd_open(c->pid, 0) : -1;
+    while (done == 0 && (left = end - os_now()) > 0) {
+        struct pollfd f = {.fd = c->fd, .events = POLLIN}, ended = {.fd = pidfd, .events = POLLIN};
         if (!c->runs_programs && poll(&f, 1, 0) == 0) break; /* still working: not leaving */
-        os_sleep(1e-3);
+        poll(&ended, 1, pidfd >= 0 ? (int)(left * 1e3) + 1 : 1);
         done = waitpid(c->pid, st, WNOHANG);
     }
+    if (pidfd >= 0) close(pidfd);
     return done;
 }
 

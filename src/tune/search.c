@@ -51,7 +51,7 @@ bool contest_trusts(const struct entrant *x, double typical)
 void contest_update_best(struct contest *c)
 {
     i32 was = c->best_at;
-    double typical = contest_typical(c);
+    double typical = c->typical = contest_typical(c);
     c->best_at = -1;
     for (u32 i = 0; i < c->known.n; i++) {
         const struct entrant *x = &c->known.v[i];
@@ -61,6 +61,18 @@ void contest_update_best(struct contest *c)
             c->best = s, c->best_at = (i32)i, c->best_ratio = x->ratio;
     }
     c->n_idle = c->best_at == was ? c->n_idle + 1 : 0;
+}
+
+void contest_consider(struct contest *c, struct entrant *x)
+{
+    enum { MANY = 2048, EVERY = 256 };
+    if (c->known.n < MANY || c->known.n % EVERY == 0) {
+        contest_update_best(c);
+        return;
+    }
+    bool is_best = contest_trusts(x, c->typical) && (c->best_at < 0 || contest_seconds(c, x) < c->best);
+    if (is_best) c->best = contest_seconds(c, x), c->best_at = (i32)(x - c->known.v), c->best_ratio = x->ratio;
+    c->n_idle = is_best ? 0 : c->n_idle + 1;
 }
 
 /* rows of the model */

@@ -51,6 +51,7 @@ struct contest {            /* one task at its sizes */
     double best;            /* seconds, of the best verified candidate */
     double best_ratio;      /* of its time and the base's */
     i32 best_at;            /* in known, -1: none */
+    double typical;         /* reference time beside its trials, when the best was looked for in all of them */
     u32 n_tried, n_idle;    /* trials; trials since the last improvement */
     double rival_ratio;     /* of the rival's time and the base's; 0: there is none, or it failed */
     double hope;            /* share of the best time that the next trial may save, as the model has it */
@@ -83,6 +84,7 @@ bool contest_mark(struct contest *c, const struct candidate *cand); /* true: was
 /* search.c: up to max candidates not tried yet. */
 u32 contest_propose(struct contest *c, struct search *s, struct candidate *out, u32 max);
 void contest_update_best(struct contest *c);
+void contest_consider(struct contest *c, struct entrant *x); /* likewise, after a trial of x; of very many trials all are looked at now and then */
 /* Verified, and timed while the reference took no longer than usual, or in finals, whatever it took. */
 bool contest_trusts(const struct entrant *x, double typical);
 double contest_typical(const struct contest *c); /* reference time beside its trials */

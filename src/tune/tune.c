@@ -301,7 +301,7 @@ static bool run_one(struct tuner *t, struct contest *c, struct heat *h, u32 i)
     bool ok = entrant_set_status(t, c, x, st, buf_view(&why));
     buf_release(&why);
     c->n_tried++;
-    contest_update_best(c);
+    contest_consider(c, x);
     return ok && !t->e->code;
 }
 
