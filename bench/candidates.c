@@ -2,7 +2,7 @@
 //
 // Memory of a tuning run over the number of its candidates.
 //
-//   build/bench/candidates [N]      default 10000
+//   build/bench/candidates [-b] [N]      default 10000; -b: they are only built, as by quern populate
 //
 // A line at 1, 2, 5, 10, 20 ... candidates: candidates, MiB of resident memory of the tuner, its peak, seconds since the start. Random schedules of a
 // small matrix product, on the interpreter: what is measured is what the tuner keeps, not what kernels need. The database is in a
@@ -22,15 +22,21 @@ static void say(i64 n)
     fflush(stdout);
 }
 
-static bool is_mark(i64 n)
+/* The next of 100, 200, 500, 1000 ... */
+static i64 after(i64 n)
 {
-    while (n % 10 == 0) n /= 10;
-    return n == 1 || n == 2 || n == 5;
+    i64 first = n;
+    while (first >= 10) first /= 10;
+    return first == 2 ? n / 2 * 5 : n * 2;
 }
+
+static i64 next = 100;
 
 static void look(struct many *m)
 {
-    if (m->done > 0 && m->done >= 100 && is_mark(m->done)) say(m->done);
+    if (m->done < next) return;
+    say(m->done);
+    while (next <= m->done) next = after(next);
 }
 
 int main(int argc, char **argv)
@@ -41,15 +47,17 @@ int main(int argc, char **argv)
     struct str dir;
     struct arena a = {0};
     const struct dev_driver interp = many_driver(), *driver = &interp;
-    i64 n = argc > 1 ? atoll(argv[1]) : 10000;
+    bool builds_only = argc > 1 && !strcmp(argv[1], "-b");
+    i64 n = argc > 1 + builds_only ? atoll(argv[1 + builds_only]) : 10000;
     start = os_now();
+    unsetenv("XDG_CACHE_HOME"), unsetenv("HOME"); /* a hundred thousand kernels are not to be kept */
     printf("%8s %10s %10s %10s\n", "trials", "MiB", "peak MiB", "seconds");
     bool ok = many_open(&m, driver, &e) && os_temp_dir(&a, &dir, &e) && db_open(&d, str_fmt(&a, "%.*s/many.db", STR_ARG(dir)).p, &e);
-    m.look = look;
+    m.look = look, m.builds_only = builds_only;
     say(0);
     ok = ok && many_run(&m, &d, driver, n, &e);
     if (!ok) fprintf(stderr, "%s\n", e.msg);
-    printf("%lld verified, %lld failed; the tuner kept %.1f MiB\n", (long long)m.result.n_ok, (long long)m.result.n_failed, (double)m.result.memory / mib);
+    printf("%lld built alone, %lld verified, %lld failed; the tuner kept %.1f MiB\n", (long long)m.result.n_built, (long long)m.result.n_ok, (long long)m.result.n_failed, (double)m.result.memory / mib);
     say(m.done);
     db_close(&d);
     os_remove_tree(str_z(&a, dir));

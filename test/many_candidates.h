@@ -15,7 +15,8 @@ struct many {
     struct caps caps;
     struct rng rng;
     i64 want, done, n_drawn; /* candidates */
-    void (*look)(struct many *m); /* after each; NULL: nobody does */
+    bool builds_only;
+    void (*look)(struct many *m); /* after each, or each batch; NULL: nobody does */
     struct tune_result result;
 };
 
@@ -84,7 +85,7 @@ static inline bool many_run(struct many *m, struct db *d, const struct dev_drive
 {
     const struct tune_source source = {many_next, m};
     const struct tune_opts o = {.driver = driver, .dev = {.n_threads = 1}, .min_samples = 1, .source = &source, .add_candidates = true,
-                                .measure = true, .progress = many_progress, .user = m};
+                                .measure = !m->builds_only, .progress = many_progress, .user = m};
     struct tune_task t = {.task = &m->task, .var = arena_array(&m->arena, i64, 1), .weight = 1};
     m->want = want, m->done = m->n_drawn = 0;
     return tune_run(d, &t, 1, &o, &m->result, e);
