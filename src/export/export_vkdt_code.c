@@ -225,6 +225,16 @@ static void put_whole_check(struct coder *c)
                    count, c->n->module);
 }
 
+/* vkdt takes no error from the reading of a source: it would go on with weights of zero. */
+static void put_weights_check(struct coder *c)
+{
+    if (!c->m->weights) return;
+    buf_printf(c->b,
+               "  if(!denox_has_file(graph, \"%.*s\", %lld))\n"
+               "    return denox_fail(graph, \"%s: weights are missing or of another version\");\n",
+               STR_ARG(c->m->resource), (long long)c->m->weights, c->n->module);
+}
+
 static void put_checks(struct coder *c)
 {
     put_byte_counts(c);
@@ -325,17 +335,16 @@ static void put_connection(struct coder *c, u32 node, u32 k)
     switch (x->end.kind) {
     case END_INPUT:
         buf_printf(c->b,
-                   "  denox_bind_input(graph, module, input%u_id, input%u_connector, n%u, "
-                   "%u);\n",
-                   x->end.node, x->end.node, node, k);
+                   "  denox_bind_input(graph, module, input%u_id, input%u_connector, n%u, %u);%s\n",
+                   x->end.node, x->end.node, node, k, x->is_order ? " // visited early" : "");
         return;
     case END_NODE:
         buf_printf(c->b, "  CONN(dt_node_connect(graph, n%u, %u, n%u, %u));%s\n", x->end.node,
                    x->end.conn, node, k, x->is_order ? " // comes first" : "");
         return;
     case END_WEIGHTS:
-        buf_printf(c->b, "  CONN(dt_node_connect(graph, weights, 0, n%u, %u));\n", node, k);
-        if (c->m->offset[x->buf])
+        buf_printf(c->b, "  CONN(dt_node_connect(graph, weights, 0, n%u, %u));%s\n", node, k, x->is_order ? " // visited early" : "");
+        if (c->m->offset[x->buf] && !x->is_order)
             buf_printf(c->b, "  graph->node[n%u].connector[%u].ssbo_offset = %lld;\n", node, k,
                        (long long)c->m->offset[x->buf]);
         return;
@@ -454,6 +463,7 @@ static void put_create_nodes(struct coder *c)
     put_ends(c, "output", c->p->output.n);
     buf_z(c->b, ")\n{\n");
     put_sizes(c);
+    put_weights_check(c);
     put_checks(c);
     put_nodes(c);
     buf_z(c->b, "  return 0;\n}\n");

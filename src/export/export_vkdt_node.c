@@ -9,6 +9,7 @@
 //     is a "modify" connector on the last writer; those who read the older content have to come
 //     first, so it gets one more connector on each of them, which the kernel does not look at;
 //   - constants lie in one buffer, the weights, each at an offset.
+// Sources (the weights, the pictures of the inputs) must be visited before any buffer is freed, see visit_sources_first.
 #include "export/export_vkdt.h"
 
 #include <string.h>
@@ -246,6 +247,75 @@ static bool find_results(struct grapher *g)
     return true;
 }
 
+/* Order of sources. vkdt visits nodes depth first from its sinks, the last connector of a node first, and lays out memory in that order.
+   The processor fills the staging memory of all sources before a frame begins, and where staging and buffers share memory (devices whose
+   memory is all visible to the host), the staging of a source that is visited late lies in what an earlier node's buffer has left: that
+   node's output overwrites it. So each node by which the walk can enter the network reads the weights, last: they are visited before
+   everything that leads to the network. And the node that runs first reads all inputs, the last one last, so that what leads to them is
+   visited before the network's first buffer is freed. */
+
+/* The node that runs first when the walk enters at this one. */
+static u32 first_from(struct grapher *g, u32 node)
+{
+    for (u32 k = node_of(g, node)->n_conn; k-- > 0;) {
+        const struct vkdt_conn *c = &node_of(g, node)->conn[k];
+        if (c->type == VC_WRITE || c->end.kind != END_NODE) continue;
+        node = c->end.node; /* which comes earlier: this ends */
+        k = node_of(g, node)->n_conn;
+    }
+    return node;
+}
+
+static bool add_read(struct grapher *g, u32 node, struct vkdt_end end, u32 buf)
+{
+    struct vkdt_conn *c = add_conn(g, node_of(g, node), buf);
+    if (!c) return err_prefix(g->e, "connectors that order what a module reads");
+    c->type = VC_READ;
+    c->end = end;
+    c->is_order = true;
+    return true;
+}
+
+static bool read_weights_last(struct grapher *g, u32 node)
+{
+    const struct vkdt_node *n = node_of(g, node);
+    u32 k = n->n_conn, buf = 0;
+    while (k > 0 && n->conn[k - 1].type == VC_WRITE) k--;
+    if (!g->m->weights || (k > 0 && n->conn[k - 1].end.kind == END_WEIGHTS)) return true;
+    while (g->m->offset[buf] < 0) buf++;
+    return add_read(g, node, (struct vkdt_end){.kind = END_WEIGHTS}, buf);
+}
+
+/* Whether the node's last reads of inputs are all of them, in their order. */
+static bool reads_inputs_in_order(struct grapher *g, u32 node)
+{
+    const struct vkdt_node *n = node_of(g, node);
+    u32 left = g->p->input.n;
+    for (u32 k = n->n_conn; k-- > 0 && left > 0;) {
+        if (n->conn[k].type == VC_WRITE || n->conn[k].end.kind != END_INPUT) continue;
+        if (n->conn[k].end.node >= left) continue; /* visited already */
+        if (n->conn[k].end.node != --left) return false;
+    }
+    return left == 0;
+}
+
+static bool read_inputs(struct grapher *g, u32 node)
+{
+    if (reads_inputs_in_order(g, node)) return true;
+    for (u32 k = 0; k < g->p->input.n; k++)
+        if (!add_read(g, node, (struct vkdt_end){.kind = END_INPUT, .node = k}, g->p->input.v[k].buf)) return false;
+    return true;
+}
+
+static bool visit_sources_first(struct grapher *g)
+{
+    for (u32 k = 0; k < g->p->output.n; k++) {
+        u32 entry = g->m->result[k].node;
+        if (!read_inputs(g, first_from(g, entry)) || !read_weights_last(g, entry)) return false;
+    }
+    return true;
+}
+
 /* vkdt leaves subgroups as the driver likes them: a required size has to be the usual one. */
 static bool check_subgroup(const struct vkdt_model *m, struct err *e)
 {
@@ -284,7 +354,7 @@ bool vkdt_model_init(struct vkdt_model *m, const struct plan *p, struct arena *a
     if (plan_has_calls(p)) return err_set(e, ERR_UNSUPPORTED, "the program has loops or branches that are decided while it runs, and a module's nodes are fixed");
     for (u32 i = 0; i < p->dispatch.n; i++)
         if (!add_dispatch(&g, i)) return bad_dispatch(&g, &p->dispatch.v[i]);
-    return find_results(&g) && check_subgroup(m, e);
+    return find_results(&g) && visit_sources_first(&g) && check_subgroup(m, e);
 }
 
 void vkdt_model_weights(const struct vkdt_model *m, struct buf *out)

@@ -3,10 +3,16 @@
 // host MODULES NAME MODEL H W NET.dnx: plays vkdt for an exported module. Loads its shared object,
 // lets it negotiate sizes and make its nodes for pictures of W x H, and checks what vkdt relies on:
 // names, connections, formats, offsets, push constants, kernels' bindings. Then, where a Vulkan
-// device is present, it runs the nodes in the order vkdt would and in random orders that keep to
+// device is present, it runs the nodes in the orders vkdt would and in random orders that keep to
 // the connections, and compares the network's outputs, bit by bit, with those of NET.dnx.
 // MODEL is the value of the module's parameter. Prints what it did; exits with 1 at the first
-// fault.
+// fault, with 3 where the module passes its input on.
+//
+// Memory is as vkdt's on a device whose memory the host sees: nodes are visited depth first from the module's outputs (from each of
+// them first), the last connector of a node first. In this order buffers get their places and lose them behind the last node that names
+// them. Sources (the weights, and a picture in front of each input) have staging memory from the same pool, which the processor fills
+// before the first node runs and which is copied when it is the source's turn. In front of the first picture stands a module with a
+// buffer of its own. Random orders have a place for everything.
 #include "art/art.h"
 #include "core/spirv.h"
 #include "dev/dev.h"
@@ -16,12 +22,22 @@
 
 #include <stdlib.h>
 
-enum { N_ORDERS = 4, MAX_IMAGES = 8 };
+enum { N_ORDERS = 3, MAX_IMAGES = 8 };
 
 struct loaded { /* a kernel on the device */
     dt_token_t name;
     struct dev_kernel *kernel;
     u32 n_binding;
+};
+
+struct place { /* in the pool */
+    i64 at, size;
+};
+
+struct staging { /* of a source */
+    u32 node;    /* the weights', or the one that reads the picture */
+    struct place place;
+    const void *data; /* what the processor writes there */
 };
 
 struct host {
@@ -37,9 +53,17 @@ struct host {
     void *lib;
     struct dev *dev; /* NULL: nothing is run */
     struct {
-        struct dev_mem *v;
+        struct place *v;
         u32 n, cap;
-    } mem;
+    } place, used; /* of every connector that owns memory; taken now, by address */
+    struct {
+        struct staging *v;
+        u32 n, cap;
+    } staging;
+    struct place upstream; /* a buffer of the module in front of this one */
+    i64 pool_size, persistent_size;
+    struct dev_mem pool;
+    void **got; /* per output: what its picture is made of */
     struct {
         u32 *v;
         u32 n, cap;
@@ -194,8 +218,10 @@ static void make_nodes(struct host *t)
     create_fn *create = (create_fn *)(uintptr_t)callback(t, "create_nodes");
     CHECK(create != NULL);
     create(&t->graph, &t->module);
-    for (int k = 0; k < t->module.num_connectors; k++)
-        CHECK(dt_cid_unset(t->module.connector[k].bypass), "%s", t->graph.gui_msg);
+    if (!t->graph.gui_msg) return;
+    fprintf(stderr, "%s passes its input on: %s\n", t->name, t->graph.gui_msg);
+    CHECK(!dt_cid_unset(t->module.connector[t->n_in].bypass));
+    exit(3);
 }
 
 /* Checks. */
@@ -300,9 +326,9 @@ static void visit(struct host *t, u32 i)
     *(arr_push(&t->a, &t->order)) = i;
 }
 
-static void order_by_depth(struct host *t)
+static void order_by_depth(struct host *t, u32 first)
 {
-    for (u32 k = 0; k < t->n_out; k++) visit(t, (u32)t->module.connector[t->n_in + k].associated.i);
+    for (u32 k = 0; k < t->n_out; k++) visit(t, (u32)t->module.connector[t->n_in + (first + k) % t->n_out].associated.i);
 }
 
 static void order_by_chance(struct host *t, struct rng *r)
@@ -320,19 +346,122 @@ static void make_order(struct host *t, u32 k)
     struct rng r = rng_seed(k);
     t->order.n = 0;
     memset(t->is_done, 0, t->graph.num_nodes);
-    if (k == 0) order_by_depth(t);
+    if (k < t->n_out) order_by_depth(t, k);
     else order_by_chance(t, &r);
 }
 
-/* Running. */
+/* Memory. */
 
-static struct dev_mem mem_of(const struct host *t, const dt_connector_t *c)
+static i64 take(struct host *t, i64 size)
 {
-    const dt_connector_t *o = owner_of(t, c);
-    struct dev_mem m = t->mem.v[o->mem - 1];
-    m.offset += (i64)c->ssbo_offset;
-    m.size -= (i64)c->ssbo_offset;
-    if (m.host) m.host = (char *)m.host + c->ssbo_offset;
+    u32 k = 0;
+    i64 at = 0;
+    size = round_up(size, DEV_ALIGN);
+    while (k < t->used.n && t->used.v[k].at - at < size) at = t->used.v[k].at + t->used.v[k].size, k++;
+    arr_push(&t->a, &t->used);
+    memmove(t->used.v + k + 1, t->used.v + k, sizeof *t->used.v * (t->used.n - 1 - k));
+    t->used.v[k] = (struct place){at, size};
+    t->pool_size = i64_max(t->pool_size, at + size);
+    return at;
+}
+
+static void give(struct host *t, i64 at)
+{
+    u32 k = 0;
+    while (t->used.v[k].at != at) k++;
+    memmove(t->used.v + k, t->used.v + k + 1, sizeof *t->used.v * (t->used.n - 1 - k));
+    t->used.n--;
+}
+
+static bool is_source(const dt_connector_t *c) { return is(c->type, "source"); }
+
+/* What sources deliver stays from frame to frame: memory apart. */
+static void place_owned(struct host *t, dt_connector_t *c)
+{
+    i64 size = bytes_of(c), at = is_source(c) ? -1 : take(t, size);
+    if (is_source(c)) t->persistent_size += round_up(size, DEV_ALIGN);
+    *(arr_push(&t->a, &t->place)) = (struct place){at, size};
+    c->mem = t->place.n;
+}
+
+static void stage(struct host *t, u32 node, i64 size, const void *data)
+{
+    *(arr_push(&t->a, &t->staging)) = (struct staging){node, {take(t, size), size}, data};
+}
+
+/* What read_source writes. */
+static const void *read_weights(struct host *t, dt_node_t *n)
+{
+    typedef void source_fn(dt_module_t *, void *, dt_read_source_params_t *);
+    source_fn *source = (source_fn *)(uintptr_t)callback(t, "read_source");
+    dt_read_source_params_t p = {.node = n};
+    void *mapped = arena_alloc(&t->a, bytes_of(n->connector));
+    CHECK(source != NULL);
+    source(&t->module, mapped, &p);
+    CHECK(t->graph.gui_msg == NULL, "%s", t->graph.gui_msg);
+    return mapped;
+}
+
+/* The number of the input whose picture the node reads, of the output whose picture it writes; n: neither. */
+static u32 border_of(struct host *t, const dt_node_t *n, u32 from, u32 count)
+{
+    u32 k = 0;
+    while (k < count && border_node(t, from + k) != n) k++;
+    return k;
+}
+
+static void place_node(struct host *t, u32 i, const struct tensor *in, bool frees)
+{
+    dt_node_t *n = &t->graph.node[i];
+    u32 k = border_of(t, n, 0, t->n_in);
+    if (k < t->n_in) stage(t, i, tensor_bytes(&in[k]), in[k].data);
+    if (k == 0) {
+        t->upstream.size = 4 * tensor_bytes(&in[0]);
+        t->upstream.at = take(t, t->upstream.size);
+        if (frees) give(t, t->upstream.at);
+    }
+    for (int c = 0; c < n->num_connectors; c++)
+        if (owns(&n->connector[c]) && is(n->connector[c].chan, "ssbo")) place_owned(t, &n->connector[c]);
+    if (is(n->kernel, "weights")) stage(t, i, bytes_of(n->connector), read_weights(t, n));
+}
+
+static void free_behind(struct host *t, u32 at, const u32 *last)
+{
+    const dt_node_t *n = &t->graph.node[t->order.v[at]];
+    for (int c = 0; c < n->num_connectors; c++) {
+        if (!is(n->connector[c].chan, "ssbo")) continue;
+        const dt_connector_t *o = owner_of(t, &n->connector[c]);
+        if (is_source(o) || last[o->mem] != at) continue;
+        bool again = false; /* one buffer by several connectors */
+        for (int b = 0; b < c; b++) again |= is(n->connector[b].chan, "ssbo") && owner_of(t, &n->connector[b]) == o;
+        if (!again) give(t, t->place.v[o->mem - 1].at);
+    }
+}
+
+/* The last position in the order of a node that names the memory, by number. */
+static u32 *find_last(struct host *t)
+{
+    u32 count = 0;
+    for (u32 i = 0; i < t->order.n; i++) {
+        dt_node_t *n = &t->graph.node[t->order.v[i]];
+        for (int c = 0; c < n->num_connectors; c++)
+            if (owns(&n->connector[c]) && is(n->connector[c].chan, "ssbo")) n->connector[c].mem = ++count;
+    }
+    u32 *last = arena_array(&t->a, u32, count + 1);
+    for (u32 i = 0; i < t->order.n; i++) {
+        const dt_node_t *n = &t->graph.node[t->order.v[i]];
+        for (int c = 0; c < n->num_connectors; c++)
+            if (is(n->connector[c].chan, "ssbo")) last[owner_of(t, &n->connector[c])->mem] = i;
+    }
+    return last;
+}
+
+static struct dev_mem piece(const struct host *t, struct place p)
+{
+    struct dev_mem m = t->pool;
+    m.offset += p.at;
+    m.size = p.size;
+    if (m.host) m.host = (char *)m.host + p.at;
     return m;
 }
 
@@ -342,21 +471,45 @@ static void put(struct host *t, struct dev_mem m, const void *p, i64 n)
     must(t->dev->driver->upload(t->dev, m, p, n, &e), &e);
 }
 
-/* Memory for every connector that owns some, full of NaN. */
-static void allocate(struct host *t)
+static void get(struct host *t, struct dev_mem m, void *p, i64 n)
 {
     struct err e = {0};
-    for (u32 i = 0; i < t->graph.num_nodes; i++)
-        for (int k = 0; k < t->graph.node[i].num_connectors; k++) {
-            dt_connector_t *c = &t->graph.node[i].connector[k];
-            if (!owns(c) || !is(c->chan, "ssbo")) continue;
-            void *fill = arena_alloc(&t->a, bytes_of(c));
-            must(t->dev->driver->alloc(t->dev, bytes_of(c), arr_push(&t->a, &t->mem), &e), &e);
-            c->mem = t->mem.n;
-            memset(fill, 0xff, (size_t)bytes_of(c));
-            put(t, t->mem.v[c->mem - 1], fill, bytes_of(c));
-        }
+    must(t->dev->driver->download(t->dev, m, p, n, &e), &e);
 }
+
+static void spoil(struct host *t, struct place p) /* with NaN */
+{
+    void *fill = arena_alloc(&t->a, p.size);
+    memset(fill, 0xff, (size_t)p.size);
+    put(t, piece(t, p), fill, p.size);
+}
+
+/* Places for all nodes in their order, then memory, and staging filled. */
+static void allocate(struct host *t, const struct tensor *in, bool frees)
+{
+    struct err e = {0};
+    const u32 *last = find_last(t);
+    t->place.n = t->used.n = t->staging.n = 0;
+    t->pool_size = t->persistent_size = 0;
+    for (u32 i = 0; i < t->order.n; i++) {
+        place_node(t, t->order.v[i], in, frees);
+        if (frees) free_behind(t, i, last);
+    }
+    i64 end = t->pool_size;
+    for (u32 k = 0; k < t->place.n; k++)
+        if (t->place.v[k].at < 0) t->place.v[k].at = end, end += round_up(t->place.v[k].size, DEV_ALIGN);
+    must(t->dev->driver->alloc(t->dev, end, &t->pool, &e), &e);
+    spoil(t, (struct place){0, end});
+    for (u32 k = 0; k < t->staging.n; k++) put(t, piece(t, t->staging.v[k].place), t->staging.v[k].data, t->staging.v[k].place.size);
+}
+
+static struct dev_mem mem_of(const struct host *t, const dt_connector_t *c)
+{
+    struct place p = t->place.v[owner_of(t, c)->mem - 1];
+    return piece(t, (struct place){p.at + (i64)c->ssbo_offset, p.size - (i64)c->ssbo_offset});
+}
+
+/* Running. */
 
 /* The driver names entry points NAME_0 and binds set 0: the same words, changed back. */
 static struct str for_driver(struct host *t, struct str code)
@@ -406,39 +559,40 @@ static void run_kernel(struct host *t, const dt_node_t *n)
     must(t->dev->driver->launch(t->dev, &l, &e) && t->dev->driver->fence(t->dev, &e), &e);
 }
 
-static void run_source(struct host *t, dt_node_t *n)
+static void copy_staging(struct host *t, u32 node, const dt_connector_t *to)
 {
-    typedef void source_fn(dt_module_t *, void *, dt_read_source_params_t *);
-    source_fn *source = (source_fn *)(uintptr_t)callback(t, "read_source");
-    dt_read_source_params_t p = {.node = n};
-    void *mapped = arena_alloc(&t->a, bytes_of(n->connector));
-    CHECK(source != NULL);
-    source(&t->module, mapped, &p);
-    CHECK(t->graph.gui_msg == NULL, "%s", t->graph.gui_msg);
-    put(t, mem_of(t, n->connector), mapped, bytes_of(n->connector));
+    for (u32 k = 0; k < t->staging.n; k++) {
+        const struct staging *s = &t->staging.v[k];
+        if (s->node != node) continue;
+        void *data = arena_alloc(&t->a, s->place.size);
+        get(t, piece(t, s->place), data, s->place.size);
+        put(t, mem_of(t, to), data, s->place.size);
+    }
 }
 
-static void run_nodes(struct host *t, const struct tensor *in)
+static void run_border(struct host *t, u32 i, const struct tensor *want)
 {
-    for (u32 k = 0; k < t->n_in; k++)
-        put(t, mem_of(t, &border_node(t, k)->connector[1]), in[k].data, tensor_bytes(&in[k]));
+    const dt_node_t *n = &t->graph.node[i];
+    u32 in = border_of(t, n, 0, t->n_in), out = border_of(t, n, t->n_in, t->n_out);
+    if (in == 0) spoil(t, t->upstream);
+    if (in < t->n_in) copy_staging(t, i, &n->connector[1]);
+    if (out < t->n_out) get(t, mem_of(t, &n->connector[0]), t->got[out], tensor_bytes(&want[out]));
+}
+
+static void run_nodes(struct host *t, const struct tensor *want)
+{
     for (u32 i = 0; i < t->order.n; i++) {
         dt_node_t *n = &t->graph.node[t->order.v[i]];
-        if (is(n->kernel, "weights")) run_source(t, n);
-        else if (!is_border(n)) run_kernel(t, n);
+        if (is(n->kernel, "weights")) copy_staging(t, t->order.v[i], n->connector);
+        else if (is_border(n)) run_border(t, t->order.v[i], want);
+        else run_kernel(t, n);
     }
 }
 
 static void compare(struct host *t, const struct tensor *want, u32 order)
 {
-    struct err e = {0};
-    for (u32 k = 0; k < t->n_out; k++) {
-        i64 n = tensor_bytes(&want[k]);
-        void *got = arena_alloc(&t->a, n);
-        struct dev_mem m = mem_of(t, &border_node(t, t->n_in + k)->connector[0]);
-        must(t->dev->driver->download(t->dev, m, got, n, &e), &e);
-        CHECK(!memcmp(got, want[k].data, (size_t)n), "output %u, order %u", k, order);
-    }
+    for (u32 k = 0; k < t->n_out; k++)
+        CHECK(!memcmp(t->got[k], want[k].data, (size_t)tensor_bytes(&want[k])), "output %u, order %u", k, order);
 }
 
 static void make_inputs(struct host *t, struct tensor *in)
@@ -464,13 +618,14 @@ static void run(struct host *t)
     make_inputs(t, in);
     must(rt_run(p, in, out, &t->a, &e), &e);
     rt_unload(p);
-    for (u32 k = 0; k < N_ORDERS; k++) {
+    t->got = arena_array(&t->a, void *, t->n_out);
+    for (u32 k = 0; k < t->n_out; k++) t->got[k] = arena_alloc(&t->a, tensor_bytes(&out[k]));
+    for (u32 k = 0; k < t->n_out + N_ORDERS; k++) {
         make_order(t, k);
-        allocate(t);
-        run_nodes(t, in);
+        allocate(t, in, k < t->n_out);
+        run_nodes(t, out);
         compare(t, out, k);
-        for (u32 i = 0; i < t->mem.n; i++) t->dev->driver->release(t->dev, &t->mem.v[i]);
-        t->mem.n = 0;
+        t->dev->driver->release(t->dev, &t->pool);
     }
     for (u32 i = 0; i < t->kernel.n; i++) t->dev->driver->unload(t->dev, t->kernel.v[i].kernel);
 }
