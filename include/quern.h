@@ -503,6 +503,9 @@ QUERN_API const char *quern_exporter(int k, const char **summary); /* NULL behin
 
 QUERN_API quern_status quern_explain(quern *q, const char *dnx, char **text);       /* what was chosen and why */
 QUERN_API quern_status quern_show(quern *q, const char *path, char **text);         /* any file quern knows, or a kernel's name, kcg_MM_...; of a program: what kinds of code it holds, who signed it */
+/* Every scalar operation on a table of hard values against the interpreter: a line for what is wrong, and what follows. Drivers of GPUs are
+   examined when they are first compiled for, and that is remembered; this does it anew. device: see quern_compile_opts. */
+QUERN_API quern_status quern_examine(quern *q, const char *device, char **text);
 QUERN_API quern_status quern_devices(quern *q, char **json);                        /* array of {name, language, device, fingerprint, caps}; "described" where no device is here */
 QUERN_API quern_status quern_db_stats(quern_db *db, char **json);
 QUERN_API quern_status quern_db_export(quern_db *db, const char *csv);              /* one row per sample */

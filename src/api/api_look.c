@@ -7,6 +7,7 @@
 #include "core/spirv.h"
 #include "import/import.h"
 #include "lab/lab.h"
+#include "tune/examine.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -51,6 +52,37 @@ quern_status quern_devices(quern *q, char **json)
     *json = api_text(&b);
     arena_release(&a);
     return QUERN_OK;
+}
+
+static bool examine(const char *device, struct buf *b, struct arena *a, struct err *e)
+{
+    struct api_target t;
+    struct exam x = {0};
+    bool ok = api_target_choose(&t, device, 0, NULL, e) && dev_ask(t.driver, &t.dev, &t.caps, &t.fingerprint, e);
+    t.lang = ok ? lang_find(str_of(t.driver->lang)) : NULL;
+    ok = ok && (t.lang || err_set(e, ERR_FAILED, "device '%s' runs language '%s', which is not built in", t.driver->name, t.driver->lang)) &&
+         t.lang->toolchain(&t.toolchain, &t.caps, e) && api_target_examine(&x, &t, true, a, e);
+    if (ok) {
+        buf_printf(b, "%s, %.*s: %u operations", t.driver->name, STR_ARG(buf_view(&t.fingerprint)), x.n_cases);
+        if (!x.is_known) buf_printf(b, " in %.1f s", x.seconds);
+        buf_printf(b, x.found.n ? ", %u not as they should be:\n" : ", all as they should be\n", x.found.n);
+        exam_report(b, &x);
+    }
+    api_target_close(&t);
+    return ok;
+}
+
+quern_status quern_examine(quern *q, const char *device, char **text)
+{
+    struct err *e = api_begin(q);
+    struct arena a = {0};
+    struct buf b = {0};
+    bool ok = examine(device, &b, &a, e);
+    *text = NULL;
+    if (ok) *text = api_text(&b);
+    else buf_release(&b);
+    arena_release(&a);
+    return api_end(q, ok);
 }
 
 /* plans */

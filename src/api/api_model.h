@@ -73,6 +73,9 @@ void api_target_close(struct api_target *t);
 struct api_isas { const char **v; u32 n; };
 bool api_isas(struct api_isas *l, const struct quern_target_opts *o, struct arena *a, struct err *e);
 struct quern_target_opts api_target_with(const struct quern_target_opts *o, const char *isa); /* the options with this one; o may be NULL */
+struct exam;
+/* What its driver computes wrong, tune/examine.h; of the device as it says it is: api_target_ask has taken that from the limits. */
+bool api_target_examine(struct exam *x, struct api_target *t, bool again, struct arena *a, struct err *e);
 
 /* api_keep.c: programs in the user's cache. The key of what would be compiled; false: there is none. */
 bool api_keep_key(struct hash *key, const quern_model *m, const struct api_target *t, const struct cover_opts *cut);

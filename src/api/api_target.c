@@ -4,6 +4,8 @@
 // quern_devices said of it elsewhere; with less than it could do where the caller wants that.
 #include "api/api_model.h"
 
+#include "tune/examine.h"
+
 #include <jansson.h>
 #include <string.h>
 
@@ -163,6 +165,28 @@ bool api_target_choose(struct api_target *t, const char *device, int threads,
     return ok && apply_isa(t, x.isa, e);
 }
 
+bool api_target_examine(struct exam *x, struct api_target *t, bool again, struct arena *a, struct err *e)
+{
+    const struct dev_driver *d = t->driver;
+    bool is_taken = d->in_use && d->in_use(); /* children cannot use it */
+    struct exam_target what = {.driver = d,
+                               .opts = &t->dev,
+                               .lang = t->lang,
+                               .caps = &t->caps,
+                               .fingerprint = buf_view(&t->fingerprint),
+                               .toolchain = buf_view(&t->toolchain)};
+    return exam_device(x, &what, is_taken ? EXAM_KNOWN : again ? EXAM_AGAIN : EXAM_NEW, a, e);
+}
+
+/* Vendors' drivers are examined when they are first seen. One that cannot be examined says why when it is used. */
+static void examine(struct api_target *t)
+{
+    struct exam x;
+    struct err e = {0};
+    if (!t->driver->is_foreign || dev_is_described(&t->dev)) return;
+    if (api_target_examine(&x, t, false, &t->arena, &e)) exam_apply(&t->caps, &x);
+}
+
 bool api_target_ask(struct api_target *t, struct err *e)
 {
     if (!dev_ask(t->driver, &t->dev, &t->caps, &t->fingerprint, e)) return false;
@@ -170,7 +194,7 @@ bool api_target_ask(struct api_target *t, struct err *e)
     if (!t->lang)
         return err_set(e, ERR_FAILED, "device '%s' runs language '%s', which is not built in",
                        t->driver->name, t->driver->lang);
-    return t->lang->toolchain(&t->toolchain, &t->caps, e);
+    return t->lang->toolchain(&t->toolchain, &t->caps, e) && (examine(t), true);
 }
 
 bool api_target_open(struct api_target *t, const char *device, int threads,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern devices: what is present here, as JSON.
+// quern devices: what is present here, as JSON; what the driver of one computes wrong.
 #include "cli.h"
 
 #include <stdio.h>
@@ -8,15 +8,24 @@
 static int run(struct cli *c)
 {
     char *text = NULL;
-    quern_status s = quern_devices(c->q, &text);
-    if (!s) puts(text);
+    bool examine = opts_flag(c, "examine", false);
+    quern_status s = examine ? quern_examine(c->q, opts_text(c, "device"), &text) : quern_devices(c->q, &text);
+    if (!s) fputs(text, stdout);
+    if (!s && !examine) putchar('\n');
     quern_text_free(text);
     return fail(c, s);
 }
 
+static const struct opt options[] = {
+    {"examine", 0, OPT_FLAG, NULL, "try every scalar operation of one device on hard values, against the interpreter"},
+    {"device", 0, OPT_TEXT, "GLOB", "which one (default cpu)"},
+    OPT_END,
+};
+
 const struct cmd cmd_devices = {
     .name = "devices",
-    .summary = "list the devices that are present",
+    .summary = "list the devices that are present, or examine one",
     .args = "",
+    .options = options,
     .run = run,
 };

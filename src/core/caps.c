@@ -32,7 +32,7 @@ static const struct field {
     FIELD(has_i16, FIELD_BOOL), FIELD(has_i64, FIELD_BOOL),
     FIELD(has_rte_f16, FIELD_BOOL), FIELD(has_nan, FIELD_BOOL), FIELD(matrix, FIELD_TEXT),
     FIELD(team_matrix, FIELD_TEXT), FIELD(team, FIELD_U32), FIELD(has_copy, FIELD_BOOL), FIELD(has_tile, FIELD_BOOL),
-    FIELD(dot, FIELD_TEXT),
+    FIELD(dot, FIELD_TEXT), FIELD(avoid, FIELD_TEXT),
     FIELD(spirv, FIELD_U32), FIELD(spirv_flags, FIELD_TEXT), FIELD(gflops, FIELD_U32), FIELD(gbps, FIELD_U32),
     FIELD(isa, FIELD_ISA),
 };

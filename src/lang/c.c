@@ -447,8 +447,12 @@ static bool print(struct buf *out, const struct kir *in, const struct caps *c, s
     if (!check(in, e)) return false;
     struct arena arena = {0};
     struct err err = {0};
-    struct kir expanded, *k = &expanded;
-    kir_expand_math(k, &arena, in, expands, c);
+    struct kir expanded, safe, *k = &safe;
+    kir_expand_math(&expanded, &arena, in, expands, c);
+    if (!kir_avoid(&safe, &arena, &expanded, str_of(c->avoid), e)) {
+        arena_release(&arena);
+        return false;
+    }
     struct text t = {.style = &style, .caps = c, .arena = &arena, .err = &err};
     struct buf functions = {0};
     u32 n = 0;

@@ -260,9 +260,13 @@ bool gpu_print(struct buf *out, const struct kir *in, const struct caps *c, cons
 {
     struct arena arena = {0};
     struct err err = {0};
-    struct kir k;
+    struct kir expanded, k;
     if (!check(in, c, w, e)) return false;
-    kir_expand_math(&k, &arena, in, wants_all, NULL);
+    kir_expand_math(&expanded, &arena, in, wants_all, NULL);
+    if (!kir_avoid(&k, &arena, &expanded, str_of(c->avoid), e)) {
+        arena_release(&arena);
+        return false;
+    }
     struct text t = {.style = &w->text, .caps = c, .arena = &arena, .err = &err};
     text_open(&t, &k);
     gpu_team_open(&t);

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// examine.c: a device is examined in child processes, as drivers crash and hang: a child goes through ranges of cases, a kernel each,
+// and says where it is. A range that the language or the driver refuses is halved until single cases are left; so is one that the child
+// does not survive, by its parent. What was found is kept in the user's cache by device, driver, toolchain and build of this library.
+//
+// What follows: operations with a second definition are avoided (kir_avoid), subgroups and DOT are taken from the target's abilities,
+// and whatever else is wrong is refused by name where a kernel needs it.
+#include "tune/examine.h"
+
+#include <string.h>
+
+enum { REVISION = 1 /* of the cases */, MAX_TEXT = 160, MAX_CHILDREN = 64 };
+static const double range_seconds = 30; /* building a kernel, and a driver's first start */
+
+struct range {
+    u32 from, to;
+};
+
+struct ranges { /* a stack: the next one last */
+    struct range *v;
+    u32 n, cap;
+};
+
+struct message { /* RANGE: it begins; RESULT: of a case */
+    u8 kind, status;
+    struct range range;
+    u32 at;
+    char text[MAX_TEXT];
+};
+
+enum { MSG_RANGE, MSG_RESULT, MSG_END };
+
+struct session {
+    const struct exam_target *t;
+    const struct exam_case *v;
+    struct ranges todo;
+    struct dev *dev; /* in the child */
+    int fd;
+};
+
+/* The child. */
+
+static void send(const struct session *s, struct message m) { os_child_put(s->fd, &m, sizeof m); }
+
+static void set_text(struct message *m, struct str text)
+{
+    if (text.n) memcpy(m->text, text.p, (size_t)i64_min(text.n, MAX_TEXT - 1));
+}
+
+static void send_result(const struct session *s, u32 at, enum exam_status st, struct str text)
+{
+    struct message m;
+    memset(&m, 0, sizeof m);
+    m.kind = MSG_RESULT, m.status = (u8)st, m.at = at;
+    set_text(&m, text);
+    send(s, m);
+}
+
+static i64 arg_bytes(const struct exam_kernel *k, u32 i)
+{
+    return k->arg[i].n * dtype_size(kir_dtype(&k->kir, k->kir.buf.v[i].id));
+}
+
+static bool upload_all(struct session *s, struct exam_kernel *k, struct dev_mem *mem, struct err *e)
+{
+    const struct dev_driver *d = s->t->driver;
+    for (u32 i = 0; i < k->n_arg; i++)
+        if (!d->alloc(s->dev, arg_bytes(k, i), &mem[i], e) || !d->upload(s->dev, mem[i], k->arg[i].p, arg_bytes(k, i), e)) return false;
+    return true;
+}
+
+static bool download_all(struct session *s, struct exam_kernel *k, const struct dev_mem *mem, void **got, struct err *e)
+{
+    for (u32 i = 0; i < k->n_arg; i++) {
+        got[i] = arena_alloc(&k->arena, arg_bytes(k, i) + 64);
+        if (!s->t->driver->download(s->dev, mem[i], got[i], arg_bytes(k, i), e)) return false;
+    }
+    return true;
+}
+
+/* The results as the device leaves them. */
+static bool run(struct session *s, struct exam_kernel *k, struct str binary, void **got, struct err *e)
+{
+    const struct dev_driver *d = s->t->driver;
+    struct dev_mem mem[countof(k->arg)] = {0};
+    i64 grid[1][3] = {{k->n_grid, 1, 1}}, param[1] = {k->rounds};
+    struct dev_kernel *kernel = d->load(s->dev, binary, k->kir.name, 1, e);
+    if (!kernel) return false;
+    struct dev_launch l = {.kernel = kernel,
+                           .buf = mem,
+                           .n_buf = k->n_arg,
+                           .param = param,
+                           .n_param = k->kir.param.n,
+                           .grid = (const i64(*)[3])grid,
+                           .n_grid = 1};
+    bool ok = upload_all(s, k, mem, e) && d->launch(s->dev, &l, e) && d->fence(s->dev, e) && download_all(s, k, mem, got, e);
+    for (u32 i = 0; i < k->n_arg; i++)
+        if (mem[i].size) d->release(s->dev, &mem[i]);
+    d->unload(s->dev, kernel);
+    return ok;
+}
+
+static bool build(struct session *s, struct exam_kernel *k, struct buf *binary, struct err *e)
+{
+    struct buf text = {0};
+    bool ok = kir_verify(&k->kir, e) && lang_render(&text, s->t->lang, &k->kir, s->t->caps, &k->arena, e) &&
+              s->t->lang->build(binary, buf_view(&text), s->t->caps, range_seconds, e);
+    buf_release(&text);
+    return ok;
+}
+
+static bool interpret(struct exam_kernel *k, struct err *e)
+{
+    i64 param[1] = {k->rounds};
+    return kir_eval(&k->kir, k->arg, param, &(struct kir_eval_opts){.seed = 1}, e);
+}
+
+static void judge(const struct session *s, const struct exam_kernel *k, u32 from, void *const *got)
+{
+    for (u32 i = 0; i < k->n; i++) {
+        struct buf why = {0};
+        u32 n = exam_compare(k, s->t->caps, i, got, &why);
+        if (n > 1) buf_printf(&why, " (and %u more)", n - 1);
+        send_result(s, from + i, n ? EXAM_WRONG : EXAM_OK, buf_view(&why));
+        buf_release(&why);
+    }
+}
+
+static void examine(struct session *s, struct range r)
+{
+    struct exam_kernel k;
+    struct message m;
+    void *got[countof(k.arg)];
+    struct buf binary = {0};
+    struct err e = {0};
+    memset(&m, 0, sizeof m);
+    m.kind = MSG_RANGE, m.range = r;
+    send(s, m);
+    exam_build(&k, s->t->caps, s->v + r.from, r.to - r.from);
+    bool ok = build(s, &k, &binary, &e) && run(s, &k, buf_view(&binary), got, &e) && interpret(&k, &e);
+    if (ok) judge(s, &k, r.from, got);
+    else if (r.to - r.from == 1) send_result(s, r.from, EXAM_REFUSED, str_of(e.msg));
+    buf_release(&binary);
+    arena_release(&k.arena);
+    if (ok || r.to - r.from == 1) return;
+    u32 mid = r.from + (r.to - r.from) / 2;
+    examine(s, (struct range){r.from, mid});
+    examine(s, (struct range){mid, r.to});
+}
+
+static void child_main(void *user, int fd)
+{
+    struct session *s = user;
+    struct err e = {0};
+    struct message m;
+    s->fd = fd;
+    s->dev = s->t->driver->open(s->t->opts, &e);
+    memset(&m, 0, sizeof m);
+    m.kind = MSG_END, m.status = EXAM_REFUSED;
+    set_text(&m, str_of(e.msg));
+    if (s->dev) {
+        for (u32 i = s->todo.n; i-- > 0;) examine(s, s->todo.v[i]);
+        s->t->driver->close(s->dev);
+        m.status = EXAM_OK;
+    }
+    send(s, m);
+}
+
+/* The parent. */
+
+static void note(struct exam *x, const struct session *s, u32 at, enum exam_status st, struct str why, struct arena *a)
+{
+    struct buf name = {0};
+    if (st == EXAM_OK) return;
+    exam_print(&name, &s->v[at]);
+    *(arr_push(a, &x->found)) =
+        (struct exam_finding){.what = s->v[at], .status = st, .name = str_dup(a, buf_view(&name)), .why = str_dup(a, why)};
+    buf_release(&name);
+}
+
+static void push(struct ranges *r, struct arena *a, u32 from, u32 to)
+{
+    if (from < to) *(arr_push(a, r)) = (struct range){from, to};
+}
+
+/* What is left when the child ended within a range, of which it had finished all before `at`. */
+static void go_on_behind(struct exam *x, struct session *s, struct range r, const char *how, struct arena *a)
+{
+    while (s->todo.n && s->todo.v[s->todo.n - 1].to <= r.from) s->todo.n--;
+    if (s->todo.n) {
+        u32 end = s->todo.v[--s->todo.n].to;
+        push(&s->todo, a, r.to, end);
+    }
+    if (r.to - r.from == 1) {
+        note(x, s, r.from, EXAM_CRASH, str_of(how), a);
+        return;
+    }
+    u32 mid = r.from + (r.to - r.from) / 2;
+    push(&s->todo, a, mid, r.to);
+    push(&s->todo, a, r.from, mid);
+}
+
+/* One child's work. False: the device cannot be opened. */
+static bool follow(struct exam *x, struct session *s, struct arena *a, struct err *e)
+{
+    struct os_child c;
+    struct message m;
+    struct range now = {0, 0};
+    if (!os_child_start(&c, child_main, s, e)) return false;
+    enum os_exit how = os_child_get(&c, &m, sizeof m, 2 * range_seconds);
+    for (; how == OS_EXITED && m.kind != MSG_END; how = os_child_get(&c, &m, sizeof m, 2 * range_seconds)) {
+        m.text[MAX_TEXT - 1] = 0;
+        if (m.kind == MSG_RANGE) now = m.range;
+        else if (m.at < x->n_cases) note(x, s, m.at, (enum exam_status)m.status, str_of(m.text), a);
+    }
+    os_child_end(&c);
+    if (how == OS_EXITED) {
+        s->todo.n = 0;
+        return m.status == EXAM_OK || err_set(e, ERR_FAILED, "%s", m.text);
+    }
+    if (now.to == now.from) return err_set(e, ERR_SYSTEM, "the driver %s when it was opened", how == OS_TIMEOUT ? "hung" : "crashed");
+    go_on_behind(x, s, now, how == OS_TIMEOUT ? "does not end" : "crashes", a);
+    return true;
+}
+
+static void make_ranges(struct session *s, u32 n, struct arena *a)
+{
+    struct ranges in_order = {0};
+    for (u32 from = 0; from < n;) {
+        u32 to = from + 1;
+        while (to < n && exam_together(s->v + from, to + 1 - from)) to++;
+        push(&in_order, a, from, to);
+        from = to;
+    }
+    for (u32 i = in_order.n; i-- > 0;) push(&s->todo, a, in_order.v[i].from, in_order.v[i].to);
+}
+
+static bool run_all(struct exam *x, const struct exam_target *t, struct arena *a, struct err *e)
+{
+    struct exam_case *v;
+    double start = os_now();
+    x->n_cases = exam_list(a, t->caps, &v);
+    struct session s = {.t = t, .v = v};
+    make_ranges(&s, x->n_cases, a);
+    for (u32 i = 0; s.todo.n; i++) {
+        if (i == MAX_CHILDREN) return err_set(e, ERR_FAILED, "the driver fails %d times", MAX_CHILDREN);
+        if (!follow(x, &s, a, e)) return false;
+    }
+    x->seconds = os_now() - start;
+    return true;
+}
+
+/* Remembering: a line of numbers of all cases and seconds, then a line per finding: status, number of the case, what is wrong. */
+
+static struct hash key_of(const struct exam_target *t)
+{
+    struct buf b = {0};
+    struct hash own = {0};
+    os_build_id(&own);
+    buf_printf(&b, "exam %d %llx\n%s\n%.*s\n%.*s\n", REVISION, (unsigned long long)own.lo, t->driver->name, STR_ARG(t->fingerprint),
+               STR_ARG(t->toolchain));
+    caps_print(&b, t->caps);
+    struct hash h = hash_bytes(b.p, b.n);
+    buf_release(&b);
+    return h;
+}
+
+static void remember(const struct exam *x, const struct exam_target *t, const struct cache *c)
+{
+    struct buf b = {0};
+    buf_printf(&b, "%u\n", x->n_cases);
+    for (u32 i = 0; i < x->found.n; i++) {
+        const struct exam_finding *f = &x->found.v[i];
+        buf_printf(&b, "%d %d %d %d %d %u ", f->status, f->what.op, f->what.t, f->what.to, f->what.form, f->what.constant);
+        for (i64 k = 0; k < f->why.n; k++) buf_char(&b, f->why.p[k] == '\n' ? ' ' : f->why.p[k]);
+        buf_char(&b, '\n');
+    }
+    cache_put(c, key_of(t), buf_view(&b));
+    buf_release(&b);
+}
+
+static bool take_number(struct str *line, i64 most, i64 *v)
+{
+    struct str word;
+    return str_cut(*line, ' ', &word, line) && str_to_i64(word, v) && *v >= 0 && *v < most;
+}
+
+static bool recall_line(struct exam *x, struct str line, struct arena *a)
+{
+    i64 v[6];
+    const i64 most[6] = {EXAM_CRASH + 1, N_KIR_OPS, N_DTYPES, N_DTYPES, EXAM_SUBGROUP + 1, 1000};
+    for (i64 i = 0; i < countof(v); i++)
+        if (!take_number(&line, most[i], &v[i])) return false;
+    struct exam_finding f = {.status = (enum exam_status)v[0], .why = line};
+    f.what = (struct exam_case){(enum kir_op)v[1], (enum dtype)v[2], (enum dtype)v[3], (enum exam_form)v[4], (u32)v[5]};
+    struct buf name = {0};
+    exam_print(&name, &f.what);
+    f.name = str_dup(a, buf_view(&name));
+    buf_release(&name);
+    *(arr_push(a, &x->found)) = f;
+    return true;
+}
+
+static bool recall(struct exam *x, const struct exam_target *t, const struct cache *c, struct arena *a)
+{
+    struct str text, line;
+    i64 n;
+    if (!cache_get(c, key_of(t), a, &text) || !str_cut(text, '\n', &line, &text) || !str_to_i64(line, &n)) return false;
+    x->n_cases = (u32)n;
+    while (str_cut(text, '\n', &line, &text))
+        if (!recall_line(x, line, a)) return *x = (struct exam){0}, false;
+    return x->is_known = true;
+}
+
+bool exam_device(struct exam *x, const struct exam_target *t, enum exam_when when, struct arena *a, struct err *e)
+{
+    struct cache c;
+    *x = (struct exam){0};
+    if (dev_is_described(t->opts)) return err_set(e, ERR_USAGE, "device '%s' is described only, nothing runs on it", t->driver->name);
+    cache_open(&c, "devices", a, t->log);
+    if (when != EXAM_AGAIN && recall(x, t, &c, a)) return true;
+    if (when == EXAM_KNOWN) return err_set(e, ERR_NOTHING, "device '%s' was not examined yet", t->driver->name);
+    if (!run_all(x, t, a, e)) return false;
+    remember(x, t, &c);
+    return true;
+}
+
+/* What follows. */
+
+static bool add_word(struct caps *c, struct str name)
+{
+    struct str list = str_of(c->avoid), word;
+    while (list.n) {
+        str_cut(list, ' ', &word, &list);
+        if (str_eq(word, name)) return true;
+    }
+    i64 n = (i64)strlen(c->avoid);
+    if (n + name.n + 2 > (i64)sizeof c->avoid) return false;
+    if (n) c->avoid[n++] = ' ';
+    memcpy(c->avoid + n, name.p, (size_t)name.n);
+    c->avoid[n + name.n] = 0;
+    return true;
+}
+
+/* The list is full: too much of the type is wrong to use it at all. */
+static void take_type(struct caps *c, enum dtype t)
+{
+    if (t == DT_F64) c->has_f64 = false;
+    if (t == DT_I64 || t == DT_U64) c->has_i64 = false;
+}
+
+void exam_apply(struct caps *c, const struct exam *x)
+{
+    for (u32 i = 0; i < x->found.n; i++) {
+        const struct exam_finding *f = &x->found.v[i];
+        if (f->what.form == EXAM_SUBGROUP) c->has_subgroup = false;
+        else if (!add_word(c, f->name)) take_type(c, f->what.t);
+    }
+}
+
+static bool has_definition(const struct exam_case *x)
+{
+    if (x->form == EXAM_LOOP) return x->t == DT_I64 || x->t == DT_U64;
+    bool is_zero = x->form == EXAM_CONST && (x->op == KI_DIV || x->op == KI_MUL || x->op == KI_ADD) && dtype_is_float(x->t) &&
+                   x->constant < 2; /* both zeros come first */
+    return is_zero || kir_can_avoid(x->op, x->t, x->to);
+}
+
+void exam_report(struct buf *b, const struct exam *x)
+{
+    static const char *const what[] = {"right", "wrong", "refused", "crash"};
+    for (u32 i = 0; i < x->found.n; i++) {
+        const struct exam_finding *f = &x->found.v[i];
+        const char *then = f->what.form == EXAM_SUBGROUP  ? "no kernel uses subgroups"
+                           : has_definition(&f->what) ? "done by other operations"
+                                                      : "kernels that need it are refused";
+        buf_printf(b, "  %-8s %-16.*s %.*s; %s\n", what[f->status], STR_ARG(f->name), STR_ARG(f->why), then);
+    }
+}
