@@ -7,10 +7,10 @@
 #include "group_bed.h"
 #include "vulkan_bed.h"
 
-/* Small types through words, halves by integer arithmetic. */
+/* Small types through words, halves by integer arithmetic, 64-bit integers as pairs. */
 static void less(struct caps *c)
 {
-    c->has_i8 = c->has_i16 = c->has_f16 = c->has_rte_f16 = c->has_fma = false;
+    c->has_i8 = c->has_i16 = c->has_f16 = c->has_rte_f16 = c->has_fma = c->has_i64 = false;
     c->max_push = 0;
     c->spirv = 13;
 }

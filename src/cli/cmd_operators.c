@@ -96,9 +96,9 @@ static void put_head(void)
          "model is read. If, Loop and Scan become the nodes of their bodies, or, where only running can decide, If and Loop of ai.quern,\n"
          "whose bodies are programs (*program*) with any operators and types; sizes of carried values may change from round to round.\n\n"
          "Processors (languages c and kir), CUDA and HIP have all types. f16 and bf16 are stored as such and computed in f32 everywhere, types of\n"
-         "8 and 16 bits are packed where a device cannot address them. OpenCL and Vulkan devices may lack f64, Vulkan devices 64-bit\n"
-         "integers, too (`quern devices`: `has_f64`, `has_i64`); there operators are refused on f64, i64 and u64, and those of which *device needs*\n"
-         "says so on other types, too, with some of their attributes: indices that are results or inputs are i64 in ONNX.");
+         "8 and 16 bits are packed where a device cannot address them. OpenCL and Vulkan devices may lack f64 (`quern devices`:\n"
+         "`has_f64`); there operators are refused on f64, and those of which *device needs* says so on other types, too, with some of their\n"
+         "attributes. Vulkan devices without 64-bit integers (`has_i64`) compute with pairs of words where a value may need more than one.");
 }
 
 /* Each domain once, ONNX's first, our own last. */

@@ -2,7 +2,7 @@
 //
 // Private to language spirv: the module being written and what its parts share. lang_spirv_mod.c
 // assembles words, types and constants; _op.c spells scalar operators; _half.c small and packed
-// types; _value.c gives the lanes of values; _array.c variables; _mem.c accesses; _frag.c
+// types; _pair.c spells 64-bit integers where there are none; _value.c gives the lanes of values; _array.c variables; _mem.c accesses; _frag.c
 // fragments; _body.c walks a kernel. Only these files and spirv.c include this header.
 //
 // Values are scalarised: a vector of kernel IR is one id per lane, made when it is asked for. What
@@ -30,6 +30,7 @@ struct spv_array {
     u32 unit;         /* SHARED: bytes of the variable's elements */
     u32 binding;      /* of a buffer */
     bool is_wide;     /* i64 kept in 64 bits */
+    bool is_pair;     /* of 64-bit integers that are pairs of words */
     bool is_packed;   /* REG: elements are packed words */
     bool is_coherent; /* written and read by threads of one group */
     u32 per;          /* REG: words or lanes of an element */
@@ -118,6 +119,9 @@ u32 spv_ext(struct spv *s, u32 number, const u32 arg[4]);        /* of GLSL.std.
 #define SPV_BIN(s, op, r, ...) spv_bin((s), (op), (r), (const u32[2]){__VA_ARGS__})
 #define SPV_CHOOSE(s, r, ...) spv_choose((s), (r), (const u32[3]){__VA_ARGS__})
 #define SPV_EXT(s, number, ...) spv_ext((s), (number), (const u32[4]){__VA_ARGS__})
+/* A comparison of operands of r. */
+u32 spv_test(struct spv *s, enum spirv_op op, enum spv_reg r, const u32 arg[2]);
+#define SPV_TEST(s, op, r, ...) spv_test((s), (op), (r), (const u32[2]){__VA_ARGS__})
 /* A module-level variable that the function uses. */
 void spv_use(struct spv *s, u32 var);
 bool spv_assemble(struct spv *s, struct buf *out);
@@ -128,6 +132,16 @@ u32 spv_scalar(struct spv *s, enum kir_op op, enum dtype t, enum spv_reg r, cons
 u32 spv_wrap(struct spv *s, enum dtype t, u32 x); /* a small integer to its type's range */
 u32 spv_cast(struct spv *s, kval v, u32 x);       /* one lane of CAST v, x: its operand's */
 u32 spv_bits(struct spv *s, enum dtype from, enum dtype to, u32 x);
+
+/* lang_spirv_pair.c: 64-bit integers as pairs of words, where the target has no others. */
+bool spv_is_pair(const struct spv *s, enum spv_reg r);
+u32 spv_low(struct spv *s, u32 x);
+u32 spv_pair_bin(struct spv *s, enum spirv_op op, const u32 arg[2]); /* results are pairs */
+u32 spv_pair_test(struct spv *s, enum spirv_op op, u32 a, u32 b);
+u32 spv_pair_choose(struct spv *s, u32 cond, u32 a, u32 b);
+u32 spv_pair_abs(struct spv *s, u32 x);
+u32 spv_pair_to_float(struct spv *s, bool is_signed, enum spv_reg to, u32 x); /* f32 or f64 */
+u32 spv_pair_from_float(struct spv *s, enum spv_reg from, u32 x);
 
 /* lang_spirv_half.c: halves as bits, and packed words. */
 static inline bool spv_is_half(enum dtype t) { return t == DT_F16 || t == DT_BF16; }

@@ -30,7 +30,7 @@ u32 spv_unit_of(const struct spv *s, const struct spv_array *a, kval index)
 {
     const struct kir_ins *x = kir_at(s->k, index);
     bool is_contiguous = x->op == KI_RAMP && x->imm.i == 1;
-    if (!is_contiguous) return a->size;
+    if (!is_contiguous || a->is_pair) return a->size;
     return widest_unit(a->size, x->lanes * a->size,
                        i64_min(kir_multiple(s->k, x->a), SPV_UNIT_MAX) * a->size);
 }
@@ -106,6 +106,7 @@ static struct spv_array *new_array(struct spv *s, kval v, u32 *n_temp)
     struct spv_array *a = arena_new(s->arena, struct spv_array);
     *a = (struct spv_array){.storage = SPV_IN_BUFFER, .unit = SPV_UNIT_MAX, .is_wide = s->wide[v]};
     a->size = (u32)dtype_size(x->dtype);
+    a->is_pair = !s->caps->has_i64 && (x->dtype == DT_I64 || x->dtype == DT_U64);
     if (x->op == KI_BUF) {
         a->binding = (u32)x->imm.i;
         return a;

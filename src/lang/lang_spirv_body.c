@@ -145,6 +145,7 @@ static void across_subgroup(struct spv *s, kval v)
     const struct kir_ins *x = kir_at(s->k, v);
     enum spv_reg r = spv_reg(s, x->a), to = spv_reg(s, v);
     u32 type = spv_type_reg(s, r), a = spv_lane(s, x->a, 0), scope = spv_u32(s, SUBGROUP), id;
+    if (spv_is_pair(s, r) && x->op != KI_SHUFFLE) spv_fail(s, "needs 64-bit integers in subgroups, which the target lacks");
     if (!s->caps->has_subgroup) spv_fail(s, "needs subgroup operations, which the target lacks");
     spv_need(s, SPV_CAP_SUBGROUP);
     if (x->op == KI_SHUFFLE) {

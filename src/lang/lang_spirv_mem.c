@@ -222,12 +222,12 @@ static u32 lane_index(struct spv *s, const struct access *x, u32 i)
 static u32 load_guarded_lane(struct spv *s, const struct access *x, u32 i)
 {
     enum spv_reg r = element_reg(s, x->array);
-    u32 type = spv_type_reg(s, r), valid = is_valid(s, x, i);
+    u32 valid = is_valid(s, x, i);
     u32 at =
         SPV_INS(s, SPV_SELECT, spv_type_reg(s, SR_U32), valid, lane_index(s, x, i), spv_u32(s, 0));
     bool is_float = r == SR_F32 || r == SR_F64;
     u32 zero = is_float ? spv_const_f(s, r, 0) : spv_const_i(s, r, 0);
-    return SPV_INS(s, SPV_SELECT, type, valid, load_element(s, x->array, at), zero);
+    return SPV_CHOOSE(s, r, valid, load_element(s, x->array, at), zero);
 }
 
 static void load_guarded(struct spv *s, const struct access *x)

@@ -113,7 +113,7 @@ u32 spv_type_reg(struct spv *s, enum spv_reg r)
     case SR_BOOL: return spv_type(s, SPV_TYPE_BOOL, NULL, 0);
     case SR_U32: return spv_type_int(s, 32);
     case SR_U64:
-        if (!s->caps->has_i64) spv_fail(s, "needs 64-bit integers, which the target lacks");
+        if (!s->caps->has_i64) return spv_type_vec(s, spv_type_int(s, 32), 2);
         spv_need(s, SPV_CAP_I64);
         return spv_type_int(s, 64);
     case SR_F32: return SPV_TYPE(s, SPV_TYPE_FLOAT, 32);
@@ -141,6 +141,10 @@ u32 spv_const_i(struct spv *s, enum spv_reg r, i64 v)
 {
     u32 type = spv_type_reg(s, r);
     if (r == SR_BOOL) return SPV_TYPE(s, v ? SPV_CONSTANT_TRUE : SPV_CONSTANT_FALSE, type);
+    if (spv_is_pair(s, r)) {
+        u32 lo = spv_u32(s, (u32)v), hi = spv_u32(s, (u32)((u64)v >> 32));
+        return SPV_TYPE(s, SPV_CONSTANT_COMPOSITE, type, lo, hi);
+    }
     if (r == SR_U64) return SPV_TYPE(s, SPV_CONSTANT, type, (u32)v, (u32)((u64)v >> 32));
     assert(r == SR_U32);
     return SPV_TYPE(s, SPV_CONSTANT, type, (u32)v);
@@ -166,11 +170,18 @@ u32 spv_ins(struct spv *s, enum spirv_op op, const u32 arg[4])
 
 u32 spv_bin(struct spv *s, enum spirv_op op, enum spv_reg r, const u32 arg[2])
 {
+    if (spv_is_pair(s, r)) return spv_pair_bin(s, op, arg);
     return SPV_INS(s, op, spv_type_reg(s, r), arg[0], arg[1]);
+}
+
+u32 spv_test(struct spv *s, enum spirv_op op, enum spv_reg r, const u32 arg[2])
+{
+    return spv_is_pair(s, r) ? spv_pair_test(s, op, arg[0], arg[1]) : spv_bin(s, op, SR_BOOL, arg);
 }
 
 u32 spv_choose(struct spv *s, enum spv_reg r, const u32 arg[3])
 {
+    if (spv_is_pair(s, r)) return spv_pair_choose(s, arg[0], arg[1], arg[2]);
     return SPV_INS(s, SPV_SELECT, spv_type_reg(s, r), arg[0], arg[1], arg[2]);
 }
 

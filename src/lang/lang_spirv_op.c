@@ -97,7 +97,8 @@ static enum spirv_op spelling_of(enum kir_op op, enum dtype t)
 static u32 by_spelling(struct spv *s, enum kir_op op, enum dtype t, enum spv_reg r, const u32 *x)
 {
     bool is_test = kir_op_info(op)->rule == 'B', is_unary = kir_op_info(op)->n_args == 1;
-    u32 id = SPV_BIN(s, spelling_of(op, t), is_test ? SR_BOOL : r, x[0], is_unary ? 0 : x[1]);
+    const u32 arg[2] = {x[0], is_unary ? 0 : x[1]};
+    u32 id = is_test ? spv_test(s, spelling_of(op, t), r, arg) : spv_bin(s, spelling_of(op, t), r, arg);
     bool rounds = op == KI_ADD || op == KI_SUB || op == KI_MUL || op == KI_DIV;
     if (rounds && dtype_is_float(t))
         SPV_PUT(&s->decorations, SPV_DECORATE, id, SPV_DEC_NO_CONTRACTION);
@@ -106,14 +107,14 @@ static u32 by_spelling(struct spv *s, enum kir_op op, enum dtype t, enum spv_reg
 
 /* Those that need several. */
 
-static u32 less(struct spv *s, enum dtype t, u32 a, u32 b)
+static u32 less(struct spv *s, enum dtype t, enum spv_reg r, u32 a, u32 b)
 {
-    return SPV_BIN(s, spelling_of(KI_LT, t), SR_BOOL, a, b);
+    return SPV_TEST(s, spelling_of(KI_LT, t), r, a, b);
 }
 
 static u32 extreme(struct spv *s, enum kir_op op, enum dtype t, enum spv_reg r, const u32 *x)
 {
-    u32 first = op == KI_MIN ? less(s, t, x[0], x[1]) : less(s, t, x[1], x[0]);
+    u32 first = op == KI_MIN ? less(s, t, r, x[0], x[1]) : less(s, t, r, x[1], x[0]);
     return SPV_CHOOSE(s, r, first, x[0], x[1]);
 }
 
@@ -121,9 +122,9 @@ static u32 extreme(struct spv *s, enum kir_op op, enum dtype t, enum spv_reg r, 
    only where the type is as wide as the word, and not for indices. */
 static u32 quotient(struct spv *s, enum dtype t, enum spv_reg r, const u32 *x)
 {
-    bool may_overflow = t == DT_I32 || (t == DT_I64 && r == SR_U64);
+    bool may_overflow = t == DT_I32 || (t == DT_I64 && r == SR_U64 && !spv_is_pair(s, r));
     if (!may_overflow) return spv_wrap(s, t, SPV_BIN(s, SPV_S_DIV, r, x[0], x[1]));
-    u32 is_minus = SPV_BIN(s, SPV_I_EQUAL, SR_BOOL, x[1], spv_const_i(s, r, -1));
+    u32 is_minus = SPV_TEST(s, SPV_I_EQUAL, r, x[1], spv_const_i(s, r, -1));
     u32 by = SPV_CHOOSE(s, r, is_minus, spv_const_i(s, r, 1), x[1]);
     u32 q = SPV_BIN(s, SPV_S_DIV, r, x[0], by);
     return SPV_CHOOSE(s, r, is_minus, SPV_BIN(s, SPV_S_NEGATE, r, x[0], 0), q);
@@ -138,6 +139,7 @@ static u32 remainder_int(struct spv *s, enum dtype t, enum spv_reg r, const u32 
 /* A choice between x and -x by x < 0 is one that Mesa 22 gets wrong for what it has just extended from 32 bits to 64. */
 static u32 magnitude(struct spv *s, enum dtype t, enum spv_reg r, u32 x)
 {
+    if (spv_is_pair(s, r)) return is_signed(t) ? spv_pair_abs(s, x) : x;
     return is_signed(t) ? spv_wrap(s, t, SPV_EXT(s, GLSL_SABS, spv_type_reg(s, r), x, 0, 0)) : x;
 }
 
@@ -185,7 +187,8 @@ static void loop_close(struct spv *s, const struct loop *l)
 
 static void put_as(struct spv *s, enum spirv_op op, enum spv_reg r, u32 id, u32 a, u32 b)
 {
-    SPV_PUT(&s->code, op, spv_type_reg(s, r), id, a, b);
+    if (spv_is_pair(s, r)) SPV_PUT(&s->code, SPV_COPY_OBJECT, spv_type_reg(s, r), id, SPV_BIN(s, op, r, a, b));
+    else SPV_PUT(&s->code, op, spv_type_reg(s, r), id, a, b);
 }
 
 /* By squaring, as int_pow of kir; negative exponents give 0. */
@@ -199,15 +202,16 @@ static u32 power_int(struct spv *s, enum dtype t, enum spv_reg r, const u32 *x)
     loop_value(s, &l, r, base, x[0], base2);
     loop_value(s, &l, r, n, x[1], n2);
     loop_value(s, &l, r, result, one, result2);
-    loop_while(s, &l, SPV_BIN(s, has_sign ? SPV_S_LESS_THAN : SPV_U_LESS_THAN, SR_BOOL, zero, n));
+    loop_while(s, &l, SPV_TEST(s, has_sign ? SPV_S_LESS_THAN : SPV_U_LESS_THAN, r, zero, n));
     loop_next(s, &l);
-    u32 odd = SPV_BIN(s, SPV_I_NOT_EQUAL, SR_BOOL, SPV_BIN(s, SPV_BITWISE_AND, r, n, one), zero);
+    u32 odd = SPV_TEST(s, SPV_I_NOT_EQUAL, r, SPV_BIN(s, SPV_BITWISE_AND, r, n, one), zero);
     u32 more = SPV_BIN(s, SPV_I_MUL, r, result, base);
-    SPV_PUT(&s->code, SPV_SELECT, type, result2, odd, more, result);
+    if (spv_is_pair(s, r)) SPV_PUT(&s->code, SPV_COPY_OBJECT, type, result2, SPV_CHOOSE(s, r, odd, more, result));
+    else SPV_PUT(&s->code, SPV_SELECT, type, result2, odd, more, result);
     put_as(s, SPV_I_MUL, r, base2, base, base);
     put_as(s, SPV_SHIFT_RIGHT_LOGICAL, r, n2, n, one);
     loop_close(s, &l);
-    if (is_signed(t)) result = SPV_CHOOSE(s, r, less(s, t, x[1], zero), zero, result);
+    if (is_signed(t)) result = SPV_CHOOSE(s, r, less(s, t, r, x[1], zero), zero, result);
     return spv_wrap(s, t, result);
 }
 
@@ -292,8 +296,8 @@ static u32 multiply_add(struct spv *s, enum dtype t, enum spv_reg r, const u32 *
 {
     u32 type = spv_type_reg(s, r);
     if (!dtype_is_float(t)) {
-        u32 product = SPV_INS(s, SPV_I_MUL, type, x[0], x[1], 0);
-        return spv_wrap(s, t, SPV_INS(s, SPV_I_ADD, type, product, x[2], 0));
+        u32 product = SPV_BIN(s, SPV_I_MUL, r, x[0], x[1]);
+        return spv_wrap(s, t, SPV_BIN(s, SPV_I_ADD, r, product, x[2]));
     }
     if (s->caps->has_fma) return SPV_EXT(s, GLSL_FMA, type, x[0], x[1], x[2]);
     return SPV_INS(s, SPV_F_ADD, type, SPV_INS(s, SPV_F_MUL, type, x[0], x[1], 0), x[2], 0);
@@ -345,7 +349,7 @@ static u32 cast_to_bool(struct spv *s, enum dtype from, enum spv_reg r, u32 x)
     if (spv_is_half(from)) x = spv_from_half(s, from, x), r = SR_F32;
     bool is_float = r == SR_F32 || r == SR_F64;
     if (is_float) return SPV_BIN(s, SPV_F_UNORD_NOT_EQUAL, SR_BOOL, x, spv_const_f(s, r, 0));
-    return SPV_BIN(s, SPV_I_NOT_EQUAL, SR_BOOL, x, spv_const_i(s, r, 0));
+    return SPV_TEST(s, SPV_I_NOT_EQUAL, r, x, spv_const_i(s, r, 0));
 }
 
 static u32 cast_from_bool(struct spv *s, enum dtype to, enum spv_reg r, u32 x)
@@ -359,15 +363,17 @@ static u32 cast_from_bool(struct spv *s, enum dtype to, enum spv_reg r, u32 x)
 static u32 int_to_int(struct spv *s, enum dtype from, enum dtype to, const enum spv_reg r[2], u32 x)
 {
     bool extends = is_signed(from) && r[0] != r[1] && r[1] == SR_U64;
-    if (r[0] != r[1]) x = SPV_BIN(s, extends ? SPV_S_CONVERT : SPV_U_CONVERT, r[1], x, 0);
+    if (r[0] != r[1] && spv_is_pair(s, r[0])) x = spv_low(s, x);
+    else if (r[0] != r[1]) x = SPV_BIN(s, extends ? SPV_S_CONVERT : SPV_U_CONVERT, r[1], x, 0);
     bool fits = dtype_size(from) < dtype_size(to) && (is_signed(to) || !is_signed(from));
     return from == to || fits ? x : spv_wrap(s, to, x);
 }
 
 /* What does not fit is unspecified, but a small type's value must stay one. */
-static u32 float_to_int(struct spv *s, enum dtype to, enum spv_reg r, u32 x)
+static u32 float_to_int(struct spv *s, enum dtype to, enum spv_reg from, enum spv_reg r, u32 x)
 {
     bool is_unsigned = to == DT_U32 || to == DT_U64;
+    if (spv_is_pair(s, r)) return spv_pair_from_float(s, from, x);
     return spv_wrap(s, to,
                     SPV_BIN(s, is_unsigned ? SPV_CONVERT_F_TO_U : SPV_CONVERT_F_TO_S, r, x, 0));
 }
@@ -382,9 +388,10 @@ u32 spv_cast(struct spv *s, kval v, u32 x)
     if (from == to) return x;
     if (spv_is_half(from)) x = spv_from_half(s, from, x), from = DT_F32, r[0] = SR_F32;
     if (dtype_is_int(from) && dtype_is_int(to)) return int_to_int(s, from, to, r, x);
-    if (dtype_is_int(to)) return float_to_int(s, to, r[1], x);
+    if (dtype_is_int(to)) return float_to_int(s, to, r[0], r[1], x);
     enum spv_reg target = to == DT_F64 ? SR_F64 : SR_F32;
-    if (dtype_is_int(from))
+    if (dtype_is_int(from) && spv_is_pair(s, r[0])) x = spv_pair_to_float(s, is_signed(from), target, x);
+    else if (dtype_is_int(from))
         x = SPV_BIN(s, is_signed(from) ? SPV_CONVERT_S_TO_F : SPV_CONVERT_U_TO_F, target, x, 0);
     else if (r[0] != target) x = SPV_BIN(s, SPV_F_CONVERT, target, x, 0);
     return spv_is_half(to) ? spv_to_half(s, to, x) : x;

@@ -234,7 +234,7 @@ static u32 ramp_lane(struct spv *s, kval v, u32 i)
     enum spv_reg r = spv_reg(s, v);
     u32 base = spv_lane_as(s, x->a, 0, r);
     if (!i) return base;
-    return SPV_INS(s, SPV_I_ADD, spv_type_reg(s, r), base, spv_const_i(s, r, x->imm.i * i), 0);
+    return SPV_BIN(s, SPV_I_ADD, r, base, spv_const_i(s, r, x->imm.i * i));
 }
 
 /* A lane that nobody has made yet. */
@@ -261,6 +261,7 @@ u32 spv_lane(struct spv *s, kval v, u32 i)
 u32 spv_resize(struct spv *s, u32 id, enum spv_reg from, enum spv_reg to)
 {
     if (from == to) return id;
+    if (spv_is_pair(s, from)) return spv_low(s, id);
     return SPV_BIN(s, to == SR_U64 ? SPV_S_CONVERT : SPV_U_CONVERT, to, id, 0);
 }
 
