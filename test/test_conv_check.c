@@ -236,6 +236,26 @@ static void test_planted(void **state)
     }
 }
 
+/* A kernel that cannot be loaded gives no outputs: it did not run, which is not the same as wrong. */
+static void test_not_run(void **state)
+{
+    struct plant p;
+    struct conv_report r;
+    struct buf b = {0};
+    open_layer(&p, &layers[0], CONV_FORWARD);
+    plant_faults(&p, &layers[0]);
+    check_fault(&p, N_FAULTS + 1, &r); /* no such function */
+    assert_false(r.ok);
+    struct str verdict = conv_report_verdict(&r, &p.arena);
+    if (!str_starts(verdict, S("did not run: "))) fail_msg("%.*s", STR_ARG(verdict));
+    conv_report_print(&b, &r);
+    assert_true(str_starts(buf_view(&b), S("did not run")));
+    check_fault(&p, RIGHT, &r);
+    assert_true(str_is(conv_report_verdict(&r, &p.arena), "right"));
+    buf_release(&b);
+    close_layer(&p);
+}
+
 /* One position left out is one term of an output; it is the exact content that shows it, and all the others. */
 static bool is_grad_caught(const struct conv_report *r, enum grad_fault f)
 {
@@ -526,7 +546,7 @@ static void test_changed(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_planted), cmocka_unit_test(test_planted_gradients), cmocka_unit_test(test_fused), cmocka_unit_test(test_fewer_products), cmocka_unit_test(test_old_criterion), cmocka_unit_test(test_definition),
+    cmocka_unit_test(test_planted), cmocka_unit_test(test_not_run), cmocka_unit_test(test_planted_gradients), cmocka_unit_test(test_fused), cmocka_unit_test(test_fewer_products), cmocka_unit_test(test_old_criterion), cmocka_unit_test(test_definition),
     cmocka_unit_test(test_deep),    cmocka_unit_test(test_generated), cmocka_unit_test(test_changed),
 };
 

@@ -159,7 +159,7 @@ static bool check_subject(struct layer *l, const struct subject *s, const char *
     buf_printf(&l->report, "%s:\n", who);
     conv_report_print(&l->report, &r);
     *ok = r.ok;
-    if (!r.ok) note_bad(l, who, S("wrong"));
+    if (!r.ok) note_bad(l, who, conv_report_verdict(&r, &l->arena));
     return true;
 }
 

@@ -273,9 +273,25 @@ static void print_seed(struct buf *b, const struct conv_report *r)
                figure <= 1e-5 ? "passes" : "fails", x->found.n_seen < r->n_outputs ? " (from the sample)" : "");
 }
 
+/* Exams end with the first that is not passed: a kernel that was not launched there has delivered nothing. */
+struct str conv_report_verdict(const struct conv_report *r, struct arena *a)
+{
+    for (u32 k = 0; k < N_CONV_EXAMS; k++) {
+        const struct conv_exam_result *x = &r->exam[k];
+        if (!x->n_rounds || x->status == TRIAL_OK || x->found.n_seen > 0) continue;
+        if (x->status == TRIAL_LAUNCH) return str_fmt(a, "did not run: %s", x->reason);
+        if (x->status == TRIAL_CRASH || x->status == TRIAL_TIMEOUT) return str_fmt(a, "no result: %s", x->reason);
+    }
+    return r->ok ? S("right") : S("wrong");
+}
+
 void conv_report_print(struct buf *b, const struct conv_report *r)
 {
-    buf_printf(b, "%s: %s, %lld terms in f64\n", r->ok ? "right" : "wrong", dtype_name(r->type), (long long)r->n_terms);
+    struct arena a = {0};
+    struct str verdict = conv_report_verdict(r, &a), first, rest;
+    str_cut(verdict, ':', &first, &rest);
+    buf_printf(b, "%.*s: %s, %lld terms in f64\n", STR_ARG(first), dtype_name(r->type), (long long)r->n_terms);
+    arena_release(&a);
     for (u32 k = 0; k < N_CONV_EXAMS; k++)
         if (r->exam[k].n_rounds) print_exam(b, r, (enum conv_exam_kind)k);
     print_runs(b, r);

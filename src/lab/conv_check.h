@@ -59,6 +59,8 @@ struct conv_check_opts {
    another (ERR_UNSUPPORTED), or memory or the system failed. */
 bool conv_check(struct conv_report *r, const struct task *t, const i64 *var, const struct subject *s, const struct conv_check_opts *o,
                 struct err *e);
+/* "right", "wrong", or why there is no answer: "did not run: ..." */
+struct str conv_report_verdict(const struct conv_report *r, struct arena *a);
 /* In words: one line for each exam, the worst element where one failed, the seed's figure and what its criterion would have said. */
 void conv_report_print(struct buf *b, const struct conv_report *r);
 /* 1, but for candidates with fewer products than terms: the product of the norms of their transforms. */
