@@ -29,6 +29,7 @@ static bool compile(struct buf *binary, struct str text, const struct caps *c, d
     if (count_of(text, "dies")) kill(getpid(), SIGKILL);
     if (count_of(text, "slow")) usleep((unsigned)(timeout * 1.2e6));
     if (count_of(text, "slow") || count_of(text, "bad")) return err_set(e, ERR_FAILED, "refused: %.*s", STR_ARG(text));
+    if (count_of(text, "lacks")) return err_set(e, ERR_UNSUPPORTED, "needs what the target lacks");
     if (count_of(text, "same") > 1) return err_set(e, ERR_FAILED, "defined twice");
     buf_str(binary, text);
     return true;
@@ -182,6 +183,49 @@ static void test_one_program(void **state)
     assert_int_equal(n, b.n + 1);
     assert_int_equal(n_programs, 1);
     close_bed(&b);
+}
+
+/* What a target lacks is told from what fails. */
+static void test_reasons(void **state)
+{
+    struct bed b;
+    open_bed(&b, 1, 1);
+    b.n = 3;
+    for (u32 i = 0; i < b.n; i++) b.text[i] = str_fmt(&b.arena, "<%u %s>\n", i, i == 0 ? "lacks" : i == 1 ? "bad" : "dies");
+    build(&b);
+    assert_int_equal(b.out[0].why, ERR_UNSUPPORTED);
+    assert_int_equal(b.out[1].why, ERR_FAILED);
+    assert_int_equal(b.out[2].why, ERR_FAILED);
+    close_bed(&b);
+}
+
+/* A program with a kernel that the driver does not load is halved until that kernel is alone: the others are in programs without it, and
+   those are found in the cache from then on. */
+static void test_halved(void **state)
+{
+    for (u64 seed = 0; seed < 20; seed++) {
+        struct bed b;
+        struct rng r = rng_seed(seed);
+        struct err e = {0};
+        open_bed(&b, seed, 1);
+        b.n = (u32)rng_range(&r, 1, 16), b.builder.n_parallel = 1;
+        u32 bad = (u32)rng_range(&r, 0, b.n - 1), n_halved = 0;
+        for (u32 i = 0; i < b.n; i++) b.text[i] = str_fmt(&b.arena, "<%u fine%s>\n", i, i == bad ? " unloadable" : "");
+        build(&b);
+        for (u32 i = 0; i < b.n; i++)
+            while (count_of(b.out[i].code, "unloadable") && build_halve(&b.builder, b.text, b.out, b.n, i, &b.arena, &e)) n_halved++;
+        assert_true(n_halved <= 5);
+        for (int again = 0; again < 2; again++) {
+            for (u32 i = 0; i < b.n; i++) {
+                check_one(b.text[i], &b.out[i]);
+                assert_int_equal(count_of(b.out[i].code, "unloadable"), i == bad);
+            }
+            assert_false(b.out[bad].is_part);
+            b.builder.lang = &spent;
+            build(&b);
+        }
+        close_bed(&b);
+    }
 }
 
 /* A user of this test's: caches and settings in folders of its own. */
@@ -401,7 +445,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_verdicts),
         cmocka_unit_test(test_found_again),
-        cmocka_unit_test(test_one_program),
+        cmocka_unit_test(test_one_program), cmocka_unit_test(test_halved), cmocka_unit_test(test_reasons),
         cmocka_unit_test(test_cache),
         cmocka_unit_test(test_cache_planted),
         cmocka_unit_test(test_cache_folder),

@@ -125,7 +125,7 @@ static bool build_texts(void *user, const struct str *text, u32 n, struct str *o
     if (!build_all(&v->b, text, n, r, a, e)) return false;
     for (u32 i = 0; i < n; i++) {
         if (!r[i].ok)
-            return err_set(e, ERR_FAILED, "a kernel does not build: %.*s", STR_ARG(r[i].message));
+            return err_set(e, r[i].why == ERR_UNSUPPORTED ? ERR_UNSUPPORTED : ERR_FAILED, "a kernel does not build: %.*s", STR_ARG(r[i].message));
         out[i] = r[i].code;
         dump_binary(v, out[i]);
     }

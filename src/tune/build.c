@@ -13,7 +13,7 @@ static const double default_timeout = 60;
 
 /* Of a program: what its parts share is sent with the first, n is 0 for the others. is_system: the system refused, which is not the text's fault. */
 struct head {
-    u8 ok, timed_out, is_part, is_system;
+    u8 ok, timed_out, is_part, is_system, why;
     i64 n;
 };
 
@@ -41,7 +41,7 @@ static bool build_one(const struct builder *b, struct str text, int fd)
     struct err e = {0};
     double start = os_now();
     bool ok = b->lang->build(&code, text, b->caps, timeout_of(b), &e);
-    struct head h = {.ok = ok, .timed_out = !ok && os_now() - start >= timeout_of(b)};
+    struct head h = {.ok = ok, .timed_out = !ok && os_now() - start >= timeout_of(b), .why = (u8)e.code};
     if (!ok && !h.timed_out) h.is_system = is_of_system(&e);
     h.n = ok ? code.n : (i64)strlen(e.msg);
     bool goes_on = os_child_put(fd, &h, sizeof h) && os_child_put(fd, ok ? code.p : e.msg, h.n);
@@ -98,7 +98,8 @@ static enum os_exit collect_one(struct build_job *j, struct built *out, struct a
     *out = (struct built){.ok = how == OS_EXITED && h.ok,
                           .timed_out = how == OS_TIMEOUT || h.timed_out,
                           .is_part = h.is_part,
-                          .is_system = how == OS_EXITED && h.is_system};
+                          .is_system = how == OS_EXITED && h.is_system,
+                          .why = how == OS_EXITED ? (enum err_code)h.why : ERR_FAILED};
     if (out->ok && h.is_part && h.n) j->program = (struct str){p, h.n};
     if (out->ok) out->code = h.is_part ? j->program : (struct str){p, h.n};
     else if (how == OS_EXITED) out->message = (struct str){p, h.n};
@@ -132,6 +133,7 @@ static void store(const struct builder *b, struct str text, const struct built *
 static bool find(const struct builder *b, struct str text, struct built *out, struct arena *a)
 {
     struct hash key = build_key(b, text);
+    if (b->anew) return false;
     out->ok = cache_get(b->cache, key, a, &out->code);
     if (out->ok || !b->may_join) return out->ok;
     return out->ok = out->is_part = cache_get_part(b->cache, key, a, &out->code);
@@ -243,4 +245,23 @@ bool build_all(const struct builder *b, const struct str *text, u32 n, struct bu
     build_abandon(&g);
     for (u32 i = 0; i < n; i++) out[i] = g.out[i];
     return ok;
+}
+
+bool build_halve(const struct builder *b, const struct str *text, struct built *out, u32 n, u32 i, struct arena *a, struct err *e)
+{
+    struct builder anew = *b;
+    struct str *part = arena_array(a, struct str, n);
+    u32 *at = arena_array(a, u32, n), n_parts = 0;
+    if (!out[i].ok || !out[i].is_part) return false;
+    for (u32 k = 0; k < n; k++)
+        if (out[k].ok && out[k].is_part && out[k].code.p == out[i].code.p) at[n_parts] = k, part[n_parts++] = text[k];
+    anew.anew = true, anew.n_parallel = 1;
+    for (u32 half = 0, from = 0; half < 2; half++) {
+        u32 to = half ? n_parts : (n_parts + 1) / 2;
+        struct built *built = arena_array(a, struct built, n);
+        if (from < to && !build_all(&anew, part + from, to - from, built, a, e)) return false;
+        for (u32 k = from; k < to; k++) out[at[k]] = built[k - from];
+        from = to;
+    }
+    return true;
 }

@@ -130,6 +130,50 @@ static void fill(struct tensor *t, i64 n, struct rng *r)
         memcpy((char *)t->data + done * size, t->data, (size_t)(i64_min(m, n - done) * size));
 }
 
+/* Hard values. Random numbers never meet ties of roundings, equal operands, zeros of either sign: a sixteenth of a pointwise task's
+   elements are such. Infinities, NaN and extremes as well where it is a single operator, none of whose inner values is rounded to a type
+   that has less range. Behind sums a few of them would make all outputs alike, so tasks with any have random content only. */
+enum { HARD_EVERY = 16, HARD_AT = 5, EXTREME_EVERY = 4 /* of those */ };
+
+static bool is_pointwise(const struct graph *g, u32 *n_nodes)
+{
+    bool all = true;
+    *n_nodes = 0;
+    for (node_id n = 1; n < g->node.n; n++) {
+        if (graph_node(g, n)->dead) continue;
+        all &= (op_of(g, n)->props & OP_POINTWISE) != 0;
+        ++*n_nodes;
+    }
+    return all && *n_nodes > 0;
+}
+
+static void fill_hard(struct tensor *t, i64 n, bool has_extremes)
+{
+    static const double tie[] = {0.5, -0.0, 1.5, 0, -0.5, 2.5, -1.5, 1, -2.5, -1, 3.5, 0.25}, extreme[] = {INFINITY, -INFINITY, NAN, 1e30, -1e30, 65504, 1e-30};
+    if (dtype_kind(t->dtype) != DK_FLOAT || dtype_is_small(t->dtype)) return;
+    for (i64 i = HARD_AT; i < n; i += HARD_EVERY) {
+        i64 k = i / HARD_EVERY;
+        bool is_extreme = has_extremes && k % EXTREME_EVERY == 1;
+        elem_set_f64(t->dtype, t->data, i, is_extreme ? extreme[k / EXTREME_EVERY % countof(extreme)] : tie[k % countof(tie)]);
+    }
+}
+
+/* Operands meet different ones: the second input's begin elsewhere. */
+static void fill_all_hard(struct check *c, const struct caps *caps)
+{
+    const struct graph *g = &c->task->g;
+    u32 n_nodes;
+    if (!is_pointwise(g, &n_nodes)) return;
+    bool has_nan = caps && (!caps->is_gpu || caps->has_nan), has_extremes = has_nan && n_nodes == 1;
+    for (u32 k = 0; k < g->input.n; k++) {
+        struct tensor *t = &c->value[g->input.v[k]];
+        i64 n = tensor_count(t), from = i64_min(n, 16 * HARD_EVERY * k);
+        struct tensor rest = *t;
+        rest.data = (char *)t->data + from * dtype_size(t->dtype);
+        if (!graph_value(g, g->input.v[k])->data) fill_hard(&rest, n - from, has_extremes);
+    }
+}
+
 static bool make_value(struct check *c, value_id v, struct rng *r, struct err *e)
 {
     const struct value *x = graph_value(&c->task->g, v);
@@ -188,8 +232,12 @@ static bool evaluate(struct check *c, struct arena *a, u64 seed, struct err *e)
     return ok;
 }
 
-bool check_init(struct check *c, const struct task *t, const i64 *var, u64 seed,
-                bool with_reference, struct err *e)
+bool check_init(struct check *c, const struct task *t, const i64 *var, u64 seed, bool with_reference, struct err *e)
+{
+    return check_init_for(c, t, var, seed, with_reference, NULL, e);
+}
+
+bool check_init_for(struct check *c, const struct task *t, const i64 *var, u64 seed, bool with_reference, const struct caps *caps, struct err *e)
 {
     *c = (struct check){.task = t};
     struct arena *a = &c->arena;
@@ -202,6 +250,7 @@ bool check_init(struct check *c, const struct task *t, const i64 *var, u64 seed,
     bool ok = true;
     for (value_id v = 1; v < g->value.n && ok; v++)
         if (graph_value(g, v)->producer == 0) ok = make_value(c, v, &r, e);
+    if (ok) fill_all_hard(c, caps);
     enum dtype out = graph_precision(g, graph_value(g, g->output.v[0])->dtype);
     check_tolerance(out, graph_depth(g, var), &c->rtol, &c->atol);
     ok = ok && (!with_reference || evaluate(c, a, seed, e));

@@ -83,7 +83,7 @@ static bool add_check(struct tuner *t, const struct contest *c, const i64 *var, 
 {
     u32 n = t->n_checks;
     t->n_checks += with_reference;
-    return check_init(&t->check[n], c->t->task, var, t->o->seed + n, with_reference, t->e);
+    return check_init_for(&t->check[n], c->t->task, var, t->o->seed + n, with_reference, &t->caps, t->e);
 }
 
 static bool add_small_check(struct tuner *t, const struct contest *c, const i64 *value)
@@ -285,6 +285,25 @@ bool heat_build(struct tuner *t, struct contest *c, struct heat *h)
     return ok;
 }
 
+/* A program that cannot be loaded, or one of whose kernels cannot, is no verdict on the others in it. False: the kernel is alone. */
+static bool halve_program(struct tuner *t, struct heat *h, u32 i)
+{
+    if (!build_halve(&t->builder, h->text, h->building.out, h->n, i, &t->arena, t->e)) return false;
+    for (u32 k = 0; k < h->n; k++) h->subject[k].code = h->building.out[k].code;
+    trial_close(&h->session); /* its process knows the old one */
+    return h->building.out[i].ok;
+}
+
+static enum trial_status measure_one(struct tuner *t, struct contest *c, struct heat *h, u32 i, struct buf *why)
+{
+    enum trial_status st = heat_measure(t, c, h, i, why);
+    while (st == TRIAL_LAUNCH && halve_program(t, h, i)) {
+        buf_reset(why);
+        st = heat_measure(t, c, h, i, why);
+    }
+    return st;
+}
+
 static bool run_one(struct tuner *t, struct contest *c, struct heat *h, u32 i)
 {
     struct entrant *x = &c->known.v[h->entrant[i]];
@@ -293,7 +312,7 @@ static bool run_one(struct tuner *t, struct contest *c, struct heat *h, u32 i)
         return entrant_set_status(t, c, x, h->building.out[i].timed_out ? TRIAL_BUILD_TIMEOUT : TRIAL_BUILD,
                           h->building.out[i].message);
     struct buf why = {0};
-    enum trial_status st = heat_measure(t, c, h, i, &why);
+    enum trial_status st = measure_one(t, c, h, i, &why);
     if (st == TRIAL_NEW) { /* the run's time is over: the next run measures it */
         buf_release(&why);
         return !t->e->code;

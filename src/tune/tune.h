@@ -152,6 +152,7 @@ struct builder {
     struct str toolchain;
     double timeout;           /* seconds for one build, 0: 60 */
     u32 n_parallel;           /* processes, 0: one per processor */
+    bool anew;                /* whatever the cache has */
     bool may_join;            /* code may have other kernels, too, where the language can join texts: many are built sooner, but what is
                                  built depends on what else was. For what is tried, not for what is kept */
     const struct stop *stop;  /* nobody waits for builds any more once it is set: ERR_STOPPED; NULL: never */
@@ -160,6 +161,7 @@ struct built {
     bool ok, timed_out;
     bool is_part;             /* of a program, which code is */
     bool is_system;           /* not ok, and not the text's fault */
+    enum err_code why;        /* ERR_UNSUPPORTED: the target lacks something */
     struct str code, message;
 };
 /* Texts that are being built, by n_now processes at once (0: as many as the builder allows); the others that it allows join in when
@@ -185,6 +187,8 @@ bool build_finish(struct building *g, struct arena *a, struct err *e); /* waits 
 void build_abandon(struct building *g);
 /* Builds each text (cached ones are looked up); results in out[0..n). false only when the database or the system failed. */
 bool build_all(const struct builder *b, const struct str *text, u32 n, struct built *out, struct arena *a, struct err *e);
+/* Text i is in a program with others of the n: that of each half of them is built instead. False: it is alone in its program. */
+bool build_halve(const struct builder *b, const struct str *text, struct built *out, u32 n, u32 i, struct arena *a, struct err *e);
 struct hash build_key(const struct builder *b, struct str text);
 
 /* check.c: a task's inputs and what must come out, for one set of sizes. */
@@ -206,8 +210,10 @@ struct check {
     bool in_place;             /* runs in the memory that the check before has left, where there is one: nothing but inputs is written before */
     bool twice;                /* a second run in the same memory must leave the same bytes */
 };
-/* Seeded signed random content in memory of its own; reference by graph_eval, by sampled points above max_flops. */
+/* Seeded signed random content, with hard values of pointwise operators (ties, zeros of both signs), in memory of its own; reference by graph_eval, by sampled points above max_flops. */
 bool check_init(struct check *c, const struct task *t, const i64 *var, u64 seed, bool with_reference, struct err *e);
+/* For a device of these limits: single operators meet infinities and NaN, too, where it keeps them. NULL: any device. */
+bool check_init_for(struct check *c, const struct task *t, const i64 *var, u64 seed, bool with_reference, const struct caps *caps, struct err *e);
 void check_release(struct check *c);
 /* Compares output k, as the kernel left it in its place. true: fine; else why. */
 bool check_output(const struct check *c, u32 k, const void *got, struct buf *why);
