@@ -206,7 +206,7 @@ static bool choose(const struct making *want, const struct api_target *t, struct
 {
     quern_model *m = want->m;
     struct api_choice x;
-    bool ok = api_choose(&x, m, want->known, t, want->cut, work, e) && (!want->prove || api_prove(&x, &t->caps, &m->q->log, work, e));
+    bool ok = api_choose(&x, m, want->known, t, want->cut, work, e) && (!want->prove || api_prove(&x, &t->caps, m->var, &m->q->log, work, e));
     struct cache cache;
     cache_open(&cache, "kernels", work, &m->q->log);
     struct build_env be = {.q = m->q,

@@ -227,44 +227,70 @@ static struct str proof_json(const struct exact_result *r, struct arena *a)
     return s;
 }
 
-static bool prove(struct task_cost *c, const struct task *t, const struct caps *caps, const struct log *l, i64 *left, struct arena *a, struct err *e)
+struct prover {
+    const struct caps *caps;
+    const i64 *var;
+    const struct log *log;
+    i64 left; /* steps */
+    struct arena *a;
+};
+
+static bool examine(struct prover *p, struct exact_result *r, const struct task *t, const struct candidate *c, struct err *e)
 {
-    struct exact_result r = {0};
-    bool ok = true;
+    *r = (struct exact_result){0};
+    if (p->left <= 0) {
+        r->verdict = EXACT_TOLERANCE;
+        buf_z(&r->why, "not run: `quern verify --exact` does");
+        return true;
+    }
+    bool ok = exact_check(r, t, c, p->caps, &(struct exact_opts){.max_work = PROVE_WORK, .once = true}, e);
+    p->left -= r->n_steps;
+    return ok;
+}
+
+/* The default schedule instead of one that is wrong; false: it is that itself, or wrong, too. */
+static bool replace(struct prover *p, struct exact_result *r, const struct task *t, struct task_cost *c, struct err *e)
+{
+    struct buf text = {0};
+    struct candidate other;
+    candidate_print(&text, &c->best);
+    buf_printf(&text, " at %.*s: %.*s", STR_ARG(buf_view(&r->sizes)), STR_ARG(buf_view(&r->why)));
+    bool ok = gen_default(t, p->caps, p->var, &other) && (other.gen != c->best.gen || memcmp(&other.sched, &c->best.sched, sizeof other.sched));
+    if (ok) {
+        log_printf(p->log, 1, "a kernel does not do its task and is left out: %.*s", STR_ARG(buf_view(&text)));
+        exact_result_release(r);
+        c->best = other;
+        c->is_measured = false;
+        ok = examine(p, r, t, &other, e) && r->verdict != EXACT_DIFFERS;
+    }
+    if (!ok && !e->code) err_set(e, ERR_FAILED, "a kernel does not do its task, please report it (--no-prove compiles it all the same): %.*s", STR_ARG(buf_view(&text)));
+    buf_release(&text);
+    return ok;
+}
+
+static bool prove(struct prover *p, struct task_cost *c, const struct task *t, struct err *e)
+{
+    struct exact_result r;
     if (c->proof.n) return true;
-    if (*left > 0) ok = exact_check(&r, t, &c->best, caps, &(struct exact_opts){.max_work = PROVE_WORK, .once = true}, e);
-    else {
-        r.verdict = EXACT_TOLERANCE;
-        buf_z(&r.why, "not run: `quern verify --exact` does");
-    }
-    *left -= r.n_steps;
-    if (ok && r.verdict == EXACT_DIFFERS) {
-        struct buf text = {0};
-        candidate_print(&text, &c->best);
-        log_printf(l, 0, "kernel '%.*s' is not equal to its task at %.*s: %.*s", STR_ARG(buf_view(&text)), STR_ARG(buf_view(&r.sizes)),
-                   STR_ARG(buf_view(&r.why)));
-        buf_release(&text);
-    }
-    if (ok) c->proof = proof_json(&r, a);
+    bool ok = examine(p, &r, t, &c->best, e) && (r.verdict != EXACT_DIFFERS || replace(p, &r, t, c, e));
+    if (ok) c->proof = proof_json(&r, p->a);
     exact_result_release(&r);
     return ok;
 }
 
-static bool prove_choice(struct selection *s, const struct cover *c, const struct caps *caps, const struct log *l, i64 *left, struct arena *a,
-                         struct err *e)
+static bool prove_choice(struct prover *p, struct selection *s, const struct cover *c, struct err *e)
 {
     bool ok = true;
     for (u32 i = 0; i < s->choice.n && ok; i++) {
         u32 task = c->region.v[s->choice.v[i].region].task;
-        if (task == NO_TASK || task_is_call(c->task.v[task])) continue;
-        ok = prove(&s->cost[task], c->task.v[task], caps, l, left, a, e);
+        if (task != NO_TASK && !task_is_call(c->task.v[task])) ok = prove(p, &s->cost[task], c->task.v[task], e);
     }
-    for (u32 b = 0; b < c->body.n && ok; b++) ok = prove_choice(&s->body[b], c->body.v[b], caps, l, left, a, e);
+    for (u32 b = 0; b < c->body.n && ok; b++) ok = prove_choice(p, &s->body[b], c->body.v[b], e);
     return ok;
 }
 
-bool api_prove(struct api_choice *x, const struct caps *caps, const struct log *l, struct arena *a, struct err *e)
+bool api_prove(struct api_choice *x, const struct caps *caps, const i64 *var, const struct log *l, struct arena *a, struct err *e)
 {
-    i64 left = prove_steps;
-    return prove_choice(&x->s, &x->c, caps, l, &left, a, e);
+    struct prover p = {.caps = caps, .var = var, .log = l, .left = prove_steps, .a = a};
+    return prove_choice(&p, &x->s, &x->c, e);
 }

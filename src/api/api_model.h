@@ -121,8 +121,8 @@ struct api_choice { struct cover c; struct selection s; };
 bool api_choose(struct api_choice *x, quern_model *m, struct db *known, const struct api_target *t, struct cover_opts cut, struct arena *work,
                 struct err *e);
 /* api_exact.c: the kernels that were chosen against their tasks (tune/exact.h), as much as a bounded number of steps allows; results go
-   into the costs. A kernel that is not its task is an error. */
-bool api_prove(struct api_choice *x, const struct caps *caps, const struct log *l, struct arena *a, struct err *e);
+   into the costs. A kernel that does not do its task gives way to the default schedule; if that does not either it is an error. */
+bool api_prove(struct api_choice *x, const struct caps *caps, const i64 *var, const struct log *l, struct arena *a, struct err *e);
 
 void api_dump(quern *q, const char *stage, struct str text); /* when the options ask for it */
 bool api_wants_dump(const quern *q, const char *stage);
