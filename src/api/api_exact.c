@@ -156,42 +156,56 @@ static bool tell(const struct exact_job *j, const struct caps *caps, uint64_t se
     return ok;
 }
 
-/* Of an artifact, whose device need not be here. */
-static bool jobs_of_file(struct exact_jobs *x, quern_model *m, const char *path, struct caps *caps, struct err *e)
+struct telling { uint64_t seed; quern_exact_fn *fn; void *user; };
+
+static bool tell_all(const struct exact_jobs *x, const struct caps *caps, const struct telling *to, struct err *e)
+{
+    bool ok = true;
+    for (u32 i = 0; i < x->job.n && ok; i++) ok = tell(&x->job.v[i], caps, to->seed, to->fn, to->user, e);
+    return ok;
+}
+
+/* A variant of an artifact, whose device need not be here. */
+static bool verify_plan(quern_model *m, const struct plan *p, const struct telling *to, struct err *e)
+{
+    struct arena a = {0};
+    struct exact_jobs x = {.a = &a};
+    struct caps caps;
+    struct map by_key;
+    map_init(&x.known, &a);
+    map_init(&by_key, &a);
+    bool ok = caps_parse(&caps, p->caps, e) && all_tasks(&by_key, m, &caps, &a, e) && jobs_of_plan(&x, &by_key, p, &caps, e) &&
+              tell_all(&x, &caps, to, e);
+    arena_release(&a);
+    return ok;
+}
+
+static bool verify_file(quern_model *m, const char *path, const struct telling *to, struct err *e)
 {
     struct os_file f = {0};
     struct arena a = {0};
     struct plan p;
-    struct map by_key;
-    map_init(&by_key, &a);
-    bool ok = os_map(&f, path, e) && dnx_read(&p, &a, (struct str){(const char *)f.p, f.n}, e) && caps_parse(caps, p.caps, e) &&
-              all_tasks(&by_key, m, caps, x->a, e) && jobs_of_plan(x, &by_key, &p, caps, e);
-    for (u32 i = 0; i < x->job.n && ok; i++) x->job.v[i].label = str_dup(x->a, x->job.v[i].label);
+    bool ok = os_map(&f, path, e) && (dnx_read(&p, &a, (struct str){(const char *)f.p, f.n}, e) || err_prefix(e, "'%s'", path));
+    for (const struct plan *v = &p; ok && v; v = v->also) ok = verify_plan(m, v, to, e);
     arena_release(&a);
     os_unmap(&f);
     return ok;
 }
 
-static bool verify_exact(quern_model *m, const char *path, quern_db *db, const struct quern_compile_opts *o, uint64_t seed, quern_exact_fn *fn,
-                         void *user, struct err *e)
+/* What would be compiled. */
+static bool verify_choice(quern_model *m, quern_db *db, const struct quern_compile_opts *o, const struct telling *to, struct err *e)
 {
     struct arena a = {0};
     struct exact_jobs x = {.a = &a};
     struct api_target t = {0};
-    struct caps caps = {0};
-    bool ok;
+    struct db *known = db && !o->untuned ? &db->db : NULL;
+    struct cover_opts cut = {.no_fusion = o->no_fusion, .no_concat = o->no_memory_concat};
+    struct api_choice *c = arena_new(&a, struct api_choice);
     map_init(&x.known, &a);
-    if (path) ok = jobs_of_file(&x, m, path, &caps, e);
-    else {
-        struct db *known = db && !o->untuned ? &db->db : NULL;
-        struct cover_opts cut = {.no_fusion = o->no_fusion, .no_concat = o->no_memory_concat};
-        struct api_choice *c = arena_new(&a, struct api_choice);
-        ok = api_target_open(&t, o->device, o->threads, o->target, e) && api_choose(c, m, known, &t, cut, &a, e);
-        if (ok) jobs_of_choice(&x, &c->c, &c->s);
-        caps = t.caps;
-    }
-    for (u32 i = 0; i < x.job.n && ok; i++) ok = tell(&x.job.v[i], &caps, seed, fn, user, e);
-    if (!path) api_target_close(&t);
+    bool ok = api_target_open(&t, o->device, o->threads, o->target, e) && api_choose(c, m, known, &t, cut, &a, e);
+    if (ok) jobs_of_choice(&x, &c->c, &c->s);
+    ok = ok && tell_all(&x, &t.caps, to, e);
+    api_target_close(&t);
     arena_release(&a);
     return ok;
 }
@@ -202,7 +216,8 @@ quern_status quern_verify_exact(quern_model *m, const char *program, quern_db *d
     struct err *e = api_begin(m->q);
     struct quern_compile_opts opts = {0};
     if (o) memcpy(&opts, o, o->size < sizeof opts ? o->size : sizeof opts);
-    return api_end(m->q, verify_exact(m, program, db, &opts, seed, fn, user, e));
+    const struct telling to = {seed, fn, user};
+    return api_end(m->q, program ? verify_file(m, program, &to, e) : verify_choice(m, db, &opts, &to, e));
 }
 
 /* While an artifact is made. Steps are counted, not seconds, so that the same input gives the same bytes. */
