@@ -275,7 +275,7 @@ static bool variants_are_read(const char *change)
     assert_true(plan && list);
     size_t i;
     json_t *x;
-    json_array_foreach(list, i, x) if (json_is_true(x)) json_array_set(list, i, json_deep_copy(plan));
+    json_array_foreach(list, i, x) if (json_is_true(x)) json_array_set_new(list, i, json_deep_copy(plan));
     json_object_set_new(plan, "version", json_integer(4));
     json_object_set_new(plan, "variants", list);
     char *text = json_dumps(plan, JSON_COMPACT);

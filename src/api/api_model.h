@@ -70,6 +70,7 @@ bool api_target_ask(struct api_target *t, struct err *e);
 bool api_target_open(struct api_target *t, const char *device, int threads, const struct quern_target_opts *o, struct err *e); /* both */
 void api_target_close(struct api_target *t);
 /* The instruction sets of such options, each by itself; none are asked for: one, NULL. */
+enum { MAX_ISAS = 16 };
 struct api_isas { const char **v; u32 n; };
 bool api_isas(struct api_isas *l, const struct quern_target_opts *o, struct arena *a, struct err *e);
 struct quern_target_opts api_target_with(const struct quern_target_opts *o, const char *isa); /* the options with this one; o may be NULL */

@@ -104,8 +104,6 @@ static bool choose_described(struct api_target *t, const char *path, const char 
 
 /* instruction sets */
 
-enum { MAX_ISAS = 16 };
-
 struct quern_target_opts api_target_with(const struct quern_target_opts *o, const char *isa)
 {
     struct quern_target_opts x = {0};

@@ -211,29 +211,42 @@ static bool tune_model(quern_db *db, quern_model *m, struct api_job *j, struct e
     return ok;
 }
 
-/* Of several instruction sets those that this processor has are measured, each for its share of the time; populating does not measure. */
+/* Whether something can be measured for it here; false with an error: no such target. */
+static bool is_here(const struct quern_tune_opts *o, const char *isa, struct err *e)
+{
+    struct api_target t;
+    struct quern_target_opts target = api_target_with(o->target, isa);
+    bool ok = api_target_choose(&t, o->device, o->threads, &target, e) && !dev_is_described(&t.dev);
+    api_target_close(&t);
+    return ok;
+}
+
+static bool tune_variant(quern_db *db, quern_model *m, struct quern_tune_opts x, const char *isa, bool measure, struct err *e)
+{
+    struct api_job j;
+    struct quern_target_opts target = api_target_with(x.target, isa);
+    x.target = &target;
+    bool ok = api_job_read(&j, db->q, &x, e);
+    if (ok) j.t.measure = j.t.measure && measure;
+    return (ok && tune_model(db, m, &j, e)) || err_prefix(e, "instruction set '%s'", isa);
+}
+
+/* Of several instruction sets those that this processor has are measured, each for its share of the time; all are populated. */
 static bool tune_variants(quern_db *db, quern_model *m, const struct quern_tune_opts *o, const struct api_isas *isas, bool measure, struct err *e)
 {
-    double end = os_now() + o->timeout;
+    const double end = os_now() + o->timeout;
+    const char *one[MAX_ISAS];
     u32 n = 0;
     for (u32 i = 0; i < isas->n; i++) {
-        struct api_job j;
+        bool here = is_here(o, isas->v[i], e);
+        if (e->code) return false;
+        if (here || !measure || o->populate_only) one[n++] = isas->v[i];
+        else log_printf(&db->q->log, 1, "'%s' is not here: nothing is measured for it", isas->v[i]);
+    }
+    for (u32 i = 0; i < n; i++) {
         struct quern_tune_opts x = *o;
-        struct quern_target_opts target = api_target_with(o->target, isas->v[i]);
-        struct api_target t;
-        x.target = &target;
-        if (o->timeout > 0) x.timeout = fmax((end - os_now()) / (isas->n - i), 1e-3);
-        bool is_here = false, ok = api_target_choose(&t, x.device, x.threads, &target, e);
-        if (ok) is_here = !dev_is_described(&t.dev);
-        api_target_close(&t);
-        if (ok && measure && !x.populate_only && !is_here) {
-            log_printf(&db->q->log, 1, "'%s' is not here: nothing is measured for it", isas->v[i]);
-            continue;
-        }
-        ok = ok && api_job_read(&j, db->q, &x, e);
-        if (ok) j.t.measure = j.t.measure && measure;
-        if (!ok || !tune_model(db, m, &j, e)) return err_prefix(e, "instruction set '%s'", isas->v[i]);
-        n++;
+        if (o->timeout > 0) x.timeout = fmax((end - os_now()) / (n - i), 1e-3);
+        if (!tune_variant(db, m, x, one[i], measure, e)) return false;
     }
     return n > 0 || err_set(e, ERR_NOTHING, "this processor has none of the instruction sets: nothing can be measured");
 }
