@@ -62,6 +62,12 @@ BENCHES = $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
 FUZZERS = $(patsubst test/%.c,$(BUILD)/test/%,$(filter-out test/fuzz_main.c,$(wildcard test/fuzz_*.c)))
 
 soname  = -Wl,-soname,$(notdir $(1)).$(ABI)
+ifeq ($(SAN),thread) # what has threads that share data
+ONLY    = test_cpu test_rt test_loop test_io test_enqueue test_keep
+TESTS   = $(ONLY:%=$(BUILD)/test/%)
+FUZZERS =
+endif
+
 say     = $(if $(V),,@echo '  $(1) $@';)
 
 all: $(BUILD)/quern $(BUILD)/libquern.so $(BUILD)/libquern_rt.so
@@ -118,7 +124,7 @@ jobs = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 check:
 	tool/deps build test --wanted cross opencl blas python
 	+$(MAKE) $(jobs) tests
-	CC='$(CC)' SAN='$(SAN)' tool/check $(BUILD)
+	CC='$(CC)' ONLY='$(ONLY)' tool/check $(BUILD)
 demo:
 	tool/deps build demo
 	+$(MAKE) $(jobs) all

@@ -146,9 +146,8 @@ static void start_keeping(struct api_keep *keep, const struct plan *p)
 static void end_keeping(struct api_keep *keep, const struct plan *p)
 {
     struct keeper *k = (struct keeper *)keep;
-    k->plan = p;
-    if (k->is_started) os_thread_join(k->thread);
-    else write_program(k);
+    if (!k->is_started) k->plan = p, write_program(k);
+    else os_thread_join(k->thread);
     struct arena a = k->arena;
     arena_release(&a);
 }

@@ -96,9 +96,11 @@ struct roll_call {
 static void answer(void *context, size_t i)
 {
     struct roll_call *r = context;
+    os_order_after(context);
     r->id[i] = os_thread_id();
     atomic_fetch_add(&r->n, 1);
     while (atomic_load(&r->n) < r->all) os_yield();
+    os_order_before(context);
 }
 
 static void find_workers(struct cpu *c)
@@ -106,7 +108,9 @@ static void find_workers(struct cpu *c)
     i64 self = os_thread_id();
     struct roll_call r = {.id = mem_alloc((i64)sizeof *r.id * c->n_threads), .all = c->n_threads};
     c->worker = mem_alloc((i64)sizeof *c->worker * c->n_threads);
+    os_order_before(&r);
     pthreadpool_parallelize_1d(c->pool, answer, &r, c->n_threads, 0);
+    os_order_after(&r);
     for (u32 i = 0, n = 0; i < c->n_threads; i++)
         if (r.id[i] != self) c->worker[n++] = r.id[i];
     mem_free(r.id);
@@ -313,15 +317,15 @@ struct job { /* one grid, shared by the threads */
 static void job_run(void *context, size_t thread)
 {
     struct job *j = context;
-    os_order_after(j->cpu);
+    os_order_after(context);
     for (;;) {
         i64 begin = atomic_fetch_add_explicit(&j->next, j->chunk, memory_order_relaxed);
         if (begin >= j->total) break;
         j->f(j->cpu->buf, j->param, begin, i64_min(begin + j->chunk, j->total),
              j->cpu->work[thread]);
     }
-    os_order_before(j->cpu);
     if (j->is_crowded) crowd_end(j->cpu);
+    os_order_before(context);
 }
 
 static bool grow_work(struct cpu *c, i64 size, struct err *e)
@@ -352,9 +356,9 @@ static void collect_buffers(struct cpu *c, const struct dev_launch *l)
 /* n items, each on a thread of its own. */
 static void run_pool(struct cpu *c, pthreadpool_t pool, pthreadpool_task_1d_t fn, void *job, u32 n)
 {
-    os_order_before(c);
+    os_order_before(job);
     pthreadpool_parallelize_1d(pool, fn, job, n, pool_flags(c, n));
-    os_order_after(c);
+    os_order_after(job);
 }
 
 static void run_grid(struct cpu *c, grid_function f, const i64 *param, i64 total)
@@ -380,10 +384,10 @@ struct team_job {
 static void team_run(void *context, size_t thread)
 {
     struct team_job *j = context;
-    os_order_after(j->cpu);
+    os_order_after(context);
     j->f(j->cpu->buf, j->param, (i64)thread, j->total, j->cpu->team);
-    os_order_before(j->cpu);
     if (j->is_crowded) crowd_end(j->cpu);
+    os_order_before(context);
 }
 
 /* A pool of n threads or more; NULL: they cannot be started. */
