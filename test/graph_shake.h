@@ -2,7 +2,7 @@
 //
 // What a graph's outputs may be, element by element: the reference says what they are, and evaluations in which every operation that
 // rounds is off by a few units of its last place at random, on both sides, say how far a correct program may be from that. What no such
-// operation reaches must be equal, to the sign of a zero; infinities and NaN must be where they are. Where a step (a comparison, an index, a rounding)
+// operation reaches must be equal, to the sign of a zero; infinities and NaN must be where they are, which of several numbers a NaN is the largest of, too. Where a step (a comparison, an index, a rounding)
 // lies behind rounded values, a shaken evaluation takes the other side now and then. So nothing is known here of what operators do, but
 // for those that do not round.
 #ifndef QUERN_GRAPH_SHAKE_H
@@ -105,13 +105,6 @@ static void shake_zeros(struct rng *r, struct tensor *t)
         if (elem_f64(t->dtype, t->data, i) == 0) elem_set_f64(t->dtype, t->data, i, rng_range(r, 0, 1) ? 0.0 : -0.0);
 }
 
-/* Whether a NaN is the largest or the smallest of several numbers, or takes no part, ONNX leaves open. */
-static bool ranks(const struct op *op)
-{
-    static const char *const names[] = {"ReduceMax", "ReduceMin", "*MaxPool*", "Arg*", "TopK", "Hardmax", "Unique*", "NonMax*"};
-    return is_any_of(op->name, names, countof(names));
-}
-
 /* What windows, pads, masks and interpolation multiply by zero may be left out as well, and sums are in any order: of infinities, and of
    what overflows, that is another result. */
 static bool multiplies_zeros(const struct op *op)
@@ -127,13 +120,6 @@ static double usual_limit(const struct op *op, enum dtype t)
     struct shake_type type;
     if (!shake_type_of(&type, t)) return INFINITY;
     return op->props & OP_RECURRENT || str_glob(S("*Attention*"), str_of(op->name)) ? 80 : type.big;
-}
-
-static bool has_nan(const struct tensor *t)
-{
-    for (i64 i = 0, n = t && dtype_is_float(t->dtype) ? tensor_count(t) : 0; i < n; i++)
-        if (isnan(elem_f64(t->dtype, t->data, i))) return true;
-    return false;
 }
 
 static bool has_unusual(const struct op *op, const struct tensor *t)
@@ -235,7 +221,7 @@ static bool shake_node(struct shake *s, node_id n, struct tensor **t, i64 *var, 
     v.out = arena_array(a, struct tensor *, x->out.n + 1);
     for (u32 k = 0; k < x->in.n; k++) {
         in[k] = x->in.v[k] ? t[x->in.v[k]] : NULL;
-        anything |= s->strength > 0 && ((ranks(op) && has_nan(in[k])) || (multiplies_zeros(op) && has_unusual(op, in[k])));
+        anything |= s->strength > 0 && multiplies_zeros(op) && has_unusual(op, in[k]);
         if (!in[k] || !dtype_is_float(in[k]->dtype) || !inexact || is_half(in[k]->dtype)) continue;
         struct tensor *copy = tensor_new(a, in[k]->dtype, in[k]->rank, in[k]->dim);
         if (tensor_bytes(copy)) memcpy(copy->data, in[k]->data, (size_t)tensor_bytes(copy));

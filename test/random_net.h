@@ -7,6 +7,7 @@
 #define QUERN_RANDOM_NET_H
 
 #include "op/op.h"
+#include "sym_mark.h"
 
 #include <string.h>
 
@@ -270,11 +271,12 @@ static void net_grow(struct net *t)
 {
     i64 back = net_pick(t, 0, 2) ? 0 : net_pick(t, 0, t->have.n - 1); /* mostly on from the newest */
     struct err e = {0};
+    const struct sym_mark known = sym_mark(&t->sym, &t->arena);
     node_id n = net_any(t, t->have.v[t->have.n - 1 - (u32)back]);
     bool ok = op_infer(&t->g, n, &e);
     if (!ok || t->sym.fact.n) { /* nothing that H and W must be for it */
         graph_node(&t->g, n)->dead = true;
-        t->sym.fact.n = t->sym.def.n = t->sym.alias.n = t->sym.bound.n = 0;
+        sym_rewind(&t->sym, &known);
         return;
     }
     const struct node *x = graph_node(&t->g, n);

@@ -528,6 +528,80 @@ static void test_external(void **state)
     }
 }
 
+/* Large contents are read past protobuf-c, from memory and from files: of an initializer, and of a Constant's attribute. */
+
+static struct str large_model(struct proto *p, i64 n, bool *flags, i64 n_flags)
+{
+    int64_t *dim = arena_array(&p->a, int64_t, 2);
+    static u8 index = 0;
+    ProtobufCMessageUnknownField *strange = arena_new(&p->a, ProtobufCMessageUnknownField);
+    Onnx__TensorProto *t = arena_new(&p->a, Onnx__TensorProto);
+    float *v = arena_array(&p->a, float, n);
+    for (i64 i = 0; i < n; i++) v[i] = (float)(i % 1000);
+    dim[0] = n, dim[1] = n_flags;
+    *strange = (ProtobufCMessageUnknownField){.tag = (1 << 29) - 1, .wire_type = PROTOBUF_C_WIRE_TYPE_VARINT, .len = 1, .data = &index};
+    p->g.n_initializer = 1;
+    p->init.n_dims = 1, p->init.dims = dim, p->init.has_data_type = 1, p->init.data_type = 1, p->init.has_raw_data = 1;
+    p->init.raw_data = (ProtobufCBinaryData){(size_t)n * 4, (u8 *)v};
+    onnx__tensor_proto__init(t);
+    t->n_dims = 1, t->dims = dim + 1, t->has_data_type = 1, t->data_type = dtype_onnx(DT_BOOL), t->has_raw_data = 1;
+    t->raw_data = (ProtobufCBinaryData){(size_t)n_flags, (u8 *)flags};
+    t->base.n_unknown_fields = 1, t->base.unknown_fields = strange; /* the importer's own mark, in a file */
+    proto_node(p, 1, "Constant", "flags");
+    p->node[1].attribute = p->attr_list, p->node[1].n_attribute = 1;
+    p->attr[0].name = z("value"), p->attr[0].has_type = 1, p->attr[0].type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR, p->attr[0].t = t;
+    return proto_bytes(p);
+}
+
+static void check_large(const struct fixture *f, i64 n, i64 n_flags)
+{
+    const struct tensor *c = graph_value(&f->g, graph_find(&f->g, S("c")))->data, *b = graph_value(&f->g, graph_find(&f->g, S("flags")))->data;
+    assert_int_equal(tensor_count(c), n);
+    assert_int_equal((uintptr_t)c->data % 16, 0);
+    for (i64 i = 0; i < n; i++)
+        if (((float *)c->data)[i] != (float)(i % 1000)) fail_msg("element %lld is %g", (long long)i, (double)((float *)c->data)[i]);
+    assert_int_equal(tensor_count(b), n_flags);
+    for (i64 i = 0; i < n_flags; i++) assert_int_equal(((u8 *)b->data)[i], i % 3 != 0);
+}
+
+static void test_large(void **state)
+{
+    static const i64 sizes[] = {1100, 5000011}; /* the second by several threads */
+    bool flags[4099];
+    memset(flags, 0, sizeof flags);
+    for (int i = 0; i < (int)countof(flags); i++) ((u8 *)flags)[i] = (u8)(i % 3 ? 2 : 0);
+    for (int k = 0; k < 2; k++) {
+        struct arena a = {0};
+        struct fixture f;
+        struct proto p;
+        struct str dir;
+        struct err e = {0};
+        proto_init(&p);
+        struct str bytes = large_model(&p, sizes[k], flags, countof(flags));
+        start(&f);
+        if (!import_bytes(&f.g, &f.a, &f.st, bytes, &f.e)) fail_msg("%s", f.e.msg);
+        check_large(&f, sizes[k], countof(flags));
+        stop(&f);
+        assert_true(os_temp_dir(&a, &dir, &e));
+        const char *path = str_fmt(&a, "%.*s/m.onnx", STR_ARG(dir)).p;
+        assert_true(os_write(path, bytes.p, bytes.n, &e));
+        start(&f);
+        if (!import_graph(&f.g, &f.a, &f.st, path, &f.e)) fail_msg("%s", f.e.msg);
+        check_large(&f, sizes[k], countof(flags));
+        stop(&f);
+        for (i64 n = 1; n < bytes.n; n += k ? bytes.n / 5 : 37) { /* cut anywhere */
+            assert_true(os_write(path, bytes.p, n, &e));
+            start(&f);
+            bool ok = import_graph(&f.g, &f.a, &f.st, path, &f.e);
+            if (ok && n < bytes.n / 2) fail_msg("%lld bytes are accepted", (long long)n); /* behind the graph only an opset is left */
+            stop(&f);
+        }
+        os_remove_tree(dir.p);
+        arena_release(&a);
+        arena_release(&p.a);
+    }
+}
+
 /* Nesting thousands deep: graph in attribute in node in graph. */
 static void test_deep(void **state)
 {
@@ -591,7 +665,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip_ops), cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_dims),      cmocka_unit_test(test_tensor_forms),
         cmocka_unit_test(test_constants),   cmocka_unit_test(test_order),     cmocka_unit_test(test_initializer_input),
-        cmocka_unit_test(test_unsupported), cmocka_unit_test(test_invalid),   cmocka_unit_test(test_external),
+        cmocka_unit_test(test_unsupported), cmocka_unit_test(test_invalid),   cmocka_unit_test(test_external), cmocka_unit_test(test_large),
         cmocka_unit_test(test_deep),        cmocka_unit_test(test_broken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -500,6 +500,106 @@ static void test_folding(void **state)
     assert_true(n_folded < n_raw);
 }
 
+/* Integers that are data wrap: nothing that holds of indices alone is used of them. */
+
+static i64 some_wide_int(struct gen *g)
+{
+    static const i64 list[] = {INT64_MIN, INT64_MAX, INT64_MIN + 1, (i64)1 << 62, -((i64)1 << 62), (i64)1 << 40, (i64)1 << 33, 3, -1, 4};
+    return pick(g, 2) ? some_int(g) : list[pick(g, countof(list))];
+}
+
+static kval data_operand(struct gen *g, bool is_divisor)
+{
+    i64 c = some_wide_int(g);
+    if (is_divisor || pick(g, 2)) return g_int(g, is_divisor && !c ? 8 : c);
+    return choose(g, &g->i);
+}
+
+static void step_data(struct gen *g)
+{
+    static const enum kir_op ops[] = {KI_ADD, KI_SUB, KI_MUL, KI_DIV, KI_MOD, KI_MIN, KI_MAX, KI_ADD, KI_MUL, KI_DIV, KI_AND, KI_XOR};
+    static const enum kir_op tests[] = {KI_EQ, KI_NE, KI_LT, KI_LE};
+    static const enum dtype types[] = {DT_I32, DT_U32, DT_I8, DT_U64, DT_I16};
+    enum kir_op op = ops[pick(g, countof(ops))], test = tests[pick(g, countof(tests))];
+    kval a = choose(g, &g->i), b = data_operand(g, op == KI_DIV || op == KI_MOD), v;
+    switch (pick(g, 8)) {
+    case 0: v = g_op(g, pick(g, 2) ? KI_NEG : KI_ABS, a, 0, 0); break;
+    case 1: v = g_op(g, KI_SELECT, g_op(g, test, a, b, 0), choose(g, &g->i), a); break;
+    case 2: v = g_cast(g, DT_I64, g_cast(g, types[pick(g, countof(types))], a)); break;
+    case 3: v = op == KI_DIV || op == KI_MOD ? a : g_op(g, op, b, a, 0); break;
+    default: v = g_op(g, op, a, b, 0); break;
+    }
+    keep_int(g, v, 0);
+}
+
+static void data_begin(struct gen *g, struct arena *a, u64 seed, bool raw)
+{
+    struct kir *k = &g->k;
+    *g = (struct gen){.r = rng_seed(seed), .raw = raw, .lanes = 1};
+    kir_init(k, a, S("data"));
+    g->x = kir_buf(k, S("x"), DT_I64, KA_IN);
+    g->z = kir_buf(k, S("z"), DT_I64, KA_OUT);
+    kval at = kir_grid(k, kir_int(k, N_ITERS));
+    g->out_i = kir_mul_i(k, at, I_PER);
+    for (u32 i = 0; i < 4; i++) keep_int(g, g_load(g, g->x, kir_add_i(k, kir_mul_i(k, at, 4), i)), 0);
+}
+
+static void data_run(struct gen *g, struct results *r, u64 seed)
+{
+    struct kir *k = &g->k;
+    i64 x[4 * N_ITERS];
+    struct gen numbers = {.r = rng_seed(seed + 1)};
+    struct err e = {0};
+    for (int i = 0; i < (int)countof(x); i++) x[i] = some_wide_int(&numbers);
+    for (u32 i = 0; i < I_PER; i++) kir_store(k, g->z, kir_add_i(k, g->out_i, i), i < g->i.n ? g->i.v[g->i.n - 1 - i] : kir_int(k, 0));
+    kir_end(k);
+    memset(r, 0, sizeof *r);
+    const struct kir_arg arg[2] = {{x, countof(x)}, {r->z, countof(r->z)}};
+    if (!kir_eval(k, arg, NULL, &(struct kir_eval_opts){.seed = seed}, &e)) fail_msg("seed %llu: %s", (unsigned long long)seed, e.msg);
+}
+
+static void test_data(void **state)
+{
+    struct results want, got;
+    for (u64 seed = 1; seed <= 4000; seed++) {
+        struct arena a = {0};
+        struct gen raw, g;
+        data_begin(&raw, &a, seed, true);
+        data_begin(&g, &a, seed, false);
+        for (int i = 0; i < 14; i++) {
+            g.r = raw.r;
+            step_data(&raw);
+            step_data(&g);
+        }
+        data_run(&raw, &want, seed);
+        data_run(&g, &got, seed);
+        same(&want, &got, &raw.k, seed);
+        check_claims(&raw, &want, seed);
+        check_claims(&g, &got, seed);
+        arena_release(&a);
+    }
+}
+
+/* (x*4)/4 of data is no x; of an index, or of data that an index bounds from both sides, it is. */
+static void test_clamped_data(void **state)
+{
+    struct arena a = {0};
+    struct kir k;
+    kir_init(&k, &a, S("clamped"));
+    kval x = kir_buf(&k, S("x"), DT_I64, KA_IN), n = kir_param(&k, S("N")), at = kir_grid(&k, n);
+    kval v = kir_load(&k, x, at), low = kir_max(&k, v, kir_int(&k, 0)), last = kir_add_i(&k, n, -1), in = kir_min(&k, low, last);
+    kval small = kir_cast(&k, DT_I64, kir_cast(&k, DT_I32, v));
+    const struct { kval of; bool is_whole; } rows[] = {{v, false}, {low, false}, {in, true}, {at, true}, {small, true}, {kir_mul_i(&k, small, (i64)1 << 33), false}};
+    for (int i = 0; i < (int)countof(rows); i++) {
+        kval y = kir_div_i(&k, kir_mul_i(&k, rows[i].of, 4), 4);
+        if ((y == rows[i].of) != rows[i].is_whole) fail_msg("row %d", i);
+    }
+    assert_true(kir_lt(&k, at, kir_add_i(&k, at, 1)) == kir_const_i(&k, DT_BOOL, 1, 1));
+    assert_true(kir_lt(&k, v, kir_add_i(&k, v, 1)) != kir_const_i(&k, DT_BOOL, 1, 1));
+    kir_end(&k);
+    arena_release(&a);
+}
+
 /* Text. */
 
 static struct str text_of(struct buf *b, const struct kir *k)
@@ -711,7 +811,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_whole_steps),
-        cmocka_unit_test(test_folding),  cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_folding), cmocka_unit_test(test_data), cmocka_unit_test(test_clamped_data),  cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_garbage),  cmocka_unit_test(test_grammar),
         cmocka_unit_test(test_legalise), cmocka_unit_test(test_spread),
     };

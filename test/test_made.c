@@ -7,6 +7,8 @@
 #include "seeds.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 static quern_tensor *ints(const struct bed *b, int64_t n, const int64_t *v)
 {
@@ -128,20 +130,29 @@ static void test_shapes(void **state)
     bed_close(&b);
 }
 
-/* What cannot be is said, by the program and by the reference, and the next run is as if nothing had been. */
+/* What cannot be is said, by the program and by the reference in the same words, and the next run is as if nothing had been. */
 static void test_errors(void **state)
 {
-    static const int64_t bad[][3] = {{-2, 4, 3}, {5, 5, 1}, {7, -1, 2}, {INT64_MAX, 2, 1}, {INT64_MIN, -1, 1}};
+    static const struct { int64_t to[3]; const char *why; } bad[] = {
+        {{-2, 4, 3}, "s_v = 0, s_m = 2, but Reshape 'a' needs -s_m+s_v (-2) to be at least -1; s_m is minus element 0 of 's'; s_v is element 0 of 's'"},
+        {{5, 5, 1}, "N = 4, a_n4 = 5, a_n5 = 5, a_n6 = 1, but Reshape 'a' needs N*6 (24) to be a_n4*a_n5*a_n6 (25)"},
+        {{7, -1, 2}, "but Reshape 'a' needs N*6 (24) to be "},
+        {{INT64_MAX, 2, 1}, "Reshape 'a' needs"},
+        {{INT64_MIN, -1, 1}, "Reshape 'a' needs"},
+    };
     struct rng r = rng_seed(3);
     struct bed b;
     assert_true(bed_open(&b, shapes, "interp"));
     quern_tensor *in[3] = {floats(&b, 2, (int64_t[]){4, 6}, &r), NULL, ints(&b, 1, (int64_t[]){2})};
     for (int i = 0; i < countof(bad); i++) {
         quern_tensor *out[2] = {0};
-        in[1] = ints(&b, 3, bad[i]);
+        char said[500];
+        in[1] = ints(&b, 3, bad[i].to);
         assert_int_equal(quern_run(b.p, in, 3, out, 2), QUERN_INPUT);
-        assert_non_null(strstr(quern_error(b.q), "size '"));
+        snprintf(said, sizeof said, "%s", quern_error(b.q));
+        if (!strstr(said, bad[i].why)) fail_msg("%s", said);
         assert_int_not_equal(quern_model_eval(b.m, in, 3, out, 2), QUERN_OK);
+        if (!strstr(quern_error(b.q), bad[i].why)) fail_msg("%s", quern_error(b.q));
         quern_tensor_free(in[1]);
         in[1] = ints(&b, 3, (int64_t[]){2, 6, -1});
         run_both(&b, in, 3, 2);
@@ -150,6 +161,61 @@ static void test_errors(void **state)
     quern_tensor_free(in[0]);
     quern_tensor_free(in[2]);
     bed_close(&b);
+}
+
+/* The program from a file. */
+static void reopen(struct bed *b)
+{
+    char path[] = "/tmp/quern-made-XXXXXX";
+    struct quern_run_opts run = QUERN_OPTS(quern_run_opts);
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    run.device = "interp";
+    must(b, quern_program_save(b->p, path));
+    quern_program_close(b->p);
+    b->p = NULL;
+    must(b, quern_program_open(b->q, path, &run, &b->p));
+    remove(path);
+}
+
+/* Every kind of check names the node, its operator, the sizes and where they come from; also in a program that was saved. */
+static void test_reasons(void **state)
+{
+    static const struct { const char *text; int64_t k; const char *why; } rows[] = {
+        {"graph {\n input %x: f32[N]\n input %k: i64[1]\n %y: f32[?], %i: i64[?] = TopK \"top\"(%x, %k)\n output %y\n}\n", 9,
+         "N = 4, y_n = 9, but TopK 'top' needs y_n to be at most N; y_n is -k_m+k_v; k_m is minus element 0 of 'k'; k_v is element 0 of 'k'"},
+        {"graph {\n input %x: f32[N]\n input %k: i64[1]\n const %z: i64[1] = [0]\n %p: i64[?] = Concat(%z, %k) {axis=0}\n"
+         " %y: f32[?] = Pad \"pad\"(%x, %p)\n output %y\n}\n", -7,
+         "N = 4, k_v = 0, k_m = 7, but Pad 'pad' needs N-k_m+k_v (-3) to be at least 0; k_m is minus element 0 of 'k'; k_v is element 0 of 'k'"},
+        {"graph {\n input %x: f32[N]\n input %k: i64[1]\n const %z: i64[1] = [0]\n %s: f32[?] = Slice(%x, %z, %k)\n const %c: f32[3] = [1.0, 2.0, 3.0]\n"
+         " %y: f32[?] = Add \"sum\"(%s, %c)\n output %y\n}\n", 2,
+         "s_n = 2, but Add 'sum' needs s_n to be 3"},
+        {"graph {\n input %x: f32[1,1,4,N]\n input %k: i64[1]\n const %z: i64[1] = [0]\n const %a: i64[1] = [3]\n %s: f32[?] = Slice(%x, %z, %k, %a)\n"
+         " const %w: f32[1,1,1,3] = [1.0, 2.0, 3.0]\n %y: f32[?] = Conv \"conv\"(%s, %w)\n output %y\n}\n", 2,
+         "s_n = 2, but Conv 'conv' needs s_n to be at least 3"},
+        {"graph {\n input %x: f32[N]\n input %k: i64[1]\n const %z: i64[1] = [0]\n %s: f32[?] = Slice(%x, %z, %k)\n const %t: i64[2] = [-1,3]\n"
+         " %y: f32[?] = Reshape \"rows\"(%s, %t)\n output %y\n}\n", 4,
+         "s_n = 4, but Reshape 'rows' needs s_n to be a multiple of 3"},
+    };
+    for (int i = 0; i < countof(rows); i++) {
+        struct bed b;
+        struct rng r = rng_seed(3);
+        assert_true(bed_open(&b, rows[i].text, "interp"));
+        const int64_t n = 4, d4[] = {1, 1, 4, 4};
+        bool is_image = strstr(rows[i].text, "[1,1,4,N]") != NULL;
+        quern_tensor *in[2] = {is_image ? floats(&b, 4, d4, &r) : floats(&b, 1, &n, &r), ints(&b, 1, &rows[i].k)}, *out[1] = {0};
+        for (int saved = 0; saved < 2; saved++) {
+            assert_int_equal(quern_run(b.p, in, 2, out, 1), QUERN_INPUT);
+            if (!strstr(quern_error(b.q), rows[i].why)) fail_msg("row %d: %s", i, quern_error(b.q));
+            if (!saved) reopen(&b);
+        }
+        assert_int_equal(quern_model_eval(b.m, in, 2, out, 1), QUERN_INPUT);
+        if (!strstr(quern_error(b.q), rows[i].why)) fail_msg("row %d, reference: %s", i, quern_error(b.q));
+        quern_tensor_free(in[0]);
+        quern_tensor_free(in[1]);
+        bed_close(&b);
+    }
 }
 
 /* A tensor that is given is room; too little of it is an error. */
@@ -203,6 +269,7 @@ int main(void)
         cmocka_unit_test(test_ahead),
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_reasons),
         cmocka_unit_test(test_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

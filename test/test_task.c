@@ -245,6 +245,32 @@ static void test_join_task(void **state)
     world_close(&w);
 }
 
+/* What was a fact, or is compared while a network runs, is not in the text of a task: reading it makes no fact of it, and the text stays. */
+static void test_sizes(void **state)
+{
+    static const struct { const char *text; i64 n, m; bool fits; } rows[] = {
+        {"graph {\n  input %0: f32[n]\n  const %1: f32[5]\n  %2: f32[5] = Add(%0, %1)\n  output %2\n}\n", 5, 0, true},
+        {"graph {\n  input %0: f32[n]\n  const %1: f32[5]\n  %2: f32[5] = Add(%0, %1)\n  output %2\n}\n", 37, 0, false},
+        {"graph {\n  input %0: f32[n,m]\n  input %1: f32[m,n]\n  %2: f32[n,m] = Mul(%0, %1)\n  output %2\n}\n", 3, 3, true},
+        {"graph {\n  input %0: f32[n,m]\n  input %1: f32[m,n]\n  %2: f32[n,m] = Mul(%0, %1)\n  output %2\n}\n", 3, 4, false},
+        {"graph {\n  input %0: f32[n]\n  %1: f32[m] = Relu(%0)\n  output %1\n}\n", 3, 4, false}, /* of nobody's making */
+        {"graph {\n  input %0: f32[n]\n  %1: f32[m] = Relu(%0)\n  output %1\n}\n", 4, 4, true},
+    };
+    for (int i = 0; i < (int)countof(rows); i++) {
+        struct arena a = {0};
+        struct symtab st;
+        struct task t;
+        struct err e = {0};
+        symtab_init(&st, &a);
+        if (!task_restore(&t, &a, &st, str_of(rows[i].text), &e)) fail_msg("row %d: %s", i, e.msg);
+        if (!str_is(t.text, rows[i].text)) fail_msg("row %d: %.*s", i, STR_ARG(t.text));
+        assert_int_equal(st.fact.n, 0);
+        const i64 var[2] = {rows[i].n, rows[i].m};
+        if (task_fits(&t, var) != rows[i].fits) fail_msg("row %d", i);
+        arena_release(&a);
+    }
+}
+
 /* A kernel less than with one for the concatenation, one more than where it is read in loads. */
 static void test_join_selection(void **state)
 {
@@ -357,6 +383,7 @@ static void test_join_wide(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_alternatives),
         cmocka_unit_test(test_chains),
         cmocka_unit_test(test_broadcast),

@@ -87,6 +87,8 @@ static bool lower_all(quern_model *m, struct err *e)
     if (m->var && m->n_var < m->sym.var.n) { /* sizes that expansions make */
         i64 *var = arena_array(&m->arena, i64, m->sym.var.n + 1);
         for (u32 v = 0; v < m->sym.var.n; v++) var[v] = v < m->n_var ? m->var[v] : DEFAULT_SIZE;
+        graph_guess_sizes(&m->lowered, var, DEFAULT_SIZE);
+        for (u32 v = 0; v < m->n_var; v++) var[v] = m->var[v];
         m->var = var;
         m->n_var = m->sym.var.n;
     }
@@ -148,7 +150,7 @@ static bool model_lower(quern_model *m, const char *optimize_for, struct err *e)
     m->var = arena_array(&m->arena, i64, m->sym.var.n + 1);
     m->n_var = m->sym.var.n;
     if (!usual_sizes(m, optimize_for, e)) return false;
-    graph_guess_sizes(&m->lowered, m->var, DEFAULT_SIZE);
+    graph_guess_sizes(m->is_lowered ? &m->lowered : &m->graph, m->var, DEFAULT_SIZE);
     return !optimize_for || (api_parse_sizes(&m->sym, optimize_for, m->var, e) && sizes_fit(m, e));
 }
 

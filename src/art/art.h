@@ -102,6 +102,7 @@ struct plan_made {
     i64 elem;
     enum plan_take take; /* elements count as 2^40 where larger */
     sym most;            /* 0: no bound known */
+    struct sym_fact need; /* for messages: what needs it, and (a not 0) what must hold for it to be a size */
 };
 
 struct plan_var { i64 optimised_for; }; /* value that costs refer to; INT64_MIN: none */

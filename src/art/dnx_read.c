@@ -117,6 +117,14 @@ static bool read_vars(struct reader *r, const json_t *plan)
     return true;
 }
 
+static bool read_fact(struct reader *r, const json_t *o, struct sym_fact *f)
+{
+    enum sym_fact_kind kind;
+    if (!sym_fact_parse_name(get_str(r, o, "kind"), &kind)) return bad(r, "kind of a fact");
+    *f = (struct sym_fact){.kind = (u8)kind, .who = get_str(r, o, "who")};
+    return get_sym(r, json_object_get(o, "a"), "a fact", &f->a) && get_sym(r, json_object_get(o, "b"), "a fact", &f->b);
+}
+
 /* Left out where there are none. */
 static bool read_facts(struct reader *r, const json_t *plan)
 {
@@ -125,13 +133,9 @@ static bool read_facts(struct reader *r, const json_t *plan)
     if (!json_object_get(plan, "facts")) return true;
     if (!get_list(r, plan, "facts", &list, &n)) return false;
     for (u32 i = 0; i < n; i++) {
-        const json_t *o = json_array_get(list, i);
-        enum sym_fact_kind kind;
-        sym a, b;
-        if (!sym_fact_parse_name(get_str(r, o, "kind"), &kind)) return bad(r, "kind of a fact");
-        if (!get_sym(r, json_object_get(o, "a"), "a fact", &a)) return false;
-        if (!get_sym(r, json_object_get(o, "b"), "a fact", &b)) return false;
-        sym_fact_note(&r->p->sym, kind, a, b, get_str(r, o, "who"));
+        struct sym_fact f;
+        if (!read_fact(r, json_array_get(list, i), &f)) return false;
+        sym_fact_note(&r->p->sym, (enum sym_fact_kind)f.kind, f.a, f.b, f.who);
     }
     return true;
 }
@@ -352,10 +356,11 @@ static bool read_dispatches(struct reader *r, const json_t *plan)
 static bool read_made_one(struct reader *r, const json_t *o, struct plan_made *m)
 {
     struct str name = get_str(r, o, "name");
-    const json_t *most = json_object_get(o, "most"), *expr = json_object_get(o, "expression");
+    const json_t *most = json_object_get(o, "most"), *expr = json_object_get(o, "expression"), *needs = json_object_get(o, "needs");
     while (m->var < r->p->sym.var.n && !str_eq(r->p->sym.var.v[m->var], name)) m->var++;
     if (!get_u32(r, json_object_get(o, "at"), "at", &m->at)) return false;
     if (most && !get_sym(r, most, "most", &m->most)) return false;
+    if (needs ? !read_fact(r, needs, &m->need) : json_object_get(o, "who") && !(m->need.who = get_str(r, o, "who")).p) return false;
     if (expr) return get_sym(r, expr, "expression", &m->expr);
     struct str take = get_str(r, o, "take");
     u32 k = 0;

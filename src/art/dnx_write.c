@@ -154,6 +154,12 @@ static json_t *json_dispatch(const struct placing *g, const struct plan *p, cons
 
 const char *const dnx_take_name[] = {"take", "plus", "minus"};
 
+static json_t *json_fact(const struct plan *p, const struct sym_fact *f)
+{
+    return json_pack("{s:s, s:o, s:o, s:o}", "kind", sym_fact_name((enum sym_fact_kind)f->kind), "a", json_sym(p, f->a), "b", json_sym(p, f->b), "who",
+                     json_text(f->who));
+}
+
 static json_t *json_made(const struct plan *p)
 {
     json_t *list = json_array();
@@ -169,6 +175,8 @@ static json_t *json_made(const struct plan *p)
             json_object_set_new(o, "take", json_string(dnx_take_name[m->take]));
         }
         if (m->most) json_object_set_new(o, "most", json_sym(p, m->most));
+        if (m->need.a) json_object_set_new(o, "needs", json_fact(p, &m->need));
+        else if (m->need.who.n) json_object_set_new(o, "who", json_text(m->need.who));
         json_array_append_new(list, o);
     }
     return list;
@@ -177,11 +185,7 @@ static json_t *json_made(const struct plan *p)
 static json_t *json_facts(const struct plan *p)
 {
     json_t *a = json_array();
-    for (u32 i = 0; i < p->sym.fact.n; i++) {
-        const struct sym_fact *f = &p->sym.fact.v[i];
-        json_array_append_new(a, json_pack("{s:s, s:o, s:o, s:o}", "kind", sym_fact_name((enum sym_fact_kind)f->kind), "a",
-                                           json_sym(p, f->a), "b", json_sym(p, f->b), "who", json_text(f->who)));
-    }
+    for (u32 i = 0; i < p->sym.fact.n; i++) json_array_append_new(a, json_fact(p, &p->sym.fact.v[i]));
     return a;
 }
 

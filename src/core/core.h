@@ -377,6 +377,7 @@ struct symtab {
     struct { struct sym_bounds *v; u32 n, cap; } bound; /* per variable, of facts; none behind n */
     u32 n_noted;                                     /* facts ever, those that others imply by now included */
     bool raw;                                        /* facts are left aside for the moment */
+    bool closed;                                     /* whatever is required was noted elsewhere: nothing becomes a fact */
 };
 
 void symtab_init(struct symtab *t, struct arena *a);
@@ -438,12 +439,28 @@ bool sym_fact_eval(const struct symtab *t, const struct sym_fact *f, const i64 *
 const struct sym_fact *sym_fact_broken(const struct symtab *t, const i64 *var);
 /* Changes sizes that are not fixed so that facts hold, as far as that is simple. */
 void sym_fact_adjust(const struct symtab *t, i64 *var, const bool *fixed);
+void sym_fact_adjust_one(const struct symtab *t, const struct sym_fact *f, i64 *var, const bool *fixed); /* likewise */
 /* "H = 255, but Concat '/Concat' needs H to be a multiple of 2" */
 void sym_fact_explain(struct buf *b, const struct symtab *t, const struct sym_fact *f,
                       const i64 *var);
 /* The sum s has the value v: binds its only unbound variable (INT64_MIN), which occurs once, times a
    constant. false: there is no such variable. Where no size does it the nearest one is bound. */
 bool sym_solve(const struct symtab *t, sym s, i64 v, i64 *var);
+/* "H = 255, W = 3": the variables of both (b may be 0). */
+void sym_print_vars(struct buf *to, const struct symtab *t, sym a, sym b, const i64 *var);
+
+/* sym_made.c: sizes that are made while a network runs, of elements of values or of other sizes, and why one cannot be. */
+struct sym_made {
+    u32 var;
+    sym expr, most;       /* 0: it is an element; no bound */
+    struct str value;     /* whose element `at` it is, or the negative of it */
+    i64 at;
+    bool is_negated;
+    struct sym_fact need; /* who: what it is made for; a, b: what must hold for it to be a size, 0: nothing else */
+};
+/* The size at v[at] has the value var[its variable], INT64_MIN: none. "N = 4, k_v = 9, but TopK 'y' needs k_v to be at most N; k_v is
+   element 0 of 'k'" */
+void sym_made_explain(struct buf *b, const struct symtab *t, const struct sym_made *v, u32 n, u32 at, const i64 *var);
 
 /* sign.c: Ed25519 signatures, by libcrypto. */
 
@@ -474,6 +491,15 @@ bool os_map(struct os_file *f, const char *path, struct err *e); /* who shortens
 /* Likewise, but files of at most `most` bytes are read into memory of their own, 64-byte aligned. */
 bool os_load(struct os_file *f, const char *path, i64 most, struct err *e);
 void os_unmap(struct os_file *f);
+/* A file that is read piece by piece, from several threads if need be; that it is changed or cut meanwhile does no harm. */
+struct os_reader {
+    int fd;
+    i64 n;  /* bytes when it was opened */
+};
+bool os_reader_open(struct os_reader *r, const char *path, struct err *e); /* regular files only */
+bool os_reader_get(const struct os_reader *r, void *to, i64 n, i64 at);    /* false: they are not there, or cannot be read */
+void os_reader_close(struct os_reader *r);
+void os_prefer_huge(void *p, i64 n); /* memory that is written at once soon: few page faults if the system can */
 /* Reads a whole file of at most max bytes into the arena (NUL behind the end). path "-" =
    standard input. */
 bool os_read(struct arena *a, const char *path, i64 max, struct str *out, struct err *e);

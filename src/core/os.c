@@ -70,6 +70,42 @@ void os_unmap(struct os_file *f)
     *f = (struct os_file){0};
 }
 
+bool os_reader_open(struct os_reader *r, const char *path, struct err *e)
+{
+    struct stat st;
+    *r = (struct os_reader){.fd = open_retry(path, O_RDONLY, 0)};
+    if (r->fd < 0) return fail(e, "open", path);
+    bool ok = fstat(r->fd, &st) == 0 || fail(e, "read", path);
+    if (ok) ok = S_ISREG(st.st_mode) || err_set(e, ERR_INPUT, "not a regular file: '%s'", path);
+    if (ok) r->n = st.st_size;
+    else os_reader_close(r);
+    return ok;
+}
+
+bool os_reader_get(const struct os_reader *r, void *to, i64 n, i64 at)
+{
+    while (n > 0) {
+        ssize_t got = pread(r->fd, to, (size_t)i64_min(n, 1 << 30), at);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return false;
+        to = (char *)to + got, at += got, n -= got;
+    }
+    return true;
+}
+
+void os_reader_close(struct os_reader *r)
+{
+    if (r->fd >= 0) close(r->fd);
+    *r = (struct os_reader){.fd = -1};
+}
+
+/* Only whole pages of it; a hint, so nothing is said where it is not taken. */
+void os_prefer_huge(void *p, i64 n)
+{
+    const uintptr_t page = 4096, from = ((uintptr_t)p + page - 1) / page * page, to = ((uintptr_t)p + (uintptr_t)n) / page * page;
+    if (to > from) (void)madvise((char *)p + (from - (uintptr_t)p), to - from, MADV_HUGEPAGE);
+}
+
 static bool read_all(int fd, struct buf *b, i64 max, const char *path, struct err *e)
 {
     char piece[16384];

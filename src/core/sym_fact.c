@@ -622,7 +622,7 @@ static bool equate(struct symtab *t, sym d, enum sym_fact_kind kind, sym a, sym 
     i64 v;
     if (sym_is_const(t, d, &v)) return v == 0;
     if (!sym_is_defined(t, d) || never_zero(t, d)) return false;
-    if (is_known(t, d)) return true;
+    if (t->closed || is_known(t, d)) return true;
     if (t->fact.n >= MAX_FACTS) return false;
     if (replace_variable(t, d, who) || use_residues(t, d, who) || use_extremes(t, d, who)) return true;
     note(t, kind, a, b, who);
@@ -722,7 +722,9 @@ static bool note_bound(struct symtab *t, enum sym_fact_kind kind, u32 var, i64 b
     sym x = sym_cons(t, SYM_VAR, var, 0, 0), now = sym_current(t, x), c = sym_const(t, bound), none = sym_const(t, least ? bound - 1 : bound + 1);
     if (bound < 0) return least;
     if (is_not_negative(t, least ? sym_sub(t, now, c) : sym_sub(t, c, now))) return true;
-    if (is_not_negative(t, least ? sym_sub(t, none, now) : sym_sub(t, now, none)) || t->fact.n >= MAX_FACTS) return false;
+    if (is_not_negative(t, least ? sym_sub(t, none, now) : sym_sub(t, now, none))) return false;
+    if (t->closed) return true;
+    if (t->fact.n >= MAX_FACTS) return false;
     drop_weaker(t, kind, x, bound);
     note(t, kind, x, c, who);
     refresh(t);
@@ -742,7 +744,9 @@ bool sym_require_at_least(struct symtab *t, sym a, sym b, struct str who)
     sym less = sym_sub(t, sym_sub(t, b, a), sym_const(t, 1)); /* b > a */
     if (find_least(t, d, &var, &v)) return note_bound(t, FACT_AT_LEAST, var, v, who);
     if (find_least(t, less, &var, &v)) return note_bound(t, FACT_AT_MOST, var, v - 1, who);
-    if (is_not_negative(t, less) || t->fact.n >= MAX_FACTS) return false;
+    if (is_not_negative(t, less)) return false;
+    if (t->closed) return true;
+    if (t->fact.n >= MAX_FACTS) return false;
     note(t, FACT_AT_LEAST, a, b, who);
     refresh(t);
     return true;
@@ -763,12 +767,12 @@ bool sym_require(struct symtab *t, enum sym_fact_kind k, sym a, sym b, struct st
 
 /* Checking. */
 
+static const char *const fact_verb[N_FACT_KINDS] = {" to be ", " to be a multiple of ", " to be at least ", " to be at most "};
+
 void sym_fact_print(struct buf *b, const struct symtab *t, const struct sym_fact *f)
 {
-    static const char *const verb[N_FACT_KINDS] = {" to be ", " to be a multiple of ",
-                                                   " to be at least ", " to be at most "};
     sym_print(b, t, f->a);
-    buf_z(b, verb[f->kind]);
+    buf_z(b, fact_verb[f->kind]);
     sym_print(b, t, f->b);
 }
 
@@ -799,17 +803,33 @@ const struct sym_fact *sym_fact_broken(const struct symtab *t, const i64 *var)
     return NULL;
 }
 
-void sym_fact_explain(struct buf *b, const struct symtab *t, const struct sym_fact *f,
-                      const i64 *var)
+void sym_print_vars(struct buf *to, const struct symtab *t, sym a, sym b, const i64 *var)
 {
     bool first = true;
     for (u32 k = 0; k < t->var.n; k++) {
-        if (!sym_has_var(t, f->a, k) && !sym_has_var(t, f->b, k)) continue;
-        buf_printf(b, "%s%.*s = %lld", first ? "" : ", ", STR_ARG(t->var.v[k]), (long long)var[k]);
+        if (!sym_has_var(t, a, k) && !sym_has_var(t, b, k)) continue;
+        buf_printf(to, "%s%.*s = %lld", first ? "" : ", ", STR_ARG(t->var.v[k]), (long long)var[k]);
         first = false;
     }
+}
+
+/* What is no number or name has its value beside it. */
+static void print_side(struct buf *b, const struct symtab *t, sym s, const i64 *var)
+{
+    i64 v;
+    enum sym_op op = (enum sym_op)t->node.v[s].op;
+    sym_print(b, t, s);
+    if (op != SYM_CONST && op != SYM_VAR && sym_eval(t, s, var, &v)) buf_printf(b, " (%lld)", (long long)v);
+}
+
+void sym_fact_explain(struct buf *b, const struct symtab *t, const struct sym_fact *f,
+                      const i64 *var)
+{
+    sym_print_vars(b, t, f->a, f->b, var);
     buf_printf(b, ", but %.*s needs ", STR_ARG(f->who));
-    sym_fact_print(b, t, f);
+    print_side(b, t, f->a, var);
+    buf_z(b, fact_verb[f->kind]);
+    print_side(b, t, f->b, var);
 }
 
 /* Binding. */
@@ -854,7 +874,7 @@ bool sym_solve(const struct symtab *t, sym s, i64 v, i64 *var)
 
 /* Adjusting. */
 
-static void adjust(const struct symtab *t, const struct sym_fact *f, i64 *var, const bool *fixed)
+void sym_fact_adjust_one(const struct symtab *t, const struct sym_fact *f, i64 *var, const bool *fixed)
 {
     i64 a, b, want;
     u32 v = 0;
@@ -878,5 +898,5 @@ void sym_fact_adjust(const struct symtab *t, i64 *var, const bool *fixed)
 {
     enum { MAX_PASSES = 4 };
     for (int pass = 0; pass < MAX_PASSES && sym_fact_broken(t, var); pass++)
-        for (u32 k = 0; k < t->fact.n; k++) adjust(t, &t->fact.v[k], var, fixed);
+        for (u32 k = 0; k < t->fact.n; k++) sym_fact_adjust_one(t, &t->fact.v[k], var, fixed);
 }

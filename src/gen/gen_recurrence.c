@@ -482,3 +482,43 @@ void recurrence_emit(struct emit *m, const struct task *t, const struct recurren
     kir_end(k);
     kir_end(k);
 }
+
+/* choosing */
+
+bool recurrence_legal(const struct recurrence_family *f, const struct task *t, const struct caps *c, const struct sched *v)
+{
+    struct recurrence q;
+    if (!recurrence_of(&q, t)) return false;
+    const struct recurrence_sched s = f->sched(&q, c, v);
+    return f->is_legal(&q, c, &s);
+}
+
+double recurrence_predict(const struct recurrence_family *f, const struct task *t, const struct caps *c, const struct sched *v, const i64 *var)
+{
+    struct recurrence q;
+    if (!recurrence_of(&q, t)) return 1e9;
+    const struct recurrence_sched s = f->sched(&q, c, v);
+    return f->seconds(&q, c, &s, var);
+}
+
+struct choice {
+    const struct recurrence_family *f;
+    struct recurrence q;
+    const struct caps *c;
+    const i64 *var;
+};
+
+static double cost_of(const void *user, const struct sched *v)
+{
+    const struct choice *x = user;
+    const struct recurrence_sched s = x->f->sched(&x->q, x->c, v);
+    return x->f->is_legal(&x->q, x->c, &s) ? x->f->seconds(&x->q, x->c, &s, x->var) : 0;
+}
+
+void recurrence_initial(const struct recurrence_family *f, const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
+{
+    struct choice x = {.f = f, .c = c, .var = var};
+    recurrence_of(&x.q, t);
+    bool found = gen_best(&(struct gen_search){f->param, 0, f->n_param, cost_of, &x}, out);
+    assert(found), (void)found;
+}

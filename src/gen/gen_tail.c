@@ -90,7 +90,8 @@ kval conv_tail_pool(struct emit *m, const struct conv_tail *t, const kval *x, i6
     struct op_pool p = {0};
     op_of(m->g, node)->pool(m->g, graph_node(m->g, node), &p);
     kval sum = x[0];
-    for (i64 i = 1; i < n; i++) sum = kir_bin(k, p.combine, sum, x[i]);
+    if (p.combine == KI_MAX) sum = emit_combine(k, KI_MAX, kir_splat(k, emit_neutral(m, KI_MAX, kir_dtype(k, sum)), kir_lanes(k, sum)), sum);
+    for (i64 i = 1; i < n; i++) sum = emit_combine(k, p.combine, sum, x[i]);
     if (p.mean) sum = kir_mul(k, sum, kir_const_f(k, kir_dtype(k, sum), kir_lanes(k, sum), 1.0 / (double)n));
     return p.finish ? p.finish(k, sum, p.p) : sum;
 }

@@ -51,6 +51,7 @@ struct thread_pool {
     i64 py, reuse, inner;
     struct group_cells cells;
     struct group_foot foot;
+    kval none; /* what a window begins with */
 };
 
 static bool pool_of(struct thread_pool *t, const struct task *task)
@@ -113,16 +114,17 @@ static void add_row(const struct thread_pool *t, i64 y)
     const struct group_foot *f = &t->foot;
     struct kir *k = t->g.m->k;
     kval row[MAX_CELLS] = {0};
+    bool is_max = t->op.combine == KI_MAX; /* a NaN must not be what a row begins with */
     for (i64 x = 0; x < f->x.size; x++) {
         kval v = is_met(&f->x, x) ? read_element(t, y, x) : 0;
         for (i64 i = 0; i < f->x.n; i++)
             if (group_side_tap(&f->x, x, i) >= 0)
-                row[i] = row[i] ? kir_bin(k, t->op.combine, row[i], v) : v;
+                row[i] = row[i] || is_max ? emit_combine(k, t->op.combine, row[i] ? row[i] : t->none, v) : v;
     }
     for (i64 i = 0; i < f->y.n * f->x.n; i++) {
         if (group_side_tap(&f->y, y, i / f->x.n) < 0) continue;
         kval slot = kir_int(k, i), old = kir_load(k, t->cells.acc, slot);
-        kir_store(k, t->cells.acc, slot, kir_bin(k, t->op.combine, old, row[i % f->x.n]));
+        kir_store(k, t->cells.acc, slot, emit_combine(k, t->op.combine, old, row[i % f->x.n]));
     }
 }
 
@@ -198,9 +200,9 @@ static void emit(struct emit *m, const struct task *task, const struct caps *cap
     pool_of(t, task);
     take(t, s);
     group_conv_open(g, m);
-    kval none = emit_neutral(m, t->op.combine, g->type);
-    if (t->op.combine != KI_ADD) g->outside = none;
-    group_cells_open(g, &t->cells, none);
+    t->none = emit_neutral(m, t->op.combine, g->type);
+    if (t->op.combine != KI_ADD) g->outside = t->none;
+    group_cells_open(g, &t->cells, t->none);
     group_conv_blocks(g, step, t);
     if (t->op.mean || t->op.finish) finish(t);
     group_cells_store(g, &t->cells);

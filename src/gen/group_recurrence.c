@@ -22,7 +22,7 @@ static const struct gen_param param[N_PARAM] = {
 
 enum { MAX_REGS = 128, MAX_WRITTEN = 128 };
 
-static struct recurrence_sched sched_of(const struct sched *s)
+static struct recurrence_sched sched_of(const struct recurrence *q, const struct caps *c, const struct sched *s)
 {
     return (struct recurrence_sched){.rows = s->v[P_ROWS], .nr = s->v[P_NR], .lanes = 1, .ku = s->v[P_KU], .inner = s->v[P_THREADS], .outer = 1};
 }
@@ -50,15 +50,8 @@ static bool match(const struct task *t, const struct caps *c)
     struct recurrence q;
     if (!c->is_gpu || !recurrence_of(&q, t) || (q.type == DT_F64 && !c->has_f64)) return false;
     struct sched v = smallest(c);
-    struct recurrence_sched s = sched_of(&v);
+    struct recurrence_sched s = sched_of(&q, c, &v);
     return is_legal(&q, c, &s);
-}
-
-static bool legal(const struct task *t, const struct caps *c, const struct sched *v)
-{
-    struct recurrence q;
-    struct recurrence_sched s = sched_of(v);
-    return recurrence_of(&q, t) && is_legal(&q, c, &s);
 }
 
 static double seconds(const struct recurrence *q, const struct caps *c, const struct recurrence_sched *s, const i64 *var)
@@ -77,37 +70,20 @@ static double seconds(const struct recurrence *q, const struct caps *c, const st
     return group_seconds(c, &load) + 1e-7 * waits;
 }
 
+static const struct recurrence_family family = {param, N_PARAM, sched_of, is_legal, seconds};
+
+static bool legal(const struct task *t, const struct caps *c, const struct sched *v) { return recurrence_legal(&family, t, c, v); }
+
 static double predict(const struct task *t, const struct caps *c, const struct sched *v, const i64 *var)
 {
-    struct recurrence q;
-    struct recurrence_sched s = sched_of(v);
-    return recurrence_of(&q, t) ? seconds(&q, c, &s, var) : 1e9;
+    return recurrence_predict(&family, t, c, v, var);
 }
 
-struct choice {
-    struct recurrence q;
-    const struct caps *c;
-    const i64 *var;
-};
-
-static double cost_of(const void *user, const struct sched *v)
-{
-    const struct choice *x = user;
-    struct recurrence_sched s = sched_of(v);
-    return is_legal(&x->q, x->c, &s) ? seconds(&x->q, x->c, &s, x->var) : 0;
-}
-
-static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
-{
-    struct choice x = {.c = c, .var = var};
-    recurrence_of(&x.q, t);
-    bool found = gen_best(&(struct gen_search){param, 0, N_PARAM, cost_of, &x}, out);
-    assert(found), (void)found;
-}
+static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out) { recurrence_initial(&family, t, c, var, out); }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *v)
 {
-    struct recurrence_sched s = sched_of(v);
+    struct recurrence_sched s = sched_of(NULL, c, v);
     m->k->group[0] = (u32)s.inner;
     recurrence_emit(m, t, &s);
 }

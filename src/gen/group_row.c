@@ -236,7 +236,7 @@ static void accumulate(struct rows *r, const void *user, i64 u)
     full_index(r, idx);
     kval val = kir_splat(k, emit_value(emit_of(r), p->red->in, idx), r->lanes);
     if (p->kept) kir_store(k, p->kept, r->slot, val);
-    kir_store(k, p->acc, slot, kir_bin(k, p->red->r.combine, kir_load(k, p->acc, slot), val));
+    kir_store(k, p->acc, slot, emit_combine(k, p->red->r.combine, kir_load(k, p->acc, slot), val));
 }
 
 static kval fold_vector(struct kir *k, enum kir_op op, kval v)

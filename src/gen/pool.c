@@ -183,7 +183,7 @@ static void combine(const struct pool *p, const struct step *s, const kval *at, 
                 if (!is_met(p, s, r, q, dy, dx)) continue;
                 v = v ? v : element(p, at, r, q, j);
                 kval to = slot(p, s, dy, dx, j);
-                kir_store(k, p->acc, to, kir_bin(k, p->op.combine, kir_load(k, p->acc, to), v));
+                kir_store(k, p->acc, to, emit_combine(k, p->op.combine, kir_load(k, p->acc, to), v));
             }
     }
 }

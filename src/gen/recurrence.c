@@ -53,14 +53,6 @@ static bool is_legal(const struct recurrence *q, const struct caps *c, const str
     return acc == gates || acc + i64_min(gates * s->nr, 4) <= c->n_vector_regs;
 }
 
-static bool legal(const struct task *t, const struct caps *c, const struct sched *v)
-{
-    struct recurrence q;
-    if (!recurrence_of(&q, t)) return false;
-    struct recurrence_sched s = sched_of(&q, c, v);
-    return is_legal(&q, c, &s);
-}
-
 /* Seconds to read the weights of one direction once: from the cache that they fit. */
 static double weight_seconds(const struct caps *c, double bytes)
 {
@@ -86,34 +78,16 @@ static double seconds(const struct recurrence *q, const struct caps *c, const st
     return 1e-6 + wake + steps * (product + cell + loop + meets) * (double)(s->outer > 1 ? runs : ceil_div(runs, i64_max(1, c->n_threads)));
 }
 
+static const struct recurrence_family family = {param, N_PARAM, sched_of, is_legal, seconds};
+
+static bool legal(const struct task *t, const struct caps *c, const struct sched *v) { return recurrence_legal(&family, t, c, v); }
+
 static double predict(const struct task *t, const struct caps *c, const struct sched *v, const i64 *var)
 {
-    struct recurrence q;
-    if (!recurrence_of(&q, t)) return 1e9;
-    struct recurrence_sched s = sched_of(&q, c, v);
-    return seconds(&q, c, &s, var);
+    return recurrence_predict(&family, t, c, v, var);
 }
 
-struct choice {
-    struct recurrence q;
-    const struct caps *c;
-    const i64 *var;
-};
-
-static double cost_of(const void *user, const struct sched *v)
-{
-    const struct choice *x = user;
-    struct recurrence_sched s = sched_of(&x->q, x->c, v);
-    return is_legal(&x->q, x->c, &s) ? seconds(&x->q, x->c, &s, x->var) : 0;
-}
-
-static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
-{
-    struct choice x = {.c = c, .var = var};
-    recurrence_of(&x.q, t);
-    bool found = gen_best(&(struct gen_search){param, 0, N_PARAM, cost_of, &x}, out);
-    assert(found), (void)found;
-}
+static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out) { recurrence_initial(&family, t, c, var, out); }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *v)
 {

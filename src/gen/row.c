@@ -149,7 +149,7 @@ static void accumulate(struct rows *r, const void *user, i64 u, kval limit)
         kval valid = kir_lt(k, kir_ramp(k, kir_int(k, 0), 1, p->lanes), limit);
         val = kir_select(k, valid, val, p->neutral);
     }
-    kir_store(k, p->acc, slot, kir_bin(k, p->red->r.combine, kir_load(k, p->acc, slot), val));
+    kir_store(k, p->acc, slot, emit_combine(k, p->red->r.combine, kir_load(k, p->acc, slot), val));
 }
 
 static kval across_lanes(struct kir *k, enum kir_op op, kval v)

@@ -31,30 +31,48 @@ static const char *folder_of(struct arena *a, struct str path)
     return n ? str_z(a, str_sub(path, 0, n)) : ".";
 }
 
-static bool read_bytes(const struct import_job *j, struct str path, struct err *e)
+static bool read_with(const struct importer *m, const struct import_job *j, struct err *e)
 {
-    const struct importer *m = find_importer(j->bytes, path);
     if (!m) return err_set(e, ERR_INPUT, "no known model format");
     bool ok = m->read(j, e) && (j->all || j->interface_only || graph_verify(j->g, e));
     return ok || import_advise(e);
 }
 
+/* The whole of a file in memory of its own: it may change meanwhile. */
+static bool load(struct str *out, struct arena *a, const struct os_reader *f, struct err *e)
+{
+    char *p = arena_try(a, f->n + 1, e, "the file");
+    if (!p) return false;
+    *out = (struct str){p, f->n};
+    return os_reader_get(f, p, f->n, 0) || err_set(e, ERR_INPUT, "the file was cut or cannot be read any more");
+}
+
+/* Formats are known by their first bytes. */
 static bool read_file(struct import_job *j, struct arena *a, const char *path, struct err *e)
 {
-    struct os_file f = {0};
-    if (!os_map(&f, path, e)) return false;
-    j->bytes = (struct str){(const char *)f.p, f.n};
+    enum { HEAD = 1 << 16 };
+    struct os_reader f;
+    struct arena own = {0};
+    if (!os_reader_open(&f, path, e)) return false;
+    const struct os_reader head = {f.fd, i64_min(f.n, HEAD)};
+    bool ok = load(&j->bytes, &own, &head, e);
+    const struct importer *m = ok ? find_importer(j->bytes, str_of(path)) : NULL;
     j->beside = &(struct os_beside){.dir = folder_of(a, str_of(path)), .model = path, .follow_links = j->follow_links};
-    bool ok = read_bytes(j, str_of(path), e);
+    if (m && m->reads_files) j->file = &f;
+    else if (ok && f.n > head.n) ok = load(&j->bytes, &own, &f, e);
+    ok = ok && read_with(m, j, e);
+    arena_release(&own);
+    os_reader_close(&f);
+    j->bytes = (struct str){0};
     j->beside = NULL;
-    os_unmap(&f);
+    j->file = NULL;
     return ok;
 }
 
 bool import_run(struct import_job *j, struct arena *a, struct symtab *st, const char *path, struct err *e)
 {
     graph_init(j->g, a, st);
-    bool ok = j->bytes.p ? read_bytes(j, str_of(path), e) : read_file(j, a, path, e);
+    bool ok = j->bytes.p ? read_with(find_importer(j->bytes, str_of(path)), j, e) : read_file(j, a, path, e);
     return ok || (path && err_prefix(e, "'%s'", path));
 }
 

@@ -25,6 +25,7 @@ struct import_problems {
 struct import_job {
     struct graph *g;       /* initialised; filled by the importer */
     struct str bytes;      /* the file's content; valid until the end of the import */
+    const struct os_reader *file; /* beside bytes, for importers that read files: bytes are the first ones then; else NULL */
     const struct os_beside *beside; /* where files beside it are; NULL: there are none, or import_run finds out */
     bool follow_links;     /* of files beside it: symbolic links may lead anywhere */
     struct import_problems *all; /* collects what nodes are refused for, and the import goes on; NULL: it ends at the first */
@@ -36,6 +37,7 @@ struct importer {
     const char *suffix;    /* ".onnx" */
     bool (*match)(struct str bytes);                           /* by content: cheap and safe on any bytes */
     bool (*read)(const struct import_job *j, struct err *e);   /* builds and infers */
+    bool reads_files;      /* takes job->file */
 };
 
 /* import.c: fills the job's graph, which it initialises, from job->bytes or, where there are none, from the file at path. The format

@@ -594,7 +594,8 @@ static bool onnx_read(const struct import_job *j, struct err *e)
 {
     struct import_bodies bodies = {0};
     struct reader r = {.g = j->g, .a = j->g->arena, .beside = j->beside, .all = j->all, .bodies = &bodies, .e = e};
-    Onnx__ModelProto *m = io_onnx_unpack(&onnx__model_proto__descriptor, r.a, j->bytes, e);
+    const ProtobufCMessageDescriptor *d = &onnx__model_proto__descriptor;
+    Onnx__ModelProto *m = j->file ? io_onnx_read(d, r.a, j->file, e) : io_onnx_unpack(d, r.a, j->bytes, e);
     if (!m) return false;
     if (!m->graph) return err_set(e, ERR_INPUT, "model without a graph");
     if (!import_inline(m, r.a, e) || !import_flex(m->graph, r.a, e)) return false;
@@ -619,4 +620,4 @@ static bool onnx_match(struct str bytes)
     return bytes.n > 2 && bytes.p[0] == 0x08 && bytes.p[1] > 0 && bytes.p[1] < 32;
 }
 
-const struct importer import_onnx = {.name = "onnx", .suffix = ".onnx", .match = onnx_match, .read = onnx_read};
+const struct importer import_onnx = {.name = "onnx", .suffix = ".onnx", .match = onnx_match, .read = onnx_read, .reads_files = true};

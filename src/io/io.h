@@ -40,6 +40,7 @@ struct ProtobufCMessageDescriptor;
 struct Onnx__TensorProto;
 /* Unpacks a message into the arena; NULL on broken, too deep or too large input. Never released but with the arena. */
 void *io_onnx_unpack(const struct ProtobufCMessageDescriptor *d, struct arena *a, struct str bytes, struct err *e);
+void *io_onnx_read(const struct ProtobufCMessageDescriptor *d, struct arena *a, const struct os_reader *file, struct err *e); /* likewise */
 /* beside: where external data lies (NULL: none is allowed). p came from io_onnx_unpack with the same arena: raw content is
    used where it lies. */
 bool io_onnx_tensor(struct tensor *out, struct arena *a, struct Onnx__TensorProto *p, const struct os_beside *beside, struct err *e);

@@ -5,7 +5,9 @@
 //
 // protobuf-c recurses as deep as the bytes nest and allocates what they ask for, so both are bounded here: the bytes are
 // walked once with the descriptors in hand before protobuf-c sees them, and its allocator takes from the arena at most
-// a fixed multiple of the input's size.
+// a fixed multiple of the input's size. What it sees is a copy without the large contents of tensors: those are read once, by several
+// threads, to where they stay. Files are read, never mapped, so that nothing happens if one is cut meanwhile.
+#include <stdatomic.h>
 #include <string.h>
 
 #include <onnx.pb-c.h>
@@ -33,42 +35,206 @@ static bool wire_varint(struct str s, i64 *at, u64 *out)
     return false;
 }
 
+/* Reads a field's key and the length of its content, which begins at *at then; false: broken. A varint's content counts as none. */
+static bool wire_key(struct str s, i64 *at, u64 *key, u64 *size)
+{
+    u64 v = 0;
+    if (!wire_varint(s, at, key) || *key >> 3 == 0 || *key >> 32) return false;
+    switch (*key & 7) {
+    case 0: return *size = 0, wire_varint(s, at, &v);
+    case 1: return *size = 8, true;
+    case 2: return wire_varint(s, at, size);
+    case 5: return *size = 4, true;
+    default: return false; /* groups */
+    }
+}
+
 /* Reads a field's key and skips its content, which is *body where it has a length; false: broken. */
 static bool wire_field(struct str s, i64 *at, u64 *key, struct str *body)
 {
-    u64 v = 0;
+    u64 v;
     *body = (struct str){0};
-    if (!wire_varint(s, at, key) || *key >> 3 == 0 || *key >> 32) return false;
-    switch (*key & 7) {
-    case 0:
-        if (!wire_varint(s, at, &v)) return false;
-        v = 0;
-        break;
-    case 1: v = 8; break;
-    case 2:
-        if (!wire_varint(s, at, &v)) return false;
-        break;
-    case 5: v = 4; break;
-    default: return false; /* groups */
-    }
-    if (v > (u64)(s.n - *at)) return false;
+    if (!wire_key(s, at, key, &v) || v > (u64)(s.n - *at)) return false;
     if ((*key & 7) == 2) *body = str_sub(s, *at, *at + (i64)v);
     *at += (i64)v;
     return true;
 }
 
-/* The bytes are well-formed fields and do not nest too deeply where the descriptors say "message". */
-static bool wire_ok(const ProtobufCMessageDescriptor *d, struct str s, int depth)
+/* Large raw contents of tensors do not go through protobuf-c, which would copy them: the bytes are copied without these, with the number of
+   each in a field that no tensor has. Then they are read, from a file or from memory, to where they stay. */
+
+enum {
+    LARGE = 4096,           /* bytes */
+    RAW_DATA = 9,           /* of TensorProto */
+    FIELD_NUMBER = (1 << 29) - 1, /* the last that there is */
+    KEY_ROOM = 20,          /* a key and a length, or a key and a varint */
+    LENGTH_BYTES = 5,       /* a varint of more bytes than it needs is one, too */
+    WINDOW = 1 << 16,
+    READ_AT_ONCE = 1 << 22,
+    MAX_READERS = 4,
+    WORTH_READERS = 16 << 20
+};
+
+struct large { i64 from, n, at; }; /* bytes of the source; in the block of all of them */
+
+struct source {
+    struct str bytes;             /* p NULL: of the file */
+    const struct os_reader *file;
+    i64 n;
+    char *window;                 /* of the file */
+    i64 window_at, window_n;
+};
+
+struct skeleton {
+    struct source *s;
+    struct arena *a;              /* scratch */
+    struct buf out;
+    struct { struct large *v; u32 n, cap; } large;
+    i64 total;                    /* bytes of all */
+};
+
+/* n bytes from `at` on, or as many as there are; fewer than asked for at the end of the source only. p NULL: they cannot be read. */
+static struct str source_see(struct source *s, i64 at, i64 n)
 {
-    for (i64 at = 0; at < s.n;) {
-        u64 key;
-        struct str body;
-        if (!wire_field(s, &at, &key, &body)) return false;
-        const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field(d, (unsigned)(key >> 3));
-        if (!f || f->type != PROTOBUF_C_TYPE_MESSAGE || (key & 7) != 2) continue;
-        if (depth >= MAX_DEPTH || !wire_ok(f->descriptor, body, depth + 1)) return false;
+    n = i64_min(n, s->n - at);
+    if (s->bytes.p) return str_sub(s->bytes, at, at + n);
+    if (at < s->window_at || at + n > s->window_at + s->window_n) {
+        s->window_at = at, s->window_n = i64_min(WINDOW, s->n - at);
+        if (!os_reader_get(s->file, s->window, s->window_n, at)) return s->window_n = 0, (struct str){0};
+    }
+    return (struct str){s->window + (at - s->window_at), n};
+}
+
+static bool copy_some(struct skeleton *k, i64 at, i64 n)
+{
+    for (i64 step; n > 0; at += step, n -= step) {
+        step = i64_min(n, WINDOW);
+        struct str s = source_see(k->s, at, step);
+        if (!s.p) return false;
+        buf_str(&k->out, s);
+    }
+    return !k->out.failed;
+}
+
+static void put_varint(struct buf *b, u64 v)
+{
+    for (; v >= 0x80; v >>= 7) buf_char(b, (char)(v | 0x80));
+    buf_char(b, (char)v);
+}
+
+static void note_large(struct skeleton *k, i64 at, i64 n)
+{
+    put_varint(&k->out, (u64)FIELD_NUMBER << 3);
+    put_varint(&k->out, k->large.n);
+    *arr_push(k->a, &k->large) = (struct large){at, n, k->total};
+    k->total = round_up(k->total + n, 64);
+}
+
+static bool copy_message(struct skeleton *k, const ProtobufCMessageDescriptor *d, i64 at, i64 end, int depth);
+
+/* A message with its length, which is known when it is copied. */
+static bool copy_inner(struct skeleton *k, const ProtobufCMessageDescriptor *d, u64 key, i64 at, i64 n, int depth)
+{
+    put_varint(&k->out, key);
+    i64 length_at = k->out.n;
+    buf_put(&k->out, "\0\0\0\0", LENGTH_BYTES);
+    if (depth >= MAX_DEPTH || !copy_message(k, d, at, at + n, depth + 1) || k->out.failed) return false;
+    u64 v = (u64)(k->out.n - length_at - LENGTH_BYTES);
+    for (int i = 0; i < LENGTH_BYTES; i++) k->out.p[length_at + i] = (char)((v >> (7 * i) & 0x7f) | (i + 1 < LENGTH_BYTES ? 0x80 : 0));
+    return v >> (7 * LENGTH_BYTES) == 0;
+}
+
+/* The bytes are well-formed fields and do not nest too deeply where the descriptors say "message". */
+static bool copy_message(struct skeleton *k, const ProtobufCMessageDescriptor *d, i64 at, i64 end, int depth)
+{
+    bool is_tensor = d == &onnx__tensor_proto__descriptor;
+    while (at < end) {
+        u64 key, size;
+        i64 used = 0;
+        struct str head = source_see(k->s, at, i64_min(KEY_ROOM, end - at));
+        if (!head.p || !wire_key(head, &used, &key, &size) || size > (u64)(end - at - used)) return false;
+        u64 field = key >> 3;
+        const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field(d, (unsigned)field);
+        bool ok = true, is_inner = f && f->type == PROTOBUF_C_TYPE_MESSAGE && (key & 7) == 2;
+        if (is_inner) ok = copy_inner(k, f->descriptor, key, at + used, (i64)size, depth);
+        else if (is_tensor && field == RAW_DATA && (key & 7) == 2 && size >= LARGE) note_large(k, at + used, (i64)size);
+        else if (!is_tensor || field != FIELD_NUMBER) ok = copy_some(k, at, used + (i64)size);
+        if (!ok) return false;
+        at += used + (i64)size;
     }
     return true;
+}
+
+/* Reading the large ones. */
+
+struct piece { char *to; i64 from, n; };
+
+struct reading {
+    const struct source *s;
+    struct piece *v;
+    u32 n, cap;
+    _Atomic u32 next;
+    atomic_bool failed;
+};
+
+static void read_next(void *user)
+{
+    struct reading *r = user;
+    for (u32 i = atomic_fetch_add(&r->next, 1); i < r->n; i = atomic_fetch_add(&r->next, 1)) {
+        const struct piece *p = &r->v[i];
+        if (r->s->bytes.p) memcpy(p->to, r->s->bytes.p + p->from, (size_t)p->n);
+        else if (!os_reader_get(r->s->file, p->to, p->n, p->from)) atomic_store(&r->failed, true);
+    }
+}
+
+static bool read_large(const struct skeleton *k, char *block)
+{
+    struct os_thread *helper[MAX_READERS] = {NULL};
+    struct reading r = {.s = k->s};
+    for (u32 i = 0; i < k->large.n; i++)
+        for (i64 at = 0; at < k->large.v[i].n; at += READ_AT_ONCE) {
+            const struct large *x = &k->large.v[i];
+            *arr_push(k->a, &r) = (struct piece){block + x->at + at, x->from + at, i64_min(READ_AT_ONCE, x->n - at)};
+        }
+    for (i64 i = 1; i < i64_min(MAX_READERS, os_n_cpus()) && k->total >= WORTH_READERS; i++) helper[i] = os_thread_start(read_next, &r);
+    read_next(&r);
+    for (u32 i = 0; i < MAX_READERS; i++) os_thread_join(helper[i]);
+    return !atomic_load(&r.failed);
+}
+
+/* The last mention counts, as where protobuf-c reads the content. */
+static void place_content(const struct skeleton *k, Onnx__TensorProto *p, char *block)
+{
+    unsigned kept = 0;
+    for (unsigned i = 0; i < p->base.n_unknown_fields; i++) {
+        const ProtobufCMessageUnknownField *f = &p->base.unknown_fields[i];
+        u64 at;
+        i64 used = 0;
+        if (f->tag != FIELD_NUMBER) {
+            p->base.unknown_fields[kept++] = *f;
+            continue;
+        }
+        bool ok = wire_varint((struct str){(const char *)f->data, (i64)f->len}, &used, &at) && at < k->large.n;
+        assert(ok), (void)ok;
+        p->has_raw_data = 1;
+        p->raw_data = (ProtobufCBinaryData){(size_t)k->large.v[at].n, (u8 *)block + k->large.v[at].at};
+    }
+    p->base.n_unknown_fields = kept;
+}
+
+static void place_all(const struct skeleton *k, ProtobufCMessage *m, char *block)
+{
+    if (m->descriptor == &onnx__tensor_proto__descriptor) place_content(k, (Onnx__TensorProto *)m, block);
+    for (unsigned i = 0; i < m->descriptor->n_fields; i++) {
+        const ProtobufCFieldDescriptor *f = &m->descriptor->fields[i];
+        if (f->type != PROTOBUF_C_TYPE_MESSAGE || f->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) continue; /* of types only */
+        char *member = (char *)m + f->offset;
+        bool is_list = f->label == PROTOBUF_C_LABEL_REPEATED;
+        size_t n = is_list ? *(size_t *)((char *)m + f->quantifier_offset) : 1;
+        ProtobufCMessage **v = is_list ? *(ProtobufCMessage ***)member : (ProtobufCMessage **)member;
+        for (size_t j = 0; j < n; j++)
+            if (v[j]) place_all(k, v[j], block);
+    }
 }
 
 struct budget {
@@ -87,18 +253,55 @@ static void *budget_alloc(void *user, size_t size)
 
 static void budget_free(void *user, void *p) {} /* all goes with the arena */
 
-void *io_onnx_unpack(const struct ProtobufCMessageDescriptor *d, struct arena *a, struct str bytes, struct err *e)
+static ProtobufCMessage *unpack_skeleton(const ProtobufCMessageDescriptor *d, struct arena *a, struct str bytes, struct err *e)
 {
-    struct arena_mark mark = arena_mark(a);
     struct budget budget = {.a = a, .e = e, .left = MEMORY_BASE + bytes.n * BULK_FACTOR};
     budget.left += i64_min(bytes.n, SMALL_SIZE) * SMALL_FACTOR;
     ProtobufCAllocator alloc = {.alloc = budget_alloc, .free = budget_free, .allocator_data = &budget};
-    ProtobufCMessage *m = NULL;
-    if (wire_ok(d, bytes, 0)) m = protobuf_c_message_unpack(d, &alloc, (size_t)bytes.n, (const u8 *)bytes.p);
-    if (m) return m;
-    arena_rewind(a, mark);
-    err_set(e, ERR_INPUT, "broken or truncated protobuf (%s)", d->short_name);
+    return protobuf_c_message_unpack(d, &alloc, (size_t)bytes.n, (const u8 *)bytes.p);
+}
+
+/* The block of all large contents; NULL: memory ends, or they cannot be read. */
+static char *read_block(const struct skeleton *k, struct arena *a, struct err *e)
+{
+    char *block = arena_try(a, k->total + 64, e, "the constants of a model");
+    if (!block) return NULL;
+    block += (64 - (uintptr_t)block % 64) % 64;
+    if (k->total >= WORTH_READERS) os_prefer_huge(block, k->total);
+    if (read_large(k, block)) return block;
+    err_set(e, ERR_INPUT, "the file was cut or cannot be read any more");
     return NULL;
+}
+
+static void *unpack_source(const ProtobufCMessageDescriptor *d, struct arena *a, struct source *s, struct err *e)
+{
+    struct arena scratch = {0};
+    struct arena_mark mark = arena_mark(a);
+    struct skeleton k = {.s = s, .a = &scratch};
+    char *block = NULL;
+    if (!s->bytes.p) s->window = arena_alloc(&scratch, WINDOW);
+    ProtobufCMessage *m = copy_message(&k, d, 0, s->n, 0) ? unpack_skeleton(d, a, buf_view(&k.out), e) : NULL;
+    if (m && k.large.n) block = read_block(&k, a, e);
+    if (block) place_all(&k, m, block);
+    bool ok = m && (block || !k.large.n);
+    if (k.out.failed) err_set(e, ERR_SYSTEM, "not enough memory for a protobuf of %lld bytes", (long long)s->n);
+    buf_release(&k.out);
+    arena_release(&scratch);
+    if (ok) return m;
+    arena_rewind(a, mark);
+    if (!e->code) err_set(e, ERR_INPUT, "broken or truncated protobuf (%s)", d->short_name);
+    return NULL;
+}
+
+void *io_onnx_unpack(const struct ProtobufCMessageDescriptor *d, struct arena *a, struct str bytes, struct err *e)
+{
+    if (!bytes.p) bytes = S("");
+    return unpack_source(d, a, &(struct source){.bytes = bytes, .n = bytes.n}, e);
+}
+
+void *io_onnx_read(const struct ProtobufCMessageDescriptor *d, struct arena *a, const struct os_reader *file, struct err *e)
+{
+    return unpack_source(d, a, &(struct source){.file = file, .n = file->n}, e);
 }
 
 /* Tensors. */

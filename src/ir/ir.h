@@ -108,6 +108,7 @@ struct made_size {
     enum size_take take;
     sym expr;            /* v == 0: over inputs' sizes and made sizes that stand before this one */
     sym most;            /* never larger than this; 0: no bound known */
+    struct sym_fact need; /* for messages. who: the node that needs it; a, b: what must hold for it to be a size, 0: no more than that */
 };
 
 struct graph {
@@ -169,6 +170,8 @@ u32 *graph_phases(const struct graph *g, struct arena *a);
 i64 made_size_take(const struct made_size *m, i64 x);
 /* Values of all variables that are made of those that are known by now (not INT64_MIN). false: one is negative or beyond its bound. */
 bool graph_make_sizes(const struct graph *g, i64 *var, struct err *e);
+/* The error that g->made.v[k], whose value var has, is no size. */
+bool made_size_fails(const struct graph *g, u32 k, const i64 *var, struct err *e);
 /* Values to optimise for where nothing is known: var has all inputs' sizes; made ones get their bound, or `def`. */
 void graph_guess_sizes(const struct graph *g, i64 *var, i64 def);
 

@@ -183,37 +183,69 @@ i64 made_size_take(const struct made_size *m, i64 x)
     return x < 0 ? INT64_MIN : x;
 }
 
-static bool check_most(const struct graph *g, const struct made_size *m, const i64 *var, struct err *e)
+bool made_size_fails(const struct graph *g, u32 k, const i64 *var, struct err *e)
 {
-    i64 most;
-    if (!m->most || !sym_eval(g->sym, m->most, var, &most) || var[m->var] <= most) return true;
-    return err_set(e, ERR_INPUT, "size '%.*s' is %lld for this input, and at most %lld is possible", STR_ARG(g->sym->var.v[m->var]),
-                   (long long)var[m->var], (long long)most);
+    struct arena tmp = {0};
+    struct buf b = {0};
+    struct sym_made *all = arena_array(&tmp, struct sym_made, g->made.n + 1);
+    for (u32 i = 0; i < g->made.n; i++) {
+        const struct made_size *m = &g->made.v[i];
+        all[i] = (struct sym_made){.var = m->var, .expr = m->expr, .most = m->most, .at = m->at, .is_negated = m->take == SIZE_MINUS, .need = m->need};
+        if (m->v) all[i].value = graph_value(g, m->v)->name;
+    }
+    sym_made_explain(&b, g->sym, all, g->made.n, k, var);
+    err_set(e, ERR_INPUT, "%.*s", STR_ARG(buf_view(&b)));
+    buf_release(&b);
+    arena_release(&tmp);
+    return false;
+}
+
+static bool is_size(const struct graph *g, const struct made_size *m, const i64 *var)
+{
+    i64 most, x = var[m->var];
+    return x >= 0 && (!m->most || !sym_eval(g->sym, m->most, var, &most) || x <= most);
 }
 
 bool graph_make_sizes(const struct graph *g, i64 *var, struct err *e)
 {
     for (u32 k = 0; k < g->made.n; k++) {
         const struct made_size *m = &g->made.v[k];
-        if (var[m->var] == INT64_MIN && m->expr) {
-            if (!sym_eval(g->sym, m->expr, var, &var[m->var])) var[m->var] = INT64_MIN;
-            if (var[m->var] != INT64_MIN && var[m->var] < 0)
-                return err_set(e, ERR_INPUT, "size '%.*s' is %lld for this input", STR_ARG(g->sym->var.v[m->var]),
-                               (long long)var[m->var]);
-        }
-        if (var[m->var] != INT64_MIN && !check_most(g, m, var, e)) return false;
+        if (var[m->var] == INT64_MIN && m->expr && !sym_eval(g->sym, m->expr, var, &var[m->var])) var[m->var] = INT64_MIN;
+        if (var[m->var] != INT64_MIN && !is_size(g, m, var)) return made_size_fails(g, k, var, e);
     }
     return true;
 }
 
+static void guess(const struct graph *g, const struct made_size *m, i64 *var, i64 def)
+{
+    i64 x = def, most;
+    if (m->expr && (!sym_eval(g->sym, m->expr, var, &x) || x < 0)) x = def;
+    if (m->take == SIZE_MINUS) x = 0;
+    if (m->most && sym_eval(g->sym, m->most, var, &most) && most >= 0 && (!m->expr || x > most)) x = most;
+    var[m->var] = x;
+}
+
+static void adjust(const struct symtab *t, const struct sym_fact *f, i64 *var, const bool *fixed)
+{
+    struct sym_fact other = {.kind = f->kind, .a = f->b, .b = f->a};
+    sym_fact_adjust_one(t, f, var, fixed);
+    if (f->kind == FACT_EQUAL) sym_fact_adjust_one(t, &other, var, fixed);
+}
+
+/* What they are compared with while running decides what they are good for. */
 void graph_guess_sizes(const struct graph *g, i64 *var, i64 def)
 {
-    for (u32 k = 0; k < g->made.n; k++) {
-        const struct made_size *m = &g->made.v[k];
-        i64 x = def, most;
-        if (m->expr && (!sym_eval(g->sym, m->expr, var, &x) || x < 0)) x = def;
-        if (m->take == SIZE_MINUS) x = 0;
-        if (m->most && sym_eval(g->sym, m->most, var, &most) && most >= 0 && (!m->expr || x > most)) x = most;
-        var[m->var] = x;
-    }
+    enum { MAX_PASSES = 3 };
+    struct arena tmp = {0};
+    if (!g->made.n) return;
+    bool *fixed = arena_array(&tmp, bool, g->sym->var.n + 1);
+    for (u32 v = 0; v < g->sym->var.n; v++) fixed[v] = true;
+    for (u32 k = 0; k < g->made.n; k++) guess(g, &g->made.v[k], var, def), fixed[g->made.v[k].var] = !g->made.v[k].v;
+    for (int pass = 0; pass < MAX_PASSES; pass++)
+        for (u32 k = 0; k < g->made.n; k++) { /* elements first */
+            const struct made_size *m = &g->made.v[k];
+            if (m->need.a) adjust(g->sym, &m->need, var, fixed);
+            if (m->expr) guess(g, m, var, def);
+        }
+    arena_release(&tmp);
 }

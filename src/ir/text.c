@@ -115,13 +115,20 @@ static void print_part(struct printer *p, const struct part *t)
     buf_char(p->b, ')');
 }
 
-static void print_fact(struct printer *p, const struct sym_fact *f)
+/* "equal(n, 5) " */
+static void print_fact_sizes(struct printer *p, const struct sym_fact *f)
 {
-    buf_printf(p->b, "  fact %s(", sym_fact_name((enum sym_fact_kind)f->kind));
+    buf_printf(p->b, "%s(", sym_fact_name((enum sym_fact_kind)f->kind));
     sym_print(p->b, p->g->sym, f->a);
     buf_z(p->b, ", ");
     sym_print(p->b, p->g->sym, f->b);
     buf_z(p->b, ") ");
+}
+
+static void print_fact(struct printer *p, const struct sym_fact *f)
+{
+    buf_z(p->b, "  fact ");
+    print_fact_sizes(p, f);
     print_quoted(p->b, f->who);
     buf_char(p->b, '\n');
 }
@@ -296,13 +303,25 @@ static void print_node(struct printer *p, const struct node *n)
     buf_char(p->b, '\n');
 }
 
+/* ' by "Add 'y'"', ' by equal(n, 5) "Add 'y'"' */
+static void print_need(struct printer *p, const struct sym_fact *f)
+{
+    if (p->keys || !f->who.n) return;
+    buf_z(p->b, " by ");
+    if (f->a) print_fact_sizes(p, f);
+    print_quoted(p->b, f->who);
+}
+
 /* "size H = %v[2]" "size P = plus %v[0] most 4*N" "size T = (N+1)" */
 static void print_made(struct printer *p, const struct made_size *m)
 {
     static const char *const take[] = {"", "plus ", "minus "};
+    bool raw = p->g->sym->raw;
     if (m->v) print_const(p, m->v);
     print_indent(p, "  size (");
+    p->g->sym->raw = true; /* its name, whatever facts make of it */
     sym_print(p->b, p->g->sym, sym_var(p->g->sym, p->g->sym->var.v[m->var]));
+    p->g->sym->raw = raw;
     buf_z(p->b, ") = ");
     if (m->v) {
         buf_z(p->b, take[m->take]);
@@ -318,6 +337,7 @@ static void print_made(struct printer *p, const struct made_size *m)
         sym_print(p->b, p->g->sym, m->most);
         buf_char(p->b, ')');
     }
+    print_need(p, &m->need);
     buf_char(p->b, '\n');
 }
 

@@ -465,11 +465,45 @@ static sym parse_bracketed(struct parser *p)
     return s;
 }
 
+static sym parse_fact_size(struct parser *p)
+{
+    struct err why = {0};
+    struct str text = str_trim(scan_size(p));
+    sym s = p->failed ? 0 : sym_parse_raw(p->g->sym, text, &why);
+    if (!s && !p->failed) fail(p, why.msg);
+    return s;
+}
+
+/* "(a, b)" behind the kind, then "who". */
+static struct sym_fact parse_fact_of(struct parser *p, enum sym_fact_kind kind)
+{
+    struct sym_fact f = {.kind = (u8)kind};
+    expect(p, '(');
+    f.a = parse_fact_size(p);
+    expect(p, ',');
+    f.b = parse_fact_size(p);
+    expect(p, ')');
+    if (!p->failed) f.who = parse_quoted(p);
+    return f;
+}
+
+/* Behind "by": see print_need. */
+static struct sym_fact parse_need(struct parser *p)
+{
+    enum sym_fact_kind kind = FACT_EQUAL;
+    if (peek(p) == '"') return (struct sym_fact){.who = parse_quoted(p)};
+    if (!sym_fact_parse_name(scan_word(p, false), &kind)) fail(p, "unknown kind of fact");
+    return parse_fact_of(p, kind);
+}
+
 /* Behind "size": see print_made. */
 static void parse_made(struct parser *p)
 {
     struct made_size m = {0};
+    bool raw = p->g->sym->raw;
+    p->g->sym->raw = true;
     sym name = parse_bracketed(p);
+    p->g->sym->raw = raw;
     if (p->failed || p->g->sym->node.v[name].op != SYM_VAR) return (void)fail(p, "expected the name of a size");
     m.var = p->g->sym->node.v[name].a;
     if (!expect(p, '=')) return;
@@ -488,32 +522,21 @@ static void parse_made(struct parser *p)
         if (!str_is(scan_word(p, false), "most")) return (void)fail(p, "expected most");
         m.most = parse_bracketed(p);
     }
+    if (peek(p) == 'b') {
+        if (!str_is(scan_word(p, false), "by")) return (void)fail(p, "expected by");
+        m.need = parse_need(p);
+    }
     if (p->failed) return;
     if (graph_made(p->g, m.var)) return (void)fail(p, "size is made twice");
     graph_make_size(p->g, &m);
 }
 
-static sym parse_fact_size(struct parser *p)
-{
-    struct err why = {0};
-    struct str text = str_trim(scan_size(p));
-    sym s = p->failed ? 0 : sym_parse_raw(p->g->sym, text, &why);
-    if (!s && !p->failed) fail(p, why.msg);
-    return s;
-}
-
-/* "kind(a, b) "who"" behind the word. */
 static void parse_fact(struct parser *p)
 {
     enum sym_fact_kind kind = FACT_EQUAL;
     if (!sym_fact_parse_name(scan_word(p, false), &kind)) fail(p, "unknown kind of fact");
-    expect(p, '(');
-    sym a = parse_fact_size(p);
-    expect(p, ',');
-    sym b = parse_fact_size(p);
-    expect(p, ')');
-    struct str who = p->failed ? (struct str){0} : parse_quoted(p);
-    if (!p->failed && !sym_require(p->g->sym, kind, a, b, who)) fail(p, "fact that cannot hold");
+    struct sym_fact f = parse_fact_of(p, kind);
+    if (!p->failed && !sym_require(p->g->sym, kind, f.a, f.b, f.who)) fail(p, "fact that cannot hold");
 }
 
 /* Sizes of an input as they are named; what facts make of them is the value's shape. */

@@ -16,6 +16,7 @@ struct kir_side { /* parallel to ins */
     kval next; /* older instruction of the same chain; NOT_SHARED: in no chain */
     u32 hash;
     u8 twos; /* 2^twos divides it */
+    u8 data; /* kir_data */
 };
 
 struct kir_scope { /* an open structure */
@@ -29,10 +30,13 @@ struct kir_range kir_range(const struct kir *k, kval v) { return k->side.v[v].ra
 
 i64 kir_multiple(const struct kir *k, kval v) { return (i64)1 << k->side.v[v].twos; }
 
+u32 kir_data(const struct kir *k, kval v) { return k->side.v[v].data; }
+
 kval kir_push(struct kir *k, struct kir_ins x)
 {
     *arr_push(k->arena, &k->ins) = x;
     struct kir_side s = {.range = kir_range_of(k, &x), .next = NOT_SHARED};
+    s.data = (u8)kir_data_of(k, &x, s.range);
     s.twos = (u8)kir_twos_of(k, &x);
     *arr_push(k->arena, &k->side) = s;
     return k->ins.n - 1;

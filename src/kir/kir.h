@@ -8,7 +8,8 @@
 //              instructions closed by as many ENDs; its iterations may run in any order and at the
 //              same time. All writes of a grid are visible to the next one.
 //   values   = scalars or vectors (lanes a power of two, 2..64) of a dtype. Index arithmetic is i64
-//              and is assumed not to overflow. There are no mutable values; state lives in arrays
+//              and is assumed not to overflow; what is computed from data (loads, casts of floats) wraps, as all
+//              other integers do. There are no mutable values; state lives in arrays
 //              (ALLOC) and buffers (BUF), read by LOAD and written by STORE.
 //   indices  = count elements of the array; an element of a REG array of lanes > 1 is a whole
 //              vector and its index a scalar. Else a vector index addresses every lane by itself;
@@ -268,6 +269,9 @@ struct kir_range { i64 lo, hi; }; /* both included */
 struct kir_range kir_range(const struct kir *k, kval v);
 struct kir_range kir_diff_range(const struct kir *k, kval a, kval b); /* of a - b, scalars */
 struct kir_range kir_range_of(const struct kir *k, const struct kir_ins *x);
+bool kir_wraps(const struct kir *k, kval v); /* an i64 that is computed from data without bounds: it may have wrapped */
+u32 kir_data(const struct kir *k, kval v);   /* what is known of that; range.c's own */
+u32 kir_data_of(const struct kir *k, const struct kir_ins *x, struct kir_range r);
 
 /* multiple.c: the largest power of two known to divide an i64 value, all lanes of it. */
 i64 kir_multiple(const struct kir *k, kval v);

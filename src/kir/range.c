@@ -2,8 +2,11 @@
 //
 // range.c: bounds of i64 values. One step of interval arithmetic per instruction, done when it is
 // appended, so that asking costs nothing. The range of a vector covers all of its lanes. Index
-// arithmetic is assumed not to overflow (kir.h); where a bound itself would overflow, the range is
-// the full one.
+// arithmetic is assumed not to overflow (kir.h); where a bound itself would overflow, that end is
+// the type's.
+//
+// Data is not: what is loaded, or cast from floats, may be any i64, and what is computed from it wraps. A bound from either side, by
+// numbers or by an index, tames it.
 #include "kir/kir.h"
 
 static const struct kir_range full = {INT64_MIN, INT64_MAX};
@@ -92,9 +95,6 @@ static struct kir_range range_mod(struct kir_range a, struct kir_range b)
 static struct kir_range range_bin(enum kir_op op, struct kir_range a, struct kir_range b)
 {
     switch ((int)op) {
-    case KI_ADD: return range_add(a, b);
-    case KI_SUB: return range_add(a, range_neg(b));
-    case KI_MUL: return range_mul(a, b);
     case KI_DIV: return range_div(a, b);
     case KI_MOD: return range_mod(a, b);
     case KI_MIN: return (struct kir_range){i64_min(a.lo, b.lo), i64_min(a.hi, b.hi)};
@@ -102,6 +102,83 @@ static struct kir_range range_bin(enum kir_op op, struct kir_range a, struct kir
     case KI_AND: return a.lo >= 0 && b.lo >= 0 ? (struct kir_range){0, i64_min(a.hi, b.hi)} : full;
     default: return full;
     }
+}
+
+/* Data: what is loaded or cast, and what is computed from it. Its ends are wild that may lie beyond SMALL and that no index bounds. */
+
+enum { WILD_LO = 1, WILD_HI = 2, WILD = WILD_LO | WILD_HI, IS_DATA = 4 };
+
+static const i64 SMALL = (i64)1 << 40;
+
+static u32 ends_of(struct kir_range r) { return (r.lo < -SMALL ? WILD_LO : 0u) | (r.hi > SMALL ? WILD_HI : 0u); }
+
+/* No data, and how large it is only the sizes tell. */
+static bool is_index(const struct kir *k, kval v)
+{
+    return v && kir_dtype(k, v) == DT_I64 && !kir_is_const(k, v, NULL) && !kir_data(k, v) && ends_of(kir_range(k, v));
+}
+
+static u32 operands_data(const struct kir *k, const struct kir_ins *x) { return kir_data(k, x->a) | kir_data(k, x->b) | kir_data(k, x->c); }
+
+/* Small numbers from data beside an index: the result is an index, which does not overflow. */
+static bool becomes_index(const struct kir *k, const struct kir_ins *x)
+{
+    return !(operands_data(k, x) & WILD) && (is_index(k, x->a) || is_index(k, x->b) || is_index(k, x->c));
+}
+
+/* What is beyond SMALL of an operand; of an index nothing. */
+static u32 wild_of(const struct kir *k, kval v) { return kir_is_const(k, v, NULL) ? ends_of(kir_range(k, v)) : kir_data(k, v) & WILD; }
+
+/* The smaller or larger of two: ends that one operand bounds are bounded. What an index bounds and nothing else is wild of is an index. */
+static u32 data_bounded(const struct kir *k, const struct kir_ins *x, u32 by_one)
+{
+    u32 a = wild_of(k, x->a), b = wild_of(k, x->b), wild = (a & b & by_one) | ((a | b) & (WILD ^ by_one));
+    if (!operands_data(k, x)) return 0;
+    return wild || !(is_index(k, x->a) || is_index(k, x->b)) ? IS_DATA | wild : 0;
+}
+
+static u32 data_mod(const struct kir *k, const struct kir_ins *x, struct kir_range r)
+{
+    if (!operands_data(k, x)) return 0;
+    return is_index(k, x->b) && kir_range(k, x->b).lo > 0 ? 0 : IS_DATA | ends_of(r);
+}
+
+static u32 data_by_op(const struct kir *k, const struct kir_ins *x, struct kir_range r)
+{
+    u32 a = kir_data(k, x->a), b = kir_data(k, x->b), all = operands_data(k, x);
+    switch ((int)x->op) {
+    case KI_LOAD:
+    case KI_BITS:
+    case KI_CAST: return IS_DATA | ends_of(r);
+    case KI_SPLAT:
+    case KI_LANE:
+    case KI_HMIN:
+    case KI_HMAX:
+    case KI_SGMIN:
+    case KI_SGMAX:
+    case KI_SHUFFLE: return a;
+    case KI_MIN: return data_bounded(k, x, WILD_HI);
+    case KI_MAX: return data_bounded(k, x, WILD_LO);
+    case KI_MOD: return data_mod(k, x, r);
+    case KI_LOOP: return all & WILD ? IS_DATA | (a & WILD_LO) | (b & WILD_HI) : 0;
+    case KI_SELECT: return becomes_index(k, x) ? 0 : all;
+    default: return !all || becomes_index(k, x) ? 0 : IS_DATA | ends_of(r);
+    }
+}
+
+u32 kir_data_of(const struct kir *k, const struct kir_ins *x, struct kir_range r)
+{
+    bool is_value = x->dtype == DT_I64 && !x->role && x->op != KI_BUF && x->op != KI_ALLOC;
+    return is_value ? data_by_op(k, x, r) : 0;
+}
+
+bool kir_wraps(const struct kir *k, kval v) { return kir_data(k, v) & WILD; }
+
+/* Of a sum, difference or product: the exact one's range is the wrapped one's if it lies inside the type. */
+static struct kir_range wrapped(const struct kir *k, const struct kir_ins *x, struct kir_range r)
+{
+    bool is_exact = r.lo > INT64_MIN && r.hi < INT64_MAX;
+    return is_exact || !operands_data(k, x) || becomes_index(k, x) ? r : full;
 }
 
 static struct kir_range range_ramp(struct kir_range base, i64 stride, u32 lanes)
@@ -232,8 +309,14 @@ static struct kir_range sum_range(const struct kir *k, kval a, kval b, i64 sign)
 
 struct kir_range kir_diff_range(const struct kir *k, kval a, kval b)
 {
-    struct kir_range x = kir_range(k, a), y = kir_range(k, b);
-    return intersect(range_add(x, range_neg(y)), sum_range(k, a, b, -1));
+    struct kir_range x = kir_range(k, a), y = kir_range(k, b), r = range_add(x, range_neg(y));
+    return kir_wraps(k, a) || kir_wraps(k, b) ? r : intersect(r, sum_range(k, a, b, -1)); /* wrapped sums are not in order */
+}
+
+static struct kir_range range_sum(const struct kir *k, const struct kir_ins *x, i64 sign)
+{
+    struct kir_range a = kir_range(k, x->a), b = kir_range(k, x->b);
+    return intersect(wrapped(k, x, range_add(a, sign < 0 ? range_neg(b) : b)), wrapped(k, x, sum_range(k, x->a, x->b, sign)));
 }
 
 static struct kir_range range_loop(const struct kir *k, const struct kir_ins *x)
@@ -271,15 +354,16 @@ struct kir_range kir_range_of(const struct kir *k, const struct kir_ins *x)
     case KI_LANE:
     case KI_HMIN:
     case KI_HMAX: return a;
-    case KI_RAMP: return range_ramp(a, x->imm.i, x->lanes);
+    case KI_RAMP: return wrapped(k, x, range_ramp(a, x->imm.i, x->lanes));
     case KI_CAST: return type_range(kir_dtype(k, x->a));
-    case KI_NEG: return range_neg(a);
-    case KI_ABS: return range_abs(a);
+    case KI_NEG: return wrapped(k, x, range_neg(a));
+    case KI_ABS: return wrapped(k, x, range_abs(a));
     case KI_SELECT: return (struct kir_range){i64_min(b.lo, c.lo), i64_max(b.hi, c.hi)};
     case KI_GRID: return (struct kir_range){0, a.hi == INT64_MAX ? a.hi : i64_max(a.hi - 1, 0)};
     case KI_LOOP: return range_loop(k, x);
-    case KI_ADD: return intersect(range_bin(x->op, a, b), sum_range(k, x->a, x->b, 1));
-    case KI_SUB: return intersect(range_bin(x->op, a, b), sum_range(k, x->a, x->b, -1));
+    case KI_ADD: return range_sum(k, x, 1);
+    case KI_SUB: return range_sum(k, x, -1);
+    case KI_MUL: return wrapped(k, x, range_mul(a, b));
     case KI_SUBGROUP: return (struct kir_range){0, subgroup_count(k, x->imm.i) - 1};
     case KI_SGMIN:
     case KI_SGMAX:

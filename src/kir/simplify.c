@@ -7,7 +7,7 @@
 //
 // Every rule is exact: for wrapping integers, and for floats including NaN, infinities and the sign
 // of zero. The exceptions are rules of division, comparison and ranges for i64, which assume that
-// index arithmetic does not overflow (kir.h), and pow with exponent 2.
+// index arithmetic does not overflow (kir.h) and leave data alone (kir_wraps), and pow with exponent 2.
 #include "kir/kir.h"
 
 #include <math.h>
@@ -163,7 +163,9 @@ static bool is_multiple(const struct kir *k, kval v, i64 c, int depth)
     const struct kir_ins *x = kir_at(k, v);
     i64 d;
     kval p;
-    if (kir_is_const(k, v, &d) || has_const(k, KI_MUL, v, &p, &d)) return d % c == 0;
+    if (kir_is_const(k, v, &d)) return d % c == 0;
+    if (kir_wraps(k, v)) return false; /* what wrapped is no multiple */
+    if (has_const(k, KI_MUL, v, &p, &d)) return d % c == 0;
     if (depth == MAX_DEPTH || (x->op != KI_ADD && x->op != KI_SUB)) return false;
     return is_multiple(k, x->a, c, depth + 1) && is_multiple(k, x->b, c, depth + 1);
 }
@@ -185,7 +187,7 @@ static kval divide_exact(struct kir *k, kval v, i64 c)
 static bool split_multiple(const struct kir *k, kval v, i64 c, kval part[2])
 {
     const struct kir_ins *x = kir_at(k, v);
-    if (x->op != KI_ADD || kir_range(k, x->a).lo < 0 || kir_range(k, x->b).lo < 0) return false;
+    if (x->op != KI_ADD || kir_wraps(k, v) || kir_range(k, x->a).lo < 0 || kir_range(k, x->b).lo < 0) return false;
     bool is_a = is_multiple(k, x->a, c, 0);
     part[0] = is_a ? x->a : x->b;
     part[1] = is_a ? x->b : x->a;
@@ -195,7 +197,7 @@ static bool split_multiple(const struct kir *k, kval v, i64 c, kval part[2])
 /* v = x + d with x, d >= 0 and d >= c: the constant holds whole multiples of c. */
 static bool has_whole(const struct kir *k, kval v, i64 c, kval *x, i64 *d)
 {
-    return has_const(k, KI_ADD, v, x, d) && *d >= c && kir_range(k, *x).lo >= 0;
+    return !kir_wraps(k, v) && has_const(k, KI_ADD, v, x, d) && *d >= c && kir_range(k, *x).lo >= 0;
 }
 
 static bool is_below(struct kir_range r, i64 c) { return r.lo > -c && r.hi < c; }
@@ -205,7 +207,7 @@ static bool is_short_ramp(const struct kir *k, kval v, i64 c)
 {
     const struct kir_ins *x = kir_at(k, v);
     if (x->op != KI_RAMP || x->imm.i < 0 || x->imm.i >= c) return false;
-    return x->imm.i * (x->lanes - 1) < c && kir_range(k, x->a).lo >= 0 &&
+    return x->imm.i * (x->lanes - 1) < c && !kir_wraps(k, v) && kir_range(k, x->a).lo >= 0 &&
            is_multiple(k, x->a, c, 0);
 }
 
@@ -279,19 +281,20 @@ static kval compare_consts(struct kir *k, enum kir_op op, kval a, kval b)
 {
     kval p, q;
     i64 c, d, r;
+    bool wraps = kir_wraps(k, a) || kir_wraps(k, b);
     if (kir_is_const(k, b, &d)) {
         if (op == KI_LE && d < INT64_MAX) return kir_lt(k, a, int_like(k, a, d + 1));
-        if (has_const(k, KI_ADD, a, &p, &c) && !__builtin_sub_overflow(d, c, &r))
+        if (!wraps && has_const(k, KI_ADD, a, &p, &c) && !__builtin_sub_overflow(d, c, &r))
             return kir_bin(k, op, p, int_like(k, a, r));
         return 0;
     }
     if (kir_is_const(k, a, &c)) {
         if (op == KI_LE && c > INT64_MIN) return kir_lt(k, int_like(k, a, c - 1), b);
-        if (has_const(k, KI_ADD, b, &p, &d) && !__builtin_sub_overflow(c, d, &r))
+        if (!wraps && has_const(k, KI_ADD, b, &p, &d) && !__builtin_sub_overflow(c, d, &r))
             return kir_bin(k, op, int_like(k, a, r), p);
         return 0;
     }
-    bool is_both = has_const(k, KI_ADD, a, &p, &c) && has_const(k, KI_ADD, b, &q, &d);
+    bool is_both = !wraps && has_const(k, KI_ADD, a, &p, &c) && has_const(k, KI_ADD, b, &q, &d);
     if (is_both && !__builtin_sub_overflow(d, c, &r) && r > INT64_MIN)
         return r >= 0 ? kir_bin(k, op, p, add_const(k, q, r))
                       : kir_bin(k, op, add_const(k, p, -r), q);

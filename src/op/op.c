@@ -176,7 +176,7 @@ bool op_infer(struct graph *g, node_id n, struct err *e)
         if (v && (!v->shape.known || v->dtype == DT_NONE))
             return op_unsupported(e, g, n, "output %u has no shape", k);
         if (v && !shape_size_ok(g->sym, &v->shape, v->dtype))
-            return op_invalid(e, g, n, "output %u is too large", k);
+            return op_invalid(e, g, n, "output %u, %.*s, has a negative size or is too large", k, STR_ARG(op_shape_text(g, &v->shape)));
     }
     return small_ok(g, n, x->out.v, x->out.n, e);
 }

@@ -302,9 +302,14 @@ sym op_size_of(struct graph *g, value_id v, i64 at, value_id like, sym most);
 sym op_size_plus(struct graph *g, value_id v, value_id like); /* the first element; 0 where that is negative */
 /* A variable for a size of node n that follows from made ones; others stay what they are. */
 sym op_let(struct graph *g, node_id n, sym expr, sym most);
+/* Likewise where the size is none unless at_least >= least, which messages then say. */
+sym op_let_if(struct graph *g, node_id n, sym expr, sym most, sym at_least, sym least);
 /* compress.c: the number of elements of x that are not zero as a size, made by new nodes named after node n. */
 bool op_count_nonzero(struct graph *g, node_id n, value_id x, sym *size, struct err *e);
 void op_must_equal(struct graph *g, node_id n, sym a, sym b); /* checked when they are made */
+/* A fact about made sizes, checked when they are made. false: it is known not to hold. n 0: nothing is noted. */
+bool op_must(struct graph *g, node_id n, enum sym_fact_kind kind, sym a, sym b);
+struct str op_owner(struct graph *g, node_id n); /* "Concat '/Concat'", as facts name the node that needs them; n 0: the network */
 sym op_sym_equals(struct symtab *t, sym a, i64 c);            /* 1 where a is c, else 0 */
 
 /* op_product.c: shapes of convolutions and matrix products. */
@@ -313,6 +318,7 @@ bool op_conv_shape(struct graph *g, node_id n, u32 weight, u32 bias, struct shap
                    struct err *e);
 bool op_matmul_shape(struct graph *g, node_id n, u32 ia, u32 ib, struct shape *out, struct err *e);
 bool op_sizes_agree(struct graph *g, sym a, sym b); /* equal, if only by a fact that is one from now on */
+bool op_size_reaches(struct graph *g, sym a, sym least); /* a >= least, likewise */
 enum dtype op_sum_type(enum dtype t); /* of a product's result: i32 of bytes, else as its operands */
 
 /* op_resize.c: what Resize and its primitives share (see resize.c). */
@@ -652,5 +658,8 @@ kval emit_wrap(struct emit *m, enum dtype t, kval val);   /* an i32 or shorter a
 void emit_broadcast(struct emit *m, value_id v, u32 r, const kval *idx, kval *out);
 /* 0, 1, +-inf or the type's extreme */
 kval emit_neutral(struct emit *m, enum kir_op combine, enum dtype t);
+/* One more element of a reduction that began with the neutral one: acc is no NaN of MIN or MAX, in which NaNs take no part. Two such
+   accumulators may be combined in any order. */
+kval emit_combine(struct kir *k, enum kir_op combine, kval acc, kval v);
 
 #endif

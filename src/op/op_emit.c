@@ -441,3 +441,10 @@ kval emit_neutral(struct emit *m, enum kir_op combine, enum dtype t)
     bool largest = combine == KI_MIN;
     return emit_number(m, t, largest ? INFINITY : -INFINITY, op_int_extreme(t, largest));
 }
+
+/* MIN and MAX give their second operand where the first is a NaN. */
+kval emit_combine(struct kir *k, enum kir_op combine, kval acc, kval v)
+{
+    bool is_extreme = combine == KI_MIN || combine == KI_MAX;
+    return is_extreme ? kir_bin(k, combine, v, acc) : kir_bin(k, combine, acc, v);
+}

@@ -105,14 +105,17 @@ bool graph_read_sizes(const struct graph *g, value_id v, const struct tensor *t,
     for (u32 k = 0; k < g->made.n; k++) {
         const struct made_size *m = &g->made.v[k];
         if (m->v != v || !v || !t || var[m->var] != INT64_MIN) continue;
-        if (m->at >= tensor_count(t)) return err_set(e, ERR_INPUT, "value '%.*s' is too short", STR_ARG(graph_value(g, v)->name));
+        if (m->at >= tensor_count(t))
+            return err_set(e, ERR_INPUT, "value '%.*s' has %lld elements, but a size is made of element %lld", STR_ARG(graph_value(g, v)->name),
+                           (long long)tensor_count(t), (long long)m->at);
         i64 x = elem_i64(t->dtype, t->data, m->at);
         var[m->var] = made_size_take(m, x);
-        if (var[m->var] == INT64_MIN)
-            return err_set(e, ERR_INPUT, "size '%.*s' is %lld for this input", STR_ARG(g->sym->var.v[m->var]), (long long)x);
         any = true;
+        if (var[m->var] != INT64_MIN) continue;
+        var[m->var] = x;
+        return made_size_fails(g, k, var, e);
     }
-    return !any || graph_make_sizes(g, var, e);
+    return !any || (graph_make_sizes(g, var, e) && graph_facts_hold(g, var, e));
 }
 
 /* Evaluation. */
@@ -128,6 +131,20 @@ struct run {
     node_id last; /* the node that opts->points is for */
 };
 
+static void impossible(struct run *r, node_id n, const struct value *x, struct err *e)
+{
+    struct buf b = {0};
+    for (u32 d = 0; d < x->shape.rank; d++) {
+        i64 size;
+        buf_z(&b, d ? ", " : "");
+        sym_print(&b, r->g.sym, x->shape.dim[d]);
+        if (!sym_is_const(r->g.sym, x->shape.dim[d], NULL) && sym_eval(r->g.sym, x->shape.dim[d], r->var, &size))
+            buf_printf(&b, " (%lld)", (long long)size);
+    }
+    op_invalid(e, &r->g, n, "'%.*s' of sizes [%.*s]: one is negative, or they are too large", STR_ARG(x->name), STR_ARG(buf_view(&b)));
+    buf_release(&b);
+}
+
 static struct tensor *make_out(struct run *r, node_id n, value_id v, struct err *e)
 {
     const struct value *x = graph_value(&r->g, v);
@@ -138,7 +155,7 @@ static struct tensor *make_out(struct run *r, node_id n, value_id v, struct err 
     bool ok = shape_eval(r->g.sym, &x->shape, r->var, t->dim);
     ok = ok && tensor_size_ok(t->dtype, t->rank, t->dim, &bytes);
     if (!ok) {
-        op_invalid(e, &r->g, n, "impossible size of '%.*s'", STR_ARG(x->name));
+        impossible(r, n, x, e);
         return NULL;
     }
     t->data = mem_aligned(bytes + 64);

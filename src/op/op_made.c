@@ -42,21 +42,27 @@ static sym new_var(struct graph *g, value_id like, const char *what)
 
 static u32 var_index(const struct graph *g, sym v) { return g->sym->node.v[v].a; }
 
+/* The node that is being inferred needs it, or n. */
+static struct sym_fact need_of(struct graph *g, node_id n) { return (struct sym_fact){.who = op_owner(g, g->at ? g->at : n)}; }
+
 sym op_size_of(struct graph *g, value_id v, i64 at, value_id like, sym most)
 {
     sym s = new_var(g, like, "n");
-    graph_make_size(g, &(struct made_size){.var = var_index(g, s), .v = v, .at = at, .take = SIZE_TAKE, .most = most});
+    node_id n = graph_value(g, like)->producer;
+    graph_make_size(g, &(struct made_size){.var = var_index(g, s), .v = v, .at = at, .take = SIZE_TAKE, .most = most, .need = need_of(g, n)});
     return s;
 }
 
 sym op_size_plus(struct graph *g, value_id v, value_id like)
 {
     sym s = new_var(g, like, "n");
-    graph_make_size(g, &(struct made_size){.var = var_index(g, s), .v = v, .take = SIZE_PLUS});
+    graph_make_size(g, &(struct made_size){.var = var_index(g, s), .v = v, .take = SIZE_PLUS, .need = need_of(g, 0)});
     return s;
 }
 
-sym op_let(struct graph *g, node_id n, sym expr, sym most)
+sym op_let(struct graph *g, node_id n, sym expr, sym most) { return op_let_if(g, n, expr, most, 0, 0); }
+
+sym op_let_if(struct graph *g, node_id n, sym expr, sym most, sym at_least, sym least)
 {
     if (!op_is_made(g, expr) || g->sym->node.v[expr].op == SYM_VAR || !sym_is_defined(g->sym, expr)) return expr;
     for (u32 k = 0; k < g->made.n; k++)
@@ -64,19 +70,38 @@ sym op_let(struct graph *g, node_id n, sym expr, sym most)
     value_id like = 0;
     for (u32 k = 0; k < graph_node(g, n)->out.n && !like; k++) like = graph_node(g, n)->out.v[k];
     sym s = new_var(g, like, "n");
-    graph_make_size(g, &(struct made_size){.var = var_index(g, s), .expr = expr, .most = most});
+    struct sym_fact need = need_of(g, n);
+    if (at_least) need.kind = FACT_AT_LEAST, need.a = sym_plain(g->sym, at_least), need.b = sym_plain(g->sym, least);
+    graph_make_size(g, &(struct made_size){.var = var_index(g, s), .expr = expr, .most = most, .need = need});
     return s;
+}
+
+/* a - b, or what of it must vanish for the fact. */
+static sym must_vanish(struct symtab *t, enum sym_fact_kind kind, sym a, sym b)
+{
+    if (kind == FACT_MULTIPLE) b = sym_mul(t, b, sym_div(t, a, b));
+    if (kind == FACT_AT_LEAST) b = sym_max(t, a, b);
+    if (kind == FACT_AT_MOST) b = sym_min(t, a, b);
+    return sym_sub(t, a, b);
+}
+
+bool op_must(struct graph *g, node_id n, enum sym_fact_kind kind, sym a, sym b)
+{
+    i64 c;
+    sym d = must_vanish(g->sym, kind, a, b);
+    if (sym_is_const(g->sym, d, &c)) return c == 0;
+    for (u32 k = 0; k < g->made.n; k++)
+        if (g->made.v[k].expr == d) return true;
+    if (!n) return true;
+    struct sym_fact need = {.kind = (u8)kind, .a = sym_plain(g->sym, a), .b = sym_plain(g->sym, b), .who = op_owner(g, n)};
+    sym s = new_var(g, node_first_out(graph_node(g, n)), "difference");
+    graph_make_size(g, &(struct made_size){.var = var_index(g, s), .expr = d, .most = sym_const(g->sym, 0), .need = need});
+    return true;
 }
 
 void op_must_equal(struct graph *g, node_id n, sym a, sym b)
 {
-    i64 c;
-    sym d = sym_sub(g->sym, a, b);
-    if (sym_is_const(g->sym, d, &c) || (!op_is_made(g, a) && !op_is_made(g, b))) return;
-    for (u32 k = 0; k < g->made.n; k++)
-        if (g->made.v[k].expr == d) return;
-    sym s = new_var(g, graph_node(g, n)->out.v[0], "difference");
-    graph_make_size(g, &(struct made_size){.var = var_index(g, s), .expr = d, .most = sym_const(g->sym, 0)});
+    if (op_is_made(g, a) || op_is_made(g, b)) (void)op_must(g, n, FACT_EQUAL, a, b);
 }
 
 /* content of values */
@@ -159,7 +184,7 @@ static void make_content(struct graph *g, value_id v, i64 n)
     bool is_unsigned = dtype_kind(graph_value(g, v)->dtype) == DK_UINT;
     for (i64 i = 0; i < n; i++) {
         sym plus = new_var(g, v, "v"), minus = is_unsigned ? 0 : new_var(g, v, "m");
-        struct made_size m = {.var = var_index(g, plus), .v = v, .at = i, .take = SIZE_PLUS};
+        struct made_size m = {.var = var_index(g, plus), .v = v, .at = i, .take = SIZE_PLUS, .need = need_of(g, 0)};
         graph_make_size(g, &m);
         m.var = minus ? var_index(g, minus) : 0, m.take = SIZE_MINUS;
         if (minus) graph_make_size(g, &m);

@@ -35,21 +35,17 @@ static struct str fact_owner(const struct graph *g, node_id n, char *room, size_
     return (struct str){room, i64_min(len, (i64)size - 1)};
 }
 
-/* A size that is made while the program runs is checked when it is known. */
-static bool require_made(struct graph *g, node_id n, enum sym_fact_kind k, sym a, sym b)
+struct str op_owner(struct graph *g, node_id n)
 {
-    i64 d;
-    if (k == FACT_MULTIPLE) b = sym_mul(g->sym, b, sym_div(g->sym, a, b));
-    if (k == FACT_AT_LEAST) b = sym_max(g->sym, a, b);
-    if (sym_is_const(g->sym, sym_sub(g->sym, a, b), &d)) return d == 0;
-    if (n) op_must_equal(g, n, a, b);
-    return true;
+    char room[200];
+    return str_dup(g->arena, fact_owner(g, n, room, sizeof room));
 }
 
+/* A size that is made while the program runs is checked when it is known. */
 static bool require(struct graph *g, node_id n, enum sym_fact_kind k, sym a, sym b)
 {
     char room[200];
-    if (op_is_made(g, a) || op_is_made(g, b)) return require_made(g, n, k, a, b);
+    if (op_is_made(g, a) || op_is_made(g, b)) return op_must(g, n, k, a, b);
     return sym_require(g->sym, k, a, b, fact_owner(g, n, room, sizeof room));
 }
 
@@ -128,6 +124,8 @@ bool op_require_same(struct graph *g, node_id n, const struct shape *a, const st
 
 /* a and b may be summed over each other, or stand beside each other. */
 bool op_sizes_agree(struct graph *g, sym a, sym b) { return require(g, g->at, FACT_EQUAL, a, b); }
+
+bool op_size_reaches(struct graph *g, sym a, sym least) { return require(g, g->at, FACT_AT_LEAST, a, least); }
 
 /* 1 where there is anything: the slice 0:1 of a size. Then it is taken for 1, which becomes a fact. */
 static bool is_one(struct graph *g, sym a)

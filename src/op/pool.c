@@ -61,7 +61,7 @@ struct pool {
 
 struct result {
     double max, sum; /* of the taps inside */
-    i64 at;          /* flat position of the maximum in its channel, -1: no tap */
+    i64 at;          /* flat position of the maximum in its channel, of the first tap where none is above -infinity; -1: no tap */
     i64 n;           /* taps that count for the mean */
 };
 
@@ -107,7 +107,8 @@ static struct result window(const struct pool *c, i64 plane, const i64 *o)
         i64 flat = op_flat(c->w.n, c->x->dim + 2, at);
         double x = elem_f64(c->x->dtype, c->x->data, plane + flat);
         r.sum += c->p ? power(x, c->p) : x;
-        if (r.at < 0 || x > r.max) r.max = x, r.at = c->columns ? column_major(c, at) : flat;
+        if (r.at < 0 || x > r.max) r.at = c->columns ? column_major(c, at) : flat;
+        r.max = x > r.max ? x : r.max; /* a NaN takes no part */
     }
     return r;
 }
@@ -197,7 +198,7 @@ static kval lower_max(struct emit *m, const struct node *n, const struct op_wind
     op_acc_open(m, &a, op_lanes(m, x->shape.rank, idx), least);
     op_taps_open(m, w, &x->shape, idx + 2, &t);
     kval v = tap_value(m, n, idx, &t, least);
-    op_acc_set(m, &a, kir_bin(m->k, KI_MAX, op_acc_get(m, &a), v));
+    op_acc_set(m, &a, emit_combine(m->k, KI_MAX, op_acc_get(m, &a), v));
     op_taps_close(m, w);
     return op_acc_get(m, &a);
 }
@@ -237,7 +238,7 @@ static kval lower_argmax(struct emit *m, const struct node *n, const struct op_w
     if (t.ok) better = kir_bin(k, KI_AND, better, t.ok);
     kval flat = flat_at(m, &x->shape, idx, &t, attr_int(n, "storage_order", 0));
     op_acc_set(m, &at, kir_select(k, better, flat, old));
-    op_acc_set(m, &best, kir_select(k, better, v, max));
+    op_acc_set(m, &best, kir_select(k, better, emit_combine(k, KI_MAX, max, v), max));
     op_taps_close(m, w);
     return op_acc_get(m, &at);
 }

@@ -4,7 +4,8 @@
 // as an input, depending on the operator and the opset; all are accepted here. They expand into
 // four primitives (quern::ReduceSum, ReduceMax, ReduceMin, ReduceProd, attributes `axes`,
 // ascending, and `keepdims`) with pointwise operators around, so that kernels have no argument for
-// the axes. ArgMax and ArgMin are primitives of their own.
+// the axes. ArgMax and ArgMin are primitives of their own. In a maximum or minimum a NaN takes no part: the result is that of the
+// numbers, and where there are none -infinity or infinity, at index 0. So no order of the elements matters, and no instruction is spent on it.
 //
 // Floats are accumulated in f32 in kernels (f64 where m->acc_f64 asks for it), in double in the
 // reference.
@@ -216,8 +217,8 @@ static double combine_f(enum kind kind, double a, double x)
     switch (kind) {
     case SUM: return a + x;
     case PROD: return a * x;
-    case MAX: return x > a || x != x ? x : a;
-    case MIN: return x < a || x != x ? x : a;
+    case MAX: return x > a ? x : a; /* a NaN takes no part */
+    case MIN: return x < a ? x : a;
     case MEAN:
     case L1:
     case L2:
@@ -320,7 +321,7 @@ static kval lower(struct emit *m, const struct node *x, u32 out, const kval *idx
         at[r.axis[i]] = kir_loop(k, KL_SERIAL, zero, n, 1);
     }
     kval v = kir_splat(k, kir_cast(k, wide, emit_value(m, x->in.v[0], at)), lanes);
-    kir_store(k, acc, zero, kir_bin(k, r.combine, kir_load(k, acc, zero), v));
+    kir_store(k, acc, zero, emit_combine(k, r.combine, kir_load(k, acc, zero), v));
     for (u32 i = 0; i < r.n_axes; i++) kir_end(k);
     return kir_cast(k, t, kir_load(k, acc, zero));
 }
@@ -383,13 +384,14 @@ static u32 arg_axis(const struct node *x, u32 rank)
     return axis;
 }
 
-/* x is better than the best so far */
+/* Element x is better than the best one so far, -1: none. */
 static bool beats(const struct tensor *t, i64 x, i64 best, bool max, bool last)
 {
     if (dtype_is_float(t->dtype)) {
-        double a = elem_f64(t->dtype, t->data, x), b = elem_f64(t->dtype, t->data, best);
+        double a = elem_f64(t->dtype, t->data, x), none = max ? -INFINITY : INFINITY, b = best < 0 ? none : elem_f64(t->dtype, t->data, best);
         return max ? a > b || (last && a == b) : a < b || (last && a == b);
     }
+    if (best < 0) return true;
     i64 a = elem_i64(t->dtype, t->data, x), b = elem_i64(t->dtype, t->data, best);
     bool less = t->dtype == DT_U64 ? (u64)a < (u64)b : a < b;
     return a == b ? last : max ? !less : less;
@@ -403,10 +405,10 @@ static bool eval_arg(const struct op_eval *v, struct err *e)
     i64 inner = 1, len = in->dim[axis];
     for (u32 k = axis + 1; k < in->rank; k++) inner *= in->dim[k];
     for (i64 o = 0, n = tensor_count(v->out[0]); o < n; o++) {
-        i64 base = o / inner * inner * len + o % inner, best = 0;
-        for (i64 i = 1; i < len; i++)
-            if (beats(in, base + i * inner, base + best * inner, is_max(v->n), last)) best = i;
-        elem_set_i64(DT_I64, v->out[0]->data, o, best);
+        i64 base = o / inner * inner * len + o % inner, best = -1;
+        for (i64 i = 0; i < len; i++)
+            if (beats(in, base + i * inner, best < 0 ? -1 : base + best * inner, is_max(v->n), last)) best = i;
+        elem_set_i64(DT_I64, v->out[0]->data, o, i64_max(best, 0));
     }
     return true;
 }

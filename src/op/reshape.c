@@ -71,9 +71,11 @@ static void resolve_made(struct graph *g, node_id n, sym *t, i64 rank, bool allo
     const struct shape in = *in_shape(g, n);
     sym one = sym_const(st, 1), count = shape_count(st, &in), is_rest[MAX_RANK], others = one;
     for (i64 i = 0; i < rank; i++) {
+        sym said = t[i];
         is_rest[i] = op_sym_equals(st, t[i], -1);
         if (!allowzero && i < in.rank) t[i] = sym_add(st, t[i], sym_mul(st, op_sym_equals(st, t[i], 0), in.dim[i]));
-        t[i] = op_let(g, n, sym_add(st, t[i], sym_mul(st, is_rest[i], sym_const(st, 2))), 0); /* -1 counts as 1 */
+        t[i] = sym_add(st, t[i], sym_mul(st, is_rest[i], sym_const(st, 2))); /* -1 counts as 1 */
+        t[i] = op_let_if(g, n, t[i], 0, said, sym_const(st, -1));
         others = sym_mul(st, others, t[i]);
     }
     sym rest = sym_div(st, count, sym_max(st, others, one)), whole = one;

@@ -211,7 +211,7 @@ static kval sampled(const struct lowering *l, const struct kspan *sy, kval i, co
 static void emit_larger(const struct lowering *l, const struct op_acc *a, kval v, kval counts)
 {
     kval old = op_acc_get(l->m, a);
-    op_acc_set(l->m, a, kir_select(l->k, counts, kir_bin(l->k, KI_MAX, old, v), old));
+    op_acc_set(l->m, a, kir_select(l->k, counts, emit_combine(l->k, KI_MAX, old, v), old));
 }
 
 static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx)

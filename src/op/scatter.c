@@ -59,12 +59,9 @@ static bool updates_fit(struct graph *g, const struct node *n, const struct scat
     const struct shape *x = &graph_value(g, n->in.v[0])->shape,
                        *index = &graph_value(g, n->in.v[1])->shape;
     const struct shape *u = &graph_value(g, n->in.v[2])->shape;
-    i64 c;
     if (!s->nd) {
         for (u32 a = 0; a < s->rank; a++) {
-            sym room = sym_sub(g->sym, x->dim[a], index->dim[a]);
-            bool known = sym_is_const(g->sym, room, &c);
-            if (a != s->axis && (known ? c < 0 : !sym_require_at_least(g->sym, x->dim[a], index->dim[a], n->op))) return false;
+            if (a != s->axis && !op_size_reaches(g, x->dim[a], index->dim[a])) return false;
             if (index->rank != u->rank || !op_sizes_agree(g, index->dim[a], u->dim[a])) return false;
         }
         return true;
@@ -200,7 +197,7 @@ static bool eval(const struct op_eval *v, struct err *e)
 
 /* Kernels. */
 
-static kval emit_combine(struct emit *m, enum reduction r, kval a, kval b)
+static kval emit_reduction(struct emit *m, enum reduction r, kval a, kval b)
 {
     if (kir_dtype(m->k, b) == DT_BOOL && r != NONE) return kir_bin(m->k, of_truths(r) == MAX ? KI_OR : KI_AND, a, b);
     switch (r) {
@@ -224,7 +221,7 @@ static void emit_update(struct emit *m, const struct node *n, const struct scatt
         old = kir_load(m->k, m->out[out], emit_offset(m, out, to));
         old = emit_widen(m, graph_value(m->g, out)->dtype, old);
     }
-    emit_store(m, out, to, emit_combine(m, s->reduction, old, u));
+    emit_store(m, out, to, emit_reduction(m, s->reduction, old, u));
 }
 
 /* Opens a loop for every axis of s from..to-1; returns their indices in idx. */

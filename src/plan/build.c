@@ -496,7 +496,8 @@ static bool made_of_buffer(struct maker *m, const struct made_size *s, const u32
     if (x->data) {
         i64 c = made_size_take(s, elem_i64(x->data->dtype, x->data->data, s->at));
         out->expr = sym_const(&p->sym, c);
-        return c >= 0 || err_set(m->e, ERR_INPUT, "size '%.*s' is negative", STR_ARG(m->c->g->sym->var.v[s->var]));
+        return c >= 0 || err_set(m->e, ERR_INPUT, "element %lld of constant '%.*s' is %lld, but %.*s needs it to be at least 0", (long long)s->at,
+                                 STR_ARG(x->name), (long long)elem_i64(x->data->dtype, x->data->data, s->at), STR_ARG(s->need.who));
     }
     out->buf = form_buf(m, s->v, x->layout);
     out->dtype = x->dtype;
@@ -521,6 +522,13 @@ static void push_made(struct maker *m, struct plan_made x)
     p->made.v[i] = x;
 }
 
+static struct sym_fact plan_need(struct maker *m, const struct sym_fact *f)
+{
+    struct sym_fact to = {.kind = f->kind, .who = str_dup(m->a, f->who)};
+    if (f->a) to.a = to_plan(m, f->a), to.b = to_plan(m, f->b);
+    return to;
+}
+
 /* first_of: per phase, the number of its first dispatch. */
 static bool plan_made_sizes(struct maker *m, const u32 *phase, const u32 *first_of)
 {
@@ -529,7 +537,7 @@ static bool plan_made_sizes(struct maker *m, const u32 *phase, const u32 *first_
     for (u32 k = 0; k < g->made.n; k++) { /* what is made of values stands first */
         const struct made_size *s = &g->made.v[k];
         sym var = sym_var(&p->sym, g->sym->var.v[s->var]);
-        struct plan_made x = {.var = p->sym.node.v[var].a};
+        struct plan_made x = {.var = p->sym.node.v[var].a, .need = plan_need(m, &s->need)};
         u32 *known = plan_known_at(p, &m->scratch);
         if (s->v && !made_of_buffer(m, s, phase, first_of, &x)) return false;
         if (s->expr) {

@@ -120,7 +120,9 @@ static bool place_scan(struct run *r, u32 k, i64 bytes, struct dev_mem *m, struc
     struct call *x = r->x;
     struct dev_mem to = r->j->out[k];
     i64 end, at;
-    if (r->bytes[k] >= 0 && r->bytes[k] != bytes) return err_set(e, ERR_INPUT, "rounds of a loop give results of different sizes");
+    if (r->bytes[k] >= 0 && r->bytes[k] != bytes)
+        return err_set(e, ERR_INPUT, "round %lld gives %lld bytes to result %u, each round before it %lld: what is stacked must have equal sizes",
+                       (long long)r->round, (long long)bytes, k, (long long)r->bytes[k]);
     r->bytes[k] = bytes;
     if (__builtin_mul_overflow(r->round + 1, bytes, &end) || end > INT64_MAX / 8) return too_large(e);
     at = end - bytes;

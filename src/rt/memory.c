@@ -130,7 +130,13 @@ bool memory_buf_size(const struct plan *p, u32 k, const i64 *var, i64 *size, str
 {
     const struct plan_buf *b = &p->buf.v[k];
     if (sym_eval(&p->sym, b->size, var, size) && *size >= 0 && *size <= INT64_MAX / 4) return true;
-    return err_set(e, ERR_FAILED, "size of buffer '%.*s' is negative or too large for these inputs", STR_ARG(b->name));
+    struct buf why = {0};
+    sym_print(&why, &p->sym, b->size);
+    buf_z(&why, " bytes, is negative or too large for ");
+    sym_print_vars(&why, &p->sym, b->size, 0, var);
+    err_set(e, ERR_FAILED, "size of buffer '%.*s', %.*s", STR_ARG(b->name), STR_ARG(buf_view(&why)));
+    buf_release(&why);
+    return false;
 }
 
 static bool lay_out(const struct plan *p, const i64 *size, struct piece *v, struct rt_memory *m, struct err *e)

@@ -286,6 +286,18 @@ static bool check_facts(const struct plan *p, const i64 *var, struct err *e)
     return false;
 }
 
+/* "8", "8, which is H", "8, which is H*2 for H = 4" */
+static void put_expected(struct buf *b, const struct symtab *t, sym s, const i64 *var)
+{
+    i64 v;
+    if (sym_eval(t, s, var, &v)) buf_printf(b, "%lld", (long long)v);
+    else buf_z(b, "a size");
+    if (sym_is_const(t, s, NULL)) return;
+    buf_z(b, ", which is ");
+    sym_print(b, t, s);
+    if (t->node.v[s].op != SYM_VAR) buf_z(b, " for "), sym_print_vars(b, t, s, 0, var);
+}
+
 static bool check_sizes(const struct plan *p, const struct tensor *in, const i64 *var,
                         struct err *e)
 {
@@ -293,12 +305,13 @@ static bool check_sizes(const struct plan *p, const struct tensor *in, const i64
         for (u32 d = 0; d < p->input.v[k].rank; d++) {
             const struct plan_io *io = &p->input.v[k];
             i64 want;
-            if (!sym_eval(&p->sym, io->dim[d], var, &want))
-                return err_set(e, ERR_INPUT, "size of input '%.*s', axis %u, cannot be worked out",
-                               STR_ARG(io->name), d);
-            if (in[k].dim[d] != want || want < 0)
-                return err_set(e, ERR_INPUT, "input '%.*s' has size %lld on axis %u, expected %lld",
-                               STR_ARG(io->name), (long long)in[k].dim[d], d, (long long)want);
+            if (sym_eval(&p->sym, io->dim[d], var, &want) && in[k].dim[d] == want && want >= 0) continue;
+            struct buf b = {0};
+            put_expected(&b, &p->sym, io->dim[d], var);
+            err_set(e, ERR_INPUT, "input '%.*s' has size %lld on axis %u, expected %.*s", STR_ARG(io->name), (long long)in[k].dim[d], d,
+                    STR_ARG(buf_view(&b)));
+            buf_release(&b);
+            return false;
         }
     return true;
 }
@@ -337,10 +350,7 @@ static bool bind_launch(struct rt_program *r, struct phase *h, u32 i, struct err
         for (u32 x = 0; x < 3 && ok; x++)
             ok = sym_eval(&r->plan->sym, d->grid[g].extent[x], b->var, &grid[g][x]) &&
                  grid[g][x] >= 0;
-    if (!ok)
-        return err_set(e, ERR_FAILED,
-                       "sizes of kernel '%.*s' cannot be worked out for these inputs",
-                       STR_ARG(d->entry));
+    if (!ok) return err_set(e, ERR_FAILED, "%.*s: the sizes of kernel '%.*s' are negative or too large for these inputs", STR_ARG(d->label), STR_ARG(d->entry));
     if (!check_grids(r, d, (const i64(*)[3])grid, e)) return err_prefix(e, "kernel '%.*s'", STR_ARG(d->entry));
     b->launch[i] = (struct dev_launch){.kernel = r->kernel[i],
                                        .buf = b->slot[i],
@@ -492,37 +502,57 @@ static bool read_elem(struct rt_program *r, const struct plan_made *m, const str
     return ok;
 }
 
-static bool negative(const struct plan *p, const struct plan_made *m, i64 x, struct err *e)
+/* The error that size k of the plan is none. */
+static bool fails(const struct plan *p, u32 k, const i64 *var, struct err *e)
 {
+    struct arena tmp = {0};
     struct buf b = {0};
-    if (m->expr) buf_z(&b, ", which is "), sym_print(&b, &p->sym, m->expr), buf_char(&b, ',');
-    err_set(e, ERR_INPUT, "size '%.*s'%.*s is %lld for this input, and no size is negative", STR_ARG(p->sym.var.v[m->var]), STR_ARG(buf_view(&b)),
-            (long long)x);
+    struct sym_made *all = arena_array(&tmp, struct sym_made, p->made.n);
+    for (u32 i = 0; i < p->made.n; i++) {
+        const struct plan_made *m = &p->made.v[i];
+        all[i] = (struct sym_made){.var = m->var, .expr = m->expr, .most = m->most, .at = m->elem, .is_negated = m->take == PLAN_MINUS, .need = m->need};
+        if (!m->expr) all[i].value = p->buf.v[m->buf].name;
+    }
+    sym_made_explain(&b, &p->sym, all, p->made.n, k, var);
+    err_set(e, ERR_INPUT, "%.*s", STR_ARG(buf_view(&b)));
     buf_release(&b);
+    arena_release(&tmp);
     return false;
 }
 
-static bool made_value(struct rt_program *r, const struct plan_made *m, const struct tensor *in, i64 *value, struct err *e)
+/* INT64_MIN: it has none, or it is that of an element beyond what sizes may be. */
+static bool made_value(struct rt_program *r, const struct plan_made *m, const struct tensor *in, i64 *x, struct err *e)
+{
+    const i64 far = INT64_C(1) << 40;
+    if (m->expr) {
+        if (!sym_eval(&r->plan->sym, m->expr, r->bound.var, x)) *x = INT64_MIN;
+        return true;
+    }
+    if (!read_elem(r, m, in, x, e)) return false;
+    *x = i64_max(-far, i64_min(*x, far));
+    if (m->take == PLAN_MINUS) *x = -*x;
+    if (m->take != PLAN_TAKE) *x = i64_max(*x, 0);
+    return true;
+}
+
+static bool is_size(const struct plan *p, const struct plan_made *m, const i64 *var)
+{
+    i64 most, x = var[m->var];
+    return x >= 0 && (!m->most || !sym_eval(&p->sym, m->most, var, &most) || x <= most);
+}
+
+/* Facts about sizes made before phase i can be checked only now; those that are made later have values of an earlier run, if any. */
+static bool check_made_facts(const struct rt_program *r, u32 i, struct err *e)
 {
     const struct plan *p = r->plan;
-    const i64 far = INT64_C(1) << 40;
-    struct str name = p->sym.var.v[m->var];
-    i64 x = 0, most;
-    if (m->expr) {
-        if (!sym_eval(&p->sym, m->expr, r->bound.var, &x))
-            return err_set(e, ERR_INPUT, "size '%.*s' cannot be worked out for this input", STR_ARG(name));
-    } else {
-        if (!read_elem(r, m, in, &x, e)) return false;
-        x = i64_max(-far, i64_min(x, far));
-        if (m->take == PLAN_MINUS) x = -x;
-        if (m->take != PLAN_TAKE) x = i64_max(x, 0);
-    }
-    if (x < 0) return negative(p, m, x, e);
-    if (m->most && sym_eval(&p->sym, m->most, r->bound.var, &most) && x > most)
-        return err_set(e, ERR_INPUT, "size '%.*s' is %lld for this input, and at most %lld is possible", STR_ARG(name), (long long)x,
-                       (long long)most);
-    *value = x;
-    return true;
+    if (!p->sym.fact.n || r->phase[i].made_from == r->phase[i].made_to) return true;
+    struct arena tmp = {0};
+    i64 *var = arena_array(&tmp, i64, p->sym.var.n + 1);
+    memcpy(var, r->bound.var, sizeof *var * p->sym.var.n);
+    for (u32 k = r->phase[i].made_to; k < p->made.n; k++) var[p->made.v[k].var] = INT64_MIN;
+    bool ok = check_facts(p, var, e);
+    arena_release(&tmp);
+    return ok;
 }
 
 /* The sizes that are made before phase i; what was worked out for others is forgotten. */
@@ -531,12 +561,13 @@ static bool make_sizes(struct rt_program *r, u32 i, const struct tensor *in, str
     const struct plan *p = r->plan;
     struct phase *h = &r->phase[i];
     for (u32 k = h->made_from; k < h->made_to; k++) {
-        i64 x = 0, *var = &r->bound.var[p->made.v[k].var];
+        i64 x = 0, *var = &r->bound.var[p->made.v[k].var], was = *var;
         if (!made_value(r, &p->made.v[k], in, &x, e)) return h->is_valid = false;
-        if (*var != x) h->is_valid = false;
         *var = x;
+        if (!is_size(p, &p->made.v[k], r->bound.var)) return h->is_valid = fails(p, k, r->bound.var, e);
+        if (was != x) h->is_valid = false;
     }
-    return true;
+    return check_made_facts(r, i, e) || (h->is_valid = false);
 }
 
 static bool bind_inputs(struct rt_program *r, const struct tensor *in, struct err *e)
@@ -570,6 +601,20 @@ static bool is_bound_by_inputs(const struct rt_program *r, sym s)
     return true;
 }
 
+static bool output_fails(const struct rt_program *r, const struct plan_io *io, u32 d, struct err *e)
+{
+    const struct symtab *t = &r->plan->sym;
+    struct buf b = {0};
+    i64 v;
+    sym_print_vars(&b, t, io->dim[d], 0, r->bound.var);
+    buf_printf(&b, ", but output '%.*s' needs its axis %u, ", STR_ARG(io->name), d);
+    sym_print(&b, t, io->dim[d]);
+    if (sym_eval(t, io->dim[d], r->bound.var, &v)) buf_printf(&b, " (%lld)", (long long)v);
+    err_set(e, ERR_INPUT, "%.*s, to be at least 0", STR_ARG(buf_view(&b)));
+    buf_release(&b);
+    return false;
+}
+
 /* Sizes that depend on data and are not known yet are -1. */
 static bool output_dims(const struct rt_program *r, u32 k, struct tensor *out, struct err *e)
 {
@@ -579,20 +624,14 @@ static bool output_dims(const struct rt_program *r, u32 k, struct tensor *out, s
     out->dtype = io->dtype;
     out->rank = io->rank;
     i64 bytes;
-    for (u32 d = 0; d < io->rank; d++)
-        if (!sym_eval(&p->sym, io->dim[d], r->bound.var, &out->dim[d])) {
-            if (!r->is_made[k])
-                return err_set(e, ERR_FAILED, "size of output '%.*s' cannot be worked out",
-                               STR_ARG(io->name));
-            out->dim[d] = -1;
-            known = false;
-        }
+    for (u32 d = 0; d < io->rank; d++) {
+        bool is_there = sym_eval(&p->sym, io->dim[d], r->bound.var, &out->dim[d]);
+        if (is_there ? out->dim[d] < 0 : !r->is_made[k]) return output_fails(r, io, d, e);
+        if (!is_there) out->dim[d] = -1, known = false;
+    }
     if (known && (!tensor_size_ok(io->dtype, io->rank, out->dim, &bytes) ||
                   bytes != r->bound.buf_size[io->buf]))
-        return err_set(e, ERR_FAILED,
-                       "output '%.*s' is empty of meaning for these inputs: a size is negative "
-                       "or too large",
-                       STR_ARG(io->name));
+        return err_set(e, ERR_FAILED, "output '%.*s' is too large for these inputs", STR_ARG(io->name));
     return true;
 }
 
@@ -779,11 +818,12 @@ static bool launch_phase(struct rt_program *r, const struct phase *h, struct err
     const struct dev_driver *v = r->dev->driver;
     for (u32 i = h->from; i < h->to; i++) {
         double start = r->profiling ? os_now() : 0;
+        const struct plan_dispatch *d = &r->plan->dispatch.v[i];
         if (stop_is_set(e->stop)) return err_set(e, ERR_STOPPED, "stopped");
-        if (!(r->call[i] ? run_call(r, i, e) : fill_slots(r, i, e) && v->launch(r->dev, &r->bound.launch[i], e)))
-            return err_prefix(e, "kernel '%.*s' (%.*s)", STR_ARG(r->plan->dispatch.v[i].entry),
-                              STR_ARG(r->plan->dispatch.v[i].label));
-        if (r->watch && !r->call[i] && !(v->fence(r->dev, e) && r->watch(r->watcher, i, r->bound.slot[i], r->bound.var, e))) return false;
+        if (d->call && !run_call(r, i, e)) return err_prefix(e, "%s '%.*s'", d->call->is_loop ? "Loop" : "If", STR_ARG(d->label));
+        if (!d->call && !(fill_slots(r, i, e) && v->launch(r->dev, &r->bound.launch[i], e)))
+            return err_prefix(e, "kernel '%.*s' (%.*s)", STR_ARG(d->entry), STR_ARG(d->label));
+        if (r->watch && !d->call && !(v->fence(r->dev, e) && r->watch(r->watcher, i, r->bound.slot[i], r->bound.var, e))) return false;
         if (!r->profiling) continue;
         if (!v->fence(r->dev, e)) return false;
         r->seconds[i] += dev_elapsed(r->dev, os_now() - start);

@@ -15,7 +15,8 @@ static bool content_matters(const struct tensor *t)
     return n <= 1 || (!dtype_is_float(t->dtype) && n <= KEEP_INTS);
 }
 
-/* What was known of other values through content that is dropped is forgotten, too. */
+/* What was known of other values through content that is dropped is forgotten, too. The table of sizes is the network's, which knows the
+   facts already, and which of the sizes are made: here they are sizes like any other. */
 static bool strip_constants(struct graph *g, struct err *e)
 {
     bool stripped = false;
@@ -27,9 +28,11 @@ static bool strip_constants(struct graph *g, struct err *e)
     }
     for (value_id v = 1; stripped && v < g->value.n; v++)
         if (graph_value(g, v)->producer) graph_value(g, v)->sdata = NULL;
-    for (node_id n = 1; stripped && n < g->node.n; n++)
-        if (!graph_node(g, n)->dead && !op_infer(g, n, e)) return false;
-    return true;
+    bool was_closed = g->sym->closed, ok = true;
+    g->sym->closed = true;
+    for (node_id n = 1; stripped && ok && n < g->node.n; n++) ok = graph_node(g, n)->dead || op_infer(g, n, e);
+    g->sym->closed = was_closed;
+    return ok;
 }
 
 static void find_anchor(struct task *t)
@@ -80,13 +83,59 @@ bool task_with_parts(struct task *t, const struct task *from, struct arena *a,
     return graph_verify(&t->g, e);
 }
 
-bool task_parse(struct task *t, struct arena *a, struct symtab *st, struct str text, struct err *e)
+/* Contents follow from inference, shapes stand in the text: they may have needed facts, or been compared while running, which the text does
+   not tell. So nothing becomes a fact here. */
+static bool infer_contents(struct graph *g, struct err *e)
 {
-    if (!graph_parse(&t->g, a, st, text, e)) return false;
-    if (!op_infer_all(&t->g, e)) return false;
+    struct arena tmp = {0};
+    struct shape *said = arena_array(&tmp, struct shape, g->value.n);
+    u32 n = g->value.n;
+    for (value_id v = 1; v < n; v++) said[v] = graph_value(g, v)->shape;
+    bool ok = op_infer_all(g, e);
+    for (value_id v = 1; ok && v < n; v++)
+        if (said[v].known) graph_value(g, v)->shape = said[v];
+    arena_release(&tmp);
+    return ok;
+}
+
+static bool parse(struct task *t, struct arena *a, struct symtab *st, struct str text, bool (*infer)(struct graph *g, struct err *e), struct err *e)
+{
+    if (!graph_parse(&t->g, a, st, text, e) || !infer(&t->g, e)) return false;
     find_anchor(t);
     task_key(t);
     return true;
+}
+
+bool task_parse(struct task *t, struct arena *a, struct symtab *st, struct str text, struct err *e)
+{
+    return parse(t, a, st, text, op_infer_all, e);
+}
+
+bool task_restore(struct task *t, struct arena *a, struct symtab *st, struct str text, struct err *e)
+{
+    st->closed = true;
+    return parse(t, a, st, text, infer_contents, e);
+}
+
+/* The task with numbers in place of its sizes: then inference decides everything. */
+bool task_fits(const struct task *t, const i64 *var)
+{
+    const struct symtab *from = t->g.sym;
+    struct arena a = {0};
+    struct symtab st;
+    struct graph g;
+    struct err e = {0};
+    symtab_init(&st, &a);
+    for (u32 v = 0; v < from->var.n; v++)
+        if (var[v] != INT64_MIN) sym_define(&st, from->var.v[v], sym_const(&st, var[v]));
+    bool ok = graph_parse(&g, &a, &st, t->text, &e);
+    u32 n = ok ? g.value.n : 0;
+    struct shape *said = arena_array(&a, struct shape, n + 1);
+    for (value_id v = 1; v < n; v++) said[v] = graph_value(&g, v)->shape;
+    ok = ok && op_infer_all(&g, &e);
+    for (value_id v = 1; ok && v < n; v++) ok = !said[v].known || shape_equal(&said[v], &graph_value(&g, v)->shape);
+    arena_release(&a);
+    return ok;
 }
 
 bool task_is_call(const struct task *t) { return t->anchor && op_of(&t->g, t->anchor)->props & OP_CALL; }

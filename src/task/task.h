@@ -26,7 +26,12 @@ bool task_make(struct task *t, const struct graph *from, struct arena *a, const 
    the larger value's layout[v]. Value ids stay. */
 bool task_with_parts(struct task *t, const struct task *from, struct arena *a, const struct part *part, const enum layout *layout,
                      struct err *e);
+/* A task by its text; shapes are inferred anew, and what operators need of sizes becomes facts. */
 bool task_parse(struct task *t, struct arena *a, struct symtab *st, struct str text, struct err *e);
+/* The task that had this text: with its shapes, and the same text. What it needs of its sizes the text does not tell, so st is closed from
+   then on, and sizes are good only if task_fits says so. */
+bool task_restore(struct task *t, struct arena *a, struct symtab *st, struct str text, struct err *e);
+bool task_fits(const struct task *t, const i64 *var); /* such sizes can be: all shapes are what the operators make of the inputs' */
 double task_flops(const struct task *t, const i64 *var);
 double task_bytes(const struct task *t, const i64 *var); /* inputs, constants and outputs touched once */
 

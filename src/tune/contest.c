@@ -119,9 +119,9 @@ bool tune_read_todo(struct tune_task *to, const struct db_todo *todo, struct are
     symtab_init(st, a);
     i64 *var = arena_array(a, i64, GEN_MAX_VARS);
     *to = (struct tune_task){.task = t, .var = var, .weight = 1};
-    if (!task_parse(t, a, st, todo->text, e)) return false;
-    return (st->var.n <= GEN_MAX_VARS && parse_sizes(st, todo->sizes, var)) ||
-           err_set(e, ERR_INPUT, "malformed sizes '%.*s'", STR_ARG(todo->sizes));
+    if (!task_restore(t, a, st, todo->text, e)) return false;
+    if (st->var.n > GEN_MAX_VARS || !parse_sizes(st, todo->sizes, var)) return err_set(e, ERR_INPUT, "malformed sizes '%.*s'", STR_ARG(todo->sizes));
+    return task_fits(t, var) || err_set(e, ERR_INPUT, "a task that cannot have the sizes '%.*s'", STR_ARG(todo->sizes));
 }
 
 static bool is_listed(struct contest *const *v, u32 n, const struct db_todo *todo)

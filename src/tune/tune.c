@@ -91,7 +91,7 @@ static bool add_small_check(struct tuner *t, const struct contest *c, const i64 
     const struct symtab *st = c->t->task->g.sym;
     i64 *var = arena_array(&t->check_arena, i64, st->var.n + 1);
     for (u32 v = 0; v < st->var.n; v++) var[v] = value[v % 2];
-    return !sizes_fit(c->t->task, var) || add_check(t, c, var, true);
+    return !sizes_fit(c->t->task, var) || !task_fits(c->t->task, var) || add_check(t, c, var, true);
 }
 
 /* Where nothing smaller is to be had it is verified on what it is timed on. */
@@ -355,6 +355,11 @@ static bool find_base(struct tuner *t, struct contest *c)
 {
     struct candidate cand[3];
     u32 n = 0;
+    c->is_hopeless = !task_fits(c->t->task, c->t->var);
+    if (c->is_hopeless) { /* sizes that are made while running are guesses */
+        log_printf(t->o->log, 1, "%.*s: not measured, the operators cannot have the sizes %.*s", STR_ARG(c->label), STR_ARG(c->sizes));
+        return true;
+    }
     if (gen_default(c->t->task, &t->caps, c->t->var, &cand[n])) n++;
     for (i64 k = 0; gen_at(k) && n < 3; k++) {
         const struct gen *g = gen_at(k);
