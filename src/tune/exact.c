@@ -421,7 +421,7 @@ static void rewrite(struct buf *out, struct str s, number_fn *see, void *user)
     }
 }
 
-enum { MAX_NUMBERS = 24, LEAST = 12 /* to be reduced */, MAX_TRIES = 60 /* kernels generated for a number */ };
+enum { MAX_NUMBERS = 24, LEAST = 12 /* to be reduced */, MAX_TRIES = 60 /* kernels generated for a number */, MAX_ALL_TRIES = 400 };
 
 struct numbers { i64 v[MAX_NUMBERS]; u32 n; };
 
@@ -503,7 +503,8 @@ struct reducer {
     struct structure structure; /* of the kernel that is checked */
     bool only_kinds;         /* count: numbers may differ */
     const i64 *guess;        /* two, for sizes that are symbolic */
-    u32 n_tries;             /* kernels generated */
+    u32 n_tries, n_all_tries; /* kernels generated for the number at work, for all */
+    i64 n_steps;             /* their instructions: what that takes, roughly as steps of the interpreter */
 };
 
 static bool parts_fit(const struct graph *g)
@@ -556,10 +557,11 @@ static bool reducer_take(struct reducer *x, struct str text)
     bool ok = task_parse(&new->task, &new->arena, &new->sym, text, &e) && parts_fit(&new->task.g);
     ok = ok && gen_matches(x->cand->gen, &new->task, x->caps) && x->cand->gen->legal(&new->task, x->caps, &x->cand->sched);
     if (ok) new->var = choose_sizes(&new->sym, x->guess, &new->arena), ok = sizes_fit(&new->task, new->var);
-    x->n_tries += ok;
+    x->n_tries += ok, x->n_all_tries += ok;
     ok = ok && gen_kernel(&k, &scratch, x->cand, &new->task, x->caps, &e);
     if (ok) {
         struct structure s = structure_of(&k.kir);
+        x->n_steps += 64 * (i64)k.kir.ins.n;
         ok = s.kinds == x->structure.kinds && (x->only_kinds || s.all == x->structure.all);
     }
     arena_release(&scratch);
@@ -616,7 +618,7 @@ static i64 reduce_number(struct reducer *x, struct sizes *s, i64 from, i64 place
 {
     sizes_below(s, from, x->cand);
     x->n_tries = 0;
-    for (u32 i = 0; i < s->n && x->n_tries < MAX_TRIES; i++) {
+    for (u32 i = 0; i < s->n && x->n_tries < MAX_TRIES && x->n_all_tries < MAX_ALL_TRIES; i++) {
         struct buf text = {0};
         rewrite(&text, x->now->task.text, swap_number, &(struct swap){from, s->v[i], place});
         bool same = str_eq(buf_view(&text), x->now->task.text), ok = !same && reducer_take(x, buf_view(&text));
@@ -703,6 +705,7 @@ static bool try_sizes(struct attempt *x, const struct task *t, const i64 guess[2
     reduce(&d, x->most);
     d.only_kinds = work_of(&d.now->task, d.now->var) > MAY_EXCEED * x->most;
     if (d.only_kinds) reduce(&d, x->most);
+    x->r->n_steps += d.n_steps;
     bool ok = attempt(x, &d.now->task, d.now->var, e);
     variant_close(d.now);
     return ok;
