@@ -49,7 +49,7 @@ static struct kir_range range_add(struct kir_range a, struct kir_range b)
 
 static struct kir_range range_neg(struct kir_range a)
 {
-    return (struct kir_range){a.hi == INT64_MAX ? INT64_MIN : -a.hi,
+    return (struct kir_range){a.hi == INT64_MAX ? INT64_MIN : a.hi == INT64_MIN ? INT64_MAX : -a.hi,
                               a.lo == INT64_MIN ? INT64_MAX : -a.lo};
 }
 
