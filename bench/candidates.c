@@ -42,9 +42,9 @@ static void look(struct many *m)
 int main(int argc, char **argv)
 {
     struct many m;
-    struct db d;
+    struct db d = {0};
     struct err e = {0};
-    struct str dir;
+    struct str dir = {0};
     struct arena a = {0};
     const struct dev_driver interp = many_driver(), *driver = &interp;
     bool builds_only = argc > 1 && !strcmp(argv[1], "-b");
@@ -60,7 +60,7 @@ int main(int argc, char **argv)
     printf("%lld built alone, %lld verified, %lld failed; the tuner kept %.1f MiB\n", (long long)m.result.n_built, (long long)m.result.n_ok, (long long)m.result.n_failed, (double)m.result.memory / mib);
     say(m.done);
     db_close(&d);
-    os_remove_tree(str_z(&a, dir));
+    if (dir.n) os_remove_tree(str_z(&a, dir));
     many_close(&m);
     arena_release(&a);
     return !ok;
