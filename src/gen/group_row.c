@@ -590,7 +590,7 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
 const struct gen gen_group_row = {
     .version = 1,
     .name = "group_row",
-    .revision = 3,
+    .revision = 4,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

@@ -521,7 +521,7 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
 const struct gen gen_pool = {
     .version = 1,
     .name = "pool",
-    .revision = 2,
+    .revision = 3,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

@@ -408,7 +408,7 @@ static double predict(const struct task *t, const struct caps *c, const struct s
 const struct gen gen_row = {
     .version = 1,
     .name = "row",
-    .revision = 2,
+    .revision = 3,
     .param = param,
     .n_param = N_PARAM,
     .match = match,
