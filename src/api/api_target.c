@@ -166,7 +166,7 @@ bool api_target_choose(struct api_target *t, const char *device, int threads,
 bool api_target_examine(struct exam *x, struct api_target *t, bool again, struct arena *a, struct err *e)
 {
     const struct dev_driver *d = t->driver;
-    bool is_taken = d->in_use && d->in_use(); /* children cannot use it */
+    bool is_taken = (d->in_use && d->in_use()) || (d->is_loaded && d->is_loaded()); /* children could not use it */
     struct exam_target what = {.driver = d,
                                .opts = &t->dev,
                                .lang = t->lang,

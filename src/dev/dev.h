@@ -76,6 +76,8 @@ struct dev_driver {
     bool shares; /* its state lies in memory that child processes share with their parent: a simulation */
     /* Optional: whether this process has begun to use that library, in which case it is asked here. NULL: not known. */
     bool (*in_use)(void);
+    /* Optional, where the library does not tell: it is in this process, so that threads of it may be running that children would wait for. */
+    bool (*is_loaded)(void);
     /* Number of devices present; never fails (0 when the driver is absent). */
     u32 (*count)(void);
     /* Optional: their names, each followed by a line feed, the preferred one first; NULL: one that

@@ -95,6 +95,7 @@ struct opencl_device {
     struct str name; /* without white space around it */
 };
 
+bool opencl_is_loaded(void);
 bool opencl_loader_open(struct opencl_loader *l, struct err *e);
 void opencl_loader_close(struct opencl_loader *l);
 /* Devices of all platforms, in the arena: GPUs first, processors last. */

@@ -60,6 +60,8 @@ static const struct dev_call calls[] = {
 static const struct dev_library library = {"OpenCL", "QUERN_OPENCL_LIBRARY", "libOpenCL.so.1", calls,
                                            countof(calls)};
 
+bool opencl_is_loaded(void) { return dev_library_loaded(&library); }
+
 bool opencl_loader_open(struct opencl_loader *l, struct err *e)
 {
     *l = (struct opencl_loader){0};

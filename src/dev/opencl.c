@@ -180,6 +180,7 @@ const struct dev_driver dev_opencl = {
     .name = "opencl",
     .lang = "opencl",
     .is_foreign = true,
+    .is_loaded = opencl_is_loaded,
     .count = count,
     .names = names,
     .open = opencl_open,
