@@ -246,7 +246,7 @@ static void check_program(const char *isa)
     struct str bytes;
     quern *q = quern_open(NULL);
     quern_model *m;
-    quern_program *p;
+    quern_program *p = NULL;
     quern_tensor *in, *want = NULL;
     struct quern_target_opts target = QUERN_OPTS(quern_target_opts);
     struct quern_compile_opts o = QUERN_OPTS(quern_compile_opts);
