@@ -72,7 +72,7 @@ static void try_many(const struct where *w, int many, u32 least)
 {
     struct rng r = rng_seed(1);
     struct dev_conv library;
-    struct err e;
+    struct err e = {0};
     u32 n = 0;
     conv_library(&library, &plain, DT_F32, LAYOUT_ROWS);
     if (!has_library(w, &library, &e)) skip_test("%s: %s", w->driver, e.msg);
@@ -102,7 +102,7 @@ static void use_fakes(void)
 
 static void expect_lack(const struct vendor *v, const struct dev_conv *c, const char *why)
 {
-    struct err e;
+    struct err e = {0};
     assert_false(has_library(&v->where, c, &e));
     if (!strstr(e.msg, why)) fail_msg("%s %s: %s", v->what, why, e.msg);
 }

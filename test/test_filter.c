@@ -63,7 +63,7 @@ static struct tensor *run(struct arena *a, const struct filter *f, const char *o
 {
     struct symtab st;
     struct graph g;
-    struct err e;
+    struct err e = {0};
     struct tensor *y = NULL;
     value_id v[3];
     symtab_init(&st, a);

@@ -256,7 +256,7 @@ static void test_table(void **state)
                                         "directConvNCDHWmergeddace", "directConvNCDHWtileIC"};
     struct caps cpu = {.arch = "test"}, gpu = {.arch = "test", .is_gpu = true};
     struct candidate c;
-    struct err e;
+    struct err e = {0};
     for (u32 i = 0; i < countof(names); i++) {
         const struct conv_impl *x = conv_impl_find(str_of(names[i]));
         assert_true(x && x == conv_impl_at(i));

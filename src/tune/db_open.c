@@ -40,6 +40,17 @@ static bool run(struct db *d, const char *sql, struct err *e)
     return sqlite3_exec(d->sql, sql, NULL, NULL, NULL) == SQLITE_OK || db_fail(d, e, sql);
 }
 
+/* The mode with a log. Where several switch to it at once, SQLite may refuse without waiting, so that none waits for the other for ever: then
+   it is tried again. */
+static bool use_log(struct db *d, struct err *e)
+{
+    static const char sql[] = "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL";
+    double until = os_now() + BUSY_MS * 1e-3;
+    int rc = sqlite3_exec(d->sql, sql, NULL, NULL, NULL);
+    for (; rc == SQLITE_BUSY && os_now() < until; rc = sqlite3_exec(d->sql, sql, NULL, NULL, NULL)) os_sleep(0.01);
+    return rc == SQLITE_OK || db_fail(d, e, sql);
+}
+
 static void undo(struct db *d)
 {
     if (!sqlite3_get_autocommit(d->sql)) sqlite3_exec(d->sql, "ROLLBACK", NULL, NULL, NULL);
@@ -235,7 +246,7 @@ static bool check(struct db *d, const char *path, i64 *version, struct err *e)
 
 static bool db_create(struct db *d, struct err *e)
 {
-    bool ok = run(d, "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; BEGIN IMMEDIATE", e) && run(d, db_schema, e) &&
+    bool ok = use_log(d, e) && run(d, "BEGIN IMMEDIATE", e) && run(d, db_schema, e) &&
               run(d, "PRAGMA user_version=5; COMMIT", e);
     if (!ok) undo(d);
     return ok;
@@ -274,7 +285,7 @@ static bool add_sums(struct db *d, struct err *e)
     int rc = sqlite3_errcode(d->sql) & 0xff;
     sqlite3_busy_timeout(d->sql, BUSY_MS);
     if (!ok && (rc == SQLITE_CORRUPT || rc == SQLITE_NOTADB)) return db_fail(d, e, "VACUUM");
-    return run(d, "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL", e) && (!ok || run(d, "PRAGMA user_version=5", e));
+    return use_log(d, e) && (!ok || run(d, "PRAGMA user_version=5", e));
 }
 
 static bool upgrade(struct db *d, struct err *e)
@@ -293,7 +304,7 @@ static bool prepare(struct db *d, const char *path, struct err *e)
     if (d->is_readonly && version != DB_VERSION) return err_set(e, ERR_SYSTEM, "its version is old");
     sqlite3_db_config(d->sql, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, NULL);
     if (d->is_readonly) return run(d, "PRAGMA query_only=ON", e);
-    if (version == DB_VERSION) return run(d, "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL", e);
+    if (version == DB_VERSION) return use_log(d, e);
     return version == 0 ? db_create(d, e) : upgrade(d, e);
 }
 
