@@ -39,9 +39,11 @@ nm -D --defined-only "$build/libquern.so" | awk '$NF ~ /^quern_/ {print $NF}' | 
 diff "$dir/declared" "$dir/exported" > "$dir/diff" || { cat "$dir/diff"; fail "quern.h and what is exported differ"; }
 
 if command -v hardening-check > /dev/null && [ "$is_san" -eq 0 ]; then
+    without=--nocfprotection
+    if hardening-check --help 2>&1 | grep -q nobranchprotection; then without="$without --nobranchprotection"; fi # newer ones look for it
     for f in quern libquern.so libquern_rt.so; do
         # Whether a function with a checked form is one of those that need it only the compiler knows.
-        hardening-check --nocfprotection --nobranchprotection "$build/$f" > "$dir/said" 2>&1 || { cat "$dir/said"; fail "hardening-check $f"; }
+        hardening-check $without "$build/$f" > "$dir/said" 2>&1 || { cat "$dir/said"; fail "hardening-check $f"; }
     done
 elif [ "$is_san" -eq 0 ]; then echo "skipped: hardening-check (Debian: devscripts) is not installed"
 fi
