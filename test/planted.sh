@@ -107,8 +107,9 @@ if [ "$(id -u)" -eq 0 ] && command -v setpriv > /dev/null; then
     says 'belongs to another user'
     mkdir "$dir/still" "$dir/own" && mv "$dir/net.db" "$dir/still/" && chmod 755 "$dir" && chmod 444 "$dir/still/net.db" && chmod 555 "$dir/still"
     chown 65534 "$dir/own"
+    mkdir "$dir/bin" && cp "$1/quern" "$1"/libquern*.so* "$dir/bin/" # others may not be let into the folder of the build
     nobody() { HOME=$dir/own XDG_CACHE_HOME=$dir/own/cache XDG_CONFIG_HOME=$dir/own/config TMPDIR=$dir/own \
-        setpriv --reuid 65534 --regid 65534 --clear-groups "$quern" "$@" > "$dir/log" 2>&1; }
+        setpriv --reuid 65534 --regid 65534 --clear-groups "$dir/bin/quern" "$@" > "$dir/log" 2>&1; }
     nobody db stats "$dir/still/net.db" || fail "statistics of a database that can only be read"
     says '"samples":[1-9]'
     nobody compile "$dir/net.graph" --db "$dir/still/net.db" -o "$dir/own/net.dnx" --threads 1 --optimize-for H:16 || fail "a program by a database that can only be read"
