@@ -129,11 +129,12 @@ struct quern_run_opts {
 };
 
 /* Opens a .dnx file. A PROGRAM IS CODE: one for the processor holds native code, which runs with all rights of this process, as a shared
- * library does: open only what you made, or trust, or require a signature. One for CUDA, HIP or OpenCL holds code of the device, which sees
- * what of this process's memory the device sees. One for Vulkan holds SPIR-V only, no native code: the driver compiles it, and it runs on the
- * GPU on the program's own buffers; it is untrusted input to that driver nevertheless (doc/signing.md). quern_show says what a file holds. Files up to 64 MiB are read, larger ones mapped: whoever shortens one of those while it is used ends the process (SIGBUS). Where
- * a signature is required every file is read, and later changes of it do not matter. What native code may use of an instruction set is compared with the
- * processor before it is loaded: QUERN_UNSUPPORTED, and what is missing, where it could not run. */
+ * library does: open only what you made, or trust, or require a signature. One for CUDA, HIP or OpenCL holds code of the device, which
+ * sees what of this process's memory the device sees. One for Vulkan holds SPIR-V only, no native code: the driver compiles it, and it
+ * runs on the GPU on the program's own buffers; it is untrusted input to that driver nevertheless (doc/signing.md). quern_show says what a
+ * file holds. Files up to 64 MiB are read, larger ones mapped: whoever shortens one of those while it is used ends the process (SIGBUS).
+ * Where a signature is required every file is read, and later changes of it do not matter. What native code may use of an instruction set
+ * is compared with the processor before it is loaded: QUERN_UNSUPPORTED, and what is missing, where it could not run. */
 QUERN_API quern_status quern_program_open(quern *q, const char *path, const struct quern_run_opts *o, quern_program **out);
 QUERN_API void quern_program_close(quern_program *p);
 QUERN_API int quern_program_inputs(const quern_program *p);

@@ -264,6 +264,18 @@ bool check_init_for(struct check *c, const struct task *t, const i64 *var, u64 s
     return ok;
 }
 
+bool check_positive(const struct task *t, const i64 *var)
+{
+    i64 dim[MAX_RANK];
+    for (value_id v = 1; v < t->g.value.n; v++) {
+        const struct shape *s = &graph_value(&t->g, v)->shape;
+        if (!shape_eval(t->g.sym, s, var, dim)) return false;
+        for (u32 d = 0; d < s->rank; d++)
+            if (dim[d] <= 0) return false;
+    }
+    return true;
+}
+
 void check_release(struct check *c)
 {
     for (value_id v = 1; c->value && v < c->task->g.value.n; v++) mem_free(c->value[v].data);

@@ -519,17 +519,7 @@ static bool parts_fit(const struct graph *g)
     return true;
 }
 
-static bool sizes_fit(const struct task *t, const i64 *var)
-{
-    i64 dim[MAX_RANK];
-    for (value_id v = 1; v < t->g.value.n; v++) {
-        const struct shape *s = &graph_value(&t->g, v)->shape;
-        if (!shape_eval(t->g.sym, s, var, dim)) return false;
-        for (u32 d = 0; d < s->rank; d++)
-            if (dim[d] <= 0) return false;
-    }
-    return !sym_fact_broken(t->g.sym, var);
-}
+static bool sizes_fit(const struct task *t, const i64 *var) { return check_positive(t, var) && !sym_fact_broken(t->g.sym, var); }
 
 static void variant_close(struct variant *v)
 {

@@ -67,18 +67,6 @@ static void release_checks(struct tuner *t)
     t->checks_of = NULL;
 }
 
-static bool sizes_fit(const struct task *t, const i64 *var)
-{
-    i64 dim[MAX_RANK];
-    for (value_id v = 1; v < t->g.value.n; v++) {
-        const struct shape *s = &graph_value(&t->g, v)->shape;
-        if (!shape_eval(t->g.sym, s, var, dim)) return false;
-        for (u32 d = 0; d < s->rank; d++)
-            if (dim[d] <= 0) return false;
-    }
-    return true;
-}
-
 static bool add_check(struct tuner *t, const struct contest *c, const i64 *var, bool with_reference)
 {
     u32 n = t->n_checks;
@@ -91,7 +79,7 @@ static bool add_small_check(struct tuner *t, const struct contest *c, const i64 
     const struct symtab *st = c->t->task->g.sym;
     i64 *var = arena_array(&t->check_arena, i64, st->var.n + 1);
     for (u32 v = 0; v < st->var.n; v++) var[v] = value[v % 2];
-    return !sizes_fit(c->t->task, var) || !task_fits(c->t->task, var) || add_check(t, c, var, true);
+    return !check_positive(c->t->task, var) || !task_fits(c->t->task, var) || add_check(t, c, var, true);
 }
 
 /* Where nothing smaller is to be had it is verified on what it is timed on. */

@@ -215,6 +215,7 @@ bool check_init(struct check *c, const struct task *t, const i64 *var, u64 seed,
 /* For a device of these limits: single operators meet infinities and NaN, too, where it keeps them. NULL: any device. */
 bool check_init_for(struct check *c, const struct task *t, const i64 *var, u64 seed, bool with_reference, const struct caps *caps, struct err *e);
 void check_release(struct check *c);
+bool check_positive(const struct task *t, const i64 *var); /* all extents of all values are known at such sizes, and none is 0 */
 /* Compares output k, as the kernel left it in its place. true: fine; else why. */
 bool check_output(const struct check *c, u32 k, const void *got, struct buf *why);
 /* Tolerance for a float type and a reduction of that many terms: rtol relative to the reference, atol to its magnitude. */
