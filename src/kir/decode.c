@@ -41,7 +41,7 @@ static void decode_pure(struct decoder *c, kval v)
     const struct kir_ins *a = kir_at(c->k, x->op == KI_SELECT ? x->b : x->a);
     bool is_group = kir_is_collective(c->k, v), is_shape = mixes_lanes(x->op);
     struct eval_op *o = add_op(c, is_group ? EC_GROUP : is_shape ? EC_SHAPE : EC_PURE, v);
-    if (!is_group) o->fn = (c->d->exact ? eval_find_exact : eval_find)(x->op, a->dtype, x->dtype);
+    if (!is_group) o->fn = eval_find_of(c->d->arithmetic, x->op, a->dtype, x->dtype);
     o->imm = x->imm.i;
     o->lanes = x->lanes;
     o->lanes_a = a->lanes;

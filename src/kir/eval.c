@@ -3,7 +3,6 @@
 // eval.c: the interpreter. Runs a kernel on host memory, one grid iteration after the other, and
 // checks every access. This file sets the machine up and walks the grids.
 #include "kir/eval.h"
-#include "kir/field.h"
 
 #include <string.h>
 
@@ -92,7 +91,7 @@ static bool heap_get(struct machine *m, i64 n, i64 size, void *out)
 static bool buf_open(struct machine *m, const struct kir_ins *x, const struct kir_arg *arg,
                      struct eval_array *a)
 {
-    if (m->exact) a->cell = arg->p;
+    if (m->arithmetic) a->cell = arg->p;
     else a->host = arg->p;
     a->n = arg->n;
     if (!arg->p && a->n)
@@ -140,8 +139,7 @@ static void const_fill(struct machine *m, const struct kir_ins *x, union kir_cel
     bool is_float = dtype_is_float(x->dtype);
     union kir_cell v = {0};
     if (!is_float) v.i = x->imm.i;
-    else if (m->exact) v = field_const(x->imm.f);
-    else v.f = x->imm.f;
+    else v = kir_number(m->arithmetic, x->imm.f);
     for (u32 i = 0; i < x->lanes * m->n_threads; i++) cell[i] = v;
 }
 
@@ -178,7 +176,7 @@ static bool machine_open(struct machine *m, const struct kir_arg *arg, const i64
     if (m->n_threads > 1024)
         return err_set(m->e, ERR_FAILED, "kernel '%.*s': group too large", STR_ARG(m->k->name));
     m->code.n_threads = m->n_threads;
-    m->code.exact = m->exact;
+    m->code.arithmetic = m->arithmetic;
     m->team = m->subgroup * kir_team(m->k);
     m->code.n_teams = (m->n_threads - 1) / m->team + 1;
     if (!eval_decode(&m->code, m->k, &m->arena))
@@ -218,7 +216,7 @@ bool kir_eval(const struct kir *k, const struct kir_arg *arg, const i64 *param,
               const struct kir_eval_opts *o, struct err *e)
 {
     if (!kir_verify(k, e)) return false;
-    struct machine m = {.k = k, .e = e, .first_of_epoch = 1, .exact = o && o->exact};
+    struct machine m = {.k = k, .e = e, .first_of_epoch = 1, .arithmetic = o ? o->arithmetic : KIR_FLOATS};
     u64 seed = o ? o->seed : 0;
     i64 max_steps = o && o->max_steps ? o->max_steps : (i64)1e10;
     m.steps = max_steps;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Private to the interpreter: eval.c (setting up, grids), decode.c (kernel to decoded operations),
-// eval_run.c (the machine), eval_ops.c (arithmetic), eval_field.c (the exact one), eval_memory.c
+// eval_run.c (the machine), eval_ops.c (arithmetic), eval_field.c (the other ones), eval_memory.c
 // (access and races), eval_group.c (subgroups and fragments).
 //
 // The threads of a group go through the operations together. A value has its own cells, written by
@@ -59,7 +59,7 @@ struct eval_grid {
 
 struct eval_code_list {
     u32 n_threads, n_teams; /* given; teams: that hold fragments */
-    bool exact;             /* given: floats are elements of a field */
+    enum kir_arithmetic arithmetic; /* given */
     struct {
         struct eval_op *v;
         u32 n, cap;
@@ -79,8 +79,8 @@ struct eval_code_list {
 bool eval_decode(struct eval_code_list *d, const struct kir *k,
                  struct arena *a);                                  /* false: too large */
 eval_fn *eval_find(enum kir_op op, enum dtype from, enum dtype to); /* eval_ops.c */
-/* eval_field.c: the same where a float takes part. */
-eval_fn *eval_find_exact(enum kir_op op, enum dtype from, enum dtype to);
+/* eval_field.c: the same in one of the other arithmetics. */
+eval_fn *eval_find_of(enum kir_arithmetic k, enum kir_op op, enum dtype from, enum dtype to);
 
 struct eval_shadow { /* of an element that several threads can reach; agents, 0 = none */
     u32 writer;      /* last */
@@ -90,8 +90,8 @@ struct eval_shadow { /* of an element that several threads can reach; agents, 0 
 };
 
 struct eval_array {
-    u8 *host;                   /* BUF: the caller's memory, but for an exact run */
-    union kir_cell *cell;       /* ALLOC; BUF of an exact run: the caller's memory */
+    u8 *host;                   /* BUF: the caller's memory, of floats as they are */
+    union kir_cell *cell;       /* ALLOC; BUF in another arithmetic: the caller's memory */
     u8 *known;                  /* private: element was written */
     struct eval_shadow *shadow; /* OUT, INOUT, TEMP, SHARED */
     i64 n;                      /* elements */
@@ -125,7 +125,7 @@ struct machine {
     struct eval_code_list code;
     struct err *e;
     i64 steps;     /* left */
-    bool exact;    /* as code.exact */
+    enum kir_arithmetic arithmetic; /* as code.arithmetic */
     u32 n_threads; /* of a group */
     u32 subgroup;  /* threads of a subgroup; the last one may have fewer */
     u32 team;      /* threads that hold a fragment together: a subgroup, or several */

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// eval_field.c: arithmetic of the interpreter over a field (field.h). What moves cells, and integers, is as in eval_ops.c.
+// eval_field.c: arithmetic of the interpreter over a field (field.h) and of terms (term.h). What moves cells, and integers, is as in eval_ops.c.
 #include "kir/eval.h"
 #include "kir/field.h"
+#include "kir/term.h"
+
+kir_scalar_fn *kir_scalar_in(enum kir_arithmetic k) { return k == KIR_FIELD ? field_scalar : k == KIR_TERMS ? term_scalar : kir_scalar; }
+
+union kir_cell kir_number(enum kir_arithmetic k, double v) { return k == KIR_FIELD ? field_const(v) : (union kir_cell){.f = v}; }
 
 static bool exact_scalar(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
 {
@@ -59,9 +64,63 @@ static bool exact_dot(union kir_cell *m, const struct eval_op *o, u32 from, u32 
     return true;
 }
 
-eval_fn *eval_find_exact(enum kir_op op, enum dtype from, enum dtype to)
+/* Terms. */
+
+static bool term_ops(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
 {
-    if (!dtype_is_float(from) && !dtype_is_float(to)) return eval_find(op, from, to);
+    u32 n_args = kir_op_info(o->op)->n_args;
+    for (u32 l = from; l < from + n; l++) {
+        union kir_cell x[3] = {m[o->a + l]};
+        if (n_args > 1) x[1] = m[o->b + l];
+        if (n_args > 2) x[2] = m[o->c + l];
+        if (!term_scalar(o->op, o->from, o->to, x, &m[o->r + l])) return false;
+    }
+    return true;
+}
+
+/* The upper half onto the lower half until one lane is left. */
+static bool term_reduce(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
+{
+    enum kir_op op = o->op == KI_HADD ? KI_ADD : o->op == KI_HMIN ? KI_MIN : KI_MAX;
+    for (u32 i = from; i < from + n; i++) {
+        union kir_cell t[64];
+        for (u32 l = 0; l < o->lanes_a; l++) t[l] = m[o->a + l * o->threads + i];
+        for (u32 h = o->lanes_a / 2; h; h /= 2)
+            for (u32 l = 0; l < h; l++) term_scalar(op, o->from, o->to, (union kir_cell[3]){t[l], t[l + h]}, &t[l]);
+        m[o->r + i] = t[0];
+    }
+    return true;
+}
+
+static bool term_dot(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
+{
+    u32 terms = o->lanes_a / o->lanes;
+    for (u32 i = from; i < from + n; i++)
+        for (u32 l = 0; l < o->lanes; l++) {
+            union kir_cell s = m[o->c + l * o->threads + i];
+            for (u32 j = l * terms; j < (l + 1) * terms; j++)
+                s = term_step(KI_DOT, o->to, m[o->a + j * o->threads + i], m[o->b + j * o->threads + i], s);
+            m[o->r + l * o->threads + i] = s;
+        }
+    return true;
+}
+
+static eval_fn *find_terms(enum kir_op op, enum dtype from, enum dtype to)
+{
+    switch ((int)op) {
+    case KI_SELECT:
+    case KI_SPLAT:
+    case KI_LANE: return eval_find(op, from, to);
+    case KI_DOT: return term_dot;
+    case KI_HADD:
+    case KI_HMIN:
+    case KI_HMAX: return term_reduce;
+    default: return term_ops;
+    }
+}
+
+static eval_fn *find_field(enum kir_op op, enum dtype from, enum dtype to)
+{
     switch ((int)op) {
     case KI_SELECT:
     case KI_SPLAT:
@@ -75,4 +134,10 @@ eval_fn *eval_find_exact(enum kir_op op, enum dtype from, enum dtype to)
     case KI_HMAX: return exact_reduce;
     default: return exact_scalar;
     }
+}
+
+eval_fn *eval_find_of(enum kir_arithmetic k, enum kir_op op, enum dtype from, enum dtype to)
+{
+    if (!k || (!dtype_is_float(from) && !dtype_is_float(to))) return eval_find(op, from, to);
+    return k == KIR_FIELD ? find_field(op, from, to) : find_terms(op, from, to);
 }

@@ -5,6 +5,7 @@
 // rely on which thread holds which element of a fragment.
 #include "kir/eval.h"
 #include "kir/field.h"
+#include "kir/term.h"
 
 #include <string.h>
 
@@ -81,7 +82,7 @@ static bool do_access(struct machine *m, const struct eval_op *o, const struct t
         i64 e = (i64)((u64)at + (u64)distance(x->aux ? col : row, x->aux ? row : col, p, panels));
         const char *bad = is_load ? eval_get(m, a, e, c) : eval_set(m, a, e, c);
         if (bad) return eval_complain(m, o, bad, e);
-        if (is_load && f->dtype == DT_TF32 && !m->exact) c->f = kir_round(DT_TF32, c->f);
+        if (is_load && f->dtype == DT_TF32 && !m->arithmetic) c->f = kir_round(DT_TF32, c->f);
     }
     return true;
 }
@@ -100,9 +101,12 @@ static union kir_cell dot(const struct kir_ins *x, const union kir_cell *a, cons
     return (union kir_cell){.f = kir_round(x->dtype, s)};
 }
 
-static union kir_cell exact_dot(const struct kir_ins *x, const union kir_cell *a, const union kir_cell *b, union kir_cell c)
+static union kir_cell other_dot(enum kir_arithmetic k, const struct kir_ins *x, const union kir_cell *a, const union kir_cell *b, union kir_cell c)
 {
-    for (u32 i = 0; i < x->rows; i++) c = field_add(c, field_mul(a[i], b[(i64)i * x->cols]));
+    for (u32 i = 0; i < x->rows; i++) {
+        const union kir_cell y = b[(i64)i * x->cols];
+        c = k == KIR_TERMS ? term_step(KI_FMMA, x->dtype, a[i], y, c) : field_add(c, field_mul(a[i], y));
+    }
     return c;
 }
 
@@ -113,10 +117,11 @@ static bool do_mma(struct machine *m, const struct eval_op *o, const struct team
     union kir_cell *r = frag(m, g, o->src);
     struct kir_ins right = *kir_at(m->k, x->b); /* the shape of b, the type of the result */
     right.dtype = x->dtype;
-    bool exact = m->exact && dtype_is_float(x->dtype);
+    enum kir_arithmetic k = dtype_is_float(x->dtype) ? m->arithmetic : KIR_FLOATS;
     for (i64 i = 0; i < x->rows; i++)
         for (i64 j = 0; j < x->cols; j++)
-            r[i * x->cols + j] = (exact ? exact_dot : dot)(&right, a + i * right.rows, b + j, c[i * x->cols + j]);
+            r[i * x->cols + j] = k ? other_dot(k, &right, a + i * right.rows, b + j, c[i * x->cols + j])
+                                   : dot(&right, a + i * right.rows, b + j, c[i * x->cols + j]);
     return true;
 }
 
@@ -127,7 +132,7 @@ static bool do_elements(struct machine *m, const struct eval_op *o, const struct
     const union kir_cell *a = frag(m, g, x->a), *b = x->op == KI_ADD ? frag(m, g, x->b) : a;
     union kir_cell *r = frag(m, g, o->src);
     for (i64 i = 0; i < frag_cells(x); i++)
-        (m->exact ? field_scalar : kir_scalar)(x->op, o->from, o->to, (union kir_cell[3]){a[i], b[i]}, &r[i]);
+        kir_scalar_in(m->arithmetic)(x->op, o->from, o->to, (union kir_cell[3]){a[i], b[i]}, &r[i]);
     return true;
 }
 
@@ -157,7 +162,11 @@ static bool do_reduce(struct machine *m, const struct eval_op *o, const struct t
     enum kir_op op = o->op == KI_SGADD ? KI_ADD : o->op == KI_SGMIN ? KI_MIN : KI_MAX;
     const union kir_cell *a = m->cell + o->a + g->first;
     union kir_cell *r = m->cell + o->r + g->first, s = a[0];
-    for (u32 i = 1; i < g->n; i++) (m->exact ? field_scalar : kir_scalar)(op, o->from, o->to, (union kir_cell[3]){s, a[i]}, &s);
+    bool unordered = m->arithmetic == KIR_TERMS && op == KI_ADD && dtype_is_float(o->from);
+    for (u32 i = 1; i < g->n; i++) {
+        if (unordered) s = term_step(o->op, o->from, s, a[i], (union kir_cell){0});
+        else kir_scalar_in(m->arithmetic)(op, o->from, o->to, (union kir_cell[3]){s, a[i]}, &s);
+    }
     for (u32 i = 0; i < g->n; i++) r[i] = s;
     return true;
 }

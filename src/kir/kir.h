@@ -337,12 +337,16 @@ void kir_count(const struct kir *k, const i64 *param, struct kir_cost *c);
    all of an OUT buffer; of subgroups divergent flow, different operands, threads that do not
    exist. */
 struct kir_arg { void *p; i64 n; }; /* n elements of the BUF's dtype */
+enum kir_arithmetic { KIR_FLOATS, KIR_FIELD /* field.h: without rounding */, KIR_TERMS /* term.h: only the same roundings are equal */ };
+typedef bool kir_scalar_fn(enum kir_op op, enum dtype t, enum dtype to, const union kir_cell x[3], union kir_cell *out);
+kir_scalar_fn *kir_scalar_in(enum kir_arithmetic a); /* kir_scalar in it */
+union kir_cell kir_number(enum kir_arithmetic a, double v);
 struct kir_eval_opts {
     u64 seed;            /* shuffles iterations, chooses the size of subgroups; 0 = in order, 32 */
     i64 max_steps;       /* give up after this many instructions; 0 = 1e10 */
     i64 max_bytes;       /* of memory for values and arrays; 0 = 8 GiB */
     bool allow_unwritten; /* do not complain of OUT elements left unwritten */
-    bool exact;          /* floats are elements of a field (field.h); arguments are arrays of kir_cell, integers in .i */
+    enum kir_arithmetic arithmetic; /* of floats; but for KIR_FLOATS arguments are arrays of kir_cell, integers in .i */
     i64 *n_steps;        /* receives, added, the instructions that were executed; may be NULL */
 };
 bool kir_eval(const struct kir *k, const struct kir_arg *arg, const i64 *param,

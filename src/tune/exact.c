@@ -11,6 +11,7 @@
 #include "tune/exact.h"
 
 #include "kir/field.h"
+#include "kir/term.h"
 #include "tune/tune.h"
 
 #include <math.h>
@@ -37,6 +38,7 @@ void exact_result_release(struct exact_result *r)
 
 struct content { /* of a task's values, in rows */
     struct arena *a;
+    enum kir_arithmetic arithmetic;
     const struct task *t;
     const i64 *var;
     struct tensor *shape;   /* per value; without data */
@@ -51,10 +53,10 @@ static i64 random_int(enum dtype t, struct rng *r)
 }
 
 /* An element in memory: of f8 and fewer bits its code. */
-static union kir_cell element(enum dtype t, const struct tensor *data, i64 i, struct rng *r)
+static union kir_cell element(enum kir_arithmetic k, enum dtype t, const struct tensor *data, i64 i, struct rng *r)
 {
     if (!dtype_is_float(t)) return (union kir_cell){.i = data ? elem_i64(t, data->data, i) : random_int(t, r)};
-    if (!dtype_is_small(t)) return data ? field_const(elem_f64(t, data->data, i)) : field_random(r);
+    if (!dtype_is_small(t)) return data ? kir_number(k, elem_f64(t, data->data, i)) : k == KIR_TERMS ? term_new(t, r) : field_random(r);
     u8 code = 0;
     if (data) code = ((const u8 *)data->data)[i];
     else elem_set_f64(t, &code, 0, t == DT_F8E8M0 ? rng_f64(r) : rng_f64(r) * 2 - 1);
@@ -70,6 +72,8 @@ static bool shape_of_value(const struct content *c, value_id v, struct tensor *s
            err_set(e, ERR_FAILED, "sizes of a value cannot be worked out, or are too large");
 }
 
+static union kir_cell unknown(const struct content *c) { return c->arithmetic == KIR_FIELD ? field_nan() : (union kir_cell){.f = NAN}; }
+
 static bool content_init(struct content *c, u64 seed, struct err *e)
 {
     const struct graph *g = &c->t->g;
@@ -82,7 +86,7 @@ static bool content_init(struct content *c, u64 seed, struct err *e)
         i64 n = tensor_count(&c->shape[v]);
         c->cell[v] = arena_try(c->a, (n + 1) * (i64)sizeof(union kir_cell), e, "a value of a task");
         if (!c->cell[v]) return false;
-        for (i64 i = 0; i < n; i++) c->cell[v][i] = x->producer ? field_nan() : element(x->dtype, x->data, i, &r);
+        for (i64 i = 0; i < n; i++) c->cell[v][i] = x->producer ? unknown(c) : element(c->arithmetic, x->dtype, x->data, i, &r);
     }
     return true;
 }
@@ -94,13 +98,13 @@ static union kir_cell *multiply(const struct content *c, const struct pack_mat *
 {
     i64 n = s->dim[m->axis], outer = i64_product(m->axis, s->dim), inner = i64_product(s->rank - m->axis - 1, s->dim + m->axis + 1);
     union kir_cell *to = arena_array(c->a, union kir_cell, outer * m->rows * inner + 1), *f = arena_array(c->a, union kir_cell, m->rows * n);
-    for (i64 i = 0; i < m->rows * n; i++) f[i] = field_const(m->v[i]);
+    for (i64 i = 0; i < m->rows * n; i++) f[i] = kir_number(c->arithmetic, m->v[i]);
     for (i64 o = 0; o < outer; o++)
         for (i64 i = 0; i < m->rows; i++)
             for (i64 k = 0; k < n; k++)
                 for (i64 j = 0; j < inner; j++) {
                     union kir_cell *y = &to[(o * m->rows + i) * inner + j];
-                    *y = field_add(*y, field_mul(f[i * n + k], x[(o * n + k) * inner + j]));
+                    kir_scalar_in(c->arithmetic)(KI_FMA, DT_F64, DT_F64, (union kir_cell[3]){f[i * n + k], x[(o * n + k) * inner + j], *y}, y);
                 }
     s->dim[m->axis] = m->rows;
     return to;
@@ -133,7 +137,7 @@ static bool bind_argument(const struct content *c, const struct kernel_arg *a, s
     if (!place_of(&at, &c->t->g, a->v, c->var) || at.count > 1 << 27) return err_set(e, ERR_FAILED, "an argument is too large");
     union kir_cell *p = arena_try(c->a, (at.count + 1) * (i64)sizeof *p, e, "an argument");
     if (!p) return false;
-    for (i64 i = 0; i < at.count && (a->is_out || at.whole); i++) p[i] = field_nan();
+    for (i64 i = 0; i < at.count && (a->is_out || at.whole); i++) p[i] = unknown(c);
     for (i64 i = 0, n = a->is_out ? 0 : tensor_count(&c->shape[a->v]); i < n; i++) p[place_flat(&at, &c->shape[a->v], i)] = c->cell[a->v][i];
     *arg = (struct kir_arg){p, at.count};
     return true;
@@ -182,13 +186,14 @@ static bool emit_plain(struct emit *m, struct kir *k, const struct graph *g, str
 }
 
 struct runs { /* how kernels are run */
+    enum kir_arithmetic arithmetic;
     u64 seed;
     i64 max_steps, *n_steps;
 };
 
-static bool run(const struct kir *k, const struct kir_arg *arg, const i64 *param, const struct runs *how, bool exact, struct err *e)
+static bool run(const struct kir *k, const struct kir_arg *arg, const i64 *param, const struct runs *how, struct err *e)
 {
-    struct kir_eval_opts o = {.seed = how->seed, .exact = exact, .max_steps = how->max_steps, .n_steps = how->n_steps};
+    struct kir_eval_opts o = {.seed = how->seed, .arithmetic = how->arithmetic, .max_steps = how->max_steps, .n_steps = how->n_steps};
     return kir_eval(k, arg, param, &o, e);
 }
 
@@ -199,7 +204,7 @@ static bool run_node(const struct content *c, node_id n, const struct runs *how,
     struct emit m;
     i64 *param;
     value_id *back;
-    if (exact_define(&(struct exact_values){&c->t->g, c->var, c->shape, c->cell}, n)) return true;
+    if (exact_define(&(struct exact_values){&c->t->g, c->var, c->shape, c->cell, c->arithmetic}, n)) return true;
     extract_plain(&g, &c->t->g, n, &back, c->a);
     if (!emit_plain(&m, &k, &g, c->a, e) || !params_of(c, &k, &param, e)) return false;
     struct kir_arg *arg = arena_array(c->a, struct kir_arg, m.arg.n + 1);
@@ -207,7 +212,7 @@ static bool run_node(const struct content *c, node_id n, const struct runs *how,
         value_id v = back[m.arg.v[i].v];
         arg[i] = (struct kir_arg){c->cell[v], tensor_count(&c->shape[v])};
     }
-    return run(&k, arg, param, how, true, e);
+    return run(&k, arg, param, how, e);
 }
 
 static bool run_plain(const struct content *c, const struct runs *how, struct err *e)
@@ -235,7 +240,7 @@ static bool compare_output(const struct content *c, value_id v, const union kir_
     if (!place_of(&at, &c->t->g, v, c->var)) unreachable(); /* it was bound */
     for (i64 i = n; i-- > 0;) {
         union kir_cell x = got[place_flat(&at, s, i)], y = c->cell[v][i];
-        if (is_float ? field_equal(x, y) : x.i == y.i) continue;
+        if (is_float ? (c->arithmetic == KIR_TERMS ? term_equal : field_equal)(x, y) : x.i == y.i) continue;
         n_bad++, first = i;
     }
     if (!n_bad) return true;
@@ -259,7 +264,7 @@ static bool evaluate(const struct content *c, const struct kernel *k, const stru
     for (u32 i = 0; i < k->n_arg; i++)
         if (!bind_argument(c, &k->arg[i], &arg[i], e)) return false;
     if (!run_plain(c, how, e) || !params_of(c, &k->kir, &param, e)) return false;
-    if (!run(&k->kir, arg, param, how, true, &stopped)) {
+    if (!run(&k->kir, arg, param, how, &stopped)) {
         if (strstr(stopped.msg, "too many steps")) return err_set(e, ERR_FAILED, "too long to be interpreted");
         buf_z(why, stopped.msg);
         return true;
@@ -320,7 +325,7 @@ static bool within_tolerance(const struct task *t, const struct kernel *k, const
         arg[i] = (struct kir_arg){p ? p->data : arena_alloc(&a, (n + 1) * dtype_size(graph_value(&t->g, x->v)->dtype)), n};
         if (!p && !x->is_out) place_store(&at, &c.value[x->v], arg[i].p);
     }
-    ok = ok && run(&k->kir, arg, param, how, false, &e);
+    ok = ok && run(&k->kir, arg, param, how, &e);
     for (u32 o = 0; o < t->g.output.n && ok; o++)
         for (u32 i = 0; i < k->n_arg && ok; i++)
             if (k->arg[i].is_out && k->arg[i].v == t->g.output.v[o]) ok = check_output(&c, o, arg[i].p, why);
@@ -343,10 +348,11 @@ bool exact_compare(struct exact_result *r, const struct task *t, const struct ke
                    struct err *e)
 {
     bool same = true, ok = true;
-    for (u32 i = 0; i < (o->once ? 1 : N_EVALUATIONS) && ok && same; i++) {
+    enum kir_arithmetic arithmetic = o->same_order ? KIR_TERMS : KIR_FIELD;
+    for (u32 i = 0; i < (o->once || o->same_order ? 1 : N_EVALUATIONS) && ok && same; i++) {
         struct arena a = {0};
-        struct content c = {.a = &a, .t = t, .var = var};
-        struct runs how = {.seed = o->seed + 1 + i, .max_steps = 400000000, .n_steps = &r->n_steps};
+        struct content c = {.a = &a, .arithmetic = arithmetic, .t = t, .var = var};
+        struct runs how = {.arithmetic = arithmetic, .seed = o->seed + 1 + i, .max_steps = 400000000, .n_steps = &r->n_steps};
         ok = content_init(&c, o->seed + i, e) && evaluate(&c, k, &how, &same, &r->why, e);
         arena_release(&a);
     }
@@ -359,6 +365,10 @@ bool exact_compare(struct exact_result *r, const struct task *t, const struct ke
         return true;
     }
     if (same) return true;
+    if (o->same_order) {
+        r->verdict = EXACT_DIFFERS;
+        return true;
+    }
     const char *step = step_in(t, &k->kir);
     struct runs how = {.seed = o->seed + 1, .max_steps = 400000000, .n_steps = &r->n_steps};
     r->verdict = EXACT_DIFFERS;

@@ -17,6 +17,7 @@ const char *exact_verdict_name(enum exact_verdict v); /* "exact" "by tolerance" 
 
 struct exact_opts {
     i64 max_work; /* multiply-adds and elements of an evaluation: sizes are reduced to it; 0: EXACT_WORK */
+    bool same_order; /* equal only if rounded the same way, too: is a kernel of the definition's order of sums (kir/term.h)? */
     bool once;    /* one evaluation at one set of sizes; else two at two */
     u64 seed;
 };
@@ -44,6 +45,7 @@ struct exact_values {
     const i64 *var;
     const struct tensor *shape; /* without data */
     union kir_cell *const *cell;
+    enum kir_arithmetic arithmetic;
 };
 bool exact_define(const struct exact_values *v, node_id n);
 

@@ -5,8 +5,17 @@
 #include "tune/exact.h"
 
 #include "kir/field.h"
+#include "kir/term.h"
+
+static inline union kir_cell multiply_add(enum kir_arithmetic k, union kir_cell x, union kir_cell y, union kir_cell sum)
+{
+    if (k == KIR_FIELD) return field_add(sum, field_mul(x, y));
+    term_scalar(KI_FMA, DT_F32, DT_F32, (union kir_cell[3]){x, y, sum}, &sum);
+    return sum;
+}
 
 struct conv { /* (n, m, o...) = sum over c, k... of (n, c, o*stride + k*dilation - begin ...) * (m, c, k...) */
+    enum kir_arithmetic arithmetic;
     struct op_window w;
     i64 begin[MAX_RANK], groups, taps, pixels, in_pixels;
     const struct tensor *x, *wt, *y;
@@ -35,16 +44,16 @@ static void conv_pixel(const struct conv *c, const i64 *place, const union kir_c
     for (i64 m = 0; m < c->y->dim[1]; m++) {
         union kir_cell sum = bias ? bias[m] : (union kir_cell){0};
         const union kir_cell *in = x + m / per_group * channels * c->in_pixels, *f = w + m * channels * c->taps;
-        for (i64 k = 0; k < channels; k++)
-            for (i64 t = 0; t < c->taps; t++)
-                if (place[t] >= 0) sum = field_add(sum, field_mul(in[k * c->in_pixels + place[t]], f[k * c->taps + t]));
+        for (i64 t = 0; t < c->taps; t++)
+            for (i64 k = 0; k < channels && place[t] >= 0; k++)
+                sum = multiply_add(c->arithmetic, in[k * c->in_pixels + place[t]], f[k * c->taps + t], sum);
         y[m * c->pixels] = sum;
     }
 }
 
 static bool conv(const struct exact_values *v, const struct node *x)
 {
-    struct conv c = {.x = &v->shape[x->in.v[0]], .wt = &v->shape[x->in.v[1]], .y = &v->shape[x->out.v[0]], .groups = attr_int(x, "group", 1)};
+    struct conv c = {.arithmetic = v->arithmetic, .x = &v->shape[x->in.v[0]], .wt = &v->shape[x->in.v[1]], .y = &v->shape[x->out.v[0]], .groups = attr_int(x, "group", 1)};
     const union kir_cell *bias = x->in.n > 2 && x->in.v[2] ? v->cell[x->in.v[2]] : NULL;
     struct arena a = {0};
     op_window_get(v->g, x, &c.w);
@@ -87,7 +96,7 @@ static bool matmul(const struct exact_values *v, const struct node *x)
             const union kir_cell *left = v->cell[x->in.v[0]] + matrix_at(a, y, n) + r * terms, *right = v->cell[x->in.v[1]] + matrix_at(b, y, n);
             for (i64 j = 0; j < columns; j++) to[j] = (union kir_cell){0};
             for (i64 k = 0; k < terms; k++, right += columns)
-                for (i64 j = 0; j < columns; j++) to[j] = field_add(to[j], field_mul(left[k], right[j]));
+                for (i64 j = 0; j < columns; j++) to[j] = multiply_add(v->arithmetic, left[k], right[j], to[j]);
         }
     return true;
 }
