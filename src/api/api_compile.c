@@ -201,12 +201,35 @@ struct making {
     struct arena *a;       /* of the plan */
 };
 
+/* Reasons are told, and with them what is known of the kernels, when all is made. */
+static void explain(struct plan *p, const struct api_choice *x, const i64 *var)
+{
+    struct buf why = {0};
+    plan_explain(&why, &x->c, &x->s, var);
+    p->explain = str_dup(p->arena, buf_view(&why));
+    buf_release(&why);
+}
+
+/* The plan of what was chosen; kernels are verified meanwhile. Where one is replaced it is made once more. */
+static bool make_plan(const struct making *want, struct api_choice *x, const struct plan_env *env, struct plan *p, struct arena *work, struct err *e)
+{
+    quern_model *m = want->m;
+    const struct build_env *be = env->user;
+    const struct api_prove_env how = {.caps = env->caps, .var = m->var, .cache = be->b.cache, .log = &m->q->log, .stop = &m->q->stop};
+    struct api_prover *prover = want->prove ? api_prove_start(&how, x, work) : NULL;
+    bool changed = false, ok = plan_make(p, &x->c, &x->s, m->var, env, want->a, e);
+    if (ok && prover) ok = api_prove_finish(prover, &changed, e);
+    api_prove_end(prover);
+    ok = ok && (!changed || plan_make(p, &x->c, &x->s, m->var, env, want->a, e));
+    if (ok) explain(p, x, m->var);
+    return ok;
+}
+
 /* The program that is chosen now. */
 static bool choose(const struct making *want, const struct api_target *t, struct plan *p, struct arena *work, struct err *e)
 {
     quern_model *m = want->m;
     struct api_choice x;
-    bool ok = api_choose(&x, m, want->known, t, want->cut, work, e) && (!want->prove || api_prove(&x, &t->caps, m->var, &m->q->log, work, e));
     struct cache cache;
     cache_open(&cache, "kernels", work, &m->q->log);
     struct build_env be = {.q = m->q,
@@ -227,7 +250,7 @@ static bool choose(const struct making *want, const struct api_target *t, struct
                            .build = build_texts,
                            .see_kernel = api_wants_dump(m->q, "kernels") ? dump_kernel : NULL,
                            .user = &be};
-    return ok && plan_make(p, &x.c, &x.s, m->var, &env, want->a, e);
+    return api_choose(&x, m, want->known, t, want->cut, work, e) && make_plan(want, &x, &env, p, work, e);
 }
 
 /* A kept program, or one that is chosen now. */

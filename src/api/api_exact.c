@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kernels against their tasks in exact arithmetic (tune/exact.h): those of a program, those that would be chosen for a model, and, while an
-// artifact is made, those that go into it. Declared and documented in include/quern.h.
+// Kernels against their tasks in exact arithmetic (tune/exact.h): those of a program, or those that would be chosen for a model. Those that go
+// into an artifact: api_prove.c. Declared and documented in include/quern.h.
 #include "api/api_model.h"
 #include "tune/exact.h"
 
@@ -218,94 +218,4 @@ quern_status quern_verify_exact(quern_model *m, const char *program, quern_db *d
     if (o) memcpy(&opts, o, o->size < sizeof opts ? o->size : sizeof opts);
     const struct telling to = {seed, fn, user};
     return api_end(m->q, program ? verify_file(m, program, &to, e) : verify_choice(m, db, &opts, &to, e));
-}
-
-/* While an artifact is made. Steps are counted, not seconds, so that the same input gives the same bytes. */
-
-enum { PROVE_WORK = 500000 };
-static const i64 prove_steps = 1500000000; /* of all kernels together */
-
-static struct str proof_json(const struct exact_result *r, struct arena *a)
-{
-    struct buf b = {0};
-    buf_z(&b, "{\"verdict\":");
-    buf_json_str(&b, str_of(exact_verdict_name(r->verdict)));
-    buf_z(&b, ",\"sizes\":");
-    buf_json_str(&b, buf_view(&r->sizes));
-    if (r->verdict != EXACT_YES) {
-        buf_z(&b, ",\"why\":");
-        buf_json_str(&b, buf_view(&r->why));
-    }
-    buf_char(&b, '}');
-    struct str s = str_dup(a, buf_view(&b));
-    buf_release(&b);
-    return s;
-}
-
-struct prover {
-    const struct caps *caps;
-    const i64 *var;
-    const struct log *log;
-    i64 left; /* steps */
-    struct arena *a;
-};
-
-static bool examine(struct prover *p, struct exact_result *r, const struct task *t, const struct candidate *c, struct err *e)
-{
-    *r = (struct exact_result){0};
-    if (p->left <= 0) {
-        r->verdict = EXACT_TOLERANCE;
-        buf_z(&r->why, "not run: `quern verify --exact` does");
-        return true;
-    }
-    bool ok = exact_check(r, t, c, p->caps, &(struct exact_opts){.max_work = PROVE_WORK, .once = true}, e);
-    p->left -= r->n_steps;
-    return ok;
-}
-
-/* The default schedule instead of one that is wrong; false: it is that itself, or wrong, too. */
-static bool replace(struct prover *p, struct exact_result *r, const struct task *t, struct task_cost *c, struct err *e)
-{
-    struct buf text = {0};
-    struct candidate other;
-    candidate_print(&text, &c->best);
-    buf_printf(&text, " at %.*s: %.*s", STR_ARG(buf_view(&r->sizes)), STR_ARG(buf_view(&r->why)));
-    bool ok = gen_default(t, p->caps, p->var, &other) && (other.gen != c->best.gen || memcmp(&other.sched, &c->best.sched, sizeof other.sched));
-    if (ok) {
-        log_printf(p->log, 1, "a kernel does not do its task and is left out: %.*s", STR_ARG(buf_view(&text)));
-        exact_result_release(r);
-        c->best = other;
-        c->is_measured = false;
-        ok = examine(p, r, t, &other, e) && r->verdict != EXACT_DIFFERS;
-    }
-    if (!ok && !e->code) err_set(e, ERR_FAILED, "a kernel does not do its task, please report it (--no-prove compiles it all the same): %.*s", STR_ARG(buf_view(&text)));
-    buf_release(&text);
-    return ok;
-}
-
-static bool prove(struct prover *p, struct task_cost *c, const struct task *t, struct err *e)
-{
-    struct exact_result r;
-    if (c->proof.n) return true;
-    bool ok = examine(p, &r, t, &c->best, e) && (r.verdict != EXACT_DIFFERS || replace(p, &r, t, c, e));
-    if (ok) c->proof = proof_json(&r, p->a);
-    exact_result_release(&r);
-    return ok;
-}
-
-static bool prove_choice(struct prover *p, struct selection *s, const struct cover *c, struct err *e)
-{
-    bool ok = true;
-    for (u32 i = 0; i < s->choice.n && ok; i++) {
-        u32 task = c->region.v[s->choice.v[i].region].task;
-        if (task != NO_TASK && !task_is_call(c->task.v[task])) ok = prove(p, &s->cost[task], c->task.v[task], e);
-    }
-    for (u32 b = 0; b < c->body.n && ok; b++) ok = prove_choice(p, &s->body[b], c->body.v[b], e);
-    return ok;
-}
-
-bool api_prove(struct api_choice *x, const struct caps *caps, const i64 *var, const struct log *l, struct arena *a, struct err *e)
-{
-    struct prover p = {.caps = caps, .var = var, .log = l, .left = prove_steps, .a = a};
-    return prove_choice(&p, &x->s, &x->c, e);
 }

@@ -121,9 +121,20 @@ plan_cost_fn api_cost;
 struct api_choice { struct cover c; struct selection s; };
 bool api_choose(struct api_choice *x, quern_model *m, struct db *known, const struct api_target *t, struct cover_opts cut, struct arena *work,
                 struct err *e);
-/* api_exact.c: the kernels that were chosen against their tasks (tune/exact.h), as much as a bounded number of steps allows; results go
-   into the costs. A kernel that does not do its task gives way to the default schedule; if that does not either it is an error. */
-bool api_prove(struct api_choice *x, const struct caps *caps, const i64 *var, const struct log *l, struct arena *a, struct err *e);
+/* api_prove.c: the kernels that were chosen against their tasks (tune/exact.h), as much as a bounded number of steps allows, while the caller
+   does something else. */
+struct api_prove_env {
+    const struct caps *caps;
+    const i64 *var;
+    const struct cache *cache; /* of verdicts; NULL: they are not kept */
+    const struct log *log;
+    const struct stop *stop;
+};
+struct api_prover *api_prove_start(const struct api_prove_env *env, struct api_choice *x, struct arena *a); /* in the arena; what is given stays */
+/* Waits, and puts the verdicts into the costs. A kernel that does not do its task gives way to the default schedule (*changed: some did); if that
+   does not either it is an error. */
+bool api_prove_finish(struct api_prover *p, bool *changed, struct err *e);
+void api_prove_end(struct api_prover *p); /* at any time; NULL is fine */
 
 void api_dump(quern *q, const char *stage, struct str text); /* when the options ask for it */
 bool api_wants_dump(const quern *q, const char *stage);

@@ -617,6 +617,9 @@ bool os_child_send(const struct os_child *c, const void *p, i64 n);
 enum os_exit os_child_get(const struct os_child *c, void *p, i64 n, double seconds);
 /* Kills it if it still runs (with all its children) and says how it ended. */
 struct os_status os_child_end(struct os_child *c);
+/* n bytes of zeros that this process and the children that it starts from now on have in common. NULL: there are none. */
+void *os_share(i64 n);
+void os_unshare(void *p, i64 n); /* NULL is fine */
 
 /* os_limit.c: in a child that is going to run code that may do anything: no core dumps, and address space, processor time, processes and the
    size of files are bounded. has_driver: a vendor's driver will be loaded, which maps more address space than there is memory. */

@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -162,4 +163,15 @@ struct os_status os_child_end(struct os_child *c)
     else if (!killed && WIFEXITED(st)) s.code = WEXITSTATUS(st);
     *c = (struct os_child){0};
     return s;
+}
+
+void *os_share(i64 n)
+{
+    void *p = mmap(NULL, (size_t)n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+void os_unshare(void *p, i64 n)
+{
+    if (p) munmap(p, (size_t)n);
 }

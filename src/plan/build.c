@@ -643,10 +643,6 @@ static bool fill(struct maker *m, const struct selection *s, const i64 *var)
     while (n_phases <= g->node.n) first_of[++n_phases] = p->dispatch.n;
     if (!plan_made_sizes(m, phase, first_of)) return false;
     if (!build_binaries(m)) return false;
-    struct buf why = {0};
-    plan_explain(&why, m->c, s, var);
-    p->explain = str_dup(m->a, buf_view(&why));
-    buf_release(&why);
     for (u32 i = 0; i < p->buf.n; i++)
         if (p->buf.v[i].first == UINT32_MAX) p->buf.v[i].first = 0;
     if (g->made.n) plan_bounds(m);

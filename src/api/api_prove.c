@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kernels that go into an artifact against their tasks in exact arithmetic (tune/exact.h). Nothing is put into the artifact before its verdict
+// is there, but nothing waits for the verdicts before: child processes work them out while kernels are generated, constants rearranged and
+// compilers run, and the caller takes what is left when it has nothing else to do.
+//
+// A verdict is a fact about task, schedule, device and this build of the library, whose hash is its key: kernels that several regions, loops'
+// bodies, networks or variants have in common are verified once, and verdicts are kept in the user's cache (tune/cache.c) beside compiled
+// kernels. They are not kept in databases, which may come from others. One that says DIFFERS is not kept.
+//
+// Steps are counted, not seconds, and in the order of the program, whoever did them and when, so that the same input gives the same bytes.
+#include "api/api_model.h"
+#include "tune/exact.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+enum { PROVE_WORK = 500000, MAX_PROVERS = 15, MAX_TEXT = 1 << 12 };
+static const i64 prove_steps = 1500000000; /* of all kernels together */
+static const char suffix[] = ".proof";
+
+struct proof { /* one kernel */
+    const struct task *task;
+    struct candidate cand;
+    struct hash key;
+    bool is_known, is_new;   /* result is there; and not in the cache */
+    bool is_replaced;        /* cand was wrong, and is now the default schedule */
+    struct exact_result result;
+    struct str json;
+};
+
+struct use { struct task_cost *cost; u32 proof; };
+
+struct api_prover {
+    const struct api_prove_env *env;
+    struct arena *a;
+    bool has_build;
+    struct hash build;
+    struct map by_key;       /* hash -> index */
+    struct { struct proof *v; u32 n, cap; } proof; /* in the order of the program */
+    struct { struct use *v; u32 n, cap; } use;
+    _Atomic u32 *next;       /* shared with the children: who takes one counts on; NULL: there are none */
+    struct os_child child[MAX_PROVERS];
+    u32 n_children;
+};
+
+/* Keys. */
+
+/* What a task's text leaves to its network: names, order and facts of sizes. */
+static void put_sizes(struct buf *b, const struct symtab *t)
+{
+    for (u32 v = 0; v < t->var.n; v++) buf_printf(b, "%.*s ", STR_ARG(t->var.v[v]));
+    for (u32 i = 0; i < t->fact.n; i++) {
+        sym_fact_print(b, t, &t->fact.v[i]);
+        buf_char(b, '\n');
+    }
+}
+
+static struct hash proof_key(const struct api_prover *p, const struct task *t, const struct candidate *c)
+{
+    struct buf b = {0};
+    buf_printf(&b, "proof %llx %llx %d\n", (unsigned long long)p->build.lo, (unsigned long long)p->build.hi, PROVE_WORK);
+    caps_print(&b, p->env->caps);
+    buf_char(&b, '\n');
+    if (t->g.sym->var.n) put_sizes(&b, t->g.sym);
+    candidate_print(&b, c);
+    buf_printf(&b, "\n%.*s", STR_ARG(t->text));
+    struct hash h = hash_bytes(b.p, b.n);
+    buf_release(&b);
+    return h;
+}
+
+static struct str bytes_of(const struct hash *h) { return (struct str){(const char *)h, sizeof *h}; }
+
+/* Verdicts as bytes: to the parent, into the cache. */
+
+struct head { u32 at /* which proof; in the cache 0 */, verdict; i64 n_steps, n_sizes, n_why; };
+
+static struct head head_of(const struct exact_result *r, u32 at)
+{
+    return (struct head){.at = at, .verdict = r->verdict, .n_steps = r->n_steps, .n_sizes = r->sizes.n, .n_why = r->why.n};
+}
+
+static bool is_sane(const struct head *h, u32 n)
+{
+    return h->at < n && h->verdict < N_EXACT_VERDICTS && h->n_steps >= 0 && h->n_sizes >= 0 && h->n_sizes < MAX_TEXT && h->n_why >= 0 && h->n_why < MAX_TEXT;
+}
+
+static void take(struct exact_result *r, const struct head *h, const char *text)
+{
+    *r = (struct exact_result){.verdict = (enum exact_verdict)h->verdict, .n_steps = h->n_steps};
+    buf_put(&r->sizes, text, h->n_sizes);
+    buf_put(&r->why, text + h->n_sizes, h->n_why);
+}
+
+static bool find(const struct api_prover *p, struct proof *x)
+{
+    struct os_file f;
+    struct str s;
+    struct head h;
+    if (!p->has_build || !cache_map(p->env->cache, x->key, suffix, &f, &s)) return false;
+    bool ok = s.n >= (i64)sizeof h;
+    if (ok) memcpy(&h, s.p, sizeof h);
+    ok = ok && is_sane(&h, 1) && s.n == (i64)sizeof h + h.n_sizes + h.n_why;
+    if (ok) take(&x->result, &h, s.p + sizeof h);
+    os_unmap(&f);
+    return ok;
+}
+
+static void keep(const struct api_prover *p, const struct proof *x)
+{
+    const struct head h = head_of(&x->result, 0);
+    const struct str piece[] = {{(const char *)&h, sizeof h}, buf_view(&x->result.sizes), buf_view(&x->result.why)};
+    if (p->has_build && x->is_new && x->result.verdict != EXACT_DIFFERS) cache_write(p->env->cache, x->key, suffix, piece, countof(piece));
+}
+
+/* Working verdicts out. */
+
+static bool examine(const struct api_prover *p, struct exact_result *r, const struct task *t, const struct candidate *c, struct err *e)
+{
+    return exact_check(r, t, c, p->env->caps, &(struct exact_opts){.max_work = PROVE_WORK, .once = true}, e);
+}
+
+/* The next one that nobody has begun; NULL: there is none. */
+static struct proof *next_proof(const struct api_prover *p)
+{
+    while (p->next) {
+        u32 i = atomic_fetch_add(p->next, 1);
+        if (i >= p->proof.n) break;
+        if (!p->proof.v[i].is_known) return &p->proof.v[i];
+    }
+    return NULL;
+}
+
+/* In a child. Beyond the steps of all kernels together nobody asks for more. One that fails is left to the parent, which says why. */
+static void prove_next(void *user, int fd)
+{
+    struct api_prover *p = user;
+    struct proof *x;
+    for (i64 left = prove_steps; left > 0 && (x = next_proof(p));) {
+        struct err e = {0};
+        if (!examine(p, &x->result, x->task, &x->cand, &e)) continue;
+        const struct head h = head_of(&x->result, (u32)(x - p->proof.v));
+        left -= h.n_steps;
+        if (!is_sane(&h, p->proof.n) || !os_child_put(fd, &h, sizeof h) || !os_child_put(fd, x->result.sizes.p, h.n_sizes) ||
+            !os_child_put(fd, x->result.why.p, h.n_why))
+            return;
+        exact_result_release(&x->result);
+    }
+}
+
+static void start_children(struct api_prover *p, u32 n_unknown)
+{
+    struct err e = {0};
+    i64 n = i64_min(i64_min(os_n_cpus() - 1, n_unknown), MAX_PROVERS);
+    p->next = n > 0 ? os_share(sizeof *p->next) : NULL;
+    while (p->next && p->n_children < n && os_child_start(&p->child[p->n_children], prove_next, p, &e)) p->child[p->n_children++].stop = p->env->stop;
+}
+
+/* What a child found. OS_SIGNALLED: it has no more. */
+static enum os_exit hear(struct api_prover *p, const struct os_child *c)
+{
+    struct head h;
+    char text[2 * MAX_TEXT];
+    enum os_exit how = os_child_get(c, &h, sizeof h, 0);
+    if (how != OS_EXITED) return how;
+    if (!is_sane(&h, p->proof.n)) return OS_SIGNALLED;
+    how = os_child_get(c, text, h.n_sizes + h.n_why, 0);
+    struct proof *x = &p->proof.v[h.at];
+    if (how == OS_EXITED && !x->is_known) take(&x->result, &h, text), x->is_known = x->is_new = true;
+    return how;
+}
+
+static bool examine_one(struct api_prover *p, struct proof *x, struct err *e)
+{
+    if (!mem_check(e, "verifying kernels", S(""))) return false;
+    x->is_new = true;
+    return x->is_known = examine(p, &x->result, x->task, &x->cand, e);
+}
+
+/* Takes part until nothing is left to begin, then waits for the others. */
+static bool finish(struct api_prover *p, struct err *e)
+{
+    bool ok = true;
+    i64 left = prove_steps;
+    for (struct proof *x; left > 0 && ok && (x = next_proof(p));) ok = examine_one(p, x, e), left -= x->result.n_steps;
+    for (u32 i = 0; i < p->n_children && ok; i++) {
+        enum os_exit how = OS_EXITED;
+        while (how == OS_EXITED) how = hear(p, &p->child[i]);
+        if (how == OS_STOPPED) ok = err_set(e, ERR_STOPPED, "stopped");
+    }
+    return ok;
+}
+
+/* Which kernels. */
+
+static u32 add_proof(struct api_prover *p, const struct task *t, const struct candidate *c)
+{
+    struct proof x = {.task = t, .cand = *c, .key = proof_key(p, t, c)};
+    u64 *known = map_get(&p->by_key, bytes_of(&x.key));
+    if (known) return (u32)*known;
+    x.is_known = find(p, &x);
+    *arr_push(p->a, &p->proof) = x;
+    struct hash *key = arena_new(p->a, struct hash);
+    *key = x.key;
+    map_put(&p->by_key, bytes_of(key), p->proof.n - 1);
+    return p->proof.n - 1;
+}
+
+/* Each kernel that was chosen, those of bodies, too. */
+static void add_choice(struct api_prover *p, struct selection *s, const struct cover *c)
+{
+    for (u32 i = 0; i < s->choice.n; i++) {
+        u32 task = c->region.v[s->choice.v[i].region].task;
+        if (task == NO_TASK || task_is_call(c->task.v[task])) continue;
+        *arr_push(p->a, &p->use) = (struct use){&s->cost[task], add_proof(p, c->task.v[task], &s->cost[task].best)};
+    }
+    for (u32 b = 0; b < c->body.n; b++) add_choice(p, &s->body[b], c->body.v[b]);
+}
+
+struct api_prover *api_prove_start(const struct api_prove_env *env, struct api_choice *x, struct arena *a)
+{
+    struct api_prover *p = arena_new(a, struct api_prover);
+    *p = (struct api_prover){.env = env, .a = a, .has_build = os_build_id(&p->build)};
+    map_init(&p->by_key, a);
+    add_choice(p, &x->s, &x->c);
+    u32 n_unknown = 0;
+    for (u32 i = 0; i < p->proof.n; i++) n_unknown += !p->proof.v[i].is_known;
+    log_printf(env->log, 3, "%u kernels, %u of them to be verified exactly", p->proof.n, n_unknown);
+    start_children(p, n_unknown);
+    return p;
+}
+
+/* Settling. */
+
+static struct str proof_json(const struct exact_result *r, struct arena *a)
+{
+    struct buf b = {0};
+    buf_z(&b, "{\"verdict\":");
+    buf_json_str(&b, str_of(exact_verdict_name(r->verdict)));
+    buf_z(&b, ",\"sizes\":");
+    buf_json_str(&b, buf_view(&r->sizes));
+    if (r->verdict != EXACT_YES) {
+        buf_z(&b, ",\"why\":");
+        buf_json_str(&b, buf_view(&r->why));
+    }
+    buf_char(&b, '}');
+    struct str s = str_dup(a, buf_view(&b));
+    buf_release(&b);
+    return s;
+}
+
+/* The default schedule instead of one that is wrong; false: it is that itself, or wrong, too. */
+static bool replace(struct api_prover *p, struct proof *x, struct err *e)
+{
+    struct buf text = {0};
+    struct candidate other;
+    candidate_print(&text, &x->cand);
+    buf_printf(&text, " at %.*s: %.*s", STR_ARG(buf_view(&x->result.sizes)), STR_ARG(buf_view(&x->result.why)));
+    bool ok = gen_default(x->task, p->env->caps, p->env->var, &other) &&
+              (other.gen != x->cand.gen || memcmp(&other.sched, &x->cand.sched, sizeof other.sched));
+    if (ok) {
+        log_printf(p->env->log, 1, "a kernel does not do its task and is left out: %.*s", STR_ARG(buf_view(&text)));
+        exact_result_release(&x->result);
+        x->cand = other, x->is_replaced = true;
+        ok = examine(p, &x->result, x->task, &other, e) && x->result.verdict != EXACT_DIFFERS;
+    }
+    if (!ok && !e->code) err_set(e, ERR_FAILED, "a kernel does not do its task, please report it (--no-prove compiles it all the same): %.*s", STR_ARG(buf_view(&text)));
+    buf_release(&text);
+    return ok;
+}
+
+/* In the order of the program. */
+static bool settle(struct api_prover *p, struct proof *x, i64 *left, bool *changed, struct err *e)
+{
+    if (*left <= 0) {
+        struct exact_result none = {.verdict = EXACT_TOLERANCE};
+        buf_z(&none.why, "not run: `quern verify --exact` does");
+        x->json = proof_json(&none, p->a);
+        exact_result_release(&none);
+        return true;
+    }
+    if (!x->is_known && !examine_one(p, x, e)) return false;
+    keep(p, x);
+    *left -= x->result.n_steps;
+    if (x->result.verdict == EXACT_DIFFERS) {
+        if (!replace(p, x, e)) return false;
+        *left -= x->result.n_steps;
+        *changed = true;
+    }
+    x->json = proof_json(&x->result, p->a);
+    return true;
+}
+
+bool api_prove_finish(struct api_prover *p, bool *changed, struct err *e)
+{
+    i64 left = prove_steps;
+    *changed = false;
+    bool ok = finish(p, e);
+    for (u32 i = 0; i < p->proof.n && ok; i++) ok = settle(p, &p->proof.v[i], &left, changed, e);
+    for (u32 i = 0; i < p->use.n && ok; i++) {
+        struct task_cost *c = p->use.v[i].cost;
+        const struct proof *x = &p->proof.v[p->use.v[i].proof];
+        c->proof = x->json;
+        if (x->is_replaced) c->best = x->cand, c->is_measured = false;
+    }
+    return ok;
+}
+
+void api_prove_end(struct api_prover *p)
+{
+    if (!p) return;
+    for (u32 i = 0; i < p->n_children; i++) os_child_end(&p->child[i]);
+    for (u32 i = 0; i < p->proof.n; i++) exact_result_release(&p->proof.v[i].result);
+    os_unshare(p->next, sizeof *p->next);
+}
