@@ -20,8 +20,7 @@
 // One thread, by its processor time; few samples. Everything is kept in DIR (build/search) and goes on where it was: a step that is
 // complete takes no time, -b SECONDS bounds all of them together, and more may be asked for later, or fewer: then the first RANDOM count.
 // `list` prints all layers.
-#include "pass/pass.h"
-#include "plan/plan.h"
+#include "graphs.h"
 #include "tune/search.h"
 #include "zoo/zoo.h"
 
@@ -59,15 +58,6 @@ struct bench {
 
 /* layers */
 
-static bool price(void *user, const struct task *t, const i64 *var, struct task_cost *c)
-{
-    const struct bench *b = user;
-    *c = (struct task_cost){0};
-    c->ok = gen_default(t, &b->caps, var, &c->best);
-    if (c->ok) c->seconds = gen_predict(&c->best, t, &b->caps, var);
-    return c->ok;
-}
-
 static bool is_known(const struct bench *b, const struct task *t)
 {
     for (u32 i = 0; i < b->n; i++)
@@ -75,26 +65,25 @@ static bool is_known(const struct bench *b, const struct task *t)
     return false;
 }
 
-/* The heavy tasks of the program that looks best. */
+struct network { struct bench *b; const struct zoo *z; const i64 *var; u32 n; };
+
+static void add_task(void *user, struct task *t)
+{
+    struct network *x = user;
+    struct bench *b = x->b;
+    if (b->n == MAX_LAYERS || is_known(b, t)) return;
+    b->layer[b->n++] = (struct layer){.name = str_fmt(&b->arena, "%s.%u", x->z->name, ++x->n), .task = t, .var = x->var};
+}
+
 static bool add_network(struct bench *b, const struct zoo *z, struct err *e)
 {
     struct symtab *st = arena_new(&b->arena, struct symtab);
     struct graph *g = arena_new(&b->arena, struct graph);
-    struct cover *c = arena_new(&b->arena, struct cover);
-    struct selection s;
     i64 *var = arena_array(&b->arena, i64, GEN_MAX_VARS);
     for (u32 i = 0; i < GEN_MAX_VARS; i++) var[i] = NOMINAL_SIZE;
     symtab_init(st, &b->arena);
     graph_init(g, &b->arena, st);
-    if (!z->build(g, e) || !op_infer_all(g, e) || !pass_run_all(g, NULL, e) || !cover_build(c, g, &b->arena, NULL, e) ||
-        !plan_select(&s, c, var, price, b, &b->arena, e))
-        return false;
-    for (u32 i = 0, k = 0; i < s.choice.n && b->n < MAX_LAYERS; i++) {
-        struct task *t = c->task.v[c->region.v[s.choice.v[i].region].task];
-        if (!t->anchor || is_known(b, t)) continue;
-        b->layer[b->n++] = (struct layer){.name = str_fmt(&b->arena, "%s.%u", z->name, ++k), .task = t, .var = var};
-    }
-    return true;
+    return z->build(g, e) && op_infer_all(g, e) && bench_each_task(g, &b->caps, var, add_task, &(struct network){b, z, var, 0}, e);
 }
 
 static bool add_gemm(struct bench *b, i64 m, i64 n, i64 k, struct err *e)

@@ -2,6 +2,7 @@
 #
 # bench_rows.py BUILD: the list of rows and the statistics of bench/compare, where it puts threads;
 # networks by BUILD/quern.
+import functools
 import hashlib
 import math
 import os
@@ -12,11 +13,13 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../bench"))
 sys.dont_write_bytecode = True
+import graphs  # noqa: E402
 import places  # noqa: E402
 import rows  # noqa: E402
 import stats  # noqa: E402
 
 rows.QUERN = os.path.join(sys.argv[1], "quern")
+rows.group = functools.cache(rows.group)  # some are asked of the command
 
 
 class Rows(unittest.TestCase):
@@ -74,6 +77,11 @@ pads=[2,1,2,2], strides=[2,1]}
         self.assertEqual(found["mobilenetv2 960,7,7>960 3x3 g960"].weights, (960, 1, 3, 3))
         for r in found.values():
             self.assertLessEqual(4 * (math.prod(r.x) + math.prod(r.y)), rows.LARGE)
+
+
+    def test_the_rows_whose_kernels_are_hashed_are_these(self):
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../bench/graphs.txt")) as f:
+            self.assertEqual(f.read(), graphs.text(), "tool/kernel-hashes --update writes them")
 
 
 class Stats(unittest.TestCase):

@@ -2,71 +2,7 @@
 //
 // Chains of convolutions in one kernel: random ones under random legal schedules give what the reference evaluator gives, in the
 // interpreter and compiled; what is no chain is refused, and families for single convolutions refuse chains.
-#include "gen_tasks.h"
-
-enum { DENSE = 1 }; /* groups of a convolution that is not depthwise */
-
-struct layer { i64 oc, kernel, stride, pad, dil; bool depthwise; };
-
-static value_id add_conv(struct bed *b, value_id x, const struct layer *l)
-{
-    if (graph_value(&b->g, x)->producer && !infer_last(b, x)) return 0;
-    i64 ic;
-    sym_is_const(&b->sym, graph_value(&b->g, x)->shape.dim[1], &ic);
-    i64 oc = l->depthwise ? ic : l->oc, groups = l->depthwise ? ic : DENSE;
-    i64 w[4] = {oc, ic / groups, l->kernel, l->kernel}, pads[4], two[2] = {l->stride, l->stride}, dil[2] = {l->dil, l->dil};
-    for (u32 i = 0; i < 4; i++) pads[i] = l->pad ? pick(b, 0, l->pad) : 0;
-    value_id y = add_op(b, "Conv", x, add_const(b, "w", 4, w), pick(b, 0, 1) ? add_const(b, "b", 1, w) : 0);
-    node_id n = graph_value(&b->g, y)->producer;
-    attr_set_int(&b->g, n, "group", groups);
-    attr_set_ints(&b->g, n, "strides", two, 2);
-    attr_set_ints(&b->g, n, "dilations", dil, 2);
-    attr_set_ints(&b->g, n, "pads", pads, 4);
-    return y;
-}
-
-/* What may stand between two convolutions. */
-static value_id random_middle(struct bed *b, value_id y)
-{
-    i64 c;
-    if (!infer_last(b, y)) return y;
-    sym_is_const(&b->sym, graph_value(&b->g, y)->shape.dim[1], &c);
-    if (pick(b, 0, 1)) y = add_op(b, "Relu", y, 0, 0);
-    if (pick(b, 0, 3) == 0) y = add_op(b, "Mul", y, add_const(b, "scale", 4, (i64[]){1, c, 1, 1}), 0);
-    if (pick(b, 0, 3) == 0) y = add_op(b, "Mul", y, add_op(b, "Sigmoid", y, 0, 0), 0);
-    return y;
-}
-
-static struct layer random_layer(struct bed *b, bool depthwise, bool first)
-{
-    static const i64 channels[] = {1, 3, 5, 8, 16, 17, 33, 40};
-    bool point = !depthwise && pick(b, 0, 1);
-    struct layer l = {.oc = channels[pick(b, 0, countof(channels) - 1)], .kernel = point ? 1 : pick(b, 2, 3), .dil = 1, .depthwise = depthwise};
-    l.pad = point ? 0 : pick(b, 0, 2);
-    l.stride = point && first ? 1 : pick(b, 1, 2);
-    if (pick(b, 0, 5) == 0) l.dil = 2;
-    return l;
-}
-
-/* dense -> dense, depthwise -> dense, dense -> depthwise, dense -> depthwise -> dense */
-static bool random_chain(struct bed *b)
-{
-    static const struct { u32 n; i32 dw; } kind[] = {{2, -1}, {2, 0}, {2, 1}, {3, 1}};
-    i64 which = pick(b, 0, countof(kind) - 1), symbolic = pick(b, 0, 1);
-    sym dim[MAX_RANK] = {size_of(b, pick(b, 1, 2), false), sym_const(&b->sym, pick(b, 2, 40)), size_of(b, pick(b, 7, 20), symbolic),
-                  size_of(b, pick(b, 7, 30), symbolic)};
-    value_id x = add_input(b, "x", 4, dim);
-    x = pick(b, 0, 2) == 0 ? random_prologue(b, x, 4, dim) : x;
-    for (u32 i = 0; i < kind[which].n; i++) {
-        struct layer l = random_layer(b, (i32)i == kind[which].dw, i == 0);
-        x = add_conv(b, x, &l);
-        if (!x) return false;
-        if (i + 1 < kind[which].n) x = random_middle(b, x);
-    }
-    x = random_epilogue(b, x);
-    *arr_push(&b->arena, &b->g.output) = x;
-    return make_task(b);
-}
+#include "gen_kinds.h"
 
 static void test_chains(void **state)
 {

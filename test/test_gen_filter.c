@@ -3,65 +3,10 @@
 // weighted_filter, weighted_grad, group_filter, group_outer: random filters with weights per pixel and gradients of such weights (gathered, splatted, normalised, by softmax, of even
 // and odd kernels, dilated, of images smaller than the kernel, something in front and behind, all layouts, known and unknown sizes) under random
 // legal schedules give in the interpreter what the reference gives; some do compiled for this processor, those that transpose weights among them, and on devices. Every way to go through the taps must have been met.
-#include "gen_tasks.h"
+#include "gen_kinds.h"
 #include "vulkan_bed.h"
 
 struct seen { u32 n, grouped, registers, turned, splat, normalized, softmax, grad, rows, padded; };
-
-static value_id map_of(struct bed *b, const char *name, i64 channels, const sym *size, sym batch)
-{
-    sym dim[4] = {batch, sym_const(&b->sym, channels), size[0], size[1]};
-    return in_front(b, add_input(b, name, 4, dim), 4, dim);
-}
-
-/* v, or with pads, or cut off, at its rows and columns. */
-static value_id within_pads(struct bed *b, value_id v)
-{
-    static const char *const modes[] = {"reflect", "edge", "constant", "wrap"};
-    struct symtab *t = &b->sym;
-    sym before[4], after[4];
-    if (pick(b, 0, 2)) return v;
-    for (u32 i = 0; i < 4; i++) {
-        before[i] = sym_const(t, i < 2 ? 0 : pick(b, -1, 5)), after[i] = sym_const(t, i < 2 ? 0 : pick(b, -1, 5));
-        if (i >= 2 && gen_static(&b->g, graph_value(&b->g, v)->shape.dim[i], 1) < 3) before[i] = sym_const(t, 2);
-    }
-    value_id y = add_op(b, "quern::Pad", v, 0, 0);
-    node_id n = graph_value(&b->g, y)->producer;
-    attr_set_str(&b->g, n, "mode", str_of(modes[pick(b, 0, 3)]));
-    op_set_syms(&b->g, n, "before", before, 4);
-    op_set_syms(&b->g, n, "after", after, 4);
-    return y;
-}
-
-static bool random_filter(struct bed *b, bool grad)
-{
-    static const i64 channels[] = {1, 2, 3, 3, 4, 5, 8, 19, 40};
-    struct symtab *t = &b->sym;
-    i64 kernel[2], dilation[2], begin[2], c = channels[pick(b, 0, 8)];
-    bool splat = !grad && pick(b, 0, 1), large = pick(b, 0, 5) == 0, normalize = !grad && pick(b, 0, 3) == 0;
-    bool softmax = !grad && !splat && !normalize && pick(b, 0, 2) == 0;
-    sym near[2], far[2], batch = size_of(b, pick(b, 1, 2), pick(b, 0, 3) == 0);
-    for (u32 i = 0; i < 2; i++) {
-        kernel[i] = large ? pick(b, 5, 11) : pick(b, 1, 5), dilation[i] = pick(b, 0, 3) ? 1 : 2;
-        begin[i] = pick(b, 0, 3) ? (kernel[i] - 1) * dilation[i] / 2 : pick(b, 0, 4);
-        near[i] = far[i] = size_of(b, pick(b, 0, 7) ? pick(b, 1, i ? 70 : 12) : 1, pick(b, 0, 2) == 0);
-        if (pick(b, 0, 3) == 0) far[i] = sym_add(t, near[i], sym_const(t, pick(b, 0, 6)));
-    }
-    value_id side = map_of(b, "side", grad || splat ? c : kernel[0] * kernel[1], near, batch);
-    value_id met = splat ? map_of(b, "w", kernel[0] * kernel[1], near, batch) : within_pads(b, map_of(b, "met", c, far, batch));
-    value_id in[2] = {grad || splat ? side : met, grad || splat ? met : side};
-    value_id y = add_op(b, grad ? "quern::FilterOuter" : "quern::Filter", in[0], in[1], 0);
-    node_id n = graph_value(&b->g, y)->producer;
-    attr_set_ints(&b->g, n, "kernel_shape", kernel, 2);
-    attr_set_ints(&b->g, n, "dilations", dilation, 2);
-    attr_set_ints(&b->g, n, "begins", begin, 2);
-    if (splat) attr_set_int(&b->g, n, "splat", 1), op_set_syms(&b->g, n, "out", far, 2);
-    if (softmax) attr_set_int(&b->g, n, "softmax", 1);
-    if (normalize) attr_set_int(&b->g, n, "normalize", 1), attr_set_float(&b->g, n, "epsilon", 8 * (double)(kernel[0] * kernel[1]));
-    if (!infer_nodes(b)) return false;
-    *arr_push(&b->arena, &b->g.output) = behind(b, y);
-    return make_task(b);
-}
 
 static bool is_padded(const struct bed *b, value_id met)
 {

@@ -3,7 +3,7 @@
 // The families by groups of threads on random products and reductions, under random legal schedules, for devices from the smallest
 // to large ones, in f32 and f16: the interpreted kernel gives what the reference evaluator gives, without races, divergent barriers
 // or accesses outside. Some run on a Vulkan device, where one is present.
-#include "gen_tasks.h"
+#include "gen_kinds.h"
 #include "vulkan_bed.h"
 
 extern const struct gen gen_matrix_gemm; /* its operands have types that the matrix units have */
@@ -42,27 +42,6 @@ static void use_teams(struct bed *b)
     b->caps.team = 4;
     snprintf(b->caps.team_matrix, sizeof b->caps.team_matrix, "64x64x16:f16,f16,f32,f32 64x64x16:f16,f16,f16,f16 "
              "64x64x16:bf16,bf16,f32,f32 64x128x16:f16,f16,f32,f32 64x128x16:bf16,bf16,f32,f32 64x256x16:f16,f16,f16,f16");
-}
-
-/* Products of the sizes that their blocks are for. */
-static bool random_large(struct bed *b)
-{
-    sym n[3], a[3], w[3];
-    u32 ra = (u32)pick(b, 2, 3), rb = (u32)pick(b, 2, 3);
-    bool symbolic = pick(b, 0, 2) == 0;
-    for (u32 i = 0; i < 3; i++) {
-        i64 whole = pick(b, 0, 1) ? 8 * pick(b, 5, 20) : pick(b, 33, 160);
-        n[i] = size_of(b, whole, symbolic && pick(b, 0, 1));
-    }
-    a[0] = w[0] = size_of(b, pick(b, 1, 2), false);
-    a[ra - 2] = n[0], a[ra - 1] = w[rb - 2] = n[2], w[rb - 1] = n[1];
-    value_id y = add_op(b, "MatMul", operand(b, "a", ra, a, false), operand(b, "b", rb, w, pick(b, 0, 1)), 0);
-    for (node_id i = 1; i < b->g.node.n; i++)
-        if (!op_infer(&b->g, i, &b->e)) return false;
-    if (pick(b, 0, 1)) y = add_op(b, "Add", y, operand(b, "c", 1, &n[1], true), 0);
-    if (pick(b, 0, 2) == 0) y = add_op(b, "Sigmoid", y, 0, 0);
-    *arr_push(&b->arena, &b->g.output) = y;
-    return make_task(b);
 }
 
 static void test_teams(void **state)

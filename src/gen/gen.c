@@ -246,8 +246,7 @@ void gen_scatter(const struct task *t, const struct caps *caps, i64 max, u64 see
     each(NULL, t, caps, true, max, seed, fn, user);
 }
 
-static bool random_sched(const struct gen *g, const struct task *t, const struct caps *caps,
-                         struct rng *r, struct sched *out)
+bool gen_draw(const struct gen *g, const struct task *t, const struct caps *caps, struct rng *r, struct sched *out)
 {
     struct gen_tree tree = tree_of(g, t, caps);
     if (g->worth) return gen_tree_draw(&tree, r, out);
@@ -268,7 +267,7 @@ bool gen_random(const struct task *t, const struct caps *caps, struct rng *r, st
         if (gen_matches(gens[i], t, caps)) m[n++] = gens[i];
     if (!n) return false;
     *out = (struct candidate){.gen = m[rng_range(r, 0, n - 1)]};
-    if (!random_sched(out->gen, t, caps, r, &out->sched)) *out = gen_initial(out->gen, t, caps, NULL);
+    if (!gen_draw(out->gen, t, caps, r, &out->sched)) *out = gen_initial(out->gen, t, caps, NULL);
     return true;
 }
 

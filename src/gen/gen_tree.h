@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/: spaces of families that say what is worth trying (struct gen), as trees.
+// Private to gen/ and its tests: spaces of families that say what is worth trying (struct gen), as trees.
 #ifndef QUERN_GEN_TREE_H
 #define QUERN_GEN_TREE_H
 
@@ -22,5 +22,8 @@ bool gen_tree_draw(struct gen_tree *x, struct rng *r, struct sched *out);
 bool gen_tree_near(struct gen_tree *x, const struct sched *want, struct sched *out);
 /* As gen_scatter, of one family. false: fn said so. */
 bool gen_tree_scatter(struct gen_tree *x, i64 max, u64 seed, gen_visit *fn, void *user);
+
+/* gen.c: a random legal schedule of any family, of one with a tree worth trying. false: none was found. */
+bool gen_draw(const struct gen *g, const struct task *t, const struct caps *caps, struct rng *r, struct sched *out);
 
 #endif

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How good are predictions? For each row of bench/graphs.txt and each family that can do it, by what a database knows:
+//
+//   regret       time of the family's default schedule over that of its best known one; of the row: of the schedule that an empty database takes
+//                over the best known of all
+//   correlation  of predicted and measured times, by ranks (Spearman), of the family's candidates and of all
+//
+//   build/bench/model [-d DEVICE] [-t THREADS] [-l LIMITS] [-n TRIALS] [-b SECONDS] [-s SEED] DB [GROUP[:NAME] ...]
+//
+// Rows are chosen by patterns ("conv", "matmul:bert*"). With -n each is tuned before, in DB: the defaults of all families, then a search of so many
+// trials; -b bounds the seconds of all together, and what was measured stays. Times of other devices, or of other numbers of threads, do not
+// count. LIMITS take something from the device: "isa=x86-64-v3".
+#include "graphs.h"
+#include "tune/tune.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_ROWS = 512, LEAST_RANKS = 3 };
+static const char rows_path[] = "bench/graphs.txt";
+
+struct row {
+    struct str name;
+    struct task *task;
+};
+
+struct bench {
+    struct arena arena;
+    const struct dev_driver *driver;
+    struct dev_opts dev;
+    struct caps caps;
+    struct buf fingerprint, toolchain;
+    struct db db;
+    i64 env;
+    i64 *var;
+    char **pattern; int n_patterns;
+    struct row row[MAX_ROWS]; u32 n;
+    u32 n_trials;
+    u64 seed;
+    double end; /* by os_now; 0: none */
+    struct { double *v; u32 n, cap; } regret, correlation; /* of rows */
+    u32 n_unknown; /* rows whose default was not measured */
+};
+
+/* rows */
+
+static bool is_wanted(const struct bench *b, struct str name)
+{
+    for (int i = 0; i < b->n_patterns; i++) {
+        struct str p = str_of(b->pattern[i]), group, rest;
+        if (!str_cut(p, ':', &group, &rest)) p = str_fmt(&((struct bench *)(uintptr_t)b)->arena, "%.*s:*", STR_ARG(p));
+        if (str_glob(p, name)) return true;
+    }
+    return b->n_patterns == 0;
+}
+
+struct taking { struct bench *b; struct str name; };
+
+static void take_task(void *user, struct task *t)
+{
+    struct taking *x = user;
+    struct bench *b = x->b;
+    for (u32 i = 0; i < b->n; i++)
+        if (str_eq(b->row[i].task->text, t->text)) return;
+    if (b->n < MAX_ROWS) b->row[b->n++] = (struct row){x->name, t};
+}
+
+static bool take_row(void *user, const struct bench_row *r, struct err *e)
+{
+    struct bench *b = user;
+    struct taking x = {b, str_fmt(&b->arena, "%.*s:%.*s", STR_ARG(r->group), STR_ARG(r->name))};
+    return !is_wanted(b, x.name) || bench_each_task(r->g, &b->caps, b->var, take_task, &x, e);
+}
+
+/* tuning */
+
+struct defaults { const struct bench *b; const struct row *r; i64 at; };
+
+static bool next_default(void *user, struct candidate *c)
+{
+    struct defaults *x = user;
+    for (const struct gen *g; (g = gen_at(x->at++));)
+        if (gen_matches(g, x->r->task, &x->b->caps)) {
+            *c = gen_initial(g, x->r->task, &x->b->caps, x->b->var);
+            return true;
+        }
+    return false;
+}
+
+static bool tune_row(struct bench *b, const struct row *r, struct err *e)
+{
+    struct defaults from = {b, r, 0};
+    struct tune_source source = {next_default, &from};
+    struct tune_task t = {.task = r->task, .var = b->var, .weight = 1};
+    struct tune_result result;
+    struct tune_opts o = {.driver = b->driver, .dev = b->dev, .min_samples = 5, .add_candidates = true, .measure = true, .seed = b->seed};
+    for (int k = 0; k < 2; k++) { /* the defaults, then a search */
+        if (b->end > 0 && os_now() >= b->end) return true;
+        o.timeout = b->end > 0 ? fmax(b->end - os_now(), 1e-3) : 0;
+        o.source = k ? NULL : &source;
+        o.max_candidates = k ? b->n_trials : 0;
+        bool ok = tune_run(&b->db, &t, 1, &o, &result, e);
+        buf_release(&result.rival_reason);
+        if (!ok && e->code != ERR_NOTHING) return err_prefix(e, "%.*s", STR_ARG(r->name));
+        *e = (struct err){0};
+    }
+    return true;
+}
+
+static bool tune_rows(struct bench *b, struct err *e)
+{
+    for (u32 i = 0; b->n_trials && i < b->n; i++) {
+        double start = os_now();
+        if (!tune_row(b, &b->row[i], e)) return false;
+        fprintf(stderr, "%-44.*s %8.1f s\n", STR_ARG(b->row[i].name), os_now() - start);
+    }
+    return true;
+}
+
+/* what is known of a row */
+
+struct known_row {
+    const struct row *row;
+    struct trial_row *v; u32 n;
+    double reference;
+};
+
+static bool load(struct bench *b, const struct row *r, struct known_row *k, struct err *e)
+{
+    *k = (struct known_row){.row = r};
+    i64 task = db_task(&b->db, r->task, e);
+    if (task == 0) return false;
+    struct str sizes = sizes_text(&b->arena, r->task->g.sym, b->var, r->task);
+    if (!db_trials(&b->db, b->env, task, sizes, &b->arena, &k->v, &k->n, e)) return false;
+    k->reference = tune_reference_seconds(k->v, k->n);
+    return true;
+}
+
+/* Verified and timed; those that were given up have a time, too, if a rough one. */
+static bool has_time(const struct trial_row *r, bool rough)
+{
+    return r->n > 0 && (r->status == TRIAL_OK || (rough && r->status == TRIAL_SLOW));
+}
+
+static bool is_of(const struct trial_row *r, const struct gen *g) { return !g || r->cand.gen == g; }
+
+/* As programs choose: what is surely the fastest, where few samples make lucky ones look best. */
+static const struct trial_row *best_of(const struct known_row *k, const struct gen *g)
+{
+    const struct trial_row *best = NULL;
+    double least = 0;
+    for (u32 i = 0; i < k->n; i++) {
+        double high = k->v[i].ratio > 0 ? k->v[i].ratio_high : 1;
+        if (!has_time(&k->v[i], false) || !is_of(&k->v[i], g) || (best && high >= least)) continue;
+        best = &k->v[i], least = high;
+    }
+    return best;
+}
+
+static const struct trial_row *row_of(const struct known_row *k, const struct candidate *c)
+{
+    for (u32 i = 0; i < k->n; i++)
+        if (has_time(&k->v[i], true) && !memcmp(&k->v[i].cand, c, sizeof *c)) return &k->v[i];
+    return NULL;
+}
+
+static double seconds_of(const struct known_row *k, const struct trial_row *r) { return tune_row_seconds(r, k->reference); }
+
+/* 0: not known */
+static double regret_of(const struct known_row *k, const struct gen *g, const struct candidate *first)
+{
+    const struct trial_row *r = row_of(k, first), *best = best_of(k, g);
+    return r && best ? fmax(1, seconds_of(k, r) / seconds_of(k, best)) : 0;
+}
+
+/* correlation of ranks */
+
+static double rank_of(const double *v, u32 n, u32 i) /* equal ones share theirs */
+{
+    double less = 0, equal = 0;
+    for (u32 j = 0; j < n; j++) less += v[j] < v[i], equal += v[j] == v[i];
+    return less + (equal - 1) / 2;
+}
+
+static double spearman(const double *x, const double *y, u32 n)
+{
+    double middle = (n - 1) / 2.0, xx = 0, yy = 0, xy = 0;
+    for (u32 i = 0; i < n; i++) {
+        double a = rank_of(x, n, i) - middle, c = rank_of(y, n, i) - middle;
+        xx += a * a, yy += c * c, xy += a * c;
+    }
+    return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : NAN;
+}
+
+struct relation { u32 n; double rank; }; /* NAN: of too few, or all are equal */
+
+static struct relation relate(struct bench *b, const struct known_row *k, const struct gen *g)
+{
+    struct relation r = {0, NAN};
+    double *x = arena_array(&b->arena, double, k->n + 1), *y = arena_array(&b->arena, double, k->n + 1);
+    for (u32 i = 0; i < k->n; i++) {
+        const struct trial_row *t = &k->v[i];
+        if (!has_time(t, true) || !is_of(t, g)) continue;
+        x[r.n] = gen_predict(&t->cand, k->row->task, &b->caps, b->var);
+        y[r.n++] = seconds_of(k, t);
+    }
+    if (r.n >= LEAST_RANKS) r.rank = spearman(x, y, r.n);
+    return r;
+}
+
+/* the table */
+
+static void print_number(const char *format, double x, bool is_known)
+{
+    if (is_known) printf(format, x);
+    else printf("%8s", "-");
+}
+
+static void print_line(struct bench *b, const struct known_row *k, const struct gen *g, const struct candidate *first)
+{
+    struct relation r = relate(b, k, g);
+    if (r.n == 0) return;
+    const struct trial_row *was = row_of(k, first), *best = best_of(k, g);
+    double regret = regret_of(k, g, first);
+    if (g) printf("  %-42s", g->name);
+    else printf("%-44.*s", STR_ARG(k->row->name));
+    printf("%6u", r.n);
+    print_number("%10.3f", was ? 1e3 * seconds_of(k, was) : 0, was != NULL);
+    print_number("%10.3f", best ? 1e3 * seconds_of(k, best) : 0, best != NULL);
+    print_number("%8.3f", regret, regret > 0);
+    print_number("%8.2f", r.rank, !isnan(r.rank));
+    printf("\n");
+    if (g) return;
+    if (regret > 0) *arr_push(&b->arena, &b->regret) = regret;
+    else b->n_unknown++;
+    if (!isnan(r.rank)) *arr_push(&b->arena, &b->correlation) = r.rank;
+}
+
+static bool print_row(struct bench *b, const struct row *r, struct err *e)
+{
+    struct known_row k;
+    struct candidate c;
+    if (!load(b, r, &k, e)) return false;
+    if (!gen_default(r->task, &b->caps, b->var, &c)) return true;
+    print_line(b, &k, NULL, &c);
+    for (i64 i = 0; gen_at(i); i++) {
+        if (!gen_matches(gen_at(i), r->task, &b->caps)) continue;
+        c = gen_initial(gen_at(i), r->task, &b->caps, b->var);
+        print_line(b, &k, gen_at(i), &c);
+    }
+    return true;
+}
+
+static bool print_table(struct bench *b, struct err *e)
+{
+    printf("%.*s; %.*s\n", STR_ARG(buf_view(&b->fingerprint)), STR_ARG(buf_view(&b->toolchain)));
+    printf("%-44s%6s%10s%10s%8s%8s\n", "row, its families", "known", "default", "best ms", "regret", "rank");
+    for (u32 i = 0; i < b->n; i++)
+        if (!print_row(b, &b->row[i], e)) return false;
+    struct stats regret = stats_of(b->regret.v, b->regret.n), rank = stats_of(b->correlation.v, b->correlation.n); /* sorts */
+    u32 n = b->regret.n;
+    if (n == 0) return err_set(e, ERR_NOTHING, "the database knows no row with its default schedule on this device, with so many threads: -n 50 measures them");
+    printf("%u rows: regret of the default median %.3f, most %.3f; correlation of ranks median %.2f, least %.2f\n", n, regret.median, b->regret.v[n - 1],
+           rank.median, b->correlation.n ? b->correlation.v[0] : NAN);
+    if (b->n_unknown) printf("%u rows more whose default was not measured\n", b->n_unknown);
+    return true;
+}
+
+static bool run(struct bench *b, const char *device, const char *path, struct err *e)
+{
+    struct str limits = b->dev.limits;
+    u32 threads = b->dev.n_threads;
+    if (!dev_select(device, &b->driver, &b->dev, e)) return false;
+    b->dev.limits = limits, b->dev.n_threads = threads;
+    if (!dev_ask(b->driver, &b->dev, &b->caps, &b->fingerprint, e) ||
+        !lang_find(str_of(b->driver->lang))->toolchain(&b->toolchain, &b->caps, e) ||
+        !(b->n_trials ? db_open(&b->db, path, e) : db_open_to_read(&b->db, path, e)))
+        return false;
+    b->env = db_env(&b->db, buf_view(&b->fingerprint), buf_view(&b->toolchain), e);
+    bool ok = b->env != 0 && bench_each_row(rows_path, &b->arena, take_row, b, e) && tune_rows(b, e) && print_table(b, e);
+    db_close(&b->db);
+    return ok;
+}
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: model [-d DEVICE] [-t THREADS] [-l LIMITS] [-n TRIALS] [-b SECONDS] [-s SEED] DB [GROUP[:NAME] ...]\n");
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    struct err e = {0};
+    struct bench *b = mem_alloc(sizeof *b);
+    const char *device = "cpu";
+    int c;
+    b->dev.n_threads = 1, b->seed = 1;
+    while ((c = getopt(argc, argv, "+d:t:l:n:b:s:")) != -1) {
+        if (c == '?') return usage();
+        if (c == 'd') device = optarg;
+        if (c == 't') b->dev.n_threads = (u32)atoi(optarg);
+        if (c == 'l') b->dev.limits = str_of(optarg);
+        if (c == 'n') b->n_trials = (u32)atoi(optarg);
+        if (c == 'b') b->end = os_now() + atof(optarg);
+        if (c == 's') b->seed = (u64)atoll(optarg);
+    }
+    if (optind >= argc) return usage();
+    b->pattern = argv + optind + 1, b->n_patterns = argc - optind - 1;
+    b->var = arena_array(&b->arena, i64, GEN_MAX_VARS);
+    for (u32 i = 0; i < GEN_MAX_VARS; i++) b->var[i] = GEN_NOMINAL;
+    bool ok = run(b, device, argv[optind], &e);
+    if (!ok) fprintf(stderr, "model: %s\n", e.msg);
+    buf_release(&b->fingerprint), buf_release(&b->toolchain);
+    arena_release(&b->arena);
+    mem_free(b);
+    return !ok;
+}

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Random tasks of single families, for the tests of generators: chains of convolutions, filters with weights per pixel and gradients of such
+// weights (gathered, splatted, normalised, by softmax), products and convolutions of bytes, and of bf16, large products.
+#ifndef QUERN_TEST_GEN_KINDS_H
+#define QUERN_TEST_GEN_KINDS_H
+
+#include "gen_tasks.h"
+
+/* Chains. */
+
+enum { DENSE = 1 }; /* groups of a convolution that is not depthwise */
+
+struct layer { i64 oc, kernel, stride, pad, dil; bool depthwise; };
+
+static inline value_id add_conv(struct bed *b, value_id x, const struct layer *l)
+{
+    if (graph_value(&b->g, x)->producer && !infer_last(b, x)) return 0;
+    i64 ic;
+    sym_is_const(&b->sym, graph_value(&b->g, x)->shape.dim[1], &ic);
+    i64 oc = l->depthwise ? ic : l->oc, groups = l->depthwise ? ic : DENSE;
+    i64 w[4] = {oc, ic / groups, l->kernel, l->kernel}, pads[4], two[2] = {l->stride, l->stride}, dil[2] = {l->dil, l->dil};
+    for (u32 i = 0; i < 4; i++) pads[i] = l->pad ? pick(b, 0, l->pad) : 0;
+    value_id y = add_op(b, "Conv", x, add_const(b, "w", 4, w), pick(b, 0, 1) ? add_const(b, "b", 1, w) : 0);
+    node_id n = graph_value(&b->g, y)->producer;
+    attr_set_int(&b->g, n, "group", groups);
+    attr_set_ints(&b->g, n, "strides", two, 2);
+    attr_set_ints(&b->g, n, "dilations", dil, 2);
+    attr_set_ints(&b->g, n, "pads", pads, 4);
+    return y;
+}
+
+/* What may stand between two convolutions. */
+static inline value_id random_middle(struct bed *b, value_id y)
+{
+    i64 c;
+    if (!infer_last(b, y)) return y;
+    sym_is_const(&b->sym, graph_value(&b->g, y)->shape.dim[1], &c);
+    if (pick(b, 0, 1)) y = add_op(b, "Relu", y, 0, 0);
+    if (pick(b, 0, 3) == 0) y = add_op(b, "Mul", y, add_const(b, "scale", 4, (i64[]){1, c, 1, 1}), 0);
+    if (pick(b, 0, 3) == 0) y = add_op(b, "Mul", y, add_op(b, "Sigmoid", y, 0, 0), 0);
+    return y;
+}
+
+static inline struct layer random_layer(struct bed *b, bool depthwise, bool first)
+{
+    static const i64 channels[] = {1, 3, 5, 8, 16, 17, 33, 40};
+    bool point = !depthwise && pick(b, 0, 1);
+    struct layer l = {.oc = channels[pick(b, 0, countof(channels) - 1)], .kernel = point ? 1 : pick(b, 2, 3), .dil = 1, .depthwise = depthwise};
+    l.pad = point ? 0 : pick(b, 0, 2);
+    l.stride = point && first ? 1 : pick(b, 1, 2);
+    if (pick(b, 0, 5) == 0) l.dil = 2;
+    return l;
+}
+
+/* dense -> dense, depthwise -> dense, dense -> depthwise, dense -> depthwise -> dense */
+static inline bool random_chain(struct bed *b)
+{
+    static const struct { u32 n; i32 dw; } kind[] = {{2, -1}, {2, 0}, {2, 1}, {3, 1}};
+    i64 which = pick(b, 0, countof(kind) - 1), symbolic = pick(b, 0, 1);
+    sym dim[MAX_RANK] = {size_of(b, pick(b, 1, 2), false), sym_const(&b->sym, pick(b, 2, 40)), size_of(b, pick(b, 7, 20), symbolic),
+                  size_of(b, pick(b, 7, 30), symbolic)};
+    value_id x = add_input(b, "x", 4, dim);
+    x = pick(b, 0, 2) == 0 ? random_prologue(b, x, 4, dim) : x;
+    for (u32 i = 0; i < kind[which].n; i++) {
+        struct layer l = random_layer(b, (i32)i == kind[which].dw, i == 0);
+        x = add_conv(b, x, &l);
+        if (!x) return false;
+        if (i + 1 < kind[which].n) x = random_middle(b, x);
+    }
+    x = random_epilogue(b, x);
+    *arr_push(&b->arena, &b->g.output) = x;
+    return make_task(b);
+}
+
+/* Filters. */
+
+static inline value_id map_of(struct bed *b, const char *name, i64 channels, const sym *size, sym batch)
+{
+    sym dim[4] = {batch, sym_const(&b->sym, channels), size[0], size[1]};
+    return in_front(b, add_input(b, name, 4, dim), 4, dim);
+}
+
+/* v, or with pads, or cut off, at its rows and columns. */
+static inline value_id within_pads(struct bed *b, value_id v)
+{
+    static const char *const modes[] = {"reflect", "edge", "constant", "wrap"};
+    struct symtab *t = &b->sym;
+    sym before[4], after[4];
+    if (pick(b, 0, 2)) return v;
+    for (u32 i = 0; i < 4; i++) {
+        before[i] = sym_const(t, i < 2 ? 0 : pick(b, -1, 5)), after[i] = sym_const(t, i < 2 ? 0 : pick(b, -1, 5));
+        if (i >= 2 && gen_static(&b->g, graph_value(&b->g, v)->shape.dim[i], 1) < 3) before[i] = sym_const(t, 2);
+    }
+    value_id y = add_op(b, "quern::Pad", v, 0, 0);
+    node_id n = graph_value(&b->g, y)->producer;
+    attr_set_str(&b->g, n, "mode", str_of(modes[pick(b, 0, 3)]));
+    op_set_syms(&b->g, n, "before", before, 4);
+    op_set_syms(&b->g, n, "after", after, 4);
+    return y;
+}
+
+static inline bool random_filter(struct bed *b, bool grad)
+{
+    static const i64 channels[] = {1, 2, 3, 3, 4, 5, 8, 19, 40};
+    struct symtab *t = &b->sym;
+    i64 kernel[2], dilation[2], begin[2], c = channels[pick(b, 0, 8)];
+    bool splat = !grad && pick(b, 0, 1), large = pick(b, 0, 5) == 0, normalize = !grad && pick(b, 0, 3) == 0;
+    bool softmax = !grad && !splat && !normalize && pick(b, 0, 2) == 0;
+    sym near[2], far[2], batch = size_of(b, pick(b, 1, 2), pick(b, 0, 3) == 0);
+    for (u32 i = 0; i < 2; i++) {
+        kernel[i] = large ? pick(b, 5, 11) : pick(b, 1, 5), dilation[i] = pick(b, 0, 3) ? 1 : 2;
+        begin[i] = pick(b, 0, 3) ? (kernel[i] - 1) * dilation[i] / 2 : pick(b, 0, 4);
+        near[i] = far[i] = size_of(b, pick(b, 0, 7) ? pick(b, 1, i ? 70 : 12) : 1, pick(b, 0, 2) == 0);
+        if (pick(b, 0, 3) == 0) far[i] = sym_add(t, near[i], sym_const(t, pick(b, 0, 6)));
+    }
+    value_id side = map_of(b, "side", grad || splat ? c : kernel[0] * kernel[1], near, batch);
+    value_id met = splat ? map_of(b, "w", kernel[0] * kernel[1], near, batch) : within_pads(b, map_of(b, "met", c, far, batch));
+    value_id in[2] = {grad || splat ? side : met, grad || splat ? met : side};
+    value_id y = add_op(b, grad ? "quern::FilterOuter" : "quern::Filter", in[0], in[1], 0);
+    node_id n = graph_value(&b->g, y)->producer;
+    attr_set_ints(&b->g, n, "kernel_shape", kernel, 2);
+    attr_set_ints(&b->g, n, "dilations", dilation, 2);
+    attr_set_ints(&b->g, n, "begins", begin, 2);
+    if (splat) attr_set_int(&b->g, n, "splat", 1), op_set_syms(&b->g, n, "out", far, 2);
+    if (softmax) attr_set_int(&b->g, n, "softmax", 1);
+    if (normalize) attr_set_int(&b->g, n, "normalize", 1), attr_set_float(&b->g, n, "epsilon", 8 * (double)(kernel[0] * kernel[1]));
+    if (!infer_nodes(b)) return false;
+    *arr_push(&b->arena, &b->g.output) = behind(b, y);
+    return make_task(b);
+}
+
+/* Sums by groups of neighbours. */
+
+static inline value_id const_ints(struct bed *b, const char *name, enum dtype t, u32 rank, const i64 *dim)
+{
+    struct tensor *x = tensor_new(&b->arena, t, rank, dim);
+    i64 lo = t == DT_U8 ? 0 : t == DT_I8 ? -128 : -100000, hi = t == DT_U8 ? 255 : t == DT_I8 ? 127 : 100000;
+    for (i64 i = 0, n = tensor_count(x); i < n; i++) elem_set_i64(t, x->data, i, pick(b, 0, 9) ? pick(b, lo, hi) : lo);
+    return graph_add_const(&b->g, str_of(name), x);
+}
+
+static inline value_id cast_to(struct bed *b, enum dtype t, value_id v)
+{
+    value_id y = add_op(b, "Cast", v, 0, 0);
+    attr_set_int(&b->g, graph_value(&b->g, y)->producer, "to", dtype_onnx(t));
+    return y;
+}
+
+/* x, i8, as u8 of values 128 larger. */
+static inline value_id shifted(struct bed *b, value_id x)
+{
+    value_id shift = const_ints(b, "shift", DT_I32, 0, NULL);
+    elem_set_i64(DT_I32, graph_value(&b->g, shift)->data->data, 0, 128);
+    return cast_to(b, DT_U8, add_op(b, "Add", cast_to(b, DT_I32, x), shift, 0));
+}
+
+/* (k, n), as it is or transposed. */
+static inline value_id right_input(struct bed *b, enum dtype t, i64 k, i64 n)
+{
+    bool turned = pick(b, 0, 1);
+    sym dim[2] = {size_of(b, turned ? n : k, false), size_of(b, turned ? k : n, false)};
+    b->type = t;
+    value_id w = add_input(b, "right", 2, dim);
+    if (!turned) return w;
+    w = add_op(b, "Transpose", w, 0, 0);
+    attr_set_ints(&b->g, graph_value(&b->g, w)->producer, "perm", (i64[]){1, 0}, 2);
+    return w;
+}
+
+/* Bytes x bytes, of any signs, the operands from memory or computed, and what quantised networks do behind. */
+static inline bool random_bytes(struct bed *b)
+{
+    static const i64 sizes[] = {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 40, 64, 65};
+    static const enum dtype types[][2] = {{DT_U8, DT_I8}, {DT_U8, DT_I8}, {DT_I8, DT_U8}, {DT_I8, DT_I8}};
+    const enum dtype *t = types[pick(b, 0, countof(types) - 1)];
+    i64 m = sizes[pick(b, 0, countof(sizes) - 1)], n = sizes[pick(b, 0, countof(sizes) - 1)],
+        k = sizes[pick(b, 0, countof(sizes) - 1)];
+    bool is_computed = t[0] == DT_U8 && pick(b, 0, 1);
+    sym dim[3] = {size_of(b, pick(b, 1, 2), false), size_of(b, m, pick(b, 0, 3) == 0), size_of(b, k, pick(b, 0, 5) == 0)};
+    i64 size;
+    if (!sym_is_const(&b->sym, dim[2], &size)) dim[2] = size_of(b, k, false);
+    u32 rank = (u32)pick(b, 2, 3);
+    b->type = is_computed ? DT_I8 : t[0];
+    value_id x = add_input(b, "x", rank, dim + 3 - rank);
+    if (is_computed) x = shifted(b, x);
+    value_id y = add_op(b, "MatMul", x, pick(b, 0, 2) ? const_ints(b, "w", t[1], 2, (i64[]){k, n}) : right_input(b, t[1], k, n), 0);
+    if (pick(b, 0, 1)) y = add_op(b, "Sub", y, const_ints(b, "sums", DT_I32, 1, &n), 0);
+    b->type = DT_F32;
+    if (pick(b, 0, 1)) y = add_op(b, "Mul", cast_to(b, DT_F32, y), add_const(b, "scale", 1, &n), 0);
+    *arr_push(&b->arena, &b->g.output) = y;
+    return make_task(b);
+}
+
+/* What a quantised network does behind a product of c channels: scale, residual, back to bytes. */
+static inline value_id requantised(struct bed *b, value_id y, u32 rank, i64 c)
+{
+    i64 dim[MAX_RANK] = {1, c, 1, 1, 1};
+    if (!infer_last(b, y)) return y;
+    struct shape s = graph_value(&b->g, y)->shape;
+    b->type = DT_F32;
+    y = add_op(b, "Mul", cast_to(b, DT_F32, y), add_const(b, "scale", rank, dim), 0);
+    if (pick(b, 0, 2) == 0) y = add_op(b, "Add", y, add_input(b, "residual", rank, s.dim), 0);
+    if (pick(b, 0, 1)) y = add_op(b, "Relu", y, 0, 0);
+    return y;
+}
+
+/* Convolutions of bytes and of i32, of any rank, grouped, depthwise, with something in the pads. */
+static inline bool random_conv_bytes(struct bed *b)
+{
+    static const i64 some[] = {1, 2, 3, 4, 5, 8, 16, 17, 32, 33, 64, 70};
+    static const enum dtype types[][2] = {{DT_U8, DT_I8}, {DT_U8, DT_I8}, {DT_U8, DT_I8}, {DT_I8, DT_U8}, {DT_I8, DT_I8}, {DT_I32, DT_I32}};
+    const enum dtype *t = types[pick(b, 0, countof(types) - 1)];
+    u32 s = (u32)pick(b, 1, 3), rank = s + 2, kind = (u32)pick(b, 0, 5); /* 0: depthwise, 1: grouped, 2: pixels */
+    i64 groups = kind == 0 ? pick(b, 2, 40) : kind == 1 ? 2 : 1, ic = kind == 0 ? 1 : some[pick(b, 0, countof(some) - 1)];
+    i64 w[MAX_RANK] = {groups * (kind == 0 ? 1 : some[pick(b, 0, countof(some) - 1)]), ic};
+    i64 pads[2 * MAX_RANK] = {0}, strides[MAX_RANK], dil[MAX_RANK];
+    sym dim[MAX_RANK] = {size_of(b, pick(b, 1, 2), pick(b, 0, 5) == 0), size_of(b, groups * ic, false)};
+    bool symbolic = pick(b, 0, 3) == 0;
+    for (u32 i = 0; i < s; i++) {
+        w[2 + i] = kind == 2 ? 1 : pick(b, 1, 3), dil[i] = pick(b, 0, 3) ? 1 : 2;
+        strides[i] = pick(b, 0, 2) ? 1 : 2;
+        if (kind != 2) pads[i] = pick(b, 0, 2), pads[s + i] = pick(b, 0, 2);
+        dim[2 + i] = size_of(b, (w[2 + i] - 1) * dil[i] + 1 + pick(b, 0, i + 1 == s ? 16 : 3), symbolic);
+    }
+    bool is_computed = t[0] == DT_U8 && pick(b, 0, 3) == 0, pads_hold = t[0] != DT_I32 && pick(b, 0, 1);
+    b->type = is_computed ? DT_I8 : t[0];
+    value_id x = add_input(b, "x", rank, dim), in[4] = {is_computed ? shifted(b, x) : x, const_ints(b, "w", t[1], rank, w)};
+    if (pick(b, 0, 1)) in[2] = const_ints(b, "bias", DT_I32, 1, w);
+    if (pads_hold) in[3] = const_ints(b, "pad", t[0], 0, NULL);
+    value_id y = graph_op(&b->g, "Conv", S("conv"), pads_hold ? 4 : in[2] ? 3 : 2, in);
+    node_id n = graph_value(&b->g, y)->producer;
+    attr_set_int(&b->g, n, "group", groups);
+    attr_set_ints(&b->g, n, "strides", strides, s);
+    attr_set_ints(&b->g, n, "dilations", dil, s);
+    attr_set_ints(&b->g, n, "pads", pads, 2 * s);
+    if (pick(b, 0, 1)) y = requantised(b, y, rank, w[0]);
+    *arr_push(&b->arena, &b->g.output) = y;
+    return make_task(b);
+}
+
+static inline bool random_halves(struct bed *b)
+{
+    b->type = DT_BF16;
+    return random_gemm(b);
+}
+
+/* Large products. */
+
+/* Products of the sizes that the blocks of teams of threads are for. */
+static inline bool random_large(struct bed *b)
+{
+    sym n[3], a[3], w[3];
+    u32 ra = (u32)pick(b, 2, 3), rb = (u32)pick(b, 2, 3);
+    bool symbolic = pick(b, 0, 2) == 0;
+    for (u32 i = 0; i < 3; i++) {
+        i64 whole = pick(b, 0, 1) ? 8 * pick(b, 5, 20) : pick(b, 33, 160);
+        n[i] = size_of(b, whole, symbolic && pick(b, 0, 1));
+    }
+    a[0] = w[0] = size_of(b, pick(b, 1, 2), false);
+    a[ra - 2] = n[0], a[ra - 1] = w[rb - 2] = n[2], w[rb - 1] = n[1];
+    value_id y = add_op(b, "MatMul", operand(b, "a", ra, a, false), operand(b, "b", rb, w, pick(b, 0, 1)), 0);
+    for (node_id i = 1; i < b->g.node.n; i++)
+        if (!op_infer(&b->g, i, &b->e)) return false;
+    if (pick(b, 0, 1)) y = add_op(b, "Add", y, operand(b, "c", 1, &n[1], true), 0);
+    if (pick(b, 0, 2) == 0) y = add_op(b, "Sigmoid", y, 0, 0);
+    *arr_push(&b->arena, &b->g.output) = y;
+    return make_task(b);
+}
+
+#endif
