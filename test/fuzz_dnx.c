@@ -5,6 +5,7 @@
 //
 // What verifies is run, too, on a device that computes nothing, as it is and with numbers of grids, parameters and scratch memory replaced by
 // any: nothing is launched that its buffers do not bound. And bytes that end like a signed file are one, or are refused.
+#include <math.h>
 #include <string.h>
 
 #include "art/art.h"
@@ -16,10 +17,18 @@ enum { MAX_BYTES = 1 << 20 /* of a tensor or of temporary memory */, MAX_IO = 16
 /* The device null, looking at what is launched. */
 static bool launch(struct dev *d, const struct dev_launch *l, struct err *e)
 {
-    double bytes = 0;
-    for (u32 k = 0; k < l->n_buf; k++) bytes += (double)l->buf[k].size;
-    for (u32 g = 0; g < l->n_grid; g++)
-        if ((double)l->grid[g][0] * (double)l->grid[g][1] * (double)l->grid[g][2] > 65536 + 4 * bytes) __builtin_trap();
+    double bytes = 0, rounds = 0, least = 0;
+    for (u32 k = 0; k < l->n_buf; k++) {
+        bytes += (double)l->buf[k].size;
+        if (!l->buf[k].size) least = (double)((i64)1 << 31); /* an empty buffer bounds nothing */
+    }
+    for (u32 g = 0; g < l->n_grid; g++) {
+        double n = (double)l->grid[g][0] * (double)l->grid[g][1] * (double)l->grid[g][2];
+        if (n > fmax(65536 + 4 * bytes, least)) __builtin_trap();
+        rounds += n;
+    }
+    for (u32 k = 0; k < l->n_param && rounds > 0; k++)
+        if (fabs((double)l->param[k]) > fmax((1 << 20) + 64 * bytes, least)) __builtin_trap();
     return true;
 }
 
@@ -42,6 +51,7 @@ static void run(struct plan *p, struct arena *a)
     i64 *var = arena_array(a, i64, p->sym.var.n + 1);
     bool ok = !plan_has_calls(p) && !p->made.n && p->input.n <= MAX_IO && p->output.n <= MAX_IO;
     for (u32 v = 0; v < p->sym.var.n; v++) var[v] = SIZE;
+    for (u32 i = 0; i < p->dispatch.n; i++) p->dispatch.v[i].is_value = arena_array(a, bool, p->dispatch.v[i].n_param + 1); /* all are sizes */
     for (u32 i = 0; i < p->bin.n; i++) p->bin.v[i].lang = str_of(driver.lang);
     for (u32 k = 0; k < p->input.n && ok; k++) ok = is_small(p, &p->input.v[k], var, &in[k]);
     for (u32 k = 0; k < p->output.n && ok; k++) ok = is_small(p, &p->output.v[k], var, &out[k]);

@@ -62,6 +62,8 @@ static void random_dispatch(struct plan *p, struct rng *r, u32 at)
     d.n_param = (u32)rng_range(r, 0, 3);
     d.param = arena_array(p->arena, sym, d.n_param);
     for (u32 i = 0; i < d.n_param; i++) d.param[i] = random_size(p, r);
+    d.is_value = at % 4 ? arena_array(p->arena, bool, d.n_param + 1) : NULL;
+    for (u32 i = 0; i < d.n_param && d.is_value; i++) d.is_value[i] = (at + i) % 2;
     d.grid = arena_array(p->arena, struct plan_grid, 1);
     for (u32 x = 0; x < 3; x++) d.grid->extent[x] = random_size(p, r);
     d.work = random_size(p, r);

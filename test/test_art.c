@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#include "dnx_bed.h"
+
 struct bed { struct arena arena; struct plan plan; struct buf bytes; struct err e; };
 
 static void bed_open(struct bed *b, u64 seed)
@@ -124,28 +126,42 @@ static void test_broken(void **state)
     assert_true(n_read < 4500 / 2); /* padding, names and times may change; most else is noticed */
 }
 
-/* The artifact with these facts instead of its own: the text of the plan lies in the header. */
+/* What was changed in the plan is noticed, names and times, too. Files of writers that made no hash are read. */
+static void test_hash(void **state)
+{
+    static const char *const key[] = {"model", "fingerprint", "explain"};
+    for (u64 seed = 0; seed < 20; seed++) {
+        struct bed b;
+        struct dnx_bed x;
+        bed_open(&b, seed);
+        dnx_bed_open(&x, buf_view(&b.bytes));
+        json_object_set_new(x.plan, key[seed % countof(key)], json_string("other"));
+        for (int k = 0; k < 3; k++) {
+            static const enum dnx_hash hash[] = {OLD_HASH, NO_HASH, NEW_HASH};
+            struct buf c = {0};
+            struct plan q;
+            struct err e = {0};
+            dnx_bed_write(&x, hash[k], &c);
+            bool ok = dnx_read(&q, &b.arena, buf_view(&c), &e);
+            assert_true(ok == (hash[k] != OLD_HASH) && (ok || (e.code == ERR_INPUT && strstr(e.msg, "hash"))));
+            buf_release(&c);
+        }
+        dnx_bed_close(&x);
+        bed_close(&b);
+    }
+}
+
+/* The artifact with these facts instead of its own. */
 static void with_facts(const struct buf *bytes, const char *facts, struct buf *out)
 {
-    u64 n = 0;
-    for (int i = 7; i >= 0; i--) n = n << 8 | (u8)bytes->p[i];
-    json_t *h = json_loadb(bytes->p + 8, n, 0, NULL), *meta = json_object_get(h, "__metadata__");
-    json_t *plan = json_loads(json_string_value(json_object_get(meta, "quern")), 0, NULL), *list = json_loads(facts, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
-    i64 data = 8 + (i64)n;
-    assert_true(h && plan && list);
-    json_object_set_new(plan, "version", json_integer(2));
-    json_object_set_new(plan, "facts", list);
-    char *text = json_dumps(plan, JSON_COMPACT);
-    json_object_set_new(meta, "quern", json_string(text));
-    free(text);
-    text = json_dumps(h, JSON_COMPACT);
-    n = strlen(text);
-    for (int i = 0; i < 8; i++) buf_char(out, (char)(n >> (8 * i)));
-    buf_put(out, text, (i64)n);
-    buf_put(out, bytes->p + data, bytes->n - data);
-    free(text);
-    json_decref(h);
-    json_decref(plan);
+    struct dnx_bed x;
+    dnx_bed_open(&x, buf_view(bytes));
+    json_t *list = json_loads(facts, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    assert_non_null(list);
+    json_object_set_new(x.plan, "version", json_integer(2));
+    json_object_set_new(x.plan, "facts", list);
+    dnx_bed_write(&x, NO_HASH, out);
+    dnx_bed_close(&x);
 }
 
 /* What is read is checked at any sizes without harm, too. */
@@ -267,29 +283,17 @@ static bool variants_are_read(const char *change)
     struct bed b;
     struct buf c = {0};
     struct plan q;
-    u64 n = 0;
+    struct dnx_bed f;
     bed_open(&b, 7);
-    memcpy(&n, b.bytes.p, 8);
-    json_t *h = json_loadb(b.bytes.p + 8, n, 0, NULL), *meta = json_object_get(h, "__metadata__");
-    json_t *plan = json_loads(json_string_value(json_object_get(meta, "quern")), 0, NULL), *list = json_loads(change, JSON_DECODE_ANY, NULL);
-    assert_true(plan && list);
+    dnx_bed_open(&f, buf_view(&b.bytes));
+    json_t *list = json_loads(change, JSON_DECODE_ANY, NULL), *x;
+    assert_non_null(list);
     size_t i;
-    json_t *x;
-    json_array_foreach(list, i, x) if (json_is_true(x)) json_array_set_new(list, i, json_deep_copy(plan));
-    json_object_set_new(plan, "version", json_integer(4));
-    json_object_set_new(plan, "variants", list);
-    char *text = json_dumps(plan, JSON_COMPACT);
-    json_object_set_new(meta, "quern", json_string(text));
-    free(text);
-    text = json_dumps(h, JSON_COMPACT);
-    i64 data = 8 + (i64)n;
-    n = strlen(text);
-    for (int k = 0; k < 8; k++) buf_char(&c, (char)(n >> (8 * k)));
-    buf_put(&c, text, (i64)n);
-    buf_put(&c, b.bytes.p + data, b.bytes.n - data);
-    free(text);
-    json_decref(h);
-    json_decref(plan);
+    json_array_foreach(list, i, x) if (json_is_true(x)) json_array_set_new(list, i, json_deep_copy(f.plan));
+    json_object_set_new(f.plan, "version", json_integer(4));
+    json_object_set_new(f.plan, "variants", list);
+    dnx_bed_write(&f, NEW_HASH, &c);
+    dnx_bed_close(&f);
     bool ok = dnx_read(&q, &b.arena, buf_view(&c), &b.e);
     assert_true(ok || (b.e.code == ERR_INPUT && b.e.msg[0]));
     buf_release(&c);
@@ -306,6 +310,30 @@ static void test_broken_variants(void **state)
 }
 
 /* invariants, each violated once */
+
+/* A value is a parameter. */
+static void test_values(void **state)
+{
+    static const char *const list[] = {"[]", "[0]", "[2, 0, 0]", "[3]", "[-1]", "[\"0\"]", "{}", "7", "[4294967296]"};
+    struct bed b;
+    u64 seed = 0;
+    for (bed_open(&b, seed); b.plan.dispatch.v[0].n_param != 3; bed_open(&b, ++seed)) bed_close(&b);
+    for (i64 k = 0; k < countof(list); k++) {
+        struct dnx_bed x;
+        struct buf c = {0};
+        struct plan q;
+        struct err e = {0};
+        dnx_bed_open(&x, buf_view(&b.bytes));
+        json_object_set_new(json_array_get(json_object_get(x.plan, "dispatches"), 0), "values", json_loads(list[k], JSON_DECODE_ANY, NULL));
+        dnx_bed_write(&x, NEW_HASH, &c);
+        bool ok = dnx_read(&q, &b.arena, buf_view(&c), &e);
+        if (ok != (k < 3)) fail_msg("%s: %s", list[k], e.msg);
+        if (ok) assert_true(q.dispatch.v[0].is_value[0] == (k > 0) && !q.dispatch.v[0].is_value[1] && q.dispatch.v[0].is_value[2] == (k == 2));
+        buf_release(&c);
+        dnx_bed_close(&x);
+    }
+    bed_close(&b);
+}
 
 static void v_bin(struct plan *p) { p->dispatch.v[0].bin = p->bin.n; }
 static void v_buf(struct plan *p) { p->dispatch.v[0].buf[0] = p->buf.n; }
@@ -369,8 +397,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip), cmocka_unit_test(test_safetensors),
-        cmocka_unit_test(test_broken), cmocka_unit_test(test_facts), cmocka_unit_test(test_verify),
-        cmocka_unit_test(test_variants), cmocka_unit_test(test_broken_variants),
+        cmocka_unit_test(test_broken), cmocka_unit_test(test_hash), cmocka_unit_test(test_facts), cmocka_unit_test(test_verify),
+        cmocka_unit_test(test_values), cmocka_unit_test(test_variants), cmocka_unit_test(test_broken_variants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -217,6 +217,35 @@ static void test_grids(void **state)
     }
 }
 
+/* Likewise the sizes that kernels are told: what the compiler did not mark as a value. Files that say nothing of values are believed more, but not
+   anything. */
+static void test_params(void **state)
+{
+    static const struct { i64 x; bool runs, runs_unmarked; } t[] = {
+        {(i64)1 << 40, false, false}, {INT64_MAX, false, false}, {-((i64)1 << 40), false, false}, {INT64_MIN + 1, false, false},
+        {(i64)1 << 29, false, true}, {-((i64)1 << 29), false, true}, {1 << 20, true, true}, {-(1 << 20), true, true}, {64 * 3000, true, true}, {0, true, true},
+    };
+    enum { MARKED, UNMARKED, OLD, N_WAYS };
+    for (i64 k = 0; k < countof(t) * N_WAYS; k++) {
+        struct bed b;
+        struct tensor out;
+        i64 x = t[k / N_WAYS].x, way = k % N_WAYS;
+        bool runs = way == MARKED || (way == OLD ? t[k / N_WAYS].runs_unmarked : t[k / N_WAYS].runs);
+        program(&b, "null");
+        for (u32 i = 0; i < b.p.dispatch.n; i++) {
+            struct plan_dispatch *d = &b.p.dispatch.v[i];
+            if (!d->n_param) continue;
+            d->is_value = way == OLD ? NULL : arena_array(&b.arena, bool, d->n_param);
+            for (u32 v = 0; v < d->n_param && way == MARKED; v++) d->is_value[v] = true;
+            d->param[d->n_param - 1] = sym_const(&b.p.sym, x);
+            for (int v = 0; v < 3; v++) d->grid->extent[v] = sym_const(&b.p.sym, 1);
+        }
+        if (run(&b, DT_F32, 2, 50, 60, &out) != runs) fail_msg("%lld, way %d: %s", (long long)x, (int)way, b.e.msg);
+        if (!runs) assert_true(strstr(b.e.msg, "kernel 'k'") && strstr(b.e.msg, "parameter"));
+        done(&b);
+    }
+}
+
 /* Code that is none: refused when the program is loaded, by the device that would run it. */
 static void test_bad_code(void **state)
 {
@@ -273,7 +302,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory), cmocka_unit_test(test_memory_places), cmocka_unit_test(test_memory_many),
-        cmocka_unit_test(test_memory_limits), cmocka_unit_test(test_inputs), cmocka_unit_test(test_grids),
+        cmocka_unit_test(test_memory_limits), cmocka_unit_test(test_inputs), cmocka_unit_test(test_grids), cmocka_unit_test(test_params),
         cmocka_unit_test(test_bad_code), cmocka_unit_test(test_processor), cmocka_unit_test(test_wrong_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -70,6 +70,7 @@ struct plan_dispatch {
     bool is_measured;    /* seconds comes from measurements, not from the model */
     u32 *buf;   u32 n_buf;
     sym *param; u32 n_param;
+    bool *is_value;      /* per parameter: no size, nothing bounds it, see bound.c; NULL: unknown, the file is from before they were told apart */
     struct plan_grid *grid; u32 n_grid;
     sym work;            /* bytes of scratch memory of one worker */
     sym flops;           /* 0 = unknown */
@@ -135,6 +136,13 @@ bool plan_has_calls(const struct plan *p);
 void plan_call_buffers(struct plan_dispatch *d, struct arena *a); /* fills d->buf */
 bool plan_same_interface(const struct plan *p, const struct plan *q); /* as variants of one program have */
 bool plan_verify(const struct plan *p, struct err *e);   /* indices, lifetimes, expressions' variables, sizes of constants */
+
+/* bound.c: iterations of a grid, and the size that a parameter says, are at most this for buffers of so many bytes together; is_empty: one of
+   them has none. */
+i64 plan_most_rounds(i64 bytes, bool is_empty);
+i64 plan_most_size(i64 bytes, bool is_empty);
+bool plan_size_is_over(const struct plan_dispatch *d, u32 param, i64 x, i64 most); /* or below -most, and no value */
+void plan_find_values(struct plan *p); /* fills in is_value of all dispatches */
 
 /* dnx.c: same plan, same bytes. With all its variants. */
 bool dnx_write(const struct plan *p, struct buf *out, struct err *e);

@@ -318,6 +318,21 @@ static bool read_call(struct reader *r, const json_t *o, struct plan_dispatch *d
     return true;
 }
 
+/* Left out by writers that did not tell them apart. */
+static bool read_values(struct reader *r, const json_t *o, struct plan_dispatch *d)
+{
+    const json_t *list;
+    u32 n, k;
+    if (!json_object_get(o, "values")) return true;
+    if (!get_list(r, o, "values", &list, &n)) return false;
+    d->is_value = arena_array(r->a, bool, d->n_param + 1);
+    for (u32 i = 0; i < n; i++) {
+        if (!get_u32(r, json_array_get(list, i), "value", &k) || k >= d->n_param) return bad(r, "a value is no parameter");
+        d->is_value[k] = true;
+    }
+    return true;
+}
+
 static bool read_dispatch(struct reader *r, const json_t *o, struct plan_dispatch *d)
 {
     const json_t *bufs, *flops = json_object_get(o, "flops");
@@ -334,7 +349,7 @@ static bool read_dispatch(struct reader *r, const json_t *o, struct plan_dispatc
     d->buf = arena_array(r->a, u32, d->n_buf);
     for (u32 i = 0; i < d->n_buf; i++)
         if (!get_u32(r, json_array_get(bufs, i), "buffer", &d->buf[i])) return false;
-    if (!get_syms(r, o, "params", &d->param, &d->n_param) || !read_grids(r, o, d)) return false;
+    if (!get_syms(r, o, "params", &d->param, &d->n_param) || !read_values(r, o, d) || !read_grids(r, o, d)) return false;
     if (flops && !get_sym(r, flops, "flops", &d->flops)) return false;
     return get_sym(r, json_object_get(o, "scratch"), "scratch", &d->work);
 }
@@ -473,6 +488,20 @@ static json_t *read_json(struct reader *r, struct str text, const char *what)
     return j;
 }
 
+/* Its hash is left out by writers that made none. */
+static json_t *read_plan_text(struct reader *r, const json_t *metadata)
+{
+    const json_t *text = json_object_get(metadata, "quern");
+    struct hash h;
+    if (!json_is_string(text)) {
+        err_set(r->e, ERR_INPUT, "no quern artifact: its metadata holds no plan");
+        return NULL;
+    }
+    struct str plan = {json_string_value(text), (i64)json_string_length(text)};
+    if (json_object_get(metadata, "hash") && !check_hash(r, metadata, plan, &h)) return NULL;
+    return read_json(r, plan, "plan");
+}
+
 static bool read_bytes(struct plan *p, struct arena *a, struct str bytes, dnx_choose_fn *choose, void *user, struct err *e)
 {
     *p = (struct plan){.arena = a};
@@ -486,12 +515,7 @@ static bool read_bytes(struct plan *p, struct arena *a, struct str bytes, dnx_ch
     json_t *header = read_json(&r, (struct str){bytes.p + 8, (i64)n}, "header");
     if (!header) return false;
     r.header = header;
-    const json_t *text = json_object_get(json_object_get(header, "__metadata__"), "quern");
-    json_t *plan = NULL;
-    if (json_is_string(text))
-        plan = read_json(&r, (struct str){json_string_value(text), (i64)json_string_length(text)},
-                         "plan");
-    else err_set(e, ERR_INPUT, "no quern artifact: its metadata holds no plan");
+    json_t *plan = read_plan_text(&r, json_object_get(header, "__metadata__"));
     bool ok = plan && read_plan(&r, plan, choose, user);
     json_decref(plan);
     json_decref(header);

@@ -123,6 +123,14 @@ static json_t *json_call(const struct placing *g, const struct plan *p, const st
     return o;
 }
 
+static json_t *json_values(const struct plan_dispatch *d)
+{
+    json_t *a = json_array();
+    for (u32 i = 0; i < d->n_param; i++)
+        if (d->is_value[i]) json_array_append_new(a, json_integer(i));
+    return a;
+}
+
 static json_t *json_dispatch(const struct placing *g, const struct plan *p, const struct plan_dispatch *d)
 {
     if (d->call) {
@@ -142,6 +150,7 @@ static json_t *json_dispatch(const struct placing *g, const struct plan *p, cons
         json_text(d->entry), "label", json_text(d->label), "task", json_text(d->task), "candidate",
         json_text(d->candidate), "device", json_text(d->device), "buffers", bufs, "params",
         json_syms(p, d->param, d->n_param), "grids", grids, "scratch", json_sym(p, d->work));
+    if (d->is_value) json_object_set_new(o, "values", json_values(d));
     if (d->ops.n) json_object_set_new(o, "operators", json_text(d->ops));
     if (d->layer.n) json_object_set_new(o, "layer", json_text(d->layer));
     if (d->flops) json_object_set_new(o, "flops", json_sym(p, d->flops));
@@ -290,7 +299,9 @@ static void place_parts(struct placing *g, const struct plan *p, struct layout_p
 static json_t *header(const struct layout_plan *l, json_t *plan_json)
 {
     char *text = json_dumps(plan_json, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
-    json_t *h = json_pack("{s:{s:s, s:s}}", "__metadata__", "format", "quern", "quern", text);
+    char hex[33];
+    hash_hex(hash_bytes(text, text ? (i64)strlen(text) : 0), hex);
+    json_t *h = json_pack("{s:{s:s, s:s, s:s}}", "__metadata__", "format", "quern", "hash", hex, "quern", text);
     free(text); /* made by jansson */
     for (u32 i = 0; i < l->n; i++) {
         i64 end = l->v[i].at + round_up(l->v[i].bytes.n, DNX_ALIGN);

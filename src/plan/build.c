@@ -647,6 +647,7 @@ static bool fill(struct maker *m, const struct selection *s, const i64 *var)
         if (p->buf.v[i].first == UINT32_MAX) p->buf.v[i].first = 0;
     if (g->made.n) plan_bounds(m);
     if (g->made.n || plan_has_calls(p) || m->depth) drop_unknown(m);
+    plan_find_values(p);
     return m->depth || plan_verify(p, m->e); /* a body's, when it is known what it is given */
 }
 

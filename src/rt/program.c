@@ -316,23 +316,56 @@ static bool check_sizes(const struct plan *p, const struct tensor *in, const i64
     return true;
 }
 
-/* What an artifact says of its grids is bounded before anything is launched: an iteration reads or writes an element at least, so that there are
-   no more of them than its buffers have bytes, but for a margin. */
-static bool check_grids(const struct rt_program *r, const struct plan_dispatch *d, const i64 (*grid)[3], struct err *e)
+/* Bytes of the dispatch's buffers. is_empty: one of them has none. */
+static i64 buffer_bytes(const struct rt_program *r, const struct plan_dispatch *d, bool *is_empty)
 {
-    enum { MARGIN = 1 << 16, PER_BYTE = 4 };
-    i64 bytes = 0, most = INT64_MAX / PER_BYTE - MARGIN;
-    for (u32 k = 0; k < d->n_buf; k++) bytes += i64_min(i64_max(r->bound.buf_size[d->buf[k]], 0), most - bytes);
+    i64 bytes = 0;
+    *is_empty = false;
+    for (u32 k = 0; k < d->n_buf; k++) {
+        i64 size = i64_max(r->bound.buf_size[d->buf[k]], 0);
+        bytes += i64_min(size, INT64_MAX - bytes);
+        *is_empty |= size == 0;
+    }
+    return bytes;
+}
+
+/* What an artifact says of its grids is bounded before anything is launched: an iteration reads or writes an element at least. n_all: receives
+   iterations of all grids. */
+static bool check_grids(const struct plan_dispatch *d, const i64 (*grid)[3], i64 most, i64 *n_all, struct err *e)
+{
+    *n_all = 0;
     for (u32 g = 0; g < d->n_grid; g++) {
         const i64 *n = grid[g];
         i64 rows, all;
         if (n[0] == 0 || n[1] == 0 || n[2] == 0) continue;
-        bool over = __builtin_mul_overflow(n[0], n[1], &rows) || __builtin_mul_overflow(rows, n[2], &all);
-        if (over || all > MARGIN + PER_BYTE * bytes)
-            return err_set(e, ERR_INPUT, "grid %u of %lld x %lld x %lld is more than %lld bytes of buffers can need: the program is broken", g,
-                           (long long)n[0], (long long)n[1], (long long)n[2], (long long)bytes);
+        bool over = __builtin_mul_overflow(n[0], n[1], &rows) || __builtin_mul_overflow(rows, n[2], &all) || all > most;
+        if (over)
+            return err_set(e, ERR_INPUT, "grid %u of %lld x %lld x %lld is more than its buffers can need (%lld): the program is broken", g,
+                           (long long)n[0], (long long)n[1], (long long)n[2], (long long)most);
+        *n_all += i64_min(all, INT64_MAX - *n_all);
     }
     return true;
+}
+
+/* Likewise of sizes. Programs that do not say which of them are values are believed more. */
+static bool check_params(const struct plan_dispatch *d, const i64 *param, i64 most, struct err *e)
+{
+    for (u32 k = 0; k < d->n_param; k++)
+        if (plan_size_is_over(d, k, param[k], most))
+            return err_set(e, ERR_INPUT, "parameter %u is %lld, more than its buffers can need (%lld): the program is broken", k, (long long)param[k],
+                           (long long)most);
+    return true;
+}
+
+static bool check_launch(const struct rt_program *r, const struct plan_dispatch *d, const struct dev_launch *l, struct err *e)
+{
+    bool is_empty;
+    i64 bytes = buffer_bytes(r, d, &is_empty), n;
+    if (!check_grids(d, l->grid, plan_most_rounds(bytes, is_empty), &n, e)) return false;
+    if (n == 0) return true; /* nothing runs */
+    if (d->is_value) return check_params(d, l->param, plan_most_size(bytes, is_empty), e);
+    for (u32 k = 0; k < r->plan->buf.n; k++) bytes += i64_min(i64_max(r->bound.buf_size[k], 0), INT64_MAX - bytes);
+    return check_params(d, l->param, plan_most_size(bytes, true), e);
 }
 
 static bool bind_launch(struct rt_program *r, struct phase *h, u32 i, struct err *e)
@@ -351,7 +384,6 @@ static bool bind_launch(struct rt_program *r, struct phase *h, u32 i, struct err
             ok = sym_eval(&r->plan->sym, d->grid[g].extent[x], b->var, &grid[g][x]) &&
                  grid[g][x] >= 0;
     if (!ok) return err_set(e, ERR_FAILED, "%.*s: the sizes of kernel '%.*s' are negative or too large for these inputs", STR_ARG(d->label), STR_ARG(d->entry));
-    if (!check_grids(r, d, (const i64(*)[3])grid, e)) return err_prefix(e, "kernel '%.*s'", STR_ARG(d->entry));
     b->launch[i] = (struct dev_launch){.kernel = r->kernel[i],
                                        .buf = b->slot[i],
                                        .n_buf = d->n_buf,
@@ -360,7 +392,7 @@ static bool bind_launch(struct rt_program *r, struct phase *h, u32 i, struct err
                                        .grid = (const i64(*)[3])grid,
                                        .n_grid = d->n_grid,
                                        .work_size = work};
-    return true;
+    return check_launch(r, d, &b->launch[i], e) || err_prefix(e, "kernel '%.*s'", STR_ARG(d->entry));
 }
 
 static bool grow_block(struct rt_program *r, struct phase *h, struct err *e)
