@@ -77,7 +77,8 @@ code 2 "$quern" run net.dnx --bench --isa x86-64-v3+xop; says "no variant"; says
 code 0 "$quern" show net.dnx; says '^instruction set '
 for x in fma4 xop tbm sse4a avx512f amx-tile; do grep '"device":"cpu"' devices | grep -q "[ \\\\\"]$x[ \\\\\"]" || lacks=$x; done
 case $(uname -m) in x86_64)
-    code 0 "$quern" compile net.graph -o old.dnx --isa x86-64-v2+sse4a --threads 1
+    code 0 "$quern" compile net.graph -o new.dnx --isa x86-64-v2+sse4a --threads 1
+    put '"quern","hash"' '"quern","hasx"' new.dnx old.dnx # older programs had no hash of what they say
     for x in "$lacks" avx11; do
         put ' sse4a' " $(printf %-5.5s "$x")" old.dnx other.dnx
         case $x in ?????*) continue ;; esac
@@ -86,7 +87,8 @@ case $(uname -m) in x86_64)
         code 0 "$quern" run other.dnx --bench --timeout 0 --device null # runs nothing
     done ;;
 esac
-put '"isa' '"xsa' net.dnx forgotten.dnx; put '\\"isa\\"' '\\"xsa\\"' net.dnx forgotten.dnx # a program that does not say it
+put '"quern","hash"' '"quern","hasx"' net.dnx old.dnx # nor had they a hash
+put '"isa' '"xsa' old.dnx forgotten.dnx; put '\\"isa\\"' '\\"xsa\\"' old.dnx forgotten.dnx # a program that does not say it
 code 0 "$quern" run forgotten.dnx --bench --timeout 0                                       # was compiled on such a processor
 put 'features [0-9a-f]' 'features x' forgotten.dnx forgotten2.dnx
 code 1 "$quern" run forgotten2.dnx --bench --timeout 0; says "does not say"; says "compile the network again"
