@@ -6,7 +6,7 @@
 //
 // Without arguments it is a test: of some tasks, with ALL=1 of all; with UPDATE=1 it writes the file anew. Otherwise, for tool/kernel-hashes:
 //
-//   test_hashes show [TASK [DEVICE [FAMILY]]]   single kernels, a line each: task, device, candidate, hash (patterns with '*')
+//   test_hashes show [TASK [DEVICE [FAMILY]]]   single kernels, a line each, in any order: task, device, candidate, hash (patterns with '*')
 //   test_hashes text TASK [DEVICE [FAMILY]]     their text, too
 //   test_hashes check LISTING [MAP]             kernels of such lines have the hashes that are said, those that MAP has ("old schedule -> new
 //                                               schedule", a line each) by the new schedule
@@ -21,7 +21,8 @@
 enum {
     DRAWS = 2,          /* random schedules of a family for a device, beside the least and the greatest */
     MAX_SCHEDULES = DRAWS + 3,
-    STEP = SHARE ? 320 : 64, FIRST = SHARE ? 32 : 0, /* a run takes one task of so many, with sanitizers others */
+    STEP = SHARE ? 480 : 96, FIRST = SHARE ? 48 : 0, /* a run takes one task of so many, with sanitizers others, */
+    LEAST = SHARE ? 1 : 3, /* and so many of each family */
     KEY = 6, CELL = 5,  /* letters of a task's key, of a cell */
     WIDTH = 16,         /* tasks in a line of the file */
     MAX_FAMILIES = 64,  /* the default schedules are the last */
@@ -46,8 +47,8 @@ struct session {
     struct hash_tasks tasks;
     struct hash_devices devices;
     struct str *key;     /* "source/key" of each task */
+    bool *is_taken;      /* of each task */
     u32 n_gen;
-    u32 step, first;     /* which tasks are taken */
     struct shared *shared;
 };
 
@@ -218,8 +219,6 @@ static void hash_task(const struct session *s, u32 task, struct cells *to)
 
 /* All of them, by as many processes as there are processors, each of which takes the next when it is done. */
 
-static bool is_sampled(const struct session *s, u32 i) { return i % s->step == s->first; }
-
 typedef void item_fn(struct session *s, u32 i, void *user);
 
 struct crew { struct session *s; u32 n; item_fn *fn; void *user; };
@@ -259,12 +258,12 @@ static i64 run_crew(const struct crew *c)
 
 static void hash_one(struct session *s, u32 i, void *user)
 {
-    if (is_sampled(s, i)) hash_task(s, i, &s->shared->cell[i]);
+    if (s->is_taken[i]) hash_task(s, i, &s->shared->cell[i]);
 }
 
-static void session_open(struct session *s, u32 step, u32 first)
+static void session_open(struct session *s)
 {
-    *s = (struct session){.step = step, .first = first};
+    *s = (struct session){0};
     map_init(&s->tasks.seen, &s->tasks.arena);
     while (gen_at(s->n_gen)) s->n_gen++;
     assert_true(s->n_gen < MAX_FAMILIES);
@@ -277,6 +276,7 @@ static void session_open(struct session *s, u32 step, u32 first)
     hash_operators(&s->tasks);
     s->key = arena_array(&s->tasks.arena, struct str, s->tasks.all.n);
     for (u32 i = 0; i < s->tasks.all.n; i++) s->key[i] = key_of(&s->tasks.arena, &s->tasks.all.v[i]);
+    s->is_taken = arena_array(&s->tasks.arena, bool, s->tasks.all.n);
     size_t size = sizeof *s->shared + s->tasks.all.n * sizeof *s->shared->cell;
     s->shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(s->shared != MAP_FAILED);
@@ -358,6 +358,21 @@ static void read_golden(struct golden *g)
     }
 }
 
+/* Further tasks, so many for each family: random ones, which are for fewer devices, spread evenly over those that it has in the file. */
+static void take_of_each(struct session *s, const struct golden *g)
+{
+    for (u32 k = 0; k < s->n_gen; k++) {
+        struct arena a = {0};
+        u32 *of = arena_array(&a, u32, s->tasks.all.n), n = 0;
+        for (u32 i = 0; i < s->tasks.all.n; i++) {
+            struct str cell = str_fmt(&a, "%.*s %s", STR_ARG(s->key[i]), gen_at(k)->name);
+            if (str_starts(s->key[i], S("random/")) && map_get(&g->cell, cell)) of[n++] = i;
+        }
+        for (u32 i = 0; i < LEAST && n; i++) s->is_taken[of[(2 * i + 1) * n / (2 * LEAST)]] = true;
+        arena_release(&a);
+    }
+}
+
 struct difference { u32 n, n_new, n_gone, task[TOLD]; };
 
 static void compare_cell(const struct session *s, const struct golden *g, u32 i, u32 k, struct difference *d)
@@ -393,7 +408,7 @@ static struct verdict compare_all(const struct session *s, struct golden *g)
     for (u32 i = 0; i < s->tasks.all.n; i++) {
         bool is_known = map_get(&g->task, s->key[i]) != NULL;
         if (is_known) map_put(&g->task, s->key[i], 1);
-        if (!is_sampled(s, i)) continue;
+        if (!s->is_taken[i]) continue;
         v.n_tasks++, v.n_kernels += s->shared->cell[i].n, v.n_unknown += !is_known;
         for (u32 k = 0; k <= s->n_gen && is_known; k++) compare_cell(s, g, i, k, &d[k]);
     }
@@ -420,12 +435,14 @@ static void test_kernels(void **state)
     struct session s;
     struct golden g;
     bool all = takes_all() || getenv("UPDATE");
-    session_open(&s, all ? 1 : STEP, all ? 0 : FIRST);
+    session_open(&s);
+    if (!getenv("UPDATE")) read_golden(&g);
+    for (u32 i = 0; i < s.tasks.all.n; i++) s.is_taken[i] = all || i % STEP == FIRST;
+    if (!all) take_of_each(&s, &g);
     i64 broken = run_crew(&(struct crew){&s, s.tasks.all.n, hash_one, NULL});
     if (broken >= 0) fail_msg("no kernel for a task of %.*s\n%.*s", STR_ARG(s.key[broken]), STR_ARG(s.tasks.all.v[broken].text));
     if (all) check_coverage(&s);
-    if (getenv("UPDATE")) write_file(&s);
-    read_golden(&g);
+    if (getenv("UPDATE")) write_file(&s), read_golden(&g);
     struct verdict v = compare_all(&s, &g);
     print_message("%u kernels of %u of %u tasks for %u devices\n", v.n_kernels, v.n_tasks, s.tasks.all.n, s.devices.all.n);
     if (v.n_unknown) print_message("%u of these tasks are not in %s yet\n", v.n_unknown, path);
@@ -453,12 +470,19 @@ static void show_kernel(void *user, const struct task *t, const struct hash_devi
     buf_release(&b);
 }
 
+static void show_one(struct session *s, u32 i, void *user)
+{
+    struct wish w = *(struct wish *)user;
+    w.key = s->key[i];
+    if (str_glob(w.task, w.key)) each_kernel(s, i, show_kernel, &w);
+}
+
+/* Lines in any order, whole ones; texts by one process. */
 static int show(struct session *s, struct wish w)
 {
-    for (u32 i = 0; i < s->tasks.all.n; i++) {
-        w.key = s->key[i];
-        if (str_glob(w.task, w.key)) each_kernel(s, i, show_kernel, &w);
-    }
+    if (!w.text) setvbuf(stdout, NULL, _IOLBF, 1 << 16);
+    if (!w.text) return run_crew(&(struct crew){s, s->tasks.all.n, show_one, &w}) >= 0;
+    for (u32 i = 0; i < s->tasks.all.n; i++) show_one(s, i, &w);
     return 0;
 }
 
@@ -569,7 +593,7 @@ static int tool(int argc, char **argv)
         fprintf(stderr, "usage: test_hashes [show [TASK [DEVICE [FAMILY]]] | text TASK [DEVICE [FAMILY]] | check LISTING [MAP]]\n");
         return 2;
     }
-    session_open(&s, 1, 0);
+    session_open(&s);
     struct wish w = {str_of(a[1] ? a[1] : "*"), str_of(a[2] ? a[2] : "*"), str_of(a[3] ? a[3] : "*"), text, {0}};
     int rc = shows || text ? show(&s, w) : check(&s, a[1], a[2]);
     session_close(&s);
