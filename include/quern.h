@@ -358,7 +358,7 @@ struct quern_compile_opts {
 /* db may be NULL: default schedules. What the database never measured gets the fastest schedule of the nearest task that it knows, where
  * that is hoped to be faster than the default. The program can run and can be saved. */
 QUERN_API quern_status quern_compile(quern_model *m, quern_db *db, const struct quern_compile_opts *o, quern_program **out);
-/* With all variants that were compiled; of a program that was opened the one that runs. */
+/* With all variants that were compiled, or that the file has that was opened; without its signatures. */
 QUERN_API quern_status quern_program_save(quern_program *p, const char *path);
 
 /* --- one operator on a caller's arrays (doc/operators.md) --- */

@@ -39,6 +39,7 @@ struct quern_program {
     struct os_file file;   /* mapped artifact */
     struct plan plan;        /* the variant that runs */
     const struct plan *all;  /* the first of several variants that were compiled; NULL: there is only that one */
+    bool is_opened;          /* file is an artifact, of which only that variant was read */
     struct dev *dev;
     struct rt_program *rt;   /* NULL: it is for a device that is not here, and can only be saved */
     struct { struct quern_step *v; u32 n; } steps; /* texts of the profile */

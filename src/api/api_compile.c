@@ -334,12 +334,23 @@ quern_status quern_compile(quern_model *m, quern_db *db, const struct quern_comp
     return api_end(m->q, ok);
 }
 
+/* All variants, those of an artifact that was opened, too. */
+static bool write_all(const quern_program *p, struct buf *out, struct err *e)
+{
+    if (!p->is_opened) return dnx_write(p->all ? p->all : &p->plan, out, e);
+    struct arena a = {0};
+    struct plan all;
+    bool ok = dnx_read(&all, &a, (struct str){(const char *)p->file.p, p->file.n}, e) && dnx_write(&all, out, e);
+    arena_release(&a);
+    return ok;
+}
+
 quern_status quern_program_save(quern_program *p, const char *path)
 {
     if (!p || !api_given(p->q, "path", path)) return QUERN_USAGE;
     struct err *e = api_begin(p->q);
     struct buf b = {0};
-    bool ok = dnx_write(p->all ? p->all : &p->plan, &b, e) && os_write(path, b.p, b.n, e);
+    bool ok = write_all(p, &b, e) && os_write(path, b.p, b.n, e);
     buf_release(&b);
     return api_end(p->q, ok);
 }

@@ -243,7 +243,7 @@ quern_status quern_program_open(quern *q, const char *path, const struct quern_r
     if (o) memcpy(&opts, o, o->size < sizeof opts ? o->size : sizeof opts);
     quern_program *p = mem_alloc(sizeof *p);
     p->q = q;
-    bool ok = api_artifact_open(q, &p->file, &p->plan, &p->arena, path, &opts, e);
+    bool ok = p->is_opened = api_artifact_open(q, &p->file, &p->plan, &p->arena, path, &opts, e);
     ok = ok && api_program_start(p, opts.device, api_threads(q, opts.threads), e);
     if (ok) *out = p;
     else quern_program_close(p);
