@@ -189,7 +189,7 @@ static void test_keys(void **state)
     refused(f, quern_key_distrust(f->q, "alice"), "no trusted key");
     good(f, quern_key_distrust(f->q, "bob@work"));
     assert_int_equal(chmod(in_dir(f, "alice.key"), 0644), 0);
-    refused(f, sign_with(f, "net.dnx", "alice", false, "out.dnx"), "others may read the private key");
+    refused(f, sign_with(f, "net.dnx", "alice", false, "out.dnx"), "others may read the secret");
 }
 
 static void test_required(void **state)

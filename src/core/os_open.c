@@ -163,7 +163,7 @@ bool os_read_own(struct arena *a, const char *path, bool is_secret, i64 max, str
     int fd = open_at(AT_FDCWD, path, READING);
     if (fd < 0) return fail(e, "open", path);
     bool ok = is_regular(fd, path, &st, e) && is_own(&st, path, e);
-    if (ok && is_secret && (st.st_mode & 077)) ok = err_set(e, ERR_SYSTEM, "others may read the private key '%s': chmod 600 it", path);
+    if (ok && is_secret && (st.st_mode & 077)) ok = err_set(e, ERR_SYSTEM, "others may read the secret '%s': chmod 600 it", path);
     if (ok && st.st_size > max) ok = err_set(e, ERR_INPUT, "cannot read '%s': larger than %lld bytes", path, (long long)max);
     char *p = ok ? arena_try(a, st.st_size + 1, e, "the content of '%s'", path) : NULL;
     ok = p && read_part(fd, p, 0, st.st_size, path, e);

@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static bool fail(struct err *e, const char *what, const char *path)
@@ -21,17 +20,15 @@ static bool fail(struct err *e, const char *what, const char *path)
     return err_set(e, ERR_SYSTEM, "cannot %s '%s': %s", what, path, strerror(errno));
 }
 
-static bool read_secret(int fd, const char *path, u8 *out, i64 n, struct err *e)
+static bool read_secret(const char *path, u8 *out, i64 n, struct err *e)
 {
-    struct stat st;
-    u8 more;
-    if (fstat(fd, &st) != 0) return fail(e, "read", path);
-    if (!S_ISREG(st.st_mode)) return err_set(e, ERR_SYSTEM, "'%s' is not a regular file", path);
-    if (st.st_uid != geteuid()) return err_set(e, ERR_SYSTEM, "'%s' belongs to another user", path);
-    if (st.st_mode & 077) return err_set(e, ERR_SYSTEM, "others may read or write '%s', which is a secret: remove it, and a new one is made", path);
-    if (read(fd, out, (size_t)n) != n || read(fd, &more, 1) != 0)
-        return err_set(e, ERR_SYSTEM, "'%s' does not have %lld bytes: remove it, and a new one is made", path, (long long)n);
-    return true;
+    struct arena a = {0};
+    struct str s;
+    bool ok = os_read_own(&a, path, true, n, &s, e);
+    if (ok && s.n != n) ok = err_set(e, ERR_SYSTEM, "'%s' does not have %lld bytes", path, (long long)n);
+    if (ok) memcpy(out, s.p, (size_t)n), explicit_bzero((char *)(uintptr_t)s.p, (size_t)n);
+    arena_release(&a);
+    return ok || err_prefix(e, "a secret that is made anew where there is none");
 }
 
 static bool make_secret(const char *path, i64 n, struct err *e)
@@ -52,13 +49,5 @@ static bool make_secret(const char *path, i64 n, struct err *e)
 
 bool os_secret(const char *path, u8 *out, i64 n, struct err *e)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0 && errno == ENOENT) {
-        if (!make_secret(path, n, e)) return false;
-        fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    }
-    if (fd < 0) return fail(e, "open", path);
-    bool ok = read_secret(fd, path, out, n, e);
-    close(fd);
-    return ok;
+    return (os_exists(path) || make_secret(path, n, e)) && read_secret(path, out, n, e);
 }
