@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # gemm.sh BUILD: quern gemm on a device with groups of threads: part of a space measured, gone on with, joined in one file; a speed-up
-# at which to stop; a run that is killed; and what it says of wrong arguments. Skipped where there is no such device.
+# at which to stop; a run that is killed or interrupted; and what it says of wrong arguments. Skipped where there is no such device.
 set -u
 # Mesa's driver leaks what cannot be told from our leaks once it is unloaded.
 ASAN_OPTIONS=detect_leaks=0; export ASAN_OPTIONS
@@ -60,6 +60,25 @@ killed() {
     says '"trials":13,'
 }
 
+# Ctrl-C: ends in order, by its exit code, with all that was measured in the file; the next run goes on from there and measures nothing twice.
+interrupted() {
+    env --default-signal=INT true 2> /dev/null || { echo "skipped: env knows no --default-signal (coreutils 8.31)"; return; }
+    env --default-signal=INT "$quern" gemm cfg.json "int-$1.json" 0 12 --device "$1" --min-samples 2 --json > first 2> err < /dev/null &
+    pid=$!
+    for i in $(seq 600); do
+        if [ "$(trials first)" -ge 4 ] || ! kill -0 $pid 2> /dev/null; then break; fi
+        sleep 0.1
+    done
+    kill -INT $pid || fail "quern gemm ended before it was interrupted"
+    wait $pid
+    got=$?
+    [ $got -eq 130 ] || fail "exit code $got instead of 130 after Ctrl-C: quern gemm"
+    [ "$(names "int-$1.json")" -ge 1 ] || fail "what was measured before Ctrl-C is not in the file"
+    code 0 cfg.json "int-$1.json" 0 12 --device "$1" --min-samples 2 --json
+    both=$(($(trials first) + $(trials out) - 2))
+    { [ $both -eq 12 ] || [ $both -eq 11 ]; } || fail "$both trials of 12 points in a run that was interrupted and the next"
+}
+
 measure() {
     # The reference's own name may be among the results, too.
     code 0 cfg.json "$1.json" 0 3 --device "$1" --min-samples 2
@@ -73,6 +92,7 @@ measure() {
     code 0 cfg.json "stop-$1.json" 0 40 0 0.001 --device "$1" --min-samples 2
     [ "$(names "stop-$1.json")" -le 10 ] || fail "not stopped"
     killed "$1"
+    interrupted "$1"
     code 0 cfg.json "half-$1.json" 0 2 --device "$1" --min-samples 2 --dtype fp16
     code 3 cfg.json "$1.json" 99999999 1 --device "$1"; says "no point has number 99999999"
     code 0 cfg.json "found-$1.json" --search --max-candidates 3 --device "$1" --min-samples 2 --json
