@@ -2,34 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # cli.sh BUILD: the command: every subcommand's happy path on small networks, exit codes and messages for wrong usage and broken
 # files (cut short, bits changed), and that equal inputs give equal bytes. Prints what went wrong; fails if anything did.
-set -u
-LC_ALL=C; export LC_ALL
-quern=$(cd "$1" && pwd)/quern
-corpus=$(cd "$(dirname "$0")" && pwd)/corpus/onnx
-d=$(mktemp -d)
-trap 'rm -rf "$d"' EXIT INT TERM
-cd "$d" || exit 1
-n=0 bad=0
+. "$(dirname "$0")/bed.sh"
+corpus=$here/corpus/onnx
+cd "$dir" || exit 1
 
-wrong() { echo "WRONG: $*"; sed 's/^/    /' err out | head -n 20; bad=$((bad + 1)); }
-
-# code CODE ARGUMENTS: quern ends with this exit code; output in out and err. A failure has a message of its own.
+# code CODE ARGUMENTS: quern ends with this exit code. A failure has a message of its own.
 code() {
     want=$1; shift
-    n=$((n + 1))
-    timeout 120 "$quern" "$@" > out 2> err < /dev/null
-    got=$?
-    [ $got -eq "$want" ] || wrong "exit code $got instead of $want: quern $*"
+    exits "$want" "$quern" "$@"
     [ "$want" -eq 0 ] || grep -q '^quern' err || wrong "no message: quern $*"
 }
 failing() { # likewise, where the result on standard output is the message
     n=$((n + 1))
-    timeout 120 "$quern" "$@" > out 2> err < /dev/null
+    timeout "$seconds" "$quern" "$@" > out 2> err < /dev/null
     [ $? -eq 1 ] || wrong "does not fail: quern $*"
 }
-says() { n=$((n + 1)); grep -q -e "$1" out err || wrong "not said: $1"; }
-is_file() { n=$((n + 1)); [ -s "$1" ] || wrong "no file $1"; }
-same() { n=$((n + 1)); cmp -s "$1" "$2" || wrong "$1 and $2 differ"; }
 
 # ends ARGUMENTS: a broken file may be refused or (a changed weight) accepted, but nothing crashes, hangs or is silent.
 ends() {
@@ -189,7 +176,7 @@ code 1 sign small.graph --key me.key -o no.dnx; says "'small.graph'"
 code 1 sign a.dnx --key me.pub -o no.dnx; says 'a public key'
 code 0 sign a.dnx --key me.key -o signed.dnx; is_file signed.dnx
 code 0 sign a.dnx --key me.key -o signed2.dnx; same signed.dnx signed2.dnx
-XDG_CONFIG_HOME=$d/config; export XDG_CONFIG_HOME
+XDG_CONFIG_HOME=$dir/config; export XDG_CONFIG_HOME
 for c in "run --bench --timeout 0.01s" show explain "export --to vkdt -o ."; do
     code 1 $c a.dnx --require-signature; says 'not signed'
     code 1 $c signed.dnx --require-signature; says "signed by key $me"; says 'none of the 0 trusted'
@@ -209,7 +196,7 @@ for at in 0 20 700 $((size / 2)) $((size - 1100)) $((size - 1000)) $((size - 900
 done
 change signed.dnx changed.dnx $((size - 900)); code 0 show changed.dnx; says '^SIGNATURE WRONG'
 mkdir nocrypto; : > nocrypto/libcrypto.so.3 # no library: a signature that is required and cannot be checked is refused
-LD_LIBRARY_PATH=$d/nocrypto; export LD_LIBRARY_PATH
+LD_LIBRARY_PATH=$dir/nocrypto; export LD_LIBRARY_PATH
 code 1 run signed.dnx --bench --timeout 0.01s --require-signature; says 'libcrypto'
 code 0 run signed.dnx --bench --timeout 0.01s
 code 0 show signed.dnx; says 'not checked'
@@ -374,5 +361,4 @@ code 1 verify --suite no_such_folder
 mkdir empty
 code 3 verify --suite empty
 
-echo "$n checks, $bad wrong"
-[ $bad -eq 0 ]
+finish

@@ -2,21 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # conv.sh BUILD: quern conv by the options that other tools have, its files, kernels taken from the database, and what it says of wrong
 # arguments and rows.
-set -u
-quern=$(cd "$1" && pwd)/quern
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "FAILED: $*"; cat "$dir/err" "$dir/out"; exit 1; }
+. "$(dirname "$0")/bed.sh"
+at_once=1 seconds=300
 cd "$dir" || exit 1
 
 # code CODE ARGUMENTS: ends with this exit code; output in out and err.
-code() {
-    want=$1; shift
-    timeout 300 "$quern" conv "$@" > out 2> err < /dev/null
-    got=$?
-    [ $got -eq "$want" ] || fail "exit code $got instead of $want: quern conv $*"
-}
-says() { grep -q -e "$1" out err || fail "not said: $1"; }
+code() { want=$1; shift; exits "$want" "$quern" conv "$@"; }
 lines() { wc -l < "$1"; }
 
 code 0 --list; says directConvNCDHWtileIC; says cosmoflow

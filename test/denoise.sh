@@ -2,18 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # denoise.sh BUILD: the trained denoiser of models/, untuned and tuned for the processor and for Vulkan: the same picture, which is
 # better than the noisy one and than what dct-denoise makes of it. (vkdt.sh: as a module for vkdt, too.)
-set -u
-LC_ALL=C; export LC_ALL
-build=$(cd "$1" && pwd)
+. "$(dirname "$0")/bed.sh"
 net=$(pwd)/models/denoise.onnx
-quern=$build/quern
 # Mesa's driver leaks what cannot be told from our leaks once it is unloaded.
 ASAN_OPTIONS=detect_leaks=0; export ASAN_OPTIONS
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT INT TERM
 flags=
 case $1 in *san*) flags=-fsanitize=address,undefined ;; esac
-fail() { echo "FAILED: $*"; exit 1; }
 example() { # NAME SOURCE...
     to=$dir/$1; shift
     ${CC:-cc} -O2 -std=gnu11 -ffp-contract=off -Wall -Wextra -Werror $flags -Iinclude -o "$to" "$@" -L"$build" -lquern \

@@ -5,31 +5,14 @@
 # which are small so that it takes seconds: export, populate, measure, compile, make a module. The program must then give
 # the reference's results at sizes that it was not made for. The device is whatever Vulkan there is, under the name that
 # the lines ask for (fake_name.c). Exported by PyTorch where it is installed, else from a text.
-set -u
-LC_ALL=C; export LC_ALL
-build=$(cd "$1" && pwd)
-here=$(cd "$(dirname "$0")" && pwd)
-quern=$build/quern
-d=$(mktemp -d)
-trap 'rm -rf "$d"' EXIT INT TERM
-cd "$d" || exit 1
+. "$(dirname "$0")/bed.sh"
+cd "$dir" || exit 1
 mkdir bin
 ln -s "$quern" bin/denox
 ln -s "$quern" bin/vkdt-denox
-PATH=$d/bin:$PATH
-n=0 bad=0
-
-wrong() { echo "WRONG: $*"; sed 's/^/    /' err out | head -n 20; bad=$((bad + 1)); }
-code() { # code CODE COMMAND...
-    want=$1; shift
-    n=$((n + 1))
-    timeout 250 "$@" > out 2> err < /dev/null
-    got=$?
-    [ $got -eq "$want" ] || wrong "exit code $got instead of $want: $*"
-}
-says() { n=$((n + 1)); grep -q -e "$1" out err || wrong "not said: $1"; }
-is_file() { n=$((n + 1)); [ -s "$1" ] || wrong "no file $1"; }
-same() { n=$((n + 1)); cmp -s "$1" "$2" || wrong "$1 and $2 differ"; }
+PATH=$dir/bin:$PATH
+seconds=250
+code() { exits "$@"; }
 
 cat > net.graph <<'X'
 graph {
@@ -89,8 +72,7 @@ code 2 denox net.onnx --devices there.json --device '*NVIDIA*' -o no.dnx; says "
 "$quern" devices > out 2> err
 if ! grep -q '"name":"vulkan"' out || grep -q '"name":"vulkan".*trouble' out; then
     echo "skipped: all but options, for there is no Vulkan device (tool/deps test installs a software one)"
-    echo "$n checks, $bad wrong"
-    [ $bad -eq 0 ]; exit
+    finish
 fi
 ASAN_OPTIONS=detect_leaks=0; export ASAN_OPTIONS # what drivers keep in their globals when they are unloaded
 QUERN_VULKAN_LOADER=$build/test/fake_name.so; export QUERN_VULKAN_LOADER
@@ -164,5 +146,4 @@ code 0 denox dumpcsv gpu.db -o gpu.csv; is_file gpu.csv
 code 0 denox bench net.dnx --spec H=17 W=31 --samples 3 --timeout 1; says 'median'
 code 0 denox net.onnx --db gpu.db -o other.dnx --device '*NVIDIA*' --input-shape=H:W:C; says 'was populated with'
 
-echo "$n checks, $bad wrong"
-[ $bad -eq 0 ]
+finish

@@ -3,18 +3,14 @@
 # device.sh BUILD: a sample of the ONNX node tests and a network on a Vulkan device (tool/verify-all runs them all), and
 # what becomes of a network with skip connections there: how many dispatches, and what explain says of an unfused program.
 # Skipped where there is no device.
-set -u
+. "$(dirname "$0")/bed.sh"
 # Mesa's driver leaks what cannot be told from our leaks once it is unloaded.
 ASAN_OPTIONS=detect_leaks=0; export ASAN_OPTIONS
-quern=$1/quern
 "$quern" devices 2> /dev/null | grep -q '"name":"vulkan"' || {
     echo "skipped: no Vulkan device (Debian's mesa-vulkan-drivers has one)"
     exit 77
 }
 ASAN_OPTIONS=detect_leaks=0; export ASAN_OPTIONS # what drivers keep in their globals when they are unloaded
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "FAILED: $*"; exit 1; }
 
 SAMPLE=1 tool/verify-all "$1" vulkan || fail "verify-all"
 

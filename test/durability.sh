@@ -5,13 +5,10 @@
 # and those with a write-ahead log that a kill left, are damaged: cut, bytes flipped, pages zeroed, overwritten and exchanged. Each is
 # refused with a message, or everything is still there; db repair saves samples that were there, and no others. No crash.
 # SEED=n: other moments and damages.
-set -u
-quern=$(cd "$1" && pwd)/quern n=${2:-20}
-dir=$(mktemp -d) || exit 1
+. "$(dirname "$0")/bed.sh"
+n=${2:-20}
 TMPDIR=$dir/tmp XDG_CACHE_HOME=$dir/cache XDG_CONFIG_HOME=$dir/config; export TMPDIR XDG_CACHE_HOME XDG_CONFIG_HOME
 mkdir "$TMPDIR"
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "FAILED: $*"; exit 1; }
 seed=${SEED:-7}
 random() { seed=$(( (seed * 1103515245 + 12345) % 2147483648 )); value=$(( seed / 8 % $1 )); } # value: below $1
 # Every sample of a database with its trial, sorted; statuses may change.

@@ -2,29 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # filter.sh BUILD: quern filter against the definition of the operator, computed here one tap at a time, its gradients against differences
 # of that; kernels for all pixels, pictures, other element types; and what it says of wrong arguments and files that do not fit.
-set -u
-LC_ALL=C; export LC_ALL
-quern=$(cd "$1" && pwd)/quern
-d=$(mktemp -d) || exit 1
-trap 'rm -rf "$d"' EXIT
-trap 'exit 1' INT TERM
-example=$d/example
+. "$(dirname "$0")/bed.sh"
+example=$dir/example
 case $1 in *san*) flags=-fsanitize=address,undefined ;; *) flags= ;; esac
 # shellcheck disable=SC2086 # none or one word
-${CC:-cc} -std=gnu11 $flags -Iinclude -o "$example" examples/filter.c -L"$1" -lquern -Wl,-rpath,"$(cd "$1" && pwd)" || exit 1
-cd "$d" || exit 1
-n=0 bad=0
-
-wrong() { echo "WRONG: $*"; head -n 20 err out | sed 's/^/    /'; bad=$((bad + 1)); }
-code() { # CODE ARGUMENTS: ends with this exit code; output in out and err
-    want=$1; shift
-    n=$((n + 1))
-    timeout 120 "$quern" filter "$@" > out 2> err < /dev/null
-    got=$?
-    [ $got -eq "$want" ] || wrong "exit code $got instead of $want: quern filter $*"
-}
-says() { n=$((n + 1)); grep -q -e "$1" err || wrong "not said: $1"; }
-same() { n=$((n + 1)); cmp -s "$1" "$2" || wrong "$1 and $2 differ"; }
+${CC:-cc} -std=gnu11 $flags -Iinclude -o "$example" examples/filter.c -L"$build" -lquern -Wl,-rpath,"$build" || exit 1
+cd "$dir" || exit 1
+code() { want=$1; shift; exits "$want" "$quern" filter "$@"; } # code CODE ARGUMENTS: of quern filter
 
 byte() { printf "\\$(printf %03o "$1")"; }
 
@@ -245,5 +229,4 @@ code 2 x.npy --kernel box:3 -o y.xyz; says "'y.xyz'"
 code 1 x.npy --kernel box:3 -o no/such/folder.npy
 code 2 x.npy --kernel box:3 -o y.npy --device nix; says "'nix'"
 
-echo "$n checks, $bad wrong"
-[ $bad -eq 0 ]
+finish

@@ -2,13 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # gemm.sh BUILD: quern gemm on a device with groups of threads: part of a space measured, gone on with, joined in one file; a speed-up
 # at which to stop; a run that is killed or interrupted; and what it says of wrong arguments. Skipped where there is no such device.
-set -u
+. "$(dirname "$0")/bed.sh"
+at_once=1
 # Mesa's driver leaks what cannot be told from our leaks once it is unloaded.
 ASAN_OPTIONS=detect_leaks=0; export ASAN_OPTIONS
-quern=$(cd "$1" && pwd)/quern
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "FAILED: $*"; cat "$dir/err" "$dir/out"; exit 1; }
 sed 's/"\([MN]\)_SIZE": \[2048\]/"\1_SIZE": [72]/; s/"K_SIZE": \[2048\]/"K_SIZE": [40]/; s/"BATCH_SIZE": \[1\]/"BATCH_SIZE": [1, 2]/' \
     test/corpus/lab_space/cfg_32.json > "$dir/cfg.json"
 example=$dir/example
@@ -18,13 +15,7 @@ ${CC:-cc} -std=gnu11 $flags -Iinclude -o "$example" examples/gemm.c -L"$1" -lque
 cd "$dir" || exit 1
 
 # code CODE ARGUMENTS: ends with this exit code; output in out and err.
-code() {
-    want=$1; shift
-    timeout 200 "$quern" gemm "$@" > out 2> err < /dev/null
-    got=$?
-    [ $got -eq "$want" ] || fail "exit code $got instead of $want: quern gemm $*"
-}
-says() { grep -q -e "$1" out err || fail "not said: $1"; }
+code() { want=$1; shift; exits "$want" "$quern" gemm "$@"; }
 names() { grep -c '"name"' "$1"; }
 trials() { grep -c '"candidate"' "$1"; }
 

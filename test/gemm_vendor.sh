@@ -2,22 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # gemm_vendor.sh BUILD: quern gemm beside the library of the device: on the processor, where a library of BLAS is, and what it says where
 # there is none. Results over either baseline come from the same database.
-set -u
-quern=$(cd "$1" && pwd)/quern
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "FAILED: $*"; cat "$dir/err" "$dir/out"; exit 1; }
+. "$(dirname "$0")/bed.sh"
+at_once=1
 sed 's/"\([MN]\)_SIZE": \[2048\]/"\1_SIZE": [72]/; s/"K_SIZE": \[2048\]/"K_SIZE": [40]/; s/"BATCH_SIZE": \[1\]/"BATCH_SIZE": [1, 2]/' \
     test/corpus/lab_space/cfg_32.json > "$dir/cfg.json"
 cd "$dir" || exit 1
 
 # code CODE ARGUMENTS: ends with this exit code; output in out and err.
-code() {
-    want=$1; shift
-    timeout 200 "$quern" gemm cfg.json r.json --search --max-candidates 2 --min-samples 2 --threads 1 "$@" > out 2> err < /dev/null
-    got=$?
-    [ $got -eq "$want" ] || fail "exit code $got instead of $want: quern gemm $*"
-}
+code() { want=$1; shift; exits "$want" "$quern" gemm cfg.json r.json --search --max-candidates 2 --min-samples 2 --threads 1 "$@"; }
 says() { grep -q -e "$1" "${2:-out}" || fail "not said: $1"; }
 
 code 2 --baseline mine; says "no baseline 'mine', expected vendor or reference" err

@@ -2,12 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # hardening.sh BUILD: what is shipped has what the linker and the compiler offer against attacks; libraries have versioned names and export
 # the public interface alone; make install leaves links by which programs are built and run.
-set -u
-build=$1
-here=$(dirname "$0")/..
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "FAILED: $*"; exit 1; }
+. "$(dirname "$0")/bed.sh"
+build=$1 here=$here/..
 command -v readelf > /dev/null && command -v nm > /dev/null || { echo "skipped: no readelf, nm (binutils)"; exit 77; }
 has() { grep -q -e "$2" "$dir/$1"; }
 is_san=$(nm -D --undefined-only "$build/libquern.so" | grep -c '__asan_init\|__tsan_init')

@@ -2,26 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # isa.sh BUILD: instruction sets of programs: descriptions of devices run nothing, a program is refused where the processor lacks what its code
 # may use, variants are chosen by the processor. Other processors are those of qemu-user (tool/deps cross).
-set -u
-LC_ALL=C; export LC_ALL
-build=$(cd "$1" && pwd)
-quern=$build/quern
-d=$(mktemp -d)
-trap 'rm -rf "$d"' EXIT INT TERM
-cd "$d" || exit 1
-n=0 bad=0
-
-wrong() { echo "WRONG: $*"; sed 's/^/    /' err out | head -n 20; bad=$((bad + 1)); }
-code() {
-    want=$1; shift
-    n=$((n + 1))
-    timeout 300 "$@" > out 2> err < /dev/null
-    got=$?
-    [ $got -eq "$want" ] || wrong "exit code $got instead of $want: $*"
-}
-says() { n=$((n + 1)); grep -q -e "$1" out err || wrong "not said: $1"; }
-silent() { n=$((n + 1)); ! grep -q -e "$1" out err || wrong "said: $1"; }
-same() { n=$((n + 1)); cmp -s "$1" "$2" || wrong "$1 and $2 differ"; }
+. "$(dirname "$0")/bed.sh"
+cd "$dir" || exit 1
+seconds=300
+code() { exits "$@"; }
 # put FROM TO FILE TO-FILE: a copy with words of the same length in its header
 put() { sed "s/$1/$2/g" "$3" > "$4"; n=$((n + 1)); ! cmp -s "$3" "$4" || wrong "no '$1' in $3"; }
 
@@ -46,8 +30,8 @@ X
 chmod +x evil.sh
 limits='arch=\"x86_64-avx2\" vector_bytes=32 n_vector_regs=16 n_threads=2 l1_bytes=49152 l2_bytes=1048576 l3_bytes=33554432 has_fma=1'
 describe() { printf '[{"name":"cpu","language":"c","device":"cpu","fingerprint":"cpu Nobody","caps":"%s %s"}]\n' "$limits" "$1" > there.json; }
-for words in 'cflags=\"-wrapper '"$d"'/evil.sh\"' 'cflags=\"-march=native\"' 'isa=\"x86-64-v3 -wrapper '"$d"'/evil.sh\"' \
-    'isa=\"x86-64-v3+-wrapper+'"$d"'/evil.sh\"' 'isa=\"-wrapper '"$d"'/evil.sh\"' 'isa=\"native\"'; do
+for words in 'cflags=\"-wrapper '"$dir"'/evil.sh\"' 'cflags=\"-march=native\"' 'isa=\"x86-64-v3 -wrapper '"$dir"'/evil.sh\"' \
+    'isa=\"x86-64-v3+-wrapper+'"$dir"'/evil.sh\"' 'isa=\"-wrapper '"$dir"'/evil.sh\"' 'isa=\"native\"'; do
     describe "$words"
     code 2 "$quern" compile net.graph -o there.dnx --devices there.json --device cpu; says "there.json"; says 'isa\|extensions'
     n=$((n + 1)); [ ! -e RAN ] || wrong "a description ran a command: $words"
@@ -95,8 +79,7 @@ code 1 "$quern" run forgotten2.dnx --bench --timeout 0; says "does not say"; say
 
 case $(uname -m) in x86_64) ;; *)
     echo "skipped: the rest, for this processor is no x86-64"
-    echo "$n checks, $bad wrong"
-    [ $bad -eq 0 ]; exit ;;
+    finish ;;
 esac
 
 # One instruction set of less than this processor's runs here; one of more is compiled all the same.
@@ -155,5 +138,4 @@ else
     on 1 Haswell v4.dnx ""; says "'avx512f'"
     on 1 Conroe all.dnx ""; says "no variant that this processor can run"
 fi
-echo "$n checks, $bad wrong"
-[ $bad -eq 0 ]
+finish

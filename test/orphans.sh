@@ -2,11 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # orphans.sh BUILD [N]: a tuner that is killed with kill -9 at N random moments (default 8) leaves no process behind: neither builds, nor
 # compilers and what they started, nor candidates. Every second time its compiler is a slow one, so that it is met in the middle.
-set -u
-quern=$1/quern n=${2:-8}
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "FAILED: $*"; exit 1; }
+. "$(dirname "$0")/bed.sh"
+n=${2:-8}
 TMPDIR=$dir/tmp XDG_CACHE_HOME=$dir/cache; export TMPDIR XDG_CACHE_HOME
 mkdir "$TMPDIR"
 

@@ -2,13 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # planted.sh BUILD: native code that somebody else put into a database beside the network, into an artifact of the cache or into a cache of
 # theirs is not run; what belongs to another user is not used unless it is named; what can only be read is read.
-set -u
-quern=$1/quern
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
+. "$(dirname "$0")/bed.sh"
 TMPDIR=$dir/tmp XDG_CACHE_HOME=$dir/cache XDG_CONFIG_HOME=$dir/config; export TMPDIR XDG_CACHE_HOME XDG_CONFIG_HOME
 mkdir "$TMPDIR"
-fail() { echo "FAILED: $*"; cat "$dir/log"; exit 1; }
 says() { grep -q -- "$1" "$dir/log" || fail "it does not say '$1'"; }
 tune() { "$quern" tune "$dir/net.graph" -o "$dir/net.dnx" --threads 1 --optimize-for H:16 --min-samples 2 --max-candidates 3 --timeout 5 "$@" \
     > "$dir/log" 2>&1; }

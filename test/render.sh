@@ -2,11 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # render.sh BUILD: examples/denoise renders the same bytes with any number of threads, other noise with another pass, other scenes by
 # other numbers, features beside the colour, and more samples come closer to many; wrong arguments are refused.
-set -u
-build=$(cd "$1" && pwd)
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "FAILED: $*"; exit 1; }
+. "$(dirname "$0")/bed.sh"
 flags=
 case $1 in *san*) flags=-fsanitize=address,undefined ;; esac
 example() { # NAME SOURCE...

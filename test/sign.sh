@@ -1,15 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # sign.sh BUILD: the runtime library on its own asks for signatures, too, and refuses what it cannot check; keys are those of openssl's command.
-set -u
-LC_ALL=C; export LC_ALL
-build=$(cd "$1" && pwd)
-include=$(cd "$(dirname "$0")/../include" && pwd)
-d=$(mktemp -d)
-trap 'rm -rf "$d"' EXIT INT TERM
-cd "$d" || exit 1
-n=0 bad=0
-wrong() { echo "WRONG: $*"; bad=$((bad + 1)); }
+. "$(dirname "$0")/bed.sh"
+include=$(cd "$here/../include" && pwd)
+cd "$dir" || exit 1
 
 cat > net.graph <<'X'
 graph {
@@ -51,7 +45,7 @@ opens() {
     got=$?
     [ $got -eq "$want" ] && grep -q -e "$words" out || wrong "exit code $got, $(cat out): $*"
 }
-XDG_CONFIG_HOME=$d; export XDG_CONFIG_HOME
+XDG_CONFIG_HOME=$dir; export XDG_CONFIG_HOME
 opens 0 '^0 $' signed.dnx me.pub
 opens 1 'not signed' net.dnx me.pub
 opens 1 'none of the 0 trusted' signed.dnx
@@ -59,7 +53,7 @@ opens 1 'none of the 0 trusted' signed.dnx
 opens 0 '^0 $' signed.dnx
 mkdir nocrypto
 : > nocrypto/libcrypto.so.3
-LD_LIBRARY_PATH=$d/nocrypto opens 1 'libcrypto' signed.dnx
+LD_LIBRARY_PATH=$dir/nocrypto opens 1 'libcrypto' signed.dnx
 unset LD_LIBRARY_PATH
 
 # keys of another implementation, where it is installed
@@ -71,5 +65,4 @@ if command -v openssl > /dev/null; then
     opens 0 '^0 $' other.dnx other.pub
     openssl pkey -in me.key -pubout > me2.pub 2> err && cmp -s me.pub me2.pub || wrong "the public key of me.key is another one: $(cat err)"
 fi
-echo "$n checks, $bad wrong"
-[ $bad -eq 0 ]
+finish

@@ -5,29 +5,12 @@
 # them and runs them: the same output as the program's, whatever order the connections allow. Shaders
 # and kernels go through glslangValidator and spirv-val where these are installed. Then: names,
 # several networks in one module, everything that is refused.
-set -u
-LC_ALL=C; export LC_ALL
-build=$(cd "$1" && pwd) stub=$(cd "$(dirname "$0")" && pwd)/vkdt_stub src=$(cd "$(dirname "$0")/../src" && pwd)
-trained=$(cd "$(dirname "$0")/../models" && pwd)/denoise.onnx
-quern=$build/quern
+. "$(dirname "$0")/bed.sh"
+stub=$here/vkdt_stub src=$(cd "$here/../src" && pwd) trained=$(cd "$here/../models" && pwd)/denoise.onnx
 # Mesa's driver leaks what cannot be told from our leaks once it is unloaded.
 ASAN_OPTIONS=detect_leaks=0; export ASAN_OPTIONS
-d=$(mktemp -d)
-trap 'rm -rf "$d"' EXIT INT TERM
-cd "$d" || exit 1
-n=0 bad=0
-
-wrong() { echo "WRONG: $*"; sed 's/^/    /' err out | head -n 20; bad=$((bad + 1)); }
-code() { # code CODE ARGUMENTS: quern ends with this exit code
-    want=$1; shift
-    n=$((n + 1))
-    timeout 200 "$quern" "$@" > out 2> err < /dev/null
-    got=$?
-    [ $got -eq "$want" ] || wrong "exit code $got instead of $want: quern $*"
-}
-says() { n=$((n + 1)); grep -q -e "$1" out err || wrong "not said: $1"; }
-is_file() { n=$((n + 1)); [ -s "$1" ] || wrong "no file $1"; }
-same() { n=$((n + 1)); diff -r "$1" "$2" > out 2> err || wrong "$1 and $2 differ"; }
+cd "$dir" || exit 1
+code() { want=$1; shift; exits "$want" "$quern" "$@"; } # code CODE ARGUMENTS: of quern
 has() { n=$((n + 1)); grep -q -e "$2" "$1" || { : > out; : > err; wrong "$1 without $2"; }; }
 refused() { code 2 export "$@"; } # as wrong usage
 try() { n=$((n + 1)); "$@" > out 2> err || wrong "fails: $*"; }
@@ -346,5 +329,4 @@ refused skip.graph --to vkdt -o modules --module-name=x; says compiled
 refused a.dnx --to nowhere -o x; says 'vkdt'
 refused a.dnx; says '--to'
 
-echo "$n checks, $bad wrong"
-exit $((bad > 0))
+finish

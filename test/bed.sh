@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+# bed.sh: what shell tests have in common. They begin with `. "$(dirname "$0")/bed.sh"`, have the folder of the build as their argument, and get a
+# folder $dir of their own, which is removed at the end. There are two ways to check: what ends the test at the first fault (fail), and what is
+# counted (wrong and all that call it, up to finish).
+# shellcheck shell=sh disable=SC2034 # some are for the tests
+set -u
+LC_ALL=C; export LC_ALL
+build=$(cd "$1" && pwd) || exit 1
+here=$(cd "$(dirname "$0")" && pwd)
+quern=$build/quern
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+trap 'exit 1' INT TERM
+n=0 bad=0           # checks, those that went wrong
+seconds=200         # that a command may take
+at_once=            # not empty: the first that goes wrong ends the test
+
+# The output of what was run last: in $dir/log, or in files err and out of the current folder.
+output() { for f in "$dir/log" err out; do if [ -f "$f" ]; then sed 's/^/    /' "$f" | head -n 20; fi; done; }
+fail() { echo "FAILED: $*"; output; exit 1; }
+wrong() { [ -z "$at_once" ] || fail "$@"; echo "WRONG: $*"; output; bad=$((bad + 1)); }
+finish() { echo "$n checks, $bad wrong"; [ "$bad" -eq 0 ]; exit; }
+
+# exits CODE COMMAND...: it ends with this exit code; its output is in out and err.
+exits() {
+    want=$1; shift
+    n=$((n + 1))
+    timeout "$seconds" "$@" > out 2> err < /dev/null
+    got=$?
+    [ "$got" -eq "$want" ] || wrong "exit code $got instead of $want: $*"
+}
+says() { n=$((n + 1)); grep -q -e "$1" out err || wrong "not said: $1"; }
+silent() { n=$((n + 1)); ! grep -q -e "$1" out err || wrong "said: $1"; }
+is_file() { n=$((n + 1)); [ -s "$1" ] || wrong "no file $1"; }
+same() { n=$((n + 1)); diff -r "$1" "$2" > /dev/null 2>&1 || wrong "$1 and $2 differ"; } # files or folders
