@@ -218,7 +218,8 @@ static void emit_reset(const struct work *w, kval at)
 {
     struct kir *k = w->k;
     kval u = kir_loop(k, KL_SERIAL, kir_int(k, 0), units(w), 1);
-    kval r = op_cell_activate(k, &w->c, 0, w->dir, kir_add(k, input_of(w, at, 1, u), product(w, 1, u, w->h)));
+    kval p = product(w, 1, u, w->h); /* by itself: in which order arguments are evaluated is the compiler's */
+    kval r = op_cell_activate(k, &w->c, 0, w->dir, kir_add(k, input_of(w, at, 1, u), p));
     kir_store(k, w->s, u, kir_mul(k, r, kir_load(k, w->h, u)));
     kir_end(k);
 }
