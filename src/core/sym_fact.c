@@ -575,7 +575,7 @@ static void replace_atom(struct symtab *t, sym d)
 {
     struct work w = {.t = t};
     struct poly p = poly_of(&w, d);
-    u32 at;
+    u32 at = 0;
     i64 g = poly_gcd(&p, 0, true);
     p = poly_exact(&w, &p, g ? g : 1);
     if (!p.bad && choose_atom(t, &p, &at)) {
