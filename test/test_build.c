@@ -440,6 +440,33 @@ static void test_cache_limit(void **state)
     home_close(&h);
 }
 
+/* Writing keeps to the limit, but for a small part of it, with large and small files alike. */
+static void test_cache_grows(void **state)
+{
+    static const i64 sizes[] = {500, 20000};
+    struct home h;
+    struct cache c;
+    struct err e = {0};
+    const i64 limit = 1 << 20;
+    home_open(&h);
+    char *code = arena_alloc(&h.a, 20000);
+    for (i64 k = 0; k < countof(sizes); k++) {
+        i64 most = 0;
+        assert_true(cache_set_limit(limit, &e));
+        cache_open(&c, "kernels", &h.a, &(struct log){0});
+        assert_int_equal(c.limit, limit);
+        for (i64 i = 0; i * sizes[k] < 2 * limit; i++) {
+            struct cache_use u;
+            cache_put(&c, hash_bytes(&i, sizeof i), (struct str){code, sizes[k]});
+            if (i % 20) continue;
+            assert_true(cache_look(&u, &h.a, &e));
+            most = i64_max(most, u.bytes);
+        }
+        assert_true(most > limit * 3 / 4 && most < limit * 9 / 8);
+    }
+    home_close(&h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -450,7 +477,7 @@ int main(void)
         cmocka_unit_test(test_cache_planted),
         cmocka_unit_test(test_cache_folder),
         cmocka_unit_test(test_seal),
-        cmocka_unit_test(test_cache_limit),
+        cmocka_unit_test(test_cache_limit), cmocka_unit_test(test_cache_grows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

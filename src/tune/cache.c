@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-enum { MAX_CODE = 1 << 30, MAX_PIECES = 1 << 20, TRIM_EVERY = 64 /* writes */ };
+enum { MAX_CODE = 1 << 30, MAX_PIECES = 1 << 20, TRIM_SHARE = 64 };
 static const i64 usual_limit = (i64)2 << 30; /* bytes of all files */
 static const double half_written = 24 * 3600; /* seconds: nothing takes so long to write */
 static const char *const folders[] = {"kernels", "programs", "" /* what drivers compiled, dev_vulkan_kernel.c */};
@@ -50,8 +50,8 @@ void cache_open(struct cache *c, const char *name, struct arena *a, const struct
 {
     struct err e = {0};
     struct str path;
-    *c = (struct cache){0};
-    if (read_limit() == 0) return;
+    *c = (struct cache){.limit = read_limit()};
+    if (c->limit == 0) return;
     if (open_folder(&path, name, a, &e) && seal_key_open(&c->key, &e)) c->folder = path;
     else log_printf(l, 1, "%s are not kept: %s", name, e.msg);
 }
@@ -118,9 +118,14 @@ static bool get(const struct cache *c, struct hash key, const char *suffix, stru
     return true;
 }
 
+/* Whether the folders are listed behind this write, to see that they are within the limit: once for each 64th of it that is written, on the average,
+   whoever writes. The larger a write the likelier it is; a key is as good as a random number. So a write costs the listing of 64 files, however
+   many there are, and the cache is a 64th too large. */
+static bool is_due(const struct cache *c, struct hash key, i64 written) { return key.lo % (u64)i64_max(c->limit / TRIM_SHARE, 1) < (u64)written; }
+
 static void put(const struct cache *c, struct hash key, const char *suffix, struct str content)
 {
-    if (cache_write(c, key, suffix, &content, 1) && key.lo % TRIM_EVERY == 0) cache_trim();
+    if (cache_write(c, key, suffix, &content, 1) && is_due(c, key, content.n + SEAL_BYTES)) cache_trim();
 }
 
 bool cache_get(const struct cache *c, struct hash key, struct arena *a, struct str *code)

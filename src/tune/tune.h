@@ -124,6 +124,7 @@ bool db_repair(const char *in, const char *out, struct db_saved *s, struct err *
 struct cache {
     struct str folder;        /* empty: nothing is kept */
     struct seal_key key;
+    i64 limit;                /* bytes, when it was opened */
 };
 /* The user's own of that name ("kernels", "programs"); what stands in the way (a folder that others may write into) is a warning, and
    nothing is kept. */
