@@ -34,7 +34,9 @@ static inline bool bench_each_row(const char *path, struct arena *keep, bench_ro
     bool ok = os_read(&file, path, 1 << 24, &text, e);
     while (ok && text.n) {
         struct arena own = {0};
-        if (!str_cut(text, '#', &row, &text)) row = text, text.n = 0;
+        struct str rest = {0};
+        if (!str_cut(text, '#', &row, &rest)) row = text;
+        text = rest;
         if (str_trim(row).n) ok = bench_read_row(row, keep ? keep : &own, fn, user, e) || err_prefix(e, "%s", path);
         arena_release(&own);
     }

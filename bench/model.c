@@ -265,7 +265,7 @@ static bool print_table(struct bench *b, struct err *e)
     u32 n = b->regret.n;
     if (n == 0) return err_set(e, ERR_NOTHING, "the database knows no row with its default schedule on this device, with so many threads: -n 50 measures them");
     printf("%u rows: regret of the default median %.3f, most %.3f; correlation of ranks median %.2f, least %.2f\n", n, regret.median, b->regret.v[n - 1],
-           rank.median, b->correlation.n ? b->correlation.v[0] : NAN);
+           b->correlation.n ? rank.median : NAN, b->correlation.n ? b->correlation.v[0] : NAN);
     if (b->n_unknown) printf("%u rows more whose default was not measured\n", b->n_unknown);
     return true;
 }
