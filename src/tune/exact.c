@@ -379,274 +379,7 @@ bool exact_compare(struct exact_result *r, const struct task *t, const struct ke
     return true;
 }
 
-/* Reducing sizes. A task is a text, and sizes that are fixed are numbers in it. */
-
-static double work_of(const struct task *t, const i64 *var)
-{
-    double work = task_flops(t, var) / 2;
-    i64 dim[MAX_RANK];
-    for (u32 i = 0; i < t->g.input.n + t->g.output.n; i++) {
-        value_id v = i < t->g.input.n ? t->g.input.v[i] : t->g.output.v[i - t->g.input.n];
-        if (!shape_eval(t->g.sym, &graph_value(&t->g, v)->shape, var, dim)) continue;
-        work += 4 * (double)i64_product(graph_value(&t->g, v)->shape.rank, dim);
-    }
-    return work;
-}
-
-static bool is_word(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '.' || c == '%'; }
-
-/* Behind the number or word at p. */
-static i64 token_end(struct str s, i64 i)
-{
-    while (i < s.n && is_word(s.p[i])) i++;
-    return i;
-}
-
-static i64 quoted_end(struct str s, i64 i)
-{
-    for (i++; i < s.n && s.p[i] != '"'; i++) i += s.p[i] == '\\';
-    return i64_min(i + 1, s.n);
-}
-
-/* A number that is no part of an expression? */
-static bool is_alone(struct str s, i64 from, i64 to)
-{
-    return from > 0 && strchr("[,= ", s.p[from - 1]) && (to == s.n || strchr(",] )}\n", s.p[to]));
-}
-
-/* Each whole number of the text, and its place in the list in brackets that it stands in (-1: in none): `see` may replace it. */
-typedef i64 number_fn(void *user, i64 v, i64 place);
-
-static void rewrite(struct buf *out, struct str s, number_fn *see, void *user)
-{
-    i64 place = -1;
-    for (i64 i = 0, end; i < s.n; i = end) {
-        i64 v;
-        end = s.p[i] == '"' ? quoted_end(s, i) : i64_max(i + 1, token_end(s, i));
-        if (s.p[i] == '[') place = 0;
-        else if (s.p[i] == ']') place = -1;
-        else if (s.p[i] == ',' && place >= 0) place++;
-        if (is_word(s.p[i]) && is_alone(s, i, end) && str_to_i64(str_sub(s, i, end), &v)) buf_printf(out, "%lld", (long long)see(user, v, place));
-        else buf_str(out, str_sub(s, i, end));
-    }
-}
-
-enum { MAX_NUMBERS = 24, LEAST = 12 /* to be reduced */, MAX_TRIES = 60 /* kernels generated for a number */, MAX_ALL_TRIES = 400 };
-
-struct numbers { i64 v[MAX_NUMBERS]; u32 n; };
-
-static i64 collect(void *user, i64 v, i64 place)
-{
-    struct numbers *x = user;
-    u32 i = 0;
-    while (i < x->n && x->v[i] < v) i++;
-    if (v < LEAST || x->n == MAX_NUMBERS || (i < x->n && x->v[i] == v)) return v;
-    memmove(&x->v[i + 1], &x->v[i], (x->n - i) * sizeof *x->v);
-    x->v[i] = v, x->n++;
-    return v;
-}
-
-struct swap { i64 from, to, place; /* -1: wherever it stands */ };
-
-static i64 swap_number(void *user, i64 v, i64 place)
-{
-    const struct swap *s = user;
-    return v == s->from && (s->place < 0 || s->place == place) ? s->to : v;
-}
-
-/* Rounds of a loop or grid: none, one, or more. */
-static u64 rounds_of(const struct kir *k, const struct kir_ins *x)
-{
-    i64 from = 0, to;
-    if (x->op != KI_LOOP && x->op != KI_GRID) return 0;
-    if (x->op == KI_GRID) return kir_is_const(k, x->a, &to) ? 1 + (u64)(to > 1) : 3;
-    i64 step = kir_at(k, x->c)->imm.i;
-    return kir_is_const(k, x->a, &from) && kir_is_const(k, x->b, &to) ? 1 + (u64)(to > from + step) : 3;
-}
-
-/* Loops, branches, accesses and arithmetic on floats with the depth they stand at: what does not depend on sizes as long as the schedule
-   has all its parts. all: how many there are of each; kinds: which there are. */
-struct structure { u64 all, kinds; };
-
-static int by_number(const void *a, const void *b)
-{
-    u64 x = *(const u64 *)a, y = *(const u64 *)b;
-    return (x > y) - (x < y);
-}
-
-static struct structure structure_of(const struct kir *k)
-{
-    struct structure s = {0};
-    struct arena a = {0};
-    u64 *all = arena_array(&a, u64, k->ins.n);
-    u32 depth = 0, n = 0;
-    for (kval v = 1; v < k->ins.n; v++) {
-        const struct kir_ins *x = kir_at(k, v);
-        char cls = kir_op_info(x->op)->cls;
-        if (x->op == KI_END) depth--;
-        if (cls != 'P' || (dtype_is_float(x->dtype) && x->op != KI_CONST)) {
-            u64 w[3] = {x->op | x->dtype << 8 | x->lanes << 16 | (u64)x->aux << 24, depth, rounds_of(k, x)};
-            all[n++] = hash_u64(w, sizeof w);
-        }
-        if (kir_opens(x->op)) depth++;
-    }
-    qsort(all, n, sizeof *all, by_number);
-    for (u32 i = 0; i < n; i++) {
-        s.all += all[i];
-        if (!i || all[i] != all[i - 1]) s.kinds += all[i];
-    }
-    arena_release(&a);
-    return s;
-}
-
-struct variant { /* of the task, with other sizes */
-    struct arena arena;
-    struct symtab sym;
-    struct task task;
-    i64 *var;
-};
-
-struct reducer {
-    struct variant *now;
-    const struct candidate *cand;
-    const struct caps *caps;
-    struct structure structure; /* of the kernel that is checked */
-    bool only_kinds;         /* count: numbers may differ */
-    const i64 *guess;        /* two, for sizes that are symbolic */
-    u32 n_tries, n_all_tries; /* kernels generated for the number at work, for all */
-    i64 n_steps;             /* their instructions: what that takes, roughly as steps of the interpreter */
-};
-
-static bool parts_fit(const struct graph *g)
-{
-    i64 from, whole, own;
-    for (value_id v = 1; v < g->value.n; v++) {
-        const struct value *x = graph_value(g, v);
-        if (x->part.whole && sym_is_const(g->sym, x->part.from, &from) && sym_is_const(g->sym, x->part.whole, &whole) &&
-            sym_is_const(g->sym, x->shape.dim[x->part.axis], &own) && from + own > whole)
-            return false;
-    }
-    return true;
-}
-
-static bool sizes_fit(const struct task *t, const i64 *var) { return check_positive(t, var) && !sym_fact_broken(t->g.sym, var); }
-
-static void variant_close(struct variant *v)
-{
-    if (v) arena_release(&v->arena);
-    mem_free(v);
-}
-
-static i64 *choose_sizes(struct symtab *t, const i64 *guess, struct arena *a)
-{
-    bool *fixed = arena_array(a, bool, t->var.n + 1);
-    i64 *var = arena_array(a, i64, t->var.n + 1);
-    for (u32 v = 0; v < t->var.n; v++) var[v] = guess[v % 2];
-    sym_fact_adjust(t, var, fixed);
-    return var;
-}
-
-/* The text as a task of which the candidate makes a kernel of the same structure. */
-static bool reducer_take(struct reducer *x, struct str text)
-{
-    struct variant *new = mem_alloc((i64)sizeof *new);
-    struct arena scratch = {0};
-    struct err e = {0};
-    struct kernel k;
-    symtab_init(&new->sym, &new->arena);
-    bool ok = task_parse(&new->task, &new->arena, &new->sym, text, &e) && parts_fit(&new->task.g);
-    ok = ok && gen_matches(x->cand->gen, &new->task, x->caps) && x->cand->gen->legal(&new->task, x->caps, &x->cand->sched);
-    if (ok) new->var = choose_sizes(&new->sym, x->guess, &new->arena), ok = sizes_fit(&new->task, new->var);
-    x->n_tries += ok, x->n_all_tries += ok;
-    ok = ok && gen_kernel(&k, &scratch, x->cand, &new->task, x->caps, &e);
-    if (ok) {
-        struct structure s = structure_of(&k.kir);
-        x->n_steps += 64 * (i64)k.kir.ins.n;
-        ok = s.kinds == x->structure.kinds && (x->only_kinds || s.all == x->structure.all);
-    }
-    arena_release(&scratch);
-    variant_close(ok ? x->now : new);
-    if (ok) x->now = new;
-    return ok;
-}
-
-/* Sizes below `from`, ascending, with the same remainders modulo what blocks may be: small powers of two, products of up to three parameters of
-   the schedule, with and without a vector's lanes. */
-struct sizes { i64 v[1 << 14]; u32 n; };
-
-static int by_size(const void *a, const void *b)
-{
-    i64 x = *(const i64 *)a, y = *(const i64 *)b;
-    return (x > y) - (x < y);
-}
-
-static void sizes_modulo(struct sizes *s, i64 from, i64 block)
-{
-    for (i64 n = 0; n <= 5; n++) {
-        i64 to = from % block + n * block;
-        if (to >= 2 && to < from && s->n < countof(s->v)) s->v[s->n++] = to;
-    }
-}
-
-static void sizes_below(struct sizes *s, i64 from, const struct candidate *c)
-{
-    static const i64 lanes[] = {1, 2, 8, 16};
-    i64 p[MAX_SCHED + 1] = {1}, n = 1;
-    s->n = 0;
-    for (u32 i = 0; i < c->gen->n_param; i++) {
-        bool known = c->sched.v[i] < 2;
-        for (i64 j = 0; j < n && !known; j++) known = p[j] == c->sched.v[i];
-        if (!known) p[n++] = c->sched.v[i];
-    }
-    for (i64 block = 8; block <= 256; block *= 2) sizes_modulo(s, from, block);
-    for (i64 i = 0; i < n; i++)
-        for (i64 j = 0; j <= i; j++)
-            for (i64 k = 0; k <= j; k++)
-                for (u32 l = 0; l < countof(lanes); l++) {
-                    i64 block = p[i] * p[j] * p[k] * lanes[l];
-                    if (block > 1 && block < from) sizes_modulo(s, from, block);
-                }
-    qsort(s->v, s->n, sizeof *s->v, by_size);
-    u32 kept = 0;
-    for (u32 i = 0; i < s->n; i++)
-        if (!kept || s->v[kept - 1] != s->v[i]) s->v[kept++] = s->v[i];
-    s->n = kept;
-}
-
-/* Gives the number that it is now. */
-static i64 reduce_number(struct reducer *x, struct sizes *s, i64 from, i64 place)
-{
-    sizes_below(s, from, x->cand);
-    x->n_tries = 0;
-    for (u32 i = 0; i < s->n && x->n_tries < MAX_TRIES && x->n_all_tries < MAX_ALL_TRIES; i++) {
-        struct buf text = {0};
-        rewrite(&text, x->now->task.text, swap_number, &(struct swap){from, s->v[i], place});
-        bool same = str_eq(buf_view(&text), x->now->task.text), ok = !same && reducer_take(x, buf_view(&text));
-        buf_release(&text);
-        if (ok) return s->v[i];
-        if (same) break;
-    }
-    return from;
-}
-
-/* A number is reduced as all sizes that it is, then along each axis by itself. */
-static void reduce(struct reducer *x, double most)
-{
-    struct numbers all = {0};
-    struct buf none = {0};
-    struct arena a = {0};
-    struct sizes *s = arena_new(&a, struct sizes);
-    rewrite(&none, x->now->task.text, collect, &all);
-    buf_release(&none);
-    while (all.n && work_of(&x->now->task, x->now->var) > most) {
-        i64 from = all.v[--all.n];
-        for (i64 place = -1; place < 5 && work_of(&x->now->task, x->now->var) > most; place++) {
-            i64 to = reduce_number(x, s, from, place);
-            if (place < 0) from = to;
-        }
-    }
-    arena_release(&a);
-}
+/* Sizes. */
 
 /* Stores past the caches are legal for outputs that fill a part of the last one. */
 static struct caps small_caches(const struct caps *caps)
@@ -677,7 +410,7 @@ static bool attempt(struct attempt *x, const struct task *t, const i64 *var, str
     struct arena a = {0};
     struct kernel k;
     struct exact_opts once = *x->o;
-    double work = work_of(t, var);
+    double work = exact_work(t, var);
     x->least = x->least > 0 ? fmin(x->least, work) : work;
     if (work > MAY_EXCEED_ONCE * x->most) return true;
     once.once |= work > MAY_EXCEED * x->most;
@@ -692,22 +425,19 @@ static bool attempt(struct attempt *x, const struct task *t, const i64 *var, str
 static bool attempt_whole(struct attempt *x, const struct task *t, const i64 guess[2], struct err *e)
 {
     struct arena a = {0};
-    const i64 *var = choose_sizes(t->g.sym, guess, &a);
-    bool ok = !sizes_fit(t, var) || attempt(x, t, var, e);
+    const i64 *var = exact_sizes(t->g.sym, guess, &a);
+    bool ok = !exact_sizes_fit(t, var) || attempt(x, t, var, e);
     arena_release(&a);
     return ok;
 }
 
-static bool try_sizes(struct attempt *x, const struct task *t, const i64 guess[2], struct structure structure, struct err *e)
+static bool try_sizes(struct attempt *x, const struct task *t, const i64 guess[2], struct exact_structure structure, struct err *e)
 {
-    struct reducer d = {.cand = x->cand, .caps = x->caps, .structure = structure, .guess = guess};
-    if (!reducer_take(&d, t->text)) return attempt_whole(x, t, guess, e);
-    reduce(&d, x->most);
-    d.only_kinds = work_of(&d.now->task, d.now->var) > MAY_EXCEED * x->most;
-    if (d.only_kinds) reduce(&d, x->most);
-    x->r->n_steps += d.n_steps;
-    bool ok = attempt(x, &d.now->task, d.now->var, e);
-    variant_close(d.now);
+    const struct exact_reduce_opts o = {.cand = x->cand, .caps = x->caps, .structure = structure, .guess = guess, .most = x->most, .may = MAY_EXCEED * x->most};
+    struct exact_variant *v = exact_reduce(&o, t, &x->r->n_steps);
+    if (!v) return attempt_whole(x, t, guess, e);
+    bool ok = attempt(x, &v->task, v->var, e);
+    exact_variant_close(v);
     return ok;
 }
 
@@ -719,10 +449,10 @@ bool exact_check(struct exact_result *r, const struct task *t, const struct cand
     struct kernel k;
     struct caps small = small_caches(caps);
     struct attempt x = {.r = r, .cand = c, .caps = streams(c) ? &small : caps, .o = o, .most = (double)(o->max_work ? o->max_work : EXACT_WORK)};
-    struct structure structure = {0};
+    struct exact_structure structure = {0};
     *r = (struct exact_result){0};
     bool ok = gen_kernel(&k, &a, c, t, caps, e);
-    if (ok) structure = structure_of(&k.kir);
+    if (ok) structure = exact_structure_of(&k.kir);
     arena_release(&a);
     u32 n = t->g.sym->var.n ? countof(guess) : 1, n_done = 0, wanted = o->once ? 1 : 2;
     for (u32 i = 0; i < n && n_done < wanted && ok && r->verdict == EXACT_YES; i++) {

@@ -49,4 +49,28 @@ struct exact_values {
 };
 bool exact_define(const struct exact_values *v, node_id n);
 
+/* exact_sizes.c */
+double exact_work(const struct task *t, const i64 *var); /* multiply-adds and elements of inputs and outputs */
+struct exact_structure { u64 all, kinds; }; /* of a kernel: how many there are of each kind of instruction at each depth; which there are */
+struct exact_structure exact_structure_of(const struct kir *k);
+i64 *exact_sizes(struct symtab *t, const i64 guess[2], struct arena *a); /* of variables, near the guess in turn, as facts want them */
+bool exact_sizes_fit(const struct task *t, const i64 *var);
+struct exact_variant { /* of a task, with other sizes */
+    struct arena arena;
+    struct symtab sym;
+    struct task task;
+    i64 *var;
+};
+void exact_variant_close(struct exact_variant *v);
+struct exact_reduce_opts {
+    const struct candidate *cand;
+    const struct caps *caps;
+    struct exact_structure structure; /* of the kernel that is to be verified */
+    const i64 *guess;                 /* two, for sizes that are symbolic */
+    double most, may;                 /* work that is asked for; beyond may kinds of instructions are enough, whatever their numbers */
+};
+/* The task with sizes reduced as far as its kernel keeps the structure, or until the work is what was asked for. NULL: its text does not give the
+   kernel, not even as it is. n_steps is counted on by what it took, as steps of the interpreter. */
+struct exact_variant *exact_reduce(const struct exact_reduce_opts *o, const struct task *t, i64 *n_steps);
+
 #endif
