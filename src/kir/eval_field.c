@@ -35,7 +35,7 @@ static bool exact_mul(union kir_cell *m, const struct eval_op *o, u32 from, u32 
 
 static bool exact_fma(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
 {
-    for (u32 l = from; l < from + n; l++) m[o->r + l] = field_add(field_mul(m[o->a + l], m[o->b + l]), m[o->c + l]);
+    for (u32 l = from; l < from + n; l++) m[o->r + l] = field_fma(m[o->a + l], m[o->b + l], m[o->c + l]);
     return true;
 }
 
@@ -58,7 +58,7 @@ static bool exact_dot(union kir_cell *m, const struct eval_op *o, u32 from, u32 
         for (u32 l = 0; l < o->lanes; l++) {
             union kir_cell s = m[o->c + l * o->threads + i];
             for (u32 j = l * terms; j < (l + 1) * terms; j++)
-                s = field_add(s, field_mul(m[o->a + j * o->threads + i], m[o->b + j * o->threads + i]));
+                s = field_fma(m[o->a + j * o->threads + i], m[o->b + j * o->threads + i], s);
             m[o->r + l * o->threads + i] = s;
         }
     return true;

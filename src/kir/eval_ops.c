@@ -66,9 +66,9 @@ static bool i64_mod(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
 
 static bool any_splat(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
 {
-    for (u32 l = 0; l < o->lanes; l++)
+    for (u32 l = 0, of = 0; l < o->lanes; l++, of = of + 1 < o->lanes_a ? of + 1 : 0)
         for (u32 t = from; t < from + n; t++)
-            m[o->r + l * o->threads + t] = m[o->a + l % o->lanes_a * o->threads + t];
+            m[o->r + l * o->threads + t] = m[o->a + of * o->threads + t];
     return true;
 }
 

@@ -47,6 +47,39 @@ static inline union kir_cell field_mul(union kir_cell x, union kir_cell y)
     return field_pair((u32)((a & UINT32_MAX) * (b & UINT32_MAX) % FIELD_P), (u32)((a >> 32) * (b >> 32) % FIELD_Q));
 }
 
+/* x * y + z, with one reduction instead of two. */
+static inline union kir_cell field_fma(union kir_cell x, union kir_cell y, union kir_cell z)
+{
+    u64 a = (u64)x.i, b = (u64)y.i, c = (u64)z.i;
+    if ((a | b | c) & FIELD_SPECIAL) return field_add(field_mul(x, y), z);
+    return field_pair((u32)(((a & UINT32_MAX) * (b & UINT32_MAX) + (c & UINT32_MAX)) % FIELD_P), (u32)(((a >> 32) * (b >> 32) + (c >> 32)) % FIELD_Q));
+}
+
+/* A sum of products that is reduced only at its end. */
+struct field_dot { unsigned __int128 p, q; u64 seen; /* all bits of all operands */ };
+
+static inline struct field_dot field_dot_from(union kir_cell x)
+{
+    return (struct field_dot){(u32)(u64)x.i, (u64)x.i >> 32, (u64)x.i};
+}
+
+static inline void field_dot_add(struct field_dot *d, const union kir_cell *x, const union kir_cell *y, i64 n)
+{
+    for (i64 i = 0; i < n; i++) {
+        u64 a = (u64)x[i].i, b = (u64)y[i].i;
+        d->seen |= a | b;
+        d->p += (a & UINT32_MAX) * (b & UINT32_MAX);
+        d->q += (a >> 32) * (b >> 32);
+    }
+}
+
+/* false: there were infinities, NaN, or elements without a residue modulo Q: the terms are to be added one by one. */
+static inline bool field_dot_end(const struct field_dot *d, union kir_cell *out)
+{
+    *out = field_pair((u32)(d->p % FIELD_P), (u32)(d->q % FIELD_Q));
+    return !(d->seen & FIELD_SPECIAL);
+}
+
 /* kir_scalar of the field: cells of float types are elements, others integers. */
 bool field_scalar(enum kir_op op, enum dtype t, enum dtype to, const union kir_cell x[3], union kir_cell *out);
 /* Residues that both have are equal. */

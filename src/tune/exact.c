@@ -405,38 +405,35 @@ struct attempt { /* at one set of sizes */
     bool done;          /* something was compared */
 };
 
-static bool attempt(struct attempt *x, const struct task *t, const i64 *var, struct err *e)
+static bool attempt(struct attempt *x, const struct task *t, const struct kernel *k, const i64 *var, struct err *e)
 {
-    struct arena a = {0};
-    struct kernel k;
     struct exact_opts once = *x->o;
     double work = exact_work(t, var);
     x->least = x->least > 0 ? fmin(x->least, work) : work;
     if (work > MAY_EXCEED_ONCE * x->most) return true;
     once.once |= work > MAY_EXCEED * x->most;
-    bool ok = gen_kernel(&k, &a, x->cand, t, x->caps, e) && exact_compare(x->r, t, &k, var, &once, e);
     x->r->n_steps += (i64)work;
     x->done = true;
-    arena_release(&a);
-    return ok;
+    return exact_compare(x->r, t, k, var, &once, e);
 }
 
 /* Of a task that means what it does only beside the facts of its network: as it is. */
 static bool attempt_whole(struct attempt *x, const struct task *t, const i64 guess[2], struct err *e)
 {
     struct arena a = {0};
+    struct kernel k;
     const i64 *var = exact_sizes(t->g.sym, guess, &a);
-    bool ok = !exact_sizes_fit(t, var) || attempt(x, t, var, e);
+    bool ok = !exact_sizes_fit(t, var) || (gen_kernel(&k, &a, x->cand, t, x->caps, e) && attempt(x, t, &k, var, e));
     arena_release(&a);
     return ok;
 }
 
 static bool try_sizes(struct attempt *x, const struct task *t, const i64 guess[2], struct exact_structure structure, struct err *e)
 {
-    const struct exact_reduce_opts o = {.cand = x->cand, .caps = x->caps, .structure = structure, .guess = guess, .most = x->most, .may = MAY_EXCEED * x->most};
+    const struct exact_reduce_opts o = {.cand = x->cand, .caps = x->caps, .structure = structure, .guess = guess, .most = x->most, .may = MAY_EXCEED * x->most, .limit = MAY_EXCEED_ONCE * x->most};
     struct exact_variant *v = exact_reduce(&o, t, &x->r->n_steps);
     if (!v) return attempt_whole(x, t, guess, e);
-    bool ok = attempt(x, &v->task, v->var, e);
+    bool ok = attempt(x, &v->task, &v->kernel, v->var, e);
     exact_variant_close(v);
     return ok;
 }

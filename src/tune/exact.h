@@ -60,6 +60,7 @@ struct exact_variant { /* of a task, with other sizes */
     struct symtab sym;
     struct task task;
     i64 *var;
+    struct kernel kernel; /* the candidate's */
 };
 void exact_variant_close(struct exact_variant *v);
 struct exact_reduce_opts {
@@ -67,7 +68,8 @@ struct exact_reduce_opts {
     const struct caps *caps;
     struct exact_structure structure; /* of the kernel that is to be verified */
     const i64 *guess;                 /* two, for sizes that are symbolic */
-    double most, may;                 /* work that is asked for; beyond may kinds of instructions are enough, whatever their numbers */
+    double most, may, limit;          /* work that is asked for; beyond may kinds of instructions are enough, whatever their numbers; beyond limit it is not
+                                         evaluated at all */
 };
 /* The task with sizes reduced as far as its kernel keeps the structure, or until the work is what was asked for. NULL: its text does not give the
    kernel, not even as it is. n_steps is counted on by what it took, as steps of the interpreter. */

@@ -5,12 +5,18 @@
 #include "tune/exact.h"
 
 #include "kir/field.h"
-#include "kir/term.h"
 
-static inline union kir_cell multiply_add(enum kir_arithmetic k, union kir_cell x, union kir_cell y, union kir_cell sum)
+/* sum + x[0]*y[0] + x[1]*y[1] ..., in that order where it matters. parts: so many runs of n terms, of which those with a place take part. */
+static union kir_cell dot(enum kir_arithmetic k, union kir_cell sum, const union kir_cell *x, const union kir_cell *y, i64 n, const i64 *place, i64 parts)
 {
-    if (k == KIR_FIELD) return field_add(sum, field_mul(x, y));
-    term_scalar(KI_FMA, DT_F32, DT_F32, (union kir_cell[3]){x, y, sum}, &sum);
+    struct field_dot d = field_dot_from(sum);
+    union kir_cell r;
+    for (i64 p = 0; p < parts && k == KIR_FIELD; p++)
+        if (place[p] >= 0) field_dot_add(&d, x + p * n, y + p * n, n);
+    if (k == KIR_FIELD && field_dot_end(&d, &r)) return r;
+    for (i64 p = 0; p < parts; p++)
+        for (i64 i = p * n; i < (p + 1) * n && place[p] >= 0; i++)
+            kir_scalar_in(k)(KI_FMA, DT_F32, DT_F32, (union kir_cell[3]){x[i], y[i], sum}, &sum);
     return sum;
 }
 
@@ -36,18 +42,27 @@ static i64 tap_at(const struct conv *c, i64 pixel, i64 tap)
     return at;
 }
 
-/* A pixel of all output channels of an image. place: of each tap. */
+/* Elements as the terms of a sum lie: (m, c, taps) to (m, taps, c). */
+static union kir_cell *by_taps(const struct conv *c, const union kir_cell *w, struct arena *a)
+{
+    i64 n = c->wt->dim[1] * c->taps, all = c->y->dim[1] * n;
+    union kir_cell *to = arena_array(a, union kir_cell, all + 1);
+    for (i64 m = 0; m < all; m += n)
+        for (i64 k = 0; k < c->wt->dim[1]; k++)
+            for (i64 t = 0; t < c->taps; t++) to[m + t * c->wt->dim[1] + k] = w[m + k * c->taps + t];
+    return to;
+}
+
+/* A pixel of all output channels of an image. place: of each tap; w: by taps; in: room for the terms of a group. */
 static void conv_pixel(const struct conv *c, const i64 *place, const union kir_cell *x, const union kir_cell *w, const union kir_cell *bias,
-                       union kir_cell *y)
+                       union kir_cell *in, union kir_cell *y)
 {
     i64 per_group = c->y->dim[1] / c->groups, channels = c->wt->dim[1];
     for (i64 m = 0; m < c->y->dim[1]; m++) {
-        union kir_cell sum = bias ? bias[m] : (union kir_cell){0};
-        const union kir_cell *in = x + m / per_group * channels * c->in_pixels, *f = w + m * channels * c->taps;
-        for (i64 t = 0; t < c->taps; t++)
-            for (i64 k = 0; k < channels && place[t] >= 0; k++)
-                sum = multiply_add(c->arithmetic, in[k * c->in_pixels + place[t]], f[k * c->taps + t], sum);
-        y[m * c->pixels] = sum;
+        const union kir_cell *from = x + m / per_group * channels * c->in_pixels;
+        for (i64 t = 0; t < c->taps && m % per_group == 0; t++)
+            for (i64 k = 0; k < channels && place[t] >= 0; k++) in[t * channels + k] = from[k * c->in_pixels + place[t]];
+        y[m * c->pixels] = dot(c->arithmetic, bias ? bias[m] : (union kir_cell){0}, in, w + m * channels * c->taps, channels, place, c->taps);
     }
 }
 
@@ -62,11 +77,12 @@ static bool conv(const struct exact_values *v, const struct node *x)
     c.taps = op_window_taps(&c.w);
     c.pixels = i64_product(c.w.n, c.y->dim + 2), c.in_pixels = i64_product(c.w.n, c.x->dim + 2);
     i64 *place = arena_array(&a, i64, c.taps + 1);
+    const union kir_cell *w = by_taps(&c, v->cell[x->in.v[1]], &a);
+    union kir_cell *in = arena_array(&a, union kir_cell, c.wt->dim[1] * c.taps + 1);
     for (i64 p = 0; p < c.pixels; p++) {
         for (i64 t = 0; t < c.taps; t++) place[t] = tap_at(&c, p, t);
         for (i64 n = 0; n < c.y->dim[0]; n++)
-            conv_pixel(&c, place, v->cell[x->in.v[0]] + n * c.x->dim[1] * c.in_pixels, v->cell[x->in.v[1]], bias,
-                       v->cell[x->out.v[0]] + n * c.y->dim[1] * c.pixels + p);
+            conv_pixel(&c, place, v->cell[x->in.v[0]] + n * c.x->dim[1] * c.in_pixels, w, bias, in, v->cell[x->out.v[0]] + n * c.y->dim[1] * c.pixels + p);
     }
     arena_release(&a);
     return true;
@@ -91,13 +107,17 @@ static bool matmul(const struct exact_values *v, const struct node *x)
     if (a->rank < 2 || b->rank < 2) return false;
     i64 rows = y->dim[y->rank - 2], columns = y->dim[y->rank - 1], terms = a->dim[a->rank - 1];
     union kir_cell *to = v->cell[x->out.v[0]];
-    for (i64 n = 0, batch = i64_product(y->rank - 2, y->dim); n < batch; n++)
-        for (i64 r = 0; r < rows; r++, to += columns) {
-            const union kir_cell *left = v->cell[x->in.v[0]] + matrix_at(a, y, n) + r * terms, *right = v->cell[x->in.v[1]] + matrix_at(b, y, n);
-            for (i64 j = 0; j < columns; j++) to[j] = (union kir_cell){0};
-            for (i64 k = 0; k < terms; k++, right += columns)
-                for (i64 j = 0; j < columns; j++) to[j] = multiply_add(v->arithmetic, left[k], right[j], to[j]);
-        }
+    struct arena scratch = {0};
+    union kir_cell *by_column = arena_array(&scratch, union kir_cell, columns * terms + 1);
+    for (i64 n = 0, batch = i64_product(y->rank - 2, y->dim); n < batch; n++) {
+        const union kir_cell *left = v->cell[x->in.v[0]] + matrix_at(a, y, n), *right = v->cell[x->in.v[1]] + matrix_at(b, y, n);
+        for (i64 k = 0; k < terms; k++)
+            for (i64 j = 0; j < columns; j++) by_column[j * terms + k] = right[k * columns + j];
+        for (i64 r = 0; r < rows; r++)
+            for (i64 j = 0; j < columns; j++)
+                *to++ = dot(v->arithmetic, (union kir_cell){0}, left + r * terms, by_column + j * terms, terms, &(i64){0}, 1);
+    }
+    arena_release(&scratch);
     return true;
 }
 

@@ -22,6 +22,19 @@ double exact_work(const struct task *t, const i64 *var)
     return work;
 }
 
+/* What an evaluation costs: content of constants has to be made and rearranged, too. */
+static double cost_of(const struct exact_variant *x)
+{
+    const struct task *t = &x->task;
+    double cost = exact_work(t, x->var);
+    for (value_id v = 1; v < t->g.value.n; v++) {
+        const struct value *k = graph_value(&t->g, v);
+        i64 dim[MAX_RANK];
+        if (k->is_const && shape_eval(t->g.sym, &k->shape, x->var, dim)) cost += 4 * (double)i64_product(k->shape.rank, dim);
+    }
+    return cost;
+}
+
 static bool is_word(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '.' || c == '%'; }
 
 /* Behind the number or word at p. */
@@ -43,6 +56,14 @@ static bool is_alone(struct str s, i64 from, i64 to)
     return from > 0 && strchr("[,= ", s.p[from - 1]) && (to == s.n || strchr(",] )}\n", s.p[to]));
 }
 
+/* The token of a text that is a number, in quotes, too, as shapes of Reshape are. */
+static bool is_number(struct str s, i64 from, i64 to, i64 *v)
+{
+    bool quoted = s.p[from] == '"';
+    if (quoted) return to - from > 2 && s.p[to - 1] == '"' && is_word(s.p[from + 1]) && str_to_i64(str_sub(s, from + 1, to - 1), v);
+    return is_word(s.p[from]) && is_alone(s, from, to) && str_to_i64(str_sub(s, from, to), v);
+}
+
 /* Each whole number of the text, and its place in the list in brackets that it stands in (-1: in none): `see` may replace it. */
 typedef i64 number_fn(void *user, i64 v, i64 place);
 
@@ -51,16 +72,19 @@ static void rewrite(struct buf *out, struct str s, number_fn *see, void *user)
     i64 place = -1;
     for (i64 i = 0, end; i < s.n; i = end) {
         i64 v;
-        end = s.p[i] == '"' ? quoted_end(s, i) : i64_max(i + 1, token_end(s, i));
+        bool quoted = s.p[i] == '"';
+        end = quoted ? quoted_end(s, i) : i64_max(i + 1, token_end(s, i));
         if (s.p[i] == '[') place = 0;
         else if (s.p[i] == ']') place = -1;
         else if (s.p[i] == ',' && place >= 0) place++;
-        if (is_word(s.p[i]) && is_alone(s, i, end) && str_to_i64(str_sub(s, i, end), &v)) buf_printf(out, "%lld", (long long)see(user, v, place));
+        if (is_number(s, i, end, &v)) buf_printf(out, quoted ? "\"%lld\"" : "%lld", (long long)see(user, v, place));
         else buf_str(out, str_sub(s, i, end));
     }
 }
 
-enum { MAX_NUMBERS = 24, LEAST = 12 /* to be reduced */, MAX_TRIES = 60 /* kernels generated for a number */, MAX_ALL_TRIES = 400 };
+enum { MAX_NUMBERS = 24, LEAST = 6 /* to be reduced */, MAX_ALL_TRIES = 400 /* kernels generated */ };
+enum { MAX_TRIES = 16 /* for a number at a place */, NEXT_TRIES = 4 /* before every second, fourth .. size is left out */, MAX_TRIES_THOROUGH = 60 };
+enum { MAX_MISFITS = 8 /* texts that are no task, before the first one that is: others will not be either */ };
 
 struct numbers { i64 v[MAX_NUMBERS]; u32 n; };
 
@@ -75,12 +99,24 @@ static i64 collect(void *user, i64 v, i64 place)
     return v;
 }
 
-struct swap { i64 from, to, place; /* -1: wherever it stands */ };
+struct swap {
+    i64 from, to;
+    i64 place;   /* -1: wherever it stands */
+    i64 product; /* of the number and another one, as of heads and their length: follows it; 0: none does */
+};
 
 static i64 swap_number(void *user, i64 v, i64 place)
 {
     const struct swap *s = user;
+    if (s->product && v == s->product) return v / s->from * s->to;
     return v == s->from && (s->place < 0 || s->place == place) ? s->to : v;
+}
+
+static bool has_number(const struct numbers *x, i64 v)
+{
+    u32 i = 0;
+    while (i < x->n && x->v[i] != v) i++;
+    return i < x->n;
 }
 
 /* Rounds of a loop or grid: none, one, or more. */
@@ -130,7 +166,10 @@ struct reducer {
     const struct exact_reduce_opts *o;
     struct exact_variant *now;
     bool only_kinds;         /* count: numbers may differ */
+    bool is_thorough;        /* no size is left out */
+    u32 n_tasks;             /* texts for the number at work that are tasks */
     u32 n_tries, n_all_tries; /* kernels generated for the number at work, for all */
+    struct { struct tried { u64 text; bool has_kinds; } v[MAX_ALL_TRIES + 1]; u32 n; } tried; /* texts whose kernels have another structure */
     i64 n_steps;             /* their instructions: what that takes, roughly as steps of the interpreter */
 };
 
@@ -163,25 +202,46 @@ i64 *exact_sizes(struct symtab *t, const i64 guess[2], struct arena *a)
     return var;
 }
 
+/* A task that is cheaper than the one that there is, and that the schedule is legal for. */
+static bool variant_open(struct exact_variant *new, struct reducer *x, struct str text)
+{
+    const struct exact_reduce_opts *o = x->o;
+    struct err e = {0};
+    symtab_init(&new->sym, &new->arena);
+    bool ok = task_parse(&new->task, &new->arena, &new->sym, text, &e) && parts_fit(&new->task.g);
+    x->n_tasks += ok;
+    ok = ok && gen_matches(o->cand->gen, &new->task, o->caps) && o->cand->gen->legal(&new->task, o->caps, &o->cand->sched);
+    if (!ok) return false;
+    new->var = exact_sizes(&new->sym, o->guess, &new->arena);
+    return exact_sizes_fit(&new->task, new->var) && (!x->now || cost_of(new) < cost_of(x->now));
+}
+
+/* Numbers that stand in one place only are the same text with and without the place. */
+static bool was_tried(const struct reducer *x, u64 hash)
+{
+    for (u32 i = 0; i < x->tried.n; i++)
+        if (x->tried.v[i].text == hash) return !x->only_kinds || !x->tried.v[i].has_kinds;
+    return false;
+}
+
 /* The text as a task of which the candidate makes a kernel of the same structure. */
 static bool reducer_take(struct reducer *x, struct str text)
 {
+    const struct exact_reduce_opts *o = x->o;
+    u64 hash = hash_u64(text.p, text.n);
+    if (was_tried(x, hash)) return false;
     struct exact_variant *new = mem_alloc((i64)sizeof *new);
-    struct arena scratch = {0};
     struct err e = {0};
-    struct kernel k;
-    symtab_init(&new->sym, &new->arena);
-    bool ok = task_parse(&new->task, &new->arena, &new->sym, text, &e) && parts_fit(&new->task.g);
-    ok = ok && gen_matches(x->o->cand->gen, &new->task, x->o->caps) && x->o->cand->gen->legal(&new->task, x->o->caps, &x->o->cand->sched);
-    if (ok) new->var = exact_sizes(&new->sym, x->o->guess, &new->arena), ok = exact_sizes_fit(&new->task, new->var);
+    bool ok = variant_open(new, x, text);
     x->n_tries += ok, x->n_all_tries += ok;
-    ok = ok && gen_kernel(&k, &scratch, x->o->cand, &new->task, x->o->caps, &e);
+    ok = ok && gen_kernel(&new->kernel, &new->arena, o->cand, &new->task, o->caps, &e);
     if (ok) {
-        struct exact_structure s = exact_structure_of(&k.kir);
-        x->n_steps += 64 * (i64)k.kir.ins.n;
-        ok = s.kinds == x->o->structure.kinds && (x->only_kinds || s.all == x->o->structure.all);
+        struct exact_structure s = exact_structure_of(&new->kernel.kir);
+        x->n_steps += 64 * (i64)new->kernel.kir.ins.n;
+        bool has_kinds = s.kinds == o->structure.kinds;
+        ok = has_kinds && (x->only_kinds || s.all == o->structure.all);
+        if (!ok && x->tried.n < countof(x->tried.v)) x->tried.v[x->tried.n++] = (struct tried){hash, has_kinds};
     }
-    arena_release(&scratch);
     exact_variant_close(ok ? x->now : new);
     if (ok) x->now = new;
     return ok;
@@ -230,37 +290,55 @@ static void sizes_below(struct sizes *s, i64 from, const struct candidate *c)
     s->n = kept;
 }
 
-/* Gives the number that it is now. */
-static i64 reduce_number(struct reducer *x, struct sizes *s, i64 from, i64 place)
+/* Gives the number that it is now: the least that will do, or nearly so. how: but for `to`. */
+static i64 reduce_number(struct reducer *x, struct sizes *s, struct swap how)
 {
-    sizes_below(s, from, x->o->cand);
-    x->n_tries = 0;
-    for (u32 i = 0; i < s->n && x->n_tries < MAX_TRIES && x->n_all_tries < MAX_ALL_TRIES; i++) {
+    sizes_below(s, how.from, x->o->cand);
+    x->n_tries = x->n_tasks = 0;
+    u32 most = x->is_thorough ? MAX_TRIES_THOROUGH : MAX_TRIES;
+    for (u32 i = 0; i < s->n && x->n_tries < most && x->n_all_tries < MAX_ALL_TRIES; i += x->is_thorough ? 1 : 1u << x->n_tries / NEXT_TRIES) {
         struct buf text = {0};
-        rewrite(&text, x->now->task.text, swap_number, &(struct swap){from, s->v[i], place});
+        how.to = s->v[i];
+        rewrite(&text, x->now->task.text, swap_number, &how);
         bool same = str_eq(buf_view(&text), x->now->task.text), ok = !same && reducer_take(x, buf_view(&text));
         buf_release(&text);
-        if (ok) return s->v[i];
-        if (same) break;
+        if (ok) return how.to;
+        if (same || (!x->n_tasks && i >= MAX_MISFITS)) break;
     }
-    return from;
+    return how.from;
+}
+
+static void numbers_of(struct numbers *all, const struct task *t)
+{
+    struct buf none = {0};
+    *all = (struct numbers){0};
+    rewrite(&none, t->text, collect, all);
+    buf_release(&none);
+}
+
+/* Together with a product of it and another number. */
+static i64 reduce_with_product(struct reducer *x, struct sizes *s, i64 from)
+{
+    struct numbers all;
+    numbers_of(&all, &x->now->task);
+    i64 to = from;
+    for (u32 i = 0; i < all.n && to == from; i++)
+        if (all.v[i] % from == 0 && all.v[i] > from && has_number(&all, all.v[i] / from))
+            to = reduce_number(x, s, (struct swap){.from = from, .place = -1, .product = all.v[i]});
+    return to;
 }
 
 /* A number is reduced as all sizes that it is, then along each axis by itself. */
 static void reduce(struct reducer *x, double most)
 {
-    struct numbers all = {0};
-    struct buf none = {0};
+    struct numbers all;
     struct arena a = {0};
     struct sizes *s = arena_new(&a, struct sizes);
-    rewrite(&none, x->now->task.text, collect, &all);
-    buf_release(&none);
-    while (all.n && exact_work(&x->now->task, x->now->var) > most) {
-        i64 from = all.v[--all.n];
-        for (i64 place = -1; place < 5 && exact_work(&x->now->task, x->now->var) > most; place++) {
-            i64 to = reduce_number(x, s, from, place);
-            if (place < 0) from = to;
-        }
+    numbers_of(&all, &x->now->task);
+    while (all.n && cost_of(x->now) > most) {
+        i64 from = all.v[--all.n], to = reduce_number(x, s, (struct swap){.from = from, .place = -1});
+        if (to == from) to = reduce_with_product(x, s, from);
+        for (i64 place = 0; place < 5 && cost_of(x->now) > most; place++) reduce_number(x, s, (struct swap){.from = to, .place = place});
     }
     arena_release(&a);
 }
@@ -272,6 +350,8 @@ struct exact_variant *exact_reduce(const struct exact_reduce_opts *o, const stru
     reduce(&d, o->most);
     d.only_kinds = exact_work(&d.now->task, d.now->var) > o->may;
     if (d.only_kinds) reduce(&d, o->most);
+    d.is_thorough = exact_work(&d.now->task, d.now->var) > o->limit;
+    if (d.is_thorough) reduce(&d, o->limit);
     *n_steps += d.n_steps;
     return d.now;
 }
