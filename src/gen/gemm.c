@@ -411,7 +411,7 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
 const struct gen gen_gemm = {
     .version = 1,
     .name = "gemm",
-    .revision = 8,
+    .revision = 9,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

@@ -253,7 +253,7 @@ void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at)
 /* n steps, whose elements of the left operand lie `step` apart from a.at on, and of b behind each other from b_at on; ku of them in an iteration of
    a loop, the rest behind it. ku 0: all are written out. */
 void tile_steps(const struct tile *t, struct tile_in a, kval step, kval b, kval b_at, i64 n, i64 ku);
-void tile_add(const struct tile *t, const struct tile_out *o);    /* what an earlier tile left in o->temp */
+void tile_resume(const struct tile *t, const struct tile_out *o); /* accumulators begin with what an earlier tile left in o->temp */
 void tile_prefetch(const struct tile *t, const struct tile_out *o); /* asks for it */
 kval tile_full(const struct tile *t, const struct tile_out *o);   /* all its pixels exist? 0: certainly */
 void tile_store(const struct tile *t, const struct tile_out *o);

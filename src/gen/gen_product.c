@@ -5,7 +5,8 @@
 // rows and columns of the result; for every pass of kc terms it packs its rows of the left operand,
 // which then stay in the second cache, takes one block of columns after the other, which stays in
 // the first, and runs the register tile (gen_tile.c) down the rows. Sums wait between passes in the
-// output, or in a TEMP array when the output cannot hold them; the epilogue runs in the last pass.
+// output, or in a TEMP array when the output cannot hold them, and the next pass goes on from there;
+// the epilogue runs in the last pass.
 //
 // Rows and columns left over at the ends get tiles of their own size where sizes are known, so that
 // no size is a bad one; elsewhere one tile hangs over. Long sums of small results are cut in parts
@@ -161,26 +162,16 @@ static kval right_of(struct product *p, const struct piece *e, kval *step)
     return emit_offset(p->m, p->x.b, idx);
 }
 
-/* Sums of earlier passes are added, the results stored, or kept for the next pass. */
-static void finish(struct product *p, const struct tile *t, const struct tile_out *o)
+/* The results are stored, or kept for the next pass. */
+static void finish(struct product *p, const struct tile *t, const struct tile_out *o, const struct tile_out *kept)
 {
     struct kir *k = p->m->k;
-    struct tile_out kept = *o;
-    kept.temp = p->sums;
-    if (!p->d.many) {
-        tile_store(t, o);
-        return;
-    }
-    kval first = p->d.chunk ? kir_mul_i(k, p->part, p->d.chunk) : kir_int(k, 0);
-    kir_if(k, kir_lt(k, first, p->at));
-    tile_add(t, &kept);
-    kir_end(k);
-    if (p->temp) {
+    if (!p->d.many || p->temp) {
         tile_store(t, o);
         return;
     }
     kir_if(k, kir_lt(k, kir_add(k, p->at, p->len), p->k1));
-    tile_store(t, &kept);
+    tile_store(t, kept);
     kir_else(k);
     tile_store(t, o);
     kir_end(k);
@@ -191,13 +182,38 @@ static void clear(struct product *p, struct tile *t, const struct tile_out *o)
 {
     struct kir *k = p->m->k;
     i64 at;
-    bool first = !p->x.bias || (kir_is_const(k, p->at, &at) && at == 0);
+    bool first = !p->x.bias || !p->d.chunk || (kir_is_const(k, p->at, &at) && at == 0);
     if (!first) kir_if(k, kir_lt(k, p->at, kir_int(k, 1)));
     tile_clear(t, p->x.bias, o->c, o->c_end);
     if (first) return;
     kir_else(k);
     tile_clear(t, 0, 0, 0);
     kir_end(k);
+}
+
+/* A pass goes on from the sums of the one before, so that all terms of a result are added in their order however many passes there are. */
+static void begin(struct product *p, struct tile *t, const struct tile_out *o, const struct tile_out *kept)
+{
+    struct kir *k = p->m->k;
+    if (!p->d.many) {
+        clear(p, t, o);
+        return;
+    }
+    kval first = p->d.chunk ? kir_mul_i(k, p->part, p->d.chunk) : kir_int(k, 0);
+    kir_if(k, kir_lt(k, first, p->at));
+    tile_resume(t, kept);
+    kir_else(k);
+    clear(p, t, o);
+    kir_end(k);
+}
+
+/* Asks for the sums that the next tile goes on from. */
+static void prefetch_sums(struct product *p, const struct tile *t, const struct tile_out *kept)
+{
+    struct tile_out next = *kept;
+    if (next.x_axis < 0) return;
+    next.idx[next.x_axis] = kir_add_i(p->m->k, next.idx[next.x_axis], p->s.mr);
+    tile_prefetch(t, &next);
 }
 
 static void tile_at(struct product *p, const struct piece *e)
@@ -210,11 +226,11 @@ static void tile_at(struct product *p, const struct piece *e)
     struct tile_in in = left_of(p, e, px, &a_step);
     kval b_at = right_of(p, e, &b_step);
     if (p->s.right == RIGHT_PLACE && !e->full) t.limit = kir_sub(k, p->n, o.c);
-    clear(p, &t, &o);
     kept.temp = p->sums;
-    if (p->d.many && !e->over) tile_prefetch(&t, &kept);
+    begin(p, &t, &o, &kept);
+    if (p->d.many && !e->over) prefetch_sums(p, &t, &kept);
     sum(p, &t, e, in, b_at, a_step, b_step);
-    finish(p, &t, &o);
+    finish(p, &t, &o, &kept);
 }
 
 /* A block of columns: tiles down the rows. */

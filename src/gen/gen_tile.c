@@ -282,7 +282,7 @@ void tile_prefetch(const struct tile *t, const struct tile_out *o)
         for (i64 j = 0; j < t->nr; j++) kir_prefetch(t->m->k, o->temp, kept_index(t, o, p, j));
 }
 
-void tile_add(const struct tile *t, const struct tile_out *o)
+void tile_resume(const struct tile *t, const struct tile_out *o)
 {
     struct kir *k = t->m->k;
     for (i64 p = 0; p < t->ty * t->tx; p++) {
@@ -291,11 +291,12 @@ void tile_add(const struct tile *t, const struct tile_out *o)
         for (i64 j = 0; j < t->nr; j++) {
             kval at = kir_ramp(k, kept_index(t, o, p, j), 1, t->lanes);
             kval limit = o->c_end ? kir_sub(k, o->c_end, kir_add_i(k, o->c, j * t->lanes)) : 0;
-            kval x = limit ? kir_load_n(k, o->temp, at, limit) : kir_load(k, o->temp, at);
-            kval at_acc = acc_at(t, p, j), old = kir_load(k, t->acc, at_acc);
-            kir_store(k, t->acc, at_acc, kir_add(k, old, x));
+            kir_store(k, t->acc, acc_at(t, p, j), limit ? kir_load_n(k, o->temp, at, limit) : kir_load(k, o->temp, at));
         }
-        if (ok) kir_end(k);
+        if (!ok) continue;
+        kir_else(k);
+        for (i64 j = 0; j < t->nr; j++) kir_store(k, t->acc, acc_at(t, p, j), kir_const_f(k, t->type, t->lanes, 0));
+        kir_end(k);
     }
 }
 
