@@ -170,6 +170,19 @@ static void extract_plain(struct graph *to, const struct graph *from, node_id n,
     }
 }
 
+/* Kernels round to f16 and bf16 what they store and what is converted, and keep what is between nodes in f32. So do terms: values stay as they
+   were computed until they are compared. */
+static void keep_wide(struct graph *g)
+{
+    const struct node *n = graph_node(g, 1);
+    const struct value *x = n->in.n && n->in.v[0] ? graph_value(g, n->in.v[0]) : NULL;
+    for (u32 i = 0; i < g->output.n && !op_of(g, 1)->whole; i++) {
+        struct value *y = graph_value(g, g->output.v[i]);
+        bool converts = (x && dtype_is_float(x->dtype) && x->dtype != y->dtype) || str_is(n->op, "BitCast");
+        if ((y->dtype == DT_F16 || y->dtype == DT_BF16) && !converts) y->dtype = DT_F32;
+    }
+}
+
 static bool emit_plain(struct emit *m, struct kir *k, const struct graph *g, struct arena *a, struct err *e)
 {
     const struct op *op = op_of(g, 1);
@@ -206,6 +219,7 @@ static bool run_node(const struct content *c, node_id n, const struct runs *how,
     value_id *back;
     if (exact_define(&(struct exact_values){&c->t->g, c->var, c->shape, c->cell, c->arithmetic}, n)) return true;
     extract_plain(&g, &c->t->g, n, &back, c->a);
+    if (c->arithmetic == KIR_TERMS) keep_wide(&g);
     if (!emit_plain(&m, &k, &g, c->a, e) || !params_of(c, &k, &param, e)) return false;
     struct kir_arg *arg = arena_array(c->a, struct kir_arg, m.arg.n + 1);
     for (u32 i = 0; i < m.arg.n; i++) {
@@ -231,6 +245,13 @@ static void put_cell(struct buf *b, enum dtype t, union kir_cell x)
     else buf_printf(b, "%lld", (long long)x.i);
 }
 
+/* An element as it is in memory. */
+static union kir_cell stored(const struct content *c, enum dtype t, union kir_cell x)
+{
+    if (c->arithmetic == KIR_TERMS && dtype_is_float(t) && !dtype_is_small(t)) term_scalar(KI_CAST, DT_F64, t, (union kir_cell[3]){x}, &x);
+    return x;
+}
+
 static bool compare_output(const struct content *c, value_id v, const union kir_cell *got, struct buf *why)
 {
     const struct tensor *s = &c->shape[v];
@@ -239,7 +260,7 @@ static bool compare_output(const struct content *c, value_id v, const union kir_
     struct place at;
     if (!place_of(&at, &c->t->g, v, c->var)) unreachable(); /* it was bound */
     for (i64 i = n; i-- > 0;) {
-        union kir_cell x = got[place_flat(&at, s, i)], y = c->cell[v][i];
+        union kir_cell x = got[place_flat(&at, s, i)], y = stored(c, s->dtype, c->cell[v][i]);
         if (is_float ? (c->arithmetic == KIR_TERMS ? term_equal : field_equal)(x, y) : x.i == y.i) continue;
         n_bad++, first = i;
     }

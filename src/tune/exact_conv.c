@@ -6,8 +6,9 @@
 
 #include "kir/field.h"
 
-/* sum + x[0]*y[0] + x[1]*y[1] ..., in that order where it matters. parts: so many runs of n terms, of which those with a place take part. */
-static union kir_cell dot(enum kir_arithmetic k, union kir_cell sum, const union kir_cell *x, const union kir_cell *y, i64 n, const i64 *place, i64 parts)
+/* sum + x[0]*y[0] + x[1]*y[1] ..., in that order where it matters. t: of the sums; parts: so many runs of n terms, of which those with a place take part. */
+static union kir_cell dot(enum kir_arithmetic k, enum dtype t, union kir_cell sum, const union kir_cell *x, const union kir_cell *y, i64 n, const i64 *place,
+                          i64 parts)
 {
     struct field_dot d = field_dot_from(sum);
     union kir_cell r;
@@ -16,12 +17,13 @@ static union kir_cell dot(enum kir_arithmetic k, union kir_cell sum, const union
     if (k == KIR_FIELD && field_dot_end(&d, &r)) return r;
     for (i64 p = 0; p < parts; p++)
         for (i64 i = p * n; i < (p + 1) * n && place[p] >= 0; i++)
-            kir_scalar_in(k)(KI_FMA, DT_F32, DT_F32, (union kir_cell[3]){x[i], y[i], sum}, &sum);
+            kir_scalar_in(k)(KI_FMA, t, t, (union kir_cell[3]){x[i], y[i], sum}, &sum);
     return sum;
 }
 
 struct conv { /* (n, m, o...) = sum over c, k... of (n, c, o*stride + k*dilation - begin ...) * (m, c, k...) */
     enum kir_arithmetic arithmetic;
+    enum dtype type; /* of the sums */
     struct op_window w;
     i64 begin[MAX_RANK], groups, taps, pixels, in_pixels;
     const struct tensor *x, *wt, *y;
@@ -62,13 +64,15 @@ static void conv_pixel(const struct conv *c, const i64 *place, const union kir_c
         const union kir_cell *from = x + m / per_group * channels * c->in_pixels;
         for (i64 t = 0; t < c->taps && m % per_group == 0; t++)
             for (i64 k = 0; k < channels && place[t] >= 0; k++) in[t * channels + k] = from[k * c->in_pixels + place[t]];
-        y[m * c->pixels] = dot(c->arithmetic, bias ? bias[m] : (union kir_cell){0}, in, w + m * channels * c->taps, channels, place, c->taps);
+        y[m * c->pixels] = dot(c->arithmetic, c->type, bias ? bias[m] : (union kir_cell){0}, in, w + m * channels * c->taps, channels, place,
+                               c->taps);
     }
 }
 
 static bool conv(const struct exact_values *v, const struct node *x)
 {
-    struct conv c = {.arithmetic = v->arithmetic, .x = &v->shape[x->in.v[0]], .wt = &v->shape[x->in.v[1]], .y = &v->shape[x->out.v[0]], .groups = attr_int(x, "group", 1)};
+    struct conv c = {.arithmetic = v->arithmetic, .x = &v->shape[x->in.v[0]], .wt = &v->shape[x->in.v[1]], .y = &v->shape[x->out.v[0]]};
+    c.groups = attr_int(x, "group", 1), c.type = emit_type(c.y->dtype);
     const union kir_cell *bias = x->in.n > 2 && x->in.v[2] ? v->cell[x->in.v[2]] : NULL;
     struct arena a = {0};
     op_window_get(v->g, x, &c.w);
@@ -115,7 +119,7 @@ static bool matmul(const struct exact_values *v, const struct node *x)
             for (i64 j = 0; j < columns; j++) by_column[j * terms + k] = right[k * columns + j];
         for (i64 r = 0; r < rows; r++)
             for (i64 j = 0; j < columns; j++)
-                *to++ = dot(v->arithmetic, (union kir_cell){0}, left + r * terms, by_column + j * terms, terms, &(i64){0}, 1);
+                *to++ = dot(v->arithmetic, emit_type(y->dtype), (union kir_cell){0}, left + r * terms, by_column + j * terms, terms, &(i64){0}, 1);
     }
     arena_release(&scratch);
     return true;
