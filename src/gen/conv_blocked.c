@@ -2,7 +2,7 @@
 //
 // conv_blocked: direct convolution of an input whose channels lie in blocks, (n, c/8, h, w, 8) or by
 // 16. Pixels are read where they lie: a register tile of tx pixels along x by nr vectors of output
-// channels walks over the blocks of input channels, the taps, and the channels of a block, each
+// channels walks over the taps, the blocks of input channels, and the channels of a block, each
 // element spread from memory to all lanes. What a tile reads of a block are a few whole cache lines
 // in a row, whatever the number of channels: no copy to scratch memory, and no pixels that fall on
 // the same sets of a cache, as with channels last. Georganas et al. 2018, "Anatomy of
@@ -100,7 +100,7 @@ static void walk_input(struct walk *x)
     b->step[0] = emit_size(b->m, sym_mul(t, size, blocks));
 }
 
-/* Packed weights: [group][block of outputs][block of inputs][taps, x last][input][nr*lanes]. */
+/* Packed weights: [group][block of outputs][taps, x last][block of inputs][input][nr*lanes]. */
 static kval pack_weights(struct walk *x)
 {
     struct band *b = &x->b;
@@ -111,10 +111,10 @@ static kval pack_weights(struct walk *x)
     (p->dim[p->n].extent = sym_const(t, n_), p->dim[p->n].axis = axis_, p->dim[p->n++].stride = stride_)
     if (c->groups > 1) DIM(c->groups, 0, c->oc);
     DIM(b->n_blocks, 0, b->width);
-    DIM(ceil_div(c->ic, x->block), 1, x->block);
     for (u32 pass = 0; pass < 2; pass++)
         for (u32 a = 2; a < c->rank; a++)
             if (((i32)a == b->xa) == (pass == 1)) DIM(c->k[a], a, 1);
+    DIM(ceil_div(c->ic, x->block), 1, x->block);
     DIM(x->block, 1, 1);
     DIM(b->width, 0, 1);
 #undef DIM
@@ -134,16 +134,29 @@ struct pixels {
     kval at;          /* element of the input there */
 };
 
-/* Input channels of one tap, the element of the first at in.at. */
-static void channel_steps(struct walk *x, struct tile_in in, kval w_at, i64 n)
+/* Elements of the packed weights of one tap. */
+static i64 tap_size(const struct walk *x) { return round_up(x->b.c.ic, x->block) * x->b.width; }
+
+/* Input channels of one tap, block by block, the element of the first at in.at. */
+static void channel_steps(struct walk *x, struct tile_in in, kval w_at)
 {
     struct band *b = &x->b;
-    tile_steps(&b->t, in, kir_int(b->m->k, 1), b->wbuf, w_at, n, i64_min(b->s.ku, n));
+    struct kir *k = b->m->k;
+    i64 whole = b->c.ic / x->block, rest = b->c.ic % x->block, size = x->block * b->width;
+    kval at = in.at, one = kir_int(k, 1);
+    if (whole) {
+        kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), 1);
+        in.at = kir_add(k, at, kir_mul(k, i, x->next));
+        tile_steps(&b->t, in, one, b->wbuf, kir_add(k, w_at, kir_mul_i(k, i, size)), x->block, i64_min(b->s.ku, x->block));
+        kir_end(k);
+    }
+    if (!rest) return;
+    in.at = kir_add(k, at, kir_mul_i(k, x->next, whole));
+    tile_steps(&b->t, in, one, b->wbuf, kir_add_i(k, w_at, whole * size), rest, i64_min(b->s.ku, rest));
 }
 
 /* A tap along x of a tile whose place is known: without the pixels that lie outside. */
-static void known_tap(struct walk *x, const struct pixels *p, struct tile_in in, i64 tap, kval w_at,
-                      i64 n)
+static void known_tap(struct walk *x, const struct pixels *p, struct tile_in in, i64 tap, kval w_at)
 {
     struct band *b = &x->b;
     struct kir *k = b->m->k;
@@ -160,7 +173,7 @@ static void known_tap(struct walk *x, const struct pixels *p, struct tile_in in,
     }
     in.px = px;
     in.at = kir_add(k, p->at, kir_mul_i(k, b->step[a], tap * c->dil[a]));
-    if (some) channel_steps(x, in, w_at, n);
+    if (some) channel_steps(x, in, w_at);
 }
 
 /* Every pixel moved to one that exists, and whether it was there. Flat ones have no taps. */
@@ -178,8 +191,8 @@ static void ask_pixels(struct walk *x, const struct pixels *p, kval tap, kval *p
     }
 }
 
-/* The taps along x of n channels of a block. */
-static void row_of_taps(struct walk *x, const struct pixels *p, kval w_at, i64 n)
+/* The taps along x. */
+static void row_of_taps(struct walk *x, const struct pixels *p, kval w_at)
 {
     struct band *b = &x->b;
     struct kir *k = b->m->k;
@@ -189,7 +202,7 @@ static void row_of_taps(struct walk *x, const struct pixels *p, kval w_at, i64 n
     in.x_step = b->xa >= 0 ? kir_mul_i(k, b->step[b->xa], b->c.stride[b->xa]) : kir_int(k, 0);
     if (p->where == WHERE_KNOWN) {
         for (i64 tap = 0; tap < taps; tap++)
-            known_tap(x, p, in, tap, kir_add_i(k, w_at, tap * x->block * b->width), n);
+            known_tap(x, p, in, tap, kir_add_i(k, w_at, tap * tap_size(x)));
         return;
     }
     kval px[64], inside[64];
@@ -200,17 +213,18 @@ static void row_of_taps(struct walk *x, const struct pixels *p, kval w_at, i64 n
     } else if (taps > 1) {
         in.at = kir_add(k, p->at, kir_mul(k, kir_mul_i(k, tap, b->c.dil[b->xa]), b->step[b->xa]));
     }
-    channel_steps(x, in, kir_add(k, w_at, kir_mul_i(k, tap, x->block * b->width)), n);
+    channel_steps(x, in, kir_add(k, w_at, kir_mul_i(k, tap, tap_size(x))));
     if (taps > 1) kir_end(k);
 }
 
-/* The taps of one block of input channels. */
-static void block_of_taps(struct walk *x, struct pixels p, kval w_at, i64 n)
+/* All taps, each with all channels. */
+static void all_taps(struct walk *x, struct pixels p, kval block)
 {
     struct band *b = &x->b;
     struct kir *k = b->m->k;
     const struct conv *c = &b->c;
-    i64 size = x->block * b->width * (b->xa >= 0 ? c->k[b->xa] : 1), after[MAX_RANK];
+    i64 size = tap_size(x) * (b->xa >= 0 ? c->k[b->xa] : 1), after[MAX_RANK];
+    kval w_at = kir_mul_i(k, kir_add(k, kir_mul_i(k, b->group, b->n_blocks), block), tap_size(x) * x->taps);
     u32 loops = 0;
     for (u32 a = c->rank; a-- > 2;)
         if ((i32)a != b->xa) after[a] = size, size *= c->k[a];
@@ -221,27 +235,8 @@ static void block_of_taps(struct walk *x, struct pixels p, kval w_at, i64 n)
         w_at = kir_add(k, w_at, kir_mul_i(k, tap, after[a]));
         loops++;
     }
-    row_of_taps(x, &p, w_at, n);
+    row_of_taps(x, &p, w_at);
     while (loops--) kir_end(k);
-}
-
-static void all_channels(struct walk *x, struct pixels p, kval block)
-{
-    struct band *b = &x->b;
-    struct kir *k = b->m->k;
-    i64 ic = b->c.ic, whole = ic / x->block, size = x->taps * x->block * b->width;
-    kval w_at = kir_mul_i(k, kir_add(k, kir_mul_i(k, b->group, b->n_blocks), block),
-                          ceil_div(ic, x->block) * size);
-    const struct pixels start = p;
-    if (whole) {
-        kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), 1);
-        p.at = kir_add(k, start.at, kir_mul(k, i, x->next));
-        block_of_taps(x, p, kir_add(k, w_at, kir_mul_i(k, i, size)), x->block);
-        kir_end(k);
-    }
-    if (ic % x->block == 0) return;
-    p.at = kir_add(k, start.at, kir_mul_i(k, x->next, whole));
-    block_of_taps(x, p, kir_add_i(k, w_at, whole * size), ic % x->block);
 }
 
 /* The taps of axis a that lie inside for the output at `at`; hi 0: there is one, and it does. Returns
@@ -300,7 +295,7 @@ static u32 known_end(struct walk *x, struct pixels p, kval x_at, kval block, i64
     struct kir *k = x->b.m->k;
     p.where = WHERE_KNOWN, p.known = tile * x->b.s.tx;
     kir_if(k, kir_bin(k, KI_EQ, x_at, kir_int(k, p.known)));
-    all_channels(x, p, block);
+    all_taps(x, p, block);
     kir_else(k);
     return 1;
 }
@@ -311,13 +306,13 @@ static void by_ends(struct walk *x, struct pixels p, kval x_at, kval block, stru
     bool more = e.n > (e.first || e.n == 1) + (e.last && e.n > 1);
     if (e.n == 1) {
         if (e.first) p.where = WHERE_KNOWN, p.known = 0;
-        all_channels(x, p, block);
+        all_taps(x, p, block);
         return;
     }
     if (e.first) open += known_end(x, p, x_at, block, 0);
     if (e.last && more) open += known_end(x, p, x_at, block, e.n - 1);
     if (!more) p.where = WHERE_KNOWN, p.known = (e.n - 1) * x->b.s.tx;
-    all_channels(x, p, block);
+    all_taps(x, p, block);
     while (open--) kir_end(x->b.m->k);
 }
 
@@ -346,10 +341,10 @@ static void product(struct band *b, kval y, kval x_at, kval block, struct tile_o
     kval end = emit_size(b->m, b->is_flat ? b->x_ext : c->in[b->xa]);
     kir_if(k, kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), p.first),
                       kir_lt(k, kir_add_i(k, p.first, reach), end)));
-    all_channels(x, p, block);
+    all_taps(x, p, block);
     kir_else(k);
     p.where = WHERE_ASKED;
-    all_channels(x, p, block);
+    all_taps(x, p, block);
     kir_end(k);
 }
 
@@ -492,7 +487,7 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
 const struct gen gen_conv_blocked = {
     .version = 1,
     .name = "conv_blocked",
-    .revision = 2,
+    .revision = 3,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

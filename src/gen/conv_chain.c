@@ -467,7 +467,7 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
 const struct gen gen_conv_chain = {
     .version = 1,
     .name = "conv_chain",
-    .revision = 5,
+    .revision = 6,
     .param = param,
     .n_param = N_PARAM,
     .chains = true,

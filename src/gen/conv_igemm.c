@@ -536,7 +536,7 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
 const struct gen gen_conv_igemm = {
     .version = 1,
     .name = "conv_igemm",
-    .revision = 4,
+    .revision = 5,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

@@ -26,29 +26,24 @@ void conv_in_place(struct band *b)
     }
 }
 
-/* Packed weights: [group][block][taps in the band's order][channel][nr*lanes], with planes channel
- * before the x taps; for a DOT [group of channels][nr*lanes][channel], zeros behind the last channel. */
+/* Packed weights: [group][block][taps in the band's order][channel][nr*lanes]; for a DOT [group of channels][nr*lanes][channel], zeros
+ * behind the last channel. */
 kval conv_pack(struct band *b)
 {
     struct symtab *t = b->m->g->sym;
     struct conv *c = &b->c;
     struct pack *p = arena_new(b->m->arena, struct pack);
-    bool planes = b->s.stage == STAGE_PLANES && b->xa >= 2;
-    i64 n_outer = 0;
     if (c->groups > 1)
         p->dim[p->n].extent = sym_const(t, c->groups), p->dim[p->n].axis = 0,
         p->dim[p->n++].stride = c->oc;
     p->dim[p->n].extent = sym_const(t, b->n_blocks), p->dim[p->n].axis = 0,
     p->dim[p->n++].stride = b->width;
-    for (u32 pass = 0; pass < 2; pass++) {
+    for (u32 pass = 0; pass < 2; pass++)
         for (u32 a = 2; a < c->rank; a++)
             if (((i32)a == b->xa) == (pass == 1))
                 p->dim[p->n].extent = sym_const(t, c->k[a]), p->dim[p->n].axis = a,
-                p->dim[p->n++].stride = 1, n_outer++;
-        if (pass == (planes ? 0 : 1))
-            p->dim[p->n].extent = sym_const(t, b->terms / b->dot), p->dim[p->n].axis = 1,
-            p->dim[p->n++].stride = b->dot;
-    }
+                p->dim[p->n++].stride = 1;
+    p->dim[p->n].extent = sym_const(t, b->terms / b->dot), p->dim[p->n].axis = 1, p->dim[p->n++].stride = b->dot;
     p->dim[p->n].extent = sym_const(t, b->width), p->dim[p->n].axis = 0, p->dim[p->n++].stride = 1;
     if (b->dot > 1)
         p->dim[p->n].extent = sym_const(t, b->dot), p->dim[p->n].axis = 1, p->dim[p->n++].stride = 1;
@@ -57,30 +52,45 @@ kval conv_pack(struct band *b)
 
 /* The product. */
 
-/* Loops over taps, then channels; taps that follow each other in memory like channels become one
- * long run. */
+enum { MAX_WRITTEN = 12 /* steps of few channels that are written out for the taps along x */ };
+
+static i64 dilation(const struct band *b, u32 a)
+{
+    return is_tile_axis(b, a) || b->s.stage == STAGE_DIRECT ? b->c.dil[a] : 1;
+}
+
+/* How many axes of taps are loops: the others follow each other in memory like channels and make one long run with them. */
+static u32 looped_axes(const struct band *b, i64 *run, kval *step)
+{
+    struct kir *k = b->m->k;
+    const struct conv *c = &b->c;
+    u32 n = b->n_order;
+    i64 s;
+    *run = b->terms, *step = b->c_step;
+    if (b->s.stage == STAGE_PLANES && b->xa >= 2) {
+        if (b->terms > 1 || c->k[b->xa] == 1) return n;
+        *run = c->k[b->xa], *step = kir_int(k, c->dil[b->xa]);
+        return n - 1;
+    }
+    for (; n > 0; n--) {
+        u32 a = b->order[n - 1];
+        bool follows = kir_is_const(k, b->step[a], &s) && s * dilation(b, a) == *run;
+        if (c->k[a] > 1 && !follows) break;
+        *run *= c->k[a];
+    }
+    return n;
+}
+
+/* Loops over taps, then channels, so that terms are added in the same order however the input lies. */
 static void product(struct band *b, struct tile_in in, kval w_at)
 {
     struct kir *k = b->m->k;
     struct conv *c = &b->c;
-    u32 n_taps = b->n_order, n_loops = 0;
-    i64 run = b->terms, after[MAX_RANK + 1], s;
-    bool planes = b->s.stage == STAGE_PLANES && b->xa >= 2;
-    kval at = in.at;
-    if (planes) {
-        n_taps--;
-    } else {
-        while (n_taps > 0) {
-            u32 a = b->order[n_taps - 1];
-            i64 dil = is_tile_axis(b, a) || b->s.stage == STAGE_DIRECT ? c->dil[a] : 1;
-            bool follows = kir_is_const(k, b->step[a], &s) && s * dil == run;
-            if (c->k[a] > 1 && !follows) break;
-            run *= c->k[a];
-            n_taps--;
-        }
-    }
-    i64 kx = planes ? c->k[b->xa] : 1;
-    i64 n = run * kx;
+    u32 n_loops = 0;
+    i64 run, after[MAX_RANK + 1];
+    kval at = in.at, step;
+    u32 n_taps = looped_axes(b, &run, &step);
+    i64 n = run;
     for (u32 i = n_taps; i-- > 0;) {
         after[i] = n * b->width;
         n *= c->k[b->order[i]];
@@ -88,23 +98,14 @@ static void product(struct band *b, struct tile_in in, kval w_at)
     for (u32 i = 0; i < n_taps; i++) {
         u32 a = b->order[i];
         if (c->k[a] == 1) continue;
-        i64 dil = is_tile_axis(b, a) || b->s.stage == STAGE_DIRECT ? c->dil[a] : 1;
-        kval tap = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, c->k[a]), 1);
-        at = kir_add(k, at, kir_mul(k, kir_mul_i(k, tap, dil), b->step[a]));
+        bool written = b->s.stage == STAGE_PLANES && (i32)a == b->xa && run * c->k[a] <= MAX_WRITTEN;
+        kval tap = kir_loop(k, written ? KL_UNROLL : KL_SERIAL, kir_int(k, 0), kir_int(k, c->k[a]), 1);
+        at = kir_add(k, at, kir_mul(k, kir_mul_i(k, tap, dilation(b, a)), b->step[a]));
         w_at = kir_add(k, w_at, kir_mul_i(k, tap, after[i]));
         n_loops++;
     }
-    kval step = b->c_step;
-    i64 terms = run;
-    if (planes) {
-        kval ch = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, c->ic), 1);
-        at = kir_add(k, at, kir_mul(k, ch, b->c_step));
-        w_at = kir_add(k, w_at, kir_mul_i(k, ch, kx * b->width));
-        step = kir_int(k, c->dil[b->xa]), terms = kx;
-        n_loops++;
-    }
     in.at = at;
-    terms /= b->dot;
+    i64 terms = run / b->dot;
     tile_steps(&b->t, in, kir_mul_i(k, step, b->dot), b->wbuf, w_at, terms, terms > 4 ? b->s.ku : 0);
     for (u32 i = 0; i < n_loops; i++) kir_end(k);
 }

@@ -104,6 +104,7 @@ void group_tile_open(struct group_tile *t, kval thread);
 kval group_tile_row(const struct group_tile *t, i64 i);
 kval group_tile_col(const struct group_tile *t, i64 j);
 kval group_tile_get(const struct group_tile *t, i64 i, i64 j); /* vector j of row i */
+void group_tile_set(const struct group_tile *t, i64 i, i64 j, kval v);
 i64 group_tile_count(const struct group_tile *t);              /* vectors of a thread */
 
 /* What a step multiplies: elements of the two operands at (term, row or column), in vectors of

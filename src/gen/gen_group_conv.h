@@ -67,6 +67,7 @@ struct group_conv {
     kval thread, group, block;     /* number of the group of channels, of the block of outputs */
     kval chunk;                    /* number of the share of input channels */
     struct result sums;            /* of chunks: TEMP array, without bias */
+    bool bias_is_in;               /* the threads' sums began with it */
     kval left;                     /* shared array by which outputs leave */
     kval pos[MAX_RANK], y0, x0;    /* first output of the tile */
     kval packed, patch, weights;   /* arrays */
@@ -143,7 +144,7 @@ void group_conv_store(const struct group_conv *g, const kval *at, kval v);
 /* Stores the pooled outputs of one window: v, its elements in order, the window's first at `at`. */
 void group_conv_store_pool(const struct group_conv *g, const kval *at, const kval *v);
 kval group_conv_result(const struct group_conv *g, const kval *at); /* element of the tile in shared memory */
-void group_conv_leave(const struct group_conv *g); /* the tile in shared memory, without bias, to all outputs */
+void group_conv_leave(const struct group_conv *g); /* the tile in shared memory to all outputs */
 
 /* Sums that a thread holds: ry rows of rx pixels by rc channels, in whole windows unless they leave through shared memory. */
 struct group_cells {
@@ -153,7 +154,7 @@ struct group_cells {
     kval acc;                 /* vectors of rc channels: [ry][rx] */
 };
 /* Places the thread; the sums begin as `init`, a scalar, 0: as zeros. */
-void group_cells_open(const struct group_conv *g, struct group_cells *t, kval init);
+void group_cells_open(struct group_conv *g, struct group_cells *t, kval init);
 void group_cells_store(const struct group_conv *g, const struct group_cells *t); /* to all outputs, with bias */
 
 /* gen_group_window.c */

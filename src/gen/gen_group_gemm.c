@@ -6,7 +6,7 @@
 // the copies, with zeros behind their ends.
 //
 // With few results and many terms the rounds are shared by `chunks` groups, which leave their sums
-// in a TEMP array for a second grid to add. The bias is added to whole sums.
+// in a TEMP array for a second grid to add. The bias is added to whole sums, or is what they begin with.
 //
 // Operands need not be matrices (struct product_form), and need not be copied where threads read what they
 // multiply from memory.
@@ -353,7 +353,7 @@ static kval both(struct kir *k, kval a, kval b) { return a && b ? kir_bin(k, KI_
 /* Of the columns at idx, which the limit is set for. */
 static kval bias_at(struct emit *m, const struct product *p, const kval *idx, kval val)
 {
-    if (!p->x.bias) return val;
+    if (!p->x.bias || p->bias_is_in) return val;
     kval v = kir_cast(m->k, p->type, emit_value(m, p->x.bias, &idx[p->x.n_axis]));
     return kir_add(m->k, val, kir_splat(m->k, v, kir_lanes(m->k, val)));
 }
@@ -400,6 +400,31 @@ void product_store_tile(struct product *p, const struct group_tile *t)
     for (i64 j = 0; j < t->col.n / t->lanes; j++)
         for (i64 i = 0; i < t->row.n; i++)
             product_store(p, group_tile_row(t, i), group_tile_col(t, j), group_tile_get(t, i, j));
+}
+
+/* The bias of the columns from `col` of the block on; of those behind the end anything. */
+static kval bias_of(struct product *p, kval col, u32 lanes)
+{
+    struct kir *k = p->m->k;
+    kval idx[MAX_RANK], n = emit_size(p->m, p->x.n);
+    col = kir_add(k, p->b.first, col);
+    if (lanes == 1) col = kir_min(k, col, kir_add_i(k, n, -1));
+    (p->form ? p->form->index : index_of)(p, kir_int(k, 0), col, idx);
+    kval at = kir_ramp(k, idx[p->x.n_axis], 1, lanes);
+    emit_limit(p->m, lanes > 1 && !sym_divides(p->m->g->sym, p->bn, p->x.n) ? kir_sub(k, n, col) : 0);
+    kval v = kir_splat(k, kir_cast(k, p->type, emit_value(p->m, p->x.bias, &at)), lanes);
+    emit_limit(p->m, 0);
+    return v;
+}
+
+void product_begin_tile(struct product *p, const struct group_tile *t)
+{
+    if (!p->x.bias || p->stream || p->chunks > 1) return;
+    p->bias_is_in = true;
+    for (i64 j = 0; j < t->col.n / t->lanes; j++) {
+        kval v = bias_of(p, group_tile_col(t, j), t->lanes);
+        for (i64 i = 0; i < t->row.n; i++) group_tile_set(t, i, j, v);
+    }
 }
 
 /* The grid. */

@@ -71,6 +71,7 @@ struct product {
     struct result y;       /* TEMP: when the epilogue is a grid of its own, or with chunks */
     kval partial;          /* TEMP, with a stream: [group][begun before, ended by others][bm][bn] */
     kval sums, is_whole;   /* with a stream: where there; does the group have all rounds of the block? 0: certainly */
+    bool bias_is_in;       /* the sums began with it */
     void (*multiply)(struct product *p); /* adds the products of the round in the sides' stage */
 };
 
@@ -80,6 +81,8 @@ void product_open(struct product *p); /* grid and shared arrays; closed by produ
 void product_rounds(struct product *p);
 /* A vector along columns, or what exists of it, at a place in the block. */
 void product_store(struct product *p, kval row, kval col, kval val);
+/* A thread's sums, which are zeros, begin with the bias where they become whole ones. */
+void product_begin_tile(struct product *p, const struct group_tile *t);
 void product_store_tile(struct product *p, const struct group_tile *t); /* all of a thread's */
 void product_close(struct product *p, const struct task *t, const struct caps *caps);
 

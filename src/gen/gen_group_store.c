@@ -173,7 +173,7 @@ static kval shared_value(struct emit *m, const void *user, const kval *idx)
     at[AT_Y] = y < 0 ? zero : kir_sub(k, idx[y], g->y0);
     at[AT_X] = x < 0 ? zero : kir_sub(k, idx[x], g->x0);
     kval v = load_left(g, at, kir_lanes(k, idx[1]));
-    kval bias = g->c.b ? kir_cast(k, g->type, emit_value(m, g->c.b, &idx[1])) : 0;
+    kval bias = g->c.b && !g->bias_is_in ? kir_cast(k, g->type, emit_value(m, g->c.b, &idx[1])) : 0;
     return bias ? kir_add(k, v, bias) : v;
 }
 
@@ -213,7 +213,7 @@ static void leave_one(const struct group_conv *g, const struct leaving *l, kval 
     leaving_place(g, l, n, at);
     kval ok = open_place(g, at, lanes, l->pooled, idx), limit = limit_of(g, at[AT_C], lanes);
     if (!l->pooled) {
-        kval bias = l->v ? group_conv_bias(g, at[AT_C], lanes) : 0;
+        kval bias = l->v && !g->bias_is_in ? group_conv_bias(g, at[AT_C], lanes) : 0;
         v = load_left(g, at, lanes);
         if (bias) v = kir_add(m->k, v, bias);
         emit_bind(m, g->c.y, gen_given, &v);
@@ -268,22 +268,19 @@ static void place_thread(const struct group_conv *g, struct group_cells *t)
     t->at[AT_Y] = kir_mul_i(k, kir_div_i(k, rest, t->px), t->ry);
 }
 
-void group_cells_open(const struct group_conv *g, struct group_cells *t, kval init)
+void group_cells_open(struct group_conv *g, struct group_cells *t, kval init)
 {
     struct kir *k = g->m->k;
     u32 lanes = (u32)t->rc;
     place_thread(g, t);
+    g->bias_is_in = !init && g->c.b && !g->sums.temp;
+    if (g->bias_is_in) init = group_conv_bias(g, t->at[AT_C], lanes);
     init = init ? kir_splat(k, init, lanes) : kir_const_f(k, g->type, lanes, 0);
     t->acc = kir_alloc(k, KS_REG, g->type, lanes, kir_int(k, t->ry * t->rx));
     for (i64 i = 0; i < t->ry * t->rx; i++) kir_store(k, t->acc, kir_int(k, i), init);
 }
 
-static kval cell_value(const struct group_conv *g, const struct group_cells *t, i64 i, kval bias)
-{
-    struct kir *k = g->m->k;
-    kval v = kir_load(k, t->acc, kir_int(k, i));
-    return bias ? kir_add(k, v, bias) : v;
-}
+static kval cell_value(const struct group_conv *g, const struct group_cells *t, i64 i) { return kir_load(g->m->k, t->acc, kir_int(g->m->k, i)); }
 
 static void cell_place(const struct group_conv *g, const struct group_cells *t, i64 i, kval *at)
 {
@@ -292,14 +289,14 @@ static void cell_place(const struct group_conv *g, const struct group_cells *t, 
     at[AT_C] = t->at[AT_C];
 }
 
-static void store_windows(const struct group_conv *g, const struct group_cells *t, kval bias)
+static void store_windows(const struct group_conv *g, const struct group_cells *t)
 {
     i64 wy = group_conv_window(g, g->c.ya), wx = group_conv_window(g, g->c.xa);
     kval v[MAX_WINDOW], at[N_AT];
     for (i64 y = 0; y < t->ry; y += wy)
         for (i64 x = 0; x < t->rx; x += wx) {
             for (i64 i = 0; i < wy * wx; i++)
-                v[i] = cell_value(g, t, (y + i / wx) * t->rx + x + i % wx, bias);
+                v[i] = cell_value(g, t, (y + i / wx) * t->rx + x + i % wx);
             cell_place(g, t, y * t->rx + x, at);
             group_conv_store_pool(g, at, v);
         }
@@ -309,11 +306,10 @@ void group_cells_store(const struct group_conv *g, const struct group_cells *t)
 {
     struct kir *k = g->m->k;
     bool by_shared = g->s.by_shared;
-    bool plain = by_shared || g->sums.temp;
-    kval bias = plain ? 0 : group_conv_bias(g, t->at[AT_C], (u32)t->rc), at[N_AT];
+    kval at[N_AT];
     bool all_pooled = !g->sums.temp && g->tail.all_pooled;
     for (i64 i = 0; i < t->ry * t->rx; i++) {
-        kval v = cell_value(g, t, i, bias);
+        kval v = cell_value(g, t, i);
         cell_place(g, t, i, at);
         if (by_shared)
             kir_store(k, g->left, kir_ramp(k, group_conv_result(g, at), 1, (u32)t->rc),
@@ -324,6 +320,6 @@ void group_cells_store(const struct group_conv *g, const struct group_cells *t)
         kir_barrier(k);
         group_conv_leave(g);
     } else if (g->tail.pool && !g->sums.temp) {
-        store_windows(g, t, bias);
+        store_windows(g, t);
     }
 }

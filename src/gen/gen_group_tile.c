@@ -68,6 +68,8 @@ kval group_tile_get(const struct group_tile *t, i64 i, i64 j)
     return kir_load(t->g->m->k, t->acc, acc_at(t, i, j));
 }
 
+void group_tile_set(const struct group_tile *t, i64 i, i64 j, kval v) { kir_store(t->g->m->k, t->acc, acc_at(t, i, j), v); }
+
 /* Steps. */
 
 static kval element(const struct group_tile *t, kval array, kval at, u32 lanes)

@@ -389,7 +389,7 @@ static void initial(const struct task *task, const struct caps *caps, const i64 
 const struct gen gen_group_conv = {
     .version = 1,
     .name = "group_conv",
-    .revision = 3,
+    .revision = 4,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

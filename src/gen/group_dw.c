@@ -282,7 +282,7 @@ static void initial(const struct task *task, const struct caps *caps, const i64 
 const struct gen gen_group_dw = {
     .version = 1,
     .name = "group_dw",
-    .revision = 4,
+    .revision = 5,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

@@ -200,6 +200,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
                                .deep = deep_of(&x->g, v)};
     product_open(p);
     group_tile_open(&x->t, p->g.t);
+    product_begin_tile(p, &x->t);
     find_rows(x);
     product_rounds(p);
     product_store_tile(p, &x->t);
@@ -413,7 +414,7 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
 const struct gen gen_group_igemm = {
     .version = 1,
     .name = "group_igemm",
-    .revision = 2,
+    .revision = 3,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

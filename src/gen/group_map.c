@@ -136,7 +136,7 @@ static double predict(const struct task *t, const struct caps *c, const struct s
 const struct gen gen_group_map = {
     .version = 1,
     .name = "group_map",
-    .revision = 2,
+    .revision = 3,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

@@ -132,7 +132,7 @@ static double predict(const struct task *t, const struct caps *c, const struct s
 const struct gen gen_map = {
     .version = 1,
     .name = "map",
-    .revision = 3,
+    .revision = 4,
     .param = param,
     .n_param = N_PARAM,
     .match = match,

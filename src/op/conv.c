@@ -187,11 +187,11 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
     op_acc_open(m, &a, op_lanes(m, x->shape.rank, idx), kir_cast(k, op_acc_type(m, type), init));
     kval of = kir_int(k, i64_max(dim[0] / group, 1)), cg = kir_int(k, dim[1]);
     kval base = group > 1 ? kir_bin(k, KI_MUL, kir_bin(k, KI_DIV, idx[1], of), cg) : kir_int(k, 0);
+    op_taps_open(m, &w, &x->shape, idx + 2, &t); /* channels innermost: the order in which most families add the terms, too */
     kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), cg, 1);
-    op_taps_open(m, &w, &x->shape, idx + 2, &t);
     add_tap(m, n, &t, &a, (kval[]){idx[0], kir_bin(k, KI_ADD, base, c), idx[1], c});
-    op_taps_close(m, &w);
     kir_end(k);
+    op_taps_close(m, &w);
     return kir_cast(k, emit_type(type), op_acc_get(m, &a));
 }
 

@@ -229,7 +229,7 @@ struct gather {
     u32 n_open;                     /* structures to close */
 };
 
-/* p = stride*i + k without dilation: loop over the input positions i. */
+/* p = stride*i + k without dilation: loop over the input positions i, from the last to the first, which is in the order of the taps. */
 static void gather_clamped(struct emit *m, const struct op_window *w, u32 i, kval p, sym size,
                            struct gather *t)
 {
@@ -238,7 +238,8 @@ static void gather_clamped(struct emit *m, const struct op_window *w, u32 i, kva
     kval lo = kir_bin(k, KI_ADD, p, kir_int(k, w->stride[i] - w->kernel[i]));
     lo = kir_bin(k, KI_DIV, kir_bin(k, KI_MAX, lo, zero), s);
     kval hi = kir_bin(k, KI_ADD, kir_bin(k, KI_DIV, p, s), kir_int(k, 1));
-    t->at[i] = kir_loop(k, KL_SERIAL, lo, kir_bin(k, KI_MIN, hi, emit_size(m, size)), 1);
+    hi = kir_bin(k, KI_MIN, hi, emit_size(m, size));
+    t->at[i] = kir_bin(k, KI_SUB, kir_bin(k, KI_ADD, lo, kir_bin(k, KI_SUB, hi, kir_int(k, 1))), kir_loop(k, KL_SERIAL, lo, hi, 1));
     t->k[i] = kir_bin(k, KI_SUB, p, kir_bin(k, KI_MUL, t->at[i], s));
     t->n_open++;
 }
@@ -294,12 +295,12 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
                 kir_cast(k, op_acc_type(m, x->dtype), init));
     kval mg = kir_int(k, i64_max(dim[1], 1)), cg = kir_int(k, dim[0] / group);
     kval base = group > 1 ? kir_bin(k, KI_MUL, kir_bin(k, KI_DIV, idx[1], mg), cg) : kir_int(k, 0);
-    kval ch = kir_bin(k, KI_ADD, base, kir_loop(k, KL_SERIAL, kir_int(k, 0), cg, 1));
     for (u32 i = 0; i < w.n; i++) {
         kval p = kir_bin(k, KI_ADD, idx[2 + i], emit_size(m, w.begin[i]));
         bool clamped = w.dilation[i] == 1 && kir_lanes(k, p) == 1;
         (clamped ? gather_clamped : gather_tested)(m, &w, i, p, x->shape.dim[2 + i], &t);
     }
+    kval ch = kir_bin(k, KI_ADD, base, kir_loop(k, KL_SERIAL, kir_int(k, 0), cg, 1)); /* channels innermost, as in Conv */
     kval in_group = group > 1 ? kir_bin(k, KI_MOD, idx[1], mg) : idx[1];
     add_tap(m, n, &t, &a, (kval[]){idx[0], ch, ch, in_group});
     for (u32 i = 0; i < t.n_open + 1; i++) kir_end(k);
