@@ -312,6 +312,8 @@ struct quern_target_opts {
      * '+' ("aarch64+dotprod"), or "native" (also NULL): all that this one has. Joined by commas it is several, which become variants of one
      * program, by quern_compile, quern_tune and quern_populate; one that this processor lacks is compiled with schedules that are not measured */
     const char *isa;
+    int deterministic;   /* all sums in an order that neither the number of threads nor sizes that are not summed over change, every operation rounded
+                          * by itself: the same bits for a sample whatever the batch it is in (doc/deterministic.md) */
 };
 
 struct quern_tune_opts {

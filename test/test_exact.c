@@ -129,6 +129,55 @@ static void test_random(void **state)
     assert_true(is_enough(n, 200) && n_exact * 20 >= n * 19);
 }
 
+/* Whatever is legal where the order of sums is promised has that order. */
+
+static bool random_operator(struct bed *b)
+{
+    const struct op *op = NULL;
+    i64 n = 0;
+    while (op_all(n)) n++;
+    while (!op || !op->random || op->props & OP_CALL) op = op_all(pick(b, 0, n - 1));
+    op->random(op, &b->g, &b->rng);
+    return make_task(b);
+}
+
+static void test_order(void **state)
+{
+    static bool (*const make[])(struct bed *) = {random_conv, random_gemm, random_row, random_pool, random_transpose, random_grad, random_depthwise, random_operator};
+    u32 n = 0, n_same = 0, n_none = 0;
+    for (u64 seed = first_seed(0, 400); seed < last_seed(0, 400); seed++) {
+        struct bed b;
+        bed_open(&b, seed);
+        if (pick(&b, 0, 2) == 0) bed_use_groups(&b);
+        bool made = make[seed % countof(make)](&b), can = made && choose(&b, 0, &(struct candidate){0});
+        assert_true(caps_limit(&b.caps, S("deterministic"), NULL, &b.e));
+        if (can && b.t.g.node.n == 2 && !choose(&b, 0, &(struct candidate){0})) { /* larger ones fall apart */
+            print_error("seed %llu: no family keeps to the order\n%.*s", (unsigned long long)seed, STR_ARG(b.t.text));
+            n_none++;
+        }
+        for (u32 i = 0; made && i < 3; i++) {
+            struct candidate c;
+            struct kernel k;
+            struct exact_result r = {0};
+            const struct exact_opts o = {.seed = seed, .ordered = &b.caps};
+            if (!choose(&b, i, &c)) break;
+            if (!gen_kernel(&k, &b.arena, &c, &b.t, &b.caps, &b.e) || !exact_compare(&r, &b.t, &k, b.var, &o, &b.e)) report(&b, &c, seed);
+            if (r.verdict == EXACT_DIFFERS) {
+                struct buf text = {0};
+                candidate_print(&text, &c);
+                print_error("seed %llu, %.*s: rounded in another order, %.*s\n%.*s", (unsigned long long)seed, STR_ARG(buf_view(&text)),
+                            STR_ARG(buf_view(&r.why)), STR_ARG(b.t.text));
+                buf_release(&text);
+            }
+            n += r.verdict != EXACT_TOLERANCE, n_same += r.verdict == EXACT_YES;
+            exact_result_release(&r);
+        }
+        bed_close(&b);
+    }
+    print_message("%u kernels, %u in order\n", n, n_same);
+    assert_true(n_same == n && !n_none && is_enough(n, 400));
+}
+
 /* Instances of all operators, of all types: whatever a family makes of one is its definition. */
 static void test_operators(void **state)
 {
@@ -351,6 +400,7 @@ int main(void)
         cmocka_unit_test(test_sums),
         cmocka_unit_test(test_constants),
         cmocka_unit_test(test_random),
+        cmocka_unit_test(test_order),
         cmocka_unit_test(test_operators),
         cmocka_unit_test(test_faults),
         cmocka_unit_test(test_reduced),

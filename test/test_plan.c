@@ -380,10 +380,83 @@ static void test_exact(void **state)
     assert_true(done > 10);
 }
 
+/* Programs that promise an order of sums: the same bits, whatever was chosen, cut and fused. */
+
+static bool same_bits(const struct tensor *a, const struct tensor *b)
+{
+    for (i64 i = 0, n = tensor_count(a); i < n; i++) {
+        double x = elem_f64(a->dtype, a->data, i), y = elem_f64(b->dtype, b->data, i);
+        if (x != y && !(isnan(x) && isnan(y))) return false;
+    }
+    return true;
+}
+
+/* The network of a seed under choices of another, at some sizes. got: per output; NULL where the sizes do not fit it. */
+static void run_choice(struct made *m, struct world *w, u64 seed, u64 choice, const i64 *var, struct tensor **got)
+{
+    struct err e = {0};
+    *m = (struct made){0};
+    net_open_as(&m->net, seed, w->kind);
+    w->seed = choice;
+    if (!lower(m) || !make_plan(m, w, var)) {
+        show(m);
+        fail_msg("seed %llu, choice %llu: %s", (unsigned long long)seed, (unsigned long long)choice, m->net.e.msg);
+    }
+    struct rt_program *p = rt_load(&m->plan, w->dev, &m->net.e);
+    if (!p) fail_msg("seed %llu: %s", (unsigned long long)seed, m->net.e.msg);
+    const struct tensor *in = net_inputs(&m->net, &m->net.arena, var);
+    *got = arena_array(&m->net.arena, struct tensor, m->net.g.output.n + 1);
+    if (!rt_run(p, in, *got, &m->net.arena, &e)) *got = NULL;
+    rt_unload(p);
+}
+
+static void show_choice(const struct made *m)
+{
+    for (u32 i = 0; i < m->plan.dispatch.n; i++)
+        print_message("    %.*s: %.*s\n", STR_ARG(m->plan.dispatch.v[i].label), STR_ARG(m->plan.dispatch.v[i].candidate));
+}
+
+static void try_choices(const char *device, u64 n, enum net_kind kind)
+{
+    static const i64 sizes[][2] = {{6, 5}, {3, 19}, {13, 9}};
+    const enum layout blocks[] = {LAYOUT_ROWS, LAYOUT_C8, LAYOUT_C16};
+    struct world w;
+    u32 n_same = 0;
+    if (getenv("TEST_DEVICE") && strcmp(getenv("TEST_DEVICE"), device)) return;
+    world_open(&w, device, 2);
+    w.kind = kind;
+    assert_true(caps_limit(&w.caps, S("deterministic"), NULL, &(struct err){0}));
+    for (u64 seed = first_seed(0, n), end = last_seed(0, n); seed < end; seed++) {
+        struct made m[3];
+        struct tensor *got[3];
+        for (u32 i = 0; i < 3; i++) {
+            w.cut = (struct cover_opts){.no_fusion = i == 1, .blocks = w.caps.is_gpu ? LAYOUT_ROWS : blocks[(seed + i) % 3], .blocks_from = 1};
+            run_choice(&m[i], &w, seed, i ? seed * 31 + i : 0, sizes[seed % 3], &got[i]);
+        }
+        for (u32 i = 1; i < 3 && got[0] && got[i]; i++)
+            for (u32 k = 0; k < m[0].net.g.output.n; k++) {
+                if (same_bits(&got[0][k], &got[i][k])) { n_same++; continue; }
+                show(&m[0]);
+                show_choice(&m[0]), print_message("  and\n"), show_choice(&m[i]);
+                fail_msg("seed %llu: output %u depends on what was chosen", (unsigned long long)seed, k);
+            }
+        for (u32 i = 0; i < 3; i++) net_close(&m[i].net);
+    }
+    world_close(&w);
+    assert_true(seeds_are_given() || n_same > n);
+}
+
+static void test_deterministic(void **state)
+{
+    try_choices("interp", 60, NET_ANY);
+    try_choices("interp", 40, NET_CONVS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_deterministic),
         cmocka_unit_test(test_interp),
         cmocka_unit_test(test_interp_joins),
         cmocka_unit_test(test_interp_blocks),

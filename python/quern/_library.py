@@ -51,7 +51,7 @@ class RunOpts(Sized):
 
 class TargetOpts(Sized):
     _fields_ = [("size", c_size_t), ("devices", c_char_p), ("env", c_char_p), ("no_matrix", c_int), ("optimize", c_int), ("debug_info", c_int),
-                ("source_info", c_int), ("no_winograd", c_int), ("isa", c_char_p)]
+                ("source_info", c_int), ("no_winograd", c_int), ("isa", c_char_p), ("deterministic", c_int)]
 
 
 class ModelOpts(Sized):

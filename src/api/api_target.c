@@ -40,6 +40,7 @@ static bool read_limits(struct api_target *t, const struct quern_target_opts *o,
     if (version) buf_printf(&b, "spirv=%u ", version);
     if (o->no_matrix) buf_z(&b, "no-matrix ");
     if (o->no_winograd) buf_z(&b, "no-winograd ");
+    if (o->deterministic) buf_z(&b, "deterministic ");
     if (o->debug_info) buf_z(&b, "debug ");
     if (o->source_info) buf_z(&b, "nonsemantic ");
     if (o->optimize) buf_z(&b, "optimize ");

@@ -112,6 +112,8 @@ struct cli {
     {"coopmat", 0, OPT_FLAG, NULL, "matrix units (default where there are any; --no-coopmat)"}, \
     {"winograd", 0, OPT_FLAG, NULL, \
      "minimal filtering, which rounds more than a plain sum (default; --no-winograd)"}, \
+    {"deterministic", 0, OPT_FLAG, NULL, \
+     "the same bits whatever the number of threads, the batch, and other sizes that are not summed over"}, \
     {"memory-concat", 0, OPT_FLAG, NULL, \
      "concatenations in memory (default; --no-memory-concat: only in the loads of kernels)"}, \
     {"spirv-optimize", 0, OPT_FLAG, NULL, "by spirv-opt"}, \

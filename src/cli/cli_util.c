@@ -224,6 +224,7 @@ void target_options(const struct cli *c, struct quern_target_opts *o)
     o->env = opts_text(c, "target-env");
     o->no_matrix = !opts_flag(c, "coopmat", true);
     o->no_winograd = !opts_flag(c, "winograd", true);
+    o->deterministic = opts_flag(c, "deterministic", false);
     o->optimize = opts_flag(c, "spirv-optimize", false);
     o->debug_info = opts_flag(c, "spirv-debug-info", false);
     o->source_info = opts_flag(c, "spirv-non-semantic-debug-info", false);

@@ -21,7 +21,7 @@ static const struct field {
 } fields[] = {
     FIELD(arch, FIELD_TEXT), FIELD(vector_bytes, FIELD_U32), FIELD(n_vector_regs, FIELD_U32),
     FIELD(n_threads, FIELD_U32), FIELD(l1_bytes, FIELD_I64), FIELD(l2_bytes, FIELD_I64),
-    FIELD(l3_bytes, FIELD_I64), FIELD(has_fma, FIELD_BOOL), FIELD(no_winograd, FIELD_BOOL), FIELD(is_gpu, FIELD_BOOL),
+    FIELD(l3_bytes, FIELD_I64), FIELD(has_fma, FIELD_BOOL), FIELD(no_winograd, FIELD_BOOL), FIELD(deterministic, FIELD_BOOL), FIELD(is_gpu, FIELD_BOOL),
     FIELD(max_group, FIELD_U32), FIELD(subgroup, FIELD_U32), FIELD(subgroup_min, FIELD_U32),
     FIELD(subgroup_max, FIELD_U32), FIELD(shared_bytes, FIELD_I64),
     FIELD(thread_regs, FIELD_U32), FIELD(unit_regs, FIELD_U32), FIELD(unit_threads, FIELD_U32), FIELD(unit_shared, FIELD_I64),
@@ -149,6 +149,14 @@ static bool limit_isa(struct caps *c, struct str text, struct err *e)
     return true;
 }
 
+/* Products of fragments and sums of subgroups are taken in an order that only the device knows. */
+static void make_deterministic(struct caps *c)
+{
+    c->deterministic = true;
+    c->has_subgroup = false;
+    memset(c->matrix, 0, sizeof c->matrix), memset(c->team_matrix, 0, sizeof c->team_matrix);
+}
+
 bool caps_limit(struct caps *c, struct str words, bool *changed, struct err *e)
 {
     const struct caps before = *c;
@@ -158,6 +166,7 @@ bool caps_limit(struct caps *c, struct str words, bool *changed, struct err *e)
     for (words = str_trim(words); words.n; words = str_trim(words)) {
         str_cut(words, ' ', &word, &words);
         if (str_is(word, "no-winograd")) c->no_winograd = !c->is_gpu;
+        else if (str_is(word, "deterministic")) make_deterministic(c);
         else if (str_starts(word, S("isa="))) {
             if (!limit_isa(c, str_sub(word, 4, word.n), e)) return false;
         } else if (c->spirv == 0) continue;

@@ -715,6 +715,7 @@ struct caps {
     i64 l1_bytes, l2_bytes, l3_bytes; /* data caches; l3 shared */
     bool has_fma;        /* fused multiply-add in hardware */
     bool no_winograd;    /* the user wants sums in the order of their terms, no minimal filtering */
+    bool deterministic;  /* the user wants the bits of a result to depend on nothing but its own terms: one order of sums (gen/gen_order.c) */
     bool is_gpu;         /* groups of threads exist; what follows up to gbps is about them */
     u32 max_group;       /* threads of a group */
     u32 subgroup, subgroup_min, subgroup_max; /* threads: usual size, and what can be required */
@@ -753,8 +754,8 @@ struct caps {
 /* "key=value" words, one line */
 void caps_print(struct buf *b, const struct caps *c);
 bool caps_parse(struct caps *c, struct str text, struct err *e);
-/* Makes less of a target. Words: "no-winograd" (of processors), "isa=x86-64-v3" an instruction set that is part of the target's, "spirv=13" no newer
-   version, "no-matrix" no matrix units, others go to spirv_flags; all but the first two leave a target without SPIR-V as it is. changed may be NULL. */
+/* Makes less of a target. Words: "no-winograd" (of processors), "deterministic", "isa=x86-64-v3" an instruction set that is part of the target's, "spirv=13" no newer
+   version, "no-matrix" no matrix units, others go to spirv_flags; all but the first three leave a target without SPIR-V as it is. changed may be NULL. */
 bool caps_limit(struct caps *c, struct str words, bool *changed, struct err *e);
 /* One product that matrix units do: D = A*B + C, A of m x k elements. */
 struct caps_matrix { i64 m, n, k; enum dtype a, b, c, d; };

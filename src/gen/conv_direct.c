@@ -276,6 +276,7 @@ const struct gen gen_conv_direct = {
     .revision = 2,
     .param = param,
     .n_param = N_PARAM,
+    .sums = SUMS_IN_PARTS,
     .match = match,
     .initial = initial,
     .legal = legal,

@@ -332,6 +332,7 @@ const struct gen gen_conv_dot = {
     .revision = 3,
     .param = param,
     .n_param = N_PARAM,
+    .sums = SUMS_IN_PARTS,
     .match = match,
     .initial = initial,
     .legal = legal,

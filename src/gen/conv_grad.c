@@ -338,6 +338,7 @@ const struct gen gen_conv_grad = {
     .revision = 4,
     .param = param,
     .n_param = N_PARAM,
+    .sums = SUMS_IN_PARTS,
     .match = match,
     .initial = initial,
     .legal = legal,

@@ -430,6 +430,7 @@ static bool is_sensible(const struct igemm *x, const struct caps *caps, const st
     if (v->v[P_IB] && c->ic > 1 && (channels >= c->ic || c->ic % channels)) return false;
     if (channels > c->ic || (v->v[P_COPY] && 4 * channels * v->v[P_TX] > caps->l2_bytes)) return false;
     if (v->v[P_KU] > 1 && channels < 8) return false;
+    if (caps->deterministic && (ks > 1 || v->v[P_IB])) return false;
     return ks == 1 || (ks <= slice_count(x, v) && !v->v[P_NT]);
 }
 

@@ -45,7 +45,9 @@ static bool match(const struct task *t, const struct caps *caps)
 {
     struct conv c;
     struct conv_tail tail;
-    return !caps->is_gpu && !caps->no_winograd && caps->vector_bytes >= 8 && wino_of(&c, &tail, t);
+    i64 m, mz;
+    bool can = !caps->is_gpu && !caps->no_winograd && caps->vector_bytes >= 8 && wino_of(&c, &tail, t);
+    return can && (!caps->deterministic || gen_order_winograd(&c, &m, &mz));
 }
 
 struct model {
@@ -70,7 +72,9 @@ static void model_of(struct model *m, const struct caps *caps, const struct wino
 static bool is_legal(const struct model *m, const struct caps *caps, const struct wino_sched *s)
 {
     const struct conv *c = &m->c;
+    i64 order, order_z;
     if (!tile_is_legal(caps, s->tx, s->nr)) return false;
+    if (caps->deterministic && !(gen_order_winograd(c, &order, &order_z) && s->m == order && s->mz == order_z)) return false;
     if (s->nr > 1 && (s->nr - 1) * m->lanes >= c->oc) return false;
     if (s->ob && s->ob >= m->n_blocks) return false;
     if (s->tb > 1 && (s->tb - 1) * s->tx >= m->tiles) return false;
@@ -226,6 +230,7 @@ const struct gen gen_conv_winograd = {
     .revision = 9,
     .param = param,
     .n_param = N_PARAM,
+    .sums = SUMS_WINOGRAD,
     .match = match,
     .initial = initial,
     .legal = legal,

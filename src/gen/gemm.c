@@ -113,6 +113,7 @@ static struct sizes sizes_of(const struct gemm *x, const struct caps *c)
 static bool is_sane(const struct caps *c, const struct product_sched *s)
 {
     if (!tile_is_legal(c, s->mr, s->nr) || (s->right != RIGHT_ONCE && s->ahead)) return false;
+    if (c->deterministic && s->parts > 1) return false;
     if (s->mr > 4 && s->nr > 1 && s->mr * s->nr < (i64)c->n_vector_regs / 2) return false;
     return s->ahead < 2 || s->mb < 2;
 }
@@ -363,7 +364,7 @@ static bool may_end(const void *user, const struct sched *v, u32 n)
     switch (n) {
     case P_AHEAD: return z->b_const || s.ahead <= 1;
     case P_KU: return s.ku != 1 || z->k <= 64;
-    case P_PARTS: return (s.parts == 1 || (z->static_k && z->k >= s.parts * 16)) && !(s.nt && s.parts > 1);
+    case P_PARTS: return (s.parts == 1 || !q->c->deterministic) && (s.parts == 1 || (z->static_k && z->k >= s.parts * 16)) && !(s.nt && s.parts > 1);
     case P_RIGHT: return (s.right == RIGHT_ONCE || (!z->b_const && !s.ahead)) && (s.right != RIGHT_PLACE || z->b_plain);
     case P_PACK: return s.pack ? !s.fetch : z->a_plain;
     case P_MB: return z->has_rows || !s.mb;

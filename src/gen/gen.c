@@ -112,7 +112,7 @@ static bool has_room(const struct task *t, const struct caps *c)
 
 bool gen_matches(const struct gen *g, const struct task *t, const struct caps *c)
 {
-    return !task_is_call(t) && g->chains == (t->n_heavy > 1) && has_room(t, c) && g->match(t, c);
+    return !task_is_call(t) && g->chains == (t->n_heavy > 1) && has_room(t, c) && gen_order_allows(g, t, c) && g->match(t, c);
 }
 
 /* A way over all points of a product, each once. */

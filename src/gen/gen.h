@@ -23,12 +23,23 @@ struct gen_param {
     u32 n;
 };
 
+/* In which order a family's kernels take sums of floats, where one order is promised (gen_order.c). */
+enum gen_sums {
+    SUMS_IN_ORDER,   /* the definition's, by every schedule that it calls legal then */
+    SUMS_OF_ROWS,    /* that of reductions (gen_row.h) */
+    SUMS_BY_ELEMENT, /* of each element by the operator's own loops */
+    SUMS_BY_TILES,   /* of a window's taps as it suits the tile */
+    SUMS_WINOGRAD,   /* of transformed tiles */
+    SUMS_IN_PARTS,   /* by lanes, by threads, by shares of the terms */
+};
+
 struct gen {
     u32 version;         /* of this struct: 1 */
     const char *name;
     u32 revision;        /* raise when the emitted code changes for the same schedule */
     const struct gen_param *param;
     u32 n_param;
+    enum gen_sums sums;
     bool chains;         /* only tasks of several heavy nodes; else only others */
     bool (*match)(const struct task *t, const struct caps *c); /* asked through gen_matches */
     /* A legal schedule, good for sizes var[] (symtab order): used with an empty database. */
@@ -71,6 +82,10 @@ bool gen_kernel(struct kernel *k, struct arena *a, const struct candidate *c, co
 
 /* Can the family do the task within the device's limits? */
 bool gen_matches(const struct gen *g, const struct task *t, const struct caps *c);
+/* gen_order.c: may the family do the task where the order of sums is promised? Asked by gen_matches. */
+bool gen_order_allows(const struct gen *g, const struct task *t, const struct caps *c);
+/* The candidate whose kernel has the order that is promised on the device; false: it is that of the definition. */
+bool gen_order(const struct task *t, const struct caps *c, struct candidate *out);
 /* Enumerating a task's schedules: calls fn for every generator that matches and every legal schedule that is worth trying, the
    initial ones first. only: those of this generator; NULL: of all. */
 typedef bool gen_visit(void *user, const struct candidate *c); /* false: stop */

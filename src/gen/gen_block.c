@@ -155,6 +155,7 @@ static bool fits_store(const struct block_task *x, const struct block *s)
 bool block_fits(const struct block_task *x, const struct caps *c, const struct block *s, u32 p)
 {
     const i64 *v = s->v;
+    if (c->deterministic && ((p == B_LSU && v[p] > 1) || (p == B_CHUNKS && v[p] > 1) || (p == B_STREAM && v[p]) || (p == B_HALF && v[p]))) return false;
     switch (p) {
     case B_HALF: return !v[B_HALF] || x->size == 2;
     case B_WLX: return v[B_WLY] * v[B_WLX] == v[B_W];

@@ -42,6 +42,8 @@ struct conv {            /* a convolution taken apart; axes are those of the out
     bool by_rows;        /* outputs are stored along x */
     i64 phases;          /* a transposed one taken as one of stride 1 (trans_as_conv): outputs of a position, which lie apart; 0: not one */
 };
+/* gen_order.c: tiles of Winograd's filtering, mz 1 without any along z, that make the order of the convolution's sums; false: the plain order. */
+bool gen_order_winograd(const struct conv *c, i64 *m, i64 *mz);
 bool conv_of(struct conv *c, const struct task *t); /* of floats; false: not for this family */
 bool conv_of_any(struct conv *c, const struct task *t); /* of integers, too */
 /* Channels, neighbours, that one instruction of the target adds (DOT): of bytes. 1: none. */

@@ -113,6 +113,13 @@ static bool is_reduced(const struct op_reduce *r, u32 axis)
     return false;
 }
 
+/* Channels behind the axes that they are reduced with are not in their place. */
+static enum layout space_layout(const struct row_task *x, const struct reduction *red)
+{
+    bool may_turn = is_reduced(&red->r, 1) && red->r.axis[red->r.n_axes - 1] > 1;
+    return x->ordered && may_turn ? LAYOUT_ROWS : dense_layout(x, red->in);
+}
+
 void row_space_of(struct row_space *s, const struct row_task *x, const struct reduction *red)
 {
     const struct graph *g = x->g;
@@ -125,7 +132,7 @@ void row_space_of(struct row_space *s, const struct row_task *x, const struct re
     for (u32 i = 0; i < g->output.n && n < countof(v); i++)
         if (graph_value(g, g->output.v[i])->shape.rank == rank) v[n++] = g->output.v[i];
     bool merge = x->fused && red->r.keepdims && g->output.n <= 16;
-    enum layout l = dense_layout(x, red->in);
+    enum layout l = space_layout(x, red);
     if (merge) {
         space_of_all(&s->sp, g, v, n, l, stop, set);
     } else {

@@ -19,6 +19,7 @@ struct row_task { /* what is to be done */
     struct reduction red[MAX_REDUCE];
     u32 n;
     bool fused; /* one row at a time; else one reduction at a time */
+    bool ordered; /* set by the family: row_space_of has reduced axes in row-major order, whatever the layout is */
 };
 /* false: no reductions, or something beside them that rows cannot do */
 bool row_of(struct row_task *x, const struct task *t);
@@ -39,5 +40,10 @@ void row_space_of(struct row_space *s, const struct row_task *x, const struct re
 void row_less_index(struct emit *m, const struct reduction *red, const kval full[MAX_RANK],
                     kval idx[MAX_RANK]);
 kval row_dense_index(struct emit *m, value_id v, const kval *idx); /* in an array of v's shape */
+
+/* The order of sums that is promised (gen_order.c): the elements of a row, numbered in row-major order over all axes that are reduced, go to
+   ROW_PARTS partial sums by their number modulo ROW_PARTS, each in ascending order; these are folded, the upper half onto the lower, until
+   one is left. */
+enum { ROW_PARTS = 32 };
 
 #endif

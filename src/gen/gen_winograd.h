@@ -37,6 +37,7 @@ void wino_init(struct wino *w, i64 m, i64 taps); /* m: 1, 2, 4, 6; taps: 3, for 
 /* false: not a convolution of this kind. Its window is 3x3 along the last two axes, which are the tile's; a third axis is wino_z.
    tail->pool: what is pooled where tiles hold whole windows, wino_pools; else it is a grid of its own. */
 bool wino_of(struct conv *c, struct conv_tail *tail, const struct task *t);
+bool wino_window(const struct conv *c); /* strides, dilations and window are such */
 bool wino_pools(const struct conv *c, const struct conv_tail *tail, const struct wino_sched *s);
 static inline i32 wino_z(const struct conv *c) { return c->rank == 5 ? 2 : -1; }
 static inline i64 wino_z_taps(const struct conv *c) { return c->rank == 5 ? c->k[2] : 1; }

@@ -90,14 +90,21 @@ static bool tail_of(struct conv_tail *tail, const struct conv *c)
     return true;
 }
 
+bool wino_window(const struct conv *c)
+{
+    bool ok = c->groups == 1 && (c->rank == 4 || c->rank == 5);
+    for (u32 a = 2; ok && a < c->rank; a++)
+        ok = (c->k[a] == WINO_TAPS || (a + 2 < c->rank && c->k[a] == 1)) && c->stride[a] == 1 && c->dil[a] == 1;
+    return ok;
+}
+
 bool wino_of(struct conv *c, struct conv_tail *tail, const struct task *t)
 {
-    if (!conv_of(c, t) || c->groups != 1 || c->rank < 4 || c->rank > 5) return false;
-    bool ok = c->xa == (i32)c->rank - 1 && c->ya == c->xa - 1;
-    for (u32 a = 2; ok && a < c->rank; a++)
-        ok = (c->k[a] == WINO_TAPS || ((i32)a < c->ya && c->k[a] == 1)) && c->stride[a] == 1 && c->dil[a] == 1;
-    if (ok && !tail_of(tail, c)) *tail = (struct conv_tail){0};
-    return ok;
+    if (!conv_anchor(c, t) || !wino_window(c)) return false;
+    c->xa = (i32)c->rank - 1, c->ya = c->xa - 1; /* of one pixel, too */
+    if (!conv_fit(c, t)) return false;
+    if (!tail_of(tail, c)) *tail = (struct conv_tail){0};
+    return true;
 }
 
 bool wino_pools(const struct conv *c, const struct conv_tail *tail, const struct wino_sched *s)

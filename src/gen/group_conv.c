@@ -392,6 +392,7 @@ const struct gen gen_group_conv = {
     .revision = 4,
     .param = param,
     .n_param = N_PARAM,
+    .sums = SUMS_IN_PARTS,
     .match = match,
     .initial = initial,
     .legal = legal,

@@ -326,6 +326,7 @@ const struct gen gen_group_gemv = {
     .revision = 2,
     .param = param,
     .n_param = N_PARAM,
+    .sums = SUMS_IN_PARTS,
     .match = match,
     .initial = initial,
     .legal = legal,

@@ -241,6 +241,7 @@ static bool fits_pipe(const struct view *w, const struct caps *c)
 static bool fits(const struct view *w, const struct caps *c, u32 p)
 {
     const i32 *v = w->v;
+    if (c->deterministic && ((p == P_ORDER && v[p]) || (p == P_CHUNKS && v[p] > 1))) return false;
     switch (p) {
     case P_TC: return w->threads > 1 && w->threads <= c->max_group; /* a group of one is none */
     case P_TN: return group_has_registers(c, w->threads, v[P_TM] * v[P_TN] + v[P_TM] + v[P_TN]);

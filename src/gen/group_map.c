@@ -139,6 +139,7 @@ const struct gen gen_group_map = {
     .revision = 3,
     .param = param,
     .n_param = N_PARAM,
+    .sums = SUMS_BY_ELEMENT,
     .match = match,
     .initial = initial,
     .legal = legal,

@@ -368,6 +368,7 @@ const struct gen gen_group_pool = {
     .revision = 4,
     .param = param,
     .n_param = N_PARAM,
+    .sums = SUMS_BY_TILES,
     .match = match,
     .initial = initial,
     .legal = legal,

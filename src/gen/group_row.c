@@ -447,6 +447,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     struct rows *r = arena_new(m->arena, struct rows);
     *r = (struct rows){.s = sched_of(v)};
     row_of(&r->x, t);
+    r->x.ordered = c->deterministic;
     i64 n = r->s.threads * r->s.rows;
     group_init(&r->g, m, n, r->s.sub ? group_subgroup(c, n) : 0);
     emit_args(m);
@@ -489,6 +490,14 @@ static u32 pass_count(const struct rows *r)
     return n;
 }
 
+/* A partial sum (gen_row.h) is one thread's; where there are fewer elements than partial sums each thread has one element. */
+static bool is_ordered(const struct rows *r, const struct row_sched *s)
+{
+    i64 n = gen_static(r->x.g, r->length, ROW_PARTS + 1);
+    bool one_each = s->threads == ROW_PARTS || (n <= ROW_PARTS && s->threads >= n && s->threads <= ROW_PARTS);
+    return one_each && s->lanes == 1 && s->unroll == 1 && s->chunks == 1 && !s->sub;
+}
+
 static bool is_legal(const struct rows *r, const struct caps *c, const struct row_sched *s)
 {
     double length = row_length(&r->x, NULL);
@@ -500,7 +509,8 @@ static bool is_legal(const struct rows *r, const struct caps *c, const struct ro
     if (s->sub && r->sp.across) return false;
     i64 shared = (i64)r->x.n * 8 * s->threads * s->rows * (r->sp.across ? s->lanes : 1);
     if (s->threads > 1 && shared > c->shared_bytes) return false;
-    if (s->threads * s->rows > group_least(c)) { /* not for nothing */
+    if (c->deterministic && !is_ordered(r, s)) return false;
+    if (s->threads * s->rows > group_least(c) && !c->deterministic) { /* not for nothing */
         double n = gen_count(r->x.g, r->x.red[0].out, NULL) / (double)(r->sp.across ? s->lanes : 1);
         if (s->threads > 1 && (double)(s->threads * s->lanes) >= 2 * length) return false;
         if (s->rows > 1 && (double)s->rows >= 2 * n) return false;
@@ -513,10 +523,11 @@ static bool is_legal(const struct rows *r, const struct caps *c, const struct ro
            ceil_div(n, step * s->threads) * s->lanes * (i64)r->x.n <= MAX_KEPT;
 }
 
-static bool rows_of(struct rows *r, const struct task *t)
+static bool rows_of(struct rows *r, const struct task *t, const struct caps *c)
 {
     *r = (struct rows){0};
     if (!row_of(&r->x, t)) return false;
+    r->x.ordered = c->deterministic;
     r->s = (struct row_sched){.lanes = 1};
     find_space(r, &r->x.red[0]);
     return true;
@@ -526,7 +537,7 @@ static bool legal(const struct task *t, const struct caps *c, const struct sched
 {
     struct rows r;
     struct row_sched s = sched_of(v);
-    return fits(c, &s) && rows_of(&r, t) && is_legal(&r, c, &s);
+    return fits(c, &s) && rows_of(&r, t, c) && is_legal(&r, c, &s);
 }
 
 static double seconds(const struct rows *r, const struct caps *c, const struct row_sched *s,
@@ -563,7 +574,7 @@ static double predict(const struct task *t, const struct caps *c, const struct s
 {
     struct rows r;
     struct row_sched s = sched_of(v);
-    return rows_of(&r, t) ? seconds(&r, c, &s, var) : 1e9;
+    return rows_of(&r, t, c) ? seconds(&r, c, &s, var) : 1e9;
 }
 
 struct choice {
@@ -582,7 +593,7 @@ static double cost_of(const void *user, const struct sched *v)
 static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
 {
     struct choice x = {.c = c, .var = var};
-    rows_of(&x.r, t);
+    rows_of(&x.r, t, c);
     bool found = gen_best(&(struct gen_search){param, 0, N_PARAM, cost_of, &x}, out);
     assert(found);
 }
@@ -593,6 +604,7 @@ const struct gen gen_group_row = {
     .revision = 4,
     .param = param,
     .n_param = N_PARAM,
+    .sums = SUMS_OF_ROWS,
     .match = match,
     .initial = initial,
     .legal = legal,

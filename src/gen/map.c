@@ -135,6 +135,7 @@ const struct gen gen_map = {
     .revision = 4,
     .param = param,
     .n_param = N_PARAM,
+    .sums = SUMS_BY_ELEMENT,
     .match = match,
     .initial = initial,
     .legal = legal,

@@ -524,6 +524,7 @@ const struct gen gen_pool = {
     .revision = 3,
     .param = param,
     .n_param = N_PARAM,
+    .sums = SUMS_BY_TILES,
     .match = match,
     .initial = initial,
     .legal = legal,

@@ -38,18 +38,33 @@ struct rows {
     u32 lanes;                     /* across: vectors run across the innermost group */
     i64 unroll;
     bool keep;
+    bool ordered;                  /* sums are taken as gen_row.h promises */
+    i64 parts;                     /* accumulators, by an element's number; 0: `unroll` of them, by its place in the loop */
     kval at[MAX_RANK]; /* per group; a vector where lanes run */
     kval limit;        /* lanes across that exist, 0: all */
-    kval pos;          /* of the element in its row */
+    kval number, pos;  /* of the element in its row; where the elements of a vector are kept */
     kval store;        /* WORK: what the current reduction computes; 0: not kept */
     kval kept[MAX_REDUCE], result[MAX_REDUCE], temp[MAX_REDUCE];
 };
+
+/* Vectors along a row hold neighbouring partial sums, if all vectors begin at multiples of their lanes. */
+static void find_parts(struct rows *r)
+{
+    u32 n_groups = 0;
+    for (u32 g = 0; g < r->s.sp.n; g++) n_groups += r->s.reduced[g];
+    bool whole = n_groups <= 1 || gen_static(r->x.g, r->s.sp.g[r->s.inner].extent, 1) % ROW_PARTS == 0;
+    if (!r->s.across && !whole) r->lanes = 1;
+    bool along = !r->s.across && r->lanes > 1;
+    r->unroll = along ? ROW_PARTS / r->lanes : 1;
+    r->parts = along ? 0 : ROW_PARTS;
+}
 
 static void find_space(struct rows *r)
 {
     row_space_of(&r->s, &r->x, r->first);
     bool one = r->s.inner == r->s.sp.n || gen_static(r->x.g, r->s.sp.g[r->s.inner].extent, 0) == 1;
     if (!r->s.across && one) r->lanes = 1; /* a row is one element: there is no axis to be a vector */
+    if (r->ordered) find_parts(r);
 }
 
 static void full_index(struct rows *r, kval idx[MAX_RANK])
@@ -77,11 +92,31 @@ static void visit_at(struct rows *r, visit_fn *fn, const void *user, kval e, i64
     for (u32 g = 0; g < r->s.sp.n; g++)
         if (r->s.reduced[g])
             pos = kir_add(k, kir_mul(k, pos, group_size(r, g)), g == r->s.inner ? e : r->at[g]);
+    r->number = pos;
     r->pos = r->s.across ? kir_ramp(k, kir_mul_i(k, pos, r->lanes), 1, r->lanes)
                        : kir_ramp(k, pos, 1, r->lanes);
     emit_limit(r->m, limit);
     fn(r, user, u, limit);
     emit_limit(r->m, 0);
+}
+
+/* Vectors behind the last full round of accumulators, each to its own one. */
+static void visit_ordered(struct rows *r, visit_fn *fn, const void *user)
+{
+    struct kir *k = r->m->k;
+    i64 lanes = r->lanes, many = lanes * r->unroll, d;
+    kval n = group_size(r, r->s.inner), zero = kir_int(k, 0), end = kir_mul_i(k, kir_div_i(k, n, many), many);
+    kval e = kir_loop(k, KL_SERIAL, zero, end, many);
+    for (i64 u = 0; u < r->unroll; u++) visit_at(r, fn, user, kir_add_i(k, e, u * lanes), u, 0);
+    kir_end(k);
+    for (i64 u = 0; u < r->unroll; u++) {
+        kval at = kir_add_i(k, end, u * lanes), left = kir_sub(k, n, at);
+        bool is_known = kir_is_const(k, left, &d);
+        if (is_known && d <= 0) return;
+        if (!is_known) kir_if(k, kir_lt(k, zero, left));
+        visit_at(r, fn, user, at, u, is_known && d >= lanes ? 0 : kir_min(k, left, kir_int(k, lanes)));
+        if (!is_known) kir_end(k);
+    }
 }
 
 static void visit_inner(struct rows *r, visit_fn *fn, const void *user)
@@ -92,6 +127,10 @@ static void visit_inner(struct rows *r, visit_fn *fn, const void *user)
         return;
     }
     i64 step = r->s.across ? 1 : r->lanes, many = step * r->unroll, d;
+    if (r->ordered && r->unroll > 1) {
+        visit_ordered(r, fn, user);
+        return;
+    }
     kval n = group_size(r, r->s.inner), zero = kir_int(k, 0), lim = r->s.across ? r->limit : 0;
     kval first = kir_mul_i(k, kir_div_i(k, n, many), many),
          second = kir_mul_i(k, kir_div_i(k, n, step), step);
@@ -140,7 +179,7 @@ static void accumulate(struct rows *r, const void *user, i64 u, kval limit)
 {
     const struct pass *p = user;
     struct kir *k = r->m->k;
-    kval idx[MAX_RANK], slot = kir_int(k, u);
+    kval idx[MAX_RANK], slot = r->parts ? kir_mod_i(k, r->number, r->parts) : kir_int(k, u);
     full_index(r, idx);
     kval val = kir_splat(k, emit_value(r->m, p->red->in, idx), p->lanes);
     if (r->store && limit) kir_store_n(k, r->store, r->pos, val, limit);
@@ -152,14 +191,29 @@ static void accumulate(struct rows *r, const void *user, i64 u, kval limit)
     kir_store(k, p->acc, slot, emit_combine(k, p->red->r.combine, kir_load(k, p->acc, slot), val));
 }
 
-static kval across_lanes(struct kir *k, enum kir_op op, kval v)
+static kval across_lanes(const struct rows *r, enum kir_op op, kval v)
 {
+    struct kir *k = r->m->k;
     u32 n = kir_lanes(k, v);
     if (op == KI_ADD) return kir_un(k, KI_HADD, v);
     if (op == KI_MIN || op == KI_MAX) return kir_un(k, op == KI_MIN ? KI_HMIN : KI_HMAX, v);
-    kval s = kir_lane(k, v, 0);
-    for (u32 i = 1; i < n; i++) s = kir_bin(k, op, s, kir_lane(k, v, i));
-    return s;
+    kval lane[ROW_PARTS * 2] = {0};
+    for (u32 i = 0; i < n; i++) lane[i] = kir_lane(k, v, i);
+    for (u32 i = 1; i < n && !r->ordered; i++) lane[0] = kir_bin(k, op, lane[0], lane[i]);
+    for (u32 half = n / 2; half && r->ordered; half /= 2)
+        for (u32 i = 0; i < half; i++) lane[i] = kir_bin(k, op, lane[i], lane[i + half]);
+    return lane[0];
+}
+
+static kval fold_accumulators(struct rows *r, enum kir_op op, kval acc, i64 n)
+{
+    struct kir *k = r->m->k;
+    kval v[ROW_PARTS] = {0};
+    for (i64 u = 0; u < n; u++) v[u] = kir_load(k, acc, kir_int(k, u));
+    for (i64 u = 1; u < n && !r->ordered; u++) v[0] = kir_bin(k, op, v[0], v[u]);
+    for (i64 half = n / 2; half && r->ordered; half /= 2)
+        for (i64 u = 0; u < half; u++) v[u] = kir_bin(k, op, v[u], v[u + half]);
+    return v[0];
 }
 
 static kval reduce_row(struct rows *r, const struct reduction *red)
@@ -168,13 +222,12 @@ static kval reduce_row(struct rows *r, const struct reduction *red)
     enum dtype t = emit_type(graph_value(r->x.g, red->in)->dtype);
     struct pass p = {.red = red, .lanes = r->lanes};
     p.neutral = kir_splat(k, emit_neutral(r->m, red->r.combine, t), p.lanes);
-    p.acc = kir_alloc(k, KS_REG, t, p.lanes, kir_int(k, r->unroll));
-    for (i64 u = 0; u < r->unroll; u++) kir_store(k, p.acc, kir_int(k, u), p.neutral);
+    i64 n = r->parts ? r->parts : r->unroll;
+    p.acc = kir_alloc(k, KS_REG, t, p.lanes, kir_int(k, n));
+    for (i64 u = 0; u < n; u++) kir_store(k, p.acc, kir_int(k, u), p.neutral);
     visit_row(r, accumulate, &p);
-    kval v = kir_load(k, p.acc, kir_int(k, 0));
-    for (i64 u = 1; u < r->unroll; u++)
-        v = kir_bin(k, red->r.combine, v, kir_load(k, p.acc, kir_int(k, u)));
-    return r->s.across ? v : across_lanes(k, red->r.combine, v);
+    kval v = fold_accumulators(r, red->r.combine, p.acc, n);
+    return r->s.across ? v : across_lanes(r, red->r.combine, v);
 }
 
 static kval result_of(struct emit *m, const void *user, const kval *idx)
@@ -335,8 +388,10 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     *r = (struct rows){.m = m,
                        .lanes = row_is_float_only(&t->g) ? (u32)v[P_LANES] : 1,
                        .unroll = v[P_UNROLL],
-                       .keep = v[P_KEEP]};
+                       .keep = v[P_KEEP],
+                       .ordered = c->deterministic};
     row_of(&r->x, t);
+    r->x.ordered = r->ordered;
     emit_args(m);
     r->first = &r->x.red[0];
     if (r->x.fused) {
@@ -373,6 +428,7 @@ static bool legal(const struct task *t, const struct caps *c, const struct sched
     const i32 *v = s->v;
     if (!row_of(&x, t)) return false;
     u32 widest = gen_lanes(c, DT_F32);
+    if (c->deterministic && (v[P_UNROLL] > 1 || v[P_LANES] > ROW_PARTS)) return false;
     if (v[P_LANES] != 1 && ((u32)v[P_LANES] > widest || !row_is_float_only(x.g))) return false;
     if (v[P_KEEP] && (!x.fused || row_length(&x, NULL) * 64 > 4 * (double)c->l2_bytes + 65536))
         return false;
@@ -386,7 +442,7 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
     double len = row_length(&x, NULL);
     u32 lanes = gen_lanes(c, graph_value(x.g, x.red[0].in)->dtype);
     s->v[P_LANES] = row_is_float_only(x.g) ? gen_nearest(&param[P_LANES], lanes) : 1;
-    s->v[P_UNROLL] = len >= 256 ? 4 : 1;
+    s->v[P_UNROLL] = len >= 256 && !c->deterministic ? 4 : 1;
     s->v[P_ROWS] = gen_nearest(&param[P_ROWS], (i64)(4096 / (len + 1)));
     s->v[P_KEEP] = 1;
     if (!row_computes(&x) || !legal(t, c, s)) s->v[P_KEEP] = 0;
@@ -411,6 +467,7 @@ const struct gen gen_row = {
     .revision = 3,
     .param = param,
     .n_param = N_PARAM,
+    .sums = SUMS_OF_ROWS,
     .match = match,
     .initial = initial,
     .legal = legal,

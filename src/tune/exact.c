@@ -39,6 +39,7 @@ void exact_result_release(struct exact_result *r)
 struct content { /* of a task's values, in rows */
     struct arena *a;
     enum kir_arithmetic arithmetic;
+    const struct caps *ordered; /* of terms: exact_opts' */
     const struct task *t;
     const i64 *var;
     struct tensor *shape;   /* per value; without data */
@@ -210,8 +211,53 @@ static bool run(const struct kir *k, const struct kir_arg *arg, const i64 *param
     return kir_eval(k, arg, param, &o, e);
 }
 
+struct bound { struct kir_arg *arg; i64 *param; }; /* what a kernel is run with */
+
+static bool bind_kernel(const struct content *c, const struct kernel *k, struct bound *b, struct err *e)
+{
+    b->arg = arena_array(c->a, struct kir_arg, k->n_arg + 1);
+    for (u32 i = 0; i < k->n_arg; i++)
+        if (!bind_argument(c, &k->arg[i], &b->arg[i], e)) return false;
+    return params_of(c, &k->kir, &b->param, e);
+}
+
+/* A node by the kernel whose order of sums is promised. *done: there is one. */
+static bool run_ordered(const struct content *c, node_id n, const struct runs *how, bool *done, struct err *e)
+{
+    const struct graph *g = &c->t->g;
+    struct content one = *c;
+    struct task t;
+    struct candidate cand;
+    struct kernel k;
+    struct bound b;
+    value_id *back;
+    enum layout *rows = arena_array(c->a, enum layout, g->value.n);
+    *done = false;
+    if (!c->ordered || !(op_of(g, n)->props & OP_CONV)) return true;
+    for (value_id v = 0; v < g->value.n; v++) rows[v] = LAYOUT_ROWS;
+    if (!task_make(&t, g, c->a, &n, 1, graph_node(g, n)->out.v, 1, rows, &back, e)) return false;
+    if (!gen_order(&t, c->ordered, &cand)) return true;
+    *done = true;
+    one.t = &t;
+    one.shape = arena_array(c->a, struct tensor, t.g.value.n);
+    one.cell = arena_array(c->a, union kir_cell *, t.g.value.n);
+    for (value_id v = 1; v < t.g.value.n; v++) one.shape[v] = c->shape[back[v]], one.cell[v] = c->cell[back[v]];
+    if (!gen_kernel(&k, c->a, &cand, &t, c->ordered, e) || !bind_kernel(&one, &k, &b, e) || !run(&k.kir, b.arg, b.param, how, e)) return false;
+    for (u32 i = 0; i < k.n_arg; i++) {
+        value_id v = k.arg[i].v;
+        struct place at;
+        if (!k.arg[i].is_out) continue;
+        if (!place_of(&at, &t.g, v, c->var)) unreachable(); /* it was bound */
+        for (i64 x = 0, count = tensor_count(&one.shape[v]); x < count; x++)
+            one.cell[v][x] = ((const union kir_cell *)b.arg[i].p)[place_flat(&at, &one.shape[v], x)];
+    }
+    return true;
+}
+
 static bool run_node(const struct content *c, node_id n, const struct runs *how, struct err *e)
 {
+    bool done;
+    if (!run_ordered(c, n, how, &done, e) || done) return !e->code;
     struct graph g;
     struct kir k;
     struct emit m;
@@ -278,21 +324,18 @@ static bool compare_output(const struct content *c, value_id v, const union kir_
 /* One evaluation. *same: equal, else why. false: not evaluated. A kernel that the interpreter stops is not the same. */
 static bool evaluate(const struct content *c, const struct kernel *k, const struct runs *how, bool *same, struct buf *why, struct err *e)
 {
-    struct kir_arg *arg = arena_array(c->a, struct kir_arg, k->n_arg + 1);
+    struct bound b;
     struct err stopped = {0};
-    i64 *param;
     *same = false;
-    for (u32 i = 0; i < k->n_arg; i++)
-        if (!bind_argument(c, &k->arg[i], &arg[i], e)) return false;
-    if (!run_plain(c, how, e) || !params_of(c, &k->kir, &param, e)) return false;
-    if (!run(&k->kir, arg, param, how, &stopped)) {
+    if (!bind_kernel(c, k, &b, e) || !run_plain(c, how, e)) return false;
+    if (!run(&k->kir, b.arg, b.param, how, &stopped)) {
         if (strstr(stopped.msg, "too many steps")) return err_set(e, ERR_FAILED, "too long to be interpreted");
         buf_z(why, stopped.msg);
         return true;
     }
     *same = true;
     for (u32 i = 0; i < k->n_arg && *same; i++)
-        if (k->arg[i].is_out) *same = compare_output(c, k->arg[i].v, arg[i].p, why);
+        if (k->arg[i].is_out) *same = compare_output(c, k->arg[i].v, b.arg[i].p, why);
     return true;
 }
 
@@ -369,10 +412,10 @@ bool exact_compare(struct exact_result *r, const struct task *t, const struct ke
                    struct err *e)
 {
     bool same = true, ok = true;
-    enum kir_arithmetic arithmetic = o->same_order ? KIR_TERMS : KIR_FIELD;
-    for (u32 i = 0; i < (o->once || o->same_order ? 1 : N_EVALUATIONS) && ok && same; i++) {
+    enum kir_arithmetic arithmetic = o->ordered ? KIR_TERMS : KIR_FIELD;
+    for (u32 i = 0; i < (o->once || o->ordered ? 1 : N_EVALUATIONS) && ok && same; i++) {
         struct arena a = {0};
-        struct content c = {.a = &a, .arithmetic = arithmetic, .t = t, .var = var};
+        struct content c = {.a = &a, .arithmetic = arithmetic, .ordered = o->ordered, .t = t, .var = var};
         struct runs how = {.arithmetic = arithmetic, .seed = o->seed + 1 + i, .max_steps = 400000000, .n_steps = &r->n_steps};
         ok = content_init(&c, o->seed + i, e) && evaluate(&c, k, &how, &same, &r->why, e);
         arena_release(&a);
@@ -386,7 +429,7 @@ bool exact_compare(struct exact_result *r, const struct task *t, const struct ke
         return true;
     }
     if (same) return true;
-    if (o->same_order) {
+    if (o->ordered) {
         r->verdict = EXACT_DIFFERS;
         return true;
     }
@@ -459,8 +502,8 @@ static bool try_sizes(struct attempt *x, const struct task *t, const i64 guess[2
     return ok;
 }
 
-bool exact_check(struct exact_result *r, const struct task *t, const struct candidate *c, const struct caps *caps, const struct exact_opts *o,
-                 struct err *e)
+static bool check_in_one(struct exact_result *r, const struct task *t, const struct candidate *c, const struct caps *caps, const struct exact_opts *o,
+                         struct err *e)
 {
     static const i64 guess[][2] = {{37, 43}, {80, 19}, {21, 18}, {13, 11}, {64, 48}, {128, 96}, {7, 5}, {3, 2}, {256, 192}};
     struct arena a = {0};
@@ -482,5 +525,24 @@ bool exact_check(struct exact_result *r, const struct task *t, const struct cand
         if (x.least > 0) buf_printf(&r->why, "%.0f million operations at the smallest sizes that keep all of its schedule", x.least / 1e6);
         else buf_z(&r->why, "its sizes cannot be chosen");
     }
+    return ok;
+}
+
+bool exact_check(struct exact_result *r, const struct task *t, const struct candidate *c, const struct caps *caps, const struct exact_opts *o,
+                 struct err *e)
+{
+    struct exact_opts field = *o;
+    struct exact_result order = {0};
+    field.ordered = NULL;
+    bool ok = check_in_one(r, t, c, caps, &field, e);
+    if (!ok || !o->ordered || r->verdict == EXACT_DIFFERS) return ok;
+    ok = check_in_one(&order, t, c, caps, o, e);
+    r->n_steps += order.n_steps;
+    if (ok && order.verdict == EXACT_DIFFERS) {
+        r->verdict = EXACT_DIFFERS;
+        r->why.n = 0;
+        buf_printf(&r->why, "rounded otherwise than is promised: %.*s", STR_ARG(buf_view(&order.why)));
+    }
+    exact_result_release(&order);
     return ok;
 }

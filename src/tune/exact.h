@@ -17,7 +17,8 @@ const char *exact_verdict_name(enum exact_verdict v); /* "exact" "by tolerance" 
 
 struct exact_opts {
     i64 max_work; /* multiply-adds and elements of an evaluation: sizes are reduced to it; 0: EXACT_WORK */
-    bool same_order; /* equal only if rounded the same way, too: is a kernel of the definition's order of sums (kir/term.h)? */
+    const struct caps *ordered; /* not NULL: besides, is it rounded as is promised on that device (gen/gen_order.c, kir/term.h)? Of exact_compare:
+                                   only that */
     bool once;    /* one evaluation at one set of sizes; else two at two */
     u64 seed;
 };

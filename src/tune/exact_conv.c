@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// exact_conv.c: Conv and MatMul of floats over a field by their definitions, which nothing of the kernels has part in: most of the work of a task,
+// exact_conv.c: Conv and MatMul of floats over a field, or of terms, and sums of terms by their definitions, which nothing of the kernels has part in: most of the work of a task,
 // done as fast as arithmetic allows.
 #include "tune/exact.h"
 
+#include "gen/gen_row.h"
 #include "kir/field.h"
+#include "kir/term.h"
 
 /* sum + x[0]*y[0] + x[1]*y[1] ..., in that order where it matters. t: of the sums; parts: so many runs of n terms, of which those with a place take part. */
 static union kir_cell dot(enum kir_arithmetic k, enum dtype t, union kir_cell sum, const union kir_cell *x, const union kir_cell *y, i64 n, const i64 *place,
@@ -125,10 +127,44 @@ static bool matmul(const struct exact_values *v, const struct node *x)
     return true;
 }
 
+/* A sum, or product, over axes in the order that is promised (gen/gen_row.h). */
+static bool ordered_sum(const struct exact_values *v, const struct node *x, const struct op_reduce *r)
+{
+    const struct tensor *in = &v->shape[x->in.v[0]], *out = &v->shape[x->out.v[0]];
+    const enum dtype type = emit_type(in->dtype);
+    i64 n_out = tensor_count(out), n_in = tensor_count(in);
+    struct arena a = {0};
+    union kir_cell *part = arena_array(&a, union kir_cell, n_out * ROW_PARTS + 1), *to = v->cell[x->out.v[0]];
+    for (i64 i = 0; i < n_out * ROW_PARTS; i++) part[i] = (union kir_cell){.f = r->combine == KI_MUL};
+    for (i64 i = 0; i < n_in; i++) {
+        i64 rest = i, number = 0, scale = 1, kept = 0, kept_scale = 1;
+        for (u32 d = in->rank, k = r->n_axes; d-- > 0; rest /= in->dim[d]) {
+            bool is_reduced = k && r->axis[k - 1] == d;
+            if (is_reduced) number += rest % in->dim[d] * scale, scale *= in->dim[d], k--;
+            else kept += rest % in->dim[d] * kept_scale, kept_scale *= in->dim[d];
+        }
+        union kir_cell *sum = &part[kept * ROW_PARTS + number % ROW_PARTS];
+        term_scalar(r->combine, type, type, (union kir_cell[3]){*sum, v->cell[x->in.v[0]][i]}, sum);
+    }
+    for (i64 o = 0; o < n_out; o++) {
+        union kir_cell *p = part + o * ROW_PARTS;
+        for (i64 half = ROW_PARTS / 2; half; half /= 2)
+            for (i64 u = 0; u < half; u++) term_scalar(r->combine, type, type, (union kir_cell[3]){p[u], p[u + half]}, &p[u]);
+        term_scalar(KI_CAST, type, out->dtype, (union kir_cell[3]){p[0]}, &to[o]);
+    }
+    arena_release(&a);
+    return true;
+}
+
 bool exact_define(const struct exact_values *v, node_id n)
 {
     const struct node *x = graph_node(v->g, n);
+    const struct op *op = op_of(v->g, n);
+    struct op_reduce r;
     bool is_conv = str_is(x->op, "Conv"), is_matmul = str_is(x->op, "MatMul");
+    if (v->arithmetic == KIR_TERMS && op->props & OP_REDUCE && op->reduce(v->g, x, &r) && (r.combine == KI_ADD || r.combine == KI_MUL) &&
+        is_plain_float(graph_value(v->g, x->in.v[0])->dtype))
+        return ordered_sum(v, x, &r);
     if (!is_conv && !is_matmul) return false;
     for (u32 i = 0; i < x->in.n; i++)
         if (x->in.v[i] && !is_plain_float(graph_value(v->g, x->in.v[i])->dtype)) return false;
