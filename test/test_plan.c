@@ -420,18 +420,21 @@ static void try_choices(const char *device, u64 n, enum net_kind kind)
 {
     static const i64 sizes[][2] = {{6, 5}, {3, 19}, {13, 9}};
     const enum layout blocks[] = {LAYOUT_ROWS, LAYOUT_C8, LAYOUT_C16};
-    struct world w;
+    struct world worlds[2]; /* of one and of two threads */
     u32 n_same = 0;
     if (getenv("TEST_DEVICE") && strcmp(getenv("TEST_DEVICE"), device)) return;
-    world_open(&w, device, 2);
-    w.kind = kind;
-    assert_true(caps_limit(&w.caps, S("deterministic"), NULL, &(struct err){0}));
+    for (u32 i = 0; i < countof(worlds); i++) {
+        world_open(&worlds[i], device, 1 + i);
+        worlds[i].kind = kind;
+        assert_true(caps_limit(&worlds[i].caps, S("deterministic"), NULL, &(struct err){0}));
+    }
     for (u64 seed = first_seed(0, n), end = last_seed(0, n); seed < end; seed++) {
         struct made m[3];
         struct tensor *got[3];
         for (u32 i = 0; i < 3; i++) {
-            w.cut = (struct cover_opts){.no_fusion = i == 1, .blocks = w.caps.is_gpu ? LAYOUT_ROWS : blocks[(seed + i) % 3], .blocks_from = 1};
-            run_choice(&m[i], &w, seed, i ? seed * 31 + i : 0, sizes[seed % 3], &got[i]);
+            struct world *w = &worlds[i > 0];
+            w->cut = (struct cover_opts){.no_fusion = i == 1, .blocks = w->caps.is_gpu ? LAYOUT_ROWS : blocks[(seed + i) % 3], .blocks_from = 1};
+            run_choice(&m[i], w, seed, i ? seed * 31 + i : 0, sizes[seed % 3], &got[i]);
         }
         for (u32 i = 1; i < 3 && got[0] && got[i]; i++)
             for (u32 k = 0; k < m[0].net.g.output.n; k++) {
@@ -442,7 +445,7 @@ static void try_choices(const char *device, u64 n, enum net_kind kind)
             }
         for (u32 i = 0; i < 3; i++) net_close(&m[i].net);
     }
-    world_close(&w);
+    for (u32 i = 0; i < countof(worlds); i++) world_close(&worlds[i]);
     assert_true(seeds_are_given() || n_same > n);
 }
 
@@ -450,6 +453,7 @@ static void test_deterministic(void **state)
 {
     try_choices("interp", 60, NET_ANY);
     try_choices("interp", 40, NET_CONVS);
+    try_choices("cpu", 6, NET_CONVS);
 }
 
 int main(void)

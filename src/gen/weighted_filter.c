@@ -528,6 +528,7 @@ const struct gen gen_weighted_filter = {
     .revision = 5,
     .param = param,
     .n_param = N_PARAM,
+    .sums = SUMS_IN_PARTS,
     .match = match,
     .initial = initial,
     .legal = legal,
