@@ -122,6 +122,9 @@ struct kir {
     u32 group[3];                                     /* threads of a group per dimension, 0 = 1 */
     u32 subgroup;                                     /* its size, where that matters; 0: any */
     u32 team;                                         /* neighbouring subgroups that hold a fragment together; 0: 1 */
+    bool as_written;                                  /* rounds where it is written and nowhere else: no product is contracted with a
+                                                         sum, an FMA is one rounding wherever the target has it (Vulkan: one or
+                                                         two as the device likes, the same everywhere) */
     struct { struct kir_side *v; u32 n, cap; } side;  /* builder: parallel to ins */
     struct { kval *v; u32 n; } head;                  /* builder: hash table of shared values */
     struct { struct kir_scope *v; u32 n, cap; } scope; /* builder: open structures */

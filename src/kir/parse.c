@@ -455,6 +455,14 @@ static void group(struct parser *s)
     end_line(s);
 }
 
+static void rounds(struct parser *s)
+{
+    expect(s, "as");
+    expect(s, "written");
+    s->k->as_written = true;
+    end_line(s);
+}
+
 bool kir_parse(struct kir *k, struct arena *a, struct str text, struct err *e)
 {
     struct parser s = {.k = k, .e = e, .p = text.p, .end = text.p + text.n, .line = 1};
@@ -469,6 +477,7 @@ bool kir_parse(struct kir *k, struct arena *a, struct str text, struct err *e)
     header(&s);
     end_line(&s);
     while (accept(&s, "map")) map(&s);
+    if (accept(&s, "rounds")) rounds(&s);
     if (accept(&s, "group")) group(&s);
     while (!s.failed && s.p < s.end) {
         line(&s);

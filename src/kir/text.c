@@ -192,6 +192,7 @@ static void put_header(struct printer *p)
         buf_printf(p->b, "map %.*s %lld %lld pitch %lld box %u %u\n", STR_ARG(k->buf.v[m->buf].name), (long long)m->rows,
                    (long long)m->cols, (long long)m->pitch, m->box_rows, m->box_cols);
     }
+    if (k->as_written) buf_z(p->b, "rounds as written\n");
     if (kir_threads(k) == 1 && !k->subgroup) return;
     buf_printf(p->b, "group %u %u %u", group_size(k, 0), group_size(k, 1), group_size(k, 2));
     if (k->subgroup) buf_printf(p->b, " subgroup %u", k->subgroup);

@@ -10,6 +10,11 @@
 //
 // A kernel of groups of threads runs on a team of the device's threads: each calls the function with its number, all go through the same
 // iterations, SHARED arrays are in scratch memory that they share, and barriers are two counters there (lang.h).
+//
+// Compilers may contract products and sums as they like, which depends on the code around them. A kernel that rounds as written says so in the
+// text's first line (lang_cc.c): then only what stands in one expression may be. Its products and negations are calls of functions, which are
+// none; its FMA are instructions where gcc has names for them, else one expression; and all functions of f32 are arithmetic, the same in vectors
+// and scalars. A processor without such an instruction rounds an FMA twice, everywhere.
 #include "lang/lang_text.h"
 
 /* Memory. */
@@ -375,6 +380,36 @@ static void grid_function(struct text *t, struct buf *out, u32 number, kval open
     buf_release(&body);
 }
 
+/* FMA of vectors, which gcc names by their width. */
+#define FMA_TEXT(x86, arm, flag)                                                                   \
+    "$V $F($V x, $V y, $V z)\n{\n"                                                                 \
+    "#if defined __clang__ || !defined __FP_FAST_FMA" flag "\n    return x * y + z;\n"             \
+    "#elif defined __FMA__ && $B == 16\n    return __builtin_ia32_vfmadd" x86 "(x, y, z);\n"       \
+    "#elif defined __FMA__ && $B == 32\n    return __builtin_ia32_vfmadd" x86 "256(x, y, z);\n"    \
+    "#elif defined __AVX512F__ && $B == 64\n"                                                      \
+    "    return __builtin_ia32_vfmadd" x86 "512_mask(x, y, z, -1, 4);\n"                           \
+    "#elif defined __aarch64__ && $B == 16\n    return __builtin_aarch64_fma" arm "(x, y, z);\n"   \
+    "#else\n    $V r;\n    for (int i = 0; i < $N; i++) r[i] = $mfma$f(x[i], y[i], z[i]);\n"       \
+    "    return r;\n#endif\n}\n"
+#define FMA_SCALAR(flag)                                                                           \
+    "$E $F($E x, $E y, $E z)\n{\n"                                                                 \
+    "#if defined __clang__ || !defined __FP_FAST_FMA" flag "\n    return x * y + z;\n"             \
+    "#else\n    return $mfma$f(x, y, z);\n#endif\n}\n"
+#define MUL_TEXT "$V $F($V x, $V y)\n{\n    return x * y;\n}\n"
+/* Not -x: gcc makes -fma(x, y, z) an fma(-x, y, -z), which is 0 where that is -0. */
+#define NEG_TEXT                                                                                   \
+    "$V $F($V x)\n{\n    $U u;\n    __builtin_memcpy(&u, &x, sizeof u);\n"                          \
+    "    u ^= ($u)1 << ($s - 1);\n    __builtin_memcpy(&x, &u, sizeof u);\n    return x;\n}\n"
+
+/* Of kernels that round as written. */
+static const struct text_helper helpers[] = {
+    {.name = "mul", .types = T_FLOAT, .scalar = MUL_TEXT, .vector = MUL_TEXT},
+    {.name = "neg", .types = T_FLOAT, .scalar = NEG_TEXT, .vector = NEG_TEXT},
+    {.name = "fma", .types = T_F32, .scalar = FMA_SCALAR("F"), .vector = FMA_TEXT("ps", "v4sf", "F")},
+    {.name = "fma", .types = T_F64, .scalar = FMA_SCALAR(""), .vector = FMA_TEXT("pd", "v2df", "")},
+    {0},
+};
+
 static void preamble(struct buf *out)
 {
     static const struct {
@@ -396,6 +431,7 @@ static void preamble(struct buf *out)
 }
 
 static const struct text_style style = {
+    .helper = helpers,
     .function = "static inline __attribute__((always_inline)) ",
     .math = "__builtin_",
     .math_end = {"f", ""},
@@ -432,14 +468,14 @@ static bool check(const struct kir *k, struct err *e)
 
 /* Functions of f32 that are faster, or vectors at all, as arithmetic. exp and log have helpers; pow
    must not be fused, which the compiler is told it may; the branch of scalar sin, cos and tan keeps
-   loops from being vectorised. DOT where the target lacks it. user: caps */
+   loops from being vectorised. All of them where they must be the same in vectors and scalars. DOT where the target lacks it. user: caps */
 static bool expands(const void *user, const struct kir *k, kval v)
 {
     const struct kir_ins *x = kir_at(k, v);
     bool is_trig = x->op == KI_SIN || x->op == KI_COS || x->op == KI_TAN;
     if (x->op == KI_DOT) return !text_has_dot(user, k, v);
     bool is_helper = x->op == KI_EXP || x->op == KI_LOG || x->op == KI_POW;
-    return x->dtype == DT_F32 && !is_helper && (x->lanes > 1 || !is_trig);
+    return x->dtype == DT_F32 && (k->as_written || (!is_helper && (x->lanes > 1 || !is_trig)));
 }
 
 static bool print(struct buf *out, const struct kir *in, const struct caps *c, struct err *e)
@@ -462,7 +498,7 @@ static bool print(struct buf *out, const struct kir *in, const struct caps *c, s
         grid_function(&t, &functions, n++, v);
         v = text_end(k, v);
     }
-    buf_printf(out, "/* %.*s */\n", STR_ARG(k->name));
+    buf_printf(out, "/* %.*s%s */\n", STR_ARG(k->name), k->as_written ? TEXT_AS_WRITTEN : "");
     preamble(out);
     if (has_team(&t)) team_functions(out);
     buf_str(out, buf_view(&t.types));

@@ -6,7 +6,8 @@
 // with a time-out, and nothing is left behind. The same text and the same compiler give the same
 // bytes: no paths, symbols or build numbers in the result. Never -ffast-math: NaN and infinities
 // matter. Never -march=native either: the target's extensions are named one by one (isa.c), so that a program can say what it needs. No
-// option comes from a text, a database or a description of a device.
+// option comes from a text, a database or a description of a device; a text only says whether products and sums may be contracted anywhere, or, where
+// its kernel rounds as written, within one expression, which gcc before 14 takes for never.
 #include "lang/lang_text.h"
 #include "lang/lang_tool.h"
 
@@ -103,16 +104,22 @@ static const char *optimisation(const struct command *c)
     return "-O3";
 }
 
+static bool rounds_as_written(struct str text)
+{
+    struct str line;
+    return str_cut(text, '\n', &line, &text) && str_ends(line, S(TEXT_AS_WRITTEN " */"));
+}
+
 /* All that decides about the code. */
-static void add_options(struct command *cmd, struct arena *a, const struct caps *c)
+static void add_options(struct command *cmd, struct arena *a, const struct caps *c, struct str text)
 {
     struct buf isa = {0};
     isa_options(&isa, c ? c->isa : (struct isa){0});
     add_words(cmd, a, str_of(optimisation(cmd)));
     add_words(cmd, a,
-              S("-std=gnu11 -w -shared -fPIC -s -fno-math-errno -fno-trapping-math "
-                "-ffp-contract=fast -fno-semantic-interposition -fno-ident -nostartfiles "
-                "-Wl,--build-id=none,-z,noseparate-code"));
+              S("-std=gnu11 -w -shared -fPIC -s -fno-math-errno -fno-trapping-math"));
+    add_word(cmd, rounds_as_written(text) ? "-ffp-contract=on" : "-ffp-contract=fast");
+    add_words(cmd, a, S("-fno-semantic-interposition -fno-ident -nostartfiles -Wl,--build-id=none,-z,noseparate-code"));
     add_words(cmd, a, buf_view(&isa));
     add_words(cmd, a, cmd->last);
     buf_release(&isa);
@@ -153,7 +160,7 @@ bool lang_cc_build(struct buf *binary, struct str text, const struct caps *c, do
         ok = add_compiler(&cmd, &a, c, e);
     }
     if (ok) {
-        add_options(&cmd, &a, c);
+        add_options(&cmd, &a, c, text);
         ok = os_write(str_fmt(&a, "%.*s/k.c", STR_ARG(dir)).p, text.p, text.n, e) &&
              compile(&cmd, &a, dir, binary, timeout, e);
     }
@@ -182,7 +189,7 @@ bool lang_cc_toolchain(struct buf *out, const struct caps *c, struct err *e)
         struct lang_tool t = {.program = cmd.argv[cmd.compiler], .timeout = 10};
         ask = cmd;
         add_word(&ask, "--version");
-        add_options(&cmd, &a, c);
+        add_options(&cmd, &a, c, (struct str){0});
         hash_hex(hash_words(&cmd, ask.n - 1), hex);
         ok = lang_tool_line(out, &t, ask.argv, false, e);
         if (ok) buf_printf(out, ", %s, options %.8s", optimisation(&ask), hex);

@@ -253,6 +253,12 @@ static struct str widened_to(struct text *t, kval v, enum dtype d)
     return is_narrow ? convert(t, d, 1, text_value(t, v)) : operand(t, v, false);
 }
 
+/* Products, FMA and negations that round as written are calls of helpers (c.c). */
+static bool is_as_written(const struct text *t, const struct kir_ins *x, enum dtype d)
+{
+    return t->k->as_written && t->style->has_vectors && dtype_is_float(d) && (x->op == KI_MUL || x->op == KI_FMA || x->op == KI_NEG);
+}
+
 static struct str arithmetic(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
@@ -260,12 +266,13 @@ static struct str arithmetic(struct text *t, kval v)
     if (d == DT_BOOL && width(t, kir_lanes(t->k, x->a)) > 1) return mask_op(t, x);
     struct str s = by_power_of_two(t, x);
     if (s.n) return s;
-    if (is_plain(t, x, d) && dtype_kind(d) != DK_NONE) {
+    bool is_called = is_as_written(t, x, d);
+    if (is_plain(t, x, d) && !is_called && dtype_kind(d) != DK_NONE) {
         struct str a = widened_to(t, x->a, d), b = operand(t, x->b, false);
         s = text_fmt(t, "(%.*s %s %.*s)", STR_ARG(a), infix(x->op), STR_ARG(b));
-    } else if (x->op == KI_NEG && dtype_is_float(d)) {
+    } else if (x->op == KI_NEG && dtype_is_float(d) && !is_called) {
         s = text_fmt(t, "(-%.*s)", STR_ARG(operand(t, x->a, false)));
-    } else if (x->op == KI_FMA && dtype_is_float(d) && t->style->has_vectors) {
+    } else if (x->op == KI_FMA && dtype_is_float(d) && t->style->has_vectors && !is_called) {
         struct str a = operand(t, x->a, false), b = operand(t, x->b, false),
                    c = operand(t, x->c, false);
         s = text_fmt(t, "(%.*s * %.*s + %.*s)", STR_ARG(a), STR_ARG(b), STR_ARG(c));

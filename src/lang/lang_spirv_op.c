@@ -292,6 +292,13 @@ static u32 is_special(struct spv *s, enum kir_op op, enum spv_reg r, u32 x)
     return SPV_BIN(s, SPV_U_LESS_THAN, SR_BOOL, inf, u);
 }
 
+/* In kernels that round as written no FMA is taken apart, and none is made of what stands for one. */
+static u32 rounded(struct spv *s, u32 id)
+{
+    if (s->k->as_written) SPV_PUT(&s->decorations, SPV_DECORATE, id, SPV_DEC_NO_CONTRACTION);
+    return id;
+}
+
 static u32 multiply_add(struct spv *s, enum dtype t, enum spv_reg r, const u32 *x)
 {
     u32 type = spv_type_reg(s, r);
@@ -299,8 +306,9 @@ static u32 multiply_add(struct spv *s, enum dtype t, enum spv_reg r, const u32 *
         u32 product = SPV_BIN(s, SPV_I_MUL, r, x[0], x[1]);
         return spv_wrap(s, t, SPV_BIN(s, SPV_I_ADD, r, product, x[2]));
     }
-    if (s->caps->has_fma) return SPV_EXT(s, GLSL_FMA, type, x[0], x[1], x[2]);
-    return SPV_INS(s, SPV_F_ADD, type, SPV_INS(s, SPV_F_MUL, type, x[0], x[1], 0), x[2], 0);
+    if (s->caps->has_fma) return rounded(s, SPV_EXT(s, GLSL_FMA, type, x[0], x[1], x[2]));
+    u32 product = rounded(s, SPV_INS(s, SPV_F_MUL, type, x[0], x[1], 0));
+    return rounded(s, SPV_INS(s, SPV_F_ADD, type, product, x[2], 0));
 }
 
 /* Functions that GLSL.std.450 has for all floats, exact or as good as the target's division.

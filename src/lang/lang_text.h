@@ -123,6 +123,8 @@ u32 text_grid(struct text *t, kval open, kval dim[3], kval *body_end);
 /* A parameter's text as a comment. */
 struct str text_param_note(struct text *t, u32 param);
 
+/* Behind the name in the comment that a C text of a kernel begins with which rounds as written: no contraction but within an expression. */
+#define TEXT_AS_WRITTEN ", rounds as written"
 /* lang_cc.c: the system's C compiler, as lang.build and lang.toolchain. */
 bool lang_cc_build(struct buf *binary, struct str text, const struct caps *c, double timeout,
                    struct err *e);
