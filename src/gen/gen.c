@@ -438,6 +438,7 @@ bool gen_kernel(struct kernel *k, struct arena *a, const struct candidate *c, co
     *k = (struct kernel){0};
     kernel_name(k->name, c, t);
     kir_init(&k->kir, a, str_of(k->name));
+    k->kir.as_written = caps->deterministic;
     emit_init(&m, &k->kir, &t->g, a);
     c->gen->emit(&m, t, caps, &c->sched);
     k->arg = m.arg.v;
