@@ -13,6 +13,7 @@
 // of matrix products and convolutions u8, too: then weights are i8 and the sums i32, those of convolutions scaled back to u8. -g takes candidates of one family only, -v verifies, -d prints the kernel's text, -C empties the caches
 // before each run (of one thread of this processor). One line per candidate: GFLOP/s, percent of the peak (measured here, told by
 // other devices), GB/s that inputs and outputs take when each is moved once, predicted time.
+#include "target.h"
 #include "tune/tune.h"
 
 #include <stdio.h>
@@ -29,9 +30,7 @@ struct bench {
     struct symtab sym;
     struct graph g;
     struct task t;
-    const struct dev_driver *driver;
-    struct dev_opts dev;
-    struct caps caps;
+    struct bench_target target;
     double peak;        /* flops per second */
 };
 
@@ -293,7 +292,7 @@ static bool keep_best(void *user, const struct candidate *c)
     struct best *k = user;
     const struct gen *only = k->b->o.family;
     if (only && c->gen != only) return true;
-    double s = gen_predict(c, &k->b->t, &k->b->caps, NULL);
+    double s = gen_predict(c, &k->b->t, &k->b->target.caps, NULL);
     u32 i = k->n;
     if (i == k->max && s >= k->s[i - 1]) return true;
     if (i < k->max) k->n++;
@@ -371,18 +370,18 @@ static void run(struct bench *b, const struct check *timing, const struct candid
     struct arena a = {0};
     struct buf text = {0}, bin = {0}, why = {0}, name = {0};
     struct err e = {0};
-    const struct lang *l = lang_find(str_of(b->driver->lang));
+    const struct lang *l = b->target.lang;
     const struct check *checks[] = {timing};
     double best = 0, wall = 0, t0 = os_now();
     candidate_print(&name, c);
-    bool ok = gen_kernel(&s.kernel, &a, c, &b->t, &b->caps, &e) && lang_render(&text, l, &s.kernel.kir, &b->caps, &a, &e) &&
-              l->build(&bin, buf_view(&text), &b->caps, 60, &e);
+    bool ok = gen_kernel(&s.kernel, &a, c, &b->t, &b->target.caps, &e) && lang_render(&text, l, &s.kernel.kir, &b->target.caps, &a, &e) &&
+              l->build(&bin, buf_view(&text), &b->target.caps, 60, &e);
     if (b->o.dump) printf("%.*s\n", (int)text.n, text.p);
     s.code = buf_view(&bin);
-    struct trial_opts o = {.driver = b->driver, .dev = b->dev, .timeout = 20, .max_samples = 16};
+    struct trial_opts o = {.driver = b->target.driver, .dev = b->target.dev, .timeout = 20, .max_samples = 16};
     double built = os_now() - t0;
     enum trial_status st = TRIAL_OK;
-    bool here = !b->caps.is_gpu && b->o.threads == 1;
+    bool here = !b->target.caps.is_gpu && b->o.threads == 1;
     if (ok && here) best = run_here(b, timing, &s, &e);
     if (!ok || !here || b->o.verify) st = ok ? trial_run(&s, checks, b->o.verify, timing, &o, take_sample, &wall, &why) : TRIAL_BUILD;
     if (!best) best = wall;
@@ -390,7 +389,7 @@ static void run(struct bench *b, const struct check *timing, const struct candid
     if (st == TRIAL_OK)
         printf("%8.1f GFLOP/s %5.1f %% %7.1f GB/s %9.1f us (predicted %9.1f, built in %.2f s)  %s\n", flops / best / 1e9,
                100 * flops / best / b->peak, task_bytes(&b->t, timing->var) / best / 1e9, best * 1e6,
-               1e6 * gen_predict(c, &b->t, &b->caps, NULL), built, name.p);
+               1e6 * gen_predict(c, &b->t, &b->target.caps, NULL), built, name.p);
     else
         printf("%s: %s %.*s\n", name.p, e.msg[0] ? e.msg : trial_status_name(st), (int)why.n, why.p ? why.p : "");
     fflush(stdout);
@@ -404,9 +403,9 @@ static bool bench_shape(const char *text, const struct opts *o, double peak, str
     struct check timing;
     symtab_init(&b.sym, &b.arena);
     graph_init(&b.g, &b.arena, &b.sym);
-    b.dev.n_threads = o->threads;
-    if (!dev_select(o->device, &b.driver, &b.dev, e) || !dev_ask(b.driver, &b.dev, &b.caps, NULL, e)) return false;
-    if (b.caps.is_gpu) b.peak = 1e9 * b.caps.gflops;
+    b.target.dev.n_threads = o->threads;
+    if (!bench_target_open(&b.target, o->device, e)) return false;
+    if (b.target.caps.is_gpu) b.peak = 1e9 * b.target.caps.gflops;
     i64 none = 0;
     if (!parse_shape(&b, text, e) || !check_init(&timing, &b.t, &none, 1, o->verify, e)) return false;
     printf("%s, %s, peak %.1f GFLOP/s\n", text, dtype_name(o->type), b.peak / 1e9);
@@ -416,14 +415,15 @@ static bool bench_shape(const char *text, const struct opts *o, double peak, str
         run(&b, &timing, &c);
     } else {
         struct best k = {.max = o->n, .b = &b};
-        bool any = o->family ? o->family->match(&b.t, &b.caps) : gen_default(&b.t, &b.caps, NULL, &c);
+        bool any = o->family ? o->family->match(&b.t, &b.target.caps) : gen_default(&b.t, &b.target.caps, NULL, &c);
         if (!any) return err_set(e, ERR_NOTHING, "no generator");
-        if (o->family) c = gen_initial(o->family, &b.t, &b.caps, NULL);
+        if (o->family) c = gen_initial(o->family, &b.t, &b.target.caps, NULL);
         run(&b, &timing, &c);
-        if (o->n) gen_scatter(&b.t, &b.caps, LOOKED_AT, 1, keep_best, &k);
+        if (o->n) gen_scatter(&b.t, &b.target.caps, LOOKED_AT, 1, keep_best, &k);
         for (u32 i = 0; i < k.n; i++) run(&b, &timing, &k.v[i]);
     }
     check_release(&timing);
+    bench_target_release(&b.target);
     arena_release(&b.arena);
     return true;
 }

@@ -12,6 +12,7 @@
 // trials; -b bounds the seconds of all together, and what was measured stays. Times of other devices, or of other numbers of threads, do not
 // count. LIMITS take something from the device: "isa=x86-64-v3".
 #include "graphs.h"
+#include "target.h"
 #include "tune/tune.h"
 
 #include <math.h>
@@ -30,10 +31,7 @@ struct row {
 
 struct bench {
     struct arena arena;
-    const struct dev_driver *driver;
-    struct dev_opts dev;
-    struct caps caps;
-    struct buf fingerprint, toolchain;
+    struct bench_target target;
     struct db db;
     i64 env;
     i64 *var;
@@ -73,7 +71,7 @@ static bool take_row(void *user, const struct bench_row *r, struct err *e)
 {
     struct bench *b = user;
     struct taking x = {b, str_fmt(&b->arena, "%.*s:%.*s", STR_ARG(r->group), STR_ARG(r->name))};
-    return !is_wanted(b, x.name) || bench_each_task(r->g, &b->caps, b->var, take_task, &x, e);
+    return !is_wanted(b, x.name) || bench_each_task(r->g, &b->target.caps, b->var, take_task, &x, e);
 }
 
 /* tuning */
@@ -84,8 +82,8 @@ static bool next_default(void *user, struct candidate *c)
 {
     struct defaults *x = user;
     for (const struct gen *g; (g = gen_at(x->at++));)
-        if (gen_matches(g, x->r->task, &x->b->caps)) {
-            *c = gen_initial(g, x->r->task, &x->b->caps, x->b->var);
+        if (gen_matches(g, x->r->task, &x->b->target.caps)) {
+            *c = gen_initial(g, x->r->task, &x->b->target.caps, x->b->var);
             return true;
         }
     return false;
@@ -97,7 +95,8 @@ static bool tune_row(struct bench *b, const struct row *r, struct err *e)
     struct tune_source source = {next_default, &from};
     struct tune_task t = {.task = r->task, .var = b->var, .weight = 1};
     struct tune_result result;
-    struct tune_opts o = {.driver = b->driver, .dev = b->dev, .min_samples = 5, .add_candidates = true, .measure = true, .seed = b->seed};
+    struct tune_opts o = {.driver = b->target.driver, .dev = b->target.dev, .min_samples = 5, .add_candidates = true, .measure = true,
+                          .seed = b->seed};
     for (int k = 0; k < 2; k++) { /* the defaults, then a search */
         if (b->end > 0 && os_now() >= b->end) return true;
         o.timeout = b->end > 0 ? fmax(b->end - os_now(), 1e-3) : 0;
@@ -205,7 +204,7 @@ static struct relation relate(struct bench *b, const struct known_row *k, const 
     for (u32 i = 0; i < k->n; i++) {
         const struct trial_row *t = &k->v[i];
         if (!has_time(t, true) || !is_of(t, g)) continue;
-        x[r.n] = gen_predict(&t->cand, k->row->task, &b->caps, b->var);
+        x[r.n] = gen_predict(&t->cand, k->row->task, &b->target.caps, b->var);
         y[r.n++] = seconds_of(k, t);
     }
     if (r.n >= LEAST_RANKS) r.rank = spearman(x, y, r.n);
@@ -245,11 +244,11 @@ static bool print_row(struct bench *b, const struct row *r, struct err *e)
     struct known_row k;
     struct candidate c;
     if (!load(b, r, &k, e)) return false;
-    if (!gen_default(r->task, &b->caps, b->var, &c)) return true;
+    if (!gen_default(r->task, &b->target.caps, b->var, &c)) return true;
     print_line(b, &k, NULL, &c);
     for (i64 i = 0; gen_at(i); i++) {
-        if (!gen_matches(gen_at(i), r->task, &b->caps)) continue;
-        c = gen_initial(gen_at(i), r->task, &b->caps, b->var);
+        if (!gen_matches(gen_at(i), r->task, &b->target.caps)) continue;
+        c = gen_initial(gen_at(i), r->task, &b->target.caps, b->var);
         print_line(b, &k, gen_at(i), &c);
     }
     return true;
@@ -257,7 +256,7 @@ static bool print_row(struct bench *b, const struct row *r, struct err *e)
 
 static bool print_table(struct bench *b, struct err *e)
 {
-    printf("%.*s; %.*s\n", STR_ARG(buf_view(&b->fingerprint)), STR_ARG(buf_view(&b->toolchain)));
+    printf("%.*s; %.*s\n", STR_ARG(buf_view(&b->target.fingerprint)), STR_ARG(buf_view(&b->target.toolchain)));
     printf("%-44s%6s%10s%10s%8s%8s\n", "row, its families", "known", "default", "best ms", "regret", "rank");
     for (u32 i = 0; i < b->n; i++)
         if (!print_row(b, &b->row[i], e)) return false;
@@ -272,15 +271,8 @@ static bool print_table(struct bench *b, struct err *e)
 
 static bool run(struct bench *b, const char *device, const char *path, struct err *e)
 {
-    struct str limits = b->dev.limits;
-    u32 threads = b->dev.n_threads;
-    if (!dev_select(device, &b->driver, &b->dev, e)) return false;
-    b->dev.limits = limits, b->dev.n_threads = threads;
-    if (!dev_ask(b->driver, &b->dev, &b->caps, &b->fingerprint, e) ||
-        !lang_find(str_of(b->driver->lang))->toolchain(&b->toolchain, &b->caps, e) ||
-        !(b->n_trials ? db_open(&b->db, path, e) : db_open_to_read(&b->db, path, e)))
-        return false;
-    b->env = db_env(&b->db, buf_view(&b->fingerprint), buf_view(&b->toolchain), e);
+    if (!bench_target_open(&b->target, device, e) || !(b->n_trials ? db_open(&b->db, path, e) : db_open_to_read(&b->db, path, e))) return false;
+    b->env = db_env(&b->db, buf_view(&b->target.fingerprint), buf_view(&b->target.toolchain), e);
     bool ok = b->env != 0 && bench_each_row(rows_path, &b->arena, take_row, b, e) && tune_rows(b, e) && print_table(b, e);
     db_close(&b->db);
     return ok;
@@ -298,12 +290,12 @@ int main(int argc, char **argv)
     struct bench *b = mem_alloc(sizeof *b);
     const char *device = "cpu";
     int c;
-    b->dev.n_threads = 1, b->seed = 1;
+    b->target.dev.n_threads = 1, b->seed = 1;
     while ((c = getopt(argc, argv, "+d:t:l:n:b:s:")) != -1) {
         if (c == '?') return usage();
         if (c == 'd') device = optarg;
-        if (c == 't') b->dev.n_threads = (u32)atoi(optarg);
-        if (c == 'l') b->dev.limits = str_of(optarg);
+        if (c == 't') b->target.dev.n_threads = (u32)atoi(optarg);
+        if (c == 'l') b->target.dev.limits = str_of(optarg);
         if (c == 'n') b->n_trials = (u32)atoi(optarg);
         if (c == 'b') b->end = os_now() + atof(optarg);
         if (c == 's') b->seed = (u64)atoll(optarg);
@@ -314,7 +306,7 @@ int main(int argc, char **argv)
     for (u32 i = 0; i < GEN_MAX_VARS; i++) b->var[i] = GEN_NOMINAL;
     bool ok = run(b, device, argv[optind], &e);
     if (!ok) fprintf(stderr, "model: %s\n", e.msg);
-    buf_release(&b->fingerprint), buf_release(&b->toolchain);
+    bench_target_release(&b->target);
     arena_release(&b->arena);
     mem_free(b);
     return !ok;

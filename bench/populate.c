@@ -7,6 +7,7 @@
 //
 // The device is only described. A line for each type and family: characters of a text; milliseconds from schedule to text;
 // candidates per second of processor time from schedule to binary, by how many share a program; candidates that do not build.
+#include "target.h"
 #include "lab/lab.h"
 #include "tune/tune.h"
 
@@ -19,7 +20,7 @@ enum { MOST = 256 };
 
 struct bench {
     struct arena arena;
-    struct caps caps;
+    struct bench_target target;
     struct builder builder;
     struct str text[MOST];
     i64 bytes;
@@ -40,8 +41,8 @@ static bool spell(struct bench *b, const struct candidate *c, const struct task 
     struct err e = {0};
     struct kernel k;
     struct buf text = {0};
-    bool ok = gen_kernel(&k, &b->arena, c, t, &b->caps, &e) && !map_get(seen, str_of(k.name)) &&
-              lang_render(&text, b->builder.lang, &k.kir, &b->caps, &b->arena, &e);
+    bool ok = gen_kernel(&k, &b->arena, c, t, &b->target.caps, &e) && !map_get(seen, str_of(k.name)) &&
+              lang_render(&text, b->builder.lang, &k.kir, &b->target.caps, &b->arena, &e);
     if (ok) {
         map_put(seen, str_dup(&b->arena, str_of(k.name)), 1);
         b->text[b->n++] = str_dup(&b->arena, buf_view(&text));
@@ -65,7 +66,7 @@ static bool draw(struct bench *b, enum dtype type, const char *family, u32 want,
     b->n = 0, b->bytes = 0, b->spell = 0;
     for (u32 i = 0; i < 100 * want && b->n < want; i++) {
         struct candidate x;
-        if (!gen_random(&t, &b->caps, &r, &x) || !str_is(str_of(family), x.gen->name)) continue;
+        if (!gen_random(&t, &b->target.caps, &r, &x) || !str_is(str_of(family), x.gen->name)) continue;
         double start = seconds();
         spell(b, &x, &t, &seen);
         b->spell += seconds() - start;
@@ -114,21 +115,15 @@ int main(int argc, char **argv)
         {DT_F32, "group_gemm"}, {DT_F32, "matrix_gemm"}, {DT_F16, "group_gemm"}, {DT_F16, "matrix_gemm"}};
     const char *device = argc > 1 ? argv[1] : "cuda:sm_80";
     u32 n = argc > 2 ? (u32)atoi(argv[2]) : 48;
-    struct bench b = {.builder = {.n_parallel = 1}};
-    struct buf toolchain = {0};
-    struct dev_opts o = {0};
+    struct bench b = {0};
     struct err e = {0};
-    const struct dev_driver *v;
-    bool ok = dev_select(device, &v, &o, &e) && dev_ask(v, &o, &b.caps, NULL, &e);
-    if (ok) b.builder.lang = lang_find(str_of(v->lang));
-    b.builder.caps = &b.caps;
-    ok = ok && b.builder.lang->toolchain(&toolchain, b.builder.caps, &e);
-    b.builder.toolchain = buf_view(&toolchain);
-    if (ok) printf("# products of 1024 x 1024 x 1024 on %s; %s\n", device, toolchain.p);
+    bool ok = bench_target_open(&b.target, device, &e);
+    b.builder = (struct builder){.n_parallel = 1, .lang = b.target.lang, .caps = &b.target.caps, .toolchain = buf_view(&b.target.toolchain)};
+    if (ok) printf("# products of 1024 x 1024 x 1024 on %s; %s\n", device, b.target.toolchain.p);
     if (ok) printf("# type family          n     bytes  text ms    1 by 1  4 shared 16 shared  bad\n");
     for (i64 i = 0; i < countof(row) && ok; i++) ok = measure(&b, row[i].type, row[i].family, n < MOST ? n : MOST, &e);
     if (!ok) fprintf(stderr, "populate: %s\n", e.msg);
-    buf_release(&toolchain);
+    bench_target_release(&b.target);
     arena_release(&b.arena);
     return !ok;
 }

@@ -21,6 +21,7 @@
 // complete takes no time, -b SECONDS bounds all of them together, and more may be asked for later, or fewer: then the first RANDOM count.
 // `list` prints all layers.
 #include "graphs.h"
+#include "target.h"
 #include "tune/search.h"
 #include "zoo/zoo.h"
 
@@ -41,10 +42,7 @@ struct layer {
 
 struct bench {
     struct arena arena;
-    const struct dev_driver *driver;
-    struct dev_opts dev;
-    struct caps caps;
-    struct buf fingerprint, toolchain;
+    struct bench_target target;
     struct cache cache;     /* of compiled kernels */
     struct layer layer[MAX_LAYERS];
     u32 n;
@@ -83,7 +81,7 @@ static bool add_network(struct bench *b, const struct zoo *z, struct err *e)
     for (u32 i = 0; i < GEN_MAX_VARS; i++) var[i] = NOMINAL_SIZE;
     symtab_init(st, &b->arena);
     graph_init(g, &b->arena, st);
-    return z->build(g, e) && op_infer_all(g, e) && bench_each_task(g, &b->caps, var, add_task, &(struct network){b, z, var, 0}, e);
+    return z->build(g, e) && op_infer_all(g, e) && bench_each_task(g, &b->target.caps, var, add_task, &(struct network){b, z, var, 0}, e);
 }
 
 static bool add_gemm(struct bench *b, i64 m, i64 n, i64 k, struct err *e)
@@ -162,7 +160,7 @@ static const char *path_of(struct bench *b, const struct layer *l, const char *w
 static bool open_db(struct bench *b, const struct layer *l, const char *what, struct db *d, i64 *env, i64 *task, struct err *e)
 {
     if (!db_open(d, path_of(b, l, what), e)) return false;
-    *env = db_env(d, buf_view(&b->fingerprint), buf_view(&b->toolchain), e);
+    *env = db_env(d, buf_view(&b->target.fingerprint), buf_view(&b->target.toolchain), e);
     *task = db_task(d, l->task, e);
     if (*env && *task) return true;
     db_close(d);
@@ -204,7 +202,7 @@ static void show(void *user, const struct tune_progress *p)
 static struct tune_opts options(const struct bench *b, const char *what)
 {
     double left = b->end > 0 ? fmax(b->end - os_now(), 1e-3) : 0;
-    return (struct tune_opts){.driver = b->driver, .dev = b->dev, .timeout = left, .min_samples = 3, .max_candidates = b->n_trials,
+    return (struct tune_opts){.driver = b->target.driver, .dev = b->target.dev, .timeout = left, .min_samples = 3, .max_candidates = b->n_trials,
                               .measure = true, .seed = b->seed, .progress = isatty(2) ? show : NULL, .user = (void *)(uintptr_t)what};
 }
 
@@ -245,7 +243,7 @@ static bool add_random(struct bench *b, const struct layer *l, struct db *d, i64
     struct lots lots = {0};
     struct buf text = {0};
     bool ok = true;
-    gen_each(NULL, l->task, &b->caps, draw_one, &lots);
+    gen_each(NULL, l->task, &b->target.caps, draw_one, &lots);
     qsort(lots.all.v, lots.all.n, sizeof *lots.all.v, by_lot);
     for (u32 i = 0; i < b->n_random && i < lots.all.n && ok; i++) {
         buf_reset(&text);
@@ -260,15 +258,15 @@ static bool add_random(struct bench *b, const struct layer *l, struct db *d, i64
 static struct builder builder_of(const struct bench *b)
 {
     return (struct builder){
-        .cache = &b->cache, .lang = lang_find(str_of(b->driver->lang)), .caps = &b->caps, .toolchain = buf_view(&b->toolchain)};
+        .cache = &b->cache, .lang = b->target.lang, .caps = &b->target.caps, .toolchain = buf_view(&b->target.toolchain)};
 }
 
 static bool spell(const struct bench *b, const struct layer *l, const struct candidate *c, struct kernel *k, struct str *text,
                   struct arena *a, struct err *e)
 {
     struct buf t = {0};
-    bool ok = gen_kernel(k, a, c, l->task, &b->caps, e) &&
-              lang_render(&t, lang_find(str_of(b->driver->lang)), &k->kir, &b->caps, a, e);
+    bool ok = gen_kernel(k, a, c, l->task, &b->target.caps, e) &&
+              lang_render(&t, b->target.lang, &k->kir, &b->target.caps, a, e);
     if (ok) *text = str_dup(a, buf_view(&t));
     buf_release(&t);
     return ok;
@@ -376,7 +374,8 @@ static void print_reach(const struct rows *r, double target, struct tally *t)
 static bool print_table(struct bench *b, struct err *e)
 {
     struct tally t[2] = {0};
-    printf("%.*s; %.*s; seed %llu\n", STR_ARG(buf_view(&b->fingerprint)), STR_ARG(buf_view(&b->toolchain)), (unsigned long long)b->seed);
+    printf("%.*s; %.*s; seed %llu\n", STR_ARG(buf_view(&b->target.fingerprint)), STR_ARG(buf_view(&b->target.toolchain)),
+           (unsigned long long)b->seed);
     printf("%-22s %7s %8s %6s |%7s %7s %6s |%7s %7s %6s\n", "layer", "random", "speed-up", "half", "empty", "best", "trials", "others", "best",
            "trials");
     for (u32 i = 0; i < b->n_drawn; i++) {
@@ -474,7 +473,7 @@ static bool time_beside(struct trial_session *t, u32 k, struct contestant *c, st
 
 static bool time_party(const struct bench *b, const struct check *timing, const struct subject *base, struct contest_of *c, struct err *e)
 {
-    struct trial_opts o = {.driver = b->driver, .dev = b->dev, .timeout = 60, .max_samples = SIDE_SAMPLES, .base = base};
+    struct trial_opts o = {.driver = b->target.driver, .dev = b->target.dev, .timeout = 60, .max_samples = SIDE_SAMPLES, .base = base};
     struct trial_session t = {.subject = c->s, .timing = timing, .o = &o};
     bool ok = true;
     for (u32 i = 0; i < c->n && ok; i++) ok = time_beside(&t, i, &c->best[i], e);
@@ -606,13 +605,13 @@ static bool replay(struct bench *b, struct err *e)
     printf("%-22s %7s %7s %7s\n", "layer", "random", "empty", "others");
     for (u32 i = 0; i < b->n_drawn; i++) {
         if (p[i].at.n == 0) continue;
-        struct search s = {.caps = &b->caps, .rng = rng_seed(b->seed)};
+        struct search s = {.caps = &b->target.caps, .rng = rng_seed(b->seed)};
         u32 alone = play(b, &p[i], &s);
         for (u32 k = 0; k < b->n_drawn; k++) {
             rewind_tape(b, &p[k]);
             for (u32 x = 0; x < p[k].at.n && x < b->n_trials; x++) tell(b, &p[k], &p[k].rows.v[p[k].at.v[x].val]);
         }
-        s = (struct search){.caps = &b->caps, .rng = rng_seed(b->seed), .past = past, .n_past = b->n_drawn};
+        s = (struct search){.caps = &b->target.caps, .rng = rng_seed(b->seed), .past = past, .n_past = b->n_drawn};
         printf("%-22.*s %7u %7u %7u\n", STR_ARG(b->drawn[i]->name), p[i].at.n, alone, play(b, &p[i], &s));
     }
     return true;
@@ -653,11 +652,8 @@ static bool run(struct bench *b, char **name, u32 n_names, bool by_name, struct 
 
 static bool open_bench(struct bench *b, struct err *e)
 {
-    const char *device = "cpu";
     cache_open(&b->cache, "kernels", &b->arena, &(struct log){0});
-    return os_mkdirs(b->dir, e) && dev_select(device, &b->driver, &b->dev, e) &&
-           dev_ask(b->driver, &b->dev, &b->caps, &b->fingerprint, e) &&
-           lang_find(str_of(b->driver->lang))->toolchain(&b->toolchain, &b->caps, e) && add_layers(b, e);
+    return os_mkdirs(b->dir, e) && bench_target_open(&b->target, "cpu", e) && add_layers(b, e);
 }
 
 int main(int argc, char **argv)
@@ -666,7 +662,7 @@ int main(int argc, char **argv)
     struct bench *b = mem_alloc(sizeof *b);
     u32 n_layers = 10, n_steps = 0;
     int c;
-    *b = (struct bench){.dev.n_threads = 1, .dir = "build/search", .n_random = 2000, .n_trials = 200, .seed = 1};
+    *b = (struct bench){.target.dev.n_threads = 1, .dir = "build/search", .n_random = 2000, .n_trials = 200, .seed = 1};
     while ((c = getopt(argc, argv, "+d:l:s:r:n:b:")) != -1) {
         if (c == '?') return 2;
         if (c == 'd') b->dir = optarg;
@@ -686,7 +682,7 @@ int main(int argc, char **argv)
         ok = ok && run(b, argv + optind, n_steps, n_steps > 0, &e);
     }
     if (!ok) fprintf(stderr, "search: %s\n", e.msg);
-    buf_release(&b->fingerprint), buf_release(&b->toolchain);
+    bench_target_release(&b->target);
     arena_release(&b->arena);
     mem_free(b);
     return !ok;

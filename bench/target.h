@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The device that a bench program is for: chosen by name, and what databases, generators and builders ask of it. It is not held.
+#ifndef QUERN_BENCH_TARGET_H
+#define QUERN_BENCH_TARGET_H
+
+#include "dev/dev.h"
+#include "lang/lang.h"
+
+struct bench_target {
+    const struct dev_driver *driver;
+    struct dev_opts dev;    /* threads and limits are the caller's */
+    struct caps caps;
+    const struct lang *lang;
+    struct buf fingerprint, toolchain;
+};
+
+/* Is released also where it fails. */
+static inline bool bench_target_open(struct bench_target *t, const char *device, struct err *e)
+{
+    if (!dev_select(device, &t->driver, &t->dev, e) || !dev_ask(t->driver, &t->dev, &t->caps, &t->fingerprint, e)) return false;
+    t->lang = lang_find(str_of(t->driver->lang));
+    if (!t->lang) return err_set(e, ERR_FAILED, "device '%s' runs language '%s', which is not built in", t->driver->name, t->driver->lang);
+    return t->lang->toolchain(&t->toolchain, &t->caps, e);
+}
+
+static inline void bench_target_release(struct bench_target *t) { buf_release(&t->fingerprint), buf_release(&t->toolchain); }
+
+#endif
