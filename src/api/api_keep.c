@@ -130,7 +130,7 @@ static void write_program(void *user)
     i64 n = 0, size = 0;
     bool ok = dnx_pieces(k->plan, &a, &piece, &n, &e);
     for (i64 i = 0; i < n; i++) size += piece[i].n;
-    if (ok && size <= MAX_KEPT && cache_write(&k->cache, k->key, ".dnx", piece, n)) cache_trim();
+    if (ok && size <= MAX_KEPT) cache_write(&k->cache, k->key, ".dnx", piece, n);
     arena_release(&a);
 }
 

@@ -94,6 +94,11 @@ bool cache_map(const struct cache *c, struct hash key, const char *suffix, struc
     return ok;
 }
 
+/* Whether the folders are listed behind this write, to see that they are within the limit: once for each 64th of it that is written, on the average,
+   whoever writes. The larger a write the likelier it is; a key is as good as a random number. So a write costs the listing of 64 files, however
+   many there are, and the cache is a 64th too large. */
+static bool is_due(const struct cache *c, struct hash key, i64 written) { return key.lo % (u64)i64_max(c->limit / TRIM_SHARE, 1) < (u64)written; }
+
 bool cache_write(const struct cache *c, struct hash key, const char *suffix, const struct str *piece, i64 n)
 {
     if (!c || !c->folder.n || n >= MAX_PIECES) return false;
@@ -101,10 +106,12 @@ bool cache_write(const struct cache *c, struct hash key, const char *suffix, con
     struct err e = {0};
     u8 seal[SEAL_BYTES];
     struct str name = name_of(key, suffix, &a), *all = arena_array(&a, struct str, n + 1);
-    for (i64 i = 0; i < n; i++) all[i] = piece[i];
+    i64 written = SEAL_BYTES;
+    for (i64 i = 0; i < n; i++) all[i] = piece[i], written += piece[i].n;
     all[n] = (struct str){(const char *)seal, sizeof seal};
     bool ok = seal_make(&c->key, name, piece, n, seal, &e) && os_write_private(path_of(c, name, &a).p, all, n + 1, &e);
     arena_release(&a);
+    if (ok && is_due(c, key, written)) cache_trim();
     return ok;
 }
 
@@ -118,15 +125,7 @@ static bool get(const struct cache *c, struct hash key, const char *suffix, stru
     return true;
 }
 
-/* Whether the folders are listed behind this write, to see that they are within the limit: once for each 64th of it that is written, on the average,
-   whoever writes. The larger a write the likelier it is; a key is as good as a random number. So a write costs the listing of 64 files, however
-   many there are, and the cache is a 64th too large. */
-static bool is_due(const struct cache *c, struct hash key, i64 written) { return key.lo % (u64)i64_max(c->limit / TRIM_SHARE, 1) < (u64)written; }
-
-static void put(const struct cache *c, struct hash key, const char *suffix, struct str content)
-{
-    if (cache_write(c, key, suffix, &content, 1) && is_due(c, key, content.n + SEAL_BYTES)) cache_trim();
-}
+static void put(const struct cache *c, struct hash key, const char *suffix, struct str content) { cache_write(c, key, suffix, &content, 1); }
 
 bool cache_get(const struct cache *c, struct hash key, struct arena *a, struct str *code)
 {
