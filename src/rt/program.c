@@ -316,13 +316,14 @@ static bool check_sizes(const struct plan *p, const struct tensor *in, const i64
     return true;
 }
 
-/* Bytes of the dispatch's buffers. is_empty: one of them has none. */
+/* Bytes of the dispatch's buffers, or, without a dispatch, of all of the plan's. is_empty: one of them has none. */
 static i64 buffer_bytes(const struct rt_program *r, const struct plan_dispatch *d, bool *is_empty)
 {
+    u32 n = d ? d->n_buf : r->plan->buf.n;
     i64 bytes = 0;
     *is_empty = false;
-    for (u32 k = 0; k < d->n_buf; k++) {
-        i64 size = i64_max(r->bound.buf_size[d->buf[k]], 0);
+    for (u32 k = 0; k < n; k++) {
+        i64 size = i64_max(r->bound.buf_size[d ? d->buf[k] : k], 0);
         bytes += i64_min(size, INT64_MAX - bytes);
         *is_empty |= size == 0;
     }
@@ -363,9 +364,8 @@ static bool check_launch(const struct rt_program *r, const struct plan_dispatch 
     i64 bytes = buffer_bytes(r, d, &is_empty), n;
     if (!check_grids(d, l->grid, plan_most_rounds(bytes, is_empty), &n, e)) return false;
     if (n == 0) return true; /* nothing runs */
-    if (d->is_value) return check_params(d, l->param, plan_most_size(bytes, is_empty), e);
-    for (u32 k = 0; k < r->plan->buf.n; k++) bytes += i64_min(i64_max(r->bound.buf_size[k], 0), INT64_MAX - bytes);
-    return check_params(d, l->param, plan_most_size(bytes, true), e);
+    if (!d->is_value) bytes = buffer_bytes(r, NULL, &is_empty);
+    return check_params(d, l->param, plan_most_size(bytes, is_empty || !d->is_value), e);
 }
 
 static bool bind_launch(struct rt_program *r, struct phase *h, u32 i, struct err *e)
