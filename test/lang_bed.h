@@ -43,6 +43,17 @@ static inline void fail_with(const struct run *r, const char *what, const struct
     fail();
 }
 
+/* Is there such a compiler? Texts of C are built by it from now on. */
+static inline bool has_compiler(const char *name)
+{
+    struct buf b = {0};
+    struct err e = {0};
+    setenv("QUERN_CC", name, 1);
+    bool ok = lang_find(S("c"))->toolchain(&b, NULL, &e);
+    buf_release(&b);
+    return ok;
+}
+
 /* Bytes of a TEMP array. */
 static inline i64 temp_size(const struct run *r, kval array)
 {

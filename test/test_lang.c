@@ -66,16 +66,6 @@ static void random_kernels(u64 from, u64 to, const char *isa)
     d->driver->close(d);
 }
 
-static bool has_compiler(const char *name)
-{
-    struct buf b = {0};
-    struct err e = {0};
-    setenv("QUERN_CC", name, 1);
-    bool ok = lang_find(S("c"))->toolchain(&b, NULL, &e);
-    buf_release(&b);
-    return ok;
-}
-
 static void test_random_gcc(void **state)
 {
     if (!has_compiler("gcc")) skip_test("no gcc");

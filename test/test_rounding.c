@@ -226,16 +226,6 @@ static struct dev *open_cpu(struct caps *c)
     return d;
 }
 
-static bool use_compiler(const char *name)
-{
-    struct buf b = {0};
-    struct err e = {0};
-    setenv("QUERN_CC", name, 1);
-    bool ok = lang_find(S("c"))->toolchain(&b, NULL, &e);
-    buf_release(&b);
-    return ok;
-}
-
 /* Does this processor have all that the named set needs? */
 static bool has_isa(const char *name)
 {
@@ -250,7 +240,7 @@ static u32 n_other(const char *compiler, const char *isa, u64 from, u64 to, bool
     struct caps c;
     struct err e = {0};
     u32 n = 0;
-    if (!use_compiler(compiler) || (isa && !has_isa(isa))) return 0;
+    if (!has_compiler(compiler) || (isa && !has_isa(isa))) return 0;
     struct dev *d = open_cpu(&c);
     if (isa) {
         struct isa s;
@@ -277,13 +267,13 @@ static void check_compiler(const char *name)
 
 static void test_gcc(void **state)
 {
-    if (!use_compiler("gcc")) skip_test("no gcc");
+    if (!has_compiler("gcc")) skip_test("no gcc");
     check_compiler("gcc");
 }
 
 static void test_clang(void **state)
 {
-    if (!use_compiler("clang")) skip_test("no clang (tool/deps ci)");
+    if (!has_compiler("clang")) skip_test("no clang (tool/deps ci)");
     check_compiler("clang");
 }
 
@@ -294,7 +284,7 @@ static void test_is_seen(void **state)
     struct dev *d = open_cpu(&c);
     d->driver->close(d);
     if (!c.has_fma) skip_test("no fused multiply-add");
-    if (!use_compiler("gcc")) skip_test("no gcc");
+    if (!has_compiler("gcc")) skip_test("no gcc");
     u32 n = n_other("gcc", NULL, 0, 30, false);
     assert_true(seeds_are_given() || n > 0);
 }
@@ -337,7 +327,7 @@ static void test_functions(void **state)
     struct caps c;
     struct dev *d = open_cpu(&c);
     for (i64 i = 0; i < countof(compilers); i++) {
-        if (!use_compiler(compilers[i])) continue;
+        if (!has_compiler(compilers[i])) continue;
         for (i64 j = 0; j < countof(functions); j++)
             if (is_taken((u64)(i + j))) check_function(functions[j].op, d, &c);
     }
