@@ -49,6 +49,15 @@ void kir_init(struct kir *k, struct arena *a, struct str name)
     *arr_push(a, &k->side) = (struct kir_side){.range = {INT64_MIN, INT64_MAX}, .next = NOT_SHARED};
 }
 
+void kir_copy_header(struct kir *out, const struct kir *in)
+{
+    for (u32 i = 0; i < countof(in->group); i++) out->group[i] = in->group[i];
+    out->subgroup = in->subgroup;
+    out->team = in->team;
+    out->as_written = in->as_written;
+    for (u32 i = 0; i < in->map.n; i++) *arr_push(out->arena, &out->map) = in->map.v[i];
+}
+
 /* Sharing. */
 
 static u64 imm_bits(const struct kir_ins *x)

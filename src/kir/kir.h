@@ -179,6 +179,8 @@ double kir_round(enum dtype t, double v); /* to the float type t */
    lanes accept 1 and then give scalars, so a generator is written once for any vector width. */
 
 void kir_init(struct kir *k, struct arena *a, struct str name);
+/* What holds for a kernel as a whole, but for its name and parameters, to one that kir_init made: group, rounding, maps. */
+void kir_copy_header(struct kir *out, const struct kir *in);
 kval kir_buf(struct kir *k, struct str name, enum dtype t, enum kir_access access);
 kval kir_param(struct kir *k, struct str text);             /* equal texts share one parameter */
 kval kir_int(struct kir *k, i64 v);                         /* i64 constant */

@@ -19,11 +19,7 @@ void kir_copy_init(struct kir_copy *c, struct arena *scratch)
 {
     const struct kir *in = c->in;
     struct kir *out = c->out;
-    for (u32 i = 0; i < countof(in->group); i++) out->group[i] = in->group[i];
-    out->subgroup = in->subgroup;
-    out->team = in->team;
-    out->as_written = in->as_written;
-    for (u32 i = 0; i < in->map.n; i++) *arr_push(out->arena, &out->map) = in->map.v[i];
+    kir_copy_header(out, in);
     for (u32 i = 0; i < in->param.n; i++) /* their order is the caller's */
         *arr_push(out->arena, &out->param) = str_dup(out->arena, in->param.v[i]);
     u32 n = 0;

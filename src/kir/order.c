@@ -205,11 +205,7 @@ void kir_order(struct kir *out, struct arena *a, const struct kir *in, bool keep
     o.met = arena_array(&scratch, kval, n);
     o.stack = arena_alloc(&scratch, (i64)sizeof *o.stack * (n + 1));
     kir_init(out, a, in->name);
-    for (u32 i = 0; i < countof(in->group); i++) out->group[i] = in->group[i];
-    out->subgroup = in->subgroup;
-    out->team = in->team;
-    out->as_written = in->as_written;
-    for (u32 i = 0; i < in->map.n; i++) *arr_push(a, &out->map) = in->map.v[i];
+    kir_copy_header(out, in);
     for (u32 i = 0; i < in->param.n && keep_params; i++) *arr_push(a, &out->param) = str_dup(a, in->param.v[i]);
     find_structures(&o);
     find_places(&o, &scratch);
