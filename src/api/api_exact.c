@@ -133,7 +133,7 @@ static bool tell(const struct exact_job *j, const struct caps *caps, uint64_t se
     struct exact_result r;
     struct buf kernel = {0};
     clock_t start = clock();
-    bool ok = exact_check(&r, j->task, &j->cand, caps, &(struct exact_opts){.seed = seed, .ordered = caps->deterministic ? caps : NULL}, e);
+    bool ok = exact_check(&r, j->task, &j->cand, caps, &(struct exact_opts){.seed = seed}, e);
     candidate_print(&kernel, &j->cand);
     if (ok) {
         struct str layer = j->label, none = S("");

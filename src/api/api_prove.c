@@ -118,8 +118,7 @@ static void keep(const struct api_prover *p, const struct proof *x)
 
 static bool examine(const struct api_prover *p, struct exact_result *r, const struct task *t, const struct candidate *c, struct err *e)
 {
-    const struct caps *caps = p->env->caps;
-    return exact_check(r, t, c, caps, &(struct exact_opts){.max_work = PROVE_WORK, .once = true, .ordered = caps->deterministic ? caps : NULL}, e);
+    return exact_check(r, t, c, p->env->caps, &(struct exact_opts){.max_work = PROVE_WORK, .once = true}, e);
 }
 
 /* The next one that nobody has begun; NULL: there is none. */

@@ -531,12 +531,12 @@ static bool check_in_one(struct exact_result *r, const struct task *t, const str
 bool exact_check(struct exact_result *r, const struct task *t, const struct candidate *c, const struct caps *caps, const struct exact_opts *o,
                  struct err *e)
 {
-    struct exact_opts field = *o;
+    struct exact_opts in_order = *o;
     struct exact_result order = {0};
-    field.ordered = NULL;
-    bool ok = check_in_one(r, t, c, caps, &field, e);
-    if (!ok || !o->ordered || r->verdict == EXACT_DIFFERS) return ok;
-    ok = check_in_one(&order, t, c, caps, o, e);
+    bool ok = check_in_one(r, t, c, caps, o, e);
+    if (!ok || !caps->deterministic || r->verdict == EXACT_DIFFERS) return ok;
+    in_order.ordered = caps;
+    ok = check_in_one(&order, t, c, caps, &in_order, e);
     r->n_steps += order.n_steps;
     if (ok && order.verdict == EXACT_DIFFERS) {
         r->verdict = EXACT_DIFFERS;

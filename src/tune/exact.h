@@ -17,8 +17,7 @@ const char *exact_verdict_name(enum exact_verdict v); /* "exact" "by tolerance" 
 
 struct exact_opts {
     i64 max_work; /* multiply-adds and elements of an evaluation: sizes are reduced to it; 0: EXACT_WORK */
-    const struct caps *ordered; /* not NULL: besides, is it rounded as is promised on that device (gen/gen_order.c, kir/term.h)? Of exact_compare:
-                                   only that */
+    const struct caps *ordered; /* of exact_compare, not NULL: is it rounded as is promised on that device (gen/gen_order.c, kir/term.h)? */
     bool once;    /* one evaluation at one set of sizes; else two at two */
     u64 seed;
 };
@@ -32,7 +31,8 @@ struct exact_result {
 };
 
 /* The candidate's kernel of a task that is no call. Sizes are those of the task where they are small enough. Else they are reduced, fixed
-   ones as long as the kernel keeps its structure: loops, branches, accesses. false: the system failed. */
+   ones as long as the kernel keeps its structure: loops, branches, accesses. Where the device promises an order of sums the kernel must keep to it,
+   too. false: the system failed. */
 bool exact_check(struct exact_result *r, const struct task *t, const struct candidate *c, const struct caps *caps, const struct exact_opts *o,
                  struct err *e);
 /* The same of a kernel that is given, at these sizes of the task as it is. For tests. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// exact_conv.c: Conv and MatMul of floats over a field, or of terms, and sums of terms by their definitions, which nothing of the kernels has part in: most of the work of a task,
-// done as fast as arithmetic allows.
+// exact_conv.c: Conv and MatMul of floats over a field, or of terms, and sums of terms, by their definitions, which nothing of the kernels has part
+// in: most of the work of a task, done as fast as arithmetic allows.
 #include "tune/exact.h"
 
 #include "gen/gen_row.h"
