@@ -30,7 +30,7 @@ enum gen_sums {
     SUMS_BY_ELEMENT, /* of each element by the operator's own loops */
     SUMS_BY_TILES,   /* of a window's taps as it suits the tile */
     SUMS_WINOGRAD,   /* of transformed tiles */
-    SUMS_IN_PARTS,   /* by lanes, by threads, by shares of the terms */
+    SUMS_IN_PARTS,   /* none: by lanes, by threads, by shares of the terms, or in an order of the schedule's own */
 };
 
 struct gen {

@@ -326,6 +326,7 @@ const struct gen gen_group_filter = {
     .revision = 3,
     .param = param,
     .n_param = N_FILTER_PARAM,
+    .sums = SUMS_IN_PARTS,
     .match = match,
     .initial = initial,
     .legal = legal,

@@ -490,10 +490,10 @@ static u32 pass_count(const struct rows *r)
     return n;
 }
 
-/* A partial sum (gen_row.h) is one thread's; where there are fewer elements than partial sums each thread has one element. */
+/* A partial sum (gen_row.h) is one thread's; where every reduction has fewer elements than partial sums each thread has one element. */
 static bool is_ordered(const struct rows *r, const struct row_sched *s)
 {
-    i64 n = gen_static(r->x.g, r->length, ROW_PARTS + 1);
+    i64 n = r->x.fused || r->x.n == 1 ? gen_static(r->x.g, r->length, ROW_PARTS + 1) : ROW_PARTS + 1; /* else they differ in length */
     bool one_each = s->threads == ROW_PARTS || (n <= ROW_PARTS && s->threads >= n && s->threads <= ROW_PARTS);
     return one_each && s->lanes == 1 && s->unroll == 1 && s->chunks == 1 && !s->sub;
 }
