@@ -386,7 +386,7 @@ static bool same_bits(const struct tensor *a, const struct tensor *b)
 {
     for (i64 i = 0, n = tensor_count(a); i < n; i++) {
         double x = elem_f64(a->dtype, a->data, i), y = elem_f64(b->dtype, b->data, i);
-        if (x != y && !(isnan(x) && isnan(y))) return false;
+        if ((x != y || signbit(x) != signbit(y)) && !(isnan(x) && isnan(y))) return false;
     }
     return true;
 }

@@ -754,8 +754,9 @@ struct caps {
 /* "key=value" words, one line */
 void caps_print(struct buf *b, const struct caps *c);
 bool caps_parse(struct caps *c, struct str text, struct err *e);
-/* Makes less of a target. Words: "no-winograd" (of processors), "deterministic", "isa=x86-64-v3" an instruction set that is part of the target's, "spirv=13" no newer
-   version, "no-matrix" no matrix units, others go to spirv_flags; all but the first three leave a target without SPIR-V as it is. changed may be NULL. */
+/* Makes less of a target. Words: "no-winograd" (of processors), "deterministic", "isa=x86-64-v3" an instruction set that is part of the target's,
+   "spirv=13" no newer version, "no-matrix" no matrix units, others go to spirv_flags; all but the first three leave a target without SPIR-V as it is.
+   changed may be NULL. */
 bool caps_limit(struct caps *c, struct str words, bool *changed, struct err *e);
 /* One product that matrix units do: D = A*B + C, A of m x k elements. */
 struct caps_matrix { i64 m, n, k; enum dtype a, b, c, d; };

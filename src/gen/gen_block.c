@@ -152,10 +152,17 @@ static bool fits_store(const struct block_task *x, const struct block *s)
     return n <= s->bn && shares(s->bm * s->bn, s->threads, n) && (n == 1 || !x->is_column);
 }
 
+/* Terms are added one by one to a sum of full width. */
+static bool is_in_order(const i64 *v, u32 p)
+{
+    if (p == B_LSU || p == B_CHUNKS) return v[p] <= 1;
+    return !((p == B_STREAM || p == B_HALF) && v[p]);
+}
+
 bool block_fits(const struct block_task *x, const struct caps *c, const struct block *s, u32 p)
 {
     const i64 *v = s->v;
-    if (c->deterministic && ((p == B_LSU && v[p] > 1) || (p == B_CHUNKS && v[p] > 1) || (p == B_STREAM && v[p]) || (p == B_HALF && v[p]))) return false;
+    if (c->deterministic && !is_in_order(v, p)) return false;
     switch (p) {
     case B_HALF: return !v[B_HALF] || x->size == 2;
     case B_WLX: return v[B_WLY] * v[B_WLX] == v[B_W];

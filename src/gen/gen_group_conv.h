@@ -153,9 +153,9 @@ struct group_cells {
     kval at[N_AT];            /* place of the first */
     kval acc;                 /* vectors of rc channels: [ry][rx] */
 };
-/* Places the thread; the sums begin as `init`, a scalar, 0: as zeros. */
+/* Places the thread; the sums begin as `init`, a scalar, 0: as the bias, or, of chunks, as zeros. */
 void group_cells_open(struct group_conv *g, struct group_cells *t, kval init);
-void group_cells_store(const struct group_conv *g, const struct group_cells *t); /* to all outputs, with bias */
+void group_cells_store(const struct group_conv *g, const struct group_cells *t); /* to all outputs */
 
 /* gen_group_window.c */
 enum group_reuse { REUSE_NONE, REUSE_X, REUSE_ALL }; /* the axes whose taps are written out */

@@ -5,8 +5,8 @@
 // schedules of another order, which tune/exact.c can tell. So the bits of a result depend neither on the number of threads nor on sizes
 // that are not summed over.
 //
-// Convolutions of 3x3 and 3x3x3 are too much slower that way: on processors, their order is that of Winograd's minimal filtering, with tiles that depend on
-// the weights' sizes alone (--no-winograd: the plain one).
+// Convolutions of 3x3 and 3x3x3 are too much slower that way: on processors, their order is that of Winograd's minimal filtering, with tiles that
+// depend on the weights' sizes alone (--no-winograd: the plain one).
 #include "gen/gen_conv.h"
 #include "gen/gen_winograd.h"
 
@@ -60,9 +60,11 @@ static bool is_sum_of_windows(const struct task *t)
 static bool is_turned(const struct task *t)
 {
     struct conv c;
-    for (node_id n = 1; n < t->g.node.n; n++)
-        if (!graph_node(&t->g, n)->dead && conv_take(&c, &t->g, n) && c.rank > 3 && c.k[c.rank - 1] > 1 && gen_static(&t->g, c.out[c.rank - 1], 0) == 1)
-            return true;
+    for (node_id n = 1; n < t->g.node.n; n++) {
+        if (graph_node(&t->g, n)->dead || !conv_take(&c, &t->g, n)) continue;
+        u32 last = c.rank - 1;
+        if (c.rank > 3 && c.k[last] > 1 && gen_static(&t->g, c.out[last], 0) == 1) return true;
+    }
     return false;
 }
 
