@@ -165,12 +165,12 @@ static void test_module(void **state)
     struct bed t;
     struct spirv_info info;
     bed_open(&t);
-    add_io(&t, PB_INPUT), add_io(&t, PB_OUTPUT);
+    add_io(&t, PB_INPUT), add_io(&t, PB_OUTPUT), add_io(&t, PB_OUTPUT);
     u32 weight = add_buf(&t, PB_CONST);
     struct str code = build_kernel(&t, "k", (enum kir_access[]){KA_IN, KA_IN, KA_OUT}, 3,
                                    (struct step[]){{1, 2, false}}, 1);
     add_dispatch(&t, code, "k", (u32[]){0, weight, 1}, 3, 1);
-    add_dispatch(&t, code, "k", (u32[]){0, weight, add_buf(&t, PB_TEMP)}, 3, 1);
+    add_dispatch(&t, code, "k", (u32[]){0, weight, 2}, 3, 1);
     if (!make_model(&t)) fail_msg("%s", t.e.msg);
     assert_int_equal(t.m.kernel.n, 1); /* the same twice */
     assert_true(spirv_read_info(&info, t.m.kernel.v[0].code, &t.e));
@@ -216,12 +216,12 @@ static void test_weights(void **state)
     struct bed t;
     struct buf file = {0};
     bed_open(&t);
-    add_io(&t, PB_INPUT), add_io(&t, PB_OUTPUT);
+    add_io(&t, PB_INPUT), add_io(&t, PB_OUTPUT), add_io(&t, PB_OUTPUT), add_io(&t, PB_OUTPUT);
     u32 w[3] = {add_buf(&t, PB_CONST), add_buf(&t, PB_CONST), add_buf(&t, PB_CONST)};
     struct step plain[] = {{0, 1, false}};
     struct str copy = build_kernel(&t, "copy", (enum kir_access[]){KA_IN, KA_OUT}, 2, plain, 1);
-    add_dispatch(&t, copy, "copy", (u32[]){w[2], add_buf(&t, PB_TEMP)}, 2, 1);
-    add_dispatch(&t, copy, "copy", (u32[]){w[0], add_buf(&t, PB_TEMP)}, 2, 1);
+    add_dispatch(&t, copy, "copy", (u32[]){w[2], 2}, 2, 1);
+    add_dispatch(&t, copy, "copy", (u32[]){w[0], 3}, 2, 1);
     add_dispatch(&t, copy, "copy", (u32[]){w[2], 1}, 2, 1);
     if (!make_model(&t)) fail_msg("%s", t.e.msg);
     assert_int_equal(t.m.offset[w[2]], 0);
@@ -232,6 +232,49 @@ static void test_weights(void **state)
     assert_int_equal(file.n, VKDT_ALIGN + 256);
     assert_memory_equal(file.p + VKDT_ALIGN, t.p.buf.v[w[0]].data, 256);
     buf_release(&file);
+    bed_close(&t);
+}
+
+/* What leads to no output is left out, with its kernel and its constants. */
+static void test_dead(void **state)
+{
+    struct bed t;
+    bed_open(&t);
+    add_io(&t, PB_INPUT), add_io(&t, PB_OUTPUT);
+    u32 temp = add_buf(&t, PB_TEMP), unread = add_buf(&t, PB_TEMP), weight = add_buf(&t, PB_CONST);
+    struct step one[] = {{0, 2, false}, {1, 3, false}}, plain[] = {{0, 1, false}};
+    enum kir_access access[] = {KA_IN, KA_IN, KA_OUT, KA_OUT};
+    struct str both = build_kernel(&t, "both", access, 4, one, 2), copy = build_kernel(&t, "copy", access + 1, 2, plain, 1);
+    add_dispatch(&t, both, "both", (u32[]){weight, 0, unread, temp}, 4, 2);
+    add_dispatch(&t, copy, "copy", (u32[]){temp, 1}, 2, 1);
+    if (!make_model(&t)) fail_msg("%s", t.e.msg);
+    assert_int_equal(t.m.node.n, 2);
+    assert_int_equal(t.m.node.v[0].grid, 1);
+    check_from(conn(&t, 1, 0), VC_READ, 0, 1);
+    assert_int_equal(t.m.result[0].node, 1);
+    assert_int_equal(t.m.kernel.n, 2);
+    assert_int_equal(t.m.node.v[0].kernel, 0), assert_int_equal(t.m.node.v[1].kernel, 1);
+    assert_int_equal(t.m.offset[weight], -1);
+    assert_int_equal(t.m.weights, 0);
+    bed_close(&t);
+}
+
+/* Nodes visit other nodes before inputs of the network: the last connector is the first. */
+static void test_inputs_last(void **state)
+{
+    struct bed t;
+    bed_open(&t);
+    add_io(&t, PB_INPUT), add_io(&t, PB_OUTPUT);
+    u32 temp = add_buf(&t, PB_TEMP);
+    struct step plain[] = {{0, 1, false}}, two[] = {{0, 2, false}, {1, 2, true}};
+    enum kir_access access[] = {KA_IN, KA_IN, KA_INOUT};
+    struct str copy = build_kernel(&t, "copy", (enum kir_access[]){KA_IN, KA_OUT}, 2, plain, 1);
+    add_dispatch(&t, copy, "copy", (u32[]){0, temp}, 2, 1);
+    add_dispatch(&t, build_kernel(&t, "two", access, 3, two, 2), "two", (u32[]){temp, 0, 1}, 3, 2);
+    if (!make_model(&t)) fail_msg("%s", t.e.msg);
+    assert_int_equal(t.m.node.n, 3);
+    assert_int_equal(conn(&t, 2, 0)->end.kind, END_INPUT);
+    check_from(conn(&t, 2, 1), VC_MODIFY, 1, 1);
     bed_close(&t);
 }
 
@@ -368,6 +411,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_grids),    cmocka_unit_test(test_module),
         cmocka_unit_test(test_modify),   cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_dead),     cmocka_unit_test(test_inputs_last),
         cmocka_unit_test(test_refused),  cmocka_unit_test(test_broken_modules),
         cmocka_unit_test(test_subgroup), cmocka_unit_test(test_parameters_in_memory),
         cmocka_unit_test(test_names),

@@ -117,6 +117,19 @@ graph {
   output %y
 }
 X
+# an input that a late node reads by its last argument, and another one that an earlier node reads
+cat > far.graph <<X
+graph {
+  input %x: f32[1,3,H,W]
+  input %z: f32[1,3,H,W]
+  const %w: f32[3,3,3,3] = [$(weights 81)]
+  %p: f32[1,3,H,W] = MaxPool "p"(%z) {kernel_shape=[3,3], pads=[1,1,1,1]}
+  %q: f32[1,3,H,W] = MaxPool "q"(%p) {kernel_shape=[3,3], pads=[1,1,1,1]}
+  %c: f32[1,3,H,W] = Conv "c"(%q, %w, _) {kernel_shape=[3,3], pads=[1,1,1,1]}
+  %y: f32[1,3,H,W] = Add "sum"(%c, %x)
+  output %y
+}
+X
 cat > flat.graph <<X
 graph {
   input %x: f32[N,10]
@@ -195,6 +208,7 @@ has modules/join/denox_model.h modify
 # sources are visited before memory is free that their staging would lie in
 module gate 33 27
 module late 26 31
+module far 31 26
 try ./host modules gate 0 1 1 gate.dnx
 # weights that are missing or others: a message, and the picture as it came
 for damage in 'rm -f' 'truncate -s 100'; do

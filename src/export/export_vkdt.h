@@ -43,8 +43,7 @@ struct vkdt_kernel {
     struct str code;     /* SPIR-V, in the arena: one entry point, "main" */
     u8 *use;             /* per binding of descriptor set 0: USE_ bits */
     u32 n_use;
-    bool has_push;       /* push constants are read ... */
-    i64 push_bytes;      /* ... of this size */
+    i64 push_bytes;      /* of the block of push constants that the module declares, whether or not this grid reads them */
     u32 local[3];        /* threads of a group */
     u32 subgroup;        /* size that is required, 0: any */
     bool needs_matrix;   /* cooperative matrices */

@@ -30,7 +30,7 @@ enum { /* instructions that quern does not write but may meet */
        OP_EXECUTION_MODE_ID = 331,
 };
 
-enum { MAX_BOUND = 1 << 22, MAX_BINDING = 1 << 12, ROOT_PUSH = UINT32_MAX };
+enum { MAX_BOUND = 1 << 22, MAX_BINDING = 1 << 12 };
 
 struct words {
     u32 *v;
@@ -39,7 +39,7 @@ struct words {
 
 struct tracer {
     struct words w;
-    u32 *root;   /* per id: 1 + binding of the variable a pointer leads to, ROOT_PUSH, 0: other */
+    u32 *root;   /* per id: 1 + binding of the variable a pointer leads to, 0: other */
     u8 *is_live; /* per id of a function: the entry point reaches it */
     struct vkdt_kernel *k;
 };
@@ -135,8 +135,6 @@ static bool read_roots(struct tracer *t, struct err *e)
         }
         if (op_at(w, i) == SPV_DECORATE && operand(w, i, 2) == SPV_DEC_SET && value != 0)
             return err_set(e, ERR_UNSUPPORTED, "kernel uses descriptor set %u", value);
-        if (op_at(w, i) == SPV_VARIABLE && value == SPV_IN_PUSH)
-            t->root[id_at(w, i, 2)] = ROOT_PUSH;
     }
     t->root[0] = 0;
     return true;
@@ -145,8 +143,7 @@ static bool read_roots(struct tracer *t, struct err *e)
 static void note_use(struct tracer *t, u32 id, u8 use)
 {
     u32 root = t->root[id];
-    if (root == ROOT_PUSH) t->k->has_push = true;
-    else if (root) t->k->use[root - 1] |= use;
+    if (root) t->k->use[root - 1] |= use;
 }
 
 static void trace_call(struct tracer *t, u32 i)

@@ -51,19 +51,6 @@ static struct vkdt_conn *add_conn(struct grapher *g, struct vkdt_node *n, u32 bu
     return c;
 }
 
-static bool connect_const(struct grapher *g, struct vkdt_conn *c)
-{
-    i64 *at = &g->m->offset[c->buf];
-    c->type = VC_READ;
-    c->end.kind = END_WEIGHTS;
-    if (*at >= 0) return true;
-    *at = round_up(g->m->weights, VKDT_ALIGN);
-    if (g->p->buf.v[c->buf].data_size > INT32_MAX - *at - VKDT_PAD)
-        return err_set(g->e, ERR_UNSUPPORTED, "constants of 2 GiB and more");
-    g->m->weights = *at + round_up(i64_max(g->p->buf.v[c->buf].data_size, 1), VKDT_PAD);
-    return true;
-}
-
 static u32 input_of(const struct plan *p, u32 buf)
 {
     for (u32 k = 0; k < p->input.n; k++)
@@ -75,11 +62,11 @@ static bool connect_read(struct grapher *g, struct vkdt_conn *c, u32 node)
 {
     struct buf_state *s = &g->state[c->buf];
     const struct plan_buf *b = &g->p->buf.v[c->buf];
-    if (b->kind == PB_CONST) return connect_const(g, c);
+    c->type = VC_READ;
+    if (b->kind == PB_CONST) return c->end.kind = END_WEIGHTS, true;
     if (!s->is_written && b->kind != PB_INPUT)
         return err_set(g->e, ERR_INPUT, "buffer '%.*s' is read before it is written",
                        STR_ARG(b->name));
-    c->type = VC_READ;
     if (s->is_written) c->end = s->last;
     else c->end = (struct vkdt_end){.kind = END_INPUT, .node = input_of(g->p, c->buf)};
     *(arr_push(g->a, &s->reader)) = node;
@@ -98,21 +85,27 @@ static bool connect_write(struct grapher *g, struct vkdt_conn *c)
     return true;
 }
 
-/* The kernel's arguments that this grid uses: bindings and connectors in the same order. */
+static bool connect_arg(struct grapher *g, u32 node, u32 buf, u8 use)
+{
+    struct vkdt_conn *c = add_conn(g, node_of(g, node), buf);
+    return c && (use & USE_WRITE ? connect_write(g, c) : connect_read(g, c, node));
+}
+
+/* The kernel's arguments that this grid uses: inputs of the network first, so that they are visited last (see visit_sources_first). */
 static bool connect_args(struct grapher *g, u32 node, const struct vkdt_kernel *k, u32 *binding)
 {
     const struct plan_dispatch *d = &g->p->dispatch.v[node_of(g, node)->dispatch];
-    for (u32 i = 0; i < k->n_use; i++) {
-        if (!k->use[i]) continue;
-        if (i >= d->n_buf)
+    for (u32 i = 0; i < k->n_use; i++)
+        if (k->use[i] && i >= d->n_buf)
             return err_set(g->e, ERR_UNSUPPORTED,
                            "%u parameters are more than push constants of the target hold",
                            d->n_param);
-        struct vkdt_conn *c = add_conn(g, node_of(g, node), d->buf[i]);
-        if (!c) return false;
-        binding[i] = node_of(g, node)->n_conn - 1;
-        if (!(k->use[i] & USE_WRITE ? connect_write(g, c) : connect_read(g, c, node))) return false;
-    }
+    for (u32 late = 0; late < 2; late++)
+        for (u32 i = 0; i < k->n_use; i++) {
+            if (!k->use[i] || (g->p->buf.v[d->buf[i]].kind == PB_INPUT) == late) continue;
+            binding[i] = node_of(g, node)->n_conn;
+            if (!connect_arg(g, node, d->buf[i], k->use[i])) return false;
+        }
     return true;
 }
 
@@ -182,17 +175,17 @@ static bool check_kernel(struct grapher *g, const struct vkdt_kernel *k)
     return true;
 }
 
-/* Parameters, or parameters and the base of a piece of a grid. */
+/* Parameters, or parameters and the base of a piece of a grid: a pipeline's layout has to hold what its module declares. */
 static bool set_push(struct grapher *g, struct vkdt_node *n, const struct vkdt_kernel *k)
 {
     enum { BASE = 3 };
     i64 n_param = g->p->dispatch.v[n->dispatch].n_param;
-    n->has_push = k->has_push;
-    n->has_base = k->has_push && k->push_bytes == 4 * (n_param + BASE);
+    n->has_push = k->push_bytes > 0;
+    n->has_base = k->push_bytes == 4 * (n_param + BASE);
     if (k->push_bytes > VKDT_PUSH)
         return err_set(g->e, ERR_UNSUPPORTED, "%lld bytes of push constants, vkdt takes %d",
                        (long long)k->push_bytes, VKDT_PUSH);
-    return !k->has_push || n->has_base || k->push_bytes == 4 * n_param ||
+    return !n->has_push || n->has_base || k->push_bytes == 4 * n_param ||
            err_set(g->e, ERR_INPUT, "kernel has %lld bytes of push constants for %lld parameters",
                    (long long)k->push_bytes, (long long)n_param);
 }
@@ -247,12 +240,85 @@ static bool find_results(struct grapher *g)
     return true;
 }
 
+/* What vkdt visits: nodes that lead to an output. A kernel may compute what nobody reads, too; that is left out, with the code for it. */
+
+static bool *find_live(struct grapher *g)
+{
+    bool *live = arena_array(g->a, bool, g->m->node.n + 1);
+    for (u32 k = 0; k < g->p->output.n; k++) live[g->m->result[k].node] = true;
+    for (u32 i = g->m->node.n; i-- > 0;) /* ends of connections are earlier nodes */
+        for (u32 k = 0; live[i] && k < node_of(g, i)->n_conn; k++) {
+            const struct vkdt_conn *c = &node_of(g, i)->conn[k];
+            if (c->type != VC_WRITE && c->end.kind == END_NODE) live[c->end.node] = true;
+        }
+    return live;
+}
+
+/* Kernels in the order of the nodes that are left. */
+static void keep_used_kernels(struct grapher *g)
+{
+    struct vkdt_model *m = g->m;
+    struct vkdt_kernel *all = m->kernel.v;
+    u32 *at = arena_array(g->a, u32, m->kernel.n + 1), n_all = m->kernel.n; /* 1 + new number */
+    m->kernel.v = arena_array(g->a, struct vkdt_kernel, n_all + 1);
+    m->kernel.n = 0, m->kernel.cap = n_all + 1;
+    for (u32 i = 0; i < m->node.n; i++) {
+        u32 *k = &m->node.v[i].kernel;
+        if (!at[*k]) m->kernel.v[m->kernel.n] = all[*k], at[*k] = ++m->kernel.n;
+        *k = at[*k] - 1;
+    }
+}
+
+static void drop_dead_nodes(struct grapher *g)
+{
+    struct vkdt_model *m = g->m;
+    const bool *live = find_live(g);
+    u32 n = 0, *at = arena_array(g->a, u32, m->node.n + 1);
+    for (u32 i = 0; i < m->node.n; i++) {
+        if (!live[i]) continue;
+        m->node.v[n] = m->node.v[i];
+        for (u32 k = 0; k < m->node.v[n].n_conn; k++) {
+            struct vkdt_conn *c = &m->node.v[n].conn[k];
+            if (c->type != VC_WRITE && c->end.kind == END_NODE) c->end.node = at[c->end.node];
+        }
+        at[i] = n++;
+    }
+    m->node.n = n;
+    for (u32 k = 0; k < g->p->output.n; k++) m->result[k].node = at[m->result[k].node];
+    keep_used_kernels(g);
+}
+
+/* Constants lie in the weights in the order in which nodes read them. */
+
+static bool place_const(struct grapher *g, u32 buf)
+{
+    i64 *at = &g->m->offset[buf];
+    if (*at >= 0) return true;
+    *at = round_up(g->m->weights, VKDT_ALIGN);
+    if (g->p->buf.v[buf].data_size > INT32_MAX - *at - VKDT_PAD)
+        return err_set(g->e, ERR_UNSUPPORTED, "constants of 2 GiB and more");
+    g->m->weights = *at + round_up(i64_max(g->p->buf.v[buf].data_size, 1), VKDT_PAD);
+    return true;
+}
+
+static bool place_consts(struct grapher *g)
+{
+    for (u32 i = 0; i < g->m->node.n; i++) {
+        const struct vkdt_node *n = node_of(g, i);
+        for (u32 k = 0; k < n->n_conn; k++)
+            if (n->conn[k].type == VC_READ && n->conn[k].end.kind == END_WEIGHTS && !place_const(g, n->conn[k].buf))
+                return bad_dispatch(g, &g->p->dispatch.v[n->dispatch]);
+    }
+    return true;
+}
+
 /* Order of sources. vkdt visits nodes depth first from its sinks, the last connector of a node first, and lays out memory in that order.
    The processor fills the staging memory of all sources before a frame begins, and where staging and buffers share memory (devices whose
    memory is all visible to the host), the staging of a source that is visited late lies in what an earlier node's buffer has left: that
    node's output overwrites it. So each node by which the walk can enter the network reads the weights, last: they are visited before
    everything that leads to the network. And the node that runs first reads all inputs, the last one last, so that what leads to them is
-   visited before the network's first buffer is freed. */
+   visited before the network's first buffer is freed. On the way there no input is met, for nodes visit other nodes before inputs: else what
+   leads to it would be freed before the other inputs are visited. */
 
 /* The node that runs first when the walk enters at this one. */
 static u32 first_from(struct grapher *g, u32 node)
@@ -354,7 +420,9 @@ bool vkdt_model_init(struct vkdt_model *m, const struct plan *p, struct arena *a
     if (plan_has_calls(p)) return err_set(e, ERR_UNSUPPORTED, "the program has loops or branches that are decided while it runs, and a module's nodes are fixed");
     for (u32 i = 0; i < p->dispatch.n; i++)
         if (!add_dispatch(&g, i)) return bad_dispatch(&g, &p->dispatch.v[i]);
-    return find_results(&g) && visit_sources_first(&g) && check_subgroup(m, e);
+    if (!find_results(&g)) return false;
+    drop_dead_nodes(&g);
+    return place_consts(&g) && visit_sources_first(&g) && check_subgroup(m, e);
 }
 
 void vkdt_model_weights(const struct vkdt_model *m, struct buf *out)

@@ -245,7 +245,7 @@ static void check_kernel(struct host *t, const dt_node_t *n)
     must(spirv_read_info(&info, code, &e), &e);
     CHECK(info.n_entry == 1 && str_is(info.entry[0].name, "main"));
     CHECK(info.n_set == 2 && info.n_binding == 0);
-    CHECK((i64)n->push_constant_size == info.push_bytes || n->push_constant_size == 0);
+    CHECK((i64)n->push_constant_size == info.push_bytes);
 }
 
 static void check_connector(struct host *t, const dt_node_t *n, const dt_connector_t *c)
