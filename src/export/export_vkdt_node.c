@@ -100,9 +100,9 @@ static bool connect_args(struct grapher *g, u32 node, const struct vkdt_kernel *
             return err_set(g->e, ERR_UNSUPPORTED,
                            "%u parameters are more than push constants of the target hold",
                            d->n_param);
-    for (u32 late = 0; late < 2; late++)
+    for (u32 pass = 0; pass < 2; pass++)
         for (u32 i = 0; i < k->n_use; i++) {
-            if (!k->use[i] || (g->p->buf.v[d->buf[i]].kind == PB_INPUT) == late) continue;
+            if (!k->use[i] || (g->p->buf.v[d->buf[i]].kind == PB_INPUT) != (pass == 0)) continue;
             binding[i] = node_of(g, node)->n_conn;
             if (!connect_arg(g, node, d->buf[i], k->use[i])) return false;
         }
@@ -163,18 +163,6 @@ static bool note_writes(struct grapher *g, u32 node)
 
 /* Kernels. */
 
-static bool check_kernel(struct grapher *g, const struct vkdt_kernel *k)
-{
-    struct vkdt_model *m = g->m;
-    if (k->subgroup && m->subgroup && k->subgroup != m->subgroup)
-        return err_set(g->e, ERR_UNSUPPORTED,
-                       "kernels require subgroups of %u and of %u threads, vkdt takes a device's",
-                       m->subgroup, k->subgroup);
-    if (k->subgroup) m->subgroup = k->subgroup;
-    m->needs_matrix |= k->needs_matrix;
-    return true;
-}
-
 /* Parameters, or parameters and the base of a piece of a grid: a pipeline's layout has to hold what its module declares. */
 static bool set_push(struct grapher *g, struct vkdt_node *n, const struct vkdt_kernel *k)
 {
@@ -204,7 +192,7 @@ static bool add_grid(struct grapher *g, u32 dispatch, u32 grid)
     const struct plan_bin *b = &g->p->bin.v[d->bin];
     struct str entry = str_fmt(g->a, "%.*s_%u", STR_ARG(d->entry), grid);
     struct vkdt_kernel k;
-    if (!vkdt_kernel_take(&k, b->code, entry, g->a, g->e) || !check_kernel(g, &k)) return false;
+    if (!vkdt_kernel_take(&k, b->code, entry, g->a, g->e)) return false;
     /* What this grid does not use is declared all the same: connector 0 will do. */
     u32 node = g->m->node.n, *binding = arena_array(g->a, u32, k.n_use + 1);
     *(arr_push(g->a, &g->m->node)) = (struct vkdt_node){.dispatch = dispatch, .grid = grid};
@@ -301,13 +289,31 @@ static bool place_const(struct grapher *g, u32 buf)
     return true;
 }
 
-static bool place_consts(struct grapher *g)
+static bool place_consts(struct grapher *g, const struct vkdt_node *n)
+{
+    for (u32 k = 0; k < n->n_conn; k++)
+        if (n->conn[k].type == VC_READ && n->conn[k].end.kind == END_WEIGHTS && !place_const(g, n->conn[k].buf)) return false;
+    return true;
+}
+
+static bool check_kernel(struct grapher *g, const struct vkdt_kernel *k)
+{
+    struct vkdt_model *m = g->m;
+    if (k->subgroup && m->subgroup && k->subgroup != m->subgroup)
+        return err_set(g->e, ERR_UNSUPPORTED,
+                       "kernels require subgroups of %u and of %u threads, vkdt takes a device's",
+                       m->subgroup, k->subgroup);
+    if (k->subgroup) m->subgroup = k->subgroup;
+    m->needs_matrix |= k->needs_matrix;
+    return true;
+}
+
+/* What the nodes that are left ask for: weights, and of the device. */
+static bool sum_up(struct grapher *g)
 {
     for (u32 i = 0; i < g->m->node.n; i++) {
         const struct vkdt_node *n = node_of(g, i);
-        for (u32 k = 0; k < n->n_conn; k++)
-            if (n->conn[k].type == VC_READ && n->conn[k].end.kind == END_WEIGHTS && !place_const(g, n->conn[k].buf))
-                return bad_dispatch(g, &g->p->dispatch.v[n->dispatch]);
+        if (!place_consts(g, n) || !check_kernel(g, &g->m->kernel.v[n->kernel])) return bad_dispatch(g, &g->p->dispatch.v[n->dispatch]);
     }
     return true;
 }
@@ -422,7 +428,7 @@ bool vkdt_model_init(struct vkdt_model *m, const struct plan *p, struct arena *a
         if (!add_dispatch(&g, i)) return bad_dispatch(&g, &p->dispatch.v[i]);
     if (!find_results(&g)) return false;
     drop_dead_nodes(&g);
-    return place_consts(&g) && visit_sources_first(&g) && check_subgroup(m, e);
+    return sum_up(&g) && visit_sources_first(&g) && check_subgroup(m, e);
 }
 
 void vkdt_model_weights(const struct vkdt_model *m, struct buf *out)
