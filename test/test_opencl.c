@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The OpenCL driver, with kernels written in OpenCL C (what the language writes is tested in
-// test_lang*.c). A library that is not there is no device. On every device that is here: memory is zero and never
+// test_lang*.c). A library that is not there is no device; a device whose library is here is asked in this process. On every device that is here: memory is zero and never
 // overlaps, pieces of it are what kernels see, arguments are what this launch says whatever the one before said, grids beyond
 // 65535 groups run every group once, and what cannot be built or launched is said clearly. Skipped where there is none.
 #include <setjmp.h>
@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -32,6 +33,36 @@ static void test_absent(void **state)
     assert_false(dev_ask(driver(), &(struct dev_opts){0}, NULL, NULL, &e));
     assert_non_null(strstr(e.msg, "the OpenCL library has no 'clGetPlatformIDs'"));
     unsetenv("QUERN_OPENCL_LIBRARY");
+}
+
+/* A driver that cannot be opened in children of a process that has its library, as threads of a library are not copied. */
+
+static pid_t loaded_in; /* 0: nowhere yet */
+static u32 n_opened;
+
+static bool is_loaded(void) { return loaded_in != 0; }
+
+static struct dev *open_once(const struct dev_opts *o, struct err *e)
+{
+    if (loaded_in && getpid() != loaded_in) abort();
+    loaded_in = getpid();
+    n_opened++;
+    return dev_find(S("interp"))->open(o, e);
+}
+
+static void test_asked_where_the_library_is(void **state)
+{
+    struct err e = {0};
+    struct dev_driver d = *dev_find(S("interp"));
+    struct dev_opts o = {0};
+    struct caps c;
+    d.is_foreign = true, d.is_loaded = is_loaded, d.open = open_once;
+    assert_true(dev_ask(&d, &o, &c, NULL, &e));
+    assert_true(!loaded_in && !n_opened && !dev_is_taken(&d)); /* a child was asked */
+    struct dev *own = d.open(&o, &e);
+    if (!dev_ask(&d, &o, &c, NULL, &e)) fail_msg("%s", e.msg);
+    assert_true(n_opened == 2 && dev_is_taken(&d));
+    d.close(own);
 }
 
 static int open_real(void **state)
@@ -89,6 +120,24 @@ static void test_caps(void **state)
     assert_true(c.buffer_align <= DEV_ALIGN && c.max_bind >= 8 && c.gflops > 0 && c.gbps > 0);
     assert_true(str_starts(buf_view(&fp), S("opencl ")) && !memchr(fp.p, '\n', (size_t)fp.n));
     buf_release(&fp);
+}
+
+static struct dev *open_counted(const struct dev_opts *o, struct err *e)
+{
+    n_opened++;
+    return driver()->open(o, e);
+}
+
+static void test_asked_here(void **state)
+{
+    skip_without();
+    struct err e = {0};
+    struct dev_driver d = *driver();
+    struct caps c;
+    d.open = open_counted, n_opened = 0;
+    assert_true(dev_is_taken(&d));
+    if (!dev_ask(&d, &(struct dev_opts){0}, &c, NULL, &e)) fail_msg("%s", e.msg);
+    assert_true(n_opened == 1 && c.max_group > 0);
 }
 
 static void test_memory(void **state)
@@ -289,12 +338,12 @@ static void test_bad_launches(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest absent[] = {cmocka_unit_test(test_absent)};
+    const struct CMUnitTest absent[] = {cmocka_unit_test(test_absent), cmocka_unit_test(test_asked_where_the_library_is)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_caps),         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_grids),        cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_many),         cmocka_unit_test(test_bad_binaries),
-        cmocka_unit_test(test_bad_launches),
+        cmocka_unit_test(test_bad_launches), cmocka_unit_test(test_asked_here),
     };
     int failed = cmocka_run_group_tests(absent, NULL, NULL); /* children ask before this process opens anything */
     return failed + cmocka_run_group_tests(tests, open_real, close_real);

@@ -166,9 +166,8 @@ bool api_target_choose(struct api_target *t, const char *device, int threads,
 
 bool api_target_examine(struct exam *x, struct api_target *t, bool again, struct arena *a, struct err *e)
 {
-    const struct dev_driver *d = t->driver;
-    bool is_taken = (d->in_use && d->in_use()) || (d->is_loaded && d->is_loaded()); /* children could not use it */
-    struct exam_target what = {.driver = d,
+    bool is_taken = dev_is_taken(t->driver);
+    struct exam_target what = {.driver = t->driver,
                                .opts = &t->dev,
                                .lang = t->lang,
                                .caps = &t->caps,

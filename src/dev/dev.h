@@ -76,7 +76,8 @@ struct dev_driver {
     bool shares; /* its state lies in memory that child processes share with their parent: a simulation */
     /* Optional: whether this process has begun to use that library, in which case it is asked here. NULL: not known. */
     bool (*in_use)(void);
-    /* Optional, where the library does not tell: it is in this process, so that threads of it may be running that children would wait for. */
+    /* Optional, where the library does not tell: it is in this process, so that threads of it may be running that children would wait for. Asked here,
+     * too, then. */
     bool (*is_loaded)(void);
     /* Number of devices present; never fails (0 when the driver is absent). */
     u32 (*count)(void);
@@ -157,6 +158,8 @@ bool dev_copy(struct dev *d, struct dev_mem to, struct dev_mem from, i64 n, stru
    The error lists what is there. */
 bool dev_select(const char *glob, const struct dev_driver **driver, struct dev_opts *opts,
                 struct err *e);
+/* The library of a driver is in use in this process, or may be: children could not use the device, so that it is asked here and not examined. */
+bool dev_is_taken(const struct dev_driver *v);
 /* Limits and fingerprint of a device; either may be NULL. Limits that were taken away are part of the fingerprint. */
 bool dev_ask(const struct dev_driver *v, const struct dev_opts *o, struct caps *caps,
              struct buf *fingerprint, struct err *e);

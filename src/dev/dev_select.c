@@ -4,8 +4,8 @@
 //
 // A vendor's library starts threads, opens files of the kernel and installs handlers; a process that
 // has loaded one cannot fork children that use it. Tuning lives on such children. So drivers of that
-// kind (is_foreign) are only ever asked in a child process, which also costs a hanging or crashing
-// driver no more than an error.
+// kind (is_foreign) are asked in a child process, which also costs a hanging or crashing driver no
+// more than an error, unless the library is in this process already: then they are asked here.
 //
 // An answer travels through a pipe between two copies of this program: structs go as they are.
 #include "dev/dev.h"
@@ -87,10 +87,12 @@ static bool ask_child(const struct question *q, struct head *h, struct buf *text
                    how == OS_TIMEOUT ? "hung" : "crashed");
 }
 
+bool dev_is_taken(const struct dev_driver *v) { return (v->in_use && v->in_use()) || (v->is_loaded && v->is_loaded()); }
+
 static bool ask(const struct question *q, struct head *h, struct buf *text, struct err *e)
 {
     *h = (struct head){0};
-    if (!q->driver->is_foreign || (q->driver->in_use && q->driver->in_use())) answer(q, h, text);
+    if (!q->driver->is_foreign || dev_is_taken(q->driver)) answer(q, h, text);
     else if (!ask_child(q, h, text, e)) return false;
     return h->e.code == ERR_NONE || err_set(e, h->e.code, "%s", h->e.msg);
 }
