@@ -215,6 +215,40 @@ static void test_f32(void **state) { check_all(DT_F32); }
 
 static void test_f64(void **state) { check_all(DT_F64); }
 
+/* Arguments that only the reduction by many digits does: numbers of any size, those nearest to multiples of pi/2 (one or two digits beyond
+   the largest numbers' own decide there), and the first ones behind the bound. */
+static void check_large(enum kir_op op, long double (*ref)(long double), enum dtype t, u32 lanes)
+{
+    static const double f32[] = {16367173 * 0x1p72, 0x1.fffffep127, 0x1.0b3366p28, 0x1.5fdbcp69, 0x1p24, 0x1.921fb6p20},
+                        f64[] = {6381956970095103 * 0x1p797, 0x1.fffffffffffffp1023, 0x1.ba3eca8d6e2d6p52, 0x1p53, 0x1.921fb54442d18p40, 1e22};
+    static struct run r;
+    struct rng g = rng_seed(op + t + lanes);
+    double from = t == DT_F32 ? 8 : 10, to = t == DT_F32 ? 127 : 1023, worst = 0, allowed = t == DT_F32 ? 2.4 : 3;
+    const double *hard = t == DT_F32 ? f32 : f64;
+    i64 n_hard = t == DT_F32 ? countof(f32) : countof(f64);
+    r.op = op, r.t = t, r.lanes = lanes, r.is_fused = lanes == 1;
+    for (i64 i = 0; i < N; i++) {
+        double v = i < n_hard ? hard[i] : ldexp(1 + rng_f64(&g), (int)rng_range(&g, (i64)from, (i64)to));
+        if (i % 4 == 3 && i >= n_hard) v = 1.5707963267948966 * (double)rng_range(&g, 1 << 12, 1 << 30); /* as near as this type goes */
+        r.x[i] = round_to(t, rng_range(&g, 0, 1) ? v : -v);
+    }
+    run_do(&r);
+    for (i64 i = 0; i < N; i++) {
+        double e = error_of(t, r.z[i], ref(r.x[i]));
+        worst = e > worst ? e : worst;
+        if (!(e <= allowed)) fail_msg("%s of %s: %a gives %a instead of %a, error %g", kir_op_info(op)->name, dtype_name(t), r.x[i], r.z[i], (double)ref(r.x[i]), e);
+    }
+    if (getenv("VERBOSE")) printf("%s of large %s: %.2f\n", kir_op_info(op)->name, dtype_name(t), worst);
+}
+
+static void test_large_angles(void **state)
+{
+    for (u32 lanes = 1; lanes <= 4; lanes += 3) {
+        check_large(KI_SIN, sinl, DT_F32, lanes), check_large(KI_COS, cosl, DT_F32, lanes);
+        check_large(KI_SIN, sinl, DT_F64, lanes), check_large(KI_COS, cosl, DT_F64, lanes);
+    }
+}
+
 static void check_pow(enum dtype t, u32 lanes, bool is_fused)
 {
     static struct run r;
@@ -261,6 +295,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_f32),
         cmocka_unit_test(test_f64),
+        cmocka_unit_test(test_large_angles),
         cmocka_unit_test(test_pow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

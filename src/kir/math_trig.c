@@ -46,14 +46,15 @@ static kval mul_high(const struct math *m, kval a, kval b)
     return kir_add(k, r, word_op(m, KI_SHR, q, half));
 }
 
-/* w digits of a pair of words, from digit `shift` of the first one on; shift < w. */
+/* w digits of a pair of words, from digit `shift` of the first one on; shift < w. A sum, as no digit is in both: compilers make one operation of two
+   shifts and an OR, which not every driver has. */
 static kval digits_from(const struct math *m, kval hi, kval lo, kval shift)
 {
     struct kir *k = m->k;
     u64 w = (u64)dtype_size(m->t->bits) * 8;
     kval rest = kir_sub(k, math_word(m, w - 1), shift);
     lo = kir_bin(k, KI_SHR, word_op(m, KI_SHR, lo, 1), rest);
-    return kir_bin(k, KI_OR, kir_bin(k, KI_SHL, hi, shift), lo);
+    return kir_add(k, kir_bin(k, KI_SHL, hi, shift), lo);
 }
 
 /* 3 w digits of 2/pi for a = significand * 2^e, from the first that does not only give multiples of
@@ -76,18 +77,18 @@ static void find_digits(const struct math *m, kval a, kval digits[3])
     for (i64 i = 0; i < 3; i++) digits[i] = digits_from(m, word[i], word[i + 1], shift);
 }
 
-/* pi/2 times a fraction below one half, given as two words. The part that a float holds exactly is
-   multiplied by itself. */
+/* pi/2 times a fraction below one half, given as two words, the first of which has two digits before the point. The part that a float
+   holds exactly is multiplied by itself. */
 static kval quarter_turns(const struct math *m, kval high, kval low)
 {
     struct kir *k = m->k;
     const struct math_type *t = m->t;
     u32 w = (u32)dtype_size(t->bits) * 8;
-    u64 mask = ((u64)1 << (w - 2 - t->digits)) - 1;
-    double unit = w == 32 ? 0x1p-32 : 0x1p-64;
+    u64 mask = ((u64)1 << (w - 4 - t->digits)) - 1;
+    double below = w == 32 ? 0x1p-32 : 0x1p-64, unit = 4 * below;
     kval head = kir_cast(k, t->type, word_op(m, KI_AND, high, ~mask));
     kval tail = kir_cast(k, t->type, word_op(m, KI_AND, high, mask));
-    tail = kir_fma(k, kir_cast(k, t->type, low), math_const(m, unit), tail);
+    tail = kir_fma(k, kir_cast(k, t->type, low), math_const(m, below), tail);
     kval angle = math_const(m, t->pi_2[0] * unit);
     kval rest = kir_mul(k, head, math_const(m, t->pi_2[1] * unit));
     return kir_fma(k, head, angle, kir_fma(k, tail, angle, rest));
@@ -108,14 +109,14 @@ static struct reduced reduce_large(const struct math *m, kval a)
     carry = kir_lt(k, low, kir_mul(k, s, digits[1]));
     kval high = kir_add(k, kir_mul(k, s, digits[0]), mul_high(m, s, digits[1]));
     high = kir_add(k, high, kir_select(k, carry, math_word(m, 1), math_word(m, 0)));
-    /* The quadrant to nearest; what is left is negative when its upper digit is set. */
+    /* The quadrant to nearest; the fraction that is left is negative from one half on. */
+    u64 fraction = ((u64)1 << (w - 2)) - 1;
     kval q = word_op(m, KI_SHR, word_op(m, KI_ADD, high, (u64)1 << (w - 3)), w - 2);
-    kval left = digits_from(m, high, low, math_word(m, 2));
-    kval rest = word_op(m, KI_SHL, low, 2);
-    kval is_neg = kir_bin(k, KI_LE, math_word(m, (u64)1 << (w - 1)), left);
-    left = kir_select(k, is_neg, kir_un(k, KI_NOT, left), left);
-    rest = kir_select(k, is_neg, kir_un(k, KI_NOT, rest), rest);
-    kval r = quarter_turns(m, left, rest);
+    kval left = word_op(m, KI_AND, high, fraction);
+    kval is_neg = kir_bin(k, KI_LE, math_word(m, (u64)1 << (w - 3)), left);
+    left = kir_select(k, is_neg, word_op(m, KI_XOR, left, fraction), left);
+    low = kir_select(k, is_neg, kir_un(k, KI_NOT, low), low);
+    kval r = quarter_turns(m, left, low);
     r = kir_select(k, is_neg, kir_un(k, KI_NEG, r), r);
     return (struct reduced){.r = r, .quadrant = kir_cast(k, DT_I32, q)};
 }
