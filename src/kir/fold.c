@@ -43,8 +43,9 @@ double kir_round(enum dtype t, double v)
 {
     if (t == DT_F64) return v;
     if (t == DT_F32) return (float)v;
-    if (t == DT_TF32) return tf32_from_f32((float)v);
-    return t == DT_F16 ? f16_to_f32(f16_from_f32((float)v)) : bf16_to_f32(bf16_from_f32((float)v));
+    float f = f32_to_odd(v); /* so that what is narrower is rounded once */
+    if (t == DT_TF32) return tf32_from_f32(f);
+    return t == DT_F16 ? f16_to_f32(f16_from_f32(f)) : bf16_to_f32(bf16_from_f32(f));
 }
 
 static bool float_un(enum kir_op op, double x, double *r)
