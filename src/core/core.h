@@ -742,7 +742,7 @@ struct caps {
     /* Sums of products of neighbours (DOT of kernel IR) that are one instruction: "a,b,c" words, element types
        of the operands and of the sum; empty: none */
     char dot[128];
-    /* Operations that the device's driver was found to compute wrong (kir_avoid): words "rint:f64"; empty: none */
+    /* Operations that the device's driver was found to lack or to compute wrong (kir_avoid): words "rint:f64"; empty: none */
     char avoid[512];
     u32 spirv;           /* newest version of SPIR-V taken: 10, 13, 15, 16 for 1.0 ... 1.6 */
     /* For language spirv, words: "debug" names and lines, "nonsemantic" their source as well,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// avoid.c: operators that a target's driver computes wrong, by second definitions of simpler ones that it does not. A list names them,
-// words "rint:f64", "cast:f32:f16", "div:f32=0" (by a constant), "loop:i64" (what a loop carries from round to round in a register array). A definition relies on
+// avoid.c: operators that a target's driver lacks or computes wrong, by second definitions of simpler ones that it does not. A list names them,
+// words "rint:f64", "cast:f32:f16", "div:f32=0" (by a constant), "loop:i64" (what a loop carries from round to round in a register array). With '!' before
+// it a word says that the second definition does not work there either: the operator is refused. A definition relies on
 // arithmetic that is not reordered, as math.h does. Infinities, NaN, the sign of zero and ties come out as the operator's own.
 #include "kir/legal.h"
 
@@ -15,17 +16,24 @@ struct avoid {
     kval *high; /* of an array kept as two arrays of halves: the second one */
 };
 
-bool kir_is_avoided(struct str list, const char *op, enum dtype t, enum dtype to)
+enum way { WAY_OWN, WAY_OTHER /* by the second definition */, WAY_NONE /* refused */ };
+
+/* The next word of a list, without its '!'. */
+static enum way next_word(struct str *list, struct str *word)
 {
-    struct str word, name, rest, type, target;
-    while (list.n) {
-        str_cut(list, ' ', &word, &list);
-        if (!str_cut(word, ':', &name, &rest) || !str_is(name, op)) continue;
-        bool has_to = str_cut(rest, ':', &type, &target);
-        if (dtype_parse(has_to ? type : rest) != t) continue;
-        if ((has_to ? dtype_parse(target) : DT_NONE) == to) return true;
-    }
-    return false;
+    str_cut(*list, ' ', word, list);
+    if (!str_starts(*word, S("!"))) return WAY_OTHER;
+    *word = str_sub(*word, 1, word->n);
+    return WAY_NONE;
+}
+
+/* to: DT_NONE but for cast and bits */
+static bool is_word(struct str word, const char *op, enum dtype t, enum dtype to)
+{
+    struct str name, rest, type, target;
+    if (!str_cut(word, ':', &name, &rest) || !str_is(name, op)) return false;
+    bool has_to = str_cut(rest, ':', &type, &target);
+    return dtype_parse(has_to ? type : rest) == t && (has_to ? dtype_parse(target) : DT_NONE) == to;
 }
 
 /* Whether operand b is the constant that a word "div:f32=0" names. */
@@ -38,29 +46,36 @@ static bool has_constant(const struct kir *k, const struct kir_ins *x, struct st
     return kir_is_float(k, x->b, &f) && str_to_f64(value, &g) && ((isnan(f) && isnan(g)) || (f == g && signbit(f) == signbit(g)));
 }
 
-static bool is_constant_avoided(struct str list, const struct kir *k, const struct kir_ins *x, enum dtype t)
+static bool is_constant_word(struct str word, const struct kir *k, const struct kir_ins *x, enum dtype t)
 {
-    struct str word, name, rest, type, value;
-    while (list.n) {
-        str_cut(list, ' ', &word, &list);
-        bool is_it = str_cut(word, ':', &name, &rest) && str_is(name, kir_op_info(x->op)->name) && str_cut(rest, '=', &type, &value);
-        if (is_it && dtype_parse(type) == t && has_constant(k, x, value)) return true;
-    }
-    return false;
+    struct str name, rest, type, value;
+    bool is_it = str_cut(word, ':', &name, &rest) && str_is(name, kir_op_info(x->op)->name) && str_cut(rest, '=', &type, &value);
+    return is_it && dtype_parse(type) == t && has_constant(k, x, value);
 }
 
 static enum dtype operand_type(const struct kir *k, const struct kir_ins *x)
 {
+    if (x->op == KI_ALLOC) return x->dtype;
     return kir_dtype(k, x->op == KI_SELECT ? x->b : x->a);
 }
 
-static bool is_listed(const struct avoid *v, const struct kir *k, kval at)
+static bool is_array(const struct kir_ins *x) { return x->op == KI_ALLOC && x->aux == KS_REG && !x->role; }
+
+/* How to do an instruction: a refusal among the words that name it counts. */
+static enum way way_of(const struct avoid *v, const struct kir *k, kval at)
 {
     const struct kir_ins *x = kir_at(k, at);
-    if (kir_op_info(x->op)->cls != 'P' || !x->a || kir_is_frag(k, at)) return false;
-    bool is_cast = x->op == KI_CAST || x->op == KI_BITS;
-    return kir_is_avoided(v->list, kir_op_info(x->op)->name, operand_type(k, x), is_cast ? kir_dtype(k, at) : DT_NONE) ||
-           is_constant_avoided(v->list, k, x, operand_type(k, x));
+    bool is_array_ = is_array(x), is_cast = x->op == KI_CAST || x->op == KI_BITS;
+    if (!is_array_ && (kir_op_info(x->op)->cls != 'P' || !x->a || kir_is_frag(k, at))) return WAY_OWN;
+    enum dtype t = operand_type(k, x), to = is_cast ? kir_dtype(k, at) : DT_NONE;
+    const char *name = is_array_ ? "loop" : kir_op_info(x->op)->name;
+    enum way way = WAY_OWN, w;
+    struct str word, list = v->list;
+    while (list.n) {
+        w = next_word(&list, &word);
+        if (w > way && (is_word(word, name, t, to) || (!is_array_ && is_constant_word(word, k, x, t)))) way = w;
+    }
+    return way;
 }
 
 /* Floats as bits. */
@@ -198,25 +213,42 @@ static kval bf16_to(struct kir *k, u32 lanes, kval x)
     return kir_bits(k, DT_F32, kir_bin(k, KI_SHL, kir_cast(k, DT_U32, kir_bits(k, DT_U16, x)), word(&d, 16)));
 }
 
+/* f64 to f32 rounded to odd, that is with the last digit set where digits are lost: rounding it again is as rounding once. */
+static kval f32_odd(struct kir *k, u32 lanes, kval x)
+{
+    const struct def d = {k, {DT_U32, 23, 1u << 31, 0x7f800000}, DT_F32, lanes};
+    kval near = kir_cast(k, DT_F32, x), back = kir_cast(k, DT_F64, near), bits = to_bits(&d, near);
+    kval is_more = kir_lt(k, kir_un(k, KI_ABS, x), kir_un(k, KI_ABS, back)), less = kir_sub(k, bits, kir_select(k, is_more, word(&d, 1), word(&d, 0)));
+    return kir_bits(k, DT_F32, kir_select(k, kir_bin(k, KI_EQ, x, back), bits, or(&d, less, word(&d, 1))));
+}
+
 static kval define_cast(struct kir *k, enum dtype from, enum dtype to, u32 lanes, kval x)
 {
+    bool is_from_half = from == DT_F16 || from == DT_BF16, is_to_half = to == DT_F16 || to == DT_BF16;
     if (from == DT_F32 && to == DT_F16) return f16_from(k, lanes, x);
     if (from == DT_F16 && to == DT_F32) return f16_to(k, lanes, x);
     if (from == DT_F32 && to == DT_BF16) return bf16_from(k, lanes, x);
     if (from == DT_BF16 && to == DT_F32) return bf16_to(k, lanes, x);
-    if (from != DT_F32 && to != DT_F32 && (from == DT_F16 || from == DT_BF16 || to == DT_F16 || to == DT_BF16) && dtype_size(from) + dtype_size(to) < 10)
-        return kir_cast(k, to, kir_cast(k, DT_F32, x)); /* in two steps; of 8 bytes that would round twice */
-    return 0;
+    if (from == DT_F64 && is_to_half) return kir_cast(k, to, f32_odd(k, lanes, x));
+    if (from == DT_F32 || to == DT_F32 || (!is_from_half && !is_to_half)) return 0;
+    return kir_cast(k, to, kir_cast(k, DT_F32, x)); /* integers are rounded to f32 first everywhere (kir_scalar) */
 }
 
 /* Integers. */
+
+/* Twice a negative number less: compilers make an abs of what chooses between a number and its opposite. */
+static kval define_abs(struct kir *k, enum dtype t, u32 lanes, kval p)
+{
+    kval signs = kir_bin(k, KI_SHR, p, kir_const_i(k, t, lanes, dtype_size(t) * 8 - 1)), negative = kir_bin(k, KI_AND, p, signs);
+    return kir_sub(k, p, kir_bin(k, KI_SHL, negative, kir_const_i(k, t, lanes, 1)));
+}
 
 static kval define_int(struct kir *k, enum kir_op op, enum dtype t, u32 lanes, kval p, kval q, kval r)
 {
     kval zero = kir_const_i(k, t, lanes, 0), ones = kir_const_i(k, t, lanes, dtype_kind(t) == DK_UINT ? kir_wrap(t, -1) : -1);
     switch ((int)op) {
     case KI_NEG: return kir_sub(k, zero, p);
-    case KI_ABS: return kir_select(k, kir_lt(k, p, zero), kir_sub(k, zero, p), p);
+    case KI_ABS: return dtype_kind(t) == DK_UINT ? p : define_abs(k, t, lanes, p);
     case KI_NOT: return kir_sub(k, ones, p);
     case KI_MOD: return kir_sub(k, p, kir_mul(k, kir_div(k, p, q), q));
     case KI_FMA: return kir_add(k, kir_mul(k, p, q), r);
@@ -244,7 +276,7 @@ static bool is_split(const struct avoid *v, kval array)
 {
     const struct kir_ins *x = kir_at(v->copy.in, array);
     bool is_long = x->dtype == DT_I64 || x->dtype == DT_U64;
-    return x->op == KI_ALLOC && x->aux == KS_REG && is_long && !x->role && kir_is_avoided(v->list, "loop", x->dtype, DT_NONE);
+    return is_long && is_array(x) && way_of(v, v->copy.in, array) == WAY_OTHER;
 }
 
 static kval half_of(struct kir *k, kval x, bool is_high)
@@ -297,8 +329,22 @@ static bool split_ins(struct avoid *v, kval at)
 static bool refuse(const struct kir *k, kval at, struct err *e)
 {
     const struct kir_ins *x = kir_at(k, at);
-    return err_set(e, ERR_UNSUPPORTED, "kernel '%.*s' needs '%s' of %s, which the device's driver computes wrong (quern devices --examine)",
-                   STR_ARG(k->name), kir_op_info(x->op)->name, dtype_name(operand_type(k, x)));
+    const char *name = is_array(x) ? "register arrays in loops" : kir_op_info(x->op)->name;
+    return err_set(e, ERR_UNSUPPORTED, "kernel '%.*s' needs '%s' of %s, which the device's driver lacks or computes wrong (quern devices --examine)",
+                   STR_ARG(k->name), name, dtype_name(operand_type(k, x)));
+}
+
+/* An instruction that is listed. */
+static bool replace(struct avoid *v, kval at, struct err *e)
+{
+    struct kir_copy *c = &v->copy;
+    const struct kir_ins *x = kir_at(c->in, at);
+    if (is_array(x)) return refuse(c->in, at, e);
+    kval arg[3] = {kir_copy_get(c, x->a, 0), kir_copy_get(c, x->b, 0), kir_copy_get(c, x->c, 0)};
+    kval r = way_of(v, c->in, at) == WAY_OTHER ? define(c->out, x->op, operand_type(c->in, x), kir_dtype(c->in, at), arg) : 0;
+    if (!r) return refuse(c->in, at, e);
+    kir_copy_set(c, at, r);
+    return true;
 }
 
 static bool rewrite(struct avoid *v, bool *changed, struct err *e)
@@ -306,15 +352,10 @@ static bool rewrite(struct avoid *v, bool *changed, struct err *e)
     struct kir_copy *c = &v->copy;
     *changed = false;
     for (kval at = 1; at < c->in->ins.n; at++) {
-        const struct kir_ins *x = kir_at(c->in, at);
-        bool is_split = split_ins(v, at), is_wrong = !is_split && is_listed(v, c->in, at);
-        *changed |= is_split || is_wrong;
-        if (!is_split && !is_wrong) kir_copy_ins(c, at);
-        if (!is_wrong) continue;
-        kval arg[3] = {kir_copy_get(c, x->a, 0), kir_copy_get(c, x->b, 0), kir_copy_get(c, x->c, 0)};
-        kval r = define(c->out, x->op, operand_type(c->in, x), kir_dtype(c->in, at), arg);
-        if (!r) return refuse(c->in, at, e);
-        kir_copy_set(c, at, r);
+        bool is_split = split_ins(v, at), is_listed = !is_split && way_of(v, c->in, at) != WAY_OWN;
+        *changed |= is_split || is_listed;
+        if (!is_split && !is_listed) kir_copy_ins(c, at);
+        if (is_listed && !replace(v, at, e)) return false;
     }
     return true;
 }
@@ -351,8 +392,16 @@ bool kir_avoid(struct kir *out, struct arena *a, const struct kir *in, struct st
         *from = *out;
         if (!avoid_once(out, a, from, list, &changed, e)) return false;
         if (changed && round == MAX_ROUNDS)
-            return err_set(e, ERR_UNSUPPORTED, "kernel '%.*s' needs operations that the device's driver computes wrong (quern devices --examine)",
+            return err_set(e, ERR_UNSUPPORTED, "kernel '%.*s' needs operations that the device's driver lacks or computes wrong (quern devices --examine)",
                            STR_ARG(in->name));
     }
     return true;
+}
+
+bool kir_lower(struct kir *out, struct arena *a, const struct kir *in, kir_wants *wants, const void *user, struct str avoid, struct err *e)
+{
+    struct kir *safe = arena_new(a, struct kir), *expanded = arena_new(a, struct kir);
+    if (!kir_avoid(safe, a, in, avoid, e)) return false;
+    kir_expand_math(expanded, a, safe, wants, user);
+    return kir_avoid(out, a, expanded, avoid, e);
 }

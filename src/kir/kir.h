@@ -311,10 +311,11 @@ void kir_expand_math(struct kir *out, struct arena *a, const struct kir *in, kir
 
 /* avoid.c: a new kernel in `out` without the operators of a list, words "rint:f64" (of an operand of that type), "cast:f32:f16", "div:f32=0" (by a
    constant), "loop:i64" (register arrays of that type): from simpler operators. It relies on arithmetic that is not reordered. An error where one has no second
-   definition. */
+   definition, or where the word says that there is none that works, "!abs:i32". */
 bool kir_avoid(struct kir *out, struct arena *a, const struct kir *in, struct str list, struct err *e);
 bool kir_can_avoid(enum kir_op op, enum dtype t, enum dtype to); /* there is a second definition */
-bool kir_is_avoided(struct str list, const char *op, enum dtype t, enum dtype to); /* to: DT_NONE but for cast and bits */
+/* What a language renders: without the operators of the list, neither the kernel's own nor those that its transcendental operators are expanded to. */
+bool kir_lower(struct kir *out, struct arena *a, const struct kir *in, kir_wants *wants, const void *user, struct str avoid, struct err *e);
 
 /* spread.c: a new kernel in `out` for groups of `threads`, of one that has no groups: one old
    iteration per thread. Scratch arrays become REG or, when large, slices of TEMP arrays. */

@@ -483,9 +483,8 @@ static bool print(struct buf *out, const struct kir *in, const struct caps *c, s
     if (!check(in, e)) return false;
     struct arena arena = {0};
     struct err err = {0};
-    struct kir expanded, safe, *k = &safe;
-    kir_expand_math(&expanded, &arena, in, expands, c);
-    if (!kir_avoid(&safe, &arena, &expanded, str_of(c->avoid), e)) {
+    struct kir safe, *k = &safe;
+    if (!kir_lower(&safe, &arena, in, expands, c, str_of(c->avoid), e)) {
         arena_release(&arena);
         return false;
     }

@@ -6,8 +6,12 @@
 
 static bool print(struct buf *out, const struct kir *k, const struct caps *c, struct err *e)
 {
-    kir_print(out, k);
-    return !out->failed || err_set(e, ERR_SYSTEM, "out of memory");
+    struct arena a = {0};
+    struct kir safe;
+    bool ok = kir_avoid(&safe, &a, k, str_of(c->avoid), e);
+    if (ok) kir_print(out, &safe);
+    arena_release(&a);
+    return ok && (!out->failed || err_set(e, ERR_SYSTEM, "out of memory"));
 }
 
 static bool build(struct buf *binary, struct str text, const struct caps *c, double timeout,

@@ -260,10 +260,9 @@ bool gpu_print(struct buf *out, const struct kir *in, const struct caps *c, cons
 {
     struct arena arena = {0};
     struct err err = {0};
-    struct kir expanded, k;
+    struct kir k;
     if (!check(in, c, w, e)) return false;
-    kir_expand_math(&expanded, &arena, in, wants_all, NULL);
-    if (!kir_avoid(&k, &arena, &expanded, str_of(c->avoid), e)) {
+    if (!kir_lower(&k, &arena, in, wants_all, NULL, str_of(c->avoid), e)) {
         arena_release(&arena);
         return false;
     }

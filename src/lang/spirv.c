@@ -13,9 +13,8 @@ static bool wants_all(const void *user, const struct kir *k, kval v) { return tr
 static bool print(struct buf *out, const struct kir *k, const struct caps *c, struct err *e)
 {
     struct arena a = {0};
-    struct kir expanded, safe;
-    kir_expand_math(&expanded, &a, k, wants_all, NULL);
-    bool ok = kir_avoid(&safe, &a, &expanded, str_of(c->avoid), e);
+    struct kir safe;
+    bool ok = kir_lower(&safe, &a, k, wants_all, NULL, str_of(c->avoid), e);
     if (ok) kir_print(out, &safe);
     arena_release(&a);
     return ok && (!out->failed || err_set(e, ERR_SYSTEM, "out of memory"));
