@@ -5,12 +5,15 @@
 // does not survive, by its parent. What was found is kept in the user's cache by device, driver, toolchain and build of this library.
 //
 // What follows: operations with a second definition are avoided (kir_avoid), subgroups and DOT are taken from the target's abilities,
-// and whatever else is wrong is refused by name where a kernel needs it.
+// and whatever else is wrong is refused by name where a kernel needs it. Whether that helps is examined, too, in a second run of what was
+// found: compilers recognise some second definitions and make the same instruction of them, and functions that are expanded (sin) are right
+// as soon as what they are made of is.
 #include "tune/examine.h"
 
+#include <stdio.h>
 #include <string.h>
 
-enum { REVISION = 1 /* of the cases */, MAX_TEXT = 160, MAX_CHILDREN = 64 };
+enum { REVISION = 2 /* of the cases */, MAX_TEXT = 160, MAX_CHILDREN = 64 };
 static const double range_seconds = 30; /* building a kernel, and a driver's first start */
 
 struct range {
@@ -236,22 +239,97 @@ static void make_ranges(struct session *s, u32 n, struct arena *a)
     for (u32 i = in_order.n; i-- > 0;) push(&s->todo, a, in_order.v[i].from, in_order.v[i].to);
 }
 
-static bool run_all(struct exam *x, const struct exam_target *t, struct arena *a, struct err *e)
+static bool run_cases(struct exam *x, const struct exam_target *t, const struct exam_case *v, u32 n, struct arena *a, struct err *e)
 {
-    struct exam_case *v;
-    double start = os_now();
-    x->n_cases = exam_list(a, t->caps, &v);
     struct session s = {.t = t, .v = v};
-    make_ranges(&s, x->n_cases, a);
+    x->n_cases = n;
+    make_ranges(&s, n, a);
     for (u32 i = 0; s.todo.n; i++) {
         if (i == MAX_CHILDREN) return err_set(e, ERR_FAILED, "the driver fails %d times", MAX_CHILDREN);
         if (!follow(x, &s, a, e)) return false;
     }
+    return true;
+}
+
+/* The second run. */
+
+/* A word with its mark says that, or the same of the operator whatever its second operand, "mul:f32" of "mul:f32=0". */
+static bool says(struct str word, const char *mark, struct str name)
+{
+    struct str general, constant;
+    if (!str_starts(word, str_of(mark))) return false;
+    word = str_sub(word, (i64)strlen(mark), word.n);
+    return str_eq(word, name) || (str_cut(name, '=', &general, &constant) && str_eq(word, general));
+}
+
+/* With a mark before it. False: the list is full. */
+static bool add_word(struct caps *c, const char *mark, struct str name)
+{
+    struct str list = str_of(c->avoid), word;
+    while (list.n) {
+        str_cut(list, ' ', &word, &list);
+        if (says(word, mark, name)) return true;
+    }
+    i64 n = (i64)strlen(c->avoid), size = (i64)sizeof c->avoid;
+    if (n + (i64)strlen(mark) + name.n + 2 > size) return false;
+    snprintf(c->avoid + n, (size_t)(size - n), "%s%s%.*s", n ? " " : "", mark, STR_ARG(name));
+    return true;
+}
+
+static bool has_definition(const struct exam_case *x)
+{
+    if (x->form == EXAM_LOOP) return x->t == DT_I64 || x->t == DT_U64;
+    bool is_zero = x->form == EXAM_CONST && (x->op == KI_DIV || x->op == KI_MUL || x->op == KI_ADD) && dtype_is_float(x->t) &&
+                   x->constant < 2; /* both zeros come first */
+    return is_zero || kir_can_avoid(x->op, x->t, x->to);
+}
+
+static bool is_same_case(const struct exam_case *p, const struct exam_case *q)
+{
+    return p->op == q->op && p->t == q->t && p->to == q->to && p->form == q->form && p->constant == q->constant;
+}
+
+static bool is_found(const struct exam *x, const struct exam_case *c)
+{
+    for (u32 i = 0; i < x->found.n; i++)
+        if (is_same_case(&x->found.v[i].what, c)) return true;
+    return false;
+}
+
+/* A device that fails altogether here has no other way for anything. */
+static void find_ways(struct exam *x, const struct exam_target *t, struct arena *a)
+{
+    struct caps c = *t->caps;
+    struct exam_target other = *t;
+    struct exam again = {0};
+    struct exam_case *v = arena_array(a, struct exam_case, x->found.n + 1);
+    struct err e = {0};
+    u32 n = 0;
+    for (u32 i = 0; i < x->found.n; i++) {
+        struct exam_finding *f = &x->found.v[i];
+        if (f->what.form == EXAM_SUBGROUP) continue;
+        f->way = has_definition(&f->what) ? EXAM_REPLACED : EXAM_CURED;
+        if (f->way == EXAM_REPLACED) add_word(&c, "", f->name);
+        v[n++] = f->what;
+    }
+    other.caps = &c;
+    bool ok = run_cases(&again, &other, v, n, a, &e);
+    for (u32 i = 0; i < x->found.n; i++)
+        if (!ok || is_found(&again, &x->found.v[i].what)) x->found.v[i].way = EXAM_LACKING;
+}
+
+static bool run_all(struct exam *x, const struct exam_target *t, struct arena *a, struct err *e)
+{
+    struct exam_case *v;
+    double start = os_now();
+    u32 n = exam_list(a, t->caps, &v);
+    if (!run_cases(x, t, v, n, a, e)) return false;
+    if (x->found.n) find_ways(x, t, a);
     x->seconds = os_now() - start;
     return true;
 }
 
-/* Remembering: a line of numbers of all cases and seconds, then a line per finding: status, number of the case, what is wrong. */
+/* Remembering: a line with the number of all cases, then a line per finding: status, what is done, the case, what is wrong. */
 
 static struct hash key_of(const struct exam_target *t)
 {
@@ -272,7 +350,7 @@ static void remember(const struct exam *x, const struct exam_target *t, const st
     buf_printf(&b, "%u\n", x->n_cases);
     for (u32 i = 0; i < x->found.n; i++) {
         const struct exam_finding *f = &x->found.v[i];
-        buf_printf(&b, "%d %d %d %d %d %u ", f->status, f->what.op, f->what.t, f->what.to, f->what.form, f->what.constant);
+        buf_printf(&b, "%d %d %d %d %d %d %u ", f->status, f->way, f->what.op, f->what.t, f->what.to, f->what.form, f->what.constant);
         for (i64 k = 0; k < f->why.n; k++) buf_char(&b, f->why.p[k] == '\n' ? ' ' : f->why.p[k]);
         buf_char(&b, '\n');
     }
@@ -288,12 +366,12 @@ static bool take_number(struct str *line, i64 most, i64 *v)
 
 static bool recall_line(struct exam *x, struct str line, struct arena *a)
 {
-    i64 v[6];
-    const i64 most[6] = {EXAM_CRASH + 1, N_KIR_OPS, N_DTYPES, N_DTYPES, EXAM_SUBGROUP + 1, 1000};
+    i64 v[7];
+    const i64 most[7] = {EXAM_CRASH + 1, N_EXAM_WAYS, N_KIR_OPS, N_DTYPES, N_DTYPES, EXAM_SUBGROUP + 1, 1000};
     for (i64 i = 0; i < countof(v); i++)
         if (!take_number(&line, most[i], &v[i])) return false;
-    struct exam_finding f = {.status = (enum exam_status)v[0], .why = line};
-    f.what = (struct exam_case){(enum kir_op)v[1], (enum dtype)v[2], (enum dtype)v[3], (enum exam_form)v[4], (u32)v[5]};
+    struct exam_finding f = {.status = (enum exam_status)v[0], .way = (enum exam_way)v[1], .why = line};
+    f.what = (struct exam_case){(enum kir_op)v[2], (enum dtype)v[3], (enum dtype)v[4], (enum exam_form)v[5], (u32)v[6]};
     struct buf name = {0};
     exam_print(&name, &f.what);
     f.name = str_dup(a, buf_view(&name));
@@ -328,21 +406,6 @@ bool exam_device(struct exam *x, const struct exam_target *t, enum exam_when whe
 
 /* What follows. */
 
-static bool add_word(struct caps *c, struct str name)
-{
-    struct str list = str_of(c->avoid), word;
-    while (list.n) {
-        str_cut(list, ' ', &word, &list);
-        if (str_eq(word, name)) return true;
-    }
-    i64 n = (i64)strlen(c->avoid);
-    if (n + name.n + 2 > (i64)sizeof c->avoid) return false;
-    if (n) c->avoid[n++] = ' ';
-    memcpy(c->avoid + n, name.p, (size_t)name.n);
-    c->avoid[n + name.n] = 0;
-    return true;
-}
-
 /* The list is full: too much of the type is wrong to use it at all. */
 static void take_type(struct caps *c, enum dtype t)
 {
@@ -354,27 +417,19 @@ void exam_apply(struct caps *c, const struct exam *x)
 {
     for (u32 i = 0; i < x->found.n; i++) {
         const struct exam_finding *f = &x->found.v[i];
+        const char *mark = f->way == EXAM_LACKING && has_definition(&f->what) ? "!" : "";
         if (f->what.form == EXAM_SUBGROUP) c->has_subgroup = false;
-        else if (!add_word(c, f->name)) take_type(c, f->what.t);
+        else if (f->way != EXAM_CURED && !add_word(c, mark, f->name)) take_type(c, f->what.t);
     }
-}
-
-static bool has_definition(const struct exam_case *x)
-{
-    if (x->form == EXAM_LOOP) return x->t == DT_I64 || x->t == DT_U64;
-    bool is_zero = x->form == EXAM_CONST && (x->op == KI_DIV || x->op == KI_MUL || x->op == KI_ADD) && dtype_is_float(x->t) &&
-                   x->constant < 2; /* both zeros come first */
-    return is_zero || kir_can_avoid(x->op, x->t, x->to);
 }
 
 void exam_report(struct buf *b, const struct exam *x)
 {
     static const char *const what[] = {"right", "wrong", "refused", "crash"};
+    static const char *const ways[] = {"kernels that need it are refused", "done by other operations", "right when others are replaced"};
     for (u32 i = 0; i < x->found.n; i++) {
         const struct exam_finding *f = &x->found.v[i];
-        const char *then = f->what.form == EXAM_SUBGROUP  ? "no kernel uses subgroups"
-                           : has_definition(&f->what) ? "done by other operations"
-                                                      : "kernels that need it are refused";
+        const char *then = f->what.form == EXAM_SUBGROUP ? "no kernel uses subgroups" : ways[f->way];
         buf_printf(b, "  %-8s %-16.*s %.*s; %s\n", what[f->status], STR_ARG(f->name), STR_ARG(f->why), then);
     }
 }

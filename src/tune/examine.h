@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Examination of a device: every scalar operation of kernel IR, for every type, on a table of hard values (zeros of both signs, ties,
-// extremes, denormals, infinities, NaN, the edges of integers), against the interpreter. What a driver computes wrong is avoided from
+// extremes, denormals, infinities, NaN, the edges of integers), against the interpreter. What a driver lacks or computes wrong is avoided from
 // then on (caps.avoid, kir_avoid). Done when a driver is first seen, and remembered in the user's cache.
 //
 //   examine.c        what is examined, in which processes, what follows from it
@@ -54,9 +54,17 @@ u32 exam_compare(const struct exam_kernel *k, const struct caps *c, u32 at, void
 
 enum exam_status { EXAM_OK, EXAM_WRONG, EXAM_REFUSED /* by language or driver */, EXAM_CRASH };
 
+enum exam_way { /* how it is done from then on */
+    EXAM_LACKING,  /* not at all: kernels that need it are refused */
+    EXAM_REPLACED, /* by its second definition */
+    EXAM_CURED,    /* as before: it is right once others are replaced */
+    N_EXAM_WAYS
+};
+
 struct exam_finding {
     struct exam_case what;
     enum exam_status status;
+    enum exam_way way;
     struct str name, why;
 };
 
