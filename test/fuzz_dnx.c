@@ -79,9 +79,10 @@ static void change(struct plan *p, struct rng *r)
 {
     struct plan_dispatch *d = &p->dispatch.v[rng_range(r, 0, p->dispatch.n - 1)];
     i64 what = rng_range(r, 0, 5);
-    if (what == 0 && !d->call) d->work = any_size(p, r);
-    else if (what == 1 && d->n_param) d->param[rng_range(r, 0, d->n_param - 1)] = any_size(p, r);
-    else if (d->n_grid) d->grid[rng_range(r, 0, d->n_grid - 1)].extent[rng_range(r, 0, 2)] = any_size(p, r);
+    sym size = any_size(p, r);
+    if (what == 0 && !d->call) d->work = size;
+    else if (what == 1 && d->n_param) d->param[rng_range(r, 0, d->n_param - 1)] = size;
+    else if (d->n_grid) d->grid[rng_range(r, 0, d->n_grid - 1)].extent[rng_range(r, 0, 2)] = size;
 }
 
 static void try_signatures(struct str bytes)

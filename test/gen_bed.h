@@ -88,6 +88,14 @@ static inline sym size_of(struct bed *b, i64 n, bool symbolic)
     return s;
 }
 
+/* lo to hi, a variable in one of n cases. What is drawn has a statement of its own wherever something else is drawn, too: in which order
+   arguments are evaluated is the compiler's, and the same seed gives the same task with all of them. */
+static inline sym draw_size(struct bed *b, i64 lo, i64 hi, i64 n)
+{
+    bool symbolic = pick(b, 0, n - 1) == 0;
+    return size_of(b, pick(b, lo, hi), symbolic);
+}
+
 static inline value_id add_input(struct bed *b, const char *name, u32 rank, const sym *dim)
 {
     value_id v = graph_add_value(&b->g, str_of(name));
@@ -110,6 +118,13 @@ static inline value_id add_op(struct bed *b, const char *op, value_id x, value_i
 {
     value_id in[3] = {x, y, z};
     return graph_op(&b->g, op, str_of(op), z ? 3 : y ? 2 : 1, in);
+}
+
+/* By new weights, and a bias for as many channels as it says; NULL: without. */
+static inline value_id add_weighted(struct bed *b, const char *op, value_id x, u32 rank, const i64 *w, const i64 *channels)
+{
+    value_id bias = channels ? add_const(b, "b", 1, channels) : 0, weights = add_const(b, "w", rank, w);
+    return add_op(b, op, x, weights, bias);
 }
 
 static inline bool infer_last(struct bed *b, value_id v)

@@ -21,7 +21,7 @@ static inline value_id add_conv(struct bed *b, value_id x, const struct layer *l
     i64 oc = l->depthwise ? ic : l->oc, groups = l->depthwise ? ic : DENSE;
     i64 w[4] = {oc, ic / groups, l->kernel, l->kernel}, pads[4], two[2] = {l->stride, l->stride}, dil[2] = {l->dil, l->dil};
     for (u32 i = 0; i < 4; i++) pads[i] = l->pad ? pick(b, 0, l->pad) : 0;
-    value_id y = add_op(b, "Conv", x, add_const(b, "w", 4, w), pick(b, 0, 1) ? add_const(b, "b", 1, w) : 0);
+    value_id y = add_weighted(b, "Conv", x, 4, w, pick(b, 0, 1) ? w : NULL);
     node_id n = graph_value(&b->g, y)->producer;
     attr_set_int(&b->g, n, "group", groups);
     attr_set_ints(&b->g, n, "strides", two, 2);
@@ -107,11 +107,12 @@ static inline bool random_filter(struct bed *b, bool grad)
     i64 kernel[2], dilation[2], begin[2], c = channels[pick(b, 0, 8)];
     bool splat = !grad && pick(b, 0, 1), large = pick(b, 0, 5) == 0, normalize = !grad && pick(b, 0, 3) == 0;
     bool softmax = !grad && !splat && !normalize && pick(b, 0, 2) == 0;
-    sym near[2], far[2], batch = size_of(b, pick(b, 1, 2), pick(b, 0, 3) == 0);
+    sym near[2], far[2], batch = draw_size(b, 1, 2, 4);
     for (u32 i = 0; i < 2; i++) {
         kernel[i] = large ? pick(b, 5, 11) : pick(b, 1, 5), dilation[i] = pick(b, 0, 3) ? 1 : 2;
         begin[i] = pick(b, 0, 3) ? (kernel[i] - 1) * dilation[i] / 2 : pick(b, 0, 4);
-        near[i] = far[i] = size_of(b, pick(b, 0, 7) ? pick(b, 1, i ? 70 : 12) : 1, pick(b, 0, 2) == 0);
+        bool symbolic = pick(b, 0, 2) == 0;
+        near[i] = far[i] = size_of(b, pick(b, 0, 7) ? pick(b, 1, i ? 70 : 12) : 1, symbolic);
         if (pick(b, 0, 3) == 0) far[i] = sym_add(t, near[i], sym_const(t, pick(b, 0, 6)));
     }
     value_id side = map_of(b, "side", grad || splat ? c : kernel[0] * kernel[1], near, batch);
@@ -155,6 +156,13 @@ static inline value_id shifted(struct bed *b, value_id x)
     return cast_to(b, DT_U8, add_op(b, "Add", cast_to(b, DT_I32, x), shift, 0));
 }
 
+/* Sums as f32, times new constants. */
+static inline value_id scaled(struct bed *b, value_id y, u32 rank, const i64 *dim)
+{
+    value_id scale = add_const(b, "scale", rank, dim);
+    return add_op(b, "Mul", cast_to(b, DT_F32, y), scale, 0);
+}
+
 /* (k, n), as it is or transposed. */
 static inline value_id right_input(struct bed *b, enum dtype t, i64 k, i64 n)
 {
@@ -187,7 +195,7 @@ static inline bool random_bytes(struct bed *b)
     value_id y = add_op(b, "MatMul", x, pick(b, 0, 2) ? const_ints(b, "w", t[1], 2, (i64[]){k, n}) : right_input(b, t[1], k, n), 0);
     if (pick(b, 0, 1)) y = add_op(b, "Sub", y, const_ints(b, "sums", DT_I32, 1, &n), 0);
     b->type = DT_F32;
-    if (pick(b, 0, 1)) y = add_op(b, "Mul", cast_to(b, DT_F32, y), add_const(b, "scale", 1, &n), 0);
+    if (pick(b, 0, 1)) y = scaled(b, y, 1, &n);
     *arr_push(&b->arena, &b->g.output) = y;
     return make_task(b);
 }
@@ -199,7 +207,7 @@ static inline value_id requantised(struct bed *b, value_id y, u32 rank, i64 c)
     if (!infer_last(b, y)) return y;
     struct shape s = graph_value(&b->g, y)->shape;
     b->type = DT_F32;
-    y = add_op(b, "Mul", cast_to(b, DT_F32, y), add_const(b, "scale", rank, dim), 0);
+    y = scaled(b, y, rank, dim);
     if (pick(b, 0, 2) == 0) y = add_op(b, "Add", y, add_input(b, "residual", rank, s.dim), 0);
     if (pick(b, 0, 1)) y = add_op(b, "Relu", y, 0, 0);
     return y;
@@ -215,7 +223,7 @@ static inline bool random_conv_bytes(struct bed *b)
     i64 groups = kind == 0 ? pick(b, 2, 40) : kind == 1 ? 2 : 1, ic = kind == 0 ? 1 : some[pick(b, 0, countof(some) - 1)];
     i64 w[MAX_RANK] = {groups * (kind == 0 ? 1 : some[pick(b, 0, countof(some) - 1)]), ic};
     i64 pads[2 * MAX_RANK] = {0}, strides[MAX_RANK], dil[MAX_RANK];
-    sym dim[MAX_RANK] = {size_of(b, pick(b, 1, 2), pick(b, 0, 5) == 0), size_of(b, groups * ic, false)};
+    sym dim[MAX_RANK] = {draw_size(b, 1, 2, 6), size_of(b, groups * ic, false)};
     bool symbolic = pick(b, 0, 3) == 0;
     for (u32 i = 0; i < s; i++) {
         w[2 + i] = kind == 2 ? 1 : pick(b, 1, 3), dil[i] = pick(b, 0, 3) ? 1 : 2;
@@ -259,7 +267,8 @@ static inline bool random_large(struct bed *b)
     }
     a[0] = w[0] = size_of(b, pick(b, 1, 2), false);
     a[ra - 2] = n[0], a[ra - 1] = w[rb - 2] = n[2], w[rb - 1] = n[1];
-    value_id y = add_op(b, "MatMul", operand(b, "a", ra, a, false), operand(b, "b", rb, w, pick(b, 0, 1)), 0);
+    value_id right = operand(b, "b", rb, w, pick(b, 0, 1)), left = operand(b, "a", ra, a, false);
+    value_id y = add_op(b, "MatMul", left, right, 0);
     for (node_id i = 1; i < b->g.node.n; i++)
         if (!op_infer(&b->g, i, &b->e)) return false;
     if (pick(b, 0, 1)) y = add_op(b, "Add", y, operand(b, "c", 1, &n[1], true), 0);

@@ -68,7 +68,7 @@ static inline bool random_conv_like(struct bed *b, bool three)
     i64 ic = groups * channels[pick(b, 0, groups > 1 ? 4 : countof(some) - 1)];
     w[0] = groups * channels[pick(b, 0, groups > 1 ? 6 : countof(some) - 1)];
     if (depthwise) groups = w[0] = ic = pick(b, 2, 40);
-    dim[0] = size_of(b, pick(b, 1, 2), pick(b, 0, 3) == 0);
+    dim[0] = draw_size(b, 1, 2, 4);
     dim[1] = sym_const(&b->sym, ic);
     for (u32 i = 0; i < s; i++) {
         w[2 + i] = three ? (s == 3 && i == 0 && pick(b, 0, 3) == 0 ? 1 : 3) : point ? 1 : pick(b, 1, s == 3 ? 2 : 3);
@@ -86,7 +86,7 @@ static inline bool random_conv_like(struct bed *b, bool three)
         if (ic % groups) return false;
     }
     w[1] = ic / groups;
-    value_id y = add_op(b, "Conv", x, add_const(b, "w", rank, w), pick(b, 0, 1) ? add_const(b, "b", 1, w) : 0);
+    value_id y = add_weighted(b, "Conv", x, rank, w, pick(b, 0, 1) ? w : NULL);
     node_id n = graph_value(&b->g, y)->producer;
     attr_set_int(&b->g, n, "group", groups);
     attr_set_ints(&b->g, n, "strides", strides, s);
@@ -114,7 +114,7 @@ static inline bool random_plain(struct bed *b, bool depthwise)
     i64 w[MAX_RANK] = {some[pick(b, 0, countof(some) - 1)], many[pick(b, 0, countof(many) - 1)], 1, 1, 1};
     i64 strides[MAX_RANK], dil[MAX_RANK], pads[2 * MAX_RANK] = {0}, channels = depthwise ? w[0] = pick(b, 2, 40) : w[1];
     bool symbolic = pick(b, 0, 3) == 0, strided = pick(b, 0, 1);
-    sym dim[MAX_RANK] = {size_of(b, pick(b, 1, 2), pick(b, 0, 5) == 0), sym_const(&b->sym, channels)};
+    sym dim[MAX_RANK] = {draw_size(b, 1, 2, 6), sym_const(&b->sym, channels)};
     for (u32 i = 0; i < s; i++) {
         strides[i] = strided ? pick(b, 1, 3) : 1, dil[i] = pick(b, 0, 4) ? 1 : 2;
         if (depthwise) w[2 + i] = pick(b, 1, 4), pads[i] = pick(b, 0, 2), pads[s + i] = pick(b, 0, 2);
@@ -169,7 +169,10 @@ static inline value_id picture(struct bed *b, u32 rank, i64 channels, const i64 
 {
     dim[0] = sym_const(&b->sym, pick(b, 1, 2));
     dim[1] = sym_const(&b->sym, channels);
-    for (u32 i = 2; i < rank; i++) dim[i] = size_of(b, least[i] + pick(b, 0, rank > 4 ? 2 : 14), pick(b, 0, 1));
+    for (u32 i = 2; i < rank; i++) {
+        bool symbolic = pick(b, 0, 1);
+        dim[i] = size_of(b, least[i] + pick(b, 0, rank > 4 ? 2 : 14), symbolic);
+    }
     return add_input(b, "x", rank, dim);
 }
 
@@ -292,16 +295,19 @@ static inline bool random_gemm(struct bed *b)
     bool symbolic = pick(b, 0, 2) == 0;
     for (u32 i = 0; i < 3; i++) {
         i64 grow = b->caps.is_gpu && pick(b, 0, 1) ? 3 : 1; /* blocks of groups are larger */
-        n[i] = size_of(b, grow * sizes[pick(b, 0, countof(sizes) - 1)], symbolic && pick(b, 0, 1));
+        bool is_var = symbolic && pick(b, 0, 1);
+        n[i] = size_of(b, grow * sizes[pick(b, 0, countof(sizes) - 1)], is_var);
     }
     for (u32 i = 0; i < 2; i++) { /* batches, from the last */
-        sym d = size_of(b, pick(b, 1, 3), symbolic && pick(b, 0, 1)), one = sym_const(&b->sym, 1);
+        bool is_var = symbolic && pick(b, 0, 1);
+        sym d = size_of(b, pick(b, 1, 3), is_var), one = sym_const(&b->sym, 1);
         if (ra > 2 + i) a[ra - 3 - i] = pick(b, 0, 4) ? d : one;
         if (rb > 2 + i) w[rb - 3 - i] = pick(b, 0, 4) ? d : one;
     }
     a[ra - 1] = n[2], w[rb - 2] = n[2], w[rb - 1] = n[1];
     if (ra > 1) a[ra - 2] = n[0];
-    value_id y = add_op(b, "MatMul", operand(b, "a", ra, a, false), operand(b, "b", rb, w, pick(b, 0, 1)), 0);
+    value_id right = operand(b, "b", rb, w, pick(b, 0, 1)), left = operand(b, "a", ra, a, false);
+    value_id y = add_op(b, "MatMul", left, right, 0);
     if (b->tf32) attr_set_int(&b->g, graph_value(&b->g, y)->producer, "tf32", 1);
     for (node_id i = 1; i < b->g.node.n; i++)
         if (!op_infer(&b->g, i, &b->e)) return false;
@@ -323,9 +329,10 @@ static inline value_id norm(struct bed *b, value_id x, u32 rank, const sym *dim)
         attr_set_int(&b->g, graph_value(&b->g, y)->producer, "axis", pick(b, 0, rank - 1));
         return y;
     }
-    if (kind == 1) return add_op(b, "LayerNormalization", x, add_const(b, "s", 1, &c), add_const(b, "b", 1, &c));
-    if (kind == 2 && rank > 2 && sym_is_const(&b->sym, dim[1], &c))
-        return add_op(b, "InstanceNormalization", x, add_const(b, "s", 1, &c), add_const(b, "b", 1, &c));
+    if (kind == 1 || (kind == 2 && rank > 2 && sym_is_const(&b->sym, dim[1], &c))) {
+        value_id bias = add_const(b, "b", 1, &c), scale = add_const(b, "s", 1, &c);
+        return add_op(b, kind == 1 ? "LayerNormalization" : "InstanceNormalization", x, scale, bias);
+    }
     for (u32 i = 0; i < rank; i++)
         if (pick(b, 0, 1)) axes[n++] = i;
     if (!n) axes[n++] = rank - 1;
@@ -342,11 +349,20 @@ static inline bool random_row(struct bed *b)
     sym dim[MAX_RANK];
     u32 rank = (u32)pick(b, 1, 4);
     bool symbolic = pick(b, 0, 1);
-    for (u32 i = 0; i < rank; i++)
-        dim[i] = size_of(b, sizes[pick(b, 0, rank > 2 ? 4 : rank == 2 ? 6 : 9)], symbolic && pick(b, 0, 1));
-    if (b->caps.is_gpu) /* groups share longer rows, and take more of them */
-        dim[pick(b, 0, rank - 1)] = size_of(b, 4 * sizes[pick(b, 0, rank > 2 ? 6 : 9)], symbolic && pick(b, 0, 1));
-    if (rank > 2) dim[pick(b, 0, rank - 1)] = size_of(b, pick(b, 6, 20), symbolic && pick(b, 0, 1));
+    for (u32 i = 0; i < rank; i++) {
+        bool is_var = symbolic && pick(b, 0, 1);
+        dim[i] = size_of(b, sizes[pick(b, 0, rank > 2 ? 4 : rank == 2 ? 6 : 9)], is_var);
+    }
+    if (b->caps.is_gpu) { /* groups share longer rows, and take more of them */
+        bool is_var = symbolic && pick(b, 0, 1);
+        sym size = size_of(b, 4 * sizes[pick(b, 0, rank > 2 ? 6 : 9)], is_var);
+        dim[pick(b, 0, rank - 1)] = size;
+    }
+    if (rank > 2) {
+        bool is_var = symbolic && pick(b, 0, 1);
+        sym size = size_of(b, pick(b, 6, 20), is_var);
+        dim[pick(b, 0, rank - 1)] = size;
+    }
     value_id x = add_input(b, "x", rank, dim), y = x;
     if (pick(b, 0, 1)) y = add_op(b, "Add", x, add_input(b, "z", rank, dim), 0);
     y = norm(b, y, rank, dim);

@@ -117,7 +117,10 @@ static void test_broken(void **state)
         for (u32 k = 0; k < 1500; k++) {
             struct buf c = {0};
             buf_put(&c, b.bytes.p, b.bytes.n);
-            for (i64 f = rng_range(&r, 1, 3); f > 0; f--) c.p[rng_range(&r, 0, c.n - 1)] ^= (char)(1 << rng_range(&r, 0, 7));
+            for (i64 f = rng_range(&r, 1, 3); f > 0; f--) {
+                char bit = (char)(1 << rng_range(&r, 0, 7));
+                c.p[rng_range(&r, 0, c.n - 1)] ^= bit;
+            }
             n_read += reads(c.p, c.n);
             buf_release(&c);
         }

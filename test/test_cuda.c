@@ -397,7 +397,10 @@ static void test_images(void **state)
         i64 size = rng_range(&r, 0, 512 + n);
         char *copy = mem_alloc(size + 1);
         memcpy(copy, bundle, (size_t)size);
-        for (int k = 0; k < 3 && size; k++) copy[rng_range(&r, 0, size - 1)] = (char)rng_u64(&r);
+        for (int k = 0; k < 3 && size; k++) {
+            char c = (char)rng_u64(&r);
+            copy[rng_range(&r, 0, size - 1)] = c;
+        }
         cuda_binary_check((struct str){copy, size}, &e);
         mem_free(copy);
     }

@@ -89,6 +89,15 @@ static void put(const char *path, struct str s)
     if (!os_write_private(path, &s, 1, &e)) fail_msg("%s", e.msg); /* which does not wait for the disk */
 }
 
+/* n bytes anywhere become others. */
+static void scatter(char *p, i64 size, u32 n, struct rng *r)
+{
+    for (; n > 0; n--) {
+        char c = (char)rng_u64(r);
+        p[rng_range(r, 0, size - 1)] = c;
+    }
+}
+
 static const char *with(struct bed *b, const char *path, const char *suffix) { return str_fmt(&b->a, "%s%s", path, suffix).p; }
 
 static void test_merge(void **state)
@@ -290,7 +299,7 @@ static void test_broken(void **state)
     for (u32 i = 0; i < 60; i++) {
         char *copy = arena_alloc(&b.a, good.n + 1);
         memcpy(copy, good.p, (size_t)good.n);
-        for (u32 k = 0; k < 20; k++) copy[rng_range(&r, 0, good.n - 1)] = (char)rng_u64(&r);
+        scatter(copy, good.n, 20, &r);
         put(b.bad, (struct str){copy, i % 2 ? good.n : rng_range(&r, 2, good.n - 1)});
         assert_false(reads_all(&b, b.bad, 450, &e));
     }
@@ -460,7 +469,7 @@ static void test_repair(void **state)
     for (int k = 0; k < 40; k++) { /* hostile ones */
         char *copy = arena_alloc(&b.a, good.n);
         memcpy(copy, good.p, (size_t)good.n);
-        for (int i = 0; i < 200; i++) copy[rng_range(&r, 0, good.n - 1)] = (char)rng_u64(&r);
+        scatter(copy, good.n, 200, &r);
         for (i64 p = 0; k % 2 && p < good.n / PAGE; p++) { /* whose checksums are right */
             u64 sum = db_page_sum(copy + p * PAGE, PAGE, p + 1);
             for (int i = 0; i < DB_SUM_BYTES; i++, sum >>= 8) copy[p * PAGE + PAGE - DB_SUM_BYTES + i] = (char)sum;

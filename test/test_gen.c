@@ -83,7 +83,7 @@ static void test_large_gemm(void **state)
         i64 twos = 30; /* of all sizes together */
         for (u32 j = 0, first = (u32)pick(&b, 0, 3); j < 4; j++) {
             i64 own = pick(&b, 0, i64_min(twos, 19));
-            n[(first + j) % 4] = size_of(&b, ((i64)1 << own) + pick(&b, 0, 3), pick(&b, 0, 4) == 0);
+            n[(first + j) % 4] = draw_size(&b, (i64)1 << own, ((i64)1 << own) + 3, 5);
             twos -= own;
         }
         value_id x = operand(&b, "a", 3, (sym[]){n[3], n[0], n[2]}, false), w = operand(&b, "b", 2, (sym[]){n[2], n[1]}, false);

@@ -116,7 +116,7 @@ static bool image_layer(struct bed *b)
         attr_set_int(&b->g, graph_value(&b->g, x)->producer, "axis", 1);
         ic += more;
     }
-    value_id y = add_op(b, "Conv", x, add_const(b, "w", 4, (i64[]){oc, ic, 3, 3}), add_const(b, "b", 1, &oc));
+    value_id y = add_weighted(b, "Conv", x, 4, (i64[]){oc, ic, 3, 3}, &oc);
     attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "pads", (i64[]){1, 1, 1, 1}, 4);
     if (pick(b, 0, 1)) y = add_op(b, "Relu", y, 0, 0);
     if (pick(b, 0, 2)) {
@@ -135,8 +135,7 @@ static bool wide_layer(struct bed *b)
     bool up = pick(b, 0, 3) == 0;
     i64 groups = !up && pick(b, 0, 1) ? pick(b, 2, 20) : 1, k = up ? 2 * pick(b, 1, 2) : pick(b, 0, 1) ? 1 : 3;
     i64 ic = groups > 1 ? each[pick(b, 0, 4)] : 64 * pick(b, 1, 4), oc = groups > 1 ? each[pick(b, 0, 4)] : pick(b, 3, 24);
-    sym dim[MAX_RANK] = {sym_const(&b->sym, 1), sym_const(&b->sym, groups * ic), size_of(b, pick(b, 1, 7), pick(b, 0, 3) == 0),
-                  size_of(b, pick(b, 1, 9), pick(b, 0, 3) == 0)};
+    sym dim[MAX_RANK] = {sym_const(&b->sym, 1), sym_const(&b->sym, groups * ic), draw_size(b, 1, 7, 4), draw_size(b, 1, 9, 4)};
     i64 w[4] = {groups * oc, ic, k, k}, n = groups * oc;
     if (up) w[0] = ic, w[1] = oc;
     value_id x = random_prologue(b, add_input(b, "x", 4, dim), 4, dim);
@@ -144,7 +143,7 @@ static bool wide_layer(struct bed *b)
         i64 c;
         if (!infer_last(b, x) || !sym_is_const(&b->sym, graph_value(&b->g, x)->shape.dim[1], &c) || c != groups * ic) return false;
     }
-    value_id y = add_op(b, up ? "ConvTranspose" : "Conv", x, add_const(b, "w", 4, w), add_const(b, "b", 1, &n));
+    value_id y = add_weighted(b, up ? "ConvTranspose" : "Conv", x, 4, w, &n);
     node_id node = graph_value(&b->g, y)->producer;
     i64 p = up ? k / 2 - 1 : k / 2;
     attr_set_ints(&b->g, node, "pads", (i64[]){p, p, p, p}, 4);
@@ -197,7 +196,7 @@ static void large_layer(struct bed *b, i64 ic, i64 oc, enum dtype type)
     snprintf(b->caps.matrix, sizeof b->caps.matrix, "16x16x16:f16,f16,f32,f32 16x8x8:f16,f16,f16,f16");
     b->type = type;
     sym dim[4] = {sym_const(&b->sym, 1), sym_const(&b->sym, ic), size_of(b, 256, true), size_of(b, 256, true)};
-    value_id y = add_op(b, "Conv", add_input(b, "x", 4, dim), add_const(b, "w", 4, (i64[]){oc, ic, 3, 3}), 0);
+    value_id y = add_weighted(b, "Conv", add_input(b, "x", 4, dim), 4, (i64[]){oc, ic, 3, 3}, NULL);
     attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "pads", (i64[]){1, 1, 1, 1}, 4);
     *arr_push(&b->arena, &b->g.output) = y;
     assert_true(make_task(b));
@@ -243,7 +242,7 @@ static void known_layer(struct bed *b, const struct layer *x, enum dtype type)
     b->type = type;
     if (up) w[0] = x->ic, w[1] = x->oc / x->groups;
     sym size = size_of(b, x->size, false), dim[4] = {sym_const(&b->sym, 1), sym_const(&b->sym, x->ic), size, size};
-    value_id y = add_op(b, x->op, add_input(b, "x", 4, dim), add_const(b, "w", 4, w), add_const(b, "b", 1, &n));
+    value_id y = add_weighted(b, x->op, add_input(b, "x", 4, dim), 4, w, &n);
     node_id node = graph_value(&b->g, y)->producer;
     attr_set_ints(&b->g, node, "pads", (i64[]){p, p, p, p}, 4);
     attr_set_ints(&b->g, node, "strides", (i64[]){x->stride, x->stride}, 2);

@@ -48,7 +48,7 @@ static bool depthwise(struct bed *b)
     i64 strides[3], dil[3], pads[6];
     bool symbolic = pick(b, 0, 1), point = pick(b, 0, 7) == 0;
     random_axes(b, s, w + 2, strides, dil, pads);
-    sym dim[MAX_RANK] = {size_of(b, pick(b, 1, 2), pick(b, 0, 3) == 0), sym_const(&b->sym, channels)};
+    sym dim[MAX_RANK] = {draw_size(b, 1, 2, 4), sym_const(&b->sym, channels)};
     for (u32 i = 0; i < s; i++) {
         if (point) w[2 + i] = strides[i] = 1, pads[i] = pads[s + i] = 0;
         i64 need = (w[2 + i] - 1) * dil[i] + 1 - pads[i] - pads[s + i];
@@ -56,7 +56,7 @@ static bool depthwise(struct bed *b)
     }
     value_id x = add_input(b, "x", rank, dim);
     if (pick(b, 0, 2) == 0) x = add_op(b, "Relu", x, 0, 0);
-    value_id y = add_op(b, "Conv", x, add_const(b, "w", rank, w), pick(b, 0, 1) ? add_const(b, "b", 1, w) : 0);
+    value_id y = add_weighted(b, "Conv", x, rank, w, pick(b, 0, 1) ? w : NULL);
     node_id n = graph_value(&b->g, y)->producer;
     attr_set_int(&b->g, n, "group", channels);
     attr_set_ints(&b->g, n, "strides", strides, s);
@@ -121,7 +121,7 @@ static void depthwise_layer(struct bed *b, const struct layer *x, enum dtype typ
     bed_use_groups(b);
     b->type = type;
     sym size = size_of(b, x->size, false), dim[4] = {sym_const(&b->sym, 1), sym_const(&b->sym, n), size, size};
-    value_id y = add_op(b, "Conv", add_input(b, "x", 4, dim), add_const(b, "w", 4, w), add_const(b, "b", 1, &n));
+    value_id y = add_weighted(b, "Conv", add_input(b, "x", 4, dim), 4, w, &n);
     node_id conv = graph_value(&b->g, y)->producer;
     attr_set_ints(&b->g, conv, "pads", (i64[]){p, p, p, p}, 4);
     attr_set_ints(&b->g, conv, "strides", (i64[]){s, s}, 2);

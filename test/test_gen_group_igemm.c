@@ -50,7 +50,7 @@ static bool plain(struct bed *b)
     u32 s = (u32)pick(b, 1, 3), rank = s + 2;
     i64 groups = pick(b, 0, 3) ? 1 : pick(b, 2, 4), ic = channels[pick(b, 0, 8)], oc = channels[pick(b, 0, 8)];
     i64 w[MAX_RANK] = {groups * oc, ic}, strides[3], dil[3], pads[6], n = groups * oc;
-    sym dim[MAX_RANK] = {size_of(b, pick(b, 1, 3), pick(b, 0, 3) == 0), sym_const(&b->sym, groups * ic)};
+    sym dim[MAX_RANK] = {draw_size(b, 1, 3, 4), sym_const(&b->sym, groups * ic)};
     bool symbolic = pick(b, 0, 2) == 0;
     for (u32 i = 0; i < s; i++) {
         w[2 + i] = pick(b, 1, s == 3 ? 3 : 4), strides[i] = pick(b, 1, 3), dil[i] = pick(b, 0, 2) ? 1 : pick(b, 2, 3);
@@ -58,7 +58,7 @@ static bool plain(struct bed *b)
         i64 need = (w[2 + i] - 1) * dil[i] + 1 - pads[i] - pads[s + i];
         dim[2 + i] = size_of(b, i64_max(need, 1) + pick(b, 0, s == 1 ? 40 : i + 1 == s ? 14 : 5), symbolic);
     }
-    value_id y = add_op(b, "Conv", add_input(b, "x", rank, dim), add_const(b, "w", rank, w), pick(b, 0, 1) ? add_const(b, "b", 1, &n) : 0);
+    value_id x = add_input(b, "x", rank, dim), y = add_weighted(b, "Conv", x, rank, w, pick(b, 0, 1) ? &n : NULL);
     node_id node = graph_value(&b->g, y)->producer;
     attr_set_int(&b->g, node, "group", groups);
     attr_set_ints(&b->g, node, "strides", strides, s);
@@ -179,7 +179,7 @@ static void test_choice(void **state)
         b.caps.subgroup = b.caps.subgroup_min = b.caps.subgroup_max = 32;
         b.caps.max_group = 1024, b.caps.shared_bytes = 48 << 10;
         sym size = sym_const(&b.sym, x[2]), dim[5] = {sym_const(&b.sym, x[4]), sym_const(&b.sym, x[0]), size, size, size};
-        value_id y = add_op(&b, "Conv", add_input(&b, "x", 5, dim), add_const(&b, "w", 5, (i64[]){x[1], x[0], 3, 3, 3}), 0);
+        value_id y = add_weighted(&b, "Conv", add_input(&b, "x", 5, dim), 5, (i64[]){x[1], x[0], 3, 3, 3}, NULL);
         if (x[3]) attr_set_ints(&b.g, graph_value(&b.g, y)->producer, "pads", (i64[]){1, 1, 1, 1, 1, 1}, 6);
         *arr_push(&b.arena, &b.g.output) = y;
         node_id node = graph_value(&b.g, y)->producer;

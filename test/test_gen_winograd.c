@@ -37,7 +37,10 @@ static bool make_pooled(struct bed *b)
     u32 axes = (u32)pick(b, 2, 3);
     i64 ic = channels[pick(b, 0, 4)], oc = channels[pick(b, 0, 4)], win[] = {2, 2, 2}, ones[] = {1, 1, 1, 1, 1, 1};
     sym dim[MAX_RANK] = {sym_const(&b->sym, pick(b, 1, 2)), sym_const(&b->sym, ic)};
-    for (u32 i = 0; i < axes; i++) dim[2 + i] = size_of(b, pick(b, 2, axes == 3 ? 7 : 11), pick(b, 0, 1));
+    for (u32 i = 0; i < axes; i++) {
+        bool symbolic = pick(b, 0, 1);
+        dim[2 + i] = size_of(b, pick(b, 2, axes == 3 ? 7 : 11), symbolic);
+    }
     if (axes == 3 && pick(b, 0, 1)) win[0] = 1;
     value_id x = add_input(b, "x", 2 + axes, dim), w = add_const(b, "w", 2 + axes, (i64[]){oc, ic, 3, 3, 3});
     value_id y = add_op(b, "Conv", x, w, add_const(b, "b", 1, &oc));

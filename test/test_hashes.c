@@ -4,9 +4,6 @@
 // compared with test/golden/hashes/kernels.txt. A row of that file is a family, a column a task; a cell is the hash of all kernels that the family makes of
 // the task, for all devices, with their schedules. The row "default" is of the schedules that the families begin with.
 //
-// Random tasks depend on the order in which arguments are evaluated, so on the compiler: the file is gcc's. What clang's builds draw besides is unknown
-// then, and does not count.
-//
 // Without arguments it is a test: of some tasks, with ALL=1 of all; with UPDATE=1 it writes the file anew. Otherwise, for tool/kernel-hashes:
 //
 //   test_hashes show [TASK [DEVICE [FAMILY]]]   single kernels, a line each, in any order: task, device, candidate, hash (patterns with '*')
@@ -404,7 +401,7 @@ static void tell_difference(const struct session *s, u32 k, const struct differe
     printf("%s\n", d->n > TOLD ? " .." : "");
 }
 
-struct verdict { u32 n_tasks, n_kernels, n_unknown, n_random, n_lost, n_changed; };
+struct verdict { u32 n_tasks, n_kernels, n_unknown, n_lost, n_changed; };
 
 static struct verdict compare_all(const struct session *s, struct golden *g)
 {
@@ -415,7 +412,6 @@ static struct verdict compare_all(const struct session *s, struct golden *g)
         if (is_known) map_put(&g->task, s->key[i], 1);
         if (!s->is_taken[i]) continue;
         v.n_tasks++, v.n_kernels += s->shared->cell[i].n, v.n_unknown += !is_known;
-        v.n_random += !is_known && is_random(&s->tasks.all.v[i]);
         for (u32 k = 0; k <= s->n_gen && is_known; k++) compare_cell(s, g, i, k, &d[k]);
     }
     for (u32 i = 0; i < g->task.n; i++) v.n_lost += !g->task.v[i].val;
@@ -454,7 +450,7 @@ static void test_kernels(void **state)
     if (v.n_unknown) print_message("%u of these tasks are not in %s yet\n", v.n_unknown, path);
     if (v.n_lost) print_message("%u tasks of %s are no longer there\n", v.n_lost, path);
     if (v.n_changed) fail_msg("kernels have changed: CONTRIBUTING.md, \"Kernels stay as they are\"");
-    if ((v.n_unknown - v.n_random) * 10 > v.n_tasks) fail_msg("%s is old: CONTRIBUTING.md, \"Kernels stay as they are\"", path);
+    if (v.n_unknown * 10 > v.n_tasks) fail_msg("%s is old: CONTRIBUTING.md, \"Kernels stay as they are\"", path);
     arena_release(&g.arena);
     session_close(&s);
 }

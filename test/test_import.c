@@ -652,8 +652,10 @@ static void test_broken(void **state)
     for (i64 n = 0; n < b.n; n++) import_any(str_dup(&f.a, str_sub(buf_view(&b), 0, n)));
     for (int round = 0; round < 5000; round++) {
         struct str s = str_dup(&f.a, buf_view(&b));
-        for (i64 m = rng_range(&r, 1, 4); m > 0; m--)
-            ((char *)(uintptr_t)s.p)[rng_range(&r, 0, s.n - 1)] ^= (char)(1 << rng_range(&r, 0, 7));
+        for (i64 m = rng_range(&r, 1, 4); m > 0; m--) {
+            char bit = (char)(1 << rng_range(&r, 0, 7));
+            ((char *)(uintptr_t)s.p)[rng_range(&r, 0, s.n - 1)] ^= bit;
+        }
         import_any(s);
     }
     buf_release(&b);

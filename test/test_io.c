@@ -269,8 +269,10 @@ static void test_broken(void **state)
         for (int round = 0; round < 2000; round++) {
             struct str s = str_dup(&a, buf_view(&b));
             i64 reach = round % 2 ? s.n : i64_min(s.n, 100); /* headers are where it matters */
-            for (i64 m = rng_range(&r, 1, 4); m > 0; m--)
-                ((char *)(uintptr_t)s.p)[rng_range(&r, 0, reach - 1)] ^= (char)(1 << rng_range(&r, 0, 7));
+            for (i64 m = rng_range(&r, 1, 4); m > 0; m--) {
+                char bit = (char)(1 << rng_range(&r, 0, 7));
+                ((char *)(uintptr_t)s.p)[rng_range(&r, 0, reach - 1)] ^= bit;
+            }
             read_any(f, s);
         }
         buf_release(&b);

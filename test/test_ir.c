@@ -504,8 +504,10 @@ static void test_broken_text(void **state)
     for (i64 n = 0; n < text.n - 2; n++) parse_any(str_sub(text, 0, n));
     for (int round = 0; round < 3000; round++) {
         struct str s = str_dup(&f.arena, text);
-        for (i64 k = rng_range(&r, 1, 3); k > 0; k--)
-            ((char *)s.p)[rng_range(&r, 0, s.n - 1)] = text.p[rng_range(&r, 0, s.n - 1)];
+        for (i64 k = rng_range(&r, 1, 3); k > 0; k--) {
+            char c = text.p[rng_range(&r, 0, s.n - 1)];
+            ((char *)s.p)[rng_range(&r, 0, s.n - 1)] = c;
+        }
         parse_any(s);
     }
     stop(&f);

@@ -172,6 +172,19 @@ static void step_float(struct gen *g)
     keep(g, &g->f, v);
 }
 
+/* What is chosen has a statement of its own: in which order arguments are evaluated is the compiler's. */
+static kval op_of_two(struct gen *g, enum kir_op op, const struct pool *p)
+{
+    kval b = choose(g, p), a = choose(g, p);
+    return g_op(g, op, a, b, 0);
+}
+
+static void store_some(struct gen *g, kval reg, i64 n)
+{
+    kval v = choose(g, &g->f);
+    kir_store(&g->k, reg, kir_int(&g->k, pick(g, n)), v);
+}
+
 static void step_bool(struct gen *g)
 {
     static const enum kir_op test[] = {KI_EQ, KI_NE, KI_LT, KI_LE};
@@ -179,10 +192,10 @@ static void step_bool(struct gen *g)
     enum kir_op op = test[pick(g, countof(test))];
     kval v;
     switch (pick(g, 4)) {
-    case 0: v = g_op(g, op, choose(g, &g->f), choose(g, &g->f), 0); break;
-    case 1: v = g_op(g, logic[pick(g, 3)], choose(g, &g->b), choose(g, &g->b), 0); break;
+    case 0: v = op_of_two(g, op, &g->f); break;
+    case 1: v = op_of_two(g, logic[pick(g, 3)], &g->b); break;
     case 2: v = g_op(g, KI_NOT, choose(g, &g->b), 0, 0); break;
-    default: v = g_splat(g, g_op(g, op, choose(g, &g->i), choose(g, &g->i), 0), g->lanes); break;
+    default: v = g_splat(g, op_of_two(g, op, &g->i), g->lanes); break;
     }
     keep(g, &g->b, v);
 }
@@ -190,11 +203,12 @@ static void step_bool(struct gen *g)
 /* Vector indices: a ramp through integer operations, then a gather. */
 static void step_gather(struct gen *g)
 {
-    kval idx = g_ramp(g, choose(g, &g->i), pick(g, 2) ? 1 : -3);
+    i64 step = pick(g, 2) ? 1 : -3;
+    kval idx = g_ramp(g, choose(g, &g->i), step);
     kval s = g_splat(g, g_int(g, some_int(g)), g->lanes);
     static const enum kir_op ops[] = {KI_ADD, KI_SUB, KI_MUL};
     if (pick(g, 2)) { /* a base that is a multiple of the divisor below */
-        kval base = g_op(g, KI_MUL, choose(g, &g->i), g_int(g, 16), 0);
+        kval by16 = g_int(g, 16), base = g_op(g, KI_MUL, choose(g, &g->i), by16, 0);
         kval ramp = g_ramp(g, base, 1), by = g_splat(g, g_int(g, 4 << pick(g, 4)), g->lanes);
         idx = g_op(g, pick(g, 2) ? KI_DIV : KI_MOD, ramp, by, 0);
     }
@@ -319,14 +333,15 @@ static void step_loop(struct gen *g)
 static void step_if(struct gen *g)
 {
     const struct pool save[3] = {g->f, g->i, g->b};
-    kir_if(&g->k, kir_lt(&g->k, choose(g, &g->i), choose(g, &g->i)));
+    kval right = choose(g, &g->i), left = choose(g, &g->i);
+    kir_if(&g->k, kir_lt(&g->k, left, right));
     block(g, 1 + pick(g, 3));
-    kir_store(&g->k, g->reg[0], kir_int(&g->k, pick(g, 4)), choose(g, &g->f));
+    store_some(g, g->reg[0], 4);
     leave(g, save);
     if (pick(g, 2)) {
         kir_else(&g->k);
         block(g, pick(g, 3));
-        kir_store(&g->k, g->reg[1], kir_int(&g->k, pick(g, 4)), choose(g, &g->f));
+        store_some(g, g->reg[1], 4);
         leave(g, save);
     }
     kir_end(&g->k);
@@ -335,7 +350,13 @@ static void step_if(struct gen *g)
 static void step_fresh_array(struct gen *g)
 {
     kval r = kir_alloc(&g->k, KS_REG, DT_F32, g->lanes, kir_int(&g->k, 2));
-    kir_store(&g->k, r, kir_int(&g->k, pick(g, 2)), choose(g, &g->f)); /* mostly dead */
+    store_some(g, r, 2); /* mostly dead */
+}
+
+static void step_load(struct gen *g)
+{
+    kval at = kir_int(&g->k, pick(g, 4));
+    keep(g, &g->f, kir_load(&g->k, g->reg[pick(g, 2)], at));
 }
 
 static void block(struct gen *g, i64 n)
@@ -346,8 +367,7 @@ static void block(struct gen *g, i64 n)
         if (what == 0 && g->depth < 4) step_loop(g);
         else if (what == 1 && g->depth < 4) step_if(g);
         else if (what == 2) step_fresh_array(g);
-        else if (what == 3)
-            keep(g, &g->f, kir_load(&g->k, g->reg[pick(g, 2)], kir_int(&g->k, pick(g, 4))));
+        else if (what == 3) step_load(g);
         else step_value(g);
     }
     g->depth--;
@@ -524,7 +544,7 @@ static void step_data(struct gen *g)
     kval a = choose(g, &g->i), b = data_operand(g, op == KI_DIV || op == KI_MOD), v;
     switch (pick(g, 8)) {
     case 0: v = g_op(g, pick(g, 2) ? KI_NEG : KI_ABS, a, 0, 0); break;
-    case 1: v = g_op(g, KI_SELECT, g_op(g, test, a, b, 0), choose(g, &g->i), a); break;
+    case 1: v = choose(g, &g->i), v = g_op(g, KI_SELECT, g_op(g, test, a, b, 0), v, a); break;
     case 2: v = g_cast(g, DT_I64, g_cast(g, types[pick(g, countof(types))], a)); break;
     case 3: v = op == KI_DIV || op == KI_MOD ? a : g_op(g, op, b, a, 0); break;
     default: v = g_op(g, op, a, b, 0); break;

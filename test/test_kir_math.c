@@ -146,7 +146,8 @@ static double special(struct rng *r, enum dtype t)
 static double any_number(struct rng *r, enum dtype t)
 {
     int reach = t == DT_F32 ? 149 : 1074;
-    double v = ldexp(rng_f64(r) + 0.5, (int)rng_range(r, -reach, t == DT_F32 ? 127 : 1023));
+    int exponent = (int)rng_range(r, -reach, t == DT_F32 ? 127 : 1023);
+    double v = ldexp(rng_f64(r) + 0.5, exponent);
     return round_to(t, rng_range(r, 0, 1) ? v : -v);
 }
 

@@ -50,8 +50,11 @@ static void step_arithmetic(struct gen *g)
 {
     static const enum kir_op ops[] = {KI_ADD, KI_SUB, KI_MUL, KI_MIN, KI_MAX};
     enum kir_op op = ops[pick(g, countof(ops))];
-    if (pick(g, 2)) keep_int(g, kir_bin(&g->k, op, choose(g, &g->i), choose(g, &g->i)));
-    else keep(g, &g->f, kir_bin(&g->k, op, choose(g, &g->f), choose(g, &g->f)));
+    bool is_int = pick(g, 2);
+    const struct pool *p = is_int ? &g->i : &g->f;
+    kval b = choose(g, p), a = choose(g, p), v = kir_bin(&g->k, op, a, b); /* arguments are evaluated in any order, so they are chosen before */
+    if (is_int) keep_int(g, v);
+    else keep(g, &g->f, v);
 }
 
 static void step_subgroup(struct gen *g)
@@ -75,22 +78,28 @@ static kval team_index(struct gen *g, i64 most)
     return kir_mul_i(&g->k, kir_mod_i(&g->k, v, most / SIDE), SIDE);
 }
 
+/* A fragment of a buffer whose rows are so many times a fragment's apart; 0: once or twice. */
+static kval some_fragment(struct gen *g, const struct kir_frag *f, kval buf, i64 apart)
+{
+    i64 room = N_IN - SIDE * SIDE * 2; /* rows as far apart as two */
+    bool is_turned = pick(g, 2);
+    kval pitch = kir_int(&g->k, SIDE * (apart ? apart : 1 + pick(g, 2)));
+    return kir_frag_load(&g->k, f, buf, team_index(g, room), pitch, is_turned);
+}
+
 static void step_fragment(struct gen *g)
 {
     struct kir *k = &g->k;
-    i64 room = N_IN - SIDE * SIDE * 2; /* rows as far apart as two */
     switch (pick(g, 5)) {
-    case 0: keep(g, &g->s, kir_add(k, choose(g, &g->s), choose(g, &g->s))); break;
-    case 1: keep(g, &g->s, kir_cast(k, DT_F32, kir_cast(k, DT_F16, choose(g, &g->s)))); break;
-    case 2:
-        keep(g, &g->s,
-             kir_frag_load(k, &sum, g->x, team_index(g, room), kir_int(k, SIDE * (1 + pick(g, 2))),
-                           pick(g, 2)));
+    case 0: {
+        kval b = choose(g, &g->s), a = choose(g, &g->s);
+        keep(g, &g->s, kir_add(k, a, b));
         break;
+    }
+    case 1: keep(g, &g->s, kir_cast(k, DT_F32, kir_cast(k, DT_F16, choose(g, &g->s)))); break;
+    case 2: keep(g, &g->s, some_fragment(g, &sum, g->x, 0)); break;
     default: {
-        kval a = kir_frag_load(k, &left, g->h, team_index(g, room), kir_int(k, SIDE), pick(g, 2));
-        kval b =
-            kir_frag_load(k, &right, g->h, team_index(g, room), kir_int(k, 2 * SIDE), pick(g, 2));
+        kval a = some_fragment(g, &left, g->h, 1), b = some_fragment(g, &right, g->h, 2);
         keep(g, &g->s, kir_frag_mma(k, a, b, choose(g, &g->s)));
     }
     }
@@ -234,8 +243,8 @@ static void make(struct gen *g, struct arena *a, u64 seed)
         kir_store(k, g->z, kir_add_i(k, at, i), choose(g, &g->i));
     }
     kval crew = kir_add(k, kir_mul_i(k, g->it, GROUP / k->subgroup / k->team), g->crew);
-    kir_frag_store(k, g->w, kir_mul_i(k, crew, SIDE * SIDE), choose(g, &g->s), kir_int(k, SIDE),
-                   pick(g, 2));
+    bool is_turned = pick(g, 2);
+    kir_frag_store(k, g->w, kir_mul_i(k, crew, SIDE * SIDE), choose(g, &g->s), kir_int(k, SIDE), is_turned);
     kir_end(k);
 }
 

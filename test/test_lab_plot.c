@@ -205,7 +205,8 @@ static void put_random(struct folder *f, struct rng *r)
             const char *name = odd[rng_seed((u64)i).state % countof(odd)], *of = who ? "the other's" : "tuned";
             double ms = exp(rng_f64(r) * 12 - 8);
             for (i64 k = 0, m = rng_range(r, 0, 12); k < m; k++) buf_printf(&s, "%s,%.6f,%lld,%s,%lld\n", of, 0.001 + ms * (1 + rng_f64(r)), (long long)k, name, (long long)i);
-            buf_printf(&p, "%lld,%s,%s,%.0f,%.0f,%.9g\n", (long long)i, name, of, exp(rng_f64(r) * 10 + 10), exp(rng_f64(r) * 10 + 5), ms * 1e-3);
+            double bytes = exp(rng_f64(r) * 10 + 5), flops = exp(rng_f64(r) * 10 + 10);
+            buf_printf(&p, "%lld,%s,%s,%.0f,%.0f,%.9g\n", (long long)i, name, of, flops, bytes, ms * 1e-3);
         }
     put(f, "samples.csv", buf_view(&s));
     put(f, "roofline.csv", buf_view(&p));

@@ -35,7 +35,8 @@ static bool long_gemm(struct bed *b)
     static const i64 sizes[] = {1, 2, 5, 8, 16, 17, 33}, lengths[] = {30, 64, 100, 140, 300, 530};
     bool symbolic = pick(b, 0, 3) == 0;
     sym m = size_of(b, sizes[pick(b, 0, 6)], symbolic), n = size_of(b, sizes[pick(b, 0, 6)], symbolic), k = size_of(b, lengths[pick(b, 0, 5)], symbolic);
-    value_id y = add_op(b, "MatMul", operand(b, "a", 2, (sym[]){m, k}, false), operand(b, "b", 2, (sym[]){k, n}, pick(b, 0, 1)), 0);
+    value_id right = operand(b, "b", 2, (sym[]){k, n}, pick(b, 0, 1)), left = operand(b, "a", 2, (sym[]){m, k}, false);
+    value_id y = add_op(b, "MatMul", left, right, 0);
     if (!infer_nodes(b)) return false;
     if (pick(b, 0, 1)) y = add_op(b, "Add", y, operand(b, "c", 1, &n, true), 0);
     *arr_push(&b->arena, &b->g.output) = y;
@@ -111,7 +112,8 @@ static void test_split(void **state)
     struct err e = {0};
     bed_open(&b, 1);
     sym m = sym_const(&b.sym, 4), n = sym_const(&b.sym, 16), t = sym_const(&b.sym, 64);
-    value_id y = add_op(&b, "MatMul", add_input(&b, "a", 2, (sym[]){m, t}), add_input(&b, "b", 2, (sym[]){t, n}), 0);
+    value_id left = add_input(&b, "a", 2, (sym[]){m, t}), right = add_input(&b, "b", 2, (sym[]){t, n});
+    value_id y = add_op(&b, "MatMul", left, right, 0);
     *arr_push(&b.arena, &b.g.output) = y;
     assert_true(make_task(&b));
     c = gen_initial(gen_find(S("gemm")), &b.t, &b.caps, b.var);

@@ -91,7 +91,10 @@ static void test_rounding(void **state)
         }
         float most = (float)formats[k].most;
         for (int i = 0; i < 64; i++) check_rounding(k, most + most * (float)i / 256);
-        for (int i = 0; i < 2000; i++) check_rounding(k, (float)ldexp(1 + rng_f64(&r), (int)rng_range(&r, -30, 17)));
+        for (int i = 0; i < 2000; i++) {
+            int exponent = (int)rng_range(&r, -30, 17);
+            check_rounding(k, (float)ldexp(1 + rng_f64(&r), exponent));
+        }
     }
 }
 

@@ -116,7 +116,10 @@ static sym random_size(struct symtab *t, struct rng *r, int depth)
     switch (what) {
     case 0: return sym_mul(t, a, sym_const(t, rng_range(r, 2, 3)));
     case 1:
-    case 2: return sym_div(t, sym_add(t, a, sym_const(t, rng_range(r, 0, 2))), sym_const(t, rng_range(r, 2, 4)));
+    case 2: {
+        sym by = sym_const(t, rng_range(r, 2, 4));
+        return sym_div(t, sym_add(t, a, sym_const(t, rng_range(r, 0, 2))), by);
+    }
     case 3: return sym_add(t, a, sym_const(t, rng_range(r, -1, 3)));
     case 4: return sym_add(t, a, random_size(t, r, depth - 1));
     case 5: return sym_min(t, a, sym_const(t, rng_range(r, 1, 40)));

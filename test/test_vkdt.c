@@ -361,9 +361,10 @@ static void test_broken_modules(void **state)
         struct err e = {0};
         u32 *w = arena_alloc(&a, code.n), binding[1 << 12] = {0};
         memcpy(w, code.p, (size_t)code.n);
-        for (i64 n = rng_range(&r, 1, 4); n > 0; n--)
-            w[rng_range(&r, 0, code.n / 4 - 1)] =
-                (u32)(rng_range(&r, 0, 1) ? rng_u64(&r) : rng_u64(&r) % 300);
+        for (i64 n = rng_range(&r, 1, 4); n > 0; n--) {
+            u32 word = (u32)(rng_range(&r, 0, 1) ? rng_u64(&r) : rng_u64(&r) % 300);
+            w[rng_range(&r, 0, code.n / 4 - 1)] = word;
+        }
         struct str bytes = {(const char *)w,
                             rng_range(&r, 0, 3) ? code.n : rng_range(&r, 0, code.n / 4) * 4};
         if (vkdt_kernel_take(&k, bytes, S("k_1"), &a, &e)) vkdt_kernel_rebind(&k, binding);

@@ -46,7 +46,9 @@ static value_id rank_of(const struct old *o, value_id x) { return unary(o, "Shap
 /* What `a` is broadcast to had to be said: b reaches from that axis of a on, or from the axis that makes it end with a. */
 static value_id aligned(const struct old *o, value_id a, value_id b, i64 axis)
 {
-    value_id behind = binary(o, "Sub", axis < 0 ? one(o, -axis) : binary(o, "Sub", rank_of(o, a), one(o, axis)), rank_of(o, b));
+    value_id rank = rank_of(o, b), from = one(o, axis < 0 ? -axis : axis);
+    if (axis >= 0) from = binary(o, "Sub", rank_of(o, a), from);
+    value_id behind = binary(o, "Sub", from, rank);
     value_id ones = unary(o, "ConstantOfShape", unary(o, "Relu", behind));
     i64 dim = 1;
     struct tensor *t = tensor_new(o->g->arena, DT_I64, 1, &dim);

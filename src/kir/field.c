@@ -50,7 +50,8 @@ union kir_cell field_int(i64 v)
 
 union kir_cell field_random(struct rng *r)
 {
-    return pair((u32)(rng_u64(r) % P), (u32)(rng_u64(r) % Q));
+    u32 q = (u32)(rng_u64(r) % Q), p = (u32)(rng_u64(r) % P); /* arguments would be evaluated in any order */
+    return pair(p, q);
 }
 
 /* Of p from -P/2 to P/2. */

@@ -141,7 +141,9 @@ static bool expand(struct graph *g, node_id n, struct err *e)
         return true;
     }
     if (y) op_node1(g, n, "Identity", x.in.v[0], y);
-    if (kept) op_node2(g, n, "Expand", op_const_f(g, DT_BOOL, 1), op_node1(g, n, "Shape", x.in.v[0], 0), kept);
+    if (!kept) return true;
+    value_id shape = op_node1(g, n, "Shape", x.in.v[0], 0), all = op_const_f(g, DT_BOOL, 1);
+    op_node2(g, n, "Expand", all, shape, kept);
     return true;
 }
 
@@ -150,7 +152,8 @@ static void random_dropout(const struct op *self, struct graph *g, struct rng *r
     i64 dim[4] = {rng_range(r, 1, 4), rng_range(r, 1, 4), rng_range(r, 1, 4), rng_range(r, 1, 9)};
     u32 n_out = (u32)rng_range(r, 1, 2);
     value_id in[3] = {0};
-    random_input(g, "x", random_float_type(r), (u32)rng_range(r, 1, 4), dim, &in[0]);
+    u32 rank = (u32)rng_range(r, 1, 4);
+    random_input(g, "x", random_float_type(r), rank, dim, &in[0]);
     if (rng_range(r, 0, 1)) in[1] = op_const_f(g, DT_F32, 0.25 * (double)rng_range(r, 0, 3));
     if (rng_range(r, 0, 1)) in[2] = op_const_i(g, DT_BOOL, (i64[]){rng_range(r, 0, 1)}, 1);
     node_id n = random_node(g, self, 3, in, n_out);

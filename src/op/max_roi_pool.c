@@ -62,7 +62,8 @@ static value_id covered(struct graph *g, node_id n, u32 axis)
     from = op_node_reshape(g, n, op_node2(g, n, "Add", from, first, 0), 3, of_bin, 0);
     to = op_node_reshape(g, n, op_node2(g, n, "Add", to, first, 0), 3, of_bin, 0);
     value_id at = op_node_reshape(g, n, op_node_range(g, n, DT_I32, size, 0), 3, of_axis, 0);
-    return op_node2(g, n, "And", op_node2(g, n, "GreaterOrEqual", at, from, 0), op_node2(g, n, "Less", at, to, 0), 0);
+    value_id before = op_node2(g, n, "Less", at, to, 0), behind = op_node2(g, n, "GreaterOrEqual", at, from, 0);
+    return op_node2(g, n, "And", behind, before, 0);
 }
 
 static bool expand(struct graph *g, node_id n, struct err *e)
@@ -83,7 +84,8 @@ static bool expand(struct graph *g, node_id n, struct err *e)
     value_id columns = op_node_reshape(g, n, covered(g, n, 3), 5, (sym[]){r, one, one, p[1], x.dim[3]}, 0);
     v = op_node_axes(g, n, "ReduceMax", op_node_where(g, n, columns, v, none, 0), &axis4, 1, 0);
     v = op_node_reshape(g, n, v, 4, (sym[]){r, x.dim[1], p[0], p[1]}, 0);
-    op_node_where(g, n, op_node2(g, n, "Equal", v, none, 0), op_const_f(g, t, 0), v, nd.out.v[0]);
+    value_id zero = op_const_f(g, t, 0), is_none = op_node2(g, n, "Equal", v, none, 0);
+    op_node_where(g, n, is_none, zero, v, nd.out.v[0]);
     return true;
 }
 

@@ -328,7 +328,8 @@ static bool label_expand(struct graph *g, node_id n, struct err *e)
     if (nan < 0) return true;
     struct tensor *v = tensor_new(g->arena, values->dtype, 0, NULL);
     copy_elem(v, 0, values, nan);
-    op_node_where(g, n, op_node1(g, n, "IsNaN", nd.in.v[0], 0), graph_add_const(g, S("nan"), v), y, nd.out.v[0]);
+    value_id of_nan = graph_add_const(g, S("nan"), v), is_nan = op_node1(g, n, "IsNaN", nd.in.v[0], 0);
+    op_node_where(g, n, is_nan, of_nan, y, nd.out.v[0]);
     return true;
 }
 

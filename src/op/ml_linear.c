@@ -61,7 +61,7 @@ static value_id linear(struct graph *g, node_id n, i64 k)
     const struct node nd = *graph_node(g, n);
     const double *c = NULL, *b = NULL;
     op_ml_floats(g, &nd, "coefficients", &c);
-    value_id y = op_node2(g, n, "MatMul", rows(g, n), turned(g, c, k, features(g, &nd)), 0);
+    value_id w = turned(g, c, k, features(g, &nd)), y = op_node2(g, n, "MatMul", rows(g, n), w, 0);
     return op_ml_floats(g, &nd, "intercepts", &b) == k ? op_node2(g, n, "Add", y, op_ml_const(g, DT_F32, b, 1, &k), 0) : y;
 }
 
@@ -151,7 +151,8 @@ static value_id kernels(struct graph *g, node_id n, value_id x, i64 v)
     op_ml_floats(g, &nd, "support_vectors", &s);
     if (op_ml_floats(g, &nd, "kernel_params", &p) < 3) p = none;
     if (str_is(kernel(&nd), "RBF")) {
-        value_id d = op_node2(g, n, "Sub", op_node_axes(g, n, "Unsqueeze", x, &middle, 1, 0), op_ml_const(g, DT_F32, s, 2, dim), 0);
+        value_id vectors = op_ml_const(g, DT_F32, s, 2, dim);
+        value_id d = op_node2(g, n, "Sub", op_node_axes(g, n, "Unsqueeze", x, &middle, 1, 0), vectors, 0);
         value_id sum = op_node_axes(g, n, "ReduceSum", op_node2(g, n, "Mul", d, d, 0), &last, 1, 0);
         attr_set_int(g, op_made(g, sum), "keepdims", 0);
         return op_node1(g, n, "Exp", op_node_binf(g, n, "Mul", sum, DT_F32, -p[0], 0), 0);
@@ -194,7 +195,8 @@ static bool svr_expand(struct graph *g, node_id n, struct err *e)
     value_id y = op_node_binf(g, n, "Add", op_node2(g, n, "MatMul", x, turned(g, c, 1, count), 0), DT_F32, rho[0], 0);
     if (attr_int(&nd, "one_class", 0)) {
         value_id yes = op_node_binf(g, n, "Greater", y, DT_F32, 0, 0);
-        y = op_node_where(g, n, yes, op_const_f(g, DT_F32, 1), op_const_f(g, DT_F32, -1), 0);
+        value_id minus_one = op_const_f(g, DT_F32, -1), one = op_const_f(g, DT_F32, 1);
+        y = op_node_where(g, n, yes, one, minus_one, 0);
     } else {
         y = op_ml_transform(g, n, y, DT_F32);
     }
@@ -276,8 +278,8 @@ static value_id votes(struct graph *g, node_id n, const struct svc *s, value_id 
             elem_set_f64(DT_F32, base->data, j, elem_f64(DT_F32, base->data, j) + 1);
         }
     value_id yes = op_node_cast(g, n, op_node_binf(g, n, "Greater", scores, DT_F32, 0, 0), DT_F32, 0);
-    return op_node2(g, n, "Add", op_node2(g, n, "MatMul", yes, graph_add_const(g, S("wins"), m), 0),
-                    graph_add_const(g, S("wins"), base), 0);
+    value_id from = graph_add_const(g, S("wins"), base), wins = graph_add_const(g, S("wins"), m);
+    return op_node2(g, n, "Add", op_node2(g, n, "MatMul", yes, wins, 0), from, 0);
 }
 
 /* Of two classes, by Platt's sigmoid. */

@@ -106,7 +106,7 @@ static void filter(struct att *a, value_id keep)
 {
     struct graph *g = a->g;
     double value = attr_float(&a->nd, "mask_filter_value", -10000);
-    value_id add = op_node_where(g, a->n, keep, op_const_f(g, a->type, 0), op_const_f(g, a->type, value), 0);
+    value_id low = op_const_f(g, a->type, value), add = op_node_where(g, a->n, keep, op_const_f(g, a->type, 0), low, 0);
     a->bias = a->bias ? op_node2(g, a->n, "Add", a->bias, add, 0) : add;
 }
 
@@ -141,7 +141,8 @@ static bool read_mask(struct att *a, u32 k, struct err *e)
         return op_unsupported(e, g, a->n, "a mask (input %u) of rank 1 that has neither one nor two elements per batch", k);
     if (ratio == 1) return filter(a, below(a, v, false)), true;
     value_id ends = op_node_slice(g, a->n, v, &m, 0, num(g, 0), a->b, 0), starts = op_node_slice(g, a->n, v, &m, 0, a->b, a->b, 0);
-    filter(a, op_node2(g, a->n, "And", below(a, ends, false), below(a, starts, true), 0));
+    value_id behind = below(a, starts, true), before = below(a, ends, false);
+    filter(a, op_node2(g, a->n, "And", before, behind, 0));
     return true;
 }
 
@@ -462,8 +463,8 @@ static value_id cached(struct gqa *q, value_id past, value_id now, value_id out)
     value_id both = op_node_swap(g, n, op_node_concat(g, n, 2, (value_id[]){past, now}, AT, 0), 4, 1, 2, 0);
     value_id j = op_node_range(g, n, DT_I64, q->a.t, 0), from = op_node_axes(g, n, "Unsqueeze", q->before, &column, 1, 0);
     value_id ahead = op_node2(g, n, "Sub", j, from, 0); /* (b, t): position among the new ones */
-    value_id is_new = op_node2(g, n, "And", op_node_binf(g, n, "GreaterOrEqual", ahead, DT_I64, 0, 0),
-                               op_node2(g, n, "Less", ahead, op_sym_scalar(g, DT_I64, q->a.s), 0), 0);
+    value_id ends = op_node2(g, n, "Less", ahead, op_sym_scalar(g, DT_I64, q->a.s), 0);
+    value_id is_new = op_node2(g, n, "And", op_node_binf(g, n, "GreaterOrEqual", ahead, DT_I64, 0, 0), ends, 0);
     value_id new_at = op_node2(g, n, "Add", ahead, op_sym_scalar(g, DT_I64, q->past), 0);
     value_id at = op_node_axes(g, n, "Unsqueeze", op_node_where(g, n, is_new, new_at, j, 0), &last, 1, 0);
     value_id y = op_node2(g, n, "GatherND", both, at, 0);

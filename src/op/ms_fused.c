@@ -159,7 +159,7 @@ static bool matmul_expand(struct graph *g, node_id n, struct err *e)
 {
     const struct node nd = *graph_node(g, n);
     double alpha = attr_float(&nd, "alpha", 1);
-    value_id y = op_node2(g, n, "MatMul", operand(g, n, 0), operand(g, n, 1), 0);
+    value_id right = operand(g, n, 1), y = op_node2(g, n, "MatMul", operand(g, n, 0), right, 0);
     if (alpha != 1) y = op_node_binf(g, n, "Mul", y, op_in_dtype(g, &nd, 0), alpha, 0);
     activation(g, n, y, nd.out.v[0]);
     return true;

@@ -102,7 +102,8 @@ static void random_pad(const struct op *self, struct graph *g, struct rng *r)
     value_id in[3];
     random_input(g, "x", DT_F32, 2, dim, &in[0]);
     in[1] = graph_add_const(g, S("pads"), p), in[2] = op_const_f(g, DT_F32, 0.5);
-    attr_set_str(g, random_node(g, self, (u32)rng_range(r, 2, 3), in, 1), "mode", rng_range(r, 0, 1) ? S("edge") : S("constant"));
+    struct str mode = rng_range(r, 0, 1) ? S("edge") : S("constant");
+    attr_set_str(g, random_node(g, self, (u32)rng_range(r, 2, 3), in, 1), "mode", mode);
 }
 
 /* MulInteger: a, zero of a, b [, zero of b] */
@@ -123,7 +124,8 @@ static bool mul_infer(struct graph *g, node_id n, struct err *e)
 
 static bool mul_expand(struct graph *g, node_id n, struct err *e)
 {
-    op_node2(g, n, "Mul", centred(g, n, 0, 1), centred(g, n, 2, 3), graph_node(g, n)->out.v[0]);
+    value_id b = centred(g, n, 2, 3), a = centred(g, n, 0, 1);
+    op_node2(g, n, "Mul", a, b, graph_node(g, n)->out.v[0]);
     return true;
 }
 
@@ -185,7 +187,8 @@ static bool complex_expand(struct graph *g, node_id n, struct err *e)
 {
     bool conj = str_is(graph_node(g, n)->op, "com.microsoft::ComplexMulConj");
     value_id ar = half(g, n, 0, 0), ai = half(g, n, 0, 1), br = half(g, n, 1, 0), bi = half(g, n, 1, 1);
-    value_id re = op_node2(g, n, conj ? "Add" : "Sub", op_node2(g, n, "Mul", ar, br, 0), op_node2(g, n, "Mul", ai, bi, 0), 0);
+    value_id ii = op_node2(g, n, "Mul", ai, bi, 0), rr = op_node2(g, n, "Mul", ar, br, 0);
+    value_id re = op_node2(g, n, conj ? "Add" : "Sub", rr, ii, 0);
     value_id x = op_node2(g, n, "Mul", ai, br, 0), y = op_node2(g, n, "Mul", ar, bi, 0);
     value_id im = op_node2(g, n, conj ? "Sub" : "Add", x, y, 0);
     op_node_concat(g, n, 2, (value_id[]){re, im}, -1, graph_node(g, n)->out.v[0]);
@@ -246,8 +249,9 @@ static bool pool_expand(struct graph *g, node_id n, struct err *e)
 
 static void random_pool(const struct op *self, struct graph *g, struct rng *r)
 {
+    i64 dim[] = {1, rng_range(r, 2, 4), rng_range(r, 2, 4), 3};
     value_id x;
-    random_input(g, "x", rng_range(r, 0, 1) ? DT_U8 : DT_I8, 4, (i64[]){1, rng_range(r, 2, 4), rng_range(r, 2, 4), 3}, &x);
+    random_input(g, "x", rng_range(r, 0, 1) ? DT_U8 : DT_I8, 4, dim, &x);
     attr_set_ints(g, random_node(g, self, 1, &x, 1), "kernel_shape", (i64[]){2, 2}, 2);
 }
 

@@ -247,7 +247,8 @@ static bool bnb_expand(struct graph *g, node_id n, struct err *e)
     struct tensor *table = tensor_new(g->arena, t, 1, &size);
     for (i64 i = 0; i < size; i++) elem_set_f64(t, table->data, i, bnb_tables[attr_int(&nd, "quant_type", 0)][i]);
     value_id q = unpack(g, n, op_node_reshape(g, n, nd.in.v[1], 1, &bytes, 0), 4, true, count);
-    q = op_node_gather(g, n, graph_add_const(g, S("table"), table), op_node_cast(g, n, q, DT_I32, 0), 0, 0);
+    q = op_node_cast(g, n, q, DT_I32, 0);
+    q = op_node_gather(g, n, graph_add_const(g, S("table"), table), q, 0, 0);
     value_id at = op_node_binf(g, n, "Div", op_node_range(g, n, DT_I64, count, 0), DT_I64, (double)block, 0);
     value_id max = op_node_reshape(g, n, op_as(g, n, nd.in.v[2], t), 1, &blocks, 0);
     q = op_node2(g, n, "Mul", q, op_node_gather(g, n, max, at, 0, 0), 0);

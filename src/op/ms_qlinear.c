@@ -155,7 +155,7 @@ static bool binary_infer(struct graph *g, node_id n, struct err *e)
 static bool binary_expand(struct graph *g, node_id n, struct err *e)
 {
     const struct node nd = *graph_node(g, n);
-    value_id y = op_node2(g, n, op_of(g, n)->row, real(g, n, 0, 1), real(g, n, 3, 4), 0);
+    value_id b = real(g, n, 3, 4), y = op_node2(g, n, op_of(g, n)->row, real(g, n, 0, 1), b, 0);
     quantised(g, n, y, 6, op_in_dtype(g, &nd, 0), nd.out.v[0]);
     return true;
 }
@@ -244,7 +244,8 @@ static bool where_infer(struct graph *g, node_id n, struct err *e)
 static bool where_expand(struct graph *g, node_id n, struct err *e)
 {
     const struct node nd = *graph_node(g, n);
-    op_node_where(g, n, nd.in.v[0], requantised(g, n, 1, 7), requantised(g, n, 4, 7), nd.out.v[0]);
+    value_id otherwise = requantised(g, n, 4, 7), then = requantised(g, n, 1, 7);
+    op_node_where(g, n, nd.in.v[0], then, otherwise, nd.out.v[0]);
     return true;
 }
 

@@ -77,8 +77,8 @@ static bool to_float_infer(struct graph *g, node_id n, struct err *e)
 static bool to_float_expand(struct graph *g, node_id n, struct err *e)
 {
     const struct node nd = *graph_node(g, n);
-    value_id y = product(g, n, nd.in.v[0], nd.in.v[1], flat(g, n, 4), flat(g, n, 5), op_in_dtype(g, &nd, 0));
-    value_id scale = op_node2(g, n, "Mul", flat(g, n, 2), flat(g, n, 3), 0);
+    value_id zb = flat(g, n, 5), za = flat(g, n, 4), y = product(g, n, nd.in.v[0], nd.in.v[1], za, zb, op_in_dtype(g, &nd, 0));
+    value_id sb = flat(g, n, 3), sa = flat(g, n, 2), scale = op_node2(g, n, "Mul", sa, sb, 0);
     scaled(g, n, y, scale, op_node_input(&nd, 6), op_in_dtype(g, &nd, 2), nd.out.v[0]);
     return true;
 }
@@ -164,9 +164,9 @@ static bool gemm_expand(struct graph *g, node_id n, struct err *e)
     bool quantised = op_has_in(&nd, GY_SCALE);
     if (attr_int(&nd, "transA", 0)) a = op_node_swap(g, n, a, 2, 0, 1, 0);
     if (attr_int(&nd, "transB", 0)) b = op_node_swap(g, n, b, 2, 0, 1, 0);
-    value_id y = product(g, n, a, b, flat(g, n, GA_ZERO), flat(g, n, GB_ZERO), op_in_dtype(g, &nd, GA));
+    value_id zb = flat(g, n, GB_ZERO), za = flat(g, n, GA_ZERO), y = product(g, n, a, b, za, zb, op_in_dtype(g, &nd, GA));
     if (op_has_in(&nd, GC)) y = op_node2(g, n, "Add", y, nd.in.v[GC], 0);
-    value_id scale = op_node2(g, n, "Mul", flat(g, n, GA_SCALE), flat(g, n, GB_SCALE), 0);
+    value_id sb = flat(g, n, GB_SCALE), sa = flat(g, n, GA_SCALE), scale = op_node2(g, n, "Mul", sa, sb, 0);
     if (alpha != 1) scale = op_node_binf(g, n, "Mul", scale, DT_F32, alpha, 0);
     value_id f = quantised ? graph_add_value(g, S("product")) : out;
     scaled(g, n, y, scale, 0, DT_F32, f);
@@ -213,9 +213,9 @@ static value_id gates(struct graph *g, node_id n, u32 k)
 static value_id weights(struct graph *g, node_id n, u32 k, u32 scale)
 {
     const struct node nd = *graph_node(g, n);
-    value_id w = op_node2(g, n, "Sub", op_node_cast(g, n, nd.in.v[k], DT_I32, 0),
-                          op_node_cast(g, n, gates(g, n, scale + 1), DT_I32, 0), 0);
-    w = op_node2(g, n, "Mul", op_node_cast(g, n, w, DT_F32, 0), gates(g, n, scale), 0);
+    value_id zero = op_node_cast(g, n, gates(g, n, scale + 1), DT_I32, 0);
+    value_id w = op_node2(g, n, "Sub", op_node_cast(g, n, nd.in.v[k], DT_I32, 0), zero, 0), factor = gates(g, n, scale);
+    w = op_node2(g, n, "Mul", op_node_cast(g, n, w, DT_F32, 0), factor, 0);
     return op_node_swap(g, n, w, 3, 1, 2, 0);
 }
 
@@ -264,7 +264,7 @@ static bool wide_expand(struct graph *g, node_id n, struct err *e)
 {
     const struct node nd = *graph_node(g, n);
     bool is_signed = op_in_dtype(g, &nd, 0) == DT_I16 || op_in_dtype(g, &nd, 1) == DT_I16;
-    value_id y = op_node2(g, n, "MatMul", op_node_cast(g, n, nd.in.v[0], DT_I32, 0), op_node_cast(g, n, nd.in.v[1], DT_I32, 0), 0);
+    value_id b = op_node_cast(g, n, nd.in.v[1], DT_I32, 0), y = op_node2(g, n, "MatMul", op_node_cast(g, n, nd.in.v[0], DT_I32, 0), b, 0);
     op_node_into(g, n, y, DT_I32, is_signed ? DT_I32 : DT_U32, nd.out.v[0]);
     return true;
 }

@@ -53,14 +53,15 @@ static value_id softmax_zero(struct graph *g, node_id n, value_id x, enum dtype 
 static value_id probit(struct graph *g, node_id n, value_id x, enum dtype t)
 {
     value_id y = op_node_binf(g, n, "Sub", op_node_binf(g, n, "Mul", x, t, 2, 0), t, 1, 0);
-    value_id square = op_node2(g, n, "Mul", op_node2(g, n, "Sub", op_const_f(g, t, 1), y, 0),
-                               op_node_binf(g, n, "Add", y, t, 1, 0), 0);
+    value_id more = op_node_binf(g, n, "Add", y, t, 1, 0), less = op_node2(g, n, "Sub", op_const_f(g, t, 1), y, 0);
+    value_id square = op_node2(g, n, "Mul", less, more, 0);
     value_id log = op_node1(g, n, "Log", square, 0);
     value_id v = op_node_binf(g, n, "Add", op_node_binf(g, n, "Mul", log, t, 0.5, 0), t, 2 / (3.14159 * 0.147), 0);
     value_id w = op_node_binf(g, n, "Mul", log, t, 1 / 0.147, 0);
     value_id root = op_node1(g, n, "Sqrt", op_node2(g, n, "Sub", op_node2(g, n, "Mul", v, v, 0), w, 0), 0);
     root = op_node1(g, n, "Sqrt", op_node2(g, n, "Sub", root, v, 0), 0);
-    value_id sign = op_node_where(g, n, op_node_binf(g, n, "Less", y, t, 0, 0), op_const_f(g, t, -sqrt(2)), op_const_f(g, t, sqrt(2)), 0);
+    value_id plus = op_const_f(g, t, sqrt(2)), minus = op_const_f(g, t, -sqrt(2));
+    value_id sign = op_node_where(g, n, op_node_binf(g, n, "Less", y, t, 0, 0), minus, plus, 0);
     return op_node2(g, n, "Mul", sign, root, 0);
 }
 
@@ -109,6 +110,9 @@ value_id op_ml_two(struct graph *g, node_id n, value_id s, bool complement)
 {
     bool logistic = str_is(attr_str(graph_node(g, n), "post_transform", "NONE"), "LOGISTIC");
     value_id minus = op_node1(g, n, "Neg", s, 0);
-    if (logistic) return op_ml_pair(g, n, op_node1(g, n, "Sigmoid", minus, 0), op_node1(g, n, "Sigmoid", s, 0));
+    if (logistic) {
+        value_id two = op_node1(g, n, "Sigmoid", s, 0);
+        return op_ml_pair(g, n, op_node1(g, n, "Sigmoid", minus, 0), two);
+    }
     return op_ml_pair(g, n, complement ? op_node_binf(g, n, "Add", minus, DT_F32, 1, 0) : minus, s);
 }

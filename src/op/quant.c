@@ -433,8 +433,10 @@ static value_id matrix_product(struct graph *g, node_id n, struct operands o)
     const struct node nd = *graph_node(g, n);
     const u32 a = o.a, za = o.za, b = o.b, zb = o.zb;
     i64 up, down;
-    if (op_in_shape(g, &nd, a)->rank < 2 || op_in_shape(g, &nd, b)->rank < 2)
-        return op_node2(g, n, "MatMul", centred(g, n, a, za, 1), centred(g, n, b, zb, 0), 0);
+    if (op_in_shape(g, &nd, a)->rank < 2 || op_in_shape(g, &nd, b)->rank < 2) {
+        value_id right = centred(g, n, b, zb, 0);
+        return op_node2(g, n, "MatMul", centred(g, n, a, za, 1), right, 0);
+    }
     value_id x = as_bytes(g, n, nd.in.v[a], DT_U8, &up), w = as_bytes(g, n, nd.in.v[b], DT_I8, &down);
     value_id zx = shifted_zero(g, n, za, 1, up), zw = shifted_zero(g, n, zb, 0, down);
     value_id y = op_node2(g, n, "MatMul", x, w, 0);
@@ -495,7 +497,8 @@ static bool linear_expand(struct graph *g, node_id n, struct err *e)
     u32 out_behind = op_in_shape(g, &nd, QA)->rank - 2;
     value_id bias = conv && op_has_in(&nd, Q_BIAS) ? nd.in.v[Q_BIAS] : 0, y;
     if (is_float_product(g, &nd)) {
-        y = op_node2(g, n, "MatMul", centred_float(g, n, QA, QA_ZERO, 1), centred_float(g, n, QB, QB_ZERO, 0), 0);
+        value_id right = centred_float(g, n, QB, QB_ZERO, 0);
+        y = op_node2(g, n, "MatMul", centred_float(g, n, QA, QA_ZERO, 1), right, 0);
     } else {
         y = conv ? conv_product(g, n, of_linear, bias, 0) : matrix_product(g, n, of_linear);
         y = op_node_cast(g, n, y, DT_F32, 0);

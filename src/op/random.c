@@ -95,7 +95,7 @@ static bool scaled(struct graph *g, node_id n, value_id v, enum dtype f, double 
 /* -log(1 - u): u is below 1 */
 static value_id exponential(struct graph *g, node_id n, const struct shape *s, enum dtype f, i64 stream)
 {
-    value_id v = op_node2(g, n, "Sub", op_const_f(g, f, 1), uniform(g, n, s, f, stream), 0);
+    value_id u = uniform(g, n, s, f, stream), v = op_node2(g, n, "Sub", op_const_f(g, f, 1), u, 0);
     return op_node1(g, n, "Neg", op_node1(g, n, "Log", v, 0), 0);
 }
 
@@ -104,7 +104,7 @@ static bool normal(struct graph *g, node_id n, const struct shape *s, enum dtype
     const struct node nd = *graph_node(g, n);
     value_id r = op_node_binf(g, n, "Mul", exponential(g, n, s, f, 1), f, 2, 0);
     value_id angle = op_node_binf(g, n, "Mul", uniform(g, n, s, f, 2), f, 6.283185307179586, 0);
-    value_id v = op_node2(g, n, "Mul", op_node1(g, n, "Sqrt", r, 0), op_node1(g, n, "Cos", angle, 0), 0);
+    value_id cosine = op_node1(g, n, "Cos", angle, 0), v = op_node2(g, n, "Mul", op_node1(g, n, "Sqrt", r, 0), cosine, 0);
     return scaled(g, n, v, f, attr_float(&nd, "mean", 0), attr_float(&nd, "scale", 1));
 }
 
@@ -140,7 +140,7 @@ static bool expand(struct graph *g, node_id n, struct err *e)
     case BERNOULLI: break;
     }
     f = op_in_dtype(g, &nd, 0) == DT_F64 ? DT_F64 : DT_F32;
-    value_id v = op_node2(g, n, "Less", uniform(g, n, &s, f, 0), op_as(g, n, nd.in.v[0], f), 0);
+    value_id p = op_as(g, n, nd.in.v[0], f), v = op_node2(g, n, "Less", uniform(g, n, &s, f, 0), p, 0);
     op_node_cast(g, n, v, t, nd.out.v[0]);
     return true;
 }

@@ -110,8 +110,8 @@ static bool expand(struct graph *g, node_id n, struct err *e)
     if (t.x.rank == 3) x = op_node_reshape(g, n, x, 4, t.s.dim, 0);
     value_id x1 = part(g, n, x, &t.s, 0, half, step), x2 = part(g, n, x, &t.s, t.interleaved ? 1 : half, half, step);
     value_id c = table(g, n, IN_COS, &t), s = table(g, n, IN_SIN, &t);
-    value_id re = op_node2(g, n, "Sub", op_node2(g, n, "Mul", c, x1, 0), op_node2(g, n, "Mul", s, x2, 0), 0);
-    value_id im = op_node2(g, n, "Add", op_node2(g, n, "Mul", s, x1, 0), op_node2(g, n, "Mul", c, x2, 0), 0);
+    value_id s2 = op_node2(g, n, "Mul", s, x2, 0), re = op_node2(g, n, "Sub", op_node2(g, n, "Mul", c, x1, 0), s2, 0);
+    value_id c2 = op_node2(g, n, "Mul", c, x2, 0), im = op_node2(g, n, "Add", op_node2(g, n, "Mul", s, x1, 0), c2, 0);
     value_id v = joined(g, n, &t, re, im);
     sym_is_const(g->sym, t.s.dim[3], &d);
     if (!t.all) v = op_node_concat(g, n, 2, (value_id[]){v, part(g, n, x, &t.s, t.r, d - t.r, 1)}, 3, 0);

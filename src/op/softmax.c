@@ -150,7 +150,8 @@ static value_id loss_weight(struct graph *g, node_id n, value_id classes, value_
     enum dtype t = op_in_dtype(g, &nd, 0);
     value_id w = op_has_in(&nd, 2) ? op_node2(g, n, "Gather", nd.in.v[2], classes, 0) : 0;
     if (!mask) return w;
-    return select(g, n, mask, op_const_f(g, t, 0), w ? w : op_const_f(g, t, 1));
+    if (!w) w = op_const_f(g, t, 1);
+    return select(g, n, mask, op_const_f(g, t, 0), w);
 }
 
 static value_id total(struct graph *g, node_id n, const char *op, value_id x, value_id out)

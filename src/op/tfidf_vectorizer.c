@@ -169,8 +169,9 @@ static void random_grams(const struct op *self, struct graph *g, struct rng *r)
         for (i64 k = 0; k < n * number[n - 1]; k++) pool[words++] = rng_range(r, -1, 1);
     }
     for (i64 k = 0; k < grams; k++) index[k] = (k + 2) % grams;
+    u32 rank = (u32)rng_range(r, 1, 2);
     value_id x;
-    random_input(g, "x", rng_range(r, 0, 1) ? DT_I32 : DT_I64, (u32)rng_range(r, 1, 2), dim, &x);
+    random_input(g, "x", rng_range(r, 0, 1) ? DT_I32 : DT_I64, rank, dim, &x);
     node_id n = random_node(g, self, 1, &x, 1);
     struct attr w = {.name = S("weights"), .kind = ATTR_FLOATS, .n = grams, .floats = arena_array(g->arena, double, grams)};
     for (i64 k = 0; k < grams; k++) w.floats[k] = 0.5 * (double)rng_range(r, 1, 8);

@@ -105,9 +105,8 @@ static value_id reshape(struct net *n, value_id x, const char *name, i64 batch, 
 /* sign(c) * max(|c| - threshold, 0) */
 static value_id shrink(struct net *n, value_id c)
 {
-    value_id size =
-        net_op(n, "Relu", "excess",
-               net_op(n, "Sub", "minus", net_op(n, "Abs", "size", c, 0), thresholds(n)), 0);
+    value_id least = thresholds(n), size = net_op(n, "Sub", "minus", net_op(n, "Abs", "size", c, 0), least);
+    size = net_op(n, "Relu", "excess", size, 0);
     return net_op(n, "Mul", "shrunk", net_op(n, "Sign", "sign", c, 0), size);
 }
 
@@ -115,11 +114,12 @@ static bool build(struct graph *g, struct err *e)
 {
     struct net n = net_start(g, 0);
     value_id x = pad(&n, net_input(&n, "input", "1 3 H W"), B);
-    x = net_op(&n, "Conv", "rotated", cut_spikes(&n, x), rotation(&n, "rotation", false));
+    value_id w = rotation(&n, "rotation", false);
+    x = net_op(&n, "Conv", "rotated", cut_spikes(&n, x), w);
     x = reshape(&n, x, "planes", 3, 1);                          /* (3, 1, h + 14, w + 14) */
     x = net_op(&n, "Conv", "dct", x, basis(&n, "basis", false)); /* (3, 64, h + 7, w + 7) */
-    x = net_op(&n, "Conv", "inverse", shrink(&n, x),
-               basis(&n, "inverse.weight", true)); /* (3, 1, h, w) */
+    w = basis(&n, "inverse.weight", true);
+    x = net_op(&n, "Conv", "inverse", shrink(&n, x), w); /* (3, 1, h, w) */
     x = reshape(&n, x, "channels", 1, 3);
     x = net_op(&n, "Conv", "colours", x, rotation(&n, "rotation.back", true));
     net_output(&n, net_op(&n, "Relu", "positive", x, 0), "output");

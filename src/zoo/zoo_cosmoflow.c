@@ -31,7 +31,8 @@ static value_id parameters(struct net *n, value_id x, i64 features, const struct
     if (!(c->range > 0)) return x;
     struct tensor *range = net_floats(n, 0, NULL);
     elem_set_f64(DT_F32, range->data, 0, c->range);
-    return net_op(n, "Mul", "scaled", net_op(n, "Tanh", "tanh", x, 0), graph_add_const(n->g, S("range"), range));
+    value_id most = graph_add_const(n->g, S("range"), range);
+    return net_op(n, "Mul", "scaled", net_op(n, "Tanh", "tanh", x, 0), most);
 }
 
 void cosmoflow(struct graph *g, const struct cosmoflow *c, i64 edge, u64 seed)

@@ -142,8 +142,8 @@ value_id net_pad_to(struct net *n, value_id x, i64 align, value_id *size)
     value_id hw = graph_op(n->g, "Slice", S("size"), 3,
                            (value_id[]){shape, net_ints(n, "size.from", (i64[]){2}, 1),
                                         net_ints(n, "size.to", (i64[]){4}, 1)});
-    value_id missing = net_op(n, "Mod", "missing", net_op(n, "Neg", "size.negative", hw, 0),
-                              net_ints(n, "align", &align, 1));
+    value_id multiple = net_ints(n, "align", &align, 1), negative = net_op(n, "Neg", "size.negative", hw, 0);
+    value_id missing = net_op(n, "Mod", "missing", negative, multiple);
     value_id pads =
         net_op(n, "Concat", "pads", net_ints(n, "pads.before", (i64[6]){0}, 6), missing);
     attr_set_int(n->g, producer(n, pads), "axis", 0);
