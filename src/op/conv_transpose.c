@@ -239,7 +239,8 @@ static void gather_clamped(struct emit *m, const struct op_window *w, u32 i, kva
     lo = kir_bin(k, KI_DIV, kir_bin(k, KI_MAX, lo, zero), s);
     kval hi = kir_bin(k, KI_ADD, kir_bin(k, KI_DIV, p, s), kir_int(k, 1));
     hi = kir_bin(k, KI_MIN, hi, emit_size(m, size));
-    t->at[i] = kir_bin(k, KI_SUB, kir_bin(k, KI_ADD, lo, kir_bin(k, KI_SUB, hi, kir_int(k, 1))), kir_loop(k, KL_SERIAL, lo, hi, 1));
+    kval from = kir_loop(k, KL_SERIAL, lo, hi, 1), both = kir_bin(k, KI_ADD, lo, kir_bin(k, KI_SUB, hi, kir_int(k, 1)));
+    t->at[i] = kir_bin(k, KI_SUB, both, from);
     t->k[i] = kir_bin(k, KI_SUB, p, kir_bin(k, KI_MUL, t->at[i], s));
     t->n_open++;
 }

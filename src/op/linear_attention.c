@@ -260,7 +260,8 @@ static void emit_read(const struct work *w, kval t, kval scale)
     struct op_acc sum;
     op_acc_open(w->m, &sum, 1, kir_const_f(k, w->t, 1, 0));
     kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), w->dk, 1);
-    op_acc_fma(w->m, &sum, read(w, IN_Q, t, in_head(w, head, w->dk, i)), kir_load(k, w->s, i));
+    kval s = kir_load(k, w->s, i);
+    op_acc_fma(w->m, &sum, read(w, IN_Q, t, in_head(w, head, w->dk, i)), s);
     kir_end(k);
     kval v = kir_bin(k, KI_MUL, op_acc_get(w->m, &sum), scale);
     emit_store(w->m, y, (kval[]){w->b, t, in_head(w, head, w->dv, w->j)},

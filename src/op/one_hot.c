@@ -95,7 +95,8 @@ static kval prim_lower(struct emit *m, const struct node *n, u32 out, const kval
     kval end = kir_bin(m->k, KI_ADD, at, emit_size(m, to->dim[axis]));
     at = kir_select(m->k, kir_bin(m->k, KI_LT, at, zero), end, at);
     kval hot = kir_bin(m->k, KI_EQ, at, idx[axis]);
-    return kir_select(m->k, hot, emit_value(m, n->in.v[1], &one), emit_value(m, n->in.v[1], &zero));
+    kval off = emit_value(m, n->in.v[1], &zero);
+    return kir_select(m->k, hot, emit_value(m, n->in.v[1], &one), off);
 }
 
 static void random_one_hot(const struct op *self, struct graph *g, struct rng *r)

@@ -85,8 +85,8 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
     kval is_new = kir_bin(k, KI_LT, d, emit_size(m, u->dim[axis]));
     is_new = kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), d), is_new);
     for (u32 a = 0; a < s->rank; a++) from[a] = a == axis ? emit_clamp(m, d, u->dim[axis]) : idx[a];
-    return kir_select(k, is_new, emit_clamped(m, n->in.v[IN_UPDATE], from, 1u << axis),
-                      emit_value(m, n->in.v[IN_CACHE], idx));
+    kval old = emit_value(m, n->in.v[IN_CACHE], idx);
+    return kir_select(k, is_new, emit_clamped(m, n->in.v[IN_UPDATE], from, 1u << axis), old);
 }
 
 static void random_cache(const struct op *self, struct graph *g, struct rng *r)
