@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 enum { OUTPUT_MAX = 64 << 20, POLL_MS = 20 };
+static const double gone_seconds = 1; /* for killed processes to be gone, which takes less than a millisecond */
 
 struct start {
     const char *const *argv;
@@ -128,14 +129,23 @@ static bool child_wait(struct child *c, double timeout)
     return true;
 }
 
+/* Ends the group, also what an ended child left behind. The killed are not gone at once where processors are busy, and we can wait for none but
+   the child itself; nor do all systems' first processes collect what is left to them, so there is a limit. */
+static pid_t end_group(pid_t group, int *wstatus)
+{
+    pid_t got;
+    kill(-group, SIGKILL);
+    do got = waitpid(group, wstatus, 0);
+    while (got < 0 && errno == EINTR);
+    for (double end = os_now() + gone_seconds; kill(-group, 0) == 0 && os_now() < end;) os_sleep(1e-3);
+    return got;
+}
+
 static struct os_status child_finish(struct child *c, double timeout)
 {
     bool in_time = child_wait(c, timeout);
     int wstatus = 0;
-    pid_t got;
-    kill(-c->pid, SIGKILL); /* the group: also what an ended child left behind */
-    do got = waitpid(c->pid, &wstatus, 0);
-    while (got < 0 && errno == EINTR);
+    pid_t got = end_group(c->pid, &wstatus);
     if (c->out >= 0) child_read(c);
     if (c->is_given_up) return (struct os_status){OS_STOPPED, SIGKILL};
     if (!in_time) return (struct os_status){OS_TIMEOUT, SIGKILL};
