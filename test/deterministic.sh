@@ -9,7 +9,7 @@ cd "$dir" || exit 1
 # numbers COUNT SEED: so many in (-1, 1), with a comma between
 numbers() { awk -v n="$1" -v s="$2" 'BEGIN { for (i = 0; i < n; i++) { s = (s * 1103515245 + 12345) % 2147483648; printf "%s%.6f", i ? ", " : "", s / 1073741824 - 1 } }'; }
 
-# A convolution of each kind of order, a mean, a sum over many terms with few results, a softmax.
+# A convolution of each kind of order, a mean, averages of windows, a sum over many terms with few results, a softmax.
 cat > net.graph << END
 graph {
   input %bytes: u8[N,3,20,24]
@@ -29,7 +29,8 @@ graph {
   %s2: f32[N,16,20,24] = Sub "s2"(%c2, %m2)
   %p2: f32[N,16,10,12] = MaxPool "p2"(%s2) {kernel_shape=[2,2], strides=[2,2]}
   %c3: f32[N,12,10,12] = Conv "c3"(%p2, %w3, _) {group=1}
-  %u3: f32[N,12,20,12] = Concat "u3"(%c3, %c3) {axis=2}
+  %a3: f32[N,12,10,12] = AveragePool "a3"(%c3) {kernel_shape=[3,3], pads=[1,1,1,1]}
+  %u3: f32[N,12,20,12] = Concat "u3"(%c3, %a3) {axis=2}
   %f3: f32[N,2880] = Reshape "f3"(%u3, %flat)
   %z: f32[N,8] = MatMul "z"(%f3, %w4)
   %y: f32[N,8] = Softmax "y"(%z) {axis=-1}

@@ -28,7 +28,6 @@ enum gen_sums {
     SUMS_IN_ORDER,   /* the definition's, by every schedule that it calls legal then */
     SUMS_OF_ROWS,    /* that of reductions (gen_row.h) */
     SUMS_BY_ELEMENT, /* of each element by the operator's own loops */
-    SUMS_BY_TILES,   /* of a window's taps as it suits the tile */
     SUMS_WINOGRAD,   /* of transformed tiles */
     SUMS_IN_PARTS,   /* none: by lanes, by threads, by shares of the terms, or in an order of the schedule's own */
 };

@@ -43,27 +43,26 @@ static bool has_winograd(const struct task *t)
     return false;
 }
 
-/* Of windows, families go through the taps as it suits their tiles. */
-static bool is_sum_of_windows(const struct task *t)
+/* A convolution, or a window that is summed over. */
+static bool take_window(struct conv *c, const struct graph *g, node_id n)
 {
-    for (node_id n = 1; n < t->g.node.n; n++) {
-        const struct op *op = op_of(&t->g, n);
-        struct op_pool p;
-        if (!(op->props & OP_WINDOW) || !op->pool) continue;
-        op->pool(&t->g, graph_node(&t->g, n), &p);
-        if (p.combine != KI_MIN && p.combine != KI_MAX) return true;
-    }
-    return false;
+    const struct op *op = op_of(g, n);
+    struct op_pool p;
+    if (graph_node(g, n)->dead || conv_take(c, g, n)) return !graph_node(g, n)->dead;
+    if (!(op->props & OP_WINDOW) || !op->pool) return false;
+    op->pool(g, graph_node(g, n), &p);
+    conv_window(c, g, graph_node(g, n));
+    return p.combine == KI_ADD;
 }
 
-/* Where the last axis has one output the innermost taps of families are those of another axis. */
+/* Where there is one output along an axis families take its taps before those of the axes in front of it. */
 static bool is_turned(const struct task *t)
 {
     struct conv c;
     for (node_id n = 1; n < t->g.node.n; n++) {
-        if (graph_node(&t->g, n)->dead || !conv_take(&c, &t->g, n)) continue;
-        u32 last = c.rank - 1;
-        if (c.rank > 3 && c.k[last] > 1 && gen_static(&t->g, c.out[last], 0) == 1) return true;
+        if (!take_window(&c, &t->g, n)) continue;
+        for (u32 a = 3; a < c.rank; a++)
+            if (c.k[a] > 1 && gen_static(&t->g, c.out[a], 0) == 1) return true;
     }
     return false;
 }
@@ -72,7 +71,6 @@ bool gen_order_allows(const struct gen *g, const struct task *t, const struct ca
 {
     if (!c->deterministic) return true;
     if (g->sums == SUMS_IN_PARTS || !is_of_rows(g, t)) return false;
-    if (g->sums == SUMS_BY_TILES && is_sum_of_windows(t)) return false;
     if (g->sums != SUMS_BY_ELEMENT && g->sums != SUMS_WINOGRAD && is_turned(t)) return false;
     return c->is_gpu || c->no_winograd || g->sums == SUMS_WINOGRAD || !has_winograd(t);
 }

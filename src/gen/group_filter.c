@@ -151,7 +151,6 @@ static void store_row(const struct pass *s, i64 a)
     kval all = 0, has = filter_tile_has_row(&w->t, a), sums = kir_int(k, a * sums_of_row(w));
     if (has) kir_if(k, has);
     if (divides(&w->q)) all = kir_load(k, w->acc, kir_add_i(k, sums, s->n));
-    if (w->q.f.normalize) all = kir_add(k, all, kir_const_f(k, w->q.type, (u32)w->t.vec, w->q.f.epsilon));
     for (i64 c = 0; c < s->n; c++) {
         kval sum = kir_load(k, w->acc, kir_add_i(k, sums, c));
         if (all) sum = kir_bin(k, KI_DIV, sum, all);
@@ -203,7 +202,8 @@ static void do_pass(const struct work *w, kval c, i64 n, bool again)
     struct kir *k = w->t.m->k;
     struct pass s = {w, c, n, false};
     filter_tile_fill(&w->t, c, n, again);
-    for (i64 i = 0; i < w->t.ry * sums_of_row(w); i++) kir_store(k, w->acc, kir_int(k, i), kir_const_f(k, w->q.type, (u32)w->t.vec, 0));
+    for (i64 i = 0; i < w->t.ry * sums_of_row(w); i++)
+        kir_store(k, w->acc, kir_int(k, i), kir_const_f(k, w->q.type, (u32)w->t.vec, i % sums_of_row(w) == n ? w->q.f.epsilon : 0));
     if (w->t.stage) filter_taps_blocks(&w->t, add_staged, &s);
     kir_if(k, filter_tile_exists(&w->t));
     if (w->q.f.softmax) find_peaks(w);
@@ -256,6 +256,7 @@ static bool is_legal(struct work *w, const struct caps *caps, const struct sched
     if (!filter_tile_is_legal(&w->t, filter_weights(&w->q), caps)) return false;
     i64 own = w->t.ry * w->t.vec, loads = w->t.iu * own, sums = own * (sums_of_row(w) + w->q.f.softmax);
     if (w->t.stage && w->q.f.softmax) return false; /* all weights are wanted before the first is added */
+    if (caps->deterministic && w->t.iu > 1) return false; /* rows of taps that are written out are added column by column */
     if (loads * w->t.ju > 1 && (loads > MAX_LOADS || loads * w->t.ju * (sums_of_row(w) + exp_cost(w)) > MAX_WRITTEN)) return false;
     return own == 1 || group_has_registers(caps, s->v[FILTER_THREADS], sums + loads);
 }
@@ -323,10 +324,9 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
 const struct gen gen_group_filter = {
     .version = 1,
     .name = "group_filter",
-    .revision = 3,
+    .revision = 4,
     .param = param,
     .n_param = N_FILTER_PARAM,
-    .sums = SUMS_IN_PARTS,
     .match = match,
     .initial = initial,
     .legal = legal,

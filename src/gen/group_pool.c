@@ -52,6 +52,7 @@ struct thread_pool {
     struct group_cells cells;
     struct group_foot foot;
     kval none; /* what a window begins with */
+    bool ordered; /* the sums and means of the definition: tap by tap, divided */
 };
 
 static bool pool_of(struct thread_pool *t, const struct task *task)
@@ -108,6 +109,24 @@ static bool is_met(const struct group_side *s, i64 element)
     return false;
 }
 
+static void add_to(const struct thread_pool *t, i64 pixel, kval v)
+{
+    struct kir *k = t->g.m->k;
+    kval slot = kir_int(k, pixel), old = kir_load(k, t->cells.acc, slot);
+    kir_store(k, t->cells.acc, slot, emit_combine(k, t->op.combine, old, v));
+}
+
+/* Row y of the footprint to all results that it meets, tap by tap. */
+static void add_taps(const struct thread_pool *t, i64 y)
+{
+    const struct group_foot *f = &t->foot;
+    for (i64 x = 0; x < f->x.size; x++) {
+        kval v = is_met(&f->x, x) ? read_element(t, y, x) : 0;
+        for (i64 i = 0; i < f->y.n * f->x.n; i++)
+            if (group_side_tap(&f->y, y, i / f->x.n) >= 0 && group_side_tap(&f->x, x, i % f->x.n) >= 0) add_to(t, i, v);
+    }
+}
+
 /* Row y of the footprint to all results that it meets: along x first, per pixel. */
 static void add_row(const struct thread_pool *t, i64 y)
 {
@@ -122,9 +141,7 @@ static void add_row(const struct thread_pool *t, i64 y)
                 row[i] = row[i] || is_max ? emit_combine(k, t->op.combine, row[i] ? row[i] : t->none, v) : v;
     }
     for (i64 i = 0; i < f->y.n * f->x.n; i++) {
-        if (group_side_tap(&f->y, y, i / f->x.n) < 0) continue;
-        kval slot = kir_int(k, i), old = kir_load(k, t->cells.acc, slot);
-        kir_store(k, t->cells.acc, slot, emit_combine(k, t->op.combine, old, row[i % f->x.n]));
+        if (group_side_tap(&f->y, y, i / f->x.n) >= 0) add_to(t, i, row[i % f->x.n]);
     }
 }
 
@@ -134,7 +151,7 @@ static void add_up(struct thread_pool *t, bool inside)
     f->inside = inside;
     group_foot_open(f);
     for (i64 y = 0; y < f->y.size; y++)
-        if (is_met(&f->y, y)) add_row(t, y);
+        if (is_met(&f->y, y)) t->ordered ? add_taps(t, y) : add_row(t, y);
     group_foot_close(f);
 }
 
@@ -183,9 +200,9 @@ static void finish(const struct thread_pool *t)
     for (i64 i = 0; i < c->ry * c->rx; i++) {
         kval v = kir_load(k, c->acc, kir_int(k, i));
         if (t->op.mean) {
-            kval one = kir_const_f(k, t->g.type, 1, 1);
-            kval scale = kir_bin(k, KI_DIV, one, divisor(t, i / c->rx, i % c->rx));
-            v = kir_mul(k, v, kir_splat(k, scale, (u32)c->rc));
+            kval n = divisor(t, i / c->rx, i % c->rx);
+            kval by = t->ordered ? n : kir_bin(k, KI_DIV, kir_const_f(k, t->g.type, 1, 1), n);
+            v = kir_bin(k, t->ordered ? KI_DIV : KI_MUL, v, kir_splat(k, by, (u32)c->rc));
         }
         if (t->op.finish) v = t->op.finish(k, v, t->op.p);
         kir_store(k, c->acc, kir_int(k, i), v);
@@ -199,6 +216,7 @@ static void emit(struct emit *m, const struct task *task, const struct caps *cap
     struct group_conv *g = &t->g;
     pool_of(t, task);
     take(t, s);
+    t->ordered = caps->deterministic;
     group_conv_open(g, m);
     t->none = emit_neutral(m, t->op.combine, g->type);
     if (t->op.combine != KI_ADD) g->outside = t->none;
@@ -368,7 +386,6 @@ const struct gen gen_group_pool = {
     .revision = 4,
     .param = param,
     .n_param = N_PARAM,
-    .sums = SUMS_BY_TILES,
     .match = match,
     .initial = initial,
     .legal = legal,

@@ -94,7 +94,6 @@ const struct gen gen_group_recurrence = {
     .revision = 1,
     .param = param,
     .n_param = N_PARAM,
-    .sums = SUMS_IN_PARTS,
     .match = match,
     .initial = initial,
     .legal = legal,

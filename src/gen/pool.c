@@ -38,6 +38,7 @@ struct pool {
     u32 rank, xa;
     i32 ya;     /* -1: one spatial axis only */
     bool clast; /* vectors of channels, else along x */
+    bool divides; /* a sum to a mean, as its definition does; else it is multiplied by a reciprocal */
     enum dtype type;
     u32 lanes;
     i64 ty, tx, nr, yb;
@@ -213,7 +214,7 @@ static void accumulate(const struct pool *p, const struct step *s)
     while (open--) kir_end(k);
 }
 
-/* What the sum of a mean is multiplied by. */
+/* What the sum of a mean is multiplied or divided by. */
 static kval scale_of(const struct pool *p, const struct step *s)
 {
     struct kir *k = p->m->k;
@@ -229,9 +230,9 @@ static kval scale_of(const struct pool *p, const struct step *s)
         kval d = kir_sub(k, r[1], r[0]);
         n = n ? kir_mul(k, n, d) : d;
     }
-    if (!n) return kir_const_f(k, p->type, 1, 1.0 / (double)known);
-    n = kir_max(k, kir_mul_i(k, n, known), kir_int(k, 1));
-    return kir_bin(k, KI_DIV, kir_const_f(k, p->type, 1, 1), kir_cast(k, p->type, n));
+    if (!n) return kir_const_f(k, p->type, 1, p->divides ? (double)known : 1.0 / (double)known);
+    n = kir_cast(k, p->type, kir_max(k, kir_mul_i(k, n, known), kir_int(k, 1)));
+    return p->divides ? n : kir_bin(k, KI_DIV, kir_const_f(k, p->type, 1, 1), n);
 }
 
 static void store_outputs(const struct pool *p, const kval *idx, kval limit)
@@ -255,7 +256,7 @@ static void finish(const struct pool *p, const struct step *s)
                 if (p->ya >= 0) idx[p->ya] = kir_add_i(k, idx[p->ya], dy);
                 idx[p->xa] = kir_add_i(k, idx[p->xa], dx);
                 idx[va] = kir_ramp(k, kir_add_i(k, idx[va], j * p->lanes), 1, p->lanes);
-                v = scale ? kir_bin(k, KI_MUL, v, scale) : v;
+                v = scale ? kir_bin(k, p->divides ? KI_DIV : KI_MUL, v, scale) : v;
                 v = p->op.finish ? p->op.finish(k, v, p->op.p) : v;
                 emit_bind(p->m, p->y, gen_given, &v);
                 store_outputs(p, idx, s->limit);
@@ -426,7 +427,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     u32 group[MAX_RANK];
     kval at[MAX_RANK];
     pool_of(&p, t);
-    p.m = m, p.lanes = lanes_of(&p, c);
+    p.m = m, p.lanes = lanes_of(&p, c), p.divides = c->deterministic;
     p.ty = v->v[P_TY], p.tx = v->v[P_TX], p.nr = v->v[P_NR], p.yb = v->v[P_YB];
     sp.rank = p.rank;
     for (u32 a = 0; a < p.rank; a++) {
@@ -524,7 +525,6 @@ const struct gen gen_pool = {
     .revision = 3,
     .param = param,
     .n_param = N_PARAM,
-    .sums = SUMS_BY_TILES,
     .match = match,
     .initial = initial,
     .legal = legal,

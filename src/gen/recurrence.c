@@ -104,7 +104,6 @@ const struct gen gen_recurrence = {
     .revision = 3,
     .param = param,
     .n_param = N_PARAM,
-    .sums = SUMS_IN_PARTS,
     .match = match,
     .initial = initial,
     .legal = legal,

@@ -240,7 +240,8 @@ static void begin_sums(const struct work *w, const struct piece *p, bool kept)
     for (i64 c = 0; c < sums_of(&w->q, p->channels); c++)
         for (i64 v = 0; v < p->nr; v++)
             kir_store(k, w->acc, slot(w, c, v),
-                      kept ? kir_load(k, w->sums, sum_at(w, p, c, v)) : kir_const_f(k, w->q.type, w->s.lanes, 0));
+                      kept ? kir_load(k, w->sums, sum_at(w, p, c, v))
+                           : kir_const_f(k, w->q.type, w->s.lanes, c == p->channels ? w->q.f.epsilon : 0));
 }
 
 static void keep_sums(const struct work *w, const struct piece *p)
@@ -255,8 +256,7 @@ static kval divisor(const struct work *w, const struct piece *p, i64 v)
 {
     struct kir *k = w->m->k;
     if (!w->q.f.normalize && !w->q.f.softmax) return 0;
-    kval all = kir_load(k, w->acc, slot(w, p->channels, v));
-    return w->q.f.normalize ? kir_add(k, all, kir_const_f(k, w->q.type, w->s.lanes, w->q.f.epsilon)) : all;
+    return kir_load(k, w->acc, slot(w, p->channels, v));
 }
 
 /* A channel's vectors are stored behind each other: whole lines of memory. */
@@ -525,10 +525,9 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
 const struct gen gen_weighted_filter = {
     .version = 1,
     .name = "weighted_filter",
-    .revision = 5,
+    .revision = 6,
     .param = param,
     .n_param = N_PARAM,
-    .sums = SUMS_IN_PARTS,
     .match = match,
     .initial = initial,
     .legal = legal,

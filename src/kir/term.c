@@ -111,11 +111,18 @@ static union kir_cell multiply_add(enum dtype t, union kir_cell x, union kir_cel
     return with_sign(opaque(KI_FMA, t, x, y, with_sign(z, minus)), minus);
 }
 
+/* Does multiplying by 1/y round as dividing by y does? As kir/simplify.c has it. */
+static bool is_power_of_two(union kir_cell y)
+{
+    int e;
+    return !is_term(y) && fabs(frexp(y.f, &e)) == 0.5 && e >= -100 && e <= 100;
+}
+
 static union kir_cell divide(enum dtype t, union kir_cell x, union kir_cell y)
 {
+    if (is_power_of_two(y)) return multiply(t, x, number(1 / y.f));
     bool minus = is_negated(x) != is_negated(y);
     x = without_sign(x), y = without_sign(y);
-    if (is_number(y, 1)) return with_sign(x, minus);
     if (is_number(x, 0)) return number(0);
     return with_sign(opaque(KI_DIV, t, x, y, number(0)), minus);
 }

@@ -6,7 +6,7 @@
 // compiler rounds where they do (no contraction of products and sums), up to signs of zeros and payloads of NaN.
 //
 // Equal by identities that hold in IEEE 754 rounding to nearest: commuted operands of sums, products, min and max; x + 0, x * 1, x * 0 (of finite
-// x), fma(x, y, 0) and x * y; -x taken out of odd functions, products and sums; conversions to a type that holds the value. min, max and comparisons
+// x), fma(x, y, 0) and x * y; x / 2^n and x * 2^-n; -x taken out of odd functions, products and sums; conversions to a type that holds the value. min, max and comparisons
 // use one total order of terms, which negation reverses.
 //
 // A term is a NaN: its payload is 46 bits of hash and the type that holds it, its sign bit whether it is negated. Of n terms two different

@@ -202,11 +202,12 @@ static kval input_of(const struct work *w, kval at, u32 gate, kval unit)
     return read(w, IN_X, (kval[]){at, w->seq, kir_add(w->k, first, row_of(w, gate, unit))});
 }
 
-static kval product(const struct work *w, u32 gate, kval unit, kval h)
+/* sum + the product, its terms added one by one. */
+static kval product(const struct work *w, u32 gate, kval unit, kval h, kval sum)
 {
     struct kir *k = w->k;
     kval acc = kir_alloc(k, KS_REG, w->t, 1, kir_int(k, 1)), zero = kir_int(k, 0);
-    kir_store(k, acc, zero, kir_const_f(k, w->t, 1, 0));
+    kir_store(k, acc, zero, sum);
     kval i = kir_loop(k, KL_SERIAL, zero, units(w), 1);
     kval x = read(w, IN_R, (kval[]){w->dir, row_of(w, gate, unit), i});
     kir_store(k, acc, zero, kir_fma(k, x, kir_load(k, h, i), kir_load(k, acc, zero)));
@@ -218,8 +219,7 @@ static void emit_reset(const struct work *w, kval at)
 {
     struct kir *k = w->k;
     kval u = kir_loop(k, KL_SERIAL, kir_int(k, 0), units(w), 1);
-    kval p = product(w, 1, u, w->h); /* by itself: in which order arguments are evaluated is the compiler's */
-    kval r = op_cell_activate(k, &w->c, 0, w->dir, kir_add(k, input_of(w, at, 1, u), p));
+    kval r = op_cell_activate(k, &w->c, 0, w->dir, product(w, 1, u, w->h, input_of(w, at, 1, u)));
     kir_store(k, w->s, u, kir_mul(k, r, kir_load(k, w->h, u)));
     kir_end(k);
 }
@@ -228,10 +228,12 @@ static void gather_gates(const struct work *w, kval at, kval unit, kval reset_h,
 {
     struct kir *k = w->k;
     for (u32 g = 0; g < w->c.n_gates; g++) {
-        bool apart = w->c.kind == CELL_GRU && g == 2;
-        kval x = input_of(w, at, g, unit), p = product(w, g, unit, apart ? reset_h : w->h);
-        s->gate[g] = apart ? x : kir_add(k, x, p);
-        if (apart) s->gate[3] = op_has_in(w->n, IN_RB) ? kir_add(k, p, read(w, IN_RB, (kval[]){w->dir, unit})) : p;
+        bool is_new = w->c.kind == CELL_GRU && g == 2, apart = is_new && w->c.linear_before_reset;
+        kval x = input_of(w, at, g, unit), sum = x;
+        if (apart) sum = op_has_in(w->n, IN_RB) ? read(w, IN_RB, (kval[]){w->dir, unit}) : kir_const_f(k, w->t, 1, 0);
+        kval p = product(w, g, unit, is_new ? reset_h : w->h, sum);
+        s->gate[g] = apart ? x : p;
+        if (apart) s->gate[3] = p;
     }
     for (u32 i = 0; i < 3; i++)
         if (op_has_in(w->n, IN_P)) s->peep[i] = read(w, IN_P, (kval[]){w->dir, row_of(w, i, unit)});
