@@ -184,7 +184,7 @@ static void put_code(struct buf *b, const struct plan *p)
     i64 n[N_CODE_KINDS] = {0}, bytes[N_CODE_KINDS] = {0};
     count_code(p, n, bytes);
     for (int k = 0; k < N_CODE_KINDS; k++)
-        if (n[k]) buf_printf(b, "code %s, %lld of %lld bytes\n", name[k], (long long)n[k], (long long)bytes[k]);
+        if (n[k]) buf_printf(b, "code %s, %lld %s, %lld bytes\n", name[k], (long long)n[k], n[k] == 1 ? "binary" : "binaries", (long long)bytes[k]);
 }
 
 static void put_signatures(struct buf *b, quern *q, struct arena *a, struct str bytes)
