@@ -10,12 +10,13 @@
 #include "gen/gen_conv.h"
 #include "gen/gen_winograd.h"
 
-/* Fewer channels are cheaper without the transforms; more weights than this come from memory, and larger tiles have more of them. */
-enum { LEAST_IC = 4, LEAST_OC = 8, LARGE_TILES_TO = 192 * 192 };
+/* Fewer channels are cheaper without the transforms; more weights than this come from memory, and larger tiles have more of them. Few outputs leave lanes
+   unused, as they do in the plain order. */
+enum { LEAST_IC = 4, LARGE_TILES_TO = 192 * 192 };
 
 bool gen_order_winograd(const struct conv *c, i64 *m, i64 *mz)
 {
-    if (!wino_window(c) || c->ic < LEAST_IC || c->oc < LEAST_OC) return false;
+    if (!wino_window(c) || c->ic < LEAST_IC) return false;
     *m = c->ic * c->oc < LARGE_TILES_TO ? 4 : 2;
     *mz = wino_z(c) >= 0 && wino_z_taps(c) == WINO_TAPS ? 2 : 1;
     return true;
