@@ -12,7 +12,7 @@
 
 /* Fewer channels are cheaper without the transforms; more weights than this come from memory, and larger tiles have more of them. Few outputs leave lanes
    unused, as they do in the plain order. */
-enum { LEAST_IC = 4, LARGE_TILES_TO = 192 * 192 };
+enum { LEAST_IC = 3, LARGE_TILES_TO = 192 * 192 };
 
 bool gen_order_winograd(const struct conv *c, i64 *m, i64 *mz)
 {
