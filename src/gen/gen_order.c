@@ -49,7 +49,8 @@ static bool take_window(struct conv *c, const struct graph *g, node_id n)
 {
     const struct op *op = op_of(g, n);
     struct op_pool p;
-    if (graph_node(g, n)->dead || conv_take(c, g, n)) return !graph_node(g, n)->dead;
+    if (graph_node(g, n)->dead) return false;
+    if (conv_take(c, g, n)) return true;
     if (!(op->props & OP_WINDOW) || !op->pool) return false;
     op->pool(g, graph_node(g, n), &p);
     conv_window(c, g, graph_node(g, n));

@@ -140,9 +140,8 @@ static void add_row(const struct thread_pool *t, i64 y)
             if (group_side_tap(&f->x, x, i) >= 0)
                 row[i] = row[i] || is_max ? emit_combine(k, t->op.combine, row[i] ? row[i] : t->none, v) : v;
     }
-    for (i64 i = 0; i < f->y.n * f->x.n; i++) {
+    for (i64 i = 0; i < f->y.n * f->x.n; i++)
         if (group_side_tap(&f->y, y, i / f->x.n) >= 0) add_to(t, i, row[i % f->x.n]);
-    }
 }
 
 static void add_up(struct thread_pool *t, bool inside)
