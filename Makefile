@@ -45,7 +45,7 @@ LIBS_RT  = $(PC_LIBS_RT) -lpthreadpool -lm -ldl -lpthread
 
 # The tree is the pipeline; lower folders never include higher ones (tool/layers.txt, tool/check-layers).
 FOLDERS_RT = core kir art dev rt
-FOLDERS    = core ir kir art op lang dev io import task pass gen rt export zoo tune plan lab report api
+FOLDERS    = core ir kir art lower op lang dev io import task pass gen rt export zoo tune plan lab api
 # A folder of plug-ins: every file in it but FOLDER.c and FOLDER_*.c exports one descriptor FOLDER_FILE.
 PLUGINS    = op pass gen lang dev io zoo export import cmd
 

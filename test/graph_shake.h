@@ -155,7 +155,7 @@ static void shake_powers(struct rng *r, const struct op *op, struct tensor *t, s
     static const char *const names[] = {"Pow", "Shrink"};
     i64 idx[MAX_RANK] = {0};
     if (!is_any_of(op->name, names, countof(names)) || !dtype_is_int(t->dtype)) return;
-    double lo = (double)op_int_extreme(t->dtype, false), hi = t->dtype == DT_U64 ? 0x1p64 : (double)op_int_extreme(t->dtype, true);
+    double lo = (double)dtype_int_extreme(t->dtype, false), hi = t->dtype == DT_U64 ? 0x1p64 : (double)dtype_int_extreme(t->dtype, true);
     for (i64 i = 0, n = tensor_count(t); i < n; i++, op_next(t->rank, t->dim, idx)) {
         double x = broadcast_element(in[0], t->rank, idx), v = str_is(str_of(op->name), "Pow") ? pow(x, broadcast_element(in[1], t->rank, idx)) : x;
         if (!(v > lo - 1 && v < hi + 1) || fabs(v) > 0x1p24 || fabs(x) > 0x1p24) elem_set_i64(t->dtype, t->data, i, rng_range(r, 0, 99));
@@ -166,7 +166,7 @@ static void shake_powers(struct rng *r, const struct op *op, struct tensor *t, s
 static void shake_casts(struct rng *r, const struct op *op, struct tensor *t, const struct tensor *in)
 {
     if (!is_any_of(op->name, (const char *const[]){"Cast*"}, 1) || !in || !dtype_is_float(in->dtype) || !dtype_is_int(t->dtype)) return;
-    double lo = (double)op_int_extreme(t->dtype, false), hi = t->dtype == DT_U64 ? 0x1p64 : (double)op_int_extreme(t->dtype, true);
+    double lo = (double)dtype_int_extreme(t->dtype, false), hi = t->dtype == DT_U64 ? 0x1p64 : (double)dtype_int_extreme(t->dtype, true);
     for (i64 i = 0, n = tensor_count(t); i < n && i < tensor_count(in); i++) {
         double v = trunc(elem_f64(in->dtype, in->data, i));
         if (!(v >= lo && (hi > 1e9 ? v < hi : v <= hi))) elem_set_i64(t->dtype, t->data, i, rng_range(r, 0, 99));

@@ -45,7 +45,7 @@ static i64 random_int(enum dtype t, enum contents c, struct rng *r)
 {
     if (t == DT_BOOL) return rng_range(r, 0, 1);
     bool is_extreme = c == CONTENTS_HARD && rng_range(r, 0, 9) == 0;
-    if (is_extreme) return op_int_extreme(t, rng_range(r, 0, 1));
+    if (is_extreme) return dtype_int_extreme(t, rng_range(r, 0, 1));
     return rng_range(r, dtype_kind(t) == DK_UINT ? 0 : -5, 5);
 }
 

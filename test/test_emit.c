@@ -34,7 +34,7 @@ static void ready(struct fixture *f)
 {
     if (!op_infer_all(&f->g, &f->e)) fail_msg("%s", f->e.msg);
     kir_init(&f->k, &f->a, S("test"));
-    emit_init(&f->m, &f->k, &f->g, &f->a);
+    emit_init(&f->m, &f->k, &f->g, op_lower, &f->a);
     emit_args(&f->m);
 }
 

@@ -146,7 +146,7 @@ static void emit_kernel(struct emit *m, struct kir *k, const struct graph *g, st
                         u32 lanes)
 {
     kir_init(k, a, S("test"));
-    emit_init(m, k, g, a);
+    emit_init(m, k, g, op_lower, a);
     emit_args(m);
     node_id whole = whole_node(g);
     if (whole) op_of(g, whole)->whole(m, graph_node(g, whole));

@@ -217,7 +217,7 @@ static void check_contiguous(const char *body)
     if (!net_open(&t, body) || !op_expand_all(&t.g, &t.e) || !op_infer_all(&t.g, &t.e))
         fail_msg("%s", t.e.msg);
     kir_init(&k, &t.a, S("row"));
-    emit_init(&m, &k, &t.g, &t.a);
+    emit_init(&m, &k, &t.g, op_lower, &t.a);
     emit_args(&m);
     value_id v = t.g.output.v[0];
     u32 last = out_shape(&t)->rank - 1;

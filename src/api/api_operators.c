@@ -60,26 +60,6 @@ static enum dtype make_instance(struct graph *g, struct arena *a, struct symtab 
     return from == DT_NONE ? graph_value(g, g->output.v[0])->dtype : to != DT_NONE ? to : from;
 }
 
-/* The instance as one plain kernel; false: it has a node that is a kernel of its own beside others, or no kernel (a loop). */
-static bool emit_instance(struct emit *m, struct kir *k, const struct graph *g, struct arena *a)
-{
-    node_id whole = 0;
-    u32 n_nodes = 0;
-    for (node_id n = 1; n < g->node.n; n++) {
-        if (graph_node(g, n)->dead) continue;
-        n_nodes++;
-        if (op_of(g, n)->whole) whole = n;
-        else if (!op_of(g, n)->lower) return false;
-    }
-    if (whole && n_nodes > 1) return false;
-    kir_init(k, a, S("instance"));
-    emit_init(m, k, g, a);
-    emit_args(m);
-    if (whole) op_of(g, whole)->whole(m, graph_node(g, whole));
-    for (u32 i = 0; !whole && i < g->output.n; i++) emit_output(m, g->output.v[i]);
-    return true;
-}
-
 /* Can a device run it that lacks f64 or 64-bit integers? Asked of SPIR-V, which alone has devices without the latter. */
 static bool runs_without(const struct kir *k, struct arena *a, u32 lacks)
 {
@@ -115,7 +95,7 @@ static u32 instance_needs(const struct op *op, u64 seed, uint64_t types)
     u32 needs = 0;
     for (int i = 0; t == DT_NONE && i < countof(plain); i++)
         if (types >> dtype_onnx(plain[i]) & 1) t = plain[i];
-    if (t != DT_NONE && make_instance(&g, &a, &st, op, seed, t) == t && !has_doubles(&g) && emit_instance(&m, &k, &g, &a) &&
+    if (t != DT_NONE && make_instance(&g, &a, &st, op, seed, t) == t && !has_doubles(&g) && op_plain_kernel(&m, &k, &g, &a) &&
         runs_without(&k, &a, 0)) {
         if (!runs_without(&k, &a, NEEDS_F64)) needs |= NEEDS_F64;
         if (!runs_without(&k, &a, NEEDS_I64)) needs |= NEEDS_I64;

@@ -245,6 +245,7 @@ enum dtype dtype_from_onnx(int onnx);            /* DT_NONE: not supported */
 const char *dtype_onnx_name(int onnx);           /* of those that are not supported, too, for messages */
 bool dtype_is_float(enum dtype t);
 bool dtype_is_int(enum dtype t);                 /* signed or unsigned, not bool */
+i64 dtype_int_extreme(enum dtype t, bool largest); /* of an integer type or bool; u64 as its bits; 0 for floats */
 
 /* Element i of an array of dtype, as double or as i64. f16, bf16 and small floats round to nearest even (f8e8m0: to the
    nearest, saturating), tf32 as tf32_from_f32, integers wrap. */

@@ -38,6 +38,20 @@ int dtype_onnx(enum dtype t) { return row(t)->onnx; }
 bool dtype_is_float(enum dtype t) { return row(t)->kind == DK_FLOAT; }
 bool dtype_is_int(enum dtype t) { return row(t)->kind == DK_INT || row(t)->kind == DK_UINT; }
 
+i64 dtype_int_extreme(enum dtype t, bool largest)
+{
+    i64 bits = 8 * dtype_size(t);
+    switch (dtype_kind(t)) {
+    case DK_NONE:
+    case DK_FLOAT: return 0;
+    case DK_BOOL: return largest;
+    case DK_UINT: return !largest ? 0 : bits == 64 ? -1 : ((i64)1 << bits) - 1;
+    case DK_INT:
+        return largest ? (i64)(~(u64)0 >> (65 - bits)) : -(i64)(~(u64)0 >> (65 - bits)) - 1;
+    }
+    unreachable();
+}
+
 enum dtype dtype_parse(struct str s)
 {
     for (int t = 1; t < N_DTYPES; t++)

@@ -185,7 +185,7 @@ void space_probe_channels(struct probe *p, const struct graph *g, value_id v, i6
     kval idx[MAX_RANK] = {0};
     *p = (struct probe){0};
     kir_init(&k, &a, S("probe"));
-    emit_init(&m, &k, g, &a);
+    emit_init(&m, &k, g, op_lower, &a);
     emit_args(&m);
     kir_grid(&k, kir_param(&k, S("probe")));
     for (u32 i = 0; i < graph_value(g, v)->shape.rank; i++)
@@ -205,7 +205,7 @@ void space_probe_inside(struct probe *p, const struct task *t, const struct spac
     kval at[MAX_RANK] = {0}, idx[MAX_RANK];
     *p = (struct probe){0};
     kir_init(&k, &a, S("probe"));
-    emit_init(&m, &k, &t->g, &a);
+    emit_init(&m, &k, &t->g, op_lower, &a);
     emit_args(&m);
     kir_grid(&k, kir_param(&k, S("probe")));
     for (u32 i = 0; i < s->n; i++) {

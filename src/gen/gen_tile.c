@@ -38,7 +38,7 @@ static u32 epilogue_weight(const struct tile *t, value_id anchor, u32 c_axis, va
     kval idx[MAX_RANK] = {0}, v;
     u32 weight = 0, from;
     kir_init(&k, &a, S("probe"));
-    emit_init(&m, &k, t->m->g, &a);
+    emit_init(&m, &k, t->m->g, op_lower, &a);
     emit_args(&m);
     kir_grid(&k, kir_param(&k, S("probe")));
     for (u32 i = 0; i < graph_value(m.g, anchor)->shape.rank; i++) idx[i] = kir_loop(&k, KL_SERIAL, kir_int(&k, 0), emit_dim(&m, anchor, i), 1);

@@ -185,8 +185,8 @@ static kval prim_lower(struct emit *m, const struct node *n, u32 out, const kval
     const struct fold f = fold_of(m->g, n);
     const struct shape *x = op_in_shape(m->g, n, 0);
     kval zero = kir_int(k, 0), tap = zero, column = zero, ok = 0;
-    struct op_acc sum;
-    op_acc_open(m, &sum, op_lanes(m, f.n + 2, idx), kir_cast(k, op_acc_type(m, op_in_dtype(m->g, n, 0)), emit_zero(m, op_in_dtype(m->g, n, 0))));
+    struct emit_acc sum;
+    emit_acc_open(m, &sum, emit_lanes(m, f.n + 2, idx), kir_cast(k, emit_acc_type(m, op_in_dtype(m->g, n, 0)), emit_zero(m, op_in_dtype(m->g, n, 0))));
     for (u32 i = 0; i < f.n; i++) {
         kval at = kir_loop(k, KL_SERIAL, zero, kir_int(k, f.kernel[i]), 1), count = emit_size(m, f.out[i]);
         tap = kir_add(k, kir_bin(k, KI_MUL, tap, kir_int(k, f.kernel[i])), at);
@@ -199,11 +199,11 @@ static kval prim_lower(struct emit *m, const struct node *n, u32 out, const kval
         column = kir_add(k, kir_bin(k, KI_MUL, column, count), from);
     }
     kval at[3] = {idx[0], kir_add(k, kir_bin(k, KI_MUL, idx[1], kir_int(k, taps_of(&f))), tap), emit_clamp(m, column, x->dim[2])};
-    kval v = kir_cast(k, kir_dtype(k, op_acc_get(m, &sum)), emit_clamped(m, n->in.v[0], at, 1 << 2));
+    kval v = kir_cast(k, kir_dtype(k, emit_acc_get(m, &sum)), emit_clamped(m, n->in.v[0], at, 1 << 2));
     kval none = kir_cast(k, kir_dtype(k, v), emit_zero(m, op_in_dtype(m->g, n, 0)));
-    op_acc_set(m, &sum, kir_add(k, op_acc_get(m, &sum), kir_select(k, ok, v, none)));
+    emit_acc_set(m, &sum, kir_add(k, emit_acc_get(m, &sum), kir_select(k, ok, v, none)));
     for (u32 i = 0; i < f.n; i++) kir_end(k);
-    return kir_cast(k, emit_type(op_in_dtype(m->g, n, 0)), op_acc_get(m, &sum));
+    return kir_cast(k, emit_type(op_in_dtype(m->g, n, 0)), emit_acc_get(m, &sum));
 }
 
 static double flops(const struct graph *g, const struct node *n, const i64 *var)

@@ -158,7 +158,7 @@ static bool eval(const struct op_eval *v, struct err *e)
 /* Lowering. */
 
 static void add_tap(struct emit *m, const struct node *n, const struct op_taps *t,
-                    const struct op_acc *a, const kval xw[4])
+                    const struct emit_acc *a, const kval xw[4])
 {
     struct kir *k = m->k;
     u32 rank = graph_value(m->g, n->in.v[0])->shape.rank;
@@ -167,8 +167,8 @@ static void add_tap(struct emit *m, const struct node *n, const struct op_taps *
     kval x = op_has_in(n, PAD) ? emit_clamped(m, n->in.v[0], xi, ((1u << rank) - 1) & ~3u) : emit_value(m, n->in.v[0], xi);
     kval zero = kir_int(k, 0), pad = op_has_in(n, PAD) ? emit_value(m, n->in.v[PAD], &zero) : 0;
     if (t->ok) x = kir_select(k, t->ok, x, pad ? pad : emit_neutral(m, KI_ADD, kir_dtype(k, x)));
-    enum dtype type = op_acc_type(m, op_sum_type(op_in_dtype(m->g, n, 0)));
-    op_acc_fma(m, a, kir_cast(k, type, x), kir_cast(k, type, emit_value(m, n->in.v[1], wi)));
+    enum dtype type = emit_acc_type(m, op_sum_type(op_in_dtype(m->g, n, 0)));
+    emit_acc_fma(m, a, kir_cast(k, type, x), kir_cast(k, type, emit_value(m, n->in.v[1], wi)));
 }
 
 static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx)
@@ -176,7 +176,7 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
     struct kir *k = m->k;
     struct op_window w;
     struct op_taps t;
-    struct op_acc a;
+    struct emit_acc a;
     i64 dim[MAX_RANK] = {0}, group = attr_int(n, "group", 1);
     const struct value *x = graph_value(m->g, n->in.v[0]);
     enum dtype type = op_sum_type(x->dtype);
@@ -184,7 +184,7 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
     w.every = op_has_in(n, PAD);
     shape_is_static(m->g->sym, op_in_shape(m->g, n, 1), dim);
     kval init = op_has_in(n, BIAS) ? emit_value(m, n->in.v[BIAS], &idx[1]) : emit_neutral(m, KI_ADD, type);
-    op_acc_open(m, &a, op_lanes(m, x->shape.rank, idx), kir_cast(k, op_acc_type(m, type), init));
+    emit_acc_open(m, &a, emit_lanes(m, x->shape.rank, idx), kir_cast(k, emit_acc_type(m, type), init));
     kval of = kir_int(k, i64_max(dim[0] / group, 1)), cg = kir_int(k, dim[1]);
     kval base = group > 1 ? kir_bin(k, KI_MUL, kir_bin(k, KI_DIV, idx[1], of), cg) : kir_int(k, 0);
     op_taps_open(m, &w, &x->shape, idx + 2, &t); /* channels innermost: the order in which most families add the terms, too */
@@ -192,7 +192,7 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
     add_tap(m, n, &t, &a, (kval[]){idx[0], kir_bin(k, KI_ADD, base, c), idx[1], c});
     kir_end(k);
     op_taps_close(m, &w);
-    return kir_cast(k, emit_type(type), op_acc_get(m, &a));
+    return kir_cast(k, emit_type(type), emit_acc_get(m, &a));
 }
 
 static double flops(const struct graph *g, const struct node *n, const i64 *var)

@@ -290,13 +290,13 @@ static kval weight_lower(struct emit *m, const struct node *n, u32 out, const kv
     struct kir *k = m->k;
     struct op_window w;
     struct op_taps t = {0};
-    struct op_acc a;
+    struct emit_acc a;
     const struct value *x = graph_value(m->g, n->in.v[0]), *dw = graph_value(m->g, n->out.v[0]);
-    enum dtype type = op_acc_type(m, x->dtype);
+    enum dtype type = emit_acc_type(m, x->dtype);
     i64 group = attr_int(n, "group", 1), dim[MAX_RANK] = {0};
     op_window_get(m->g, n, &w);
     shape_is_static(m->g->sym, &dw->shape, dim);
-    op_acc_open(m, &a, op_lanes(m, x->shape.rank, idx), kir_cast(k, type, emit_neutral(m, KI_ADD, x->dtype)));
+    emit_acc_open(m, &a, emit_lanes(m, x->shape.rank, idx), kir_cast(k, type, emit_neutral(m, KI_ADD, x->dtype)));
     kval base = group > 1 ? kir_mul_i(k, kir_div_i(k, idx[0], i64_max(1, dim[0] / group)), dim[1]) : kir_int(k, 0);
     kval xi[MAX_RANK] = {0}, yi[MAX_RANK] = {0};
     xi[0] = yi[0] = kir_loop(k, KL_SERIAL, kir_int(k, 0), emit_size(m, x->shape.dim[0]), 1);
@@ -307,9 +307,9 @@ static kval weight_lower(struct emit *m, const struct node *n, u32 out, const kv
     }
     kval v = emit_value(m, n->in.v[0], xi);
     if (t.ok) v = kir_select(k, t.ok, v, emit_neutral(m, KI_ADD, kir_dtype(k, v)));
-    op_acc_fma(m, &a, kir_cast(k, type, v), kir_cast(k, type, emit_value(m, n->in.v[1], yi)));
+    emit_acc_fma(m, &a, kir_cast(k, type, v), kir_cast(k, type, emit_value(m, n->in.v[1], yi)));
     for (u32 i = 0; i < w.n + 1; i++) kir_end(k);
-    return kir_cast(k, emit_type(x->dtype), op_acc_get(m, &a));
+    return kir_cast(k, emit_type(x->dtype), emit_acc_get(m, &a));
 }
 
 /* As many as the convolution's. */

@@ -268,7 +268,7 @@ static void gather_tested(struct emit *m, const struct op_window *w, u32 i, kval
 }
 
 static void add_tap(struct emit *m, const struct node *n, const struct gather *t,
-                    const struct op_acc *a, const kval xw[4])
+                    const struct emit_acc *a, const kval xw[4])
 {
     struct kir *k = m->k;
     u32 rank = op_in_shape(m->g, n, 0)->rank;
@@ -276,15 +276,15 @@ static void add_tap(struct emit *m, const struct node *n, const struct gather *t
     for (u32 i = 2; i < rank; i++) xi[i] = t->at[i - 2], wi[i] = t->k[i - 2];
     kval x = emit_value(m, n->in.v[0], xi);
     if (t->ok) x = kir_select(k, t->ok, x, emit_neutral(m, KI_ADD, kir_dtype(k, x)));
-    enum dtype type = op_acc_type(m, op_in_dtype(m->g, n, 0));
-    op_acc_fma(m, a, kir_cast(k, type, x), kir_cast(k, type, emit_value(m, n->in.v[1], wi)));
+    enum dtype type = emit_acc_type(m, op_in_dtype(m->g, n, 0));
+    emit_acc_fma(m, a, kir_cast(k, type, x), kir_cast(k, type, emit_value(m, n->in.v[1], wi)));
 }
 
 static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx)
 {
     struct kir *k = m->k;
     struct op_window w;
-    struct op_acc a;
+    struct emit_acc a;
     struct gather t = {0};
     i64 dim[MAX_RANK] = {0}, group = attr_int(n, "group", 1);
     const struct value *x = graph_value(m->g, n->in.v[0]);
@@ -292,8 +292,8 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
     shape_is_static(m->g->sym, op_in_shape(m->g, n, 1), dim);
     kval init =
         op_has_in(n, 2) ? emit_value(m, n->in.v[2], &idx[1]) : emit_neutral(m, KI_ADD, x->dtype);
-    op_acc_open(m, &a, op_lanes(m, x->shape.rank, idx),
-                kir_cast(k, op_acc_type(m, x->dtype), init));
+    emit_acc_open(m, &a, emit_lanes(m, x->shape.rank, idx),
+                kir_cast(k, emit_acc_type(m, x->dtype), init));
     kval mg = kir_int(k, i64_max(dim[1], 1)), cg = kir_int(k, dim[0] / group);
     kval base = group > 1 ? kir_bin(k, KI_MUL, kir_bin(k, KI_DIV, idx[1], mg), cg) : kir_int(k, 0);
     for (u32 i = 0; i < w.n; i++) {
@@ -305,7 +305,7 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
     kval in_group = group > 1 ? kir_bin(k, KI_MOD, idx[1], mg) : idx[1];
     add_tap(m, n, &t, &a, (kval[]){idx[0], ch, ch, in_group});
     for (u32 i = 0; i < t.n_open + 1; i++) kir_end(k);
-    return kir_cast(k, emit_type(x->dtype), op_acc_get(m, &a));
+    return kir_cast(k, emit_type(x->dtype), emit_acc_get(m, &a));
 }
 
 static double flops(const struct graph *g, const struct node *n, const i64 *var)

@@ -223,7 +223,7 @@ static kval emit_corner(const struct work *w, const kval *idx, u32 corner)
 static kval col_lower(struct emit *m, const struct node *n, u32 out, const kval *idx)
 {
     struct kir *k = m->k;
-    struct work w = {.m = m, .k = k, .n = n, .t = op_acc_type(m, op_in_dtype(m->g, n, COL_X))};
+    struct work w = {.m = m, .k = k, .n = n, .t = emit_acc_type(m, op_in_dtype(m->g, n, COL_X))};
     i64 channels = 1;
     read_deform(m->g, n, &w.d);
     sym_is_const(m->g->sym, op_in_shape(m->g, n, COL_X)->dim[1], &channels);

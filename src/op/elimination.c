@@ -153,15 +153,15 @@ static void emit_clear_below(const struct work *w, kval c, kval pivot)
 static kval emit_determinant(struct emit *m, const struct work *w)
 {
     struct kir *k = w->k;
-    struct op_acc det;
-    op_acc_open(m, &det, 1, kir_const_f(k, w->t, 1, 1));
+    struct emit_acc det;
+    emit_acc_open(m, &det, 1, kir_const_f(k, w->t, 1, 1));
     kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), w->n, 1), p = emit_pivot(w, c);
     emit_swap(w, c, p);
     kval pivot = get(w, c, c), sign = kir_select(k, kir_bin(k, KI_EQ, p, c), pivot, kir_un(k, KI_NEG, pivot));
-    op_acc_set(m, &det, kir_bin(k, KI_MUL, op_acc_get(m, &det), sign));
+    emit_acc_set(m, &det, kir_bin(k, KI_MUL, emit_acc_get(m, &det), sign));
     emit_clear_below(w, c, pivot);
     kir_end(k);
-    return op_acc_get(m, &det);
+    return emit_acc_get(m, &det);
 }
 
 static void det_whole(struct emit *m, const struct node *n)
@@ -169,7 +169,7 @@ static void det_whole(struct emit *m, const struct node *n)
     struct kir *k = m->k;
     value_id x = n->in.v[0], y = n->out.v[0];
     const struct shape *s = op_in_shape(m->g, n, 0), *o = &graph_value(m->g, y)->shape;
-    struct work w = {.k = k, .t = op_acc_type(m, op_in_dtype(m->g, n, 0))};
+    struct work w = {.k = k, .t = emit_acc_type(m, op_in_dtype(m->g, n, 0))};
     const bool inside[MAX_RANK] = {0};
     kval idx[MAX_RANK] = {0};
     emit_slices(m, o, inside, idx);
@@ -226,7 +226,7 @@ static void inverse_whole(struct emit *m, const struct node *n)
     struct kir *k = m->k;
     const struct shape *s = op_in_shape(m->g, n, 0);
     struct symtab *st = m->g->sym;
-    struct work w = {.k = k, .t = op_acc_type(m, op_in_dtype(m->g, n, 0))};
+    struct work w = {.k = k, .t = emit_acc_type(m, op_in_dtype(m->g, n, 0))};
     bool inside[MAX_RANK] = {0};
     kval idx[MAX_RANK] = {0}, zero = kir_int(k, 0);
     inside[s->rank - 1] = inside[s->rank - 2] = true;

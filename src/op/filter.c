@@ -168,13 +168,13 @@ static kval meet(struct emit *m, const struct op_filter *f, u32 i, kval p, kval 
 static kval masked(struct emit *m, kval ok, kval v) { return kir_select(m->k, ok, v, emit_neutral(m, KI_ADD, kir_dtype(m->k, v))); }
 
 /* The largest weight of the pixel at idx. */
-static void find_peak(struct emit *m, const struct node *n, enum dtype type, const kval *idx, struct op_acc *peak)
+static void find_peak(struct emit *m, const struct node *n, enum dtype type, const kval *idx, struct emit_acc *peak)
 {
     struct kir *k = m->k;
-    op_acc_open(m, peak, op_lanes(m, 4, idx), kir_const_f(k, type, 1, -INFINITY));
+    emit_acc_open(m, peak, emit_lanes(m, 4, idx), kir_const_f(k, type, 1, -INFINITY));
     kval tap = kir_loop(k, KL_SERIAL, kir_int(k, 0), emit_dim(m, n->in.v[1], 1), 1);
     kval w = emit_value(m, n->in.v[1], (kval[]){idx[0], tap, idx[2], idx[3]});
-    op_acc_set(m, peak, kir_max(k, op_acc_get(m, peak), kir_cast(k, type, w)));
+    emit_acc_set(m, peak, kir_max(k, emit_acc_get(m, peak), kir_cast(k, type, w)));
     kir_end(k);
 }
 
@@ -182,13 +182,13 @@ static kval filter_lower(struct emit *m, const struct node *n, u32 out, const kv
 {
     struct kir *k = m->k;
     struct op_filter f;
-    struct op_acc sum, all, peak;
+    struct emit_acc sum, all, peak;
     const struct shape *x = op_in_shape(m->g, n, 0);
-    enum dtype t = op_in_dtype(m->g, n, 0), type = op_acc_type(m, t);
-    u32 lanes = op_lanes(m, 4, idx);
+    enum dtype t = op_in_dtype(m->g, n, 0), type = emit_acc_type(m, t);
+    u32 lanes = emit_lanes(m, 4, idx);
     op_filter_get(n, &f);
-    op_acc_open(m, &sum, lanes, kir_const_f(k, type, 1, 0));
-    if (f.normalize || f.softmax) op_acc_open(m, &all, lanes, kir_const_f(k, type, 1, f.epsilon));
+    emit_acc_open(m, &sum, lanes, kir_const_f(k, type, 1, 0));
+    if (f.normalize || f.softmax) emit_acc_open(m, &all, lanes, kir_const_f(k, type, 1, f.epsilon));
     if (f.softmax) find_peak(m, n, type, idx, &peak);
     kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, f.kernel[0]), 1);
     kval j = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, f.kernel[1]), 1), ok = 0;
@@ -197,16 +197,16 @@ static kval filter_lower(struct emit *m, const struct node *n, u32 out, const kv
     kval w = emit_clamped(m, n->in.v[1], (kval[]){idx[0], tap, f.splat ? y : idx[2], f.splat ? c : idx[3]}, f.splat ? 12 : 0);
     w = kir_cast(k, type, w);
     if (f.softmax) {
-        w = kir_un(k, KI_EXP, kir_sub(k, w, op_acc_get(m, &peak)));
-        op_acc_set(m, &all, kir_add(k, op_acc_get(m, &all), w));
+        w = kir_un(k, KI_EXP, kir_sub(k, w, emit_acc_get(m, &peak)));
+        emit_acc_set(m, &all, kir_add(k, emit_acc_get(m, &all), w));
     }
     w = masked(m, ok, w);
-    op_acc_fma(m, &sum, w, kir_cast(k, type, emit_clamped(m, n->in.v[0], (kval[]){idx[0], idx[1], y, c}, 12)));
-    if (f.normalize) op_acc_set(m, &all, kir_add(k, op_acc_get(m, &all), w));
+    emit_acc_fma(m, &sum, w, kir_cast(k, type, emit_clamped(m, n->in.v[0], (kval[]){idx[0], idx[1], y, c}, 12)));
+    if (f.normalize) emit_acc_set(m, &all, kir_add(k, emit_acc_get(m, &all), w));
     kir_end(k);
     kir_end(k);
-    kval v = op_acc_get(m, &sum);
-    if (f.normalize || f.softmax) v = kir_bin(k, KI_DIV, v, op_acc_get(m, &all));
+    kval v = emit_acc_get(m, &sum);
+    if (f.normalize || f.softmax) v = kir_bin(k, KI_DIV, v, emit_acc_get(m, &all));
     return kir_cast(k, emit_type(t), v);
 }
 
@@ -214,19 +214,19 @@ static kval outer_lower(struct emit *m, const struct node *n, u32 out, const kva
 {
     struct kir *k = m->k;
     struct op_filter f;
-    struct op_acc sum;
+    struct emit_acc sum;
     const struct shape *b = op_in_shape(m->g, n, 1);
-    enum dtype t = op_in_dtype(m->g, n, 0), type = op_acc_type(m, t);
+    enum dtype t = op_in_dtype(m->g, n, 0), type = emit_acc_type(m, t);
     kval ok = 0;
     op_filter_get(n, &f);
     kval i = kir_div_i(k, idx[1], f.kernel[1]), j = kir_mod_i(k, idx[1], f.kernel[1]);
     kval y = meet(m, &f, 0, idx[2], i, b->dim[2], &ok), x = meet(m, &f, 1, idx[3], j, b->dim[3], &ok);
-    op_acc_open(m, &sum, op_lanes(m, 4, idx), kir_const_f(k, type, 1, 0));
+    emit_acc_open(m, &sum, emit_lanes(m, 4, idx), kir_const_f(k, type, 1, 0));
     kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), emit_size(m, b->dim[1]), 1);
     kval v = kir_cast(k, type, emit_value(m, n->in.v[0], (kval[]){idx[0], c, idx[2], idx[3]}));
-    op_acc_fma(m, &sum, v, kir_cast(k, type, emit_clamped(m, n->in.v[1], (kval[]){idx[0], c, y, x}, 12)));
+    emit_acc_fma(m, &sum, v, kir_cast(k, type, emit_clamped(m, n->in.v[1], (kval[]){idx[0], c, y, x}, 12)));
     kir_end(k);
-    return kir_cast(k, emit_type(t), masked(m, ok, op_acc_get(m, &sum)));
+    return kir_cast(k, emit_type(t), masked(m, ok, emit_acc_get(m, &sum)));
 }
 
 /* A multiply-add per tap and channel, whether it meets something or not. */
@@ -301,7 +301,7 @@ struct folding {
     const struct node *n;
     const struct fold *f;
     kval idx[MAX_RANK];
-    struct op_acc sum;
+    struct emit_acc sum;
     kval size; /* of the output along the axis */
 };
 
@@ -310,9 +310,9 @@ static void add_position(struct folding *x, kval from, kval ok)
 {
     kval v;
     x->idx[x->f->axis] = from;
-    v = kir_cast(x->m->k, kir_dtype(x->m->k, op_acc_get(x->m, &x->sum)), emit_value(x->m, x->n->in.v[0], x->idx));
+    v = kir_cast(x->m->k, kir_dtype(x->m->k, emit_acc_get(x->m, &x->sum)), emit_value(x->m, x->n->in.v[0], x->idx));
     if (ok) v = masked(x->m, ok, v);
-    op_acc_set(x->m, &x->sum, kir_add(x->m->k, op_acc_get(x->m, &x->sum), v));
+    emit_acc_set(x->m, &x->sum, kir_add(x->m->k, emit_acc_get(x->m, &x->sum), v));
 }
 
 /* All of one pad, the elements i = from .. to-1 of the padded axis, of which q is the one they came from. */
@@ -341,11 +341,11 @@ static kval fold_lower(struct emit *m, const struct node *n, u32 out, const kval
     struct folding x = {.m = m, .n = n, .f = &f, .size = emit_size(m, y->dim[f.axis])};
     for (u32 a = 0; a < y->rank; a++) x.idx[a] = idx[a];
     kval q = idx[f.axis], begin = kir_int(k, f.before), end = kir_add(k, x.size, begin);
-    op_acc_open(m, &x.sum, op_lanes(m, y->rank, idx), kir_const_f(k, op_acc_type(m, t), 1, 0));
+    emit_acc_open(m, &x.sum, emit_lanes(m, y->rank, idx), kir_const_f(k, emit_acc_type(m, t), 1, 0));
     add_position(&x, kir_bin(k, KI_ADD, q, begin), 0);
     add_pad(&x, q, kir_int(k, 0), begin);
     add_pad(&x, q, end, kir_add_i(k, end, f.after));
-    return kir_cast(k, emit_type(t), op_acc_get(m, &x.sum));
+    return kir_cast(k, emit_type(t), emit_acc_get(m, &x.sum));
 }
 
 /* Random instances. */

@@ -309,7 +309,7 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
     struct sampler s;
     struct ktaps t[MAX_AXES];
     const struct shape *x = op_in_shape(m->g, n, 0);
-    struct lowering l = {.m = m, .k = k, .s = &s, .t = op_acc_type(m, op_in_dtype(m->g, n, 1))};
+    struct lowering l = {.m = m, .k = k, .s = &s, .t = emit_acc_type(m, op_in_dtype(m->g, n, 1))};
     kval place[MAX_RANK] = {idx[0]}, at[MAX_RANK] = {idx[0], idx[1]};
     sampler_read(n, &s);
     for (u32 a = 2; a < x->rank; a++) place[a - 1] = idx[a];

@@ -216,16 +216,16 @@ static kval decay(const struct work *w, kval t, kval at) { return kir_un(w->k, K
 static kval emit_decay(const struct work *w, kval t)
 {
     struct kir *k = w->k;
-    struct op_acc seen = {0};
+    struct emit_acc seen = {0};
     if (!w->r.gated && !w->r.delta) return 0;
     kval by = w->r.gated && !w->r.per_key ? decay(w, t, w->h) : 0;
-    if (w->r.delta) op_acc_open(w->m, &seen, 1, kir_const_f(k, w->t, 1, 0));
+    if (w->r.delta) emit_acc_open(w->m, &seen, 1, kir_const_f(k, w->t, 1, 0));
     kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), w->dk, 1), s = kir_load(k, w->s, i), at = in_head(w, w->h, w->dk, i);
     if (w->r.gated) s = kir_bin(k, KI_MUL, s, by ? by : decay(w, t, at));
     if (w->r.gated) kir_store(k, w->s, i, s);
-    if (w->r.delta) op_acc_fma(w->m, &seen, read(w, IN_K, t, at), s);
+    if (w->r.delta) emit_acc_fma(w->m, &seen, read(w, IN_K, t, at), s);
     kir_end(k);
-    return w->r.delta ? op_acc_get(w->m, &seen) : 0;
+    return w->r.delta ? emit_acc_get(w->m, &seen) : 0;
 }
 
 static void emit_update(const struct work *w, kval t)
@@ -257,13 +257,13 @@ static void emit_read(const struct work *w, kval t, kval scale)
     if (!emit_wants(w->m, w->n, OUT_Y)) return;
     kval r = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, each), 1);
     kval head = kir_add(k, kir_bin(k, KI_MUL, w->h, kir_int(k, each)), r);
-    struct op_acc sum;
-    op_acc_open(w->m, &sum, 1, kir_const_f(k, w->t, 1, 0));
+    struct emit_acc sum;
+    emit_acc_open(w->m, &sum, 1, kir_const_f(k, w->t, 1, 0));
     kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), w->dk, 1);
     kval s = kir_load(k, w->s, i);
-    op_acc_fma(w->m, &sum, read(w, IN_Q, t, in_head(w, head, w->dk, i)), s);
+    emit_acc_fma(w->m, &sum, read(w, IN_Q, t, in_head(w, head, w->dk, i)), s);
     kir_end(k);
-    kval v = kir_bin(k, KI_MUL, op_acc_get(w->m, &sum), scale);
+    kval v = kir_bin(k, KI_MUL, emit_acc_get(w->m, &sum), scale);
     emit_store(w->m, y, (kval[]){w->b, t, in_head(w, head, w->dv, w->j)},
                kir_cast(k, emit_type(graph_value(w->m->g, y)->dtype), v));
     kir_end(k);
@@ -293,7 +293,7 @@ static void emit_finish(const struct work *w)
 static void whole(struct emit *m, const struct node *n)
 {
     struct kir *k = m->k;
-    struct work w = {.m = m, .k = k, .n = n, .r = get_rule(m->g, n), .t = op_acc_type(m, op_in_dtype(m->g, n, IN_Q))};
+    struct work w = {.m = m, .k = k, .n = n, .r = get_rule(m->g, n), .t = emit_acc_type(m, op_in_dtype(m->g, n, IN_Q))};
     const struct shape columns = {.known = true, .rank = 3, .dim = {op_in_shape(m->g, n, IN_Q)->dim[0],
                                   sym_const(m->g->sym, w.r.hk), w.r.dv}};
     const bool none[MAX_RANK] = {0};

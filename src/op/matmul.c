@@ -145,16 +145,16 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
     const struct shape *a = op_in_shape(m->g, n, 0), *b = op_in_shape(m->g, n, 1);
     u32 rank = graph_value(m->g, n->out.v[0])->shape.rank, ra = a->rank > 1, rb = b->rank > 1,
         batch = rank - ra - rb;
-    enum dtype t = op_sum_type(op_in_dtype(m->g, n, 0)), type = op_acc_type(m, t);
-    struct op_acc acc;
-    op_acc_open(m, &acc, op_lanes(m, rank, idx), kir_cast(k, type, emit_neutral(m, KI_ADD, t)));
+    enum dtype t = op_sum_type(op_in_dtype(m->g, n, 0)), type = emit_acc_type(m, t);
+    struct emit_acc acc;
+    emit_acc_open(m, &acc, emit_lanes(m, rank, idx), kir_cast(k, type, emit_neutral(m, KI_ADD, t)));
     kval i = ra ? idx[batch] : 0, j = rb ? idx[rank - 1] : 0;
     kval s = kir_loop(k, KL_SERIAL, kir_int(k, 0), emit_size(m, a->dim[a->rank - 1]), 1);
     kval x = operand(m, n->in.v[0], batch, idx, (kval[]){i, s});
     kval y = operand(m, n->in.v[1], batch, idx, (kval[]){s, j});
-    op_acc_fma(m, &acc, kir_cast(k, type, x), kir_cast(k, type, y));
+    emit_acc_fma(m, &acc, kir_cast(k, type, x), kir_cast(k, type, y));
     kir_end(k);
-    return kir_cast(k, emit_type(t), op_acc_get(m, &acc));
+    return kir_cast(k, emit_type(t), emit_acc_get(m, &acc));
 }
 
 static double flops(const struct graph *g, const struct node *n, const i64 *var)

@@ -11,16 +11,12 @@
 //   primitive   has `eval` and `lower` (or `whole`). Passes and generators meet only these after
 //               pass `expand`.
 // Passes and generators ask properties, never names.
-//
-// Types in kernels: elements of f16, bf16 and small floats (f8, f6, f4) are handled as f32 between load
-// and store, those of 2 and 4 bits as i8 or u8, every other dtype as itself.
 #ifndef QUERN_OP_H
 #define QUERN_OP_H
 
 #include "ir/ir.h"
 #include "kir/kir.h"
-
-struct emit;
+#include "lower/lower.h"
 
 enum op_prop {
     OP_POINTWISE = 1 << 0, /* out[i] = f(in0[i], in1[i] ...) with NumPy broadcasting */
@@ -163,6 +159,13 @@ bool op_unsupported(struct err *e, const struct graph *g, node_id n, const char 
 bool op_invalid(struct err *e, const struct graph *g, node_id n, const char *fmt, ...)
     QUERN_PRINTF(4, 5);
 
+/* op_lower.c: kernels of graphs of primitives. */
+/* For emit_init: asks the operator of node n. */
+kval op_lower(struct emit *m, node_id n, u32 out, const kval *idx);
+/* The plain kernel: the body of the node that is one (`whole`), else one grid per output. false: nodes that cannot be one kernel
+   (a loop; a node with `whole` beside others). */
+bool op_plain_kernel(struct emit *m, struct kir *k, const struct graph *g, struct arena *a);
+
 /* op_util.c: helpers shared by the families */
 /* dtype and shape of an output, if wanted */
 void op_set_out(struct graph *g, node_id n, u32 k, enum dtype t, const struct shape *s);
@@ -190,8 +193,6 @@ bool op_sym_ints(const struct graph *g, value_id v, sym out[], i64 max, i64 *n);
 bool op_sym_content(const struct graph *g, value_id v, i64 max, struct sym_data *out);
 void op_set_sdata(struct graph *g, value_id v, const sym *num, i64 n, i64 den);
 bool op_axis(i64 axis, u32 rank, u32 *out);                     /* -rank..rank-1 -> 0..rank-1 */
-/* of an integer type or bool; u64 as its bits; 0 for floats */
-i64 op_int_extreme(enum dtype t, bool largest);
 value_id op_const_f(struct graph *g, enum dtype t, double v);   /* new scalar constant */
 value_id op_const_i(struct graph *g, enum dtype t, const i64 *v, i64 n); /* new 1-d constant */
 /* constant, or node quern::Sym: scalar with a symbolic value */
@@ -415,25 +416,9 @@ void op_copy_sdata(struct graph *g, value_id from, value_id to);
 /* A node of operator `op` named as n takes n's first n_in inputs and all its outputs; n is dead.
    For expand. */
 node_id op_replace(struct graph *g, node_id n, const char *op, u32 n_in);
-kval emit_clamp(struct emit *m, kval i, sym n);    /* to 0..n-1 */
-/* The element of v at idx, zero where an axis of the bit set has no elements: for indices that were
-   clamped. */
-kval emit_clamped(struct emit *m, value_id v, const kval *idx, u32 axes);
 /* An index that comes from data: negative ones count from the end, what is still outside is
-   clamped. */
+   clamped. emit_index does so in kernels. */
 i64 op_index(i64 i, i64 dim);
-kval emit_index(struct emit *m, value_id v, const kval *idx, sym dim);
-/* Opens one grid dimension over the axes of `s` that are not `inside`; sets their indices, the
-   others to 0. */
-void emit_slices(struct emit *m, const struct shape *s, const bool *inside, kval *idx);
-/* For outputs that `whole` has written: a grid that writes zeros to the channels that only a
-   blocked layout has. */
-void emit_padding(struct emit *m, value_id v);
-/* output k is an output of the task */
-bool emit_wants(const struct emit *m, const struct node *n, u32 k);
-kval emit_zero(struct emit *m, enum dtype t);      /* of emit_type(t) */
-/* proven: the scalar v is a multiple of c */
-bool emit_is_multiple(const struct kir *k, kval v, i64 c);
 
 /* op_window.c: windows that slide over the spatial axes 2, 3 ... of (n, c, d0, d1 ...), for
    convolution and pooling. */
@@ -528,17 +513,6 @@ void op_cell_random(const struct op *self, struct graph *g, struct rng *r, bool 
    pads. */
 bool op_pad_inner(const struct graph *g, value_id v, u32 axis, sym *from, sym *to);
 
-/* A register that a loop accumulates into. Floats are f32 or f64 (m->acc_f64, or dtype f64). */
-struct op_acc { kval reg; u32 lanes; };
-enum dtype op_acc_type(const struct emit *m, enum dtype t);
-/* init of type op_acc_type */
-void op_acc_open(struct emit *m, struct op_acc *a, u32 lanes, kval init);
-kval op_acc_get(struct emit *m, const struct op_acc *a);
-void op_acc_set(struct emit *m, const struct op_acc *a, kval v);
-/* += x*y, both of the accumulator's type */
-void op_acc_fma(struct emit *m, const struct op_acc *a, kval x, kval y);
-u32 op_lanes(const struct emit *m, u32 n, const kval *idx);               /* the widest */
-
 /* of input k */
 const struct shape *op_in_shape(const struct graph *g, const struct node *n, u32 k);
 /* of input k */
@@ -551,115 +525,5 @@ bool op_has_in(const struct node *n, u32 k);
 /* acc[i*as] += w * x[at + i*xs] for i < n: the inner loop of reference evaluations. */
 struct op_row { double *acc; i64 as; const struct tensor *x; i64 at, xs, n; };
 void op_row_add(const struct op_row *r, double w);
-
-/* op_emit.c: values inside kernels. A task's graph is lowered by asking for its outputs' elements:
-   each node's lower asks for its inputs' elements in turn until loads of the task's inputs (or
-   values bound by the generator) are reached. That is what fusion is. */
-typedef kval emit_fn(struct emit *m, const void *user, const kval *idx);
-
-struct emit_bind { emit_fn *fn; const void *user; };
-
-struct emit_memo { value_id v; kval idx[MAX_RANK], val; bool bound; /* see op_emit.c */ };
-
-/* A constant rearranged when the program is compiled: element (i0, i1 ...) of the packed array,
-   row-major over extent[], is the constant's element at index[axis] = sum over the dims that name
-   the axis of i*stride, or 0 where that is out of range. Before that a constant of floats may be
-   multiplied along some of its axes by small matrices: element i along the axis becomes the sum
-   over k of v[i][k] * element k, in f64, and the axis is `rows` long. */
-struct pack {
-    u32 n;
-    struct { sym extent; u32 axis; i64 stride; } dim[12];
-    u32 n_mat;
-    struct pack_mat { u32 axis, rows; const double *v; } mat[3]; /* v: rows x size of the axis */
-    enum dtype dtype;         /* of the packed array, a float type; DT_NONE: the constant's */
-};
-
-enum dtype pack_dtype(const struct pack *p, enum dtype t); /* of the packed array; t: the constant's */
-/* Text that tells packs apart: two with the same text make the same of a constant. */
-void pack_print(struct buf *b, const struct pack *p, const struct symtab *st, const struct tensor *t);
-/* op_pack.c: the constant rearranged, one-dimensional; NULL: an extent is not constant, or, and then
-   the error (may be NULL) is set, it does not fit in memory. */
-struct tensor *pack_apply(const struct pack *p, const struct tensor *t, struct symtab *st,
-                          struct arena *a, struct err *e);
-
-struct kernel_arg {
-    value_id v;               /* of the task's graph */
-    bool is_out;
-    const struct pack *pack;  /* NULL: as it lies in its layout */
-};
-
-struct emit {
-    struct kir *k;
-    const struct graph *g;                                        /* the task */
-    struct arena *arena;
-    kval *buf;                                                    /* per value: BUF, 0 = none */
-    struct emit_bind *bind;                                       /* per value */
-    struct { struct kernel_arg *v; u32 n, cap; } arg;             /* in order of the BUFs */
-    /* reductions accumulate floats in f64 (reference kernels) */
-    bool acc_f64;
-    /* per value: BUF of an output of the task (then also in buf unless the value is an input, too)
-       */
-    kval *out;
-    bool *packed;                                                 /* per value: has a packed BUF */
-    /* leading lanes that vector loads read, 0: all */
-    kval limit;
-    u32 *n_uses;                                                  /* per value */
-    /* outputs are stored past the caches */
-    bool streams;
-    /* a value made by quern::Pad, the axes along which none of its pads is asked for: emit_inside */
-    value_id inside;
-    u32 inside_axes;
-    /* the value being lowered depends on a bound one */
-    bool touched_bind;
-    /* values being lowered, one within another */
-    u32 depth;
-    /* values lowered before, see op_emit.c */
-    struct { struct emit_memo *v; u32 n, cap; } memo;
-};
-
-/* Starts a kernel for a task: emit_pack for the constants that are rearranged first, then emit_args
-   declares the rest. */
-void emit_init(struct emit *m, struct kir *k, const struct graph *task, struct arena *a);
-kval emit_pack(struct emit *m, value_id v, const struct pack *p);  /* BUF of the packed constant */
-/* remaining inputs, then outputs; scalars with content become literals */
-void emit_args(struct emit *m);
-void emit_bind(struct emit *m, value_id v, emit_fn *fn, const void *user); /* fn NULL: unbind */
-/* from now on vector loads read the first n lanes only (n = 0: all): the end of a row */
-void emit_limit(struct emit *m, kval n);
-/* from now on outputs are stored as what nobody reads soon (kir_stream) */
-void emit_stream(struct emit *m, bool on);
-/* From now on elements of v, which quern::Pad makes, are asked for only where op_pad_inner says that
-   they are its input's, along the axes whose bits are set: they are addressed as such. 0: unset. */
-void emit_inside(struct emit *m, value_id v, u32 axes);
-kval emit_load(struct emit *m, kval buf, kval at);                /* a load that heeds the limit */
-/* emit_value would load v's element from its BUF, which holds nothing but v, in rows. */
-bool emit_is_stored(const struct emit *m, value_id v);
-/* constant or kernel parameter */
-kval emit_size(struct emit *m, sym s);
-kval emit_dim(struct emit *m, value_id v, u32 axis);
-/* element(s) at idx: bound, loaded or lowered */
-kval emit_value(struct emit *m, value_id v, const kval *idx);
-/* to an output of the task, converted to its dtype */
-void emit_store(struct emit *m, value_id v, const kval *idx, kval val);
-/* last or channel index a ramp; first n lanes only */
-void emit_store_n(struct emit *m, value_id v, const kval *idx, kval val, kval n);
-/* the plain kernel of an output: one grid over its elements */
-void emit_output(struct emit *m, value_id v);
-/* element index in the value's layout */
-kval emit_offset(struct emit *m, value_id v, const kval *idx);
-/* Of t's values in kernels: f32 of f16, bf16 and small floats, i8 and u8 of i4, i2, u4, u2, others themselves. */
-enum dtype emit_type(enum dtype t);
-/* op_small.c: between that and elements in memory, dtype_stored(t). Small floats by integer arithmetic, which every target has. */
-kval emit_widen(struct emit *m, enum dtype t, kval element);
-kval emit_narrow(struct emit *m, enum dtype t, kval val); /* as elem_set_f64, elem_set_i64 */
-kval emit_narrow_by(struct emit *m, enum dtype t, kval val, struct small_rule r);
-kval emit_wrap(struct emit *m, enum dtype t, kval val);   /* an i32 or shorter as an integer of 2 or 4 bits */
-/* Index of a broadcast operand: idx of the result (rank r) -> idx of v, 0 on axes of size 1. */
-void emit_broadcast(struct emit *m, value_id v, u32 r, const kval *idx, kval *out);
-/* 0, 1, +-inf or the type's extreme */
-kval emit_neutral(struct emit *m, enum kir_op combine, enum dtype t);
-/* One more element of a reduction that began with the neutral one: acc is no NaN of MIN or MAX, in which NaNs take no part. Two such
-   accumulators may be combined in any order. */
-kval emit_combine(struct kir *k, enum kir_op combine, kval acc, kval v);
 
 #endif

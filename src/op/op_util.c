@@ -253,20 +253,6 @@ bool op_axis(i64 axis, u32 rank, u32 *out)
     return true;
 }
 
-i64 op_int_extreme(enum dtype t, bool largest)
-{
-    i64 bits = 8 * dtype_size(t);
-    switch (dtype_kind(t)) {
-    case DK_NONE:
-    case DK_FLOAT: return 0;
-    case DK_BOOL: return largest;
-    case DK_UINT: return !largest ? 0 : bits == 64 ? -1 : ((i64)1 << bits) - 1;
-    case DK_INT:
-        return largest ? (i64)(~(u64)0 >> (65 - bits)) : -(i64)(~(u64)0 >> (65 - bits)) - 1;
-    }
-    unreachable();
-}
-
 value_id op_const_f(struct graph *g, enum dtype t, double v)
 {
     struct tensor *x = tensor_new(g->arena, t, 0, NULL);

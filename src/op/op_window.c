@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Shared by convolution, pooling and matrix products: windows sliding over spatial axes,
-// accumulators in kernels, and the row update of reference evaluations.
+// and the row update of reference evaluations.
 //
 // infer makes the attributes explicit, so that every later reader sees kernel_shape, strides,
 // dilations and pads. The one exception: auto_pad SAME_* with a stride over a symbolic size, whose
@@ -320,45 +320,6 @@ void op_taps_open(struct emit *m, const struct op_window *w, const struct shape 
 void op_taps_close(struct emit *m, const struct op_window *w)
 {
     for (u32 i = 0; i < w->n; i++) kir_end(m->k);
-}
-
-/* Accumulators. */
-
-enum dtype op_acc_type(const struct emit *m, enum dtype t)
-{
-    return dtype_is_float(t) && m->acc_f64 ? DT_F64 : emit_type(t);
-}
-
-void op_acc_open(struct emit *m, struct op_acc *a, u32 lanes, kval init)
-{
-    a->lanes = lanes;
-    a->reg = kir_alloc(m->k, KS_REG, kir_dtype(m->k, init), lanes, kir_int(m->k, 1));
-    op_acc_set(m, a, init);
-}
-
-kval op_acc_get(struct emit *m, const struct op_acc *a)
-{
-    return kir_load(m->k, a->reg, kir_int(m->k, 0));
-}
-
-void op_acc_set(struct emit *m, const struct op_acc *a, kval v)
-{
-    kir_store(m->k, a->reg, kir_int(m->k, 0), kir_splat(m->k, v, a->lanes));
-}
-
-void op_acc_fma(struct emit *m, const struct op_acc *a, kval x, kval y)
-{
-    kval old = op_acc_get(m, a);
-    if (dtype_is_float(kir_dtype(m->k, old))) op_acc_set(m, a, kir_fma(m->k, x, y, old));
-    else op_acc_set(m, a, kir_bin(m->k, KI_ADD, old, kir_bin(m->k, KI_MUL, x, y)));
-}
-
-u32 op_lanes(const struct emit *m, u32 n, const kval *idx)
-{
-    u32 lanes = 1;
-    for (u32 i = 0; i < n; i++)
-        if (kir_lanes(m->k, idx[i]) > lanes) lanes = kir_lanes(m->k, idx[i]);
-    return lanes;
 }
 
 /* Inputs. */

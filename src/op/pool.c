@@ -192,15 +192,15 @@ static kval lower_max(struct emit *m, const struct node *n, const struct op_wind
                       const kval *idx)
 {
     const struct value *x = graph_value(m->g, n->in.v[0]);
-    struct op_acc a;
+    struct emit_acc a;
     struct op_taps t;
     kval least = emit_neutral(m, KI_MAX, x->dtype);
-    op_acc_open(m, &a, op_lanes(m, x->shape.rank, idx), least);
+    emit_acc_open(m, &a, emit_lanes(m, x->shape.rank, idx), least);
     op_taps_open(m, w, &x->shape, idx + 2, &t);
     kval v = tap_value(m, n, idx, &t, least);
-    op_acc_set(m, &a, emit_combine(m->k, KI_MAX, op_acc_get(m, &a), v));
+    emit_acc_set(m, &a, emit_combine(m->k, KI_MAX, emit_acc_get(m, &a), v));
     op_taps_close(m, w);
-    return op_acc_get(m, &a);
+    return emit_acc_get(m, &a);
 }
 
 /* Flat position of the tap in the input. */
@@ -225,22 +225,22 @@ static kval lower_argmax(struct emit *m, const struct node *n, const struct op_w
 {
     struct kir *k = m->k;
     const struct value *x = graph_value(m->g, n->in.v[0]);
-    struct op_acc best, at;
+    struct emit_acc best, at;
     struct op_taps t;
-    u32 lanes = op_lanes(m, x->shape.rank, idx);
+    u32 lanes = emit_lanes(m, x->shape.rank, idx);
     kval least = emit_neutral(m, KI_MAX, x->dtype);
-    op_acc_open(m, &best, lanes, least);
-    op_acc_open(m, &at, lanes, kir_int(k, -1));
+    emit_acc_open(m, &best, lanes, least);
+    emit_acc_open(m, &at, lanes, kir_int(k, -1));
     op_taps_open(m, w, &x->shape, idx + 2, &t);
-    kval v = tap_value(m, n, idx, &t, least), old = op_acc_get(m, &at), max = op_acc_get(m, &best);
+    kval v = tap_value(m, n, idx, &t, least), old = emit_acc_get(m, &at), max = emit_acc_get(m, &best);
     kval better =
         kir_bin(k, KI_OR, kir_bin(k, KI_LT, max, v), kir_bin(k, KI_LT, old, kir_int(k, 0)));
     if (t.ok) better = kir_bin(k, KI_AND, better, t.ok);
     kval flat = flat_at(m, &x->shape, idx, &t, attr_int(n, "storage_order", 0));
-    op_acc_set(m, &at, kir_select(k, better, flat, old));
-    op_acc_set(m, &best, kir_select(k, better, emit_combine(k, KI_MAX, max, v), max));
+    emit_acc_set(m, &at, kir_select(k, better, flat, old));
+    emit_acc_set(m, &best, kir_select(k, better, emit_combine(k, KI_MAX, max, v), max));
     op_taps_close(m, w);
-    return op_acc_get(m, &at);
+    return emit_acc_get(m, &at);
 }
 
 static kval lower_sum(struct emit *m, const struct node *n, const struct op_window *w,
@@ -248,15 +248,15 @@ static kval lower_sum(struct emit *m, const struct node *n, const struct op_wind
 {
     struct kir *k = m->k;
     const struct value *x = graph_value(m->g, n->in.v[0]);
-    struct op_acc a;
+    struct emit_acc a;
     struct op_taps t;
-    kval zero = kir_const_f(k, op_acc_type(m, x->dtype), 1, 0);
-    op_acc_open(m, &a, op_lanes(m, x->shape.rank, idx), zero);
+    kval zero = kir_const_f(k, emit_acc_type(m, x->dtype), 1, 0);
+    emit_acc_open(m, &a, emit_lanes(m, x->shape.rank, idx), zero);
     op_taps_open(m, w, &x->shape, idx + 2, &t);
     kval v = tap_value(m, n, idx, &t, zero);
-    op_acc_set(m, &a, kir_bin(k, KI_ADD, op_acc_get(m, &a), p ? emit_power(k, v, p) : v));
+    emit_acc_set(m, &a, kir_bin(k, KI_ADD, emit_acc_get(m, &a), p ? emit_power(k, v, p) : v));
     op_taps_close(m, w);
-    return op_acc_get(m, &a);
+    return emit_acc_get(m, &a);
 }
 
 /* sum^(1/p) */
@@ -272,7 +272,7 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
     struct kir *k = m->k;
     struct op_window w;
     const struct value *x = graph_value(m->g, n->in.v[0]);
-    enum dtype type = op_acc_type(m, x->dtype);
+    enum dtype type = emit_acc_type(m, x->dtype);
     i64 p = attr_int(n, "p", 2);
     kval v = 0;
     op_window_get(m->g, n, &w);

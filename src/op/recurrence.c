@@ -303,7 +303,7 @@ static void finish(const struct work *w, kval steps)
 static void whole(struct emit *m, const struct node *n)
 {
     struct kir *k = m->k;
-    struct work w = {.m = m, .k = k, .n = n, .c = op_cell_get(m->g, n), .t = op_acc_type(m, op_in_dtype(m->g, n, IN_X))};
+    struct work w = {.m = m, .k = k, .n = n, .c = op_cell_get(m->g, n), .t = emit_acc_type(m, op_in_dtype(m->g, n, IN_X))};
     w.dir = kir_grid(k, kir_int(k, w.c.n_dirs));
     w.seq = kir_grid(k, emit_dim(m, n->in.v[IN_X], 1));
     kval steps = emit_dim(m, n->in.v[IN_X], 0);

@@ -267,7 +267,7 @@ static bool eval(const struct op_eval *v, struct err *e)
     for (u32 i = 0; i < r.n_axes; i++) on[r.axis[i]] = true;
     i64 n = tensor_count(out), idx[MAX_RANK] = {0};
     double *f = op_eval_array(v, n, sizeof *f, e), f0 = kind == MAX ? -INFINITY : kind == MIN ? INFINITY : kind == PROD;
-    i64 *k = op_eval_array(v, n, sizeof *k, e), k0 = op_int_extreme(in->dtype, kind == MIN);
+    i64 *k = op_eval_array(v, n, sizeof *k, e), k0 = dtype_int_extreme(in->dtype, kind == MIN);
     if (!f || !k) return false;
     for (i64 i = 0; i < n; i++) f[i] = f0, k[i] = kind == SUM || kind == PROD ? kind == PROD : k0;
     for (i64 i = 0, m = tensor_count(in); i < m; i++, op_next(in->rank, in->dim, idx)) {

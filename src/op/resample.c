@@ -446,11 +446,11 @@ static kval stretched_taps(struct lerp *l, u32 lanes)
 {
     struct kir *k = l->m->k;
     const struct op_resize *r = l->r;
-    struct op_acc sum, weights;
+    struct emit_acc sum, weights;
     u32 open = 0;
     kval w = constant(l, 1);
-    op_acc_open(l->m, &sum, lanes, constant(l, 0));
-    op_acc_open(l->m, &weights, lanes, constant(l, 0));
+    emit_acc_open(l->m, &sum, lanes, constant(l, 0));
+    emit_acc_open(l->m, &weights, lanes, constant(l, 0));
     for (u32 i = 0; i < r->rank; i++) {
         if (op_resize_same(r, i)) continue;
         sym base = sym_const(l->m->g->sym, r->mode == RESIZE_CUBIC ? 2 : 1),
@@ -472,10 +472,10 @@ static kval stretched_taps(struct lerp *l, u32 lanes)
         w = kir_bin(k, KI_MUL, w, wi);
         open++;
     }
-    op_acc_fma(l->m, &sum, w, kir_cast(k, l->type, emit_value(l->m, l->n->in.v[0], l->at)));
-    op_acc_set(l->m, &weights, kir_bin(k, KI_ADD, op_acc_get(l->m, &weights), w));
+    emit_acc_fma(l->m, &sum, w, kir_cast(k, l->type, emit_value(l->m, l->n->in.v[0], l->at)));
+    emit_acc_set(l->m, &weights, kir_bin(k, KI_ADD, emit_acc_get(l->m, &weights), w));
     while (open--) kir_end(k);
-    return kir_bin(k, KI_DIV, op_acc_get(l->m, &sum), op_acc_get(l->m, &weights));
+    return kir_bin(k, KI_DIV, emit_acc_get(l->m, &sum), emit_acc_get(l->m, &weights));
 }
 
 static kval resize_lower(struct emit *m, const struct node *n, u32 out, const kval *idx)
@@ -484,14 +484,14 @@ static kval resize_lower(struct emit *m, const struct node *n, u32 out, const kv
     struct place p[MAX_RANK] = {0};
     op_resize_get(m->g, n, &r);
     struct lerp l = {
-        .m = m, .r = &r, .n = n, .p = p, .type = op_acc_type(m, op_in_dtype(m->g, n, 0))};
+        .m = m, .r = &r, .n = n, .p = p, .type = emit_acc_type(m, op_in_dtype(m->g, n, 0))};
     for (u32 i = 0; i < r.rank; i++) {
         l.at[i] = idx[i];
         if (op_resize_same(&r, i)) continue;
         place_make(m, &r, i, idx[i], &p[i]);
         place_split(m, &p[i], l.type);
     }
-    kval v = r.antialias ? stretched_taps(&l, op_lanes(m, r.rank, idx)) : fixed_taps(&l, 0);
+    kval v = r.antialias ? stretched_taps(&l, emit_lanes(m, r.rank, idx)) : fixed_taps(&l, 0);
     return extrapolated(m, &r, p, kir_cast(m->k, emit_type(op_in_dtype(m->g, n, 0)), v));
 }
 

@@ -253,8 +253,8 @@ static bool whole_factors(const struct graph *g, const struct op_resize *r, i64 
 static void truncate_to(struct graph *g, node_id n, value_id y, enum dtype t, value_id out)
 {
     if (dtype_size(t) < 4) {
-        y = op_node_binf(g, n, "Max", y, DT_F32, (double)op_int_extreme(t, false), 0);
-        y = op_node_binf(g, n, "Min", y, DT_F32, (double)op_int_extreme(t, true), 0);
+        y = op_node_binf(g, n, "Max", y, DT_F32, (double)dtype_int_extreme(t, false), 0);
+        y = op_node_binf(g, n, "Min", y, DT_F32, (double)dtype_int_extreme(t, true), 0);
     }
     op_node_cast(g, n, y, t, out);
 }

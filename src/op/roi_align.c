@@ -208,24 +208,24 @@ static kval sampled(const struct lowering *l, const struct kspan *sy, kval i, co
     return kir_bin(l->k, KI_AND, kir_bin(l->k, KI_LT, i, sy->n), kir_bin(l->k, KI_LT, j, sx->n));
 }
 
-static void emit_larger(const struct lowering *l, const struct op_acc *a, kval v, kval counts)
+static void emit_larger(const struct lowering *l, const struct emit_acc *a, kval v, kval counts)
 {
-    kval old = op_acc_get(l->m, a);
-    op_acc_set(l->m, a, kir_select(l->k, counts, emit_combine(l->k, KI_MAX, old, v), old));
+    kval old = emit_acc_get(l->m, a);
+    emit_acc_set(l->m, a, kir_select(l->k, counts, emit_combine(l->k, KI_MAX, old, v), old));
 }
 
 static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx)
 {
     struct kir *k = m->k;
     struct roi r;
-    struct op_acc a;
+    struct emit_acc a;
     kval ay[2], ax[2], wy[2], wx[2];
     const struct shape *x = op_in_shape(m->g, n, 0);
-    struct lowering l = {m, k, op_acc_type(m, op_in_dtype(m->g, n, 0))};
+    struct lowering l = {m, k, emit_acc_type(m, op_in_dtype(m->g, n, 0))};
     roi_read(n, &r);
     kval batch = emit_clamp(m, kir_cast(k, DT_I64, emit_value(m, n->in.v[2], idx)), x->dim[0]);
     struct kspan sx = emit_span(&l, n, &r, idx[0], 0), sy = emit_span(&l, n, &r, idx[0], 1);
-    op_acc_open(m, &a, op_lanes(m, 4, idx), num(&l, r.max ? -INFINITY : 0));
+    emit_acc_open(m, &a, emit_lanes(m, 4, idx), num(&l, r.max ? -INFINITY : 0));
     kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), largest(k, sy.n), 1);
     emit_taps(&l, &sy, idx[2], i, x->dim[2], ay, wy);
     kval j = kir_loop(k, KL_SERIAL, kir_int(k, 0), largest(k, sx.n), 1);
@@ -233,14 +233,14 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
     for (u32 t = 0; t < 4; t++) {
         kval v = emit_value(m, n->in.v[0], (kval[]){batch, idx[1], ay[t / 2], ax[t % 2]});
         kval weight = kir_bin(k, KI_MUL, wy[t / 2], wx[t % 2]);
-        if (!r.max) op_acc_fma(m, &a, kir_cast(k, l.t, v), weight);
+        if (!r.max) emit_acc_fma(m, &a, kir_cast(k, l.t, v), weight);
         else emit_larger(&l, &a, kir_bin(k, KI_MUL, kir_cast(k, l.t, v), weight), sampled(&l, &sy, i, &sx, j));
     }
     kir_end(k);
     kir_end(k);
     kval count =
         kir_cast(k, l.t, kir_bin(k, KI_MAX, kir_bin(k, KI_MUL, sx.n, sy.n), kir_int(k, 1)));
-    kval sum = op_acc_get(m, &a);
+    kval sum = emit_acc_get(m, &a);
     kval none = kir_bin(k, KI_EQ, kir_bin(k, KI_MUL, sx.n, sy.n), kir_int(k, 0));
     sum = r.max ? kir_select(k, none, num(&l, 0), sum) : kir_bin(k, KI_DIV, sum, count);
     return kir_cast(k, emit_type(op_in_dtype(m->g, n, 0)), sum);

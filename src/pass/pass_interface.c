@@ -422,8 +422,8 @@ static void add_clip(struct chain *c, enum dtype t)
     if (c->failed) return;
     enum dtype from = graph_value(c->g, c->at)->dtype;
     advance(c, op_node1(c->g, 0, "Round", c->at, 0));
-    value_id in[3] = {c->at, op_const_f(c->g, from, (double)op_int_extreme(t, false)),
-                      op_const_f(c->g, from, (double)op_int_extreme(t, true))};
+    value_id in[3] = {c->at, op_const_f(c->g, from, (double)dtype_int_extreme(t, false)),
+                      op_const_f(c->g, from, (double)dtype_int_extreme(t, true))};
     if (!c->failed) advance(c, op_node(c->g, 0, "Clip", 3, in, 0));
 }
 

@@ -187,12 +187,7 @@ static void keep_wide(struct graph *g)
 static bool emit_plain(struct emit *m, struct kir *k, const struct graph *g, struct arena *a, struct err *e)
 {
     const struct op *op = op_of(g, 1);
-    if (!op->whole && !op->lower) return err_set(e, ERR_UNSUPPORTED, "%s has no plain kernel", op->name);
-    kir_init(k, a, S("plain"));
-    emit_init(m, k, g, a);
-    emit_args(m);
-    if (op->whole) op->whole(m, graph_node(g, 1));
-    for (u32 i = 0; !op->whole && i < g->output.n; i++) emit_output(m, g->output.v[i]);
+    if (!op_plain_kernel(m, k, g, a)) return err_set(e, ERR_UNSUPPORTED, "%s has no plain kernel", op->name);
     struct kir one = *k; /* many elements at once are interpreted sooner */
     struct err none = {0};
     if (!op->whole && !kir_spread(k, a, &one, SPREAD, &none)) *k = one;

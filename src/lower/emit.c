@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// op_emit: values inside kernels. An element of a value comes from the generator (bound), from
+// emit: values inside kernels. An element of a value comes from the generator (bound), from
 // memory (inputs and constants of the task), from literals and sizes (content known in symbols), or
 // from its producer's `lower`, which asks for elements of its inputs in turn. Fusion is nothing but
 // that recursion.
@@ -12,14 +12,14 @@
 // still in scope: without it, chains of diamonds would be walked exponentially often, and
 // reductions emitted twice. What depends on a bound value is remembered until the outermost value is
 // lowered: the generator may deliver something else next time.
-#include "op/op.h"
+#include "lower/lower.h"
 
 #include <math.h>
 
-void emit_init(struct emit *m, struct kir *k, const struct graph *task, struct arena *a)
+void emit_init(struct emit *m, struct kir *k, const struct graph *task, emit_lower_fn *lower, struct arena *a)
 {
     u32 n = task->value.n;
-    *m = (struct emit){.k = k, .g = task, .arena = a};
+    *m = (struct emit){.k = k, .g = task, .arena = a, .lower = lower};
     m->buf = arena_array(a, kval, n);
     m->out = arena_array(a, kval, n);
     m->bind = arena_array(a, struct emit_bind, n);
@@ -332,12 +332,10 @@ static kval emit_lowered(struct emit *m, value_id v, const kval *idx)
     kval val = m->n_uses[v] > 1 ? memo_find(m, v, idx, &bound) : 0;
     m->touched_bind |= bound;
     if (val) return val;
-    const struct op *op = op_of(m->g, x->producer);
-    assert(op && op->lower);
     bool outer = m->touched_bind;
     m->touched_bind = false;
     m->depth++;
-    val = op->lower(m, graph_node(m->g, x->producer), x->out_index, idx);
+    val = m->lower(m, x->producer, x->out_index, idx);
     assert(kir_dtype(m->k, val) == emit_type(x->dtype));
     if (m->n_uses[v] > 1) memo_add(m, v, idx, val);
     m->touched_bind |= outer;
@@ -439,7 +437,7 @@ kval emit_neutral(struct emit *m, enum kir_op combine, enum dtype t)
     if (combine == KI_AND) return emit_number(m, t, 0, t == DT_BOOL ? 1 : -1);
     assert(combine == KI_MIN || combine == KI_MAX);
     bool largest = combine == KI_MIN;
-    return emit_number(m, t, largest ? INFINITY : -INFINITY, op_int_extreme(t, largest));
+    return emit_number(m, t, largest ? INFINITY : -INFINITY, dtype_int_extreme(t, largest));
 }
 
 /* MIN and MAX give their second operand where the first is a NaN. */

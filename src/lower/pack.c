@@ -3,7 +3,7 @@
 // Rearranging constants when a program is compiled, as struct pack says: a strided walk over the source with zeros where it leaves
 // the source. Done once per constant, so plain loops will do; the innermost dimension is copied in a tight one. Where matrices come
 // first, the source of the walk is a product in f64, rounded once when it is copied.
-#include "op/op.h"
+#include "lower/lower.h"
 
 #include <string.h>
 

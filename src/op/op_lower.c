@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the operators contribute to kernels: lower/ asks here for elements of a node's outputs.
+#include "op/op.h"
+
+kval op_lower(struct emit *m, node_id n, u32 out, const kval *idx)
+{
+    const struct op *op = op_of(m->g, n);
+    assert(op && op->lower);
+    return op->lower(m, graph_node(m->g, n), out, idx);
+}
+
+/* The graph's nodes can be one kernel; whole: the node that emits all of it, 0: none. */
+static bool is_one_kernel(const struct graph *g, node_id *whole)
+{
+    u32 n_nodes = 0;
+    *whole = 0;
+    for (node_id n = 1; n < g->node.n; n++) {
+        if (graph_node(g, n)->dead) continue;
+        n_nodes++;
+        if (op_of(g, n)->whole) *whole = n;
+        else if (!op_of(g, n)->lower) return false;
+    }
+    return !*whole || n_nodes == 1;
+}
+
+bool op_plain_kernel(struct emit *m, struct kir *k, const struct graph *g, struct arena *a)
+{
+    node_id whole;
+    if (!is_one_kernel(g, &whole)) return false;
+    kir_init(k, a, S("plain"));
+    emit_init(m, k, g, op_lower, a);
+    emit_args(m);
+    if (whole) op_of(g, whole)->whole(m, graph_node(g, whole));
+    for (u32 i = 0; !whole && i < g->output.n; i++) emit_output(m, g->output.v[i]);
+    return true;
+}
