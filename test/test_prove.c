@@ -25,7 +25,7 @@ struct bed {
     quern *q;
     quern_model *m;
     struct api_target t;
-    struct api_choice x;
+    struct plan_choice x;
     struct cache cache;
     struct log log;
     struct buf said;      /* warnings */
@@ -69,11 +69,11 @@ static struct task_cost *cost_at(struct bed *b, u32 i) { return &b->x.s.cost[b->
 /* changed, and the verdicts in the order of the program. */
 static bool prove(struct bed *b, struct buf *out)
 {
-    const struct api_prove_env env = {.caps = &b->t.caps, .var = b->m->var, .cache = &b->cache, .log = &b->log};
-    struct api_prover *p = api_prove_start(&env, &b->x, &b->a);
+    const struct prove_env env = {.caps = &b->t.caps, .var = b->m->var, .cache = &b->cache, .log = &b->log};
+    struct prover *p = prove_start(&env, &b->x, &b->a);
     bool changed;
-    if (!api_prove_finish(p, &changed, &b->e)) fail_msg("%s", b->e.msg);
-    api_prove_end(p);
+    if (!prove_finish(p, &changed, &b->e)) fail_msg("%s", b->e.msg);
+    prove_end(p);
     for (u32 i = 0; i < b->x.s.choice.n; i++) buf_printf(out, "%.*s\n", STR_ARG(cost_at(b, i)->proof));
     return changed;
 }

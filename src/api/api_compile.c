@@ -6,93 +6,6 @@
 
 #include <string.h>
 
-/* costs */
-
-static bool predict(const struct api_costs *k, const struct task *t, const i64 *var,
-                    struct task_cost *c)
-{
-    if (!gen_default(t, k->caps, var, &c->best)) return false;
-    c->seconds = gen_predict(&c->best, t, k->caps, var) * k->scale;
-    c->is_measured = false;
-    return true;
-}
-
-bool api_cost(void *user, const struct task *t, const i64 *var, struct task_cost *c)
-{
-    const struct api_costs *k = user;
-    struct task_known known;
-    if (k->db && tune_best(k->db, k->env, t, var, &known, k->e) && known.measured) {
-        *c = (struct task_cost){.ok = true,
-                                .best = known.best,
-                                .seconds = known.seconds,
-                                .is_measured = true,
-                                .n_trials = known.n_trials};
-        return true;
-    }
-    *c = (struct task_cost){0};
-    return predict(k, t, var, c);
-}
-
-static u32 count_tasks(const struct cover *c)
-{
-    u32 n = c->task.n;
-    for (u32 b = 0; b < c->body.n; b++) n += count_tasks(c->body.v[b]);
-    return n;
-}
-
-/* Measured over predicted, of the tasks that were measured, those of bodies included; how many. */
-static u32 known_ratios(const struct api_costs *k, const struct cover *c, const i64 *var, double *ratio, struct err *e)
-{
-    u32 n = 0;
-    for (u32 i = 0; i < c->task.n; i++) {
-        struct task_known known;
-        if (task_is_call(c->task.v[i])) continue;
-        if (!tune_best(k->db, k->env, c->task.v[i], var, &known, e)) break;
-        double p = known.measured ? gen_predict(&known.best, c->task.v[i], k->caps, var) : 0;
-        if (p > 0) ratio[n++] = known.seconds / p;
-    }
-    for (u32 b = 0; b < c->body.n && !e->code; b++) n += known_ratios(k, c->body.v[b], var, ratio + n, e);
-    return n;
-}
-
-/* Predictions are optimistic or pessimistic as a whole: their scale is taken from the tasks that
-   were measured, with a margin so that a measured kernel is preferred to a promise. */
-bool api_costs_init(struct api_costs *k, struct db *db, const struct api_target *t,
-                    const struct cover *c, const i64 *var, struct err *e)
-{
-    *k = (struct api_costs){.db = db, .caps = &t->caps, .scale = 1, .e = e};
-    if (!db) return true;
-    k->env = db_env(db, buf_view(&t->fingerprint), buf_view(&t->toolchain), e);
-    if (!k->env) return false;
-    struct arena a = {0};
-    double *ratio = arena_array(&a, double, count_tasks(c) + 1);
-    u32 n = known_ratios(k, c, var, ratio, e);
-    k->n_known = n;
-    if (n) k->scale = 2 * stats_of(ratio, n).median;
-    arena_release(&a);
-    return e->code == ERR_NONE;
-}
-
-/* What was chosen by its prediction gets the schedule of the nearest task that was measured, where that is hoped to be faster than
-   the default. Costs stay as they were: a schedule that is borrowed is no more than a promise. */
-static bool borrow(struct selection *s, const struct api_costs *k, const struct cover *c, const i64 *var, struct err *e)
-{
-    struct arena a = {0};
-    struct known known;
-    bool ok = known_load(&known, k->db, k->env, &a, e);
-    for (u32 i = 0; i < s->choice.n && ok; i++) {
-        u32 task = c->region.v[s->choice.v[i].region].task;
-        if (task == NO_TASK || s->cost[task].is_measured || task_is_call(c->task.v[task])) continue;
-        const struct known_for f = {.task = c->task.v[task], .var = var, .caps = k->caps};
-        struct known_found x;
-        if (!known_nearest(&known, &f, &x, e)) ok = e->code == ERR_NONE;
-        else if (known_improves(&x, &f, &s->cost[task].best)) s->cost[task].best = x.cand;
-    }
-    for (u32 b = 0; b < c->body.n && ok; b++) ok = borrow(&s->body[b], k, c->body.v[b], var, e);
-    arena_release(&a);
-    return ok;
-}
-
 /* building */
 
 /* A candidate that takes a minute to build is given up, what was chosen is needed: even a machine that is busy with other things
@@ -174,18 +87,21 @@ static bool check_options(const quern_model *m, struct db *d, const struct api_t
     return ok;
 }
 
-bool api_choose(struct api_choice *x, quern_model *m, struct db *known, const struct api_target *t, struct cover_opts cut, struct arena *work,
+struct plan_target api_plan_target(const struct api_target *t, struct db *known)
+{
+    return (struct plan_target){.caps = &t->caps, .fingerprint = buf_view(&t->fingerprint), .toolchain = buf_view(&t->toolchain), .db = known};
+}
+
+bool api_choose(struct plan_choice *x, quern_model *m, struct db *known, const struct api_target *t, struct cover_opts cut, struct arena *work,
                 struct err *e)
 {
-    struct api_costs costs;
-    if (known) api_offer_blocks(&cut, &t->caps);
+    const struct plan_target on = api_plan_target(t, known);
+    if (known) plan_offer_blocks(&cut, &t->caps);
     const struct graph *g = api_lowered(m, &t->caps, e);
     bool ok = g && cover_build(&x->c, g, work, &cut, e) && (!known || check_options(m, known, t, &cut, e));
     if (ok) dump_tasks(m->q, &x->c);
-    ok = ok && api_costs_init(&costs, known, t, &x->c, m->var, e) &&
-         plan_select(&x->s, &x->c, m->var, api_cost, &costs, work, e) && !e->code && (!known || borrow(&x->s, &costs, &x->c, m->var, e));
-    if (ok) plan_select_unfused(&x->s, &x->c, work);
-    if (ok && known && !costs.n_known)
+    ok = ok && plan_choose(&x->s, &x->c, m->var, &on, work, e);
+    if (ok && known && !x->s.n_known)
         log_printf(&m->q->log, 1,
                    "the database knows nothing of '%.*s' on this device as it is asked for: times "
                    "are predicted",
@@ -201,35 +117,11 @@ struct making {
     struct arena *a;       /* of the plan */
 };
 
-/* Reasons are told, and with them what is known of the kernels, when all is made. */
-static void explain(struct plan *p, const struct api_choice *x, const i64 *var)
-{
-    struct buf why = {0};
-    plan_explain(&why, &x->c, &x->s, var);
-    p->explain = str_dup(p->arena, buf_view(&why));
-    buf_release(&why);
-}
-
-/* The plan of what was chosen; kernels are verified meanwhile. Where one is replaced it is made once more. */
-static bool make_plan(const struct making *want, struct api_choice *x, const struct plan_env *env, struct plan *p, struct arena *work, struct err *e)
-{
-    quern_model *m = want->m;
-    const struct build_env *be = env->user;
-    const struct api_prove_env how = {.caps = env->caps, .var = m->var, .cache = be->b.cache, .log = &m->q->log, .stop = &m->q->stop};
-    struct api_prover *prover = want->prove ? api_prove_start(&how, x, work) : NULL;
-    bool changed = false, ok = plan_make(p, &x->c, &x->s, m->var, env, want->a, e);
-    if (ok && prover) ok = api_prove_finish(prover, &changed, e);
-    api_prove_end(prover);
-    ok = ok && (!changed || plan_make(p, &x->c, &x->s, m->var, env, want->a, e));
-    if (ok) explain(p, x, m->var);
-    return ok;
-}
-
 /* The program that is chosen now. */
 static bool choose(const struct making *want, const struct api_target *t, struct plan *p, struct arena *work, struct err *e)
 {
     quern_model *m = want->m;
-    struct api_choice x;
+    struct plan_choice x;
     struct cache cache;
     cache_open(&cache, "kernels", work, &m->q->log);
     struct build_env be = {.q = m->q,
@@ -250,7 +142,9 @@ static bool choose(const struct making *want, const struct api_target *t, struct
                            .build = build_texts,
                            .see_kernel = api_wants_dump(m->q, "kernels") ? dump_kernel : NULL,
                            .user = &be};
-    return api_choose(&x, m, want->known, t, want->cut, work, e) && make_plan(want, &x, &env, p, work, e);
+    const struct prove_env prove = {.caps = &t->caps, .var = m->var, .cache = &cache, .log = &m->q->log, .stop = &m->q->stop};
+    return api_choose(&x, m, want->known, t, want->cut, work, e) &&
+           plan_make_verified(p, &x, &env, want->prove ? &prove : NULL, m->var, want->a, e);
 }
 
 /* A kept program, or one that is chosen now. */

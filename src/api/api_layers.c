@@ -92,15 +92,10 @@ static bool find_layers(struct layers *x, struct err *e)
     struct caps caps;
     if (!caps_parse(&caps, x->p->plan.caps, e)) return false;
     const struct graph *g = api_lowered(x->m, &caps, e);
-    bool ok = g != NULL;
+    struct cover *c[PLAN_COVERS];
+    bool ok = g && plan_covers(c, g, &caps, &x->a, e);
     map_init(&regions, &x->a);
-    for (u32 i = 0; i < 8 && ok; i++) { /* the program does not tell what it was chosen from */
-        struct cover *c = arena_new(&x->a, struct cover);
-        struct cover_opts cut = {.no_fusion = i & 1, .no_concat = i >> 1 & 1};
-        if (i & 4) api_offer_blocks(&cut, &caps);
-        ok = cover_build(c, g, &x->a, &cut, e);
-        if (ok) note_regions(&regions, c, &x->a);
-    }
+    for (u32 i = 0; i < PLAN_COVERS && ok; i++) note_regions(&regions, c[i], &x->a);
     u32 n = x->p->plan.dispatch.n;
     x->layer = arena_array(&x->a, struct layer, n + 1);
     for (u32 i = 0; i < n && ok; i++) ok = find_layer(x, &regions, i, &caps, e);

@@ -86,8 +86,6 @@ struct api_keep *api_keep_new(const struct cache *c, struct hash key); /* for a 
 bool api_float_type(const char *name, enum dtype *t, struct err *e);
 /* Is it "vendor", "reference" or NULL? What those are is the caller's business. */
 bool api_baseline_check(const char *name, struct err *e);
-/* Where times are measured channels in blocks are offered between convolutions, too. */
-void api_offer_blocks(struct cover_opts *c, const struct caps *caps);
 
 /* api_tune.c: what a call asks for: the options, where to run, what may be cut. */
 struct api_job {
@@ -105,37 +103,10 @@ struct str api_options_print(const quern_model *m, const struct api_target *t, c
 struct api_device { struct str name, limits; u32 n_threads; };
 bool api_options_device(struct str options, struct api_device *d, struct arena *a); /* false: it says nothing of one */
 
-/* Costs for the selector: measured where db (may be NULL) knows, else predicted, scaled to agree with what was measured. */
-struct api_costs {
-    struct db *db;
-    i64 env;
-    const struct caps *caps;
-    double scale;          /* measured / predicted, median over the tasks known; 1 without any */
-    u32 n_known;           /* tasks that were measured */
-    struct err *e;         /* of what could not be read since */
-};
-bool api_costs_init(struct api_costs *k, struct db *db, const struct api_target *t, const struct cover *c, const i64 *var, struct err *e);
-plan_cost_fn api_cost;
-
 /* api_compile.c: what a program is made of, in the arena. known: the database whose times count, may be NULL. */
-struct api_choice { struct cover c; struct selection s; };
-bool api_choose(struct api_choice *x, quern_model *m, struct db *known, const struct api_target *t, struct cover_opts cut, struct arena *work,
+struct plan_target api_plan_target(const struct api_target *t, struct db *known);
+bool api_choose(struct plan_choice *x, quern_model *m, struct db *known, const struct api_target *t, struct cover_opts cut, struct arena *work,
                 struct err *e);
-/* api_prove.c: the kernels that were chosen against their tasks (tune/exact.h), as much as a bounded number of steps allows, while the caller
-   does something else. */
-struct api_prove_env {
-    const struct caps *caps;
-    const i64 *var;
-    const struct cache *cache; /* of verdicts; NULL: they are not kept */
-    const struct log *log;
-    const struct stop *stop;
-};
-struct api_prover *api_prove_start(const struct api_prove_env *env, struct api_choice *x, struct arena *a); /* in the arena; what is given stays */
-/* Waits, and puts the verdicts into the costs. A kernel that does not do its task gives way to the default schedule (*changed: some did); if that
-   does not either it is an error. */
-bool api_prove_finish(struct api_prover *p, bool *changed, struct err *e);
-void api_prove_end(struct api_prover *p); /* at any time; NULL is fine */
-
 void api_dump(quern *q, const char *stage, struct str text); /* when the options ask for it */
 bool api_wants_dump(const quern *q, const char *stage);
 

@@ -201,17 +201,6 @@ bool api_target_open(struct api_target *t, const char *device, int threads,
     return api_target_choose(t, device, threads, o, e) && api_target_ask(t, e);
 }
 
-/* Below that many channels the pixels of channels last lie near enough to each other: direct
- * convolutions of blocks gained nothing on any layer that was measured. */
-enum { BLOCKS_FROM = 256 };
-
-void api_offer_blocks(struct cover_opts *c, const struct caps *caps)
-{
-    if (caps->is_gpu) return;
-    c->blocks = caps->vector_bytes >= 64 ? LAYOUT_C16 : LAYOUT_C8;
-    c->blocks_from = BLOCKS_FROM;
-}
-
 void api_target_close(struct api_target *t)
 {
     buf_release(&t->fingerprint);

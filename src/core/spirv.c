@@ -257,6 +257,13 @@ static bool read_all(struct reader *r)
     return true;
 }
 
+bool spirv_is_module(struct str bytes)
+{
+    u32 word = 0;
+    if (bytes.n >= 4) memcpy(&word, bytes.p, 4);
+    return word == SPIRV_MAGIC;
+}
+
 static bool read_header(struct reader *r)
 {
     u32 h[SPIRV_HEADER];

@@ -95,6 +95,7 @@ struct spirv_info {
     u32 subgroup;                                  /* required size of a subgroup, 0: any */
 };
 
+bool spirv_is_module(struct str bytes); /* by its first word */
 /* Reads a module of the machine's byte order. Never reads outside of it; what it returns has been
    bounded, not validated. The required subgroup size is what no SPIR-V instruction says: quern
    writes it as the OpString "quern subgroup=32". */

@@ -8,7 +8,7 @@
 // nothing is synchronised, and failures to write only cost the next build.
 //
 // Files: KEY (32 hex digits): code, seal. KEY.part, for a kernel in a program that has others, too: the program's KEY, seal. KEY.proof: what
-// exact verification found of a kernel (api_prove.c), seal. KEY.dnx: a program, seal. All together have at most as many bytes as the user said (2 GiB): beyond that what was used longest ago goes, and what
+// exact verification found of a kernel (plan/prove.c), seal. KEY.dnx: a program, seal. All together have at most as many bytes as the user said (2 GiB): beyond that what was used longest ago goes, and what
 // a process that was killed left half written, after a day.
 #include "tune/tune.h"
 

@@ -9,7 +9,7 @@
 // kernels. They are not kept in databases, which may come from others. One that says DIFFERS is not kept.
 //
 // Steps are counted, not seconds, and in the order of the program, whoever did them and when, so that the same input gives the same bytes.
-#include "api/api_model.h"
+#include "plan/plan.h"
 #include "tune/exact.h"
 
 #include <stdatomic.h>
@@ -31,8 +31,8 @@ struct proof { /* one kernel */
 
 struct use { struct task_cost *cost; u32 proof; };
 
-struct api_prover {
-    const struct api_prove_env *env;
+struct prover {
+    const struct prove_env *env;
     struct arena *a;
     bool has_build;
     struct hash build;
@@ -56,7 +56,7 @@ static void put_sizes(struct buf *b, const struct symtab *t)
     }
 }
 
-static struct hash proof_key(const struct api_prover *p, const struct task *t, const struct candidate *c)
+static struct hash proof_key(const struct prover *p, const struct task *t, const struct candidate *c)
 {
     struct buf b = {0};
     buf_printf(&b, "proof %llx %llx %d\n", (unsigned long long)p->build.lo, (unsigned long long)p->build.hi, PROVE_WORK);
@@ -93,7 +93,7 @@ static void take(struct exact_result *r, const struct head *h, const char *text)
     buf_put(&r->why, text + h->n_sizes, h->n_why);
 }
 
-static bool find(const struct api_prover *p, struct proof *x)
+static bool find(const struct prover *p, struct proof *x)
 {
     struct os_file f;
     struct str s;
@@ -107,7 +107,7 @@ static bool find(const struct api_prover *p, struct proof *x)
     return ok;
 }
 
-static void keep(const struct api_prover *p, const struct proof *x)
+static void keep(const struct prover *p, const struct proof *x)
 {
     const struct head h = head_of(&x->result, 0);
     const struct str piece[] = {{(const char *)&h, sizeof h}, buf_view(&x->result.sizes), buf_view(&x->result.why)};
@@ -116,13 +116,13 @@ static void keep(const struct api_prover *p, const struct proof *x)
 
 /* Working verdicts out. */
 
-static bool examine(const struct api_prover *p, struct exact_result *r, const struct task *t, const struct candidate *c, struct err *e)
+static bool examine(const struct prover *p, struct exact_result *r, const struct task *t, const struct candidate *c, struct err *e)
 {
     return exact_check(r, t, c, p->env->caps, &(struct exact_opts){.max_work = PROVE_WORK, .once = true}, e);
 }
 
 /* The next one that nobody has begun; NULL: there is none. */
-static struct proof *next_proof(const struct api_prover *p)
+static struct proof *next_proof(const struct prover *p)
 {
     while (p->next) {
         u32 i = atomic_fetch_add(p->next, 1);
@@ -135,7 +135,7 @@ static struct proof *next_proof(const struct api_prover *p)
 /* In a child. Beyond the steps of all kernels together nobody asks for more. One that fails is left to the parent, which says why. */
 static void prove_next(void *user, int fd)
 {
-    struct api_prover *p = user;
+    struct prover *p = user;
     struct proof *x;
     for (i64 left = prove_steps; left > 0 && (x = next_proof(p));) {
         struct err e = {0};
@@ -149,7 +149,7 @@ static void prove_next(void *user, int fd)
     }
 }
 
-static void start_children(struct api_prover *p, u32 n_unknown)
+static void start_children(struct prover *p, u32 n_unknown)
 {
     struct err e = {0};
     i64 n = i64_min(i64_min(os_n_cpus() - 1, n_unknown), MAX_PROVERS);
@@ -158,7 +158,7 @@ static void start_children(struct api_prover *p, u32 n_unknown)
 }
 
 /* What a child found. OS_SIGNALLED: it has no more. */
-static enum os_exit hear(struct api_prover *p, const struct os_child *c)
+static enum os_exit hear(struct prover *p, const struct os_child *c)
 {
     struct head h;
     char text[2 * MAX_TEXT];
@@ -171,7 +171,7 @@ static enum os_exit hear(struct api_prover *p, const struct os_child *c)
     return how;
 }
 
-static bool examine_one(struct api_prover *p, struct proof *x, struct err *e)
+static bool examine_one(struct prover *p, struct proof *x, struct err *e)
 {
     if (!mem_check(e, "verifying kernels", S(""))) return false;
     x->is_new = true;
@@ -179,7 +179,7 @@ static bool examine_one(struct api_prover *p, struct proof *x, struct err *e)
 }
 
 /* Takes part until nothing is left to begin, then waits for the others. */
-static bool finish(struct api_prover *p, struct err *e)
+static bool finish(struct prover *p, struct err *e)
 {
     bool ok = true;
     i64 left = prove_steps;
@@ -194,7 +194,7 @@ static bool finish(struct api_prover *p, struct err *e)
 
 /* Which kernels. */
 
-static u32 add_proof(struct api_prover *p, const struct task *t, const struct candidate *c)
+static u32 add_proof(struct prover *p, const struct task *t, const struct candidate *c)
 {
     struct proof x = {.task = t, .cand = *c, .key = proof_key(p, t, c)};
     u64 *known = map_get(&p->by_key, bytes_of(&x.key));
@@ -208,7 +208,7 @@ static u32 add_proof(struct api_prover *p, const struct task *t, const struct ca
 }
 
 /* Each kernel that was chosen, those of bodies, too. */
-static void add_choice(struct api_prover *p, struct selection *s, const struct cover *c)
+static void add_choice(struct prover *p, struct selection *s, const struct cover *c)
 {
     for (u32 i = 0; i < s->choice.n; i++) {
         u32 task = c->region.v[s->choice.v[i].region].task;
@@ -218,10 +218,10 @@ static void add_choice(struct api_prover *p, struct selection *s, const struct c
     for (u32 b = 0; b < c->body.n; b++) add_choice(p, &s->body[b], c->body.v[b]);
 }
 
-struct api_prover *api_prove_start(const struct api_prove_env *env, struct api_choice *x, struct arena *a)
+struct prover *prove_start(const struct prove_env *env, struct plan_choice *x, struct arena *a)
 {
-    struct api_prover *p = arena_new(a, struct api_prover);
-    *p = (struct api_prover){.env = env, .a = a, .has_build = os_build_id(&p->build)};
+    struct prover *p = arena_new(a, struct prover);
+    *p = (struct prover){.env = env, .a = a, .has_build = os_build_id(&p->build)};
     map_init(&p->by_key, a);
     add_choice(p, &x->s, &x->c);
     u32 n_unknown = 0;
@@ -251,7 +251,7 @@ static struct str proof_json(const struct exact_result *r, struct arena *a)
 }
 
 /* The default schedule instead of one that is wrong; false: it is that itself, or wrong, too. */
-static bool replace(struct api_prover *p, struct proof *x, struct err *e)
+static bool replace(struct prover *p, struct proof *x, struct err *e)
 {
     struct buf text = {0};
     struct candidate other;
@@ -271,7 +271,7 @@ static bool replace(struct api_prover *p, struct proof *x, struct err *e)
 }
 
 /* In the order of the program. */
-static bool settle(struct api_prover *p, struct proof *x, i64 *left, bool *changed, struct err *e)
+static bool settle(struct prover *p, struct proof *x, i64 *left, bool *changed, struct err *e)
 {
     if (*left <= 0) {
         struct exact_result none = {.verdict = EXACT_TOLERANCE};
@@ -292,7 +292,7 @@ static bool settle(struct api_prover *p, struct proof *x, i64 *left, bool *chang
     return true;
 }
 
-bool api_prove_finish(struct api_prover *p, bool *changed, struct err *e)
+bool prove_finish(struct prover *p, bool *changed, struct err *e)
 {
     i64 left = prove_steps;
     *changed = false;
@@ -307,10 +307,33 @@ bool api_prove_finish(struct api_prover *p, bool *changed, struct err *e)
     return ok;
 }
 
-void api_prove_end(struct api_prover *p)
+void prove_end(struct prover *p)
 {
     if (!p) return;
     for (u32 i = 0; i < p->n_children; i++) os_child_end(&p->child[i]);
     for (u32 i = 0; i < p->proof.n; i++) exact_result_release(&p->proof.v[i].result);
     os_unshare(p->next, sizeof *p->next);
+}
+
+/* Reasons are told, and with them what is known of the kernels, when all is made. */
+static void explain(struct plan *p, const struct plan_choice *x, const i64 *var)
+{
+    struct buf why = {0};
+    plan_explain(&why, &x->c, &x->s, var);
+    p->explain = str_dup(p->arena, buf_view(&why));
+    buf_release(&why);
+}
+
+bool plan_make_verified(struct plan *p, struct plan_choice *x, const struct plan_env *env, const struct prove_env *how, const i64 *var,
+                        struct arena *a, struct err *e)
+{
+    struct arena work = {0};
+    struct prover *prover = how ? prove_start(how, x, &work) : NULL;
+    bool changed = false, ok = plan_make(p, &x->c, &x->s, var, env, a, e);
+    if (ok && prover) ok = prove_finish(prover, &changed, e);
+    prove_end(prover);
+    ok = ok && (!changed || plan_make(p, &x->c, &x->s, var, env, a, e));
+    if (ok) explain(p, x, var);
+    arena_release(&work);
+    return ok;
 }

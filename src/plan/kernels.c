@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kernels of a program, each once: of what was chosen, or of a plan that is there, whose dispatches are found again among the tasks of the
+// network. What a plan was chosen from depends on options that it does not tell, so all covers are asked.
+#include "plan/plan.h"
+
+/* Below that many channels the pixels of channels last lie near enough to each other: direct
+ * convolutions of blocks gained nothing on any layer that was measured. */
+enum { BLOCKS_FROM = 256 };
+
+void plan_offer_blocks(struct cover_opts *c, const struct caps *caps)
+{
+    if (caps->is_gpu) return;
+    c->blocks = caps->vector_bytes >= 64 ? LAYOUT_C16 : LAYOUT_C8;
+    c->blocks_from = BLOCKS_FROM;
+}
+
+bool plan_covers(struct cover *c[PLAN_COVERS], const struct graph *g, const struct caps *caps, struct arena *a, struct err *e)
+{
+    for (u32 i = 0; i < PLAN_COVERS; i++) {
+        struct cover_opts cut = {.no_fusion = i & 1, .no_concat = i >> 1 & 1};
+        if (i & 4) plan_offer_blocks(&cut, caps);
+        c[i] = arena_new(a, struct cover);
+        if (!cover_build(c[i], g, a, &cut, e)) return false;
+    }
+    return true;
+}
+
+static void add_kernel(struct plan_kernels *x, const struct plan_kernel *j)
+{
+    struct buf key = {0};
+    char hex[33];
+    hash_hex(j->task->key, hex);
+    buf_printf(&key, "%s ", hex);
+    candidate_print(&key, &j->cand);
+    u64 *known = map_get(&x->known, buf_view(&key));
+    if (known) x->kernel.v[*known].n++;
+    else {
+        *arr_push(x->a, &x->kernel) = *j;
+        x->kernel.v[x->kernel.n - 1].n = 1;
+        map_put(&x->known, str_dup(x->a, buf_view(&key)), x->kernel.n - 1);
+    }
+    buf_release(&key);
+}
+
+/* What is chosen. */
+
+void plan_kernels_chosen(struct plan_kernels *x, const struct cover *c, const struct selection *s)
+{
+    for (u32 i = 0; i < s->choice.n; i++) {
+        const struct region *r = &c->region.v[s->choice.v[i].region];
+        if (r->task == NO_TASK || task_is_call(c->task.v[r->task])) continue;
+        add_kernel(x, &(struct plan_kernel){.task = c->task.v[r->task], .cand = s->cost[r->task].best, .label = plan_label(c, r, x->a)});
+    }
+    for (u32 b = 0; b < c->body.n; b++) plan_kernels_chosen(x, c->body.v[b], &s->body[b]);
+}
+
+/* Of a program: its dispatches name tasks by their keys. */
+
+static void note_tasks(struct map *by_key, const struct cover *c, struct arena *a)
+{
+    for (u32 i = 0; i < c->task.n; i++) {
+        char hex[33];
+        hash_hex(c->task.v[i]->key, hex);
+        map_put(by_key, str_dup(a, str_of(hex)), (u64)(uintptr_t)c->task.v[i]);
+    }
+    for (u32 b = 0; b < c->body.n; b++) note_tasks(by_key, c->body.v[b], a);
+}
+
+/* Where quern builds a language itself the same kernel gives the same bytes. Those of others' compilers depend on their versions. */
+static bool is_code_of(const struct plan_bin *bin, const struct kernel *k, const struct caps *caps, struct arena *a, bool *same, struct err *e)
+{
+    const struct lang *l = lang_find(bin->lang);
+    struct buf text = {0}, code = {0};
+    *same = true;
+    if (!l || !l->builds_itself) return true;
+    bool ok = lang_render(&text, l, &k->kir, caps, a, e) && l->build(&code, buf_view(&text), caps, 60, e);
+    if (ok) *same = str_eq(buf_view(&code), bin->code);
+    buf_release(&code);
+    buf_release(&text);
+    return ok;
+}
+
+/* The dispatch must run what the schedule makes of the task: the name, which has the schedule's digest, sizes and grids are compared. */
+static bool is_kernel_of(const struct plan *p, const struct plan_dispatch *d, const struct plan_kernel *j, const struct caps *caps, struct err *e)
+{
+    struct arena a = {0};
+    struct kernel k;
+    struct symtab *st = j->task->g.sym;
+    bool ok = gen_kernel(&k, &a, &j->cand, j->task, caps, e);
+    bool same = ok && str_is(d->entry, k.name) && d->n_param == k.n_param && d->n_grid == k.n_grid && d->n_buf == k.n_arg + k.n_temp;
+    for (u32 i = 0; i < d->n_param && same; i++) same = sym_copy(st, &p->sym, d->param[i]) == k.param[i];
+    for (u32 i = 0; i < d->n_grid && same; i++)
+        for (u32 x = 0; x < k.grid[i].n && same; x++) same = sym_copy(st, &p->sym, d->grid[i].extent[x]) == k.grid[i].extent[x];
+    if (ok && same) ok = is_code_of(&p->bin.v[d->bin], &k, caps, &a, &same, e);
+    arena_release(&a);
+    if (!ok) return false;
+    return same || err_set(e, ERR_INPUT, "kernel '%.*s' is not what this version of quern makes of its schedule", STR_ARG(d->entry));
+}
+
+static bool add_plan(struct plan_kernels *x, struct map *by_key, const struct plan *p, const struct caps *caps, struct err *e)
+{
+    for (u32 i = 0; i < p->dispatch.n; i++) {
+        const struct plan_dispatch *d = &p->dispatch.v[i];
+        for (u32 b = 0; d->call && b < d->call->n_sub; b++)
+            if (!add_plan(x, by_key, d->call->sub[b], caps, e)) return false;
+        if (d->call) continue;
+        u64 *task = map_get(by_key, d->task);
+        if (!task)
+            return err_set(e, ERR_INPUT, "'%.*s' is no kernel of this model: the program was made of another model, or with other interface options",
+                           STR_ARG(d->label));
+        struct plan_kernel j = {.task = (const struct task *)(uintptr_t)*task, .label = d->label};
+        if (!candidate_parse(&j.cand, d->candidate, e) || !is_kernel_of(p, d, &j, caps, e)) return err_prefix(e, "%.*s", STR_ARG(d->label));
+        add_kernel(x, &j);
+    }
+    return true;
+}
+
+void plan_kernels_init(struct plan_kernels *x, struct arena *a)
+{
+    *x = (struct plan_kernels){.a = a};
+    map_init(&x->known, a);
+}
+
+bool plan_kernels_of(struct plan_kernels *x, const struct plan *p, const struct graph *g, const struct caps *caps, struct err *e)
+{
+    struct cover *c[PLAN_COVERS];
+    struct map by_key;
+    map_init(&by_key, x->a);
+    if (!plan_covers(c, g, caps, x->a, e)) return false;
+    for (u32 i = 0; i < PLAN_COVERS; i++) note_tasks(&by_key, c[i], x->a);
+    return add_plan(x, &by_key, p, caps, e);
+}
